@@ -1,0 +1,57 @@
+// What a backend offers to nif/: scans on host tensors, resident models, and result memory that the BEAM can
+// own. One object per device, alive until the library unloads. Every call may come from any thread.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/model.hpp"
+#include "core/scan_problem.hpp"
+
+namespace exphil::core {
+
+// Memory for one result. The deleter gives the bytes back to the pool they came from: it takes a mutex, never
+// blocks on a device, and may run on any thread (a BEAM binary's destructor).
+class ResultBuffer {
+ public:
+  using Deleter = std::function<void(void*)>;
+  ResultBuffer() = default;
+  ResultBuffer(void* data, std::size_t bytes, Deleter deleter)
+      : data_(data, std::move(deleter)), bytes_(bytes) {}
+
+  void* data() const { return data_.get(); }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::unique_ptr<void, Deleter> data_{nullptr, [](void*) {}};
+  std::size_t bytes_ = 0;
+};
+
+struct DeviceDescription {
+  std::string backend;  // "host" or "cuda"
+  int index = 0;
+  std::string name;  // "NVIDIA H200"; the SIMD target and thread count on the host
+  std::vector<std::pair<std::string, std::string>> details;  // key (an atom's spelling), value; for info/0
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual DeviceDescription describe() const = 0;
+
+  // Uninitialised memory for a result of `bytes`, from a bounded pool. Throws out_of_memory.
+  virtual ResultBuffer allocate_result(std::size_t bytes) = 0;
+
+  // outputs point into ResultBuffers of this backend, or any host memory.
+  virtual void scan(const ScanProblem& problem, const ScanOutputs& outputs) = 0;
+
+  virtual std::unique_ptr<Model> load(std::shared_ptr<const MambaWeights> weights,
+                                      const ModelOptions& options) = 0;
+};
+
+}  // namespace exphil::core

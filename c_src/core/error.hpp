@@ -1,0 +1,58 @@
+// The one exception type of c_src. Everything below nif/ throws it; nif/ alone turns it into
+// {:error, {kind, argument, message}}. Immutable once built, so safe to pass between threads.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace exphil::core {
+
+// Each kind is an atom of the same name on the Elixir side (ExPhil.Native.Error).
+enum class ErrorKind {
+  invalid_argument,     // wrong rank, size, type, option: the caller's mistake
+  unsupported,          // a legal request that this build, backend or dtype does not do
+  limit_exceeded,       // a size beyond a named limit
+  invalid_checkpoint,   // a safetensors file that is not what it should be
+  file_error,           // the operating system refused the file
+  mismatch,             // state, snapshot or session of another model
+  invalid_state,        // an exported state that is damaged or of another version
+  backend_unavailable,  // no such backend or device here; the message says why
+  compile_failed,       // NVRTC refused a kernel; the log is in the message
+  out_of_memory,        // host or device; the message says how much was asked and free
+  device_lost,          // the CUDA context is poisoned; every later call on it says so
+  cuda_error,           // any other failed CUDA call, with its name and code
+  internal,             // a defect in this library
+};
+
+const char* error_kind_name(ErrorKind kind);
+
+class Error : public std::runtime_error {
+ public:
+  // argument: the public name of the argument at fault ("x", ":dt_range"), or "" where none is.
+  Error(ErrorKind kind, std::string argument, const std::string& message)
+      : std::runtime_error(message), kind_(kind), argument_(std::move(argument)) {}
+
+  ErrorKind kind() const { return kind_; }
+  const std::string& argument() const { return argument_; }
+
+ private:
+  ErrorKind kind_;
+  std::string argument_;
+};
+
+// Joins anything streamable into one string: message("expected ", n, " bytes").
+template <class... Parts>
+std::string message(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+template <class... Parts>
+[[noreturn]] void fail(ErrorKind kind, std::string argument, const Parts&... parts) {
+  throw Error(kind, std::move(argument), message(parts...));
+}
+
+}  // namespace exphil::core

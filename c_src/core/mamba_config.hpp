@@ -1,0 +1,59 @@
+// The dimensions of a Mamba policy and its weights, both read from a checkpoint's names and shapes
+// (DESIGN.md section 2, "Checkpoints"). Immutable after load_weights; safe to share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/safetensors.hpp"
+
+namespace exphil::core {
+
+struct MambaConfig {
+  std::int64_t d_input = 0, d_output = 0;
+  std::int64_t d_model = 0, d_inner = 0, n_layer = 0;
+  std::int64_t d_state = 0, d_conv = 0, dt_rank = 0;
+  float norm_epsilon = 1e-5f;
+
+  // One agent's recurrent state, in floats, for the whole model: n_layer times ssm {d_inner, d_state} and
+  // conv {d_inner, d_conv - 1} (the last inputs of the causal convolution, oldest first).
+  std::int64_t ssm_floats() const { return n_layer * d_inner * d_state; }
+  std::int64_t conv_floats() const { return n_layer * d_inner * (d_conv - 1); }
+};
+
+// f32, row-major, {out, in} for matrices as PyTorch stores them. Optional vectors are empty where the
+// checkpoint has none.
+struct MambaLayerWeights {
+  std::vector<float> norm;                     // {d_model}
+  std::vector<float> in_proj, in_proj_bias;    // {2 d_inner, d_model}: x rows, then z rows
+  std::vector<float> conv, conv_bias;          // {d_inner, d_conv}, oldest tap first
+  std::vector<float> x_proj;                   // {dt_rank + 2 d_state, d_inner}: dt, B, C rows
+  std::vector<float> dt_proj, dt_proj_bias;    // {d_inner, dt_rank}
+  std::vector<float> a;                        // {d_inner, d_state}: -exp(A_log)
+  std::vector<float> d;                        // {d_inner}
+  std::vector<float> out_proj, out_proj_bias;  // {d_model, d_inner}
+};
+
+struct MambaWeights {
+  MambaConfig config;
+  std::uint64_t fingerprint =
+      0;  // of every tensor's name, shape and bytes, and norm_epsilon; ties states to the model
+  std::vector<float> input_proj, input_proj_bias;  // {d_model, d_input}
+  std::vector<MambaLayerWeights> layers;
+  std::vector<float> norm_f;           // {d_model}
+  std::vector<float> head, head_bias;  // {d_output, d_model}
+};
+
+struct MambaLoadOptions {
+  float norm_epsilon = 1e-5f;
+  bool check_finite = true;
+};
+
+// Infers every dimension from the shapes and cross-checks it. F32, F16 and BF16 tensors are accepted and
+// widened to f32. Throws invalid_checkpoint naming the tensor that is missing, spare, misshapen, of a wrong
+// dtype or not finite.
+std::shared_ptr<const MambaWeights> load_weights(const Safetensors& file, const MambaLoadOptions& options);
+
+}  // namespace exphil::core

@@ -1,0 +1,36 @@
+// Reads a safetensors file (github.com/huggingface/safetensors, README "Format"): 8 bytes of little-endian
+// header length, a JSON header, then the tensors' bytes. The file is mapped read-only and every offset is
+// checked before a view is handed out. Immutable; safe to share while the object lives.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/tensor.hpp"
+
+namespace exphil::core {
+
+class Safetensors {
+ public:
+  // Throws file_error where the file cannot be read, invalid_checkpoint where it is not a sound safetensors
+  // file (truncated, header beyond the file, offsets overlapping, out of range or leaving holes, duplicate
+  // names, size and shape disagreeing, unknown dtype).
+  static Safetensors open(const std::string& path);
+
+  Safetensors(Safetensors&&) noexcept;
+  Safetensors& operator=(Safetensors&&) noexcept;
+  ~Safetensors();
+
+  const std::string& path() const;
+  const std::map<std::string, TensorView>& tensors() const;    // by name
+  const std::map<std::string, std::string>& metadata() const;  // __metadata__
+  const TensorView* find(const std::string& name) const;       // null where absent
+
+ private:
+  struct Mapping;
+  explicit Safetensors(std::unique_ptr<Mapping> mapping);
+  std::unique_ptr<Mapping> mapping_;
+};
+
+}  // namespace exphil::core

@@ -1,0 +1,144 @@
+// The formulas of the library, once: dt activation, silu, the discretizations and the state update. Compiled
+// by the host compiler (scalar reference, SIMD bodies) and by NVRTC (kernels), so it includes nothing.
+//
+// Everything is generic over a real value type V (float, double, a Highway vector) and a math policy M with
+// the static functions
+//   V set(like, float)   V exp(V)  V log1p(V)  V abs(V)  V max(V, V)  V min(V, V)  void sin_cos(V, V*, V*)
+//   V select_less(V left, V right, V if_less, V otherwise)
+// V has + - * /. Complex<V> is built on top. `like` only names the type and lane count of a constant.
+//
+// Source: Gu & Dao, "Mamba" (2023), section 3.2 and appendix A; the table of discretizations in the README.
+#pragma once
+
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define EXPHIL_FN __host__ __device__ __forceinline__
+#else
+#define EXPHIL_FN inline __attribute__((always_inline))
+#endif
+
+namespace exphil {
+namespace formulas {
+
+// The numbers are part of the kernels' -D interface: append only.
+enum class Discretization : int { zoh = 0, foh = 1, bilinear = 2, highorder = 3, poly = 4, rk4 = 5 };
+
+template <class V>
+struct Complex {
+  V re, im;
+};
+
+// clang-format off
+template <class V> EXPHIL_FN Complex<V> operator+(Complex<V> p, Complex<V> q) { return {p.re + q.re, p.im + q.im}; }
+template <class V> EXPHIL_FN Complex<V> operator-(Complex<V> p, Complex<V> q) { return {p.re - q.re, p.im - q.im}; }
+template <class V> EXPHIL_FN Complex<V> operator*(Complex<V> p, V s) { return {p.re * s, p.im * s}; }
+template <class V> EXPHIL_FN Complex<V> operator*(Complex<V> p, Complex<V> q) {
+  return {p.re * q.re - p.im * q.im, p.re * q.im + p.im * q.re};
+}
+template <class V> EXPHIL_FN Complex<V> operator/(Complex<V> p, Complex<V> q) {
+  const V norm = q.re * q.re + q.im * q.im;
+  return {(p.re * q.re + p.im * q.im) / norm, (p.im * q.re - p.re * q.im) / norm};
+}
+
+// A real constant of the same kind as `like`, and the real magnitude that decides between two branches.
+template <class M, class V> EXPHIL_FN V constant(V like, float value) { return M::set(like, value); }
+template <class M, class V> EXPHIL_FN Complex<V> constant(Complex<V> like, float value) {
+  return {M::set(like.re, value), M::set(like.re, 0.0f)};
+}
+template <class M, class V> EXPHIL_FN V magnitude(V v) { return M::abs(v); }
+template <class M, class V> EXPHIL_FN V magnitude(Complex<V> v) { return M::max(M::abs(v.re), M::abs(v.im)); }
+
+template <class M, class V> EXPHIL_FN V exponential(V v) { return M::exp(v); }
+template <class M, class V> EXPHIL_FN Complex<V> exponential(Complex<V> v) {
+  V sin, cos;
+  M::sin_cos(v.im, &sin, &cos);
+  const V radius = M::exp(v.re);
+  return {radius * cos, radius * sin};
+}
+
+template <class M, class V> EXPHIL_FN V choose_less(V left, V right, V if_less, V otherwise) {
+  return M::select_less(left, right, if_less, otherwise);
+}
+template <class M, class V>
+EXPHIL_FN Complex<V> choose_less(V left, V right, Complex<V> if_less, Complex<V> otherwise) {
+  return {M::select_less(left, right, if_less.re, otherwise.re), M::select_less(left, right, if_less.im, otherwise.im)};
+}
+// clang-format on
+
+// log(1 + e^v) without overflow for large v or cancellation for very negative v.
+template <class M, class V>
+EXPHIL_FN V softplus(V v) {
+  const V zero = M::set(v, 0.0f);
+  return M::max(v, zero) + M::log1p(M::exp(zero - M::abs(v)));
+}
+
+// v sigmoid(v). e^-v may overflow to infinity for very negative v: the quotient is then -0, the right limit.
+template <class M, class V>
+EXPHIL_FN V silu(V v) {
+  return v / (M::set(v, 1.0f) + M::exp(M::set(v, 0.0f) - v));
+}
+
+// (e^w - 1) / w, with its limit 1 at w = 0. Below |w| = 1/4 the Taylor series is exact to f32 rounding (next
+// term w^7/8! < 2e-9); above it e^w - 1 loses less than three bits.
+template <class M, class W>
+EXPHIL_FN W phi1(W w, W exp_w) {
+  const W one = constant<M>(w, 1.0f);
+  W series = constant<M>(w, 1.0f / 5040.0f);
+  series = series * w + constant<M>(w, 1.0f / 720.0f);
+  series = series * w + constant<M>(w, 1.0f / 120.0f);
+  series = series * w + constant<M>(w, 1.0f / 24.0f);
+  series = series * w + constant<M>(w, 1.0f / 6.0f);
+  series = series * w + constant<M>(w, 0.5f);
+  series = series * w + one;
+  const auto size = magnitude<M>(w);
+  const auto limit = M::set(size, 0.25f);
+  const W divisor = choose_less<M>(size, limit, one, w);  // no 0/0 in the lane that is not chosen
+  return choose_less<M>(size, limit, series, (exp_w - one) / divisor);
+}
+
+// Abar for w = A dt'. W is V or Complex<V>.
+template <Discretization D, class M, class W>
+EXPHIL_FN W decay(W w) {
+  if constexpr (D == Discretization::bilinear) {
+    const W half = w * constant<M>(w, 0.5f);
+    const W one = constant<M>(w, 1.0f);
+    return (one + half) / (one - half);
+  } else {
+    return exponential<M>(w);
+  }
+}
+
+// Bbar / (B dt') for w = A dt' and abar = decay(w): Bbar x = gain dt' x B. For zoh it is 1, Mamba's Euler
+// step.
+template <Discretization D, class M, class W>
+EXPHIL_FN W input_gain(W w, W abar) {
+  const W one = constant<M>(w, 1.0f);
+  if constexpr (D == Discretization::zoh) {
+    (void)abar;
+    return one;
+  } else if constexpr (D == Discretization::foh) {
+    return phi1<M>(w, abar);
+  } else if constexpr (D == Discretization::bilinear) {
+    (void)abar;
+    return one / (one - w * constant<M>(w, 0.5f));
+  } else {
+    (void)abar;
+    W sum = one + w * constant<M>(w, 0.5f);
+    if constexpr (D == Discretization::poly) sum = sum + w * w * constant<M>(w, 1.0f / 6.0f);
+    if constexpr (D == Discretization::rk4) {
+      sum = one +
+            w * (constant<M>(w, 0.5f) + w * (constant<M>(w, 1.0f / 6.0f) + w * constant<M>(w, 1.0f / 24.0f)));
+    }
+    return sum;
+  }
+}
+
+// dt' of one step. `lowest` and `highest` are infinities where no range was given.
+template <class M, class V>
+EXPHIL_FN V activate_dt(V dt, V bias, bool with_softplus, V lowest, V highest) {
+  V active = dt + bias;
+  if (with_softplus) active = softplus<M>(active);
+  return M::min(M::max(active, lowest), highest);
+}
+
+}  // namespace formulas
+}  // namespace exphil
