@@ -1,6 +1,7 @@
 // libcuda and libnvrtc, opened at run time: nothing links against CUDA. One table of entry points each,
-// resolved on first use and never closed. Library names can be overridden (EXPHIL_NATIVE_LIBCUDA,
-// EXPHIL_NATIVE_LIBNVRTC).
+// resolved on first use and never closed (a driver that is unloaded while EXLA uses it would end the VM).
+// Library names come from settings.hpp (EXPHIL_NATIVE_LIBCUDA, EXPHIL_NATIVE_LIBNVRTC, application config).
+// Safe from any thread.
 #pragma once
 
 #include <cuda.h>
@@ -10,20 +11,72 @@
 
 namespace exphil::cuda {
 
-// The entry points this library uses, under their documented names. Versioned symbols (cuMemAlloc_v2, ...)
-// are resolved behind the plain names.
+// The entry points this library cannot work without. cuda.h #defines many of these names to versioned symbols
+// (cuMemAlloc -> cuMemAlloc_v2); the lists go through the same macros, so the member, its type and the symbol
+// that is looked up always agree with the header the library was built with.
+// clang-format off
+#define EXPHIL_CUDA_DEVICE_CALLS(X)                                                                          \
+  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                                      \
+  X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceTotalMem)          \
+  X(cuDevicePrimaryCtxRetain) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetCurrent) X(cuCtxSynchronize)
+
+#define EXPHIL_CUDA_MEMORY_CALLS(X)                                                                          \
+  X(cuMemAlloc) X(cuMemFree) X(cuMemGetInfo) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostGetDevicePointer) \
+  X(cuMemHostRegister) X(cuMemHostUnregister)                                                                \
+  X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync)             \
+  X(cuMemcpy2DAsync) X(cuMemsetD8Async) X(cuMemsetD16Async) X(cuMemsetD32Async)
+
+#define EXPHIL_CUDA_STREAM_CALLS(X)                                                                          \
+  X(cuStreamCreate) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) \
+  X(cuStreamWaitEvent) X(cuCtxGetStreamPriorityRange)                                                        \
+  X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventSynchronize) X(cuEventQuery)                  \
+  X(cuEventElapsedTime)
+
+#define EXPHIL_CUDA_LAUNCH_CALLS(X)                                                                          \
+  X(cuModuleLoadData) X(cuModuleLoadDataEx) X(cuModuleUnload) X(cuModuleGetFunction) X(cuModuleGetGlobal)    \
+  X(cuFuncSetAttribute) X(cuFuncGetAttribute) X(cuLaunchKernel) X(cuLaunchCooperativeKernel)                 \
+  X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+
+#define EXPHIL_CUDA_GRAPH_CALLS(X)                                                                           \
+  X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuStreamIsCapturing)                                       \
+  X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphUpload)        \
+  X(cuGraphExecDestroy) X(cuGraphAddKernelNode) X(cuGraphExecKernelNodeSetParams)
+
+// Null where the driver is too old: callers test before use.
+#define EXPHIL_CUDA_OPTIONAL_CALLS(X)                                                                        \
+  X(cuLaunchKernelEx) X(cuTensorMapEncodeTiled) X(cuOccupancyMaxActiveClusters) X(cuDeviceGetUuid)           \
+  X(cuStreamWriteValue32) X(cuStreamWaitValue32) X(cuLaunchHostFunc)
+
+#define EXPHIL_CUDA_REQUIRED_CALLS(X)                                                                        \
+  EXPHIL_CUDA_DEVICE_CALLS(X) EXPHIL_CUDA_MEMORY_CALLS(X) EXPHIL_CUDA_STREAM_CALLS(X)                        \
+  EXPHIL_CUDA_LAUNCH_CALLS(X) EXPHIL_CUDA_GRAPH_CALLS(X)
+
+#define EXPHIL_NVRTC_CALLS(X)                                                                                \
+  X(nvrtcVersion) X(nvrtcGetErrorString) X(nvrtcGetNumSupportedArchs) X(nvrtcGetSupportedArchs)              \
+  X(nvrtcCreateProgram) X(nvrtcCompileProgram) X(nvrtcDestroyProgram)                                        \
+  X(nvrtcGetProgramLogSize) X(nvrtcGetProgramLog)                                                            \
+  X(nvrtcGetCUBINSize) X(nvrtcGetCUBIN) X(nvrtcGetPTXSize) X(nvrtcGetPTX)
+// clang-format on
+
+#define EXPHIL_ENTRY_POINT(name) decltype(&::name) name = nullptr;
+
 struct Driver {
-  decltype(&::cuInit) cuInit;
-  decltype(&::cuLaunchKernel) cuLaunchKernel;
-  decltype(&::cuLaunchCooperativeKernel) cuLaunchCooperativeKernel;
-  // ... the rest is listed in driver.cpp's table order
+  EXPHIL_CUDA_REQUIRED_CALLS(EXPHIL_ENTRY_POINT)
+  EXPHIL_CUDA_OPTIONAL_CALLS(EXPHIL_ENTRY_POINT)
+  std::string library;  // the name that opened
 };
 
 struct Nvrtc {
-  decltype(&::nvrtcVersion) nvrtcVersion;
+  EXPHIL_NVRTC_CALLS(EXPHIL_ENTRY_POINT)
+  std::string library;
+  int major = 0, minor = 0;
 };
 
-// Throw backend_unavailable, saying which library was tried under which names and what the loader answered.
+#undef EXPHIL_ENTRY_POINT
+
+// Throw backend_unavailable, saying which library was tried under which names and what the loader answered,
+// or which entry point it lacks. A failure is remembered: later calls throw the same. driver() has called
+// cuInit.
 const Driver& driver();
 const Nvrtc& nvrtc();
 

@@ -1,0 +1,32 @@
+// Process-wide settings of the CUDA backend: where kernels, the compiled-kernel cache and the two libraries
+// are. nif/ sets them from application config at load; the environment that the VM started with wins over
+// them. Read on first use of each thing, so set them before. Safe from any thread.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace exphil::cuda {
+
+struct Settings {
+  std::string kernels_directory;  // EXPHIL_NATIVE_KERNELS; "" is "kernels" under the working directory
+  std::string cache_directory;    // EXPHIL_NATIVE_CACHE; "" is XDG_CACHE_HOME/exphil_native, else under HOME
+  std::string libcuda;            // EXPHIL_NATIVE_LIBCUDA; "" tries the usual names
+  std::string libnvrtc;           // EXPHIL_NATIVE_LIBNVRTC
+  std::size_t pinned_limit = std::size_t{512} << 20;  // EXPHIL_NATIVE_PINNED_LIMIT, bytes of pinned memory
+};
+
+void set_settings(const Settings& settings);
+
+// What holds now, with the environment and the defaults applied. cache_directory is "" only where neither
+// config, environment nor home names one: nothing is cached on disk then.
+Settings settings();
+
+// The names to hand to the loader, in order. An override is the only candidate.
+std::vector<std::string> libcuda_candidates();
+// preferred_major: the driver's CUDA major version, tried first because an older driver refuses the cubins of
+// a newer major; 0 where unknown.
+std::vector<std::string> libnvrtc_candidates(int preferred_major);
+
+}  // namespace exphil::cuda
