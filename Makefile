@@ -1,46 +1,163 @@
-# Builds the NIF and its tests; see README.md. `make help` lists the targets.
+# Builds the NIF, its kernels and its tests. `make help` lists the targets; README.md tells what they are for.
+#
+# Variables, from the command line or the environment:
+#   BUILD         where objects go (default: build)
+#   CXX CXXFLAGS  compiler and its optimisation flags; anything here that changes rebuilds what it touches
+#   CUDA_HOME     a CUDA toolkit, where it is not in one of the usual places; CUDA_INCLUDE names the headers alone
 BUILD ?= build
-CXX ?= g++
-CXXSTD := -std=c++17
-WARNINGS := -Wall -Wextra -Werror
+PRIV ?= priv
 CXXFLAGS ?= -O2 -g
-ERL_INCLUDE ?= $(shell erl -noshell -eval 'io:format("~ts/erts-~ts/include", [code:root_dir(), erlang:system_info(version)]), halt().')
-CUDA_INCLUDE ?= $(firstword $(foreach d,$(CUDA_HOME)/include /usr/local/cuda/include /usr/include,$(if $(wildcard $(d)/cuda.h),$(if $(wildcard $(d)/nvrtc.h),$(d)))))
-FLAGS := $(CXXSTD) $(CXXFLAGS) $(WARNINGS) -fPIC -fvisibility=hidden -ffp-contract=on -MMD -MP -Ic_src -I.
+CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
+ifeq ($(filter -j%,$(MAKEFLAGS))$(findstring jobserver,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+endif
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+
+# ---- what is where -------------------------------------------------------------------------------------------
+
+# The CUDA driver and NVRTC are opened at run time; only their headers are needed here, and without them the
+# host backend alone is built. The pip packages nvidia-cuda-runtime and nvidia-cuda-nvrtc carry them in two folders.
+ifndef CUDA_INCLUDE
+CUDA_PLACES := $(addsuffix /include,$(CUDA_HOME)) /usr/local/cuda/include /usr/include $(wildcard \
+  $(addsuffix /lib/python3*/site-packages/nvidia/*/include,$(VIRTUAL_ENV) /usr/local) \
+  /usr/local/lib/python3*/dist-packages/nvidia/*/include)
+find_header = $(firstword $(foreach d,$(CUDA_PLACES),$(if $(wildcard $(d)/$(1)),$(d))))
+CUDA_INCLUDE := $(sort $(call find_header,cuda.h) $(call find_header,nvrtc.h))
+endif
+CUDA_FOUND := $(and $(wildcard $(CUDA_INCLUDE:%=%/cuda.h)),$(wildcard $(CUDA_INCLUDE:%=%/nvrtc.h)))
+
+# Needed for c_src/nif alone, and asked for then: it starts an Erlang.
+ERL_INCLUDE ?= $(eval ERL_INCLUDE := $$(shell erl -noshell -eval \
+  'io:format("~ts/erts-~ts/include", [code:root_dir(), erlang:system_info(version)]), halt().'))$(ERL_INCLUDE)
+
+# Catch2 3 has a library; Catch2 2 is one header.
+CATCH2_LIBS := $(if $(wildcard /usr/include/catch2/catch_all.hpp /usr/local/include/catch2/catch_all.hpp),-lCatch2Main -lCatch2)
+
+FLAGS = -std=c++17 $(CXXFLAGS) -Wall -Wextra -Werror -fPIC -fvisibility=hidden -ffp-contract=on -MMD -MP -Ic_src -I. $(CUDA_FLAGS)
+LIBS := -lhwy -ltbb -ldl -lpthread
 
 SOURCES := $(wildcard c_src/core/*.cpp c_src/host/*.cpp c_src/nif/*.cpp)
-LIBS := -lhwy -ltbb -ldl -lpthread
-ifneq ($(CUDA_INCLUDE),)
+TESTS := $(wildcard test/c_src/support/*.cpp test/c_src/core/*.cpp test/c_src/host/*.cpp)
+BENCHES := $(wildcard bench/host_*.cpp)
+ifneq ($(CUDA_FOUND),)
+CUDA_FLAGS := -DEXPHIL_CUDA=1 $(addprefix -isystem ,$(filter-out /usr/include,$(CUDA_INCLUDE)))
+FAKE_CUDA := $(wildcard test/c_src/cuda/fake_cuda.cpp)
 SOURCES += $(wildcard c_src/cuda/*.cpp)
-FLAGS += -DEXPHIL_CUDA=1 -isystem $(CUDA_INCLUDE)
+TESTS += $(filter-out $(FAKE_CUDA),$(wildcard test/c_src/cuda/*.cpp))
+BENCHES += $(wildcard bench/gpu_*.cpp)
 endif
+KERNELS := $(wildcard kernels/*.cu kernels/*.cuh)
+
 OBJECTS := $(SOURCES:%.cpp=$(BUILD)/%.o)
 LIBRARY_OBJECTS := $(filter-out $(BUILD)/c_src/nif/%,$(OBJECTS))
-TESTS := $(wildcard test/c_src/core/*.cpp test/c_src/host/*.cpp test/c_src/support/*.cpp)
-ifneq ($(CUDA_INCLUDE),)
-TESTS += $(wildcard test/c_src/cuda/*.cpp)
-endif
 TEST_OBJECTS := $(TESTS:%.cpp=$(BUILD)/%.o)
+FAKE_CUDA_LIBRARY := $(if $(FAKE_CUDA),$(abspath $(BUILD))/libfake_cuda.so)
+BENCH_PROGRAMS := $(BENCHES:bench/%.cpp=$(BUILD)/bench/%)
 
-all: priv/exphil_native.so kernels
-kernels:
-	@mkdir -p priv/kernels && cp -u kernels/* priv/kernels/
+# ---- targets -------------------------------------------------------------------------------------------------
 
-priv/exphil_native.so: $(OBJECTS)
-	@mkdir -p priv
-	$(CXX) -shared $(OBJECTS) -o $@ $(LIBS)
+## all: build everything that a running program needs (the default)
+all: native
+	mix compile
 
-$(BUILD)/c_src/nif/%.o: FLAGS += -isystem $(ERL_INCLUDE)
-$(BUILD)/test/%.o: FLAGS += -Itest/c_src
-$(BUILD)/%.o: %.cpp
-	@mkdir -p $(dir $@)
-	$(CXX) $(FLAGS) -c $< -o $@
+## setup: install the Debian packages that are missing (as root), or name them
+setup:
+	@sh .ci/setup
 
-$(BUILD)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS)
-	$(CXX) $^ -o $@ $(LIBS)
+## demo: set up, build, and play ten seconds at 60 FPS with a generated policy
+demo: setup
+	@$(MAKE) --no-print-directory all
+	@mix exphil.play
 
+## test: set up, lint, build, and run every test
+test: setup
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory test_c
+	@$(MAKE) --no-print-directory test_ex
+
+## test_c: the C++ tests (Catch2)
 test_c: $(BUILD)/c_src_tests
 	$(BUILD)/c_src_tests
 
--include $(OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d)
-.PHONY: all kernels test_c
+## test_ex: the Elixir tests (ExUnit)
+test_ex: native
+	mix test
+
+## lint: layout of every source file, and an Elixir build without warnings
+lint: lint_c native
+	mix format --check-formatted
+	mix compile --warnings-as-errors --force
+
+CPP_FILES = $(wildcard c_src/*/*.cpp c_src/*/*.hpp test/c_src/*/*.cpp test/c_src/*/*.hpp bench/*.cpp bench/*.hpp) $(KERNELS)
+# Other versions of clang-format lay some lines out differently, so only this one judges.
+lint_c:
+	@case "$$($(CLANG_FORMAT) --version)" in \
+	  *"version 14."*) echo '$(CLANG_FORMAT) --dry-run -Werror'; $(CLANG_FORMAT) --dry-run -Werror $(CPP_FILES) ;; \
+	  *) echo 'lint: the C++ layout is judged by clang-format 14, which is not here: not judged' ;; esac
+
+## format: lay out every source file
+format:
+	$(CLANG_FORMAT) -i $(CPP_FILES)
+	mix format
+
+## bench: build the benchmark programs into $(BUILD)/bench
+bench: $(BENCH_PROGRAMS)
+
+## clean: remove what was built
+clean: clean_native
+	rm -rf _build
+
+clean_native:
+	rm -rf $(BUILD) $(PRIV)/exphil_native.so $(PRIV)/kernels
+
+help:
+	@sed -n 's/^## //p' Makefile
+
+# ---- the NIF and its kernels: what `mix compile` asks for ----------------------------------------------------
+
+INSTALLED_KERNELS := $(KERNELS:kernels/%=$(PRIV)/kernels/%)
+native: $(PRIV)/exphil_native.so $(INSTALLED_KERNELS)
+
+# Installed by rename: a VM that has loaded the old library keeps it.
+$(PRIV)/exphil_native.so: $(BUILD)/exphil_native.so
+	@mkdir -p $(PRIV) && cp $< $@.$$$$ && mv $@.$$$$ $@
+
+$(PRIV)/kernels/%: kernels/%
+	@mkdir -p $(PRIV)/kernels && cp $< $@.$$$$ && mv $@.$$$$ $@
+
+$(BUILD)/exphil_native.so: $(OBJECTS)
+	@echo "LD   $@"
+	@$(CXX) -shared $(OBJECTS) -o $@ $(LIBS)
+	@$(if $(CUDA_FOUND),,echo 'cuda.h and nvrtc.h were not found (CUDA_HOME, /usr/local/cuda, /usr/include): built without the CUDA backend')
+
+# ---- objects, programs ---------------------------------------------------------------------------------------
+
+$(BUILD)/c_src/nif/%.o: EXTRA_FLAGS = -isystem $(ERL_INCLUDE)
+$(BUILD)/test/%.o: EXTRA_FLAGS = -Itest/c_src $(if $(FAKE_CUDA),-DEXPHIL_FAKE_CUDA='"$(FAKE_CUDA_LIBRARY)"')
+
+$(BUILD)/%.o: %.cpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	@echo "CXX  $<"
+	@$(CXX) $(FLAGS) $(EXTRA_FLAGS) -c $< -o $@
+
+# Rewritten only when the compiler or its flags change; every object depends on it.
+$(BUILD)/flags: force
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(CXX) $(FLAGS)' | cmp -s - $@ || printf '%s\n' '$(CXX) $(FLAGS)' > $@
+
+$(BUILD)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBRARY)
+	@echo "LD   $@"
+	@$(CXX) $^ -o $@ $(CATCH2_LIBS) $(LIBS)
+
+$(FAKE_CUDA_LIBRARY): $(FAKE_CUDA) $(BUILD)/flags
+	@echo "LD   $@"
+	@$(CXX) $(FLAGS) -fvisibility=default -MF $(BUILD)/fake_cuda.d -shared $< -o $@
+
+$(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
+	@echo "LD   $@"
+	@$(CXX) $^ -o $@ $(LIBS)
+
+-include $(OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BUILD)/fake_cuda.d
+.SECONDARY:
+.PHONY: all setup demo test test_c test_ex lint lint_c format bench clean clean_native help native force

@@ -1,0 +1,100 @@
+defmodule ExPhil.Native.MixProject do
+  use Mix.Project
+
+  @version "0.1.0"
+
+  def project do
+    [
+      app: :exphil_native,
+      version: @version,
+      elixir: "~> 1.14",
+      description: "Real-time Mamba inference for Elixir: selective scans and policy steps on GPU and CPU",
+      compilers: [:exphil_native] ++ Mix.compilers(),
+      elixirc_paths: elixirc_paths(Mix.env()),
+      start_permanent: Mix.env() == :prod,
+      # PropEr comes from the system's Erlang, not from a dependency; Elixir 1.15 and newer would hide it.
+      prune_code_paths: Mix.env() != :test,
+      deps: deps(),
+      package: package()
+    ]
+  end
+
+  def application, do: [extra_applications: []]
+
+  defp elixirc_paths(:test), do: ["lib", "test/support"]
+  defp elixirc_paths(_), do: ["lib"]
+
+  # The one place that decides about Hex packages. Nx and telemetry are optional: the library looks for them at
+  # run time and works without. They are declared only where Hex is installed, so that a machine without Hex
+  # fetches nothing and is asked nothing. EXPHIL_HEX=0 leaves them out where Hex is installed but offline.
+  defp deps do
+    if Code.ensure_loaded?(Hex) and System.get_env("EXPHIL_HEX") != "0" do
+      [{:nx, "~> 0.7", optional: true}, {:telemetry, "~> 1.0", optional: true}]
+    else
+      []
+    end
+  end
+
+  defp package do
+    [
+      licenses: ["Apache-2.0"],
+      links: %{},
+      files: ~w(c_src kernels lib Makefile mix.exs README.md CHANGELOG.md LICENSE .formatter.exs)
+    ]
+  end
+end
+
+defmodule Mix.Tasks.Compile.ExphilNative do
+  @moduledoc false
+  # Builds the NIF and installs the kernels with `make native`, before the Elixir files are compiled. It stands
+  # here because a project's own lib/ is not compiled yet when its compilers run. The make variables of the
+  # Makefile (BUILD, CXX, CXXFLAGS, CUDA_HOME) are taken from the environment.
+  use Mix.Task.Compiler
+
+  @impl true
+  def run(_args) do
+    make = System.get_env("MAKE") || "make"
+
+    if System.find_executable(make) == nil do
+      Mix.raise(
+        "exphil_native needs make and a C++17 compiler; `make setup` in its folder names the packages"
+      )
+    end
+
+    case make(make, ["native"]) do
+      0 ->
+        # priv/ may be new: link it into the build folder.
+        Mix.Project.build_structure()
+        {:ok, []}
+
+      status ->
+        Mix.raise("building the NIF failed: `make native` stopped with status #{status}; see the lines above")
+    end
+  end
+
+  @impl true
+  def clean do
+    make(System.get_env("MAKE") || "make", ["clean_native"])
+    :ok
+  end
+
+  defp make(make, targets) do
+    {_, status} =
+      System.cmd(make, ["-s" | targets],
+        cd: File.cwd!(),
+        env: make_env(),
+        into: IO.stream(:stdio, :line),
+        stderr_to_stdout: true
+      )
+
+    status
+  end
+
+  # MAKEFLAGS of an outer make names file descriptors that do not reach this one. Erlang's headers are found
+  # here because make would have to start another Erlang to find them.
+  defp make_env do
+    erts = "erts-#{:erlang.system_info(:version)}"
+    include = Path.join([to_string(:code.root_dir()), erts, "include"])
+    [{"MAKEFLAGS", nil}, {"MFLAGS", nil}, {"MAKELEVEL", nil}, {"ERL_INCLUDE", include}]
+  end
+end
