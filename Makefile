@@ -13,6 +13,10 @@ MAKEFLAGS += -j$(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 endif
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
+# Without a locale Elixir warns about its file names.
+ifeq ($(LC_ALL)$(LC_CTYPE)$(LANG),)
+export LC_ALL := C.UTF-8
+endif
 
 # ---- what is where -------------------------------------------------------------------------------------------
 
@@ -63,7 +67,7 @@ all: native
 
 ## setup: install the Debian packages that are missing (as root), or name them
 setup:
-	@sh .ci/setup
+	@.ci/setup
 
 ## demo: set up, build, and play ten seconds at 60 FPS with a generated policy
 demo: setup
