@@ -3,9 +3,11 @@
 //
 // Everything is generic over a real value type V (float, double, a Highway vector) and a math policy M with
 // the static functions
-//   V set(like, float)   V exp(V)  V log1p(V)  V abs(V)  V max(V, V)  V min(V, V)  void sin_cos(V, V*, V*)
+//   V set(like, double)  V exp(V)  V log1p(V)  V abs(V)  V max(V, V)  V min(V, V)  void sin_cos(V, V*, V*)
 //   V select_less(V left, V right, V if_less, V otherwise)
-// V has + - * /. Complex<V> is built on top. `like` only names the type and lane count of a constant.
+// V has + - * /. Complex<V> is built on top. `like` only names the type and lane count of a constant;
+// constants are written in double, so that a double oracle gets them exactly, and fold to V's precision at
+// compile time.
 //
 // Source: Gu & Dao, "Mamba" (2023), section 3.2 and appendix A; the table of discretizations in the README.
 #pragma once
@@ -40,9 +42,9 @@ template <class V> EXPHIL_FN Complex<V> operator/(Complex<V> p, Complex<V> q) {
 }
 
 // A real constant of the same kind as `like`, and the real magnitude that decides between two branches.
-template <class M, class V> EXPHIL_FN V constant(V like, float value) { return M::set(like, value); }
-template <class M, class V> EXPHIL_FN Complex<V> constant(Complex<V> like, float value) {
-  return {M::set(like.re, value), M::set(like.re, 0.0f)};
+template <class M, class V> EXPHIL_FN V constant(V like, double value) { return M::set(like, value); }
+template <class M, class V> EXPHIL_FN Complex<V> constant(Complex<V> like, double value) {
+  return {M::set(like.re, value), M::set(like.re, 0.0)};
 }
 template <class M, class V> EXPHIL_FN V magnitude(V v) { return M::abs(v); }
 template <class M, class V> EXPHIL_FN V magnitude(Complex<V> v) { return M::max(M::abs(v.re), M::abs(v.im)); }
@@ -67,30 +69,53 @@ EXPHIL_FN Complex<V> choose_less(V left, V right, Complex<V> if_less, Complex<V>
 // log(1 + e^v) without overflow for large v or cancellation for very negative v.
 template <class M, class V>
 EXPHIL_FN V softplus(V v) {
-  const V zero = M::set(v, 0.0f);
+  const V zero = M::set(v, 0.0);
   return M::max(v, zero) + M::log1p(M::exp(zero - M::abs(v)));
 }
 
 // v sigmoid(v). e^-v may overflow to infinity for very negative v: the quotient is then -0, the right limit.
 template <class M, class V>
 EXPHIL_FN V silu(V v) {
-  return v / (M::set(v, 1.0f) + M::exp(M::set(v, 0.0f) - v));
+  return v / (M::set(v, 1.0) + M::exp(M::set(v, 0.0) - v));
 }
 
-// (e^w - 1) / w, with its limit 1 at w = 0. Below |w| = 1/4 the Taylor series is exact to f32 rounding (next
-// term w^7/8! < 2e-9); above it e^w - 1 loses less than three bits.
+// True for the oracle's types, which deserve more terms of a series than f32 can hold.
+template <class W>
+struct IsDouble {
+  static constexpr bool value = false;
+};
+template <>
+struct IsDouble<double> {
+  static constexpr bool value = true;
+};
+template <>
+struct IsDouble<Complex<double>> {
+  static constexpr bool value = true;
+};
+
+// (e^w - 1) / w, with its limit 1 at w = 0. Below |w| = 1/4 the Taylor series is exact to rounding (next term
+// in f32: w^7/8! < 2e-9; in double: w^13/14! < 2e-19); above it e^w - 1 loses less than three bits.
 template <class M, class W>
 EXPHIL_FN W phi1(W w, W exp_w) {
-  const W one = constant<M>(w, 1.0f);
-  W series = constant<M>(w, 1.0f / 5040.0f);
-  series = series * w + constant<M>(w, 1.0f / 720.0f);
-  series = series * w + constant<M>(w, 1.0f / 120.0f);
-  series = series * w + constant<M>(w, 1.0f / 24.0f);
-  series = series * w + constant<M>(w, 1.0f / 6.0f);
-  series = series * w + constant<M>(w, 0.5f);
+  const W one = constant<M>(w, 1.0);
+  W series = constant<M>(w, 1.0 / 5040.0);
+  if constexpr (IsDouble<W>::value) {
+    W tail = constant<M>(w, 1.0 / 6227020800.0);
+    tail = tail * w + constant<M>(w, 1.0 / 479001600.0);
+    tail = tail * w + constant<M>(w, 1.0 / 39916800.0);
+    tail = tail * w + constant<M>(w, 1.0 / 3628800.0);
+    tail = tail * w + constant<M>(w, 1.0 / 362880.0);
+    tail = tail * w + constant<M>(w, 1.0 / 40320.0);
+    series = tail * w + series;
+  }
+  series = series * w + constant<M>(w, 1.0 / 720.0);
+  series = series * w + constant<M>(w, 1.0 / 120.0);
+  series = series * w + constant<M>(w, 1.0 / 24.0);
+  series = series * w + constant<M>(w, 1.0 / 6.0);
+  series = series * w + constant<M>(w, 0.5);
   series = series * w + one;
   const auto size = magnitude<M>(w);
-  const auto limit = M::set(size, 0.25f);
+  const auto limit = M::set(size, 0.25);
   const W divisor = choose_less<M>(size, limit, one, w);  // no 0/0 in the lane that is not chosen
   return choose_less<M>(size, limit, series, (exp_w - one) / divisor);
 }
@@ -99,8 +124,8 @@ EXPHIL_FN W phi1(W w, W exp_w) {
 template <Discretization D, class M, class W>
 EXPHIL_FN W decay(W w) {
   if constexpr (D == Discretization::bilinear) {
-    const W half = w * constant<M>(w, 0.5f);
-    const W one = constant<M>(w, 1.0f);
+    const W half = w * constant<M>(w, 0.5);
+    const W one = constant<M>(w, 1.0);
     return (one + half) / (one - half);
   } else {
     return exponential<M>(w);
@@ -111,7 +136,7 @@ EXPHIL_FN W decay(W w) {
 // step.
 template <Discretization D, class M, class W>
 EXPHIL_FN W input_gain(W w, W abar) {
-  const W one = constant<M>(w, 1.0f);
+  const W one = constant<M>(w, 1.0);
   if constexpr (D == Discretization::zoh) {
     (void)abar;
     return one;
@@ -119,25 +144,37 @@ EXPHIL_FN W input_gain(W w, W abar) {
     return phi1<M>(w, abar);
   } else if constexpr (D == Discretization::bilinear) {
     (void)abar;
-    return one / (one - w * constant<M>(w, 0.5f));
+    return one / (one - w * constant<M>(w, 0.5));
   } else {
     (void)abar;
-    W sum = one + w * constant<M>(w, 0.5f);
-    if constexpr (D == Discretization::poly) sum = sum + w * w * constant<M>(w, 1.0f / 6.0f);
+    W sum = one + w * constant<M>(w, 0.5);
+    if constexpr (D == Discretization::poly) sum = sum + w * w * constant<M>(w, 1.0 / 6.0);
     if constexpr (D == Discretization::rk4) {
-      sum = one +
-            w * (constant<M>(w, 0.5f) + w * (constant<M>(w, 1.0f / 6.0f) + w * constant<M>(w, 1.0f / 24.0f)));
+      sum =
+          one + w * (constant<M>(w, 0.5) + w * (constant<M>(w, 1.0 / 6.0) + w * constant<M>(w, 1.0 / 24.0)));
     }
     return sum;
   }
 }
 
-// dt' of one step. `lowest` and `highest` are infinities where no range was given.
+// The state update h' = Abar h + Bbar x, with Bbar x = gain (dt' x) B. W is V or Complex<V>; dt_x is real.
+template <class V>
+EXPHIL_FN V advance(V h, V abar, V gain, V dt_x, V b) {
+  return abar * h + gain * b * dt_x;
+}
+template <class V>
+EXPHIL_FN Complex<V> advance(Complex<V> h, Complex<V> abar, Complex<V> gain, V dt_x, Complex<V> b) {
+  return abar * h + gain * b * dt_x;
+}
+
+// dt' of one step. `lowest` and `highest` are infinities where no range was given. The clamp compares rather
+// than using min and max, which would turn a NaN into a bound: a NaN must stay one.
 template <class M, class V>
 EXPHIL_FN V activate_dt(V dt, V bias, bool with_softplus, V lowest, V highest) {
   V active = dt + bias;
   if (with_softplus) active = softplus<M>(active);
-  return M::min(M::max(active, lowest), highest);
+  active = M::select_less(active, lowest, lowest, active);
+  return M::select_less(highest, active, highest, active);
 }
 
 }  // namespace formulas
