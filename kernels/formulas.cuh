@@ -10,19 +10,35 @@
 // compile time.
 //
 // Source: Gu & Dao, "Mamba" (2023), section 3.2 and appendix A; the table of discretizations in the README.
-#pragma once
+// Included once for exphil::formulas. c_src/host includes it once more for each SIMD target, with
+// EXPHIL_FORMULAS_BEGIN and _END opening and closing that target's own namespace: a compiler fixes the
+// instruction set of a function where its text stands, not where it is instantiated.
+#if !defined(EXPHIL_FORMULAS_CUH) || defined(EXPHIL_FORMULAS_BEGIN)
 
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#ifdef EXPHIL_FN
+#elif defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define EXPHIL_FN __host__ __device__ __forceinline__
 #else
 #define EXPHIL_FN inline __attribute__((always_inline))
 #endif
 
+#ifndef EXPHIL_FORMULAS_CUH
+#define EXPHIL_FORMULAS_CUH
 namespace exphil {
 namespace formulas {
-
 // The numbers are part of the kernels' -D interface: append only.
 enum class Discretization : int { zoh = 0, foh = 1, bilinear = 2, highorder = 3, poly = 4, rk4 = 5 };
+}  // namespace formulas
+}  // namespace exphil
+#endif
+
+#ifdef EXPHIL_FORMULAS_BEGIN
+EXPHIL_FORMULAS_BEGIN
+using ::exphil::formulas::Discretization;
+#else
+namespace exphil {
+namespace formulas {
+#endif
 
 template <class V>
 struct Complex {
@@ -177,5 +193,11 @@ EXPHIL_FN V activate_dt(V dt, V bias, bool with_softplus, V lowest, V highest) {
   return M::select_less(highest, active, highest, active);
 }
 
+#ifdef EXPHIL_FORMULAS_END
+EXPHIL_FORMULAS_END
+#else
 }  // namespace formulas
 }  // namespace exphil
+#endif
+
+#endif  // included for the first time, or for another target
