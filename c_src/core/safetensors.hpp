@@ -1,6 +1,8 @@
 // Reads a safetensors file (github.com/huggingface/safetensors, README "Format"): 8 bytes of little-endian
-// header length, a JSON header, then the tensors' bytes. The file is mapped read-only and every offset is
-// checked before a view is handed out. Immutable; safe to share while the object lives.
+// header length, a JSON header, then the tensors' bytes. The header is checked in full before the bytes are
+// read, and the bytes are read rather than mapped: a training run that overwrites the file in place would
+// otherwise end the VM with SIGBUS. Immutable; safe to share while the object lives. Views may be unaligned:
+// copy, do not cast.
 #pragma once
 
 #include <map>
@@ -28,9 +30,9 @@ class Safetensors {
   const TensorView* find(const std::string& name) const;       // null where absent
 
  private:
-  struct Mapping;
-  explicit Safetensors(std::unique_ptr<Mapping> mapping);
-  std::unique_ptr<Mapping> mapping_;
+  struct Contents;
+  explicit Safetensors(std::unique_ptr<Contents> contents);
+  std::unique_ptr<Contents> contents_;
 };
 
 }  // namespace exphil::core
