@@ -16,6 +16,9 @@
 
 namespace exphil::cuda {
 
+// The oldest devices the kernels are written for: Turing.
+inline constexpr int kOldestArchitecture = 75;
+
 struct DeviceProperties {
   int index = 0;
   std::string name;
@@ -27,6 +30,15 @@ struct DeviceProperties {
   int driver_version = 0;                                                  // as cuDriverGetVersion: 13000
   int architecture() const { return compute_major * 10 + compute_minor; }  // 90
 };
+
+// Both ask the driver alone: no context is created. Throw backend_unavailable.
+int device_count();
+DeviceProperties query_device(int device);  // also for a device that is not there
+// Throws backend_unavailable, saying so, for a device older than kOldestArchitecture.
+void require_supported(const DeviceProperties& properties);
+
+// "CUDA_ERROR_NOT_READY (600): device not ready".
+std::string describe_result(CUresult result);
 
 class Context {
  public:
@@ -47,17 +59,28 @@ class Context {
 
   // Throws for anything but CUDA_SUCCESS, with the call's name and the error's name and number. A sticky
   // error (illegal address, lost device, ...) marks the context lost.
-  void check(CUresult result, const char* call);
+  void check(CUresult result, const char* call) {
+    if (result != CUDA_SUCCESS) fail_call(result, call);
+  }
+  // The same for destructors: marks the context where the error is sticky and does not throw.
+  void note(CUresult result, const char* call) noexcept;
   // Throws device_lost once the context is poisoned.
-  void require_alive() const;
+  void require_alive() const {
+    if (lost()) fail_lost();
+  }
+  bool lost() const { return lost_.load(std::memory_order_acquire); }
 
  private:
   explicit Context(int device);
+  [[noreturn]] void fail_call(CUresult result, const char* call);
+  [[noreturn]] void fail_lost() const;
+  void mark_lost(CUresult result, const char* call);
 
   DeviceProperties properties_;
   CUcontext handle_ = nullptr;
+  std::atomic_flag reason_claimed_ = ATOMIC_FLAG_INIT;
+  std::string lost_reason_;  // written once, by who claimed it, before lost_ is set
   std::atomic<bool> lost_{false};
-  std::string lost_reason_;  // written once, before lost_ is set
   std::unique_ptr<DevicePool> device_pool_;
   std::unique_ptr<PinnedPool> pinned_pool_;
   std::unique_ptr<StreamPool> streams_;
@@ -66,6 +89,7 @@ class Context {
 
 // Makes the context current for a scope and puts back what was current before: EXLA may share the thread.
 // Throws device_lost if the context is poisoned. Every public call of cuda/ opens with one.
+// Guards nest; each stays on the thread that made it.
 class ContextGuard {
  public:
   explicit ContextGuard(Context& context);

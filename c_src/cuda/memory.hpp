@@ -1,6 +1,6 @@
 // Device and pinned host memory from bounded pools, so that steady state allocates nothing. Buffers go back
-// to their pool from any thread without touching the device (a free list under a mutex); the pools outlive
-// them.
+// to their pool from any thread without touching the device (a free list under a mutex), also after the pool
+// and its Context are gone; the memory is then given back to the driver at once.
 #pragma once
 
 #include <cuda.h>
@@ -43,13 +43,15 @@ class DevicePool {
  public:
   explicit DevicePool(Context& context);
   ~DevicePool();
-  // At least `bytes`, aligned to 256. On exhaustion trims the pool and tries again, then throws out_of_memory
-  // saying how much was asked and how much is free.
+  // At least `bytes` (0 gives a valid small buffer), aligned to 256. On exhaustion trims the pool and tries
+  // again, then throws out_of_memory saying how much was asked and how much is free. Uninitialised.
   DeviceBuffer allocate(std::size_t bytes);
-  std::size_t held_bytes() const;  // by live buffers
-  void trim();                     // frees what waits
+  std::size_t held_bytes() const;     // by live buffers
+  std::size_t waiting_bytes() const;  // freed, kept for reuse: at most a quarter of the device after allocate
+  void trim();                        // gives what waits back to the driver
 
  private:
+  Context& context_;
   std::shared_ptr<DeviceBuffer::Impl> impl_;
 };
 
@@ -81,12 +83,18 @@ class PinnedBuffer {
 
 class PinnedPool {
  public:
+  // limit_bytes bounds live and waiting blocks together.
   PinnedPool(Context& context, std::size_t limit_bytes);
   ~PinnedPool();
   PinnedBuffer allocate(std::size_t bytes);      // throws out_of_memory beyond the limit
   PinnedBuffer try_allocate(std::size_t bytes);  // empty buffer beyond the limit: the caller copies instead
+  std::size_t held_bytes() const;                // by live buffers
+  std::size_t waiting_bytes() const;
+  void trim();
 
  private:
+  Context& context_;
+  std::size_t limit_;
   std::shared_ptr<PinnedBuffer::Impl> impl_;
 };
 

@@ -1,4 +1,4 @@
-// Streams, leased for the length of a call so that calls from different threads overlap.
+// Streams, leased for the length of a call so that calls from different threads overlap, and events.
 #pragma once
 
 #include <cuda.h>
@@ -11,12 +11,15 @@ namespace exphil::cuda {
 
 class Context;
 
+// Safe from any thread.
 class StreamPool {
  public:
   explicit StreamPool(Context& context) : context_(context) {}
   ~StreamPool();
   CUstream take();  // non-blocking stream; created where none is free
-  void give(CUstream stream);
+  // The stream must be idle. Never throws: where the list cannot grow the stream is destroyed.
+  void give(CUstream stream) noexcept;
+  void destroy(CUstream stream) noexcept;  // one that cannot be used again
 
  private:
   Context& context_;
@@ -24,7 +27,7 @@ class StreamPool {
   std::vector<CUstream> free_;
 };
 
-// A leased stream. synchronize() waits and throws what the work failed with.
+// A leased stream. synchronize() waits and throws what the work failed with. One thread at a time.
 class StreamLease {
  public:
   explicit StreamLease(Context& context);
@@ -37,6 +40,27 @@ class StreamLease {
  private:
   Context& context_;
   CUstream stream_;
+};
+
+// An event: orders streams among each other, and measures time where created with timing. The context must
+// outlive it. One thread at a time.
+class Event {
+ public:
+  enum class Timing { off, on };
+  explicit Event(Context& context, Timing timing = Timing::off);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  CUevent handle() const { return event_; }
+  void record(CUstream stream);
+  void make_wait(CUstream stream);  // later work of `stream` waits for this event
+  void synchronize();
+  bool done();                             // false while the work before it runs
+  float milliseconds_since(Event& start);  // both recorded and reached, both with timing
+
+ private:
+  Context& context_;
+  CUevent event_ = nullptr;
 };
 
 }  // namespace exphil::cuda

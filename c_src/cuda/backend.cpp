@@ -1,0 +1,128 @@
+// The CUDA backend: puts the context, the scan and the resident model behind core::Backend. See backend.hpp.
+#include "cuda/backend.hpp"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "core/buffer_pool.hpp"
+#include "core/error.hpp"
+#include "cuda/context.hpp"
+#include "cuda/model_loader.hpp"
+#include "cuda/scan_runner.hpp"
+#include "cuda/settings.hpp"
+
+namespace exphil::cuda {
+namespace {
+
+// Below this a copy from pinned staging costs less than a pinned block is worth.
+constexpr std::size_t kSmallestPinnedResult = 64 * 1024;
+
+std::string version_text(int version) {
+  return core::message(version / 1000, ".", version % 1000 / 10);
+}
+
+// What keeps the device from being used; "" where nothing does.
+std::string unusable_reason(const DeviceProperties& properties) {
+  try {
+    require_supported(properties);
+    nvrtc();
+    return "";
+  } catch (const core::Error& error) {
+    return error.what();
+  }
+}
+
+core::DeviceDescription description(const DeviceProperties& properties) {
+  core::DeviceDescription device;
+  device.backend = "cuda";
+  device.index = properties.index;
+  device.name = properties.name;
+  const std::string reason = unusable_reason(properties);
+  device.details = {
+      {"usable", reason.empty() ? "true" : "false"},
+      {"compute_capability", core::message(properties.compute_major, ".", properties.compute_minor)},
+      {"multiprocessors", std::to_string(properties.multiprocessors)},
+      {"total_memory", std::to_string(properties.total_memory)},
+      {"shared_memory_per_block", std::to_string(properties.max_shared_per_block)},
+      {"l2_cache", std::to_string(properties.l2_bytes)},
+      {"driver", driver().library},
+      {"driver_version", version_text(properties.driver_version)},
+      {"kernels_directory", settings().kernels_directory},
+      {"cache_directory", settings().cache_directory}};
+  if (reason.empty()) {
+    device.details.emplace_back("nvrtc", nvrtc().library);
+    device.details.emplace_back("nvrtc_version", core::message(nvrtc().major, ".", nvrtc().minor));
+  } else {
+    device.details.emplace_back("reason", reason);
+  }
+  return device;
+}
+
+class CudaBackend : public core::Backend {
+ public:
+  explicit CudaBackend(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+
+  core::DeviceDescription describe() const override { return description(context_->properties()); }
+
+  core::ResultBuffer allocate_result(std::size_t bytes) override {
+    if (bytes >= kSmallestPinnedResult) {
+      if (PinnedBuffer pinned = context_->pinned_pool().try_allocate(bytes)) {
+        void* data = pinned.data();
+        // std::function must be copyable, hence the shared_ptr.
+        auto owner = std::make_shared<PinnedBuffer>(std::move(pinned));
+        return core::ResultBuffer(data, bytes, [owner](void*) { *owner = PinnedBuffer(); });
+      }
+    }
+    return plain_results_.allocate(bytes);
+  }
+
+  void scan(const core::ScanProblem& problem, const core::ScanOutputs& outputs) override {
+    context_->require_alive();
+    run_scan(*context_, problem, outputs);
+  }
+
+  std::unique_ptr<core::Model> load(std::shared_ptr<const core::MambaWeights> weights,
+                                    const core::ModelOptions& options) override {
+    context_->require_alive();
+    return load_model(context_, std::move(weights), options);
+  }
+
+ private:
+  std::shared_ptr<Context> context_;
+  core::BufferPool plain_results_;
+};
+
+}  // namespace
+
+std::shared_ptr<core::Backend> open_cuda_backend(int device) {
+  // Leaked on purpose, as the contexts are: see Context::open.
+  static auto* mutex = new std::mutex;
+  static auto* backends = new std::map<int, std::shared_ptr<core::Backend>>;
+  std::shared_ptr<Context> context = Context::open(device);
+  std::lock_guard<std::mutex> lock(*mutex);
+  std::shared_ptr<core::Backend>& backend = (*backends)[device];
+  if (!backend) backend = std::make_shared<CudaBackend>(std::move(context));
+  return backend;
+}
+
+std::vector<core::DeviceDescription> cuda_devices() {
+  std::vector<core::DeviceDescription> devices;
+  try {
+    const int count = device_count();
+    for (int i = 0; i < count; ++i) devices.push_back(description(query_device(i)));
+  } catch (const core::Error&) {
+    // cuda_unavailable_reason() has the words.
+  }
+  return devices;
+}
+
+std::string cuda_unavailable_reason() {
+  try {
+    return unusable_reason(query_device(0));
+  } catch (const core::Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace exphil::cuda

@@ -1,0 +1,23 @@
+// See kernel_variants.hpp. A new kernel family adds its list here.
+#include "cuda/kernel_variants.hpp"
+
+#include <set>
+#include <tuple>
+
+#include "cuda/model_variants.hpp"
+#include "cuda/scan_variants.hpp"
+
+namespace exphil::cuda {
+
+std::vector<KernelSpec> all_kernel_variants() {
+  std::vector<KernelSpec> all;
+  std::set<std::tuple<std::string, std::string, std::vector<std::string>>> seen;
+  for (const std::vector<KernelSpec>& family : {scan_kernel_variants(), model_kernel_variants()}) {
+    for (const KernelSpec& spec : family) {
+      if (seen.emplace(spec.file, spec.entry, spec.defines).second) all.push_back(spec);
+    }
+  }
+  return all;
+}
+
+}  // namespace exphil::cuda

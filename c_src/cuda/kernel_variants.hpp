@@ -1,0 +1,14 @@
+// Every kernel variant this library may compile at run time, for the tests that compile them all without a
+// device. Stateless.
+#pragma once
+
+#include <vector>
+
+#include "cuda/kernel_cache.hpp"
+
+namespace exphil::cuda {
+
+// The variants of scan_variants.hpp and model_variants.hpp, in that order, without repetitions.
+std::vector<KernelSpec> all_kernel_variants();
+
+}  // namespace exphil::cuda
