@@ -1,0 +1,209 @@
+defmodule Mix.Tasks.Exphil.Play do
+  @shortdoc "Plays recorded or generated frames with a policy in real time"
+  @moduledoc """
+  Plays frames with a Mamba policy at a fixed rate and reports how long the steps took.
+
+      mix exphil.play
+      mix exphil.play --policy policy.safetensors --frames match.safetensors
+      mix exphil.play --seconds 3 --sessions 64 --backend host --json play.json
+
+  Without `--policy` and `--frames` both are generated (see `ExPhil.Native.Demo`) and ten seconds are played.
+
+  Options:
+
+    * `--policy FILE` - the checkpoint; generated where it is left out
+    * `--frames FILE` - the recording: a safetensors file with `obs`, and optionally `frame` and `logits` (see
+      `ExPhil.Native.Player.Recording`); played whole unless `--seconds` says less
+    * `--fps N` - frames per second (60)
+    * `--seconds N` - how long to play
+    * `--backend auto|cuda|host` - where the policy runs (auto)
+    * `--sessions N` - agents that answer each frame, in one call (1)
+    * `--json FILE` - write the numbers there as well
+
+  The answers are compared with the recording's `logits`, or with a prefill of the same frames where it has none. The
+  exit status is 0 only if all agree. A missed frame is reported and is no failure: that is the machine's affair.
+  """
+
+  use Mix.Task
+
+  alias ExPhil.Native.{Demo, Error, Mamba, Player}
+  alias ExPhil.Native.Player.{Recording, Report}
+
+  @requirements ["app.start"]
+  @switches [
+    policy: :string,
+    frames: :string,
+    fps: :float,
+    seconds: :float,
+    backend: :string,
+    sessions: :integer,
+    json: :string
+  ]
+  @backends %{"auto" => :auto, "cuda" => :cuda, "host" => :host}
+
+  @impl true
+  def run(args) do
+    options = parse(args)
+    recording = recording(options)
+    model = load(options, recording)
+    info = Mamba.info(model)
+    check_sizes(info, recording, options)
+    say(heading(info, recording, options))
+
+    result = play(model, recording, options)
+    verify = Player.verify(result, model, recording)
+    summary = Report.summarise(result)
+    clear_line()
+    say(Report.table(summary, verify))
+    write_json(options[:json], Report.document(summary, verify, context(info, options)))
+
+    if verify.failed > 0 do
+      Mix.raise("#{verify.failed} of #{verify.frames} answers are not what they should be")
+    end
+  end
+
+  # ---- arguments -------------------------------------------------------------------------------------------
+
+  defp parse(args) do
+    case OptionParser.parse(args, strict: @switches) do
+      {options, [], []} ->
+        Enum.each(options, &check_option/1) && defaults(options)
+
+      {_, [extra | _], _} ->
+        Mix.raise("unexpected argument #{inspect(extra)}; see mix help exphil.play")
+
+      {_, _, [{name, nil} | _]} ->
+        Mix.raise("#{name} is not an option, or lacks its value; see mix help exphil.play")
+
+      {_, _, [{name, value} | _]} ->
+        Mix.raise("#{name} does not take #{inspect(value)}; see mix help exphil.play")
+    end
+  end
+
+  defp check_option({:fps, fps}) when fps < 1.0 or fps > 10_000.0,
+    do: Mix.raise("--fps must be from 1 to 10000, got #{fps}")
+
+  defp check_option({:seconds, seconds}) when seconds <= 0.0 or seconds > 86_400.0,
+    do: Mix.raise("--seconds must be above 0 and at most 86400, got #{seconds}")
+
+  defp check_option({:sessions, sessions}) when sessions < 1,
+    do: Mix.raise("--sessions must be at least 1, got #{sessions}")
+
+  defp check_option({:backend, backend}) when not is_map_key(@backends, backend),
+    do: Mix.raise("--backend must be auto, cuda or host, got #{inspect(backend)}")
+
+  defp check_option(_), do: :ok
+
+  defp defaults(options) do
+    Keyword.merge([fps: 60.0, sessions: 1, backend: "auto"], options)
+  end
+
+  # ---- what to play ----------------------------------------------------------------------------------------
+
+  defp recording(options) do
+    case options[:frames] do
+      nil -> Recording.generated(frame_count(options[:seconds] || 10.0, options))
+      path -> path |> Recording.load() |> or_raise() |> shorten(options)
+    end
+  end
+
+  defp shorten(recording, options) do
+    case options[:seconds] do
+      nil -> recording
+      seconds -> Recording.take(recording, frame_count(seconds, options))
+    end
+  end
+
+  defp frame_count(seconds, options), do: max(round(seconds * options[:fps]), 1)
+
+  defp load(options, recording) do
+    if options[:policy] == nil and recording.logits != nil do
+      Mix.raise("#{options[:frames]} has logits, which belong to a policy: name it with --policy")
+    end
+
+    # Room for the sessions, their snapshots, and those of the warm-up.
+    max_sessions = options[:sessions] * (recording.depth + 3)
+    backend = @backends[options[:backend]]
+    policy = options[:policy] || generated_policy()
+    policy |> Mamba.load(backend: backend, max_sessions: max_sessions) |> or_raise()
+  end
+
+  defp generated_policy do
+    {policy, _frames} = Demo.write(Path.join(Mix.Project.build_path(), "exphil_demo"))
+    policy
+  end
+
+  defp check_sizes(info, recording, options) do
+    if info.d_input != recording.d_input do
+      Mix.raise(
+        "the policy takes #{info.d_input} numbers a frame and #{options[:frames] || "the generated stream"} has " <>
+          "#{recording.d_input}; --policy and --frames must belong together"
+      )
+    end
+  end
+
+  # ---- playing and telling ---------------------------------------------------------------------------------
+
+  defp play(model, recording, options) do
+    on_frame = if IO.ANSI.enabled?(), do: &show_progress(&1, recording.count), else: fn _ -> :ok end
+
+    model
+    |> Player.play(recording, fps: options[:fps], sessions: options[:sessions], on_frame: on_frame)
+    |> or_raise()
+  end
+
+  # Four times a second at 60 FPS, over one line.
+  defp show_progress({frames, _, _} = so_far, total) do
+    if rem(frames, 15) == 0, do: IO.write("\r\e[K" <> Report.progress(so_far, total))
+    :ok
+  end
+
+  defp clear_line, do: if(IO.ANSI.enabled?(), do: IO.write("\r\e[K"))
+
+  defp heading(info, recording, options) do
+    agents = if options[:sessions] == 1, do: "one agent", else: "#{options[:sessions]} agents"
+
+    """
+    backend #{info.backend}, device #{device_name(info)}
+    policy #{options[:policy] || "generated"}: #{info.n_layer} layers, d_model #{info.d_model}, state #{info.d_state}
+    playing #{recording.count} frames of #{options[:frames] || "generated play"} at #{options[:fps]} FPS with #{agents}
+    """
+    |> String.trim_trailing()
+  end
+
+  defp device_name(info) do
+    case info.device do
+      %{name: name} -> name
+      other -> to_string(other)
+    end
+  end
+
+  defp context(info, options) do
+    %{
+      backend: info.backend,
+      device: device_name(info),
+      policy: options[:policy] || "generated",
+      recording: options[:frames] || "generated",
+      version: to_string(Application.spec(:exphil_native, :vsn)),
+      elixir: System.version(),
+      otp: System.otp_release(),
+      system: to_string(:erlang.system_info(:system_architecture)),
+      date: DateTime.to_iso8601(DateTime.utc_now())
+    }
+  end
+
+  defp write_json(nil, _document), do: :ok
+
+  defp write_json(path, document) do
+    case File.write(path, [Report.json(document), "\n"]) do
+      :ok -> :ok
+      {:error, reason} -> Mix.raise("cannot write #{path}: #{:file.format_error(reason)}")
+    end
+  end
+
+  defp say(text), do: Mix.shell().info(text)
+
+  defp or_raise({:ok, value}), do: value
+  defp or_raise({:error, %Error{} = error}), do: Mix.raise(Exception.message(error))
+  defp or_raise({:error, reason}) when is_binary(reason), do: Mix.raise(reason)
+end
