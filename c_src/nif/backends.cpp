@@ -1,0 +1,81 @@
+#include "nif/backends.hpp"
+
+#include <atomic>
+
+#include "host/backend.hpp"
+#ifdef EXPHIL_CUDA
+#include "cuda/backend.hpp"
+#endif
+
+namespace exphil::nif {
+
+using core::ErrorKind;
+using core::fail;
+
+namespace {
+
+enum class Cuda : int { unknown, absent, present };
+std::atomic<Cuda> known_cuda{Cuda::unknown};
+
+CudaStatus find_cuda() {
+  CudaStatus status;
+#ifdef EXPHIL_CUDA
+  status.devices = cuda::cuda_devices();
+  status.reason = cuda::cuda_unavailable_reason();
+  if (status.devices.empty() && status.reason.empty()) status.reason = "the CUDA driver reports no device";
+#else
+  status.reason = "this build has no CUDA backend: cuda.h and nvrtc.h were not found when it was built";
+#endif
+  return status;
+}
+
+core::Backend& open_cuda(std::int64_t device) {
+  const CudaStatus& status = cuda_status();
+  if (status.devices.empty()) {
+    fail(ErrorKind::backend_unavailable, "backend",
+         "the backend cuda is not available here: ", status.reason);
+  }
+  if (device < 0 || device >= static_cast<std::int64_t>(status.devices.size())) {
+    fail(ErrorKind::backend_unavailable, "device", "there is no CUDA device ", device, "; this machine has ",
+         status.devices.size());
+  }
+#ifdef EXPHIL_CUDA
+  return *cuda::open_cuda_backend(static_cast<int>(device));  // kept there until the process ends
+#else
+  fail(ErrorKind::internal, "", "a CUDA device without a CUDA backend");
+#endif
+}
+
+}  // namespace
+
+BackendChoice Decoder<BackendChoice>::decode(Call& call, Term term, const char* argument) {
+  const std::string name = Decoder<Atom>::decode(call, term, argument).name;
+  if (name == "auto") return BackendChoice::automatic;
+  if (name == "cuda") return BackendChoice::cuda;
+  if (name == "host") return BackendChoice::host;
+  fail(ErrorKind::invalid_argument, argument, argument, " must be :auto, :cuda or :host, got :", name);
+}
+
+core::Backend& open_backend(BackendChoice choice, std::int64_t device) {
+  if (choice == BackendChoice::automatic) {
+    choice = cuda_status().usable() ? BackendChoice::cuda : BackendChoice::host;
+  }
+  if (choice == BackendChoice::cuda) return open_cuda(device);
+  if (device != 0) {
+    fail(ErrorKind::backend_unavailable, "device", "the host backend has only device 0, not ", device);
+  }
+  return host::host_backend();
+}
+
+bool may_use_cuda(ErlNifEnv* env, Term choice) {
+  if (enif_is_identical(choice, enif_make_atom(env, "host"))) return false;
+  return known_cuda.load(std::memory_order_relaxed) != Cuda::absent;
+}
+
+const CudaStatus& cuda_status() {
+  static const CudaStatus status = find_cuda();
+  known_cuda.store(status.devices.empty() ? Cuda::absent : Cuda::present, std::memory_order_relaxed);
+  return status;
+}
+
+}  // namespace exphil::nif

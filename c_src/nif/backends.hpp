@@ -1,0 +1,36 @@
+// Which backends this build and this machine have, and the choice between them. Every call is safe from any
+// thread. The first that concerns CUDA opens the driver, which takes a good part of a second.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/backend.hpp"
+#include "nif/codec.hpp"
+
+namespace exphil::nif {
+
+// :auto is CUDA where there is a device and the host elsewhere; the others are that backend or an error.
+enum class BackendChoice { automatic, cuda, host };
+
+template <>
+struct Decoder<BackendChoice> {
+  static BackendChoice decode(Call& call, Term term, const char* argument);
+};
+
+// The backend's object for one device; alive until the library unloads. Throws backend_unavailable with the
+// reason in words.
+core::Backend& open_backend(BackendChoice choice, std::int64_t device);
+
+// Whether a call with this choice (an atom) can end up waiting for a GPU. Opens nothing: true while unknown.
+bool may_use_cuda(ErlNifEnv* env, Term choice);
+
+struct CudaStatus {
+  std::vector<core::DeviceDescription> devices;  // every one the driver reports
+  std::string reason;                            // why they cannot be used; "" where device 0 can
+  bool usable() const { return reason.empty(); }
+};
+const CudaStatus& cuda_status();
+
+}  // namespace exphil::nif

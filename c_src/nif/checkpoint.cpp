@@ -1,0 +1,37 @@
+// Safetensors files as Elixir reads them: every tensor copied out of the mapped file, because a binary may
+// outlive it and a file that shrinks under a mapping would take the VM down.
+#include "core/safetensors.hpp"
+
+#include "nif/functions.hpp"
+
+namespace exphil::nif {
+
+namespace {
+
+// Names come from the file, so the keys are strings: atoms are never collected.
+Term string_map(Call& call, const std::vector<Term>& keys, const std::vector<Term>& values) {
+  Term map = 0;
+  if (!enif_make_map_from_arrays(call.env(), const_cast<Term*>(keys.data()), const_cast<Term*>(values.data()),
+                                 keys.size(), &map)) {
+    core::fail(core::ErrorKind::internal, "", "a safetensors file has a name twice");
+  }
+  return map;
+}
+
+}  // namespace
+
+Term read_safetensors(Call& call, std::string path) {
+  const core::Safetensors file = core::Safetensors::open(path);
+  std::vector<Term> names, tensors, keys, values;
+  for (const auto& [name, view] : file.tensors()) {
+    names.push_back(encode(call, name));
+    tensors.push_back(encode_tensor(call, view.dtype, view.shape, encode_bytes(call, view.data, view.bytes)));
+  }
+  for (const auto& [key, value] : file.metadata()) {
+    keys.push_back(encode(call, key));
+    values.push_back(encode(call, value));
+  }
+  return enif_make_tuple2(call.env(), string_map(call, names, tensors), string_map(call, keys, values));
+}
+
+}  // namespace exphil::nif

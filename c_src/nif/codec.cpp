@@ -1,0 +1,172 @@
+#include "nif/codec.hpp"
+
+#include <cstring>
+
+namespace exphil::nif {
+
+using core::ErrorKind;
+using core::fail;
+
+const void* Call::aligned(const void* data, std::size_t bytes, std::size_t alignment) {
+  if (reinterpret_cast<std::uintptr_t>(data) % alignment == 0) return data;
+  copies_.emplace_back(new unsigned char[bytes]);
+  std::memcpy(copies_.back().get(), data, bytes);
+  return copies_.back().get();
+}
+
+std::string describe(Call& call, Term term) {
+  ErlNifBinary binary;
+  if (enif_inspect_binary(call.env(), term, &binary)) {
+    return core::message("a binary of ", binary.size, " bytes");
+  }
+  char text[160];
+  const int length = enif_snprintf(text, sizeof text, "%T", term);
+  std::string described(text);
+  if (length < 0 || static_cast<std::size_t>(length) >= sizeof text) described += "...";
+  return described;
+}
+
+void fail_decode(Call& call, Term term, const char* argument, const char* expected) {
+  fail(ErrorKind::invalid_argument, argument, argument, " must be ", expected, ", got ",
+       describe(call, term));
+}
+
+bool Decoder<bool>::decode(Call& call, Term term, const char* argument) {
+  if (enif_is_identical(term, encode_atom(call, "true"))) return true;
+  if (enif_is_identical(term, encode_atom(call, "false"))) return false;
+  fail_decode(call, term, argument, "true or false");
+}
+
+std::int64_t Decoder<std::int64_t>::decode(Call& call, Term term, const char* argument) {
+  ErlNifSInt64 value = 0;
+  if (!enif_get_int64(call.env(), term, &value)) {
+    fail_decode(call, term, argument, "an integer of at most 63 bits");
+  }
+  return value;
+}
+
+double Decoder<double>::decode(Call& call, Term term, const char* argument) {
+  double value = 0;
+  if (!enif_get_double(call.env(), term, &value)) fail_decode(call, term, argument, "a float");
+  return value;
+}
+
+std::string Decoder<std::string>::decode(Call& call, Term term, const char* argument) {
+  const Binary binary = Decoder<Binary>::decode(call, term, argument);
+  return std::string(reinterpret_cast<const char*>(binary.data), binary.size);
+}
+
+Atom Decoder<Atom>::decode(Call& call, Term term, const char* argument) {
+  char name[256];
+  if (enif_get_atom(call.env(), term, name, sizeof name, ERL_NIF_LATIN1) == 0) {
+    fail_decode(call, term, argument, "an atom");
+  }
+  return {name};
+}
+
+Binary Decoder<Binary>::decode(Call& call, Term term, const char* argument) {
+  ErlNifBinary binary;
+  if (!enif_inspect_binary(call.env(), term, &binary)) fail_decode(call, term, argument, "a binary");
+  return {binary.data, binary.size};
+}
+
+namespace {
+
+core::Shape decode_shape(Call& call, Term term, const char* argument) {
+  int rank = 0;
+  const Term* dims = nullptr;
+  if (!enif_get_tuple(call.env(), term, &rank, &dims)) {
+    fail_decode(call, term, argument, "{type, shape, binary} with a tuple for the shape");
+  }
+  if (rank > core::Shape::kMaxRank) {
+    fail(ErrorKind::invalid_argument, argument, argument, " has ", rank, " dimensions; a tensor has at most ",
+         core::Shape::kMaxRank);
+  }
+  core::Shape shape;
+  for (int axis = 0; axis < rank; ++axis) {
+    ErlNifSInt64 dim = 0;
+    if (!enif_get_int64(call.env(), dims[axis], &dim)) {
+      const bool big = enif_term_type(call.env(), dims[axis]) == ERL_NIF_TERM_TYPE_INTEGER;
+      fail(big ? ErrorKind::limit_exceeded : ErrorKind::invalid_argument, argument,
+           "every size in the shape of ", argument, " must be an integer below 2^63, got ",
+           describe(call, term));
+    }
+    if (dim < 0) {
+      fail(ErrorKind::invalid_argument, argument, "the shape of ", argument,
+           " has a negative size: ", describe(call, term));
+    }
+    shape.push_back(dim);
+  }
+  return shape;
+}
+
+}  // namespace
+
+core::TensorView Decoder<core::TensorView>::decode(Call& call, Term term, const char* argument) {
+  int arity = 0;
+  const Term* parts = nullptr;
+  if (!enif_get_tuple(call.env(), term, &arity, &parts) || arity != 3) {
+    fail_decode(call, term, argument, "a tensor {type, shape, binary}");
+  }
+  core::TensorView view;
+  char type[16] = "";
+  const bool atom = enif_get_atom(call.env(), parts[0], type, sizeof type, ERL_NIF_LATIN1) != 0;
+  if (!atom || !core::parse_dtype(type, &view.dtype)) {
+    fail(ErrorKind::invalid_argument, argument, argument, " has the type ", describe(call, parts[0]),
+         ", which is none of f32, f16, bf16, c64, f64, s32, s64");
+  }
+  view.shape = decode_shape(call, parts[1], argument);
+  ErlNifBinary binary;
+  if (!enif_inspect_binary(call.env(), parts[2], &binary)) {
+    fail_decode(call, parts[2], argument, "{type, shape, binary} with a binary for the elements");
+  }
+  view.bytes = binary.size;
+  view.data = binary.data;
+  core::check_bytes(view, argument);
+  // A c64 is two f32: nothing needs more than its real element.
+  const std::size_t element = core::dtype_size(view.dtype);
+  view.data = call.aligned(binary.data, binary.size, view.dtype == core::Dtype::c64 ? element / 2 : element);
+  return view;
+}
+
+Term encode_atom(Call& call, const char* name) {
+  return enif_make_atom(call.env(), name);
+}
+
+Term encode_bytes(Call& call, const void* data, std::size_t size) {
+  Term term = 0;
+  unsigned char* bytes = enif_make_new_binary(call.env(), size, &term);
+  if (bytes == nullptr) throw std::bad_alloc();
+  if (size > 0) std::memcpy(bytes, data, size);
+  return term;
+}
+
+Term encode(Call& call, const Map& map) {
+  std::vector<Term> keys, values;
+  for (const auto& [key, value] : map) {
+    keys.push_back(encode(call, key));
+    values.push_back(value);
+  }
+  Term term = 0;
+  if (!enif_make_map_from_arrays(call.env(), keys.data(), values.data(), keys.size(), &term)) {
+    fail(ErrorKind::internal, "", "a map was built with a key twice");
+  }
+  return term;
+}
+
+Term encode(Call& call, const core::Shape& shape) {
+  std::vector<Term> dims;
+  for (int axis = 0; axis < shape.rank(); ++axis) dims.push_back(encode_integer(call, shape[axis]));
+  return enif_make_tuple_from_array(call.env(), dims.data(), static_cast<unsigned>(dims.size()));
+}
+
+Term encode_tensor(Call& call, core::Dtype dtype, const core::Shape& shape, Term binary) {
+  return enif_make_tuple3(call.env(), encode_atom(call, core::dtype_name(dtype)), encode(call, shape),
+                          binary);
+}
+
+Term encode_list(Call& call, const std::vector<Term>& terms) {
+  return enif_make_list_from_array(call.env(), terms.data(), static_cast<unsigned>(terms.size()));
+}
+
+}  // namespace exphil::nif

@@ -1,0 +1,53 @@
+// The NIFs: plain functions, named as in ExPhil.Native.NIF. nif.cpp puts them into the function table.
+// Arguments that name a backend or a handle come first: they decide the scheduler (dispatch.hpp).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "nif/backends.hpp"
+#include "nif/dispatch.hpp"
+
+namespace exphil::nif {
+
+// {kernels_directory, cache_directory, libcuda, libnvrtc, pinned_limit, threads}; "" and 0 leave the default.
+using SettingsTuple =
+    std::tuple<std::string, std::string, std::string, std::string, std::int64_t, std::int64_t>;
+
+// info.cpp
+Term configure(Call& call, SettingsTuple settings);
+Term info(Call& call);
+Term default_device(Call& call, BackendChoice choice, std::int64_t device);
+Term set_threads(Call& call, std::int64_t threads);
+
+// scan.cpp
+struct ScanRequest;
+using MaybeTensor = std::optional<core::TensorView>;
+Term scan(Call& call, BackendChoice backend, std::int64_t device, core::TensorView x, core::TensorView dt,
+          core::TensorView a, core::TensorView b, core::TensorView c, MaybeTensor d, MaybeTensor z,
+          MaybeTensor dt_bias, MaybeTensor initial_state, ScanRequest request);
+
+// model.cpp
+// options: {max_sessions, norm_epsilon, check_finite}
+Term load_model(Call& call, BackendChoice backend, std::int64_t device, std::string path,
+                std::tuple<std::int64_t, double, bool> options);
+Term model_info(Call& call, ModelHandle& model);
+Term window(Call& call, ModelHandle& model, core::TensorView windows);
+Term new_session(Call& call, ModelHandle& model);
+
+// session.cpp
+struct Frames;
+Term step(Call& call, SessionHandle& session, Frames obs);
+Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
+Term prefill(Call& call, SessionHandle& session, Frames frames);
+Term snapshot(Call& call, SessionHandle& session);
+Term restore(Call& call, SessionHandle& session, SnapshotHandle& snapshot);
+Term export_state(Call& call, SessionHandle& session);
+Term import_state(Call& call, SessionHandle& session, Binary state);
+
+// checkpoint.cpp
+Term read_safetensors(Call& call, std::string path);
+
+}  // namespace exphil::nif

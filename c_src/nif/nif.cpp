@@ -1,0 +1,99 @@
+// The library as the VM sees it: load, upgrade, unload, and the function table of ExPhil.Native.NIF.
+#include <dlfcn.h>
+
+#include <array>
+
+#include "nif/frames.hpp"
+#include "nif/functions.hpp"
+#include "nif/scan_request.hpp"
+
+namespace exphil::nif {
+
+namespace {
+
+// Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
+// that a library left over from another version is refused instead of called with the wrong terms.
+constexpr std::int64_t kInterface = 1;
+
+// What load_nif/2 returns in {:error, {:load, _}}; ExPhil.Native.NIF puts them into words.
+enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kBadSettings = 3 };
+
+// The reaper, the thread pool and CUDA's own threads run code of this library for the rest of the process, so
+// it must stay mapped after the module is purged.
+void stay_mapped() {
+  Dl_info self;
+  if (dladdr(reinterpret_cast<const void*>(&stay_mapped), &self) != 0) {
+    dlopen(self.dli_fname, RTLD_NOW | RTLD_NODELETE);
+  }
+}
+
+// load_info is {interface, settings}.
+int start(ErlNifEnv* env, Term load_info) {
+  Call call(env);
+  try {
+    int arity = 0;
+    const Term* parts = nullptr;
+    if (!enif_get_tuple(env, load_info, &arity, &parts) || arity != 2) return kWrongInterface;
+    if (Decoder<std::int64_t>::decode(call, parts[0], "interface") != kInterface) return kWrongInterface;
+    if (!open_resource_types(env)) return kResourceTypes;
+    stay_mapped();
+    configure(call, Decoder<SettingsTuple>::decode(call, parts[1], "settings"));
+    return 0;
+  } catch (...) {
+    return kBadSettings;
+  }
+}
+
+int load(ErlNifEnv* env, void** private_data, Term load_info) {
+  *private_data = nullptr;  // all state is the backends' own, one for the process
+  return start(env, load_info);
+}
+
+// The same library under a new instance of the module: resources go on living, their types are taken over.
+int upgrade(ErlNifEnv* env, void** private_data, void**, Term load_info) {
+  return load(env, private_data, load_info);
+}
+
+constexpr std::array<const char*, 0> kNone{};
+constexpr const char* kConfigure[] = {"settings"};
+constexpr const char* kDefaultDevice[] = {":backend", ":device"};
+constexpr const char* kSetThreads[] = {":threads"};
+constexpr const char* kScan[] = {":backend", ":device",        "x",      "dt", "a", "b", "c", ":d", ":z",
+                                 ":dt_bias", ":initial_state", "options"};
+constexpr const char* kLoadModel[] = {":backend", ":device", "path", "options"};
+constexpr const char* kModel[] = {"model"};
+constexpr const char* kWindow[] = {"model", "windows"};
+constexpr const char* kSession[] = {"session"};
+constexpr const char* kStep[] = {"session", "obs"};
+constexpr const char* kStepBatch[] = {"sessions", "obs"};
+constexpr const char* kPrefill[] = {"session", "frames"};
+constexpr const char* kRestore[] = {"session", "snapshot"};
+constexpr const char* kImport[] = {"session", "state"};
+constexpr const char* kPath[] = {"path"};
+
+ErlNifFunc functions[] = {
+    {"info", 0, Nif<info, kNone>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
+    {"configure", 1, Nif<configure, kConfigure>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
+    {"default_device", 2, Nif<default_device, kDefaultDevice>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
+    {"set_threads", 1, Nif<set_threads, kSetThreads>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
+    {"read_safetensors", 1, Nif<read_safetensors, kPath>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
+    {"scan", 12, Nif<scan, kScan>::scheduled, 0},
+    {"load_model", 4, Nif<load_model, kLoadModel>::scheduled, 0},
+    {"model_info", 1, Nif<model_info, kModel>::scheduled, 0},
+    {"window", 2, Nif<window, kWindow>::scheduled, 0},
+    {"new_session", 1, Nif<new_session, kModel>::scheduled, 0},
+    {"step", 2, Nif<step, kStep>::scheduled, 0},
+    {"step_batch", 2, Nif<step_batch, kStepBatch>::scheduled, 0},
+    {"prefill", 2, Nif<prefill, kPrefill>::scheduled, 0},
+    {"snapshot", 1, Nif<snapshot, kSession>::scheduled, 0},
+    {"restore", 2, Nif<restore, kRestore>::scheduled, 0},
+    {"export_state", 1, Nif<export_state, kSession>::scheduled, 0},
+    {"import_state", 2, Nif<import_state, kImport>::scheduled, 0},
+};
+
+}  // namespace
+
+}  // namespace exphil::nif
+
+ERL_NIF_INIT(Elixir.ExPhil.Native.NIF, exphil::nif::functions, exphil::nif::load, nullptr,
+             exphil::nif::upgrade, nullptr)

@@ -1,0 +1,50 @@
+#include "nif/resources.hpp"
+
+namespace exphil::nif {
+
+namespace {
+
+template <class Handle>
+void destroy(ErlNifEnv*, void* object) noexcept {
+  Handle* handle = static_cast<Handle*>(object);
+  release(*handle);
+  handle->~Handle();
+}
+
+// The number in a name changes with the handle's layout: the objects of another layout then stay with the
+// library that made them, and only objects of the same layout are taken over at an upgrade.
+template <class Handle>
+bool open_type(ErlNifEnv* env, const char* name) {
+  const auto flags = static_cast<ErlNifResourceFlags>(ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER);
+  ErlNifResourceType* type = enif_open_resource_type(env, nullptr, name, destroy<Handle>, flags, nullptr);
+  if (type == nullptr) return false;
+  ResourceType<Handle>::type = type;
+  return true;
+}
+
+}  // namespace
+
+bool open_resource_types(ErlNifEnv* env) {
+  return open_type<ModelHandle>(env, "model.1") && open_type<SessionHandle>(env, "session.1") &&
+         open_type<SnapshotHandle>(env, "snapshot.1") && open_type<ResultHandle>(env, "result.1");
+}
+
+Result::Result(Call& call, core::Backend& backend, std::size_t bytes) : env_(call.env()), bytes_(bytes) {
+  if (bytes >= kPooledBytes) {
+    buffer_ = backend.allocate_result(bytes);
+    data_ = buffer_.data();
+  } else {
+    data_ = enif_make_new_binary(env_, bytes, &binary_);
+    if (data_ == nullptr) throw std::bad_alloc();
+  }
+}
+
+Term Result::term() {
+  if (binary_ != 0) return binary_;
+  ResultHandle* resource = make_resource(ResultHandle{std::move(buffer_)});
+  binary_ = enif_make_resource_binary(env_, resource, data_, bytes_);
+  enif_release_resource(resource);
+  return binary_;
+}
+
+}  // namespace exphil::nif

@@ -1,0 +1,140 @@
+// What Elixir holds a reference to: models, sessions, snapshots, and the memory behind large results.
+//
+// A resource's destructor runs on a normal scheduler at an unknown time, so it only hands its object to
+// core's reaper; a result's bytes go back to their pool under a mutex. Handles are read by many threads at
+// once and never change; what they point to does its own locking.
+#pragma once
+
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/backend.hpp"
+#include "core/reaper.hpp"
+#include "core/session.hpp"
+#include "nif/codec.hpp"
+
+namespace exphil::nif {
+
+struct LoadedModel {
+  std::shared_ptr<core::Model> model;
+  core::Backend* backend = nullptr;  // alive until the library unloads
+  core::DeviceDescription device;
+};
+
+// Members are destroyed in reverse: the state before the model that it lives in.
+struct ModelHandle {
+  std::shared_ptr<LoadedModel> loaded;
+};
+struct SessionHandle {
+  std::shared_ptr<LoadedModel> loaded;
+  std::shared_ptr<core::Session> session;
+};
+struct SnapshotHandle {
+  std::shared_ptr<LoadedModel> loaded;
+  std::shared_ptr<core::Snapshot> snapshot;
+};
+struct ResultHandle {
+  core::ResultBuffer buffer;
+};
+
+inline void release(ModelHandle& handle) noexcept {
+  core::reap(std::move(handle.loaded));
+}
+inline void release(SessionHandle& handle) noexcept {
+  core::reap(std::move(handle.session));
+  core::reap(std::move(handle.loaded));
+}
+inline void release(SnapshotHandle& handle) noexcept {
+  core::reap(std::move(handle.snapshot));
+  core::reap(std::move(handle.loaded));
+}
+inline void release(ResultHandle&) noexcept {}
+
+// The resource type of each handle, set when the library loads.
+template <class Handle>
+struct ResourceType {
+  static inline ErlNifResourceType* type = nullptr;
+};
+
+// Opens all four types; false where the VM refuses. Called at load and at upgrade.
+bool open_resource_types(ErlNifEnv* env);
+
+template <class Handle>
+Handle* find_handle(ErlNifEnv* env, Term term) {
+  void* object = nullptr;
+  if (!enif_get_resource(env, term, ResourceType<Handle>::type, &object)) return nullptr;
+  return static_cast<Handle*>(object);
+}
+
+// Moves the handle into a resource that the VM owns. The caller releases its own reference.
+template <class Handle>
+Handle* make_resource(Handle handle) {
+  void* memory = enif_alloc_resource(ResourceType<Handle>::type, sizeof(Handle));
+  if (memory == nullptr) throw std::bad_alloc();
+  return new (memory) Handle(std::move(handle));
+}
+
+template <class Handle>
+Term encode_handle(Call& call, Handle handle) {
+  Handle* resource = make_resource(std::move(handle));
+  const Term term = enif_make_resource(call.env(), resource);
+  enif_release_resource(resource);
+  return term;
+}
+
+template <class Handle>
+Handle& decode_handle(Call& call, Term term, const char* argument, const char* expected) {
+  Handle* handle = find_handle<Handle>(call.env(), term);
+  if (handle == nullptr) fail_decode(call, term, argument, expected);
+  return *handle;
+}
+
+template <>
+struct Decoder<ModelHandle&> {
+  static ModelHandle& decode(Call& call, Term term, const char* argument) {
+    return decode_handle<ModelHandle>(call, term, argument, "a model that Mamba.load returned");
+  }
+};
+template <>
+struct Decoder<SessionHandle&> {
+  static SessionHandle& decode(Call& call, Term term, const char* argument) {
+    return decode_handle<SessionHandle>(call, term, argument, "a session that Mamba.new_session returned");
+  }
+};
+template <>
+struct Decoder<SessionHandle*> {
+  static SessionHandle* decode(Call& call, Term term, const char* argument) {
+    return &Decoder<SessionHandle&>::decode(call, term, argument);
+  }
+};
+template <>
+struct Decoder<SnapshotHandle&> {
+  static SnapshotHandle& decode(Call& call, Term term, const char* argument) {
+    return decode_handle<SnapshotHandle>(call, term, argument, "a snapshot that Mamba.snapshot returned");
+  }
+};
+
+// Uninitialised memory for one result, and the binary it becomes. From 64 KB on the binary is a resource over
+// the backend's pooled memory: a fresh BEAM binary of 4 MB costs 1.6 ms in page faults on the GPU machine
+// (DESIGN.md section 3). Below that an ordinary binary is cheaper.
+class Result {
+ public:
+  static constexpr std::size_t kPooledBytes = std::size_t{64} << 10;
+
+  Result(Call& call, core::Backend& backend, std::size_t bytes);
+  void* data() const { return data_; }
+  float* floats() const { return static_cast<float*>(data_); }
+  Term term();  // once
+
+ private:
+  ErlNifEnv* env_;
+  std::size_t bytes_;
+  core::ResultBuffer buffer_;
+  Term binary_ = 0;
+  void* data_ = nullptr;
+};
+
+}  // namespace exphil::nif

@@ -1,0 +1,71 @@
+// One agent's calls: a frame, many frames, and its state saved and restored. core::Session locks; every call
+// here may come from any thread.
+#include <memory>
+
+#include "nif/frames.hpp"
+#include "nif/functions.hpp"
+
+namespace exphil::nif {
+
+using core::ErrorKind;
+using core::fail;
+
+namespace {
+
+std::size_t f32_bytes(std::int64_t rows, std::int64_t columns, const char* argument) {
+  const std::int64_t floats = core::checked_multiply(rows, columns, argument);
+  return static_cast<std::size_t>(core::checked_multiply(floats, sizeof(float), argument));
+}
+
+}  // namespace
+
+Term step(Call& call, SessionHandle& session, Frames obs) {
+  const core::MambaConfig& config = session.loaded->model->config();
+  obs.require({config.d_input}, "obs");
+  Result out(call, *session.loaded->backend, f32_bytes(1, config.d_output, "obs"));
+  session.session->step(obs.data, out.floats());
+  return obs.answer(call, {config.d_output}, out.term());
+}
+
+Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs) {
+  if (sessions.empty()) fail(ErrorKind::invalid_argument, "sessions", "sessions must not be empty");
+  const core::MambaConfig& config = sessions[0]->loaded->model->config();
+  const auto count = static_cast<std::int64_t>(sessions.size());
+  obs.require({count, config.d_input}, "obs");
+  Result out(call, *sessions[0]->loaded->backend, f32_bytes(count, config.d_output, "obs"));
+  std::vector<core::Session*> plain;
+  plain.reserve(sessions.size());
+  for (const SessionHandle* handle : sessions) plain.push_back(handle->session.get());
+  core::Session::step_batch(plain, obs.data, out.floats());
+  return obs.answer(call, {count, config.d_output}, out.term());
+}
+
+Term prefill(Call& call, SessionHandle& session, Frames frames) {
+  const core::MambaConfig& config = session.loaded->model->config();
+  const std::int64_t seq = frames.require_rows(config.d_input, "frames");
+  Result out(call, *session.loaded->backend, f32_bytes(seq, config.d_output, "frames"));
+  session.session->prefill(frames.data, seq, out.floats());
+  return frames.answer(call, {seq, config.d_output}, out.term());
+}
+
+Term snapshot(Call& call, SessionHandle& session) {
+  std::shared_ptr<core::Snapshot> taken = session.session->snapshot();
+  return encode_handle(call, SnapshotHandle{session.loaded, std::move(taken)});
+}
+
+Term restore(Call& call, SessionHandle& session, SnapshotHandle& snapshot) {
+  session.session->restore(*snapshot.snapshot);
+  return encode_atom(call, "ok");
+}
+
+Term export_state(Call& call, SessionHandle& session) {
+  const std::vector<std::uint8_t> bytes = session.session->export_state();
+  return encode_bytes(call, bytes.data(), bytes.size());
+}
+
+Term import_state(Call& call, SessionHandle& session, Binary state) {
+  session.session->import_state(state.data, state.size);
+  return encode_atom(call, "ok");
+}
+
+}  // namespace exphil::nif
