@@ -115,6 +115,10 @@ clean: clean_native
 clean_native:
 	rm -rf $(BUILD) $(PRIV)/exphil_native.so $(PRIV)/kernels
 
+# For `mix exphil.doctor`: where the build finds the CUDA headers, if it does.
+cuda_headers:
+	@echo $(if $(CUDA_FOUND),$(CUDA_INCLUDE))
+
 help:
 	@sed -n 's/^## //p' Makefile
 
@@ -164,4 +168,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BUILD)/fake_cuda.d
 .SECONDARY:
-.PHONY: all setup demo test test_c test_ex lint lint_c format bench clean clean_native help native force
+.PHONY: all setup demo test test_c test_ex lint lint_c format bench clean clean_native cuda_headers help native force

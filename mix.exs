@@ -39,7 +39,7 @@ defmodule ExPhil.Native.MixProject do
     [
       licenses: ["Apache-2.0"],
       links: %{},
-      files: ~w(c_src kernels lib Makefile mix.exs README.md CHANGELOG.md LICENSE .formatter.exs)
+      files: ~w(c_src kernels lib .ci/setup Makefile mix.exs README.md CHANGELOG.md LICENSE .formatter.exs)
     ]
   end
 end
@@ -48,7 +48,8 @@ defmodule Mix.Tasks.Compile.ExphilNative do
   @moduledoc false
   # Builds the NIF and installs the kernels with `make native`, before the Elixir files are compiled. It stands
   # here because a project's own lib/ is not compiled yet when its compilers run. The make variables of the
-  # Makefile (BUILD, CXX, CXXFLAGS, CUDA_HOME) are taken from the environment.
+  # Makefile (BUILD, CXX, CXXFLAGS, CUDA_HOME) are taken from the environment. EXPHIL_SKIP_NATIVE=1 compiles the
+  # Elixir files alone: every native call then says that the library is not there.
   use Mix.Task.Compiler
 
   @impl true
@@ -68,8 +69,13 @@ defmodule Mix.Tasks.Compile.ExphilNative do
         {:ok, []}
 
       status ->
-        Mix.raise("building the NIF failed: `make native` stopped with status #{status}; see the lines above")
+        Mix.raise("building the NIF failed (make: status #{status}); see the lines above. " <> advice())
     end
+  end
+
+  defp advice do
+    "`make setup` (or .ci/setup) in exphil_native's folder installs or names the packages that it needs, and " <>
+      "`EXPHIL_SKIP_NATIVE=1 mix exphil.doctor` says what this machine has"
   end
 
   @impl true
