@@ -1,0 +1,7 @@
+// The test program's entry, the same for Catch2 2 and 3.
+#define CATCH_CONFIG_RUNNER
+#include "support/catch.hpp"
+
+int main(int argc, char** argv) {
+  return Catch::Session().run(argc, argv);
+}

@@ -1,0 +1,57 @@
+// Random selective-scan problems of any shape, dtype and layout, with their tensors. The values are those a
+// Mamba layer sees: decaying A, positive dt, everything else around zero.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/scan_problem.hpp"
+
+namespace exphil::test {
+
+struct ScanSpec {
+  std::int64_t batch = 2, seq = 17, dim = 5, state = 3;
+  core::Dtype dtype = core::Dtype::f32;
+  bool complex = false, full_matrix = false;
+  // How b and c are laid out: 0 constant {dim, state}; 1 {batch, seq, state}; more: in groups.
+  std::int64_t b_groups = 1, c_groups = 1;
+  bool d = false, z = false, dt_bias = false, initial_state = false;
+  bool structured_a = false;  // A[d, n] = (n + 1) A[d, 0], Mamba's own initialisation
+  core::ScanOptions options;
+  std::uint64_t seed = 1;
+
+  std::string to_string() const;  // for INFO
+};
+
+// Views stay valid while the object lives (it may be moved).
+class ScanCase {
+ public:
+  explicit ScanCase(const ScanSpec& spec);
+  ScanCase(ScanCase&&) = default;
+
+  const ScanSpec& spec() const { return spec_; }
+  const core::ScanInputs& inputs() const { return inputs_; }
+  core::ScanProblem problem() const { return core::validate_scan(inputs_, spec_.options); }
+
+ private:
+  core::TensorView add(core::Dtype dtype, const core::Shape& shape, float low, float high);
+  core::TensorView add(core::Dtype dtype, const core::Shape& shape, const std::vector<float>& values);
+  core::TensorView make_a();
+
+  ScanSpec spec_;
+  std::uint64_t tensors_made_ = 0;
+  core::ScanInputs inputs_;
+  std::vector<std::vector<std::uint8_t>> storage_;
+};
+
+// The oracle's answer to a problem, all of it.
+struct ScanExpected {
+  std::vector<double> y, y_reverse, final_state, states;
+};
+ScanExpected expect(const core::ScanProblem& problem, bool with_states = false);
+
+// f32 numbers of a result in the problem's dtype.
+std::vector<float> widen_result(const void* data, core::Dtype dtype, std::size_t count);
+
+}  // namespace exphil::test
