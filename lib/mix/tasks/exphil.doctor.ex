@@ -1,0 +1,212 @@
+defmodule Mix.Tasks.Exphil.Doctor do
+  @shortdoc "Says what this machine has for ExPhil.Native, and what each missing thing costs"
+  @moduledoc """
+  Prints one page: the build tools, the loaded library, the backends, and for each thing that is missing what it
+  costs and how to get it.
+
+      mix exphil.doctor
+
+  The build itself may be what fails; then `EXPHIL_SKIP_NATIVE=1 mix exphil.doctor` leaves it out. The exit status is
+  0 whenever the page could be written: a machine without a GPU is not a mistake.
+  """
+
+  use Mix.Task
+
+  @requirements ["app.config"]
+
+  # What each package is for. The checks themselves are in .ci/setup.
+  @uses %{
+    "g++" => "the build: nothing can be built without a C++17 compiler",
+    "make" => "the build: nothing can be built without it",
+    "elixir" => "the build",
+    "erlang-dev" => "the build: erl_nif.h, the VM's interface to native code",
+    "libhwy-dev" => "the build: the CPU backend's SIMD",
+    "libtbb-dev" => "the build: the CPU backend's threads",
+    "nlohmann-json3-dev" => "the build: reads checkpoint headers",
+    "erlang-proper" => "the tests: the property tests are left out",
+    "catch2" => "the tests: the C++ tests cannot be built",
+    "clang-format" => "make lint and make format"
+  }
+
+  @impl true
+  def run(_args), do: facts() |> page() |> Mix.shell().info()
+
+  @doc false
+  # Everything that `page/1` prints, as found on this machine.
+  def facts do
+    root = source_folder()
+
+    %{
+      info: ExPhil.Native.info(),
+      packages: packages(root),
+      compiler: first_line(System.get_env("CXX") || "g++", ["--version"]),
+      make: first_line(System.get_env("MAKE") || "make", ["--version"]),
+      cuda_headers: cuda_headers(root),
+      system:
+        "Elixir #{System.version()}, Erlang/OTP #{System.otp_release()}, #{:erlang.system_info(:system_architecture)}"
+    }
+  end
+
+  @doc false
+  def page(facts) do
+    [build(facts), library(facts.info), host(facts.info), cuda(facts), nx(facts.info), default(facts.info)]
+    |> List.flatten()
+    |> Enum.map_join("\n", &line/1)
+  end
+
+  # ---- sections: a line is {:ok | :missing | :note, what, found} or {:missing, what, found, cost, remedy} ------
+
+  defp build(facts) do
+    {here, missing} = Enum.split_with(facts.packages, fn {_, here?} -> here? end)
+
+    [
+      {:title, "Build"},
+      {:ok, "system", facts.system},
+      tool("compiler", facts.compiler),
+      tool("make", facts.make),
+      if(here != [], do: {:ok, "packages", Enum.map_join(here, " ", &elem(&1, 0))}, else: []),
+      for({package, _} <- missing, do: missing_package(package)),
+      cuda_header_line(facts.cuda_headers)
+    ]
+  end
+
+  defp tool(what, nil) do
+    {:missing, what, "not found", "the library cannot be built",
+     "make setup, or install it with the system's packages"}
+  end
+
+  defp tool(what, version), do: {:ok, what, version}
+
+  defp missing_package(package) do
+    {:missing, package, "not found", "needed for #{@uses[package] || "the build"}",
+     "make setup (apt-get install --no-install-recommends #{package})"}
+  end
+
+  defp cuda_header_line([]) do
+    {:missing, "CUDA headers", "cuda.h and nvrtc.h not found", "only the CPU backend is built",
+     "install a CUDA toolkit 12 or 13, or name one with CUDA_HOME; then `mix compile`"}
+  end
+
+  defp cuda_header_line(folders), do: {:ok, "CUDA headers", Enum.join(folders, ", ")}
+
+  defp library(%{version: version, nif: %{loaded: true} = nif}) do
+    [{:title, "Library"}, {:ok, "version", version}, {:ok, "NIF", nif.path}]
+  end
+
+  defp library(%{version: version, nif: nif}) do
+    [
+      {:title, "Library"},
+      {:ok, "version", version},
+      {:missing, "NIF", to_string(nif.reason), "nothing native works: every call returns an error",
+       "build it with `make native`, and read its first error"}
+    ]
+  end
+
+  defp host(%{backends: %{host: %{available: true} = host}, threads: threads}) do
+    [{:title, "Backends"}, {:ok, "host", "#{host.name}, threads: #{threads}"}]
+  end
+
+  defp host(_info) do
+    [
+      {:title, "Backends"},
+      {:missing, "host", "not available: the NIF is not loaded", "there is no backend at all", "see Library"}
+    ]
+  end
+
+  defp cuda(%{info: %{backends: %{cuda: %{devices: [_ | _] = devices} = cuda}}}) do
+    [%{details: details} | _] = devices
+
+    [
+      {:ok, "CUDA driver", "CUDA #{details[:driver_version]} (#{details[:driver]})"},
+      nvrtc(details, cuda),
+      for(device <- devices, do: {:ok, "GPU #{device.index}", gpu(device)})
+    ]
+  end
+
+  defp cuda(%{info: %{backends: %{cuda: cuda}}}) do
+    {:missing, "CUDA", to_string(cuda.reason), "everything runs on the CPU",
+     "needs an NVIDIA GPU of compute capability 7.5 or later, its driver, and libnvrtc of CUDA 12 or 13"}
+  end
+
+  defp nvrtc(%{nvrtc_version: version} = details, _cuda),
+    do: {:ok, "NVRTC", "#{version} (#{details[:nvrtc]})"}
+
+  defp nvrtc(_details, cuda) do
+    {:missing, "NVRTC", to_string(cuda.reason), "no kernel can be compiled: everything runs on the CPU",
+     "install libnvrtc of the driver's CUDA version (Debian: libnvrtc12 from non-free; pip: nvidia-cuda-nvrtc), or " <>
+       "name the file with EXPHIL_NATIVE_LIBNVRTC"}
+  end
+
+  defp gpu(%{name: name, details: details}) do
+    memory = details[:total_memory]
+    gib = if is_binary(memory), do: ", #{div(String.to_integer(memory), 1024 * 1024 * 1024)} GiB", else: ""
+    "#{name}, compute capability #{details[:compute_capability]}#{gib}"
+  end
+
+  defp nx(%{nx: nx}) when nx in [nil, false] do
+    [
+      {:title, "Elixir"},
+      {:missing, "Nx", "not loaded", "tensors are {type, shape, binary}; everything else works",
+       "add {:nx, \"~> 0.7\"} to your own dependencies"}
+    ]
+  end
+
+  defp nx(%{nx: nx}), do: [{:title, "Elixir"}, {:ok, "Nx", to_string(nx)}]
+
+  defp default(info), do: {:ok, "default backend", inspect(info.default_backend)}
+
+  # ---- layout ----------------------------------------------------------------------------------------------
+
+  defp line({:title, title}), do: "\n#{title}"
+  defp line({:ok, what, found}), do: "  [ok] #{String.pad_trailing(what, 16)} #{found}"
+
+  defp line({:missing, what, found, cost, remedy}) do
+    indent = String.duplicate(" ", 24)
+
+    "  [--] #{String.pad_trailing(what, 16)} #{found}\n#{indent}costs: #{cost}\n#{indent}get it: #{remedy}"
+  end
+
+  # ---- looking ---------------------------------------------------------------------------------------------
+
+  # This project, or the folder that it was fetched to as a dependency.
+  defp source_folder do
+    if Mix.Project.config()[:app] == :exphil_native,
+      do: File.cwd!(),
+      else: Mix.Project.deps_paths()[:exphil_native]
+  end
+
+  defp packages(root) do
+    case command(Path.join(root, ".ci/setup"), ["--list"]) do
+      {:ok, output} ->
+        for line <- String.split(output, "\n", trim: true), [package, state] = String.split(line) do
+          {package, state == "here"}
+        end
+
+      :error ->
+        []
+    end
+  end
+
+  defp cuda_headers(root) do
+    case command(System.get_env("MAKE") || "make", ["-s", "-C", root, "cuda_headers"]) do
+      {:ok, output} -> String.split(output)
+      :error -> []
+    end
+  end
+
+  defp first_line(program, args) do
+    case command(program, args) do
+      {:ok, output} -> output |> String.split("\n") |> hd()
+      :error -> nil
+    end
+  end
+
+  defp command(program, args) do
+    case System.cmd(program, args, stderr_to_stdout: true, env: [{"MAKEFLAGS", nil}]) do
+      {output, 0} -> {:ok, output}
+      {_, _} -> :error
+    end
+  rescue
+    ErlangError -> :error
+  end
+end
