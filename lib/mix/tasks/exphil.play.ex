@@ -26,7 +26,7 @@ defmodule Mix.Tasks.Exphil.Play do
 
   use Mix.Task
 
-  alias ExPhil.Native.{Demo, Error, Mamba, Player}
+  alias ExPhil.Native.{Demo, Error, Json, Mamba, Player}
   alias ExPhil.Native.Player.{Recording, Report}
 
   @requirements ["app.start"]
@@ -164,24 +164,17 @@ defmodule Mix.Tasks.Exphil.Play do
     agents = if options[:sessions] == 1, do: "one agent", else: "#{options[:sessions]} agents"
 
     """
-    backend #{info.backend}, device #{device_name(info)}
+    backend #{info.backend}, device #{info.device_name}
     policy #{options[:policy] || "generated"}: #{info.n_layer} layers, d_model #{info.d_model}, state #{info.d_state}
     playing #{recording.count} frames of #{options[:frames] || "generated play"} at #{options[:fps]} FPS with #{agents}
     """
     |> String.trim_trailing()
   end
 
-  defp device_name(info) do
-    case info.device do
-      %{name: name} -> name
-      other -> to_string(other)
-    end
-  end
-
   defp context(info, options) do
     %{
       backend: info.backend,
-      device: device_name(info),
+      device: info.device_name,
       policy: options[:policy] || "generated",
       recording: options[:frames] || "generated",
       version: to_string(Application.spec(:exphil_native, :vsn)),
@@ -195,7 +188,7 @@ defmodule Mix.Tasks.Exphil.Play do
   defp write_json(nil, _document), do: :ok
 
   defp write_json(path, document) do
-    case File.write(path, [Report.json(document), "\n"]) do
+    case File.write(path, [Json.encode(document), "\n"]) do
       :ok -> :ok
       {:error, reason} -> Mix.raise("cannot write #{path}: #{:file.format_error(reason)}")
     end

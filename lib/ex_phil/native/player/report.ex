@@ -88,7 +88,7 @@ defmodule ExPhil.Native.Player.Report do
     "frame #{frames} of #{total}, missed #{missed}, last step #{us(latency)}"
   end
 
-  @doc "What a program wants to know, ready for `json/1`."
+  @doc "What a program wants to know, ready for `ExPhil.Native.Json.encode/1`."
   @spec document(summary(), Verify.t(), map()) :: map()
   def document(summary, verify, context) do
     checked = %{
@@ -100,42 +100,6 @@ defmodule ExPhil.Native.Player.Report do
     }
 
     summary |> Map.merge(context) |> Map.put(:checked, checked)
-  end
-
-  @doc """
-  Encodes maps, lists, strings, atoms and numbers as JSON, map keys in order.
-
-      iex> ExPhil.Native.Player.Report.json(%{b: [1, 2.5, nil], a: "x\\n"})
-      ~S({"a":"x\\n","b":[1,2.5,null]})
-  """
-  @spec json(term()) :: String.t()
-  def json(map) when is_map(map) do
-    members =
-      map
-      |> Enum.sort_by(fn {key, _} -> to_string(key) end)
-      |> Enum.map_join(",", fn {key, value} -> json(to_string(key)) <> ":" <> json(value) end)
-
-    "{" <> members <> "}"
-  end
-
-  def json(list) when is_list(list), do: "[" <> Enum.map_join(list, ",", &json/1) <> "]"
-  def json(value) when value in [nil, true, false], do: if(value == nil, do: "null", else: to_string(value))
-  def json(value) when is_number(value), do: to_string(value)
-  def json(value) when is_atom(value), do: json(to_string(value))
-
-  def json(value) when is_binary(value) do
-    escaped =
-      for <<char::utf8 <- value>>, into: "" do
-        case char do
-          ?" -> "\\\""
-          ?\\ -> "\\\\"
-          ?\n -> "\\n"
-          char when char < 0x20 -> "\\u" <> String.pad_leading(Integer.to_string(char, 16), 4, "0")
-          char -> <<char::utf8>>
-        end
-      end
-
-    "\"" <> escaped <> "\""
   end
 
   defp checked(%{against: :nothing}), do: "nothing to compare with (no logits in the frames)"

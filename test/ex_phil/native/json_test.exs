@@ -1,0 +1,15 @@
+defmodule ExPhil.Native.JsonTest do
+  use ExUnit.Case, async: true
+  doctest ExPhil.Native.Json
+
+  alias ExPhil.Native.Json
+
+  test "what must be escaped is, and the rest is not" do
+    assert Json.encode("a\"b\\c\td é") == ~S("a\"b\\c\u0009d é")
+    assert Json.encode(%{"k\"" => []}) == ~S({"k\"":[]})
+  end
+
+  test "numbers and names" do
+    assert Json.encode([true, false, nil, :host, 1.0e-7, -3]) == ~S([true,false,null,"host",1.0e-7,-3])
+  end
+end

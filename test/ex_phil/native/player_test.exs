@@ -1,0 +1,79 @@
+defmodule ExPhil.Native.PlayerTest do
+  use ExUnit.Case, async: true
+
+  alias ExPhil.Native.{Demo, Mamba, Player}
+  alias ExPhil.Native.Player.{Recording, Verify}
+
+  setup_all do
+    folder = Path.join(System.tmp_dir!(), "exphil_player_test_#{System.pid()}")
+    {policy, _} = Demo.write(folder, frames: 1)
+    on_exit(fn -> File.rm_rf!(folder) end)
+    %{model: Mamba.load!(policy, backend: :host)}
+  end
+
+  # Pacing is tested in pace_test.exs; here frames come as fast as they can be answered.
+  @fast 10_000.0
+
+  defp play!(model, recording, options \\ []) do
+    {:ok, result} = Player.play(model, recording, [fps: @fast] ++ options)
+    result
+  end
+
+  defp numbered(recording, numbers), do: %{recording | numbers: numbers, depth: depth(numbers)}
+  defp depth(numbers), do: Enum.max(numbers) - Enum.min(numbers) + 1
+
+  defp stepped(model, observations) do
+    session = Mamba.new_session!(model)
+    Enum.map(observations, &Mamba.step!(session, &1))
+  end
+
+  test "answers are those of a session stepped frame by frame, and match a prefill", %{model: model} do
+    recording = Recording.generated(40)
+    result = play!(model, recording)
+    assert result.frames == 40 and result.rollbacks == 0
+    assert length(result.latencies) == 40 and Enum.all?(result.latencies, &(&1 > 0))
+    assert result.answers == stepped(model, Enum.map(Recording.frames(recording), &elem(&1, 1)))
+
+    assert %Verify{against: :prefill, frames: 40, failed: 0} =
+             verify = Player.verify(result, model, recording)
+
+    assert verify.worst <= 1.0e-5
+  end
+
+  test "a frame number that comes again restores the state from before it", %{model: model} do
+    recording = Recording.generated(9) |> numbered([0, 1, 2, 3, 1, 2, 2, 3, 4])
+    result = play!(model, recording)
+    assert result.rollbacks == 2
+
+    # What the game finally played: frames 0, then 1 (second time), 2 (third), 3 and 4.
+    final = for index <- [0, 4, 6, 7, 8], do: recording |> Recording.frames() |> Enum.at(index) |> elem(1)
+    assert Enum.map([0, 4, 6, 7, 8], &Enum.at(result.answers, &1)) == stepped(model, final)
+  end
+
+  test "a number skipped by the recording does not confuse a rollback", %{model: model} do
+    recording = Recording.generated(5) |> numbered([5, 7, 5, 7, 8])
+    result = play!(model, recording)
+    final = for index <- [2, 3, 4], do: recording |> Recording.frames() |> Enum.at(index) |> elem(1)
+    assert Enum.map([2, 3, 4], &Enum.at(result.answers, &1)) == stepped(model, final)
+  end
+
+  test "several sessions give one answer each, the same bits", %{model: model} do
+    recording = Recording.generated(6) |> numbered([0, 1, 2, 1, 2, 3])
+    one = play!(model, recording)
+    three = play!(model, recording, sessions: 3)
+    assert three.answers == Enum.map(one.answers, &:binary.copy(&1, 3))
+    assert three.rollbacks == 1
+  end
+
+  test "a frame whose answer comes late is missed", %{model: model} do
+    late = fn {done, _, _} -> if done == 1, do: Process.sleep(60), else: :ok end
+    {:ok, result} = Player.play(model, Recording.generated(4), fps: 50.0, on_frame: late)
+    # Frames 1 and 2 arrived, and had to be answered, during the 60 ms after frame 0.
+    assert result.missed >= 2
+  end
+
+  test "an observation of another width is the library's error", %{model: model} do
+    recording = %{Recording.generated(2) | d_input: 7, obs: <<0::size(2 * 7 * 32)>>}
+    assert {:error, %ExPhil.Native.Error{}} = Player.play(model, recording, fps: @fast)
+  end
+end

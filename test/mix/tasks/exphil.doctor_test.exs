@@ -1,0 +1,90 @@
+defmodule Mix.Tasks.Exphil.DoctorTest do
+  # Not async: the task talks through the one Mix shell.
+  use ExUnit.Case
+
+  alias Mix.Tasks.Exphil.Doctor
+
+  @host %{available: true, name: "AVX2", details: %{}}
+  @bare %{
+    info: %{
+      version: "0.1.0",
+      nif: %{loaded: true, path: "priv/exphil_native.so", reason: nil},
+      backends: %{host: @host, cuda: %{available: false, reason: "libcuda.so.1 was not found", devices: []}},
+      default_backend: :host,
+      threads: 2,
+      nx: nil
+    },
+    packages: [{"g++", true}, {"catch2", false}],
+    compiler: "g++ 12.2.0",
+    make: "GNU Make 4.3",
+    cuda_headers: [],
+    system: "Elixir 1.14.0, Erlang/OTP 25"
+  }
+
+  test "each missing thing has a cost and a remedy" do
+    page = Doctor.page(@bare)
+    assert page =~ ~r/\[ok\] compiler\s+g\+\+ 12.2.0/
+    assert page =~ ~r/\[--\] catch2.*\n.*costs: .*tests.*\n.*apt-get install .*catch2/
+    assert page =~ ~r/\[--\] CUDA headers.*\n.*only the CPU backend is built\n.*CUDA_HOME/
+    assert page =~ ~r/\[--\] CUDA\s+libcuda.so.1 was not found\n.*costs: everything runs on the CPU/
+    assert page =~ ~r/\[--\] Nx/
+    assert page =~ ~r/\[ok\] default backend\s+:host/
+    missing = page |> String.split("[--]") |> length()
+    assert page |> String.split("costs: ") |> length() == missing
+    assert page |> String.split("get it: ") |> length() == missing
+  end
+
+  test "a GPU without NVRTC, and one with it" do
+    details = %{
+      driver: "libcuda.so.1",
+      driver_version: "13.0",
+      compute_capability: "9.0",
+      total_memory: "150000000000",
+      reason: "libnvrtc was not found"
+    }
+
+    cuda = %{
+      available: false,
+      reason: "libnvrtc was not found",
+      devices: [%{index: 0, name: "NVIDIA H200", details: details}]
+    }
+
+    page = Doctor.page(put_in(@bare.info.backends.cuda, cuda))
+    assert page =~ ~r/\[ok\] CUDA driver\s+CUDA 13.0/
+    assert page =~ ~r/\[--\] NVRTC\s+libnvrtc was not found/
+    assert page =~ ~r/\[ok\] GPU 0\s+NVIDIA H200, compute capability 9.0, 139 GiB/
+
+    found = Map.merge(details, %{nvrtc: "libnvrtc.so.13", nvrtc_version: "13.0"})
+    whole = put_in(cuda.devices, [%{index: 0, name: "NVIDIA H200", details: found}])
+    page = Doctor.page(put_in(@bare.info.backends.cuda, %{whole | available: true, reason: nil}))
+    assert page =~ ~r/\[ok\] NVRTC\s+13.0 \(libnvrtc.so.13\)/
+  end
+
+  test "a library that did not load is said to be missing" do
+    info = %{
+      @bare.info
+      | nif: %{loaded: false, path: "priv/exphil_native.so", reason: "no such file"},
+        backends: %{
+          host: %{available: false, name: nil, details: %{}},
+          cuda: %{available: false, reason: "the NIF is not loaded", devices: []}
+        }
+    }
+
+    page = Doctor.page(%{@bare | info: info, compiler: nil})
+    assert page =~ ~r/\[--\] NIF\s+no such file/
+    assert page =~ ~r/\[--\] compiler\s+not found/
+    assert page =~ ~r/\[--\] host/
+  end
+
+  test "the page of this machine says what the test run proves is here" do
+    shell = Mix.shell()
+    Mix.shell(Mix.Shell.Process)
+    on_exit(fn -> Mix.shell(shell) end)
+    Doctor.run([])
+    assert_received {:mix_shell, :info, [page]}
+    assert page =~ "Elixir #{System.version()}"
+    assert page =~ ~r/\[ok\] NIF/
+    assert page =~ ~r/\[ok\] host/
+    assert page =~ ~r/\[ok\] packages\s+.*g\+\+/
+  end
+end

@@ -1,0 +1,102 @@
+defmodule Mix.Tasks.Exphil.PlayTest do
+  # Not async: the task talks through the one Mix shell.
+  use ExUnit.Case
+
+  alias ExPhil.Native.{Demo, Mamba, Safetensors}
+  alias Mix.Tasks.Exphil.Play
+
+  @moduletag :tmp_dir
+
+  setup do
+    shell = Mix.shell()
+    Mix.shell(Mix.Shell.Process)
+    on_exit(fn -> Mix.shell(shell) end)
+  end
+
+  defp output(lines \\ []) do
+    receive do
+      {:mix_shell, :info, [line]} -> output([line | lines])
+    after
+      0 -> lines |> Enum.reverse() |> Enum.join("\n")
+    end
+  end
+
+  # A demo policy, and frames with the answers that the library gives to them, changed by `change`.
+  defp match(folder, change \\ & &1) do
+    {policy, frames} = Demo.write(folder, frames: 12)
+    %{"obs" => {:f32, {12, 287}, obs}} = tensors = Demo.frames(12)
+    logits = Mamba.load!(policy, backend: :host) |> Mamba.new_session!() |> Mamba.prefill!(obs)
+    :ok = Safetensors.write(frames, Map.put(tensors, "logits", {:f32, {12, 64}, change.(logits)}))
+    ["--policy", policy, "--frames", frames, "--backend", "host"]
+  end
+
+  test "plays generated frames and says how it went", %{tmp_dir: folder} do
+    json = Path.join(folder, "play.json")
+    Play.run(["--seconds", "0.2", "--backend", "host", "--json", json])
+    text = output()
+    assert text =~ ~r/^backend host, device .+/
+    assert text =~ ~r/frames\s+12\n/
+    assert text =~ "missed deadlines"
+    for percentile <- ["p50", "p90", "p99", "max"], do: assert(text =~ percentile)
+    assert text =~ "16.67 ms budget"
+    assert text =~ "all 12 answers match one prefill of the same frames"
+
+    written = File.read!(json)
+    assert written =~ ~s("frames":12)
+    assert written =~ ~s("backend":"host")
+    assert written =~ ~s("failed":0)
+  end
+
+  test "plays a recording whole and checks its logits", %{tmp_dir: folder} do
+    Play.run(match(folder) ++ ["--sessions", "3"])
+    text = output()
+    assert text =~ "3 agents"
+    assert text =~ "all 12 answers match the recorded logits"
+  end
+
+  test "--seconds shortens a recording", %{tmp_dir: folder} do
+    Play.run(match(folder) ++ ["--seconds", "0.1"])
+    assert output() =~ "all 6 answers match the recorded logits"
+  end
+
+  test "a wrong answer is a failure that names how many", %{tmp_dir: folder} do
+    wrong = fn <<first::float-32-little, rest::binary>> -> <<first + 1.0::float-32-little, rest::binary>> end
+    args = match(folder, wrong)
+    assert_raise Mix.Error, ~r/1 of 12 answers are not what they should be/, fn -> Play.run(args) end
+    assert output() =~ "1 of 12 answers do NOT match the recorded logits"
+  end
+
+  test "bad arguments are named", %{tmp_dir: folder} do
+    {policy, frames} = Demo.write(folder, frames: 2)
+    narrow = Path.join(folder, "narrow.safetensors")
+    :ok = Safetensors.write(narrow, %{"obs" => {:f32, {1, 3}, <<0::96>>}})
+    broken = Path.join(folder, "broken.safetensors")
+    File.write!(broken, "nothing of the kind")
+
+    for {args, expected} <- [
+          {["--fast"], ~r/--fast is not an option/},
+          {["--fps", "quick"], ~r/--fps does not take "quick"/},
+          {["--fps", "0"], ~r/--fps must be from 1/},
+          {["--seconds", "-1"], ~r/--seconds must be above 0/},
+          {["--sessions", "0"], ~r/--sessions must be at least 1/},
+          {["--backend", "tpu"], ~r/--backend must be auto, cuda or host, got "tpu"/},
+          {["extra"], ~r/unexpected argument "extra"/},
+          {["--policy", Path.join(folder, "none")], ~r/none/},
+          {["--policy", broken], ~r/broken.safetensors/},
+          {["--frames", broken], ~r/broken.safetensors/},
+          {["--policy", policy, "--frames", narrow],
+           ~r/takes 287 numbers a frame and .*narrow.safetensors has 3/},
+          {["--policy", policy, "--frames", frames, "--json", "/nowhere/x.json"], ~r/cannot write/}
+        ] do
+      assert_raise Mix.Error, expected, fn -> Play.run(args ++ (["--seconds", "0.02"] -- duplicate(args))) end
+    end
+  end
+
+  # --seconds once only.
+  defp duplicate(args), do: if("--seconds" in args, do: ["--seconds", "0.02"], else: [])
+
+  test "logits without their policy are refused", %{tmp_dir: folder} do
+    ["--policy", _policy | rest] = match(folder)
+    assert_raise Mix.Error, ~r/has logits, which belong to a policy/, fn -> Play.run(rest) end
+  end
+end
