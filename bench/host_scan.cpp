@@ -1,0 +1,117 @@
+// Times the host scan against the plain scalar loop compiled with the same flags, in one run. Prints one row
+// for each case: median milliseconds, and how many times faster than the loop.
+//   make build/bench/host_scan && build/bench/host_scan [runs]
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/half.hpp"
+#include "core/parallel.hpp"
+#include "core/scan_reference.hpp"
+#include "host/selective_scan.hpp"
+#include "host/simd.hpp"
+
+namespace {
+
+using namespace exphil;
+using Clock = std::chrono::steady_clock;
+
+struct Case {
+  const char* name;
+  std::int64_t batch, seq, dim, state;
+  formulas::Discretization discretization = formulas::Discretization::zoh;
+  core::Dtype dtype = core::Dtype::f32;
+  bool all_options = false;  // d, z, dt_bias, softplus, final state
+};
+
+double median_ms(int runs, const std::function<void()>& body) {
+  std::vector<double> times;
+  body();
+  for (int run = 0; run < runs; ++run) {
+    const auto begin = Clock::now();
+    body();
+    times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+// Values of the size that a trained Mamba layer sees, stored as `dtype`.
+struct Tensor {
+  std::vector<float> f32;
+  std::vector<std::uint16_t> half;
+  const void* data = nullptr;
+
+  Tensor(std::int64_t count, float low, float high, core::Dtype dtype, std::mt19937* random) {
+    std::uniform_real_distribution<float> value(low, high);
+    f32.resize(static_cast<std::size_t>(count));
+    for (float& v : f32) v = value(*random);
+    data = f32.data();
+    if (dtype == core::Dtype::f32) return;
+    for (float v : f32)
+      half.push_back(dtype == core::Dtype::f16 ? core::f32_to_f16(v) : core::f32_to_bf16(v));
+    data = half.data();
+  }
+};
+
+void run(const Case& c, int runs) {
+  std::mt19937 random(7);
+  const std::int64_t rows = c.batch * c.seq;
+  const Tensor x(rows * c.dim, -1, 1, c.dtype, &random), dt(rows * c.dim, 0.001f, 0.1f, c.dtype, &random);
+  const Tensor z(rows * c.dim, -2, 2, c.dtype, &random), b(rows * c.state, -1, 1, c.dtype, &random);
+  const Tensor cc(rows * c.state, -1, 1, c.dtype, &random), d(c.dim, -1, 1, core::Dtype::f32, &random);
+  std::vector<float> a(static_cast<std::size_t>(c.dim * c.state));
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = -1.0f - static_cast<float>(i % c.state);
+  core::ScanProblem problem;
+  problem.batch = c.batch, problem.seq = c.seq, problem.dim = c.dim, problem.state = c.state;
+  problem.dtype = c.dtype;
+  problem.x = x.data, problem.dt = dt.data, problem.a = a.data(), problem.b = b.data, problem.c = cc.data;
+  problem.options.discretization = c.discretization;
+  std::vector<float> y(static_cast<std::size_t>(rows * c.dim)),
+      last(static_cast<std::size_t>(c.batch) * a.size());
+  core::ScanOutputs outputs;
+  outputs.y = y.data();
+  if (c.all_options) {
+    problem.d = d.f32.data(), problem.z = z.data, problem.dt_bias = d.f32.data();
+    problem.options.dt_softplus = true;
+    outputs.final_state = last.data();
+  }
+  const double fast = median_ms(runs, [&] { host::selective_scan(problem, outputs); });
+  core::set_threads(1);
+  const double single = median_ms(runs, [&] { host::selective_scan(problem, outputs); });
+  core::set_threads(0);
+  const double plain = median_ms(std::max(1, runs / 10), [&] { core::scan_reference_f32(problem, outputs); });
+  std::printf("%-28s %9.3f %9.3f %10.2f %8.1fx\n", c.name, fast, single, plain, plain / fast);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int runs = argc > 1 ? std::atoi(argv[1]) : 30;
+  using D = formulas::Discretization;
+  using T = core::Dtype;
+  std::printf("target %s, %d threads, %d runs\n", host::simd_target(), core::threads(), runs);
+  std::printf("%-28s %9s %9s %10s %9s\n", "case", "ms", "1 thread", "plain loop", "speed-up");
+  const Case cases[] = {
+      {"32x60x512x16 f32", 32, 60, 512, 16},
+      {"32x60x512x16 f32 options", 32, 60, 512, 16, D::zoh, T::f32, true},
+      {"32x60x512x16 f16", 32, 60, 512, 16, D::zoh, T::f16},
+      {"32x60x512x16 bf16", 32, 60, 512, 16, D::zoh, T::bf16},
+      {"32x60x512x16 foh", 32, 60, 512, 16, D::foh},
+      {"32x60x512x16 bilinear", 32, 60, 512, 16, D::bilinear},
+      {"32x60x512x16 highorder", 32, 60, 512, 16, D::highorder},
+      {"32x60x512x16 poly", 32, 60, 512, 16, D::poly},
+      {"32x60x512x16 rk4", 32, 60, 512, 16, D::rk4},
+      {"1x1024x256x16 f32", 1, 1024, 256, 16},
+      {"8x1024x512x16 f32", 8, 1024, 512, 16},
+      {"1x1x512x16 f32", 1, 1, 512, 16},
+  };
+  for (const Case& c : cases) run(c, runs);
+  return 0;
+}

@@ -1,0 +1,167 @@
+// scan_channels for every SIMD target, and the packing it reads.
+#include "host/scan_sequence.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "host/scan_channels.cpp"
+#include <hwy/foreach_target.h>
+#include "host/scan_full_matrix-inl.hpp"
+#include "host/simd.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace exphil {
+namespace host {
+namespace HWY_NAMESPACE {
+
+using Body = void (*)(const Recurrence&);
+
+template <class W, bool kShared>
+Body diagonal_body(Discretization discretization) {
+  switch (discretization) {
+    case Discretization::zoh:
+      return diagonal<Discretization::zoh, W, kShared>;
+    case Discretization::foh:
+      return diagonal<Discretization::foh, W, kShared>;
+    case Discretization::bilinear:
+      return diagonal<Discretization::bilinear, W, kShared>;
+    case Discretization::highorder:
+      return diagonal<Discretization::highorder, W, kShared>;
+    case Discretization::poly:
+      return diagonal<Discretization::poly, W, kShared>;
+    case Discretization::rk4:
+      return diagonal<Discretization::rk4, W, kShared>;
+  }
+  return nullptr;
+}
+
+Body choose_body(const ScanRule& rule, bool shared) {
+  if (rule.full_matrix) return full_matrix;
+  if (rule.complex) {
+    return shared ? diagonal_body<C, true>(rule.discretization)
+                  : diagonal_body<C, false>(rule.discretization);
+  }
+  return shared ? diagonal_body<F, true>(rule.discretization) : diagonal_body<F, false>(rule.discretization);
+}
+
+// h of the block begins as initial_state or zeros; a resident state is used where it lies.
+float* begin_state(const ScanRule& rule, const ScanSequence& sequence, const ScanTile& tile) {
+  const std::int64_t row = rule.state * rule.parts();
+  if (sequence.h_panels != nullptr) return sequence.h_panels + tile.channel * row;
+  if (sequence.initial_state != nullptr) {
+    pack_panels(sequence.initial_state + tile.channel * row, tile.lanes, row, tile.h);
+  } else {
+    std::fill(tile.h, tile.h + row * kPanel, 0.0f);
+  }
+  return tile.h;
+}
+
+void fill_lanes(const float* from, const ScanTile& tile, float* to) {
+  std::fill(to, to + kPanel, 0.0f);
+  if (from != nullptr) std::copy(from + tile.channel, from + tile.channel + tile.lanes, to);
+}
+
+template <core::Dtype T>
+void run_block(const ScanRule& rule, const ScanSequence& sequence, ScanTile& tile) {
+  const std::int64_t row = rule.state * rule.parts();
+  fill_lanes(sequence.d, tile, tile.d);
+  fill_lanes(sequence.dt_bias, tile, tile.bias);
+  float* h = begin_state(rule, sequence, tile);
+  Recurrence recurrence{};
+  recurrence.rule = &rule;
+  recurrence.tile = &tile;
+  recurrence.a = sequence.a_panels + tile.channel / kPanel * rule.a_block();
+  recurrence.h = h;
+  recurrence.states_step = sequence.states_step;
+  for (tile.first = 0; tile.first < sequence.seq; tile.first += kTile) {
+    tile.steps = std::min(kTile, sequence.seq - tile.first);
+    prepare<T>(rule, sequence, tile);
+    if (rule.complex) {
+      recurrence.b = project<core::Dtype::f32>(rule, sequence.b, tile, tile.b);
+      recurrence.c = project<core::Dtype::f32>(rule, sequence.c, tile, tile.c);
+    } else {
+      recurrence.b = project<T>(rule, sequence.b, tile, tile.b);
+      recurrence.c = project<T>(rule, sequence.c, tile, tile.c);
+    }
+    if (sequence.states != nullptr) {
+      recurrence.states = sequence.states + tile.first * sequence.states_step + tile.channel * row;
+    }
+    choose_body(rule, recurrence.b.shared && recurrence.c.shared)(recurrence);
+    if (sequence.y != nullptr) finish<T>(sequence, tile);
+  }
+  if (sequence.h_panels == nullptr && sequence.final_state != nullptr) {
+    unpack_panels(h, tile.lanes, row, sequence.final_state + tile.channel * row);
+  }
+}
+
+const char* target_name() {
+  return hwy::TargetName(HWY_TARGET);
+}
+
+void run_channels(const ScanRule& rule, const ScanSequence& sequence, std::int64_t begin, std::int64_t end,
+                  float* scratch) {
+  ScanTile tile{};
+  carve(rule, scratch, &tile);
+  for (std::int64_t block = begin; block < end; ++block) {
+    tile.channel = block * kPanel;
+    tile.lanes = std::min(kPanel, rule.dim - tile.channel);
+    switch (rule.dtype) {
+      case core::Dtype::f16:
+        run_block<core::Dtype::f16>(rule, sequence, tile);
+        break;
+      case core::Dtype::bf16:
+        run_block<core::Dtype::bf16>(rule, sequence, tile);
+        break;
+      default:
+        run_block<core::Dtype::f32>(rule, sequence, tile);
+        break;
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace host
+}  // namespace exphil
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace exphil::host {
+
+HWY_EXPORT(run_channels);
+HWY_EXPORT(target_name);
+
+const char* simd_target() {
+  return HWY_DYNAMIC_DISPATCH(target_name)();
+}
+
+void scan_channels(const ScanRule& rule, const ScanSequence& sequence, std::int64_t begin, std::int64_t end,
+                   float* scratch) {
+  HWY_DYNAMIC_DISPATCH(run_channels)(rule, sequence, begin, end, scratch);
+}
+
+void pack_panels(const float* from, std::int64_t dim, std::int64_t row, float* to) {
+  for (std::int64_t block = 0; block < panels(dim); ++block) {
+    for (std::int64_t lane = 0; lane < kPanel; ++lane) {
+      const std::int64_t channel = block * kPanel + lane;
+      float* column = to + block * row * kPanel + lane;
+      for (std::int64_t n = 0; n < row; ++n)
+        column[n * kPanel] = channel < dim ? from[channel * row + n] : 0.0f;
+    }
+  }
+}
+
+void unpack_panels(const float* from, std::int64_t dim, std::int64_t row, float* to) {
+  for (std::int64_t channel = 0; channel < dim; ++channel) {
+    const float* column = from + channel / kPanel * row * kPanel + channel % kPanel;
+    for (std::int64_t n = 0; n < row; ++n) to[channel * row + n] = column[n * kPanel];
+  }
+}
+
+void pack_a(const ScanRule& rule, const float* a, float* to) {
+  const std::int64_t row = rule.a_block() / kPanel;
+  pack_panels(a, rule.dim, row, to);
+  if (rule.complex || rule.full_matrix || rule.discretization != formulas::Discretization::zoh) return;
+  const std::int64_t floats = panels(rule.dim) * rule.a_block();
+  for (std::int64_t i = 0; i < floats; ++i) to[i] *= 1.44269504f;  // log2(e)
+}
+
+}  // namespace exphil::host
+#endif  // HWY_ONCE
