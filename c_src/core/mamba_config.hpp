@@ -4,12 +4,17 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/safetensors.hpp"
 
 namespace exphil::core {
+
+// Beyond these a checkpoint is refused; d_state has the limit of every scan (kMaxState).
+inline constexpr std::int64_t kMaxConvTaps = 16;
+inline constexpr std::int64_t kMaxLayers = 1024;
 
 struct MambaConfig {
   std::int64_t d_input = 0, d_output = 0;
@@ -38,8 +43,8 @@ struct MambaLayerWeights {
 
 struct MambaWeights {
   MambaConfig config;
-  std::uint64_t fingerprint =
-      0;  // of every tensor's name, shape and bytes, and norm_epsilon; ties states to the model
+  // Of every tensor's name, dtype, shape and bytes, and of norm_epsilon; ties states to the model.
+  std::uint64_t fingerprint = 0;
   std::vector<float> input_proj, input_proj_bias;  // {d_model, d_input}
   std::vector<MambaLayerWeights> layers;
   std::vector<float> norm_f;           // {d_model}
@@ -47,13 +52,16 @@ struct MambaWeights {
 };
 
 struct MambaLoadOptions {
-  float norm_epsilon = 1e-5f;
+  std::optional<float> norm_epsilon;  // else the file's metadata "norm_epsilon", else 1e-5
   bool check_finite = true;
 };
 
+// Names are those of state-spaces/mamba and of transformers' Mamba, with or without the prefix "backbone.".
 // Infers every dimension from the shapes and cross-checks it. F32, F16 and BF16 tensors are accepted and
-// widened to f32. Throws invalid_checkpoint naming the tensor that is missing, spare, misshapen, of a wrong
-// dtype or not finite.
+// widened to f32. Biases of in_proj and out_proj come together, in every layer or in none, and so does
+// conv1d.bias; the other biases must be there: a checkpoint that lost one would play wrongly without a word.
+// Throws invalid_checkpoint naming the tensor that is missing, spare, misshapen, of a wrong dtype or not
+// finite, and limit_exceeded naming the one that is too large.
 std::shared_ptr<const MambaWeights> load_weights(const Safetensors& file, const MambaLoadOptions& options);
 
 }  // namespace exphil::core

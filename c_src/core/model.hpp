@@ -2,8 +2,8 @@
 // core/session.hpp adds locking and lifetime on top and is what nif/ uses.
 //
 // Thread-safety: every call may come from any thread, several at once, except that two calls never touch the
-// same State at the same time (Session sees to that). Same inputs give the same bits, whatever else is in the
-// batch.
+// same State at the same time unless both only read it (Session sees to that). Same inputs give the same
+// bits, whatever else is in the batch.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,40 @@
+// Takes tensors out of a checkpoint one by one, each with the shape it must have, and remembers which were
+// taken, so that what is left over can be named. Used by load_weights. One object per load, one thread.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/safetensors.hpp"
+
+namespace exphil::core {
+
+class CheckpointReader {
+ public:
+  CheckpointReader(const Safetensors& file, bool check_finite) : file_(file), check_finite_(check_finite) {}
+
+  bool has(const std::string& name) const { return file_.find(name) != nullptr; }
+
+  // The shape of a tensor that must be there with this rank and no zero dimension; `axes` describes it.
+  const Shape& shape(const std::string& name, int rank, const std::string& axes) const;
+
+  // The values, widened to f32. `axes` describes the shape in the error.
+  std::vector<float> take(const std::string& name, const Shape& expected, const std::string& axes);
+
+  // Throws for the first tensor that was never taken.
+  void require_all_taken() const;
+
+  // Throws for the first value that is not finite, unless told not to check.
+  void check_finite(const std::vector<float>& values, const std::string& name, const std::string& what) const;
+
+ private:
+  const TensorView& require(const std::string& name) const;
+
+  const Safetensors& file_;
+  const bool check_finite_;
+  std::set<std::string> taken_;
+};
+
+}  // namespace exphil::core
