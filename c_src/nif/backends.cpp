@@ -69,12 +69,13 @@ core::Backend& open_backend(BackendChoice choice, std::int64_t device) {
 
 bool may_use_cuda(ErlNifEnv* env, Term choice) {
   if (enif_is_identical(choice, enif_make_atom(env, "host"))) return false;
+  if (enif_is_identical(choice, enif_make_atom(env, "cuda"))) return true;
   return known_cuda.load(std::memory_order_relaxed) != Cuda::absent;
 }
 
 const CudaStatus& cuda_status() {
   static const CudaStatus status = find_cuda();
-  known_cuda.store(status.devices.empty() ? Cuda::absent : Cuda::present, std::memory_order_relaxed);
+  known_cuda.store(status.usable() ? Cuda::present : Cuda::absent, std::memory_order_relaxed);
   return status;
 }
 

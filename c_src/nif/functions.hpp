@@ -17,6 +17,8 @@ using SettingsTuple =
     std::tuple<std::string, std::string, std::string, std::string, std::int64_t, std::int64_t>;
 
 // info.cpp
+// %{backend, index, name, details}, the fields of ExPhil.Native.Device
+Term encode_device(Call& call, const core::DeviceDescription& device);
 Term configure(Call& call, SettingsTuple settings);
 Term info(Call& call);
 Term default_device(Call& call, BackendChoice choice, std::int64_t device);

@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::int64_t kMaxThreads = 1024;
 
+}  // namespace
+
 Term encode_device(Call& call, const core::DeviceDescription& device) {
   Map details;
   for (const auto& [key, value] : device.details) details.emplace_back(Atom{key}, encode(call, value));
@@ -19,8 +21,6 @@ Term encode_device(Call& call, const core::DeviceDescription& device) {
                           {{"name"}, encode(call, device.name)},
                           {{"details"}, encode(call, details)}});
 }
-
-}  // namespace
 
 Term configure(Call& call, SettingsTuple given) {
   const std::int64_t pinned_limit = std::get<4>(given);

@@ -11,11 +11,21 @@ namespace exphil::nif {
 using core::ErrorKind;
 using core::fail;
 
+namespace {
+
+constexpr std::int64_t kMaxSessions = std::int64_t{1} << 24;
+
+}  // namespace
+
 Term load_model(Call& call, BackendChoice choice, std::int64_t device, std::string path,
                 std::tuple<std::int64_t, double, bool> options) {
   core::Backend& backend = open_backend(choice, device);
   core::MambaLoadOptions load_options;
   core::ModelOptions model_options;
+  if (std::get<0>(options) < 1 || std::get<0>(options) > kMaxSessions) {
+    fail(ErrorKind::invalid_argument, ":max_sessions", ":max_sessions must be from 1 to ", kMaxSessions,
+         ", got ", std::get<0>(options));
+  }
   model_options.max_sessions = std::get<0>(options);
   model_options.device = static_cast<int>(device);
   load_options.norm_epsilon = static_cast<float>(std::get<1>(options));
@@ -45,9 +55,8 @@ Term model_info(Call& call, ModelHandle& handle) {
                 {{"norm_epsilon"}, enif_make_double(call.env(), static_cast<double>(config.norm_epsilon))},
                 {{"fingerprint"}, enif_make_uint64(call.env(), loaded.model->fingerprint())},
                 {{"resident_bytes"}, integer(static_cast<std::int64_t>(loaded.model->resident_bytes()))},
-                {{"backend"}, encode_atom(call, loaded.device.backend.c_str())},
-                {{"device"}, integer(loaded.device.index)},
-                {{"device_name"}, encode(call, loaded.device.name)}});
+
+                {{"device"}, encode_device(call, loaded.device)}});
 }
 
 Term window(Call& call, ModelHandle& handle, core::TensorView view) {

@@ -1,0 +1,142 @@
+defmodule ExPhil.Native do
+  @moduledoc """
+  Real-time Mamba inference: what this machine can do.
+
+  `ExPhil.Native.SelectiveScan` is the operator, `ExPhil.Native.Mamba` a policy that answers a frame in O(1). Both
+  run on an NVIDIA GPU or on the CPU; `ExPhil.Native.Device` tells how one is chosen, and `info/0` what is there.
+
+  Configuration, all optional; the environment variable wins over the config:
+
+  | config `:exphil_native` | environment | |
+  |---|---|---|
+  | `:backend` | `EXPHIL_NATIVE_BACKEND` | `:auto`, `:cuda` or `:host` |
+  | `:device` | | index of the GPU, 0 by default |
+  | `:threads` | `EXPHIL_NATIVE_THREADS` | threads of the host backend; 0 is the machine's cores |
+  | `:nif` | `EXPHIL_NATIVE_NIF` | the native library, where it is not in priv |
+  | `:kernels` | `EXPHIL_NATIVE_KERNELS` | the folder of the CUDA kernels |
+  | `:cache` | `EXPHIL_NATIVE_CACHE` | the folder of compiled kernels |
+  | `:libcuda` | `EXPHIL_NATIVE_LIBCUDA` | the CUDA driver library |
+  | `:libnvrtc` | `EXPHIL_NATIVE_LIBNVRTC` | the NVRTC library |
+  | `:pinned_limit` | `EXPHIL_NATIVE_PINNED_LIMIT` | bytes of page-locked memory to keep at most |
+
+  They are read when the native library loads.
+  """
+
+  alias ExPhil.Native.{Device, Error, NIF}
+
+  @version Mix.Project.config()[:version]
+
+  @type info :: %{
+          version: String.t(),
+          nif: %{loaded: boolean(), path: String.t(), reason: nil | String.t()},
+          backends: %{
+            host: %{available: boolean(), name: nil | String.t(), details: %{atom() => String.t()}},
+            cuda: %{
+              available: boolean(),
+              reason: nil | String.t(),
+              devices: [%{index: non_neg_integer(), name: String.t(), details: %{atom() => String.t()}}]
+            }
+          },
+          default_backend: :host | :cuda,
+          threads: non_neg_integer(),
+          nx: nil | String.t()
+        }
+
+  @doc """
+  What was found: the native library, the backends and their devices, and why one is unavailable. Never fails.
+
+      iex> info = ExPhil.Native.info()
+      iex> info.backends.host.available
+      true
+  """
+  @spec info() :: info()
+  def info do
+    :ok = NIF.ensure_configured()
+    found = found()
+
+    %{
+      version: version(),
+      nif: NIF.status(),
+      backends: Map.take(found, [:host, :cuda]),
+      default_backend: default_backend(found.cuda.available),
+      threads: found.threads,
+      nx: nx_version()
+    }
+  end
+
+  defp found do
+    case NIF.info() do
+      {:ok, info} ->
+        %{
+          host: %{available: true, name: info.host.name, details: info.host.details},
+          cuda: %{
+            available: info.cuda_reason == nil,
+            reason: info.cuda_reason,
+            devices: Enum.map(info.cuda_devices, &Map.take(&1, [:index, :name, :details]))
+          },
+          threads: info.threads
+        }
+
+      {:error, {_kind, _argument, message}} ->
+        %{
+          host: %{available: false, name: nil, details: %{}},
+          cuda: %{available: false, reason: message, devices: []},
+          threads: 0
+        }
+    end
+  end
+
+  # Where the environment or the config name a backend, that one: a call then fails if it is not there.
+  defp default_backend(cuda?) do
+    case Device.choose(nil, nil) do
+      {:ok, {:auto, _}} -> if cuda?, do: :cuda, else: :host
+      {:ok, {backend, _}} -> backend
+      {:error, _} -> if cuda?, do: :cuda, else: :host
+    end
+  end
+
+  defp nx_version do
+    if ExPhil.Native.Tensor.nx?() do
+      case Application.spec(:nx, :vsn) do
+        nil -> "unknown"
+        version -> to_string(version)
+      end
+    end
+  end
+
+  @doc "Whether the native library is loaded, so that calls can work at all."
+  @spec available?() :: boolean()
+  def available?, do: NIF.status().loaded
+
+  @doc "Whether CUDA can be used here. `info/0` says why not."
+  @spec cuda_available?() :: boolean()
+  def cuda_available? do
+    :ok = NIF.ensure_configured()
+    match?({:ok, %{cuda_reason: nil}}, NIF.info())
+  end
+
+  @doc """
+  The backend that calls without a `:backend` option run on.
+  """
+  @spec default_backend() :: :host | :cuda
+  def default_backend, do: default_backend(cuda_available?())
+
+  @doc "This library's version."
+  @spec version() :: String.t()
+  def version, do: @version
+
+  @doc """
+  Sets how many threads the host backend uses, for later calls of the whole VM; 0 is the machine's cores. They
+  sleep when there is nothing to do. Results do not depend on their number.
+
+      iex> ExPhil.Native.set_threads(0)
+      :ok
+  """
+  @spec set_threads(non_neg_integer()) :: :ok | {:error, Error.t()}
+  def set_threads(count) do
+    case NIF.set_threads(count) do
+      {:ok, :ok} -> :ok
+      {:error, reason} -> {:error, Error.from_nif(reason)}
+    end
+  end
+end

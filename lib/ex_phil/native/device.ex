@@ -1,0 +1,101 @@
+defmodule ExPhil.Native.Device do
+  @moduledoc """
+  Where a call runs: a backend (`:cuda` or `:host`) and the index of one of its devices.
+
+  A backend is chosen, in this order, by
+
+    1. the call's own `:backend` option, unless it is `:auto`;
+    2. the environment variable `EXPHIL_NATIVE_BACKEND` (`auto`, `cuda` or `host`);
+    3. the application's config, `config :exphil_native, backend: :host`;
+    4. what there is: CUDA where a GPU can be used, the host elsewhere.
+
+  A backend that was asked for by name and is not there is an error, never a fallback. The device's index is the
+  call's `:device` option, else `config :exphil_native, device: 1`, else 0.
+  """
+
+  alias ExPhil.Native.{Error, NIF}
+
+  defstruct [:backend, :index, :name, details: %{}]
+
+  @type backend :: :auto | :cuda | :host
+  @type t :: %__MODULE__{
+          backend: :cuda | :host,
+          index: non_neg_integer(),
+          name: String.t(),
+          details: %{atom() => String.t()}
+        }
+
+  @backends [:auto, :cuda, :host]
+
+  @doc "Every device that calls can run on: the host, and each GPU."
+  @spec list() :: {:ok, [t()]} | {:error, Error.t()}
+  def list do
+    :ok = NIF.ensure_configured()
+
+    case NIF.info() do
+      {:ok, %{cuda_reason: nil} = info} ->
+        {:ok, Enum.map([info.host | info.cuda_devices], &struct!(__MODULE__, &1))}
+
+      {:ok, info} ->
+        {:ok, [struct!(__MODULE__, info.host)]}
+
+      {:error, reason} ->
+        {:error, Error.from_nif(reason)}
+    end
+  end
+
+  @doc """
+  The device that a call with these options (`:backend`, `:device`) runs on.
+
+      iex> {:ok, device} = ExPhil.Native.Device.fetch(backend: :host)
+      iex> {device.backend, device.index}
+      {:host, 0}
+  """
+  @spec fetch(keyword()) :: {:ok, t()} | {:error, Error.t()}
+  def fetch(options \\ []) do
+    with {:ok, {backend, index}} <- choose(options[:backend], options[:device]) do
+      case NIF.default_device(backend, index) do
+        {:ok, device} -> {:ok, struct!(__MODULE__, device)}
+        {:error, reason} -> {:error, Error.from_nif(reason)}
+      end
+    end
+  end
+
+  @doc false
+  # The backend and device index for the NIF. :auto is left to it.
+  @spec choose(term(), term()) :: {:ok, {backend(), non_neg_integer()}} | {:error, Error.t()}
+  def choose(backend, device) do
+    :ok = NIF.ensure_configured()
+
+    with {:ok, backend} <- backend(backend), {:ok, device} <- device(device), do: {:ok, {backend, device}}
+  end
+
+  defp backend(nil), do: backend(:auto)
+
+  defp backend(:auto) do
+    case System.get_env("EXPHIL_NATIVE_BACKEND") do
+      unset when unset in [nil, ""] -> configured_backend()
+      "auto" -> {:ok, :auto}
+      "cuda" -> {:ok, :cuda}
+      "host" -> {:ok, :host}
+      other -> {:error, Error.invalid("EXPHIL_NATIVE_BACKEND", "auto, cuda or host", other)}
+    end
+  end
+
+  defp backend(backend) when backend in @backends, do: {:ok, backend}
+  defp backend(other), do: {:error, Error.invalid(":backend", ":auto, :cuda or :host", other)}
+
+  defp configured_backend do
+    case Application.get_env(:exphil_native, :backend, :auto) do
+      backend when backend in @backends ->
+        {:ok, backend}
+
+      other ->
+        {:error, Error.invalid("config :exphil_native, :backend", ":auto, :cuda or :host", other)}
+    end
+  end
+
+  defp device(nil), do: device(Application.get_env(:exphil_native, :device, 0))
+  defp device(index) when is_integer(index) and index >= 0 and index < 1024, do: {:ok, index}
+  defp device(other), do: {:error, Error.invalid(":device", "the index of a device", other)}
+end

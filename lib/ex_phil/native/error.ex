@@ -1,0 +1,89 @@
+defmodule ExPhil.Native.Error do
+  @moduledoc """
+  What every call of this library returns in `{:error, error}` or raises.
+
+    * `:kind` - one of the atoms below
+    * `:argument` - the public name of the argument at fault (`"x"`, `":dt_range"`), or `nil`
+    * `:message` - what was expected and what came
+    * `:hint` - what to do about it, where that can be said; `nil` otherwise
+
+  | kind | meaning |
+  |---|---|
+  | `:invalid_argument` | wrong rank, size, type or option |
+  | `:unsupported` | a legal request that this build, backend or type does not do |
+  | `:limit_exceeded` | a size beyond a named limit |
+  | `:invalid_checkpoint` | a safetensors file that is not what it should be |
+  | `:file_error` | the operating system refused the file |
+  | `:mismatch` | a state, snapshot or session of another model |
+  | `:invalid_state` | an exported state that is damaged or of another version |
+  | `:backend_unavailable` | no such backend or device here |
+  | `:compile_failed` | NVRTC refused a kernel; its log is in the message |
+  | `:out_of_memory` | of the host or the device; how much was asked and free |
+  | `:device_lost` | the GPU's context is gone until the VM restarts; the host backend goes on |
+  | `:cuda_error` | any other failed CUDA call, with its name and code |
+  | `:internal` | a defect in this library |
+  """
+
+  defexception [:kind, :argument, :message, :hint]
+
+  @type kind ::
+          :invalid_argument
+          | :unsupported
+          | :limit_exceeded
+          | :invalid_checkpoint
+          | :file_error
+          | :mismatch
+          | :invalid_state
+          | :backend_unavailable
+          | :compile_failed
+          | :out_of_memory
+          | :device_lost
+          | :cuda_error
+          | :internal
+
+  @type t :: %__MODULE__{
+          kind: kind(),
+          argument: nil | String.t(),
+          message: String.t(),
+          hint: nil | String.t()
+        }
+
+  @impl true
+  def message(%__MODULE__{message: message, hint: nil}), do: message
+  def message(%__MODULE__{message: message, hint: hint}), do: "#{message} (#{hint})"
+
+  @doc false
+  @spec new(kind(), String.t(), String.t()) :: t()
+  def new(kind, argument, message) do
+    %__MODULE__{
+      kind: kind,
+      argument: if(argument == "", do: nil, else: argument),
+      message: message,
+      hint: hint(kind)
+    }
+  end
+
+  @doc false
+  @spec from_nif(ExPhil.Native.NIF.reason()) :: t()
+  def from_nif({kind, argument, message}), do: new(kind, argument, message)
+
+  @doc false
+  # "expected" reads on after "must be".
+  @spec invalid(String.t(), String.t(), term()) :: t()
+  def invalid(argument, expected, got) do
+    new(:invalid_argument, argument, "#{argument} must be #{expected}, got #{describe(got)}")
+  end
+
+  defp describe(binary) when is_binary(binary) and byte_size(binary) > 64,
+    do: "a binary of #{byte_size(binary)} bytes"
+
+  defp describe({type, shape, binary}) when is_binary(binary),
+    do: "{#{inspect(type)}, #{inspect(shape)}, a binary of #{byte_size(binary)} bytes}"
+
+  defp describe(term), do: inspect(term, limit: 8, printable_limit: 64)
+
+  defp hint(:backend_unavailable), do: "mix exphil.doctor says what is missing"
+  defp hint(:device_lost), do: "restart the VM to use the GPU again"
+  defp hint(:internal), do: "this is a defect of exphil_native: please report it"
+  defp hint(_kind), do: nil
+end

@@ -1,0 +1,301 @@
+defmodule ExPhil.Native.Mamba do
+  @moduledoc """
+  A Mamba policy that answers every frame in constant time.
+
+      {:ok, model} = Mamba.load("policy.safetensors")
+      {:ok, session} = Mamba.new_session(model)
+      {:ok, before} = Mamba.snapshot(session)
+      {:ok, out} = Mamba.step(session, obs)          # one frame
+      {:ok, _} = Mamba.restore(session, before)      # the opponent's real input arrived: roll back
+      {:ok, out} = Mamba.step(session, other_obs)    # and play the frame again
+
+  A `model` holds the weights, a `session` one agent's recurrent state, a `snapshot` a copy of such a state; all are
+  resident where the model was loaded, and are freed when nothing refers to them any more. The same inputs give the
+  same bits, whatever else is computed beside them.
+
+  Observations are f32. A bare binary gives a binary; a tensor (`ExPhil.Native.Tensor`) gives a tensor of the same
+  form. Every function returns `{:error, %ExPhil.Native.Error{}}` where something is wrong and has then changed
+  nothing; its twin with a `!` raises the error.
+
+  Checkpoints are safetensors files with the names and shapes of state-spaces/mamba and of transformers' Mamba:
+  `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,
+  `.mixer.{A_log,D}`, `backbone.norm_f.weight`, and around them `input_proj.{weight,bias}` and `head.{weight,bias}`.
+  Every dimension is inferred from the shapes.
+  """
+
+  alias ExPhil.Native.{Device, Error, NIF, Options, Safetensors, Tensor}
+  alias ExPhil.Native.Mamba.{Model, Session, Snapshot}
+
+  @type model :: Model.t()
+  @type session :: Session.t()
+  @type snapshot :: Snapshot.t()
+  @type data :: binary() | Tensor.t()
+  @type result(value) :: {:ok, value} | {:error, Error.t()}
+
+  @type info :: %{
+          d_input: pos_integer(),
+          d_output: pos_integer(),
+          d_model: pos_integer(),
+          d_inner: pos_integer(),
+          n_layer: pos_integer(),
+          d_state: pos_integer(),
+          d_conv: pos_integer(),
+          dt_rank: pos_integer(),
+          norm_epsilon: float(),
+          precision: :f32,
+          backend: :cuda | :host,
+          device: Device.t(),
+          resident_bytes: non_neg_integer(),
+          fingerprint: String.t()
+        }
+
+  @load_options [:backend, :device, :precision, :max_sessions, :norm_epsilon, :check_finite]
+
+  @doc """
+  Loads a checkpoint onto a backend.
+
+    * `:backend`, `:device` - where to; see `ExPhil.Native.Device`
+    * `:precision` - of the weights: `:f32`
+    * `:max_sessions` - how many sessions and snapshots there is room for at once before more memory is taken (1024)
+    * `:norm_epsilon` - added to the mean square in the norms (1.0e-5)
+    * `:check_finite` - refuse weights that are NaN or infinite (`true`)
+  """
+  @spec load(Path.t(), keyword()) :: result(model())
+  def load(path, options \\ []) do
+    with :ok <- Safetensors.check_path(path),
+         {:ok, {backend, device, options}} <- Options.read(options, @load_options, &load_options/1),
+         {:ok, ref} <- NIF.load_model(backend, device, path, options),
+         {:ok, info} <- NIF.model_info(ref) do
+      {:ok, %Model{ref: ref, info: model_info(info)}}
+    else
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  defp load_options(options) do
+    Options.one_of(options, :precision, [:f32])
+    max_sessions = Options.positive_integer(options, :max_sessions, 1024)
+    norm_epsilon = Options.positive_float(options, :norm_epsilon, 1.0e-5)
+    check_finite = Options.boolean(options, :check_finite, true)
+
+    case Device.choose(options[:backend], options[:device]) do
+      {:ok, {backend, device}} -> {backend, device, {max_sessions, norm_epsilon, check_finite}}
+      {:error, error} -> throw({:invalid, error})
+    end
+  end
+
+  @doc """
+  What the model is and where it lives: the dimensions inferred from the shapes, the backend and device that were
+  chosen, the bytes held there now, and the fingerprint that ties states to the model.
+  """
+  @spec info(model()) :: info()
+  def info(%Model{ref: ref}) do
+    case NIF.model_info(ref) do
+      {:ok, info} -> model_info(info)
+      {:error, reason} -> raise Error.from_nif(reason)
+    end
+  end
+
+  defp model_info(info) do
+    fingerprint =
+      info.fingerprint |> Integer.to_string(16) |> String.downcase() |> String.pad_leading(16, "0")
+
+    Map.merge(info, %{precision: :f32, fingerprint: fingerprint, device: struct!(Device, info.device)})
+  end
+
+  @doc """
+  A new agent, with a zero state. With `warm_start: frames` ({seq, d_input}) the state is the one after those frames;
+  their answers are dropped.
+  """
+  @spec new_session(model(), keyword()) :: result(session())
+  def new_session(model, options \\ [])
+
+  def new_session(%Model{ref: ref} = model, options) do
+    with {:ok, frames} <- Options.read(options, [:warm_start], & &1[:warm_start]),
+         {:ok, session} <- NIF.new_session(ref) do
+      warm_start(%Session{ref: session, model: model}, frames)
+    else
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  def new_session(other, _options), do: not_a("model", other)
+
+  defp warm_start(session, nil), do: {:ok, session}
+
+  defp warm_start(session, frames) do
+    with {:ok, _outs} <- prefill(session, frames), do: {:ok, session}
+  end
+
+  @doc """
+  Advances the session by one frame, in O(1). `obs` is {d_input}, the answer {d_output}.
+  """
+  @spec step(session(), data()) :: result(data())
+  def step(%Session{ref: ref}, obs) when is_binary(obs) or is_tuple(obs) do
+    case NIF.step(ref, obs) do
+      {:ok, _out} = ok -> ok
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  def step(%Session{ref: ref}, obs), do: with_tensor(obs, "obs", &NIF.step(ref, &1))
+  def step(other, _obs), do: not_a("session", other)
+
+  @doc """
+  The same as stepping each of the frames, in one parallel pass: {seq, d_input} to {seq, d_output}. No frame at all is
+  legal and changes nothing.
+  """
+  @spec prefill(session(), data()) :: result(data())
+  def prefill(%Session{ref: ref}, frames), do: with_data(frames, "frames", &NIF.prefill(ref, &1))
+  def prefill(other, _frames), do: not_a("session", other)
+
+  @doc """
+  Stateless: runs each window from a zero state and returns the answer to its last frame, {n, seq, d_input} to
+  {n, d_output}. Policies that were trained on windows need exactly this.
+  """
+  @spec window(model(), Tensor.t()) :: result(Tensor.t())
+  def window(%Model{ref: ref}, windows), do: with_tensor(windows, "windows", &NIF.window(ref, &1))
+  def window(other, _windows), do: not_a("model", other)
+
+  @doc """
+  One frame for each of several sessions of one model, in one launch: {n, d_input} to {n, d_output}. Bit for bit the
+  same as separate steps. A session may stand in the list only once.
+  """
+  @spec step_batch([session()], data()) :: result(data())
+  def step_batch(sessions, obs) do
+    case refs(sessions, []) do
+      {:ok, refs} -> with_data(obs, "obs", &NIF.step_batch(refs, &1))
+      :error -> {:error, Error.invalid("sessions", "a list of sessions", sessions)}
+    end
+  end
+
+  defp refs([%Session{ref: ref} | rest], refs), do: refs(rest, [ref | refs])
+  defp refs([], refs), do: {:ok, Enum.reverse(refs)}
+  defp refs(_, _), do: :error
+
+  @doc "A copy of the session's state as it is now, for `restore/2`."
+  @spec snapshot(session()) :: result(snapshot())
+  def snapshot(%Session{ref: ref, model: model}) do
+    case NIF.snapshot(ref) do
+      {:ok, snapshot} -> {:ok, %Snapshot{ref: snapshot, model: model}}
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  def snapshot(other), do: not_a("session", other)
+
+  @doc """
+  Puts the session back to the state of the snapshot, exactly. Returns the session. The snapshot stays valid.
+  """
+  @spec restore(session(), snapshot()) :: result(session())
+  def restore(%Session{ref: ref} = session, %Snapshot{ref: snapshot}) do
+    case NIF.restore(ref, snapshot) do
+      {:ok, :ok} -> {:ok, session}
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  def restore(%Session{}, other), do: not_a("snapshot", other)
+  def restore(other, _snapshot), do: not_a("session", other)
+
+  @doc "The session's state as a binary with a version and the model's fingerprint, for `import_state/2` anywhere."
+  @spec export_state(session()) :: result(binary())
+  def export_state(%Session{ref: ref}) do
+    case NIF.export_state(ref) do
+      {:ok, _binary} = ok -> ok
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  def export_state(other), do: not_a("session", other)
+
+  @doc """
+  Replaces the session's state by an exported one of the same model. Returns the session. A damaged binary or one of
+  another version or model is an error and changes nothing.
+  """
+  @spec import_state(session(), binary()) :: result(session())
+  def import_state(%Session{ref: ref} = session, state) when is_binary(state) do
+    case NIF.import_state(ref, state) do
+      {:ok, :ok} -> {:ok, session}
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  def import_state(%Session{}, other),
+    do: {:error, Error.invalid("state", "a binary of export_state/1", other)}
+
+  def import_state(other, _state), do: not_a("session", other)
+
+  # ---- the twins that raise --------------------------------------------------------------------------------
+
+  @doc "As `load/2`, but returns the model and raises the error."
+  @spec load!(Path.t(), keyword()) :: model()
+  def load!(path, options \\ []), do: ok!(load(path, options))
+
+  @doc "As `new_session/2`, but returns the session and raises the error."
+  @spec new_session!(model(), keyword()) :: session()
+  def new_session!(model, options \\ []), do: ok!(new_session(model, options))
+
+  @doc "As `step/2`, but returns the answer and raises the error."
+  @spec step!(session(), data()) :: data()
+  def step!(session, obs), do: ok!(step(session, obs))
+
+  @doc "As `prefill/2`, but returns the answers and raises the error."
+  @spec prefill!(session(), data()) :: data()
+  def prefill!(session, frames), do: ok!(prefill(session, frames))
+
+  @doc "As `window/2`, but returns the answers and raises the error."
+  @spec window!(model(), Tensor.t()) :: Tensor.t()
+  def window!(model, windows), do: ok!(window(model, windows))
+
+  @doc "As `step_batch/2`, but returns the answers and raises the error."
+  @spec step_batch!([session()], data()) :: data()
+  def step_batch!(sessions, obs), do: ok!(step_batch(sessions, obs))
+
+  @doc "As `snapshot/1`, but returns the snapshot and raises the error."
+  @spec snapshot!(session()) :: snapshot()
+  def snapshot!(session), do: ok!(snapshot(session))
+
+  @doc "As `restore/2`, but returns the session and raises the error."
+  @spec restore!(session(), snapshot()) :: session()
+  def restore!(session, snapshot), do: ok!(restore(session, snapshot))
+
+  @doc "As `export_state/1`, but returns the binary and raises the error."
+  @spec export_state!(session()) :: binary()
+  def export_state!(session), do: ok!(export_state(session))
+
+  @doc "As `import_state/2`, but returns the session and raises the error."
+  @spec import_state!(session(), binary()) :: session()
+  def import_state!(session, state), do: ok!(import_state(session, state))
+
+  defp ok!({:ok, value}), do: value
+  defp ok!({:error, error}), do: raise(error)
+
+  # ---- forms -----------------------------------------------------------------------------------------------
+
+  defp with_data(data, _argument, call) when is_binary(data) do
+    case call.(data) do
+      {:ok, _out} = ok -> ok
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  defp with_data(data, argument, call), do: with_tensor(data, argument, call)
+
+  # Leading axes keep their names; the axis of features becomes that of answers, and a window loses its seq.
+  defp with_tensor(data, argument, call) do
+    with {:ok, plain, form} <- Tensor.pack(data, argument),
+         {:ok, out} <- call.(plain) do
+      rank = tuple_size(elem(out, 1))
+      {:ok, Tensor.unpack(out, form, fn names -> Enum.take(names, rank - 1) ++ [nil] end)}
+    else
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  defp failed(%Error{} = error), do: {:error, error}
+  defp failed(reason), do: {:error, Error.from_nif(reason)}
+
+  defp not_a(argument, other),
+    do: {:error, Error.invalid(argument, "a #{argument} of ExPhil.Native.Mamba", other)}
+end

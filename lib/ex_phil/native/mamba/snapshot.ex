@@ -1,0 +1,17 @@
+defmodule ExPhil.Native.Mamba.Snapshot do
+  @moduledoc """
+  A session's state at one moment, resident where its model is. Opaque, never changes, and stays valid for as long as
+  something refers to it. Any session of the same model can be restored from it.
+  """
+
+  @enforce_keys [:ref, :model]
+  defstruct [:ref, :model]
+
+  @opaque t :: %__MODULE__{ref: reference(), model: ExPhil.Native.Mamba.Model.t()}
+
+  defimpl Inspect do
+    def inspect(%{ref: ref, model: %{info: info}}, _options) do
+      "#ExPhil.Native.Mamba.Snapshot<#{info.backend}:#{info.device.index}, #{inspect(ref)}>"
+    end
+  end
+end

@@ -1,0 +1,81 @@
+defmodule ExPhil.Native.Options do
+  @moduledoc false
+  # Option lists, checked: an unknown name is an error that lists the known ones, and each value has its reader.
+  # Readers throw {:invalid, error}; call them inside read/3, which catches.
+
+  alias ExPhil.Native.Error
+
+  @doc "Checks the names, then lets `reader` read the values. `{:error, error}` for the first bad one."
+  @spec read(term(), [atom()], (keyword() -> value)) :: {:ok, value} | {:error, Error.t()} when value: term()
+  def read(options, known, reader) do
+    {:ok, reader.(names(options, known))}
+  catch
+    {:invalid, %Error{} = error} -> {:error, error}
+  end
+
+  defp names(options, known) do
+    if not Keyword.keyword?(options), do: invalid("options", "a keyword list", options)
+
+    case Enum.find(options, fn {name, _} -> name not in known end) do
+      nil -> options
+      {name, _} -> unknown(name, known)
+    end
+  end
+
+  defp unknown(name, known) do
+    list = Enum.map_join(known, ", ", &inspect/1)
+
+    throw(
+      {:invalid,
+       Error.new(:invalid_argument, inspect(name), "unknown option #{inspect(name)}; known here: #{list}")}
+    )
+  end
+
+  @doc "One of `choices`."
+  def one_of(options, name, choices) do
+    value = Keyword.get(options, name, hd(choices))
+
+    if value in choices,
+      do: value,
+      else: invalid(inspect(name), "one of #{Enum.map_join(choices, ", ", &inspect/1)}", value)
+  end
+
+  def boolean(options, name, default) do
+    case Keyword.get(options, name, default) do
+      value when is_boolean(value) -> value
+      value -> invalid(inspect(name), "true or false", value)
+    end
+  end
+
+  def positive_integer(options, name, default) do
+    case Keyword.get(options, name, default) do
+      value when is_integer(value) and value > 0 -> value
+      value -> invalid(inspect(name), "a positive integer", value)
+    end
+  end
+
+  def positive_float(options, name, default) do
+    case Keyword.get(options, name, default) do
+      value when is_number(value) and value > 0 -> float(name, value)
+      value -> invalid(inspect(name), "a positive number", value)
+    end
+  end
+
+  @doc "`nil`, or {min, max} with min <= max, as floats."
+  def range(options, name) do
+    case Keyword.get(options, name) do
+      nil -> nil
+      {min, max} when is_number(min) and is_number(max) and min <= max -> {float(name, min), float(name, max)}
+      value -> invalid(inspect(name), "{min, max} with min <= max", value)
+    end
+  end
+
+  def invalid(argument, expected, got), do: throw({:invalid, Error.invalid(argument, expected, got)})
+
+  # An integer beyond the largest float raises an ArithmeticError.
+  defp float(name, value) do
+    value * 1.0
+  rescue
+    ArithmeticError -> invalid(inspect(name), "within the range of a float", value)
+  end
+end

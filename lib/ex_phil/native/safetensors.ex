@@ -1,0 +1,162 @@
+defmodule ExPhil.Native.Safetensors do
+  @moduledoc """
+  Reads and writes [safetensors](https://github.com/huggingface/safetensors) files: the format of checkpoints and
+  of recorded frames.
+
+  A tensor is `{type, shape, binary}`, row-major and little-endian, with a type of `:f32 :f16 :bf16 :f64 :s32 :s64`.
+  """
+
+  alias ExPhil.Native.{Error, NIF}
+
+  @type tensor :: {type :: atom(), shape :: tuple(), binary()}
+
+  # The file's name of each type, and the bytes of an element.
+  @types %{
+    f32: {"F32", 4},
+    f16: {"F16", 2},
+    bf16: {"BF16", 2},
+    f64: {"F64", 8},
+    s32: {"I32", 4},
+    s64: {"I64", 8}
+  }
+
+  @doc """
+  Every tensor of the file, by name. The whole file is read and checked first: a truncated or inconsistent file is
+  an error of kind `:invalid_checkpoint`, one that cannot be read of kind `:file_error`.
+  """
+  @spec read(Path.t()) :: {:ok, %{String.t() => tensor()}} | {:error, Error.t()}
+  def read(path) do
+    with {:ok, {tensors, _metadata}} <- open(path), do: {:ok, tensors}
+  end
+
+  @doc "The file's `__metadata__`: strings by name, empty where it has none."
+  @spec metadata(Path.t()) :: {:ok, %{String.t() => String.t()}} | {:error, Error.t()}
+  def metadata(path) do
+    with {:ok, {_tensors, metadata}} <- open(path), do: {:ok, metadata}
+  end
+
+  @doc "As `read/1`, but returns the tensors and raises the error."
+  @spec read!(Path.t()) :: %{String.t() => tensor()}
+  def read!(path) do
+    case read(path) do
+      {:ok, tensors} -> tensors
+      {:error, error} -> raise error
+    end
+  end
+
+  @doc """
+  Writes tensors by name, with an optional map of strings as metadata.
+
+      iex> path = Path.join(System.tmp_dir!(), "exphil_doc_#{System.unique_integer([:positive])}.safetensors")
+      iex> tensor = {:f32, {2}, <<1.0::float-32-little, 2.0::float-32-little>>}
+      iex> :ok = ExPhil.Native.Safetensors.write(path, %{"x" => tensor})
+      iex> {:ok, read} = ExPhil.Native.Safetensors.read(path)
+      iex> File.rm!(path)
+      iex> read == %{"x" => tensor}
+      true
+  """
+  @spec write(Path.t(), %{String.t() => tensor()}, %{String.t() => String.t()}) :: :ok | {:error, Error.t()}
+  def write(path, tensors, metadata \\ %{}) do
+    # By falling element size, as the reference writer does: every tensor is then aligned to its element.
+    sorted = Enum.sort_by(tensors, fn {name, {type, _, _}} -> {-element_size(type), name} end)
+
+    with :ok <- check_all(sorted) do
+      data = for {_name, {_type, _shape, binary}} <- sorted, do: binary
+      header = header(sorted, metadata)
+      write_file(path, [<<byte_size(header)::64-little>>, header | data])
+    end
+  end
+
+  @doc false
+  @spec check_path(term()) :: :ok | {:error, Error.t()}
+  def check_path(path) when is_binary(path) and path != "" do
+    # The operating system would read a name with a zero byte as the shorter name before it.
+    if String.contains?(path, <<0>>),
+      do: {:error, Error.invalid("path", "a path without zero bytes", path)},
+      else: :ok
+  end
+
+  def check_path(path), do: {:error, Error.invalid("path", "a path", path)}
+
+  defp open(path) do
+    with :ok <- check_path(path) do
+      case NIF.read_safetensors(path) do
+        {:ok, contents} -> {:ok, contents}
+        {:error, reason} -> {:error, Error.from_nif(reason)}
+      end
+    end
+  end
+
+  defp write_file(path, contents) do
+    case File.write(path, contents) do
+      :ok ->
+        :ok
+
+      {:error, posix} ->
+        {:error, Error.new(:file_error, "path", "#{path} cannot be written: #{:file.format_error(posix)}")}
+    end
+  end
+
+  defp element_size(type) do
+    case @types do
+      %{^type => {_, size}} -> size
+      _ -> 0
+    end
+  end
+
+  defp check_all(tensors) do
+    Enum.find_value(tensors, :ok, fn {name, tensor} ->
+      if sound?(tensor),
+        do: nil,
+        else: {:error, Error.invalid(name, "a {type, shape, binary} that agree", tensor)}
+    end)
+  end
+
+  defp sound?({type, shape, binary})
+       when is_map_key(@types, type) and is_tuple(shape) and is_binary(binary) do
+    dims = Tuple.to_list(shape)
+
+    Enum.all?(dims, &(is_integer(&1) and &1 >= 0)) and
+      Enum.product(dims) * element_size(type) == byte_size(binary)
+  end
+
+  defp sound?(_), do: false
+
+  # Padded with blanks to a multiple of 8, so that the data starts aligned.
+  defp header(tensors, metadata) do
+    {entries, _end} =
+      Enum.map_reduce(tensors, 0, fn {name, {type, shape, binary}}, start ->
+        stop = start + byte_size(binary)
+        {type_name, _} = Map.fetch!(@types, type)
+        dims = shape |> Tuple.to_list() |> Enum.join(",")
+
+        {~s(#{quoted(name)}:{"dtype":"#{type_name}","shape":[#{dims}],"data_offsets":[#{start},#{stop}]}),
+         stop}
+      end)
+
+    json = IO.iodata_to_binary(["{", Enum.intersperse(metadata_entry(metadata) ++ entries, ","), "}"])
+    json <> String.duplicate(" ", rem(8 - rem(byte_size(json), 8), 8))
+  end
+
+  defp metadata_entry(metadata) when map_size(metadata) == 0, do: []
+
+  defp metadata_entry(metadata) do
+    pairs = for {key, value} <- Enum.sort(metadata), do: "#{quoted(key)}:#{quoted(value)}"
+    [~s("__metadata__":{#{Enum.join(pairs, ",")}})]
+  end
+
+  # A JSON string: control characters, quotes and backslashes escaped, everything else as it is.
+  defp quoted(text) do
+    escaped =
+      for <<char::utf8 <- text>>, into: "" do
+        case char do
+          ?" -> ~S(\")
+          ?\\ -> ~S(\\)
+          char when char < 0x20 -> "\\u" <> String.pad_leading(Integer.to_string(char, 16), 4, "0")
+          char -> <<char::utf8>>
+        end
+      end
+
+    ~s("#{escaped}")
+  end
+end

@@ -1,0 +1,244 @@
+defmodule ExPhil.Native.SelectiveScan do
+  @moduledoc """
+  Mamba's selective scan, on the GPU or the CPU.
+
+      dt' = clip(softplus(dt + dt_bias));  h_t = Abar h_(t-1) + Bbar x_t;  y_t = <C_t, h_t> + D x_t;  y_t *= silu(z_t)
+
+  | argument | shape | |
+  |---|---|---|
+  | `x`, `dt`, `:z`, `y` | {batch, seq, dim}; in `step/7` {batch, dim} | |
+  | `a` | {dim, state}, real or complex; {dim, state, state} for a full matrix with `:bilinear` | continuous-time A, usually negative |
+  | `b`, `c` | {batch, seq, state}, {batch, seq, groups, state}, or {dim, state} where constant; in `step/7` without seq | channel d uses group d div (dim / groups) |
+  | `:d`, `:dt_bias` | {dim} | skip weight; added to dt before softplus |
+  | `:initial_state`, states | {batch, dim, state} | zeros where left out |
+
+  A tensor is an Nx tensor or `{type, shape, binary}` (`ExPhil.Native.Tensor`); results have the form of `x`. `x`,
+  `dt`, `b`, `c` and `:z` share one type of `:f32 :f16 :bf16`, and `y` has it too; `a`, `:d`, `:dt_bias` and states
+  are `:f32`. With a complex `a`, also `b`, `c` and states are `:c64` and y = 2 Re <C, h> + D x.
+
+  ## Options
+
+    * `:d`, `:z`, `:dt_bias`, `:initial_state` - tensors as above
+    * `:dt_softplus` - whether dt goes through softplus (`false`)
+    * `:dt_range` - `{min, max}` to clip dt to, applied last
+    * `:discretization` - the table below (`:zoh`)
+    * `:return_state` - `true` returns `{y, final_state}` (`false`)
+    * `:reverse` - `true` runs from the last step to the first; the final state is then the one after step 0
+    * `:backend`, `:device` - where to run; see `ExPhil.Native.Device`
+    * `:algorithm` - `:sequential` or `:chunked` force how time is cut, for tests and benchmarks (`:auto`)
+
+  With w = A dt':
+
+  | `:discretization` | Abar | Bbar / B | |
+  |---|---|---|---|
+  | `:zoh` | exp(w) | dt' | Mamba's own rule: exact A, Euler B |
+  | `:foh` | exp(w) | (exp(w) - 1) / A | its limit dt' at A = 0 |
+  | `:bilinear` | (1 + w/2) / (1 - w/2) | dt' / (1 - w/2) | Tustin; stable for Re A < 0. One published table has the opposite sign of w, which grows for negative A |
+  | `:highorder` | exp(w) | dt' (1 + w/2) | |
+  | `:poly` | exp(w) | dt' (1 + w/2 + w^2/6) | |
+  | `:rk4` | exp(w) | dt' (1 + w/2 + w^2/6 + w^3/24) | |
+
+  Every bad argument raises `ExPhil.Native.Error`, which names it, what was expected and what came.
+  """
+
+  alias ExPhil.Native.{Device, Error, NIF, Options, Tensor}
+
+  @type tensor :: Tensor.t()
+
+  @discretizations [:zoh, :foh, :bilinear, :highorder, :poly, :rk4]
+  @tensor_options [:d, :z, :dt_bias, :initial_state]
+  @common [:dt_softplus, :dt_range, :discretization, :backend, :device, :algorithm]
+  @scan_options @tensor_options ++ @common ++ [:return_state, :reverse]
+  @states_options @tensor_options ++ @common ++ [:reverse]
+  @bidirectional_options [:d, :z, :dt_bias | @common]
+  @step_options [:d, :z, :dt_bias | @common]
+
+  @doc """
+  The whole scan: `y`, or `{y, final_state}` with `return_state: true`.
+
+      iex> f32 = fn shape, list -> {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
+      iex> x = f32.({1, 3, 1}, [1.0, 1.0, 1.0])
+      iex> dt = f32.({1, 3, 1}, [1.0, 1.0, 1.0])
+      iex> a = f32.({1, 1}, [0.0])
+      iex> one = f32.({1, 3, 1}, [1.0, 1.0, 1.0])
+      iex> {:f32, {1, 3, 1}, y} = ExPhil.Native.SelectiveScan.scan(x, dt, a, one, one, backend: :host)
+      iex> for <<v::float-32-little <- y>>, do: v
+      [1.0, 2.0, 3.0]
+  """
+  @spec scan(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: tensor() | {tensor(), tensor()}
+  def scan(x, dt, a, b, c, options \\ []) do
+    options = read!(options, @scan_options)
+    want = if options.return_state, do: {true, false}, else: {false, false}
+    {form, {y, nil, final_state, nil}} = run!({x, dt, a, b, c}, options, options.direction, want)
+    y = Tensor.unpack(y, form)
+    if options.return_state, do: {y, unpack_state(final_state, form)}, else: y
+  end
+
+  @doc """
+  One time step, O(1): `{y, state}`. `state` is {batch, dim, state}; `x` and `dt` are {batch, dim}; `b` and `c` are
+  {batch, state}, {batch, groups, state} or, where constant, {dim, state}. Where batch equals dim, {batch, state} is
+  meant. Takes the options `:d :z :dt_bias :dt_softplus :dt_range :discretization :backend :device :algorithm`.
+  """
+  @spec step(tensor(), tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: {tensor(), tensor()}
+  def step(state, x, dt, a, b, c, options \\ []) do
+    options = read!(options, @step_options)
+    {x, form} = pack!(x, "x")
+    batch = step_batch!(x)
+    dt = with_seq!(dt, "dt", batch)
+    z = if options.z, do: with_seq!(options.z, ":z", batch)
+    dims = elem(x, 1)
+    b = projection_with_seq!(b, "b", dims)
+    c = projection_with_seq!(c, "c", dims)
+    options = %{options | z: z, initial_state: state!(state, a, dims)}
+
+    {_, {y, nil, final_state, nil}} = run!({add_seq(x), dt, a, b, c}, options, :forward, {true, false})
+    {Tensor.unpack(drop_seq(y), form), unpack_state(final_state, form)}
+  end
+
+  @doc """
+  `{y, states}`: the scan, and the state after each step as {batch, seq, dim, state}. Takes the options of `scan/6`
+  but `:return_state`.
+  """
+  @spec scan_with_states(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: {tensor(), tensor()}
+  def scan_with_states(x, dt, a, b, c, options \\ []) do
+    options = read!(options, @states_options)
+    {form, {y, nil, nil, states}} = run!({x, dt, a, b, c}, options, options.direction, {false, true})
+    {Tensor.unpack(y, form), unpack_state(states, form)}
+  end
+
+  @doc """
+  `{causal, anti_causal}`: `scan/6` from the first step to the last and from the last to the first, in one launch.
+  Takes the options `:d :z :dt_bias :dt_softplus :dt_range :discretization :backend :device :algorithm`.
+  """
+  @spec bidirectional(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: {tensor(), tensor()}
+  def bidirectional(x, dt, a, b, c, options \\ []) do
+    options = read!(options, @bidirectional_options)
+    {form, {y, y_reverse, nil, nil}} = run!({x, dt, a, b, c}, options, :both, {false, false})
+    {Tensor.unpack(y, form), Tensor.unpack(y_reverse, form)}
+  end
+
+  @doc "Whether scans can run here at all: whether the native library is loaded."
+  @spec available?() :: boolean()
+  def available?, do: ExPhil.Native.available?()
+
+  @doc "Whether scans can run on a GPU."
+  @spec cuda_available?() :: boolean()
+  def cuda_available?, do: ExPhil.Native.cuda_available?()
+
+  @doc "The device that a scan without options runs on. Raises where there is none."
+  @spec device_info() :: Device.t()
+  def device_info, do: ok!(Device.fetch())
+
+  # ---- options ---------------------------------------------------------------------------------------------
+
+  defp read!(options, known), do: ok!(Options.read(options, known, &values/1))
+
+  defp values(options) do
+    %{
+      discretization: Options.one_of(options, :discretization, @discretizations),
+      dt_softplus: Options.boolean(options, :dt_softplus, false),
+      dt_range: Options.range(options, :dt_range),
+      direction: if(Options.boolean(options, :reverse, false), do: :reverse, else: :forward),
+      algorithm: Options.one_of(options, :algorithm, [:auto, :sequential, :chunked]),
+      return_state: Options.boolean(options, :return_state, false),
+      place: ok!(Device.choose(options[:backend], options[:device])),
+      d: options[:d],
+      z: options[:z],
+      dt_bias: options[:dt_bias],
+      initial_state: options[:initial_state]
+    }
+  end
+
+  # ---- the call --------------------------------------------------------------------------------------------
+
+  defp run!({x, dt, a, b, c}, options, direction, {final_state?, states?}) do
+    {backend, device} = options.place
+    {x, form} = pack!(x, "x")
+
+    request =
+      {options.discretization, options.dt_softplus, options.dt_range, direction, options.algorithm,
+       final_state?, states?}
+
+    result =
+      NIF.scan(
+        backend,
+        device,
+        x,
+        plain!(dt, "dt"),
+        plain!(a, "a"),
+        plain!(b, "b"),
+        plain!(c, "c"),
+        optional!(options.d, ":d"),
+        optional!(options.z, ":z"),
+        optional!(options.dt_bias, ":dt_bias"),
+        optional!(options.initial_state, ":initial_state"),
+        request
+      )
+
+    case result do
+      {:ok, results} -> {form, results}
+      {:error, reason} -> raise Error.from_nif(reason)
+    end
+  end
+
+  defp pack!(tensor, argument) do
+    case Tensor.pack(tensor, argument) do
+      {:ok, plain, form} -> {plain, form}
+      {:error, error} -> raise error
+    end
+  end
+
+  defp plain!(tensor, argument), do: tensor |> pack!(argument) |> elem(0)
+
+  defp optional!(nil, _argument), do: nil
+  defp optional!(tensor, argument), do: plain!(tensor, argument)
+
+  # A state's axes are none of x's.
+  defp unpack_state(tensor, form), do: Tensor.unpack(tensor, form, fn _ -> [] end)
+
+  defp ok!({:ok, value}), do: value
+  defp ok!({:error, error}), do: raise(error)
+
+  # ---- step: the same scan over one step -------------------------------------------------------------------
+
+  defp step_batch!({_type, {_batch, _dim} = shape, _binary}), do: shape
+  defp step_batch!(x), do: raise(Error.invalid("x", "of shape {batch, dim}", x))
+
+  defp with_seq!(tensor, argument, shape) do
+    case plain!(tensor, argument) do
+      {_type, ^shape, _binary} = plain -> add_seq(plain)
+      other -> raise Error.invalid(argument, "of the shape of x, #{inspect(shape)}", other)
+    end
+  end
+
+  defp state!(state, a, {batch, dim}) do
+    case {plain!(state, "state"), plain!(a, "a")} do
+      {{_, {^batch, ^dim, n}, _} = plain, {_, a_shape, _}} when n == elem(a_shape, 1) ->
+        plain
+
+      {other, _} ->
+        raise Error.invalid("state", "of shape {#{batch}, #{dim}, state}, with the state of a", other)
+    end
+  end
+
+  # {batch, state} and {batch, groups, state} get a seq of 1; {dim, state} is constant and stays.
+  defp projection_with_seq!(tensor, argument, {batch, dim}) do
+    case plain!(tensor, argument) do
+      {_type, {^batch, _state}, _binary} = plain ->
+        add_seq(plain)
+
+      {_type, {^batch, _groups, _state}, _binary} = plain ->
+        add_seq(plain)
+
+      {_type, {^dim, _state}, _binary} = plain ->
+        plain
+
+      other ->
+        shapes = "{#{batch}, state}, {#{batch}, groups, state} or {#{dim}, state}"
+        raise Error.invalid(argument, "of shape #{shapes}", other)
+    end
+  end
+
+  defp add_seq({type, shape, binary}), do: {type, Tuple.insert_at(shape, 1, 1), binary}
+  defp drop_seq({type, shape, binary}), do: {type, Tuple.delete_at(shape, 1), binary}
+end

@@ -1,0 +1,84 @@
+defmodule ExPhil.Native.Tensor do
+  @moduledoc """
+  The two forms of a tensor that this library takes and returns: `{type, shape, binary}` and, where the user has
+  Nx, `%Nx.Tensor{}`.
+
+  The binary is what `Nx.to_binary/1` gives: row-major, little-endian, with types `:f32 :f16 :bf16 :c64`. What a
+  call returns has the form of its first tensor argument; an Nx result is made with `Nx.from_binary/2`, so it lies
+  on Nx's default backend. Names of axes are kept where an axis keeps its meaning. Vectorized tensors are refused:
+  `Nx.devectorize/2` them first.
+  """
+
+  alias ExPhil.Native.Error
+
+  @type type :: :f32 | :f16 | :bf16 | :c64
+  @type plain :: {type(), shape :: tuple(), binary()}
+  # Nx.Tensor.t() where Nx is there.
+  @type t :: plain() | struct()
+
+  @typedoc false
+  @type form :: :plain | {:nx, names :: [atom()]}
+
+  # The library must compile, load and run without Nx, so the module is only named at run time.
+  @nx Nx
+
+  @types %{
+    {:f, 32} => :f32,
+    {:f, 16} => :f16,
+    {:bf, 16} => :bf16,
+    {:c, 64} => :c64,
+    {:f, 64} => :f64,
+    {:s, 32} => :s32,
+    {:s, 64} => :s64
+  }
+  @nx_types Map.new(@types, fn {nx, type} -> {type, nx} end)
+
+  @doc "Whether Nx is there."
+  @spec nx?() :: boolean()
+  def nx?, do: Code.ensure_loaded?(@nx)
+
+  @doc false
+  # {type, shape, binary}, and the form to give a result back in. Shape and size are checked by the NIF.
+  @spec pack(term(), String.t()) :: {:ok, plain(), form()} | {:error, Error.t()}
+  def pack({_type, _shape, _binary} = tensor, _argument), do: {:ok, tensor, :plain}
+
+  def pack(%{__struct__: Nx.Tensor} = tensor, argument) do
+    with :ok <- not_vectorized(tensor, argument), {:ok, type} <- type(tensor, argument) do
+      {:ok, {type, tensor.shape, apply(@nx, :to_binary, [tensor])}, {:nx, tensor.names}}
+    end
+  end
+
+  def pack(other, argument),
+    do: {:error, Error.invalid(argument, "an Nx tensor or {type, shape, binary}", other)}
+
+  @doc false
+  # names: how the result's axes follow from the argument's, or nil for none.
+  @spec unpack(plain(), form(), ([atom()] -> [atom()])) :: t()
+  def unpack(tensor, form, names \\ & &1)
+  def unpack(tensor, :plain, _names), do: tensor
+
+  def unpack({type, shape, binary}, {:nx, given}, names) do
+    flat = apply(@nx, :from_binary, [binary, Map.fetch!(@nx_types, type)])
+    names = names.(given)
+    options = if length(names) == tuple_size(shape), do: [names: names], else: []
+    apply(@nx, :reshape, [flat, shape, options])
+  end
+
+  defp not_vectorized(tensor, argument) do
+    case Map.get(tensor, :vectorized_axes, []) do
+      [] ->
+        :ok
+
+      axes ->
+        message = "#{argument} is vectorized over #{inspect(Keyword.keys(axes))}; Nx.devectorize it first"
+        {:error, Error.new(:invalid_argument, argument, message)}
+    end
+  end
+
+  defp type(tensor, argument) do
+    case @types do
+      %{^tensor.type => type} -> {:ok, type}
+      _ -> {:error, Error.invalid(argument, "of type f32, f16, bf16 or c64", tensor.type)}
+    end
+  end
+end
