@@ -76,9 +76,9 @@ defmodule ExPhil.Native.Tensor do
   end
 
   defp type(tensor, argument) do
-    case @types do
-      %{^tensor.type => type} -> {:ok, type}
-      _ -> {:error, Error.invalid(argument, "of type f32, f16, bf16 or c64", tensor.type)}
+    case Map.fetch(@types, tensor.type) do
+      {:ok, type} -> {:ok, type}
+      :error -> {:error, Error.invalid(argument, "of type f32, f16, bf16 or c64", tensor.type)}
     end
   end
 end
