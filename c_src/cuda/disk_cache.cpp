@@ -36,7 +36,9 @@ std::optional<std::string> DiskCache::load(const std::string& key) const {
   if (!file) return std::nullopt;
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   const std::size_t header = kMagic.size() + kDigest + 1;
-  if (text.size() <= header || text.compare(0, kMagic.size(), kMagic) != 0) return std::nullopt;
+  if (text.size() <= header || text.compare(0, kMagic.size(), kMagic) != 0 || text[header - 1] != '\n') {
+    return std::nullopt;
+  }
   std::string image = text.substr(header);
   if (sha256_hex(image) != text.substr(kMagic.size(), kDigest)) return std::nullopt;
   return image;

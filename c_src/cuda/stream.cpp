@@ -10,6 +10,7 @@ StreamPool::~StreamPool() {
 }
 
 CUstream StreamPool::take() {
+  context_.require_alive();
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!free_.empty()) {

@@ -1,0 +1,102 @@
+// The CUDA backend as nif/ sees it, over the fake driver (driver_test.cpp runs these) and on a real device.
+#include "cuda/backend.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "cuda/context.hpp"
+#include "cuda/cuda_test.hpp"
+#include "support/catch.hpp"
+
+namespace exphil::test {
+namespace {
+
+std::string detail(const core::DeviceDescription& device, const std::string& key) {
+  for (const auto& [name, value] : device.details) {
+    if (name == key) return value;
+  }
+  return "";
+}
+
+TEST_CASE("one backend for each device, which describes itself", "[.fake]") {
+  const auto backend = cuda::open_cuda_backend(0);
+  CHECK(cuda::open_cuda_backend(0) == backend);
+  const core::DeviceDescription device = backend->describe();
+  CHECK(device.backend == "cuda");
+  CHECK(device.index == 0);
+  CHECK(device.name == "Fake GPU");
+  CHECK(detail(device, "usable") == "true");
+  CHECK(detail(device, "compute_capability") == "9.0");
+  CHECK(detail(device, "driver_version") == "13.0");
+  CHECK(detail(device, "total_memory") == std::to_string(kFakeMemory));
+  CHECK_FALSE(detail(device, "nvrtc_version").empty());
+}
+
+TEST_CASE("large results are pinned, small ones are not", "[.fake]") {
+  const auto backend = cuda::open_cuda_backend(0);
+  cuda::PinnedPool& pool = cuda::Context::open(0)->pinned_pool();
+  const std::size_t before = pool.held_bytes();
+  {
+    const core::ResultBuffer small = backend->allocate_result(64 * 1024 - 1);
+    const core::ResultBuffer none = backend->allocate_result(0);
+    CHECK(pool.held_bytes() == before);
+    std::memset(small.data(), 1, small.bytes());
+  }
+  core::ResultBuffer large = backend->allocate_result(64 * 1024);
+  CHECK(large.bytes() == 64 * 1024);
+  CHECK(pool.held_bytes() >= before + 64 * 1024);
+  std::memset(large.data(), 1, large.bytes());
+  void* const address = large.data();
+  const auto frees = fake().calls("cuMemFreeHost"), pushes = fake().calls("cuCtxPushCurrent");
+  std::thread([&] { large = core::ResultBuffer(); }).join();
+  CHECK(pool.held_bytes() == before);
+  CHECK(fake().calls("cuMemFreeHost") == frees);
+  CHECK(fake().calls("cuCtxPushCurrent") == pushes);
+  CHECK(backend->allocate_result(64 * 1024).data() == address);
+}
+
+TEST_CASE("results beyond the pinned limit are plain memory", "[.fake_limit]") {
+  const auto backend = cuda::open_cuda_backend(0);
+  cuda::PinnedPool& pool = cuda::Context::open(0)->pinned_pool();
+  const core::ResultBuffer first = backend->allocate_result(600 * 1024);
+  const std::size_t held = pool.held_bytes();
+  CHECK(held >= 600 * 1024);
+  const core::ResultBuffer second = backend->allocate_result(600 * 1024);
+  CHECK(pool.held_bytes() == held);
+  std::memset(second.data(), 1, second.bytes());
+}
+
+TEST_CASE("the pinned limit comes from the environment", "[cuda][backend]") {
+  if (!have_nvrtc()) return;
+  const RunResult run = run_over_fake("[fake_limit]", {{"EXPHIL_NATIVE_PINNED_LIMIT", "1000000"}});
+  INFO(run.output);
+  REQUIRE(run.status == 0);
+}
+
+TEST_CASE("the real device describes itself and gives result memory", "[cuda][gpu]") {
+  if (!have_device()) return;
+  const auto backend = cuda::open_cuda_backend(0);
+  const core::DeviceDescription device = backend->describe();
+  INFO(device.name);
+  CHECK(device.backend == "cuda");
+  CHECK(detail(device, "usable") == "true");
+  CHECK(cuda::cuda_devices().size() >= 1);
+  core::ResultBuffer result = backend->allocate_result(std::size_t{4} << 20);
+  std::memset(result.data(), 0x5a, result.bytes());
+  const auto context = cuda::Context::open(0);
+  const auto buffer = context->device_pool().allocate(result.bytes());
+  const cuda::ContextGuard guard(*context);
+  cuda::StreamLease stream(*context);
+  context->check(cuda::driver().cuMemsetD8Async(buffer.address(), 0x33, result.bytes(), stream.handle()),
+                 "memset");
+  context->check(
+      cuda::driver().cuMemcpyDtoHAsync(result.data(), buffer.address(), result.bytes(), stream.handle()),
+      "DtoH");
+  stream.synchronize();
+  const auto* bytes = static_cast<const char*>(result.data());
+  CHECK(std::all_of(bytes, bytes + result.bytes(), [](char byte) { return byte == 0x33; }));
+}
+
+}  // namespace
+}  // namespace exphil::test

@@ -1,0 +1,69 @@
+// What the tests of c_src/cuda share: whether NVRTC and a device are here, scratch folders and environment
+// variables, and runs of this program over the fake driver.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "core/error.hpp"
+#include "cuda/fake_cuda.hpp"
+
+namespace exphil::test {
+
+// False, after one line on stderr that says what is skipped and why. Use: if (!have_nvrtc()) return;
+bool have_nvrtc();
+bool have_device();  // a real one, and NVRTC
+
+// Sets a variable (null: removes it) and puts back what was there.
+class Environment {
+ public:
+  Environment(const char* name, const char* value);
+  ~Environment();
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  std::string name_, before_;
+  bool was_set_;
+};
+
+// A new empty folder, removed with what is in it.
+class Folder {
+ public:
+  Folder();
+  ~Folder();
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::string& path() const { return path_; }
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  void write(const std::string& name, const std::string& text) const;
+
+ private:
+  std::string path_;
+};
+
+std::string read_file(const std::string& path);
+
+struct RunResult {
+  int status = -1;  // of the child: 0 where all its tests passed and there was at least one
+  std::string output;
+};
+
+// Runs the tests with `tag` in a child process, with these variables set. A process opens one driver and
+// keeps it, so every kind of driver needs its own.
+RunResult run_tests(const std::string& tag, const std::map<std::string, std::string>& variables);
+// The same over the fake driver.
+RunResult run_over_fake(const std::string& tag, std::map<std::string, std::string> variables = {});
+
+// The fake driver's own calls, inside such a child.
+FakeCuda& fake();
+
+// What `call` throws; fails the test where it throws nothing.
+core::Error error_of(const std::function<void()>& call);
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace exphil::test

@@ -1,0 +1,521 @@
+// A libcuda for tests without a GPU: device memory is host memory, streams do their work at once, kernels are
+// counted and not run. It insists on what a real driver insists on and tests want to see: a current context,
+// live handles, bounded memory, and an error that stays once it is sticky. Built as a shared library and
+// opened through EXPHIL_NATIVE_LIBCUDA. The environment sets up what the tests need before the first call:
+// FAKE_CUDA_INIT (cuInit's answer), FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY ("90"). One file, however long:
+// it mirrors one library, and most of it is a table.
+#include "cuda/fake_cuda.hpp"
+
+#include <cuda.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+struct Failure {
+  CUresult result;
+  int skip;
+};
+
+std::recursive_mutex mutex;
+std::map<std::string, std::int64_t> call_counts;
+std::map<std::string, Failure> failures;
+CUresult sticky = CUDA_SUCCESS;
+std::map<CUdeviceptr, std::size_t> device_blocks;
+std::map<void*, std::size_t> pinned_blocks;
+std::set<void*> streams, events;
+std::map<void*, int> opted_in;  // functions
+thread_local std::vector<CUcontext> stack;
+char the_context, the_module;
+
+int from_environment(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+bool stays(CUresult result) {
+  return result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_FAILED;
+}
+
+// Counts a call and says what it answers before doing anything.
+CUresult enter(const char* call, bool needs_context = true) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  ++call_counts[call];
+  const auto failure = failures.find(call);
+  if (failure != failures.end() && failure->second.skip-- <= 0) {
+    const CUresult result = failure->second.result;
+    failures.erase(failure);
+    if (stays(result)) sticky = result;
+    return result;
+  }
+  if (!needs_context) return CUDA_SUCCESS;
+  if (sticky != CUDA_SUCCESS) return sticky;
+  return stack.empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
+template <class Map>
+std::size_t total(const Map& blocks) {
+  std::size_t sum = 0;
+  for (const auto& block : blocks) sum += block.second;
+  return sum;
+}
+
+template <class Handle>
+CUresult create(std::set<void*>& live, Handle* handle) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  void* made = std::malloc(1);
+  live.insert(made);
+  *handle = static_cast<Handle>(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult destroy(std::set<void*>& live, void* handle) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (live.erase(handle) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  std::free(handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult alive(const std::set<void*>& live, void* handle) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  return live.count(handle) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+void* host(CUdeviceptr address) {
+  return reinterpret_cast<void*>(address);
+}
+
+// Within one live device or pinned block.
+bool inside(CUdeviceptr address, std::size_t bytes) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  for (const auto& [start, size] : device_blocks) {
+    if (address >= start && address + bytes <= start + size) return true;
+  }
+  for (const auto& [start, size] : pinned_blocks) {
+    const auto base = reinterpret_cast<CUdeviceptr>(start);
+    if (address >= base && address + bytes <= base + size) return true;
+  }
+  return false;
+}
+
+template <class T>
+CUresult fill(CUdeviceptr to, T value, std::size_t count) {
+  if (!inside(to, count * sizeof(T))) return CUDA_ERROR_INVALID_VALUE;
+  for (std::size_t i = 0; i < count; ++i) static_cast<T*>(host(to))[i] = value;
+  return CUDA_SUCCESS;
+}
+
+CUresult copy(void* to, const void* from, std::size_t bytes, CUdeviceptr checked) {
+  if (!inside(checked, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  std::memmove(to, from, bytes);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+// Leaves the calling function with the injected or required error.
+#define ENTER(...) \
+  if (CUresult entered = enter(__VA_ARGS__); entered) return entered
+
+extern "C" {
+
+FakeCuda fake_cuda = {
+    [](const char* call, int result, int skip) {
+      std::lock_guard<std::recursive_mutex> lock(mutex);
+      failures[call] = {static_cast<CUresult>(result), skip};
+    },
+    [](const char* call) {
+      std::lock_guard<std::recursive_mutex> lock(mutex);
+      return call_counts[call];
+    },
+    [] { return static_cast<int>(stack.size()); },
+    [] {
+      std::lock_guard<std::recursive_mutex> lock(mutex);
+      return total(device_blocks);
+    },
+    [] {
+      std::lock_guard<std::recursive_mutex> lock(mutex);
+      return total(pinned_blocks);
+    },
+    [] {
+      std::lock_guard<std::recursive_mutex> lock(mutex);
+      return static_cast<int>(streams.size());
+    },
+    [] {
+      std::lock_guard<std::recursive_mutex> lock(mutex);
+      return static_cast<int>(events.size());
+    },
+};
+
+// ---- the process and its devices
+// -----------------------------------------------------------------------------
+
+CUresult cuInit(unsigned) {
+  return static_cast<CUresult>(from_environment("FAKE_CUDA_INIT", 0));
+}
+
+CUresult cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorName(CUresult error, const char** text) {
+  switch (error) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+      *text = "CUDA_ERROR_OUT_OF_MEMORY";
+      break;
+    case CUDA_ERROR_NO_DEVICE:
+      *text = "CUDA_ERROR_NO_DEVICE";
+      break;
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+      *text = "CUDA_ERROR_ILLEGAL_ADDRESS";
+      break;
+    case CUDA_ERROR_INVALID_VALUE:
+      *text = "CUDA_ERROR_INVALID_VALUE";
+      break;
+    case CUDA_ERROR_INVALID_CONTEXT:
+      *text = "CUDA_ERROR_INVALID_CONTEXT";
+      break;
+    default:
+      *text = nullptr;
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorString(CUresult, const char** text) {
+  *text = "as the fake driver says";
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetCount(int* count) {
+  *count = from_environment("FAKE_CUDA_DEVICES", 1);
+  return enter("cuDeviceGetCount", false);
+}
+
+CUresult cuDeviceGetName(char* name, int length, CUdevice) {
+  std::strncpy(name, "Fake GPU", static_cast<std::size_t>(length));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
+  const int capability = from_environment("FAKE_CUDA_CAPABILITY", 90);
+  switch (which) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+      *value = capability / 10;
+      break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+      *value = capability % 10;
+      break;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+      *value = 4;
+      break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+      *value = 227 * 1024;
+      break;
+    default:
+      *value = 0;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceTotalMem(std::size_t* bytes, CUdevice) {
+  *bytes = kFakeMemory;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice) {
+  std::memset(uuid, 0, sizeof(*uuid));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
+  ENTER("cuDevicePrimaryCtxRetain", false);
+  *context = reinterpret_cast<CUcontext>(&the_context);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPushCurrent(CUcontext context) {
+  ENTER("cuCtxPushCurrent", false);
+  stack.push_back(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  ENTER("cuCtxPopCurrent", false);
+  if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = stack.back();
+  stack.pop_back();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  *context = stack.empty() ? nullptr : stack.back();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSynchronize() {
+  return enter("cuCtxSynchronize");
+}
+
+// ---- memory
+// --------------------------------------------------------------------------------------------------
+
+CUresult cuMemAlloc(CUdeviceptr* address, std::size_t bytes) {
+  ENTER("cuMemAlloc");
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  const std::size_t free = kFakeMemory - total(device_blocks);
+  if (bytes > free) return CUDA_ERROR_OUT_OF_MEMORY;
+  *address = reinterpret_cast<CUdeviceptr>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+  device_blocks[*address] = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemFree(CUdeviceptr address) {
+  ENTER("cuMemFree");
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (device_blocks.erase(address) == 0) return CUDA_ERROR_INVALID_VALUE;
+  std::free(host(address));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetInfo(std::size_t* free, std::size_t* all) {
+  ENTER("cuMemGetInfo");
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  *free = kFakeMemory - total(device_blocks);
+  *all = kFakeMemory;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostAlloc(void** data, std::size_t bytes, unsigned) {
+  ENTER("cuMemHostAlloc");
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (bytes > kFakeMemory - total(pinned_blocks)) return CUDA_ERROR_OUT_OF_MEMORY;
+  *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  pinned_blocks[*data] = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeHost(void* data) {
+  ENTER("cuMemFreeHost");
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (pinned_blocks.erase(data) == 0) return CUDA_ERROR_INVALID_VALUE;
+  std::free(data);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostGetDevicePointer(CUdeviceptr* address, void* data, unsigned) {
+  ENTER("cuMemHostGetDevicePointer");
+  *address = reinterpret_cast<CUdeviceptr>(data);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostRegister(void*, std::size_t, unsigned) {
+  return enter("cuMemHostRegister");
+}
+CUresult cuMemHostUnregister(void*) {
+  return enter("cuMemHostUnregister");
+}
+
+CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, std::size_t bytes) {
+  ENTER("cuMemcpyHtoD");
+  return copy(host(to), from, bytes, to);
+}
+CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, std::size_t bytes) {
+  ENTER("cuMemcpyDtoH");
+  return copy(to, host(from), bytes, from);
+}
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, std::size_t bytes, CUstream) {
+  ENTER("cuMemcpyHtoDAsync");
+  return copy(host(to), from, bytes, to);
+}
+CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t bytes, CUstream) {
+  ENTER("cuMemcpyDtoHAsync");
+  return copy(to, host(from), bytes, from);
+}
+CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream) {
+  ENTER("cuMemcpyDtoDAsync");
+  return inside(from, bytes) ? copy(host(to), host(from), bytes, to) : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D*, CUstream) {
+  ENTER("cuMemcpy2DAsync");
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t count, CUstream) {
+  ENTER("cuMemsetD8Async");
+  return fill(to, value, count);
+}
+CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, std::size_t count, CUstream) {
+  ENTER("cuMemsetD16Async");
+  return fill(to, value, count);
+}
+CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, std::size_t count, CUstream) {
+  ENTER("cuMemsetD32Async");
+  return fill(to, value, count);
+}
+
+// ---- streams and events
+// --------------------------------------------------------------------------------------
+
+CUresult cuStreamCreate(CUstream* stream, unsigned) {
+  ENTER("cuStreamCreate");
+  return create(streams, stream);
+}
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned, int) {
+  ENTER("cuStreamCreateWithPriority");
+  return create(streams, stream);
+}
+CUresult cuStreamDestroy(CUstream stream) {
+  ENTER("cuStreamDestroy");
+  return destroy(streams, stream);
+}
+CUresult cuStreamSynchronize(CUstream stream) {
+  ENTER("cuStreamSynchronize");
+  return alive(streams, stream);
+}
+CUresult cuStreamQuery(CUstream stream) {
+  ENTER("cuStreamQuery");
+  return alive(streams, stream);
+}
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+  ENTER("cuStreamWaitEvent");
+  const CUresult result = alive(streams, stream);
+  return result == CUDA_SUCCESS ? alive(events, event) : result;
+}
+CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  ENTER("cuCtxGetStreamPriorityRange");
+  *least = *greatest = 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuEventCreate(CUevent* event, unsigned) {
+  ENTER("cuEventCreate");
+  return create(events, event);
+}
+CUresult cuEventDestroy(CUevent event) {
+  ENTER("cuEventDestroy");
+  return destroy(events, event);
+}
+CUresult cuEventRecord(CUevent event, CUstream) {
+  ENTER("cuEventRecord");
+  return alive(events, event);
+}
+CUresult cuEventSynchronize(CUevent event) {
+  ENTER("cuEventSynchronize");
+  return alive(events, event);
+}
+CUresult cuEventQuery(CUevent event) {
+  ENTER("cuEventQuery");
+  return alive(events, event);
+}
+CUresult cuEventElapsedTime(float* milliseconds, CUevent, CUevent end) {
+  ENTER("cuEventElapsedTime");
+  *milliseconds = 0;
+  return alive(events, end);
+}
+
+// ---- kernels
+// -------------------------------------------------------------------------------------------------
+
+CUresult cuModuleLoadDataEx(CUmodule* module, const void*, unsigned, CUjit_option*, void**) {
+  ENTER("cuModuleLoadDataEx");
+  *module = reinterpret_cast<CUmodule>(&the_module);
+  return CUDA_SUCCESS;
+}
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  return cuModuleLoadDataEx(module, image, 0, nullptr, nullptr);
+}
+CUresult cuModuleUnload(CUmodule) {
+  return enter("cuModuleUnload");
+}
+
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+  ENTER("cuModuleGetFunction");
+  static std::map<std::string, char> functions;
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  *function = reinterpret_cast<CUfunction>(&functions[name]);
+  return CUDA_SUCCESS;
+}
+CUresult cuModuleGetGlobal(CUdeviceptr*, std::size_t*, CUmodule, const char*) {
+  return CUDA_ERROR_NOT_FOUND;
+}
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute, int value) {
+  ENTER("cuFuncSetAttribute");
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (value > 227 * 1024) return CUDA_ERROR_INVALID_VALUE;
+  opted_in[function] = value;
+  return CUDA_SUCCESS;
+}
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction function) {
+  ENTER("cuFuncGetAttribute");
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  *value = opted_in.count(function) != 0 ? opted_in[function] : 48 * 1024;
+  return CUDA_SUCCESS;
+}
+CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                        CUstream stream, void**, void**) {
+  ENTER("cuLaunchKernel");
+  return alive(streams, stream);
+}
+CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                   unsigned, CUstream stream, void**) {
+  ENTER("cuLaunchCooperativeKernel");
+  return alive(streams, stream);
+}
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, std::size_t) {
+  ENTER("cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  *blocks = 1;
+  return CUDA_SUCCESS;
+}
+
+// ---- graphs: present, and refused
+// ----------------------------------------------------------------------------
+
+CUresult cuStreamBeginCapture(CUstream, CUstreamCaptureMode) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuStreamEndCapture(CUstream, CUgraph*) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus*) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuGraphCreate(CUgraph*, unsigned) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuGraphDestroy(CUgraph) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuGraphInstantiateWithFlags(CUgraphExec*, CUgraph, unsigned long long) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuGraphLaunch(CUgraphExec, CUstream) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuGraphUpload(CUgraphExec, CUstream) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuGraphExecDestroy(CUgraphExec) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuGraphAddKernelNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
+                              const CUDA_KERNEL_NODE_PARAMS*) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS*) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+}  // extern "C"
