@@ -32,11 +32,11 @@ CudaStatus find_cuda() {
 core::Backend& open_cuda(std::int64_t device) {
   const CudaStatus& status = cuda_status();
   if (status.devices.empty()) {
-    fail(ErrorKind::backend_unavailable, "backend",
+    fail(ErrorKind::backend_unavailable, ":backend",
          "the backend cuda is not available here: ", status.reason);
   }
   if (device < 0 || device >= static_cast<std::int64_t>(status.devices.size())) {
-    fail(ErrorKind::backend_unavailable, "device", "there is no CUDA device ", device, "; this machine has ",
+    fail(ErrorKind::backend_unavailable, ":device", "there is no CUDA device ", device, "; this machine has ",
          status.devices.size());
   }
 #ifdef EXPHIL_CUDA
@@ -62,7 +62,7 @@ core::Backend& open_backend(BackendChoice choice, std::int64_t device) {
   }
   if (choice == BackendChoice::cuda) return open_cuda(device);
   if (device != 0) {
-    fail(ErrorKind::backend_unavailable, "device", "the host backend has only device 0, not ", device);
+    fail(ErrorKind::backend_unavailable, ":device", "the host backend has only device 0, not ", device);
   }
   return host::host_backend();
 }

@@ -100,7 +100,8 @@ defmodule ExPhil.Native.Mamba do
     fingerprint =
       info.fingerprint |> Integer.to_string(16) |> String.downcase() |> String.pad_leading(16, "0")
 
-    Map.merge(info, %{precision: :f32, fingerprint: fingerprint, device: struct!(Device, info.device)})
+    device = struct!(Device, info.device)
+    Map.merge(info, %{precision: :f32, fingerprint: fingerprint, device: device, backend: device.backend})
   end
 
   @doc """
