@@ -164,7 +164,7 @@ defmodule Mix.Tasks.Exphil.Play do
     agents = if options[:sessions] == 1, do: "one agent", else: "#{options[:sessions]} agents"
 
     """
-    backend #{info.backend}, device #{info.device_name}
+    backend #{info.backend}, device #{info.device.name}
     policy #{options[:policy] || "generated"}: #{info.n_layer} layers, d_model #{info.d_model}, state #{info.d_state}
     playing #{recording.count} frames of #{options[:frames] || "generated play"} at #{options[:fps]} FPS with #{agents}
     """
@@ -174,7 +174,7 @@ defmodule Mix.Tasks.Exphil.Play do
   defp context(info, options) do
     %{
       backend: info.backend,
-      device: info.device_name,
+      device: info.device.name,
       policy: options[:policy] || "generated",
       recording: options[:frames] || "generated",
       version: to_string(Application.spec(:exphil_native, :vsn)),
