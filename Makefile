@@ -110,7 +110,7 @@ bench: $(BENCH_PROGRAMS)
 
 ## clean: remove what was built
 clean: clean_native
-	rm -rf _build
+	rm -rf _build tmp
 
 clean_native:
 	rm -rf $(BUILD) $(PRIV)/exphil_native.so $(PRIV)/kernels

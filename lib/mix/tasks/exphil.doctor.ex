@@ -52,6 +52,7 @@ defmodule Mix.Tasks.Exphil.Doctor do
     [build(facts), library(facts.info), host(facts.info), cuda(facts), nx(facts.info), default(facts.info)]
     |> List.flatten()
     |> Enum.map_join("\n", &line/1)
+    |> String.trim_leading()
   end
 
   # ---- sections: a line is {:ok | :missing | :note, what, found} or {:missing, what, found, cost, remedy} ------
@@ -111,6 +112,10 @@ defmodule Mix.Tasks.Exphil.Doctor do
       {:title, "Backends"},
       {:missing, "host", "not available: the NIF is not loaded", "there is no backend at all", "see Library"}
     ]
+  end
+
+  defp cuda(%{info: %{nif: %{loaded: false}}}) do
+    {:missing, "CUDA", "not known: the NIF is not loaded", "there is no backend at all", "see Library"}
   end
 
   defp cuda(%{info: %{backends: %{cuda: %{devices: [_ | _] = devices} = cuda}}}) do

@@ -114,7 +114,7 @@ defmodule ExPhil.Native.Player.Report do
   defp worst(%{worst: :invalid, worst_frame: index}), do: ", frame #{index} is not finite or of another size"
   defp worst(%{worst: worst}), do: ", worst relative error #{scientific(worst)}"
 
-  defp scientific(number), do: to_string(:io_lib.format("~.1e", [number * 1.0]))
+  defp scientific(number), do: to_string(:io_lib.format("~.2e", [number * 1.0]))
   defp us(number), do: decimal(number, 1) <> " us"
   defp decimal(number, digits), do: :erlang.float_to_binary(number * 1.0, decimals: digits)
 end
