@@ -45,7 +45,8 @@ std::shared_ptr<tbb::task_arena> arena(int* count) {
 void set_threads(int threads) {
   Threads& shared = state();
   const std::lock_guard<std::mutex> lock(shared.mutex);
-  shared.count = threads > 0 ? threads : machine_threads();
+  // More than the machine has would only make oneTBB warn on stderr and ignore it.
+  shared.count = threads > 0 ? std::min(threads, machine_threads()) : machine_threads();
   shared.arena.reset();  // calls under way keep the old one alive
 }
 

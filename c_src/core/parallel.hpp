@@ -7,7 +7,8 @@
 
 namespace exphil::core {
 
-// Takes effect for later calls. 0 means the default: the machine's cores.
+// Takes effect for later calls. 0 means the default, the machine's cores, which is also the most: threads()
+// answers what is used.
 void set_threads(int threads);
 int threads();
 

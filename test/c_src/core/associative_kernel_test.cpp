@@ -1,0 +1,226 @@
+// The logic of the associative-scan kernels, on the CPU (support/associative_grid.hpp): tails, several tiles
+// and windows, the hand-over, and stretches that leave f32's range. The same kernels run on a GPU in
+// test/c_src/cuda.
+#include "support/associative_grid.hpp"
+
+#include "support/associative_case.hpp"
+#include "support/catch.hpp"
+#include "support/numbers.hpp"
+
+namespace exphil::test {
+namespace {
+
+using associative::Arguments;
+using associative::Element;
+using core::AssociativeOp;
+using core::AssociativeOutputs;
+using core::AssociativeProblem;
+using core::Dtype;
+using core::ScanDirection;
+
+long long divide_up(long long size, long long by) {
+  return (size + by - 1) / by;
+}
+
+struct Launch {
+  bool rows;
+  int items, warps;
+};
+
+// What the launcher in c_src/cuda does, for the emulated grid.
+template <class Kernel>
+void launch(const AssociativeProblem& problem, const AssociativeOutputs& outputs, const Launch& how) {
+  Arguments p{};
+  p.a = problem.a;
+  p.x = problem.x;
+  p.y = outputs.y;
+  p.y_reverse = problem.direction == ScanDirection::both ? outputs.y_reverse : outputs.y;
+  p.length = problem.length;
+  p.inner = problem.inner;
+  p.columns = problem.outer * problem.inner;
+  p.tile = how.items * how.warps * (how.rows ? 32 : 1);
+  p.tiles = divide_up(p.length, p.tile);
+  p.warps = how.warps;
+  p.first_direction = problem.direction == ScanDirection::reverse ? 1 : 0;
+  const long long groups = how.rows ? p.columns : divide_up(p.columns, 32);
+  const long long lanes = how.rows ? associative::kRowLanes : associative::kColumnLanes;
+  const unsigned directions = problem.direction == ScanDirection::both ? 2 : 1;
+  const long long windows =
+      divide_up(p.tiles, how.rows ? associative::kRowWindow : associative::kColumnWindow);
+  const auto chains = static_cast<std::size_t>(groups * directions);
+  std::vector<unsigned> flags(chains * static_cast<std::size_t>(p.tiles + windows));
+  std::vector<typename Kernel::Summary> summaries(chains * static_cast<std::size_t>(p.tiles * lanes));
+  std::vector<typename Kernel::State> carries(chains * static_cast<std::size_t>(windows * lanes));
+  p.flags = flags.data();
+  p.summaries = summaries.data();
+  p.carries = carries.data();
+  const bool one_warp = how.warps == 1 && p.tiles == 1;
+  associative::grid::run({static_cast<unsigned>(p.tiles * groups), directions, 1},
+                         {32, static_cast<unsigned>(how.warps + (one_warp ? 0 : 1)), 1},
+                         [&] { Kernel::run_block(p); });
+}
+
+template <AssociativeOp O, Element E, bool Compensated, int Items>
+void run_variant(const AssociativeProblem& problem, const AssociativeOutputs& outputs, const Launch& how) {
+  if (how.rows) {
+    launch<associative::Rows<O, E, Compensated, Items>>(problem, outputs, how);
+  } else {
+    launch<associative::Columns<O, E, Compensated, Items>>(problem, outputs, how);
+  }
+}
+
+template <AssociativeOp O, Element E>
+AssociativeRun runner(const Launch& how) {
+  return [how](const AssociativeProblem& problem, const AssociativeOutputs& outputs) {
+    if constexpr (O == AssociativeOp::cumsum && E != Element::s32 && E != Element::s64) {
+      if (problem.compensated) return run_variant<O, E, true, 4>(problem, outputs, how);
+    }
+    run_variant<O, E, false, 4>(problem, outputs, how);
+  };
+}
+
+AssociativeRun runner(AssociativeOp op, Dtype dtype, const Launch& how) {
+  using O = AssociativeOp;
+  using E = Element;
+  switch (op) {
+    case O::cumsum:
+      if (dtype == Dtype::f32) return runner<O::cumsum, E::f32>(how);
+      if (dtype == Dtype::f16) return runner<O::cumsum, E::f16>(how);
+      if (dtype == Dtype::bf16) return runner<O::cumsum, E::bf16>(how);
+      if (dtype == Dtype::c64) return runner<O::cumsum, E::c64>(how);
+      if (dtype == Dtype::s32) return runner<O::cumsum, E::s32>(how);
+      return runner<O::cumsum, E::s64>(how);
+    case O::cumprod:
+      if (dtype == Dtype::f32) return runner<O::cumprod, E::f32>(how);
+      if (dtype == Dtype::f16) return runner<O::cumprod, E::f16>(how);
+      return runner<O::cumprod, E::bf16>(how);
+    case O::cummax:
+      if (dtype == Dtype::f32) return runner<O::cummax, E::f32>(how);
+      if (dtype == Dtype::f16) return runner<O::cummax, E::f16>(how);
+      if (dtype == Dtype::bf16) return runner<O::cummax, E::bf16>(how);
+      if (dtype == Dtype::s32) return runner<O::cummax, E::s32>(how);
+      return runner<O::cummax, E::s64>(how);
+    case O::cummin:
+      if (dtype == Dtype::f32) return runner<O::cummin, E::f32>(how);
+      if (dtype == Dtype::f16) return runner<O::cummin, E::f16>(how);
+      if (dtype == Dtype::bf16) return runner<O::cummin, E::bf16>(how);
+      if (dtype == Dtype::s32) return runner<O::cummin, E::s32>(how);
+      return runner<O::cummin, E::s64>(how);
+    case O::linear_recurrence:
+      if (dtype == Dtype::f32) return runner<O::linear_recurrence, E::f32>(how);
+      if (dtype == Dtype::f16) return runner<O::linear_recurrence, E::f16>(how);
+      if (dtype == Dtype::bf16) return runner<O::linear_recurrence, E::bf16>(how);
+      return runner<O::linear_recurrence, E::c64>(how);
+  }
+  return {};
+}
+
+// Columns and rows, with one warp and with several.
+struct Layout {
+  Launch how;
+  core::Shape shape(std::int64_t length) const {
+    return how.rows ? core::Shape{2, length} : core::Shape{2, length, 3};
+  }
+};
+const Layout kLayouts[] = {{{false, 4, 1}}, {{false, 4, 2}}, {{false, 4, 8}},
+                           {{true, 4, 1}},  {{true, 4, 3}},  {{true, 4, 8}}};
+
+TEST_CASE("the scan kernels agree with the oracle for every operation, type and direction") {
+  for (const AssociativeKind& kind : associative_kinds()) {
+    for (const Layout& layout : kLayouts) {
+      for (const std::int64_t length : {1, 2, 31, 32, 33, 257}) {
+        for (const ScanDirection direction :
+             {ScanDirection::forward, ScanDirection::reverse, ScanDirection::both}) {
+          core::AssociativeOptions options;
+          options.direction = direction;
+          const AssociativeCase test =
+              associative_case(kind.op, kind.dtype, layout.shape(length), 1, options);
+          CHECK(associative_mismatch(test, runner(kind.op, kind.dtype, layout.how)) == "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the scan kernels hand over across windows") {
+  for (const AssociativeKind& kind : associative_kinds()) {
+    if (kind.dtype == Dtype::f16 || kind.dtype == Dtype::bf16) continue;  // only their loads differ
+    // 4 steps a tile: 65 windows' worth of tiles in the columns; 128 a tile and 2 windows in the rows.
+    const AssociativeCase columns = associative_case(kind.op, kind.dtype, {1000, 3}, 0);
+    CHECK(associative_mismatch(columns, runner(kind.op, kind.dtype, {false, 4, 1})) == "");
+    const AssociativeCase rows = associative_case(kind.op, kind.dtype, {40001}, 0);
+    CHECK(associative_mismatch(rows, runner(kind.op, kind.dtype, {true, 4, 1})) == "");
+  }
+}
+
+TEST_CASE("the scan kernels keep more than 32 columns apart") {
+  const AssociativeCase test = associative_case(AssociativeOp::linear_recurrence, Dtype::f32, {3, 50, 37}, 1);
+  CHECK(associative_mismatch(test, runner(AssociativeOp::linear_recurrence, Dtype::f32, {false, 4, 2})) ==
+        "");
+}
+
+TEST_CASE("compensated sums are within 2 ulp where plain ones are not") {
+  for (const bool rows : {true, false}) {
+    core::AssociativeOptions options;
+    options.compensated = true;
+    const core::Shape shape = rows ? core::Shape{8192} : core::Shape{8192, 2};
+    AssociativeCase test = associative_case(AssociativeOp::cumsum, Dtype::f32, shape, 0, options);
+    for (std::size_t i = 0; i < test.x.size() / 4; ++i) test.x_floats()[i] = 0.1f;
+    CHECK(associative_mismatch(test, runner(AssociativeOp::cumsum, Dtype::f32, {rows, 4, 2})) == "");
+  }
+}
+
+// Places where composed arithmetic and the sequential loop could part.
+void plant(AssociativeCase* test, const std::vector<std::pair<std::size_t, float>>& x,
+           const std::vector<std::pair<std::size_t, float>>& a) {
+  for (const auto& [index, value] : x) test->x_floats()[index] = value;
+  for (const auto& [index, value] : a) test->a_floats()[index] = value;
+}
+
+TEST_CASE("NaN, infinity and overflow spread through the scan kernels as in the sequential loop") {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<std::pair<std::size_t, float>> plants[] = {
+      {{5, inf}},
+      {{700, nan}},
+      {{3, inf}, {900, -inf}},
+      {{0, -inf}, {400, nan}},
+      {{77, 3e38f}, {400, 3e38f}},
+      {{10, 3e38f}, {300, 3e38f}, {301, -3e38f}, {600, -3e38f}},
+      {{64, 0.0f}, {5, inf}},
+      {{2, 1e30f}, {3, 1e30f}}};
+  const AssociativeOp ops[] = {AssociativeOp::cumsum, AssociativeOp::cumprod, AssociativeOp::cummax,
+                               AssociativeOp::cummin, AssociativeOp::linear_recurrence};
+  for (const Layout& layout : {Layout{{false, 4, 2}}, Layout{{true, 4, 2}}}) {
+    for (const AssociativeOp op : ops) {
+      for (const auto& x : plants) {
+        AssociativeCase test = associative_case(op, Dtype::f32, layout.shape(1000), 1);
+        plant(&test, x, {});
+        CHECK(associative_range_mismatch(test, runner(op, Dtype::f32, layout.how)) == "");
+        if (op != AssociativeOp::linear_recurrence) continue;
+        plant(&test, {}, x);
+        CHECK(associative_range_mismatch(test, runner(op, Dtype::f32, layout.how)) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("a recurrence whose decays overflow or vanish follows the sequential loop") {
+  for (const Layout& layout : {Layout{{false, 4, 2}}, Layout{{true, 4, 2}}}) {
+    for (const float decay : {1.2f, -1.2f, 1e-3f, 1e20f, 0.0f}) {
+      for (const float start : {0.0f, 1.0f, 1e-30f, 1e30f, std::numeric_limits<float>::infinity()}) {
+        AssociativeCase test =
+            associative_case(AssociativeOp::linear_recurrence, Dtype::f32, layout.shape(1000), 1);
+        for (std::size_t i = 0; i < test.x.size() / 4; ++i) {
+          test.x_floats()[i] = i < 6 ? start : 0.0f;
+          test.a_floats()[i] = decay;
+        }
+        INFO("decay " << decay << ", start " << start << ", rows " << layout.how.rows);
+        CHECK(associative_range_mismatch(
+                  test, runner(AssociativeOp::linear_recurrence, Dtype::f32, layout.how)) == "");
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace exphil::test

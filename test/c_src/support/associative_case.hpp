@@ -1,0 +1,45 @@
+// Inputs of an associative scan from a seed, and the check of a backend's result against the double oracle.
+// Used by the tests of core, host and cuda.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/associative_problem.hpp"
+
+namespace exphil::test {
+
+// Owns the bytes that its problem points to.
+struct AssociativeCase {
+  core::AssociativeProblem problem;
+  std::vector<unsigned char> x, a;
+  std::string name;  // for INFO
+
+  float* x_floats() { return reinterpret_cast<float*>(x.data()); }
+  float* a_floats() { return reinterpret_cast<float*>(a.data()); }
+};
+
+AssociativeCase associative_case(core::AssociativeOp op, core::Dtype dtype, const core::Shape& shape,
+                                 int axis, core::AssociativeOptions options = {}, std::uint64_t seed = 1);
+
+// Every op with every dtype that it takes.
+struct AssociativeKind {
+  core::AssociativeOp op;
+  core::Dtype dtype;
+};
+const std::vector<AssociativeKind>& associative_kinds();
+
+using AssociativeRun = std::function<void(const core::AssociativeProblem&, const core::AssociativeOutputs&)>;
+
+// "" where `run` writes every element within the dtype's tolerance of the oracle (integers: exactly), in each
+// direction the problem asks for, NaN and infinities at the same places; else what is wrong. Outputs are
+// poisoned first and have guards behind them.
+std::string associative_mismatch(const AssociativeCase& test, const AssociativeRun& run);
+
+// The same against the sequential loop in f32 (f32 problems of one direction), for inputs that leave f32's
+// range on the way, where the double oracle does not: NaN and infinities must be at the same places.
+std::string associative_range_mismatch(const AssociativeCase& test, const AssociativeRun& run);
+
+}  // namespace exphil::test

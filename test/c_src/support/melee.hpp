@@ -1,0 +1,43 @@
+// The recorded match, as the tests of every backend replay it. Callers check have_shared first.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/mamba_config.hpp"
+
+namespace exphil::test {
+
+// False, after a line on stderr, where the shared melee folder is missing.
+bool have_melee();
+
+std::shared_ptr<const core::MambaWeights> melee_policy();
+
+struct Match {
+  std::int64_t frames = 0, d_input = 0, d_output = 0;
+  std::vector<std::int32_t> frame;           // frame numbers, in arrival order
+  std::vector<float> obs, logits;            // {frames, d_input}, {frames, d_output}
+  std::vector<float> ssm_state, conv_state;  // after the last frame; match only
+
+  const float* obs_at(std::int64_t i) const { return obs.data() + i * d_input; }
+  const float* logits_at(std::int64_t i) const { return logits.data() + i * d_output; }
+};
+
+Match melee_match();
+
+// Arrives out of order: the trace jumps back 531 times, and 1,031 of its frames were seen before. The
+// recorded logits restore, at every frame seen before (not only at a jump), the state from before it as it
+// was first kept.
+Match melee_rollback();
+
+// The last output of a 60-frame window from a zero state that ends with (and includes) each index of the
+// match.
+struct Windows {
+  static constexpr std::int64_t kLength = 60;
+  std::vector<std::int32_t> end_index;
+  std::vector<float> logits;  // {end_index.size(), d_output}
+};
+Windows melee_windows();
+
+}  // namespace exphil::test
