@@ -1,0 +1,105 @@
+// Times the resident policy on the CPU: one step, paced at 60 FPS as a game calls it and back to back, steps
+// of many agents, prefill and windows. Prints p50 and p99 in microseconds.
+//   make bench && build/bench/host_step policy.safetensors match.safetensors [seconds]
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "core/mamba_config.hpp"
+#include "core/mamba_reference.hpp"
+#include "core/parallel.hpp"
+#include "core/safetensors.hpp"
+#include "host/backend.hpp"
+#include "host/simd.hpp"
+
+namespace {
+
+using namespace exphil;
+using Clock = std::chrono::steady_clock;
+
+double microseconds(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+void report(const char* name, std::vector<double> times, double divisor = 1.0) {
+  std::sort(times.begin(), times.end());
+  const std::size_t n = times.size();
+  std::printf("%-34s %6zu runs  p50 %10.1f  p99 %10.1f  (per row %.2f)\n", name, n, times[n / 2],
+              times[n * 99 / 100], times[n / 2] / divisor);
+  std::fflush(stdout);
+}
+
+std::vector<double> repeat(int runs, const std::function<void()>& body) {
+  std::vector<double> times;
+  body();
+  for (int i = 0; i < runs; ++i) {
+    const auto begin = Clock::now();
+    body();
+    times.push_back(microseconds(begin));
+  }
+  return times;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: host_step policy.safetensors match.safetensors [seconds]\n");
+    return 2;
+  }
+  const double seconds = argc > 3 ? std::atof(argv[3]) : 5.0;
+  const auto weights = core::load_weights(core::Safetensors::open(argv[1]), core::MambaLoadOptions{});
+  const core::Safetensors match = core::Safetensors::open(argv[2]);
+  const core::TensorView& view = *match.find("obs");
+  const auto* obs = static_cast<const float*>(view.data);
+  const core::MambaConfig& config = weights->config;
+  const std::int64_t frames = view.shape[0];
+  const auto model = host::host_backend()->load(weights, core::ModelOptions{});
+  std::vector<float> out(static_cast<std::size_t>(4096 * config.d_output));
+  std::printf("%s\n", host::host_backend()->describe().name.c_str());
+
+  const auto state = model->new_state();
+  core::State* one = state.get();
+  std::int64_t frame = 0;
+  const auto step = [&] {
+    model->step(&one, 1, obs + frame * config.d_input, out.data());
+    frame = (frame + 1) % frames;
+  };
+  std::vector<double> paced;
+  const auto start = Clock::now();
+  for (int i = 0; microseconds(start) < seconds * 1e6; ++i) {
+    std::this_thread::sleep_until(start + std::chrono::microseconds(16667) * i);
+    const auto begin = Clock::now();
+    step();
+    paced.push_back(microseconds(begin));
+  }
+  report("step, paced at 60 FPS", paced);
+  report("step, back to back", repeat(3000, step));
+
+  core::MambaReferenceState reference(config);
+  std::vector<double> wide(static_cast<std::size_t>(config.d_output));
+  report("step, scalar double reference",
+         repeat(100, [&] { core::mamba_reference_step(*weights, reference, obs, wide.data()); }));
+
+  for (const std::int64_t agents : {2, 8, 64, 256}) {
+    std::vector<std::unique_ptr<core::State>> states;
+    std::vector<core::State*> pointers;
+    for (std::int64_t i = 0; i < agents; ++i) {
+      states.push_back(model->new_state());
+      pointers.push_back(states.back().get());
+    }
+    char name[64];
+    std::snprintf(name, sizeof name, "step of %lld agents", static_cast<long long>(agents));
+    report(name, repeat(200, [&] { model->step(pointers.data(), agents, obs, out.data()); }),
+           static_cast<double>(agents));
+  }
+  report("prefill of 600 frames", repeat(50, [&] { model->prefill(*state, obs, 600, out.data()); }), 600);
+  report("window of 60 frames", repeat(200, [&] { model->window(obs, 1, 60, out.data()); }), 60);
+  report("64 windows of 56 frames", repeat(20, [&] { model->window(obs, 64, 56, out.data()); }), 64 * 56);
+  return 0;
+}

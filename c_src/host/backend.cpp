@@ -1,0 +1,72 @@
+#include "host/backend.hpp"
+
+#include <hwy/targets.h>
+
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "core/buffer_pool.hpp"
+#include "core/parallel.hpp"
+#include "host/model.hpp"
+#include "host/selective_scan.hpp"
+#include "host/simd.hpp"
+
+namespace exphil::host {
+
+namespace {
+
+// "Intel(R) Xeon(R) ...", or the architecture where the system does not say.
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+  }
+#if HWY_ARCH_X86
+  return "x86-64";
+#elif HWY_ARCH_ARM
+  return "ARM";
+#else
+  return "CPU";
+#endif
+}
+
+class HostBackend final : public core::Backend {
+ public:
+  core::DeviceDescription describe() const override {
+    const std::string target = simd_target(), threads = std::to_string(core::threads());
+    core::DeviceDescription description;
+    description.backend = "host";
+    description.name = processor_name_ + ", " + target + ", " + threads + " threads";
+    description.details = {{"processor", processor_name_},
+                           {"simd", target},
+                           {"cores", std::to_string(std::thread::hardware_concurrency())},
+                           {"threads", threads}};
+    return description;
+  }
+
+  core::ResultBuffer allocate_result(std::size_t bytes) override { return results_.allocate(bytes); }
+
+  void scan(const core::ScanProblem& problem, const core::ScanOutputs& outputs) override {
+    selective_scan(problem, outputs);
+  }
+
+  std::unique_ptr<core::Model> load(std::shared_ptr<const core::MambaWeights> weights,
+                                    const core::ModelOptions& options) override {
+    return make_model(*weights, options);
+  }
+
+ private:
+  const std::string processor_name_ = processor_name();
+  core::BufferPool results_;
+};
+
+}  // namespace
+
+std::shared_ptr<core::Backend> host_backend() {
+  static const std::shared_ptr<core::Backend> backend = std::make_shared<HostBackend>();
+  return backend;
+}
+
+}  // namespace exphil::host

@@ -1,0 +1,13 @@
+// The CPU as a core::Backend. Callers: nif/, tests, benchmarks. Any thread.
+#pragma once
+
+#include <memory>
+
+#include "core/backend.hpp"
+
+namespace exphil::host {
+
+// One object for the process, made on the first call.
+std::shared_ptr<core::Backend> host_backend();
+
+}  // namespace exphil::host
