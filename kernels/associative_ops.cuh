@@ -38,15 +38,27 @@ constexpr float kSmallestNormal = 0x1p-126f;
 // state of this size is below 2^-62 and is given up; a larger state is run step by step.
 constexpr float kVanishingLimit = 0x1p64f;
 
-EXPHIL_FN float bound(float v) { return EXPHIL_FABS(v); }
-EXPHIL_FN float bound(Complex<float> v) { return EXPHIL_FABS(v.re) + EXPHIL_FABS(v.im); }
+EXPHIL_FN float bound(float v) {
+  return EXPHIL_FABS(v);
+}
+EXPHIL_FN float bound(Complex<float> v) {
+  return EXPHIL_FABS(v.re) + EXPHIL_FABS(v.im);
+}
 
-EXPHIL_FN bool is_nan(float v) { return v != v; }
-EXPHIL_FN bool is_nan(Complex<float> v) { return v.re != v.re && v.im != v.im; }  // both: a NaN that stays
+EXPHIL_FN bool is_nan(float v) {
+  return v != v;
+}
+EXPHIL_FN bool is_nan(Complex<float> v) {
+  return v.re != v.re && v.im != v.im;
+}  // both: a NaN that stays
 
 // Keeps a NaN, unlike fmaxf: a peak that is NaN or infinite makes the stretch one that is run step by step.
-EXPHIL_FN float larger(float peak, float v) { return v <= peak ? peak : v; }
-EXPHIL_FN float smaller(float left, float right) { return left < right ? left : right; }
+EXPHIL_FN float larger(float peak, float v) {
+  return v <= peak ? peak : v;
+}
+EXPHIL_FN float smaller(float left, float right) {
+  return left < right ? left : right;
+}
 
 template <class V>
 struct Zero {
@@ -132,7 +144,9 @@ struct IntegerSum {
     EXPHIL_FN void push(V, V x) { h = add(h, x); }
     EXPHIL_FN Summary finish() const { return {h}; }
   };
-  static EXPHIL_FN V add(V left, V right) { return static_cast<V>(static_cast<U>(left) + static_cast<U>(right)); }
+  static EXPHIL_FN V add(V left, V right) {
+    return static_cast<V>(static_cast<U>(left) + static_cast<U>(right));
+  }
   static EXPHIL_FN State initial() { return {0}; }
   static EXPHIL_FN void step(State& state, V, V x) { state.h = add(state.h, x); }
   static EXPHIL_FN V value(const State& state) { return state.h; }
@@ -146,12 +160,19 @@ struct IntegerSum {
   }
 };
 
-// An infinite real sum stays as it is through a stretch of finite elements, which a limit of 0 or more promises.
-EXPHIL_FN bool stays_infinite(float h, float limit) { return EXPHIL_FABS(h) > 0x1.fffffep127f && limit >= 0.0f; }
-EXPHIL_FN bool stays_infinite(Complex<float>, float) { return false; }
+// An infinite real sum stays as it is through a stretch of finite elements, which a limit of 0 or more
+// promises.
+EXPHIL_FN bool stays_infinite(float h, float limit) {
+  return EXPHIL_FABS(h) > 0x1.fffffep127f && limit >= 0.0f;
+}
+EXPHIL_FN bool stays_infinite(Complex<float>, float) {
+  return false;
+}
 
 // The part of sums that keeps to the sequential loop's range. `peak`: the largest partial sum.
-EXPHIL_FN float sum_limit(float peak) { return peak <= kRoom ? kRoom - peak : -1.0f; }
+EXPHIL_FN float sum_limit(float peak) {
+  return peak <= kRoom ? kRoom - peak : -1.0f;
+}
 EXPHIL_FN float joined_sum_limit(float earlier, float earlier_sum, float later) {
   const float rest = later - earlier_sum;
   return rest >= 0.0f ? smaller(rest, earlier) : -1.0f;
@@ -201,7 +222,9 @@ EXPHIL_FN void two_sum(V left, V right, V* sum, V* error) {
 }
 
 // An infinite or NaN sum has no meaningful error term.
-EXPHIL_FN float corrected(float sum, float error) { return EXPHIL_FABS(sum) <= 0x1.fffffep127f ? sum + error : sum; }
+EXPHIL_FN float corrected(float sum, float error) {
+  return EXPHIL_FABS(sum) <= 0x1.fffffep127f ? sum + error : sum;
+}
 EXPHIL_FN Complex<float> corrected(Complex<float> sum, Complex<float> error) {
   return {corrected(sum.re, error.re), corrected(sum.im, error.im)};
 }
@@ -273,7 +296,9 @@ EXPHIL_FN bool apply_to_infinite(float decay, float limit, float* h) {
   *h = decay * *h;
   return true;
 }
-EXPHIL_FN bool apply_to_infinite(Complex<float>, float, Complex<float>*) { return false; }
+EXPHIL_FN bool apply_to_infinite(Complex<float>, float, Complex<float>*) {
+  return false;
+}
 
 // h_t = a_t h_(t-1) + x_t from h = 0, in f32 and c64.
 template <class V>
@@ -355,7 +380,8 @@ struct Product {
   }
   static EXPHIL_FN bool apply(const Summary& summary, State& state) {
     if (is_nan(state.h)) return true;
-    if (!(bound(state.h) <= summary.limit)) return apply_to_infinite(summary.product, summary.limit, &state.h);
+    if (!(bound(state.h) <= summary.limit))
+      return apply_to_infinite(summary.product, summary.limit, &state.h);
     state.h = summary.product * state.h;
     return true;
   }
