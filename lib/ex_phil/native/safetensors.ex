@@ -57,10 +57,9 @@ defmodule ExPhil.Native.Safetensors do
   """
   @spec write(Path.t(), %{String.t() => tensor()}, %{String.t() => String.t()}) :: :ok | {:error, Error.t()}
   def write(path, tensors, metadata \\ %{}) do
-    # By falling element size, as the reference writer does: every tensor is then aligned to its element.
-    sorted = Enum.sort_by(tensors, fn {name, {type, _, _}} -> {-element_size(type), name} end)
-
-    with :ok <- check_all(sorted) do
+    with :ok <- check_all(tensors) do
+      # By falling element size, as the reference writer does: every tensor is then aligned to its element.
+      sorted = Enum.sort_by(tensors, fn {name, {type, _, _}} -> {-element_size(type), name} end)
       data = for {_name, {_type, _shape, binary}} <- sorted, do: binary
       header = header(sorted, metadata)
       write_file(path, [<<byte_size(header)::64-little>>, header | data])
@@ -97,12 +96,7 @@ defmodule ExPhil.Native.Safetensors do
     end
   end
 
-  defp element_size(type) do
-    case @types do
-      %{^type => {_, size}} -> size
-      _ -> 0
-    end
-  end
+  defp element_size(type), do: @types |> Map.fetch!(type) |> elem(1)
 
   defp check_all(tensors) do
     Enum.find_value(tensors, :ok, fn {name, tensor} ->

@@ -1,0 +1,78 @@
+defmodule ExPhil.Native.SafetensorsTest do
+  use ExUnit.Case, async: true
+
+  alias ExPhil.Native.{Error, Safetensors}
+
+  doctest ExPhil.Native.Safetensors
+
+  @moduletag :tmp_dir
+
+  test "what is written is read back, whatever the type, the shape and the name", %{tmp_dir: folder} do
+    path = Path.join(folder, "all.safetensors")
+
+    tensors = %{
+      "scalar" => {:f32, {}, <<1.5::float-32-little>>},
+      "empty" => {:f32, {0, 3}, <<>>},
+      "half" => {:f16, {3}, <<1, 2, 3, 4, 5, 6>>},
+      "brain" => {:bf16, {1, 1}, <<7, 8>>},
+      "double" => {:f64, {2}, <<1.0::float-64-little, -2.0::float-64-little>>},
+      "frame" => {:s32, {2}, <<-1::32-little, 5::32-little>>},
+      "long" => {:s64, {1}, <<-9::64-little>>},
+      "quote \" backslash \\ newline \n snow ☃" => {:f32, {1}, <<0::32>>}
+    }
+
+    metadata = %{"discretization" => "zoh", "a \"b\"" => "line\nbreak"}
+    assert Safetensors.write(path, tensors, metadata) == :ok
+    assert Safetensors.read(path) == {:ok, tensors}
+    assert Safetensors.metadata(path) == {:ok, metadata}
+    assert Safetensors.read!(path) == tensors
+  end
+
+  test "every tensor starts at a multiple of its element's size", %{tmp_dir: folder} do
+    path = Path.join(folder, "aligned.safetensors")
+    :ok = Safetensors.write(path, %{"a" => {:f16, {1}, <<1, 2>>}, "b" => {:f64, {1}, <<0::64>>}})
+    <<size::64-little, header::binary-size(size), _::binary>> = File.read!(path)
+    assert rem(size, 8) == 0
+    assert header =~ ~s("b":{"dtype":"F64","shape":[1],"data_offsets":[0,8]})
+  end
+
+  test "what does not agree is not written", %{tmp_dir: folder} do
+    path = Path.join(folder, "bad.safetensors")
+
+    for bad <- [
+          {:f32, {2}, <<0::32>>},
+          {:u9, {1}, <<0>>},
+          {:f32, {-1}, <<>>},
+          {:f32, [1], <<0::32>>},
+          :nothing,
+          {:f32, {1}, :x}
+        ] do
+      assert {:error, %Error{kind: :invalid_argument, argument: "x"}} = Safetensors.write(path, %{"x" => bad})
+    end
+
+    refute File.exists?(path)
+    assert {:error, %Error{kind: :file_error}} = Safetensors.write(Path.join(folder, "no/such/folder"), %{})
+  end
+
+  test "files that cannot be read, and files that are none", %{tmp_dir: folder} do
+    assert {:error, %Error{kind: :file_error}} = Safetensors.read(Path.join(folder, "absent"))
+    assert {:error, %Error{kind: kind}} = Safetensors.read(folder)
+    assert kind in [:file_error, :invalid_checkpoint]
+    assert {:error, %Error{kind: :invalid_argument, argument: "path"}} = Safetensors.read(:path)
+    assert {:error, %Error{kind: :invalid_argument}} = Safetensors.read("")
+    assert {:error, %Error{kind: :invalid_argument}} = Safetensors.read("a\0b")
+    assert_raise Error, fn -> Safetensors.read!(Path.join(folder, "absent")) end
+  end
+
+  test "a file cut at any length is refused", %{tmp_dir: folder} do
+    path = Path.join(folder, "whole")
+    :ok = Safetensors.write(path, %{"x" => {:f32, {3}, <<1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12>>}})
+    whole = File.read!(path)
+    cut = Path.join(folder, "cut")
+
+    for length <- 0..(byte_size(whole) - 1) do
+      File.write!(cut, binary_part(whole, 0, length))
+      assert {:error, %Error{kind: :invalid_checkpoint}} = Safetensors.read(cut)
+    end
+  end
+end

@@ -1,0 +1,28 @@
+# Decides what this machine can test, and says what is left out and why. Tags:
+#   :gpu       needs a CUDA device that this build can use
+#   :shared    needs the shared data: ../shared from the project's root, or EXPHIL_SHARED
+#   :property  needs PropEr
+#   :cc        needs a C compiler
+alias ExPhil.Native.TestSupport.{Properties, Shared}
+
+info = ExPhil.Native.info()
+
+unless info.nif.loaded do
+  IO.puts(:stderr, "The native library is not loaded: #{info.nif.reason}")
+  System.halt(1)
+end
+
+cuda = info.backends.cuda
+
+left_out =
+  [
+    {:gpu, not cuda.available, "no CUDA device: #{cuda.reason}"},
+    {:shared, Shared.path() == nil, "the shared data is neither in ../shared nor where EXPHIL_SHARED points"},
+    {:property, not Properties.available?(), "PropEr is not installed (Debian: erlang-proper)"},
+    {:cc, System.find_executable("cc") == nil, "no C compiler"}
+  ]
+  |> Enum.filter(fn {_tag, missing?, _why} -> missing? end)
+
+for {tag, _, why} <- left_out, do: IO.puts("Leaving out tests tagged #{inspect(tag)}: #{why}")
+
+ExUnit.start(exclude: for({tag, _, _} <- left_out, do: tag))
