@@ -64,7 +64,7 @@ core::Backend& open_backend(BackendChoice choice, std::int64_t device) {
   if (device != 0) {
     fail(ErrorKind::backend_unavailable, ":device", "the host backend has only device 0, not ", device);
   }
-  return host::host_backend();
+  return *host::host_backend();  // kept there until the process ends
 }
 
 bool may_use_cuda(ErlNifEnv* env, Term choice) {
