@@ -133,8 +133,15 @@ class WeightsLoader {
     require_limit(c.d_conv, kMaxConvTaps, "d_conv", mixer + "conv1d.weight");
     require_limit(c.d_state, kMaxState, "d_state", mixer + "A_log");
     require_limit(c.dt_rank, kMaxDim, "dt_rank", mixer + "dt_proj.weight");
-    projection_bias_ = reader_.has(mixer + "in_proj.bias") || reader_.has(mixer + "out_proj.bias");
-    conv_bias_ = reader_.has(mixer + "conv1d.bias");
+    projection_bias_ = any_layer_has("in_proj.bias") || any_layer_has("out_proj.bias");
+    conv_bias_ = any_layer_has("conv1d.bias");
+  }
+
+  bool any_layer_has(const std::string& tensor) const {
+    for (std::int64_t layer = 0; layer < weights_.config.n_layer; ++layer) {
+      if (reader_.has(layer_prefix(layer) + "mixer." + tensor)) return true;
+    }
+    return false;
   }
 
   MambaLayerWeights load_layer(std::int64_t layer) {

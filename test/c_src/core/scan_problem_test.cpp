@@ -157,7 +157,7 @@ TEST_CASE("mixed dtypes say which", "[scan_problem]") {
   check(option(&ScanInputs::initial_state, Dtype::c64), kInvalid, ":initial_state", "must be f32; got c64");
 }
 
-TEST_CASE("limits are named", "[scan_problem]") {
+TEST_CASE("a scan beyond a limit names it", "[scan_problem]") {
   ScanSpec spec;
   spec.dim = spec.batch = spec.seq = 1;
   spec.state = kMaxState;

@@ -18,8 +18,8 @@ using test::relative_error;
 using test::ScanCase;
 using test::ScanSpec;
 
-// The goldens were computed in float64 from the same f32 inputs, so only the order of sums and the last bit of
-// exp differ. What is left was measured at 2.3e-15 at most (:foh, where exp(w) - 1 loses two bits).
+// The goldens were computed in float64 from the same f32 inputs, so only the order of sums and the last bit
+// of exp differ. What is left was measured at 2.3e-15 at most (:foh, where exp(w) - 1 loses two bits).
 constexpr double kGoldenTolerance = 1e-13;
 
 TEST_CASE("the scalar reference agrees with every golden", "[scan_reference]") {

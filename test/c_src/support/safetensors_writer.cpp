@@ -31,7 +31,7 @@ void SafetensorsWriter::add_bf16(const std::string& name, std::vector<std::int64
 }
 
 Bytes SafetensorsWriter::bytes() const {
-  nlohmann::json header;
+  nlohmann::json header = nlohmann::json::object();
   Bytes data;
   if (!metadata.empty()) header["__metadata__"] = metadata;
   for (const auto& [name, tensor] : tensors) {
