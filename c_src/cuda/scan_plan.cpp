@@ -1,0 +1,190 @@
+// The scan's cost model and its -D interface; see scan_plan.hpp.
+#include "cuda/scan_plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/error.hpp"
+
+namespace exphil::cuda {
+namespace {
+
+using core::ScanAlgorithm;
+using core::ScanProblem;
+using formulas::Discretization;
+
+// Up to here the warps of a batch-1 scan finish before a second pass over time would.
+constexpr std::int64_t kSequentialSteps = 64;
+// From here on the channels of a single sequence fill every device there is.
+constexpr std::int64_t kSequentialChannels = 16384;
+
+constexpr int kWarpRegisters = 128;  // per lane, what the launch bounds of 2 x 256 threads leave
+
+// Decays of a chunk that one lane keeps in registers, in floats; twice that where inputs are kept as well.
+constexpr int kKeptFloats = 64;
+
+bool cheap_input(const ScanProblem& p) {
+  return p.options.discretization == Discretization::zoh ||
+         (p.options.discretization == Discretization::bilinear && !p.complex);
+}
+
+int next_power_of_two(std::int64_t value) {
+  int power = 1;
+  while (power < value) power *= 2;
+  return power;
+}
+
+// The fewest lanes whose states stay within four floats each (see kKeptFloats), as far as a warp has lanes.
+int fewest_lanes(const ScanProblem& p) {
+  const int most_states = p.complex ? 2 : 4;
+  int lanes = 1;
+  while (lanes < 32 && lanes * most_states < p.state) lanes *= 2;
+  return lanes;
+}
+
+int states_per_lane(const ScanProblem& p, int lanes) {
+  return next_power_of_two((p.state + lanes - 1) / lanes);
+}
+
+int floats_per_lane(const ScanProblem& p, int lanes) {
+  return states_per_lane(p, lanes) * (p.complex ? 2 : 1);
+}
+
+// A function of the problem's kind alone: it decides where the carries are rounded.
+int chunk_steps(const ScanProblem& p) {
+  const int floats = std::max(4, floats_per_lane(p, fewest_lanes(p)));
+  return std::max(1, kKeptFloats / floats / (cheap_input(p) ? 1 : 2));
+}
+
+// Issue slots of one warp for one chunk, from the disassembly for sm_90.
+double chunk_slots(const ScanProblem& p, const ScanPlan& plan) {
+  const double floats = plan.per_lane * (p.complex ? 8.0 : 1.0);
+  const double per_step = plan.sequential ? 9 + 5 * floats : 12 + 7 * floats;
+  const double per_chunk = plan.sequential ? 160 : 220 + (plan.times - 1) * 0.5 * (4 + 1.5 * floats);
+  return per_step * plan.steps + per_chunk;
+}
+
+// Instructions issued per cycle and scheduler with `warps` of them to choose from.
+double issue_rate(double warps) {
+  return std::min(0.9, 0.4 + 0.17 * warps);
+}
+
+void cut_channels(const ScanProblem& p, ScanPlan* plan) {
+  const std::int64_t b_channels = p.b_layout.constant ? p.dim : p.dim / p.b_layout.groups;
+  const std::int64_t c_channels = p.c_layout.constant ? p.dim : p.dim / p.c_layout.groups;
+  plan->span_channels = std::gcd(b_channels, c_channels);
+  plan->spans = p.dim / plan->span_channels;
+  const std::int64_t per_block = plan->groups * (32 / plan->lanes);
+  plan->blocks_per_span = (plan->span_channels + per_block - 1) / per_block;
+}
+
+// Estimated cycles; infinite where the variant does not fit the device.
+double estimate(const ScanProblem& p, const DeviceProperties& device, const ScanPlan& plan) {
+  const int warps = plan.groups * plan.times, bytes = scan_layout(p, plan).bytes();
+  if (bytes > device.max_shared_per_block) return std::numeric_limits<double>::infinity();
+  const int by_registers = 65536 / (kWarpRegisters * 32 * warps);
+  const int by_shared = device.max_shared_per_block / (bytes + 1024);
+  const int fitting = std::max(1, std::min(by_registers, by_shared));
+  const double blocks = static_cast<double>(p.batch) * static_cast<double>(plan.blocks_per_batch()) *
+                        (p.options.direction == core::ScanDirection::both ? 2 : 1);
+  const double chips = std::max(1, device.multiprocessors);
+  const double resident = std::min<double>(fitting, std::ceil(blocks / chips));
+  const double waves = std::max(1.0, std::ceil(blocks / (chips * resident)));
+  const double warps_per_scheduler = std::max(1.0, resident * warps / 4.0);
+  const double tiles = std::ceil(static_cast<double>(p.seq) / (plan.steps * plan.times));
+  const double tile = chunk_slots(p, plan) * warps_per_scheduler / issue_rate(warps_per_scheduler) + 100;
+  return waves * (tiles * tile + 1500);  // a block's first loads and its launch: nothing overlaps them
+}
+
+void choose_shape(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning,
+                  ScanPlan* plan) {
+  const int fewest = fewest_lanes(p);
+  // Twice the lanes keep two states each: the order of the sum over states stays the same.
+  const bool twice = !p.complex && states_per_lane(p, fewest) == 4 && fewest < 32;
+  double best = std::numeric_limits<double>::infinity();
+  ScanPlan chosen = *plan;
+  const int most_warps = tuning.max_threads > 0 ? tuning.max_threads / 32 : 8;
+  for (int lanes = fewest; lanes <= fewest * (twice ? 2 : 1); lanes *= 2) {
+    if (tuning.lanes > 0 && tuning.lanes >= fewest && lanes != tuning.lanes && twice) continue;
+    for (int groups = 1; groups <= most_warps; ++groups) {
+      if (tuning.groups > 0 && groups != tuning.groups) continue;
+      for (int times = 1; times * groups <= most_warps; times *= 2) {
+        if (plan->sequential && times > 1) break;
+        if (!plan->sequential && tuning.times > 0 && times != tuning.times) continue;
+        ScanPlan candidate = *plan;
+        candidate.lanes = lanes, candidate.per_lane = states_per_lane(p, lanes);
+        candidate.groups = groups, candidate.times = times;
+        cut_channels(p, &candidate);
+        const double cycles = estimate(p, device, candidate);
+        if (cycles < best) best = cycles, chosen = candidate;
+      }
+    }
+  }
+  if (best == std::numeric_limits<double>::infinity()) {
+    core::fail(core::ErrorKind::limit_exceeded, "b", "a scan with state ", p.state,
+               " needs more shared memory than ", device.max_shared_per_block, " bytes a block");
+  }
+  *plan = chosen;
+}
+
+std::string define(const char* name, std::int64_t value) {
+  return core::message(name, "=", value);
+}
+
+}  // namespace
+
+scan::Layout scan_layout(const ScanProblem& p, const ScanPlan& plan) {
+  return {plan.lanes * plan.per_lane * (p.complex ? 2 : 1),
+          plan.steps,
+          32 / plan.lanes,
+          plan.per_lane * (p.complex ? 2 : 1),
+          !p.complex && p.dtype != core::Dtype::f32,
+          !plan.sequential,
+          !p.b_layout.constant,
+          !p.c_layout.constant,
+          plan.groups,
+          plan.times};
+}
+
+int element_number(core::Dtype dtype) {
+  return dtype == core::Dtype::f16 ? 1 : dtype == core::Dtype::bf16 ? 2 : 0;
+}
+
+bool scans_sequentially(const ScanProblem& p) {
+  if (p.options.algorithm != ScanAlgorithm::automatic) {
+    return p.options.algorithm == ScanAlgorithm::sequential;
+  }
+  return p.seq <= kSequentialSteps || p.dim >= kSequentialChannels;
+}
+
+ScanPlan plan_scan(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning) {
+  ScanPlan plan;
+  plan.sequential = scans_sequentially(p);
+  plan.keep_input = tuning.keep_input >= 0 ? tuning.keep_input != 0 : !cheap_input(p);
+  plan.steps = plan.sequential ? 16 : chunk_steps(p);
+  if (tuning.steps > 0) plan.steps = tuning.steps;
+  if (tuning.max_threads > 0) plan.max_threads = tuning.max_threads;
+  if (tuning.min_blocks > 0) plan.min_blocks = tuning.min_blocks;
+  choose_shape(p, device, tuning, &plan);
+  return plan;
+}
+
+KernelSpec scan_kernel_spec(const ScanProblem& p, const ScanPlan& plan, bool vector_rows, bool write_states) {
+  const core::ScanOptions& o = p.options;
+  const float infinity = std::numeric_limits<float>::infinity();
+  return {"selective_scan.cu",
+          "selective_scan",
+          {define("STATE", p.state), define("ELEMENT", element_number(p.dtype)), define("COMPLEX", p.complex),
+           define("DISCRETIZATION", static_cast<int>(o.discretization)), define("LANES", plan.lanes),
+           define("PER_LANE", plan.per_lane), define("STEPS", plan.steps),
+           define("KEEP_INPUT", plan.keep_input && !plan.sequential), define("SEQUENTIAL", plan.sequential),
+           define("B_CONSTANT", p.b_layout.constant), define("C_CONSTANT", p.c_layout.constant),
+           define("SOFTPLUS", o.dt_softplus), define("CLIP", o.dt_min != -infinity || o.dt_max != infinity),
+           define("HAS_D", p.d != nullptr), define("HAS_Z", p.z != nullptr),
+           define("WRITE_STATES", write_states), define("VECTOR_ROWS", vector_rows),
+           define("MAX_THREADS", plan.max_threads), define("MIN_BLOCKS", plan.min_blocks)}};
+}
+
+}  // namespace exphil::cuda

@@ -1,0 +1,307 @@
+// The parts that both scan kernels of selective_scan.cu are made of: where a thread stands, staging of b and
+// c in shared memory, activation of dt, the sum over a channel's lanes, and the way out. All sizes are -D
+// defines.
+//
+// A warp owns 32 / LANES neighbouring channels and one chunk of STEPS time steps at a time. The LANES lanes
+// of a channel hold PER_LANE states each. Elements of x, dt, z and y are dealt out by time within a channel:
+// lane j has the steps j, j + LANES, ...; b and c are shared by every channel of the block.
+//
+// <C, h> is summed in one order whatever LANES is: pairs of neighbouring states, then a binary tree. LANES
+// may therefore be chosen by how much work there is without changing a bit of the result.
+#pragma once
+
+#include "selective_scan_arguments.cuh"
+#include "selective_scan_rules.cuh"
+
+namespace exphil {
+namespace scan {
+
+constexpr auto kRule = static_cast<Discretization>(DISCRETIZATION);
+#if COMPLEX
+using Rule = ComplexRule<kRule>;
+#else
+using Rule = RealRule<kRule>;
+#endif
+using State = Rule::State;
+using Storage = device::StorageOf<ELEMENT>::Type;
+// b and c: of x's type, or pairs of f32.
+constexpr int kProjectionElement = COMPLEX ? device::kF32 : ELEMENT;
+using ProjectionStorage = device::StorageOf<kProjectionElement>::Type;
+
+constexpr int kFloats = Rule::kFloats;
+constexpr int kLanes = LANES, kPerLane = PER_LANE, kSteps = STEPS;
+constexpr int kChannels = 32 / kLanes;
+constexpr int kStateFloats = kPerLane * kFloats;
+constexpr int kRow = kLanes * kStateFloats;
+constexpr int kRowUsed = STATE * kFloats;
+constexpr int kGroup = kLanes < kSteps ? kLanes : kSteps;  // steps whose sums are reduced together
+constexpr int kElements = kSteps / kGroup;                 // of x, dt, z, y for each lane and chunk
+constexpr bool kKeepInput = KEEP_INPUT;
+
+// Where a thread stands. `offset` is the element of x at scan position 0 of its channel, `stride` the step in
+// it.
+struct Place {
+  int lane, channel_in_warp, part, group, time;
+  bool live;  // the channel exists
+  long long batch, channel;
+  long long first_channel;  // of the block
+  int direction;            // 0: y's, 1: the other
+  bool reverse;
+  long long offset, stride;
+};
+
+EXPHIL_DEVICE Place find_place(const Arguments& p) {
+  Place s;
+  s.lane = threadIdx.x, s.group = threadIdx.y, s.time = threadIdx.z;
+  s.channel_in_warp = s.lane / kLanes, s.part = s.lane % kLanes;
+  const int in_batch = blockIdx.x % p.blocks_per_batch;
+  s.batch = blockIdx.x / p.blocks_per_batch;
+  const long long span = in_batch / p.blocks_per_span;
+  const int block = in_batch % p.blocks_per_span;
+  s.first_channel = span * p.span_channels + static_cast<long long>(block) * kChannels * blockDim.y;
+  s.channel = s.first_channel + s.group * kChannels + s.channel_in_warp;
+  s.live = s.channel < (span + 1) * p.span_channels;
+  s.direction = blockIdx.y;
+  s.reverse = (p.reverse != 0) != (s.direction != 0);
+  const long long first = s.reverse ? p.seq - 1 : 0;
+  s.offset = (s.batch * p.seq + first) * p.dim + s.channel;
+  s.stride = s.reverse ? -p.dim : p.dim;
+  return s;
+}
+
+// One of b and c, staged row by row: `from` is the first row of the tile to be staged next.
+struct Rows {
+  const ProjectionStorage* from;
+  long long step;
+  float* buffers;  // two, `block` floats each
+  ProjectionStorage* raw;
+  int block;
+};
+
+EXPHIL_DEVICE Rows find_rows(const Place& s, const Arguments& p, const void* data, long long step,
+                             long long group_channels, char* buffers, char* raw, const Layout& layout) {
+  const long long first = s.batch * p.seq + (s.reverse ? p.seq - 1 : 0);
+  const long long group = s.first_channel / group_channels;
+  return {static_cast<const ProjectionStorage*>(data) + first * step + group * kRowUsed,
+          s.reverse ? -step : step, reinterpret_cast<float*>(buffers),
+          reinterpret_cast<ProjectionStorage*>(raw), layout.row_block() / 4};
+}
+
+// Starts the copy of the next `rows` rows into buffer `parity`; those from `left` on and what lies beyond the
+// state are zero. Halves land in `raw` and are widened by finish_rows, by the same threads.
+EXPHIL_DEVICE void start_rows(Rows& r, int left, int rows, int parity) {
+  const int thread = threadIdx.x + 32 * (threadIdx.y + blockDim.y * threadIdx.z);
+  const int threads = 32 * blockDim.y * blockDim.z;
+  float* to = r.buffers + parity * r.block;
+#if VECTOR_ROWS
+  for (int i = thread; i < rows * (kRow / 4); i += threads) {
+    const int row = i / (kRow / 4), n = i % (kRow / 4) * 4;
+    const bool valid = n < kRowUsed && row < left;
+    const ProjectionStorage* from = r.from + (valid ? row * r.step + n : 0);
+    if constexpr (kProjectionElement == device::kF32) {
+      device::copy_async<16>(to + 4 * i, from, valid);
+    } else {
+      device::copy_async<8>(r.raw + 4 * i, from, valid);
+    }
+  }
+#else
+  for (int i = thread; i < rows * kRow; i += threads) {
+    const int row = i / kRow, n = i % kRow;
+    const bool valid = n < kRowUsed && row < left;
+    const ProjectionStorage* from = r.from + (valid ? row * r.step + n : 0);
+    if constexpr (kProjectionElement == device::kF32) {
+      device::copy_async<4>(to + i, from, valid);
+    } else {
+      to[i] = valid ? device::widen<kProjectionElement>(*from) : 0.0f;
+    }
+  }
+#endif
+  r.from += rows * r.step;
+}
+
+EXPHIL_DEVICE void finish_rows(const Rows& r, int rows, int parity) {
+#if VECTOR_ROWS
+  if constexpr (kProjectionElement != device::kF32) {
+    const int thread = threadIdx.x + 32 * (threadIdx.y + blockDim.y * threadIdx.z);
+    const int threads = 32 * blockDim.y * blockDim.z;
+    float* to = r.buffers + parity * r.block;
+    for (int i = thread; i < rows * (kRow / 4); i += threads) {
+      const ushort4 v = reinterpret_cast<const ushort4*>(r.raw)[i];
+      reinterpret_cast<float4*>(to)[i] =
+          make_float4(device::widen<kProjectionElement>(v.x), device::widen<kProjectionElement>(v.y),
+                      device::widen<kProjectionElement>(v.z), device::widen<kProjectionElement>(v.w));
+    }
+  }
+#endif
+}
+
+EXPHIL_DEVICE void assign(float& to, const float* from) {
+  to = from[0];
+}
+EXPHIL_DEVICE void assign(float2& to, const float* from) {
+  to = make_float2(from[0], from[1]);
+}
+EXPHIL_DEVICE void assign(float* to, float from) {
+  to[0] = from;
+}
+EXPHIL_DEVICE void assign(float* to, float2 from) {
+  to[0] = from.x, to[1] = from.y;
+}
+EXPHIL_DEVICE void unpack(const float (&flat)[kStateFloats], State (&to)[kPerLane]) {
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) assign(to[i], flat + kFloats * i);
+}
+EXPHIL_DEVICE void pack(const State (&from)[kPerLane], float (&flat)[kStateFloats]) {
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) assign(flat + kFloats * i, from[i]);
+}
+
+// The values of b or c that belong to this lane's states: of one staged row, or of the constant {dim, state}.
+EXPHIL_DEVICE void load_row(const float* row, State (&to)[kPerLane]) {
+  float flat[kStateFloats];
+  device::load_floats(row, flat);
+  unpack(flat, to);
+}
+template <int E>
+EXPHIL_DEVICE void load_constant(const void* data, const Place& s, State (&to)[kPerLane]) {
+  float flat[kStateFloats];
+#pragma unroll
+  for (int i = 0; i < kStateFloats; ++i) {
+    const int n = s.part * kStateFloats + i;
+    const bool valid = s.live && n < kRowUsed;
+    const auto* from = static_cast<const typename device::StorageOf<E>::Type*>(data);
+    flat[i] = valid ? device::widen<E>(from[s.channel * kRowUsed + n]) : 0.0f;
+  }
+  unpack(flat, to);
+}
+
+// This lane's states in memory: {batch, dim, state} at channel index `row`.
+EXPHIL_DEVICE void load_state(const float* data, const Place& s, long long row, State (&h)[kPerLane]) {
+  float flat[kStateFloats];
+#pragma unroll
+  for (int i = 0; i < kStateFloats; ++i) {
+    const int n = s.part * kStateFloats + i;
+    const bool valid = data != nullptr && s.live && n < kRowUsed;
+    flat[i] = valid ? __fmul_rn(data[row * kRowUsed + n], Rule::kStateScale) : 0.0f;
+  }
+  unpack(flat, h);
+}
+EXPHIL_DEVICE void store_state(float* data, const Place& s, long long row, const State (&h)[kPerLane]) {
+  float flat[kStateFloats];
+  pack(h, flat);
+#pragma unroll
+  for (int i = 0; i < kStateFloats; ++i) {
+    const int n = s.part * kStateFloats + i;
+    if (s.live && n < kRowUsed) data[row * kRowUsed + n] = __fmul_rn(flat[i], 1.0f / Rule::kStateScale);
+  }
+}
+
+// Where a chunk stands: `at` is this lane's first element of it (in x, dt, z, y), `left` how many steps of
+// the chunk exist, 0 to kSteps, and for a lane without a channel 0.
+struct Chunk {
+  long long at;
+  int left;
+};
+EXPHIL_DEVICE Chunk find_chunk(const Place& s, long long start, long long seq) {
+  const long long left = seq - start;
+  return {s.offset + (start + s.part) * s.stride,
+          !s.live || left <= 0 ? 0 : (left < kSteps ? static_cast<int>(left) : kSteps)};
+}
+EXPHIL_DEVICE bool has_element(const Place& s, const Chunk& chunk, int q) {
+  return q * kGroup + s.part < chunk.left;
+}
+EXPHIL_DEVICE void load_elements(const void* x, const void* dt, const Place& s, const Chunk& chunk,
+                                 Storage (&to_x)[kElements], Storage (&to_dt)[kElements]) {
+  long long at = chunk.at;
+#pragma unroll
+  for (int q = 0; q < kElements; ++q, at += kGroup * s.stride) {
+    const bool valid = has_element(s, chunk, q);
+    to_x[q] = valid ? static_cast<const Storage*>(x)[at] : Storage{};
+    to_dt[q] = valid ? static_cast<const Storage*>(dt)[at] : Storage{};
+  }
+}
+EXPHIL_DEVICE void load_elements(const void* z, const Place& s, const Chunk& chunk,
+                                 Storage (&to)[kElements]) {
+  long long at = chunk.at;
+#pragma unroll
+  for (int q = 0; q < kElements; ++q, at += kGroup * s.stride) {
+    to[q] = has_element(s, chunk, q) ? static_cast<const Storage*>(z)[at] : Storage{};
+  }
+}
+
+// dt' and v of every step of the chunk, for all lanes of its channel: pairs[step * kChannels + channel].
+// Beyond the sequence both are zero, which leaves a state as it is.
+EXPHIL_DEVICE void activate(const Storage (&x)[kElements], const Storage (&dt)[kElements], float bias,
+                            const Arguments& p, const Place& s, const Chunk& chunk, float2* pairs) {
+#pragma unroll
+  for (int q = 0; q < kElements; ++q) {
+    const float raw_x = device::widen<ELEMENT>(x[q]);
+    const device::Real raw_dt{device::widen<ELEMENT>(dt[q])};
+#if CLIP
+    float active = formulas::activate_dt<device::Math>(raw_dt, device::Real{bias}, SOFTPLUS,
+                                                       device::Real{p.dt_min}, device::Real{p.dt_max})
+                       .v;
+#else
+    const device::Real biased = raw_dt + device::Real{bias};
+    float active = SOFTPLUS ? formulas::softplus<device::Math>(biased).v : biased.v;
+#endif
+    float v = Rule::kPairHoldsX ? raw_x : __fmul_rn(active, raw_x);
+    if (!has_element(s, chunk, q)) active = 0.0f, v = 0.0f;
+    if (kLanes <= kSteps || s.part < kSteps) {
+      pairs[(q * kGroup + s.part) * kChannels + s.channel_in_warp] = make_float2(active, v);
+    }
+  }
+}
+
+// One lane's part of <C, h>: pairs of neighbouring states, then a tree over the pairs.
+EXPHIL_DEVICE float read_out(const State (&h)[kPerLane], const State (&c)[kPerLane]) {
+  constexpr int kPairs = kPerLane > 1 ? kPerLane / 2 : 1;
+  float sums[kPairs];
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) {
+    sums[i] = Rule::read_out(h[2 * i], c[2 * i]);
+    if constexpr (kPerLane > 1) sums[i] = Rule::read_out(h[2 * i + 1], c[2 * i + 1], sums[i]);
+  }
+#pragma unroll
+  for (int width = 1; width < kPairs; width *= 2) {
+#pragma unroll
+    for (int i = 0; i + width < kPairs; i += 2 * width) sums[i] = __fadd_rn(sums[i], sums[i + width]);
+  }
+  return sums[0];
+}
+
+// Sums `parts` over the lanes of a channel and deals the kGroup sums out: lane j gets that of step j. Each
+// level adds neighbours and halves what is left to send: kGroup - 1 shuffles in all, where a butterfly for
+// every step would take kGroup log2(kLanes).
+EXPHIL_DEVICE float reduce_lanes(float (&parts)[kGroup], int part) {
+#pragma unroll
+  for (int width = 1; width < kLanes; width *= 2) {
+    if (width < kGroup) {
+      const bool odd = part & width;
+#pragma unroll
+      for (int i = 0; i < kGroup / (2 * width); ++i) {
+        const float keep = odd ? parts[2 * i + 1] : parts[2 * i];
+        const float send = odd ? parts[2 * i] : parts[2 * i + 1];
+        parts[i] = __fadd_rn(keep, __shfl_xor_sync(0xffffffffu, send, width));
+      }
+    } else {
+      parts[0] = __fadd_rn(parts[0], __shfl_xor_sync(0xffffffffu, parts[0], width));
+    }
+  }
+  return parts[0];
+}
+
+// y = (<C, h> + D x) silu(z) of one element, rounded to the caller's type.
+EXPHIL_DEVICE void finish_element(float sum, Storage x, Storage z, float d, void* y, long long at) {
+  float value = __fmul_rn(sum, Rule::kReadOutScale);
+#if HAS_D
+  value = __fmaf_rn(d, device::widen<ELEMENT>(x), value);
+#endif
+#if HAS_Z
+  value = __fmul_rn(value, device::silu(device::widen<ELEMENT>(z)));
+#endif
+  static_cast<Storage*>(y)[at] = device::narrow<ELEMENT>(value);
+}
+
+}  // namespace scan
+}  // namespace exphil
