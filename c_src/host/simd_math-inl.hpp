@@ -153,47 +153,56 @@ struct ElementOf<core::Dtype::f32> {
 template <core::Dtype T>
 using Element = typename ElementOf<T>::Type;
 
-// kLanes elements of dtype T as f32.
+// kLanes elements of dtype T as f32, and the other way, rounding to nearest even. The baseline converts lane
+// by lane: Highway's emulation truncates.
 template <core::Dtype T>
 HWY_INLINE F load_as_f32(const Element<T>* from) {
   if constexpr (T == core::Dtype::f32) {
     return load(from);
-  } else if constexpr (T == core::Dtype::bf16) {
-    const hn::RebindToUnsigned<Lanes> wide;
-    const hn::Rebind<std::uint16_t, Lanes> narrow;
-    return hn::BitCast(Lanes(), hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, from))));
   } else {
-    const hn::Rebind<hwy::float16_t, Lanes> narrow;
-    const hn::Rebind<std::uint16_t, Lanes> bits;
-    return hn::PromoteTo(Lanes(), hn::BitCast(narrow, hn::LoadU(bits, from)));
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+    HWY_ALIGN float lanes[kPanel];
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] = T == core::Dtype::f16 ? core::f16_to_f32(from[lane]) : core::bf16_to_f32(from[lane]);
+    }
+    return load(lanes);
+#else
+    const hn::Rebind<std::uint16_t, Lanes> narrow;
+    const auto bits = hn::LoadU(narrow, from);
+    if constexpr (T == core::Dtype::f16) {
+      return hn::PromoteTo(Lanes(), hn::BitCast(hn::Rebind<hwy::float16_t, Lanes>(), bits));
+    } else {
+      return hn::BitCast(Lanes(), hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<Lanes>(), bits)));
+    }
+#endif
   }
 }
 
-// The other way, rounding to nearest even.
 template <core::Dtype T>
 HWY_INLINE void store_from_f32(F v, Element<T>* to) {
   if constexpr (T == core::Dtype::f32) {
     store(v, to);
-  } else if constexpr (T == core::Dtype::bf16) {
-    const hn::RebindToUnsigned<Lanes> wide;
-    const hn::RebindToSigned<Lanes> wide_signed;
-    const hn::Rebind<std::uint16_t, Lanes> narrow;
-    const auto bits = hn::BitCast(wide, v);
-    const auto kept = hn::ShiftRight<16>(bits);
-    const auto rounded = hn::ShiftRight<16>(bits + hn::Set(wide, 0x7fffu) + (kept & hn::Set(wide, 1u)));
-    const auto quiet = kept | hn::Set(wide, 0x40u);
-    const auto half = hn::IfThenElse(hn::RebindMask(wide, hn::IsNaN(v)), quiet, rounded);
-    hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(wide_signed, half)), narrow, to);
   } else {
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-    // Highway's emulation truncates.
     HWY_ALIGN float lanes[kPanel];
     store(v, lanes);
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) to[lane] = core::f32_to_f16(lanes[lane]);
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      to[lane] = T == core::Dtype::f16 ? core::f32_to_f16(lanes[lane]) : core::f32_to_bf16(lanes[lane]);
+    }
 #else
-    const hn::Rebind<hwy::float16_t, Lanes> narrow;
-    const hn::Rebind<std::uint16_t, Lanes> bits;
-    hn::StoreU(hn::BitCast(bits, hn::DemoteTo(narrow, v)), bits, to);
+    const hn::Rebind<std::uint16_t, Lanes> narrow;
+    if constexpr (T == core::Dtype::f16) {
+      const hn::Rebind<hwy::float16_t, Lanes> half;
+      hn::StoreU(hn::BitCast(narrow, hn::DemoteTo(half, v)), narrow, to);
+    } else {
+      const hn::RebindToUnsigned<Lanes> wide;
+      const auto bits = hn::BitCast(wide, v);
+      const auto kept = hn::ShiftRight<16>(bits);
+      const auto rounded = hn::ShiftRight<16>(bits + hn::Set(wide, 0x7fffu) + (kept & hn::Set(wide, 1u)));
+      const auto quiet = kept | hn::Set(wide, 0x40u);  // a NaN whose low bits are lost must not become inf
+      const auto chosen = hn::IfThenElse(hn::RebindMask(wide, hn::IsNaN(v)), quiet, rounded);
+      hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(hn::RebindToSigned<Lanes>(), chosen)), narrow, to);
+    }
 #endif
   }
 }
