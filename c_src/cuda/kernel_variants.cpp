@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "cuda/associative_variants.hpp"
 #include "cuda/model_variants.hpp"
 #include "cuda/scan_variants.hpp"
 
@@ -12,7 +13,8 @@ namespace exphil::cuda {
 std::vector<KernelSpec> all_kernel_variants() {
   std::vector<KernelSpec> all;
   std::set<std::tuple<std::string, std::string, std::vector<std::string>>> seen;
-  for (const std::vector<KernelSpec>& family : {scan_kernel_variants(), model_kernel_variants()}) {
+  for (const std::vector<KernelSpec>& family :
+       {scan_kernel_variants(), model_kernel_variants(), associative_kernel_variants()}) {
     for (const KernelSpec& spec : family) {
       if (seen.emplace(spec.file, spec.entry, spec.defines).second) all.push_back(spec);
     }

@@ -1,0 +1,25 @@
+// The compiled variants of kernels/associative_scan.cu. Pure functions; any thread.
+#pragma once
+
+#include <vector>
+
+#include "core/associative_problem.hpp"
+#include "cuda/kernel_cache.hpp"
+
+namespace exphil::cuda {
+
+struct AssociativeVariant {
+  core::AssociativeOp op;
+  core::Dtype dtype;
+  bool compensated;
+  int items;  // elements of a sequence that one thread holds
+  bool rows;  // sequences are contiguous
+};
+
+KernelSpec associative_kernel_spec(const AssociativeVariant& variant);
+
+// What the all-architectures compile test compiles: every operation with every dtype in one layout or the
+// other, and both layouts and lengths where the code differs.
+std::vector<KernelSpec> associative_kernel_variants();
+
+}  // namespace exphil::cuda
