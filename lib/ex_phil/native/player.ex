@@ -3,8 +3,8 @@ defmodule ExPhil.Native.Player do
   Plays a recording with a policy at a fixed frame rate, as a game would: one observation in and one answer out on
   every frame, in real time. `mix exphil.play` is this module with a command line.
 
-  Where a frame number comes again, the game has rolled back: the player restores the snapshot from before that
-  frame and steps on from there. A recording with rollbacks therefore costs a snapshot on every frame.
+  Where a frame number comes again, the player restores the snapshot that it took before it first stepped that frame,
+  and steps from there. A recording with rollbacks therefore costs a snapshot or a restore on every frame.
 
   `play/3` blocks the calling process until the last frame; it holds no state between calls.
   """
@@ -75,6 +75,7 @@ defmodule ExPhil.Native.Player do
       sessions: sessions,
       depth: depth,
       before: %{},
+      last: nil,
       rollbacks: 0,
       missed: 0,
       latencies: [],
@@ -113,17 +114,17 @@ defmodule ExPhil.Native.Player do
     end
   end
 
-  # Puts the sessions where frame `number` starts. `before` holds, for the last `depth` frame numbers, the snapshots
-  # from before each; those of frames that a rollback undid are dropped, as the game will come to them again.
+  # Puts the sessions where frame `number` starts. `before` holds the snapshots from before each of the last `depth`
+  # frame numbers, which is as far back as the recording ever goes.
   defp place(_number, %{depth: 0} = play), do: {:ok, play}
 
   defp place(number, play) do
+    went_back = if play.last != nil and number <= play.last, do: 1, else: 0
+    play = %{play | last: number, rollbacks: play.rollbacks + went_back}
+
     case play.before do
       %{^number => snapshots} ->
-        kept = Map.filter(play.before, fn {other, _} -> other <= number end)
-
-        with :ok <- restore(play.sessions, snapshots),
-             do: {:ok, %{play | before: kept, rollbacks: play.rollbacks + 1}}
+        with :ok <- restore(play.sessions, snapshots), do: {:ok, play}
 
       before ->
         with {:ok, snapshots} <- snapshot(play.sessions) do

@@ -3,6 +3,7 @@ defmodule ExPhil.Native.PlayerTest do
 
   alias ExPhil.Native.{Demo, Mamba, Player}
   alias ExPhil.Native.Player.{Recording, Verify}
+  alias ExPhil.Native.TestSupport.Shared
 
   setup_all do
     folder = Path.join(System.tmp_dir!(), "exphil_player_test_#{System.pid()}")
@@ -40,21 +41,37 @@ defmodule ExPhil.Native.PlayerTest do
     assert verify.worst <= 1.0e-5
   end
 
-  test "a frame number that comes again restores the state from before it", %{model: model} do
-    recording = Recording.generated(9) |> numbered([0, 1, 2, 3, 1, 2, 2, 3, 4])
-    result = play!(model, recording)
-    assert result.rollbacks == 2
-
-    # What the game finally played: frames 0, then 1 (second time), 2 (third), 3 and 4.
-    final = for index <- [0, 4, 6, 7, 8], do: recording |> Recording.frames() |> Enum.at(index) |> elem(1)
-    assert Enum.map([0, 4, 6, 7, 8], &Enum.at(result.answers, &1)) == stepped(model, final)
+  # The answer to the last frame of each history, the frames given by their index in the recording.
+  defp answers_after(model, recording, histories) do
+    obs = recording |> Recording.frames() |> Enum.map(&elem(&1, 1)) |> List.to_tuple()
+    for history <- histories, do: model |> stepped(Enum.map(history, &elem(obs, &1))) |> List.last()
   end
 
-  test "a number skipped by the recording does not confuse a rollback", %{model: model} do
-    recording = Recording.generated(5) |> numbered([5, 7, 5, 7, 8])
+  test "a frame number that comes again restores the state from before it first came", %{model: model} do
+    recording = Recording.generated(9) |> numbered([0, 1, 2, 3, 1, 2, 2, 3, 4])
     result = play!(model, recording)
-    final = for index <- [2, 3, 4], do: recording |> Recording.frames() |> Enum.at(index) |> elem(1)
-    assert Enum.map([2, 3, 4], &Enum.at(result.answers, &1)) == stepped(model, final)
+    # 3 to 1, and 2 to 2.
+    assert result.rollbacks == 2
+
+    histories = [
+      [0],
+      [0, 1],
+      [0, 1, 2],
+      [0, 1, 2, 3],
+      [0, 4],
+      [0, 1, 5],
+      [0, 1, 6],
+      [0, 1, 2, 7],
+      [0, 1, 2, 7, 8]
+    ]
+
+    assert result.answers == answers_after(model, recording, histories)
+  end
+
+  test "a number that the recording skips does not confuse a rollback", %{model: model} do
+    recording = Recording.generated(5) |> numbered([5, 7, 5, 6, 8])
+    result = play!(model, recording)
+    assert result.answers == answers_after(model, recording, [[0], [0, 1], [2], [2, 3], [2, 3, 4]])
   end
 
   test "several sessions give one answer each, the same bits", %{model: model} do
@@ -63,6 +80,15 @@ defmodule ExPhil.Native.PlayerTest do
     three = play!(model, recording, sessions: 3)
     assert three.answers == Enum.map(one.answers, &:binary.copy(&1, 3))
     assert three.rollbacks == 1
+  end
+
+  @tag :shared
+  test "the recorded match over the net: every answer, through every rollback" do
+    {:ok, recording} = Recording.load(Shared.file("melee/rollback.safetensors"))
+    model = Mamba.load!(Shared.policy(), backend: :host)
+    result = play!(model, recording)
+    assert result.rollbacks == 531
+    assert %Verify{against: :logits, frames: 3000, failed: 0} = Player.verify(result, model, recording)
   end
 
   test "a frame whose answer comes late is missed", %{model: model} do

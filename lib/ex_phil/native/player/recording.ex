@@ -4,7 +4,8 @@ defmodule ExPhil.Native.Player.Recording do
 
   A recording comes from a safetensors file with `obs` {count, d_input} in f32, and optionally `frame` {count} in
   s32 (0, 1, 2, ... where it is left out) and `logits` {count, d_output} in f32. A frame number that was seen before
-  is a rollback: the game went back to that frame and plays on from there with another observation.
+  is a rollback: the game went back, and the policy answers that frame again, with another observation, from the state
+  that it had before it first came to that frame.
   """
 
   alias ExPhil.Native.{Demo, Error, Safetensors}
