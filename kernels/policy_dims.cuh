@@ -5,6 +5,15 @@
 // Compiled with -D: D_MODEL, D_INNER, D_STATE, D_CONV, DT_RANK, D_INPUT, D_OUTPUT, N_LAYER.
 #pragma once
 
+// Below compute capability 9.0 there are no clusters, and cuda/model_team.cpp never asks for them; such a
+// variant still compiles, as the plain one.
+#if defined(CLUSTER) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#undef CLUSTER
+#undef STAGED
+#define CLUSTER 0
+#define STAGED 0
+#endif
+
 namespace exphil {
 namespace policy {
 

@@ -67,10 +67,11 @@ struct InProjEpilogue {
   }
 };
 
-// Rows of a product_few tile, so that X and the segment sums fit 48 KB of shared memory together.
+// Rows of a product_few tile, so that X and the segment sums fit 48 KB of shared memory together; 0 where not
+// even one does: product_many then takes any number of rows.
 __host__ __device__ constexpr int few_rows(int k) {
   int rows = 16;
-  while (rows > 1 && 2 * k * rows * 4 > 40 * 1024) rows /= 2;
+  while (rows > 0 && 2 * k * rows * 4 > 40 * 1024) rows /= 2;
   return rows;
 }
 constexpr int kFewThreads = 256;
@@ -78,7 +79,7 @@ constexpr int kFewThreads = 256;
 // A block takes few_rows(kK) rows and 32 columns; its warps share the segments, each lane a column. grid:
 // column tiles, row tiles.
 template <int kK, int kOutputs, class Epilogue>
-__device__ __forceinline__ void product_few(const ProductArguments& args) {
+__device__ __forceinline__ void product_few_tile(const ProductArguments& args) {
   constexpr int kTile = few_rows(kK), kColumns = columns_of(kOutputs), kSegs = kK / kSegment;
   constexpr int kWarps = kFewThreads / 32;
   __shared__ __align__(16) float xs[kTile][kK];
@@ -132,6 +133,11 @@ __device__ __forceinline__ void product_few(const ProductArguments& args) {
     args.out[(first + r) * args.out_stride + column] =
         Epilogue::apply(sum, bias, Epilogue::kNormed ? scales[r] : 1.0f, args, first + r, column);
   }
+}
+
+template <int kK, int kOutputs, class Epilogue>
+__device__ __forceinline__ void product_few(const ProductArguments& args) {
+  if constexpr (few_rows(kK) > 0) product_few_tile<kK, kOutputs, Epilogue>(args);
 }
 
 // product_many: tiles of 128 rows by 64 columns, 8 x 8 of them in a thread's registers, 16 k at a time

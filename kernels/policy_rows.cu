@@ -34,9 +34,17 @@ __device__ __forceinline__ float* layer_state(const RowArguments& args, long lon
   return args.states == nullptr ? nullptr : args.states[index] + args.state_offset;
 }
 
-constexpr int kAdvanceThreads = 128;
-constexpr int kAdvanceChannels = kAdvanceThreads / kLanes;
-constexpr int kTileSteps = 32;  // of time, in shared memory at once
+// At most 32 channels, which divide every padded kInner.
+constexpr int kAdvanceChannels = least(32, 128 / kLanes);
+constexpr int kAdvanceThreads = kAdvanceChannels * kLanes;
+
+// Steps of time in shared memory at once.
+__host__ __device__ constexpr int tile_steps() {
+  int steps = 32;
+  while (steps > 1 && steps * (kProjection + 3 * kAdvanceChannels) * 4 > 44 * 1024) steps /= 2;
+  return steps;
+}
+constexpr int kTileSteps = tile_steps();
 
 // This lane's share of a channel's constants.
 struct Channel {

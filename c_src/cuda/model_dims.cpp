@@ -72,9 +72,8 @@ int product_columns(int outputs) {
 }
 
 int few_rows(int k) {
-  if (8 * k > 40 * 1024) return 0;
   int rows = 16;
-  while (rows > 1 && 2 * k * rows * 4 > 40 * 1024) rows /= 2;
+  while (rows > 0 && 2 * k * rows * 4 > 40 * 1024) rows /= 2;
   return rows;
 }
 

@@ -1,0 +1,34 @@
+// Waiting for the GPU without sleeping where the answer is microseconds away. Used by cuda/model*.cpp.
+#pragma once
+
+#include <chrono>
+#include <thread>
+
+namespace exphil::cuda {
+
+inline void pause_briefly() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Asks `done` until it answers true or the time is over; gives the core away after the first 100 us. False:
+// the time is over.
+template <class Done>
+bool spin_until(Done done, std::int64_t microseconds) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  for (;;) {
+    for (int i = 0; i < 64; ++i) {
+      if (done()) return true;
+      pause_briefly();
+    }
+    const auto passed = Clock::now() - start;
+    if (passed > std::chrono::microseconds(microseconds)) return false;
+    if (passed > std::chrono::microseconds(100)) std::this_thread::yield();
+  }
+}
+
+}  // namespace exphil::cuda
