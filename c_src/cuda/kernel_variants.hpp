@@ -8,7 +8,7 @@
 
 namespace exphil::cuda {
 
-// The variants of scan_variants.hpp and model_variants.hpp, in that order, without repetitions.
+// The variants of every *_variants.hpp, without repetitions.
 std::vector<KernelSpec> all_kernel_variants();
 
 }  // namespace exphil::cuda
