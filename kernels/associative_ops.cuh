@@ -20,8 +20,10 @@
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define EXPHIL_FABS fabsf
+#define EXPHIL_INFINITY __int_as_float(0x7f800000)
 #else
 #define EXPHIL_FABS __builtin_fabsf
+#define EXPHIL_INFINITY __builtin_huge_valf()
 #endif
 
 namespace exphil {
@@ -87,8 +89,8 @@ template <class V>
 struct Lowest;
 template <>
 struct Lowest<float> {
-  static EXPHIL_FN float low() { return -__builtin_huge_valf(); }
-  static EXPHIL_FN float high() { return __builtin_huge_valf(); }
+  static EXPHIL_FN float low() { return -EXPHIL_INFINITY; }
+  static EXPHIL_FN float high() { return EXPHIL_INFINITY; }
 };
 template <>
 struct Lowest<int> {
