@@ -1,0 +1,168 @@
+defmodule ExPhil.Native.Mamba.ConcurrencyTest do
+  # Models, sessions and snapshots shared between processes, dropped under load, and collected.
+  use ExPhil.Native.TestSupport.BackendCase
+
+  setup context do
+    model = Mamba.load!(Policies.checkpoint(), backend: context[:backend] || :host)
+    {:ok, model: model, frames: Policies.frames(64)}
+  end
+
+  defp together(count, work),
+    do: 1..count |> Enum.map(&Task.async(fn -> work.(&1) end)) |> Task.await_many(60_000)
+
+  backend_test "one session shared by 8 processes answers every frame once", %{model: model} do
+    # All send the same frame, so the n-th answer is the same whoever asked for it.
+    {:f32, _, obs} = Policies.frames(1)
+    alone = Mamba.new_session!(model)
+    expected = for _ <- 1..400, do: Mamba.step!(alone, obs)
+    shared = Mamba.new_session!(model)
+    answers = together(8, fn _ -> for _ <- 1..50, do: Mamba.step!(shared, obs) end)
+    assert answers |> List.flatten() |> Enum.sort() == Enum.sort(expected)
+    assert Mamba.export_state!(shared) == Mamba.export_state!(alone)
+    # In each process the answers are in the session's order.
+    order = expected |> Enum.with_index() |> Map.new()
+    if map_size(order) == 400, do: for(list <- answers, do: assert(list == Enum.sort_by(list, &order[&1])))
+  end
+
+  backend_test "sessions in 8 processes do not touch each other", %{model: model, frames: frames} do
+    expected = Mamba.prefill!(Mamba.new_session!(model), frames)
+    alone = Mamba.new_session!(model)
+    steps = for i <- 0..63, do: Mamba.step!(alone, row(frames, i))
+
+    results =
+      together(8, fn i ->
+        if rem(i, 2) == 0 do
+          for(_ <- 1..20, do: Mamba.prefill!(Mamba.new_session!(model), frames)) |> Enum.uniq() == [expected]
+        else
+          session = Mamba.new_session!(model)
+          for(i <- 0..63, do: Mamba.step!(session, row(frames, i))) == steps
+        end
+      end)
+
+    assert Enum.all?(results)
+  end
+
+  backend_test "overlapping batches in any order neither deadlock nor mix", %{model: model} do
+    sessions = for _ <- 1..6, do: Mamba.new_session!(model)
+    {:f32, _, obs} = Policies.frames(1)
+
+    together(8, fn i ->
+      for round <- 1..30 do
+        chosen = sessions |> Enum.shuffle() |> Enum.take(1 + rem(i + round, 6))
+        outs = Mamba.step_batch!(chosen, :binary.copy(obs, length(chosen)))
+        assert byte_size(outs) == 28 * length(chosen)
+      end
+    end)
+
+    # Each session took the same frame some number of times: its state is one of the line's.
+    line = Mamba.new_session!(model)
+
+    states =
+      for _ <- 0..240, into: MapSet.new() do
+        state = Mamba.export_state!(line)
+        Mamba.step!(line, obs)
+        state
+      end
+
+    for session <- sessions, do: assert(MapSet.member?(states, Mamba.export_state!(session)))
+  end
+
+  backend_test "a snapshot outlives its session and its model's name", %{frames: frames, backend: backend} do
+    snapshot =
+      Task.await(
+        Task.async(fn ->
+          model = Mamba.load!(Policies.checkpoint(), backend: backend)
+          Mamba.snapshot!(Mamba.new_session!(model, warm_start: rows(frames, 0, 10)))
+        end)
+      )
+
+    :erlang.garbage_collect()
+    session = Mamba.new_session!(snapshot.model)
+    Mamba.step!(session, row(frames, 0))
+    Mamba.restore!(session, snapshot)
+    expected = Mamba.new_session!(snapshot.model, warm_start: rows(frames, 0, 10))
+    assert Mamba.step!(session, row(frames, 10)) == Mamba.step!(expected, row(frames, 10))
+  end
+
+  backend_test "sessions dropped under load are freed", %{model: model, frames: frames} do
+    session = Mamba.new_session!(model)
+    keep = Mamba.snapshot!(session)
+    before = settled(model)
+
+    together(4, fn _ ->
+      for round <- 1..300 do
+        dropped = Mamba.new_session!(model)
+        Mamba.step!(dropped, row(frames, rem(round, 64)))
+        Mamba.snapshot!(dropped)
+        if rem(round, 50) == 0, do: :erlang.garbage_collect()
+      end
+    end)
+
+    # 1,200 sessions and 1,200 snapshots came and went: at most a pool's worth of states is still held.
+    state = 4 * 2 * (40 * 5 + 40 * 3)
+    assert settled(model) - before < 1200 * state
+    assert Mamba.restore!(session, keep) == session
+    assert Mamba.export_state!(session) == Mamba.export_state!(Mamba.new_session!(model))
+  end
+
+  # Resident bytes once collected objects are freed, or after a second.
+  defp settled(model, last \\ nil, tries \\ 20) do
+    :erlang.garbage_collect()
+    bytes = Mamba.info(model).resident_bytes
+
+    if bytes == last or tries == 0 do
+      bytes
+    else
+      Process.sleep(50)
+      settled(model, bytes, tries - 1)
+    end
+  end
+
+  backend_test "processes killed in the middle of a call leave the session sound", %{
+    model: model,
+    frames: frames
+  } do
+    session = Mamba.new_session!(model)
+    {:f32, _, many} = frames
+    many = :binary.copy(many, 20)
+
+    for _ <- 1..30 do
+      pid = spawn(fn -> for _ <- 1..1000, do: Mamba.prefill!(session, many) end)
+      Process.sleep(:rand.uniform(5))
+      Process.exit(pid, :kill)
+    end
+
+    fresh = Mamba.new_session!(model)
+    Mamba.import_state!(session, Mamba.export_state!(fresh))
+    assert Mamba.step!(session, row(frames, 0)) == Mamba.step!(fresh, row(frames, 0))
+  end
+
+  backend_test "scans of many sizes at once", %{backend: backend} do
+    problems =
+      for i <- 1..8 do
+        shape = {i, 10 * i, 8 * i}
+        {batch, seq, dim} = shape
+        b = uniform(i, {batch, seq, 4}, -1.0, 1.0)
+
+        arguments = [
+          uniform(i, shape, -1.0, 1.0),
+          uniform(i, shape, 0.1, 0.2),
+          uniform(i, {dim, 4}, -1.0, -0.1),
+          b,
+          b,
+          [backend: backend]
+        ]
+
+        {arguments, apply(SelectiveScan, :scan, arguments)}
+      end
+
+    results =
+      together(8, fn _ ->
+        for _ <- 1..5,
+            {arguments, expected} <- Enum.shuffle(problems),
+            do: apply(SelectiveScan, :scan, arguments) == expected
+      end)
+
+    assert results |> List.flatten() |> Enum.all?()
+  end
+end

@@ -1,0 +1,233 @@
+defmodule ExPhil.Native.MambaTest do
+  use ExPhil.Native.TestSupport.BackendCase, async: true
+
+  import ExPhil.Native.TestSupport.Properties
+
+  setup context do
+    model = Mamba.load!(Policies.checkpoint(), backend: context[:backend] || :host)
+    {:ok, model: model, frames: Policies.frames(140)}
+  end
+
+  # The outputs of stepping each frame from a zero state.
+  defp stepped(model, frames, count) do
+    session = Mamba.new_session!(model)
+    {for(i <- 0..(count - 1)//1, do: Mamba.step!(session, row(frames, i))), session}
+  end
+
+  backend_test "info is what the shapes say", %{model: model, backend: backend} do
+    info = Mamba.info(model)
+    for {name, size} <- Policies.sizes(), do: assert(Map.fetch!(info, name) == size)
+    assert %{backend: ^backend, precision: :f32, device: %ExPhil.Native.Device{backend: ^backend}} = info
+    assert info.fingerprint =~ ~r/^[0-9a-f]{16}$/
+    assert info.resident_bytes > 4 * 24 * 80
+    assert_in_delta info.norm_epsilon, 1.0e-5, 1.0e-9
+    assert inspect(model) =~ "#{backend}:0, 2 layers, d_model 24, 13 in, 7 out"
+  end
+
+  backend_test "an answer has the form of the question", %{model: model, frames: frames} do
+    session = Mamba.new_session!(model)
+    obs = row(frames, 0)
+    out = Mamba.step!(session, obs)
+    assert byte_size(out) == 4 * 7
+    restart = fn -> Mamba.new_session!(model) end
+    assert Mamba.step!(restart.(), {:f32, {13}, obs}) == {:f32, {7}, out}
+    {:f32, _, two} = rows(frames, 0, 2)
+    assert {:f32, {2, 7}, outs} = Mamba.prefill!(restart.(), {:f32, {2, 13}, two})
+    assert Mamba.prefill!(restart.(), two) == outs
+    assert {:f32, {2, 7}, outs} = Mamba.window!(model, {:f32, {2, 1, 13}, two})
+    assert relative_error(binary_part(outs, 0, 28), out) <= 1.0e-5
+    agents = fn -> [restart.(), restart.()] end
+    assert {:f32, {2, 7}, outs} = Mamba.step_batch!(agents.(), {:f32, {2, 13}, two})
+    assert Mamba.step_batch!(agents.(), two) == outs
+  end
+
+  backend_test "n steps are one prefill, for every length from 1 to 130", %{model: model, frames: frames} do
+    {outs, _} = stepped(model, frames, 131)
+
+    for n <- 1..130 do
+      session = Mamba.new_session!(model)
+      prefilled = Mamba.prefill!(session, elem(rows(frames, 0, n), 2))
+      assert relative_error(prefilled, outs |> Enum.take(n) |> IO.iodata_to_binary()) <= 1.0e-5
+      # The state is as good: the next answer follows from it.
+      assert relative_error(Mamba.step!(session, row(frames, n)), Enum.at(outs, n)) <= 1.0e-5
+    end
+  end
+
+  backend_test "two prefills are one, wherever they are cut", %{model: model, frames: frames} do
+    {outs, _} = stepped(model, frames, 130)
+    outs = IO.iodata_to_binary(outs)
+
+    for at <- 0..130 do
+      session = Mamba.new_session!(model)
+      first = Mamba.prefill!(session, elem(rows(frames, 0, at), 2))
+      second = Mamba.prefill!(session, elem(rows(frames, at, 130 - at), 2))
+      assert relative_error(first <> second, outs) <= 1.0e-5
+    end
+  end
+
+  @tag :property
+  backend_test "steps and prefills of any length mix", %{model: model, frames: frames} do
+    {outs, stepped} = stepped(model, frames, 140)
+    final = Mamba.export_state!(stepped)
+
+    # {:step, n} steps n frames, {:prefill, n} prefills them.
+    piece = one_of([tuple([:step, integer(0, 20)]), tuple([:prefill, integer(0, 70)])])
+
+    assert_property(list(piece), 30, fn pieces ->
+      session = Mamba.new_session!(model)
+
+      {parts, at} =
+        Enum.map_reduce(pieces ++ [{:prefill, 140}], 0, fn {how, n}, at ->
+          n = min(n, 140 - at)
+          {play(session, how, rows(frames, at, n)), at + n}
+        end)
+
+      140 = at
+
+      relative_error(IO.iodata_to_binary(parts), IO.iodata_to_binary(outs)) <= 1.0e-5 and
+        relative_error(state(Mamba.export_state!(session)), state(final)) <= 1.0e-5
+    end)
+  end
+
+  defp play(session, :prefill, {_, _, frames}), do: Mamba.prefill!(session, frames)
+
+  defp play(session, :step, {_, {n, _}, _} = frames),
+    do: for(i <- 0..(n - 1)//1, do: Mamba.step!(session, row(frames, i)))
+
+  # The floats of an exported state: between its header of 56 bytes and its checksum of 8.
+  defp state(exported), do: binary_part(exported, 56, byte_size(exported) - 64)
+
+  @tag :property
+  backend_test "a snapshot restores the same bits, whatever happened since", %{model: model, frames: frames} do
+    assert_property(tuple([integer(0, 40), integer(0, 40), integer(1, 40)]), 30, fn {before, since, after_} ->
+      session = Mamba.new_session!(model)
+      Mamba.prefill!(session, elem(rows(frames, 0, before), 2))
+      snapshot = Mamba.snapshot!(session)
+      exported = Mamba.export_state!(session)
+      expected = play(session, :step, rows(frames, before, after_))
+      Mamba.prefill!(session, elem(rows(frames, 50, since), 2))
+
+      ^session = Mamba.restore!(session, snapshot)
+      again = play(session, :step, rows(frames, before, after_))
+
+      other = Mamba.new_session!(model)
+      Mamba.import_state!(other, exported)
+      imported = play(other, :step, rows(frames, before, after_))
+
+      again == expected and imported == expected and
+        Mamba.export_state!(session) == Mamba.export_state!(other)
+    end)
+  end
+
+  backend_test "rolling back and forth gives the bits of the straight play", %{model: model, frames: frames} do
+    {outs, _} = stepped(model, frames, 60)
+    session = Mamba.new_session!(model)
+    # Every frame is played, rolled back up to 7 frames with wrong inputs, and played again.
+    Enum.reduce(0..59, [], fn t, snapshots ->
+      snapshots = Enum.take([Mamba.snapshot!(session) | snapshots], 7)
+      depth = rem(t, 7) + 1
+      wrong = Policies.frames(depth, t)
+      for i <- 0..(depth - 1), do: Mamba.step!(session, row(wrong, i))
+      back = min(depth, length(snapshots))
+      Mamba.restore!(session, Enum.at(snapshots, back - 1))
+      for i <- (t - back + 1)..t, do: assert(Mamba.step!(session, row(frames, i)) == Enum.at(outs, i))
+      snapshots
+    end)
+  end
+
+  @tag :property
+  backend_test "a batch gives the bits of separate steps", %{model: model, frames: frames} do
+    assert_property(tuple([integer(1, 33), integer(0, 100)]), 20, fn {agents, seed} ->
+      frames_of = fn t -> Policies.frames(agents, 1000 * seed + t) end
+      together = for _ <- 1..agents, do: Mamba.new_session!(model)
+      apart = for _ <- 1..agents, do: Mamba.new_session!(model)
+      # Different states to begin with.
+      for {pair, i} <- Enum.with_index(Enum.zip(together, apart)), session <- Tuple.to_list(pair) do
+        Mamba.prefill!(session, elem(rows(frames, i, i), 2))
+      end
+
+      Enum.all?(1..3, fn t ->
+        obs = frames_of.(t)
+        batch = Mamba.step_batch!(together, elem(obs, 2))
+        single = for {session, i} <- Enum.with_index(apart), do: Mamba.step!(session, row(obs, i))
+        batch == IO.iodata_to_binary(single)
+      end)
+    end)
+  end
+
+  backend_test "a batch's order does not matter", %{model: model} do
+    obs = Policies.frames(9)
+    sessions = for _ <- 1..9, do: Mamba.new_session!(model)
+    outs = Mamba.step_batch!(sessions, elem(obs, 2))
+    fresh = for _ <- 1..9, do: Mamba.new_session!(model)
+    reversed = for(i <- 8..0, do: row(obs, i)) |> IO.iodata_to_binary()
+    back = Mamba.step_batch!(fresh, reversed)
+    assert for(i <- 8..0, do: binary_part(back, 28 * i, 28)) |> IO.iodata_to_binary() == outs
+  end
+
+  backend_test "windows are prefills from a zero state, the last answer of each", %{
+    model: model,
+    frames: frames
+  } do
+    for seq <- [1, 2, 31, 60] do
+      {:f32, _, binary} = rows(frames, 0, 2 * seq)
+      {:f32, {2, 7}, outs} = Mamba.window!(model, {:f32, {2, seq, 13}, binary})
+
+      expected =
+        for i <- 0..1 do
+          out = Mamba.prefill!(Mamba.new_session!(model), elem(rows(frames, i * seq, seq), 2))
+          binary_part(out, byte_size(out) - 28, 28)
+        end
+
+      assert relative_error(outs, IO.iodata_to_binary(expected)) <= 1.0e-5
+    end
+  end
+
+  backend_test "a warm start is a prefill whose answers are dropped", %{model: model, frames: frames} do
+    warm = Mamba.new_session!(model, warm_start: rows(frames, 0, 50))
+    cold = Mamba.new_session!(model)
+    Mamba.prefill!(cold, rows(frames, 0, 50))
+    assert Mamba.export_state!(warm) == Mamba.export_state!(cold)
+
+    assert Mamba.export_state!(Mamba.new_session!(model, warm_start: <<>>)) ==
+             Mamba.export_state!(Mamba.new_session!(model))
+  end
+
+  backend_test "no frames are legal and change nothing", %{model: model, frames: frames} do
+    session = Mamba.new_session!(model)
+    Mamba.step!(session, row(frames, 0))
+    before = Mamba.export_state!(session)
+    assert Mamba.prefill(session, <<>>) == {:ok, <<>>}
+    assert Mamba.prefill(session, {:f32, {0, 13}, <<>>}) == {:ok, {:f32, {0, 7}, <<>>}}
+    assert Mamba.export_state!(session) == before
+  end
+
+  backend_test "an exported state says which model it is of", %{model: model, frames: frames} do
+    {_, session} = stepped(model, frames, 3)
+    exported = Mamba.export_state!(session)
+    fingerprint = String.to_integer(Mamba.info(model).fingerprint, 16)
+    assert <<"EXPHILST", 1::32-little, 0::32, ^fingerprint::64-little, _::binary>> = exported
+    # 2 layers of ssm {40, 5} and conv {40, 3}.
+    assert byte_size(exported) == 56 + 4 * 2 * (40 * 5 + 40 * 3) + 8
+  end
+
+  backend_test "the same checkpoint is the same model, in another file too", %{model: model, backend: backend} do
+    copy = Policies.checkpoint_of("copy_#{backend}", Policies.tensors())
+    other = Mamba.load!(copy, backend: backend)
+    assert Mamba.info(other).fingerprint == Mamba.info(model).fingerprint
+    other_epsilon = Mamba.load!(copy, backend: backend, norm_epsilon: 1.0e-3)
+    assert Mamba.info(other_epsilon).fingerprint != Mamba.info(model).fingerprint
+  end
+
+  backend_test "observations may start at any byte", %{model: model, frames: frames} do
+    obs = row(frames, 0)
+    <<_, moved::binary>> = <<0>> <> obs
+    assert Mamba.step!(Mamba.new_session!(model), moved) == Mamba.step!(Mamba.new_session!(model), obs)
+  end
+
+  test "sessions and snapshots look like what they are", %{model: model} do
+    session = Mamba.new_session!(model)
+    assert inspect(session) =~ ~r/^#ExPhil.Native.Mamba.Session<host:0, #Reference<.*>>$/
+    assert inspect(Mamba.snapshot!(session)) =~ ~r/^#ExPhil.Native.Mamba.Snapshot<host:0, /
+  end
+end
