@@ -126,8 +126,8 @@ defmodule ExPhil.Native do
   def version, do: @version
 
   @doc """
-  Sets how many threads the host backend uses, for later calls of the whole VM; 0 is the machine's cores. They
-  sleep when there is nothing to do. Results do not depend on their number.
+  Sets how many threads the host backend uses, for later calls of the whole VM: at most, and for 0, the
+  machine's cores. They sleep when there is nothing to do. Results do not depend on their number.
 
       iex> ExPhil.Native.set_threads(0)
       :ok

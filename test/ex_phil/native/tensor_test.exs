@@ -1,0 +1,150 @@
+defmodule ExPhil.Native.TensorTest do
+  # Nx tensors in, Nx tensors out: with the user's Nx where it is there, else with a stand-in of the same face.
+  # Not async: the stand-in is a module of the whole VM.
+  use ExUnit.Case
+
+  import ExPhil.Native.TestSupport.Numbers
+  alias ExPhil.Native.{Error, Mamba, SelectiveScan, Tensor}
+  alias ExPhil.Native.TestSupport.Policies
+
+  # Only named, so that this file compiles without it.
+  @nx Nx
+
+  setup_all do
+    unless Code.ensure_loaded?(@nx) do
+      modules = "../../support/fake_nx.exs" |> Path.expand(__DIR__) |> Code.compile_file()
+
+      on_exit(fn ->
+        for {module, _} <- modules do
+          :code.purge(module)
+          :code.delete(module)
+        end
+      end)
+    end
+
+    :ok
+  end
+
+  @types %{f32: {:f, 32}, f16: {:f, 16}, bf16: {:bf, 16}, c64: {:c, 64}, f64: {:f, 64}}
+
+  defp nx({type, shape, binary}, names \\ nil) do
+    options = if names, do: [names: names], else: []
+    flat = apply(@nx, :from_binary, [binary, Map.get(@types, type, type)])
+    apply(@nx, :reshape, [flat, shape, options])
+  end
+
+  defp plain(%{__struct__: Nx.Tensor} = tensor) do
+    [type] = for {name, type} <- @types, type == tensor.type, do: name
+    {type, tensor.shape, apply(@nx, :to_binary, [tensor])}
+  end
+
+  defp problem do
+    {uniform(1, {2, 9, 6}, -1.0, 1.0), uniform(2, {2, 9, 6}, 0.1, 0.2), uniform(3, {6, 3}, -1.0, -0.1),
+     uniform(4, {2, 9, 3}, -1.0, 1.0), uniform(5, {2, 9, 3}, -1.0, 1.0)}
+  end
+
+  test "a scan of Nx tensors is the scan of their binaries, as Nx tensors" do
+    {x, dt, a, b, c} = problem()
+    options = [backend: :host, return_state: true]
+    {y, state} = SelectiveScan.scan(x, dt, a, b, c, options)
+    {nx_y, nx_state} = SelectiveScan.scan(nx(x), nx(dt), nx(a), nx(b), nx(c), options)
+    assert plain(nx_y) == y
+    assert plain(nx_state) == state
+  end
+
+  test "the form of the result is the form of x, whatever the others are" do
+    {x, dt, a, b, c} = problem()
+    y = SelectiveScan.scan(x, nx(dt), a, nx(b), c, backend: :host)
+    assert {:f32, {2, 9, 6}, _} = y
+    assert plain(SelectiveScan.scan(nx(x), dt, nx(a), b, c, backend: :host)) == y
+  end
+
+  test "the names of x are kept on y, and none come to the state" do
+    {x, dt, a, b, c} = problem()
+    names = [:batch, :time, nil]
+    {y, state} = SelectiveScan.scan(nx(x, names), dt, a, b, c, return_state: true, backend: :host)
+    assert y.names == names
+    assert state.names == [nil, nil, nil]
+    {_, states} = SelectiveScan.scan_with_states(nx(x, names), dt, a, b, c, backend: :host)
+    assert {states.shape, states.names} == {{2, 9, 6, 3}, [nil, nil, nil, nil]}
+  end
+
+  test "every type of Nx that the scan has" do
+    {x, dt, a, b, c} = problem()
+
+    for {type, convert} <- [f16: &f16/2, bf16: &bf16/2] do
+      half = fn {_, shape, _} = tensor -> tensor |> floats() |> convert.(shape) end
+      [x, dt, b, c] = Enum.map([x, dt, b, c], half)
+      y = SelectiveScan.scan(nx(x), nx(dt), nx(a), nx(b), nx(c), backend: :host)
+      assert y.type == @types[type]
+      assert plain(y) == SelectiveScan.scan(x, dt, a, b, c, backend: :host)
+    end
+
+    complex = fn {:f32, shape, binary} ->
+      {:c64, shape, for(<<v::binary-4 <- binary>>, into: <<>>, do: v <> <<0.5::float-32-little>>)}
+    end
+
+    [a, b, c] = Enum.map([a, b, c], complex)
+    {y, state} = SelectiveScan.scan(nx(x), nx(dt), nx(a), nx(b), nx(c), return_state: true, backend: :host)
+    assert {y.type, state.type} == {{:f, 32}, {:c, 64}}
+    assert {plain(y), plain(state)} == SelectiveScan.scan(x, dt, a, b, c, return_state: true, backend: :host)
+  end
+
+  test "a step of Nx tensors" do
+    x = uniform(1, {2, 6}, -1.0, 1.0)
+    a = uniform(3, {6, 3}, -1.0, -0.1)
+    b = uniform(4, {2, 3}, -1.0, 1.0)
+    state = uniform(5, {2, 6, 3}, -1.0, 1.0)
+    dt = uniform(2, {2, 6}, 0.1, 0.2)
+
+    {y, next} =
+      SelectiveScan.step(nx(state), nx(x, [:agent, :channel]), nx(dt), nx(a), nx(b), nx(b), backend: :host)
+
+    assert y.names == [:agent, :channel]
+    assert {plain(y), plain(next)} == SelectiveScan.step(state, x, dt, a, b, b, backend: :host)
+  end
+
+  test "a policy answers Nx tensors with Nx tensors" do
+    model = Mamba.load!(Policies.checkpoint(), backend: :host)
+    frames = Policies.frames(6)
+    obs = {:f32, {13}, row(frames, 0)}
+    new = fn -> Mamba.new_session!(model) end
+
+    out = Mamba.step!(new.(), nx(obs, [:feature]))
+    assert {plain(out), out.names} == {Mamba.step!(new.(), obs), [nil]}
+    outs = Mamba.prefill!(new.(), nx(frames, [:time, :feature]))
+    assert {plain(outs), outs.names} == {Mamba.prefill!(new.(), frames), [:time, nil]}
+    {:f32, _, binary} = frames
+    windows = {:f32, {2, 3, 13}, binary}
+    outs = Mamba.window!(model, nx(windows, [:agent, :time, :feature]))
+    assert {plain(outs), outs.names} == {Mamba.window!(model, windows), [:agent, nil]}
+    two = rows(frames, 0, 2)
+    outs = Mamba.step_batch!([new.(), new.()], nx(two))
+    assert plain(outs) == Mamba.step_batch!([new.(), new.()], two)
+    warm = Mamba.new_session!(model, warm_start: nx(frames))
+    assert Mamba.export_state!(warm) == Mamba.export_state!(Mamba.new_session!(model, warm_start: frames))
+  end
+
+  test "tensors that are refused: other types, vectorized ones" do
+    {x, dt, a, b, c} = problem()
+    bytes = nx({{:u, 8}, {2}, <<1, 2>>})
+    error = assert_raise Error, fn -> SelectiveScan.scan(bytes, dt, a, b, c, backend: :host) end
+    assert error.argument == "x" and error.message =~ "{:u, 8}"
+
+    error =
+      assert_raise Error, fn -> SelectiveScan.scan(x, nx({:f64, {1}, <<0::64>>}), a, b, c, backend: :host) end
+
+    assert error.argument == "dt"
+    vectorized = %{nx(x) | vectorized_axes: [agent: 4]}
+    error = assert_raise Error, fn -> SelectiveScan.scan(vectorized, dt, a, b, c, backend: :host) end
+    assert error.message =~ "devectorize"
+    session = Mamba.new_session!(Mamba.load!(Policies.checkpoint(), backend: :host))
+    assert {:error, %Error{argument: "obs"}} = Mamba.step(session, bytes)
+    assert {:error, %Error{argument: "obs"}} = Mamba.step(session, vectorized)
+  end
+
+  test "Nx is reported where it is there" do
+    assert Tensor.nx?()
+    assert is_binary(ExPhil.Native.info().nx)
+  end
+end

@@ -1,0 +1,38 @@
+# A stand-in for Nx, for machines without it: the few functions and the struct that ExPhil.Native.Tensor relies on,
+# with Nx's shapes of types, names and vectorized axes. tensor_test.exs compiles it where the real Nx is absent.
+
+defmodule Nx.Tensor do
+  defstruct [:data, :type, :shape, names: [], vectorized_axes: []]
+end
+
+defmodule Nx do
+  @sizes %{
+    {:f, 32} => 4,
+    {:f, 16} => 2,
+    {:bf, 16} => 2,
+    {:c, 64} => 8,
+    {:f, 64} => 8,
+    {:s, 32} => 4,
+    {:u, 8} => 1
+  }
+
+  def to_binary(%Nx.Tensor{data: {:binary, binary}}), do: binary
+
+  # Nx has no empty tensors.
+  def from_binary(binary, type) when byte_size(binary) > 0 do
+    %Nx.Tensor{
+      data: {:binary, binary},
+      type: type,
+      shape: {div(byte_size(binary), @sizes[type])},
+      names: [nil]
+    }
+  end
+
+  def reshape(%Nx.Tensor{} = tensor, shape, options \\ []) do
+    dims = Tuple.to_list(shape)
+    true = Enum.product(dims) == Enum.product(Tuple.to_list(tensor.shape))
+    names = Keyword.get(options, :names, Enum.map(dims, fn _ -> nil end))
+    true = length(names) == length(dims)
+    %{tensor | shape: shape, names: names}
+  end
+end
