@@ -1,0 +1,334 @@
+// The resident policy on a CUDA device: first whether it is right on the recorded match, then how long its
+// calls take, for one or several ways of using the device. Exits with 1 where something is not right.
+//   make build/bench/gpu_policy
+//   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy ../shared/melee [check|time|all] [TUNING ...]
+// TUNING is "default" or a list for EXPHIL_NATIVE_POLICY (cuda/model_tuning.hpp): "team=8,threads=256".
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/mamba_config.hpp"
+#include "core/safetensors.hpp"
+#include "cuda/context.hpp"
+#include "cuda/model_loader.hpp"
+
+namespace {
+
+using namespace exphil;
+using core::Model;
+using core::State;
+using Clock = std::chrono::steady_clock;
+using Floats = std::vector<float>;
+using States = std::vector<std::unique_ptr<State>>;
+
+int failures = 0;
+
+double microseconds(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+void report(const char* what, double value, double limit) {
+  const bool good = value <= limit;
+  failures += good ? 0 : 1;
+  std::printf("  %-46s %10.3g  (at most %g)  %s\n", what, value, limit, good ? "ok" : "WRONG");
+  std::fflush(stdout);
+}
+
+double relative_error(const float* out, const float* reference, std::size_t count) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double delta = double{out[i]} - double{reference[i]};
+    if (!std::isfinite(delta)) return INFINITY;
+    difference += delta * delta;
+    size += double{reference[i]} * double{reference[i]};
+  }
+  return size > 0 ? std::sqrt(difference / size) : std::sqrt(difference);
+}
+
+std::int64_t bit_differences(const Floats& p, const Floats& q) {
+  std::int64_t different = 0;
+  for (std::size_t i = 0; i < p.size(); ++i) different += std::memcmp(&p[i], &q[i], 4) != 0;
+  return different + static_cast<std::int64_t>(p.size() != q.size());
+}
+
+template <class T>
+const T* data_of(const core::Safetensors& file, const char* name) {
+  return static_cast<const T*>(file.find(name)->data);
+}
+
+class Check {
+ public:
+  Check(Model& model, const std::string& melee)
+      : model_(model),
+        config_(model.config()),
+        match_(core::Safetensors::open(melee + "/match.safetensors")),
+        rollback_(core::Safetensors::open(melee + "/rollback.safetensors")),
+        windows_(core::Safetensors::open(melee + "/windows60.safetensors")) {}
+
+  void all() {
+    match();
+    rollback();
+    windows();
+    prefill();
+    batches();
+  }
+
+  const float* obs(std::int64_t frame) const {
+    return data_of<float>(match_, "obs") + frame * config_.d_input;
+  }
+
+  Floats step(State& state, const float* obs) {
+    Floats out(static_cast<std::size_t>(config_.d_output), NAN);
+    State* pointer = &state;
+    model_.step(&pointer, 1, obs, out.data());
+    return out;
+  }
+
+  Floats read(State& state) {
+    Floats all(static_cast<std::size_t>(config_.ssm_floats() + config_.conv_floats()), NAN);
+    model_.read_state(state, all.data(), all.data() + config_.ssm_floats());
+    return all;
+  }
+
+ private:
+  void match() {
+    const auto state = model_.new_state();
+    const float* logits = data_of<float>(match_, "logits");
+    double worst = 0;
+    const std::int64_t frames = match_.find("obs")->shape[0];
+    for (std::int64_t i = 0; i < frames; ++i) {
+      const Floats out = step(*state, obs(i));
+      worst = std::max(worst, relative_error(out.data(), logits + i * config_.d_output, out.size()));
+      stepped_.insert(stepped_.end(), out.begin(), out.end());
+    }
+    report("match: worst frame, relative error", worst, 1e-5);
+    last_ = read(*state);
+    const auto ssm = static_cast<std::size_t>(config_.ssm_floats());
+    report("match: last ssm state", relative_error(last_.data(), data_of<float>(match_, "ssm_state"), ssm),
+           1e-5);
+    report("match: last conv state",
+           relative_error(last_.data() + ssm, data_of<float>(match_, "conv_state"), last_.size() - ssm),
+           1e-5);
+  }
+
+  // At a frame number that was seen before, the state from before it is put back.
+  void rollback() {
+    const auto* frame = data_of<std::int32_t>(rollback_, "frame");
+    const float* inputs = data_of<float>(rollback_, "obs");
+    const float* logits = data_of<float>(rollback_, "logits");
+    std::map<std::int32_t, std::unique_ptr<State>> before;
+    const auto state = model_.new_state();
+    double worst = 0;
+    for (std::int64_t i = 0; i < rollback_.find("frame")->shape[0]; ++i) {
+      auto& kept = before[frame[i]];
+      if (kept) {
+        model_.copy_state(*state, *kept);
+      } else {
+        kept = model_.new_state();
+        model_.copy_state(*kept, *state);
+      }
+      const Floats out = step(*state, inputs + i * config_.d_input);
+      worst = std::max(worst, relative_error(out.data(), logits + i * config_.d_output, out.size()));
+    }
+    report("rollback: worst frame, relative error", worst, 1e-5);
+  }
+
+  void windows() {
+    const auto* ends = data_of<std::int32_t>(windows_, "end_index");
+    const std::int64_t count = windows_.find("end_index")->shape[0], seq = 60;
+    Floats inputs, out(static_cast<std::size_t>(count * config_.d_output), NAN), alone = out;
+    for (std::int64_t i = 0; i < count; ++i) {
+      inputs.insert(inputs.end(), obs(ends[i] + 1 - seq), obs(ends[i] + 1));
+    }
+    model_.window(inputs.data(), count, seq, out.data());
+    double worst = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      worst = std::max(worst, relative_error(out.data() + i * config_.d_output,
+                                             data_of<float>(windows_, "logits") + i * config_.d_output,
+                                             static_cast<std::size_t>(config_.d_output)));
+      model_.window(inputs.data() + i * seq * config_.d_input, 1, seq, alone.data() + i * config_.d_output);
+    }
+    report("windows60: worst window, relative error", worst, 1e-5);
+    report("windows60: values unlike one by one, bits", static_cast<double>(bit_differences(out, alone)), 0);
+  }
+
+  void prefill() {
+    for (const std::vector<std::int64_t>& cut : std::vector<std::vector<std::int64_t>>{
+             {3600}, {1, 1, 1, 3597}, {31, 33, 60, 1, 3475}, {1025, 2575}}) {
+      const auto state = model_.new_state();
+      Floats out(stepped_.size(), NAN);
+      std::int64_t first = 0;
+      for (const std::int64_t seq : cut) {
+        model_.prefill(*state, obs(first), seq, out.data() + first * config_.d_output);
+        first += seq;
+      }
+      const std::int64_t different = bit_differences(out, stepped_) + bit_differences(read(*state), last_);
+      report(core::message("prefill in ", cut.size(), " parts: unlike stepping, bits").c_str(),
+             static_cast<double>(different), 0);
+    }
+  }
+
+  void batches() {
+    for (const std::int64_t count : {2, 3, 7, 8, 9, 31, 64, 65, 256, 257, 1000, 1500, 5000}) {
+      States states;
+      std::vector<State*> pointers;
+      Floats inputs, out(static_cast<std::size_t>(count * config_.d_output), NAN), expected;
+      for (std::int64_t i = 0; i < count; ++i) {
+        states.push_back(model_.new_state());
+        pointers.push_back(states.back().get());
+        model_.prefill(*states.back(), obs(i % 100), 3 + i % 5, scratch(8));  // different states
+      }
+      for (int round = 0; round < 2; ++round) {
+        inputs.clear();
+        for (std::int64_t i = 0; i < count; ++i) {
+          const float* from = obs((i * 7 + round * 31) % 3600);
+          inputs.insert(inputs.end(), from, from + config_.d_input);
+        }
+        // The last of the two rounds is repeated one by one, from copies.
+        if (round == 1) {
+          for (std::int64_t i = 0; i < count; i += std::max<std::int64_t>(1, count / 97)) {
+            const auto copy = model_.new_state();
+            model_.copy_state(*copy, *pointers[static_cast<std::size_t>(i)]);
+            const Floats one = step(*copy, inputs.data() + i * config_.d_input);
+            expected.insert(expected.end(), one.begin(), one.end());
+            const Floats after = read(*copy);
+            expected.insert(expected.end(), after.begin(), after.end());
+          }
+        }
+        model_.step(pointers.data(), count, inputs.data(), out.data());
+      }
+      Floats got;
+      for (std::int64_t i = 0; i < count; i += std::max<std::int64_t>(1, count / 97)) {
+        got.insert(got.end(), out.begin() + i * config_.d_output, out.begin() + (i + 1) * config_.d_output);
+        const Floats after = read(*states[static_cast<std::size_t>(i)]);
+        got.insert(got.end(), after.begin(), after.end());
+      }
+      report(core::message("step of ", count, " agents: unlike alone, bits").c_str(),
+             static_cast<double>(bit_differences(got, expected)), 0);
+    }
+  }
+
+  float* scratch(std::int64_t frames) {
+    scratch_.resize(static_cast<std::size_t>(frames * config_.d_output));
+    return scratch_.data();
+  }
+
+  Model& model_;
+  const core::MambaConfig& config_;
+  const core::Safetensors match_, rollback_, windows_;
+  Floats stepped_, last_, scratch_;
+};
+
+void time(const char* what, int runs, const std::function<void()>& body,
+          const std::function<void()>& between = {}) {
+  for (int i = 0; i < std::max(2, runs / 10); ++i) body();
+  std::vector<double> times;
+  for (int i = 0; i < runs; ++i) {
+    if (between) between();
+    const auto begin = Clock::now();
+    body();
+    times.push_back(microseconds(begin));
+  }
+  std::sort(times.begin(), times.end());
+  const auto at = [&](double part) {
+    return times[static_cast<std::size_t>(part * static_cast<double>(times.size() - 1))];
+  };
+  std::printf("  %-34s p50 %9.1f  p90 %9.1f  p99 %9.1f  min %9.1f us  (%d)\n", what, at(0.5), at(0.9),
+              at(0.99), at(0), runs);
+  std::fflush(stdout);
+}
+
+void time_all(Model& model, Check& check, std::int64_t most_agents) {
+  const core::MambaConfig& config = model.config();
+  const auto state = model.new_state(), kept = model.new_state();
+  State* one = state.get();
+  Floats out(static_cast<std::size_t>(std::max<std::int64_t>(most_agents, 3600) * config.d_output));
+  std::int64_t frame = 0;
+  time("step, one agent", 3000, [&] { model.step(&one, 1, check.obs(frame++ % 3600), out.data()); });
+  time(
+      "step, one agent, every 2 ms", 300, [&] { model.step(&one, 1, check.obs(frame++ % 3600), out.data()); },
+      [] {
+        const auto begin = Clock::now();
+        while (microseconds(begin) < 2000) {
+        }
+      });
+  time("restore, then step", 1000, [&] {
+    model.copy_state(*one, *kept);
+    model.step(&one, 1, check.obs(frame++ % 3600), out.data());
+  });
+  time("copy_state, call alone", 1000, [&] { model.copy_state(*kept, *one); });
+  time("new state (a snapshot)", 500, [&] { model.copy_state(*model.new_state(), *one); });
+  time("window of 60 frames, one", 500, [&] { model.window(check.obs(frame++ % 3500), 1, 60, out.data()); });
+  time("window of 60 frames, 32 at once", 100,
+       [&] { model.window(check.obs(frame++ % 1000), 32, 60, out.data()); });
+  time("prefill, 60 frames", 300, [&] { model.prefill(*one, check.obs(frame++ % 3500), 60, out.data()); });
+  time("prefill, 3600 frames", 20, [&] { model.prefill(*one, check.obs(0), 3600, out.data()); });
+
+  States states;
+  std::vector<State*> pointers;
+  Floats inputs;
+  for (std::int64_t count : {2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 65536}) {
+    if (count > most_agents) break;
+    while (static_cast<std::int64_t>(states.size()) < count) {
+      const float* from = check.obs(static_cast<std::int64_t>(states.size()) * 13 % 3600);
+      inputs.insert(inputs.end(), from, from + config.d_input);
+      states.push_back(model.new_state());
+      pointers.push_back(states.back().get());
+    }
+    time(core::message("step, ", count, " agents").c_str(), count > 2000 ? 20 : 200,
+         [&] { model.step(pointers.data(), count, inputs.data(), out.data()); });
+  }
+}
+
+void run(const std::string& melee, const std::string& mode, const std::string& tuning,
+         std::int64_t most_agents) {
+  std::printf("tuning %s\n", tuning.c_str());
+  if (tuning == "default") {
+    unsetenv("EXPHIL_NATIVE_POLICY");
+  } else {
+    setenv("EXPHIL_NATIVE_POLICY", tuning.c_str(), 1);
+  }
+  const auto begin = Clock::now();
+  const auto weights = core::load_weights(core::Safetensors::open(melee + "/policy.safetensors"), {});
+  core::ModelOptions options;
+  options.max_sessions = mode == "check" ? 6000 : std::max<std::int64_t>(6000, most_agents + 16);
+  const auto model = cuda::load_model(cuda::Context::open(0), weights, options);
+  std::printf("  loaded in %.0f ms, %.1f MB resident\n", microseconds(begin) / 1e3,
+              static_cast<double>(model->resident_bytes()) / 1e6);
+  Check check(*model, melee);
+  if (mode != "time") check.all();
+  if (mode != "check") time_all(*model, check, most_agents);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: gpu_policy MELEE_FOLDER [check|time|all] [TUNING ...]\n");
+    return 2;
+  }
+  const std::string mode = argc > 2 ? argv[2] : "all";
+  const char* agents = std::getenv("AGENTS");
+  const std::int64_t most_agents = agents == nullptr ? 65536 : std::atoll(agents);
+  std::vector<std::string> tunings(argv + std::min(argc, 3), argv + argc);
+  if (tunings.empty()) tunings.push_back("default");
+  for (const std::string& tuning : tunings) {
+    try {
+      run(argv[1], mode, tuning, most_agents);
+    } catch (const core::Error& error) {
+      std::printf("  FAILED: %s: %s\n", core::error_kind_name(error.kind()), error.what());
+      ++failures;
+    }
+  }
+  std::printf("%s\n", failures == 0 ? "all right" : "NOT RIGHT");
+  return failures == 0 ? 0 : 1;
+}
