@@ -50,7 +50,8 @@ Term prefill(Call& call, SessionHandle& session, Frames frames) {
 
 Term snapshot(Call& call, SessionHandle& session) {
   std::shared_ptr<core::Snapshot> taken = session.session->snapshot();
-  return encode_handle(call, SnapshotHandle{session.loaded, std::move(taken)});
+  const std::size_t weight = snapshot_weight(session.loaded->model->config());
+  return encode_handle(call, SnapshotHandle{session.loaded, std::move(taken)}, weight);
 }
 
 Term restore(Call& call, SessionHandle& session, SnapshotHandle& snapshot) {
