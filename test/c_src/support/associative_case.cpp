@@ -38,24 +38,23 @@ std::vector<unsigned char> stored(const std::vector<float>& values, Dtype dtype)
   return bytes;
 }
 
-// Values with which a result of any length stays in range and keeps changing.
-std::vector<float> values_for(AssociativeOp op, std::size_t count, Random* random) {
-  std::vector<float> values(count);
+// Values with which a result of any length stays in range and keeps changing: factors that lead from one
+// random product near 1 to the next (the one before lies `inner` elements back); a drift for the extremes.
+std::vector<float> values_for(AssociativeOp op, std::size_t count, std::size_t length, std::size_t inner,
+                              Random* random) {
+  std::vector<float> values(count), targets(op == AssociativeOp::cumprod ? count : 0);
   for (std::size_t i = 0; i < count; ++i) {
-    switch (op) {
-      case AssociativeOp::cumprod: {  // a sign and a magnitude near 1
-        const float magnitude = 1.0f + random->uniform(-1.0f, 1.0f) / std::sqrt(static_cast<float>(count));
-        values[i] = random->uniform(-1.0f, 1.0f) < 0.0f ? -magnitude : magnitude;
-        break;
-      }
-      case AssociativeOp::cummax:
-      case AssociativeOp::cummin: {
-        const float drift = 4.0f * static_cast<float>(i) / static_cast<float>(count);
-        values[i] = random->uniform(-1.0f, 1.0f) + (op == AssociativeOp::cummax ? drift : -drift);
-        break;
-      }
-      default:
-        values[i] = random->uniform(-1.0f, 1.0f);
+    const float uniform = random->uniform(-1.0f, 1.0f);
+    if (op == AssociativeOp::cumprod) {
+      targets[i] = uniform;
+      const bool first = i / inner % length == 0;
+      const float magnitude = std::exp2(uniform - (first ? 0.0f : targets[i - inner]));
+      values[i] = random->uniform(-1.0f, 1.0f) < 0.0f ? -magnitude : magnitude;
+    } else if (op == AssociativeOp::cummax || op == AssociativeOp::cummin) {
+      const float drift = 4.0f * static_cast<float>(i) / static_cast<float>(count);
+      values[i] = uniform + (op == AssociativeOp::cummax ? drift : -drift);
+    } else {
+      values[i] = uniform;
     }
   }
   return values;
@@ -182,7 +181,12 @@ AssociativeCase associative_case(AssociativeOp op, Dtype dtype, const core::Shap
     for (unsigned char& byte : test.x) byte = static_cast<unsigned char>(random.bits());
   } else {
     const std::size_t floats = dtype == Dtype::c64 ? 2 * count : count;
-    test.x = stored(values_for(op, floats, &random), dtype);
+    std::size_t inner = 1;
+    for (int i = (axis < 0 ? axis + shape.rank() : axis) + 1; i < shape.rank(); ++i) {
+      inner *= static_cast<std::size_t>(shape[i]);
+    }
+    const std::size_t length = static_cast<std::size_t>(shape[axis < 0 ? axis + shape.rank() : axis]);
+    test.x = stored(values_for(op, floats, length, inner, &random), dtype);
     if (op == AssociativeOp::linear_recurrence) {
       std::vector<float> a = decays(floats, &random);
       if (dtype == Dtype::c64) {
