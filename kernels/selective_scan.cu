@@ -53,9 +53,10 @@ __device__ __forceinline__ Lane load_lane(const Arguments& p, const Place& s) {
 // A block's view of its shared memory.
 struct Staging {
   Layout layout;
-  Rows b, c;
-  float2* pairs;            // of this warp
-  float *exchange, *carry;  // chunked only
+  Rows b, c;                     // as they are staged
+  const float *b_rows, *c_rows;  // as they are read
+  float2* pairs;                 // of this warp
+  float *exchange, *carry;       // chunked only
 };
 
 __device__ __forceinline__ Staging find_staging(const Arguments& p, const Place& s, char* memory) {
@@ -76,6 +77,8 @@ __device__ __forceinline__ Staging find_staging(const Arguments& p, const Place&
   const int before = B_CONSTANT ? 0 : 1;
   t.c = find_rows(s, p, p.c, p.c_step, p.c_group_channels, memory + 2 * before * block,
                   raw + before * t.layout.raw_block(), t.layout);
+  t.b_rows = reinterpret_cast<const float*>(memory);
+  t.c_rows = reinterpret_cast<const float*>(memory + 2 * before * block);
   const int warp = s.group + blockDim.y * s.time;
   t.pairs = reinterpret_cast<float2*>(memory + t.layout.pairs()) + warp * kSteps * kChannels;
   t.exchange = reinterpret_cast<float*>(memory + t.layout.exchange());
@@ -83,11 +86,11 @@ __device__ __forceinline__ Staging find_staging(const Arguments& p, const Place&
   return t;
 }
 
-__device__ __forceinline__ void start_tile(Staging& t, long long steps_left, int parity) {
+__device__ __forceinline__ void start_tile(Staging& t, long long left, int parity) {
   const int rows = t.layout.rows();
-  const int left = steps_left < rows ? static_cast<int>(steps_left) : rows;
-  if (!B_CONSTANT) start_rows(t.b, left, rows, parity);
-  if (!C_CONSTANT) start_rows(t.c, left, rows, parity);
+  const int some = left < rows ? static_cast<int>(left) : rows;
+  if (!B_CONSTANT) start_rows(t.b, some, rows, parity);
+  if (!C_CONSTANT) start_rows(t.c, some, rows, parity);
 }
 __device__ __forceinline__ void finish_tile(const Staging& t, int parity) {
   device::copies_done();
@@ -102,7 +105,7 @@ __device__ __forceinline__ void load_b(const Staging& t, const Lane& lane, const
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) b[i] = lane.b[i];
 #else
-  load_row(t.b.buffers + parity * t.b.block + (s.time * kSteps + step) * kRow + s.part * kStateFloats, b);
+  load_row(t.b_rows + parity * t.b.buffer + (s.time * kSteps + step) * kRow + s.part * kStateFloats, b);
 #endif
 }
 __device__ __forceinline__ void load_c(const Staging& t, const Lane& lane, const Place& s, int parity,
@@ -111,7 +114,7 @@ __device__ __forceinline__ void load_c(const Staging& t, const Lane& lane, const
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) c[i] = lane.c[i];
 #else
-  load_row(t.c.buffers + parity * t.c.block + (s.time * kSteps + step) * kRow + s.part * kStateFloats, c);
+  load_row(t.c_rows + parity * t.c.buffer + (s.time * kSteps + step) * kRow + s.part * kStateFloats, c);
 #endif
 }
 
@@ -128,12 +131,11 @@ __device__ __forceinline__ void write_states(const Arguments& p, const Place& s,
 
 // One chunk of a sequential scan: h advances by kSteps steps, y is written.
 __device__ __forceinline__ void walk(const Arguments& p, const Place& s, const Lane& lane, const Staging& t,
-                                     int parity, long long start, const Chunk& chunk,
-                                     const Storage (&x)[kElements], const Storage (&z)[kElements], void* y,
+                                     int parity, long long start, int steps, char* y,
+                                     const Storage (&x)[kElements], const Storage (&z)[kElements],
                                      State (&h)[kPerLane]) {
-  long long at = chunk.at;
 #pragma unroll
-  for (int q = 0; q < kElements; ++q, at += kGroup * s.stride) {
+  for (int q = 0; q < kElements; ++q, y += element_step(s)) {
     float parts[kGroup];
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
@@ -152,7 +154,7 @@ __device__ __forceinline__ void walk(const Arguments& p, const Place& s, const L
       write_states(p, s, start + step, h);
     }
     const float sum = reduce_lanes(parts, s.part);
-    if (y != nullptr && has_element(s, chunk, q)) finish_element(sum, x[q], z[q], lane.d, y, at);
+    if (has_element(s, steps, q)) finish_element(sum, x[q], z[q], lane.d, y);
   }
 }
 
@@ -198,12 +200,11 @@ __device__ __forceinline__ void summarize(const Place& s, const Lane& lane, cons
 
 // Pass two: the recurrence from the state carried in, and y.
 __device__ __forceinline__ void read_chunk(const Arguments& p, const Place& s, const Lane& lane,
-                                           const Staging& t, int parity, long long start, const Chunk& chunk,
+                                           const Staging& t, int parity, long long start, int steps, char* y,
                                            const Kept& kept, const Storage (&x)[kElements],
-                                           const Storage (&z)[kElements], void* y, State (&h)[kPerLane]) {
-  long long at = chunk.at;
+                                           const Storage (&z)[kElements], State (&h)[kPerLane]) {
 #pragma unroll
-  for (int q = 0; q < kElements; ++q, at += kGroup * s.stride) {
+  for (int q = 0; q < kElements; ++q, y += element_step(s)) {
     float parts[kGroup];
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
@@ -229,32 +230,32 @@ __device__ __forceinline__ void read_chunk(const Arguments& p, const Place& s, c
       write_states(p, s, start + step, h);
     }
     const float sum = reduce_lanes(parts, s.part);
-    if (y != nullptr && has_element(s, chunk, q)) finish_element(sum, x[q], z[q], lane.d, y, at);
+    if (has_element(s, steps, q)) finish_element(sum, x[q], z[q], lane.d, y);
   }
 }
 
 // Chunk summaries in shared memory, [time][group][float4 or smaller piece][lane] so that a warp's accesses
 // are contiguous: the end states, then the total decays.
-constexpr int kPiece = kStateFloats >= 4 ? 4 : kStateFloats;
+constexpr int kPart = kStateFloats >= 4 ? 4 : kStateFloats;
 __device__ __forceinline__ void put(float* at, int lane, const State (&values)[kPerLane]) {
   float flat[kStateFloats];
   pack(values, flat);
 #pragma unroll
-  for (int i = 0; i < kStateFloats; i += kPiece) {
-    float piece[kPiece];
+  for (int i = 0; i < kStateFloats; i += kPart) {
+    float piece[kPart];
 #pragma unroll
-    for (int k = 0; k < kPiece; ++k) piece[k] = flat[i + k];
-    device::store_floats(at + i * 32 + lane * kPiece, piece);
+    for (int k = 0; k < kPart; ++k) piece[k] = flat[i + k];
+    device::store_floats(at + i * 32 + lane * kPart, piece);
   }
 }
 __device__ __forceinline__ void take(const float* at, int lane, State (&values)[kPerLane]) {
   float flat[kStateFloats];
 #pragma unroll
-  for (int i = 0; i < kStateFloats; i += kPiece) {
-    float piece[kPiece];
-    device::load_floats(at + i * 32 + lane * kPiece, piece);
+  for (int i = 0; i < kStateFloats; i += kPart) {
+    float piece[kPart];
+    device::load_floats(at + i * 32 + lane * kPart, piece);
 #pragma unroll
-    for (int k = 0; k < kPiece; ++k) flat[i + k] = piece[k];
+    for (int k = 0; k < kPart; ++k) flat[i + k] = piece[k];
   }
   unpack(flat, values);
 }
@@ -299,35 +300,42 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, MIN_BLOCKS)
   const Lane lane = load_lane(p, s);
   Staging t = find_staging(p, s, reinterpret_cast<char*>(shared_memory));
   const int rows = t.layout.rows();
-  void* y = s.direction == 0 ? p.y : p.y_reverse;
   const long long state_row = s.batch * p.dim + s.channel;
   State h[kPerLane];
   load_state(p.initial_state, s, state_row, h);
 
-  long long start = s.time * kSteps;  // of this warp's chunk
-  Chunk next = find_chunk(s, start, p.seq);
+  Stream x_in = find_stream(p.x, s), dt_in = find_stream(p.dt, s), z_in = find_stream(p.z, s);
+  void* y_all = s.direction == 0 ? p.y : p.y_reverse;
+  char* y = const_cast<char*>(find_stream(y_all, s).at);
+  const long long tile_step = rows * s.stride * static_cast<long long>(sizeof(Storage));
+  long long left = p.seq - s.time * kSteps;  // steps from this warp's chunk on; counts down
+  int next_steps = steps_of(s, left);
   Storage next_x[kElements], next_dt[kElements];
-  load_elements(p.x, p.dt, s, next, next_x, next_dt);
+  load_elements(x_in, s, next_steps, next_x);
+  load_elements(dt_in, s, next_steps, next_dt);
   start_tile(t, p.seq, 0);
   int parity = 0;
-  for (long long first = 0; first < p.seq; first += rows, start += rows, parity ^= 1) {
-    const Chunk chunk = next;
+  for (long long tile_left = p.seq; tile_left > 0; tile_left -= rows, left -= rows, parity ^= 1) {
+    const int steps = next_steps;
     finish_tile(t, parity);
     __syncwarp();  // pairs of the tile before have been read
-    activate(next_x, next_dt, lane.bias, p, s, chunk, t.pairs);
+    activate(next_x, next_dt, lane.bias, p, s, steps, t.pairs);
     Storage x[kElements], z[kElements];
 #pragma unroll
     for (int q = 0; q < kElements; ++q) x[q] = next_x[q], z[q] = Storage{};
     __syncthreads();
-    if (HAS_Z) load_elements(p.z, s, chunk, z);
-    if (first + rows < p.seq) {
-      next = find_chunk(s, start + rows, p.seq);
-      load_elements(p.x, p.dt, s, next, next_x, next_dt);
-      start_tile(t, p.seq - first - rows, parity ^ 1);
+    if (HAS_Z) load_elements(z_in, s, steps, z);
+    if (tile_left > rows) {
+      x_in.at += tile_step, dt_in.at += tile_step, z_in.at += tile_step;
+      next_steps = steps_of(s, left - rows);
+      load_elements(x_in, s, next_steps, next_x);
+      load_elements(dt_in, s, next_steps, next_dt);
+      start_tile(t, tile_left - rows, parity ^ 1);
     }
-    const bool busy = start < p.seq;  // the same for the whole warp
+    const bool busy = left > 0;  // the same for the whole warp
+    const int written = y_all != nullptr ? steps : 0;
 #if SEQUENTIAL
-    walk(p, s, lane, t, parity, start, chunk, x, z, y, h);
+    walk(p, s, lane, t, parity, p.seq - left, written, y, x, z, h);
 #else
     Kept kept;
     State end[kPerLane], total[kPerLane];
@@ -339,13 +347,14 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, MIN_BLOCKS)
     }
     __syncthreads();
     if (busy) {
-      carry_in(s, t, parity, first == 0, end, total, h);
-      read_chunk(p, s, lane, t, parity, start, chunk, kept, x, z, y, h);
+      carry_in(s, t, parity, tile_left == p.seq, end, total, h);
+      read_chunk(p, s, lane, t, parity, p.seq - left, written, y, kept, x, z, h);
     }
 #endif
-    if (busy && start + kSteps >= p.seq && p.final_state != nullptr && s.direction == 0) {
+    if (busy && left <= kSteps && p.final_state != nullptr && s.direction == 0) {
       store_state(p.final_state, s, state_row, h);
     }
+    y += tile_step;
   }
   if (p.seq == 0 && s.time == 0 && p.final_state != nullptr) store_state(p.final_state, s, state_row, h);
 }

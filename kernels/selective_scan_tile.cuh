@@ -69,70 +69,81 @@ EXPHIL_DEVICE Place find_place(const Arguments& p) {
   return s;
 }
 
-// One of b and c, staged row by row: `from` is the first row of the tile to be staged next.
+// One of b and c, staged row by row in pieces of kPiece elements. A thread copies the pieces `column`, column
+// + kAcross, ... of the rows `row`, row + row_step, ... of each tile.
+#if VECTOR_ROWS
+constexpr int kPiece = 4;
+#else
+constexpr int kPiece = 1;
+#endif
+constexpr int kPieces = kRow / kPiece;
+constexpr int kAcross = kPieces < 32 ? kPieces : 32;
+
 struct Rows {
-  const ProjectionStorage* from;
-  long long step;
-  float* buffers;  // two, `block` floats each
-  ProjectionStorage* raw;
-  int block;
+  const ProjectionStorage* from;  // this thread's first piece of the tile to be staged next
+  long long step, tile_step;      // to the next row, to the next tile
+  float* buffers;                 // this thread's first piece in the first of two buffers
+  ProjectionStorage* raw;         // likewise
+  int buffer;                     // floats in a buffer
+  int row, row_step;
 };
 
 EXPHIL_DEVICE Rows find_rows(const Place& s, const Arguments& p, const void* data, long long step,
                              long long group_channels, char* buffers, char* raw, const Layout& layout) {
   const long long first = s.batch * p.seq + (s.reverse ? p.seq - 1 : 0);
   const long long group = s.first_channel / group_channels;
-  return {static_cast<const ProjectionStorage*>(data) + first * step + group * kRowUsed,
-          s.reverse ? -step : step, reinterpret_cast<float*>(buffers),
-          reinterpret_cast<ProjectionStorage*>(raw), layout.row_block() / 4};
+  const unsigned thread = threadIdx.x + 32 * (threadIdx.y + blockDim.y * threadIdx.z);
+  const int column = thread % kAcross * kPiece;
+  Rows r;
+  r.row = thread / kAcross, r.row_step = layout.warps() * (32 / kAcross);
+  r.step = s.reverse ? -step : step, r.tile_step = layout.rows() * r.step;
+  r.from =
+      static_cast<const ProjectionStorage*>(data) + first * step + group * kRowUsed + column + r.row * r.step;
+  r.buffers = reinterpret_cast<float*>(buffers) + r.row * kRow + column;
+  r.raw = reinterpret_cast<ProjectionStorage*>(raw) + r.row * kRow + column;
+  r.buffer = layout.row_block() / 4;
+  return r;
 }
 
-// Starts the copy of the next `rows` rows into buffer `parity`; those from `left` on and what lies beyond the
+// Starts the copy of the next tile's rows into buffer `parity`; those from `left` on and what lies beyond the
 // state are zero. Halves land in `raw` and are widened by finish_rows, by the same threads.
 EXPHIL_DEVICE void start_rows(Rows& r, int left, int rows, int parity) {
-  const int thread = threadIdx.x + 32 * (threadIdx.y + blockDim.y * threadIdx.z);
-  const int threads = 32 * blockDim.y * blockDim.z;
-  float* to = r.buffers + parity * r.block;
-#if VECTOR_ROWS
-  for (int i = thread; i < rows * (kRow / 4); i += threads) {
-    const int row = i / (kRow / 4), n = i % (kRow / 4) * 4;
-    const bool valid = n < kRowUsed && row < left;
-    const ProjectionStorage* from = r.from + (valid ? row * r.step + n : 0);
-    if constexpr (kProjectionElement == device::kF32) {
-      device::copy_async<16>(to + 4 * i, from, valid);
-    } else {
-      device::copy_async<8>(r.raw + 4 * i, from, valid);
+  const ProjectionStorage* from = r.from;
+  const int column = threadIdx.x % kAcross * kPiece;
+  int at = 0;
+  for (int row = r.row; row < rows; row += r.row_step, from += r.row_step * r.step, at += r.row_step * kRow) {
+#pragma unroll
+    for (int across = 0; across < kPieces; across += kAcross) {
+      const int n = across * kPiece;
+      const bool valid = row < left && (kRowUsed == kRow || n + column < kRowUsed);
+      const ProjectionStorage* source = from + n;  // not read where it is not valid
+      float* to = r.buffers + parity * r.buffer + at + n;
+      if constexpr (kProjectionElement == device::kF32) {
+        device::copy_async<4 * kPiece>(to, source, valid);
+      } else if constexpr (kPiece == 4) {
+        device::copy_async<8>(r.raw + at + n, source, valid);
+      } else {
+        *to = valid ? device::widen<kProjectionElement>(*source) : 0.0f;
+      }
     }
   }
-#else
-  for (int i = thread; i < rows * kRow; i += threads) {
-    const int row = i / kRow, n = i % kRow;
-    const bool valid = n < kRowUsed && row < left;
-    const ProjectionStorage* from = r.from + (valid ? row * r.step + n : 0);
-    if constexpr (kProjectionElement == device::kF32) {
-      device::copy_async<4>(to + i, from, valid);
-    } else {
-      to[i] = valid ? device::widen<kProjectionElement>(*from) : 0.0f;
-    }
-  }
-#endif
-  r.from += rows * r.step;
+  r.from += r.tile_step;
 }
 
 EXPHIL_DEVICE void finish_rows(const Rows& r, int rows, int parity) {
-#if VECTOR_ROWS
-  if constexpr (kProjectionElement != device::kF32) {
-    const int thread = threadIdx.x + 32 * (threadIdx.y + blockDim.y * threadIdx.z);
-    const int threads = 32 * blockDim.y * blockDim.z;
-    float* to = r.buffers + parity * r.block;
-    for (int i = thread; i < rows * (kRow / 4); i += threads) {
-      const ushort4 v = reinterpret_cast<const ushort4*>(r.raw)[i];
-      reinterpret_cast<float4*>(to)[i] =
-          make_float4(device::widen<kProjectionElement>(v.x), device::widen<kProjectionElement>(v.y),
-                      device::widen<kProjectionElement>(v.z), device::widen<kProjectionElement>(v.w));
+  if constexpr (kProjectionElement != device::kF32 && kPiece == 4) {
+    int at = 0;
+    for (int row = r.row; row < rows; row += r.row_step, at += r.row_step * kRow) {
+#pragma unroll
+      for (int across = 0; across < kPieces; across += kAcross) {
+        const int n = at + across * kPiece;
+        const ushort4 v = *reinterpret_cast<const ushort4*>(r.raw + n);
+        *reinterpret_cast<float4*>(r.buffers + parity * r.buffer + n) =
+            make_float4(device::widen<kProjectionElement>(v.x), device::widen<kProjectionElement>(v.y),
+                        device::widen<kProjectionElement>(v.z), device::widen<kProjectionElement>(v.w));
+      }
     }
   }
-#endif
 }
 
 EXPHIL_DEVICE void assign(float& to, const float* from) {
@@ -196,43 +207,40 @@ EXPHIL_DEVICE void store_state(float* data, const Place& s, long long row, const
   }
 }
 
-// Where a chunk stands: `at` is this lane's first element of it (in x, dt, z, y), `left` how many steps of
-// the chunk exist, 0 to kSteps, and for a lane without a channel 0.
-struct Chunk {
-  long long at;
-  int left;
+// This lane's way through one of x, dt, z and y: the address of its first element of a chunk.
+struct Stream {
+  const char* at;
 };
-EXPHIL_DEVICE Chunk find_chunk(const Place& s, long long start, long long seq) {
-  const long long left = seq - start;
-  return {s.offset + (start + s.part) * s.stride,
-          !s.live || left <= 0 ? 0 : (left < kSteps ? static_cast<int>(left) : kSteps)};
+EXPHIL_DEVICE Stream find_stream(const void* data, const Place& s) {
+  const long long first = s.offset + (s.time * kSteps + s.part) * s.stride;
+  return {static_cast<const char*>(data) + first * static_cast<long long>(sizeof(Storage))};
 }
-EXPHIL_DEVICE bool has_element(const Place& s, const Chunk& chunk, int q) {
-  return q * kGroup + s.part < chunk.left;
+// Bytes from one of a lane's elements to the next.
+EXPHIL_DEVICE long long element_step(const Place& s) {
+  return kGroup * s.stride * static_cast<long long>(sizeof(Storage));
 }
-EXPHIL_DEVICE void load_elements(const void* x, const void* dt, const Place& s, const Chunk& chunk,
-                                 Storage (&to_x)[kElements], Storage (&to_dt)[kElements]) {
-  long long at = chunk.at;
+
+// How many of a chunk's steps this lane's channel has, when `left` steps of the sequence are left.
+EXPHIL_DEVICE int steps_of(const Place& s, long long left) {
+  const int some = left < kSteps ? static_cast<int>(left) : kSteps;
+  return s.live ? some : 0;  // negative where the sequence has ended before
+}
+EXPHIL_DEVICE bool has_element(const Place& s, int steps, int q) {
+  return q * kGroup + s.part < steps;
+}
+EXPHIL_DEVICE void load_elements(const Stream& from, const Place& s, int steps, Storage (&to)[kElements]) {
+  const char* at = from.at;
 #pragma unroll
-  for (int q = 0; q < kElements; ++q, at += kGroup * s.stride) {
-    const bool valid = has_element(s, chunk, q);
-    to_x[q] = valid ? static_cast<const Storage*>(x)[at] : Storage{};
-    to_dt[q] = valid ? static_cast<const Storage*>(dt)[at] : Storage{};
-  }
-}
-EXPHIL_DEVICE void load_elements(const void* z, const Place& s, const Chunk& chunk,
-                                 Storage (&to)[kElements]) {
-  long long at = chunk.at;
-#pragma unroll
-  for (int q = 0; q < kElements; ++q, at += kGroup * s.stride) {
-    to[q] = has_element(s, chunk, q) ? static_cast<const Storage*>(z)[at] : Storage{};
+  for (int q = 0; q < kElements; ++q, at += element_step(s)) {
+    to[q] = Storage{};
+    if (has_element(s, steps, q)) to[q] = *reinterpret_cast<const Storage*>(at);
   }
 }
 
 // dt' and v of every step of the chunk, for all lanes of its channel: pairs[step * kChannels + channel].
 // Beyond the sequence both are zero, which leaves a state as it is.
 EXPHIL_DEVICE void activate(const Storage (&x)[kElements], const Storage (&dt)[kElements], float bias,
-                            const Arguments& p, const Place& s, const Chunk& chunk, float2* pairs) {
+                            const Arguments& p, const Place& s, int steps, float2* pairs) {
 #pragma unroll
   for (int q = 0; q < kElements; ++q) {
     const float raw_x = device::widen<ELEMENT>(x[q]);
@@ -246,7 +254,7 @@ EXPHIL_DEVICE void activate(const Storage (&x)[kElements], const Storage (&dt)[k
     float active = SOFTPLUS ? formulas::softplus<device::Math>(biased).v : biased.v;
 #endif
     float v = Rule::kPairHoldsX ? raw_x : __fmul_rn(active, raw_x);
-    if (!has_element(s, chunk, q)) active = 0.0f, v = 0.0f;
+    if (!has_element(s, steps, q)) active = 0.0f, v = 0.0f;
     if (kLanes <= kSteps || s.part < kSteps) {
       pairs[(q * kGroup + s.part) * kChannels + s.channel_in_warp] = make_float2(active, v);
     }
@@ -292,15 +300,15 @@ EXPHIL_DEVICE float reduce_lanes(float (&parts)[kGroup], int part) {
 }
 
 // y = (<C, h> + D x) silu(z) of one element, rounded to the caller's type.
-EXPHIL_DEVICE void finish_element(float sum, Storage x, Storage z, float d, void* y, long long at) {
-  float value = __fmul_rn(sum, Rule::kReadOutScale);
+EXPHIL_DEVICE void finish_element(float sum, Storage x, Storage z, float d, char* y) {
+  float value = Rule::kReadOutScale == 1.0f ? sum : __fmul_rn(sum, Rule::kReadOutScale);
 #if HAS_D
   value = __fmaf_rn(d, device::widen<ELEMENT>(x), value);
 #endif
 #if HAS_Z
   value = __fmul_rn(value, device::silu(device::widen<ELEMENT>(z)));
 #endif
-  static_cast<Storage*>(y)[at] = device::narrow<ELEMENT>(value);
+  *reinterpret_cast<Storage*>(y) = device::narrow<ELEMENT>(value);
 }
 
 }  // namespace scan
