@@ -139,7 +139,7 @@ defmodule ExPhil.Native.Mamba do
     end
   end
 
-  def step(%Session{ref: ref}, obs), do: with_tensor(obs, "obs", &NIF.step(ref, &1))
+  def step(%Session{ref: ref}, obs), do: with_data(obs, "obs", &NIF.step(ref, &1))
   def step(other, _obs), do: not_a("session", other)
 
   @doc """
@@ -155,7 +155,15 @@ defmodule ExPhil.Native.Mamba do
   {n, d_output}. Policies that were trained on windows need exactly this.
   """
   @spec window(model(), Tensor.t()) :: result(Tensor.t())
-  def window(%Model{ref: ref}, windows), do: with_tensor(windows, "windows", &NIF.window(ref, &1))
+  def window(%Model{ref: ref}, windows),
+    do:
+      with_tensor(
+        windows,
+        "windows",
+        "an Nx tensor or {:f32, {n, seq, d_input}, binary}",
+        &NIF.window(ref, &1)
+      )
+
   def window(other, _windows), do: not_a("model", other)
 
   @doc """
@@ -281,11 +289,12 @@ defmodule ExPhil.Native.Mamba do
     end
   end
 
-  defp with_data(data, argument, call), do: with_tensor(data, argument, call)
+  defp with_data(data, argument, call),
+    do: with_tensor(data, argument, "an f32 binary, an Nx tensor or {:f32, shape, binary}", call)
 
   # Leading axes keep their names; the axis of features becomes that of answers, and a window loses its seq.
-  defp with_tensor(data, argument, call) do
-    with {:ok, plain, form} <- Tensor.pack(data, argument),
+  defp with_tensor(data, argument, expected, call) do
+    with {:ok, plain, form} <- Tensor.pack(data, argument, expected),
          {:ok, out} <- call.(plain) do
       rank = tuple_size(elem(out, 1))
       {:ok, Tensor.unpack(out, form, fn names -> Enum.take(names, rank - 1) ++ [nil] end)}

@@ -19,8 +19,8 @@ defmodule ExPhil.Native.Tensor do
   @typedoc false
   @type form :: :plain | {:nx, names :: [atom()]}
 
-  # The library must compile, load and run without Nx, so the module is only named at run time.
-  @nx Nx
+  # The library compiles, loads and runs without Nx: these calls are reached only with an Nx tensor in hand.
+  @compile {:no_warn_undefined, Nx}
 
   @types %{
     {:f, 32} => :f32,
@@ -35,21 +35,21 @@ defmodule ExPhil.Native.Tensor do
 
   @doc "Whether Nx is there."
   @spec nx?() :: boolean()
-  def nx?, do: Code.ensure_loaded?(@nx)
+  def nx?, do: Code.ensure_loaded?(Nx)
 
   @doc false
   # {type, shape, binary}, and the form to give a result back in. Shape and size are checked by the NIF.
-  @spec pack(term(), String.t()) :: {:ok, plain(), form()} | {:error, Error.t()}
-  def pack({_type, _shape, _binary} = tensor, _argument), do: {:ok, tensor, :plain}
+  @spec pack(term(), String.t(), String.t()) :: {:ok, plain(), form()} | {:error, Error.t()}
+  def pack(tensor, argument, expected \\ "an Nx tensor or {type, shape, binary}")
+  def pack({_type, _shape, _binary} = tensor, _argument, _expected), do: {:ok, tensor, :plain}
 
-  def pack(%{__struct__: Nx.Tensor} = tensor, argument) do
+  def pack(%{__struct__: Nx.Tensor} = tensor, argument, _expected) do
     with :ok <- not_vectorized(tensor, argument), {:ok, type} <- type(tensor, argument) do
-      {:ok, {type, tensor.shape, apply(@nx, :to_binary, [tensor])}, {:nx, tensor.names}}
+      {:ok, {type, tensor.shape, Nx.to_binary(tensor)}, {:nx, tensor.names}}
     end
   end
 
-  def pack(other, argument),
-    do: {:error, Error.invalid(argument, "an Nx tensor or {type, shape, binary}", other)}
+  def pack(other, argument, expected), do: {:error, Error.invalid(argument, expected, other)}
 
   @doc false
   # names: how the result's axes follow from the argument's, or nil for none.
@@ -58,10 +58,10 @@ defmodule ExPhil.Native.Tensor do
   def unpack(tensor, :plain, _names), do: tensor
 
   def unpack({type, shape, binary}, {:nx, given}, names) do
-    flat = apply(@nx, :from_binary, [binary, Map.fetch!(@nx_types, type)])
+    flat = Nx.from_binary(binary, Map.fetch!(@nx_types, type))
     names = names.(given)
     options = if length(names) == tuple_size(shape), do: [names: names], else: []
-    apply(@nx, :reshape, [flat, shape, options])
+    Nx.reshape(flat, shape, options)
   end
 
   defp not_vectorized(tensor, argument) do

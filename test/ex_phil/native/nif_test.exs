@@ -1,15 +1,11 @@
 defmodule ExPhil.Native.NIFTest do
   # Loading: the library that is missing, is none, is of another version, is loaded twice. Each in a VM of its own.
-  use ExUnit.Case, async: true
+  use ExPhil.Native.TestSupport.BackendCase, async: true
+
+  import ExPhil.Native.TestSupport.Peer
 
   @moduletag :tmp_dir
   @moduletag timeout: 120_000
-
-  # Runs the code in a fresh VM with this build's modules, and returns its output and exit status.
-  defp peer(code, env) do
-    paths = Enum.flat_map([:exphil_native], &["-pa", to_string(:code.lib_dir(&1, :ebin))])
-    System.cmd("elixir", paths ++ ["-e", code], env: env, stderr_to_stdout: true)
-  end
 
   @report """
   alias ExPhil.Native.{Error, Mamba, SelectiveScan}
@@ -92,12 +88,12 @@ defmodule ExPhil.Native.NIFTest do
     assert output == "1\n"
   end
 
-  test "the module loaded again keeps sessions and their types" do
+  backend_test "the module loaded again keeps sessions and their types", %{backend: backend} do
     policy = ExPhil.Native.TestSupport.Policies.checkpoint()
 
     code = """
     alias ExPhil.Native.{Mamba, NIF}
-    session = Mamba.new_session!(Mamba.load!(#{inspect(policy)}, backend: :host))
+    session = Mamba.new_session!(Mamba.load!(#{inspect(policy)}, backend: #{inspect(backend)}))
     obs = :binary.copy(<<1.0::float-32-little>>, 13)
     first = Mamba.step!(session, obs)
     snapshot = Mamba.snapshot!(session)
@@ -125,12 +121,12 @@ defmodule ExPhil.Native.NIFTest do
     assert output =~ "SOUND"
   end
 
-  test "the VM stops cleanly while calls run" do
+  backend_test "the VM stops cleanly while calls run", %{backend: backend} do
     policy = ExPhil.Native.TestSupport.Policies.checkpoint()
 
     code = """
     alias ExPhil.Native.Mamba
-    model = Mamba.load!(#{inspect(policy)}, backend: :host)
+    model = Mamba.load!(#{inspect(policy)}, backend: #{inspect(backend)})
     frames = :binary.copy(<<1.0::float-32-little>>, 13 * 5000)
     for _ <- 1..6, do: spawn(fn ->
       session = Mamba.new_session!(model)
@@ -145,6 +141,4 @@ defmodule ExPhil.Native.NIFTest do
       assert {status, output} == {0, ""}
     end
   end
-
-  defp library, do: [{"EXPHIL_NATIVE_NIF", ExPhil.Native.info().nif.path}]
 end

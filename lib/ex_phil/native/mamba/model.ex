@@ -7,7 +7,8 @@ defmodule ExPhil.Native.Mamba.Model do
   @enforce_keys [:ref, :info]
   defstruct [:ref, :info]
 
-  @opaque t :: %__MODULE__{ref: reference(), info: map()}
+  @typedoc "Its fields are not part of the interface."
+  @type t :: %__MODULE__{ref: reference(), info: map()}
 
   defimpl Inspect do
     def inspect(%{info: info}, _options) do

@@ -7,7 +7,8 @@ defmodule ExPhil.Native.Mamba.Snapshot do
   @enforce_keys [:ref, :model]
   defstruct [:ref, :model]
 
-  @opaque t :: %__MODULE__{ref: reference(), model: ExPhil.Native.Mamba.Model.t()}
+  @typedoc "Its fields are not part of the interface."
+  @type t :: %__MODULE__{ref: reference(), model: ExPhil.Native.Mamba.Model.t()}
 
   defimpl Inspect do
     def inspect(%{ref: ref, model: %{info: info}}, _options) do

@@ -1,0 +1,13 @@
+defmodule ExPhil.Native.TestSupport.Peer do
+  @moduledoc false
+  # Code in a VM of its own, with this build's modules: for what would disturb or end the VM of the tests.
+
+  @doc "The code's output, both streams, and the VM's exit status."
+  def peer(code, env) do
+    paths = ["-pa", to_string(:code.lib_dir(:exphil_native, :ebin))]
+    System.cmd("elixir", paths ++ ["-e", code], env: env, stderr_to_stdout: true)
+  end
+
+  @doc "The environment in which the peer loads the library that this VM loaded."
+  def library, do: [{"EXPHIL_NATIVE_NIF", ExPhil.Native.info().nif.path}]
+end
