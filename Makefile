@@ -6,7 +6,8 @@
 #   CUDA_HOME     a CUDA toolkit, where it is not in one of the usual places; CUDA_INCLUDE names the headers alone
 BUILD ?= build
 PRIV ?= priv
-CXXFLAGS ?= -O2 -g
+# -g1: line numbers for backtraces; all of -g would make the build half as long again.
+CXXFLAGS ?= -O2 -g1
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
 ifeq ($(filter -j%,$(MAKEFLAGS))$(findstring jobserver,$(MAKEFLAGS)),)
 MAKEFLAGS += -j$(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
