@@ -84,27 +84,29 @@ void tile_panels(const PackedMatrix& matrix, const float* x, std::int64_t x_step
   if constexpr (kPanels > 1) tile_panels<kRows, kPanels / 2>(matrix, x, x_step, y, epilogue, begin, end);
 }
 
+// The same for a number of rows that is known only now, at most kRows.
 template <int kRows>
-void row_tiles(const PackedMatrix& matrix, const float* x, std::int64_t x_step, std::int64_t rows,
+void tile_rows(const PackedMatrix& matrix, const float* x, std::int64_t x_step, std::int64_t rows,
                MatrixRows y, Epilogue epilogue, std::int64_t begin, std::int64_t end) {
-  std::int64_t r = 0;
-  for (; r + kRows <= rows; r += kRows) {
-    tile_panels<kRows, kTilePanels>(matrix, x + r * x_step, x_step, {y.data + r * y.step, y.step}, epilogue,
-                                    begin, end);
-  }
   if constexpr (kRows > 1) {
-    row_tiles<kRows - 1>(matrix, x + r * x_step, x_step, rows - r, {y.data + r * y.step, y.step}, epilogue,
-                         begin, end);
+    if (rows < kRows) return tile_rows<kRows - 1>(matrix, x, x_step, rows, y, epilogue, begin, end);
   }
+  tile_panels<kRows, kTilePanels>(matrix, x, x_step, y, epilogue, begin, end);
 }
 
 void run_multiply(const PackedMatrix& matrix, const float* x, std::int64_t x_step, std::int64_t rows,
                   MatrixRows y, Epilogue epilogue, std::int64_t begin, std::int64_t end) {
   if (rows == 1) return tile_panels<1, kRowPanels>(matrix, x, x_step, y, epilogue, begin, end);
+  // Tiles of nearly equal height: 8 rows as 4 + 4, since 6 + 2 would load a weight for only 2 of them.
+  const std::int64_t tiles = (rows + kTileRows - 1) / kTileRows;
   // Panels outside, rows inside: the weights of a tile stay in L1 while all rows pass.
   for (std::int64_t panel = begin; panel < end; panel += kTilePanels) {
     const std::int64_t last = panel + kTilePanels < end ? panel + kTilePanels : end;
-    row_tiles<kTileRows>(matrix, x, x_step, rows, y, epilogue, panel, last);
+    for (std::int64_t i = 0; i < tiles; ++i) {
+      const std::int64_t first = i * rows / tiles, height = (i + 1) * rows / tiles - first;
+      tile_rows<kTileRows>(matrix, x + first * x_step, x_step, height, {y.data + first * y.step, y.step},
+                           epilogue, panel, last);
+    }
   }
 }
 

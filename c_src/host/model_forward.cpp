@@ -148,6 +148,7 @@ class Forward {
     }
     sequence.b = {b, projected_step_, 1, false};
     sequence.c = {b + config_.d_state, projected_step_, 1, false};
+    sequence.a_bounds = layer.a_bounds;
     sequence.a_panels = layer.a;
     sequence.d = layer.d;
     sequence.dt_bias = layer.dt_bias;

@@ -23,7 +23,7 @@ std::int64_t arena_floats(const core::MambaConfig& c, const ScanRule& rule) {
   const std::int64_t layer = model + 2 * packed_floats(c.d_inner, c.d_model) + (c.d_conv + 1) * inner +
                              packed_floats(c.dt_rank + 2 * c.d_state, c.d_inner) +
                              packed_floats(c.d_inner, c.dt_rank) + panels(c.d_inner) * rule.a_block() +
-                             2 * inner + packed_floats(c.d_model, c.d_inner);
+                             padded(panels(c.d_inner)) + 2 * inner + packed_floats(c.d_model, c.d_inner);
   return packed_floats(c.d_model, c.d_input) + c.n_layer * layer + model +
          packed_floats(c.d_output, c.d_model);
 }
@@ -67,6 +67,9 @@ PackedLayer PackedWeights::layer(const core::MambaLayerWeights& from) {
   float* a = take(panels(c.d_inner) * rule_.a_block());
   pack_a(rule_, from.a.data(), a);
   to.a = a;
+  float* bounds = take(padded(panels(c.d_inner)));
+  bounds_of(rule_, a, bounds);
+  to.a_bounds = bounds;
   to.d = vector(from.d, c.d_inner);
   to.dt_bias = vector(from.dt_proj_bias, c.d_inner);
   to.out_proj = matrix(from.out_proj.data(), or_null(from.out_proj_bias), c.d_model, c.d_inner);

@@ -16,7 +16,8 @@ struct PackedLayer {
   const float* norm = nullptr;                         // {padded(d_model)}
   PackedMatrix in_x, in_z, x_proj, dt_proj, out_proj;  // in_proj in its two halves; dt_proj without bias
   const float *conv = nullptr, *conv_bias = nullptr;   // {d_conv, padded(d_inner)}, {padded(d_inner)}
-  const float *a = nullptr, *d = nullptr, *dt_bias = nullptr;  // a by pack_a; {padded(d_inner)} each
+  const float *a = nullptr, *a_bounds = nullptr, *d = nullptr,
+              *dt_bias = nullptr;  // a by pack_a; {padded(d_inner)} each
 };
 
 class PackedWeights {

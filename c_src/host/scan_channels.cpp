@@ -1,6 +1,9 @@
 // scan_channels for every SIMD target, and the packing it reads.
 #include "host/scan_sequence.hpp"
 
+#include <cmath>
+#include <limits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "host/scan_channels.cpp"
 #include <hwy/foreach_target.h>
@@ -33,11 +36,15 @@ Body diagonal_body(Discretization discretization) {
   return nullptr;
 }
 
-Body choose_body(const ScanRule& rule, bool shared) {
+// bound: no |A dt'| of the tile exceeds it.
+Body choose_body(const ScanRule& rule, bool shared, float bound) {
   if (rule.full_matrix) return full_matrix;
   if (rule.complex) {
     return shared ? diagonal_body<C, true>(rule.discretization)
                   : diagonal_body<C, false>(rule.discretization);
+  }
+  if (shared && rule.discretization == Discretization::zoh && bound < kExp2Range) {
+    return diagonal<Discretization::zoh, F, true, false>;
   }
   return shared ? diagonal_body<F, true>(rule.discretization) : diagonal_body<F, false>(rule.discretization);
 }
@@ -70,6 +77,8 @@ void run_block(const ScanRule& rule, const ScanSequence& sequence, ScanTile& til
   recurrence.tile = &tile;
   recurrence.a = sequence.a_panels + tile.channel / kPanel * rule.a_block();
   recurrence.h = h;
+  const float a_bound = sequence.a_bounds == nullptr ? std::numeric_limits<float>::infinity()
+                                                     : sequence.a_bounds[tile.channel / kPanel];
   recurrence.states_step = sequence.states_step;
   for (tile.first = 0; tile.first < sequence.seq; tile.first += kTile) {
     tile.steps = std::min(kTile, sequence.seq - tile.first);
@@ -84,7 +93,8 @@ void run_block(const ScanRule& rule, const ScanSequence& sequence, ScanTile& til
     if (sequence.states != nullptr) {
       recurrence.states = sequence.states + tile.first * sequence.states_step + tile.channel * row;
     }
-    choose_body(rule, recurrence.b.shared && recurrence.c.shared)(recurrence);
+    const bool shared = recurrence.b.shared && recurrence.c.shared;
+    choose_body(rule, shared, a_bound * tile.dt_bound)(recurrence);
     if (sequence.y != nullptr) finish<T>(sequence, tile);
   }
   if (sequence.h_panels == nullptr && sequence.final_state != nullptr) {
@@ -161,6 +171,16 @@ void pack_a(const ScanRule& rule, const float* a, float* to) {
   if (rule.complex || rule.full_matrix || rule.discretization != formulas::Discretization::zoh) return;
   const std::int64_t floats = panels(rule.dim) * rule.a_block();
   for (std::int64_t i = 0; i < floats; ++i) to[i] *= 1.44269504f;  // log2(e)
+}
+
+void bounds_of(const ScanRule& rule, const float* a_panels, float* bounds) {
+  for (std::int64_t block = 0; block < panels(rule.dim); ++block) {
+    const float* a = a_panels + block * rule.a_block();
+    bounds[block] = 0.0f;
+    for (std::int64_t i = 0; i < rule.a_block(); ++i) {
+      if (!(std::abs(a[i]) <= bounds[block])) bounds[block] = std::abs(a[i]);  // keeps a NaN
+    }
+  }
 }
 
 }  // namespace exphil::host

@@ -29,7 +29,7 @@ struct Number<F> {
   static HWY_INLINE F panel(const float* from) { return load(from); }
   static HWY_INLINE void put(F v, float* to) { store(v, to); }
   static HWY_INLINE F multiply_add(F p, F q, F sum) { return hn::MulAdd(p, q, sum); }
-  static HWY_INLINE F add_output(F c, F h, F y) { return hn::MulAdd(c, h, y); }
+  static HWY_INLINE F add_output(F c, F h, F y) { return hn::MulAdd(h, c, y); }
   static HWY_INLINE F output(F y) { return y; }
   static HWY_INLINE F reciprocal(F v) { return fill(1.0) / v; }
 };
@@ -61,11 +61,12 @@ struct Number<C> {
 // Abar and gain (Bbar = gain dt' B) for A dt'. The formulas are those of kernels/formulas.cuh, with two
 // short cuts that give the same function: a packed real A of zoh carries log2(e) already, and bilinear's two
 // quotients share one division, (1 + w/2) / (1 - w/2) and 1 / (1 - w/2).
-template <Discretization D, class W>
+// kClamp: some |w| may exceed kExp2Range.
+template <Discretization D, bool kClamp, class W>
 HWY_INLINE void discretize(W a, F dt, W* abar, W* gain) {
   const W w = a * dt;
   if constexpr (D == Discretization::zoh && Number<W>::kParts == 1) {
-    *abar = exp2(w);
+    *abar = kClamp ? exp2(w) : exp2_unclamped(w);
   } else if constexpr (D == Discretization::bilinear) {
     const W one = formulas::constant<Math>(w, 1.0), half = w * fill(0.5);
     *gain = Number<W>::reciprocal(one - half);
@@ -96,7 +97,7 @@ struct Recurrence {
 };
 
 // kShared: B and C are the same for all lanes, known at compile time.
-template <Discretization D, class W, bool kShared>
+template <Discretization D, class W, bool kShared, bool kClamp = true>
 void diagonal(const Recurrence& r) {
   using N = Number<W>;
   const std::int64_t state = r.rule->state, steps = r.tile->steps;
@@ -108,7 +109,7 @@ void diagonal(const Recurrence& r) {
       for (std::int64_t n = 0; n < state; ++n) {
         const std::int64_t at = n * N::kParts, panel = at * kPanel + o;
         W abar, gain;
-        discretize<D>(N::panel(r.a + panel), dt, &abar, &gain);
+        discretize<D, kClamp>(N::panel(r.a + panel), dt, &abar, &gain);
         const W b = kShared || r.b.shared ? N::shared(b_row + at) : N::panel(b_row + panel);
         const W c = kShared || r.c.shared ? N::shared(c_row + at) : N::panel(c_row + panel);
         W input = b * dt_x;

@@ -43,6 +43,9 @@ struct ScanSequence {
   void* y = nullptr;
   std::int64_t y_step = 0;
   Projection b, c;
+  // The largest |A| of each block, as packed (bounds_of), or null: lets the recurrence of real zoh leave out
+  // the clamp of its exponential where no |A dt'| of a tile needs it. The bits are the same.
+  const float* a_bounds = nullptr;
   const float* a_panels = nullptr;               // packed by pack_a
   const float *d = nullptr, *dt_bias = nullptr;  // {dim} or null
   // Either the state is resident, {blocks, state, parts, kPanel}, read and written in place ...
@@ -60,6 +63,8 @@ void unpack_panels(const float* from, std::int64_t dim, std::int64_t row, float*
 
 // The rule's A: as pack_panels, and for real zoh multiplied by log2(e), because the recurrence takes 2^w.
 void pack_a(const ScanRule& rule, const float* a, float* to);
+
+void bounds_of(const ScanRule& rule, const float* a_panels, float* bounds);
 
 // Runs blocks [begin, end) of kPanel channels over the whole sequence. Blocks are independent: any cut gives
 // the same bits. Any thread, with its own scratch: scan_scratch_floats(rule) floats (scan_tile.hpp), 64-byte

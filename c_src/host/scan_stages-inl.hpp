@@ -34,12 +34,24 @@ HWY_INLINE const Element<T>* row_at(const Rows& rows, std::int64_t t, std::int64
   return static_cast<const Element<T>*>(rows.data) + t * rows.step + channel;
 }
 
+// Asks for the rows of the next tile while this one is computed: rows of one block lie dim elements apart, a
+// pattern that the hardware does not foresee.
 template <core::Dtype T>
-void prepare(const ScanRule& rule, const ScanSequence& sequence, const ScanTile& tile) {
+HWY_INLINE void prefetch_row(const Rows& rows, std::int64_t t, const ScanSequence& sequence,
+                             const ScanTile& tile) {
+  if (rows.data != nullptr && t < sequence.seq) hwy::Prefetch(row_at<T>(rows, t, tile.channel));
+}
+
+template <core::Dtype T>
+void prepare(const ScanRule& rule, const ScanSequence& sequence, ScanTile& tile) {
   HWY_ALIGN Element<T> x_copy[kPanel] = {}, dt_copy[kPanel] = {};
   const F lowest = fill(rule.dt_min), highest = fill(rule.dt_max);
+  F bound = fill(0.0);
   for (std::int64_t step = 0; step < tile.steps; ++step) {
     const std::int64_t t = tile.first + step;
+    prefetch_row<T>(sequence.x, t + kTile, sequence, tile);
+    prefetch_row<T>(sequence.dt, t + kTile, sequence, tile);
+    prefetch_row<T>(sequence.z, t, sequence, tile);
     const Element<T>* x_row = whole_row(row_at<T>(sequence.x, t, tile.channel), tile.lanes, x_copy);
     const Element<T>* dt_row = whole_row(row_at<T>(sequence.dt, t, tile.channel), tile.lanes, dt_copy);
     for (std::int64_t o = 0; o < kPanel; o += kLanes) {
@@ -47,10 +59,17 @@ void prepare(const ScanRule& rule, const ScanSequence& sequence, const ScanTile&
       const F x = load_as_f32<T>(x_row + o);
       const F dt = formulas::activate_dt<Math>(load_as_f32<T>(dt_row + o), load(tile.bias + o),
                                                rule.dt_softplus, lowest, highest);
+      bound = hn::IfThenElse(hn::Abs(dt) <= bound, bound, hn::Abs(dt));  // keeps a NaN
       store(dt, tile.dt + at);
       store(dt * x, tile.dt_x + at);
       if (sequence.d != nullptr) store(x, tile.x + at);
     }
+  }
+  HWY_ALIGN float bounds[kPanel];
+  store(bound, bounds);
+  tile.dt_bound = 0.0f;
+  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+    if (!(bounds[lane] <= tile.dt_bound)) tile.dt_bound = bounds[lane];
   }
 }
 

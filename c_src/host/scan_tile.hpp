@@ -15,6 +15,7 @@ inline constexpr std::int64_t kTile = 16;
 struct ScanTile {
   std::int64_t first = 0, steps = 0;    // time
   std::int64_t channel = 0, lanes = 0;  // channels [channel, channel + lanes), lanes <= kPanel
+  float dt_bound = 0;                   // the largest |dt'| of the tile; infinity or NaN where one is
   float *dt, *dt_x, *x, *y;             // {kTile, kPanel}
   float *bias, *d;                      // {kPanel}
   float *b, *c;                         // {kTile, state, parts, kPanel}: rows that cannot be read in place

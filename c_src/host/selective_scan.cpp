@@ -19,7 +19,7 @@ constexpr std::int64_t kUpdatesPerPiece = 1 << 15;
 
 // Panels of A, and of B and C where they are constant.
 struct Packed {
-  AlignedBuffer a, b, c;
+  AlignedBuffer a, a_bounds, b, c;
 };
 
 ScanRule rule_of(const ScanProblem& problem) {
@@ -61,6 +61,8 @@ Packed pack(const ScanProblem& problem, const ScanRule& rule) {
   Packed packed;
   packed.a = AlignedBuffer(panels(rule.dim) * rule.a_block());
   pack_a(rule, problem.a, packed.a.data());
+  packed.a_bounds = AlignedBuffer(panels(rule.dim));
+  bounds_of(rule, packed.a.data(), packed.a_bounds.data());
   packed.b = pack_constant(rule, problem.b, problem.b_layout);
   packed.c = pack_constant(rule, problem.c, problem.c_layout);
   return packed;
@@ -105,6 +107,7 @@ ScanSequence sequence_of(const ScanProblem& problem, const ScanRule& rule, const
   sequence.y_step = y_rows.step;
   sequence.b = projection_of(problem, rule, problem.b, problem.b_layout, packed.b, b, reverse);
   sequence.c = projection_of(problem, rule, problem.c, problem.c_layout, packed.c, b, reverse);
+  sequence.a_bounds = packed.a_bounds.data();
   sequence.a_panels = packed.a.data();
   sequence.d = problem.d;
   sequence.dt_bias = problem.dt_bias;

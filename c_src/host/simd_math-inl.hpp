@@ -8,6 +8,7 @@
 #define EXPHIL_HOST_SIMD_MATH_INL
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
@@ -82,8 +83,12 @@ HWY_INLINE F power_of_two(F biased) {
 // 2^127.5 on; 2^0 is exactly 1, so dt = 0 leaves a state as it was. The polynomial interpolates
 // (2^f - 1) / f at Chebyshev nodes on [-1/2, 1/2]: relative error 4.6e-9. A multiplication, not an addition
 // to the exponent, joins the two factors, so that NaN stays NaN.
-HWY_INLINE F exp2(F v) {
-  v = clamp(v, fill(-127.0), fill(128.0));
+//
+// exp2_unclamped is for |v| <= kExp2Range, where the clamp changes nothing: it saves two of thirteen
+// operations.
+inline constexpr float kExp2Range = 126.0f;
+
+HWY_INLINE F exp2_unclamped(F v) {
   const F biased = v + fill(kRoundToExponent);
   const F f = v - (biased - fill(kRoundToExponent));
   F p = fill(0.0001545316294512069);
@@ -94,6 +99,10 @@ HWY_INLINE F exp2(F v) {
   p = hn::MulAdd(p, f, fill(0.6931471880262288));
   p = hn::MulAdd(p, f, fill(1.0));
   return p * power_of_two(biased);
+}
+
+HWY_INLINE F exp2(F v) {
+  return exp2_unclamped(clamp(v, fill(-127.0), fill(128.0)));
 }
 
 // e^v with the same limits. ln 2 stands in two parts, the first with 9 bits, so that n ln 2 is exact.
@@ -113,11 +122,24 @@ HWY_INLINE F exponential(F v) {
   return p * power_of_two(biased);
 }
 
-// The policy of kernels/formulas.cuh.
+// log(1 + v) for v in [0, 1], at most 2 ulp: 2 atanh(s) with s = v / (2 + v), whose series in s^2 is
+// interpolated at Chebyshev nodes on [0, 1/9] (relative error 4e-10). NaN stays NaN.
+HWY_INLINE F log1p_unit(F v) {
+  const F s = v / (v + fill(2.0));
+  const F q = s * s;
+  F p = fill(0.2322432922402335);
+  p = hn::MulAdd(p, q, fill(0.21706575800880373));
+  p = hn::MulAdd(p, q, fill(0.28592357994302836));
+  p = hn::MulAdd(p, q, fill(0.3999970633192972));
+  p = hn::MulAdd(p, q, fill(0.6666666732052742));
+  return hn::MulAdd(s * q, p, s + s);
+}
+
+// The policy of kernels/formulas.cuh, where only softplus takes log1p, of e^-|v|.
 struct Math {
   static HWY_INLINE F set(F, double value) { return fill(value); }
   static HWY_INLINE F exp(F v) { return exponential(v); }
-  static HWY_INLINE F log1p(F v) { return hn::Log1p(Lanes(), v); }
+  static HWY_INLINE F log1p(F v) { return log1p_unit(v); }
   static HWY_INLINE F abs(F v) { return hn::Abs(v); }
   static HWY_INLINE F max(F left, F right) { return hn::IfThenElse(left < right, right, left); }
   static HWY_INLINE F min(F left, F right) { return hn::IfThenElse(right < left, right, left); }
