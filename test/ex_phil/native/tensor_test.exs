@@ -11,7 +11,9 @@ defmodule ExPhil.Native.TensorTest do
   @nx Nx
 
   setup_all do
-    unless Code.ensure_loaded?(@nx) do
+    if Code.ensure_loaded?(@nx) do
+      {:ok, _} = Application.ensure_all_started(:nx)
+    else
       modules = "../../support/fake_nx.exs" |> Path.expand(__DIR__) |> Code.compile_file()
 
       on_exit(fn ->
