@@ -36,14 +36,13 @@ Body diagonal_body(Discretization discretization) {
   return nullptr;
 }
 
-// bound: no |A dt'| of the tile exceeds it.
-Body choose_body(const ScanRule& rule, bool shared, float bound) {
+Body choose_body(const ScanRule& rule, bool shared, bool within_range) {
   if (rule.full_matrix) return full_matrix;
   if (rule.complex) {
     return shared ? diagonal_body<C, true>(rule.discretization)
                   : diagonal_body<C, false>(rule.discretization);
   }
-  if (shared && rule.discretization == Discretization::zoh && bound < kExp2Range) {
+  if (shared && rule.discretization == Discretization::zoh && within_range) {
     return diagonal<Discretization::zoh, F, true, false>;
   }
   return shared ? diagonal_body<F, true>(rule.discretization) : diagonal_body<F, false>(rule.discretization);
@@ -61,16 +60,19 @@ float* begin_state(const ScanRule& rule, const ScanSequence& sequence, const Sca
   return tile.h;
 }
 
-void fill_lanes(const float* from, const ScanTile& tile, float* to) {
-  std::fill(to, to + kPanel, 0.0f);
-  if (from != nullptr) std::copy(from + tile.channel, from + tile.channel + tile.lanes, to);
+// {dim} or null -> kPanel values: in place, or where the block is narrower a zero-padded copy.
+const float* whole_vector(const float* from, const ScanTile& tile, float* copy) {
+  if (from != nullptr && tile.lanes == kPanel) return from + tile.channel;
+  std::fill(copy, copy + kPanel, 0.0f);
+  if (from != nullptr) std::copy(from + tile.channel, from + tile.channel + tile.lanes, copy);
+  return copy;
 }
 
 template <core::Dtype T>
 void run_block(const ScanRule& rule, const ScanSequence& sequence, ScanTile& tile) {
   const std::int64_t row = rule.state * rule.parts();
-  fill_lanes(sequence.d, tile, tile.d);
-  fill_lanes(sequence.dt_bias, tile, tile.bias);
+  tile.d = whole_vector(sequence.d, tile, tile.d_copy);
+  tile.bias = whole_vector(sequence.dt_bias, tile, tile.bias_copy);
   float* h = begin_state(rule, sequence, tile);
   Recurrence recurrence{};
   recurrence.rule = &rule;
@@ -82,7 +84,7 @@ void run_block(const ScanRule& rule, const ScanSequence& sequence, ScanTile& til
   recurrence.states_step = sequence.states_step;
   for (tile.first = 0; tile.first < sequence.seq; tile.first += kTile) {
     tile.steps = std::min(kTile, sequence.seq - tile.first);
-    prepare<T>(rule, sequence, tile);
+    prepare<T>(rule, sequence, a_bound, tile);
     if (rule.complex) {
       recurrence.b = project<core::Dtype::f32>(rule, sequence.b, tile, tile.b);
       recurrence.c = project<core::Dtype::f32>(rule, sequence.c, tile, tile.c);
@@ -94,7 +96,7 @@ void run_block(const ScanRule& rule, const ScanSequence& sequence, ScanTile& til
       recurrence.states = sequence.states + tile.first * sequence.states_step + tile.channel * row;
     }
     const bool shared = recurrence.b.shared && recurrence.c.shared;
-    choose_body(rule, shared, a_bound * tile.dt_bound)(recurrence);
+    choose_body(rule, shared, tile.within_range)(recurrence);
     if (sequence.y != nullptr) finish<T>(sequence, tile);
   }
   if (sequence.h_panels == nullptr && sequence.final_state != nullptr) {

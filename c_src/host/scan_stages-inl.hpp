@@ -43,7 +43,7 @@ HWY_INLINE void prefetch_row(const Rows& rows, std::int64_t t, const ScanSequenc
 }
 
 template <core::Dtype T>
-void prepare(const ScanRule& rule, const ScanSequence& sequence, ScanTile& tile) {
+void prepare(const ScanRule& rule, const ScanSequence& sequence, float a_bound, ScanTile& tile) {
   HWY_ALIGN Element<T> x_copy[kPanel] = {}, dt_copy[kPanel] = {};
   const F lowest = fill(rule.dt_min), highest = fill(rule.dt_max);
   F bound = fill(0.0);
@@ -65,12 +65,7 @@ void prepare(const ScanRule& rule, const ScanSequence& sequence, ScanTile& tile)
       if (sequence.d != nullptr) store(x, tile.x + at);
     }
   }
-  HWY_ALIGN float bounds[kPanel];
-  store(bound, bounds);
-  tile.dt_bound = 0.0f;
-  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-    if (!(bounds[lane] <= tile.dt_bound)) tile.dt_bound = bounds[lane];
-  }
+  tile.within_range = hn::AllTrue(Lanes(), bound * fill(a_bound) < fill(kExp2Range));
 }
 
 template <core::Dtype T>
@@ -157,9 +152,10 @@ ProjectionTile project(const ScanRule& rule, const Projection& projection, const
     const auto* packed = static_cast<const float*>(projection.data);
     return {packed + tile.channel * row, 0, false};  // panels: kPanel channels of `row` floats
   }
-  const std::int64_t per_group = rule.dim / projection.groups;
-  const std::int64_t group = tile.channel / per_group;
-  if ((tile.channel + tile.lanes - 1) / per_group != group) {
+  // One group is the common case, and divisions would be a tenth of a single step's time.
+  const std::int64_t per_group = projection.groups == 1 ? rule.dim : rule.dim / projection.groups;
+  const std::int64_t group = projection.groups == 1 ? 0 : tile.channel / per_group;
+  if (projection.groups != 1 && (tile.channel + tile.lanes - 1) / per_group != group) {
     return panels_of_groups<T>(rule, projection, tile, scratch);
   }
   const auto* rows =

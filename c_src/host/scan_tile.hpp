@@ -15,12 +15,13 @@ inline constexpr std::int64_t kTile = 16;
 struct ScanTile {
   std::int64_t first = 0, steps = 0;    // time
   std::int64_t channel = 0, lanes = 0;  // channels [channel, channel + lanes), lanes <= kPanel
-  float dt_bound = 0;                   // the largest |dt'| of the tile; infinity or NaN where one is
+  bool within_range = false;            // no |A dt'| of the tile reaches the sequence's a_bounds limit
   float *dt, *dt_x, *x, *y;             // {kTile, kPanel}
-  float *bias, *d;                      // {kPanel}
-  float *b, *c;                         // {kTile, state, parts, kPanel}: rows that cannot be read in place
-  float* h;                             // {state, parts, kPanel}
-  float* system;                        // full matrix only: {state, state + 1, parts, kPanel}
+  const float *bias, *d;                // {kPanel}: the caller's, or the copies of a narrower block
+  float *bias_copy, *d_copy;
+  float *b, *c;   // {kTile, state, parts, kPanel}: rows that cannot be read in place
+  float* h;       // {state, parts, kPanel}
+  float* system;  // full matrix only: {state, state + 1, parts, kPanel}
 };
 
 // Carves a tile's arrays out of scratch, which holds scan_scratch_floats(rule).
@@ -34,8 +35,8 @@ inline void carve(const ScanRule& rule, float* scratch, ScanTile* tile) {
   tile->dt_x = take(kTile * kPanel);
   tile->x = take(kTile * kPanel);
   tile->y = take(kTile * kPanel);
-  tile->bias = take(kPanel);
-  tile->d = take(kPanel);
+  tile->bias_copy = take(kPanel);
+  tile->d_copy = take(kPanel);
   tile->h = take(rule.state_block());
   tile->b = take(kTile * rule.state_block());
   tile->c = take(kTile * rule.state_block());
