@@ -83,13 +83,13 @@ void take_a(AssociativeOp op, const AssociativeInputs& inputs, AssociativeProble
   problem->a = a.data;
 }
 
-void take_axis(const Shape& shape, int axis, AssociativeProblem* problem) {
+void take_axis(const Shape& shape, std::int64_t given, AssociativeProblem* problem) {
   const int rank = shape.rank();
-  if (axis < -rank || axis >= rank) {
+  if (given < -rank || given >= rank) {
     fail(ErrorKind::invalid_argument, ":axis", ":axis must be from ", -rank, " to ", rank - 1, " for shape ",
-         shape.to_string(), "; got ", axis);
+         shape.to_string(), "; got ", given);
   }
-  if (axis < 0) axis += rank;
+  const int axis = static_cast<int>(given < 0 ? given + rank : given);
   // The whole shape's product fits in 63 bits, but a zero may hide factors that do not.
   problem->outer = problem->inner = 1;
   for (int i = 0; i < axis; ++i) problem->outer = checked_multiply(problem->outer, shape[i], ":axis");

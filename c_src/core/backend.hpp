@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/associative_problem.hpp"
 #include "core/model.hpp"
 #include "core/scan_problem.hpp"
 
@@ -49,6 +50,9 @@ class Backend {
 
   // outputs point into ResultBuffers of this backend, or any host memory.
   virtual void scan(const ScanProblem& problem, const ScanOutputs& outputs) = 0;
+
+  // The same for a scan of core/associative_problem.hpp.
+  virtual void associative_scan(const AssociativeProblem& problem, const AssociativeOutputs& outputs) = 0;
 
   virtual std::unique_ptr<Model> load(std::shared_ptr<const MambaWeights> weights,
                                       const ModelOptions& options) = 0;

@@ -1,18 +1,34 @@
 #include "cuda/associative_scan.hpp"
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "cuda/launch.hpp"
+#include "cuda/scan_upload.hpp"
 
 namespace exphil::cuda {
 
 namespace {
 
-void copy_in(Context& context, const DeviceBuffer& to, const void* from, std::size_t bytes, CUstream stream) {
-  context.check(driver().cuMemcpyHtoDAsync(to.address(), from, bytes, stream), "cuMemcpyHtoDAsync");
+// Results from the backend's pool are pinned, and come at full speed.
+void copy_out(Context& context, void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  context.check(driver().cuMemcpyDtoHAsync(to, from, bytes, stream), "cuMemcpyDtoHAsync");
 }
 
-void copy_out(Context& context, void* to, const DeviceBuffer& from, std::size_t bytes, CUstream stream) {
-  context.check(driver().cuMemcpyDtoHAsync(to, from.address(), bytes, stream), "cuMemcpyDtoHAsync");
-}
+// Places of the tensors in one piece of device memory.
+struct Places {
+  std::size_t a = 0, x = 0, y = 0, y_reverse = 0, scratch = 0, bytes = 0;
+
+  Places(const core::AssociativeProblem& problem, const AssociativePlan& plan) {
+    const std::size_t each = (problem.bytes() + 255) / 256 * 256;
+    x = problem.a != nullptr ? each : 0;
+    y = x + each;
+    y_reverse = problem.direction == core::ScanDirection::both ? y + each : y;
+    scratch = y_reverse + each;
+    bytes = scratch + plan.scratch_bytes();
+  }
+};
 
 }  // namespace
 
@@ -41,22 +57,28 @@ void run_associative(Context& context, const core::AssociativeProblem& problem,
   if (problem.elements() == 0) return;
   const ContextGuard guard(context);
   const AssociativePlan plan = plan_associative(problem);
+  const Places at(problem, plan);
   const std::size_t bytes = problem.bytes();
-  const bool both = problem.direction == core::ScanDirection::both;
-  DevicePool& pool = context.device_pool();
-  // Declared before the stream, which waits for its work before they go.
-  DeviceBuffer a, x = pool.allocate(bytes), y = pool.allocate(bytes), y_reverse, scratch;
-  if (problem.a != nullptr) a = pool.allocate(bytes);
-  if (both) y_reverse = pool.allocate(bytes);
-  if (plan.scratch_bytes() > 0) scratch = pool.allocate(plan.scratch_bytes());
+  // Destroyed in reverse order: the stream is idle before the memory that it uses goes back.
+  const DeviceBuffer memory = context.device_pool().allocate(at.bytes);
+  const CUdeviceptr base = memory.address();
+  const auto tensor = [&](std::size_t place) { return reinterpret_cast<void*>(base + place); };
+  std::unique_ptr<ScanUpload> upload;
   StreamLease stream(context);
-  copy_in(context, x, problem.x, bytes, stream.handle());
-  if (problem.a != nullptr) copy_in(context, a, problem.a, bytes, stream.handle());
-  clear_associative(context, plan, scratch.address(), stream.handle());
-  launch_associative(context, plan, a.as<void>(), x.as<void>(), y.as<void>(),
-                     both ? y_reverse.as<void>() : y.as<void>(), scratch.address(), stream.handle());
-  copy_out(context, outputs.y, y, bytes, stream.handle());
-  if (both) copy_out(context, outputs.y_reverse, y_reverse, bytes, stream.handle());
+  const auto scan = [&](std::size_t) {
+    clear_associative(context, plan, base + at.scratch, stream.handle());
+    launch_associative(context, plan, tensor(at.a), tensor(at.x), tensor(at.y), tensor(at.y_reverse),
+                       base + at.scratch, stream.handle());
+    copy_out(context, outputs.y, base + at.y, bytes, stream.handle());
+    if (at.y_reverse != at.y)
+      copy_out(context, outputs.y_reverse, base + at.y_reverse, bytes, stream.handle());
+  };
+  std::vector<ImageSegment> segments;
+  if (problem.a != nullptr) segments.push_back({problem.a, at.a, bytes});
+  segments.push_back({problem.x, at.x, bytes});
+  upload = std::make_unique<ScanUpload>(context, stream.handle(), base, std::move(segments),
+                                        std::vector<std::size_t>{at.x + bytes}, scan);
+  upload->run();
   stream.synchronize();
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/buffer_pool.hpp"
 #include "core/error.hpp"
+#include "cuda/associative_scan.hpp"
 #include "cuda/context.hpp"
 #include "cuda/model_loader.hpp"
 #include "cuda/scan_runner.hpp"
@@ -80,6 +81,12 @@ class CudaBackend : public core::Backend {
   void scan(const core::ScanProblem& problem, const core::ScanOutputs& outputs) override {
     context_->require_alive();
     run_scan(*context_, problem, outputs);
+  }
+
+  void associative_scan(const core::AssociativeProblem& problem,
+                        const core::AssociativeOutputs& outputs) override {
+    context_->require_alive();
+    run_associative(*context_, problem, outputs);
   }
 
   std::unique_ptr<core::Model> load(std::shared_ptr<const core::MambaWeights> weights,

@@ -8,6 +8,7 @@
 
 #include "core/buffer_pool.hpp"
 #include "core/parallel.hpp"
+#include "host/associative_scan.hpp"
 #include "host/model.hpp"
 #include "host/selective_scan.hpp"
 #include "host/simd.hpp"
@@ -50,6 +51,11 @@ class HostBackend final : public core::Backend {
 
   void scan(const core::ScanProblem& problem, const core::ScanOutputs& outputs) override {
     selective_scan(problem, outputs);
+  }
+
+  void associative_scan(const core::AssociativeProblem& problem,
+                        const core::AssociativeOutputs& outputs) override {
+    host::associative_scan(problem, outputs);
   }
 
   std::unique_ptr<core::Model> load(std::shared_ptr<const core::MambaWeights> weights,

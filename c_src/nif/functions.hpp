@@ -31,6 +31,10 @@ Term scan(Call& call, BackendChoice backend, std::int64_t device, core::TensorVi
           core::TensorView a, core::TensorView b, core::TensorView c, MaybeTensor d, MaybeTensor z,
           MaybeTensor dt_bias, MaybeTensor initial_state, ScanRequest request);
 
+// associative_scan.cpp
+Term associative_scan(Call& call, BackendChoice backend, std::int64_t device, Atom op, MaybeTensor a,
+                      core::TensorView x, std::tuple<std::int64_t, Atom, bool, std::int64_t> options);
+
 // model.cpp
 // options: {max_sessions, norm_epsilon, check_finite}
 Term load_model(Call& call, BackendChoice backend, std::int64_t device, std::string path,

@@ -13,7 +13,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 1;
+constexpr std::int64_t kInterface = 2;
 
 // What load_nif/2 returns in {:error, {:load, _}}; ExPhil.Native.NIF puts them into words.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kBadSettings = 3 };
@@ -60,6 +60,8 @@ constexpr const char* kDefaultDevice[] = {":backend", ":device"};
 constexpr const char* kSetThreads[] = {":threads"};
 constexpr const char* kScan[] = {":backend", ":device",        "x",      "dt", "a", "b", "c", ":d", ":z",
                                  ":dt_bias", ":initial_state", "options"};
+constexpr const char* kAssociativeScan[] = {":backend", ":device", "op", "a", "x", "options"};
+constexpr const char* kLinearRecurrence[] = {":backend", ":device", "op", "a", "b", "options"};
 constexpr const char* kLoadModel[] = {":backend", ":device", "path", "options"};
 constexpr const char* kModel[] = {"model"};
 constexpr const char* kWindow[] = {"model", "windows"};
@@ -78,6 +80,8 @@ ErlNifFunc functions[] = {
     {"set_threads", 1, Nif<set_threads, kSetThreads>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
     {"read_safetensors", 1, Nif<read_safetensors, kPath>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
     {"scan", 12, Nif<scan, kScan>::scheduled, 0},
+    {"associative_scan", 6, Nif<associative_scan, kAssociativeScan>::scheduled, 0},
+    {"linear_recurrence", 6, Nif<associative_scan, kLinearRecurrence>::scheduled, 0},
     {"load_model", 4, Nif<load_model, kLoadModel>::scheduled, 0},
     {"model_info", 1, Nif<model_info, kModel>::scheduled, 0},
     {"window", 2, Nif<window, kWindow>::scheduled, 0},

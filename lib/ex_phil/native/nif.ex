@@ -9,7 +9,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 1
+  @interface 2
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -21,6 +21,10 @@ defmodule ExPhil.Native.NIF do
   def read_safetensors(_path), do: unloaded()
 
   def scan(_backend, _device, _x, _dt, _a, _b, _c, _d, _z, _dt_bias, _initial_state, _request), do: unloaded()
+
+  # The same C++ function; it names its last tensor x here and b there.
+  def associative_scan(_backend, _device, _op, _a, _x, _options), do: unloaded()
+  def linear_recurrence(_backend, _device, _op, _a, _b, _options), do: unloaded()
 
   def load_model(_backend, _device, _path, _options), do: unloaded()
   def model_info(_model), do: unloaded()

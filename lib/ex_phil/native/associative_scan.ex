@@ -1,0 +1,178 @@
+defmodule ExPhil.Native.AssociativeScan do
+  @moduledoc """
+  Cumulative operations and linear recurrences along one axis of a tensor, on the GPU or the CPU.
+
+  | call | y_t | types |
+  |---|---|---|
+  | `cumsum/2` | x_0 + ... + x_t | f32 f16 bf16 c64 s32 s64 |
+  | `cumprod/2` | x_0 * ... * x_t | f32 f16 bf16 |
+  | `cummax/2`, `cummin/2` | the largest, the smallest so far | f32 f16 bf16 s32 s64 |
+  | `linear_recurrence/3` | a_t y_(t-1) + b_t, from y = 0 | f32 f16 bf16 c64, `a` and `b` of one type |
+
+  A tensor is an Nx tensor or `{type, shape, binary}` (`ExPhil.Native.Tensor`) of rank 1 to 4; the result has the
+  shape, the type and the form of `x` (of `b`). f16 and bf16 accumulate in f32. Sums of integers wrap around. NaN and
+  infinity spread as when each element is taken in turn: what follows a NaN is NaN, in `cummax/2` and `cummin/2` too.
+
+  ## Options
+
+    * `:axis` - the axis to scan: a number (negative from the last) or an Nx tensor's axis name. 1, the time axis of
+      {batch, time, ...}, unless given; 0 where the rank is 1
+    * `:reverse` - `true` runs from the last element to the first (`false`)
+    * `:compensated` - `cumsum/2` of floating-point numbers only: carries the rounding errors along (Neumaier), so
+      that a sum of a million elements is within 2 units in the last place (`false`)
+    * `:block_size` - how many elements one block of the GPU takes before it hands over, a power of two from 32 to
+      8192; the nearest that the device can hold is used. Results may differ in the last bits. By length where left
+      out. The CPU takes elements in turn, whatever it is
+    * `:backend`, `:device` - where to run; see `ExPhil.Native.Device`
+
+  A sequence gives the same bits in any company and from run to run. Every bad argument raises
+  `ExPhil.Native.Error`, which names it, what was expected and what came.
+  """
+
+  alias ExPhil.Native.{Device, Error, NIF, Options, Tensor}
+
+  @type tensor :: Tensor.t()
+
+  @common [:axis, :block_size, :backend, :device]
+  @one_way [:reverse | @common]
+  @operations [:cumsum, :cumprod, :cummax, :cummin, :linear_recurrence]
+
+  @doc """
+  Cumulative sum. Takes `:compensated` beside the other options.
+
+      iex> x = {:f32, {4}, <<1.0::float-32-little, 2.0::float-32-little, 3.0::float-32-little, 4.0::float-32-little>>}
+      iex> {:f32, {4}, y} = ExPhil.Native.AssociativeScan.cumsum(x, backend: :host)
+      iex> for <<v::float-32-little <- y>>, do: v
+      [1.0, 3.0, 6.0, 10.0]
+
+      iex> x = {:s32, {3}, <<1::32-little, 2::32-little, 3::32-little>>}
+      iex> {:s32, {3}, y} = ExPhil.Native.AssociativeScan.cumsum(x, reverse: true, backend: :host)
+      iex> for <<v::32-signed-little <- y>>, do: v
+      [6, 5, 3]
+  """
+  @spec cumsum(tensor(), keyword()) :: tensor()
+  def cumsum(x, options \\ []), do: one_way(:cumsum, nil, x, options, [:compensated | @one_way])
+
+  @doc """
+  Cumulative product.
+
+      iex> x = {:f32, {3}, <<2.0::float-32-little, 3.0::float-32-little, 4.0::float-32-little>>}
+      iex> {:f32, {3}, y} = ExPhil.Native.AssociativeScan.cumprod(x, backend: :host)
+      iex> for <<v::float-32-little <- y>>, do: v
+      [2.0, 6.0, 24.0]
+  """
+  @spec cumprod(tensor(), keyword()) :: tensor()
+  def cumprod(x, options \\ []), do: one_way(:cumprod, nil, x, options, @one_way)
+
+  @doc """
+  The largest element so far.
+
+      iex> x = {:s64, {4}, <<3::64-little, 1::64-little, 5::64-little, 2::64-little>>}
+      iex> {:s64, {4}, y} = ExPhil.Native.AssociativeScan.cummax(x, backend: :host)
+      iex> for <<v::64-signed-little <- y>>, do: v
+      [3, 3, 5, 5]
+  """
+  @spec cummax(tensor(), keyword()) :: tensor()
+  def cummax(x, options \\ []), do: one_way(:cummax, nil, x, options, @one_way)
+
+  @doc "The smallest element so far; see `cummax/2`."
+  @spec cummin(tensor(), keyword()) :: tensor()
+  def cummin(x, options \\ []), do: one_way(:cummin, nil, x, options, @one_way)
+
+  @doc """
+  h_t = a_t h_(t-1) + b_t, from h = 0. `a` and `b` have one shape and one type; both are complex (c64) or neither is.
+
+      iex> half = {:f32, {3}, :binary.copy(<<0.5::float-32-little>>, 3)}
+      iex> one = {:f32, {3}, :binary.copy(<<1.0::float-32-little>>, 3)}
+      iex> {:f32, {3}, h} = ExPhil.Native.AssociativeScan.linear_recurrence(half, one, backend: :host)
+      iex> for <<v::float-32-little <- h>>, do: v
+      [1.0, 1.5, 1.75]
+  """
+  @spec linear_recurrence(tensor(), tensor(), keyword()) :: tensor()
+  def linear_recurrence(a, b, options \\ []), do: one_way(:linear_recurrence, a, b, options, @one_way)
+
+  @doc """
+  `{causal, anti_causal}`: an operation from the first element to the last, and from the last to the first, in one
+  launch. `:op` names it: `:cumsum` (the default), `:cumprod`, `:cummax`, `:cummin`, or `:linear_recurrence` with its
+  `a` under `:a`. Takes the other options but `:reverse`.
+
+      iex> x = {:s32, {3}, <<1::32-little, 2::32-little, 3::32-little>>}
+      iex> {{:s32, {3}, y}, {:s32, {3}, z}} = ExPhil.Native.AssociativeScan.bidirectional(x, backend: :host)
+      iex> {for(<<v::32-little <- y>>, do: v), for(<<v::32-little <- z>>, do: v)}
+      {[1, 3, 6], [6, 5, 3]}
+  """
+  @spec bidirectional(tensor(), keyword()) :: {tensor(), tensor()}
+  def bidirectional(x, options \\ []) do
+    options = read!(options, [:op, :a, :compensated | @common])
+    {form, {y, y_reverse}} = run!(options.op, options.a, x, %{options | direction: :both})
+    {Tensor.unpack(y, form), Tensor.unpack(y_reverse, form)}
+  end
+
+  defp one_way(op, a, x, options, known) do
+    {form, {y, nil}} = run!(op, a, x, read!(options, known))
+    Tensor.unpack(y, form)
+  end
+
+  # ---- options ---------------------------------------------------------------------------------------------
+
+  defp read!(options, known), do: ok!(Options.read(options, known, &values/1))
+
+  defp values(options) do
+    %{
+      op: Options.one_of(options, :op, @operations),
+      a: options[:a],
+      axis: options[:axis],
+      direction: if(Options.boolean(options, :reverse, false), do: :reverse, else: :forward),
+      compensated: Options.boolean(options, :compensated, false),
+      block_size: block_size(options),
+      place: ok!(Device.choose(options[:backend], options[:device]))
+    }
+  end
+
+  # 0 lets the backend choose. The range is checked beside the operation, in the NIF.
+  defp block_size(options) do
+    if options[:block_size] == nil, do: 0, else: Options.positive_integer(options, :block_size, 0)
+  end
+
+  defp axis!(nil, {_type, shape, _binary}, _form) when is_tuple(shape), do: min(1, tuple_size(shape) - 1)
+  defp axis!(nil, _tensor, _form), do: 0
+  defp axis!(axis, _tensor, _form) when is_integer(axis), do: axis
+
+  defp axis!(name, _tensor, {:nx, names}) when is_atom(name) do
+    Enum.find_index(names, &(&1 == name)) ||
+      raise Error.invalid(":axis", "an axis of the tensor, whose names are #{inspect(names)}", name)
+  end
+
+  defp axis!(other, _tensor, _form),
+    do: raise(Error.invalid(":axis", "a number, or the name of an Nx tensor's axis", other))
+
+  # ---- the call --------------------------------------------------------------------------------------------
+
+  defp run!(op, a, x, options) do
+    {backend, device} = options.place
+    {x, form} = pack!(x, if(op == :linear_recurrence, do: "b", else: "x"))
+    a = if a != nil, do: a |> pack!("a") |> elem(0)
+    request = {axis!(options.axis, x, form), options.direction, options.compensated, options.block_size}
+
+    case call(op, backend, device, a, x, request) do
+      {:ok, results} -> {form, results}
+      {:error, reason} -> raise Error.from_nif(reason)
+    end
+  end
+
+  defp call(:linear_recurrence = op, backend, device, a, b, request),
+    do: NIF.linear_recurrence(backend, device, op, a, b, request)
+
+  defp call(op, backend, device, a, x, request),
+    do: NIF.associative_scan(backend, device, op, a, x, request)
+
+  defp pack!(tensor, argument) do
+    case Tensor.pack(tensor, argument) do
+      {:ok, plain, form} -> {plain, form}
+      {:error, error} -> raise error
+    end
+  end
+
+  defp ok!({:ok, value}), do: value
+  defp ok!({:error, error}), do: raise(error)
+end
