@@ -172,15 +172,14 @@ defmodule ExPhil.Native.Mamba do
   """
   @spec step_batch([session()], data()) :: result(data())
   def step_batch(sessions, obs) do
-    case refs(sessions, []) do
-      {:ok, refs} -> with_data(obs, "obs", &NIF.step_batch(refs, &1))
-      :error -> {:error, Error.invalid("sessions", "a list of sessions", sessions)}
-    end
+    with_data(obs, "obs", &NIF.step_batch(refs(sessions), &1))
+  catch
+    :not_sessions -> {:error, Error.invalid("sessions", "a list of sessions", sessions)}
   end
 
-  defp refs([%Session{ref: ref} | rest], refs), do: refs(rest, [ref | refs])
-  defp refs([], refs), do: {:ok, Enum.reverse(refs)}
-  defp refs(_, _), do: :error
+  defp refs([%Session{ref: ref} | rest]), do: [ref | refs(rest)]
+  defp refs([]), do: []
+  defp refs(_), do: throw(:not_sessions)
 
   @doc "A copy of the session's state as it is now, for `restore/2`."
   @spec snapshot(session()) :: result(snapshot())

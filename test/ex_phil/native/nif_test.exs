@@ -88,6 +88,17 @@ defmodule ExPhil.Native.NIFTest do
     assert output == "1\n"
   end
 
+  test "config that is known only after the module was loaded, as in a release" do
+    code = """
+    true = ExPhil.Native.available?()
+    :ok = Application.load(:exphil_native)
+    Application.put_env(:exphil_native, :threads, 1)
+    IO.inspect(ExPhil.Native.info().threads)
+    """
+
+    assert {"1\n", 0} = peer(code, library())
+  end
+
   backend_test "the module loaded again keeps sessions and their types", %{backend: backend} do
     policy = ExPhil.Native.TestSupport.Policies.checkpoint()
 
