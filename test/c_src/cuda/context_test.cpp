@@ -61,20 +61,20 @@ TEST_CASE("every public call leaves the thread's context as it was", "[.fake]") 
 
 TEST_CASE("a failed call is told by name, error and number", "[.fake]") {
   const auto context = Context::open(0);
-  const core::Error error = error_of([&] { context->check(CUDA_ERROR_INVALID_VALUE, "cuSomething"); });
+  const core::Error error = thrown_by([&] { context->check(CUDA_ERROR_INVALID_VALUE, "cuSomething"); });
   CHECK(error.kind() == ErrorKind::cuda_error);
   CHECK(std::string(error.what()) ==
         "cuSomething failed with CUDA_ERROR_INVALID_VALUE (1): as the fake driver says");
-  CHECK(error_of([&] { context->check(CUDA_ERROR_OUT_OF_MEMORY, "cuX"); }).kind() ==
+  CHECK(thrown_by([&] { context->check(CUDA_ERROR_OUT_OF_MEMORY, "cuX"); }).kind() ==
         ErrorKind::out_of_memory);
-  CHECK(contains(error_of([&] { context->check(static_cast<CUresult>(12345), "cuX"); }).what(), "12345"));
+  CHECK(contains(thrown_by([&] { context->check(static_cast<CUresult>(12345), "cuX"); }).what(), "12345"));
   CHECK_FALSE(context->lost());
 }
 
 TEST_CASE("a failed push is an error and leaves nothing behind", "[.fake]") {
   const auto context = Context::open(0);
   fake().fail_next("cuCtxPushCurrent", CUDA_ERROR_INVALID_CONTEXT, 0);
-  CHECK(error_of([&] { const ContextGuard guard(*context); }).kind() == ErrorKind::cuda_error);
+  CHECK(thrown_by([&] { const ContextGuard guard(*context); }).kind() == ErrorKind::cuda_error);
   CHECK(fake().context_depth() == 0);
   CHECK_FALSE(context->lost());
 }
@@ -88,13 +88,13 @@ TEST_CASE("a sticky error loses the device, and later calls say so", "[.fake_los
   {
     cuda::StreamLease stream(*context);
     fake().fail_next("cuStreamSynchronize", CUDA_ERROR_ILLEGAL_ADDRESS, 0);
-    const core::Error first = error_of([&] { stream.synchronize(); });
+    const core::Error first = thrown_by([&] { stream.synchronize(); });
     CHECK(first.kind() == ErrorKind::device_lost);
     CHECK(contains(first.what(), "cuStreamSynchronize failed with CUDA_ERROR_ILLEGAL_ADDRESS (700)"));
   }
   CHECK(context->lost());
   const auto check_lost = [](const std::function<void()>& call) {
-    const core::Error error = error_of(call);
+    const core::Error error = thrown_by(call);
     CHECK(error.kind() == ErrorKind::device_lost);
     CHECK(contains(error.what(), "cuStreamSynchronize failed with CUDA_ERROR_ILLEGAL_ADDRESS (700)"));
     CHECK(contains(error.what(), "Fake GPU"));
@@ -120,7 +120,7 @@ TEST_CASE("a sticky error seen by a destructor counts", "[.fake_lost_note]") {
     fake().fail_next("cuStreamSynchronize", CUDA_ERROR_LAUNCH_FAILED, 0);
   }
   CHECK(context->lost());
-  CHECK(contains(error_of([&] { context->require_alive(); }).what(), "(719)"));
+  CHECK(contains(thrown_by([&] { context->require_alive(); }).what(), "(719)"));
 }
 
 TEST_CASE("a device lost in a destructor", "[cuda][context]") {
@@ -140,9 +140,9 @@ TEST_CASE("a real illegal address loses the device, in a child process", "[.gpu_
     const CUfunction stray = context->kernels().get({"stray.cu", "stray", {}});
     cuda::StreamLease stream(*context);
     cuda::launch(*context, stray, {1}, {32}, 0, stream.handle(), reinterpret_cast<float*>(0x10));
-    CHECK(error_of([&] { stream.synchronize(); }).kind() == ErrorKind::device_lost);
+    CHECK(thrown_by([&] { stream.synchronize(); }).kind() == ErrorKind::device_lost);
   }
-  const core::Error later = error_of([&] { context->device_pool().allocate(1 << 20); });
+  const core::Error later = thrown_by([&] { context->device_pool().allocate(1 << 20); });
   CHECK(later.kind() == ErrorKind::device_lost);
   CHECK(contains(later.what(), "(700)"));
 }

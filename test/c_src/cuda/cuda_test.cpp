@@ -116,7 +116,7 @@ FakeCuda& fake() {
   return *calls;
 }
 
-core::Error error_of(const std::function<void()>& call) {
+core::Error thrown_by(const std::function<void()>& call) {
   try {
     call();
   } catch (const core::Error& error) {

@@ -60,7 +60,7 @@ RunResult run_over_fake(const std::string& tag, std::map<std::string, std::strin
 FakeCuda& fake();
 
 // What `call` throws; fails the test where it throws nothing.
-core::Error error_of(const std::function<void()>& call);
+core::Error thrown_by(const std::function<void()>& call);
 
 inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;

@@ -18,7 +18,7 @@ void check_unavailable(const std::string& part) {
   INFO(reason);
   CHECK(contains(reason, part));
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const core::Error error = error_of([] { cuda::open_cuda_backend(0); });
+    const core::Error error = thrown_by([] { cuda::open_cuda_backend(0); });
     CHECK(error.kind() == ErrorKind::backend_unavailable);
     CHECK(contains(error.what(), part));
   }
@@ -63,7 +63,7 @@ TEST_CASE("no NVRTC: said before anything is opened", "[.fake_no_nvrtc]") {
 
 TEST_CASE("a device number that is not there", "[.fake]") {
   for (const int device : {-1, 1, 99}) {
-    const core::Error error = error_of([&] { cuda::open_cuda_backend(device); });
+    const core::Error error = thrown_by([&] { cuda::open_cuda_backend(device); });
     CHECK(error.kind() == ErrorKind::backend_unavailable);
     CHECK(error.argument() == ":device");
     CHECK(contains(error.what(), "this machine has 1"));

@@ -92,7 +92,7 @@ TEST_CASE("large dynamic shared memory is opted into, once for each growth", "[.
   CHECK(fake().calls("cuFuncSetAttribute") == calls + 1);
   cache.get(spec, 200 * 1024);
   CHECK(fake().calls("cuFuncSetAttribute") == calls + 2);
-  const core::Error error = error_of([&] { cache.get(spec, 300 * 1024); });
+  const core::Error error = thrown_by([&] { cache.get(spec, 300 * 1024); });
   CHECK(error.kind() == ErrorKind::cuda_error);
   CHECK(contains(error.what(), "MAX_DYNAMIC_SHARED"));
   cache.get(spec, 200 * 1024);
@@ -103,8 +103,8 @@ TEST_CASE("a kernel that fails to compile is tried again", "[.fake]") {
   const Workshop workshop;
   KernelCache cache(*context);
   workshop.kernels.write("test.cu", "not a kernel");
-  CHECK(error_of([&] { cache.get(axpy(0)); }).kind() == ErrorKind::compile_failed);
-  CHECK(error_of([&] { cache.prepare({axpy(0), axpy(1)}); }).kind() == ErrorKind::compile_failed);
+  CHECK(thrown_by([&] { cache.get(axpy(0)); }).kind() == ErrorKind::compile_failed);
+  CHECK(thrown_by([&] { cache.prepare({axpy(0), axpy(1)}); }).kind() == ErrorKind::compile_failed);
   workshop.kernels.write("test.cu", kSource);
   CHECK(cache.get(axpy(0)) != nullptr);
   CHECK(fake().context_depth() == 0);
@@ -115,12 +115,12 @@ TEST_CASE("a driver that refuses the image says which versions met", "[.fake]") 
   const Workshop workshop;
   KernelCache cache(*context);
   fake().fail_next("cuModuleLoadDataEx", CUDA_ERROR_NO_BINARY_FOR_GPU, 0);
-  const core::Error error = error_of([&] { cache.get(axpy(0)); });
+  const core::Error error = thrown_by([&] { cache.get(axpy(0)); });
   CHECK(error.kind() == ErrorKind::compile_failed);
   CHECK(contains(error.what(), "the driver (CUDA 13.0) refuses test.cu as compiled by NVRTC "));
   CHECK(cache.get(axpy(0)) != nullptr);
   fake().fail_next("cuModuleGetFunction", CUDA_ERROR_NOT_FOUND, 0);
-  CHECK(error_of([&] { cache.get(axpy(7)); }).kind() == ErrorKind::cuda_error);
+  CHECK(thrown_by([&] { cache.get(axpy(7)); }).kind() == ErrorKind::cuda_error);
 }
 
 TEST_CASE("kernels run on the device", "[cuda][gpu]") {

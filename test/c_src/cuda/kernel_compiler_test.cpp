@@ -130,7 +130,7 @@ TEST_CASE("a kernel compiles for a real architecture, and as PTX for a newer one
   const std::string ptx = cuda::compile(newer);
   CHECK(contains(ptx, ".visible .entry scale"));
   CHECK(contains(ptx, ".target sm_"));
-  const core::Error error = error_of([] { cuda::compile_to_cubin(kScale, 20); });
+  const core::Error error = thrown_by([] { cuda::compile_to_cubin(kScale, 20); });
   CHECK(error.kind() == ErrorKind::backend_unavailable);
   CHECK(contains(error.what(), "compute capability 2.0"));
 }
@@ -139,7 +139,7 @@ TEST_CASE("a kernel that does not compile carries NVRTC's log", "[cuda][nvrtc]")
   if (!have_nvrtc()) return;
   const Workshop workshop;
   workshop.kernels.write("bad.cu", "extern \"C\" __global__ void bad() { int x = undeclared_name; }\n");
-  const core::Error error = error_of([] { cuda::cached_image({"bad.cu", "bad", {"N=4"}}, 90); });
+  const core::Error error = thrown_by([] { cuda::cached_image({"bad.cu", "bad", {"N=4"}}, 90); });
   CHECK(error.kind() == ErrorKind::compile_failed);
   for (const char* part : {"bad.cu", "sm_90", "-DN=4", "undeclared_name", "bad.cu(1): error"}) {
     INFO(error.what());
@@ -151,12 +151,12 @@ TEST_CASE("a kernel that does not compile carries NVRTC's log", "[cuda][nvrtc]")
 TEST_CASE("a kernel file or folder that is not there is named", "[cuda][nvrtc]") {
   if (!have_nvrtc()) return;
   const Workshop workshop;
-  const core::Error error = error_of([] { cuda::compile_to_cubin({"absent.cu", "absent", {}}, 90); });
+  const core::Error error = thrown_by([] { cuda::compile_to_cubin({"absent.cu", "absent", {}}, 90); });
   CHECK(error.kind() == ErrorKind::file_error);
   CHECK(contains(error.what(), workshop.kernels.file("absent.cu")));
   CHECK(contains(error.what(), "EXPHIL_NATIVE_KERNELS"));
   const Environment nowhere("EXPHIL_NATIVE_KERNELS", "/nowhere/at/all");
-  CHECK(error_of([] { cuda::compile_to_cubin(kScale, 90); }).kind() == ErrorKind::file_error);
+  CHECK(thrown_by([] { cuda::compile_to_cubin(kScale, 90); }).kind() == ErrorKind::file_error);
 }
 
 TEST_CASE("the key covers source, headers, options and architecture", "[cuda][nvrtc]") {

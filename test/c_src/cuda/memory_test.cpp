@@ -106,7 +106,7 @@ TEST_CASE("device memory runs out in words, after what waits is given back", "[.
   {
     const DeviceBuffer large = pool.allocate(50 * megabyte);
     CHECK(pool.waiting_bytes() == 0);
-    const core::Error error = error_of([&] { pool.allocate(20 * megabyte); });
+    const core::Error error = thrown_by([&] { pool.allocate(20 * megabyte); });
     CHECK(error.kind() == ErrorKind::out_of_memory);
     CHECK(contains(error.what(), "20971520 bytes asked"));
     CHECK(contains(error.what(), std::to_string(kFakeMemory - fake().device_bytes()) + " of 67108864 free"));
@@ -114,7 +114,7 @@ TEST_CASE("device memory runs out in words, after what waits is given back", "[.
   }
   CHECK(fake().context_depth() == 0);
   CHECK_FALSE(context->lost());
-  CHECK(error_of([&] { pool.allocate(SIZE_MAX); }).kind() == ErrorKind::out_of_memory);
+  CHECK(thrown_by([&] { pool.allocate(SIZE_MAX); }).kind() == ErrorKind::out_of_memory);
   CHECK(pool.allocate(20 * megabyte));
 }
 
@@ -171,7 +171,7 @@ TEST_CASE("pinned memory is bounded, waiting blocks included", "[.fake]") {
   PinnedBuffer first = pool.allocate(60 * 1024);
   CHECK(first.device_address() == reinterpret_cast<CUdeviceptr>(first.data()));
   CHECK_FALSE(pool.try_allocate(60 * 1024));
-  const core::Error error = error_of([&] { pool.allocate(60 * 1024); });
+  const core::Error error = thrown_by([&] { pool.allocate(60 * 1024); });
   CHECK(error.kind() == ErrorKind::out_of_memory);
   CHECK(contains(error.what(), "61440 bytes asked"));
   CHECK(contains(error.what(), "of at most 102400"));
@@ -189,7 +189,7 @@ TEST_CASE("pinned memory that the system refuses is an empty buffer and not coun
   CHECK(pool.held_bytes() == 0);
   const std::size_t before = fake().pinned_bytes();
   fake().fail_next("cuMemHostGetDevicePointer", CUDA_ERROR_INVALID_VALUE, 0);
-  CHECK(error_of([&] { pool.try_allocate(5000); }).kind() == ErrorKind::cuda_error);
+  CHECK(thrown_by([&] { pool.try_allocate(5000); }).kind() == ErrorKind::cuda_error);
   CHECK(fake().pinned_bytes() == before);
   CHECK(pool.held_bytes() == 0);
   CHECK(pool.try_allocate(5000));
@@ -241,7 +241,7 @@ TEST_CASE("the device's memory runs out in words", "[cuda][gpu]") {
   if (!have_device()) return;
   const auto context = Context::open(0);
   const core::Error error =
-      error_of([&] { context->device_pool().allocate(context->properties().total_memory * 2); });
+      thrown_by([&] { context->device_pool().allocate(context->properties().total_memory * 2); });
   CHECK(error.kind() == ErrorKind::out_of_memory);
   CHECK(contains(error.what(), std::to_string(context->properties().total_memory * 2) + " bytes asked"));
   CHECK(context->device_pool().allocate(1 << 20));
