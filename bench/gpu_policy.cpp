@@ -2,6 +2,7 @@
 // calls take, for one or several ways of using the device. Exits with 1 where something is not right.
 //   make build/bench/gpu_policy
 //   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy ../shared/melee [check|time|all] [TUNING ...]
+// FRAMES and AGENTS in the environment bound the length of the checks and the largest batch.
 // TUNING is "default" or a list for EXPHIL_NATIVE_POLICY (cuda/model_tuning.hpp): "team=8,threads=256".
 #include <algorithm>
 #include <chrono>
@@ -31,6 +32,11 @@ using Floats = std::vector<float>;
 using States = std::vector<std::unique_ptr<State>>;
 
 int failures = 0;
+
+std::int64_t from_environment(const char* name, std::int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoll(text);
+}
 
 double microseconds(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
@@ -72,7 +78,9 @@ class Check {
         config_(model.config()),
         match_(core::Safetensors::open(melee + "/match.safetensors")),
         rollback_(core::Safetensors::open(melee + "/rollback.safetensors")),
-        windows_(core::Safetensors::open(melee + "/windows60.safetensors")) {}
+        windows_(core::Safetensors::open(melee + "/windows60.safetensors")),
+        frames_(std::min(from_environment("FRAMES", 1 << 20), match_.find("obs")->shape[0])),
+        most_agents_(from_environment("AGENTS", 5000)) {}
 
   void all() {
     match();
@@ -104,14 +112,14 @@ class Check {
     const auto state = model_.new_state();
     const float* logits = data_of<float>(match_, "logits");
     double worst = 0;
-    const std::int64_t frames = match_.find("obs")->shape[0];
-    for (std::int64_t i = 0; i < frames; ++i) {
+    for (std::int64_t i = 0; i < frames_; ++i) {
       const Floats out = step(*state, obs(i));
       worst = std::max(worst, relative_error(out.data(), logits + i * config_.d_output, out.size()));
       stepped_.insert(stepped_.end(), out.begin(), out.end());
     }
     report("match: worst frame, relative error", worst, 1e-5);
     last_ = read(*state);
+    if (frames_ < match_.find("obs")->shape[0]) return;
     const auto ssm = static_cast<std::size_t>(config_.ssm_floats());
     report("match: last ssm state", relative_error(last_.data(), data_of<float>(match_, "ssm_state"), ssm),
            1e-5);
@@ -128,7 +136,7 @@ class Check {
     std::map<std::int32_t, std::unique_ptr<State>> before;
     const auto state = model_.new_state();
     double worst = 0;
-    for (std::int64_t i = 0; i < rollback_.find("frame")->shape[0]; ++i) {
+    for (std::int64_t i = 0; i < std::min(frames_, rollback_.find("frame")->shape[0]); ++i) {
       auto& kept = before[frame[i]];
       if (kept) {
         model_.copy_state(*state, *kept);
@@ -143,8 +151,10 @@ class Check {
   }
 
   void windows() {
-    const auto* ends = data_of<std::int32_t>(windows_, "end_index");
-    const std::int64_t count = windows_.find("end_index")->shape[0], seq = 60;
+    const auto* ends = data_of<std::int32_t>(windows_, "end_frame_index");
+    const std::int64_t seq = 60;
+    const std::int64_t count =
+        std::min(std::max<std::int64_t>(1, frames_ / 50), windows_.find("end_frame_index")->shape[0]);
     Floats inputs, out(static_cast<std::size_t>(count * config_.d_output), NAN), alone = out;
     for (std::int64_t i = 0; i < count; ++i) {
       inputs.insert(inputs.end(), obs(ends[i] + 1 - seq), obs(ends[i] + 1));
@@ -162,8 +172,11 @@ class Check {
   }
 
   void prefill() {
-    for (const std::vector<std::int64_t>& cut : std::vector<std::vector<std::int64_t>>{
-             {3600}, {1, 1, 1, 3597}, {31, 33, 60, 1, 3475}, {1025, 2575}}) {
+    for (const std::vector<std::int64_t>& cut :
+         std::vector<std::vector<std::int64_t>>{{frames_},
+                                                {1, 1, 1, frames_ - 3},
+                                                {frames_ / 2 - 1, 1, 1, frames_ - frames_ / 2 - 1},
+                                                {frames_ / 3, 2, frames_ - frames_ / 3 - 2}}) {
       const auto state = model_.new_state();
       Floats out(stepped_.size(), NAN);
       std::int64_t first = 0;
@@ -179,6 +192,7 @@ class Check {
 
   void batches() {
     for (const std::int64_t count : {2, 3, 7, 8, 9, 31, 64, 65, 256, 257, 1000, 1500, 5000}) {
+      if (count > most_agents_) break;
       States states;
       std::vector<State*> pointers;
       Floats inputs, out(static_cast<std::size_t>(count * config_.d_output), NAN), expected;
@@ -225,6 +239,7 @@ class Check {
   Model& model_;
   const core::MambaConfig& config_;
   const core::Safetensors match_, rollback_, windows_;
+  const std::int64_t frames_, most_agents_;
   Floats stepped_, last_, scratch_;
 };
 
@@ -300,7 +315,7 @@ void run(const std::string& melee, const std::string& mode, const std::string& t
   const auto begin = Clock::now();
   const auto weights = core::load_weights(core::Safetensors::open(melee + "/policy.safetensors"), {});
   core::ModelOptions options;
-  options.max_sessions = mode == "check" ? 6000 : std::max<std::int64_t>(6000, most_agents + 16);
+  options.max_sessions = most_agents + 16;
   const auto model = cuda::load_model(cuda::Context::open(0), weights, options);
   std::printf("  loaded in %.0f ms, %.1f MB resident\n", microseconds(begin) / 1e3,
               static_cast<double>(model->resident_bytes()) / 1e6);
@@ -317,8 +332,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::string mode = argc > 2 ? argv[2] : "all";
-  const char* agents = std::getenv("AGENTS");
-  const std::int64_t most_agents = agents == nullptr ? 65536 : std::atoll(agents);
+  const std::int64_t most_agents = from_environment("AGENTS", 65536);
   std::vector<std::string> tunings(argv + std::min(argc, 3), argv + argc);
   if (tunings.empty()) tunings.push_back("default");
   for (const std::string& tuning : tunings) {

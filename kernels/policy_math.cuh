@@ -4,7 +4,7 @@
 #pragma once
 
 #include "formulas.cuh"
-#include "policy_dims.cuh"
+#include "policy_ptx.cuh"
 
 namespace exphil {
 namespace policy {
@@ -29,9 +29,7 @@ struct StrictMath {
   static __device__ __forceinline__ Strict set(Strict, float value) { return {value}; }
   // 2^(v log2 e) in hardware: its relative error, 2^-22 + |v| 2^-24, only grows where the result vanishes.
   static __device__ __forceinline__ Strict exp(Strict v) {
-    float result;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(__fmul_rn(v.v, 1.4426950408889634f)));
-    return {result};
+    return {exp2_approx(__fmul_rn(v.v, 1.4426950408889634f))};
   }
   static __device__ __forceinline__ Strict log1p(Strict v) { return {::log1pf(v.v)}; }
   static __device__ __forceinline__ Strict abs(Strict v) { return {::fabsf(v.v)}; }

@@ -180,7 +180,7 @@ extern "C" __global__ void TEAM_SHAPE __launch_bounds__(THREADS, 1)
     policy_step(const exphil::policy::StepArguments args,
                 const __grid_constant__ exphil::policy::InlineObs inline_obs) {
   using namespace exphil::policy;
-  extern __shared__ __align__(128) float shared[];
+  float* shared = dynamic_shared();
   const int team = static_cast<int>(blockIdx.x) / TEAM, teams = static_cast<int>(gridDim.x) / TEAM;
   Activations& act = *reinterpret_cast<Activations*>(shared + kStagedFloats);
   Step step(args, shared, act, static_cast<int>(blockIdx.x) % TEAM);

@@ -91,8 +91,8 @@ class Step {
   __device__ __forceinline__ void start() {
 #if STAGED
     if (thread() == 0) {
-      for (int i = 0; i < 2 + kLayers; ++i) BulkCopy(act_.arrived + i).init();
-      BulkCopy::publish_init();
+      for (int i = 0; i < 2 + kLayers; ++i) bulk_init(act_.arrived + i);
+      bulk_publish_init();
       stage(0, Slice::input, InputSection::floats);
       for (int l = 0; l < kLayers; ++l) {
         stage(2 + l, Slice::layers + l * LayerSection::floats, LayerSection::floats);
@@ -124,7 +124,7 @@ class Step {
   // Where a section of the slice can be read; waits for it.
   __device__ __forceinline__ const float* section(int arrived, int offset) const {
 #if STAGED
-    BulkCopy(act_.arrived + arrived).wait();
+    bulk_wait(act_.arrived + arrived);
     return staged_ + offset;
 #else
     (void)arrived;
@@ -134,8 +134,7 @@ class Step {
 
 #if STAGED
   __device__ __forceinline__ void stage(int arrived, int offset, int floats) {
-    BulkCopy(act_.arrived + arrived)
-        .copy(staged_ + offset, slice_ + offset, static_cast<unsigned>(floats) * 4);
+    bulk_copy(act_.arrived + arrived, staged_ + offset, slice_ + offset, static_cast<unsigned>(floats) * 4);
   }
 #endif
 
@@ -163,8 +162,7 @@ class Step {
     }
     // Read through an address the compiler cannot trace to the parameter bank: indexed reads of that bank are
     // one word at a time for a whole warp.
-    const float* from_parameters;
-    asm volatile("mov.u64 %0, %1;" : "=l"(from_parameters) : "l"(inline_obs));
+    const float* from_parameters = launder(inline_obs);
     for (int i = thread(); i < AGENTS * kInput; i += THREADS) {
       const int agent = first + i / kInput, k = i % kInput;
       float value = 0.0f;
@@ -266,7 +264,7 @@ class Step {
       // that no fence and no flag is needed.
       const unsigned long long word =
           (static_cast<unsigned long long>(args_.sequence) << 32) | __float_as_uint(value);
-      asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(args_.tagged + index), "l"(word) : "memory");
+      store_system(args_.tagged + index, word);
     }
   }
 

@@ -8,7 +8,7 @@
 // there. All blocks must be resident (cooperative launch) and there is one team.
 #pragma once
 
-#include "policy_dims.cuh"
+#include "policy_ptx.cuh"
 
 namespace exphil {
 namespace policy {
@@ -24,10 +24,7 @@ class TeamBarrier {
       __syncthreads();
     } else {
 #if CLUSTER
-      asm volatile(
-          "barrier.cluster.arrive.release.aligned;\n\t"
-          "barrier.cluster.wait.acquire.aligned;" ::
-              : "memory");
+      cluster_sync();
 #else
       __syncthreads();
       if (threadIdx.x == 0) wait_for_team();
@@ -43,19 +40,13 @@ class TeamBarrier {
     __threadfence();
     const unsigned found = atomicAdd(counter_, 1u);
     const unsigned target = (found / TEAM + 1) * TEAM;
-    unsigned now;
-    do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter_) : "memory");
-    } while (static_cast<int>(now - target) < 0);
+    while (static_cast<int>(load_acquire(counter_) - target) < 0) {
+    }
     __threadfence();
   }
 
   unsigned* counter_;
 };
-
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
 
 class Board {
  public:
@@ -69,13 +60,8 @@ class Board {
       if (first == 0) *place = value;
     } else {
 #if CLUSTER
-      const unsigned local = shared_address(place);
 #pragma unroll
-      for (int rank = first; rank < TEAM; rank += step) {
-        unsigned remote;
-        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
-        asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");
-      }
+      for (int rank = first; rank < TEAM; rank += step) store_cluster(place, rank, value);
 #else
       (void)step;
       if (first == 0) __stcg(global_ + (place - shared_), value);
@@ -103,47 +89,6 @@ class Board {
   float* shared_;
   float* global_;
   TeamBarrier barrier_;
-};
-
-// Brings `bytes` (a multiple of 16) from global into this block's shared memory by the bulk copy engine;
-// `arrived` counts as one phase. One thread calls copy; any thread may wait, any number of times, as no
-// second phase is ever started.
-class BulkCopy {
- public:
-  __device__ explicit BulkCopy(unsigned long long* arrived) : arrived_(shared_address(arrived)) {}
-
-#if STAGED
-  __device__ void init() const {
-    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(arrived_) : "memory");
-  }
-  __device__ static void publish_init() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  }
-  __device__ void copy(float* to, const float* from, unsigned bytes) const {
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrived_), "r"(bytes) : "memory");
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-            shared_address(to)),
-        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(arrived_)
-        : "memory");
-  }
-  __device__ void wait() const {
-    unsigned done = 0;
-    while (done == 0) {
-      asm volatile(
-          "{\n\t.reg .pred p;\n\t"
-          "mbarrier.try_wait.parity.shared.b64 p, [%1], 0;\n\t"
-          "selp.u32 %0, 1, 0, p;\n\t}"
-          : "=r"(done)
-          : "r"(arrived_)
-          : "memory");
-    }
-  }
-#endif
-
- private:
-  unsigned arrived_;
 };
 
 }  // namespace policy
