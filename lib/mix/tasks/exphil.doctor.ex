@@ -166,9 +166,10 @@ defmodule Mix.Tasks.Exphil.Doctor do
   defp line({:ok, what, found}), do: "  [ok] #{String.pad_trailing(what, 16)} #{found}"
 
   defp line({:missing, what, found, cost, remedy}) do
-    indent = String.duplicate(" ", 24)
-
-    "  [--] #{String.pad_trailing(what, 16)} #{found}\n#{indent}costs: #{cost}\n#{indent}get it: #{remedy}"
+    indent = "\n" <> String.duplicate(" ", 24)
+    # A reason may have several lines, such as the places where a library was looked for.
+    found = found |> String.split("\n") |> Enum.map_join(indent, &String.trim/1)
+    "  [--] #{String.pad_trailing(what, 16)} #{found}#{indent}costs: #{cost}#{indent}get it: #{remedy}"
   end
 
   # ---- looking ---------------------------------------------------------------------------------------------
