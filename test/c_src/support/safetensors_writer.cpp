@@ -16,7 +16,7 @@ namespace exphil::test {
 void SafetensorsWriter::add_f32(const std::string& name, std::vector<std::int64_t> shape,
                                 const std::vector<float>& values) {
   Bytes data(values.size() * sizeof(float));
-  std::memcpy(data.data(), values.data(), data.size());
+  if (!data.empty()) std::memcpy(data.data(), values.data(), data.size());
   tensors[name] = Tensor{"F32", std::move(shape), std::move(data)};
 }
 
