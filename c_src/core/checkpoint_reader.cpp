@@ -11,12 +11,13 @@ namespace exphil::core {
 namespace {
 
 template <class... Parts>
-[[noreturn]] void bad(const Parts&... parts) {
-  fail(ErrorKind::invalid_checkpoint, "path", parts...);
+[[noreturn]] void bad(const CheckpointReader::Source& source, const Parts&... parts) {
+  fail(ErrorKind::invalid_checkpoint, source.argument, parts...);
 }
 
 // The file's bytes may be unaligned.
-std::vector<float> widen(const TensorView& view, const std::string& name) {
+std::vector<float> widen(const TensorView& view, const std::string& name,
+                         const CheckpointReader::Source& source) {
   const std::size_t count = view.bytes / dtype_size(view.dtype);
   const char* bytes = static_cast<const char*>(view.data);
   std::vector<float> values(count);
@@ -29,7 +30,7 @@ std::vector<float> widen(const TensorView& view, const std::string& name) {
       values[i] = view.dtype == Dtype::f16 ? f16_to_f32(half) : bf16_to_f32(half);
     }
   } else {
-    bad("tensor \"", name, "\" must be F32, F16 or BF16; got ", dtype_name(view.dtype));
+    bad(source, "tensor \"", name, "\" must be F32, F16 or BF16; got ", dtype_name(view.dtype));
   }
   return values;
 }
@@ -37,18 +38,19 @@ std::vector<float> widen(const TensorView& view, const std::string& name) {
 }  // namespace
 
 const TensorView& CheckpointReader::require(const std::string& name) const {
-  const TensorView* view = file_.find(name);
-  if (view == nullptr) bad("tensor \"", name, "\" is missing from \"", file_.path(), "\"");
-  return *view;
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) bad(source_, "tensor \"", name, "\" is missing from ", source_.name);
+  return found->second;
 }
 
 const Shape& CheckpointReader::shape(const std::string& name, int rank, const std::string& axes) const {
   const Shape& shape = require(name).shape;
   if (shape.rank() != rank) {
-    bad("tensor \"", name, "\" must have shape ", axes, "; got ", shape.to_string());
+    bad(source_, "tensor \"", name, "\" must have shape ", axes, "; got ", shape.to_string());
   }
   for (int axis = 0; axis < rank; ++axis) {
-    if (shape[axis] < 1) bad("tensor \"", name, "\" has a zero-sized dimension: ", shape.to_string());
+    if (shape[axis] < 1)
+      bad(source_, "tensor \"", name, "\" has a zero-sized dimension: ", shape.to_string());
   }
   return shape;
 }
@@ -57,20 +59,20 @@ std::vector<float> CheckpointReader::take(const std::string& name, const Shape& 
                                           const std::string& axes) {
   const TensorView& view = require(name);
   if (view.shape != expected) {
-    bad("tensor \"", name, "\" must have shape ", axes, " = ", expected.to_string(), "; got ",
+    bad(source_, "tensor \"", name, "\" must have shape ", axes, " = ", expected.to_string(), "; got ",
         view.shape.to_string());
   }
   taken_.insert(name);
-  std::vector<float> values = widen(view, name);
+  std::vector<float> values = widen(view, name, source_);
   check_finite(values, name, "");
   return values;
 }
 
 void CheckpointReader::require_all_taken() const {
-  for (const auto& item : file_.tensors()) {
+  for (const auto& item : tensors_) {
     if (taken_.count(item.first) == 0) {
-      bad("tensor \"", item.first, "\" of shape ", item.second.shape.to_string(),
-          " is not part of a Mamba policy");
+      bad(source_, "tensor \"", item.first, "\" of shape ", item.second.shape.to_string(), " is not part of ",
+          source_.content);
     }
   }
 }
@@ -80,7 +82,7 @@ void CheckpointReader::check_finite(const std::vector<float>& values, const std:
   if (!check_finite_) return;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (std::isfinite(values[i])) continue;
-    bad("tensor \"", name, "\" is not finite", what, ": element ", i, " is ", values[i],
+    bad(source_, "tensor \"", name, "\" is not finite", what, ": element ", i, " is ", values[i],
         " (check_finite: false loads it all the same)");
   }
 }

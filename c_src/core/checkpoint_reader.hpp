@@ -1,10 +1,13 @@
 // Takes tensors out of a checkpoint one by one, each with the shape it must have, and remembers which were
-// taken, so that what is left over can be named. Used by load_weights. One object per load, one thread.
+// taken, so that what is left over can be named. Used by load_weights and load_semiseparable. One object per
+// load, one thread; the tensors outlive it.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/safetensors.hpp"
@@ -13,9 +16,18 @@ namespace exphil::core {
 
 class CheckpointReader {
  public:
-  CheckpointReader(const Safetensors& file, bool check_finite) : file_(file), check_finite_(check_finite) {}
+  CheckpointReader(const Safetensors& file, bool check_finite)
+      : CheckpointReader(file.tensors(), {"path", "\"" + file.path() + "\"", "a Mamba policy"},
+                         check_finite) {}
 
-  bool has(const std::string& name) const { return file_.find(name) != nullptr; }
+  // For errors: the public argument that the tensors came in, and their name and content in words.
+  struct Source {
+    std::string argument, name, content;
+  };
+  CheckpointReader(const std::map<std::string, TensorView>& tensors, Source source, bool check_finite)
+      : tensors_(tensors), source_(std::move(source)), check_finite_(check_finite) {}
+
+  bool has(const std::string& name) const { return tensors_.count(name) != 0; }
 
   // The shape of a tensor that must be there with this rank and no zero dimension; `axes` describes it.
   const Shape& shape(const std::string& name, int rank, const std::string& axes) const;
@@ -32,7 +44,8 @@ class CheckpointReader {
  private:
   const TensorView& require(const std::string& name) const;
 
-  const Safetensors& file_;
+  const std::map<std::string, TensorView>& tensors_;
+  const Source source_;
   const bool check_finite_;
   std::set<std::string> taken_;
 };
