@@ -55,7 +55,8 @@ int floats_per_lane(const ScanProblem& p, int lanes) {
 // A function of the problem's kind alone: it decides where the carries are rounded.
 int chunk_steps(const ScanProblem& p) {
   const int floats = std::max(4, floats_per_lane(p, fewest_lanes(p)));
-  return std::max(1, kKeptFloats / floats / (cheap_input(p) ? 1 : 2));
+  const bool keep_input = !scans_sequentially(p) && !cheap_input(p);
+  return std::max(1, kKeptFloats / floats / (keep_input ? 2 : 1));
 }
 
 // Issue slots of one warp for one chunk, from the disassembly for sm_90.
@@ -163,7 +164,7 @@ ScanPlan plan_scan(const ScanProblem& p, const DeviceProperties& device, const S
   ScanPlan plan;
   plan.sequential = scans_sequentially(p);
   plan.keep_input = tuning.keep_input >= 0 ? tuning.keep_input != 0 : !cheap_input(p);
-  plan.steps = plan.sequential ? 16 : chunk_steps(p);
+  plan.steps = chunk_steps(p);
   if (tuning.steps > 0) plan.steps = tuning.steps;
   if (tuning.max_threads > 0) plan.max_threads = tuning.max_threads;
   if (tuning.min_blocks > 0) plan.min_blocks = tuning.min_blocks;
