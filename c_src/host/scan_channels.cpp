@@ -53,7 +53,7 @@ float* begin_state(const ScanRule& rule, const ScanSequence& sequence, const Sca
   const std::int64_t row = rule.state * rule.parts();
   if (sequence.h_panels != nullptr) return sequence.h_panels + tile.channel * row;
   if (sequence.initial_state != nullptr) {
-    pack_panels(sequence.initial_state + tile.channel * row, tile.lanes, row, tile.h);
+    pack_block(sequence.initial_state + tile.channel * row, tile.lanes, row, tile.h);
   } else {
     std::fill(tile.h, tile.h + row * kPanel, 0.0f);
   }
@@ -100,7 +100,19 @@ void run_block(const ScanRule& rule, const ScanSequence& sequence, ScanTile& til
     if (sequence.y != nullptr) finish<T>(sequence, tile);
   }
   if (sequence.h_panels == nullptr && sequence.final_state != nullptr) {
-    unpack_panels(h, tile.lanes, row, sequence.final_state + tile.channel * row);
+    unpack_lanes(h, 0, tile.lanes, row, sequence.final_state + tile.channel * row);
+  }
+}
+
+void run_pack_panels(const float* from, std::int64_t dim, std::int64_t row, float* to) {
+  for (std::int64_t channel = 0; channel < dim; channel += kPanel) {
+    pack_block(from + channel * row, std::min(kPanel, dim - channel), row, to + channel * row);
+  }
+}
+
+void run_unpack_panels(const float* from, std::int64_t dim, std::int64_t row, float* to) {
+  for (std::int64_t channel = 0; channel < dim; channel += kPanel) {
+    unpack_lanes(from + channel * row, 0, std::min(kPanel, dim - channel), row, to + channel * row);
   }
 }
 
@@ -138,6 +150,8 @@ HWY_AFTER_NAMESPACE();
 namespace exphil::host {
 
 HWY_EXPORT(run_channels);
+HWY_EXPORT(run_pack_panels);
+HWY_EXPORT(run_unpack_panels);
 HWY_EXPORT(target_name);
 
 const char* simd_target() {
@@ -150,21 +164,11 @@ void scan_channels(const ScanRule& rule, const ScanSequence& sequence, std::int6
 }
 
 void pack_panels(const float* from, std::int64_t dim, std::int64_t row, float* to) {
-  for (std::int64_t block = 0; block < panels(dim); ++block) {
-    for (std::int64_t lane = 0; lane < kPanel; ++lane) {
-      const std::int64_t channel = block * kPanel + lane;
-      float* column = to + block * row * kPanel + lane;
-      for (std::int64_t n = 0; n < row; ++n)
-        column[n * kPanel] = channel < dim ? from[channel * row + n] : 0.0f;
-    }
-  }
+  HWY_DYNAMIC_DISPATCH(run_pack_panels)(from, dim, row, to);
 }
 
 void unpack_panels(const float* from, std::int64_t dim, std::int64_t row, float* to) {
-  for (std::int64_t channel = 0; channel < dim; ++channel) {
-    const float* column = from + channel / kPanel * row * kPanel + channel % kPanel;
-    for (std::int64_t n = 0; n < row; ++n) to[channel * row + n] = column[n * kPanel];
-  }
+  HWY_DYNAMIC_DISPATCH(run_unpack_panels)(from, dim, row, to);
 }
 
 void pack_a(const ScanRule& rule, const float* a, float* to) {

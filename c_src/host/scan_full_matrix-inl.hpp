@@ -99,9 +99,7 @@ inline void full_matrix(const Recurrence& r) {
         y = hn::MulAdd(r.c.shared ? broadcast(c_row + n) : load(c_row + panel), load(r.h + panel), y);
       }
       store(y, r.tile->y + at);
-      if (r.states != nullptr) {
-        put_states(r.h, state, r.tile->lanes, o, r.states + s * r.states_step);
-      }
+      r.put_states(s, o);
     }
   }
 }

@@ -8,6 +8,7 @@
 #define EXPHIL_HOST_SCAN_RECURRENCE_INL
 #endif
 
+#include "host/panels-inl.hpp"
 #include "host/scan_stages-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -77,15 +78,6 @@ HWY_INLINE void discretize(W a, F dt, W* abar, W* gain) {
   }
 }
 
-// states: where this step's h goes, or null. h has just been written for lanes [o, o + kLanes).
-HWY_INLINE void put_states(const float* h, std::int64_t row, std::int64_t lanes, std::int64_t o,
-                           float* states) {
-  const std::int64_t last = std::min<std::int64_t>(lanes, o + kLanes);
-  for (std::int64_t lane = o; lane < last; ++lane) {
-    for (std::int64_t n = 0; n < row; ++n) states[lane * row + n] = h[n * kPanel + lane];
-  }
-}
-
 struct Recurrence {
   const ScanRule* rule;
   const ScanTile* tile;
@@ -94,6 +86,13 @@ struct Recurrence {
   ProjectionTile b, c;
   float* states;  // after the tile's first step, at the block's first channel; or null
   std::int64_t states_step;
+
+  // Lanes [o, o + kLanes) of h after step s of the tile, which are the ones just written.
+  HWY_INLINE void put_states(std::int64_t s, std::int64_t o) const {
+    if (states == nullptr) return;
+    const std::int64_t last = std::min<std::int64_t>(tile->lanes, o + kLanes);
+    unpack_lanes(h, o, last, rule->state * rule->parts(), states + s * states_step);
+  }
 };
 
 // kShared: B and C are the same for all lanes, known at compile time.
@@ -119,9 +118,7 @@ void diagonal(const Recurrence& r) {
         y = N::add_output(c, h, y);
       }
       store(N::output(y), r.tile->y + s * kPanel + o);
-      if (r.states != nullptr) {
-        put_states(r.h, state * N::kParts, r.tile->lanes, o, r.states + s * r.states_step);
-      }
+      r.put_states(s, o);
     }
   }
 }
