@@ -1,10 +1,13 @@
 // Times the host scan against the plain scalar loop compiled with the same flags, in one run. Prints one row
-// for each case: median milliseconds, and how many times faster than the loop.
-//   make build/bench/host_scan && build/bench/host_scan [runs]
+// for each case: milliseconds of wall time with all threads (least and median), of processor time with one
+// thread and of the loop (medians), and the ratio of the last two, which other load on the machine hardly
+// moves.
+//   make bench && build/bench/host_scan [runs]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <random>
 #include <string>
@@ -29,16 +32,25 @@ struct Case {
   bool all_options = false;  // d, z, dt_bias, softplus, final state
 };
 
-double median_ms(int runs, const std::function<void()>& body) {
-  std::vector<double> times;
+struct Times {
+  std::vector<double> wall, processor;  // milliseconds, sorted
+  double median_wall() const { return wall[wall.size() / 2]; }
+  double median_processor() const { return processor[processor.size() / 2]; }
+};
+
+Times measure(int runs, const std::function<void()>& body) {
+  Times times;
   body();
   for (int run = 0; run < runs; ++run) {
     const auto begin = Clock::now();
+    const std::clock_t ticks = std::clock();
     body();
-    times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+    times.processor.push_back(1000.0 * static_cast<double>(std::clock() - ticks) / CLOCKS_PER_SEC);
+    times.wall.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
   }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  std::sort(times.wall.begin(), times.wall.end());
+  std::sort(times.processor.begin(), times.processor.end());
+  return times;
 }
 
 // Values of the size that a trained Mamba layer sees, stored as `dtype`.
@@ -81,12 +93,14 @@ void run(const Case& c, int runs) {
     problem.options.dt_softplus = true;
     outputs.final_state = last.data();
   }
-  const double fast = median_ms(runs, [&] { host::selective_scan(problem, outputs); });
+  const Times fast = measure(runs, [&] { host::selective_scan(problem, outputs); });
   core::set_threads(1);
-  const double single = median_ms(runs, [&] { host::selective_scan(problem, outputs); });
+  const double single = measure(runs, [&] { host::selective_scan(problem, outputs); }).median_processor();
   core::set_threads(0);
-  const double plain = median_ms(std::max(1, runs / 10), [&] { core::scan_reference_f32(problem, outputs); });
-  std::printf("%-28s %9.3f %9.3f %10.2f %8.1fx\n", c.name, fast, single, plain, plain / fast);
+  const double plain =
+      measure(std::max(3, runs / 10), [&] { core::scan_reference_f32(problem, outputs); }).median_processor();
+  std::printf("%-26s %8.3f %8.3f %10.3f %10.2f %7.1fx\n", c.name, fast.wall[0], fast.median_wall(), single,
+              plain, plain / single);
   std::fflush(stdout);
 }
 
@@ -97,7 +111,7 @@ int main(int argc, char** argv) {
   using D = formulas::Discretization;
   using T = core::Dtype;
   std::printf("target %s, %d threads, %d runs\n", host::simd_target(), core::threads(), runs);
-  std::printf("%-28s %9s %9s %10s %9s\n", "case", "ms", "1 thread", "plain loop", "speed-up");
+  std::printf("%-26s %8s %8s %10s %10s %8s\n", "case", "least", "median", "1 thread", "plain loop", "ratio");
   const Case cases[] = {
       {"32x60x512x16 f32", 32, 60, 512, 16},
       {"32x60x512x16 f32 options", 32, 60, 512, 16, D::zoh, T::f32, true},

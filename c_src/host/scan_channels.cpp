@@ -116,6 +116,28 @@ void run_unpack_panels(const float* from, std::int64_t dim, std::int64_t row, fl
   }
 }
 
+void run_pack_a(const ScanRule& rule, const float* a, float* to) {
+  run_pack_panels(a, rule.dim, rule.a_block() / kPanel, to);
+  if (rule.complex || rule.full_matrix || rule.discretization != Discretization::zoh) return;
+  const std::int64_t floats = panels(rule.dim) * rule.a_block();
+  for (std::int64_t i = 0; i < floats; i += kLanes) store(load(to + i) * fill(1.4426950408889634), to + i);
+}
+
+void run_bounds_of(const ScanRule& rule, const float* a_panels, float* bounds) {
+  for (std::int64_t block = 0; block < panels(rule.dim); ++block) {
+    const float* a = a_panels + block * rule.a_block();
+    F bound = fill(0.0);
+    for (std::int64_t i = 0; i < rule.a_block(); i += kLanes)
+      bound = larger_or_nan(bound, hn::Abs(load(a + i)));
+    HWY_ALIGN float lanes[kPanel];
+    store(bound, lanes);
+    bounds[block] = 0.0f;
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      if (!(lanes[lane] <= bounds[block]) && !std::isnan(bounds[block])) bounds[block] = lanes[lane];
+    }
+  }
+}
+
 const char* target_name() {
   return hwy::TargetName(HWY_TARGET);
 }
@@ -152,6 +174,8 @@ namespace exphil::host {
 HWY_EXPORT(run_channels);
 HWY_EXPORT(run_pack_panels);
 HWY_EXPORT(run_unpack_panels);
+HWY_EXPORT(run_pack_a);
+HWY_EXPORT(run_bounds_of);
 HWY_EXPORT(target_name);
 
 const char* simd_target() {
@@ -172,21 +196,11 @@ void unpack_panels(const float* from, std::int64_t dim, std::int64_t row, float*
 }
 
 void pack_a(const ScanRule& rule, const float* a, float* to) {
-  const std::int64_t row = rule.a_block() / kPanel;
-  pack_panels(a, rule.dim, row, to);
-  if (rule.complex || rule.full_matrix || rule.discretization != formulas::Discretization::zoh) return;
-  const std::int64_t floats = panels(rule.dim) * rule.a_block();
-  for (std::int64_t i = 0; i < floats; ++i) to[i] *= 1.44269504f;  // log2(e)
+  HWY_DYNAMIC_DISPATCH(run_pack_a)(rule, a, to);
 }
 
 void bounds_of(const ScanRule& rule, const float* a_panels, float* bounds) {
-  for (std::int64_t block = 0; block < panels(rule.dim); ++block) {
-    const float* a = a_panels + block * rule.a_block();
-    bounds[block] = 0.0f;
-    for (std::int64_t i = 0; i < rule.a_block(); ++i) {
-      if (!(std::abs(a[i]) <= bounds[block])) bounds[block] = std::abs(a[i]);  // keeps a NaN
-    }
-  }
+  HWY_DYNAMIC_DISPATCH(run_bounds_of)(rule, a_panels, bounds);
 }
 
 }  // namespace exphil::host

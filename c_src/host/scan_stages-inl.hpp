@@ -34,6 +34,11 @@ HWY_INLINE const Element<T>* row_at(const Rows& rows, std::int64_t t, std::int64
   return static_cast<const Element<T>*>(rows.data) + t * rows.step + channel;
 }
 
+// The larger of two magnitudes; NaN where either is one (a bound that is NaN allows no short cut).
+HWY_INLINE F larger_or_nan(F bound, F next) {
+  return hn::IfThenElse(hn::Or(next <= bound, hn::IsNaN(bound)), bound, next);
+}
+
 // Asks for the rows of the next tile while this one is computed: rows of one block lie dim elements apart, a
 // pattern that the hardware does not foresee.
 template <core::Dtype T>
@@ -59,7 +64,7 @@ void prepare(const ScanRule& rule, const ScanSequence& sequence, float a_bound, 
       const F x = load_as_f32<T>(x_row + o);
       const F dt = formulas::activate_dt<Math>(load_as_f32<T>(dt_row + o), load(tile.bias + o),
                                                rule.dt_softplus, lowest, highest);
-      bound = hn::IfThenElse(hn::Abs(dt) <= bound, bound, hn::Abs(dt));  // keeps a NaN
+      bound = larger_or_nan(bound, hn::Abs(dt));
       store(dt, tile.dt + at);
       store(dt * x, tile.dt_x + at);
       if (sequence.d != nullptr) store(x, tile.x + at);
