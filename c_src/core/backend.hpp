@@ -12,6 +12,7 @@
 #include "core/associative_problem.hpp"
 #include "core/model.hpp"
 #include "core/scan_problem.hpp"
+#include "core/semiseparable_model.hpp"
 
 namespace exphil::core {
 
@@ -56,6 +57,8 @@ class Backend {
 
   virtual std::unique_ptr<Model> load(std::shared_ptr<const MambaWeights> weights,
                                       const ModelOptions& options) = 0;
+
+  virtual std::unique_ptr<SemiseparableModel> load_semiseparable(const SemiseparableWeights& weights) = 0;
 };
 
 }  // namespace exphil::core

@@ -11,6 +11,7 @@
 #include "cuda/context.hpp"
 #include "cuda/model_loader.hpp"
 #include "cuda/scan_runner.hpp"
+#include "cuda/semiseparable_model.hpp"
 #include "cuda/settings.hpp"
 
 namespace exphil::cuda {
@@ -93,6 +94,12 @@ class CudaBackend : public core::Backend {
                                     const core::ModelOptions& options) override {
     context_->require_alive();
     return load_model(context_, std::move(weights), options);
+  }
+
+  std::unique_ptr<core::SemiseparableModel> load_semiseparable(
+      const core::SemiseparableWeights& weights) override {
+    context_->require_alive();
+    return cuda::load_semiseparable(context_, weights);
   }
 
  private:

@@ -7,6 +7,7 @@
 #include "cuda/associative_variants.hpp"
 #include "cuda/model_variants.hpp"
 #include "cuda/scan_variants.hpp"
+#include "cuda/semiseparable_model.hpp"
 
 namespace exphil::cuda {
 
@@ -14,7 +15,8 @@ std::vector<KernelSpec> all_kernel_variants() {
   std::vector<KernelSpec> all;
   std::set<std::tuple<std::string, std::string, std::vector<std::string>>> seen;
   for (const std::vector<KernelSpec>& family :
-       {scan_kernel_variants(), model_kernel_variants(), associative_kernel_variants()}) {
+       {scan_kernel_variants(), model_kernel_variants(), associative_kernel_variants(),
+        semiseparable_kernel_variants()}) {
     for (const KernelSpec& spec : family) {
       if (seen.emplace(spec.file, spec.entry, spec.defines).second) all.push_back(spec);
     }

@@ -11,6 +11,7 @@
 #include "host/associative_scan.hpp"
 #include "host/model.hpp"
 #include "host/selective_scan.hpp"
+#include "host/semiseparable_model.hpp"
 #include "host/simd.hpp"
 
 namespace exphil::host {
@@ -61,6 +62,11 @@ class HostBackend final : public core::Backend {
   std::unique_ptr<core::Model> load(std::shared_ptr<const core::MambaWeights> weights,
                                     const core::ModelOptions& options) override {
     return make_model(*weights, options);
+  }
+
+  std::unique_ptr<core::SemiseparableModel> load_semiseparable(
+      const core::SemiseparableWeights& weights) override {
+    return make_semiseparable(weights);
   }
 
  private:

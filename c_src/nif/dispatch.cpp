@@ -49,6 +49,9 @@ int scheduler_for(ErlNifEnv* env, Term first) {
   } else if (const ModelHandle* model = find_handle<ModelHandle>(env, first)) {
     loaded = model->loaded.get();
   }
+  if (const LayerHandle* layer = find_handle<LayerHandle>(env, first)) {
+    return layer->loaded->device.backend == "cuda" ? ERL_NIF_DIRTY_JOB_IO_BOUND : ERL_NIF_DIRTY_JOB_CPU_BOUND;
+  }
   const bool waits = loaded != nullptr ? loaded->device.backend == "cuda" : may_use_cuda(env, first);
   return waits ? ERL_NIF_DIRTY_JOB_IO_BOUND : ERL_NIF_DIRTY_JOB_CPU_BOUND;
 }

@@ -43,6 +43,12 @@ Term model_info(Call& call, ModelHandle& model);
 Term window(Call& call, ModelHandle& model, core::TensorView windows);
 Term new_session(Call& call, ModelHandle& model);
 
+// semiseparable_layer.cpp
+// from: a path, or [{name, tensor}]
+Term load_layer(Call& call, BackendChoice backend, std::int64_t device, Term from, bool check_finite);
+Term layer_info(Call& call, LayerHandle& layer);
+Term layer_forward(Call& call, LayerHandle& layer, core::TensorView x, bool bidirectional);
+
 // session.cpp
 struct Frames;
 Term step(Call& call, SessionHandle& session, Frames obs);

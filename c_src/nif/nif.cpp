@@ -13,7 +13,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 2;
+constexpr std::int64_t kInterface = 3;
 
 // What load_nif/2 returns in {:error, {:load, _}}; ExPhil.Native.NIF puts them into words.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kBadSettings = 3 };
@@ -63,6 +63,9 @@ constexpr const char* kScan[] = {":backend", ":device",        "x",      "dt", "
 constexpr const char* kAssociativeScan[] = {":backend", ":device", "op", "a", "x", "options"};
 constexpr const char* kLinearRecurrence[] = {":backend", ":device", "op", "a", "b", "options"};
 constexpr const char* kLoadModel[] = {":backend", ":device", "path", "options"};
+constexpr const char* kLoadLayer[] = {":backend", ":device", "path", ":check_finite"};
+constexpr const char* kLayer[] = {"layer"};
+constexpr const char* kLayerForward[] = {"layer", "x", "bidirectional"};
 constexpr const char* kModel[] = {"model"};
 constexpr const char* kWindow[] = {"model", "windows"};
 constexpr const char* kSession[] = {"session"};
@@ -82,6 +85,9 @@ ErlNifFunc functions[] = {
     {"scan", 12, Nif<scan, kScan>::scheduled, 0},
     {"associative_scan", 6, Nif<associative_scan, kAssociativeScan>::scheduled, 0},
     {"linear_recurrence", 6, Nif<associative_scan, kLinearRecurrence>::scheduled, 0},
+    {"load_layer", 4, Nif<load_layer, kLoadLayer>::scheduled, 0},
+    {"layer_info", 1, Nif<layer_info, kLayer>::scheduled, 0},
+    {"layer_forward", 3, Nif<layer_forward, kLayerForward>::scheduled, 0},
     {"load_model", 4, Nif<load_model, kLoadModel>::scheduled, 0},
     {"model_info", 1, Nif<model_info, kModel>::scheduled, 0},
     {"window", 2, Nif<window, kWindow>::scheduled, 0},

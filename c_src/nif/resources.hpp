@@ -39,6 +39,15 @@ struct SnapshotHandle {
 struct ResultHandle {
   core::ResultBuffer buffer;
 };
+// An AR-SSM layer on a backend.
+struct LoadedLayer {
+  std::unique_ptr<core::SemiseparableModel> model;
+  core::Backend* backend = nullptr;  // alive until the library unloads
+  core::DeviceDescription device;
+};
+struct LayerHandle {
+  std::shared_ptr<LoadedLayer> loaded;
+};
 
 inline void release(ModelHandle& handle) noexcept {
   core::reap(std::move(handle.loaded));
@@ -52,6 +61,9 @@ inline void release(SnapshotHandle& handle) noexcept {
   core::reap(std::move(handle.loaded));
 }
 inline void release(ResultHandle&) noexcept {}
+inline void release(LayerHandle& handle) noexcept {
+  core::reap(std::move(handle.loaded));
+}
 
 // The resource type of each handle, set when the library loads.
 template <class Handle>
@@ -121,6 +133,13 @@ template <>
 struct Decoder<SnapshotHandle&> {
   static SnapshotHandle& decode(Call& call, Term term, const char* argument) {
     return decode_handle<SnapshotHandle>(call, term, argument, "a snapshot that Mamba.snapshot returned");
+  }
+};
+
+template <>
+struct Decoder<LayerHandle&> {
+  static LayerHandle& decode(Call& call, Term term, const char* argument) {
+    return decode_handle<LayerHandle>(call, term, argument, "a layer that SemiseparableLayer.load returned");
   }
 };
 

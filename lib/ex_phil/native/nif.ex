@@ -9,7 +9,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 2
+  @interface 3
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -25,6 +25,10 @@ defmodule ExPhil.Native.NIF do
   # The same C++ function; it names its last tensor x here and b there.
   def associative_scan(_backend, _device, _op, _a, _x, _options), do: unloaded()
   def linear_recurrence(_backend, _device, _op, _a, _b, _options), do: unloaded()
+
+  def load_layer(_backend, _device, _path_or_tensors, _check_finite), do: unloaded()
+  def layer_info(_layer), do: unloaded()
+  def layer_forward(_layer, _x, _bidirectional), do: unloaded()
 
   def load_model(_backend, _device, _path, _options), do: unloaded()
   def model_info(_model), do: unloaded()

@@ -1,0 +1,172 @@
+defmodule ExPhil.Native.SemiseparableLayer do
+  @moduledoc """
+  An adaptive-rank semiseparable layer (AR-SSM), H = T + U V^T, on the GPU or the CPU.
+
+      {:ok, layer} = SemiseparableLayer.load("layer.safetensors")
+      {y, diagnostics} = SemiseparableLayer.forward(layer, x)
+
+  For `x` of shape {batch, seq, hidden}, at each position:
+
+      t = depthwise_conv(x, kernel 3, padding 1)
+      g = sigmoid(W2 relu(W1 x + b1) + b2)             # one gate for each rank
+      u = (U x) g;  v = (V x) g;  k = cumsum over time of u
+      y = t + O (k v) + o
+
+  The weights are resident where the layer was loaded. They come from a safetensors file, or from a map of tensors,
+  under these names; every dimension is inferred from the shapes:
+
+  | tensor | shape | |
+  |---|---|---|
+  | `complexity_gate.0.weight`, `.bias` | {gate_hidden, hidden}, {gate_hidden} | W1, b1 |
+  | `complexity_gate.2.weight`, `.bias` | {rank, gate_hidden}, {rank} | W2, b2 |
+  | `U_proj.weight`, `V_proj.weight` | {rank, hidden} | U, V |
+  | `T_conv.weight` | {hidden, 1, 3} | taps for the position before, itself, after |
+  | `output_proj.weight`, `.bias` | {hidden, rank}, {hidden} | O, o |
+
+  A layer is immutable and safe to share between processes; its memory is freed when nothing refers to it any more.
+  """
+
+  alias ExPhil.Native.{Device, Error, NIF, Options, Safetensors, Tensor}
+
+  @enforce_keys [:ref, :info]
+  defstruct [:ref, :info]
+
+  @typedoc "Its fields are not part of the interface."
+  @type t :: %__MODULE__{ref: reference(), info: info()}
+
+  @type info :: %{
+          hidden: pos_integer(),
+          rank: pos_integer(),
+          gate_hidden: pos_integer(),
+          resident_bytes: non_neg_integer(),
+          backend: :cuda | :host,
+          device: Device.t()
+        }
+
+  @typedoc """
+    * `:gates` - g, {batch, seq, rank}
+    * `:effective_rank` - the sum of each position's gates, {batch, seq}
+    * `:gate_penalty` - the mean of the gates' absolute values
+  """
+  @type diagnostics :: %{gates: Tensor.t(), effective_rank: Tensor.t(), gate_penalty: float()}
+
+  @load_options [:backend, :device, :check_finite]
+
+  @doc """
+  Loads a layer onto a backend, from a safetensors file or from a map of names to tensors.
+
+    * `:backend`, `:device` - where to; see `ExPhil.Native.Device`
+    * `:check_finite` - refuse weights that are NaN or infinite (`true`)
+  """
+  @spec load(Path.t() | %{String.t() => Tensor.t()}, keyword()) :: {:ok, t()} | {:error, Error.t()}
+  def load(path_or_tensors, options \\ []) do
+    with {:ok, from} <- source(path_or_tensors),
+         {:ok, {backend, device, check_finite}} <- Options.read(options, @load_options, &load_options/1),
+         {:ok, ref} <- NIF.load_layer(backend, device, from, check_finite),
+         {:ok, info} <- NIF.layer_info(ref) do
+      {:ok, %__MODULE__{ref: ref, info: to_info(info)}}
+    else
+      {:error, %Error{} = error} -> {:error, error}
+      {:error, reason} -> {:error, Error.from_nif(reason)}
+    end
+  end
+
+  @doc "The same, raising the error."
+  @spec load!(Path.t() | %{String.t() => Tensor.t()}, keyword()) :: t()
+  def load!(path_or_tensors, options \\ []) do
+    case load(path_or_tensors, options) do
+      {:ok, layer} -> layer
+      {:error, error} -> raise error
+    end
+  end
+
+  @doc "The dimensions inferred from the shapes, the backend and device, and the bytes resident there."
+  @spec info(t()) :: info()
+  def info(%__MODULE__{info: info}), do: info
+
+  @doc """
+  `{y, diagnostics}` for `x` {batch, seq, hidden} in f32; `y` has the shape and the form of `x`. A wrong `x` raises
+  `ExPhil.Native.Error`.
+
+      iex> alias ExPhil.Native.SemiseparableLayer
+      iex> f32 = fn shape, list -> {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
+      iex> layer = SemiseparableLayer.load!(%{
+      ...>   "complexity_gate.0.weight" => f32.({1, 1}, [0.0]), "complexity_gate.0.bias" => f32.({1}, [0.0]),
+      ...>   "complexity_gate.2.weight" => f32.({1, 1}, [0.0]), "complexity_gate.2.bias" => f32.({1}, [0.0]),
+      ...>   "U_proj.weight" => f32.({1, 1}, [2.0]), "V_proj.weight" => f32.({1, 1}, [2.0]),
+      ...>   "T_conv.weight" => f32.({1, 1, 3}, [0.0, 1.0, 0.0]),
+      ...>   "output_proj.weight" => f32.({1, 1}, [1.0]), "output_proj.bias" => f32.({1}, [0.0])
+      ...> }, backend: :host)
+      iex> {{:f32, {1, 3, 1}, y}, diagnostics} = SemiseparableLayer.forward(layer, f32.({1, 3, 1}, [1.0, 2.0, 3.0]))
+      iex> {for(<<v::float-32-little <- y>>, do: v), diagnostics.gate_penalty}
+      {[2.0, 8.0, 21.0], 0.5}
+  """
+  @spec forward(t(), Tensor.t()) :: {Tensor.t(), diagnostics()}
+  def forward(layer, x), do: run!(layer, x, false)
+
+  @doc """
+  The same with k = the causal plus the anti-causal cumulative sum of u: each position sees the whole sequence, and
+  its own u twice.
+  """
+  @spec forward_bidirectional(t(), Tensor.t()) :: {Tensor.t(), diagnostics()}
+  def forward_bidirectional(layer, x), do: run!(layer, x, true)
+
+  defp run!(%__MODULE__{ref: ref}, x, bidirectional) do
+    with {:ok, x, form} <- Tensor.pack(x, "x"),
+         {:ok, {y, gates, ranks, penalty}} <- NIF.layer_forward(ref, x, bidirectional) do
+      none = fn _ -> [] end
+
+      {Tensor.unpack(y, form),
+       %{
+         gates: Tensor.unpack(gates, form, none),
+         effective_rank: Tensor.unpack(ranks, form, none),
+         gate_penalty: penalty
+       }}
+    else
+      {:error, %Error{} = error} -> raise error
+      {:error, reason} -> raise Error.from_nif(reason)
+    end
+  end
+
+  defp run!(other, _x, _bidirectional),
+    do: raise(Error.invalid("layer", "a layer that SemiseparableLayer.load returned", other))
+
+  defp load_options(options) do
+    check_finite = Options.boolean(options, :check_finite, true)
+
+    case Device.choose(options[:backend], options[:device]) do
+      {:ok, {backend, device}} -> {backend, device, check_finite}
+      {:error, error} -> throw({:invalid, error})
+    end
+  end
+
+  # A list of {name, tensor} for the NIF, or the path.
+  defp source(tensors) when is_map(tensors) and not is_struct(tensors) do
+    Enum.reduce_while(tensors, {:ok, []}, fn
+      {name, tensor}, {:ok, packed} when is_binary(name) ->
+        case Tensor.pack(tensor, name) do
+          {:ok, plain, _form} -> {:cont, {:ok, [{name, plain} | packed]}}
+          {:error, error} -> {:halt, {:error, error}}
+        end
+
+      {name, _tensor}, _packed ->
+        {:halt, {:error, Error.invalid("tensors", "a map from names (strings) to tensors", name)}}
+    end)
+  end
+
+  defp source(path) do
+    with :ok <- Safetensors.check_path(path), do: {:ok, path}
+  end
+
+  defp to_info(info) do
+    device = struct!(Device, info.device)
+    Map.merge(info, %{device: device, backend: device.backend})
+  end
+
+  defimpl Inspect do
+    def inspect(%{info: info}, _options) do
+      "#ExPhil.Native.SemiseparableLayer<#{info.backend}:#{info.device.index}, hidden #{info.hidden}, " <>
+        "rank #{info.rank}>"
+    end
+  end
+end
