@@ -16,11 +16,15 @@
 #include "core/model.hpp"
 #include "cuda/model_fused.hpp"
 #include "cuda/model_loader.hpp"
+#include "cuda/model_rows.hpp"
 #include "cuda/model_slices.hpp"
+#include "cuda/model_team.hpp"
 #include "cuda/state_arena.hpp"
 
 namespace exphil::cuda {
 namespace {
+
+bool prepare(Context& context, const PolicyDims& dims, const ModelTuning& tuning);
 
 class CudaModel : public core::Model {
  public:
@@ -30,6 +34,7 @@ class CudaModel : public core::Model {
         dims_(weights.config),
         fingerprint_(weights.fingerprint),
         tuning_(model_tuning()),
+        prepared_(prepare(*context_, dims_, tuning_)),
         stream_(*context_),
         arena_(std::make_shared<StateArena>(context_, static_cast<std::size_t>(dims_.state_floats()) * 4,
                                             options.max_sessions)),
@@ -38,6 +43,9 @@ class CudaModel : public core::Model {
         slices_(context_, dims_, rows_, tuning_) {
     warm_up();
   }
+
+  // Buffers go back to their pools only when nothing uses them any more.
+  ~CudaModel() override { stream_.drain(); }
 
   const core::MambaConfig& config() const override { return dims_.config; }
   std::uint64_t fingerprint() const override { return fingerprint_; }
@@ -65,12 +73,24 @@ class CudaModel : public core::Model {
   const PolicyDims dims_;
   const std::uint64_t fingerprint_;
   const ModelTuning tuning_;
+  const bool prepared_;
   OrderedStream stream_;
   std::shared_ptr<StateArena> arena_;
   FusedSteps fused_;
   RowKernels rows_;
   SlicePipeline slices_;
 };
+
+// Compiles what will most likely be needed, all at once; the rest follows where it is asked for.
+bool prepare(Context& context, const PolicyDims& dims, const ModelTuning& tuning) {
+  std::vector<KernelSpec> specs = row_modules(dims);
+  for (const int agents : {1, tuning.batch_agents}) {
+    const std::vector<TeamShape> shapes = team_candidates(context.properties(), dims, tuning, agents);
+    if (!shapes.empty()) specs.push_back(team_kernel(dims, shapes.front()));
+  }
+  context.kernels().prepare(specs);
+  return true;
+}
 
 CUdeviceptr CudaModel::slot(const core::State& state) const {
   const auto* mine = dynamic_cast<const CudaState*>(&state);

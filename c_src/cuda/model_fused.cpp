@@ -27,9 +27,16 @@ OrderedStream::OrderedStream(Context& context) : context_(context) {
 }
 
 OrderedStream::~OrderedStream() {
+  drain();
+  if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
+  driver().cuStreamDestroy(stream_);
+  CUcontext previous;
+  driver().cuCtxPopCurrent(&previous);
+}
+
+void OrderedStream::drain() noexcept {
   if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
   context_.note(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
-  driver().cuStreamDestroy(stream_);
   CUcontext previous;
   driver().cuCtxPopCurrent(&previous);
 }

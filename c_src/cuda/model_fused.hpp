@@ -29,6 +29,9 @@ class OrderedStream {
   CUstream handle() const { return stream_; }
   std::mutex& order() { return order_; }
 
+  // Waits for all that was enqueued. A failure is noted on the context: the next call says so.
+  void drain() noexcept;
+
   // Enqueues under the lock, then waits, outside it, until that is done. Throws what the work failed with.
   template <class Enqueue>
   void run(Enqueue enqueue) {

@@ -2,6 +2,7 @@
 #include "cuda/model_rows.hpp"
 
 #include <algorithm>
+#include <cctype>
 
 #include "core/error.hpp"
 #include "cuda/launch.hpp"
@@ -34,6 +35,27 @@ unsigned blocks(std::int64_t items, std::int64_t per_block) {
 }
 
 }  // namespace
+
+KernelSpec product_kernel(const PolicyDims& dims, const std::string& product, const std::string& shape) {
+  std::string name = "PRODUCT_" + product;
+  for (char& letter : name) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+  std::vector<std::string> defines = dims.defines();
+  defines.push_back(name);
+  return {"policy_product.cu", "policy_" + product + "_" + shape, defines};
+}
+
+KernelSpec rows_kernel(const PolicyDims& dims, const std::string& entry) {
+  return {"policy_rows.cu", entry, dims.defines()};
+}
+
+std::vector<KernelSpec> row_modules(const PolicyDims& dims) {
+  std::vector<KernelSpec> modules;
+  for (const char* product : {"input", "in_proj", "x_proj", "out_proj", "head"}) {
+    modules.push_back(product_kernel(dims, product, "many"));
+  }
+  modules.push_back(rows_kernel(dims, "policy_row_scales"));
+  return modules;
+}
 
 void RowBuffers::reserve(Context& context, const PolicyDims& dims, std::int64_t rows) {
   if (rows <= capacity) return;
@@ -68,9 +90,7 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const ModelTuni
   x_proj_ = product("x_proj", dims.inner, dims.projection);
   out_proj_ = product("out_proj", dims.inner, dims.model);
   head_ = product("head", dims.model, dims.output);
-  const auto rows = [&](const char* entry) {
-    return context.kernels().get(KernelSpec{"policy_rows.cu", entry, dims.defines()});
-  };
+  const auto rows = [&](const char* entry) { return context.kernels().get(rows_kernel(dims, entry)); };
   row_scales_ = rows("policy_row_scales");
   convolve_batch_ = rows("policy_convolve_batch");
   convolve_time_ = rows("policy_convolve_time");
@@ -82,12 +102,8 @@ RowKernels::Product RowKernels::product(const std::string& name, int k, int outp
   Product made;
   made.k = k;
   made.outputs = outputs;
-  const auto get = [&](const char* suffix) {
-    return context_.kernels().get(
-        KernelSpec{"policy_product.cu", "policy_" + name + suffix, dims_.defines()});
-  };
-  made.few = get("_few");
-  made.many = get("_many");
+  made.few = context_.kernels().get(product_kernel(dims_, name, "few"));
+  made.many = context_.kernels().get(product_kernel(dims_, name, "many"));
   return made;
 }
 

@@ -37,6 +37,13 @@ struct RowJob {
   CUdeviceptr out = 0;       // {rows or sequences, d_output}
 };
 
+// policy_product.cu's kernel for one product ("in_proj") in one shape ("few" or "many"), and a kernel of
+// policy_rows.cu.
+KernelSpec product_kernel(const PolicyDims& dims, const std::string& product, const std::string& shape);
+KernelSpec rows_kernel(const PolicyDims& dims, const std::string& entry);
+// One kernel of every module that RowKernels uses, for KernelCache::prepare.
+std::vector<KernelSpec> row_modules(const PolicyDims& dims);
+
 class RowKernels {
  public:
   RowKernels(Context& context, const PolicyDims& dims, const ModelTuning& tuning,

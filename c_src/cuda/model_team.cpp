@@ -70,6 +70,10 @@ std::vector<TeamShape> team_candidates(const DeviceProperties& device, const Pol
   return shapes;
 }
 
+KernelSpec team_kernel(const PolicyDims& dims, const TeamShape& shape) {
+  return {"policy_step.cu", "policy_step", shape.defines(dims)};
+}
+
 TeamRunner::TeamRunner(Context& context, const PolicyDims& dims, const ModelTuning& tuning,
                        TeamWeights& weights, int agents)
     : context_(context), dims_(dims), no_obs_(static_cast<std::size_t>(dims.config.d_input), 0.0f) {
@@ -93,8 +97,7 @@ TeamRunner::TeamRunner(Context& context, const PolicyDims& dims, const ModelTuni
 
 bool TeamRunner::try_shape(const TeamShape& shape) {
   const auto bytes = static_cast<std::size_t>(shared_bytes(dims_, shape));
-  const KernelSpec spec{"policy_step.cu", "policy_step", shape.defines(dims_)};
-  CUfunction function = context_.kernels().get(spec, bytes);
+  CUfunction function = context_.kernels().get(team_kernel(dims_, shape), bytes);
   int teams = 1;
   if (shape.cluster) {
     if (shape.team > 8) {  // beyond the portable size

@@ -80,5 +80,6 @@ class TeamRunner {
 // The shapes worth trying on a device, best first.
 std::vector<TeamShape> team_candidates(const DeviceProperties& device, const PolicyDims& dims,
                                        const ModelTuning& tuning, int agents);
+KernelSpec team_kernel(const PolicyDims& dims, const TeamShape& shape);
 
 }  // namespace exphil::cuda

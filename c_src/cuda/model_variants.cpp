@@ -2,6 +2,7 @@
 #include "cuda/model_variants.hpp"
 
 #include "cuda/model_dims.hpp"
+#include "cuda/model_rows.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -23,13 +24,11 @@ KernelSpec step(const PolicyDims& dims, int team, int threads, int agents, bool 
 
 void append_rows(std::vector<KernelSpec>* all, const PolicyDims& dims) {
   for (const char* product : {"input", "in_proj", "x_proj", "out_proj", "head"}) {
-    for (const char* shape : {"few", "many"}) {
-      all->push_back({"policy_product.cu", std::string("policy_") + product + "_" + shape, dims.defines()});
-    }
+    for (const char* shape : {"few", "many"}) all->push_back(product_kernel(dims, product, shape));
   }
   for (const char* entry : {"policy_row_scales", "policy_convolve_batch", "policy_convolve_time",
                             "policy_advance_batch", "policy_advance_time"}) {
-    all->push_back({"policy_rows.cu", entry, dims.defines()});
+    all->push_back(rows_kernel(dims, entry));
   }
 }
 
