@@ -9,7 +9,7 @@ PRIV ?= priv
 # -g1: line numbers for backtraces; all of -g would make the build half as long again.
 CXXFLAGS ?= -O2 -g1
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
-ifeq ($(filter -j%,$(MAKEFLAGS))$(findstring jobserver,$(MAKEFLAGS)),)
+ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 endif
 .DEFAULT_GOAL := all

@@ -5,7 +5,6 @@ defmodule ExPhil.Native.SelectiveScanTest do
 
   doctest ExPhil.Native.SelectiveScan
 
-  @inputs ~w(x dt a b c)
   @optional ~w(d z dt_bias initial_state)a
 
   # ---- the goldens: float64 results of the operator --------------------------------------------------------
@@ -15,7 +14,7 @@ defmodule ExPhil.Native.SelectiveScanTest do
     @tag golden: name
     backend_test "golden #{name}", %{backend: backend, golden: name} do
       {tensors, metadata} = Shared.golden(name)
-      [x, dt, a, b, c] = Enum.map(@inputs, &Map.fetch!(tensors, &1))
+      [x, dt, a, b, c] = Enum.map(~w(x dt a b c), &Map.fetch!(tensors, &1))
       options = [backend: backend] ++ golden_options(tensors, metadata)
 
       {y, final_state} = SelectiveScan.scan(x, dt, a, b, c, [return_state: true] ++ options)
@@ -30,7 +29,8 @@ defmodule ExPhil.Native.SelectiveScanTest do
     end
   end
 
-  defp golden_options(tensors, metadata) do
+  # Public, as nothing here calls it where the goldens are not there.
+  def golden_options(tensors, metadata) do
     given = for name <- @optional, tensor = tensors[to_string(name)], do: {name, tensor}
 
     given ++
