@@ -133,10 +133,7 @@ defmodule ExPhil.Native.Mamba do
   """
   @spec step(session(), data()) :: result(data())
   def step(%Session{ref: ref}, obs) when is_binary(obs) or is_tuple(obs) do
-    case NIF.step(ref, obs) do
-      {:ok, _out} = ok -> ok
-      {:error, reason} -> failed(reason)
-    end
+    answer(NIF.step(ref, obs))
   end
 
   def step(%Session{ref: ref}, obs), do: with_data(obs, "obs", &NIF.step(ref, &1))
@@ -184,10 +181,7 @@ defmodule ExPhil.Native.Mamba do
   @doc "A copy of the session's state as it is now, for `restore/2`."
   @spec snapshot(session()) :: result(snapshot())
   def snapshot(%Session{ref: ref, model: model}) do
-    case NIF.snapshot(ref) do
-      {:ok, snapshot} -> {:ok, %Snapshot{ref: snapshot, model: model}}
-      {:error, reason} -> failed(reason)
-    end
+    with {:ok, snapshot} <- answer(NIF.snapshot(ref)), do: {:ok, %Snapshot{ref: snapshot, model: model}}
   end
 
   def snapshot(other), do: not_a("session", other)
@@ -197,10 +191,7 @@ defmodule ExPhil.Native.Mamba do
   """
   @spec restore(session(), snapshot()) :: result(session())
   def restore(%Session{ref: ref} = session, %Snapshot{ref: snapshot}) do
-    case NIF.restore(ref, snapshot) do
-      {:ok, :ok} -> {:ok, session}
-      {:error, reason} -> failed(reason)
-    end
+    with {:ok, :ok} <- answer(NIF.restore(ref, snapshot)), do: {:ok, session}
   end
 
   def restore(%Session{}, other), do: not_a("snapshot", other)
@@ -208,13 +199,7 @@ defmodule ExPhil.Native.Mamba do
 
   @doc "The session's state as a binary with a version and the model's fingerprint, for `import_state/2` anywhere."
   @spec export_state(session()) :: result(binary())
-  def export_state(%Session{ref: ref}) do
-    case NIF.export_state(ref) do
-      {:ok, _binary} = ok -> ok
-      {:error, reason} -> failed(reason)
-    end
-  end
-
+  def export_state(%Session{ref: ref}), do: answer(NIF.export_state(ref))
   def export_state(other), do: not_a("session", other)
 
   @doc """
@@ -223,10 +208,7 @@ defmodule ExPhil.Native.Mamba do
   """
   @spec import_state(session(), binary()) :: result(session())
   def import_state(%Session{ref: ref} = session, state) when is_binary(state) do
-    case NIF.import_state(ref, state) do
-      {:ok, :ok} -> {:ok, session}
-      {:error, reason} -> failed(reason)
-    end
+    with {:ok, :ok} <- answer(NIF.import_state(ref, state)), do: {:ok, session}
   end
 
   def import_state(%Session{}, other),
@@ -281,12 +263,7 @@ defmodule ExPhil.Native.Mamba do
 
   # ---- forms -----------------------------------------------------------------------------------------------
 
-  defp with_data(data, _argument, call) when is_binary(data) do
-    case call.(data) do
-      {:ok, _out} = ok -> ok
-      {:error, reason} -> failed(reason)
-    end
-  end
+  defp with_data(data, _argument, call) when is_binary(data), do: answer(call.(data))
 
   defp with_data(data, argument, call),
     do: with_tensor(data, argument, "an f32 binary, an Nx tensor or {:f32, shape, binary}", call)
@@ -301,6 +278,9 @@ defmodule ExPhil.Native.Mamba do
       {:error, reason} -> failed(reason)
     end
   end
+
+  defp answer({:ok, _value} = ok), do: ok
+  defp answer({:error, reason}), do: failed(reason)
 
   defp failed(%Error{} = error), do: {:error, error}
   defp failed(reason), do: {:error, Error.from_nif(reason)}
