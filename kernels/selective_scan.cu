@@ -52,50 +52,36 @@ __device__ __forceinline__ Lane load_lane(const Arguments& p, const Place& s) {
 
 // A block's view of its shared memory.
 struct Staging {
-  Layout layout;
-  Rows b, c;                     // as they are staged
-  const float *b_rows, *c_rows;  // as they are read
-  float2* pairs;                 // of this warp
-  float *exchange, *carry;       // chunked only
+  Rows rows;                // as b and c are staged
+  const float *b, *c;       // as they are read: this lane's part of the warp's first row
+  float2* pairs;            // of this warp
+  float *exchange, *carry;  // chunked only
 };
 
 __device__ __forceinline__ Staging find_staging(const Arguments& p, const Place& s, char* memory) {
+  const Layout layout{kRow,
+                      kSteps,
+                      kChannels,
+                      kStateFloats,
+                      kProjectionElement != device::kF32,
+                      !SEQUENTIAL,
+                      !B_CONSTANT,
+                      !C_CONSTANT,
+                      static_cast<int>(blockDim.y),
+                      static_cast<int>(blockDim.z)};
   Staging t;
-  t.layout = Layout{kRow,
-                    kSteps,
-                    kChannels,
-                    kStateFloats,
-                    kProjectionElement != device::kF32,
-                    !SEQUENTIAL,
-                    !B_CONSTANT,
-                    !C_CONSTANT,
-                    static_cast<int>(blockDim.y),
-                    static_cast<int>(blockDim.z)};
-  const int block = t.layout.row_block();
-  char* raw = memory + t.layout.raw();
-  t.b = find_rows(s, p, p.b, p.b_step, p.b_group_channels, memory, raw, t.layout);
-  const int before = B_CONSTANT ? 0 : 1;
-  t.c = find_rows(s, p, p.c, p.c_step, p.c_group_channels, memory + 2 * before * block,
-                  raw + before * t.layout.raw_block(), t.layout);
-  t.b_rows = reinterpret_cast<const float*>(memory);
-  t.c_rows = reinterpret_cast<const float*>(memory + 2 * before * block);
+  t.rows = find_rows(s, p, memory, layout);
+  t.b = reinterpret_cast<const float*>(memory) + s.time * kSteps * kRow + s.part * kStateFloats;
+  t.c = t.b + (B_CONSTANT ? 0 : 2 * t.rows.buffer);
   const int warp = s.group + blockDim.y * s.time;
-  t.pairs = reinterpret_cast<float2*>(memory + t.layout.pairs()) + warp * kSteps * kChannels;
-  t.exchange = reinterpret_cast<float*>(memory + t.layout.exchange());
-  t.carry = reinterpret_cast<float*>(memory + t.layout.carry());
+  t.pairs = reinterpret_cast<float2*>(memory + layout.pairs()) + warp * kSteps * kChannels;
+  t.exchange = reinterpret_cast<float*>(memory + layout.exchange());
+  t.carry = reinterpret_cast<float*>(memory + layout.carry());
   return t;
 }
 
 __device__ __forceinline__ void start_tile(Staging& t, long long left, int parity) {
-  const int rows = t.layout.rows();
-  const int some = left < rows ? static_cast<int>(left) : rows;
-  if (!B_CONSTANT) start_rows(t.b, some, rows, parity);
-  if (!C_CONSTANT) start_rows(t.c, some, rows, parity);
-}
-__device__ __forceinline__ void finish_tile(const Staging& t, int parity) {
-  device::copies_done();
-  if (!B_CONSTANT) finish_rows(t.b, t.layout.rows(), parity);
-  if (!C_CONSTANT) finish_rows(t.c, t.layout.rows(), parity);
+  start_rows(t.rows, left < t.rows.rows ? static_cast<int>(left) : t.rows.rows, parity);
 }
 
 // b or c of one step of this warp's chunk.
@@ -105,7 +91,7 @@ __device__ __forceinline__ void load_b(const Staging& t, const Lane& lane, const
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) b[i] = lane.b[i];
 #else
-  load_row(t.b_rows + parity * t.b.buffer + (s.time * kSteps + step) * kRow + s.part * kStateFloats, b);
+  load_row(t.b + parity * t.rows.buffer + step * kRow, b);
 #endif
 }
 __device__ __forceinline__ void load_c(const Staging& t, const Lane& lane, const Place& s, int parity,
@@ -114,7 +100,7 @@ __device__ __forceinline__ void load_c(const Staging& t, const Lane& lane, const
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) c[i] = lane.c[i];
 #else
-  load_row(t.c_rows + parity * t.c.buffer + (s.time * kSteps + step) * kRow + s.part * kStateFloats, c);
+  load_row(t.c + parity * t.rows.buffer + step * kRow, c);
 #endif
 }
 
@@ -299,7 +285,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, MIN_BLOCKS)
   const Place s = find_place(p);
   const Lane lane = load_lane(p, s);
   Staging t = find_staging(p, s, reinterpret_cast<char*>(shared_memory));
-  const int rows = t.layout.rows();
+  const int rows = t.rows.rows;
   const long long state_row = s.batch * p.dim + s.channel;
   State h[kPerLane];
   load_state(p.initial_state, s, state_row, h);
@@ -317,7 +303,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, MIN_BLOCKS)
   int parity = 0;
   for (long long tile_left = p.seq; tile_left > 0; tile_left -= rows, left -= rows, parity ^= 1) {
     const int steps = next_steps;
-    finish_tile(t, parity);
+    finish_rows(t.rows, parity);
     __syncwarp();  // pairs of the tile before have been read
     activate(next_x, next_dt, lane.bias, p, s, steps, t.pairs);
     Storage x[kElements], z[kElements];

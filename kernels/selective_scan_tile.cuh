@@ -69,8 +69,8 @@ EXPHIL_DEVICE Place find_place(const Arguments& p) {
   return s;
 }
 
-// One of b and c, staged row by row in pieces of kPiece elements. A thread copies the pieces `column`, column
-// + kAcross, ... of the rows `row`, row + row_step, ... of each tile.
+// b and c, those that are not constant, staged row by row in pieces of kPiece elements. A thread copies the
+// pieces `column`, column + kAcross, ... of the rows `row`, row + row_step, ... of each tile.
 #if VECTOR_ROWS
 constexpr int kPiece = 4;
 #else
@@ -78,69 +78,93 @@ constexpr int kPiece = 1;
 #endif
 constexpr int kPieces = kRow / kPiece;
 constexpr int kAcross = kPieces < 32 ? kPieces : 32;
+constexpr int kProjections = !B_CONSTANT + !C_CONSTANT;
+constexpr int kPointers = kProjections > 0 ? kProjections : 1;  // no array may be empty
 
 struct Rows {
-  const ProjectionStorage* from;  // this thread's first piece of the tile to be staged next
-  long long step, tile_step;      // to the next row, to the next tile
-  float* buffers;                 // this thread's first piece in the first of two buffers
-  ProjectionStorage* raw;         // likewise
-  int buffer;                     // floats in a buffer
-  int row, row_step;
+  const ProjectionStorage* from[kPointers];         // this thread's first piece of the tile to be staged next
+  long long step[kPointers], tile_step[kPointers];  // to the next row, to the next tile
+  float* buffers;          // this thread's first piece in the first of two buffers of
+                           // the first projection
+  ProjectionStorage* raw;  // likewise
+  int buffer, raw_block;   // elements of one buffer, of one projection's raw block
+  int row, row_step, rows;
 };
 
-EXPHIL_DEVICE Rows find_rows(const Place& s, const Arguments& p, const void* data, long long step,
-                             long long group_channels, char* buffers, char* raw, const Layout& layout) {
+EXPHIL_DEVICE void find_rows(Rows& r, int index, const Place& s, const Arguments& p, const void* data,
+                             long long step, long long group_channels) {
   const long long first = s.batch * p.seq + (s.reverse ? p.seq - 1 : 0);
   const long long group = s.first_channel / group_channels;
+  r.step[index] = s.reverse ? -step : step;
+  r.tile_step[index] = r.rows * r.step[index];
+  r.from[index] = static_cast<const ProjectionStorage*>(data) + first * step + group * kRowUsed +
+                  s.lane % kAcross * kPiece + r.row * r.step[index];
+}
+EXPHIL_DEVICE Rows find_rows(const Place& s, const Arguments& p, char* memory, const Layout& layout) {
   const unsigned thread = threadIdx.x + 32 * (threadIdx.y + blockDim.y * threadIdx.z);
-  const int column = thread % kAcross * kPiece;
   Rows r;
-  r.row = thread / kAcross, r.row_step = layout.warps() * (32 / kAcross);
-  r.step = s.reverse ? -step : step, r.tile_step = layout.rows() * r.step;
-  r.from =
-      static_cast<const ProjectionStorage*>(data) + first * step + group * kRowUsed + column + r.row * r.step;
-  r.buffers = reinterpret_cast<float*>(buffers) + r.row * kRow + column;
-  r.raw = reinterpret_cast<ProjectionStorage*>(raw) + r.row * kRow + column;
+  r.row = thread / kAcross, r.row_step = layout.warps() * (32 / kAcross), r.rows = layout.rows();
+  const int at = r.row * kRow + s.lane % kAcross * kPiece;
+  r.buffers = reinterpret_cast<float*>(memory) + at;
+  r.raw = reinterpret_cast<ProjectionStorage*>(memory + layout.raw()) + at;
   r.buffer = layout.row_block() / 4;
+  r.raw_block = layout.raw_block() / static_cast<int>(sizeof(ProjectionStorage));
+#if !B_CONSTANT
+  find_rows(r, 0, s, p, p.b, p.b_step, p.b_group_channels);
+#endif
+#if !C_CONSTANT
+  find_rows(r, kProjections - 1, s, p, p.c, p.c_step, p.c_group_channels);
+#endif
   return r;
 }
 
 // Starts the copy of the next tile's rows into buffer `parity`; those from `left` on and what lies beyond the
 // state are zero. Halves land in `raw` and are widened by finish_rows, by the same threads.
-EXPHIL_DEVICE void start_rows(Rows& r, int left, int rows, int parity) {
-  const ProjectionStorage* from = r.from;
+EXPHIL_DEVICE void start_rows(Rows& r, int left, int parity) {
+  const ProjectionStorage* from[kPointers];
+#pragma unroll
+  for (int k = 0; k < kProjections; ++k) from[k] = r.from[k], r.from[k] += r.tile_step[k];
   const int column = threadIdx.x % kAcross * kPiece;
   int at = 0;
-  for (int row = r.row; row < rows; row += r.row_step, from += r.row_step * r.step, at += r.row_step * kRow) {
+#pragma unroll 1
+  for (int row = r.row; row < r.rows; row += r.row_step, at += r.row_step * kRow) {
 #pragma unroll
-    for (int across = 0; across < kPieces; across += kAcross) {
-      const int n = across * kPiece;
-      const bool valid = row < left && (kRowUsed == kRow || n + column < kRowUsed);
-      const ProjectionStorage* source = from + n;  // not read where it is not valid
-      float* to = r.buffers + parity * r.buffer + at + n;
-      if constexpr (kProjectionElement == device::kF32) {
-        device::copy_async<4 * kPiece>(to, source, valid);
-      } else if constexpr (kPiece == 4) {
-        device::copy_async<8>(r.raw + at + n, source, valid);
-      } else {
-        *to = valid ? device::widen<kProjectionElement>(*source) : 0.0f;
-      }
-    }
-  }
-  r.from += r.tile_step;
-}
-
-EXPHIL_DEVICE void finish_rows(const Rows& r, int rows, int parity) {
-  if constexpr (kProjectionElement != device::kF32 && kPiece == 4) {
-    int at = 0;
-    for (int row = r.row; row < rows; row += r.row_step, at += r.row_step * kRow) {
+    for (int k = 0; k < kProjections; ++k) {
 #pragma unroll
       for (int across = 0; across < kPieces; across += kAcross) {
-        const int n = at + across * kPiece;
-        const ushort4 v = *reinterpret_cast<const ushort4*>(r.raw + n);
-        *reinterpret_cast<float4*>(r.buffers + parity * r.buffer + n) =
-            make_float4(device::widen<kProjectionElement>(v.x), device::widen<kProjectionElement>(v.y),
-                        device::widen<kProjectionElement>(v.z), device::widen<kProjectionElement>(v.w));
+        const int n = across * kPiece;
+        const bool valid = row < left && (kRowUsed == kRow || n + column < kRowUsed);
+        const ProjectionStorage* source = from[k] + n;  // not read where it is not valid
+        float* to = r.buffers + (2 * k + parity) * r.buffer + at + n;
+        if constexpr (kProjectionElement == device::kF32) {
+          device::copy_async<4 * kPiece>(to, source, valid);
+        } else if constexpr (kPiece == 4) {
+          device::copy_async<8>(r.raw + k * r.raw_block + at + n, source, valid);
+        } else {
+          *to = valid ? device::widen<kProjectionElement>(*source) : 0.0f;
+        }
+      }
+      from[k] += r.row_step * r.step[k];
+    }
+  }
+}
+
+EXPHIL_DEVICE void finish_rows(const Rows& r, int parity) {
+  device::copies_done();
+  if constexpr (kProjectionElement != device::kF32 && kPiece == 4) {
+    int at = 0;
+#pragma unroll 1
+    for (int row = r.row; row < r.rows; row += r.row_step, at += r.row_step * kRow) {
+#pragma unroll
+      for (int k = 0; k < kProjections; ++k) {
+#pragma unroll
+        for (int across = 0; across < kPieces; across += kAcross) {
+          const int n = at + across * kPiece;
+          const ushort4 v = *reinterpret_cast<const ushort4*>(r.raw + k * r.raw_block + n);
+          *reinterpret_cast<float4*>(r.buffers + (2 * k + parity) * r.buffer + n) =
+              make_float4(device::widen<kProjectionElement>(v.x), device::widen<kProjectionElement>(v.y),
+                          device::widen<kProjectionElement>(v.z), device::widen<kProjectionElement>(v.w));
+        }
       }
     }
   }

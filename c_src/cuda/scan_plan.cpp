@@ -20,7 +20,11 @@ constexpr std::int64_t kSequentialSteps = 64;
 // From here on the channels of a single sequence fill every device there is.
 constexpr std::int64_t kSequentialChannels = 16384;
 
-constexpr int kWarpRegisters = 128;  // per lane, what the launch bounds of 2 x 256 threads leave
+// What one multiprocessor gets from the L2 when all of them read.
+constexpr double kL2BytesPerCycle = 21;
+
+// The largest block. Warps of 128 registers then fill a multiprocessor's 65536.
+constexpr int kMostWarps = 16;
 
 // Decays of a chunk that one lane keeps in registers, in floats; twice that where inputs are kept as well.
 constexpr int kKeptFloats = 64;
@@ -59,12 +63,39 @@ int chunk_steps(const ScanProblem& p) {
   return std::max(1, kKeptFloats / floats / (keep_input ? 2 : 1));
 }
 
-// Issue slots of one warp for one chunk, from the disassembly for sm_90.
+// Keeping an input costs registers and saves its second computation. For cheap inputs of few states a lane
+// both fit, and the bits are the same either way for zoh.
+bool worth_keeping(const ScanProblem& p, int floats, int steps) {
+  return !cheap_input(p) ||
+         (p.options.discretization == Discretization::zoh && 2 * floats * steps <= kKeptFloats);
+}
+
+// Launch bounds that a block of so many warps is compiled for; one variant serves every block of its size
+// class.
+void set_bounds(int warps, ScanPlan* plan) {
+  plan->max_threads = warps <= 8 ? 256 : warps <= 12 ? 384 : 512;
+  plan->min_blocks = warps <= 8 ? 2 : 1;
+}
+
+// Bytes that one block takes from the L2 for one tile: b and c, and whole sectors of x, dt and y.
+double tile_bytes(const ScanProblem& p, const ScanPlan& plan) {
+  const scan::Layout layout = scan_layout(p, plan);
+  const double element = static_cast<double>(core::dtype_size(p.dtype));
+  const double channels = std::ceil(layout.channels * plan.groups * element / 32) * 32;
+  return layout.rows() * (layout.projections() * layout.row_floats * 4.0 + 3 * channels);
+}
+
+// Issue slots of one warp for one chunk, counted in the disassembly for sm_90.
 double chunk_slots(const ScanProblem& p, const ScanPlan& plan) {
-  const double floats = plan.per_lane * (p.complex ? 8.0 : 1.0);
-  const double per_step = plan.sequential ? 9 + 5 * floats : 12 + 7 * floats;
-  const double per_chunk = plan.sequential ? 160 : 220 + (plan.times - 1) * 0.5 * (4 + 1.5 * floats);
-  return per_step * plan.steps + per_chunk;
+  const double states = plan.per_lane * (p.complex ? 8.0 : 1.0), lanes = plan.lanes;
+  const double reduce = 4 * (lanes - 1) / lanes + states / 2;
+  const double elements = std::max(1.0, plan.steps / lanes);
+  const double pieces = std::ceil(plan.steps * plan.lanes * plan.per_lane / 4.0 / (32.0 * plan.groups));
+  const double fixed = 55 + 16 * pieces + 20 * elements;
+  if (plan.sequential) return plan.steps * (3 + 5 * states + reduce) + fixed;
+  const double second = plan.keep_input ? 1 + 2 * states : 3 + 3 * states;
+  const double carry = 40 + 3 * states + (plan.times - 1) * (2 + 1.5 * states) / 2;
+  return plan.steps * (3 + 4 * states + second + reduce) + fixed + carry;
 }
 
 // Instructions issued per cycle and scheduler with `warps` of them to choose from.
@@ -85,7 +116,7 @@ void cut_channels(const ScanProblem& p, ScanPlan* plan) {
 double estimate(const ScanProblem& p, const DeviceProperties& device, const ScanPlan& plan) {
   const int warps = plan.groups * plan.times, bytes = scan_layout(p, plan).bytes();
   if (bytes > device.max_shared_per_block) return std::numeric_limits<double>::infinity();
-  const int by_registers = 65536 / (kWarpRegisters * 32 * warps);
+  const int by_registers = plan.max_threads / 32 * plan.min_blocks / warps;
   const int by_shared = device.max_shared_per_block / (bytes + 1024);
   const int fitting = std::max(1, std::min(by_registers, by_shared));
   const double blocks = static_cast<double>(p.batch) * static_cast<double>(plan.blocks_per_batch()) *
@@ -95,8 +126,26 @@ double estimate(const ScanProblem& p, const DeviceProperties& device, const Scan
   const double waves = std::max(1.0, std::ceil(blocks / (chips * resident)));
   const double warps_per_scheduler = std::max(1.0, resident * warps / 4.0);
   const double tiles = std::ceil(static_cast<double>(p.seq) / (plan.steps * plan.times));
-  const double tile = chunk_slots(p, plan) * warps_per_scheduler / issue_rate(warps_per_scheduler) + 100;
+  const double barriers = resident > 1 ? 50 : 200;  // another block fills the wait
+  const double issue = chunk_slots(p, plan) * warps_per_scheduler / issue_rate(warps_per_scheduler);
+  const double memory = resident * tile_bytes(p, plan) / kL2BytesPerCycle;
+  const double tile = std::max(issue, memory) + 0.2 * std::min(issue, memory) + barriers;
   return waves * (tiles * tile + 1500);  // a block's first loads and its launch: nothing overlaps them
+}
+
+// One way to cut; tuning's wishes and the limits of a block have been seen to.
+double consider(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning, int lanes,
+                int groups, int times, ScanPlan* candidate) {
+  candidate->lanes = lanes, candidate->per_lane = states_per_lane(p, lanes);
+  candidate->groups = groups, candidate->times = times;
+  candidate->keep_input = tuning.keep_input >= 0
+                              ? tuning.keep_input != 0
+                              : worth_keeping(p, floats_per_lane(p, lanes), candidate->steps);
+  set_bounds(groups * times, candidate);
+  if (tuning.max_threads > 0) candidate->max_threads = tuning.max_threads;
+  if (tuning.min_blocks > 0) candidate->min_blocks = tuning.min_blocks;
+  cut_channels(p, candidate);
+  return estimate(p, device, *candidate);
 }
 
 void choose_shape(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning,
@@ -106,19 +155,16 @@ void choose_shape(const ScanProblem& p, const DeviceProperties& device, const Sc
   const bool twice = !p.complex && states_per_lane(p, fewest) == 4 && fewest < 32;
   double best = std::numeric_limits<double>::infinity();
   ScanPlan chosen = *plan;
-  const int most_warps = tuning.max_threads > 0 ? tuning.max_threads / 32 : 8;
+  const int most_warps = tuning.max_threads > 0 ? tuning.max_threads / 32 : kMostWarps;
   for (int lanes = fewest; lanes <= fewest * (twice ? 2 : 1); lanes *= 2) {
-    if (tuning.lanes > 0 && tuning.lanes >= fewest && lanes != tuning.lanes && twice) continue;
+    if (twice && tuning.lanes >= fewest && lanes != tuning.lanes) continue;
     for (int groups = 1; groups <= most_warps; ++groups) {
       if (tuning.groups > 0 && groups != tuning.groups) continue;
-      for (int times = 1; times * groups <= most_warps; times *= 2) {
+      for (int times = 1; times * groups <= most_warps; ++times) {
         if (plan->sequential && times > 1) break;
         if (!plan->sequential && tuning.times > 0 && times != tuning.times) continue;
         ScanPlan candidate = *plan;
-        candidate.lanes = lanes, candidate.per_lane = states_per_lane(p, lanes);
-        candidate.groups = groups, candidate.times = times;
-        cut_channels(p, &candidate);
-        const double cycles = estimate(p, device, candidate);
+        const double cycles = consider(p, device, tuning, lanes, groups, times, &candidate);
         if (cycles < best) best = cycles, chosen = candidate;
       }
     }
@@ -163,11 +209,8 @@ bool scans_sequentially(const ScanProblem& p) {
 ScanPlan plan_scan(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning) {
   ScanPlan plan;
   plan.sequential = scans_sequentially(p);
-  plan.keep_input = tuning.keep_input >= 0 ? tuning.keep_input != 0 : !cheap_input(p);
   plan.steps = chunk_steps(p);
   if (tuning.steps > 0) plan.steps = tuning.steps;
-  if (tuning.max_threads > 0) plan.max_threads = tuning.max_threads;
-  if (tuning.min_blocks > 0) plan.min_blocks = tuning.min_blocks;
   choose_shape(p, device, tuning, &plan);
   return plan;
 }
