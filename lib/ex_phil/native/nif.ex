@@ -77,7 +77,11 @@ defmodule ExPhil.Native.NIF do
     :ok
   end
 
-  defp put_status(status), do: :persistent_term.put({__MODULE__, :status}, status)
+  defp put_status(%{path: path, reason: reason} = status) do
+    error = {:backend_unavailable, "", "the native library #{path} is not loaded: #{reason}"}
+    :persistent_term.put({__MODULE__, :unloaded}, {:error, error})
+    :persistent_term.put({__MODULE__, :status}, status)
+  end
 
   defp reason(:load_failed, text) do
     case File.exists?(library_path() <> ".so") do
@@ -103,11 +107,9 @@ defmodule ExPhil.Native.NIF do
     "it belongs to another version of this project; run `make clean` and `make`"
   end
 
-  # A call that the type checker of the compiler cannot see through: it must not conclude that no call succeeds.
-  defp unloaded do
-    %{path: path, reason: reason} = status()
-    {:error, {:backend_unavailable, "", "the native library #{path} is not loaded: #{reason}"}}
-  end
+  # What the stubs answer, as load/0 left it. Read from there, it may be of any type to the compiler, which would
+  # otherwise conclude from the stubs that no call ever succeeds.
+  defp unloaded, do: :persistent_term.get({__MODULE__, :unloaded})
 
   # ---- where things are ------------------------------------------------------------------------------------
 
