@@ -14,7 +14,7 @@
 #include "core/mamba_reference.hpp"
 #include "core/parallel.hpp"
 #include "core/safetensors.hpp"
-#include "host/backend.hpp"
+#include "host/model.hpp"
 #include "host/simd.hpp"
 
 namespace {
@@ -59,9 +59,9 @@ int main(int argc, char** argv) {
   const auto* obs = static_cast<const float*>(view.data);
   const core::MambaConfig& config = weights->config;
   const std::int64_t frames = view.shape[0];
-  const auto model = host::host_backend()->load(weights, core::ModelOptions{});
+  const auto model = host::make_model(*weights, core::ModelOptions{});
   std::vector<float> out(static_cast<std::size_t>(4096 * config.d_output));
-  std::printf("%s\n", host::host_backend()->describe().name.c_str());
+  std::printf("target %s, %d threads\n", host::simd_target(), core::threads());
 
   const auto state = model->new_state();
   core::State* one = state.get();

@@ -13,8 +13,9 @@ namespace exphil::host {
 
 namespace {
 
-// Fewer rows are not worth a thread: each thread walks through all the weights.
-constexpr std::int64_t kAgentsPerThread = 8;
+// Fewer rows are not worth a thread: each thread walks through all the weights, and until here that is most
+// of its time.
+constexpr std::int64_t kAgentsPerThread = 4;
 constexpr std::int64_t kFramesForThreads = 16;
 
 class HostState final : public core::State {
@@ -149,7 +150,9 @@ class HostModel final : public core::Model {
     };
     // A std::function of this would allocate, and one agent's step must not.
     if (count <= kAgentsPerThread) return run(0, count);
-    core::parallel_for(count, kAgentsPerThread, run);
+    // One piece for each thread, of at most one pass: smaller ones would read the weights more often.
+    const std::int64_t share = (count + core::threads() - 1) / core::threads();
+    core::parallel_for(count, std::clamp(share, kAgentsPerThread, kPassRows), run);
   }
 
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override {
