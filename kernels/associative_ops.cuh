@@ -223,16 +223,17 @@ EXPHIL_FN void two_sum(V left, V right, V* sum, V* error) {
   *sum = total;
 }
 
-// An infinite or NaN sum has no meaningful error term.
-EXPHIL_FN float corrected(float sum, float error) {
-  return EXPHIL_FABS(sum) <= 0x1.fffffep127f ? sum + error : sum;
+// An infinite or NaN sum has no meaningful error.
+EXPHIL_FN float error_of(float sum, float error) {
+  return EXPHIL_FABS(sum) <= 0x1.fffffep127f ? error : 0.0f;
 }
-EXPHIL_FN Complex<float> corrected(Complex<float> sum, Complex<float> error) {
-  return {corrected(sum.re, error.re), corrected(sum.im, error.im)};
+EXPHIL_FN Complex<float> error_of(Complex<float> sum, Complex<float> error) {
+  return {error_of(sum.re, error.re), error_of(sum.im, error.im)};
 }
 
-// cumsum with Neumaier's compensation: the rounding errors are summed beside the sum, and both are carried
-// from stretch to stretch.
+// cumsum with compensation: the sum's rounding error is kept beside it (Neumaier), and both are carried from
+// stretch to stretch. What the error has grown to goes into the sum at every step: left to itself, its own
+// rounding errors reach several units of the sum within 100,000 equal elements.
 template <class V>
 struct CompensatedSum {
   struct State {
@@ -252,13 +253,15 @@ struct CompensatedSum {
     EXPHIL_FN Summary finish() const { return {sum, error, sum_limit(peak)}; }
   };
   static EXPHIL_FN void add(V* sum, V* error, V x, V x_error) {
-    V lost;
-    two_sum(*sum, x, sum, &lost);
-    *error = *error + (lost + x_error);
+    V total, lost;
+    two_sum(*sum, x, &total, &lost);
+    lost = error_of(total, lost + (*error + x_error));
+    *sum = total + lost;
+    *error = lost - (*sum - total);
   }
   static EXPHIL_FN State initial() { return {SumStart<V>::value(), SumStart<V>::value()}; }
   static EXPHIL_FN void step(State& state, V, V x) { add(&state.h, &state.error, x, SumStart<V>::value()); }
-  static EXPHIL_FN V value(const State& state) { return corrected(state.h, state.error); }
+  static EXPHIL_FN V value(const State& state) { return state.h; }
   static EXPHIL_FN Summary identity() { return {SumStart<V>::value(), SumStart<V>::value(), kRoom}; }
   static EXPHIL_FN Summary compose(const Summary& earlier, const Summary& later) {
     Summary joined = earlier;

@@ -34,7 +34,7 @@ struct AssociativeInputs {
 struct AssociativeOptions {
   std::int64_t axis = 0;  // negative counts from the last
   ScanDirection direction = ScanDirection::forward;
-  bool compensated = false;     // cumsum of floating-point numbers: Neumaier's compensation
+  bool compensated = false;     // cumsum of floating-point numbers: carries the error along
   std::int64_t block_size = 0;  // elements of time between hand-overs; 0: by length and device
 };
 

@@ -56,9 +56,9 @@ void sweep_floats(const ColumnSweep& s) {
       F h = load(carried.h + c);
       if constexpr (Compensated) {
         F error = load(carried.error + c);
-        vector_two_sum(&h, &error, element);
+        vector_compensated(&h, &error, element);
         store(error, carried.error + c);
-        store_from_f32<T>(vector_corrected(h, error), y + c);
+        store_from_f32<T>(h, y + c);
       } else {
         F decay = element;
         if constexpr (O == Op::linear_recurrence) decay = load_as_f32<T>(a + c);

@@ -53,16 +53,14 @@ HWY_INLINE F vector_step(F h, F a, F x) {
   if constexpr (O == Op::cummax || O == Op::cummin) return extremum<O>(h, x);
 }
 
-// The sum's rounding error beside the sum; see CompensatedSum.
-HWY_INLINE void vector_two_sum(F* h, F* error, F x) {
+// The sum and its rounding error; see CompensatedSum.
+HWY_INLINE void vector_compensated(F* h, F* error, F x) {
   const F total = *h + x;
   const F part = total - *h;
-  *error = *error + ((*h - (total - part)) + (x - part));
-  *h = total;
-}
-
-HWY_INLINE F vector_corrected(F h, F error) {
-  return hn::IfThenElse(hn::IsFinite(h), h + error, h);
+  F lost = ((*h - (total - part)) + (x - part)) + *error;
+  lost = hn::IfThenElseZero(hn::IsFinite(total), lost);
+  *h = total + lost;
+  *error = lost - (*h - total);
 }
 
 }  // namespace HWY_NAMESPACE

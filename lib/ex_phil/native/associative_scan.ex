@@ -18,8 +18,8 @@ defmodule ExPhil.Native.AssociativeScan do
     * `:axis` - the axis to scan: a number (negative from the last) or an Nx tensor's axis name. 1, the time axis of
       {batch, time, ...}, unless given; 0 where the rank is 1
     * `:reverse` - `true` runs from the last element to the first (`false`)
-    * `:compensated` - `cumsum/2` of floating-point numbers only: carries the rounding errors along (Neumaier), so
-      that a sum of a million elements is within 2 units in the last place (`false`)
+    * `:compensated` - `cumsum/2` of floating-point numbers only: carries the rounding error along (Kahan and
+      Neumaier), so that a sum of a million elements is within 2 units in the last place (`false`)
     * `:block_size` - how many elements one block of the GPU takes before it hands over, a power of two from 32 to
       8192; the nearest that the device can hold is used. Results may differ in the last bits. By length where left
       out. The CPU takes elements in turn, whatever it is
