@@ -56,7 +56,7 @@ void sweep_floats(const ColumnSweep& s) {
       F h = load(carried.h + c);
       if constexpr (Compensated) {
         F error = load(carried.error + c);
-        vector_compensated(&h, &error, element);
+        vector_compensated(&h, &error, element, fill(0.0));
         store(error, carried.error + c);
         store_from_f32<T>(h, y + c);
       } else {

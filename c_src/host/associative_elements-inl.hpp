@@ -53,11 +53,11 @@ HWY_INLINE F vector_step(F h, F a, F x) {
   if constexpr (O == Op::cummax || O == Op::cummin) return extremum<O>(h, x);
 }
 
-// The sum and its rounding error; see CompensatedSum.
-HWY_INLINE void vector_compensated(F* h, F* error, F x) {
+// The sum and its rounding error after another sum and its error; see CompensatedSum.
+HWY_INLINE void vector_compensated(F* h, F* error, F x, F x_error) {
   const F total = *h + x;
   const F part = total - *h;
-  F lost = ((*h - (total - part)) + (x - part)) + *error;
+  F lost = ((*h - (total - part)) + (x - part)) + (*error + x_error);
   lost = hn::IfThenElseZero(hn::IsFinite(total), lost);
   *h = total + lost;
   *error = lost - (*h - total);

@@ -14,7 +14,7 @@ namespace exphil {
 namespace host {
 namespace HWY_NAMESPACE {
 
-// Moves lanes up by 1, 2, 4, ...; `fill` enters below.
+// Moves lanes up by 1, 2, 4, ...
 class LaneShifts {
  public:
   LaneShifts() {
@@ -28,13 +28,13 @@ class LaneShifts {
     std::fill(lanes, lanes + kLanes, static_cast<std::int32_t>(kLanes - 1));
     last_ = hn::SetTableIndices(Lanes(), lanes);
   }
-  HWY_INLINE F up(F v, int step, F entering) const {
-    return hn::IfThenElse(below_[step], entering, hn::TableLookupLanes(v, from_[step]));
-  }
+  // The lanes below stay where they are: they have nothing before them.
+  HWY_INLINE F up(F v, int step) const { return hn::TableLookupLanes(v, from_[step]); }
+  HWY_INLINE F choose(int step, F below, F above) const { return hn::IfThenElse(below_[step], below, above); }
   HWY_INLINE F last(F v) const { return hn::TableLookupLanes(v, last_); }
 
  private:
-  static constexpr int kSteps = kLanes <= 1 ? 1 : kLanes <= 2 ? 1 : kLanes <= 4 ? 2 : kLanes <= 8 ? 3 : 4;
+  static constexpr int kSteps = kLanes <= 2 ? 1 : kLanes <= 4 ? 2 : kLanes <= 8 ? 3 : 4;
   using Indices = decltype(hn::SetTableIndices(Lanes(), static_cast<const std::int32_t*>(nullptr)));
   using Mask = decltype(hn::FirstN(Lanes(), 0));
   Indices from_[kSteps], last_;
@@ -47,48 +47,69 @@ HWY_INLINE F in_scan_order(F v) {
   return v;
 }
 
-// One vector of elements, each joined with all before it: `joined`, and the product of decays beside it.
-template <Op O>
-struct Prefix {
-  F joined, decay;
+// Stretches of elements, one in each lane: what they do to what comes before. `second` is the product of the
+// decays of a recurrence, the rounding error of a compensated sum, and unused otherwise.
+struct Stretch {
+  F value, second;
 };
 
-template <Op O>
-HWY_INLINE Prefix<O> prefix(const LaneShifts& shifts, F a, F x) {
-  const F neutral =
-      fill(static_cast<double>(O == Op::linear_recurrence ? 0.0f : Scalar<O, false>::initial().h));
-  const F one = fill(1.0);
-  for (int step = 0, distance = 1; distance < kLanes; ++step, distance *= 2) {
-    const F earlier = shifts.up(x, step, neutral);
-    if constexpr (O == Op::linear_recurrence) {
-      x = hn::MulAdd(a, earlier, x);
-      a = a * shifts.up(a, step, one);
-    } else {
-      x = vector_step<O>(earlier, x, x);
-    }
+template <Op O, bool Compensated>
+HWY_INLINE Stretch join(Stretch earlier, Stretch later) {
+  if constexpr (O == Op::linear_recurrence) {
+    return {hn::MulAdd(later.second, earlier.value, later.value), later.second * earlier.second};
+  } else if constexpr (Compensated) {
+    vector_compensated(&earlier.value, &earlier.second, later.value, later.second);
+    return earlier;
+  } else {
+    return {vector_step<O>(earlier.value, later.value, later.value), later.second};
   }
-  return {x, a};
 }
+
+// Each lane joined with all the lanes below it.
+template <Op O, bool Compensated>
+HWY_INLINE Stretch prefix(const LaneShifts& shifts, Stretch own) {
+  constexpr bool kSecond = O == Op::linear_recurrence || Compensated;
+  HWY_UNROLL(4)
+  for (int step = 0; (1 << step) < kLanes; ++step) {
+    const Stretch below{shifts.up(own.value, step), kSecond ? shifts.up(own.second, step) : own.second};
+    const Stretch joined = join<O, Compensated>(below, own);
+    own.value = shifts.choose(step, own.value, joined.value);
+    if constexpr (kSecond) own.second = shifts.choose(step, own.second, joined.second);
+  }
+  return own;
+}
+
+constexpr std::int64_t kTogether = 4;  // vectors whose log-steps overlap
 
 // Whether log-steps gave what the sequential loop gives, but for rounding. Every value of the loop is among
 // the results, so finite results mean that it stayed in range. A vanished product loses what it should have
-// kept of the state, so it counts as out of range too.
+// kept of the state, so it counts as out of range too. Extremes need only be free of NaN.
 template <Op O>
-HWY_INLINE bool in_range(F results, F decay) {
+HWY_INLINE bool in_range(const F (&results)[kTogether], const Stretch (&parts)[kTogether]) {
   const Lanes d;
-  if constexpr (O == Op::linear_recurrence) {
-    if (!hn::AllTrue(d, hn::Abs(decay) >= fill(0x1p-100))) return false;
+  constexpr bool kExtremum = O == Op::cummax || O == Op::cummin;
+  const F scale = fill(kExtremum ? 1.0 : 0.0);
+  F sum = results[0] * scale;
+  HWY_UNROLL(4)
+  for (std::int64_t v = 1; v < kTogether; ++v) sum = hn::MulAdd(results[v], scale, sum);
+  if (HWY_UNLIKELY(!hn::AllFalse(d, hn::IsNaN(sum)))) return false;
+  if constexpr (O == Op::linear_recurrence || O == Op::cumprod) {
+    F least = fill(1.0);
+    HWY_UNROLL(4)
+    for (std::int64_t v = 0; v < kTogether; ++v) {
+      least = hn::Min(least, hn::Abs(O == Op::cumprod ? results[v] : parts[v].second));
+    }
+    return hn::AllTrue(d, least >= fill(0x1p-100));
   }
-  if constexpr (O == Op::cumprod) {
-    if (!hn::AllTrue(d, hn::Abs(results) >= fill(0x1p-100))) return false;
-  }
-  return hn::AllTrue(d, hn::IsFinite(results));
+  (void)parts;
+  return true;
 }
 
-template <Op O, Dtype T, bool Reverse>
+template <Op O, Dtype T, bool Compensated, bool Reverse>
 struct Row {
   using E = Element<T>;
-  using Math = Scalar<O, false>;
+  using Math = Scalar<O, Compensated>;
+  using State = typename Math::State;
   static constexpr bool kDecay = O == Op::linear_recurrence;
   const E *a, *x;
   E* y;
@@ -99,53 +120,74 @@ struct Row {
   // Where a vector of elements i ... i + kLanes - 1 lies.
   std::int64_t vector_at(std::int64_t i) const { return Reverse ? length - i - kLanes : i; }
 
-  float step_by_step(float h, std::int64_t begin, std::int64_t end) const {
-    typename Math::State state{h};
+  State step_by_step(State state, std::int64_t begin, std::int64_t end) const {
     for (std::int64_t i = begin; i < end; ++i) {
       Math::step(state, kDecay ? scalar_load<T>(a + at(i)) : 0.0f, scalar_load<T>(x + at(i)));
       scalar_store<T>(Math::value(state), y + at(i));
     }
-    return state.h;
+    return state;
+  }
+
+  // What the elements i ... i + kLanes - 1 do.
+  Stretch vector_of(std::int64_t i) const {
+    const std::int64_t where = vector_at(i);
+    const F element = in_scan_order<Reverse>(load_as_f32<T>(x + where));
+    if constexpr (kDecay) return {element, in_scan_order<Reverse>(load_as_f32<T>(a + where))};
+    return {element, fill(0.0)};
+  }
+
+  static State lane_state(Stretch carry) {
+    State state = Math::initial();
+    state.h = hn::GetLane(carry.value);
+    if constexpr (Compensated) state.error = hn::GetLane(carry.second);
+    return state;
+  }
+  static Stretch all_lanes(const State& state) {
+    Stretch carry{fill(static_cast<double>(state.h)), fill(0.0)};
+    if constexpr (Compensated) carry.second = fill(static_cast<double>(state.error));
+    return carry;
   }
 
   void run() const {
     const LaneShifts shifts;
-    constexpr std::int64_t kTogether = 4;  // vectors whose log-steps overlap
-    float h = Math::initial().h;
+    Stretch carry = all_lanes(Math::initial());
     std::int64_t i = 0;
     for (; i + kTogether * kLanes <= length; i += kTogether * kLanes) {
-      Prefix<O> part[kTogether];
+      Stretch parts[kTogether];
+      F results[kTogether];
+      HWY_UNROLL(4)
       for (std::int64_t v = 0; v < kTogether; ++v) {
-        const std::int64_t where = vector_at(i + v * kLanes);
-        const F element = in_scan_order<Reverse>(load_as_f32<T>(x + where));
-        F decay = element;
-        if constexpr (kDecay) decay = in_scan_order<Reverse>(load_as_f32<T>(a + where));
-        part[v] = prefix<O>(shifts, decay, element);
+        parts[v] = prefix<O, Compensated>(shifts, vector_of(i + v * kLanes));
       }
-      F carry = fill(static_cast<double>(h));
+      Stretch h = carry;
+      HWY_UNROLL(4)
       for (std::int64_t v = 0; v < kTogether; ++v) {
-        const std::int64_t first = i + v * kLanes;
-        const F results = vector_step<O>(carry, part[v].decay, part[v].joined);
-        if (HWY_LIKELY(in_range<O>(results, part[v].decay))) {
-          store_from_f32<T>(in_scan_order<Reverse>(results), y + vector_at(first));
-          carry = shifts.last(results);
-        } else {
-          carry = fill(static_cast<double>(step_by_step(hn::GetLane(carry), first, first + kLanes)));
+        const Stretch joined = join<O, Compensated>(h, parts[v]);
+        results[v] = joined.value;
+        h.value = shifts.last(joined.value);
+        if constexpr (Compensated) h.second = shifts.last(joined.second);
+      }
+      if (HWY_LIKELY(in_range<O>(results, parts))) {
+        HWY_UNROLL(4)
+        for (std::int64_t v = 0; v < kTogether; ++v) {
+          store_from_f32<T>(in_scan_order<Reverse>(results[v]), y + vector_at(i + v * kLanes));
         }
+        carry = h;
+      } else {
+        carry = all_lanes(step_by_step(lane_state(carry), i, i + kTogether * kLanes));
       }
-      h = hn::GetLane(carry);
     }
-    step_by_step(h, i, length);
+    step_by_step(lane_state(carry), i, length);
   }
 };
 
-template <Op O, Dtype T>
+template <Op O, Dtype T, bool Compensated>
 void sweep_direction(const RowSweep& s) {
   using E = Element<T>;
   const E *a = static_cast<const E*>(s.a), *x = static_cast<const E*>(s.x);
   E* y = static_cast<E*>(s.y);
-  if (s.reverse) return Row<O, T, true>{a, x, y, s.length}.run();
-  Row<O, T, false>{a, x, y, s.length}.run();
+  if (s.reverse) return Row<O, T, Compensated, true>{a, x, y, s.length}.run();
+  Row<O, T, Compensated, false>{a, x, y, s.length}.run();
 }
 
 // Any class of associative_ops.cuh, element by element.
@@ -163,11 +205,6 @@ void sweep_elements(const RowSweep& s, Load load_element, Store store_element) {
   }
 }
 
-template <Dtype T>
-void sweep_compensated(const RowSweep& s) {
-  sweep_elements<Scalar<Op::cumsum, true>, Element<T>>(s, scalar_load<T>, scalar_store<T>);
-}
-
 template <Op O, class T, class V>
 void sweep_integers(const RowSweep& s) {
   using Math = typename associative::Select<O, V, false>::Type;
@@ -182,12 +219,12 @@ void sweep_complex(const RowSweep& s) {
       s, [](const C* from) { return *from; }, [](C value, C* to) { *to = value; });
 }
 
-template <Op O>
+template <Op O, bool Compensated = false>
 void sweep_dtype(const RowSweep& s) {
-  if (s.dtype == Dtype::f32) return sweep_direction<O, Dtype::f32>(s);
-  if (s.dtype == Dtype::f16) return sweep_direction<O, Dtype::f16>(s);
-  if (s.dtype == Dtype::bf16) return sweep_direction<O, Dtype::bf16>(s);
-  if constexpr (O == Op::cumsum || O == Op::cummax || O == Op::cummin) {
+  if (s.dtype == Dtype::f32) return sweep_direction<O, Dtype::f32, Compensated>(s);
+  if (s.dtype == Dtype::f16) return sweep_direction<O, Dtype::f16, Compensated>(s);
+  if (s.dtype == Dtype::bf16) return sweep_direction<O, Dtype::bf16, Compensated>(s);
+  if constexpr (!Compensated && (O == Op::cumsum || O == Op::cummax || O == Op::cummin)) {
     if (s.dtype == Dtype::s32) return sweep_integers<O, std::int32_t, int>(s);
     sweep_integers<O, std::int64_t, long long>(s);
   }
@@ -197,10 +234,7 @@ void sweep_dtype(const RowSweep& s) {
 void run_row(const RowSweep& s) {
   switch (s.op) {
     case Op::cumsum:
-      if (!s.compensated) return sweep_dtype<Op::cumsum>(s);
-      if (s.dtype == Dtype::f32) return sweep_compensated<Dtype::f32>(s);
-      if (s.dtype == Dtype::f16) return sweep_compensated<Dtype::f16>(s);
-      return sweep_compensated<Dtype::bf16>(s);
+      return s.compensated ? sweep_dtype<Op::cumsum, true>(s) : sweep_dtype<Op::cumsum>(s);
     case Op::cumprod:
       return sweep_dtype<Op::cumprod>(s);
     case Op::cummax:
