@@ -4,7 +4,7 @@ defmodule ExPhil.Native.TestSupport.Peer do
 
   @doc "The code's output, both streams, and the VM's exit status."
   def peer(code, env) do
-    paths = ["-pa", to_string(:code.lib_dir(:exphil_native, :ebin))]
+    paths = ["-pa", Path.join(:code.lib_dir(:exphil_native), "ebin")]
     System.cmd("elixir", paths ++ ["-e", code], env: env, stderr_to_stdout: true)
   end
 

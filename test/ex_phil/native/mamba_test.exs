@@ -160,9 +160,9 @@ defmodule ExPhil.Native.MambaTest do
     sessions = for _ <- 1..9, do: Mamba.new_session!(model)
     outs = Mamba.step_batch!(sessions, elem(obs, 2))
     fresh = for _ <- 1..9, do: Mamba.new_session!(model)
-    reversed = for(i <- 8..0, do: row(obs, i)) |> IO.iodata_to_binary()
+    reversed = for(i <- 8..0//-1, do: row(obs, i)) |> IO.iodata_to_binary()
     back = Mamba.step_batch!(fresh, reversed)
-    assert for(i <- 8..0, do: binary_part(back, 28 * i, 28)) |> IO.iodata_to_binary() == outs
+    assert for(i <- 8..0//-1, do: binary_part(back, 28 * i, 28)) |> IO.iodata_to_binary() == outs
   end
 
   backend_test "windows are prefills from a zero state, the last answer of each", %{

@@ -22,7 +22,7 @@ defmodule ExPhil.Native.Player.VerifyTest do
   test "the worst frame is found, and those beyond the tolerance are counted" do
     recording = recording(f32([3, 4, 1, 0]))
     exact = result([f32([3, 4]), f32([1, 0])])
-    assert %Verify{against: :logits, frames: 2, worst: 0.0, failed: 0} = Verify.verify(exact, nil, recording)
+    assert Verify.verify(exact, nil, recording) == %Verify{against: :logits, frames: 2}
 
     wrong = result([f32([3, 4]), f32([1, 0.5])])
     assert %Verify{failed: 1, worst: 0.5, worst_frame: 1} = Verify.verify(wrong, nil, recording)
