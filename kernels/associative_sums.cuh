@@ -127,11 +127,11 @@ EXPHIL_FN void two_sum(V left, V right, V* sum, V* error) {
 }
 
 // An infinite or NaN sum has no meaningful error.
-EXPHIL_FN float error_of(float sum, float error) {
+EXPHIL_FN float error_beside(float sum, float error) {
   return EXPHIL_FABS(sum) <= 0x1.fffffep127f ? error : 0.0f;
 }
-EXPHIL_FN Complex<float> error_of(Complex<float> sum, Complex<float> error) {
-  return {error_of(sum.re, error.re), error_of(sum.im, error.im)};
+EXPHIL_FN Complex<float> error_beside(Complex<float> sum, Complex<float> error) {
+  return {error_beside(sum.re, error.re), error_beside(sum.im, error.im)};
 }
 
 // cumsum with compensation: the sum's rounding error is kept beside it (Neumaier), and both are carried from
@@ -158,7 +158,7 @@ struct CompensatedSum {
   static EXPHIL_FN void add(V* sum, V* error, V x, V x_error) {
     V total, lost;
     two_sum(*sum, x, &total, &lost);
-    lost = error_of(total, lost + (*error + x_error));
+    lost = error_beside(total, lost + (*error + x_error));
     *sum = total + lost;
     *error = lost - (*sum - total);
   }

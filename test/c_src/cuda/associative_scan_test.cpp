@@ -7,6 +7,7 @@
 #include "cuda/cuda_test.hpp"
 #include "support/associative_case.hpp"
 #include "support/catch.hpp"
+#include "support/errors.hpp"
 
 namespace exphil::test {
 namespace {
@@ -68,8 +69,8 @@ TEST_CASE("a forced block size is the nearest that a block can hold") {
 
 TEST_CASE("a grid that no device has is refused") {
   const auto problem = problem_of(AssociativeOp::cumsum, Dtype::f32, std::int64_t{1} << 40, 1, 1);
-  const core::Error error = error_of([&] { cuda::plan_associative(problem); });
-  CHECK(error.kind() == core::ErrorKind::limit_exceeded);
+  const CaughtError error = error_of([&] { cuda::plan_associative(problem); });
+  CHECK(error.kind == core::ErrorKind::limit_exceeded);
 }
 
 AssociativeRun on_device() {
