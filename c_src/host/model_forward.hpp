@@ -6,6 +6,7 @@
 
 #include "host/aligned.hpp"
 #include "host/model_weights.hpp"
+#include "host/team.hpp"
 
 namespace exphil::host {
 
@@ -23,8 +24,8 @@ struct StateLayout {
 // in L2.
 inline constexpr std::int64_t kPassRows = 64;
 
-// Buffers of one pass: kPassRows rows of everything, scan scratch for one thread, one state. Used by one call
-// at a time.
+// Buffers of one pass: kPassRows rows of everything, scan scratch for one thread, one state, the team's
+// counters. Used by one call at a time.
 class Workspace {
  public:
   explicit Workspace(const PackedWeights& weights);
@@ -34,6 +35,8 @@ class Workspace {
   float* head;               // {kPassRows, padded(d_output)}
   float* scan;               // scan_scratch_floats
   float* state;              // one agent's state
+  Team team;
+
  private:
   AlignedBuffer arena_;
 };
@@ -46,7 +49,7 @@ struct Pass {
   // {agents, frames - first_output, d_output}: the first rows' outputs may be left out.
   float* out = nullptr;
   std::int64_t first_output = 0;
-  bool parallel = false;  // spread one agent's pass over the library's threads
+  int lanes = 1;  // threads that share this pass, at most
 };
 
 void forward(const PackedWeights& weights, const Pass& pass, Workspace& work);

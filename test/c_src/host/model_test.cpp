@@ -1,6 +1,7 @@
 // The resident policy on the CPU: the recorded match, and the bit-for-bit promises of core/model.hpp.
 #include "host/model.hpp"
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -66,7 +67,7 @@ Floats observations(const MambaConfig& config, std::int64_t frames, std::uint64_
 
 // Sizes on both sides of every panel and tile, and the smallest convolutions.
 std::vector<test::PolicySpec> specs() {
-  std::vector<test::PolicySpec> all(6);
+  std::vector<test::PolicySpec> all(7);
   all[1].d_input = 1, all[1].d_output = 1, all[1].d_model = 1, all[1].d_inner = 1, all[1].n_layer = 1;
   all[1].d_state = 1, all[1].d_conv = 1, all[1].dt_rank = 1;
   all[2].d_model = 16, all[2].d_inner = 32, all[2].d_state = 16, all[2].dt_rank = 1, all[2].d_conv = 2;
@@ -74,6 +75,8 @@ std::vector<test::PolicySpec> specs() {
   all[4].d_model = 40, all[4].d_inner = 100, all[4].d_state = 17, all[4].n_layer = 3,
   all[4].conv_bias = false;
   all[5].d_model = 31, all[5].d_inner = 64, all[5].d_state = 33, all[5].d_output = 35, all[5].d_conv = 7;
+  // Large enough that threads share one pass.
+  all[6].d_input = 50, all[6].d_model = 100, all[6].d_inner = 200, all[6].n_layer = 3, all[6].d_output = 40;
   for (std::size_t i = 0; i < all.size(); ++i) all[i].seed = i + 1;
   return all;
 }
@@ -221,7 +224,7 @@ TEST_CASE("stepping, prefill and every split give the same bits", "[host][model]
 }
 
 TEST_CASE("a batch of agents equals separate steps bit for bit", "[host][model]") {
-  const auto model = host::make_model(*test::make_policy(specs()[GENERATE(0, 3, 4)]), {});
+  const auto model = host::make_model(*test::make_policy(specs()[GENERATE(0, 3, 4, 6)]), {});
   const MambaConfig& config = model->config();
   for (const std::int64_t count : {1, 2, 3, 7, 8, 9, 63, 64, 65, 200}) {
     INFO(count);
@@ -252,7 +255,7 @@ TEST_CASE("a batch of agents equals separate steps bit for bit", "[host][model]"
 }
 
 TEST_CASE("one thread and several give the same bits", "[host][model]") {
-  const auto model = host::make_model(*test::make_policy(specs()[4]), {});
+  const auto model = host::make_model(*test::make_policy(specs()[GENERATE(4, 6)]), {});
   const MambaConfig& config = model->config();
   const Floats obs = observations(config, 6 * 100);
   const auto run = [&](int threads) {
@@ -262,6 +265,14 @@ TEST_CASE("one thread and several give the same bits", "[host][model]") {
     Floats windows = floats(6 * config.d_output);
     model->window(obs.data(), 6, 100, windows.data());
     out.insert(out.end(), windows.begin(), windows.end());
+    model->window(obs.data(), 1, 100, windows.data());
+    out.insert(out.end(), windows.begin(), windows.begin() + config.d_output);
+    // Steps at once one after another are shared by the threads; those after a pause are not.
+    for (std::int64_t t = 0; t < 50; ++t) {
+      if (t % 25 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      const Floats next = step(*model, *state, obs.data() + t * config.d_input);
+      out.insert(out.end(), next.begin(), next.end());
+    }
     core::set_threads(0);
     return out;
   };
@@ -298,7 +309,7 @@ TEST_CASE("states are copied, written and counted exactly", "[host][model]") {
 }
 
 TEST_CASE("calls on different states run at the same time", "[host][model]") {
-  const auto model = host::make_model(*test::make_policy(specs()[4]), {});
+  const auto model = host::make_model(*test::make_policy(specs()[GENERATE(4, 6)]), {});
   const MambaConfig& config = model->config();
   constexpr std::int64_t kFrames = 60;
   constexpr std::size_t kThreads = 4;

@@ -1,0 +1,62 @@
+// Threads that walk through one pass together. Every lane runs the same sequence of phases; the pieces of a
+// phase go to whichever lane asks first, and nobody leaves a phase before all of its pieces are done.
+//
+// A lane may join late, or never: the others do its pieces, and when it comes it finds the finished phases
+// empty and catches up. So one lane is as fast as no team at all, and a helper that the system wakes only
+// after 50 us still takes half of what is left. Waiting is spinning: a phase of one policy step takes a few
+// microseconds, less than waking a thread.
+//
+// Used by model_forward.cpp. One pass at a time; begin() is called before the lanes start.
+#pragma once
+
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace exphil::host {
+
+class Team {
+ public:
+  explicit Team(std::int64_t phases) : phases_(static_cast<std::size_t>(phases)) {}
+
+  void begin() {
+    for (Phase& phase : phases_) {
+      phase.next.store(0, std::memory_order_relaxed);
+      phase.done.store(0, std::memory_order_relaxed);
+    }
+  }
+
+  // Runs body(begin, end) over pieces of `grain` of [0, count) until all lanes together have done them all.
+  // `index` counts a lane's phases. body must not throw: the other lanes would wait for ever.
+  template <class Body>
+  void run(std::int64_t index, std::int64_t count, std::int64_t grain, const Body& body) {
+    Phase& phase = phases_[static_cast<std::size_t>(index)];
+    const std::int64_t pieces = (count + grain - 1) / grain;
+    for (;;) {
+      const std::int64_t piece = phase.next.fetch_add(1, std::memory_order_relaxed);
+      if (piece >= pieces) break;
+      body(piece * grain, std::min(count, (piece + 1) * grain));
+      phase.done.fetch_add(1, std::memory_order_acq_rel);
+    }
+    for (int spins = 0; phase.done.load(std::memory_order_acquire) < pieces; ++spins) {
+      if (spins < kSpins) {
+        hwy::Pause();
+      } else {
+        std::this_thread::yield();  // its processor may be the one that the other lane needs
+      }
+    }
+  }
+
+ private:
+  static constexpr int kSpins = 2000;
+  struct alignas(64) Phase {
+    std::atomic<std::int64_t> next{0}, done{0};
+  };
+  std::vector<Phase> phases_;
+};
+
+}  // namespace exphil::host
