@@ -161,7 +161,7 @@ $(BUILD)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBRARY)
 
 $(FAKE_CUDA_LIBRARY): $(FAKE_CUDA) $(BUILD)/flags
 	@echo "LD   $@"
-	@$(CXX) $(FLAGS) -fvisibility=default -MF $(BUILD)/fake_cuda.d -shared $< -o $@
+	@$(CXX) $(FLAGS) -Itest/c_src -fvisibility=default -MF $(BUILD)/fake_cuda.d -shared $< -o $@
 
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
