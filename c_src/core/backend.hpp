@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/associative_problem.hpp"
+#include "core/copy_rates.hpp"
 #include "core/model.hpp"
 #include "core/scan_problem.hpp"
 #include "core/semiseparable_model.hpp"
@@ -59,6 +60,9 @@ class Backend {
                                       const ModelOptions& options) = 0;
 
   virtual std::unique_ptr<SemiseparableModel> load_semiseparable(const SemiseparableWeights& weights) = 0;
+
+  // Measured now; takes some tenths of a second and some hundred MB for as long. Throws out_of_memory.
+  virtual CopyRates copy_rates() = 0;
 };
 
 }  // namespace exphil::core

@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "cuda/associative_scan.hpp"
 #include "cuda/context.hpp"
+#include "cuda/copy_rates.hpp"
 #include "cuda/model_loader.hpp"
 #include "cuda/scan_runner.hpp"
 #include "cuda/semiseparable_model.hpp"
@@ -100,6 +101,11 @@ class CudaBackend : public core::Backend {
       const core::SemiseparableWeights& weights) override {
     context_->require_alive();
     return cuda::load_semiseparable(context_, weights);
+  }
+
+  core::CopyRates copy_rates() override {
+    context_->require_alive();
+    return measure_copy_rates(*context_);
   }
 
  private:

@@ -9,6 +9,7 @@
 #include "core/buffer_pool.hpp"
 #include "core/parallel.hpp"
 #include "host/associative_scan.hpp"
+#include "host/copy_rates.hpp"
 #include "host/model.hpp"
 #include "host/selective_scan.hpp"
 #include "host/semiseparable_model.hpp"
@@ -68,6 +69,8 @@ class HostBackend final : public core::Backend {
       const core::SemiseparableWeights& weights) override {
     return make_semiseparable(weights);
   }
+
+  core::CopyRates copy_rates() override { return measure_copy_rates(); }
 
  private:
   const std::string processor_name_ = processor_name();

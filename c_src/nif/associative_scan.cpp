@@ -7,17 +7,17 @@
 
 namespace exphil::nif {
 
-namespace {
-
 using core::AssociativeOp;
 
-AssociativeOp op_named(const Atom& name) {
+AssociativeOp associative_op_named(const Atom& name) {
   for (const AssociativeOp op : {AssociativeOp::cumsum, AssociativeOp::cumprod, AssociativeOp::cummax,
                                  AssociativeOp::cummin, AssociativeOp::linear_recurrence}) {
     if (name.name == core::associative_op_name(op)) return op;
   }
   core::fail(core::ErrorKind::invalid_argument, "op", "no associative scan is called ", name.name);
 }
+
+namespace {
 
 core::ScanDirection direction_named(const Atom& name) {
   if (name.name == "both") return core::ScanDirection::both;
@@ -35,7 +35,8 @@ Term associative_scan(Call& call, BackendChoice choice, std::int64_t device, Ato
   scan_options.direction = direction_named(direction);
   scan_options.compensated = compensated;
   scan_options.block_size = block_size;
-  const core::AssociativeProblem problem = core::validate_associative(op_named(op), {x, a}, scan_options);
+  const core::AssociativeProblem problem =
+      core::validate_associative(associative_op_named(op), {x, a}, scan_options);
 
   core::Backend& backend = open_backend(choice, device);
   Result y(call, backend, problem.bytes());

@@ -32,6 +32,7 @@ Term scan(Call& call, BackendChoice backend, std::int64_t device, core::TensorVi
           MaybeTensor dt_bias, MaybeTensor initial_state, ScanRequest request);
 
 // associative_scan.cpp
+core::AssociativeOp associative_op_named(const Atom& name);  // throws invalid_argument
 Term associative_scan(Call& call, BackendChoice backend, std::int64_t device, Atom op, MaybeTensor a,
                       core::TensorView x, std::tuple<std::int64_t, Atom, bool, std::int64_t> options);
 
@@ -61,5 +62,15 @@ Term import_state(Call& call, SessionHandle& session, Binary state);
 
 // checkpoint.cpp
 Term read_safetensors(Call& call, std::string path);
+
+// benchmark.cpp
+// Uniform in [min, max): an f32, f16 or bf16 binary that the seed decides.
+Term random_binary(Call& call, Atom type, std::int64_t count, std::int64_t seed,
+                   std::tuple<double, double> range);
+Term reference_scan(Call& call, core::TensorView x, core::TensorView dt, core::TensorView a,
+                    core::TensorView b, core::TensorView c, MaybeTensor initial_state, ScanRequest request);
+Term reference_associative(Call& call, Atom op, MaybeTensor a, core::TensorView x, std::int64_t axis);
+Term reference_policy(Call& call, std::string path, core::TensorView frames);
+Term copy_rates(Call& call, BackendChoice backend, std::int64_t device);
 
 }  // namespace exphil::nif

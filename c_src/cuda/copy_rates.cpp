@@ -1,0 +1,57 @@
+#include "cuda/copy_rates.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace exphil::cuda {
+
+namespace {
+
+// The link moves the first in about 1 ms; the second is larger than any L2.
+constexpr std::size_t kLinkBytes = std::size_t{64} << 20;
+constexpr std::size_t kMemoryBytes = std::size_t{512} << 20;
+constexpr int kCopies = 8;
+
+// Bytes a second of the fastest of several copies; copy() queues one on the stream.
+template <class Copy>
+double best_rate(Context& context, StreamLease& stream, double bytes, const Copy& copy) {
+  Event began(context, Event::Timing::on), ended(context, Event::Timing::on);
+  float best = 0;
+  for (int i = 0; i < kCopies; ++i) {
+    began.record(stream.handle());
+    copy();
+    ended.record(stream.handle());
+    stream.synchronize();
+    const float milliseconds = ended.milliseconds_since(began);
+    best = i == 0 ? milliseconds : std::min(best, milliseconds);
+  }
+  return best > 0 ? bytes / (static_cast<double>(best) / 1e3) : 0;
+}
+
+}  // namespace
+
+core::CopyRates measure_copy_rates(Context& context) {
+  const ContextGuard guard(context);
+  const DeviceBuffer from = context.device_pool().allocate(kMemoryBytes);
+  const DeviceBuffer to = context.device_pool().allocate(kMemoryBytes);
+  const PinnedBuffer host = context.pinned_pool().allocate(kLinkBytes);
+  StreamLease stream(context);  // synchronises before the buffers above go
+  const CUstream handle = stream.handle();
+
+  core::CopyRates rates;
+  rates.to_device = best_rate(context, stream, kLinkBytes, [&] {
+    context.check(driver().cuMemcpyHtoDAsync(from.address(), host.data(), kLinkBytes, handle),
+                  "cuMemcpyHtoDAsync");
+  });
+  rates.from_device = best_rate(context, stream, kLinkBytes, [&] {
+    context.check(driver().cuMemcpyDtoHAsync(host.data(), from.address(), kLinkBytes, handle),
+                  "cuMemcpyDtoHAsync");
+  });
+  rates.memory = best_rate(context, stream, 2.0 * kMemoryBytes, [&] {
+    context.check(driver().cuMemcpyDtoDAsync(to.address(), from.address(), kMemoryBytes, handle),
+                  "cuMemcpyDtoDAsync");
+  });
+  return rates;
+}
+
+}  // namespace exphil::cuda
