@@ -6,7 +6,9 @@ defmodule ExPhil.Native.Player do
   Where a frame number comes again, the player restores the snapshot that it took before it first stepped that frame,
   and steps from there. A recording with rollbacks therefore costs a snapshot or a restore on every frame.
 
-  `play/3` blocks the calling process until the last frame; it holds no state between calls.
+  `play/3` blocks the calling process until the last frame; it holds no state between calls. Where the `telemetry`
+  library is there, each frame is an event `[:exphil_native, :player, :frame]` with the measurements `latency` (of the
+  step, microseconds) and `missed` (so far), and the metadata `index` and `number`.
   """
 
   alias ExPhil.Native.Mamba
@@ -81,6 +83,7 @@ defmodule ExPhil.Native.Player do
       latencies: [],
       answers: [],
       on_frame: options[:on_frame],
+      telemetry: Code.ensure_loaded?(:telemetry),
       pace: Pace.start(options[:fps])
     }
   end
@@ -109,10 +112,15 @@ defmodule ExPhil.Native.Player do
       latency = (ended - began) / 1000
       missed = play.missed + if(Pace.missed?(play.pace, index, ended), do: 1, else: 0)
       play.on_frame.({index + 1, missed, latency})
+      if play.telemetry, do: emit(%{latency: latency, missed: missed}, %{index: index, number: number})
       latencies = [latency | play.latencies]
       loop(rest, %{play | missed: missed, latencies: latencies, answers: [answer | play.answers]})
     end
   end
+
+  # By name at run time: telemetry is an optional dependency.
+  defp emit(measurements, metadata),
+    do: apply(:telemetry, :execute, [[:exphil_native, :player, :frame], measurements, metadata])
 
   # Puts the sessions where frame `number` starts. `before` holds the snapshots from before each of the last `depth`
   # frame numbers, which is as far back as the recording ever goes.

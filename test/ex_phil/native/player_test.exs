@@ -98,6 +98,34 @@ defmodule ExPhil.Native.PlayerTest do
     assert result.missed >= 2
   end
 
+  test "frames are telemetry events where telemetry is there", %{model: model} do
+    # Its one function that the player calls, where the library itself is not among the dependencies.
+    stand_in? = not Code.ensure_loaded?(:telemetry)
+
+    if stand_in? do
+      [{module, _}] =
+        Code.compile_string("""
+        defmodule :telemetry do
+          def execute(event, measurements, metadata),
+            do: send(self(), {event, measurements, metadata})
+        end
+        """)
+
+      on_exit(fn -> :code.purge(module) && :code.delete(module) end)
+    else
+      handler = fn event, measurements, metadata, to -> send(to, {event, measurements, metadata}) end
+      apply(:telemetry, :attach, ["player_test", [:exphil_native, :player, :frame], handler, self()])
+      on_exit(fn -> apply(:telemetry, :detach, ["player_test"]) end)
+    end
+
+    play!(model, numbered(Recording.generated(3), [4, 5, 6]))
+
+    assert_received {[:exphil_native, :player, :frame], %{latency: latency, missed: _},
+                     %{index: 2, number: 6}}
+
+    assert latency > 0
+  end
+
   test "an observation of another width is the library's error", %{model: model} do
     recording = %{Recording.generated(2) | d_input: 7, obs: <<0::size(2 * 7 * 32)>>}
     assert {:error, %ExPhil.Native.Error{}} = Player.play(model, recording, fps: @fast)
