@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Benchmark.Arrays do
   @moduledoc false
-  # The suites associative and transfer. A transfer is the least that a call can do with a tensor: read it where the
-  # VM has it, add its first half to its second, and write the result where the VM has it.
+  # The suites associative and transfer. A transfer is the least that a call does with a tensor: read it where
+  # the VM has it, add its first half to its second, and write as many bytes back.
 
   alias ExPhil.Native.{AssociativeScan, Error, NIF}
   alias ExPhil.Native.Benchmark.{Case, Inputs}

@@ -1,0 +1,174 @@
+defmodule Mix.Tasks.Exphil.Bench do
+  @shortdoc "Measures scans, steps, transfers and a policy on this machine"
+  @moduledoc """
+  Measures what the library's calls cost here, and says so in tables, as JSON, and as a page with plots.
+
+      mix exphil.bench
+      mix exphil.bench --quick
+      mix exphil.bench --suite policy --suite scan --backend cuda --json bench.json --html bench.html
+
+  Options:
+
+    * `--suite NAME` - scan, step, discretization, associative, transfer or policy; may be given several times; all
+      of them where it is left out
+    * `--quick` - fewer and smaller cases, fewer runs: some seconds instead of some minutes
+    * `--warmup N`, `--runs N` - calls of each case before, and while, it is measured (10 and 100; quick, 2 and 20)
+    * `--dtype f32|f16|bf16` - type of inputs and results (f32); the policy has f32 alone
+    * `--backend auto|cuda|host` - where to run (auto)
+    * `--json FILE` - write every number there, with the machine, the versions and the date
+    * `--html FILE` - write one self-contained page with plots; needs gnuplot
+
+  Every case is first compared with a plain scalar loop; a result that is wrong ends the task with an error. A slow
+  one does not: see docs/benchmarks.md for how to read the numbers.
+  """
+
+  use Mix.Task
+
+  alias ExPhil.Native.{Benchmark, Error, Json}
+  alias ExPhil.Native.Benchmark.{Page, Report}
+
+  @requirements ["app.start"]
+  @switches [
+    suite: :keep,
+    quick: :boolean,
+    warmup: :integer,
+    runs: :integer,
+    dtype: :string,
+    backend: :string,
+    json: :string,
+    html: :string
+  ]
+  @backends %{"auto" => :auto, "cuda" => :cuda, "host" => :host}
+  @dtypes %{"f32" => :f32, "f16" => :f16, "bf16" => :bf16}
+  @bar 24
+
+  @impl true
+  def run(args) do
+    options = parse(args)
+    if options[:html], do: or_raise(Page.ready())
+    Enum.each([:json, :html], &check_folder(&1, options[&1]))
+
+    report = options |> bench_options() |> Benchmark.run() |> or_raise()
+    clear_line()
+    say(Report.text(report))
+    write(options[:json], fn -> [Json.encode(report), "\n"] end)
+    write(options[:html], fn -> report |> Page.html() |> or_raise() end)
+  end
+
+  # ---- arguments -------------------------------------------------------------------------------------------
+
+  defp parse(args) do
+    case OptionParser.parse(args, strict: @switches) do
+      {options, [], []} ->
+        Enum.each(options, &check_option/1)
+        options
+
+      {_, [extra | _], _} ->
+        Mix.raise("unexpected argument #{inspect(extra)}; see mix help exphil.bench")
+
+      {_, _, [{name, nil} | _]} ->
+        Mix.raise("#{name} is not an option, or lacks its value; see mix help exphil.bench")
+
+      {_, _, [{name, value} | _]} ->
+        Mix.raise("#{name} does not take #{inspect(value)}; see mix help exphil.bench")
+    end
+  end
+
+  defp check_option({:runs, runs}) when runs < 1 or runs > 1_000_000,
+    do: Mix.raise("--runs must be from 1 to 1000000, got #{runs}")
+
+  defp check_option({:warmup, warmup}) when warmup < 0 or warmup > 1_000_000,
+    do: Mix.raise("--warmup must be from 0 to 1000000, got #{warmup}")
+
+  defp check_option({:backend, backend}) when not is_map_key(@backends, backend),
+    do: Mix.raise("--backend must be auto, cuda or host, got #{inspect(backend)}")
+
+  defp check_option({:dtype, dtype}) when not is_map_key(@dtypes, dtype),
+    do: Mix.raise("--dtype must be f32, f16 or bf16, got #{inspect(dtype)}")
+
+  defp check_option({:suite, suite}) do
+    if suite not in Benchmark.suites() do
+      Mix.raise("--suite must be one of #{Enum.join(Benchmark.suites(), ", ")}, got #{inspect(suite)}")
+    end
+  end
+
+  defp check_option(_), do: :ok
+
+  # Known before minutes are spent on measuring.
+  defp check_folder(_name, nil), do: :ok
+
+  defp check_folder(name, path) do
+    if not File.dir?(Path.dirname(path)) or File.dir?(path) do
+      Mix.raise(
+        "--#{name}: #{path} cannot be written: its folder must be there, and it must not be one itself"
+      )
+    end
+  end
+
+  defp bench_options(options) do
+    suites = options |> Keyword.get_values(:suite) |> Enum.uniq()
+
+    [
+      suites: if(suites == [], do: nil, else: suites),
+      quick: Keyword.get(options, :quick, false),
+      warmup: options[:warmup],
+      runs: options[:runs],
+      dtype: @dtypes[Keyword.get(options, :dtype, "f32")],
+      backend: @backends[Keyword.get(options, :backend, "auto")],
+      progress: progress()
+    ]
+  end
+
+  # ---- progress: a bar in a terminal, a line for each case elsewhere ---------------------------------------
+
+  defp progress do
+    terminal? = IO.ANSI.enabled?()
+    fn event -> if terminal?, do: bar(event), else: line(event) end
+  end
+
+  defp bar({:case, index, total, name}) do
+    Process.put(__MODULE__, {index, total, name})
+    draw(0.0)
+  end
+
+  defp bar({:run, done, of}) do
+    # Some fifty times a case: a terminal is slow beside a call of 10 us.
+    if rem(done, max(div(of, 50), 1)) == 0, do: draw(done / of)
+  end
+
+  defp bar({:result, _result}), do: :ok
+
+  defp draw(share) do
+    {index, total, name} = Process.get(__MODULE__)
+    filled = round(@bar * (index - 1 + share) / total)
+    cells = String.duplicate("#", filled) <> String.duplicate(".", @bar - filled)
+    IO.write("\r\e[K[#{cells}] #{index} of #{total}  #{name}")
+  end
+
+  defp line({:case, index, total, name}), do: say("#{index} of #{total}  #{name}")
+  defp line({:run, _done, _of}), do: :ok
+
+  defp line({:result, result}) do
+    say("        p50 #{Report.time(result.p50_us)}, p99 #{Report.time(result.p99_us)}")
+  end
+
+  defp clear_line, do: if(IO.ANSI.enabled?(), do: IO.write("\r\e[K"))
+
+  # ---- results ---------------------------------------------------------------------------------------------
+
+  defp write(nil, _content), do: :ok
+
+  defp write(path, content) do
+    case File.write(path, content.()) do
+      :ok -> say("\nwritten: #{path}")
+      {:error, reason} -> Mix.raise("#{path} cannot be written: #{:file.format_error(reason)}")
+    end
+  end
+
+  defp say(text), do: Mix.shell().info(text)
+
+  defp or_raise(:ok), do: :ok
+  defp or_raise({:ok, value}), do: value
+  defp or_raise({:error, %Error{} = error}), do: Mix.raise(Exception.message(error))
+  defp or_raise({:error, reason}) when is_binary(reason), do: Mix.raise(reason)
+end
