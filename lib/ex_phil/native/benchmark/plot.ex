@@ -53,7 +53,7 @@ defmodule ExPhil.Native.Benchmark.Plot do
       category_axis(results),
       time_axis("x", results, frame_us),
       frame_line(:vertical, frame_us),
-      "plot $data using 2:1:($3-$2):(0) with vectors nohead lw 4 lc rgb '#a9cbe8' title 'p50 to p99', ",
+      "plot $data using 2:1:($3-$2):(0) with vectors nohead lw 4 lc rgb '#a9cbe8' title 'to p99', ",
       "  '' using 2:1 with points pt 7 ps 0.9 lc rgb '#{@blue}' title 'p50', ",
       "  '' using 4:1 with points pt 6 ps 0.9 lw 1.5 lc rgb '#{@orange}' title 'scalar reference', ",
       "  '' using 5:1 with points pt 2 ps 0.8 lw 1.5 lc rgb '#{@grey}' title 'ceiling'\n"
@@ -80,6 +80,7 @@ defmodule ExPhil.Native.Benchmark.Plot do
       time_axis("y", results, frame_us),
       "set logscale x 2\nset xtics (#{ticks})\nset xrange [#{hd(sizes) / 1.25}:#{List.last(sizes) * 1.25}]\n",
       "set xlabel '#{size_name(hd(results).suite)}'\nset rmargin 3\n",
+      "set key outside top center horizontal Left reverse maxrows #{length(names)}\n",
       frame_line(:horizontal, frame_us),
       "plot ",
       names |> Enum.with_index() |> Enum.map(&line/1) |> Enum.intersperse(", "),
@@ -103,13 +104,13 @@ defmodule ExPhil.Native.Benchmark.Plot do
 
     [
       terminal(length(results)),
-      data(results, &[&1.speed_up]),
+      data(results, &[&1.speed_up, ~s("#{Report.speed_up(&1)}")]),
       category_axis(results),
       # Room for the number behind the longest bar.
       "set xrange [0:#{max(widest, 1.0) * 1.2}]\nset xlabel 'times as fast as the scalar reference'\nunset key\n",
       "set arrow from 1, graph 0 to 1, graph 1 nohead lw 1 dt 2 lc rgb '#{@grey}'\n",
       "plot $data using 2:1:(0):2:($1-0.32):($1+0.32) with boxxyerror fs solid noborder lc rgb '#{@blue}', ",
-      "  '' using 2:1:(sprintf(' %.3gx', $2)) with labels left tc rgb '#333333'\n"
+      "  '' using 2:1:3 with labels left offset char 0.6,0 tc rgb '#333333'\n"
     ]
   end
 
@@ -120,7 +121,7 @@ defmodule ExPhil.Native.Benchmark.Plot do
     set border 3 lc rgb '#999999'
     set tics nomirror tc rgb '#333333'
     set grid lc rgb '#dddddd' lt 1 lw 0.7
-    set key outside bottom center horizontal maxrows 2 samplen 2 spacing 1.1
+    set key outside bottom center horizontal Left reverse maxrows 2 samplen 2 spacing 1.1 tc rgb '#333333'
     """
   end
 
@@ -131,8 +132,8 @@ defmodule ExPhil.Native.Benchmark.Plot do
   end
 
   defp category_axis(results) do
-    ticks = for {result, y} <- Enum.with_index(results), do: ~s("#{Report.label(result)}" #{-y})
-    "set ytics (#{Enum.join(ticks, ", ")})\nset yrange [#{0.6 - length(results)}:0.6]\n"
+    ticks = for {result, y} <- Enum.with_index(results), do: ~s("#{result.name}" #{-y})
+    "set ytics (#{Enum.join(ticks, ", ")})\nset yrange [#{0.4 - length(results)}:0.6]\n"
   end
 
   # The budget of a frame is always on the axis.

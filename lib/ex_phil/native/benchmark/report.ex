@@ -176,8 +176,10 @@ defmodule ExPhil.Native.Benchmark.Report do
 
   defp percent(share), do: digits(100 * share) <> " %"
 
-  defp speed_up(%{reference_fraction: fraction} = result) when fraction < 1, do: "~" <> times(result.speed_up)
-  defp speed_up(result), do: times(result.speed_up)
+  @doc "The speed-up, marked where the reference ran on a part of the work."
+  @spec speed_up(map()) :: String.t()
+  def speed_up(%{reference_fraction: fraction} = result) when fraction < 1, do: "~" <> times(result.speed_up)
+  def speed_up(result), do: times(result.speed_up)
 
   defp times(factor), do: digits(factor) <> "x"
 
