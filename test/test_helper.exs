@@ -3,6 +3,7 @@
 #   :shared    needs the shared data: ../shared from the project's root, or EXPHIL_SHARED
 #   :property  needs PropEr
 #   :cc        needs a C compiler
+#   :gnuplot   needs gnuplot
 alias ExPhil.Native.TestSupport.{Properties, Shared}
 
 info = ExPhil.Native.info()
@@ -19,7 +20,8 @@ left_out =
     {:gpu, not cuda.available, "no CUDA device: #{cuda.reason}"},
     {:shared, Shared.path() == nil, "the shared data is neither in ../shared nor where EXPHIL_SHARED points"},
     {:property, not Properties.available?(), "PropEr is not installed (Debian: erlang-proper)"},
-    {:cc, System.find_executable("cc") == nil, "no C compiler"}
+    {:cc, System.find_executable("cc") == nil, "no C compiler"},
+    {:gnuplot, System.find_executable("gnuplot") == nil, "gnuplot is not installed (Debian: gnuplot-nox)"}
   ]
   |> Enum.filter(fn {_tag, missing?, _why} -> missing? end)
 

@@ -11,7 +11,7 @@ defmodule ExPhil.Native.Benchmark do
   """
 
   alias ExPhil.Native.{Device, Error, NIF, Options}
-  alias ExPhil.Native.Benchmark.{Arrays, Policies, Scans, Statistics}
+  alias ExPhil.Native.Benchmark.{Arrays, Case, Policies, Scans, Statistics}
 
   @suites ["scan", "step", "discretization", "associative", "transfer", "policy"]
   @dtypes [:f32, :f16, :bf16]
@@ -138,7 +138,10 @@ defmodule ExPhil.Native.Benchmark do
   defp cases(suite, context) when suite in ["associative", "transfer"], do: Arrays.cases(suite, context)
   defp cases("policy", context), do: Policies.cases("policy", context)
 
-  defp measure(one, context) do
+  @doc false
+  # One case. Raises where its result is wrong.
+  @spec measure(Case.t(), map()) :: map()
+  def measure(one, context) do
     checked = check(one)
     for run <- 1..context.warmup//1, do: one.call.(inputs(one, -run))
 

@@ -41,6 +41,7 @@ defmodule Mix.Tasks.Exphil.Doctor do
       packages: packages(root),
       compiler: first_line(System.get_env("CXX") || "g++", ["--version"]),
       make: first_line(System.get_env("MAKE") || "make", ["--version"]),
+      gnuplot: first_line("gnuplot", ["--version"]),
       cuda_headers: cuda_headers(root),
       system:
         "Elixir #{System.version()}, Erlang/OTP #{System.otp_release()}, #{:erlang.system_info(:system_architecture)}"
@@ -67,7 +68,8 @@ defmodule Mix.Tasks.Exphil.Doctor do
       tool("make", facts.make),
       if(here != [], do: {:ok, "packages", Enum.map_join(here, " ", &elem(&1, 0))}, else: []),
       for({package, _} <- missing, do: missing_package(package)),
-      cuda_header_line(facts.cuda_headers)
+      cuda_header_line(facts.cuda_headers),
+      gnuplot(facts[:gnuplot])
     ]
   end
 
@@ -89,6 +91,13 @@ defmodule Mix.Tasks.Exphil.Doctor do
   end
 
   defp cuda_header_line(folders), do: {:ok, "CUDA headers", Enum.join(folders, ", ")}
+
+  defp gnuplot(nil) do
+    {:missing, "gnuplot", "not found", "mix exphil.bench draws no page; its tables and JSON need nothing",
+     "apt-get install gnuplot-nox"}
+  end
+
+  defp gnuplot(version), do: {:ok, "gnuplot", version}
 
   defp library(%{version: version, nif: %{loaded: true} = nif}) do
     [{:title, "Library"}, {:ok, "version", version}, {:ok, "NIF", nif.path}]

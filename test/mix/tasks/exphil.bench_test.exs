@@ -1,0 +1,153 @@
+defmodule Mix.Tasks.Exphil.BenchTest do
+  # Not async: the task talks through the one Mix shell, and PATH is the process's.
+  use ExUnit.Case
+
+  alias Mix.Tasks.Exphil.Bench
+
+  @moduletag :tmp_dir
+  @few ["--quick", "--warmup", "0", "--runs", "2", "--backend", "host"]
+
+  setup do
+    shell = Mix.shell()
+    Mix.shell(Mix.Shell.Process)
+    on_exit(fn -> Mix.shell(shell) end)
+  end
+
+  defp output(lines \\ []) do
+    receive do
+      {:mix_shell, :info, [line]} -> output([line | lines])
+    after
+      0 -> lines |> Enum.reverse() |> Enum.join("\n")
+    end
+  end
+
+  test "tables, and the same numbers as JSON", %{tmp_dir: folder} do
+    json = Path.join(folder, "bench.json")
+    Bench.run(@few ++ ["--suite", "scan", "--suite", "policy", "--suite", "scan", "--json", json])
+    text = output()
+    assert text =~ ~r/^1 of 8  scan: small/
+    assert text =~ ~r/memory ceiling .* +\d.* .B\/s/
+    assert text =~ ~r/  small \(1x4x16x4\)( +\d[\d.]* us){5} .* \d[\d.]*x +yes/
+    assert text =~ "step, one agent"
+    assert text =~ "With fewer than 100 runs p99 is the slowest run."
+    refute text =~ "transfer:"
+
+    document = json |> File.read!() |> decode()
+    assert document["suites"] == ["scan", "policy"]
+    assert %{"backend" => "host", "dtype" => "f32", "quick" => true, "runs" => 2, "warmup" => 0} = document
+    assert document["version"] == ExPhil.Native.version()
+    assert document["elixir"] == System.version()
+    assert {:ok, _, 0} = DateTime.from_iso8601(document["date"])
+    assert is_binary(document["device"]) and is_map(document["device_details"])
+    assert length(document["cases"]) == 8
+    small = hd(document["cases"])
+    assert %{"name" => "small", "suite" => "scan", "shape" => [1, 4, 16, 4], "line" => nil} = small
+    assert small["p50_us"] > 0 and small["p50_us"] <= small["p99_us"]
+    assert text =~ ExPhil.Native.Benchmark.Report.time(small["p50_us"])
+  end
+
+  @tag :gnuplot
+  test "a page that needs nothing else", %{tmp_dir: folder} do
+    html = Path.join(folder, "bench.html")
+    Bench.run(@few ++ ["--dtype", "bf16", "--html", html])
+    assert output() =~ "written: #{html}"
+    page = File.read!(html)
+    suites = ExPhil.Native.Benchmark.suites() -- ["policy"]
+    for suite <- suites, do: assert(page =~ "<h2>#{suite}</h2>")
+    assert length(String.split(page, "<svg ")) == 1 + 2 * length(suites)
+    assert length(String.split(page, "</svg>")) == 1 + 2 * length(suites)
+    assert page =~ "60 FPS"
+
+    # Nothing is fetched, nothing runs, and the plots do not share identifiers.
+    without_namespaces = String.replace(page, ~r/xmlns(:xlink)?="[^"]*"/, "")
+    refute without_namespaces =~ ~r/https?:|<script|src=|@import/
+    ids = Regex.scan(~r/\bid=['"]([^'"]+)/, page, capture: :all_but_first)
+    assert ids != [] and ids == Enum.uniq(ids)
+
+    for [reference] <- Regex.scan(~r/href=['"]#([^'"]+)/, page, capture: :all_but_first),
+        do: assert([reference] in ids)
+  end
+
+  test "without gnuplot a page is refused before anything is measured", %{tmp_dir: folder} do
+    path = System.get_env("PATH")
+    on_exit(fn -> System.put_env("PATH", path) end)
+    System.put_env("PATH", folder)
+    html = Path.join(folder, "bench.html")
+
+    assert_raise Mix.Error, ~r/gnuplot, which was not found; .*gnuplot-nox/, fn ->
+      Bench.run(["--html", html])
+    end
+
+    assert output() == ""
+    refute File.exists?(html)
+  end
+
+  test "bad arguments are named before anything is measured", %{tmp_dir: folder} do
+    nowhere = Path.join([folder, "nowhere", "bench.json"])
+
+    for {args, expected} <- [
+          {["--fast"], ~r/--fast is not an option/},
+          {["now"], ~r/unexpected argument "now"/},
+          {["--runs", "many"], ~r/--runs does not take "many"/},
+          {["--runs", "0"], ~r/--runs must be from 1 to 1000000, got 0/},
+          {["--warmup", "-1"], ~r/--warmup must be from 0 to 1000000, got -1/},
+          {["--suite", "speed"], ~r/--suite must be one of scan, .*policy, got "speed"/},
+          {["--dtype", "f64"], ~r/--dtype must be f32, f16 or bf16, got "f64"/},
+          {["--dtype", "f16", "--suite", "policy"], ~r/f32 for the suite policy/},
+          {["--backend", "abacus"], ~r/--backend must be auto, cuda or host, got "abacus"/},
+          {["--json", nowhere], ~r/--json: .*nowhere.* cannot be written/},
+          {["--json", folder], ~r/--json: .* cannot be written/}
+        ] do
+      assert_raise Mix.Error, expected, fn -> Bench.run(args) end
+      assert output() == ""
+    end
+  end
+
+  # ---- JSON, read strictly enough to notice what no parser would take ----------------------------------------
+
+  defp decode(text) do
+    {value, rest} = value(text)
+    assert String.trim(rest) == ""
+    value
+  end
+
+  defp value("{}" <> rest), do: {%{}, rest}
+  defp value("{" <> rest), do: members(rest, %{})
+  defp value("[]" <> rest), do: {[], rest}
+  defp value("[" <> rest), do: elements(rest, [])
+  defp value("null" <> rest), do: {nil, rest}
+  defp value("true" <> rest), do: {true, rest}
+  defp value("false" <> rest), do: {false, rest}
+
+  defp value("\"" <> rest) do
+    [whole, text] = Regex.run(~r/\A((?:[^"\\\x00-\x1f]|\\["\\\/bfnrt]|\\u[0-9A-Fa-f]{4})*)"/u, rest)
+    {text, binary_part(rest, byte_size(whole), byte_size(rest) - byte_size(whole))}
+  end
+
+  defp value(text) do
+    [number, fraction] = Regex.run(~r/\A-?(?:0|[1-9]\d*)((?:\.\d+)?(?:[eE][+-]?\d+)?)/, text)
+    rest = binary_part(text, byte_size(number), byte_size(text) - byte_size(number))
+    {if(fraction == "", do: String.to_integer(number), else: String.to_float(number)), rest}
+  end
+
+  defp members(text, map) do
+    {key, ":" <> rest} = value(text)
+    {member, rest} = value(rest)
+    refute Map.has_key?(map, key)
+    map = Map.put(map, key, member)
+
+    case rest do
+      "," <> rest -> members(rest, map)
+      "}" <> rest -> {map, rest}
+    end
+  end
+
+  defp elements(text, list) do
+    {element, rest} = value(text)
+
+    case rest do
+      "," <> rest -> elements(rest, [element | list])
+      "]" <> rest -> {Enum.reverse([element | list]), rest}
+    end
+  end
+end
