@@ -1,0 +1,14 @@
+#include "host/copy_rates.hpp"
+
+#include "support/catch.hpp"
+
+using namespace exphil;
+
+// A rate is a machine's own; what any machine must show is that it was measured.
+TEST_CASE("the host's copy rate is between a tape's and a cache's") {
+  const core::CopyRates rates = host::measure_copy_rates();
+  CHECK(rates.memory > 1e7);
+  CHECK(rates.memory < 1e14);
+  CHECK(rates.to_device == rates.memory);
+  CHECK(rates.from_device == rates.memory);
+}
