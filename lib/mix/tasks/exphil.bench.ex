@@ -48,8 +48,9 @@ defmodule Mix.Tasks.Exphil.Bench do
     if options[:html], do: or_raise(Page.ready())
     Enum.each([:json, :html], &check_folder(&1, options[&1]))
 
-    report = options |> bench_options() |> Benchmark.run() |> or_raise()
+    result = options |> bench_options() |> Benchmark.run()
     clear_line()
+    report = or_raise(result)
     say(Report.text(report))
     write(options[:json], fn -> [Json.encode(report), "\n"] end)
     write(options[:html], fn -> report |> Page.html() |> or_raise() end)
