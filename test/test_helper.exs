@@ -4,6 +4,7 @@
 #   :property  needs PropEr
 #   :cc        needs a C compiler
 #   :gnuplot   needs gnuplot
+#   :nx        needs the real Nx
 alias ExPhil.Native.TestSupport.{Properties, Shared}
 
 info = ExPhil.Native.info()
@@ -21,7 +22,8 @@ left_out =
     {:shared, Shared.path() == nil, "the shared data is neither in ../shared nor where EXPHIL_SHARED points"},
     {:property, not Properties.available?(), "PropEr is not installed (Debian: erlang-proper)"},
     {:cc, System.find_executable("cc") == nil, "no C compiler"},
-    {:gnuplot, System.find_executable("gnuplot") == nil, "gnuplot is not installed (Debian: gnuplot-nox)"}
+    {:gnuplot, System.find_executable("gnuplot") == nil, "gnuplot is not installed (Debian: gnuplot-nox)"},
+    {:nx, not ExPhil.Native.Tensor.nx?(), "Nx is not there"}
   ]
   |> Enum.filter(fn {_tag, missing?, _why} -> missing? end)
 

@@ -6,7 +6,7 @@ defmodule ExPhil.Native.Safetensors do
   A tensor is `{type, shape, binary}`, row-major and little-endian, with a type of `:f32 :f16 :bf16 :f64 :s32 :s64`.
   """
 
-  alias ExPhil.Native.{Error, NIF}
+  alias ExPhil.Native.{Error, Json, NIF}
 
   @type tensor :: {type :: atom(), shape :: tuple(), binary()}
 
@@ -122,35 +122,11 @@ defmodule ExPhil.Native.Safetensors do
       Enum.map_reduce(tensors, 0, fn {name, {type, shape, binary}}, start ->
         stop = start + byte_size(binary)
         {type_name, _} = Map.fetch!(@types, type)
-        dims = shape |> Tuple.to_list() |> Enum.join(",")
-
-        {~s(#{quoted(name)}:{"dtype":"#{type_name}","shape":[#{dims}],"data_offsets":[#{start},#{stop}]}),
-         stop}
+        {{name, %{dtype: type_name, shape: Tuple.to_list(shape), data_offsets: [start, stop]}}, stop}
       end)
 
-    json = IO.iodata_to_binary(["{", Enum.intersperse(metadata_entry(metadata) ++ entries, ","), "}"])
+    metadata = if metadata == %{}, do: [], else: [{"__metadata__", metadata}]
+    json = Json.encode(Map.new(metadata ++ entries))
     json <> String.duplicate(" ", rem(8 - rem(byte_size(json), 8), 8))
-  end
-
-  defp metadata_entry(metadata) when map_size(metadata) == 0, do: []
-
-  defp metadata_entry(metadata) do
-    pairs = for {key, value} <- Enum.sort(metadata), do: "#{quoted(key)}:#{quoted(value)}"
-    [~s("__metadata__":{#{Enum.join(pairs, ",")}})]
-  end
-
-  # A JSON string: control characters, quotes and backslashes escaped, everything else as it is.
-  defp quoted(text) do
-    escaped =
-      for <<char::utf8 <- text>>, into: "" do
-        case char do
-          ?" -> ~S(\")
-          ?\\ -> ~S(\\)
-          char when char < 0x20 -> "\\u" <> String.pad_leading(Integer.to_string(char, 16), 4, "0")
-          char -> <<char::utf8>>
-        end
-      end
-
-    ~s("#{escaped}")
   end
 end

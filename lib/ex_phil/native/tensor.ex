@@ -3,7 +3,8 @@ defmodule ExPhil.Native.Tensor do
   The two forms of a tensor that this library takes and returns: `{type, shape, binary}` and, where the user has
   Nx, `%Nx.Tensor{}`.
 
-  The binary is what `Nx.to_binary/1` gives: row-major, little-endian, with types `:f32 :f16 :bf16 :c64`. What a
+  The binary is what `Nx.to_binary/1` gives: row-major, little-endian. Scans, layers and policies take the types
+  `:f32 :f16 :bf16 :c64`, as each call says; `ExPhil.Native.AssociativeScan` takes `:s32` and `:s64` too. What a
   call returns has the form of its first tensor argument; an Nx result is made with `Nx.from_binary/2`, so it lies
   on Nx's default backend. Names of axes are kept where an axis keeps its meaning. Vectorized tensors are refused:
   `Nx.devectorize/2` them first.
@@ -11,7 +12,7 @@ defmodule ExPhil.Native.Tensor do
 
   alias ExPhil.Native.Error
 
-  @type type :: :f32 | :f16 | :bf16 | :c64
+  @type type :: :f32 | :f16 | :bf16 | :c64 | :s32 | :s64
   @type plain :: {type(), shape :: tuple(), binary()}
   # Nx.Tensor.t() where Nx is there.
   @type t :: plain() | struct()
@@ -22,6 +23,7 @@ defmodule ExPhil.Native.Tensor do
   # The library compiles, loads and runs without Nx: these calls are reached only with an Nx tensor in hand.
   @compile {:no_warn_undefined, Nx}
 
+  # f64 is passed on, so that the call that refuses it can say what it takes itself.
   @types %{
     {:f, 32} => :f32,
     {:f, 16} => :f16,
@@ -78,7 +80,7 @@ defmodule ExPhil.Native.Tensor do
   defp type(tensor, argument) do
     case Map.fetch(@types, tensor.type) do
       {:ok, type} -> {:ok, type}
-      :error -> {:error, Error.invalid(argument, "of type f32, f16, bf16 or c64", tensor.type)}
+      :error -> {:error, Error.invalid(argument, "of type f32, f16, bf16, c64, s32 or s64", tensor.type)}
     end
   end
 end
