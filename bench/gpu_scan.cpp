@@ -1,7 +1,7 @@
 // The selective scan on the GPU: checks against the double oracle, then kernel medians with cold caches and
 // the floor beside each, then whole calls on host tensors.
 //   make build/bench/gpu_scan && EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_scan [check] [time] [tune]
-//   [call]
+//   [call] [narrow]
 // No argument: check, time and call. `tune` times every lanes x groups x times of the five shapes; `tune N`
 // shape N.
 //
@@ -26,6 +26,7 @@
 #include "cuda/scan_launcher.hpp"
 #include "cuda/scan_runner.hpp"
 #include "cuda/scan_slice.hpp"
+#include "cuda/scan_wide.hpp"
 #include "cuda/stream.hpp"
 #include "test/c_src/support/numbers.hpp"
 
@@ -357,7 +358,9 @@ void time_case(cuda::Context& context, Timer& timer, const Shape& s, Discretizat
   ScanProblem kind = kind_of(s.batch, s.seq, s.dim, s.state, rule, dtype);
   kind.options.algorithm = algorithm;
   const DeviceCase c(context, kind);
-  const cuda::ScanPlan plan = cuda::plan_scan(kind, context.properties(), tuning);
+  const bool wide = tuning.wide != 0 && cuda::scans_wide(c.problem(0), c.outputs(), true);
+  const cuda::ScanPlan plan = wide ? cuda::plan_wide(kind, context.properties(), tuning)
+                                   : cuda::plan_scan(kind, context.properties(), tuning);
   const double us = timer.median_us(
       runs_of(s),
       [&](int run, CUstream stream) {
@@ -365,13 +368,12 @@ void time_case(cuda::Context& context, Timer& timer, const Shape& s, Discretizat
       },
       c.y(), c.y_bytes());
   std::printf(
-      "%6lldx%5lldx%4lldx%lld %-4s %-9s %-10s lanes %2d groups %d times %d steps %2d keep %d bounds %d/%d "
-      "%9.2f us"
+      "%6lldx%5lldx%4lldx%lld %-4s %-9s %-10s %-4s groups %d times %2d steps %2d blocks %d %9.2f us"
       "  floor %6.1f must %6.1f aim %6.1f\n",
       static_cast<long long>(s.batch), static_cast<long long>(s.seq), static_cast<long long>(s.dim),
       static_cast<long long>(s.state), core::dtype_name(dtype), kRules[static_cast<int>(rule)],
-      plan.sequential ? "sequential" : "chunked", plan.lanes, plan.groups, plan.times, plan.steps,
-      plan.keep_input, plan.max_threads, plan.min_blocks, us, floor_us(kind), s.must, s.aim);
+      plan.sequential ? "sequential" : "chunked", wide ? "wide" : "", plan.groups, plan.times, plan.steps,
+      plan.min_blocks, us, floor_us(kind), s.must, s.aim);
   std::fflush(stdout);
 }
 
@@ -393,26 +395,23 @@ void time_all(cuda::Context& context, Timer& timer) {
   time_case(context, timer, kShapes[0], Discretization::zoh, Dtype::f32, {}, core::ScanAlgorithm::chunked);
 }
 
+// Every way to cut the shape that fills a multiprocessor with 8 to 16 warps.
 void tune_shape(cuda::Context& context, Timer& timer, const Shape& s) {
-  struct Bounds {
-    int threads, blocks, steps, keep;
-  };
-  const bool sequential = s.seq <= 64;
-  const std::vector<Bounds> chunked = {{256, 2, 16, 0}, {384, 1, 16, 0}, {384, 1, 16, 1}, {256, 1, 16, 1},
-                                       {256, 2, 8, 1},  {256, 3, 8, 0},  {512, 1, 16, 0}};
-  const std::vector<Bounds> walking = {{256, 2, 16, 0}, {256, 3, 16, 0}, {256, 4, 16, 0}, {256, 1, 16, 0}};
-  for (const Bounds& b : sequential ? walking : chunked) {
-    for (const int lanes : {4, 8}) {
-      for (const int groups : {1, 2, 3, 4, 6, 8}) {
-        for (const int times : {1, 2, 4, 8}) {
-          if (32 * groups * times > b.threads || 32 * groups * times * (sequential ? 8 : 3) < b.threads)
-            continue;
-          if (sequential && times > 1) continue;
-          try {
-            time_case(context, timer, s, Discretization::zoh, Dtype::f32,
-                      {lanes, groups, times, b.steps, b.keep, b.threads, b.blocks});
-          } catch (const core::Error& error) {
-            std::printf("lanes %d groups %d times %d: %.200s\n", lanes, groups, times, error.what());
+  for (const core::ScanAlgorithm algorithm :
+       {core::ScanAlgorithm::sequential, core::ScanAlgorithm::chunked}) {
+    const bool sequential = algorithm == core::ScanAlgorithm::sequential;
+    for (const int steps : {8, 16}) {
+      if (!sequential && steps == 16) continue;
+      for (const int groups : {1, 2, 3, 6}) {
+        for (const int times : {1, 2, 4, 6, 12}) {
+          if (sequential && times > 1) break;
+          for (const int warps : {12}) {
+            const int blocks = warps / (groups * times);
+            if (blocks < 1 || blocks * groups * times < 12) continue;
+            if (!sequential && s.seq <= 64 && times > 4) continue;
+            cuda::ScanTuning tuning;
+            tuning.groups = groups, tuning.times = times, tuning.steps = steps, tuning.min_blocks = blocks;
+            time_case(context, timer, s, Discretization::zoh, Dtype::f32, tuning, algorithm);
           }
         }
       }
@@ -469,6 +468,15 @@ int main(int argc, char** argv) {
     Timer timer(*context);
     if (asked("time")) time_all(*context, timer);
     if (asked("call")) time_calls(*context);
+    if (asked("narrow")) {  // the general kernel alone
+      cuda::ScanTuning tuning;
+      tuning.wide = 0;
+      for (const Shape& s : kShapes) {
+        for (const Dtype dtype : {Dtype::f32, Dtype::f16}) {
+          time_case(*context, timer, s, Discretization::zoh, dtype, tuning);
+        }
+      }
+    }
     if (asked("tune")) {
       const int only = std::atoi(words.back().c_str());
       for (int i = 0; i < 5; ++i) {

@@ -182,6 +182,26 @@ EXPHIL_DEVICE void copies_done() {
 #endif
 }
 
+// A word in shared memory that publishes what its writer's warp wrote before to whoever reads the new value.
+EXPHIL_DEVICE void store_release(unsigned* shared, unsigned value) {
+  asm volatile(
+      "st.release.cta.shared.u32 [%0], %1;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+      "r"(value)
+      : "memory");
+}
+EXPHIL_DEVICE unsigned load_acquire(const unsigned* shared) {
+  unsigned value;
+  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
+               : "=r"(value)
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared)))
+               : "memory");
+  return value;
+}
+// One of the block's barriers 1 to 15, for `threads` of its threads (whole warps).
+EXPHIL_DEVICE void barrier(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
 // COUNT consecutive floats (a power of two, aligned to its own size up to 16 bytes) in as few accesses as it
 // takes.
 template <int COUNT>

@@ -17,7 +17,6 @@ struct Arguments {
   const float *a, *d, *dt_bias, *initial_state;
   void *y, *y_reverse;
   float *final_state, *states;
-  float* checkpoints;  // chunk summaries of the split algorithm, see selective_scan.cu
   long long seq, dim;
   // b and c: elements (c64 counts two) between time steps, and between the groups of channels that share
   // them.
@@ -29,8 +28,6 @@ struct Arguments {
   int reverse;           // direction of y; y_reverse, where it is asked for, goes the other way
   int blocks_per_batch;  // spans * blocks_per_span
   float dt_min, dt_max;
-  // Split algorithm: each block covers `chunk_tiles` tiles of time; blockIdx.z numbers the stretch.
-  long long stretch_steps;
 };
 
 // Sizes that a variant is compiled for, and those chosen at launch (warps of a block: `groups` of channels
@@ -56,6 +53,16 @@ struct Layout {
   EXPHIL_SHARED_FN int carry() const { return exchange() + (chunked ? warps() * 32 * state_floats * 8 : 0); }
   EXPHIL_SHARED_FN int bytes() const { return carry() + (chunked ? 2 * groups * 32 * state_floats * 4 : 0); }
 };
+
+// Shared memory of one chunk of selective_scan_wide.cu, for its `groups` warps: rows of b and c twice, dt'
+// and v, mailboxes.
+EXPHIL_SHARED_FN int wide_chunk_bytes(int state, int steps, int groups, bool half) {
+  const int lanes = state / 4, pairs = 32 / lanes;
+  const int pieces = 2 * steps * lanes;
+  const int bytes =
+      16 * (2 * pieces + groups * (steps * pairs + 2 * 32)) + (half ? 8 * pieces : 0) + 4 * groups;
+  return (bytes + 15) / 16 * 16;
+}
 
 }  // namespace scan
 }  // namespace exphil

@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "cuda/launch.hpp"
 #include "cuda/scan_slice.hpp"
+#include "cuda/scan_wide.hpp"
 #include "kernels/selective_scan_arguments.cuh"
 
 namespace exphil::cuda {
@@ -65,9 +66,15 @@ struct Choice {
   ScanPlan plan;
 };
 
-Choice choose(const DeviceProperties& device, const ScanProblem& p, bool with_states,
+Choice choose(const DeviceProperties& device, const ScanProblem& p, const ScanOutputs& out,
               const ScanTuning& tuning) {
   Choice c;
+  if (tuning.wide != 0 && scans_wide(p, out, vector_rows(p))) {
+    c.plan = plan_wide(p, device, tuning);
+    c.spec = wide_kernel_spec(p, c.plan);
+    c.shared = wide_shared_bytes(p, c.plan);
+    return c;
+  }
   if (p.full_matrix) {
     c.spec = matrix_kernel_spec(p);
     c.plan.groups = 4;  // a warp a channel
@@ -76,7 +83,7 @@ Choice choose(const DeviceProperties& device, const ScanProblem& p, bool with_st
     return c;
   }
   c.plan = plan_scan(p, device, tuning);
-  c.spec = scan_kernel_spec(p, c.plan, vector_rows(p), with_states);
+  c.spec = scan_kernel_spec(p, c.plan, vector_rows(p), out.states != nullptr);
   c.shared = static_cast<std::size_t>(scan_layout(p, c.plan).bytes());
   return c;
 }
@@ -87,7 +94,7 @@ std::vector<ScanLaunch> scan_launches(const DeviceProperties& device, const Scan
                                       const ScanOutputs& out, const ScanTuning& tuning) {
   std::vector<ScanLaunch> launches;
   if (p.batch == 0 || p.dim == 0) return launches;
-  const Choice c = choose(device, p, out.states != nullptr, tuning);
+  const Choice c = choose(device, p, out, tuning);
   const std::int64_t most = std::max<std::int64_t>(1, kMostBlocks / c.plan.blocks_per_batch());
   for (std::int64_t begin = 0; begin < p.batch; begin += most) {
     const ScanProblem slice = slice_batch(p, begin, std::min(most, p.batch - begin));
@@ -112,7 +119,7 @@ void launch_scan(Context& context, CUstream stream, const ScanProblem& p, const 
 }
 
 void prepare_scan(Context& context, const ScanProblem& p, const ScanOutputs& out) {
-  const Choice c = choose(context.properties(), p, out.states != nullptr, {});
+  const Choice c = choose(context.properties(), p, out, {});
   context.kernels().get(c.spec, c.shared);
 }
 

@@ -10,12 +10,12 @@
 namespace exphil::cuda {
 namespace {
 
-// Large enough that a copy's start-up (about 2 us) is a tenth of it, small enough that ten threads share 4
-// MB.
-constexpr std::size_t kPiece = std::size_t{256} << 10;
-constexpr std::size_t kMostBlocks = 96;  // 24 MB of pinned memory a call
-// One thread copies about 10 GB/s; PCIe takes five times that. More threads than this only wake up late.
-constexpr std::int64_t kMostThreads = 8;
+// Measured on an H200 with 16 cores (bench/results/gpu_scan.md): smaller pieces cost more calls than their
+// overlap gains.
+constexpr std::size_t kPiece = std::size_t{512} << 10;
+constexpr std::size_t kMostBlocks = 48;  // 24 MB of pinned memory a call
+// More threads wake up late and wait for each other: with eight a call of 8 MB took 1.8 times as long.
+constexpr std::int64_t kMostThreads = 4;
 
 }  // namespace
 

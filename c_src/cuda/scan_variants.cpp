@@ -42,12 +42,20 @@ std::vector<KernelSpec> scan_kernel_variants() {
     float written = 0.0f;
     out.states = states ? &written : nullptr;
     all.push_back(scan_launches(device, p, out).front().spec);
+    ScanTuning general;  // the general kernel, where the wide one was chosen
+    general.wide = 0;
+    if (all.back().file == "selective_scan_wide.cu") {
+      all.push_back(scan_launches(device, p, out, general).front().spec);
+    }
   };
   for (int number = 0; number < 6; ++number) {
     const auto discretization = static_cast<Discretization>(number);
     ScanProblem plain = kind(1024, 16, discretization), full = kind(60, 16, discretization);
     give_everything(&full);
     add(plain), add(full);
+    full.dim = full.seq = 1024;
+    full.dtype = number % 2 == 0 ? Dtype::f32 : Dtype::bf16;
+    add(full);
     add(kind(number % 2 == 0 ? 60 : 1024, 7, discretization, Dtype::f32, true));
   }
   for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {

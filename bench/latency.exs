@@ -1,0 +1,113 @@
+# What an Elixir caller waits for: the policy's calls, scan/5 from binaries to a binary, and loading.
+#
+#   mix run bench/latency.exs [cuda|host] [POLICY] [RUNS]
+#
+# POLICY defaults to the shared one (EXPHIL_SHARED, else ../shared). Inputs change from call to call. The
+# load times are of this VM's first and second load: with an empty EXPHIL_NATIVE_CACHE the first compiles.
+alias ExPhil.Native.{Mamba, SelectiveScan}
+
+defmodule Latency do
+  def row(name, runs, call) do
+    for run <- 1..20, do: call.(run)
+
+    sorted =
+      for run <- 1..runs do
+        begin = System.monotonic_time(:nanosecond)
+        call.(run)
+        System.monotonic_time(:nanosecond) - begin
+      end
+      |> Enum.sort()
+      |> List.to_tuple()
+
+    at = fn share -> Float.round(elem(sorted, min(runs - 1, trunc(runs * share))) / 1000, 1) end
+
+    IO.puts(
+      String.pad_trailing(name, 46) <>
+        " p50 #{at.(0.5)}  p90 #{at.(0.9)}  p99 #{at.(0.99)} us  (#{runs} runs)"
+    )
+  end
+
+  def floats(count, seed, scale, shift) do
+    {values, _} =
+      Enum.map_reduce(1..count, :rand.seed_s(:exsss, seed), fn _, state ->
+        {u, state} = :rand.uniform_s(state)
+        {<<(u - 0.5) * scale + shift::float-32-little>>, state}
+      end)
+
+    IO.iodata_to_binary(values)
+  end
+end
+
+{backend, rest} =
+  case System.argv() do
+    [name | rest] when name in ["cuda", "host"] -> {String.to_atom(name), rest}
+    rest -> {:auto, rest}
+  end
+
+shared = System.get_env("EXPHIL_SHARED", "../shared")
+policy = Enum.at(rest, 0, Path.join(shared, "melee/policy.safetensors"))
+runs = rest |> Enum.at(1, "2000") |> String.to_integer()
+
+load = fn ->
+  begin = System.monotonic_time(:microsecond)
+  {:ok, model} = Mamba.load(policy, backend: backend)
+  {:ok, session} = Mamba.new_session(model)
+  size = Mamba.info(model).d_input * 4
+  {:ok, _} = Mamba.step(session, :binary.copy(<<0>>, size))
+  {model, session, size, (System.monotonic_time(:microsecond) - begin) / 1000}
+end
+
+{_, _, _, first} = load.()
+{model, session, size, second} = load.()
+IO.puts("#{inspect(model)}")
+IO.puts("load to first step: first #{first} ms, again in this VM #{second} ms")
+
+obs = for seed <- 1..64, do: Latency.floats(div(size, 4), seed, 1.0, 0.0)
+obs = List.to_tuple(obs)
+pick = fn run -> elem(obs, rem(run, 64)) end
+
+Latency.row("policy step, one agent", runs, fn run -> {:ok, _} = Mamba.step(session, pick.(run)) end)
+
+Latency.row("snapshot, step, restore, step", div(runs, 4), fn run ->
+  {:ok, snapshot} = Mamba.snapshot(session)
+  {:ok, _} = Mamba.step(session, pick.(run))
+  {:ok, _} = Mamba.restore(session, snapshot)
+  {:ok, _} = Mamba.step(session, pick.(run + 1))
+end)
+
+d_input = div(size, 4)
+windows = for k <- 0..7, do: for(f <- 0..59, into: <<>>, do: elem(obs, rem(f + k, 64)))
+windows = List.to_tuple(windows)
+
+Latency.row("policy window of 60 frames", div(runs, 10), fn run ->
+  {:ok, _} = Mamba.window(model, {:f32, {1, 60, d_input}, elem(windows, rem(run, 8))})
+end)
+
+for agents <- [16, 256] do
+  sessions = for _ <- 1..agents, do: elem(Mamba.new_session(model), 1)
+  batches = for k <- 0..7, do: for(a <- 1..agents, into: <<>>, do: elem(obs, rem(a + k, 64)))
+  batches = List.to_tuple(batches)
+
+  Latency.row("policy step, #{agents} agents in one call", div(runs, 10), fn run ->
+    {:ok, _} = Mamba.step_batch(sessions, elem(batches, rem(run, 8)))
+  end)
+end
+
+{batch, seq, dim, state} = {32, 60, 512, 16}
+a = {:f32, {dim, state}, Latency.floats(dim * state, 1, 1.8, -1.0)}
+
+inputs =
+  for seed <- 1..4 do
+    {{:f32, {batch, seq, dim}, Latency.floats(batch * seq * dim, 10 * seed, 2.0, 0.0)},
+     {:f32, {batch, seq, dim}, Latency.floats(batch * seq * dim, 10 * seed + 1, 0.1, 0.06)},
+     {:f32, {batch, seq, state}, Latency.floats(batch * seq * state, 10 * seed + 2, 2.0, 0.0)},
+     {:f32, {batch, seq, state}, Latency.floats(batch * seq * state, 10 * seed + 3, 2.0, 0.0)}}
+  end
+  |> List.to_tuple()
+
+chosen = Mamba.info(model).backend
+
+Latency.row("scan/5 32x60x512x16 f32, binaries to a binary", div(runs, 4), fn run ->
+  {x, dt, b, c} = elem(inputs, rem(run, 4))
+  SelectiveScan.scan(x, dt, a, b, c, backend: chosen)
+end)
