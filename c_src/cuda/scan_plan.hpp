@@ -23,7 +23,7 @@ struct ScanTuning {
   int times = 0;   // and in time (chunked)
   int steps = 0;   // of a chunk: changes bits
   int keep_input = -1;
-  int wide = -1;  // 0: never the wide kernel (scan_wide.hpp); changes bits
+  int wide = -1;                        // 0: never the wide kernel (scan_wide.hpp); changes bits
   int max_threads = 0, min_blocks = 0;  // launch bounds the kernel is compiled for
 };
 
