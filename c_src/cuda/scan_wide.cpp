@@ -64,7 +64,7 @@ double estimate(const ScanProblem& p, const DeviceProperties& device, const Scan
   const double chips = std::max(1, device.multiprocessors);
   const double resident = std::min<double>(plan.min_blocks, std::ceil(blocks / chips));
   const double waves = std::ceil(blocks / (chips * resident));
-  const double warps = resident * plan.groups * plan.times / 4.0;  // of a scheduler
+  const double warps = std::ceil(resident * plan.groups * plan.times / 4.0);  // of the fullest scheduler
   const double round = std::max({kAlone, warps * kShare, plan.sequential ? 0.0 : plan.times * kHop});
   const double rounds = std::ceil(static_cast<double>(p.seq) / (plan.steps * plan.times));
   // Warps side by side share rows of b and c, but wait for each other.
