@@ -1,44 +1,28 @@
-// A 64-bit hash for checksums and fingerprints: fast, stable across machines and versions of this library,
-// not cryptographic. Every step is a bijection of the running value, so a change within one 8-byte word
-// always shows.
+// Hashes of bytes, by xxHash (XXH3): checksums, fingerprints and keys. Fast and the same on every machine,
+// not cryptographic. The one place that knows xxHash. Pure functions; any thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 
 namespace exphil::core {
 
-class Hash64 {
+std::uint64_t hash64(const void* data, std::size_t size);
+
+// 16 lower-case hexadecimal digits.
+std::string hex(std::uint64_t value);
+
+// A list of texts as one: each part is preceded by its length, so that "ab", "c" differs from "a", "bc".
+class HashedParts {
  public:
-  void add_word(std::uint64_t word) {
-    value_ = (value_ ^ word) * 0x9e3779b97f4a7c15u;
-    value_ ^= value_ >> 32;
-  }
-
-  // Little-endian words; the length is part of the value, so that "ab" + "c" differs from "a" + "bc".
-  void add_bytes(const void* data, std::size_t size) {
-    const unsigned char* bytes = static_cast<const unsigned char*>(data);
-    add_word(size);
-    for (; size >= 8; size -= 8, bytes += 8) {
-      std::uint64_t word;
-      std::memcpy(&word, bytes, 8);
-      add_word(word);
-    }
-    if (size > 0) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, bytes, size);
-      add_word(word);
-    }
-  }
-
-  void add_text(const std::string& text) { add_bytes(text.data(), text.size()); }
-
-  std::uint64_t value() const { return value_; }
+  void add(const std::string& part);
+  std::uint64_t hash64() const;
+  // 128 bits as 32 lower-case hexadecimal digits.
+  std::string hash128_hex() const;
 
  private:
-  std::uint64_t value_ = 0x6a09e667f3bcc908u;
+  std::string text_;
 };
 
 }  // namespace exphil::core

@@ -47,15 +47,15 @@ float norm_epsilon(const Safetensors& file, const MambaLoadOptions& options) {
 }
 
 std::uint64_t fingerprint(const Safetensors& file, float epsilon) {
-  Hash64 hash;
+  HashedParts parts;
   for (const auto& [name, view] : file.tensors()) {
-    hash.add_text(name);
-    hash.add_text(dtype_name(view.dtype));
-    hash.add_text(view.shape.to_string());
-    hash.add_bytes(view.data, view.bytes);
+    parts.add(name);
+    parts.add(dtype_name(view.dtype));
+    parts.add(view.shape.to_string());
+    parts.add(hex(hash64(view.data, view.bytes)));
   }
-  hash.add_bytes(&epsilon, sizeof epsilon);
-  return hash.value();
+  parts.add(hex(hash64(&epsilon, sizeof epsilon)));
+  return parts.hash64();
 }
 
 class WeightsLoader {

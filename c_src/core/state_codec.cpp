@@ -1,8 +1,6 @@
 #include "core/state_codec.hpp"
 
 #include <cstring>
-#include <iomanip>
-#include <sstream>
 #include <string>
 
 #include "core/error.hpp"
@@ -13,7 +11,7 @@ namespace exphil::core {
 namespace {
 
 constexpr char kMagic[8] = {'E', 'X', 'P', 'H', 'I', 'L', 'S', 'T'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 struct Header {
   char magic[8];
@@ -23,18 +21,6 @@ struct Header {
 };
 static_assert(sizeof(Header) == 56, "the layout is part of the format");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-endian");
-
-std::uint64_t checksum(const std::uint8_t* bytes, std::size_t size) {
-  Hash64 hash;
-  hash.add_bytes(bytes, size);
-  return hash.value();
-}
-
-std::string hex(std::uint64_t value) {
-  std::ostringstream out;
-  out << std::hex << std::setw(16) << std::setfill('0') << value;
-  return out.str();
-}
 
 template <class... Parts>
 [[noreturn]] void damaged(const Parts&... parts) {
@@ -55,7 +41,7 @@ Header check(const std::uint8_t* bytes, std::size_t size) {
   }
   std::uint64_t stored;
   std::memcpy(&stored, bytes + size - sizeof stored, sizeof stored);
-  if (stored != checksum(bytes, size - sizeof stored)) {
+  if (stored != hash64(bytes, size - sizeof stored)) {
     damaged("the exported state is damaged: its checksum does not match its ", size, " bytes");
   }
   return header;
@@ -77,7 +63,7 @@ std::vector<std::uint8_t> encode_state(const MambaConfig& config, std::uint64_t 
   at += ssm_bytes;
   if (conv_bytes > 0) std::memcpy(at, values.conv.data(), conv_bytes);
   at += conv_bytes;
-  const std::uint64_t sum = checksum(bytes.data(), bytes.size() - sizeof(std::uint64_t));
+  const std::uint64_t sum = hash64(bytes.data(), bytes.size() - sizeof(std::uint64_t));
   std::memcpy(at, &sum, sizeof sum);
   return bytes;
 }

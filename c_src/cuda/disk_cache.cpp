@@ -1,4 +1,4 @@
-// File format: a magic line, the SHA-256 of the image in hexadecimal and a newline, the image. See
+// File format: a magic line, the 64-bit hash of the image in hexadecimal and a newline, the image. See
 // disk_cache.hpp.
 #include "cuda/disk_cache.hpp"
 
@@ -10,13 +10,17 @@
 #include <iterator>
 #include <system_error>
 
-#include "cuda/sha256.hpp"
+#include "core/hash.hpp"
 
 namespace exphil::cuda {
 namespace {
 
-const std::string kMagic = "exphil_native kernel 1\n";
-constexpr std::size_t kDigest = 64;
+const std::string kMagic = "exphil_native kernel 2\n";
+constexpr std::size_t kDigest = 16;
+
+std::string digest(const std::string& image) {
+  return core::hex(core::hash64(image.data(), image.size()));
+}
 
 // Unique among the threads of this process and among processes on this host.
 std::string temporary_name(const std::string& path) {
@@ -40,7 +44,7 @@ std::optional<std::string> DiskCache::load(const std::string& key) const {
     return std::nullopt;
   }
   std::string image = text.substr(header);
-  if (sha256_hex(image) != text.substr(kMagic.size(), kDigest)) return std::nullopt;
+  if (digest(image) != text.substr(kMagic.size(), kDigest)) return std::nullopt;
   return image;
 }
 
@@ -53,7 +57,7 @@ bool DiskCache::store(const std::string& key, const std::string& image) const {
   const std::string temporary = temporary_name(target);
   {
     std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-    file << kMagic << sha256_hex(image) << '\n' << image;
+    file << kMagic << digest(image) << '\n' << image;
     file.close();
     if (!file) {
       std::filesystem::remove(temporary, error);

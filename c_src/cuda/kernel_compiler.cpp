@@ -10,10 +10,10 @@
 #include <system_error>
 
 #include "core/error.hpp"
+#include "core/hash.hpp"
 #include "cuda/disk_cache.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/settings.hpp"
-#include "cuda/sha256.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -137,16 +137,14 @@ CompileInput prepare_compile(const KernelSpec& spec, int architecture) {
 }
 
 std::string cache_key(const CompileInput& input) {
-  // Every part is preceded by its length, so that no two inputs read the same.
-  std::string text;
-  const auto append = [&text](const std::string& part) { text += std::to_string(part.size()) + ":" + part; };
-  append(core::message("nvrtc ", nvrtc().major, ".", nvrtc().minor, input.ptx ? " ptx" : " cubin"));
-  append(input.file);
-  append(input.source);
-  append(core::message(input.headers.size()));
-  for (const auto& [name, header] : input.headers) append(name), append(header);
-  for (const std::string& option : input.options) append(option);
-  return sha256_hex(text);
+  core::HashedParts parts;
+  parts.add(core::message("nvrtc ", nvrtc().major, ".", nvrtc().minor, input.ptx ? " ptx" : " cubin"));
+  parts.add(input.file);
+  parts.add(input.source);
+  parts.add(core::message(input.headers.size()));
+  for (const auto& [name, header] : input.headers) parts.add(name), parts.add(header);
+  for (const std::string& option : input.options) parts.add(option);
+  return parts.hash128_hex();
 }
 
 std::string compile(const CompileInput& input) {

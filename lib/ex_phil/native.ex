@@ -19,8 +19,8 @@ defmodule ExPhil.Native do
   | `:libnvrtc` | `EXPHIL_NATIVE_LIBNVRTC` | the NVRTC library |
   | `:pinned_limit` | `EXPHIL_NATIVE_PINNED_LIMIT` | bytes of page-locked memory to keep at most |
 
-  Set the environment before the VM starts. Where the native library and the kernels are, and the number of threads, is
-  read when the library loads; the backend and the device at each call.
+  Set the environment before the VM starts. The backend and the device are looked up at each call, the rest when the
+  native library loads.
   """
 
   alias ExPhil.Native.{Device, Error, NIF}

@@ -249,11 +249,11 @@ TEST_CASE("an exported state comes back exactly, and no damage goes unnoticed", 
 TEST_CASE("a state of another version says so", "[state_codec]") {
   const auto model = make_model();
   std::vector<std::uint8_t> bytes = Session(model).export_state();
-  bytes[8] = 2;
+  bytes[8] = 3;
   const CaughtError error =
       error_of([&] { decode_state(model->config(), model->fingerprint(), bytes.data(), bytes.size()); });
   CHECK(error.kind == ErrorKind::invalid_state);
-  CHECK(error.says("version 2; this library reads version 1"));
+  CHECK(error.says("version 3; this library reads version 2"));
 }
 
 }  // namespace exphil::core

@@ -206,7 +206,7 @@ defmodule ExPhil.Native.MambaTest do
     {_, session} = stepped(model, frames, 3)
     exported = Mamba.export_state!(session)
     fingerprint = String.to_integer(Mamba.info(model).fingerprint, 16)
-    assert <<"EXPHILST", 1::32-little, 0::32, ^fingerprint::64-little, _::binary>> = exported
+    assert <<"EXPHILST", 2::32-little, 0::32, ^fingerprint::64-little, _::binary>> = exported
     # 2 layers of ssm {40, 5} and conv {40, 3}.
     assert byte_size(exported) == 56 + 4 * 2 * (40 * 5 + 40 * 3) + 8
   end

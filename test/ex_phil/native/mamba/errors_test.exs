@@ -182,8 +182,8 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
   end
 
   backend_test "an exported state of another version says which", %{session: session} = context do
-    <<magic::binary-size(8), 1::32-little, rest::binary>> = Mamba.export_state!(session)
-    newer = <<magic::binary, 2::32-little, rest::binary>>
+    <<magic::binary-size(8), version::32-little, rest::binary>> = Mamba.export_state!(session)
+    newer = <<magic::binary, version + 1::32-little, rest::binary>>
     assert {:error, %Error{kind: :invalid_state, message: message}} = Mamba.import_state(session, newer)
     assert message =~ "version" or message =~ "checksum"
     assert_unharmed(context)
