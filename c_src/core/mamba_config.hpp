@@ -1,5 +1,5 @@
 // The dimensions of a Mamba policy and its weights, both read from a checkpoint's names and shapes
-// (DESIGN.md section 2, "Checkpoints"). Immutable after load_weights; safe to share.
+// (lib/ex_phil/native/mamba.ex lists them). Immutable after load_weights; safe to share.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // throws; backends take only ScanProblems and check nothing again. Plain data: safe to share while the
 // caller's tensors live.
 //
-// Shapes and the recurrence are those of DESIGN.md section 2 and of Gu & Dao, "Mamba" (2023), section 3.2:
+// Shapes and the recurrence are those of the README and of Gu & Dao, "Mamba" (2023), section 3.2:
 //   dt' = clip(softplus(dt + dt_bias)); h_t = Abar h_(t-1) + Bbar x_t; y_t = <C_t, h_t> + D x_t; y_t *=
 //   silu(z_t)
 #pragma once

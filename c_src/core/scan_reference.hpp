@@ -1,5 +1,5 @@
-// The oracle: the scan exactly as DESIGN.md writes it, one scalar loop, accumulated in double. Readable,
-// never optimised. Tests compare every backend with it; benchmarks time its float twin as "a plain loop".
+// The oracle: the scan as scan_problem.hpp writes it, one scalar loop, accumulated in double. Readable, never
+// optimised. Tests compare every backend with it; benchmarks time its float twin as "a plain loop".
 #pragma once
 
 #include "core/scan_problem.hpp"

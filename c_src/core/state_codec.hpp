@@ -1,7 +1,8 @@
 // An agent's state as bytes that outlive the VM: little-endian, versioned, tied to one model by its
 // fingerprint, closed by a checksum. Layout:
 //   "EXPHILST", u32 version, u32 zero, u64 fingerprint, i64 n_layer, d_inner, d_state, d_conv,
-//   f32 ssm {n_layer, d_inner, d_state}, f32 conv {n_layer, d_inner, d_conv - 1}, u64 hash64 (core/hash.hpp) of all before.
+//   f32 ssm {n_layer, d_inner, d_state}, f32 conv {n_layer, d_inner, d_conv - 1}, u64 hash64 (core/hash.hpp)
+//   of all before.
 // Pure functions; any thread.
 #pragma once
 

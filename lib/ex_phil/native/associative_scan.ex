@@ -150,8 +150,8 @@ defmodule ExPhil.Native.AssociativeScan do
 
   defp run!(op, a, x, options) do
     {backend, device} = options.place
-    {x, form} = pack!(x, if(op == :linear_recurrence, do: "b", else: "x"))
-    a = if a != nil, do: a |> pack!("a") |> elem(0)
+    {x, form} = Tensor.pack!(x, if(op == :linear_recurrence, do: "b", else: "x"))
+    a = if a != nil, do: a |> Tensor.pack!("a") |> elem(0)
     request = {axis!(options.axis, x, form), options.direction, options.compensated, options.block_size}
 
     case call(op, backend, device, a, x, request) do
@@ -165,13 +165,6 @@ defmodule ExPhil.Native.AssociativeScan do
 
   defp call(op, backend, device, a, x, request),
     do: NIF.associative_scan(backend, device, op, a, x, request)
-
-  defp pack!(tensor, argument) do
-    case Tensor.pack(tensor, argument) do
-      {:ok, plain, form} -> {plain, form}
-      {:error, error} -> raise error
-    end
-  end
 
   defp ok!({:ok, value}), do: value
   defp ok!({:error, error}), do: raise(error)

@@ -82,7 +82,7 @@ defmodule ExPhil.Native.SelectiveScan do
   @spec step(tensor(), tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: {tensor(), tensor()}
   def step(state, x, dt, a, b, c, options \\ []) do
     options = read!(options, @step_options)
-    {x, form} = pack!(x, "x")
+    {x, form} = Tensor.pack!(x, "x")
     batch = step_batch!(x)
     dt = with_seq!(dt, "dt", batch)
     z = if options.z, do: with_seq!(options.z, ":z", batch)
@@ -153,7 +153,7 @@ defmodule ExPhil.Native.SelectiveScan do
 
   defp run!({x, dt, a, b, c}, options, direction, {final_state?, states?}) do
     {backend, device} = options.place
-    {x, form} = pack!(x, "x")
+    {x, form} = Tensor.pack!(x, "x")
 
     request =
       {options.discretization, options.dt_softplus, options.dt_range, direction, options.algorithm,
@@ -181,14 +181,7 @@ defmodule ExPhil.Native.SelectiveScan do
     end
   end
 
-  defp pack!(tensor, argument) do
-    case Tensor.pack(tensor, argument) do
-      {:ok, plain, form} -> {plain, form}
-      {:error, error} -> raise error
-    end
-  end
-
-  defp plain!(tensor, argument), do: tensor |> pack!(argument) |> elem(0)
+  defp plain!(tensor, argument), do: tensor |> Tensor.pack!(argument) |> elem(0)
 
   defp optional!(nil, _argument), do: nil
   defp optional!(tensor, argument), do: plain!(tensor, argument)

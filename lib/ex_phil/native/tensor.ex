@@ -54,6 +54,16 @@ defmodule ExPhil.Native.Tensor do
   def pack(other, argument, expected), do: {:error, Error.invalid(argument, expected, other)}
 
   @doc false
+  # As `pack/2`, but raises the error.
+  @spec pack!(term(), String.t()) :: {plain(), form()}
+  def pack!(tensor, argument) do
+    case pack(tensor, argument) do
+      {:ok, plain, form} -> {plain, form}
+      {:error, error} -> raise error
+    end
+  end
+
+  @doc false
   # names: how the result's axes follow from the argument's, or nil for none.
   @spec unpack(plain(), form(), ([atom()] -> [atom()])) :: t()
   def unpack(tensor, form, names \\ & &1)
