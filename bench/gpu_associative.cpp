@@ -243,6 +243,8 @@ std::vector<Case> recorded_cases() {
   cases.push_back({AssociativeOp::cumsum, Dtype::f32, 4096, 4096, 1});
   cases.push_back({AssociativeOp::linear_recurrence, Dtype::f32, 4096, 4096, 1});
   cases.push_back({AssociativeOp::cumsum, Dtype::f32, 1, 1000000, 3});
+  cases.push_back({AssociativeOp::cumsum, Dtype::f32, 4, 65536, 512});
+  cases.push_back({AssociativeOp::linear_recurrence, Dtype::f32, 4, 65536, 512});
   cases.push_back({AssociativeOp::linear_recurrence, Dtype::f32, 32, 60, 512});
   return cases;
 }
@@ -274,13 +276,18 @@ void tune(Device& device, int runs) {
       std::fflush(stdout);
     }
   };
-  for (const std::int64_t length : {512, 1024, 2048, 4096, 8192}) {
-    sweep({AssociativeOp::cumsum, Dtype::f32, 4, length, 512}, {8, 16, 32}, {2, 4, 8});
-    sweep({AssociativeOp::linear_recurrence, Dtype::f32, 4, length, 512}, {8, 16}, {2, 4, 8});
+  for (const std::int64_t length : {512, 8192}) {
+    sweep({AssociativeOp::cumsum, Dtype::f32, 4, length, 512}, {8, 16}, {8, 16});
+    sweep({AssociativeOp::linear_recurrence, Dtype::f32, 4, length, 512}, {8, 16}, {8, 16});
   }
-  sweep({AssociativeOp::cumsum, Dtype::f32, 1, 1000000, 1}, {4, 8, 16}, {2, 4, 8});
-  sweep({AssociativeOp::linear_recurrence, Dtype::f32, 1, 1000000, 1}, {4, 8, 16}, {2, 4, 8});
-  sweep({AssociativeOp::cumsum, Dtype::f32, 4096, 4096, 1}, {4, 8, 16}, {2, 4, 8});
+  for (const std::int64_t length : {1000000, 30000000}) {
+    sweep({AssociativeOp::cumsum, Dtype::f32, 1, length, 1}, {8, 16}, {4, 8});
+    sweep({AssociativeOp::linear_recurrence, Dtype::f32, 1, length, 1}, {4, 8, 16}, {4, 8});
+  }
+  sweep({AssociativeOp::cumsum, Dtype::f32, 4096, 4096, 1}, {8, 16}, {4, 8});
+  sweep({AssociativeOp::linear_recurrence, Dtype::f32, 4096, 4096, 1}, {8, 16}, {4, 8});
+  sweep({AssociativeOp::linear_recurrence, Dtype::f32, 4, 65536, 512}, {8, 16}, {8, 16});
+  sweep({AssociativeOp::cumsum, Dtype::f32, 4, 65536, 512}, {8, 16}, {8, 16});
 }
 
 }  // namespace

@@ -14,26 +14,24 @@ struct Arguments {
   void* y_reverse;  // last to first
   long long length;
   long long inner;
-  long long columns;  // outer * inner
-  long long tiles;    // stretches of `tile` elements in time, one block each
-  long long tile;
-  int warps;            // that hold data; one more hands over, unless one warp holds the whole sequence
+  long long columns;    // outer * inner
+  long long tiles;      // stretches of `tile` elements in time
+  long long tile;       // what a block holds at a time
+  int warps;            // of a block that hold data
   int first_direction;  // 0 forward, 1 reverse; blockIdx.y counts on from it
 
-  // How the blocks of one chain (a direction and a group of columns) hand on what they found. All may be null
-  // where tiles is 1. `flags` must be 0 at the start: first {chains, tiles}, then {chains, windows}.
-  unsigned* flags;
-  void* summaries;  // {chains, tiles, lanes} Summary
-  void* carries;    // {chains, windows, lanes} State: after the last tile of each window
+  // How the blocks of one chain (a direction and a column) hand on what they found: associative_handover.cuh.
+  // 0 at the start. Null where one block takes whole sequences.
+  unsigned* exchange;
 };
 
-// Lanes of a chain, and tiles in a window: every tile of a window reads all the summaries before it in that
-// window at once, and the state that the window before it left.
-constexpr int kColumnLanes = 32;
-constexpr int kColumnWindow = 32;
-constexpr int kRowLanes = 1;
-constexpr int kRowWindow = 256;
-constexpr int kMaxWarps = 8;
+// Every tile of a window reads all the summaries before it in that window at once, and the state that the
+// window before it left.
+constexpr int kWindow = 256;
+constexpr int kMaxWarps = 8;       // of a block of the rows
+constexpr int kMaxStretches = 32;  // pieces of time in a block of the columns
+constexpr int kSummaryWords = 6;   // no summary takes more words of the exchange,
+constexpr int kStateWords = 4;     // nor any state
 
 }  // namespace associative
 }  // namespace exphil

@@ -1,18 +1,20 @@
-// The scan of sequences that lie side by side (inner > 1): a lane is a column, so that a warp's accesses are
-// coalesced; a warp holds `Items` steps of 32 columns in registers, a block `warps` such stretches one after
-// the other in time, and one more warp hands over between blocks. The tensor is read once and written once.
-// Instantiated by associative_scan.cu.
+// The scan of sequences that lie side by side (inner > 1). A block takes `Lanes` columns, and of each a tile:
+// `stretches` pieces of `Items` steps, one piece a thread, in registers. The threads' summaries are joined
+// across the block, column by column, and every thread then walks its piece again from the state before it.
+// The tensor is read once and written once. Instantiated by associative_scan.cu.
 //
-// Block {32, warps + 1}; grid {tiles * groups, directions}, tiles outermost, so that the summaries a block
-// waits for were published long ago.
+// With Walk a block goes through all the tiles of its columns, and reads the next tile while it works on one:
+// no block waits for another. Without, every tile has a block, and they hand over (associative_handover.cuh).
+//
+// Block {32, warps}; grid {groups, directions}, without Walk {tiles * groups, directions}, tiles outermost.
 #pragma once
 
-#include "associative_device.cuh"
+#include "associative_handover.cuh"
 
 namespace exphil {
 namespace associative {
 
-template <Op O, Element E, bool Compensated, int Items>
+template <Op O, Element E, bool Compensated, int Items, int Lanes, bool Walk>
 struct Columns : Kit<O, E, Compensated> {
   using Base = Kit<O, E, Compensated>;
   using typename Base::Builder;
@@ -22,128 +24,138 @@ struct Columns : Kit<O, E, Compensated> {
   using typename Base::Stored;
   using typename Base::Summary;
   using typename Base::Value;
-  using Handover = Chain<State, Summary>;
 
-  // The state before tile k, for this lane's column. One warp calls it.
-  static EXPHIL_DEVICE State look_back(const Arguments& p, const Handover& chain, long long k,
-                                       const Cursor& cursor) {
-    const int lane = threadIdx.x;
-    const long long window = k / kColumnWindow;
-    const long long first = window * kColumnWindow;
-    const int count = static_cast<int>(k - first);
-    if (lane < count) wait_for(chain.tile_flags + first + lane);
-    if (lane == 31 && window > 0)
-      wait_for(chain.window_flags + window - 1);  // lane 31 has no tile to wait for
-    sync_warp();
-    State h = Math::initial();
-    if (window > 0) h = chain.carries[(window - 1) * kColumnLanes + lane];
-    constexpr int kBatch = sizeof(Summary) <= 8 ? 8 : 4;  // loads in flight
-    for (int start = 0; start < count; start += kBatch) {
-      Summary batch[kBatch];
-      EXPHIL_UNROLL
-      for (int i = 0; i < kBatch; ++i) {
-        if (start + i < count) batch[i] = chain.summaries[(first + start + i) * kColumnLanes + lane];
-      }
-      EXPHIL_UNROLL
-      for (int i = 0; i < kBatch; ++i) {
-        const long long from = (first + start + i) * p.tile;
-        if (start + i < count) Base::advance(p, cursor, &h, batch[i], from, from + p.tile);
-      }
+  // Of one thread, as it lies in memory: a conversion would wait for what is only read ahead.
+  struct Piece {
+    Stored a[Base::kHasDecay ? Items : 1], x[Items];
+    EXPHIL_DEVICE Value decay(int i) const {
+      if constexpr (Base::kHasDecay) return Store::value(a[i]);
+      return Value();
     }
-    return h;
+    EXPHIL_DEVICE Value input(int i) const { return Store::value(x[i]); }
+  };
+
+  // Of one block. The column beside the last keeps the warps' accesses off one bank.
+  struct Shared {
+    Summary summaries[kMaxStretches][Lanes + 1];
+    State starts[kMaxStretches][Lanes + 1];
+    State carries[Lanes];
+  };
+
+  // Steps of a piece that begins at `begin`, in a sequence of this length.
+  static EXPHIL_DEVICE int count_of(long long begin, long long length) {
+    const long long rest = length - begin;
+    return rest >= Items ? Items : static_cast<int>(rest);
   }
 
-  // Publishes this tile's summary, finds the state before it, and hands the state after it on where a window
-  // ends. One warp calls it.
-  static EXPHIL_DEVICE State hand_over(const Arguments& p, long long k, const Summary (*summaries)[32],
-                                       const Handover& chain, const Cursor& cursor) {
-    const int lane = threadIdx.x;
-    const bool last = k + 1 == p.tiles;
-    Summary total = summaries[0][lane];
-    if (!last) {
-      for (int w = 1; w < p.warps; ++w) total = Math::compose(total, summaries[w][lane]);
-      chain.summaries[k * kColumnLanes + lane] = total;
-      sync_warp();
-      if (lane == 0) raise_flag(chain.tile_flags + k);
-    }
-    const State carry = look_back(p, chain, k, cursor);
-    if (!last && (k + 1) % kColumnWindow == 0) {
-      State after = carry;
-      Base::advance(p, cursor, &after, total, k * p.tile, (k + 1) * p.tile);
-      chain.carries[k / kColumnWindow * kColumnLanes + lane] = after;
-      sync_warp();
-      if (lane == 0) raise_flag(chain.window_flags + k / kColumnWindow);
-    }
-    return carry;
+  // The element after `bytes` more.
+  template <class T>
+  static EXPHIL_DEVICE T* stepped_by(T* from, long long bytes) {
+    return reinterpret_cast<T*>(stepped(reinterpret_cast<long long>(from), bytes));
   }
 
-  // The part of one data warp.
-  static EXPHIL_DEVICE void scan_stretch(const Arguments& p, int direction, long long k, const Cursor& cursor,
-                                         long long length, Summary (*summaries)[32], const State* carries) {
-    const int lane = threadIdx.x, warp = threadIdx.y;
-    const long long begin = k * p.tile + warp * Items;
-    Value a[Base::kHasDecay ? Items : 1], x[Items];
+  static EXPHIL_DEVICE void load(const Arguments& p, const Cursor& cursor, long long begin, int count,
+                                 Piece* piece) {
+    const long long bytes = cursor.stride * static_cast<long long>(sizeof(Stored)), at = cursor.at(begin);
+    const Stored* x = static_cast<const Stored*>(p.x) + at;
     EXPHIL_UNROLL
-    for (int i = 0; i < Items; ++i) {
-      if (begin + i >= length) continue;
-      if constexpr (Base::kHasDecay) a[i] = Base::a_at(p, cursor, begin + i);
-      x[i] = Base::x_at(p, cursor, begin + i);
+    for (int i = 0; i < Items; ++i, x = stepped_by(x, bytes)) {
+      piece->x[i] = i < count ? *x : Stored();
     }
-    State h = Math::initial();
-    if (blockDim.y > 1) {
-      Builder builder;
+    if constexpr (Base::kHasDecay) {
+      const Stored* a = static_cast<const Stored*>(p.a) + at;
       EXPHIL_UNROLL
-      for (int i = 0; i < Items; ++i) {
-        if (begin + i < length) builder.push(a[Base::kHasDecay ? i : 0], x[i]);
-      }
-      summaries[warp][lane] = builder.finish();
-      sync_block();
-      sync_block();
-      h = carries[lane];
-      EXPHIL_UNROLL_NOT
-      for (int w = 0; w < warp; ++w) {
-        const long long from = k * p.tile + w * Items;
-        Base::advance(p, cursor, &h, summaries[w][lane], from, from + Items < length ? from + Items : length);
+      for (int i = 0; i < Items; ++i, a = stepped_by(a, bytes)) {
+        piece->a[i] = i < count ? *a : Stored();
       }
     }
-    const int count = static_cast<int>(length - begin < Items ? length - begin : Items);
-    const long long stride = forget(cursor.stride);
-    Stored* y = Base::y_of(p, direction) + cursor.start + begin * stride;
+  }
+
+  // Steps beyond the sequence's end are taken too: nothing comes after them.
+  static EXPHIL_DEVICE Summary summary_of(const Piece& piece) {
+    Builder builder;
     EXPHIL_UNROLL
-    for (int i = 0; i < Items; ++i, y += stride) {
-      if (i >= count) continue;
-      Math::step(h, a[Base::kHasDecay ? i : 0], x[i]);
-      Store::store(y, Math::value(h));
+    for (int i = 0; i < Items; ++i) builder.push(piece.decay(i), piece.input(i));
+    return builder.finish();
+  }
+
+  static EXPHIL_DEVICE void store(const Arguments& p, int direction, const Cursor& cursor, long long begin,
+                                  int count, const Piece& piece, State h) {
+    const long long bytes = cursor.stride * static_cast<long long>(sizeof(Stored));
+    Stored* y = Base::y_of(p, direction) + cursor.at(begin);
+    EXPHIL_UNROLL
+    for (int i = 0; i < Items; ++i, y = stepped_by(y, bytes)) {
+      Math::step(h, piece.decay(i), piece.input(i));
+      if (i < count) Store::store(y, Math::value(h));
+    }
+  }
+
+  // The states before every piece of one column's tile k. One warp calls it, a lane a piece.
+  static EXPHIL_DEVICE void join_column(const Arguments& p, int direction, long long k, long long column,
+                                        int lane_column, int stretches, Shared& shared) {
+    const int lane = threadIdx.x;
+    const Summary own = lane < stretches ? shared.summaries[lane][lane_column] : Math::identity();
+    const Summary joined = joined_over_lanes<Math>(own, lane, stretches);
+    Summary below = lane_above(joined, 1);
+    if (lane == 0) below = Math::identity();
+    const long long begin = k * p.tile, mine = begin + lane * Items;
+    State carry = Math::initial();
+    if constexpr (Walk) {
+      if (k > 0) carry = shared.carries[lane_column];
+      sync_warp();
+      if (lane == stretches - 1 && k + 1 < p.tiles) {
+        shared.carries[lane_column] =
+            Base::advance(p, direction, column, carry, joined, begin, begin + p.tile);
+      }
+    } else if (p.tiles > 1) {
+      carry = Handover<Base>::of(p, direction, column).hand_over(k, from_lane(joined, stretches - 1));
+    }
+    if (lane < stretches) {
+      shared.starts[lane][lane_column] =
+          Base::advance(p, direction, column, carry, below, begin, mine < p.length ? mine : p.length);
     }
   }
 
   static EXPHIL_DEVICE void run_block(const Arguments& p) {
-    __shared__ Summary summaries[kMaxWarps][32];
-    __shared__ State carries[32];
-    const int lane = threadIdx.x, warp = threadIdx.y;
-    const long long groups = (p.columns + 31) / 32;
-    const long long k = blockIdx.x / groups, group = blockIdx.x - k * groups;
+    __shared__ Shared shared;
+    const int thread = static_cast<int>(threadIdx.y * 32 + threadIdx.x);
+    const int lane_column = thread % Lanes, stretch = thread / Lanes;
+    const int stretches = p.warps * 32 / Lanes;
+    const auto groups = static_cast<unsigned>((p.columns + Lanes - 1) / Lanes);
+    const unsigned first = Walk ? 0 : blockIdx.x / groups;
+    const long long group_column = static_cast<long long>(blockIdx.x - first * groups) * Lanes;
     const int direction = p.first_direction + static_cast<int>(blockIdx.y);
-    // A lane beyond the last column takes part in the hand-over with an empty sequence.
-    const long long column = group * 32 + lane;
-    const bool inside = column < p.columns;
-    const Cursor cursor = cursor_at(p, direction, inside ? column : p.columns - 1);
+    const bool inside = group_column + lane_column < p.columns;
+    const Cursor cursor = cursor_at(p, direction, inside ? group_column + lane_column : p.columns - 1);
     const long long length = inside ? p.length : 0;
 
-    if (warp == p.warps) {  // a warp of its own: the others keep their elements in registers meanwhile
+    long long begin = first * p.tile + stretch * Items;
+    int count = count_of(begin, length);
+    Piece piece;
+    load(p, cursor, begin, count, &piece);
+    EXPHIL_UNROLL_NOT
+    for (long long k = first;; ++k) {
+      [[maybe_unused]] Piece next;
+      [[maybe_unused]] const int next_count = Walk ? count_of(begin + p.tile, length) : 0;
+      if constexpr (Walk) load(p, cursor, begin + p.tile, next_count, &next);
+      shared.summaries[stretch][lane_column] = summary_of(piece);
       sync_block();
-      State carry = Math::initial();
-      if (p.tiles > 1) {
-        const long long chain = blockIdx.y * groups + group;
-        carry = hand_over(p, k, summaries,
-                          chain_at<State, Summary>(p, chain, gridDim.y * groups, kColumnLanes, kColumnWindow),
-                          cursor);
+      EXPHIL_UNROLL_NOT
+      for (int c = static_cast<int>(threadIdx.y); c < Lanes; c += p.warps) {
+        if (group_column + c < p.columns)
+          join_column(p, direction, k, group_column + c, c, stretches, shared);
       }
-      carries[lane] = carry;
       sync_block();
-      return;
+      store(p, direction, cursor, begin, count, piece, shared.starts[stretch][lane_column]);
+      if constexpr (Walk) {
+        if (k + 1 == p.tiles) return;
+        piece = next;
+        begin += p.tile;
+        count = next_count;
+      } else {
+        return;
+      }
     }
-    scan_stretch(p, direction, k, cursor, length, summaries, carries);
   }
 };
 

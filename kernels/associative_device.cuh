@@ -2,11 +2,6 @@
 // over one sequence, and the hand-over between blocks. Included by associative_columns.cuh and
 // associative_rows.cuh. With EXPHIL_EMULATED_GRID the primitives come from the includer: the C++ tests run
 // the kernels on the CPU, fibre by fibre.
-//
-// Hand-over: every block publishes the Summary of its tile as soon as it has it, then waits for the summaries
-// before it in its window and for the state that the window before left, and applies them in time's order. No
-// block looks at what happens to be ready, so the result does not depend on timing. A block waits only for
-// blocks with a smaller blockIdx.x; GPUs start blocks in that order, which CUB's DeviceScan relies on too.
 #pragma once
 
 #include "associative_arguments.cuh"
@@ -33,21 +28,30 @@ EXPHIL_DEVICE unsigned from_lane(unsigned word, int lane) {
   return __shfl_sync(0xffffffffu, word, lane);
 }
 
-EXPHIL_DEVICE void wait_for(const unsigned* flag) {
+// Words that blocks hand to each other, past the L1 cache and in no order: each says by itself that it is
+// there.
+EXPHIL_DEVICE unsigned peek(const unsigned* word) {
   unsigned value;
-  do {
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
-  } while (value == 0);
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
 }
-EXPHIL_DEVICE void raise_flag(unsigned* flag) {
-  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(1u) : "memory");
+EXPHIL_DEVICE void poke(unsigned* word, unsigned value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
+EXPHIL_DEVICE void wait_more() {}
 
 // Hides where a value comes from, so that the compiler computes addresses again for the stores instead of
 // holding those of the loads in registers.
 EXPHIL_DEVICE long long forget(long long value) {
   asm volatile("" : "+l"(value));
   return value;
+}
+
+// address + bytes. The compiler would multiply strides for every element, in 64 bits, where adding them takes
+// a third of the instructions.
+EXPHIL_DEVICE long long stepped(long long address, long long bytes) {
+  asm("add.s64 %0, %0, %1;" : "+l"(address) : "l"(bytes));
+  return address;
 }
 
 EXPHIL_DEVICE float half_to_float(unsigned short half) {
@@ -77,7 +81,7 @@ template <class T>
 struct PlainStorage {
   using Stored = T;
   using Value = T;
-  static EXPHIL_DEVICE Value load(const Stored* from) { return *from; }
+  static EXPHIL_DEVICE Value value(Stored stored) { return stored; }
   static EXPHIL_DEVICE void store(Stored* to, Value value) { *to = value; }
 };
 template <>
@@ -92,26 +96,21 @@ struct Storage<Element::c64> {
     float re, im;
   };
   using Value = Complex<float>;
-  static EXPHIL_DEVICE Value load(const Stored* from) {
-    const Stored stored = *from;
-    return {stored.re, stored.im};
-  }
+  static EXPHIL_DEVICE Value value(Stored stored) { return {stored.re, stored.im}; }
   static EXPHIL_DEVICE void store(Stored* to, Value value) { *to = {value.re, value.im}; }
 };
 template <>
 struct Storage<Element::f16> {
   using Stored = unsigned short;
   using Value = float;
-  static EXPHIL_DEVICE Value load(const Stored* from) { return half_to_float(*from); }
+  static EXPHIL_DEVICE Value value(Stored stored) { return half_to_float(stored); }
   static EXPHIL_DEVICE void store(Stored* to, Value value) { *to = float_to_half(value); }
 };
 template <>
 struct Storage<Element::bf16> {
   using Stored = unsigned short;
   using Value = float;
-  static EXPHIL_DEVICE Value load(const Stored* from) {
-    return bits_float(static_cast<unsigned>(*from) << 16);
-  }
+  static EXPHIL_DEVICE Value value(Stored stored) { return bits_float(static_cast<unsigned>(stored) << 16); }
   // To nearest even, in integers: sm_75 has no such conversion.
   static EXPHIL_DEVICE void store(Stored* to, Value value) {
     const unsigned bits = float_bits(value);
@@ -128,7 +127,10 @@ struct Cursor {
 };
 
 EXPHIL_DEVICE Cursor cursor_at(const Arguments& p, int direction, long long column) {
-  const long long outer = column / p.inner;
+  // The division of 64 bits costs a hundred instructions.
+  const bool small = (p.columns >> 32) == 0;
+  const long long outer =
+      small ? static_cast<unsigned>(column) / static_cast<unsigned>(p.inner) : column / p.inner;
   const long long start = outer * p.length * p.inner + (column - outer * p.inner);
   if (direction == 0) return {start, p.inner};
   return {start + (p.length - 1) * p.inner, -p.inner};
@@ -144,29 +146,29 @@ struct Kit {
   using Summary = typename Math::Summary;
   using Builder = typename Math::Builder;
   static constexpr bool kHasDecay = O == Op::linear_recurrence;
+  static constexpr bool kFloats = E != Element::s32 && E != Element::s64;
 
   static EXPHIL_DEVICE Value x_at(const Arguments& p, const Cursor& cursor, long long t) {
-    return Store::load(static_cast<const Stored*>(p.x) + cursor.at(t));
+    return Store::value(static_cast<const Stored*>(p.x)[cursor.at(t)]);
   }
   static EXPHIL_DEVICE Value a_at(const Arguments& p, const Cursor& cursor, long long t) {
-    if constexpr (kHasDecay) return Store::load(static_cast<const Stored*>(p.a) + cursor.at(t));
+    if constexpr (kHasDecay) return Store::value(static_cast<const Stored*>(p.a)[cursor.at(t)]);
     return Value();
   }
   static EXPHIL_DEVICE Stored* y_of(const Arguments& p, int direction) {
     return static_cast<Stored*>(direction == 1 ? p.y_reverse : p.y);
   }
 
-  // The state at `to` by the sequential definition, from the state at `from`: for stretches whose summary
-  // does not apply, which are rare.
-  static EXPHIL_DEVICE void run(const Arguments& p, const Cursor& cursor, State* h, long long from,
-                                long long to) {
+  // The state at `to` from the state at `from`: by the stretch's summary, or, where that does not apply
+  // (which is rare), by the sequential definition.
+  static EXPHIL_DEVICE State advance(const Arguments& p, int direction, long long column, State h,
+                                     const Summary& summary, long long from, long long to) {
+    State after = h;
+    if (Math::apply(summary, after)) return after;
+    const Cursor cursor = cursor_at(p, direction, column);
     EXPHIL_UNROLL_NOT
-    for (long long t = from; t < to; ++t) Math::step(*h, a_at(p, cursor, t), x_at(p, cursor, t));
-  }
-
-  static EXPHIL_DEVICE void advance(const Arguments& p, const Cursor& cursor, State* h,
-                                    const Summary& summary, long long from, long long to) {
-    if (!Math::apply(summary, *h)) run(p, cursor, h, from, to);
+    for (long long t = from; t < to; ++t) Math::step(h, a_at(p, cursor, t), x_at(p, cursor, t));
+    return h;
   }
 };
 
@@ -192,33 +194,17 @@ EXPHIL_DEVICE T from_lane(const T& value, int lane) {
   return result;
 }
 
-// Each lane's summary joined with those of all the lanes below it.
+// Each lane's summary joined with those of all the lanes below it; of the first `lanes` lanes, a power of
+// two.
 template <class Math>
-EXPHIL_DEVICE typename Math::Summary joined_over_lanes(typename Math::Summary own, int lane) {
+EXPHIL_DEVICE typename Math::Summary joined_over_lanes(typename Math::Summary own, int lane, int lanes = 32) {
   EXPHIL_UNROLL
   for (int distance = 1; distance < 32; distance *= 2) {
+    if (distance >= lanes) break;
     const typename Math::Summary below = lane_above(own, distance);
     if (lane >= distance) own = Math::compose(below, own);
   }
   return own;
-}
-
-// Where one chain keeps its hand-over.
-template <class State, class Summary>
-struct Chain {
-  unsigned* tile_flags;    // {tiles}
-  unsigned* window_flags;  // {windows}
-  Summary* summaries;      // {tiles, lanes}
-  State* carries;          // {windows, lanes}
-};
-
-template <class State, class Summary>
-EXPHIL_DEVICE Chain<State, Summary> chain_at(const Arguments& p, long long chain, long long chains, int lanes,
-                                             int window) {
-  const long long windows = (p.tiles + window - 1) / window;
-  return {p.flags + chain * p.tiles, p.flags + chains * p.tiles + chain * windows,
-          static_cast<Summary*>(p.summaries) + chain * p.tiles * lanes,
-          static_cast<State*>(p.carries) + chain * windows * lanes};
 }
 
 }  // namespace associative

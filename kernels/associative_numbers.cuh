@@ -24,6 +24,16 @@ constexpr float kSmallestNormal = 0x1p-126f;
 // state of this size is below 2^-62 and is given up; a larger state is run step by step.
 constexpr float kVanishingLimit = 0x1p64f;
 
+// At most n / d, and hardly less, for n >= 0: these quotients are near the end of f32's range, where a
+// device's exact division takes its slow path, a thousand cycles in a scan's hand-over.
+EXPHIL_FN float quotient_below(float n, float d) {
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+  return __fdividef(n, d) * 0.99999f;
+#else
+  return n / d;
+#endif
+}
+
 EXPHIL_FN float bound(float v) {
   return EXPHIL_FABS(v);
 }

@@ -10,7 +10,7 @@ namespace associative {
 // of any prefix of the stretch; `total` is the decay of the whole stretch.
 EXPHIL_FN float recurrence_limit(float largest_decay, float largest_input, float total) {
   if (!(largest_decay <= kRoom) || !(largest_input <= kRoom)) return -1.0f;
-  const float limit = (kRoom - largest_input) / larger(1.0f, largest_decay);
+  const float limit = quotient_below(kRoom - largest_input, larger(1.0f, largest_decay));
   return total < kSmallestNormal ? smaller(limit, kVanishingLimit) : limit;
 }
 
@@ -19,7 +19,7 @@ EXPHIL_FN float joined_recurrence_limit(float earlier, float earlier_decay, floa
                                         float joined_decay, float joined_input) {
   const float rest = later - earlier_input;
   if (!(rest >= 0.0f) || !(joined_decay <= kRoom) || !(joined_input <= kRoom)) return -1.0f;
-  const float limit = smaller(rest / larger(0x1p-100f, earlier_decay), earlier);
+  const float limit = smaller(quotient_below(rest, larger(0x1p-100f, earlier_decay)), earlier);
   return joined_decay < kSmallestNormal ? smaller(limit, kVanishingLimit) : limit;
 }
 

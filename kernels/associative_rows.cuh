@@ -6,7 +6,7 @@
 // Block {32, warps + 1}; grid {tiles * rows, directions}, tiles outermost.
 #pragma once
 
-#include "associative_device.cuh"
+#include "associative_handover.cuh"
 
 namespace exphil {
 namespace associative {
@@ -21,10 +21,8 @@ struct Rows : Kit<O, E, Compensated> {
   using typename Base::Stored;
   using typename Base::Summary;
   using typename Base::Value;
-  using Handover = Chain<State, Summary>;
 
   static constexpr int kWarpItems = 32 * Items;
-  static constexpr int kPerLane = kRowWindow / 32;
   // One word of padding for each thread's stretch keeps its accesses off one bank.
   static EXPHIL_DEVICE int padded(int i) { return i + i / Items; }
 
@@ -45,64 +43,13 @@ struct Rows : Kit<O, E, Compensated> {
     EXPHIL_UNROLL
     for (int i = 0; i < Items; ++i) {
       const long long t = begin + i * 32 + threadIdx.x;
-      values[i] = t < length ? Store::load(from + t * cursor.stride) : Value();
+      values[i] = t < length ? Store::value(from[t * cursor.stride]) : Value();
     }
-  }
-
-  // The state before tile k; every lane of the one warp that calls it gets the same.
-  static EXPHIL_DEVICE State look_back(const Arguments& p, const Handover& chain, long long k,
-                                       const Cursor& cursor) {
-    const int lane = threadIdx.x;
-    const long long window = k / kRowWindow;
-    const long long first = window * kRowWindow;
-    const int count = static_cast<int>(k - first);
-    EXPHIL_UNROLL
-    for (int i = 0; i < kPerLane; ++i) {
-      if (lane * kPerLane + i < count) wait_for(chain.tile_flags + first + lane * kPerLane + i);
-    }
-    if (lane == 31 && window > 0) wait_for(chain.window_flags + window - 1);
-    sync_warp();
-    State start = Math::initial();
-    if (window > 0) start = chain.carries[window - 1];
-    Summary own = Math::identity();
-    EXPHIL_UNROLL
-    for (int i = 0; i < kPerLane; ++i) {
-      const int j = lane * kPerLane + i;
-      if (j < count) own = Math::compose(own, chain.summaries[first + j]);
-    }
-    const Summary all = from_lane(joined_over_lanes<Math>(own, lane), 31);
-    State h = start;
-    if (Math::apply(all, h)) return h;
-    h = start;
-    for (long long j = first; j < k; ++j) {
-      Base::advance(p, cursor, &h, chain.summaries[j], j * p.tile, (j + 1) * p.tile);
-    }
-    return h;
-  }
-
-  // As in associative_columns.cuh, for one sequence.
-  static EXPHIL_DEVICE State hand_over(const Arguments& p, long long k, const Summary& total,
-                                       const Handover& chain, const Cursor& cursor) {
-    const bool last = k + 1 == p.tiles;
-    if (!last && threadIdx.x == 0) {
-      chain.summaries[k] = total;
-      raise_flag(chain.tile_flags + k);
-    }
-    const State carry = look_back(p, chain, k, cursor);
-    if (!last && (k + 1) % kRowWindow == 0) {
-      State after = carry;
-      Base::advance(p, cursor, &after, total, k * p.tile, (k + 1) * p.tile);
-      if (threadIdx.x == 0) {
-        chain.carries[k / kRowWindow] = after;
-        raise_flag(chain.window_flags + k / kRowWindow);
-      }
-    }
-    return carry;
   }
 
   // What the warps before each warp do (written over `totals`), and the state before the tile.
-  static EXPHIL_DEVICE State join_warps(const Arguments& p, long long k, long long row, Summary* totals,
-                                        const Cursor& cursor) {
+  static EXPHIL_DEVICE State join_warps(const Arguments& p, int direction, long long k, long long row,
+                                        Summary* totals) {
     const int lane = threadIdx.x;
     Summary own = lane < p.warps ? totals[lane] : Math::identity();
     own = joined_over_lanes<Math>(own, lane);
@@ -111,16 +58,14 @@ struct Rows : Kit<O, E, Compensated> {
     sync_warp();
     if (lane < kMaxWarps) totals[lane] = lane == 0 ? Math::identity() : below;
     if (p.tiles == 1) return Math::initial();
-    const long long chain = blockIdx.y * p.columns + row;
-    return hand_over(p, k, total,
-                     chain_at<State, Summary>(p, chain, gridDim.y * p.columns, kRowLanes, kRowWindow),
-                     cursor);
+    return Handover<Base>::of(p, direction, row).hand_over(k, total);
   }
 
   // The part of one data warp.
-  static EXPHIL_DEVICE void scan_stretch(const Arguments& p, int direction, long long k, const Cursor& cursor,
+  static EXPHIL_DEVICE void scan_stretch(const Arguments& p, int direction, long long k, long long row,
                                          Value* memory, Summary* totals, const State* tile_carry) {
     const int lane = threadIdx.x, warp = threadIdx.y;
+    const Cursor cursor = cursor_at(p, direction, row);
     const long long tile_begin = k * p.tile;
     const long long warp_begin = tile_begin + warp * kWarpItems;
     const long long begin = warp_begin + lane * Items;
@@ -144,10 +89,10 @@ struct Rows : Kit<O, E, Compensated> {
       if (lane == 31) totals[warp] = joined;
       sync_block();
       sync_block();
-      h = *tile_carry;
-      Base::advance(p, cursor, &h, totals[warp], tile_begin, warp_begin < p.length ? warp_begin : p.length);
+      h = Base::advance(p, direction, row, *tile_carry, totals[warp], tile_begin,
+                        warp_begin < p.length ? warp_begin : p.length);
     }
-    Base::advance(p, cursor, &h, below, warp_begin, begin < p.length ? begin : p.length);
+    h = Base::advance(p, direction, row, h, below, warp_begin, begin < p.length ? begin : p.length);
 
     EXPHIL_UNROLL
     for (int i = 0; i < Items; ++i) {
@@ -169,17 +114,17 @@ struct Rows : Kit<O, E, Compensated> {
     __shared__ Summary totals[kMaxWarps];
     __shared__ State tile_carry;
     const int warp = threadIdx.y;
-    const long long k = blockIdx.x / p.columns, row = blockIdx.x - k * p.columns;
+    const unsigned rows = static_cast<unsigned>(p.columns), tile = blockIdx.x / rows;
+    const long long k = tile, row = blockIdx.x - tile * rows;
     const int direction = p.first_direction + static_cast<int>(blockIdx.y);
-    const Cursor cursor = cursor_at(p, direction, row);
     if (warp == p.warps) {  // a warp of its own: the others keep their elements in registers meanwhile
       sync_block();
-      const State carry = join_warps(p, k, row, totals, cursor);
+      const State carry = join_warps(p, direction, k, row, totals);
       if (threadIdx.x == 0) tile_carry = carry;
       sync_block();
       return;
     }
-    scan_stretch(p, direction, k, cursor, memory[warp], totals, &tile_carry);
+    scan_stretch(p, direction, k, row, memory[warp], totals, &tile_carry);
   }
 };
 

@@ -1,7 +1,8 @@
 // One variant of the associative scan: OPERATION, ELEMENT (numbers of Op and Element), COMPENSATED (0, 1),
-// ITEMS (elements of a sequence that one thread holds) and ROWS (1: sequences are contiguous) come as -D
-// defines from c_src/cuda/associative_plan.cpp.
-#if ROWS
+// ITEMS (elements of a sequence that one thread holds), LANES (columns of a block; 0: sequences are
+// contiguous) and WALK (1: a block takes its columns from end to end) come as -D defines from
+// c_src/cuda/associative_plan.cpp.
+#if LANES == 0
 #include "associative_rows.cuh"
 #else
 #include "associative_columns.cuh"
@@ -9,13 +10,17 @@
 
 using namespace exphil::associative;
 
+#if LANES == 0
 // Three blocks an SM hide one's hand-over behind the others' loads; they cap a thread at 72 registers.
-extern "C" __global__ void __launch_bounds__(32 * (kMaxWarps + 1), 3) associative_scan(Arguments arguments) {
-#if ROWS
-  Rows<static_cast<Op>(OPERATION), static_cast<Element>(ELEMENT), COMPENSATED != 0, ITEMS>::run_block(
-      arguments);
+#define BOUNDS __launch_bounds__(32 * (kMaxWarps + 1), 3)
+using Kernel = Rows<static_cast<Op>(OPERATION), static_cast<Element>(ELEMENT), COMPENSATED != 0, ITEMS>;
 #else
-  Columns<static_cast<Op>(OPERATION), static_cast<Element>(ELEMENT), COMPENSATED != 0, ITEMS>::run_block(
-      arguments);
+// A walking block holds two tiles; of the others, two share an SM.
+#define BOUNDS __launch_bounds__(LANES* kMaxStretches, (WALK ? 1 : 2) * 16 / LANES)
+using Kernel = Columns<static_cast<Op>(OPERATION), static_cast<Element>(ELEMENT), COMPENSATED != 0, ITEMS,
+                       LANES, WALK != 0>;
 #endif
+
+extern "C" __global__ void BOUNDS associative_scan(Arguments arguments) {
+  Kernel::run_block(arguments);
 }

@@ -14,17 +14,10 @@ using core::AssociativeOp;
 using core::AssociativeProblem;
 using core::Dtype;
 
-// No Summary is larger (decay, input and limit of a complex recurrence), nor any State (a compensated complex
-// sum).
-constexpr std::int64_t kSummaryBytes = 24, kStateBytes = 16;
 constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) - 1;
 
 std::int64_t divide_up(std::int64_t size, std::int64_t by) {
   return (size + by - 1) / by;
-}
-
-std::size_t aligned(std::int64_t bytes) {
-  return static_cast<std::size_t>(divide_up(bytes, 256) * 256);
 }
 
 std::int64_t power_of_two_from(std::int64_t size) {
@@ -33,42 +26,62 @@ std::int64_t power_of_two_from(std::int64_t size) {
   return power;
 }
 
-// Elements of time that a thread holds in registers, for long sequences: as many as fit beside the rest.
-int long_items(const AssociativeProblem& problem, bool rows) {
-  const bool wide = problem.dtype == Dtype::c64 || problem.dtype == Dtype::s64;
-  const bool recurrence = problem.op == AssociativeOp::linear_recurrence;
-  if (rows) return wide || recurrence ? 8 : 16;
-  if (recurrence) return wide ? 8 : 16;
-  if (wide || problem.op == AssociativeOp::cummax || problem.op == AssociativeOp::cummin) return 16;
-  return 32;
-}
-
-int short_items(bool rows) {
-  return rows ? 4 : 8;
-}
-
-// The tile that a sequence of this length is cut into, unless the caller forces one. Small tiles spread a
-// short problem over more of the chip; large ones need fewer hand-overs.
-std::int64_t default_tile(std::int64_t length, bool rows, std::int64_t largest) {
-  const std::int64_t shorter = rows ? 1024 : 64;
-  const std::int64_t threshold = rows ? 1024 : 2048;
-  return length <= threshold ? std::min(shorter, power_of_two_from(length)) : largest;
-}
+// Up to this length one block takes a sequence from end to end; beyond, its tiles go to blocks that hand
+// over.
+constexpr std::int64_t kLongestWalk = 8192;
+// So few columns leave most lanes of a wide block idle.
+constexpr std::int64_t kNarrow = 8;
+constexpr int kNarrowLanes = 4, kLanes = 16;
+constexpr std::int64_t kMinStretches = 8;
 
 struct Cut {
-  int items, warps;
+  int items, warps, lanes;
+  bool walk;
+  std::int64_t tile;
 };
 
-Cut choose_cut(const AssociativeProblem& problem, bool rows, const AssociativeTuning& tuning) {
-  const std::int64_t unit = rows ? 32 : 1;  // threads of a warp that follow each other in time
-  const int many = long_items(problem, rows), few = short_items(rows);
-  const std::int64_t tile = problem.block_size != 0
-                                ? problem.block_size
-                                : default_tile(problem.length, rows, many * unit * kMaxWarps);
-  Cut cut{tile <= few * unit * kMaxWarps ? few : many, 0};
+bool is_wide(const AssociativeProblem& problem) {
+  return problem.dtype == Dtype::c64 || problem.dtype == Dtype::s64;
+}
+
+bool is_recurrence(const AssociativeProblem& problem) {
+  return problem.op == AssociativeOp::linear_recurrence;
+}
+
+// Contiguous sequences: small tiles spread a short problem over more of the chip, large ones need fewer
+// hand-overs; a thread holds what fits into its registers beside the rest.
+Cut cut_rows(const AssociativeProblem& problem, const AssociativeTuning& tuning) {
+  const int few = 4, many = is_wide(problem) || is_recurrence(problem) ? 8 : 16;
+  std::int64_t tile = problem.block_size;
+  if (tile == 0) {
+    tile = problem.length <= 1024 ? power_of_two_from(problem.length) : std::int64_t{many} * 32 * kMaxWarps;
+  }
+  Cut cut{tile <= few * 32 * kMaxWarps ? few : many, 0, 0, false, 0};
   if (tuning.items != 0) cut.items = tuning.items;
-  cut.warps = static_cast<int>(std::clamp<std::int64_t>(tile / (cut.items * unit), 1, kMaxWarps));
+  cut.warps = static_cast<int>(std::clamp<std::int64_t>(tile / (cut.items * 32), 1, kMaxWarps));
   if (tuning.warps != 0) cut.warps = tuning.warps;
+  cut.tile = std::int64_t{32} * cut.items * cut.warps;
+  return cut;
+}
+
+// Sequences side by side. The tile follows from the length; how many columns a block takes changes no result.
+Cut cut_columns(const AssociativeProblem& problem, const AssociativeTuning& tuning) {
+  constexpr std::int64_t kStretches = associative::kMaxStretches;
+  const bool walk = problem.length <= kLongestWalk;
+  int many = is_wide(problem) ? 8 : 16;
+  if (!walk && is_recurrence(problem)) many /= 2;  // for two blocks on an SM
+  if (tuning.items != 0) many = tuning.items;
+  std::int64_t tile = problem.block_size != 0 ? problem.block_size : power_of_two_from(problem.length);
+  tile = std::clamp<std::int64_t>(tile, 4 * kMinStretches, many * kStretches);
+  Cut cut{static_cast<int>(std::clamp<std::int64_t>(tile / kMinStretches, 4, std::min(many, 8))), 0, 0, walk,
+          tile};
+  if (tile > cut.items * kStretches || tuning.items != 0) cut.items = many;
+  cut.lanes = problem.outer * problem.inner <= kNarrow ? kNarrowLanes : kLanes;
+  cut.warps = static_cast<int>(tile / cut.items * cut.lanes / 32);
+  if (tuning.warps != 0) {
+    cut.warps = tuning.warps;
+    cut.tile = std::int64_t{cut.items} * cut.warps * 32 / cut.lanes;
+  }
   return cut;
 }
 
@@ -76,36 +89,36 @@ Cut choose_cut(const AssociativeProblem& problem, bool rows, const AssociativeTu
 
 AssociativePlan plan_associative(const AssociativeProblem& problem, const AssociativeTuning& tuning) {
   const bool rows = problem.inner == 1;
-  const Cut cut = choose_cut(problem, rows, tuning);
+  const Cut cut = rows ? cut_rows(problem, tuning) : cut_columns(problem, tuning);
   AssociativePlan plan;
-  plan.spec = associative_kernel_spec({problem.op, problem.dtype, problem.compensated, cut.items, rows});
+  plan.spec = associative_kernel_spec(
+      {problem.op, problem.dtype, problem.compensated, cut.items, cut.lanes, cut.walk});
   associative::Arguments& arguments = plan.arguments;
   arguments = {};
   arguments.length = problem.length;
   arguments.inner = problem.inner;
   arguments.columns = problem.outer * problem.inner;
-  arguments.tile = std::int64_t{cut.items} * cut.warps * (rows ? 32 : 1);
+  arguments.tile = cut.tile;
   arguments.tiles = divide_up(problem.length, arguments.tile);
   arguments.warps = cut.warps;
   arguments.first_direction = problem.direction == core::ScanDirection::reverse ? 1 : 0;
 
-  const std::int64_t groups =
-      rows ? arguments.columns : divide_up(arguments.columns, associative::kColumnLanes);
+  const std::int64_t groups = rows ? arguments.columns : divide_up(arguments.columns, cut.lanes);
+  const std::int64_t blocks_of_group = cut.walk ? 1 : arguments.tiles;
   const std::int64_t directions = problem.direction == core::ScanDirection::both ? 2 : 1;
-  if (groups > kMostBlocks / arguments.tiles) {
-    core::fail(core::ErrorKind::limit_exceeded, "x", "x needs ", groups, " times ", arguments.tiles,
+  if (groups > kMostBlocks / blocks_of_group) {
+    core::fail(core::ErrorKind::limit_exceeded, "x", "x needs ", groups, " times ", blocks_of_group,
                " blocks on the device; the limit is ", kMostBlocks);
   }
-  plan.grid = {static_cast<unsigned>(groups * arguments.tiles), static_cast<unsigned>(directions), 1};
-  const bool one_warp = cut.warps == 1 && arguments.tiles == 1;
-  plan.block = {32, static_cast<unsigned>(cut.warps + (one_warp ? 0 : 1)), 1};
-  if (arguments.tiles > 1) {
-    const std::int64_t window = rows ? associative::kRowWindow : associative::kColumnWindow;
-    const std::int64_t lanes = rows ? associative::kRowLanes : associative::kColumnLanes;
-    const std::int64_t windows = divide_up(arguments.tiles, window), chains = groups * directions;
-    plan.flag_bytes = aligned(chains * (arguments.tiles + windows) * 4);
-    plan.summary_bytes = aligned(chains * arguments.tiles * lanes * kSummaryBytes);
-    plan.carry_bytes = aligned(chains * windows * lanes * kStateBytes);
+  plan.grid = {static_cast<unsigned>(groups * blocks_of_group), static_cast<unsigned>(directions), 1};
+  // One more warp of a row's block hands over, unless one warp holds the whole row.
+  const bool hand_over_warp = rows && (cut.warps > 1 || arguments.tiles > 1);
+  plan.block = {32, static_cast<unsigned>(cut.warps + (hand_over_warp ? 1 : 0)), 1};
+  if (arguments.tiles > 1 && !cut.walk) {
+    const std::int64_t windows = divide_up(arguments.tiles, associative::kWindow);
+    const std::int64_t words =
+        arguments.tiles * associative::kSummaryWords + windows * associative::kStateWords;
+    plan.exchange_bytes = static_cast<std::size_t>(arguments.columns * directions * words * 4);
   }
   return plan;
 }

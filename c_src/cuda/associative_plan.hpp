@@ -22,9 +22,9 @@ struct AssociativePlan {
   KernelSpec spec;
   associative::Arguments arguments;  // without the addresses
   Dim3 grid, block;
-  // The hand-over's memory, in one buffer in this order; all 0 where one block takes a whole sequence.
-  std::size_t flag_bytes = 0, summary_bytes = 0, carry_bytes = 0;
-  std::size_t scratch_bytes() const { return flag_bytes + summary_bytes + carry_bytes; }
+  // The hand-over's memory; 0 where one block takes a whole sequence.
+  std::size_t exchange_bytes = 0;
+  std::size_t scratch_bytes() const { return exchange_bytes; }
 };
 
 // Throws limit_exceeded for more blocks than a grid has. `problem` is not empty.

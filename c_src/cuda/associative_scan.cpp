@@ -33,8 +33,8 @@ struct Places {
 }  // namespace
 
 void clear_associative(Context& context, const AssociativePlan& plan, CUdeviceptr scratch, CUstream stream) {
-  if (plan.flag_bytes == 0) return;
-  context.check(driver().cuMemsetD8Async(scratch, 0, plan.flag_bytes, stream), "cuMemsetD8Async");
+  if (plan.exchange_bytes == 0) return;
+  context.check(driver().cuMemsetD8Async(scratch, 0, plan.exchange_bytes, stream), "cuMemsetD8Async");
 }
 
 void launch_associative(Context& context, const AssociativePlan& plan, const void* a, const void* x, void* y,
@@ -44,11 +44,7 @@ void launch_associative(Context& context, const AssociativePlan& plan, const voi
   arguments.x = x;
   arguments.y = y;
   arguments.y_reverse = y_reverse;
-  if (plan.flag_bytes > 0) {
-    arguments.flags = reinterpret_cast<unsigned*>(scratch);
-    arguments.summaries = reinterpret_cast<void*>(scratch + plan.flag_bytes);
-    arguments.carries = reinterpret_cast<void*>(scratch + plan.flag_bytes + plan.summary_bytes);
-  }
+  if (plan.exchange_bytes > 0) arguments.exchange = reinterpret_cast<unsigned*>(scratch);
   launch(context, context.kernels().get(plan.spec), plan.grid, plan.block, 0, stream, arguments);
 }
 

@@ -10,32 +10,35 @@ using core::AssociativeOp;
 using core::Dtype;
 
 constexpr AssociativeVariant kVariants[] = {
-    // op, dtype, compensated, items, rows
-    {AssociativeOp::cumsum, Dtype::f32, false, 32, false},
-    {AssociativeOp::cumsum, Dtype::f32, false, 8, false},
-    {AssociativeOp::cumsum, Dtype::f32, false, 16, true},
-    {AssociativeOp::cumsum, Dtype::f32, false, 4, true},
-    {AssociativeOp::cumsum, Dtype::f16, false, 32, false},
-    {AssociativeOp::cumsum, Dtype::bf16, false, 16, true},
-    {AssociativeOp::cumsum, Dtype::c64, false, 16, false},
-    {AssociativeOp::cumsum, Dtype::s32, false, 16, true},
-    {AssociativeOp::cumsum, Dtype::s64, false, 16, false},
-    {AssociativeOp::cumsum, Dtype::f32, true, 32, false},
-    {AssociativeOp::cumsum, Dtype::f32, true, 16, true},
-    {AssociativeOp::cumsum, Dtype::c64, true, 8, true},
-    {AssociativeOp::cumprod, Dtype::f32, false, 32, false},
-    {AssociativeOp::cumprod, Dtype::f16, false, 16, true},
-    {AssociativeOp::cummax, Dtype::f32, false, 16, false},
-    {AssociativeOp::cummax, Dtype::s64, false, 8, true},
-    {AssociativeOp::cummin, Dtype::bf16, false, 16, false},
-    {AssociativeOp::cummin, Dtype::s32, false, 16, true},
-    {AssociativeOp::linear_recurrence, Dtype::f32, false, 16, false},
-    {AssociativeOp::linear_recurrence, Dtype::f32, false, 8, false},
-    {AssociativeOp::linear_recurrence, Dtype::f32, false, 8, true},
-    {AssociativeOp::linear_recurrence, Dtype::f16, false, 8, true},
-    {AssociativeOp::linear_recurrence, Dtype::bf16, false, 16, false},
-    {AssociativeOp::linear_recurrence, Dtype::c64, false, 8, false},
-    {AssociativeOp::linear_recurrence, Dtype::c64, false, 8, true}};
+    // op, dtype, compensated, items, lanes, walk
+    {AssociativeOp::cumsum, Dtype::f32, false, 16, 16, true},
+    {AssociativeOp::cumsum, Dtype::f32, false, 16, 16, false},
+    {AssociativeOp::cumsum, Dtype::f32, false, 8, 16, false},
+    {AssociativeOp::cumsum, Dtype::f32, false, 16, 4, false},
+    {AssociativeOp::cumsum, Dtype::f32, false, 16, 0, false},
+    {AssociativeOp::cumsum, Dtype::f32, false, 4, 0, false},
+    {AssociativeOp::cumsum, Dtype::f16, false, 16, 16, true},
+    {AssociativeOp::cumsum, Dtype::bf16, false, 16, 0, false},
+    {AssociativeOp::cumsum, Dtype::c64, false, 8, 16, true},
+    {AssociativeOp::cumsum, Dtype::s32, false, 16, 0, false},
+    {AssociativeOp::cumsum, Dtype::s64, false, 8, 16, false},
+    {AssociativeOp::cumsum, Dtype::f32, true, 16, 16, true},
+    {AssociativeOp::cumsum, Dtype::f32, true, 16, 0, false},
+    {AssociativeOp::cumsum, Dtype::c64, true, 8, 0, false},
+    {AssociativeOp::cumprod, Dtype::f32, false, 16, 16, true},
+    {AssociativeOp::cumprod, Dtype::f16, false, 16, 0, false},
+    {AssociativeOp::cummax, Dtype::f32, false, 16, 16, true},
+    {AssociativeOp::cummax, Dtype::s64, false, 8, 0, false},
+    {AssociativeOp::cummin, Dtype::bf16, false, 16, 16, false},
+    {AssociativeOp::cummin, Dtype::s32, false, 16, 0, false},
+    {AssociativeOp::linear_recurrence, Dtype::f32, false, 16, 16, true},
+    {AssociativeOp::linear_recurrence, Dtype::f32, false, 8, 16, false},
+    {AssociativeOp::linear_recurrence, Dtype::f32, false, 8, 0, false},
+    {AssociativeOp::linear_recurrence, Dtype::f16, false, 8, 0, false},
+    {AssociativeOp::linear_recurrence, Dtype::bf16, false, 16, 16, true},
+    {AssociativeOp::linear_recurrence, Dtype::c64, false, 8, 16, true},
+    {AssociativeOp::linear_recurrence, Dtype::c64, false, 4, 4, false},
+    {AssociativeOp::linear_recurrence, Dtype::c64, false, 8, 0, false}};
 
 std::string define(const char* name, int value) {
   return std::string(name) + "=" + std::to_string(value);
@@ -49,7 +52,7 @@ KernelSpec associative_kernel_spec(const AssociativeVariant& variant) {
       "associative_scan",
       {define("OPERATION", static_cast<int>(variant.op)), define("ELEMENT", static_cast<int>(variant.dtype)),
        define("COMPENSATED", variant.compensated ? 1 : 0), define("ITEMS", variant.items),
-       define("ROWS", variant.rows ? 1 : 0)}};
+       define("LANES", variant.lanes), define("WALK", variant.walk ? 1 : 0)}};
 }
 
 std::vector<KernelSpec> associative_kernel_variants() {

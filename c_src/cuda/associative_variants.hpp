@@ -13,7 +13,8 @@ struct AssociativeVariant {
   core::Dtype dtype;
   bool compensated;
   int items;  // elements of a sequence that one thread holds
-  bool rows;  // sequences are contiguous
+  int lanes;  // columns of a block; 0: sequences are contiguous
+  bool walk;  // a block takes its columns from end to end
 };
 
 KernelSpec associative_kernel_spec(const AssociativeVariant& variant);

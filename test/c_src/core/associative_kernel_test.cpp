@@ -3,6 +3,8 @@
 // test/c_src/cuda.
 #include "support/associative_grid.hpp"
 
+#include <algorithm>
+
 #include "support/associative_case.hpp"
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
@@ -23,9 +25,13 @@ long long divide_up(long long size, long long by) {
 }
 
 struct Launch {
-  bool rows;
-  int items, warps;
+  int lanes;  // 0: rows
+  bool walk;
+  int warps;
+  bool rows() const { return lanes == 0; }
 };
+
+constexpr int kItems = 4;
 
 // What the launcher in c_src/cuda does, for the emulated grid.
 template <class Kernel>
@@ -38,34 +44,33 @@ void launch(const AssociativeProblem& problem, const AssociativeOutputs& outputs
   p.length = problem.length;
   p.inner = problem.inner;
   p.columns = problem.outer * problem.inner;
-  p.tile = how.items * how.warps * (how.rows ? 32 : 1);
+  p.tile = kItems * how.warps * 32 / std::max(how.lanes, 1);
   p.tiles = divide_up(p.length, p.tile);
   p.warps = how.warps;
   p.first_direction = problem.direction == ScanDirection::reverse ? 1 : 0;
-  const long long groups = how.rows ? p.columns : divide_up(p.columns, 32);
-  const long long lanes = how.rows ? associative::kRowLanes : associative::kColumnLanes;
+  const long long groups = divide_up(p.columns, std::max(how.lanes, 1));
   const unsigned directions = problem.direction == ScanDirection::both ? 2 : 1;
-  const long long windows =
-      divide_up(p.tiles, how.rows ? associative::kRowWindow : associative::kColumnWindow);
-  const auto chains = static_cast<std::size_t>(groups * directions);
-  std::vector<unsigned> flags(chains * static_cast<std::size_t>(p.tiles + windows));
-  std::vector<typename Kernel::Summary> summaries(chains * static_cast<std::size_t>(p.tiles * lanes));
-  std::vector<typename Kernel::State> carries(chains * static_cast<std::size_t>(windows * lanes));
-  p.flags = flags.data();
-  p.summaries = summaries.data();
-  p.carries = carries.data();
-  const bool one_warp = how.warps == 1 && p.tiles == 1;
-  associative::grid::run({static_cast<unsigned>(p.tiles * groups), directions, 1},
-                         {32, static_cast<unsigned>(how.warps + (one_warp ? 0 : 1)), 1},
+  const long long words = p.tiles * associative::kSummaryWords +
+                          divide_up(p.tiles, associative::kWindow) * associative::kStateWords;
+  std::vector<unsigned> exchange(static_cast<std::size_t>(p.columns * directions * words));
+  p.exchange = exchange.data();
+  const bool hand_over_warp = how.rows() && (how.warps > 1 || p.tiles > 1);
+  associative::grid::run({static_cast<unsigned>((how.walk ? 1 : p.tiles) * groups), directions, 1},
+                         {32, static_cast<unsigned>(how.warps + (hand_over_warp ? 1 : 0)), 1},
                          [&] { Kernel::run_block(p); });
 }
 
-template <AssociativeOp O, Element E, bool Compensated, int Items>
+template <AssociativeOp O, Element E, bool Compensated>
 void run_variant(const AssociativeProblem& problem, const AssociativeOutputs& outputs, const Launch& how) {
-  if (how.rows) {
-    launch<associative::Rows<O, E, Compensated, Items>>(problem, outputs, how);
+  using namespace associative;
+  if (how.rows()) {
+    launch<Rows<O, E, Compensated, kItems>>(problem, outputs, how);
+  } else if (how.walk) {
+    launch<Columns<O, E, Compensated, kItems, 16, true>>(problem, outputs, how);
+  } else if (how.lanes == 4) {
+    launch<Columns<O, E, Compensated, kItems, 4, false>>(problem, outputs, how);
   } else {
-    launch<associative::Columns<O, E, Compensated, Items>>(problem, outputs, how);
+    launch<Columns<O, E, Compensated, kItems, 16, false>>(problem, outputs, how);
   }
 }
 
@@ -73,9 +78,9 @@ template <AssociativeOp O, Element E>
 AssociativeRun runner(const Launch& how) {
   return [how](const AssociativeProblem& problem, const AssociativeOutputs& outputs) {
     if constexpr (O == AssociativeOp::cumsum && E != Element::s32 && E != Element::s64) {
-      if (problem.compensated) return run_variant<O, E, true, 4>(problem, outputs, how);
+      if (problem.compensated) return run_variant<O, E, true>(problem, outputs, how);
     }
-    run_variant<O, E, false, 4>(problem, outputs, how);
+    run_variant<O, E, false>(problem, outputs, how);
   };
 }
 
@@ -119,11 +124,11 @@ AssociativeRun runner(AssociativeOp op, Dtype dtype, const Launch& how) {
 struct Layout {
   Launch how;
   core::Shape shape(std::int64_t length) const {
-    return how.rows ? core::Shape{2, length} : core::Shape{2, length, 3};
+    return how.rows() ? core::Shape{2, length} : core::Shape{2, length, 3};
   }
 };
-const Layout kLayouts[] = {{{false, 4, 1}}, {{false, 4, 2}}, {{false, 4, 8}},
-                           {{true, 4, 1}},  {{true, 4, 3}},  {{true, 4, 8}}};
+const Layout kLayouts[] = {{{4, false, 1}},  {{16, false, 1}}, {{16, false, 4}}, {{16, true, 1}},
+                           {{16, true, 16}}, {{0, false, 1}},  {{0, false, 3}},  {{0, false, 8}}};
 
 TEST_CASE("the scan kernels agree with the oracle for every operation, type and direction") {
   for (const AssociativeKind& kind : associative_kinds()) {
@@ -144,17 +149,19 @@ TEST_CASE("the scan kernels hand over across windows") {
                                       {AssociativeOp::cummax, Dtype::s64},
                                       {AssociativeOp::linear_recurrence, Dtype::f32},
                                       {AssociativeOp::linear_recurrence, Dtype::c64}}) {
-    // 4 steps a tile: 8 windows of 32 tiles in the columns; 128 a tile and 2 windows in the rows.
-    const AssociativeCase columns = associative_case(kind.op, kind.dtype, {1000, 3}, 0);
-    CHECK(associative_mismatch(columns, runner(kind.op, kind.dtype, {false, 4, 1})) == "");
+    // 8 steps a tile: 2 windows of 256 tiles in the columns; 128 a tile and 2 windows in the rows.
+    const AssociativeCase columns = associative_case(kind.op, kind.dtype, {3000, 3}, 0);
+    CHECK(associative_mismatch(columns, runner(kind.op, kind.dtype, {16, false, 1})) == "");
     const AssociativeCase rows = associative_case(kind.op, kind.dtype, {40001}, 0);
-    CHECK(associative_mismatch(rows, runner(kind.op, kind.dtype, {true, 4, 1})) == "");
+    CHECK(associative_mismatch(rows, runner(kind.op, kind.dtype, {0, false, 1})) == "");
   }
 }
 
 TEST_CASE("the scan kernels keep more than 32 columns apart") {
   const AssociativeCase test = associative_case(AssociativeOp::linear_recurrence, Dtype::f32, {3, 50, 37}, 1);
-  CHECK(associative_mismatch(test, runner(AssociativeOp::linear_recurrence, Dtype::f32, {false, 4, 2})) ==
+  CHECK(associative_mismatch(test, runner(AssociativeOp::linear_recurrence, Dtype::f32, {16, false, 2})) ==
+        "");
+  CHECK(associative_mismatch(test, runner(AssociativeOp::linear_recurrence, Dtype::f32, {16, true, 2})) ==
         "");
 }
 
@@ -165,7 +172,8 @@ TEST_CASE("compensated sums are within 2 ulp where plain ones are not") {
     const core::Shape shape = rows ? core::Shape{8192} : core::Shape{8192, 2};
     AssociativeCase test = associative_case(AssociativeOp::cumsum, Dtype::f32, shape, 0, options);
     for (std::size_t i = 0; i < test.x.size() / 4; ++i) test.x_floats()[i] = 0.1f;
-    CHECK(associative_mismatch(test, runner(AssociativeOp::cumsum, Dtype::f32, {rows, 4, 2})) == "");
+    CHECK(associative_mismatch(test, runner(AssociativeOp::cumsum, Dtype::f32, {rows ? 0 : 16, false, 2})) ==
+          "");
   }
 }
 
@@ -189,7 +197,7 @@ TEST_CASE("NaN, infinity and overflow spread through the scan kernels as in the 
       {{2, 1e30f}, {3, 1e30f}}};
   const AssociativeOp ops[] = {AssociativeOp::cumsum, AssociativeOp::cumprod, AssociativeOp::cummax,
                                AssociativeOp::cummin, AssociativeOp::linear_recurrence};
-  for (const Layout& layout : {Layout{{false, 4, 2}}, Layout{{true, 4, 2}}}) {
+  for (const Layout& layout : {Layout{{16, false, 8}}, Layout{{16, true, 8}}, Layout{{0, false, 2}}}) {
     for (const AssociativeOp op : ops) {
       for (const auto& x : plants) {
         AssociativeCase test = associative_case(op, Dtype::f32, layout.shape(1000), 1);
@@ -204,7 +212,7 @@ TEST_CASE("NaN, infinity and overflow spread through the scan kernels as in the 
 }
 
 TEST_CASE("a recurrence whose decays overflow or vanish follows the sequential loop") {
-  for (const Layout& layout : {Layout{{false, 4, 2}}, Layout{{true, 4, 2}}}) {
+  for (const Layout& layout : {Layout{{16, false, 8}}, Layout{{16, true, 8}}, Layout{{0, false, 2}}}) {
     for (const float decay : {1.2f, -1.2f, 1e-3f, 1e20f, 0.0f}) {
       for (const float start : {0.0f, 1.0f, 1e-30f, 1e30f, std::numeric_limits<float>::infinity()}) {
         AssociativeCase test =
@@ -213,7 +221,7 @@ TEST_CASE("a recurrence whose decays overflow or vanish follows the sequential l
           test.x_floats()[i] = i < 6 ? start : 0.0f;
           test.a_floats()[i] = decay;
         }
-        INFO("decay " << decay << ", start " << start << ", rows " << layout.how.rows);
+        INFO("decay " << decay << ", start " << start << ", lanes " << layout.how.lanes);
         CHECK(associative_range_mismatch(
                   test, runner(AssociativeOp::linear_recurrence, Dtype::f32, layout.how)) == "");
       }

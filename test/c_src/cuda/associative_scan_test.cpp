@@ -38,9 +38,11 @@ TEST_CASE("an associative plan covers the sequence, whatever its length and type
         INFO(core::associative_op_name(kind.op) << " " << length << " x " << inner);
         CHECK(p.tiles * p.tile >= length);
         CHECK((p.tiles - 1) * p.tile < length);
-        CHECK(p.warps <= associative::kMaxWarps);
-        CHECK(plan.grid.x == p.tiles * (inner == 1 ? 2 : (2 * inner + 31) / 32));
-        CHECK((plan.scratch_bytes() == 0) == (p.tiles == 1));
+        CHECK(plan.block.x * plan.block.y <= 512);
+        const std::int64_t lanes = inner == 1 ? 1 : 2 * inner <= 8 ? 4 : 16;
+        const bool one_block = p.tiles == 1 || (inner > 1 && length <= 8192);
+        CHECK(plan.grid.x == (one_block ? 1 : p.tiles) * ((2 * inner + lanes - 1) / lanes));
+        CHECK((plan.scratch_bytes() == 0) == one_block);
       }
     }
   }
@@ -51,18 +53,19 @@ TEST_CASE("how a sequence is cut depends on its length, not on what is around it
     return cuda::plan_associative(problem_of(AssociativeOp::cumsum, Dtype::f32, outer, 5000, inner))
         .arguments.tile;
   };
+  CHECK(tile(1, 2) == tile(4096, 1031));
   CHECK(tile(1, 32) == tile(4096, 1031));
   CHECK(tile(1, 1) == tile(4096, 1));
 }
 
 TEST_CASE("a forced block size is the nearest that a block can hold") {
   core::AssociativeProblem problem = problem_of(AssociativeOp::cumsum, Dtype::f32, 1, 100000, 4);
-  for (const std::int64_t size : {32, 64, 128, 256}) {
+  for (const std::int64_t size : {32, 64, 128, 256, 512}) {
     problem.block_size = size;
     CHECK(cuda::plan_associative(problem).arguments.tile == size);
   }
   problem.block_size = 8192;
-  CHECK(cuda::plan_associative(problem).arguments.tile == 256);
+  CHECK(cuda::plan_associative(problem).arguments.tile == 512);
   problem.inner = 1;
   CHECK(cuda::plan_associative(problem).arguments.tile == 4096);
 }

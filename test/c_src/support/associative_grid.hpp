@@ -154,17 +154,21 @@ inline std::uint32_t lane_above(std::uint32_t word, int distance) {
   return from_lane(word, lane < 0 ? static_cast<int>(threadIdx.x) : lane);
 }
 
-inline void wait_for(const unsigned* flag) {
-  if (*flag == 0) {
-    grid::machine.deadlock = true;
-    grid::yield(grid::Waiting::done);
-  }
+inline unsigned peek(const unsigned* word) {
+  return *word;
 }
-inline void raise_flag(unsigned* flag) {
-  *flag = 1;
+inline void poke(unsigned* word, unsigned value) {
+  *word = value;
+}
+inline void wait_more() {
+  grid::machine.deadlock = true;
+  grid::yield(grid::Waiting::done);
 }
 inline long long forget(long long value) {
   return value;
+}
+inline long long stepped(long long address, long long bytes) {
+  return address + bytes;
 }
 
 inline float half_to_float(unsigned short half) {
