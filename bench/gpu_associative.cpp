@@ -276,18 +276,18 @@ void tune(Device& device, int runs) {
       std::fflush(stdout);
     }
   };
-  for (const std::int64_t length : {512, 8192}) {
+  for (const std::int64_t length : {512, 4096, 8192}) {
     sweep({AssociativeOp::cumsum, Dtype::f32, 4, length, 512}, {8, 16}, {8, 16});
     sweep({AssociativeOp::linear_recurrence, Dtype::f32, 4, length, 512}, {8, 16}, {8, 16});
   }
   for (const std::int64_t length : {1000000, 30000000}) {
-    sweep({AssociativeOp::cumsum, Dtype::f32, 1, length, 1}, {8, 16}, {4, 8});
-    sweep({AssociativeOp::linear_recurrence, Dtype::f32, 1, length, 1}, {4, 8, 16}, {4, 8});
+    sweep({AssociativeOp::cumsum, Dtype::f32, 1, length, 1}, {8, 16, 32}, {4, 8});
+    sweep({AssociativeOp::linear_recurrence, Dtype::f32, 1, length, 1}, {8, 16}, {4, 8});
   }
-  sweep({AssociativeOp::cumsum, Dtype::f32, 4096, 4096, 1}, {8, 16}, {4, 8});
+  sweep({AssociativeOp::cumsum, Dtype::f32, 4096, 4096, 1}, {8, 16, 32}, {4, 8});
   sweep({AssociativeOp::linear_recurrence, Dtype::f32, 4096, 4096, 1}, {8, 16}, {4, 8});
-  sweep({AssociativeOp::linear_recurrence, Dtype::f32, 4, 65536, 512}, {8, 16}, {8, 16});
   sweep({AssociativeOp::cumsum, Dtype::f32, 4, 65536, 512}, {8, 16}, {8, 16});
+  sweep({AssociativeOp::linear_recurrence, Dtype::f32, 4, 65536, 512}, {8, 16}, {8, 16});
 }
 
 }  // namespace

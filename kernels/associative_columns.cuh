@@ -90,29 +90,46 @@ struct Columns : Kit<O, E, Compensated> {
     }
   }
 
-  // The states before every piece of one column's tile k. One warp calls it, a lane a piece.
+  // The states before every piece of the columns' tile k. A thread takes piece `piece` of column
+  // `lane_column`; the pieces of a column are lanes of one warp, and one after the other.
   static EXPHIL_DEVICE void join_column(const Arguments& p, int direction, long long k, long long column,
-                                        int lane_column, int stretches, Shared& shared) {
-    const int lane = threadIdx.x;
-    const Summary own = lane < stretches ? shared.summaries[lane][lane_column] : Math::identity();
-    const Summary joined = joined_over_lanes<Math>(own, lane, stretches);
+                                        int lane_column, int piece, int stretches, Shared& shared) {
+    const Summary own = piece < stretches ? shared.summaries[piece][lane_column] : Math::identity();
+    const Summary joined = joined_over_lanes<Math>(own, piece, stretches);
     Summary below = lane_above(joined, 1);
-    if (lane == 0) below = Math::identity();
-    const long long begin = k * p.tile, mine = begin + lane * Items;
+    if (piece == 0) below = Math::identity();
+    const long long begin = k * p.tile, mine = begin + piece * Items;
     State carry = Math::initial();
     if constexpr (Walk) {
       if (k > 0) carry = shared.carries[lane_column];
       sync_warp();
-      if (lane == stretches - 1 && k + 1 < p.tiles) {
+      if (piece == stretches - 1 && k + 1 < p.tiles) {
         shared.carries[lane_column] =
             Base::advance(p, direction, column, carry, joined, begin, begin + p.tile);
       }
     } else if (p.tiles > 1) {
       carry = Handover<Base>::of(p, direction, column).hand_over(k, from_lane(joined, stretches - 1));
     }
-    if (lane < stretches) {
-      shared.starts[lane][lane_column] =
+    if (piece < stretches) {
+      shared.starts[piece][lane_column] =
           Base::advance(p, direction, column, carry, below, begin, mine < p.length ? mine : p.length);
+    }
+  }
+
+  static EXPHIL_DEVICE void join(const Arguments& p, int direction, long long k, long long group_column,
+                                 int stretches, Shared& shared) {
+    if constexpr (Walk) {  // all columns at once; one beside the tensor is empty, and never reads it
+      const int thread = static_cast<int>(threadIdx.y * 32 + threadIdx.x);
+      const int c = thread / stretches;
+      const long long column = group_column + c;
+      join_column(p, direction, k, column < p.columns ? column : p.columns - 1, c, thread % stretches,
+                  stretches, shared);
+    } else {  // to hand over takes a warp
+      EXPHIL_UNROLL_NOT
+      for (int c = static_cast<int>(threadIdx.y); c < Lanes; c += p.warps) {
+        if (group_column + c >= p.columns) return;
+        join_column(p, direction, k, group_column + c, c, static_cast<int>(threadIdx.x), stretches, shared);
+      }
     }
   }
 
@@ -140,11 +157,7 @@ struct Columns : Kit<O, E, Compensated> {
       if constexpr (Walk) load(p, cursor, begin + p.tile, next_count, &next);
       shared.summaries[stretch][lane_column] = summary_of(piece);
       sync_block();
-      EXPHIL_UNROLL_NOT
-      for (int c = static_cast<int>(threadIdx.y); c < Lanes; c += p.warps) {
-        if (group_column + c < p.columns)
-          join_column(p, direction, k, group_column + c, c, stretches, shared);
-      }
+      join(p, direction, k, group_column, stretches, shared);
       sync_block();
       store(p, direction, cursor, begin, count, piece, shared.starts[stretch][lane_column]);
       if constexpr (Walk) {

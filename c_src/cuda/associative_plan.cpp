@@ -51,7 +51,7 @@ bool is_recurrence(const AssociativeProblem& problem) {
 // Contiguous sequences: small tiles spread a short problem over more of the chip, large ones need fewer
 // hand-overs; a thread holds what fits into its registers beside the rest.
 Cut cut_rows(const AssociativeProblem& problem, const AssociativeTuning& tuning) {
-  const int few = 4, many = is_wide(problem) || is_recurrence(problem) ? 8 : 16;
+  const int few = 4, many = is_wide(problem) ? 8 : 16;
   std::int64_t tile = problem.block_size;
   if (tile == 0) {
     tile = problem.length <= 1024 ? power_of_two_from(problem.length) : std::int64_t{many} * 32 * kMaxWarps;
@@ -69,7 +69,7 @@ Cut cut_columns(const AssociativeProblem& problem, const AssociativeTuning& tuni
   constexpr std::int64_t kStretches = associative::kMaxStretches;
   const bool walk = problem.length <= kLongestWalk;
   int many = is_wide(problem) ? 8 : 16;
-  if (!walk && is_recurrence(problem)) many /= 2;  // for two blocks on an SM
+  if (!walk && is_wide(problem) && is_recurrence(problem)) many = 4;  // for two blocks on an SM
   if (tuning.items != 0) many = tuning.items;
   std::int64_t tile = problem.block_size != 0 ? problem.block_size : power_of_two_from(problem.length);
   tile = std::clamp<std::int64_t>(tile, 4 * kMinStretches, many * kStretches);

@@ -113,6 +113,10 @@ TEST_CASE("every block size gives the device's result", "[gpu]") {
       CHECK(associative_mismatch(associative_case(op, Dtype::f32, {70001}, 0, options), on_device()) == "");
       CHECK(associative_mismatch(associative_case(op, Dtype::f32, {2, 5000, 40}, 1, options), on_device()) ==
             "");
+      CHECK(associative_mismatch(associative_case(op, Dtype::f32, {20000, 6}, 0, options), on_device()) ==
+            "");
+      CHECK(associative_mismatch(associative_case(op, Dtype::f32, {20000, 19}, 0, options), on_device()) ==
+            "");
     }
   }
 }
