@@ -372,6 +372,33 @@ __device__ __forceinline__ void receive(const Chunk& from, const Place& s, unsig
   }
 }
 
+// The states after each of the chunk's `steps`, where they are asked for: the recurrence once more, from h.
+__device__ __forceinline__ void write_states(const Arguments& p, const Place& s, const Lane& lane,
+                                             const float4* rows, const float4* active, const States& from,
+                                             long long position, int steps) {
+  States h;
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+#pragma unroll
+    for (int n = 0; n < kStates; ++n) h[r][n] = from[r][n];
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+    const float4 both = active[step * kPairs + s.pair], b4 = rows[step * kLanes + s.part];
+    const float b[kStates] = {b4.x, b4.y, b4.z, b4.w};
+    const long long channel = s.offset + (position + step) * s.stride;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const Rule::Step common = Rule::step(r == 0 ? both.x : both.z, r == 0 ? both.y : both.w);
+#pragma unroll
+      for (int n = 0; n < kStates; ++n) {
+        const float decay = Rule::decay(lane.a[r][n], common);
+        h[r][n] = Rule::advance(h[r][n], decay, lane.a[r][n], common, b[n]);
+        p.states[(channel + r) * STATE + s.part * kStates + n] = __fmul_rn(h[r][n], 1.0f / Rule::kStateScale);
+      }
+    }
+  }
+}
+
 __device__ __forceinline__ int steps_of(const Place& s, long long left) {
   const int some = left < kSteps ? static_cast<int>(left) : kSteps;
   return s.live ? some : 0;  // negative where the sequence has ended before
@@ -410,7 +437,7 @@ extern "C" __global__ void __launch_bounds__(32 * GROUPS * TIMES, MIN_BLOCKS)
     finish_rows(s, own, parity);
     activate(x, dt, lane, p, s, steps, own.active[s.group]);
     __syncwarp();  // dt' and v are written
-    const int written = y_all != nullptr ? steps : 0;
+    const int here = steps, written = y_all != nullptr ? steps : 0;
     const long long y_at = at;
     if (left > kRound) {
       at += round_step;
@@ -423,11 +450,17 @@ extern "C" __global__ void __launch_bounds__(32 * GROUPS * TIMES, MIN_BLOCKS)
     Decays kept;
     States total;
 #if SEQUENTIAL
+#if WRITE_STATES
+    write_states(p, s, lane, own.rows[parity], own.active[s.group], h, p.seq - left, here);
+#endif
     advance<false>(s, lane, own.rows[parity], own.active[s.group], h, y, kept, total);
 #else
     States end = {};
     advance<true>(s, lane, own.rows[parity], own.active[s.group], end, y, kept, total);
     receive(own, s, number, h);
+#if WRITE_STATES
+    write_states(p, s, lane, own.rows[parity], own.active[s.group], h, p.seq - left, here);
+#endif
 #pragma unroll
     for (int r = 0; r < 2; ++r)
 #pragma unroll

@@ -71,7 +71,7 @@ Choice choose(const DeviceProperties& device, const ScanProblem& p, const ScanOu
   Choice c;
   if (tuning.wide != 0 && scans_wide(p, out, vector_rows(p))) {
     c.plan = plan_wide(p, device, tuning);
-    c.spec = wide_kernel_spec(p, c.plan);
+    c.spec = wide_kernel_spec(p, c.plan, out.states != nullptr);
     c.shared = wide_shared_bytes(p, c.plan);
     return c;
   }

@@ -55,7 +55,7 @@ std::vector<KernelSpec> scan_kernel_variants() {
     add(plain), add(full);
     full.dim = full.seq = 1024;
     full.dtype = number % 2 == 0 ? Dtype::f32 : Dtype::bf16;
-    add(full);
+    add(full, number % 2 != 0);
     add(kind(number % 2 == 0 ? 60 : 1024, 7, discretization, Dtype::f32, true));
   }
   for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {

@@ -77,7 +77,7 @@ bool scans_wide(const ScanProblem& p, const core::ScanOutputs& out, bool vector_
   const bool lanes = p.state % 4 == 0 && p.state <= 128 && (p.state & (p.state - 1)) == 0;
   const bool fits = scans_sequentially(p) || (p.dim >= kFewChannels && p.seq < kVeryLong);
   return lanes && fits && vector_rows && !p.complex && !p.full_matrix && !p.b_layout.constant &&
-         !p.c_layout.constant && span_of(p) % 2 == 0 && out.states == nullptr && pairs_aligned(p, out);
+         !p.c_layout.constant && span_of(p) % 2 == 0 && pairs_aligned(p, out);
 }
 
 ScanPlan plan_wide(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning) {
@@ -114,7 +114,7 @@ std::size_t wide_shared_bytes(const ScanProblem& p, const ScanPlan& plan) {
                                                          p.dtype != core::Dtype::f32));
 }
 
-KernelSpec wide_kernel_spec(const ScanProblem& p, const ScanPlan& plan) {
+KernelSpec wide_kernel_spec(const ScanProblem& p, const ScanPlan& plan, bool write_states) {
   const core::ScanOptions& o = p.options;
   const float infinity = std::numeric_limits<float>::infinity();
   const auto define = [](const char* name, std::int64_t value) { return core::message(name, "=", value); };
@@ -125,7 +125,7 @@ KernelSpec wide_kernel_spec(const ScanProblem& p, const ScanPlan& plan) {
            define("SEQUENTIAL", plan.sequential), define("GROUPS", plan.groups), define("TIMES", plan.times),
            define("MIN_BLOCKS", plan.min_blocks), define("SOFTPLUS", o.dt_softplus),
            define("CLIP", o.dt_min != -infinity || o.dt_max != infinity), define("HAS_D", p.d != nullptr),
-           define("HAS_Z", p.z != nullptr)}};
+           define("HAS_Z", p.z != nullptr), define("WRITE_STATES", write_states)}};
 }
 
 }  // namespace exphil::cuda

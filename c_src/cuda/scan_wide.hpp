@@ -25,6 +25,6 @@ ScanPlan plan_wide(const core::ScanProblem& problem, const DeviceProperties& dev
                    const ScanTuning& tuning = {});
 
 std::size_t wide_shared_bytes(const core::ScanProblem& problem, const ScanPlan& plan);
-KernelSpec wide_kernel_spec(const core::ScanProblem& problem, const ScanPlan& plan);
+KernelSpec wide_kernel_spec(const core::ScanProblem& problem, const ScanPlan& plan, bool write_states);
 
 }  // namespace exphil::cuda

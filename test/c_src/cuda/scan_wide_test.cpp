@@ -47,10 +47,11 @@ TEST_CASE("the wide kernel takes pairs of channels with states in fours", "[cuda
   const float element = 0.0f;
   p.x = reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(&element) / 8 * 8 + 4);
   CHECK_FALSE(cuda::scans_wide(p, out, true));  // x starts between two pairs
+  // The same y, bit for bit, whether or not the states are asked for.
   float states = 0.0f;
   ScanOutputs with_states;
   with_states.states = &states;
-  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 16), with_states, true));
+  CHECK(cuda::scans_wide(kind(8, 60, 512, 16), with_states, true));
 }
 
 TEST_CASE("a wide plan covers every channel and fits the device", "[cuda][scan]") {
