@@ -139,7 +139,7 @@ __device__ __forceinline__ void walk(const Arguments& p, const Place& s, const L
       parts[i] = read_out(h, c);
       write_states(p, s, start + step, h);
     }
-    const float sum = reduce_lanes(parts, s.part);
+    const float sum = reduce_lanes<kLanes>(parts, s.part);
     if (has_element(s, steps, q)) finish_element(sum, x[q], z[q], lane.d, y);
   }
 }
@@ -215,7 +215,7 @@ __device__ __forceinline__ void read_chunk(const Arguments& p, const Place& s, c
       parts[i] = read_out(h, c);
       write_states(p, s, start + step, h);
     }
-    const float sum = reduce_lanes(parts, s.part);
+    const float sum = reduce_lanes<kLanes>(parts, s.part);
     if (has_element(s, steps, q)) finish_element(sum, x[q], z[q], lane.d, y);
   }
 }

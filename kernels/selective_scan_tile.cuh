@@ -11,6 +11,7 @@
 #pragma once
 
 #include "selective_scan_arguments.cuh"
+#include "selective_scan_reduce.cuh"
 #include "selective_scan_rules.cuh"
 
 namespace exphil {
@@ -300,27 +301,6 @@ EXPHIL_DEVICE float read_out(const State (&h)[kPerLane], const State (&c)[kPerLa
     for (int i = 0; i + width < kPairs; i += 2 * width) sums[i] = __fadd_rn(sums[i], sums[i + width]);
   }
   return sums[0];
-}
-
-// Sums `parts` over the lanes of a channel and deals the kGroup sums out: lane j gets that of step j. Each
-// level adds neighbours and halves what is left to send: kGroup - 1 shuffles in all, where a butterfly for
-// every step would take kGroup log2(kLanes).
-EXPHIL_DEVICE float reduce_lanes(float (&parts)[kGroup], int part) {
-#pragma unroll
-  for (int width = 1; width < kLanes; width *= 2) {
-    if (width < kGroup) {
-      const bool odd = part & width;
-#pragma unroll
-      for (int i = 0; i < kGroup / (2 * width); ++i) {
-        const float keep = odd ? parts[2 * i + 1] : parts[2 * i];
-        const float send = odd ? parts[2 * i] : parts[2 * i + 1];
-        parts[i] = __fadd_rn(keep, __shfl_xor_sync(0xffffffffu, send, width));
-      }
-    } else {
-      parts[0] = __fadd_rn(parts[0], __shfl_xor_sync(0xffffffffu, parts[0], width));
-    }
-  }
-  return parts[0];
 }
 
 // y = (<C, h> + D x) silu(z) of one element, rounded to the caller's type.

@@ -1,0 +1,257 @@
+// What selective_scan_wide.cu is made of: where a thread stands, staging of b and c in shared memory, x, dt,
+// z and y in pairs of channels. All sizes are -D defines; selective_scan_wide.cu says how the scan goes.
+#pragma once
+
+#include "selective_scan_arguments.cuh"
+#include "selective_scan_reduce.cuh"
+#include "selective_scan_rules.cuh"
+
+namespace exphil {
+namespace scan_wide {
+
+using namespace scan;
+
+using Rule = RealRule<static_cast<Discretization>(DISCRETIZATION)>;
+using Storage = device::StorageOf<ELEMENT>::Type;
+
+constexpr int kStates = 4;                                     // of a lane
+constexpr int kLanes = STATE / kStates, kPairs = 32 / kLanes;  // lanes to a pair of channels, pairs to a warp
+constexpr int kSteps = STEPS, kGroups = GROUPS, kTimes = TIMES;
+constexpr int kGroup = kLanes < kSteps ? kLanes : kSteps;  // steps whose sums are reduced together
+constexpr int kElements = kSteps / kGroup;                 // pairs of x, dt, z, y for each lane and chunk
+constexpr int kPieces = 2 * kSteps * kLanes;               // of four elements: b's rows, then c's
+constexpr int kThreads = 32 * kGroups;                     // that share a chunk's rows
+constexpr int kShare = (kPieces + kThreads - 1) / kThreads;
+
+struct alignas(2 * sizeof(Storage)) Two {
+  Storage first, second;
+};
+
+struct alignas(16) Chunk {  // in shared memory
+#if ELEMENT != 0
+  ushort4 raw[kPieces];
+#endif
+  float4 rows[2][kPieces];                  // double-buffered
+  float4 active[kGroups][kSteps * kPairs];  // dt', v of the first channel, dt', v of the second
+  float4 carried[kGroups][2][32];           // mailboxes: the states carried into a chunk,
+  unsigned number[kGroups];                 // and the number of that chunk
+};
+
+static_assert(sizeof(Chunk) == wide_chunk_bytes(STATE, STEPS, GROUPS, ELEMENT != 0),
+              "the launcher reserves as much");
+
+// Where a thread stands. Offsets are in elements of x.
+struct Place {
+  int lane, pair, part, group, time;
+  bool live, reverse;
+  long long batch, channel, offset, stride;
+  long long b_group, c_group;
+};
+
+__device__ __forceinline__ Place find_place(const Arguments& p) {
+  Place s;
+  s.lane = threadIdx.x, s.group = threadIdx.y, s.time = threadIdx.z;
+  s.pair = s.lane / kLanes, s.part = s.lane % kLanes;
+  const int in_batch = blockIdx.x % p.blocks_per_batch;
+  s.batch = blockIdx.x / p.blocks_per_batch;
+  const long long span = in_batch / p.blocks_per_span;
+  const long long first =
+      span * p.span_channels + static_cast<long long>(in_batch % p.blocks_per_span) * 2 * kPairs * kGroups;
+  s.channel = first + 2 * (s.group * kPairs + s.pair);
+  s.live = s.channel < (span + 1) * p.span_channels;
+  s.reverse = (p.reverse != 0) != (blockIdx.y != 0);
+  s.offset = (s.batch * p.seq + (s.reverse ? p.seq - 1 : 0)) * p.dim + s.channel;
+  s.stride = s.reverse ? -p.dim : p.dim;
+  s.b_group = first / p.b_group_channels, s.c_group = first / p.c_group_channels;
+  return s;
+}
+
+// What a lane knows of its two channels.
+struct Lane {
+  Rule::Constants a[2][kStates];
+  float bias[2], d[2];
+};
+__device__ __forceinline__ Lane load_lane(const Arguments& p, const Place& s) {
+  Lane lane;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int n = 0; n < kStates; ++n) {
+      const float nothing = 0.0f;
+      lane.a[r][n] =
+          Rule::constants(s.live ? p.a + (s.channel + r) * STATE + s.part * kStates + n : &nothing);
+    }
+    lane.bias[r] = p.dt_bias != nullptr && s.live ? p.dt_bias[s.channel + r] : 0.0f;
+    lane.d[r] = HAS_D && s.live ? p.d[s.channel + r] : 0.0f;
+  }
+  return lane;
+}
+
+using States = float[2][kStates];
+
+__device__ __forceinline__ void load_states(const Arguments& p, const Place& s, States& h) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int n = 0; n < kStates; ++n) {
+      const long long at = (s.batch * p.dim + s.channel + r) * STATE + s.part * kStates + n;
+      h[r][n] =
+          p.initial_state != nullptr && s.live ? __fmul_rn(p.initial_state[at], Rule::kStateScale) : 0.0f;
+    }
+  }
+}
+__device__ __forceinline__ void store_states(const Arguments& p, const Place& s, const States& h) {
+  if (p.final_state == nullptr || !s.live || blockIdx.y != 0) return;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int n = 0; n < kStates; ++n) {
+      p.final_state[(s.batch * p.dim + s.channel + r) * STATE + s.part * kStates + n] =
+          __fmul_rn(h[r][n], 1.0f / Rule::kStateScale);
+    }
+  }
+}
+
+// This thread's share of the rows of b and c, piece by piece.
+struct Rows {
+  const Storage* from[kShare];
+  long long step[kShare];  // to the same row of this warp's next chunk
+};
+__device__ __forceinline__ int piece(const Place& s, int i) {
+  return s.lane + 32 * s.group + i * kThreads;
+}
+__device__ __forceinline__ Rows find_rows(const Arguments& p, const Place& s) {
+  Rows rows;
+#pragma unroll
+  for (int i = 0; i < kShare; ++i) {
+    const int at = piece(s, i) % kPieces, row = at / kLanes % kSteps + s.time * kSteps;
+    const bool is_c = at >= kSteps * kLanes;
+    const long long step = is_c ? p.c_step : p.b_step;
+    const long long first = s.batch * p.seq + (s.reverse ? p.seq - 1 - row : row);
+    rows.from[i] = static_cast<const Storage*>(is_c ? p.c : p.b) + first * step +
+                   (is_c ? s.c_group : s.b_group) * STATE + at % kLanes * kStates;
+    rows.step[i] = (s.reverse ? -step : step) * (kSteps * kTimes);
+  }
+  return rows;
+}
+// Starts on the rows of the next chunk, `left` steps of which exist; what does not exist becomes zero. Halves
+// land in `raw`, and are widened by the threads that copied them.
+__device__ __forceinline__ void start_rows(const Place& s, Rows& rows, Chunk& chunk, int parity,
+                                           long long left) {
+#pragma unroll
+  for (int i = 0; i < kShare; ++i) {
+    const int at = piece(s, i);
+    const bool valid = at / kLanes % kSteps < left;
+    if (kPieces % kThreads == 0 || at < kPieces) {
+#if ELEMENT == 0
+      device::copy_async<16>(chunk.rows[parity] + at, rows.from[i], valid);
+#else
+      device::copy_async<8>(chunk.raw + at, rows.from[i], valid);
+#endif
+    }
+    rows.from[i] += rows.step[i];
+  }
+}
+// The rows are there for the warps that share the chunk, and their other buffer is free.
+__device__ __forceinline__ void finish_rows(const Place& s, Chunk& chunk, int parity) {
+  device::copies_done();
+#if ELEMENT != 0
+#pragma unroll
+  for (int i = 0; i < kShare; ++i) {
+    const int at = piece(s, i);
+    if (kPieces % kThreads == 0 || at < kPieces) {
+      const ushort4 v = chunk.raw[at];
+      chunk.rows[parity][at] = make_float4(device::widen<ELEMENT>(v.x), device::widen<ELEMENT>(v.y),
+                                           device::widen<ELEMENT>(v.z), device::widen<ELEMENT>(v.w));
+    }
+  }
+#endif
+  if (kGroups == 1) {
+    __syncwarp();
+  } else {
+    device::barrier(1 + s.time, kThreads);
+  }
+}
+
+constexpr long long kBytes = sizeof(Storage);
+
+__device__ __forceinline__ void load_elements(const void* from, long long at, const Place& s, int steps,
+                                              long long step, Two (&to)[kElements]) {
+#pragma unroll
+  for (int q = 0; q < kElements; ++q, at += step) {
+    to[q] = Two{};
+    if (q * kGroup + s.part < steps)
+      to[q] = *reinterpret_cast<const Two*>(static_cast<const char*>(from) + at);
+  }
+}
+
+__device__ __forceinline__ float2 activate(Storage x, Storage dt, float bias, const Arguments& p) {
+  const device::Real biased = device::Real{device::widen<ELEMENT>(dt)} + device::Real{bias};
+#if CLIP
+  const float active =
+      formulas::activate_dt<device::Math>(device::Real{device::widen<ELEMENT>(dt)}, device::Real{bias},
+                                          SOFTPLUS, device::Real{p.dt_min}, device::Real{p.dt_max})
+          .v;
+#else
+  const float active = SOFTPLUS ? formulas::softplus<device::Math>(biased).v : biased.v;
+#endif
+  (void)biased;
+  const float raw = device::widen<ELEMENT>(x);
+  return {active, Rule::kPairHoldsX ? raw : __fmul_rn(active, raw)};
+}
+// dt' and v of every step of the chunk; beyond the sequence both are zero, which leaves a state as it is.
+__device__ __forceinline__ void activate(const Two (&x)[kElements], const Two (&dt)[kElements],
+                                         const Lane& lane, const Arguments& p, const Place& s, int steps,
+                                         float4* active) {
+#pragma unroll
+  for (int q = 0; q < kElements; ++q) {
+    const float2 first = activate(x[q].first, dt[q].first, lane.bias[0], p);
+    const float2 second = activate(x[q].second, dt[q].second, lane.bias[1], p);
+    const bool valid = q * kGroup + s.part < steps;
+    if (kLanes <= kSteps || s.part < kSteps) {
+      active[(q * kGroup + s.part) * kPairs + s.pair] =
+          valid ? make_float4(first.x, first.y, second.x, second.y) : make_float4(0, 0, 0, 0);
+    }
+  }
+}
+
+__device__ __forceinline__ Storage finish(float sum, Storage x, Storage z, float d) {
+  float value = __fmul_rn(sum, Rule::kReadOutScale);
+#if HAS_D
+  value = __fmaf_rn(d, device::widen<ELEMENT>(x), value);
+#endif
+#if HAS_Z
+  value = __fmul_rn(value, device::silu(device::widen<ELEMENT>(z)));
+#endif
+  return device::narrow<ELEMENT>(value);
+}
+// y of this lane's elements, from every lane's parts of the sums. x is read again: keeping it would cost the
+// registers that the decays need.
+__device__ __forceinline__ void write(const Arguments& p, const Place& s, const Lane& lane, char* y_all,
+                                      long long at, int steps, long long step, float (&y)[2][kSteps]) {
+#pragma unroll
+  for (int q = 0; q < kElements; ++q, at += step) {
+    const bool valid = q * kGroup + s.part < steps;
+    Two x{}, z{};
+#if HAS_D
+    if (valid) x = *reinterpret_cast<const Two*>(static_cast<const char*>(p.x) + at);
+#endif
+#if HAS_Z
+    if (valid) z = *reinterpret_cast<const Two*>(static_cast<const char*>(p.z) + at);
+#endif
+    float sum[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float parts[kGroup];
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i) parts[i] = y[r][q * kGroup + i];
+      sum[r] = reduce_lanes<kLanes>(parts, s.part);
+    }
+    const Two out = {finish(sum[0], x.first, z.first, lane.d[0]),
+                     finish(sum[1], x.second, z.second, lane.d[1])};
+    if (valid) *reinterpret_cast<Two*>(y_all + at) = out;
+  }
+}
+
+}  // namespace scan_wide
+}  // namespace exphil
