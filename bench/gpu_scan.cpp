@@ -1,15 +1,16 @@
 // The selective scan on the GPU: checks against the double oracle, then kernel medians with cold caches and
 // the floor beside each, then whole calls on host tensors.
-//   make build/bench/gpu_scan && EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_scan [check] [time] [tune]
-//   [call] [narrow]
-// No argument: check, time and call. `tune` times every lanes x groups x times of the five shapes; `tune N`
-// shape N.
+//   make build/bench/gpu_scan && EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_scan [check] [time] [call]
+//   [narrow] [pick]
+// No argument: check, time and call. `narrow` times the ways to walk, `pick` the cuts of scans
+// parallel in time that standard input lists (see time_picked).
 //
 // A kernel is timed by events around its launch alone. Input sets rotate, outputs are poisoned, and a fill of
 // 256 MB before each run empties the L2. An event pair around nothing is in the first row. Floors: one
 // exponential for each state and step at 4.16e12/s, and each tensor moved once at 4.3e12 B/s, whichever is
 // longer.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -17,12 +18,15 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/half.hpp"
 #include "core/parallel.hpp"
 #include "core/scan_reference.hpp"
+#include "cuda/kernel_compiler.hpp"
+#include "cuda/scan_chunked.hpp"
 #include "cuda/scan_launcher.hpp"
 #include "cuda/scan_runner.hpp"
 #include "cuda/scan_slice.hpp"
@@ -354,13 +358,16 @@ int runs_of(const Shape& s) {
 
 void time_case(cuda::Context& context, Timer& timer, const Shape& s, Discretization rule, Dtype dtype,
                const cuda::ScanTuning& tuning = {},
-               core::ScanAlgorithm algorithm = core::ScanAlgorithm::automatic) {
+               core::ScanAlgorithm algorithm = core::ScanAlgorithm::automatic, bool complex = false) {
   ScanProblem kind = kind_of(s.batch, s.seq, s.dim, s.state, rule, dtype);
   kind.options.algorithm = algorithm;
+  kind.complex = complex;
   const DeviceCase c(context, kind);
-  const bool wide = tuning.wide != 0 && cuda::scans_wide(c.problem(0), c.outputs(), true);
-  const cuda::ScanPlan plan = wide ? cuda::plan_wide(kind, context.properties(), tuning)
-                                   : cuda::plan_scan(kind, context.properties(), tuning);
+  const bool chunked = !cuda::scans_sequentially(kind);
+  const bool wide = !chunked && tuning.wide != 0 && cuda::scans_wide(c.problem(0), c.outputs(), true);
+  const cuda::ScanPlan plan = chunked ? cuda::plan_chunked(kind, context.properties(), tuning)
+                              : wide  ? cuda::plan_wide(kind, context.properties(), tuning)
+                                      : cuda::plan_scan(kind, context.properties(), tuning);
   const double us = timer.median_us(
       runs_of(s),
       [&](int run, CUstream stream) {
@@ -368,12 +375,16 @@ void time_case(cuda::Context& context, Timer& timer, const Shape& s, Discretizat
       },
       c.y(), c.y_bytes());
   std::printf(
-      "%6lldx%5lldx%4lldx%lld %-4s %-9s %-10s %-4s groups %d times %2d steps %2d blocks %d %9.2f us"
+      "%6lldx%5lldx%4lldx%lld %-4s %-9s %-10s %-4s steps %2d chunks %2d together %d slice %d split %d groups "
+      "%d times "
+      "%2d "
+      "blocks "
+      "%d %9.2f us"
       "  floor %6.1f must %6.1f aim %6.1f\n",
       static_cast<long long>(s.batch), static_cast<long long>(s.seq), static_cast<long long>(s.dim),
       static_cast<long long>(s.state), core::dtype_name(dtype), kRules[static_cast<int>(rule)],
-      plan.sequential ? "sequential" : "chunked", wide ? "wide" : "", plan.groups, plan.times, plan.steps,
-      plan.min_blocks, us, floor_us(kind), s.must, s.aim);
+      plan.sequential ? "sequential" : "chunked", wide ? "wide" : "", plan.steps, plan.chunks, plan.together,
+      plan.slice, plan.split, plan.groups, plan.times, plan.min_blocks, us, floor_us(kind), s.must, s.aim);
   std::fflush(stdout);
 }
 
@@ -395,26 +406,48 @@ void time_all(cuda::Context& context, Timer& timer) {
   time_case(context, timer, kShapes[0], Discretization::zoh, Dtype::f32, {}, core::ScanAlgorithm::chunked);
 }
 
-// Every way to cut the shape that fills a multiprocessor with 8 to 16 warps.
-void tune_shape(cuda::Context& context, Timer& timer, const Shape& s) {
-  for (const core::ScanAlgorithm algorithm :
-       {core::ScanAlgorithm::sequential, core::ScanAlgorithm::chunked}) {
-    const bool sequential = algorithm == core::ScanAlgorithm::sequential;
-    for (const int steps : {8, 16}) {
-      if (!sequential && steps == 16) continue;
-      for (const int groups : {1, 2, 3, 6}) {
-        for (const int times : {1, 2, 4, 6, 12}) {
-          if (sequential && times > 1) break;
-          for (const int warps : {12}) {
-            const int blocks = warps / (groups * times);
-            if (blocks < 1 || blocks * groups * times < 12) continue;
-            if (!sequential && s.seq <= 64 && times > 4) continue;
-            cuda::ScanTuning tuning;
-            tuning.groups = groups, tuning.times = times, tuning.steps = steps, tuning.min_blocks = blocks;
-            time_case(context, timer, s, Discretization::zoh, Dtype::f32, tuning, algorithm);
-          }
+// Cuts from standard input, a line each: shape (1 to 5), dtype (0 to 2), rule, then steps, chunks, width,
+// groups, times, blocks and split of the tuning. Kernels are compiled on every core before.
+void time_picked(cuda::Context& context, Timer& timer) {
+  struct Pick {
+    int shape, dtype, rule;
+    cuda::ScanTuning tuning;
+  };
+  std::vector<Pick> picks;
+  Pick k;
+  while (std::scanf("%d %d %d %d %d %d %d %d %d %d %d", &k.shape, &k.dtype, &k.rule, &k.tuning.steps,
+                    &k.tuning.chunks, &k.tuning.together, &k.tuning.slice, &k.tuning.groups, &k.tuning.times,
+                    &k.tuning.min_blocks, &k.tuning.split) == 11) {
+    picks.push_back(k);
+  }
+  const Dtype dtypes[] = {Dtype::f32, Dtype::f16, Dtype::bf16};
+  std::vector<std::thread> threads;
+  std::atomic<std::size_t> next{0};
+  for (int i = 0; i < core::threads(); ++i) {
+    threads.emplace_back([&] {
+      for (std::size_t at; (at = next++) < picks.size();) {
+        const Pick& pick = picks[at];
+        const Shape& s = kShapes[pick.shape - 1];
+        ScanProblem kind = kind_of(s.batch, s.seq, s.dim, s.state,
+                                   static_cast<Discretization>(pick.rule % 10), dtypes[pick.dtype]);
+        kind.options.algorithm = core::ScanAlgorithm::chunked;
+        kind.complex = pick.rule >= 10;
+        try {
+          cuda::cached_image(cuda::scan_launches(context.properties(), kind, {}, pick.tuning).front().spec,
+                             context.properties().architecture());
+        } catch (const core::Error& error) {
+          std::printf("%.300s\n", error.what());
         }
       }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Pick& pick : picks) {
+    try {
+      time_case(context, timer, kShapes[pick.shape - 1], static_cast<Discretization>(pick.rule % 10),
+                dtypes[pick.dtype], pick.tuning, core::ScanAlgorithm::chunked, pick.rule >= 10);
+    } catch (const core::Error& error) {
+      std::printf("%.200s\n", error.what());
     }
   }
 }
@@ -468,21 +501,19 @@ int main(int argc, char** argv) {
     Timer timer(*context);
     if (asked("time")) time_all(*context, timer);
     if (asked("call")) time_calls(*context);
-    if (asked("narrow")) {  // the general kernel alone
+    if (asked("narrow")) {  // walks: the general kernel, and the wide one in blocks of 1 to 8 warps
       cuda::ScanTuning tuning;
-      tuning.wide = 0;
-      for (const Shape& s : kShapes) {
-        for (const Dtype dtype : {Dtype::f32, Dtype::f16}) {
-          time_case(*context, timer, s, Discretization::zoh, dtype, tuning);
+      for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+        tuning.wide = 0;
+        time_case(*context, timer, kShapes[0], Discretization::zoh, dtype, tuning);
+        tuning.wide = -1;
+        for (tuning.groups = 1; tuning.groups <= 8; tuning.groups *= 2) {
+          time_case(*context, timer, kShapes[0], Discretization::zoh, dtype, tuning);
         }
+        tuning.groups = 0;
       }
     }
-    if (asked("tune")) {
-      const int only = std::atoi(words.back().c_str());
-      for (int i = 0; i < 5; ++i) {
-        if (only == 0 || only == i + 1) tune_shape(*context, timer, kShapes[i]);
-      }
-    }
+    if (asked("pick")) time_picked(*context, timer);
   } catch (const core::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

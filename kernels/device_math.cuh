@@ -149,11 +149,26 @@ EXPHIL_DEVICE typename StorageOf<E>::Type narrow(float value) {
   }
 }
 
-// Copies BYTES (4, 8 or 16) from global to shared memory without waiting, or writes zeros where `valid` is
-// false. Before compute capability 8.0 the copy is an ordinary one. copies_done() waits for this thread's
-// copies.
+// Four elements, aligned to their size.
+template <int E>
+EXPHIL_DEVICE float4 widen_four(const typename StorageOf<E>::Type* from) {
+  if constexpr (E == kF32) {
+    return *reinterpret_cast<const float4*>(from);
+  } else {
+    const ushort4 v = *reinterpret_cast<const ushort4*>(from);
+    return make_float4(widen<E>(v.x), widen<E>(v.y), widen<E>(v.z), widen<E>(v.w));
+  }
+}
+
+// Copies BYTES (2, 4, 8 or 16) from global to shared memory without waiting, or writes zeros where `valid` is
+// false. Two bytes, and anything before compute capability 8.0, are copied the ordinary way. copies_done()
+// waits for this thread's copies.
 template <int BYTES>
 EXPHIL_DEVICE void copy_async(void* shared, const void* global, bool valid) {
+  if constexpr (BYTES == 2) {
+    *static_cast<unsigned short*>(shared) = valid ? *static_cast<const unsigned short*>(global) : 0;
+    return;
+  }
 #if __CUDA_ARCH__ >= 800
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
   const int bytes = valid ? BYTES : 0;
@@ -182,21 +197,6 @@ EXPHIL_DEVICE void copies_done() {
 #endif
 }
 
-// A word in shared memory that publishes what its writer's warp wrote before to whoever reads the new value.
-EXPHIL_DEVICE void store_release(unsigned* shared, unsigned value) {
-  asm volatile(
-      "st.release.cta.shared.u32 [%0], %1;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))),
-      "r"(value)
-      : "memory");
-}
-EXPHIL_DEVICE unsigned load_acquire(const unsigned* shared) {
-  unsigned value;
-  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
-               : "=r"(value)
-               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared)))
-               : "memory");
-  return value;
-}
 // One of the block's barriers 1 to 15, for `threads` of its threads (whole warps).
 EXPHIL_DEVICE void barrier(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");

@@ -1,19 +1,14 @@
-// The selective scan, one kernel for each way of cutting time. Launched by c_src/cuda/scan_launcher.cpp,
-// which chooses the variant; selective_scan_tile.cuh says how work is dealt out.
+// The selective scan that walks time in order, for every problem with a diagonal A: short sequences, and so
+// many channels that they fill the device by themselves. The rest is selective_scan_chunked.cu's, which scans
+// parallel in time. Launched by c_src/cuda/scan_launcher.cpp; selective_scan_tile.cuh says how work is dealt
+// out.
 //
-//   SEQUENTIAL=1  a warp walks all of time with its states in registers. One exponential and about 5 other
-//                 instructions for each state and step: the least there is, but a long sequence of few
-//                 channels leaves the chip empty.
-//   SEQUENTIAL=0  chunked: the `times` warps of a block take consecutive chunks of STEPS steps. Pass one
-//   scans each
-//                 chunk from a zero state and keeps the decays in registers, so that no exponential is
-//                 computed twice; the chunks' (decay, end state) pairs are chained through shared memory in
-//                 order of time; pass two runs the recurrence again from the state carried in, now two
-//                 instructions for each state and step, and reads y out. The block then moves on by times *
-//                 STEPS steps.
+// A warp keeps its states in registers from the first step to the last: one exponential and about 5 other
+// instructions for each state and step, the least there is. While it walks one tile, the next one's b, c, x
+// and dt are on their way.
 //
-// A chunk's carry is always total decay * state carried in + local end, in order of time, so the result
-// depends on STEPS but not on how many warps, lanes or blocks share the work.
+// <C, h> is summed in one order whatever LANES is: pairs of neighbouring states, then a binary tree. How many
+// lanes, warps and blocks share the work, and STEPS, therefore change no bit of the result.
 //
 // Arguments are read-only and outputs do not overlap inputs. Grid: x = batch * blocks of channels, y =
 // directions.
@@ -52,39 +47,32 @@ __device__ __forceinline__ Lane load_lane(const Arguments& p, const Place& s) {
 
 // A block's view of its shared memory.
 struct Staging {
-  Rows rows;                // as b and c are staged
-  const float *b, *c;       // as they are read: this lane's part of the warp's first row
-  float2* pairs;            // of this warp
-  float *exchange, *carry;  // chunked only
+  Rows rows;           // as b and c are staged
+  const float *b, *c;  // as they are read: this lane's part of the first row
+  float2* pairs;       // of this warp
 };
 
 __device__ __forceinline__ Staging find_staging(const Arguments& p, const Place& s, char* memory) {
   const Layout layout{kRow,
                       kSteps,
                       kChannels,
-                      kStateFloats,
                       kProjectionElement != device::kF32,
-                      !SEQUENTIAL,
                       !B_CONSTANT,
                       !C_CONSTANT,
-                      static_cast<int>(blockDim.y),
-                      static_cast<int>(blockDim.z)};
+                      static_cast<int>(blockDim.y)};
   Staging t;
   t.rows = find_rows(s, p, memory, layout);
-  t.b = reinterpret_cast<const float*>(memory) + s.time * kSteps * kRow + s.part * kStateFloats;
+  t.b = reinterpret_cast<const float*>(memory) + s.part * kStateFloats;
   t.c = t.b + (B_CONSTANT ? 0 : 2 * t.rows.buffer);
-  const int warp = s.group + blockDim.y * s.time;
-  t.pairs = reinterpret_cast<float2*>(memory + layout.pairs()) + warp * kSteps * kChannels;
-  t.exchange = reinterpret_cast<float*>(memory + layout.exchange());
-  t.carry = reinterpret_cast<float*>(memory + layout.carry());
+  t.pairs = reinterpret_cast<float2*>(memory + layout.pairs()) + s.group * kSteps * kChannels;
   return t;
 }
 
 __device__ __forceinline__ void start_tile(Staging& t, long long left, int parity) {
-  start_rows(t.rows, left < t.rows.rows ? static_cast<int>(left) : t.rows.rows, parity);
+  start_rows(t.rows, left < kSteps ? static_cast<int>(left) : kSteps, parity);
 }
 
-// b or c of one step of this warp's chunk.
+// This lane's part of b or c at one step of the tile.
 __device__ __forceinline__ void load_b(const Staging& t, const Lane& lane, const Place& s, int parity,
                                        int step, State (&b)[kPerLane]) {
 #if B_CONSTANT
@@ -113,9 +101,61 @@ __device__ __forceinline__ void write_states(const Arguments& p, const Place& s,
 #endif
 }
 
-#if SEQUENTIAL
+// dt' and v of every step of the tile, for all lanes of its channel: pairs[step * kChannels + channel].
+// Beyond the sequence both are zero, which leaves a state as it is.
+__device__ __forceinline__ void activate(const Storage (&x)[kElements], const Storage (&dt)[kElements],
+                                         float bias, const Arguments& p, const Place& s, int steps,
+                                         float2* pairs) {
+#pragma unroll
+  for (int q = 0; q < kElements; ++q) {
+    const float raw_x = device::widen<ELEMENT>(x[q]);
+    const device::Real raw_dt{device::widen<ELEMENT>(dt[q])};
+#if CLIP
+    float active = formulas::activate_dt<device::Math>(raw_dt, device::Real{bias}, SOFTPLUS,
+                                                       device::Real{p.dt_min}, device::Real{p.dt_max})
+                       .v;
+#else
+    const device::Real biased = raw_dt + device::Real{bias};
+    float active = SOFTPLUS ? formulas::softplus<device::Math>(biased).v : biased.v;
+#endif
+    float v = Rule::kPairHoldsX ? raw_x : __fmul_rn(active, raw_x);
+    if (!has_element(s, steps, q)) active = 0.0f, v = 0.0f;
+    if (kLanes <= kSteps || s.part < kSteps) {
+      pairs[(q * kGroup + s.part) * kChannels + s.channel_in_warp] = make_float2(active, v);
+    }
+  }
+}
 
-// One chunk of a sequential scan: h advances by kSteps steps, y is written.
+// One lane's part of <C, h>: pairs of neighbouring states, then a tree over the pairs.
+__device__ __forceinline__ float read_out(const State (&h)[kPerLane], const State (&c)[kPerLane]) {
+  constexpr int kPairs = kPerLane > 1 ? kPerLane / 2 : 1;
+  float sums[kPairs];
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) {
+    sums[i] = Rule::read_out(h[2 * i], c[2 * i]);
+    if constexpr (kPerLane > 1) sums[i] = Rule::read_out(h[2 * i + 1], c[2 * i + 1], sums[i]);
+  }
+#pragma unroll
+  for (int width = 1; width < kPairs; width *= 2) {
+#pragma unroll
+    for (int i = 0; i + width < kPairs; i += 2 * width) sums[i] = __fadd_rn(sums[i], sums[i + width]);
+  }
+  return sums[0];
+}
+
+// y = (<C, h> + D x) silu(z) of one element, rounded to the caller's type.
+__device__ __forceinline__ void finish_element(float sum, Storage x, Storage z, float d, char* y) {
+  float value = Rule::kReadOutScale == 1.0f ? sum : __fmul_rn(sum, Rule::kReadOutScale);
+#if HAS_D
+  value = __fmaf_rn(d, device::widen<ELEMENT>(x), value);
+#endif
+#if HAS_Z
+  value = __fmul_rn(value, device::silu(device::widen<ELEMENT>(z)));
+#endif
+  *reinterpret_cast<Storage*>(y) = device::narrow<ELEMENT>(value);
+}
+
+// One tile: h advances by kSteps steps, the first `steps` of y are written.
 __device__ __forceinline__ void walk(const Arguments& p, const Place& s, const Lane& lane, const Staging& t,
                                      int parity, long long start, int steps, char* y,
                                      const Storage (&x)[kElements], const Storage (&z)[kElements],
@@ -144,139 +184,6 @@ __device__ __forceinline__ void walk(const Arguments& p, const Place& s, const L
   }
 }
 
-#else
-
-// What pass one leaves for pass two.
-struct Kept {
-  State decay[kSteps][kPerLane];
-  State input[kKeepInput ? kSteps : 1][kPerLane];
-};
-
-// Pass one over one chunk from a zero state: local end state and total decay.
-__device__ __forceinline__ void summarize(const Place& s, const Lane& lane, const Staging& t, int parity,
-                                          Kept& kept, State (&end)[kPerLane], State (&total)[kPerLane]) {
-  float sum_dt = 0.0f;
-#pragma unroll
-  for (int n = 0; n < kPerLane; ++n) end[n] = State{}, total[n] = Rule::one();
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    const float2 pair = t.pairs[step * kChannels + s.channel_in_warp];
-    const Rule::Step common = Rule::step(pair.x, pair.y);
-    State b[kPerLane];
-    load_b(t, lane, s, parity, step, b);
-#pragma unroll
-    for (int n = 0; n < kPerLane; ++n) {
-      const State decay = Rule::decay(lane.a[n], common);
-      kept.decay[step][n] = decay;
-      if constexpr (kKeepInput) {
-        kept.input[step][n] = Rule::input(lane.a[n], common, decay, b[n]);
-        end[n] = Rule::advance(end[n], decay, kept.input[step][n]);
-      } else {
-        end[n] = Rule::advance(end[n], decay, lane.a[n], common, b[n]);
-      }
-      if constexpr (!Rule::kDecayFromSum) total[n] = Rule::multiply_decay(total[n], decay);
-    }
-    sum_dt = __fadd_rn(sum_dt, pair.x);
-  }
-  if constexpr (Rule::kDecayFromSum) {
-#pragma unroll
-    for (int n = 0; n < kPerLane; ++n) total[n] = Rule::total_decay(lane.a[n], sum_dt);
-  }
-}
-
-// Pass two: the recurrence from the state carried in, and y.
-__device__ __forceinline__ void read_chunk(const Arguments& p, const Place& s, const Lane& lane,
-                                           const Staging& t, int parity, long long start, int steps, char* y,
-                                           const Kept& kept, const Storage (&x)[kElements],
-                                           const Storage (&z)[kElements], State (&h)[kPerLane]) {
-#pragma unroll
-  for (int q = 0; q < kElements; ++q, y += element_step(s)) {
-    float parts[kGroup];
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      const int step = q * kGroup + i;
-      State c[kPerLane];
-      load_c(t, lane, s, parity, step, c);
-      if constexpr (kKeepInput) {
-#pragma unroll
-        for (int n = 0; n < kPerLane; ++n) {
-          h[n] = Rule::advance(h[n], kept.decay[step][n], kept.input[step][n]);
-        }
-      } else {
-        const float2 pair = t.pairs[step * kChannels + s.channel_in_warp];
-        const Rule::Step common = Rule::step(pair.x, pair.y);
-        State b[kPerLane];
-        load_b(t, lane, s, parity, step, b);
-#pragma unroll
-        for (int n = 0; n < kPerLane; ++n) {
-          h[n] = Rule::advance(h[n], kept.decay[step][n], lane.a[n], common, b[n]);
-        }
-      }
-      parts[i] = read_out(h, c);
-      write_states(p, s, start + step, h);
-    }
-    const float sum = reduce_lanes<kLanes>(parts, s.part);
-    if (has_element(s, steps, q)) finish_element(sum, x[q], z[q], lane.d, y);
-  }
-}
-
-// Chunk summaries in shared memory, [time][group][float4 or smaller piece][lane] so that a warp's accesses
-// are contiguous: the end states, then the total decays.
-constexpr int kPart = kStateFloats >= 4 ? 4 : kStateFloats;
-__device__ __forceinline__ void put(float* at, int lane, const State (&values)[kPerLane]) {
-  float flat[kStateFloats];
-  pack(values, flat);
-#pragma unroll
-  for (int i = 0; i < kStateFloats; i += kPart) {
-    float piece[kPart];
-#pragma unroll
-    for (int k = 0; k < kPart; ++k) piece[k] = flat[i + k];
-    device::store_floats(at + i * 32 + lane * kPart, piece);
-  }
-}
-__device__ __forceinline__ void take(const float* at, int lane, State (&values)[kPerLane]) {
-  float flat[kStateFloats];
-#pragma unroll
-  for (int i = 0; i < kStateFloats; i += kPart) {
-    float piece[kPart];
-    device::load_floats(at + i * 32 + lane * kPart, piece);
-#pragma unroll
-    for (int k = 0; k < kPart; ++k) flat[i + k] = piece[k];
-  }
-  unpack(flat, values);
-}
-
-__device__ __forceinline__ void chain(State (&h)[kPerLane], const State (&total)[kPerLane],
-                                      const State (&end)[kPerLane]) {
-#pragma unroll
-  for (int n = 0; n < kPerLane; ++n) h[n] = Rule::carry(h[n], total[n], end[n]);
-}
-
-// h: the state carried into this warp's chunk, from the block's carry and the chunks before it in the tile.
-// The last chunk leaves the carry of the next tile.
-__device__ __forceinline__ void carry_in(const Place& s, const Staging& t, int parity, bool first_tile,
-                                         const State (&end)[kPerLane], const State (&total)[kPerLane],
-                                         State (&h)[kPerLane]) {
-  constexpr int kWarp = 32 * kStateFloats;
-  if (!first_tile) take(t.carry + (parity * blockDim.y + s.group) * kWarp, s.lane, h);
-  for (int time = 0; time < s.time; ++time) {
-    const float* from = t.exchange + (time * blockDim.y + s.group) * 2 * kWarp;
-    State before_end[kPerLane], before_total[kPerLane];
-    take(from, s.lane, before_end);
-    take(from + kWarp, s.lane, before_total);
-    chain(h, before_total, before_end);
-  }
-  if (s.time + 1 == blockDim.z) {
-    State next[kPerLane];
-#pragma unroll
-    for (int n = 0; n < kPerLane; ++n) next[n] = h[n];
-    chain(next, total, end);
-    put(t.carry + ((parity ^ 1) * blockDim.y + s.group) * kWarp, s.lane, next);
-  }
-}
-
-#endif  // SEQUENTIAL
-
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(MAX_THREADS, MIN_BLOCKS)
@@ -285,23 +192,21 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, MIN_BLOCKS)
   const Place s = find_place(p);
   const Lane lane = load_lane(p, s);
   Staging t = find_staging(p, s, reinterpret_cast<char*>(shared_memory));
-  const int rows = t.rows.rows;
   const long long state_row = s.batch * p.dim + s.channel;
   State h[kPerLane];
   load_state(p.initial_state, s, state_row, h);
 
-  Stream x_in = find_stream(p.x, s), dt_in = find_stream(p.dt, s), z_in = find_stream(p.z, s);
+  const char *x_in = find_elements(p.x, s), *dt_in = find_elements(p.dt, s), *z_in = find_elements(p.z, s);
   void* y_all = s.direction == 0 ? p.y : p.y_reverse;
-  char* y = const_cast<char*>(find_stream(y_all, s).at);
-  const long long tile_step = rows * s.stride * static_cast<long long>(sizeof(Storage));
-  long long left = p.seq - s.time * kSteps;  // steps from this warp's chunk on; counts down
-  int next_steps = steps_of(s, left);
+  char* y = const_cast<char*>(find_elements(y_all, s));
+  const long long tile_step = kSteps * s.stride * static_cast<long long>(sizeof(Storage));
+  int next_steps = steps_of(s, p.seq);
   Storage next_x[kElements], next_dt[kElements];
   load_elements(x_in, s, next_steps, next_x);
   load_elements(dt_in, s, next_steps, next_dt);
   start_tile(t, p.seq, 0);
   int parity = 0;
-  for (long long tile_left = p.seq; tile_left > 0; tile_left -= rows, left -= rows, parity ^= 1) {
+  for (long long start = 0; start < p.seq; start += kSteps, parity ^= 1) {
     const int steps = next_steps;
     finish_rows(t.rows, parity);
     __syncwarp();  // pairs of the tile before have been read
@@ -311,36 +216,16 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, MIN_BLOCKS)
     for (int q = 0; q < kElements; ++q) x[q] = next_x[q], z[q] = Storage{};
     __syncthreads();
     if (HAS_Z) load_elements(z_in, s, steps, z);
-    if (tile_left > rows) {
-      x_in.at += tile_step, dt_in.at += tile_step, z_in.at += tile_step;
-      next_steps = steps_of(s, left - rows);
+    const long long left = p.seq - start - kSteps;  // after this tile
+    if (left > 0) {
+      x_in += tile_step, dt_in += tile_step, z_in += tile_step;
+      next_steps = steps_of(s, left);
       load_elements(x_in, s, next_steps, next_x);
       load_elements(dt_in, s, next_steps, next_dt);
-      start_tile(t, tile_left - rows, parity ^ 1);
+      start_tile(t, left, parity ^ 1);
     }
-    const bool busy = left > 0;  // the same for the whole warp
-    const int written = y_all != nullptr ? steps : 0;
-#if SEQUENTIAL
-    walk(p, s, lane, t, parity, p.seq - left, written, y, x, z, h);
-#else
-    Kept kept;
-    State end[kPerLane], total[kPerLane];
-    if (busy) {
-      summarize(s, lane, t, parity, kept, end, total);
-      float* to = t.exchange + (s.time * blockDim.y + s.group) * 64 * kStateFloats;
-      put(to, s.lane, end);
-      put(to + 32 * kStateFloats, s.lane, total);
-    }
-    __syncthreads();
-    if (busy) {
-      carry_in(s, t, parity, tile_left == p.seq, end, total, h);
-      read_chunk(p, s, lane, t, parity, p.seq - left, written, y, kept, x, z, h);
-    }
-#endif
-    if (busy && left <= kSteps && p.final_state != nullptr && s.direction == 0) {
-      store_state(p.final_state, s, state_row, h);
-    }
+    walk(p, s, lane, t, parity, start, y_all != nullptr ? steps : 0, y, x, z, h);
     y += tile_step;
   }
-  if (p.seq == 0 && s.time == 0 && p.final_state != nullptr) store_state(p.final_state, s, state_row, h);
+  if (p.final_state != nullptr && s.direction == 0) store_state(p.final_state, s, state_row, h);
 }

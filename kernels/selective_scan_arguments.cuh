@@ -30,38 +30,48 @@ struct Arguments {
   float dt_min, dt_max;
 };
 
-// Sizes that a variant is compiled for, and those chosen at launch (warps of a block: `groups` of channels
-// times `times` chunks of time). Everything in the layout is counted in bytes.
+// The shared memory of selective_scan.cu: sizes that a variant is compiled for, and the warps of a block,
+// which are chosen at launch. Everything in the layout is counted in bytes.
 struct Layout {
-  int row_floats;    // one padded row of b or c, widened to f32
-  int steps;         // per chunk
-  int channels;      // per warp
-  int state_floats;  // per lane
-  bool half, chunked, b_rows, c_rows;
-  int groups, times;
+  int row_floats;  // one padded row of b or c, widened to f32
+  int steps;       // of a tile
+  int channels;    // of a warp
+  bool half, b_rows, c_rows;
+  int groups;  // warps of a block
 
-  EXPHIL_SHARED_FN int rows() const { return steps * times; }
-  EXPHIL_SHARED_FN int warps() const { return groups * times; }
   EXPHIL_SHARED_FN int projections() const { return (b_rows ? 1 : 0) + (c_rows ? 1 : 0); }
-  EXPHIL_SHARED_FN int row_block() const {
-    return (rows() * row_floats * 4 + 15) / 16 * 16;
-  }  // one of b or c
+  EXPHIL_SHARED_FN int row_block() const { return (steps * row_floats * 4 + 15) / 16 * 16; }  // of b or c
   EXPHIL_SHARED_FN int raw_block() const { return half ? (row_block() / 2 + 15) / 16 * 16 : 0; }
   EXPHIL_SHARED_FN int raw() const { return 2 * projections() * row_block(); }  // rows are double-buffered
   EXPHIL_SHARED_FN int pairs() const { return raw() + projections() * raw_block(); }
-  EXPHIL_SHARED_FN int exchange() const { return pairs() + warps() * steps * channels * 8; }
-  EXPHIL_SHARED_FN int carry() const { return exchange() + (chunked ? warps() * 32 * state_floats * 8 : 0); }
-  EXPHIL_SHARED_FN int bytes() const { return carry() + (chunked ? 2 * groups * 32 * state_floats * 4 : 0); }
+  EXPHIL_SHARED_FN int bytes() const { return pairs() + groups * steps * channels * 8; }
 };
 
-// Shared memory of one chunk of selective_scan_wide.cu, for its `groups` warps: rows of b and c twice, dt'
-// and v, mailboxes.
+// Shared memory of a block of selective_scan_wide.cu, which has `groups` warps: rows of b and c twice, halves
+// as they arrive, dt' and v.
 EXPHIL_SHARED_FN int wide_chunk_bytes(int state, int steps, int groups, bool half) {
   const int lanes = state / 4, pairs = 32 / lanes;
   const int pieces = 2 * steps * lanes;
-  const int bytes =
-      16 * (2 * pieces + groups * (steps * pairs + 2 * 32)) + (half ? 8 * pieces : 0) + 4 * groups;
-  return (bytes + 15) / 16 * 16;
+  return 16 * (2 * pieces + groups * steps * pairs) + (half ? 8 * pieces : 0);
+}
+
+// selective_scan_chunked.cu, where a lane scans `together` states at a time: all of them rounded up to that,
+// states of b and c in shared memory at a time, and the shared memory of a block. `floats` of a state: 2
+// where it is complex.
+EXPHIL_SHARED_FN int chunked_states(int state, int together) {
+  return (state + together - 1) / together * together;
+}
+EXPHIL_SHARED_FN int chunked_bytes(int state, int together, int slice, int floats, bool foh, int steps,
+                                   int chunks, int groups, int times, int buffers, int projections,
+                                   int element_bytes) {
+  const int row = slice * floats, kept = projections > 0 ? projections : 1;
+  const int states = chunked_states(state, together), channels = 32 / chunks, tile = steps * chunks;
+  const int gap = channels < 16 / element_bytes ? 16 / element_bytes : channels;
+  const int tile_bytes = buffers * kept * chunks * (steps * row + (row < 4 ? row : 4)) * 4 +
+                         (element_bytes == 2 ? kept * tile * row * 2 : 0) +
+                         2 * buffers * chunks * (steps * groups * channels + gap) * element_bytes;
+  return times * ((tile_bytes + 15) / 16 * 16 + groups * states * channels * floats * 8) +
+         groups * states * channels * (floats == 2 || foh ? 8 : 4);
 }
 
 }  // namespace scan

@@ -1,21 +1,23 @@
 // The discretizations as the scan kernels evaluate them, real and complex, over explicit float arithmetic.
 //
 // The formulas are those of formulas.cuh, rearranged for the special function unit and the issue slots, which
-// are what bounds the scan (one exponential and 4 to 7 other instructions for every state and step):
+// are what bounds the scan (one exponential and 4 to 12 other instructions for every state and step):
 //   - log2(e) is folded into A once per thread, so an exponential is one multiplication and one ex2;
 //   - bilinear keeps k = 2 h, for which k' = r (k + dt x B) - k with r = 1 / (1/2 - A dt/4): one reciprocal,
 //   two
 //     fused multiply-adds, and no separate decay;
 //   - foh multiplies (e^w - 1) by 1/A, known once per thread, and falls back to the series below |w| = 1/32,
-//   where
-//     the subtraction would cost more than five bits.
+//     where the subtraction would cost more than five bits.
+//
 // A rule offers, for one state n of one channel:
-//   Constants                     what a thread keeps of A[d, n]
-//   Step                          what one time step has in common for every state: from dt' and a second
-//   number v kPairHoldsX                   v is x, not dt' x decay(constants, step)        the coefficient
-//   that pass one keeps for pass two input(constants, step, decay, b)     Bbar x advance(h, decay, input),
-//   advance(h, decay, constants, step, b)     the next state multiply_decay(product, decay),
-//   total_decay(constants, sum of dt'): of a whole chunk, for the carry
+//   Constants                        what a thread keeps of A[d, n]
+//   Step, step(dt', v)               what one time step has in common for every state; v is dt' x, or x where
+//                                    kPairHoldsX
+//   decay(constants, step)           the coefficient of h; for bilinear r
+//   input(constants, step, decay, b) Bbar x
+//   advance(h, decay, input), advance(h, decay, constants, step, b)    the next state; start(): from zero
+//   multiply_decay(product, decay), total_decay(constants, sum of dt') a chunk's total decay
+//   multiply_totals(p, q), carry(h, total, end)                        chunks one after another
 // The catch2 and golden tests compare every rule with core::scan_reference.
 #pragma once
 
@@ -26,6 +28,16 @@ namespace scan {
 
 using formulas::Discretization;
 
+// A log2(e), for bilinear -A/4; for foh 1/A as well.
+template <bool Inverse>
+struct RealConstants {
+  float a;
+};
+template <>
+struct RealConstants<true> {
+  float a, inverse;
+};
+
 template <Discretization D>
 struct RealRule {
   using State = float;
@@ -34,65 +46,49 @@ struct RealRule {
   // The total decay of a chunk is one exponential of the sum of dt', except for bilinear, where it is a
   // product.
   static constexpr bool kDecayFromSum = D != Discretization::bilinear;
-  // How much more than pass one's decay the input costs to compute again: pass two then keeps it instead.
-  static constexpr bool kInputIsCheap = D == Discretization::zoh || D == Discretization::bilinear;
   static constexpr float kStateScale = D == Discretization::bilinear ? 2.0f : 1.0f;  // kept state / h
   static constexpr float kReadOutScale = 1.0f / kStateScale;
 
-  struct Constants {
-    float a;        // A log2(e); for bilinear -A/4
-    float inverse;  // foh only: 1/A
-  };
+  using Constants = RealConstants<D == Discretization::foh>;
   struct Step {
     float dt, v;
-    float v1, v2, v3;  // series coefficients in powers of A log2(e), times v; not all are used
   };
 
   static EXPHIL_DEVICE Constants constants(const float* a) {
     const float value = *a;
-    if constexpr (D == Discretization::bilinear) return {__fmul_rn(value, -0.25f), 0.0f};
-    // Where 1/A overflows, |w| is far below the limit of the series and the inverse is not used.
-    return {__fmul_rn(value, device::kLog2E),
-            D == Discretization::foh && value != 0.0f ? 1.0f / value : 0.0f};
-  }
-  static EXPHIL_DEVICE Step step(float dt, float v) {
-    constexpr float kHalf = device::kLn2 / 2, kSixth = device::kLn2 * device::kLn2 / 6;
-    constexpr float kTwentyFourth = device::kLn2 * device::kLn2 * device::kLn2 / 24;
-    Step s{dt, v, 0.0f, 0.0f, 0.0f};
-    if constexpr (D == Discretization::foh) {
-      s.v1 = __fmul_rn(dt, kHalf);
-      s.v2 = __fmul_rn(dt, kSixth);
-    } else if constexpr (D != Discretization::zoh && D != Discretization::bilinear) {
-      const float v_dt = __fmul_rn(v, dt);
-      s.v1 = __fmul_rn(v_dt, kHalf);
-      if constexpr (D != Discretization::highorder) s.v2 = __fmul_rn(__fmul_rn(v_dt, dt), kSixth);
-      if constexpr (D == Discretization::rk4) {
-        s.v3 = __fmul_rn(__fmul_rn(__fmul_rn(v_dt, dt), dt), kTwentyFourth);
-      }
+    if constexpr (D == Discretization::bilinear) {
+      return {__fmul_rn(value, -0.25f)};
+    } else if constexpr (D == Discretization::foh) {
+      // Where 1/A overflows, |w| is far below the limit of the series and the inverse is not used.
+      return {__fmul_rn(value, device::kLog2E), value != 0.0f ? 1.0f / value : 0.0f};
+    } else {
+      return {__fmul_rn(value, device::kLog2E)};
     }
-    return s;
   }
+  static EXPHIL_DEVICE Step step(float dt, float v) { return {dt, v}; }
 
   static EXPHIL_DEVICE float decay(const Constants& k, const Step& s) {
     if constexpr (D == Discretization::bilinear) return device::reciprocal(__fmaf_rn(k.a, s.dt, 0.5f));
     return device::exp2_fast(__fmul_rn(k.a, s.dt));
   }
+  // Powers of w = A dt' as Horner's rule takes them, with the ln 2 that A log2(e) lacks.
   static EXPHIL_DEVICE float input(const Constants& k, const Step& s, float decay, float b) {
     (void)decay;
+    constexpr float kHalf = device::kLn2 / 2, kSixth = device::kLn2 * device::kLn2 / 6;
+    constexpr float kTwentyFourth = device::kLn2 * device::kLn2 * device::kLn2 / 24;
+    const float input = __fmul_rn(s.v, b);
+    if constexpr (D == Discretization::zoh || D == Discretization::bilinear) return input;
+    const float w = __fmul_rn(k.a, s.dt);
     if constexpr (D == Discretization::foh) {
-      const float w = __fmul_rn(k.a, s.dt);
-      const float series = __fmaf_rn(__fmaf_rn(s.v2, w, s.v1), w, s.dt);
+      const float series = __fmul_rn(__fmaf_rn(__fmaf_rn(kSixth, w, kHalf), w, 1.0f), s.dt);
       const float direct = __fmaf_rn(decay, k.inverse, -k.inverse);
-      const float gain = fabsf(w) < device::kLog2E / 32 ? series : direct;
-      return __fmul_rn(gain, __fmul_rn(s.v, b));
+      return __fmul_rn(fabsf(w) < device::kLog2E / 32 ? series : direct, input);
     } else if constexpr (D == Discretization::highorder) {
-      return __fmul_rn(__fmaf_rn(s.v1, k.a, s.v), b);
+      return __fmul_rn(__fmaf_rn(kHalf, w, 1.0f), input);
     } else if constexpr (D == Discretization::poly) {
-      return __fmul_rn(__fmaf_rn(__fmaf_rn(s.v2, k.a, s.v1), k.a, s.v), b);
-    } else if constexpr (D == Discretization::rk4) {
-      return __fmul_rn(__fmaf_rn(__fmaf_rn(__fmaf_rn(s.v3, k.a, s.v2), k.a, s.v1), k.a, s.v), b);
+      return __fmul_rn(__fmaf_rn(__fmaf_rn(kSixth, w, kHalf), w, 1.0f), input);
     } else {
-      return __fmul_rn(s.v, b);
+      return __fmul_rn(__fmaf_rn(__fmaf_rn(__fmaf_rn(kTwentyFourth, w, kSixth), w, kHalf), w, 1.0f), input);
     }
   }
   static EXPHIL_DEVICE float advance(float h, float decay, float input) {
@@ -104,7 +100,13 @@ struct RealRule {
     return advance(h, decay, input(k, s, decay, b));
   }
 
+  // advance() from a state of zero.
+  static EXPHIL_DEVICE float start(float decay, float input) {
+    return D == Discretization::bilinear ? __fmul_rn(decay, input) : input;
+  }
+
   static EXPHIL_DEVICE float one() { return 1.0f; }
+  static EXPHIL_DEVICE float multiply_totals(float p, float q) { return __fmul_rn(p, q); }
   static EXPHIL_DEVICE float multiply_decay(float product, float decay) {
     if constexpr (D == Discretization::bilinear) return __fmaf_rn(product, decay, -product);
     return __fmul_rn(product, decay);
@@ -127,7 +129,6 @@ struct ComplexRule {
   static constexpr int kFloats = 2;
   static constexpr bool kPairHoldsX = false;
   static constexpr bool kDecayFromSum = false;  // the phase of a sum would lose bits that the product keeps
-  static constexpr bool kInputIsCheap = D == Discretization::zoh;
   static constexpr float kStateScale = 1.0f;
   static constexpr float kReadOutScale = 2.0f;
 
@@ -176,7 +177,10 @@ struct ComplexRule {
     return advance(h, decay, input(k, s, decay, b));
   }
 
+  static EXPHIL_DEVICE float2 start(float2, float2 input) { return input; }
+
   static EXPHIL_DEVICE float2 one() { return {1.0f, 0.0f}; }
+  static EXPHIL_DEVICE float2 multiply_totals(float2 p, float2 q) { return multiply(p, q); }
   static EXPHIL_DEVICE float2 multiply_decay(float2 product, float2 decay) {
     return multiply(product, decay);
   }

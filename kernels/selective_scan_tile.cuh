@@ -1,13 +1,9 @@
-// The parts that both scan kernels of selective_scan.cu are made of: where a thread stands, staging of b and
-// c in shared memory, activation of dt, the sum over a channel's lanes, and the way out. All sizes are -D
-// defines.
+// How selective_scan.cu deals out its work and moves its data: where a thread stands, staging of b and c in
+// shared memory, a lane's states, and its elements of x, dt, z and y. All sizes are -D defines.
 //
-// A warp owns 32 / LANES neighbouring channels and one chunk of STEPS time steps at a time. The LANES lanes
+// A block walks time in tiles of STEPS steps. A warp owns 32 / LANES neighbouring channels; the LANES lanes
 // of a channel hold PER_LANE states each. Elements of x, dt, z and y are dealt out by time within a channel:
 // lane j has the steps j, j + LANES, ...; b and c are shared by every channel of the block.
-//
-// <C, h> is summed in one order whatever LANES is: pairs of neighbouring states, then a binary tree. LANES
-// may therefore be chosen by how much work there is without changing a bit of the result.
 #pragma once
 
 #include "selective_scan_arguments.cuh"
@@ -36,13 +32,12 @@ constexpr int kStateFloats = kPerLane * kFloats;
 constexpr int kRow = kLanes * kStateFloats;
 constexpr int kRowUsed = STATE * kFloats;
 constexpr int kGroup = kLanes < kSteps ? kLanes : kSteps;  // steps whose sums are reduced together
-constexpr int kElements = kSteps / kGroup;                 // of x, dt, z, y for each lane and chunk
-constexpr bool kKeepInput = KEEP_INPUT;
+constexpr int kElements = kSteps / kGroup;                 // of x, dt, z, y for each lane and tile
 
-// Where a thread stands. `offset` is the element of x at scan position 0 of its channel, `stride` the step in
-// it.
+// Where a thread stands. `group` is its warp of the block, `offset` the element of x at scan position 0 of
+// its channel, `stride` the way to the next.
 struct Place {
-  int lane, channel_in_warp, part, group, time;
+  int lane, channel_in_warp, part, group;
   bool live;  // the channel exists
   long long batch, channel;
   long long first_channel;  // of the block
@@ -53,7 +48,7 @@ struct Place {
 
 EXPHIL_DEVICE Place find_place(const Arguments& p) {
   Place s;
-  s.lane = threadIdx.x, s.group = threadIdx.y, s.time = threadIdx.z;
+  s.lane = threadIdx.x, s.group = threadIdx.y;
   s.channel_in_warp = s.lane / kLanes, s.part = s.lane % kLanes;
   const int in_batch = blockIdx.x % p.blocks_per_batch;
   s.batch = blockIdx.x / p.blocks_per_batch;
@@ -85,11 +80,10 @@ constexpr int kPointers = kProjections > 0 ? kProjections : 1;  // no array may 
 struct Rows {
   const ProjectionStorage* from[kPointers];         // this thread's first piece of the tile to be staged next
   long long step[kPointers], tile_step[kPointers];  // to the next row, to the next tile
-  float* buffers;          // this thread's first piece in the first of two buffers of
-                           // the first projection
+  float* buffers;          // this thread's first piece in the first of the first projection's two buffers
   ProjectionStorage* raw;  // likewise
   int buffer, raw_block;   // elements of one buffer, of one projection's raw block
-  int row, row_step, rows;
+  int row, row_step;
 };
 
 EXPHIL_DEVICE void find_rows(Rows& r, int index, const Place& s, const Arguments& p, const void* data,
@@ -97,14 +91,14 @@ EXPHIL_DEVICE void find_rows(Rows& r, int index, const Place& s, const Arguments
   const long long first = s.batch * p.seq + (s.reverse ? p.seq - 1 : 0);
   const long long group = s.first_channel / group_channels;
   r.step[index] = s.reverse ? -step : step;
-  r.tile_step[index] = r.rows * r.step[index];
+  r.tile_step[index] = kSteps * r.step[index];
   r.from[index] = static_cast<const ProjectionStorage*>(data) + first * step + group * kRowUsed +
                   s.lane % kAcross * kPiece + r.row * r.step[index];
 }
 EXPHIL_DEVICE Rows find_rows(const Place& s, const Arguments& p, char* memory, const Layout& layout) {
-  const unsigned thread = threadIdx.x + 32 * (threadIdx.y + blockDim.y * threadIdx.z);
+  const unsigned thread = threadIdx.x + 32 * threadIdx.y;
   Rows r;
-  r.row = thread / kAcross, r.row_step = layout.warps() * (32 / kAcross), r.rows = layout.rows();
+  r.row = thread / kAcross, r.row_step = layout.groups * (32 / kAcross);
   const int at = r.row * kRow + s.lane % kAcross * kPiece;
   r.buffers = reinterpret_cast<float*>(memory) + at;
   r.raw = reinterpret_cast<ProjectionStorage*>(memory + layout.raw()) + at;
@@ -128,7 +122,7 @@ EXPHIL_DEVICE void start_rows(Rows& r, int left, int parity) {
   const int column = threadIdx.x % kAcross * kPiece;
   int at = 0;
 #pragma unroll 1
-  for (int row = r.row; row < r.rows; row += r.row_step, at += r.row_step * kRow) {
+  for (int row = r.row; row < kSteps; row += r.row_step, at += r.row_step * kRow) {
 #pragma unroll
     for (int k = 0; k < kProjections; ++k) {
 #pragma unroll
@@ -155,7 +149,7 @@ EXPHIL_DEVICE void finish_rows(const Rows& r, int parity) {
   if constexpr (kProjectionElement != device::kF32 && kPiece == 4) {
     int at = 0;
 #pragma unroll 1
-    for (int row = r.row; row < r.rows; row += r.row_step, at += r.row_step * kRow) {
+    for (int row = r.row; row < kSteps; row += r.row_step, at += r.row_step * kRow) {
 #pragma unroll
       for (int k = 0; k < kProjections; ++k) {
 #pragma unroll
@@ -232,87 +226,30 @@ EXPHIL_DEVICE void store_state(float* data, const Place& s, long long row, const
   }
 }
 
-// This lane's way through one of x, dt, z and y: the address of its first element of a chunk.
-struct Stream {
-  const char* at;
-};
-EXPHIL_DEVICE Stream find_stream(const void* data, const Place& s) {
-  const long long first = s.offset + (s.time * kSteps + s.part) * s.stride;
-  return {static_cast<const char*>(data) + first * static_cast<long long>(sizeof(Storage))};
+// This lane's first element of one of x, dt, z and y.
+EXPHIL_DEVICE const char* find_elements(const void* data, const Place& s) {
+  const long long first = s.offset + s.part * s.stride;
+  return static_cast<const char*>(data) + first * static_cast<long long>(sizeof(Storage));
 }
 // Bytes from one of a lane's elements to the next.
 EXPHIL_DEVICE long long element_step(const Place& s) {
   return kGroup * s.stride * static_cast<long long>(sizeof(Storage));
 }
 
-// How many of a chunk's steps this lane's channel has, when `left` steps of the sequence are left.
+// How many of a tile's steps this lane's channel has, when `left` steps of the sequence are left.
 EXPHIL_DEVICE int steps_of(const Place& s, long long left) {
   const int some = left < kSteps ? static_cast<int>(left) : kSteps;
-  return s.live ? some : 0;  // negative where the sequence has ended before
+  return s.live ? some : 0;
 }
 EXPHIL_DEVICE bool has_element(const Place& s, int steps, int q) {
   return q * kGroup + s.part < steps;
 }
-EXPHIL_DEVICE void load_elements(const Stream& from, const Place& s, int steps, Storage (&to)[kElements]) {
-  const char* at = from.at;
+EXPHIL_DEVICE void load_elements(const char* at, const Place& s, int steps, Storage (&to)[kElements]) {
 #pragma unroll
   for (int q = 0; q < kElements; ++q, at += element_step(s)) {
     to[q] = Storage{};
     if (has_element(s, steps, q)) to[q] = *reinterpret_cast<const Storage*>(at);
   }
-}
-
-// dt' and v of every step of the chunk, for all lanes of its channel: pairs[step * kChannels + channel].
-// Beyond the sequence both are zero, which leaves a state as it is.
-EXPHIL_DEVICE void activate(const Storage (&x)[kElements], const Storage (&dt)[kElements], float bias,
-                            const Arguments& p, const Place& s, int steps, float2* pairs) {
-#pragma unroll
-  for (int q = 0; q < kElements; ++q) {
-    const float raw_x = device::widen<ELEMENT>(x[q]);
-    const device::Real raw_dt{device::widen<ELEMENT>(dt[q])};
-#if CLIP
-    float active = formulas::activate_dt<device::Math>(raw_dt, device::Real{bias}, SOFTPLUS,
-                                                       device::Real{p.dt_min}, device::Real{p.dt_max})
-                       .v;
-#else
-    const device::Real biased = raw_dt + device::Real{bias};
-    float active = SOFTPLUS ? formulas::softplus<device::Math>(biased).v : biased.v;
-#endif
-    float v = Rule::kPairHoldsX ? raw_x : __fmul_rn(active, raw_x);
-    if (!has_element(s, steps, q)) active = 0.0f, v = 0.0f;
-    if (kLanes <= kSteps || s.part < kSteps) {
-      pairs[(q * kGroup + s.part) * kChannels + s.channel_in_warp] = make_float2(active, v);
-    }
-  }
-}
-
-// One lane's part of <C, h>: pairs of neighbouring states, then a tree over the pairs.
-EXPHIL_DEVICE float read_out(const State (&h)[kPerLane], const State (&c)[kPerLane]) {
-  constexpr int kPairs = kPerLane > 1 ? kPerLane / 2 : 1;
-  float sums[kPairs];
-#pragma unroll
-  for (int i = 0; i < kPairs; ++i) {
-    sums[i] = Rule::read_out(h[2 * i], c[2 * i]);
-    if constexpr (kPerLane > 1) sums[i] = Rule::read_out(h[2 * i + 1], c[2 * i + 1], sums[i]);
-  }
-#pragma unroll
-  for (int width = 1; width < kPairs; width *= 2) {
-#pragma unroll
-    for (int i = 0; i + width < kPairs; i += 2 * width) sums[i] = __fadd_rn(sums[i], sums[i + width]);
-  }
-  return sums[0];
-}
-
-// y = (<C, h> + D x) silu(z) of one element, rounded to the caller's type.
-EXPHIL_DEVICE void finish_element(float sum, Storage x, Storage z, float d, char* y) {
-  float value = Rule::kReadOutScale == 1.0f ? sum : __fmul_rn(sum, Rule::kReadOutScale);
-#if HAS_D
-  value = __fmaf_rn(d, device::widen<ELEMENT>(x), value);
-#endif
-#if HAS_Z
-  value = __fmul_rn(value, device::silu(device::widen<ELEMENT>(z)));
-#endif
-  *reinterpret_cast<Storage*>(y) = device::narrow<ELEMENT>(value);
 }
 
 }  // namespace scan

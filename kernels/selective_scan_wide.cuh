@@ -16,12 +16,13 @@ using Storage = device::StorageOf<ELEMENT>::Type;
 
 constexpr int kStates = 4;                                     // of a lane
 constexpr int kLanes = STATE / kStates, kPairs = 32 / kLanes;  // lanes to a pair of channels, pairs to a warp
-constexpr int kSteps = STEPS, kGroups = GROUPS, kTimes = TIMES;
+constexpr int kSteps = STEPS, kGroups = GROUPS;
 constexpr int kGroup = kLanes < kSteps ? kLanes : kSteps;  // steps whose sums are reduced together
 constexpr int kElements = kSteps / kGroup;                 // pairs of x, dt, z, y for each lane and chunk
-constexpr int kPieces = 2 * kSteps * kLanes;               // of four elements: b's rows, then c's
-constexpr int kThreads = 32 * kGroups;                     // that share a chunk's rows
+constexpr int kPieces = kSteps * kLanes;                   // of four elements: a chunk's rows of b, or of c
+constexpr int kThreads = 32 * kGroups;                     // that share them
 constexpr int kShare = (kPieces + kThreads - 1) / kThreads;
+constexpr int kShareRows = kThreads / kLanes;  // from one piece of a thread's share to the next
 
 struct alignas(2 * sizeof(Storage)) Two {
   Storage first, second;
@@ -29,12 +30,10 @@ struct alignas(2 * sizeof(Storage)) Two {
 
 struct alignas(16) Chunk {  // in shared memory
 #if ELEMENT != 0
-  ushort4 raw[kPieces];
+  ushort4 raw[2 * kPieces];  // the next chunk's rows as they arrive
 #endif
-  float4 rows[2][kPieces];                  // double-buffered
+  float4 rows[2][2 * kPieces];              // double-buffered
   float4 active[kGroups][kSteps * kPairs];  // dt', v of the first channel, dt', v of the second
-  float4 carried[kGroups][2][32];           // mailboxes: the states carried into a chunk,
-  unsigned number[kGroups];                 // and the number of that chunk
 };
 
 static_assert(sizeof(Chunk) == wide_chunk_bytes(STATE, STEPS, GROUPS, ELEMENT != 0),
@@ -42,7 +41,7 @@ static_assert(sizeof(Chunk) == wide_chunk_bytes(STATE, STEPS, GROUPS, ELEMENT !=
 
 // Where a thread stands. Offsets are in elements of x.
 struct Place {
-  int lane, pair, part, group, time;
+  int lane, pair, part, group;
   bool live, reverse;
   long long batch, channel, offset, stride;
   long long b_group, c_group;
@@ -50,7 +49,7 @@ struct Place {
 
 __device__ __forceinline__ Place find_place(const Arguments& p) {
   Place s;
-  s.lane = threadIdx.x, s.group = threadIdx.y, s.time = threadIdx.z;
+  s.lane = threadIdx.x, s.group = threadIdx.y;
   s.pair = s.lane / kLanes, s.part = s.lane % kLanes;
   const int in_batch = blockIdx.x % p.blocks_per_batch;
   s.batch = blockIdx.x / p.blocks_per_batch;
@@ -112,64 +111,69 @@ __device__ __forceinline__ void store_states(const Arguments& p, const Place& s,
   }
 }
 
-// This thread's share of the rows of b and c, piece by piece.
+// This thread's share of the rows of b (0) and of c (1), piece by piece.
 struct Rows {
-  const Storage* from[kShare];
-  long long step[kShare];  // to the same row of this warp's next chunk
+  const Storage* from[2];  // of the next chunk
+  long long step[2];       // to the next row in time
 };
 __device__ __forceinline__ int piece(const Place& s, int i) {
   return s.lane + 32 * s.group + i * kThreads;
 }
+__device__ __forceinline__ bool is_piece(int at) {
+  return kPieces % kThreads == 0 || at < kPieces;
+}
 __device__ __forceinline__ Rows find_rows(const Arguments& p, const Place& s) {
   Rows rows;
+  const int first = piece(s, 0);
+  const long long row = s.batch * p.seq + (s.reverse ? p.seq - 1 - first / kLanes : first / kLanes);
+  const int column = first % kLanes * kStates;
 #pragma unroll
-  for (int i = 0; i < kShare; ++i) {
-    const int at = piece(s, i) % kPieces, row = at / kLanes % kSteps + s.time * kSteps;
-    const bool is_c = at >= kSteps * kLanes;
-    const long long step = is_c ? p.c_step : p.b_step;
-    const long long first = s.batch * p.seq + (s.reverse ? p.seq - 1 - row : row);
-    rows.from[i] = static_cast<const Storage*>(is_c ? p.c : p.b) + first * step +
-                   (is_c ? s.c_group : s.b_group) * STATE + at % kLanes * kStates;
-    rows.step[i] = (s.reverse ? -step : step) * (kSteps * kTimes);
+  for (int m = 0; m < 2; ++m) {
+    const long long step = m == 0 ? p.b_step : p.c_step;
+    rows.from[m] = static_cast<const Storage*>(m == 0 ? p.b : p.c) + row * step +
+                   (m == 0 ? s.b_group : s.c_group) * STATE + column;
+    rows.step[m] = s.reverse ? -step : step;
   }
   return rows;
 }
 // Starts on the rows of the next chunk, `left` steps of which exist; what does not exist becomes zero. Halves
-// land in `raw`, and are widened by the threads that copied them.
+// land in `raw`. Held in registers instead they cost a scan 28 per cent (32x60x512x16 on an H200).
 __device__ __forceinline__ void start_rows(const Place& s, Rows& rows, Chunk& chunk, int parity,
                                            long long left) {
 #pragma unroll
-  for (int i = 0; i < kShare; ++i) {
-    const int at = piece(s, i);
-    const bool valid = at / kLanes % kSteps < left;
-    if (kPieces % kThreads == 0 || at < kPieces) {
+  for (int m = 0; m < 2; ++m) {
+#pragma unroll
+    for (int i = 0; i < kShare; ++i) {
+      const int at = piece(s, i);
+      const Storage* const from = rows.from[m] + i * kShareRows * rows.step[m];
+      const bool valid = at / kLanes < left;
+      if (!is_piece(at)) continue;
 #if ELEMENT == 0
-      device::copy_async<16>(chunk.rows[parity] + at, rows.from[i], valid);
+      device::copy_async<16>(chunk.rows[parity] + m * kPieces + at, from, valid);
 #else
-      device::copy_async<8>(chunk.raw + at, rows.from[i], valid);
+      device::copy_async<8>(chunk.raw + m * kPieces + at, from, valid);
 #endif
     }
-    rows.from[i] += rows.step[i];
+    rows.from[m] += kSteps * rows.step[m];
   }
 }
-// The rows are there for the warps that share the chunk, and their other buffer is free.
+// The rows are there for the warps of the block, halves widened by the threads that copied them, and their
+// other buffer is free.
 __device__ __forceinline__ void finish_rows(const Place& s, Chunk& chunk, int parity) {
   device::copies_done();
 #if ELEMENT != 0
 #pragma unroll
-  for (int i = 0; i < kShare; ++i) {
-    const int at = piece(s, i);
-    if (kPieces % kThreads == 0 || at < kPieces) {
-      const ushort4 v = chunk.raw[at];
-      chunk.rows[parity][at] = make_float4(device::widen<ELEMENT>(v.x), device::widen<ELEMENT>(v.y),
-                                           device::widen<ELEMENT>(v.z), device::widen<ELEMENT>(v.w));
+  for (int i = 0; i < 2 * kShare; ++i) {
+    const int at = piece(s, i % kShare), to = i / kShare * kPieces + at;
+    if (is_piece(at)) {
+      chunk.rows[parity][to] = device::widen_four<ELEMENT>(reinterpret_cast<const Storage*>(chunk.raw + to));
     }
   }
 #endif
   if (kGroups == 1) {
     __syncwarp();
   } else {
-    device::barrier(1 + s.time, kThreads);
+    __syncthreads();
   }
 }
 
@@ -225,8 +229,8 @@ __device__ __forceinline__ Storage finish(float sum, Storage x, Storage z, float
 #endif
   return device::narrow<ELEMENT>(value);
 }
-// y of this lane's elements, from every lane's parts of the sums. x is read again: keeping it would cost the
-// registers that the decays need.
+// y of this lane's elements, from every lane's parts of the sums. x is read again: the next
+// chunk's has taken its registers.
 __device__ __forceinline__ void write(const Arguments& p, const Place& s, const Lane& lane, char* y_all,
                                       long long at, int steps, long long step, float (&y)[2][kSteps]) {
 #pragma unroll

@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "cuda/launch.hpp"
+#include "cuda/scan_chunked.hpp"
 #include "cuda/scan_slice.hpp"
 #include "cuda/scan_wide.hpp"
 #include "kernels/selective_scan_arguments.cuh"
@@ -69,6 +70,12 @@ struct Choice {
 Choice choose(const DeviceProperties& device, const ScanProblem& p, const ScanOutputs& out,
               const ScanTuning& tuning) {
   Choice c;
+  if (!p.full_matrix && !scans_sequentially(p)) {
+    c.plan = plan_chunked(p, device, tuning);
+    c.spec = chunked_kernel_spec(p, c.plan, out, vector_rows(p));
+    c.shared = chunked_shared_bytes(p, c.plan);
+    return c;
+  }
   if (tuning.wide != 0 && scans_wide(p, out, vector_rows(p))) {
     c.plan = plan_wide(p, device, tuning);
     c.spec = wide_kernel_spec(p, c.plan, out.states != nullptr);
@@ -95,12 +102,13 @@ std::vector<ScanLaunch> scan_launches(const DeviceProperties& device, const Scan
   std::vector<ScanLaunch> launches;
   if (p.batch == 0 || p.dim == 0) return launches;
   const Choice c = choose(device, p, out, tuning);
-  const std::int64_t most = std::max<std::int64_t>(1, kMostBlocks / c.plan.blocks_per_batch());
+  const std::int64_t most =
+      std::max<std::int64_t>(1, kMostBlocks / (c.plan.blocks_per_batch() * c.plan.split));
   for (std::int64_t begin = 0; begin < p.batch; begin += most) {
     const ScanProblem slice = slice_batch(p, begin, std::min(most, p.batch - begin));
     ScanLaunch l;
     l.spec = c.spec;
-    l.grid_x = static_cast<unsigned>(slice.batch * c.plan.blocks_per_batch());
+    l.grid_x = static_cast<unsigned>(slice.batch * c.plan.blocks_per_batch() * c.plan.split);
     l.grid_y = p.options.direction == ScanDirection::both ? 2 : 1;
     l.block_y = static_cast<unsigned>(c.plan.groups), l.block_z = static_cast<unsigned>(c.plan.times);
     l.shared_bytes = c.shared;

@@ -1,4 +1,4 @@
-// The scan's cost model and its -D interface; see scan_plan.hpp.
+// Which scans walk through time, the cost model of that walk and its -D interface; see scan_plan.hpp.
 #include "cuda/scan_plan.hpp"
 
 #include <algorithm>
@@ -13,12 +13,16 @@ namespace {
 
 using core::ScanAlgorithm;
 using core::ScanProblem;
-using formulas::Discretization;
 
 // Up to here the warps of a batch-1 scan finish before a second pass over time would.
 constexpr std::int64_t kSequentialSteps = 64;
 // From here on the channels of a single sequence fill every device there is.
 constexpr std::int64_t kSequentialChannels = 16384;
+
+// selective_scan_chunked.cu counts steps, rounded up to whole rounds of its blocks, and the bytes from one
+// row to the next in ints.
+constexpr std::int64_t kMostChunkedSteps = (std::int64_t{1} << 31) - (std::int64_t{1} << 20);
+constexpr std::int64_t kMostRowBytes = std::int64_t{1} << 31;
 
 // What one multiprocessor gets from the L2 when all of them read.
 constexpr double kL2BytesPerCycle = 21;
@@ -26,13 +30,9 @@ constexpr double kL2BytesPerCycle = 21;
 // The largest block. Warps of 128 registers then fill a multiprocessor's 65536.
 constexpr int kMostWarps = 16;
 
-// Decays of a chunk that one lane keeps in registers, in floats; twice that where inputs are kept as well.
-constexpr int kKeptFloats = 64;
-
-bool cheap_input(const ScanProblem& p) {
-  return p.options.discretization == Discretization::zoh ||
-         (p.options.discretization == Discretization::bilinear && !p.complex);
-}
+// States times steps, in floats, that a tile unrolls for one lane: what it loads ahead of them must fit in
+// registers, and the tile's rows twice in shared memory.
+constexpr int kTileFloats = 64;
 
 int next_power_of_two(std::int64_t value) {
   int power = 1;
@@ -40,7 +40,7 @@ int next_power_of_two(std::int64_t value) {
   return power;
 }
 
-// The fewest lanes whose states stay within four floats each (see kKeptFloats), as far as a warp has lanes.
+// The fewest lanes whose states stay within four floats each (see kTileFloats), as far as a warp has lanes.
 int fewest_lanes(const ScanProblem& p) {
   const int most_states = p.complex ? 2 : 4;
   int lanes = 1;
@@ -52,22 +52,10 @@ int states_per_lane(const ScanProblem& p, int lanes) {
   return next_power_of_two((p.state + lanes - 1) / lanes);
 }
 
-int floats_per_lane(const ScanProblem& p, int lanes) {
-  return states_per_lane(p, lanes) * (p.complex ? 2 : 1);
-}
-
-// A function of the problem's kind alone: it decides where the carries are rounded.
-int chunk_steps(const ScanProblem& p) {
-  const int floats = std::max(4, floats_per_lane(p, fewest_lanes(p)));
-  const bool keep_input = !scans_sequentially(p) && !cheap_input(p);
-  return std::max(1, kKeptFloats / floats / (keep_input ? 2 : 1));
-}
-
-// Keeping an input costs registers and saves its second computation. For cheap inputs of few states a lane
-// both fit, and the bits are the same either way for zoh.
-bool worth_keeping(const ScanProblem& p, int floats, int steps) {
-  return !cheap_input(p) ||
-         (p.options.discretization == Discretization::zoh && 2 * floats * steps <= kKeptFloats);
+// Changes no bit of a walk.
+int tile_steps(const ScanProblem& p) {
+  const int lanes = fewest_lanes(p), floats = states_per_lane(p, lanes) * (p.complex ? 2 : 1);
+  return std::max(1, kTileFloats / std::max(4, floats));
 }
 
 // Launch bounds that a block of so many warps is compiled for; one variant serves every block of its size
@@ -82,20 +70,17 @@ double tile_bytes(const ScanProblem& p, const ScanPlan& plan) {
   const scan::Layout layout = scan_layout(p, plan);
   const double element = static_cast<double>(core::dtype_size(p.dtype));
   const double channels = std::ceil(layout.channels * plan.groups * element / 32) * 32;
-  return layout.rows() * (layout.projections() * layout.row_floats * 4.0 + 3 * channels);
+  return layout.steps * (layout.projections() * layout.row_floats * 4.0 + 3 * channels);
 }
 
-// Issue slots of one warp for one chunk, counted in the disassembly for sm_90.
-double chunk_slots(const ScanProblem& p, const ScanPlan& plan) {
+// Issue slots of one warp for one tile, counted in the disassembly for sm_90.
+double tile_slots(const ScanProblem& p, const ScanPlan& plan) {
   const double states = plan.per_lane * (p.complex ? 8.0 : 1.0), lanes = plan.lanes;
   const double reduce = 4 * (lanes - 1) / lanes + states / 2;
   const double elements = std::max(1.0, plan.steps / lanes);
   const double pieces = std::ceil(plan.steps * plan.lanes * plan.per_lane / 4.0 / (32.0 * plan.groups));
   const double fixed = 55 + 16 * pieces + 20 * elements;
-  if (plan.sequential) return plan.steps * (3 + 5 * states + reduce) + fixed;
-  const double second = plan.keep_input ? 1 + 2 * states : 3 + 3 * states;
-  const double carry = 40 + 3 * states + (plan.times - 1) * (2 + 1.5 * states) / 2;
-  return plan.steps * (3 + 4 * states + second + reduce) + fixed + carry;
+  return plan.steps * (3 + 5 * states + reduce) + fixed;
 }
 
 // Instructions issued per cycle and scheduler with `warps` of them to choose from.
@@ -114,9 +99,9 @@ void cut_channels(const ScanProblem& p, ScanPlan* plan) {
 
 // Estimated cycles; infinite where the variant does not fit the device.
 double estimate(const ScanProblem& p, const DeviceProperties& device, const ScanPlan& plan) {
-  const int warps = plan.groups * plan.times, bytes = scan_layout(p, plan).bytes();
+  const int bytes = scan_layout(p, plan).bytes();
   if (bytes > device.max_shared_per_block) return std::numeric_limits<double>::infinity();
-  const int by_registers = plan.max_threads / 32 * plan.min_blocks / warps;
+  const int by_registers = plan.max_threads / 32 * plan.min_blocks / plan.groups;
   const int by_shared = device.max_shared_per_block / (bytes + 1024);
   const int fitting = std::max(1, std::min(by_registers, by_shared));
   const double blocks = static_cast<double>(p.batch) * static_cast<double>(plan.blocks_per_batch()) *
@@ -124,10 +109,10 @@ double estimate(const ScanProblem& p, const DeviceProperties& device, const Scan
   const double chips = std::max(1, device.multiprocessors);
   const double resident = std::min<double>(fitting, std::ceil(blocks / chips));
   const double waves = std::max(1.0, std::ceil(blocks / (chips * resident)));
-  const double warps_per_scheduler = std::max(1.0, resident * warps / 4.0);
-  const double tiles = std::ceil(static_cast<double>(p.seq) / (plan.steps * plan.times));
+  const double warps_per_scheduler = std::max(1.0, resident * plan.groups / 4.0);
+  const double tiles = std::ceil(static_cast<double>(p.seq) / plan.steps);
   const double barriers = resident > 1 ? 50 : 200;  // another block fills the wait
-  const double issue = chunk_slots(p, plan) * warps_per_scheduler / issue_rate(warps_per_scheduler);
+  const double issue = tile_slots(p, plan) * warps_per_scheduler / issue_rate(warps_per_scheduler);
   const double memory = resident * tile_bytes(p, plan) / kL2BytesPerCycle;
   const double tile = std::max(issue, memory) + 0.2 * std::min(issue, memory) + barriers;
   return waves * (tiles * tile + 1500);  // a block's first loads and its launch: nothing overlaps them
@@ -135,13 +120,10 @@ double estimate(const ScanProblem& p, const DeviceProperties& device, const Scan
 
 // One way to cut; tuning's wishes and the limits of a block have been seen to.
 double consider(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning, int lanes,
-                int groups, int times, ScanPlan* candidate) {
+                int groups, ScanPlan* candidate) {
   candidate->lanes = lanes, candidate->per_lane = states_per_lane(p, lanes);
-  candidate->groups = groups, candidate->times = times;
-  candidate->keep_input = tuning.keep_input >= 0
-                              ? tuning.keep_input != 0
-                              : worth_keeping(p, floats_per_lane(p, lanes), candidate->steps);
-  set_bounds(groups * times, candidate);
+  candidate->groups = groups;
+  set_bounds(groups, candidate);
   if (tuning.max_threads > 0) candidate->max_threads = tuning.max_threads;
   if (tuning.min_blocks > 0) candidate->min_blocks = tuning.min_blocks;
   cut_channels(p, candidate);
@@ -157,16 +139,11 @@ void choose_shape(const ScanProblem& p, const DeviceProperties& device, const Sc
   ScanPlan chosen = *plan;
   const int most_warps = tuning.max_threads > 0 ? tuning.max_threads / 32 : kMostWarps;
   for (int lanes = fewest; lanes <= fewest * (twice ? 2 : 1); lanes *= 2) {
-    if (twice && tuning.lanes >= fewest && lanes != tuning.lanes) continue;
     for (int groups = 1; groups <= most_warps; ++groups) {
       if (tuning.groups > 0 && groups != tuning.groups) continue;
-      for (int times = 1; times * groups <= most_warps; ++times) {
-        if (plan->sequential && times > 1) break;
-        if (!plan->sequential && tuning.times > 0 && times != tuning.times) continue;
-        ScanPlan candidate = *plan;
-        const double cycles = consider(p, device, tuning, lanes, groups, times, &candidate);
-        if (cycles < best) best = cycles, chosen = candidate;
-      }
+      ScanPlan candidate = *plan;
+      const double cycles = consider(p, device, tuning, lanes, groups, &candidate);
+      if (cycles < best) best = cycles, chosen = candidate;
     }
   }
   if (best == std::numeric_limits<double>::infinity()) {
@@ -174,6 +151,17 @@ void choose_shape(const ScanProblem& p, const DeviceProperties& device, const Sc
                " needs more shared memory than ", device.max_shared_per_block, " bytes a block");
   }
   *plan = chosen;
+}
+
+// Whether selective_scan_chunked.cu can count the problem's steps and the bytes of its rows.
+bool fits_ints(const ScanProblem& p) {
+  const auto row_fits = [&p](const core::ProjectionLayout& layout) {
+    const std::int64_t size = p.complex ? 8 : static_cast<std::int64_t>(core::dtype_size(p.dtype));
+    return layout.constant || layout.groups * p.state * size < kMostRowBytes;
+  };
+  return p.seq < kMostChunkedSteps &&
+         p.dim * static_cast<std::int64_t>(core::dtype_size(p.dtype)) < kMostRowBytes &&
+         row_fits(p.b_layout) && row_fits(p.c_layout);
 }
 
 std::string define(const char* name, std::int64_t value) {
@@ -186,13 +174,10 @@ scan::Layout scan_layout(const ScanProblem& p, const ScanPlan& plan) {
   return {plan.lanes * plan.per_lane * (p.complex ? 2 : 1),
           plan.steps,
           32 / plan.lanes,
-          plan.per_lane * (p.complex ? 2 : 1),
           !p.complex && p.dtype != core::Dtype::f32,
-          !plan.sequential,
           !p.b_layout.constant,
           !p.c_layout.constant,
-          plan.groups,
-          plan.times};
+          plan.groups};
 }
 
 int element_number(core::Dtype dtype) {
@@ -200,6 +185,8 @@ int element_number(core::Dtype dtype) {
 }
 
 bool scans_sequentially(const ScanProblem& p) {
+  // Before the caller's wish: a walk of such a problem is slow, chunks would be wrong.
+  if (!fits_ints(p)) return true;
   if (p.options.algorithm != ScanAlgorithm::automatic) {
     return p.options.algorithm == ScanAlgorithm::sequential;
   }
@@ -208,9 +195,7 @@ bool scans_sequentially(const ScanProblem& p) {
 
 ScanPlan plan_scan(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning) {
   ScanPlan plan;
-  plan.sequential = scans_sequentially(p);
-  plan.steps = chunk_steps(p);
-  if (tuning.steps > 0) plan.steps = tuning.steps;
+  plan.steps = tuning.steps > 0 ? tuning.steps : tile_steps(p);
   choose_shape(p, device, tuning, &plan);
   return plan;
 }
@@ -223,7 +208,6 @@ KernelSpec scan_kernel_spec(const ScanProblem& p, const ScanPlan& plan, bool vec
           {define("STATE", p.state), define("ELEMENT", element_number(p.dtype)), define("COMPLEX", p.complex),
            define("DISCRETIZATION", static_cast<int>(o.discretization)), define("LANES", plan.lanes),
            define("PER_LANE", plan.per_lane), define("STEPS", plan.steps),
-           define("KEEP_INPUT", plan.keep_input && !plan.sequential), define("SEQUENTIAL", plan.sequential),
            define("B_CONSTANT", p.b_layout.constant), define("C_CONSTANT", p.c_layout.constant),
            define("SOFTPLUS", o.dt_softplus), define("CLIP", o.dt_min != -infinity || o.dt_max != infinity),
            define("HAS_D", p.d != nullptr), define("HAS_Z", p.z != nullptr),

@@ -3,7 +3,7 @@
 //
 // What may change the bits of a result (the algorithm, the steps of a chunk) depends on seq, dim, state,
 // dtype and options alone, never on the batch. What cannot (lanes, groups, times: see
-// kernels/selective_scan_tile.cuh) is chosen by estimated time with the batch in view. A sequence therefore
+// kernels/selective_scan.cu) is chosen by estimated time with the batch in view. A sequence therefore
 // gets the same bits in any company.
 #pragma once
 
@@ -18,11 +18,13 @@ namespace exphil::cuda {
 
 // What a benchmark or a test may force; 0 leaves the choice to plan_scan.
 struct ScanTuning {
-  int lanes = 0;   // of a channel: a power of two
-  int groups = 0;  // warps of a block side by side in channels
-  int times = 0;   // and in time (chunked)
-  int steps = 0;   // of a chunk: changes bits
-  int keep_input = -1;
+  int groups = 0;                       // warps of a block side by side in channels
+  int times = 0;                        // and in time (chunked)
+  int steps = 0;                        // of a chunk: changes bits
+  int chunks = 0;                       // of a tile: changes bits
+  int together = 0;                     // states that a lane scans at a time
+  int slice = 0;                        // states of b and c in shared memory at a time
+  int split = 0;                        // blocks of a cluster that share time
   int wide = -1;                        // 0: never the wide kernel (scan_wide.hpp); changes bits
   int max_threads = 0, min_blocks = 0;  // launch bounds the kernel is compiled for
 };
@@ -30,7 +32,7 @@ struct ScanTuning {
 struct ScanPlan {
   bool sequential = true;
   int lanes = 1, per_lane = 1, steps = 16;
-  bool keep_input = false;
+  int chunks = 1, together = 1, slice = 1, buffers = 2, split = 1;
   int groups = 1, times = 1;
   int max_threads = 256, min_blocks = 2;
   // Channels that share one group of b and one of c, and how many blocks take them.
@@ -40,9 +42,11 @@ struct ScanPlan {
 
 int element_number(core::Dtype dtype);  // ELEMENT in the kernels
 
-// True where automatic means one warp walking all of time. Independent of the batch.
+// True where a warp walks all of time: where that is asked for, where automatic means it, and where the
+// chunked kernel could not count the problem. Independent of the batch.
 bool scans_sequentially(const core::ScanProblem& problem);
 
+// The walk of selective_scan.cu, whatever scans_sequentially says.
 ScanPlan plan_scan(const core::ScanProblem& problem, const DeviceProperties& device,
                    const ScanTuning& tuning = {});
 

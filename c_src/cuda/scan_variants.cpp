@@ -78,6 +78,9 @@ std::vector<KernelSpec> scan_kernel_variants() {
   matrix.state = 5, matrix.dtype = Dtype::f32, matrix.b_layout.constant = true;
   give_everything(&matrix);
   add(matrix);
+  device.compute_major = 9;  // clusters
+  add(kind(1 << 16, 16, Discretization::zoh, Dtype::bf16));
+  add(kind(1 << 16, 5, Discretization::foh, Dtype::f32, true), true);
   return all;
 }
 

@@ -1,9 +1,8 @@
-// The plan for kernels/selective_scan_wide.cu: which scans it takes, and how they are cut. Pure functions of
-// shape, device and tuning; any thread.
+// The plan for kernels/selective_scan_wide.cu, where a warp walks all of time: which scans it takes, and how
+// their channels are cut. Pure functions of shape, device and tuning; any thread.
 //
-// What may change the bits of a result (whether the kernel is taken, the algorithm, the steps of a chunk)
-// depends on seq, dim, state, dtype and options alone, never on the batch; groups and times cannot change
-// them and are chosen with the batch in view.
+// Whether the kernel is taken may change the bits of a result, and depends on seq, dim, state, dtype, options
+// and alignment alone, never on the batch. Steps and groups cannot change them.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +15,12 @@
 
 namespace exphil::cuda {
 
-// Whether the scan is one that the wide kernel does. vector_rows: b and c may be read four elements at a
-// time.
+// Whether the scan is one that the wide kernel does: a walk (scans_sequentially) of real states in fours, an
+// even number of channels to a group. vector_rows: b and c may be read four elements at a time.
 bool scans_wide(const core::ScanProblem& problem, const core::ScanOutputs& outputs, bool vector_rows);
 
-// lanes, per_lane and max_threads of the plan mean nothing here.
+// Of a scan that scans_wide takes. Of the plan, only groups, steps, min_blocks and the spans mean something
+// here.
 ScanPlan plan_wide(const core::ScanProblem& problem, const DeviceProperties& device,
                    const ScanTuning& tuning = {});
 

@@ -38,6 +38,12 @@ std::string describe(const Job& job) {
   return text;
 }
 
+bool needs_clusters(const KernelSpec& spec) {
+  return std::any_of(spec.defines.begin(), spec.defines.end(), [](const std::string& define) {
+    return define.rfind("SPLIT=", 0) == 0 && define != "SPLIT=1";
+  });
+}
+
 // All for sm_90. All for every architecture takes minutes on a small machine, so the others take the first
 // of each file and a sixth of the rest, another sixth each: every variant is compiled for two at least.
 // EXPHIL_TEST_ALL_VARIANTS=1 takes all for all.
@@ -59,6 +65,7 @@ std::vector<Job> choose_jobs() {
     const bool first = files.insert(images[i].spec.file).second;
     for (std::size_t k = 0; k < std::size(others); ++k) {
       if (!everything && !first && i % std::size(others) != k) continue;
+      if (others[k] < 90 && needs_clusters(images[i].spec)) continue;
       images[i].architecture = others[k];
       // An NVRTC older than 12.8 does not know the newest: they get PTX, which has nothing of its own.
       if (others[k] > 90 && cuda::prepare_compile(images[i].spec, others[k]).ptx) continue;

@@ -1,7 +1,6 @@
 // How a scan is cut for a device, and its slices of the batch: needs no device.
 #include "cuda/scan_plan.hpp"
 
-#include <set>
 #include <vector>
 
 #include "cuda/scan_launcher.hpp"
@@ -34,17 +33,21 @@ TEST_CASE("a scan plan covers every state and channel and fits the device", "[cu
       for (const std::int64_t dim : {1, 3, 31, 64, 65, 1031}) {
         for (const bool complex : {false, true}) {
           for (int rule = 0; rule < 6; ++rule) {
-            for (const std::int64_t seq : {0, 1, 60, 1000}) {
+            for (const std::int64_t seq : {0, 1, 60, 100000}) {
               ScanProblem p = kind(3, seq, dim, state);
               p.complex = complex;
               p.options.discretization = static_cast<Discretization>(rule);
               const cuda::ScanPlan plan = cuda::plan_scan(p, properties);
               INFO("state " << state << " dim " << dim << " complex " << complex << " rule " << rule);
+              CHECK(plan.sequential);
               CHECK(plan.lanes * plan.per_lane >= state);
+              // Two states a lane or more: a lane's sum always starts with pairs.
+              if (state > 1) CHECK(plan.per_lane >= 2);
               CHECK((plan.lanes & (plan.lanes - 1)) == 0);
               CHECK(plan.spans * plan.span_channels == dim);
               CHECK(plan.blocks_per_span * plan.groups * (32 / plan.lanes) >= plan.span_channels);
-              CHECK(plan.groups * plan.times * 32 <= plan.max_threads);
+              CHECK(plan.times == 1);
+              CHECK(plan.groups * 32 <= plan.max_threads);
               CHECK(cuda::scan_layout(p, plan).bytes() <= properties.max_shared_per_block);
             }
           }
@@ -54,20 +57,51 @@ TEST_CASE("a scan plan covers every state and channel and fits the device", "[cu
   }
 }
 
-TEST_CASE("what decides a scan's rounding does not depend on the batch", "[cuda][scan]") {
+TEST_CASE("whether a scan walks time does not depend on the batch", "[cuda][scan]") {
   for (const std::int64_t seq : {1, 60, 64, 65, 1024, 70001}) {
     for (const std::int64_t dim : {1, 64, 512, 1536, 20000}) {
-      for (const std::int64_t state : {3, 16, 33, 256}) {
-        std::set<std::pair<bool, int>> plans;
-        for (const std::int64_t batch : {1, 2, 8, 64, 4096}) {
-          const cuda::ScanPlan plan = cuda::plan_scan(kind(batch, seq, dim, state), device(132, 227));
-          plans.emplace(plan.sequential, plan.sequential ? 0 : plan.steps);
-          // Two states a lane or more: a lane's sum always starts with pairs.
-          if (state > 1) CHECK(plan.per_lane >= 2);
-        }
-        CHECK(plans.size() == 1);
+      for (const std::int64_t batch : {1, 2, 8, 64, 4096}) {
+        ScanProblem p = kind(batch, seq, dim, 16);
+        INFO("batch " << batch << " seq " << seq << " dim " << dim);
+        CHECK(cuda::scans_sequentially(p) == (seq <= 64 || dim == 20000));
+        p.options.algorithm = core::ScanAlgorithm::sequential;
+        CHECK(cuda::scans_sequentially(p));
+        p.options.algorithm = core::ScanAlgorithm::chunked;
+        CHECK_FALSE(cuda::scans_sequentially(p));
       }
     }
+  }
+}
+
+// Steps and the bytes of a row are ints in the chunked kernel.
+TEST_CASE("a scan beyond 31 bits walks time even where chunks are asked for", "[cuda][scan]") {
+  const auto walks = [](ScanProblem p) {
+    p.options.algorithm = core::ScanAlgorithm::chunked;
+    return cuda::scans_sequentially(p);
+  };
+  const std::int64_t steps = (std::int64_t{1} << 31) - (std::int64_t{1} << 20);
+  CHECK_FALSE(walks(kind(1, steps - 1, 4, 4)));
+  CHECK(walks(kind(1, steps, 4, 4)));
+  // Rows of x.
+  ScanProblem p = kind(1, 1024, (std::int64_t{1} << 29) - 1, 16);
+  CHECK_FALSE(walks(p));
+  p.dim += 1;
+  CHECK(walks(p));
+  p.dtype = core::Dtype::bf16;
+  CHECK_FALSE(walks(p));
+  // Rows of b and of c: 256 states of f32, f16 and c64.
+  p = kind(1, 1024, std::int64_t{1} << 21, 256);
+  CHECK_FALSE(walks(p));
+  for (auto* layout : {&p.b_layout, &p.c_layout}) {
+    layout->groups = std::int64_t{1} << 21;
+    CHECK(walks(p));
+    layout->groups /= 2;
+    CHECK_FALSE(walks(p));
+    p.complex = true;
+    CHECK(walks(p));
+    p.complex = false, layout->groups = std::int64_t{1} << 21, p.dtype = core::Dtype::f16;
+    CHECK_FALSE(walks(p));
+    p.dtype = core::Dtype::f32, layout->groups = 1;
   }
 }
 

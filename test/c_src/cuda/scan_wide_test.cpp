@@ -2,7 +2,8 @@
 #include "cuda/scan_wide.hpp"
 
 #include <set>
-#include <tuple>
+#include <string>
+#include <utility>
 
 #include "cuda/scan_launcher.hpp"
 #include "support/catch.hpp"
@@ -28,14 +29,13 @@ ScanProblem kind(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::in
 
 TEST_CASE("the wide kernel takes pairs of channels with states in fours", "[cuda][scan]") {
   const ScanOutputs out;
-  CHECK(cuda::scans_wide(kind(8, 1024, 512, 16), out, true));
+  CHECK(cuda::scans_wide(kind(8, 60, 512, 16), out, true));
   CHECK(cuda::scans_wide(kind(8, 60, 2, 4), out, true));
   CHECK_FALSE(cuda::scans_wide(kind(8, 60, 2, 4), out, false));    // b and c are not aligned
   CHECK_FALSE(cuda::scans_wide(kind(8, 60, 513, 16), out, true));  // an odd channel would be left
   CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 17), out, true));
   CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 48), out, true));  // 12 lanes do not divide a warp
-  CHECK_FALSE(cuda::scans_wide(kind(8, 1024, 256, 16), out, true));
-  CHECK_FALSE(cuda::scans_wide(kind(1, 65536, 1536, 16), out, true));
+  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 256), out, true));
   ScanProblem p = kind(8, 60, 512, 16);
   p.complex = true;
   CHECK_FALSE(cuda::scans_wide(p, out, true));
@@ -54,6 +54,18 @@ TEST_CASE("the wide kernel takes pairs of channels with states in fours", "[cuda
   CHECK(cuda::scans_wide(kind(8, 60, 512, 16), with_states, true));
 }
 
+TEST_CASE("the wide kernel takes walks only", "[cuda][scan]") {
+  const ScanOutputs out;
+  CHECK_FALSE(cuda::scans_wide(kind(8, 1024, 512, 16), out, true));
+  CHECK_FALSE(cuda::scans_wide(kind(1, 65536, 1536, 16), out, true));
+  CHECK(cuda::scans_wide(kind(1, 1024, 20000, 16), out, true));  // channels enough to fill a device
+  ScanProblem p = kind(8, 1024, 512, 16);
+  p.options.algorithm = core::ScanAlgorithm::sequential;
+  CHECK(cuda::scans_wide(p, out, true));
+  p.seq = 60, p.options.algorithm = core::ScanAlgorithm::chunked;
+  CHECK_FALSE(cuda::scans_wide(p, out, true));
+}
+
 TEST_CASE("a wide plan covers every channel and fits the device", "[cuda][scan]") {
   for (const auto& properties : {device(132, 227), device(40, 64), device(1, 48)}) {
     for (const std::int64_t state : {4, 8, 16, 32, 64, 128}) {
@@ -63,9 +75,9 @@ TEST_CASE("a wide plan covers every channel and fits the device", "[cuda][scan]"
           const cuda::ScanPlan plan = cuda::plan_wide(p, properties);
           INFO("state " << state << " dim " << dim << " seq " << seq);
           CHECK(plan.blocks_per_span * plan.groups * 2 * (128 / state) >= dim);
-          CHECK(plan.groups * plan.times * plan.min_blocks * 32 <= 512);
-          CHECK(plan.times <= 15);
-          CHECK((plan.sequential ? plan.times == 1 : true));
+          CHECK(plan.groups * plan.min_blocks * 32 <= 512);  // 128 registers a lane
+          CHECK(plan.sequential);
+          CHECK(plan.times == 1);
           CHECK(cuda::wide_shared_bytes(p, plan) <=
                 static_cast<std::size_t>(properties.max_shared_per_block));
         }
@@ -74,19 +86,30 @@ TEST_CASE("a wide plan covers every channel and fits the device", "[cuda][scan]"
   }
 }
 
+TEST_CASE("a wide plan follows a benchmark's wishes as far as they fit", "[cuda][scan]") {
+  cuda::ScanTuning tuning;
+  tuning.groups = 4, tuning.steps = 32, tuning.min_blocks = 3;
+  const cuda::ScanPlan plan = cuda::plan_wide(kind(8, 60, 512, 16), device(132, 227), tuning);
+  CHECK(plan.groups == 4);
+  CHECK(plan.steps == 32);
+  CHECK(plan.min_blocks == 3);
+  CHECK(cuda::plan_wide(kind(8, 60, 512, 128), device(1, 48), tuning).steps == 16);
+}
+
 TEST_CASE("what decides a wide scan's rounding does not depend on the batch", "[cuda][scan]") {
   for (const std::int64_t seq : {1, 60, 64, 65, 1024, 70000}) {
     for (const std::int64_t dim : {2, 64, 512, 1536, 20000}) {
-      std::set<std::tuple<std::string, std::string, std::string>> kernels;
+      std::set<std::pair<std::string, std::string>> kernels;
       for (const std::int64_t batch : {1, 2, 8, 64, 4096}) {
         const ScanProblem p = kind(batch, seq, dim, 16);
         const cuda::KernelSpec spec = cuda::scan_launches(device(132, 227), p, {}).front().spec;
-        std::string steps, sequential;
+        std::string steps;
         for (const std::string& define : spec.defines) {
           if (define.rfind("STEPS=", 0) == 0) steps = define;
-          if (define.rfind("SEQUENTIAL=", 0) == 0) sequential = define;
         }
-        kernels.emplace(spec.file, steps, sequential);
+        kernels.emplace(spec.file, steps);
+        const bool walk = seq <= 64 || dim >= 16384;
+        CHECK((spec.file == "selective_scan_wide.cu") == walk);
       }
       INFO("seq " << seq << " dim " << dim);
       CHECK(kernels.size() == 1);

@@ -1,0 +1,185 @@
+// See scan_chunked.hpp.
+#include "cuda/scan_chunked.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/error.hpp"
+#include "kernels/selective_scan_arguments.cuh"
+
+namespace exphil::cuda {
+namespace {
+
+using core::ScanProblem;
+
+// What decides the bits. Chunks of 16 real steps (8 complex ones) of two states at a time fill a lane's
+// registers. More chunks to a tile cost stages of the combination, fewer leave a narrow scan too few warps.
+constexpr int kRealSteps = 16, kComplexSteps = 8;
+constexpr int kChunks = 4, kNarrowChunks = 8;
+constexpr std::int64_t kNarrow = 512;      // channels
+constexpr std::int64_t kManyFloats = 256;  // of the states of a channel
+constexpr int kTogether = 2;
+
+// Warps of a multiprocessor: 168 registers a lane.
+constexpr int kMostWarps = 12;
+constexpr int kMostTimes = 15;    // named barriers of a block
+constexpr int kMostSplit = 8;     // blocks of a cluster that every device with clusters takes
+constexpr int kSliceFloats = 16;  // of a row of b or c in shared memory at a time
+
+std::int64_t span_of(const ScanProblem& p) {
+  const std::int64_t b_channels = p.b_layout.constant ? p.dim : p.dim / p.b_layout.groups;
+  const std::int64_t c_channels = p.c_layout.constant ? p.dim : p.dim / p.c_layout.groups;
+  return std::gcd(b_channels, c_channels);
+}
+
+int floats_of(const ScanProblem& p) {
+  return p.complex ? 2 : 1;
+}
+
+std::int64_t tiles_of(const ScanProblem& p, const ScanPlan& plan) {
+  const std::int64_t tile = plan.steps * plan.chunks;
+  return (p.seq + tile - 1) / tile;
+}
+
+// Elements of x and dt that are copied together: as many as alignment, a group's channels and a block allow.
+int piece_of(const ScanProblem& p, const ScanPlan& plan) {
+  const std::int64_t size = static_cast<std::int64_t>(core::dtype_size(p.dtype));
+  const std::int64_t across = plan.groups * (32 / plan.chunks);
+  std::int64_t piece = 16 / size;
+  const auto misplaced = [&](const void* data) {
+    return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(piece * size) != 0;
+  };
+  while (piece > 1 &&
+         (plan.span_channels % piece != 0 || across % piece != 0 || misplaced(p.x) || misplaced(p.dt))) {
+    piece /= 2;
+  }
+  return static_cast<int>(piece);
+}
+
+std::int64_t blocks_of(const ScanProblem& p, const ScanPlan& plan) {
+  const int directions = p.options.direction == core::ScanDirection::both ? 2 : 1;
+  return p.batch * plan.blocks_per_batch() * plan.split * directions;
+}
+
+// One way to cut; as many states of b and c at a time as fit. False where nothing fits.
+bool cut(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning, int groups,
+         int times, int split, ScanPlan* plan) {
+  const std::int64_t per_block = groups * (32 / plan->chunks);
+  plan->groups = groups, plan->times = times, plan->split = split;
+  plan->span_channels = span_of(p), plan->spans = p.dim / plan->span_channels;
+  plan->blocks_per_span = (plan->span_channels + per_block - 1) / per_block;
+  // Fewer warps than fit may have more registers each.
+  const std::int64_t chips = std::max(1, device.multiprocessors);
+  const std::int64_t share = (blocks_of(p, *plan) + chips - 1) / chips;
+  plan->min_blocks =
+      tuning.min_blocks > 0
+          ? tuning.min_blocks
+          : static_cast<int>(std::clamp<std::int64_t>(share, 1, std::max(1, kMostWarps / (groups * times))));
+  const int states = scan::chunked_states(static_cast<int>(p.state), plan->together);
+  const std::size_t most = static_cast<std::size_t>(device.max_shared_per_block);
+  for (int slice = kSliceFloats / floats_of(p); slice * floats_of(p) >= 4; slice /= 2) {
+    plan->slice = std::min(states, slice);
+    plan->buffers = tiles_of(p, *plan) <= times * split && states <= plan->slice ? 1 : 2;
+    if (chunked_shared_bytes(p, *plan) <= most) return true;
+  }
+  return false;
+}
+
+// Estimated cycles, fitted to bench/results/gpu_scan.md.
+double estimate(const ScanProblem& p, const DeviceProperties& device, const ScanPlan& plan) {
+  const double states = std::ceil(static_cast<double>(p.state) / plan.together);
+  const double stages = std::ceil(static_cast<double>(p.state) / plan.slice);
+  const double slots = states * (p.complex ? 930 : 290) + 390 + 60 * stages;  // of one warp for one tile
+  const double chips = std::max(1, device.multiprocessors);
+  const double by_shared = std::floor(device.max_shared_per_block / (chunked_shared_bytes(p, plan) + 1024.0));
+  const double fitting = std::max(1.0, std::min<double>(plan.min_blocks, by_shared));
+  // Clusters stay within a part of the chip each, where some multiprocessors may be left over.
+  const double blocks = static_cast<double>(blocks_of(p, plan)), room = plan.split > 2 ? 0.9 * chips : chips;
+  const double resident = std::min(fitting, std::ceil(blocks / room));
+  const double waves = std::ceil(blocks / (room * resident));
+  const double warps = std::max(1.0, resident * plan.groups * plan.times / 4.0);  // of a scheduler
+  const int turns = plan.times * plan.split;
+  // Narrow blocks read parts of sectors and share b and c with nobody; warps in turn wait for states.
+  const double narrow = 1 + 0.05 * std::max(0, 4 - plan.groups), waiting = turns > 1 ? 1.04 : 1;
+  const double hops = (turns - 1) * 500.0;  // of a state, once around
+  const double round = std::max(slots * (1.6 + warps) * narrow * waiting, hops);
+  const double rounds = std::ceil(static_cast<double>(tiles_of(p, plan)) / turns);
+  return waves * (rounds * round + hops + 8000);
+}
+
+}  // namespace
+
+ScanPlan plan_chunked(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning) {
+  ScanPlan plan;
+  plan.sequential = false;
+  plan.steps = tuning.steps > 0 ? tuning.steps : p.complex ? kComplexSteps : kRealSteps;
+  // The states of a narrower warp take less shared memory as well.
+  const bool narrow = p.dim < kNarrow || p.state * floats_of(p) > kManyFloats;
+  plan.chunks = tuning.chunks > 0 ? tuning.chunks : narrow ? kNarrowChunks : kChunks;
+  plan.together = std::min<int>(tuning.together > 0 ? tuning.together : kTogether, static_cast<int>(p.state));
+  const int most_split = device.compute_major >= 9 ? kMostSplit : 1;
+  double best = std::numeric_limits<double>::infinity();
+  ScanPlan chosen;
+  for (int groups = 1; groups <= kMostWarps; ++groups) {
+    if (tuning.groups > 0 && groups != tuning.groups) continue;
+    if (tuning.groups == 0 && (groups - 1) * (32 / plan.chunks) >= span_of(p)) break;
+    for (int times = 1; times * groups <= kMostWarps && times <= kMostTimes; ++times) {
+      if (tuning.times > 0 && times != tuning.times) continue;
+      for (int split = 1; split <= most_split; split *= 2) {
+        if (tuning.split > 0 && split != tuning.split) continue;
+        if (split > 1 && times * (split / 2) >= tiles_of(p, plan)) continue;  // some would have nothing to do
+        if (!cut(p, device, tuning, groups, times, split, &plan)) continue;
+        const double cycles = estimate(p, device, plan);
+        if (cycles < best) best = cycles, chosen = plan;
+      }
+    }
+  }
+  if (best == std::numeric_limits<double>::infinity()) {
+    core::fail(core::ErrorKind::limit_exceeded, "b", "a scan with state ", p.state,
+               " needs more shared memory than ", device.max_shared_per_block, " bytes a block");
+  }
+  return chosen;
+}
+
+std::size_t chunked_shared_bytes(const ScanProblem& p, const ScanPlan& plan) {
+  const int projections = (p.b_layout.constant ? 0 : 1) + (p.c_layout.constant ? 0 : 1);
+  return static_cast<std::size_t>(scan::chunked_bytes(
+      static_cast<int>(p.state), plan.together, plan.slice, floats_of(p),
+      p.options.discretization == formulas::Discretization::foh, plan.steps, plan.chunks, plan.groups,
+      plan.times, plan.buffers, projections, static_cast<int>(core::dtype_size(p.dtype))));
+}
+
+KernelSpec chunked_kernel_spec(const ScanProblem& p, const ScanPlan& plan, const core::ScanOutputs& out,
+                               bool vector_rows) {
+  const core::ScanOptions& o = p.options;
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto define = [](const char* name, std::int64_t value) { return core::message(name, "=", value); };
+  return {"selective_scan_chunked.cu",
+          "selective_scan_chunked",
+          {define("STATE", p.state),
+           define("ELEMENT", element_number(p.dtype)),
+           define("COMPLEX", p.complex),
+           define("DISCRETIZATION", static_cast<int>(o.discretization)),
+           define("STEPS", plan.steps),
+           define("CHUNKS", plan.chunks),
+           define("TOGETHER", plan.together),
+           define("SLICE", plan.slice),
+           define("BUFFERS", plan.buffers),
+           define("GROUPS", plan.groups),
+           define("TIMES", plan.times),
+           define("SPLIT", plan.split),
+           define("MIN_BLOCKS", plan.min_blocks),
+           define("B_CONSTANT", p.b_layout.constant),
+           define("C_CONSTANT", p.c_layout.constant),
+           define("SOFTPLUS", o.dt_softplus),
+           define("CLIP", o.dt_min != -infinity || o.dt_max != infinity),
+           define("HAS_D", p.d != nullptr),
+           define("HAS_Z", p.z != nullptr),
+           define("WRITE_STATES", out.states != nullptr),
+           define("VECTOR_ROWS", vector_rows),
+           define("PIECE", piece_of(p, plan))}};
+}
+
+}  // namespace exphil::cuda
