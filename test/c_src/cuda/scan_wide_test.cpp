@@ -47,6 +47,11 @@ TEST_CASE("the wide kernel takes pairs of channels with states in fours", "[cuda
   const float element = 0.0f;
   p.x = reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(&element) / 8 * 8 + 4);
   CHECK_FALSE(cuda::scans_wide(p, out, true));  // x starts between two pairs
+  ScanProblem halves = kind(8, 60, 512, 16);
+  halves.dtype = core::Dtype::f16;
+  CHECK_FALSE(cuda::scans_wide(halves, out, true));  // short: the general kernel is faster
+  halves.seq = 1024, halves.options.algorithm = core::ScanAlgorithm::sequential;
+  CHECK(cuda::scans_wide(halves, out, true));
   // The same y, bit for bit, whether or not the states are asked for.
   float states = 0.0f;
   ScanOutputs with_states;
