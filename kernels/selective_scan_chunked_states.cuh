@@ -87,8 +87,8 @@ EXPHIL_DEVICE Word peek(const Word* from) {
 // Every thread of the block, or of the cluster, is here, and sees what the others have written.
 EXPHIL_DEVICE void meet_all() {
 #if SPLIT > 1
-  asm volatile("barrier.cluster.arrive.release.aligned;\n barrier.cluster.wait.acquire.aligned;" ::
-                   : "memory");
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.release;\n barrier.cluster.wait.acquire;" ::: "memory");
 #else
   __syncthreads();
 #endif
