@@ -13,8 +13,8 @@
 //   3. the recurrence runs again from that state, two instructions for each step: h, then y += C h.
 //
 // There is no sum over lanes for y, and the states that pass together hide each other's way through the
-// lanes. On an H200 a state and step costs 5 multiplications and additions beside the exponential, which
-// takes the fused multiply-add pipe for 3.7 more of its cycles (measured; see bench/results/gpu_scan.md).
+// lanes. A state and step costs 5 multiplications and additions beside the exponential, which on an H200
+// takes the fused multiply-add pipe for 3.7 cycles more (bench/results/gpu_scan.md).
 //
 // Warps take tiles in turn: the TIMES warps of a block that stand one after another in time, and where a few
 // channels would not fill the device the SPLIT blocks of a cluster, each its TIMES. The states go on through

@@ -24,6 +24,7 @@ constexpr int kTogether = 2;
 
 // Warps of a multiprocessor: 168 registers a lane.
 constexpr int kMostWarps = 12;
+constexpr int kFewestWarps = 8;   // whatever the registers: 255 are the most a lane can have
 constexpr int kMostTimes = 15;    // named barriers of a block
 constexpr int kMostSplit = 8;     // blocks of a cluster that every device with clusters takes
 constexpr int kSliceFloats = 16;  // of a row of b or c in shared memory at a time
@@ -73,16 +74,15 @@ bool cut(const ScanProblem& p, const DeviceProperties& device, const ScanTuning&
   // Fewer warps than fit may have more registers each.
   const std::int64_t chips = std::max(1, device.multiprocessors);
   const std::int64_t share = (blocks_of(p, *plan) + chips - 1) / chips;
-  plan->min_blocks =
-      tuning.min_blocks > 0
-          ? tuning.min_blocks
-          : static_cast<int>(std::clamp<std::int64_t>(share, 1, std::max(1, kMostWarps / (groups * times))));
+  const int fitting = std::max(1, kMostWarps / (groups * times));
+  const int most = share <= 2 ? std::min(static_cast<int>(share), fitting) : fitting;
+  plan->min_blocks = tuning.min_blocks > 0 ? tuning.min_blocks : std::max(1, most);
   const int states = scan::chunked_states(static_cast<int>(p.state), plan->together);
-  const std::size_t most = static_cast<std::size_t>(device.max_shared_per_block);
+  const std::size_t room = static_cast<std::size_t>(device.max_shared_per_block);
   for (int slice = kSliceFloats / floats_of(p); slice * floats_of(p) >= 4; slice /= 2) {
     plan->slice = std::min(states, slice);
     plan->buffers = tiles_of(p, *plan) <= times * split && states <= plan->slice ? 1 : 2;
-    if (chunked_shared_bytes(p, *plan) <= most) return true;
+    if (chunked_shared_bytes(p, *plan) <= room) return true;
   }
   return false;
 }
@@ -94,11 +94,12 @@ double estimate(const ScanProblem& p, const DeviceProperties& device, const Scan
   const double slots = states * (p.complex ? 930 : 290) + 390 + 60 * stages;  // of one warp for one tile
   const double chips = std::max(1, device.multiprocessors);
   const double by_shared = std::floor(device.max_shared_per_block / (chunked_shared_bytes(p, plan) + 1024.0));
-  const double fitting = std::max(1.0, std::min<double>(plan.min_blocks, by_shared));
+  const int by_registers = std::max(plan.min_blocks, kFewestWarps / (plan.groups * plan.times));
+  const double fitting = std::max(1.0, std::min<double>(by_registers, by_shared));
   // Clusters stay within a part of the chip each, where some multiprocessors may be left over.
   const double blocks = static_cast<double>(blocks_of(p, plan)), room = plan.split > 2 ? 0.9 * chips : chips;
-  const double resident = std::min(fitting, std::ceil(blocks / room));
-  const double waves = std::ceil(blocks / (room * resident));
+  const double resident = std::min(fitting, std::ceil(blocks / chips));
+  const double waves = std::ceil(blocks / (room * fitting));
   const double warps = std::max(1.0, resident * plan.groups * plan.times / 4.0);  // of a scheduler
   const int turns = plan.times * plan.split;
   // Narrow blocks read parts of sectors and share b and c with nobody; warps in turn wait for states.
@@ -119,7 +120,8 @@ ScanPlan plan_chunked(const ScanProblem& p, const DeviceProperties& device, cons
   const bool narrow = p.dim < kNarrow || p.state * floats_of(p) > kManyFloats;
   plan.chunks = tuning.chunks > 0 ? tuning.chunks : narrow ? kNarrowChunks : kChunks;
   plan.together = std::min<int>(tuning.together > 0 ? tuning.together : kTogether, static_cast<int>(p.state));
-  const int most_split = device.compute_major >= 9 ? kMostSplit : 1;
+  // A cluster's blocks lie in one part of the chip: that of a small device may not have room for eight.
+  const int most_split = device.compute_major < 9 ? 1 : device.multiprocessors < 64 ? 2 : kMostSplit;
   double best = std::numeric_limits<double>::infinity();
   ScanPlan chosen;
   for (int groups = 1; groups <= kMostWarps; ++groups) {
@@ -127,6 +129,8 @@ ScanPlan plan_chunked(const ScanProblem& p, const DeviceProperties& device, cons
     if (tuning.groups == 0 && (groups - 1) * (32 / plan.chunks) >= span_of(p)) break;
     for (int times = 1; times * groups <= kMostWarps && times <= kMostTimes; ++times) {
       if (tuning.times > 0 && times != tuning.times) continue;
+      // Every cut is a kernel to compile: those that would leave warps over are not worth one.
+      if (tuning.groups * tuning.times == 0 && kMostWarps % (groups * times) != 0) continue;
       for (int split = 1; split <= most_split; split *= 2) {
         if (tuning.split > 0 && split != tuning.split) continue;
         if (split > 1 && times * (split / 2) >= tiles_of(p, plan)) continue;  // some would have nothing to do
