@@ -5,11 +5,9 @@
 // other in time with kSteps steps each, 32 / kChunks lanes stand side by side in channels. dt', v and y of a
 // lane's chunk stay in registers while the states pass, kTogether at a time:
 //
-//   1. the chunk is scanned from a zero state; decays and inputs are kept, so no exponential is computed
-//   twice;
-//   2. the chunks' (decay, end) pairs are combined over the lanes (Kogge & Stone's tree, the state carried
-//   into
-//      the tile entering at the first), which gives each lane the state before its chunk;
+//   1. the chunk is scanned from a zero state; its decays and inputs are kept for step 3;
+//   2. the chunks' (decay, end) pairs are combined over the lanes (Kogge and Stone's tree, the state carried
+//      into the tile enters at the first), which gives each lane the state before its chunk;
 //   3. the recurrence runs again from that state, two instructions for each step: h, then y += C h.
 //
 // There is no sum over lanes for y, and the states that pass together hide each other's way through the
