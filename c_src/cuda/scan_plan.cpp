@@ -19,10 +19,10 @@ constexpr std::int64_t kSequentialSteps = 64;
 // From here on the channels of a single sequence fill every device there is.
 constexpr std::int64_t kSequentialChannels = 16384;
 
-// selective_scan_chunked.cu counts steps, rounded up to whole rounds of its blocks, and the bytes from one
-// row to the next in ints.
+// selective_scan_chunked.cu counts in ints: steps, rounded up to whole rounds of its blocks, and bytes across
+// as many rows as a block copies at once (below 1024).
 constexpr std::int64_t kMostChunkedSteps = (std::int64_t{1} << 31) - (std::int64_t{1} << 20);
-constexpr std::int64_t kMostRowBytes = std::int64_t{1} << 31;
+constexpr std::int64_t kMostRowBytes = std::int64_t{1} << 21;
 
 // What one multiprocessor gets from the L2 when all of them read.
 constexpr double kL2BytesPerCycle = 21;
