@@ -109,15 +109,7 @@ __device__ __forceinline__ void activate(const Storage (&x)[kElements], const St
 #pragma unroll
   for (int q = 0; q < kElements; ++q) {
     const float raw_x = device::widen<ELEMENT>(x[q]);
-    const device::Real raw_dt{device::widen<ELEMENT>(dt[q])};
-#if CLIP
-    float active = formulas::activate_dt<device::Math>(raw_dt, device::Real{bias}, SOFTPLUS,
-                                                       device::Real{p.dt_min}, device::Real{p.dt_max})
-                       .v;
-#else
-    const device::Real biased = raw_dt + device::Real{bias};
-    float active = SOFTPLUS ? formulas::softplus<device::Math>(biased).v : biased.v;
-#endif
+    float active = activate_dt(p, device::widen<ELEMENT>(dt[q]), bias);
     float v = Rule::kPairHoldsX ? raw_x : __fmul_rn(active, raw_x);
     if (!has_element(s, steps, q)) active = 0.0f, v = 0.0f;
     if (kLanes <= kSteps || s.part < kSteps) {
@@ -141,18 +133,6 @@ __device__ __forceinline__ float read_out(const State (&h)[kPerLane], const Stat
     for (int i = 0; i + width < kPairs; i += 2 * width) sums[i] = __fadd_rn(sums[i], sums[i + width]);
   }
   return sums[0];
-}
-
-// y = (<C, h> + D x) silu(z) of one element, rounded to the caller's type.
-__device__ __forceinline__ void finish_element(float sum, Storage x, Storage z, float d, char* y) {
-  float value = Rule::kReadOutScale == 1.0f ? sum : __fmul_rn(sum, Rule::kReadOutScale);
-#if HAS_D
-  value = __fmaf_rn(d, device::widen<ELEMENT>(x), value);
-#endif
-#if HAS_Z
-  value = __fmul_rn(value, device::silu(device::widen<ELEMENT>(z)));
-#endif
-  *reinterpret_cast<Storage*>(y) = device::narrow<ELEMENT>(value);
 }
 
 // One tile: h advances by kSteps steps, the first `steps` of y are written.
@@ -180,7 +160,7 @@ __device__ __forceinline__ void walk(const Arguments& p, const Place& s, const L
       write_states(p, s, start + step, h);
     }
     const float sum = reduce_lanes<kLanes>(parts, s.part);
-    if (has_element(s, steps, q)) finish_element(sum, x[q], z[q], lane.d, y);
+    if (has_element(s, steps, q)) *reinterpret_cast<Storage*>(y) = finish<Rule>(sum, x[q], z[q], lane.d);
   }
 }
 

@@ -3,8 +3,7 @@
 // selective_scan_chunked_copy.cuh, selective_scan_chunked_states.cuh.
 #pragma once
 
-#include "selective_scan_arguments.cuh"
-#include "selective_scan_rules.cuh"
+#include "selective_scan_elements.cuh"
 
 namespace exphil {
 namespace scan_chunked {
@@ -17,7 +16,6 @@ using Rule = ComplexRule<static_cast<Discretization>(DISCRETIZATION)>;
 using Rule = RealRule<static_cast<Discretization>(DISCRETIZATION)>;
 #endif
 using State = Rule::State;
-using Storage = device::StorageOf<ELEMENT>::Type;
 constexpr int kProjection = COMPLEX ? device::kF32 : ELEMENT;  // element type of b and c
 using ProjectionStorage = device::StorageOf<kProjection>::Type;
 
@@ -34,7 +32,6 @@ constexpr int kBuffers = BUFFERS;                // 2: the next tile arrives whi
 constexpr int kTogether = TOGETHER;              // states that a lane scans at a time
 constexpr int kStates = chunked_states(STATE, kTogether);  // rounded up to that; the spare ones stay zero
 constexpr int kSlice = SLICE;                              // states of b and c in shared memory at a time
-constexpr int kSlices = (kStates + kSlice - 1) / kSlice;
 constexpr int kProjections = !B_CONSTANT + !C_CONSTANT, kKept = kProjections > 0 ? kProjections : 1;
 
 // A tile in shared memory. Every chunk's rows are followed by a gap, so that the chunks' rows, which are read
@@ -130,14 +127,7 @@ EXPHIL_DEVICE void activate(const Arguments& p, int steps, float bias, float (&d
                             float (&v)[kSteps]) {
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
-#if CLIP
-    dt[i] = formulas::activate_dt<device::Math>(device::Real{dt[i]}, device::Real{bias}, SOFTPLUS,
-                                                device::Real{p.dt_min}, device::Real{p.dt_max})
-                .v;
-#else
-    const device::Real biased = device::Real{dt[i]} + device::Real{bias};
-    dt[i] = SOFTPLUS ? formulas::softplus<device::Math>(biased).v : biased.v;
-#endif
+    dt[i] = activate_dt(p, dt[i], bias);
   }
   if (steps < kSteps) {
 #pragma unroll
@@ -157,18 +147,12 @@ EXPHIL_DEVICE void write(const Arguments& p, const Place& s, void* to, int steps
   long long at = s.at;
 #pragma unroll
   for (int i = 0; i < kSteps; ++i, at += step) {
-    float value = Rule::kReadOutScale == 1.0f ? y[i] : __fmul_rn(y[i], Rule::kReadOutScale);
     if (i >= steps) continue;
-#if HAS_D
-    value = __fmaf_rn(d, device::widen<ELEMENT>(*reinterpret_cast<const Storage*>(offset(p.x, at))), value);
-#endif
-#if HAS_Z
-    value = __fmul_rn(
-        value, device::silu(device::widen<ELEMENT>(*reinterpret_cast<const Storage*>(offset(p.z, at)))));
-#endif
-    *reinterpret_cast<Storage*>(const_cast<char*>(offset(to, at))) = device::narrow<ELEMENT>(value);
+    Storage x{}, z{};
+    if (HAS_D) x = *reinterpret_cast<const Storage*>(offset(p.x, at));
+    if (HAS_Z) z = *reinterpret_cast<const Storage*>(offset(p.z, at));
+    *reinterpret_cast<Storage*>(const_cast<char*>(offset(to, at))) = finish<Rule>(y[i], x, z, d);
   }
-  (void)d;
 }
 
 }  // namespace scan_chunked

@@ -6,9 +6,8 @@
 // lane j has the steps j, j + LANES, ...; b and c are shared by every channel of the block.
 #pragma once
 
-#include "selective_scan_arguments.cuh"
+#include "selective_scan_elements.cuh"
 #include "selective_scan_reduce.cuh"
-#include "selective_scan_rules.cuh"
 
 namespace exphil {
 namespace scan {
@@ -20,7 +19,6 @@ using Rule = ComplexRule<kRule>;
 using Rule = RealRule<kRule>;
 #endif
 using State = Rule::State;
-using Storage = device::StorageOf<ELEMENT>::Type;
 // b and c: of x's type, or pairs of f32.
 constexpr int kProjectionElement = COMPLEX ? device::kF32 : ELEMENT;
 using ProjectionStorage = device::StorageOf<kProjectionElement>::Type;

@@ -2,9 +2,8 @@
 // z and y in pairs of channels. All sizes are -D defines; selective_scan_wide.cu says how the scan goes.
 #pragma once
 
-#include "selective_scan_arguments.cuh"
+#include "selective_scan_elements.cuh"
 #include "selective_scan_reduce.cuh"
-#include "selective_scan_rules.cuh"
 
 namespace exphil {
 namespace scan_wide {
@@ -12,7 +11,6 @@ namespace scan_wide {
 using namespace scan;
 
 using Rule = RealRule<static_cast<Discretization>(DISCRETIZATION)>;
-using Storage = device::StorageOf<ELEMENT>::Type;
 
 constexpr int kStates = 4;                                     // of a lane
 constexpr int kLanes = STATE / kStates, kPairs = 32 / kLanes;  // lanes to a pair of channels, pairs to a warp
@@ -190,17 +188,7 @@ __device__ __forceinline__ void load_elements(const void* from, long long at, co
 }
 
 __device__ __forceinline__ float2 activate(Storage x, Storage dt, float bias, const Arguments& p) {
-  const device::Real biased = device::Real{device::widen<ELEMENT>(dt)} + device::Real{bias};
-#if CLIP
-  const float active =
-      formulas::activate_dt<device::Math>(device::Real{device::widen<ELEMENT>(dt)}, device::Real{bias},
-                                          SOFTPLUS, device::Real{p.dt_min}, device::Real{p.dt_max})
-          .v;
-#else
-  const float active = SOFTPLUS ? formulas::softplus<device::Math>(biased).v : biased.v;
-#endif
-  (void)biased;
-  const float raw = device::widen<ELEMENT>(x);
+  const float active = activate_dt(p, device::widen<ELEMENT>(dt), bias), raw = device::widen<ELEMENT>(x);
   return {active, Rule::kPairHoldsX ? raw : __fmul_rn(active, raw)};
 }
 // dt' and v of every step of the chunk; beyond the sequence both are zero, which leaves a state as it is.
@@ -219,16 +207,6 @@ __device__ __forceinline__ void activate(const Two (&x)[kElements], const Two (&
   }
 }
 
-__device__ __forceinline__ Storage finish(float sum, Storage x, Storage z, float d) {
-  float value = __fmul_rn(sum, Rule::kReadOutScale);
-#if HAS_D
-  value = __fmaf_rn(d, device::widen<ELEMENT>(x), value);
-#endif
-#if HAS_Z
-  value = __fmul_rn(value, device::silu(device::widen<ELEMENT>(z)));
-#endif
-  return device::narrow<ELEMENT>(value);
-}
 // y of this lane's elements, from every lane's parts of the sums. x is read again: the next
 // chunk's has taken its registers.
 __device__ __forceinline__ void write(const Arguments& p, const Place& s, const Lane& lane, char* y_all,
@@ -251,8 +229,8 @@ __device__ __forceinline__ void write(const Arguments& p, const Place& s, const 
       for (int i = 0; i < kGroup; ++i) parts[i] = y[r][q * kGroup + i];
       sum[r] = reduce_lanes<kLanes>(parts, s.part);
     }
-    const Two out = {finish(sum[0], x.first, z.first, lane.d[0]),
-                     finish(sum[1], x.second, z.second, lane.d[1])};
+    const Two out = {finish<Rule>(sum[0], x.first, z.first, lane.d[0]),
+                     finish<Rule>(sum[1], x.second, z.second, lane.d[1])};
     if (valid) *reinterpret_cast<Two*>(y_all + at) = out;
   }
 }

@@ -29,12 +29,6 @@ constexpr int kMostTimes = 15;    // named barriers of a block
 constexpr int kMostSplit = 8;     // blocks of a cluster that every device with clusters takes
 constexpr int kSliceFloats = 16;  // of a row of b or c in shared memory at a time
 
-std::int64_t span_of(const ScanProblem& p) {
-  const std::int64_t b_channels = p.b_layout.constant ? p.dim : p.dim / p.b_layout.groups;
-  const std::int64_t c_channels = p.c_layout.constant ? p.dim : p.dim / p.c_layout.groups;
-  return std::gcd(b_channels, c_channels);
-}
-
 int floats_of(const ScanProblem& p) {
   return p.complex ? 2 : 1;
 }
@@ -67,10 +61,8 @@ std::int64_t blocks_of(const ScanProblem& p, const ScanPlan& plan) {
 // One way to cut; as many states of b and c at a time as fit. False where nothing fits.
 bool cut(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning, int groups,
          int times, int split, ScanPlan* plan) {
-  const std::int64_t per_block = groups * (32 / plan->chunks);
   plan->groups = groups, plan->times = times, plan->split = split;
-  plan->span_channels = span_of(p), plan->spans = p.dim / plan->span_channels;
-  plan->blocks_per_span = (plan->span_channels + per_block - 1) / per_block;
+  cut_channels(p, groups * (32 / plan->chunks), plan);
   // Fewer warps than fit may have more registers each.
   const std::int64_t chips = std::max(1, device.multiprocessors);
   const std::int64_t share = (blocks_of(p, *plan) + chips - 1) / chips;
@@ -157,33 +149,17 @@ std::size_t chunked_shared_bytes(const ScanProblem& p, const ScanPlan& plan) {
 
 KernelSpec chunked_kernel_spec(const ScanProblem& p, const ScanPlan& plan, const core::ScanOutputs& out,
                                bool vector_rows) {
-  const core::ScanOptions& o = p.options;
-  const float infinity = std::numeric_limits<float>::infinity();
-  const auto define = [](const char* name, std::int64_t value) { return core::message(name, "=", value); };
-  return {"selective_scan_chunked.cu",
-          "selective_scan_chunked",
-          {define("STATE", p.state),
-           define("ELEMENT", element_number(p.dtype)),
-           define("COMPLEX", p.complex),
-           define("DISCRETIZATION", static_cast<int>(o.discretization)),
-           define("STEPS", plan.steps),
-           define("CHUNKS", plan.chunks),
-           define("TOGETHER", plan.together),
-           define("SLICE", plan.slice),
-           define("BUFFERS", plan.buffers),
-           define("GROUPS", plan.groups),
-           define("TIMES", plan.times),
-           define("SPLIT", plan.split),
-           define("MIN_BLOCKS", plan.min_blocks),
-           define("B_CONSTANT", p.b_layout.constant),
-           define("C_CONSTANT", p.c_layout.constant),
-           define("SOFTPLUS", o.dt_softplus),
-           define("CLIP", o.dt_min != -infinity || o.dt_max != infinity),
-           define("HAS_D", p.d != nullptr),
-           define("HAS_Z", p.z != nullptr),
-           define("WRITE_STATES", out.states != nullptr),
-           define("VECTOR_ROWS", vector_rows),
-           define("PIECE", piece_of(p, plan))}};
+  KernelSpec spec{
+      "selective_scan_chunked.cu",
+      "selective_scan_chunked",
+      {define("COMPLEX", p.complex), define("STEPS", plan.steps), define("CHUNKS", plan.chunks),
+       define("TOGETHER", plan.together), define("SLICE", plan.slice), define("BUFFERS", plan.buffers),
+       define("GROUPS", plan.groups), define("TIMES", plan.times), define("SPLIT", plan.split),
+       define("MIN_BLOCKS", plan.min_blocks), define("B_CONSTANT", p.b_layout.constant),
+       define("C_CONSTANT", p.c_layout.constant), define("VECTOR_ROWS", vector_rows),
+       define("PIECE", piece_of(p, plan))}};
+  add_problem_defines(p, out.states != nullptr, &spec.defines);
+  return spec;
 }
 
 }  // namespace exphil::cuda

@@ -52,7 +52,6 @@ scan::Arguments arguments(const ScanProblem& p, const ScanOutputs& out, const Sc
 }
 
 KernelSpec matrix_kernel_spec(const ScanProblem& p) {
-  const auto define = [](const char* name, std::int64_t value) { return core::message(name, "=", value); };
   return {"selective_scan_matrix.cu",
           "selective_scan_matrix",
           {define("STATE", p.state), define("ELEMENT", element_number(p.dtype)),

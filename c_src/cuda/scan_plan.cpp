@@ -88,15 +88,6 @@ double issue_rate(double warps) {
   return std::min(0.9, 0.4 + 0.17 * warps);
 }
 
-void cut_channels(const ScanProblem& p, ScanPlan* plan) {
-  const std::int64_t b_channels = p.b_layout.constant ? p.dim : p.dim / p.b_layout.groups;
-  const std::int64_t c_channels = p.c_layout.constant ? p.dim : p.dim / p.c_layout.groups;
-  plan->span_channels = std::gcd(b_channels, c_channels);
-  plan->spans = p.dim / plan->span_channels;
-  const std::int64_t per_block = plan->groups * (32 / plan->lanes);
-  plan->blocks_per_span = (plan->span_channels + per_block - 1) / per_block;
-}
-
 // Estimated cycles; infinite where the variant does not fit the device.
 double estimate(const ScanProblem& p, const DeviceProperties& device, const ScanPlan& plan) {
   const int bytes = scan_layout(p, plan).bytes();
@@ -124,9 +115,8 @@ double consider(const ScanProblem& p, const DeviceProperties& device, const Scan
   candidate->lanes = lanes, candidate->per_lane = states_per_lane(p, lanes);
   candidate->groups = groups;
   set_bounds(groups, candidate);
-  if (tuning.max_threads > 0) candidate->max_threads = tuning.max_threads;
   if (tuning.min_blocks > 0) candidate->min_blocks = tuning.min_blocks;
-  cut_channels(p, candidate);
+  cut_channels(p, candidate->groups * (32 / candidate->lanes), candidate);
   return estimate(p, device, *candidate);
 }
 
@@ -137,9 +127,8 @@ void choose_shape(const ScanProblem& p, const DeviceProperties& device, const Sc
   const bool twice = !p.complex && states_per_lane(p, fewest) == 4 && fewest < 32;
   double best = std::numeric_limits<double>::infinity();
   ScanPlan chosen = *plan;
-  const int most_warps = tuning.max_threads > 0 ? tuning.max_threads / 32 : kMostWarps;
   for (int lanes = fewest; lanes <= fewest * (twice ? 2 : 1); lanes *= 2) {
-    for (int groups = 1; groups <= most_warps; ++groups) {
+    for (int groups = 1; groups <= kMostWarps; ++groups) {
       if (tuning.groups > 0 && groups != tuning.groups) continue;
       ScanPlan candidate = *plan;
       const double cycles = consider(p, device, tuning, lanes, groups, &candidate);
@@ -164,10 +153,6 @@ bool fits_ints(const ScanProblem& p) {
          row_fits(p.b_layout) && row_fits(p.c_layout);
 }
 
-std::string define(const char* name, std::int64_t value) {
-  return core::message(name, "=", value);
-}
-
 }  // namespace
 
 scan::Layout scan_layout(const ScanProblem& p, const ScanPlan& plan) {
@@ -182,6 +167,33 @@ scan::Layout scan_layout(const ScanProblem& p, const ScanPlan& plan) {
 
 int element_number(core::Dtype dtype) {
   return dtype == core::Dtype::f16 ? 1 : dtype == core::Dtype::bf16 ? 2 : 0;
+}
+
+std::string define(const char* name, std::int64_t value) {
+  return core::message(name, "=", value);
+}
+
+void add_problem_defines(const ScanProblem& p, bool write_states, std::vector<std::string>* defines) {
+  const core::ScanOptions& o = p.options;
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const std::string& each :
+       {define("STATE", p.state), define("ELEMENT", element_number(p.dtype)),
+        define("DISCRETIZATION", static_cast<int>(o.discretization)), define("SOFTPLUS", o.dt_softplus),
+        define("CLIP", o.dt_min != -infinity || o.dt_max != infinity), define("HAS_D", p.d != nullptr),
+        define("HAS_Z", p.z != nullptr), define("WRITE_STATES", write_states)}) {
+    defines->push_back(each);
+  }
+}
+
+std::int64_t span_of(const ScanProblem& p) {
+  const std::int64_t b_channels = p.b_layout.constant ? p.dim : p.dim / p.b_layout.groups;
+  const std::int64_t c_channels = p.c_layout.constant ? p.dim : p.dim / p.c_layout.groups;
+  return std::gcd(b_channels, c_channels);
+}
+
+void cut_channels(const ScanProblem& p, std::int64_t per_block, ScanPlan* plan) {
+  plan->span_channels = span_of(p), plan->spans = p.dim / plan->span_channels;
+  plan->blocks_per_span = (plan->span_channels + per_block - 1) / per_block;
 }
 
 bool scans_sequentially(const ScanProblem& p) {
@@ -201,18 +213,15 @@ ScanPlan plan_scan(const ScanProblem& p, const DeviceProperties& device, const S
 }
 
 KernelSpec scan_kernel_spec(const ScanProblem& p, const ScanPlan& plan, bool vector_rows, bool write_states) {
-  const core::ScanOptions& o = p.options;
-  const float infinity = std::numeric_limits<float>::infinity();
-  return {"selective_scan.cu",
-          "selective_scan",
-          {define("STATE", p.state), define("ELEMENT", element_number(p.dtype)), define("COMPLEX", p.complex),
-           define("DISCRETIZATION", static_cast<int>(o.discretization)), define("LANES", plan.lanes),
-           define("PER_LANE", plan.per_lane), define("STEPS", plan.steps),
-           define("B_CONSTANT", p.b_layout.constant), define("C_CONSTANT", p.c_layout.constant),
-           define("SOFTPLUS", o.dt_softplus), define("CLIP", o.dt_min != -infinity || o.dt_max != infinity),
-           define("HAS_D", p.d != nullptr), define("HAS_Z", p.z != nullptr),
-           define("WRITE_STATES", write_states), define("VECTOR_ROWS", vector_rows),
-           define("MAX_THREADS", plan.max_threads), define("MIN_BLOCKS", plan.min_blocks)}};
+  KernelSpec spec{
+      "selective_scan.cu",
+      "selective_scan",
+      {define("COMPLEX", p.complex), define("LANES", plan.lanes), define("PER_LANE", plan.per_lane),
+       define("STEPS", plan.steps), define("B_CONSTANT", p.b_layout.constant),
+       define("C_CONSTANT", p.c_layout.constant), define("VECTOR_ROWS", vector_rows),
+       define("MAX_THREADS", plan.max_threads), define("MIN_BLOCKS", plan.min_blocks)}};
+  add_problem_defines(p, write_states, &spec.defines);
+  return spec;
 }
 
 }  // namespace exphil::cuda

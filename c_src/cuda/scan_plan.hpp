@@ -8,6 +8,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/scan_problem.hpp"
 #include "cuda/context.hpp"
@@ -18,15 +20,15 @@ namespace exphil::cuda {
 
 // What a benchmark or a test may force; 0 leaves the choice to plan_scan.
 struct ScanTuning {
-  int groups = 0;                       // warps of a block side by side in channels
-  int times = 0;                        // and in time (chunked)
-  int steps = 0;                        // of a chunk: changes bits
-  int chunks = 0;                       // of a tile: changes bits
-  int together = 0;                     // states that a lane scans at a time
-  int slice = 0;                        // states of b and c in shared memory at a time
-  int split = 0;                        // blocks of a cluster that share time
-  int wide = -1;                        // 0: never the wide kernel (scan_wide.hpp); changes bits
-  int max_threads = 0, min_blocks = 0;  // launch bounds the kernel is compiled for
+  int groups = 0;      // warps of a block side by side in channels
+  int times = 0;       // and in time (chunked)
+  int steps = 0;       // of a chunk: changes bits
+  int chunks = 0;      // of a tile: changes bits
+  int together = 0;    // states that a lane scans at a time
+  int slice = 0;       // states of b and c in shared memory at a time
+  int split = 0;       // blocks of a cluster that share time
+  int wide = -1;       // 0: never the wide kernel (scan_wide.hpp); changes bits
+  int min_blocks = 0;  // of a multiprocessor: launch bounds the kernel is compiled for
 };
 
 struct ScanPlan {
@@ -41,6 +43,16 @@ struct ScanPlan {
 };
 
 int element_number(core::Dtype dtype);  // ELEMENT in the kernels
+std::string define(const char* name, std::int64_t value);
+// Appends what every kernel of a diagonal scan is told of the problem: STATE, ELEMENT, DISCRETIZATION and the
+// options.
+void add_problem_defines(const core::ScanProblem& problem, bool write_states,
+                         std::vector<std::string>* defines);
+
+// Channels that share one group of b and one of c: blocks do not cross such a span.
+std::int64_t span_of(const core::ScanProblem& problem);
+// Fills span_channels, spans and blocks_per_span for blocks of `per_block` channels.
+void cut_channels(const core::ScanProblem& problem, std::int64_t per_block, ScanPlan* plan);
 
 // True where a warp walks all of time: where that is asked for, where automatic means it, and where the
 // chunked kernel could not count the problem. Independent of the batch.

@@ -21,10 +21,6 @@ int lanes_of(const ScanProblem& p) {
   return static_cast<int>(p.state / 4);
 }
 
-std::int64_t span_of(const ScanProblem& p) {
-  return std::gcd(p.dim / p.b_layout.groups, p.dim / p.c_layout.groups);
-}
-
 // Widening halves of b and c for four chunks takes longer here than in the general kernel: 32x60x512x16 of
 // f16 takes 14.5 us, there 13.6 (H200).
 constexpr std::int64_t kShortHalves = 64;
@@ -56,9 +52,7 @@ ScanPlan plan_wide(const ScanProblem& p, const DeviceProperties& device, const S
   // kSteps fit every device (33 KiB at the most); a wish may not.
   const auto most = static_cast<std::size_t>(device.max_shared_per_block);
   while (plan.steps > 1 && wide_shared_bytes(p, plan) > most) plan.steps /= 2;
-  const std::int64_t per_block = plan.groups * 2 * (32 / lanes_of(p));
-  plan.span_channels = span_of(p), plan.spans = p.dim / plan.span_channels;
-  plan.blocks_per_span = (plan.span_channels + per_block - 1) / per_block;
+  cut_channels(p, plan.groups * 2 * (32 / lanes_of(p)), &plan);
   return plan;
 }
 
@@ -68,17 +62,12 @@ std::size_t wide_shared_bytes(const ScanProblem& p, const ScanPlan& plan) {
 }
 
 KernelSpec wide_kernel_spec(const ScanProblem& p, const ScanPlan& plan, bool write_states) {
-  const core::ScanOptions& o = p.options;
-  const float infinity = std::numeric_limits<float>::infinity();
-  const auto define = [](const char* name, std::int64_t value) { return core::message(name, "=", value); };
-  return {"selective_scan_wide.cu",
-          "selective_scan_wide",
-          {define("STATE", p.state), define("ELEMENT", element_number(p.dtype)),
-           define("DISCRETIZATION", static_cast<int>(o.discretization)), define("STEPS", plan.steps),
-           define("GROUPS", plan.groups), define("MIN_BLOCKS", plan.min_blocks),
-           define("SOFTPLUS", o.dt_softplus), define("CLIP", o.dt_min != -infinity || o.dt_max != infinity),
-           define("HAS_D", p.d != nullptr), define("HAS_Z", p.z != nullptr),
-           define("WRITE_STATES", write_states)}};
+  KernelSpec spec{
+      "selective_scan_wide.cu",
+      "selective_scan_wide",
+      {define("STEPS", plan.steps), define("GROUPS", plan.groups), define("MIN_BLOCKS", plan.min_blocks)}};
+  add_problem_defines(p, write_states, &spec.defines);
+  return spec;
 }
 
 }  // namespace exphil::cuda

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "cuda/scan_kinds.hpp"
 #include "cuda/scan_launcher.hpp"
 #include "support/catch.hpp"
 
@@ -15,27 +16,12 @@ namespace {
 using core::ScanProblem;
 using formulas::Discretization;
 
-cuda::DeviceProperties device(int multiprocessors, int shared_kilobytes, int compute_major) {
-  cuda::DeviceProperties properties;
-  properties.multiprocessors = multiprocessors;
-  properties.max_shared_per_block = shared_kilobytes * 1024;
-  properties.compute_major = compute_major;
-  return properties;
-}
-
-ScanProblem kind(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::int64_t state,
-                 bool complex = false) {
-  ScanProblem p;
-  p.batch = batch, p.seq = seq, p.dim = dim, p.state = state, p.complex = complex;
+ScanProblem chunked(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::int64_t state,
+                    bool complex = false) {
+  ScanProblem p = kind(batch, seq, dim, state);
+  p.complex = complex;
   p.options.algorithm = core::ScanAlgorithm::chunked;
   return p;
-}
-
-std::string define_of(const cuda::KernelSpec& spec, const std::string& name) {
-  for (const std::string& define : spec.defines) {
-    if (define.rfind(name + "=", 0) == 0) return define.substr(name.size() + 1);
-  }
-  return "";
 }
 
 TEST_CASE("a chunked plan covers every state and channel and fits the device", "[cuda][scan]") {
@@ -44,7 +30,7 @@ TEST_CASE("a chunked plan covers every state and channel and fits the device", "
       for (const std::int64_t dim : {1, 3, 31, 64, 65, 1031}) {
         for (const std::int64_t seq : {0, 1, 60, 1000, 70001}) {
           for (int rule = 0; rule < 6; ++rule) {
-            ScanProblem p = kind(3, seq, dim, state, rule % 2 == 1);
+            ScanProblem p = chunked(3, seq, dim, state, rule % 2 == 1);
             p.options.discretization = static_cast<Discretization>(rule);
             const cuda::ScanPlan plan = cuda::plan_chunked(p, properties);
             INFO("state " << state << " dim " << dim << " seq " << seq << " rule " << rule);
@@ -72,7 +58,7 @@ TEST_CASE("what decides a chunked scan's rounding does not depend on the batch",
       std::set<std::pair<std::string, std::string>> cuts;
       for (const std::int64_t batch : {1, 2, 8, 64, 4096}) {
         const cuda::KernelSpec spec =
-            cuda::scan_launches(device(132, 227, 9), kind(batch, seq, dim, 16), {}).front().spec;
+            cuda::scan_launches(device(132, 227, 9), chunked(batch, seq, dim, 16), {}).front().spec;
         REQUIRE(spec.file == "selective_scan_chunked.cu");
         cuts.emplace(define_of(spec, "STEPS"), define_of(spec, "CHUNKS"));
       }
@@ -83,7 +69,7 @@ TEST_CASE("what decides a chunked scan's rounding does not depend on the batch",
 }
 
 TEST_CASE("a chunked scan's grid has a cluster's blocks for every block of channels", "[cuda][scan]") {
-  const auto launches = cuda::scan_launches(device(132, 227, 9), kind(1, 65536, 1536, 16), {});
+  const auto launches = cuda::scan_launches(device(132, 227, 9), chunked(1, 65536, 1536, 16), {});
   REQUIRE(launches.size() == 1);
   const int split = std::stoi(define_of(launches[0].spec, "SPLIT"));
   CHECK(split > 1);  // 1536 channels alone would not fill the device
@@ -93,7 +79,7 @@ TEST_CASE("a chunked scan's grid has a cluster's blocks for every block of chann
 
 TEST_CASE("elements are copied as wide as address, channels and blocks allow", "[cuda][scan]") {
   const auto piece = [](std::int64_t dim, std::uintptr_t offset, core::Dtype dtype, int groups) {
-    ScanProblem p = kind(2, 1000, dim, 16);
+    ScanProblem p = chunked(2, 1000, dim, 16);
     p.dtype = dtype, p.b_layout.groups = groups;
     p.x = p.dt = reinterpret_cast<const void*>(4096 + offset);
     return define_of(cuda::scan_launches(device(132, 227, 9), p, {}).front().spec, "PIECE");
@@ -110,7 +96,7 @@ TEST_CASE("elements are copied as wide as address, channels and blocks allow", "
 TEST_CASE("forced cuts are taken as they are", "[cuda][scan]") {
   cuda::ScanTuning tuning;
   tuning.groups = 2, tuning.times = 3, tuning.split = 4, tuning.chunks = 8, tuning.steps = 8;
-  const cuda::ScanPlan plan = cuda::plan_chunked(kind(1, 10000, 256, 16), device(132, 227, 9), tuning);
+  const cuda::ScanPlan plan = cuda::plan_chunked(chunked(1, 10000, 256, 16), device(132, 227, 9), tuning);
   CHECK(plan.groups == 2);
   CHECK(plan.times == 3);
   CHECK(plan.split == 4);

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "cuda/scan_kinds.hpp"
 #include "cuda/scan_launcher.hpp"
 #include "cuda/scan_slice.hpp"
 #include "support/catch.hpp"
@@ -13,19 +14,6 @@ namespace {
 
 using core::ScanProblem;
 using formulas::Discretization;
-
-cuda::DeviceProperties device(int multiprocessors, int shared_kilobytes) {
-  cuda::DeviceProperties properties;
-  properties.multiprocessors = multiprocessors;
-  properties.max_shared_per_block = shared_kilobytes * 1024;
-  return properties;
-}
-
-ScanProblem kind(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::int64_t state) {
-  ScanProblem p;
-  p.batch = batch, p.seq = seq, p.dim = dim, p.state = state;
-  return p;
-}
 
 TEST_CASE("a scan plan covers every state and channel and fits the device", "[cuda][scan]") {
   for (const auto& properties : {device(132, 227), device(40, 64), device(1, 48)}) {

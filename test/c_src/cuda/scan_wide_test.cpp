@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "cuda/scan_kinds.hpp"
 #include "cuda/scan_launcher.hpp"
 #include "support/catch.hpp"
 
@@ -13,19 +14,6 @@ namespace {
 
 using core::ScanOutputs;
 using core::ScanProblem;
-
-cuda::DeviceProperties device(int multiprocessors, int shared_kilobytes) {
-  cuda::DeviceProperties properties;
-  properties.multiprocessors = multiprocessors;
-  properties.max_shared_per_block = shared_kilobytes * 1024;
-  return properties;
-}
-
-ScanProblem kind(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::int64_t state) {
-  ScanProblem p;
-  p.batch = batch, p.seq = seq, p.dim = dim, p.state = state;
-  return p;
-}
 
 TEST_CASE("the wide kernel takes pairs of channels with states in fours", "[cuda][scan]") {
   const ScanOutputs out;
@@ -108,11 +96,7 @@ TEST_CASE("what decides a wide scan's rounding does not depend on the batch", "[
       for (const std::int64_t batch : {1, 2, 8, 64, 4096}) {
         const ScanProblem p = kind(batch, seq, dim, 16);
         const cuda::KernelSpec spec = cuda::scan_launches(device(132, 227), p, {}).front().spec;
-        std::string steps;
-        for (const std::string& define : spec.defines) {
-          if (define.rfind("STEPS=", 0) == 0) steps = define;
-        }
-        kernels.emplace(spec.file, steps);
+        kernels.emplace(spec.file, define_of(spec, "STEPS"));
         const bool walk = seq <= 64 || dim >= 16384;
         CHECK((spec.file == "selective_scan_wide.cu") == walk);
       }
