@@ -24,7 +24,7 @@ defmodule Mix.Tasks.Exphil.Bench do
 
   use Mix.Task
 
-  alias ExPhil.Native.{Benchmark, Error, Json}
+  alias ExPhil.Native.{Arguments, Benchmark, Error, Json}
   alias ExPhil.Native.Benchmark.{Page, Report}
 
   @requirements ["app.start"]
@@ -59,20 +59,9 @@ defmodule Mix.Tasks.Exphil.Bench do
   # ---- arguments -------------------------------------------------------------------------------------------
 
   defp parse(args) do
-    case OptionParser.parse(args, strict: @switches) do
-      {options, [], []} ->
-        Enum.each(options, &check_option/1)
-        options
-
-      {_, [extra | _], _} ->
-        Mix.raise("unexpected argument #{inspect(extra)}; see mix help exphil.bench")
-
-      {_, _, [{name, nil} | _]} ->
-        Mix.raise("#{name} is not an option, or lacks its value; see mix help exphil.bench")
-
-      {_, _, [{name, value} | _]} ->
-        Mix.raise("#{name} does not take #{inspect(value)}; see mix help exphil.bench")
-    end
+    options = Arguments.parse!(args, @switches, "exphil.bench")
+    Enum.each(options, &check_option/1)
+    options
   end
 
   defp check_option({:runs, runs}) when runs < 1 or runs > 1_000_000,

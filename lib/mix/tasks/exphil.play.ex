@@ -26,7 +26,7 @@ defmodule Mix.Tasks.Exphil.Play do
 
   use Mix.Task
 
-  alias ExPhil.Native.{Demo, Error, Json, Mamba, Player}
+  alias ExPhil.Native.{Arguments, Demo, Error, Json, Mamba, Player}
   alias ExPhil.Native.Player.{Recording, Report}
 
   @requirements ["app.start"]
@@ -65,19 +65,9 @@ defmodule Mix.Tasks.Exphil.Play do
   # ---- arguments -------------------------------------------------------------------------------------------
 
   defp parse(args) do
-    case OptionParser.parse(args, strict: @switches) do
-      {options, [], []} ->
-        Enum.each(options, &check_option/1) && defaults(options)
-
-      {_, [extra | _], _} ->
-        Mix.raise("unexpected argument #{inspect(extra)}; see mix help exphil.play")
-
-      {_, _, [{name, nil} | _]} ->
-        Mix.raise("#{name} is not an option, or lacks its value; see mix help exphil.play")
-
-      {_, _, [{name, value} | _]} ->
-        Mix.raise("#{name} does not take #{inspect(value)}; see mix help exphil.play")
-    end
+    options = Arguments.parse!(args, @switches, "exphil.play")
+    Enum.each(options, &check_option/1)
+    defaults(options)
   end
 
   defp check_option({:fps, fps}) when fps < 1.0 or fps > 10_000.0,

@@ -2,24 +2,14 @@ defmodule Mix.Tasks.Exphil.BenchTest do
   # Not async: the task talks through the one Mix shell, and PATH is the process's.
   use ExUnit.Case
 
+  import ExPhil.Native.TestSupport.MixShell
+
   alias Mix.Tasks.Exphil.Bench
 
   @moduletag :tmp_dir
   @few ["--quick", "--warmup", "0", "--runs", "2", "--backend", "host"]
 
-  setup do
-    shell = Mix.shell()
-    Mix.shell(Mix.Shell.Process)
-    on_exit(fn -> Mix.shell(shell) end)
-  end
-
-  defp output(lines \\ []) do
-    receive do
-      {:mix_shell, :info, [line]} -> output([line | lines])
-    after
-      0 -> lines |> Enum.reverse() |> Enum.join("\n")
-    end
-  end
+  setup :capture
 
   test "tables, and the same numbers as JSON", %{tmp_dir: folder} do
     json = Path.join(folder, "bench.json")

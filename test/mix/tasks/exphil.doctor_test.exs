@@ -2,6 +2,7 @@ defmodule Mix.Tasks.Exphil.DoctorTest do
   # Not async: the task talks through the one Mix shell.
   use ExUnit.Case
 
+  alias ExPhil.Native.TestSupport.MixShell
   alias Mix.Tasks.Exphil.Doctor
 
   @host %{available: true, name: "AVX2", details: %{}}
@@ -77,11 +78,9 @@ defmodule Mix.Tasks.Exphil.DoctorTest do
   end
 
   test "the page of this machine says what the test run proves is here" do
-    shell = Mix.shell()
-    Mix.shell(Mix.Shell.Process)
-    on_exit(fn -> Mix.shell(shell) end)
+    MixShell.capture()
     Doctor.run([])
-    assert_received {:mix_shell, :info, [page]}
+    page = MixShell.output()
     assert page =~ "Elixir #{System.version()}"
     assert page =~ ~r/\[ok\] NIF/
     assert page =~ ~r/\[ok\] host/

@@ -2,24 +2,14 @@ defmodule Mix.Tasks.Exphil.PlayTest do
   # Not async: the task talks through the one Mix shell.
   use ExUnit.Case
 
+  import ExPhil.Native.TestSupport.MixShell
+
   alias ExPhil.Native.{Demo, Mamba, Safetensors}
   alias Mix.Tasks.Exphil.Play
 
   @moduletag :tmp_dir
 
-  setup do
-    shell = Mix.shell()
-    Mix.shell(Mix.Shell.Process)
-    on_exit(fn -> Mix.shell(shell) end)
-  end
-
-  defp output(lines \\ []) do
-    receive do
-      {:mix_shell, :info, [line]} -> output([line | lines])
-    after
-      0 -> lines |> Enum.reverse() |> Enum.join("\n")
-    end
-  end
+  setup :capture
 
   # A demo policy, and frames with the answers that the library gives to them, changed by `change`.
   defp match(folder, change \\ & &1) do
