@@ -125,9 +125,4 @@ void launch_scan(Context& context, CUstream stream, const ScanProblem& p, const 
   }
 }
 
-void prepare_scan(Context& context, const ScanProblem& p, const ScanOutputs& out) {
-  const Choice c = choose(context.properties(), p, out, {});
-  context.kernels().get(c.spec, c.shared);
-}
-
 }  // namespace exphil::cuda

@@ -17,9 +17,6 @@ namespace exphil::cuda {
 void launch_scan(Context& context, CUstream stream, const core::ScanProblem& on_device,
                  const core::ScanOutputs& on_device_outputs, const ScanTuning& tuning = {});
 
-// Every kernel that launch_scan would use for problems of this kind, compiled: for a model's warm-up.
-void prepare_scan(Context& context, const core::ScanProblem& problem, const core::ScanOutputs& outputs);
-
 // One launch as launch_scan makes it: for tests and tools without a device.
 struct ScanLaunch {
   KernelSpec spec;
