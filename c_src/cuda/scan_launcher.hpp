@@ -1,4 +1,4 @@
-// Starts a selective scan whose tensors are on the device. Used by run_scan, by the model's prefill and by
+// Starts a selective scan whose tensors are on the device. Used by run_scan and by
 // the benchmark. Asynchronous on `stream`; the context must be current (ContextGuard). Any thread.
 #pragma once
 
