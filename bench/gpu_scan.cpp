@@ -25,10 +25,8 @@
 #include "core/error.hpp"
 #include "core/parallel.hpp"
 #include "cuda/kernel_compiler.hpp"
-#include "cuda/scan_chunked.hpp"
 #include "cuda/scan_launcher.hpp"
 #include "cuda/scan_runner.hpp"
-#include "cuda/scan_wide.hpp"
 #include "cuda/stream.hpp"
 
 namespace {
@@ -56,35 +54,52 @@ int runs_of(const Shape& s) {
   return s.seq > 10000 ? 11 : 51;
 }
 
+// How far y lies from that of the walk, of the problem's first input set.
+double distance_from_walk(cuda::Context& context, const DeviceCase& c, const cuda::ScanTuning& tuning) {
+  const auto y_of = [&](const ScanProblem& p, const cuda::ScanTuning& how) {
+    cuda::StreamLease stream(context);
+    context.check(driver().cuMemsetD32Async(c.y(), 0x7fc00000u, c.y_bytes() / 4, stream.handle()),
+                  "cuMemsetD32Async");
+    cuda::launch_scan(context, stream.handle(), p, c.outputs(), how);
+    stream.synchronize();
+    Bytes bytes(c.y_bytes());
+    context.check(driver().cuMemcpyDtoH(bytes.data(), c.y(), bytes.size()), "cuMemcpyDtoH");
+    return widened(bytes, p.dtype);
+  };
+  ScanProblem walked = c.problem(0);
+  walked.options.algorithm = core::ScanAlgorithm::sequential;
+  const std::vector<float> walk = y_of(walked, {});
+  return test::relative_error(y_of(c.problem(0), tuning), std::vector<double>(walk.begin(), walk.end()));
+}
+
 void time_case(cuda::Context& context, Timer& timer, const Shape& s, Discretization rule, Dtype dtype,
                const cuda::ScanTuning& tuning = {},
-               core::ScanAlgorithm algorithm = core::ScanAlgorithm::automatic, bool complex = false) {
+               core::ScanAlgorithm algorithm = core::ScanAlgorithm::automatic, bool complex = false,
+               bool compare = false) {
   ScanProblem kind = kind_of(s.batch, s.seq, s.dim, s.state, rule, dtype);
   kind.options.algorithm = algorithm;
   kind.complex = complex;
   const DeviceCase c(context, kind);
-  const bool chunked = !cuda::scans_sequentially(kind);
-  const bool wide = !chunked && tuning.wide != 0 && cuda::scans_wide(c.problem(0), c.outputs(), true);
-  const cuda::ScanPlan plan = chunked ? cuda::plan_chunked(kind, context.properties(), tuning)
-                              : wide  ? cuda::plan_wide(kind, context.properties(), tuning)
-                                      : cuda::plan_scan(kind, context.properties(), tuning);
   const double us = timer.median_us(
       runs_of(s),
       [&](int run, CUstream stream) {
         cuda::launch_scan(context, stream, c.problem(run), c.outputs(), tuning);
       },
       c.y(), c.y_bytes());
-  std::printf(
-      "%6lldx%5lldx%4lldx%lld %-4s %-9s %-10s %-4s steps %2d chunks %2d together %d slice %d split %d groups "
-      "%d times "
-      "%2d "
-      "blocks "
-      "%d %9.2f us"
-      "  floor %6.1f must %6.1f aim %6.1f\n",
-      static_cast<long long>(s.batch), static_cast<long long>(s.seq), static_cast<long long>(s.dim),
-      static_cast<long long>(s.state), core::dtype_name(dtype), kRules[static_cast<int>(rule)],
-      plan.sequential ? "sequential" : "chunked", wide ? "wide" : "", plan.steps, plan.chunks, plan.together,
-      plan.slice, plan.split, plan.groups, plan.times, plan.min_blocks, us, floor_us(kind), s.must, s.aim);
+  const cuda::KernelSpec spec =
+      cuda::scan_launches(context.properties(), c.problem(0), c.outputs(), tuning).front().spec;
+  std::string cut;
+  for (const std::string& define : spec.defines) {
+    for (const char* name : {"LANES=", "STEPS=", "CHUNKS=", "TOGETHER=", "GROUPS=", "TIMES=", "SPLIT=",
+                             "STAGES=", "MIN_BLOCKS="}) {
+      if (define.rfind(name, 0) == 0) cut += " " + define;
+    }
+  }
+  std::printf("%lldx%lldx%lldx%lld %s %s %9.2f us, floor %.1f must %.0f aim %.0f, %s%s\n",
+              static_cast<long long>(s.batch), static_cast<long long>(s.seq), static_cast<long long>(s.dim),
+              static_cast<long long>(s.state), core::dtype_name(dtype), kRules[static_cast<int>(rule)], us,
+              floor_us(kind), s.must, s.aim, spec.entry.c_str(), cut.c_str());
+  if (compare) std::printf("    %.1e from the walk\n", distance_from_walk(context, c, tuning));
   std::fflush(stdout);
 }
 
@@ -107,7 +122,7 @@ void time_all(cuda::Context& context, Timer& timer) {
 }
 
 // Cuts from standard input, a line each: shape (1 to 5), dtype (0 to 2), rule, then steps, chunks, width,
-// groups, times, blocks and split of the tuning. Kernels are compiled on every core before.
+// groups, times, blocks, split and whole of the tuning. Kernels are compiled on every core before.
 void time_picked(cuda::Context& context, Timer& timer) {
   struct Pick {
     int shape, dtype, rule;
@@ -115,9 +130,9 @@ void time_picked(cuda::Context& context, Timer& timer) {
   };
   std::vector<Pick> picks;
   Pick k;
-  while (std::scanf("%d %d %d %d %d %d %d %d %d %d %d", &k.shape, &k.dtype, &k.rule, &k.tuning.steps,
+  while (std::scanf("%d %d %d %d %d %d %d %d %d %d %d %d", &k.shape, &k.dtype, &k.rule, &k.tuning.steps,
                     &k.tuning.chunks, &k.tuning.together, &k.tuning.slice, &k.tuning.groups, &k.tuning.times,
-                    &k.tuning.min_blocks, &k.tuning.split) == 11) {
+                    &k.tuning.min_blocks, &k.tuning.split, &k.tuning.whole) == 12) {
     picks.push_back(k);
   }
   const Dtype dtypes[] = {Dtype::f32, Dtype::f16, Dtype::bf16};
@@ -145,7 +160,7 @@ void time_picked(cuda::Context& context, Timer& timer) {
   for (const Pick& pick : picks) {
     try {
       time_case(context, timer, kShapes[pick.shape - 1], static_cast<Discretization>(pick.rule % 10),
-                dtypes[pick.dtype], pick.tuning, core::ScanAlgorithm::chunked, pick.rule >= 10);
+                dtypes[pick.dtype], pick.tuning, core::ScanAlgorithm::chunked, pick.rule >= 10, true);
     } catch (const core::Error& error) {
       std::printf("%.200s\n", error.what());
     }

@@ -74,5 +74,19 @@ EXPHIL_SHARED_FN int chunked_bytes(int state, int together, int slice, int float
          groups * states * channels * (floats == 2 || foh ? 8 : 4);
 }
 
+// selective_scan_short.cu: blocks of a cluster, chunks of a block, steps of a chunk, states of a lane, and
+// the shared memory of a block with `groups` warps side by side.
+constexpr int kShortBlocks = 8, kShortChunks = 8, kShortSteps = 16, kShortStates = 8;
+EXPHIL_SHARED_FN int short_bytes(int state, int groups, int element_bytes, bool z) {
+  const int across = groups * 32 / kShortChunks, parts = state / kShortStates;
+  const int tile = kShortSteps * kShortChunks;
+  const int elements = (z ? 3 : 2) * (tile * across * element_bytes + 16 * kShortChunks);
+  const int rows = 2 * (tile * state * 4 + 16 * kShortChunks);
+  const int raw = element_bytes == 2 ? 2 * tile * state * 2 : 0;
+  const int inbox = groups * parts * kShortBlocks * 32 * 16;
+  const int sums = parts * kShortChunks * (kShortSteps / 4 * across + 32 / kShortChunks) * 16;
+  return elements + rows + raw + inbox + sums;
+}
+
 }  // namespace scan
 }  // namespace exphil

@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "cuda/launch.hpp"
 #include "cuda/scan_chunked.hpp"
+#include "cuda/scan_short.hpp"
 #include "cuda/scan_slice.hpp"
 #include "cuda/scan_wide.hpp"
 #include "kernels/selective_scan_arguments.cuh"
@@ -69,6 +70,12 @@ struct Choice {
 Choice choose(const DeviceProperties& device, const ScanProblem& p, const ScanOutputs& out,
               const ScanTuning& tuning) {
   Choice c;
+  if (tuning.whole != 0 && scans_short(p, device, vector_rows(p))) {
+    c.plan = plan_short(p, device, tuning);
+    c.spec = short_kernel_spec(p, c.plan, out.states != nullptr);
+    c.shared = short_shared_bytes(p, c.plan);
+    return c;
+  }
   if (!p.full_matrix && !scans_sequentially(p)) {
     c.plan = plan_chunked(p, device, tuning);
     c.spec = chunked_kernel_spec(p, c.plan, out, vector_rows(p));
@@ -109,7 +116,8 @@ std::vector<ScanLaunch> scan_launches(const DeviceProperties& device, const Scan
     l.spec = c.spec;
     l.grid_x = static_cast<unsigned>(slice.batch * c.plan.blocks_per_batch() * c.plan.split);
     l.grid_y = p.options.direction == ScanDirection::both ? 2 : 1;
-    l.block_y = static_cast<unsigned>(c.plan.groups), l.block_z = static_cast<unsigned>(c.plan.times);
+    l.block_y = static_cast<unsigned>(c.plan.groups * c.plan.parts),
+    l.block_z = static_cast<unsigned>(c.plan.times);
     l.shared_bytes = c.shared;
     l.arguments = arguments(slice, slice_batch(p, out, begin), c.plan);
     launches.push_back(std::move(l));

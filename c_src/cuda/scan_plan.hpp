@@ -28,6 +28,7 @@ struct ScanTuning {
   int slice = 0;       // states of b and c in shared memory at a time
   int split = 0;       // blocks of a cluster that share time
   int wide = -1;       // 0: never the wide kernel (scan_wide.hpp); changes bits
+  int whole = -1;      // 0: never the kernel of short scans (scan_short.hpp); changes bits
   int min_blocks = 0;  // of a multiprocessor: launch bounds the kernel is compiled for
 };
 
@@ -35,7 +36,7 @@ struct ScanPlan {
   bool sequential = true;
   int lanes = 1, per_lane = 1, steps = 16;
   int chunks = 1, together = 1, slice = 1, buffers = 2, split = 1;
-  int groups = 1, times = 1;
+  int groups = 1, parts = 1, times = 1;
   int max_threads = 256, min_blocks = 2;
   // Channels that share one group of b and one of c, and how many blocks take them.
   std::int64_t span_channels = 1, spans = 1, blocks_per_span = 1;
@@ -53,6 +54,10 @@ void add_problem_defines(const core::ScanProblem& problem, bool write_states,
 std::int64_t span_of(const core::ScanProblem& problem);
 // Fills span_channels, spans and blocks_per_span for blocks of `per_block` channels.
 void cut_channels(const core::ScanProblem& problem, std::int64_t per_block, ScanPlan* plan);
+
+// Elements of x, dt and z that are copied together, 16 bytes at the most: as many as alignment, a span's
+// channels and the `across` channels of a block allow.
+int piece_of(const core::ScanProblem& problem, const ScanPlan& plan, std::int64_t across);
 
 // True where a warp walks all of time: where that is asked for, where automatic means it, and where the
 // chunked kernel could not count the problem. Independent of the batch.

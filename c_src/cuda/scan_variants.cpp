@@ -81,6 +81,13 @@ std::vector<KernelSpec> scan_kernel_variants() {
   device.compute_major = 9;  // clusters
   add(kind(1 << 16, 16, Discretization::zoh, Dtype::bf16));
   add(kind(1 << 16, 5, Discretization::foh, Dtype::f32, true), true);
+  device.multiprocessors = 132, device.max_shared_per_block = 227 * 1024;  // clusters of eight
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+    add(kind(1024, 16, Discretization::zoh, dtype));
+    ScanProblem whole = kind(1024, dtype == Dtype::f32 ? 64 : 8, Discretization::bilinear, dtype);
+    give_everything(&whole);
+    add(whole, true);
+  }
   return all;
 }
 

@@ -53,12 +53,14 @@ TEST_CASE("a chunked plan covers every state and channel and fits the device", "
 }
 
 TEST_CASE("what decides a chunked scan's rounding does not depend on the batch", "[cuda][scan]") {
+  cuda::ScanTuning tiles;
+  tiles.whole = 0;
   for (const std::int64_t seq : {65, 1000, 1024, 4097, 70000}) {
     for (const std::int64_t dim : {1, 64, 511, 512, 1536, 16000}) {
       std::set<std::pair<std::string, std::string>> cuts;
       for (const std::int64_t batch : {1, 2, 8, 64, 4096}) {
         const cuda::KernelSpec spec =
-            cuda::scan_launches(device(132, 227, 9), chunked(batch, seq, dim, 16), {}).front().spec;
+            cuda::scan_launches(device(132, 227, 9), chunked(batch, seq, dim, 16), {}, tiles).front().spec;
         REQUIRE(spec.file == "selective_scan_chunked.cu");
         cuts.emplace(define_of(spec, "STEPS"), define_of(spec, "CHUNKS"));
       }
