@@ -38,21 +38,6 @@ std::int64_t tiles_of(const ScanProblem& p, const ScanPlan& plan) {
   return (p.seq + tile - 1) / tile;
 }
 
-// Elements of x and dt that are copied together: as many as alignment, a group's channels and a block allow.
-int piece_of(const ScanProblem& p, const ScanPlan& plan) {
-  const std::int64_t size = static_cast<std::int64_t>(core::dtype_size(p.dtype));
-  const std::int64_t across = plan.groups * (32 / plan.chunks);
-  std::int64_t piece = 16 / size;
-  const auto misplaced = [&](const void* data) {
-    return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(piece * size) != 0;
-  };
-  while (piece > 1 &&
-         (plan.span_channels % piece != 0 || across % piece != 0 || misplaced(p.x) || misplaced(p.dt))) {
-    piece /= 2;
-  }
-  return static_cast<int>(piece);
-}
-
 std::int64_t blocks_of(const ScanProblem& p, const ScanPlan& plan) {
   const int directions = p.options.direction == core::ScanDirection::both ? 2 : 1;
   return p.batch * plan.blocks_per_batch() * plan.split * directions;
@@ -157,7 +142,7 @@ KernelSpec chunked_kernel_spec(const ScanProblem& p, const ScanPlan& plan, const
        define("GROUPS", plan.groups), define("TIMES", plan.times), define("SPLIT", plan.split),
        define("MIN_BLOCKS", plan.min_blocks), define("B_CONSTANT", p.b_layout.constant),
        define("C_CONSTANT", p.c_layout.constant), define("VECTOR_ROWS", vector_rows),
-       define("PIECE", piece_of(p, plan))}};
+       define("PIECE", piece_of(p, plan, plan.groups * (32 / plan.chunks)))}};
   add_problem_defines(p, out.states != nullptr, &spec.defines);
   return spec;
 }

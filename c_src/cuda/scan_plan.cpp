@@ -196,6 +196,19 @@ void cut_channels(const ScanProblem& p, std::int64_t per_block, ScanPlan* plan) 
   plan->blocks_per_span = (plan->span_channels + per_block - 1) / per_block;
 }
 
+int piece_of(const ScanProblem& p, const ScanPlan& plan, std::int64_t across) {
+  const std::int64_t size = static_cast<std::int64_t>(core::dtype_size(p.dtype));
+  std::int64_t piece = 16 / size;
+  const auto misplaced = [&](const void* data) {
+    return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(piece * size) != 0;
+  };
+  while (piece > 1 &&
+         (plan.span_channels % piece != 0 || across % piece != 0 || misplaced(p.x) || misplaced(p.dt))) {
+    piece /= 2;
+  }
+  return static_cast<int>(piece);
+}
+
 bool scans_sequentially(const ScanProblem& p) {
   // Before the caller's wish: a walk of such a problem is slow, chunks would be wrong.
   if (!fits_ints(p)) return true;

@@ -54,6 +54,10 @@ std::int64_t span_of(const core::ScanProblem& problem);
 // Fills span_channels, spans and blocks_per_span for blocks of `per_block` channels.
 void cut_channels(const core::ScanProblem& problem, std::int64_t per_block, ScanPlan* plan);
 
+// Elements of x and dt that a kernel whose blocks have `across` channels copies together: up to 16 bytes of
+// them, as far as alignment, a span's channels and a block allow.
+int piece_of(const core::ScanProblem& problem, const ScanPlan& plan, std::int64_t across);
+
 // True where a warp walks all of time: where that is asked for, where automatic means it, and where the
 // chunked kernel could not count the problem. Independent of the batch.
 bool scans_sequentially(const core::ScanProblem& problem);
