@@ -47,12 +47,13 @@ struct Layout {
   EXPHIL_SHARED_FN int bytes() const { return pairs() + groups * steps * channels * 8; }
 };
 
-// Shared memory of a block of selective_scan_wide.cu, which has `groups` warps: rows of b and c twice, halves
-// as they arrive, dt' and v.
-EXPHIL_SHARED_FN int wide_chunk_bytes(int state, int steps, int groups, bool half) {
-  const int lanes = state / 4, pairs = 32 / lanes;
-  const int pieces = 2 * steps * lanes;
-  return 16 * (2 * pieces + groups * steps * pairs) + (half ? 8 * pieces : 0);
+// Shared memory of a block of selective_scan_wide.cu, which has `groups` warps: a ring of `stages` tiles of
+// x, dt, b and c as they arrive; dt' and v of two tiles; where they arrive as halves, b and c of two tiles as
+// floats.
+EXPHIL_SHARED_FN int wide_bytes(int state, int steps, int groups, int stages, bool half) {
+  const int channels = groups * (256 / state), size = half ? 2 : 4, rows = 2 * steps * state;
+  const int elements = (steps * channels * size + 15) / 16 * 16;  // of x, or of dt
+  return stages * (2 * elements + rows * size) + 2 * steps * channels * 8 + (half ? 2 * rows * 4 : 0);
 }
 
 // selective_scan_chunked.cu, where a lane scans `together` states at a time: all of them rounded up to that,

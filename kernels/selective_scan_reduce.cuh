@@ -10,21 +10,21 @@ namespace scan {
 // Sums `parts` over the lanes of a channel and deals the Group sums out: lane j gets that of step j. Each
 // level adds neighbours and halves what is left to send: Group - 1 shuffles in all, where a butterfly for
 // every step would take Group log2(Lanes).
-template <int Lanes, int Group>
+template <int Lanes, int Group, int Width = 1>
 EXPHIL_DEVICE float reduce_lanes(float (&parts)[Group], int part) {
+  if constexpr (Width < Lanes) {
+    if constexpr (Width < Group) {
+      const bool odd = part & Width;
 #pragma unroll
-  for (int width = 1; width < Lanes; width *= 2) {
-    if (width < Group) {
-      const bool odd = part & width;
-#pragma unroll
-      for (int i = 0; i < Group / (2 * width); ++i) {
+      for (int i = 0; i < Group / (2 * Width); ++i) {
         const float keep = odd ? parts[2 * i + 1] : parts[2 * i];
         const float send = odd ? parts[2 * i] : parts[2 * i + 1];
-        parts[i] = __fadd_rn(keep, __shfl_xor_sync(0xffffffffu, send, width));
+        parts[i] = __fadd_rn(keep, __shfl_xor_sync(0xffffffffu, send, Width));
       }
     } else {
-      parts[0] = __fadd_rn(parts[0], __shfl_xor_sync(0xffffffffu, parts[0], width));
+      parts[0] = __fadd_rn(parts[0], __shfl_xor_sync(0xffffffffu, parts[0], Width));
     }
+    return reduce_lanes<Lanes, Group, 2 * Width>(parts, part);
   }
   return parts[0];
 }

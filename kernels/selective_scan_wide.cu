@@ -9,67 +9,126 @@
 // lane reads), and the issue slots (5 at the least). One channel to a lane reads b and c anew for every
 // channel, 8 to 12 cycles; two channels halve that.
 //
-// Time goes by in chunks of STEPS steps: while one is scanned, the next one's elements are on their way. The
-// bits depend on neither STEPS nor GROUPS. Grid and arguments as in selective_scan.cu.
-#include "selective_scan_wide.cuh"
+// Time goes by in tiles of STEPS steps, which come through a ring of STAGES stages. From one barrier to the
+// next the block's threads start the copies of tile t + STAGES - 1, activate tile t + 1 (dt' and v; halves of
+// b and c become floats) and scan tile t. One barrier a tile, the one before all this, is enough:
+//   - each thread waits for its own copies of tile t + 1 before it: after it all of them have arrived;
+//   - what is activated has two buffers: before it one was filled with tile t, and the scan of tile t - 1,
+//     which the other one holds, ended;
+//   - so did all reading of the stage of tile t - 1, which is copied into. The stage of tile t is left
+//     alone until after the next barrier: the scan reads b and c (f32) and x (for D) there.
+// 32x60x512x16 takes 11.65 us (bf16 11.07, f16 10.94; H200, 2026-11-21). With x and dt by way of registers
+// and one tile ahead it took 12.4, and halves 14.5, more than in selective_scan.cu (13.6).
+//
+// The bits depend on none of STEPS, GROUPS and STAGES. Grid and arguments as in selective_scan.cu.
+#include "selective_scan_wide_copy.cuh"
 
 namespace {
 
 using namespace exphil;
 using namespace exphil::scan_wide;
 
-// The recurrence over one chunk: h moves on, y gets this lane's part of <C, h>.
-__device__ __forceinline__ void advance(const Place& s, const Lane& lane, const float4* rows,
-                                        const float4* active, States& h, float (&y)[2][kSteps]) {
+// Where a lane's part of a tile lies: dt' and v of its pair, b and c of its states at the first step; x of
+// its pair.
+struct Tile {
+  const float4 *active, *rows;
+  const Two* x;
+};
+__device__ __forceinline__ Tile find_tile(const Place& s, const Block& block, const Stage& stage,
+                                          int parity) {
+#if ELEMENT != 0
+  const float4* const rows = block.rows[parity];
+#else
+  const float4* const rows = reinterpret_cast<const float4*>(stage.rows);
+#endif
+  return {block.active[parity] + s.column, rows + s.part, stage.x + s.part * kColumns + s.column};
+}
+
+// Where a lane's next elements of z and y lie, and its next states where they are written.
+struct Output {
+  const char* z;
+  char* y;
+  float* states;
+};
+__device__ __forceinline__ Output find_output(const Arguments& p, const Place& s) {
+  const long long at = s.offset + s.part * s.stride + 2 * s.column * kBytes;
+  const long long row = s.batch * p.seq + (s.reverse ? p.seq - 1 : 0);
+  return {static_cast<const char*>(p.z) + at, static_cast<char*>(blockIdx.y == 0 ? p.y : p.y_reverse) + at,
+          p.states + (row * p.dim + s.channel) * STATE + s.part * kStates};
+}
+
+// What a step needs that no step before it decides.
+struct Ahead {
+  Rule::Step common[2];
+  float decay[2][kStates];
+};
+__device__ __forceinline__ Ahead look_ahead(const Lane& lane, float4 both) {
+  Ahead ahead{{Rule::step(both.x, both.y), Rule::step(both.z, both.w)}, {}};
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    const float4 both = active[step * kPairs + s.pair];
-    const float4 b4 = rows[step * kLanes + s.part], c4 = rows[(kSteps + step) * kLanes + s.part];
-    const float b[kStates] = {b4.x, b4.y, b4.z, b4.w}, c[kStates] = {c4.x, c4.y, c4.z, c4.w};
+  for (int r = 0; r < 2; ++r) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float dt = r == 0 ? both.x : both.z, v = r == 0 ? both.y : both.w;
-      const Rule::Step common = Rule::step(dt, v);
+    for (int n = 0; n < kStates; ++n) ahead.decay[r][n] = Rule::decay(lane.a[r][n], ahead.common[r]);
+  }
+  return ahead;
+}
+
+// The recurrence over one step: h moves on, y gets this lane's part of <C, h>.
+__device__ __forceinline__ void advance(const Lane& lane, const Ahead& now, float4 b4, float4 c4, States& h,
+                                        float (&y)[2]) {
+  const float b[kStates] = {b4.x, b4.y, b4.z, b4.w}, c[kStates] = {c4.x, c4.y, c4.z, c4.w};
 #pragma unroll
-      for (int n = 0; n < kStates; ++n) {
-        const float decay = Rule::decay(lane.a[r][n], common);
-        h[r][n] = Rule::advance(h[r][n], decay, lane.a[r][n], common, b[n]);
-        y[r][step] = n == 0 ? Rule::read_out(h[r][n], c[n]) : Rule::read_out(h[r][n], c[n], y[r][step]);
-      }
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int n = 0; n < kStates; ++n) {
+      h[r][n] = Rule::advance(h[r][n], now.decay[r][n], lane.a[r][n], now.common[r], b[n]);
+      y[r] = n == 0 ? Rule::read_out(h[r][n], c[n]) : Rule::read_out(h[r][n], c[n], y[r]);
     }
   }
 }
 
-// The states after each of the chunk's `steps`, where they are asked for: the recurrence once more, from h.
-__device__ __forceinline__ void write_states(const Arguments& p, const Place& s, const Lane& lane,
-                                             const float4* rows, const float4* active, const States& from,
-                                             long long position, int steps) {
-  States h;
+__device__ __forceinline__ void load_z(const Place& s, Output& out, int steps, Two (&z)[kElements]) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r)
-#pragma unroll
-    for (int n = 0; n < kStates; ++n) h[r][n] = from[r][n];
-#pragma unroll 1
-  for (int step = 0; step < steps; ++step) {
-    const float4 both = active[step * kPairs + s.pair], b4 = rows[step * kLanes + s.part];
-    const float b[kStates] = {b4.x, b4.y, b4.z, b4.w};
-    const long long channel = s.offset + (position + step) * s.stride;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const Rule::Step common = Rule::step(r == 0 ? both.x : both.z, r == 0 ? both.y : both.w);
-#pragma unroll
-      for (int n = 0; n < kStates; ++n) {
-        const float decay = Rule::decay(lane.a[r][n], common);
-        h[r][n] = Rule::advance(h[r][n], decay, lane.a[r][n], common, b[n]);
-        p.states[(channel + r) * STATE + s.part * kStates + n] = __fmul_rn(h[r][n], 1.0f / Rule::kStateScale);
-      }
-    }
+  for (int q = 0; q < kElements; ++q) {
+    z[q] = Two{};
+#if HAS_Z
+    if (q * kGroup + s.part < steps) z[q] = *reinterpret_cast<const Two*>(out.z);
+    out.z += kGroup * s.stride;
+#endif
   }
 }
 
-__device__ __forceinline__ int steps_of(const Place& s, long long left) {
-  const int some = left < kSteps ? static_cast<int>(left) : kSteps;
-  return s.live ? some : 0;
+// The tile's states and y, of which the first `steps` exist (all where there are more). The next step's
+// decays are asked for before the present step's recurrence, which hides the special function unit behind it.
+__device__ __forceinline__ void walk(const Arguments& p, const Place& s, const Lane& lane, const Tile& tile,
+                                     const Two (&z)[kElements], int steps, bool with_y, States& h,
+                                     Output& out) {
+  Ahead next = look_ahead(lane, tile.active[0]);
+#pragma unroll
+  for (int q = 0; q < kElements; ++q) {
+    float first[kGroup], second[kGroup];
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const int step = q * kGroup + i;
+      const Ahead now = next;
+      if (step + 1 < kSteps) next = look_ahead(lane, tile.active[(step + 1) * kColumns]);
+      float y[2];
+      advance(lane, now, tile.rows[step * kLanes], tile.rows[(kSteps + step) * kLanes], h, y);
+      first[i] = y[0], second[i] = y[1];
+#if WRITE_STATES
+      if (step < steps) store_states(out.states, h);
+      out.states += s.stride / kBytes * STATE;
+#endif
+    }
+    const float sums[2] = {reduce_lanes<kLanes>(first, s.part), reduce_lanes<kLanes>(second, s.part)};
+    Two x{};
+#if HAS_D
+    x = tile.x[q * kGroup * kColumns];
+#endif
+    const Two y = {finish<Rule>(sums[0], x.first, z[q].first, lane.d[0]),
+                   finish<Rule>(sums[1], x.second, z[q].second, lane.d[1])};
+    if (with_y && q * kGroup + s.part < steps) *reinterpret_cast<Two*>(out.y) = y;
+    out.y += kGroup * s.stride;
+  }
 }
 
 }  // namespace
@@ -77,41 +136,36 @@ __device__ __forceinline__ int steps_of(const Place& s, long long left) {
 extern "C" __global__ void __launch_bounds__(32 * GROUPS, MIN_BLOCKS)
     selective_scan_wide(const __grid_constant__ exphil::scan::Arguments p) {
   extern __shared__ float4 shared_memory[];
-  Chunk& chunk = *reinterpret_cast<Chunk*>(shared_memory);
+  Block& block = *reinterpret_cast<Block*>(shared_memory);
   const Place s = find_place(p);
-  float4* const active = chunk.active[s.group];
-  const long long element_step = kGroup * s.stride * kBytes, chunk_step = kSteps * s.stride * kBytes;
-  // Of this lane's first element of the chunk in x, dt, z and y.
-  long long at = (s.offset + s.part * s.stride) * kBytes;
-  char* const y_all = static_cast<char*>(blockIdx.y == 0 ? p.y : p.y_reverse);
-
-  Rows rows = find_rows(p, s);
-  Two x[kElements], dt[kElements];
-  load_elements(p.x, at, s, steps_of(s, p.seq), element_step, x);
-  load_elements(p.dt, at, s, steps_of(s, p.seq), element_step, dt);
-  if (p.seq > 0) start_rows(s, rows, chunk, 0, p.seq);
+  Cursor cursor = find_cursor(p, s);
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i)
+    start_tile(p, s, cursor, block.stages[i], steps_ahead(p.seq) - i * kSteps);
   const Lane lane = load_lane(p, s);
+  const float2 bias = load_bias(p, s);
   States h;
   load_states(p, s, h);
+  Output out = find_output(p, s);
+  const bool with_y = (blockIdx.y == 0 ? p.y : p.y_reverse) != nullptr;
+  device::copies_left<kStages - 2>();
+  wait_for_block();
+  activate(p, s, bias, block.stages[0], block, 0, steps_ahead(p.seq));
+  Stage *free = block.stages + kStages - 1, *present = block.stages, *next = block.stages + 1;
   int parity = 0;
-  for (long long left = p.seq; left > 0; left -= kSteps, at += chunk_step, parity ^= 1) {
-    const int steps = steps_of(s, left);
-    finish_rows(s, chunk, parity);
-    activate(x, dt, lane, p, s, steps, active);
-    __syncwarp();  // dt' and v are written
-    if (left > kSteps) {
-      const int next = steps_of(s, left - kSteps);
-      load_elements(p.x, at + chunk_step, s, next, element_step, x);
-      load_elements(p.dt, at + chunk_step, s, next, element_step, dt);
-      start_rows(s, rows, chunk, parity ^ 1, left - kSteps);
-    }
-    if constexpr (WRITE_STATES) {
-      write_states(p, s, lane, chunk.rows[parity], active, h, p.seq - left, steps);
-    }
-    float y[2][kSteps];
-    advance(s, lane, chunk.rows[parity], active, h, y);
-    __syncwarp();  // dt' and v have been read
-    write(p, s, lane, y_all, at, y_all != nullptr ? steps : 0, element_step, y);
+  for (long long left = p.seq; left > 0; left -= kSteps, parity ^= 1) {
+    const int ahead = steps_ahead(left), steps = s.live ? ahead : 0;
+    device::copies_left<kStages - 3>();
+    wait_for_block();
+    Two z[kElements];
+    load_z(s, out, steps, z);
+    start_tile(p, s, cursor, *free, ahead - (kStages - 1) * kSteps);
+    if (ahead > kSteps) activate(p, s, bias, *next, block, parity ^ 1, ahead - kSteps);
+    walk(p, s, lane, find_tile(s, block, *present, parity), z, steps, with_y, h, out);
+    free = present, present = next;
+    next = next == block.stages + kStages - 1 ? block.stages : next + 1;
   }
-  store_states(p, s, h);
+  if (p.final_state != nullptr && s.live && blockIdx.y == 0) {
+    store_states(p.final_state + (s.batch * p.dim + s.channel) * STATE + s.part * kStates, h);
+  }
 }

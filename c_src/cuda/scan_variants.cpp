@@ -62,11 +62,15 @@ std::vector<KernelSpec> scan_kernel_variants() {
     ScanProblem full = kind(1024, 16, Discretization::zoh, dtype);
     give_everything(&full);
     add(full), add(kind(60, 3, Discretization::zoh, dtype));
+    full.seq = 60;
+    add(full, dtype == Dtype::bf16), add(kind(60, 16, Discretization::zoh, dtype));
   }
   for (const std::int64_t state : {1, 2, 33, 256}) {
     add(kind(1024, state, Discretization::zoh));
     add(kind(60, state, Discretization::foh, Dtype::f32, state == 256));
   }
+  for (const std::int64_t state : {4, 128})
+    add(kind(60, state, Discretization::zoh, Dtype::bf16), state == 4);
   ScanProblem constant = kind(1024, 16, Discretization::zoh, Dtype::bf16);
   constant.b_layout.constant = true;
   add(constant);

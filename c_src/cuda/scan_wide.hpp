@@ -2,7 +2,7 @@
 // their channels are cut. Pure functions of shape, device and tuning; any thread.
 //
 // Whether the kernel is taken may change the bits of a result, and depends on seq, dim, state, dtype, options
-// and alignment alone, never on the batch. Steps and groups cannot change them.
+// and alignment alone, never on the batch. Steps, groups and stages cannot change them.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ namespace exphil::cuda {
 // even number of channels to a group. vector_rows: b and c may be read four elements at a time.
 bool scans_wide(const core::ScanProblem& problem, const core::ScanOutputs& outputs, bool vector_rows);
 
-// Of a scan that scans_wide takes. Of the plan, only groups, steps, min_blocks and the spans mean something
-// here.
+// Of a scan that scans_wide takes. Of the plan, only groups, steps, buffers (stages of the ring), min_blocks
+// and the spans mean something here.
 ScanPlan plan_wide(const core::ScanProblem& problem, const DeviceProperties& device,
                    const ScanTuning& tuning = {});
 

@@ -161,6 +161,31 @@ TEST_CASE("the device's scan for every type, rule, layout and direction", "[cuda
   }
 }
 
+TEST_CASE("a walk of pairs of channels for every state, type and end of a tile", "[cuda][gpu][scan]") {
+  if (!have_device()) return;
+  for (const std::int64_t state : {4, 8, 16, 32, 64, 128}) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+      ScanSpec spec;
+      spec.state = state, spec.dtype = dtype, spec.dim = 70, spec.seq = 61;
+      spec.d = spec.z = spec.dt_bias = spec.initial_state = spec.options.dt_softplus = true;
+      check_spec(spec, true);
+      spec.dim = 72, spec.b_groups = 2, spec.c_groups = 3, spec.options.direction = ScanDirection::both;
+      check_spec(spec);
+    }
+  }
+  for (const std::int64_t seq : {1, 7, 8, 9, 19, 20, 21, 40, 41, 59, 63}) {
+    ScanSpec spec;
+    spec.state = 16, spec.dim = 64, spec.seq = seq, spec.dt_bias = spec.options.dt_softplus = true;
+    spec.options.direction = seq % 2 == 0 ? ScanDirection::forward : ScanDirection::reverse;
+    check_spec(spec);
+    const ScanCase c(spec);
+    Results with = scan_on_device(c.problem(), true);
+    with.states.clear();
+    INFO("seq " << seq);
+    CHECK(with.same_bits(scan_on_device(c.problem())));
+  }
+}
+
 TEST_CASE("the device gives the same bits again, in any company and from any thread", "[cuda][gpu][scan]") {
   if (!have_device()) return;
   for (const std::int64_t seq : {40, 60, 300, 1024}) {

@@ -1,6 +1,7 @@
 // Which scans the wide kernel takes and how they are cut: needs no device.
 #include "cuda/scan_wide.hpp"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -37,7 +38,7 @@ TEST_CASE("the wide kernel takes pairs of channels with states in fours", "[cuda
   CHECK_FALSE(cuda::scans_wide(p, out, true));  // x starts between two pairs
   ScanProblem halves = kind(8, 60, 512, 16);
   halves.dtype = core::Dtype::f16;
-  CHECK_FALSE(cuda::scans_wide(halves, out, true));  // short: the general kernel is faster
+  CHECK(cuda::scans_wide(halves, out, true));
   halves.seq = 1024, halves.options.algorithm = core::ScanAlgorithm::sequential;
   CHECK(cuda::scans_wide(halves, out, true));
   // The same y, bit for bit, whether or not the states are asked for.
@@ -68,15 +69,42 @@ TEST_CASE("a wide plan covers every channel and fits the device", "[cuda][scan]"
           const cuda::ScanPlan plan = cuda::plan_wide(p, properties);
           INFO("state " << state << " dim " << dim << " seq " << seq);
           CHECK(plan.blocks_per_span * plan.groups * 2 * (128 / state) >= dim);
-          CHECK(plan.groups * plan.min_blocks * 32 <= 512);  // 128 registers a lane
+          CHECK(plan.groups * plan.min_blocks * 32 <= 384);  // 168 registers a lane
           CHECK(plan.sequential);
           CHECK(plan.times == 1);
+          // Room for three blocks, and lanes that are dealt whole groups of steps.
           CHECK(cuda::wide_shared_bytes(p, plan) <=
-                static_cast<std::size_t>(properties.max_shared_per_block));
+                static_cast<std::size_t>(properties.max_shared_per_block) / 3);
+          CHECK(plan.steps % std::min<std::int64_t>(state / 4, plan.steps) == 0);
         }
       }
     }
   }
+}
+
+TEST_CASE("a wide block has no more warps than its channels need", "[cuda][scan]") {
+  CHECK(cuda::plan_wide(kind(8, 60, 512, 16), device(132, 227)).groups == 4);
+  CHECK(cuda::plan_wide(kind(8, 60, 34, 16), device(132, 227)).groups == 4);
+  CHECK(cuda::plan_wide(kind(8, 60, 32, 16), device(132, 227)).groups == 2);
+  CHECK(cuda::plan_wide(kind(8, 60, 6, 128), device(132, 227)).groups == 4);
+  CHECK(cuda::plan_wide(kind(8, 60, 2, 128), device(132, 227)).groups == 1);
+}
+
+TEST_CASE("the wide kernel copies no less than pairs of elements", "[cuda][scan]") {
+  const auto piece = [](std::int64_t dim, std::uintptr_t offset, core::Dtype dtype, std::int64_t state) {
+    ScanProblem p = kind(2, 60, dim, state);
+    p.dtype = dtype, p.x = p.dt = reinterpret_cast<const void*>(4096 + offset);
+    const cuda::KernelSpec spec = cuda::scan_launches(device(132, 227), p, {}).front().spec;
+    REQUIRE(spec.file == "selective_scan_wide.cu");
+    return define_of(spec, "PIECE");
+  };
+  CHECK(piece(512, 0, core::Dtype::f32, 16) == "4");
+  CHECK(piece(512, 0, core::Dtype::f16, 16) == "8");
+  CHECK(piece(512, 8, core::Dtype::f32, 16) == "2");
+  CHECK(piece(514, 0, core::Dtype::bf16, 16) == "2");
+  CHECK(piece(516, 4, core::Dtype::bf16, 16) == "2");
+  CHECK(piece(2, 0, core::Dtype::bf16, 128) == "2");
+  CHECK(piece(4, 0, core::Dtype::bf16, 128) == "4");
 }
 
 TEST_CASE("a wide plan follows a benchmark's wishes as far as they fit", "[cuda][scan]") {
@@ -86,7 +114,7 @@ TEST_CASE("a wide plan follows a benchmark's wishes as far as they fit", "[cuda]
   CHECK(plan.groups == 4);
   CHECK(plan.steps == 32);
   CHECK(plan.min_blocks == 3);
-  CHECK(cuda::plan_wide(kind(8, 60, 512, 128), device(1, 48), tuning).steps == 16);
+  CHECK(cuda::plan_wide(kind(8, 60, 512, 128), device(1, 48), tuning).steps == 8);
 }
 
 TEST_CASE("what decides a wide scan's rounding does not depend on the batch", "[cuda][scan]") {
