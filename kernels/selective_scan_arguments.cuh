@@ -62,13 +62,23 @@ EXPHIL_SHARED_FN int wide_bytes(int state, int steps, int groups, int stages, bo
 EXPHIL_SHARED_FN int chunked_states(int state, int together) {
   return (state + together - 1) / together * together;
 }
+// The rows of b or c of one chunk, in floats: state after state, the steps of a unit of `together` states
+// side by side, so that a lane reads 16 bytes at a time. Gaps of 16 bytes keep units and chunks on different
+// banks.
+EXPHIL_SHARED_FN int chunked_unit(int unit, int steps) {
+  return unit * steps + 4;
+}
+EXPHIL_SHARED_FN int chunked_row_chunk(int row, int unit, int steps) {
+  const int units = row / unit * chunked_unit(unit, steps);
+  return units % 32 == 0 ? units + 4 : units;
+}
 EXPHIL_SHARED_FN int chunked_bytes(int state, int together, int slice, int floats, bool foh, int steps,
                                    int chunks, int groups, int times, int buffers, int projections,
                                    int element_bytes) {
   const int row = slice * floats, kept = projections > 0 ? projections : 1;
   const int states = chunked_states(state, together), channels = 32 / chunks, tile = steps * chunks;
   const int gap = channels < 16 / element_bytes ? 16 / element_bytes : channels;
-  const int tile_bytes = buffers * kept * chunks * (steps * row + (row < 4 ? row : 4)) * 4 +
+  const int tile_bytes = buffers * kept * chunks * chunked_row_chunk(row, together * floats, steps) * 4 +
                          (element_bytes == 2 ? kept * tile * row * 2 : 0) +
                          2 * buffers * chunks * (steps * groups * channels + gap) * element_bytes;
   return times * ((tile_bytes + 15) / 16 * 16 + groups * states * channels * floats * 8) +

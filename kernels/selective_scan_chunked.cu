@@ -44,15 +44,15 @@ struct Scanned {
 __device__ __forceinline__ void scan_chunk(const Rule::Constants (&a)[kTogether], const float (&dt)[kSteps],
                                            const float (&v)[kSteps], float sum_dt, const float* rows,
                                            const State (&constant)[kTogether], Scanned (&x)[kTogether]) {
+  State b[kAhead][kTogether];
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
     const Rule::Step common = Rule::step(dt[i], v[i]);
-    State b[kTogether];
-    if (!B_CONSTANT) load_row(rows + i * kRow, b);
+    if (!B_CONSTANT && i % kAhead == 0) load_rows(rows + i * kUnit, b);
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
       const State decay = Rule::decay(a[u], common);
-      const State input = Rule::input(a[u], common, decay, B_CONSTANT ? constant[u] : b[u]);
+      const State input = Rule::input(a[u], common, decay, B_CONSTANT ? constant[u] : b[i % kAhead][u]);
       x[u].decay[i] = decay, x[u].input[i] = input;
       x[u].end = i == 0 ? Rule::start(decay, input) : Rule::advance(x[u].end, decay, input);
       if constexpr (!Rule::kDecayFromSum) {
@@ -123,14 +123,14 @@ __device__ __forceinline__ void read_out(const Arguments& p, const Place& s, int
   const long long step = row_step(s, p.dim, 1) * static_cast<long long>(STATE * kFloats);
   float* states = p.states + (s.at / static_cast<int>(sizeof(Storage)) * STATE + n) * kFloats;
 #endif
+  State c[kAhead][kTogether];
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
-    State c[kTogether];
-    if (!C_CONSTANT) load_row(rows + i * kRow, c);
+    if (!C_CONSTANT && i % kAhead == 0) load_rows(rows + i * kUnit, c);
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
       h[u] = Rule::advance(h[u], x[u].decay[i], x[u].input[i]);
-      y[i] = Rule::read_out(h[u], C_CONSTANT ? constant[u] : c[u], y[i]);
+      y[i] = Rule::read_out(h[u], C_CONSTANT ? constant[u] : c[i % kAhead][u], y[i]);
 #if WRITE_STATES
       if (i < steps && n + u < STATE) store_state(states + i * step + u * kFloats, h[u]);
 #endif
@@ -274,7 +274,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(32 * GROUPS * TIMES, MIN_BL
       // The last states stay with this warp, whose own have been taken by then.
       const Address to = left <= kTile ? shared_address(shared.own, blockIdx.x % kSplit) : shared.next;
 #pragma unroll 1
-      for (int n = first; n < end; n += kTogether, rows += kTogether * kFloats, slot += kChannels) {
+      for (int n = first; n < end; n += kTogether, rows += kUnitRows, slot += kChannels) {
         Rule::Constants a[kTogether];
         State constant[kTogether] = {};
         Scanned x[kTogether];

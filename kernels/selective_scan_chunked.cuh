@@ -34,14 +34,23 @@ constexpr int kStates = chunked_states(STATE, kTogether);  // rounded up to that
 constexpr int kSlice = SLICE;                              // states of b and c in shared memory at a time
 constexpr int kProjections = !B_CONSTANT + !C_CONSTANT, kKept = kProjections > 0 ? kProjections : 1;
 
-// A tile in shared memory. Every chunk's rows are followed by a gap, so that the chunks' rows, which are read
-// together, fall on different banks.
-constexpr int kRow = kSlice * kFloats, kRowGap = kRow < 4 ? kRow : 4;
-constexpr int kRowChunk = kSteps * kRow + kRowGap;
+// A tile in shared memory. The chunks' parts, which are read together, fall on different banks. Of b and c a
+// lane reads kAhead steps of kTogether states at once: half as many loads as row by row.
+constexpr int kRow = kSlice * kFloats, kUnit = kTogether * kFloats, kAhead = kUnit < 4 ? 4 / kUnit : 1;
+constexpr int kUnitRows = chunked_unit(kUnit, kSteps), kRowChunk = chunked_row_chunk(kRow, kUnit, kSteps);
+static_assert(kUnit == 1 || kUnit == 2 || kUnit == 4, "loads of 16 bytes at the most");
+static_assert((kSteps & (kSteps - 1)) == 0 && (kChunks & (kChunks - 1)) == 0, "places add up");
+// Where column k of row i of b or c stands.
+EXPHIL_DEVICE int row_place(int i, int k) {
+  return i / kSteps * kRowChunk + k / kUnit * kUnitRows + i % kSteps * kUnit + k % kUnit;
+}
 constexpr int kAcross = kGroups * kChannels;  // elements of x in a row
 constexpr int kElementGap =
     kChannels < 16 / static_cast<int>(sizeof(Storage)) ? 16 / static_cast<int>(sizeof(Storage)) : kChannels;
 constexpr int kElementChunk = kSteps * kAcross + kElementGap;
+EXPHIL_DEVICE int element_place(int i, int k) {
+  return i * kAcross + i / kSteps * kElementGap + k;
+}
 struct alignas(16) Tile {
   float rows[kBuffers][kKept][kChunks * kRowChunk];
 #if ELEMENT != 0
@@ -125,9 +134,9 @@ EXPHIL_DEVICE void load_elements(const Storage* from, const Place& s, float (&to
 // dt' in place of dt, and v in place of x; both zero beyond the sequence, which leaves a state as it is.
 EXPHIL_DEVICE void activate(const Arguments& p, int steps, float bias, float (&dt)[kSteps],
                             float (&v)[kSteps]) {
+  if (SOFTPLUS || CLIP || p.dt_bias != nullptr) {
 #pragma unroll
-  for (int i = 0; i < kSteps; ++i) {
-    dt[i] = activate_dt(p, dt[i], bias);
+    for (int i = 0; i < kSteps; ++i) dt[i] = activate_dt(p, dt[i], bias);
   }
   if (steps < kSteps) {
 #pragma unroll

@@ -18,6 +18,8 @@ template <int Pieces, int Size>
 struct Deal {
   static constexpr bool kWhole = kThreads >= Pieces;
   static constexpr int kRows = kWhole ? kThreads / Pieces : 1;
+  // Places in shared memory add up: a round's is the first's and a constant.
+  static constexpr bool kAdds = (kRows & (kRows - 1)) == 0;
   static constexpr int kRounds = kWhole ? 1 : (Pieces + kThreads - 1) / kThreads;
   static EXPHIL_DEVICE int row(const Place& s) { return kWhole ? s.thread / Pieces : 0; }
   static EXPHIL_DEVICE int column(const Place& s) { return (kWhole ? s.thread % Pieces : s.thread) * Size; }
@@ -36,9 +38,16 @@ struct Deal {
     }
   }
 };
-constexpr int kRowPiece = VECTOR_ROWS ? 4 : 1;
+// Floats of b and c go where they are read, a unit at a time.
+constexpr int kRowPiece = !VECTOR_ROWS ? 1 : kProjection == device::kF32 ? kUnit : 4;
 using ElementDeal = Deal<kAcross / PIECE, PIECE>;
 using RowDeal = Deal<kRow / kRowPiece, kRowPiece>;
+
+// The place of row row + i and column column + k.
+template <class Of, class Place2D>
+EXPHIL_DEVICE int place(Place2D of, int row, int i, int column, int k) {
+  return Of::kAdds ? of(row, column) + of(i, k) : of(row + i, column + k);
+}
 
 EXPHIL_DEVICE Cursor find_cursor(const Arguments& p, const Place& s) {
   const Column column = find_column(p);
@@ -74,9 +83,8 @@ EXPHIL_DEVICE void start_elements(const Arguments& p, const Place& s, const char
   const int row = ElementDeal::row(s), column = ElementDeal::column(s);
   ElementDeal::visit_all(s, [&](int i, int k) {
     if (i > 0 && k == 0) from += step;
-    device::copy_async<PIECE * kSize>(
-        to + (row + i) * kAcross + (row + i) / kSteps * kElementGap + column + k, from + k * kSize,
-        row + i < rows && column + k < s.block_channels);
+    device::copy_async<PIECE * kSize>(to + place<ElementDeal>(element_place, row, i, column, k),
+                                      from + k * kSize, row + i < rows && column + k < s.block_channels);
   });
 }
 
@@ -88,10 +96,9 @@ EXPHIL_DEVICE void start_rows(const Place& s, const char* from, int step, int fi
   from += first * kFloats * kSize, step *= RowDeal::kRows;
   RowDeal::visit_all(s, [&](int i, int k) {
     if (i > 0 && k == 0) from += step;
-    void* const target =
-        kProjection == device::kF32
-            ? static_cast<void*>(to + (row + i) * kRow + (row + i) / kSteps * kRowGap + column + k)
-            : raw + (row + i) * kRow + column + k;
+    void* const target = kProjection == device::kF32
+                             ? static_cast<void*>(to + place<RowDeal>(row_place, row, i, column, k))
+                             : raw + row * kRow + column + i * kRow + k;
     device::copy_async<kRowPiece * kSize>(target, from + k * kSize,
                                           row + i < rows && first * kFloats + column + k < STATE * kFloats);
   });
@@ -114,6 +121,17 @@ EXPHIL_DEVICE void start_rows(const Arguments& p, const Place& s, const Cursor& 
 #endif
   (void)raw_b, (void)raw_c;
 }
+// A piece of halves of b or c becomes floats.
+EXPHIL_DEVICE void put_floats(float* to, float4 v) {
+  const float flat[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int u = 0; u < 4; u += kUnit) {
+    float unit[kUnit];
+#pragma unroll
+    for (int f = 0; f < kUnit; ++f) unit[f] = flat[u + f];
+    device::store_floats(to + u / kUnit * kUnitRows, unit);
+  }
+}
 // Halves that have arrived become floats, by the threads that copied them.
 EXPHIL_DEVICE void finish_rows(const Place& s, int parity, Tile& tile) {
 #if ELEMENT != 0
@@ -121,11 +139,10 @@ EXPHIL_DEVICE void finish_rows(const Place& s, int parity, Tile& tile) {
 #pragma unroll
   for (int which = 0; which < kProjections; ++which) {
     RowDeal::visit_all(s, [&](int i, int k) {
-      const ProjectionStorage* const from = tile.raw[which] + (row + i) * kRow + column + k;
-      float* const to =
-          tile.rows[parity][which] + (row + i) * kRow + (row + i) / kSteps * kRowGap + column + k;
+      const ProjectionStorage* const from = tile.raw[which] + row * kRow + column + i * kRow + k;
+      float* const to = tile.rows[parity][which] + place<RowDeal>(row_place, row, i, column, k);
       if constexpr (kRowPiece == 4) {
-        *reinterpret_cast<float4*>(to) = device::widen_four<kProjection>(from);
+        put_floats(to, device::widen_four<kProjection>(from));
       } else {
         *to = device::widen<kProjection>(*from);
       }

@@ -14,12 +14,15 @@ EXPHIL_DEVICE State make_state(const float* floats) {
   return floats[0];
 #endif
 }
-// The values of b or c for kTogether states at one step: from their row, or where constant from memory.
-EXPHIL_DEVICE void load_row(const float* row, State (&to)[kTogether]) {
-  float flat[kTogether * kFloats];
-  device::load_floats(row, flat);
+// The values of b or c for kTogether states: at kAhead steps from their place in shared memory, or where
+// constant from memory.
+EXPHIL_DEVICE void load_rows(const float* from, State (&to)[kAhead][kTogether]) {
+  float flat[kAhead * kUnit];
+  device::load_floats(from, flat);
 #pragma unroll
-  for (int u = 0; u < kTogether; ++u) to[u] = make_state(flat + kFloats * u);
+  for (int i = 0; i < kAhead; ++i)
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) to[i][u] = make_state(flat + i * kUnit + kFloats * u);
 }
 EXPHIL_DEVICE void load_constant(const Arguments& p, const void* data, const Place& s, int n,
                                  State (&to)[kTogether]) {

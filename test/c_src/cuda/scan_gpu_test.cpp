@@ -170,6 +170,7 @@ TEST_CASE("a walk of pairs of channels for every state, type and end of a tile",
       spec.d = spec.z = spec.dt_bias = spec.initial_state = spec.options.dt_softplus = true;
       check_spec(spec, true);
       spec.dim = 72, spec.b_groups = 2, spec.c_groups = 3, spec.options.direction = ScanDirection::both;
+      spec.initial_state = false;
       check_spec(spec);
     }
   }
@@ -177,6 +178,36 @@ TEST_CASE("a walk of pairs of channels for every state, type and end of a tile",
     ScanSpec spec;
     spec.state = 16, spec.dim = 64, spec.seq = seq, spec.dt_bias = spec.options.dt_softplus = true;
     spec.options.direction = seq % 2 == 0 ? ScanDirection::forward : ScanDirection::reverse;
+    check_spec(spec);
+    const ScanCase c(spec);
+    Results with = scan_on_device(c.problem(), true);
+    with.states.clear();
+    INFO("seq " << seq);
+    CHECK(with.same_bits(scan_on_device(c.problem())));
+  }
+}
+
+TEST_CASE("a short scan that a cluster takes whole, for every state, type and end", "[cuda][gpu][scan]") {
+  if (!have_device()) return;
+  for (const std::int64_t state : {8, 16, 24, 64}) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+      ScanSpec spec;
+      spec.state = state, spec.dtype = dtype, spec.dim = 70, spec.seq = 300;
+      spec.options.algorithm = core::ScanAlgorithm::chunked;
+      spec.d = spec.z = spec.dt_bias = spec.initial_state = spec.options.dt_softplus = true;
+      check_spec(spec, true);
+      spec.dim = 72, spec.b_groups = 2, spec.c_groups = 3, spec.options.direction = ScanDirection::both;
+      spec.initial_state = false;
+      check_spec(spec);
+    }
+  }
+  for (const std::int64_t seq : {1, 15, 16, 17, 127, 128, 129, 896, 897, 1023, 1024}) {
+    ScanSpec spec;
+    spec.state = 16, spec.dim = 33, spec.seq = seq, spec.dt_bias = spec.options.dt_softplus = true;
+    spec.options.algorithm = core::ScanAlgorithm::chunked;
+    spec.options.discretization =
+        seq % 2 == 0 ? formulas::Discretization::zoh : formulas::Discretization::bilinear;
+    spec.options.direction = seq % 3 == 0 ? ScanDirection::forward : ScanDirection::reverse;
     check_spec(spec);
     const ScanCase c(spec);
     Results with = scan_on_device(c.problem(), true);
