@@ -1,9 +1,9 @@
 // The selective scan on the GPU: checks against the double oracle, then kernel medians with cold caches and
 // the floor beside each, then whole calls on host tensors.
 //   make build/bench/gpu_scan && EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_scan [check] [time] [call]
-//   [narrow] [pick]
-// No argument: check, time and call. `narrow` times the ways to walk, `pick` the cuts of scans
-// parallel in time that standard input lists (see time_picked).
+//   [check_walks] [narrow] [pick]
+// No argument: check, time and call. `check_walks` leaves out what is parallel in time. `narrow` times the
+// ways to walk, `pick` the cuts of scans parallel in time that standard input lists (see time_picked).
 //
 // A kernel is timed by events around its launch alone. Input sets rotate, outputs are poisoned, and a fill of
 // 256 MB before each run empties the L2. An event pair around nothing is in the first row. Floors: one
@@ -210,6 +210,7 @@ int main(int argc, char** argv) {
     std::printf("%s, %d multiprocessors, %d threads\n", context->properties().name.c_str(),
                 context->properties().multiprocessors, core::threads());
     if (asked("check")) check_all(*context);
+    if (asked("check_walks")) check_all(*context, true);
     Timer timer(*context);
     if (asked("time")) time_all(*context, timer);
     if (asked("call")) time_calls(*context);

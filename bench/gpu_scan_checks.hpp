@@ -64,10 +64,12 @@ inline void check(cuda::Context& context, const ScanProblem& p, bool with_states
   ++tally->failures;
 }
 
-inline void check_all(cuda::Context& context) {
+// walks: only scans that a warp walks, whose warps share nothing but what a barrier orders.
+inline void check_all(cuda::Context& context, bool walks = false) {
   Tally tally;
   const auto run = [&](ScanProblem kind, bool everything, bool states = false) {
     for (const auto algorithm : {core::ScanAlgorithm::sequential, core::ScanAlgorithm::chunked}) {
+      if (walks && algorithm != core::ScanAlgorithm::sequential) continue;
       kind.options.algorithm = algorithm;
       const HostCase c(kind, static_cast<std::uint64_t>(1 + tally.runs), everything);
       check(context, c.problem, states, &tally);
