@@ -110,7 +110,7 @@ void time_all(cuda::Context& context, Timer& timer) {
       time_case(context, timer, s, Discretization::zoh, dtype);
     }
   }
-  for (const int i : {0, 2}) {
+  for (const int i : {0, 1, 2, 3}) {
     for (int rule = 1; rule < 6; ++rule)
       time_case(context, timer, kShapes[i], static_cast<Discretization>(rule), Dtype::f32);
   }

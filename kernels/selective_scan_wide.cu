@@ -17,8 +17,8 @@
 //     which the other one holds, ended;
 //   - so did all reading of the stage of tile t - 1, which is copied into. The stage of tile t is left
 //     alone until after the next barrier: the scan reads b and c (f32) and x (for D) there.
-// 32x60x512x16 takes 11.65 us (bf16 11.07, f16 10.94; H200, 2026-11-21). With x and dt by way of registers
-// and one tile ahead it took 12.4, and halves 14.5, more than in selective_scan.cu (13.6).
+// 32x60x512x16 takes 12.2 us, halves 11.5 (H200, 2026-11-21). With x and dt by way of registers and one tile
+// ahead halves took 14.5, more than in selective_scan.cu (13.6).
 //
 // The bits depend on none of STEPS, GROUPS and STAGES. Grid and arguments as in selective_scan.cu.
 #include "selective_scan_wide_copy.cuh"
