@@ -66,7 +66,8 @@ bool scans_short(const ScanProblem& p, const DeviceProperties& device, bool vect
   return device.compute_major >= 9 && device.multiprocessors >= kFewestProcessors && !p.complex &&
          !p.full_matrix && vector_rows && !p.b_layout.constant && !p.c_layout.constant &&
          cheap_input(p.options.discretization) && p.state % scan::kShortStates == 0 && p.state <= kStates &&
-         p.dim < kChannels && p.seq <= kSteps && !scans_sequentially(p) && fitting_blocks(p, device, 1) > 0;
+         p.dim < kChannels && p.seq > 0 && p.seq <= kSteps && !scans_sequentially(p) &&
+         fitting_blocks(p, device, 1) > 0;
 }
 
 ScanPlan plan_short(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning) {

@@ -201,9 +201,10 @@ TEST_CASE("a short scan that a cluster takes whole, for every state, type and en
       check_spec(spec);
     }
   }
-  for (const std::int64_t seq : {1, 15, 16, 17, 127, 128, 129, 896, 897, 1023, 1024}) {
+  for (const std::int64_t seq : {0, 1, 15, 16, 17, 127, 128, 129, 896, 897, 1023, 1024}) {
     ScanSpec spec;
     spec.state = 16, spec.dim = 33, spec.seq = seq, spec.dt_bias = spec.options.dt_softplus = true;
+    spec.initial_state = true;
     spec.options.algorithm = core::ScanAlgorithm::chunked;
     spec.options.discretization =
         seq % 2 == 0 ? formulas::Discretization::zoh : formulas::Discretization::bilinear;

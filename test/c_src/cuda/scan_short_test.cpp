@@ -40,6 +40,8 @@ TEST_CASE("a cluster takes short scans of few channels with states in eights", "
   CHECK_FALSE(cuda::scans_short(p, kHopper, true));
   p.seq = 20, p.options.algorithm = core::ScanAlgorithm::chunked;
   CHECK(cuda::scans_short(p, kHopper, true));
+  p.seq = 0;  // nobody would hand the initial state on
+  CHECK_FALSE(cuda::scans_short(p, kHopper, true));
 }
 
 TEST_CASE("only a device with room for clusters of eight takes scans whole", "[cuda][scan]") {
