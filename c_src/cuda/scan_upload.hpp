@@ -37,6 +37,7 @@ class ScanUpload {
   void wait_for_block(std::size_t piece);
   void fill(std::size_t piece);
   void finish(std::size_t piece);
+  void queue_next();
 
   Context& context_;
   CUstream stream_;
@@ -45,7 +46,7 @@ class ScanUpload {
   std::vector<std::size_t> ends_;
   std::function<void(std::size_t)> on_ready_;
 
-  std::size_t pieces_ = 0, blocks_ = 0;
+  std::size_t piece_bytes_ = 0, pieces_ = 0, blocks_ = 0;
   PinnedBuffer ring_;
   std::vector<std::unique_ptr<Event>> copied_;  // by ring block, where blocks are used more than once
 
@@ -55,6 +56,7 @@ class ScanUpload {
   std::size_t next_ = 0;    // piece to be taken by a thread
   std::size_t queued_ = 0;  // pieces whose copies have been queued, all in order
   std::size_t ready_ = 0;   // ends reported
+  bool queueing_ = false;   // a thread queues, and alone changes queued_ and ready_
   bool failed_ = false;
 };
 
