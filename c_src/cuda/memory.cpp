@@ -223,6 +223,10 @@ PinnedBuffer PinnedPool::try_allocate(std::size_t bytes) {
     }
     constexpr unsigned kFlags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
     CUresult result = driver().cuMemHostAlloc(&block.data, size, kFlags);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && impl_->waiting() > 0) {
+      impl_->trim();
+      result = driver().cuMemHostAlloc(&block.data, size, kFlags);
+    }
     if (result == CUDA_SUCCESS) {
       result = driver().cuMemHostGetDevicePointer(&block.device_address, block.data, 0);
       if (result != CUDA_SUCCESS) driver().cuMemFreeHost(block.data);

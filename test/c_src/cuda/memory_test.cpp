@@ -181,6 +181,15 @@ TEST_CASE("pinned memory is bounded, waiting blocks included", "[.fake]") {
   CHECK_FALSE(pool.try_allocate(SIZE_MAX));
 }
 
+TEST_CASE("pinned memory that waits is given back before the system's end is", "[.fake]") {
+  const auto context = Context::open(0);
+  context->pinned_pool().trim();
+  PinnedPool pool(*context, std::size_t{1} << 30);
+  { const PinnedBuffer waits = pool.allocate(std::size_t{15} << 20); }
+  CHECK(pool.allocate(std::size_t{55} << 20));  // of 64 MB
+  CHECK_FALSE(pool.try_allocate(std::size_t{70} << 20));
+}
+
 TEST_CASE("pinned memory that the system refuses is an empty buffer and not counted", "[.fake]") {
   const auto context = Context::open(0);
   PinnedPool pool(*context, std::size_t{1} << 20);

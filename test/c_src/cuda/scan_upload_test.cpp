@@ -76,7 +76,6 @@ TEST_CASE("an upload of any size arrives whole and in order", "[.fake]") {
 TEST_CASE("an upload does with the pinned memory that is left", "[.fake]") {
   const auto context = Context::open(0);
   const ContextGuard guard(*context);
-  context->pinned_pool().trim();
   std::vector<cuda::PinnedBuffer> held;
   while (cuda::PinnedBuffer buffer = context->pinned_pool().try_allocate(2 * kMegabyte)) {
     held.push_back(std::move(buffer));
