@@ -3,7 +3,7 @@
 // selective_scan_chunked_copy.cuh, selective_scan_chunked_states.cuh.
 #pragma once
 
-#include "selective_scan_elements.cuh"
+#include "selective_scan_parallel.cuh"
 
 namespace exphil {
 namespace scan_chunked {
@@ -81,16 +81,9 @@ EXPHIL_DEVICE const char* offset(const void* data, long long bytes) {
   return static_cast<const char*>(data) + bytes;
 }
 
-// The block's sequence, span and first channel, looked up again where they are needed: registers are scarce.
-struct Column {
-  int batch, span, first;
-};
+// Looked up again wherever it is needed: registers are scarce.
 EXPHIL_DEVICE Column find_column(const Arguments& p) {
-  const unsigned block = blockIdx.x / kSplit, in_batch = block % p.blocks_per_batch,
-                 span = in_batch / p.blocks_per_span;
-  return {static_cast<int>(block / p.blocks_per_batch), static_cast<int>(span),
-          static_cast<int>(span * static_cast<unsigned>(p.span_channels) +
-                           in_batch % p.blocks_per_span * kAcross)};
+  return scan::find_column<kSplit, kAcross>(p);
 }
 EXPHIL_DEVICE int channel_of(const Arguments& p, const Place& s) {
   return find_column(p).first + s.group * kChannels + s.across;

@@ -12,36 +12,10 @@ struct Cursor {
   long long x, b, c;
 };
 
-// How kTile rows of Pieces pieces of Size elements are dealt out to the threads that share a tile: piece by
-// piece, row after row, kRows rows at a time, or a row in kRounds where there are more pieces than threads.
-template <int Pieces, int Size>
-struct Deal {
-  static constexpr bool kWhole = kThreads >= Pieces;
-  static constexpr int kRows = kWhole ? kThreads / Pieces : 1;
-  // Places in shared memory add up: a round's is the first's and a constant.
-  static constexpr bool kAdds = (kRows & (kRows - 1)) == 0;
-  static constexpr int kRounds = kWhole ? 1 : (Pieces + kThreads - 1) / kThreads;
-  static EXPHIL_DEVICE int row(const Place& s) { return kWhole ? s.thread / Pieces : 0; }
-  static EXPHIL_DEVICE int column(const Place& s) { return (kWhole ? s.thread % Pieces : s.thread) * Size; }
-  // visit(i, k): the row row() + i, the column column() + k.
-  template <class Visit>
-  static EXPHIL_DEVICE void visit_all(const Place& s, Visit visit) {
-#pragma unroll
-    for (int i = 0; i < kTile; i += kRows) {
-#pragma unroll
-      for (int k = 0; k < kRounds; ++k) {
-        const bool spare = (kThreads % Pieces != 0 && row(s) >= kRows) ||
-                           (kTile % kRows != 0 && i + row(s) >= kTile) ||
-                           (kRounds > 1 && column(s) + k * kThreads * Size >= Pieces * Size);
-        if (!spare) visit(i, k * kThreads * Size);
-      }
-    }
-  }
-};
 // Floats of b and c go where they are read, a unit at a time.
 constexpr int kRowPiece = !VECTOR_ROWS ? 1 : kProjection == device::kF32 ? kUnit : 4;
-using ElementDeal = Deal<kAcross / PIECE, PIECE>;
-using RowDeal = Deal<kRow / kRowPiece, kRowPiece>;
+using ElementDeal = Deal<kThreads, kTile, kAcross / PIECE, PIECE>;
+using RowDeal = Deal<kThreads, kTile, kRow / kRowPiece, kRowPiece>;
 
 // The place of row row + i and column column + k.
 template <class Of, class Place2D>
@@ -58,12 +32,13 @@ EXPHIL_DEVICE Cursor find_cursor(const Arguments& p, const Place& s) {
     return (absolute * step + group + in_row) * size;
   };
   constexpr int kOfProjection = sizeof(ProjectionStorage);
-  return {
-      at(ElementDeal::row(s), p.dim, column.first, ElementDeal::column(s), sizeof(Storage)),
-      at(RowDeal::row(s), p.b_step, column.first / static_cast<int>(p.b_group_channels) * (STATE * kFloats),
-         RowDeal::column(s), kOfProjection),
-      at(RowDeal::row(s), p.c_step, column.first / static_cast<int>(p.c_group_channels) * (STATE * kFloats),
-         RowDeal::column(s), kOfProjection)};
+  return {at(ElementDeal::row(s.thread), p.dim, column.first, ElementDeal::column(s.thread), sizeof(Storage)),
+          at(RowDeal::row(s.thread), p.b_step,
+             column.first / static_cast<int>(p.b_group_channels) * (STATE * kFloats),
+             RowDeal::column(s.thread), kOfProjection),
+          at(RowDeal::row(s.thread), p.c_step,
+             column.first / static_cast<int>(p.c_group_channels) * (STATE * kFloats),
+             RowDeal::column(s.thread), kOfProjection)};
 }
 // On to this warp's next tile.
 EXPHIL_DEVICE void advance(const Arguments& p, const Place& s, Cursor& cursor) {
@@ -80,8 +55,8 @@ EXPHIL_DEVICE void start_elements(const Arguments& p, const Place& s, const char
                                   Storage* to) {
   constexpr int kSize = sizeof(Storage);
   const int step = ElementDeal::kRows * element_step(p, s);
-  const int row = ElementDeal::row(s), column = ElementDeal::column(s);
-  ElementDeal::visit_all(s, [&](int i, int k) {
+  const int row = ElementDeal::row(s.thread), column = ElementDeal::column(s.thread);
+  ElementDeal::visit_all(s.thread, [&](int i, int k) {
     if (i > 0 && k == 0) from += step;
     device::copy_async<PIECE * kSize>(to + place<ElementDeal>(element_place, row, i, column, k),
                                       from + k * kSize, row + i < rows && column + k < s.block_channels);
@@ -92,9 +67,9 @@ EXPHIL_DEVICE void start_elements(const Arguments& p, const Place& s, const char
 EXPHIL_DEVICE void start_rows(const Place& s, const char* from, int step, int first, int rows, float* to,
                               ProjectionStorage* raw) {
   constexpr int kSize = sizeof(ProjectionStorage);
-  const int row = RowDeal::row(s), column = RowDeal::column(s);
+  const int row = RowDeal::row(s.thread), column = RowDeal::column(s.thread);
   from += first * kFloats * kSize, step *= RowDeal::kRows;
-  RowDeal::visit_all(s, [&](int i, int k) {
+  RowDeal::visit_all(s.thread, [&](int i, int k) {
     if (i > 0 && k == 0) from += step;
     void* const target = kProjection == device::kF32
                              ? static_cast<void*>(to + place<RowDeal>(row_place, row, i, column, k))
@@ -135,10 +110,10 @@ EXPHIL_DEVICE void put_floats(float* to, float4 v) {
 // Halves that have arrived become floats, by the threads that copied them.
 EXPHIL_DEVICE void finish_rows(const Place& s, int parity, Tile& tile) {
 #if ELEMENT != 0
-  const int row = RowDeal::row(s), column = RowDeal::column(s);
+  const int row = RowDeal::row(s.thread), column = RowDeal::column(s.thread);
 #pragma unroll
   for (int which = 0; which < kProjections; ++which) {
-    RowDeal::visit_all(s, [&](int i, int k) {
+    RowDeal::visit_all(s.thread, [&](int i, int k) {
       const ProjectionStorage* const from = tile.raw[which] + row * kRow + column + i * kRow + k;
       float* const to = tile.rows[parity][which] + place<RowDeal>(row_place, row, i, column, k);
       if constexpr (kRowPiece == 4) {

@@ -56,16 +56,9 @@ EXPHIL_DEVICE void store_state(float* to, State h) {
 // what follows from it.
 using Word = unsigned long long;
 using Address = unsigned;  // in shared memory; where there are clusters, of any of its blocks
-EXPHIL_DEVICE Address shared_address(const void* pointer) {
-  return static_cast<Address>(__cvta_generic_to_shared(pointer));
-}
-// The same place in another block of the cluster.
+// A place in a block of the cluster, of which there may be but this one.
 EXPHIL_DEVICE Address shared_address(const void* pointer, int block) {
-  Address address = shared_address(pointer);
-#if SPLIT > 1
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(address), "r"(block));
-#endif
-  return address;
+  return kSplit > 1 ? cluster_address(pointer, block) : scan::shared_address(pointer);
 }
 #if SPLIT > 1
 #define SCOPE "cluster"
@@ -83,7 +76,7 @@ EXPHIL_DEVICE Word peek(const Word* from) {
   Word word;
   asm volatile("ld.relaxed." SCOPE ".shared.u64 %0, [%1];"
                : "=l"(word)
-               : "r"(shared_address(from))
+               : "r"(scan::shared_address(from))
                : "memory");
   return word;
 }
@@ -91,7 +84,8 @@ EXPHIL_DEVICE Word peek(const Word* from) {
 EXPHIL_DEVICE void meet_all() {
 #if SPLIT > 1
   __syncwarp();
-  asm volatile("barrier.cluster.arrive.release;\n barrier.cluster.wait.acquire;" ::: "memory");
+  cluster_arrive();
+  cluster_wait();
 #else
   __syncthreads();
 #endif
@@ -120,7 +114,7 @@ EXPHIL_DEVICE void receive(const Carried* from, unsigned tile, State (&h)[kToget
       for (int i = 0; i < kWords; i += 2) {
         asm volatile("ld.relaxed." SCOPE ".shared.v2.u64 {%0, %1}, [%2];"
                      : "=l"(words[i]), "=l"(words[i + 1])
-                     : "r"(shared_address(&from->of[i]))
+                     : "r"(scan::shared_address(&from->of[i]))
                      : "memory");
       }
     } else {

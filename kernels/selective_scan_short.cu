@@ -226,7 +226,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1)
   const Place s = find_place(p);
   start_copies(p, s, shared);
   clear_inbox(s, shared);
-  arrive();
+  cluster_arrive();  // the inbox is cleared
   Lane x;
   load_constants(p, s, x);
   const Held state = held(p, s);
@@ -236,7 +236,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1)
   load_elements(p, s, shared, x);
   scan_chunk(s, shared, x);
   combine(s, x);
-  wait();
+  cluster_wait();  // so are the others'
   // Nobody sends to a block behind the sequence's end, and every other one stays until all has come.
   if (s.steps <= 0) return;
   send_summaries(p, s, shared, x);

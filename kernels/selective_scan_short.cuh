@@ -2,7 +2,7 @@
 // block's shared memory and how it is filled, and the summaries that blocks send each other.
 #pragma once
 
-#include "selective_scan_elements.cuh"
+#include "selective_scan_parallel.cuh"
 
 namespace exphil {
 namespace scan_short {
@@ -76,34 +76,17 @@ EXPHIL_DEVICE Place find_place(const Arguments& p) {
   s.group = s.warp % kGroups, s.part = s.warp / kGroups;
   s.block = blockIdx.x % kBlocks;
   s.steps = static_cast<int>(p.seq) - s.block * kTile;
-  const unsigned column = blockIdx.x / kBlocks, in_batch = column % p.blocks_per_batch;
-  const unsigned span = in_batch / p.blocks_per_span, in_span = in_batch % p.blocks_per_span * kAcross;
-  s.batch = column / p.blocks_per_batch;
-  s.first = span * p.span_channels + in_span;
-  const int left = static_cast<int>(p.span_channels) - static_cast<int>(in_span);
+  const Column column = find_column<kBlocks, kAcross>(p);
+  s.batch = column.batch, s.first = column.first;
+  const int left = (column.span + 1) * static_cast<int>(p.span_channels) - column.first;
   s.channels = left < kAcross ? left : kAcross;
   s.reverse = (p.reverse != 0) != (blockIdx.y != 0);
   return s;
 }
 
-// How kTile rows of Pieces pieces of Size elements are dealt out: every thread has one column of pieces,
-// kRows rows apart. visit(row, k): the row, and how many times kRows it lies behind the first.
-template <int Pieces, int Size>
-struct Deal {
-  static_assert(kThreads % Pieces == 0, "whole rows");
-  static constexpr int kRows = kThreads / Pieces;
-  static EXPHIL_DEVICE int row(const Place& s) { return s.thread / Pieces; }
-  static EXPHIL_DEVICE int column(const Place& s) { return s.thread % Pieces * Size; }
-  template <class Visit>
-  static EXPHIL_DEVICE void visit_all(const Place& s, Visit visit) {
-#pragma unroll
-    for (int i = 0; i < kTile; i += kRows) {
-      if (kTile % kRows == 0 || i + row(s) < kTile) visit(i + row(s), i / kRows);
-    }
-  }
-};
-using ElementDeal = Deal<kAcross / PIECE, PIECE>;
-using RowDeal = Deal<STATE / 4, 4>;
+// Rows of b, c, x, dt and z in whole rounds of the block's threads.
+using ElementDeal = Deal<kThreads, kTile, kAcross / PIECE, PIECE>;
+using RowDeal = Deal<kThreads, kTile, STATE / 4, 4>;
 
 // Starts the copy of the block's part of x, dt or z, PIECE elements at a time; zeros where there is nothing.
 // first: the element of {batch, seq, dim} that the thread begins with.
@@ -111,24 +94,27 @@ EXPHIL_DEVICE void start_elements(const Arguments& p, const Place& s, const void
                                   Storage* to) {
   const long long step = ElementDeal::kRows * (s.reverse ? -p.dim : p.dim);
   const Storage* const from = static_cast<const Storage*>(data) + first;
-  const int column = ElementDeal::column(s);
-  ElementDeal::visit_all(s, [&](int row, int k) {
+  const int column = ElementDeal::column(s.thread);
+  ElementDeal::visit_all(s.thread, [&](int i, int) {
+    const int row = i + ElementDeal::row(s.thread);
     device::copy_async<PIECE* static_cast<int>(sizeof(Storage))>(
-        to + row * kAcross + row / kSteps * (kElementChunk - kSteps * kAcross) + column, from + k * step,
-        row < s.steps && column < s.channels);
+        to + row * kAcross + row / kSteps * (kElementChunk - kSteps * kAcross) + column,
+        from + i / ElementDeal::kRows * step, row < s.steps && column < s.channels);
   });
 }
 // Starts the copy of the block's rows of b or c, four elements at a time.
 EXPHIL_DEVICE void start_rows(const Arguments& p, const Place& s, const void* data, long long step,
                               long long group, float* to, Storage* raw) {
-  const int column = RowDeal::column(s);
+  const int column = RowDeal::column(s.thread);
   const Storage* const from =
-      static_cast<const Storage*>(data) + s.row(p, RowDeal::row(s)) * step + group * STATE + column;
+      static_cast<const Storage*>(data) + s.row(p, RowDeal::row(s.thread)) * step + group * STATE + column;
   step *= RowDeal::kRows * (s.reverse ? -1 : 1);
-  RowDeal::visit_all(s, [&](int row, int k) {
+  RowDeal::visit_all(s.thread, [&](int i, int) {
+    const int row = i + RowDeal::row(s.thread);
     void* const target = ELEMENT == 0 ? static_cast<void*>(to + row * STATE + row / kSteps * 4 + column)
                                       : raw + row * STATE + column;
-    device::copy_async<4 * static_cast<int>(sizeof(Storage))>(target, from + k * step, row < s.steps);
+    device::copy_async<4 * static_cast<int>(sizeof(Storage))>(target, from + i / RowDeal::kRows * step,
+                                                              row < s.steps);
   });
 }
 EXPHIL_DEVICE void start_copies(const Arguments& p, const Place& s, Shared& shared) {
@@ -137,7 +123,8 @@ EXPHIL_DEVICE void start_copies(const Arguments& p, const Place& s, Shared& shar
 #else
   Storage *const raw_b = nullptr, *const raw_c = nullptr;
 #endif
-  const long long first = s.row(p, ElementDeal::row(s)) * p.dim + s.first + ElementDeal::column(s);
+  const long long first =
+      s.row(p, ElementDeal::row(s.thread)) * p.dim + s.first + ElementDeal::column(s.thread);
   start_elements(p, s, p.dt, first, shared.dt);
   start_elements(p, s, p.x, first, shared.x);
   start_rows(p, s, p.b, p.b_step, s.first / p.b_group_channels, shared.b, raw_b);
@@ -150,9 +137,9 @@ EXPHIL_DEVICE void start_copies(const Arguments& p, const Place& s, Shared& shar
 EXPHIL_DEVICE void finish_copies(const Place& s, Shared& shared) {
   device::copies_done();
 #if ELEMENT != 0
-  const int column = RowDeal::column(s);
-  RowDeal::visit_all(s, [&](int row, int) {
-    const int from = row * STATE + column, to = from + row / kSteps * 4;
+  const int column = RowDeal::column(s.thread);
+  RowDeal::visit_all(s.thread, [&](int i, int) {
+    const int row = i + RowDeal::row(s.thread), from = row * STATE + column, to = from + row / kSteps * 4;
     *reinterpret_cast<float4*>(shared.b + to) = device::widen_four<ELEMENT>(shared.raw[0] + from);
     *reinterpret_cast<float4*>(shared.c + to) = device::widen_four<ELEMENT>(shared.raw[1] + from);
   });
@@ -160,14 +147,9 @@ EXPHIL_DEVICE void finish_copies(const Place& s, Shared& shared) {
   __syncthreads();
 }
 
-EXPHIL_DEVICE unsigned shared_address(const void* pointer, int block) {
-  unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(address), "r"(block));
-  return address;
-}
 EXPHIL_DEVICE void send(Summary* place, int block, float total, float end) {
   asm volatile(
-      "st.relaxed.cluster.shared::cluster.v2.u64 [%0], {%1, %2};" ::"r"(shared_address(place, block)),
+      "st.relaxed.cluster.shared::cluster.v2.u64 [%0], {%1, %2};" ::"r"(cluster_address(place, block)),
       "l"(static_cast<Word>(__float_as_uint(total))), "l"(static_cast<Word>(__float_as_uint(end)))
       : "memory");
 }
@@ -177,7 +159,7 @@ EXPHIL_DEVICE void receive(const Summary* place, float* total, float* end) {
   do {
     asm volatile("ld.relaxed.cluster.shared.v2.u64 {%0, %1}, [%2];"
                  : "=l"(words[0]), "=l"(words[1])
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(place)))
+                 : "r"(shared_address(place))
                  : "memory");
   } while (__any_sync(0xffffffffu, (words[0] | words[1]) >> 32 != 0));
   *total = __uint_as_float(static_cast<unsigned>(words[0]));
@@ -187,13 +169,5 @@ EXPHIL_DEVICE void clear_inbox(const Place& s, Shared& shared) {
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) shared.inbox[s.warp][block][s.lane] = {~Word{0}, ~Word{0}};
 }
-// The blocks of the cluster have started and cleared their inboxes.
-EXPHIL_DEVICE void arrive() {
-  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
-}
-EXPHIL_DEVICE void wait() {
-  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-}
-
 }  // namespace scan_short
 }  // namespace exphil

@@ -70,7 +70,8 @@ double estimate(const ScanProblem& p, const DeviceProperties& device, const Scan
   const double stages = std::ceil(static_cast<double>(p.state) / plan.slice);
   const double slots = states * (p.complex ? 930 : 290) + 390 + 60 * stages;  // of one warp for one tile
   const double chips = std::max(1, device.multiprocessors);
-  const double by_shared = std::floor(device.max_shared_per_block / (chunked_shared_bytes(p, plan) + 1024.0));
+  const double by_shared =
+      std::floor(device.max_shared_per_block / (chunked_shared_bytes(p, plan) + 1.0 * kReservedShared));
   const int by_registers = std::max(plan.min_blocks, kFewestWarps / (plan.groups * plan.times));
   const double fitting = std::max(1.0, std::min<double>(by_registers, by_shared));
   // Clusters stay within a part of the chip each, where some multiprocessors may be left over.

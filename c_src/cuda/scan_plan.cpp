@@ -93,7 +93,7 @@ double estimate(const ScanProblem& p, const DeviceProperties& device, const Scan
   const int bytes = scan_layout(p, plan).bytes();
   if (bytes > device.max_shared_per_block) return std::numeric_limits<double>::infinity();
   const int by_registers = plan.max_threads / 32 * plan.min_blocks / plan.groups;
-  const int by_shared = device.max_shared_per_block / (bytes + 1024);
+  const int by_shared = device.max_shared_per_block / (bytes + kReservedShared);
   const int fitting = std::max(1, std::min(by_registers, by_shared));
   const double blocks = static_cast<double>(p.batch) * static_cast<double>(plan.blocks_per_batch()) *
                         (p.options.direction == core::ScanDirection::both ? 2 : 1);

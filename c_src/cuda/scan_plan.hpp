@@ -43,6 +43,9 @@ struct ScanPlan {
   std::int64_t blocks_per_batch() const { return spans * blocks_per_span; }
 };
 
+// Bytes of shared memory that the system takes from a multiprocessor for each block.
+inline constexpr int kReservedShared = 1024;
+
 int element_number(core::Dtype dtype);  // ELEMENT in the kernels
 std::string define(const char* name, std::int64_t value);
 // Appends what every kernel of a diagonal scan is told of the problem: STATE, ELEMENT, DISCRETIZATION and the

@@ -34,9 +34,10 @@ bool cheap_input(formulas::Discretization rule) {
 int fitting_blocks(const ScanProblem& p, const DeviceProperties& device, int groups) {
   ScanPlan plan;
   plan.groups = groups;
-  const int bytes = static_cast<int>(short_shared_bytes(p, plan)) + 1024;  // the driver's own
-  if (bytes > device.max_shared_per_block + 1024) return 0;
-  return std::max(1, std::min(kMostWarps / (groups * parts_of(p)), device.max_shared_per_block / bytes));
+  const int bytes = static_cast<int>(short_shared_bytes(p, plan));
+  if (bytes > device.max_shared_per_block) return 0;
+  const int by_shared = device.max_shared_per_block / (bytes + kReservedShared);
+  return std::max(1, std::min(kMostWarps / (groups * parts_of(p)), by_shared));
 }
 
 // Clusters that fit a device at once with so many blocks to a multiprocessor. They lie within one part of the
@@ -57,6 +58,7 @@ double estimate(const ScanProblem& p, const DeviceProperties& device, const Scan
   const double element = static_cast<double>(core::dtype_size(p.dtype));
   const double bytes = resident * tile * element * (2 * channels + 2 * static_cast<double>(p.state));
   const double warps = std::max(1.0, resident * plan.groups * plan.parts / 4);  // of a scheduler
+  // Launch, latencies and the exchange; the loads, which nothing overlaps; then what the warps issue.
   return waves * (8000 + bytes / 6 + warps * 1700);
 }
 

@@ -21,7 +21,6 @@ constexpr int kGroups = 4;       // warps of a block
 constexpr int kStages = 3;       // tiles that are scanned, activated and on their way
 // Warps of a multiprocessor: 168 registers a lane of 65536. They are three blocks, which share its memory.
 constexpr int kWarps = 12;
-constexpr int kReserved = 1024;  // of shared memory, by the system for each block
 
 int lanes_of(const ScanProblem& p) {
   return static_cast<int>(p.state / 4);
@@ -72,7 +71,8 @@ ScanPlan plan_wide(const ScanProblem& p, const DeviceProperties& device, const S
     plan.groups /= 2;  // warps that would have no channel
   }
   const std::size_t most = static_cast<std::size_t>(device.max_shared_per_block);
-  make_room(p, wished ? most : (most + kReserved) / (kWarps / kGroups) - kReserved, tuning.groups > 0, &plan);
+  make_room(p, wished ? most : (most + kReservedShared) / (kWarps / kGroups) - kReservedShared,
+            tuning.groups > 0, &plan);
   plan.min_blocks = tuning.min_blocks > 0 ? tuning.min_blocks : std::max(1, kWarps / plan.groups);
   cut_channels(p, plan.groups * warp_channels, &plan);
   return plan;

@@ -198,7 +198,6 @@ TEST_CASE("a short scan that a cluster takes whole, for every state, type and en
     for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
       ScanSpec spec;
       spec.state = state, spec.dtype = dtype, spec.dim = 70, spec.seq = 300;
-      spec.options.algorithm = core::ScanAlgorithm::chunked;
       spec.d = spec.z = spec.dt_bias = spec.initial_state = spec.options.dt_softplus = true;
       check_spec(spec, true);
       spec.dim = 72, spec.b_groups = 2, spec.c_groups = 3, spec.options.direction = ScanDirection::both;
