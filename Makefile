@@ -42,17 +42,19 @@ CATCH2_LIBS := $(if $(wildcard /usr/include/catch2/catch_all.hpp /usr/local/incl
 FLAGS = -std=c++17 $(CXXFLAGS) -Wall -Wextra -Werror -fPIC -fvisibility=hidden -ffp-contract=on -MMD -MP -Ic_src -I. $(CUDA_FLAGS)
 LIBS := -lhwy -ltbb -ldl -lpthread
 
-SOURCES := $(wildcard c_src/core/*.cpp c_src/host/*.cpp c_src/nif/*.cpp)
-TESTS := $(wildcard test/c_src/support/*.cpp test/c_src/core/*.cpp test/c_src/host/*.cpp)
+# Every file of a folder and of its folders.
+sources_in = $(foreach folder,$(1),$(wildcard $(folder)/*.$(2) $(folder)/*/*.$(2)))
+SOURCES := $(call sources_in,c_src/core c_src/host c_src/nif,cpp)
+TESTS := $(call sources_in,$(addprefix test/c_src/,support core host kernels),cpp)
 BENCHES := $(wildcard bench/host_*.cpp)
 ifneq ($(CUDA_FOUND),)
 CUDA_FLAGS := -DEXPHIL_CUDA=1 $(addprefix -isystem ,$(filter-out /usr/include,$(CUDA_INCLUDE)))
 FAKE_CUDA := $(wildcard test/c_src/cuda/fake_cuda.cpp)
-SOURCES += $(wildcard c_src/cuda/*.cpp)
-TESTS += $(filter-out $(FAKE_CUDA),$(wildcard test/c_src/cuda/*.cpp))
+SOURCES += $(call sources_in,c_src/cuda,cpp)
+TESTS += $(filter-out $(FAKE_CUDA),$(call sources_in,test/c_src/cuda,cpp))
 BENCHES += $(wildcard bench/gpu_*.cpp)
 endif
-KERNELS := $(wildcard kernels/*.cu kernels/*.cuh)
+KERNELS := $(call sources_in,kernels,cu) $(call sources_in,kernels,cuh)
 
 OBJECTS := $(SOURCES:%.cpp=$(BUILD)/%.o)
 LIBRARY_OBJECTS := $(filter-out $(BUILD)/c_src/nif/%,$(OBJECTS))
@@ -89,17 +91,21 @@ test_c: $(BUILD)/c_src_tests
 test_ex: native
 	mix test
 
-## lint: layout of every source file, and an Elixir build without warnings
-lint: lint_c native
+## lint: layout of every source file, directions of includes, and an Elixir build without warnings
+lint: lint_c lint_layers native
 	mix format --check-formatted
 	mix compile --warnings-as-errors --force
 
-CPP_FILES = $(wildcard c_src/*/*.cpp c_src/*/*.hpp test/c_src/*/*.cpp test/c_src/*/*.hpp bench/*.cpp bench/*.hpp) $(KERNELS)
+CPP_FOLDERS = $(wildcard c_src/* test/c_src/*) bench
+CPP_FILES = $(call sources_in,$(CPP_FOLDERS),cpp) $(call sources_in,$(CPP_FOLDERS),hpp) $(KERNELS)
 # Other versions of clang-format lay some lines out differently, so only this one judges.
 lint_c:
 	@case "$$($(CLANG_FORMAT) --version)" in \
 	  *"version 14."*) echo '$(CLANG_FORMAT) --dry-run -Werror'; $(CLANG_FORMAT) --dry-run -Werror $(CPP_FILES) ;; \
 	  *) echo 'lint: the C++ layout is judged by clang-format 14, which is not here: not judged' ;; esac
+
+lint_layers:
+	.ci/layers
 
 ## format: lay out every source file
 format:
@@ -133,7 +139,7 @@ $(PRIV)/exphil_native.so: $(BUILD)/exphil_native.so
 	@mkdir -p $(PRIV) && cp $< $@.$$$$ && mv $@.$$$$ $@
 
 $(PRIV)/kernels/%: kernels/%
-	@mkdir -p $(PRIV)/kernels && cp $< $@.$$$$ && mv $@.$$$$ $@
+	@mkdir -p $(@D) && cp $< $@.$$$$ && mv $@.$$$$ $@
 
 $(BUILD)/exphil_native.so: $(OBJECTS)
 	@echo "LD   $@"
@@ -169,4 +175,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BUILD)/fake_cuda.d
 .SECONDARY:
-.PHONY: all setup demo test test_c test_ex lint lint_c format bench clean clean_native cuda_headers help native force
+.PHONY: all setup demo test test_c test_ex lint lint_c lint_layers format bench clean clean_native cuda_headers help native force

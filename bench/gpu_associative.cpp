@@ -15,12 +15,12 @@
 #include <string>
 #include <vector>
 
-#include "core/associative_reference.hpp"
+#include "core/associative/reference.hpp"
 #include "core/error.hpp"
 #include "core/half.hpp"
-#include "cuda/associative_scan.hpp"
-#include "cuda/context.hpp"
-#include "cuda/launch.hpp"
+#include "cuda/associative/scan.hpp"
+#include "cuda/device/context.hpp"
+#include "cuda/jit/launch.hpp"
 
 namespace {
 
@@ -38,7 +38,7 @@ struct Case {
   Dtype dtype;
   std::int64_t outer, length, inner;
   bool compensated = false;
-  core::ScanDirection direction = core::ScanDirection::forward;
+  core::Direction direction = core::Direction::forward;
 };
 
 AssociativeProblem problem_of(const Case& c) {
@@ -56,7 +56,7 @@ AssociativeProblem problem_of(const Case& c) {
 std::string name_of(const Case& c) {
   return core::message(core::associative_op_name(c.op), " ", core::dtype_name(c.dtype), " ", c.outer, "x",
                        c.length, "x", c.inner, c.compensated ? " compensated" : "",
-                       c.direction == core::ScanDirection::both ? " both" : "");
+                       c.direction == core::Direction::both ? " both" : "");
 }
 
 // Device memory and events of one benchmark, on one stream.
@@ -162,7 +162,7 @@ Timing run_case(Device& device, const Case& c, const cuda::AssociativeTuning& tu
     const std::size_t set = static_cast<std::size_t>(run % kSets);
     void* y = t.y[set].as<void>();
     void* second = static_cast<char*>(y) + p.bytes();
-    const bool both = c.direction == core::ScanDirection::both;
+    const bool both = c.direction == core::Direction::both;
     cuda::launch_associative(device.context(), plan, t.a[set].as<void>(), t.x[set].as<void>(), y,
                              both ? second : y, t.scratch.address(), device.stream());
   };
@@ -182,7 +182,7 @@ Timing run_case(Device& device, const Case& c, const cuda::AssociativeTuning& tu
   device.check(driver().cuStreamSynchronize(device.stream()));
   device.check(driver().cuMemcpyDtoH(out.data(), t.y[0].address(), p.bytes() * 2));
   timing.error = error_of(p, false, out);
-  if (c.direction == core::ScanDirection::both) {
+  if (c.direction == core::Direction::both) {
     out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(floats));
     timing.error = std::max(timing.error, error_of(p, true, out));
   }
@@ -191,7 +191,7 @@ Timing run_case(Device& device, const Case& c, const cuda::AssociativeTuning& tu
 
 double tensors_moved(const Case& c) {
   const double reads = c.op == AssociativeOp::linear_recurrence ? 2 : 1;
-  return c.direction == core::ScanDirection::both ? reads + 2 : reads + 1;
+  return c.direction == core::Direction::both ? reads + 2 : reads + 1;
 }
 
 // Bytes a second of a large device-to-device copy, read and written.
@@ -231,7 +231,7 @@ std::vector<Case> recorded_cases() {
     cases.push_back({op, Dtype::f32, 4, 8192, 512});
   }
   cases.push_back({AssociativeOp::cumsum, Dtype::f32, 4, 8192, 512, true});
-  cases.push_back({AssociativeOp::cumsum, Dtype::f32, 4, 8192, 512, false, core::ScanDirection::both});
+  cases.push_back({AssociativeOp::cumsum, Dtype::f32, 4, 8192, 512, false, core::Direction::both});
   for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::c64}) {
     cases.push_back({AssociativeOp::cumsum, dtype, 4, 8192, 512});
     cases.push_back({AssociativeOp::linear_recurrence, dtype, 4, 8192, 512});

@@ -3,7 +3,7 @@
 //   make build/bench/gpu_policy
 //   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy ../shared/melee [check|time|all] [TUNING ...]
 // FRAMES and AGENTS in the environment bound the length of the checks and the largest batch.
-// TUNING is "default" or a list for EXPHIL_NATIVE_POLICY (cuda/model_tuning.hpp): "team=8,threads=256".
+// TUNING is "default" or a list for EXPHIL_NATIVE_POLICY (cuda/policy_tuning.hpp): "team=8,threads=256".
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -16,16 +16,16 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/safetensors.hpp"
 #include "core/error.hpp"
-#include "core/mamba_config.hpp"
-#include "core/safetensors.hpp"
-#include "cuda/context.hpp"
-#include "cuda/model_loader.hpp"
+#include "core/policy/config.hpp"
+#include "cuda/device/context.hpp"
+#include "cuda/policy/loader.hpp"
 
 namespace {
 
 using namespace exphil;
-using core::Model;
+using core::Policy;
 using core::State;
 using Clock = std::chrono::steady_clock;
 using Floats = std::vector<float>;
@@ -73,9 +73,9 @@ const T* data_of(const core::Safetensors& file, const char* name) {
 
 class Check {
  public:
-  Check(Model& model, const std::string& melee)
-      : model_(model),
-        config_(model.config()),
+  Check(Policy& policy, const std::string& melee)
+      : policy_(policy),
+        config_(policy.config()),
         match_(core::Safetensors::open(melee + "/match.safetensors")),
         rollback_(core::Safetensors::open(melee + "/rollback.safetensors")),
         windows_(core::Safetensors::open(melee + "/windows60.safetensors")),
@@ -97,19 +97,19 @@ class Check {
   Floats step(State& state, const float* obs) {
     Floats out(static_cast<std::size_t>(config_.d_output), NAN);
     State* pointer = &state;
-    model_.step(&pointer, 1, obs, out.data());
+    policy_.step(&pointer, 1, obs, out.data());
     return out;
   }
 
   Floats read(State& state) {
     Floats all(static_cast<std::size_t>(config_.ssm_floats() + config_.conv_floats()), NAN);
-    model_.read_state(state, all.data(), all.data() + config_.ssm_floats());
+    policy_.read_state(state, all.data(), all.data() + config_.ssm_floats());
     return all;
   }
 
  private:
   void match() {
-    const auto state = model_.new_state();
+    const auto state = policy_.new_state();
     const float* logits = data_of<float>(match_, "logits");
     double worst = 0;
     for (std::int64_t i = 0; i < frames_; ++i) {
@@ -134,15 +134,15 @@ class Check {
     const float* inputs = data_of<float>(rollback_, "obs");
     const float* logits = data_of<float>(rollback_, "logits");
     std::map<std::int32_t, std::unique_ptr<State>> before;
-    const auto state = model_.new_state();
+    const auto state = policy_.new_state();
     double worst = 0;
     for (std::int64_t i = 0; i < std::min(frames_, rollback_.find("frame")->shape[0]); ++i) {
       auto& kept = before[frame[i]];
       if (kept) {
-        model_.copy_state(*state, *kept);
+        policy_.copy_state(*state, *kept);
       } else {
-        kept = model_.new_state();
-        model_.copy_state(*kept, *state);
+        kept = policy_.new_state();
+        policy_.copy_state(*kept, *state);
       }
       const Floats out = step(*state, inputs + i * config_.d_input);
       worst = std::max(worst, relative_error(out.data(), logits + i * config_.d_output, out.size()));
@@ -159,13 +159,13 @@ class Check {
     for (std::int64_t i = 0; i < count; ++i) {
       inputs.insert(inputs.end(), obs(ends[i] + 1 - seq), obs(ends[i] + 1));
     }
-    model_.window(inputs.data(), count, seq, out.data());
+    policy_.window(inputs.data(), count, seq, out.data());
     double worst = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       worst = std::max(worst, relative_error(out.data() + i * config_.d_output,
                                              data_of<float>(windows_, "logits") + i * config_.d_output,
                                              static_cast<std::size_t>(config_.d_output)));
-      model_.window(inputs.data() + i * seq * config_.d_input, 1, seq, alone.data() + i * config_.d_output);
+      policy_.window(inputs.data() + i * seq * config_.d_input, 1, seq, alone.data() + i * config_.d_output);
     }
     report("windows60: worst window, relative error", worst, 1e-5);
     report("windows60: values unlike one by one, bits", static_cast<double>(bit_differences(out, alone)), 0);
@@ -177,11 +177,11 @@ class Check {
                                                 {1, 1, 1, frames_ - 3},
                                                 {frames_ / 2 - 1, 1, 1, frames_ - frames_ / 2 - 1},
                                                 {frames_ / 3, 2, frames_ - frames_ / 3 - 2}}) {
-      const auto state = model_.new_state();
+      const auto state = policy_.new_state();
       Floats out(stepped_.size(), NAN);
       std::int64_t first = 0;
       for (const std::int64_t seq : cut) {
-        model_.prefill(*state, obs(first), seq, out.data() + first * config_.d_output);
+        policy_.prefill(*state, obs(first), seq, out.data() + first * config_.d_output);
         first += seq;
       }
       const std::int64_t different = bit_differences(out, stepped_) + bit_differences(read(*state), last_);
@@ -197,9 +197,9 @@ class Check {
       std::vector<State*> pointers;
       Floats inputs, out(static_cast<std::size_t>(count * config_.d_output), NAN), expected;
       for (std::int64_t i = 0; i < count; ++i) {
-        states.push_back(model_.new_state());
+        states.push_back(policy_.new_state());
         pointers.push_back(states.back().get());
-        model_.prefill(*states.back(), obs(i % 100), 3 + i % 5, scratch(8));  // different states
+        policy_.prefill(*states.back(), obs(i % 100), 3 + i % 5, scratch(8));  // different states
       }
       for (int round = 0; round < 2; ++round) {
         inputs.clear();
@@ -210,15 +210,15 @@ class Check {
         // The last of the two rounds is repeated one by one, from copies.
         if (round == 1) {
           for (std::int64_t i = 0; i < count; i += std::max<std::int64_t>(1, count / 97)) {
-            const auto copy = model_.new_state();
-            model_.copy_state(*copy, *pointers[static_cast<std::size_t>(i)]);
+            const auto copy = policy_.new_state();
+            policy_.copy_state(*copy, *pointers[static_cast<std::size_t>(i)]);
             const Floats one = step(*copy, inputs.data() + i * config_.d_input);
             expected.insert(expected.end(), one.begin(), one.end());
             const Floats after = read(*copy);
             expected.insert(expected.end(), after.begin(), after.end());
           }
         }
-        model_.step(pointers.data(), count, inputs.data(), out.data());
+        policy_.step(pointers.data(), count, inputs.data(), out.data());
       }
       Floats got;
       for (std::int64_t i = 0; i < count; i += std::max<std::int64_t>(1, count / 97)) {
@@ -236,8 +236,8 @@ class Check {
     return scratch_.data();
   }
 
-  Model& model_;
-  const core::MambaConfig& config_;
+  Policy& policy_;
+  const core::PolicyConfig& config_;
   const core::Safetensors match_, rollback_, windows_;
   const std::int64_t frames_, most_agents_;
   Floats stepped_, last_, scratch_;
@@ -262,31 +262,32 @@ void time(const char* what, int runs, const std::function<void()>& body,
   std::fflush(stdout);
 }
 
-void time_all(Model& model, Check& check, std::int64_t most_agents) {
-  const core::MambaConfig& config = model.config();
-  const auto state = model.new_state(), kept = model.new_state();
+void time_all(Policy& policy, Check& check, std::int64_t most_agents) {
+  const core::PolicyConfig& config = policy.config();
+  const auto state = policy.new_state(), kept = policy.new_state();
   State* one = state.get();
   Floats out(static_cast<std::size_t>(std::max<std::int64_t>(most_agents, 3600) * config.d_output));
   std::int64_t frame = 0;
-  time("step, one agent", 3000, [&] { model.step(&one, 1, check.obs(frame++ % 3600), out.data()); });
+  time("step, one agent", 3000, [&] { policy.step(&one, 1, check.obs(frame++ % 3600), out.data()); });
   time(
-      "step, one agent, every 2 ms", 300, [&] { model.step(&one, 1, check.obs(frame++ % 3600), out.data()); },
+      "step, one agent, every 2 ms", 300,
+      [&] { policy.step(&one, 1, check.obs(frame++ % 3600), out.data()); },
       [] {
         const auto begin = Clock::now();
         while (microseconds(begin) < 2000) {
         }
       });
   time("restore, then step", 1000, [&] {
-    model.copy_state(*one, *kept);
-    model.step(&one, 1, check.obs(frame++ % 3600), out.data());
+    policy.copy_state(*one, *kept);
+    policy.step(&one, 1, check.obs(frame++ % 3600), out.data());
   });
-  time("copy_state, call alone", 1000, [&] { model.copy_state(*kept, *one); });
-  time("new state (a snapshot)", 500, [&] { model.copy_state(*model.new_state(), *one); });
-  time("window of 60 frames, one", 500, [&] { model.window(check.obs(frame++ % 3500), 1, 60, out.data()); });
+  time("copy_state, call alone", 1000, [&] { policy.copy_state(*kept, *one); });
+  time("new state (a snapshot)", 500, [&] { policy.copy_state(*policy.new_state(), *one); });
+  time("window of 60 frames, one", 500, [&] { policy.window(check.obs(frame++ % 3500), 1, 60, out.data()); });
   time("window of 60 frames, 32 at once", 100,
-       [&] { model.window(check.obs(frame++ % 1000), 32, 60, out.data()); });
-  time("prefill, 60 frames", 300, [&] { model.prefill(*one, check.obs(frame++ % 3500), 60, out.data()); });
-  time("prefill, 3600 frames", 20, [&] { model.prefill(*one, check.obs(0), 3600, out.data()); });
+       [&] { policy.window(check.obs(frame++ % 1000), 32, 60, out.data()); });
+  time("prefill, 60 frames", 300, [&] { policy.prefill(*one, check.obs(frame++ % 3500), 60, out.data()); });
+  time("prefill, 3600 frames", 20, [&] { policy.prefill(*one, check.obs(0), 3600, out.data()); });
 
   States states;
   std::vector<State*> pointers;
@@ -296,11 +297,11 @@ void time_all(Model& model, Check& check, std::int64_t most_agents) {
     while (static_cast<std::int64_t>(states.size()) < count) {
       const float* from = check.obs(static_cast<std::int64_t>(states.size()) * 13 % 3600);
       inputs.insert(inputs.end(), from, from + config.d_input);
-      states.push_back(model.new_state());
+      states.push_back(policy.new_state());
       pointers.push_back(states.back().get());
     }
     time(core::message("step, ", count, " agents").c_str(), count > 2000 ? 20 : 200,
-         [&] { model.step(pointers.data(), count, inputs.data(), out.data()); });
+         [&] { policy.step(pointers.data(), count, inputs.data(), out.data()); });
   }
 }
 
@@ -314,14 +315,14 @@ void run(const std::string& melee, const std::string& mode, const std::string& t
   }
   const auto begin = Clock::now();
   const auto weights = core::load_weights(core::Safetensors::open(melee + "/policy.safetensors"), {});
-  core::ModelOptions options;
+  core::PolicyOptions options;
   options.max_sessions = most_agents + 16;
-  const auto model = cuda::load_model(cuda::Context::open(0), weights, options);
+  const auto policy = cuda::load_policy(cuda::Context::open(0), weights, options);
   std::printf("  loaded in %.0f ms, %.1f MB resident\n", microseconds(begin) / 1e3,
-              static_cast<double>(model->resident_bytes()) / 1e6);
-  Check check(*model, melee);
+              static_cast<double>(policy->resident_bytes()) / 1e6);
+  Check check(*policy, melee);
   if (mode != "time") check.all();
-  if (mode != "check") time_all(*model, check, most_agents);
+  if (mode != "check") time_all(*policy, check, most_agents);
 }
 
 }  // namespace

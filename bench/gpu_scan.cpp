@@ -24,10 +24,10 @@
 #include "bench/gpu_scan_checks.hpp"
 #include "core/error.hpp"
 #include "core/parallel.hpp"
-#include "cuda/kernel_compiler.hpp"
-#include "cuda/scan_launcher.hpp"
-#include "cuda/scan_runner.hpp"
-#include "cuda/stream.hpp"
+#include "cuda/device/stream.hpp"
+#include "cuda/jit/kernel_compiler.hpp"
+#include "cuda/scan/launcher.hpp"
+#include "cuda/scan/runner.hpp"
 
 namespace {
 

@@ -11,9 +11,9 @@
 
 #include "core/error.hpp"
 #include "core/half.hpp"
-#include "cuda/scan_launcher.hpp"
-#include "cuda/scan_slice.hpp"
-#include "cuda/stream.hpp"
+#include "cuda/device/stream.hpp"
+#include "cuda/scan/launcher.hpp"
+#include "cuda/scan/slice.hpp"
 #include "test/c_src/support/numbers.hpp"
 
 namespace exphil::bench {
@@ -45,7 +45,7 @@ class HostCase {
     p.z = add(rows * p.dim, p.dtype, -2, 2);
     p.dt_bias = floats(add(p.dim, Dtype::f32, 0, 0.2f));
     p.options.dt_softplus = true;
-    if (p.options.direction != core::ScanDirection::both) {
+    if (p.options.direction != core::Direction::both) {
       p.initial_state = floats(add(p.batch * p.dim * p.state, p.complex ? Dtype::c64 : Dtype::f32, -1, 1));
     }
   }

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "bench/gpu_scan_cases.hpp"
-#include "core/scan_reference.hpp"
-#include "cuda/scan_runner.hpp"
+#include "core/scan/reference.hpp"
+#include "cuda/scan/runner.hpp"
 
 namespace exphil::bench {
 
@@ -34,7 +34,7 @@ inline std::vector<float> widened(const Bytes& data, Dtype dtype) {
 inline void check(cuda::Context& context, const ScanProblem& p, bool with_states, Tally* tally) {
   const std::size_t count = static_cast<std::size_t>(p.y_elements());
   const std::size_t floats = static_cast<std::size_t>(p.state_floats());
-  const bool both = p.options.direction == core::ScanDirection::both;
+  const bool both = p.options.direction == core::Direction::both;
   Bytes y(count * core::dtype_size(p.dtype), 0xff), y_reverse(both ? y.size() : 0, 0xff);
   std::vector<float> last(both ? 0 : floats, NAN),
       states(with_states ? floats * static_cast<std::size_t>(p.seq) : 0, NAN);
@@ -99,7 +99,7 @@ inline void check_all(cuda::Context& context, bool walks = false) {
     for (const int b_groups : {0, 1, 2}) {
       for (const int c_groups : {0, 1, 3}) {
         for (const auto direction :
-             {core::ScanDirection::forward, core::ScanDirection::reverse, core::ScanDirection::both}) {
+             {core::Direction::forward, core::Direction::reverse, core::Direction::both}) {
           ScanProblem kind = kind_of(2, 75, 42, 16, Discretization::zoh, dtype);
           kind.b_layout = {b_groups == 0, std::max(1, b_groups)};
           kind.c_layout = {c_groups == 0, std::max(1, c_groups)};

@@ -9,9 +9,9 @@
 #include <random>
 #include <vector>
 
-#include "core/associative_reference.hpp"
+#include "core/associative/reference.hpp"
 #include "core/parallel.hpp"
-#include "host/associative_scan.hpp"
+#include "host/associative/scan.hpp"
 
 namespace {
 

@@ -15,9 +15,9 @@
 
 #include "core/half.hpp"
 #include "core/parallel.hpp"
-#include "core/scan_reference.hpp"
-#include "host/selective_scan.hpp"
-#include "host/simd.hpp"
+#include "core/scan/reference.hpp"
+#include "host/scan/scan.hpp"
+#include "host/simd/simd.hpp"
 
 namespace {
 

@@ -10,12 +10,12 @@
 #include <thread>
 #include <vector>
 
-#include "core/mamba_config.hpp"
-#include "core/mamba_reference.hpp"
+#include "core/checkpoint/safetensors.hpp"
 #include "core/parallel.hpp"
-#include "core/safetensors.hpp"
-#include "host/model.hpp"
-#include "host/simd.hpp"
+#include "core/policy/config.hpp"
+#include "core/policy/reference.hpp"
+#include "host/policy/policy.hpp"
+#include "host/simd/simd.hpp"
 
 namespace {
 
@@ -53,21 +53,21 @@ int main(int argc, char** argv) {
     return 2;
   }
   const double seconds = argc > 3 ? std::atof(argv[3]) : 5.0;
-  const auto weights = core::load_weights(core::Safetensors::open(argv[1]), core::MambaLoadOptions{});
+  const auto weights = core::load_weights(core::Safetensors::open(argv[1]), core::PolicyLoadOptions{});
   const core::Safetensors match = core::Safetensors::open(argv[2]);
   const core::TensorView& view = *match.find("obs");
   const auto* obs = static_cast<const float*>(view.data);
-  const core::MambaConfig& config = weights->config;
+  const core::PolicyConfig& config = weights->config;
   const std::int64_t frames = view.shape[0];
-  const auto model = host::make_model(*weights, core::ModelOptions{});
+  const auto policy = host::make_policy(*weights, core::PolicyOptions{});
   std::vector<float> out(static_cast<std::size_t>(4096 * config.d_output));
   std::printf("target %s, %d threads\n", host::simd_target(), core::threads());
 
-  const auto state = model->new_state();
+  const auto state = policy->new_state();
   core::State* one = state.get();
   std::int64_t frame = 0;
   const auto step = [&] {
-    model->step(&one, 1, obs + frame * config.d_input, out.data());
+    policy->step(&one, 1, obs + frame * config.d_input, out.data());
     frame = (frame + 1) % frames;
   };
   std::vector<double> paced;
@@ -81,25 +81,25 @@ int main(int argc, char** argv) {
   report("step, paced at 60 FPS", paced);
   report("step, back to back", repeat(3000, step));
 
-  core::MambaReferenceState reference(config);
+  core::PolicyReferenceState reference(config);
   std::vector<double> wide(static_cast<std::size_t>(config.d_output));
   report("step, scalar double reference",
-         repeat(100, [&] { core::mamba_reference_step(*weights, reference, obs, wide.data()); }));
+         repeat(100, [&] { core::policy_reference_step(*weights, reference, obs, wide.data()); }));
 
   for (const std::int64_t agents : {2, 8, 64, 256}) {
     std::vector<std::unique_ptr<core::State>> states;
     std::vector<core::State*> pointers;
     for (std::int64_t i = 0; i < agents; ++i) {
-      states.push_back(model->new_state());
+      states.push_back(policy->new_state());
       pointers.push_back(states.back().get());
     }
     char name[64];
     std::snprintf(name, sizeof name, "step of %lld agents", static_cast<long long>(agents));
-    report(name, repeat(200, [&] { model->step(pointers.data(), agents, obs, out.data()); }),
+    report(name, repeat(200, [&] { policy->step(pointers.data(), agents, obs, out.data()); }),
            static_cast<double>(agents));
   }
-  report("prefill of 600 frames", repeat(50, [&] { model->prefill(*state, obs, 600, out.data()); }), 600);
-  report("window of 60 frames", repeat(200, [&] { model->window(obs, 1, 60, out.data()); }), 60);
-  report("64 windows of 56 frames", repeat(20, [&] { model->window(obs, 64, 56, out.data()); }), 64 * 56);
+  report("prefill of 600 frames", repeat(50, [&] { policy->prefill(*state, obs, 600, out.data()); }), 600);
+  report("window of 60 frames", repeat(200, [&] { policy->window(obs, 1, 60, out.data()); }), 60);
+  report("64 windows of 56 frames", repeat(20, [&] { policy->window(obs, 64, 56, out.data()); }), 64 * 56);
   return 0;
 }

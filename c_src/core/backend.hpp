@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/associative_problem.hpp"
+#include "core/associative/problem.hpp"
 #include "core/copy_rates.hpp"
-#include "core/model.hpp"
-#include "core/scan_problem.hpp"
-#include "core/semiseparable_model.hpp"
+#include "core/policy/policy.hpp"
+#include "core/scan/problem.hpp"
+#include "core/semiseparable/layer.hpp"
 
 namespace exphil::core {
 
@@ -56,10 +56,10 @@ class Backend {
   // The same for a scan of core/associative_problem.hpp.
   virtual void associative_scan(const AssociativeProblem& problem, const AssociativeOutputs& outputs) = 0;
 
-  virtual std::unique_ptr<Model> load(std::shared_ptr<const MambaWeights> weights,
-                                      const ModelOptions& options) = 0;
+  virtual std::unique_ptr<Policy> load(std::shared_ptr<const PolicyWeights> weights,
+                                       const PolicyOptions& options) = 0;
 
-  virtual std::unique_ptr<SemiseparableModel> load_semiseparable(const SemiseparableWeights& weights) = 0;
+  virtual std::unique_ptr<SemiseparableLayer> load_semiseparable(const SemiseparableWeights& weights) = 0;
 
   // Measured now; takes some tenths of a second and some hundred MB for as long. Throws out_of_memory.
   virtual CopyRates copy_rates() = 0;

@@ -1,4 +1,5 @@
-// The math policy of kernels/formulas.cuh for plain float and double: the oracle and the tails of SIMD loops.
+// The math policy of kernels/common/formulas.cuh for plain float and double: the oracle and the tails of SIMD
+// loops.
 #pragma once
 
 #include <cmath>

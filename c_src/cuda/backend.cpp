@@ -7,13 +7,13 @@
 
 #include "core/buffer_pool.hpp"
 #include "core/error.hpp"
-#include "cuda/associative_scan.hpp"
-#include "cuda/context.hpp"
-#include "cuda/copy_rates.hpp"
-#include "cuda/model_loader.hpp"
-#include "cuda/scan_runner.hpp"
-#include "cuda/semiseparable_model.hpp"
-#include "cuda/settings.hpp"
+#include "cuda/associative/scan.hpp"
+#include "cuda/device/context.hpp"
+#include "cuda/device/copy_rates.hpp"
+#include "cuda/device/settings.hpp"
+#include "cuda/policy/loader.hpp"
+#include "cuda/scan/runner.hpp"
+#include "cuda/semiseparable/layer.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -91,13 +91,13 @@ class CudaBackend : public core::Backend {
     run_associative(*context_, problem, outputs);
   }
 
-  std::unique_ptr<core::Model> load(std::shared_ptr<const core::MambaWeights> weights,
-                                    const core::ModelOptions& options) override {
+  std::unique_ptr<core::Policy> load(std::shared_ptr<const core::PolicyWeights> weights,
+                                     const core::PolicyOptions& options) override {
     context_->require_alive();
-    return load_model(context_, std::move(weights), options);
+    return load_policy(context_, std::move(weights), options);
   }
 
-  std::unique_ptr<core::SemiseparableModel> load_semiseparable(
+  std::unique_ptr<core::SemiseparableLayer> load_semiseparable(
       const core::SemiseparableWeights& weights) override {
     context_->require_alive();
     return cuda::load_semiseparable(context_, weights);

@@ -4,10 +4,10 @@
 #include <set>
 #include <tuple>
 
-#include "cuda/associative_variants.hpp"
-#include "cuda/model_variants.hpp"
-#include "cuda/scan_variants.hpp"
-#include "cuda/semiseparable_model.hpp"
+#include "cuda/associative/variants.hpp"
+#include "cuda/policy/variants.hpp"
+#include "cuda/scan/variants.hpp"
+#include "cuda/semiseparable/layer.hpp"
 
 namespace exphil::cuda {
 
@@ -15,7 +15,7 @@ std::vector<KernelSpec> all_kernel_variants() {
   std::vector<KernelSpec> all;
   std::set<std::tuple<std::string, std::string, std::vector<std::string>>> seen;
   for (const std::vector<KernelSpec>& family :
-       {scan_kernel_variants(), model_kernel_variants(), associative_kernel_variants(),
+       {scan_kernel_variants(), policy_kernel_variants(), associative_kernel_variants(),
         semiseparable_kernel_variants()}) {
     for (const KernelSpec& spec : family) {
       if (seen.emplace(spec.file, spec.entry, spec.defines).second) all.push_back(spec);

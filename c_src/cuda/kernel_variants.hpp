@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "cuda/kernel_cache.hpp"
+#include "cuda/jit/kernel_cache.hpp"
 
 namespace exphil::cuda {
 

@@ -8,12 +8,12 @@
 
 #include "core/buffer_pool.hpp"
 #include "core/parallel.hpp"
-#include "host/associative_scan.hpp"
+#include "host/associative/scan.hpp"
 #include "host/copy_rates.hpp"
-#include "host/model.hpp"
-#include "host/selective_scan.hpp"
-#include "host/semiseparable_model.hpp"
-#include "host/simd.hpp"
+#include "host/policy/policy.hpp"
+#include "host/scan/scan.hpp"
+#include "host/semiseparable/layer.hpp"
+#include "host/simd/simd.hpp"
 
 namespace exphil::host {
 
@@ -60,12 +60,12 @@ class HostBackend final : public core::Backend {
     host::associative_scan(problem, outputs);
   }
 
-  std::unique_ptr<core::Model> load(std::shared_ptr<const core::MambaWeights> weights,
-                                    const core::ModelOptions& options) override {
-    return make_model(*weights, options);
+  std::unique_ptr<core::Policy> load(std::shared_ptr<const core::PolicyWeights> weights,
+                                     const core::PolicyOptions& options) override {
+    return make_policy(*weights, options);
   }
 
-  std::unique_ptr<core::SemiseparableModel> load_semiseparable(
+  std::unique_ptr<core::SemiseparableLayer> load_semiseparable(
       const core::SemiseparableWeights& weights) override {
     return make_semiseparable(weights);
   }

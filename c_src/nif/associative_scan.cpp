@@ -2,7 +2,7 @@
 #include <optional>
 #include <string>
 
-#include "core/associative_problem.hpp"
+#include "core/associative/problem.hpp"
 #include "nif/functions.hpp"
 
 namespace exphil::nif {
@@ -19,9 +19,9 @@ AssociativeOp associative_op_named(const Atom& name) {
 
 namespace {
 
-core::ScanDirection direction_named(const Atom& name) {
-  if (name.name == "both") return core::ScanDirection::both;
-  return name.name == "reverse" ? core::ScanDirection::reverse : core::ScanDirection::forward;
+core::Direction direction_named(const Atom& name) {
+  if (name.name == "both") return core::Direction::both;
+  return name.name == "reverse" ? core::Direction::reverse : core::Direction::forward;
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ Term associative_scan(Call& call, BackendChoice choice, std::int64_t device, Ato
   core::Backend& backend = open_backend(choice, device);
   Result y(call, backend, problem.bytes());
   std::optional<Result> y_reverse;
-  if (problem.direction == core::ScanDirection::both) y_reverse.emplace(call, backend, problem.bytes());
+  if (problem.direction == core::Direction::both) y_reverse.emplace(call, backend, problem.bytes());
   backend.associative_scan(problem, {y.data(), y_reverse ? y_reverse->data() : nullptr});
   return enif_make_tuple2(
       call.env(), encode_tensor(call, problem.dtype, x.shape, y.term()),

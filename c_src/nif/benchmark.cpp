@@ -3,11 +3,11 @@
 #include <chrono>
 #include <vector>
 
-#include "core/associative_reference.hpp"
+#include "core/associative/reference.hpp"
 #include "core/half.hpp"
-#include "core/mamba_reference.hpp"
 #include "core/parallel.hpp"
-#include "core/scan_reference.hpp"
+#include "core/policy/reference.hpp"
+#include "core/scan/reference.hpp"
 #include "nif/functions.hpp"
 #include "nif/scan_request.hpp"
 
@@ -103,7 +103,7 @@ Term reference_scan(Call& call, core::TensorView x, core::TensorView dt, core::T
                     core::TensorView b, core::TensorView c, MaybeTensor initial_state, ScanRequest request) {
   const core::ScanInputs inputs{x, dt, a, b, c, {}, {}, {}, initial_state};
   const core::ScanProblem problem = core::validate_scan(inputs, request.options);
-  if (problem.options.direction == core::ScanDirection::both) {
+  if (problem.options.direction == core::Direction::both) {
     fail(ErrorKind::unsupported, ":direction", "the scalar loop runs in one direction");
   }
   Term y = 0;
@@ -136,13 +136,13 @@ Term reference_associative(Call& call, Atom op, MaybeTensor a, core::TensorView 
 // {out, nanoseconds} with out f32 {count, d_output}.
 Term reference_policy(Call& call, std::string path, core::TensorView frames) {
   const auto weights = core::load_weights(core::Safetensors::open(path), {});
-  const core::MambaConfig& config = weights->config;
+  const core::PolicyConfig& config = weights->config;
   if (frames.dtype != core::Dtype::f32 || frames.shape.rank() != 2 || frames.shape[1] != config.d_input) {
     fail(ErrorKind::invalid_argument, "frames", "frames must be f32 of the shape {count, ", config.d_input,
          "}, got ", frames.shape.to_string());
   }
   const std::int64_t count = frames.shape[0];
-  core::MambaReferenceState state(config);
+  core::PolicyReferenceState state(config);
   std::vector<double> out(static_cast<std::size_t>(config.d_output));
   Term term = 0;
   const std::int64_t floats = core::checked_multiply(count, config.d_output, "frames");
@@ -151,7 +151,7 @@ Term reference_policy(Call& call, std::string path, core::TensorView frames) {
   const auto* obs = static_cast<const float*>(frames.data);
   const Term nanoseconds = timed(call, [&] {
     for (std::int64_t t = 0; t < count; ++t) {
-      core::mamba_reference_step(*weights, state, obs + t * config.d_input, out.data());
+      core::policy_reference_step(*weights, state, obs + t * config.d_input, out.data());
       for (std::int64_t i = 0; i < config.d_output; ++i) {
         outs[t * config.d_output + i] = static_cast<float>(out[static_cast<std::size_t>(i)]);
       }

@@ -1,6 +1,6 @@
 // Safetensors files as Elixir reads them: every tensor copied out of the mapped file, because a binary may
 // outlive it and a file that shrinks under a mapping would take the VM down.
-#include "core/safetensors.hpp"
+#include "core/checkpoint/safetensors.hpp"
 
 #include "nif/functions.hpp"
 

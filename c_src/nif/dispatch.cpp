@@ -43,11 +43,11 @@ Term encode_current_exception(Call& call) noexcept {
 int scheduler_for(ErlNifEnv* env, Term first) {
   Term head = 0, tail = 0;
   if (enif_get_list_cell(env, first, &head, &tail)) first = head;
-  const LoadedModel* loaded = nullptr;
+  const LoadedPolicy* loaded = nullptr;
   if (const SessionHandle* session = find_handle<SessionHandle>(env, first)) {
     loaded = session->loaded.get();
-  } else if (const ModelHandle* model = find_handle<ModelHandle>(env, first)) {
-    loaded = model->loaded.get();
+  } else if (const PolicyHandle* policy = find_handle<PolicyHandle>(env, first)) {
+    loaded = policy->loaded.get();
   }
   if (const LayerHandle* layer = find_handle<LayerHandle>(env, first)) {
     return layer->loaded->device.backend == "cuda" ? ERL_NIF_DIRTY_JOB_IO_BOUND : ERL_NIF_DIRTY_JOB_CPU_BOUND;

@@ -1,7 +1,7 @@
 // Turns a plain C++ function with typed arguments into a NIF: decode the arguments, call, encode the result,
 // and translate whatever was thrown, in this one place.
 //
-//   std::string f(Call&, ModelHandle&, std::int64_t);
+//   std::string f(Call&, PolicyHandle&, std::int64_t);
 //   inline constexpr const char* kArguments[] = {"model", "count"};
 //   {"f", 2, Nif<f, kArguments>::scheduled, 0}
 //

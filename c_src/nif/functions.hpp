@@ -38,11 +38,11 @@ Term associative_scan(Call& call, BackendChoice backend, std::int64_t device, At
 
 // model.cpp
 // options: {max_sessions, norm_epsilon, check_finite}
-Term load_model(Call& call, BackendChoice backend, std::int64_t device, std::string path,
-                std::tuple<std::int64_t, double, bool> options);
-Term model_info(Call& call, ModelHandle& model);
-Term window(Call& call, ModelHandle& model, core::TensorView windows);
-Term new_session(Call& call, ModelHandle& model);
+Term load_policy(Call& call, BackendChoice backend, std::int64_t device, std::string path,
+                 std::tuple<std::int64_t, double, bool> options);
+Term policy_info(Call& call, PolicyHandle& policy);
+Term window(Call& call, PolicyHandle& policy, core::TensorView windows);
+Term new_session(Call& call, PolicyHandle& policy);
 
 // semiseparable_layer.cpp
 // from: a path, or [{name, tensor}]

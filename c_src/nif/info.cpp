@@ -2,7 +2,7 @@
 #include "core/parallel.hpp"
 #include "nif/functions.hpp"
 #ifdef EXPHIL_CUDA
-#include "cuda/settings.hpp"
+#include "cuda/device/settings.hpp"
 #endif
 
 namespace exphil::nif {

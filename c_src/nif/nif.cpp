@@ -62,7 +62,7 @@ constexpr const char* kScan[] = {":backend", ":device",        "x",      "dt", "
                                  ":dt_bias", ":initial_state", "options"};
 constexpr const char* kAssociativeScan[] = {":backend", ":device", "op", "a", "x", "options"};
 constexpr const char* kLinearRecurrence[] = {":backend", ":device", "op", "a", "b", "options"};
-constexpr const char* kLoadModel[] = {":backend", ":device", "path", "options"};
+constexpr const char* kLoadPolicy[] = {":backend", ":device", "path", "options"};
 constexpr const char* kLoadLayer[] = {":backend", ":device", "path", ":check_finite"};
 constexpr const char* kLayer[] = {"layer"};
 constexpr const char* kLayerForward[] = {"layer", "x", "bidirectional"};
@@ -92,8 +92,8 @@ ErlNifFunc functions[] = {
     {"load_layer", 4, Nif<load_layer, kLoadLayer>::scheduled, 0},
     {"layer_info", 1, Nif<layer_info, kLayer>::scheduled, 0},
     {"layer_forward", 3, Nif<layer_forward, kLayerForward>::scheduled, 0},
-    {"load_model", 4, Nif<load_model, kLoadModel>::scheduled, 0},
-    {"model_info", 1, Nif<model_info, kModel>::scheduled, 0},
+    {"load_policy", 4, Nif<load_policy, kLoadPolicy>::scheduled, 0},
+    {"policy_info", 1, Nif<policy_info, kModel>::scheduled, 0},
     {"window", 2, Nif<window, kWindow>::scheduled, 0},
     {"new_session", 1, Nif<new_session, kModel>::scheduled, 0},
     {"step", 2, Nif<step, kStep>::scheduled, 0},

@@ -27,12 +27,12 @@ bool open_type(ErlNifEnv* env, const char* name) {
 }  // namespace
 
 bool open_resource_types(ErlNifEnv* env) {
-  return open_type<ModelHandle>(env, "model.1") && open_type<SessionHandle>(env, "session.1") &&
+  return open_type<PolicyHandle>(env, "model.1") && open_type<SessionHandle>(env, "session.1") &&
          open_type<SnapshotHandle>(env, "snapshot.1") && open_type<ResultHandle>(env, "result.1") &&
          open_type<LayerHandle>(env, "layer.1");
 }
 
-std::size_t snapshot_weight(const core::MambaConfig& config) {
+std::size_t snapshot_weight(const core::PolicyConfig& config) {
   constexpr std::size_t kLeast = std::size_t{8} << 10, kMost = std::size_t{64} << 10;
   const auto floats = static_cast<std::size_t>(config.ssm_floats() + config.conv_floats());
   return std::clamp(floats * sizeof(float) / 8, kLeast, kMost);

@@ -12,28 +12,28 @@
 #include <vector>
 
 #include "core/backend.hpp"
+#include "core/policy/session.hpp"
 #include "core/reaper.hpp"
-#include "core/session.hpp"
 #include "nif/codec.hpp"
 
 namespace exphil::nif {
 
-struct LoadedModel {
-  std::shared_ptr<core::Model> model;
+struct LoadedPolicy {
+  std::shared_ptr<core::Policy> policy;
   core::Backend* backend = nullptr;  // alive until the library unloads
   core::DeviceDescription device;
 };
 
 // Members are destroyed in reverse: the state before the model that it lives in.
-struct ModelHandle {
-  std::shared_ptr<LoadedModel> loaded;
+struct PolicyHandle {
+  std::shared_ptr<LoadedPolicy> loaded;
 };
 struct SessionHandle {
-  std::shared_ptr<LoadedModel> loaded;
+  std::shared_ptr<LoadedPolicy> loaded;
   std::shared_ptr<core::Session> session;
 };
 struct SnapshotHandle {
-  std::shared_ptr<LoadedModel> loaded;
+  std::shared_ptr<LoadedPolicy> loaded;
   std::shared_ptr<core::Snapshot> snapshot;
 };
 struct ResultHandle {
@@ -41,7 +41,7 @@ struct ResultHandle {
 };
 // An AR-SSM layer on a backend.
 struct LoadedLayer {
-  std::unique_ptr<core::SemiseparableModel> model;
+  std::unique_ptr<core::SemiseparableLayer> layer;
   core::Backend* backend = nullptr;  // alive until the library unloads
   core::DeviceDescription device;
 };
@@ -49,7 +49,7 @@ struct LayerHandle {
   std::shared_ptr<LoadedLayer> loaded;
 };
 
-inline void release(ModelHandle& handle) noexcept {
+inline void release(PolicyHandle& handle) noexcept {
   core::reap(std::move(handle.loaded));
 }
 inline void release(SessionHandle& handle) noexcept {
@@ -94,7 +94,7 @@ Handle* make_resource(Handle handle, std::size_t weight = 0) {
 // next collection and knows nothing of the memory behind it. Measured with one snapshot a frame in a process
 // with a large heap: without a weight 3,500 were alive before it collected, with this about 400; with the
 // full size it would collect every few frames. Sessions live long and have none.
-std::size_t snapshot_weight(const core::MambaConfig& config);
+std::size_t snapshot_weight(const core::PolicyConfig& config);
 
 template <class Handle>
 Term encode_handle(Call& call, Handle handle, std::size_t weight = 0) {
@@ -112,9 +112,9 @@ Handle& decode_handle(Call& call, Term term, const char* argument, const char* e
 }
 
 template <>
-struct Decoder<ModelHandle&> {
-  static ModelHandle& decode(Call& call, Term term, const char* argument) {
-    return decode_handle<ModelHandle>(call, term, argument, "a model that Mamba.load returned");
+struct Decoder<PolicyHandle&> {
+  static PolicyHandle& decode(Call& call, Term term, const char* argument) {
+    return decode_handle<PolicyHandle>(call, term, argument, "a model that Mamba.load returned");
   }
 };
 template <>

@@ -40,7 +40,7 @@ Term scan(Call& call, BackendChoice choice, std::int64_t device, core::TensorVie
   std::optional<Result> y_reverse, final_state, states;
   Result y(call, backend, y_bytes(problem));
   outputs.y = y.data();
-  if (request.options.direction == core::ScanDirection::both) {
+  if (request.options.direction == core::Direction::both) {
     outputs.y_reverse = y_reverse.emplace(call, backend, y_bytes(problem)).data();
   }
   if (request.final_state) {

@@ -4,8 +4,8 @@ namespace exphil::nif {
 
 namespace {
 
+using core::Direction;
 using core::ScanAlgorithm;
-using core::ScanDirection;
 using formulas::Discretization;
 
 template <class Value>
@@ -18,8 +18,8 @@ constexpr Choice<Discretization> kDiscretizations[] = {
     {"zoh", Discretization::zoh},           {"foh", Discretization::foh},
     {"bilinear", Discretization::bilinear}, {"highorder", Discretization::highorder},
     {"poly", Discretization::poly},         {"rk4", Discretization::rk4}};
-constexpr Choice<ScanDirection> kDirections[] = {
-    {"forward", ScanDirection::forward}, {"reverse", ScanDirection::reverse}, {"both", ScanDirection::both}};
+constexpr Choice<Direction> kDirections[] = {
+    {"forward", Direction::forward}, {"reverse", Direction::reverse}, {"both", Direction::both}};
 constexpr Choice<ScanAlgorithm> kAlgorithms[] = {{"auto", ScanAlgorithm::automatic},
                                                  {"sequential", ScanAlgorithm::sequential},
                                                  {"chunked", ScanAlgorithm::chunked}};

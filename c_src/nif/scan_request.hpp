@@ -1,7 +1,7 @@
 // The options of a scan call as Elixir hands them over, and which results it asks for. Used by scan.cpp.
 #pragma once
 
-#include "core/scan_problem.hpp"
+#include "core/scan/problem.hpp"
 #include "nif/codec.hpp"
 
 namespace exphil::nif {

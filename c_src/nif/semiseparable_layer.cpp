@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "core/safetensors.hpp"
-#include "core/semiseparable_model.hpp"
+#include "core/checkpoint/safetensors.hpp"
+#include "core/semiseparable/layer.hpp"
 #include "nif/functions.hpp"
 
 namespace exphil::nif {
@@ -37,31 +37,31 @@ Term load_layer(Call& call, BackendChoice choice, std::int64_t device, Term from
   auto loaded = std::make_shared<LoadedLayer>();
   loaded->backend = &backend;
   loaded->device = backend.describe();
-  loaded->model = backend.load_semiseparable(*weights_of(call, from, check_finite));
+  loaded->layer = backend.load_semiseparable(*weights_of(call, from, check_finite));
   return encode_handle(call, LayerHandle{std::move(loaded)});
 }
 
 Term layer_info(Call& call, LayerHandle& handle) {
   const LoadedLayer& loaded = *handle.loaded;
-  const core::SemiseparableConfig& config = loaded.model->config();
+  const core::SemiseparableConfig& config = loaded.layer->config();
   return encode(call, Map{{{"hidden"}, encode_integer(call, config.hidden)},
                           {{"rank"}, encode_integer(call, config.rank)},
                           {{"gate_hidden"}, encode_integer(call, config.gate_hidden)},
                           {{"resident_bytes"},
-                           encode_integer(call, static_cast<std::int64_t>(loaded.model->resident_bytes()))},
+                           encode_integer(call, static_cast<std::int64_t>(loaded.layer->resident_bytes()))},
                           {{"device"}, encode_device(call, loaded.device)}});
 }
 
 // {y, gates, effective_rank, gate_penalty}
 Term layer_forward(Call& call, LayerHandle& handle, core::TensorView x, bool bidirectional) {
   LoadedLayer& loaded = *handle.loaded;
-  const core::SemiseparableConfig& config = loaded.model->config();
+  const core::SemiseparableConfig& config = loaded.layer->config();
   const core::SemiseparableInput input = core::validate_semiseparable(config, x, bidirectional);
   const std::int64_t positions = input.batch * input.seq;
   Result y(call, *loaded.backend, float_bytes(positions, config.hidden));
   Result gates(call, *loaded.backend, float_bytes(positions, config.rank));
   Result ranks(call, *loaded.backend, float_bytes(positions, 1));
-  loaded.model->forward(input, {y.floats(), gates.floats()});
+  loaded.layer->forward(input, {y.floats(), gates.floats()});
   core::effective_rank(gates.floats(), positions, config.rank, ranks.floats());
   const double penalty = core::gate_penalty(gates.floats(), positions * config.rank);
   const auto tensor = [&](const core::Shape& shape, Result& result) {

@@ -20,7 +20,7 @@ std::size_t f32_bytes(std::int64_t rows, std::int64_t columns, const char* argum
 }  // namespace
 
 Term step(Call& call, SessionHandle& session, Frames obs) {
-  const core::MambaConfig& config = session.loaded->model->config();
+  const core::PolicyConfig& config = session.loaded->policy->config();
   obs.require({config.d_input}, "obs");
   Result out(call, *session.loaded->backend, f32_bytes(1, config.d_output, "obs"));
   session.session->step(obs.data, out.floats());
@@ -29,7 +29,7 @@ Term step(Call& call, SessionHandle& session, Frames obs) {
 
 Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs) {
   if (sessions.empty()) fail(ErrorKind::invalid_argument, "sessions", "sessions must not be empty");
-  const core::MambaConfig& config = sessions[0]->loaded->model->config();
+  const core::PolicyConfig& config = sessions[0]->loaded->policy->config();
   const auto count = static_cast<std::int64_t>(sessions.size());
   obs.require({count, config.d_input}, "obs");
   Result out(call, *sessions[0]->loaded->backend, f32_bytes(count, config.d_output, "obs"));
@@ -41,7 +41,7 @@ Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs) {
 }
 
 Term prefill(Call& call, SessionHandle& session, Frames frames) {
-  const core::MambaConfig& config = session.loaded->model->config();
+  const core::PolicyConfig& config = session.loaded->policy->config();
   const std::int64_t seq = frames.require_rows(config.d_input, "frames");
   Result out(call, *session.loaded->backend, f32_bytes(seq, config.d_output, "frames"));
   session.session->prefill(frames.data, seq, out.floats());
@@ -50,7 +50,7 @@ Term prefill(Call& call, SessionHandle& session, Frames frames) {
 
 Term snapshot(Call& call, SessionHandle& session) {
   std::shared_ptr<core::Snapshot> taken = session.session->snapshot();
-  const std::size_t weight = snapshot_weight(session.loaded->model->config());
+  const std::size_t weight = snapshot_weight(session.loaded->policy->config());
   return encode_handle(call, SnapshotHandle{session.loaded, std::move(taken)}, weight);
 }
 

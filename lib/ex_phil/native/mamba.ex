@@ -64,8 +64,8 @@ defmodule ExPhil.Native.Mamba do
   def load(path, options \\ []) do
     with :ok <- Safetensors.check_path(path),
          {:ok, {backend, device, options}} <- Options.read(options, @load_options, &load_options/1),
-         {:ok, ref} <- NIF.load_model(backend, device, path, options),
-         {:ok, info} <- NIF.model_info(ref) do
+         {:ok, ref} <- NIF.load_policy(backend, device, path, options),
+         {:ok, info} <- NIF.policy_info(ref) do
       {:ok, %Model{ref: ref, info: model_info(info)}}
     else
       {:error, reason} -> failed(reason)
@@ -90,7 +90,7 @@ defmodule ExPhil.Native.Mamba do
   """
   @spec info(model()) :: info()
   def info(%Model{ref: ref}) do
-    case NIF.model_info(ref) do
+    case NIF.policy_info(ref) do
       {:ok, info} -> model_info(info)
       {:error, reason} -> raise Error.from_nif(reason)
     end

@@ -30,8 +30,8 @@ defmodule ExPhil.Native.NIF do
   def layer_info(_layer), do: unloaded()
   def layer_forward(_layer, _x, _bidirectional), do: unloaded()
 
-  def load_model(_backend, _device, _path, _options), do: unloaded()
-  def model_info(_model), do: unloaded()
+  def load_policy(_backend, _device, _path, _options), do: unloaded()
+  def policy_info(_model), do: unloaded()
   def window(_model, _windows), do: unloaded()
   def new_session(_model), do: unloaded()
   def step(_session, _obs), do: unloaded()

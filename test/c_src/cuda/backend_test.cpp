@@ -5,8 +5,8 @@
 #include <cstring>
 #include <thread>
 
-#include "cuda/context.hpp"
 #include "cuda/cuda_test.hpp"
+#include "cuda/device/context.hpp"
 #include "support/catch.hpp"
 
 namespace exphil::test {

@@ -13,7 +13,7 @@
 #include <stdexcept>
 
 #include "cuda/backend.hpp"
-#include "cuda/driver.hpp"
+#include "cuda/device/driver.hpp"
 #include "support/catch.hpp"
 
 namespace exphil::test {

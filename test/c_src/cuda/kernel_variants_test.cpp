@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "cuda/cuda_test.hpp"
-#include "cuda/driver.hpp"
-#include "cuda/kernel_compiler.hpp"
+#include "cuda/device/driver.hpp"
+#include "cuda/jit/kernel_compiler.hpp"
 #include "support/catch.hpp"
 
 namespace exphil::test {

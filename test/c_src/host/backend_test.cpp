@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "core/parallel.hpp"
-#include "host/simd.hpp"
+#include "host/simd/simd.hpp"
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
 #include "support/policy.hpp"
@@ -42,9 +42,9 @@ TEST_CASE("the host backend scans into its own result memory", "[host][backend]"
 
 TEST_CASE("the host backend loads a policy", "[host][backend]") {
   const auto weights = test::make_policy(test::PolicySpec{});
-  const auto model = host::host_backend()->load(weights, core::ModelOptions{});
-  CHECK(model->fingerprint() == weights->fingerprint);
-  CHECK(model->config().d_inner == weights->config.d_inner);
+  const auto policy = host::host_backend()->load(weights, core::PolicyOptions{});
+  CHECK(policy->fingerprint() == weights->fingerprint);
+  CHECK(policy->config().d_inner == weights->config.d_inner);
 }
 
 }  // namespace exphil

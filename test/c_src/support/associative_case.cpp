@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/associative_reference.hpp"
+#include "core/associative/reference.hpp"
 #include "core/error.hpp"
 #include "core/half.hpp"
 #include "support/numbers.hpp"
@@ -207,12 +207,12 @@ AssociativeCase associative_case(AssociativeOp op, Dtype dtype, const core::Shap
 }
 
 std::string associative_mismatch(const AssociativeCase& test, const AssociativeRun& run) {
-  using core::ScanDirection;
+  using core::Direction;
   const AssociativeProblem& problem = test.problem;
   std::vector<unsigned char> y = poisoned(problem), y_reverse = poisoned(problem);
-  const bool both = problem.direction == ScanDirection::both;
+  const bool both = problem.direction == Direction::both;
   run(problem, {y.data(), both ? y_reverse.data() : nullptr});
-  std::string wrong = check_direction(problem, problem.direction == ScanDirection::reverse, y);
+  std::string wrong = check_direction(problem, problem.direction == Direction::reverse, y);
   if (wrong.empty() && both) wrong = check_direction(problem, true, y_reverse);
   return wrong.empty() ? "" : test.name + ": " + wrong;
 }
@@ -222,7 +222,7 @@ std::string associative_range_mismatch(const AssociativeCase& test, const Associ
   std::vector<unsigned char> y = poisoned(problem);
   std::vector<float> expected(static_cast<std::size_t>(problem.elements()));
   run(problem, {y.data(), nullptr});
-  core::associative_plain_loop(problem, problem.direction == core::ScanDirection::reverse, expected.data());
+  core::associative_plain_loop(problem, problem.direction == core::Direction::reverse, expected.data());
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double out = stored_value(y.data(), Dtype::f32, i), want = expected[i];
     const bool close = std::abs(out - want) <= 1e-3 * std::abs(want) + 1e-4;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/associative_problem.hpp"
+#include "core/associative/problem.hpp"
 
 namespace exphil::test {
 

@@ -186,5 +186,5 @@ inline float bits_float(unsigned bits) {
 
 }  // namespace exphil::associative
 
-#include "kernels/associative_columns.cuh"
-#include "kernels/associative_rows.cuh"
+#include "kernels/associative/columns.cuh"
+#include "kernels/associative/rows.cuh"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "core/safetensors.hpp"
+#include "core/checkpoint/safetensors.hpp"
 #include "support/shared_data.hpp"
 
 namespace exphil::test {
@@ -85,7 +85,7 @@ Golden load_golden(const std::string& name) {
   golden.complex = file.metadata().at("complex") == "true";
   golden.options.discretization = discretization(file.metadata().at("discretization"));
   golden.options.dt_softplus = file.metadata().at("dt_softplus") == "true";
-  if (file.metadata().at("reverse") == "true") golden.options.direction = core::ScanDirection::reverse;
+  if (file.metadata().at("reverse") == "true") golden.options.direction = core::Direction::reverse;
   golden.inputs.x = input(file, "x", &golden).value();
   golden.inputs.dt = input(file, "dt", &golden).value();
   golden.inputs.a = input(file, "a", &golden).value();

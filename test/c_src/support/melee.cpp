@@ -1,6 +1,6 @@
 #include "support/melee.hpp"
 
-#include "core/safetensors.hpp"
+#include "core/checkpoint/safetensors.hpp"
 #include "support/shared_data.hpp"
 
 namespace exphil::test {
@@ -24,7 +24,7 @@ bool have_melee() {
   return have_shared("melee/policy.safetensors");
 }
 
-std::shared_ptr<const core::MambaWeights> melee_policy() {
+std::shared_ptr<const core::PolicyWeights> melee_policy() {
   return core::load_weights(core::Safetensors::open(shared_path("melee/policy.safetensors")), {});
 }
 

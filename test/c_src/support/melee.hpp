@@ -5,14 +5,14 @@
 #include <memory>
 #include <vector>
 
-#include "core/mamba_config.hpp"
+#include "core/policy/config.hpp"
 
 namespace exphil::test {
 
 // False, after a line on stderr, where the shared melee folder is missing.
 bool have_melee();
 
-std::shared_ptr<const core::MambaWeights> melee_policy();
+std::shared_ptr<const core::PolicyWeights> melee_policy();
 
 struct Match {
   std::int64_t frames = 0, d_input = 0, d_output = 0;

@@ -75,13 +75,13 @@ SafetensorsWriter policy_file(const PolicySpec& spec) {
   return PolicyWriter(spec).write();
 }
 
-std::shared_ptr<const core::MambaWeights> load_policy(const SafetensorsWriter& file,
-                                                      const core::MambaLoadOptions& options) {
+std::shared_ptr<const core::PolicyWeights> load_policy(const SafetensorsWriter& file,
+                                                       const core::PolicyLoadOptions& options) {
   const TemporaryFile written(file.bytes());
   return core::load_weights(core::Safetensors::open(written.path()), options);
 }
 
-std::shared_ptr<const core::MambaWeights> make_policy(const PolicySpec& spec) {
+std::shared_ptr<const core::PolicyWeights> make_policy(const PolicySpec& spec) {
   return load_policy(policy_file(spec));
 }
 

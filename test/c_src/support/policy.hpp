@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "core/mamba_config.hpp"
+#include "core/policy/config.hpp"
 #include "support/safetensors_writer.hpp"
 
 namespace exphil::test {
@@ -22,8 +22,8 @@ struct PolicySpec {
 SafetensorsWriter policy_file(const PolicySpec& spec);
 
 // Through a file and load_weights, as a user would.
-std::shared_ptr<const core::MambaWeights> load_policy(const SafetensorsWriter& file,
-                                                      const core::MambaLoadOptions& options = {});
-std::shared_ptr<const core::MambaWeights> make_policy(const PolicySpec& spec);
+std::shared_ptr<const core::PolicyWeights> load_policy(const SafetensorsWriter& file,
+                                                       const core::PolicyLoadOptions& options = {});
+std::shared_ptr<const core::PolicyWeights> make_policy(const PolicySpec& spec);
 
 }  // namespace exphil::test

@@ -4,7 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/half.hpp"
-#include "core/scan_reference.hpp"
+#include "core/scan/reference.hpp"
 #include "support/numbers.hpp"
 
 namespace exphil::test {
@@ -96,7 +96,7 @@ ScanExpected expect(const core::ScanProblem& problem, bool with_states) {
   expected.final_state.resize(state);
   core::ScanReferenceOutputs outputs;
   outputs.y = expected.y.data();
-  if (problem.options.direction == core::ScanDirection::both) {
+  if (problem.options.direction == core::Direction::both) {
     expected.y_reverse.resize(y);
     outputs.y_reverse = expected.y_reverse.data();
   }

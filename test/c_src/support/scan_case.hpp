@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/scan_problem.hpp"
+#include "core/scan/problem.hpp"
 
 namespace exphil::test {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/semiseparable_reference.hpp"
+#include "core/semiseparable/reference.hpp"
 #include "support/numbers.hpp"
 
 namespace exphil::test {
@@ -47,7 +47,7 @@ class SemiseparableTensors {
 };
 
 // "" where y and the gates are within 1e-5 of the oracle (relative, by norms); else what is wrong.
-inline std::string semiseparable_mismatch(core::SemiseparableModel& model,
+inline std::string semiseparable_mismatch(core::SemiseparableLayer& policy,
                                           const core::SemiseparableWeights& weights, std::int64_t batch,
                                           std::int64_t seq, bool bidirectional) {
   const core::SemiseparableConfig& config = weights.config;
@@ -59,7 +59,7 @@ inline std::string semiseparable_mismatch(core::SemiseparableModel& model,
   const float poison = std::nanf("");
   std::vector<float> y(x.size() + 16, poison),
       gates(positions * static_cast<std::size_t>(config.rank) + 16, poison);
-  model.forward(input, {y.data(), gates.data()});
+  policy.forward(input, {y.data(), gates.data()});
   for (std::size_t i = 0; i < 16; ++i) {
     if (!std::isnan(y[x.size() + i]) || !std::isnan(gates[gates.size() - 1 - i]))
       return "wrote behind a result";

@@ -7,7 +7,7 @@
 #include <iostream>
 #include <stdexcept>
 
-#include "core/safetensors.hpp"
+#include "core/checkpoint/safetensors.hpp"
 
 namespace exphil::test {
 

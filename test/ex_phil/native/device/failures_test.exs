@@ -12,7 +12,7 @@ defmodule ExPhil.Native.Device.FailuresTest do
     kernels = Path.join(folder, "kernels")
     File.cp_r!("kernels", kernels)
 
-    for file <- Path.wildcard(Path.join(kernels, "*.cu")) do
+    for file <- Path.wildcard(Path.join(kernels, "**/*.cu")) do
       File.write!(file, File.read!(file) <> "\n#error broken on purpose\n")
     end
 

@@ -1,0 +1,90 @@
+#include "core/checkpoint/reader.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "core/error.hpp"
+#include "core/half.hpp"
+
+namespace exphil::core {
+
+namespace {
+
+template <class... Parts>
+[[noreturn]] void bad(const CheckpointReader::Source& source, const Parts&... parts) {
+  fail(ErrorKind::invalid_checkpoint, source.argument, parts...);
+}
+
+// The file's bytes may be unaligned.
+std::vector<float> widen(const TensorView& view, const std::string& name,
+                         const CheckpointReader::Source& source) {
+  const std::size_t count = view.bytes / dtype_size(view.dtype);
+  const char* bytes = static_cast<const char*>(view.data);
+  std::vector<float> values(count);
+  if (view.dtype == Dtype::f32) {
+    if (count > 0) std::memcpy(values.data(), bytes, view.bytes);
+  } else if (view.dtype == Dtype::f16 || view.dtype == Dtype::bf16) {
+    for (std::size_t i = 0; i < count; ++i) {
+      std::uint16_t half;
+      std::memcpy(&half, bytes + 2 * i, sizeof half);
+      values[i] = view.dtype == Dtype::f16 ? f16_to_f32(half) : bf16_to_f32(half);
+    }
+  } else {
+    bad(source, "tensor \"", name, "\" must be F32, F16 or BF16; got ", dtype_name(view.dtype));
+  }
+  return values;
+}
+
+}  // namespace
+
+const TensorView& CheckpointReader::require(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) bad(source_, "tensor \"", name, "\" is missing from ", source_.name);
+  return found->second;
+}
+
+const Shape& CheckpointReader::shape(const std::string& name, int rank, const std::string& axes) const {
+  const Shape& shape = require(name).shape;
+  if (shape.rank() != rank) {
+    bad(source_, "tensor \"", name, "\" must have shape ", axes, "; got ", shape.to_string());
+  }
+  for (int axis = 0; axis < rank; ++axis) {
+    if (shape[axis] < 1)
+      bad(source_, "tensor \"", name, "\" has a zero-sized dimension: ", shape.to_string());
+  }
+  return shape;
+}
+
+std::vector<float> CheckpointReader::take(const std::string& name, const Shape& expected,
+                                          const std::string& axes) {
+  const TensorView& view = require(name);
+  if (view.shape != expected) {
+    bad(source_, "tensor \"", name, "\" must have shape ", axes, " = ", expected.to_string(), "; got ",
+        view.shape.to_string());
+  }
+  taken_.insert(name);
+  std::vector<float> values = widen(view, name, source_);
+  check_finite(values, name, "");
+  return values;
+}
+
+void CheckpointReader::require_all_taken() const {
+  for (const auto& item : tensors_) {
+    if (taken_.count(item.first) == 0) {
+      bad(source_, "tensor \"", item.first, "\" of shape ", item.second.shape.to_string(), " is not part of ",
+          source_.content);
+    }
+  }
+}
+
+void CheckpointReader::check_finite(const std::vector<float>& values, const std::string& name,
+                                    const std::string& what) const {
+  if (!check_finite_) return;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    bad(source_, "tensor \"", name, "\" is not finite", what, ": element ", i, " is ", values[i],
+        " (check_finite: false loads it all the same)");
+  }
+}
+
+}  // namespace exphil::core

@@ -1,0 +1,53 @@
+// Takes tensors out of a checkpoint one by one, each with the shape it must have, and remembers which were
+// taken, so that what is left over can be named. Used by load_weights and load_semiseparable. One object per
+// load, one thread; the tensors outlive it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/checkpoint/safetensors.hpp"
+
+namespace exphil::core {
+
+class CheckpointReader {
+ public:
+  CheckpointReader(const Safetensors& file, bool check_finite)
+      : CheckpointReader(file.tensors(), {"path", "\"" + file.path() + "\"", "a Mamba policy"},
+                         check_finite) {}
+
+  // For errors: the public argument that the tensors came in, and their name and content in words.
+  struct Source {
+    std::string argument, name, content;
+  };
+  CheckpointReader(const std::map<std::string, TensorView>& tensors, Source source, bool check_finite)
+      : tensors_(tensors), source_(std::move(source)), check_finite_(check_finite) {}
+
+  bool has(const std::string& name) const { return tensors_.count(name) != 0; }
+
+  // The shape of a tensor that must be there with this rank and no zero dimension; `axes` describes it.
+  const Shape& shape(const std::string& name, int rank, const std::string& axes) const;
+
+  // The values, widened to f32. `axes` describes the shape in the error.
+  std::vector<float> take(const std::string& name, const Shape& expected, const std::string& axes);
+
+  // Throws for the first tensor that was never taken.
+  void require_all_taken() const;
+
+  // Throws for the first value that is not finite, unless told not to check.
+  void check_finite(const std::vector<float>& values, const std::string& name, const std::string& what) const;
+
+ private:
+  const TensorView& require(const std::string& name) const;
+
+  const std::map<std::string, TensorView>& tensors_;
+  const Source source_;
+  const bool check_finite_;
+  std::set<std::string> taken_;
+};
+
+}  // namespace exphil::core

@@ -1,0 +1,12 @@
+// Sizes beyond which an operator refuses, on every backend. Each error names its limit.
+#pragma once
+
+#include <cstdint>
+
+namespace exphil::core {
+
+inline constexpr std::int64_t kMaxState = 256;           // per channel, any method
+inline constexpr std::int64_t kMaxFullMatrixState = 32;  // {dim, state, state} with bilinear
+inline constexpr std::int64_t kMaxDim = std::int64_t{1} << 24;
+
+}  // namespace exphil::core

@@ -1,0 +1,56 @@
+// A Mamba policy resident on a backend, as every backend offers it. host/ and cuda/ implement it;
+// core/session.hpp adds locking and lifetime on top and is what nif/ uses.
+//
+// Thread-safety: every call may come from any thread, several at once, except that two calls never touch the
+// same State at the same time unless both only read it (Session sees to that). Same inputs give the same
+// bits, whatever else is in the batch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/policy/config.hpp"
+
+namespace exphil::core {
+
+// One agent's recurrent state, where the model is. Opaque outside its backend; freed from any thread.
+class State {
+ public:
+  virtual ~State() = default;
+};
+
+struct PolicyOptions {
+  std::int64_t max_sessions =
+      1024;  // states (sessions and snapshots) that fit before new_state grows its memory
+  int device = 0;
+};
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+
+  virtual const PolicyConfig& config() const = 0;
+  virtual std::uint64_t fingerprint() const = 0;
+  virtual std::size_t resident_bytes() const = 0;  // weights and states held now
+
+  virtual std::unique_ptr<State> new_state() = 0;  // zeros; throws out_of_memory
+  virtual void copy_state(State& to, const State& from) = 0;
+
+  // ssm: {n_layer, d_inner, d_state}; conv: {n_layer, d_inner, d_conv - 1}, oldest first. Host memory, f32.
+  virtual void read_state(const State& state, float* ssm, float* conv) = 0;
+  virtual void write_state(State& state, const float* ssm, const float* conv) = 0;
+
+  // Advances each of `count` distinct states by one frame. obs: {count, d_input}; out: {count, d_output}.
+  // Host memory.
+  virtual void step(State* const* states, std::int64_t count, const float* obs, float* out) = 0;
+
+  // The same as stepping `seq` frames one by one: {seq, d_input} -> {seq, d_output}. seq may be 0.
+  virtual void prefill(State& state, const float* frames, std::int64_t seq, float* out) = 0;
+
+  // Stateless: each of `count` windows {seq, d_input} from a zero state; only the last output: {count,
+  // d_output}.
+  virtual void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) = 0;
+};
+
+}  // namespace exphil::core

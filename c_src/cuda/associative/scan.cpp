@@ -1,0 +1,81 @@
+#include "cuda/associative/scan.hpp"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cuda/device/upload.hpp"
+#include "cuda/jit/launch.hpp"
+
+namespace exphil::cuda {
+
+namespace {
+
+// Results from the backend's pool are pinned, and come at full speed.
+void copy_out(Context& context, void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  context.check(driver().cuMemcpyDtoHAsync(to, from, bytes, stream), "cuMemcpyDtoHAsync");
+}
+
+// Places of the tensors in one piece of device memory.
+struct Places {
+  std::size_t a = 0, x = 0, y = 0, y_reverse = 0, scratch = 0, bytes = 0;
+
+  Places(const core::AssociativeProblem& problem, const AssociativePlan& plan) {
+    const std::size_t each = (problem.bytes() + 255) / 256 * 256;
+    x = problem.a != nullptr ? each : 0;
+    y = x + each;
+    y_reverse = problem.direction == core::Direction::both ? y + each : y;
+    scratch = y_reverse + each;
+    bytes = scratch + plan.scratch_bytes();
+  }
+};
+
+}  // namespace
+
+void clear_associative(Context& context, const AssociativePlan& plan, CUdeviceptr scratch, CUstream stream) {
+  if (plan.exchange_bytes == 0) return;
+  context.check(driver().cuMemsetD8Async(scratch, 0, plan.exchange_bytes, stream), "cuMemsetD8Async");
+}
+
+void launch_associative(Context& context, const AssociativePlan& plan, const void* a, const void* x, void* y,
+                        void* y_reverse, CUdeviceptr scratch, CUstream stream) {
+  associative::Arguments arguments = plan.arguments;
+  arguments.a = a;
+  arguments.x = x;
+  arguments.y = y;
+  arguments.y_reverse = y_reverse;
+  if (plan.exchange_bytes > 0) arguments.exchange = reinterpret_cast<unsigned*>(scratch);
+  launch(context, context.kernels().get(plan.spec), plan.grid, plan.block, 0, stream, arguments);
+}
+
+void run_associative(Context& context, const core::AssociativeProblem& problem,
+                     const core::AssociativeOutputs& outputs) {
+  if (problem.elements() == 0) return;
+  const ContextGuard guard(context);
+  const AssociativePlan plan = plan_associative(problem);
+  const Places at(problem, plan);
+  const std::size_t bytes = problem.bytes();
+  // Destroyed in reverse order: the stream is idle before the memory that it uses goes back.
+  const DeviceBuffer memory = context.device_pool().allocate(at.bytes);
+  const CUdeviceptr base = memory.address();
+  const auto tensor = [&](std::size_t place) { return reinterpret_cast<void*>(base + place); };
+  std::unique_ptr<ScanUpload> upload;
+  StreamLease stream(context);
+  const auto scan = [&](std::size_t) {
+    clear_associative(context, plan, base + at.scratch, stream.handle());
+    launch_associative(context, plan, tensor(at.a), tensor(at.x), tensor(at.y), tensor(at.y_reverse),
+                       base + at.scratch, stream.handle());
+    copy_out(context, outputs.y, base + at.y, bytes, stream.handle());
+    if (at.y_reverse != at.y)
+      copy_out(context, outputs.y_reverse, base + at.y_reverse, bytes, stream.handle());
+  };
+  std::vector<ImageSegment> segments;
+  if (problem.a != nullptr) segments.push_back({problem.a, at.a, bytes});
+  segments.push_back({problem.x, at.x, bytes});
+  upload = std::make_unique<ScanUpload>(context, stream.handle(), base, std::move(segments),
+                                        std::vector<std::size_t>{at.x + bytes}, scan);
+  upload->run();
+  stream.synchronize();
+}
+
+}  // namespace exphil::cuda

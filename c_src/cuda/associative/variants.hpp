@@ -1,0 +1,26 @@
+// The compiled variants of kernels/associative/scan.cu. Pure functions; any thread.
+#pragma once
+
+#include <vector>
+
+#include "core/associative/problem.hpp"
+#include "cuda/jit/kernel_cache.hpp"
+
+namespace exphil::cuda {
+
+struct AssociativeVariant {
+  core::AssociativeOp op;
+  core::Dtype dtype;
+  bool compensated;
+  int items;  // elements of a sequence that one thread holds
+  int lanes;  // columns of a block; 0: sequences are contiguous
+  bool walk;  // a block takes its columns from end to end
+};
+
+KernelSpec associative_kernel_spec(const AssociativeVariant& variant);
+
+// What the all-architectures compile test compiles: every operation with every dtype in one layout or the
+// other, and both layouts and lengths where the code differs.
+std::vector<KernelSpec> associative_kernel_variants();
+
+}  // namespace exphil::cuda

@@ -1,0 +1,266 @@
+// The two pools over one block list; see memory.hpp and block_list.hpp.
+#include "cuda/device/memory.hpp"
+
+#include <mutex>
+#include <utility>
+
+#include "core/error.hpp"
+#include "cuda/device/block_list.hpp"
+#include "cuda/device/context.hpp"
+
+namespace exphil::cuda {
+namespace {
+
+using core::ErrorKind;
+using core::fail;
+
+struct PinnedBlock {
+  void* data;
+  CUdeviceptr device_address;
+};
+
+void free_block(CUdeviceptr address) {
+  driver().cuMemFree(address);
+}
+void free_block(const PinnedBlock& block) {
+  driver().cuMemFreeHost(block.data);
+}
+
+// Shared by a pool and its buffers: the free list, and what remains of the pool once it is gone.
+template <class Block>
+class PoolState {
+ public:
+  explicit PoolState(CUcontext context) : context_(context) {}
+
+  bool take(std::size_t size, Block* block, std::size_t* block_bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!waiting_.take(size, block, block_bytes)) return false;
+    held_ += *block_bytes;
+    return true;
+  }
+
+  // Counts `size` bytes as held unless held and waiting would pass `limit` together.
+  bool reserve(std::size_t size, std::size_t limit) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const std::size_t used = held_ + waiting_.bytes();
+    if (used > limit || size > limit - used) return false;
+    held_ += size;
+    return true;
+  }
+
+  void unreserve(std::size_t size) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    held_ -= size;
+  }
+
+  // From a buffer's destructor.
+  void give_back(Block block, std::size_t block_bytes) noexcept {
+    try {
+      std::lock_guard<std::mutex> lock(mutex_);
+      held_ -= block_bytes;
+      if (!closed_) {
+        waiting_.put(block_bytes, block);
+        return;
+      }
+    } catch (...) {
+      return;  // no memory for the list's node: the block is lost, the VM is not
+    }
+    release({block});
+  }
+
+  void trim() {
+    std::vector<Block> all;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      all = waiting_.take_all();
+    }
+    release(all);
+  }
+
+  void close() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      closed_ = true;
+    }
+    trim();
+  }
+
+  std::size_t held() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return held_;
+  }
+  std::size_t waiting() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return waiting_.bytes();
+  }
+
+ private:
+  // Results are ignored: on a lost device, or one that is shutting down, there is nothing left to free.
+  void release(const std::vector<Block>& blocks) {
+    if (blocks.empty() || driver().cuCtxPushCurrent(context_) != CUDA_SUCCESS) return;
+    for (const Block& block : blocks) free_block(block);
+    CUcontext previous;
+    driver().cuCtxPopCurrent(&previous);
+  }
+
+  const CUcontext context_;
+  mutable std::mutex mutex_;
+  BlockList<Block> waiting_;
+  std::size_t held_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace
+
+class DeviceBuffer::Impl : public PoolState<CUdeviceptr> {
+  using PoolState::PoolState;
+};
+
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : address_(std::exchange(other.address_, 0)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      block_(std::exchange(other.block_, 0)),
+      owner_(std::move(other.owner_)) {}
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  DeviceBuffer taken(std::move(other));  // leaves with what this held
+  std::swap(address_, taken.address_);
+  std::swap(bytes_, taken.bytes_);
+  std::swap(block_, taken.block_);
+  owner_.swap(taken.owner_);
+  return *this;
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  if (owner_) owner_->give_back(address_, block_);
+}
+
+DevicePool::DevicePool(Context& context)
+    : context_(context), impl_(std::make_shared<DeviceBuffer::Impl>(context.handle())) {}
+
+DevicePool::~DevicePool() {
+  impl_->close();
+}
+
+DeviceBuffer DevicePool::allocate(std::size_t bytes) {
+  DeviceBuffer buffer;
+  const std::size_t size = block_size(bytes);
+  if (impl_->waiting() > context_.properties().total_memory / 4) impl_->trim();
+  if (!impl_->take(size, &buffer.address_, &buffer.block_)) {
+    const ContextGuard guard(context_);
+    CUresult result = driver().cuMemAlloc(&buffer.address_, size);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+      impl_->trim();
+      result = driver().cuMemAlloc(&buffer.address_, size);
+    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+      std::size_t free = 0, total = 0;
+      driver().cuMemGetInfo(&free, &total);
+      fail(ErrorKind::out_of_memory, "", "device ", context_.properties().index, " (",
+           context_.properties().name, ") is out of memory: ", bytes, " bytes asked, ", free, " of ", total,
+           " free, ", impl_->held(), " held by this library");
+    }
+    context_.check(result, "cuMemAlloc");
+    impl_->reserve(size, SIZE_MAX);
+    buffer.block_ = size;
+  }
+  buffer.bytes_ = bytes;
+  buffer.owner_ = impl_;
+  return buffer;
+}
+
+std::size_t DevicePool::held_bytes() const {
+  return impl_->held();
+}
+std::size_t DevicePool::waiting_bytes() const {
+  return impl_->waiting();
+}
+void DevicePool::trim() {
+  impl_->trim();
+}
+
+class PinnedBuffer::Impl : public PoolState<PinnedBlock> {
+  using PoolState::PoolState;
+};
+
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      device_address_(std::exchange(other.device_address_, 0)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      block_(std::exchange(other.block_, 0)),
+      owner_(std::move(other.owner_)) {}
+
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  PinnedBuffer taken(std::move(other));  // leaves with what this held
+  std::swap(data_, taken.data_);
+  std::swap(device_address_, taken.device_address_);
+  std::swap(bytes_, taken.bytes_);
+  std::swap(block_, taken.block_);
+  owner_.swap(taken.owner_);
+  return *this;
+}
+
+PinnedBuffer::~PinnedBuffer() {
+  if (owner_) owner_->give_back({data_, device_address_}, block_);
+}
+
+PinnedPool::PinnedPool(Context& context, std::size_t limit_bytes)
+    : context_(context), limit_(limit_bytes), impl_(std::make_shared<PinnedBuffer::Impl>(context.handle())) {}
+
+PinnedPool::~PinnedPool() {
+  impl_->close();
+}
+
+PinnedBuffer PinnedPool::try_allocate(std::size_t bytes) {
+  PinnedBuffer buffer;
+  PinnedBlock block{};
+  std::size_t size = block_size(bytes);
+  if (!impl_->take(size, &block, &size)) {
+    const ContextGuard guard(context_);
+    if (!impl_->reserve(size, limit_)) {
+      impl_->trim();
+      if (!impl_->reserve(size, limit_)) return buffer;
+    }
+    constexpr unsigned kFlags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+    CUresult result = driver().cuMemHostAlloc(&block.data, size, kFlags);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && impl_->waiting() > 0) {
+      impl_->trim();
+      result = driver().cuMemHostAlloc(&block.data, size, kFlags);
+    }
+    if (result == CUDA_SUCCESS) {
+      result = driver().cuMemHostGetDevicePointer(&block.device_address, block.data, 0);
+      if (result != CUDA_SUCCESS) driver().cuMemFreeHost(block.data);
+    }
+    if (result != CUDA_SUCCESS) impl_->unreserve(size);
+    // The host, or a lower limit for locked pages, may run out before ours.
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) return buffer;
+    context_.check(result, "cuMemHostAlloc");
+  }
+  buffer.data_ = block.data;
+  buffer.device_address_ = block.device_address;
+  buffer.bytes_ = bytes;
+  buffer.block_ = size;
+  buffer.owner_ = impl_;
+  return buffer;
+}
+
+PinnedBuffer PinnedPool::allocate(std::size_t bytes) {
+  PinnedBuffer buffer = try_allocate(bytes);
+  if (!buffer) {
+    fail(ErrorKind::out_of_memory, "", "no pinned memory: ", bytes, " bytes asked, ", impl_->held(),
+         " held of at most ", limit_, " (EXPHIL_NATIVE_PINNED_LIMIT)");
+  }
+  return buffer;
+}
+
+std::size_t PinnedPool::held_bytes() const {
+  return impl_->held();
+}
+std::size_t PinnedPool::waiting_bytes() const {
+  return impl_->waiting();
+}
+void PinnedPool::trim() {
+  impl_->trim();
+}
+
+}  // namespace exphil::cuda

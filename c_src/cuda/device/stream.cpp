@@ -1,0 +1,106 @@
+// Streams and events; see stream.hpp.
+#include "cuda/device/stream.hpp"
+
+#include "cuda/device/context.hpp"
+
+namespace exphil::cuda {
+
+StreamPool::~StreamPool() {
+  for (CUstream stream : free_) destroy(stream);
+}
+
+CUstream StreamPool::take() {
+  context_.require_alive();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!free_.empty()) {
+      CUstream stream = free_.back();
+      free_.pop_back();
+      return stream;
+    }
+  }
+  const ContextGuard guard(context_);
+  CUstream stream = nullptr;
+  // Non-blocking: no implicit order with the legacy default stream, which EXLA or others may use.
+  context_.check(driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  return stream;
+}
+
+void StreamPool::give(CUstream stream) noexcept {
+  try {
+    std::lock_guard<std::mutex> lock(mutex_);
+    free_.push_back(stream);
+  } catch (...) {
+    destroy(stream);
+  }
+}
+
+void StreamPool::destroy(CUstream stream) noexcept {
+  // Results are ignored: on a lost or closing device there is nothing left to destroy.
+  if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
+  driver().cuStreamDestroy(stream);
+  CUcontext previous;
+  driver().cuCtxPopCurrent(&previous);
+}
+
+StreamLease::StreamLease(Context& context) : context_(context), stream_(context.streams().take()) {}
+
+StreamLease::~StreamLease() {
+  if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
+  CUresult result = driver().cuStreamSynchronize(stream_);
+  CUcontext previous;
+  driver().cuCtxPopCurrent(&previous);
+  context_.note(result, "cuStreamSynchronize");
+  // A stream that cannot be synchronised is in an abandoned graph capture or on a lost device.
+  result == CUDA_SUCCESS ? context_.streams().give(stream_) : context_.streams().destroy(stream_);
+}
+
+void StreamLease::synchronize() {
+  const ContextGuard guard(context_);
+  context_.check(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
+}
+
+Event::Event(Context& context, Timing timing) : context_(context) {
+  const ContextGuard guard(context_);
+  const unsigned flags = timing == Timing::on ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING;
+  context_.check(driver().cuEventCreate(&event_, flags), "cuEventCreate");
+}
+
+Event::~Event() {
+  if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
+  driver().cuEventDestroy(event_);
+  CUcontext previous;
+  driver().cuCtxPopCurrent(&previous);
+}
+
+void Event::record(CUstream stream) {
+  const ContextGuard guard(context_);
+  context_.check(driver().cuEventRecord(event_, stream), "cuEventRecord");
+}
+
+void Event::make_wait(CUstream stream) {
+  const ContextGuard guard(context_);
+  context_.check(driver().cuStreamWaitEvent(stream, event_, 0), "cuStreamWaitEvent");
+}
+
+void Event::synchronize() {
+  const ContextGuard guard(context_);
+  context_.check(driver().cuEventSynchronize(event_), "cuEventSynchronize");
+}
+
+bool Event::done() {
+  const ContextGuard guard(context_);
+  const CUresult result = driver().cuEventQuery(event_);
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  context_.check(result, "cuEventQuery");
+  return true;
+}
+
+float Event::milliseconds_since(Event& start) {
+  const ContextGuard guard(context_);
+  float milliseconds = 0;
+  context_.check(driver().cuEventElapsedTime(&milliseconds, start.event_, event_), "cuEventElapsedTime");
+  return milliseconds;
+}
+
+}  // namespace exphil::cuda

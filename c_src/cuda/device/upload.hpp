@@ -1,0 +1,63 @@
+// Copies an image made of host tensors to the device, in order, by several threads. Used by run_scan.
+#pragma once
+
+#include <cuda.h>
+
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cuda/device/context.hpp"
+
+namespace exphil::cuda {
+
+// One host tensor's place in the image.
+struct ImageSegment {
+  const void* data;
+  std::size_t at, bytes;
+};
+
+class ScanUpload {
+ public:
+  // segments in order of `at`, not overlapping; what lies between them is not defined. on_ready(i) is called
+  // with the context current, once for each of `ends` in order, after the copies of the first ends[i] bytes
+  // of the image were queued on `stream`; from any of the threads, one at a time.
+  ScanUpload(Context& context, CUstream stream, CUdeviceptr image, std::vector<ImageSegment> segments,
+             std::vector<std::size_t> ends, std::function<void(std::size_t)> on_ready);
+
+  // Copies everything; returns when the last on_ready has returned. The pinned blocks stay in use until the
+  // stream has been synchronised: keep the object until then.
+  void run();
+
+ private:
+  void work();
+  void wait_for_block(std::size_t piece);
+  void fill(std::size_t piece);
+  void finish(std::size_t piece);
+  void queue_next();
+
+  Context& context_;
+  CUstream stream_;
+  CUdeviceptr image_;
+  std::vector<ImageSegment> segments_;
+  std::vector<std::size_t> ends_;
+  std::function<void(std::size_t)> on_ready_;
+
+  std::size_t piece_bytes_ = 0, pieces_ = 0, blocks_ = 0;
+  PinnedBuffer ring_;
+  std::vector<std::unique_ptr<Event>> copied_;  // by ring block, where blocks are used more than once
+
+  std::mutex mutex_;
+  std::condition_variable queued_changed_;
+  std::vector<bool> filled_;
+  std::size_t next_ = 0;    // piece to be taken by a thread
+  std::size_t queued_ = 0;  // pieces whose copies have been queued, all in order
+  std::size_t ready_ = 0;   // ends reported
+  bool queueing_ = false;   // a thread queues, and alone changes queued_ and ready_
+  bool failed_ = false;
+};
+
+}  // namespace exphil::cuda

@@ -1,0 +1,44 @@
+// Kernels compiled at run time by NVRTC and kept: in memory per context, on disk per machine. The disk key
+// covers source, headers, options, architecture and NVRTC's version; files are written under a temporary name
+// and renamed, so two VMs can share the folder (EXPHIL_NATIVE_CACHE, else XDG_CACHE_HOME/exphil_native).
+// Compiling itself is in kernel_compiler.hpp.
+#pragma once
+
+#include <cuda.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace exphil::cuda {
+
+class Context;
+
+// One compiled variant: a file of kernels/, its -D defines ("STATE=16"), and an extern "C" __global__ entry
+// in it.
+struct KernelSpec {
+  std::string file;                  // "scan/general.cu"
+  std::string entry;                 // "selective_scan"
+  std::vector<std::string> defines;  // order matters to the key only
+};
+
+// Compiles without a device: the tests do this for every variant and architecture. Returns the cubin.
+// Throws compile_failed with NVRTC's log in the message, backend_unavailable without NVRTC.
+std::string compile_to_cubin(const KernelSpec& spec, int architecture);
+
+// Safe from any thread: different kernels compile at the same time, the same one once.
+class KernelCache {
+ public:
+  explicit KernelCache(Context& context);
+  ~KernelCache();
+  // The function, compiled or loaded on first use. dynamic_shared above 48 KB is opted into here.
+  CUfunction get(const KernelSpec& spec, std::size_t dynamic_shared = 0);
+  // Compiles what is not there yet, several at a time: for a model's warm-up. Throws the first failure.
+  void prepare(const std::vector<KernelSpec>& specs);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace exphil::cuda

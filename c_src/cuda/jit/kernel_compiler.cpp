@@ -1,0 +1,184 @@
+// NVRTC behind one call; see kernel_compiler.hpp.
+#include "cuda/jit/kernel_compiler.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <system_error>
+
+#include "core/error.hpp"
+#include "core/hash.hpp"
+#include "cuda/device/driver.hpp"
+#include "cuda/device/settings.hpp"
+#include "cuda/jit/disk_cache.hpp"
+
+namespace exphil::cuda {
+namespace {
+
+using core::ErrorKind;
+using core::fail;
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file) {
+    fail(ErrorKind::file_error, "", "cannot read the kernel source ", path,
+         " (EXPHIL_NATIVE_KERNELS names the folder)");
+  }
+  return text;
+}
+
+// Named as they are included, by kernels and by host code alike: "kernels/common/formulas.cuh".
+std::map<std::string, std::string> read_headers(const std::string& directory) {
+  std::map<std::string, std::string> headers;
+  std::error_code error;
+  const std::filesystem::path root(directory);
+  for (std::filesystem::recursive_directory_iterator entry(root, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::filesystem::path& path = entry->path();
+    if (path.extension() == ".cuh") {
+      headers["kernels/" + path.lexically_relative(root).generic_string()] = read_text(path.string());
+    }
+  }
+  if (error) {
+    fail(ErrorKind::file_error, "", "cannot list the kernels folder ", directory, ": ", error.message(),
+         " (EXPHIL_NATIVE_KERNELS names it)");
+  }
+  return headers;
+}
+
+void check_nvrtc(nvrtcResult result, const char* call) {
+  if (result == NVRTC_SUCCESS) return;
+  const ErrorKind kind =
+      result == NVRTC_ERROR_OUT_OF_MEMORY ? ErrorKind::out_of_memory : ErrorKind::compile_failed;
+  fail(kind, "", call, " failed: ", nvrtc().nvrtcGetErrorString(result), " (", static_cast<int>(result), ")");
+}
+
+std::vector<int> supported_architectures() {
+  int count = 0;
+  check_nvrtc(nvrtc().nvrtcGetNumSupportedArchs(&count), "nvrtcGetNumSupportedArchs");
+  std::vector<int> architectures(static_cast<std::size_t>(count));
+  check_nvrtc(nvrtc().nvrtcGetSupportedArchs(architectures.data()), "nvrtcGetSupportedArchs");
+  return architectures;
+}
+
+// Sets --gpu-architecture: the device's own, or the newest that NVRTC knows below it, as PTX.
+void choose_architecture(int architecture, CompileInput* input) {
+  int newest = 0;
+  for (const int known : supported_architectures()) {
+    if (known <= architecture) newest = std::max(newest, known);
+  }
+  if (newest == 0) {
+    fail(ErrorKind::backend_unavailable, "", "NVRTC ", nvrtc().major, ".", nvrtc().minor, " (",
+         nvrtc().library, ") no longer compiles for compute capability ", architecture / 10, ".",
+         architecture % 10, ": install an older one");
+  }
+  input->ptx = newest != architecture;
+  input->options.push_back(core::message("--gpu-architecture=", input->ptx ? "compute_" : "sm_", newest));
+}
+
+// NVRTC's program, destroyed on every way out.
+class Program {
+ public:
+  explicit Program(const CompileInput& input) {
+    std::vector<const char*> names, texts;
+    for (const auto& [name, text] : input.headers) {
+      names.push_back(name.c_str());
+      texts.push_back(text.c_str());
+    }
+    check_nvrtc(nvrtc().nvrtcCreateProgram(&program_, input.source.c_str(), input.file.c_str(),
+                                           static_cast<int>(names.size()), texts.data(), names.data()),
+                "nvrtcCreateProgram");
+  }
+  ~Program() { nvrtc().nvrtcDestroyProgram(&program_); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  nvrtcProgram handle() const { return program_; }
+
+  std::string log() const {
+    std::size_t size = 0;
+    if (nvrtc().nvrtcGetProgramLogSize(program_, &size) != NVRTC_SUCCESS || size == 0) return "";
+    std::string text(size, '\0');
+    if (nvrtc().nvrtcGetProgramLog(program_, text.data()) != NVRTC_SUCCESS) return "";
+    text.resize(size - 1);  // NVRTC counts the terminator
+    return text;
+  }
+
+  std::string image(bool ptx) const {
+    std::size_t size = 0;
+    check_nvrtc(ptx ? nvrtc().nvrtcGetPTXSize(program_, &size) : nvrtc().nvrtcGetCUBINSize(program_, &size),
+                "nvrtcGetCUBINSize");
+    std::string bytes(size, '\0');
+    check_nvrtc(
+        ptx ? nvrtc().nvrtcGetPTX(program_, bytes.data()) : nvrtc().nvrtcGetCUBIN(program_, bytes.data()),
+        "nvrtcGetCUBIN");
+    return bytes;
+  }
+
+ private:
+  nvrtcProgram program_ = nullptr;
+};
+
+}  // namespace
+
+CompileInput prepare_compile(const KernelSpec& spec, int architecture) {
+  const std::string directory = settings().kernels_directory;
+  CompileInput input;
+  input.file = spec.file;
+  input.source = read_text(directory + "/" + spec.file);
+  input.headers = read_headers(directory);
+  choose_architecture(architecture, &input);
+  // No --use_fast_math: each kernel names the fast intrinsics that its error bound allows.
+  input.options.insert(input.options.end(), {"-std=c++17", "-default-device"});
+  for (const std::string& define : spec.defines) input.options.push_back("-D" + define);
+  // For profiling: EXPHIL_NATIVE_NVRTC_OPTIONS=-lineinfo lets ncu show source lines.
+  const char* extra = std::getenv("EXPHIL_NATIVE_NVRTC_OPTIONS");
+  std::istringstream words(extra == nullptr ? "" : extra);
+  for (std::string word; words >> word;) input.options.push_back(word);
+  return input;
+}
+
+std::string cache_key(const CompileInput& input) {
+  core::HashedParts parts;
+  parts.add(core::message("nvrtc ", nvrtc().major, ".", nvrtc().minor, input.ptx ? " ptx" : " cubin"));
+  parts.add(input.file);
+  parts.add(input.source);
+  parts.add(core::message(input.headers.size()));
+  for (const auto& [name, header] : input.headers) parts.add(name), parts.add(header);
+  for (const std::string& option : input.options) parts.add(option);
+  return parts.hash128_hex();
+}
+
+std::string compile(const CompileInput& input) {
+  const Program program(input);
+  std::vector<const char*> options;
+  for (const std::string& option : input.options) options.push_back(option.c_str());
+  const nvrtcResult result =
+      nvrtc().nvrtcCompileProgram(program.handle(), static_cast<int>(options.size()), options.data());
+  if (result != NVRTC_SUCCESS) {
+    std::string all;
+    for (const std::string& option : input.options) all += " " + option;
+    fail(ErrorKind::compile_failed, "", "NVRTC ", nvrtc().major, ".", nvrtc().minor, " refused ", input.file,
+         " with", all, ": ", nvrtc().nvrtcGetErrorString(result), "\n", program.log());
+  }
+  return program.image(input.ptx);
+}
+
+std::string compile_to_cubin(const KernelSpec& spec, int architecture) {
+  return compile(prepare_compile(spec, architecture));
+}
+
+std::string cached_image(const KernelSpec& spec, int architecture) {
+  const CompileInput input = prepare_compile(spec, architecture);
+  const DiskCache disk(settings().cache_directory);
+  const std::string key = cache_key(input);
+  if (std::optional<std::string> image = disk.load(key)) return *image;
+  std::string image = compile(input);
+  disk.store(key, image);
+  return image;
+}
+
+}  // namespace exphil::cuda

@@ -1,0 +1,35 @@
+// Starts a kernel with typed arguments: launch(context, function, {grid}, {block}, shared, stream, args...).
+// Arguments are passed by value exactly as the kernel declares them: same types, same order.
+#pragma once
+
+#include <cuda.h>
+
+#include "cuda/device/context.hpp"
+
+namespace exphil::cuda {
+
+struct Dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+template <class... Args>
+void launch(Context& context, CUfunction function, Dim3 grid, Dim3 block, std::size_t shared_bytes,
+            CUstream stream, const Args&... args) {
+  void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
+  context.check(driver().cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                                        static_cast<unsigned>(shared_bytes), stream, pointers, nullptr),
+                "cuLaunchKernel");
+}
+
+// All blocks resident at once, so that they may wait for each other.
+template <class... Args>
+void launch_cooperative(Context& context, CUfunction function, Dim3 grid, Dim3 block,
+                        std::size_t shared_bytes, CUstream stream, const Args&... args) {
+  void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
+  context.check(
+      driver().cuLaunchCooperativeKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                                         static_cast<unsigned>(shared_bytes), stream, pointers),
+      "cuLaunchCooperativeKernel");
+}
+
+}  // namespace exphil::cuda

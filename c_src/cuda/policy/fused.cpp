@@ -1,0 +1,204 @@
+// See model_fused.hpp.
+#include "cuda/policy/fused.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.hpp"
+
+namespace exphil::cuda {
+namespace {
+
+constexpr int kFirstTickets = 4;
+constexpr std::int64_t kRoundsOfTeams = 4;  // of a batch: beyond, the row kernels win
+
+// Written by the device while we look: an 8-byte load that is never torn and never reordered before.
+std::uint64_t load_word(const std::uint64_t* word) {
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+}  // namespace
+
+OrderedStream::OrderedStream(Context& context) : context_(context) {
+  int lowest = 0, highest = 0;
+  context.check(driver().cuCtxGetStreamPriorityRange(&lowest, &highest), "cuCtxGetStreamPriorityRange");
+  context.check(driver().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, highest),
+                "cuStreamCreateWithPriority");
+}
+
+OrderedStream::~OrderedStream() {
+  drain();
+  if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
+  driver().cuStreamDestroy(stream_);
+  CUcontext previous;
+  driver().cuCtxPopCurrent(&previous);
+}
+
+void OrderedStream::drain() noexcept {
+  if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
+  context_.note(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
+  CUcontext previous;
+  driver().cuCtxPopCurrent(&previous);
+}
+
+// A ticket for the length of a call.
+class FusedSteps::Lease {
+ public:
+  explicit Lease(FusedSteps& owner) : owner_(owner) {
+    {
+      std::lock_guard<std::mutex> lock(owner.tickets_mutex_);
+      if (!owner.tickets_.empty()) {
+        ticket_ = std::move(owner.tickets_.back());
+        owner.tickets_.pop_back();
+      }
+    }
+    if (!ticket_) ticket_ = owner.make_ticket();
+  }
+  ~Lease() {
+    std::lock_guard<std::mutex> lock(owner_.tickets_mutex_);
+    owner_.tickets_.push_back(std::move(ticket_));  // make_ticket() has made room
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  Ticket& operator*() { return *ticket_; }
+
+ private:
+  FusedSteps& owner_;
+  std::unique_ptr<Ticket> ticket_;
+};
+
+FusedSteps::FusedSteps(std::shared_ptr<Context> context, const PolicyDims& dims, const PolicyTuning& tuning,
+                       const core::PolicyWeights& weights, OrderedStream& stream)
+    : context_(std::move(context)),
+      dims_(dims),
+      tuning_(tuning),
+      stream_(stream),
+      inline_obs_(tuning.inline_obs != 0 && dims.config.d_input <= kMostInlineObs) {
+  TeamWeights packed(*context_, weights, dims);
+  one_ = fitting_runner(packed, 1);
+  // Several agents in a team share each weight that is read; where they do not fit, fewer, or none.
+  for (int agents = tuning.batch_agents; agents > 1 && few_ == nullptr && one_ != nullptr; agents /= 2) {
+    few_ = fitting_runner(packed, agents);
+  }
+  if (one_ == nullptr) return;  // too large for one launch: the row kernels take every step
+  limit_ = 1;
+  if (few_ != nullptr) {
+    limit_ = tuning.fused_limit >= 0 ? std::max<std::int64_t>(1, tuning.fused_limit)
+                                     : std::int64_t{few_->most_teams()} * few_->shape().agents *
+                                           (few_->shape().cluster ? kRoundsOfTeams : 1);
+    const auto count = static_cast<std::size_t>(limit_);
+    const std::size_t in_bytes = count * (static_cast<std::size_t>(dims.input) * 4 + sizeof(CUdeviceptr));
+    few_in_ = context_->pinned_pool().allocate(in_bytes);
+    few_device_in_ = context_->device_pool().allocate(in_bytes);
+    few_out_ = context_->pinned_pool().allocate(count * static_cast<std::size_t>(dims.output) * 4);
+  }
+  for (int i = 0; i < kFirstTickets; ++i) {
+    auto ticket = make_ticket();
+    tickets_.push_back(std::move(ticket));
+  }
+}
+
+std::unique_ptr<TeamRunner> FusedSteps::fitting_runner(TeamWeights& packed, int agents) const {
+  try {
+    return std::make_unique<TeamRunner>(*context_, dims_, tuning_, packed, agents);
+  } catch (const core::Error& error) {
+    if (error.kind() != core::ErrorKind::unsupported) throw;
+    return nullptr;
+  }
+}
+
+std::size_t FusedSteps::resident_bytes() const {
+  if (one_ == nullptr) return 0;
+  return one_->resident_bytes() +
+         (few_ != nullptr && few_->shape().team != one_->shape().team ? few_->resident_bytes() : 0);
+}
+
+std::unique_ptr<FusedSteps::Ticket> FusedSteps::make_ticket() {
+  auto ticket = std::make_unique<Ticket>();
+  {
+    std::lock_guard<std::mutex> lock(tickets_mutex_);
+    tickets_.reserve(++made_);
+  }
+  const std::size_t bytes = static_cast<std::size_t>(dims_.output) * sizeof(std::uint64_t);
+  ticket->tagged = context_->pinned_pool().allocate(bytes);
+  std::memset(ticket->tagged.data(), 0, bytes);  // no step has number 0
+  if (!inline_obs_) {
+    ticket->obs = context_->pinned_pool().allocate(static_cast<std::size_t>(dims_.input) * 4);
+    std::memset(ticket->obs.data(), 0, static_cast<std::size_t>(dims_.input) * 4);
+  }
+  return ticket;
+}
+
+void FusedSteps::step_one(CUdeviceptr state, const float* obs, float* out) {
+  Lease lease(*this);
+  Ticket& ticket = *lease;
+  StepArguments arguments;
+  arguments.state = state;
+  arguments.count = 1;
+  arguments.tagged = ticket.tagged.device_address();
+  if (!inline_obs_) {
+    std::memcpy(ticket.obs.data(), obs, static_cast<std::size_t>(dims_.config.d_input) * 4);
+    arguments.obs = ticket.obs.device_address();
+  }
+  {
+    std::lock_guard<std::mutex> lock(stream_.order());
+    if (++sequence_ == 0) ++sequence_;
+    arguments.sequence = sequence_;
+    one_->launch(stream_.handle(), arguments, obs);
+  }
+  collect(ticket, arguments.sequence, out);
+}
+
+// Each output arrives together with the number of its step, in one 8-byte word.
+void FusedSteps::collect(const Ticket& ticket, unsigned sequence, float* out) {
+  const auto* words = ticket.tagged.as<const std::uint64_t>();
+  int next = 0;
+  const auto arrived = [&] {
+    while (next < dims_.output) {
+      const std::uint64_t word = load_word(words + next);
+      if (static_cast<unsigned>(word >> 32) != sequence) return false;
+      const auto bits = static_cast<std::uint32_t>(word);
+      std::memcpy(out + next, &bits, sizeof(float));
+      ++next;
+    }
+    return true;
+  };
+  if (spin_until(arrived, tuning_.spin_microseconds)) return;
+  // Late: other work is before it on the device, or it failed. The stream knows.
+  context_->check(driver().cuStreamSynchronize(stream_.handle()), "cuStreamSynchronize");
+  if (!arrived()) {
+    core::fail(core::ErrorKind::internal, "", "policy_step ended without output ", next, " of ",
+               dims_.output);
+  }
+}
+
+void FusedSteps::step_few(const std::vector<CUdeviceptr>& states, const float* obs, float* out) {
+  const std::size_t count = states.size();
+  const auto d_input = static_cast<std::size_t>(dims_.config.d_input),
+             stride = static_cast<std::size_t>(dims_.input);
+  std::lock_guard<std::mutex> busy(few_mutex_);
+  auto* staged = few_in_.as<float>();
+  for (std::size_t i = 0; i < count; ++i) {
+    std::memcpy(staged + i * stride, obs + i * d_input, d_input * 4);
+    std::fill(staged + i * stride + d_input, staged + (i + 1) * stride, 0.0f);
+  }
+  const std::size_t obs_bytes = count * stride * 4;
+  std::memcpy(few_in_.as<char>() + obs_bytes, states.data(), count * sizeof(CUdeviceptr));
+  // Few agents share the device well one to a team; more share the weights.
+  const bool spread = static_cast<int>(count) <= one_->most_teams();
+  const TeamRunner& runner = spread ? *one_ : *few_;
+  StepArguments arguments;
+  arguments.count = static_cast<int>(count);
+  arguments.obs = few_device_in_.address();
+  arguments.states = few_device_in_.address() + obs_bytes;
+  arguments.out = few_out_.device_address();
+  stream_.run([&](CUstream stream) {
+    context_->check(driver().cuMemcpyHtoDAsync(few_device_in_.address(), few_in_.data(),
+                                               obs_bytes + count * sizeof(CUdeviceptr), stream),
+                    "cuMemcpyHtoDAsync");
+    runner.launch(stream, arguments, nullptr);
+  });
+  std::memcpy(out, few_out_.data(), count * static_cast<std::size_t>(dims_.output) * 4);
+}
+
+}  // namespace exphil::cuda

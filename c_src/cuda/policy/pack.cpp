@@ -1,0 +1,219 @@
+// See model_pack.hpp.
+#include "cuda/policy/pack.hpp"
+
+#include <cstddef>
+#include <functional>
+
+namespace exphil::cuda {
+namespace {
+
+using core::PolicyLayerWeights;
+
+// A matrix {rows, columns} seen with padding: zero outside, the columns scaled by `scale` where it is given.
+struct Padded {
+  const std::vector<float>& values;
+  std::int64_t rows, columns;
+  const std::vector<float>* scale = nullptr;
+
+  float operator()(std::int64_t row, std::int64_t column) const {
+    if (row < 0 || row >= rows || column < 0 || column >= columns || values.empty()) return 0.0f;
+    const float value = values[static_cast<std::size_t>(row * columns + column)];
+    return scale == nullptr ? value : value * (*scale)[static_cast<std::size_t>(column)];
+  }
+};
+
+float padded(const std::vector<float>& vector, std::int64_t i) {
+  return i >= 0 && i < static_cast<std::int64_t>(vector.size()) ? vector[static_cast<std::size_t>(i)] : 0.0f;
+}
+
+// A row of x_proj as the kernels number them (dt padded, B padded, C padded) in the checkpoint; -1 for
+// padding.
+std::int64_t projection_row(const PolicyDims& dims, int row) {
+  const auto& c = dims.config;
+  if (row < dims.rank) return row < c.dt_rank ? row : -1;
+  row -= dims.rank;
+  const std::int64_t n = row % dims.state, which = row / dims.state;
+  return n < c.d_state ? c.dt_rank + which * c.d_state + n : -1;
+}
+
+// The row of in_proj for padded row `row` of x (which = 0) or z (1).
+std::int64_t in_row(const PolicyDims& dims, int which, std::int64_t row) {
+  return row < dims.config.d_inner ? which * dims.config.d_inner + row : -1;
+}
+
+// A slice of `rows` rows and `segments` segments as float4 [8][segments * rows].
+template <class Value>
+void write_tasks(float* to, int rows, int segments, Value value) {
+  const int tasks = rows * segments;
+  for (int task = 0; task < tasks; ++task) {
+    for (int k = 0; k < kSegment; ++k) {
+      to[(std::int64_t{k / 4} * tasks + task) * 4 + k % 4] = value(task % rows, task / rows * kSegment + k);
+    }
+  }
+}
+
+class TeamPacker {
+ public:
+  TeamPacker(const core::PolicyWeights& weights, const PolicyDims& dims, int team)
+      : weights_(weights), dims_(dims), layout_(dims, team) {}
+
+  void slice(int rank, float* to) const {
+    const auto& c = dims_.config;
+    const int first_row = rank * layout_.rows, first_head = rank * layout_.heads;
+    const Padded input{weights_.input_proj, c.d_model, c.d_input};
+    write_tasks(to, layout_.rows, dims_.input / kSegment,
+                [&](int row, int k) { return input(first_row + row, k); });
+    for (int i = 0; i < layout_.rows; ++i)
+      to[layout_.input_bias + i] = padded(weights_.input_proj_bias, first_row + i);
+
+    float* head_to = to + layout_.head_section;
+    const Padded head{weights_.head, c.d_output, c.d_model, &weights_.norm_f};
+    write_tasks(head_to, layout_.heads, dims_.model / kSegment,
+                [&](int row, int k) { return head(first_head + row, k); });
+    for (int i = 0; i < layout_.heads; ++i)
+      head_to[layout_.head_bias + i] = padded(weights_.head_bias, first_head + i);
+
+    for (int l = 0; l < dims_.layers; ++l) {
+      const PolicyLayerWeights& layer = weights_.layers[static_cast<std::size_t>(l)];
+      channels(layer, rank, to + layout_.layers_section + std::int64_t{l} * layout_.layer_floats);
+      products(layer, rank, to + layout_.layers_section + std::int64_t{l} * layout_.layer_floats,
+               to + layout_.in_proj_section + std::int64_t{l} * layout_.in_proj_floats);
+    }
+  }
+
+ private:
+  void channels(const PolicyLayerWeights& layer, int rank, float* to) const {
+    const auto& c = dims_.config;
+    const Padded conv{layer.conv, c.d_inner, c.d_conv}, a{layer.a, c.d_inner, c.d_state};
+    const Padded dt_proj{layer.dt_proj, c.d_inner, c.dt_rank};
+    for (int i = 0; i < layout_.own; ++i) {
+      const std::int64_t channel = std::int64_t{rank} * layout_.own + i;
+      to[layout_.in_bias + i] = padded(layer.in_proj_bias, in_row(dims_, 0, channel));
+      to[layout_.in_bias + layout_.own + i] = padded(layer.in_proj_bias, in_row(dims_, 1, channel));
+      for (int t = 0; t < dims_.taps; ++t) to[layout_.conv + t * layout_.own + i] = conv(channel, t);
+      to[layout_.conv_bias + i] = padded(layer.conv_bias, channel);
+      for (int k = 0; k < dims_.rank; ++k)
+        to[layout_.dt_proj + (k / 4 * layout_.own + i) * 4 + k % 4] = dt_proj(channel, k);
+      to[layout_.dt_bias + i] = padded(layer.dt_proj_bias, channel);
+      for (int n = 0; n < dims_.state; ++n) to[layout_.a + i * dims_.state + n] = a(channel, n);
+      to[layout_.d + i] = padded(layer.d, channel);
+    }
+  }
+
+  void products(const PolicyLayerWeights& layer, int rank, float* to, float* in_to) const {
+    const auto& c = dims_.config;
+    const std::int64_t first_channel = std::int64_t{rank} * layout_.own;
+    const Padded x_proj{layer.x_proj, c.dt_rank + 2 * c.d_state, c.d_inner};
+    write_tasks(to + layout_.x_proj, dims_.projection, layout_.own_segments,
+                [&](int row, int k) { return x_proj(projection_row(dims_, row), first_channel + k); });
+    const Padded out_proj{layer.out_proj, c.d_model, c.d_inner};
+    write_tasks(to + layout_.out_proj, layout_.rows, dims_.inner / kSegment,
+                [&](int row, int k) { return out_proj(rank * layout_.rows + row, k); });
+    for (int i = 0; i < layout_.rows; ++i)
+      to[layout_.out_bias + i] = padded(layer.out_proj_bias, rank * layout_.rows + i);
+    const Padded in_proj{layer.in_proj, 2 * c.d_inner, c.d_model, &layer.norm};
+    write_tasks(in_to, 2 * layout_.own, dims_.model / kSegment, [&](int row, int k) {
+      return in_proj(in_row(dims_, row / layout_.own, first_channel + row % layout_.own), k);
+    });
+  }
+
+  const core::PolicyWeights& weights_;
+  const PolicyDims& dims_;
+  const TeamLayout layout_;
+};
+
+class RowPacker {
+ public:
+  explicit RowPacker(const PolicyDims& dims) : dims_(dims) {}
+  std::vector<float> take() { return std::move(values_); }
+
+  // float4 [k / 4][columns]; value(output, k)
+  template <class Value>
+  std::int64_t matrix(int outputs, int k_count, Value value) {
+    const int columns = product_columns(outputs);
+    const std::int64_t at = reserve(std::int64_t{columns} * k_count);
+    for (int column = 0; column < outputs; ++column) {
+      for (int k = 0; k < k_count; ++k) {
+        values_[static_cast<std::size_t>(at + (std::int64_t{k / 4} * columns + column) * 4 + k % 4)] =
+            value(column, k);
+      }
+    }
+    return at;
+  }
+  template <class Value>
+  std::int64_t vector(std::int64_t count, Value value) {
+    const std::int64_t at = reserve(count);
+    for (std::int64_t i = 0; i < count; ++i) values_[static_cast<std::size_t>(at + i)] = value(i);
+    return at;
+  }
+
+  RowLayout::Layer layer(const PolicyLayerWeights& weights) {
+    const auto& c = dims_.config;
+    const int inner = dims_.inner, state = dims_.state;
+    const Padded in_proj{weights.in_proj, 2 * c.d_inner, c.d_model, &weights.norm};
+    const Padded x_proj{weights.x_proj, c.dt_rank + 2 * c.d_state, c.d_inner};
+    const Padded out_proj{weights.out_proj, c.d_model, c.d_inner};
+    const Padded conv{weights.conv, c.d_inner, c.d_conv}, a{weights.a, c.d_inner, c.d_state};
+    const Padded dt_proj{weights.dt_proj, c.d_inner, c.dt_rank};
+    const auto in_of = [&](std::int64_t row) {
+      return in_row(dims_, static_cast<int>(row / inner), row % inner);
+    };
+    RowLayout::Layer at;
+    at.in_proj = matrix(2 * inner, dims_.model, [&](int row, int k) { return in_proj(in_of(row), k); });
+    at.in_bias = vector(product_columns(2 * inner), [&](std::int64_t i) {
+      return i < 2 * inner ? padded(weights.in_proj_bias, in_of(i)) : 0.0f;
+    });
+    at.conv =
+        vector(std::int64_t{dims_.taps} * inner, [&](std::int64_t i) { return conv(i % inner, i / inner); });
+    at.conv_bias = vector(inner, [&](std::int64_t i) { return padded(weights.conv_bias, i); });
+    at.x_proj = matrix(dims_.projection, inner,
+                       [&](int row, int k) { return x_proj(projection_row(dims_, row), k); });
+    at.dt_proj = vector(std::int64_t{dims_.rank} * inner,
+                        [&](std::int64_t i) { return dt_proj(i / 4 % inner, i / 4 / inner * 4 + i % 4); });
+    at.dt_bias = vector(inner, [&](std::int64_t i) { return padded(weights.dt_proj_bias, i); });
+    at.a = vector(std::int64_t{inner} * state, [&](std::int64_t i) { return a(i / state, i % state); });
+    at.d = vector(inner, [&](std::int64_t i) { return padded(weights.d, i); });
+    at.out_proj = matrix(dims_.model, inner, [&](int row, int k) { return out_proj(row, k); });
+    at.out_bias = vector(product_columns(dims_.model),
+                         [&](std::int64_t i) { return padded(weights.out_proj_bias, i); });
+    return at;
+  }
+
+ private:
+  std::int64_t reserve(std::int64_t floats) {  // on 256 bytes
+    const auto at = static_cast<std::int64_t>(values_.size());
+    values_.resize(static_cast<std::size_t>(at + (floats + 63) / 64 * 64), 0.0f);
+    return at;
+  }
+
+  const PolicyDims& dims_;
+  std::vector<float> values_;
+};
+
+}  // namespace
+
+std::vector<float> pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team) {
+  const std::int64_t slice = TeamLayout(dims, team).slice_floats;
+  std::vector<float> packed(static_cast<std::size_t>(slice * team), 0.0f);
+  const TeamPacker packer(weights, dims, team);
+  for (int rank = 0; rank < team; ++rank) packer.slice(rank, packed.data() + rank * slice);
+  return packed;
+}
+
+std::vector<float> pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims, RowLayout* layout) {
+  const auto& c = dims.config;
+  RowPacker packer(dims);
+  const Padded input{weights.input_proj, c.d_model, c.d_input};
+  const Padded head{weights.head, c.d_output, c.d_model, &weights.norm_f};
+  layout->input = packer.matrix(dims.model, dims.input, [&](int row, int k) { return input(row, k); });
+  layout->input_bias = packer.vector(product_columns(dims.model),
+                                     [&](std::int64_t i) { return padded(weights.input_proj_bias, i); });
+  layout->head = packer.matrix(dims.output, dims.model, [&](int row, int k) { return head(row, k); });
+  layout->head_bias = packer.vector(product_columns(dims.output),
+                                    [&](std::int64_t i) { return padded(weights.head_bias, i); });
+  layout->layers.clear();
+  for (const PolicyLayerWeights& layer : weights.layers) layout->layers.push_back(packer.layer(layer));
+  return packer.take();
+}
+
+}  // namespace exphil::cuda

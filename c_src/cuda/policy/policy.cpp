@@ -1,0 +1,293 @@
+// A Mamba policy on a CUDA device: core::Policy over policy_step (one agent or a few) and the row kernels
+// (many agents, sequences). See core/model.hpp for the contract.
+//
+// Order of work: everything short runs on one stream of the model, of high priority, in the order of the
+// calls: clearing, copying and stepping states. Such a call holds the stream's lock only while it enqueues;
+// copy_state and new_state do not wait for the device at all, because whatever uses the state next comes
+// later on the stream. Work over many rows runs on streams of its own, starts after what the model's stream
+// held when it was called, and is complete when its call returns.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/policy/policy.hpp"
+#include "cuda/policy/fused.hpp"
+#include "cuda/policy/loader.hpp"
+#include "cuda/policy/rows.hpp"
+#include "cuda/policy/slices.hpp"
+#include "cuda/policy/state_arena.hpp"
+#include "cuda/policy/team.hpp"
+
+namespace exphil::cuda {
+namespace {
+
+bool prepare(Context& context, const PolicyDims& dims, const PolicyTuning& tuning);
+
+class CudaPolicy : public core::Policy {
+ public:
+  CudaPolicy(std::shared_ptr<Context> context, const core::PolicyWeights& weights,
+             const core::PolicyOptions& options)
+      : context_(std::move(context)),
+        dims_(weights.config),
+        fingerprint_(weights.fingerprint),
+        tuning_(policy_tuning()),
+        prepared_(prepare(*context_, dims_, tuning_)),
+        stream_(*context_),
+        arena_(std::make_shared<StateArena>(context_, static_cast<std::size_t>(dims_.state_floats()) * 4,
+                                            options.max_sessions)),
+        fused_(context_, dims_, tuning_, weights, stream_),
+        rows_(*context_, dims_, tuning_, weights),
+        slices_(context_, dims_, rows_, tuning_) {
+    warm_up();
+  }
+
+  // Buffers go back to their pools only when nothing uses them any more.
+  ~CudaPolicy() override { stream_.drain(); }
+
+  const core::PolicyConfig& config() const override { return dims_.config; }
+  std::uint64_t fingerprint() const override { return fingerprint_; }
+  std::size_t resident_bytes() const override {
+    return fused_.resident_bytes() + rows_.resident_bytes() + arena_->held_bytes();
+  }
+
+  std::unique_ptr<core::State> new_state() override;
+  void copy_state(core::State& to, const core::State& from) override;
+  void read_state(const core::State& state, float* ssm, float* conv) override;
+  void write_state(core::State& state, const float* ssm, const float* conv) override;
+  void step(core::State* const* states, std::int64_t count, const float* obs, float* out) override;
+  void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override;
+  void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override;
+
+ private:
+  CUdeviceptr slot(const core::State& state) const;
+  void clear(CUdeviceptr slot);
+  void warm_up();
+  void step_rows(const std::vector<CUdeviceptr>& slots, const float* obs, float* out);
+  void long_sequence(CUdeviceptr slot, const float* frames, std::int64_t seq, float* out, bool last_only);
+  void run_slices(const std::vector<Slice>& slices, bool chained);
+
+  std::shared_ptr<Context> context_;
+  const PolicyDims dims_;
+  const std::uint64_t fingerprint_;
+  const PolicyTuning tuning_;
+  const bool prepared_;
+  OrderedStream stream_;
+  std::shared_ptr<StateArena> arena_;
+  FusedSteps fused_;
+  RowKernels rows_;
+  SlicePipeline slices_;
+};
+
+// Compiles what will most likely be needed, all at once; the rest follows where it is asked for.
+bool prepare(Context& context, const PolicyDims& dims, const PolicyTuning& tuning) {
+  std::vector<KernelSpec> specs = row_modules(dims);
+  for (const int agents : {1, tuning.batch_agents}) {
+    const std::vector<TeamShape> shapes = team_candidates(context.properties(), dims, tuning, agents);
+    if (!shapes.empty()) specs.push_back(team_kernel(dims, shapes.front()));
+  }
+  context.kernels().prepare(specs);
+  return true;
+}
+
+CUdeviceptr CudaPolicy::slot(const core::State& state) const {
+  const auto* mine = dynamic_cast<const CudaState*>(&state);
+  if (mine == nullptr || mine->arena() != arena_.get()) {
+    core::fail(core::ErrorKind::mismatch, "session", "the state belongs to another model");
+  }
+  return mine->slot();
+}
+
+void CudaPolicy::clear(CUdeviceptr slot) {
+  std::lock_guard<std::mutex> lock(stream_.order());
+  context_->check(driver().cuMemsetD8Async(slot, 0, arena_->slot_bytes(), stream_.handle()),
+                  "cuMemsetD8Async");
+}
+
+std::unique_ptr<core::State> CudaPolicy::new_state() {
+  const ContextGuard guard(*context_);
+  auto state = std::make_unique<CudaState>(arena_);
+  clear(state->slot());
+  return state;
+}
+
+void CudaPolicy::copy_state(core::State& to, const core::State& from) {
+  const ContextGuard guard(*context_);
+  const CUdeviceptr target = slot(to), source = slot(from);
+  std::lock_guard<std::mutex> lock(stream_.order());
+  context_->check(driver().cuMemcpyDtoDAsync(target, source, arena_->slot_bytes(), stream_.handle()),
+                  "cuMemcpyDtoDAsync");
+}
+
+// The kernels' layout and the public one: padded channels and states, and conv with the channel last.
+template <class Copy>
+void for_each_value(const PolicyDims& dims, Copy copy) {
+  const auto& c = dims.config;
+  for (std::int64_t l = 0; l < c.n_layer; ++l) {
+    const std::int64_t base = l * dims.layer_state_floats(),
+                       conv_base = base + std::int64_t{dims.inner} * dims.state;
+    for (std::int64_t d = 0; d < c.d_inner; ++d) {
+      for (std::int64_t n = 0; n < c.d_state; ++n) {
+        copy(true, base + d * dims.state + n, (l * c.d_inner + d) * c.d_state + n);
+      }
+      for (std::int64_t t = 0; t < dims.history; ++t) {
+        copy(false, conv_base + t * dims.inner + d, (l * c.d_inner + d) * dims.history + t);
+      }
+    }
+  }
+}
+
+void CudaPolicy::read_state(const core::State& state, float* ssm, float* conv) {
+  const ContextGuard guard(*context_);
+  const CUdeviceptr source = slot(state);
+  const std::size_t bytes = static_cast<std::size_t>(dims_.state_floats()) * 4;
+  const PinnedBuffer staging = context_->pinned_pool().allocate(bytes);
+  stream_.run([&](CUstream stream) {
+    context_->check(driver().cuMemcpyDtoHAsync(staging.data(), source, bytes, stream), "cuMemcpyDtoHAsync");
+  });
+  const auto* values = staging.as<float>();
+  for_each_value(dims_, [&](bool is_ssm, std::int64_t inside, std::int64_t outside) {
+    (is_ssm ? ssm : conv)[outside] = values[inside];
+  });
+}
+
+void CudaPolicy::write_state(core::State& state, const float* ssm, const float* conv) {
+  const ContextGuard guard(*context_);
+  const CUdeviceptr target = slot(state);
+  const std::size_t bytes = static_cast<std::size_t>(dims_.state_floats()) * 4;
+  const PinnedBuffer staging = context_->pinned_pool().allocate(bytes);
+  auto* values = staging.as<float>();
+  std::memset(values, 0, bytes);  // the padding
+  for_each_value(dims_, [&](bool is_ssm, std::int64_t inside, std::int64_t outside) {
+    values[inside] = (is_ssm ? ssm : conv)[outside];
+  });
+  stream_.run([&](CUstream stream) {
+    context_->check(driver().cuMemcpyHtoDAsync(target, values, bytes, stream), "cuMemcpyHtoDAsync");
+  });
+}
+
+void CudaPolicy::step(core::State* const* states, std::int64_t count, const float* obs, float* out) {
+  if (count == 0) return;
+  const ContextGuard guard(*context_);
+  if (count == 1 && fused_.limit() >= 1) {
+    fused_.step_one(slot(*states[0]), obs, out);
+    return;
+  }
+  std::vector<CUdeviceptr> slots(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = slot(*states[i]);
+  if (count <= fused_.limit()) {
+    fused_.step_few(slots, obs, out);
+  } else {
+    step_rows(slots, obs, out);
+  }
+}
+
+void CudaPolicy::step_rows(const std::vector<CUdeviceptr>& slots, const float* obs, float* out) {
+  const auto count = static_cast<std::int64_t>(slots.size());
+  std::vector<Slice> slices;
+  for (std::int64_t first = 0; first < count; first += tuning_.slice_rows) {
+    Slice slice;
+    slice.job.batch = true;
+    slice.job.rows = std::min(tuning_.slice_rows, count - first);
+    slice.obs = obs + first * dims_.config.d_input;
+    slice.states = slots.data() + first;
+    slice.out = out + first * dims_.output;
+    slices.push_back(slice);
+  }
+  run_slices(slices, false);
+}
+
+void CudaPolicy::run_slices(const std::vector<Slice>& slices, bool chained) {
+  Event start(*context_);
+  {
+    std::lock_guard<std::mutex> lock(stream_.order());
+    start.record(stream_.handle());
+  }
+  slices_.run(slices, chained, start.handle());
+}
+
+void CudaPolicy::long_sequence(CUdeviceptr slot, const float* frames, std::int64_t seq, float* out,
+                               bool last_only) {
+  std::vector<Slice> slices;
+  for (std::int64_t first = 0; first < seq; first += tuning_.slice_rows) {
+    Slice slice;
+    slice.job.rows = slice.job.seq = static_cast<int>(std::min(tuning_.slice_rows, seq - first));
+    slice.job.sequences = 1;
+    slice.job.last_only = last_only;
+    slice.obs = frames + first * dims_.config.d_input;
+    slice.states = &slot;
+    if (!last_only) slice.out = out + first * dims_.output;
+    if (last_only && first + slice.job.rows == seq) slice.out = out;
+    slices.push_back(slice);
+  }
+  run_slices(slices, true);
+}
+
+void CudaPolicy::prefill(core::State& state, const float* frames, std::int64_t seq, float* out) {
+  if (seq == 0) return;
+  const ContextGuard guard(*context_);
+  long_sequence(slot(state), frames, seq, out, false);
+}
+
+void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t seq, float* out) {
+  if (seq == 0) {  // no frame, no last output
+    std::fill(out, out + count * dims_.output, 0.0f);
+    return;
+  }
+  const ContextGuard guard(*context_);
+  const std::int64_t window_floats = seq * dims_.config.d_input;
+  if (seq > tuning_.slice_rows) {
+    const CudaState scratch(arena_);
+    for (std::int64_t i = 0; i < count; ++i) {
+      clear(scratch.slot());
+      long_sequence(scratch.slot(), windows + i * window_floats, seq, out + i * dims_.output, true);
+    }
+    return;
+  }
+  std::vector<Slice> slices;
+  const std::int64_t per_slice = tuning_.slice_rows / seq;
+  for (std::int64_t first = 0; first < count; first += per_slice) {
+    Slice slice;
+    slice.job.sequences = static_cast<int>(std::min(per_slice, count - first));
+    slice.job.seq = static_cast<int>(seq);
+    slice.job.rows = slice.job.sequences * seq;
+    slice.job.last_only = true;
+    slice.obs = windows + first * window_floats;
+    slice.out = out + first * dims_.output;
+    slices.push_back(slice);
+  }
+  if (!slices.empty()) run_slices(slices, false);
+}
+
+// Every kernel once, on states that nobody keeps: what is set up lazily (by the driver too) is set up here.
+void CudaPolicy::warm_up() {
+  const ContextGuard guard(*context_);
+  const std::unique_ptr<core::State> first = new_state(), second = new_state();
+  core::State* both[] = {first.get(), second.get()};
+  constexpr std::int64_t kFrames = 64;
+  const std::vector<float> obs(static_cast<std::size_t>(kFrames * dims_.config.d_input), 0.0f);
+  std::vector<float> out(static_cast<std::size_t>(kFrames * dims_.output));
+  for (int i = 0; i < 3; ++i) step(both, 1, obs.data(), out.data());
+  if (fused_.limit() > 1) step(both, 2, obs.data(), out.data());
+  copy_state(*both[1], *both[0]);
+  step_rows({slot(*both[0]), slot(*both[1])}, obs.data(), out.data());
+  prefill(*both[0], obs.data(), kFrames, out.data());
+  stream_.run([](CUstream) {});
+}
+
+}  // namespace
+
+std::unique_ptr<core::Policy> load_policy(std::shared_ptr<Context> context,
+                                          std::shared_ptr<const core::PolicyWeights> weights,
+                                          const core::PolicyOptions& options) {
+  const ContextGuard guard(*context);
+  if (options.max_sessions < 1) {
+    core::fail(core::ErrorKind::invalid_argument, ":max_sessions", "expected at least 1, got ",
+               options.max_sessions);
+  }
+  return std::make_unique<CudaPolicy>(context, *weights, options);
+}
+
+}  // namespace exphil::cuda

@@ -1,0 +1,82 @@
+// A policy over many rows at once: a batch of agents that each advance by a frame, or frames of sequences in
+// order. One kernel after another on one stream (kernels/policy/product.cu, policy/rows.cu). RowKernels is
+// shared by all calls; a RowBuffers belongs to one slice of work in flight.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/policy/config.hpp"
+#include "cuda/device/context.hpp"
+#include "cuda/policy/dims.hpp"
+#include "cuda/policy/pack.hpp"
+#include "cuda/policy/tuning.hpp"
+
+namespace exphil::cuda {
+
+// Device memory for `capacity` rows between the layers, and the way of a slice's rows in and out.
+struct RowBuffers {
+  void reserve(Context& context, const PolicyDims& dims,
+               std::int64_t rows);  // grows; work on it must be done
+
+  std::int64_t capacity = 0;
+  PinnedBuffer host_in, host_out;  // rows of obs then the state table; rows of outputs
+  DeviceBuffer in, out;
+  DeviceBuffer h, last_h, xz, u, projection, y, scale;
+};
+
+struct RowJob {
+  std::int64_t rows = 0;  // batch: agents; otherwise sequences * seq
+  bool batch = false;     // each row its own state
+  int seq = 1, sequences = 0;
+  bool last_only = false;    // outputs of each sequence's last frame alone
+  bool keep_states = false;  // the table in RowBuffers::in holds a state for each sequence (or row)
+  CUdeviceptr out = 0;       // {rows or sequences, d_output}
+};
+
+// policy/product.cu's kernel for one product ("in_proj") in one shape ("few" or "many"), and a kernel of
+// policy/rows.cu.
+KernelSpec product_kernel(const PolicyDims& dims, const std::string& product, const std::string& shape);
+KernelSpec rows_kernel(const PolicyDims& dims, const std::string& entry);
+// One kernel of every module that RowKernels uses, for KernelCache::prepare.
+std::vector<KernelSpec> row_modules(const PolicyDims& dims);
+
+class RowKernels {
+ public:
+  RowKernels(Context& context, const PolicyDims& dims, const PolicyTuning& tuning,
+             const core::PolicyWeights& weights);
+
+  std::size_t resident_bytes() const { return weights_.bytes(); }
+  // Every kernel of a job, in order, on `stream`. buffers.in holds obs {capacity, dims.input}, then the
+  // table.
+  void enqueue(CUstream stream, const RowBuffers& buffers, const RowJob& job) const;
+
+ private:
+  struct Product {
+    CUfunction few = nullptr, many = nullptr;
+    int k = 0, outputs = 0;
+  };
+  struct Rows;
+  Product product(const std::string& name, int k, int outputs) const;
+  void multiply(CUstream stream, const Product& product, CUdeviceptr x, std::int64_t x_stride,
+                CUdeviceptr weights, CUdeviceptr bias, CUdeviceptr residual, std::int64_t residual_stride,
+                CUdeviceptr scale, CUdeviceptr out, std::int64_t out_stride, std::int64_t rows) const;
+  void scale_rows(CUstream stream, CUdeviceptr h, CUdeviceptr scale, std::int64_t rows) const;
+  void layer(CUstream stream, const RowBuffers& buffers, const RowJob& job, int index) const;
+  CUdeviceptr at(std::int64_t offset) const {
+    return weights_.address() + static_cast<CUdeviceptr>(offset) * 4;
+  }
+
+  Context& context_;
+  const PolicyDims& dims_;
+  const std::int64_t few_limit_;
+  RowLayout layout_;
+  DeviceBuffer weights_;
+  Product input_, in_proj_, x_proj_, out_proj_, head_;
+  CUfunction row_scales_, convolve_batch_, convolve_time_, advance_batch_, advance_time_;
+};
+
+}  // namespace exphil::cuda

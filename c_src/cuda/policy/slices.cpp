@@ -1,0 +1,117 @@
+// See model_slices.hpp.
+#include "cuda/policy/slices.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/parallel.hpp"
+#include "cuda/policy/wait.hpp"
+
+namespace exphil::cuda {
+namespace {
+
+// Outputs up to this many bytes are written by the kernel straight into host memory: a copy costs 2 us.
+constexpr std::size_t kMostDirectOutput = 64 * 1024;
+constexpr std::int64_t kBytesPerThread = 256 * 1024;
+
+}  // namespace
+
+struct SlicePipeline::Lane {
+  explicit Lane(Context& context) : stream(context), done(context) {}
+  StreamLease stream;
+  Event done;
+  RowBuffers buffers;
+  const Slice* pending = nullptr;
+};
+
+SlicePipeline::SlicePipeline(std::shared_ptr<Context> context, const PolicyDims& dims,
+                             const RowKernels& kernels, const PolicyTuning& tuning)
+    : context_(std::move(context)), dims_(dims), kernels_(kernels), tuning_(tuning) {
+  for (int i = 0; i < tuning.lanes; ++i) lanes_.push_back(std::make_unique<Lane>(*context_));
+}
+
+SlicePipeline::~SlicePipeline() = default;
+
+void SlicePipeline::run(const std::vector<Slice>& slices, bool chained, CUevent after) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  try {
+    Lane* previous = nullptr;
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      Lane& lane = *lanes_[i % lanes_.size()];
+      finish(lane);
+      enqueue(lane, slices[i], chained && previous != &lane ? previous : nullptr, after);
+      previous = &lane;
+    }
+    for (std::size_t i = 0; i < lanes_.size(); ++i) finish(*lanes_[(slices.size() + i) % lanes_.size()]);
+  } catch (...) {
+    for (auto& lane : lanes_) {
+      context_->note(driver().cuStreamSynchronize(lane->stream.handle()), "cuStreamSynchronize");
+      lane->pending = nullptr;
+    }
+    throw;
+  }
+}
+
+void SlicePipeline::stage(Lane& lane, const Slice& slice) {
+  const std::int64_t rows = slice.job.rows, d_input = dims_.config.d_input;
+  auto* staged = lane.buffers.host_in.as<float>();
+  core::parallel_for(rows, std::max<std::int64_t>(1, kBytesPerThread / (d_input * 4)),
+                     [&](std::int64_t begin, std::int64_t end) {
+                       for (std::int64_t row = begin; row < end; ++row) {
+                         float* to = staged + row * dims_.input;
+                         std::memcpy(to, slice.obs + row * d_input, static_cast<std::size_t>(d_input) * 4);
+                         std::fill(to + d_input, to + dims_.input, 0.0f);
+                       }
+                     });
+  std::size_t bytes = static_cast<std::size_t>(rows * dims_.input) * 4;
+  if (slice.states != nullptr) {
+    const auto count = static_cast<std::size_t>(slice.job.batch ? rows : slice.job.sequences);
+    std::memcpy(lane.buffers.host_in.as<char>() + bytes, slice.states, count * sizeof(CUdeviceptr));
+    bytes += count * sizeof(CUdeviceptr);
+  }
+  context_->check(driver().cuMemcpyHtoDAsync(lane.buffers.in.address(), lane.buffers.host_in.data(), bytes,
+                                             lane.stream.handle()),
+                  "cuMemcpyHtoDAsync");
+}
+
+void SlicePipeline::enqueue(Lane& lane, const Slice& slice, const Lane* previous, CUevent after) {
+  std::int64_t capacity = 64;  // grows in powers of two, so that calls of different sizes settle soon
+  while (capacity < slice.job.rows) capacity *= 2;
+  lane.buffers.reserve(*context_, dims_, capacity);
+  const CUstream stream = lane.stream.handle();
+  stage(lane, slice);
+  context_->check(driver().cuStreamWaitEvent(stream, after, 0), "cuStreamWaitEvent");
+  if (previous != nullptr) {
+    context_->check(driver().cuStreamWaitEvent(stream, previous->done.handle(), 0), "cuStreamWaitEvent");
+  }
+  RowJob job = slice.job;
+  job.keep_states = slice.states != nullptr;
+  const std::int64_t out_rows = job.last_only ? job.sequences : job.rows;
+  const auto bytes = static_cast<std::size_t>(out_rows * dims_.output) * 4;
+  const bool direct = bytes <= kMostDirectOutput;
+  job.out = direct ? lane.buffers.host_out.device_address() : lane.buffers.out.address();
+  kernels_.enqueue(stream, lane.buffers, job);
+  if (!direct && slice.out != nullptr) {
+    context_->check(driver().cuMemcpyDtoHAsync(lane.buffers.host_out.data(), job.out, bytes, stream),
+                    "cuMemcpyDtoHAsync");
+  }
+  lane.done.record(stream);
+  lane.pending = &slice;
+}
+
+// Waits for the lane's slice and hands its outputs over.
+void SlicePipeline::finish(Lane& lane) {
+  if (lane.pending == nullptr) return;
+  if (!spin_until([&] { return lane.done.done(); }, tuning_.spin_microseconds)) lane.done.synchronize();
+  const Slice& slice = *lane.pending;
+  lane.pending = nullptr;
+  if (slice.out == nullptr) return;
+  const std::int64_t rows = slice.job.last_only ? slice.job.sequences : slice.job.rows;
+  const std::int64_t floats = rows * dims_.output;
+  const auto* from = lane.buffers.host_out.as<float>();
+  core::parallel_for(floats, kBytesPerThread / 4, [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(slice.out + begin, from + begin, static_cast<std::size_t>(end - begin) * 4);
+  });
+}
+
+}  // namespace exphil::cuda

@@ -1,0 +1,164 @@
+// See model_team.hpp.
+#include "cuda/policy/team.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "cuda/policy/pack.hpp"
+
+namespace exphil::cuda {
+namespace {
+
+int power_of_two_within(int value) {
+  int power = 1;
+  while (power * 2 <= value) power *= 2;
+  return power;
+}
+
+int power_of_two_above(int value) {
+  int power = 1;
+  while (power < value) power *= 2;
+  return power;
+}
+
+// Threads of a block: one for each 32 weights of the widest phase, within what registers allow.
+int default_threads(const PolicyDims& dims, int team, int agents) {
+  const TeamLayout layout(dims, team);
+  const int tasks = 2 * layout.own * (dims.model / kSegment);
+  const int most = agents == 1 ? 512 : 256;
+  return std::clamp(power_of_two_above(std::min(tasks, most)), 128, most);
+}
+
+}  // namespace
+
+std::shared_ptr<DeviceBuffer> TeamWeights::get(int team) {
+  for (const auto& [size, buffer] : packed_) {
+    if (size == team) return buffer;
+  }
+  const std::vector<float> host = pack_team(weights_, dims_, team);
+  auto buffer = std::make_shared<DeviceBuffer>(context_.device_pool().allocate(host.size() * sizeof(float)));
+  context_.check(driver().cuMemcpyHtoD(buffer->address(), host.data(), host.size() * sizeof(float)),
+                 "cuMemcpyHtoD");
+  packed_.emplace_back(team, buffer);
+  return buffer;
+}
+
+std::vector<TeamShape> team_candidates(const DeviceProperties& device, const PolicyDims& dims,
+                                       const PolicyTuning& tuning, int agents) {
+  std::vector<TeamShape> shapes;
+  const int useful = power_of_two_above(dims.inner / kSegment);  // more blocks would own no segment
+  const int threads = agents == 1 ? tuning.threads : tuning.batch_threads;
+  for (const bool cluster : {true, false}) {
+    if (cluster && device.architecture() < 90) continue;
+    if (tuning.cluster >= 0 && cluster != (tuning.cluster == 1)) continue;
+    for (const bool staged : {true, false}) {
+      if (staged && !cluster) continue;  // the bulk copies come with clusters
+      if (tuning.staged >= 0 && staged != (tuning.staged == 1)) continue;
+      for (int team = cluster ? 16 : power_of_two_within(std::min(device.multiprocessors, 64)); team >= 1;
+           team /= 2) {
+        if (team > useful || (tuning.team > 0 && team != tuning.team)) continue;
+        TeamShape shape;
+        shape.team = team;
+        shape.agents = agents;
+        shape.cluster = cluster;
+        shape.staged = staged;
+        shape.threads = threads > 0 ? threads : default_threads(dims, team, agents);
+        if (shared_bytes(dims, shape) <= device.max_shared_per_block) shapes.push_back(shape);
+      }
+    }
+  }
+  return shapes;
+}
+
+KernelSpec team_kernel(const PolicyDims& dims, const TeamShape& shape) {
+  return {"policy/step.cu", "policy_step", shape.defines(dims)};
+}
+
+TeamRunner::TeamRunner(Context& context, const PolicyDims& dims, const PolicyTuning& tuning,
+                       TeamWeights& weights, int agents)
+    : context_(context), dims_(dims), no_obs_(static_cast<std::size_t>(dims.config.d_input), 0.0f) {
+  for (const TeamShape& shape : team_candidates(context.properties(), dims, tuning, agents)) {
+    if (!try_shape(shape)) continue;
+    weights_ = weights.get(shape.team);
+    if (!shape.cluster) {
+      board_ = context.device_pool().allocate(static_cast<std::size_t>(board_floats(dims, shape)) * 4);
+      barrier_ = context.device_pool().allocate(sizeof(unsigned));
+      context.check(driver().cuMemsetD8Async(barrier_.address(), 0, sizeof(unsigned), nullptr),
+                    "cuMemsetD8Async");
+      context.check(driver().cuStreamSynchronize(nullptr), "cuStreamSynchronize");
+    }
+    return;
+  }
+  core::fail(
+      core::ErrorKind::unsupported, "", "this policy does not fit ", context.properties().name,
+      " in one launch: ", agents, " agents of it need more than ", context.properties().max_shared_per_block,
+      " bytes of shared memory in a block, or EXPHIL_NATIVE_POLICY asks for a shape the device has not");
+}
+
+bool TeamRunner::try_shape(const TeamShape& shape) {
+  const auto bytes = static_cast<std::size_t>(shared_bytes(dims_, shape));
+  CUfunction function = context_.kernels().get(team_kernel(dims_, shape), bytes);
+  int teams = 1;
+  if (shape.cluster) {
+    if (shape.team > 8) {  // beyond the portable size
+      if (driver().cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1) !=
+          CUDA_SUCCESS)
+        return false;
+    }
+    teams = cluster_capacity(function, shape);
+  } else {
+    int per_multiprocessor = 0;
+    context_.check(driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, function,
+                                                                        shape.threads, bytes),
+                   "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    if (per_multiprocessor * context_.properties().multiprocessors < shape.team) return false;
+  }
+  if (teams < 1) return false;
+  function_ = function;
+  shape_ = shape;
+  shared_bytes_ = static_cast<unsigned>(bytes);
+  most_teams_ = teams;
+  return true;
+}
+
+// Clusters that fit the device at once; 0 where none does.
+int TeamRunner::cluster_capacity(CUfunction function, const TeamShape& shape) const {
+  if (driver().cuOccupancyMaxActiveClusters == nullptr) return shape.team > 8 ? 0 : 1;
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attribute.value.clusterDim.x = static_cast<unsigned>(shape.team);
+  attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = static_cast<unsigned>(shape.team);
+  config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = static_cast<unsigned>(shape.threads);
+  config.blockDimY = config.blockDimZ = 1;
+  config.sharedMemBytes = static_cast<unsigned>(shared_bytes(dims_, shape));
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  return driver().cuOccupancyMaxActiveClusters(&clusters, function, &config) == CUDA_SUCCESS ? clusters : 0;
+}
+
+void TeamRunner::launch(CUstream stream, StepArguments arguments, const float* inline_obs) const {
+  arguments.weights = weights_->address();
+  arguments.board = board_.address();
+  arguments.barrier = barrier_.address();
+  arguments.epsilon = dims_.config.norm_epsilon;
+  const float* obs = arguments.obs == 0 && inline_obs != nullptr ? inline_obs : no_obs_.data();
+  void* parameters[] = {&arguments, const_cast<float*>(obs)};
+  const int groups = (arguments.count + shape_.agents - 1) / shape_.agents;
+  const auto blocks = static_cast<unsigned>(std::min(groups, most_teams_) * shape_.team);
+  const auto threads = static_cast<unsigned>(shape_.threads);
+  if (shape_.cluster) {
+    context_.check(driver().cuLaunchKernel(function_, blocks, 1, 1, threads, 1, 1, shared_bytes_, stream,
+                                           parameters, nullptr),
+                   "cuLaunchKernel(policy_step)");
+  } else {
+    context_.check(driver().cuLaunchCooperativeKernel(function_, blocks, 1, 1, threads, 1, 1, shared_bytes_,
+                                                      stream, parameters),
+                   "cuLaunchCooperativeKernel(policy_step)");
+  }
+}
+
+}  // namespace exphil::cuda

@@ -1,0 +1,85 @@
+// policy_step as a launchable thing: picks the shape that this device can run, uploads the weights in that
+// shape, and launches. Used by cuda/model.cpp, one for a single agent and one for a few; calls are made under
+// the model's lock.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/policy/config.hpp"
+#include "cuda/device/context.hpp"
+#include "cuda/policy/dims.hpp"
+#include "cuda/policy/tuning.hpp"
+
+namespace exphil::cuda {
+
+// kernels/policy/step.cuh has the same struct.
+struct StepArguments {
+  CUdeviceptr weights = 0;
+  CUdeviceptr states = 0;  // device table; 0: the one in `state`
+  CUdeviceptr state = 0;
+  CUdeviceptr obs = 0;     // {count, dims.input}, padded with zeros; 0: inline
+  CUdeviceptr out = 0;     // 0: tagged
+  CUdeviceptr tagged = 0;  // mapped host memory
+  CUdeviceptr board = 0, barrier = 0;
+  int count = 0;
+  unsigned sequence = 0;
+  float epsilon = 0.0f;
+};
+
+// A kernel's arguments have 4 KB together.
+constexpr std::int64_t kMostInlineObs = 832;
+
+// Packed weights by team size, shared by runners of one model. Not thread-safe: used while loading.
+class TeamWeights {
+ public:
+  TeamWeights(Context& context, const core::PolicyWeights& weights, const PolicyDims& dims)
+      : context_(context), weights_(weights), dims_(dims) {}
+  std::shared_ptr<DeviceBuffer> get(int team);
+
+ private:
+  Context& context_;
+  const core::PolicyWeights& weights_;
+  const PolicyDims& dims_;
+  std::vector<std::pair<int, std::shared_ptr<DeviceBuffer>>> packed_;
+};
+
+class TeamRunner {
+ public:
+  // agents: how many a team takes at a time. Throws unsupported where no shape runs here.
+  TeamRunner(Context& context, const PolicyDims& dims, const PolicyTuning& tuning, TeamWeights& weights,
+             int agents);
+
+  const TeamShape& shape() const { return shape_; }
+  int most_teams() const { return most_teams_; }  // at once
+  std::size_t resident_bytes() const { return weights_->bytes(); }
+
+  // Fills in weights, board and barrier. inline_obs: {d_input}, read before this returns; may be null where
+  // arguments.obs is given.
+  void launch(CUstream stream, StepArguments arguments, const float* inline_obs) const;
+
+ private:
+  bool try_shape(const TeamShape& shape);
+  int cluster_capacity(CUfunction function, const TeamShape& shape) const;
+
+  Context& context_;
+  const PolicyDims& dims_;
+  TeamShape shape_;
+  CUfunction function_ = nullptr;
+  unsigned shared_bytes_ = 0;
+  int most_teams_ = 1;
+  std::shared_ptr<DeviceBuffer> weights_;
+  DeviceBuffer board_, barrier_;
+  std::vector<float> no_obs_;
+};
+
+// The shapes worth trying on a device, best first.
+std::vector<TeamShape> team_candidates(const DeviceProperties& device, const PolicyDims& dims,
+                                       const PolicyTuning& tuning, int agents);
+KernelSpec team_kernel(const PolicyDims& dims, const TeamShape& shape);
+
+}  // namespace exphil::cuda

@@ -1,0 +1,53 @@
+// See model_variants.hpp.
+#include "cuda/policy/variants.hpp"
+
+#include "cuda/policy/dims.hpp"
+#include "cuda/policy/rows.hpp"
+
+namespace exphil::cuda {
+namespace {
+
+PolicyDims dims(std::int64_t d_model, std::int64_t d_inner, std::int64_t d_state, std::int64_t d_conv,
+                std::int64_t dt_rank, std::int64_t d_input, std::int64_t d_output, std::int64_t n_layer) {
+  core::PolicyConfig config;
+  config.d_model = d_model, config.d_inner = d_inner, config.d_state = d_state, config.d_conv = d_conv;
+  config.dt_rank = dt_rank, config.d_input = d_input, config.d_output = d_output, config.n_layer = n_layer;
+  return PolicyDims(config);
+}
+
+KernelSpec step(const PolicyDims& dims, int team, int threads, int agents, bool cluster, bool staged) {
+  TeamShape shape;
+  shape.team = team, shape.threads = threads, shape.agents = agents;
+  shape.cluster = cluster, shape.staged = staged;
+  return {"policy/step.cu", "policy_step", shape.defines(dims)};
+}
+
+void append_rows(std::vector<KernelSpec>* all, const PolicyDims& dims) {
+  for (const char* product : {"input", "in_proj", "x_proj", "out_proj", "head"}) {
+    for (const char* shape : {"few", "many"}) all->push_back(product_kernel(dims, product, shape));
+  }
+  for (const char* entry : {"policy_row_scales", "policy_convolve_batch", "policy_convolve_time",
+                            "policy_advance_batch", "policy_advance_time"}) {
+    all->push_back(rows_kernel(dims, entry));
+  }
+}
+
+}  // namespace
+
+std::vector<KernelSpec> policy_kernel_variants() {
+  const PolicyDims melee = dims(256, 512, 16, 4, 16, 287, 64, 2);
+  const PolicyDims odd = dims(65, 131, 17, 3, 5, 31, 9, 1);
+  // A state wider than a warp's first float4s, no convolution history, inputs too many for an argument, and a
+  // width at which product_few does not fit.
+  const PolicyDims wide = dims(32, 5440, 130, 1, 33, 1000, 1, 1);
+  std::vector<KernelSpec> all = {
+      step(melee, 16, 512, 1, true, true),  step(melee, 16, 256, 8, true, true),
+      step(melee, 8, 512, 1, true, false),  step(melee, 16, 512, 1, false, false),
+      step(odd, 4, 128, 1, true, true),     step(odd, 1, 128, 2, false, false),
+      step(wide, 16, 256, 1, false, false),
+  };
+  for (const PolicyDims& d : {melee, odd, wide}) append_rows(&all, d);
+  return all;
+}
+
+}  // namespace exphil::cuda

@@ -1,0 +1,13 @@
+// The kernels of resident models that the tests compile for every architecture: for the recorded policy's
+// dimensions and for awkward ones. At run time a model compiles its own few.
+#pragma once
+
+#include <vector>
+
+#include "cuda/jit/kernel_cache.hpp"
+
+namespace exphil::cuda {
+
+std::vector<KernelSpec> policy_kernel_variants();
+
+}  // namespace exphil::cuda

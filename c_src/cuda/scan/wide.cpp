@@ -1,0 +1,97 @@
+// See scan_wide.hpp.
+#include "cuda/scan/wide.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "core/error.hpp"
+#include "kernels/scan/arguments.cuh"
+
+namespace exphil::cuda {
+namespace {
+
+using core::ScanProblem;
+
+// Steps of a tile: three tiles of 20 make 32x60x512x16 (12.2 us in f32 on an H200). From 32 states on a tile
+// has to be of whole groups of lanes.
+constexpr int kSteps = 20, kManyStatesSteps = 16;
+constexpr int kFewestSteps = 8;  // of a tile, as long as fewer warps make room
+constexpr int kGroups = 4;       // warps of a block
+constexpr int kStages = 3;       // tiles that are scanned, activated and on their way
+// Warps of a multiprocessor: 168 registers a lane of 65536. They are three blocks, which share its memory.
+constexpr int kWarps = 12;
+
+int lanes_of(const ScanProblem& p) {
+  return static_cast<int>(p.state / 4);
+}
+
+bool pairs_aligned(const ScanProblem& p, const core::ScanOutputs& out) {
+  const std::uintptr_t pair = 2 * core::dtype_size(p.dtype);
+  for (const void* data :
+       {p.x, p.dt, p.z, static_cast<const void*>(out.y), static_cast<const void*>(out.y_reverse)}) {
+    if (reinterpret_cast<std::uintptr_t>(data) % pair != 0) return false;
+  }
+  return true;
+}
+
+// Fewer steps to a tile, and fewer warps to a block, until it takes no more than `most` bytes. Neither
+// changes a bit.
+void make_room(const ScanProblem& p, std::size_t most, bool forced_groups, ScanPlan* plan) {
+  while (wide_shared_bytes(p, *plan) > most) {
+    if (plan->groups > 1 && plan->steps <= kFewestSteps && !forced_groups) {
+      plan->groups /= 2;
+    } else if (plan->steps > 1) {
+      int shorter = 1;  // a power of two, which lanes divide or are divided by
+      while (2 * shorter < plan->steps) shorter *= 2;
+      plan->steps = shorter;
+    } else {
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+bool scans_wide(const ScanProblem& p, const core::ScanOutputs& out, bool vector_rows) {
+  const bool lanes = p.state % 4 == 0 && p.state <= 128 && (p.state & (p.state - 1)) == 0;
+  return lanes && scans_sequentially(p) && vector_rows && !p.complex && !p.full_matrix &&
+         !p.b_layout.constant && !p.c_layout.constant && span_of(p) % 2 == 0 && pairs_aligned(p, out);
+}
+
+ScanPlan plan_wide(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning) {
+  const std::int64_t warp_channels = 2 * (32 / lanes_of(p));
+  ScanPlan plan;
+  plan.sequential = true;
+  plan.steps = tuning.steps > 0 ? tuning.steps : p.state <= 16 ? kSteps : kManyStatesSteps;
+  plan.groups = tuning.groups > 0 ? tuning.groups : kGroups;
+  plan.buffers = kStages;
+  const bool wished = tuning.groups > 0 || tuning.steps > 0;
+  while (tuning.groups == 0 && plan.groups > 1 && plan.groups / 2 * warp_channels >= span_of(p)) {
+    plan.groups /= 2;  // warps that would have no channel
+  }
+  const std::size_t most = static_cast<std::size_t>(device.max_shared_per_block);
+  make_room(p, wished ? most : (most + kReservedShared) / (kWarps / kGroups) - kReservedShared,
+            tuning.groups > 0, &plan);
+  plan.min_blocks = tuning.min_blocks > 0 ? tuning.min_blocks : std::max(1, kWarps / plan.groups);
+  cut_channels(p, plan.groups * warp_channels, &plan);
+  return plan;
+}
+
+std::size_t wide_shared_bytes(const ScanProblem& p, const ScanPlan& plan) {
+  return static_cast<std::size_t>(scan::wide_bytes(static_cast<int>(p.state), plan.steps, plan.groups,
+                                                   plan.buffers, p.dtype != core::Dtype::f32));
+}
+
+KernelSpec wide_kernel_spec(const ScanProblem& p, const ScanPlan& plan, bool write_states) {
+  const std::int64_t block_channels = plan.groups * 2 * (32 / lanes_of(p));
+  KernelSpec spec{
+      "scan/wide.cu",
+      "selective_scan_wide",
+      {define("STEPS", plan.steps), define("GROUPS", plan.groups), define("STAGES", plan.buffers),
+       define("MIN_BLOCKS", plan.min_blocks), define("PIECE", piece_of(p, plan, block_channels))}};
+  add_problem_defines(p, write_states, &spec.defines);
+  return spec;
+}
+
+}  // namespace exphil::cuda

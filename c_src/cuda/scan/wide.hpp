@@ -1,0 +1,30 @@
+// The plan for kernels/scan/wide.cu, where a warp walks all of time: which scans it takes, and how
+// their channels are cut. Pure functions of shape, device and tuning; any thread.
+//
+// Whether the kernel is taken may change the bits of a result, and depends on seq, dim, state, dtype, options
+// and alignment alone, never on the batch. Steps, groups and stages cannot change them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/scan/problem.hpp"
+#include "cuda/device/context.hpp"
+#include "cuda/jit/kernel_cache.hpp"
+#include "cuda/scan/plan.hpp"
+
+namespace exphil::cuda {
+
+// Whether the scan is one that the wide kernel does: a walk (scans_sequentially) of real states in fours, an
+// even number of channels to a group. vector_rows: b and c may be read four elements at a time.
+bool scans_wide(const core::ScanProblem& problem, const core::ScanOutputs& outputs, bool vector_rows);
+
+// Of a scan that scans_wide takes. Of the plan, only groups, steps, buffers (stages of the ring), min_blocks
+// and the spans mean something here.
+ScanPlan plan_wide(const core::ScanProblem& problem, const DeviceProperties& device,
+                   const ScanTuning& tuning = {});
+
+std::size_t wide_shared_bytes(const core::ScanProblem& problem, const ScanPlan& plan);
+KernelSpec wide_kernel_spec(const core::ScanProblem& problem, const ScanPlan& plan, bool write_states);
+
+}  // namespace exphil::cuda

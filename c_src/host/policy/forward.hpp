@@ -1,0 +1,57 @@
+// The forward pass of a resident policy over rows of frames: the one piece of code behind step, step of many,
+// prefill and window, so that they give the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include "host/policy/weights.hpp"
+#include "host/simd/aligned.hpp"
+#include "host/simd/team.hpp"
+
+namespace exphil::host {
+
+// One agent's state: for each layer the scan's panels {blocks, d_state, kPanel}, then the convolution's last
+// inputs {d_conv - 1, padded(d_inner)}, oldest first.
+struct StateLayout {
+  std::int64_t ssm = 0, conv = 0, layers = 0;  // floats for each layer; layers
+  explicit StateLayout(const core::PolicyConfig& config);
+  std::int64_t floats() const { return layers * (ssm + conv); }
+  float* ssm_of(float* state, std::int64_t layer) const { return state + layer * (ssm + conv); }
+  float* conv_of(float* state, std::int64_t layer) const { return ssm_of(state, layer) + ssm; }
+};
+
+// Rows that one pass takes: enough to reuse every weight from L1, few enough that a pass's activations stay
+// in L2.
+inline constexpr std::int64_t kPassRows = 64;
+
+// Buffers of one pass: kPassRows rows of everything, scan scratch for one thread, one state, the team's
+// counters. Used by one call at a time.
+class Workspace {
+ public:
+  explicit Workspace(const PackedWeights& weights);
+  float *hidden, *norm;      // {kPassRows, padded(d_model)}
+  float *x, *conv, *z, *dt;  // {kPassRows, padded(d_inner)}
+  float* projected;          // {kPassRows, padded(dt_rank + 2 d_state)}
+  float* head;               // {kPassRows, padded(d_output)}
+  float* scan;               // scan_scratch_floats
+  float* state;              // one agent's state
+  Team team;
+
+ private:
+  AlignedBuffer arena_;
+};
+
+// `agents` sequences of `frames` rows each (agents times frames at most kPassRows), agent after agent.
+struct Pass {
+  float* const* states = nullptr;  // {agents}, advanced by `frames`
+  std::int64_t agents = 0, frames = 0;
+  const float* obs = nullptr;  // {agents, frames, d_input}
+  // {agents, frames - first_output, d_output}: the first rows' outputs may be left out.
+  float* out = nullptr;
+  std::int64_t first_output = 0;
+  int lanes = 1;  // threads that share this pass, at most
+};
+
+void forward(const PackedWeights& weights, const Pass& pass, Workspace& work);
+
+}  // namespace exphil::host

@@ -1,0 +1,88 @@
+#include "host/policy/layer_kernels.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "host/policy/layer_kernels.cpp"
+// clang-format off
+#include "host/simd/simd.hpp"
+#include <hwy/foreach_target.h>
+#include "host/simd/math-inl.hpp"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace exphil {
+namespace host {
+namespace HWY_NAMESPACE {
+
+// Sum of squares: kPanel running sums, then added in lane order.
+float sum_of_squares(const float* x, std::int64_t width) {
+  HWY_ALIGN float lanes[kPanel];
+  for (std::int64_t o = 0; o < kPanel; o += kLanes) {
+    F sum = fill(0.0);
+    for (std::int64_t i = o; i < width; i += kPanel) {
+      const F v = load(x + i);
+      sum = hn::MulAdd(v, v, sum);
+    }
+    store(sum, lanes + o);
+  }
+  float total = 0.0f;
+  for (float lane : lanes) total += lane;
+  return total;
+}
+
+void run_rms_norm(const float* x, const float* weight, std::int64_t n, float epsilon, std::int64_t rows,
+                  float* out) {
+  const std::int64_t width = padded(n);
+  for (std::int64_t r = 0; r < rows; ++r, x += width, out += width) {
+    const float mean = sum_of_squares(x, width) / static_cast<float>(n);
+    const F scale = fill(1.0 / std::sqrt(static_cast<double>(mean) + static_cast<double>(epsilon)));
+    for (std::int64_t i = 0; i < width; i += kLanes) store(load(x + i) * scale * load(weight + i), out + i);
+  }
+}
+
+// Row `index` of the history followed by x.
+HWY_INLINE const float* input_row(const Convolution& c, std::int64_t index) {
+  const std::int64_t kept = c.taps - 1;
+  return index < kept ? c.history + index * c.step : c.x + (index - kept) * c.step;
+}
+
+void run_convolve(const Convolution& c, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t t = 0; t < c.seq; ++t) {
+    for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kLanes) {
+      F sum = load(c.bias + i);
+      for (std::int64_t tap = 0; tap < c.taps; ++tap) {
+        sum = hn::MulAdd(load(c.weights + tap * c.step + i), load(input_row(c, t + tap) + i), sum);
+      }
+      store(formulas::silu<Math>(sum), c.out + t * c.step + i);
+    }
+  }
+  // The last taps - 1 inputs, oldest first: each comes from a later row, so going upwards never overwrites
+  // one that is still needed.
+  for (std::int64_t kept = 0; kept + 1 < c.taps && c.seq > 0; ++kept) {
+    const float* from = input_row(c, c.seq + kept);
+    float* to = c.history + kept * c.step;
+    for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kLanes) store(load(from + i), to + i);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace host
+}  // namespace exphil
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace exphil::host {
+
+HWY_EXPORT(run_rms_norm);
+HWY_EXPORT(run_convolve);
+
+void rms_norm(const float* x, const float* weight, std::int64_t n, float epsilon, std::int64_t rows,
+              float* out) {
+  HWY_DYNAMIC_DISPATCH(run_rms_norm)(x, weight, n, epsilon, rows, out);
+}
+
+void convolve(const Convolution& convolution, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(run_convolve)(convolution, begin, end);
+}
+
+}  // namespace exphil::host
+#endif  // HWY_ONCE

@@ -1,0 +1,257 @@
+#include "host/policy/policy.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "core/parallel.hpp"
+#include "host/policy/forward.hpp"
+
+namespace exphil::host {
+
+namespace {
+
+// Lanes of one pass. A single step is bound by reading the weights, where more than a few cores add little.
+constexpr int kLanesOfStep = 4, kLanesOfSequence = 16;
+// Weights that one core reads from its own cache faster than two could meet.
+constexpr std::size_t kSmallModel = std::size_t{256} << 10;
+
+// Fewer rows are not worth a thread: each thread walks through all the weights, and until here that is most
+// of its time.
+constexpr std::int64_t kAgentsPerThread = 4;
+
+class HostState final : public core::State {
+ public:
+  HostState(std::int64_t floats, std::shared_ptr<std::atomic<std::int64_t>> count)
+      : floats_(floats), count_(std::move(count)) {
+    count_->fetch_add(1, std::memory_order_relaxed);
+  }
+  ~HostState() override { count_->fetch_sub(1, std::memory_order_relaxed); }
+  float* data() { return floats_.data(); }
+  const float* data() const { return floats_.data(); }
+  std::size_t bytes() const { return floats_.bytes(); }
+
+ private:
+  AlignedBuffer floats_;
+  std::shared_ptr<std::atomic<std::int64_t>> count_;  // of the model's states; may outlive the model
+};
+
+float* data_of(core::State* state) {
+  return static_cast<HostState*>(state)->data();
+}
+
+// Workspaces that nobody uses. One is made with the model, more where calls overlap, and none is freed before
+// the model: after warm-up a call takes a mutex and allocates nothing.
+class WorkspacePool {
+ public:
+  explicit WorkspacePool(const PackedWeights& weights) : weights_(weights) { give(take()); }
+
+  std::unique_ptr<Workspace> take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (idle_.empty()) {
+      ++made_;
+      idle_.reserve(made_);  // give() must not allocate, nor throw
+      return std::make_unique<Workspace>(weights_);
+    }
+    std::unique_ptr<Workspace> taken = std::move(idle_.back());
+    idle_.pop_back();
+    return taken;
+  }
+
+  void give(std::unique_ptr<Workspace> workspace) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    idle_.push_back(std::move(workspace));
+  }
+
+ private:
+  const PackedWeights& weights_;
+  std::mutex mutex_;
+  std::size_t made_ = 0;
+  std::vector<std::unique_ptr<Workspace>> idle_;
+};
+
+// A workspace for the length of one piece of work.
+class Borrowed {
+ public:
+  explicit Borrowed(WorkspacePool& pool) : pool_(pool), workspace_(pool.take()) {}
+  ~Borrowed() { pool_.give(std::move(workspace_)); }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  Workspace& operator*() { return *workspace_; }
+
+ private:
+  WorkspacePool& pool_;
+  std::unique_ptr<Workspace> workspace_;
+};
+
+// Decides whether a step is shared by several threads. Measured on two cores, d_model 256: steps that follow
+// one another at once (a rollback's frames, offline play) take 60 us together and 150 us alone, for each core
+// then finds its half of the weights in its own cache; a step every 16.7 ms takes 210 us alone and 240 us
+// together, because the weights are cold and a sleeping processor costs more to wake than it saves. And where
+// other calls are under way their threads have the cores already.
+class Cadence {
+ public:
+  class Call {
+   public:
+    explicit Call(Cadence& cadence)
+        : cadence_(cadence),
+          alone_(cadence.calls_.fetch_add(1, std::memory_order_relaxed) == 0),
+          soon_(Clock::now().time_since_epoch() -
+                    Clock::duration(cadence.last_.load(std::memory_order_relaxed)) <
+                kSoon) {}
+    ~Call() {
+      cadence_.last_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+      cadence_.calls_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    bool shared() const { return alone_ && soon_; }
+
+   private:
+    Cadence& cadence_;
+    const bool alone_, soon_;
+  };
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::microseconds kSoon{500};
+  std::atomic<int> calls_{0};
+  std::atomic<Clock::rep> last_{0};  // when the last call ended
+};
+
+class HostPolicy final : public core::Policy {
+ public:
+  explicit HostPolicy(const core::PolicyWeights& weights)
+      : weights_(weights),
+        layout_(weights_.config()),
+        pool_(weights_),
+        states_(std::make_shared<std::atomic<std::int64_t>>(0)) {}
+
+  const core::PolicyConfig& config() const override { return weights_.config(); }
+  std::uint64_t fingerprint() const override { return weights_.fingerprint(); }
+  std::size_t resident_bytes() const override {
+    return weights_.bytes() + static_cast<std::size_t>(states_->load() * layout_.floats()) * sizeof(float);
+  }
+
+  std::unique_ptr<core::State> new_state() override {
+    return std::make_unique<HostState>(layout_.floats(), states_);
+  }
+
+  void copy_state(core::State& to, const core::State& from) override {
+    const auto& source = static_cast<const HostState&>(from);
+    std::memcpy(data_of(&to), source.data(), source.bytes());
+  }
+
+  void read_state(const core::State& state, float* ssm, float* conv) override {
+    const core::PolicyConfig& c = config();
+    float* from = const_cast<float*>(static_cast<const HostState&>(state).data());
+    const std::int64_t kept = c.d_conv - 1;
+    for (std::int64_t layer = 0; layer < c.n_layer; ++layer) {
+      unpack_panels(layout_.ssm_of(from, layer), c.d_inner, c.d_state, ssm + layer * c.d_inner * c.d_state);
+      const float* rows = layout_.conv_of(from, layer);
+      for (std::int64_t i = 0; i < c.d_inner * kept; ++i) {
+        conv[layer * c.d_inner * kept + i] = rows[i % kept * padded(c.d_inner) + i / kept];
+      }
+    }
+  }
+
+  void write_state(core::State& state, const float* ssm, const float* conv) override {
+    const core::PolicyConfig& c = config();
+    float* to = data_of(&state);
+    const std::int64_t kept = c.d_conv - 1;
+    for (std::int64_t layer = 0; layer < c.n_layer; ++layer) {
+      pack_panels(ssm + layer * c.d_inner * c.d_state, c.d_inner, c.d_state, layout_.ssm_of(to, layer));
+      float* rows = layout_.conv_of(to, layer);
+      for (std::int64_t i = 0; i < c.d_inner * kept; ++i) {
+        rows[i % kept * padded(c.d_inner) + i / kept] = conv[layer * c.d_inner * kept + i];
+      }
+    }
+  }
+
+  void step(core::State* const* states, std::int64_t count, const float* obs, float* out) override {
+    const Cadence::Call call(cadence_);
+    const int team = count <= kAgentsPerThread && call.shared() ? lanes(kLanesOfStep) : 1;
+    const auto run = [&](std::int64_t begin, std::int64_t end) {
+      Borrowed work(pool_);
+      float* pointers[kPassRows];
+      while (begin < end) {
+        const std::int64_t agents = std::min(kPassRows, end - begin);
+        for (std::int64_t i = 0; i < agents; ++i) pointers[i] = data_of(states[begin + i]);
+        Pass pass;
+        pass.states = pointers;
+        pass.agents = agents;
+        pass.frames = 1;
+        pass.obs = obs + begin * config().d_input;
+        pass.out = out + begin * config().d_output;
+        pass.lanes = team;
+        forward(weights_, pass, *work);
+        begin += agents;
+      }
+    };
+    // A std::function of this would allocate, and one agent's step must not.
+    if (count <= kAgentsPerThread) return run(0, count);
+    // One piece for each thread, of at most one pass: smaller ones would read the weights more often.
+    const std::int64_t share = (count + core::threads() - 1) / core::threads();
+    core::parallel_for(count, std::clamp(share, kAgentsPerThread, kPassRows), run);
+  }
+
+  void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override {
+    Borrowed work(pool_);
+    run_sequence(data_of(&state), frames, seq, out, false, lanes(kLanesOfSequence), *work);
+  }
+
+  void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override {
+    if (seq == 0) {  // no frame, no last output
+      std::fill(out, out + count * config().d_output, 0.0f);
+      return;
+    }
+    // With a window for every thread each thread runs its own; fewer are spread over the threads.
+    const bool alone = count < core::threads();
+    const auto run = [&](std::int64_t begin, std::int64_t end) {
+      Borrowed work(pool_);
+      for (std::int64_t i = begin; i < end; ++i) {
+        std::memset((*work).state, 0, static_cast<std::size_t>(layout_.floats()) * sizeof(float));
+        run_sequence((*work).state, windows + i * seq * config().d_input, seq, out + i * config().d_output,
+                     true, alone ? lanes(kLanesOfSequence) : 1, *work);
+      }
+    };
+    if (alone) return run(0, count);
+    core::parallel_for(count, 1, run);
+  }
+
+ private:
+  int lanes(int most) const { return weights_.bytes() <= kSmallModel ? 1 : std::min(core::threads(), most); }
+
+  // One agent's frames, kPassRows at a time. last_only: out receives the last frame's output alone.
+  void run_sequence(float* state, const float* frames, std::int64_t seq, float* out, bool last_only,
+                    int lanes, Workspace& work) {
+    for (std::int64_t t = 0; t < seq; t += kPassRows) {
+      Pass pass;
+      pass.states = &state;
+      pass.agents = 1;
+      pass.frames = std::min(kPassRows, seq - t);
+      pass.obs = frames + t * config().d_input;
+      pass.out = last_only ? out : out + t * config().d_output;
+      if (last_only) pass.first_output = t + pass.frames == seq ? pass.frames - 1 : pass.frames;
+      pass.lanes = lanes;
+      forward(weights_, pass, work);
+    }
+  }
+
+  const PackedWeights weights_;
+  const StateLayout layout_;
+  WorkspacePool pool_;
+  Cadence cadence_;
+  const std::shared_ptr<std::atomic<std::int64_t>> states_;
+};
+
+}  // namespace
+
+std::unique_ptr<core::Policy> make_policy(const core::PolicyWeights& weights, const core::PolicyOptions&) {
+  return std::make_unique<HostPolicy>(weights);
+}
+
+}  // namespace exphil::host

@@ -1,0 +1,14 @@
+// A policy resident in host memory (core/model.hpp): packed weights, states as plain buffers, workspaces in a
+// pool so that calls on different states run at the same time without allocating.
+#pragma once
+
+#include <memory>
+
+#include "core/policy/policy.hpp"
+
+namespace exphil::host {
+
+std::unique_ptr<core::Policy> make_policy(const core::PolicyWeights& weights,
+                                          const core::PolicyOptions& options);
+
+}  // namespace exphil::host

@@ -1,0 +1,52 @@
+// A policy's weights in the layout the CPU reads: one arena of panels, in the order a step walks through it.
+// Immutable after construction; safe to share.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/policy/config.hpp"
+#include "host/recurrence/sequence.hpp"
+#include "host/simd/aligned.hpp"
+#include "host/simd/matmul.hpp"
+
+namespace exphil::host {
+
+struct PackedLayer {
+  const float* norm = nullptr;                         // {padded(d_model)}
+  PackedMatrix in_x, in_z, x_proj, dt_proj, out_proj;  // in_proj in its two halves; dt_proj without bias
+  const float *conv = nullptr, *conv_bias = nullptr;   // {d_conv, padded(d_inner)}, {padded(d_inner)}
+  const float *a = nullptr, *a_bounds = nullptr, *d = nullptr,
+              *dt_bias = nullptr;  // a by pack_a; {padded(d_inner)} each
+};
+
+class PackedWeights {
+ public:
+  explicit PackedWeights(const core::PolicyWeights& weights);
+
+  const core::PolicyConfig& config() const { return config_; }
+  std::uint64_t fingerprint() const { return fingerprint_; }
+  std::size_t bytes() const { return arena_.bytes(); }
+  const ScanRule& rule() const { return rule_; }
+  const PackedMatrix& input_proj() const { return input_proj_; }
+  const std::vector<PackedLayer>& layers() const { return layers_; }
+  const float* norm_f() const { return norm_f_; }
+  const PackedMatrix& head() const { return head_; }
+
+ private:
+  float* take(std::int64_t floats);
+  PackedMatrix matrix(const float* from, const float* bias, std::int64_t outs, std::int64_t depth);
+  const float* vector(const std::vector<float>& from, std::int64_t count);
+  PackedLayer layer(const core::PolicyLayerWeights& from);
+
+  core::PolicyConfig config_;
+  std::uint64_t fingerprint_;
+  ScanRule rule_;
+  AlignedBuffer arena_;
+  std::int64_t used_ = 0;
+  PackedMatrix input_proj_, head_;
+  std::vector<PackedLayer> layers_;
+  const float* norm_f_ = nullptr;
+};
+
+}  // namespace exphil::host

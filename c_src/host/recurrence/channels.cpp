@@ -1,0 +1,207 @@
+// scan_channels for every SIMD target, and the packing it reads.
+#include "host/recurrence/sequence.hpp"
+
+#include <cmath>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "host/recurrence/channels.cpp"
+#include <hwy/foreach_target.h>
+#include "host/recurrence/full_matrix-inl.hpp"
+#include "host/simd/simd.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace exphil {
+namespace host {
+namespace HWY_NAMESPACE {
+
+using Body = void (*)(const Recurrence&);
+
+template <class W, bool kShared>
+Body diagonal_body(Discretization discretization) {
+  switch (discretization) {
+    case Discretization::zoh:
+      return diagonal<Discretization::zoh, W, kShared>;
+    case Discretization::foh:
+      return diagonal<Discretization::foh, W, kShared>;
+    case Discretization::bilinear:
+      return diagonal<Discretization::bilinear, W, kShared>;
+    case Discretization::highorder:
+      return diagonal<Discretization::highorder, W, kShared>;
+    case Discretization::poly:
+      return diagonal<Discretization::poly, W, kShared>;
+    case Discretization::rk4:
+      return diagonal<Discretization::rk4, W, kShared>;
+  }
+  return nullptr;
+}
+
+Body choose_body(const ScanRule& rule, bool shared, bool within_range) {
+  if (rule.full_matrix) return full_matrix;
+  if (rule.complex) {
+    return shared ? diagonal_body<C, true>(rule.discretization)
+                  : diagonal_body<C, false>(rule.discretization);
+  }
+  if (shared && rule.discretization == Discretization::zoh && within_range) {
+    return diagonal<Discretization::zoh, F, true, false>;
+  }
+  return shared ? diagonal_body<F, true>(rule.discretization) : diagonal_body<F, false>(rule.discretization);
+}
+
+// h of the block begins as initial_state or zeros; a resident state is used where it lies.
+float* begin_state(const ScanRule& rule, const ScanSequence& sequence, const ScanTile& tile) {
+  const std::int64_t row = rule.state * rule.parts();
+  if (sequence.h_panels != nullptr) return sequence.h_panels + tile.channel * row;
+  if (sequence.initial_state != nullptr) {
+    pack_block(sequence.initial_state + tile.channel * row, tile.lanes, row, tile.h);
+  } else {
+    std::fill(tile.h, tile.h + row * kPanel, 0.0f);
+  }
+  return tile.h;
+}
+
+// {dim} or null -> kPanel values: in place, or where the block is narrower a zero-padded copy.
+const float* whole_vector(const float* from, const ScanTile& tile, float* copy) {
+  if (from != nullptr && tile.lanes == kPanel) return from + tile.channel;
+  std::fill(copy, copy + kPanel, 0.0f);
+  if (from != nullptr) std::copy(from + tile.channel, from + tile.channel + tile.lanes, copy);
+  return copy;
+}
+
+template <core::Dtype T>
+void run_block(const ScanRule& rule, const ScanSequence& sequence, ScanTile& tile) {
+  const std::int64_t row = rule.state * rule.parts();
+  tile.d = whole_vector(sequence.d, tile, tile.d_copy);
+  tile.bias = whole_vector(sequence.dt_bias, tile, tile.bias_copy);
+  float* h = begin_state(rule, sequence, tile);
+  Recurrence recurrence{};
+  recurrence.rule = &rule;
+  recurrence.tile = &tile;
+  recurrence.a = sequence.a_panels + tile.channel / kPanel * rule.a_block();
+  recurrence.h = h;
+  const float a_bound = sequence.a_bounds == nullptr ? std::numeric_limits<float>::infinity()
+                                                     : sequence.a_bounds[tile.channel / kPanel];
+  recurrence.states_step = sequence.states_step;
+  for (tile.first = 0; tile.first < sequence.seq; tile.first += kTile) {
+    tile.steps = std::min(kTile, sequence.seq - tile.first);
+    prepare<T>(rule, sequence, a_bound, tile);
+    if (rule.complex) {
+      recurrence.b = project<core::Dtype::f32>(rule, sequence.b, tile, tile.b);
+      recurrence.c = project<core::Dtype::f32>(rule, sequence.c, tile, tile.c);
+    } else {
+      recurrence.b = project<T>(rule, sequence.b, tile, tile.b);
+      recurrence.c = project<T>(rule, sequence.c, tile, tile.c);
+    }
+    if (sequence.states != nullptr) {
+      recurrence.states = sequence.states + tile.first * sequence.states_step + tile.channel * row;
+    }
+    const bool shared = recurrence.b.shared && recurrence.c.shared;
+    choose_body(rule, shared, tile.within_range)(recurrence);
+    if (sequence.y != nullptr) finish<T>(sequence, tile);
+  }
+  if (sequence.h_panels == nullptr && sequence.final_state != nullptr) {
+    unpack_lanes(h, 0, tile.lanes, row, sequence.final_state + tile.channel * row);
+  }
+}
+
+void run_pack_panels(const float* from, std::int64_t dim, std::int64_t row, float* to) {
+  for (std::int64_t channel = 0; channel < dim; channel += kPanel) {
+    pack_block(from + channel * row, std::min(kPanel, dim - channel), row, to + channel * row);
+  }
+}
+
+void run_unpack_panels(const float* from, std::int64_t dim, std::int64_t row, float* to) {
+  for (std::int64_t channel = 0; channel < dim; channel += kPanel) {
+    unpack_lanes(from + channel * row, 0, std::min(kPanel, dim - channel), row, to + channel * row);
+  }
+}
+
+void run_pack_a(const ScanRule& rule, const float* a, float* to) {
+  run_pack_panels(a, rule.dim, rule.a_block() / kPanel, to);
+  if (rule.complex || rule.full_matrix || rule.discretization != Discretization::zoh) return;
+  const std::int64_t floats = panels(rule.dim) * rule.a_block();
+  for (std::int64_t i = 0; i < floats; i += kLanes) store(load(to + i) * fill(1.4426950408889634), to + i);
+}
+
+void run_bounds_of(const ScanRule& rule, const float* a_panels, float* bounds) {
+  for (std::int64_t block = 0; block < panels(rule.dim); ++block) {
+    const float* a = a_panels + block * rule.a_block();
+    F bound = fill(0.0);
+    for (std::int64_t i = 0; i < rule.a_block(); i += kLanes)
+      bound = larger_or_nan(bound, hn::Abs(load(a + i)));
+    HWY_ALIGN float lanes[kPanel];
+    store(bound, lanes);
+    bounds[block] = 0.0f;
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      if (!(lanes[lane] <= bounds[block]) && !std::isnan(bounds[block])) bounds[block] = lanes[lane];
+    }
+  }
+}
+
+const char* target_name() {
+  return hwy::TargetName(HWY_TARGET);
+}
+
+void run_channels(const ScanRule& rule, const ScanSequence& sequence, std::int64_t begin, std::int64_t end,
+                  float* scratch) {
+  ScanTile tile{};
+  carve(rule, scratch, &tile);
+  for (std::int64_t block = begin; block < end; ++block) {
+    tile.channel = block * kPanel;
+    tile.lanes = std::min(kPanel, rule.dim - tile.channel);
+    switch (rule.dtype) {
+      case core::Dtype::f16:
+        run_block<core::Dtype::f16>(rule, sequence, tile);
+        break;
+      case core::Dtype::bf16:
+        run_block<core::Dtype::bf16>(rule, sequence, tile);
+        break;
+      default:
+        run_block<core::Dtype::f32>(rule, sequence, tile);
+        break;
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace host
+}  // namespace exphil
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace exphil::host {
+
+HWY_EXPORT(run_channels);
+HWY_EXPORT(run_pack_panels);
+HWY_EXPORT(run_unpack_panels);
+HWY_EXPORT(run_pack_a);
+HWY_EXPORT(run_bounds_of);
+HWY_EXPORT(target_name);
+
+const char* simd_target() {
+  return HWY_DYNAMIC_DISPATCH(target_name)();
+}
+
+void scan_channels(const ScanRule& rule, const ScanSequence& sequence, std::int64_t begin, std::int64_t end,
+                   float* scratch) {
+  HWY_DYNAMIC_DISPATCH(run_channels)(rule, sequence, begin, end, scratch);
+}
+
+void pack_panels(const float* from, std::int64_t dim, std::int64_t row, float* to) {
+  HWY_DYNAMIC_DISPATCH(run_pack_panels)(from, dim, row, to);
+}
+
+void unpack_panels(const float* from, std::int64_t dim, std::int64_t row, float* to) {
+  HWY_DYNAMIC_DISPATCH(run_unpack_panels)(from, dim, row, to);
+}
+
+void pack_a(const ScanRule& rule, const float* a, float* to) {
+  HWY_DYNAMIC_DISPATCH(run_pack_a)(rule, a, to);
+}
+
+void bounds_of(const ScanRule& rule, const float* a_panels, float* bounds) {
+  HWY_DYNAMIC_DISPATCH(run_bounds_of)(rule, a_panels, bounds);
+}
+
+}  // namespace exphil::host
+#endif  // HWY_ONCE

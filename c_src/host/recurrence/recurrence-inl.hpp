@@ -1,0 +1,131 @@
+// The recurrence of a scan on one tile: h = Abar h + Bbar x, y = <C, h>, for diagonal A (one number for each
+// channel and state). A lane is a channel.
+// Compiled per SIMD target; included by scan_channels.cpp alone.
+#if defined(EXPHIL_HOST_SCAN_RECURRENCE_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef EXPHIL_HOST_SCAN_RECURRENCE_INL
+#undef EXPHIL_HOST_SCAN_RECURRENCE_INL
+#else
+#define EXPHIL_HOST_SCAN_RECURRENCE_INL
+#endif
+
+#include "host/recurrence/stages-inl.hpp"
+#include "host/simd/panels-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace exphil {
+namespace host {
+namespace HWY_NAMESPACE {
+
+using formulas::Discretization;
+using C = formulas::Complex<F>;
+
+// Numbers of A, B, C and h are F, or C where A is complex; these read and write both kinds.
+template <class W>
+struct Number;
+
+template <>
+struct Number<F> {
+  static constexpr std::int64_t kParts = 1;
+  static HWY_INLINE F shared(const float* from) { return broadcast(from); }
+  static HWY_INLINE F panel(const float* from) { return load(from); }
+  static HWY_INLINE void put(F v, float* to) { store(v, to); }
+  static HWY_INLINE F multiply_add(F p, F q, F sum) { return hn::MulAdd(p, q, sum); }
+  static HWY_INLINE F add_output(F c, F h, F y) { return hn::MulAdd(h, c, y); }
+  static HWY_INLINE F output(F y) { return y; }
+  static HWY_INLINE F reciprocal(F v) { return fill(1.0) / v; }
+};
+
+template <>
+struct Number<C> {
+  static constexpr std::int64_t kParts = 2;
+  static HWY_INLINE C shared(const float* from) { return {broadcast(from), broadcast(from + 1)}; }
+  static HWY_INLINE C panel(const float* from) { return {load(from), load(from + kPanel)}; }
+  static HWY_INLINE void put(C v, float* to) {
+    store(v.re, to);
+    store(v.im, to + kPanel);
+  }
+  static HWY_INLINE C multiply_add(C p, C q, C sum) {
+    return {hn::NegMulAdd(p.im, q.im, hn::MulAdd(p.re, q.re, sum.re)),
+            hn::MulAdd(p.im, q.re, hn::MulAdd(p.re, q.im, sum.im))};
+  }
+  // y = 2 Re <C, h>: the factor comes last.
+  static HWY_INLINE F add_output(C c, C h, F y) {
+    return hn::NegMulAdd(c.im, h.im, hn::MulAdd(c.re, h.re, y));
+  }
+  static HWY_INLINE F output(F y) { return y + y; }
+  static HWY_INLINE C reciprocal(C v) {
+    const F norm = hn::MulAdd(v.re, v.re, v.im * v.im);
+    return {v.re / norm, hn::Neg(v.im) / norm};
+  }
+};
+
+// Abar and gain (Bbar = gain dt' B) for A dt'. The formulas are those of kernels/common/formulas.cuh, with
+// two short cuts that give the same function: a packed real A of zoh carries log2(e) already, and bilinear's
+// two quotients share one division, (1 + w/2) / (1 - w/2) and 1 / (1 - w/2). kClamp: some |w| may exceed
+// kExp2Range.
+template <Discretization D, bool kClamp, class W>
+HWY_INLINE void discretize(W a, F dt, W* abar, W* gain) {
+  const W w = a * dt;
+  if constexpr (D == Discretization::zoh && Number<W>::kParts == 1) {
+    *abar = kClamp ? exp2(w) : exp2_unclamped(w);
+  } else if constexpr (D == Discretization::bilinear) {
+    const W one = formulas::constant<Math>(w, 1.0), half = w * fill(0.5);
+    *gain = Number<W>::reciprocal(one - half);
+    *abar = (one + half) * *gain;
+  } else {
+    *abar = formulas::decay<D, Math>(w);
+    *gain = formulas::input_gain<D, Math>(w, *abar);
+  }
+}
+
+struct Recurrence {
+  const ScanRule* rule;
+  const ScanTile* tile;
+  const float* a;  // this block's
+  float* h;        // this block's, {state, parts, kPanel}
+  ProjectionTile b, c;
+  float* states;  // after the tile's first step, at the block's first channel; or null
+  std::int64_t states_step;
+
+  // Lanes [o, o + kLanes) of h after step s of the tile, which are the ones just written.
+  HWY_INLINE void put_states(std::int64_t s, std::int64_t o) const {
+    if (states == nullptr) return;
+    const std::int64_t last = std::min<std::int64_t>(tile->lanes, o + kLanes);
+    unpack_lanes(h, o, last, rule->state * rule->parts(), states + s * states_step);
+  }
+};
+
+// kShared: B and C are the same for all lanes, known at compile time.
+template <Discretization D, class W, bool kShared, bool kClamp = true>
+void diagonal(const Recurrence& r) {
+  using N = Number<W>;
+  const std::int64_t state = r.rule->state, steps = r.tile->steps;
+  for (std::int64_t o = 0; o < kPanel; o += kLanes) {
+    for (std::int64_t s = 0; s < steps; ++s) {
+      const float *b_row = r.b.data + s * r.b.step, *c_row = r.c.data + s * r.c.step;
+      const F dt = load(r.tile->dt + s * kPanel + o), dt_x = load(r.tile->dt_x + s * kPanel + o);
+      F y = fill(0.0);
+      for (std::int64_t n = 0; n < state; ++n) {
+        const std::int64_t at = n * N::kParts, panel = at * kPanel + o;
+        W abar, gain;
+        discretize<D, kClamp>(N::panel(r.a + panel), dt, &abar, &gain);
+        const W b = kShared || r.b.shared ? N::shared(b_row + at) : N::panel(b_row + panel);
+        const W c = kShared || r.c.shared ? N::shared(c_row + at) : N::panel(c_row + panel);
+        W input = b * dt_x;
+        if constexpr (D != Discretization::zoh) input = gain * input;
+        const W h = N::multiply_add(abar, N::panel(r.h + panel), input);
+        N::put(h, r.h + panel);
+        y = N::add_output(c, h, y);
+      }
+      store(N::output(y), r.tile->y + s * kPanel + o);
+      r.put_states(s, o);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace host
+}  // namespace exphil
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

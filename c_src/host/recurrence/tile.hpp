@@ -1,0 +1,51 @@
+// The scratch of one block of channels while scan_channels runs it, and the tile of time steps in work.
+// Used by the scan's per-target code only.
+#pragma once
+
+#include <cstdint>
+
+#include "host/recurrence/sequence.hpp"
+
+namespace exphil::host {
+
+// Steps between two changes of stage. 16 rows of two or three tensors are as many cache misses as a core
+// keeps in flight; their panels take 4 KB of a 48 KB L1.
+inline constexpr std::int64_t kTile = 16;
+
+struct ScanTile {
+  std::int64_t first = 0, steps = 0;    // time
+  std::int64_t channel = 0, lanes = 0;  // channels [channel, channel + lanes), lanes <= kPanel
+  bool within_range = false;            // no |A dt'| of the tile reaches the sequence's a_bounds limit
+  float *dt, *dt_x, *x, *y;             // {kTile, kPanel}
+  const float *bias, *d;                // {kPanel}: the caller's, or the copies of a narrower block
+  float *bias_copy, *d_copy;
+  float *b, *c;   // {kTile, state, parts, kPanel}: rows that cannot be read in place
+  float* h;       // {state, parts, kPanel}
+  float* system;  // full matrix only: {state, state + 1, parts, kPanel}
+};
+
+// Carves a tile's arrays out of scratch, which holds scan_scratch_floats(rule).
+inline void carve(const ScanRule& rule, float* scratch, ScanTile* tile) {
+  const auto take = [&scratch](std::int64_t floats) {
+    float* taken = scratch;
+    scratch += floats;
+    return taken;
+  };
+  tile->dt = take(kTile * kPanel);
+  tile->dt_x = take(kTile * kPanel);
+  tile->x = take(kTile * kPanel);
+  tile->y = take(kTile * kPanel);
+  tile->bias_copy = take(kPanel);
+  tile->d_copy = take(kPanel);
+  tile->h = take(rule.state_block());
+  tile->b = take(kTile * rule.state_block());
+  tile->c = take(kTile * rule.state_block());
+  tile->system = take(rule.full_matrix ? rule.a_block() + rule.state_block() : 0);
+}
+
+inline std::int64_t scan_scratch_floats(const ScanRule& rule) {
+  return (4 * kTile + 2) * kPanel + (2 * kTile + 1) * rule.state_block() +
+         (rule.full_matrix ? rule.a_block() + rule.state_block() : 0);
+}
+
+}  // namespace exphil::host

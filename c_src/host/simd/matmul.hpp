@@ -1,0 +1,46 @@
+// Matrix products of the resident model: y = x W^T + bias, for one row (a step) or many.
+//
+// Every output is accumulated over k in one fixed order: even k in one sum, odd k in another, both by fma,
+// then (even + odd) + bias. A row's result is therefore the same bits alone, in any batch and at any place in
+// it, which rollback and step_batch depend on. A CBLAS chooses its order by the shape of the whole product;
+// that is why none is used here. Two sums, because one chain of 4-cycle additions would leave a core half
+// idle on a single row, and four would not fit in registers with many rows.
+//
+// Callers: model.cpp and its parts. Any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "host/simd/simd.hpp"
+
+namespace exphil::host {
+
+// Weights in panels {panels(outs), depth, kPanel}, zero padded, and padded(outs) bias values. Points into
+// memory that its owner keeps.
+struct PackedMatrix {
+  std::int64_t outs = 0, depth = 0;
+  const float* weights = nullptr;
+  const float* bias = nullptr;
+};
+
+// Floats that pack_matrix fills.
+std::int64_t packed_floats(std::int64_t outs, std::int64_t depth);
+
+// from: {outs, depth} row-major; bias: {outs} or null.
+PackedMatrix pack_matrix(const float* from, const float* bias, std::int64_t outs, std::int64_t depth,
+                         float* to);
+
+// Rows of f32, row r at data + r step.
+struct MatrixRows {
+  float* data = nullptr;
+  std::int64_t step = 0;
+};
+
+enum class Epilogue { store, add };  // y = product, or y = y + product (a residual)
+
+// Panels [begin, end) of the outputs of `rows` rows. x is read only and has `depth` values a row; y has room
+// for padded(outs) and receives zeros beyond outs.
+void multiply(const PackedMatrix& matrix, const float* x, std::int64_t x_step, std::int64_t rows,
+              MatrixRows y, Epilogue epilogue, std::int64_t begin, std::int64_t end);
+
+}  // namespace exphil::host

@@ -1,0 +1,176 @@
+// The scan of sequences that lie side by side (inner > 1). A block takes `Lanes` columns, and of each a tile:
+// `stretches` pieces of `Items` steps, one piece a thread, in registers. The threads' summaries are joined
+// across the block, column by column, and every thread then walks its piece again from the state before it.
+// The tensor is read once and written once. Instantiated by associative/scan.cu.
+//
+// With Walk a block goes through all the tiles of its columns, and reads the next tile while it works on one:
+// no block waits for another. Without, every tile has a block, and they hand over (associative/handover.cuh).
+//
+// Block {32, warps}; grid {groups, directions}, without Walk {tiles * groups, directions}, tiles outermost.
+#pragma once
+
+#include "kernels/associative/handover.cuh"
+
+namespace exphil {
+namespace associative {
+
+template <Op O, Element E, bool Compensated, int Items, int Lanes, bool Walk>
+struct Columns : Kit<O, E, Compensated> {
+  using Base = Kit<O, E, Compensated>;
+  using typename Base::Builder;
+  using typename Base::Math;
+  using typename Base::State;
+  using typename Base::Store;
+  using typename Base::Stored;
+  using typename Base::Summary;
+  using typename Base::Value;
+
+  // Of one thread, as it lies in memory: a conversion would wait for what is only read ahead.
+  struct Piece {
+    Stored a[Base::kHasDecay ? Items : 1], x[Items];
+    EXPHIL_DEVICE Value decay(int i) const {
+      if constexpr (Base::kHasDecay) return Store::value(a[i]);
+      return Value();
+    }
+    EXPHIL_DEVICE Value input(int i) const { return Store::value(x[i]); }
+  };
+
+  // Of one block. The column beside the last keeps the warps' accesses off one bank.
+  struct Shared {
+    Summary summaries[kMaxStretches][Lanes + 1];
+    State starts[kMaxStretches][Lanes + 1];
+    State carries[Lanes];
+  };
+
+  // Steps of a piece that begins at `begin`, in a sequence of this length.
+  static EXPHIL_DEVICE int count_of(long long begin, long long length) {
+    const long long rest = length - begin;
+    return rest >= Items ? Items : static_cast<int>(rest);
+  }
+
+  // The element after `bytes` more.
+  template <class T>
+  static EXPHIL_DEVICE T* stepped_by(T* from, long long bytes) {
+    return reinterpret_cast<T*>(stepped(reinterpret_cast<long long>(from), bytes));
+  }
+
+  static EXPHIL_DEVICE void load(const Arguments& p, const Cursor& cursor, long long begin, int count,
+                                 Piece* piece) {
+    const long long bytes = cursor.stride * static_cast<long long>(sizeof(Stored)), at = cursor.at(begin);
+    const Stored* x = static_cast<const Stored*>(p.x) + at;
+    EXPHIL_UNROLL
+    for (int i = 0; i < Items; ++i, x = stepped_by(x, bytes)) {
+      piece->x[i] = i < count ? *x : Stored();
+    }
+    if constexpr (Base::kHasDecay) {
+      const Stored* a = static_cast<const Stored*>(p.a) + at;
+      EXPHIL_UNROLL
+      for (int i = 0; i < Items; ++i, a = stepped_by(a, bytes)) {
+        piece->a[i] = i < count ? *a : Stored();
+      }
+    }
+  }
+
+  // Steps beyond the sequence's end are taken too: nothing comes after them.
+  static EXPHIL_DEVICE Summary summary_of(const Piece& piece) {
+    Builder builder;
+    EXPHIL_UNROLL
+    for (int i = 0; i < Items; ++i) builder.push(piece.decay(i), piece.input(i));
+    return builder.finish();
+  }
+
+  static EXPHIL_DEVICE void store(const Arguments& p, int direction, const Cursor& cursor, long long begin,
+                                  int count, const Piece& piece, State h) {
+    const long long bytes = cursor.stride * static_cast<long long>(sizeof(Stored));
+    Stored* y = Base::y_of(p, direction) + cursor.at(begin);
+    EXPHIL_UNROLL
+    for (int i = 0; i < Items; ++i, y = stepped_by(y, bytes)) {
+      Math::step(h, piece.decay(i), piece.input(i));
+      if (i < count) Store::store(y, Math::value(h));
+    }
+  }
+
+  // The states before every piece of the columns' tile k. A thread takes piece `piece` of column
+  // `lane_column`; the pieces of a column are lanes of one warp, and one after the other.
+  static EXPHIL_DEVICE void join_column(const Arguments& p, int direction, long long k, long long column,
+                                        int lane_column, int piece, int stretches, Shared& shared) {
+    const Summary own = piece < stretches ? shared.summaries[piece][lane_column] : Math::identity();
+    const Summary joined = joined_over_lanes<Math>(own, piece, stretches);
+    Summary below = lane_above(joined, 1);
+    if (piece == 0) below = Math::identity();
+    const long long begin = k * p.tile, mine = begin + piece * Items;
+    State carry = Math::initial();
+    if constexpr (Walk) {
+      if (k > 0) carry = shared.carries[lane_column];
+      sync_warp();
+      if (piece == stretches - 1 && k + 1 < p.tiles) {
+        shared.carries[lane_column] =
+            Base::advance(p, direction, column, carry, joined, begin, begin + p.tile);
+      }
+    } else if (p.tiles > 1) {
+      carry = Handover<Base>::of(p, direction, column).hand_over(k, from_lane(joined, stretches - 1));
+    }
+    if (piece < stretches) {
+      shared.starts[piece][lane_column] =
+          Base::advance(p, direction, column, carry, below, begin, mine < p.length ? mine : p.length);
+    }
+  }
+
+  static EXPHIL_DEVICE void join(const Arguments& p, int direction, long long k, long long group_column,
+                                 int stretches, Shared& shared) {
+    if constexpr (Walk) {  // all columns at once; one beside the tensor is empty, and never reads it
+      const int thread = static_cast<int>(threadIdx.y * 32 + threadIdx.x);
+      const int c = thread / stretches;
+      const long long column = group_column + c;
+      join_column(p, direction, k, column < p.columns ? column : p.columns - 1, c, thread % stretches,
+                  stretches, shared);
+    } else {  // to hand over takes a warp
+      EXPHIL_UNROLL_NOT
+      for (int c = static_cast<int>(threadIdx.y); c < Lanes; c += p.warps) {
+        if (group_column + c >= p.columns) return;
+        join_column(p, direction, k, group_column + c, c, static_cast<int>(threadIdx.x), stretches, shared);
+      }
+    }
+  }
+
+  static EXPHIL_DEVICE void run_block(const Arguments& p) {
+    __shared__ Shared shared;
+    const int thread = static_cast<int>(threadIdx.y * 32 + threadIdx.x);
+    const int lane_column = thread % Lanes, stretch = thread / Lanes;
+    const int stretches = p.warps * 32 / Lanes;
+    const auto groups = static_cast<unsigned>((p.columns + Lanes - 1) / Lanes);
+    const unsigned first = Walk ? 0 : blockIdx.x / groups;
+    const long long group_column = static_cast<long long>(blockIdx.x - first * groups) * Lanes;
+    const int direction = p.first_direction + static_cast<int>(blockIdx.y);
+    const bool inside = group_column + lane_column < p.columns;
+    const Cursor cursor = cursor_at(p, direction, inside ? group_column + lane_column : p.columns - 1);
+    const long long length = inside ? p.length : 0;
+
+    long long begin = first * p.tile + stretch * Items;
+    int count = count_of(begin, length);
+    Piece piece;
+    load(p, cursor, begin, count, &piece);
+    EXPHIL_UNROLL_NOT
+    for (long long k = first;; ++k) {
+      [[maybe_unused]] Piece next;
+      [[maybe_unused]] const int next_count = Walk ? count_of(begin + p.tile, length) : 0;
+      if constexpr (Walk) load(p, cursor, begin + p.tile, next_count, &next);
+      shared.summaries[stretch][lane_column] = summary_of(piece);
+      sync_block();
+      join(p, direction, k, group_column, stretches, shared);
+      sync_block();
+      store(p, direction, cursor, begin, count, piece, shared.starts[stretch][lane_column]);
+      if constexpr (Walk) {
+        if (k + 1 == p.tiles) return;
+        piece = next;
+        begin += p.tile;
+        count = next_count;
+      } else {
+        return;
+      }
+    }
+  }
+};
+
+}  // namespace associative
+}  // namespace exphil

@@ -1,0 +1,253 @@
+// CUDA math for the formulas of common/formulas.cuh, half conversions and asynchronous copies, by inline PTX:
+// NVRTC then needs no toolkit header at run time. Included by kernels only.
+//
+// Every operation rounds on its own (__fmul_rn, __fmaf_rn, ...): left to itself the compiler fuses a product
+// and a sum in one variant of a kernel and not in the next, and the same inputs would not give the same bits.
+#pragma once
+
+#include "kernels/common/formulas.cuh"
+
+#define EXPHIL_DEVICE __device__ __forceinline__
+
+namespace exphil {
+namespace device {
+
+constexpr float kLog2E = 1.4426950408889634f;
+constexpr float kLn2 = 0.6931471805599453f;
+
+// 2^v and 1/v from the special function unit: one instruction each, at most 2 and 1 units in the last place.
+EXPHIL_DEVICE float exp2_fast(float v) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(v));
+  return result;
+}
+EXPHIL_DEVICE float reciprocal(float v) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(v));
+  return result;
+}
+
+// A float whose operators keep their roundings, and whose quotient is exact to 2 units in the last place.
+struct Real {
+  float v;
+};
+EXPHIL_DEVICE Real operator+(Real p, Real q) {
+  return {__fadd_rn(p.v, q.v)};
+}
+EXPHIL_DEVICE Real operator-(Real p, Real q) {
+  return {__fsub_rn(p.v, q.v)};
+}
+EXPHIL_DEVICE Real operator*(Real p, Real q) {
+  return {__fmul_rn(p.v, q.v)};
+}
+EXPHIL_DEVICE Real operator/(Real p, Real q) {
+  return {__fdividef(p.v, q.v)};
+}
+
+// log(1 + e) for e in [0, 1] as 2 artanh(e / (2 + e)): no cancellation for small e, no branch. The quotient
+// is at most 1/3, so the first term left out is below 2e-8 of the sum.
+EXPHIL_DEVICE float log1p_unit(float e) {
+  const float s = __fdividef(e, __fadd_rn(2.0f, e));
+  const float square = __fmul_rn(s, s);
+  float series = 2.0f / 13.0f;
+  series = __fmaf_rn(series, square, 2.0f / 11.0f);
+  series = __fmaf_rn(series, square, 2.0f / 9.0f);
+  series = __fmaf_rn(series, square, 2.0f / 7.0f);
+  series = __fmaf_rn(series, square, 2.0f / 5.0f);
+  series = __fmaf_rn(series, square, 2.0f / 3.0f);
+  series = __fmul_rn(series, square);
+  return __fmaf_rn(series, s, __fadd_rn(s, s));
+}
+
+// sin and cos of hi + lo, |lo| much smaller than |hi|: three-part reduction by pi/2 (exact products up to
+// |hi| about 1e5), then polynomials on [-pi/4, pi/4]. Errors near 1e-7. The special function unit's sine
+// would lose 4e-7 at every step, which a slowly decaying oscillation adds up.
+EXPHIL_DEVICE void sin_cos_sum(float hi, float lo, float* sine, float* cosine) {
+  const float quadrant = rintf(__fmul_rn(hi, 0.6366197723675814f));
+  float r = __fmaf_rn(quadrant, -1.5707962513f, hi);
+  r = __fmaf_rn(quadrant, -7.5497894159e-8f, r);
+  r = __fmaf_rn(quadrant, -5.3903029534742e-15f, r);
+  r = __fadd_rn(r, lo);
+  const float square = __fmul_rn(r, r);
+  float s = -1.9515295891e-4f;
+  s = __fmaf_rn(s, square, 8.3321608736e-3f);
+  s = __fmaf_rn(s, square, -1.6666654611e-1f);
+  s = __fmaf_rn(__fmul_rn(s, square), r, r);
+  float c = 2.443315711809948e-5f;
+  c = __fmaf_rn(c, square, -1.388731625493765e-3f);
+  c = __fmaf_rn(c, square, 4.166664568298827e-2f);
+  c = __fmaf_rn(__fmul_rn(c, square), square, __fmaf_rn(-0.5f, square, 1.0f));
+  const int q = static_cast<int>(quadrant);
+  const float swapped_sine = q & 1 ? c : s, swapped_cosine = q & 1 ? s : c;
+  *sine = q & 2 ? -swapped_sine : swapped_sine;
+  *cosine = (q + 1) & 2 ? -swapped_cosine : swapped_cosine;
+}
+
+// The policy M of common/formulas.cuh.
+struct Math {
+  static EXPHIL_DEVICE Real set(Real, double value) { return {static_cast<float>(value)}; }
+  static EXPHIL_DEVICE Real exp(Real v) { return {exp2_fast(__fmul_rn(v.v, kLog2E))}; }
+  static EXPHIL_DEVICE Real log1p(Real v) { return {log1p_unit(v.v)}; }  // softplus passes [0, 1] only
+  static EXPHIL_DEVICE Real abs(Real v) { return {fabsf(v.v)}; }
+  static EXPHIL_DEVICE Real max(Real p, Real q) { return {fmaxf(p.v, q.v)}; }
+  static EXPHIL_DEVICE Real min(Real p, Real q) { return {fminf(p.v, q.v)}; }
+  static EXPHIL_DEVICE void sin_cos(Real v, Real* sine, Real* cosine) {
+    sin_cos_sum(v.v, 0.0f, &sine->v, &cosine->v);
+  }
+  static EXPHIL_DEVICE Real select_less(Real left, Real right, Real if_less, Real otherwise) {
+    return {left.v < right.v ? if_less.v : otherwise.v};
+  }
+};
+
+EXPHIL_DEVICE float silu(float z) {
+  return formulas::silu<Math>(Real{z}).v;
+}
+
+// Element types as the -D interface names them, each with the storage it has in memory.
+enum Element : int { kF32 = 0, kF16 = 1, kBf16 = 2 };
+template <int E>
+struct StorageOf {
+  using Type = unsigned short;
+};
+template <>
+struct StorageOf<kF32> {
+  using Type = float;
+};
+
+template <int E>
+EXPHIL_DEVICE float widen(typename StorageOf<E>::Type value) {
+  if constexpr (E == kF32) {
+    return value;
+  } else if constexpr (E == kF16) {
+    float result;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value));
+    return result;
+  } else {
+    return __uint_as_float(static_cast<unsigned>(value) << 16);
+  }
+}
+
+// Rounds to nearest even; NaN stays NaN.
+template <int E>
+EXPHIL_DEVICE typename StorageOf<E>::Type narrow(float value) {
+  if constexpr (E == kF32) {
+    return value;
+  } else if constexpr (E == kF16) {
+    unsigned short result;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result) : "f"(value));
+    return result;
+  } else {
+#if __CUDA_ARCH__ >= 800
+    unsigned short result;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result) : "f"(value));
+    return result;
+#else
+    const unsigned bits = __float_as_uint(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<unsigned short>((bits >> 16) | 0x40u);
+    return static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
+  }
+}
+
+// Four elements, aligned to their size.
+template <int E>
+EXPHIL_DEVICE float4 widen_four(const typename StorageOf<E>::Type* from) {
+  if constexpr (E == kF32) {
+    return *reinterpret_cast<const float4*>(from);
+  } else if constexpr (E == kBf16) {  // in words: the upper half of one is a float as it stands
+    const uint2 v = *reinterpret_cast<const uint2*>(from);
+    return make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xffff0000u),
+                       __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xffff0000u));
+  } else {
+    const ushort4 v = *reinterpret_cast<const ushort4*>(from);
+    return make_float4(widen<E>(v.x), widen<E>(v.y), widen<E>(v.z), widen<E>(v.w));
+  }
+}
+
+// Copies BYTES (2, 4, 8 or 16) from global to shared memory without waiting, or writes zeros where `valid` is
+// false. Two bytes, and anything before compute capability 8.0, are copied the ordinary way. copies_done()
+// waits for this thread's copies; group_copies() makes those since its last call a group, and
+// copies_left<N>() waits until no more than the last N groups are under way.
+template <int BYTES>
+EXPHIL_DEVICE void copy_async(void* shared, const void* global, bool valid) {
+  if constexpr (BYTES == 2) {
+    *static_cast<unsigned short*>(shared) = valid ? *static_cast<const unsigned short*>(global) : 0;
+    return;
+  }
+#if __CUDA_ARCH__ >= 800
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  const int bytes = valid ? BYTES : 0;
+  if constexpr (BYTES == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(global), "n"(BYTES),
+                 "r"(bytes)
+                 : "memory");
+  }
+#else
+  if constexpr (BYTES == 16) {
+    *static_cast<float4*>(shared) =
+        valid ? *static_cast<const float4*>(global) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  } else if constexpr (BYTES == 8) {
+    *static_cast<float2*>(shared) = valid ? *static_cast<const float2*>(global) : make_float2(0.0f, 0.0f);
+  } else {
+    *static_cast<float*>(shared) = valid ? *static_cast<const float*>(global) : 0.0f;
+  }
+#endif
+}
+EXPHIL_DEVICE void copies_done() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+EXPHIL_DEVICE void group_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int Left>
+EXPHIL_DEVICE void copies_left() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
+#endif
+}
+
+// One of the block's barriers 1 to 15, for `threads` of its threads (whole warps).
+EXPHIL_DEVICE void barrier(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// COUNT consecutive floats (a power of two, aligned to its own size up to 16 bytes) in as few accesses as it
+// takes.
+template <int COUNT>
+EXPHIL_DEVICE void load_floats(const float* from, float (&to)[COUNT]) {
+  if constexpr (COUNT % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 4) {
+      const float4 v = *reinterpret_cast<const float4*>(from + i);
+      to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
+    }
+  } else if constexpr (COUNT == 2) {
+    const float2 v = *reinterpret_cast<const float2*>(from);
+    to[0] = v.x, to[1] = v.y;
+  } else {
+    to[0] = from[0];
+  }
+}
+template <int COUNT>
+EXPHIL_DEVICE void store_floats(float* to, const float (&from)[COUNT]) {
+  if constexpr (COUNT % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 4) {
+      *reinterpret_cast<float4*>(to + i) = make_float4(from[i], from[i + 1], from[i + 2], from[i + 3]);
+    }
+  } else if constexpr (COUNT == 2) {
+    *reinterpret_cast<float2*>(to) = make_float2(from[0], from[1]);
+  } else {
+    to[0] = from[0];
+  }
+}
+
+}  // namespace device
+}  // namespace exphil

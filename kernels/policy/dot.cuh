@@ -1,0 +1,74 @@
+// The one order in which every dot product of the policy is summed, so that a result never depends on which
+// kernel computed it: one agent alone, a batch, or a whole sequence give the same bits.
+//
+//   K is cut into contiguous segments of 32 (padded with zeros). Each segment is summed from +0 by fma, first
+//   element first. The segments are then added, first one first, onto +0.
+//
+// A matrix-vector kernel gives a thread to each (row, segment) and adds the segments afterwards: a chain of
+// 32 + K / 32 dependent operations instead of K. A tiled matrix product keeps a second set of accumulators
+// and folds it in every 32 steps: one extra add for 32 fma.
+//
+// Sums of squares (rms_norm) are taken by a whole warp everywhere: lane l sums elements l, l + 32, ... by
+// fma, then the lanes are added as a butterfly (16, 8, 4, 2, 1), which gives every lane the same bits.
+//
+// Only explicitly rounded intrinsics are used: the compiler may fuse a plain a * b + c in one kernel and not
+// in another.
+#pragma once
+
+#include "kernels/policy/dims.cuh"
+
+namespace exphil {
+namespace policy {
+
+__device__ __forceinline__ float dot4(float4 weight, float4 value, float sum) {
+  sum = __fmaf_rn(weight.x, value.x, sum);
+  sum = __fmaf_rn(weight.y, value.y, sum);
+  sum = __fmaf_rn(weight.z, value.z, sum);
+  return __fmaf_rn(weight.w, value.w, sum);
+}
+
+// The sum over segments whose sums stand `stride` floats apart.
+template <int kCount>
+__device__ __forceinline__ float add_segments(const float* sums, int stride) {
+  float total = 0.0f;
+#pragma unroll 16
+  for (int s = 0; s < kCount; ++s) total = __fadd_rn(total, sums[s * stride]);
+  return total;
+}
+
+// A short dot product by one thread in the canonical order; weights stand `stride` float4s apart.
+template <int kCount>
+__device__ __forceinline__ float dot_short(const float4* weights, int stride, const float4* values) {
+  float total = 0.0f;
+#pragma unroll
+  for (int first = 0; first < kCount / 4; first += kSegment / 4) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int k = first; k < least(first + kSegment / 4, kCount / 4); ++k) {
+      sum = dot4(weights[k * stride], values[k], sum);
+    }
+    total = __fadd_rn(total, sum);
+  }
+  return total;
+}
+
+__device__ __forceinline__ float warp_sum(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value = __fadd_rn(value, __shfl_xor_sync(0xffffffffu, value, offset));
+  }
+  return value;
+}
+
+// 1 / rms of kModel values (padding is zero), by a whole warp; every lane gets it.
+__device__ __forceinline__ float inverse_rms(const float* values, float epsilon) {
+  float sum = 0.0f;
+#pragma unroll 8
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < kModel; i += 32) {
+    sum = __fmaf_rn(values[i], values[i], sum);
+  }
+  return rsqrtf(__fmaf_rn(warp_sum(sum), 1.0f / D_MODEL, epsilon));
+}
+
+}  // namespace policy
+}  // namespace exphil

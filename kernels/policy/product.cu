@@ -1,0 +1,34 @@
+// The five matrix products of the policy over many rows, in both shapes of policy/product.cuh. Launched by
+// cuda/model_rows.cpp. Compiled with the dimensions and
+// one of the PRODUCT_ names below (five modules compile at once, where one would take the sum of their
+// times).
+#include "kernels/policy/product.cuh"
+
+// few: grid {ceil(outputs / 32), ceil(rows / few_rows(K))}, 256 threads.
+// many: grid {ceil(outputs / 64), ceil(rows / 128)}, 128 threads.
+#define POLICY_PRODUCT(name, K, outputs, Epilogue)                                                        \
+  extern "C" __global__ void __launch_bounds__(256)                                                       \
+      policy_##name##_few(const exphil::policy::ProductArguments args) {                                  \
+    exphil::policy::product_few<exphil::policy::K, outputs, exphil::policy::Epilogue>(args);              \
+  }                                                                                                       \
+  extern "C" __global__ void __launch_bounds__(128, 2)                                                    \
+      policy_##name##_many(const exphil::policy::ProductArguments args) {                                 \
+    __shared__ __align__(16) exphil::policy::ManyTiles tiles;                                             \
+    exphil::policy::ManyProduct<exphil::policy::K, outputs, exphil::policy::Epilogue>(args, tiles).run(); \
+  }
+
+#ifdef PRODUCT_INPUT
+POLICY_PRODUCT(input, kInput, exphil::policy::kModel, BiasEpilogue)
+#endif
+#ifdef PRODUCT_IN_PROJ
+POLICY_PRODUCT(in_proj, kModel, 2 * exphil::policy::kInner, InProjEpilogue)
+#endif
+#ifdef PRODUCT_X_PROJ
+POLICY_PRODUCT(x_proj, kInner, exphil::policy::kProjection, PlainEpilogue)
+#endif
+#ifdef PRODUCT_OUT_PROJ
+POLICY_PRODUCT(out_proj, kInner, exphil::policy::kModel, ResidualEpilogue)
+#endif
+#ifdef PRODUCT_HEAD
+POLICY_PRODUCT(head, kModel, exphil::policy::kOutput, NormedEpilogue)
+#endif

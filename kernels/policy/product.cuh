@@ -1,0 +1,288 @@
+// Matrix products of the policy over many rows (agents or frames): out = X W^T with a fused epilogue, in the
+// canonical order of policy/dot.cuh. Two shapes: `product_few` keeps latency low for up to about a thousand
+// rows, `product_many` keeps the FMA units busy beyond.
+//
+// X: {rows, kK} with a row stride in floats, a multiple of 4. W: float4 [kK / 4][kColumns], four consecutive
+// k of one column each, columns padded with zeros to a multiple of 64; bias is padded too.
+#pragma once
+
+#include "kernels/policy/dot.cuh"
+#include "kernels/policy/math.cuh"
+
+namespace exphil {
+namespace policy {
+
+__host__ __device__ constexpr int columns_of(int outputs) {
+  return round_up(outputs, 64);
+}
+
+struct ProductArguments {
+  const float* x;
+  const float4* weights;
+  const float* bias;      // {columns}
+  const float* residual;  // row stride residual_stride
+  const float* scale;     // {rows}: 1 / rms, read by product_many where the epilogue wants it
+  float* out;
+  long long x_stride, residual_stride, out_stride;
+  long long rows;
+  float epsilon;
+};
+
+// What happens to a sum before it is written. kNormed: multiplied by 1 / rms of its row of X.
+struct PlainEpilogue {
+  static constexpr bool kNormed = false;
+  static __device__ __forceinline__ float apply(float sum, float, float, const ProductArguments&, long long,
+                                                int) {
+    return sum;
+  }
+};
+struct BiasEpilogue {
+  static constexpr bool kNormed = false;
+  static __device__ __forceinline__ float apply(float sum, float bias, float, const ProductArguments&,
+                                                long long, int) {
+    return __fadd_rn(sum, bias);
+  }
+};
+struct ResidualEpilogue {
+  static constexpr bool kNormed = false;
+  static __device__ __forceinline__ float apply(float sum, float bias, float, const ProductArguments& args,
+                                                long long row, int column) {
+    return __fadd_rn(__fadd_rn(sum, bias), args.residual[row * args.residual_stride + column]);
+  }
+};
+struct NormedEpilogue {
+  static constexpr bool kNormed = true;
+  static __device__ __forceinline__ float apply(float sum, float bias, float scale, const ProductArguments&,
+                                                long long, int) {
+    return __fmaf_rn(sum, scale, bias);
+  }
+};
+// x as it is, silu(z).
+struct InProjEpilogue {
+  static constexpr bool kNormed = true;
+  static __device__ __forceinline__ float apply(float sum, float bias, float scale, const ProductArguments&,
+                                                long long, int column) {
+    const float value = __fmaf_rn(sum, scale, bias);
+    return column < kInner ? value : silu(value);
+  }
+};
+
+// Rows of a product_few tile, so that X and the segment sums fit 48 KB of shared memory together; 0 where not
+// even one does: product_many then takes any number of rows.
+__host__ __device__ constexpr int few_rows(int k) {
+  int rows = 16;
+  while (rows > 0 && 2 * k * rows * 4 > 40 * 1024) rows /= 2;
+  return rows;
+}
+constexpr int kFewThreads = 256;
+
+// A block takes few_rows(kK) rows and 32 columns; its warps share the segments, each lane a column. grid:
+// column tiles, row tiles.
+template <int kK, int kOutputs, class Epilogue>
+__device__ __forceinline__ void product_few_tile(const ProductArguments& args) {
+  constexpr int kTile = few_rows(kK), kColumns = columns_of(kOutputs), kSegs = kK / kSegment;
+  constexpr int kWarps = kFewThreads / 32;
+  __shared__ __align__(16) float xs[kTile][kK];
+  __shared__ float parts[kSegs][kTile][32];
+  __shared__ float scales[kTile];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int column = static_cast<int>(blockIdx.x) * 32 + lane;
+  const long long first = static_cast<long long>(blockIdx.y) * kTile;
+
+  float4 held[kSegment / 4];  // the first segment's weights, asked for before X
+#pragma unroll
+  for (int j = 0; j < kSegment / 4; ++j) {
+    if (warp < kSegs) held[j] = __ldg(args.weights + (warp * (kSegment / 4) + j) * kColumns + column);
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kK / 4; i += kFewThreads) {
+    const int row = i / (kK / 4), k = i % (kK / 4) * 4;
+    float4 value = make_float4(0, 0, 0, 0);
+    if (first + row < args.rows)
+      value = *reinterpret_cast<const float4*>(args.x + (first + row) * args.x_stride + k);
+    *reinterpret_cast<float4*>(&xs[row][k]) = value;
+  }
+  __syncthreads();
+
+  for (int s = warp; s < kSegs; s += kWarps) {
+    float sum[kTile] = {};
+#pragma unroll
+    for (int j = 0; j < kSegment / 4; ++j) {
+#pragma unroll
+      for (int r = 0; r < kTile; ++r) {
+        sum[r] = dot4(held[j], *reinterpret_cast<const float4*>(&xs[r][s * kSegment + 4 * j]), sum[r]);
+      }
+      if (s + kWarps < kSegs) {
+        held[j] = __ldg(args.weights + ((s + kWarps) * (kSegment / 4) + j) * kColumns + column);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kTile; ++r) parts[s][r][lane] = sum[r];
+  }
+  if constexpr (Epilogue::kNormed) {
+    for (int r = warp; r < kTile; r += kWarps) {
+      const float scale = inverse_rms(xs[r], args.epsilon);
+      if (lane == 0) scales[r] = scale;
+    }
+  }
+  __syncthreads();
+
+  for (int r = warp; r < kTile; r += kWarps) {
+    if (first + r >= args.rows || column >= kOutputs) continue;
+    const float sum = add_segments<kSegs>(&parts[0][r][lane], kTile * 32);
+    const float bias = args.bias == nullptr ? 0.0f : __ldg(args.bias + column);
+    args.out[(first + r) * args.out_stride + column] =
+        Epilogue::apply(sum, bias, Epilogue::kNormed ? scales[r] : 1.0f, args, first + r, column);
+  }
+}
+
+template <int kK, int kOutputs, class Epilogue>
+__device__ __forceinline__ void product_few(const ProductArguments& args) {
+  if constexpr (few_rows(kK) > 0) product_few_tile<kK, kOutputs, Epilogue>(args);
+}
+
+// product_many: tiles of 128 rows by 64 columns, 8 x 8 of them in a thread's registers, 16 k at a time
+// through two buffers in shared memory, and a second set of 64 registers for the sum over segments.
+constexpr int kManyRows = 128, kManyColumns = 64, kManyDepth = 16;
+constexpr int kManyThreads = 128;
+
+// X of one k step is stored transposed, [k][row], with the rows of k in group k / 4 exchanged by an XOR, so
+// that neither the transposing stores nor the reads meet in one bank.
+struct ManyTiles {
+  float x[2][kManyDepth][kManyRows];
+  float w[2][kManyDepth][kManyColumns];
+};
+static_assert(sizeof(ManyTiles) <= 48 * 1024, "static shared memory");
+
+template <int kK, int kOutputs, class Epilogue>
+class ManyProduct {
+ public:
+  __device__ __forceinline__ ManyProduct(const ProductArguments& args, ManyTiles& tiles)
+      : args_(args),
+        tiles_(tiles),
+        thread_(static_cast<int>(threadIdx.x)),
+        first_row_(static_cast<long long>(blockIdx.y) * kManyRows),
+        first_column_(static_cast<int>(blockIdx.x) * kManyColumns) {}
+
+  __device__ __forceinline__ void run() {
+    constexpr int kSteps = kK / kManyDepth;
+    fetch(0);
+    put(0);
+    __syncthreads();
+    float total[8][8] = {};
+#pragma unroll 1
+    for (int step = 0; step < kSteps; step += 2) {  // a segment
+      float sum[8][8] = {};
+      fetch(step + 1);
+      accumulate(0, sum);
+      put(1);
+      __syncthreads();
+      if (step + 2 < kSteps) fetch(step + 2);
+      accumulate(1, sum);
+      if (step + 2 < kSteps) put(0);
+      fold(sum, total);
+      __syncthreads();
+    }
+    write(total);
+  }
+
+ private:
+  static constexpr int kColumns = columns_of(kOutputs);
+
+  __device__ __forceinline__ void fetch(int step) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const long long row = first_row_ + thread_ / 4 + 32 * i;
+      x_[i] = row < args_.rows ? *reinterpret_cast<const float4*>(args_.x + row * args_.x_stride +
+                                                                  step * kManyDepth + thread_ % 4 * 4)
+                               : make_float4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      w_[i] = __ldg(args_.weights + (step * (kManyDepth / 4) + thread_ / 64 + 2 * i) * kColumns +
+                    first_column_ + thread_ % 64);
+    }
+  }
+
+  __device__ __forceinline__ void put(int buffer) {
+    const int group = thread_ % 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = (thread_ / 4 + 32 * i) ^ (group * 8);
+      tiles_.x[buffer][4 * group + 0][row] = x_[i].x;
+      tiles_.x[buffer][4 * group + 1][row] = x_[i].y;
+      tiles_.x[buffer][4 * group + 2][row] = x_[i].z;
+      tiles_.x[buffer][4 * group + 3][row] = x_[i].w;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int k = 4 * (thread_ / 64 + 2 * i), column = thread_ % 64;
+      tiles_.w[buffer][k + 0][column] = w_[i].x;
+      tiles_.w[buffer][k + 1][column] = w_[i].y;
+      tiles_.w[buffer][k + 2][column] = w_[i].z;
+      tiles_.w[buffer][k + 3][column] = w_[i].w;
+    }
+  }
+
+  // Rows 4 y .. 4 y + 3 and 64 more; columns 4 x .. 4 x + 3 and 32 more.
+  __device__ __forceinline__ int row_of(int i) const {
+    return thread_ / 8 * 4 + i % 4 + i / 4 * 64;
+  }
+  __device__ __forceinline__ int column_of(int j) const {
+    return thread_ % 8 * 4 + j % 4 + j / 4 * 32;
+  }
+
+  __device__ __forceinline__ void accumulate(int buffer, float (&sum)[8][8]) const {
+#pragma unroll 4
+    for (int k = 0; k < kManyDepth; ++k) {
+      float x[8], w[8];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = row_of(4 * half) ^ (k / 4 * 8);
+        const float4 xv = *reinterpret_cast<const float4*>(&tiles_.x[buffer][k][row]);
+        const float4 wv = *reinterpret_cast<const float4*>(&tiles_.w[buffer][k][column_of(4 * half)]);
+        x[4 * half] = xv.x, x[4 * half + 1] = xv.y, x[4 * half + 2] = xv.z, x[4 * half + 3] = xv.w;
+        w[4 * half] = wv.x, w[4 * half + 1] = wv.y, w[4 * half + 2] = wv.z, w[4 * half + 3] = wv.w;
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sum[i][j] = __fmaf_rn(w[j], x[i], sum[i][j]);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void fold(const float (&sum)[8][8], float (&total)[8][8]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) total[i][j] = __fadd_rn(total[i][j], sum[i][j]);
+    }
+  }
+
+  __device__ __forceinline__ void write(const float (&total)[8][8]) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const long long row = first_row_ + row_of(i);
+      if (row >= args_.rows) continue;
+      const float scale = Epilogue::kNormed ? __ldg(args_.scale + row) : 1.0f;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const int column = first_column_ + column_of(j);
+        if (column >= kOutputs) continue;
+        const float bias = args_.bias == nullptr ? 0.0f : __ldg(args_.bias + column);
+        args_.out[row * args_.out_stride + column] =
+            Epilogue::apply(total[i][j], bias, scale, args_, row, column);
+      }
+    }
+  }
+
+  const ProductArguments& args_;
+  ManyTiles& tiles_;
+  const int thread_;
+  const long long first_row_;
+  const int first_column_;
+  float4 x_[4], w_[2];
+};
+
+}  // namespace policy
+}  // namespace exphil

@@ -1,0 +1,101 @@
+// The few instructions of the policy kernels that CUDA C++ has no name for. Kept apart so that the tests can
+// run the kernels on a CPU, where EXPHIL_EMULATION supplies these functions.
+#pragma once
+
+#include "kernels/policy/dims.cuh"
+
+#ifndef EXPHIL_EMULATION
+
+namespace exphil {
+namespace policy {
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ float* dynamic_shared() {
+  extern __shared__ __align__(128) float exphil_dynamic_shared[];
+  return exphil_dynamic_shared;
+}
+
+// 2^v with a relative error of 2^-22; results below 2^-126 are 0.
+__device__ __forceinline__ float exp2_approx(float v) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(v));
+  return result;
+}
+
+// The same address, but the compiler cannot tell where it points.
+__device__ __forceinline__ const float* launder(const float* pointer) {
+  const float* same;
+  asm volatile("mov.u64 %0, %1;" : "=l"(same) : "l"(pointer));
+  return same;
+}
+
+__device__ __forceinline__ unsigned load_acquire(const unsigned* from) {
+  unsigned value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+
+// To host memory, in one piece.
+__device__ __forceinline__ void store_system(unsigned long long* to, unsigned long long value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
+#if defined(CLUSTER) && CLUSTER
+// All threads of the cluster; what they wrote to each other's shared memory is visible after.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n\t"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
+// Stores to the same place in the shared memory of block `rank` of the cluster.
+__device__ __forceinline__ void store_cluster(float* place, int rank, float value) {
+  unsigned remote;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(place)), "r"(rank));
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");
+}
+#endif
+
+#if defined(STAGED) && STAGED
+// One bulk copy from global to shared memory, and its arrival, which is waited for by the parity of the
+// barrier's first phase: no second one is ever started, so any thread may wait any number of times.
+__device__ __forceinline__ void bulk_init(unsigned long long* arrived) {
+  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(arrived)) : "memory");
+}
+__device__ __forceinline__ void bulk_publish_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+// bytes: a multiple of 16.
+__device__ __forceinline__ void bulk_copy(unsigned long long* arrived, float* to, const float* from,
+                                          unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(arrived)), "r"(bytes)
+               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          shared_address(to)),
+      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(arrived))
+      : "memory");
+}
+__device__ __forceinline__ void bulk_wait(const unsigned long long* arrived) {
+  unsigned done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n\t.reg .pred p;\n\t"
+        "mbarrier.try_wait.parity.shared.b64 p, [%1], 0;\n\t"
+        "selp.u32 %0, 1, 0, p;\n\t}"
+        : "=r"(done)
+        : "r"(shared_address(arrived))
+        : "memory");
+  }
+}
+#endif
+
+}  // namespace policy
+}  // namespace exphil
+
+#endif

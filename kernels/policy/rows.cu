@@ -1,0 +1,264 @@
+// What stands between the matrix products of the policy when there are many rows: the row scales of rms_norm,
+// the causal convolution, and the state update, over a batch of agents (each row its own state) or over time
+// (rows of a sequence in order). Launched by cuda/model_rows.cpp. Compiled with the dimensions only.
+//
+// Rows: xz {rows, 2 kInner} holds x, then silu(z); u {rows, kInner} is silu(conv(x)); projection {rows,
+// kProjection} holds dt, B, C; y {rows, kInner}.
+#include "kernels/policy/dot.cuh"
+#include "kernels/policy/math.cuh"
+
+namespace exphil {
+namespace policy {
+
+// cuda/model_rows.hpp has the same struct. A state is one layer's: ssm, then conv.
+struct RowArguments {
+  const float* xz;
+  float* u;
+  const float* projection;
+  float* y;
+  const float* conv;       // {kTaps, kInner}
+  const float* conv_bias;  // {kInner}
+  const float* dt_proj;    // float4 {kRank / 4, kInner}
+  const float* dt_bias;    // {kInner}
+  const float* a;          // {kInner, kState}
+  const float* d;          // {kInner}
+  float* const* states;    // {sequences} or {rows}; null: zero states that nobody keeps
+  long long state_offset;  // of the layer within a state, in floats
+  long long rows;          // of a batch
+  int seq;                 // steps of each sequence
+  int sequences;
+  int last_only;  // y is {sequences, kInner}: the last step's
+};
+
+__device__ __forceinline__ float* layer_state(const RowArguments& args, long long index) {
+  return args.states == nullptr ? nullptr : args.states[index] + args.state_offset;
+}
+
+// At most 32 channels, which divide every padded kInner.
+constexpr int kAdvanceChannels = least(32, 128 / kLanes);
+constexpr int kAdvanceThreads = kAdvanceChannels * kLanes;
+
+// Steps of time in shared memory at once.
+__host__ __device__ constexpr int tile_steps() {
+  int steps = 32;
+  while (steps > 1 && steps * (kProjection + 3 * kAdvanceChannels) * 4 > 44 * 1024) steps /= 2;
+  return steps;
+}
+constexpr int kTileSteps = tile_steps();
+
+// This lane's share of a channel's constants.
+struct Channel {
+  int c, lane;
+  float a[kPerLane];
+  float d, dt_bias;
+
+  __device__ __forceinline__ Channel(const RowArguments& args, int first) {
+    const int thread = static_cast<int>(threadIdx.x);
+    c = first + thread / kLanes;
+    lane = thread % kLanes;
+#pragma unroll
+    for (int n = 0; n < kPerLane; ++n) a[n] = __ldg(args.a + c * kState + lane * kPerLane + n);
+    d = __ldg(args.d + c);
+    dt_bias = __ldg(args.dt_bias + c);
+  }
+};
+
+__device__ __forceinline__ float activated_dt(const RowArguments& args, const float* projection, int c,
+                                              float bias) {
+  const float sum = dot_short<kRank>(reinterpret_cast<const float4*>(args.dt_proj) + c, kInner,
+                                     reinterpret_cast<const float4*>(projection));
+  return softplus(__fadd_rn(sum, bias));
+}
+
+}  // namespace policy
+}  // namespace exphil
+
+using namespace exphil::policy;
+
+// scale[row] = 1 / rms(h[row]); a warp to a row.
+extern "C" __global__ void __launch_bounds__(256)
+    policy_row_scales(const float* h, float* scale, long long rows, float epsilon) {
+  const long long row = static_cast<long long>(blockIdx.x) * 8 + threadIdx.x / 32;
+  if (row >= rows) return;
+  const float value = inverse_rms(h + row * kModel, epsilon);
+  if (threadIdx.x % 32 == 0) scale[row] = value;
+}
+
+// u of a batch: each row has its own history, which moves on. A thread to a (row, channel).
+extern "C" __global__ void __launch_bounds__(256) policy_convolve_batch(const RowArguments args) {
+  const long long i = static_cast<long long>(blockIdx.x) * 256 + threadIdx.x;
+  const long long row = i / kInner;
+  const int c = static_cast<int>(i % kInner);
+  if (row >= args.rows) return;
+  float* history = layer_state(args, row) + kSsmFloats + c;
+  float taps[kTaps];
+#pragma unroll
+  for (int t = 0; t < kHistory; ++t) taps[t] = history[t * kInner];
+  taps[kHistory] = args.xz[row * 2 * kInner + c];
+  args.u[row * kInner + c] = convolve(taps, args.conv + c, kInner, args.conv_bias[c]);
+#pragma unroll
+  for (int t = 0; t < kHistory; ++t) history[t * kInner] = taps[t + 1];
+}
+
+// u of sequences. The state's history is read here and moved on by policy_advance_time.
+extern "C" __global__ void __launch_bounds__(256) policy_convolve_time(const RowArguments args) {
+  const long long i = static_cast<long long>(blockIdx.x) * 256 + threadIdx.x;
+  const long long row = i / kInner;
+  const int c = static_cast<int>(i % kInner);
+  if (row >= static_cast<long long>(args.sequences) * args.seq) return;
+  const int step = static_cast<int>(row % args.seq);
+  const float* history = layer_state(args, row / args.seq);
+  float taps[kTaps];
+#pragma unroll
+  for (int t = 0; t < kTaps; ++t) {
+    const int back = kHistory - t;
+    taps[t] = back <= step         ? args.xz[(row - back) * 2 * kInner + c]
+              : history == nullptr ? 0.0f
+                                   : history[kSsmFloats + (t + step) * kInner + c];
+  }
+  args.u[row * kInner + c] = convolve(taps, args.conv + c, kInner, args.conv_bias[c]);
+}
+
+// One step of each row's own state. A block takes kAdvanceChannels channels of groups of kLanes rows; in a
+// group, each lane of a channel works out dt for one row, and then all of them advance one row after another.
+// What bounds it is the traffic of the states, 8 bytes a state value. grid: channel tiles, any.
+extern "C" __global__ void __launch_bounds__(kAdvanceThreads) policy_advance_batch(const RowArguments args) {
+  constexpr int kAhead = least(kLanes, 4);  // rows whose states are asked for together
+  const Channel channel(args, static_cast<int>(blockIdx.x) * kAdvanceChannels);
+  const int c = channel.c, lane = channel.lane;
+  for (long long first = static_cast<long long>(blockIdx.y) * kLanes; first < args.rows;
+       first += static_cast<long long>(gridDim.y) * kLanes) {
+    const long long mine = first + lane < args.rows ? first + lane : args.rows - 1;
+    const float dt = activated_dt(args, args.projection + mine * kProjection, c, channel.dt_bias);
+    const float u = args.u[mine * kInner + c];
+    const float gate_value = args.xz[mine * 2 * kInner + kInner + c];
+    float read_out = 0.0f;
+#pragma unroll 1
+    for (int chunk = 0; chunk < kLanes; chunk += kAhead) {
+      float h[kAhead][kPerLane];
+      float* at[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const long long row = first + chunk + i;
+        at[i] = row < args.rows ? layer_state(args, row) + c * kState + lane * kPerLane : nullptr;
+#pragma unroll
+        for (int n = 0; n < kPerLane; n += 4) {
+          const float4 value =
+              at[i] == nullptr ? make_float4(0, 0, 0, 0) : *reinterpret_cast<const float4*>(at[i] + n);
+          h[i][n] = value.x, h[i][n + 1] = value.y, h[i][n + 2] = value.z, h[i][n + 3] = value.w;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const float dt_row = __shfl_sync(0xffffffffu, dt, chunk + i, kLanes);
+        const float u_row = __shfl_sync(0xffffffffu, u, chunk + i, kLanes);
+        const long long row = at[i] == nullptr ? mine : first + chunk + i;
+        const float* bc = args.projection + row * kProjection + kRank + lane * kPerLane;
+        const float sum =
+            add_lanes(advance(h[i], channel.a, bc, bc + kState, dt_row, __fmul_rn(dt_row, u_row)));
+        if (lane == chunk + i) read_out = sum;
+        if (at[i] == nullptr) continue;
+#pragma unroll
+        for (int n = 0; n < kPerLane; n += 4) {
+          *reinterpret_cast<float4*>(at[i] + n) = make_float4(h[i][n], h[i][n + 1], h[i][n + 2], h[i][n + 3]);
+        }
+      }
+    }
+    if (first + lane < args.rows) args.y[mine * kInner + c] = gate(read_out, channel.d, u, gate_value);
+  }
+}
+
+namespace {
+
+// One tile of time for the block's channels.
+struct TimeTile {
+  float projection[kTileSteps][kProjection];
+  float u[kTileSteps][kAdvanceChannels];
+  float dt[kTileSteps][kAdvanceChannels];
+  float read_out[kTileSteps][kAdvanceChannels];
+};
+
+__device__ __forceinline__ void load_tile(const RowArguments& args, TimeTile& tile, long long row, int steps,
+                                          int first) {
+  for (int i = static_cast<int>(threadIdx.x); i < steps * kProjection / 4; i += kAdvanceThreads) {
+    (reinterpret_cast<float4*>(&tile.projection[0][0]))[i] =
+        *(reinterpret_cast<const float4*>(args.projection + row * kProjection) + i);
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < steps * kAdvanceChannels; i += kAdvanceThreads) {
+    tile.u[i / kAdvanceChannels][i % kAdvanceChannels] =
+        args.u[(row + i / kAdvanceChannels) * kInner + first + i % kAdvanceChannels];
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < steps * kAdvanceChannels; i += kAdvanceThreads) {
+    const int step = i / kAdvanceChannels, c = i % kAdvanceChannels;
+    tile.dt[step][c] = activated_dt(args, tile.projection[step], first + c, __ldg(args.dt_bias + first + c));
+  }
+  __syncthreads();
+}
+
+// Gates the tile's read-outs and writes them, or only the last one.
+__device__ __forceinline__ void write_tile(const RowArguments& args, const TimeTile& tile, long long row,
+                                           int steps, int first, bool last_tile, int sequence) {
+  for (int i = static_cast<int>(threadIdx.x); i < steps * kAdvanceChannels; i += kAdvanceThreads) {
+    const int step = i / kAdvanceChannels, c = i % kAdvanceChannels;
+    if (args.last_only && (!last_tile || step != steps - 1)) continue;
+    const float gate_value = args.xz[(row + step) * 2 * kInner + kInner + first + c];
+    const float y = gate(tile.read_out[step][c], __ldg(args.d + first + c), tile.u[step][c], gate_value);
+    args.y[(args.last_only ? sequence : row + step) * kInner + first + c] = y;
+  }
+}
+
+// The last inputs of the convolution become the state's history.
+__device__ __forceinline__ void keep_history(const RowArguments& args, float* state, int sequence,
+                                             int first) {
+  const int c = first + static_cast<int>(threadIdx.x);
+  if (static_cast<int>(threadIdx.x) >= kAdvanceChannels || kHistory == 0) return;
+  float* history = state + kSsmFloats + c;
+  float taps[kHistory > 0 ? kHistory : 1];
+#pragma unroll
+  for (int t = 0; t < kHistory; ++t) {
+    const int step = args.seq - kHistory + t;
+    const long long row = static_cast<long long>(sequence) * args.seq + step;
+    taps[t] = step >= 0 ? args.xz[row * 2 * kInner + c] : history[(t + args.seq) * kInner];
+  }
+#pragma unroll
+  for (int t = 0; t < kHistory; ++t) history[t * kInner] = taps[t];
+}
+
+}  // namespace
+
+// A sequence in order, the state in registers: the same operations as one step after another. grid: channel
+// tiles, sequences.
+extern "C" __global__ void __launch_bounds__(kAdvanceThreads) policy_advance_time(const RowArguments args) {
+  __shared__ __align__(16) TimeTile tile;
+  const int first = static_cast<int>(blockIdx.x) * kAdvanceChannels;
+  const int sequence = static_cast<int>(blockIdx.y);
+  const Channel channel(args, first);
+  const int lane = channel.lane, local = channel.c - first;
+  float* state = layer_state(args, sequence);
+  float* place = state == nullptr ? nullptr : state + channel.c * kState + lane * kPerLane;
+  float h[kPerLane];
+#pragma unroll
+  for (int n = 0; n < kPerLane; ++n) h[n] = place == nullptr ? 0.0f : place[n];
+
+  for (int begin = 0; begin < args.seq; begin += kTileSteps) {
+    const long long row = static_cast<long long>(sequence) * args.seq + begin;
+    const int steps = least(kTileSteps, args.seq - begin);
+    load_tile(args, tile, row, steps, first);
+#pragma unroll 4
+    for (int step = 0; step < steps; ++step) {
+      const float* bc = &tile.projection[step][kRank + lane * kPerLane];
+      const float dt = tile.dt[step][local];
+      const float part = advance(h, channel.a, bc, bc + kState, dt, __fmul_rn(dt, tile.u[step][local]));
+      const float sum = add_lanes(part);
+      if (lane == 0) tile.read_out[step][local] = sum;
+    }
+    __syncthreads();
+    write_tile(args, tile, row, steps, first, begin + steps == args.seq, sequence);
+    __syncthreads();
+  }
+  if (place == nullptr) return;
+#pragma unroll
+  for (int n = 0; n < kPerLane; ++n) place[n] = h[n];
+  keep_history(args, state, sequence, first);
+}

@@ -1,0 +1,283 @@
+// The team's step as a class: what policy/step.cu's phases share. A Step is one thread's view of its block.
+#pragma once
+
+#include "kernels/policy/dot.cuh"
+#include "kernels/policy/math.cuh"
+#include "kernels/policy/team.cuh"
+#include "kernels/policy/team_layout.cuh"
+
+namespace exphil {
+namespace policy {
+
+// cuda/model_step.hpp has the same struct.
+struct StepArguments {
+  const float* weights;  // TEAM slices
+  float* const* states;  // device table of count states; null: the one in `state`
+  float* state;
+  const float* obs;            // {count, kInput}, zeros in the padding; null: in the second argument
+  float* out;                  // {count, kOutput}; null: tagged
+  unsigned long long* tagged;  // {count, kOutput} in host memory: the value's bits below, `sequence` above
+  float* board;                // CLUSTER=0: kBoardFloats
+  unsigned* barrier;           // CLUSTER=0
+  int count;
+  unsigned sequence;
+  float epsilon;
+};
+
+// Kernel parameters have 4 KB; cuda/model_step.hpp knows the limit too.
+struct InlineObs {
+  float v[D_INPUT <= 832 ? D_INPUT : 1];
+};
+
+constexpr int kInTasks = 2 * kOwn * kModelSegments;
+constexpr int kInPer = divide_up(kInTasks, THREADS);
+constexpr bool kHoldInProj = kInPer <= 2;  // up to 64 registers
+
+constexpr int kConvItems = AGENTS * 2 * kOwn;
+constexpr int kConvPer = divide_up(kConvItems, THREADS);
+constexpr bool kHoldHistory = kConvPer * kHistory <= 16;
+
+constexpr int kSsmItems = AGENTS * kOwn * kLanes;
+constexpr int kSsmPer = divide_up(kSsmItems, THREADS);
+constexpr bool kHoldStates = kSsmPer * kPerLane <= 16;
+
+__host__ __device__ constexpr int power_of_two_within(int value) {
+  return value < 2 ? 1 : 2 * power_of_two_within(value / 2);
+}
+
+__device__ __forceinline__ int thread() {
+  return static_cast<int>(threadIdx.x);
+}
+
+// sink(agent, task, sum) for every segment sum of a matrix slice of kRowsIn rows and kSegs segments with the
+// AGENTS vectors x. Where there are few tasks, the agents are spread over the threads left.
+template <int kRowsIn, int kSegs, bool kShared, class Sink>
+__device__ __forceinline__ void segment_sums(const float* weights, const float* x, int x_stride, Sink sink) {
+  constexpr int kTasks = kRowsIn * kSegs;
+  constexpr int kPadded = round_up(kTasks, 32);
+  constexpr int kSpread = least(AGENTS, power_of_two_within(THREADS / kPadded));
+  constexpr int kEach = AGENTS / kSpread;
+  const float4* w = reinterpret_cast<const float4*>(weights);
+  for (int item = thread(); item < kPadded * kSpread; item += THREADS) {
+    const int task = item % kPadded;
+    if (task >= kTasks) continue;
+    const int first = item / kPadded * kEach;
+    const float* values = x + first * x_stride + task / kRowsIn * kSegment;
+    float sum[kEach] = {};
+#pragma unroll
+    for (int j = 0; j < kSegment / 4; ++j) {
+      const float4 weight = kShared && STAGED ? w[j * kTasks + task] : __ldg(w + j * kTasks + task);
+#pragma unroll
+      for (int a = 0; a < kEach; ++a) {
+        sum[a] = dot4(weight, *reinterpret_cast<const float4*>(values + a * x_stride + 4 * j), sum[a]);
+      }
+    }
+#pragma unroll
+    for (int a = 0; a < kEach; ++a) sink(first + a, task, sum[a]);
+  }
+}
+
+class Step {
+ public:
+  __device__ __forceinline__ Step(const StepArguments& args, float* staged, Activations& act, int rank)
+      : args_(args),
+        act_(act),
+        staged_(staged),
+        slice_(args.weights + static_cast<long long>(rank) * Slice::floats),
+        board_(&act.h[0][0], args.board, TeamBarrier(args.barrier)),
+        rank_(rank) {}
+
+  // Asks for every weight of this block's slice; needs the block's sync in group() before the first use.
+  __device__ __forceinline__ void start() {
+#if STAGED
+    if (thread() == 0) {
+      for (int i = 0; i < 2 + kLayers; ++i) bulk_init(act_.arrived + i);
+      bulk_publish_init();
+      stage(0, Slice::input, InputSection::floats);
+      for (int l = 0; l < kLayers; ++l) {
+        stage(2 + l, Slice::layers + l * LayerSection::floats, LayerSection::floats);
+      }
+      stage(1, Slice::head, HeadSection::floats);
+    }
+#endif
+    hold_in_proj(0);
+  }
+
+  // One frame for the AGENTS agents from `first` on.
+  __device__ __forceinline__ void group(int first, bool first_group, const float* inline_obs) {
+    load_group(first, inline_obs);
+    input(first_group);
+#pragma unroll 1
+    for (int l = 0; l < kLayers; ++l) layer(l, l + 1 < kLayers ? l + 1 : 0);
+    head(first);
+  }
+
+ private:
+  __device__ void input(bool first_group);
+  __device__ void layer(int index, int next_index);
+  __device__ void in_proj(int layer, int next_layer);
+  __device__ void convolve_rows(const float* w, int layer);
+  __device__ void project(const float* w);
+  __device__ void advance_states(const float* w, int layer);
+  __device__ void head(int first);
+
+  // Where a section of the slice can be read; waits for it.
+  __device__ __forceinline__ const float* section(int arrived, int offset) const {
+#if STAGED
+    bulk_wait(act_.arrived + arrived);
+    return staged_ + offset;
+#else
+    (void)arrived;
+    return slice_ + offset;
+#endif
+  }
+
+#if STAGED
+  __device__ __forceinline__ void stage(int arrived, int offset, int floats) {
+    bulk_copy(act_.arrived + arrived, staged_ + offset, slice_ + offset, static_cast<unsigned>(floats) * 4);
+  }
+#endif
+
+  __device__ __forceinline__ void hold_in_proj(int layer) {
+    if constexpr (kHoldInProj) {
+      const float4* w =
+          reinterpret_cast<const float4*>(slice_ + Slice::in_proj + layer * InProjSection::floats);
+#pragma unroll
+      for (int i = 0; i < kInPer; ++i) {
+        const int task = thread() + i * THREADS;
+#pragma unroll
+        for (int j = 0; j < kSegment / 4; ++j) {
+          if (task < kInTasks) held_[i][j] = __ldg(w + j * kInTasks + task);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void load_group(int first, const float* inline_obs) {
+    if (thread() < AGENTS) {
+      const int agent = first + thread();
+      act_.state[thread()] = agent >= args_.count      ? nullptr
+                             : args_.states == nullptr ? args_.state
+                                                       : args_.states[agent];
+    }
+    // Read through an address the compiler cannot trace to the parameter bank: indexed reads of that bank are
+    // one word at a time for a whole warp.
+    const float* from_parameters = launder(inline_obs);
+    for (int i = thread(); i < AGENTS * kInput; i += THREADS) {
+      const int agent = first + i / kInput, k = i % kInput;
+      float value = 0.0f;
+      if (args_.obs == nullptr) {
+        if (agent == 0 && k < D_INPUT) value = from_parameters[k];
+      } else if (agent < args_.count) {
+        value = __ldcs(args_.obs + static_cast<long long>(agent) * kInput + k);
+      }
+      (&act_.obs[0][0])[i] = value;
+    }
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ float* conv_state(int layer, int agent, int c) const {
+    float* state = act_.state[agent];
+    const int channel = rank_ * kOwn + c;
+    return state == nullptr || channel >= kInner ? nullptr
+                                                 : state + layer * kLayerStateFloats + kSsmFloats + channel;
+  }
+  __device__ __forceinline__ float* ssm_state(int layer, int agent, int c, int lane) const {
+    float* state = act_.state[agent];
+    const int channel = rank_ * kOwn + c;
+    return state == nullptr || channel >= kInner
+               ? nullptr
+               : state + layer * kLayerStateFloats + channel * kState + lane * kPerLane;
+  }
+
+  // The layer's recurrent state, into registers well before it is needed.
+  __device__ __forceinline__ void load_states(int layer) {
+    if constexpr (kHoldHistory && kHistory > 0) {
+#pragma unroll
+      for (int k = 0; k < kConvPer; ++k) {
+        const int item = thread() + k * THREADS, row = item % (2 * kOwn);
+        if (item >= kConvItems || row >= kOwn) continue;
+        const float* from = conv_state(layer, item / (2 * kOwn), row);
+#pragma unroll
+        for (int t = 0; t < kHistory; ++t) history_[k][t] = from == nullptr ? 0.0f : from[t * kInner];
+      }
+    }
+    if constexpr (kHoldStates) {
+#pragma unroll
+      for (int k = 0; k < kSsmPer; ++k) {
+        const int item = thread() + k * THREADS;
+        if (item >= kSsmItems) continue;
+        const float* from = ssm_state(layer, item / (kOwn * kLanes), item / kLanes % kOwn, item % kLanes);
+#pragma unroll
+        for (int n = 0; n < kPerLane; n += 4) {
+          const float4 value =
+              from == nullptr ? make_float4(0, 0, 0, 0) : *reinterpret_cast<const float4*>(from + n);
+          states_[k][n] = value.x, states_[k][n + 1] = value.y;
+          states_[k][n + 2] = value.z, states_[k][n + 3] = value.w;
+        }
+      }
+    }
+  }
+
+  // 1 / rms of each agent's h, a warp each.
+  __device__ __forceinline__ void row_scales() {
+    for (int a = thread() / 32; a < AGENTS; a += THREADS / 32) {
+      const float scale = inverse_rms(act_.h[a], args_.epsilon);
+      if (thread() % 32 == 0) act_.inverse_rms[a] = scale;
+    }
+  }
+
+  template <int kRowsIn, int kSegs>
+  __device__ __forceinline__ void part_sums(const float* weights, const float* x, int x_stride) {
+    segment_sums<kRowsIn, kSegs, true>(weights, x, x_stride, [&](int a, int task, float sum) {
+      act_.parts[a * kRowsIn * kSegs + task] = sum;
+    });
+  }
+
+  template <int kSegs>
+  __device__ __forceinline__ float row_sum(int agent, int row, int rows) const {
+    return add_segments<kSegs>(act_.parts + agent * rows * kSegs + row, rows);
+  }
+
+  // This block's rows of h from act_.parts, to everybody. Several threads add up the same row and share the
+  // pushing.
+  template <int kSegs, bool kResidual>
+  __device__ __forceinline__ void model_rows(const float* bias) {
+    constexpr int kSharers = least(TEAM, power_of_two_within(THREADS / (AGENTS * kRows)));
+    for (int i = thread(); i < AGENTS * kRows * kSharers; i += THREADS) {
+      const int sharer = i / (AGENTS * kRows), agent = i / kRows % AGENTS, row = i % kRows;
+      const int model_row = rank_ * kRows + row;
+      if (model_row >= kModel) continue;
+      float value = __fadd_rn(row_sum<kSegs>(agent, row, kRows), bias[row]);
+      if (kResidual) value = __fadd_rn(value, act_.residual[agent][row]);
+      board_.push(&act_.h[agent][model_row], value, sharer, kSharers);
+    }
+    board_.exchange(&act_.h[0][0], AGENTS * kModel);
+  }
+
+  __device__ __forceinline__ void store(int agent, int output, float value) const {
+    const long long index = static_cast<long long>(agent) * kOutput + output;
+    if (args_.out != nullptr) {
+      args_.out[index] = value;
+    } else {
+      // One 8-byte store: the host sees a value only together with the number of the step it belongs to, so
+      // that no fence and no flag is needed.
+      const unsigned long long word =
+          (static_cast<unsigned long long>(args_.sequence) << 32) | __float_as_uint(value);
+      store_system(args_.tagged + index, word);
+    }
+  }
+
+  const StepArguments& args_;
+  Activations& act_;
+  float* staged_;
+  const float* slice_;
+  Board board_;
+  int rank_;
+  float4 held_[kHoldInProj ? kInPer : 1][kSegment / 4];
+  float history_[kHoldHistory ? kConvPer : 1][kHistory > 0 ? kHistory : 1];
+  float states_[kHoldStates ? kSsmPer : 1][kPerLane];
+};
+
+}  // namespace policy
+}  // namespace exphil

@@ -1,0 +1,307 @@
+// The selective scan parallel in time, for every problem but a full matrix A. Launched by
+// c_src/cuda/scan_launcher.cpp.
+//
+// A warp has a tile of kTile consecutive steps of a few neighbouring channels: kChunks lanes follow each
+// other in time with kSteps steps each, 32 / kChunks lanes stand side by side in channels. dt', v and y of a
+// lane's chunk stay in registers while the states pass, kTogether at a time:
+//
+//   1. the chunk is scanned from a zero state; its decays and inputs are kept for step 3;
+//   2. the chunks' (decay, end) pairs are combined over the lanes (Kogge and Stone's tree) with the state
+//      carried into the tile, which gives each lane the state before its chunk;
+//   3. the recurrence runs again from that state, two instructions for each step: h, then y += C h.
+//
+// There is no sum over lanes for y, and the states that pass together hide each other's way through the
+// lanes. A state and step costs 5 multiplications and additions beside the exponential, which on an H200
+// takes the fused multiply-add pipe for 3.7 cycles more (bench/results/gpu_scan.md).
+//
+// Warps take tiles in turn: the TIMES warps of a block that stand one after another in time, and where a few
+// channels would not fill the device the SPLIT blocks of a cluster, each its TIMES. The states go on through
+// shared memory, the next block's if need be. GROUPS warps side by side share tiles of b and c. The bits
+// depend on kSteps and kChunks, not on GROUPS, TIMES, SPLIT and TOGETHER.
+//
+// Grid: x = batch * blocks of channels * SPLIT, y = directions. Arguments as in scan/general.cu.
+#include "kernels/scan/chunked_copy.cuh"
+#include "kernels/scan/chunked_states.cuh"
+
+namespace {
+
+using namespace exphil;
+using namespace exphil::scan_chunked;
+
+// Whether the state carried into a tile enters after its lanes are combined: from tile to tile there is then
+// but one multiplication and addition to wait for, at the price of one more product over the lanes. It pays
+// where few channels wait for each other (1x1024x256x16 on an H200: 12.8 for 13.8 us) and costs 4% where many
+// fill the device (8x2048x1536x16).
+constexpr bool kLate = kChunks > 4;
+
+// One state's scan of the chunk.
+struct Scanned {
+  State decay[kSteps], input[kSteps];
+  State total, end, before;
+};
+
+// Step 1.
+__device__ __forceinline__ void scan_chunk(const Rule::Constants (&a)[kTogether], const float (&dt)[kSteps],
+                                           const float (&v)[kSteps], float sum_dt, const float* rows,
+                                           const State (&constant)[kTogether], Scanned (&x)[kTogether]) {
+  State b[kAhead][kTogether];
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    const Rule::Step common = Rule::step(dt[i], v[i]);
+    if (!B_CONSTANT && i % kAhead == 0) load_rows(rows + i * kUnit, b);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) {
+      const State decay = Rule::decay(a[u], common);
+      const State input = Rule::input(a[u], common, decay, B_CONSTANT ? constant[u] : b[i % kAhead][u]);
+      x[u].decay[i] = decay, x[u].input[i] = input;
+      x[u].end = i == 0 ? Rule::start(decay, input) : Rule::advance(x[u].end, decay, input);
+      if constexpr (!Rule::kDecayFromSum) {
+        x[u].total = Rule::multiply_decay(i == 0 ? Rule::one() : x[u].total, decay);
+      }
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < kTogether; ++u)
+    if constexpr (Rule::kDecayFromSum) x[u].total = Rule::total_decay(a[u], sum_dt);
+}
+
+// Step 2, the lanes of a channel together: `end` becomes the state after each lane's chunk, and where kLate
+// `total` the decay up to there.
+template <int BY>
+__device__ __forceinline__ void combine(Scanned (&x)[kTogether]) {
+  if constexpr (BY < kChunks) {
+    constexpr bool kTotals = kLate || 2 * BY < kChunks;
+    State earlier[kTogether], earlier_total[kTogether];
+    bool exists = false;
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) {
+      earlier[u] = shuffle_up<BY * kChannels>(x[u].end, &exists);
+      if constexpr (kTotals) earlier_total[u] = shuffle_up<BY * kChannels>(x[u].total, &exists);
+    }
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) {
+      if (exists) x[u].end = Rule::carry(earlier[u], x[u].total, x[u].end);
+      if constexpr (kTotals) {
+        if (exists) x[u].total = Rule::multiply_totals(earlier_total[u], x[u].total);
+      }
+    }
+    combine<2 * BY>(x);
+  }
+}
+__device__ __forceinline__ void combine(const Place& s, const Carried* from, Address to, unsigned tile,
+                                        Scanned (&x)[kTogether]) {
+  State h[kTogether];
+  if constexpr (kLate) combine<1>(x);
+  receive(from, tile, h);
+#pragma unroll
+  for (int u = 0; u < kTogether; ++u)
+    if (kLate || kChunks == 1 || s.chunk == 0) x[u].end = Rule::carry(h[u], x[u].total, x[u].end);
+  if constexpr (!kLate) combine<1>(x);
+  if (kChunks == 1 || s.chunk == kChunks - 1) {
+    State after[kTogether];
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) after[u] = x[u].end;
+    send(to, after, tile + 1);
+  }
+#pragma unroll
+  for (int u = 0; u < kTogether; ++u) {
+    bool exists = false;
+    State up{};
+    if constexpr (kChunks > 1) up = shuffle_up<kChannels>(x[u].end, &exists);
+    x[u].before = exists ? up : h[u];
+  }
+}
+
+// Step 3. n: the first of the states, for where they are written.
+__device__ __forceinline__ void read_out(const Arguments& p, const Place& s, int n, int steps,
+                                         const float* rows, const State (&constant)[kTogether],
+                                         const Scanned (&x)[kTogether], float (&y)[kSteps]) {
+  State h[kTogether];
+#pragma unroll
+  for (int u = 0; u < kTogether; ++u) h[u] = x[u].before;
+#if WRITE_STATES
+  const long long step = row_step(s, p.dim, 1) * static_cast<long long>(STATE * kFloats);
+  float* states = p.states + (s.at / static_cast<int>(sizeof(Storage)) * STATE + n) * kFloats;
+#endif
+  State c[kAhead][kTogether];
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    if (!C_CONSTANT && i % kAhead == 0) load_rows(rows + i * kUnit, c);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) {
+      h[u] = Rule::advance(h[u], x[u].decay[i], x[u].input[i]);
+      y[i] = Rule::read_out(h[u], C_CONSTANT ? constant[u] : c[i % kAhead][u], y[i]);
+#if WRITE_STATES
+      if (i < steps && n + u < STATE) store_state(states + i * step + u * kFloats, h[u]);
+#endif
+    }
+  }
+}
+
+// What a block knows before its first tile: constants of A, and the states carried into it. The i-th number
+// of a warp is on its way from memory from look_up() on, and put where it belongs by begin().
+struct Start {
+  Rule::Constants a;
+  State h;
+};
+__device__ __forceinline__ Start look_up(const Arguments& p, const Place& s, int i) {
+  const Column column = find_column(p);
+  const int n = i / kChannels, in_block = s.group * kChannels + i % kChannels;
+  const bool live = n < STATE && in_block < s.block_channels;
+  const float nothing[2] = {0.0f, 0.0f};
+  const long long channel = column.first + in_block;
+  const long long at = ((column.batch * p.dim + channel) * STATE + n) * kFloats;
+  Start start{Rule::constants(live ? p.a + (channel * STATE + n) * kFloats : nothing), State{}};
+  if (live && s.turn == 0 && p.initial_state != nullptr) start.h = load_state(p.initial_state + at);
+  if (p.seq == 0 && live && s.turn == 0 && p.final_state != nullptr) store_state(p.final_state + at, start.h);
+  return start;
+}
+__device__ __forceinline__ void begin(const Arguments& p, const Place& s, Start start, Carried* own,
+                                      Rule::Constants* constants) {
+  const unsigned tile = s.turn == 0 ? 0 : ~0u;  // no tile has the number -1
+#pragma unroll 1
+  for (int i = s.lane; i < kStates * kChannels; i += 32) {
+    if (i >= 32) start = look_up(p, s, i);
+    const int n = i / kChannels, slot = n / kTogether * kChannels + i % kChannels;
+    if (s.time == 0) constants[slot * kTogether + n % kTogether] = start.a;
+    const Address word = shared_address(own[slot].of + n % kTogether * kFloats, blockIdx.x % kSplit);
+#if COMPLEX
+    send(word, start.h.x, tile), send(word + 8, start.h.y, tile);
+#else
+    send(word, start.h, tile);
+#endif
+  }
+}
+__device__ __forceinline__ void store_final(const Arguments& p, const Place& s, const Carried* after) {
+  const Column column = find_column(p);
+#pragma unroll 1
+  for (int i = s.lane; i < STATE * kChannels; i += 32) {
+    const int n = i / kChannels, in_warp = i % kChannels, in_block = s.group * kChannels + in_warp;
+    if (in_block >= s.block_channels) continue;
+    const Word* const word = after[n / kTogether * kChannels + in_warp].of + n % kTogether * kFloats;
+    float both[kFloats];
+    for (int f = 0; f < kFloats; ++f) both[f] = __uint_as_float(static_cast<unsigned>(peek(word + f)));
+    store_state(p.final_state + ((column.batch * p.dim + column.first + in_block) * STATE + n) * kFloats,
+                make_state(both));
+  }
+}
+
+// A block's view of its shared memory.
+struct Shared {
+  Tile* tile;                  // of this time
+  Carried* own;                // the states carried into this warp's tile
+  Address next;                // those carried into the tile after it
+  Rule::Constants* constants;  // of this warp's channels
+};
+constexpr int kSlots = kStates / kTogether * kChannels;  // of a warp
+__device__ __forceinline__ Shared find_shared(const Place& s, void* memory) {
+  static_assert(kTimes * (sizeof(Tile) + kGroups * kSlots * sizeof(Carried)) +
+                        kGroups * kSlots * kTogether * sizeof(Rule::Constants) ==
+                    chunked_bytes(STATE, TOGETHER, SLICE, kFloats, DISCRETIZATION == 1, kSteps, kChunks,
+                                  kGroups, kTimes, kBuffers, kProjections, sizeof(Storage)),
+                "the launcher reserves as much");
+  Tile* const tiles = static_cast<Tile*>(memory);
+  Carried* const carried = reinterpret_cast<Carried*>(tiles + kTimes);
+  const bool last = s.time + 1 == kTimes;  // of the block
+  Carried* const next = carried + ((last ? 0 : s.time + 1) * kGroups + s.group) * kSlots;
+  return {
+      tiles + s.time, carried + (s.time * kGroups + s.group) * kSlots,
+      shared_address(next, (blockIdx.x + (last ? 1 : 0)) % kSplit),
+      reinterpret_cast<Rule::Constants*>(carried + kTimes * kGroups * kSlots) + s.group * kSlots * kTogether};
+}
+
+// Starts the copy of everything that a tile begins with; `left` steps of it and what follows exist.
+__device__ __forceinline__ void start_tile(const Arguments& p, const Place& s, const Cursor& cursor, int left,
+                                           int parity, Tile& tile) {
+  const int rows = left < kTile ? left : kTile;
+  start_rows(p, s, cursor, 0, rows, parity, tile);
+  start_elements(p, s, offset(p.dt, cursor.x), rows, tile.dt[parity]);
+  start_elements(p, s, offset(p.x, cursor.x), rows, tile.x[parity]);
+}
+
+}  // namespace
+
+#if SPLIT > 1
+#define CLUSTER __cluster_dims__(SPLIT, 1, 1)
+#else
+#define CLUSTER
+#endif
+extern "C" __global__ void CLUSTER __launch_bounds__(32 * GROUPS * TIMES, MIN_BLOCKS)
+    selective_scan_chunked(const __grid_constant__ exphil::scan::Arguments p) {
+  extern __shared__ float4 shared_memory[];
+  Place s = find_place(p);
+  const Shared shared = find_shared(s, shared_memory);
+  Tile& at = *shared.tile;
+  int left = static_cast<int>(p.seq) - s.turn * kTile;  // steps from this warp's tile on
+  Cursor cursor = find_cursor(p, s);
+  const Start start = look_up(p, s, s.lane);  // a lane without a number looks up a spare one
+  if (left > 0) start_tile(p, s, cursor, left, 0, at);
+  begin(p, s, start, shared.own, shared.constants);
+  meet_all();
+
+  int parity = 0;  // of the buffers that are read
+  for (unsigned tile = s.turn; left > 0; tile += kSplit * kTimes, left -= kRound) {
+    const int of_chunk = s.live ? left - s.chunk * kSteps : 0;
+    const int steps = of_chunk < kSteps ? of_chunk : kSteps;  // not positive: nothing
+    float dt[kSteps], v[kSteps], y[kSteps], sum_dt = 0.0f;
+#pragma unroll 1
+    for (int first = 0; first < kStates; first += kSlice) {
+      if (kBuffers == 1 || tile < kSplit * kTimes && first == 0) {
+        device::copies_done();
+        finish_rows(s, parity, at);
+      }
+      meet(s);  // the tile has arrived, and the one before has been read
+      if (first == 0) {
+        load_elements(at.dt[parity], s, dt);
+        load_elements(at.x[parity], s, v);
+        activate(p, steps, p.dt_bias != nullptr && s.live ? p.dt_bias[channel_of(p, s)] : 0.0f, dt, v);
+#pragma unroll
+        for (int i = 0; i < kSteps; ++i) sum_dt = __fadd_rn(sum_dt, dt[i]), y[i] = 0.0f;
+      }
+      const auto start_next = [&] {
+        if (first + kSlice < kStates) {
+          start_rows(p, s, cursor, first + kSlice, left < kTile ? left : kTile, parity ^ (kBuffers - 1), at);
+        } else if (left > kRound) {
+          advance(p, s, cursor);
+          start_tile(p, s, cursor, left - kRound, parity ^ (kBuffers - 1), at);
+        }
+      };
+      if (kBuffers == 2) start_next();
+      const float* rows = at.rows[parity][0] + s.chunk * kRowChunk;
+      constexpr int kToC = (kKept - 1) * kChunks * kRowChunk;  // from a row of b to that of c
+      const int end = first + kSlice < kStates ? first + kSlice : kStates;
+      int slot = first / kTogether * kChannels + s.across;
+      // The last states stay with this warp, whose own have been taken by then.
+      const Address to = left <= kTile ? shared_address(shared.own, blockIdx.x % kSplit) : shared.next;
+#pragma unroll 1
+      for (int n = first; n < end; n += kTogether, rows += kUnitRows, slot += kChannels) {
+        Rule::Constants a[kTogether];
+        State constant[kTogether] = {};
+        Scanned x[kTogether];
+#pragma unroll
+        for (int u = 0; u < kTogether; ++u) a[u] = shared.constants[slot * kTogether + u];
+        if (B_CONSTANT) load_constant(p, p.b, s, n, constant);
+        scan_chunk(a, dt, v, sum_dt, rows, constant, x);
+        combine(s, shared.own + slot, to + slot * static_cast<int>(sizeof(Carried)), tile, x);
+        if (C_CONSTANT) load_constant(p, p.c, s, n, constant);
+        read_out(p, s, n, steps, rows + kToC, constant, x, y);
+      }
+      parity ^= kBuffers - 1;
+      if (kBuffers == 1) {
+        meet(s);
+        start_next();
+      } else {
+        device::copies_done();
+        finish_rows(s, parity, at);
+      }
+    }
+    void* const y_all = blockIdx.y == 0 ? p.y : p.y_reverse;
+    if (y_all != nullptr) write(p, s, y_all, steps, y);
+    if (left <= kTile && p.final_state != nullptr && blockIdx.y == 0) {
+      __syncwarp();
+      store_final(p, s, shared.own);
+    }
+    s.at += static_cast<long long>(kRound) * element_step(p, s);
+  }
+  if (kSplit > 1) meet_all();  // no block leaves while states may still arrive
+}

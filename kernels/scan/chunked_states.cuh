@@ -1,0 +1,151 @@
+// States in registers, in memory, and on their way from tile to tile and from lane to lane. Part of
+// scan/chunked.cu.
+#pragma once
+
+#include "kernels/scan/chunked.cuh"
+
+namespace exphil {
+namespace scan_chunked {
+
+EXPHIL_DEVICE State make_state(const float* floats) {
+#if COMPLEX
+  return make_float2(floats[0], floats[1]);
+#else
+  return floats[0];
+#endif
+}
+// The values of b or c for kTogether states: at kAhead steps from their place in shared memory, or where
+// constant from memory.
+EXPHIL_DEVICE void load_rows(const float* from, State (&to)[kAhead][kTogether]) {
+  float flat[kAhead * kUnit];
+  device::load_floats(from, flat);
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i)
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) to[i][u] = make_state(flat + i * kUnit + kFloats * u);
+}
+EXPHIL_DEVICE void load_constant(const Arguments& p, const void* data, const Place& s, int n,
+                                 State (&to)[kTogether]) {
+  const auto* from = static_cast<const ProjectionStorage*>(data) +
+                     (static_cast<long long>(channel_of(p, s)) * STATE + n) * kFloats;
+  float flat[kTogether * kFloats];
+#pragma unroll
+  for (int i = 0; i < kTogether * kFloats; ++i)
+    flat[i] = s.live && n * kFloats + i < STATE * kFloats ? device::widen<kProjection>(from[i]) : 0.0f;
+#pragma unroll
+  for (int u = 0; u < kTogether; ++u) to[u] = make_state(flat + kFloats * u);
+}
+
+EXPHIL_DEVICE State load_state(const float* from) {
+  float both[kFloats];
+#pragma unroll
+  for (int f = 0; f < kFloats; ++f)
+    both[f] = Rule::kStateScale == 1.0f ? from[f] : __fmul_rn(from[f], Rule::kStateScale);
+  return make_state(both);
+}
+EXPHIL_DEVICE void store_state(float* to, State h) {
+#if COMPLEX
+  to[0] = h.x, to[1] = h.y;
+#else
+  to[0] = Rule::kStateScale == 1.0f ? h : __fmul_rn(h, 1.0f / Rule::kStateScale);
+#endif
+}
+
+// The states carried into a tile, in shared memory: every float with the number of the tile it is meant for,
+// in one word that is written and read as a whole, so that no fence is needed. A word is written anew only by
+// what follows from it.
+using Word = unsigned long long;
+using Address = unsigned;  // in shared memory; where there are clusters, of any of its blocks
+// A place in a block of the cluster, of which there may be but this one.
+EXPHIL_DEVICE Address shared_address(const void* pointer, int block) {
+  return kSplit > 1 ? cluster_address(pointer, block) : scan::shared_address(pointer);
+}
+#if SPLIT > 1
+#define SCOPE "cluster"
+#define TARGET "shared::cluster"
+#else
+#define SCOPE "cta"
+#define TARGET "shared"
+#endif
+EXPHIL_DEVICE void send(Address to, float value, unsigned tile) {
+  asm volatile("st.relaxed." SCOPE "." TARGET ".u64 [%0], %1;" ::"r"(to),
+               "l"(static_cast<Word>(tile) << 32 | __float_as_uint(value))
+               : "memory");
+}
+EXPHIL_DEVICE Word peek(const Word* from) {
+  Word word;
+  asm volatile("ld.relaxed." SCOPE ".shared.u64 %0, [%1];"
+               : "=l"(word)
+               : "r"(scan::shared_address(from))
+               : "memory");
+  return word;
+}
+// Every thread of the block, or of the cluster, is here, and sees what the others have written.
+EXPHIL_DEVICE void meet_all() {
+#if SPLIT > 1
+  __syncwarp();
+  cluster_arrive();
+  cluster_wait();
+#else
+  __syncthreads();
+#endif
+}
+
+constexpr int kWords = kTogether * kFloats;
+struct alignas(kWords > 1 ? 16 : 8) Carried {
+  Word of[kWords];
+};
+EXPHIL_DEVICE void send(Address to, const State (&h)[kTogether], unsigned tile) {
+#pragma unroll
+  for (int u = 0; u < kTogether; ++u) {
+#if COMPLEX
+    send(to + 16 * u, h[u].x, tile), send(to + 16 * u + 8, h[u].y, tile);
+#else
+    send(to + 8 * u, h[u], tile);
+#endif
+  }
+}
+EXPHIL_DEVICE void receive(const Carried* from, unsigned tile, State (&h)[kTogether]) {
+  Word words[kWords];
+  bool there;
+  do {
+    if constexpr (kWords > 1) {
+#pragma unroll
+      for (int i = 0; i < kWords; i += 2) {
+        asm volatile("ld.relaxed." SCOPE ".shared.v2.u64 {%0, %1}, [%2];"
+                     : "=l"(words[i]), "=l"(words[i + 1])
+                     : "r"(scan::shared_address(&from->of[i]))
+                     : "memory");
+      }
+    } else {
+      words[0] = peek(from->of);
+    }
+    there = true;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) there = there && static_cast<unsigned>(words[i] >> 32) == tile;
+  } while (kSplit * kTimes > 1 && __any_sync(0xffffffffu, !there));
+  float flat[kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) flat[i] = __uint_as_float(static_cast<unsigned>(words[i]));
+#pragma unroll
+  for (int u = 0; u < kTogether; ++u) h[u] = make_state(flat + kFloats * u);
+}
+
+// The value of the lane BY before this one, and whether there is one (own value if not).
+template <int BY>
+EXPHIL_DEVICE float shuffle_up(float v, bool* exists) {
+  float result;
+  int there;
+  asm volatile("{\n .reg .pred p;\n shfl.sync.up.b32 %0|p, %2, %3, 0, 0xffffffff;\n selp.s32 %1, 1, 0, p;\n}"
+               : "=f"(result), "=r"(there)
+               : "f"(v), "n"(BY));
+  *exists = there != 0;
+  return result;
+}
+template <int BY>
+EXPHIL_DEVICE float2 shuffle_up(float2 v, bool* exists) {
+  return make_float2(shuffle_up<BY>(v.x, exists), shuffle_up<BY>(v.y, exists));
+}
+
+}  // namespace scan_chunked
+}  // namespace exphil

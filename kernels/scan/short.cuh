@@ -1,0 +1,173 @@
+// What scan/short.cu is made of: its sizes, all of them -D defines, where a thread stands, a
+// block's shared memory and how it is filled, and the summaries that blocks send each other.
+#pragma once
+
+#include "kernels/scan/parallel.cuh"
+
+namespace exphil {
+namespace scan_short {
+
+using namespace scan;
+
+using Rule = RealRule<static_cast<Discretization>(DISCRETIZATION)>;
+
+constexpr int kBlocks = SPLIT;           // of a cluster, one after another in time
+constexpr int kSteps = kShortSteps;      // of a chunk, which is one lane's
+constexpr int kChunks = kShortChunks;    // of a block: lanes that follow each other in time
+constexpr int kTile = kSteps * kChunks;  // steps of a block
+constexpr int kChannels = 32 / kChunks;  // of a warp: lanes side by side
+constexpr int kStates = kShortStates;    // of a lane
+constexpr int kParts = STATE / kStates;  // warps that share out a channel's states
+constexpr int kGroups = GROUPS, kAcross = GROUPS * kChannels;  // warps side by side, and their channels
+constexpr int kThreads = 32 * kGroups * kParts;
+constexpr int kQuads = kSteps / 4;
+static_assert(kBlocks == kShortBlocks && kBlocks <= kChunks, "a chunk of lanes sends to each block");
+static_assert(kStates * kChannels == 32, "a lane receives one state of one of the warp's channels");
+
+// A chunk's rows are followed by a gap of 16 bytes, so that what the chunks of a warp read together falls on
+// different banks.
+constexpr int kRowChunk = kSteps * STATE + 4;
+constexpr int kElementChunk = kSteps * kAcross + 16 / static_cast<int>(sizeof(Storage));
+constexpr int kSumChunk = kQuads * kAcross + kChannels;
+
+// What a block's steps do to one state: it is multiplied by `total`, and `end` is added. Two words, each with
+// a zero above its float, which no cleared word has: they are waited for without a flag or a fence.
+using Word = unsigned long long;
+struct alignas(16) Summary {
+  Word total, end;
+};
+
+struct alignas(16) Shared {
+  float b[kChunks * kRowChunk], c[kChunks * kRowChunk];
+  Storage x[kChunks * kElementChunk], dt[kChunks * kElementChunk];
+#if HAS_Z
+  Storage z[kChunks * kElementChunk];
+#endif
+#if ELEMENT != 0
+  Storage raw[2][kTile * STATE];  // b and c as they arrive
+#endif
+  Summary inbox[kGroups * kParts][kBlocks][32];  // by the block that they come from
+  float4 sums[kParts][kChunks * kSumChunk];      // every warp's part of y, four steps together
+};
+static_assert(sizeof(Shared) == short_bytes(STATE, GROUPS, sizeof(Storage), HAS_Z), "the launcher's count");
+
+// Where a thread stands.
+struct Place {
+  int lane, chunk, across, group, part, warp, thread;
+  int block;               // of the cluster
+  int steps;               // of the sequence, from the block's first on
+  int channels;            // of the block that exist
+  long long batch, first;  // sequence, first channel
+  bool reverse;
+
+  EXPHIL_DEVICE int in_block() const { return group * kChannels + across; }
+  EXPHIL_DEVICE bool live() const { return in_block() < channels; }
+  // The row of {batch, seq} that is the block's position-th in scan order.
+  EXPHIL_DEVICE long long row(const Arguments& p, int position) const {
+    const int at = block * kTile + position;
+    return batch * p.seq + (reverse ? static_cast<int>(p.seq) - 1 - at : at);
+  }
+};
+
+EXPHIL_DEVICE Place find_place(const Arguments& p) {
+  Place s;
+  s.lane = threadIdx.x, s.warp = threadIdx.y, s.thread = s.lane + 32 * s.warp;
+  s.chunk = s.lane / kChannels, s.across = s.lane % kChannels;
+  s.group = s.warp % kGroups, s.part = s.warp / kGroups;
+  s.block = blockIdx.x % kBlocks;
+  s.steps = static_cast<int>(p.seq) - s.block * kTile;
+  const Column column = find_column<kBlocks, kAcross>(p);
+  s.batch = column.batch, s.first = column.first;
+  const int left = (column.span + 1) * static_cast<int>(p.span_channels) - column.first;
+  s.channels = left < kAcross ? left : kAcross;
+  s.reverse = (p.reverse != 0) != (blockIdx.y != 0);
+  return s;
+}
+
+// Rows of b, c, x, dt and z in whole rounds of the block's threads.
+using ElementDeal = Deal<kThreads, kTile, kAcross / PIECE, PIECE>;
+using RowDeal = Deal<kThreads, kTile, STATE / 4, 4>;
+
+// Starts the copy of the block's part of x, dt or z, PIECE elements at a time; zeros where there is nothing.
+// first: the element of {batch, seq, dim} that the thread begins with.
+EXPHIL_DEVICE void start_elements(const Arguments& p, const Place& s, const void* data, long long first,
+                                  Storage* to) {
+  const long long step = ElementDeal::kRows * (s.reverse ? -p.dim : p.dim);
+  const Storage* const from = static_cast<const Storage*>(data) + first;
+  const int column = ElementDeal::column(s.thread);
+  ElementDeal::visit_all(s.thread, [&](int i, int) {
+    const int row = i + ElementDeal::row(s.thread);
+    device::copy_async<PIECE* static_cast<int>(sizeof(Storage))>(
+        to + row * kAcross + row / kSteps * (kElementChunk - kSteps * kAcross) + column,
+        from + i / ElementDeal::kRows * step, row < s.steps && column < s.channels);
+  });
+}
+// Starts the copy of the block's rows of b or c, four elements at a time.
+EXPHIL_DEVICE void start_rows(const Arguments& p, const Place& s, const void* data, long long step,
+                              long long group, float* to, Storage* raw) {
+  const int column = RowDeal::column(s.thread);
+  const Storage* const from =
+      static_cast<const Storage*>(data) + s.row(p, RowDeal::row(s.thread)) * step + group * STATE + column;
+  step *= RowDeal::kRows * (s.reverse ? -1 : 1);
+  RowDeal::visit_all(s.thread, [&](int i, int) {
+    const int row = i + RowDeal::row(s.thread);
+    void* const target = ELEMENT == 0 ? static_cast<void*>(to + row * STATE + row / kSteps * 4 + column)
+                                      : raw + row * STATE + column;
+    device::copy_async<4 * static_cast<int>(sizeof(Storage))>(target, from + i / RowDeal::kRows * step,
+                                                              row < s.steps);
+  });
+}
+EXPHIL_DEVICE void start_copies(const Arguments& p, const Place& s, Shared& shared) {
+#if ELEMENT != 0
+  Storage *const raw_b = shared.raw[0], *const raw_c = shared.raw[1];
+#else
+  Storage *const raw_b = nullptr, *const raw_c = nullptr;
+#endif
+  const long long first =
+      s.row(p, ElementDeal::row(s.thread)) * p.dim + s.first + ElementDeal::column(s.thread);
+  start_elements(p, s, p.dt, first, shared.dt);
+  start_elements(p, s, p.x, first, shared.x);
+  start_rows(p, s, p.b, p.b_step, s.first / p.b_group_channels, shared.b, raw_b);
+  start_rows(p, s, p.c, p.c_step, s.first / p.c_group_channels, shared.c, raw_c);
+#if HAS_Z
+  start_elements(p, s, p.z, first, shared.z);
+#endif
+}
+// Everything has arrived; halves of b and c become floats, by the threads that copied them.
+EXPHIL_DEVICE void finish_copies(const Place& s, Shared& shared) {
+  device::copies_done();
+#if ELEMENT != 0
+  const int column = RowDeal::column(s.thread);
+  RowDeal::visit_all(s.thread, [&](int i, int) {
+    const int row = i + RowDeal::row(s.thread), from = row * STATE + column, to = from + row / kSteps * 4;
+    *reinterpret_cast<float4*>(shared.b + to) = device::widen_four<ELEMENT>(shared.raw[0] + from);
+    *reinterpret_cast<float4*>(shared.c + to) = device::widen_four<ELEMENT>(shared.raw[1] + from);
+  });
+#endif
+  __syncthreads();
+}
+
+EXPHIL_DEVICE void send(Summary* place, int block, float total, float end) {
+  asm volatile(
+      "st.relaxed.cluster.shared::cluster.v2.u64 [%0], {%1, %2};" ::"r"(cluster_address(place, block)),
+      "l"(static_cast<Word>(__float_as_uint(total))), "l"(static_cast<Word>(__float_as_uint(end)))
+      : "memory");
+}
+// Waits, with the whole warp, for the words of all its lanes.
+EXPHIL_DEVICE void receive(const Summary* place, float* total, float* end) {
+  Word words[2];
+  do {
+    asm volatile("ld.relaxed.cluster.shared.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(words[0]), "=l"(words[1])
+                 : "r"(shared_address(place))
+                 : "memory");
+  } while (__any_sync(0xffffffffu, (words[0] | words[1]) >> 32 != 0));
+  *total = __uint_as_float(static_cast<unsigned>(words[0]));
+  *end = __uint_as_float(static_cast<unsigned>(words[1]));
+}
+EXPHIL_DEVICE void clear_inbox(const Place& s, Shared& shared) {
+#pragma unroll
+  for (int block = 0; block < kBlocks; ++block) shared.inbox[s.warp][block][s.lane] = {~Word{0}, ~Word{0}};
+}
+}  // namespace scan_short
+}  // namespace exphil

@@ -1,0 +1,263 @@
+// The resident policy on a GPU: the recorded match, policies of awkward sizes against the reference, and the
+// bit-for-bit promises of core/model.hpp. Skipped, with a line, where there is no device.
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include "core/policy/reference.hpp"
+#include "cuda/cuda_test.hpp"
+#include "cuda/device/context.hpp"
+#include "cuda/policy/loader.hpp"
+#include "support/catch.hpp"
+#include "support/melee.hpp"
+#include "support/numbers.hpp"
+#include "support/policy.hpp"
+
+namespace exphil {
+
+namespace {
+
+using core::Policy;
+using core::State;
+using test::relative_error;
+using Floats = std::vector<float>;
+
+std::unique_ptr<Policy> load(std::shared_ptr<const core::PolicyWeights> weights, std::int64_t sessions = 64) {
+  core::PolicyOptions options;
+  options.max_sessions = sessions;
+  return cuda::load_policy(cuda::Context::open(0), std::move(weights), options);
+}
+
+Floats unset(std::int64_t count) {
+  return Floats(static_cast<std::size_t>(count), std::nanf(""));
+}
+
+bool same_bits(const Floats& p, const Floats& q) {
+  return p.size() == q.size() &&
+         (p.empty() || std::memcmp(p.data(), q.data(), p.size() * sizeof(float)) == 0);
+}
+
+// Both parts of a state, one after the other.
+Floats read(Policy& policy, const State& state) {
+  const std::int64_t ssm = policy.config().ssm_floats();
+  Floats all = unset(ssm + policy.config().conv_floats());
+  policy.read_state(state, all.data(), all.data() + ssm);
+  return all;
+}
+
+Floats step(Policy& policy, State& state, const float* obs) {
+  Floats out = unset(policy.config().d_output);
+  State* pointer = &state;
+  policy.step(&pointer, 1, obs, out.data());
+  return out;
+}
+
+Floats prefill(Policy& policy, State& state, const float* frames, std::int64_t seq) {
+  Floats out = unset(seq * policy.config().d_output);
+  policy.prefill(state, frames, seq, out.data());
+  return out;
+}
+
+Floats observations(const core::PolicyConfig& config, std::int64_t frames, std::uint64_t seed = 3) {
+  return test::Random(seed).vector(static_cast<std::size_t>(frames * config.d_input), -1, 1);
+}
+
+std::vector<test::PolicySpec> awkward_policies() {
+  std::vector<test::PolicySpec> all(6);
+  all[1].d_input = 1, all[1].d_output = 1, all[1].d_model = 1, all[1].d_inner = 1, all[1].n_layer = 1;
+  all[1].d_state = 1, all[1].d_conv = 1, all[1].dt_rank = 1;
+  all[2].d_model = 64, all[2].d_inner = 128, all[2].d_state = 16, all[2].dt_rank = 4, all[2].d_conv = 2;
+  all[3].d_model = 67, all[3].d_inner = 131, all[3].d_state = 17, all[3].dt_rank = 5;
+  all[3].projection_bias = true, all[3].n_layer = 3;
+  all[4].d_model = 40, all[4].d_inner = 100, all[4].d_state = 130, all[4].dt_rank = 33,
+  all[4].conv_bias = false;
+  all[5].d_input = 900, all[5].d_output = 70, all[5].d_model = 31, all[5].d_inner = 64, all[5].d_conv = 7;
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].seed = i + 1;
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("the recorded match on the GPU, frame by frame and in one pass", "[cuda][gpu][policy]") {
+  if (!test::have_device() || !test::have_melee()) return;
+  const auto policy = load(test::melee_policy());
+  const test::Match match = test::melee_match();
+  const auto state = policy->new_state();
+  Floats stepped;
+  double worst = 0;
+  for (std::int64_t i = 0; i < match.frames; ++i) {
+    const Floats out = step(*policy, *state, match.obs_at(i));
+    worst = std::max(worst, relative_error(out.data(), match.logits_at(i), out.size()));
+    stepped.insert(stepped.end(), out.begin(), out.end());
+  }
+  CHECK(worst <= 1e-5);
+  const Floats last = read(*policy, *state);
+  Floats expected = match.ssm_state;
+  expected.insert(expected.end(), match.conv_state.begin(), match.conv_state.end());
+  CHECK(relative_error(last, expected) <= 1e-5);
+
+  for (const std::int64_t cut : {std::int64_t{0}, std::int64_t{1}, std::int64_t{61}, std::int64_t{1999}}) {
+    const auto other = policy->new_state();
+    Floats parts = prefill(*policy, *other, match.obs_at(0), cut);
+    const Floats rest = prefill(*policy, *other, match.obs_at(cut), match.frames - cut);
+    parts.insert(parts.end(), rest.begin(), rest.end());
+    CHECK(same_bits(parts, stepped));
+    CHECK(same_bits(read(*policy, *other), last));
+  }
+}
+
+TEST_CASE("the recorded rollbacks on the GPU", "[cuda][gpu][policy]") {
+  if (!test::have_device() || !test::have_melee()) return;
+  const auto policy = load(test::melee_policy(), 16);  // grows
+  const test::Match trace = test::melee_rollback();
+  std::map<std::int32_t, std::unique_ptr<State>> before;
+  const auto state = policy->new_state();
+  double worst = 0;
+  for (std::int64_t i = 0; i < trace.frames; ++i) {
+    auto& kept = before[trace.frame[static_cast<std::size_t>(i)]];
+    if (kept) {
+      policy->copy_state(*state, *kept);
+    } else {
+      kept = policy->new_state();
+      policy->copy_state(*kept, *state);
+    }
+    const Floats out = step(*policy, *state, trace.obs_at(i));
+    worst = std::max(worst, relative_error(out.data(), trace.logits_at(i), out.size()));
+  }
+  CHECK(worst <= 1e-5);
+}
+
+TEST_CASE("windows of the match on the GPU, alone and together", "[cuda][gpu][policy]") {
+  if (!test::have_device() || !test::have_melee()) return;
+  const auto policy = load(test::melee_policy());
+  const test::Match match = test::melee_match();
+  const test::Windows windows = test::melee_windows();
+  const auto count = static_cast<std::int64_t>(windows.end_index.size());
+  Floats inputs;
+  for (const std::int32_t end : windows.end_index) {
+    inputs.insert(inputs.end(), match.obs_at(end + 1 - windows.kLength), match.obs_at(end + 1));
+  }
+  Floats out = unset(count * match.d_output), alone = out;
+  policy->window(inputs.data(), count, windows.kLength, out.data());
+  for (std::int64_t i = 0; i < count; ++i) {
+    policy->window(inputs.data() + i * windows.kLength * match.d_input, 1, windows.kLength,
+                   alone.data() + i * match.d_output);
+    CHECK(relative_error(out.data() + i * match.d_output, windows.logits.data() + i * match.d_output,
+                         static_cast<std::size_t>(match.d_output)) <= 1e-5);
+  }
+  CHECK(same_bits(out, alone));
+}
+
+TEST_CASE("policies of awkward sizes on the GPU agree with the reference", "[cuda][gpu][policy]") {
+  if (!test::have_device()) return;
+  for (const test::PolicySpec& spec : awkward_policies()) {
+    const auto weights = test::make_policy(spec);
+    const auto policy = load(weights);
+    const core::PolicyConfig& config = policy->config();
+    CAPTURE(config.d_model, config.d_inner, config.d_state, config.d_conv, config.dt_rank);
+    constexpr std::int64_t kFrames = 20;
+    const Floats obs = observations(config, kFrames);
+    core::PolicyReferenceState reference(config);
+    const auto state = policy->new_state();
+    Floats stepped;
+    for (std::int64_t i = 0; i < kFrames; ++i) {
+      std::vector<double> expected(static_cast<std::size_t>(config.d_output));
+      core::policy_reference_step(*weights, reference, obs.data() + i * config.d_input, expected.data());
+      const Floats out = step(*policy, *state, obs.data() + i * config.d_input);
+      CHECK(relative_error(out, expected) <= 1e-5);
+      stepped.insert(stepped.end(), out.begin(), out.end());
+    }
+    const auto other = policy->new_state();
+    CHECK(same_bits(prefill(*policy, *other, obs.data(), kFrames), stepped));
+    CHECK(same_bits(read(*policy, *other), read(*policy, *state)));
+    Floats last = unset(config.d_output);
+    policy->window(obs.data(), 1, kFrames, last.data());
+    CHECK(same_bits(last, Floats(stepped.end() - config.d_output, stepped.end())));
+  }
+}
+
+TEST_CASE("a batch on the GPU equals its agents alone, bit for bit", "[cuda][gpu][policy]") {
+  if (!test::have_device()) return;
+  std::vector<std::shared_ptr<const core::PolicyWeights>> policies = {
+      test::make_policy(awkward_policies()[3])};
+  if (test::have_melee()) policies.push_back(test::melee_policy());
+  for (const auto& weights : policies) {
+    const auto policy = load(weights, 2100);
+    const core::PolicyConfig& config = policy->config();
+    for (const std::int64_t count : {2, 3, 7, 8, 9, 31, 64, 65, 256, 257, 1030, 2050}) {
+      CAPTURE(count);
+      const Floats warm = observations(config, count, 5), obs = observations(config, count, 6);
+      std::vector<std::unique_ptr<State>> states, copies;
+      std::vector<State*> pointers;
+      for (std::int64_t i = 0; i < count; ++i) {
+        states.push_back(policy->new_state());
+        step(*policy, *states.back(), warm.data() + i * config.d_input);
+        if (i % 17 == 0) {
+          copies.push_back(policy->new_state());
+          policy->copy_state(*copies.back(), *states.back());
+        }
+        pointers.push_back(states.back().get());
+      }
+      Floats out = unset(count * config.d_output);
+      policy->step(pointers.data(), count, obs.data(), out.data());
+      for (std::int64_t i = 0; i < count; i += 17) {
+        const auto at = static_cast<std::size_t>(i);
+        const Floats alone = step(*policy, *copies[at / 17], obs.data() + i * config.d_input);
+        CHECK(same_bits(alone,
+                        Floats(out.begin() + i * config.d_output, out.begin() + (i + 1) * config.d_output)));
+        CHECK(same_bits(read(*policy, *copies[at / 17]), read(*policy, *states[at])));
+      }
+    }
+  }
+}
+
+TEST_CASE("states on the GPU: zeros, copies and values written come back", "[cuda][gpu][policy]") {
+  if (!test::have_device()) return;
+  for (const test::PolicySpec& spec : awkward_policies()) {
+    const auto policy = load(test::make_policy(spec), 1);
+    const core::PolicyConfig& config = policy->config();
+    const std::int64_t ssm = config.ssm_floats();
+    std::vector<std::unique_ptr<State>> states;
+    for (int i = 0; i < 40; ++i) states.push_back(policy->new_state());  // beyond max_sessions
+    for (const auto& state : states) {
+      for (const float value : read(*policy, *state)) REQUIRE(value == 0.0f);
+    }
+    const Floats values = test::Random(9).vector(static_cast<std::size_t>(ssm + config.conv_floats()), -1, 1);
+    policy->write_state(*states[3], values.data(), values.data() + ssm);
+    CHECK(same_bits(read(*policy, *states[3]), values));
+    policy->copy_state(*states[7], *states[3]);
+    CHECK(same_bits(read(*policy, *states[7]), values));
+    states.erase(states.begin() + 3);  // its slot is cleared for whoever comes next
+    const auto next = policy->new_state();
+    for (const float value : read(*policy, *next)) REQUIRE(value == 0.0f);
+  }
+}
+
+TEST_CASE("threads step their own agents on one GPU model at once", "[cuda][gpu][policy]") {
+  if (!test::have_device()) return;
+  const auto policy = load(test::make_policy(awkward_policies()[2]));
+  const core::PolicyConfig& config = policy->config();
+  constexpr std::int64_t kFrames = 200;
+  constexpr int kThreads = 6;
+  const Floats obs = observations(config, kFrames);
+  const auto play = [&] {
+    const auto state = policy->new_state();
+    Floats all;
+    for (std::int64_t i = 0; i < kFrames; ++i) {
+      const Floats out = step(*policy, *state, obs.data() + i * config.d_input);
+      all.insert(all.end(), out.begin(), out.end());
+    }
+    return all;
+  };
+  const Floats expected = play();
+  std::vector<Floats> results(kThreads);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] { results[static_cast<std::size_t>(t)] = play(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Floats& result : results) CHECK(same_bits(result, expected));
+}
+
+}  // namespace exphil

@@ -1,0 +1,35 @@
+// Kinds of scans, and devices to plan them for: for the tests of scan plans. Nothing is read or run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/scan/problem.hpp"
+#include "cuda/device/context.hpp"
+#include "cuda/jit/kernel_cache.hpp"
+
+namespace exphil::test {
+
+inline cuda::DeviceProperties device(int multiprocessors, int shared_kilobytes, int compute_major = 0) {
+  cuda::DeviceProperties properties;
+  properties.multiprocessors = multiprocessors;
+  properties.max_shared_per_block = shared_kilobytes * 1024;
+  properties.compute_major = compute_major;
+  return properties;
+}
+
+inline core::ScanProblem kind(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::int64_t state) {
+  core::ScanProblem p;
+  p.batch = batch, p.seq = seq, p.dim = dim, p.state = state;
+  return p;
+}
+
+// The value of one of a kernel's defines; empty where it has none of the name.
+inline std::string define_of(const cuda::KernelSpec& spec, const std::string& name) {
+  for (const std::string& define : spec.defines) {
+    if (define.rfind(name + "=", 0) == 0) return define.substr(name.size() + 1);
+  }
+  return "";
+}
+
+}  // namespace exphil::test

@@ -1,0 +1,138 @@
+// Which scans the wide kernel takes and how they are cut: needs no device.
+#include "cuda/scan/wide.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "cuda/scan/kinds.hpp"
+#include "cuda/scan/launcher.hpp"
+#include "support/catch.hpp"
+
+namespace exphil::test {
+namespace {
+
+using core::ScanOutputs;
+using core::ScanProblem;
+
+TEST_CASE("the wide kernel takes pairs of channels with states in fours", "[cuda][scan]") {
+  const ScanOutputs out;
+  CHECK(cuda::scans_wide(kind(8, 60, 512, 16), out, true));
+  CHECK(cuda::scans_wide(kind(8, 60, 2, 4), out, true));
+  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 2, 4), out, false));    // b and c are not aligned
+  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 513, 16), out, true));  // an odd channel would be left
+  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 17), out, true));
+  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 48), out, true));  // 12 lanes do not divide a warp
+  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 256), out, true));
+  ScanProblem p = kind(8, 60, 512, 16);
+  p.complex = true;
+  CHECK_FALSE(cuda::scans_wide(p, out, true));
+  p.complex = false, p.c_layout.constant = true;
+  CHECK_FALSE(cuda::scans_wide(p, out, true));
+  p.c_layout.constant = false, p.b_layout.groups = 512;  // one channel to a group
+  CHECK_FALSE(cuda::scans_wide(p, out, true));
+  p.b_layout.groups = 1;
+  const float element = 0.0f;
+  p.x = reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(&element) / 8 * 8 + 4);
+  CHECK_FALSE(cuda::scans_wide(p, out, true));  // x starts between two pairs
+  ScanProblem halves = kind(8, 60, 512, 16);
+  halves.dtype = core::Dtype::f16;
+  CHECK(cuda::scans_wide(halves, out, true));
+  halves.seq = 1024, halves.options.algorithm = core::ScanAlgorithm::sequential;
+  CHECK(cuda::scans_wide(halves, out, true));
+  // The same y, bit for bit, whether or not the states are asked for.
+  float states = 0.0f;
+  ScanOutputs with_states;
+  with_states.states = &states;
+  CHECK(cuda::scans_wide(kind(8, 60, 512, 16), with_states, true));
+}
+
+TEST_CASE("the wide kernel takes walks only", "[cuda][scan]") {
+  const ScanOutputs out;
+  CHECK_FALSE(cuda::scans_wide(kind(8, 1024, 512, 16), out, true));
+  CHECK_FALSE(cuda::scans_wide(kind(1, 65536, 1536, 16), out, true));
+  CHECK(cuda::scans_wide(kind(1, 1024, 20000, 16), out, true));  // channels enough to fill a device
+  ScanProblem p = kind(8, 1024, 512, 16);
+  p.options.algorithm = core::ScanAlgorithm::sequential;
+  CHECK(cuda::scans_wide(p, out, true));
+  p.seq = 60, p.options.algorithm = core::ScanAlgorithm::chunked;
+  CHECK_FALSE(cuda::scans_wide(p, out, true));
+}
+
+TEST_CASE("a wide plan covers every channel and fits the device", "[cuda][scan]") {
+  for (const auto& properties : {device(132, 227), device(40, 64), device(1, 48)}) {
+    for (const std::int64_t state : {4, 8, 16, 32, 64, 128}) {
+      for (const std::int64_t dim : {2, 62, 512, 1030}) {
+        for (const std::int64_t seq : {0, 1, 60, 1000}) {
+          const ScanProblem p = kind(3, seq, dim, state);
+          const cuda::ScanPlan plan = cuda::plan_wide(p, properties);
+          INFO("state " << state << " dim " << dim << " seq " << seq);
+          CHECK(plan.blocks_per_span * plan.groups * 2 * (128 / state) >= dim);
+          CHECK(plan.groups * plan.min_blocks * 32 <= 384);  // 168 registers a lane
+          CHECK(plan.sequential);
+          CHECK(plan.times == 1);
+          // Room for three blocks, and lanes that are dealt whole groups of steps.
+          CHECK(cuda::wide_shared_bytes(p, plan) <=
+                static_cast<std::size_t>(properties.max_shared_per_block) / 3);
+          CHECK(plan.steps % std::min<std::int64_t>(state / 4, plan.steps) == 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a wide block has no more warps than its channels need", "[cuda][scan]") {
+  CHECK(cuda::plan_wide(kind(8, 60, 512, 16), device(132, 227)).groups == 4);
+  CHECK(cuda::plan_wide(kind(8, 60, 34, 16), device(132, 227)).groups == 4);
+  CHECK(cuda::plan_wide(kind(8, 60, 32, 16), device(132, 227)).groups == 2);
+  CHECK(cuda::plan_wide(kind(8, 60, 6, 128), device(132, 227)).groups == 4);
+  CHECK(cuda::plan_wide(kind(8, 60, 2, 128), device(132, 227)).groups == 1);
+}
+
+TEST_CASE("the wide kernel copies no less than pairs of elements", "[cuda][scan]") {
+  const auto piece = [](std::int64_t dim, std::uintptr_t offset, core::Dtype dtype, std::int64_t state) {
+    ScanProblem p = kind(2, 60, dim, state);
+    p.dtype = dtype, p.x = p.dt = reinterpret_cast<const void*>(4096 + offset);
+    const cuda::KernelSpec spec = cuda::scan_launches(device(132, 227), p, {}).front().spec;
+    REQUIRE(spec.file == "scan/wide.cu");
+    return define_of(spec, "PIECE");
+  };
+  CHECK(piece(512, 0, core::Dtype::f32, 16) == "4");
+  CHECK(piece(512, 0, core::Dtype::f16, 16) == "8");
+  CHECK(piece(512, 8, core::Dtype::f32, 16) == "2");
+  CHECK(piece(514, 0, core::Dtype::bf16, 16) == "2");
+  CHECK(piece(516, 4, core::Dtype::bf16, 16) == "2");
+  CHECK(piece(2, 0, core::Dtype::bf16, 128) == "2");
+  CHECK(piece(4, 0, core::Dtype::bf16, 128) == "4");
+}
+
+TEST_CASE("a wide plan follows a benchmark's wishes as far as they fit", "[cuda][scan]") {
+  cuda::ScanTuning tuning;
+  tuning.groups = 4, tuning.steps = 32, tuning.min_blocks = 3;
+  const cuda::ScanPlan plan = cuda::plan_wide(kind(8, 60, 512, 16), device(132, 227), tuning);
+  CHECK(plan.groups == 4);
+  CHECK(plan.steps == 32);
+  CHECK(plan.min_blocks == 3);
+  CHECK(cuda::plan_wide(kind(8, 60, 512, 128), device(1, 48), tuning).steps == 8);
+}
+
+TEST_CASE("what decides a wide scan's rounding does not depend on the batch", "[cuda][scan]") {
+  for (const std::int64_t seq : {1, 60, 64, 65, 1024, 70000}) {
+    for (const std::int64_t dim : {2, 64, 512, 1536, 20000}) {
+      std::set<std::pair<std::string, std::string>> kernels;
+      for (const std::int64_t batch : {1, 2, 8, 64, 4096}) {
+        const ScanProblem p = kind(batch, seq, dim, 16);
+        const cuda::KernelSpec spec = cuda::scan_launches(device(132, 227), p, {}).front().spec;
+        kernels.emplace(spec.file, define_of(spec, "STEPS"));
+        const bool walk = seq <= 64 || dim >= 16384;
+        CHECK((spec.file == "scan/wide.cu") == walk);
+      }
+      INFO("seq " << seq << " dim " << dim);
+      CHECK(kernels.size() == 1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace exphil::test
