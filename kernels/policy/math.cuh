@@ -1,50 +1,29 @@
-// The scalar formulas of a policy step for its kernels: kernels/common/formulas.cuh over a float whose
-// operators round one by one. A plain float would let the compiler fuse a multiplication with an addition in
-// one kernel and not in another; here the same inputs give the same bits wherever a formula is inlined.
+// The scalar formulas of a policy step for its kernels: kernels/common/formulas.cuh over device::Real, so
+// that the same inputs give the same bits wherever a formula is inlined.
 #pragma once
 
-#include "kernels/common/formulas.cuh"
+#include "kernels/common/device_math.cuh"
 #include "kernels/policy/ptx.cuh"
 
 namespace exphil {
 namespace policy {
 
-struct Strict {
-  float v;
-};
-__device__ __forceinline__ Strict operator+(Strict p, Strict q) {
-  return {__fadd_rn(p.v, q.v)};
-}
-__device__ __forceinline__ Strict operator-(Strict p, Strict q) {
-  return {__fsub_rn(p.v, q.v)};
-}
-__device__ __forceinline__ Strict operator*(Strict p, Strict q) {
-  return {__fmul_rn(p.v, q.v)};
-}
-__device__ __forceinline__ Strict operator/(Strict p, Strict q) {
-  return {__fdividef(p.v, q.v)};
-}
+using device::Real;
 
-struct StrictMath {
-  static __device__ __forceinline__ Strict set(Strict, float value) { return {value}; }
-  // 2^(v log2 e) in hardware: its relative error, 2^-22 + |v| 2^-24, only grows where the result vanishes.
-  static __device__ __forceinline__ Strict exp(Strict v) {
-    return {exp2_approx(__fmul_rn(v.v, 1.4426950408889634f))};
-  }
-  static __device__ __forceinline__ Strict log1p(Strict v) { return {::log1pf(v.v)}; }
-  static __device__ __forceinline__ Strict abs(Strict v) { return {::fabsf(v.v)}; }
-  static __device__ __forceinline__ Strict max(Strict p, Strict q) { return {::fmaxf(p.v, q.v)}; }
-  static __device__ __forceinline__ Strict min(Strict p, Strict q) { return {::fminf(p.v, q.v)}; }
+// exp is 2^(v log2 e) in hardware: its relative error, 2^-22 + |v| 2^-24, only grows where the result
+// vanishes.
+struct Math : device::Math {
+  static EXPHIL_DEVICE Real log1p(Real v) { return {::log1pf(v.v)}; }
 };
 
 __device__ __forceinline__ float silu(float v) {
-  return formulas::silu<StrictMath>(Strict{v}).v;
+  return formulas::silu<Math>(Real{v}).v;
 }
 __device__ __forceinline__ float softplus(float v) {
-  return formulas::softplus<StrictMath>(Strict{v}).v;
+  return formulas::softplus<Math>(Real{v}).v;
 }
 
-// One output of the causal convolution, then silu. taps: oldest first; weights stand `stride` floats apart.
+// One output of the causal convolution, then silu. taps: oldest first; weights are `stride` floats apart.
 __device__ __forceinline__ float convolve(const float (&taps)[kTaps], const float* weights, int stride,
                                           float bias) {
   float sum = bias;
@@ -59,7 +38,7 @@ __device__ __forceinline__ float advance(float (&h)[kPerLane], const float (&a)[
   float sum = 0.0f;
 #pragma unroll
   for (int n = 0; n < kPerLane; ++n) {
-    const float decay = StrictMath::exp(Strict{__fmul_rn(dt, a[n])}).v;
+    const float decay = Math::exp(Real{__fmul_rn(dt, a[n])}).v;
     h[n] = __fmaf_rn(decay, h[n], __fmul_rn(dt_u, b[n]));
     sum = __fmaf_rn(c[n], h[n], sum);
   }

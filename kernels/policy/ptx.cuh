@@ -18,13 +18,6 @@ __device__ __forceinline__ float* dynamic_shared() {
   return exphil_dynamic_shared;
 }
 
-// 2^v with a relative error of 2^-22; results below 2^-126 are 0.
-__device__ __forceinline__ float exp2_approx(float v) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(v));
-  return result;
-}
-
 // The same address, but the compiler cannot tell where it points.
 __device__ __forceinline__ const float* launder(const float* pointer) {
   const float* same;
