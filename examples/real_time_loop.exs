@@ -1,7 +1,8 @@
 # An agent at 60 FPS, as a process of its own: mix run examples/real_time_loop.exs
 #
 # The game would send each frame; here a timer does. The agent answers with 64 logits, long before the next frame.
-alias ExPhil.Native.{Demo, Mamba}
+alias ExPhil.Native.Mamba
+alias ExPhil.Native.Tools.Demo
 
 defmodule Bot do
   use GenServer

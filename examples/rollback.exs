@@ -2,7 +2,8 @@
 #
 # Netcode predicts the other player's input and goes back a few frames when it was wrong. The agent keeps a snapshot
 # from before each of the last frames, restores the right one, and steps again with what really happened.
-alias ExPhil.Native.{Demo, Mamba}
+alias ExPhil.Native.Mamba
+alias ExPhil.Native.Tools.Demo
 
 folder = Path.join(System.tmp_dir!(), "exphil_native_example_#{System.pid()}")
 {policy, _} = Demo.write(folder, frames: 1)

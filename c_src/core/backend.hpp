@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/associative/problem.hpp"
-#include "core/copy_rates.hpp"
 #include "core/policy/policy.hpp"
 #include "core/scan/problem.hpp"
 #include "core/semiseparable/layer.hpp"
@@ -60,9 +59,6 @@ class Backend {
                                        const PolicyOptions& options) = 0;
 
   virtual std::unique_ptr<SemiseparableLayer> load_semiseparable(const SemiseparableWeights& weights) = 0;
-
-  // Measured now; takes some tenths of a second and some hundred MB for as long. Throws out_of_memory.
-  virtual CopyRates copy_rates() = 0;
 };
 
 }  // namespace exphil::core

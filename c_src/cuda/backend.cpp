@@ -9,7 +9,6 @@
 #include "core/error.hpp"
 #include "cuda/associative/scan.hpp"
 #include "cuda/device/context.hpp"
-#include "cuda/device/copy_rates.hpp"
 #include "cuda/device/settings.hpp"
 #include "cuda/policy/loader.hpp"
 #include "cuda/scan/runner.hpp"
@@ -101,11 +100,6 @@ class CudaBackend : public core::Backend {
       const core::SemiseparableWeights& weights) override {
     context_->require_alive();
     return cuda::load_semiseparable(context_, weights);
-  }
-
-  core::CopyRates copy_rates() override {
-    context_->require_alive();
-    return measure_copy_rates(*context_);
   }
 
  private:

@@ -9,7 +9,6 @@
 #include "core/buffer_pool.hpp"
 #include "core/parallel.hpp"
 #include "host/associative/scan.hpp"
-#include "host/copy_rates.hpp"
 #include "host/policy/policy.hpp"
 #include "host/scan/scan.hpp"
 #include "host/semiseparable/layer.hpp"
@@ -69,8 +68,6 @@ class HostBackend final : public core::Backend {
       const core::SemiseparableWeights& weights) override {
     return make_semiseparable(weights);
   }
-
-  core::CopyRates copy_rates() override { return measure_copy_rates(); }
 
  private:
   const std::string processor_name_ = processor_name();

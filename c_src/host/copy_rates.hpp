@@ -1,4 +1,4 @@
-// The host's memory as a ceiling for benchmarks: see core/copy_rates.hpp. Used by the backend. Any thread.
+// The host's memory as a ceiling for benchmarks: see core/copy_rates.hpp. Called by nif/tools. Any thread.
 #pragma once
 
 #include "core/copy_rates.hpp"

@@ -56,11 +56,13 @@ BackendChoice Decoder<BackendChoice>::decode(Call& call, Term term, const char* 
   fail(ErrorKind::invalid_argument, argument, argument, " must be :auto, :cuda or :host, got :", name);
 }
 
+BackendChoice resolve(BackendChoice choice) {
+  if (choice != BackendChoice::automatic) return choice;
+  return cuda_status().usable() ? BackendChoice::cuda : BackendChoice::host;
+}
+
 core::Backend& open_backend(BackendChoice choice, std::int64_t device) {
-  if (choice == BackendChoice::automatic) {
-    choice = cuda_status().usable() ? BackendChoice::cuda : BackendChoice::host;
-  }
-  if (choice == BackendChoice::cuda) return open_cuda(device);
+  if (resolve(choice) == BackendChoice::cuda) return open_cuda(device);
   if (device != 0) {
     fail(ErrorKind::backend_unavailable, ":device", "the host backend has only device 0, not ", device);
   }

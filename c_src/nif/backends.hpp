@@ -19,6 +19,9 @@ struct Decoder<BackendChoice> {
   static BackendChoice decode(Call& call, Term term, const char* argument);
 };
 
+// What :auto comes to here; any other choice is itself. Never automatic.
+BackendChoice resolve(BackendChoice choice);
+
 // The backend's object for one device; alive until the library unloads. Throws backend_unavailable with the
 // reason in words.
 core::Backend& open_backend(BackendChoice choice, std::int64_t device);

@@ -1,4 +1,5 @@
-// The NIFs: plain functions, named as in ExPhil.Native.NIF. nif.cpp puts them into the function table.
+// The NIFs: plain functions, named as in ExPhil.Native.NIF. nif.cpp puts them into the function table;
+// those of the tools have a table of their own (nif/tools).
 // Arguments that name a backend or a handle come first: they decide the scheduler (dispatch.hpp).
 #pragma once
 
@@ -36,7 +37,7 @@ core::AssociativeOp associative_op_named(const Atom& name);  // throws invalid_a
 Term associative_scan(Call& call, BackendChoice backend, std::int64_t device, Atom op, MaybeTensor a,
                       core::TensorView x, std::tuple<std::int64_t, Atom, bool, std::int64_t> options);
 
-// model.cpp
+// policy.cpp
 // options: {max_sessions, norm_epsilon, check_finite}
 Term load_policy(Call& call, BackendChoice backend, std::int64_t device, std::string path,
                  std::tuple<std::int64_t, double, bool> options);
@@ -62,15 +63,5 @@ Term import_state(Call& call, SessionHandle& session, Binary state);
 
 // checkpoint.cpp
 Term read_safetensors(Call& call, std::string path);
-
-// benchmark.cpp
-// Uniform in [min, max): an f32, f16 or bf16 binary that the seed decides.
-Term random_binary(Call& call, Atom type, std::int64_t count, std::int64_t seed,
-                   std::tuple<double, double> range);
-Term reference_scan(Call& call, core::TensorView x, core::TensorView dt, core::TensorView a,
-                    core::TensorView b, core::TensorView c, MaybeTensor initial_state, ScanRequest request);
-Term reference_associative(Call& call, Atom op, MaybeTensor a, core::TensorView x, std::int64_t axis);
-Term reference_policy(Call& call, std::string path, core::TensorView frames);
-Term copy_rates(Call& call, BackendChoice backend, std::int64_t device);
 
 }  // namespace exphil::nif

@@ -6,6 +6,7 @@
 #include "nif/frames.hpp"
 #include "nif/functions.hpp"
 #include "nif/scan_request.hpp"
+#include "nif/tools/table.hpp"
 
 namespace exphil::nif {
 
@@ -13,7 +14,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 4;
+constexpr std::int64_t kInterface = 5;
 
 // What load_nif/2 returns in {:error, {:load, _}}; ExPhil.Native.NIF puts them into words.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kBadSettings = 3 };
@@ -75,10 +76,6 @@ constexpr const char* kPrefill[] = {"session", "frames"};
 constexpr const char* kRestore[] = {"session", "snapshot"};
 constexpr const char* kImport[] = {"session", "state"};
 constexpr const char* kPath[] = {"path"};
-constexpr const char* kRandom[] = {"type", "count", "seed", "range"};
-constexpr const char* kReferenceScan[] = {"x", "dt", "a", "b", "c", ":initial_state", "options"};
-constexpr const char* kReferenceAssociative[] = {"op", "a", "x", ":axis"};
-constexpr const char* kReferencePolicy[] = {"path", "frames"};
 
 ErlNifFunc functions[] = {
     {"info", 0, Nif<info, kNone>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
@@ -103,12 +100,7 @@ ErlNifFunc functions[] = {
     {"restore", 2, Nif<restore, kRestore>::scheduled, 0},
     {"export_state", 1, Nif<export_state, kSession>::scheduled, 0},
     {"import_state", 2, Nif<import_state, kImport>::scheduled, 0},
-    {"random_binary", 4, Nif<random_binary, kRandom>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
-    {"reference_scan", 7, Nif<reference_scan, kReferenceScan>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
-    {"reference_associative", 4, Nif<reference_associative, kReferenceAssociative>::run,
-     ERL_NIF_DIRTY_JOB_CPU_BOUND},
-    {"reference_policy", 2, Nif<reference_policy, kReferencePolicy>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
-    {"copy_rates", 2, Nif<copy_rates, kDefaultDevice>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
+    {"tool", 2, tool, 0},
 };
 
 }  // namespace

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
+
+#include "cuda/device/context.hpp"
 
 namespace exphil::cuda {
 
@@ -32,7 +35,10 @@ double best_rate(Context& context, StreamLease& stream, double bytes, const Copy
 
 }  // namespace
 
-core::CopyRates measure_copy_rates(Context& context) {
+core::CopyRates measure_copy_rates(int device) {
+  const std::shared_ptr<Context> opened = Context::open(device);
+  Context& context = *opened;
+  context.require_alive();
   const ContextGuard guard(context);
   const std::size_t memory = std::min(kMemoryBytes, context.properties().total_memory / kShareOfMemory);
   const std::size_t link = std::min(kLinkBytes, memory);

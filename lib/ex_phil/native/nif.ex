@@ -9,7 +9,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 4
+  @interface 5
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -42,12 +42,8 @@ defmodule ExPhil.Native.NIF do
   def export_state(_session), do: unloaded()
   def import_state(_session, _state), do: unloaded()
 
-  # For ExPhil.Native.Benchmark alone.
-  def random_binary(_type, _count, _seed, _range), do: unloaded()
-  def reference_scan(_x, _dt, _a, _b, _c, _initial_state, _request), do: unloaded()
-  def reference_associative(_op, _a, _x, _axis), do: unloaded()
-  def reference_policy(_path, _frames), do: unloaded()
-  def copy_rates(_backend, _device), do: unloaded()
+  # The functions of ExPhil.Native.Tools.Reference, which have a table of their own: c_src/nif/tools.
+  def tool(_name, _arguments), do: unloaded()
 
   @doc "Whether the library is loaded, from where, and if not, why."
   @spec status() :: %{loaded: boolean(), path: String.t(), reason: nil | String.t()}

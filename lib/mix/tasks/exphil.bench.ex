@@ -24,8 +24,9 @@ defmodule Mix.Tasks.Exphil.Bench do
 
   use Mix.Task
 
-  alias ExPhil.Native.{Arguments, Benchmark, Error, Json}
-  alias ExPhil.Native.Benchmark.{Page, Report}
+  alias ExPhil.Native.{Error, Json}
+  alias ExPhil.Native.Tools.{Arguments, Benchmark}
+  alias ExPhil.Native.Tools.Benchmark.{Page, Report}
 
   @requirements ["app.start"]
   @switches [

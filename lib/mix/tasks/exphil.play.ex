@@ -7,13 +7,13 @@ defmodule Mix.Tasks.Exphil.Play do
       mix exphil.play --policy policy.safetensors --frames match.safetensors
       mix exphil.play --seconds 3 --sessions 64 --backend host --json play.json
 
-  Without `--policy` and `--frames` both are generated (see `ExPhil.Native.Demo`) and ten seconds are played.
+  Without `--policy` and `--frames` both are generated (see `ExPhil.Native.Tools.Demo`) and ten seconds are played.
 
   Options:
 
     * `--policy FILE` - the checkpoint; generated where it is left out
     * `--frames FILE` - the recording: a safetensors file with `obs`, and optionally `frame` and `logits` (see
-      `ExPhil.Native.Player.Recording`); played whole unless `--seconds` says less
+      `ExPhil.Native.Tools.Player.Recording`); played whole unless `--seconds` says less
     * `--fps N` - frames per second (60)
     * `--seconds N` - how long to play
     * `--backend auto|cuda|host` - where the policy runs (auto)
@@ -26,8 +26,9 @@ defmodule Mix.Tasks.Exphil.Play do
 
   use Mix.Task
 
-  alias ExPhil.Native.{Arguments, Demo, Error, Json, Mamba, Player}
-  alias ExPhil.Native.Player.{Recording, Report}
+  alias ExPhil.Native.{Error, Json, Mamba}
+  alias ExPhil.Native.Tools.{Arguments, Demo, Player}
+  alias ExPhil.Native.Tools.Player.{Recording, Report}
 
   @requirements ["app.start"]
   @switches [

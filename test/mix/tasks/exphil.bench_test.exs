@@ -33,7 +33,7 @@ defmodule Mix.Tasks.Exphil.BenchTest do
     small = hd(document["cases"])
     assert %{"name" => "small", "suite" => "scan", "shape" => [1, 4, 16, 4], "line" => nil} = small
     assert small["p50_us"] > 0 and small["p50_us"] <= small["p99_us"]
-    assert text =~ ExPhil.Native.Benchmark.Report.time(small["p50_us"])
+    assert text =~ ExPhil.Native.Tools.Benchmark.Report.time(small["p50_us"])
   end
 
   @tag :gnuplot
@@ -42,7 +42,7 @@ defmodule Mix.Tasks.Exphil.BenchTest do
     Bench.run(@few ++ ["--dtype", "bf16", "--html", html])
     assert output() =~ "written: #{html}"
     page = File.read!(html)
-    suites = ExPhil.Native.Benchmark.suites() -- ["policy"]
+    suites = ExPhil.Native.Tools.Benchmark.suites() -- ["policy"]
     for suite <- suites, do: assert(page =~ "<h2>#{suite}</h2>")
     assert length(String.split(page, "<svg ")) == 1 + 2 * length(suites)
     assert length(String.split(page, "</svg>")) == 1 + 2 * length(suites)

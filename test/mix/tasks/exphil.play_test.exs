@@ -4,7 +4,8 @@ defmodule Mix.Tasks.Exphil.PlayTest do
 
   import ExPhil.Native.TestSupport.MixShell
 
-  alias ExPhil.Native.{Demo, Mamba, Safetensors}
+  alias ExPhil.Native.{Mamba, Safetensors}
+  alias ExPhil.Native.Tools.Demo
   alias Mix.Tasks.Exphil.Play
 
   @moduletag :tmp_dir

@@ -1,0 +1,198 @@
+defmodule ExPhil.Native.Tools.Benchmark.Plot do
+  @moduledoc false
+  # The page's plots, drawn by gnuplot as SVG. gnuplot is optional: without it everything but the page works.
+
+  alias ExPhil.Native.Tools.Benchmark.Report
+
+  @blue "#1f6fb2"
+  @orange "#d9722b"
+  @grey "#7d838c"
+  @red "#c0392b"
+
+  # Ticks of a time axis in microseconds.
+  @ticks for {text, us} <- [
+               {"1 µs", 1},
+               {"10 µs", 10},
+               {"100 µs", 100},
+               {"1 ms", 1000},
+               {"10 ms", 10_000},
+               {"100 ms", 100_000},
+               {"1 s", 1_000_000},
+               {"10 s", 10_000_000}
+             ],
+             do: ~s("#{text}" #{us})
+
+  @doc "Whether gnuplot is there."
+  @spec available?() :: boolean()
+  def available?, do: System.find_executable("gnuplot") != nil
+
+  @doc "How to get gnuplot, for a person."
+  @spec advice() :: String.t()
+  def advice do
+    "the page's plots are drawn by gnuplot, which was not found; install it (Debian: apt-get install gnuplot-nox), or " <>
+      "use --json, which needs nothing"
+  end
+
+  @doc "Times of a suite's cases: lines where they form lines over a size, else a row for each case."
+  @spec times([map(), ...], float(), String.t()) :: {:ok, String.t()} | {:error, String.t()}
+  def times([%{line: %{}} | _] = results, frame_us, id), do: results |> lines(frame_us) |> draw(id)
+  def times(results, frame_us, id), do: results |> rows(frame_us) |> draw(id)
+
+  @doc "Speed-ups over the scalar reference as bars."
+  @spec speed_ups([map(), ...], String.t()) :: {:ok, String.t()} | {:error, String.t()}
+  def speed_ups(results, id), do: results |> bars() |> draw(id)
+
+  # ---- scripts ---------------------------------------------------------------------------------------------
+
+  # Times differ by orders of magnitude, so the axis is logarithmic and a point stands for a median: a bar's length
+  # would mean nothing on it.
+  defp rows(results, frame_us) do
+    [
+      terminal(length(results)),
+      data(results, &[&1.p50_us, &1.p99_us, &1.reference_us, &1.ceiling_us]),
+      category_axis(results),
+      time_axis("x", results, frame_us),
+      frame_line(:vertical, frame_us),
+      "plot $data using 2:1:($3-$2):(0) with vectors nohead lw 4 lc rgb '#a9cbe8' title 'to p99', ",
+      "  '' using 2:1 with points pt 7 ps 0.9 lc rgb '#{@blue}' title 'p50', ",
+      "  '' using 4:1 with points pt 6 ps 0.9 lw 1.5 lc rgb '#{@orange}' title 'scalar reference', ",
+      "  '' using 5:1 with points pt 2 ps 0.8 lw 1.5 lc rgb '#{@grey}' title 'ceiling'\n"
+    ]
+  end
+
+  defp lines(results, frame_us) do
+    names = results |> Enum.map(& &1.line.name) |> Enum.uniq()
+    sizes = results |> Enum.map(& &1.line.size) |> Enum.uniq()
+    ticks = Enum.map_join(sizes, ", ", &~s("#{size_label(hd(results).suite, &1)}" #{&1}))
+
+    blocks =
+      for {name, index} <- Enum.with_index(names) do
+        points =
+          for %{line: %{name: ^name}} = r <- results,
+              do: "#{r.line.size} #{r.p50_us} #{r.p99_us} #{r.reference_us} #{r.ceiling_us}\n"
+
+        ["$line#{index} << END\n", points, "END\n"]
+      end
+
+    [
+      terminal(9),
+      blocks,
+      time_axis("y", results, frame_us),
+      "set logscale x 2\nset xtics (#{ticks})\nset xrange [#{hd(sizes) / 1.25}:#{List.last(sizes) * 1.25}]\n",
+      "set xlabel '#{size_name(hd(results).suite)}'\nset rmargin 3\n",
+      "set key outside top center horizontal Left reverse maxrows #{length(names)}\n",
+      frame_line(:horizontal, frame_us),
+      "plot ",
+      names |> Enum.with_index() |> Enum.map(&line/1) |> Enum.intersperse(", "),
+      "\n"
+    ]
+  end
+
+  defp line({name, index}) do
+    color = Enum.at([@blue, @orange], rem(index, 2))
+
+    [
+      "$line#{index} using 1:2:2:3 with yerrorbars pt 7 ps 0.7 lw 1.2 lc rgb '#{color}' notitle, ",
+      "$line#{index} using 1:2 with lines lw 2 lc rgb '#{color}' title '#{name}, p50 to p99', ",
+      "$line#{index} using 1:4 with linespoints pt 6 ps 0.6 lw 1 dt 2 lc rgb '#{color}' title 'scalar reference', ",
+      "$line#{index} using 1:5 with lines lw 1.2 dt 3 lc rgb '#{color}' title 'ceiling'"
+    ]
+  end
+
+  defp bars(results) do
+    widest = results |> Enum.map(& &1.speed_up) |> Enum.max()
+
+    [
+      terminal(length(results)),
+      data(results, &[&1.speed_up, ~s("#{Report.speed_up(&1)}")]),
+      category_axis(results),
+      # Room for the number behind the longest bar.
+      "set xrange [0:#{max(widest, 1.0) * 1.2}]\nset xlabel 'times as fast as the scalar reference'\nunset key\n",
+      "set arrow from 1, graph 0 to 1, graph 1 nohead lw 1 dt 2 lc rgb '#{@grey}'\n",
+      "plot $data using 2:1:(0):2:($1-0.32):($1+0.32) with boxxyerror fs solid noborder lc rgb '#{@blue}', ",
+      "  '' using 2:1:3 with labels left offset char 0.6,0 tc rgb '#333333'\n"
+    ]
+  end
+
+  defp terminal(rows) do
+    """
+    set encoding utf8
+    set terminal svg size 720,#{130 + 30 * rows} font "sans-serif,13" background "#ffffff" noenhanced
+    set border 3 lc rgb '#999999'
+    set tics nomirror tc rgb '#333333'
+    set grid lc rgb '#dddddd' lt 1 lw 0.7
+    set key outside bottom center horizontal Left reverse maxrows 2 samplen 2 spacing 1.1 tc rgb '#333333'
+    """
+  end
+
+  # Row 0 stands at the top.
+  defp data(results, numbers) do
+    rows = for {result, y} <- Enum.with_index(results), do: [Enum.join([-y | numbers.(result)], " "), "\n"]
+    ["$data << END\n", rows, "END\n"]
+  end
+
+  defp category_axis(results) do
+    ticks = for {result, y} <- Enum.with_index(results), do: ~s("#{result.name}" #{-y})
+    "set ytics (#{Enum.join(ticks, ", ")})\nset yrange [#{0.4 - length(results)}:0.6]\n"
+  end
+
+  # The budget of a frame is always on the axis.
+  defp time_axis(axis, results, frame_us) do
+    times = Enum.flat_map(results, &[&1.p50_us, &1.p99_us, &1.reference_us, &1.ceiling_us])
+    least = times |> Enum.filter(&(&1 > 0)) |> Enum.min(fn -> 1.0 end)
+    most = Enum.max([2 * frame_us | times])
+
+    """
+    set logscale #{axis}
+    set #{axis}tics (#{Enum.join(@ticks, ", ")})
+    set #{axis}range [#{max(least, 0.05) / 1.6}:#{most * 1.6}]
+    """
+  end
+
+  defp frame_line(:vertical, us) do
+    "set arrow from #{us}, graph 0 to #{us}, graph 1 nohead lw 1.3 dt 4 lc rgb '#{@red}'\n" <>
+      "set label '60 FPS ' at #{us}, graph 1.04 center tc rgb '#{@red}'\n"
+  end
+
+  defp frame_line(:horizontal, us) do
+    "set arrow from graph 0, first #{us} to graph 1, first #{us} nohead lw 1.3 dt 4 lc rgb '#{@red}'\n" <>
+      "set label ' 60 FPS' at graph 0, first #{us * 1.35} left tc rgb '#{@red}'\n"
+  end
+
+  defp size_name("transfer"), do: "bytes of the tensor"
+  defp size_name(_suite), do: "length"
+
+  defp size_label("transfer", kib) when kib >= 1024, do: "#{div(kib, 1024)} MiB"
+  defp size_label("transfer", kib), do: "#{kib} KiB"
+  defp size_label(_suite, size), do: "#{size}"
+
+  # ---- drawing ---------------------------------------------------------------------------------------------
+
+  defp draw(script, id) do
+    file =
+      Path.join(System.tmp_dir!(), "exphil_plot.#{System.pid()}.#{System.unique_integer([:positive])}.gp")
+
+    try do
+      File.write!(file, script)
+
+      case System.cmd("gnuplot", [file], stderr_to_stdout: true) do
+        {svg, 0} -> {:ok, embeddable(svg, id)}
+        {output, status} -> {:error, "gnuplot failed (status #{status}): #{String.trim(output)}"}
+      end
+    after
+      File.rm(file)
+    end
+  end
+
+  # One page holds many of these: without the XML prologue, with identifiers of its own, as wide as there is room, and
+  # without gnuplot's titles, which a browser would show under the mouse.
+  defp embeddable(svg, id) do
+    svg
+    |> String.replace(~r/\A.*?(?=<svg)/s, "")
+    |> String.replace(~r/<(title|desc)>.*?<\/\1>/s, "")
+    |> String.replace(~r/\bid=(['"])/, "id=\\1#{id}_")
+    |> String.replace(~r/href=(['"])#/, "href=\\1##{id}_")
+    |> String.replace(~r/url\(#/, "url(##{id}_")
+    |> String.replace(~r/\A<svg\s+width="\d+" height="\d+"/, "<svg role=\"img\"")
+  end
+end

@@ -1,0 +1,177 @@
+defmodule ExPhil.Native.Tools.Benchmark.Policies do
+  @moduledoc false
+  # The suite policy: the generated policy of ExPhil.Native.Tools.Demo on the backend, as a game uses it.
+
+  alias ExPhil.Native.Mamba
+  alias ExPhil.Native.Tools.Benchmark.{Case, Inputs}
+  alias ExPhil.Native.Tools.{Demo, Reference}
+
+  @window 60
+  # The farthest that a game's netcode goes back.
+  @rollback 7
+  # The reference takes about a millisecond for a frame.
+  @reference_frames 60
+
+  @doc "The cases; the policy is written into `context.folder`, and loaded here."
+  @spec cases(String.t(), map()) :: [Case.t()]
+  def cases("policy", context) do
+    agents = if context.quick, do: [16], else: [16, 64, 256]
+    policy = policy(context, Enum.sum(agents))
+
+    [step(policy), rollback(policy), prefill(policy), window(policy)] ++
+      Enum.map(agents, &agents(policy, &1))
+  end
+
+  defp policy(context, agents) do
+    {path, _} = Demo.write(context.folder, frames: 0)
+    model = Mamba.load!(path, backend: context.backend, max_sessions: 4 * (agents + @rollback))
+    info = Mamba.info(model)
+    %{path: path, model: model, info: info, weights: weights(info)}
+  end
+
+  # ---- the calls -------------------------------------------------------------------------------------------
+
+  defp step(policy) do
+    session = Mamba.new_session!(policy.model)
+
+    case_of(policy, "step, one agent", ["agents", "frames"], {1, 1},
+      inputs: &elem(frames(policy, 1, &1), 2),
+      call: &Mamba.step!(session, &1),
+      answers: fn frames -> each_frame(policy, frames) end,
+      check_frames: 8
+    )
+  end
+
+  # What a frame costs on which the netcode went back: restore, and play the frames again with a snapshot each.
+  defp rollback(policy) do
+    session = Mamba.new_session!(policy.model)
+    before = Mamba.snapshot!(session)
+
+    case_of(policy, "rollback of #{@rollback}", ["agents", "frames"], {1, @rollback},
+      inputs: &rows(frames(policy, @rollback, &1)),
+      call: fn frames -> replay(session, before, frames) end,
+      answers: fn frames -> session |> replay(before, rows(frames)) |> IO.iodata_to_binary() end,
+      passes: @rollback,
+      # The restore and each frame's snapshot copy the state: it is read and written once more.
+      copies: @rollback + 1
+    )
+  end
+
+  defp replay(session, before, frames) do
+    Mamba.restore!(session, before)
+
+    for obs <- frames do
+      Mamba.snapshot!(session)
+      Mamba.step!(session, obs)
+    end
+  end
+
+  defp prefill(policy) do
+    session = Mamba.new_session!(policy.model)
+
+    case_of(policy, "prefill of #{@window}", ["agents", "frames"], {1, @window},
+      inputs: &elem(frames(policy, @window, &1), 2),
+      call: &Mamba.prefill!(session, &1),
+      answers: fn {_, _, obs} -> policy.model |> Mamba.new_session!() |> Mamba.prefill!(obs) end
+    )
+  end
+
+  defp window(policy) do
+    windows = fn {type, {count, width}, binary} -> {type, {1, count, width}, binary} end
+
+    case_of(policy, "window of #{@window}", ["agents", "frames"], {1, @window},
+      inputs: &windows.(frames(policy, @window, &1)),
+      call: &Mamba.window!(policy.model, &1),
+      answers: fn frames -> policy.model |> Mamba.window!(windows.(frames)) |> elem(2) end,
+      last: true
+    )
+  end
+
+  # Every agent sees the same frames only in the check, where agents and reference must agree frame by frame.
+  defp agents(policy, count) do
+    sessions = for _ <- 1..count, do: Mamba.new_session!(policy.model)
+
+    case_of(policy, "#{count} agents", ["agents", "frames"], {count, 1},
+      inputs: &elem(frames(policy, count, &1), 2),
+      call: &Mamba.step_batch!(sessions, &1),
+      answers: fn frames -> each_frame_of_all(policy, frames, count) end,
+      check_frames: 4
+    )
+  end
+
+  # ---- cases -----------------------------------------------------------------------------------------------
+
+  defp case_of(policy, name, axes, {agents, frames}, options) do
+    info = policy.info
+    count = agents * frames
+    states = 4 * info.n_layer * info.d_inner * (info.d_state + info.d_conv - 1)
+    answers = if options[:last], do: agents, else: count
+    passes = Keyword.get(options, :passes, 1)
+
+    %Case{
+      suite: "policy",
+      name: name,
+      axes: axes,
+      shape: [agents, frames],
+      operations: count * (2 * policy.weights + 7 * info.n_layer * info.d_inner * info.d_state),
+      bytes: %{
+        in: 4 * count * info.d_input,
+        out: 4 * answers * info.d_output,
+        # A pass reads the weights once and each agent's state once, and writes the state back.
+        resident:
+          4 * passes * policy.weights + 2 * states * (passes * agents + Keyword.get(options, :copies, 0))
+      },
+      inputs: options[:inputs],
+      call: options[:call],
+      check: fn _input -> check(policy, count, options) end,
+      tolerance: Case.tolerance(:f32)
+    }
+  end
+
+  defp check(policy, count, options) do
+    measured = options[:check_frames] || min(count, @reference_frames)
+    frames = frames(policy, measured, 4711)
+    {{_, _, theirs}, nanoseconds} = Reference.policy!(policy.path, frames)
+    width = 4 * policy.info.d_output
+    theirs = if options[:last], do: binary_part(theirs, byte_size(theirs) - width, width), else: theirs
+
+    %{
+      ours: {:f32, {}, options[:answers].(frames)},
+      theirs: {:f32, {}, theirs},
+      nanoseconds: nanoseconds,
+      fraction: measured / count
+    }
+  end
+
+  defp each_frame(policy, frames) do
+    session = Mamba.new_session!(policy.model)
+    for obs <- rows(frames), into: <<>>, do: Mamba.step!(session, obs)
+  end
+
+  # The last agent's answers.
+  defp each_frame_of_all(policy, frames, count) do
+    sessions = for _ <- 1..count, do: Mamba.new_session!(policy.model)
+    width = 4 * policy.info.d_output
+
+    for obs <- rows(frames), into: <<>> do
+      sessions |> Mamba.step_batch!(:binary.copy(obs, count)) |> binary_part(width * (count - 1), width)
+    end
+  end
+
+  # ---- sizes and inputs ------------------------------------------------------------------------------------
+
+  defp frames(policy, count, seed), do: Inputs.uniform(:f32, {count, policy.info.d_input}, seed, {-1.0, 1.0})
+
+  defp rows({_, {count, width}, binary}),
+    do: for(i <- 0..(count - 1), do: binary_part(binary, 4 * width * i, 4 * width))
+
+  # Elements of all weight matrices; vectors of d_model and d_inner are lost beside them.
+  defp weights(info) do
+    mixer =
+      2 * info.d_inner * info.d_model + info.d_inner * info.d_conv +
+        info.d_inner * (info.dt_rank + 2 * info.d_state) + info.dt_rank * info.d_inner +
+        info.d_inner * info.d_state + info.d_inner * info.d_model
+
+    info.n_layer * mixer + info.d_model * (info.d_input + info.d_output)
+  end
+end

@@ -1,0 +1,171 @@
+defmodule ExPhil.Native.Tools.Player do
+  @moduledoc """
+  Plays a recording with a policy at a fixed frame rate, as a game would: one observation in and one answer out on
+  every frame, in real time. `mix exphil.play` is this module with a command line.
+
+  Where a frame number comes again, the player restores the snapshot that it took before it first stepped that frame,
+  and steps from there. A recording with rollbacks therefore costs a snapshot or a restore on every frame.
+
+  `play/3` blocks the calling process until the last frame; it holds no state between calls. Where the `telemetry`
+  library is there, each frame is an event `[:exphil_native, :tools, :player, :frame]` with the measurements `latency` (of the
+  step, microseconds) and `missed` (so far), and the metadata `index` and `number`.
+  """
+
+  alias ExPhil.Native.Mamba
+  alias ExPhil.Native.Tools.Player.{Pace, Recording, Verify}
+
+  @typedoc """
+  What was played. `latencies` are the microseconds from an observation to its answer, frame by frame: the step,
+  and on recordings with rollbacks the snapshot or restore before it. `answers` are the outputs of all sessions,
+  one binary for each frame.
+  """
+  @type result :: %{
+          frames: non_neg_integer(),
+          sessions: pos_integer(),
+          fps: number(),
+          missed: non_neg_integer(),
+          rollbacks: non_neg_integer(),
+          latencies: [float()],
+          answers: [binary()]
+        }
+
+  @doc """
+  Plays every frame of `recording` with `model`.
+
+  Options:
+
+    * `:fps` - frames per second (60)
+    * `:sessions` - agents that answer each frame; above one they go through `Mamba.step_batch/2` (1)
+    * `:on_frame` - called after every frame with `{frames done, missed, latency in microseconds}`; its time is
+      spent between the frames
+  """
+  @spec play(Mamba.model(), Recording.t(), keyword()) :: {:ok, result()} | {:error, ExPhil.Native.Error.t()}
+  def play(model, recording, options \\ []) do
+    options = Keyword.validate!(options, fps: 60, sessions: 1, on_frame: fn _ -> :ok end)
+
+    with :ok <- warm_up(model, recording, options[:sessions]),
+         {:ok, sessions} <- new_sessions(model, options[:sessions]) do
+      frames = recording |> Recording.frames() |> Enum.with_index()
+      loop(frames, start(sessions, recording.depth, options))
+    end
+  end
+
+  @doc "Compares what was played with what should have been: see `ExPhil.Native.Tools.Player.Verify`."
+  @spec verify(result(), Mamba.model(), Recording.t()) :: Verify.t()
+  def verify(result, model, recording), do: Verify.verify(result, model, recording)
+
+  # The first step of a process may load code and touch memory for the first time; it is not a frame.
+  defp warm_up(model, recording, count) do
+    [{_, obs} | _] = Recording.frames(recording)
+
+    with {:ok, sessions} <- new_sessions(model, count),
+         {:ok, _} <- step(sessions, batch(obs, sessions)),
+         do: :ok
+  end
+
+  defp new_sessions(model, count) do
+    Enum.reduce_while(1..count, {:ok, []}, fn _, {:ok, sessions} ->
+      case Mamba.new_session(model) do
+        {:ok, session} -> {:cont, {:ok, [session | sessions]}}
+        {:error, error} -> {:halt, {:error, error}}
+      end
+    end)
+  end
+
+  defp start(sessions, depth, options) do
+    %{
+      sessions: sessions,
+      depth: depth,
+      before: %{},
+      last: nil,
+      rollbacks: 0,
+      missed: 0,
+      latencies: [],
+      answers: [],
+      on_frame: options[:on_frame],
+      telemetry: Code.ensure_loaded?(:telemetry),
+      pace: Pace.start(options[:fps])
+    }
+  end
+
+  defp loop([], play) do
+    {:ok,
+     %{
+       frames: length(play.answers),
+       sessions: length(play.sessions),
+       fps: play.pace.fps,
+       missed: play.missed,
+       rollbacks: play.rollbacks,
+       latencies: Enum.reverse(play.latencies),
+       answers: Enum.reverse(play.answers)
+     }}
+  end
+
+  defp loop([{{number, obs}, index} | rest], play) do
+    obs = batch(obs, play.sessions)
+    Pace.wait(play.pace, index)
+    began = Pace.now()
+
+    with {:ok, play} <- place(number, play),
+         {:ok, answer} <- step(play.sessions, obs) do
+      ended = Pace.now()
+      latency = (ended - began) / 1000
+      missed = play.missed + if(Pace.missed?(play.pace, index, ended), do: 1, else: 0)
+      play.on_frame.({index + 1, missed, latency})
+      if play.telemetry, do: emit(%{latency: latency, missed: missed}, %{index: index, number: number})
+      latencies = [latency | play.latencies]
+      loop(rest, %{play | missed: missed, latencies: latencies, answers: [answer | play.answers]})
+    end
+  end
+
+  # By name at run time: telemetry is an optional dependency.
+  defp emit(measurements, metadata),
+    do: apply(:telemetry, :execute, [[:exphil_native, :tools, :player, :frame], measurements, metadata])
+
+  # Puts the sessions where frame `number` starts. `before` holds the snapshots from before each of the last `depth`
+  # frame numbers, which is as far back as the recording ever goes.
+  defp place(_number, %{depth: 0} = play), do: {:ok, play}
+
+  defp place(number, play) do
+    went_back = if play.last != nil and number <= play.last, do: 1, else: 0
+    play = %{play | last: number, rollbacks: play.rollbacks + went_back}
+
+    case play.before do
+      %{^number => snapshots} ->
+        with :ok <- restore(play.sessions, snapshots), do: {:ok, play}
+
+      before ->
+        with {:ok, snapshots} <- snapshot(play.sessions) do
+          recent = Map.filter(before, fn {other, _} -> other > number - play.depth end)
+          {:ok, %{play | before: Map.put(recent, number, snapshots)}}
+        end
+    end
+  end
+
+  defp snapshot(sessions) do
+    Enum.reduce_while(sessions, {:ok, []}, fn session, {:ok, snapshots} ->
+      case Mamba.snapshot(session) do
+        {:ok, snapshot} -> {:cont, {:ok, [snapshot | snapshots]}}
+        {:error, error} -> {:halt, {:error, error}}
+      end
+    end)
+  end
+
+  # `snapshot/1` gathered them in reverse.
+  defp restore(sessions, snapshots) do
+    sessions
+    |> Enum.zip(Enum.reverse(snapshots))
+    |> Enum.reduce_while(:ok, fn {session, snapshot}, :ok ->
+      case Mamba.restore(session, snapshot) do
+        {:error, error} -> {:halt, {:error, error}}
+        _ -> {:cont, :ok}
+      end
+    end)
+  end
+
+  defp batch(obs, [_]), do: obs
+  defp batch(obs, sessions), do: :binary.copy(obs, length(sessions))
+
+  defp step([session], obs), do: Mamba.step(session, obs)
+  defp step(sessions, obs), do: Mamba.step_batch(sessions, obs)
+end

@@ -1,0 +1,120 @@
+defmodule ExPhil.Native.Tools.Player.Report do
+  @moduledoc """
+  What `mix exphil.play` says about a play: the table for a person and the same numbers for a program.
+  """
+
+  alias ExPhil.Native.Tools.Player
+  alias ExPhil.Native.Tools.Player.Verify
+
+  @typedoc "Latencies of the step in microseconds, and what they leave of a frame."
+  @type summary :: %{
+          frames: non_neg_integer(),
+          missed: non_neg_integer(),
+          rollbacks: non_neg_integer(),
+          sessions: pos_integer(),
+          fps: number(),
+          budget_ms: float(),
+          p50_us: float(),
+          p90_us: float(),
+          p99_us: float(),
+          max_us: float(),
+          mean_us: float(),
+          budget_share: float()
+        }
+
+  @doc "`budget_share` is the 99th percentile of the step as a share of the time that a frame has."
+  @spec summarise(Player.result()) :: summary()
+  def summarise(result) do
+    sorted = Enum.sort(result.latencies)
+    budget_us = 1.0e6 / result.fps
+    p99 = percentile(sorted, 99)
+
+    %{
+      frames: result.frames,
+      missed: result.missed,
+      rollbacks: result.rollbacks,
+      sessions: result.sessions,
+      fps: result.fps,
+      budget_ms: budget_us / 1000,
+      p50_us: percentile(sorted, 50),
+      p90_us: percentile(sorted, 90),
+      p99_us: p99,
+      max_us: List.last(sorted),
+      mean_us: Enum.sum(sorted) / length(sorted),
+      budget_share: p99 / budget_us
+    }
+  end
+
+  @doc """
+  The smallest value that at least `percent` per cent of the sorted values do not exceed.
+
+      iex> ExPhil.Native.Tools.Player.Report.percentile([1.0, 2.0, 3.0, 4.0], 50)
+      2.0
+      iex> ExPhil.Native.Tools.Player.Report.percentile([1.0, 2.0, 3.0, 4.0], 99)
+      4.0
+  """
+  @spec percentile([number(), ...], number()) :: number()
+  def percentile(sorted, percent) do
+    rank = ceil(percent / 100 * length(sorted))
+    Enum.at(sorted, max(rank - 1, 0))
+  end
+
+  @doc "The table, as lines of text."
+  @spec table(summary(), Verify.t()) :: String.t()
+  def table(summary, verify) do
+    [
+      {"frames", Integer.to_string(summary.frames)},
+      {"missed deadlines", Integer.to_string(summary.missed)},
+      if(summary.rollbacks > 0, do: {"rollbacks", Integer.to_string(summary.rollbacks)}),
+      {timed(summary) <> " p50", us(summary.p50_us)},
+      {"p90", us(summary.p90_us)},
+      {"p99", us(summary.p99_us)},
+      {"max", us(summary.max_us)},
+      {"p99 of the #{decimal(summary.budget_ms, 2)} ms budget",
+       decimal(100 * summary.budget_share, 2) <> " %"},
+      {"checked", checked(verify)}
+    ]
+    |> Enum.reject(&is_nil/1)
+    |> Enum.map_join("\n", fn {name, value} -> "  #{String.pad_trailing(name, 30)}#{value}" end)
+  end
+
+  defp timed(%{rollbacks: 0}), do: "step"
+  defp timed(_), do: "snapshot or restore, step"
+
+  @doc "One line on the way: what has been played so far."
+  @spec progress({frames :: integer(), missed :: integer(), latency :: float()}, total :: integer()) ::
+          String.t()
+  def progress({frames, missed, latency}, total) do
+    "frame #{frames} of #{total}, missed #{missed}, last step #{us(latency)}"
+  end
+
+  @doc "What a program wants to know, ready for `ExPhil.Native.Json.encode/1`."
+  @spec document(summary(), Verify.t(), map()) :: map()
+  def document(summary, verify, context) do
+    checked = %{
+      against: verify.against,
+      frames: verify.frames,
+      failed: verify.failed,
+      worst_relative_error: verify.worst,
+      tolerance: Verify.tolerance()
+    }
+
+    summary |> Map.merge(context) |> Map.put(:checked, checked)
+  end
+
+  defp checked(%{against: :nothing}), do: "nothing to compare with (no logits in the frames)"
+  defp checked(%{against: :logits} = verify), do: "#{against(verify)} the recorded logits#{worst(verify)}"
+
+  defp checked(%{against: :prefill} = verify),
+    do: "#{against(verify)} one prefill of the same frames#{worst(verify)}"
+
+  defp against(%{failed: 0, frames: frames}), do: "all #{frames} answers match"
+  defp against(%{failed: failed, frames: frames}), do: "#{failed} of #{frames} answers do NOT match"
+
+  defp worst(%{worst: :invalid, worst_frame: index}), do: ", frame #{index} is not finite or of another size"
+  defp worst(%{worst: worst}), do: ", worst relative error #{scientific(worst)}"
+
+  defp scientific(number), do: to_string(:io_lib.format("~.2e", [number * 1.0]))
+  defp us(number), do: decimal(number, 1) <> " us"
+  defp decimal(number, digits), do: :erlang.float_to_binary(number * 1.0, decimals: digits)
+end

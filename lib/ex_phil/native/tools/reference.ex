@@ -1,0 +1,50 @@
+defmodule ExPhil.Native.Tools.Reference do
+  @moduledoc false
+  # The scalar references and the measurements that the benchmark compares with: the functions of c_src/nif/tools, as
+  # their stub module. No other module of the tools calls the library's functions (.ci/layers checks it). A library
+  # has one stub module that it loads into, ExPhil.Native.NIF, so these go through its one entry for tools.
+
+  alias ExPhil.Native.{Device, Error, NIF}
+
+  @type tensor :: {atom(), tuple(), binary()}
+  @type timed :: {tensor(), nanoseconds :: non_neg_integer()}
+
+  @doc "Numbers uniform in [min, max) as a binary of f32, f16 or bf16; the seed decides every one."
+  @spec random_binary!(atom(), non_neg_integer(), integer(), {float(), float()}) :: binary()
+  def random_binary!(type, count, seed, range), do: call!(:random_binary, {type, count, seed, range})
+
+  @doc "The scan by the scalar loop, and how long it took."
+  @spec scan!(tensor(), tensor(), tensor(), tensor(), tensor(), nil | tensor(), term()) :: timed()
+  def scan!(x, dt, a, b, c, initial_state, request),
+    do: call!(:reference_scan, {x, dt, a, b, c, initial_state, request})
+
+  @doc "The associative scan along `axis` by the scalar loop, in f32, and how long it took."
+  @spec associative!(atom(), nil | tensor(), tensor(), integer()) :: timed()
+  def associative!(op, a, x, axis), do: call!(:reference_associative, {op, a, x, axis})
+
+  @doc "The answers of the checkpoint's policy to f32 frames {count, d_input}, computed in double, and how long it took."
+  @spec policy!(Path.t(), tensor()) :: timed()
+  def policy!(path, frames), do: call!(:reference_policy, {path, frames})
+
+  @doc """
+  Bytes a second of large copies to the device, from it, and inside its memory. Takes some tenths of a second, and some
+  hundred MB for as long.
+  """
+  @spec copy_rates(Device.t()) ::
+          {:ok, %{to_device: float(), from_device: float(), memory: float()}} | {:error, Error.t()}
+  def copy_rates(%Device{backend: backend, index: index}), do: call(:copy_rates, {backend, index})
+
+  defp call(tool, arguments) do
+    case NIF.tool(tool, arguments) do
+      {:ok, value} -> {:ok, value}
+      {:error, reason} -> {:error, Error.from_nif(reason)}
+    end
+  end
+
+  defp call!(tool, arguments) do
+    case call(tool, arguments) do
+      {:ok, value} -> value
+      {:error, error} -> raise error
+    end
+  end
+end
