@@ -61,6 +61,10 @@ Term restore(Call& call, SessionHandle& session, SnapshotHandle& snapshot);
 Term export_state(Call& call, SessionHandle& session);
 Term import_state(Call& call, SessionHandle& session, Binary state);
 
+// clock.cpp
+Term start_clock(Call& call, double fps);
+Term stop_clock(Call& call, ClockHandle& clock);
+
 // checkpoint.cpp
 Term read_safetensors(Call& call, std::string path);
 

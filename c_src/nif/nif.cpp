@@ -14,7 +14,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 5;
+constexpr std::int64_t kInterface = 6;
 
 // What load_nif/2 returns in {:error, {:load, _}}; ExPhil.Native.NIF puts them into words.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kBadSettings = 3 };
@@ -75,6 +75,8 @@ constexpr const char* kStepBatch[] = {"sessions", "obs"};
 constexpr const char* kPrefill[] = {"session", "frames"};
 constexpr const char* kRestore[] = {"session", "snapshot"};
 constexpr const char* kImport[] = {"session", "state"};
+constexpr const char* kClock[] = {"clock"};
+constexpr const char* kStartClock[] = {"fps"};
 constexpr const char* kPath[] = {"path"};
 
 ErlNifFunc functions[] = {
@@ -101,6 +103,8 @@ ErlNifFunc functions[] = {
     {"export_state", 1, Nif<export_state, kSession>::scheduled, 0},
     {"import_state", 2, Nif<import_state, kImport>::scheduled, 0},
     {"tool", 2, tool, 0},
+    {"start_clock", 1, Nif<start_clock, kStartClock>::run, 0},
+    {"stop_clock", 1, Nif<stop_clock, kClock>::run, 0},
 };
 
 }  // namespace

@@ -29,7 +29,7 @@ bool open_type(ErlNifEnv* env, const char* name) {
 bool open_resource_types(ErlNifEnv* env) {
   return open_type<PolicyHandle>(env, "model.1") && open_type<SessionHandle>(env, "session.1") &&
          open_type<SnapshotHandle>(env, "snapshot.1") && open_type<ResultHandle>(env, "result.1") &&
-         open_type<LayerHandle>(env, "layer.1");
+         open_type<LayerHandle>(env, "layer.1") && open_type<ClockHandle>(env, "clock.1");
 }
 
 std::size_t snapshot_weight(const core::PolicyConfig& config) {

@@ -14,6 +14,7 @@
 #include "core/backend.hpp"
 #include "core/policy/session.hpp"
 #include "core/reaper.hpp"
+#include "core/ticker.hpp"
 #include "nif/codec.hpp"
 
 namespace exphil::nif {
@@ -49,6 +50,12 @@ struct LayerHandle {
   std::shared_ptr<LoadedLayer> loaded;
 };
 
+// A frame clock; ends with the last reference to it.
+struct ClockHandle {
+  std::shared_ptr<core::Ticker> ticker;
+};
+
+inline void release(ClockHandle&) noexcept {}
 inline void release(PolicyHandle& handle) noexcept {
   core::reap(std::move(handle.loaded));
 }
@@ -133,6 +140,13 @@ template <>
 struct Decoder<SnapshotHandle&> {
   static SnapshotHandle& decode(Call& call, Term term, const char* argument) {
     return decode_handle<SnapshotHandle>(call, term, argument, "a snapshot that Mamba.snapshot returned");
+  }
+};
+
+template <>
+struct Decoder<ClockHandle&> {
+  static ClockHandle& decode(Call& call, Term term, const char* argument) {
+    return decode_handle<ClockHandle>(call, term, argument, "a clock that Clock.start returned");
   }
 };
 

@@ -1,0 +1,142 @@
+// The thread behind every Ticker; see ticker.hpp.
+#include "core/ticker.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+#include "core/error.hpp"
+
+namespace exphil::core {
+
+using Clock = std::chrono::steady_clock;
+
+struct Ticker::Entry {
+  Clock::time_point start;
+  MicroHertz rate = 1;
+  Callback callback;
+  std::int64_t next = 0;  // the first tick that was not called yet; the thread alone uses it
+  std::atomic<bool> ended{false};
+
+  Clock::time_point due(std::int64_t number) const { return start + tick_offset(rate, number); }
+};
+
+namespace {
+
+__extension__ using Wide = __int128;  // ticks times 10^15 need 80 bits within a day at 10 kHz
+
+// Nanoseconds of one tick at 1 microhertz.
+constexpr std::int64_t kNanosecondsTimesMicroHertz = 1'000'000'000'000'000;
+
+// The last tick that is due `passed` after the start; -1 before the start.
+std::int64_t last_due(MicroHertz rate, std::chrono::nanoseconds passed) {
+  if (passed.count() < 0) return -1;
+  auto number = static_cast<std::int64_t>(Wide{passed.count()} * rate / kNanosecondsTimesMicroHertz);
+  while (tick_offset(rate, number + 1) <= passed) ++number;  // offsets are rounded to nanoseconds
+  return number;
+}
+
+class TickerThread {
+ public:
+  void add(std::shared_ptr<Ticker::Entry> entry) {
+    const Clock::time_point due = entry->due(0);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (stopping_) return;
+      if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+      waiting_.emplace(due, std::move(entry));
+    }
+    changed_.notify_one();
+  }
+
+  void stop() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void run() {
+#ifdef __linux__
+    prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds; the default of 50 us would delay every tick
+#endif
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!stopping_) {
+      if (waiting_.empty()) {
+        changed_.wait(lock);
+      } else if (const Clock::time_point due = waiting_.begin()->first; Clock::now() < due) {
+        changed_.wait_until(lock, due);
+      } else {
+        auto node = waiting_.extract(waiting_.begin());
+        lock.unlock();
+        const bool again = call(*node.mapped());
+        lock.lock();
+        // The node is used again: a tick allocates nothing.
+        if (again) node.key() = node.mapped()->due(node.mapped()->next), waiting_.insert(std::move(node));
+      }
+    }
+  }
+
+  static bool call(Ticker::Entry& entry) {
+    const std::int64_t number = std::max(entry.next, last_due(entry.rate, Clock::now() - entry.start));
+    entry.next = number + 1;
+    return !entry.ended.load(std::memory_order_acquire) && entry.callback(number) && !entry.ended;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::multimap<Clock::time_point, std::shared_ptr<Ticker::Entry>> waiting_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+// The object is never destroyed, because a Ticker may end after static destructors have run; its thread is
+// joined.
+struct StopAtUnload {
+  TickerThread* thread;
+  ~StopAtUnload() { thread->stop(); }
+};
+
+TickerThread& ticker_thread() {
+  static auto* const instance = new TickerThread;
+  static StopAtUnload guard{instance};
+  return *guard.thread;
+}
+
+}  // namespace
+
+std::chrono::nanoseconds tick_offset(MicroHertz rate, std::int64_t number) {
+  return std::chrono::nanoseconds(
+      static_cast<std::int64_t>((Wide{number} * kNanosecondsTimesMicroHertz + rate / 2) / rate));
+}
+
+Ticker::Ticker(Clock::time_point start, MicroHertz rate, Callback callback) {
+  if (rate < 1 || rate > kMostMicroHertz) {
+    fail(ErrorKind::invalid_argument, "fps", "fps must be from 0.000001 to ", kMostMicroHertz / 1'000'000,
+         "; got ", static_cast<double>(rate) / 1e6);
+  }
+  entry_ = std::make_shared<Entry>();
+  entry_->start = start, entry_->rate = rate, entry_->callback = std::move(callback);
+  ticker_thread().add(entry_);
+}
+
+Ticker::~Ticker() {
+  stop();
+}
+
+void Ticker::stop() noexcept {
+  entry_->ended.store(true, std::memory_order_release);
+}
+
+}  // namespace exphil::core

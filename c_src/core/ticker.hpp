@@ -1,0 +1,44 @@
+// Calls back at a fixed rate, at absolute times of the steady clock: tick n is due at start + n / rate,
+// computed from n each time, so that rounding and late wake-ups do not add up. One thread serves all tickers
+// of the process; it starts with the first one, sleeps between ticks, and is joined when the library unloads.
+// Used by nif/clock.cpp.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace exphil::core {
+
+// A rate in ticks per 1,000,000 seconds: 60 FPS is 60'000'000.
+using MicroHertz = std::int64_t;
+inline constexpr MicroHertz kMostMicroHertz = MicroHertz{10'000} * 1'000'000;
+
+// When tick `number` is due after the start. `number` is at least 0, `rate` at least 1.
+std::chrono::nanoseconds tick_offset(MicroHertz rate, std::int64_t number);
+
+class Ticker {
+ public:
+  // Gets the number of the tick that is due. Runs on the ticker thread and delays every other ticker, so it
+  // must be short and must not throw. Returning false ends the ticker.
+  using Callback = std::function<bool(std::int64_t number)>;
+
+  // Tick 0 is due at `start`. Where the thread wakes so late that several ticks are due, only the last of
+  // them is called. Throws core::Error (invalid_argument) for a rate outside [1, kMostMicroHertz];
+  // std::bad_alloc and std::system_error where the system has no memory or thread left.
+  Ticker(std::chrono::steady_clock::time_point start, MicroHertz rate, Callback callback);
+  // No call begins after this returns; one that runs on another thread may still end.
+  ~Ticker();
+  // As the destructor does; from any thread, and again.
+  void stop() noexcept;
+  Ticker(const Ticker&) = delete;
+  Ticker& operator=(const Ticker&) = delete;
+
+  struct Entry;
+
+ private:
+  std::shared_ptr<Entry> entry_;
+};
+
+}  // namespace exphil::core

@@ -1,0 +1,102 @@
+defmodule ExPhil.Native.Clock do
+  @moduledoc """
+  A frame clock: ticks at a fixed rate, as messages to the process that started it.
+
+  Tick `n` is due at `start + n / fps`, computed from `n` each time, so that nothing drifts: after an hour at 60 FPS tick
+  216,000 comes when it should. A thread of the native library sleeps until each tick's absolute time. A tick is never
+  early, and on an idle machine some ten microseconds late, where `Process.sleep/1` and `:timer` count in milliseconds.
+
+      {:ok, clock} = ExPhil.Native.Clock.start(60)
+      number = ExPhil.Native.Clock.wait(clock)          # blocks until the next tick
+
+  or, in a GenServer, `def handle_info({:tick, ref, number}, %{clock: %{ref: ref}} = state)`.
+
+  A tick that the machine could not deliver in time is left out, and the next message has the number that is due then. The
+  clock ends with `stop/1`, with its process, or when the last reference to it is garbage-collected.
+  """
+
+  alias ExPhil.Native.{Error, NIF}
+
+  @enforce_keys [:handle, :ref, :start, :fps]
+  defstruct [:handle, :ref, :start, :fps]
+
+  @typedoc "`ref` is in every tick's message; `start` is the time of tick 0, in nanoseconds of `System.monotonic_time/1`."
+  @type t :: %__MODULE__{handle: reference(), ref: reference(), start: integer(), fps: number()}
+
+  @doc """
+  Starts a clock for the calling process. `fps` is a number from 0.000001 to 10,000. Tick 0 comes at once.
+
+      iex> {:ok, clock} = ExPhil.Native.Clock.start(200)
+      iex> first = ExPhil.Native.Clock.wait(clock)
+      iex> second = ExPhil.Native.Clock.wait(clock)
+      iex> ExPhil.Native.Clock.stop(clock)
+      iex> second > first
+      true
+  """
+  @spec start(fps :: number()) :: {:ok, t()} | {:error, Error.t()}
+  def start(fps) when is_number(fps) do
+    with {:ok, rate} <- to_float(fps) do
+      case NIF.start_clock(rate) do
+        {:ok, {handle, ref, start}} -> {:ok, %__MODULE__{handle: handle, ref: ref, start: start, fps: fps}}
+        {:error, reason} -> {:error, Error.from_nif(reason)}
+      end
+    end
+  end
+
+  def start(fps), do: {:error, Error.invalid("fps", "a number", fps)}
+
+  # An integer beyond the largest float.
+  defp to_float(fps) do
+    {:ok, fps * 1.0}
+  rescue
+    ArithmeticError -> {:error, Error.invalid("fps", "from 0.000001 to 10000", fps)}
+  end
+
+  @doc "As `start/1`, but returns the clock and raises the error."
+  @spec start!(fps :: number()) :: t()
+  def start!(fps) do
+    case start(fps) do
+      {:ok, clock} -> clock
+      {:error, error} -> raise error
+    end
+  end
+
+  @doc """
+  Blocks until the next tick and returns its number. Where several have come since the last call, returns the last of
+  them at once: a number that is more than one above the one before says how many frames were missed. Only the process
+  that started the clock may wait for it.
+  """
+  @spec wait(t()) :: non_neg_integer()
+  def wait(%__MODULE__{ref: ref}) do
+    receive do
+      {:tick, ^ref, number} -> latest(ref, number)
+    end
+  end
+
+  defp latest(ref, number) do
+    receive do
+      {:tick, ^ref, later} -> latest(ref, later)
+    after
+      0 -> number
+    end
+  end
+
+  @doc "When tick `number` is due, in nanoseconds of `System.monotonic_time/1`."
+  @spec due(t(), integer()) :: integer()
+  def due(%__MODULE__{start: start, fps: fps}, number), do: start + round(number * 1.0e9 / fps)
+
+  @doc "Ends the clock and removes its ticks from the calling process's mailbox."
+  @spec stop(t()) :: :ok
+  def stop(%__MODULE__{handle: handle, ref: ref}) do
+    {:ok, :ok} = NIF.stop_clock(handle)
+    flush(ref)
+  end
+
+  defp flush(ref) do
+    receive do
+      {:tick, ^ref, _} -> flush(ref)
+    after
+      0 -> :ok
+    end
+  end
+end

@@ -1,0 +1,79 @@
+defmodule ExPhil.Native.ClockTest do
+  use ExUnit.Case, async: true
+
+  alias ExPhil.Native.{Clock, Error}
+
+  doctest Clock
+
+  defp now, do: System.monotonic_time(:nanosecond)
+
+  test "ticks are never early, and their numbers rise" do
+    clock = Clock.start!(400)
+
+    Enum.reduce(1..40, -1, fn _, before ->
+      number = Clock.wait(clock)
+      # Erlang's clock is corrected against the system's: half a millisecond of room.
+      assert now() >= Clock.due(clock, number) - 500_000
+      assert number > before
+      number
+    end)
+
+    :ok = Clock.stop(clock)
+  end
+
+  test "a process that is late gets the tick that is due, once" do
+    clock = Clock.start!(1000)
+    Process.sleep(50)
+    number = Clock.wait(clock)
+    assert number >= 40
+    assert Clock.wait(clock) > number
+    :ok = Clock.stop(clock)
+  end
+
+  test "a rate that a millisecond timer cannot keep" do
+    clock = Clock.start!(900)
+    numbers = for _ <- 1..450, do: Clock.wait(clock)
+
+    # Half a second of ticks takes half a second however late single wake-ups are: the last number is the time passed.
+    assert_in_delta List.last(numbers), (now() - clock.start) * 900 / 1.0e9, 100
+    :ok = Clock.stop(clock)
+  end
+
+  test "stop ends the ticks and empties the mailbox" do
+    clock = Clock.start!(1000)
+    Clock.wait(clock)
+    :ok = Clock.stop(clock)
+    Process.sleep(20)
+    # At most one call was running while the clock was stopped.
+    ref = clock.ref
+
+    flush = fn flush, count ->
+      receive(do: ({:tick, ^ref, _} -> flush.(flush, count + 1)), after: (0 -> count))
+    end
+
+    assert flush.(flush, 0) <= 1
+    :ok = Clock.stop(clock)
+  end
+
+  test "a tick is a message with the clock's ref" do
+    %Clock{ref: ref} = clock = Clock.start!(100)
+    assert_receive {:tick, ^ref, 0}, 5_000
+    assert_receive {:tick, ^ref, number} when number > 0, 5_000
+    :ok = Clock.stop(clock)
+  end
+
+  test "a clock ends with its process" do
+    parent = self()
+    {pid, monitor} = spawn_monitor(fn -> send(parent, {:clock, Clock.start!(1000)}) end)
+    assert_receive {:clock, clock}, 5_000
+    assert_receive {:DOWN, ^monitor, :process, ^pid, :normal}, 5_000
+    :ok = Clock.stop(clock)
+  end
+
+  test "what is not a rate is an error that names fps" do
+    for bad <- [0, -60, 1.0e9, 1.0e-9, 10_001, "60", nil, Integer.pow(10, 400)] do
+      assert {:error, %Error{kind: :invalid_argument, argument: "fps"}} = Clock.start(bad)
+      assert_raise Error, fn -> Clock.start!(bad) end
+    end
+  end
+end
