@@ -6,13 +6,17 @@ defmodule ExPhil.Native.Tools.Player do
   Where a frame number comes again, the player restores the snapshot that it took before it first stepped that frame,
   and steps from there. A recording with rollbacks therefore costs a snapshot or a restore on every frame.
 
+  Frame `i` arrives at `start + i / fps`, whatever the frames before it took (`ExPhil.Native.Clock`). The player sleeps
+  until then and never spins: an agent shares its cores with the game. A frame is missed when its answer comes after the
+  next frame has arrived.
+
   `play/3` blocks the calling process until the last frame; it holds no state between calls. Where the `telemetry`
   library is there, each frame is an event `[:exphil_native, :tools, :player, :frame]` with the measurements `latency` (of the
   step, microseconds) and `missed` (so far), and the metadata `index` and `number`.
   """
 
-  alias ExPhil.Native.Mamba
-  alias ExPhil.Native.Tools.Player.{Pace, Recording, Verify}
+  alias ExPhil.Native.{Clock, Mamba}
+  alias ExPhil.Native.Tools.Player.{Recording, Verify}
 
   @typedoc """
   What was played. `latencies` are the microseconds from an observation to its answer, frame by frame: the step,
@@ -34,7 +38,7 @@ defmodule ExPhil.Native.Tools.Player do
 
   Options:
 
-    * `:fps` - frames per second (60)
+    * `:fps` - frames per second, at most 10,000 (60)
     * `:sessions` - agents that answer each frame; above one they go through `Mamba.step_batch/2` (1)
     * `:on_frame` - called after every frame with `{frames done, missed, latency in microseconds}`; its time is
       spent between the frames
@@ -44,9 +48,12 @@ defmodule ExPhil.Native.Tools.Player do
     options = Keyword.validate!(options, fps: 60, sessions: 1, on_frame: fn _ -> :ok end)
 
     with :ok <- warm_up(model, recording, options[:sessions]),
-         {:ok, sessions} <- new_sessions(model, options[:sessions]) do
+         {:ok, sessions} <- new_sessions(model, options[:sessions]),
+         {:ok, clock} <- Clock.start(options[:fps]) do
       frames = recording |> Recording.frames() |> Enum.with_index()
-      loop(frames, start(sessions, recording.depth, options))
+      result = loop(frames, start(sessions, recording.depth, clock, options))
+      :ok = Clock.stop(clock)
+      result
     end
   end
 
@@ -72,7 +79,7 @@ defmodule ExPhil.Native.Tools.Player do
     end)
   end
 
-  defp start(sessions, depth, options) do
+  defp start(sessions, depth, clock, options) do
     %{
       sessions: sessions,
       depth: depth,
@@ -84,7 +91,8 @@ defmodule ExPhil.Native.Tools.Player do
       answers: [],
       on_frame: options[:on_frame],
       telemetry: Code.ensure_loaded?(:telemetry),
-      pace: Pace.start(options[:fps])
+      clock: clock,
+      tick: -1
     }
   end
 
@@ -93,7 +101,7 @@ defmodule ExPhil.Native.Tools.Player do
      %{
        frames: length(play.answers),
        sessions: length(play.sessions),
-       fps: play.pace.fps,
+       fps: play.clock.fps,
        missed: play.missed,
        rollbacks: play.rollbacks,
        latencies: Enum.reverse(play.latencies),
@@ -103,20 +111,26 @@ defmodule ExPhil.Native.Tools.Player do
 
   defp loop([{{number, obs}, index} | rest], play) do
     obs = batch(obs, play.sessions)
-    Pace.wait(play.pace, index)
-    began = Pace.now()
+    play = wait_for(play, index)
+    began = now()
 
     with {:ok, play} <- place(number, play),
          {:ok, answer} <- step(play.sessions, obs) do
-      ended = Pace.now()
+      ended = now()
       latency = (ended - began) / 1000
-      missed = play.missed + if(Pace.missed?(play.pace, index, ended), do: 1, else: 0)
+      missed = play.missed + if(ended > Clock.due(play.clock, index + 1), do: 1, else: 0)
       play.on_frame.({index + 1, missed, latency})
       if play.telemetry, do: emit(%{latency: latency, missed: missed}, %{index: index, number: number})
       latencies = [latency | play.latencies]
       loop(rest, %{play | missed: missed, latencies: latencies, answers: [answer | play.answers]})
     end
   end
+
+  # Until frame `index` has arrived. A loop that is behind has its tick already, and does not wait.
+  defp wait_for(%{tick: tick} = play, index) when tick >= index, do: play
+  defp wait_for(play, index), do: wait_for(%{play | tick: Clock.wait(play.clock)}, index)
+
+  defp now, do: System.monotonic_time(:nanosecond)
 
   # By name at run time: telemetry is an optional dependency.
   defp emit(measurements, metadata),

@@ -13,12 +13,28 @@ defmodule ExPhil.Native.Tools.PlayerTest do
     %{model: Mamba.load!(policy, backend: :host)}
   end
 
-  # Pacing is tested in pace_test.exs; here frames come as fast as they can be answered.
+  # The clock is tested in clock_test.exs; here frames come as fast as they can be answered.
   @fast 10_000.0
 
   defp play!(model, recording, options \\ []) do
-    {:ok, result} = Player.play(model, recording, [fps: @fast] ++ options)
+    {:ok, result} = Player.play(model, recording, Keyword.merge([fps: @fast], options))
     result
+  end
+
+  test "frames arrive at the rate that was asked for, also where it is no whole number of milliseconds", %{
+    model: model
+  } do
+    began = System.monotonic_time(:millisecond)
+    result = play!(model, Recording.generated(91), fps: 300)
+
+    # 90 frame times of 3.33 ms; in whole milliseconds they would take 360 ms or more, and never less than 300.
+    assert System.monotonic_time(:millisecond) - began >= 300
+    assert result.frames == 91
+  end
+
+  test "a rate that no clock has is an error", %{model: model} do
+    assert {:error, %ExPhil.Native.Error{argument: "fps"}} =
+             Player.play(model, Recording.generated(1), fps: 20_000)
   end
 
   defp numbered(recording, numbers), do: %{recording | numbers: numbers, depth: depth(numbers)}
