@@ -1,24 +1,24 @@
 defmodule ExPhil.Native.ReadmeTest do
-  # Every Elixir block of README.md runs as it stands, in an empty folder, in order: what one block binds, the next may
-  # use, as for a reader who types along. Not async: the folder is the whole VM's.
+  # Every Elixir block of README.md and docs/reference.md runs as it is, in an empty folder, in order: what one block binds,
+  # the next may use, as for a reader who types along. Not async: the folder is the whole VM's.
   use ExUnit.Case
 
   @moduletag :tmp_dir
 
-  # {line, code} of each block.
-  defp blocks do
-    readme = File.read!("README.md")
+  # {file, line, code} of each block.
+  defp blocks(file) do
+    text = File.read!(file)
 
-    for [{start, length}] <- Regex.scan(~r/(?<=```elixir\n).*?(?=^```)/ms, readme, return: :index) do
-      line = readme |> binary_part(0, start) |> String.split("\n") |> length()
-      {line, binary_part(readme, start, length)}
+    for [{start, length}] <- Regex.scan(~r/(?<=```elixir\n).*?(?=^```)/ms, text, return: :index) do
+      line = text |> binary_part(0, start) |> String.split("\n") |> length()
+      {file, line, binary_part(text, start, length)}
     end
   end
 
   defp run(blocks, folder) do
     File.cd!(folder, fn ->
-      Enum.reduce(blocks, {[], __ENV__}, fn {line, code}, {bindings, env} ->
-        quoted = Code.string_to_quoted!(code, file: "README.md", line: line)
+      Enum.reduce(blocks, {[], __ENV__}, fn {file, line, code}, {bindings, env} ->
+        quoted = Code.string_to_quoted!(code, file: file, line: line)
         {_, bindings, env} = Code.eval_quoted_with_env(quoted, bindings, env)
         {bindings, env}
       end)
@@ -26,11 +26,11 @@ defmodule ExPhil.Native.ReadmeTest do
     end)
   end
 
-  defp nx?({_line, code}), do: code =~ "Nx."
+  defp nx?({_file, _line, code}), do: code =~ "Nx."
 
-  test "without Nx", %{tmp_dir: folder} do
-    plain = Enum.reject(blocks(), &nx?/1)
-    assert length(plain) >= 6
+  test "the README without Nx", %{tmp_dir: folder} do
+    plain = Enum.reject(blocks("README.md"), &nx?/1)
+    assert length(plain) >= 5
     bindings = run(plain, folder)
 
     assert byte_size(bindings[:logits]) == 64 * 4
@@ -38,15 +38,35 @@ defmodule ExPhil.Native.ReadmeTest do
     assert length(bindings[:new_answers]) == 5
     assert {:f32, {2, 64}, _} = bindings[:y_next]
     assert {:f32, {2, 60, 64, 16}, _} = bindings[:states]
+    assert {:f32, {2, 60, 64}, _} = bindings[:anti_causal]
+  end
+
+  @tag :nx
+  test "the README with Nx", %{tmp_dir: folder} do
+    bindings = "README.md" |> blocks() |> Enum.filter(&nx?/1) |> run(folder)
+    assert %{shape: {32, 60, 512}} = bindings[:y]
+  end
+
+  test "the reference", %{tmp_dir: folder} do
+    blocks = blocks("docs/reference.md")
+    assert length(blocks) >= 2
+    bindings = run(blocks, folder)
     assert {:f32, {1, 8, 4}, _} = bindings[:y]
     assert bindings[:causal] == cumsum([1, 3, 6, 4, 9, 15])
     assert bindings[:anti_causal] == cumsum([6, 5, 3, 15, 11, 6])
   end
 
-  @tag :nx
-  test "with Nx", %{tmp_dir: folder} do
-    bindings = blocks() |> Enum.filter(&nx?/1) |> run(folder)
-    assert %{shape: {32, 60, 512}} = bindings[:y]
+  test "the picture shows the recorded latencies" do
+    [_header | lines] = "bench/results/latency.csv" |> File.read!() |> String.split("\n", trim: true)
+    picture = File.read!("docs/latency.svg")
+    assert length(lines) >= 3
+
+    for line <- lines do
+      [what, where, program, p50 | _] = String.split(line, ",")
+      {us, ""} = Float.parse(p50)
+      assert picture =~ "#{what}, #{where}: #{program}"
+      assert picture =~ ExPhil.Native.Tools.Benchmark.Plot.microseconds(us)
+    end
   end
 
   defp cumsum(values), do: {:f32, {2, 3}, for(v <- values, into: <<>>, do: <<v::float-32-little>>)}

@@ -42,6 +42,13 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
   @spec speed_ups([map(), ...], String.t()) :: {:ok, String.t()} | {:error, String.t()}
   def speed_ups(results, id), do: results |> bars() |> draw(id)
 
+  @doc """
+  The README's picture: medians and 99th percentiles of several programs against the time of a frame, as a file of its own.
+  Each row is `%{name: text, ours: boolean, p50_us: number, p99_us: number | nil}`.
+  """
+  @spec latencies([map(), ...], float()) :: {:ok, String.t()} | {:error, String.t()}
+  def latencies(rows, frame_us), do: rows |> comparison(frame_us) |> run()
+
   # ---- scripts ---------------------------------------------------------------------------------------------
 
   # Times differ by orders of magnitude, so the axis is logarithmic and a point stands for a median: a bar's length
@@ -51,7 +58,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
       terminal(length(results)),
       data(results, &[&1.p50_us, &1.p99_us, &1.reference_us, &1.ceiling_us]),
       category_axis(results),
-      time_axis("x", results, frame_us),
+      time_axis("x", times(results), frame_us),
       frame_line(:vertical, frame_us),
       "plot $data using 2:1:($3-$2):(0) with vectors nohead lw 4 lc rgb '#a9cbe8' title 'to p99', ",
       "  '' using 2:1 with points pt 7 ps 0.9 lc rgb '#{@blue}' title 'p50', ",
@@ -77,7 +84,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
     [
       terminal(9),
       blocks,
-      time_axis("y", results, frame_us),
+      time_axis("y", times(results), frame_us),
       "set logscale x 2\nset xtics (#{ticks})\nset xrange [#{hd(sizes) / 1.25}:#{List.last(sizes) * 1.25}]\n",
       "set xlabel '#{size_name(hd(results).suite)}'\nset rmargin 3\n",
       "set key outside top center horizontal Left reverse maxrows #{length(names)}\n",
@@ -114,6 +121,32 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
     ]
   end
 
+  # Ours and others in two colours; the median in words behind each point, because a logarithmic axis hides ratios.
+  defp comparison(rows, frame_us) do
+    p99 = &(&1.p99_us || &1.p50_us)
+
+    [
+      terminal(length(rows)),
+      data(rows, &[&1.p50_us, p99.(&1), if(&1.ours, do: 1, else: 0), ~s("#{microseconds(&1.p50_us)}")]),
+      category_axis(rows),
+      "set key at screen 0.05, screen 0.06 left center horizontal Left reverse maxrows 1\nset bmargin 4.5\n",
+      time_axis("x", Enum.flat_map(rows, &[&1.p50_us, p99.(&1)]), frame_us),
+      frame_line(:vertical, frame_us),
+      "plot $data using 2:1:($3-$2):(0) with vectors nohead lw 4 lc rgb '#a9cbe8' title 'to p99', ",
+      "  '' using ($4==1?$2:NaN):1 with points pt 7 ps 1 lc rgb '#{@blue}' title 'this library, p50', ",
+      "  '' using ($4==0?$2:NaN):1 with points pt 7 ps 1 lc rgb '#{@grey}' title 'others, p50', ",
+      "  '' using 3:1:5 with labels left offset char 1,0 tc rgb '#333333' notitle\n"
+    ]
+  end
+
+  @doc "A time in the unit that suits it: \"24.6 µs\", \"4.8 ms\"."
+  @spec microseconds(number()) :: String.t()
+  def microseconds(us) when us < 1000, do: "#{short(us)} µs"
+  def microseconds(us), do: "#{short(us / 1000)} ms"
+
+  defp short(value) when value >= 100, do: "#{round(value)}"
+  defp short(value), do: "#{Float.round(value / 1, 1)}"
+
   defp terminal(rows) do
     """
     set encoding utf8
@@ -137,8 +170,9 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
   end
 
   # The budget of a frame is always on the axis.
-  defp time_axis(axis, results, frame_us) do
-    times = Enum.flat_map(results, &[&1.p50_us, &1.p99_us, &1.reference_us, &1.ceiling_us])
+  defp times(results), do: Enum.flat_map(results, &[&1.p50_us, &1.p99_us, &1.reference_us, &1.ceiling_us])
+
+  defp time_axis(axis, times, frame_us) do
     least = times |> Enum.filter(&(&1 > 0)) |> Enum.min(fn -> 1.0 end)
     most = Enum.max([2 * frame_us | times])
 
@@ -169,6 +203,10 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
   # ---- drawing ---------------------------------------------------------------------------------------------
 
   defp draw(script, id) do
+    with {:ok, svg} <- run(script), do: {:ok, embeddable(svg, id)}
+  end
+
+  defp run(script) do
     file =
       Path.join(System.tmp_dir!(), "exphil_plot.#{System.pid()}.#{System.unique_integer([:positive])}.gp")
 
@@ -176,7 +214,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
       File.write!(file, script)
 
       case System.cmd("gnuplot", [file], stderr_to_stdout: true) do
-        {svg, 0} -> {:ok, embeddable(svg, id)}
+        {svg, 0} -> {:ok, svg}
         {output, status} -> {:error, "gnuplot failed (status #{status}): #{String.trim(output)}"}
       end
     after
