@@ -77,15 +77,18 @@ demo: setup
 	@$(MAKE) --no-print-directory all
 	@mix exphil.play
 
-## test: set up, lint, build, and run every test
+## test: set up, lint, build, and run every test but test_variants
 test: setup
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory test_c
-	@$(MAKE) --no-print-directory test_ex
+	@$(MAKE) --no-print-directory test_c test_ex
 
 ## test_c: the C++ tests (Catch2)
 test_c: $(BUILD)/c_src_tests
 	$(BUILD)/c_src_tests
+
+## test_variants: compile every variant of every kernel (minutes; the ordinary tests compile each file once)
+test_variants: $(BUILD)/c_src_tests
+	$(BUILD)/c_src_tests '[variants]'
 
 ## test_ex: the Elixir tests (ExUnit)
 test_ex: native
@@ -175,4 +178,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BUILD)/fake_cuda.d
 .SECONDARY:
-.PHONY: all setup demo test test_c test_ex lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
+.PHONY: all setup demo test test_c test_variants test_ex lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
