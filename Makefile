@@ -136,6 +136,7 @@ help:
 
 INSTALLED_KERNELS := $(KERNELS:kernels/%=$(PRIV)/kernels/%)
 native: $(PRIV)/exphil_native.so $(INSTALLED_KERNELS)
+	@rm -f $(filter-out $(INSTALLED_KERNELS),$(call sources_in,$(PRIV)/kernels,cu) $(call sources_in,$(PRIV)/kernels,cuh))
 
 # Installed by rename: a VM that has loaded the old library keeps it.
 $(PRIV)/exphil_native.so: $(BUILD)/exphil_native.so

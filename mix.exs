@@ -46,7 +46,7 @@ end
 
 defmodule Mix.Tasks.Compile.ExphilNative do
   @moduledoc false
-  # Builds the NIF and installs the kernels with `make native`, before the Elixir files are compiled. It stands
+  # Builds the NIF and installs the kernels with `make native`, before the Elixir files are compiled. It is
   # here because a project's own lib/ is not compiled yet when its compilers run. The make variables of the
   # Makefile (BUILD, CXX, CXXFLAGS, CUDA_HOME) are taken from the environment. EXPHIL_SKIP_NATIVE=1 compiles the
   # Elixir files alone: every native call then says that the library is not there.

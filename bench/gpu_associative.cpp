@@ -97,7 +97,7 @@ class Device {
   CUevent begin_ = nullptr, end_ = nullptr;
 };
 
-// `bytes` of random elements; halves stand in pairs in a float's place.
+// `bytes` of random elements; halves are written in pairs into a float's place.
 std::vector<float> random_elements(Dtype dtype, std::size_t bytes, float low, float high, unsigned seed) {
   std::mt19937 generator(seed);
   std::uniform_real_distribution<float> uniform(low, high);

@@ -1,5 +1,5 @@
 defmodule ExPhil.Native.ExamplesTest do
-  # Every program in examples/ runs as it stands.
+  # Every program in examples/ runs as it is.
   use ExUnit.Case
   import ExUnit.CaptureIO
 

@@ -46,7 +46,7 @@ struct Atom {
   std::string name;
 };
 
-// Bytes as an Erlang binary; std::string stands for UTF-8 text, which is a binary as well.
+// Bytes as an Erlang binary; std::string is UTF-8 text, which is a binary as well.
 struct Binary {
   const unsigned char* data = nullptr;
   std::size_t size = 0;
@@ -98,7 +98,7 @@ struct Decoder<core::TensorView> {
   static core::TensorView decode(Call& call, Term term, const char* argument);
 };
 
-// nil stands for nothing.
+// nil is an empty optional.
 template <class T>
 struct Decoder<std::optional<T>> {
   static std::optional<T> decode(Call& call, Term term, const char* argument);

@@ -154,7 +154,7 @@ template <int E>
 EXPHIL_DEVICE float4 widen_four(const typename StorageOf<E>::Type* from) {
   if constexpr (E == kF32) {
     return *reinterpret_cast<const float4*>(from);
-  } else if constexpr (E == kBf16) {  // in words: the upper half of one is a float as it stands
+  } else if constexpr (E == kBf16) {  // in words: the upper half of a word is a float already
     const uint2 v = *reinterpret_cast<const uint2*>(from);
     return make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xffff0000u),
                        __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xffff0000u));

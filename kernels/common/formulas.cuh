@@ -12,7 +12,7 @@
 // Source: Gu & Dao, "Mamba" (2023), section 3.2 and appendix A; the table of discretizations in the README.
 // Included once for exphil::formulas. c_src/host includes it once more for each SIMD target, with
 // EXPHIL_FORMULAS_BEGIN and _END opening and closing that target's own namespace: a compiler fixes the
-// instruction set of a function where its text stands, not where it is instantiated.
+// instruction set of a function where it is defined, not where it is instantiated.
 #if !defined(EXPHIL_FORMULAS_CUH) || defined(EXPHIL_FORMULAS_BEGIN)
 
 #ifdef EXPHIL_FN

@@ -1,4 +1,4 @@
-// What stands between the matrix products of the policy when there are many rows: the row scales of rms_norm,
+// What runs between the matrix products of the policy when there are many rows: the row scales of rms_norm,
 // the causal convolution, and the state update, over a batch of agents (each row its own state) or over time
 // (rows of a sequence in order). Launched by cuda/model_rows.cpp. Compiled with the dimensions only.
 //

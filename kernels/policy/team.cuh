@@ -53,7 +53,7 @@ class Board {
   __device__ Board(float* shared, float* global, TeamBarrier barrier)
       : shared_(shared), global_(global), barrier_(barrier) {}
 
-  // Puts value where `place`, in this block's board, stands in the boards of every block rank = first,
+  // Writes value to the address that corresponds to `place` in the boards of every block rank = first,
   // first + step, ...: several threads that hold the same value may share the work.
   __device__ void push(float* place, float value, int first, int step) const {
     if constexpr (TEAM == 1) {

@@ -33,7 +33,7 @@ std::vector<Session*> in_address_order(const std::vector<Session*>& sessions) {
   std::vector<Session*> ordered = sessions;
   std::sort(ordered.begin(), ordered.end(), std::less<Session*>());
   if (std::adjacent_find(ordered.begin(), ordered.end()) != ordered.end()) {
-    fail(ErrorKind::invalid_argument, "sessions", "sessions must be distinct; one stands twice");
+    fail(ErrorKind::invalid_argument, "sessions", "sessions must be distinct; a session appears twice");
   }
   return ordered;
 }

@@ -37,7 +37,7 @@ class Session {
   void import_state(const std::uint8_t* bytes,
                     std::size_t size);  // invalid_state or mismatch; unchanged then
 
-  // One frame for each session, all of one model (mismatch otherwise; invalid_argument where a session stands
+  // One frame for each session, all of one model (mismatch otherwise; invalid_argument where a session appears
   // twice). Locks are taken in address order, so two overlapping batches cannot deadlock.
   static void step_batch(const std::vector<Session*>& sessions, const float* obs, float* out);
 

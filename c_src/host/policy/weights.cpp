@@ -17,7 +17,7 @@ ScanRule rule_of(const core::PolicyConfig& config) {
   return rule;
 }
 
-// Floats of the whole arena; the terms stand in the order in which the constructor takes them.
+// Floats of the whole arena; the terms are in the order in which the constructor takes them.
 std::int64_t arena_floats(const core::PolicyConfig& c, const ScanRule& rule) {
   const std::int64_t inner = padded(c.d_inner), policy = padded(c.d_model);
   const std::int64_t layer = policy + 2 * packed_floats(c.d_inner, c.d_model) + (c.d_conv + 1) * inner +

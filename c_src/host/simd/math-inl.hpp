@@ -105,7 +105,7 @@ HWY_INLINE F exp2(F v) {
   return exp2_unclamped(clamp(v, fill(-127.0), fill(128.0)));
 }
 
-// e^v with the same limits. ln 2 stands in two parts, the first with 9 bits, so that n ln 2 is exact.
+// e^v with the same limits. ln 2 is split into two parts, the first with 9 bits, so that n ln 2 is exact.
 HWY_INLINE F exponential(F v) {
   v = clamp(v, fill(-88.02969), fill(88.72284));
   const F biased = hn::MulAdd(v, fill(1.4426950408889634), fill(kRoundToExponent));

@@ -25,7 +25,7 @@ defmodule ExPhil.Native.AssociativeScan do
       out. The CPU takes elements in turn, whatever it is
     * `:backend`, `:device` - where to run; see `ExPhil.Native.Device`
 
-  A sequence gives the same bits in any company and from run to run. Every bad argument raises
+  A sequence gives the same bits in any batch and in every run. Every bad argument raises
   `ExPhil.Native.Error`, which names it, what was expected and what came.
   """
 

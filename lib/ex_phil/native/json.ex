@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Json do
   @moduledoc false
-  # JSON for what this library writes: reports and safetensors headers. It stands here because Elixir has an encoder
+  # JSON for what this library writes: reports and safetensors headers. It is here because Elixir has an encoder
   # only from 1.18 on, and this library takes no dependency for one.
 
   @doc """

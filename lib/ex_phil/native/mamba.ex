@@ -85,7 +85,7 @@ defmodule ExPhil.Native.Mamba do
   end
 
   @doc """
-  What the model is and where it lives: the dimensions inferred from the shapes, the backend and device that were
+  What the model is and where it is resident: the dimensions inferred from the shapes, the backend and device that were
   chosen, the bytes held there now, and the fingerprint that ties states to the model.
   """
   @spec info(model()) :: info()
@@ -165,7 +165,7 @@ defmodule ExPhil.Native.Mamba do
 
   @doc """
   One frame for each of several sessions of one model, in one launch: {n, d_input} to {n, d_output}. Bit for bit the
-  same as separate steps. A session may stand in the list only once.
+  same as separate steps. A session may appear in the list only once.
   """
   @spec step_batch([session()], data()) :: result(data())
   def step_batch(sessions, obs) do

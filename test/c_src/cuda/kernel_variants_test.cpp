@@ -103,7 +103,7 @@ std::vector<std::string> compile_all(const std::vector<Job>& jobs) {
       std::string problem;
       try {
         const std::string image = cuda::cached_image(jobs[i].spec, jobs[i].architecture);
-        for (const std::string& entry : jobs[i].entries) {  // they stand in the image's symbol table
+        for (const std::string& entry : jobs[i].entries) {  // they are in the image's symbol table
           if (!contains(image, ".text." + entry)) problem = "has no entry " + entry;
         }
       } catch (const std::exception& error) {

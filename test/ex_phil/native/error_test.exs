@@ -10,7 +10,7 @@ defmodule ExPhil.Native.ErrorTest do
     assert Error.from_nif({:internal, "", "x"}).argument == nil
   end
 
-  test "a hint stands behind the message" do
+  test "a hint follows the message" do
     error = Error.from_nif({:backend_unavailable, ":backend", "no CUDA here"})
     assert Exception.message(error) == "no CUDA here (#{error.hint})"
     assert error.hint =~ "doctor"

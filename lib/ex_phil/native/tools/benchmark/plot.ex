@@ -51,7 +51,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
 
   # ---- scripts ---------------------------------------------------------------------------------------------
 
-  # Times differ by orders of magnitude, so the axis is logarithmic and a point stands for a median: a bar's length
+  # Times differ by orders of magnitude, so the axis is logarithmic and a point marks a median: a bar's length
   # would mean nothing on it.
   defp rows(results, frame_us) do
     [
@@ -158,7 +158,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
     """
   end
 
-  # Row 0 stands at the top.
+  # Row 0 is at the top.
   defp data(results, numbers) do
     rows = for {result, y} <- Enum.with_index(results), do: [Enum.join([-y | numbers.(result)], " "), "\n"]
     ["$data << END\n", rows, "END\n"]

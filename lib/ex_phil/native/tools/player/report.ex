@@ -88,7 +88,7 @@ defmodule ExPhil.Native.Tools.Player.Report do
     "frame #{frames} of #{total}, missed #{missed}, last step #{us(latency)}"
   end
 
-  @doc "What a program wants to know, ready for `ExPhil.Native.Json.encode/1`."
+  @doc "The numbers for a program, ready for `ExPhil.Native.Json.encode/1`."
   @spec document(summary(), Verify.t(), map()) :: map()
   def document(summary, verify, context) do
     checked = %{

@@ -28,7 +28,7 @@ defmodule ExPhil.Native.Tools.Benchmark.StatisticsTest do
     assert Statistics.relative_error(f16([3.0, 4.5], {2}), f32([3.0, 4.0], {2})) == 0.1
     assert Statistics.relative_error(bf16([3.0, 4.5], {2}), f16([3.0, 4.0], {2})) == 0.1
     assert Statistics.relative_error(f32([0.5], {1}), f32([0.0], {1})) == 0.5
-    # What stands behind the reference's part is not looked at.
+    # What follows the reference's part is not compared.
     assert Statistics.relative_error(f32([1.0, 9.0], {2}), f32([1.0], {1})) == 0.0
   end
 
