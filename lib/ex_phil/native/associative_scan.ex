@@ -29,7 +29,7 @@ defmodule ExPhil.Native.AssociativeScan do
   `ExPhil.Native.Error`, which names it, what was expected and what came.
   """
 
-  alias ExPhil.Native.{Device, Error, NIF, Options, Tensor}
+  alias ExPhil.Native.{Error, NIF, Options, Tensor}
 
   @type tensor :: Tensor.t()
 
@@ -115,7 +115,7 @@ defmodule ExPhil.Native.AssociativeScan do
 
   # ---- options ---------------------------------------------------------------------------------------------
 
-  defp read!(options, known), do: ok!(Options.read(options, known, &values/1))
+  defp read!(options, known), do: Options.read!(options, known, &values/1)
 
   defp values(options) do
     %{
@@ -125,7 +125,7 @@ defmodule ExPhil.Native.AssociativeScan do
       direction: if(Options.boolean(options, :reverse, false), do: :reverse, else: :forward),
       compensated: Options.boolean(options, :compensated, false),
       block_size: block_size(options),
-      place: ok!(Device.choose(options[:backend], options[:device]))
+      place: Options.place(options)
     }
   end
 
@@ -165,7 +165,4 @@ defmodule ExPhil.Native.AssociativeScan do
 
   defp call(op, backend, device, a, x, request),
     do: NIF.associative_scan(backend, device, op, a, x, request)
-
-  defp ok!({:ok, value}), do: value
-  defp ok!({:error, error}), do: raise(error)
 end

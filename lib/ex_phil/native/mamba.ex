@@ -77,24 +77,21 @@ defmodule ExPhil.Native.Mamba do
     max_sessions = Options.positive_integer(options, :max_sessions, 1024)
     norm_epsilon = Options.positive_float(options, :norm_epsilon, 1.0e-5)
     check_finite = Options.boolean(options, :check_finite, true)
-
-    case Device.choose(options[:backend], options[:device]) do
-      {:ok, {backend, device}} -> {backend, device, {max_sessions, norm_epsilon, check_finite}}
-      {:error, error} -> throw({:invalid, error})
-    end
+    {backend, device} = Options.place(options)
+    {backend, device, {max_sessions, norm_epsilon, check_finite}}
   end
 
   @doc """
   What the model is and where it is resident: the dimensions inferred from the shapes, the backend and device that were
-  chosen, the bytes held there now, and the fingerprint that ties states to the model.
+  chosen, the bytes held there now, and the fingerprint that ties states to the model. The map itself, without
+  `{:ok, _}`.
   """
-  @spec info(model()) :: info()
+  @spec info(model()) :: info() | {:error, Error.t()}
   def info(%Model{ref: ref}) do
-    case NIF.policy_info(ref) do
-      {:ok, info} -> model_info(info)
-      {:error, reason} -> raise Error.from_nif(reason)
-    end
+    with {:ok, info} <- answer(NIF.policy_info(ref)), do: model_info(info)
   end
+
+  def info(other), do: not_a("model", other)
 
   defp model_info(info) do
     fingerprint =
@@ -221,6 +218,12 @@ defmodule ExPhil.Native.Mamba do
   @doc "As `load/2`, but returns the model and raises the error."
   @spec load!(Path.t(), keyword()) :: model()
   def load!(path, options \\ []), do: ok!(load(path, options))
+
+  @doc "As `info/1`, but raises the error."
+  @spec info!(model()) :: info()
+  def info!(model) do
+    with {:error, error} <- info(model), do: raise(error)
+  end
 
   @doc "As `new_session/2`, but returns the session and raises the error."
   @spec new_session!(model(), keyword()) :: session()

@@ -1,16 +1,20 @@
 defmodule ExPhil.Native.Options do
   @moduledoc false
   # Option lists, checked: an unknown name is an error that lists the known ones, and each value has its reader.
-  # Readers throw {:invalid, error}; call them inside read/3, which catches.
+  # Every reader returns the value or raises ExPhil.Native.Error. Calls that return errors use read/3, the others read!/3.
 
-  alias ExPhil.Native.Error
+  alias ExPhil.Native.{Device, Error}
 
-  @doc "Checks the names, then lets `reader` read the values. `{:error, error}` for the first bad one."
+  @doc "Checks the names, then lets `reader` read the values. Raises the error of the first bad one."
+  @spec read!(term(), [atom()], (keyword() -> value)) :: value when value: term()
+  def read!(options, known, reader), do: reader.(names(options, known))
+
+  @doc "As `read!/3`, but returns the error."
   @spec read(term(), [atom()], (keyword() -> value)) :: {:ok, value} | {:error, Error.t()} when value: term()
   def read(options, known, reader) do
-    {:ok, reader.(names(options, known))}
-  catch
-    {:invalid, %Error{} = error} -> {:error, error}
+    {:ok, read!(options, known, reader)}
+  rescue
+    error in Error -> {:error, error}
   end
 
   defp names(options, known) do
@@ -24,11 +28,7 @@ defmodule ExPhil.Native.Options do
 
   defp unknown(name, known) do
     list = Enum.map_join(known, ", ", &inspect/1)
-
-    throw(
-      {:invalid,
-       Error.new(:invalid_argument, inspect(name), "unknown option #{inspect(name)}; known here: #{list}")}
-    )
+    raise Error.new(:invalid_argument, inspect(name), "unknown option #{inspect(name)}; known here: #{list}")
   end
 
   @doc "One of `choices`."
@@ -70,7 +70,16 @@ defmodule ExPhil.Native.Options do
     end
   end
 
-  def invalid(argument, expected, got), do: throw({:invalid, Error.invalid(argument, expected, got)})
+  @doc "The backend and the index of its device that `:backend` and `:device` choose; see `ExPhil.Native.Device`."
+  @spec place(keyword()) :: {Device.backend(), non_neg_integer()}
+  def place(options) do
+    case Device.choose(options[:backend], options[:device]) do
+      {:ok, place} -> place
+      {:error, error} -> raise error
+    end
+  end
+
+  def invalid(argument, expected, got), do: raise(Error.invalid(argument, expected, got))
 
   # An integer beyond the largest float raises an ArithmeticError.
   defp float(name, value) do

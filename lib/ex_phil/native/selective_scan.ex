@@ -131,7 +131,7 @@ defmodule ExPhil.Native.SelectiveScan do
 
   # ---- options ---------------------------------------------------------------------------------------------
 
-  defp read!(options, known), do: ok!(Options.read(options, known, &values/1))
+  defp read!(options, known), do: Options.read!(options, known, &values/1)
 
   defp values(options) do
     %{
@@ -141,7 +141,7 @@ defmodule ExPhil.Native.SelectiveScan do
       direction: if(Options.boolean(options, :reverse, false), do: :reverse, else: :forward),
       algorithm: Options.one_of(options, :algorithm, [:auto, :sequential, :chunked]),
       return_state: Options.boolean(options, :return_state, false),
-      place: ok!(Device.choose(options[:backend], options[:device])),
+      place: Options.place(options),
       d: options[:d],
       z: options[:z],
       dt_bias: options[:dt_bias],

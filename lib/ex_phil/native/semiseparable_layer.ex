@@ -83,6 +83,7 @@ defmodule ExPhil.Native.SemiseparableLayer do
   @doc "The dimensions inferred from the shapes, the backend and device, and the bytes resident there."
   @spec info(t()) :: info()
   def info(%__MODULE__{info: info}), do: info
+  def info(other), do: not_a_layer!(other)
 
   @doc """
   `{y, diagnostics}` for `x` {batch, seq, hidden} in f32; `y` has the shape and the form of `x`. A wrong `x` raises
@@ -128,16 +129,14 @@ defmodule ExPhil.Native.SemiseparableLayer do
     end
   end
 
-  defp run!(other, _x, _bidirectional),
+  defp run!(other, _x, _bidirectional), do: not_a_layer!(other)
+
+  defp not_a_layer!(other),
     do: raise(Error.invalid("layer", "a layer that SemiseparableLayer.load returned", other))
 
   defp load_options(options) do
-    check_finite = Options.boolean(options, :check_finite, true)
-
-    case Device.choose(options[:backend], options[:device]) do
-      {:ok, {backend, device}} -> {backend, device, check_finite}
-      {:error, error} -> throw({:invalid, error})
-    end
+    {backend, device} = Options.place(options)
+    {backend, device, Options.boolean(options, :check_finite, true)}
   end
 
   # A list of {name, tensor} for the NIF, or the path.

@@ -40,7 +40,7 @@ defmodule Mix.Tasks.Exphil.Doctor do
     %{
       info: ExPhil.Native.info(),
       packages: packages(root),
-      compiler: first_line(System.get_env("CXX") || "g++", ["--version"]),
+      compiler: compiler(System.get_env("CXX") || "g++"),
       make: first_line(System.get_env("MAKE") || "make", ["--version"]),
       gnuplot: first_line("gnuplot", ["--version"]),
       cuda_headers: cuda_headers(root),
@@ -208,6 +208,12 @@ defmodule Mix.Tasks.Exphil.Doctor do
       {:ok, output} -> String.split(output)
       :error -> []
     end
+  end
+
+  # CXX may be several words, such as "ccache g++".
+  defp compiler(command) do
+    [program | args] = String.split(command)
+    first_line(program, args ++ ["--version"])
   end
 
   defp first_line(program, args) do

@@ -47,7 +47,7 @@ defmodule Mix.Tasks.Exphil.Play do
     options = parse(args)
     recording = recording(options)
     model = load(options, recording)
-    info = Mamba.info(model)
+    info = Mamba.info!(model)
     check_sizes(info, recording, options)
     say(heading(info, recording, options))
 

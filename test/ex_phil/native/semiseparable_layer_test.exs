@@ -199,4 +199,11 @@ defmodule ExPhil.Native.SemiseparableLayerTest do
 
     assert_raise Error, ~r/layer/, fn -> SemiseparableLayer.forward(:no_layer, x) end
   end
+
+  test "a layer that is none" do
+    for call <- [&SemiseparableLayer.info/1, &SemiseparableLayer.forward(&1, f32([0.0], {1, 1, 1}))] do
+      error = assert_raise ExPhil.Native.Error, fn -> call.(:layer) end
+      assert {error.kind, error.argument} == {:invalid_argument, "layer"}
+    end
+  end
 end

@@ -201,6 +201,11 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
     assert_error(Mamba.new_session(context.session), :invalid_argument, "model", [])
     assert_error(Mamba.window(context.session, <<>>), :invalid_argument, "model", [])
 
+    for bad <- [nil, make_ref(), context.session, %{context.model | ref: context.session.ref}] do
+      assert_error(Mamba.info(bad), :invalid_argument, "model", ["model"])
+      assert_raise Error, fn -> Mamba.info!(bad) end
+    end
+
     assert_error(
       Mamba.new_session(%{context.model | ref: context.session.ref}),
       :invalid_argument,

@@ -25,7 +25,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
   defp policy(context, agents) do
     {path, _} = Demo.write(context.folder, frames: 0)
     model = Mamba.load!(path, backend: context.backend, max_sessions: 4 * (agents + @rollback))
-    info = Mamba.info(model)
+    info = Mamba.info!(model)
     %{path: path, model: model, info: info, weights: weights(info)}
   end
 
