@@ -4,14 +4,11 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "core/scan/checks.hpp"
 
 namespace exphil::core {
 
-namespace {
-
-using formulas::Discretization;
-
-[[noreturn]] void wrong_shape(const TensorView& view, const std::string& name, const std::string& expected) {
+void wrong_shape(const TensorView& view, const std::string& name, const std::string& expected) {
   fail(ErrorKind::invalid_argument, name, name, " must be ", expected, "; got shape ",
        view.shape.to_string());
 }
@@ -26,6 +23,10 @@ void require_dtype(const TensorView& view, const std::string& name, Dtype expect
   fail(ErrorKind::invalid_argument, name, name, " must be ", dtype_name(expected), why, "; got ",
        dtype_name(view.dtype));
 }
+
+namespace {
+
+using formulas::Discretization;
 
 void require_limit(std::int64_t size, std::int64_t limit, const std::string& name, const std::string& axis) {
   if (size > limit) {

@@ -1,58 +1,16 @@
 #include "core/scan/reference.hpp"
 
-#include <cmath>
 #include <cstddef>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
-#include "core/error.hpp"
 #include "core/half.hpp"
-#include "core/scalar_math.hpp"
+#include "core/scan/reference_operands.hpp"
 
 namespace exphil::core {
 
 namespace {
 
-using formulas::Complex;
 using formulas::Discretization;
-
-template <class T>
-using RealOf =
-    std::conditional_t<std::is_same_v<T, Complex<double>> || std::is_same_v<T, double>, double, float>;
-template <class W>
-inline constexpr bool kIsComplex = !std::is_arithmetic_v<W>;
-
-template <class T>
-T load_real(const void* data, Dtype dtype, std::int64_t index) {
-  switch (dtype) {
-    case Dtype::f16:
-      return static_cast<T>(f16_to_f32(static_cast<const std::uint16_t*>(data)[index]));
-    case Dtype::bf16:
-      return static_cast<T>(bf16_to_f32(static_cast<const std::uint16_t*>(data)[index]));
-    default:
-      return static_cast<T>(static_cast<const float*>(data)[index]);
-  }
-}
-
-template <class W>
-W load(const void* data, Dtype dtype, std::int64_t index) {
-  if constexpr (kIsComplex<W>) {
-    using T = RealOf<W>;
-    const float* pair = static_cast<const float*>(data) + 2 * index;
-    return W{static_cast<T>(pair[0]), static_cast<T>(pair[1])};
-  } else {
-    return load_real<W>(data, dtype, index);
-  }
-}
-
-// An input widened once, so that the loop itself reads plain W.
-template <class W>
-std::vector<W> widen(const void* data, Dtype dtype, std::int64_t count) {
-  std::vector<W> out(data == nullptr ? 0 : static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = load<W>(data, dtype, static_cast<std::int64_t>(i));
-  return out;
-}
 
 // What one pass over time writes; null where not asked for. y may be of the problem's own dtype.
 template <class T>
@@ -79,47 +37,13 @@ struct Sinks {
   }
 };
 
-// Solves matrix h = rhs in place (rhs becomes h) by elimination with partial pivoting.
-template <class T>
-void solve(std::vector<T>* matrix, std::vector<T>* rhs) {
-  const std::size_t n = rhs->size();
-  std::vector<T>& m = *matrix;
-  std::vector<T>& r = *rhs;
-  for (std::size_t k = 0; k < n; ++k) {
-    std::size_t pivot = k;
-    for (std::size_t i = k + 1; i < n; ++i) {
-      if (std::abs(m[i * n + k]) > std::abs(m[pivot * n + k])) pivot = i;
-    }
-    for (std::size_t j = 0; j < n && pivot != k; ++j) std::swap(m[k * n + j], m[pivot * n + j]);
-    std::swap(r[k], r[pivot]);
-    for (std::size_t i = k + 1; i < n; ++i) {
-      const T factor = m[i * n + k] / m[k * n + k];
-      for (std::size_t j = k; j < n; ++j) m[i * n + j] -= factor * m[k * n + j];
-      r[i] -= factor * r[k];
-    }
-  }
-  for (std::size_t k = n; k-- > 0;) {
-    for (std::size_t j = k + 1; j < n; ++j) r[k] -= m[k * n + j] * r[j];
-    r[k] /= m[k * n + k];
-  }
-}
-
 template <Discretization D, class W>
 class Loop {
  public:
   using T = RealOf<W>;
   using Math = ScalarMath<T>;
 
-  explicit Loop(const ScanProblem& problem) : p_(problem) {
-    const std::int64_t streams = p_.batch * p_.seq * p_.dim;
-    const Dtype b_dtype = p_.complex ? Dtype::c64 : p_.dtype;
-    x_ = widen<T>(p_.x, p_.dtype, streams);
-    dt_ = widen<T>(p_.dt, p_.dtype, streams);
-    z_ = widen<T>(p_.z, p_.dtype, streams);
-    b_ = widen<W>(p_.b, b_dtype, projection_size(p_.b_layout));
-    c_ = widen<W>(p_.c, b_dtype, projection_size(p_.c_layout));
-    a_ = widen<W>(p_.a, Dtype::f32, p_.dim * p_.state * (p_.full_matrix ? p_.state : 1));
-  }
+  explicit Loop(const ScanProblem& problem) : p_(problem), in_(problem) {}
 
   void run(bool reverse, const Sinks<T>& sinks) const {
     std::vector<W> h(static_cast<std::size_t>(p_.dim * p_.state));
@@ -136,23 +60,9 @@ class Loop {
   }
 
  private:
-  std::int64_t projection_size(const ProjectionLayout& layout) const {
-    if (layout.constant) return p_.dim * p_.state;
-    return p_.batch * p_.seq * layout.groups * p_.state;
-  }
-
-  std::int64_t projection_row(const ProjectionLayout& layout, std::int64_t batch, std::int64_t t,
-                              std::int64_t d) const {
-    if (layout.constant) return d * p_.state;
-    const std::int64_t group = d / (p_.dim / layout.groups);
-    return ((batch * p_.seq + t) * layout.groups + group) * p_.state;
-  }
-
   void begin(std::int64_t batch, std::vector<W>* h) const {
     const std::int64_t count = p_.dim * p_.state;
-    for (std::int64_t i = 0; i < count; ++i) {
-      (*h)[i] = p_.initial_state == nullptr ? W{} : load<W>(p_.initial_state, Dtype::f32, batch * count + i);
-    }
+    for (std::int64_t i = 0; i < count; ++i) (*h)[i] = in_.initial(batch * count + i);
   }
 
   static void store(const std::vector<W>& h, T* to, std::int64_t first) {
@@ -169,70 +79,17 @@ class Loop {
 
   void step(std::int64_t batch, std::int64_t t, std::int64_t d, W* h, const Sinks<T>& sinks) const {
     const std::int64_t at = (batch * p_.seq + t) * p_.dim + d;
-    const T bias = p_.dt_bias == nullptr ? T{0} : static_cast<T>(p_.dt_bias[d]);
-    const T dt =
-        formulas::activate_dt<Math>(dt_[at], bias, p_.options.dt_softplus, static_cast<T>(p_.options.dt_min),
-                                    static_cast<T>(p_.options.dt_max));
-    const W* b = b_.data() + projection_row(p_.b_layout, batch, t, d);
-    const W* c = c_.data() + projection_row(p_.c_layout, batch, t, d);
-    if (p_.full_matrix) {
-      advance_full(d, dt, x_[at], b, h);
-    } else {
-      advance_diagonal(d, dt, x_[at], b, h);
-    }
-    T y = readout(c, h);
-    if (p_.d != nullptr) y += static_cast<T>(p_.d[d]) * x_[at];
-    if (!z_.empty()) y *= formulas::silu<Math>(z_[at]);
+    const W* b = in_.b.data() + in_.projection_row(p_.b_layout, batch, t, d);
+    const W* c = in_.c.data() + in_.projection_row(p_.c_layout, batch, t, d);
+    in_.template advance<D>(d, in_.active_dt(at, d), in_.x[at], b, h);
+    T y = in_.readout(c, h);
+    if (p_.d != nullptr) y += static_cast<T>(p_.d[d]) * in_.x[at];
+    if (!in_.z.empty()) y *= formulas::silu<Math>(in_.z[at]);
     if (sinks.y != nullptr) sinks.put_y(at, y);
   }
 
-  void advance_diagonal(std::int64_t d, T dt, T x, const W* b, W* h) const {
-    const W* a = a_.data() + d * p_.state;
-    for (std::int64_t n = 0; n < p_.state; ++n) {
-      const W w = a[n] * dt;
-      const W abar = formulas::decay<D, Math>(w);
-      const W gain = formulas::input_gain<D, Math>(w, abar);
-      h[n] = formulas::advance(h[n], abar, gain, dt * x, b[n]);
-    }
-  }
-
-  // (I - dt A/2) h' = (I + dt A/2) h + dt B x
-  void advance_full(std::int64_t d, T dt, T x, const W* b, W* h) const {
-    if constexpr (!kIsComplex<W> && D == Discretization::bilinear) {
-      const std::int64_t n = p_.state;
-      const T* a = a_.data() + d * n * n;
-      std::vector<T> left(static_cast<std::size_t>(n * n)), right(static_cast<std::size_t>(n));
-      for (std::int64_t i = 0; i < n; ++i) {
-        right[i] = h[i] + dt * b[i] * x;
-        for (std::int64_t j = 0; j < n; ++j) {
-          const T half = dt * a[i * n + j] / 2;
-          left[i * n + j] = (i == j ? T{1} : T{0}) - half;
-          right[i] += half * h[j];
-        }
-      }
-      solve(&left, &right);
-      for (std::int64_t i = 0; i < n; ++i) h[i] = right[i];
-    } else {
-      fail(ErrorKind::internal, "a", "a full matrix reached a method other than :bilinear");
-    }
-  }
-
-  // <C, h>; with complex states 2 Re <C, h>, since each stands for a conjugate pair.
-  T readout(const W* c, const W* h) const {
-    T sum = 0;
-    for (std::int64_t n = 0; n < p_.state; ++n) {
-      if constexpr (kIsComplex<W>) {
-        sum += 2 * (c[n].re * h[n].re - c[n].im * h[n].im);
-      } else {
-        sum += c[n] * h[n];
-      }
-    }
-    return sum;
-  }
-
   const ScanProblem& p_;
-  std::vector<T> x_, dt_, z_;
-  std::vector<W> a_, b_, c_;
+  const ReferenceOperands<W> in_;
 };
 
 template <class W>

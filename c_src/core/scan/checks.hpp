@@ -1,0 +1,20 @@
+// The checks of a scan's tensors that its gradient makes too. Each throws invalid_argument and says what was
+// expected and what came. Used by problem.cpp and gradient.cpp.
+#pragma once
+
+#include <string>
+
+#include "core/tensor.hpp"
+
+namespace exphil::core {
+
+[[noreturn]] void wrong_shape(const TensorView& view, const std::string& name, const std::string& expected);
+
+// axes: "{batch, seq, dim}", for the message.
+void require_shape(const TensorView& view, const std::string& name, const Shape& expected,
+                   const std::string& axes);
+
+// why: " like x", or "".
+void require_dtype(const TensorView& view, const std::string& name, Dtype expected, const std::string& why);
+
+}  // namespace exphil::core

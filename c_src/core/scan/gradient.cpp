@@ -1,0 +1,37 @@
+#include "core/scan/gradient.hpp"
+
+#include "core/error.hpp"
+#include "core/scan/checks.hpp"
+
+namespace exphil::core {
+
+ScanGradProblem validate_scan_grad(const ScanGradInputs& inputs, const ScanOptions& options) {
+  if (options.direction == Direction::both) {
+    fail(ErrorKind::unsupported, ":reverse", "the gradient is taken of one direction at a time");
+  }
+  ScanGradProblem problem;
+  problem.scan = validate_scan(inputs.scan, options);
+  const ScanProblem& scan = problem.scan;
+  require_dtype(inputs.dy, "dy", scan.dtype, " like x");
+  require_shape(inputs.dy, "dy", inputs.scan.x.shape, "{batch, seq, dim}");
+  check_bytes(inputs.dy, "dy");
+  problem.dy = inputs.dy.data;
+  const auto take_states = [&](const TensorView& view, const char* name, const Shape& shape,
+                               const char* axes) {
+    require_dtype(view, name, scan.complex ? Dtype::c64 : Dtype::f32, scan.complex ? " like a" : "");
+    require_shape(view, name, shape, axes);
+    check_bytes(view, name);
+    return static_cast<const float*>(view.data);
+  };
+  if (inputs.d_final_state) {
+    problem.d_final_state = take_states(*inputs.d_final_state, ":d_final_state",
+                                        Shape{scan.batch, scan.dim, scan.state}, "{batch, dim, state}");
+  }
+  if (inputs.states) {
+    problem.states = take_states(*inputs.states, "states", Shape{scan.batch, scan.seq, scan.dim, scan.state},
+                                 "{batch, seq, dim, state}");
+  }
+  return problem;
+}
+
+}  // namespace exphil::core
