@@ -1,7 +1,8 @@
-// Times the host scan against the plain scalar loop compiled with the same flags, in one run. Prints one row
-// for each case: milliseconds of wall time with all threads (least and median), of processor time with one
-// thread and of the loop (medians), and the ratio of the last two, which other load on the machine hardly
-// moves.
+// Times the host scan against the plain scalar loop compiled with the same flags, and its gradient, in one
+// run. Prints one row for each case: milliseconds of wall time with all threads (least and median), of
+// processor time with one thread and of the loop (medians), the ratio of the last two, which other load on
+// the machine hardly moves; then the processor time of the gradient with one thread, and how many times the
+// scan's that is.
 //   make bench && build/bench/host_scan [runs]
 #include <algorithm>
 #include <chrono>
@@ -16,6 +17,7 @@
 #include "core/half.hpp"
 #include "core/parallel.hpp"
 #include "core/scan/reference.hpp"
+#include "host/scan/gradient.hpp"
 #include "host/scan/scan.hpp"
 #include "host/simd/simd.hpp"
 
@@ -71,6 +73,21 @@ struct Tensor {
   }
 };
 
+// Processor time of the gradient of every operand. dy is x.
+double measure_gradient(const core::ScanProblem& scan, int runs) {
+  const std::size_t stream = static_cast<std::size_t>(scan.y_elements());
+  const std::size_t rows = static_cast<std::size_t>(scan.batch * scan.seq * scan.state);
+  std::vector<float> dx(stream), ddt(stream), dz(stream), db(rows), dc(rows);
+  std::vector<float> da(static_cast<std::size_t>(scan.dim * scan.state)), dd(da.size()), d_bias(da.size());
+  core::ScanGradOutputs outputs;
+  outputs.x = dx.data(), outputs.dt = ddt.data(), outputs.b = db.data(), outputs.c = dc.data();
+  outputs.a = da.data();
+  if (scan.z != nullptr) outputs.z = dz.data(), outputs.d = dd.data(), outputs.dt_bias = d_bias.data();
+  core::ScanGradProblem problem;
+  problem.scan = scan, problem.dy = scan.x;
+  return measure(runs, [&] { host::selective_scan_grad(problem, outputs); }).median_processor();
+}
+
 void run(const Case& c, int runs) {
   std::mt19937 random(7);
   const std::int64_t rows = c.batch * c.seq;
@@ -96,11 +113,12 @@ void run(const Case& c, int runs) {
   const Times fast = measure(runs, [&] { host::selective_scan(problem, outputs); });
   core::set_threads(1);
   const double single = measure(runs, [&] { host::selective_scan(problem, outputs); }).median_processor();
+  const double gradient = measure_gradient(problem, std::max(3, runs / 3));
   core::set_threads(0);
   const double plain =
       measure(std::max(3, runs / 10), [&] { core::scan_reference_f32(problem, outputs); }).median_processor();
-  std::printf("%-26s %8.3f %8.3f %10.3f %10.2f %7.1fx\n", c.name, fast.wall[0], fast.median_wall(), single,
-              plain, plain / single);
+  std::printf("%-26s %8.3f %8.3f %10.3f %10.2f %7.1fx %10.3f %7.2fx\n", c.name, fast.wall[0],
+              fast.median_wall(), single, plain, plain / single, gradient, gradient / single);
   std::fflush(stdout);
 }
 
@@ -111,7 +129,8 @@ int main(int argc, char** argv) {
   using D = formulas::Discretization;
   using T = core::Dtype;
   std::printf("target %s, %d threads, %d runs\n", host::simd_target(), core::threads(), runs);
-  std::printf("%-26s %8s %8s %10s %10s %8s\n", "case", "least", "median", "1 thread", "plain loop", "ratio");
+  std::printf("%-26s %8s %8s %10s %10s %8s %10s %8s\n", "case", "least", "median", "1 thread", "plain loop",
+              "ratio", "gradient", "of scan");
   const Case cases[] = {
       {"32x60x512x16 f32", 32, 60, 512, 16},
       {"32x60x512x16 f32 options", 32, 60, 512, 16, D::zoh, T::f32, true},

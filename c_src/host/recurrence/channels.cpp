@@ -60,16 +60,8 @@ float* begin_state(const ScanRule& rule, const ScanSequence& sequence, const Sca
   return tile.h;
 }
 
-// {dim} or null -> kPanel values: in place, or where the block is narrower a zero-padded copy.
-const float* whole_vector(const float* from, const ScanTile& tile, float* copy) {
-  if (from != nullptr && tile.lanes == kPanel) return from + tile.channel;
-  std::fill(copy, copy + kPanel, 0.0f);
-  if (from != nullptr) std::copy(from + tile.channel, from + tile.channel + tile.lanes, copy);
-  return copy;
-}
-
 template <core::Dtype T>
-void run_block(const ScanRule& rule, const ScanSequence& sequence, ScanTile& tile) {
+void run_block(const ScanRule& rule, const ScanSequence& sequence, float* checkpoint, ScanTile& tile) {
   const std::int64_t row = rule.state * rule.parts();
   tile.d = whole_vector(sequence.d, tile, tile.d_copy);
   tile.bias = whole_vector(sequence.dt_bias, tile, tile.bias_copy);
@@ -82,8 +74,10 @@ void run_block(const ScanRule& rule, const ScanSequence& sequence, ScanTile& til
   const float a_bound = sequence.a_bounds == nullptr ? std::numeric_limits<float>::infinity()
                                                      : sequence.a_bounds[tile.channel / kPanel];
   recurrence.states_step = sequence.states_step;
+  tile.keep_x = sequence.d != nullptr;
   for (tile.first = 0; tile.first < sequence.seq; tile.first += kTile) {
     tile.steps = std::min(kTile, sequence.seq - tile.first);
+    if (checkpoint != nullptr) checkpoint = std::copy(h, h + rule.state_block(), checkpoint);
     prepare<T>(rule, sequence, a_bound, tile);
     if (rule.complex) {
       recurrence.b = project<core::Dtype::f32>(rule, sequence.b, tile, tile.b);
@@ -149,15 +143,17 @@ void run_channels(const ScanRule& rule, const ScanSequence& sequence, std::int64
   for (std::int64_t block = begin; block < end; ++block) {
     tile.channel = block * kPanel;
     tile.lanes = std::min(kPanel, rule.dim - tile.channel);
+    float* checkpoint = sequence.checkpoints;
+    if (checkpoint != nullptr) checkpoint += (block - begin) * tiles(sequence.seq) * rule.state_block();
     switch (rule.dtype) {
       case core::Dtype::f16:
-        run_block<core::Dtype::f16>(rule, sequence, tile);
+        run_block<core::Dtype::f16>(rule, sequence, checkpoint, tile);
         break;
       case core::Dtype::bf16:
-        run_block<core::Dtype::bf16>(rule, sequence, tile);
+        run_block<core::Dtype::bf16>(rule, sequence, checkpoint, tile);
         break;
       default:
-        run_block<core::Dtype::f32>(rule, sequence, tile);
+        run_block<core::Dtype::f32>(rule, sequence, checkpoint, tile);
         break;
     }
   }

@@ -41,6 +41,17 @@ struct FullMatrix {
     }
   }
 
+  // [(I - dt A/2)^T | g], for the gradient.
+  void build_transposed(const float* a, const float* g, F dt) const {
+    const F one = fill(1.0), zero = fill(0.0), half_dt = dt * fill(0.5);
+    for (std::int64_t i = 0; i < size; ++i) {
+      for (std::int64_t j = 0; j < size; ++j) {
+        store((i == j ? one : zero) - load(a + (j * size + i) * kPanel + offset) * half_dt, at(i, j));
+      }
+      store(load(g + i * kPanel + offset), at(i, size));
+    }
+  }
+
   // Exchanges row k with the row below it that has the largest element in column k, lane by lane.
   void pivot(std::int64_t k) const {
     F largest = hn::Abs(load(at(k, k)));

@@ -56,6 +56,9 @@ struct ScanSequence {
   float* final_state = nullptr;
   float* states = nullptr;  // after step t at states + t states_step
   std::int64_t states_step = 0;
+  // h before each tile of kTile steps, as panels: {blocks that are run, tiles, state, parts, kPanel}; or
+  // null.
+  float* checkpoints = nullptr;
 };
 
 // {dim, state, parts} -> {blocks, state, parts, kPanel}, zero padded. `to` holds panels(dim) blocks.

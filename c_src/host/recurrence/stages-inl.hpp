@@ -29,6 +29,14 @@ HWY_INLINE const E* whole_row(const E* row, std::int64_t lanes, E* copy) {
   return copy;
 }
 
+// {dim} or null -> kPanel values: in place, or where the block is narrower a zero-padded copy.
+inline const float* whole_vector(const float* from, const ScanTile& tile, float* copy) {
+  if (from != nullptr && tile.lanes == kPanel) return from + tile.channel;
+  std::fill(copy, copy + kPanel, 0.0f);
+  if (from != nullptr) std::copy(from + tile.channel, from + tile.channel + tile.lanes, copy);
+  return copy;
+}
+
 template <core::Dtype T>
 HWY_INLINE const Element<T>* row_at(const Rows& rows, std::int64_t t, std::int64_t channel) {
   return static_cast<const Element<T>*>(rows.data) + t * rows.step + channel;
@@ -67,7 +75,7 @@ void prepare(const ScanRule& rule, const ScanSequence& sequence, float a_bound, 
       bound = larger_or_nan(bound, hn::Abs(dt));
       store(dt, tile.dt + at);
       store(dt * x, tile.dt_x + at);
-      if (sequence.d != nullptr) store(x, tile.x + at);
+      if (tile.keep_x) store(x, tile.x + at);
     }
   }
   tile.within_range = hn::AllTrue(Lanes(), bound * fill(a_bound) < fill(kExp2Range));

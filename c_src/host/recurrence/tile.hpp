@@ -15,6 +15,7 @@ inline constexpr std::int64_t kTile = 16;
 struct ScanTile {
   std::int64_t first = 0, steps = 0;    // time
   std::int64_t channel = 0, lanes = 0;  // channels [channel, channel + lanes), lanes <= kPanel
+  bool keep_x = false;                  // whether prepare leaves x
   bool within_range = false;            // no |A dt'| of the tile reaches the sequence's a_bounds limit
   float *dt, *dt_x, *x, *y;             // {kTile, kPanel}
   const float *bias, *d;                // {kPanel}: the caller's, or the copies of a narrower block
@@ -41,6 +42,10 @@ inline void carve(const ScanRule& rule, float* scratch, ScanTile* tile) {
   tile->b = take(kTile * rule.state_block());
   tile->c = take(kTile * rule.state_block());
   tile->system = take(rule.full_matrix ? rule.a_block() + rule.state_block() : 0);
+}
+
+inline constexpr std::int64_t tiles(std::int64_t seq) {
+  return (seq + kTile - 1) / kTile;
 }
 
 inline std::int64_t scan_scratch_floats(const ScanRule& rule) {
