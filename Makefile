@@ -40,7 +40,7 @@ ERL_INCLUDE ?= $(eval ERL_INCLUDE := $$(shell erl -noshell -eval \
 CATCH2_LIBS := $(if $(wildcard /usr/include/catch2/catch_all.hpp /usr/local/include/catch2/catch_all.hpp),-lCatch2Main -lCatch2)
 
 FLAGS = -std=c++17 $(CXXFLAGS) -Wall -Wextra -Werror -fPIC -fvisibility=hidden -ffp-contract=on -MMD -MP -Ic_src -I. $(CUDA_FLAGS)
-LIBS := -lhwy -ltbb -ldl -lpthread
+LIBS := -lhwy -ltbb -lz -ldl -lpthread
 
 # Every file of a folder and of its folders.
 sources_in = $(foreach folder,$(1),$(wildcard $(folder)/*.$(2) $(folder)/*/*.$(2)))

@@ -15,8 +15,25 @@ struct DtypeEntry {
 };
 
 constexpr DtypeEntry kDtypes[] = {
-    {Dtype::f32, "f32", 4}, {Dtype::f16, "f16", 2}, {Dtype::bf16, "bf16", 2}, {Dtype::c64, "c64", 8},
-    {Dtype::f64, "f64", 8}, {Dtype::s32, "s32", 4}, {Dtype::s64, "s64", 8},
+    {Dtype::f32, "f32", 4},
+    {Dtype::f16, "f16", 2},
+    {Dtype::bf16, "bf16", 2},
+    {Dtype::c64, "c64", 8},
+    {Dtype::f64, "f64", 8},
+    {Dtype::s32, "s32", 4},
+    {Dtype::s64, "s64", 8},
+    {Dtype::u8, "u8", 1},
+    {Dtype::u16, "u16", 2},
+    {Dtype::u32, "u32", 4},
+    {Dtype::u64, "u64", 8},
+    {Dtype::s8, "s8", 1},
+    {Dtype::s16, "s16", 2},
+    {Dtype::boolean, "bool", 1},
+    {Dtype::f8_e4m3fn, "f8_e4m3fn", 1},
+    {Dtype::f8_e5m2, "f8_e5m2", 1},
+    {Dtype::f8_e8m0, "f8_e8m0", 1},
+    {Dtype::f8_e4m3fnuz, "f8_e4m3fnuz", 1},
+    {Dtype::f8_e5m2fnuz, "f8_e5m2fnuz", 1},
 };
 
 const DtypeEntry& entry(Dtype dtype) {

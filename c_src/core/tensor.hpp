@@ -10,8 +10,29 @@
 
 namespace exphil::core {
 
-// Element types in the spelling of Nx. c64 is two f32 (real, imaginary).
-enum class Dtype { f32, f16, bf16, c64, f64, s32, s64 };
+// Element types in the spelling of Nx. c64 is two f32 (real, imaginary). Those after s64 only pass through
+// checkpoint files as bytes: no operator takes them.
+enum class Dtype {
+  f32,
+  f16,
+  bf16,
+  c64,
+  f64,
+  s32,
+  s64,
+  u8,
+  u16,
+  u32,
+  u64,
+  s8,
+  s16,
+  boolean,
+  f8_e4m3fn,
+  f8_e5m2,
+  f8_e8m0,
+  f8_e4m3fnuz,
+  f8_e5m2fnuz
+};
 
 std::size_t dtype_size(Dtype dtype);
 const char* dtype_name(Dtype dtype);                      // "f32"

@@ -52,14 +52,30 @@ Json parse(const std::string& text) {
 }
 
 Dtype parse_tensor_dtype(const Json& value, const std::string& name) {
-  static const std::map<std::string, Dtype> names = {
-      {"F32", Dtype::f32}, {"F16", Dtype::f16}, {"BF16", Dtype::bf16}, {"C64", Dtype::c64},
-      {"F64", Dtype::f64}, {"I32", Dtype::s32}, {"I64", Dtype::s64}};
+  static const std::map<std::string, Dtype> names = {{"F32", Dtype::f32},
+                                                     {"F16", Dtype::f16},
+                                                     {"BF16", Dtype::bf16},
+                                                     {"C64", Dtype::c64},
+                                                     {"F64", Dtype::f64},
+                                                     {"I32", Dtype::s32},
+                                                     {"I64", Dtype::s64},
+                                                     {"U8", Dtype::u8},
+                                                     {"U16", Dtype::u16},
+                                                     {"U32", Dtype::u32},
+                                                     {"U64", Dtype::u64},
+                                                     {"I8", Dtype::s8},
+                                                     {"I16", Dtype::s16},
+                                                     {"BOOL", Dtype::boolean},
+                                                     {"F8_E4M3", Dtype::f8_e4m3fn},
+                                                     {"F8_E5M2", Dtype::f8_e5m2},
+                                                     {"F8_E8M0", Dtype::f8_e8m0},
+                                                     {"F8_E4M3FNUZ", Dtype::f8_e4m3fnuz},
+                                                     {"F8_E5M2FNUZ", Dtype::f8_e5m2fnuz}};
   if (!value.is_string()) bad("tensor \"", name, "\" has no dtype");
   const auto found = names.find(value.get<std::string>());
   if (found == names.end()) {
     bad("tensor \"", name, "\" has dtype ", value.dump(-1, ' ', true),
-        "; expected F32, F16, BF16, F64, C64, I32 or I64");
+        "; expected F64, F32, F16, BF16, C64, an F8, BOOL, or I or U with 8, 16, 32 or 64");
   }
   return found->second;
 }

@@ -3,7 +3,9 @@ defmodule ExPhil.Native.Safetensors do
   Reads and writes [safetensors](https://github.com/huggingface/safetensors) files: the format of checkpoints and
   of recorded frames.
 
-  A tensor is `{type, shape, binary}`, row-major and little-endian, with a type of `:f32 :f16 :bf16 :f64 :s32 :s64`.
+  A tensor is `{type, shape, binary}`, row-major and little-endian. Types are those of the format: `:f64 :f32 :f16 :bf16
+  :c64 :s64 :s32 :s16 :s8 :u64 :u32 :u16 :u8 :bool`, and the eight-bit floats as raw bytes: `:f8_e4m3fn :f8_e5m2 :f8_e8m0
+  :f8_e4m3fnuz :f8_e5m2fnuz`.
   """
 
   alias ExPhil.Native.{Error, Json, NIF}
@@ -16,8 +18,21 @@ defmodule ExPhil.Native.Safetensors do
     f16: {"F16", 2},
     bf16: {"BF16", 2},
     f64: {"F64", 8},
+    c64: {"C64", 8},
     s32: {"I32", 4},
-    s64: {"I64", 8}
+    s64: {"I64", 8},
+    s16: {"I16", 2},
+    s8: {"I8", 1},
+    u64: {"U64", 8},
+    u32: {"U32", 4},
+    u16: {"U16", 2},
+    u8: {"U8", 1},
+    bool: {"BOOL", 1},
+    f8_e4m3fn: {"F8_E4M3", 1},
+    f8_e5m2: {"F8_E5M2", 1},
+    f8_e8m0: {"F8_E8M0", 1},
+    f8_e4m3fnuz: {"F8_E4M3FNUZ", 1},
+    f8_e5m2fnuz: {"F8_E5M2FNUZ", 1}
   }
 
   @doc """

@@ -24,6 +24,7 @@ defmodule Mix.Tasks.Exphil.Doctor do
     "libtbb-dev" => "the build: the CPU backend's threads",
     "nlohmann-json3-dev" => "the build: reads checkpoint headers",
     "libxxhash-dev" => "the build: checksums, and the keys of compiled kernels",
+    "zlib1g-dev" => "the build: reads compressed checkpoints",
     "erlang-proper" => "the tests: the property tests are left out",
     "catch2" => "the tests: the C++ tests cannot be built",
     "clang-format" => "make lint and make format"

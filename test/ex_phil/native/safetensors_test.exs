@@ -18,6 +18,19 @@ defmodule ExPhil.Native.SafetensorsTest do
       "double" => {:f64, {2}, <<1.0::float-64-little, -2.0::float-64-little>>},
       "frame" => {:s32, {2}, <<-1::32-little, 5::32-little>>},
       "long" => {:s64, {1}, <<-9::64-little>>},
+      "complex" => {:c64, {1}, <<1.0::float-32-little, 2.0::float-32-little>>},
+      "s16" => {:s16, {1}, <<-2::16-little>>},
+      "s8" => {:s8, {3}, <<1, 2, 255>>},
+      "u64" => {:u64, {1}, <<9::64-little>>},
+      "u32" => {:u32, {2}, <<0::32, 42::32-little>>},
+      "u16" => {:u16, {1}, <<1, 2>>},
+      "u8" => {:u8, {2, 2}, <<1, 2, 3, 4>>},
+      "bool" => {:bool, {2}, <<0, 1>>},
+      "f8_e4m3fn" => {:f8_e4m3fn, {1}, <<1>>},
+      "f8_e5m2" => {:f8_e5m2, {1}, <<2>>},
+      "f8_e8m0" => {:f8_e8m0, {1}, <<3>>},
+      "f8_e4m3fnuz" => {:f8_e4m3fnuz, {1}, <<4>>},
+      "f8_e5m2fnuz" => {:f8_e5m2fnuz, {1}, <<5>>},
       "quote \" backslash \\ newline \n snow ☃" => {:f32, {1}, <<0::32>>}
     }
 

@@ -1,0 +1,203 @@
+#include "core/checkpoint/checkpoint.hpp"
+
+#include <utility>
+
+#include "core/checkpoint/file.hpp"
+#include "core/checkpoint/safetensors.hpp"
+#include "core/error.hpp"
+
+namespace exphil::core {
+
+namespace {
+
+using Kind = ErlangTerm::Kind;
+
+constexpr std::uint64_t kHeadBytes = 9;    // up to the first character of a safetensors header
+constexpr std::size_t kContainerHead = 5;  // flag, metadata size
+constexpr std::uint8_t kExternalTerm = 131;
+
+template <class... Parts>
+[[noreturn]] void bad(const Parts&... parts) {
+  fail(ErrorKind::invalid_checkpoint, "path", parts...);
+}
+
+// A safetensors file may start with 0, 1 or 131 as well: then its header length ends in that byte. '{' after
+// 8 bytes decides. No container has it there: byte 8 of one belongs to the count of its metadata map, which
+// is zero, or to the byte order after "nx"; in a compressed one without metadata the header length is beyond
+// any file.
+bool looks_like_safetensors(const std::uint8_t* head, std::uint64_t bytes) {
+  return bytes >= kHeadBytes && head[8] == '{' && head[6] == 0 && head[7] == 0;
+}
+
+std::string value_text(const ErlangTerm& term) {
+  switch (term.kind) {
+    case Kind::integer:
+      return std::to_string(term.integer);
+    case Kind::real:
+      return message(term.real);
+    case Kind::atom:
+    case Kind::binary:
+      return std::string(term.text);
+    default:
+      return {};
+  }
+}
+
+void add_option(const ErlangTerm& key, const ErlangTerm& value, BuildOptions* options) {
+  if (key.kind != Kind::atom) bad("the build options have a key that is no atom");
+  const bool scalar = value.kind == Kind::integer || value.kind == Kind::real || value.kind == Kind::atom ||
+                      value.kind == Kind::binary;
+  if (!scalar) return;
+  if (!options->values.emplace(std::string(key.text), value_text(value)).second) {
+    bad("the build options name ", key.text, " twice");
+  }
+}
+
+// Edifice's spec: arch, and build_opts as a keyword list.
+BuildOptions build_of_spec(const ErlangTerm& spec) {
+  const ErlangTerm *arch = spec.atom_key("arch"), *options = spec.atom_key("build_opts");
+  if (arch == nullptr || arch->kind != Kind::atom) bad("the metadata's __edifice_spec__ has no arch");
+  if (options == nullptr || options->kind != Kind::list) {
+    bad("the metadata's __edifice_spec__ has no build_opts, or they are no list");
+  }
+  BuildOptions build;
+  build.arch = std::string(arch->text);
+  for (const ErlangTerm& pair : options->items) {
+    if (pair.kind != Kind::tuple || pair.items.size() != 2)
+      bad("the metadata's build_opts are no keyword list");
+    add_option(pair.items[0], pair.items[1], &build);
+  }
+  return build;
+}
+
+// ExPhil's config: a map.
+BuildOptions build_of_config(const ErlangTerm& config) {
+  if (config.kind != Kind::map) bad("the policy's config is no map");
+  BuildOptions build;
+  build.arch = "exphil_policy";
+  for (std::size_t i = 0; i < config.items.size(); i += 2) {
+    add_option(config.items[i], config.items[i + 1], &build);
+  }
+  return build;
+}
+
+std::optional<BuildOptions> build_of_metadata(const ErlangTerm& metadata) {
+  if (metadata.kind != Kind::map) bad("the metadata is no map");
+  const ErlangTerm *config = metadata.atom_key("config"), *spec = metadata.binary_key("__edifice_spec__");
+  const bool policy = spec == nullptr || build_of_spec(*spec).arch == "exphil_policy";
+  if (config != nullptr && policy) return build_of_config(*config);
+  if (spec != nullptr) return build_of_spec(*spec);
+  return std::nullopt;
+}
+
+}  // namespace
+
+struct Checkpoint::Contents {
+  std::string path;
+  Format format = Format::safetensors;
+  std::optional<Safetensors> safetensors;
+  FileBytes file;                      // of the other formats: what the views point into, or ...
+  ExternalTerm term;                   // ... where that is compressed, this or ...
+  std::unique_ptr<ByteSource> source;  // ... this
+  TensorMap tensors;
+  std::map<std::string, std::string> metadata;
+  std::optional<BuildOptions> build;
+};
+
+std::unique_ptr<Checkpoint::Contents> Checkpoint::read_container(const std::string& path) {
+  const File file(path);
+  const std::uint64_t size = file.size();
+  auto contents = std::make_unique<Contents>();
+  contents->path = path;
+  contents->file = read_bytes(file, path, 0, size);
+  const std::uint8_t* bytes = contents->file.get();
+  if (bytes[0] == kExternalTerm) {
+    contents->format = Format::term;
+    contents->term = read_external_term(bytes, size, "the policy");
+    const ErlangTerm *params = contents->term.root.atom_key("params"),
+                     *config = contents->term.root.atom_key("config");
+    if (params == nullptr || config == nullptr) bad("the policy is not a map with params and config");
+    contents->tensors = read_nx_structs(*params, "the params");
+    contents->build = build_of_config(*config);
+    return contents;
+  }
+  contents->format = Format::container;
+  if (size < kContainerHead)
+    bad("the container is truncated: it has ", size, " bytes, fewer than its head of 5");
+  std::uint64_t metadata = 0;
+  for (std::size_t i = 1; i < kContainerHead; ++i) metadata = metadata << 8 | bytes[i];
+  if (metadata > size - kContainerHead) {
+    bad("the container is truncated: it announces ", metadata, " bytes of metadata and has ",
+        size - kContainerHead);
+  }
+  if (metadata > 0) {
+    const ExternalTerm term = read_external_term(bytes + kContainerHead, metadata, "the metadata");
+    contents->build = build_of_metadata(term.root);
+  }
+  const std::uint8_t* tensors = bytes + kContainerHead + metadata;
+  const std::size_t left = size - kContainerHead - metadata;
+  const std::string what = "the tensor part";
+  if (bytes[0] == 0) {
+    contents->source = std::make_unique<PlainBytes>(tensors, left, what);
+  } else {
+    contents->source = std::make_unique<InflatedBytes>(tensors, left, what);
+  }
+  contents->tensors = read_nx_serialized(*contents->source, what);
+  return contents;
+}
+
+Checkpoint Checkpoint::open(const std::string& path) {
+  std::uint8_t head[kHeadBytes] = {};
+  std::uint64_t size = 0;
+  {
+    const File file(path);
+    size = file.size();
+    if (size == 0) bad("\"", path, "\" is empty");
+    file.read(0, head, size < kHeadBytes ? size : kHeadBytes);
+  }
+  const bool container = head[0] == 0 || head[0] == 1 || head[0] == kExternalTerm;
+  if (container && !looks_like_safetensors(head, size)) {
+    try {
+      return Checkpoint(read_container(path));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::invalid_checkpoint) throw;
+      fail(error.kind(), error.argument(), "\"", path, "\" (first byte ", int{head[0]},
+           ": a file of Edifice or ExPhil): ", error.what());
+    }
+  }
+  auto contents = std::make_unique<Contents>();
+  contents->path = path;
+  try {
+    contents->safetensors.emplace(Safetensors::open(path));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::invalid_checkpoint || looks_like_safetensors(head, size)) throw;
+    fail(error.kind(), error.argument(), error.what(),
+         "; nor is it a file of Edifice or ExPhil, whose first byte is ", "0, 1 or 131: it is ",
+         int{head[0]});
+  }
+  contents->tensors = contents->safetensors->tensors();
+  contents->metadata = contents->safetensors->metadata();
+  return Checkpoint(std::move(contents));
+}
+
+Checkpoint::Checkpoint(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+const std::string& Checkpoint::path() const {
+  return contents_->path;
+}
+Checkpoint::Format Checkpoint::format() const {
+  return contents_->format;
+}
+const TensorMap& Checkpoint::tensors() const {
+  return contents_->tensors;
+}
+const std::map<std::string, std::string>& Checkpoint::metadata() const {
+  return contents_->metadata;
+}
+const std::optional<BuildOptions>& Checkpoint::build() const {
+  return contents_->build;
+}
+
+}  // namespace exphil::core

@@ -1,0 +1,48 @@
+// A policy's file of any kind that this library reads, told apart by content:
+//   safetensors            8 bytes of header length, then '{'
+//   Edifice's .nx          first byte 0, or 1 where the tensors are one zlib stream
+//   ExPhil's .bin          the same container, or (older) one external term: first byte 131
+// Used by load_weights. Immutable; safe to share while the object lives. Views may be unaligned.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/checkpoint/nx_tensors.hpp"
+#include "core/tensor.hpp"
+
+namespace exphil::core {
+
+// What Edifice or ExPhil wrote beside the tensors: the architecture and the options it was built with. Values
+// are text: numbers in decimal, atoms by their spelling ("true", "nil", "mamba"). Lists, tuples and maps are
+// left out.
+struct BuildOptions {
+  std::string arch;
+  std::map<std::string, std::string> values;
+};
+
+class Checkpoint {
+ public:
+  enum class Format { safetensors, container, term };
+
+  // Throws file_error where the file cannot be read, invalid_checkpoint where it is not sound.
+  static Checkpoint open(const std::string& path);
+  Checkpoint(Checkpoint&&) noexcept;
+  ~Checkpoint();
+
+  const std::string& path() const;
+  Format format() const;
+  const TensorMap& tensors() const;  // "layer.name" in the formats of Edifice and ExPhil
+  const std::map<std::string, std::string>& metadata() const;  // __metadata__ of safetensors
+  const std::optional<BuildOptions>& build() const;            // of the others, where they have it
+
+ private:
+  struct Contents;
+  explicit Checkpoint(std::unique_ptr<Contents> contents);
+  static std::unique_ptr<Contents> read_container(const std::string& path);
+  std::unique_ptr<Contents> contents_;
+};
+
+}  // namespace exphil::core

@@ -1,0 +1,233 @@
+#include "core/checkpoint/nx_tensors.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+
+namespace exphil::core {
+
+namespace {
+
+using Kind = ErlangTerm::Kind;
+
+constexpr std::uint64_t kHeadBytes = 12;
+constexpr std::uint8_t kNxVersion = 1;
+constexpr std::uint64_t kMaxTermBytes = std::uint64_t{64} << 20;  // some 100 bytes for each tensor
+constexpr std::size_t kMaxNameBytes = 256;
+
+template <class... Parts>
+[[noreturn]] void bad(const Parts&... parts) {
+  fail(ErrorKind::invalid_checkpoint, "path", parts...);
+}
+
+// Names reach messages and the keys of maps: nothing but plain text.
+std::string name_of(const ErlangTerm& term, const std::string& what) {
+  const bool text = term.kind == Kind::binary || term.kind == Kind::atom;
+  if (!text || term.text.empty() || term.text.size() > kMaxNameBytes) {
+    bad(what, " has a layer or tensor whose name is not a text of 1 to ", kMaxNameBytes, " bytes");
+  }
+  for (const char c : term.text) {
+    if (c <= ' ' || c > '~') bad(what, " has a layer or tensor whose name is not printable ASCII");
+  }
+  return std::string(term.text);
+}
+
+Dtype dtype_of(const ErlangTerm& type, const std::string& name) {
+  static const std::map<std::pair<std::string_view, std::int64_t>, Dtype> types = {
+      {{"f", 32}, Dtype::f32}, {{"f", 16}, Dtype::f16}, {{"bf", 16}, Dtype::bf16}, {{"f", 64}, Dtype::f64},
+      {{"c", 64}, Dtype::c64}, {{"u", 8}, Dtype::u8},   {{"u", 16}, Dtype::u16},   {{"u", 32}, Dtype::u32},
+      {{"u", 64}, Dtype::u64}, {{"s", 8}, Dtype::s8},   {{"s", 16}, Dtype::s16},   {{"s", 32}, Dtype::s32},
+      {{"s", 64}, Dtype::s64}};
+  if (type.kind == Kind::tuple && type.items.size() == 2 && type.items[0].kind == Kind::atom &&
+      type.items[1].kind == Kind::integer) {
+    const auto found = types.find({type.items[0].text, type.items[1].integer});
+    if (found != types.end()) return found->second;
+  }
+  bad("tensor \"", name, "\" has a type that is not {:f, 32} or another that this library reads");
+}
+
+Shape shape_of(const ErlangTerm& term, const std::string& name) {
+  if (term.kind != Kind::tuple) bad("the shape of tensor \"", name, "\" is no tuple");
+  if (term.items.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
+    bad("tensor \"", name, "\" has ", term.items.size(), " dimensions; the limit is ", Shape::kMaxRank);
+  }
+  Shape shape;
+  for (const ErlangTerm& dim : term.items) {
+    if (dim.kind != Kind::integer || dim.integer < 1)
+      bad("tensor \"", name, "\" has a bad number in its shape");
+    shape.push_back(dim.integer);
+  }
+  return shape;
+}
+
+void require_not_vectorized(const ErlangTerm& axes, const std::string& name) {
+  if (axes.kind != Kind::list || !axes.items.empty()) {
+    bad("tensor \"", name, "\" is vectorized, which is not read");
+  }
+}
+
+void check_size(const TensorView& view, const std::string& name) {
+  std::int64_t bytes = static_cast<std::int64_t>(dtype_size(view.dtype));
+  for (int axis = 0; axis < view.shape.rank(); ++axis) {
+    if (__builtin_mul_overflow(bytes, view.shape[axis], &bytes)) {
+      bad("the shape of tensor \"", name, "\", ", view.shape.to_string(), ", is beyond 2^63 bytes");
+    }
+  }
+  if (static_cast<std::uint64_t>(bytes) != view.bytes) {
+    bad("tensor \"", name, "\" of type ", dtype_name(view.dtype), " and shape ", view.shape.to_string(),
+        " needs ", bytes, " bytes, but has ", view.bytes);
+  }
+}
+
+// {Nx.Container.Map, [{key, value}], :ok} -> the list.
+const std::vector<ErlangTerm>& pairs_of(const ErlangTerm& container, const std::string& where) {
+  const std::vector<ErlangTerm>& parts = container.items;
+  if (container.kind != Kind::tuple || parts.size() != 3 || !parts[0].is_atom("Elixir.Nx.Container.Map") ||
+      parts[1].kind != Kind::list || !parts[2].is_atom("ok")) {
+    bad(where, " is not a map of tensors as Nx.serialize writes it");
+  }
+  for (const ErlangTerm& pair : parts[1].items) {
+    if (pair.kind != Kind::tuple || pair.items.size() != 2) bad(where, " is not a list of {name, value}");
+  }
+  return parts[1].items;
+}
+
+struct Placed {
+  std::string name;
+  TensorView view;  // data is not set yet
+  std::uint64_t offset = 0;
+};
+
+// {:t, shape, type, names, vectorized_axes, offset, size}
+Placed placed(std::string name, const ErlangTerm& term) {
+  const std::vector<ErlangTerm>& parts = term.items;
+  if (term.kind != Kind::tuple || parts.size() != 7 || !parts[0].is_atom("t")) {
+    bad("\"", name, "\" is not a tensor as Nx.serialize writes it");
+  }
+  Placed result;
+  result.view.dtype = dtype_of(parts[2], name);
+  result.view.shape = shape_of(parts[1], name);
+  require_not_vectorized(parts[4], name);
+  for (const int i : {5, 6}) {
+    const ErlangTerm& number = parts[static_cast<std::size_t>(i)];
+    if (number.kind != Kind::integer || number.integer < 0) {
+      bad("tensor \"", name, "\" has a bad offset or size");
+    }
+  }
+  result.offset = static_cast<std::uint64_t>(parts[5].integer);
+  result.view.bytes = static_cast<std::size_t>(parts[6].integer);
+  result.name = std::move(name);
+  check_size(result.view, result.name);
+  return result;
+}
+
+std::vector<Placed> placed_tensors(const ErlangTerm& root, const std::string& what) {
+  std::vector<Placed> all;
+  for (const ErlangTerm& layer : pairs_of(root, what)) {
+    const std::string name = name_of(layer.items[0], what);
+    for (const ErlangTerm& tensor : pairs_of(layer.items[1], "layer \"" + name + "\"")) {
+      all.push_back(placed(name + "." + name_of(tensor.items[0], what), tensor.items[1]));
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const Placed& left, const Placed& right) {
+    return std::make_pair(left.offset, left.view.bytes) < std::make_pair(right.offset, right.view.bytes);
+  });
+  return all;
+}
+
+// The bytes of all tensors, which lie one after another.
+std::uint64_t total_bytes(const std::vector<Placed>& tensors) {
+  std::uint64_t end = 0;
+  for (const Placed& tensor : tensors) {
+    if (tensor.offset < end) bad("tensor \"", tensor.name, "\" overlaps the tensor before it");
+    if (tensor.offset > end) bad("there is a hole of unused bytes before tensor \"", tensor.name, "\"");
+    if (__builtin_add_overflow(end, tensor.view.bytes, &end)) bad("the tensors are beyond 2^64 bytes");
+  }
+  return end;
+}
+
+void insert(TensorMap* tensors, const std::string& name, const TensorView& view) {
+  if (!tensors->emplace(name, view).second) bad("tensor \"", name, "\" appears twice");
+}
+
+const ErlangTerm& field(const ErlangTerm& tensor, const char* key, const std::string& name) {
+  const ErlangTerm* value = tensor.atom_key(key);
+  if (value == nullptr) bad("tensor \"", name, "\" has no ", key);
+  return *value;
+}
+
+bool is_struct(const ErlangTerm& term, std::string_view module) {
+  const ErlangTerm* name = term.atom_key("__struct__");
+  return name != nullptr && name->is_atom(module);
+}
+
+TensorView struct_tensor(const ErlangTerm& tensor, const std::string& name) {
+  if (!is_struct(tensor, "Elixir.Nx.Tensor")) bad("\"", name, "\" is not an Nx.Tensor");
+  TensorView view;
+  view.dtype = dtype_of(field(tensor, "type", name), name);
+  view.shape = shape_of(field(tensor, "shape", name), name);
+  const ErlangTerm* axes = tensor.atom_key("vectorized_axes");  // absent before Nx 0.6
+  if (axes != nullptr) require_not_vectorized(*axes, name);
+  const ErlangTerm& data = field(tensor, "data", name);
+  const ErlangTerm* state = data.atom_key("state");
+  if (!is_struct(data, "Elixir.Nx.BinaryBackend") || state == nullptr || state->kind != Kind::binary) {
+    bad("tensor \"", name, "\" is not on Nx.BinaryBackend: copy it there before it is saved");
+  }
+  view.data = state->text.data();
+  view.bytes = state->text.size();
+  check_size(view, name);
+  return view;
+}
+
+}  // namespace
+
+TensorMap read_nx_serialized(ByteSource& source, const std::string& what) {
+  const std::uint8_t* head = source.take(kHeadBytes);
+  if (head[0] != 'n' || head[1] != 'x') bad(what, " does not start with \"nx\", as Nx.serialize writes it");
+  if (head[2] != kNxVersion) {
+    bad(what, " has version ", int{head[2]}, " of Nx.serialize; this library reads version ",
+        int{kNxVersion});
+  }
+  if (head[3] != 0)
+    bad(what, " has big-endian tensors (byte order ", int{head[3]}, "); expected 0, little-endian");
+  std::uint64_t term_bytes = 0;
+  for (int i = 4; i < 12; ++i) term_bytes = term_bytes << 8 | head[i];
+  if (term_bytes > kMaxTermBytes) {
+    bad(what, " announces a description of ", term_bytes, " bytes; the limit is ", kMaxTermBytes);
+  }
+  const std::uint8_t* term = source.take(term_bytes);
+  const ExternalTerm description =
+      read_external_term(term, static_cast<std::size_t>(term_bytes), "the description of " + what);
+  const std::vector<Placed> tensors = placed_tensors(description.root, what);
+  const std::uint8_t* data = source.take(total_bytes(tensors));
+  source.finish();
+  TensorMap result;
+  for (Placed tensor : tensors) {
+    tensor.view.data = data + tensor.offset;
+    insert(&result, tensor.name, tensor.view);
+  }
+  return result;
+}
+
+TensorMap read_nx_structs(const ErlangTerm& params, const std::string& what) {
+  const ErlangTerm* layers = &params;
+  if (is_struct(params, "Elixir.Axon.ModelState")) layers = params.atom_key("data");
+  if (layers == nullptr || layers->kind != Kind::map) bad(what, " are not a map of layers");
+  TensorMap result;
+  for (std::size_t i = 0; i < layers->items.size(); i += 2) {
+    const std::string layer = name_of(layers->items[i], what);
+    const ErlangTerm& tensors = layers->items[i + 1];
+    if (tensors.kind != Kind::map) bad("layer \"", layer, "\" is not a map of tensors");
+    for (std::size_t k = 0; k < tensors.items.size(); k += 2) {
+      const std::string name = layer + "." + name_of(tensors.items[k], what);
+      insert(&result, name, struct_tensor(tensors.items[k + 1], name));
+    }
+  }
+  return result;
+}
+
+}  // namespace exphil::core

@@ -1,0 +1,27 @@
+// Tensors as Nx saves them: the output of Nx.serialize (version 1), and an Erlang map of Nx.Tensor structs.
+// Both give {layer => {name => tensor}}, here as "layer.name". Pure functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "core/checkpoint/byte_source.hpp"
+#include "core/checkpoint/external_term.hpp"
+#include "core/tensor.hpp"
+
+namespace exphil::core {
+
+using TensorMap = std::map<std::string, TensorView>;
+
+// Reads "nx", version, byte order, size of the term, the term, and the tensors' bytes, to the end of the
+// source; the views point into it. Throws invalid_checkpoint: another version or byte order, a container or
+// tensor of another form, sizes against shapes, offsets that overlap, leave holes or leave the file, bytes
+// left over.
+TensorMap read_nx_serialized(ByteSource& source, const std::string& what);
+
+// `params` is a map of maps of %Nx.Tensor{} on Nx.BinaryBackend, or an %Axon.ModelState{} that holds one; the
+// views point where its binaries do. Throws invalid_checkpoint likewise.
+TensorMap read_nx_structs(const ErlangTerm& params, const std::string& what);
+
+}  // namespace exphil::core
