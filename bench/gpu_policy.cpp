@@ -3,7 +3,7 @@
 //   make build/bench/gpu_policy
 //   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy ../shared/melee [check|time|all] [TUNING ...]
 // FRAMES and AGENTS in the environment bound the length of the checks and the largest batch.
-// TUNING is "default" or a list for EXPHIL_NATIVE_POLICY (cuda/policy_tuning.hpp): "team=8,threads=256".
+// TUNING is "default" or a list for EXPHIL_NATIVE_POLICY (cuda/policy/tuning.hpp): "team=8,threads=256".
 #include <algorithm>
 #include <chrono>
 #include <cmath>

@@ -52,7 +52,7 @@ class Backend {
   // outputs point into ResultBuffers of this backend, or any host memory.
   virtual void scan(const ScanProblem& problem, const ScanOutputs& outputs) = 0;
 
-  // The same for a scan of core/associative_problem.hpp.
+  // The same for a scan of core/associative/problem.hpp.
   virtual void associative_scan(const AssociativeProblem& problem, const AssociativeOutputs& outputs) = 0;
 
   virtual std::unique_ptr<Policy> load(std::shared_ptr<const PolicyWeights> weights,

@@ -1,5 +1,5 @@
 // Observations as the policy calls take them: a bare f32 binary, or a tensor {:f32, shape, binary}. The
-// answer has the form of the question. Used by session.cpp and model.cpp; plain data of one call.
+// answer has the form of the question. Used by session.cpp and policy.cpp; plain data of one call.
 #pragma once
 
 #include "nif/resources.hpp"

@@ -1,7 +1,7 @@
 // One variant of the associative scan: OPERATION, ELEMENT (numbers of Op and Element), COMPENSATED (0, 1),
 // ITEMS (elements of a sequence that one thread holds), LANES (columns of a block; 0: sequences are
 // contiguous) and WALK (1: a block takes its columns from end to end) come as -D defines from
-// c_src/cuda/associative_plan.cpp.
+// c_src/cuda/associative/plan.cpp.
 #if LANES == 0
 #include "kernels/associative/rows.cuh"
 #else

@@ -1,17 +1,16 @@
 // The five matrix products of the policy over many rows, in both shapes of policy/product.cuh. Launched by
-// cuda/model_rows.cpp. Compiled with the dimensions and
-// one of the PRODUCT_ names below (five modules compile at once, where one would take the sum of their
-// times).
+// c_src/cuda/policy/rows.cpp. Compiled with the dimensions and one of the PRODUCT_ names below (five modules
+// compile at once, where one would take the sum of their times).
 #include "kernels/policy/product.cuh"
 
-// few: grid {ceil(outputs / 32), ceil(rows / few_rows(K))}, 256 threads.
-// many: grid {ceil(outputs / 64), ceil(rows / 128)}, 128 threads.
+// few: grid {ceil(outputs / kFewColumns), ceil(rows / few_rows(K))}, kFewThreads.
+// many: grid {ceil(outputs / kManyColumns), ceil(rows / kManyRows)}, kManyThreads.
 #define POLICY_PRODUCT(name, K, outputs, Epilogue)                                                        \
-  extern "C" __global__ void __launch_bounds__(256)                                                       \
+  extern "C" __global__ void __launch_bounds__(exphil::policy::kFewThreads)                               \
       policy_##name##_few(const exphil::policy::ProductArguments args) {                                  \
     exphil::policy::product_few<exphil::policy::K, outputs, exphil::policy::Epilogue>(args);              \
   }                                                                                                       \
-  extern "C" __global__ void __launch_bounds__(128, 2)                                                    \
+  extern "C" __global__ void __launch_bounds__(exphil::policy::kManyThreads, 2)                           \
       policy_##name##_many(const exphil::policy::ProductArguments args) {                                 \
     __shared__ __align__(16) exphil::policy::ManyTiles tiles;                                             \
     exphil::policy::ManyProduct<exphil::policy::K, outputs, exphil::policy::Epilogue>(args, tiles).run(); \

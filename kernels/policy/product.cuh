@@ -6,27 +6,12 @@
 // k of one column each, columns padded with zeros to a multiple of 64; bias is padded too.
 #pragma once
 
+#include "kernels/policy/arguments.cuh"
 #include "kernels/policy/dot.cuh"
 #include "kernels/policy/math.cuh"
 
 namespace exphil {
 namespace policy {
-
-__host__ __device__ constexpr int columns_of(int outputs) {
-  return round_up(outputs, 64);
-}
-
-struct ProductArguments {
-  const float* x;
-  const float4* weights;
-  const float* bias;      // {columns}
-  const float* residual;  // row stride residual_stride
-  const float* scale;     // {rows}: 1 / rms, read by product_many where the epilogue wants it
-  float* out;
-  long long x_stride, residual_stride, out_stride;
-  long long rows;
-  float epsilon;
-};
 
 // What happens to a sum before it is written. kNormed: multiplied by 1 / rms of its row of X.
 struct PlainEpilogue {
@@ -67,32 +52,24 @@ struct InProjEpilogue {
   }
 };
 
-// Rows of a product_few tile, so that X and the segment sums fit 48 KB of shared memory together; 0 where not
-// even one does: product_many then takes any number of rows.
-__host__ __device__ constexpr int few_rows(int k) {
-  int rows = 16;
-  while (rows > 0 && 2 * k * rows * 4 > 40 * 1024) rows /= 2;
-  return rows;
-}
-constexpr int kFewThreads = 256;
-
 // A block takes few_rows(kK) rows and 32 columns; its warps share the segments, each lane a column. grid:
 // column tiles, row tiles.
 template <int kK, int kOutputs, class Epilogue>
 __device__ __forceinline__ void product_few_tile(const ProductArguments& args) {
-  constexpr int kTile = few_rows(kK), kColumns = columns_of(kOutputs), kSegs = kK / kSegment;
+  constexpr int kTile = few_rows(kK), kColumns = product_columns(kOutputs), kSegs = kK / kSegment;
   constexpr int kWarps = kFewThreads / 32;
   __shared__ __align__(16) float xs[kTile][kK];
-  __shared__ float parts[kSegs][kTile][32];
+  __shared__ float parts[kSegs][kTile][kFewColumns];
   __shared__ float scales[kTile];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int column = static_cast<int>(blockIdx.x) * 32 + lane;
+  const int column = static_cast<int>(blockIdx.x) * kFewColumns + lane;
   const long long first = static_cast<long long>(blockIdx.y) * kTile;
 
+  const float4* weights = reinterpret_cast<const float4*>(args.weights);
   float4 held[kSegment / 4];  // the first segment's weights, asked for before X
 #pragma unroll
   for (int j = 0; j < kSegment / 4; ++j) {
-    if (warp < kSegs) held[j] = __ldg(args.weights + (warp * (kSegment / 4) + j) * kColumns + column);
+    if (warp < kSegs) held[j] = __ldg(weights + (warp * (kSegment / 4) + j) * kColumns + column);
   }
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kK / 4; i += kFewThreads) {
     const int row = i / (kK / 4), k = i % (kK / 4) * 4;
@@ -112,7 +89,7 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args) {
         sum[r] = dot4(held[j], *reinterpret_cast<const float4*>(&xs[r][s * kSegment + 4 * j]), sum[r]);
       }
       if (s + kWarps < kSegs) {
-        held[j] = __ldg(args.weights + ((s + kWarps) * (kSegment / 4) + j) * kColumns + column);
+        held[j] = __ldg(weights + ((s + kWarps) * (kSegment / 4) + j) * kColumns + column);
       }
     }
 #pragma unroll
@@ -128,7 +105,7 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args) {
 
   for (int r = warp; r < kTile; r += kWarps) {
     if (first + r >= args.rows || column >= kOutputs) continue;
-    const float sum = add_segments<kSegs>(&parts[0][r][lane], kTile * 32);
+    const float sum = add_segments<kSegs>(&parts[0][r][lane], kTile * kFewColumns);
     const float bias = args.bias == nullptr ? 0.0f : __ldg(args.bias + column);
     args.out[(first + r) * args.out_stride + column] =
         Epilogue::apply(sum, bias, Epilogue::kNormed ? scales[r] : 1.0f, args, first + r, column);
@@ -142,8 +119,7 @@ __device__ __forceinline__ void product_few(const ProductArguments& args) {
 
 // product_many: tiles of 128 rows by 64 columns, 8 x 8 of them in a thread's registers, 16 k at a time
 // through two buffers in shared memory, and a second set of 64 registers for the sum over segments.
-constexpr int kManyRows = 128, kManyColumns = 64, kManyDepth = 16;
-constexpr int kManyThreads = 128;
+constexpr int kManyDepth = 16;
 
 // X of one k step is stored transposed, [k][row], with the rows of k in group k / 4 exchanged by an XOR, so
 // that neither the transposing stores nor the reads meet in one bank.
@@ -186,7 +162,7 @@ class ManyProduct {
   }
 
  private:
-  static constexpr int kColumns = columns_of(kOutputs);
+  static constexpr int kColumns = product_columns(kOutputs);
 
   __device__ __forceinline__ void fetch(int step) {
 #pragma unroll
@@ -198,8 +174,9 @@ class ManyProduct {
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      w_[i] = __ldg(args_.weights + (step * (kManyDepth / 4) + thread_ / 64 + 2 * i) * kColumns +
-                    first_column_ + thread_ % 64);
+      w_[i] =
+          __ldg(reinterpret_cast<const float4*>(args_.weights) +
+                (step * (kManyDepth / 4) + thread_ / 64 + 2 * i) * kColumns + first_column_ + thread_ % 64);
     }
   }
 

@@ -64,7 +64,7 @@ __device__ __forceinline__ void bulk_publish_init() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 // bytes: a multiple of 16.
-__device__ __forceinline__ void bulk_copy(unsigned long long* arrived, float* to, const float* from,
+__device__ __forceinline__ void bulk_copy(unsigned long long* arrived, void* to, const void* from,
                                           unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(arrived)), "r"(bytes)
                : "memory");

@@ -1,45 +1,25 @@
 // What runs between the matrix products of the policy when there are many rows: the row scales of rms_norm,
 // the causal convolution, and the state update, over a batch of agents (each row its own state) or over time
-// (rows of a sequence in order). Launched by cuda/model_rows.cpp. Compiled with the dimensions only.
+// (rows of a sequence in order). Launched by c_src/cuda/policy/rows.cpp. Compiled with the dimensions only.
 //
 // Rows: xz {rows, 2 kInner} holds x, then silu(z); u {rows, kInner} is silu(conv(x)); projection {rows,
 // kProjection} holds dt, B, C; y {rows, kInner}.
+#include "kernels/policy/arguments.cuh"
 #include "kernels/policy/dot.cuh"
 #include "kernels/policy/math.cuh"
 
 namespace exphil {
 namespace policy {
 
-// cuda/model_rows.hpp has the same struct. A state is one layer's: ssm, then conv.
-struct RowArguments {
-  const float* xz;
-  float* u;
-  const float* projection;
-  float* y;
-  const float* conv;       // {kTaps, kInner}
-  const float* conv_bias;  // {kInner}
-  const float* dt_proj;    // float4 {kRank / 4, kInner}
-  const float* dt_bias;    // {kInner}
-  const float* a;          // {kInner, kState}
-  const float* d;          // {kInner}
-  float* const* states;    // {sequences} or {rows}; null: zero states that nobody keeps
-  long long state_offset;  // of the layer within a state, in floats
-  long long rows;          // of a batch
-  int seq;                 // steps of each sequence
-  int sequences;
-  int last_only;  // y is {sequences, kInner}: the last step's
-};
-
+// A state here is one layer's: ssm, then conv.
 __device__ __forceinline__ float* layer_state(const RowArguments& args, long long index) {
   return args.states == nullptr ? nullptr : args.states[index] + args.state_offset;
 }
 
-// At most 32 channels, which divide every padded kInner.
-constexpr int kAdvanceChannels = least(32, 128 / kLanes);
-constexpr int kAdvanceThreads = kAdvanceChannels * kLanes;
+constexpr int kAdvanceChannels = advance_channels(kDims), kAdvanceThreads = advance_threads(kDims);
 
 // Steps of time in shared memory at once.
-__host__ __device__ constexpr int tile_steps() {
+constexpr int tile_steps() {
   int steps = 32;
   while (steps > 1 && steps * (kProjection + 3 * kAdvanceChannels) * 4 > 44 * 1024) steps /= 2;
   return steps;
@@ -76,17 +56,17 @@ __device__ __forceinline__ float activated_dt(const RowArguments& args, const fl
 using namespace exphil::policy;
 
 // scale[row] = 1 / rms(h[row]); a warp to a row.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(kRowThreads)
     policy_row_scales(const float* h, float* scale, long long rows, float epsilon) {
-  const long long row = static_cast<long long>(blockIdx.x) * 8 + threadIdx.x / 32;
+  const long long row = static_cast<long long>(blockIdx.x) * kScaledRows + threadIdx.x / 32;
   if (row >= rows) return;
   const float value = inverse_rms(h + row * kModel, epsilon);
   if (threadIdx.x % 32 == 0) scale[row] = value;
 }
 
 // u of a batch: each row has its own history, which moves on. A thread to a (row, channel).
-extern "C" __global__ void __launch_bounds__(256) policy_convolve_batch(const RowArguments args) {
-  const long long i = static_cast<long long>(blockIdx.x) * 256 + threadIdx.x;
+extern "C" __global__ void __launch_bounds__(kRowThreads) policy_convolve_batch(const RowArguments args) {
+  const long long i = static_cast<long long>(blockIdx.x) * kRowThreads + threadIdx.x;
   const long long row = i / kInner;
   const int c = static_cast<int>(i % kInner);
   if (row >= args.rows) return;
@@ -101,8 +81,8 @@ extern "C" __global__ void __launch_bounds__(256) policy_convolve_batch(const Ro
 }
 
 // u of sequences. The state's history is read here and moved on by policy_advance_time.
-extern "C" __global__ void __launch_bounds__(256) policy_convolve_time(const RowArguments args) {
-  const long long i = static_cast<long long>(blockIdx.x) * 256 + threadIdx.x;
+extern "C" __global__ void __launch_bounds__(kRowThreads) policy_convolve_time(const RowArguments args) {
+  const long long i = static_cast<long long>(blockIdx.x) * kRowThreads + threadIdx.x;
   const long long row = i / kInner;
   const int c = static_cast<int>(i % kInner);
   if (row >= static_cast<long long>(args.sequences) * args.seq) return;

@@ -1,5 +1,5 @@
 // One frame of the whole policy for one agent or a few, in one launch: a team of blocks (policy/team.cuh)
-// takes AGENTS agents at a time through every layer. Launched by cuda/model_step.cpp.
+// takes AGENTS agents at a time through every layer. Launched by c_src/cuda/policy/team.cpp.
 //
 // What bounds it for one agent is latency: three exchanges a layer, each with a chain of dependent additions
 // before it. So every weight a block will need is asked for at the start (bulk copies into shared memory
@@ -37,7 +37,7 @@ __device__ __forceinline__ void Step::in_proj(int layer, int next_layer) {
     }
     hold_in_proj(next_layer);
   } else {
-    const float* weights = slice_ + Slice::in_proj + layer * InProjSection::floats;
+    const float* weights = kTeam.in_proj.weight.in(share_ + kTeam.in_proj_at(layer));
     segment_sums<2 * kOwn, kModelSegments, false>(
         weights, &act_.h[0][0], kModel,
         [&](int a, int task, float sum) { act_.parts[a * kInTasks + task] = sum; });
@@ -45,14 +45,14 @@ __device__ __forceinline__ void Step::in_proj(int layer, int next_layer) {
 }
 
 // u = silu(conv(x)) and silu(z) of this block's channels; the convolution's history moves on by one.
-__device__ __forceinline__ void Step::convolve_rows(const float* w, int layer) {
+__device__ __forceinline__ void Step::convolve_rows(const char* w, int layer) {
 #pragma unroll
   for (int k = 0; k < kConvPer; ++k) {
     const int item = thread() + k * THREADS;
     if (item >= kConvItems) continue;
     const int agent = item / (2 * kOwn), row = item % (2 * kOwn);
     const float sum = row_sum<kModelSegments>(agent, row, 2 * kOwn);
-    const float value = __fmaf_rn(sum, act_.inverse_rms[agent], w[LayerSection::in_bias + row]);
+    const float value = __fmaf_rn(sum, act_.inverse_rms[agent], kTeam.layer.in_bias.in(w)[row]);
     if (row >= kOwn) {
       act_.gate[agent][row - kOwn] = silu(value);
       continue;
@@ -64,7 +64,7 @@ __device__ __forceinline__ void Step::convolve_rows(const float* w, int layer) {
       taps[t] = kHoldHistory ? history_[k][t] : history == nullptr ? 0.0f : history[t * kInner];
     }
     taps[kHistory] = value;
-    act_.u[agent][row] = convolve(taps, w + LayerSection::conv + row, kOwn, w[LayerSection::conv_bias + row]);
+    act_.u[agent][row] = convolve(taps, kTeam.layer.conv.in(w) + row, kOwn, kTeam.layer.conv_bias.in(w)[row]);
     if (history == nullptr) continue;
 #pragma unroll
     for (int t = 0; t < kHistory; ++t) history[t * kInner] = taps[t + 1];
@@ -72,9 +72,9 @@ __device__ __forceinline__ void Step::convolve_rows(const float* w, int layer) {
 }
 
 // dt, B and C of every channel: each block has the segment sums of its own channels, and all add them up.
-__device__ __forceinline__ void Step::project(const float* w) {
+__device__ __forceinline__ void Step::project(const char* w) {
   segment_sums<kProjection, kOwnSegments, true>(
-      w + LayerSection::x_proj, &act_.u[0][0], kOwn, [&](int a, int task, float sum) {
+      kTeam.layer.x_proj.in(w), &act_.u[0][0], kOwn, [&](int a, int task, float sum) {
         const int segment = rank_ * kOwnSegments + task / kProjection;
         if (segment < kInnerSegments) {
           board_.push(&act_.projection_parts[a][segment][task % kProjection], sum, 0, 1);
@@ -89,15 +89,15 @@ __device__ __forceinline__ void Step::project(const float* w) {
   __syncthreads();
   for (int i = thread(); i < AGENTS * kOwn; i += THREADS) {
     const int agent = i / kOwn, c = i % kOwn;
-    const float sum = dot_short<kRank>(reinterpret_cast<const float4*>(w + LayerSection::dt_proj) + c, kOwn,
+    const float sum = dot_short<kRank>(reinterpret_cast<const float4*>(kTeam.layer.dt_proj.in(w)) + c, kOwn,
                                        reinterpret_cast<const float4*>(act_.projection[agent]));
-    act_.dt[agent][c] = softplus(__fadd_rn(sum, w[LayerSection::dt_bias + c]));
+    act_.dt[agent][c] = softplus(__fadd_rn(sum, kTeam.layer.dt_bias.in(w)[c]));
   }
   __syncthreads();
 }
 
 // The state update of this block's channels, and its gated read-out to everybody.
-__device__ __forceinline__ void Step::advance_states(const float* w, int layer) {
+__device__ __forceinline__ void Step::advance_states(const char* w, int layer) {
 #pragma unroll
   for (int k = 0; k < kSsmPer; ++k) {
     const int item = thread() + k * THREADS;
@@ -108,12 +108,12 @@ __device__ __forceinline__ void Step::advance_states(const float* w, int layer) 
 #pragma unroll
     for (int n = 0; n < kPerLane; ++n) {
       h[n] = kHoldStates ? states_[k][n] : state == nullptr ? 0.0f : state[n];
-      a[n] = w[LayerSection::a + (c * kLanes + lane) * kPerLane + n];
+      a[n] = kTeam.layer.a.in(w)[(c * kLanes + lane) * kPerLane + n];
     }
     const float* bc = act_.projection[agent] + kRank + lane * kPerLane;
     const float dt = act_.dt[agent][c], u = act_.u[agent][c];
     const float part = advance(h, a, bc, bc + kState, dt, __fmul_rn(dt, u));
-    const float y = gate(add_lanes(part), w[LayerSection::d + c], u, act_.gate[agent][c]);
+    const float y = gate(add_lanes(part), kTeam.layer.d.in(w)[c], u, act_.gate[agent][c]);
     const int channel = rank_ * kOwn + c;
     if (channel < kInner) board_.push(&act_.y[agent][channel], y, lane, kLanes);
     if (state == nullptr) continue;
@@ -125,7 +125,7 @@ __device__ __forceinline__ void Step::advance_states(const float* w, int layer) 
 
 __device__ __forceinline__ void Step::layer(int index, int next_index) {
   in_proj(index, next_index);
-  const float* w = section(2 + index, Slice::layers + index * LayerSection::floats);
+  const char* w = section(2 + index, kTeam.layer_at(index));
   __syncthreads();
   convolve_rows(w, index);
   __syncthreads();
@@ -135,34 +135,34 @@ __device__ __forceinline__ void Step::layer(int index, int next_index) {
     const int row = rank_ * kRows + i % kRows;
     act_.residual[i / kRows][i % kRows] = row < kModel ? act_.h[i / kRows][row] : 0.0f;
   }
-  part_sums<kRows, kInnerSegments>(w + LayerSection::out_proj, &act_.y[0][0], kInner);
+  part_sums<kRows, kInnerSegments>(kTeam.layer.out_proj.in(w), &act_.y[0][0], kInner);
   __syncthreads();
-  model_rows<kInnerSegments, true>(w + LayerSection::out_bias);
+  model_rows<kInnerSegments, true>(kTeam.layer.out_bias.in(w));
 }
 
 __device__ __forceinline__ void Step::input(bool first_group) {
-  const float* w = section(0, Slice::input);
-  part_sums<kRows, kInputSegments>(w + InputSection::weight, &act_.obs[0][0], kInput);
+  const char* w = section(0, kTeam.input_at);
+  part_sums<kRows, kInputSegments>(kTeam.input.weight.in(w), &act_.obs[0][0], kInput);
   // No block may be pushed to before it runs (a cluster) or while it still reads what the last group left.
   if (CLUSTER || !first_group) {
     board_.sync();
   } else {
     __syncthreads();
   }
-  model_rows<kInputSegments, false>(w + InputSection::bias);
+  model_rows<kInputSegments, false>(kTeam.input.bias.in(w));
 }
 
 __device__ __forceinline__ void Step::head(int first) {
   row_scales();
-  const float* w = section(1, Slice::head);
-  part_sums<kHeads, kModelSegments>(w + HeadSection::weight, &act_.h[0][0], kModel);
+  const char* w = section(1, kTeam.head_at);
+  part_sums<kHeads, kModelSegments>(kTeam.head.weight.in(w), &act_.h[0][0], kModel);
   __syncthreads();
   for (int i = thread(); i < AGENTS * kHeads; i += THREADS) {
     const int agent = i / kHeads, row = i % kHeads;
     const int output = rank_ * kHeads + row;
     if (output >= kOutput || first + agent >= args_.count) continue;
     const float sum = row_sum<kModelSegments>(agent, row, kHeads);
-    store(first + agent, output, __fmaf_rn(sum, act_.inverse_rms[agent], w[HeadSection::bias + row]));
+    store(first + agent, output, __fmaf_rn(sum, act_.inverse_rms[agent], kTeam.head.bias.in(w)[row]));
   }
 }
 
@@ -175,15 +175,14 @@ __device__ __forceinline__ void Step::head(int first) {
 #define TEAM_SHAPE
 #endif
 
-// grid: teams * TEAM blocks; dynamic shared memory: kSharedBytes.
+// grid: teams * TEAM blocks; dynamic shared memory: what is staged, then kActivations.
 extern "C" __global__ void TEAM_SHAPE __launch_bounds__(THREADS, 1)
     policy_step(const exphil::policy::StepArguments args,
                 const __grid_constant__ exphil::policy::InlineObs inline_obs) {
   using namespace exphil::policy;
-  float* shared = dynamic_shared();
+  char* shared = reinterpret_cast<char*>(dynamic_shared());
   const int team = static_cast<int>(blockIdx.x) / TEAM, teams = static_cast<int>(gridDim.x) / TEAM;
-  Activations& act = *reinterpret_cast<Activations*>(shared + kStagedFloats);
-  Step step(args, shared, act, static_cast<int>(blockIdx.x) % TEAM);
+  Step step(args, shared, static_cast<int>(blockIdx.x) % TEAM);
   step.start();
   for (int first = team * AGENTS; first < args.count; first += teams * AGENTS) {
     step.group(first, first == team * AGENTS, inline_obs.v);

@@ -1,32 +1,17 @@
 // The team's step as a class: what policy/step.cu's phases share. A Step is one thread's view of its block.
 #pragma once
 
+#include "kernels/policy/activations.cuh"
+#include "kernels/policy/arguments.cuh"
 #include "kernels/policy/dot.cuh"
 #include "kernels/policy/math.cuh"
 #include "kernels/policy/team.cuh"
-#include "kernels/policy/team_layout.cuh"
 
 namespace exphil {
 namespace policy {
 
-// cuda/model_step.hpp has the same struct.
-struct StepArguments {
-  const float* weights;  // TEAM slices
-  float* const* states;  // device table of count states; null: the one in `state`
-  float* state;
-  const float* obs;            // {count, kInput}, zeros in the padding; null: in the second argument
-  float* out;                  // {count, kOutput}; null: tagged
-  unsigned long long* tagged;  // {count, kOutput} in host memory: the value's bits below, `sequence` above
-  float* board;                // CLUSTER=0: kBoardFloats
-  unsigned* barrier;           // CLUSTER=0
-  int count;
-  unsigned sequence;
-  float epsilon;
-};
-
-// Kernel parameters have 4 KB; cuda/model_step.hpp knows the limit too.
 struct InlineObs {
-  float v[D_INPUT <= 832 ? D_INPUT : 1];
+  float v[D_INPUT <= kMostInlineObs ? D_INPUT : 1];
 };
 
 constexpr int kInTasks = 2 * kOwn * kModelSegments;
@@ -40,10 +25,6 @@ constexpr bool kHoldHistory = kConvPer * kHistory <= 16;
 constexpr int kSsmItems = AGENTS * kOwn * kLanes;
 constexpr int kSsmPer = divide_up(kSsmItems, THREADS);
 constexpr bool kHoldStates = kSsmPer * kPerLane <= 16;
-
-__host__ __device__ constexpr int power_of_two_within(int value) {
-  return value < 2 ? 1 : 2 * power_of_two_within(value / 2);
-}
 
 __device__ __forceinline__ int thread() {
   return static_cast<int>(threadIdx.x);
@@ -79,25 +60,23 @@ __device__ __forceinline__ void segment_sums(const float* weights, const float* 
 
 class Step {
  public:
-  __device__ __forceinline__ Step(const StepArguments& args, float* staged, Activations& act, int rank)
+  __device__ __forceinline__ Step(const StepArguments& args, char* shared, int rank)
       : args_(args),
-        act_(act),
-        staged_(staged),
-        slice_(args.weights + static_cast<long long>(rank) * Slice::floats),
-        board_(&act.h[0][0], args.board, TeamBarrier(args.barrier)),
+        act_(shared + kStagedBytes),
+        staged_(shared),
+        share_(static_cast<const char*>(args.weights) + rank * kTeam.bytes),
+        board_(&act_.h[0][0], static_cast<float*>(args.board), TeamBarrier(args.barrier)),
         rank_(rank) {}
 
-  // Asks for every weight of this block's slice; needs the block's sync in group() before the first use.
+  // Asks for every weight of this block's share; needs the block's sync in group() before the first use.
   __device__ __forceinline__ void start() {
 #if STAGED
     if (thread() == 0) {
       for (int i = 0; i < 2 + kLayers; ++i) bulk_init(act_.arrived + i);
       bulk_publish_init();
-      stage(0, Slice::input, InputSection::floats);
-      for (int l = 0; l < kLayers; ++l) {
-        stage(2 + l, Slice::layers + l * LayerSection::floats, LayerSection::floats);
-      }
-      stage(1, Slice::head, HeadSection::floats);
+      stage(0, kTeam.input_at, kTeam.input.bytes);
+      for (int l = 0; l < kLayers; ++l) stage(2 + l, kTeam.layer_at(l), kTeam.layer.bytes);
+      stage(1, kTeam.head_at, kTeam.head.bytes);
     }
 #endif
     hold_in_proj(0);
@@ -116,32 +95,32 @@ class Step {
   __device__ void input(bool first_group);
   __device__ void layer(int index, int next_index);
   __device__ void in_proj(int layer, int next_layer);
-  __device__ void convolve_rows(const float* w, int layer);
-  __device__ void project(const float* w);
-  __device__ void advance_states(const float* w, int layer);
+  __device__ void convolve_rows(const char* w, int layer);
+  __device__ void project(const char* w);
+  __device__ void advance_states(const char* w, int layer);
   __device__ void head(int first);
 
-  // Where a section of the slice can be read; waits for it.
-  __device__ __forceinline__ const float* section(int arrived, int offset) const {
+  // Where a section of the share can be read; waits for it.
+  __device__ __forceinline__ const char* section(int arrived, long long at) const {
 #if STAGED
     bulk_wait(act_.arrived + arrived);
-    return staged_ + offset;
+    return staged_ + at;
 #else
     (void)arrived;
-    return slice_ + offset;
+    return share_ + at;
 #endif
   }
 
 #if STAGED
-  __device__ __forceinline__ void stage(int arrived, int offset, int floats) {
-    bulk_copy(act_.arrived + arrived, staged_ + offset, slice_ + offset, static_cast<unsigned>(floats) * 4);
+  __device__ __forceinline__ void stage(int arrived, long long at, long long bytes) {
+    bulk_copy(act_.arrived + arrived, staged_ + at, share_ + at, static_cast<unsigned>(bytes));
   }
 #endif
 
   __device__ __forceinline__ void hold_in_proj(int layer) {
     if constexpr (kHoldInProj) {
       const float4* w =
-          reinterpret_cast<const float4*>(slice_ + Slice::in_proj + layer * InProjSection::floats);
+          reinterpret_cast<const float4*>(kTeam.in_proj.weight.in(share_ + kTeam.in_proj_at(layer)));
 #pragma unroll
       for (int i = 0; i < kInPer; ++i) {
         const int task = thread() + i * THREADS;
@@ -269,9 +248,9 @@ class Step {
   }
 
   const StepArguments& args_;
-  Activations& act_;
-  float* staged_;
-  const float* slice_;
+  const Activations act_;
+  char* staged_;
+  const char* share_;
   Board board_;
   int rank_;
   float4 held_[kHoldInProj ? kInPer : 1][kSegment / 4];

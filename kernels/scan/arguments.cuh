@@ -1,4 +1,4 @@
-// What the launcher (c_src/cuda/scan_launcher.cpp) and the scan kernels share: the kernel's arguments and its
+// What the launcher (c_src/cuda/scan/launcher.cpp) and the scan kernels share: the kernel's arguments and its
 // shared-memory layout. Plain data: compiled by the host compiler and by NVRTC, so it includes nothing.
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace exphil {
 namespace scan {
 
-// Device addresses; shapes as in core/scan_problem.hpp. Null where left out.
+// Device addresses; shapes as in core/scan/problem.hpp. Null where left out.
 struct Arguments {
   const void *x, *dt, *b, *c, *z;
   const float *a, *d, *dt_bias, *initial_state;

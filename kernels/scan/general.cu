@@ -1,6 +1,6 @@
 // The selective scan that walks time in order, for every problem with a diagonal A: short sequences, and so
 // many channels that they fill the device by themselves. The rest is scan/chunked.cu's, which scans
-// parallel in time. Launched by c_src/cuda/scan_launcher.cpp; scan/general.cuh says how work is dealt
+// parallel in time. Launched by c_src/cuda/scan/launcher.cpp; scan/general.cuh says how work is dealt
 // out.
 //
 // A warp keeps its states in registers from the first step to the last: one exponential and about 5 other

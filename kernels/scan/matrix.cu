@@ -1,6 +1,6 @@
 // The selective scan with a full matrix A {dim, state, state} and the bilinear rule: each step solves
 //   (I - dt A/2) h' = (I + dt A/2) h + dt B x.
-// Launched by c_src/cuda/scan_launcher.cpp. A warp takes one channel of one sequence; lane i holds row i of A
+// Launched by c_src/cuda/scan/launcher.cpp. A warp takes one channel of one sequence; lane i holds row i of A
 // and of the system in registers. Gauss-Jordan elimination with partial pivoting: rows are not moved, a lane
 // remembers whether its row has been a pivot. About state^2 issue slots for each step of a channel.
 //

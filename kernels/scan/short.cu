@@ -1,6 +1,6 @@
 // The selective scan of short sequences with few channels, where nothing counts but how soon the last step is
 // there: a cluster of SPLIT blocks has the whole sequence at once, kTile steps each. zoh and bilinear, real
-// A, b and c per step, states in multiples of eight. c_src/cuda/scan_short.cpp says which scans come here;
+// A, b and c per step, states in multiples of eight. c_src/cuda/scan/short.cpp says which scans come here;
 // scan/chunked.cu does the others that are parallel in time, tile after tile.
 //
 // kChunks lanes follow each other in time with kSteps steps of a channel each, 32 / kChunks lanes stand side

@@ -1,7 +1,7 @@
 // The selective scan of a warp that walks all of time, for the common case, twice as wide as in
 // scan/general.cu: a lane takes two neighbouring channels, so that what it reads of b and c serves both and
 // x, dt, z and y move in pairs. Real A, b and c per step, states in multiples of four, an even number of
-// channels to a group. c_src/cuda/scan_wide.cpp says which scans come here; scan/general.cu walks for the
+// channels to a group. c_src/cuda/scan/wide.cpp says which scans come here; scan/general.cu walks for the
 // others, scan/chunked.cu does what is parallel in time.
 //
 // What bounds a scan on an H200, for each state and step of a warp: the special function unit (an exponential

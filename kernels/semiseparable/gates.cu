@@ -1,6 +1,6 @@
-// The matrix products of the AR-SSM layer (core/semiseparable_weights.hpp), with what follows each product
+// The matrix products of the AR-SSM layer (core/semiseparable/weights.hpp), with what follows each product
 // done on its sums: relu, the gates, gating of u and v, and the layer's output with its convolution. LEFT and
-// FINISH (numbers of semiseparable/arguments.cuh) come as -D defines from c_src/cuda/semiseparable_model.cpp.
+// FINISH (numbers of semiseparable/arguments.cuh) come as -D defines from c_src/cuda/semiseparable/layer.cpp.
 //
 // A block of 256 threads makes a 64 x 64 tile, 4 x 4 sums a thread, with 16 steps of depth in shared memory
 // and the next 16 on their way in registers. Every sum is accumulated over depth in order by fma, so a row's

@@ -22,7 +22,7 @@ struct PolicyConfig {
   std::int64_t d_state = 0, d_conv = 0, dt_rank = 0;
   float norm_epsilon = 1e-5f;
 
-  // One agent's recurrent state, in floats, for the whole model: n_layer times ssm {d_inner, d_state} and
+  // One agent's recurrent state, in floats, for the whole policy: n_layer times ssm {d_inner, d_state} and
   // conv {d_inner, d_conv - 1} (the last inputs of the causal convolution, oldest first).
   std::int64_t ssm_floats() const { return n_layer * d_inner * d_state; }
   std::int64_t conv_floats() const { return n_layer * d_inner * (d_conv - 1); }
@@ -43,7 +43,7 @@ struct PolicyLayerWeights {
 
 struct PolicyWeights {
   PolicyConfig config;
-  // Of every tensor's name, dtype, shape and bytes, and of norm_epsilon; ties states to the model.
+  // Of every tensor's name, dtype, shape and bytes, and of norm_epsilon; ties states to the policy.
   std::uint64_t fingerprint = 0;
   std::vector<float> input_proj, input_proj_bias;  // {d_model, d_input}
   std::vector<PolicyLayerWeights> layers;

@@ -1,5 +1,5 @@
 // A Mamba policy resident on a backend, as every backend offers it. host/ and cuda/ implement it;
-// core/session.hpp adds locking and lifetime on top and is what nif/ uses.
+// core/policy/session.hpp adds locking and lifetime on top and is what nif/ uses.
 //
 // Thread-safety: every call may come from any thread, several at once, except that two calls never touch the
 // same State at the same time unless both only read it (Session sees to that). Same inputs give the same
@@ -14,7 +14,7 @@
 
 namespace exphil::core {
 
-// One agent's recurrent state, where the model is. Opaque outside its backend; freed from any thread.
+// One agent's recurrent state, where the policy is. Opaque outside its backend; freed from any thread.
 class State {
  public:
   virtual ~State() = default;

@@ -11,7 +11,7 @@ struct PolicyReferenceState {
   explicit PolicyReferenceState(const PolicyConfig& config)
       : ssm(static_cast<std::size_t>(config.ssm_floats())),
         conv(static_cast<std::size_t>(config.conv_floats())) {}
-  std::vector<double> ssm, conv;  // laid out as in core/model.hpp
+  std::vector<double> ssm, conv;  // laid out as in core/policy/policy.hpp
 };
 
 // h = input_proj(obs); for each layer h += mixer(rms_norm(h)); out = head(rms_norm(h, norm_f)).

@@ -20,7 +20,7 @@ StateValues read_values(Policy& policy, const State& state) {
   return values;
 }
 
-void require_same_model(const std::vector<Session*>& sessions) {
+void require_same_policy(const std::vector<Session*>& sessions) {
   for (std::size_t i = 1; i < sessions.size(); ++i) {
     if (sessions[i]->policy() != sessions[0]->policy()) {
       fail(ErrorKind::mismatch, "sessions", "sessions must all be of one model; session ", i,
@@ -83,7 +83,7 @@ void Session::import_state(const std::uint8_t* bytes, std::size_t size) {
 
 void Session::step_batch(const std::vector<Session*>& sessions, const float* obs, float* out) {
   if (sessions.empty()) return;
-  require_same_model(sessions);
+  require_same_policy(sessions);
   std::vector<std::unique_lock<std::mutex>> locks;
   locks.reserve(sessions.size());
   for (Session* session : in_address_order(sessions)) locks.emplace_back(session->mutex_);

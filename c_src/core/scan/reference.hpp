@@ -1,4 +1,4 @@
-// The oracle: the scan as scan_problem.hpp writes it, one scalar loop, accumulated in double. Readable, never
+// The oracle: the scan as problem.hpp writes it, one scalar loop, accumulated in double. Readable, never
 // optimised. Tests compare every backend with it; benchmarks time its float twin as "a plain loop".
 #pragma once
 

@@ -1,4 +1,4 @@
-// The oracle of the adaptive-rank semiseparable layer: the formulas of semiseparable_weights.hpp in double,
+// The oracle of the adaptive-rank semiseparable layer: the formulas of weights.hpp in double,
 // one scalar loop each. Readable, never optimised.
 #pragma once
 

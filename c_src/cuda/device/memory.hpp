@@ -13,6 +13,12 @@ namespace exphil::cuda {
 
 class Context;
 
+// A device address as a kernel's arguments have it: not readable here.
+template <class T>
+T* as_pointer(CUdeviceptr address) {
+  return reinterpret_cast<T*>(address);
+}
+
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
@@ -23,8 +29,8 @@ class DeviceBuffer {
   CUdeviceptr address() const { return address_; }
   template <class T>
   T* as() const {
-    return reinterpret_cast<T*>(address_);
-  }  // for kernel arguments only: not readable here
+    return as_pointer<T>(address_);
+  }
   std::size_t bytes() const { return bytes_; }
   explicit operator bool() const { return address_ != 0; }
 

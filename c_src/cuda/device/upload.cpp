@@ -1,4 +1,4 @@
-// The ring of pinned blocks; see scan_upload.hpp.
+// The ring of pinned blocks; see upload.hpp.
 #include "cuda/device/upload.hpp"
 
 #include <algorithm>

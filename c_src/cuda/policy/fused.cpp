@@ -1,4 +1,3 @@
-// See model_fused.hpp.
 #include "cuda/policy/fused.hpp"
 
 #include <algorithm>
@@ -73,7 +72,7 @@ FusedSteps::FusedSteps(std::shared_ptr<Context> context, const PolicyDims& dims,
       dims_(dims),
       tuning_(tuning),
       stream_(stream),
-      inline_obs_(tuning.inline_obs != 0 && dims.config.d_input <= kMostInlineObs) {
+      inline_obs_(tuning.inline_obs != 0 && dims.d_input <= policy::kMostInlineObs) {
   TeamWeights packed(*context_, weights, dims);
   one_ = fitting_runner(packed, 1);
   // Several agents in a team share each weight that is read; where they do not fit, fewer, or none.
@@ -87,10 +86,10 @@ FusedSteps::FusedSteps(std::shared_ptr<Context> context, const PolicyDims& dims,
                                      : std::int64_t{few_->most_teams()} * few_->shape().agents *
                                            (few_->shape().cluster ? kRoundsOfTeams : 1);
     const auto count = static_cast<std::size_t>(limit_);
-    const std::size_t in_bytes = count * (static_cast<std::size_t>(dims.input) * 4 + sizeof(CUdeviceptr));
+    const std::size_t in_bytes = count * (static_cast<std::size_t>(dims.input()) * 4 + sizeof(CUdeviceptr));
     few_in_ = context_->pinned_pool().allocate(in_bytes);
     few_device_in_ = context_->device_pool().allocate(in_bytes);
-    few_out_ = context_->pinned_pool().allocate(count * static_cast<std::size_t>(dims.output) * 4);
+    few_out_ = context_->pinned_pool().allocate(count * static_cast<std::size_t>(dims.output()) * 4);
   }
   for (int i = 0; i < kFirstTickets; ++i) {
     auto ticket = make_ticket();
@@ -119,12 +118,12 @@ std::unique_ptr<FusedSteps::Ticket> FusedSteps::make_ticket() {
     std::lock_guard<std::mutex> lock(tickets_mutex_);
     tickets_.reserve(++made_);
   }
-  const std::size_t bytes = static_cast<std::size_t>(dims_.output) * sizeof(std::uint64_t);
+  const std::size_t bytes = static_cast<std::size_t>(dims_.output()) * sizeof(std::uint64_t);
   ticket->tagged = context_->pinned_pool().allocate(bytes);
   std::memset(ticket->tagged.data(), 0, bytes);  // no step has number 0
   if (!inline_obs_) {
-    ticket->obs = context_->pinned_pool().allocate(static_cast<std::size_t>(dims_.input) * 4);
-    std::memset(ticket->obs.data(), 0, static_cast<std::size_t>(dims_.input) * 4);
+    ticket->obs = context_->pinned_pool().allocate(static_cast<std::size_t>(dims_.input()) * 4);
+    std::memset(ticket->obs.data(), 0, static_cast<std::size_t>(dims_.input()) * 4);
   }
   return ticket;
 }
@@ -132,13 +131,13 @@ std::unique_ptr<FusedSteps::Ticket> FusedSteps::make_ticket() {
 void FusedSteps::step_one(CUdeviceptr state, const float* obs, float* out) {
   Lease lease(*this);
   Ticket& ticket = *lease;
-  StepArguments arguments;
-  arguments.state = state;
+  policy::StepArguments arguments{};
+  arguments.state = as_pointer<float>(state);
   arguments.count = 1;
-  arguments.tagged = ticket.tagged.device_address();
+  arguments.tagged = as_pointer<unsigned long long>(ticket.tagged.device_address());
   if (!inline_obs_) {
     std::memcpy(ticket.obs.data(), obs, static_cast<std::size_t>(dims_.config.d_input) * 4);
-    arguments.obs = ticket.obs.device_address();
+    arguments.obs = as_pointer<float>(ticket.obs.device_address());
   }
   {
     std::lock_guard<std::mutex> lock(stream_.order());
@@ -154,7 +153,7 @@ void FusedSteps::collect(const Ticket& ticket, unsigned sequence, float* out) {
   const auto* words = ticket.tagged.as<const std::uint64_t>();
   int next = 0;
   const auto arrived = [&] {
-    while (next < dims_.output) {
+    while (next < dims_.output()) {
       const std::uint64_t word = load_word(words + next);
       if (static_cast<unsigned>(word >> 32) != sequence) return false;
       const auto bits = static_cast<std::uint32_t>(word);
@@ -168,14 +167,14 @@ void FusedSteps::collect(const Ticket& ticket, unsigned sequence, float* out) {
   context_->check(driver().cuStreamSynchronize(stream_.handle()), "cuStreamSynchronize");
   if (!arrived()) {
     core::fail(core::ErrorKind::internal, "", "policy_step ended without output ", next, " of ",
-               dims_.output);
+               dims_.output());
   }
 }
 
 void FusedSteps::step_few(const std::vector<CUdeviceptr>& states, const float* obs, float* out) {
   const std::size_t count = states.size();
   const auto d_input = static_cast<std::size_t>(dims_.config.d_input),
-             stride = static_cast<std::size_t>(dims_.input);
+             stride = static_cast<std::size_t>(dims_.input());
   std::lock_guard<std::mutex> busy(few_mutex_);
   auto* staged = few_in_.as<float>();
   for (std::size_t i = 0; i < count; ++i) {
@@ -187,18 +186,18 @@ void FusedSteps::step_few(const std::vector<CUdeviceptr>& states, const float* o
   // Few agents share the device well one to a team; more share the weights.
   const bool spread = static_cast<int>(count) <= one_->most_teams();
   const TeamRunner& runner = spread ? *one_ : *few_;
-  StepArguments arguments;
+  policy::StepArguments arguments{};
   arguments.count = static_cast<int>(count);
-  arguments.obs = few_device_in_.address();
-  arguments.states = few_device_in_.address() + obs_bytes;
-  arguments.out = few_out_.device_address();
+  arguments.obs = few_device_in_.as<float>();
+  arguments.states = as_pointer<float*>(few_device_in_.address() + obs_bytes);
+  arguments.out = as_pointer<float>(few_out_.device_address());
   stream_.run([&](CUstream stream) {
     context_->check(driver().cuMemcpyHtoDAsync(few_device_in_.address(), few_in_.data(),
                                                obs_bytes + count * sizeof(CUdeviceptr), stream),
                     "cuMemcpyHtoDAsync");
     runner.launch(stream, arguments, nullptr);
   });
-  std::memcpy(out, few_out_.data(), count * static_cast<std::size_t>(dims_.output) * 4);
+  std::memcpy(out, few_out_.data(), count * static_cast<std::size_t>(dims_.output()) * 4);
 }
 
 }  // namespace exphil::cuda

@@ -1,5 +1,5 @@
-// Steps of one agent or a few through policy_step: the 60 FPS path. Used by cuda/model.cpp; safe from any
-// thread.
+// Steps of one agent or a few through policy_step: the 60 FPS path. Used by cuda/policy/policy.cpp; safe from
+// any thread.
 #pragma once
 
 #include <cuda.h>
@@ -17,7 +17,7 @@
 
 namespace exphil::cuda {
 
-// The one stream on which a model's short work runs in the order of the calls, and the lock that gives that
+// The one stream on which a policy's short work runs in the order of the calls, and the lock that gives that
 // order. High priority: a frame's step does not queue behind somebody's long prefill.
 class OrderedStream {
  public:
@@ -66,7 +66,7 @@ class FusedSteps {
   // What one call in flight needs in host memory.
   struct Ticket {
     PinnedBuffer tagged;  // {outputs} of policy_step's 8-byte words
-    PinnedBuffer obs;     // {dims.input}, where it does not travel as an argument
+    PinnedBuffer obs;     // {dims.input()}, where it does not travel as an argument
   };
   class Lease;
   std::unique_ptr<TeamRunner> fitting_runner(TeamWeights& packed, int agents) const;

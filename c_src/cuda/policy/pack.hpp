@@ -2,7 +2,7 @@
 // multiplied into the columns of the matrix that follows. Pure functions.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <vector>
 
 #include "core/policy/config.hpp"
@@ -10,17 +10,23 @@
 
 namespace exphil::cuda {
 
-// For policy_step: TEAM slices one after another (kernels/policy/team_layout.cuh).
-std::vector<float> pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team);
+// For policy_step: the shares of `team` blocks, one after another (policy::TeamLayout).
+std::vector<std::byte> pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team);
 
-// For the kernels over many rows. Offsets in floats into one buffer; matrices are float4 [k / 4][columns].
+// For the kernels over many rows: where each part is in one buffer. Matrices are float4
+// [k / 4][policy::product_columns(outputs)]; parts start on 256 bytes.
 struct RowLayout {
+  using Part = policy::Part<float>;
   struct Layer {
-    std::int64_t in_proj, in_bias, conv, conv_bias, x_proj, dt_proj, dt_bias, a, d, out_proj, out_bias;
+    Part in_proj, in_bias, conv, conv_bias, x_proj, dt_proj, dt_bias, a, d, out_proj, out_bias;
   };
-  std::int64_t input, input_bias, head, head_bias;
+  Part input, input_bias, head, head_bias;
   std::vector<Layer> layers;
 };
-std::vector<float> pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims, RowLayout* layout);
+struct PackedRows {
+  RowLayout layout;
+  std::vector<std::byte> bytes;
+};
+PackedRows pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims);
 
 }  // namespace exphil::cuda

@@ -1,10 +1,10 @@
 // A Mamba policy on a CUDA device: core::Policy over policy_step (one agent or a few) and the row kernels
-// (many agents, sequences). See core/model.hpp for the contract.
+// (many agents, sequences). See core/policy/policy.hpp for the contract.
 //
-// Order of work: everything short runs on one stream of the model, of high priority, in the order of the
+// Order of work: everything short runs on one stream of the policy, of high priority, in the order of the
 // calls: clearing, copying and stepping states. Such a call holds the stream's lock only while it enqueues;
 // copy_state and new_state do not wait for the device at all, because whatever uses the state next comes
-// later on the stream. Work over many rows runs on streams of its own, starts after what the model's stream
+// later on the stream. Work over many rows runs on streams of its own, starts after what the policy's stream
 // held when it was called, and is complete when its call returns.
 #include <algorithm>
 #include <cstring>
@@ -127,13 +127,13 @@ void for_each_value(const PolicyDims& dims, Copy copy) {
   const auto& c = dims.config;
   for (std::int64_t l = 0; l < c.n_layer; ++l) {
     const std::int64_t base = l * dims.layer_state_floats(),
-                       conv_base = base + std::int64_t{dims.inner} * dims.state;
+                       conv_base = base + std::int64_t{dims.inner()} * dims.state();
     for (std::int64_t d = 0; d < c.d_inner; ++d) {
       for (std::int64_t n = 0; n < c.d_state; ++n) {
-        copy(true, base + d * dims.state + n, (l * c.d_inner + d) * c.d_state + n);
+        copy(true, base + d * dims.state() + n, (l * c.d_inner + d) * c.d_state + n);
       }
-      for (std::int64_t t = 0; t < dims.history; ++t) {
-        copy(false, conv_base + t * dims.inner + d, (l * c.d_inner + d) * dims.history + t);
+      for (std::int64_t t = 0; t < dims.history(); ++t) {
+        copy(false, conv_base + t * dims.inner() + d, (l * c.d_inner + d) * dims.history() + t);
       }
     }
   }
@@ -193,7 +193,7 @@ void CudaPolicy::step_rows(const std::vector<CUdeviceptr>& slots, const float* o
     slice.job.rows = std::min(tuning_.slice_rows, count - first);
     slice.obs = obs + first * dims_.config.d_input;
     slice.states = slots.data() + first;
-    slice.out = out + first * dims_.output;
+    slice.out = out + first * dims_.output();
     slices.push_back(slice);
   }
   run_slices(slices, false);
@@ -218,7 +218,7 @@ void CudaPolicy::long_sequence(CUdeviceptr slot, const float* frames, std::int64
     slice.job.last_only = last_only;
     slice.obs = frames + first * dims_.config.d_input;
     slice.states = &slot;
-    if (!last_only) slice.out = out + first * dims_.output;
+    if (!last_only) slice.out = out + first * dims_.output();
     if (last_only && first + slice.job.rows == seq) slice.out = out;
     slices.push_back(slice);
   }
@@ -233,7 +233,7 @@ void CudaPolicy::prefill(core::State& state, const float* frames, std::int64_t s
 
 void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t seq, float* out) {
   if (seq == 0) {  // no frame, no last output
-    std::fill(out, out + count * dims_.output, 0.0f);
+    std::fill(out, out + count * dims_.output(), 0.0f);
     return;
   }
   const ContextGuard guard(*context_);
@@ -242,7 +242,7 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
     const CudaState scratch(arena_);
     for (std::int64_t i = 0; i < count; ++i) {
       clear(scratch.slot());
-      long_sequence(scratch.slot(), windows + i * window_floats, seq, out + i * dims_.output, true);
+      long_sequence(scratch.slot(), windows + i * window_floats, seq, out + i * dims_.output(), true);
     }
     return;
   }
@@ -255,7 +255,7 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
     slice.job.rows = slice.job.sequences * seq;
     slice.job.last_only = true;
     slice.obs = windows + first * window_floats;
-    slice.out = out + first * dims_.output;
+    slice.out = out + first * dims_.output();
     slices.push_back(slice);
   }
   if (!slices.empty()) run_slices(slices, false);
@@ -268,7 +268,7 @@ void CudaPolicy::warm_up() {
   core::State* both[] = {first.get(), second.get()};
   constexpr std::int64_t kFrames = 64;
   const std::vector<float> obs(static_cast<std::size_t>(kFrames * dims_.config.d_input), 0.0f);
-  std::vector<float> out(static_cast<std::size_t>(kFrames * dims_.output));
+  std::vector<float> out(static_cast<std::size_t>(kFrames * dims_.output()));
   for (int i = 0; i < 3; ++i) step(both, 1, obs.data(), out.data());
   if (fused_.limit() > 1) step(both, 2, obs.data(), out.data());
   copy_state(*both[1], *both[0]);

@@ -1,4 +1,3 @@
-// See model_rows.hpp.
 #include "cuda/policy/rows.hpp"
 
 #include <algorithm>
@@ -6,29 +5,12 @@
 
 #include "core/error.hpp"
 #include "cuda/jit/launch.hpp"
+#include "kernels/policy/arguments.cuh"
 
 namespace exphil::cuda {
 namespace {
 
-// kernels/policy/product.cuh
-struct ProductArguments {
-  CUdeviceptr x, weights, bias, residual, scale, out;
-  long long x_stride, residual_stride, out_stride;
-  long long rows;
-  float epsilon;
-};
-
-// kernels/policy/rows.cu
-struct RowArguments {
-  CUdeviceptr xz, u, projection, y;
-  CUdeviceptr conv, conv_bias, dt_proj, dt_bias, a, d;
-  CUdeviceptr states;
-  long long state_offset;
-  long long rows;
-  int seq;
-  int sequences;
-  int last_only;
-};
+constexpr unsigned kMostGridY = 65535;
 
 unsigned blocks(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
@@ -63,17 +45,17 @@ void RowBuffers::reserve(Context& context, const PolicyDims& dims, std::int64_t 
   DevicePool& device = context.device_pool();
   PinnedPool& pinned = context.pinned_pool();
   capacity = 0;  // until all of it is there
-  const std::size_t in_bytes = floats(dims.input) + static_cast<std::size_t>(rows) * sizeof(CUdeviceptr);
+  const std::size_t in_bytes = floats(dims.input()) + static_cast<std::size_t>(rows) * sizeof(CUdeviceptr);
   host_in = pinned.allocate(in_bytes);
-  host_out = pinned.allocate(floats(dims.output));
+  host_out = pinned.allocate(floats(dims.output()));
   in = device.allocate(in_bytes);
-  out = device.allocate(floats(dims.output));
-  h = device.allocate(floats(dims.model));
-  last_h = device.allocate(floats(dims.model));
-  xz = device.allocate(floats(2 * dims.inner));
-  u = device.allocate(floats(dims.inner));
-  projection = device.allocate(floats(dims.projection));
-  y = device.allocate(floats(dims.inner));
+  out = device.allocate(floats(dims.output()));
+  h = device.allocate(floats(dims.model()));
+  last_h = device.allocate(floats(dims.model()));
+  xz = device.allocate(floats(2 * dims.inner()));
+  u = device.allocate(floats(dims.inner()));
+  projection = device.allocate(floats(dims.projection()));
+  y = device.allocate(floats(dims.inner()));
   scale = device.allocate(floats(1));
   capacity = rows;
 }
@@ -81,15 +63,16 @@ void RowBuffers::reserve(Context& context, const PolicyDims& dims, std::int64_t 
 RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTuning& tuning,
                        const core::PolicyWeights& weights)
     : context_(context), dims_(dims), few_limit_(tuning.few_limit) {
-  const std::vector<float> host = pack_rows(weights, dims, &layout_);
-  weights_ = context.device_pool().allocate(host.size() * sizeof(float));
-  context.check(driver().cuMemcpyHtoD(weights_.address(), host.data(), host.size() * sizeof(float)),
+  PackedRows packed = pack_rows(weights, dims);
+  layout_ = std::move(packed.layout);
+  weights_ = context.device_pool().allocate(packed.bytes.size());
+  context.check(driver().cuMemcpyHtoD(weights_.address(), packed.bytes.data(), packed.bytes.size()),
                 "cuMemcpyHtoD");
-  input_ = product("input", dims.input, dims.model);
-  in_proj_ = product("in_proj", dims.model, 2 * dims.inner);
-  x_proj_ = product("x_proj", dims.inner, dims.projection);
-  out_proj_ = product("out_proj", dims.inner, dims.model);
-  head_ = product("head", dims.model, dims.output);
+  input_ = product("input", dims.input(), dims.model());
+  in_proj_ = product("in_proj", dims.model(), 2 * dims.inner());
+  x_proj_ = product("x_proj", dims.inner(), dims.projection());
+  out_proj_ = product("out_proj", dims.inner(), dims.model());
+  head_ = product("head", dims.model(), dims.output());
   const auto rows = [&](const char* entry) { return context.kernels().get(rows_kernel(dims, entry)); };
   row_scales_ = rows("policy_row_scales");
   convolve_batch_ = rows("policy_convolve_batch");
@@ -107,86 +90,109 @@ RowKernels::Product RowKernels::product(const std::string& name, int k, int outp
   return made;
 }
 
-void RowKernels::multiply(CUstream stream, const Product& product, CUdeviceptr x, std::int64_t x_stride,
-                          CUdeviceptr weights, CUdeviceptr bias, CUdeviceptr residual,
-                          std::int64_t residual_stride, CUdeviceptr scale, CUdeviceptr out,
-                          std::int64_t out_stride, std::int64_t rows) const {
-  const ProductArguments arguments{x,
-                                   weights,
-                                   bias,
-                                   residual,
-                                   scale,
-                                   out,
-                                   x_stride,
-                                   residual_stride,
-                                   out_stride,
-                                   rows,
-                                   dims_.config.norm_epsilon};
-  const int tile = few_rows(product.k);
-  if (rows <= few_limit_ && tile > 0) {
-    launch(context_, product.few, {blocks(product.outputs, 32), blocks(rows, tile)}, {256}, 0, stream,
-           arguments);
+void RowKernels::multiply(CUstream stream, const Product& product, policy::ProductArguments p) const {
+  p.epsilon = dims_.config.norm_epsilon;
+  const int tile = policy::few_rows(product.k);
+  if (p.rows <= few_limit_ && tile > 0) {
+    launch(context_, product.few, {blocks(product.outputs, policy::kFewColumns), blocks(p.rows, tile)},
+           {policy::kFewThreads}, 0, stream, p);
     return;
   }
-  if (scale != 0) scale_rows(stream, x, scale, rows);
-  launch(context_, product.many, {blocks(product.outputs, 64), blocks(rows, 128)}, {128}, 0, stream,
-         arguments);
+  if (p.scale != nullptr) {
+    launch(context_, row_scales_, {blocks(p.rows, policy::kScaledRows)}, {policy::kRowThreads}, 0, stream,
+           p.x, const_cast<float*>(p.scale), p.rows, p.epsilon);
+  }
+  launch(context_, product.many,
+         {blocks(product.outputs, policy::kManyColumns), blocks(p.rows, policy::kManyRows)},
+         {policy::kManyThreads}, 0, stream, p);
 }
 
-void RowKernels::scale_rows(CUstream stream, CUdeviceptr h, CUdeviceptr scale, std::int64_t rows) const {
-  launch(context_, row_scales_, {blocks(rows, 8)}, {256}, 0, stream, h, scale, static_cast<long long>(rows),
-         dims_.config.norm_epsilon);
+policy::RowArguments RowKernels::row_arguments(const RowBuffers& b, const RowJob& job, int index) const {
+  const RowLayout::Layer& w = layout_.layers[static_cast<std::size_t>(index)];
+  policy::RowArguments row{};
+  row.xz = b.xz.as<float>(), row.u = b.u.as<float>();
+  row.projection = b.projection.as<float>(), row.y = b.y.as<float>();
+  row.conv = weight(w.conv), row.conv_bias = weight(w.conv_bias);
+  row.dt_proj = weight(w.dt_proj), row.dt_bias = weight(w.dt_bias);
+  row.a = weight(w.a), row.d = weight(w.d);
+  if (job.keep_states) row.states = reinterpret_cast<float**>(b.in.as<float>() + job.rows * dims_.input());
+  row.state_offset = std::int64_t{index} * dims_.layer_state_floats();
+  row.rows = job.rows;
+  row.seq = job.seq;
+  row.sequences = job.sequences;
+  row.last_only = last_only(job, index) ? 1 : 0;
+  return row;
+}
+
+// Only the last layer may leave out rows: those before it feed the state.
+bool RowKernels::last_only(const RowJob& job, int index) const {
+  return job.last_only && index == dims_.layers() - 1;
 }
 
 void RowKernels::layer(CUstream stream, const RowBuffers& b, const RowJob& job, int index) const {
   const RowLayout::Layer& w = layout_.layers[static_cast<std::size_t>(index)];
-  const int model = dims_.model, inner = dims_.inner;
-  const bool last_only = job.last_only && index == dims_.layers - 1;
-  multiply(stream, in_proj_, b.h.address(), model, at(w.in_proj), at(w.in_bias), 0, 0, b.scale.address(),
-           b.xz.address(), 2 * inner, job.rows);
-  RowArguments arguments{};
-  arguments.xz = b.xz.address();
-  arguments.u = b.u.address();
-  arguments.projection = b.projection.address();
-  arguments.y = b.y.address();
-  arguments.conv = at(w.conv), arguments.conv_bias = at(w.conv_bias);
-  arguments.dt_proj = at(w.dt_proj), arguments.dt_bias = at(w.dt_bias);
-  arguments.a = at(w.a), arguments.d = at(w.d);
-  const auto table = static_cast<CUdeviceptr>(job.rows * dims_.input) * 4;
-  arguments.states = job.keep_states ? b.in.address() + table : 0;
-  arguments.state_offset = index * dims_.layer_state_floats();
-  arguments.rows = job.rows;
-  arguments.seq = job.seq;
-  arguments.sequences = job.sequences;
-  arguments.last_only = last_only ? 1 : 0;
-  launch(context_, job.batch ? convolve_batch_ : convolve_time_, {blocks(job.rows * inner, 256)}, {256}, 0,
-         stream, arguments);
-  multiply(stream, x_proj_, b.u.address(), inner, at(w.x_proj), 0, 0, 0, 0, b.projection.address(),
-           dims_.projection, job.rows);
-  const int channels = std::min(32, 128 / dims_.lanes);  // kAdvanceChannels
-  const auto threads = static_cast<unsigned>(channels * dims_.lanes);
-  const unsigned channel_tiles = blocks(inner, channels);
-  if (job.batch) {
-    const unsigned groups = std::min(blocks(job.rows, dims_.lanes), 65535u);
-    launch(context_, advance_batch_, {channel_tiles, groups}, {threads}, 0, stream, arguments);
-  } else {
-    launch(context_, advance_time_, {channel_tiles, static_cast<unsigned>(job.sequences)}, {threads}, 0,
-           stream, arguments);
+  const int model = dims_.model(), inner = dims_.inner();
+  const policy::RowArguments row = row_arguments(b, job, index);
+
+  policy::ProductArguments p{};
+  p.rows = job.rows;
+  p.x = b.h.as<float>(), p.x_stride = model;
+  p.weights = weight(w.in_proj), p.bias = weight(w.in_bias), p.scale = b.scale.as<float>();
+  p.out = b.xz.as<float>(), p.out_stride = 2 * inner;
+  multiply(stream, in_proj_, p);
+  launch(context_, job.batch ? convolve_batch_ : convolve_time_,
+         {blocks(job.rows * inner, policy::kRowThreads)}, {policy::kRowThreads}, 0, stream, row);
+
+  p = {};
+  p.rows = job.rows;
+  p.x = b.u.as<float>(), p.x_stride = inner;
+  p.weights = weight(w.x_proj);
+  p.out = b.projection.as<float>(), p.out_stride = dims_.projection();
+  multiply(stream, x_proj_, p);
+  advance(stream, job, row);
+
+  p = {};
+  p.x = b.y.as<float>(), p.x_stride = inner;
+  p.weights = weight(w.out_proj), p.bias = weight(w.out_bias);
+  p.residual = b.h.as<float>(), p.residual_stride = model;
+  p.rows = job.rows;
+  p.out = b.h.as<float>(), p.out_stride = model;
+  if (last_only(job, index)) {
+    p.rows = job.sequences;
+    p.residual_stride = std::int64_t{job.seq} * model;
+    p.residual += p.residual_stride - model;
+    p.out = b.last_h.as<float>();
   }
-  const std::int64_t stride = last_only ? std::int64_t{job.seq} * model : model;
-  const CUdeviceptr residual = b.h.address() + static_cast<CUdeviceptr>(last_only ? stride - model : 0) * 4;
-  multiply(stream, out_proj_, b.y.address(), inner, at(w.out_proj), at(w.out_bias), residual, stride, 0,
-           last_only ? b.last_h.address() : b.h.address(), model, last_only ? job.sequences : job.rows);
+  multiply(stream, out_proj_, p);
+}
+
+void RowKernels::advance(CUstream stream, const RowJob& job, const policy::RowArguments& row) const {
+  const unsigned channel_tiles = blocks(dims_.inner(), policy::advance_channels(dims_));
+  const Dim3 block{static_cast<unsigned>(policy::advance_threads(dims_))};
+  if (job.batch) {
+    const unsigned groups = std::min(blocks(job.rows, dims_.lanes()), kMostGridY);
+    launch(context_, advance_batch_, {channel_tiles, groups}, block, 0, stream, row);
+  } else {
+    launch(context_, advance_time_, {channel_tiles, static_cast<unsigned>(job.sequences)}, block, 0, stream,
+           row);
+  }
 }
 
 void RowKernels::enqueue(CUstream stream, const RowBuffers& b, const RowJob& job) const {
-  multiply(stream, input_, b.in.address(), dims_.input, at(layout_.input), at(layout_.input_bias), 0, 0, 0,
-           b.h.address(), dims_.model, job.rows);
-  for (int i = 0; i < dims_.layers; ++i) layer(stream, b, job, i);
-  const bool last_only = job.last_only && dims_.layers > 0;
-  multiply(stream, head_, last_only ? b.last_h.address() : b.h.address(), dims_.model, at(layout_.head),
-           at(layout_.head_bias), 0, 0, b.scale.address(), job.out, dims_.output,
-           last_only ? job.sequences : job.rows);
+  policy::ProductArguments p{};
+  p.rows = job.rows;
+  p.x = b.in.as<float>(), p.x_stride = dims_.input();
+  p.weights = weight(layout_.input), p.bias = weight(layout_.input_bias);
+  p.out = b.h.as<float>(), p.out_stride = dims_.model();
+  multiply(stream, input_, p);
+  for (int i = 0; i < dims_.layers(); ++i) layer(stream, b, job, i);
+  const bool few = job.last_only && dims_.layers() > 0;
+  p = {};
+  p.rows = few ? job.sequences : job.rows;
+  p.x = few ? b.last_h.as<float>() : b.h.as<float>(), p.x_stride = dims_.model();
+  p.weights = weight(layout_.head), p.bias = weight(layout_.head_bias), p.scale = b.scale.as<float>();
+  p.out = job.out, p.out_stride = dims_.output();
+  multiply(stream, head_, p);
 }
 
 }  // namespace exphil::cuda

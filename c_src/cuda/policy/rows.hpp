@@ -14,10 +14,11 @@
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/pack.hpp"
 #include "cuda/policy/tuning.hpp"
+#include "kernels/policy/arguments.cuh"
 
 namespace exphil::cuda {
 
-// Device memory for `capacity` rows between the layers, and the way of a slice's rows in and out.
+// Memory for `capacity` rows: what goes in and comes out, and the values between the layers.
 struct RowBuffers {
   void reserve(Context& context, const PolicyDims& dims,
                std::int64_t rows);  // grows; work on it must be done
@@ -34,7 +35,7 @@ struct RowJob {
   int seq = 1, sequences = 0;
   bool last_only = false;    // outputs of each sequence's last frame alone
   bool keep_states = false;  // the table in RowBuffers::in holds a state for each sequence (or row)
-  CUdeviceptr out = 0;       // {rows or sequences, d_output}
+  float* out = nullptr;      // device memory {rows or sequences, d_output}
 };
 
 // policy/product.cu's kernel for one product ("in_proj") in one shape ("few" or "many"), and a kernel of
@@ -50,7 +51,7 @@ class RowKernels {
              const core::PolicyWeights& weights);
 
   std::size_t resident_bytes() const { return weights_.bytes(); }
-  // Every kernel of a job, in order, on `stream`. buffers.in holds obs {capacity, dims.input}, then the
+  // Every kernel of a job, in order, on `stream`. buffers.in holds obs {capacity, dims.input()}, then the
   // table.
   void enqueue(CUstream stream, const RowBuffers& buffers, const RowJob& job) const;
 
@@ -59,16 +60,13 @@ class RowKernels {
     CUfunction few = nullptr, many = nullptr;
     int k = 0, outputs = 0;
   };
-  struct Rows;
   Product product(const std::string& name, int k, int outputs) const;
-  void multiply(CUstream stream, const Product& product, CUdeviceptr x, std::int64_t x_stride,
-                CUdeviceptr weights, CUdeviceptr bias, CUdeviceptr residual, std::int64_t residual_stride,
-                CUdeviceptr scale, CUdeviceptr out, std::int64_t out_stride, std::int64_t rows) const;
-  void scale_rows(CUstream stream, CUdeviceptr h, CUdeviceptr scale, std::int64_t rows) const;
+  void multiply(CUstream stream, const Product& product, policy::ProductArguments arguments) const;
+  policy::RowArguments row_arguments(const RowBuffers& buffers, const RowJob& job, int index) const;
+  bool last_only(const RowJob& job, int index) const;
   void layer(CUstream stream, const RowBuffers& buffers, const RowJob& job, int index) const;
-  CUdeviceptr at(std::int64_t offset) const {
-    return weights_.address() + static_cast<CUdeviceptr>(offset) * 4;
-  }
+  void advance(CUstream stream, const RowJob& job, const policy::RowArguments& arguments) const;
+  const float* weight(const RowLayout::Part& part) const { return part.in(weights_.as<void>()); }
 
   Context& context_;
   const PolicyDims& dims_;

@@ -1,6 +1,6 @@
 // Work over many rows, cut into slices of bounded memory that overlap: while one slice computes, the next
 // one's observations are staged through pinned memory by the library's threads and copied in, and the last
-// one's outputs are copied out. Used by cuda/model.cpp; calls run one after another.
+// one's outputs are copied out. Used by cuda/policy/policy.cpp; calls run one after another.
 #pragma once
 
 #include <cstdint>

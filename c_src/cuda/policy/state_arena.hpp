@@ -1,7 +1,7 @@
-// Device memory for the recurrent states of one model's sessions and snapshots: equal slots in chunks that
-// are never given back while the model or a state lives. Taking and returning a slot does no device work (but
-// for a chunk when it grows), so a state may be freed from any thread; whoever takes a slot clears it, on the
-// model's stream, after all that was still enqueued for the slot's last owner.
+// Device memory for the recurrent states of one policy's sessions and snapshots: equal slots in chunks that
+// are never given back while the policy or a state lives. Taking and returning a slot does no device work
+// (but for a chunk when it grows), so a state may be freed from any thread; whoever takes a slot clears it,
+// on the policy's stream, after all that was still enqueued for the slot's last owner.
 #pragma once
 
 #include <cuda.h>
@@ -38,7 +38,7 @@ class StateArena {
   std::int64_t slots_ = 0;
 };
 
-// One agent's state: a slot. Keeps the arena alive, not the model.
+// One agent's state: a slot. Keeps the arena alive, not the policy.
 class CudaState : public core::State {
  public:
   explicit CudaState(std::shared_ptr<StateArena> arena) : arena_(std::move(arena)), slot_(arena_->take()) {}

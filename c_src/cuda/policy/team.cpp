@@ -1,4 +1,3 @@
-// See model_team.hpp.
 #include "cuda/policy/team.hpp"
 
 #include <algorithm>
@@ -9,24 +8,11 @@
 namespace exphil::cuda {
 namespace {
 
-int power_of_two_within(int value) {
-  int power = 1;
-  while (power * 2 <= value) power *= 2;
-  return power;
-}
-
-int power_of_two_above(int value) {
-  int power = 1;
-  while (power < value) power *= 2;
-  return power;
-}
-
 // Threads of a block: one for each 32 weights of the widest phase, within what registers allow.
 int default_threads(const PolicyDims& dims, int team, int agents) {
-  const TeamLayout layout(dims, team);
-  const int tasks = 2 * layout.own * (dims.model / kSegment);
+  const int tasks = 2 * policy::Share(dims, team).own * (dims.model() / policy::kSegment);
   const int most = agents == 1 ? 512 : 256;
-  return std::clamp(power_of_two_above(std::min(tasks, most)), 128, most);
+  return std::clamp(policy::power_of_two_above(std::min(tasks, most)), 128, most);
 }
 
 }  // namespace
@@ -35,10 +21,9 @@ std::shared_ptr<DeviceBuffer> TeamWeights::get(int team) {
   for (const auto& [size, buffer] : packed_) {
     if (size == team) return buffer;
   }
-  const std::vector<float> host = pack_team(weights_, dims_, team);
-  auto buffer = std::make_shared<DeviceBuffer>(context_.device_pool().allocate(host.size() * sizeof(float)));
-  context_.check(driver().cuMemcpyHtoD(buffer->address(), host.data(), host.size() * sizeof(float)),
-                 "cuMemcpyHtoD");
+  const std::vector<std::byte> host = pack_team(weights_, dims_, team);
+  auto buffer = std::make_shared<DeviceBuffer>(context_.device_pool().allocate(host.size()));
+  context_.check(driver().cuMemcpyHtoD(buffer->address(), host.data(), host.size()), "cuMemcpyHtoD");
   packed_.emplace_back(team, buffer);
   return buffer;
 }
@@ -46,7 +31,8 @@ std::shared_ptr<DeviceBuffer> TeamWeights::get(int team) {
 std::vector<TeamShape> team_candidates(const DeviceProperties& device, const PolicyDims& dims,
                                        const PolicyTuning& tuning, int agents) {
   std::vector<TeamShape> shapes;
-  const int useful = power_of_two_above(dims.inner / kSegment);  // more blocks would own no segment
+  const int useful =
+      policy::power_of_two_above(dims.inner() / policy::kSegment);  // more blocks would own no segment
   const int threads = agents == 1 ? tuning.threads : tuning.batch_threads;
   for (const bool cluster : {true, false}) {
     if (cluster && device.architecture() < 90) continue;
@@ -54,8 +40,8 @@ std::vector<TeamShape> team_candidates(const DeviceProperties& device, const Pol
     for (const bool staged : {true, false}) {
       if (staged && !cluster) continue;  // the bulk copies come with clusters
       if (tuning.staged >= 0 && staged != (tuning.staged == 1)) continue;
-      for (int team = cluster ? 16 : power_of_two_within(std::min(device.multiprocessors, 64)); team >= 1;
-           team /= 2) {
+      for (int team = cluster ? 16 : policy::power_of_two_within(std::min(device.multiprocessors, 64));
+           team >= 1; team /= 2) {
         if (team > useful || (tuning.team > 0 && team != tuning.team)) continue;
         TeamShape shape;
         shape.team = team;
@@ -63,7 +49,7 @@ std::vector<TeamShape> team_candidates(const DeviceProperties& device, const Pol
         shape.cluster = cluster;
         shape.staged = staged;
         shape.threads = threads > 0 ? threads : default_threads(dims, team, agents);
-        if (shared_bytes(dims, shape) <= device.max_shared_per_block) shapes.push_back(shape);
+        if (shape.shared_bytes(dims) <= device.max_shared_per_block) shapes.push_back(shape);
       }
     }
   }
@@ -81,7 +67,8 @@ TeamRunner::TeamRunner(Context& context, const PolicyDims& dims, const PolicyTun
     if (!try_shape(shape)) continue;
     weights_ = weights.get(shape.team);
     if (!shape.cluster) {
-      board_ = context.device_pool().allocate(static_cast<std::size_t>(board_floats(dims, shape)) * 4);
+      board_ =
+          context.device_pool().allocate(static_cast<std::size_t>(shape.activations(dims).board_bytes()));
       barrier_ = context.device_pool().allocate(sizeof(unsigned));
       context.check(driver().cuMemsetD8Async(barrier_.address(), 0, sizeof(unsigned), nullptr),
                     "cuMemsetD8Async");
@@ -96,7 +83,7 @@ TeamRunner::TeamRunner(Context& context, const PolicyDims& dims, const PolicyTun
 }
 
 bool TeamRunner::try_shape(const TeamShape& shape) {
-  const auto bytes = static_cast<std::size_t>(shared_bytes(dims_, shape));
+  const auto bytes = static_cast<std::size_t>(shape.shared_bytes(dims_));
   CUfunction function = context_.kernels().get(team_kernel(dims_, shape), bytes);
   int teams = 1;
   if (shape.cluster) {
@@ -133,19 +120,19 @@ int TeamRunner::cluster_capacity(CUfunction function, const TeamShape& shape) co
   config.gridDimY = config.gridDimZ = 1;
   config.blockDimX = static_cast<unsigned>(shape.threads);
   config.blockDimY = config.blockDimZ = 1;
-  config.sharedMemBytes = static_cast<unsigned>(shared_bytes(dims_, shape));
+  config.sharedMemBytes = static_cast<unsigned>(shape.shared_bytes(dims_));
   config.attrs = &attribute;
   config.numAttrs = 1;
   int clusters = 0;
   return driver().cuOccupancyMaxActiveClusters(&clusters, function, &config) == CUDA_SUCCESS ? clusters : 0;
 }
 
-void TeamRunner::launch(CUstream stream, StepArguments arguments, const float* inline_obs) const {
-  arguments.weights = weights_->address();
-  arguments.board = board_.address();
-  arguments.barrier = barrier_.address();
+void TeamRunner::launch(CUstream stream, policy::StepArguments arguments, const float* inline_obs) const {
+  arguments.weights = weights_->as<void>();
+  arguments.board = board_.as<void>();
+  arguments.barrier = barrier_.as<unsigned>();
   arguments.epsilon = dims_.config.norm_epsilon;
-  const float* obs = arguments.obs == 0 && inline_obs != nullptr ? inline_obs : no_obs_.data();
+  const float* obs = arguments.obs == nullptr && inline_obs != nullptr ? inline_obs : no_obs_.data();
   void* parameters[] = {&arguments, const_cast<float*>(obs)};
   const int groups = (arguments.count + shape_.agents - 1) / shape_.agents;
   const auto blocks = static_cast<unsigned>(std::min(groups, most_teams_) * shape_.team);

@@ -1,11 +1,10 @@
-// policy_step as a launchable thing: picks the shape that this device can run, uploads the weights in that
-// shape, and launches. Used by cuda/model.cpp, one for a single agent and one for a few; calls are made under
-// the model's lock.
+// policy_step with the shape that this device can run: chooses it, uploads the weights in that shape, and
+// launches. Used by cuda/policy/fused.cpp, once for a single agent and once for a few; launches are made
+// under the stream's lock.
 #pragma once
 
 #include <cuda.h>
 
-#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -14,27 +13,11 @@
 #include "cuda/device/context.hpp"
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/tuning.hpp"
+#include "kernels/policy/arguments.cuh"
 
 namespace exphil::cuda {
 
-// kernels/policy/step.cuh has the same struct.
-struct StepArguments {
-  CUdeviceptr weights = 0;
-  CUdeviceptr states = 0;  // device table; 0: the one in `state`
-  CUdeviceptr state = 0;
-  CUdeviceptr obs = 0;     // {count, dims.input}, padded with zeros; 0: inline
-  CUdeviceptr out = 0;     // 0: tagged
-  CUdeviceptr tagged = 0;  // mapped host memory
-  CUdeviceptr board = 0, barrier = 0;
-  int count = 0;
-  unsigned sequence = 0;
-  float epsilon = 0.0f;
-};
-
-// A kernel's arguments have 4 KB together.
-constexpr std::int64_t kMostInlineObs = 832;
-
-// Packed weights by team size, shared by runners of one model. Not thread-safe: used while loading.
+// Packed weights by team size, shared by the runners of one policy. Not thread-safe: used while loading.
 class TeamWeights {
  public:
   TeamWeights(Context& context, const core::PolicyWeights& weights, const PolicyDims& dims)
@@ -60,7 +43,7 @@ class TeamRunner {
 
   // Fills in weights, board and barrier. inline_obs: {d_input}, read before this returns; may be null where
   // arguments.obs is given.
-  void launch(CUstream stream, StepArguments arguments, const float* inline_obs) const;
+  void launch(CUstream stream, policy::StepArguments arguments, const float* inline_obs) const;
 
  private:
   bool try_shape(const TeamShape& shape);

@@ -1,4 +1,3 @@
-// See policy_tuning.hpp.
 #include "cuda/policy/tuning.hpp"
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// How a resident model uses the device. The defaults were chosen on an H200 (bench/results);
+// How a resident policy uses the device. The defaults were chosen on an H200 (bench/results);
 // EXPHIL_NATIVE_POLICY, a list like "team=8,threads=256", overrides them for benchmarks and tests. Results
 // never depend on any of it.
 #pragma once

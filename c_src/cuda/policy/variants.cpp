@@ -1,4 +1,3 @@
-// See model_variants.hpp.
 #include "cuda/policy/variants.hpp"
 
 #include "cuda/policy/dims.hpp"

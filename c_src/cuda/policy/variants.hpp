@@ -1,5 +1,5 @@
-// The kernels of resident models that the tests compile for every architecture: for the recorded policy's
-// dimensions and for awkward ones. At run time a model compiles its own few.
+// The kernels of resident policies that the tests compile for every architecture: for the recorded policy's
+// dimensions and for awkward ones. At run time a policy compiles its own few.
 #pragma once
 
 #include <vector>

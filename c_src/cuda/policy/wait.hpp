@@ -1,4 +1,4 @@
-// Waiting for the GPU without sleeping where the answer is microseconds away. Used by cuda/model*.cpp.
+// Waiting for the GPU without sleeping where the answer is microseconds away. Used by cuda/policy/.
 #pragma once
 
 #include <chrono>

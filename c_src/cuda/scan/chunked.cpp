@@ -1,4 +1,4 @@
-// See scan_chunked.hpp.
+// See chunked.hpp.
 #include "cuda/scan/chunked.hpp"
 
 #include <algorithm>

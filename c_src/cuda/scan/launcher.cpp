@@ -1,4 +1,4 @@
-// Fills the kernel's arguments and launches it; see scan_launcher.hpp.
+// Fills the kernel's arguments and launches it; see launcher.hpp.
 #include "cuda/scan/launcher.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Which scans walk through time, the cost model of that walk and its -D interface; see scan_plan.hpp.
+// Which scans walk through time, the cost model of that walk and its -D interface; see plan.hpp.
 #include "cuda/scan/plan.hpp"
 
 #include <algorithm>

@@ -27,8 +27,8 @@ struct ScanTuning {
   int together = 0;    // states that a lane scans at a time
   int slice = 0;       // states of b and c in shared memory at a time
   int split = 0;       // blocks of a cluster that share time
-  int wide = -1;       // 0: never the wide kernel (scan_wide.hpp); changes bits
-  int whole = -1;      // 0: never the kernel of short scans (scan_short.hpp); changes bits
+  int wide = -1;       // 0: never the wide kernel (wide.hpp); changes bits
+  int whole = -1;      // 0: never the kernel of short scans (short.hpp); changes bits
   int min_blocks = 0;  // of a multiprocessor: launch bounds the kernel is compiled for
 };
 

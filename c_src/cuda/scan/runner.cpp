@@ -1,4 +1,4 @@
-// Lays out the image, cuts the batch, and queues kernels and results as slices arrive; see scan_runner.hpp.
+// Lays out the image, cuts the batch, and queues kernels and results as slices arrive; see runner.hpp.
 #include "cuda/scan/runner.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See scan_short.hpp.
+// See short.hpp.
 #include "cuda/scan/short.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Goes through the launcher's own choice, so that what is tested is what runs. See scan_variants.hpp.
+// Goes through the launcher's own choice, so that what is tested is what runs. See variants.hpp.
 #include "cuda/scan/variants.hpp"
 
 #include "core/scan/problem.hpp"

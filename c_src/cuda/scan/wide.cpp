@@ -1,4 +1,4 @@
-// See scan_wide.hpp.
+// See wide.hpp.
 #include "cuda/scan/wide.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The associative scans of core/associative_problem.hpp on the CPU. Callers: the host backend, the AR-SSM
+// The associative scans of core/associative/problem.hpp on the CPU. Callers: the host backend, the AR-SSM
 // layer, tests, benchmarks. Any thread, any number at once.
 //
 // Sequences go to the library's threads, time is walked in order, so :block_size changes nothing here, and

@@ -1,5 +1,5 @@
 // The loops of the associative scans on the CPU, compiled for every SIMD target. Time is walked in order,
-// from the first step to the last of the direction asked for. Callers: associative_scan.cpp. Any thread.
+// from the first step to the last of the direction asked for. Callers: host/associative/scan.cpp. Any thread.
 #pragma once
 
 #include <cstdint>

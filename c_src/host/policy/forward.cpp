@@ -25,19 +25,19 @@ StateLayout::StateLayout(const core::PolicyConfig& config)
 Workspace::Workspace(const PackedWeights& weights)
     : team(kPhasesOutside + weights.config().n_layer * kPhasesPerLayer) {
   const core::PolicyConfig& c = weights.config();
-  const std::int64_t policy = kPassRows * padded(c.d_model), inner = kPassRows * padded(c.d_inner);
+  const std::int64_t model = kPassRows * padded(c.d_model), inner = kPassRows * padded(c.d_inner);
   const std::int64_t projection = kPassRows * padded(c.dt_rank + 2 * c.d_state);
   const std::int64_t outputs = kPassRows * padded(c.d_output);
   const std::int64_t scratch = scan_scratch_floats(weights.rule());
   const StateLayout layout(c);
-  arena_ = AlignedBuffer(2 * policy + 4 * inner + projection + outputs + scratch + layout.floats());
+  arena_ = AlignedBuffer(2 * model + 4 * inner + projection + outputs + scratch + layout.floats());
   float* at = arena_.data();
   const auto take = [&at](std::int64_t floats) {
     float* taken = at;
     at += floats;
     return taken;
   };
-  hidden = take(policy), norm = take(policy);
+  hidden = take(model), norm = take(model);
   x = take(inner), conv = take(inner), z = take(inner), dt = take(inner);
   projected = take(projection), head = take(outputs);
   scan = take(scratch), state = take(layout.floats());
@@ -55,7 +55,7 @@ class Forward {
         pass_(pass),
         work_(work),
         rows_(pass.agents * pass.frames),
-        model_step_(padded(config_.d_model)),
+        hidden_step_(padded(config_.d_model)),
         inner_step_(padded(config_.d_inner)),
         projected_step_(padded(config_.dt_rank + 2 * config_.d_state)),
         own_norm_(work.norm),
@@ -63,14 +63,14 @@ class Forward {
     if (pass_.lanes == 1) return;
     // All that may throw comes before the first phase.
     static thread_local AlignedBuffer scratch;
-    scratch.reserve(kFewRows * model_step_ + scan_scratch_floats(weights_.rule()));
+    scratch.reserve(kFewRows * hidden_step_ + scan_scratch_floats(weights_.rule()));
     own_norm_ = scratch.data();
-    scan_scratch_ = scratch.data() + kFewRows * model_step_;
+    scan_scratch_ = scratch.data() + kFewRows * hidden_step_;
   }
 
   void run() {
     phase(panels(config_.d_model), 2, [this](std::int64_t begin, std::int64_t end) {
-      multiply(weights_.input_proj(), pass_.obs, config_.d_input, rows_, {work_.hidden, model_step_},
+      multiply(weights_.input_proj(), pass_.obs, config_.d_input, rows_, {work_.hidden, hidden_step_},
                Epilogue::store, begin, end);
     });
     for (std::int64_t layer = 0; layer < config_.n_layer; ++layer) {
@@ -92,7 +92,7 @@ class Forward {
   void normalize_many(const float* weight) {
     if (rows_ <= kFewRows) return;
     phase(rows_, 8, [this, weight](std::int64_t begin, std::int64_t end) {
-      normalize(weight, begin, end, work_.norm + begin * model_step_);
+      normalize(weight, begin, end, work_.norm + begin * hidden_step_);
     });
   }
 
@@ -104,7 +104,7 @@ class Forward {
   }
 
   void normalize(const float* weight, std::int64_t begin, std::int64_t end, float* to) const {
-    rms_norm(work_.hidden + begin * model_step_, weight, config_.d_model, config_.norm_epsilon, end - begin,
+    rms_norm(work_.hidden + begin * hidden_step_, weight, config_.d_model, config_.norm_epsilon, end - begin,
              to);
   }
 
@@ -114,9 +114,10 @@ class Forward {
     normalize_many(layer.norm);
     phase(blocks, 4, [&](std::int64_t begin, std::int64_t end) {
       const float* norm = normalized(layer.norm);
-      multiply(layer.in_x, norm, model_step_, rows_, {work_.x, inner_step_}, Epilogue::store, begin, end);
+      multiply(layer.in_x, norm, hidden_step_, rows_, {work_.x, inner_step_}, Epilogue::store, begin, end);
       convolution(index, layer, begin, end);
-      product_from(first, layer.in_z, norm, model_step_, {work_.z, inner_step_}, Epilogue::store, begin, end);
+      product_from(first, layer.in_z, norm, hidden_step_, {work_.z, inner_step_}, Epilogue::store, begin,
+                   end);
     });
     project(layer);
     phase(blocks, 4, [&](std::int64_t begin, std::int64_t end) {
@@ -128,8 +129,8 @@ class Forward {
       }
     });
     phase(panels(config_.d_model), 2, [&](std::int64_t begin, std::int64_t end) {
-      product_from(first, layer.out_proj, work_.conv, inner_step_, {work_.hidden, model_step_}, Epilogue::add,
-                   begin, end);
+      product_from(first, layer.out_proj, work_.conv, inner_step_, {work_.hidden, hidden_step_},
+                   Epilogue::add, begin, end);
     });
   }
 
@@ -202,7 +203,7 @@ class Forward {
     const std::int64_t head_step = padded(config_.d_output), first = pass_.first_output;
     normalize_many(weights_.norm_f());
     phase(panels(config_.d_output), 1, [&](std::int64_t begin, std::int64_t end) {
-      product_from(first, weights_.head(), normalized(weights_.norm_f()), model_step_,
+      product_from(first, weights_.head(), normalized(weights_.norm_f()), hidden_step_,
                    {work_.head, head_step}, Epilogue::store, begin, end);
       const std::int64_t from = begin * kPanel, to = std::min(end * kPanel, config_.d_output);
       float* out = pass_.out;
@@ -220,7 +221,7 @@ class Forward {
   const StateLayout layout_;
   const Pass& pass_;
   Workspace& work_;
-  const std::int64_t rows_, model_step_, inner_step_, projected_step_;
+  const std::int64_t rows_, hidden_step_, inner_step_, projected_step_;
   float *own_norm_, *scan_scratch_;  // this lane's
   const float* normalized_with_ = nullptr;
   std::int64_t phase_ = 0;

@@ -1,5 +1,5 @@
 // The elementwise parts of a Mamba layer on the CPU. Row strides are padded(n), padding is zero on entry and
-// stays zero. Callers: model_forward.cpp. Any thread.
+// stays zero. Callers: host/policy/forward.cpp. Any thread.
 #pragma once
 
 #include <cstdint>

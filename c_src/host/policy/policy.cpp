@@ -17,7 +17,7 @@ namespace {
 // Lanes of one pass. A single step is bound by reading the weights, where more than a few cores add little.
 constexpr int kLanesOfStep = 4, kLanesOfSequence = 16;
 // Weights that one core reads from its own cache faster than two could meet.
-constexpr std::size_t kSmallModel = std::size_t{256} << 10;
+constexpr std::size_t kSmallPolicy = std::size_t{256} << 10;
 
 // Fewer rows are not worth a thread: each thread walks through all the weights, and until here that is most
 // of its time.
@@ -36,15 +36,15 @@ class HostState final : public core::State {
 
  private:
   AlignedBuffer floats_;
-  std::shared_ptr<std::atomic<std::int64_t>> count_;  // of the model's states; may outlive the model
+  std::shared_ptr<std::atomic<std::int64_t>> count_;  // of the policy's states; may outlive the policy
 };
 
 float* data_of(core::State* state) {
   return static_cast<HostState*>(state)->data();
 }
 
-// Workspaces that nobody uses. One is made with the model, more where calls overlap, and none is freed before
-// the model: after warm-up a call takes a mutex and allocates nothing.
+// Workspaces that nobody uses. One is made with the policy, more where calls overlap, and none is freed
+// before the policy: after warm-up a call takes a mutex and allocates nothing.
 class WorkspacePool {
  public:
   explicit WorkspacePool(const PackedWeights& weights) : weights_(weights) { give(take()); }
@@ -223,7 +223,7 @@ class HostPolicy final : public core::Policy {
   }
 
  private:
-  int lanes(int most) const { return weights_.bytes() <= kSmallModel ? 1 : std::min(core::threads(), most); }
+  int lanes(int most) const { return weights_.bytes() <= kSmallPolicy ? 1 : std::min(core::threads(), most); }
 
   // One agent's frames, kPassRows at a time. last_only: out receives the last frame's output alone.
   void run_sequence(float* state, const float* frames, std::int64_t seq, float* out, bool last_only,

@@ -1,5 +1,6 @@
 // One sequence of a selective scan as the SIMD code wants it: strided rows of x, dt, z, y and packed A.
-// Callers: selective_scan.cpp (the operator) and model.cpp (a resident layer). Plain data, no ownership.
+// Callers: host/scan/scan.cpp (the operator) and host/policy/forward.cpp (a resident policy). Plain data, no
+// ownership.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +72,7 @@ void pack_a(const ScanRule& rule, const float* a, float* to);
 void bounds_of(const ScanRule& rule, const float* a_panels, float* bounds);
 
 // Runs blocks [begin, end) of kPanel channels over the whole sequence. Blocks are independent: any cut gives
-// the same bits. Any thread, with its own scratch: scan_scratch_floats(rule) floats (scan_tile.hpp), 64-byte
+// the same bits. Any thread, with its own scratch: scan_scratch_floats(rule) floats (tile.hpp), 64-byte
 // aligned.
 void scan_channels(const ScanRule& rule, const ScanSequence& sequence, std::int64_t begin, std::int64_t end,
                    float* scratch);

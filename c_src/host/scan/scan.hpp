@@ -1,4 +1,4 @@
-// The selective scan of core/scan_problem.hpp on the CPU: packs A, cuts (batch, channel blocks) over the
+// The selective scan of core/scan/problem.hpp on the CPU: packs A, cuts (batch, channel blocks) over the
 // library's threads. Callers: the host backend, tests, benchmarks. Any thread, any number at once.
 //
 // Every result is the same bits whatever the thread count, the batch around a sequence and the cut. A forced

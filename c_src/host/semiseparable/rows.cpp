@@ -1,4 +1,4 @@
-// The functions of semiseparable_rows.hpp for every SIMD target.
+// The elementwise functions of the AR-SSM layer for every SIMD target.
 #include "host/semiseparable/rows.hpp"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,5 +1,5 @@
 // The elementwise parts of the AR-SSM layer on the CPU, for rows whose stride is padded(n). Callers:
-// semiseparable_model.cpp. Any thread.
+// semiseparable/layer.cpp. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Matrix products of the resident model: y = x W^T + bias, for one row (a step) or many.
+// Matrix products of a resident policy: y = x W^T + bias, for one row (a step) or many.
 //
 // Every output is accumulated over k in one fixed order: even k in one sum, odd k in another, both by fma,
 // then (even + odd) + bias. A row's result is therefore the same bits alone, in any batch and at any place in
@@ -6,7 +6,7 @@
 // that is why none is used here. Two sums, because one chain of 4-cycle additions would leave a core half
 // idle on a single row, and four would not fit in registers with many rows.
 //
-// Callers: model.cpp and its parts. Any thread.
+// Callers: host/policy. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 // What every SIMD unit of host/ includes first: the targets that are compiled, and the panel width.
 //
 // Three targets: the compiler's baseline, AVX2 and AVX-512 (Highway's "AVX3"). More would add compile time
-// for machines that these three already serve. Sizeless vectors (SVE, RVV) cannot be members of a struct, which
-// kernels/common/formulas.cuh needs for complex numbers; NEON serves ARM. Disabled by number where a Highway
-// that Debian 12 has not got adds a name: everything above AVX-512 (HWY_AVX3 - 1), and SSE2 (bit 14), whose
-// conversions to half precision do not round to nearest even.
+// for machines that these three already serve. Sizeless vectors (SVE, RVV) cannot be members of a struct,
+// which kernels/common/formulas.cuh needs for complex numbers; NEON serves ARM. Disabled by number where a
+// Highway that Debian 12 has not got adds a name: everything above AVX-512 (HWY_AVX3 - 1), and SSE2 (bit 14),
+// whose conversions to half precision do not round to nearest even.
 #pragma once
 
 #ifndef HWY_DISABLED_TARGETS

@@ -6,7 +6,7 @@
 // after 50 us still takes half of what is left. Waiting is spinning: a phase of one policy step takes a few
 // microseconds, less than waking a thread.
 //
-// Used by model_forward.cpp. One pass at a time; begin() is called before the lanes start.
+// Used by host/policy/forward.cpp. One pass at a time; begin() is called before the lanes start.
 #pragma once
 
 #include <hwy/cache_control.h>

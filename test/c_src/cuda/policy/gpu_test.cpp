@@ -1,5 +1,5 @@
 // The resident policy on a GPU: the recorded match, policies of awkward sizes against the reference, and the
-// bit-for-bit promises of core/model.hpp. Skipped, with a line, where there is no device.
+// bit-for-bit promises of core/policy/policy.hpp. Skipped, with a line, where there is no device.
 #include <cmath>
 #include <cstring>
 #include <map>

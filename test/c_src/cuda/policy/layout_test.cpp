@@ -1,89 +1,125 @@
-// The host's and the kernels' ideas of a policy's sizes and of a team's share of the weights agree. The
-// kernels' headers are compiled here for one awkward policy.
-#define __host__
-#define __device__
-#define D_MODEL 67
-#define D_INNER 131
-#define D_STATE 17
-#define D_CONV 3
-#define DT_RANK 5
-#define D_INPUT 31
-#define D_OUTPUT 9
-#define N_LAYER 3
-#define TEAM 4
-#define THREADS 128
-#define AGENTS 2
-#define CLUSTER 1
-#define STAGED 1
-#include "kernels/policy/team_layout.cuh"
-#undef TEAM
-#undef THREADS
-#undef AGENTS
+// Sizes of a policy on the GPU: what kernels/policy/layout.cuh makes of a config, and how weights are packed
+// by it.
+#include <cstring>
 
 #include "core/error.hpp"
 #include "cuda/policy/dims.hpp"
+#include "cuda/policy/pack.hpp"
 #include "support/catch.hpp"
 
-namespace exphil {
-
+namespace exphil::cuda {
 namespace {
 
 core::PolicyConfig config() {
   core::PolicyConfig config;
-  config.d_model = D_MODEL, config.d_inner = D_INNER, config.d_state = D_STATE, config.d_conv = D_CONV;
-  config.dt_rank = DT_RANK, config.d_input = D_INPUT, config.d_output = D_OUTPUT, config.n_layer = N_LAYER;
+  config.d_model = 67, config.d_inner = 131, config.d_state = 17, config.d_conv = 3;
+  config.dt_rank = 5, config.d_input = 31, config.d_output = 9, config.n_layer = 3;
   return config;
+}
+
+// Every weight is another whole number, from 1.
+std::vector<float> numbered(std::int64_t count, float* next) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) value = (*next)++;
+  return values;
+}
+
+core::PolicyWeights weights() {
+  float next = 1;
+  core::PolicyWeights w;
+  const core::PolicyConfig& c = w.config = config();
+  const auto ones = [](std::int64_t count) { return std::vector<float>(static_cast<std::size_t>(count), 1); };
+  w.input_proj = numbered(c.d_model * c.d_input, &next), w.input_proj_bias = numbered(c.d_model, &next);
+  w.norm_f = ones(c.d_model);
+  w.head = numbered(c.d_output * c.d_model, &next), w.head_bias = numbered(c.d_output, &next);
+  for (std::int64_t i = 0; i < c.n_layer; ++i) {
+    core::PolicyLayerWeights l;
+    l.norm = ones(c.d_model);
+    l.in_proj = numbered(2 * c.d_inner * c.d_model, &next);
+    l.in_proj_bias = numbered(2 * c.d_inner, &next);
+    l.conv = numbered(c.d_inner * c.d_conv, &next), l.conv_bias = numbered(c.d_inner, &next);
+    l.x_proj = numbered((c.dt_rank + 2 * c.d_state) * c.d_inner, &next);
+    l.dt_proj = numbered(c.d_inner * c.dt_rank, &next), l.dt_proj_bias = numbered(c.d_inner, &next);
+    l.a = numbered(c.d_inner * c.d_state, &next), l.d = numbered(c.d_inner, &next);
+    l.out_proj = numbered(c.d_model * c.d_inner, &next), l.out_proj_bias = numbered(c.d_model, &next);
+    w.layers.push_back(l);
+  }
+  return w;
+}
+
+// How many of the numbers 1 .. most are in `packed`, each at most once; anything else is padding, which is
+// zero.
+std::int64_t count_once(const std::vector<std::byte>& packed) {
+  std::vector<float> values(packed.size() / sizeof(float));
+  std::memcpy(values.data(), packed.data(), packed.size());
+  std::vector<bool> seen;
+  std::int64_t count = 0;
+  for (const float value : values) {
+    if (value == 0) continue;
+    const auto number = static_cast<std::size_t>(value);
+    REQUIRE(static_cast<float>(number) == value);
+    if (seen.size() <= number) seen.resize(number + 1);
+    REQUIRE_FALSE(seen[number]);
+    seen[number] = true;
+    ++count;
+  }
+  CHECK(static_cast<std::int64_t>(seen.size()) == count + 1);
+  return count;
+}
+
+std::int64_t count_weights(const core::PolicyWeights& w) {
+  std::size_t count = w.input_proj.size() + w.input_proj_bias.size() + w.head.size() + w.head_bias.size();
+  for (const core::PolicyLayerWeights& l : w.layers) {
+    count += l.in_proj.size() + l.in_proj_bias.size() + l.conv.size() + l.conv_bias.size() + l.x_proj.size() +
+             l.dt_proj.size() + l.dt_proj_bias.size() + l.a.size() + l.d.size() + l.out_proj.size() +
+             l.out_proj_bias.size();
+  }
+  return static_cast<std::int64_t>(count);
 }
 
 }  // namespace
 
-TEST_CASE("padded sizes are those of the kernels", "[cuda][policy]") {
-  const cuda::PolicyDims dims(config());
-  CHECK(dims.model == policy::kModel);
-  CHECK(dims.inner == policy::kInner);
-  CHECK(dims.input == policy::kInput);
-  CHECK(dims.output == policy::kOutput);
-  CHECK(dims.lanes == policy::kLanes);
-  CHECK(dims.per_lane == policy::kPerLane);
-  CHECK(dims.state == policy::kState);
-  CHECK(dims.rank == policy::kRank);
-  CHECK(dims.projection == policy::kProjection);
-  CHECK(dims.history == policy::kHistory);
-  CHECK(dims.layer_state_floats() == policy::kLayerStateFloats);
+TEST_CASE("padded sizes hold the config's and are whole segments", "[cuda][policy]") {
+  const PolicyDims dims(config());
+  CHECK(dims.model() == 96);
+  CHECK(dims.inner() == 160);
+  CHECK(dims.input() == 32);
+  CHECK(dims.output() == 9);
+  CHECK(dims.lanes() == 8);
+  CHECK(dims.per_lane() == 4);
+  CHECK(dims.state() == 32);
+  CHECK(dims.rank() == 8);
+  CHECK(dims.projection() == 72);
+  CHECK(dims.state_floats() == 3 * (160 * 32 + 2 * 160));
 }
 
-TEST_CASE("a team's share of the weights is laid out as its kernel reads it", "[cuda][policy]") {
-  const cuda::PolicyDims dims(config());
-  cuda::TeamShape shape;
-  shape.team = 4, shape.threads = 128, shape.agents = 2, shape.cluster = shape.staged = true;
-  const cuda::TeamLayout layout(dims, shape.team);
-  CHECK(layout.own == policy::kOwn);
-  CHECK(layout.rows == policy::kRows);
-  CHECK(layout.heads == policy::kHeads);
-  CHECK(layout.input_bias == policy::InputSection::bias);
-  CHECK(layout.head_bias == policy::HeadSection::bias);
-  CHECK(layout.conv == policy::LayerSection::conv);
-  CHECK(layout.conv_bias == policy::LayerSection::conv_bias);
-  CHECK(layout.x_proj == policy::LayerSection::x_proj);
-  CHECK(layout.dt_proj == policy::LayerSection::dt_proj);
-  CHECK(layout.dt_bias == policy::LayerSection::dt_bias);
-  CHECK(layout.a == policy::LayerSection::a);
-  CHECK(layout.d == policy::LayerSection::d);
-  CHECK(layout.out_proj == policy::LayerSection::out_proj);
-  CHECK(layout.out_bias == policy::LayerSection::out_bias);
-  CHECK(layout.head_section == policy::Slice::head);
-  CHECK(layout.layers_section == policy::Slice::layers);
-  CHECK(layout.in_proj_section == policy::Slice::in_proj);
-  CHECK(layout.slice_floats == policy::Slice::floats);
-  CHECK(cuda::board_floats(dims, shape) == policy::kBoardFloats);
-  CHECK(cuda::shared_bytes(dims, shape) == policy::kSharedBytes);
+TEST_CASE("packing keeps every weight once and pads with zeros", "[cuda][policy]") {
+  const core::PolicyWeights w = weights();
+  const PolicyDims dims(w.config);
+  for (const int team : {1, 2, 3, 4, 8}) {
+    INFO("team of " << team);
+    const std::vector<std::byte> packed = pack_team(w, dims, team);
+    CHECK(static_cast<long long>(packed.size()) == team * policy::TeamLayout(dims, team).bytes);
+    CHECK(count_once(packed) == count_weights(w));
+  }
+  CHECK(count_once(pack_rows(w, dims).bytes) == count_weights(w));
+}
+
+TEST_CASE("parts of different element sizes are aligned and do not overlap", "[cuda][policy]") {
+  const policy::Part<float> floats(0, 5);
+  const policy::Part<char> bytes(floats.end(), 3);
+  const policy::Part<double> doubles(bytes.end(), 2, 8);
+  CHECK(floats.end() == 20);
+  CHECK(bytes.at == 32);
+  CHECK(doubles.at == 40);
+  CHECK(doubles.end() == 56);
 }
 
 TEST_CASE("a policy beyond the kernels' sizes is refused by name", "[cuda][policy]") {
   core::PolicyConfig large = config();
   large.d_state = 5000;
   try {
-    cuda::PolicyDims dims(large);
+    PolicyDims dims(large);
     FAIL("accepted");
   } catch (const core::Error& error) {
     CHECK(error.kind() == core::ErrorKind::limit_exceeded);
@@ -91,4 +127,4 @@ TEST_CASE("a policy beyond the kernels' sizes is refused by name", "[cuda][polic
   }
 }
 
-}  // namespace exphil
+}  // namespace exphil::cuda

@@ -1,4 +1,4 @@
-// The resident policy on the CPU: the recorded match, and the bit-for-bit promises of core/model.hpp.
+// The resident policy on the CPU: the recorded match, and the bit-for-bit promises of core/policy/policy.hpp.
 #include "host/policy/policy.hpp"
 
 #include <chrono>

@@ -1,0 +1,62 @@
+// What the policy's kernels are called with. Compiled by the host compiler (c_src/cuda/policy fills these)
+// and by NVRTC, so it holds plain types only. All pointers are device addresses.
+#pragma once
+
+namespace exphil {
+namespace policy {
+
+// policy/step.cu
+struct StepArguments {
+  const void* weights;   // TEAM shares (policy/layout.cuh), one after another
+  float* const* states;  // {count}; null: the one in `state`
+  float* state;
+  const float* obs;            // {count, padded d_input}, zeros in the padding; null: in the second argument
+  float* out;                  // {count, d_output}; null: tagged
+  unsigned long long* tagged;  // {count, d_output} in host memory: the value's bits below, `sequence` above
+  void* board;                 // where a team is no cluster: ActivationLayout::board_bytes()
+  unsigned* barrier;           // the same
+  int count;
+  unsigned sequence;
+  float epsilon;
+};
+
+// One agent's observation travels as policy_step's second argument where it fits: a kernel's arguments have
+// 4 KB together.
+constexpr int kMostInlineObs = 832;
+static_assert(sizeof(StepArguments) + kMostInlineObs * sizeof(float) <= 4096, "arguments of policy_step");
+
+// policy/product.cu: out = X W^T and an epilogue.
+struct ProductArguments {
+  const float* x;         // {rows, k}, row stride x_stride: a multiple of 4
+  const float* weights;   // float4 [k / 4][columns], on 16 bytes
+  const float* bias;      // {columns}; null: zeros
+  const float* residual;  // row stride residual_stride
+  const float* scale;     // {rows}: 1 / rms, read by product_many where the epilogue wants it
+  float* out;
+  long long x_stride, residual_stride, out_stride;  // floats
+  long long rows;
+  float epsilon;
+};
+
+// policy/rows.cu
+struct RowArguments {
+  const float* xz;
+  float* u;
+  const float* projection;
+  float* y;
+  const float* conv;       // {taps, inner}
+  const float* conv_bias;  // {inner}
+  const float* dt_proj;    // float4 {rank / 4, inner}
+  const float* dt_bias;    // {inner}
+  const float* a;          // {inner, state}
+  const float* d;          // {inner}
+  float* const* states;    // {sequences} or {rows}; null: zero states that nobody keeps
+  long long state_offset;  // of the layer within a state, in floats
+  long long rows;          // of a batch
+  int seq;                 // steps of each sequence
+  int sequences;
+  int last_only;  // y is {sequences, inner}: the last step's
+};
+
+}  // namespace policy
+}  // namespace exphil

@@ -1,0 +1,254 @@
+// The sizes of a policy as its kernels see them, and where the parts of its weights, states and shared memory
+// are. Everything is constexpr over a value of Dims and includes nothing, so one definition serves both
+// sides: c_src/cuda/policy packs and launches with Dims from a checkpoint's config; policy/dims.cuh fills one
+// from the -D defines of a kernel.
+#pragma once
+
+namespace exphil {
+namespace policy {
+
+// NVRTC gets -default-device: these need no annotation.
+constexpr int round_up(int value, int multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+constexpr int divide_up(int value, int by) {
+  return (value + by - 1) / by;
+}
+constexpr int power_of_two_above(int value) {
+  int power = 1;
+  while (power < value) power *= 2;
+  return power;
+}
+constexpr int power_of_two_within(int value) {
+  int power = 1;
+  while (power * 2 <= value) power *= 2;
+  return power;
+}
+constexpr int least(int left, int right) {
+  return left < right ? left : right;
+}
+constexpr int most(int left, int right) {
+  return left > right ? left : right;
+}
+
+constexpr int kSegment = 32;  // of a dot product: policy/dot.cuh
+
+// The sizes of a checkpoint, and how the kernels pad them: every vector is padded with zeros to a whole
+// number of segments, so that any size works and every load is aligned.
+struct Dims {
+  int d_model = 0, d_inner = 0, d_state = 0, d_conv = 0, dt_rank = 0, d_input = 0, d_output = 0, n_layer = 0;
+
+  constexpr int model() const { return round_up(d_model, kSegment); }
+  constexpr int inner() const { return round_up(d_inner, kSegment); }
+  constexpr int input() const { return round_up(d_input, kSegment); }
+  constexpr int output() const { return d_output; }
+  constexpr int layers() const { return n_layer; }
+
+  // The states of one channel are spread over neighbouring lanes of a warp, per_lane() each (in float4s).
+  constexpr int lanes() const { return least(32, power_of_two_above(divide_up(d_state, 4))); }
+  constexpr int per_lane() const { return round_up(divide_up(d_state, lanes()), 4); }
+  constexpr int state() const { return lanes() * per_lane(); }
+
+  // One row of x_proj's output: dt (rank()), B (state()), C (state()).
+  constexpr int rank() const { return round_up(dt_rank, 4); }
+  constexpr int projection() const { return rank() + 2 * state(); }
+
+  constexpr int taps() const { return d_conv; }
+  constexpr int history() const { return d_conv - 1; }  // inputs that the causal convolution remembers
+
+  // One agent's state, in floats: for each layer ssm {inner, state}, then conv {history, inner}, oldest
+  // first.
+  constexpr int ssm_floats() const { return inner() * state(); }
+  constexpr int conv_floats() const { return history() * inner(); }
+  constexpr int layer_state_floats() const { return ssm_floats() + conv_floats(); }
+  constexpr long long state_floats() const { return static_cast<long long>(layers()) * layer_state_floats(); }
+};
+
+// ---- parts of memory
+// -------------------------------------------------------------------------------------------
+
+constexpr long long round_up_bytes(long long bytes, long long multiple) {
+  return (bytes + multiple - 1) / multiple * multiple;
+}
+
+// A run of elements of one type. Its place is counted in bytes, so that parts of one section may have
+// elements of different sizes.
+template <class T>
+struct Part {
+  long long at = 0;     // bytes from the start of the section
+  long long count = 0;  // elements
+
+  constexpr Part() = default;
+  // The first place at or behind `after` that has the alignment. 16 bytes: bulk copies and float4 loads.
+  constexpr Part(long long after, long long elements, long long alignment = 16)
+      : at(round_up_bytes(after, alignment)), count(elements) {}
+
+  constexpr long long end() const { return at + count * static_cast<long long>(sizeof(T)); }
+  constexpr long long index() const { return at / static_cast<long long>(sizeof(T)); }  // elements
+  T* in(void* section) const { return static_cast<T*>(section) + index(); }
+  const T* in(const void* section) const { return static_cast<const T*>(section) + index(); }
+};
+
+// ---- policy_step: what one block of a team owns
+// ----------------------------------------------------------------
+
+// Channels of the inner dimension (whole segments), rows of the model dimension and outputs of one block.
+// Where the last blocks own less, their weights are filled with zeros.
+struct Share {
+  int own_segments, own, rows, heads;
+  constexpr Share(const Dims& dims, int team)
+      : own_segments(divide_up(dims.inner() / kSegment, team)),
+        own(own_segments * kSegment),
+        rows(divide_up(dims.model(), team)),
+        heads(divide_up(dims.output(), team)) {}
+};
+
+// The sections of a block's weights. A matrix of R rows and S segments is stored as float4 [8][S * R]: task
+// t = segment * R + row reads its 32 weights at j * S * R + t for j = 0..7, so that neighbouring threads read
+// neighbouring float4s.
+struct InputSection {  // input_proj
+  Part<float> weight, bias;
+  long long bytes;
+  constexpr InputSection(const Dims& dims, const Share& share)
+      : weight(0, 1LL * share.rows * dims.input()),
+        bias(weight.end(), share.rows),
+        bytes(round_up_bytes(bias.end(), 16)) {}
+};
+
+struct HeadSection {  // head, its columns multiplied by norm_f
+  Part<float> weight, bias;
+  long long bytes;
+  constexpr HeadSection(const Dims& dims, const Share& share)
+      : weight(0, 1LL * share.heads * dims.model()),
+        bias(weight.end(), share.heads),
+        bytes(round_up_bytes(bias.end(), 16)) {}
+};
+
+// All of a layer but in_proj. Parts that are indexed by channels have the channel last.
+struct LayerSection {
+  Part<float> in_bias;          // x rows, then z rows
+  Part<float> conv, conv_bias;  // {taps, own}, {own}
+  Part<float> x_proj;           // projection rows, own segments
+  Part<float> dt_proj;          // float4 {rank / 4, own}
+  Part<float> dt_bias, a, d;    // {own}, {own, state}, {own}
+  Part<float> out_proj;         // `rows` rows, all segments
+  Part<float> out_bias;
+  long long bytes;
+  constexpr LayerSection(const Dims& dims, const Share& share)
+      : in_bias(0, 2LL * share.own),
+        conv(in_bias.end(), 1LL * dims.taps() * share.own),
+        conv_bias(conv.end(), share.own),
+        x_proj(conv_bias.end(), 1LL * dims.projection() * share.own),
+        dt_proj(x_proj.end(), 1LL * dims.rank() * share.own),
+        dt_bias(dt_proj.end(), share.own),
+        a(dt_bias.end(), 1LL * share.own * dims.state()),
+        d(a.end(), share.own),
+        out_proj(d.end(), 1LL * share.rows * dims.inner()),
+        out_bias(out_proj.end(), share.rows),
+        bytes(round_up_bytes(out_bias.end(), 16)) {}
+};
+
+struct InProjSection {  // x rows, then z rows, the columns multiplied by norm
+  Part<float> weight;
+  long long bytes;
+  constexpr InProjSection(const Dims& dims, const Share& share)
+      : weight(0, 2LL * share.own * dims.model()), bytes(round_up_bytes(weight.end(), 16)) {}
+};
+
+// The weights of one block. What is staged in shared memory comes first.
+struct TeamLayout {
+  Share share;
+  InputSection input;
+  HeadSection head;
+  LayerSection layer;
+  InProjSection in_proj;
+  long long input_at, head_at, layers_at, staged_bytes, in_projs_at, bytes;
+
+  constexpr TeamLayout(const Dims& dims, int team)
+      : share(dims, team),
+        input(dims, share),
+        head(dims, share),
+        layer(dims, share),
+        in_proj(dims, share),
+        input_at(0),
+        head_at(input_at + input.bytes),
+        layers_at(head_at + head.bytes),
+        staged_bytes(layers_at + dims.layers() * layer.bytes),
+        in_projs_at(staged_bytes),
+        bytes(in_projs_at + dims.layers() * in_proj.bytes) {}
+
+  constexpr long long layer_at(int index) const { return layers_at + index * layer.bytes; }
+  constexpr long long in_proj_at(int index) const { return in_projs_at + index * in_proj.bytes; }
+};
+
+// Activations of `agents` agents in a block's shared memory, behind the staged weights. The first three are
+// the board: what the blocks of a team push to each other.
+struct ActivationLayout {
+  Part<float> h, y, projection_parts;  // {agents}{model}, {inner}, {inner segments, projection}
+  Part<float> obs;                     // {agents, input}
+  Part<float> u, gate, dt;             // {agents, own} each
+  Part<float> projection;              // {agents, projection}
+  Part<float> parts;                   // {agents}{tasks} of the widest product
+  Part<float> residual;                // {agents, rows}: this block's rows of h before the layer
+  Part<float> inverse_rms;             // {agents}
+  Part<float*> state;                  // {agents}: null beyond the last agent
+  Part<unsigned long long> arrived;    // barriers of the staged sections: input, head, the layers
+  long long bytes;
+
+  constexpr ActivationLayout(const Dims& dims, const Share& share, int agents)
+      : h(0, 1LL * agents * dims.model()),
+        y(h.end(), 1LL * agents * dims.inner()),
+        projection_parts(y.end(), 1LL * agents * (dims.inner() / kSegment) * dims.projection()),
+        obs(projection_parts.end(), 1LL * agents * dims.input()),
+        u(obs.end(), 1LL * agents * share.own),
+        gate(u.end(), 1LL * agents * share.own),
+        dt(gate.end(), 1LL * agents * share.own),
+        projection(dt.end(), 1LL * agents * dims.projection()),
+        parts(projection.end(), 1LL * agents * most_tasks(dims, share)),
+        residual(parts.end(), 1LL * agents * share.rows, sizeof(float)),
+        inverse_rms(residual.end(), agents, sizeof(float)),
+        state(inverse_rms.end(), agents, sizeof(float*)),
+        arrived(state.end(), 2 + dims.layers(), sizeof(unsigned long long)),
+        bytes(round_up_bytes(arrived.end(), 16)) {}
+
+  constexpr long long board_bytes() const { return projection_parts.end(); }
+
+  static constexpr int most_tasks(const Dims& dims, const Share& share) {
+    const int model_segments = dims.model() / kSegment;
+    return most(most(share.rows * (dims.input() / kSegment), 2 * share.own * model_segments),
+                most(share.rows * (dims.inner() / kSegment), share.heads * model_segments));
+  }
+};
+
+// ---- the kernels over many rows
+// ----------------------------------------------------------------------------------
+
+// policy/product.cu. A weight matrix is float4 [k / 4][product_columns(outputs)].
+constexpr int product_columns(int outputs) {
+  return round_up(outputs, 64);
+}
+
+// Rows of a product_few tile for the inner dimension k, so that X and the segment sums fit 48 KB of shared
+// memory together; 0 where not even one does: product_many then takes any number of rows.
+constexpr int few_rows(int k) {
+  int rows = 16;
+  while (rows > 0 && 2 * k * rows * 4 > 40 * 1024) rows /= 2;
+  return rows;
+}
+constexpr int kFewColumns = 32, kFewThreads = 256;
+constexpr int kManyRows = 128, kManyColumns = 64, kManyThreads = 128;
+
+// policy/rows.cu.
+constexpr int kRowThreads = 256;               // of the kernels with a thread to an element
+constexpr int kScaledRows = kRowThreads / 32;  // of a block of policy_row_scales: a warp to a row
+// Channels and threads of a block of policy_advance_*: at most 32 channels, which divide every padded inner
+// dimension.
+constexpr int advance_channels(const Dims& dims) {
+  return least(32, 128 / dims.lanes());
+}
+constexpr int advance_threads(const Dims& dims) {
+  return advance_channels(dims) * dims.lanes();
+}
+
+}  // namespace policy
+}  // namespace exphil
