@@ -11,6 +11,7 @@
 
 #include "core/associative/problem.hpp"
 #include "core/policy/policy.hpp"
+#include "core/scan/gradient.hpp"
 #include "core/scan/problem.hpp"
 #include "core/semiseparable/layer.hpp"
 
@@ -51,6 +52,9 @@ class Backend {
 
   // outputs point into ResultBuffers of this backend, or any host memory.
   virtual void scan(const ScanProblem& problem, const ScanOutputs& outputs) = 0;
+
+  // The gradients that are not null in `outputs`. Throws unsupported where this backend has none.
+  virtual void scan_grad(const ScanGradProblem& problem, const ScanGradOutputs& outputs) = 0;
 
   // The same for a scan of core/associative/problem.hpp.
   virtual void associative_scan(const AssociativeProblem& problem, const AssociativeOutputs& outputs) = 0;

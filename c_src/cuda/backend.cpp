@@ -84,6 +84,11 @@ class CudaBackend : public core::Backend {
     run_scan(*context_, problem, outputs);
   }
 
+  void scan_grad(const core::ScanGradProblem&, const core::ScanGradOutputs&) override {
+    core::fail(core::ErrorKind::unsupported, ":backend",
+               "the gradient of the scan has no CUDA kernel; backend: :host computes it");
+  }
+
   void associative_scan(const core::AssociativeProblem& problem,
                         const core::AssociativeOutputs& outputs) override {
     context_->require_alive();

@@ -10,6 +10,7 @@
 #include "core/parallel.hpp"
 #include "host/associative/scan.hpp"
 #include "host/policy/policy.hpp"
+#include "host/scan/gradient.hpp"
 #include "host/scan/scan.hpp"
 #include "host/semiseparable/layer.hpp"
 #include "host/simd/simd.hpp"
@@ -52,6 +53,10 @@ class HostBackend final : public core::Backend {
 
   void scan(const core::ScanProblem& problem, const core::ScanOutputs& outputs) override {
     selective_scan(problem, outputs);
+  }
+
+  void scan_grad(const core::ScanGradProblem& problem, const core::ScanGradOutputs& outputs) override {
+    selective_scan_grad(problem, outputs);
   }
 
   void associative_scan(const core::AssociativeProblem& problem,

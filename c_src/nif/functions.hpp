@@ -32,6 +32,13 @@ Term scan(Call& call, BackendChoice backend, std::int64_t device, core::TensorVi
           core::TensorView a, core::TensorView b, core::TensorView c, MaybeTensor d, MaybeTensor z,
           MaybeTensor dt_bias, MaybeTensor initial_state, ScanRequest request);
 
+// scan_grad.cpp
+Term scan_grad(Call& call, BackendChoice backend, std::int64_t device, core::TensorView dy,
+               core::TensorView x, core::TensorView dt, core::TensorView a, core::TensorView b,
+               core::TensorView c, MaybeTensor d, MaybeTensor z, MaybeTensor dt_bias,
+               MaybeTensor initial_state, MaybeTensor d_final_state, MaybeTensor states, ScanRequest request,
+               bool all);
+
 // associative_scan.cpp
 core::AssociativeOp associative_op_named(const Atom& name);  // throws invalid_argument
 Term associative_scan(Call& call, BackendChoice backend, std::int64_t device, Atom op, MaybeTensor a,

@@ -14,7 +14,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 6;
+constexpr std::int64_t kInterface = 7;
 
 // What load_nif/2 returns in {:error, {:load, _}}; ExPhil.Native.NIF puts them into words.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kBadSettings = 3 };
@@ -61,6 +61,9 @@ constexpr const char* kDefaultDevice[] = {":backend", ":device"};
 constexpr const char* kSetThreads[] = {":threads"};
 constexpr const char* kScan[] = {":backend", ":device",        "x",      "dt", "a", "b", "c", ":d", ":z",
                                  ":dt_bias", ":initial_state", "options"};
+constexpr const char* kScanGrad[] = {
+    ":backend",       ":device",        "dy",     "x",       "dt", "a", "b", "c", ":d", ":z", ":dt_bias",
+    ":initial_state", ":d_final_state", "states", "options", "all"};
 constexpr const char* kAssociativeScan[] = {":backend", ":device", "op", "a", "x", "options"};
 constexpr const char* kLinearRecurrence[] = {":backend", ":device", "op", "a", "b", "options"};
 constexpr const char* kLoadPolicy[] = {":backend", ":device", "path", "options"};
@@ -86,6 +89,7 @@ ErlNifFunc functions[] = {
     {"set_threads", 1, Nif<set_threads, kSetThreads>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
     {"read_safetensors", 1, Nif<read_safetensors, kPath>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
     {"scan", 12, Nif<scan, kScan>::scheduled, 0},
+    {"scan_grad", 16, Nif<scan_grad, kScanGrad>::scheduled, 0},
     {"associative_scan", 6, Nif<associative_scan, kAssociativeScan>::scheduled, 0},
     {"linear_recurrence", 6, Nif<associative_scan, kLinearRecurrence>::scheduled, 0},
     {"load_layer", 4, Nif<load_layer, kLoadLayer>::scheduled, 0},

@@ -9,7 +9,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 6
+  @interface 7
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -21,6 +21,26 @@ defmodule ExPhil.Native.NIF do
   def read_safetensors(_path), do: unloaded()
 
   def scan(_backend, _device, _x, _dt, _a, _b, _c, _d, _z, _dt_bias, _initial_state, _request), do: unloaded()
+
+  def scan_grad(
+        _backend,
+        _device,
+        _dy,
+        _x,
+        _dt,
+        _a,
+        _b,
+        _c,
+        _d,
+        _z,
+        _dt_bias,
+        _initial_state,
+        _d_final_state,
+        _states,
+        _request,
+        _all
+      ),
+      do: unloaded()
 
   # The same C++ function; it names its last tensor x here and b there.
   def associative_scan(_backend, _device, _op, _a, _x, _options), do: unloaded()

@@ -117,6 +117,56 @@ defmodule ExPhil.Native.SelectiveScan do
     {Tensor.unpack(y, form), Tensor.unpack(y_reverse, form)}
   end
 
+  @doc """
+  The gradient of `scan/6`: a map with the gradient of every tensor that was given, under `:x :dt :a :b :c` and, where
+  given, `:d :z :dt_bias :initial_state`.
+
+  `dy` is the gradient of a real loss by y, of the shape and the type of `x`. Takes the options of `scan/6` but
+  `:return_state` and `:algorithm`, and
+
+    * `:d_final_state` - the gradient by the final state, {batch, dim, state}, f32, or c64 with a complex `a`
+
+  Each gradient has the shape and the type of its operand and the form of `x`; sums are accumulated in f32. The gradient
+  of a complex tensor is dL/dRe + i dL/dIm. Groups of `b` and `c`, and constant ones, receive the sum over the channels
+  (and steps) that use them. dt receives zero where dt' was clipped by `:dt_range`. `:foh` is exact at A = 0.
+
+  States are computed again, 16 steps at a time, instead of being stored. The same call gives the same bits in every run
+  and with any number of threads; the gradients of x, dt, b, c, z and initial_state of a sequence also in any batch.
+
+  The host backend alone has it: a call that would run on CUDA raises an error of the kind `:unsupported`, whose argument
+  is `:backend`. Every bad argument raises `ExPhil.Native.Error`, as in `scan/6`.
+
+      iex> f32 = fn shape, list -> {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
+      iex> one = f32.({1, 3, 1}, [1.0, 1.0, 1.0])
+      iex> gradients = ExPhil.Native.SelectiveScan.grad(one, one, one, f32.({1, 1}, [0.0]), one, one, backend: :host)
+      iex> {:f32, {1, 3, 1}, dx} = gradients.x
+      iex> {:f32, {1, 1}, da} = gradients.a
+      iex> {for(<<v::float-32-little <- dx>>, do: v), for(<<v::float-32-little <- da>>, do: v)}
+      {[3.0, 2.0, 1.0], [4.0]}
+  """
+  @spec grad(tensor(), tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: %{atom() => tensor()}
+  defdelegate grad(dy, x, dt, a, b, c, options \\ []), to: ExPhil.Native.SelectiveScan.Gradient
+
+  @doc """
+  `{dx, ddt, db, dc}`: four of the gradients of `grad/7`, from the `states` that `scan_with_states/6` returned for the
+  same tensors and options. That saves computing the states again, and gives the same bits.
+
+  `states` is {batch, seq, dim, state}. The state before every 16th step is read from it; states of another scan
+  therefore give wrong gradients, not an error. Options and errors are those of `grad/7`.
+
+      iex> f32 = fn shape, list -> {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
+      iex> one = f32.({1, 3, 1}, [1.0, 1.0, 1.0])
+      iex> a = f32.({1, 1}, [0.0])
+      iex> {_y, states} = ExPhil.Native.SelectiveScan.scan_with_states(one, one, a, one, one, backend: :host)
+      iex> {dx, _ddt, _db, dc} =
+      ...>   ExPhil.Native.SelectiveScan.backward(one, one, states, one, a, one, one, backend: :host)
+      iex> for {:f32, {1, 3, 1}, binary} <- [dx, dc], do: for(<<v::float-32-little <- binary>>, do: v)
+      [[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]]
+  """
+  @spec backward(tensor(), tensor(), tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) ::
+          {tensor(), tensor(), tensor(), tensor()}
+  defdelegate backward(dy, x, states, dt, a, b, c, options \\ []), to: ExPhil.Native.SelectiveScan.Gradient
+
   @doc "Whether scans can run here at all: whether the native library is loaded."
   @spec available?() :: boolean()
   def available?, do: ExPhil.Native.available?()

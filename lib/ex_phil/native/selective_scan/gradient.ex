@@ -1,0 +1,77 @@
+defmodule ExPhil.Native.SelectiveScan.Gradient do
+  @moduledoc false
+  # What SelectiveScan.grad/7 and backward/8 do; their documentation is there.
+
+  alias ExPhil.Native.{Error, NIF, Options, Tensor}
+
+  @discretizations [:zoh, :foh, :bilinear, :highorder, :poly, :rk4]
+  @optional [:d, :z, :dt_bias, :initial_state]
+  @common @optional ++ [:d_final_state, :dt_softplus, :dt_range, :discretization, :reverse, :backend, :device]
+
+  def grad(dy, x, dt, a, b, c, options) do
+    options = Options.read!(options, @common, &values/1)
+    run!(dy, {x, dt, a, b, c}, options, nil, true)
+  end
+
+  def backward(dy, x, states, dt, a, b, c, options) do
+    options = Options.read!(options, @common, &values/1)
+    gradients = run!(dy, {x, dt, a, b, c}, options, plain!(states, "states"), false)
+    {gradients.x, gradients.dt, gradients.b, gradients.c}
+  end
+
+  defp values(options) do
+    tensors = Map.new([:d_final_state | @optional], &{&1, options[&1]})
+
+    Map.merge(tensors, %{
+      discretization: Options.one_of(options, :discretization, @discretizations),
+      dt_softplus: Options.boolean(options, :dt_softplus, false),
+      dt_range: Options.range(options, :dt_range),
+      direction: if(Options.boolean(options, :reverse, false), do: :reverse, else: :forward),
+      place: Options.place(options)
+    })
+  end
+
+  # all?: also the gradients of a and of the optional operands.
+  defp run!(dy, {x, dt, a, b, c}, options, states, all?) do
+    {backend, device} = options.place
+    {x, form} = Tensor.pack!(x, "x")
+    optional = fn name -> if options[name] != nil, do: plain!(options[name], inspect(name)) end
+
+    request =
+      {options.discretization, options.dt_softplus, options.dt_range, options.direction, :auto, false, false}
+
+    result =
+      NIF.scan_grad(
+        backend,
+        device,
+        plain!(dy, "dy"),
+        x,
+        plain!(dt, "dt"),
+        plain!(a, "a"),
+        plain!(b, "b"),
+        plain!(c, "c"),
+        optional.(:d),
+        optional.(:z),
+        optional.(:dt_bias),
+        optional.(:initial_state),
+        optional.(:d_final_state),
+        states,
+        request,
+        all?
+      )
+
+    case result do
+      {:ok, gradients} -> Map.new(gradients, &unpack(&1, form))
+      {:error, reason} -> raise Error.from_nif(reason)
+    end
+  end
+
+  # The axes of x keep their names; the others are none of x's.
+  defp unpack({name, tensor}, form) when name in ~w(x dt z),
+    do: {String.to_existing_atom(name), Tensor.unpack(tensor, form)}
+
+  defp unpack({name, tensor}, form),
+    do: {String.to_existing_atom(name), Tensor.unpack(tensor, form, fn _ -> [] end)}
+
+  defp plain!(tensor, argument), do: tensor |> Tensor.pack!(argument) |> elem(0)
+end
