@@ -41,8 +41,13 @@ Term scan_grad(Call& call, BackendChoice backend, std::int64_t device, core::Ten
 
 // associative_scan.cpp
 core::AssociativeOp associative_op_named(const Atom& name);  // throws invalid_argument
+// {axis, direction, compensated, block_size}
+using AssociativeOptionsTuple = std::tuple<std::int64_t, Atom, bool, std::int64_t>;
 Term associative_scan(Call& call, BackendChoice backend, std::int64_t device, Atom op, MaybeTensor a,
-                      core::TensorView x, std::tuple<std::int64_t, Atom, bool, std::int64_t> options);
+                      core::TensorView x, AssociativeOptionsTuple options);
+Term associative_grad(Call& call, BackendChoice backend, std::int64_t device, Atom op, core::TensorView dy,
+                      MaybeTensor dy_reverse, MaybeTensor a, core::TensorView x,
+                      AssociativeOptionsTuple options);
 
 // policy.cpp
 // options: {max_sessions, norm_epsilon, check_finite}

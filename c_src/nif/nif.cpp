@@ -66,6 +66,10 @@ constexpr const char* kScanGrad[] = {
     ":initial_state", ":d_final_state", "states", "options", "all"};
 constexpr const char* kAssociativeScan[] = {":backend", ":device", "op", "a", "x", "options"};
 constexpr const char* kLinearRecurrence[] = {":backend", ":device", "op", "a", "b", "options"};
+constexpr const char* kAssociativeGrad[] = {":backend",   ":device", "op", "dy",
+                                            "dy_reverse", "a",       "x",  "options"};
+constexpr const char* kLinearRecurrenceGrad[] = {":backend",   ":device", "op", "dy",
+                                                 "dy_reverse", "a",       "b",  "options"};
 constexpr const char* kLoadPolicy[] = {":backend", ":device", "path", "options"};
 constexpr const char* kLoadLayer[] = {":backend", ":device", "path", ":check_finite"};
 constexpr const char* kLayer[] = {"layer"};
@@ -92,6 +96,8 @@ ErlNifFunc functions[] = {
     {"scan_grad", 16, Nif<scan_grad, kScanGrad>::scheduled, 0},
     {"associative_scan", 6, Nif<associative_scan, kAssociativeScan>::scheduled, 0},
     {"linear_recurrence", 6, Nif<associative_scan, kLinearRecurrence>::scheduled, 0},
+    {"associative_grad", 8, Nif<associative_grad, kAssociativeGrad>::scheduled, 0},
+    {"linear_recurrence_grad", 8, Nif<associative_grad, kLinearRecurrenceGrad>::scheduled, 0},
     {"load_layer", 4, Nif<load_layer, kLoadLayer>::scheduled, 0},
     {"layer_info", 1, Nif<layer_info, kLayer>::scheduled, 0},
     {"layer_forward", 3, Nif<layer_forward, kLayerForward>::scheduled, 0},

@@ -108,6 +108,76 @@ defmodule ExPhil.Native.AssociativeScan do
     {Tensor.unpack(y, form), Tensor.unpack(y_reverse, form)}
   end
 
+  @doc """
+  The gradient of a scan from `dy`, the gradient of a real loss by its result: dx of cumsum, cumprod, cummax and cummin,
+  `{da, db}` of the linear recurrence.
+
+      grad(:cumsum, dy, x, options)
+      grad(:linear_recurrence, dy, a, b, options)
+
+  `dy` has the shape and the type of `x`, and so has what comes back; integers have no gradient. Takes the options of the
+  scan (`:axis :reverse :block_size :backend :device`, and `:compensated` for cumsum), and
+
+    * `:bidirectional` - `true` is the gradient of `bidirectional/2`: `dy` is `{dy_causal, dy_anti_causal}` (`false`)
+
+  cumprod is exact where elements are 0. In cummax and cummin the first of equal extrema receives the gradient of all
+  results that it is; once a NaN comes it is the extremum. The gradient of a complex tensor is dL/dRe + i dL/dIm. Halves
+  are computed in f32 and rounded once. The scans run on the backend; what is done to single elements between them runs on
+  the CPU.
+
+      iex> f32 = fn list -> {:f32, {length(list)}, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
+      iex> values = fn {:f32, _, binary} -> for(<<v::float-32-little <- binary>>, do: v) end
+      iex> dy = f32.([1.0, 1.0, 1.0])
+      iex> values.(ExPhil.Native.AssociativeScan.grad(:cumprod, dy, f32.([2.0, 0.0, 3.0]), backend: :host))
+      [1.0, 8.0, 0.0]
+      iex> half = f32.([0.5, 0.5, 0.5])
+      iex> {da, db} = ExPhil.Native.AssociativeScan.grad(:linear_recurrence, dy, half, dy, backend: :host)
+      iex> {values.(da), values.(db)}
+      {[0.0, 1.5, 1.5], [1.75, 1.5, 1.0]}
+  """
+  @spec grad(atom(), tensor() | {tensor(), tensor()}, tensor(), keyword() | tensor()) ::
+          tensor() | {tensor(), tensor()}
+  def grad(op, dy, x, options \\ [])
+  def grad(:linear_recurrence, dy, a, b), do: grad(:linear_recurrence, dy, a, b, [])
+  def grad(op, dy, x, options), do: op |> grad!(dy, nil, x, options) |> elem(0)
+
+  @doc "The gradient of `linear_recurrence/3`; see `grad/4`."
+  @spec grad(:linear_recurrence, tensor() | {tensor(), tensor()}, tensor(), tensor(), keyword()) ::
+          {tensor(), tensor()}
+  def grad(:linear_recurrence, dy, a, b, options) do
+    {db, da} = grad!(:linear_recurrence, dy, a, b, options)
+    {da, db}
+  end
+
+  defp grad!(op, dy, a, x, options) do
+    Options.one_of([op: op], :op, @operations)
+    options = read!(options, [:bidirectional, :compensated | @one_way])
+    {dy, dy_reverse} = incoming!(dy, options)
+    {backend, device} = options.place
+    {x, form} = Tensor.pack!(x, if(op == :linear_recurrence, do: "b", else: "x"))
+    a = if op == :linear_recurrence, do: a |> Tensor.pack!("a") |> elem(0)
+    direction = if options.bidirectional, do: :both, else: options.direction
+    request = {axis!(options.axis, x, form), direction, options.compensated, options.block_size}
+    arguments = [backend, device, op, dy, dy_reverse, a, x, request]
+    name = if op == :linear_recurrence, do: :linear_recurrence_grad, else: :associative_grad
+
+    case apply(NIF, name, arguments) do
+      {:ok, {dx, da}} -> {Tensor.unpack(dx, form), da && Tensor.unpack(da, form)}
+      {:error, reason} -> raise Error.from_nif(reason)
+    end
+  end
+
+  defp incoming!(_dy, %{bidirectional: true, direction: :reverse}),
+    do: raise(Error.invalid(":reverse", "left out where :bidirectional is true", true))
+
+  defp incoming!({dy, dy_reverse}, %{bidirectional: true}),
+    do: {dy |> Tensor.pack!("dy") |> elem(0), dy_reverse |> Tensor.pack!("dy_reverse") |> elem(0)}
+
+  defp incoming!(dy, %{bidirectional: true}),
+    do: raise(Error.invalid("dy", "{dy_causal, dy_anti_causal} where :bidirectional is true", dy))
+
+  defp incoming!(dy, _options), do: {dy |> Tensor.pack!("dy") |> elem(0), nil}
+
   defp one_way(op, a, x, options, known) do
     {form, {y, nil}} = run!(op, a, x, read!(options, known))
     Tensor.unpack(y, form)
@@ -123,6 +193,7 @@ defmodule ExPhil.Native.AssociativeScan do
       a: options[:a],
       axis: options[:axis],
       direction: if(Options.boolean(options, :reverse, false), do: :reverse, else: :forward),
+      bidirectional: Options.boolean(options, :bidirectional, false),
       compensated: Options.boolean(options, :compensated, false),
       block_size: block_size(options),
       place: Options.place(options)

@@ -46,6 +46,9 @@ defmodule ExPhil.Native.NIF do
   def associative_scan(_backend, _device, _op, _a, _x, _options), do: unloaded()
   def linear_recurrence(_backend, _device, _op, _a, _b, _options), do: unloaded()
 
+  def associative_grad(_backend, _device, _op, _dy, _dy_reverse, _a, _x, _options), do: unloaded()
+  def linear_recurrence_grad(_backend, _device, _op, _dy, _dy_reverse, _a, _b, _options), do: unloaded()
+
   def load_layer(_backend, _device, _path_or_tensors, _check_finite), do: unloaded()
   def layer_info(_layer), do: unloaded()
   def layer_forward(_layer, _x, _bidirectional), do: unloaded()
