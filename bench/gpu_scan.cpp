@@ -90,8 +90,8 @@ void time_case(cuda::Context& context, Timer& timer, const Shape& s, Discretizat
       cuda::scan_launches(context.properties(), c.problem(0), c.outputs(), tuning).front().spec;
   std::string cut;
   for (const std::string& define : spec.defines) {
-    for (const char* name : {"LANES=", "STEPS=", "CHUNKS=", "TOGETHER=", "GROUPS=", "TIMES=", "SPLIT=",
-                             "STAGES=", "MIN_BLOCKS="}) {
+    for (const char* name : {"LANES=", "STEPS=", "CHUNKS=", "STATES_PER_PASS=", "CHANNEL_WARPS=",
+                             "TIME_WARPS=", "CLUSTER_BLOCKS=", "STAGES=", "MIN_BLOCKS="}) {
       if (define.rfind(name, 0) == 0) cut += " " + define;
     }
   }

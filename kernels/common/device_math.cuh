@@ -166,8 +166,8 @@ EXPHIL_DEVICE float4 widen_four(const typename StorageOf<E>::Type* from) {
 
 // Copies BYTES (2, 4, 8 or 16) from global to shared memory without waiting, or writes zeros where `valid` is
 // false. Two bytes, and anything before compute capability 8.0, are copied the ordinary way. copies_done()
-// waits for this thread's copies; group_copies() makes those since its last call a group, and
-// copies_left<N>() waits until no more than the last N groups are under way.
+// waits for this thread's copies; commit_copies() makes those since its last call a group, and
+// wait_copies<N>() waits until no more than the last N groups are under way.
 template <int BYTES>
 EXPHIL_DEVICE void copy_async(void* shared, const void* global, bool valid) {
   if constexpr (BYTES == 2) {
@@ -201,13 +201,13 @@ EXPHIL_DEVICE void copies_done() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }
-EXPHIL_DEVICE void group_copies() {
+EXPHIL_DEVICE void commit_copies() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 template <int Left>
-EXPHIL_DEVICE void copies_left() {
+EXPHIL_DEVICE void wait_copies() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
 #endif

@@ -3,7 +3,7 @@
 //
 // A warp has a tile of kTile consecutive steps of a few neighbouring channels: kChunks lanes follow each
 // other in time with kSteps steps each, 32 / kChunks lanes stand side by side in channels. dt', v and y of a
-// lane's chunk stay in registers while the states pass, kTogether at a time:
+// lane's chunk stay in registers while the states pass, kPassStates at a time:
 //
 //   1. the chunk is scanned from a zero state; its decays and inputs are kept for step 3;
 //   2. the chunks' (decay, end) pairs are combined over the lanes (Kogge and Stone's tree) with the state
@@ -14,12 +14,13 @@
 // lanes. A state and step costs 5 multiplications and additions beside the exponential, which on an H200
 // takes the fused multiply-add pipe for 3.7 cycles more (bench/results/gpu_scan.md).
 //
-// Warps take tiles in turn: the TIMES warps of a block that stand one after another in time, and where a few
-// channels would not fill the device the SPLIT blocks of a cluster, each its TIMES. The states go on through
-// shared memory, the next block's if need be. GROUPS warps side by side share tiles of b and c. The bits
-// depend on kSteps and kChunks, not on GROUPS, TIMES, SPLIT and TOGETHER.
+// Warps take tiles in turn: the TIME_WARPS warps of a block that stand one after another in time, and where a
+// few channels would not fill the device the CLUSTER_BLOCKS blocks of a cluster, each its TIME_WARPS. The
+// states go on through shared memory, the next block's if need be. CHANNEL_WARPS warps side by side share
+// tiles of b and c. The bits depend on kSteps and kChunks, not on CHANNEL_WARPS, TIME_WARPS, CLUSTER_BLOCKS
+// and STATES_PER_PASS.
 //
-// Grid: x = batch * blocks of channels * SPLIT, y = directions. Arguments as in scan/general.cu.
+// Grid: x = batch * blocks of channels * CLUSTER_BLOCKS, y = directions. Arguments as in scan/general.cu.
 #include "kernels/scan/chunked_copy.cuh"
 #include "kernels/scan/chunked_states.cuh"
 
@@ -41,16 +42,16 @@ struct Scanned {
 };
 
 // Step 1.
-__device__ __forceinline__ void scan_chunk(const Rule::Constants (&a)[kTogether], const float (&dt)[kSteps],
+__device__ __forceinline__ void scan_chunk(const Rule::Constants (&a)[kPassStates], const float (&dt)[kSteps],
                                            const float (&v)[kSteps], float sum_dt, const float* rows,
-                                           const State (&constant)[kTogether], Scanned (&x)[kTogether]) {
-  State b[kAhead][kTogether];
+                                           const State (&constant)[kPassStates], Scanned (&x)[kPassStates]) {
+  State b[kAhead][kPassStates];
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
     const Rule::Step common = Rule::step(dt[i], v[i]);
     if (!B_CONSTANT && i % kAhead == 0) load_rows(rows + i * kUnit, b);
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u) {
+    for (int u = 0; u < kPassStates; ++u) {
       const State decay = Rule::decay(a[u], common);
       const State input = Rule::input(a[u], common, decay, B_CONSTANT ? constant[u] : b[i % kAhead][u]);
       x[u].decay[i] = decay, x[u].input[i] = input;
@@ -61,25 +62,25 @@ __device__ __forceinline__ void scan_chunk(const Rule::Constants (&a)[kTogether]
     }
   }
 #pragma unroll
-  for (int u = 0; u < kTogether; ++u)
+  for (int u = 0; u < kPassStates; ++u)
     if constexpr (Rule::kDecayFromSum) x[u].total = Rule::total_decay(a[u], sum_dt);
 }
 
 // Step 2, the lanes of a channel together: `end` becomes the state after each lane's chunk, and where kLate
 // `total` the decay up to there.
 template <int BY>
-__device__ __forceinline__ void combine(Scanned (&x)[kTogether]) {
+__device__ __forceinline__ void combine(Scanned (&x)[kPassStates]) {
   if constexpr (BY < kChunks) {
     constexpr bool kTotals = kLate || 2 * BY < kChunks;
-    State earlier[kTogether], earlier_total[kTogether];
+    State earlier[kPassStates], earlier_total[kPassStates];
     bool exists = false;
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u) {
+    for (int u = 0; u < kPassStates; ++u) {
       earlier[u] = shuffle_up<BY * kChannels>(x[u].end, &exists);
       if constexpr (kTotals) earlier_total[u] = shuffle_up<BY * kChannels>(x[u].total, &exists);
     }
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u) {
+    for (int u = 0; u < kPassStates; ++u) {
       if (exists) x[u].end = Rule::carry(earlier[u], x[u].total, x[u].end);
       if constexpr (kTotals) {
         if (exists) x[u].total = Rule::multiply_totals(earlier_total[u], x[u].total);
@@ -89,22 +90,22 @@ __device__ __forceinline__ void combine(Scanned (&x)[kTogether]) {
   }
 }
 __device__ __forceinline__ void combine(const Place& s, const Carried* from, Address to, unsigned tile,
-                                        Scanned (&x)[kTogether]) {
-  State h[kTogether];
+                                        Scanned (&x)[kPassStates]) {
+  State h[kPassStates];
   if constexpr (kLate) combine<1>(x);
   receive(from, tile, h);
 #pragma unroll
-  for (int u = 0; u < kTogether; ++u)
+  for (int u = 0; u < kPassStates; ++u)
     if (kLate || kChunks == 1 || s.chunk == 0) x[u].end = Rule::carry(h[u], x[u].total, x[u].end);
   if constexpr (!kLate) combine<1>(x);
   if (kChunks == 1 || s.chunk == kChunks - 1) {
-    State after[kTogether];
+    State after[kPassStates];
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u) after[u] = x[u].end;
+    for (int u = 0; u < kPassStates; ++u) after[u] = x[u].end;
     send(to, after, tile + 1);
   }
 #pragma unroll
-  for (int u = 0; u < kTogether; ++u) {
+  for (int u = 0; u < kPassStates; ++u) {
     bool exists = false;
     State up{};
     if constexpr (kChunks > 1) up = shuffle_up<kChannels>(x[u].end, &exists);
@@ -114,21 +115,21 @@ __device__ __forceinline__ void combine(const Place& s, const Carried* from, Add
 
 // Step 3. n: the first of the states, for where they are written.
 __device__ __forceinline__ void read_out(const Arguments& p, const Place& s, int n, int steps,
-                                         const float* rows, const State (&constant)[kTogether],
-                                         const Scanned (&x)[kTogether], float (&y)[kSteps]) {
-  State h[kTogether];
+                                         const float* rows, const State (&constant)[kPassStates],
+                                         const Scanned (&x)[kPassStates], float (&y)[kSteps]) {
+  State h[kPassStates];
 #pragma unroll
-  for (int u = 0; u < kTogether; ++u) h[u] = x[u].before;
+  for (int u = 0; u < kPassStates; ++u) h[u] = x[u].before;
 #if WRITE_STATES
   const long long step = row_step(s, p.dim, 1) * static_cast<long long>(STATE * kFloats);
   float* states = p.states + (s.at / static_cast<int>(sizeof(Storage)) * STATE + n) * kFloats;
 #endif
-  State c[kAhead][kTogether];
+  State c[kAhead][kPassStates];
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
     if (!C_CONSTANT && i % kAhead == 0) load_rows(rows + i * kUnit, c);
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u) {
+    for (int u = 0; u < kPassStates; ++u) {
       h[u] = Rule::advance(h[u], x[u].decay[i], x[u].input[i]);
       y[i] = Rule::read_out(h[u], C_CONSTANT ? constant[u] : c[i % kAhead][u], y[i]);
 #if WRITE_STATES
@@ -145,12 +146,12 @@ struct Start {
   State h;
 };
 __device__ __forceinline__ Start look_up(const Arguments& p, const Place& s, int i) {
-  const Column column = find_column(p);
-  const int n = i / kChannels, in_block = s.group * kChannels + i % kChannels;
-  const bool live = n < STATE && in_block < s.block_channels;
+  const BlockPlace<int> block = find_block(p);
+  const int n = i / kChannels, in_block = s.warp * kChannels + i % kChannels;
+  const bool live = n < STATE && in_block < s.channels;
   const float nothing[2] = {0.0f, 0.0f};
-  const long long channel = column.first + in_block;
-  const long long at = ((column.batch * p.dim + channel) * STATE + n) * kFloats;
+  const long long channel = block.first + in_block;
+  const long long at = ((block.batch * p.dim + channel) * STATE + n) * kFloats;
   Start start{Rule::constants(live ? p.a + (channel * STATE + n) * kFloats : nothing), State{}};
   if (live && s.turn == 0 && p.initial_state != nullptr) start.h = load_state(p.initial_state + at);
   if (p.seq == 0 && live && s.turn == 0 && p.final_state != nullptr) store_state(p.final_state + at, start.h);
@@ -162,9 +163,9 @@ __device__ __forceinline__ void begin(const Arguments& p, const Place& s, Start 
 #pragma unroll 1
   for (int i = s.lane; i < kStates * kChannels; i += 32) {
     if (i >= 32) start = look_up(p, s, i);
-    const int n = i / kChannels, slot = n / kTogether * kChannels + i % kChannels;
-    if (s.time == 0) constants[slot * kTogether + n % kTogether] = start.a;
-    const Address word = shared_address(own[slot].of + n % kTogether * kFloats, blockIdx.x % kSplit);
+    const int n = i / kChannels, slot = n / kPassStates * kChannels + i % kChannels;
+    if (s.time == 0) constants[slot * kPassStates + n % kPassStates] = start.a;
+    const Address word = shared_address(own[slot].of + n % kPassStates * kFloats, blockIdx.x % kBlocks);
 #if COMPLEX
     send(word, start.h.x, tile), send(word + 8, start.h.y, tile);
 #else
@@ -173,15 +174,15 @@ __device__ __forceinline__ void begin(const Arguments& p, const Place& s, Start 
   }
 }
 __device__ __forceinline__ void store_final(const Arguments& p, const Place& s, const Carried* after) {
-  const Column column = find_column(p);
+  const BlockPlace<int> block = find_block(p);
 #pragma unroll 1
   for (int i = s.lane; i < STATE * kChannels; i += 32) {
-    const int n = i / kChannels, in_warp = i % kChannels, in_block = s.group * kChannels + in_warp;
-    if (in_block >= s.block_channels) continue;
-    const Word* const word = after[n / kTogether * kChannels + in_warp].of + n % kTogether * kFloats;
+    const int n = i / kChannels, in_warp = i % kChannels, in_block = s.warp * kChannels + in_warp;
+    if (in_block >= s.channels) continue;
+    const Word* const word = after[n / kPassStates * kChannels + in_warp].of + n % kPassStates * kFloats;
     float both[kFloats];
     for (int f = 0; f < kFloats; ++f) both[f] = __uint_as_float(static_cast<unsigned>(peek(word + f)));
-    store_state(p.final_state + ((column.batch * p.dim + column.first + in_block) * STATE + n) * kFloats,
+    store_state(p.final_state + ((block.batch * p.dim + block.first + in_block) * STATE + n) * kFloats,
                 make_state(both));
   }
 }
@@ -193,21 +194,22 @@ struct Shared {
   Address next;                // those carried into the tile after it
   Rule::Constants* constants;  // of this warp's channels
 };
-constexpr int kSlots = kStates / kTogether * kChannels;  // of a warp
+constexpr int kSlots = kStates / kPassStates * kChannels;  // of a warp
 __device__ __forceinline__ Shared find_shared(const Place& s, void* memory) {
-  static_assert(kTimes * (sizeof(Tile) + kGroups * kSlots * sizeof(Carried)) +
-                        kGroups * kSlots * kTogether * sizeof(Rule::Constants) ==
-                    chunked_bytes(STATE, TOGETHER, SLICE, kFloats, DISCRETIZATION == 1, kSteps, kChunks,
-                                  kGroups, kTimes, kBuffers, kProjections, sizeof(Storage)),
-                "the launcher reserves as much");
+  static_assert(
+      kTimeWarps * (sizeof(Tile) + kChannelWarps * kSlots * sizeof(Carried)) +
+              kChannelWarps * kSlots * kPassStates * sizeof(Rule::Constants) ==
+          chunked_bytes(STATE, STATES_PER_PASS, STAGED_STATES, kFloats, DISCRETIZATION == 1, kSteps, kChunks,
+                        kChannelWarps, kTimeWarps, kBuffers, kProjections, sizeof(Storage)),
+      "the launcher reserves as much");
   Tile* const tiles = static_cast<Tile*>(memory);
-  Carried* const carried = reinterpret_cast<Carried*>(tiles + kTimes);
-  const bool last = s.time + 1 == kTimes;  // of the block
-  Carried* const next = carried + ((last ? 0 : s.time + 1) * kGroups + s.group) * kSlots;
-  return {
-      tiles + s.time, carried + (s.time * kGroups + s.group) * kSlots,
-      shared_address(next, (blockIdx.x + (last ? 1 : 0)) % kSplit),
-      reinterpret_cast<Rule::Constants*>(carried + kTimes * kGroups * kSlots) + s.group * kSlots * kTogether};
+  Carried* const carried = reinterpret_cast<Carried*>(tiles + kTimeWarps);
+  const bool last = s.time + 1 == kTimeWarps;  // of the block
+  Carried* const next = carried + ((last ? 0 : s.time + 1) * kChannelWarps + s.warp) * kSlots;
+  return {tiles + s.time, carried + (s.time * kChannelWarps + s.warp) * kSlots,
+          shared_address(next, (blockIdx.x + (last ? 1 : 0)) % kBlocks),
+          reinterpret_cast<Rule::Constants*>(carried + kTimeWarps * kChannelWarps * kSlots) +
+              s.warp * kSlots * kPassStates};
 }
 
 // Starts the copy of everything that a tile begins with; `left` steps of it and what follows exist.
@@ -221,12 +223,12 @@ __device__ __forceinline__ void start_tile(const Arguments& p, const Place& s, c
 
 }  // namespace
 
-#if SPLIT > 1
-#define CLUSTER __cluster_dims__(SPLIT, 1, 1)
+#if CLUSTER_BLOCKS > 1
+#define CLUSTER __cluster_dims__(CLUSTER_BLOCKS, 1, 1)
 #else
 #define CLUSTER
 #endif
-extern "C" __global__ void CLUSTER __launch_bounds__(32 * GROUPS * TIMES, MIN_BLOCKS)
+extern "C" __global__ void CLUSTER __launch_bounds__(32 * CHANNEL_WARPS * TIME_WARPS, MIN_BLOCKS)
     selective_scan_chunked(const __grid_constant__ exphil::scan::Arguments p) {
   extern __shared__ float4 shared_memory[];
   Place s = find_place(p);
@@ -237,20 +239,20 @@ extern "C" __global__ void CLUSTER __launch_bounds__(32 * GROUPS * TIMES, MIN_BL
   const Start start = look_up(p, s, s.lane);  // a lane without a number looks up a spare one
   if (left > 0) start_tile(p, s, cursor, left, 0, at);
   begin(p, s, start, shared.own, shared.constants);
-  meet_all();
+  sync_all();
 
   int parity = 0;  // of the buffers that are read
-  for (unsigned tile = s.turn; left > 0; tile += kSplit * kTimes, left -= kRound) {
+  for (unsigned tile = s.turn; left > 0; tile += kTurns, left -= kRound) {
     const int of_chunk = s.live ? left - s.chunk * kSteps : 0;
     const int steps = of_chunk < kSteps ? of_chunk : kSteps;  // not positive: nothing
     float dt[kSteps], v[kSteps], y[kSteps], sum_dt = 0.0f;
 #pragma unroll 1
-    for (int first = 0; first < kStates; first += kSlice) {
-      if (kBuffers == 1 || tile < kSplit * kTimes && first == 0) {
+    for (int first = 0; first < kStates; first += kStagedStates) {
+      if (kBuffers == 1 || tile < kTurns && first == 0) {
         device::copies_done();
         finish_rows(s, parity, at);
       }
-      meet(s);  // the tile has arrived, and the one before has been read
+      sync_tile(s);  // the tile has arrived, and the one before has been read
       if (first == 0) {
         load_elements(at.dt[parity], s, dt);
         load_elements(at.x[parity], s, v);
@@ -259,8 +261,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(32 * GROUPS * TIMES, MIN_BL
         for (int i = 0; i < kSteps; ++i) sum_dt = __fadd_rn(sum_dt, dt[i]), y[i] = 0.0f;
       }
       const auto start_next = [&] {
-        if (first + kSlice < kStates) {
-          start_rows(p, s, cursor, first + kSlice, left < kTile ? left : kTile, parity ^ (kBuffers - 1), at);
+        if (first + kStagedStates < kStates) {
+          start_rows(p, s, cursor, first + kStagedStates, left < kTile ? left : kTile,
+                     parity ^ (kBuffers - 1), at);
         } else if (left > kRound) {
           advance(p, s, cursor);
           start_tile(p, s, cursor, left - kRound, parity ^ (kBuffers - 1), at);
@@ -269,17 +272,17 @@ extern "C" __global__ void CLUSTER __launch_bounds__(32 * GROUPS * TIMES, MIN_BL
       if (kBuffers == 2) start_next();
       const float* rows = at.rows[parity][0] + s.chunk * kRowChunk;
       constexpr int kToC = (kKept - 1) * kChunks * kRowChunk;  // from a row of b to that of c
-      const int end = first + kSlice < kStates ? first + kSlice : kStates;
-      int slot = first / kTogether * kChannels + s.across;
+      const int end = first + kStagedStates < kStates ? first + kStagedStates : kStates;
+      int slot = first / kPassStates * kChannels + s.across;
       // The last states stay with this warp, whose own have been taken by then.
-      const Address to = left <= kTile ? shared_address(shared.own, blockIdx.x % kSplit) : shared.next;
+      const Address to = left <= kTile ? shared_address(shared.own, blockIdx.x % kBlocks) : shared.next;
 #pragma unroll 1
-      for (int n = first; n < end; n += kTogether, rows += kUnitRows, slot += kChannels) {
-        Rule::Constants a[kTogether];
-        State constant[kTogether] = {};
-        Scanned x[kTogether];
+      for (int n = first; n < end; n += kPassStates, rows += kUnitRows, slot += kChannels) {
+        Rule::Constants a[kPassStates];
+        State constant[kPassStates] = {};
+        Scanned x[kPassStates];
 #pragma unroll
-        for (int u = 0; u < kTogether; ++u) a[u] = shared.constants[slot * kTogether + u];
+        for (int u = 0; u < kPassStates; ++u) a[u] = shared.constants[slot * kPassStates + u];
         if (B_CONSTANT) load_constant(p, p.b, s, n, constant);
         scan_chunk(a, dt, v, sum_dt, rows, constant, x);
         combine(s, shared.own + slot, to + slot * static_cast<int>(sizeof(Carried)), tile, x);
@@ -288,14 +291,14 @@ extern "C" __global__ void CLUSTER __launch_bounds__(32 * GROUPS * TIMES, MIN_BL
       }
       parity ^= kBuffers - 1;
       if (kBuffers == 1) {
-        meet(s);
+        sync_tile(s);
         start_next();
       } else {
         device::copies_done();
         finish_rows(s, parity, at);
       }
     }
-    void* const y_all = blockIdx.y == 0 ? p.y : p.y_reverse;
+    void* const y_all = find_output(p);
     if (y_all != nullptr) write(p, s, y_all, steps, y);
     if (left <= kTile && p.final_state != nullptr && blockIdx.y == 0) {
       __syncwarp();
@@ -303,5 +306,5 @@ extern "C" __global__ void CLUSTER __launch_bounds__(32 * GROUPS * TIMES, MIN_BL
     }
     s.at += static_cast<long long>(kRound) * element_step(p, s);
   }
-  if (kSplit > 1) meet_all();  // no block leaves while states may still arrive
+  if (kBlocks > 1) sync_all();  // no block leaves while states may still arrive
 }

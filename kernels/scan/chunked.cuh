@@ -1,9 +1,9 @@
 // What scan/chunked.cu is made of, the first part: its sizes, all of them -D defines, a tile in
-// shared memory, where a thread stands, and a lane's chunk of x, dt and y. The other parts:
+// shared memory, where a thread's work is, and a lane's chunk of x, dt and y. The other parts:
 // scan/chunked_copy.cuh, scan/chunked_states.cuh.
 #pragma once
 
-#include "kernels/scan/parallel.cuh"
+#include "kernels/scan/cluster.cuh"
 
 namespace exphil {
 namespace scan_chunked {
@@ -19,32 +19,35 @@ using State = Rule::State;
 constexpr int kProjection = COMPLEX ? device::kF32 : ELEMENT;  // element type of b and c
 using ProjectionStorage = device::StorageOf<kProjection>::Type;
 
-constexpr int kFloats = Rule::kFloats;           // of a state
-constexpr int kSteps = STEPS;                    // of a chunk, which is one lane's
-constexpr int kChunks = CHUNKS;                  // of a tile: lanes that follow each other in time
-constexpr int kTile = kSteps * kChunks;          // steps of a tile, which is one warp's
-constexpr int kChannels = 32 / kChunks;          // of a warp: lanes side by side
-constexpr int kGroups = GROUPS, kTimes = TIMES;  // warps side by side in channels and in time
-constexpr int kThreads = 32 * kGroups;           // that share a tile of b and c
-constexpr int kSplit = SPLIT;                    // blocks of a cluster, one after another in time
-constexpr int kRound = kSplit * kTimes * kTile;  // steps from a warp's tile to its next
-constexpr int kBuffers = BUFFERS;                // 2: the next tile arrives while this one is scanned
-constexpr int kTogether = TOGETHER;              // states that a lane scans at a time
-constexpr int kStates = chunked_states(STATE, kTogether);  // rounded up to that; the spare ones stay zero
-constexpr int kSlice = SLICE;                              // states of b and c in shared memory at a time
+constexpr int kFloats = Rule::kFloats;        // of a state
+constexpr int kSteps = STEPS;                 // of a chunk, which is one lane's
+constexpr int kChunks = CHUNKS;               // of a tile: lanes that follow each other in time
+constexpr int kTile = kSteps * kChunks;       // steps of a tile, which is one warp's
+constexpr int kChannels = 32 / kChunks;       // of a warp: lanes side by side
+constexpr int kChannelWarps = CHANNEL_WARPS;  // warps of a block side by side in channels
+constexpr int kTimeWarps = TIME_WARPS;        // and one after another in time
+constexpr int kThreads = 32 * kChannelWarps;  // that share a tile of b and c
+constexpr int kBlocks = CLUSTER_BLOCKS;       // of a cluster, one after another in time
+constexpr int kTurns = kBlocks * kTimeWarps;  // warps that take a channel's tiles in turn
+constexpr int kRound = kTurns * kTile;        // steps from a warp's tile to its next
+constexpr int kBuffers = BUFFERS;             // 2: the next tile arrives while this one is scanned
+constexpr int kPassStates = STATES_PER_PASS;  // states that a lane scans at a time
+constexpr int kStates = chunked_states(STATE, kPassStates);  // rounded up to that; the spare ones stay zero
+constexpr int kStagedStates = STAGED_STATES;                 // of b and c in shared memory at a time
 constexpr int kProjections = !B_CONSTANT + !C_CONSTANT, kKept = kProjections > 0 ? kProjections : 1;
 
 // A tile in shared memory. The chunks' parts, which are read together, fall on different banks. Of b and c a
-// lane reads kAhead steps of kTogether states at once: half as many loads as row by row.
-constexpr int kRow = kSlice * kFloats, kUnit = kTogether * kFloats, kAhead = kUnit < 4 ? 4 / kUnit : 1;
+// lane reads kAhead steps of kPassStates states at once: half as many loads as row by row.
+constexpr int kRow = kStagedStates * kFloats, kUnit = kPassStates * kFloats,
+              kAhead = kUnit < 4 ? 4 / kUnit : 1;
 constexpr int kUnitRows = chunked_unit(kUnit, kSteps), kRowChunk = chunked_row_chunk(kRow, kUnit, kSteps);
 static_assert(kUnit == 1 || kUnit == 2 || kUnit == 4, "loads of 16 bytes at the most");
-static_assert((kSteps & (kSteps - 1)) == 0 && (kChunks & (kChunks - 1)) == 0, "places add up");
-// Where column k of row i of b or c stands.
+static_assert((kSteps & (kSteps - 1)) == 0 && (kChunks & (kChunks - 1)) == 0, "offsets add up");
+// The offset of column k of row i of b or c.
 EXPHIL_DEVICE int row_place(int i, int k) {
   return i / kSteps * kRowChunk + k / kUnit * kUnitRows + i % kSteps * kUnit + k % kUnit;
 }
-constexpr int kAcross = kGroups * kChannels;  // elements of x in a row
+constexpr int kAcross = kChannelWarps * kChannels;  // elements of x in a row
 constexpr int kElementGap =
     kChannels < 16 / static_cast<int>(sizeof(Storage)) ? 16 / static_cast<int>(sizeof(Storage)) : kChannels;
 constexpr int kElementChunk = kSteps * kAcross + kElementGap;
@@ -59,17 +62,15 @@ struct alignas(16) Tile {
   Storage x[kBuffers][kChunks * kElementChunk], dt[kBuffers][kChunks * kElementChunk];
 };
 
-// Where a thread stands. Its chunk of x, dt, z and y begins `at` bytes into each.
-struct Place {
-  int lane, chunk, across, group, time;
-  int turn;            // `time` in the whole cluster
-  int thread;          // of those that share a tile
-  int block_channels;  // that exist
-  bool reverse, live;  // live: this lane's channel exists
-  long long at;
+struct Place : ThreadPlace<int> {
+  int chunk, across;  // of the warp: the lane's in time, its channel
+  int warp, time;     // of the block: side by side in channels, in time
+  int thread;         // of those that share a tile
+  int turn;           // the warp's among kTurns
+  long long at;       // bytes to the thread's chunk of x, dt, z and y
 };
 
-// Bytes from row to row of x, b or c; the planner leaves what exceeds an int to the walk over time.
+// Bytes from row to row of x, b or c; the planner leaves what exceeds an int to scan/general.cu.
 EXPHIL_DEVICE int row_step(const Place& s, long long elements, int size) {
   const int step = static_cast<int>(elements) * size;
   return s.reverse ? -step : step;
@@ -81,36 +82,29 @@ EXPHIL_DEVICE const char* offset(const void* data, long long bytes) {
   return static_cast<const char*>(data) + bytes;
 }
 
+using Threads = ThreadLayout<int, kChannels, 1, true, kBlocks>;
 // Looked up again wherever it is needed: registers are scarce.
-EXPHIL_DEVICE Column find_column(const Arguments& p) {
-  return scan::find_column<kSplit, kAcross>(p);
+EXPHIL_DEVICE BlockPlace<int> find_block(const Arguments& p) {
+  return scan::find_block<Threads>(p, kAcross);
 }
 EXPHIL_DEVICE int channel_of(const Arguments& p, const Place& s) {
-  return find_column(p).first + s.group * kChannels + s.across;
+  return find_block(p).first + s.column;
 }
 
 EXPHIL_DEVICE Place find_place(const Arguments& p) {
-  Place s;
-  s.lane = threadIdx.x, s.group = threadIdx.y, s.time = threadIdx.z;
-  s.turn = blockIdx.x % kSplit * kTimes + s.time;
-  s.thread = s.lane + 32 * s.group;
+  Place s{scan::find_place<Threads>(p, threadIdx.y, kChannelWarps)};
   s.chunk = s.lane / kChannels, s.across = s.lane % kChannels;
-  const Column column = find_column(p);
-  const int channels = (column.span + 1) * static_cast<int>(p.span_channels) - column.first;
-  s.block_channels = channels < kAcross ? channels : kAcross;
-  const int in_block = s.group * kChannels + s.across;
-  s.live = in_block < s.block_channels;
-  s.reverse = (p.reverse != 0) != (blockIdx.y != 0);
-  const int position = s.turn * kTile + s.chunk * kSteps;
-  const long long row =
-      static_cast<long long>(column.batch) * p.seq + (s.reverse ? p.seq - 1 - position : position);
-  s.at = (row * p.dim + column.first + in_block) * static_cast<int>(sizeof(Storage));
+  s.warp = threadIdx.y, s.time = threadIdx.z;
+  s.thread = s.lane + 32 * s.warp;
+  s.turn = blockIdx.x % kBlocks * kTimeWarps + s.time;
+  const long long row = s.row(p, s.turn * kTile + s.chunk * kSteps);
+  s.at = (row * p.dim + s.channel) * static_cast<int>(sizeof(Storage));
   return s;
 }
 
-// The warps that share a tile wait for each other.
-EXPHIL_DEVICE void meet(const Place& s) {
-  if constexpr (kGroups == 1) {
+// A barrier of the warps that share a tile.
+EXPHIL_DEVICE void sync_tile(const Place& s) {
+  if constexpr (kChannelWarps == 1) {
     __syncwarp();
   } else {
     device::barrier(1 + s.time, kThreads);
@@ -119,7 +113,7 @@ EXPHIL_DEVICE void meet(const Place& s) {
 
 // This lane's chunk of x or dt.
 EXPHIL_DEVICE void load_elements(const Storage* from, const Place& s, float (&to)[kSteps]) {
-  from += s.chunk * kElementChunk + s.group * kChannels + s.across;
+  from += s.chunk * kElementChunk + s.column;
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) to[i] = device::widen<ELEMENT>(from[i * kAcross]);
 }
@@ -142,7 +136,7 @@ EXPHIL_DEVICE void activate(const Arguments& p, int steps, float bias, float (&d
   }
 }
 
-// The way out: y = <C, h> + D x, times silu(z). x is read again, for nothing else needs it by now.
+// The way out: y = <C, h> + D x, times silu(z). x is read again, for nothing else needs it any more.
 EXPHIL_DEVICE void write(const Arguments& p, const Place& s, void* to, int steps, const float (&y)[kSteps]) {
   const float d = HAS_D && s.live ? p.d[channel_of(p, s)] : 0.0f;
   const int step = element_step(p, s);

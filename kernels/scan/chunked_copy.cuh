@@ -1,4 +1,4 @@
-// How tiles of x, dt, b and c come into shared memory while others are scanned. Part of
+// How tiles of x, dt, b and c are copied into shared memory while others are scanned. Part of
 // scan/chunked.cu.
 #pragma once
 
@@ -14,31 +14,29 @@ struct Cursor {
 
 // Floats of b and c go where they are read, a unit at a time.
 constexpr int kRowPiece = !VECTOR_ROWS ? 1 : kProjection == device::kF32 ? kUnit : 4;
-using ElementDeal = Deal<kThreads, kTile, kAcross / PIECE, PIECE>;
-using RowDeal = Deal<kThreads, kTile, kRow / kRowPiece, kRowPiece>;
+using ElementShare = Share<kThreads, kTile, kAcross / PIECE, PIECE>;
+using RowShare = Share<kThreads, kTile, kRow / kRowPiece, kRowPiece>;
 
-// The place of row row + i and column column + k.
+// The offset of row row + i and column column + k.
 template <class Of, class Place2D>
 EXPHIL_DEVICE int place(Place2D of, int row, int i, int column, int k) {
   return Of::kAdds ? of(row, column) + of(i, k) : of(row + i, column + k);
 }
 
 EXPHIL_DEVICE Cursor find_cursor(const Arguments& p, const Place& s) {
-  const Column column = find_column(p);
+  const BlockPlace<int> block = find_block(p);
   const auto at = [&](int row, long long step, long long group, int in_row, int size) {
-    const int position = s.turn * kTile + row;
-    const long long absolute =
-        static_cast<long long>(column.batch) * p.seq + (s.reverse ? p.seq - 1 - position : position);
-    return (absolute * step + group + in_row) * size;
+    return (s.row(p, s.turn * kTile + row) * step + group + in_row) * size;
   };
   constexpr int kOfProjection = sizeof(ProjectionStorage);
-  return {at(ElementDeal::row(s.thread), p.dim, column.first, ElementDeal::column(s.thread), sizeof(Storage)),
-          at(RowDeal::row(s.thread), p.b_step,
-             column.first / static_cast<int>(p.b_group_channels) * (STATE * kFloats),
-             RowDeal::column(s.thread), kOfProjection),
-          at(RowDeal::row(s.thread), p.c_step,
-             column.first / static_cast<int>(p.c_group_channels) * (STATE * kFloats),
-             RowDeal::column(s.thread), kOfProjection)};
+  return {
+      at(ElementShare::row(s.thread), p.dim, block.first, ElementShare::column(s.thread), sizeof(Storage)),
+      at(RowShare::row(s.thread), p.b_step,
+         block.first / static_cast<int>(p.b_group_channels) * (STATE * kFloats), RowShare::column(s.thread),
+         kOfProjection),
+      at(RowShare::row(s.thread), p.c_step,
+         block.first / static_cast<int>(p.c_group_channels) * (STATE * kFloats), RowShare::column(s.thread),
+         kOfProjection)};
 }
 // On to this warp's next tile.
 EXPHIL_DEVICE void advance(const Arguments& p, const Place& s, Cursor& cursor) {
@@ -54,12 +52,12 @@ EXPHIL_DEVICE void advance(const Arguments& p, const Place& s, Cursor& cursor) {
 EXPHIL_DEVICE void start_elements(const Arguments& p, const Place& s, const char* from, int rows,
                                   Storage* to) {
   constexpr int kSize = sizeof(Storage);
-  const int step = ElementDeal::kRows * element_step(p, s);
-  const int row = ElementDeal::row(s.thread), column = ElementDeal::column(s.thread);
-  ElementDeal::visit_all(s.thread, [&](int i, int k) {
+  const int step = ElementShare::kRows * element_step(p, s);
+  const int row = ElementShare::row(s.thread), column = ElementShare::column(s.thread);
+  ElementShare::visit_all(s.thread, [&](int i, int k) {
     if (i > 0 && k == 0) from += step;
-    device::copy_async<PIECE * kSize>(to + place<ElementDeal>(element_place, row, i, column, k),
-                                      from + k * kSize, row + i < rows && column + k < s.block_channels);
+    device::copy_async<PIECE * kSize>(to + place<ElementShare>(element_place, row, i, column, k),
+                                      from + k * kSize, row + i < rows && column + k < s.channels);
   });
 }
 
@@ -67,12 +65,12 @@ EXPHIL_DEVICE void start_elements(const Arguments& p, const Place& s, const char
 EXPHIL_DEVICE void start_rows(const Place& s, const char* from, int step, int first, int rows, float* to,
                               ProjectionStorage* raw) {
   constexpr int kSize = sizeof(ProjectionStorage);
-  const int row = RowDeal::row(s.thread), column = RowDeal::column(s.thread);
-  from += first * kFloats * kSize, step *= RowDeal::kRows;
-  RowDeal::visit_all(s.thread, [&](int i, int k) {
+  const int row = RowShare::row(s.thread), column = RowShare::column(s.thread);
+  from += first * kFloats * kSize, step *= RowShare::kRows;
+  RowShare::visit_all(s.thread, [&](int i, int k) {
     if (i > 0 && k == 0) from += step;
     void* const target = kProjection == device::kF32
-                             ? static_cast<void*>(to + place<RowDeal>(row_place, row, i, column, k))
+                             ? static_cast<void*>(to + place<RowShare>(row_place, row, i, column, k))
                              : raw + row * kRow + column + i * kRow + k;
     device::copy_async<kRowPiece * kSize>(target, from + k * kSize,
                                           row + i < rows && first * kFloats + column + k < STATE * kFloats);
@@ -110,12 +108,12 @@ EXPHIL_DEVICE void put_floats(float* to, float4 v) {
 // Halves that have arrived become floats, by the threads that copied them.
 EXPHIL_DEVICE void finish_rows(const Place& s, int parity, Tile& tile) {
 #if ELEMENT != 0
-  const int row = RowDeal::row(s.thread), column = RowDeal::column(s.thread);
+  const int row = RowShare::row(s.thread), column = RowShare::column(s.thread);
 #pragma unroll
   for (int which = 0; which < kProjections; ++which) {
-    RowDeal::visit_all(s.thread, [&](int i, int k) {
+    RowShare::visit_all(s.thread, [&](int i, int k) {
       const ProjectionStorage* const from = tile.raw[which] + row * kRow + column + i * kRow + k;
-      float* const to = tile.rows[parity][which] + place<RowDeal>(row_place, row, i, column, k);
+      float* const to = tile.rows[parity][which] + place<RowShare>(row_place, row, i, column, k);
       if constexpr (kRowPiece == 4) {
         put_floats(to, device::widen_four<kProjection>(from));
       } else {

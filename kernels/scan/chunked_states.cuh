@@ -14,26 +14,26 @@ EXPHIL_DEVICE State make_state(const float* floats) {
   return floats[0];
 #endif
 }
-// The values of b or c for kTogether states: at kAhead steps from their place in shared memory, or where
+// The values of b or c for kPassStates states: at kAhead steps from their place in shared memory, or where
 // constant from memory.
-EXPHIL_DEVICE void load_rows(const float* from, State (&to)[kAhead][kTogether]) {
+EXPHIL_DEVICE void load_rows(const float* from, State (&to)[kAhead][kPassStates]) {
   float flat[kAhead * kUnit];
   device::load_floats(from, flat);
 #pragma unroll
   for (int i = 0; i < kAhead; ++i)
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u) to[i][u] = make_state(flat + i * kUnit + kFloats * u);
+    for (int u = 0; u < kPassStates; ++u) to[i][u] = make_state(flat + i * kUnit + kFloats * u);
 }
 EXPHIL_DEVICE void load_constant(const Arguments& p, const void* data, const Place& s, int n,
-                                 State (&to)[kTogether]) {
+                                 State (&to)[kPassStates]) {
   const auto* from = static_cast<const ProjectionStorage*>(data) +
                      (static_cast<long long>(channel_of(p, s)) * STATE + n) * kFloats;
-  float flat[kTogether * kFloats];
+  float flat[kPassStates * kFloats];
 #pragma unroll
-  for (int i = 0; i < kTogether * kFloats; ++i)
+  for (int i = 0; i < kPassStates * kFloats; ++i)
     flat[i] = s.live && n * kFloats + i < STATE * kFloats ? device::widen<kProjection>(from[i]) : 0.0f;
 #pragma unroll
-  for (int u = 0; u < kTogether; ++u) to[u] = make_state(flat + kFloats * u);
+  for (int u = 0; u < kPassStates; ++u) to[u] = make_state(flat + kFloats * u);
 }
 
 EXPHIL_DEVICE State load_state(const float* from) {
@@ -58,9 +58,9 @@ using Word = unsigned long long;
 using Address = unsigned;  // in shared memory; where there are clusters, of any of its blocks
 // A place in a block of the cluster, of which there may be but this one.
 EXPHIL_DEVICE Address shared_address(const void* pointer, int block) {
-  return kSplit > 1 ? cluster_address(pointer, block) : scan::shared_address(pointer);
+  return kBlocks > 1 ? cluster_address(pointer, block) : scan::shared_address(pointer);
 }
-#if SPLIT > 1
+#if CLUSTER_BLOCKS > 1
 #define SCOPE "cluster"
 #define TARGET "shared::cluster"
 #else
@@ -81,8 +81,8 @@ EXPHIL_DEVICE Word peek(const Word* from) {
   return word;
 }
 // Every thread of the block, or of the cluster, is here, and sees what the others have written.
-EXPHIL_DEVICE void meet_all() {
-#if SPLIT > 1
+EXPHIL_DEVICE void sync_all() {
+#if CLUSTER_BLOCKS > 1
   __syncwarp();
   cluster_arrive();
   cluster_wait();
@@ -91,13 +91,13 @@ EXPHIL_DEVICE void meet_all() {
 #endif
 }
 
-constexpr int kWords = kTogether * kFloats;
+constexpr int kWords = kPassStates * kFloats;
 struct alignas(kWords > 1 ? 16 : 8) Carried {
   Word of[kWords];
 };
-EXPHIL_DEVICE void send(Address to, const State (&h)[kTogether], unsigned tile) {
+EXPHIL_DEVICE void send(Address to, const State (&h)[kPassStates], unsigned tile) {
 #pragma unroll
-  for (int u = 0; u < kTogether; ++u) {
+  for (int u = 0; u < kPassStates; ++u) {
 #if COMPLEX
     send(to + 16 * u, h[u].x, tile), send(to + 16 * u + 8, h[u].y, tile);
 #else
@@ -105,7 +105,7 @@ EXPHIL_DEVICE void send(Address to, const State (&h)[kTogether], unsigned tile) 
 #endif
   }
 }
-EXPHIL_DEVICE void receive(const Carried* from, unsigned tile, State (&h)[kTogether]) {
+EXPHIL_DEVICE void receive(const Carried* from, unsigned tile, State (&h)[kPassStates]) {
   Word words[kWords];
   bool there;
   do {
@@ -123,12 +123,12 @@ EXPHIL_DEVICE void receive(const Carried* from, unsigned tile, State (&h)[kToget
     there = true;
 #pragma unroll
     for (int i = 0; i < kWords; ++i) there = there && static_cast<unsigned>(words[i] >> 32) == tile;
-  } while (kSplit * kTimes > 1 && __any_sync(0xffffffffu, !there));
+  } while (kTurns > 1 && __any_sync(0xffffffffu, !there));
   float flat[kWords];
 #pragma unroll
   for (int i = 0; i < kWords; ++i) flat[i] = __uint_as_float(static_cast<unsigned>(words[i]));
 #pragma unroll
-  for (int u = 0; u < kTogether; ++u) h[u] = make_state(flat + kFloats * u);
+  for (int u = 0; u < kPassStates; ++u) h[u] = make_state(flat + kFloats * u);
 }
 
 // The value of the lane BY before this one, and whether there is one (own value if not).

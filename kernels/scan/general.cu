@@ -1,11 +1,10 @@
-// The selective scan that walks time in order, for every problem with a diagonal A: short sequences, and so
-// many channels that they fill the device by themselves. The rest is scan/chunked.cu's, which scans
-// parallel in time. Launched by c_src/cuda/scan/launcher.cpp; scan/general.cuh says how work is dealt
-// out.
+// The selective scan that takes the steps in order, for every problem with a diagonal A: short sequences, and
+// so many channels that they fill the device by themselves. scan/chunked.cu does the others, parallel in
+// time. Launched by c_src/cuda/scan; scan/general.cuh says how work is divided.
 //
 // A warp keeps its states in registers from the first step to the last: one exponential and about 5 other
-// instructions for each state and step, the least there is. While it walks one tile, the next one's b, c, x
-// and dt are on their way.
+// instructions for each state and step, the least there is. While it scans one tile, the next one's b, c, x
+// and dt are being copied.
 //
 // <C, h> is summed in one order whatever LANES is: pairs of neighbouring states, then a binary tree. How many
 // lanes, warps and blocks share the work, and STEPS, therefore change no bit of the result.
@@ -49,7 +48,7 @@ __device__ __forceinline__ Lane load_lane(const Arguments& p, const Place& s) {
 struct Staging {
   Rows rows;           // as b and c are staged
   const float *b, *c;  // as they are read: this lane's part of the first row
-  float2* pairs;       // of this warp
+  float2* pairs;       // of this lane's channel: one every kChannels
 };
 
 __device__ __forceinline__ Staging find_staging(const Arguments& p, const Place& s, char* memory) {
@@ -64,7 +63,8 @@ __device__ __forceinline__ Staging find_staging(const Arguments& p, const Place&
   t.rows = find_rows(s, p, memory, layout);
   t.b = reinterpret_cast<const float*>(memory) + s.part * kStateFloats;
   t.c = t.b + (B_CONSTANT ? 0 : 2 * t.rows.buffer);
-  t.pairs = reinterpret_cast<float2*>(memory + layout.pairs()) + s.group * kSteps * kChannels;
+  t.pairs =
+      reinterpret_cast<float2*>(memory + layout.pairs()) + threadIdx.y * kSteps * kChannels + s.lane / kLanes;
   return t;
 }
 
@@ -101,7 +101,7 @@ __device__ __forceinline__ void write_states(const Arguments& p, const Place& s,
 #endif
 }
 
-// dt' and v of every step of the tile, for all lanes of its channel: pairs[step * kChannels + channel].
+// dt' and v of every step of the tile, for all lanes of the channel: pairs[step * kChannels].
 // Beyond the sequence both are zero, which leaves a state as it is.
 __device__ __forceinline__ void activate(const Storage (&x)[kElements], const Storage (&dt)[kElements],
                                          float bias, const Arguments& p, const Place& s, int steps,
@@ -113,7 +113,7 @@ __device__ __forceinline__ void activate(const Storage (&x)[kElements], const St
     float v = Rule::kPairHoldsX ? raw_x : __fmul_rn(active, raw_x);
     if (!has_element(s, steps, q)) active = 0.0f, v = 0.0f;
     if (kLanes <= kSteps || s.part < kSteps) {
-      pairs[(q * kGroup + s.part) * kChannels + s.channel_in_warp] = make_float2(active, v);
+      pairs[(q * kSumSteps + s.part) * kChannels] = make_float2(active, v);
     }
   }
 }
@@ -142,11 +142,11 @@ __device__ __forceinline__ void walk(const Arguments& p, const Place& s, const L
                                      State (&h)[kPerLane]) {
 #pragma unroll
   for (int q = 0; q < kElements; ++q, y += element_step(s)) {
-    float parts[kGroup];
+    float parts[kSumSteps];
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      const int step = q * kGroup + i;
-      const float2 pair = t.pairs[step * kChannels + s.channel_in_warp];
+    for (int i = 0; i < kSumSteps; ++i) {
+      const int step = q * kSumSteps + i;
+      const float2 pair = t.pairs[step * kChannels];
       const Rule::Step common = Rule::step(pair.x, pair.y);
       State b[kPerLane], c[kPerLane];
       load_b(t, lane, s, parity, step, b);
@@ -177,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, MIN_BLOCKS)
   load_state(p.initial_state, s, state_row, h);
 
   const char *x_in = find_elements(p.x, s), *dt_in = find_elements(p.dt, s), *z_in = find_elements(p.z, s);
-  void* y_all = s.direction == 0 ? p.y : p.y_reverse;
+  void* y_all = find_output(p);
   char* y = const_cast<char*>(find_elements(y_all, s));
   const long long tile_step = kSteps * s.stride * static_cast<long long>(sizeof(Storage));
   int next_steps = steps_of(s, p.seq);
@@ -189,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, MIN_BLOCKS)
   for (long long start = 0; start < p.seq; start += kSteps, parity ^= 1) {
     const int steps = next_steps;
     finish_rows(t.rows, parity);
-    __syncwarp();  // pairs of the tile before have been read
+    __syncwarp();  // the pairs of the tile before have been read
     activate(next_x, next_dt, lane.bias, p, s, steps, t.pairs);
     Storage x[kElements], z[kElements];
 #pragma unroll
@@ -207,5 +207,5 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, MIN_BLOCKS)
     walk(p, s, lane, t, parity, start, y_all != nullptr ? steps : 0, y, x, z, h);
     y += tile_step;
   }
-  if (p.final_state != nullptr && s.direction == 0) store_state(p.final_state, s, state_row, h);
+  if (p.final_state != nullptr && blockIdx.y == 0) store_state(p.final_state, s, state_row, h);
 }

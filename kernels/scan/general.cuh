@@ -1,12 +1,12 @@
-// How scan/general.cu deals out its work and moves its data: where a thread stands, staging of b and c in
-// shared memory, a lane's states, and its elements of x, dt, z and y. All sizes are -D defines.
+// How scan/general.cu divides its work and moves its data: staging of b and c in shared memory, a lane's
+// states, and its elements of x, dt, z and y. All sizes are -D defines.
 //
-// A block walks time in tiles of STEPS steps. A warp owns 32 / LANES neighbouring channels; the LANES lanes
-// of a channel hold PER_LANE states each. Elements of x, dt, z and y are dealt out by time within a channel:
+// A block goes through time in tiles of STEPS steps. A warp has 32 / LANES neighbouring channels; the LANES
+// lanes of a channel hold PER_LANE states each. A channel's elements of x, dt, z and y are divided by time:
 // lane j has the steps j, j + LANES, ...; b and c are shared by every channel of the block.
 #pragma once
 
-#include "kernels/scan/elements.cuh"
+#include "kernels/scan/frame.cuh"
 #include "kernels/scan/reduce.cuh"
 
 namespace exphil {
@@ -29,37 +29,16 @@ constexpr int kChannels = 32 / kLanes;
 constexpr int kStateFloats = kPerLane * kFloats;
 constexpr int kRow = kLanes * kStateFloats;
 constexpr int kRowUsed = STATE * kFloats;
-constexpr int kGroup = kLanes < kSteps ? kLanes : kSteps;  // steps whose sums are reduced together
-constexpr int kElements = kSteps / kGroup;                 // of x, dt, z, y for each lane and tile
+constexpr int kSumSteps = kLanes < kSteps ? kLanes : kSteps;  // steps whose sums are reduced at once
+constexpr int kElements = kSteps / kSumSteps;                 // of x, dt, z, y for each lane and tile
 
-// Where a thread stands. `group` is its warp of the block, `offset` the element of x at scan position 0 of
-// its channel, `stride` the way to the next.
-struct Place {
-  int lane, channel_in_warp, part, group;
-  bool live;  // the channel exists
-  long long batch, channel;
-  long long first_channel;  // of the block
-  int direction;            // 0: y's, 1: the other
-  bool reverse;
-  long long offset, stride;
+struct Place : ThreadPlace<long long> {
+  long long offset, stride;  // the channel's first element of x, dt, z and y in scan order, and to the next
 };
-
 EXPHIL_DEVICE Place find_place(const Arguments& p) {
-  Place s;
-  s.lane = threadIdx.x, s.group = threadIdx.y;
-  s.channel_in_warp = s.lane / kLanes, s.part = s.lane % kLanes;
-  const int in_batch = blockIdx.x % p.blocks_per_batch;
-  s.batch = blockIdx.x / p.blocks_per_batch;
-  const long long span = in_batch / p.blocks_per_span;
-  const int block = in_batch % p.blocks_per_span;
-  s.first_channel = span * p.span_channels + static_cast<long long>(block) * kChannels * blockDim.y;
-  s.channel = s.first_channel + s.group * kChannels + s.channel_in_warp;
-  s.live = s.channel < (span + 1) * p.span_channels;
-  s.direction = blockIdx.y;
-  s.reverse = (p.reverse != 0) != (s.direction != 0);
-  const long long first = s.reverse ? p.seq - 1 : 0;
-  s.offset = (s.batch * p.seq + first) * p.dim + s.channel;
-  s.stride = s.reverse ? -p.dim : p.dim;
+  Place s{find_place<ThreadLayout<long long, kChannels, 1, false>>(p, threadIdx.y, blockDim.y)};
+  s.offset = s.row(p, 0) * p.dim + s.channel;
+  s.stride = s.step(p.dim);
   return s;
 }
 
@@ -86,17 +65,16 @@ struct Rows {
 
 EXPHIL_DEVICE void find_rows(Rows& r, int index, const Place& s, const Arguments& p, const void* data,
                              long long step, long long group_channels) {
-  const long long first = s.batch * p.seq + (s.reverse ? p.seq - 1 : 0);
-  const long long group = s.first_channel / group_channels;
-  r.step[index] = s.reverse ? -step : step;
+  const long long group = s.first / group_channels;
+  r.step[index] = s.step(step);
   r.tile_step[index] = kSteps * r.step[index];
-  r.from[index] = static_cast<const ProjectionStorage*>(data) + first * step + group * kRowUsed +
+  r.from[index] = static_cast<const ProjectionStorage*>(data) + s.row(p, 0) * step + group * kRowUsed +
                   s.lane % kAcross * kPiece + r.row * r.step[index];
 }
 EXPHIL_DEVICE Rows find_rows(const Place& s, const Arguments& p, char* memory, const Layout& layout) {
   const unsigned thread = threadIdx.x + 32 * threadIdx.y;
   Rows r;
-  r.row = thread / kAcross, r.row_step = layout.groups * (32 / kAcross);
+  r.row = thread / kAcross, r.row_step = layout.warps * (32 / kAcross);
   const int at = r.row * kRow + s.lane % kAcross * kPiece;
   r.buffers = reinterpret_cast<float*>(memory) + at;
   r.raw = reinterpret_cast<ProjectionStorage*>(memory + layout.raw()) + at;
@@ -231,7 +209,7 @@ EXPHIL_DEVICE const char* find_elements(const void* data, const Place& s) {
 }
 // Bytes from one of a lane's elements to the next.
 EXPHIL_DEVICE long long element_step(const Place& s) {
-  return kGroup * s.stride * static_cast<long long>(sizeof(Storage));
+  return kSumSteps * s.stride * static_cast<long long>(sizeof(Storage));
 }
 
 // How many of a tile's steps this lane's channel has, when `left` steps of the sequence are left.
@@ -240,7 +218,7 @@ EXPHIL_DEVICE int steps_of(const Place& s, long long left) {
   return s.live ? some : 0;
 }
 EXPHIL_DEVICE bool has_element(const Place& s, int steps, int q) {
-  return q * kGroup + s.part < steps;
+  return q * kSumSteps + s.part < steps;
 }
 EXPHIL_DEVICE void load_elements(const char* at, const Place& s, int steps, Storage (&to)[kElements]) {
 #pragma unroll

@@ -1,22 +1,21 @@
 // The selective scan with a full matrix A {dim, state, state} and the bilinear rule: each step solves
 //   (I - dt A/2) h' = (I + dt A/2) h + dt B x.
-// Launched by c_src/cuda/scan/launcher.cpp. A warp takes one channel of one sequence; lane i holds row i of A
+// Launched by c_src/cuda/scan. A warp takes one channel of one sequence; lane i holds row i of A
 // and of the system in registers. Gauss-Jordan elimination with partial pivoting: rows are not moved, a lane
 // remembers whether its row has been a pivot. About state^2 issue slots for each step of a channel.
 //
 // Grid: x = batch * blocks of channels, y = directions; blockDim = (32, warps).
-#include "kernels/common/device_math.cuh"
-#include "kernels/scan/arguments.cuh"
+#include "kernels/scan/frame.cuh"
 
 namespace {
 
 using namespace exphil;
 
 constexpr unsigned kAll = 0xffffffffu;
-using Storage = device::StorageOf<ELEMENT>::Type;
+using scan::Storage;
 
 // The lane with the largest key; keys carry their lane in the low bits, so they all differ.
-__device__ __forceinline__ int lane_of_largest(unsigned key) {
+EXPHIL_DEVICE int lane_of_largest(unsigned key) {
 #if __CUDA_ARCH__ >= 800
   key = __reduce_max_sync(kAll, key);
 #else
@@ -27,13 +26,13 @@ __device__ __forceinline__ int lane_of_largest(unsigned key) {
 }
 
 // Solves the system whose row i (m, r) is in lane i; returns unknown i to lane i.
-__device__ __forceinline__ float solve(float (&m)[STATE], float r, int lane) {
+EXPHIL_DEVICE float solve(float (&m)[STATE], float r, int lane) {
   bool done = lane >= STATE;
   int source = lane;
   float own_inverse = 0.0f;
 #pragma unroll
   for (int k = 0; k < STATE; ++k) {
-    // Bits of a positive float order as it does; the last six give way to "not done" and the lane.
+    // Bits of a positive float order as it does; the last six are replaced by "not done" and the lane.
     const unsigned key =
         done ? 0u : (__float_as_uint(fabsf(m[k])) & ~63u) | 32u | static_cast<unsigned>(lane);
     const int pivot = lane_of_largest(key);
@@ -50,54 +49,47 @@ __device__ __forceinline__ float solve(float (&m)[STATE], float r, int lane) {
   return __shfl_sync(kAll, __fmul_rn(r, own_inverse), source);
 }
 
-__device__ __forceinline__ float activate(float dt, float bias, const scan::Arguments& p) {
-  return formulas::activate_dt<device::Math>(device::Real{dt}, device::Real{bias}, SOFTPLUS,
-                                             device::Real{p.dt_min}, device::Real{p.dt_max})
-      .v;
-}
-
 // What one time step reads; b and c of the lane's own state.
 struct Inputs {
-  float x, dt, z;
-  float b, c;
+  Storage x, z;
+  float dt, b, c;
 };
 
-struct Channel {
-  int lane;
-  long long batch, channel, b_group, c_group;
-  bool reverse;
+// A column is a channel, whose states are in the lanes of a warp.
+struct Place : scan::ThreadPlace<long long> {
+  long long b_group, c_group;  // of b and c that the channel reads
 };
+EXPHIL_DEVICE Place find_place(const scan::Arguments& p) {
+  using Threads = scan::ThreadLayout<long long, 1, 1, false>;
+  Place s{scan::find_place<Threads>(p, threadIdx.y, blockDim.y)};
+  s.b_group = s.channel / p.b_group_channels, s.c_group = s.channel / p.c_group_channels;
+  return s;
+}
 
-__device__ __forceinline__ Inputs load_inputs(const scan::Arguments& p, const Channel& s,
-                                              long long position) {
-  const long long t = s.batch * p.seq + (s.reverse ? p.seq - 1 - position : position);
-  const long long at = t * p.dim + s.channel;
-  Inputs in;
-  in.x = device::widen<ELEMENT>(static_cast<const Storage*>(p.x)[at]);
+EXPHIL_DEVICE float load_projection(const void* data, long long row_at, bool constant, const Place& s) {
+  const long long at = constant ? s.channel * STATE : row_at;
+  return device::widen<ELEMENT>(static_cast<const Storage*>(data)[at + s.lane]);
+}
+EXPHIL_DEVICE Inputs load_inputs(const scan::Arguments& p, const Place& s, long long row) {
+  const long long at = row * p.dim + s.channel;
+  Inputs in{};
+  in.x = static_cast<const Storage*>(p.x)[at];
   in.dt = device::widen<ELEMENT>(static_cast<const Storage*>(p.dt)[at]);
-  in.z = HAS_Z ? device::widen<ELEMENT>(static_cast<const Storage*>(p.z)[at]) : 0.0f;
-  in.b = in.c = 0.0f;
+  if (HAS_Z) in.z = static_cast<const Storage*>(p.z)[at];
   if (s.lane < STATE) {
-    const long long b_at = B_CONSTANT ? s.channel * STATE : t * p.b_step + s.b_group * STATE;
-    const long long c_at = C_CONSTANT ? s.channel * STATE : t * p.c_step + s.c_group * STATE;
-    in.b = device::widen<ELEMENT>(static_cast<const Storage*>(p.b)[b_at + s.lane]);
-    in.c = device::widen<ELEMENT>(static_cast<const Storage*>(p.c)[c_at + s.lane]);
+    in.b = load_projection(p.b, row * p.b_step + s.b_group * STATE, B_CONSTANT, s);
+    in.c = load_projection(p.c, row * p.c_step + s.c_group * STATE, C_CONSTANT, s);
   }
   return in;
 }
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(128)
+extern "C" __global__ void __launch_bounds__(128, 5)
     selective_scan_matrix(const __grid_constant__ exphil::scan::Arguments p) {
-  Channel s;
-  s.lane = threadIdx.x;
-  s.batch = blockIdx.x / p.blocks_per_batch;
-  s.channel = static_cast<long long>(blockIdx.x % p.blocks_per_batch) * blockDim.y + threadIdx.y;
-  if (s.channel >= p.dim) return;  // whole warps, and no block barrier follows
-  s.b_group = s.channel / p.b_group_channels, s.c_group = s.channel / p.c_group_channels;
-  s.reverse = (p.reverse != 0) != (blockIdx.y != 0);
-  void* y = blockIdx.y == 0 ? p.y : p.y_reverse;
+  const Place s = find_place(p);
+  if (!s.live) return;  // whole warps, and no block barrier follows
+  auto* const y = static_cast<Storage*>(scan::find_output(p));
   const bool own = s.lane < STATE;
 
   float a[STATE];
@@ -108,11 +100,12 @@ extern "C" __global__ void __launch_bounds__(128)
   const long long state_at = (s.batch * p.dim + s.channel) * STATE + s.lane;
   float h = own && p.initial_state != nullptr ? p.initial_state[state_at] : 0.0f;
 
-  Inputs next = p.seq > 0 ? load_inputs(p, s, 0) : Inputs{};
-  for (long long position = 0; position < p.seq; ++position) {
+  long long row = s.row(p, 0);  // of {batch, seq}
+  Inputs next = p.seq > 0 ? load_inputs(p, s, row) : Inputs{};
+  for (long long left = p.seq; left > 0; --left, row += s.step(1)) {
     const Inputs in = next;
-    if (position + 1 < p.seq) next = load_inputs(p, s, position + 1);
-    const float dt = activate(in.dt, bias, p), half = 0.5f * dt;
+    if (left > 1) next = load_inputs(p, s, row + s.step(1));
+    const float dt = scan::activate_dt(p, in.dt, bias), half = 0.5f * dt;
     float a_h = 0.0f;
     float m[STATE];
 #pragma unroll
@@ -121,19 +114,16 @@ extern "C" __global__ void __launch_bounds__(128)
       m[j] = __fmaf_rn(a[j], -half, s.lane == j ? 1.0f : 0.0f);
     }
     float r = __fmaf_rn(half, a_h, h);
-    r = __fmaf_rn(__fmul_rn(dt, in.x), in.b, r);
+    r = __fmaf_rn(__fmul_rn(dt, device::widen<ELEMENT>(in.x)), in.b, r);
     h = solve(m, r, s.lane);
     if (!own) h = 0.0f;
 
     float sum = __fmul_rn(h, in.c);
 #pragma unroll
     for (int width = 16; width > 0; width /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(kAll, sum, width));
-    if (HAS_D) sum = __fmaf_rn(d, in.x, sum);
-    if (HAS_Z) sum = __fmul_rn(sum, device::silu(in.z));
-    const long long t = s.batch * p.seq + (s.reverse ? p.seq - 1 - position : position);
-    if (s.lane == 0 && y != nullptr)
-      static_cast<Storage*>(y)[t * p.dim + s.channel] = device::narrow<ELEMENT>(sum);
-    if (own && p.states != nullptr) p.states[(t * p.dim + s.channel) * STATE + s.lane] = h;
+    const long long at = row * p.dim + s.channel;
+    if (s.lane == 0 && y != nullptr) y[at] = scan::finish(sum, in.x, in.z, d);
+    if (WRITE_STATES && own) p.states[at * STATE + s.lane] = h;
   }
   if (own && p.final_state != nullptr && blockIdx.y == 0) p.final_state[state_at] = h;
 }

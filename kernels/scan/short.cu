@@ -1,11 +1,11 @@
-// The selective scan of short sequences with few channels, where nothing counts but how soon the last step is
-// there: a cluster of SPLIT blocks has the whole sequence at once, kTile steps each. zoh and bilinear, real
-// A, b and c per step, states in multiples of eight. c_src/cuda/scan/short.cpp says which scans come here;
-// scan/chunked.cu does the others that are parallel in time, tile after tile.
+// The selective scan of short sequences with few channels, where only the latency of the last step
+// counts: a cluster of CLUSTER_BLOCKS blocks has the whole sequence at once, kTile steps each. zoh and
+// bilinear, real A, b and c per step, states in multiples of eight. c_src/cuda/scan/short.cpp says which
+// scans come here; scan/chunked.cu does the others that are parallel in time, tile after tile.
 //
-// kChunks lanes follow each other in time with kSteps steps of a channel each, 32 / kChunks lanes stand side
-// by side in channels, and kParts warps share out a channel's states, so that a lane has the decays of all
-// its steps in registers. Once through, without turns:
+// kChunks lanes follow each other in time with kSteps steps of a channel each, 32 / kChunks lanes are side by
+// side in channels, and kParts warps share the states of a channel, so that a lane has the decays of all its
+// steps in registers:
 //
 //   1. each lane scans its chunk from a zero state;
 //   2. the chunks are combined over the lanes, and what the block's steps do to each state, its Summary, goes
@@ -14,8 +14,8 @@
 //      the state before its chunk, summing y over its states; the warps' sums are added in shared memory.
 //
 // On an H200 1x1024x256x16 takes 11.2 us where the chunked kernel takes 12.8; an empty kernel takes 2.75 by
-// the same clock, and one that only moves the bytes 4.75. Grid: x = batch * blocks of channels * SPLIT, y =
-// directions. Arguments as in scan/general.cu. The bits do not depend on GROUPS.
+// the same clock, and one that only moves the bytes 4.75. Grid: x = batch * blocks of channels *
+// CLUSTER_BLOCKS, y = directions. Arguments as in scan/general.cu. The bits do not depend on CHANNEL_WARPS.
 #include "kernels/scan/short.cuh"
 
 namespace {
@@ -34,17 +34,17 @@ __device__ __forceinline__ void load_constants(const Arguments& p, const Place& 
   const float nothing = 0.0f;
 #pragma unroll
   for (int n = 0; n < kStates; ++n) {
-    const long long at = (s.first + s.in_block()) * STATE + s.part * kStates + n;
-    x.a[n] = Rule::constants(s.live() ? p.a + at : &nothing);
+    const long long at = s.channel * STATE + s.part * kStates + n;
+    x.a[n] = Rule::constants(s.live ? p.a + at : &nothing);
   }
 }
 
 // dt' and v; both zero beyond the sequence, which leaves a state as it is.
 __device__ __forceinline__ void load_elements(const Arguments& p, const Place& s, const Shared& shared,
                                               Lane& x) {
-  const float bias = p.dt_bias != nullptr && s.live() ? p.dt_bias[s.first + s.in_block()] : 0.0f;
-  const int from = s.chunk * kElementChunk + s.in_block();
-  const int steps = s.live() ? s.steps - s.chunk * kSteps : 0;
+  const float bias = p.dt_bias != nullptr && s.live ? p.dt_bias[s.channel] : 0.0f;
+  const int from = s.chunk * kElementChunk + s.column;
+  const int steps = s.live ? s.steps - s.chunk * kSteps : 0;
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
     const float dt = activate_dt(p, device::widen<ELEMENT>(shared.dt[from + i * kAcross]), bias);
@@ -112,14 +112,14 @@ __device__ __forceinline__ void send_summaries(const Arguments& p, const Place& 
   }
 }
 
-// The state of this lane in the exchange: state n of the warp's channel `across`.
+// The state of this lane in the exchange: state n of channel `lane % kChannels` of the warp.
 struct Held {
   long long at;  // in initial_state and final_state
   bool live;
 };
 __device__ __forceinline__ Held held(const Arguments& p, const Place& s) {
   const int n = s.part * kStates + s.lane / kChannels;
-  return {(s.batch * p.dim + s.first + s.in_block()) * STATE + n, s.live()};
+  return {(s.batch * p.dim + s.channel) * STATE + n, s.live};
 }
 // 3: the state before this block, which is kept in the lanes as in Held.
 __device__ __forceinline__ float take_summaries(const Arguments& p, const Place& s, const Shared& shared,
@@ -150,7 +150,7 @@ __device__ __forceinline__ void read_out(const Arguments& p, const Place& s, Sha
     const float earlier = __shfl_up_sync(0xffffffffu, after, kChannels);
     h[n] = s.chunk == 0 ? first : earlier;
   }
-  float4* const to = shared.sums[s.part] + s.chunk * kSumChunk + s.in_block();
+  float4* const to = shared.sums[s.part] + s.chunk * kSumChunk + s.column;
 #pragma unroll
   for (int quad = 0; quad < kQuads; ++quad) {
     float y[4];
@@ -169,9 +169,9 @@ __device__ __forceinline__ void read_out(const Arguments& p, const Place& s, Sha
       }
 #if WRITE_STATES
       const int position = s.chunk * kSteps + i;
-      if (s.live() && position < s.steps) {
+      if (s.live && position < s.steps) {
         float* const states =
-            p.states + (s.row(p, position) * p.dim + s.first + s.in_block()) * STATE + s.part * kStates;
+            p.states + (s.block_row(p, position) * p.dim + s.channel) * STATE + s.part * kStates;
 #pragma unroll
         for (int n = 0; n < kStates; ++n) states[n] = __fmul_rn(h[n], 1.0f / Rule::kStateScale);
       }
@@ -184,7 +184,7 @@ __device__ __forceinline__ void read_out(const Arguments& p, const Place& s, Sha
 // y from all warps' sums, four steps of a channel at a time; neighbouring threads have neighbouring channels.
 __device__ __forceinline__ void write(const Arguments& p, const Place& s, const Shared& shared) {
   constexpr int kAll = kChunks * kQuads * kAcross;
-  void* const y_all = blockIdx.y == 0 ? p.y : p.y_reverse;
+  void* const y_all = find_output(p);
   if (y_all == nullptr) return;
 #pragma unroll 1
   for (int at = s.thread; at < kAll; at += kThreads) {
@@ -209,7 +209,7 @@ __device__ __forceinline__ void write(const Arguments& p, const Place& s, const 
       z = shared.z[element];
 #endif
       if (position < s.steps) {
-        static_cast<Storage*>(y_all)[s.row(p, position) * p.dim + s.first + channel] =
+        static_cast<Storage*>(y_all)[s.block_row(p, position) * p.dim + s.first + channel] =
             finish<Rule>(y[k], shared.x[element], z, d);
       }
     }
@@ -218,8 +218,8 @@ __device__ __forceinline__ void write(const Arguments& p, const Place& s, const 
 
 }  // namespace
 
-extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1)
-    __launch_bounds__(32 * GROUPS * STATE / 8, MIN_BLOCKS)
+extern "C" __global__ void __cluster_dims__(CLUSTER_BLOCKS, 1, 1)
+    __launch_bounds__(32 * CHANNEL_WARPS * STATE / 8, MIN_BLOCKS)
         selective_scan_short(const __grid_constant__ exphil::scan::Arguments p) {
   extern __shared__ float4 shared_memory[];
   Shared& shared = *reinterpret_cast<Shared*>(shared_memory);

@@ -1,8 +1,8 @@
-// What scan/short.cu is made of: its sizes, all of them -D defines, where a thread stands, a
-// block's shared memory and how it is filled, and the summaries that blocks send each other.
+// What scan/short.cu is made of: its sizes, all of them -D defines, where a thread's work is, a block's
+// shared memory and how it is filled, and the summaries that blocks send each other.
 #pragma once
 
-#include "kernels/scan/parallel.cuh"
+#include "kernels/scan/cluster.cuh"
 
 namespace exphil {
 namespace scan_short {
@@ -11,15 +11,15 @@ using namespace scan;
 
 using Rule = RealRule<static_cast<Discretization>(DISCRETIZATION)>;
 
-constexpr int kBlocks = SPLIT;           // of a cluster, one after another in time
+constexpr int kBlocks = CLUSTER_BLOCKS;  // of a cluster, one after another in time
 constexpr int kSteps = kShortSteps;      // of a chunk, which is one lane's
 constexpr int kChunks = kShortChunks;    // of a block: lanes that follow each other in time
 constexpr int kTile = kSteps * kChunks;  // steps of a block
 constexpr int kChannels = 32 / kChunks;  // of a warp: lanes side by side
 constexpr int kStates = kShortStates;    // of a lane
-constexpr int kParts = STATE / kStates;  // warps that share out a channel's states
-constexpr int kGroups = GROUPS, kAcross = GROUPS * kChannels;  // warps side by side, and their channels
-constexpr int kThreads = 32 * kGroups * kParts;
+constexpr int kParts = STATE / kStates;  // warps that share the states of a channel
+constexpr int kChannelWarps = CHANNEL_WARPS, kAcross = kChannelWarps * kChannels;  // side by side
+constexpr int kThreads = 32 * kChannelWarps * kParts;
 constexpr int kQuads = kSteps / 4;
 static_assert(kBlocks == kShortBlocks && kBlocks <= kChunks, "a chunk of lanes sends to each block");
 static_assert(kStates * kChannels == 32, "a lane receives one state of one of the warp's channels");
@@ -46,74 +46,67 @@ struct alignas(16) Shared {
 #if ELEMENT != 0
   Storage raw[2][kTile * STATE];  // b and c as they arrive
 #endif
-  Summary inbox[kGroups * kParts][kBlocks][32];  // by the block that they come from
-  float4 sums[kParts][kChunks * kSumChunk];      // every warp's part of y, four steps together
+  Summary inbox[kChannelWarps * kParts][kBlocks][32];  // by the block that they come from
+  float4 sums[kParts][kChunks * kSumChunk];            // every warp's part of y, four steps in one
 };
-static_assert(sizeof(Shared) == short_bytes(STATE, GROUPS, sizeof(Storage), HAS_Z), "the launcher's count");
+static_assert(sizeof(Shared) == short_bytes(STATE, CHANNEL_WARPS, sizeof(Storage), HAS_Z),
+              "the launcher's count");
 
-// Where a thread stands.
-struct Place {
-  int lane, chunk, across, group, part, warp, thread;
-  int block;               // of the cluster
-  int steps;               // of the sequence, from the block's first on
-  int channels;            // of the block that exist
-  long long batch, first;  // sequence, first channel
-  bool reverse;
+struct Place : ThreadPlace<int> {
+  int chunk, across;  // of the warp: the lane's in time, its channel
+  int warp, thread;   // of the block
+  int part;           // of the channel's states, kStates each
+  int block;          // of the cluster
+  int steps;          // of the sequence, from the block's first on
 
-  EXPHIL_DEVICE int in_block() const { return group * kChannels + across; }
-  EXPHIL_DEVICE bool live() const { return in_block() < channels; }
   // The row of {batch, seq} that is the block's position-th in scan order.
-  EXPHIL_DEVICE long long row(const Arguments& p, int position) const {
-    const int at = block * kTile + position;
-    return batch * p.seq + (reverse ? static_cast<int>(p.seq) - 1 - at : at);
+  EXPHIL_DEVICE long long block_row(const Arguments& p, int position) const {
+    return row(p, block * kTile + position);
   }
 };
 
 EXPHIL_DEVICE Place find_place(const Arguments& p) {
-  Place s;
-  s.lane = threadIdx.x, s.warp = threadIdx.y, s.thread = s.lane + 32 * s.warp;
+  const int warp = threadIdx.y;
+  Place s{scan::find_place<ThreadLayout<int, kChannels, 1, true, kBlocks>>(p, warp % kChannelWarps,
+                                                                           kChannelWarps)};
+  s.warp = warp, s.thread = s.lane + 32 * warp;
   s.chunk = s.lane / kChannels, s.across = s.lane % kChannels;
-  s.group = s.warp % kGroups, s.part = s.warp / kGroups;
+  s.part = warp / kChannelWarps;
   s.block = blockIdx.x % kBlocks;
   s.steps = static_cast<int>(p.seq) - s.block * kTile;
-  const Column column = find_column<kBlocks, kAcross>(p);
-  s.batch = column.batch, s.first = column.first;
-  const int left = (column.span + 1) * static_cast<int>(p.span_channels) - column.first;
-  s.channels = left < kAcross ? left : kAcross;
-  s.reverse = (p.reverse != 0) != (blockIdx.y != 0);
   return s;
 }
 
-// Rows of b, c, x, dt and z in whole rounds of the block's threads.
-using ElementDeal = Deal<kThreads, kTile, kAcross / PIECE, PIECE>;
-using RowDeal = Deal<kThreads, kTile, STATE / 4, 4>;
+// How the block's threads share the rows of x, dt and z, and those of b and c.
+using ElementShare = Share<kThreads, kTile, kAcross / PIECE, PIECE>;
+using RowShare = Share<kThreads, kTile, STATE / 4, 4>;
 
 // Starts the copy of the block's part of x, dt or z, PIECE elements at a time; zeros where there is nothing.
 // first: the element of {batch, seq, dim} that the thread begins with.
 EXPHIL_DEVICE void start_elements(const Arguments& p, const Place& s, const void* data, long long first,
                                   Storage* to) {
-  const long long step = ElementDeal::kRows * (s.reverse ? -p.dim : p.dim);
+  const long long step = ElementShare::kRows * (s.reverse ? -p.dim : p.dim);
   const Storage* const from = static_cast<const Storage*>(data) + first;
-  const int column = ElementDeal::column(s.thread);
-  ElementDeal::visit_all(s.thread, [&](int i, int) {
-    const int row = i + ElementDeal::row(s.thread);
+  const int column = ElementShare::column(s.thread);
+  ElementShare::visit_all(s.thread, [&](int i, int) {
+    const int row = i + ElementShare::row(s.thread);
     device::copy_async<PIECE* static_cast<int>(sizeof(Storage))>(
         to + row * kAcross + row / kSteps * (kElementChunk - kSteps * kAcross) + column,
-        from + i / ElementDeal::kRows * step, row < s.steps && column < s.channels);
+        from + i / ElementShare::kRows * step, row < s.steps && column < s.channels);
   });
 }
 // Starts the copy of the block's rows of b or c, four elements at a time.
 EXPHIL_DEVICE void start_rows(const Arguments& p, const Place& s, const void* data, long long step,
                               long long group, float* to, Storage* raw) {
-  const int column = RowDeal::column(s.thread);
-  const Storage* const from =
-      static_cast<const Storage*>(data) + s.row(p, RowDeal::row(s.thread)) * step + group * STATE + column;
-  step *= RowDeal::kRows * (s.reverse ? -1 : 1);
-  RowDeal::visit_all(s.thread, [&](int i, int) {
-    const int row = i + RowDeal::row(s.thread);
+  const int column = RowShare::column(s.thread);
+  const Storage* const from = static_cast<const Storage*>(data) +
+                              s.block_row(p, RowShare::row(s.thread)) * step + group * STATE + column;
+  step *= RowShare::kRows * (s.reverse ? -1 : 1);
+  RowShare::visit_all(s.thread, [&](int i, int) {
+    const int row = i + RowShare::row(s.thread);
     void* const target = ELEMENT == 0 ? static_cast<void*>(to + row * STATE + row / kSteps * 4 + column)
                                       : raw + row * STATE + column;
-    device::copy_async<4 * static_cast<int>(sizeof(Storage))>(target, from + i / RowDeal::kRows * step,
+    device::copy_async<4 * static_cast<int>(sizeof(Storage))>(target, from + i / RowShare::kRows * step,
                                                               row < s.steps);
   });
 }
@@ -124,7 +117,7 @@ EXPHIL_DEVICE void start_copies(const Arguments& p, const Place& s, Shared& shar
   Storage *const raw_b = nullptr, *const raw_c = nullptr;
 #endif
   const long long first =
-      s.row(p, ElementDeal::row(s.thread)) * p.dim + s.first + ElementDeal::column(s.thread);
+      s.block_row(p, ElementShare::row(s.thread)) * p.dim + s.first + ElementShare::column(s.thread);
   start_elements(p, s, p.dt, first, shared.dt);
   start_elements(p, s, p.x, first, shared.x);
   start_rows(p, s, p.b, p.b_step, s.first / p.b_group_channels, shared.b, raw_b);
@@ -137,9 +130,9 @@ EXPHIL_DEVICE void start_copies(const Arguments& p, const Place& s, Shared& shar
 EXPHIL_DEVICE void finish_copies(const Place& s, Shared& shared) {
   device::copies_done();
 #if ELEMENT != 0
-  const int column = RowDeal::column(s.thread);
-  RowDeal::visit_all(s.thread, [&](int i, int) {
-    const int row = i + RowDeal::row(s.thread), from = row * STATE + column, to = from + row / kSteps * 4;
+  const int column = RowShare::column(s.thread);
+  RowShare::visit_all(s.thread, [&](int i, int) {
+    const int row = i + RowShare::row(s.thread), from = row * STATE + column, to = from + row / kSteps * 4;
     *reinterpret_cast<float4*>(shared.b + to) = device::widen_four<ELEMENT>(shared.raw[0] + from);
     *reinterpret_cast<float4*>(shared.c + to) = device::widen_four<ELEMENT>(shared.raw[1] + from);
   });

@@ -20,7 +20,7 @@
 // 32x60x512x16 takes 12.2 us, halves 11.5 (H200, 2026-11-21). With x and dt by way of registers and one tile
 // ahead halves took 14.5, more than in scan/general.cu (13.6).
 //
-// The bits depend on none of STEPS, GROUPS and STAGES. Grid and arguments as in scan/general.cu.
+// The bits depend on none of STEPS, CHANNEL_WARPS and STAGES. Grid and arguments as in scan/general.cu.
 #include "kernels/scan/wide_copy.cuh"
 
 namespace {
@@ -32,7 +32,7 @@ using namespace exphil::scan_wide;
 // its pair.
 struct Tile {
   const float4 *active, *rows;
-  const Two* x;
+  const Pair* x;
 };
 __device__ __forceinline__ Tile find_tile(const Place& s, const Block& block, const Stage& stage,
                                           int parity) {
@@ -52,9 +52,8 @@ struct Output {
 };
 __device__ __forceinline__ Output find_output(const Arguments& p, const Place& s) {
   const long long at = s.offset + s.part * s.stride + 2 * s.column * kBytes;
-  const long long row = s.batch * p.seq + (s.reverse ? p.seq - 1 : 0);
-  return {static_cast<const char*>(p.z) + at, static_cast<char*>(blockIdx.y == 0 ? p.y : p.y_reverse) + at,
-          p.states + (row * p.dim + s.channel) * STATE + s.part * kStates};
+  return {static_cast<const char*>(p.z) + at, static_cast<char*>(find_output(p)) + at,
+          p.states + (s.row(p, 0) * p.dim + s.channel) * STATE + s.part * kStates};
 }
 
 // What a step needs that no step before it decides.
@@ -86,13 +85,13 @@ __device__ __forceinline__ void advance(const Lane& lane, const Ahead& now, floa
   }
 }
 
-__device__ __forceinline__ void load_z(const Place& s, Output& out, int steps, Two (&z)[kElements]) {
+__device__ __forceinline__ void load_z(const Place& s, Output& out, int steps, Pair (&z)[kElements]) {
 #pragma unroll
   for (int q = 0; q < kElements; ++q) {
-    z[q] = Two{};
+    z[q] = Pair{};
 #if HAS_Z
-    if (q * kGroup + s.part < steps) z[q] = *reinterpret_cast<const Two*>(out.z);
-    out.z += kGroup * s.stride;
+    if (q * kSumSteps + s.part < steps) z[q] = *reinterpret_cast<const Pair*>(out.z);
+    out.z += kSumSteps * s.stride;
 #endif
   }
 }
@@ -100,15 +99,15 @@ __device__ __forceinline__ void load_z(const Place& s, Output& out, int steps, T
 // The tile's states and y, of which the first `steps` exist (all where there are more). The next step's
 // decays are asked for before the present step's recurrence, which hides the special function unit behind it.
 __device__ __forceinline__ void walk(const Arguments& p, const Place& s, const Lane& lane, const Tile& tile,
-                                     const Two (&z)[kElements], int steps, bool with_y, States& h,
+                                     const Pair (&z)[kElements], int steps, bool with_y, States& h,
                                      Output& out) {
   Ahead next = look_ahead(lane, tile.active[0]);
 #pragma unroll
   for (int q = 0; q < kElements; ++q) {
-    float first[kGroup], second[kGroup];
+    float first[kSumSteps], second[kSumSteps];
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      const int step = q * kGroup + i;
+    for (int i = 0; i < kSumSteps; ++i) {
+      const int step = q * kSumSteps + i;
       const Ahead now = next;
       if (step + 1 < kSteps) next = look_ahead(lane, tile.active[(step + 1) * kColumns]);
       float y[2];
@@ -120,20 +119,20 @@ __device__ __forceinline__ void walk(const Arguments& p, const Place& s, const L
 #endif
     }
     const float sums[2] = {reduce_lanes<kLanes>(first, s.part), reduce_lanes<kLanes>(second, s.part)};
-    Two x{};
+    Pair x{};
 #if HAS_D
-    x = tile.x[q * kGroup * kColumns];
+    x = tile.x[q * kSumSteps * kColumns];
 #endif
-    const Two y = {finish<Rule>(sums[0], x.first, z[q].first, lane.d[0]),
-                   finish<Rule>(sums[1], x.second, z[q].second, lane.d[1])};
-    if (with_y && q * kGroup + s.part < steps) *reinterpret_cast<Two*>(out.y) = y;
-    out.y += kGroup * s.stride;
+    const Pair y = {finish<Rule>(sums[0], x.first, z[q].first, lane.d[0]),
+                    finish<Rule>(sums[1], x.second, z[q].second, lane.d[1])};
+    if (with_y && q * kSumSteps + s.part < steps) *reinterpret_cast<Pair*>(out.y) = y;
+    out.y += kSumSteps * s.stride;
   }
 }
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(32 * GROUPS, MIN_BLOCKS)
+extern "C" __global__ void __launch_bounds__(32 * CHANNEL_WARPS, MIN_BLOCKS)
     selective_scan_wide(const __grid_constant__ exphil::scan::Arguments p) {
   extern __shared__ float4 shared_memory[];
   Block& block = *reinterpret_cast<Block*>(shared_memory);
@@ -147,17 +146,17 @@ extern "C" __global__ void __launch_bounds__(32 * GROUPS, MIN_BLOCKS)
   States h;
   load_states(p, s, h);
   Output out = find_output(p, s);
-  const bool with_y = (blockIdx.y == 0 ? p.y : p.y_reverse) != nullptr;
-  device::copies_left<kStages - 2>();
+  const bool with_y = find_output(p) != nullptr;
+  device::wait_copies<kStages - 2>();
   wait_for_block();
   activate(p, s, bias, block.stages[0], block, 0, steps_ahead(p.seq));
   Stage *free = block.stages + kStages - 1, *present = block.stages, *next = block.stages + 1;
   int parity = 0;
   for (long long left = p.seq; left > 0; left -= kSteps, parity ^= 1) {
     const int ahead = steps_ahead(left), steps = s.live ? ahead : 0;
-    device::copies_left<kStages - 3>();
+    device::wait_copies<kStages - 3>();
     wait_for_block();
-    Two z[kElements];
+    Pair z[kElements];
     load_z(s, out, steps, z);
     start_tile(p, s, cursor, *free, ahead - (kStages - 1) * kSteps);
     if (ahead > kSteps) activate(p, s, bias, *next, block, parity ^ 1, ahead - kSteps);

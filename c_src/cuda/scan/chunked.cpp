@@ -135,15 +135,15 @@ std::size_t chunked_shared_bytes(const ScanProblem& p, const ScanPlan& plan) {
 
 KernelSpec chunked_kernel_spec(const ScanProblem& p, const ScanPlan& plan, const core::ScanOutputs& out,
                                bool vector_rows) {
-  KernelSpec spec{
-      "scan/chunked.cu",
-      "selective_scan_chunked",
-      {define("COMPLEX", p.complex), define("STEPS", plan.steps), define("CHUNKS", plan.chunks),
-       define("TOGETHER", plan.together), define("SLICE", plan.slice), define("BUFFERS", plan.buffers),
-       define("GROUPS", plan.groups), define("TIMES", plan.times), define("SPLIT", plan.split),
-       define("MIN_BLOCKS", plan.min_blocks), define("B_CONSTANT", p.b_layout.constant),
-       define("C_CONSTANT", p.c_layout.constant), define("VECTOR_ROWS", vector_rows),
-       define("PIECE", piece_of(p, plan, plan.groups * (32 / plan.chunks)))}};
+  KernelSpec spec{"scan/chunked.cu",
+                  "selective_scan_chunked",
+                  {define("COMPLEX", p.complex), define("STEPS", plan.steps), define("CHUNKS", plan.chunks),
+                   define("STATES_PER_PASS", plan.together), define("STAGED_STATES", plan.slice),
+                   define("BUFFERS", plan.buffers), define("CHANNEL_WARPS", plan.groups),
+                   define("TIME_WARPS", plan.times), define("CLUSTER_BLOCKS", plan.split),
+                   define("MIN_BLOCKS", plan.min_blocks), define("B_CONSTANT", p.b_layout.constant),
+                   define("C_CONSTANT", p.c_layout.constant), define("VECTOR_ROWS", vector_rows),
+                   define("PIECE", piece_of(p, plan, plan.groups * (32 / plan.chunks)))}};
   add_problem_defines(p, out.states != nullptr, &spec.defines);
   return spec;
 }

@@ -52,13 +52,12 @@ scan::Arguments arguments(const ScanProblem& p, const ScanOutputs& out, const Sc
   return a;
 }
 
-KernelSpec matrix_kernel_spec(const ScanProblem& p) {
-  return {"scan/matrix.cu",
-          "selective_scan_matrix",
-          {define("STATE", p.state), define("ELEMENT", element_number(p.dtype)),
-           define("B_CONSTANT", p.b_layout.constant), define("C_CONSTANT", p.c_layout.constant),
-           define("SOFTPLUS", p.options.dt_softplus), define("HAS_D", p.d != nullptr),
-           define("HAS_Z", p.z != nullptr)}};
+KernelSpec matrix_kernel_spec(const ScanProblem& p, const ScanOutputs& out) {
+  KernelSpec spec{"scan/matrix.cu",
+                  "selective_scan_matrix",
+                  {define("B_CONSTANT", p.b_layout.constant), define("C_CONSTANT", p.c_layout.constant)}};
+  add_problem_defines(p, out.states != nullptr, &spec.defines);
+  return spec;
 }
 
 struct Choice {
@@ -89,7 +88,7 @@ Choice choose(const DeviceProperties& device, const ScanProblem& p, const ScanOu
     return c;
   }
   if (p.full_matrix) {
-    c.spec = matrix_kernel_spec(p);
+    c.spec = matrix_kernel_spec(p, out);
     c.plan.groups = 4;  // a warp a channel
     c.plan.span_channels = p.dim;
     c.plan.blocks_per_span = (p.dim + c.plan.groups - 1) / c.plan.groups;

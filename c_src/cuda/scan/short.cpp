@@ -97,11 +97,11 @@ std::size_t short_shared_bytes(const ScanProblem& p, const ScanPlan& plan) {
 }
 
 KernelSpec short_kernel_spec(const ScanProblem& p, const ScanPlan& plan, bool write_states) {
-  KernelSpec spec{
-      "scan/short.cu",
-      "selective_scan_short",
-      {define("SPLIT", plan.split), define("GROUPS", plan.groups), define("MIN_BLOCKS", plan.min_blocks),
-       define("PIECE", piece_of(p, plan, plan.groups * (32 / plan.chunks)))}};
+  KernelSpec spec{"scan/short.cu",
+                  "selective_scan_short",
+                  {define("CLUSTER_BLOCKS", plan.split), define("CHANNEL_WARPS", plan.groups),
+                   define("MIN_BLOCKS", plan.min_blocks),
+                   define("PIECE", piece_of(p, plan, plan.groups * (32 / plan.chunks)))}};
   add_problem_defines(p, write_states, &spec.defines);
   return spec;
 }

@@ -88,7 +88,7 @@ KernelSpec wide_kernel_spec(const ScanProblem& p, const ScanPlan& plan, bool wri
   KernelSpec spec{
       "scan/wide.cu",
       "selective_scan_wide",
-      {define("STEPS", plan.steps), define("GROUPS", plan.groups), define("STAGES", plan.buffers),
+      {define("STEPS", plan.steps), define("CHANNEL_WARPS", plan.groups), define("STAGES", plan.buffers),
        define("MIN_BLOCKS", plan.min_blocks), define("PIECE", piece_of(p, plan, block_channels))}};
   add_problem_defines(p, write_states, &spec.defines);
   return spec;

@@ -40,7 +40,7 @@ std::string describe(const Job& job) {
 
 bool needs_clusters(const KernelSpec& spec) {
   return std::any_of(spec.defines.begin(), spec.defines.end(), [](const std::string& define) {
-    return define.rfind("SPLIT=", 0) == 0 && define != "SPLIT=1";
+    return define.rfind("CLUSTER_BLOCKS=", 0) == 0 && define != "CLUSTER_BLOCKS=1";
   });
 }
 

@@ -73,7 +73,7 @@ TEST_CASE("what decides a chunked scan's rounding does not depend on the batch",
 TEST_CASE("a chunked scan's grid has a cluster's blocks for every block of channels", "[cuda][scan]") {
   const auto launches = cuda::scan_launches(device(132, 227, 9), chunked(1, 65536, 1536, 16), {});
   REQUIRE(launches.size() == 1);
-  const int split = std::stoi(define_of(launches[0].spec, "SPLIT"));
+  const int split = std::stoi(define_of(launches[0].spec, "CLUSTER_BLOCKS"));
   CHECK(split > 1);  // 1536 channels alone would not fill the device
   CHECK(launches[0].grid_x == static_cast<unsigned>(launches[0].arguments.blocks_per_batch * split));
   CHECK(launches[0].grid_x >= 100);

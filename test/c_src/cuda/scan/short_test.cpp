@@ -93,7 +93,8 @@ TEST_CASE("whether a scan is taken whole does not depend on the batch", "[cuda][
         const cuda::ScanLaunch launch = cuda::scan_launches(kHopper, kind(batch, seq, dim, 16), {}).front();
         kernels.insert(launch.spec.file);
         CHECK(launch.grid_x % 8 == 0);
-        CHECK(launch.block_y == static_cast<unsigned>(std::stoi(define_of(launch.spec, "GROUPS")) * 2));
+        CHECK(launch.block_y ==
+              static_cast<unsigned>(std::stoi(define_of(launch.spec, "CHANNEL_WARPS")) * 2));
       }
       CHECK(kernels == std::set<std::string>{"scan/short.cu"});
     }
