@@ -17,6 +17,10 @@
 
 namespace exphil::core {
 
+// Results from this size on come from Backend::allocate_result; smaller ones are ordinary binaries, because a
+// copy of one costs less than a block of a pool.
+inline constexpr std::size_t kSmallestPooledResult = std::size_t{64} << 10;
+
 // Memory for one result. The deleter gives the bytes back to the pool they came from: it takes a mutex, never
 // blocks on a device, and may run on any thread (a BEAM binary's destructor).
 class ResultBuffer {
@@ -47,7 +51,8 @@ class Backend {
 
   virtual DeviceDescription describe() const = 0;
 
-  // Uninitialised memory for a result of `bytes`, from a bounded pool. Throws out_of_memory.
+  // Uninitialised memory for a result of `bytes`, from a bounded pool; below kSmallestPooledResult plain
+  // memory. Throws out_of_memory.
   virtual ResultBuffer allocate_result(std::size_t bytes) = 0;
 
   // outputs point into ResultBuffers of this backend, or any host memory.

@@ -17,9 +17,6 @@
 namespace exphil::cuda {
 namespace {
 
-// Below this a copy from pinned staging costs less than a pinned block is worth.
-constexpr std::size_t kSmallestPinnedResult = 64 * 1024;
-
 std::string version_text(int version) {
   return core::message(version / 1000, ".", version % 1000 / 10);
 }
@@ -68,7 +65,7 @@ class CudaBackend : public core::Backend {
   core::DeviceDescription describe() const override { return description(context_->properties()); }
 
   core::ResultBuffer allocate_result(std::size_t bytes) override {
-    if (bytes >= kSmallestPinnedResult) {
+    if (bytes >= core::kSmallestPooledResult) {
       if (PinnedBuffer pinned = context_->pinned_pool().try_allocate(bytes)) {
         void* data = pinned.data();
         // std::function must be copyable, hence the shared_ptr.

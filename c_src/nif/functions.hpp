@@ -13,14 +13,14 @@
 
 namespace exphil::nif {
 
-// {kernels_directory, cache_directory, libcuda, libnvrtc, pinned_limit, threads}; "" and 0 leave the default.
-using SettingsTuple =
-    std::tuple<std::string, std::string, std::string, std::string, std::int64_t, std::int64_t>;
-
 // info.cpp
 // %{backend, index, name, details}, the fields of ExPhil.Native.Device
 Term encode_device(Call& call, const core::DeviceDescription& device);
-Term configure(Call& call, SettingsTuple settings);
+// The application's config, below the environment: "" and 0 leave the default. The same config again changes
+// nothing, so that it does not undo set_threads. Throws invalid_argument that names the key or the variable
+// at fault.
+Term configure(Call& call, std::string kernels, std::string cache, std::string libcuda, std::string libnvrtc,
+               std::int64_t pinned_limit, std::int64_t threads);
 Term info(Call& call);
 Term default_device(Call& call, BackendChoice choice, std::int64_t device);
 Term set_threads(Call& call, std::int64_t threads);

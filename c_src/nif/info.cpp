@@ -1,4 +1,8 @@
 // What this machine has, and the settings that hold for the whole library.
+#include <mutex>
+#include <optional>
+
+#include "core/environment.hpp"
 #include "core/parallel.hpp"
 #include "nif/functions.hpp"
 #ifdef EXPHIL_CUDA
@@ -11,6 +15,15 @@ namespace {
 
 constexpr std::int64_t kMaxThreads = 1024;
 
+void require_range(const char* argument, std::int64_t value, std::int64_t most, const char* zero) {
+  if (value >= 0 && value <= most) return;
+  core::fail(core::ErrorKind::invalid_argument, argument, argument, " must be from 0 (", zero, ") to ", most,
+             ", got ", value);
+}
+void require_threads(std::int64_t threads) {
+  require_range(":threads", threads, kMaxThreads, "the machine's cores");
+}
+
 }  // namespace
 
 Term encode_device(Call& call, const core::DeviceDescription& device) {
@@ -22,22 +35,30 @@ Term encode_device(Call& call, const core::DeviceDescription& device) {
                           {{"details"}, encode(call, details)}});
 }
 
-Term configure(Call& call, SettingsTuple given) {
-  const std::int64_t pinned_limit = std::get<4>(given);
-  if (pinned_limit < 0) {
-    core::fail(core::ErrorKind::invalid_argument, ":pinned_limit", ":pinned_limit must not be negative, got ",
-               pinned_limit);
-  }
+Term configure(Call& call, std::string kernels, std::string cache, std::string libcuda, std::string libnvrtc,
+               std::int64_t pinned_limit, std::int64_t threads) {
+  using Config = std::tuple<std::string, std::string, std::string, std::string, std::int64_t, std::int64_t>;
+  static std::mutex* const mutex = new std::mutex;  // leaked: calls may come until the process ends
+  static auto* const current = new std::optional<Config>;
+  Config given{kernels, cache, libcuda, libnvrtc, pinned_limit, threads};
+  const std::lock_guard<std::mutex> lock(*mutex);
+  if (*current == given) return encode_atom(call, "ok");
+
+  require_range(":pinned_limit", pinned_limit, std::int64_t{1} << 50, "the default");
+  require_threads(threads);
+  const auto from_environment = core::environment_number("EXPHIL_NATIVE_THREADS", 0, kMaxThreads);
 #ifdef EXPHIL_CUDA
   cuda::Settings settings;
-  settings.kernels_directory = std::get<0>(given);
-  settings.cache_directory = std::get<1>(given);
-  settings.libcuda = std::get<2>(given);
-  settings.libnvrtc = std::get<3>(given);
+  settings.kernels_directory = std::move(kernels);
+  settings.cache_directory = std::move(cache);
+  settings.libcuda = std::move(libcuda);
+  settings.libnvrtc = std::move(libnvrtc);
   if (pinned_limit > 0) settings.pinned_limit = static_cast<std::size_t>(pinned_limit);
   cuda::set_settings(settings);
 #endif
-  return set_threads(call, std::get<5>(given));
+  core::set_threads(static_cast<int>(from_environment.value_or(threads)));
+  *current = std::move(given);
+  return encode_atom(call, "ok");
 }
 
 Term info(Call& call) {
@@ -45,10 +66,12 @@ Term info(Call& call) {
   std::vector<Term> devices;
   for (const core::DeviceDescription& device : cuda.devices) devices.push_back(encode_device(call, device));
   const Term reason = cuda.reason.empty() ? encode_atom(call, "nil") : encode(call, cuda.reason);
+  const char* automatic = resolve(BackendChoice::automatic) == BackendChoice::cuda ? "cuda" : "host";
   const core::DeviceDescription host = open_backend(BackendChoice::host, 0).describe();
   return encode(call, Map{{{"host"}, encode_device(call, host)},
                           {{"cuda_devices"}, encode_list(call, devices)},
                           {{"cuda_reason"}, reason},
+                          {{"automatic"}, encode_atom(call, automatic)},
                           {{"threads"}, encode_integer(call, core::threads())}});
 }
 
@@ -57,10 +80,7 @@ Term default_device(Call& call, BackendChoice choice, std::int64_t device) {
 }
 
 Term set_threads(Call& call, std::int64_t threads) {
-  if (threads < 0 || threads > kMaxThreads) {
-    core::fail(core::ErrorKind::invalid_argument, ":threads",
-               ":threads must be from 0 (the machine's cores) to ", kMaxThreads, ", got ", threads);
-  }
+  require_threads(threads);
   core::set_threads(static_cast<int>(threads));
   return encode_atom(call, "ok");
 }

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kInterface = 7;
 
 // What load_nif/2 returns in {:error, {:load, _}}; ExPhil.Native.NIF puts them into words.
-enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kBadSettings = 3 };
+enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
 
 // The reaper, the thread pool and CUDA's own threads run code of this library for the rest of the process, so
 // it must stay mapped after the module is purged.
@@ -28,20 +28,17 @@ void stay_mapped() {
   }
 }
 
-// load_info is {interface, settings}.
+// load_info is the interface's number. The settings come later, by configure(): a load cannot say what it
+// refuses.
 int start(ErlNifEnv* env, Term load_info) {
-  Call call(env);
   try {
-    int arity = 0;
-    const Term* parts = nullptr;
-    if (!enif_get_tuple(env, load_info, &arity, &parts) || arity != 2) return kWrongInterface;
-    if (Decoder<std::int64_t>::decode(call, parts[0], "interface") != kInterface) return kWrongInterface;
+    ErlNifSInt64 interface = 0;
+    if (!enif_get_int64(env, load_info, &interface) || interface != kInterface) return kWrongInterface;
     if (!open_resource_types(env)) return kResourceTypes;
     stay_mapped();
-    configure(call, Decoder<SettingsTuple>::decode(call, parts[1], "settings"));
     return 0;
   } catch (...) {
-    return kBadSettings;
+    return kFailed;
   }
 }
 
@@ -56,7 +53,8 @@ int upgrade(ErlNifEnv* env, void** private_data, void**, Term load_info) {
 }
 
 constexpr std::array<const char*, 0> kNone{};
-constexpr const char* kConfigure[] = {"settings"};
+constexpr const char* kConfigure[] = {":kernels",  ":cache",        ":libcuda",
+                                      ":libnvrtc", ":pinned_limit", ":threads"};
 constexpr const char* kDefaultDevice[] = {":backend", ":device"};
 constexpr const char* kSetThreads[] = {":threads"};
 constexpr const char* kScan[] = {":backend", ":device",        "x",      "dt", "a", "b", "c", ":d", ":z",
@@ -88,7 +86,7 @@ constexpr const char* kPath[] = {"path"};
 
 ErlNifFunc functions[] = {
     {"info", 0, Nif<info, kNone>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
-    {"configure", 1, Nif<configure, kConfigure>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
+    {"configure", 6, Nif<configure, kConfigure>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
     {"default_device", 2, Nif<default_device, kDefaultDevice>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
     {"set_threads", 1, Nif<set_threads, kSetThreads>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
     {"read_safetensors", 1, Nif<read_safetensors, kPath>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},

@@ -39,7 +39,7 @@ std::size_t snapshot_weight(const core::PolicyConfig& config) {
 }
 
 Result::Result(Call& call, core::Backend& backend, std::size_t bytes) : env_(call.env()), bytes_(bytes) {
-  if (bytes >= kPooledBytes) {
+  if (bytes >= core::kSmallestPooledResult) {
     buffer_ = backend.allocate_result(bytes);
     data_ = buffer_.data();
   } else {

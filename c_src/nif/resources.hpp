@@ -157,13 +157,11 @@ struct Decoder<LayerHandle&> {
   }
 };
 
-// Uninitialised memory for one result, and the binary it becomes. From 64 KB on the binary is a resource over
-// the backend's pooled memory: a fresh BEAM binary of 4 MB cost 1.6 ms in page faults on the machine of
-// bench/results. Below that an ordinary binary is cheaper.
+// Uninitialised memory for one result, and the binary it becomes. From core::kSmallestPooledResult on the
+// binary is a resource over the backend's pooled memory: a fresh BEAM binary of 4 MB cost 1.6 ms in page
+// faults on the machine of bench/results. Below that an ordinary binary is cheaper.
 class Result {
  public:
-  static constexpr std::size_t kPooledBytes = std::size_t{64} << 10;
-
   Result(Call& call, core::Backend& backend, std::size_t bytes);
   void* data() const { return data_; }
   float* floats() const { return static_cast<float*>(data_); }

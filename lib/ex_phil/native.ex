@@ -19,8 +19,9 @@ defmodule ExPhil.Native do
   | `:libnvrtc` | `EXPHIL_NATIVE_LIBNVRTC` | the NVRTC library |
   | `:pinned_limit` | `EXPHIL_NATIVE_PINNED_LIMIT` | bytes of page-locked memory to keep at most |
 
-  Set the environment before the VM starts. The backend and the device are looked up at each call, the rest when the
-  native library loads.
+  Set the environment before the VM starts. The backend and the device are looked up at each call, the library when its
+  module loads, the rest at the first call. A value that is none is refused by its name: `info/0` says so, and every call
+  answers with that error.
   """
 
   alias ExPhil.Native.{Device, Error, NIF}
@@ -52,23 +53,23 @@ defmodule ExPhil.Native do
   """
   @spec info() :: info()
   def info do
-    :ok = NIF.ensure_configured()
     found = found()
 
     %{
       version: version(),
       nif: NIF.status(),
       backends: Map.take(found, [:host, :cuda]),
-      default_backend: default_backend(found.cuda.available),
+      default_backend: default_backend(found.automatic),
       threads: found.threads,
       nx: nx_version()
     }
   end
 
   defp found do
-    case NIF.info() do
+    case NIF.machine() do
       {:ok, info} ->
         %{
+          automatic: info.automatic,
           host: %{available: true, name: info.host.name, details: info.host.details},
           cuda: %{
             available: info.cuda_reason == nil,
@@ -80,6 +81,7 @@ defmodule ExPhil.Native do
 
       {:error, {_kind, _argument, message}} ->
         %{
+          automatic: :host,
           host: %{available: false, name: nil, details: %{}},
           cuda: %{available: false, reason: message, devices: []},
           threads: 0
@@ -88,11 +90,10 @@ defmodule ExPhil.Native do
   end
 
   # Where the environment or the config name a backend, that one: a call then fails if it is not there.
-  defp default_backend(cuda?) do
+  defp default_backend(automatic) do
     case Device.choose(nil, nil) do
-      {:ok, {:auto, _}} -> if cuda?, do: :cuda, else: :host
-      {:ok, {backend, _}} -> backend
-      {:error, _} -> if cuda?, do: :cuda, else: :host
+      {:ok, {backend, _}} when backend != :auto -> backend
+      _ -> automatic
     end
   end
 
@@ -111,16 +112,13 @@ defmodule ExPhil.Native do
 
   @doc "Whether CUDA can be used here. `info/0` says why not."
   @spec cuda_available?() :: boolean()
-  def cuda_available? do
-    :ok = NIF.ensure_configured()
-    match?({:ok, %{cuda_reason: nil}}, NIF.info())
-  end
+  def cuda_available?, do: match?({:ok, %{cuda_reason: nil}}, NIF.machine())
 
   @doc """
   The backend that calls without a `:backend` option run on.
   """
   @spec default_backend() :: :host | :cuda
-  def default_backend, do: default_backend(cuda_available?())
+  def default_backend, do: default_backend(found().automatic)
 
   @doc "This library's version."
   @spec version() :: String.t()
@@ -135,8 +133,9 @@ defmodule ExPhil.Native do
   """
   @spec set_threads(non_neg_integer()) :: :ok | {:error, Error.t()}
   def set_threads(count) do
-    case NIF.set_threads(count) do
-      {:ok, :ok} -> :ok
+    with :ok <- NIF.ensure_configured(), {:ok, :ok} <- NIF.set_threads(count) do
+      :ok
+    else
       {:error, reason} -> {:error, Error.from_nif(reason)}
     end
   end

@@ -14,8 +14,6 @@ using core::AssociativeOp;
 using core::AssociativeProblem;
 using core::Dtype;
 
-constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) - 1;
-
 std::int64_t divide_up(std::int64_t size, std::int64_t by) {
   return (size + by - 1) / by;
 }
@@ -106,9 +104,9 @@ AssociativePlan plan_associative(const AssociativeProblem& problem, const Associ
   const std::int64_t groups = rows ? arguments.columns : divide_up(arguments.columns, cut.lanes);
   const std::int64_t blocks_of_group = cut.walk ? 1 : arguments.tiles;
   const std::int64_t directions = problem.direction == core::Direction::both ? 2 : 1;
-  if (groups > kMostBlocks / blocks_of_group) {
+  if (groups > kMostGridBlocks / blocks_of_group) {
     core::fail(core::ErrorKind::limit_exceeded, "x", "x needs ", groups, " times ", blocks_of_group,
-               " blocks on the device; the limit is ", kMostBlocks);
+               " blocks on the device; the limit is ", kMostGridBlocks);
   }
   plan.grid = {static_cast<unsigned>(groups * blocks_of_group), static_cast<unsigned>(directions), 1};
   // One more warp of a row's block hands over, unless one warp holds the whole row.

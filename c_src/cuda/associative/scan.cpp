@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/device/places.hpp"
 #include "cuda/device/upload.hpp"
 #include "cuda/jit/launch.hpp"
 
@@ -16,16 +17,17 @@ void copy_out(Context& context, void* to, CUdeviceptr from, std::size_t bytes, C
   context.check(driver().cuMemcpyDtoHAsync(to, from, bytes, stream), "cuMemcpyDtoHAsync");
 }
 
-// Places of the tensors in one piece of device memory.
-struct Places {
-  std::size_t a = 0, x = 0, y = 0, y_reverse = 0, scratch = 0, bytes = 0;
+// One call's tensors in device memory, by offset: the inputs, the results, the scratch.
+struct Workspace {
+  std::size_t a, x, y, y_reverse, scratch, bytes;
 
-  Places(const core::AssociativeProblem& problem, const AssociativePlan& plan) {
-    const std::size_t each = (problem.bytes() + 255) / 256 * 256;
-    x = problem.a != nullptr ? each : 0;
-    y = x + each;
-    y_reverse = problem.direction == core::Direction::both ? y + each : y;
-    scratch = y_reverse + each;
+  Workspace(const core::AssociativeProblem& problem, const AssociativePlan& plan) {
+    Places places;
+    a = places.take(problem.a != nullptr ? problem.bytes() : 0);
+    x = places.take(problem.bytes());
+    y = places.take(problem.bytes());
+    y_reverse = problem.direction == core::Direction::both ? places.take(problem.bytes()) : y;
+    scratch = places.bytes();
     bytes = scratch + plan.scratch_bytes();
   }
 };
@@ -53,7 +55,7 @@ void run_associative(Context& context, const core::AssociativeProblem& problem,
   if (problem.elements() == 0) return;
   const ContextGuard guard(context);
   const AssociativePlan plan = plan_associative(problem);
-  const Places at(problem, plan);
+  const Workspace at(problem, plan);
   const std::size_t bytes = problem.bytes();
   // Destroyed in reverse order: the stream is idle before the memory that it uses goes back.
   const DeviceBuffer memory = context.device_pool().allocate(at.bytes);

@@ -1,9 +1,10 @@
 // Settings and their defaults; see settings.hpp.
 #include "cuda/device/settings.hpp"
 
-#include <cerrno>
-#include <cstdlib>
+#include <cstdint>
 #include <mutex>
+
+#include "core/environment.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -18,10 +19,10 @@ Settings& configured() {
   return *settings;
 }
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
+using core::environment;
+
+// More than any machine has, and far from where sums of sizes overflow.
+constexpr std::int64_t kMostPinned = std::int64_t{1} << 50;
 
 void override_from(const char* name, std::string* field) {
   std::string value = environment(name);
@@ -38,9 +39,12 @@ std::string default_cache_directory() {
 
 }  // namespace
 
-void set_settings(const Settings& settings) {
-  std::lock_guard<std::mutex> lock(settings_mutex());
-  configured() = settings;
+void set_settings(const Settings& given) {
+  {
+    std::lock_guard<std::mutex> lock(settings_mutex());
+    configured() = given;
+  }
+  settings();  // refuses a wrong environment now, not at the first call that needs it
 }
 
 Settings settings() {
@@ -53,12 +57,8 @@ Settings settings() {
   override_from("EXPHIL_NATIVE_CACHE", &current.cache_directory);
   override_from("EXPHIL_NATIVE_LIBCUDA", &current.libcuda);
   override_from("EXPHIL_NATIVE_LIBNVRTC", &current.libnvrtc);
-  const std::string limit = environment("EXPHIL_NATIVE_PINNED_LIMIT");
-  if (!limit.empty()) {
-    char* end = nullptr;
-    errno = 0;
-    const unsigned long long bytes = std::strtoull(limit.c_str(), &end, 10);
-    if (errno == 0 && *end == '\0' && limit[0] != '-') current.pinned_limit = bytes;
+  if (const auto limit = core::environment_number("EXPHIL_NATIVE_PINNED_LIMIT", 0, kMostPinned)) {
+    current.pinned_limit = static_cast<std::size_t>(*limit);
   }
   if (current.kernels_directory.empty()) current.kernels_directory = "kernels";
   if (current.cache_directory.empty()) current.cache_directory = default_cache_directory();

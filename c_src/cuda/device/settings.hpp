@@ -17,10 +17,12 @@ struct Settings {
   std::size_t pinned_limit = std::size_t{512} << 20;  // EXPHIL_NATIVE_PINNED_LIMIT, bytes of pinned memory
 };
 
+// Throws as settings() does; the settings are in place all the same.
 void set_settings(const Settings& settings);
 
 // What holds now, with the environment and the defaults applied. cache_directory is "" only where neither
-// config, environment nor home names one: nothing is cached on disk then.
+// config, environment nor home names one: nothing is cached on disk then. Throws invalid_argument with the
+// variable's name where EXPHIL_NATIVE_PINNED_LIMIT is no number of bytes.
 Settings settings();
 
 // The names to hand to the loader, in order. An override is the only candidate.

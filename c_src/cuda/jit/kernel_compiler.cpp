@@ -9,6 +9,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "core/environment.hpp"
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "cuda/device/driver.hpp"
@@ -135,8 +136,7 @@ CompileInput prepare_compile(const KernelSpec& spec, int architecture) {
   input.options.insert(input.options.end(), {"-std=c++17", "-default-device"});
   for (const std::string& define : spec.defines) input.options.push_back("-D" + define);
   // For profiling: EXPHIL_NATIVE_NVRTC_OPTIONS=-lineinfo lets ncu show source lines.
-  const char* extra = std::getenv("EXPHIL_NATIVE_NVRTC_OPTIONS");
-  std::istringstream words(extra == nullptr ? "" : extra);
+  std::istringstream words(core::environment("EXPHIL_NATIVE_NVRTC_OPTIONS"));
   for (std::string word; words >> word;) input.options.push_back(word);
   return input;
 }

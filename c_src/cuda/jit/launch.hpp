@@ -4,6 +4,9 @@
 
 #include <cuda.h>
 
+#include <cstddef>
+#include <cstdint>
+
 #include "cuda/device/context.hpp"
 
 namespace exphil::cuda {
@@ -11,6 +14,9 @@ namespace exphil::cuda {
 struct Dim3 {
   unsigned x = 1, y = 1, z = 1;
 };
+
+// What the driver allows along the x axis of a grid.
+inline constexpr std::int64_t kMostGridBlocks = (std::int64_t{1} << 31) - 1;
 
 template <class... Args>
 void launch(Context& context, CUfunction function, Dim3 grid, Dim3 block, std::size_t shared_bytes,

@@ -9,7 +9,8 @@
 namespace exphil::cuda {
 namespace {
 
-// Outputs up to this many bytes are written by the kernel straight into host memory: a copy costs 2 us.
+// Outputs up to this many bytes are written by the kernel straight into host memory: a copy costs 2 us. This
+// is about the lane's own staging, not about core::kSmallestPooledResult.
 constexpr std::size_t kMostDirectOutput = 64 * 1024;
 constexpr std::int64_t kBytesPerThread = 256 * 1024;
 

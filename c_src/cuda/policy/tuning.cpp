@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 
+#include "core/environment.hpp"
 #include "core/error.hpp"
 
 namespace exphil::cuda {
@@ -43,8 +44,7 @@ std::map<std::string, std::function<void(PolicyTuning&, std::int64_t)>> setters(
 
 PolicyTuning policy_tuning() {
   PolicyTuning tuning;
-  const char* text = std::getenv("EXPHIL_NATIVE_POLICY");
-  std::istringstream list(text == nullptr ? "" : text);
+  std::istringstream list(core::environment("EXPHIL_NATIVE_POLICY"));
   const auto known = setters();
   for (std::string word; std::getline(list, word, ',');) {
     const std::size_t equals = word.find('=');

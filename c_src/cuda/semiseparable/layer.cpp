@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "cuda/associative/scan.hpp"
+#include "cuda/device/places.hpp"
 #include "cuda/device/upload.hpp"
 #include "cuda/jit/launch.hpp"
 #include "kernels/semiseparable/arguments.cuh"
@@ -20,29 +21,12 @@ using semiseparable::Finish;
 using semiseparable::Left;
 using semiseparable::ProductArguments;
 
-constexpr std::size_t kAlignment = 256;
-constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) - 1;
-
 KernelSpec product_spec(Left left, Finish finish) {
   return {"semiseparable/gates.cu",
           "semiseparable_product",
           {"LEFT=" + std::to_string(static_cast<int>(left)),
            "FINISH=" + std::to_string(static_cast<int>(finish))}};
 }
-
-// Hands out aligned places in a piece of memory one after another.
-class Places {
- public:
-  std::size_t take(std::int64_t floats) {
-    const std::size_t place = bytes_;
-    bytes_ += (static_cast<std::size_t>(floats) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
-    return place;
-  }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  std::size_t bytes_ = 0;
-};
 
 // One call's tensors in device memory, by offset; x first.
 struct Workspace {
@@ -52,14 +36,17 @@ struct Workspace {
             const AssociativePlan& plan) {
     const std::int64_t rows = input.batch * input.seq;
     Places places;
-    x = places.take(rows * c.hidden);
-    inner = places.take(rows * c.gate_hidden);
-    gates = places.take(rows * c.rank);
-    u = places.take(rows * c.rank);
-    v = places.take(rows * c.rank);
-    k = places.take(rows * c.rank);
-    k_reverse = places.take(input.bidirectional ? rows * c.rank : 0);
-    y = places.take(rows * c.hidden);
+    const auto take = [&](std::int64_t floats) {
+      return places.take(static_cast<std::size_t>(floats) * sizeof(float));
+    };
+    x = take(rows * c.hidden);
+    inner = take(rows * c.gate_hidden);
+    gates = take(rows * c.rank);
+    u = take(rows * c.rank);
+    v = take(rows * c.rank);
+    k = take(rows * c.rank);
+    k_reverse = take(input.bidirectional ? rows * c.rank : 0);
+    y = take(rows * c.hidden);
     scratch = places.bytes();
     bytes = scratch + plan.scratch_bytes();
   }
@@ -84,8 +71,8 @@ class CudaSemiseparable final : public core::SemiseparableLayer {
     Places places;
     std::vector<ImageSegment> segments;
     const auto place = [&](const std::vector<float>& values) {
-      const std::size_t at = places.take(static_cast<std::int64_t>(values.size()));
-      segments.push_back({values.data(), at, values.size() * sizeof(float)});
+      const std::size_t bytes = values.size() * sizeof(float), at = places.take(bytes);
+      segments.push_back({values.data(), at, bytes});
       return at;
     };
     gate_in_ = place(w.gate_in), gate_in_bias_ = place(w.gate_in_bias);
@@ -139,9 +126,9 @@ class CudaSemiseparable final : public core::SemiseparableLayer {
   void multiply(Left left, Finish finish, const ProductArguments& p, CUstream stream) const {
     const std::int64_t tile = semiseparable::kTile;
     const std::int64_t blocks = (p.rows + tile - 1) / tile * ((p.outs + tile - 1) / tile);
-    if (blocks > kMostBlocks) {
+    if (blocks > kMostGridBlocks) {
       core::fail(core::ErrorKind::limit_exceeded, "x", "x needs ", blocks,
-                 " blocks on the device; the limit is ", kMostBlocks);
+                 " blocks on the device; the limit is ", kMostGridBlocks);
     }
     launch(*context_, context_->kernels().get(product_spec(left, finish)),
            {static_cast<unsigned>(blocks), 1, 1}, {semiseparable::kThreads, 1, 1}, 0, stream, p);

@@ -30,9 +30,7 @@ defmodule ExPhil.Native.Device do
   @doc "Every device that calls can run on: the host, and each GPU."
   @spec list() :: {:ok, [t()]} | {:error, Error.t()}
   def list do
-    :ok = NIF.ensure_configured()
-
-    case NIF.info() do
+    case NIF.machine() do
       {:ok, %{cuda_reason: nil} = info} ->
         {:ok, Enum.map([info.host | info.cuda_devices], &struct!(__MODULE__, &1))}
 
@@ -65,9 +63,13 @@ defmodule ExPhil.Native.Device do
   # The backend and device index for the NIF. :auto is left to it.
   @spec choose(term(), term()) :: {:ok, {backend(), non_neg_integer()}} | {:error, Error.t()}
   def choose(backend, device) do
-    :ok = NIF.ensure_configured()
+    with {:ok, backend} <- backend(backend), {:ok, device} <- device(device), :ok <- configured() do
+      {:ok, {backend, device}}
+    end
+  end
 
-    with {:ok, backend} <- backend(backend), {:ok, device} <- device(device), do: {:ok, {backend, device}}
+  defp configured do
+    with {:error, reason} <- NIF.ensure_configured(), do: {:error, Error.from_nif(reason)}
   end
 
   defp backend(nil), do: backend(:auto)

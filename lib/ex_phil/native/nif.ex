@@ -15,7 +15,10 @@ defmodule ExPhil.Native.NIF do
   @type result(value) :: {:ok, value} | {:error, reason()}
 
   def info, do: unloaded()
-  def configure(_settings), do: unloaded()
+
+  # "" and 0 leave the default; the environment wins over what is given.
+  def configure(_kernels, _cache, _libcuda, _libnvrtc, _pinned_limit, _threads), do: unloaded()
+
   def default_device(_backend, _device), do: unloaded()
   def set_threads(_threads), do: unloaded()
   def read_safetensors(_path), do: unloaded()
@@ -71,38 +74,62 @@ defmodule ExPhil.Native.NIF do
   # The functions of ExPhil.Native.Tools.Reference, which have a table of their own: c_src/nif/tools.
   def tool(_name, _arguments), do: unloaded()
 
-  @doc "Whether the library is loaded, from where, and if not, why."
+  @doc "Whether calls can work: whether the library is loaded and its settings are in place; from where, and if not, why."
   @spec status() :: %{loaded: boolean(), path: String.t(), reason: nil | String.t()}
-  def status, do: :persistent_term.get({__MODULE__, :status})
+  def status do
+    status = :persistent_term.get({__MODULE__, :status})
 
-  @doc """
-  Applies the application's config where it was not known yet when this module was loaded: a release loads its
-  modules before its applications.
-  """
-  @spec ensure_configured() :: :ok
-  def ensure_configured do
-    if :persistent_term.get({__MODULE__, :configured}, true), do: :ok, else: configure_late()
+    case ensure_configured() do
+      {:error, {_kind, _argument, message}} when status.loaded -> %{status | loaded: false, reason: message}
+      _ -> status
+    end
   end
 
-  defp configure_late do
-    if config_known?() do
-      :persistent_term.put({__MODULE__, :configured}, true)
-      _ = configure(settings())
-    end
+  @doc "As `info/0`, with the settings in place."
+  @spec machine() :: result(map())
+  def machine, do: with(:ok <- ensure_configured(), do: info())
 
-    :ok
+  @doc """
+  Puts the application's config into place before the first call that depends on it, and again where the application was
+  not known yet: a release loads its modules before its applications. An error where the config or the environment has a
+  value that is none, which it names; every such call then gives it.
+  """
+  @spec ensure_configured() :: :ok | {:error, reason()}
+  def ensure_configured do
+    case :persistent_term.get({__MODULE__, :configured}, nil) do
+      {true, result} -> result
+      {false, result} -> if config_known?(), do: configure_now(true), else: result
+      nil -> configure_now(config_known?())
+    end
+  end
+
+  defp configure_now(known?) do
+    result =
+      with {:ok, :ok} <-
+             configure(
+               config(:kernels, Path.join(priv(), "kernels")),
+               config(:cache, ""),
+               config(:libcuda, ""),
+               config(:libnvrtc, ""),
+               config(:pinned_limit, 0),
+               config(:threads, 0)
+             ),
+           do: :ok
+
+    :persistent_term.put({__MODULE__, :configured}, {known?, result})
+    result
   end
 
   @doc false
   def load do
     path = library_path()
 
-    case :erlang.load_nif(String.to_charlist(path), {@interface, settings()}) do
+    case :erlang.load_nif(String.to_charlist(path), @interface) do
       :ok -> put_status(%{loaded: true, path: path <> ".so", reason: nil})
       {:error, {kind, text}} -> put_status(%{loaded: false, path: path <> ".so", reason: reason(kind, text)})
     end
 
-    :persistent_term.put({__MODULE__, :configured}, config_known?())
+    :persistent_term.erase({__MODULE__, :configured})
     :ok
   end
 
@@ -124,7 +151,7 @@ defmodule ExPhil.Native.NIF do
     cond do
       String.contains?(to_string(text), "(1)") -> old_library()
       String.contains?(to_string(text), "(2)") -> "the VM refused its resource types"
-      true -> "it refused the settings: #{inspect(settings())}"
+      true -> "it failed while it was loaded (#{text})"
     end
   end
 
@@ -145,7 +172,7 @@ defmodule ExPhil.Native.NIF do
   # Without the .so, as :erlang.load_nif/2 wants it.
   defp library_path do
     case System.get_env("EXPHIL_NATIVE_NIF") || Application.get_env(:exphil_native, :nif) do
-      nil -> Path.join(priv(), "exphil_native")
+      unset when unset in [nil, ""] -> Path.join(priv(), "exphil_native")
       path -> String.replace_suffix(path, ".so", "")
     end
   end
@@ -160,26 +187,7 @@ defmodule ExPhil.Native.NIF do
     end
   end
 
-  # SettingsTuple of c_src/nif/functions.hpp.
-  defp settings do
-    {
-      config(:kernels, Path.join(priv(), "kernels")),
-      config(:cache, ""),
-      config(:libcuda, ""),
-      config(:libnvrtc, ""),
-      config(:pinned_limit, 0),
-      threads()
-    }
-  end
-
   defp config(key, default), do: Application.get_env(:exphil_native, key, default)
 
   defp config_known?, do: Application.spec(:exphil_native) != nil
-
-  defp threads do
-    case System.get_env("EXPHIL_NATIVE_THREADS") do
-      nil -> config(:threads, 0)
-      text -> with {count, ""} <- Integer.parse(text), do: count
-    end
-  end
 end

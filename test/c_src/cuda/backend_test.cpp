@@ -38,14 +38,14 @@ TEST_CASE("large results are pinned, small ones are not", "[.fake]") {
   cuda::PinnedPool& pool = cuda::Context::open(0)->pinned_pool();
   const std::size_t before = pool.held_bytes();
   {
-    const core::ResultBuffer small = backend->allocate_result(64 * 1024 - 1);
+    const core::ResultBuffer small = backend->allocate_result(core::kSmallestPooledResult - 1);
     const core::ResultBuffer none = backend->allocate_result(0);
     CHECK(pool.held_bytes() == before);
     std::memset(small.data(), 1, small.bytes());
   }
-  core::ResultBuffer large = backend->allocate_result(64 * 1024);
-  CHECK(large.bytes() == 64 * 1024);
-  CHECK(pool.held_bytes() >= before + 64 * 1024);
+  core::ResultBuffer large = backend->allocate_result(core::kSmallestPooledResult);
+  CHECK(large.bytes() == core::kSmallestPooledResult);
+  CHECK(pool.held_bytes() >= before + core::kSmallestPooledResult);
   std::memset(large.data(), 1, large.bytes());
   void* const address = large.data();
   const auto frees = fake().calls("cuMemFreeHost"), pushes = fake().calls("cuCtxPushCurrent");
@@ -53,7 +53,7 @@ TEST_CASE("large results are pinned, small ones are not", "[.fake]") {
   CHECK(pool.held_bytes() == before);
   CHECK(fake().calls("cuMemFreeHost") == frees);
   CHECK(fake().calls("cuCtxPushCurrent") == pushes);
-  CHECK(backend->allocate_result(64 * 1024).data() == address);
+  CHECK(backend->allocate_result(core::kSmallestPooledResult).data() == address);
 }
 
 TEST_CASE("results beyond the pinned limit are plain memory", "[.fake_limit]") {

@@ -76,16 +76,56 @@ defmodule ExPhil.Native.NIFTest do
     end
   end
 
-  test "settings that make no sense are told" do
-    {output, 0} =
-      peer("IO.inspect(ExPhil.Native.info().nif.reason)", [{"EXPHIL_NATIVE_THREADS", "many"} | library()])
+  @refused """
+  alias ExPhil.Native.{Error, SelectiveScan}
+  false = ExPhil.Native.available?()
+  %{nif: %{loaded: false, reason: reason}, backends: %{host: %{available: false}}} = ExPhil.Native.info()
+  {:error, %Error{kind: :invalid_argument, argument: name} = error} = ExPhil.Native.Device.fetch()
+  {:error, ^error} = ExPhil.Native.Mamba.load("policy.safetensors")
+  {:error, ^error} = ExPhil.Native.set_threads(1)
+  t = {:f32, {1, 1, 1}, <<0::32>>}
+  ^error =
+    try do
+      SelectiveScan.scan(t, t, {:f32, {1, 1}, <<0::32>>}, t, t)
+    rescue
+      raised in Error -> raised
+    end
+  ^reason = error.message
+  IO.puts("REFUSED " <> name <> ": " <> reason)
+  """
 
-    assert output =~ "refused the settings"
+  test "an environment variable with a bad value is refused by its name" do
+    for {name, value, words} <- [
+          {"EXPHIL_NATIVE_THREADS", "many", "from 0 to 1024"},
+          {"EXPHIL_NATIVE_THREADS", "1025", "from 0 to 1024"},
+          {"EXPHIL_NATIVE_PINNED_LIMIT", "512M", "from 0 to"}
+        ] do
+      {output, status} = peer(@refused, [{name, value} | library()])
+      assert {status, output} == {0, output}
+      assert output =~ "REFUSED #{name}: #{name} must be a number #{words}"
+      assert output =~ ~s(got "#{value}")
+    end
+  end
 
-    {output, 0} =
-      peer("IO.inspect(ExPhil.Native.info().threads)", [{"EXPHIL_NATIVE_THREADS", "1"} | library()])
+  test "config with a bad value is refused by its key" do
+    for {key, value} <- [threads: "many", threads: -1, pinned_limit: 1.5, cache: :here] do
+      code = "Application.put_env(:exphil_native, #{inspect(key)}, #{inspect(value)})\n" <> @refused
+      {output, status} = peer(code, library())
+      assert {status, output} == {0, output}
+      assert output =~ "REFUSED #{inspect(key)}: #{inspect(key)} must be"
+    end
+  end
 
-    assert output == "1\n"
+  test "threads from the environment, set again later" do
+    code = """
+    IO.inspect(ExPhil.Native.info().threads)
+    :ok = ExPhil.Native.set_threads(2)
+    :code.purge(ExPhil.Native.NIF)
+    {:module, _} = :code.load_file(ExPhil.Native.NIF)
+    IO.inspect(ExPhil.Native.info().threads)
+    """
+
+    assert peer(code, [{"EXPHIL_NATIVE_THREADS", "1"} | library()]) == {"1\n2\n", 0}
   end
 
   test "config that is known only after the module was loaded, as in a release" do

@@ -3,6 +3,7 @@
 
 #include "cuda/cuda_test.hpp"
 #include "support/catch.hpp"
+#include "support/errors.hpp"
 
 namespace exphil::test {
 namespace {
@@ -34,14 +35,17 @@ TEST_CASE("the environment wins over config", "[cuda][settings]") {
   CHECK(cuda::settings().pinned_limit == 4096);
 }
 
-TEST_CASE("a pinned limit that is no number is ignored", "[cuda][settings]") {
+TEST_CASE("a pinned limit that is no number is refused by the variable's name", "[cuda][settings]") {
   const KeepSettings keep;
-  Settings configured;
-  configured.pinned_limit = 777;
-  cuda::set_settings(configured);
   for (const char* text : {"12x", "-1", "lots", "99999999999999999999999"}) {
     const Environment limit("EXPHIL_NATIVE_PINNED_LIMIT", text);
-    CHECK(cuda::settings().pinned_limit == 777);
+    for (const CaughtError& error :
+         {error_of([] { cuda::settings(); }), error_of([] { cuda::set_settings(Settings()); })}) {
+      CHECK(error.thrown);
+      CHECK(error.kind == core::ErrorKind::invalid_argument);
+      CHECK(error.argument == "EXPHIL_NATIVE_PINNED_LIMIT");
+      CHECK(error.says(text));
+    }
   }
 }
 
