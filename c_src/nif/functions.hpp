@@ -62,6 +62,8 @@ Term new_session(Call& call, PolicyHandle& policy);
 Term load_layer(Call& call, BackendChoice backend, std::int64_t device, Term from, bool check_finite);
 Term layer_info(Call& call, LayerHandle& layer);
 Term layer_forward(Call& call, LayerHandle& layer, core::TensorView x, bool bidirectional);
+Term layer_grad(Call& call, LayerHandle& layer, core::TensorView x, core::TensorView dy, double d_penalty,
+                bool bidirectional);
 
 // session.cpp
 struct Frames;

@@ -14,7 +14,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 7;
+constexpr std::int64_t kInterface = 8;
 
 // What load_nif/2 returns in {:error, {:load, _}}; ExPhil.Native.NIF puts them into words.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
@@ -72,6 +72,7 @@ constexpr const char* kLoadPolicy[] = {":backend", ":device", "path", "options"}
 constexpr const char* kLoadLayer[] = {":backend", ":device", "path", ":check_finite"};
 constexpr const char* kLayer[] = {"layer"};
 constexpr const char* kLayerForward[] = {"layer", "x", "bidirectional"};
+constexpr const char* kLayerGrad[] = {"layer", "x", "dy", ":d_gate_penalty", ":bidirectional"};
 constexpr const char* kModel[] = {"model"};
 constexpr const char* kWindow[] = {"model", "windows"};
 constexpr const char* kSession[] = {"session"};
@@ -99,6 +100,7 @@ ErlNifFunc functions[] = {
     {"load_layer", 4, Nif<load_layer, kLoadLayer>::scheduled, 0},
     {"layer_info", 1, Nif<layer_info, kLayer>::scheduled, 0},
     {"layer_forward", 3, Nif<layer_forward, kLayerForward>::scheduled, 0},
+    {"layer_grad", 5, Nif<layer_grad, kLayerGrad>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"load_policy", 4, Nif<load_policy, kLoadPolicy>::scheduled, 0},
     {"policy_info", 1, Nif<policy_info, kModel>::scheduled, 0},
     {"window", 2, Nif<window, kWindow>::scheduled, 0},

@@ -1,10 +1,12 @@
-// AR-SSM layers: loading one onto a backend, what it is, and its forward pass with diagnostics.
+// AR-SSM layers: loading one onto a backend, what it is, its forward pass with diagnostics, and its
+// gradient.
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/checkpoint/safetensors.hpp"
+#include "core/semiseparable/gradient.hpp"
 #include "core/semiseparable/layer.hpp"
 #include "nif/functions.hpp"
 
@@ -37,7 +39,8 @@ Term load_layer(Call& call, BackendChoice choice, std::int64_t device, Term from
   auto loaded = std::make_shared<LoadedLayer>();
   loaded->backend = &backend;
   loaded->device = backend.describe();
-  loaded->layer = backend.load_semiseparable(*weights_of(call, from, check_finite));
+  loaded->weights = weights_of(call, from, check_finite);
+  loaded->layer = backend.load_semiseparable(*loaded->weights);
   return encode_handle(call, LayerHandle{std::move(loaded)});
 }
 
@@ -70,6 +73,35 @@ Term layer_forward(Call& call, LayerHandle& handle, core::TensorView x, bool bid
   return enif_make_tuple4(call.env(), tensor(x.shape, y),
                           tensor({input.batch, input.seq, config.rank}, gates),
                           tensor({input.batch, input.seq}, ranks), enif_make_double(call.env(), penalty));
+}
+
+// {dx, [{name, tensor}]}
+Term layer_grad(Call& call, LayerHandle& handle, core::TensorView x, core::TensorView dy, double d_penalty,
+                bool bidirectional) {
+  LoadedLayer& loaded = *handle.loaded;
+  const core::SemiseparableConfig& c = loaded.layer->config();
+  const core::SemiseparableGrad gradient = core::semiseparable_grad(
+      *loaded.weights, core::validate_semiseparable_grad(c, x, dy, d_penalty, bidirectional));
+  const auto tensor = [&](const core::Shape& shape, const std::vector<double>& values) {
+    Result result(call, *loaded.backend, values.size() * sizeof(float));
+    for (std::size_t i = 0; i < values.size(); ++i) result.floats()[i] = static_cast<float>(values[i]);
+    return encode_tensor(call, core::Dtype::f32, shape, result.term());
+  };
+  const auto named = [&](const char* name, const core::Shape& shape, const std::vector<double>& values) {
+    return enif_make_tuple2(call.env(), encode(call, std::string(name)), tensor(shape, values));
+  };
+  const core::Shape projection{c.rank, c.hidden};
+  const std::vector<Term> weights = {
+      named("complexity_gate.0.weight", {c.gate_hidden, c.hidden}, gradient.gate_in),
+      named("complexity_gate.0.bias", {c.gate_hidden}, gradient.gate_in_bias),
+      named("complexity_gate.2.weight", {c.rank, c.gate_hidden}, gradient.gate_out),
+      named("complexity_gate.2.bias", {c.rank}, gradient.gate_out_bias),
+      named("U_proj.weight", projection, gradient.u),
+      named("V_proj.weight", projection, gradient.v),
+      named("T_conv.weight", {c.hidden, 1, 3}, gradient.conv),
+      named("output_proj.weight", {c.hidden, c.rank}, gradient.output),
+      named("output_proj.bias", {c.hidden}, gradient.output_bias)};
+  return enif_make_tuple2(call.env(), tensor(x.shape, gradient.x), encode_list(call, weights));
 }
 
 }  // namespace exphil::nif

@@ -1,6 +1,6 @@
 // The formulas of the library, once: dt activation, silu, the discretizations, the state update, and the
-// gradient of each. Compiled
-// by the host compiler (scalar reference, SIMD bodies) and by NVRTC (kernels), so it includes nothing.
+// gradient of each in the same file, because a formula and its gradient change together. Compiled by the
+// host compiler (scalar reference, SIMD bodies) and by NVRTC (kernels), so it includes nothing.
 //
 // Everything is generic over a real value type V (float, double, a Highway vector) and a math policy M with
 // the static functions

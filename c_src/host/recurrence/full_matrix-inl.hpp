@@ -1,6 +1,6 @@
 // The recurrence of a scan on one tile for a full matrix A {state, state} with the bilinear rule, which
 // solves a small linear system for each channel and step. A lane is a channel. Compiled per SIMD target;
-// included by recurrence/channels.cpp alone.
+// included by channels.cpp and gradient.cpp.
 #if defined(EXPHIL_HOST_SCAN_FULL_MATRIX_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef EXPHIL_HOST_SCAN_FULL_MATRIX_INL
 #undef EXPHIL_HOST_SCAN_FULL_MATRIX_INL

@@ -1,6 +1,6 @@
 // The recurrence of a scan on one tile: h = Abar h + Bbar x, y = <C, h>, for diagonal A (one number for each
 // channel and state). A lane is a channel.
-// Compiled per SIMD target; included by recurrence/channels.cpp alone.
+// Compiled per SIMD target; included by channels.cpp and gradient.cpp.
 #if defined(EXPHIL_HOST_SCAN_RECURRENCE_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef EXPHIL_HOST_SCAN_RECURRENCE_INL
 #undef EXPHIL_HOST_SCAN_RECURRENCE_INL

@@ -2,7 +2,7 @@
 //   prepare: load x and dt, activate dt; leaves dt', dt' x (and x, for D) as f32 panels in scratch
 //   project: make B and C readable as f32, broadcast or per lane
 //   finish:  + D x, times silu(z), round and store y, once
-// Compiled per SIMD target; included by recurrence/channels.cpp alone.
+// Compiled per SIMD target; included by channels.cpp and gradient.cpp.
 #if defined(EXPHIL_HOST_SCAN_STAGES_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef EXPHIL_HOST_SCAN_STAGES_INL
 #undef EXPHIL_HOST_SCAN_STAGES_INL

@@ -9,7 +9,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 7
+  @interface 8
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -55,6 +55,7 @@ defmodule ExPhil.Native.NIF do
   def load_layer(_backend, _device, _path_or_tensors, _check_finite), do: unloaded()
   def layer_info(_layer), do: unloaded()
   def layer_forward(_layer, _x, _bidirectional), do: unloaded()
+  def layer_grad(_layer, _x, _dy, _d_penalty, _bidirectional), do: unloaded()
 
   def load_policy(_backend, _device, _path, _options), do: unloaded()
   def policy_info(_model), do: unloaded()

@@ -112,6 +112,63 @@ defmodule ExPhil.Native.SemiseparableLayer do
   @spec forward_bidirectional(t(), Tensor.t()) :: {Tensor.t(), diagnostics()}
   def forward_bidirectional(layer, x), do: run!(layer, x, true)
 
+  @doc """
+  `{dx, weights}`: the gradient of `x` and, under its tensor's name, that of every weight, from `dy`, the gradient of a
+  real loss by y.
+
+    * `:bidirectional` - `true` is the gradient of `forward_bidirectional/2` (`false`)
+    * `:d_gate_penalty` - the gradient of the loss by `gate_penalty` (0.0)
+
+  `dy` is f32 and has the shape of `x`, and so has `dx`; the weights' gradients have the shapes of the weights. Computed
+  on the CPU, in double and by one thread, whatever the backend of the layer: a call for small layers and for checks of
+  faster ones. At 0 the slope of relu is 0. A wrong argument raises `ExPhil.Native.Error`, which names it.
+
+      iex> alias ExPhil.Native.SemiseparableLayer
+      iex> f32 = fn shape, list -> {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
+      iex> layer = SemiseparableLayer.load!(%{
+      ...>   "complexity_gate.0.weight" => f32.({1, 1}, [0.0]), "complexity_gate.0.bias" => f32.({1}, [0.0]),
+      ...>   "complexity_gate.2.weight" => f32.({1, 1}, [0.0]), "complexity_gate.2.bias" => f32.({1}, [0.0]),
+      ...>   "U_proj.weight" => f32.({1, 1}, [2.0]), "V_proj.weight" => f32.({1, 1}, [2.0]),
+      ...>   "T_conv.weight" => f32.({1, 1, 3}, [0.0, 1.0, 0.0]),
+      ...>   "output_proj.weight" => f32.({1, 1}, [1.0]), "output_proj.bias" => f32.({1}, [0.0])
+      ...> }, backend: :host)
+      iex> x = f32.({1, 3, 1}, [1.0, 2.0, 3.0])
+      iex> {{:f32, {1, 3, 1}, dx}, weights} = SemiseparableLayer.grad(layer, x, f32.({1, 3, 1}, [1.0, 1.0, 1.0]))
+      iex> {for(<<v::float-32-little <- dx>>, do: v), weights["output_proj.bias"]}
+      {[8.0, 9.0, 10.0], {:f32, {1}, <<3.0::float-32-little>>}}
+  """
+  @spec grad(t(), Tensor.t(), Tensor.t(), keyword()) :: {Tensor.t(), %{String.t() => Tensor.t()}}
+  def grad(layer, x, dy, options \\ [])
+
+  def grad(%__MODULE__{ref: ref}, x, dy, options) do
+    {bidirectional, d_penalty} = Options.read!(options, [:bidirectional, :d_gate_penalty], &grad_options/1)
+    {x, form} = Tensor.pack!(x, "x")
+    {dy, _form} = Tensor.pack!(dy, "dy")
+
+    case NIF.layer_grad(ref, x, dy, d_penalty, bidirectional) do
+      {:ok, {dx, weights}} ->
+        {Tensor.unpack(dx, form),
+         Map.new(weights, fn {name, weight} -> {name, Tensor.unpack(weight, form, fn _ -> [] end)} end)}
+
+      {:error, reason} ->
+        raise Error.from_nif(reason)
+    end
+  end
+
+  def grad(other, _x, _dy, _options),
+    do: raise(Error.invalid("layer", "a layer that SemiseparableLayer.load returned", other))
+
+  defp grad_options(options) do
+    case Keyword.get(options, :d_gate_penalty, 0.0) do
+      # Beyond that an integer is no float.
+      number when is_number(number) and abs(number) < 1.0e300 ->
+        {Options.boolean(options, :bidirectional, false), number * 1.0}
+
+      other ->
+        raise Error.invalid(":d_gate_penalty", "a number", other)
+    end
+  end
+
   defp run!(%__MODULE__{ref: ref}, x, bidirectional) do
     with {:ok, x, form} <- Tensor.pack(x, "x"),
          {:ok, {y, gates, ranks, penalty}} <- NIF.layer_forward(ref, x, bidirectional) do

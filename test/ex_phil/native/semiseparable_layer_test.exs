@@ -139,6 +139,46 @@ defmodule ExPhil.Native.SemiseparableLayerTest do
            }
   end
 
+  # Every weight is compared with differences in test/c_src/core/semiseparable/gradient_test.cpp.
+  backend_test "grad: of the input and of each weight by its name", %{backend: backend} do
+    tensors = tensors()
+    layer = SemiseparableLayer.load!(tensors, backend: backend)
+    x = uniform(5, {2, 4, @hidden}, -1.0, 1.0)
+    dy = uniform(6, {2, 4, @hidden}, -1.0, 1.0)
+    options = [bidirectional: true, d_gate_penalty: 3]
+    {dx, weights} = SemiseparableLayer.grad(layer, x, dy, options)
+    shapes = fn tensors -> Map.new(tensors, fn {name, {type, shape, _}} -> {name, {type, shape}} end) end
+    assert shapes.(weights) == shapes.(tensors)
+
+    loss = fn x ->
+      {y, %{gate_penalty: penalty}} = SemiseparableLayer.forward_bidirectional(layer, x)
+      (floats(y) |> Enum.zip_with(floats(dy), &(&1 * &2)) |> Enum.sum()) + 3 * penalty
+    end
+
+    moved = fn i, step -> f32(List.update_at(floats(x), i, &(&1 + step)), {2, 4, @hidden}) end
+    differences = for i <- 0..(8 * @hidden - 1), do: (loss.(moved.(i, 0.01)) - loss.(moved.(i, -0.01))) / 0.02
+    assert {:f32, {2, 4, @hidden}, _} = dx
+    assert relative_error(dx, f32(differences, {2, 4, @hidden})) <= 1.0e-2
+    refute SemiseparableLayer.grad(layer, x, dy) == {dx, weights}
+  end
+
+  test "grad refuses bad arguments by name" do
+    layer = SemiseparableLayer.load!(tensors(), backend: :host)
+    x = uniform(5, {2, 4, @hidden}, -1.0, 1.0)
+
+    for {argument, call} <- [
+          {"layer", fn -> SemiseparableLayer.grad(:none, x, x) end},
+          {"x", fn -> SemiseparableLayer.grad(layer, f32([1.0], {1}), x) end},
+          {"dy", fn -> SemiseparableLayer.grad(layer, x, uniform(5, {2, 3, @hidden}, -1.0, 1.0)) end},
+          {"dy", fn -> SemiseparableLayer.grad(layer, x, nil) end},
+          {":bidirectional", fn -> SemiseparableLayer.grad(layer, x, x, bidirectional: 1) end},
+          {":d_gate_penalty", fn -> SemiseparableLayer.grad(layer, x, x, d_gate_penalty: :one) end},
+          {":reverse", fn -> SemiseparableLayer.grad(layer, x, x, reverse: true) end}
+        ] do
+      assert %ExPhil.Native.Error{argument: ^argument} = assert_raise(ExPhil.Native.Error, call)
+    end
+  end
+
   backend_test "a layer is shared between processes", %{backend: backend} do
     layer = SemiseparableLayer.load!(tensors(), backend: backend)
     x = uniform(5, {1, 50, @hidden}, -1.0, 1.0)
