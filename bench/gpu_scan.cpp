@@ -26,7 +26,7 @@
 #include "core/parallel.hpp"
 #include "cuda/device/stream.hpp"
 #include "cuda/jit/kernel_compiler.hpp"
-#include "cuda/scan/launcher.hpp"
+#include "cuda/scan/forward.hpp"
 #include "cuda/scan/runner.hpp"
 
 namespace {
@@ -34,9 +34,9 @@ namespace {
 using namespace exphil;
 using namespace exphil::bench;
 
-double floor_us(const ScanProblem& p) {
-  const cuda::ScanBytes bytes = cuda::scan_bytes(p);
-  const double moved = static_cast<double>(3 * bytes.x + bytes.b + bytes.c + bytes.a);
+double floor_us(const ScanShape& p) {
+  double moved = 0;
+  for (const Operand& operand : core::describe_operands(p)) moved += static_cast<double>(operand.bytes());
   return std::max(static_cast<double>(p.y_elements() * p.state) / 4.16e6, moved / 4.3e6);
 }
 
@@ -56,38 +56,35 @@ int runs_of(const Shape& s) {
 
 // How far y lies from that of the walk, of the problem's first input set.
 double distance_from_walk(cuda::Context& context, const DeviceCase& c, const cuda::ScanTuning& tuning) {
-  const auto y_of = [&](const ScanProblem& p, const cuda::ScanTuning& how) {
+  const auto y_of = [&](const ScanShape& p, const cuda::ScanTuning& how) {
     cuda::StreamLease stream(context);
     context.check(driver().cuMemsetD32Async(c.y(), 0x7fc00000u, c.y_bytes() / 4, stream.handle()),
                   "cuMemsetD32Async");
-    cuda::launch_scan(context, stream.handle(), p, c.outputs(), how);
+    cuda::enqueue_scan(context, stream.handle(), p, c.operands(0), how);
     stream.synchronize();
     Bytes bytes(c.y_bytes());
     context.check(driver().cuMemcpyDtoH(bytes.data(), c.y(), bytes.size()), "cuMemcpyDtoH");
     return widened(bytes, p.dtype);
   };
-  ScanProblem walked = c.problem(0);
+  ScanShape walked = c.shape();
   walked.options.algorithm = core::ScanAlgorithm::sequential;
   const std::vector<float> walk = y_of(walked, {});
-  return test::relative_error(y_of(c.problem(0), tuning), std::vector<double>(walk.begin(), walk.end()));
+  return test::relative_error(y_of(c.shape(), tuning), std::vector<double>(walk.begin(), walk.end()));
 }
 
 void time_case(cuda::Context& context, Timer& timer, const Shape& s, Discretization rule, Dtype dtype,
                const cuda::ScanTuning& tuning = {},
                core::ScanAlgorithm algorithm = core::ScanAlgorithm::automatic, bool complex = false,
                bool compare = false) {
-  ScanProblem kind = kind_of(s.batch, s.seq, s.dim, s.state, rule, dtype);
+  ScanShape kind = kind_of(s.batch, s.seq, s.dim, s.state, rule, dtype);
   kind.options.algorithm = algorithm;
   kind.complex = complex;
   const DeviceCase c(context, kind);
   const double us = timer.median_us(
       runs_of(s),
-      [&](int run, CUstream stream) {
-        cuda::launch_scan(context, stream, c.problem(run), c.outputs(), tuning);
-      },
+      [&](int run, CUstream stream) { cuda::enqueue_scan(context, stream, kind, c.operands(run), tuning); },
       c.y(), c.y_bytes());
-  const cuda::KernelSpec spec =
-      cuda::scan_launches(context.properties(), c.problem(0), c.outputs(), tuning).front().spec;
+  const cuda::KernelSpec spec = cuda::scan_launches(context.properties(), kind, {}, tuning).front().spec;
   std::string cut;
   for (const std::string& define : spec.defines) {
     for (const char* name : {"LANES=", "STEPS=", "CHUNKS=", "STATES_PER_PASS=", "CHANNEL_WARPS=",
@@ -143,8 +140,8 @@ void time_picked(cuda::Context& context, Timer& timer) {
       for (std::size_t at; (at = next++) < picks.size();) {
         const Pick& pick = picks[at];
         const Shape& s = kShapes[pick.shape - 1];
-        ScanProblem kind = kind_of(s.batch, s.seq, s.dim, s.state,
-                                   static_cast<Discretization>(pick.rule % 10), dtypes[pick.dtype]);
+        ScanShape kind = kind_of(s.batch, s.seq, s.dim, s.state, static_cast<Discretization>(pick.rule % 10),
+                                 dtypes[pick.dtype]);
         kind.options.algorithm = core::ScanAlgorithm::chunked;
         kind.complex = pick.rule >= 10;
         try {
@@ -170,17 +167,16 @@ void time_picked(cuda::Context& context, Timer& timer) {
 void time_calls(cuda::Context& context) {
   for (const Shape& s : {kShapes[0], kShapes[2]}) {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
-      const HostCase c(kind_of(s.batch, s.seq, s.dim, s.state, Discretization::zoh, dtype), 3);
-      const std::size_t bytes = cuda::scan_bytes(c.problem).x;
+      HostCase c(kind_of(s.batch, s.seq, s.dim, s.state, Discretization::zoh, dtype), 3);
+      const std::size_t bytes = bytes_of(c.call.shape, ScanOperand::x);
       const cuda::PinnedBuffer pinned = context.pinned_pool().allocate(bytes);
       Bytes pageable(bytes);
       for (void* to : {pinned.data(), static_cast<void*>(pageable.data())}) {
         std::vector<double> times;
         for (int run = -5; run < 101; ++run) {
-          ScanOutputs out;
-          out.y = to;
+          c.call.set(ScanOperand::y, to);
           const auto begin = std::chrono::steady_clock::now();
-          cuda::run_scan(context, c.problem, out);
+          cuda::run_scan(context, c.call);
           const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
           if (run >= 0) times.push_back(took.count());
         }

@@ -11,16 +11,18 @@
 
 #include "core/error.hpp"
 #include "core/half.hpp"
+#include "core/scan/call.hpp"
 #include "cuda/device/stream.hpp"
-#include "cuda/scan/launcher.hpp"
-#include "cuda/scan/slice.hpp"
+#include "cuda/scan/forward.hpp"
 #include "test/c_src/support/numbers.hpp"
 
 namespace exphil::bench {
 
 using core::Dtype;
-using core::ScanOutputs;
-using core::ScanProblem;
+using core::Operand;
+using core::ScanCall;
+using core::ScanOperand;
+using core::ScanShape;
 using cuda::driver;
 using formulas::Discretization;
 using Bytes = std::vector<std::uint8_t>;
@@ -28,46 +30,57 @@ using Bytes = std::vector<std::uint8_t>;
 inline constexpr std::size_t kFlushBytes = std::size_t{256} << 20;
 inline const char* const kRules[] = {"zoh", "foh", "bilinear", "highorder", "poly", "rk4"};
 
+// Uniform values of the size that a trained layer sees.
+struct Range {
+  float low, high;
+};
+inline Range range_of(ScanOperand id) {
+  switch (id) {
+    case ScanOperand::dt:
+      return {0.001f, 0.1f};
+    case ScanOperand::z:
+      return {-2, 2};
+    case ScanOperand::dt_bias:
+      return {0, 0.2f};
+    default:
+      return {-1, 1};
+  }
+}
+
+// Inputs in host memory. The places of results are the caller's.
 class HostCase {
  public:
-  explicit HostCase(const ScanProblem& kind, std::uint64_t seed, bool everything = false)
-      : random_(seed), problem(kind) {
-    ScanProblem& p = problem;
-    const Dtype projection = p.complex ? Dtype::c64 : p.dtype;
-    const std::int64_t rows = p.batch * p.seq;
-    p.x = add(rows * p.dim, p.dtype, -1, 1);
-    p.dt = add(rows * p.dim, p.dtype, 0.001f, 0.1f);
-    p.a = matrix();
-    p.b = add(p.b_layout.constant ? p.dim * p.state : rows * p.b_layout.groups * p.state, projection, -1, 1);
-    p.c = add(p.c_layout.constant ? p.dim * p.state : rows * p.c_layout.groups * p.state, projection, -1, 1);
-    if (!everything) return;
-    p.d = floats(add(p.dim, Dtype::f32, -1, 1));
-    p.z = add(rows * p.dim, p.dtype, -2, 2);
-    p.dt_bias = floats(add(p.dim, Dtype::f32, 0, 0.2f));
-    p.options.dt_softplus = true;
-    if (p.options.direction != core::Direction::both) {
-      p.initial_state = floats(add(p.batch * p.dim * p.state, p.complex ? Dtype::c64 : Dtype::f32, -1, 1));
+  explicit HostCase(const ScanShape& kind, std::uint64_t seed, bool everything = false) : random_(seed) {
+    call.shape = kind;
+    if (everything) {
+      for (const ScanOperand id : {ScanOperand::d, ScanOperand::z, ScanOperand::dt_bias}) call.shape.add(id);
+      call.shape.options.dt_softplus = true;
+      if (kind.options.direction != core::Direction::both) call.shape.add(ScanOperand::initial_state);
+    }
+    for (const ScanOperand id : core::all_operands<ScanOperand>()) {
+      const Operand operand = core::describe(call.shape, id);
+      if (operand.present && operand.flow == core::Flow::in) call.operands[id] = fill(operand, id);
     }
   }
 
  private:
-  static const float* floats(const void* data) { return static_cast<const float*>(data); }
-  const void* add(std::int64_t count, Dtype dtype, float low, float high) {
-    const std::int64_t numbers = count * (dtype == Dtype::c64 ? 2 : 1);
-    const std::size_t size = dtype == Dtype::f16 || dtype == Dtype::bf16 ? 2 : 4;
-    Bytes bytes(static_cast<std::size_t>(numbers) * size);
-    for (std::int64_t i = 0; i < numbers; ++i) {
-      const float value = random_.uniform(low, high);
-      const std::uint16_t half = dtype == Dtype::f16 ? core::f32_to_f16(value) : core::f32_to_bf16(value);
-      std::memcpy(&bytes[static_cast<std::size_t>(i) * size],
-                  size == 4 ? static_cast<const void*>(&value) : &half, size);
+  void* fill(const Operand& operand, ScanOperand id) {
+    if (id == ScanOperand::a) return matrix();
+    const std::size_t size = std::min<std::size_t>(4, core::dtype_size(operand.dtype));
+    tensors_.emplace_back(operand.bytes());
+    Bytes& bytes = tensors_.back();
+    const Range range = range_of(id);
+    for (std::size_t i = 0; i < bytes.size(); i += size) {
+      const float value = random_.uniform(range.low, range.high);
+      const std::uint16_t half =
+          operand.dtype == Dtype::f16 ? core::f32_to_f16(value) : core::f32_to_bf16(value);
+      std::memcpy(&bytes[i], size == 4 ? static_cast<const void*>(&value) : &half, size);
     }
-    tensors_.push_back(std::move(bytes));
-    return tensors_.back().data();
+    return bytes.data();
   }
   // Decaying A; a full one is diagonally dominant.
-  const float* matrix() {
-    const ScanProblem& p = problem;
+  void* matrix() {
+    const ScanShape& p = call.shape;
     std::vector<float> a;
     for (std::int64_t d = 0; d < p.dim; ++d) {
       for (std::int64_t n = 0; n < p.state * (p.full_matrix ? p.state : 1); ++n) {
@@ -76,29 +89,28 @@ class HostCase {
         if (p.complex) a.push_back(random_.uniform(-30.0f, 30.0f));
       }
     }
-    Bytes bytes(a.size() * 4);
-    std::memcpy(bytes.data(), a.data(), bytes.size());
-    tensors_.push_back(std::move(bytes));
-    return reinterpret_cast<const float*>(tensors_.back().data());
+    tensors_.emplace_back(a.size() * 4);
+    std::memcpy(tensors_.back().data(), a.data(), tensors_.back().size());
+    return tensors_.back().data();
   }
 
   test::Random random_;
   std::vector<Bytes> tensors_;
 
  public:
-  ScanProblem problem;
+  ScanCall call;
 };
 
-inline ScanProblem kind_of(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::int64_t state,
-                           Discretization rule = Discretization::zoh, Dtype dtype = Dtype::f32) {
-  ScanProblem p;
+inline ScanShape kind_of(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::int64_t state,
+                         Discretization rule = Discretization::zoh, Dtype dtype = Dtype::f32) {
+  ScanShape p;
   p.batch = batch, p.seq = seq, p.dim = dim, p.state = state;
   p.dtype = dtype;
   p.options.discretization = rule;
   return p;
 }
 
-inline std::string name_of(const ScanProblem& p) {
+inline std::string name_of(const ScanShape& p) {
   const char* algorithms[] = {"auto", "sequential", "chunked"};
   return core::message(p.batch, "x", p.seq, "x", p.dim, "x", p.state, " ", core::dtype_name(p.dtype),
                        p.complex ? " complex" : "", p.full_matrix ? " matrix" : "", " ",
@@ -106,43 +118,49 @@ inline std::string name_of(const ScanProblem& p) {
                        algorithms[static_cast<int>(p.options.algorithm)], " b",
                        p.b_layout.constant ? 0 : p.b_layout.groups, " c",
                        p.c_layout.constant ? 0 : p.c_layout.groups, " direction ",
-                       static_cast<int>(p.options.direction), p.z != nullptr ? " everything" : "");
+                       static_cast<int>(p.options.direction), p.has(ScanOperand::z) ? " everything" : "");
 }
 
-// Device tensors of one kind of problem: several sets where they are small, filled with random values.
+inline std::size_t bytes_of(const ScanShape& shape, ScanOperand id) {
+  return core::describe(shape, id).bytes();
+}
+
+// Device tensors of one kind of scan: several sets where they are small, filled with random values.
 class DeviceCase {
  public:
-  DeviceCase(cuda::Context& context, const ScanProblem& kind) : context_(context), kind_(kind) {
-    const cuda::ScanBytes bytes = cuda::scan_bytes(kind);
-    const std::size_t set = 2 * bytes.x + bytes.a + bytes.b + bytes.c;
+  DeviceCase(cuda::Context& context, const ScanShape& kind) : context_(context), kind_(kind) {
+    const auto table = core::describe_operands(kind);
+    std::size_t set = 0;
+    for (const Operand& operand : table) set += operand.flow == core::Flow::in ? operand.bytes() : 0;
     const int sets = set > (std::size_t{64} << 20) ? 1 : 3;
-    const std::size_t element = core::dtype_size(kind.dtype);
+    buffers_.push_back(context.device_pool().allocate(y_bytes()));
     for (int i = 0; i < sets; ++i) {
-      ScanProblem p = kind;
-      p.x = fill(bytes.x, element, -1, 1), p.dt = fill(bytes.x, element, 0.001f, 0.1f);
-      p.a = static_cast<const float*>(fill(bytes.a, 4, -4, -0.01f));
-      p.b = fill(bytes.b, element, -1, 1), p.c = fill(bytes.c, element, -1, 1);
-      problems_.push_back(p);
+      core::ScanOperands<CUdeviceptr> operands;
+      for (const ScanOperand id : core::all_operands<ScanOperand>()) {
+        if (table[id].present && table[id].flow == core::Flow::in) operands[id] = fill(table[id], id);
+      }
+      operands[ScanOperand::y] = y();
+      operands_.push_back(operands);
     }
-    buffers_.push_back(context.device_pool().allocate(bytes.x));
-    out_.y = buffers_.back().as<void>();
-    y_bytes_ = bytes.x;
   }
-  const ScanProblem& problem(int run) const {
-    return problems_[static_cast<std::size_t>(run) % problems_.size()];
+  const ScanShape& shape() const { return kind_; }
+  const core::ScanOperands<CUdeviceptr>& operands(int run) const {
+    return operands_[static_cast<std::size_t>(run) % operands_.size()];
   }
-  const ScanOutputs& outputs() const { return out_; }
-  std::size_t y_bytes() const { return y_bytes_; }
-  CUdeviceptr y() const { return buffers_.back().address(); }
+  std::size_t y_bytes() const { return bytes_of(kind_, ScanOperand::y); }
+  CUdeviceptr y() const { return buffers_.front().address(); }
 
  private:
-  const void* fill(std::size_t bytes, std::size_t element, float low, float high) {
+  CUdeviceptr fill(const Operand& operand, ScanOperand id) {
+    const std::size_t bytes = operand.bytes(),
+                      element = std::min<std::size_t>(4, core::dtype_size(operand.dtype));
+    const Range range = id == ScanOperand::a ? Range{-4, -0.01f} : range_of(id);
     buffers_.push_back(context_.device_pool().allocate(bytes));
     const CUdeviceptr to = buffers_.back().address();
     const std::size_t block = std::min(bytes, std::size_t{4} << 20);
     Bytes values(block);
     for (std::size_t i = 0; i + element <= block; i += element) {
-      const float value = random_.uniform(low, high);
+      const float value = random_.uniform(range.low, range.high);
       const std::uint16_t half =
           kind_.dtype == Dtype::f16 ? core::f32_to_f16(value) : core::f32_to_bf16(value);
       std::memcpy(&values[i], element == 4 ? static_cast<const void*>(&value) : &half, element);
@@ -151,16 +169,14 @@ class DeviceCase {
       context_.check(driver().cuMemcpyHtoD(to + at, values.data(), std::min(block, bytes - at)),
                      "cuMemcpyHtoD");
     }
-    return reinterpret_cast<const void*>(to);
+    return to;
   }
 
   cuda::Context& context_;
-  ScanProblem kind_;
+  ScanShape kind_;
   test::Random random_{7};
-  std::vector<cuda::DeviceBuffer> buffers_;
-  std::vector<ScanProblem> problems_;
-  ScanOutputs out_;
-  std::size_t y_bytes_ = 0;
+  std::vector<cuda::DeviceBuffer> buffers_;  // y first
+  std::vector<core::ScanOperands<CUdeviceptr>> operands_;
 };
 
 class Timer {

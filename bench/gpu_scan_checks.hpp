@@ -31,7 +31,8 @@ inline std::vector<float> widened(const Bytes& data, Dtype dtype) {
   return out;
 }
 
-inline void check(cuda::Context& context, const ScanProblem& p, bool with_states, Tally* tally) {
+inline void check(cuda::Context& context, ScanCall call, bool with_states, Tally* tally) {
+  const ScanShape p = call.shape;
   const std::size_t count = static_cast<std::size_t>(p.y_elements());
   const std::size_t floats = static_cast<std::size_t>(p.state_floats());
   const bool both = p.options.direction == core::Direction::both;
@@ -44,10 +45,10 @@ inline void check(cuda::Context& context, const ScanProblem& p, bool with_states
   double worst = 0;
   ++tally->runs;
   try {
-    ScanOutputs out;
-    out.y = y.data(), out.y_reverse = at(y_reverse), out.final_state = at(last), out.states = at(states);
-    cuda::run_scan(context, p, out);
-    core::scan_reference(p, {want_y.data(), at(want_reverse), at(want_last), at(want_states)});
+    call.set(ScanOperand::y, at(y)), call.set(ScanOperand::y_reverse, at(y_reverse));
+    call.set(ScanOperand::final_state, at(last)), call.set(ScanOperand::states, at(states));
+    cuda::run_scan(context, call);
+    core::scan_reference(call, {want_y.data(), at(want_reverse), at(want_last), at(want_states)});
     const double limit = p.dtype == Dtype::f32 ? 1e-5 : p.dtype == Dtype::f16 ? 2e-3 : 1.5e-2;
     const double y_error = std::max(test::relative_error(widened(y, p.dtype), want_y),
                                     test::relative_error(widened(y_reverse, p.dtype), want_reverse));
@@ -67,12 +68,12 @@ inline void check(cuda::Context& context, const ScanProblem& p, bool with_states
 // walks: only scans that a warp walks, whose warps share nothing but what a barrier orders.
 inline void check_all(cuda::Context& context, bool walks = false) {
   Tally tally;
-  const auto run = [&](ScanProblem kind, bool everything, bool states = false) {
+  const auto run = [&](ScanShape kind, bool everything, bool states = false) {
     for (const auto algorithm : {core::ScanAlgorithm::sequential, core::ScanAlgorithm::chunked}) {
       if (walks && algorithm != core::ScanAlgorithm::sequential) continue;
       kind.options.algorithm = algorithm;
       const HostCase c(kind, static_cast<std::uint64_t>(1 + tally.runs), everything);
-      check(context, c.problem, states, &tally);
+      check(context, c.call, states, &tally);
     }
   };
   for (int rule = 0; rule < 6; ++rule) {
@@ -80,7 +81,7 @@ inline void check_all(cuda::Context& context, bool walks = false) {
     for (const std::int64_t seq : {0, 1, 2, 31, 60, 127, 1000}) {
       run(kind_of(3, seq, 65, 16, discretization), seq % 2 == 1, seq == 31);
     }
-    ScanProblem complex = kind_of(2, 100, 31, 16, discretization);
+    ScanShape complex = kind_of(2, 100, 31, 16, discretization);
     complex.complex = true;
     run(complex, true, true);
     for (const Dtype dtype : {Dtype::f16, Dtype::bf16})
@@ -88,7 +89,7 @@ inline void check_all(cuda::Context& context, bool walks = false) {
   }
   for (const std::int64_t state : {1, 2, 3, 7, 17, 31, 32, 33, 64, 128, 256}) {
     run(kind_of(2, 130, 33, state), true, true);
-    ScanProblem complex = kind_of(2, 70, 3, state);
+    ScanShape complex = kind_of(2, 70, 3, state);
     complex.complex = true;
     run(complex, false);
   }
@@ -100,7 +101,7 @@ inline void check_all(cuda::Context& context, bool walks = false) {
       for (const int c_groups : {0, 1, 3}) {
         for (const auto direction :
              {core::Direction::forward, core::Direction::reverse, core::Direction::both}) {
-          ScanProblem kind = kind_of(2, 75, 42, 16, Discretization::zoh, dtype);
+          ScanShape kind = kind_of(2, 75, 42, 16, Discretization::zoh, dtype);
           kind.b_layout = {b_groups == 0, std::max(1, b_groups)};
           kind.c_layout = {c_groups == 0, std::max(1, c_groups)};
           kind.options.direction = direction;
@@ -110,7 +111,7 @@ inline void check_all(cuda::Context& context, bool walks = false) {
     }
   }
   for (const std::int64_t state : {1, 5, 16, 32}) {
-    ScanProblem matrix = kind_of(2, 40, 7, state, Discretization::bilinear);
+    ScanShape matrix = kind_of(2, 40, 7, state, Discretization::bilinear);
     matrix.full_matrix = true;
     run(matrix, true, true);
   }

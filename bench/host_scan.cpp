@@ -74,17 +74,19 @@ struct Tensor {
 };
 
 // Processor time of the gradient of every operand. dy is x.
-double measure_gradient(const core::ScanProblem& scan, int runs) {
-  const std::size_t stream = static_cast<std::size_t>(scan.y_elements());
-  const std::size_t rows = static_cast<std::size_t>(scan.batch * scan.seq * scan.state);
+double measure_gradient(const core::ScanCall& scan, int runs) {
+  const core::ScanShape& shape = scan.shape;
+  const std::size_t stream = static_cast<std::size_t>(shape.y_elements());
+  const std::size_t rows = static_cast<std::size_t>(shape.batch * shape.seq * shape.state);
   std::vector<float> dx(stream), ddt(stream), dz(stream), db(rows), dc(rows);
-  std::vector<float> da(static_cast<std::size_t>(scan.dim * scan.state)), dd(da.size()), d_bias(da.size());
+  std::vector<float> da(static_cast<std::size_t>(shape.dim * shape.state)), dd(da.size()), d_bias(da.size());
   core::ScanGradOutputs outputs;
   outputs.x = dx.data(), outputs.dt = ddt.data(), outputs.b = db.data(), outputs.c = dc.data();
   outputs.a = da.data();
-  if (scan.z != nullptr) outputs.z = dz.data(), outputs.d = dd.data(), outputs.dt_bias = d_bias.data();
+  if (shape.has(core::ScanOperand::z))
+    outputs.z = dz.data(), outputs.d = dd.data(), outputs.dt_bias = d_bias.data();
   core::ScanGradProblem problem;
-  problem.scan = scan, problem.dy = scan.x;
+  problem.scan = scan, problem.dy = scan.operands[core::ScanOperand::x];
   return measure(runs, [&] { host::selective_scan_grad(problem, outputs); }).median_processor();
 }
 
@@ -96,27 +98,29 @@ void run(const Case& c, int runs) {
   const Tensor cc(rows * c.state, -1, 1, c.dtype, &random), d(c.dim, -1, 1, core::Dtype::f32, &random);
   std::vector<float> a(static_cast<std::size_t>(c.dim * c.state));
   for (std::size_t i = 0; i < a.size(); ++i) a[i] = -1.0f - static_cast<float>(i % c.state);
-  core::ScanProblem problem;
-  problem.batch = c.batch, problem.seq = c.seq, problem.dim = c.dim, problem.state = c.state;
-  problem.dtype = c.dtype;
-  problem.x = x.data, problem.dt = dt.data, problem.a = a.data(), problem.b = b.data, problem.c = cc.data;
-  problem.options.discretization = c.discretization;
+  using Id = core::ScanOperand;
+  core::ScanCall call;
+  core::ScanShape& shape = call.shape;
+  shape.batch = c.batch, shape.seq = c.seq, shape.dim = c.dim, shape.state = c.state;
+  shape.dtype = c.dtype;
+  shape.options.discretization = c.discretization;
+  call.set(Id::x, x.data), call.set(Id::dt, dt.data), call.set(Id::a, a.data());
+  call.set(Id::b, b.data), call.set(Id::c, cc.data);
   std::vector<float> y(static_cast<std::size_t>(rows * c.dim)),
       last(static_cast<std::size_t>(c.batch) * a.size());
-  core::ScanOutputs outputs;
-  outputs.y = y.data();
+  call.set(Id::y, y.data());
   if (c.all_options) {
-    problem.d = d.f32.data(), problem.z = z.data, problem.dt_bias = d.f32.data();
-    problem.options.dt_softplus = true;
-    outputs.final_state = last.data();
+    call.set(Id::d, d.f32.data()), call.set(Id::z, z.data), call.set(Id::dt_bias, d.f32.data());
+    shape.options.dt_softplus = true;
+    call.set(Id::final_state, last.data());
   }
-  const Times fast = measure(runs, [&] { host::selective_scan(problem, outputs); });
+  const Times fast = measure(runs, [&] { host::selective_scan(call); });
   core::set_threads(1);
-  const double single = measure(runs, [&] { host::selective_scan(problem, outputs); }).median_processor();
-  const double gradient = measure_gradient(problem, std::max(3, runs / 3));
+  const double single = measure(runs, [&] { host::selective_scan(call); }).median_processor();
+  const double gradient = measure_gradient(call, std::max(3, runs / 3));
   core::set_threads(0);
   const double plain =
-      measure(std::max(3, runs / 10), [&] { core::scan_reference_f32(problem, outputs); }).median_processor();
+      measure(std::max(3, runs / 10), [&] { core::scan_reference_f32(call); }).median_processor();
   std::printf("%-26s %8.3f %8.3f %10.3f %10.2f %7.1fx %10.3f %7.2fx\n", c.name, fast.wall[0],
               fast.median_wall(), single, plain, plain / single, gradient, gradient / single);
   std::fflush(stdout);

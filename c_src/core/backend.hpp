@@ -11,8 +11,8 @@
 
 #include "core/associative/problem.hpp"
 #include "core/policy/policy.hpp"
+#include "core/scan/call.hpp"
 #include "core/scan/gradient.hpp"
-#include "core/scan/problem.hpp"
 #include "core/semiseparable/layer.hpp"
 
 namespace exphil::core {
@@ -55,8 +55,8 @@ class Backend {
   // memory. Throws out_of_memory.
   virtual ResultBuffer allocate_result(std::size_t bytes) = 0;
 
-  // outputs point into ResultBuffers of this backend, or any host memory.
-  virtual void scan(const ScanProblem& problem, const ScanOutputs& outputs) = 0;
+  // Host memory throughout; results lie in ResultBuffers of this backend, or anywhere.
+  virtual void scan(const ScanCall& call) = 0;
 
   // The gradients that are not null in `outputs`. Throws unsupported where this backend has none.
   virtual void scan_grad(const ScanGradProblem& problem, const ScanGradOutputs& outputs) = 0;

@@ -76,9 +76,9 @@ class CudaBackend : public core::Backend {
     return plain_results_.allocate(bytes);
   }
 
-  void scan(const core::ScanProblem& problem, const core::ScanOutputs& outputs) override {
+  void scan(const core::ScanCall& call) override {
     context_->require_alive();
-    run_scan(*context_, problem, outputs);
+    run_scan(*context_, call);
   }
 
   void scan_grad(const core::ScanGradProblem&, const core::ScanGradOutputs&) override {

@@ -51,9 +51,7 @@ class HostBackend final : public core::Backend {
 
   core::ResultBuffer allocate_result(std::size_t bytes) override { return results_.allocate(bytes); }
 
-  void scan(const core::ScanProblem& problem, const core::ScanOutputs& outputs) override {
-    selective_scan(problem, outputs);
-  }
+  void scan(const core::ScanCall& call) override { selective_scan(call); }
 
   void scan_grad(const core::ScanGradProblem& problem, const core::ScanGradOutputs& outputs) override {
     selective_scan_grad(problem, outputs);

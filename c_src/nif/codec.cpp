@@ -70,6 +70,26 @@ Binary Decoder<Binary>::decode(Call& call, Term term, const char* argument) {
   return {binary.data, binary.size};
 }
 
+Map Decoder<Map>::decode(Call& call, Term term, const char* argument) {
+  ErlNifMapIterator iterator;
+  if (!enif_map_iterator_create(call.env(), term, &iterator, ERL_NIF_MAP_ITERATOR_FIRST)) {
+    fail_decode(call, term, argument, "a map");
+  }
+  // The iterator of a large map owns memory, and a key that is no atom throws.
+  struct Owner {
+    Call& call;
+    ErlNifMapIterator& iterator;
+    ~Owner() { enif_map_iterator_destroy(call.env(), &iterator); }
+  } const owner{call, iterator};
+  Map map;
+  Term key = 0, value = 0;
+  while (enif_map_iterator_get_pair(call.env(), &iterator, &key, &value)) {
+    map.emplace_back(Decoder<Atom>::decode(call, key, argument), value);
+    enif_map_iterator_next(call.env(), &iterator);
+  }
+  return map;
+}
+
 namespace {
 
 core::Shape decode_shape(Call& call, Term term, const char* argument) {

@@ -98,6 +98,12 @@ struct Decoder<core::TensorView> {
   static core::TensorView decode(Call& call, Term term, const char* argument);
 };
 
+// In the VM's order of the keys.
+template <>
+struct Decoder<Map> {
+  static Map decode(Call& call, Term term, const char* argument);
+};
+
 // nil is an empty optional.
 template <class T>
 struct Decoder<std::optional<T>> {

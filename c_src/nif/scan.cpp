@@ -6,56 +6,29 @@
 
 namespace exphil::nif {
 
-namespace {
-
-// States are f32, or c64 where the scan is complex.
-Term encode_state(Call& call, const core::ScanProblem& problem, const core::Shape& shape, Result& result) {
-  return encode_tensor(call, problem.complex ? core::Dtype::c64 : core::Dtype::f32, shape, result.term());
-}
-
-std::size_t y_bytes(const core::ScanProblem& problem) {
-  const std::int64_t size = static_cast<std::int64_t>(core::dtype_size(problem.dtype));
-  return static_cast<std::size_t>(core::checked_multiply(problem.y_elements(), size, "x"));
-}
-
-std::size_t state_bytes(const core::ScanProblem& problem, std::int64_t copies) {
-  const std::int64_t floats = core::checked_multiply(problem.state_floats(), copies, "x");
-  return static_cast<std::size_t>(core::checked_multiply(floats, sizeof(float), "x"));
-}
-
-}  // namespace
-
 // {y, y_reverse | nil, final_state | nil, states | nil}
 Term scan(Call& call, BackendChoice choice, std::int64_t device, core::TensorView x, core::TensorView dt,
           core::TensorView a, core::TensorView b, core::TensorView c, MaybeTensor d, MaybeTensor z,
           MaybeTensor dt_bias, MaybeTensor initial_state, ScanRequest request) {
   const core::ScanInputs inputs{x, dt, a, b, c, d, z, dt_bias, initial_state};
-  const core::ScanProblem problem = core::validate_scan(inputs, request.options);
+  core::ScanCall scan = core::validate_scan(inputs, request.options, request.results);
   core::Backend& backend = open_backend(choice, device);
-  const core::Shape y_shape{problem.batch, problem.seq, problem.dim};
-  const core::Shape state_shape{problem.batch, problem.dim, problem.state};
-  const core::Shape states_shape{problem.batch, problem.seq, problem.dim, problem.state};
+  const auto table = core::describe_operands(scan.shape);
 
-  core::ScanOutputs outputs;
-  std::optional<Result> y_reverse, final_state, states;
-  Result y(call, backend, y_bytes(problem));
-  outputs.y = y.data();
-  if (request.options.direction == core::Direction::both) {
-    outputs.y_reverse = y_reverse.emplace(call, backend, y_bytes(problem)).data();
+  core::ScanOperands<std::optional<Result>> results;
+  for (const core::ScanOperand id : core::all_operands<core::ScanOperand>()) {
+    if (!table[id].present || table[id].flow != core::Flow::out) continue;
+    scan.operands[id] = results[id].emplace(call, backend, table[id].bytes()).data();
   }
-  if (request.final_state) {
-    outputs.final_state = final_state.emplace(call, backend, state_bytes(problem, 1)).floats();
-  }
-  if (request.states) {
-    outputs.states = states.emplace(call, backend, state_bytes(problem, problem.seq)).floats();
-  }
-  backend.scan(problem, outputs);
+  backend.scan(scan);
 
-  const Term nil = encode_atom(call, "nil");
-  return enif_make_tuple4(call.env(), encode_tensor(call, problem.dtype, y_shape, y.term()),
-                          y_reverse ? encode_tensor(call, problem.dtype, y_shape, y_reverse->term()) : nil,
-                          final_state ? encode_state(call, problem, state_shape, *final_state) : nil,
-                          states ? encode_state(call, problem, states_shape, *states) : nil);
+  const auto encode_result = [&](core::ScanOperand id) {
+    if (!results[id]) return encode_atom(call, "nil");
+    return encode_tensor(call, table[id].dtype, table[id].axes.shape(), results[id]->term());
+  };
+  return enif_make_tuple4(
+      call.env(), encode_result(core::ScanOperand::y), encode_result(core::ScanOperand::y_reverse),
+      encode_result(core::ScanOperand::final_state), encode_result(core::ScanOperand::states));
 }
 
 }  // namespace exphil::nif

@@ -38,21 +38,33 @@ Value choose(const Choice<Value> (&choices)[N], const Atom& atom, const char* ar
 }  // namespace
 
 ScanRequest Decoder<ScanRequest>::decode(Call& call, Term term, const char* argument) {
-  using Range = std::tuple<double, double>;
-  using Fields = std::tuple<Atom, bool, std::optional<Range>, Atom, Atom, bool, bool>;
-  const auto [discretization, dt_softplus, dt_range, direction, algorithm, final_state, states] =
-      Decoder<Fields>::decode(call, term, argument);
   ScanRequest request;
-  request.options.discretization = choose(kDiscretizations, discretization, ":discretization");
-  request.options.dt_softplus = dt_softplus;
-  if (dt_range) {
-    request.options.dt_min = static_cast<float>(std::get<0>(*dt_range));
-    request.options.dt_max = static_cast<float>(std::get<1>(*dt_range));
+  core::ScanOptions& options = request.options;
+  for (const auto& [key, value] : Decoder<Map>::decode(call, term, argument)) {
+    if (key.name == "discretization") {
+      const Atom atom = Decoder<Atom>::decode(call, value, ":discretization");
+      options.discretization = choose(kDiscretizations, atom, ":discretization");
+    } else if (key.name == "dt_softplus") {
+      options.dt_softplus = Decoder<bool>::decode(call, value, ":dt_softplus");
+    } else if (key.name == "dt_range") {
+      const auto range = Decoder<std::optional<std::tuple<double, double>>>::decode(call, value, ":dt_range");
+      if (!range) continue;
+      options.dt_min = static_cast<float>(std::get<0>(*range));
+      options.dt_max = static_cast<float>(std::get<1>(*range));
+    } else if (key.name == "direction") {
+      const Atom atom = Decoder<Atom>::decode(call, value, ":reverse");
+      options.direction = choose(kDirections, atom, ":reverse");
+    } else if (key.name == "algorithm") {
+      const Atom atom = Decoder<Atom>::decode(call, value, ":algorithm");
+      options.algorithm = choose(kAlgorithms, atom, ":algorithm");
+    } else if (key.name == "final_state") {
+      request.results.final_state = Decoder<bool>::decode(call, value, "final_state");
+    } else if (key.name == "states") {
+      request.results.states = Decoder<bool>::decode(call, value, "states");
+    } else {
+      core::fail(core::ErrorKind::invalid_argument, argument, argument, " has the unknown key :", key.name);
+    }
   }
-  request.options.direction = choose(kDirections, direction, ":reverse");
-  request.options.algorithm = choose(kAlgorithms, algorithm, ":algorithm");
-  request.final_state = final_state;
-  request.states = states;
   return request;
 }
 

@@ -1,18 +1,20 @@
-// The options of a scan call as Elixir hands them over, and which results it asks for. Used by scan.cpp.
+// The options of a scan call as Elixir hands them over, and which results it asks for. Used by scan.cpp and
+// by the reference scan of tools/.
 #pragma once
 
-#include "core/scan/problem.hpp"
+#include "core/scan/call.hpp"
 #include "nif/codec.hpp"
 
 namespace exphil::nif {
 
 struct ScanRequest {
   core::ScanOptions options;
-  bool final_state = false;
-  bool states = false;
+  core::ScanResults results;
 };
 
-// {discretization, dt_softplus, nil | {min, max}, direction, algorithm, final_state?, states?}
+// A map. Every key may be left out, no other is taken:
+//   discretization: atom, dt_softplus: boolean, dt_range: nil | {min, max}, direction: atom, algorithm: atom,
+//   final_state: boolean, states: boolean
 template <>
 struct Decoder<ScanRequest> {
   static ScanRequest decode(Call& call, Term term, const char* argument);

@@ -11,7 +11,7 @@
 namespace exphil {
 namespace scan {
 
-// Device addresses; shapes as in core/scan/problem.hpp. Null where left out.
+// Device addresses; shapes as in core/scan/call.hpp. Null where left out.
 struct Arguments {
   const void *x, *dt, *b, *c, *z;
   const float *a, *d, *dt_bias, *initial_state;

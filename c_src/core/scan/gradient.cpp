@@ -11,7 +11,7 @@ ScanGradProblem validate_scan_grad(const ScanGradInputs& inputs, const ScanOptio
   }
   ScanGradProblem problem;
   problem.scan = validate_scan(inputs.scan, options);
-  const ScanProblem& scan = problem.scan;
+  const ScanShape& scan = problem.scan.shape;
   require_dtype(inputs.dy, "dy", scan.dtype, " like x");
   require_shape(inputs.dy, "dy", inputs.scan.x.shape, "{batch, seq, dim}");
   check_bytes(inputs.dy, "dy");

@@ -7,7 +7,7 @@
 // group or constant) receives the sum over its uses, in an order that the shapes alone decide.
 #pragma once
 
-#include "core/scan/problem.hpp"
+#include "core/scan/call.hpp"
 
 namespace exphil::core {
 
@@ -20,7 +20,7 @@ struct ScanGradInputs {
 };
 
 struct ScanGradProblem {
-  ScanProblem scan;  // direction: forward or reverse
+  ScanCall scan;  // direction: forward or reverse
   const void* dy = nullptr;
   const float *d_final_state = nullptr, *states = nullptr;  // null where left out
 };

@@ -35,7 +35,8 @@ class GradientLoop {
   using T = RealOf<W>;
   using Math = ScalarMath<T>;
 
-  explicit GradientLoop(const ScanGradProblem& problem) : g_(problem), p_(problem.scan), in_(problem.scan) {
+  explicit GradientLoop(const ScanGradProblem& problem)
+      : g_(problem), p_(problem.scan.shape), in_(problem.scan) {
     dy_ = widen<T>(g_.dy, p_.dtype, p_.y_elements());
     dx_.resize(in_.x.size());
     ddt_.resize(in_.dt.size());
@@ -43,8 +44,8 @@ class GradientLoop {
     da_.resize(in_.a.size());
     db_.resize(in_.b.size());
     dc_.resize(in_.c.size());
-    dd_.resize(p_.d == nullptr ? 0 : static_cast<std::size_t>(p_.dim));
-    dbias_.resize(p_.dt_bias == nullptr ? 0 : static_cast<std::size_t>(p_.dim));
+    dd_.resize(in_.skip.size());
+    dbias_.resize(in_.dt_bias.size());
     dh_.resize(static_cast<std::size_t>(p_.batch * p_.dim * p_.state));
   }
 
@@ -110,12 +111,12 @@ class GradientLoop {
   // Through silu(z) and D x: the gradient of <C, h>.
   T gated(std::int64_t at, std::int64_t d, T readout) {
     T dy = dy_[at];
-    const T skip = p_.d == nullptr ? T{0} : static_cast<T>(p_.d[d]);
+    const T skip = in_.skip.empty() ? T{0} : in_.skip[d];
     if (!in_.z.empty()) {
       dz_[at] = dy * (readout + skip * in_.x[at]) * formulas::silu_derivative<Math>(in_.z[at]);
       dy *= formulas::silu<Math>(in_.z[at]);
     }
-    if (p_.d != nullptr) {
+    if (!in_.skip.empty()) {
       dd_[d] += dy * in_.x[at];
       dx_[at] = dy * skip;
     }
@@ -178,7 +179,7 @@ class GradientLoop {
   }
 
   const ScanGradProblem& g_;
-  const ScanProblem& p_;
+  const ScanShape& p_;
   const ReferenceOperands<W> in_;
   std::vector<T> dy_, dx_, ddt_, dz_, dd_, dbias_;
   Sums<W> da_, db_, dc_, dh_;
@@ -186,7 +187,7 @@ class GradientLoop {
 
 template <class W>
 ScanGradValues<RealOf<W>> dispatch(const ScanGradProblem& problem) {
-  switch (problem.scan.options.discretization) {
+  switch (problem.scan.shape.options.discretization) {
     case Discretization::zoh:
       return GradientLoop<Discretization::zoh, W>(problem).run();
     case Discretization::foh:
@@ -206,11 +207,11 @@ ScanGradValues<RealOf<W>> dispatch(const ScanGradProblem& problem) {
 }  // namespace
 
 ScanGradValues<double> scan_grad_reference(const ScanGradProblem& problem) {
-  return problem.scan.complex ? dispatch<Complex<double>>(problem) : dispatch<double>(problem);
+  return problem.scan.shape.complex ? dispatch<Complex<double>>(problem) : dispatch<double>(problem);
 }
 
 ScanGradValues<float> scan_grad_reference_f32(const ScanGradProblem& problem) {
-  return problem.scan.complex ? dispatch<Complex<float>>(problem) : dispatch<float>(problem);
+  return problem.scan.shape.complex ? dispatch<Complex<float>>(problem) : dispatch<float>(problem);
 }
 
 }  // namespace exphil::core

@@ -43,7 +43,7 @@ class Loop {
   using T = RealOf<W>;
   using Math = ScalarMath<T>;
 
-  explicit Loop(const ScanProblem& problem) : p_(problem), in_(problem) {}
+  explicit Loop(const ScanCall& call) : p_(call.shape), in_(call) {}
 
   void run(bool reverse, const Sinks<T>& sinks) const {
     std::vector<W> h(static_cast<std::size_t>(p_.dim * p_.state));
@@ -83,57 +83,61 @@ class Loop {
     const W* c = in_.c.data() + in_.projection_row(p_.c_layout, batch, t, d);
     in_.template advance<D>(d, in_.active_dt(at, d), in_.x[at], b, h);
     T y = in_.readout(c, h);
-    if (p_.d != nullptr) y += static_cast<T>(p_.d[d]) * in_.x[at];
+    if (!in_.skip.empty()) y += in_.skip[d] * in_.x[at];
     if (!in_.z.empty()) y *= formulas::silu<Math>(in_.z[at]);
     if (sinks.y != nullptr) sinks.put_y(at, y);
   }
 
-  const ScanProblem& p_;
+  const ScanShape& p_;
   const ReferenceOperands<W> in_;
 };
 
 template <class W>
-void dispatch(const ScanProblem& problem, bool reverse, const Sinks<RealOf<W>>& sinks) {
-  switch (problem.options.discretization) {
+void dispatch(const ScanCall& call, bool reverse, const Sinks<RealOf<W>>& sinks) {
+  switch (call.shape.options.discretization) {
     case Discretization::zoh:
-      return Loop<Discretization::zoh, W>(problem).run(reverse, sinks);
+      return Loop<Discretization::zoh, W>(call).run(reverse, sinks);
     case Discretization::foh:
-      return Loop<Discretization::foh, W>(problem).run(reverse, sinks);
+      return Loop<Discretization::foh, W>(call).run(reverse, sinks);
     case Discretization::bilinear:
-      return Loop<Discretization::bilinear, W>(problem).run(reverse, sinks);
+      return Loop<Discretization::bilinear, W>(call).run(reverse, sinks);
     case Discretization::highorder:
-      return Loop<Discretization::highorder, W>(problem).run(reverse, sinks);
+      return Loop<Discretization::highorder, W>(call).run(reverse, sinks);
     case Discretization::poly:
-      return Loop<Discretization::poly, W>(problem).run(reverse, sinks);
+      return Loop<Discretization::poly, W>(call).run(reverse, sinks);
     case Discretization::rk4:
-      return Loop<Discretization::rk4, W>(problem).run(reverse, sinks);
+      return Loop<Discretization::rk4, W>(call).run(reverse, sinks);
   }
 }
 
 template <class T>
-void both_directions(const ScanProblem& problem, const Sinks<T>& sinks, void* y_reverse) {
+void both_directions(const ScanCall& call, const Sinks<T>& sinks, void* y_reverse) {
   const auto run = [&](bool reverse, const Sinks<T>& to) {
-    if (problem.complex) {
-      dispatch<Complex<T>>(problem, reverse, to);
+    if (call.shape.complex) {
+      dispatch<Complex<T>>(call, reverse, to);
     } else {
-      dispatch<T>(problem, reverse, to);
+      dispatch<T>(call, reverse, to);
     }
   };
-  const Direction direction = problem.options.direction;
+  const Direction direction = call.shape.options.direction;
   run(direction == Direction::reverse, sinks);
   if (direction == Direction::both) run(true, Sinks<T>{y_reverse, sinks.y_dtype, nullptr, nullptr});
 }
 
 }  // namespace
 
-void scan_reference(const ScanProblem& problem, const ScanReferenceOutputs& outputs) {
-  both_directions<double>(problem, {outputs.y, Dtype::f64, outputs.final_state, outputs.states},
+void scan_reference(const ScanCall& call, const ScanReferenceOutputs& outputs) {
+  both_directions<double>(call, {outputs.y, Dtype::f64, outputs.final_state, outputs.states},
                           outputs.y_reverse);
 }
 
-void scan_reference_f32(const ScanProblem& problem, const ScanOutputs& outputs) {
-  both_directions<float>(problem, {outputs.y, problem.dtype, outputs.final_state, outputs.states},
-                         outputs.y_reverse);
+void scan_reference_f32(const ScanCall& call) {
+  const ScanOperands<void*>& to = call.operands;
+  both_directions<float>(
+      call,
+      {to[ScanOperand::y], call.shape.dtype, static_cast<float*>(to[ScanOperand::final_state]),
+       static_cast<float*>(to[ScanOperand::states])},
+      to[ScanOperand::y_reverse]);
 }
 
 }  // namespace exphil::core

@@ -1,8 +1,8 @@
-// The oracle: the scan as problem.hpp writes it, one scalar loop, accumulated in double. Readable, never
-// optimised. Tests compare every backend with it; benchmarks time its float twin as "a plain loop".
+// The oracle: the scan as core/scan/call.hpp writes it, one scalar loop, accumulated in double. Readable,
+// never optimised. Tests compare every backend with it; benchmarks time its float twin as "a plain loop".
 #pragma once
 
-#include "core/scan/problem.hpp"
+#include "core/scan/call.hpp"
 
 namespace exphil::core {
 
@@ -15,9 +15,11 @@ struct ScanReferenceOutputs {
   double* states = nullptr;
 };
 
-void scan_reference(const ScanProblem& problem, const ScanReferenceOutputs& outputs);
+// `outputs` takes the place of the results of `call`, whose addresses may be null.
+void scan_reference(const ScanCall& call, const ScanReferenceOutputs& outputs);
 
-// The same loop in float throughout, writing the problem's own dtypes: the yardstick for speed-ups.
-void scan_reference_f32(const ScanProblem& problem, const ScanOutputs& outputs);
+// The same loop in float throughout, writing the results of `call` in their own dtypes: the yardstick for
+// speed-ups.
+void scan_reference_f32(const ScanCall& call);
 
 }  // namespace exphil::core

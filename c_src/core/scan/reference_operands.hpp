@@ -12,7 +12,7 @@
 #include "core/error.hpp"
 #include "core/half.hpp"
 #include "core/scalar_math.hpp"
-#include "core/scan/problem.hpp"
+#include "core/scan/call.hpp"
 
 namespace exphil::core {
 
@@ -55,6 +55,14 @@ std::vector<W> widen(const void* data, Dtype dtype, std::int64_t count) {
   return out;
 }
 
+// The same of one of a call's operands; empty where the call has none.
+template <class W>
+std::vector<W> widen(const ScanCall& call, ScanOperand id) {
+  const Operand operand = describe(call.shape, id);
+  return widen<W>(call.operands[id], operand.dtype,
+                  static_cast<std::int64_t>(operand.bytes() / dtype_size(operand.dtype)));
+}
+
 // Solves matrix h = rhs in place (rhs becomes h) by elimination with partial pivoting.
 template <class T>
 void solve(std::vector<T>* matrix, std::vector<T>* rhs) {
@@ -80,26 +88,18 @@ void solve(std::vector<T>* matrix, std::vector<T>* rhs) {
   }
 }
 
-// The operands of a problem in T (float or double); numbers of A, B, C and h are W: T or Complex<T>.
+// The operands of a call in T (float or double); numbers of A, B, C and h are W: T or Complex<T>.
 template <class W>
 struct ReferenceOperands {
   using T = RealOf<W>;
   using Math = ScalarMath<T>;
 
-  explicit ReferenceOperands(const ScanProblem& problem) : p(problem) {
-    const std::int64_t streams = p.batch * p.seq * p.dim;
-    const Dtype b_dtype = p.complex ? Dtype::c64 : p.dtype;
-    x = widen<T>(p.x, p.dtype, streams);
-    dt = widen<T>(p.dt, p.dtype, streams);
-    z = widen<T>(p.z, p.dtype, streams);
-    b = widen<W>(p.b, b_dtype, projection_size(p.b_layout));
-    c = widen<W>(p.c, b_dtype, projection_size(p.c_layout));
-    a = widen<W>(p.a, Dtype::f32, p.dim * p.state * (p.full_matrix ? p.state : 1));
-  }
-
-  std::int64_t projection_size(const ProjectionLayout& layout) const {
-    if (layout.constant) return p.dim * p.state;
-    return p.batch * p.seq * layout.groups * p.state;
+  explicit ReferenceOperands(const ScanCall& call) : p(call.shape) {
+    x = widen<T>(call, ScanOperand::x), dt = widen<T>(call, ScanOperand::dt);
+    z = widen<T>(call, ScanOperand::z), skip = widen<T>(call, ScanOperand::d);
+    dt_bias = widen<T>(call, ScanOperand::dt_bias);
+    a = widen<W>(call, ScanOperand::a), b = widen<W>(call, ScanOperand::b);
+    c = widen<W>(call, ScanOperand::c), initial_state = widen<W>(call, ScanOperand::initial_state);
   }
 
   // Where the row of B or C for one channel and step begins.
@@ -110,14 +110,12 @@ struct ReferenceOperands {
     return ((batch * p.seq + t) * layout.groups + group) * p.state;
   }
 
-  T bias(std::int64_t d) const { return p.dt_bias == nullptr ? T{0} : static_cast<T>(p.dt_bias[d]); }
+  T bias(std::int64_t d) const { return dt_bias.empty() ? T{0} : dt_bias[d]; }
   T active_dt(std::int64_t at, std::int64_t d) const {
     return formulas::activate_dt<Math>(dt[at], bias(d), p.options.dt_softplus,
                                        static_cast<T>(p.options.dt_min), static_cast<T>(p.options.dt_max));
   }
-  W initial(std::int64_t index) const {
-    return p.initial_state == nullptr ? W{} : load<W>(p.initial_state, Dtype::f32, index);
-  }
+  W initial(std::int64_t index) const { return initial_state.empty() ? W{} : initial_state[index]; }
 
   // h' of h for one channel.
   template <formulas::Discretization D>
@@ -142,9 +140,10 @@ struct ReferenceOperands {
     return sum;
   }
 
-  const ScanProblem& p;
-  std::vector<T> x, dt, z;
-  std::vector<W> a, b, c;
+  const ScanShape& p;
+  std::vector<T> x, dt, z, dt_bias;
+  std::vector<T> skip;  // D
+  std::vector<W> a, b, c, initial_state;
 
  private:
   template <formulas::Discretization D>

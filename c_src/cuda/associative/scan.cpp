@@ -61,7 +61,7 @@ void run_associative(Context& context, const core::AssociativeProblem& problem,
   const DeviceBuffer memory = context.device_pool().allocate(at.bytes);
   const CUdeviceptr base = memory.address();
   const auto tensor = [&](std::size_t place) { return reinterpret_cast<void*>(base + place); };
-  std::unique_ptr<ScanUpload> upload;
+  std::unique_ptr<Upload> upload;
   StreamLease stream(context);
   const auto scan = [&](std::size_t) {
     clear_associative(context, plan, base + at.scratch, stream.handle());
@@ -74,8 +74,8 @@ void run_associative(Context& context, const core::AssociativeProblem& problem,
   std::vector<ImageSegment> segments;
   if (problem.a != nullptr) segments.push_back({problem.a, at.a, bytes});
   segments.push_back({problem.x, at.x, bytes});
-  upload = std::make_unique<ScanUpload>(context, stream.handle(), base, std::move(segments),
-                                        std::vector<std::size_t>{at.x + bytes}, scan);
+  upload = std::make_unique<Upload>(context, stream.handle(), base, std::move(segments),
+                                    std::vector<std::size_t>{at.x + bytes}, scan);
   upload->run();
   stream.synchronize();
 }

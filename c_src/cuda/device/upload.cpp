@@ -1,4 +1,4 @@
-// The ring of pinned blocks; see upload.hpp.
+// The ring of pinned blocks.
 #include "cuda/device/upload.hpp"
 
 #include <algorithm>
@@ -13,16 +13,15 @@ namespace {
 // Measured on an H200 with 16 cores (bench/results/gpu_scan.md): smaller pieces cost more calls than their
 // overlap gains, larger ones leave threads without any.
 constexpr std::size_t kPiece = std::size_t{1} << 20, kSmallPiece = kPiece / 2;
-constexpr std::size_t kFewPieces = 4;    // of kPiece: what is less goes in small ones
-constexpr std::size_t kMostBlocks = 48;  // 48 MB of pinned memory a call
+constexpr std::size_t kFewPieces = 4;        // of kPiece: what is less goes in small ones
+constexpr std::size_t kMostRingBlocks = 48;  // 48 MB of pinned memory a call
 // More threads wake up late and wait for each other: with eight a call of 8 MB took 1.8 times as long.
 constexpr std::int64_t kMostThreads = 4;
 
 }  // namespace
 
-ScanUpload::ScanUpload(Context& context, CUstream stream, CUdeviceptr image,
-                       std::vector<ImageSegment> segments, std::vector<std::size_t> ends,
-                       std::function<void(std::size_t)> on_ready)
+Upload::Upload(Context& context, CUstream stream, CUdeviceptr image, std::vector<ImageSegment> segments,
+               std::vector<std::size_t> ends, std::function<void(std::size_t)> on_ready)
     : context_(context),
       stream_(stream),
       image_(image),
@@ -31,7 +30,7 @@ ScanUpload::ScanUpload(Context& context, CUstream stream, CUdeviceptr image,
       on_ready_(std::move(on_ready)) {
   piece_bytes_ = ends_.back() < kFewPieces * kPiece ? kSmallPiece : kPiece;
   pieces_ = (ends_.back() + piece_bytes_ - 1) / piece_bytes_;
-  blocks_ = std::min(pieces_, kMostBlocks);
+  blocks_ = std::min(pieces_, kMostRingBlocks);
   // The call can do with less where other calls hold the pool.
   while (blocks_ > 2 && !(ring_ = context_.pinned_pool().try_allocate(blocks_ * piece_bytes_))) blocks_ /= 2;
   if (blocks_ > 0 && !ring_) ring_ = context_.pinned_pool().allocate(blocks_ * piece_bytes_);
@@ -41,7 +40,7 @@ ScanUpload::ScanUpload(Context& context, CUstream stream, CUdeviceptr image,
   }
 }
 
-void ScanUpload::run() {
+void Upload::run() {
   // Reports the slices that need no bytes at all.
   if (pieces_ == 0) {
     const ContextGuard guard(context_);
@@ -53,7 +52,7 @@ void ScanUpload::run() {
   core::parallel_for(threads, 1, [this](std::int64_t, std::int64_t) { work(); });
 }
 
-void ScanUpload::work() {
+void Upload::work() {
   const ContextGuard guard(context_);
   for (;;) {
     std::size_t piece;
@@ -77,7 +76,7 @@ void ScanUpload::work() {
 
 // The ring block of `piece` was last used by a piece `blocks_` before it, which another thread may still be
 // filling.
-void ScanUpload::wait_for_block(std::size_t piece) {
+void Upload::wait_for_block(std::size_t piece) {
   if (piece < blocks_) return;
   std::unique_lock<std::mutex> lock(mutex_);
   queued_changed_.wait(lock, [&] { return failed_ || queued_ > piece - blocks_; });
@@ -86,7 +85,7 @@ void ScanUpload::wait_for_block(std::size_t piece) {
   copied_[piece % blocks_]->synchronize();
 }
 
-void ScanUpload::fill(std::size_t piece) {
+void Upload::fill(std::size_t piece) {
   const std::size_t begin = piece * piece_bytes_, end = std::min(begin + piece_bytes_, ends_.back());
   char* block = ring_.as<char>() + piece % blocks_ * piece_bytes_;
   auto segment = std::upper_bound(segments_.begin(), segments_.end(), begin,
@@ -102,7 +101,7 @@ void ScanUpload::fill(std::size_t piece) {
 // One thread at a time queues the copies of every filled piece whose predecessors are queued, and reports the
 // slices they complete. It holds no lock while it calls the driver, so that the others go on filling: a call
 // of 34 MB takes 1.3 ms for 1.9 (8x1024x512x16 on an H200).
-void ScanUpload::finish(std::size_t piece) {
+void Upload::finish(std::size_t piece) {
   std::unique_lock<std::mutex> lock(mutex_);
   filled_[piece] = true;
   if (queueing_) return;
@@ -117,7 +116,7 @@ void ScanUpload::finish(std::size_t piece) {
   queueing_ = false;
 }
 
-void ScanUpload::queue_next() {
+void Upload::queue_next() {
   const std::size_t begin = queued_ * piece_bytes_, end = std::min(begin + piece_bytes_, ends_.back());
   const std::size_t block = queued_ % blocks_;
   context_.check(driver().cuMemcpyHtoDAsync(image_ + begin, ring_.as<char>() + block * piece_bytes_,

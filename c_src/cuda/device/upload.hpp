@@ -1,4 +1,5 @@
-// Copies an image made of host tensors to the device, in order, by several threads. Used by run_scan.
+// Copies host tensors to one piece of device memory, the image, in order and by several threads. Used by the
+// operators' calls on host tensors and where weights are loaded.
 #pragma once
 
 #include <cuda.h>
@@ -20,13 +21,13 @@ struct ImageSegment {
   std::size_t at, bytes;
 };
 
-class ScanUpload {
+class Upload {
  public:
   // segments in order of `at`, not overlapping; what lies between them is not defined. on_ready(i) is called
   // with the context current, once for each of `ends` in order, after the copies of the first ends[i] bytes
   // of the image were queued on `stream`; from any of the threads, one at a time.
-  ScanUpload(Context& context, CUstream stream, CUdeviceptr image, std::vector<ImageSegment> segments,
-             std::vector<std::size_t> ends, std::function<void(std::size_t)> on_ready);
+  Upload(Context& context, CUstream stream, CUdeviceptr image, std::vector<ImageSegment> segments,
+         std::vector<std::size_t> ends, std::function<void(std::size_t)> on_ready);
 
   // Copies everything; returns when the last on_ready has returned. The pinned blocks stay in use until the
   // stream has been synchronised: keep the object until then.

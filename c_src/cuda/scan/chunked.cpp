@@ -12,7 +12,7 @@
 namespace exphil::cuda {
 namespace {
 
-using core::ScanProblem;
+using core::ScanShape;
 
 // What decides the bits. Chunks of 16 real steps (8 complex ones) of two states at a time fill a lane's
 // registers. More chunks to a tile cost stages of the combination, fewer leave a narrow scan too few warps.
@@ -29,23 +29,23 @@ constexpr int kMostTimes = 15;    // named barriers of a block
 constexpr int kMostSplit = 8;     // blocks of a cluster that every device with clusters takes
 constexpr int kSliceFloats = 16;  // of a row of b or c in shared memory at a time
 
-int floats_of(const ScanProblem& p) {
+int floats_of(const ScanShape& p) {
   return p.complex ? 2 : 1;
 }
 
-std::int64_t tiles_of(const ScanProblem& p, const ScanPlan& plan) {
+std::int64_t tiles_of(const ScanShape& p, const ScanPlan& plan) {
   const std::int64_t tile = plan.steps * plan.chunks;
   return (p.seq + tile - 1) / tile;
 }
 
-std::int64_t blocks_of(const ScanProblem& p, const ScanPlan& plan) {
+std::int64_t blocks_of(const ScanShape& p, const ScanPlan& plan) {
   const int directions = p.options.direction == core::Direction::both ? 2 : 1;
   return p.batch * plan.blocks_per_batch() * plan.split * directions;
 }
 
 // One way to cut; as many states of b and c at a time as fit. False where nothing fits.
-bool cut(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning, int groups,
-         int times, int split, ScanPlan* plan) {
+bool cut(const ScanShape& p, const DeviceProperties& device, const ScanTuning& tuning, int groups, int times,
+         int split, ScanPlan* plan) {
   plan->groups = groups, plan->times = times, plan->split = split;
   cut_channels(p, groups * (32 / plan->chunks), plan);
   // Fewer warps than fit may have more registers each.
@@ -65,7 +65,7 @@ bool cut(const ScanProblem& p, const DeviceProperties& device, const ScanTuning&
 }
 
 // Estimated cycles, fitted to bench/results/gpu_scan.md.
-double estimate(const ScanProblem& p, const DeviceProperties& device, const ScanPlan& plan) {
+double estimate(const ScanShape& p, const DeviceProperties& device, const ScanPlan& plan) {
   const double states = std::ceil(static_cast<double>(p.state) / plan.together);
   const double stages = std::ceil(static_cast<double>(p.state) / plan.slice);
   const double slots = states * (p.complex ? 930 : 290) + 390 + 60 * stages;  // of one warp for one tile
@@ -90,7 +90,7 @@ double estimate(const ScanProblem& p, const DeviceProperties& device, const Scan
 
 }  // namespace
 
-ScanPlan plan_chunked(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning) {
+ScanPlan plan_chunked(const ScanShape& p, const DeviceProperties& device, const ScanTuning& tuning) {
   ScanPlan plan;
   plan.sequential = false;
   plan.steps = tuning.steps > 0 ? tuning.steps : p.complex ? kComplexSteps : kRealSteps;
@@ -125,7 +125,7 @@ ScanPlan plan_chunked(const ScanProblem& p, const DeviceProperties& device, cons
   return chosen;
 }
 
-std::size_t chunked_shared_bytes(const ScanProblem& p, const ScanPlan& plan) {
+std::size_t chunked_shared_bytes(const ScanShape& p, const ScanPlan& plan) {
   const int projections = (p.b_layout.constant ? 0 : 1) + (p.c_layout.constant ? 0 : 1);
   return static_cast<std::size_t>(scan::chunked_bytes(
       static_cast<int>(p.state), plan.together, plan.slice, floats_of(p),
@@ -133,8 +133,7 @@ std::size_t chunked_shared_bytes(const ScanProblem& p, const ScanPlan& plan) {
       plan.times, plan.buffers, projections, static_cast<int>(core::dtype_size(p.dtype))));
 }
 
-KernelSpec chunked_kernel_spec(const ScanProblem& p, const ScanPlan& plan, const core::ScanOutputs& out,
-                               bool vector_rows) {
+KernelSpec chunked_kernel_spec(const ScanShape& p, const ScanPlan& plan) {
   KernelSpec spec{"scan/chunked.cu",
                   "selective_scan_chunked",
                   {define("COMPLEX", p.complex), define("STEPS", plan.steps), define("CHUNKS", plan.chunks),
@@ -142,9 +141,9 @@ KernelSpec chunked_kernel_spec(const ScanProblem& p, const ScanPlan& plan, const
                    define("BUFFERS", plan.buffers), define("CHANNEL_WARPS", plan.groups),
                    define("TIME_WARPS", plan.times), define("CLUSTER_BLOCKS", plan.split),
                    define("MIN_BLOCKS", plan.min_blocks), define("B_CONSTANT", p.b_layout.constant),
-                   define("C_CONSTANT", p.c_layout.constant), define("VECTOR_ROWS", vector_rows),
+                   define("C_CONSTANT", p.c_layout.constant), define("VECTOR_ROWS", has_vector_rows(p)),
                    define("PIECE", piece_of(p, plan, plan.groups * (32 / plan.chunks)))}};
-  add_problem_defines(p, out.states != nullptr, &spec.defines);
+  add_problem_defines(p, &spec.defines);
   return spec;
 }
 

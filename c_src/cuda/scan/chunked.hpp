@@ -8,7 +8,7 @@
 
 #include <cstddef>
 
-#include "core/scan/problem.hpp"
+#include "core/scan/shape.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/jit/kernel_cache.hpp"
 #include "cuda/scan/plan.hpp"
@@ -16,13 +16,11 @@
 namespace exphil::cuda {
 
 // lanes and per_lane of the plan mean nothing here.
-ScanPlan plan_chunked(const core::ScanProblem& problem, const DeviceProperties& device,
+ScanPlan plan_chunked(const core::ScanShape& problem, const DeviceProperties& device,
                       const ScanTuning& tuning = {});
 
-std::size_t chunked_shared_bytes(const core::ScanProblem& problem, const ScanPlan& plan);
+std::size_t chunked_shared_bytes(const core::ScanShape& problem, const ScanPlan& plan);
 
-// vector_rows: b and c may be read four elements at a time.
-KernelSpec chunked_kernel_spec(const core::ScanProblem& problem, const ScanPlan& plan,
-                               const core::ScanOutputs& outputs, bool vector_rows);
+KernelSpec chunked_kernel_spec(const core::ScanShape& problem, const ScanPlan& plan);
 
 }  // namespace exphil::cuda

@@ -12,7 +12,8 @@ namespace exphil::cuda {
 namespace {
 
 using core::ScanAlgorithm;
-using core::ScanProblem;
+using core::ScanOperand;
+using core::ScanShape;
 
 // Up to here the warps of a batch-1 scan finish before a second pass over time would.
 constexpr std::int64_t kSequentialSteps = 64;
@@ -41,19 +42,19 @@ int next_power_of_two(std::int64_t value) {
 }
 
 // The fewest lanes whose states stay within four floats each (see kTileFloats), as far as a warp has lanes.
-int fewest_lanes(const ScanProblem& p) {
+int fewest_lanes(const ScanShape& p) {
   const int most_states = p.complex ? 2 : 4;
   int lanes = 1;
   while (lanes < 32 && lanes * most_states < p.state) lanes *= 2;
   return lanes;
 }
 
-int states_per_lane(const ScanProblem& p, int lanes) {
+int states_per_lane(const ScanShape& p, int lanes) {
   return next_power_of_two((p.state + lanes - 1) / lanes);
 }
 
 // Changes no bit of a walk.
-int tile_steps(const ScanProblem& p) {
+int tile_steps(const ScanShape& p) {
   const int lanes = fewest_lanes(p), floats = states_per_lane(p, lanes) * (p.complex ? 2 : 1);
   return std::max(1, kTileFloats / std::max(4, floats));
 }
@@ -66,7 +67,7 @@ void set_bounds(int warps, ScanPlan* plan) {
 }
 
 // Bytes that one block takes from the L2 for one tile: b and c, and whole sectors of x, dt and y.
-double tile_bytes(const ScanProblem& p, const ScanPlan& plan) {
+double tile_bytes(const ScanShape& p, const ScanPlan& plan) {
   const scan::Layout layout = scan_layout(p, plan);
   const double element = static_cast<double>(core::dtype_size(p.dtype));
   const double channels = std::ceil(layout.channels * plan.groups * element / 32) * 32;
@@ -74,7 +75,7 @@ double tile_bytes(const ScanProblem& p, const ScanPlan& plan) {
 }
 
 // Issue slots of one warp for one tile, counted in the disassembly for sm_90.
-double tile_slots(const ScanProblem& p, const ScanPlan& plan) {
+double tile_slots(const ScanShape& p, const ScanPlan& plan) {
   const double states = plan.per_lane * (p.complex ? 8.0 : 1.0), lanes = plan.lanes;
   const double reduce = 4 * (lanes - 1) / lanes + states / 2;
   const double elements = std::max(1.0, plan.steps / lanes);
@@ -89,7 +90,7 @@ double issue_rate(double warps) {
 }
 
 // Estimated cycles; infinite where the variant does not fit the device.
-double estimate(const ScanProblem& p, const DeviceProperties& device, const ScanPlan& plan) {
+double estimate(const ScanShape& p, const DeviceProperties& device, const ScanPlan& plan) {
   const int bytes = scan_layout(p, plan).bytes();
   if (bytes > device.max_shared_per_block) return std::numeric_limits<double>::infinity();
   const int by_registers = plan.max_threads / 32 * plan.min_blocks / plan.groups;
@@ -110,7 +111,7 @@ double estimate(const ScanProblem& p, const DeviceProperties& device, const Scan
 }
 
 // One way to cut; tuning's wishes and the limits of a block have been seen to.
-double consider(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning, int lanes,
+double consider(const ScanShape& p, const DeviceProperties& device, const ScanTuning& tuning, int lanes,
                 int groups, ScanPlan* candidate) {
   candidate->lanes = lanes, candidate->per_lane = states_per_lane(p, lanes);
   candidate->groups = groups;
@@ -120,7 +121,7 @@ double consider(const ScanProblem& p, const DeviceProperties& device, const Scan
   return estimate(p, device, *candidate);
 }
 
-void choose_shape(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning,
+void choose_shape(const ScanShape& p, const DeviceProperties& device, const ScanTuning& tuning,
                   ScanPlan* plan) {
   const int fewest = fewest_lanes(p);
   // Twice the lanes keep two states each: the order of the sum over states stays the same.
@@ -143,7 +144,7 @@ void choose_shape(const ScanProblem& p, const DeviceProperties& device, const Sc
 }
 
 // Whether scan/chunked.cu can count the problem's steps and the bytes of its rows.
-bool fits_ints(const ScanProblem& p) {
+bool fits_ints(const ScanShape& p) {
   const auto row_fits = [&p](const core::ProjectionLayout& layout) {
     const std::int64_t size = p.complex ? 8 : static_cast<std::int64_t>(core::dtype_size(p.dtype));
     return layout.constant || layout.groups * p.state * size < kMostRowBytes;
@@ -155,7 +156,7 @@ bool fits_ints(const ScanProblem& p) {
 
 }  // namespace
 
-scan::Layout scan_layout(const ScanProblem& p, const ScanPlan& plan) {
+scan::Layout scan_layout(const ScanShape& p, const ScanPlan& plan) {
   return {plan.lanes * plan.per_lane * (p.complex ? 2 : 1),
           plan.steps,
           32 / plan.lanes,
@@ -173,43 +174,41 @@ std::string define(const char* name, std::int64_t value) {
   return core::message(name, "=", value);
 }
 
-void add_problem_defines(const ScanProblem& p, bool write_states, std::vector<std::string>* defines) {
+void add_problem_defines(const ScanShape& p, std::vector<std::string>* defines) {
   const core::ScanOptions& o = p.options;
   const float infinity = std::numeric_limits<float>::infinity();
   for (const std::string& each :
        {define("STATE", p.state), define("ELEMENT", element_number(p.dtype)),
         define("DISCRETIZATION", static_cast<int>(o.discretization)), define("SOFTPLUS", o.dt_softplus),
-        define("CLIP", o.dt_min != -infinity || o.dt_max != infinity), define("HAS_D", p.d != nullptr),
-        define("HAS_Z", p.z != nullptr), define("WRITE_STATES", write_states)}) {
+        define("CLIP", o.dt_min != -infinity || o.dt_max != infinity), define("HAS_D", p.has(ScanOperand::d)),
+        define("HAS_Z", p.has(ScanOperand::z)), define("WRITE_STATES", p.has(ScanOperand::states))}) {
     defines->push_back(each);
   }
 }
 
-std::int64_t span_of(const ScanProblem& p) {
+std::int64_t span_of(const ScanShape& p) {
   const std::int64_t b_channels = p.b_layout.constant ? p.dim : p.dim / p.b_layout.groups;
   const std::int64_t c_channels = p.c_layout.constant ? p.dim : p.dim / p.c_layout.groups;
   return std::gcd(b_channels, c_channels);
 }
 
-void cut_channels(const ScanProblem& p, std::int64_t per_block, ScanPlan* plan) {
+void cut_channels(const ScanShape& p, std::int64_t per_block, ScanPlan* plan) {
   plan->span_channels = span_of(p), plan->spans = p.dim / plan->span_channels;
   plan->blocks_per_span = (plan->span_channels + per_block - 1) / per_block;
 }
 
-int piece_of(const ScanProblem& p, const ScanPlan& plan, std::int64_t across) {
+int piece_of(const ScanShape& p, const ScanPlan& plan, std::int64_t across) {
   const std::int64_t size = static_cast<std::int64_t>(core::dtype_size(p.dtype));
   std::int64_t piece = 16 / size;
-  const auto misplaced = [&](const void* data) {
-    return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(piece * size) != 0;
-  };
-  while (piece > 1 && (plan.span_channels % piece != 0 || across % piece != 0 || misplaced(p.x) ||
-                       misplaced(p.dt) || misplaced(p.z))) {
+  const auto misplaced = [&](ScanOperand id) { return p.has(id) && p.alignment[id] < piece * size; };
+  while (piece > 1 && (plan.span_channels % piece != 0 || across % piece != 0 || misplaced(ScanOperand::x) ||
+                       misplaced(ScanOperand::dt) || misplaced(ScanOperand::z))) {
     piece /= 2;
   }
   return static_cast<int>(piece);
 }
 
-bool scans_sequentially(const ScanProblem& p) {
+bool scans_sequentially(const ScanShape& p) {
   // Before the caller's wish: a walk of such a problem is slow, chunks would be wrong.
   if (!fits_ints(p)) return true;
   if (p.options.algorithm != ScanAlgorithm::automatic) {
@@ -218,22 +217,29 @@ bool scans_sequentially(const ScanProblem& p) {
   return p.seq <= kSequentialSteps || p.dim >= kSequentialChannels;
 }
 
-ScanPlan plan_scan(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning) {
+ScanPlan plan_scan(const ScanShape& p, const DeviceProperties& device, const ScanTuning& tuning) {
   ScanPlan plan;
   plan.steps = tuning.steps > 0 ? tuning.steps : tile_steps(p);
   choose_shape(p, device, tuning, &plan);
   return plan;
 }
 
-KernelSpec scan_kernel_spec(const ScanProblem& p, const ScanPlan& plan, bool vector_rows, bool write_states) {
+bool has_vector_rows(const ScanShape& p) {
+  const int piece = !p.complex && p.dtype != core::Dtype::f32 ? 8 : 16;
+  const bool b_aligned = p.b_layout.constant || p.alignment[ScanOperand::b] >= piece;
+  const bool c_aligned = p.c_layout.constant || p.alignment[ScanOperand::c] >= piece;
+  return p.state * (p.complex ? 2 : 1) % 4 == 0 && b_aligned && c_aligned;
+}
+
+KernelSpec scan_kernel_spec(const ScanShape& p, const ScanPlan& plan) {
   KernelSpec spec{
       "scan/general.cu",
       "selective_scan",
       {define("COMPLEX", p.complex), define("LANES", plan.lanes), define("PER_LANE", plan.per_lane),
        define("STEPS", plan.steps), define("B_CONSTANT", p.b_layout.constant),
-       define("C_CONSTANT", p.c_layout.constant), define("VECTOR_ROWS", vector_rows),
+       define("C_CONSTANT", p.c_layout.constant), define("VECTOR_ROWS", has_vector_rows(p)),
        define("MAX_THREADS", plan.max_threads), define("MIN_BLOCKS", plan.min_blocks)}};
-  add_problem_defines(p, write_states, &spec.defines);
+  add_problem_defines(p, &spec.defines);
   return spec;
 }
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/scan/problem.hpp"
+#include "core/scan/shape.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/jit/kernel_cache.hpp"
 #include "kernels/scan/arguments.cuh"
@@ -50,32 +50,32 @@ int element_number(core::Dtype dtype);  // ELEMENT in the kernels
 std::string define(const char* name, std::int64_t value);
 // Appends what every kernel of a diagonal scan is told of the problem: STATE, ELEMENT, DISCRETIZATION and the
 // options.
-void add_problem_defines(const core::ScanProblem& problem, bool write_states,
-                         std::vector<std::string>* defines);
+void add_problem_defines(const core::ScanShape& problem, std::vector<std::string>* defines);
+
+// Whether b and c can be copied four elements at a time.
+bool has_vector_rows(const core::ScanShape& problem);
 
 // Channels that share one group of b and one of c: blocks do not cross such a span.
-std::int64_t span_of(const core::ScanProblem& problem);
+std::int64_t span_of(const core::ScanShape& problem);
 // Fills span_channels, spans and blocks_per_span for blocks of `per_block` channels.
-void cut_channels(const core::ScanProblem& problem, std::int64_t per_block, ScanPlan* plan);
+void cut_channels(const core::ScanShape& problem, std::int64_t per_block, ScanPlan* plan);
 
 // Elements of x, dt and z that are copied together, 16 bytes at the most: as many as alignment, a span's
 // channels and the `across` channels of a block allow.
-int piece_of(const core::ScanProblem& problem, const ScanPlan& plan, std::int64_t across);
+int piece_of(const core::ScanShape& problem, const ScanPlan& plan, std::int64_t across);
 
 // True where a warp walks all of time: where that is asked for, where automatic means it, and where the
 // chunked kernel could not count the problem. Independent of the batch.
-bool scans_sequentially(const core::ScanProblem& problem);
+bool scans_sequentially(const core::ScanShape& problem);
 
 // The walk of scan/general.cu, whatever scans_sequentially says.
-ScanPlan plan_scan(const core::ScanProblem& problem, const DeviceProperties& device,
+ScanPlan plan_scan(const core::ScanShape& problem, const DeviceProperties& device,
                    const ScanTuning& tuning = {});
 
 // The shared memory that the plan's kernel lays out.
-scan::Layout scan_layout(const core::ScanProblem& problem, const ScanPlan& plan);
+scan::Layout scan_layout(const core::ScanShape& problem, const ScanPlan& plan);
 
-// The variant of scan/general.cu that carries out `plan`. vector_rows: b and c may be copied in pieces of
-// four elements.
-KernelSpec scan_kernel_spec(const core::ScanProblem& problem, const ScanPlan& plan, bool vector_rows,
-                            bool write_states);
+// The variant of scan/general.cu that carries out `plan`.
+KernelSpec scan_kernel_spec(const core::ScanShape& problem, const ScanPlan& plan);
 
 }  // namespace exphil::cuda

@@ -10,7 +10,7 @@
 namespace exphil::cuda {
 namespace {
 
-using core::ScanProblem;
+using core::ScanShape;
 
 constexpr std::int64_t kSteps = std::int64_t{scan::kShortBlocks} * scan::kShortChunks * scan::kShortSteps;
 // With more channels the tiles of the chunked kernel fill a device, which is then faster.
@@ -20,7 +20,7 @@ constexpr std::int64_t kStates = 64;  // eight warps share out the states of a c
 constexpr int kMostWarps = 12;         // of a multiprocessor: 168 registers a lane
 constexpr int kFewestProcessors = 64;  // a smaller device may have no room for a cluster of eight
 
-int parts_of(const ScanProblem& p) {
+int parts_of(const ScanShape& p) {
   return static_cast<int>(p.state / scan::kShortStates);
 }
 
@@ -31,7 +31,7 @@ bool cheap_input(formulas::Discretization rule) {
 }
 
 // Blocks of so many warps side by side that fit a multiprocessor.
-int fitting_blocks(const ScanProblem& p, const DeviceProperties& device, int groups) {
+int fitting_blocks(const ScanShape& p, const DeviceProperties& device, int groups) {
   ScanPlan plan;
   plan.groups = groups;
   const int bytes = static_cast<int>(short_shared_bytes(p, plan));
@@ -47,7 +47,7 @@ double clusters_at_once(const DeviceProperties& device, int blocks) {
 }
 
 // Estimated cycles, fitted to bench/results/gpu_scan.md.
-double estimate(const ScanProblem& p, const DeviceProperties& device, const ScanPlan& plan) {
+double estimate(const ScanShape& p, const DeviceProperties& device, const ScanPlan& plan) {
   const int directions = p.options.direction == core::Direction::both ? 2 : 1;
   const double clusters = static_cast<double>(p.batch * plan.blocks_per_batch() * directions);
   const double waves = std::ceil(clusters / clusters_at_once(device, plan.min_blocks));
@@ -64,15 +64,15 @@ double estimate(const ScanProblem& p, const DeviceProperties& device, const Scan
 
 }  // namespace
 
-bool scans_short(const ScanProblem& p, const DeviceProperties& device, bool vector_rows) {
+bool scans_short(const ScanShape& p, const DeviceProperties& device) {
   return device.compute_major >= 9 && device.multiprocessors >= kFewestProcessors && !p.complex &&
-         !p.full_matrix && vector_rows && !p.b_layout.constant && !p.c_layout.constant &&
+         !p.full_matrix && has_vector_rows(p) && !p.b_layout.constant && !p.c_layout.constant &&
          cheap_input(p.options.discretization) && p.state % scan::kShortStates == 0 && p.state <= kStates &&
          p.dim < kChannels && p.seq > 0 && p.seq <= kSteps && !scans_sequentially(p) &&
          fitting_blocks(p, device, 1) > 0;
 }
 
-ScanPlan plan_short(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning) {
+ScanPlan plan_short(const ScanShape& p, const DeviceProperties& device, const ScanTuning& tuning) {
   ScanPlan plan, chosen;
   plan.sequential = false;
   plan.steps = scan::kShortSteps, plan.chunks = scan::kShortChunks, plan.split = scan::kShortBlocks;
@@ -91,18 +91,19 @@ ScanPlan plan_short(const ScanProblem& p, const DeviceProperties& device, const 
   return chosen;
 }
 
-std::size_t short_shared_bytes(const ScanProblem& p, const ScanPlan& plan) {
-  return static_cast<std::size_t>(scan::short_bytes(
-      static_cast<int>(p.state), plan.groups, static_cast<int>(core::dtype_size(p.dtype)), p.z != nullptr));
+std::size_t short_shared_bytes(const ScanShape& p, const ScanPlan& plan) {
+  return static_cast<std::size_t>(scan::short_bytes(static_cast<int>(p.state), plan.groups,
+                                                    static_cast<int>(core::dtype_size(p.dtype)),
+                                                    p.has(core::ScanOperand::z)));
 }
 
-KernelSpec short_kernel_spec(const ScanProblem& p, const ScanPlan& plan, bool write_states) {
+KernelSpec short_kernel_spec(const ScanShape& p, const ScanPlan& plan) {
   KernelSpec spec{"scan/short.cu",
                   "selective_scan_short",
                   {define("CLUSTER_BLOCKS", plan.split), define("CHANNEL_WARPS", plan.groups),
                    define("MIN_BLOCKS", plan.min_blocks),
                    define("PIECE", piece_of(p, plan, plan.groups * (32 / plan.chunks)))}};
-  add_problem_defines(p, write_states, &spec.defines);
+  add_problem_defines(p, &spec.defines);
   return spec;
 }
 

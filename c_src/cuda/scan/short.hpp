@@ -8,22 +8,21 @@
 
 #include <cstddef>
 
-#include "core/scan/problem.hpp"
+#include "core/scan/shape.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/jit/kernel_cache.hpp"
 #include "cuda/scan/plan.hpp"
 
 namespace exphil::cuda {
 
-// vector_rows: b and c may be read four elements at a time.
-bool scans_short(const core::ScanProblem& problem, const DeviceProperties& device, bool vector_rows);
+bool scans_short(const core::ScanShape& problem, const DeviceProperties& device);
 
 // Of a scan that scans_short takes. Of the plan, only groups, parts, split, min_blocks and the spans mean
 // something here.
-ScanPlan plan_short(const core::ScanProblem& problem, const DeviceProperties& device,
+ScanPlan plan_short(const core::ScanShape& problem, const DeviceProperties& device,
                     const ScanTuning& tuning = {});
 
-std::size_t short_shared_bytes(const core::ScanProblem& problem, const ScanPlan& plan);
-KernelSpec short_kernel_spec(const core::ScanProblem& problem, const ScanPlan& plan, bool write_states);
+std::size_t short_shared_bytes(const core::ScanShape& problem, const ScanPlan& plan);
+KernelSpec short_kernel_spec(const core::ScanShape& problem, const ScanPlan& plan);
 
 }  // namespace exphil::cuda

@@ -1,31 +1,30 @@
 // Goes through the launcher's own choice, so that what is tested is what runs. See variants.hpp.
 #include "cuda/scan/variants.hpp"
 
-#include "core/scan/problem.hpp"
-#include "cuda/scan/launcher.hpp"
+#include "core/scan/shape.hpp"
+#include "cuda/scan/forward.hpp"
 
 namespace exphil::cuda {
 namespace {
 
 using core::Dtype;
-using core::ScanProblem;
+using core::ScanShape;
 using formulas::Discretization;
 
-// A problem is only a kind here: its pointers say what is given, nothing is read.
-const float kGiven = 0.0f;
-
-ScanProblem kind(std::int64_t seq, std::int64_t state, Discretization discretization,
-                 Dtype dtype = Dtype::f32, bool complex = false) {
-  ScanProblem p;
+ScanShape kind(std::int64_t seq, std::int64_t state, Discretization discretization, Dtype dtype = Dtype::f32,
+               bool complex = false) {
+  ScanShape p;
   p.batch = 2, p.seq = seq, p.dim = 64, p.state = state;
   p.dtype = dtype, p.complex = complex;
   p.options.discretization = discretization;
   return p;
 }
 
-void give_everything(ScanProblem* p) {
-  p->d = p->dt_bias = p->initial_state = &kGiven;
-  p->z = &kGiven;
+void give_everything(ScanShape* p) {
+  for (const core::ScanOperand id : {core::ScanOperand::d, core::ScanOperand::z, core::ScanOperand::dt_bias,
+                                     core::ScanOperand::initial_state}) {
+    p->add(id);
+  }
   p->options.dt_softplus = true;
   p->options.dt_min = 0.001f;
 }
@@ -37,20 +36,18 @@ std::vector<KernelSpec> scan_kernel_variants() {
   device.multiprocessors = 40;
   device.max_shared_per_block = 64 * 1024;
   std::vector<KernelSpec> all;
-  const auto add = [&](const ScanProblem& p, bool states = false) {
-    core::ScanOutputs out;
-    float written = 0.0f;
-    out.states = states ? &written : nullptr;
-    all.push_back(scan_launches(device, p, out).front().spec);
+  const auto add = [&](ScanShape p, bool states = false) {
+    if (states) p.add(core::ScanOperand::states);
+    all.push_back(scan_launches(device, p).front().spec);
     ScanTuning general;  // the general kernel, where the wide one was chosen
     general.wide = 0;
     if (all.back().file == "scan/wide.cu") {
-      all.push_back(scan_launches(device, p, out, general).front().spec);
+      all.push_back(scan_launches(device, p, {}, general).front().spec);
     }
   };
   for (int number = 0; number < 6; ++number) {
     const auto discretization = static_cast<Discretization>(number);
-    ScanProblem plain = kind(1024, 16, discretization), full = kind(60, 16, discretization);
+    ScanShape plain = kind(1024, 16, discretization), full = kind(60, 16, discretization);
     give_everything(&full);
     add(plain), add(full);
     full.dim = full.seq = 1024;
@@ -59,7 +56,7 @@ std::vector<KernelSpec> scan_kernel_variants() {
     add(kind(number % 2 == 0 ? 60 : 1024, 7, discretization, Dtype::f32, true));
   }
   for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {
-    ScanProblem full = kind(1024, 16, Discretization::zoh, dtype);
+    ScanShape full = kind(1024, 16, Discretization::zoh, dtype);
     give_everything(&full);
     add(full), add(kind(60, 3, Discretization::zoh, dtype));
     full.seq = 60;
@@ -71,12 +68,12 @@ std::vector<KernelSpec> scan_kernel_variants() {
   }
   for (const std::int64_t state : {4, 128})
     add(kind(60, state, Discretization::zoh, Dtype::bf16), state == 4);
-  ScanProblem constant = kind(1024, 16, Discretization::zoh, Dtype::bf16);
+  ScanShape constant = kind(1024, 16, Discretization::zoh, Dtype::bf16);
   constant.b_layout.constant = true;
   add(constant);
   constant.c_layout.constant = true, constant.complex = true, constant.dtype = Dtype::f32;
   add(constant, true);
-  ScanProblem matrix = kind(60, 32, Discretization::bilinear, Dtype::bf16);
+  ScanShape matrix = kind(60, 32, Discretization::bilinear, Dtype::bf16);
   matrix.full_matrix = true;
   add(matrix);
   matrix.state = 5, matrix.dtype = Dtype::f32, matrix.b_layout.constant = true;
@@ -88,7 +85,7 @@ std::vector<KernelSpec> scan_kernel_variants() {
   device.multiprocessors = 132, device.max_shared_per_block = 227 * 1024;  // clusters of eight
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
     add(kind(1024, 16, Discretization::zoh, dtype));
-    ScanProblem whole = kind(1024, dtype == Dtype::f32 ? 64 : 8, Discretization::bilinear, dtype);
+    ScanShape whole = kind(1024, dtype == Dtype::f32 ? 64 : 8, Discretization::bilinear, dtype);
     give_everything(&whole);
     add(whole, true);
   }

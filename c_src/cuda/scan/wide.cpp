@@ -11,7 +11,8 @@
 namespace exphil::cuda {
 namespace {
 
-using core::ScanProblem;
+using core::ScanOperand;
+using core::ScanShape;
 
 // Steps of a tile: three tiles of 20 make 32x60x512x16 (12.2 us in f32 on an H200). From 32 states on a tile
 // has to be of whole groups of lanes.
@@ -22,22 +23,22 @@ constexpr int kStages = 3;       // tiles that are scanned, activated and on the
 // Warps of a multiprocessor: 168 registers a lane of 65536. They are three blocks, which share its memory.
 constexpr int kWarps = 12;
 
-int lanes_of(const ScanProblem& p) {
+int lanes_of(const ScanShape& p) {
   return static_cast<int>(p.state / 4);
 }
 
-bool pairs_aligned(const ScanProblem& p, const core::ScanOutputs& out) {
-  const std::uintptr_t pair = 2 * core::dtype_size(p.dtype);
-  for (const void* data :
-       {p.x, p.dt, p.z, static_cast<const void*>(out.y), static_cast<const void*>(out.y_reverse)}) {
-    if (reinterpret_cast<std::uintptr_t>(data) % pair != 0) return false;
+bool pairs_aligned(const ScanShape& p) {
+  const int pair = 2 * static_cast<int>(core::dtype_size(p.dtype));
+  for (const ScanOperand id :
+       {ScanOperand::x, ScanOperand::dt, ScanOperand::z, ScanOperand::y, ScanOperand::y_reverse}) {
+    if (p.has(id) && p.alignment[id] < pair) return false;
   }
   return true;
 }
 
 // Fewer steps to a tile, and fewer warps to a block, until it takes no more than `most` bytes. Neither
 // changes a bit.
-void make_room(const ScanProblem& p, std::size_t most, bool forced_groups, ScanPlan* plan) {
+void make_room(const ScanShape& p, std::size_t most, bool forced_groups, ScanPlan* plan) {
   while (wide_shared_bytes(p, *plan) > most) {
     if (plan->groups > 1 && plan->steps <= kFewestSteps && !forced_groups) {
       plan->groups /= 2;
@@ -53,13 +54,13 @@ void make_room(const ScanProblem& p, std::size_t most, bool forced_groups, ScanP
 
 }  // namespace
 
-bool scans_wide(const ScanProblem& p, const core::ScanOutputs& out, bool vector_rows) {
+bool scans_wide(const ScanShape& p) {
   const bool lanes = p.state % 4 == 0 && p.state <= 128 && (p.state & (p.state - 1)) == 0;
-  return lanes && scans_sequentially(p) && vector_rows && !p.complex && !p.full_matrix &&
-         !p.b_layout.constant && !p.c_layout.constant && span_of(p) % 2 == 0 && pairs_aligned(p, out);
+  return lanes && scans_sequentially(p) && has_vector_rows(p) && !p.complex && !p.full_matrix &&
+         !p.b_layout.constant && !p.c_layout.constant && span_of(p) % 2 == 0 && pairs_aligned(p);
 }
 
-ScanPlan plan_wide(const ScanProblem& p, const DeviceProperties& device, const ScanTuning& tuning) {
+ScanPlan plan_wide(const ScanShape& p, const DeviceProperties& device, const ScanTuning& tuning) {
   const std::int64_t warp_channels = 2 * (32 / lanes_of(p));
   ScanPlan plan;
   plan.sequential = true;
@@ -78,19 +79,19 @@ ScanPlan plan_wide(const ScanProblem& p, const DeviceProperties& device, const S
   return plan;
 }
 
-std::size_t wide_shared_bytes(const ScanProblem& p, const ScanPlan& plan) {
+std::size_t wide_shared_bytes(const ScanShape& p, const ScanPlan& plan) {
   return static_cast<std::size_t>(scan::wide_bytes(static_cast<int>(p.state), plan.steps, plan.groups,
                                                    plan.buffers, p.dtype != core::Dtype::f32));
 }
 
-KernelSpec wide_kernel_spec(const ScanProblem& p, const ScanPlan& plan, bool write_states) {
+KernelSpec wide_kernel_spec(const ScanShape& p, const ScanPlan& plan) {
   const std::int64_t block_channels = plan.groups * 2 * (32 / lanes_of(p));
   KernelSpec spec{
       "scan/wide.cu",
       "selective_scan_wide",
       {define("STEPS", plan.steps), define("CHANNEL_WARPS", plan.groups), define("STAGES", plan.buffers),
        define("MIN_BLOCKS", plan.min_blocks), define("PIECE", piece_of(p, plan, block_channels))}};
-  add_problem_defines(p, write_states, &spec.defines);
+  add_problem_defines(p, &spec.defines);
   return spec;
 }
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/scan/problem.hpp"
+#include "core/scan/shape.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/jit/kernel_cache.hpp"
 #include "cuda/scan/plan.hpp"
@@ -16,15 +16,15 @@
 namespace exphil::cuda {
 
 // Whether the scan is one that the wide kernel does: a walk (scans_sequentially) of real states in fours, an
-// even number of channels to a group. vector_rows: b and c may be read four elements at a time.
-bool scans_wide(const core::ScanProblem& problem, const core::ScanOutputs& outputs, bool vector_rows);
+// even number of channels to a group.
+bool scans_wide(const core::ScanShape& problem);
 
 // Of a scan that scans_wide takes. Of the plan, only groups, steps, buffers (stages of the ring), min_blocks
 // and the spans mean something here.
-ScanPlan plan_wide(const core::ScanProblem& problem, const DeviceProperties& device,
+ScanPlan plan_wide(const core::ScanShape& problem, const DeviceProperties& device,
                    const ScanTuning& tuning = {});
 
-std::size_t wide_shared_bytes(const core::ScanProblem& problem, const ScanPlan& plan);
-KernelSpec wide_kernel_spec(const core::ScanProblem& problem, const ScanPlan& plan, bool write_states);
+std::size_t wide_shared_bytes(const core::ScanShape& problem, const ScanPlan& plan);
+KernelSpec wide_kernel_spec(const core::ScanShape& problem, const ScanPlan& plan);
 
 }  // namespace exphil::cuda

@@ -81,8 +81,8 @@ class CudaSemiseparable final : public core::SemiseparableLayer {
     output_ = place(w.output), output_bias_ = place(w.output_bias);
     weights_ = context_->device_pool().allocate(places.bytes());
     StreamLease stream(*context_);
-    ScanUpload upload(*context_, stream.handle(), weights_.address(), segments,
-                      {segments.back().at + segments.back().bytes}, [](std::size_t) {});
+    Upload upload(*context_, stream.handle(), weights_.address(), segments,
+                  {segments.back().at + segments.back().bytes}, [](std::size_t) {});
     upload.run();
     stream.synchronize();
   }
@@ -101,9 +101,9 @@ class CudaSemiseparable final : public core::SemiseparableLayer {
     const std::size_t gate_bytes = rows * static_cast<std::size_t>(config_.rank) * sizeof(float);
     // Destroyed in reverse order: the stream is idle before the memory that it uses goes back.
     const DeviceBuffer memory = context_->device_pool().allocate(at.bytes);
-    std::unique_ptr<ScanUpload> upload;
+    std::unique_ptr<Upload> upload;
     StreamLease stream(*context_);
-    upload = std::make_unique<ScanUpload>(
+    upload = std::make_unique<Upload>(
         *context_, stream.handle(), memory.address(), std::vector<ImageSegment>{{input.x, at.x, y_bytes}},
         std::vector<std::size_t>{at.x + y_bytes}, [&](std::size_t) {
           queue(input, at, plan, memory.address(), stream.handle());

@@ -13,7 +13,7 @@ namespace {
 
 using core::ScanGradOutputs;
 using core::ScanGradProblem;
-using core::ScanProblem;
+using core::ScanShape;
 
 void put(core::Dtype dtype, float value, void* to, std::int64_t index) {
   switch (dtype) {
@@ -52,7 +52,7 @@ struct Shared {
 // dB or dC while the parts run.
 class ProjectionSums {
  public:
-  ProjectionSums(const ScanProblem& problem, const ScanRule& rule, const core::ProjectionLayout& layout)
+  ProjectionSums(const ScanShape& problem, const ScanRule& rule, const core::ProjectionLayout& layout)
       : p_(problem),
         rule_(rule),
         layout_(layout),
@@ -103,14 +103,14 @@ class ProjectionSums {
     }
   }
 
-  const ScanProblem& p_;
+  const ScanShape& p_;
   const ScanRule& rule_;
   const core::ProjectionLayout layout_;
   const std::int64_t row_;
   Shared panels_, sums_;
 };
 
-void* result_rows(const ScanProblem& problem, void* data, std::int64_t b, bool reverse) {
+void* result_rows(const ScanShape& problem, void* data, std::int64_t b, bool reverse) {
   return const_cast<void*>(rows_of(problem, data, b, reverse).data);
 }
 
@@ -126,9 +126,9 @@ float* thread_scratch(std::int64_t floats, AlignedBuffer* large) {
 }  // namespace
 
 void selective_scan_grad(const ScanGradProblem& problem, const ScanGradOutputs& outputs) {
-  const ScanProblem& scan = problem.scan;
+  const ScanShape& scan = problem.scan.shape;
   const ScanRule rule = rule_of(scan);
-  const Packed packed = pack(scan, rule);
+  const Packed packed = pack(problem.scan, rule);
   const bool reverse = scan.options.direction == core::Direction::reverse;
   Shared da(panels(rule.dim) * rule.a_block(), scan.batch);
   Shared dd(outputs.d == nullptr ? 0 : padded(rule.dim), scan.batch);
@@ -141,7 +141,7 @@ void selective_scan_grad(const ScanGradProblem& problem, const ScanGradOutputs& 
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t b = i / parts, state = b * rule.dim * row;
       GradientSequence sequence;
-      sequence.scan = operands_of(scan, rule, packed, b, reverse);
+      sequence.scan = operands_of(problem.scan, rule, packed, b, reverse);
       sequence.dy = rows_of(scan, problem.dy, b, reverse);
       if (problem.d_final_state != nullptr) sequence.d_final_state = problem.d_final_state + state;
       if (problem.states != nullptr) {

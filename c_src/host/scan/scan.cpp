@@ -10,22 +10,26 @@ namespace exphil::host {
 
 namespace {
 
-using core::ScanProblem;
+using core::ScanCall;
+using core::ScanOperand;
 
 // Below this many state updates a piece is not worth a thread (about 20 us of one core).
 constexpr std::int64_t kUpdatesPerPiece = 1 << 15;
 
-ScanSequence sequence_of(const ScanProblem& problem, const ScanRule& rule, const Packed& packed,
-                         const core::ScanOutputs& outputs, void* y, std::int64_t b, bool reverse) {
-  ScanSequence sequence = operands_of(problem, rule, packed, b, reverse);
-  const Rows y_rows = rows_of(problem, y, b, reverse);
+// `y` names the result of this pass over time: y, or y_reverse.
+ScanSequence sequence_of(const ScanCall& call, const ScanRule& rule, const Packed& packed, ScanOperand y,
+                         std::int64_t b, bool reverse) {
+  ScanSequence sequence = operands_of(call, rule, packed, b, reverse);
+  const Rows y_rows = rows_of(call.shape, call.operands[y], b, reverse);
   sequence.y = const_cast<void*>(y_rows.data);
   sequence.y_step = y_rows.step;
-  const std::int64_t state_row = problem.dim * rule.state * rule.parts();
-  if (outputs.final_state != nullptr) sequence.final_state = outputs.final_state + b * state_row;
-  if (outputs.states != nullptr) {
+  const std::int64_t state_row = rule.dim * rule.state * rule.parts();
+  if (auto* final_state = static_cast<float*>(call.operands[ScanOperand::final_state])) {
+    sequence.final_state = final_state + b * state_row;
+  }
+  if (auto* states = static_cast<float*>(call.operands[ScanOperand::states])) {
     sequence.states_step = reverse ? -state_row : state_row;
-    sequence.states = outputs.states + first_row(problem, b, reverse) * state_row;
+    sequence.states = states + first_row(call.shape, b, reverse) * state_row;
   }
   return sequence;
 }
@@ -37,18 +41,17 @@ float* thread_scratch(const ScanRule& rule) {
   return scratch.data();
 }
 
-void run_direction(const ScanProblem& problem, const ScanRule& rule, const Packed& packed,
-                   const core::ScanOutputs& outputs, void* y, bool reverse) {
-  const std::int64_t blocks = panels(problem.dim);
-  const std::int64_t updates = std::max<std::int64_t>(problem.seq, 1) * rule.a_block();
+void run_direction(const ScanCall& call, const ScanRule& rule, const Packed& packed, ScanOperand y,
+                   bool reverse) {
+  const std::int64_t blocks = panels(rule.dim);
+  const std::int64_t updates = std::max<std::int64_t>(call.shape.seq, 1) * rule.a_block();
   const std::int64_t grain = std::max<std::int64_t>(1, kUpdatesPerPiece / updates);
-  core::parallel_for(problem.batch * blocks, grain, [&](std::int64_t begin, std::int64_t end) {
+  core::parallel_for(call.shape.batch * blocks, grain, [&](std::int64_t begin, std::int64_t end) {
     float* scratch = thread_scratch(rule);
     while (begin < end) {
       const std::int64_t b = begin / blocks, first = begin % blocks;
       const std::int64_t last = std::min(blocks, first + end - begin);
-      const ScanSequence sequence = sequence_of(problem, rule, packed, outputs, y, b, reverse);
-      scan_channels(rule, sequence, first, last, scratch);
+      scan_channels(rule, sequence_of(call, rule, packed, y, b, reverse), first, last, scratch);
       begin += last - first;
     }
   });
@@ -56,14 +59,12 @@ void run_direction(const ScanProblem& problem, const ScanRule& rule, const Packe
 
 }  // namespace
 
-void selective_scan(const ScanProblem& problem, const core::ScanOutputs& outputs) {
-  const ScanRule rule = rule_of(problem);
-  const Packed packed = pack(problem, rule);
-  const core::Direction direction = problem.options.direction;
-  run_direction(problem, rule, packed, outputs, outputs.y, direction == core::Direction::reverse);
-  if (direction == core::Direction::both) {
-    run_direction(problem, rule, packed, outputs, outputs.y_reverse, true);
-  }
+void selective_scan(const ScanCall& call) {
+  const ScanRule rule = rule_of(call.shape);
+  const Packed packed = pack(call, rule);
+  const core::Direction direction = call.shape.options.direction;
+  run_direction(call, rule, packed, ScanOperand::y, direction == core::Direction::reverse);
+  if (direction == core::Direction::both) run_direction(call, rule, packed, ScanOperand::y_reverse, true);
 }
 
 }  // namespace exphil::host

@@ -118,15 +118,14 @@ Term random_binary(Call& call, Atom type, std::int64_t count, std::int64_t seed,
 Term reference_scan(Call& call, core::TensorView x, core::TensorView dt, core::TensorView a,
                     core::TensorView b, core::TensorView c, MaybeTensor initial_state, ScanRequest request) {
   const core::ScanInputs inputs{x, dt, a, b, c, {}, {}, {}, initial_state};
-  const core::ScanProblem problem = core::validate_scan(inputs, request.options);
-  if (problem.options.direction == core::Direction::both) {
+  core::ScanCall scan = core::validate_scan(inputs, request.options);
+  if (scan.shape.options.direction == core::Direction::both) {
     fail(ErrorKind::unsupported, ":direction", "the scalar loop runs in one direction");
   }
   NewBinary y(x.bytes);
-  core::ScanOutputs outputs;
-  outputs.y = y.data();
-  const Term nanoseconds = timed(call, [&] { core::scan_reference_f32(problem, outputs); });
-  return enif_make_tuple2(call.env(), encode_tensor(call, problem.dtype, x.shape, y.term(call)), nanoseconds);
+  scan.set(core::ScanOperand::y, y.data());
+  const Term nanoseconds = timed(call, [&] { core::scan_reference_f32(scan); });
+  return enif_make_tuple2(call.env(), encode_tensor(call, x.dtype, x.shape, y.term(call)), nanoseconds);
 }
 
 Term reference_associative(Call& call, Atom op, MaybeTensor a, core::TensorView x, std::int64_t axis) {

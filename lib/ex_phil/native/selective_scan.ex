@@ -68,8 +68,8 @@ defmodule ExPhil.Native.SelectiveScan do
   @spec scan(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: tensor() | {tensor(), tensor()}
   def scan(x, dt, a, b, c, options \\ []) do
     options = read!(options, @scan_options)
-    want = if options.return_state, do: {true, false}, else: {false, false}
-    {form, {y, nil, final_state, nil}} = run!({x, dt, a, b, c}, options, options.direction, want)
+    results = %{final_state: options.return_state}
+    {form, {y, nil, final_state, nil}} = run!({x, dt, a, b, c}, options, results)
     y = Tensor.unpack(y, form)
     if options.return_state, do: {y, unpack_state(final_state, form)}, else: y
   end
@@ -91,7 +91,7 @@ defmodule ExPhil.Native.SelectiveScan do
     c = projection_with_seq!(c, "c", dims)
     options = %{options | z: z, initial_state: state!(state, a, dims)}
 
-    {_, {y, nil, final_state, nil}} = run!({add_seq(x), dt, a, b, c}, options, :forward, {true, false})
+    {_, {y, nil, final_state, nil}} = run!({add_seq(x), dt, a, b, c}, options, %{final_state: true})
     {Tensor.unpack(drop_seq(y), form), unpack_state(final_state, form)}
   end
 
@@ -102,7 +102,7 @@ defmodule ExPhil.Native.SelectiveScan do
   @spec scan_with_states(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: {tensor(), tensor()}
   def scan_with_states(x, dt, a, b, c, options \\ []) do
     options = read!(options, @states_options)
-    {form, {y, nil, nil, states}} = run!({x, dt, a, b, c}, options, options.direction, {false, true})
+    {form, {y, nil, nil, states}} = run!({x, dt, a, b, c}, options, %{states: true})
     {Tensor.unpack(y, form), unpack_state(states, form)}
   end
 
@@ -113,7 +113,7 @@ defmodule ExPhil.Native.SelectiveScan do
   @spec bidirectional(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: {tensor(), tensor()}
   def bidirectional(x, dt, a, b, c, options \\ []) do
     options = read!(options, @bidirectional_options)
-    {form, {y, y_reverse, nil, nil}} = run!({x, dt, a, b, c}, options, :both, {false, false})
+    {form, {y, y_reverse, nil, nil}} = run!({x, dt, a, b, c}, %{options | direction: :both}, %{})
     {Tensor.unpack(y, form), Tensor.unpack(y_reverse, form)}
   end
 
@@ -201,13 +201,14 @@ defmodule ExPhil.Native.SelectiveScan do
 
   # ---- the call --------------------------------------------------------------------------------------------
 
-  defp run!({x, dt, a, b, c}, options, direction, {final_state?, states?}) do
+  # What the library reads of the options; ScanRequest in c_src/nif/scan_request.hpp.
+  @request [:discretization, :dt_softplus, :dt_range, :direction, :algorithm]
+
+  # results: %{final_state: boolean, states: boolean}, what is asked for beside y.
+  defp run!({x, dt, a, b, c}, options, results) do
     {backend, device} = options.place
     {x, form} = Tensor.pack!(x, "x")
-
-    request =
-      {options.discretization, options.dt_softplus, options.dt_range, direction, options.algorithm,
-       final_state?, states?}
+    request = options |> Map.take(@request) |> Map.merge(results)
 
     result =
       NIF.scan(

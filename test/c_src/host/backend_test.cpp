@@ -29,14 +29,13 @@ TEST_CASE("the host backend describes itself", "[host][backend]") {
 TEST_CASE("the host backend scans into its own result memory", "[host][backend]") {
   const auto backend = host::host_backend();
   const test::ScanCase scan(test::ScanSpec{});
-  const core::ScanProblem problem = scan.problem();
-  const auto count = static_cast<std::size_t>(problem.y_elements());
+  core::ScanCall call = scan.call();
+  const auto count = static_cast<std::size_t>(call.shape.y_elements());
   const core::ResultBuffer y = backend->allocate_result(count * sizeof(float));
   REQUIRE(y.data() != nullptr);
-  core::ScanOutputs outputs;
-  outputs.y = y.data();
-  backend->scan(problem, outputs);
-  const test::ScanExpected expected = test::expect(problem);
+  call.set(core::ScanOperand::y, y.data());
+  backend->scan(call);
+  const test::ScanExpected expected = test::expect(call);
   CHECK(test::relative_error(static_cast<const float*>(y.data()), expected.y.data(), count) <= 1e-5);
 }
 

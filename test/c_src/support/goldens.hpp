@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/scan/problem.hpp"
+#include "core/scan/call.hpp"
 
 namespace exphil::test {
 
@@ -21,7 +21,7 @@ struct Golden {
 
   std::map<std::string, std::vector<float>> storage;
 
-  core::ScanProblem problem() const { return core::validate_scan(inputs, options); }
+  core::ScanCall call() const { return core::validate_scan(inputs, options); }
 };
 
 // Sorted; empty, after a line on stderr, where the shared folder is missing.

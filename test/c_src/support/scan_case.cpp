@@ -88,25 +88,33 @@ TensorView ScanCase::add(Dtype dtype, const Shape& shape, const std::vector<floa
   return TensorView{dtype, shape, storage_.back().data(), storage_.back().size()};
 }
 
-ScanExpected expect(const core::ScanProblem& problem, bool with_states) {
-  const std::size_t y = static_cast<std::size_t>(problem.y_elements());
-  const std::size_t state = static_cast<std::size_t>(problem.state_floats());
+ScanExpected expect(const core::ScanCall& call, bool with_states) {
+  const std::size_t y = static_cast<std::size_t>(call.shape.y_elements());
+  const std::size_t state = static_cast<std::size_t>(call.shape.state_floats());
   ScanExpected expected;
   expected.y.resize(y);
   expected.final_state.resize(state);
   core::ScanReferenceOutputs outputs;
   outputs.y = expected.y.data();
-  if (problem.options.direction == core::Direction::both) {
+  if (call.shape.options.direction == core::Direction::both) {
     expected.y_reverse.resize(y);
     outputs.y_reverse = expected.y_reverse.data();
   }
   outputs.final_state = expected.final_state.data();
   if (with_states) {
-    expected.states.resize(state * static_cast<std::size_t>(problem.seq));
+    expected.states.resize(state * static_cast<std::size_t>(call.shape.seq));
     outputs.states = expected.states.data();
   }
-  core::scan_reference(problem, outputs);
+  core::scan_reference(call, outputs);
   return expected;
+}
+
+core::ScanCall slice_of(const core::ScanCall& call, std::int64_t begin, std::int64_t count) {
+  core::ScanCall slice = call;
+  const auto strides = core::sequence_strides(core::describe_operands(call.shape));
+  slice.shape.batch = count;
+  slice.operands = core::slice_batch(strides, call.operands, begin);
+  return slice;
 }
 
 std::vector<float> widen_result(const void* data, Dtype dtype, std::size_t count) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/scan/problem.hpp"
+#include "core/scan/call.hpp"
 
 namespace exphil::test {
 
@@ -32,7 +32,8 @@ class ScanCase {
 
   const ScanSpec& spec() const { return spec_; }
   const core::ScanInputs& inputs() const { return inputs_; }
-  core::ScanProblem problem() const { return core::validate_scan(inputs_, spec_.options); }
+  // Without addresses for the results.
+  core::ScanCall call() const { return core::validate_scan(inputs_, spec_.options); }
 
  private:
   core::TensorView add(core::Dtype dtype, const core::Shape& shape, float low, float high);
@@ -45,13 +46,16 @@ class ScanCase {
   std::vector<std::vector<std::uint8_t>> storage_;
 };
 
-// The oracle's answer to a problem, all of it.
+// The oracle's answer to a call, all of it.
 struct ScanExpected {
   std::vector<double> y, y_reverse, final_state, states;
 };
-ScanExpected expect(const core::ScanProblem& problem, bool with_states = false);
+ScanExpected expect(const core::ScanCall& call, bool with_states = false);
 
-// f32 numbers of a result in the problem's dtype.
+// The call for sequences begin .. begin + count alone.
+core::ScanCall slice_of(const core::ScanCall& call, std::int64_t begin, std::int64_t count);
+
+// f32 numbers of a result in the call's dtype.
 std::vector<float> widen_result(const void* data, core::Dtype dtype, std::size_t count);
 
 }  // namespace exphil::test

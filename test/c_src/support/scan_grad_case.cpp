@@ -28,7 +28,7 @@ std::vector<std::uint8_t> stored(const std::vector<float>& values, Dtype dtype) 
   return bytes;
 }
 
-std::size_t numbers(const core::ScanProblem& p, const core::ProjectionLayout& layout) {
+std::size_t numbers(const core::ScanShape& p, const core::ProjectionLayout& layout) {
   return static_cast<std::size_t>(layout.constant ? p.dim * p.state
                                                   : p.batch * p.seq * layout.groups * p.state);
 }
@@ -68,7 +68,7 @@ NamedGrads named(const core::ScanGradValues<double>& v) {
 }
 
 GradResults::GradResults(const core::ScanGradProblem& problem) : problem_(problem) {
-  const core::ScanProblem& p = problem.scan;
+  const core::ScanShape& p = problem.scan.shape;
   const std::size_t streams = static_cast<std::size_t>(p.y_elements());
   const Dtype number = p.complex ? Dtype::c64 : Dtype::f32;
   const auto add = [&](const char* name, Dtype dtype, std::size_t count) {
@@ -77,12 +77,12 @@ GradResults::GradResults(const core::ScanGradProblem& problem) : problem_(proble
   };
   add("x", p.dtype, streams);
   add("dt", p.dtype, streams);
-  add("z", p.dtype, p.z == nullptr ? 0 : streams);
+  add("z", p.dtype, p.has(core::ScanOperand::z) ? streams : 0);
   add("a", number, static_cast<std::size_t>(p.dim * p.state * (p.full_matrix ? p.state : 1)));
   add("b", p.complex ? number : p.dtype, numbers(p, p.b_layout));
   add("c", p.complex ? number : p.dtype, numbers(p, p.c_layout));
-  add("d", Dtype::f32, p.d == nullptr ? 0 : static_cast<std::size_t>(p.dim));
-  add("dt_bias", Dtype::f32, p.dt_bias == nullptr ? 0 : static_cast<std::size_t>(p.dim));
+  add("d", Dtype::f32, p.has(core::ScanOperand::d) ? static_cast<std::size_t>(p.dim) : 0);
+  add("dt_bias", Dtype::f32, p.has(core::ScanOperand::dt_bias) ? static_cast<std::size_t>(p.dim) : 0);
   add("initial_state", number, static_cast<std::size_t>(p.batch * p.dim * p.state));
 }
 
@@ -95,9 +95,9 @@ core::ScanGradOutputs GradResults::outputs() {
   out.x = at("x"), out.dt = at("dt"), out.b = at("b"), out.c = at("c");
   out.a = static_cast<float*>(at("a"));
   out.initial_state = static_cast<float*>(at("initial_state"));
-  if (problem_.scan.z != nullptr) out.z = at("z");
-  if (problem_.scan.d != nullptr) out.d = static_cast<float*>(at("d"));
-  if (problem_.scan.dt_bias != nullptr) out.dt_bias = static_cast<float*>(at("dt_bias"));
+  if (problem_.scan.shape.has(core::ScanOperand::z)) out.z = at("z");
+  if (problem_.scan.shape.has(core::ScanOperand::d)) out.d = static_cast<float*>(at("d"));
+  if (problem_.scan.shape.has(core::ScanOperand::dt_bias)) out.dt_bias = static_cast<float*>(at("dt_bias"));
   return out;
 }
 
@@ -126,7 +126,7 @@ std::string scan_grad_mismatch(const core::ScanGradProblem& problem, const ScanG
   for (const auto& [name, expected] : named(core::scan_grad_reference(problem))) {
     const bool own_type = name == "x" || name == "dt" || name == "b" || name == "c" || name == "z";
     const double error = relative_error(results.values(name), expected);
-    if (!(error <= tolerance(own_type ? problem.scan.dtype : Dtype::f32))) {
+    if (!(error <= tolerance(own_type ? problem.scan.shape.dtype : Dtype::f32))) {
       wrong += core::message(name, ": ", error, " ");
     }
   }

@@ -37,8 +37,7 @@ defmodule ExPhil.Native.SelectiveScan.Gradient do
     {x, form} = Tensor.pack!(x, "x")
     optional = fn name -> if options[name] != nil, do: plain!(options[name], inspect(name)) end
 
-    request =
-      {options.discretization, options.dt_softplus, options.dt_range, options.direction, :auto, false, false}
+    request = Map.take(options, [:discretization, :dt_softplus, :dt_range, :direction])
 
     result =
       NIF.scan_grad(

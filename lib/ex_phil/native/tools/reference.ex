@@ -13,8 +13,8 @@ defmodule ExPhil.Native.Tools.Reference do
   @spec random_binary!(atom(), non_neg_integer(), integer(), {float(), float()}) :: binary()
   def random_binary!(type, count, seed, range), do: call!(:random_binary, {type, count, seed, range})
 
-  @doc "The scan by the scalar loop, and how long it took."
-  @spec scan!(tensor(), tensor(), tensor(), tensor(), tensor(), nil | tensor(), term()) :: timed()
+  @doc "The scan by the scalar loop, and how long it took. `request` is that of ScanRequest in c_src/nif/scan_request.hpp."
+  @spec scan!(tensor(), tensor(), tensor(), tensor(), tensor(), nil | tensor(), map()) :: timed()
   def scan!(x, dt, a, b, c, initial_state, request),
     do: call!(:reference_scan, {x, dt, a, b, c, initial_state, request})
 

@@ -60,11 +60,13 @@ double difference(const core::ScanGradProblem& problem, const void* operand, std
 
 // dt' has two derivatives at the ends of dt_range: moves every dt whose dt' is within a step of one.
 void keep_from_bounds(const ScanGradCase& test) {
-  const core::ScanProblem problem = test.problem().scan;
-  float* dt = const_cast<float*>(static_cast<const float*>(problem.dt));
+  const core::ScanCall call = test.problem().scan;
+  const core::ScanShape& problem = call.shape;
+  auto* dt = static_cast<float*>(call.operands[core::ScanOperand::dt]);
+  const auto* bias = static_cast<const float*>(call.operands[core::ScanOperand::dt_bias]);
   for (std::int64_t i = 0; i < problem.y_elements(); ++i) {
     for (int tries = 0; tries < 100; ++tries) {
-      const float sum = dt[i] + (problem.dt_bias == nullptr ? 0.0f : problem.dt_bias[i % problem.dim]);
+      const float sum = dt[i] + (bias == nullptr ? 0.0f : bias[i % problem.dim]);
       const float active = problem.options.dt_softplus ? std::log1p(std::exp(sum)) : sum;
       const float from_min = std::abs(active - problem.options.dt_min);
       const float from_max = std::abs(active - problem.options.dt_max);

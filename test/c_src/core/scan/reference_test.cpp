@@ -30,9 +30,9 @@ TEST_CASE("the scalar reference agrees with every golden", "[scan_reference]") {
   for (const std::string& name : names) {
     INFO(name);
     const test::Golden golden = test::load_golden(name);
-    const core::ScanProblem problem = golden.problem();
-    CHECK(problem.complex == golden.complex);
-    const test::ScanExpected out = test::expect(problem, true);
+    const core::ScanCall call = golden.call();
+    CHECK(call.shape.complex == golden.complex);
+    const test::ScanExpected out = test::expect(call, true);
     CHECK(relative_error(out.y, golden.y) < kGoldenTolerance);
     CHECK(relative_error(out.final_state, golden.final_state) < kGoldenTolerance);
     if (!golden.states.empty()) CHECK(relative_error(out.states, golden.states) < kGoldenTolerance);
@@ -47,12 +47,11 @@ TEST_CASE("the float twin agrees with the goldens to float rounding", "[scan_ref
   for (const std::string& name : test::golden_names()) {
     INFO(name);
     const test::Golden golden = test::load_golden(name);
-    const core::ScanProblem problem = golden.problem();
+    core::ScanCall call = golden.call();
     std::vector<float> y(golden.y.size()), final_state(golden.final_state.size());
-    core::ScanOutputs outputs;
-    outputs.y = y.data();
-    outputs.final_state = final_state.data();
-    core::scan_reference_f32(problem, outputs);
+    call.set(core::ScanOperand::y, y.data());
+    call.set(core::ScanOperand::final_state, final_state.data());
+    core::scan_reference_f32(call);
     CHECK(relative_error(y, golden.y) < 1e-5);
     CHECK(relative_error(final_state, golden.final_state) < 1e-5);
   }
@@ -71,7 +70,7 @@ TEST_CASE("a diagonal full matrix gives what the vector form gives", "[scan_refe
   }
   core::ScanInputs inputs = vector.inputs();
   inputs.a = {Dtype::f32, {5, 4, 4}, matrix.data(), matrix.size() * 4};
-  const test::ScanExpected expected = test::expect(vector.problem(), true);
+  const test::ScanExpected expected = test::expect(vector.call(), true);
   const test::ScanExpected out = test::expect(core::validate_scan(inputs, spec.options), true);
   CHECK(relative_error(out.y, expected.y) < 1e-14);
   CHECK(relative_error(out.states, expected.states) < 1e-14);
@@ -86,7 +85,7 @@ TEST_CASE("a full matrix satisfies the implicit equation at every step", "[scan_
   spec.full_matrix = spec.initial_state = true;
   spec.options.discretization = Discretization::bilinear;
   const ScanCase scan(spec);
-  const test::ScanExpected out = test::expect(scan.problem(), true);
+  const test::ScanExpected out = test::expect(scan.call(), true);
   const auto at = [](const core::TensorView& view, std::int64_t i) {
     return static_cast<double>(static_cast<const float*>(view.data)[i]);
   };
@@ -120,7 +119,7 @@ TEST_CASE("scanning in pieces through the state gives the whole", "[scan_referen
   ScanSpec whole_spec = spec;
   whole_spec.seq = 9;
   const ScanCase whole(whole_spec);
-  const test::ScanExpected expected = test::expect(whole.problem(), true);
+  const test::ScanExpected expected = test::expect(whole.call(), true);
   // States of the first eight steps, rounded to f32, carried into the ninth.
   std::vector<float> carried;
   const std::size_t row = expected.final_state.size();
@@ -151,7 +150,7 @@ TEST_CASE("both directions are the two single ones", "[scan_reference]") {
   spec.z = spec.d = true;
   spec.options.direction = Direction::both;
   const ScanCase both(spec);
-  const test::ScanExpected out = test::expect(both.problem());
+  const test::ScanExpected out = test::expect(both.call());
   core::ScanOptions options = spec.options;
   options.direction = Direction::forward;
   CHECK(test::expect(core::validate_scan(both.inputs(), options)).y == out.y);
@@ -180,11 +179,11 @@ TEST_CASE("half inputs are read as their exact values", "[scan_reference]") {
   inputs.c = as_f32(inputs.c);
   inputs.z = as_f32(*inputs.z);
   const test::ScanExpected expected = test::expect(core::validate_scan(inputs, spec.options));
-  CHECK(test::expect(half.problem()).y == expected.y);
+  CHECK(test::expect(half.call()).y == expected.y);
   std::vector<std::uint16_t> y(expected.y.size());
-  core::ScanOutputs outputs;
-  outputs.y = y.data();
-  core::scan_reference_f32(half.problem(), outputs);
+  core::ScanCall call = half.call();
+  call.set(core::ScanOperand::y, y.data());
+  core::scan_reference_f32(call);
   const double limit = spec.dtype == Dtype::f16 ? 2e-3 : 1.5e-2;
   CHECK(relative_error(test::widen_result(y.data(), spec.dtype, y.size()), expected.y) < limit);
 }
@@ -196,7 +195,7 @@ TEST_CASE("dt is clamped last, an empty sequence keeps the state, NaN is not swa
     spec.options.dt_softplus = true;
     spec.options.dt_min = 0.2f;
     spec.options.dt_max = 0.2f;
-    const test::ScanExpected clamped = test::expect(ScanCase(spec).problem());
+    const test::ScanExpected clamped = test::expect(ScanCase(spec).call());
     ScanCase fixed(spec);
     std::vector<float> dt(fixed.inputs().dt.bytes / 4, 0.2f);
     core::ScanInputs inputs = fixed.inputs();
@@ -206,7 +205,7 @@ TEST_CASE("dt is clamped last, an empty sequence keeps the state, NaN is not swa
   SECTION("empty sequence") {
     spec.seq = 0;
     const ScanCase empty(spec);
-    const test::ScanExpected out = test::expect(empty.problem());
+    const test::ScanExpected out = test::expect(empty.call());
     CHECK(out.y.empty());
     const float* initial = static_cast<const float*>(empty.inputs().initial_state->data);
     CHECK(relative_error(out.final_state.data(), initial, out.final_state.size()) == 0.0);

@@ -103,7 +103,7 @@ TEST_CASE("a sticky error loses the device, and later calls say so", "[.fake_los
   check_lost([&] { context->device_pool().allocate(std::size_t{1} << 20); });
   check_lost([&] { context->pinned_pool().allocate(std::size_t{2} << 20); });
   check_lost([&] { cuda::StreamLease lease(*context); });
-  check_lost([&] { backend->scan({}, {}); });
+  check_lost([&] { backend->scan({}); });
   check_lost([&] { backend->load(nullptr, {}); });
   // What was handed out is still readable and goes away quietly.
   static_cast<char*>(result.data())[(1 << 20) - 1] = 7;

@@ -22,9 +22,9 @@ using cuda::ImageSegment;
 constexpr std::size_t kMegabyte = std::size_t{1} << 20;
 
 // Three tensors with gaps between them, `bytes` in all, and the device memory that they go to.
-class Upload {
+class UploadCase {
  public:
-  Upload(Context& context, std::size_t bytes)
+  UploadCase(Context& context, std::size_t bytes)
       : context_(context), device_(context.device_pool().allocate(bytes)), host_(bytes) {
     for (std::size_t i = 0; i < bytes; ++i) host_[i] = static_cast<std::uint8_t>(i * 31 + i / 251);
     std::memset(reinterpret_cast<void*>(device_.address()), 0, bytes);
@@ -39,8 +39,8 @@ class Upload {
     cuda::StreamLease stream(context_);
     std::size_t next = 0;
     bool good = true;
-    cuda::ScanUpload upload(context_, stream.handle(), device_.address(), segments_, ends_,
-                            [&](std::size_t i) { good = good && i == next++ && arrived(ends_[i]); });
+    cuda::Upload upload(context_, stream.handle(), device_.address(), segments_, ends_,
+                        [&](std::size_t i) { good = good && i == next++ && arrived(ends_[i]); });
     upload.run();
     stream.synchronize();
     return good && next == ends_.size() && arrived(host_.size());
@@ -69,7 +69,7 @@ TEST_CASE("an upload of any size arrives whole and in order", "[.fake]") {
   for (const std::size_t bytes : {std::size_t{3}, kMegabyte / 2 - 1, kMegabyte / 2, kMegabyte,
                                   4 * kMegabyte - 1, 4 * kMegabyte, 9 * kMegabyte + 3, 50 * kMegabyte}) {
     INFO(bytes << " bytes");
-    CHECK(Upload(*context, bytes).run());
+    CHECK(UploadCase(*context, bytes).run());
   }
 }
 
@@ -82,13 +82,13 @@ TEST_CASE("an upload does with the pinned memory that is left", "[.fake]") {
   }
   REQUIRE(held.size() > 4);
   held.resize(held.size() - 2);  // room for a ring of two or four pieces
-  for (int i = 0; i < 5; ++i) CHECK(Upload(*context, 20 * kMegabyte).run());
+  for (int i = 0; i < 5; ++i) CHECK(UploadCase(*context, 20 * kMegabyte).run());
 }
 
 TEST_CASE("a copy that fails ends the upload", "[.fake]") {
   const auto context = Context::open(0);
   for (const int good : {0, 3, 8}) {
-    Upload upload(*context, 9 * kMegabyte);
+    UploadCase upload(*context, 9 * kMegabyte);
     fake().fail_next("cuMemcpyHtoDAsync", CUDA_ERROR_INVALID_VALUE, good);
     CHECK(contains(thrown_by([&] { upload.run(); }).what(), "cuMemcpyHtoDAsync"));
     CHECK(upload.run());

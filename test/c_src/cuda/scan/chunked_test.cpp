@@ -6,19 +6,19 @@
 #include <string>
 #include <utility>
 
+#include "cuda/scan/forward.hpp"
 #include "cuda/scan/kinds.hpp"
-#include "cuda/scan/launcher.hpp"
 #include "support/catch.hpp"
 
 namespace exphil::test {
 namespace {
 
-using core::ScanProblem;
+using core::ScanShape;
 using formulas::Discretization;
 
-ScanProblem chunked(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::int64_t state,
-                    bool complex = false) {
-  ScanProblem p = kind(batch, seq, dim, state);
+ScanShape chunked(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::int64_t state,
+                  bool complex = false) {
+  ScanShape p = kind(batch, seq, dim, state);
   p.complex = complex;
   p.options.algorithm = core::ScanAlgorithm::chunked;
   return p;
@@ -30,7 +30,7 @@ TEST_CASE("a chunked plan covers every state and channel and fits the device", "
       for (const std::int64_t dim : {1, 3, 31, 64, 65, 1031}) {
         for (const std::int64_t seq : {0, 1, 60, 1000, 70001}) {
           for (int rule = 0; rule < 6; ++rule) {
-            ScanProblem p = chunked(3, seq, dim, state, rule % 2 == 1);
+            ScanShape p = chunked(3, seq, dim, state, rule % 2 == 1);
             p.options.discretization = static_cast<Discretization>(rule);
             const cuda::ScanPlan plan = cuda::plan_chunked(p, properties);
             INFO("state " << state << " dim " << dim << " seq " << seq << " rule " << rule);
@@ -81,9 +81,10 @@ TEST_CASE("a chunked scan's grid has a cluster's blocks for every block of chann
 
 TEST_CASE("elements are copied as wide as address, channels and blocks allow", "[cuda][scan]") {
   const auto piece = [](std::int64_t dim, std::uintptr_t offset, core::Dtype dtype, int groups) {
-    ScanProblem p = chunked(2, 1000, dim, 16);
+    ScanShape p = chunked(2, 1000, dim, 16);
     p.dtype = dtype, p.b_layout.groups = groups;
-    p.x = p.dt = reinterpret_cast<const void*>(4096 + offset);
+    p.add(core::ScanOperand::x, core::alignment_of(4096 + offset));
+    p.add(core::ScanOperand::dt, core::alignment_of(4096 + offset));
     return define_of(cuda::scan_launches(device(132, 227, 9), p, {}).front().spec, "PIECE");
   };
   CHECK(piece(512, 0, core::Dtype::f32, 1) == "4");

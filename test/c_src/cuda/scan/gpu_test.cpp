@@ -8,7 +8,6 @@
 #include "core/half.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/scan/runner.hpp"
-#include "cuda/scan/slice.hpp"
 #include "support/catch.hpp"
 #include "support/goldens.hpp"
 #include "support/numbers.hpp"
@@ -20,7 +19,8 @@ namespace {
 using core::Direction;
 using core::Dtype;
 using core::ScanAlgorithm;
-using core::ScanProblem;
+using core::ScanCall;
+using core::ScanOperand;
 using formulas::Discretization;
 
 double limit_of(Dtype dtype) {
@@ -41,31 +41,31 @@ struct Results {
   }
 };
 
-Results scan_on_device(const ScanProblem& p, bool with_states = false) {
+Results scan_on_device(ScanCall call, bool with_states = false) {
+  const core::ScanShape p = call.shape;
   const bool both = p.options.direction == Direction::both;
   const std::size_t y_bytes = static_cast<std::size_t>(p.y_elements()) * core::dtype_size(p.dtype);
   const std::size_t floats = static_cast<std::size_t>(p.state_floats());
   const float poison = std::numeric_limits<float>::quiet_NaN();
   Results r;
   r.y.assign(y_bytes, 0xff);
-  core::ScanOutputs out;
-  out.y = r.y.data();
+  call.set(ScanOperand::y, r.y.data());
   if (both) {
     r.y_reverse.assign(y_bytes, 0xff);
-    out.y_reverse = r.y_reverse.data();
+    call.set(ScanOperand::y_reverse, r.y_reverse.data());
   } else {
     r.final_state.assign(floats, poison);
-    out.final_state = r.final_state.data();
+    call.set(ScanOperand::final_state, r.final_state.data());
   }
   if (with_states) {
     r.states.assign(floats * static_cast<std::size_t>(p.seq), poison);
-    out.states = r.states.data();
+    call.set(ScanOperand::states, r.states.data());
   }
-  cuda::run_scan(*cuda::Context::open(0), p, out);
+  cuda::run_scan(*cuda::Context::open(0), call);
   return r;
 }
 
-void check_close(const ScanProblem& p, const Results& got, const ScanExpected& want, bool states) {
+void check_close(const core::ScanShape& p, const Results& got, const ScanExpected& want, bool states) {
   const std::size_t count = static_cast<std::size_t>(p.y_elements());
   CHECK(relative_error(widen_result(got.y.data(), p.dtype, count), want.y) <= limit_of(p.dtype));
   if (p.options.direction == Direction::both) {
@@ -84,7 +84,7 @@ void check_spec(ScanSpec spec, bool with_states = false) {
     if (spec.full_matrix && algorithm == ScanAlgorithm::chunked) continue;
     const ScanCase c(spec);
     INFO(spec.to_string() << " algorithm " << static_cast<int>(algorithm));
-    check_close(c.problem(), scan_on_device(c.problem(), with_states), expect(c.problem(), with_states),
+    check_close(c.call().shape, scan_on_device(c.call(), with_states), expect(c.call(), with_states),
                 with_states);
   }
 }
@@ -92,10 +92,10 @@ void check_spec(ScanSpec spec, bool with_states = false) {
 // y and the final state have the same bits whether or not every state is asked for.
 void check_states_change_nothing(const ScanSpec& spec) {
   const ScanCase c(spec);
-  Results with = scan_on_device(c.problem(), true);
+  Results with = scan_on_device(c.call(), true);
   with.states.clear();
   INFO(spec.to_string());
-  CHECK(with.same_bits(scan_on_device(c.problem())));
+  CHECK(with.same_bits(scan_on_device(c.call())));
 }
 
 TEST_CASE("the device's scan agrees with every golden", "[cuda][gpu][scan]") {
@@ -105,12 +105,12 @@ TEST_CASE("the device's scan agrees with every golden", "[cuda][gpu][scan]") {
          {ScanAlgorithm::automatic, ScanAlgorithm::sequential, ScanAlgorithm::chunked}) {
       Golden golden = load_golden(name);
       golden.options.algorithm = algorithm;
-      const ScanProblem p = golden.problem();
-      if (p.full_matrix && algorithm == ScanAlgorithm::chunked) continue;
+      const ScanCall call = golden.call();
+      if (call.shape.full_matrix && algorithm == ScanAlgorithm::chunked) continue;
       INFO(name << " algorithm " << static_cast<int>(algorithm));
       ScanExpected want;
       want.y = golden.y, want.final_state = golden.final_state, want.states = golden.states;
-      check_close(p, scan_on_device(p, !want.states.empty()), want, !want.states.empty());
+      check_close(call.shape, scan_on_device(call, !want.states.empty()), want, !want.states.empty());
     }
   }
 }
@@ -224,12 +224,12 @@ TEST_CASE("the device gives the same bits again, in any company and from any thr
     ScanSpec spec;
     spec.batch = 40, spec.seq = seq, spec.dim = 200, spec.state = 16, spec.z = true;
     const ScanCase c(spec);
-    const ScanProblem p = c.problem();
+    const ScanCall p = c.call();
     const Results whole = scan_on_device(p);
     CHECK(scan_on_device(p).same_bits(whole));
     const std::size_t row = static_cast<std::size_t>(seq * spec.dim) * 4;
     for (const std::int64_t first : {0, 17, 39}) {
-      const Results alone = scan_on_device(cuda::slice_batch(p, first, 1));
+      const Results alone = scan_on_device(slice_of(p, first, 1));
       INFO("seq " << seq << " sequence " << first);
       CHECK(std::memcmp(alone.y.data(), whole.y.data() + static_cast<std::size_t>(first) * row, row) == 0);
     }
@@ -246,7 +246,8 @@ TEST_CASE("a scan of more than 2^31 elements keeps its last ones right", "[cuda]
   if (!have_device()) return;
   // 2^31 + 2^20 elements of bf16: 4.3 GB each for x, dt and y. The sequence that crosses the limit is
   // compared.
-  ScanProblem p;
+  ScanCall call;
+  core::ScanShape& p = call.shape;
   p.batch = 2049, p.seq = 1024, p.dim = 1024, p.state = 2, p.dtype = Dtype::bf16;
   const std::size_t row = static_cast<std::size_t>(p.seq * p.dim),
                     count = row * static_cast<std::size_t>(p.batch);
@@ -258,11 +259,11 @@ TEST_CASE("a scan of more than 2^31 elements keeps its last ones right", "[cuda]
   std::vector<std::uint16_t> projections(static_cast<std::size_t>(p.batch * p.seq * p.state));
   for (auto& value : projections) value = core::f32_to_bf16(random.uniform(-1.0f, 1.0f));
   const std::vector<float> a(static_cast<std::size_t>(p.dim * p.state), -1.0f);
-  p.x = p.dt = x.data(), p.b = p.c = projections.data(), p.a = a.data();
-  core::ScanOutputs out;
-  out.y = y.data();
-  cuda::run_scan(*cuda::Context::open(0), p, out);
-  const ScanExpected want = expect(cuda::slice_batch(p, p.batch - 1, 1));
+  call.set(ScanOperand::x, x.data()), call.set(ScanOperand::dt, x.data()), call.set(ScanOperand::a, a.data());
+  call.set(ScanOperand::b, projections.data()), call.set(ScanOperand::c, projections.data());
+  call.set(ScanOperand::y, y.data());
+  cuda::run_scan(*cuda::Context::open(0), call);
+  const ScanExpected want = expect(slice_of(call, p.batch - 1, 1));
   CHECK(relative_error(widen_result(y.data() + (count - row), Dtype::bf16, row), want.y) <= 1.5e-2);
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/scan/problem.hpp"
+#include "core/scan/shape.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/jit/kernel_cache.hpp"
 
@@ -18,8 +18,8 @@ inline cuda::DeviceProperties device(int multiprocessors, int shared_kilobytes, 
   return properties;
 }
 
-inline core::ScanProblem kind(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::int64_t state) {
-  core::ScanProblem p;
+inline core::ScanShape kind(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::int64_t state) {
+  core::ScanShape p;
   p.batch = batch, p.seq = seq, p.dim = dim, p.state = state;
   return p;
 }

@@ -5,51 +5,53 @@
 #include <string>
 #include <utility>
 
+#include "cuda/scan/forward.hpp"
 #include "cuda/scan/kinds.hpp"
-#include "cuda/scan/launcher.hpp"
 #include "support/catch.hpp"
 
 namespace exphil::test {
 namespace {
 
-using core::ScanProblem;
+using core::ScanShape;
 using formulas::Discretization;
 
 const cuda::DeviceProperties kHopper = device(132, 227, 9);
 
 TEST_CASE("a cluster takes short scans of few channels with states in eights", "[cuda][scan]") {
-  CHECK(cuda::scans_short(kind(1, 1024, 256, 16), kHopper, true));
-  CHECK(cuda::scans_short(kind(64, 65, 1, 8), kHopper, true));
-  CHECK(cuda::scans_short(kind(1, 1024, 511, 64), kHopper, true));
-  CHECK_FALSE(cuda::scans_short(kind(1, 1025, 256, 16), kHopper, true));
-  CHECK_FALSE(cuda::scans_short(kind(1, 1024, 512, 16), kHopper, true));
-  CHECK_FALSE(cuda::scans_short(kind(1, 60, 256, 16), kHopper, true));     // walks
-  CHECK_FALSE(cuda::scans_short(kind(1, 1024, 256, 16), kHopper, false));  // b and c are not aligned
-  CHECK_FALSE(cuda::scans_short(kind(1, 1024, 256, 12), kHopper, true));
-  CHECK_FALSE(cuda::scans_short(kind(1, 1024, 256, 72), kHopper, true));
-  ScanProblem p = kind(1, 1024, 256, 16);
+  CHECK(cuda::scans_short(kind(1, 1024, 256, 16), kHopper));
+  CHECK(cuda::scans_short(kind(64, 65, 1, 8), kHopper));
+  CHECK(cuda::scans_short(kind(1, 1024, 511, 64), kHopper));
+  CHECK_FALSE(cuda::scans_short(kind(1, 1025, 256, 16), kHopper));
+  CHECK_FALSE(cuda::scans_short(kind(1, 1024, 512, 16), kHopper));
+  CHECK_FALSE(cuda::scans_short(kind(1, 60, 256, 16), kHopper));  // walks
+  CHECK_FALSE(cuda::scans_short(kind(1, 1024, 256, 12), kHopper));
+  CHECK_FALSE(cuda::scans_short(kind(1, 1024, 256, 72), kHopper));
+  ScanShape p = kind(1, 1024, 256, 16);
+  p.add(core::ScanOperand::b, 4);
+  CHECK_FALSE(cuda::scans_short(p, kHopper));
+  p.add(core::ScanOperand::b);
   p.options.discretization = Discretization::bilinear;
-  CHECK(cuda::scans_short(p, kHopper, true));
+  CHECK(cuda::scans_short(p, kHopper));
   p.options.discretization = Discretization::foh;  // its inputs are dear, and computed twice here
-  CHECK_FALSE(cuda::scans_short(p, kHopper, true));
+  CHECK_FALSE(cuda::scans_short(p, kHopper));
   p.options.discretization = Discretization::zoh, p.complex = true;
-  CHECK_FALSE(cuda::scans_short(p, kHopper, true));
+  CHECK_FALSE(cuda::scans_short(p, kHopper));
   p.complex = false, p.c_layout.constant = true;
-  CHECK_FALSE(cuda::scans_short(p, kHopper, true));
+  CHECK_FALSE(cuda::scans_short(p, kHopper));
   p.c_layout.constant = false, p.options.algorithm = core::ScanAlgorithm::sequential;
-  CHECK_FALSE(cuda::scans_short(p, kHopper, true));
+  CHECK_FALSE(cuda::scans_short(p, kHopper));
   p.seq = 20, p.options.algorithm = core::ScanAlgorithm::chunked;
-  CHECK(cuda::scans_short(p, kHopper, true));
+  CHECK(cuda::scans_short(p, kHopper));
   p.seq = 0;  // nobody would hand the initial state on
-  CHECK_FALSE(cuda::scans_short(p, kHopper, true));
+  CHECK_FALSE(cuda::scans_short(p, kHopper));
 }
 
 TEST_CASE("only a device with room for clusters of eight takes scans whole", "[cuda][scan]") {
-  const ScanProblem p = kind(1, 1024, 256, 16);
-  CHECK_FALSE(cuda::scans_short(p, device(132, 163, 8), true));
-  CHECK_FALSE(cuda::scans_short(p, device(48, 227, 9), true));
-  CHECK(cuda::scans_short(p, device(170, 99, 12), true));
-  CHECK_FALSE(cuda::scans_short(kind(1, 1024, 256, 64), device(170, 99, 12), true));  // 150 KB a block
+  const ScanShape p = kind(1, 1024, 256, 16);
+  CHECK_FALSE(cuda::scans_short(p, device(132, 163, 8)));
+  CHECK_FALSE(cuda::scans_short(p, device(48, 227, 9)));
+  CHECK(cuda::scans_short(p, device(170, 99, 12)));
+  CHECK_FALSE(cuda::scans_short(kind(1, 1024, 256, 64), device(170, 99, 12)));  // 150 KB a block
 }
 
 TEST_CASE("a short scan's blocks cover every channel and fit the device", "[cuda][scan]") {
@@ -59,9 +61,9 @@ TEST_CASE("a short scan's blocks cover every channel and fit the device", "[cuda
       for (const std::int64_t dim : {1, 3, 31, 64, 65, 256, 510}) {
         for (const core::Dtype dtype : {core::Dtype::f32, core::Dtype::f16}) {
           for (const std::int64_t batch : {1, 3, 400}) {
-            ScanProblem p = kind(batch, 1000, dim, state);
+            ScanShape p = kind(batch, 1000, dim, state);
             p.dtype = dtype;
-            if (!cuda::scans_short(p, properties, true)) continue;  // 64 states need more shared memory
+            if (!cuda::scans_short(p, properties)) continue;  // 64 states need more shared memory
             ++planned;
             const cuda::ScanPlan plan = cuda::plan_short(p, properties);
             INFO("state " << state << " dim " << dim << " batch " << batch);

@@ -6,58 +6,55 @@
 #include <string>
 #include <utility>
 
+#include "cuda/scan/forward.hpp"
 #include "cuda/scan/kinds.hpp"
-#include "cuda/scan/launcher.hpp"
 #include "support/catch.hpp"
 
 namespace exphil::test {
 namespace {
 
-using core::ScanOutputs;
-using core::ScanProblem;
+using core::ScanShape;
 
 TEST_CASE("the wide kernel takes pairs of channels with states in fours", "[cuda][scan]") {
-  const ScanOutputs out;
-  CHECK(cuda::scans_wide(kind(8, 60, 512, 16), out, true));
-  CHECK(cuda::scans_wide(kind(8, 60, 2, 4), out, true));
-  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 2, 4), out, false));    // b and c are not aligned
-  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 513, 16), out, true));  // an odd channel would be left
-  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 17), out, true));
-  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 48), out, true));  // 12 lanes do not divide a warp
-  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 256), out, true));
-  ScanProblem p = kind(8, 60, 512, 16);
+  CHECK(cuda::scans_wide(kind(8, 60, 512, 16)));
+  CHECK(cuda::scans_wide(kind(8, 60, 2, 4)));
+  ScanShape unaligned = kind(8, 60, 2, 4);
+  unaligned.add(core::ScanOperand::c, 8);  // less than four floats
+  CHECK_FALSE(cuda::scans_wide(unaligned));
+  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 513, 16)));  // an odd channel would be left
+  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 17)));
+  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 48)));  // 12 lanes do not divide a warp
+  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 256)));
+  ScanShape p = kind(8, 60, 512, 16);
   p.complex = true;
-  CHECK_FALSE(cuda::scans_wide(p, out, true));
+  CHECK_FALSE(cuda::scans_wide(p));
   p.complex = false, p.c_layout.constant = true;
-  CHECK_FALSE(cuda::scans_wide(p, out, true));
+  CHECK_FALSE(cuda::scans_wide(p));
   p.c_layout.constant = false, p.b_layout.groups = 512;  // one channel to a group
-  CHECK_FALSE(cuda::scans_wide(p, out, true));
+  CHECK_FALSE(cuda::scans_wide(p));
   p.b_layout.groups = 1;
-  const float element = 0.0f;
-  p.x = reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(&element) / 8 * 8 + 4);
-  CHECK_FALSE(cuda::scans_wide(p, out, true));  // x starts between two pairs
-  ScanProblem halves = kind(8, 60, 512, 16);
+  p.add(core::ScanOperand::x, 4);
+  CHECK_FALSE(cuda::scans_wide(p));  // x starts between two pairs
+  ScanShape halves = kind(8, 60, 512, 16);
   halves.dtype = core::Dtype::f16;
-  CHECK(cuda::scans_wide(halves, out, true));
+  CHECK(cuda::scans_wide(halves));
   halves.seq = 1024, halves.options.algorithm = core::ScanAlgorithm::sequential;
-  CHECK(cuda::scans_wide(halves, out, true));
+  CHECK(cuda::scans_wide(halves));
   // The same y, bit for bit, whether or not the states are asked for.
-  float states = 0.0f;
-  ScanOutputs with_states;
-  with_states.states = &states;
-  CHECK(cuda::scans_wide(kind(8, 60, 512, 16), with_states, true));
+  ScanShape with_states = kind(8, 60, 512, 16);
+  with_states.add(core::ScanOperand::states);
+  CHECK(cuda::scans_wide(with_states));
 }
 
 TEST_CASE("the wide kernel takes walks only", "[cuda][scan]") {
-  const ScanOutputs out;
-  CHECK_FALSE(cuda::scans_wide(kind(8, 1024, 512, 16), out, true));
-  CHECK_FALSE(cuda::scans_wide(kind(1, 65536, 1536, 16), out, true));
-  CHECK(cuda::scans_wide(kind(1, 1024, 20000, 16), out, true));  // channels enough to fill a device
-  ScanProblem p = kind(8, 1024, 512, 16);
+  CHECK_FALSE(cuda::scans_wide(kind(8, 1024, 512, 16)));
+  CHECK_FALSE(cuda::scans_wide(kind(1, 65536, 1536, 16)));
+  CHECK(cuda::scans_wide(kind(1, 1024, 20000, 16)));  // channels enough to fill a device
+  ScanShape p = kind(8, 1024, 512, 16);
   p.options.algorithm = core::ScanAlgorithm::sequential;
-  CHECK(cuda::scans_wide(p, out, true));
+  CHECK(cuda::scans_wide(p));
   p.seq = 60, p.options.algorithm = core::ScanAlgorithm::chunked;
-  CHECK_FALSE(cuda::scans_wide(p, out, true));
+  CHECK_FALSE(cuda::scans_wide(p));
 }
 
 TEST_CASE("a wide plan covers every channel and fits the device", "[cuda][scan]") {
@@ -65,7 +62,7 @@ TEST_CASE("a wide plan covers every channel and fits the device", "[cuda][scan]"
     for (const std::int64_t state : {4, 8, 16, 32, 64, 128}) {
       for (const std::int64_t dim : {2, 62, 512, 1030}) {
         for (const std::int64_t seq : {0, 1, 60, 1000}) {
-          const ScanProblem p = kind(3, seq, dim, state);
+          const ScanShape p = kind(3, seq, dim, state);
           const cuda::ScanPlan plan = cuda::plan_wide(p, properties);
           INFO("state " << state << " dim " << dim << " seq " << seq);
           CHECK(plan.blocks_per_span * plan.groups * 2 * (128 / state) >= dim);
@@ -92,8 +89,10 @@ TEST_CASE("a wide block has no more warps than its channels need", "[cuda][scan]
 
 TEST_CASE("the wide kernel copies no less than pairs of elements", "[cuda][scan]") {
   const auto piece = [](std::int64_t dim, std::uintptr_t offset, core::Dtype dtype, std::int64_t state) {
-    ScanProblem p = kind(2, 60, dim, state);
-    p.dtype = dtype, p.x = p.dt = reinterpret_cast<const void*>(4096 + offset);
+    ScanShape p = kind(2, 60, dim, state);
+    p.dtype = dtype;
+    p.add(core::ScanOperand::x, core::alignment_of(4096 + offset));
+    p.add(core::ScanOperand::dt, core::alignment_of(4096 + offset));
     const cuda::KernelSpec spec = cuda::scan_launches(device(132, 227), p, {}).front().spec;
     REQUIRE(spec.file == "scan/wide.cu");
     return define_of(spec, "PIECE");
@@ -122,7 +121,7 @@ TEST_CASE("what decides a wide scan's rounding does not depend on the batch", "[
     for (const std::int64_t dim : {2, 64, 512, 1536, 20000}) {
       std::set<std::pair<std::string, std::string>> kernels;
       for (const std::int64_t batch : {1, 2, 8, 64, 4096}) {
-        const ScanProblem p = kind(batch, seq, dim, 16);
+        const ScanShape p = kind(batch, seq, dim, 16);
         const cuda::KernelSpec spec = cuda::scan_launches(device(132, 227), p, {}).front().spec;
         kernels.emplace(spec.file, define_of(spec, "STEPS"));
         const bool walk = seq <= 64 || dim >= 16384;

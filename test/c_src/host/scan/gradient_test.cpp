@@ -133,10 +133,10 @@ TEST_CASE("the gradient with the scan's own states gives the same bits", "[host]
   if (GENERATE(false, true)) spec.options.direction = Direction::reverse;
   const ScanGradCase test(spec);
   ScanGradProblem problem = test.problem();
-  std::vector<float> states(static_cast<std::size_t>(problem.scan.state_floats() * spec.seq));
-  core::ScanOutputs outputs;
-  outputs.states = states.data();
-  host::selective_scan(problem.scan, outputs);
+  std::vector<float> states(static_cast<std::size_t>(problem.scan.shape.state_floats() * spec.seq));
+  core::ScanCall forward = problem.scan;
+  forward.set(core::ScanOperand::states, states.data());
+  host::selective_scan(forward);
   const GradResults expected = run(problem);
   problem.states = states.data();
   CHECK(run(problem).bytes() == expected.bytes());
@@ -163,14 +163,11 @@ TEST_CASE("gradients: the same bits for any thread count; a sequence's own in an
   const std::int64_t stream = spec.seq * spec.dim, parts = spec.complex ? 2 : 1;
   const std::int64_t rows = spec.seq * spec.state * parts, state = spec.dim * spec.state * parts;
   ScanGradProblem alone = problem;
-  alone.scan.batch = 1;
-  alone.scan.x = from_third(problem.scan.x, stream), alone.scan.dt = from_third(problem.scan.dt, stream);
-  alone.scan.z = from_third(problem.scan.z, stream), alone.dy = from_third(problem.dy, stream);
-  alone.scan.b = from_third(problem.scan.b, rows), alone.scan.c = from_third(problem.scan.c, rows);
-  alone.scan.initial_state = from_third(problem.scan.initial_state, state);
+  alone.scan = test::slice_of(problem.scan, 2, 1);
+  alone.dy = from_third(problem.dy, stream);
   alone.d_final_state = from_third(problem.d_final_state, state);
   const GradResults single = run(alone);
-  const_cast<float*>(static_cast<const float*>(problem.scan.x))[7] = std::nanf("");
+  static_cast<float*>(problem.scan.operands[core::ScanOperand::x])[7] = std::nanf("");
   const GradResults poisoned = run(problem);
   CHECK(std::isnan(poisoned.values("dt")[7]));
   const std::map<std::string, std::int64_t> sizes = {{"x", stream}, {"dt", stream}, {"z", stream},

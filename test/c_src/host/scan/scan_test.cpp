@@ -17,7 +17,8 @@ namespace {
 
 using core::Direction;
 using core::Dtype;
-using core::ScanProblem;
+using core::ScanCall;
+using core::ScanOperand;
 using formulas::Discretization;
 using test::relative_error;
 using test::ScanCase;
@@ -52,26 +53,26 @@ struct Results {
   }
 };
 
-Results run(const ScanProblem& problem, bool with_states) {
-  const std::size_t y = static_cast<std::size_t>(problem.y_elements()) * core::dtype_size(problem.dtype);
-  const std::size_t state = static_cast<std::size_t>(problem.state_floats());
-  const bool both = problem.options.direction == Direction::both;
+Results run(ScanCall call, bool with_states) {
+  const core::ScanShape& shape = call.shape;
+  const std::size_t y = static_cast<std::size_t>(shape.y_elements()) * core::dtype_size(shape.dtype);
+  const std::size_t state = static_cast<std::size_t>(shape.state_floats());
+  const bool both = shape.options.direction == Direction::both;
   Results results;
-  core::ScanOutputs outputs;
   results.y = Results::bytes(y);
-  outputs.y = results.y.data();
+  call.set(ScanOperand::y, results.y.data());
   if (both) {
     results.y_reverse = Results::bytes(y);
-    outputs.y_reverse = results.y_reverse.data();
+    call.set(ScanOperand::y_reverse, results.y_reverse.data());
   } else {
     results.final_state.assign(state, std::nanf(""));
-    outputs.final_state = results.final_state.data();
+    call.set(ScanOperand::final_state, results.final_state.data());
     if (with_states) {
-      results.states.assign(state * static_cast<std::size_t>(problem.seq), std::nanf(""));
-      outputs.states = results.states.data();
+      results.states.assign(state * static_cast<std::size_t>(shape.seq), std::nanf(""));
+      call.set(ScanOperand::states, results.states.data());
     }
   }
-  host::selective_scan(problem, outputs);
+  host::selective_scan(call);
   return results;
 }
 
@@ -82,10 +83,10 @@ double tolerance(Dtype dtype) {
 void check(const ScanSpec& spec, bool with_states = false) {
   INFO(host::simd_target() << ": " << spec.to_string());
   const ScanCase scan(spec);
-  const ScanProblem problem = scan.problem();
+  const ScanCall call = scan.call();
   const bool both = spec.options.direction == Direction::both;
-  const test::ScanExpected expected = test::expect(problem, with_states && !both);
-  const Results results = run(problem, with_states);
+  const test::ScanExpected expected = test::expect(call, with_states && !both);
+  const Results results = run(call, with_states);
   CHECK(results.guards_intact());
   const std::size_t count = expected.y.size();
   CHECK(relative_error(test::widen_result(results.y.data(), spec.dtype, count), expected.y) <=
@@ -181,7 +182,7 @@ TEST_CASE("the host scan agrees with every golden on every SIMD target", "[host]
     for (const std::string& name : names) {
       INFO(host::simd_target() << ": " << name);
       const test::Golden golden = test::load_golden(name);
-      const Results results = run(golden.problem(), true);
+      const Results results = run(golden.call(), true);
       CHECK(relative_error(test::widen_result(results.y.data(), Dtype::f32, golden.y.size()), golden.y) <=
             1e-5);
       CHECK(relative_error(results.final_state, golden.final_state) <= 1e-5);
@@ -263,11 +264,11 @@ TEST_CASE("a full matrix that needs pivoting", "[host][scan]") {
   inputs.c = {Dtype::f32, {1, 2, 2}, c, sizeof c};
   core::ScanOptions options;
   options.discretization = Discretization::bilinear;
-  const ScanProblem problem = core::validate_scan(inputs, options);
-  const test::ScanExpected expected = test::expect(problem);
+  const ScanCall call = core::validate_scan(inputs, options);
+  const test::ScanExpected expected = test::expect(call);
   test::for_each_target([&] {
     INFO(host::simd_target());
-    const Results results = run(problem, false);
+    const Results results = run(call, false);
     CHECK(relative_error(test::widen_result(results.y.data(), Dtype::f32, 2), expected.y) < 1e-6);
     CHECK(relative_error(results.final_state, expected.final_state) < 1e-6);
   });
@@ -279,28 +280,18 @@ TEST_CASE("the same bits for any thread count, algorithm and batch", "[host][sca
   spec.d = spec.z = spec.initial_state = true;
   spec.complex = GENERATE(false, true);
   const ScanCase scan(spec);
-  ScanProblem problem = scan.problem();
-  const Results expected = run(problem, true);
+  ScanCall call = scan.call();
+  const Results expected = run(call, true);
   core::set_threads(1);
-  CHECK(run(problem, true) == expected);
+  CHECK(run(call, true) == expected);
   core::set_threads(2);
-  CHECK(run(problem, true) == expected);
+  CHECK(run(call, true) == expected);
   core::set_threads(0);
-  problem.options.algorithm = core::ScanAlgorithm::chunked;
-  CHECK(run(problem, true) == expected);
+  call.shape.options.algorithm = core::ScanAlgorithm::chunked;
+  CHECK(run(call, true) == expected);
   // The third sequence alone.
-  const auto from_third = [&](const void* data, std::int64_t floats) {
-    return static_cast<const float*>(data) + 2 * floats;
-  };
-  const std::int64_t stream = spec.seq * spec.dim, parts = spec.complex ? 2 : 1;
-  ScanProblem alone = problem;
-  alone.batch = 1;
-  alone.x = from_third(problem.x, stream), alone.dt = from_third(problem.dt, stream);
-  alone.z = from_third(problem.z, stream);
-  alone.b = from_third(problem.b, spec.seq * spec.state * parts);
-  alone.c = from_third(problem.c, spec.seq * spec.state * parts);
-  alone.initial_state = from_third(problem.initial_state, spec.dim * spec.state * parts);
-  const Results single = run(alone, true);
+  const std::int64_t stream = spec.seq * spec.dim;
+  const Results single = run(test::slice_of(call, 2, 1), true);
   const std::size_t bytes = static_cast<std::size_t>(stream) * sizeof(float);
   CHECK(std::memcmp(single.y.data(), expected.y.data() + 2 * bytes, bytes) == 0);
   CHECK(std::memcmp(single.states.data(), expected.states.data() + 2 * single.states.size(),
@@ -313,19 +304,18 @@ TEST_CASE("a sequence in two pieces gives the bits of the whole", "[host][scan]"
   spec.d = spec.z = true;
   spec.options.discretization = static_cast<Discretization>(GENERATE(0, 1, 2, 3, 4, 5));
   const ScanCase scan(spec);
-  const ScanProblem whole = scan.problem();
+  const ScanCall whole = scan.call();
   const Results expected = run(whole, true);
   for (std::int64_t cut = 0; cut <= spec.seq; ++cut) {
-    ScanProblem first = whole, second = whole;
-    first.seq = cut, second.seq = spec.seq - cut;
-    const auto skip = [&](const void* data, std::int64_t row) {
-      return static_cast<const float*>(data) + cut * row;
+    ScanCall first = whole, second = whole;
+    first.shape.seq = cut, second.shape.seq = spec.seq - cut;
+    const auto skip = [&](ScanOperand id, std::int64_t row) {
+      second.operands[id] = static_cast<float*>(whole.operands[id]) + cut * row;
     };
-    second.x = skip(whole.x, spec.dim), second.dt = skip(whole.dt, spec.dim),
-    second.z = skip(whole.z, spec.dim);
-    second.b = skip(whole.b, spec.state), second.c = skip(whole.c, spec.state);
+    skip(ScanOperand::x, spec.dim), skip(ScanOperand::dt, spec.dim), skip(ScanOperand::z, spec.dim);
+    skip(ScanOperand::b, spec.state), skip(ScanOperand::c, spec.state);
     const Results head = run(first, true);
-    second.initial_state = head.final_state.data();
+    second.set(ScanOperand::initial_state, head.final_state.data());
     const Results tail = run(second, true);
     std::vector<unsigned char> y(head.y.begin(), head.y.end() - Results::kGuard);
     y.insert(y.end(), tail.y.begin(), tail.y.end());
@@ -344,16 +334,17 @@ TEST_CASE("NaN reaches its own channel and no other; dt of zero keeps the state"
   dt[4] = std::nanf("");
   core::ScanInputs inputs = scan.inputs();
   inputs.dt.data = dt.data();
-  const ScanProblem problem = core::validate_scan(inputs, spec.options);
+  const ScanCall call = core::validate_scan(inputs, spec.options);
+  const auto* initial = static_cast<const float*>(call.operands[ScanOperand::initial_state]);
   test::for_each_target([&] {
     INFO(host::simd_target());
-    const Results results = run(problem, false);
+    const Results results = run(call, false);
     const auto* y = reinterpret_cast<const float*>(results.y.data());
     for (int channel = 0; channel < 20; ++channel) {
       CHECK(std::isnan(y[40 + channel]) == (channel == 4));
       if (channel == 4) continue;
-      CHECK(results.final_state[2 * channel] == problem.initial_state[2 * channel]);
-      CHECK(results.final_state[2 * channel + 1] == problem.initial_state[2 * channel + 1]);
+      CHECK(results.final_state[2 * channel] == initial[2 * channel]);
+      CHECK(results.final_state[2 * channel + 1] == initial[2 * channel + 1]);
     }
   });
 }
@@ -361,14 +352,13 @@ TEST_CASE("NaN reaches its own channel and no other; dt of zero keeps the state"
 TEST_CASE("outputs that are not wanted are not written", "[host][scan]") {
   ScanSpec spec;
   const ScanCase scan(spec);
-  const ScanProblem problem = scan.problem();
-  const Results expected = run(problem, false);
-  std::vector<float> state(static_cast<std::size_t>(problem.state_floats()));
-  core::ScanOutputs outputs;
-  outputs.final_state = state.data();
-  host::selective_scan(problem, outputs);
+  const Results expected = run(scan.call(), false);
+  ScanCall call = scan.call();
+  std::vector<float> state(static_cast<std::size_t>(call.shape.state_floats()));
+  call.set(ScanOperand::final_state, state.data());
+  host::selective_scan(call);
   CHECK(Results::same(state, expected.final_state));
-  host::selective_scan(problem, core::ScanOutputs{});
+  host::selective_scan(scan.call());
 }
 
 }  // namespace exphil

@@ -88,8 +88,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Scans do
   end
 
   defp reference({x, dt, a, b, c}, initial_state, rule) do
-    request = {rule, false, nil, :forward, :auto, false, false}
-    Reference.scan!(x, dt, a, b, c, initial_state, request)
+    Reference.scan!(x, dt, a, b, c, initial_state, %{discretization: rule})
   end
 
   # ---- step ------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-#include "core/scan/problem.hpp"
+#include "core/scan/call.hpp"
 
 #include <cmath>
 #include <functional>
@@ -42,7 +42,7 @@ constexpr ErrorKind kInvalid = ErrorKind::invalid_argument;
 
 }  // namespace
 
-TEST_CASE("sound problems of every layout are taken as they are", "[scan_problem]") {
+TEST_CASE("sound problems of every layout are taken as they are", "[scan][scan_call]") {
   ScanSpec spec;
   spec.dim = 6;
   spec.b_groups = GENERATE(0, 1, 3);
@@ -51,25 +51,26 @@ TEST_CASE("sound problems of every layout are taken as they are", "[scan_problem
   spec.dtype = spec.complex ? Dtype::f32 : GENERATE(Dtype::f32, Dtype::f16, Dtype::bf16);
   spec.d = spec.z = spec.dt_bias = spec.initial_state = true;
   const ScanCase scan(spec);
-  const ScanProblem problem = scan.problem();
-  CHECK(problem.batch == spec.batch);
-  CHECK(problem.seq == spec.seq);
-  CHECK(problem.dim == spec.dim);
-  CHECK(problem.state == spec.state);
-  CHECK(problem.complex == spec.complex);
-  CHECK(problem.dtype == spec.dtype);
-  CHECK(problem.b_layout.constant == (spec.b_groups == 0));
-  CHECK(problem.c_layout.constant == (spec.c_groups == 0));
-  CHECK(problem.b_layout.groups == std::max<std::int64_t>(1, spec.b_groups));
-  CHECK(problem.z == scan.inputs().z->data);
-  CHECK(problem.initial_state == scan.inputs().initial_state->data);
-  CHECK(problem.state_floats() == 2 * 6 * 3 * (spec.complex ? 2 : 1));
+  const ScanCall call = scan.call();
+  const ScanShape& shape = call.shape;
+  CHECK(shape.batch == spec.batch);
+  CHECK(shape.seq == spec.seq);
+  CHECK(shape.dim == spec.dim);
+  CHECK(shape.state == spec.state);
+  CHECK(shape.complex == spec.complex);
+  CHECK(shape.dtype == spec.dtype);
+  CHECK(shape.b_layout.constant == (spec.b_groups == 0));
+  CHECK(shape.c_layout.constant == (spec.c_groups == 0));
+  CHECK(shape.b_layout.groups == std::max<std::int64_t>(1, spec.b_groups));
+  CHECK(call.operands[ScanOperand::z] == scan.inputs().z->data);
+  CHECK(call.operands[ScanOperand::initial_state] == scan.inputs().initial_state->data);
+  CHECK(shape.state_floats() == 2 * 6 * 3 * (spec.complex ? 2 : 1));
 }
 
-TEST_CASE("an empty sequence is legal; an empty batch, dim or state is not", "[scan_problem]") {
+TEST_CASE("an empty sequence is legal; an empty batch, dim or state is not", "[scan][scan_call]") {
   ScanSpec spec;
   spec.seq = 0;
-  CHECK(ScanCase(spec).problem().y_elements() == 0);
+  CHECK(ScanCase(spec).call().shape.y_elements() == 0);
   check(error_after([](ScanInputs* in, ScanOptions*) {
           in->x = empty_view(Dtype::f32, {0, 17, 5});
         }),
@@ -84,7 +85,7 @@ TEST_CASE("an empty sequence is legal; an empty batch, dim or state is not", "[s
         kInvalid, "a", "state at least 1");
 }
 
-TEST_CASE("wrong ranks and sizes name the argument, what was expected and what came", "[scan_problem]") {
+TEST_CASE("wrong ranks and sizes name the argument, what was expected and what came", "[scan][scan_call]") {
   const auto reshape = [](std::optional<TensorView> ScanInputs::*member, const Shape& shape) {
     return error_after(
         [=](ScanInputs* in, ScanOptions*) { (in->*member) = empty_view(((*in).*member)->dtype, shape); });
@@ -111,7 +112,7 @@ TEST_CASE("wrong ranks and sizes name the argument, what was expected and what c
   check(reshape(&ScanInputs::initial_state, {2, 3, 5}), kInvalid, ":initial_state", "{2, 5, 3}");
 }
 
-TEST_CASE("bytes that disagree with the shape are refused for every tensor", "[scan_problem]") {
+TEST_CASE("bytes that disagree with the shape are refused for every tensor", "[scan][scan_call]") {
   for (const int delta : {-4, 4}) {
     for (TensorView ScanInputs::*member :
          {&ScanInputs::x, &ScanInputs::dt, &ScanInputs::a, &ScanInputs::b, &ScanInputs::c}) {
@@ -130,7 +131,7 @@ TEST_CASE("bytes that disagree with the shape are refused for every tensor", "[s
   }
 }
 
-TEST_CASE("mixed dtypes say which", "[scan_problem]") {
+TEST_CASE("mixed dtypes say which", "[scan][scan_call]") {
   const auto cast = [](TensorView ScanInputs::*member, Dtype dtype, ScanSpec spec = {}) {
     return error_after(
         [=](ScanInputs* in, ScanOptions*) { in->*member = empty_view(dtype, (in->*member).shape); }, spec);
@@ -157,11 +158,11 @@ TEST_CASE("mixed dtypes say which", "[scan_problem]") {
   check(option(&ScanInputs::initial_state, Dtype::c64), kInvalid, ":initial_state", "must be f32; got c64");
 }
 
-TEST_CASE("a scan beyond a limit names it", "[scan_problem]") {
+TEST_CASE("a scan beyond a limit names it", "[scan][scan_call]") {
   ScanSpec spec;
   spec.dim = spec.batch = spec.seq = 1;
   spec.state = kMaxState;
-  CHECK_NOTHROW(ScanCase(spec).problem());
+  CHECK_NOTHROW(ScanCase(spec).call());
   const auto error = error_after([](ScanInputs* in, ScanOptions*) {
     in->a = empty_view(Dtype::f32, {5, 257});
   });
@@ -176,12 +177,12 @@ TEST_CASE("a scan beyond a limit names it", "[scan_problem]") {
         ErrorKind::limit_exceeded, "x", "2^63");
 }
 
-TEST_CASE("a full matrix needs bilinear, f32 and a state of at most 32", "[scan_problem]") {
+TEST_CASE("a full matrix needs bilinear, f32 and a state of at most 32", "[scan][scan_call]") {
   ScanSpec spec;
   spec.full_matrix = true;
   spec.options.discretization = Discretization::bilinear;
   spec.state = 32;
-  CHECK(ScanCase(spec).problem().full_matrix);
+  CHECK(ScanCase(spec).call().shape.full_matrix);
   check(error_after([](ScanInputs*, ScanOptions* o) { o->discretization = Discretization::zoh; }, spec),
         ErrorKind::unsupported, "a", ":bilinear only");
   check(error_after(
@@ -198,7 +199,7 @@ TEST_CASE("a full matrix needs bilinear, f32 and a state of at most 32", "[scan_
         ErrorKind::limit_exceeded, "a", "state of a is 33; the limit is 32");
 }
 
-TEST_CASE("options are checked", "[scan_problem]") {
+TEST_CASE("options are checked", "[scan][scan_call]") {
   check(error_after([](ScanInputs*, ScanOptions* o) {
           o->dt_min = 0.5f;
           o->dt_max = 0.1f;
