@@ -99,6 +99,21 @@ struct Math {
   }
 };
 
+// M of the scaled forms there, on floats.
+struct ScaledMath {
+  static EXPHIL_DEVICE float set(float, double value) { return static_cast<float>(value); }
+  static EXPHIL_DEVICE float multiply(float p, float q) { return __fmul_rn(p, q); }
+  static EXPHIL_DEVICE float add(float p, float q) { return __fadd_rn(p, q); }
+  static EXPHIL_DEVICE float multiply_add(float p, float q, float r) { return __fmaf_rn(p, q, r); }
+  static EXPHIL_DEVICE float negate(float v) { return -v; }
+  static EXPHIL_DEVICE float abs(float v) { return fabsf(v); }
+  static EXPHIL_DEVICE float exp2(float v) { return exp2_fast(v); }
+  static EXPHIL_DEVICE float reciprocal(float v) { return device::reciprocal(v); }
+  static EXPHIL_DEVICE float select_less(float left, float right, float if_less, float otherwise) {
+    return left < right ? if_less : otherwise;
+  }
+};
+
 EXPHIL_DEVICE float silu(float z) {
   return formulas::silu<Math>(Real{z}).v;
 }

@@ -6,6 +6,9 @@
 // the static functions
 //   V set(like, double)  V exp(V)  V log1p(V)  V abs(V)  V max(V, V)  V min(V, V)  void sin_cos(V, V*, V*)
 //   V select_less(V left, V right, V if_less, V otherwise)
+// and for the scaled forms below also
+//   V multiply(V, V)  V add(V, V)  V multiply_add(V, V, V), rounded once  V negate(V)  V exp2(V)  V
+//   reciprocal(V)
 // V has + - * /. Complex<V> is built on top. `like` only names the type and lane count of a constant;
 // constants are written in double, so that a double oracle gets them exactly, and fold to V's precision at
 // compile time.
@@ -182,6 +185,92 @@ EXPHIL_FN V advance(V h, V abar, V gain, V dt_x, V b) {
 template <class V>
 EXPHIL_FN Complex<V> advance(Complex<V> h, Complex<V> abar, Complex<V> gain, V dt_x, Complex<V> b) {
   return abar * h + gain * b * dt_x;
+}
+
+// ---- Scaled forms: for loops over many dt' with the same A
+// ---------------------------------------------------
+//
+// The same functions, rearranged so that what depends on A alone is computed once and an exponential is one
+// multiplication and a power of two. Real A only. `a` is scale_a(A). Every operation is one of M's, which
+// round one by one, so that every variant of a kernel gives the same bits.
+//
+// Bilinear keeps k = 2 h: with r = 1 / (1/2 - A dt'/4), k' = r (k + dt' x B) - k. That is one reciprocal and
+// two fused multiply-adds, and no separate Abar; scaled_decay is r, and y takes h = k / 2.
+
+constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
+
+// A log2(e); for bilinear -A/4.
+template <Discretization D, class M, class V>
+EXPHIL_FN V scale_a(V a) {
+  return M::multiply(a, M::set(a, D == Discretization::bilinear ? -0.25 : kLog2E));
+}
+
+// Abar; for bilinear r.
+template <Discretization D, class M, class V>
+EXPHIL_FN V scaled_decay(V a, V dt) {
+  if constexpr (D == Discretization::bilinear) return M::reciprocal(M::multiply_add(a, dt, M::set(a, 0.5)));
+  return M::exp2(M::multiply(a, dt));
+}
+
+// Bbar x, for bilinear dt' x B. v is dt' x, but x for foh; `inverse` is 1/A, for foh alone, and unused where
+// A = 0. foh subtracts where that costs at most five bits, and sums the series below |w| = 1/32. Powers of w
+// = A dt' by Horner's rule, with the ln 2 that A log2(e) lacks.
+template <Discretization D, class M, class V>
+EXPHIL_FN V scaled_input(V a, V inverse, V dt, V v, V decay, V b) {
+  const V half = M::set(a, kLn2 / 2), sixth = M::set(a, kLn2 * kLn2 / 6), one = M::set(a, 1.0);
+  const V input = M::multiply(v, b);
+  if constexpr (D == Discretization::zoh || D == Discretization::bilinear) return input;
+  const V w = M::multiply(a, dt);
+  if constexpr (D == Discretization::foh) {
+    const V series = M::multiply(M::multiply_add(M::multiply_add(sixth, w, half), w, one), dt);
+    const V direct = M::multiply_add(decay, inverse, M::negate(inverse));
+    return M::multiply(M::select_less(M::abs(w), M::set(a, kLog2E / 32), series, direct), input);
+  } else if constexpr (D == Discretization::highorder) {
+    return M::multiply(M::multiply_add(half, w, one), input);
+  } else if constexpr (D == Discretization::poly) {
+    return M::multiply(M::multiply_add(M::multiply_add(sixth, w, half), w, one), input);
+  } else {
+    const V twenty_fourth = M::set(a, kLn2 * kLn2 * kLn2 / 24);
+    const V cubic = M::multiply_add(M::multiply_add(twenty_fourth, w, sixth), w, half);
+    return M::multiply(M::multiply_add(cubic, w, one), input);
+  }
+}
+
+// The next state, for bilinear k'.
+template <Discretization D, class M, class V>
+EXPHIL_FN V scaled_advance(V h, V decay, V input) {
+  if constexpr (D == Discretization::bilinear) return M::multiply_add(decay, M::add(h, input), M::negate(h));
+  return M::multiply_add(decay, h, input);
+}
+// The same from B itself: bilinear and nothing else saves an instruction.
+template <Discretization D, class M, class V>
+EXPHIL_FN V scaled_advance(V h, V decay, V a, V inverse, V dt, V v, V b) {
+  if constexpr (D == Discretization::bilinear)
+    return M::multiply_add(decay, M::multiply_add(v, b, h), M::negate(h));
+  return scaled_advance<D, M>(h, decay, scaled_input<D, M>(a, inverse, dt, v, decay, b));
+}
+
+// The plain form again, with the shared divisor of bilinear's Abar and gain divided by once. W is V or
+// Complex<V>.
+template <class M, class V>
+EXPHIL_FN V inverse_of(V v) {
+  return M::set(v, 1.0) / v;
+}
+template <class M, class V>
+EXPHIL_FN Complex<V> inverse_of(Complex<V> v) {
+  const V norm = M::multiply_add(v.re, v.re, v.im * v.im);
+  return {v.re / norm, M::negate(v.im) / norm};
+}
+template <Discretization D, class M, class W>
+EXPHIL_FN void decay_and_gain(W w, W* abar, W* gain) {
+  if constexpr (D == Discretization::bilinear) {
+    const W one = constant<M>(w, 1.0), half = w * constant<M>(w, 0.5);
+    *gain = inverse_of<M>(one - half);
+    *abar = (one + half) * *gain;
+  } else {
+    *abar = decay<D, M>(w);
+    *gain = input_gain<D, M>(w, *abar);
+  }
 }
 
 // dt' of one step. `lowest` and `highest` are infinities where no range was given. The clamp compares rather

@@ -38,8 +38,9 @@ __device__ __forceinline__ float advance(float (&h)[kPerLane], const float (&a)[
   float sum = 0.0f;
 #pragma unroll
   for (int n = 0; n < kPerLane; ++n) {
-    const float decay = Math::exp(Real{__fmul_rn(dt, a[n])}).v;
-    h[n] = __fmaf_rn(decay, h[n], __fmul_rn(dt_u, b[n]));
+    const float decay = formulas::decay<formulas::Discretization::zoh, Math>(Real{__fmul_rn(dt, a[n])}).v;
+    h[n] = formulas::scaled_advance<formulas::Discretization::zoh, device::ScaledMath>(h[n], decay,
+                                                                                       __fmul_rn(dt_u, b[n]));
     sum = __fmaf_rn(c[n], h[n], sum);
   }
   return sum;

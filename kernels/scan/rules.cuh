@@ -1,14 +1,8 @@
 // The discretizations as the scan kernels evaluate them, real and complex, over explicit float arithmetic.
 //
-// The formulas are those of common/formulas.cuh, rearranged for the special function unit and the issue
-// slots, which are what bounds the scan (one exponential and 4 to 12 other instructions for every state and
-// step):
-//   - log2(e) is folded into A once per thread, so an exponential is one multiplication and one ex2;
-//   - bilinear keeps k = 2 h, for which k' = r (k + dt x B) - k with r = 1 / (1/2 - A dt/4): one reciprocal,
-//   two
-//     fused multiply-adds, and no separate decay;
-//   - foh multiplies (e^w - 1) by 1/A, known once per thread, and falls back to the series below |w| = 1/32,
-//     where the subtraction would cost more than five bits.
+// Real rules take the scaled forms of common/formulas.cuh: one exponential and 4 to 12 other instructions for
+// every state and step, because the special function unit and the issue slots bound the scan. Complex rules
+// take the plain forms.
 //
 // A rule offers, for one state n of one channel:
 //   Constants                        what a thread keeps of A[d, n]
@@ -56,49 +50,32 @@ struct RealRule {
   };
 
   static EXPHIL_DEVICE Constants constants(const float* a) {
-    const float value = *a;
-    if constexpr (D == Discretization::bilinear) {
-      return {__fmul_rn(value, -0.25f)};
-    } else if constexpr (D == Discretization::foh) {
-      // Where 1/A overflows, |w| is far below the limit of the series and the inverse is not used.
-      return {__fmul_rn(value, device::kLog2E), value != 0.0f ? 1.0f / value : 0.0f};
-    } else {
-      return {__fmul_rn(value, device::kLog2E)};
-    }
+    const float scaled = formulas::scale_a<D, device::ScaledMath>(*a);
+    // Where 1/A overflows, |w| is far below the limit of the series and the inverse is not used.
+    if constexpr (D == Discretization::foh)
+      return {scaled, *a != 0.0f ? 1.0f / *a : 0.0f};
+    else
+      return {scaled};
+  }
+  static EXPHIL_DEVICE float inverse(const Constants& k) {
+    if constexpr (D == Discretization::foh)
+      return k.inverse;
+    else
+      return 0.0f;
   }
   static EXPHIL_DEVICE Step step(float dt, float v) { return {dt, v}; }
 
   static EXPHIL_DEVICE float decay(const Constants& k, const Step& s) {
-    if constexpr (D == Discretization::bilinear) return device::reciprocal(__fmaf_rn(k.a, s.dt, 0.5f));
-    return device::exp2_fast(__fmul_rn(k.a, s.dt));
+    return formulas::scaled_decay<D, device::ScaledMath>(k.a, s.dt);
   }
-  // Powers of w = A dt' as Horner's rule takes them, with the ln 2 that A log2(e) lacks.
   static EXPHIL_DEVICE float input(const Constants& k, const Step& s, float decay, float b) {
-    (void)decay;
-    constexpr float kHalf = device::kLn2 / 2, kSixth = device::kLn2 * device::kLn2 / 6;
-    constexpr float kTwentyFourth = device::kLn2 * device::kLn2 * device::kLn2 / 24;
-    const float input = __fmul_rn(s.v, b);
-    if constexpr (D == Discretization::zoh || D == Discretization::bilinear) return input;
-    const float w = __fmul_rn(k.a, s.dt);
-    if constexpr (D == Discretization::foh) {
-      const float series = __fmul_rn(__fmaf_rn(__fmaf_rn(kSixth, w, kHalf), w, 1.0f), s.dt);
-      const float direct = __fmaf_rn(decay, k.inverse, -k.inverse);
-      return __fmul_rn(fabsf(w) < device::kLog2E / 32 ? series : direct, input);
-    } else if constexpr (D == Discretization::highorder) {
-      return __fmul_rn(__fmaf_rn(kHalf, w, 1.0f), input);
-    } else if constexpr (D == Discretization::poly) {
-      return __fmul_rn(__fmaf_rn(__fmaf_rn(kSixth, w, kHalf), w, 1.0f), input);
-    } else {
-      return __fmul_rn(__fmaf_rn(__fmaf_rn(__fmaf_rn(kTwentyFourth, w, kSixth), w, kHalf), w, 1.0f), input);
-    }
+    return formulas::scaled_input<D, device::ScaledMath>(k.a, inverse(k), s.dt, s.v, decay, b);
   }
   static EXPHIL_DEVICE float advance(float h, float decay, float input) {
-    if constexpr (D == Discretization::bilinear) return __fmaf_rn(decay, __fadd_rn(h, input), -h);
-    return __fmaf_rn(decay, h, input);
+    return formulas::scaled_advance<D, device::ScaledMath>(h, decay, input);
   }
   static EXPHIL_DEVICE float advance(float h, float decay, const Constants& k, const Step& s, float b) {
-    if constexpr (D == Discretization::bilinear) return __fmaf_rn(decay, __fmaf_rn(s.v, b, h), -h);
-    return advance(h, decay, input(k, s, decay, b));
+    return formulas::scaled_advance<D, device::ScaledMath>(h, decay, k.a, inverse(k), s.dt, s.v, b);
   }
 
   // advance() from a state of zero.

@@ -114,7 +114,9 @@ void run_pack_a(const ScanRule& rule, const float* a, float* to) {
   run_pack_panels(a, rule.dim, rule.a_block() / kPanel, to);
   if (rule.complex || rule.full_matrix || rule.discretization != Discretization::zoh) return;
   const std::int64_t floats = panels(rule.dim) * rule.a_block();
-  for (std::int64_t i = 0; i < floats; i += kLanes) store(load(to + i) * fill(1.4426950408889634), to + i);
+  for (std::int64_t i = 0; i < floats; i += kLanes) {
+    store(formulas::scale_a<Discretization::zoh, Math>(load(to + i)), to + i);
+  }
 }
 
 void run_bounds_of(const ScanRule& rule, const float* a_panels, float* bounds) {

@@ -32,7 +32,6 @@ struct Number<F> {
   static HWY_INLINE F multiply_add(F p, F q, F sum) { return hn::MulAdd(p, q, sum); }
   static HWY_INLINE F add_output(F c, F h, F y) { return hn::MulAdd(h, c, y); }
   static HWY_INLINE F output(F y) { return y; }
-  static HWY_INLINE F reciprocal(F v) { return fill(1.0) / v; }
 };
 
 template <>
@@ -53,28 +52,16 @@ struct Number<C> {
     return hn::NegMulAdd(c.im, h.im, hn::MulAdd(c.re, h.re, y));
   }
   static HWY_INLINE F output(F y) { return y + y; }
-  static HWY_INLINE C reciprocal(C v) {
-    const F norm = hn::MulAdd(v.re, v.re, v.im * v.im);
-    return {v.re / norm, hn::Neg(v.im) / norm};
-  }
 };
 
-// Abar and gain (Bbar = gain dt' B) for A dt'. The formulas are those of kernels/common/formulas.cuh, with
-// two short cuts that give the same function: a packed real A of zoh carries log2(e) already, and bilinear's
-// two quotients share one division, (1 + w/2) / (1 - w/2) and 1 / (1 - w/2). kClamp: some |w| may exceed
-// kExp2Range.
+// Abar and gain (Bbar = gain dt' B; unused for real zoh) for A dt'. A packed real A of zoh is scaled
+// (pack_a). kClamp: some |w| may exceed kExp2Range.
 template <Discretization D, bool kClamp, class W>
 HWY_INLINE void discretize(W a, F dt, W* abar, W* gain) {
-  const W w = a * dt;
   if constexpr (D == Discretization::zoh && Number<W>::kParts == 1) {
-    *abar = kClamp ? exp2(w) : exp2_unclamped(w);
-  } else if constexpr (D == Discretization::bilinear) {
-    const W one = formulas::constant<Math>(w, 1.0), half = w * fill(0.5);
-    *gain = Number<W>::reciprocal(one - half);
-    *abar = (one + half) * *gain;
+    *abar = formulas::scaled_decay<D, ScaledMath<kClamp>>(a, dt);
   } else {
-    *abar = formulas::decay<D, Math>(w);
-    *gain = formulas::input_gain<D, Math>(w, *abar);
+    formulas::decay_and_gain<D, Math>(a * dt, abar, gain);
   }
 }
 

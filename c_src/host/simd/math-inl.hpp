@@ -146,6 +146,9 @@ struct Math {
   static HWY_INLINE F select_less(F left, F right, F if_less, F otherwise) {
     return hn::IfThenElse(left < right, if_less, otherwise);
   }
+  static HWY_INLINE F multiply(F p, F q) { return p * q; }
+  static HWY_INLINE F multiply_add(F p, F q, F r) { return hn::MulAdd(p, q, r); }
+  static HWY_INLINE F negate(F v) { return hn::Neg(v); }
   static HWY_INLINE void sin_cos(F v, F* sin, F* cos) {
     *sin = hn::Sin(Lanes(), v);
     *cos = hn::Cos(Lanes(), v);
@@ -162,6 +165,12 @@ struct Math {
       *cos = hn::IfThenElse(large, load(cosines), *cos);
     }
   }
+};
+
+// The same for the scaled forms there. kClamp: some |v| may exceed kExp2Range.
+template <bool kClamp>
+struct ScaledMath : Math {
+  static HWY_INLINE F exp2(F v) { return kClamp ? HWY_NAMESPACE::exp2(v) : exp2_unclamped(v); }
 };
 
 template <core::Dtype T>
