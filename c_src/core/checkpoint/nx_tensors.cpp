@@ -129,7 +129,8 @@ std::vector<Placed> placed_tensors(const ErlangTerm& root, const std::string& wh
   std::vector<Placed> all;
   for (const ErlangTerm& layer : pairs_of(root, what)) {
     const std::string name = name_of(layer.items[0], what);
-    for (const ErlangTerm& tensor : pairs_of(layer.items[1], "layer \"" + name + "\"")) {
+    const std::string where = "layer \"" + name + "\"";
+    for (const ErlangTerm& tensor : pairs_of(layer.items[1], where)) {
       all.push_back(placed(name + "." + name_of(tensor.items[0], what), tensor.items[1]));
     }
   }
