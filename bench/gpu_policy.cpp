@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/error.hpp"
 #include "core/policy/config.hpp"
@@ -314,7 +315,7 @@ void run(const std::string& melee, const std::string& mode, const std::string& t
     setenv("EXPHIL_NATIVE_POLICY", tuning.c_str(), 1);
   }
   const auto begin = Clock::now();
-  const auto weights = core::load_weights(core::Safetensors::open(melee + "/policy.safetensors"), {});
+  const auto weights = core::load_weights(core::Checkpoint::open(melee + "/policy.safetensors"), {});
   core::PolicyOptions options;
   options.max_sessions = most_agents + 16;
   const auto policy = cuda::load_policy(cuda::Context::open(0), weights, options);

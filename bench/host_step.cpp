@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/parallel.hpp"
 #include "core/policy/config.hpp"
@@ -53,7 +54,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const double seconds = argc > 3 ? std::atof(argv[3]) : 5.0;
-  const auto weights = core::load_weights(core::Safetensors::open(argv[1]), core::PolicyLoadOptions{});
+  const auto weights = core::load_weights(core::Checkpoint::open(argv[1]), core::PolicyLoadOptions{});
   const core::Safetensors match = core::Safetensors::open(argv[2]);
   const core::TensorView& view = *match.find("obs");
   const auto* obs = static_cast<const float*>(view.data);

@@ -1,5 +1,6 @@
 // Safetensors files as Elixir reads them: every tensor copied out of the mapped file, because a binary may
 // outlive it and a file that shrinks under a mapping would take the VM down.
+#include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/safetensors.hpp"
 
 #include "nif/functions.hpp"
@@ -18,20 +19,30 @@ Term string_map(Call& call, const std::vector<Term>& keys, const std::vector<Ter
   return map;
 }
 
+template <class Tensors>
+Term encode_contents(Call& call, const Tensors& tensors, const std::map<std::string, std::string>& metadata) {
+  std::vector<Term> names, views, keys, values;
+  for (const auto& [name, view] : tensors) {
+    names.push_back(encode(call, name));
+    views.push_back(encode_tensor(call, view.dtype, view.shape, encode_bytes(call, view.data, view.bytes)));
+  }
+  for (const auto& [key, value] : metadata) {
+    keys.push_back(encode(call, key));
+    values.push_back(encode(call, value));
+  }
+  return enif_make_tuple2(call.env(), string_map(call, names, views), string_map(call, keys, values));
+}
+
 }  // namespace
 
 Term read_safetensors(Call& call, std::string path) {
   const core::Safetensors file = core::Safetensors::open(path);
-  std::vector<Term> names, tensors, keys, values;
-  for (const auto& [name, view] : file.tensors()) {
-    names.push_back(encode(call, name));
-    tensors.push_back(encode_tensor(call, view.dtype, view.shape, encode_bytes(call, view.data, view.bytes)));
-  }
-  for (const auto& [key, value] : file.metadata()) {
-    keys.push_back(encode(call, key));
-    values.push_back(encode(call, value));
-  }
-  return enif_make_tuple2(call.env(), string_map(call, names, tensors), string_map(call, keys, values));
+  return encode_contents(call, file.tensors(), file.metadata());
+}
+
+Term read_checkpoint(Call& call, std::string path) {
+  const core::Checkpoint file = core::Checkpoint::open(path);
+  return encode_contents(call, file.tensors(), file.metadata());
 }
 
 }  // namespace exphil::nif

@@ -50,12 +50,19 @@ Term associative_grad(Call& call, BackendChoice backend, std::int64_t device, At
                       AssociativeOptionsTuple options);
 
 // policy.cpp
-// options: {max_sessions, norm_epsilon, check_finite}
+// {max_sessions, norm_epsilon, check_finite, {dialect, window, chunk_size, dt}}, each of the last four or nil
+using DialectOptions = std::tuple<std::optional<Atom>, std::optional<std::int64_t>,
+                                  std::optional<std::int64_t>, std::optional<Atom>>;
+using LoadOptions = std::tuple<std::int64_t, double, bool, DialectOptions>;
 Term load_policy(Call& call, BackendChoice backend, std::int64_t device, std::string path,
-                 std::tuple<std::int64_t, double, bool> options);
+                 LoadOptions options);
 Term policy_info(Call& call, PolicyHandle& policy);
 Term window(Call& call, PolicyHandle& policy, core::TensorView windows);
-Term new_session(Call& call, PolicyHandle& policy);
+// options: {window or 0, pad, rules}; rules: {temperature, deterministic, deterministic_buttons, {press,
+// release} or nil, seed}, the seed as its low and high 32 bits
+using RulesTuple = std::tuple<double, bool, bool, std::optional<std::tuple<double, double>>,
+                              std::tuple<std::int64_t, std::int64_t>>;
+Term new_session(Call& call, PolicyHandle& policy, std::tuple<std::int64_t, Atom, RulesTuple> options);
 
 // semiseparable_layer.cpp
 // from: a path, or [{name, tensor}]
@@ -68,6 +75,15 @@ Term layer_grad(Call& call, LayerHandle& layer, core::TensorView x, core::Tensor
 // session.cpp
 struct Frames;
 Term step(Call& call, SessionHandle& session, Frames obs);
+// play.cpp: %ExPhil.Native.Policy.Action{}, and a list of them
+Term act(Call& call, SessionHandle& session, Frames obs);
+Term act_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
+// The action for given outputs. state: {frame, the buttons held as bits}; uniforms: a binary of f32 or nil.
+Term sample(Call& call, PolicyHandle& policy, Frames logits, RulesTuple rules,
+            std::tuple<std::int64_t, std::int64_t> state, std::optional<Frames> uniforms);
+core::PlayRules rules_of(const RulesTuple& given);
+// Only whether the policy has a controller: :ok, or unsupported.
+Term require_controller(Call& call, PolicyHandle& policy);
 Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
 Term prefill(Call& call, SessionHandle& session, Frames frames);
 Term snapshot(Call& call, SessionHandle& session);
@@ -81,5 +97,6 @@ Term stop_clock(Call& call, ClockHandle& clock);
 
 // checkpoint.cpp
 Term read_safetensors(Call& call, std::string path);
+Term read_checkpoint(Call& call, std::string path);  // of any format
 
 }  // namespace exphil::nif

@@ -75,6 +75,9 @@ constexpr const char* kLayerForward[] = {"layer", "x", "bidirectional"};
 constexpr const char* kLayerGrad[] = {"layer", "x", "dy", ":d_gate_penalty", ":bidirectional"};
 constexpr const char* kModel[] = {"model"};
 constexpr const char* kWindow[] = {"model", "windows"};
+constexpr const char* kNewSession[] = {"model", "options"};
+constexpr const char* kSample[] = {"policy", "logits", "options", ":held", ":uniforms"};
+constexpr const char* kController[] = {"path"};
 constexpr const char* kSession[] = {"session"};
 constexpr const char* kStep[] = {"session", "obs"};
 constexpr const char* kStepBatch[] = {"sessions", "obs"};
@@ -91,6 +94,7 @@ ErlNifFunc functions[] = {
     {"default_device", 2, Nif<default_device, kDefaultDevice>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
     {"set_threads", 1, Nif<set_threads, kSetThreads>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
     {"read_safetensors", 1, Nif<read_safetensors, kPath>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
+    {"read_checkpoint", 1, Nif<read_checkpoint, kPath>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
     {"scan", 12, Nif<scan, kScan>::scheduled, 0},
     {"scan_grad", 16, Nif<scan_grad, kScanGrad>::scheduled, 0},
     {"associative_scan", 6, Nif<associative_scan, kAssociativeScan>::scheduled, 0},
@@ -104,7 +108,11 @@ ErlNifFunc functions[] = {
     {"load_policy", 4, Nif<load_policy, kLoadPolicy>::scheduled, 0},
     {"policy_info", 1, Nif<policy_info, kModel>::scheduled, 0},
     {"window", 2, Nif<window, kWindow>::scheduled, 0},
-    {"new_session", 1, Nif<new_session, kModel>::scheduled, 0},
+    {"new_session", 2, Nif<new_session, kNewSession>::scheduled, 0},
+    {"act", 2, Nif<act, kStep>::scheduled, 0},
+    {"act_batch", 2, Nif<act_batch, kStepBatch>::scheduled, 0},
+    {"sample", 5, Nif<sample, kSample>::scheduled, 0},
+    {"require_controller", 1, Nif<require_controller, kController>::scheduled, 0},
     {"step", 2, Nif<step, kStep>::scheduled, 0},
     {"step_batch", 2, Nif<step_batch, kStepBatch>::scheduled, 0},
     {"prefill", 2, Nif<prefill, kPrefill>::scheduled, 0},

@@ -1,7 +1,7 @@
 // Policies: loading one onto a backend, what it is, and the stateless window.
 #include <memory>
 
-#include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/checkpoint.hpp"
 #include "core/policy/config.hpp"
 #include "nif/frames.hpp"
 #include "nif/functions.hpp"
@@ -14,13 +14,48 @@ using core::fail;
 namespace {
 
 constexpr std::int64_t kMaxSessions = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxWindow = 4096;
+
+core::PolicyLoadOptions load_options_of(const LoadOptions& given) {
+  const auto& [dialect, window, chunk_size, dt] = std::get<3>(given);
+  core::PolicyLoadOptions options;
+  options.norm_epsilon = static_cast<float>(std::get<1>(given));
+  options.check_finite = std::get<2>(given);
+  if (dialect) {
+    core::Dialect named = core::Dialect::state_spaces;
+    if (!core::parse_dialect(dialect->name, &named)) {
+      fail(ErrorKind::invalid_argument, ":dialect", ":dialect must be :state_spaces, :edifice_mamba or ",
+           ":edifice_mamba_ssd, got :", dialect->name);
+    }
+    options.dialect = named;
+  }
+  options.window = window;
+  options.chunk_size = chunk_size;
+  if (dt) options.input_dt = dt->name == "mean" ? core::InputDt::mean : core::InputDt::per_channel;
+  return options;
+}
+
+// [{name, first, count}] in the order of the outputs.
+Term encode_groups(Call& call, const core::PolicyConfig& config) {
+  std::vector<Term> groups;
+  for (const core::OutputGroup& group : config.groups) {
+    groups.push_back(enif_make_tuple3(call.env(), encode_atom(call, group.name.c_str()),
+                                      encode_integer(call, group.first), encode_integer(call, group.count)));
+  }
+  return encode_list(call, groups);
+}
+
+// {dialect, window, chunk_size, dt}; 0 stands for none.
+Term encode_spec(Call& call, const core::PolicySpec& spec) {
+  return enif_make_tuple4(call.env(), encode_atom(call, core::dialect_name(spec.dialect)),
+                          encode_integer(call, spec.window), encode_integer(call, spec.chunk_size),
+                          encode_atom(call, spec.input_dt == core::InputDt::mean ? "mean" : "per_channel"));
+}
 
 }  // namespace
 
 Term load_policy(Call& call, BackendChoice choice, std::int64_t device, std::string path,
-                 std::tuple<std::int64_t, double, bool> options) {
-  core::Backend& backend = open_backend(choice, device);
-  core::PolicyLoadOptions load_options;
+                 LoadOptions options) {
   core::PolicyOptions model_options;
   if (std::get<0>(options) < 1 || std::get<0>(options) > kMaxSessions) {
     fail(ErrorKind::invalid_argument, ":max_sessions", ":max_sessions must be from 1 to ", kMaxSessions,
@@ -28,14 +63,16 @@ Term load_policy(Call& call, BackendChoice choice, std::int64_t device, std::str
   }
   model_options.max_sessions = std::get<0>(options);
   model_options.device = static_cast<int>(device);
-  load_options.norm_epsilon = static_cast<float>(std::get<1>(options));
-  load_options.check_finite = std::get<2>(options);
 
-  const core::Safetensors file = core::Safetensors::open(path);
+  const auto weights = core::load_weights(core::Checkpoint::open(path), load_options_of(options));
+  // CUDA takes state-spaces' dialect alone so far: no choice means the host for the others.
+  const bool host_only = choice == BackendChoice::automatic && !weights->config.spec.is_state_spaces();
+  if (host_only) choice = BackendChoice::host;
+  core::Backend& backend = open_backend(choice, host_only ? 0 : device);
   auto loaded = std::make_shared<LoadedPolicy>();
   loaded->backend = &backend;
   loaded->device = backend.describe();
-  loaded->policy = backend.load(core::load_weights(file, load_options), model_options);
+  loaded->policy = backend.load(weights, model_options);
   return encode_handle(call, PolicyHandle{std::move(loaded)});
 }
 
@@ -55,7 +92,8 @@ Term policy_info(Call& call, PolicyHandle& handle) {
                 {{"norm_epsilon"}, enif_make_double(call.env(), static_cast<double>(config.norm_epsilon))},
                 {{"fingerprint"}, enif_make_uint64(call.env(), loaded.policy->fingerprint())},
                 {{"resident_bytes"}, integer(static_cast<std::int64_t>(loaded.policy->resident_bytes()))},
-
+                {{"spec"}, encode_spec(call, config.spec)},
+                {{"groups"}, encode_groups(call, config)},
                 {{"device"}, encode_device(call, loaded.device)}});
 }
 
@@ -78,8 +116,17 @@ Term window(Call& call, PolicyHandle& handle, core::TensorView view) {
   return windows.answer(call, {count, config.d_output}, out.term());
 }
 
-Term new_session(Call& call, PolicyHandle& handle) {
-  auto session = std::make_shared<core::Session>(handle.loaded->policy);
+Term new_session(Call& call, PolicyHandle& handle, std::tuple<std::int64_t, Atom, RulesTuple> given) {
+  core::SessionOptions options;
+  options.window = std::get<0>(given);
+  if (options.window < 0 || options.window > kMaxWindow) {
+    fail(ErrorKind::limit_exceeded, ":window", ":window must be from 1 to ", kMaxWindow, " frames, got ",
+         options.window);
+  }
+  const std::string& pad = std::get<1>(given).name;
+  options.pad = pad == "repeat" ? core::Pad::repeat : pad == "zeros" ? core::Pad::zeros : core::Pad::none;
+  options.rules = rules_of(std::get<2>(given));
+  auto session = std::make_shared<core::Session>(handle.loaded->policy, options);
   return encode_handle(call, SessionHandle{handle.loaded, std::move(session)});
 }
 

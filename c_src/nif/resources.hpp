@@ -44,7 +44,7 @@ struct ResultHandle {
 struct LoadedLayer {
   std::unique_ptr<core::SemiseparableLayer> layer;
   std::shared_ptr<const core::SemiseparableWeights> weights;  // for the gradient, which the CPU computes
-  core::Backend* backend = nullptr;  // alive until the library unloads
+  core::Backend* backend = nullptr;                           // alive until the library unloads
   core::DeviceDescription device;
 };
 struct LayerHandle {

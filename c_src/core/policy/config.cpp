@@ -10,6 +10,8 @@
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "core/limits.hpp"
+#include "core/policy/edifice.hpp"
+#include "core/policy/loading.hpp"
 
 namespace exphil::core {
 
@@ -20,6 +22,8 @@ template <class... Parts>
   fail(ErrorKind::invalid_checkpoint, "path", parts...);
 }
 
+}  // namespace
+
 void require_limit(std::int64_t size, std::int64_t limit, const std::string& what, const std::string& name) {
   if (size > limit) {
     fail(ErrorKind::limit_exceeded, "path", what, " is ", size, " by tensor \"", name, "\"; the limit is ",
@@ -27,7 +31,7 @@ void require_limit(std::int64_t size, std::int64_t limit, const std::string& wha
   }
 }
 
-float norm_epsilon(const Safetensors& file, const PolicyLoadOptions& options) {
+float norm_epsilon(const Checkpoint& file, const PolicyLoadOptions& options) {
   const auto found = file.metadata().find("norm_epsilon");
   float epsilon = 1e-5f;
   if (options.norm_epsilon) {
@@ -46,7 +50,7 @@ float norm_epsilon(const Safetensors& file, const PolicyLoadOptions& options) {
   return epsilon;
 }
 
-std::uint64_t fingerprint(const Safetensors& file, float epsilon) {
+std::uint64_t weights_fingerprint(const Checkpoint& file, const PolicyConfig& config) {
   HashedParts parts;
   for (const auto& [name, view] : file.tensors()) {
     parts.add(name);
@@ -54,15 +58,37 @@ std::uint64_t fingerprint(const Safetensors& file, float epsilon) {
     parts.add(view.shape.to_string());
     parts.add(hex(hash64(view.data, view.bytes)));
   }
-  parts.add(hex(hash64(&epsilon, sizeof epsilon)));
+  parts.add(hex(hash64(&config.norm_epsilon, sizeof config.norm_epsilon)));
+  const PolicySpec& spec = config.spec;
+  if (spec.dialect != Dialect::state_spaces) {
+    parts.add(dialect_name(spec.dialect));
+    parts.add(spec.input_dt == InputDt::mean ? "mean" : "per_channel");
+    parts.add(spec.carried_decays_input() ? "decays_input" : "");
+  }
   return parts.hash64();
+}
+
+namespace {
+
+// state-spaces' files have one form of everything but the window.
+void apply(const PolicyLoadOptions& options, PolicySpec* spec) {
+  const auto refuse = [](const char* option) {
+    fail(ErrorKind::invalid_argument, option, option,
+         " does not apply to a checkpoint with state-spaces' names");
+  };
+  if (options.dialect && *options.dialect != Dialect::state_spaces) refuse(":dialect");
+  if (options.input_dt && *options.input_dt != InputDt::per_channel) refuse(":dt");
+  if (options.chunk_size) refuse(":chunk_size");
+  spec->window = options.window.value_or(0);
 }
 
 class WeightsLoader {
  public:
-  WeightsLoader(const Safetensors& file, const PolicyLoadOptions& options)
-      : file_(file), reader_(file, options.check_finite) {
+  WeightsLoader(const Checkpoint& file, const PolicyLoadOptions& options)
+      : file_(file),
+        reader_(file.tensors(), {"path", "\"" + file.path() + "\"", "a Mamba policy"}, options.check_finite) {
     weights_.config.norm_epsilon = norm_epsilon(file, options);
+    apply(options, &weights_.config.spec);
     const bool bare = !reader_.has("backbone.norm_f.weight") && reader_.has("norm_f.weight");
     prefix_ = bare ? "" : "backbone.";
   }
@@ -80,7 +106,7 @@ class WeightsLoader {
     weights_.head = reader_.take("head.weight", Shape{c.d_output, c.d_model}, "{d_output, d_model}");
     weights_.head_bias = reader_.take("head.bias", Shape{c.d_output}, "{d_output}");
     reader_.require_all_taken();
-    weights_.fingerprint = fingerprint(file_, c.norm_epsilon);
+    weights_.fingerprint = weights_fingerprint(file_, c);
     return std::move(weights_);
   }
 
@@ -176,7 +202,7 @@ class WeightsLoader {
     return a;
   }
 
-  const Safetensors& file_;
+  const Checkpoint& file_;
   CheckpointReader reader_;
   std::string prefix_;
   bool projection_bias_ = false, conv_bias_ = false;
@@ -185,7 +211,8 @@ class WeightsLoader {
 
 }  // namespace
 
-std::shared_ptr<const PolicyWeights> load_weights(const Safetensors& file, const PolicyLoadOptions& options) {
+std::shared_ptr<const PolicyWeights> load_weights(const Checkpoint& file, const PolicyLoadOptions& options) {
+  if (is_edifice(file)) return std::make_shared<const PolicyWeights>(load_edifice(file, options));
   return std::make_shared<const PolicyWeights>(WeightsLoader(file, options).load());
 }
 

@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/policy/spec.hpp"
 
 namespace exphil::core {
 
@@ -21,6 +22,8 @@ struct PolicyConfig {
   std::int64_t d_model = 0, d_inner = 0, n_layer = 0;
   std::int64_t d_state = 0, d_conv = 0, dt_rank = 0;
   float norm_epsilon = 1e-5f;
+  PolicySpec spec;
+  std::vector<OutputGroup> groups;  // of two-layer heads; empty where the outputs have no names
 
   // One agent's recurrent state, in floats, for the whole policy: n_layer times ssm {d_inner, d_state} and
   // conv {d_inner, d_conv - 1} (the last inputs of the causal convolution, oldest first).
@@ -31,37 +34,61 @@ struct PolicyConfig {
 // f32, row-major, {out, in} for matrices as PyTorch stores them. Optional vectors are empty where the
 // checkpoint has none.
 struct PolicyLayerWeights {
-  std::vector<float> norm;                     // {d_model}
+  std::vector<float> norm, norm_bias;          // {d_model}; a bias for LayerNorm only
   std::vector<float> in_proj, in_proj_bias;    // {2 d_inner, d_model}: x rows, then z rows
   std::vector<float> conv, conv_bias;          // {d_inner, d_conv}, oldest tap first
-  std::vector<float> x_proj;                   // {dt_rank + 2 d_state, d_inner}: dt, B, C rows
+  std::vector<float> x_proj, x_proj_bias;      // {dt_rank + 2 d_state, d_inner}: dt, B, C rows
   std::vector<float> dt_proj, dt_proj_bias;    // {d_inner, dt_rank}
-  std::vector<float> a;                        // {d_inner, d_state}: -exp(A_log)
-  std::vector<float> d;                        // {d_inner}
+  std::vector<float> a;                        // {d_inner, d_state}: -exp(A_log), or -(1..d_state)
+  std::vector<float> d;                        // {d_inner}; empty: no skip
   std::vector<float> out_proj, out_proj_bias;  // {d_model, d_inner}
 };
 
+// One of several heads that read the same final hidden state: out relu(hidden x + hidden_bias) + out_bias.
+struct PolicyHead {
+  std::vector<float> hidden, hidden_bias;  // {width, d_model}
+  std::vector<float> out, out_bias;        // {count of its OutputGroup, width}
+  std::int64_t width() const { return static_cast<std::int64_t>(hidden_bias.size()); }
+};
+
+// Outputs come from `heads` (one for each group of the config, in order), else from `head`, else they are the
+// hidden state itself (d_output == d_model).
 struct PolicyWeights {
   PolicyConfig config;
-  // Of every tensor's name, dtype, shape and bytes, and of norm_epsilon; ties states to the policy.
+  // Of every tensor's name, dtype, shape and bytes, of norm_epsilon, and of what else a state depends on;
+  // ties states to the policy.
   std::uint64_t fingerprint = 0;
   std::vector<float> input_proj, input_proj_bias;  // {d_model, d_input}
   std::vector<PolicyLayerWeights> layers;
-  std::vector<float> norm_f;           // {d_model}
-  std::vector<float> head, head_bias;  // {d_output, d_model}
+  std::vector<float> norm_f, norm_f_bias;  // {d_model}
+  std::vector<float> head, head_bias;      // {d_output, d_model}
+  std::vector<PolicyHead> heads;
 };
 
 struct PolicyLoadOptions {
   std::optional<float> norm_epsilon;  // else the file's metadata "norm_epsilon", else 1e-5
   bool check_finite = true;
+  // What a file may not say. Where it does say, an option that differs is an error.
+  std::optional<Dialect> dialect;
+  std::optional<std::int64_t> window, chunk_size;
+  std::optional<InputDt> input_dt;  // edifice_mamba only; else the mean
 };
 
-// Names are those of state-spaces/mamba and of transformers' Mamba, with or without the prefix "backbone.".
-// Infers every dimension from the shapes and cross-checks it. F32, F16 and BF16 tensors are accepted and
-// widened to f32. Biases of in_proj and out_proj come together, in every layer or in none, and so does
-// conv1d.bias; the other biases must be there: a checkpoint that lost one would play wrongly without a word.
-// Throws invalid_checkpoint naming the tensor that is missing, spare, misshapen, of a wrong dtype or not
-// finite, and limit_exceeded naming the one that is too large.
-std::shared_ptr<const PolicyWeights> load_weights(const Safetensors& file, const PolicyLoadOptions& options);
+// Takes a file of either naming, and tells them apart by the names:
+//
+// - state-spaces/mamba and transformers' Mamba, with or without the prefix "backbone.". Biases of in_proj and
+// out_proj
+//   come together, in every layer or in none, and so does conv1d.bias; the other biases must be there: a
+//   checkpoint that lost one would play wrongly without a word.
+// - Edifice's :mamba and :mamba_ssd, bare or with ExPhil's six heads. The dialect comes from the file's build
+// options,
+//   from safetensors metadata that mix exphil.convert wrote, or from the option; the names alone do not
+//   decide it.
+//
+// Infers every dimension from the shapes, cross-checks it, and compares it with the build options. F32, F16
+// and BF16 tensors are accepted and widened to f32. Throws invalid_checkpoint naming the tensor that is
+// missing, spare, misshapen, of a wrong dtype or not finite, or the build option that disagrees;
+// limit_exceeded naming the tensor that is too large; invalid_argument where an option contradicts the file.
+std::shared_ptr<const PolicyWeights> load_weights(const Checkpoint& file, const PolicyLoadOptions& options);
 
 }  // namespace exphil::core

@@ -10,12 +10,18 @@ namespace exphil::core {
 struct PolicyReferenceState {
   explicit PolicyReferenceState(const PolicyConfig& config)
       : ssm(static_cast<std::size_t>(config.ssm_floats())),
-        conv(static_cast<std::size_t>(config.conv_floats())) {}
+        conv(static_cast<std::size_t>(config.conv_floats())),
+        decays_input(config.spec.carried_decays_input()) {}
   std::vector<double> ssm, conv;  // laid out as in core/policy/policy.hpp
+  bool decays_input;              // PolicySpec::decays_input of the sequence that the state runs through
 };
 
-// h = input_proj(obs); for each layer h += mixer(rms_norm(h)); out = head(rms_norm(h, norm_f)).
+// h = input_proj(obs); for each layer h += mixer(norm(h)); out = heads(norm_f(h)), as config.spec says.
 void policy_reference_step(const PolicyWeights& weights, PolicyReferenceState& state, const float* obs,
                            double* out);
+
+// A window from a zero state: the answers to all of its frames, {seq, d_output}.
+void policy_reference_window(const PolicyWeights& weights, const float* frames, std::int64_t seq,
+                             double* outs);
 
 }  // namespace exphil::core

@@ -40,57 +40,176 @@ std::vector<Session*> in_address_order(const std::vector<Session*>& sessions) {
 
 }  // namespace
 
-Session::Session(std::shared_ptr<Policy> policy) : policy_(std::move(policy)), state_(policy_->new_state()) {}
+Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options)
+    : policy_(std::move(policy)), rules_(options.rules) {
+  if (options.window > 0) {
+    window_.emplace(policy_->config().d_input, options.window, options.pad);
+  } else {
+    state_ = policy_->new_state();
+  }
+}
+
+void Session::step_locked(const float* obs, float* out) {
+  if (!window_) {
+    State* const state = state_.get();
+    policy_->step(&state, 1, obs, out);
+    return;
+  }
+  window_->push(obs);
+  try {
+    policy_->window(window_->data(), 1, window_->length(), out);
+  } catch (...) {
+    window_->undo();
+    throw;
+  }
+}
+
+Action Session::choose_locked(const float* logits) {
+  const Action action = choose_action(policy_->config(), rules_, play_, logits, nullptr);
+  advance(&play_, action);
+  return action;
+}
 
 void Session::step(const float* obs, float* out) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  State* const state = state_.get();
-  policy_->step(&state, 1, obs, out);
+  step_locked(obs, out);
+}
+
+Action Session::act(const float* obs, float* logits) {
+  require_controller(policy_->config(), "session");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  step_locked(obs, logits);
+  return choose_locked(logits);
 }
 
 void Session::prefill(const float* frames, std::int64_t seq, float* out) {
   if (seq == 0) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  policy_->prefill(*state_, frames, seq, out);
+  if (!window_) return policy_->prefill(*state_, frames, seq, out);
+  const PolicyConfig& config = policy_->config();
+  FrameWindow before = *window_;
+  try {
+    for (std::int64_t t = 0; t < seq; ++t)
+      step_locked(frames + t * config.d_input, out + t * config.d_output);
+  } catch (...) {
+    std::swap(*window_, before);
+    throw;
+  }
 }
 
 std::unique_ptr<Snapshot> Session::snapshot() {
-  std::unique_ptr<State> copy = policy_->new_state();
+  std::unique_ptr<State> copy = state_ ? policy_->new_state() : nullptr;
   const std::lock_guard<std::mutex> lock(mutex_);
-  policy_->copy_state(*copy, *state_);
-  return std::make_unique<Snapshot>(policy_, std::move(copy));
+  if (copy) policy_->copy_state(*copy, *state_);
+  return std::make_unique<Snapshot>(policy_, std::move(copy), window_, play_);
 }
 
 void Session::restore(const Snapshot& snapshot) {
   if (snapshot.policy() != policy_) {
     fail(ErrorKind::mismatch, "snapshot", "the snapshot was taken from a session of another model");
   }
+  const std::optional<FrameWindow>& other = snapshot.window();
+  if (other.has_value() != window_.has_value() ||
+      (other && (other->frames() != window_->frames() || other->pad() != window_->pad()))) {
+    fail(ErrorKind::mismatch, "snapshot",
+         "the snapshot was taken from a session with another window or padding");
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
-  policy_->copy_state(*state_, snapshot.state());
+  if (state_) policy_->copy_state(*state_, *snapshot.state());
+  window_ = other;
+  play_ = snapshot.play();
 }
 
 std::vector<std::uint8_t> Session::export_state() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const StateValues values = read_values(*policy_, *state_);
+  StateValues values;
+  if (state_) values = read_values(*policy_, *state_);
+  if (window_) values.frames = window_->kept_frames();
+  values.play = play_;
   return encode_state(policy_->config(), policy_->fingerprint(), values);
 }
 
 void Session::import_state(const std::uint8_t* bytes, std::size_t size) {
   const StateValues values = decode_state(policy_->config(), policy_->fingerprint(), bytes, size);
+  if (values.frames.has_value() != window_.has_value()) {
+    fail(ErrorKind::mismatch, "state", "the exported state is that of a session with", window_ ? "out" : "",
+         " a window; this session has ", window_ ? "one" : "none");
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
-  policy_->write_state(*state_, values.ssm.data(), values.conv.data());
+  if (window_) {
+    const std::int64_t width = policy_->config().d_input;
+    FrameWindow next(width, window_->frames(), window_->pad());
+    const auto floats = static_cast<std::int64_t>(values.frames->size());
+    if (floats > width * window_->frames()) {
+      fail(ErrorKind::mismatch, "state", "the exported state holds ", floats / width,
+           " frames; this session's window has ", window_->frames());
+    }
+    for (std::int64_t at = 0; at < floats; at += width) next.push(values.frames->data() + at);
+    std::swap(*window_, next);
+  } else {
+    policy_->write_state(*state_, values.ssm.data(), values.conv.data());
+  }
+  play_ = values.play;
+}
+
+Session::Locks Session::lock_all(const std::vector<Session*>& sessions) {
+  Locks locks;
+  locks.reserve(sessions.size());
+  for (Session* session : in_address_order(sessions)) locks.emplace_back(session->mutex_);
+  return locks;
+}
+
+// Carried states in one call; each window in a call of its own. The windows are put back where a call fails.
+void Session::step_locked(const std::vector<Session*>& sessions, const float* obs, float* out) {
+  std::vector<State*> states;
+  states.reserve(sessions.size());
+  for (Session* session : sessions) {
+    if (session->state_) states.push_back(session->state_.get());
+  }
+  Policy& policy = *sessions[0]->policy_;
+  if (states.size() == sessions.size()) {
+    return policy.step(states.data(), static_cast<std::int64_t>(states.size()), obs, out);
+  }
+  const PolicyConfig& config = policy.config();
+  std::size_t done = 0;
+  try {
+    for (; done < sessions.size(); ++done) {
+      const auto i = static_cast<std::int64_t>(done);
+      if (sessions[done]->window_)
+        sessions[done]->step_locked(obs + i * config.d_input, out + i * config.d_output);
+    }
+    for (std::size_t k = 0; k < sessions.size(); ++k) {
+      const auto i = static_cast<std::int64_t>(k);
+      if (sessions[k]->state_) sessions[k]->step_locked(obs + i * config.d_input, out + i * config.d_output);
+    }
+  } catch (...) {
+    for (std::size_t k = 0; k < done; ++k) {
+      if (sessions[k]->window_) sessions[k]->window_->undo();
+    }
+    throw;
+  }
 }
 
 void Session::step_batch(const std::vector<Session*>& sessions, const float* obs, float* out) {
   if (sessions.empty()) return;
   require_same_policy(sessions);
-  std::vector<std::unique_lock<std::mutex>> locks;
-  locks.reserve(sessions.size());
-  for (Session* session : in_address_order(sessions)) locks.emplace_back(session->mutex_);
-  std::vector<State*> states;
-  states.reserve(sessions.size());
-  for (Session* session : sessions) states.push_back(session->state_.get());
-  sessions[0]->policy_->step(states.data(), static_cast<std::int64_t>(states.size()), obs, out);
+  const Locks locks = lock_all(sessions);
+  step_locked(sessions, obs, out);
+}
+
+std::vector<Action> Session::act_batch(const std::vector<Session*>& sessions, const float* obs,
+                                       float* logits) {
+  std::vector<Action> actions(sessions.size());
+  if (sessions.empty()) return actions;
+  require_same_policy(sessions);
+  const PolicyConfig& config = sessions[0]->policy_->config();
+  require_controller(config, "sessions");
+  const Locks locks = lock_all(sessions);
+  step_locked(sessions, obs, logits);
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    actions[i] = sessions[i]->choose_locked(logits + static_cast<std::int64_t>(i) * config.d_output);
+  }
+  return actions;
 }
 
 }  // namespace exphil::core

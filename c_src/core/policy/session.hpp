@@ -5,31 +5,50 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/policy/frame_window.hpp"
+#include "core/policy/play.hpp"
 #include "core/policy/policy.hpp"
 
 namespace exphil::core {
 
+struct SessionOptions {
+  std::int64_t window = 0;  // frames that each answer looks back on, from a zero state; 0: a carried state
+  Pad pad = Pad::repeat;    // of a window
+  PlayRules rules;          // of act
+};
+
 class Snapshot {
  public:
-  Snapshot(std::shared_ptr<Policy> policy, std::unique_ptr<State> state)
-      : policy_(std::move(policy)), state_(std::move(state)) {}
+  // Without a state where the session has a window.
+  Snapshot(std::shared_ptr<Policy> policy, std::unique_ptr<State> state, std::optional<FrameWindow> window,
+           PlayState play)
+      : policy_(std::move(policy)), state_(std::move(state)), window_(std::move(window)), play_(play) {}
   const std::shared_ptr<Policy>& policy() const { return policy_; }
-  const State& state() const { return *state_; }
+  const State* state() const { return state_.get(); }
+  const std::optional<FrameWindow>& window() const { return window_; }
+  const PlayState& play() const { return play_; }
 
  private:
   std::shared_ptr<Policy> policy_;  // declared first: the state is freed before the policy may go
   std::unique_ptr<State> state_;
+  std::optional<FrameWindow> window_;
+  PlayState play_;
 };
 
 class Session {
  public:
-  explicit Session(std::shared_ptr<Policy> policy);  // a zero state
+  // A zero state, or an empty window.
+  explicit Session(std::shared_ptr<Policy> policy, const SessionOptions& options = {});
   const std::shared_ptr<Policy>& policy() const { return policy_; }
 
   void step(const float* obs, float* out);
+  // One frame, and the action for its outputs by the session's rules. Throws unsupported where the policy has
+  // no controller; logits: {d_output} of room.
+  Action act(const float* obs, float* logits);
   void prefill(const float* frames, std::int64_t seq, float* out);
   std::unique_ptr<Snapshot> snapshot();
   void restore(const Snapshot& snapshot);  // mismatch unless the snapshot's policy is this session's
@@ -40,10 +59,22 @@ class Session {
   // One frame for each session, all of one policy (mismatch otherwise; invalid_argument where a session
   // appears twice). Locks are taken in address order, so two overlapping batches cannot deadlock.
   static void step_batch(const std::vector<Session*>& sessions, const float* obs, float* out);
+  // The same with the action of each; logits: {sessions, d_output} of room.
+  static std::vector<Action> act_batch(const std::vector<Session*>& sessions, const float* obs,
+                                       float* logits);
 
  private:
+  using Locks = std::vector<std::unique_lock<std::mutex>>;
+  static Locks lock_all(const std::vector<Session*>& sessions);
+  static void step_locked(const std::vector<Session*>& sessions, const float* obs, float* out);
+  void step_locked(const float* obs, float* out);
+  Action choose_locked(const float* logits);
+
   std::shared_ptr<Policy> policy_;
-  std::unique_ptr<State> state_;
+  const PlayRules rules_;
+  std::unique_ptr<State> state_;       // where it is carried
+  std::optional<FrameWindow> window_;  // else
+  PlayState play_;
   std::mutex mutex_;
 };
 

@@ -11,7 +11,7 @@ namespace exphil::core {
 namespace {
 
 constexpr char kMagic[8] = {'E', 'X', 'P', 'H', 'I', 'L', 'S', 'T'};
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kCarried = 2, kWithPlay = 4;  // versions; 3 was never written
 
 struct Header {
   char magic[8];
@@ -19,7 +19,13 @@ struct Header {
   std::uint64_t fingerprint;
   std::int64_t n_layer, d_inner, d_state, d_conv;
 };
-static_assert(sizeof(Header) == 56, "the layout is part of the format");
+// What version 4 has between its head and its floats.
+struct PlayHeader {
+  std::uint64_t frame;
+  std::uint32_t held, has_frames;
+  std::uint64_t d_input, frames;
+};
+static_assert(sizeof(Header) == 56 && sizeof(PlayHeader) == 32, "the layout is part of the format");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-endian");
 
 template <class... Parts>
@@ -36,8 +42,9 @@ Header check(const std::uint8_t* bytes, std::size_t size) {
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
     damaged("the bytes are not an exported state: they do not start with EXPHILST");
   }
-  if (header.version != kVersion) {
-    damaged("the exported state has version ", header.version, "; this library reads version ", kVersion);
+  if (header.version != kCarried && header.version != kWithPlay) {
+    damaged("the exported state has version ", header.version, "; this library reads version ", kCarried,
+            " and version ", kWithPlay);
   }
   std::uint64_t stored;
   std::memcpy(&stored, bytes + size - sizeof stored, sizeof stored);
@@ -47,24 +54,87 @@ Header check(const std::uint8_t* bytes, std::size_t size) {
   return header;
 }
 
+PlayHeader play_header(const PolicyConfig& config, const StateValues& values) {
+  PlayHeader header{values.play.frame, 0, values.frames ? 1u : 0u, 0, 0};
+  for (std::size_t i = 0; i < values.play.held.size(); ++i) {
+    if (values.play.held[i]) header.held |= 1u << i;
+  }
+  if (values.frames) {
+    header.d_input = static_cast<std::uint64_t>(config.d_input);
+    header.frames = values.frames->size() / static_cast<std::size_t>(config.d_input);
+  }
+  return header;
+}
+
+PlayState play_of(const PlayHeader& header) {
+  PlayState play;
+  play.frame = header.frame;
+  if (header.held >> play.held.size() != 0 || header.has_frames > 1)
+    damaged("the exported state's play is damaged");
+  for (std::size_t i = 0; i < play.held.size(); ++i) play.held[i] = (header.held >> i & 1u) != 0;
+  return play;
+}
+
+// Copies one array after another out of the bytes between the heads and the checksum.
+class FloatReader {
+ public:
+  FloatReader(const std::uint8_t* from, const std::uint8_t* end) : at_(from), end_(end) {}
+  std::vector<float> take(std::uint64_t floats) {
+    if (floats > static_cast<std::uint64_t>(end_ - at_) / sizeof(float)) mismatched();
+    std::vector<float> values(static_cast<std::size_t>(floats));
+    if (floats > 0) std::memcpy(values.data(), at_, values.size() * sizeof(float));
+    at_ += values.size() * sizeof(float);
+    return values;
+  }
+  void finish() const {
+    if (at_ != end_) mismatched();
+  }
+  [[noreturn]] static void mismatched() {
+    damaged("the exported state's dimensions disagree with the model it names");
+  }
+
+ private:
+  const std::uint8_t *at_, *end_;
+};
+
+bool has_played(const PlayState& play) {
+  return play.frame != 0;
+}
+
+template <class T>
+void append(std::vector<std::uint8_t>* bytes, const T* from, std::size_t count) {
+  const auto* begin = reinterpret_cast<const std::uint8_t*>(from);
+  bytes->insert(bytes->end(), begin, begin + count * sizeof(T));
+}
+
 }  // namespace
 
 std::vector<std::uint8_t> encode_state(const PolicyConfig& config, std::uint64_t fingerprint,
                                        const StateValues& values) {
-  Header header{{}, kVersion, 0, fingerprint, config.n_layer, config.d_inner, config.d_state, config.d_conv};
+  const bool with_play = values.frames || has_played(values.play);
+  Header header{{},
+                with_play ? kWithPlay : kCarried,
+                0,
+                fingerprint,
+                config.n_layer,
+                config.d_inner,
+                config.d_state,
+                config.d_conv};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
-  const std::size_t ssm_bytes = values.ssm.size() * sizeof(float);
-  const std::size_t conv_bytes = values.conv.size() * sizeof(float);
-  std::vector<std::uint8_t> bytes(sizeof header + ssm_bytes + conv_bytes + sizeof(std::uint64_t));
-  std::uint8_t* at = bytes.data();
-  std::memcpy(at, &header, sizeof header);
-  at += sizeof header;
-  if (ssm_bytes > 0) std::memcpy(at, values.ssm.data(), ssm_bytes);
-  at += ssm_bytes;
-  if (conv_bytes > 0) std::memcpy(at, values.conv.data(), conv_bytes);
-  at += conv_bytes;
-  const std::uint64_t sum = hash64(bytes.data(), bytes.size() - sizeof(std::uint64_t));
-  std::memcpy(at, &sum, sizeof sum);
+  std::vector<std::uint8_t> bytes;
+  append(&bytes, &header, 1);
+  if (with_play) {
+    const PlayHeader play = play_header(config, values);
+    append(&bytes, &play, 1);
+  }
+  if (values.frames) {
+    append(&bytes, values.frames->data(), values.frames->size());
+  } else {
+    append(&bytes, values.ssm.data(), values.ssm.size());
+    append(&bytes, values.conv.data(), values.conv.size());
+  }
+  const std::uint64_t sum = hash64(bytes.data(), bytes.size());
+  append(&bytes, &sum, 1);
   return bytes;
 }
 
@@ -75,18 +145,29 @@ StateValues decode_state(const PolicyConfig& config, std::uint64_t fingerprint, 
     fail(ErrorKind::mismatch, "state", "the exported state belongs to the model with fingerprint ",
          hex(header.fingerprint), "; this session's model has ", hex(fingerprint));
   }
-  StateValues values;
-  values.ssm.resize(static_cast<std::size_t>(config.ssm_floats()));
-  values.conv.resize(static_cast<std::size_t>(config.conv_floats()));
-  const std::size_t ssm_bytes = values.ssm.size() * sizeof(float);
-  const std::size_t conv_bytes = values.conv.size() * sizeof(float);
   if (header.n_layer != config.n_layer || header.d_inner != config.d_inner ||
-      header.d_state != config.d_state || header.d_conv != config.d_conv ||
-      size != sizeof(Header) + ssm_bytes + conv_bytes + sizeof(std::uint64_t)) {
-    damaged("the exported state's dimensions disagree with the model it names");
+      header.d_state != config.d_state || header.d_conv != config.d_conv) {
+    FloatReader::mismatched();
   }
-  if (ssm_bytes > 0) std::memcpy(values.ssm.data(), bytes + sizeof(Header), ssm_bytes);
-  if (conv_bytes > 0) std::memcpy(values.conv.data(), bytes + sizeof(Header) + ssm_bytes, conv_bytes);
+  StateValues values;
+  const std::uint8_t *at = bytes + sizeof(Header), *end = bytes + size - sizeof(std::uint64_t);
+  PlayHeader play{};
+  if (header.version == kWithPlay) {
+    if (static_cast<std::size_t>(end - at) < sizeof play) FloatReader::mismatched();
+    std::memcpy(&play, at, sizeof play);
+    at += sizeof play;
+    values.play = play_of(play);
+  }
+  FloatReader floats(at, end);
+  if (play.has_frames != 0) {
+    const auto width = static_cast<std::uint64_t>(config.d_input);
+    if (play.d_input != width || play.frames > size / width) FloatReader::mismatched();
+    values.frames = floats.take(play.frames * width);
+  } else {
+    values.ssm = floats.take(static_cast<std::uint64_t>(config.ssm_floats()));
+    values.conv = floats.take(static_cast<std::uint64_t>(config.conv_floats()));
+  }
+  floats.finish();
   return values;
 }
 

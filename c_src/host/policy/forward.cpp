@@ -13,7 +13,7 @@ namespace {
 // Up to this many rows each lane normalises for itself: it takes less time than another meeting.
 constexpr std::int64_t kFewRows = 4;
 
-constexpr std::int64_t kPhasesPerLayer = 5, kPhasesOutside = 3;
+constexpr std::int64_t kPhasesPerLayer = 6, kPhasesOutside = 4;
 
 }  // namespace
 
@@ -28,9 +28,11 @@ Workspace::Workspace(const PackedWeights& weights)
   const std::int64_t model = kPassRows * padded(c.d_model), inner = kPassRows * padded(c.d_inner);
   const std::int64_t projection = kPassRows * padded(c.dt_rank + 2 * c.d_state);
   const std::int64_t outputs = kPassRows * padded(c.d_output);
+  const std::int64_t hidden_outs = kPassRows * padded(weights.heads_hidden().outs);
   const std::int64_t scratch = scan_scratch_floats(weights.rule());
   const StateLayout layout(c);
-  arena_ = AlignedBuffer(2 * model + 4 * inner + projection + outputs + scratch + layout.floats());
+  arena_ =
+      AlignedBuffer(2 * model + 4 * inner + projection + hidden_outs + outputs + scratch + layout.floats());
   float* at = arena_.data();
   const auto take = [&at](std::int64_t floats) {
     float* taken = at;
@@ -39,7 +41,7 @@ Workspace::Workspace(const PackedWeights& weights)
   };
   hidden = take(model), norm = take(model);
   x = take(inner), conv = take(inner), z = take(inner), dt = take(inner);
-  projected = take(projection), head = take(outputs);
+  projected = take(projection), head_hidden = take(hidden_outs), head = take(outputs);
   scan = take(scratch), state = take(layout.floats());
 }
 
@@ -70,6 +72,7 @@ class Forward {
 
   void run() {
     phase(panels(config_.d_model), 2, [this](std::int64_t begin, std::int64_t end) {
+      if (!config_.spec.input_projection) return copy_input(begin, end);
       multiply(weights_.input_proj(), pass_.obs, config_.d_input, rows_, {work_.hidden, hidden_step_},
                Epilogue::store, begin, end);
     });
@@ -87,25 +90,34 @@ class Forward {
     work_.team.run(phase_++, count, grain, body);
   }
 
-  // rms_norm of every row of `hidden`. Many rows are shared out here; few are normalised by each lane where
+  // A frame is the hidden state. Panels [begin, end) of it; what pads the last stays zero.
+  void copy_input(std::int64_t begin, std::int64_t end) const {
+    const std::int64_t from = begin * kPanel, to = std::min(end * kPanel, config_.d_model);
+    for (std::int64_t row = 0; row < rows_; ++row) {
+      const float* obs = pass_.obs + row * config_.d_input;
+      std::copy(obs + from, obs + to, work_.hidden + row * hidden_step_ + from);
+    }
+  }
+
+  // The norm of every row of `hidden`. Many rows are shared out here; few are normalised by each lane where
   // it first needs them.
-  void normalize_many(const float* weight) {
+  void normalize_many(const Norm& norm) {
     if (rows_ <= kFewRows) return;
-    phase(rows_, 8, [this, weight](std::int64_t begin, std::int64_t end) {
-      normalize(weight, begin, end, work_.norm + begin * hidden_step_);
+    phase(rows_, 8, [this, &norm](std::int64_t begin, std::int64_t end) {
+      normalize_rows(norm, begin, end, work_.norm + begin * hidden_step_);
     });
   }
 
-  const float* normalized(const float* weight) {
+  const float* normalized(const Norm& norm) {
     if (rows_ > kFewRows) return work_.norm;
-    if (normalized_with_ != weight) normalize(weight, 0, rows_, own_norm_);
-    normalized_with_ = weight;
+    if (normalized_with_ != norm.weight) normalize_rows(norm, 0, rows_, own_norm_);
+    normalized_with_ = norm.weight;
     return own_norm_;
   }
 
-  void normalize(const float* weight, std::int64_t begin, std::int64_t end, float* to) const {
-    rms_norm(work_.hidden + begin * hidden_step_, weight, config_.d_model, config_.norm_epsilon, end - begin,
-             to);
+  void normalize_rows(const Norm& norm, std::int64_t begin, std::int64_t end, float* to) const {
+    normalize(norm, work_.hidden + begin * hidden_step_, config_.d_model, config_.norm_epsilon, end - begin,
+              to);
   }
 
   void run_layer(std::int64_t index, std::int64_t first) {
@@ -120,9 +132,20 @@ class Forward {
                    end);
     });
     project(layer);
+    const bool by_mean = config_.spec.input_dt == core::InputDt::mean;
+    if (by_mean) {
+      phase(blocks, 4, [&](std::int64_t begin, std::int64_t end) {
+        project_dt(layer, begin, end);
+        activate_dt(work_.dt, layer.dt_bias, {config_.spec.dt_min, config_.spec.dt_max}, rows_, inner_step_,
+                    begin, end);
+      });
+      // Every lane needs the mean of every row: a barrier would cost more than doing it again.
+      for (std::int64_t row = 0; row < rows_; ++row) {
+        mean_dt_[row] = mean_of(work_.dt + row * inner_step_, config_.d_inner);
+      }
+    }
     phase(blocks, 4, [&](std::int64_t begin, std::int64_t end) {
-      multiply(layer.dt_proj, work_.projected, projected_step_, rows_, {work_.dt, inner_step_},
-               Epilogue::store, begin, end);
+      if (!by_mean) project_dt(layer, begin, end);
       for (std::int64_t agent = 0; agent < pass_.agents; ++agent) {
         scan(index, layer, agent, 0, first, false, begin, end);
         scan(index, layer, agent, first, pass_.frames, true, begin, end);
@@ -132,6 +155,11 @@ class Forward {
       product_from(first, layer.out_proj, work_.conv, inner_step_, {work_.hidden, hidden_step_},
                    Epilogue::add, begin, end);
     });
+  }
+
+  void project_dt(const PackedLayer& layer, std::int64_t begin, std::int64_t end) const {
+    multiply(layer.dt_proj, work_.projected, projected_step_, rows_, {work_.dt, inner_step_}, Epilogue::store,
+             begin, end);
   }
 
   // dt, B and C of every row: a narrow product, cut by rows where there are many and by outputs else.
@@ -194,22 +222,45 @@ class Forward {
     sequence.a_bounds = layer.a_bounds;
     sequence.a_panels = layer.a;
     sequence.d = layer.d;
-    sequence.dt_bias = layer.dt_bias;
+    sequence.decays_input = pass_.decays_input;
+    if (config_.spec.input_dt == core::InputDt::mean) {
+      sequence.input_dt = mean_dt_ + row;
+    } else {
+      sequence.dt_bias = layer.dt_bias;
+    }
     sequence.h_panels = layout_.ssm_of(pass_.states[agent], index);
     scan_channels(weights_.rule(), sequence, begin, end, scan_scratch_);
   }
 
   void run_head() {
-    const std::int64_t head_step = padded(config_.d_output), first = pass_.first_output;
-    normalize_many(weights_.norm_f());
+    const std::int64_t first = pass_.first_output;
+    const PackedMatrix& two_layers = weights_.heads_hidden();
+    const std::int64_t heads_step = padded(two_layers.outs);
+    if (config_.spec.final_norm) normalize_many(weights_.norm_f());
+    const auto final_state = [&] {
+      return config_.spec.final_norm ? normalized(weights_.norm_f()) : work_.hidden;
+    };
+    if (two_layers.outs > 0) {
+      phase(panels(two_layers.outs), 1, [&](std::int64_t begin, std::int64_t end) {
+        product_from(first, two_layers, final_state(), hidden_step_, {work_.head_hidden, heads_step},
+                     Epilogue::store, begin, end);
+        relu(work_.head_hidden, rows_, heads_step, begin, end);
+      });
+    }
+    const bool bare = weights_.head().outs == 0;
+    const std::int64_t head_step = padded(config_.d_output);
     phase(panels(config_.d_output), 1, [&](std::int64_t begin, std::int64_t end) {
-      product_from(first, weights_.head(), normalized(weights_.norm_f()), hidden_step_,
-                   {work_.head, head_step}, Epilogue::store, begin, end);
+      const float* from_rows = bare ? final_state() : work_.head;
+      if (!bare) {
+        const bool deep = two_layers.outs > 0;
+        product_from(first, weights_.head(), deep ? work_.head_hidden : final_state(),
+                     deep ? heads_step : hidden_step_, {work_.head, head_step}, Epilogue::store, begin, end);
+      }
       const std::int64_t from = begin * kPanel, to = std::min(end * kPanel, config_.d_output);
       float* out = pass_.out;
       for (std::int64_t agent = 0; agent < pass_.agents; ++agent) {
         for (std::int64_t t = first; t < pass_.frames; ++t, out += config_.d_output) {
-          const float* row = work_.head + (agent * pass_.frames + t) * head_step;
+          const float* row = from_rows + (agent * pass_.frames + t) * head_step;
           std::copy(row + from, row + to, out + from);
         }
       }
@@ -224,6 +275,7 @@ class Forward {
   const std::int64_t rows_, hidden_step_, inner_step_, projected_step_;
   float *own_norm_, *scan_scratch_;  // this lane's
   const float* normalized_with_ = nullptr;
+  float mean_dt_[kPassRows];  // of the layer in work
   std::int64_t phase_ = 0;
 };
 

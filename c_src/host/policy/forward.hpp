@@ -32,6 +32,7 @@ class Workspace {
   float *hidden, *norm;      // {kPassRows, padded(d_model)}
   float *x, *conv, *z, *dt;  // {kPassRows, padded(d_inner)}
   float* projected;          // {kPassRows, padded(dt_rank + 2 d_state)}
+  float* head_hidden;        // {kPassRows, padded(hidden values of all two-layer heads)}
   float* head;               // {kPassRows, padded(d_output)}
   float* scan;               // scan_scratch_floats
   float* state;              // one agent's state
@@ -49,7 +50,8 @@ struct Pass {
   // {agents, frames - first_output, d_output}: the first rows' outputs may be left out.
   float* out = nullptr;
   std::int64_t first_output = 0;
-  int lanes = 1;  // threads that share this pass, at most
+  bool decays_input = false;  // core::PolicySpec::decays_input of the sequence
+  int lanes = 1;              // threads that share this pass, at most
 };
 
 void forward(const PackedWeights& weights, const Pass& pass, Workspace& work);

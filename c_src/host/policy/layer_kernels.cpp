@@ -29,13 +29,76 @@ float sum_of_squares(const float* x, std::int64_t width) {
   return total;
 }
 
-void run_rms_norm(const float* x, const float* weight, std::int64_t n, float epsilon, std::int64_t rows,
-                  float* out) {
+void rms_norm(const Norm& norm, const float* x, std::int64_t n, float epsilon, std::int64_t rows,
+              float* out) {
+  const float* weight = norm.weight;
   const std::int64_t width = padded(n);
   for (std::int64_t r = 0; r < rows; ++r, x += width, out += width) {
     const float mean = sum_of_squares(x, width) / static_cast<float>(n);
     const F scale = fill(1.0 / std::sqrt(static_cast<double>(mean) + static_cast<double>(epsilon)));
     for (std::int64_t i = 0; i < width; i += kLanes) store(load(x + i) * scale * load(weight + i), out + i);
+  }
+}
+
+// kPanel running sums of body(value), then added in lane order. Values beyond n do not count.
+template <class Body>
+HWY_INLINE float sum_of(const float* x, std::int64_t n, const Body& body) {
+  HWY_ALIGN float lanes[kPanel], tail[kPanel] = {};
+  const std::int64_t whole = n / kPanel * kPanel;
+  for (std::int64_t o = 0; o < kPanel; o += kLanes) {
+    F sum = fill(0.0);
+    for (std::int64_t i = o; i < whole; i += kPanel) sum = sum + body(load(x + i));
+    store(sum, lanes + o);
+    if (whole < n) store(body(load(x + whole + o)), tail + o);
+  }
+  float total = 0.0f;
+  for (std::int64_t lane = 0; lane < kPanel; ++lane) {
+    total += lanes[lane];
+    if (whole + lane < n) total += tail[lane];
+  }
+  return total;
+}
+
+float run_mean_of(const float* x, std::int64_t n) {
+  return sum_of(x, n, [](F v) { return v; }) / static_cast<float>(n);
+}
+
+void layer_norm(const Norm& norm, const float* x, std::int64_t n, float epsilon, std::int64_t rows,
+                float* out) {
+  const std::int64_t width = padded(n);
+  for (std::int64_t r = 0; r < rows; ++r, x += width, out += width) {
+    const F mean = fill(static_cast<double>(run_mean_of(x, n)));
+    const float variance =
+        sum_of(x, n, [mean](F v) { return (v - mean) * (v - mean); }) / static_cast<float>(n);
+    const F scale = fill(1.0 / std::sqrt(static_cast<double>(variance) + static_cast<double>(epsilon)));
+    for (std::int64_t i = 0; i < width; i += kLanes) {
+      store(hn::MulAdd((load(x + i) - mean) * scale, load(norm.weight + i), load(norm.bias + i)), out + i);
+    }
+  }
+}
+
+void run_normalize(const Norm& norm, const float* x, std::int64_t n, float epsilon, std::int64_t rows,
+                   float* out) {
+  if (norm.bias == nullptr) return rms_norm(norm, x, n, epsilon, rows, out);
+  layer_norm(norm, x, n, epsilon, rows, out);
+}
+
+void run_activate_dt(float* dt, const float* bias, DtRange range, std::int64_t rows, std::int64_t step,
+                     std::int64_t begin, std::int64_t end) {
+  const F lowest = broadcast(&range.lowest), highest = broadcast(&range.highest);
+  for (std::int64_t r = 0; r < rows; ++r, dt += step) {
+    for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kLanes) {
+      store(formulas::activate_dt<Math>(load(dt + i), load(bias + i), true, lowest, highest), dt + i);
+    }
+  }
+}
+
+void run_relu(float* x, std::int64_t rows, std::int64_t step, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t r = 0; r < rows; ++r, x += step) {
+    for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kLanes) {
+      const F v = load(x + i);
+      store(hn::IfThenElse(v < fill(0.0), fill(0.0), v), x + i);  // a NaN stays one
+    }
   }
 }
 
@@ -72,12 +135,28 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace exphil::host {
 
-HWY_EXPORT(run_rms_norm);
+HWY_EXPORT(run_normalize);
+HWY_EXPORT(run_activate_dt);
+HWY_EXPORT(run_mean_of);
+HWY_EXPORT(run_relu);
 HWY_EXPORT(run_convolve);
 
-void rms_norm(const float* x, const float* weight, std::int64_t n, float epsilon, std::int64_t rows,
-              float* out) {
-  HWY_DYNAMIC_DISPATCH(run_rms_norm)(x, weight, n, epsilon, rows, out);
+void normalize(const Norm& norm, const float* x, std::int64_t n, float epsilon, std::int64_t rows,
+               float* out) {
+  HWY_DYNAMIC_DISPATCH(run_normalize)(norm, x, n, epsilon, rows, out);
+}
+
+void activate_dt(float* dt, const float* bias, DtRange range, std::int64_t rows, std::int64_t step,
+                 std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(run_activate_dt)(dt, bias, range, rows, step, begin, end);
+}
+
+float mean_of(const float* x, std::int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(run_mean_of)(x, n);
+}
+
+void relu(float* x, std::int64_t rows, std::int64_t step, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(run_relu)(x, rows, step, begin, end);
 }
 
 void convolve(const Convolution& convolution, std::int64_t begin, std::int64_t end) {

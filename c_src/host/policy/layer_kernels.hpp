@@ -8,10 +8,28 @@
 
 namespace exphil::host {
 
-// out = x / sqrt(mean(x^2) + epsilon) * weight, for `rows` rows of n values. weight: {padded(n)}. Each row
-// stands alone.
-void rms_norm(const float* x, const float* weight, std::int64_t n, float epsilon, std::int64_t rows,
-              float* out);
+// Weights {padded(n)}. RMSNorm where bias is null: x / sqrt(mean(x^2) + epsilon) * weight. LayerNorm else:
+// the same of x - mean(x), plus bias.
+struct Norm {
+  const float *weight = nullptr, *bias = nullptr;
+};
+
+// For `rows` rows of n values. A row's result does not depend on the other rows.
+void normalize(const Norm& norm, const float* x, std::int64_t n, float epsilon, std::int64_t rows,
+               float* out);
+
+// dt' = clip(softplus(dt + bias)) in place, for panels [begin, end) of `rows` rows of `step` floats.
+struct DtRange {
+  float lowest = 0, highest = 0;
+};
+void activate_dt(float* dt, const float* bias, DtRange range, std::int64_t rows, std::int64_t step,
+                 std::int64_t begin, std::int64_t end);
+
+// The mean of n values.
+float mean_of(const float* x, std::int64_t n);
+
+// max(0, x) in place, for panels [begin, end) of `rows` rows of `step` floats.
+void relu(float* x, std::int64_t rows, std::int64_t step, std::int64_t begin, std::int64_t end);
 
 // The causal depthwise convolution and silu over one sequence, for panels [begin, end) of its channels.
 struct Convolution {

@@ -186,6 +186,7 @@ class HostPolicy final : public core::Policy {
         pass.frames = 1;
         pass.obs = obs + begin * config().d_input;
         pass.out = out + begin * config().d_output;
+        pass.decays_input = config().spec.carried_decays_input();
         pass.lanes = team;
         forward(weights_, pass, *work);
         begin += agents;
@@ -200,7 +201,8 @@ class HostPolicy final : public core::Policy {
 
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override {
     Borrowed work(pool_);
-    run_sequence(data_of(&state), frames, seq, out, false, lanes(kLanesOfSequence), *work);
+    const bool decays = config().spec.carried_decays_input();
+    run_sequence(data_of(&state), frames, seq, out, false, decays, lanes(kLanesOfSequence), *work);
   }
 
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override {
@@ -215,7 +217,7 @@ class HostPolicy final : public core::Policy {
       for (std::int64_t i = begin; i < end; ++i) {
         std::memset((*work).state, 0, static_cast<std::size_t>(layout_.floats()) * sizeof(float));
         run_sequence((*work).state, windows + i * seq * config().d_input, seq, out + i * config().d_output,
-                     true, alone ? lanes(kLanesOfSequence) : 1, *work);
+                     true, config().spec.decays_input(seq), alone ? lanes(kLanesOfSequence) : 1, *work);
       }
     };
     if (alone) return run(0, count);
@@ -227,7 +229,7 @@ class HostPolicy final : public core::Policy {
 
   // One agent's frames, kPassRows at a time. last_only: out receives the last frame's output alone.
   void run_sequence(float* state, const float* frames, std::int64_t seq, float* out, bool last_only,
-                    int lanes, Workspace& work) {
+                    bool decays_input, int lanes, Workspace& work) {
     for (std::int64_t t = 0; t < seq; t += kPassRows) {
       Pass pass;
       pass.states = &state;
@@ -236,6 +238,7 @@ class HostPolicy final : public core::Policy {
       pass.obs = frames + t * config().d_input;
       pass.out = last_only ? out : out + t * config().d_output;
       if (last_only) pass.first_output = t + pass.frames == seq ? pass.frames - 1 : pass.frames;
+      pass.decays_input = decays_input;
       pass.lanes = lanes;
       forward(weights_, pass, work);
     }

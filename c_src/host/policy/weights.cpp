@@ -11,21 +11,33 @@ ScanRule rule_of(const core::PolicyConfig& config) {
   ScanRule rule;
   rule.dim = config.d_inner;
   rule.state = config.d_state;
-  rule.dt_softplus = true;
-  rule.dt_min = -std::numeric_limits<float>::infinity();
-  rule.dt_max = std::numeric_limits<float>::infinity();
+  // Where the mean of dt is needed, dt is activated before the scan.
+  rule.dt_softplus = config.spec.input_dt == core::InputDt::per_channel;
+  rule.dt_min = rule.dt_softplus ? config.spec.dt_min : -std::numeric_limits<float>::infinity();
+  rule.dt_max = rule.dt_softplus ? config.spec.dt_max : std::numeric_limits<float>::infinity();
   return rule;
 }
 
+// Hidden values of all two-layer heads together.
+std::int64_t hidden_width(const core::PolicyWeights& weights) {
+  std::int64_t width = 0;
+  for (const core::PolicyHead& head : weights.heads) width += head.width();
+  return width;
+}
+
 // Floats of the whole arena; the terms are in the order in which the constructor takes them.
-std::int64_t arena_floats(const core::PolicyConfig& c, const ScanRule& rule) {
-  const std::int64_t inner = padded(c.d_inner), policy = padded(c.d_model);
-  const std::int64_t layer = policy + 2 * packed_floats(c.d_inner, c.d_model) + (c.d_conv + 1) * inner +
+std::int64_t arena_floats(const core::PolicyWeights& weights, const ScanRule& rule) {
+  const core::PolicyConfig& c = weights.config;
+  const std::int64_t inner = padded(c.d_inner);
+  const std::int64_t norm = padded(c.d_model) * (c.spec.norm == core::NormKind::layer ? 2 : 1);
+  const std::int64_t layer = norm + 2 * packed_floats(c.d_inner, c.d_model) + (c.d_conv + 1) * inner +
                              packed_floats(c.dt_rank + 2 * c.d_state, c.d_inner) +
                              packed_floats(c.d_inner, c.dt_rank) + panels(c.d_inner) * rule.a_block() +
                              padded(panels(c.d_inner)) + 2 * inner + packed_floats(c.d_model, c.d_inner);
-  return packed_floats(c.d_model, c.d_input) + c.n_layer * layer + policy +
-         packed_floats(c.d_output, c.d_model);
+  const std::int64_t width = hidden_width(weights);
+  const std::int64_t head = width > 0 ? packed_floats(width, c.d_model) + packed_floats(c.d_output, width)
+                                      : packed_floats(c.d_output, c.d_model);
+  return packed_floats(c.d_model, c.d_input) + c.n_layer * layer + norm + head;
 }
 
 const float* or_null(const std::vector<float>& values, std::int64_t offset = 0) {
@@ -38,19 +50,56 @@ PackedWeights::PackedWeights(const core::PolicyWeights& weights)
     : config_(weights.config),
       fingerprint_(weights.fingerprint),
       rule_(rule_of(config_)),
-      arena_(arena_floats(config_, rule_)) {
-  input_proj_ =
-      matrix(weights.input_proj.data(), or_null(weights.input_proj_bias), config_.d_model, config_.d_input);
+      arena_(arena_floats(weights, rule_)) {
+  if (config_.spec.input_projection) {
+    input_proj_ =
+        matrix(weights.input_proj.data(), or_null(weights.input_proj_bias), config_.d_model, config_.d_input);
+  }
   layers_.reserve(weights.layers.size());
   for (const core::PolicyLayerWeights& from : weights.layers) layers_.push_back(layer(from));
-  norm_f_ = vector(weights.norm_f, config_.d_model);
-  head_ = matrix(weights.head.data(), or_null(weights.head_bias), config_.d_output, config_.d_model);
+  if (config_.spec.final_norm) norm_f_ = norm(weights.norm_f, weights.norm_f_bias);
+  if (!weights.heads.empty()) {
+    pack_heads(weights.heads);
+  } else if (!weights.head.empty()) {
+    head_ = matrix(weights.head.data(), or_null(weights.head_bias), config_.d_output, config_.d_model);
+  }
+}
+
+Norm PackedWeights::norm(const std::vector<float>& weight, const std::vector<float>& bias) {
+  Norm to;
+  to.weight = vector(weight, config_.d_model);
+  if (config_.spec.norm == core::NormKind::layer) to.bias = vector(bias, config_.d_model);
+  return to;
+}
+
+// All heads as two products: their hidden layers one after another, then a matrix with a block for each head.
+// Its zeros cost less than a product of its own for each of them.
+void PackedWeights::pack_heads(const std::vector<core::PolicyHead>& heads) {
+  std::vector<float> hidden, hidden_bias, out_bias;
+  for (const core::PolicyHead& head : heads) {
+    hidden.insert(hidden.end(), head.hidden.begin(), head.hidden.end());
+    hidden_bias.insert(hidden_bias.end(), head.hidden_bias.begin(), head.hidden_bias.end());
+    out_bias.insert(out_bias.end(), head.out_bias.begin(), head.out_bias.end());
+  }
+  const std::size_t width = hidden_bias.size();
+  std::vector<float> out(out_bias.size() * width);
+  std::size_t first_out = 0, first_hidden = 0;
+  for (const core::PolicyHead& head : heads) {
+    const std::size_t own = head.hidden_bias.size();
+    for (std::size_t row = 0; row < head.out_bias.size(); ++row, ++first_out) {
+      std::copy_n(head.out.data() + row * own, own, out.data() + first_out * width + first_hidden);
+    }
+    first_hidden += own;
+  }
+  const auto outs = static_cast<std::int64_t>(width);
+  heads_hidden_ = matrix(hidden.data(), hidden_bias.data(), outs, config_.d_model);
+  head_ = matrix(out.data(), out_bias.data(), config_.d_output, outs);
 }
 
 PackedLayer PackedWeights::layer(const core::PolicyLayerWeights& from) {
   const core::PolicyConfig& c = config_;
   PackedLayer to;
-  to.norm = vector(from.norm, c.d_model);
+  to.norm = norm(from.norm, from.norm_bias);
   to.in_x = matrix(from.in_proj.data(), or_null(from.in_proj_bias), c.d_inner, c.d_model);
   to.in_z = matrix(from.in_proj.data() + c.d_inner * c.d_model, or_null(from.in_proj_bias, c.d_inner),
                    c.d_inner, c.d_model);
@@ -62,7 +111,7 @@ PackedLayer PackedWeights::layer(const core::PolicyLayerWeights& from) {
   }
   to.conv = conv;
   to.conv_bias = vector(from.conv_bias, c.d_inner);
-  to.x_proj = matrix(from.x_proj.data(), nullptr, c.dt_rank + 2 * c.d_state, c.d_inner);
+  to.x_proj = matrix(from.x_proj.data(), or_null(from.x_proj_bias), c.dt_rank + 2 * c.d_state, c.d_inner);
   to.dt_proj = matrix(from.dt_proj.data(), nullptr, c.d_inner, c.dt_rank);
   float* a = take(panels(c.d_inner) * rule_.a_block());
   pack_a(rule_, from.a.data(), a);
@@ -70,7 +119,7 @@ PackedLayer PackedWeights::layer(const core::PolicyLayerWeights& from) {
   float* bounds = take(padded(panels(c.d_inner)));
   bounds_of(rule_, a, bounds);
   to.a_bounds = bounds;
-  to.d = vector(from.d, c.d_inner);
+  if (!from.d.empty()) to.d = vector(from.d, c.d_inner);
   to.dt_bias = vector(from.dt_proj_bias, c.d_inner);
   to.out_proj = matrix(from.out_proj.data(), or_null(from.out_proj_bias), c.d_model, c.d_inner);
   return to;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/policy/config.hpp"
+#include "host/policy/layer_kernels.hpp"
 #include "host/recurrence/sequence.hpp"
 #include "host/simd/aligned.hpp"
 #include "host/simd/matmul.hpp"
@@ -13,11 +14,12 @@
 namespace exphil::host {
 
 struct PackedLayer {
-  const float* norm = nullptr;                         // {padded(d_model)}
+  Norm norm;
   PackedMatrix in_x, in_z, x_proj, dt_proj, out_proj;  // in_proj in its two halves; dt_proj without bias
   const float *conv = nullptr, *conv_bias = nullptr;   // {d_conv, padded(d_inner)}, {padded(d_inner)}
-  const float *a = nullptr, *a_bounds = nullptr, *d = nullptr,
-              *dt_bias = nullptr;  // a by pack_a; {padded(d_inner)} each
+  const float *a = nullptr, *a_bounds = nullptr,
+              *d = nullptr,            // d: null where the policy has no skip
+                  *dt_bias = nullptr;  // a by pack_a; {padded(d_inner)} each
 };
 
 class PackedWeights {
@@ -30,23 +32,28 @@ class PackedWeights {
   const ScanRule& rule() const { return rule_; }
   const PackedMatrix& input_proj() const { return input_proj_; }
   const std::vector<PackedLayer>& layers() const { return layers_; }
-  const float* norm_f() const { return norm_f_; }
+  const Norm& norm_f() const { return norm_f_; }
+  // The outputs' last product: of the hidden state, or where heads_hidden() has outputs of relu of that
+  // product. Both without outputs: the hidden state is the answer.
+  const PackedMatrix& heads_hidden() const { return heads_hidden_; }
   const PackedMatrix& head() const { return head_; }
 
  private:
   float* take(std::int64_t floats);
   PackedMatrix matrix(const float* from, const float* bias, std::int64_t outs, std::int64_t depth);
   const float* vector(const std::vector<float>& from, std::int64_t count);
+  Norm norm(const std::vector<float>& weight, const std::vector<float>& bias);
   PackedLayer layer(const core::PolicyLayerWeights& from);
+  void pack_heads(const std::vector<core::PolicyHead>& heads);
 
   core::PolicyConfig config_;
   std::uint64_t fingerprint_;
   ScanRule rule_;
   AlignedBuffer arena_;
   std::int64_t used_ = 0;
-  PackedMatrix input_proj_, head_;
+  PackedMatrix input_proj_, heads_hidden_, head_;
   std::vector<PackedLayer> layers_;
-  const float* norm_f_ = nullptr;
+  Norm norm_f_;
 };
 
 }  // namespace exphil::host

@@ -36,7 +36,8 @@ Body diagonal_body(Discretization discretization) {
   return nullptr;
 }
 
-Body choose_body(const ScanRule& rule, bool shared, bool within_range) {
+Body choose_body(const ScanRule& rule, bool shared, bool within_range, bool decays_input) {
+  if (decays_input) return diagonal<Discretization::zoh, F, true, true, true>;
   if (rule.full_matrix) return full_matrix;
   if (rule.complex) {
     return shared ? diagonal_body<C, true>(rule.discretization)
@@ -90,7 +91,7 @@ void run_block(const ScanRule& rule, const ScanSequence& sequence, float* checkp
       recurrence.states = sequence.states + tile.first * sequence.states_step + tile.channel * row;
     }
     const bool shared = recurrence.b.shared && recurrence.c.shared;
-    choose_body(rule, shared, tile.within_range)(recurrence);
+    choose_body(rule, shared, tile.within_range, sequence.decays_input)(recurrence);
     if (sequence.y != nullptr) finish<T>(sequence, tile);
   }
   if (sequence.h_panels == nullptr && sequence.final_state != nullptr) {

@@ -82,8 +82,8 @@ struct Recurrence {
   }
 };
 
-// kShared: B and C are the same for all lanes, known at compile time.
-template <Discretization D, class W, bool kShared, bool kClamp = true>
+// kShared: B and C are the same for all lanes, known at compile time. kDecaysInput: see ScanSequence.
+template <Discretization D, class W, bool kShared, bool kClamp = true, bool kDecaysInput = false>
 void diagonal(const Recurrence& r) {
   using N = Number<W>;
   const std::int64_t state = r.rule->state, steps = r.tile->steps;
@@ -100,6 +100,7 @@ void diagonal(const Recurrence& r) {
         const W c = kShared || r.c.shared ? N::shared(c_row + at) : N::panel(c_row + panel);
         W input = b * dt_x;
         if constexpr (D != Discretization::zoh) input = gain * input;
+        if constexpr (kDecaysInput) input = abar * input;
         const W h = N::multiply_add(abar, N::panel(r.h + panel), input);
         N::put(h, r.h + panel);
         y = N::add_output(c, h, y);

@@ -50,6 +50,10 @@ struct ScanSequence {
   const float* a_bounds = nullptr;
   const float* a_panels = nullptr;               // packed by pack_a
   const float *d = nullptr, *dt_bias = nullptr;  // {dim} or null
+  // One f32 for each step that scales x in place of the channel's dt', or null. decays_input: each input
+  // decays by its own step, h = Abar (h + dt' B x). Real zoh with shared B and C only (a resident policy).
+  const float* input_dt = nullptr;
+  bool decays_input = false;
   // Either the state is resident, {blocks, state, parts, kPanel}, read and written in place ...
   float* h_panels = nullptr;
   // ... or it comes from and goes to {dim, state, parts}; null is zeros, and not wanted.

@@ -74,7 +74,7 @@ void prepare(const ScanRule& rule, const ScanSequence& sequence, float a_bound, 
                                                rule.dt_softplus, lowest, highest);
       bound = larger_or_nan(bound, hn::Abs(dt));
       store(dt, tile.dt + at);
-      store(dt * x, tile.dt_x + at);
+      store((sequence.input_dt == nullptr ? dt : broadcast(sequence.input_dt + t)) * x, tile.dt_x + at);
       if (tile.keep_x) store(x, tile.x + at);
     }
   }

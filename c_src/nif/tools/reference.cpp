@@ -147,7 +147,7 @@ Term reference_associative(Call& call, Atom op, MaybeTensor a, core::TensorView 
 }
 
 Term reference_policy(Call& call, std::string path, core::TensorView frames) {
-  const auto weights = core::load_weights(core::Safetensors::open(path), {});
+  const auto weights = core::load_weights(core::Checkpoint::open(path), {});
   const core::PolicyConfig& config = weights->config;
   if (frames.dtype != core::Dtype::f32 || frames.shape.rank() != 2 || frames.shape[1] != config.d_input) {
     fail(ErrorKind::invalid_argument, "frames", "frames must be f32 of the shape {count, ", config.d_input,

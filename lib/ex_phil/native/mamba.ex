@@ -17,7 +17,11 @@ defmodule ExPhil.Native.Mamba do
   form. Every function returns `{:error, %ExPhil.Native.Error{}}` where something is wrong and has then changed
   nothing; its twin with a `!` raises the error.
 
-  Checkpoints are safetensors files with the names and shapes of state-spaces/mamba and of transformers' Mamba:
+  Checkpoints are of three kinds, told apart by content: safetensors, Edifice's `.nx` and ExPhil's `.bin` (both its forms).
+  Edifice's `:mamba` and `:mamba_ssd`, alone or under ExPhil's six heads, run on the host backend; CUDA refuses them
+  (`:unsupported`), and `backend: :auto` takes the host. [docs/exphil.md](docs/exphil.md) tells about them.
+
+  Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
   `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,
   `.mixer.{A_log,D}`, `backbone.norm_f.weight`, and around them `input_proj.{weight,bias}` and `head.{weight,bias}`.
   Every dimension is inferred from the shapes.
@@ -42,6 +46,11 @@ defmodule ExPhil.Native.Mamba do
           d_conv: pos_integer(),
           dt_rank: pos_integer(),
           norm_epsilon: float(),
+          dialect: :state_spaces | :edifice_mamba | :edifice_mamba_ssd,
+          window: nil | pos_integer(),
+          chunk_size: nil | pos_integer(),
+          dt: :mean | :per_channel,
+          groups: [{atom(), Range.t()}],
           precision: :f32,
           backend: :cuda | :host,
           device: Device.t(),
@@ -49,7 +58,9 @@ defmodule ExPhil.Native.Mamba do
           fingerprint: String.t()
         }
 
-  @load_options [:backend, :device, :precision, :max_sessions, :norm_epsilon, :check_finite]
+  @load_options [:backend, :device, :precision, :max_sessions, :norm_epsilon, :check_finite] ++
+                  [:dialect, :window, :chunk_size, :dt]
+  @dialects [:state_spaces, :edifice_mamba, :edifice_mamba_ssd]
 
   @doc """
   Loads a checkpoint onto a backend.
@@ -59,6 +70,14 @@ defmodule ExPhil.Native.Mamba do
     * `:max_sessions` - how many sessions and snapshots there is room for at once before more memory is taken (1024)
     * `:norm_epsilon` - added to the mean square in the norms (1.0e-5)
     * `:check_finite` - refuse weights that are NaN or infinite (`true`)
+
+  What a file of Edifice does not say itself; an option that contradicts the file is an error:
+
+    * `:dialect` - `:edifice_mamba` or `:edifice_mamba_ssd`. A safetensors export needs it
+    * `:window` - frames of the windows it was trained on. For `:edifice_mamba_ssd` it decides how a carried state moves
+    * `:chunk_size` - of `:edifice_mamba_ssd` (32): shorter windows have another recurrence
+    * `:dt` - `:mean` (what Edifice computes on a CPU) or `:per_channel` (what its fused CUDA kernel computes); only
+      `:edifice_mamba` has both, and no file says which one it was trained with
   """
   @spec load(Path.t(), keyword()) :: result(model())
   def load(path, options \\ []) do
@@ -78,13 +97,20 @@ defmodule ExPhil.Native.Mamba do
     norm_epsilon = Options.positive_float(options, :norm_epsilon, 1.0e-5)
     check_finite = Options.boolean(options, :check_finite, true)
     {backend, device} = Options.place(options)
-    {backend, device, {max_sessions, norm_epsilon, check_finite}}
+    {backend, device, {max_sessions, norm_epsilon, check_finite, dialect_options(options)}}
+  end
+
+  defp dialect_options(options) do
+    dialect = if options[:dialect] != nil, do: Options.one_of(options, :dialect, @dialects)
+    dt = if options[:dt] != nil, do: Options.one_of(options, :dt, [:mean, :per_channel])
+    window = Options.optional_positive_integer(options, :window)
+    {dialect, window, Options.optional_positive_integer(options, :chunk_size), dt}
   end
 
   @doc """
   What the model is and where it is resident: the dimensions inferred from the shapes, the backend and device that were
-  chosen, the bytes held there now, and the fingerprint that ties states to the model. The map itself, without
-  `{:ok, _}`.
+  chosen, the bytes held there now, and the fingerprint that ties states to the model. `groups` names the ranges of the
+  outputs where the policy has named heads. The map itself, without `{:ok, _}`.
   """
   @spec info(model()) :: info() | {:error, Error.t()}
   def info(%Model{ref: ref}) do
@@ -98,19 +124,41 @@ defmodule ExPhil.Native.Mamba do
       info.fingerprint |> Integer.to_string(16) |> String.downcase() |> String.pad_leading(16, "0")
 
     device = struct!(Device, info.device)
-    Map.merge(info, %{precision: :f32, fingerprint: fingerprint, device: device, backend: device.backend})
+    {spec, info} = Map.pop!(info, :spec)
+    {dialect, window, chunk_size, dt} = spec
+    groups = for {name, first, count} <- info.groups, do: {name, first..(first + count - 1)}
+
+    info
+    |> Map.merge(%{dialect: dialect, window: positive(window), chunk_size: positive(chunk_size), dt: dt})
+    |> Map.merge(%{
+      groups: groups,
+      precision: :f32,
+      fingerprint: fingerprint,
+      device: device,
+      backend: device.backend
+    })
   end
 
+  defp positive(0), do: nil
+  defp positive(count), do: count
+
   @doc """
-  A new agent, with a zero state. With `warm_start: frames` ({seq, d_input}) the state is the one after those frames;
-  their answers are dropped.
+  A new agent, with a zero state.
+
+    * `:warm_start` - frames ({seq, d_input}); the state is the one after them, their answers are dropped
+    * `:window` - answers as `window/2` would for the last so many frames, each time from a zero state: for policies that
+      were trained on windows. Without it the state is carried from frame to frame
+    * `:pad` - what a window has before the first frame: `:repeat` (copies of it, as ExPhil plays; the default), `:zeros`,
+      or `:none` (shorter windows)
+
+  A window is computed whole for every frame; nothing is kept of the frame before but its observations.
   """
   @spec new_session(model(), keyword()) :: result(session())
   def new_session(model, options \\ [])
 
   def new_session(%Model{ref: ref} = model, options) do
-    with {:ok, frames} <- Options.read(options, [:warm_start], & &1[:warm_start]),
-         {:ok, session} <- NIF.new_session(ref) do
+    with {:ok, {frames, native}} <- Options.read(options, [:warm_start, :window, :pad], &session_options/1),
+         {:ok, session} <- NIF.new_session(ref, native) do
       warm_start(%Session{ref: session, model: model}, frames)
     else
       {:error, reason} -> failed(reason)
@@ -118,6 +166,14 @@ defmodule ExPhil.Native.Mamba do
   end
 
   def new_session(other, _options), do: not_a("model", other)
+
+  # Without rules of play: those of ExPhil.Native.Policy pass theirs.
+  defp session_options(options) do
+    window = Options.optional_positive_integer(options, :window) || 0
+    pad = Options.one_of(options, :pad, [:repeat, :zeros, :none])
+    if window == 0 and options[:pad] != nil, do: Options.invalid(":pad", "given with :window", options[:pad])
+    {options[:warm_start], {window, pad, {1.0, false, false, nil, {0, 0}}}}
+  end
 
   defp warm_start(session, nil), do: {:ok, session}
 

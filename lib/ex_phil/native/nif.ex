@@ -22,6 +22,7 @@ defmodule ExPhil.Native.NIF do
   def default_device(_backend, _device), do: unloaded()
   def set_threads(_threads), do: unloaded()
   def read_safetensors(_path), do: unloaded()
+  def read_checkpoint(_path), do: unloaded()
 
   def scan(_backend, _device, _x, _dt, _a, _b, _c, _d, _z, _dt_bias, _initial_state, _request), do: unloaded()
 
@@ -60,7 +61,11 @@ defmodule ExPhil.Native.NIF do
   def load_policy(_backend, _device, _path, _options), do: unloaded()
   def policy_info(_model), do: unloaded()
   def window(_model, _windows), do: unloaded()
-  def new_session(_model), do: unloaded()
+  def new_session(_model, _options), do: unloaded()
+  def act(_session, _obs), do: unloaded()
+  def act_batch(_sessions, _obs), do: unloaded()
+  def sample(_model, _logits, _rules, _state, _uniforms), do: unloaded()
+  def require_controller(_model), do: unloaded()
   def step(_session, _obs), do: unloaded()
   def step_batch(_sessions, _obs), do: unloaded()
   def prefill(_session, _frames), do: unloaded()

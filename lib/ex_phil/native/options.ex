@@ -54,6 +54,15 @@ defmodule ExPhil.Native.Options do
     end
   end
 
+  @doc "As `positive_integer/3`, but `nil` where it is not given."
+  def optional_positive_integer(options, name) do
+    case Keyword.get(options, name) do
+      nil -> nil
+      value when is_integer(value) and value > 0 and value < 0x8000000000000000 -> value
+      value -> invalid(inspect(name), "a positive integer", value)
+    end
+  end
+
   def positive_float(options, name, default) do
     case Keyword.get(options, name, default) do
       value when is_number(value) and value > 0 -> float(name, value)

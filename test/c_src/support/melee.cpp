@@ -1,6 +1,6 @@
 #include "support/melee.hpp"
 
-#include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/checkpoint.hpp"
 #include "support/shared_data.hpp"
 
 namespace exphil::test {
@@ -25,7 +25,7 @@ bool have_melee() {
 }
 
 std::shared_ptr<const core::PolicyWeights> melee_policy() {
-  return core::load_weights(core::Safetensors::open(shared_path("melee/policy.safetensors")), {});
+  return core::load_weights(core::Checkpoint::open(shared_path("melee/policy.safetensors")), {});
 }
 
 Match melee_match() {

@@ -78,7 +78,7 @@ SafetensorsWriter policy_file(const PolicySpec& spec) {
 std::shared_ptr<const core::PolicyWeights> load_policy(const SafetensorsWriter& file,
                                                        const core::PolicyLoadOptions& options) {
   const TemporaryFile written(file.bytes());
-  return core::load_weights(core::Safetensors::open(written.path()), options);
+  return core::load_weights(core::Checkpoint::open(written.path()), options);
 }
 
 std::shared_ptr<const core::PolicyWeights> make_policy(const PolicySpec& spec) {

@@ -51,6 +51,14 @@ std::vector<float> read_f32(const std::string& path, const std::string& tensor) 
   return read<float>(path, tensor, core::Dtype::f32);
 }
 
+std::vector<double> read_f64(const std::string& path, const std::string& tensor) {
+  return read<double>(path, tensor, core::Dtype::f64);
+}
+
+std::vector<std::uint8_t> read_u8(const std::string& path, const std::string& tensor) {
+  return read<std::uint8_t>(path, tensor, core::Dtype::u8);
+}
+
 std::vector<std::int32_t> read_s32(const std::string& path, const std::string& tensor) {
   return read<std::int32_t>(path, tensor, core::Dtype::s32);
 }

@@ -17,6 +17,8 @@ std::string shared_path(const std::string& relative);
 
 // One tensor of a safetensors file, copied.
 std::vector<float> read_f32(const std::string& path, const std::string& tensor);
+std::vector<double> read_f64(const std::string& path, const std::string& tensor);
+std::vector<std::uint8_t> read_u8(const std::string& path, const std::string& tensor);
 std::vector<std::int32_t> read_s32(const std::string& path, const std::string& tensor);
 
 }  // namespace exphil::test

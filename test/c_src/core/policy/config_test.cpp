@@ -16,7 +16,7 @@ namespace {
 using test::CaughtError;
 using test::load_policy;
 using test::policy_file;
-using test::PolicySpec;
+
 using test::SafetensorsWriter;
 
 CaughtError load_error(const SafetensorsWriter& file, const PolicyLoadOptions& options = {}) {
@@ -32,7 +32,7 @@ std::vector<float> floats(const test::Bytes& bytes) {
 }  // namespace
 
 TEST_CASE("every dimension is inferred", "[mamba_config]") {
-  PolicySpec spec;
+  test::PolicySpec spec;
   spec.d_conv = GENERATE(1, 4);
   spec.n_layer = GENERATE(1, 3, 12);
   spec.projection_bias = GENERATE(false, true);
@@ -78,7 +78,7 @@ TEST_CASE("the recorded policy loads", "[mamba_config][melee]") {
 }
 
 TEST_CASE("each missing tensor is named", "[mamba_config]") {
-  PolicySpec spec;
+  test::PolicySpec spec;
   spec.projection_bias = true;
   const SafetensorsWriter sound = policy_file(spec);
   for (const auto& item : sound.tensors) {
@@ -92,7 +92,7 @@ TEST_CASE("each missing tensor is named", "[mamba_config]") {
 }
 
 TEST_CASE("a bias that only one layer has is an error", "[mamba_config]") {
-  PolicySpec spec;
+  test::PolicySpec spec;
   spec.conv_bias = false;
   SafetensorsWriter file = policy_file(spec);
   file.add_f32("backbone.layers.1.mixer.conv1d.bias", {12}, std::vector<float>(12));
@@ -192,7 +192,7 @@ TEST_CASE("weights that are not finite are refused, unless asked for", "[mamba_c
 }
 
 TEST_CASE("a policy beyond a limit names it", "[mamba_config]") {
-  PolicySpec spec;
+  test::PolicySpec spec;
   spec.d_state = 257;
   CHECK(load_error(policy_file(spec)).kind == ErrorKind::limit_exceeded);
   CHECK(load_error(policy_file(spec)).says("d_state is 257"));

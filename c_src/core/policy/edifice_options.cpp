@@ -1,0 +1,118 @@
+#include "core/policy/edifice_options.hpp"
+
+#include <cstdlib>
+
+#include "core/error.hpp"
+
+namespace exphil::core {
+
+namespace {
+
+constexpr float kDtMin = 0.001f, kDtMax = 0.1f;
+constexpr std::int64_t kDefaultChunk = 32;
+constexpr std::int64_t kMaxWindow = std::int64_t{1} << 20;
+
+template <class... Parts>
+[[noreturn]] void bad(const Parts&... parts) {
+  fail(ErrorKind::invalid_checkpoint, "path", parts...);
+}
+
+std::int64_t number(const std::string& text, const std::string& name) {
+  char* end = nullptr;
+  const long long value = std::strtoll(text.c_str(), &end, 10);
+  if (end == text.c_str() || *end != '\0' || value < 0)
+    bad("the file's ", name, " is \"", text, "\", no count");
+  return value;
+}
+
+// The file's word, else the option's; a contradiction is the caller's mistake.
+template <class T>
+std::optional<T> agree(const std::optional<T>& file, const std::optional<T>& option, const char* name) {
+  if (file && option && *file != *option) {
+    fail(ErrorKind::invalid_argument, name, name, " contradicts the file, which says otherwise");
+  }
+  return file ? file : option;
+}
+
+}  // namespace
+
+std::optional<std::string> EdificeOptions::option(const std::string& name) const {
+  if (!file_.build()) return metadata(name);
+  const auto& values = file_.build()->values;
+  const auto found = values.find(name);
+  if (found == values.end() || found->second == "nil") return std::nullopt;
+  return found->second;
+}
+
+std::optional<std::int64_t> EdificeOptions::count(const std::string& name) const {
+  const std::optional<std::string> text = option(name);
+  if (!text) return std::nullopt;
+  return number(*text, name);
+}
+
+bool EdificeOptions::is_policy() const {
+  return file_.build() && file_.build()->arch == "exphil_policy";
+}
+
+std::optional<Dialect> EdificeOptions::dialect() const {
+  if (!file_.build()) {
+    const std::optional<std::string> name = metadata("dialect");
+    if (!name) return std::nullopt;
+    Dialect dialect = Dialect::state_spaces;
+    if (!parse_dialect(*name, &dialect)) bad("the metadata names the unknown dialect \"", *name, "\"");
+    return dialect;
+  }
+  const bool policy = is_policy();
+  const std::string kind = policy ? option("backbone").value_or("nil") : file_.build()->arch;
+  if (kind == "mamba") return Dialect::edifice_mamba;
+  if (kind == "mamba_ssd" || (policy && kind == "mamba_2")) return Dialect::edifice_mamba_ssd;
+  bad(policy ? "the backbone is " : "the architecture is ", kind, "; only ",
+      policy ? "mamba, mamba_2 and mamba_ssd" : "mamba and mamba_ssd",
+      " are read (others use the same names of tensors with other maths)");
+}
+
+std::optional<std::string> EdificeOptions::metadata(const std::string& name) const {
+  const auto found = file_.metadata().find(kMetadataPrefix + name);
+  if (found == file_.metadata().end()) return std::nullopt;
+  return found->second;
+}
+
+PolicySpec EdificeOptions::spec(const PolicyLoadOptions& options) const {
+  const std::optional<Dialect> named = agree(dialect(), options.dialect, ":dialect");
+  if (!named) {
+    fail(ErrorKind::invalid_argument, ":dialect", "\"", file_.path(),
+         "\" does not say which Mamba of Edifice it is: pass dialect: :edifice_mamba or :edifice_mamba_ssd");
+  }
+  if (*named == Dialect::state_spaces) {
+    fail(ErrorKind::invalid_argument, ":dialect",
+         ":dialect is state_spaces, but the tensors have Edifice's names");
+  }
+  PolicySpec result;
+  result.dialect = *named;
+  result.norm = NormKind::layer;
+  result.final_norm = false;
+  result.dt_min = kDtMin, result.dt_max = kDtMax;
+  const std::optional<std::string> dt = option("dt");
+  std::optional<InputDt> file_dt;
+  if (!file_.build() && dt && *dt != "mean" && *dt != "per_channel")
+    bad("the metadata's dt is \"", *dt, "\"");
+  if (!file_.build() && dt) file_dt = *dt == "per_channel" ? InputDt::per_channel : InputDt::mean;
+  result.input_dt = agree(file_dt, options.input_dt, ":dt").value_or(InputDt::mean);
+  const bool ssd = result.dialect == Dialect::edifice_mamba_ssd;
+  if (ssd && result.input_dt != InputDt::mean) {
+    fail(ErrorKind::invalid_argument, ":dt",
+         ":dt is :mean for :edifice_mamba_ssd, always: it has no other kernel");
+  }
+  result.window = agree(count("window_size"), options.window, ":window").value_or(0);
+  if (result.window > kMaxWindow) bad("the window is ", result.window, " frames; the limit is ", kMaxWindow);
+  if (!ssd && options.chunk_size) {
+    fail(ErrorKind::invalid_argument, ":chunk_size", ":chunk_size applies to :edifice_mamba_ssd only");
+  }
+  // ExPhil builds :mamba_2 with the default at play, whatever it was trained with.
+  const bool fixed_chunk = is_policy() && option("backbone") == "mamba_2";
+  const std::optional<std::int64_t> chunk = fixed_chunk ? std::nullopt : count("chunk_size");
+  if (ssd) result.chunk_size = agree(chunk, options.chunk_size, ":chunk_size").value_or(kDefaultChunk);
+  return result;
+}
+
+}  // namespace exphil::core

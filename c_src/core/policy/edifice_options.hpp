@@ -1,0 +1,35 @@
+// What a file with Edifice's names says about itself: Edifice's and ExPhil's build options, or the metadata
+// of a converted file. Used by edifice.cpp alone; one object for each load.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/policy/config.hpp"
+
+namespace exphil::core {
+
+inline constexpr const char* kMetadataPrefix = "exphil_native.";
+
+class EdificeOptions {
+ public:
+  // The file outlives this.
+  explicit EdificeOptions(const Checkpoint& file) : file_(file) {}
+
+  std::optional<std::string> option(const std::string& name) const;  // nothing where absent or nil
+  // Throws invalid_checkpoint where it is there and no count.
+  std::optional<std::int64_t> count(const std::string& name) const;
+  bool is_policy() const;  // ExPhil's, with heads
+  // By architecture or backbone. Throws invalid_checkpoint for those that are not read.
+  std::optional<Dialect> dialect() const;
+  // All but what the shapes say. Throws invalid_argument where an option contradicts the file, or where
+  // neither names the dialect.
+  PolicySpec spec(const PolicyLoadOptions& options) const;
+
+ private:
+  std::optional<std::string> metadata(const std::string& name) const;
+
+  const Checkpoint& file_;
+};
+
+}  // namespace exphil::core

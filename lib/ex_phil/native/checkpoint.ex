@@ -1,0 +1,71 @@
+defmodule ExPhil.Native.Checkpoint do
+  @moduledoc """
+  Policy files of every kind that `ExPhil.Native.Mamba.load/2` takes: their tensors, and Edifice's and ExPhil's as
+  safetensors.
+  """
+
+  alias ExPhil.Native.{Error, Mamba, NIF, Safetensors}
+
+  @dialect_options [:dialect, :window, :chunk_size, :dt]
+
+  @doc """
+  Every tensor of the file, by name: `"layer.tensor"` in the formats of Edifice and ExPhil. The whole file is checked
+  first. No term in it is ever given to the VM: no atom is created and no function accepted.
+  """
+  @spec read(Path.t()) :: {:ok, %{String.t() => Safetensors.tensor()}} | {:error, Error.t()}
+  def read(path) do
+    with :ok <- Safetensors.check_path(path),
+         {:ok, {tensors, _metadata}} <- NIF.read_checkpoint(path) do
+      {:ok, tensors}
+    else
+      {:error, %Error{}} = error -> error
+      {:error, reason} -> {:error, Error.from_nif(reason)}
+    end
+  end
+
+  @doc """
+  Writes Edifice's or ExPhil's policy `from` as the safetensors file `to`, with its dialect, window, chunk size and kind
+  of dt in the metadata, so that it loads without options. The tensors keep their names, types and bytes. `from` is
+  loaded first, with the options `:dialect`, `:window`, `:chunk_size` and `:dt` of `ExPhil.Native.Mamba.load/2`, and `to` is loaded
+  again at the end: both must be the same model, by their fingerprints. Returns what `ExPhil.Native.Mamba.info/1` says
+  of it.
+  """
+  @spec convert(Path.t(), Path.t(), keyword()) :: {:ok, Mamba.info()} | {:error, Error.t()}
+  def convert(from, to, options \\ []) do
+    given = [{:backend, :host} | Keyword.take(options, @dialect_options)]
+
+    with {:ok, model} <- Mamba.load(from, given),
+         info = Mamba.info(model),
+         :ok <- check_dialect(info, from),
+         {:ok, tensors} <- read(from),
+         :ok <- Safetensors.write(to, tensors, metadata(info)),
+         {:ok, written} <- Mamba.load(to, backend: :host),
+         :ok <- check_same(info, Mamba.info(written), to),
+         do: {:ok, Mamba.info(written)}
+  end
+
+  defp check_dialect(%{dialect: :state_spaces}, from) do
+    {:error,
+     Error.new(:invalid_argument, "from", "#{from} has state-spaces' names: there is nothing to convert")}
+  end
+
+  defp check_dialect(_info, _from), do: :ok
+
+  defp check_same(%{fingerprint: same}, %{fingerprint: same}, _to), do: :ok
+
+  defp check_same(_info, _written, to),
+    do: {:error, Error.new(:internal, "to", "#{to} is not the model it was written from")}
+
+  # Read by core/policy/edifice.cpp.
+  defp metadata(info) do
+    for {key, value} <- [
+          dialect: info.dialect,
+          window_size: info.window,
+          chunk_size: info.chunk_size,
+          dt: info.dt
+        ],
+        value != nil,
+        into: %{},
+        do: {"exphil_native.#{key}", to_string(value)}
+  end
+end

@@ -1,0 +1,218 @@
+defmodule ExPhil.Native.Policy do
+  @moduledoc """
+  A whole ExPhil policy: trunk, six heads and sampling, one native call for each frame.
+
+      {:ok, policy} = Policy.load("policy.bin")
+      {:ok, session} = Policy.new_session(policy, temperature: 0.5, seed: 1)
+      {:ok, %Policy.Action{buttons: %{a: true}, main: {x, y}}} = Policy.act(session, obs)
+
+  What is played follows ExPhil's own rules: buttons are pressed where sigmoid(logit) > 0.5 or sampled from it, whatever
+  the temperature; sticks and shoulder are the largest logit (the lowest bin where several are equal) or sampled at the
+  temperature. Random numbers come from the session's seed and the number of the frame (Philox 4x32-10), so that a frame
+  played again after `restore/2` draws the same numbers, and the same seed gives the same play on the same outputs.
+
+  Sessions are those of `ExPhil.Native.Mamba`: snapshot, restore, export and import include what play carries, the
+  frame's number and the buttons held.
+  """
+
+  import Bitwise
+
+  alias ExPhil.Native.{Error, Mamba, NIF, Options, Tensor}
+  alias ExPhil.Native.Policy.Action
+
+  @type policy :: Mamba.model()
+  @type session :: Mamba.session()
+  @type result(value) :: Mamba.result(value)
+
+  @buttons [:a, :b, :x, :y, :z, :l, :r, :d_up]
+  @rules [:temperature, :deterministic, :deterministic_buttons, :hysteresis, :seed]
+
+  @doc """
+  Loads a policy with ExPhil's six heads, with the options of `ExPhil.Native.Mamba.load/2`. A file without them is an
+  error of kind `:unsupported`.
+  """
+  @spec load(Path.t(), keyword()) :: result(policy())
+  def load(path, options \\ []) do
+    with {:ok, model} <- Mamba.load(path, options),
+         {:ok, :ok} <- answer(NIF.require_controller(model.ref)),
+         do: {:ok, model}
+  end
+
+  @doc "As `ExPhil.Native.Mamba.info/1`: the dialect, the window, the groups of outputs."
+  @spec info(policy()) :: Mamba.info() | {:error, Error.t()}
+  defdelegate info(policy), to: Mamba
+
+  @doc """
+  A new agent.
+
+    * `:mode` - `:window` (answers from the last frames alone, as ExPhil plays) or `:carried` (a state carried from frame
+      to frame). `:window` is the default where the policy's window is known
+    * `:pad` - of a window: `:repeat`, `:zeros` or `:none`; see `ExPhil.Native.Mamba.new_session/2`
+    * `:temperature` - of sticks and shoulder (1.0)
+    * `:deterministic` - the likeliest action, nothing is drawn (`false`)
+    * `:deterministic_buttons` - buttons likewise, the rest sampled (`false`)
+    * `:hysteresis` - `{press, release}` probabilities of a button that was not held, and of one that was. Only where
+      buttons are deterministic
+    * `:seed` - of the random numbers, an integer (0)
+  """
+  @spec new_session(policy(), keyword()) :: result(session())
+  def new_session(policy, options \\ [])
+
+  def new_session(%Mamba.Model{} = policy, options) do
+    with {:ok, native} <-
+           Options.read(options, [:mode, :pad | @rules], &session_options(&1, policy.info.window)),
+         {:ok, :ok} <- answer(NIF.require_controller(policy.ref)),
+         {:ok, ref} <- answer(NIF.new_session(policy.ref, native)) do
+      {:ok, %Mamba.Session{ref: ref, model: policy}}
+    end
+  end
+
+  def new_session(other, _options), do: {:error, Error.invalid("policy", "a policy of Policy.load/2", other)}
+
+  defp session_options(options, window) do
+    mode = Options.one_of(options, :mode, if(window, do: [:window, :carried], else: [:carried, :window]))
+    pad = Options.one_of(options, :pad, [:repeat, :zeros, :none])
+
+    if mode == :window and window == nil,
+      do: Options.invalid(":mode", ":carried: the window is not known", mode)
+
+    if mode == :carried and options[:pad] != nil,
+      do: Options.invalid(":pad", "given with a window", options[:pad])
+
+    {if(mode == :window, do: window, else: 0), pad, rules(options)}
+  end
+
+  defp rules(options) do
+    temperature = Options.positive_float(options, :temperature, 1.0)
+    deterministic = Options.boolean(options, :deterministic, false)
+    buttons = Options.boolean(options, :deterministic_buttons, false)
+
+    {temperature, deterministic, buttons, hysteresis(options[:hysteresis]),
+     seed(Keyword.get(options, :seed, 0))}
+  end
+
+  defp hysteresis(nil), do: nil
+
+  defp hysteresis({press, release}) when is_number(press) and is_number(release),
+    do: {press * 1.0, release * 1.0}
+
+  defp hysteresis(other), do: Options.invalid(":hysteresis", "{press, release}, two probabilities", other)
+
+  # 64 bits, as two halves.
+  defp seed(seed) when is_integer(seed), do: {seed &&& 0xFFFFFFFF, seed >>> 32 &&& 0xFFFFFFFF}
+  defp seed(other), do: Options.invalid(":seed", "an integer", other)
+
+  @doc "One frame in, one action out. `obs` is {d_input}."
+  @spec act(session(), Mamba.data()) :: result(Action.t())
+  def act(%Mamba.Session{ref: ref}, obs), do: with_data(obs, "obs", &NIF.act(ref, &1))
+  def act(other, _obs), do: not_a_session(other)
+
+  @doc "One frame for each of several sessions of one policy: {n, d_input} to n actions, in their order."
+  @spec act_batch([session()], Mamba.data()) :: result([Action.t()])
+  def act_batch(sessions, obs) do
+    with_data(obs, "obs", &NIF.act_batch(refs(sessions), &1))
+  catch
+    :not_sessions -> {:error, Error.invalid("sessions", "a list of sessions", sessions)}
+  end
+
+  defp refs([%Mamba.Session{ref: ref} | rest]), do: [ref | refs(rest)]
+  defp refs([]), do: []
+  defp refs(_), do: throw(:not_sessions)
+
+  @doc "One frame in, its outputs before sampling out: `ExPhil.Native.Mamba.step/2`. Advances the session, draws nothing."
+  @spec logits(session(), Mamba.data()) :: result(Mamba.data())
+  defdelegate logits(session, obs), to: Mamba, as: :step
+
+  @doc """
+  The action for given outputs, by the rules of `new_session/2` (without `:mode` and `:pad`); no session is involved.
+
+    * `:frame` - the frame's number, which the random numbers depend on (0)
+    * `:held` - the buttons held, a map as in an action (none)
+    * `:uniforms` - numbers in [0, 1) to use instead of drawn ones, as many as there are outputs: an f32 binary or tensor
+  """
+  @spec sample(policy(), Mamba.data(), keyword()) :: result(Action.t())
+  def sample(policy, logits, options \\ [])
+
+  def sample(%Mamba.Model{ref: ref}, logits, options) do
+    with {:ok, {rules, state, uniforms}} <-
+           Options.read(options, [:frame, :held, :uniforms | @rules], &sample_options/1) do
+      with_data(logits, "logits", &NIF.sample(ref, &1, rules, state, uniforms))
+    end
+  end
+
+  def sample(other, _logits, _options),
+    do: {:error, Error.invalid("policy", "a policy of Policy.load/2", other)}
+
+  defp sample_options(options) do
+    frame = Keyword.get(options, :frame, 0)
+
+    if not (is_integer(frame) and frame >= 0 and frame < 1 <<< 63),
+      do: Options.invalid(":frame", "the number of a frame", frame)
+
+    {rules(options), {frame, held(Keyword.get(options, :held, %{}))}, uniforms(options[:uniforms])}
+  end
+
+  defp held(%{} = held) do
+    @buttons
+    |> Enum.with_index()
+    |> Enum.reduce(0, fn {name, bit}, bits -> if held[name], do: bits ||| 1 <<< bit, else: bits end)
+  end
+
+  defp held(other), do: Options.invalid(":held", "a map of buttons", other)
+
+  defp uniforms(nil), do: nil
+  defp uniforms(binary) when is_binary(binary), do: binary
+  defp uniforms(tensor), do: tensor |> Tensor.pack!(":uniforms") |> elem(0)
+
+  @doc "As `ExPhil.Native.Mamba.snapshot/1`."
+  defdelegate snapshot(session), to: Mamba
+  @doc "As `ExPhil.Native.Mamba.restore/2`."
+  defdelegate restore(session, snapshot), to: Mamba
+  @doc "As `ExPhil.Native.Mamba.export_state/1`."
+  defdelegate export_state(session), to: Mamba
+  @doc "As `ExPhil.Native.Mamba.import_state/2`."
+  defdelegate import_state(session, state), to: Mamba
+
+  # ---- the twins that raise --------------------------------------------------------------------------------
+
+  @doc "As `load/2`, but returns the policy and raises the error."
+  @spec load!(Path.t(), keyword()) :: policy()
+  def load!(path, options \\ []), do: ok!(load(path, options))
+
+  @doc "As `new_session/2`, but returns the session and raises the error."
+  @spec new_session!(policy(), keyword()) :: session()
+  def new_session!(policy, options \\ []), do: ok!(new_session(policy, options))
+
+  @doc "As `act/2`, but returns the action and raises the error."
+  @spec act!(session(), Mamba.data()) :: Action.t()
+  def act!(session, obs), do: ok!(act(session, obs))
+
+  @doc "As `act_batch/2`, but returns the actions and raises the error."
+  @spec act_batch!([session()], Mamba.data()) :: [Action.t()]
+  def act_batch!(sessions, obs), do: ok!(act_batch(sessions, obs))
+
+  @doc "As `logits/2`, but returns the outputs and raises the error."
+  @spec logits!(session(), Mamba.data()) :: Mamba.data()
+  def logits!(session, obs), do: ok!(logits(session, obs))
+
+  @doc "As `sample/3`, but returns the action and raises the error."
+  @spec sample!(policy(), Mamba.data(), keyword()) :: Action.t()
+  def sample!(policy, logits, options \\ []), do: ok!(sample(policy, logits, options))
+
+  defp ok!({:ok, value}), do: value
+  defp ok!({:error, error}), do: raise(error)
+
+  defp with_data(data, _argument, call) when is_binary(data), do: answer(call.(data))
+
+  defp with_data(data, argument, call) do
+    with {:ok, plain, _form} <-
+           Tensor.pack(data, argument, "an f32 binary, an Nx tensor or {:f32, shape, binary}"),
+         do: answer(call.(plain))
+  end
+
+  defp answer({:ok, _value} = ok), do: ok
+  defp answer({:error, reason}), do: {:error, Error.from_nif(reason)}
+
+  defp not_a_session(other),
+    do: {:error, Error.invalid("session", "a session of Policy.new_session/2", other)}
+end

@@ -1,0 +1,90 @@
+defmodule Mix.Tasks.Exphil.Convert do
+  @shortdoc "Writes a policy of Edifice or ExPhil as safetensors"
+  @moduledoc """
+  Writes a policy of Edifice (`.nx`) or ExPhil (`.bin`) as a safetensors file that loads without options.
+
+      mix exphil.convert policy.bin policy.safetensors
+      mix exphil.convert export.safetensors policy.safetensors --dialect edifice_mamba_ssd --window 60
+      mix exphil.convert policy.bin policy.safetensors --check frames.safetensors
+
+  Options:
+
+    * `--check FRAMES` - a safetensors file with `obs` ({n, d_input} of f32): both files answer all of its frames, carried
+      and in windows, and the task fails unless the answers are the same bits
+    * `--dialect edifice_mamba|edifice_mamba_ssd`, `--window N`, `--chunk-size N`, `--dt mean|per_channel` - what IN does not say
+      itself; see `ExPhil.Native.Mamba.load/2`
+  """
+
+  use Mix.Task
+
+  alias ExPhil.Native.{Checkpoint, Error, Mamba, Safetensors}
+
+  @requirements ["app.start"]
+  @switches [check: :string, dialect: :string, window: :integer, chunk_size: :integer, dt: :string]
+  @names %{
+    "state_spaces" => :state_spaces,
+    "edifice_mamba" => :edifice_mamba,
+    "edifice_mamba_ssd" => :edifice_mamba_ssd,
+    "mean" => :mean,
+    "per_channel" => :per_channel
+  }
+
+  @impl true
+  def run(args) do
+    {options, from, to} = parse(args)
+    {check, options} = Keyword.pop(options, :check)
+    options = for {name, value} <- options, do: {name, Map.get(@names, value, value)}
+
+    case Checkpoint.convert(from, to, options) do
+      {:ok, info} ->
+        window = if info.window, do: "window #{info.window}", else: "no window"
+        Mix.shell().info("#{to}: #{info.dialect}, #{window}, #{info.d_input} in, #{info.d_output} out")
+        if check, do: check(from, to, options, check)
+
+      {:error, error} ->
+        Mix.raise(Exception.message(error))
+    end
+  end
+
+  defp parse(args) do
+    case OptionParser.parse(args, strict: @switches) do
+      {options, [from, to], []} ->
+        {options, from, to}
+
+      {_, paths, []} ->
+        Mix.raise("IN and OUT are needed, got #{length(paths)} paths; see mix help exphil.convert")
+
+      {_, _, [{name, _} | _]} ->
+        Mix.raise("#{name} is not an option; see mix help exphil.convert")
+    end
+  end
+
+  defp check(from, to, options, path) do
+    frames = frames(path)
+    old = Mamba.load!(from, [{:backend, :host} | options])
+    new = Mamba.load!(to, backend: :host)
+    {:f32, {count, _}, _} = frames
+
+    if answers(old, frames) != answers(new, frames),
+      do: Mix.raise("#{to} answers #{path} otherwise than #{from}")
+
+    Mix.shell().info("the same answers to #{count} frames")
+  rescue
+    error in Error -> Mix.raise(Exception.message(error))
+  end
+
+  # Carried through all frames, and the last window.
+  defp answers(model, {:f32, {count, width}, bytes} = frames) do
+    session = Mamba.new_session!(model)
+    rows = min(count, Mamba.info(model).window || count)
+    last = binary_part(bytes, (count - rows) * width * 4, rows * width * 4)
+    {Mamba.prefill!(session, frames), Mamba.window!(model, {:f32, {1, rows, width}, last})}
+  end
+
+  defp frames(path) do
+    case Safetensors.read!(path) do
+      %{"obs" => {:f32, {count, width}, _} = frames} when count > 0 and width > 0 -> frames
+      _ -> Mix.raise("#{path} has no obs of f32 with the shape {frames, d_input}")
+    end
+  end
+end

@@ -1,0 +1,188 @@
+defmodule ExPhil.Native.PolicyTest do
+  use ExUnit.Case, async: true
+
+  alias ExPhil.Native.{Error, Mamba, Policy, Safetensors}
+  alias ExPhil.Native.TestSupport.{Policies, Shared}
+
+  @moduletag :shared
+  @host [backend: :host]
+  @buttons [:a, :b, :x, :y, :z, :l, :r, :d_up]
+
+  defp file(name), do: Shared.file("exphil/" <> name)
+  defp golden, do: Safetensors.read!(file("exphil_policy/golden.safetensors"))
+
+  defp frames do
+    {:f32, {600, 287}, bytes} = Safetensors.read!(file("frames600.safetensors"))["obs"]
+    for <<row::binary-size(1148) <- bytes>>, do: row
+  end
+
+  defp rows({_type, shape, bytes}, size) do
+    row = elem(shape, 1) * size
+    for <<part::binary-size(row) <- bytes>>, do: part
+  end
+
+  defp button_map(bytes), do: Map.new(Enum.zip(@buttons, for(<<b <- bytes>>, do: b != 0)))
+
+  defp ints(bytes), do: for(<<i::32-signed-little <- bytes>>, do: i)
+  defp bins(%{main: {mx, my}, c: {cx, cy}, shoulder: s}), do: [mx, my, cx, cy, s]
+
+  test "every file says what it is" do
+    assert {:ok, model} = Policy.load(file("exphil_policy/policy.bin"), @host)
+    info = Policy.info(model)
+    assert %{dialect: :edifice_mamba, window: 60, dt: :mean, chunk_size: nil, d_output: 81} = info
+
+    assert info.groups == [
+             buttons: 0..7,
+             main_x: 8..24,
+             main_y: 25..41,
+             c_x: 42..58,
+             c_y: 59..75,
+             shoulder: 76..80
+           ]
+
+    assert %{window: 20, d_model: 32} =
+             Mamba.info(Policy.load!(file("exphil_policy/policy_old_term.bin"), @host))
+
+    ssd = Mamba.info(Mamba.load!(file("edifice_mamba2/mamba_ssd_compressed.nx"), @host))
+    assert %{dialect: :edifice_mamba_ssd, window: 60, chunk_size: 32, d_output: 256, groups: []} = ssd
+    channel = Mamba.load!(file("edifice_mamba/mamba.nx"), @host ++ [dt: :per_channel])
+    assert Mamba.info(channel).dt == :per_channel
+  end
+
+  test "what a file does not say is an option; what contradicts it is an error" do
+    export = file("edifice_mamba2/mamba_ssd.safetensors")
+    assert {:error, %Error{argument: ":dialect"}} = Mamba.load(export, @host)
+    assert {:ok, model} = Mamba.load(export, @host ++ [dialect: :edifice_mamba_ssd, window: 60])
+    assert Mamba.info(model).window == 60
+
+    assert {:error, %Error{argument: ":window"}} =
+             Mamba.load(file("edifice_mamba/mamba.nx"), @host ++ [window: 30])
+
+    assert {:error, %Error{argument: ":dialect"}} = Mamba.load(export, @host ++ [dialect: :mamba])
+
+    assert {:error, %Error{argument: ":dt"}} =
+             Mamba.load(export, @host ++ [dialect: :edifice_mamba_ssd, dt: :none])
+
+    assert {:error, %Error{argument: ":dialect"}} =
+             Mamba.load(Policies.checkpoint(), @host ++ [dialect: :edifice_mamba])
+  end
+
+  test "CUDA or a policy without a controller is refused in words, :auto takes the host" do
+    path = file("exphil_policy/policy_old_term.bin")
+    assert {:ok, model} = Policy.load(path, backend: :auto)
+    assert Policy.info(model).backend == :host
+    assert {:error, %Error{kind: kind}} = Policy.load(path, backend: :cuda)
+    assert kind in [:unsupported, :backend_unavailable]
+    assert {:error, %Error{kind: :unsupported}} = Policy.load(file("edifice_mamba/mamba.nx"), @host)
+    assert {:error, %Error{kind: :unsupported}} = Policy.load(Policies.checkpoint(), @host)
+  end
+
+  test "samples from given numbers, deterministic choices and confidence are ExPhil's" do
+    policy = Policy.load!(file("exphil_policy/policy.bin"), @host)
+    golden = golden()
+    uniforms = rows(golden["uniform"], 4)
+
+    sets = [
+      {[], "sampled_buttons", "sampled_bins_t1"},
+      {[temperature: 0.4], "sampled_buttons", "sampled_bins_t0p4"},
+      {[deterministic: true], "det_buttons", "det_bins"}
+    ]
+
+    for {options, buttons, bins} <- sets,
+        {logits, u, buttons, bins} <-
+          Enum.zip([rows(golden["logits_axon"], 4), uniforms, rows(golden[buttons], 1), rows(golden[bins], 4)]) do
+      action = Policy.sample!(policy, logits, [uniforms: u] ++ options)
+      assert action.buttons == button_map(buttons)
+      assert bins(action.bins) == ints(bins)
+      {x, _y} = action.main
+      assert x == elem(action.bins.main, 0) / 16
+    end
+  end
+
+  test "a session plays the windows that ExPhil plays, from the first frame on" do
+    policy = Policy.load!(file("exphil_policy/policy.bin"), @host)
+    golden = golden()
+    session = Policy.new_session!(policy, deterministic: true)
+    frames = frames()
+    warm = Enum.zip(ints(elem(golden["warmup_frames"], 2)), rows(golden["warmup_logits_axon"], 4))
+
+    answers = for frame <- Enum.take(frames, 60), do: Policy.logits!(session, frame)
+
+    for {index, expected} <- warm, index < 60 do
+      got = for <<v::float-32-little <- Enum.at(answers, index)>>, do: v
+      want = for <<v::float-32-little <- expected>>, do: v
+      error = :math.sqrt(Enum.sum(Enum.zip_with(got, want, fn p, q -> (p - q) * (p - q) end)))
+      assert error <= 2.0e-5 * :math.sqrt(Enum.sum(Enum.map(want, &(&1 * &1))))
+    end
+
+    [end_of_window | _] = ints(elem(golden["window_ends"], 2))
+    fresh = Policy.new_session!(policy, deterministic: true)
+    rows = Enum.slice(frames, end_of_window - 59, 60)
+    action = rows |> Enum.map(&Policy.act!(fresh, &1)) |> List.last()
+    assert action.buttons == button_map(hd(rows(golden["det_buttons"], 1)))
+    assert bins(action.bins) == ints(hd(rows(golden["det_bins"], 4)))
+  end
+
+  test "rollback, export and batches repeat the same play" do
+    policy = Policy.load!(file("exphil_policy/policy_old_term.bin"), @host)
+
+    for mode <- [:window, :carried] do
+      session =
+        Policy.new_session!(policy, mode: mode, seed: -5, hysteresis: {0.6, 0.4}, deterministic_buttons: true)
+
+      twin =
+        Policy.new_session!(policy, mode: mode, seed: -5, hysteresis: {0.6, 0.4}, deterministic_buttons: true)
+
+      for frame <- Enum.take(frames(), 30) do
+        {:ok, before} = Policy.snapshot(session)
+        {:ok, exported} = Policy.export_state(session)
+        action = Policy.act!(session, frame)
+        {:ok, _} = Policy.restore(session, before)
+        assert Policy.act!(session, {:f32, {287}, frame}) == action
+        {:ok, _} = Policy.import_state(twin, exported)
+        assert Policy.act_batch!([twin], frame) == [action]
+      end
+    end
+  end
+
+  test "Mamba sessions have windows too" do
+    model = Mamba.load!(Policies.checkpoint(), @host)
+    {:f32, {20, 13}, bytes} = Policies.frames(20)
+    session = Mamba.new_session!(model, window: 6, pad: :none)
+    outs = for <<row::binary-size(52) <- bytes>>, do: Mamba.step!(session, row)
+    last = binary_part(bytes, 14 * 52, 6 * 52)
+    assert {:f32, _, expected} = Mamba.window!(model, {:f32, {1, 6, 13}, last})
+    assert List.last(outs) == expected
+    assert {:error, %Error{argument: ":pad"}} = Mamba.new_session(model, pad: :zeros)
+    assert {:error, %Error{argument: ":window"}} = Mamba.new_session(model, window: 0)
+    assert {:error, %Error{kind: :limit_exceeded}} = Mamba.new_session(model, window: 100_000)
+  end
+
+  test "bad options and arguments say which" do
+    policy = Policy.load!(file("exphil_policy/policy_old_term.bin"), @host)
+
+    for {options, argument} <- [
+          {[mode: :both], ":mode"},
+          {[temperature: 0], ":temperature"},
+          {[hysteresis: 0.5], ":hysteresis"},
+          {[seed: :x], ":seed"},
+          {[pad: :ones], ":pad"},
+          {[mode: :carried, pad: :zeros], ":pad"},
+          {[deterministic: 1], ":deterministic"},
+          {[speed: 1], ":speed"}
+        ] do
+      assert {:error, %Error{kind: :invalid_argument, argument: ^argument}} =
+               Policy.new_session(policy, options)
+    end
+
+    session = Policy.new_session!(policy)
+    assert {:error, %Error{argument: "obs"}} = Policy.act(session, <<0::32>>)
+    assert {:error, %Error{argument: "session"}} = Policy.act(policy, <<>>)
+    assert {:error, %Error{argument: "sessions"}} = Policy.act_batch([], <<>>)
+    assert {:error, %Error{argument: "sessions"}} = Policy.act_batch([1], <<>>)
+    assert {:error, %Error{argument: "policy"}} = Policy.new_session(:x)
+    assert {:error, %Error{argument: "logits"}} = Policy.sample(policy, <<0::32>>)
+    assert {:error, %Error{argument: ":uniforms"}} = Policy.sample(policy, <<0::2592>>, uniforms: <<0::32>>)
+    assert {:error, %Error{argument: ":held"}} = Policy.sample(policy, <<0::2592>>, held: 3)
+  end
+end
