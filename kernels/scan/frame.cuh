@@ -41,11 +41,10 @@ EXPHIL_DEVICE BlockPlace<typename Layout::Index> find_block(const Arguments& p, 
   // The division costs time before the first copy: with kOneSpan the usual single span goes without.
   const bool only = Layout::kOneSpan && p.blocks_per_span == p.blocks_per_batch;
   const unsigned span = only ? 0 : in_batch / p.blocks_per_span;
-  const Index skipped = static_cast<Index>(in_batch - span * p.blocks_per_span) * most;
-  const Index left = static_cast<Index>(p.span_channels) - skipped;
-  return {static_cast<Index>(block / p.blocks_per_batch),
-          static_cast<Index>(span) * static_cast<Index>(p.span_channels) + skipped,
-          left < most ? static_cast<int>(left) : most};
+  const Index first = static_cast<Index>(span * static_cast<unsigned>(p.span_channels) +
+                                         in_batch % p.blocks_per_span * static_cast<unsigned>(most));
+  const Index left = static_cast<Index>(span + 1) * static_cast<Index>(p.span_channels) - first;
+  return {static_cast<Index>(block / p.blocks_per_batch), first, left < most ? static_cast<int>(left) : most};
 }
 
 // Where a thread's work is.
@@ -59,7 +58,8 @@ struct ThreadPlace : BlockPlace<Index> {
 
   // The row of {batch, seq} at `position` in scan order.
   EXPHIL_DEVICE long long row(const Arguments& p, Index position) const {
-    return this->batch * p.seq + (reverse ? static_cast<Index>(p.seq) - 1 - position : position);
+    return static_cast<long long>(this->batch) * p.seq +
+           (reverse ? p.seq - 1 - position : static_cast<long long>(position));
   }
   // Elements from a row of {batch, seq, size} to the next in scan order.
   EXPHIL_DEVICE long long step(long long size) const { return reverse ? -size : size; }
@@ -94,12 +94,8 @@ struct Share {
   // Offsets in shared memory can be added: a round's is that of the first and a constant.
   static constexpr bool kAdds = (kRows & (kRows - 1)) == 0;
   static constexpr int kRounds = kRowsFit ? (Rows + kRows - 1) / kRows : (Pieces + Count - 1) / Count;
-  static EXPHIL_DEVICE int row(int thread) {
-    return kRowsFit ? static_cast<int>(static_cast<unsigned>(thread) / Pieces) : 0;
-  }
-  static EXPHIL_DEVICE int column(int thread) {
-    return (kRowsFit ? static_cast<int>(static_cast<unsigned>(thread) % Pieces) : thread) * Size;
-  }
+  static EXPHIL_DEVICE int row(int thread) { return kRowsFit ? thread / Pieces : 0; }
+  static EXPHIL_DEVICE int column(int thread) { return (kRowsFit ? thread % Pieces : thread) * Size; }
   // visit(i, k) for each piece of the thread: in row row() + i, at element column() + k.
   template <class Visit>
   static EXPHIL_DEVICE void visit_all(int thread, Visit visit) {

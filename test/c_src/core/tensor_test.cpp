@@ -18,7 +18,7 @@ TEST_CASE("dtypes have sizes and names that parse back", "[tensor]") {
     CHECK(dtype_size(dtype) >= 2);
   }
   Dtype untouched = Dtype::c64;
-  CHECK_FALSE(parse_dtype("u8", &untouched));
+  CHECK_FALSE(parse_dtype("u4", &untouched));
   CHECK(untouched == Dtype::c64);
   CHECK(dtype_size(Dtype::bf16) == 2);
   CHECK(dtype_size(Dtype::c64) == 8);

@@ -143,6 +143,8 @@ defmodule ExPhil.Native.SelectiveScan.GradientTest do
 
   @tag :gpu
   test "CUDA says that it has no kernel for it", %{good: good} do
-    assert_refused(:unsupported, ":backend", ["backend: :host"], fn -> grad(good, backend: :cuda) end)
+    assert_refused(:unsupported, ":backend", ["backend: :host"], fn ->
+      SelectiveScan.grad(good.dy, good.x, good.dt, good.a, good.b, good.c, backend: :cuda)
+    end)
   end
 end
