@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "core/text.hpp"
+
 namespace exphil::core {
 
 // Each kind is an atom of the same name on the Elixir side (ExPhil.Native.Error).
@@ -30,9 +32,15 @@ const char* error_kind_name(ErrorKind kind);
 
 class Error : public std::runtime_error {
  public:
-  // argument: the public name of the argument at fault ("x", ":dt_range"), or "" where none is.
-  Error(ErrorKind kind, std::string argument, const std::string& message)
-      : std::runtime_error(message), kind_(kind), argument_(std::move(argument)) {}
+  static constexpr std::size_t kMaxMessage = 4096, kMaxArgument = 256;  // bytes
+
+  // argument: the public name of the argument at fault ("x", ":dt_range"), or "" where none is. Both texts
+  // are made valid UTF-8 and cut to their limits. Text of a file, a name or a value goes into a message
+  // through quote(), which escapes and shortens it.
+  Error(ErrorKind kind, const std::string& argument, const std::string& message)
+      : std::runtime_error(valid_text(message, kMaxMessage)),
+        kind_(kind),
+        argument_(valid_text(argument, kMaxArgument)) {}
 
   ErrorKind kind() const { return kind_; }
   const std::string& argument() const { return argument_; }
@@ -51,8 +59,8 @@ std::string message(const Parts&... parts) {
 }
 
 template <class... Parts>
-[[noreturn]] void fail(ErrorKind kind, std::string argument, const Parts&... parts) {
-  throw Error(kind, std::move(argument), message(parts...));
+[[noreturn]] void fail(ErrorKind kind, const std::string& argument, const Parts&... parts) {
+  throw Error(kind, argument, message(parts...));
 }
 
 }  // namespace exphil::core

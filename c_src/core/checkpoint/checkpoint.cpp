@@ -49,7 +49,7 @@ void add_option(const ErlangTerm& key, const ErlangTerm& value, BuildOptions* op
                       value.kind == Kind::binary;
   if (!scalar) return;
   if (!options->values.emplace(std::string(key.text), value_text(value)).second) {
-    bad("the build options name ", key.text, " twice");
+    bad("the build options name ", quote(key.text), " twice");
   }
 }
 
@@ -152,7 +152,7 @@ Checkpoint Checkpoint::open(const std::string& path) {
   {
     const File file(path);
     size = file.size();
-    if (size == 0) bad("\"", path, "\" is empty");
+    if (size == 0) bad(quote_path(path), " is empty");
     file.read(0, head, size < kHeadBytes ? size : kHeadBytes);
   }
   const bool container = head[0] == 0 || head[0] == 1 || head[0] == kExternalTerm;
@@ -161,7 +161,7 @@ Checkpoint Checkpoint::open(const std::string& path) {
       return Checkpoint(read_container(path));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::invalid_checkpoint) throw;
-      fail(error.kind(), error.argument(), "\"", path, "\" (first byte ", int{head[0]},
+      fail(error.kind(), error.argument(), quote_path(path), " (first byte ", int{head[0]},
            ": a file of Edifice or ExPhil): ", error.what());
     }
   }

@@ -24,7 +24,8 @@ File::~File() {
 std::uint64_t File::size() const {
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0) refuse("cannot inspect");
-  if (!S_ISREG(status.st_mode)) fail(ErrorKind::file_error, "path", "\"", path_, "\" is not a regular file");
+  if (!S_ISREG(status.st_mode))
+    fail(ErrorKind::file_error, "path", quote_path(path_), " is not a regular file");
   return static_cast<std::uint64_t>(status.st_size);
 }
 
@@ -35,7 +36,7 @@ void File::read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) refuse("cannot read");
     if (got == 0) {
-      fail(ErrorKind::invalid_checkpoint, "path", "\"", path_, "\" became shorter while it was read");
+      fail(ErrorKind::invalid_checkpoint, "path", quote_path(path_), " became shorter while it was read");
     }
     out += got;
     offset += static_cast<std::uint64_t>(got);
@@ -45,7 +46,7 @@ void File::read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
 
 void File::refuse(const char* what) const {
   const std::string reason = std::strerror(errno);
-  fail(ErrorKind::file_error, "path", what, " \"", path_, "\": ", reason);
+  fail(ErrorKind::file_error, "path", what, " ", quote_path(path_), ": ", reason);
 }
 
 void FreeBytes::operator()(void* data) const {
@@ -55,7 +56,7 @@ void FreeBytes::operator()(void* data) const {
 FileBytes read_bytes(const File& file, const std::string& path, std::uint64_t offset, std::uint64_t bytes) {
   FileBytes data(static_cast<std::uint8_t*>(std::malloc(bytes + 1)));
   if (!data) {
-    fail(ErrorKind::out_of_memory, "path", "the system refused ", bytes, " bytes to read \"", path, "\"");
+    fail(ErrorKind::out_of_memory, "path", "the system refused ", bytes, " bytes to read ", quote_path(path));
   }
   file.read(offset, data.get(), bytes);
   return data;

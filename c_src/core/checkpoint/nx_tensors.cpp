@@ -47,18 +47,18 @@ Dtype dtype_of(const ErlangTerm& type, const std::string& name) {
     const auto found = types.find({type.items[0].text, type.items[1].integer});
     if (found != types.end()) return found->second;
   }
-  bad("tensor \"", name, "\" has a type that is not {:f, 32} or another that this library reads");
+  bad("tensor ", quote(name), " has a type that is not {:f, 32} or another that this library reads");
 }
 
 Shape shape_of(const ErlangTerm& term, const std::string& name) {
-  if (term.kind != Kind::tuple) bad("the shape of tensor \"", name, "\" is no tuple");
+  if (term.kind != Kind::tuple) bad("the shape of tensor ", quote(name), " is no tuple");
   if (term.items.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
-    bad("tensor \"", name, "\" has ", term.items.size(), " dimensions; the limit is ", Shape::kMaxRank);
+    bad("tensor ", quote(name), " has ", term.items.size(), " dimensions; the limit is ", Shape::kMaxRank);
   }
   Shape shape;
   for (const ErlangTerm& dim : term.items) {
     if (dim.kind != Kind::integer || dim.integer < 1)
-      bad("tensor \"", name, "\" has a bad number in its shape");
+      bad("tensor ", quote(name), " has a bad number in its shape");
     shape.push_back(dim.integer);
   }
   return shape;
@@ -66,7 +66,7 @@ Shape shape_of(const ErlangTerm& term, const std::string& name) {
 
 void require_not_vectorized(const ErlangTerm& axes, const std::string& name) {
   if (axes.kind != Kind::list || !axes.items.empty()) {
-    bad("tensor \"", name, "\" is vectorized, which is not read");
+    bad("tensor ", quote(name), " is vectorized, which is not read");
   }
 }
 
@@ -74,11 +74,11 @@ void check_size(const TensorView& view, const std::string& name) {
   std::int64_t bytes = static_cast<std::int64_t>(dtype_size(view.dtype));
   for (int axis = 0; axis < view.shape.rank(); ++axis) {
     if (__builtin_mul_overflow(bytes, view.shape[axis], &bytes)) {
-      bad("the shape of tensor \"", name, "\", ", view.shape.to_string(), ", is beyond 2^63 bytes");
+      bad("the shape of tensor ", quote(name), ", ", view.shape.to_string(), ", is beyond 2^63 bytes");
     }
   }
   if (static_cast<std::uint64_t>(bytes) != view.bytes) {
-    bad("tensor \"", name, "\" of type ", dtype_name(view.dtype), " and shape ", view.shape.to_string(),
+    bad("tensor ", quote(name), " of type ", dtype_name(view.dtype), " and shape ", view.shape.to_string(),
         " needs ", bytes, " bytes, but has ", view.bytes);
   }
 }
@@ -106,7 +106,7 @@ struct Placed {
 Placed placed(std::string name, const ErlangTerm& term) {
   const std::vector<ErlangTerm>& parts = term.items;
   if (term.kind != Kind::tuple || parts.size() != 7 || !parts[0].is_atom("t")) {
-    bad("\"", name, "\" is not a tensor as Nx.serialize writes it");
+    bad(quote(name), " is not a tensor as Nx.serialize writes it");
   }
   Placed result;
   result.view.dtype = dtype_of(parts[2], name);
@@ -115,7 +115,7 @@ Placed placed(std::string name, const ErlangTerm& term) {
   for (const int i : {5, 6}) {
     const ErlangTerm& number = parts[static_cast<std::size_t>(i)];
     if (number.kind != Kind::integer || number.integer < 0) {
-      bad("tensor \"", name, "\" has a bad offset or size");
+      bad("tensor ", quote(name), " has a bad offset or size");
     }
   }
   result.offset = static_cast<std::uint64_t>(parts[5].integer);
@@ -129,7 +129,7 @@ std::vector<Placed> placed_tensors(const ErlangTerm& root, const std::string& wh
   std::vector<Placed> all;
   for (const ErlangTerm& layer : pairs_of(root, what)) {
     const std::string name = name_of(layer.items[0], what);
-    const std::string where = "layer \"" + name + "\"";
+    const std::string where = "layer " + quote(name);
     for (const ErlangTerm& tensor : pairs_of(layer.items[1], where)) {
       all.push_back(placed(name + "." + name_of(tensor.items[0], what), tensor.items[1]));
     }
@@ -144,20 +144,20 @@ std::vector<Placed> placed_tensors(const ErlangTerm& root, const std::string& wh
 std::uint64_t total_bytes(const std::vector<Placed>& tensors) {
   std::uint64_t end = 0;
   for (const Placed& tensor : tensors) {
-    if (tensor.offset < end) bad("tensor \"", tensor.name, "\" overlaps the tensor before it");
-    if (tensor.offset > end) bad("there is a hole of unused bytes before tensor \"", tensor.name, "\"");
+    if (tensor.offset < end) bad("tensor ", quote(tensor.name), " overlaps the tensor before it");
+    if (tensor.offset > end) bad("there is a hole of unused bytes before tensor ", quote(tensor.name));
     if (__builtin_add_overflow(end, tensor.view.bytes, &end)) bad("the tensors are beyond 2^64 bytes");
   }
   return end;
 }
 
 void insert(TensorMap* tensors, const std::string& name, const TensorView& view) {
-  if (!tensors->emplace(name, view).second) bad("tensor \"", name, "\" appears twice");
+  if (!tensors->emplace(name, view).second) bad("tensor ", quote(name), " appears twice");
 }
 
 const ErlangTerm& field(const ErlangTerm& tensor, const char* key, const std::string& name) {
   const ErlangTerm* value = tensor.atom_key(key);
-  if (value == nullptr) bad("tensor \"", name, "\" has no ", key);
+  if (value == nullptr) bad("tensor ", quote(name), " has no ", key);
   return *value;
 }
 
@@ -167,7 +167,7 @@ bool is_struct(const ErlangTerm& term, std::string_view module) {
 }
 
 TensorView struct_tensor(const ErlangTerm& tensor, const std::string& name) {
-  if (!is_struct(tensor, "Elixir.Nx.Tensor")) bad("\"", name, "\" is not an Nx.Tensor");
+  if (!is_struct(tensor, "Elixir.Nx.Tensor")) bad(quote(name), " is not an Nx.Tensor");
   TensorView view;
   view.dtype = dtype_of(field(tensor, "type", name), name);
   view.shape = shape_of(field(tensor, "shape", name), name);
@@ -176,7 +176,7 @@ TensorView struct_tensor(const ErlangTerm& tensor, const std::string& name) {
   const ErlangTerm& data = field(tensor, "data", name);
   const ErlangTerm* state = data.atom_key("state");
   if (!is_struct(data, "Elixir.Nx.BinaryBackend") || state == nullptr || state->kind != Kind::binary) {
-    bad("tensor \"", name, "\" is not on Nx.BinaryBackend: copy it there before it is saved");
+    bad("tensor ", quote(name), " is not on Nx.BinaryBackend: copy it there before it is saved");
   }
   view.data = state->text.data();
   view.bytes = state->text.size();
@@ -222,7 +222,7 @@ TensorMap read_nx_structs(const ErlangTerm& params, const std::string& what) {
   for (std::size_t i = 0; i < layers->items.size(); i += 2) {
     const std::string layer = name_of(layers->items[i], what);
     const ErlangTerm& tensors = layers->items[i + 1];
-    if (tensors.kind != Kind::map) bad("layer \"", layer, "\" is not a map of tensors");
+    if (tensors.kind != Kind::map) bad("layer ", quote(layer), " is not a map of tensors");
     for (std::size_t k = 0; k < tensors.items.size(); k += 2) {
       const std::string name = layer + "." + name_of(tensors.items[k], what);
       insert(&result, name, struct_tensor(tensors.items[k + 1], name));

@@ -30,7 +30,7 @@ std::vector<float> widen(const TensorView& view, const std::string& name,
       values[i] = view.dtype == Dtype::f16 ? f16_to_f32(half) : bf16_to_f32(half);
     }
   } else {
-    bad(source, "tensor \"", name, "\" must be F32, F16 or BF16; got ", dtype_name(view.dtype));
+    bad(source, "tensor ", quote(name), " must be F32, F16 or BF16; got ", dtype_name(view.dtype));
   }
   return values;
 }
@@ -39,18 +39,18 @@ std::vector<float> widen(const TensorView& view, const std::string& name,
 
 const TensorView& CheckpointReader::require(const std::string& name) const {
   const auto found = tensors_.find(name);
-  if (found == tensors_.end()) bad(source_, "tensor \"", name, "\" is missing from ", source_.name);
+  if (found == tensors_.end()) bad(source_, "tensor ", quote(name), " is missing from ", source_.name);
   return found->second;
 }
 
 const Shape& CheckpointReader::shape(const std::string& name, int rank, const std::string& axes) const {
   const Shape& shape = require(name).shape;
   if (shape.rank() != rank) {
-    bad(source_, "tensor \"", name, "\" must have shape ", axes, "; got ", shape.to_string());
+    bad(source_, "tensor ", quote(name), " must have shape ", axes, "; got ", shape.to_string());
   }
   for (int axis = 0; axis < rank; ++axis) {
     if (shape[axis] < 1)
-      bad(source_, "tensor \"", name, "\" has a zero-sized dimension: ", shape.to_string());
+      bad(source_, "tensor ", quote(name), " has a zero-sized dimension: ", shape.to_string());
   }
   return shape;
 }
@@ -59,7 +59,7 @@ std::vector<float> CheckpointReader::take(const std::string& name, const Shape& 
                                           const std::string& axes) {
   const TensorView& view = require(name);
   if (view.shape != expected) {
-    bad(source_, "tensor \"", name, "\" must have shape ", axes, " = ", expected.to_string(), "; got ",
+    bad(source_, "tensor ", quote(name), " must have shape ", axes, " = ", expected.to_string(), "; got ",
         view.shape.to_string());
   }
   taken_.insert(name);
@@ -71,8 +71,8 @@ std::vector<float> CheckpointReader::take(const std::string& name, const Shape& 
 void CheckpointReader::require_all_taken() const {
   for (const auto& item : tensors_) {
     if (taken_.count(item.first) == 0) {
-      bad(source_, "tensor \"", item.first, "\" of shape ", item.second.shape.to_string(), " is not part of ",
-          source_.content);
+      bad(source_, "tensor ", quote(item.first), " of shape ", item.second.shape.to_string(),
+          " is not part of ", source_.content);
     }
   }
 }
@@ -82,7 +82,7 @@ void CheckpointReader::check_finite(const std::vector<float>& values, const std:
   if (!check_finite_) return;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (std::isfinite(values[i])) continue;
-    bad(source_, "tensor \"", name, "\" is not finite", what, ": element ", i, " is ", values[i],
+    bad(source_, "tensor ", quote(name), " is not finite", what, ": element ", i, " is ", values[i],
         " (check_finite: false loads it all the same)");
   }
 }

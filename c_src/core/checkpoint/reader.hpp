@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "core/checkpoint/safetensors.hpp"
+#include "core/text.hpp"
 
 namespace exphil::core {
 
 class CheckpointReader {
  public:
   CheckpointReader(const Safetensors& file, bool check_finite)
-      : CheckpointReader(file.tensors(), {"path", "\"" + file.path() + "\"", "a Mamba policy"},
-                         check_finite) {}
+      : CheckpointReader(file.tensors(), {"path", quote_path(file.path()), "a Mamba policy"}, check_finite) {}
 
   // For errors: the public argument that the tensors came in, and their name and content in words.
   struct Source {

@@ -11,11 +11,10 @@ namespace exphil::core {
 namespace {
 
 constexpr std::uint64_t kLengthBytes = 8;
-constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the format's own library
 
 std::uint64_t read_header_length(const File& file, const std::string& path, std::uint64_t file_bytes) {
   if (file_bytes < kLengthBytes) {
-    fail(ErrorKind::invalid_checkpoint, "path", "\"", path, "\" has ", file_bytes,
+    fail(ErrorKind::invalid_checkpoint, "path", quote_path(path), " has ", file_bytes,
          " bytes: too short for a safetensors file");
   }
   unsigned char raw[kLengthBytes];
@@ -23,7 +22,7 @@ std::uint64_t read_header_length(const File& file, const std::string& path, std:
   std::uint64_t length = 0;
   for (int i = kLengthBytes - 1; i >= 0; --i) length = length << 8 | raw[i];
   if (length > kMaxHeaderBytes || length > file_bytes - kLengthBytes) {
-    fail(ErrorKind::invalid_checkpoint, "path", "\"", path, "\" announces a header of ", length,
+    fail(ErrorKind::invalid_checkpoint, "path", quote_path(path), " announces a header of ", length,
          " bytes, but has ", file_bytes, " bytes in all (limit ", kMaxHeaderBytes,
          "): it is truncated or not a safetensors file");
   }
@@ -37,7 +36,8 @@ SafetensorsHeader read_header(const File& file, const std::string& path, std::ui
   try {
     return parse_safetensors_header(json, data_bytes);
   } catch (const Error& error) {
-    fail(error.kind(), error.argument(), "\"", path, "\" is not a sound safetensors file: ", error.what());
+    fail(error.kind(), error.argument(), quote_path(path),
+         " is not a sound safetensors file: ", error.what());
   }
 }
 

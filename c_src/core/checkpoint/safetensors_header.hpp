@@ -5,11 +5,20 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/tensor.hpp"
 
 namespace exphil::core {
+
+// Beyond these a header is refused. They bound what parsing costs: the largest policy that loads has 14,000
+// tensors and a header of 3 MB.
+inline constexpr std::size_t kMaxHeaderBytes = std::size_t{32} << 20;
+inline constexpr std::size_t kMaxHeaderEntries = std::size_t{1}
+                                                 << 16;               // tensors, and entries of __metadata__
+inline constexpr std::size_t kMaxHeaderName = 1024;                   // bytes of a name
+inline constexpr std::size_t kMaxHeaderToken = std::size_t{1} << 20;  // bytes of a string or a run of blanks
 
 struct SafetensorsEntry {
   std::string name;
@@ -23,7 +32,9 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Throws invalid_checkpoint unless `json` describes tensors that cover exactly `data_bytes` bytes, each once.
-SafetensorsHeader parse_safetensors_header(const std::string& json, std::uint64_t data_bytes);
+// Throws invalid_checkpoint unless `json` describes tensors that cover exactly `data_bytes` bytes, each once,
+// within the limits above. Refuses at the first element that cannot belong. Takes n log n time in the bytes
+// of `json` and memory in proportion to its entries.
+SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t data_bytes);
 
 }  // namespace exphil::core

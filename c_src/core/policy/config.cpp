@@ -1,9 +1,10 @@
 #include "core/policy/config.hpp"
 
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <set>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "core/checkpoint/reader.hpp"
@@ -22,6 +23,14 @@ template <class... Parts>
   fail(ErrorKind::invalid_checkpoint, "path", parts...);
 }
 
+constexpr float kNormEpsilon = 1e-5f;
+
+// A value that f32 rounds to zero or to infinity is none.
+bool to_epsilon(double value, float* epsilon) {
+  *epsilon = static_cast<float>(value);
+  return std::isfinite(*epsilon) && *epsilon > 0;
+}
+
 }  // namespace
 
 void require_limit(std::int64_t size, std::int64_t limit, const std::string& what, const std::string& name) {
@@ -31,20 +40,22 @@ void require_limit(std::int64_t size, std::int64_t limit, const std::string& wha
   }
 }
 
+// The option wins over the metadata, the metadata over the default.
 float norm_epsilon(const Checkpoint& file, const PolicyLoadOptions& options) {
+  const char* const range = "must be a number that f32 holds as positive and finite; got ";
+  float epsilon = kNormEpsilon;
   const auto found = file.metadata().find("norm_epsilon");
-  float epsilon = 1e-5f;
   if (options.norm_epsilon) {
-    epsilon = *options.norm_epsilon;
-    if (!std::isfinite(epsilon) || epsilon < 0) {
-      fail(ErrorKind::invalid_argument, ":norm_epsilon", ":norm_epsilon must be finite and at least 0; got ",
-           epsilon);
+    if (!to_epsilon(*options.norm_epsilon, &epsilon)) {
+      fail(ErrorKind::invalid_argument, ":norm_epsilon", ":norm_epsilon ", range, *options.norm_epsilon);
     }
   } else if (found != file.metadata().end()) {
-    char* end = nullptr;
-    epsilon = std::strtof(found->second.c_str(), &end);
-    if (end == found->second.c_str() || *end != '\0' || !std::isfinite(epsilon) || epsilon < 0) {
-      bad("the metadata's norm_epsilon must be a number of at least 0; got \"", found->second, "\"");
+    const std::string& text = found->second;
+    const char* const end = text.data() + text.size();
+    double value = 0;
+    const auto parsed = std::from_chars(text.data(), end, value);
+    if (parsed.ec != std::errc() || parsed.ptr != end || !to_epsilon(value, &epsilon)) {
+      bad("the metadata's norm_epsilon ", range, quote(text));
     }
   }
   return epsilon;
@@ -86,7 +97,7 @@ class WeightsLoader {
  public:
   WeightsLoader(const Checkpoint& file, const PolicyLoadOptions& options)
       : file_(file),
-        reader_(file.tensors(), {"path", "\"" + file.path() + "\"", "a Mamba policy"}, options.check_finite) {
+        reader_(file.tensors(), {"path", quote_path(file.path()), "a Mamba policy"}, options.check_finite) {
     weights_.config.norm_epsilon = norm_epsilon(file, options);
     apply(options, &weights_.config.spec);
     const bool bare = !reader_.has("backbone.norm_f.weight") && reader_.has("norm_f.weight");
@@ -138,7 +149,8 @@ class WeightsLoader {
       const bool numeric = !index.empty() && index.find_first_not_of("0123456789") == std::string::npos;
       if (numeric) indices.insert(index);
     }
-    if (indices.empty()) bad("tensor \"", start, "0.norm.weight\" is missing from \"", file_.path(), "\"");
+    if (indices.empty())
+      bad("tensor \"", start, "0.norm.weight\" is missing from ", quote_path(file_.path()));
     require_limit(static_cast<std::int64_t>(indices.size()), kMaxLayers, "the number of layers", start + "*");
     return static_cast<std::int64_t>(indices.size());
   }

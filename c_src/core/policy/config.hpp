@@ -66,7 +66,8 @@ struct PolicyWeights {
 };
 
 struct PolicyLoadOptions {
-  std::optional<float> norm_epsilon;  // else the file's metadata "norm_epsilon", else 1e-5
+  // Else the file's metadata "norm_epsilon", else 1e-5. Positive and finite as f32, else invalid_argument.
+  std::optional<double> norm_epsilon;
   bool check_finite = true;
   // What a file may not say. Where it does say, an option that differs is an error.
   std::optional<Dialect> dialect;

@@ -43,8 +43,8 @@ TensorMap relevant(const TensorMap& tensors) {
   TensorMap kept;
   for (const auto& [name, view] : tensors) {
     if (starts_with(name, "action_emb_")) {
-      bad("tensor \"", name,
-          "\" belongs to ExPhil's learned embeddings, which are dense layers and no Mamba");
+      bad("tensor ", quote(name),
+          " belongs to ExPhil's learned embeddings, which are dense layers and no Mamba");
     }
     const std::string key = ".key";
     const bool random_state = starts_with(name, "dropout_") && name.size() > key.size() &&
@@ -61,7 +61,7 @@ class EdificeLoader {
       : file_(file),
         said_(file),
         tensors_(relevant(file.tensors())),
-        reader_(tensors_, {"path", "\"" + file.path() + "\"", "a Mamba policy of Edifice"},
+        reader_(tensors_, {"path", quote_path(file.path()), "a Mamba policy of Edifice"},
                 options.check_finite) {
     weights_.config.norm_epsilon = norm_epsilon(file, options);
     weights_.config.spec = said_.spec(options);

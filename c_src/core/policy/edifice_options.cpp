@@ -21,7 +21,7 @@ std::int64_t number(const std::string& text, const std::string& name) {
   char* end = nullptr;
   const long long value = std::strtoll(text.c_str(), &end, 10);
   if (end == text.c_str() || *end != '\0' || value < 0)
-    bad("the file's ", name, " is \"", text, "\", no count");
+    bad("the file's ", name, " is ", quote(text), ", no count");
   return value;
 }
 
@@ -59,7 +59,7 @@ std::optional<Dialect> EdificeOptions::dialect() const {
     const std::optional<std::string> name = metadata("dialect");
     if (!name) return std::nullopt;
     Dialect dialect = Dialect::state_spaces;
-    if (!parse_dialect(*name, &dialect)) bad("the metadata names the unknown dialect \"", *name, "\"");
+    if (!parse_dialect(*name, &dialect)) bad("the metadata names the unknown dialect ", quote(*name));
     return dialect;
   }
   const bool policy = is_policy();
@@ -80,8 +80,8 @@ std::optional<std::string> EdificeOptions::metadata(const std::string& name) con
 PolicySpec EdificeOptions::spec(const PolicyLoadOptions& options) const {
   const std::optional<Dialect> named = agree(dialect(), options.dialect, ":dialect");
   if (!named) {
-    fail(ErrorKind::invalid_argument, ":dialect", "\"", file_.path(),
-         "\" does not say which Mamba of Edifice it is: pass dialect: :edifice_mamba or :edifice_mamba_ssd");
+    fail(ErrorKind::invalid_argument, ":dialect", quote_path(file_.path()),
+         " does not say which Mamba of Edifice it is: pass dialect: :edifice_mamba or :edifice_mamba_ssd");
   }
   if (*named == Dialect::state_spaces) {
     fail(ErrorKind::invalid_argument, ":dialect",
@@ -94,8 +94,7 @@ PolicySpec EdificeOptions::spec(const PolicyLoadOptions& options) const {
   result.dt_min = kDtMin, result.dt_max = kDtMax;
   const std::optional<std::string> dt = option("dt");
   std::optional<InputDt> file_dt;
-  if (!file_.build() && dt && *dt != "mean" && *dt != "per_channel")
-    bad("the metadata's dt is \"", *dt, "\"");
+  if (!file_.build() && dt && *dt != "mean" && *dt != "per_channel") bad("the metadata's dt is ", quote(*dt));
   if (!file_.build() && dt) file_dt = *dt == "per_channel" ? InputDt::per_channel : InputDt::mean;
   result.input_dt = agree(file_dt, options.input_dt, ":dt").value_or(InputDt::mean);
   const bool ssd = result.dialect == Dialect::edifice_mamba_ssd;

@@ -48,7 +48,7 @@ std::shared_ptr<const SemiseparableWeights> load(const std::map<std::string, Ten
 }  // namespace
 
 std::shared_ptr<const SemiseparableWeights> load_semiseparable(const Safetensors& file, bool check_finite) {
-  return load(file.tensors(), {"path", "\"" + file.path() + "\"", kContent}, check_finite);
+  return load(file.tensors(), {"path", quote_path(file.path()), kContent}, check_finite);
 }
 
 std::shared_ptr<const SemiseparableWeights> load_semiseparable(

@@ -24,6 +24,9 @@ defmodule ExPhil.Native.Error do
   | `:internal` | a defect in this library |
   """
 
+  @most_message 4096
+  @most_argument 256
+
   defexception [:kind, :argument, :message, :hint]
 
   @type kind ::
@@ -57,10 +60,21 @@ defmodule ExPhil.Native.Error do
   def new(kind, argument, message) do
     %__MODULE__{
       kind: kind,
-      argument: if(argument == "", do: nil, else: argument),
-      message: message,
+      argument: if(argument == "", do: nil, else: bounded(argument, @most_argument)),
+      message: bounded(message, @most_message),
       hint: hint(kind)
     }
+  end
+
+  # As core::Error does in C++: valid UTF-8 of bounded length. What comes from there is that already.
+  defp bounded(text, most) do
+    text = if String.valid?(text), do: text, else: inspect(text, binaries: :as_strings, printable_limit: most)
+    if byte_size(text) <= most, do: text, else: cut(text, most - 3) <> "..."
+  end
+
+  defp cut(text, most) do
+    head = binary_part(text, 0, most)
+    if String.valid?(head), do: head, else: cut(text, most - 1)
   end
 
   @doc false

@@ -22,4 +22,17 @@ defmodule ExPhil.Native.ErrorTest do
     assert Exception.message(Error.invalid("obs", "a map", long)) =~ "a binary of 10000 bytes"
     assert String.length(Exception.message(Error.invalid("obs", "a map", Enum.to_list(1..1000)))) < 200
   end
+
+  test "texts are valid and bounded, whatever they were made from" do
+    nested = Enum.reduce(1..6, "x", fn _, inner -> List.duplicate(inner, 8) end)
+
+    for error <- [
+          Error.invalid(String.duplicate("☃", 5000), "a map", nested),
+          Error.invalid("a name \xFF", "a map", "\xFF\0"),
+          Error.new(:internal, "", "☃" <> String.duplicate("\xFF", 5000))
+        ] do
+      assert String.valid?(error.message) and byte_size(error.message) <= 4096
+      assert error.argument == nil or (String.valid?(error.argument) and byte_size(error.argument) <= 256)
+    end
+  end
 end

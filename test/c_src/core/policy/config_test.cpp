@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
 
 #include "support/catch.hpp"
@@ -210,11 +211,15 @@ TEST_CASE("norm_epsilon: the option, else the metadata, else 1e-5", "[mamba_conf
   CHECK(load_policy(file)->config.norm_epsilon == 1e-5f);
   file.metadata["norm_epsilon"] = "1e-06";
   CHECK(load_policy(file)->config.norm_epsilon == 1e-6f);
-  options.norm_epsilon = 1e-3f;
+  options.norm_epsilon = 1e-3;
   CHECK(load_policy(file, options)->config.norm_epsilon == 1e-3f);
-  options.norm_epsilon = -1.0f;
-  CHECK(load_error(file, options).argument == ":norm_epsilon");
-  for (const char* text : {"", "x", "1e-5x", "nan", "-1", "inf"}) {
+  // f32 would turn 1e-50 into zero and 1e300 into infinity.
+  for (const double value : {-1.0, 0.0, 1e-50, 1e300, std::numeric_limits<double>::quiet_NaN()}) {
+    options.norm_epsilon = value;
+    CHECK(load_error(file, options).argument == ":norm_epsilon");
+  }
+  for (const char* text :
+       {"", "x", "1e-5x", " 1e-5", "nan", "-1", "inf", "0", "1e-50", "1e300", "1e-400", "1e400"}) {
     file.metadata["norm_epsilon"] = text;
     CHECK(load_error(file).says("norm_epsilon"));
   }
