@@ -153,12 +153,22 @@ Term encode_atom(Call& call, const char* name) {
   return enif_make_atom(call.env(), name);
 }
 
+NewBinary::NewBinary(std::size_t bytes) {
+  if (!enif_alloc_binary(bytes, &binary_)) {
+    fail(ErrorKind::out_of_memory, "", "no memory for a binary of ", bytes, " bytes");
+  }
+}
+
+Term NewBinary::term(Call& call) {
+  const Term made = enif_make_binary(call.env(), &binary_);
+  binary_.data = nullptr;
+  return made;
+}
+
 Term encode_bytes(Call& call, const void* data, std::size_t size) {
-  Term term = 0;
-  unsigned char* bytes = enif_make_new_binary(call.env(), size, &term);
-  if (bytes == nullptr) throw std::bad_alloc();
-  if (size > 0) std::memcpy(bytes, data, size);
-  return term;
+  NewBinary binary(size);
+  if (size > 0) std::memcpy(binary.data(), data, size);
+  return binary.term(call);
 }
 
 Term encode(Call& call, const Map& map) {

@@ -120,6 +120,25 @@ struct Decoder<std::tuple<Elements...>> {
   static std::tuple<Elements...> decode(Call& call, Term term, const char* argument);
 };
 
+// Uninitialised memory that becomes a binary. Throws out_of_memory where the VM has none left:
+// enif_make_new_binary would abort the VM there.
+class NewBinary {
+ public:
+  explicit NewBinary(std::size_t bytes);
+  ~NewBinary() {
+    if (binary_.data != nullptr) enif_release_binary(&binary_);
+  }
+  NewBinary(const NewBinary&) = delete;
+  NewBinary& operator=(const NewBinary&) = delete;
+
+  unsigned char* data() { return binary_.data; }
+  float* floats() { return reinterpret_cast<float*>(binary_.data); }
+  Term term(Call& call);  // once; the VM owns the bytes from here on
+
+ private:
+  ErlNifBinary binary_{};
+};
+
 Term encode_atom(Call& call, const char* name);
 Term encode_bytes(Call& call, const void* data, std::size_t size);
 

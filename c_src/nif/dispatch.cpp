@@ -1,6 +1,9 @@
 #include "nif/dispatch.hpp"
 
 #include <exception>
+#include <new>
+#include <stdexcept>
+#include <system_error>
 
 #include "nif/backends.hpp"
 
@@ -33,6 +36,13 @@ Term encode_current_exception(Call& call) noexcept {
     return encode_error(call, core::error_kind_name(error.kind()), error.argument().c_str(), error.what());
   } catch (const std::bad_alloc&) {
     return encode_error(call, "out_of_memory", "", "the host has no memory left for this call");
+  } catch (const std::length_error&) {
+    return encode_error(call, "out_of_memory", "", "this call needs more memory than a process can have");
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) {
+      return encode_error(call, "internal", "", error.what());
+    }
+    return encode_error(call, "out_of_memory", "", "the system has no room for another thread");
   } catch (const std::exception& error) {
     return encode_error(call, "internal", "", error.what());
   } catch (...) {

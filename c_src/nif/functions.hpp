@@ -50,10 +50,11 @@ Term associative_grad(Call& call, BackendChoice backend, std::int64_t device, At
                       AssociativeOptionsTuple options);
 
 // policy.cpp
-// {max_sessions, norm_epsilon, check_finite, {dialect, window, chunk_size, dt}}, each of the last four or nil
+// {max_sessions, norm_epsilon, check_finite, {dialect, window, chunk_size, dt}}; norm_epsilon and each of the
+// last four may be nil
 using DialectOptions = std::tuple<std::optional<Atom>, std::optional<std::int64_t>,
                                   std::optional<std::int64_t>, std::optional<Atom>>;
-using LoadOptions = std::tuple<std::int64_t, double, bool, DialectOptions>;
+using LoadOptions = std::tuple<std::int64_t, std::optional<double>, bool, DialectOptions>;
 Term load_policy(Call& call, BackendChoice backend, std::int64_t device, std::string path,
                  LoadOptions options);
 Term policy_info(Call& call, PolicyHandle& policy);

@@ -19,7 +19,7 @@ constexpr std::int64_t kMaxWindow = 4096;
 core::PolicyLoadOptions load_options_of(const LoadOptions& given) {
   const auto& [dialect, window, chunk_size, dt] = std::get<3>(given);
   core::PolicyLoadOptions options;
-  options.norm_epsilon = static_cast<float>(std::get<1>(given));
+  options.norm_epsilon = std::get<1>(given);
   options.check_finite = std::get<2>(given);
   if (dialect) {
     core::Dialect named = core::Dialect::state_spaces;

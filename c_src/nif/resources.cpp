@@ -38,22 +38,21 @@ std::size_t snapshot_weight(const core::PolicyConfig& config) {
   return std::clamp(floats * sizeof(float) / 8, kLeast, kMost);
 }
 
-Result::Result(Call& call, core::Backend& backend, std::size_t bytes) : env_(call.env()), bytes_(bytes) {
+Result::Result(Call& call, core::Backend& backend, std::size_t bytes) : call_(call), bytes_(bytes) {
   if (bytes >= core::kSmallestPooledResult) {
     buffer_ = backend.allocate_result(bytes);
     data_ = buffer_.data();
   } else {
-    data_ = enif_make_new_binary(env_, bytes, &binary_);
-    if (data_ == nullptr) throw std::bad_alloc();
+    data_ = binary_.emplace(bytes).data();
   }
 }
 
 Term Result::term() {
-  if (binary_ != 0) return binary_;
+  if (binary_) return binary_->term(call_);
   ResultHandle* resource = make_resource(ResultHandle{std::move(buffer_)});
-  binary_ = enif_make_resource_binary(env_, resource, data_, bytes_);
+  const Term term = enif_make_resource_binary(call_.env(), resource, data_, bytes_);
   enif_release_resource(resource);
-  return binary_;
+  return term;
 }
 
 }  // namespace exphil::nif

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -169,10 +170,10 @@ class Result {
   Term term();  // once
 
  private:
-  ErlNifEnv* env_;
+  Call& call_;
   std::size_t bytes_;
-  core::ResultBuffer buffer_;
-  Term binary_ = 0;
+  std::optional<NewBinary> binary_;  // below core::kSmallestPooledResult
+  core::ResultBuffer buffer_;        // from there on
   void* data_ = nullptr;
 };
 

@@ -65,33 +65,6 @@ Term timed(Call& call, const Work& work) {
   return encode_integer(call, std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
 }
 
-// A binary that becomes a term. enif_make_new_binary would abort the VM where memory is short; this one
-// throws.
-class NewBinary {
- public:
-  explicit NewBinary(std::size_t bytes) {
-    if (!enif_alloc_binary(bytes, &binary_)) {
-      fail(ErrorKind::out_of_memory, "", "no memory for a binary of ", bytes, " bytes");
-    }
-  }
-  ~NewBinary() {
-    if (binary_.data != nullptr) enif_release_binary(&binary_);
-  }
-  NewBinary(const NewBinary&) = delete;
-  NewBinary& operator=(const NewBinary&) = delete;
-
-  unsigned char* data() { return binary_.data; }
-  float* floats() { return reinterpret_cast<float*>(binary_.data); }
-  Term term(Call& call) {
-    const Term made = enif_make_binary(call.env(), &binary_);  // owns the bytes from here on
-    binary_.data = nullptr;
-    return made;
-  }
-
- private:
-  ErlNifBinary binary_{};
-};
-
 std::vector<float> widened(core::Dtype dtype, const void* data, std::int64_t count) {
   std::vector<float> values(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = load(dtype, data, i);

@@ -68,7 +68,8 @@ defmodule ExPhil.Native.Mamba do
     * `:backend`, `:device` - where to; see `ExPhil.Native.Device`
     * `:precision` - of the weights: `:f32`
     * `:max_sessions` - how many sessions and snapshots there is room for at once before more memory is taken (1024)
-    * `:norm_epsilon` - added to the mean square in the norms (1.0e-5)
+    * `:norm_epsilon` - added to the mean square in the norms (what the file's metadata says under `"norm_epsilon"`,
+      else 1.0e-5)
     * `:check_finite` - refuse weights that are NaN or infinite (`true`)
 
   What a file of Edifice does not say itself; an option that contradicts the file is an error:
@@ -94,7 +95,7 @@ defmodule ExPhil.Native.Mamba do
   defp load_options(options) do
     Options.one_of(options, :precision, [:f32])
     max_sessions = Options.positive_integer(options, :max_sessions, 1024)
-    norm_epsilon = Options.positive_float(options, :norm_epsilon, 1.0e-5)
+    norm_epsilon = Options.positive_float(options, :norm_epsilon, nil)
     check_finite = Options.boolean(options, :check_finite, true)
     {backend, device} = Options.place(options)
     {backend, device, {max_sessions, norm_epsilon, check_finite, dialect_options(options)}}

@@ -63,8 +63,10 @@ defmodule ExPhil.Native.Options do
     end
   end
 
+  @doc "As a float; `nil` where it is not given and the default is `nil`."
   def positive_float(options, name, default) do
     case Keyword.get(options, name, default) do
+      nil when default == nil -> nil
       value when is_number(value) and value > 0 -> float(name, value)
       value -> invalid(inspect(name), "a positive number", value)
     end

@@ -219,6 +219,40 @@ defmodule ExPhil.Native.MambaTest do
     assert Mamba.info(other_epsilon).fingerprint != Mamba.info(model).fingerprint
   end
 
+  @tag :tmp_dir
+  backend_test "norm_epsilon: the option, else the file's metadata, else 1.0e-5", context do
+    %{backend: backend, tmp_dir: folder} = context
+
+    file = fn name, metadata ->
+      path = Path.join(folder, name)
+      :ok = ExPhil.Native.Safetensors.write(path, Policies.tensors(), metadata)
+      path
+    end
+
+    epsilon = fn path, options ->
+      Mamba.info(Mamba.load!(path, [backend: backend] ++ options)).norm_epsilon
+    end
+
+    plain = file.("plain", %{})
+    assert_in_delta epsilon.(plain, []), 1.0e-5, 1.0e-11
+    assert_in_delta epsilon.(plain, norm_epsilon: 1.0e-3), 1.0e-3, 1.0e-9
+    named = file.("named", %{"norm_epsilon" => "1e-06"})
+    assert_in_delta epsilon.(named, []), 1.0e-6, 1.0e-12
+    assert_in_delta epsilon.(named, norm_epsilon: 1.0e-5), 1.0e-5, 1.0e-11
+
+    for text <- ["0", "-1e-5", "1e-60", "1e60", "small", "nan"] do
+      assert {:error, %Error{kind: :invalid_checkpoint, message: message}} =
+               Mamba.load(file.("bad", %{"norm_epsilon" => text}), backend: backend)
+
+      assert message =~ "norm_epsilon" and message =~ text
+    end
+
+    for value <- [1.0e-60, 1.0e60, 0, -1.0] do
+      assert {:error, %Error{kind: :invalid_argument, argument: ":norm_epsilon"}} =
+               Mamba.load(plain, backend: backend, norm_epsilon: value)
+    end
+  end
+
   backend_test "observations may start at any byte", %{model: model, frames: frames} do
     obs = row(frames, 0)
     <<_, moved::binary>> = <<0>> <> obs
