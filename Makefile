@@ -50,8 +50,9 @@ BENCHES := $(wildcard bench/host_*.cpp)
 ifneq ($(CUDA_FOUND),)
 CUDA_FLAGS := -DEXPHIL_CUDA=1 $(addprefix -isystem ,$(filter-out /usr/include,$(CUDA_INCLUDE)))
 FAKE_CUDA := $(wildcard test/c_src/cuda/fake_cuda.cpp)
+FAKE_NVRTC := $(wildcard test/c_src/cuda/fake_nvrtc.cpp)
 SOURCES += $(call sources_in,c_src/cuda,cpp)
-TESTS += $(filter-out $(FAKE_CUDA),$(call sources_in,test/c_src/cuda,cpp))
+TESTS += $(filter-out $(FAKE_CUDA) $(FAKE_NVRTC),$(call sources_in,test/c_src/cuda,cpp))
 BENCHES += $(wildcard bench/gpu_*.cpp)
 endif
 KERNELS := $(call sources_in,kernels,cu) $(call sources_in,kernels,cuh)
@@ -60,6 +61,7 @@ OBJECTS := $(SOURCES:%.cpp=$(BUILD)/%.o)
 LIBRARY_OBJECTS := $(filter-out $(BUILD)/c_src/nif/%,$(OBJECTS))
 TEST_OBJECTS := $(TESTS:%.cpp=$(BUILD)/%.o)
 FAKE_CUDA_LIBRARY := $(if $(FAKE_CUDA),$(abspath $(BUILD))/libfake_cuda.so)
+FAKE_NVRTC_LIBRARY := $(if $(FAKE_NVRTC),$(abspath $(BUILD))/libfake_nvrtc.so)
 BENCH_PROGRAMS := $(BENCHES:bench/%.cpp=$(BUILD)/bench/%)
 
 # ---- targets -------------------------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ $(BUILD)/exphil_native.so: $(OBJECTS)
 # ---- objects, programs ---------------------------------------------------------------------------------------
 
 $(BUILD)/c_src/nif/%.o: EXTRA_FLAGS = -isystem $(ERL_INCLUDE)
-$(BUILD)/test/%.o: EXTRA_FLAGS = -Itest/c_src $(if $(FAKE_CUDA),-DEXPHIL_FAKE_CUDA='"$(FAKE_CUDA_LIBRARY)"')
+$(BUILD)/test/%.o: EXTRA_FLAGS = -Itest/c_src $(if $(FAKE_CUDA),-DEXPHIL_FAKE_CUDA='"$(FAKE_CUDA_LIBRARY)"' -DEXPHIL_FAKE_NVRTC='"$(FAKE_NVRTC_LIBRARY)"')
 
 $(BUILD)/%.o: %.cpp $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -165,7 +167,7 @@ $(BUILD)/flags: force
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(CXX) $(FLAGS)' | cmp -s - $@ || printf '%s\n' '$(CXX) $(FLAGS)' > $@
 
-$(BUILD)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBRARY)
+$(BUILD)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBRARY) $(FAKE_NVRTC_LIBRARY)
 	@echo "LD   $@"
 	@$(CXX) $^ -o $@ $(CATCH2_LIBS) $(LIBS)
 
@@ -173,10 +175,16 @@ $(FAKE_CUDA_LIBRARY): $(FAKE_CUDA) $(BUILD)/flags
 	@echo "LD   $@"
 	@$(CXX) $(FLAGS) -Itest/c_src -fvisibility=default -MF $(BUILD)/fake_cuda.d -shared $< -o $@
 
+# Compiles kernels for the emulated grid when the tests run.
+$(FAKE_NVRTC_LIBRARY): $(FAKE_NVRTC) $(BUILD)/flags
+	@echo "LD   $@"
+	@$(CXX) $(FLAGS) -Itest/c_src -fvisibility=default -DEXPHIL_TEST_COMPILER='"$(CXX)"' -DEXPHIL_TEST_SOURCES='"$(CURDIR)"' \
+	  -MF $(BUILD)/fake_nvrtc.d -shared $< -o $@
+
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
 	@$(CXX) $^ -o $@ $(LIBS)
 
--include $(OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BUILD)/fake_cuda.d
+-include $(OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
 .SECONDARY:
 .PHONY: all setup demo test test_c test_variants test_ex lint lint_c lint_layers format bench clean clean_native cuda_headers help native force

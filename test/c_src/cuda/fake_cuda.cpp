@@ -1,13 +1,14 @@
 // A libcuda for tests without a GPU: device memory is host memory, streams do their work at once, kernels are
-// counted and not run. It insists on what a real driver insists on and tests want to see: a current context,
-// live handles, bounded memory, and an error that stays once it is sticky. Built as a shared library and
-// opened through EXPHIL_NATIVE_LIBCUDA. The environment sets up what the tests need before the first call:
-// FAKE_CUDA_INIT (cuInit's answer), FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY ("90"). One file, however long:
-// it mirrors one library, and most of it is a table.
+// counted, and run where a test says how. It insists on what a real driver insists on and tests want to see:
+// a current context, live handles, bounded memory, and an error that stays once it is sticky. Built as a
+// shared library and opened through EXPHIL_NATIVE_LIBCUDA. The environment sets up what the tests need before
+// the first call: FAKE_CUDA_INIT (cuInit's answer), FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY ("90"). One file,
+// however long: it mirrors one library, and most of it is a table.
 #include "cuda/fake_cuda.hpp"
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -34,7 +35,18 @@ std::map<void*, std::size_t> pinned_blocks;
 std::set<void*> streams, events;
 std::map<void*, int> opted_in;  // functions
 thread_local std::vector<CUcontext> stack;
-char the_context, the_module;
+char the_context;
+int (*launch_callback)(const FakeLaunch&) = nullptr;
+
+struct Module;
+struct Function {
+  Module* module;
+  std::string name;
+};
+struct Module {
+  std::string image;  // where it is a FakeImage
+  std::map<std::string, Function> functions;
+};
 
 int from_environment(const char* name, int otherwise) {
   const char* text = std::getenv(name);
@@ -152,6 +164,10 @@ FakeCuda fake_cuda = {
     [] {
       std::lock_guard<std::recursive_mutex> lock(mutex);
       return static_cast<int>(events.size());
+    },
+    [](int (*callback)(const FakeLaunch&)) {
+      std::lock_guard<std::recursive_mutex> lock(mutex);
+      launch_callback = callback;
     },
 };
 
@@ -319,6 +335,12 @@ CUresult cuMemFreeHost(void* data) {
 
 CUresult cuMemHostGetDevicePointer(CUdeviceptr* address, void* data, unsigned) {
   ENTER("cuMemHostGetDevicePointer");
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  const auto pinned = [data](const auto& block) {
+    const char* const start = static_cast<char*>(block.first);
+    return data >= start && data < start + block.second;
+  };
+  if (std::none_of(pinned_blocks.begin(), pinned_blocks.end(), pinned)) return CUDA_ERROR_INVALID_VALUE;
   *address = reinterpret_cast<CUdeviceptr>(data);
   return CUDA_SUCCESS;
 }
@@ -429,23 +451,32 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent, CUevent end) {
 // ---- kernels
 // -------------------------------------------------------------------------------------------------
 
-CUresult cuModuleLoadDataEx(CUmodule* module, const void*, unsigned, CUjit_option*, void**) {
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
   ENTER("cuModuleLoadDataEx");
-  *module = reinterpret_cast<CUmodule>(&the_module);
+  auto* const made = new Module;
+  FakeImage header;
+  std::memcpy(header.magic, image, sizeof(header.magic));
+  if (std::memcmp(header.magic, kFakeImageMagic, sizeof(header.magic)) == 0) {
+    std::memcpy(&header, image, sizeof(header));
+    made->image.assign(static_cast<const char*>(image) + sizeof(header), header.bytes);
+  }
+  *module = reinterpret_cast<CUmodule>(made);
   return CUDA_SUCCESS;
 }
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   return cuModuleLoadDataEx(module, image, 0, nullptr, nullptr);
 }
+// Modules and functions stay until the process ends.
 CUresult cuModuleUnload(CUmodule) {
   return enter("cuModuleUnload");
 }
 
-CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   ENTER("cuModuleGetFunction");
-  static std::map<std::string, char> functions;
   std::lock_guard<std::recursive_mutex> lock(mutex);
-  *function = reinterpret_cast<CUfunction>(&functions[name]);
+  auto* const from = reinterpret_cast<Module*>(module);
+  *function =
+      reinterpret_cast<CUfunction>(&from->functions.emplace(name, Function{from, name}).first->second);
   return CUDA_SUCCESS;
 }
 CUresult cuModuleGetGlobal(CUdeviceptr*, std::size_t*, CUmodule, const char*) {
@@ -464,10 +495,22 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction functio
   *value = opted_in.count(function) != 0 ? opted_in[function] : 48 * 1024;
   return CUDA_SUCCESS;
 }
-CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                        CUstream stream, void**, void**) {
+CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                        CUstream stream, void** arguments, void**) {
   ENTER("cuLaunchKernel");
-  return alive(streams, stream);
+  if (CUresult dead = alive(streams, stream); dead) return dead;
+  std::lock_guard<std::recursive_mutex> lock(mutex);  // kernels run one at a time
+  if (launch_callback == nullptr) return CUDA_SUCCESS;
+  const auto* const f = reinterpret_cast<const Function*>(function);
+  const std::string& image = f->module->image;
+  return static_cast<CUresult>(launch_callback({f->name.c_str(),
+                                                image.empty() ? nullptr : image.data(),
+                                                image.size(),
+                                                {grid_x, grid_y, grid_z},
+                                                {block_x, block_y, block_z},
+                                                shared_bytes,
+                                                arguments}));
 }
 CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                                    unsigned, CUstream stream, void**) {

@@ -55,9 +55,9 @@ void launch(const AssociativeProblem& problem, const AssociativeOutputs& outputs
   std::vector<unsigned> exchange(static_cast<std::size_t>(p.columns * directions * words));
   p.exchange = exchange.data();
   const bool hand_over_warp = how.rows() && (how.warps > 1 || p.tiles > 1);
-  associative::grid::run({static_cast<unsigned>((how.walk ? 1 : p.tiles) * groups), directions, 1},
-                         {32, static_cast<unsigned>(how.warps + (hand_over_warp ? 1 : 0)), 1},
-                         [&] { Kernel::run_block(p); });
+  grid::run({static_cast<unsigned>((how.walk ? 1 : p.tiles) * groups), directions, 1},
+            {32, static_cast<unsigned>(how.warps + (hand_over_warp ? 1 : 0)), 1},
+            [&] { Kernel::run_block(p); });
 }
 
 template <AssociativeOp O, Element E, bool Compensated>

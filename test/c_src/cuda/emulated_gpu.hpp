@@ -1,0 +1,23 @@
+// A GPU without a GPU: the library over the fake driver and the fake NVRTC, whose kernels run on the emulated
+// grid of support/grid.hpp. Everything else is the product: plans, specs, caches, uploads, slices, arguments
+// and launches. Kernels with clusters or named barriers are not emulated.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "cuda/cuda_test.hpp"
+
+namespace exphil::test {
+
+// Runs the tests with `tag` in a child process, whose device is emulated.
+RunResult run_over_emulated(const std::string& tag, std::map<std::string, std::string> variables = {});
+
+// Inside such a child: from now on launches of these kernels run, others fail. Each entry takes one argument,
+// a struct by value.
+void emulate_launches();
+
+// How often a kernel was run so far.
+int emulated_launches(const std::string& entry);
+
+}  // namespace exphil::test

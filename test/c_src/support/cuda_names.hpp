@@ -1,0 +1,104 @@
+// The names of CUDA C++ that the scan kernels use, for the emulated grid (grid.hpp): vector types,
+// intrinsics, shuffles, barriers and dynamic shared memory. Included in front of a kernel's source by the
+// fake NVRTC.
+#pragma once
+
+#include <algorithm>
+
+#include "support/grid.hpp"
+
+#define __shared__
+
+// NOLINTBEGIN: CUDA's own names.
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(8) ushort4 {
+  unsigned short x, y, z, w;
+};
+inline float2 make_float2(float x, float y) {
+  return {x, y};
+}
+inline float4 make_float4(float x, float y, float z, float w) {
+  return {x, y, z, w};
+}
+
+inline float __fadd_rn(float p, float q) {
+  return p + q;
+}
+inline float __fsub_rn(float p, float q) {
+  return p - q;
+}
+inline float __fmul_rn(float p, float q) {
+  return p * q;
+}
+inline float __fmaf_rn(float p, float q, float r) {
+  return std::fmaf(p, q, r);
+}
+inline float __fdividef(float p, float q) {
+  return p / q;
+}
+inline unsigned __float_as_uint(float value) {
+  return exphil::core::f32_bits(value);
+}
+inline float __uint_as_float(unsigned bits) {
+  return exphil::core::f32_from_bits(bits);
+}
+using std::max;
+
+inline void __syncthreads() {
+  exphil::grid::sync_block();
+}
+inline void __syncwarp() {
+  exphil::grid::sync_warp();
+}
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+  return exphil::grid::shuffle(value, lane);
+}
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  return exphil::grid::shuffle(value, static_cast<int>(threadIdx.x) ^ mask);
+}
+
+// As much as a block may have, and what grid.hpp watches behind it.
+extern "C" {
+alignas(128) inline float4 shared_memory[(227 * 1024 + exphil::grid::kBehind) / sizeof(float4)];
+}
+// NOLINTEND
+
+namespace exphil::device {
+inline float exp2_fast(float v) {
+  return std::exp2(v);
+}
+inline float reciprocal(float v) {
+  return 1.0f / v;
+}
+inline float half_to_float(unsigned short half) {
+  return core::f16_to_f32(half);
+}
+inline unsigned short float_to_half(float value) {
+  return core::f32_to_f16(value);
+}
+}  // namespace exphil::device
+
+// Runs call(argument) as every thread of a grid; false, with the reason in `problem`, where that fails.
+extern "C" __attribute__((visibility("default"), used)) inline bool run_emulated_grid(
+    const unsigned* grid, const unsigned* block, std::size_t shared_bytes, void (*call)(void*),
+    void* argument, char* problem, std::size_t problem_bytes) {
+  exphil::grid::machine.shared = reinterpret_cast<unsigned char*>(shared_memory);
+  exphil::grid::machine.shared_bytes = shared_bytes;
+  try {
+    exphil::grid::run({grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, [&] { call(argument); });
+    return true;
+  } catch (const std::exception& error) {
+    std::strncpy(problem, error.what(), problem_bytes - 1);
+    return false;
+  }
+}

@@ -1,0 +1,191 @@
+// Runs kernels on the CPU: every CUDA thread of a block is a fibre, and fibres change at barriers and
+// shuffles only. Blocks run one after another in the order of their index, so a block that waited for a later
+// one is found at once. Include it before the kernel's source, which then needs no CUDA compiler. For tests
+// of the kernels' logic where there is no GPU; one grid at a time. Copies are done when they are started;
+// named barriers and clusters are not emulated.
+#pragma once
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "core/half.hpp"
+
+#define EXPHIL_EMULATED_GRID
+#define EXPHIL_DEVICE inline
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __global__ __attribute__((visibility("default")))
+#define __grid_constant__
+#define __launch_bounds__(...)
+
+namespace exphil::grid {
+
+struct Index {
+  unsigned x = 0, y = 0, z = 0;
+};
+
+enum class Waiting { no, warp, block, done };
+
+struct Fibre {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack;
+  Index index;
+  Waiting waiting = Waiting::no;
+  std::uint32_t word = 0;  // what it offers to a shuffle
+};
+
+struct Machine {
+  ucontext_t scheduler;
+  std::vector<Fibre> fibres;
+  Fibre* current = nullptr;
+  const std::function<void()>* kernel = nullptr;
+  bool deadlock = false;
+  unsigned char* shared = nullptr;  // dynamic shared memory, kBehind bytes longer; null where there is none
+  std::size_t shared_bytes = 0;
+};
+inline Machine machine;
+
+inline void yield(Waiting waiting) {
+  Fibre* self = machine.current;
+  self->waiting = waiting;
+  swapcontext(&self->context, &machine.scheduler);
+}
+
+inline Fibre& lane_of_same_warp(int lane) {
+  const std::size_t self = static_cast<std::size_t>(machine.current - machine.fibres.data());
+  return machine.fibres[self / 32 * 32 + static_cast<std::size_t>(lane)];
+}
+
+}  // namespace exphil::grid
+
+inline exphil::grid::Index threadIdx, blockIdx, blockDim, gridDim;
+
+namespace exphil::grid {
+
+inline void enter() {
+  (*machine.kernel)();
+  yield(Waiting::done);
+}
+
+// Lets go every fibre of [first, last) that waits like this, if all that are not done do.
+inline bool release(std::size_t first, std::size_t last, Waiting waiting) {
+  std::size_t found = 0;
+  for (std::size_t i = first; i < last; ++i) {
+    if (machine.fibres[i].waiting == Waiting::done) continue;
+    if (machine.fibres[i].waiting != waiting) return false;
+    ++found;
+  }
+  if (found == 0) return false;
+  for (std::size_t i = first; i < last; ++i) {
+    if (machine.fibres[i].waiting == waiting) machine.fibres[i].waiting = Waiting::no;
+  }
+  return true;
+}
+
+// What a kernel reads of its shared memory before it writes there is NaN; what lies behind must stay as it
+// is.
+constexpr std::size_t kBehind = 4096;
+inline void poison_shared() {
+  if (machine.shared != nullptr) std::memset(machine.shared, 0xff, machine.shared_bytes + kBehind);
+}
+inline bool kept_to_shared() {
+  for (std::size_t i = 0; machine.shared != nullptr && i < kBehind; ++i) {
+    if (machine.shared[machine.shared_bytes + i] != 0xff) return false;
+  }
+  return true;
+}
+
+// The warp whose first fibre is `first`, until all of its fibres wait for the block or are done.
+inline void run_warp(std::size_t first) {
+  const std::size_t last = std::min(first + 32, machine.fibres.size());
+  do {
+    for (std::size_t i = first; i < last; ++i) {
+      Fibre& fibre = machine.fibres[i];
+      if (fibre.waiting != Waiting::no) continue;
+      machine.current = &fibre;
+      threadIdx = fibre.index;
+      swapcontext(&machine.scheduler, &fibre.context);
+    }
+  } while (release(first, last, Waiting::warp));
+}
+
+inline void run_block() {
+  constexpr std::size_t kStack = 128 * 1024;
+  machine.fibres.resize(std::size_t{blockDim.x} * blockDim.y * blockDim.z);
+  poison_shared();
+  for (std::size_t i = 0; i < machine.fibres.size(); ++i) {
+    Fibre& fibre = machine.fibres[i];
+    if (!fibre.stack) fibre.stack.reset(new char[kStack]);
+    const unsigned thread = static_cast<unsigned>(i), row = thread / blockDim.x;
+    fibre.index = {thread % blockDim.x, row % blockDim.y, row / blockDim.y};
+    fibre.waiting = Waiting::no;
+    getcontext(&fibre.context);
+    fibre.context.uc_stack.ss_sp = fibre.stack.get();
+    fibre.context.uc_stack.ss_size = kStack;
+    fibre.context.uc_link = nullptr;
+    makecontext(&fibre.context, enter, 0);
+  }
+  // From barrier to barrier of the block each warp runs alone, in one order and then in the other: what a
+  // warp reads of another without a barrier between is not there yet, or is overwritten.
+  const std::size_t warps = (machine.fibres.size() + 31) / 32;
+  bool forward = true;
+  do {
+    for (std::size_t i = 0; i < warps; ++i) run_warp(32 * (forward ? i : warps - 1 - i));
+    forward = !forward;
+  } while (release(0, machine.fibres.size(), Waiting::block));
+  for (const Fibre& fibre : machine.fibres) machine.deadlock |= fibre.waiting != Waiting::done;
+}
+
+// Throws where fibres wait for each other for ever, or for a block that has not run.
+inline void run(Index grid_size, Index block_size, const std::function<void()>& kernel) {
+  gridDim = grid_size;
+  blockDim = block_size;
+  machine.kernel = &kernel;
+  machine.deadlock = false;
+  machine.fibres.clear();
+  for (unsigned y = 0; y < grid_size.y; ++y) {
+    for (unsigned x = 0; x < grid_size.x; ++x) {
+      blockIdx = {x, y, 0};
+      run_block();
+      if (machine.deadlock) throw std::runtime_error("the emulated grid is stuck");
+      if (!kept_to_shared()) throw std::runtime_error("a block wrote behind its shared memory");
+    }
+  }
+}
+
+inline void sync_block() {
+  yield(Waiting::block);
+}
+inline void sync_warp() {
+  yield(Waiting::warp);
+}
+
+// The word that `lane` of the same warp offers; every lane calls it.
+inline std::uint32_t from_lane(std::uint32_t word, int lane) {
+  machine.current->word = word;
+  sync_warp();
+  const std::uint32_t other = lane_of_same_warp(lane).word;
+  sync_warp();
+  return other;
+}
+template <class T>
+T shuffle(T value, int lane) {
+  static_assert(sizeof(T) == 4);
+  std::uint32_t word;
+  std::memcpy(&word, &value, 4);
+  word = from_lane(word, lane);
+  std::memcpy(&value, &word, 4);
+  return value;
+}
+
+}  // namespace exphil::grid
