@@ -55,8 +55,8 @@ int runs_of(const Shape& s) {
 }
 
 // How far y lies from that of the walk, of the problem's first input set.
-double distance_from_walk(cuda::Context& context, const DeviceCase& c, const cuda::ScanTuning& tuning) {
-  const auto y_of = [&](const ScanShape& p, const cuda::ScanTuning& how) {
+double distance_from_walk(cuda::Context& context, const DeviceCase& c, const cuda::ScanTuning* tuning) {
+  const auto y_of = [&](const ScanShape& p, const cuda::ScanTuning* how) {
     cuda::StreamLease stream(context);
     context.check(driver().cuMemsetD32Async(c.y(), 0x7fc00000u, c.y_bytes() / 4, stream.handle()),
                   "cuMemsetD32Async");
@@ -68,12 +68,12 @@ double distance_from_walk(cuda::Context& context, const DeviceCase& c, const cud
   };
   ScanShape walked = c.shape();
   walked.options.algorithm = core::ScanAlgorithm::sequential;
-  const std::vector<float> walk = y_of(walked, {});
+  const std::vector<float> walk = y_of(walked, nullptr);
   return test::relative_error(y_of(c.shape(), tuning), std::vector<double>(walk.begin(), walk.end()));
 }
 
 void time_case(cuda::Context& context, Timer& timer, const Shape& s, Discretization rule, Dtype dtype,
-               const cuda::ScanTuning& tuning = {},
+               const cuda::ScanTuning* tuning = nullptr,
                core::ScanAlgorithm algorithm = core::ScanAlgorithm::automatic, bool complex = false,
                bool compare = false) {
   ScanShape kind = kind_of(s.batch, s.seq, s.dim, s.state, rule, dtype);
@@ -84,7 +84,7 @@ void time_case(cuda::Context& context, Timer& timer, const Shape& s, Discretizat
       runs_of(s),
       [&](int run, CUstream stream) { cuda::enqueue_scan(context, stream, kind, c.operands(run), tuning); },
       c.y(), c.y_bytes());
-  const cuda::KernelSpec spec = cuda::scan_launches(context.properties(), kind, {}, tuning).front().spec;
+  const cuda::KernelSpec spec = cuda::plan_scan(kind, context.properties(), tuning).spec;
   std::string cut;
   for (const std::string& define : spec.defines) {
     for (const char* name : {"LANES=", "STEPS=", "CHUNKS=", "STATES_PER_PASS=", "CHANNEL_WARPS=",
@@ -112,24 +112,32 @@ void time_all(cuda::Context& context, Timer& timer) {
       time_case(context, timer, kShapes[i], static_cast<Discretization>(rule), Dtype::f32);
   }
   for (const int i : {1, 2, 3}) {
-    time_case(context, timer, kShapes[i], Discretization::zoh, Dtype::f32, {},
+    time_case(context, timer, kShapes[i], Discretization::zoh, Dtype::f32, nullptr,
               core::ScanAlgorithm::sequential);
   }
-  time_case(context, timer, kShapes[0], Discretization::zoh, Dtype::f32, {}, core::ScanAlgorithm::chunked);
+  time_case(context, timer, kShapes[0], Discretization::zoh, Dtype::f32, nullptr,
+            core::ScanAlgorithm::chunked);
 }
 
-// Cuts from standard input, a line each: shape (1 to 5), dtype (0 to 2), rule, then steps, chunks, width,
-// groups, times, blocks, split and whole of the tuning. Kernels are compiled on every core before.
+// Cuts from standard input, a line each: shape (1 to 5), dtype (0 to 2), rule, then the fields of
+// ChunkedTuning in its order, then 1 for the short kernel, which takes channel_warps and min_blocks, or 0 for
+// the chunked one. Kernels are compiled on every core before.
 void time_picked(cuda::Context& context, Timer& timer) {
   struct Pick {
-    int shape, dtype, rule;
-    cuda::ScanTuning tuning;
+    int shape, dtype, rule, is_short;
+    cuda::ChunkedTuning chunked;
+    cuda::ShortTuning shorter;
+    const cuda::ScanTuning* tuning() const {
+      return is_short != 0 ? static_cast<const cuda::ScanTuning*>(&shorter) : &chunked;
+    }
   };
   std::vector<Pick> picks;
   Pick k;
-  while (std::scanf("%d %d %d %d %d %d %d %d %d %d %d %d", &k.shape, &k.dtype, &k.rule, &k.tuning.steps,
-                    &k.tuning.chunks, &k.tuning.together, &k.tuning.slice, &k.tuning.groups, &k.tuning.times,
-                    &k.tuning.min_blocks, &k.tuning.split, &k.tuning.whole) == 12) {
+  cuda::ChunkedTuning& c = k.chunked;
+  while (std::scanf("%d %d %d %d %d %d %d %d %d %d %d", &k.shape, &k.dtype, &k.rule, &c.steps, &c.chunks,
+                    &c.states_per_pass, &c.channel_warps, &c.time_warps, &c.cluster_blocks, &c.min_blocks,
+                    &k.is_short) == 11) {
+    k.shorter.channel_warps = c.channel_warps, k.shorter.min_blocks = c.min_blocks;
     picks.push_back(k);
   }
   const Dtype dtypes[] = {Dtype::f32, Dtype::f16, Dtype::bf16};
@@ -145,7 +153,7 @@ void time_picked(cuda::Context& context, Timer& timer) {
         kind.options.algorithm = core::ScanAlgorithm::chunked;
         kind.complex = pick.rule >= 10;
         try {
-          cuda::cached_image(cuda::scan_launches(context.properties(), kind, {}, pick.tuning).front().spec,
+          cuda::cached_image(cuda::plan_scan(kind, context.properties(), pick.tuning()).spec,
                              context.properties().architecture());
         } catch (const core::Error& error) {
           std::printf("%.300s\n", error.what());
@@ -157,7 +165,7 @@ void time_picked(cuda::Context& context, Timer& timer) {
   for (const Pick& pick : picks) {
     try {
       time_case(context, timer, kShapes[pick.shape - 1], static_cast<Discretization>(pick.rule % 10),
-                dtypes[pick.dtype], pick.tuning, core::ScanAlgorithm::chunked, pick.rule >= 10, true);
+                dtypes[pick.dtype], pick.tuning(), core::ScanAlgorithm::chunked, pick.rule >= 10, true);
     } catch (const core::Error& error) {
       std::printf("%.200s\n", error.what());
     }
@@ -211,15 +219,13 @@ int main(int argc, char** argv) {
     if (asked("time")) time_all(*context, timer);
     if (asked("call")) time_calls(*context);
     if (asked("narrow")) {  // walks: the general kernel, and the wide one in blocks of 1 to 8 warps
-      cuda::ScanTuning tuning;
+      const cuda::GeneralTuning general;
+      cuda::WideTuning wide;
       for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
-        tuning.wide = 0;
-        time_case(*context, timer, kShapes[0], Discretization::zoh, dtype, tuning);
-        tuning.wide = -1;
-        for (tuning.groups = 1; tuning.groups <= 8; tuning.groups *= 2) {
-          time_case(*context, timer, kShapes[0], Discretization::zoh, dtype, tuning);
+        time_case(*context, timer, kShapes[0], Discretization::zoh, dtype, &general);
+        for (wide.warps = 1; wide.warps <= 8; wide.warps *= 2) {
+          time_case(*context, timer, kShapes[0], Discretization::zoh, dtype, &wide);
         }
-        tuning.groups = 0;
       }
     }
     if (asked("pick")) time_picked(*context, timer);

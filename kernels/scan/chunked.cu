@@ -1,5 +1,5 @@
 // The selective scan parallel in time, for every problem but a full matrix A. Launched by
-// c_src/cuda/scan/launcher.cpp.
+// c_src/cuda/scan/forward.cpp.
 //
 // A warp has a tile of kTile consecutive steps of a few neighbouring channels: kChunks lanes follow each
 // other in time with kSteps steps each, 32 / kChunks lanes stand side by side in channels. dt', v and y of a

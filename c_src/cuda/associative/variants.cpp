@@ -1,7 +1,5 @@
 #include "cuda/associative/variants.hpp"
 
-#include <string>
-
 namespace exphil::cuda {
 
 namespace {
@@ -39,10 +37,6 @@ constexpr AssociativeVariant kVariants[] = {
     {AssociativeOp::linear_recurrence, Dtype::c64, false, 8, 16, true},
     {AssociativeOp::linear_recurrence, Dtype::c64, false, 4, 4, false},
     {AssociativeOp::linear_recurrence, Dtype::c64, false, 8, 0, false}};
-
-std::string define(const char* name, int value) {
-  return std::string(name) + "=" + std::to_string(value);
-}
 
 }  // namespace
 

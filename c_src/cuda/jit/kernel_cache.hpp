@@ -10,17 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "cuda/jit/kernel_spec.hpp"
+
 namespace exphil::cuda {
 
 class Context;
-
-// One compiled variant: a file of kernels/, its -D defines ("STATE=16"), and an extern "C" __global__ entry
-// in it.
-struct KernelSpec {
-  std::string file;                  // "scan/general.cu"
-  std::string entry;                 // "selective_scan"
-  std::vector<std::string> defines;  // order matters to the key only
-};
 
 // Compiles without a device: the tests do this for every variant and architecture. Returns the cubin.
 // Throws compile_failed with NVRTC's log in the message, backend_unavailable without NVRTC.

@@ -1,6 +1,7 @@
 #include "cuda/policy/dims.hpp"
 
 #include "core/error.hpp"
+#include "cuda/jit/kernel_spec.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -14,10 +15,6 @@ void require_at_most(std::int64_t value, std::int64_t limit, const char* name) {
     core::fail(core::ErrorKind::limit_exceeded, "", "the CUDA backend takes policies with ", name, " up to ",
                limit, ", this one has ", value);
   }
-}
-
-std::string define(const char* name, std::int64_t value) {
-  return core::message(name, "=", value);
 }
 
 }  // namespace

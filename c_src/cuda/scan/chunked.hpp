@@ -1,26 +1,25 @@
-// The plan for kernels/scan/chunked.cu, which scans parallel in time: how a problem is cut into
-// chunks, tiles and blocks. Pure functions of shape, device and tuning; any thread.
+// kernels/scan/chunked.cu, which scans parallel in time: time is cut into chunks, which a warp combines as a
+// tile; warps of a block take tiles in turn, and so do the blocks of a cluster. For every diagonal scan of
+// more than a few steps.
 //
-// What may change the bits of a result (the steps of a chunk, the chunks of a tile) depends on state, dtype
-// and options alone, never on the batch; width, groups and times cannot change them and are chosen with the
-// batch in view.
+// The steps of a chunk and the chunks of a tile may change the bits of a result; the rest of a cut cannot.
 #pragma once
 
-#include <cstddef>
-
-#include "core/scan/shape.hpp"
-#include "cuda/device/context.hpp"
-#include "cuda/jit/kernel_cache.hpp"
-#include "cuda/scan/plan.hpp"
+#include "cuda/scan/kernel.hpp"
 
 namespace exphil::cuda {
 
-// lanes and per_lane of the plan mean nothing here.
-ScanPlan plan_chunked(const core::ScanShape& problem, const DeviceProperties& device,
-                      const ScanTuning& tuning = {});
+extern const ScanKernel kChunkedScan;
 
-std::size_t chunked_shared_bytes(const core::ScanShape& problem, const ScanPlan& plan);
-
-KernelSpec chunked_kernel_spec(const core::ScanShape& problem, const ScanPlan& plan);
+struct ChunkedTuning : ScanTuning {
+  ChunkedTuning() : ScanTuning{&kChunkedScan} {}
+  int steps = 0;            // of a chunk: changes bits
+  int chunks = 0;           // of a tile: changes bits
+  int states_per_pass = 0;  // states that a lane scans at a time
+  int channel_warps = 0;    // warps of a block side by side in channels
+  int time_warps = 0;       // and in time
+  int cluster_blocks = 0;   // blocks of a cluster that share time
+  int min_blocks = 0;       // of a multiprocessor: launch bounds the kernel is compiled for
+};
 
 }  // namespace exphil::cuda

@@ -9,7 +9,13 @@
 
 #include "core/scan/shape.hpp"
 #include "cuda/device/context.hpp"
-#include "cuda/scan/plan.hpp"
+#include "cuda/scan/chunked.hpp"
+#include "cuda/scan/general.hpp"
+#include "cuda/scan/kernel.hpp"
+#include "cuda/scan/matrix.hpp"
+#include "cuda/scan/short.hpp"
+#include "cuda/scan/wide.hpp"
+#include "kernels/scan/arguments.cuh"
 
 namespace exphil::cuda {
 
@@ -18,22 +24,35 @@ namespace exphil::cuda {
 // promises; without a batch or channels there is nothing to do. Throws invalid_argument naming an operand
 // whose address is null or less aligned than that, compile_failed, device_lost.
 void enqueue_scan(Context& context, CUstream stream, const core::ScanShape& shape,
-                  const core::ScanOperands<CUdeviceptr>& on_device, const ScanTuning& tuning = {});
+                  const core::ScanOperands<CUdeviceptr>& on_device, const ScanTuning* tuning = nullptr);
 
 // Compiles and loads what enqueue_scan of this shape needs. Throws compile_failed.
-void prepare_scan(Context& context, const core::ScanShape& shape, const ScanTuning& tuning = {});
+void prepare_scan(Context& context, const core::ScanShape& shape, const ScanTuning* tuning = nullptr);
 
-// One launch as enqueue_scan makes it: for tests and tools without a device.
+// ---- without a device: for tests and tools ----
+
+// The kernels in order of preference: a scan is run by the first that takes it. A new kernel is a file, a
+// line here and one in variants.cpp.
+inline constexpr const ScanKernel* kForward[] = {
+    &kShortScan,    // short sequences of few channels, on a device with clusters
+    &kChunkedScan,  // all others that are parallel in time
+    &kWideScan,     // sequential in time, pairs of channels, real states in fours
+    &kMatrixScan,   // a full matrix A
+    &kGeneralScan,  // everything else
+};
+
+// How the scan is launched: by the kernel that tuning names, else by the first of kForward that takes it.
+// Throws unsupported where the named kernel does not take the scan.
+LaunchPlan plan_scan(const core::ScanShape& shape, const DeviceProperties& device,
+                     const ScanTuning* tuning = nullptr);
+
+// One launch of a plan: some sequences of the batch.
 struct ScanLaunch {
-  KernelSpec spec;
-  unsigned grid_x = 1, grid_y = 1;
-  unsigned block_y = 1, block_z = 1;  // block_x is 32
-  std::size_t shared_bytes = 0;
+  Dim3 grid;
   scan::Arguments arguments{};
 };
-// Several only where the batch is beyond one grid; all of the same kernel. None where there is nothing to do.
-std::vector<ScanLaunch> scan_launches(const DeviceProperties& device, const core::ScanShape& shape,
-                                      const core::ScanOperands<CUdeviceptr>& on_device = {},
-                                      const ScanTuning& tuning = {});
+// Several only where the batch is beyond one grid. None where there is nothing to do.
+std::vector<ScanLaunch> scan_launches(const LaunchPlan& plan, const core::ScanShape& shape,
+                                      const core::ScanOperands<CUdeviceptr>& on_device = {});
 
 }  // namespace exphil::cuda

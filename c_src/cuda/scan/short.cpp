@@ -1,10 +1,9 @@
-// See short.hpp.
 #include "cuda/scan/short.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "cuda/scan/occupancy.hpp"
 #include "kernels/scan/arguments.cuh"
 
 namespace exphil::cuda {
@@ -19,9 +18,23 @@ constexpr std::int64_t kStates = 64;  // eight warps share out the states of a c
 
 constexpr int kMostWarps = 12;         // of a multiprocessor: 168 registers a lane
 constexpr int kFewestProcessors = 64;  // a smaller device may have no room for a cluster of eight
+constexpr int kWarpChannels = 32 / scan::kShortChunks;
 
+struct Cut {
+  int channel_warps = 1;  // warps of a block side by side in channels
+  int min_blocks = 1;     // of a multiprocessor
+  ChannelCut channels;
+};
+
+// Warps that share out the states of a channel.
 int parts_of(const ScanShape& p) {
   return static_cast<int>(p.state / scan::kShortStates);
+}
+
+std::size_t shared_bytes(const ScanShape& p, int channel_warps) {
+  return static_cast<std::size_t>(scan::short_bytes(static_cast<int>(p.state), channel_warps,
+                                                    static_cast<int>(core::dtype_size(p.dtype)),
+                                                    p.has(core::ScanOperand::z)));
 }
 
 // A lane has no registers for the inputs of its steps and computes them twice; where that takes more than v B
@@ -31,40 +44,46 @@ bool cheap_input(formulas::Discretization rule) {
 }
 
 // Blocks of so many warps side by side that fit a multiprocessor.
-int fitting_blocks(const ScanShape& p, const DeviceProperties& device, int groups) {
-  ScanPlan plan;
-  plan.groups = groups;
-  const int bytes = static_cast<int>(short_shared_bytes(p, plan));
-  if (bytes > device.max_shared_per_block) return 0;
-  const int by_shared = device.max_shared_per_block / (bytes + kReservedShared);
-  return std::max(1, std::min(kMostWarps / (groups * parts_of(p)), by_shared));
+int fitting_blocks(const ScanShape& p, const DeviceProperties& device, int channel_warps) {
+  const std::size_t bytes = shared_bytes(p, channel_warps);
+  if (bytes > static_cast<std::size_t>(device.max_shared_per_block)) return 0;
+  return std::max(1, std::min(kMostWarps / (channel_warps * parts_of(p)), blocks_by_shared(device, bytes)));
 }
 
-// Clusters that fit a device at once with so many blocks to a multiprocessor. They lie within one part of the
-// chip each, where some multiprocessors are left over: of the 132 of an H200, clusters of eight reach 120.
-double clusters_at_once(const DeviceProperties& device, int blocks) {
-  return std::max(1.0, std::floor(0.9 * device.multiprocessors * blocks / scan::kShortBlocks));
+// Blocks that fit a device at once with so many to a multiprocessor. A cluster's lie within one part of the
+// chip, where some multiprocessors are left over: of the 132 of an H200, clusters of eight reach 120.
+double blocks_at_once(const DeviceProperties& device, int blocks) {
+  const double clusters = std::floor(0.9 * device.multiprocessors * blocks / scan::kShortBlocks);
+  return scan::kShortBlocks * std::max(1.0, clusters);
 }
 
 // Estimated cycles, fitted to bench/results/gpu_scan.md.
-double estimate(const ScanShape& p, const DeviceProperties& device, const ScanPlan& plan) {
-  const int directions = p.options.direction == core::Direction::both ? 2 : 1;
-  const double clusters = static_cast<double>(p.batch * plan.blocks_per_batch() * directions);
-  const double waves = std::ceil(clusters / clusters_at_once(device, plan.min_blocks));
-  const double blocks = clusters * scan::kShortBlocks / std::max(1, device.multiprocessors);
-  const double resident = std::min<double>(plan.min_blocks, std::ceil(blocks));
+double estimate(const ScanShape& p, const DeviceProperties& device, const Cut& cut) {
+  const double blocks = static_cast<double>(p.batch * cut.channels.blocks() * directions_of(p)) *
+                        static_cast<double>(scan::kShortBlocks);
+  const Occupancy o = occupancy(device, blocks, cut.min_blocks, blocks_at_once(device, cut.min_blocks),
+                                cut.channel_warps * parts_of(p));
   const double tile = scan::kShortChunks * scan::kShortSteps;
-  const double channels = plan.groups * 32.0 / plan.chunks;
+  const double channels = cut.channel_warps * kWarpChannels;
   const double element = static_cast<double>(core::dtype_size(p.dtype));
-  const double bytes = resident * tile * element * (2 * channels + 2 * static_cast<double>(p.state));
-  const double warps = std::max(1.0, resident * plan.groups * plan.parts / 4);  // of a scheduler
+  const double bytes = o.resident * tile * element * (2 * channels + 2 * static_cast<double>(p.state));
   // Launch, latencies and the exchange; the loads, which nothing overlaps; then what the warps issue.
-  return waves * (8000 + bytes / 6 + warps * 1700);
+  return o.waves * (8000 + bytes / 6 + o.warps * 1700);
 }
 
-}  // namespace
+std::vector<Cut> cuts(const ScanShape& p, const DeviceProperties& device, const ShortTuning& tuning) {
+  std::vector<Cut> all;
+  for (int channel_warps = 1; channel_warps * parts_of(p) <= kMostWarps; ++channel_warps) {
+    if (tuning.channel_warps > 0 && channel_warps != tuning.channel_warps) continue;
+    const int fitting = fitting_blocks(p, device, channel_warps);
+    if (fitting == 0) break;
+    all.push_back({channel_warps, tuning.min_blocks > 0 ? tuning.min_blocks : fitting,
+                   cut_channels(p, channel_warps * kWarpChannels)});
+  }
+  return all;
+}
 
-bool scans_short(const ScanShape& p, const DeviceProperties& device) {
+bool takes(const ScanShape& p, const DeviceProperties& device) {
   return device.compute_major >= 9 && device.multiprocessors >= kFewestProcessors && !p.complex &&
          !p.full_matrix && has_vector_rows(p) && !p.b_layout.constant && !p.c_layout.constant &&
          cheap_input(p.options.discretization) && p.state % scan::kShortStates == 0 && p.state <= kStates &&
@@ -72,39 +91,27 @@ bool scans_short(const ScanShape& p, const DeviceProperties& device) {
          fitting_blocks(p, device, 1) > 0;
 }
 
-ScanPlan plan_short(const ScanShape& p, const DeviceProperties& device, const ScanTuning& tuning) {
-  ScanPlan plan, chosen;
-  plan.sequential = false;
-  plan.steps = scan::kShortSteps, plan.chunks = scan::kShortChunks, plan.split = scan::kShortBlocks;
-  plan.parts = parts_of(p);
-  double best = std::numeric_limits<double>::infinity();
-  for (int groups = 1; groups * plan.parts <= kMostWarps; ++groups) {
-    if (tuning.groups > 0 && groups != tuning.groups) continue;
-    plan.groups = groups;
-    const int fitting = fitting_blocks(p, device, groups);
-    if (fitting == 0) break;
-    plan.min_blocks = tuning.min_blocks > 0 ? tuning.min_blocks : fitting;
-    cut_channels(p, groups * (32 / plan.chunks), &plan);
-    const double cycles = estimate(p, device, plan);
-    if (cycles < best) best = cycles, chosen = plan;
-  }
-  return chosen;
+LaunchPlan plan(const ScanShape& p, const DeviceProperties& device, const ScanTuning* forced) {
+  const auto tuning = tuning_or_default<ShortTuning>(forced);
+  const Cut cut = cheapest(p, device, cuts(p, device, tuning),
+                           [&](const Cut& candidate) { return estimate(p, device, candidate); });
+  LaunchPlan launch;
+  launch.spec = {"scan/short.cu",
+                 "selective_scan_short",
+                 {define("CLUSTER_BLOCKS", scan::kShortBlocks), define("CHANNEL_WARPS", cut.channel_warps),
+                  define("MIN_BLOCKS", cut.min_blocks),
+                  define("PIECE", copy_width(p, cut.channel_warps * kWarpChannels))}};
+  add_scan_defines(p, &launch.spec.defines);
+  launch.cut = cut.channels;
+  launch.cluster = scan::kShortBlocks;
+  launch.directions = directions_of(p);
+  launch.block = {32, static_cast<unsigned>(cut.channel_warps * parts_of(p)), 1};
+  launch.shared_bytes = shared_bytes(p, cut.channel_warps);
+  return launch;
 }
 
-std::size_t short_shared_bytes(const ScanShape& p, const ScanPlan& plan) {
-  return static_cast<std::size_t>(scan::short_bytes(static_cast<int>(p.state), plan.groups,
-                                                    static_cast<int>(core::dtype_size(p.dtype)),
-                                                    p.has(core::ScanOperand::z)));
-}
+}  // namespace
 
-KernelSpec short_kernel_spec(const ScanShape& p, const ScanPlan& plan) {
-  KernelSpec spec{"scan/short.cu",
-                  "selective_scan_short",
-                  {define("CLUSTER_BLOCKS", plan.split), define("CHANNEL_WARPS", plan.groups),
-                   define("MIN_BLOCKS", plan.min_blocks),
-                   define("PIECE", piece_of(p, plan, plan.groups * (32 / plan.chunks)))}};
-  add_problem_defines(p, &spec.defines);
-  return spec;
-}
+const ScanKernel kShortScan = {"short", takes, plan};
 
 }  // namespace exphil::cuda

@@ -38,12 +38,9 @@ std::vector<KernelSpec> scan_kernel_variants() {
   std::vector<KernelSpec> all;
   const auto add = [&](ScanShape p, bool states = false) {
     if (states) p.add(core::ScanOperand::states);
-    all.push_back(scan_launches(device, p).front().spec);
-    ScanTuning general;  // the general kernel, where the wide one was chosen
-    general.wide = 0;
-    if (all.back().file == "scan/wide.cu") {
-      all.push_back(scan_launches(device, p, {}, general).front().spec);
-    }
+    all.push_back(plan_scan(p, device).spec);
+    const GeneralTuning general;  // where the wide kernel was chosen
+    if (all.back().file == "scan/wide.cu") all.push_back(plan_scan(p, device, &general).spec);
   };
   for (int number = 0; number < 6; ++number) {
     const auto discretization = static_cast<Discretization>(number);

@@ -1,11 +1,8 @@
-// See wide.hpp.
 #include "cuda/scan/wide.hpp"
 
 #include <algorithm>
-#include <limits>
-#include <numeric>
 
-#include "core/error.hpp"
+#include "cuda/scan/occupancy.hpp"
 #include "kernels/scan/arguments.cuh"
 
 namespace exphil::cuda {
@@ -18,13 +15,19 @@ using core::ScanShape;
 // has to be of whole groups of lanes.
 constexpr int kSteps = 20, kManyStatesSteps = 16;
 constexpr int kFewestSteps = 8;  // of a tile, as long as fewer warps make room
-constexpr int kGroups = 4;       // warps of a block
+constexpr int kBlockWarps = 4;   // warps of a block
 constexpr int kStages = 3;       // tiles that are scanned, activated and on their way
 // Warps of a multiprocessor: 168 registers a lane of 65536. They are three blocks, which share its memory.
-constexpr int kWarps = 12;
+constexpr int kMultiprocessorWarps = 12;
 
-int lanes_of(const ScanShape& p) {
-  return static_cast<int>(p.state / 4);
+struct Cut {
+  int steps = 0, warps = 0;
+};
+
+// Channels of a warp.
+std::int64_t warp_channels(const ScanShape& p) {
+  const std::int64_t lanes = p.state / 4;
+  return 2 * (32 / lanes);
 }
 
 bool pairs_aligned(const ScanShape& p) {
@@ -36,63 +39,68 @@ bool pairs_aligned(const ScanShape& p) {
   return true;
 }
 
+std::size_t shared_bytes(const ScanShape& p, const Cut& cut) {
+  return static_cast<std::size_t>(scan::wide_bytes(static_cast<int>(p.state), cut.steps, cut.warps, kStages,
+                                                   p.dtype != core::Dtype::f32));
+}
+
 // Fewer steps to a tile, and fewer warps to a block, until it takes no more than `most` bytes. Neither
 // changes a bit.
-void make_room(const ScanShape& p, std::size_t most, bool forced_groups, ScanPlan* plan) {
-  while (wide_shared_bytes(p, *plan) > most) {
-    if (plan->groups > 1 && plan->steps <= kFewestSteps && !forced_groups) {
-      plan->groups /= 2;
-    } else if (plan->steps > 1) {
+void make_room(const ScanShape& p, std::size_t most, bool forced_warps, Cut* cut) {
+  while (shared_bytes(p, *cut) > most) {
+    if (cut->warps > 1 && cut->steps <= kFewestSteps && !forced_warps) {
+      cut->warps /= 2;
+    } else if (cut->steps > 1) {
       int shorter = 1;  // a power of two, which lanes divide or are divided by
-      while (2 * shorter < plan->steps) shorter *= 2;
-      plan->steps = shorter;
+      while (2 * shorter < cut->steps) shorter *= 2;
+      cut->steps = shorter;
     } else {
       break;
     }
   }
 }
 
-}  // namespace
+Cut cut_for(const ScanShape& p, const DeviceProperties& device, const WideTuning& tuning) {
+  Cut cut;
+  cut.steps = tuning.steps > 0 ? tuning.steps : p.state <= 16 ? kSteps : kManyStatesSteps;
+  cut.warps = tuning.warps > 0 ? tuning.warps : kBlockWarps;
+  while (tuning.warps == 0 && cut.warps > 1 && cut.warps / 2 * warp_channels(p) >= span_of(p)) {
+    cut.warps /= 2;  // warps that would have no channel
+  }
+  const bool forced = tuning.warps > 0 || tuning.steps > 0;
+  const std::size_t most = forced ? static_cast<std::size_t>(device.max_shared_per_block)
+                                  : shared_for_blocks(device, kMultiprocessorWarps / kBlockWarps);
+  make_room(p, most, tuning.warps > 0, &cut);
+  return cut;
+}
 
-bool scans_wide(const ScanShape& p) {
+bool takes(const ScanShape& p, const DeviceProperties&) {
   const bool lanes = p.state % 4 == 0 && p.state <= 128 && (p.state & (p.state - 1)) == 0;
   return lanes && scans_sequentially(p) && has_vector_rows(p) && !p.complex && !p.full_matrix &&
          !p.b_layout.constant && !p.c_layout.constant && span_of(p) % 2 == 0 && pairs_aligned(p);
 }
 
-ScanPlan plan_wide(const ScanShape& p, const DeviceProperties& device, const ScanTuning& tuning) {
-  const std::int64_t warp_channels = 2 * (32 / lanes_of(p));
-  ScanPlan plan;
-  plan.sequential = true;
-  plan.steps = tuning.steps > 0 ? tuning.steps : p.state <= 16 ? kSteps : kManyStatesSteps;
-  plan.groups = tuning.groups > 0 ? tuning.groups : kGroups;
-  plan.buffers = kStages;
-  const bool wished = tuning.groups > 0 || tuning.steps > 0;
-  while (tuning.groups == 0 && plan.groups > 1 && plan.groups / 2 * warp_channels >= span_of(p)) {
-    plan.groups /= 2;  // warps that would have no channel
-  }
-  const std::size_t most = static_cast<std::size_t>(device.max_shared_per_block);
-  make_room(p, wished ? most : (most + kReservedShared) / (kWarps / kGroups) - kReservedShared,
-            tuning.groups > 0, &plan);
-  plan.min_blocks = tuning.min_blocks > 0 ? tuning.min_blocks : std::max(1, kWarps / plan.groups);
-  cut_channels(p, plan.groups * warp_channels, &plan);
-  return plan;
+LaunchPlan plan(const ScanShape& p, const DeviceProperties& device, const ScanTuning* forced) {
+  const auto tuning = tuning_or_default<WideTuning>(forced);
+  const Cut cut = cut_for(p, device, tuning);
+  const int min_blocks =
+      tuning.min_blocks > 0 ? tuning.min_blocks : std::max(1, kMultiprocessorWarps / cut.warps);
+  const std::int64_t block_channels = cut.warps * warp_channels(p);
+  LaunchPlan launch;
+  launch.spec = {"scan/wide.cu",
+                 "selective_scan_wide",
+                 {define("STEPS", cut.steps), define("CHANNEL_WARPS", cut.warps), define("STAGES", kStages),
+                  define("MIN_BLOCKS", min_blocks), define("PIECE", copy_width(p, block_channels))}};
+  add_scan_defines(p, &launch.spec.defines);
+  launch.cut = cut_channels(p, block_channels);
+  launch.directions = directions_of(p);
+  launch.block = {32, static_cast<unsigned>(cut.warps), 1};
+  launch.shared_bytes = shared_bytes(p, cut);
+  return launch;
 }
 
-std::size_t wide_shared_bytes(const ScanShape& p, const ScanPlan& plan) {
-  return static_cast<std::size_t>(scan::wide_bytes(static_cast<int>(p.state), plan.steps, plan.groups,
-                                                   plan.buffers, p.dtype != core::Dtype::f32));
-}
+}  // namespace
 
-KernelSpec wide_kernel_spec(const ScanShape& p, const ScanPlan& plan) {
-  const std::int64_t block_channels = plan.groups * 2 * (32 / lanes_of(p));
-  KernelSpec spec{
-      "scan/wide.cu",
-      "selective_scan_wide",
-      {define("STEPS", plan.steps), define("CHANNEL_WARPS", plan.groups), define("STAGES", plan.buffers),
-       define("MIN_BLOCKS", plan.min_blocks), define("PIECE", piece_of(p, plan, block_channels))}};
-  add_problem_defines(p, &spec.defines);
-  return spec;
-}
+const ScanKernel kWideScan = {"wide", takes, plan};
 
 }  // namespace exphil::cuda

@@ -1,30 +1,21 @@
-// The plan for kernels/scan/wide.cu, where a warp walks all of time: which scans it takes, and how
-// their channels are cut. Pure functions of shape, device and tuning; any thread.
+// kernels/scan/wide.cu, where a warp scans all of time for pairs of channels. For sequential scans of real
+// states in fours and an even number of channels to a group.
 //
-// Whether the kernel is taken may change the bits of a result, and depends on seq, dim, state, dtype, options
-// and alignment alone, never on the batch. Steps, groups and stages cannot change them.
+// Whether the kernel is taken may change the bits of a result; the steps of a tile and the warps of a block
+// cannot change them.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
-#include "core/scan/shape.hpp"
-#include "cuda/device/context.hpp"
-#include "cuda/jit/kernel_cache.hpp"
-#include "cuda/scan/plan.hpp"
+#include "cuda/scan/kernel.hpp"
 
 namespace exphil::cuda {
 
-// Whether the scan is one that the wide kernel does: a walk (scans_sequentially) of real states in fours, an
-// even number of channels to a group.
-bool scans_wide(const core::ScanShape& problem);
+extern const ScanKernel kWideScan;
 
-// Of a scan that scans_wide takes. Of the plan, only groups, steps, buffers (stages of the ring), min_blocks
-// and the spans mean something here.
-ScanPlan plan_wide(const core::ScanShape& problem, const DeviceProperties& device,
-                   const ScanTuning& tuning = {});
-
-std::size_t wide_shared_bytes(const core::ScanShape& problem, const ScanPlan& plan);
-KernelSpec wide_kernel_spec(const core::ScanShape& problem, const ScanPlan& plan);
+struct WideTuning : ScanTuning {
+  WideTuning() : ScanTuning{&kWideScan} {}
+  int steps = 0;       // of a tile
+  int warps = 0;       // warps of a block
+  int min_blocks = 0;  // of a multiprocessor: launch bounds the kernel is compiled for
+};
 
 }  // namespace exphil::cuda

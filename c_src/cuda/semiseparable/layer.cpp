@@ -24,8 +24,7 @@ using semiseparable::ProductArguments;
 KernelSpec product_spec(Left left, Finish finish) {
   return {"semiseparable/gates.cu",
           "semiseparable_product",
-          {"LEFT=" + std::to_string(static_cast<int>(left)),
-           "FINISH=" + std::to_string(static_cast<int>(finish))}};
+          {define("LEFT", static_cast<int>(left)), define("FINISH", static_cast<int>(finish))}};
 }
 
 // One call's tensors in device memory, by offset; x first.

@@ -32,19 +32,23 @@ TEST_CASE("a chunked plan covers every state and channel and fits the device", "
           for (int rule = 0; rule < 6; ++rule) {
             ScanShape p = chunked(3, seq, dim, state, rule % 2 == 1);
             p.options.discretization = static_cast<Discretization>(rule);
-            const cuda::ScanPlan plan = cuda::plan_chunked(p, properties);
+            const cuda::LaunchPlan plan = cuda::kChunkedScan.plan(p, properties, nullptr);
             INFO("state " << state << " dim " << dim << " seq " << seq << " rule " << rule);
-            CHECK(plan.spans * plan.span_channels == dim);
-            CHECK(plan.blocks_per_span * plan.groups * (32 / plan.chunks) >= plan.span_channels);
-            CHECK(plan.groups * plan.times * plan.min_blocks <= 12);  // 168 registers a lane
-            CHECK((plan.groups == 1 || plan.times <= 15));            // named barriers
-            CHECK((properties.compute_major >= 9 || plan.split == 1));
-            CHECK(plan.slice % plan.together == 0);
-            CHECK(cuda::chunked_shared_bytes(p, plan) <=
-                  static_cast<std::size_t>(properties.max_shared_per_block));
+            const auto of = [&](const char* name) { return number_of(plan.spec, name); };
+            const int channel_warps = of("CHANNEL_WARPS"), time_warps = of("TIME_WARPS");
+            CHECK(plan.cut.spans * plan.cut.span_channels == dim);
+            CHECK(plan.cut.blocks_per_span * channel_warps * (32 / of("CHUNKS")) >= plan.cut.span_channels);
+            CHECK(channel_warps * time_warps * of("MIN_BLOCKS") <= 12);  // 168 registers a lane
+            CHECK((channel_warps == 1 || time_warps <= 15));             // named barriers
+            CHECK(plan.block.y == static_cast<unsigned>(channel_warps));
+            CHECK(plan.block.z == static_cast<unsigned>(time_warps));
+            CHECK(plan.cluster == of("CLUSTER_BLOCKS"));
+            CHECK((properties.compute_major >= 9 || plan.cluster == 1));
+            CHECK(of("STAGED_STATES") % of("STATES_PER_PASS") == 0);
+            CHECK(plan.shared_bytes <= static_cast<std::size_t>(properties.max_shared_per_block));
             // One buffer only where no copy follows another.
-            const std::int64_t room = std::int64_t{plan.steps} * plan.chunks * plan.times * plan.split;
-            CHECK((plan.buffers == 2 || (seq <= room && plan.slice >= state)));
+            const std::int64_t room = std::int64_t{of("STEPS")} * of("CHUNKS") * time_warps * plan.cluster;
+            CHECK((of("BUFFERS") == 2 || (seq <= room && of("STAGED_STATES") >= state)));
           }
         }
       }
@@ -53,14 +57,13 @@ TEST_CASE("a chunked plan covers every state and channel and fits the device", "
 }
 
 TEST_CASE("what decides a chunked scan's rounding does not depend on the batch", "[cuda][scan]") {
-  cuda::ScanTuning tiles;
-  tiles.whole = 0;
+  const cuda::ChunkedTuning chunks;
   for (const std::int64_t seq : {65, 1000, 1024, 4097, 70000}) {
     for (const std::int64_t dim : {1, 64, 511, 512, 1536, 16000}) {
       std::set<std::pair<std::string, std::string>> cuts;
       for (const std::int64_t batch : {1, 2, 8, 64, 4096}) {
         const cuda::KernelSpec spec =
-            cuda::scan_launches(device(132, 227, 9), chunked(batch, seq, dim, 16), {}, tiles).front().spec;
+            cuda::plan_scan(chunked(batch, seq, dim, 16), device(132, 227, 9), &chunks).spec;
         REQUIRE(spec.file == "scan/chunked.cu");
         cuts.emplace(define_of(spec, "STEPS"), define_of(spec, "CHUNKS"));
       }
@@ -71,12 +74,14 @@ TEST_CASE("what decides a chunked scan's rounding does not depend on the batch",
 }
 
 TEST_CASE("a chunked scan's grid has a cluster's blocks for every block of channels", "[cuda][scan]") {
-  const auto launches = cuda::scan_launches(device(132, 227, 9), chunked(1, 65536, 1536, 16), {});
+  const ScanShape p = chunked(1, 65536, 1536, 16);
+  const cuda::LaunchPlan plan = cuda::plan_scan(p, device(132, 227, 9));
+  const auto launches = cuda::scan_launches(plan, p);
   REQUIRE(launches.size() == 1);
-  const int split = std::stoi(define_of(launches[0].spec, "CLUSTER_BLOCKS"));
-  CHECK(split > 1);  // 1536 channels alone would not fill the device
-  CHECK(launches[0].grid_x == static_cast<unsigned>(launches[0].arguments.blocks_per_batch * split));
-  CHECK(launches[0].grid_x >= 100);
+  const int blocks = number_of(plan.spec, "CLUSTER_BLOCKS");
+  CHECK(blocks > 1);  // 1536 channels alone would not fill the device
+  CHECK(launches[0].grid.x == static_cast<unsigned>(launches[0].arguments.blocks_per_batch * blocks));
+  CHECK(launches[0].grid.x >= 100);
 }
 
 TEST_CASE("elements are copied as wide as address, channels and blocks allow", "[cuda][scan]") {
@@ -85,7 +90,7 @@ TEST_CASE("elements are copied as wide as address, channels and blocks allow", "
     p.dtype = dtype, p.b_layout.groups = groups;
     p.add(core::ScanOperand::x, core::alignment_of(4096 + offset));
     p.add(core::ScanOperand::dt, core::alignment_of(4096 + offset));
-    return define_of(cuda::scan_launches(device(132, 227, 9), p, {}).front().spec, "PIECE");
+    return define_of(cuda::plan_scan(p, device(132, 227, 9)).spec, "PIECE");
   };
   CHECK(piece(512, 0, core::Dtype::f32, 1) == "4");
   CHECK(piece(512, 0, core::Dtype::bf16, 1) == "8");
@@ -97,14 +102,17 @@ TEST_CASE("elements are copied as wide as address, channels and blocks allow", "
 }
 
 TEST_CASE("forced cuts are taken as they are", "[cuda][scan]") {
-  cuda::ScanTuning tuning;
-  tuning.groups = 2, tuning.times = 3, tuning.split = 4, tuning.chunks = 8, tuning.steps = 8;
-  const cuda::ScanPlan plan = cuda::plan_chunked(chunked(1, 10000, 256, 16), device(132, 227, 9), tuning);
-  CHECK(plan.groups == 2);
-  CHECK(plan.times == 3);
-  CHECK(plan.split == 4);
-  CHECK(plan.chunks == 8);
-  CHECK(plan.steps == 8);
+  cuda::ChunkedTuning tuning;
+  tuning.channel_warps = 2, tuning.time_warps = 3, tuning.cluster_blocks = 4;
+  tuning.chunks = 8, tuning.steps = 8, tuning.states_per_pass = 1, tuning.min_blocks = 1;
+  const cuda::LaunchPlan plan = cuda::plan_scan(chunked(1, 10000, 256, 16), device(132, 227, 9), &tuning);
+  CHECK(number_of(plan.spec, "CHANNEL_WARPS") == 2);
+  CHECK(number_of(plan.spec, "TIME_WARPS") == 3);
+  CHECK(number_of(plan.spec, "CLUSTER_BLOCKS") == 4);
+  CHECK(number_of(plan.spec, "CHUNKS") == 8);
+  CHECK(number_of(plan.spec, "STEPS") == 8);
+  CHECK(number_of(plan.spec, "STATES_PER_PASS") == 1);
+  CHECK(number_of(plan.spec, "MIN_BLOCKS") == 1);
 }
 
 }  // namespace

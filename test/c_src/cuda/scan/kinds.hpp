@@ -6,7 +6,7 @@
 
 #include "core/scan/shape.hpp"
 #include "cuda/device/context.hpp"
-#include "cuda/jit/kernel_cache.hpp"
+#include "cuda/jit/kernel_spec.hpp"
 
 namespace exphil::test {
 
@@ -30,6 +30,11 @@ inline std::string define_of(const cuda::KernelSpec& spec, const std::string& na
     if (define.rfind(name + "=", 0) == 0) return define.substr(name.size() + 1);
   }
   return "";
+}
+
+// The same as a number; the test fails where there is none.
+inline int number_of(const cuda::KernelSpec& spec, const std::string& name) {
+  return std::stoi(define_of(spec, name));
 }
 
 }  // namespace exphil::test

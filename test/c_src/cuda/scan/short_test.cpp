@@ -18,40 +18,40 @@ using formulas::Discretization;
 const cuda::DeviceProperties kHopper = device(132, 227, 9);
 
 TEST_CASE("a cluster takes short scans of few channels with states in eights", "[cuda][scan]") {
-  CHECK(cuda::scans_short(kind(1, 1024, 256, 16), kHopper));
-  CHECK(cuda::scans_short(kind(64, 65, 1, 8), kHopper));
-  CHECK(cuda::scans_short(kind(1, 1024, 511, 64), kHopper));
-  CHECK_FALSE(cuda::scans_short(kind(1, 1025, 256, 16), kHopper));
-  CHECK_FALSE(cuda::scans_short(kind(1, 1024, 512, 16), kHopper));
-  CHECK_FALSE(cuda::scans_short(kind(1, 60, 256, 16), kHopper));  // walks
-  CHECK_FALSE(cuda::scans_short(kind(1, 1024, 256, 12), kHopper));
-  CHECK_FALSE(cuda::scans_short(kind(1, 1024, 256, 72), kHopper));
+  CHECK(cuda::kShortScan.takes(kind(1, 1024, 256, 16), kHopper));
+  CHECK(cuda::kShortScan.takes(kind(64, 65, 1, 8), kHopper));
+  CHECK(cuda::kShortScan.takes(kind(1, 1024, 511, 64), kHopper));
+  CHECK_FALSE(cuda::kShortScan.takes(kind(1, 1025, 256, 16), kHopper));
+  CHECK_FALSE(cuda::kShortScan.takes(kind(1, 1024, 512, 16), kHopper));
+  CHECK_FALSE(cuda::kShortScan.takes(kind(1, 60, 256, 16), kHopper));  // walks
+  CHECK_FALSE(cuda::kShortScan.takes(kind(1, 1024, 256, 12), kHopper));
+  CHECK_FALSE(cuda::kShortScan.takes(kind(1, 1024, 256, 72), kHopper));
   ScanShape p = kind(1, 1024, 256, 16);
   p.add(core::ScanOperand::b, 4);
-  CHECK_FALSE(cuda::scans_short(p, kHopper));
+  CHECK_FALSE(cuda::kShortScan.takes(p, kHopper));
   p.add(core::ScanOperand::b);
   p.options.discretization = Discretization::bilinear;
-  CHECK(cuda::scans_short(p, kHopper));
+  CHECK(cuda::kShortScan.takes(p, kHopper));
   p.options.discretization = Discretization::foh;  // its inputs are dear, and computed twice here
-  CHECK_FALSE(cuda::scans_short(p, kHopper));
+  CHECK_FALSE(cuda::kShortScan.takes(p, kHopper));
   p.options.discretization = Discretization::zoh, p.complex = true;
-  CHECK_FALSE(cuda::scans_short(p, kHopper));
+  CHECK_FALSE(cuda::kShortScan.takes(p, kHopper));
   p.complex = false, p.c_layout.constant = true;
-  CHECK_FALSE(cuda::scans_short(p, kHopper));
+  CHECK_FALSE(cuda::kShortScan.takes(p, kHopper));
   p.c_layout.constant = false, p.options.algorithm = core::ScanAlgorithm::sequential;
-  CHECK_FALSE(cuda::scans_short(p, kHopper));
+  CHECK_FALSE(cuda::kShortScan.takes(p, kHopper));
   p.seq = 20, p.options.algorithm = core::ScanAlgorithm::chunked;
-  CHECK(cuda::scans_short(p, kHopper));
+  CHECK(cuda::kShortScan.takes(p, kHopper));
   p.seq = 0;  // nobody would hand the initial state on
-  CHECK_FALSE(cuda::scans_short(p, kHopper));
+  CHECK_FALSE(cuda::kShortScan.takes(p, kHopper));
 }
 
 TEST_CASE("only a device with room for clusters of eight takes scans whole", "[cuda][scan]") {
   const ScanShape p = kind(1, 1024, 256, 16);
-  CHECK_FALSE(cuda::scans_short(p, device(132, 163, 8)));
-  CHECK_FALSE(cuda::scans_short(p, device(48, 227, 9)));
-  CHECK(cuda::scans_short(p, device(170, 99, 12)));
-  CHECK_FALSE(cuda::scans_short(kind(1, 1024, 256, 64), device(170, 99, 12)));  // 150 KB a block
+  CHECK_FALSE(cuda::kShortScan.takes(p, device(132, 163, 8)));
+  CHECK_FALSE(cuda::kShortScan.takes(p, device(48, 227, 9)));
+  CHECK(cuda::kShortScan.takes(p, device(170, 99, 12)));
+  CHECK_FALSE(cuda::kShortScan.takes(kind(1, 1024, 256, 64), device(170, 99, 12)));  // 150 KB a block
 }
 
 TEST_CASE("a short scan's blocks cover every channel and fit the device", "[cuda][scan]") {
@@ -63,16 +63,17 @@ TEST_CASE("a short scan's blocks cover every channel and fit the device", "[cuda
           for (const std::int64_t batch : {1, 3, 400}) {
             ScanShape p = kind(batch, 1000, dim, state);
             p.dtype = dtype;
-            if (!cuda::scans_short(p, properties)) continue;  // 64 states need more shared memory
+            if (!cuda::kShortScan.takes(p, properties)) continue;  // 64 states need more shared memory
             ++planned;
-            const cuda::ScanPlan plan = cuda::plan_short(p, properties);
+            const cuda::LaunchPlan plan = cuda::kShortScan.plan(p, properties, nullptr);
             INFO("state " << state << " dim " << dim << " batch " << batch);
-            CHECK(plan.spans * plan.span_channels == dim);
-            CHECK(plan.blocks_per_span * plan.groups * 4 >= plan.span_channels);
-            CHECK(plan.parts * 8 == state);
-            CHECK(plan.groups * plan.parts * plan.min_blocks <= 12);  // 168 registers a lane
-            CHECK(cuda::short_shared_bytes(p, plan) <=
-                  static_cast<std::size_t>(properties.max_shared_per_block));
+            const int channel_warps = number_of(plan.spec, "CHANNEL_WARPS");
+            CHECK(plan.cut.spans * plan.cut.span_channels == dim);
+            CHECK(plan.cut.blocks_per_span * channel_warps * 4 >= plan.cut.span_channels);
+            CHECK(plan.block.y * 8 == static_cast<unsigned>(channel_warps * state));
+            CHECK(plan.block.y * static_cast<unsigned>(number_of(plan.spec, "MIN_BLOCKS")) <=
+                  12);  // 168 registers a lane
+            CHECK(plan.shared_bytes <= static_cast<std::size_t>(properties.max_shared_per_block));
           }
         }
       }
@@ -82,9 +83,9 @@ TEST_CASE("a short scan's blocks cover every channel and fit the device", "[cuda
 }
 
 TEST_CASE("one sequence of 256 channels has its clusters side by side", "[cuda][scan]") {
-  const cuda::ScanPlan plan = cuda::plan_short(kind(1, 1024, 256, 16), kHopper);
-  CHECK(plan.blocks_per_batch() * plan.split <= 112);  // 14 of the 15 clusters that fit
-  CHECK(plan.min_blocks == 1);
+  const cuda::LaunchPlan plan = cuda::plan_scan(kind(1, 1024, 256, 16), kHopper);
+  CHECK(plan.blocks_per_sequence() <= 112);  // 14 of the 15 clusters that fit
+  CHECK(number_of(plan.spec, "MIN_BLOCKS") == 1);
 }
 
 TEST_CASE("whether a scan is taken whole does not depend on the batch", "[cuda][scan]") {
@@ -92,11 +93,10 @@ TEST_CASE("whether a scan is taken whole does not depend on the batch", "[cuda][
     for (const std::int64_t dim : {1, 64, 511}) {
       std::set<std::string> kernels;
       for (const std::int64_t batch : {1, 2, 8, 64, 4096}) {
-        const cuda::ScanLaunch launch = cuda::scan_launches(kHopper, kind(batch, seq, dim, 16), {}).front();
-        kernels.insert(launch.spec.file);
-        CHECK(launch.grid_x % 8 == 0);
-        CHECK(launch.block_y ==
-              static_cast<unsigned>(std::stoi(define_of(launch.spec, "CHANNEL_WARPS")) * 2));
+        const cuda::LaunchPlan plan = cuda::plan_scan(kind(batch, seq, dim, 16), kHopper);
+        kernels.insert(plan.spec.file);
+        CHECK(plan.grid(batch).x % 8 == 0);
+        CHECK(plan.block.y == static_cast<unsigned>(number_of(plan.spec, "CHANNEL_WARPS") * 2));
       }
       CHECK(kernels == std::set<std::string>{"scan/short.cu"});
     }

@@ -15,46 +15,59 @@ namespace {
 
 using core::ScanShape;
 
+bool takes(const ScanShape& p) {
+  return cuda::kWideScan.takes(p, device(132, 227));
+}
+
+cuda::LaunchPlan plan_wide(const ScanShape& p, const cuda::DeviceProperties& properties,
+                           const cuda::WideTuning& tuning = {}) {
+  return cuda::kWideScan.plan(p, properties, &tuning);
+}
+
+int warps_of(const cuda::LaunchPlan& plan) {
+  return number_of(plan.spec, "CHANNEL_WARPS");
+}
+
 TEST_CASE("the wide kernel takes pairs of channels with states in fours", "[cuda][scan]") {
-  CHECK(cuda::scans_wide(kind(8, 60, 512, 16)));
-  CHECK(cuda::scans_wide(kind(8, 60, 2, 4)));
+  CHECK(takes(kind(8, 60, 512, 16)));
+  CHECK(takes(kind(8, 60, 2, 4)));
   ScanShape unaligned = kind(8, 60, 2, 4);
   unaligned.add(core::ScanOperand::c, 8);  // less than four floats
-  CHECK_FALSE(cuda::scans_wide(unaligned));
-  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 513, 16)));  // an odd channel would be left
-  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 17)));
-  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 48)));  // 12 lanes do not divide a warp
-  CHECK_FALSE(cuda::scans_wide(kind(8, 60, 512, 256)));
+  CHECK_FALSE(takes(unaligned));
+  CHECK_FALSE(takes(kind(8, 60, 513, 16)));  // an odd channel would be left
+  CHECK_FALSE(takes(kind(8, 60, 512, 17)));
+  CHECK_FALSE(takes(kind(8, 60, 512, 48)));  // 12 lanes do not divide a warp
+  CHECK_FALSE(takes(kind(8, 60, 512, 256)));
   ScanShape p = kind(8, 60, 512, 16);
   p.complex = true;
-  CHECK_FALSE(cuda::scans_wide(p));
+  CHECK_FALSE(takes(p));
   p.complex = false, p.c_layout.constant = true;
-  CHECK_FALSE(cuda::scans_wide(p));
+  CHECK_FALSE(takes(p));
   p.c_layout.constant = false, p.b_layout.groups = 512;  // one channel to a group
-  CHECK_FALSE(cuda::scans_wide(p));
+  CHECK_FALSE(takes(p));
   p.b_layout.groups = 1;
   p.add(core::ScanOperand::x, 4);
-  CHECK_FALSE(cuda::scans_wide(p));  // x starts between two pairs
+  CHECK_FALSE(takes(p));  // x starts between two pairs
   ScanShape halves = kind(8, 60, 512, 16);
   halves.dtype = core::Dtype::f16;
-  CHECK(cuda::scans_wide(halves));
+  CHECK(takes(halves));
   halves.seq = 1024, halves.options.algorithm = core::ScanAlgorithm::sequential;
-  CHECK(cuda::scans_wide(halves));
+  CHECK(takes(halves));
   // The same y, bit for bit, whether or not the states are asked for.
   ScanShape with_states = kind(8, 60, 512, 16);
   with_states.add(core::ScanOperand::states);
-  CHECK(cuda::scans_wide(with_states));
+  CHECK(takes(with_states));
 }
 
 TEST_CASE("the wide kernel takes walks only", "[cuda][scan]") {
-  CHECK_FALSE(cuda::scans_wide(kind(8, 1024, 512, 16)));
-  CHECK_FALSE(cuda::scans_wide(kind(1, 65536, 1536, 16)));
-  CHECK(cuda::scans_wide(kind(1, 1024, 20000, 16)));  // channels enough to fill a device
+  CHECK_FALSE(takes(kind(8, 1024, 512, 16)));
+  CHECK_FALSE(takes(kind(1, 65536, 1536, 16)));
+  CHECK(takes(kind(1, 1024, 20000, 16)));  // channels enough to fill a device
   ScanShape p = kind(8, 1024, 512, 16);
   p.options.algorithm = core::ScanAlgorithm::sequential;
-  CHECK(cuda::scans_wide(p));
+  CHECK(takes(p));
   p.seq = 60, p.options.algorithm = core::ScanAlgorithm::chunked;
-  CHECK_FALSE(cuda::scans_wide(p));
+  CHECK_FALSE(takes(p));
 }
 
 TEST_CASE("a wide plan covers every channel and fits the device", "[cuda][scan]") {
@@ -63,16 +76,16 @@ TEST_CASE("a wide plan covers every channel and fits the device", "[cuda][scan]"
       for (const std::int64_t dim : {2, 62, 512, 1030}) {
         for (const std::int64_t seq : {0, 1, 60, 1000}) {
           const ScanShape p = kind(3, seq, dim, state);
-          const cuda::ScanPlan plan = cuda::plan_wide(p, properties);
+          const cuda::LaunchPlan plan = plan_wide(p, properties);
+          const int steps = number_of(plan.spec, "STEPS");
           INFO("state " << state << " dim " << dim << " seq " << seq);
-          CHECK(plan.blocks_per_span * plan.groups * 2 * (128 / state) >= dim);
-          CHECK(plan.groups * plan.min_blocks * 32 <= 384);  // 168 registers a lane
-          CHECK(plan.sequential);
-          CHECK(plan.times == 1);
-          // Room for three blocks, and lanes that are dealt whole groups of steps.
-          CHECK(cuda::wide_shared_bytes(p, plan) <=
-                static_cast<std::size_t>(properties.max_shared_per_block) / 3);
-          CHECK(plan.steps % std::min<std::int64_t>(state / 4, plan.steps) == 0);
+          CHECK(plan.cut.blocks_per_span * warps_of(plan) * 2 * (128 / state) >= dim);
+          CHECK(warps_of(plan) * number_of(plan.spec, "MIN_BLOCKS") * 32 <= 384);  // 168 registers a lane
+          CHECK(plan.block.y == static_cast<unsigned>(warps_of(plan)));
+          CHECK(plan.block.z == 1);
+          // Room for three blocks, and steps that share out to lanes without a rest.
+          CHECK(plan.shared_bytes <= static_cast<std::size_t>(properties.max_shared_per_block) / 3);
+          CHECK(steps % std::min<std::int64_t>(state / 4, steps) == 0);
         }
       }
     }
@@ -80,11 +93,11 @@ TEST_CASE("a wide plan covers every channel and fits the device", "[cuda][scan]"
 }
 
 TEST_CASE("a wide block has no more warps than its channels need", "[cuda][scan]") {
-  CHECK(cuda::plan_wide(kind(8, 60, 512, 16), device(132, 227)).groups == 4);
-  CHECK(cuda::plan_wide(kind(8, 60, 34, 16), device(132, 227)).groups == 4);
-  CHECK(cuda::plan_wide(kind(8, 60, 32, 16), device(132, 227)).groups == 2);
-  CHECK(cuda::plan_wide(kind(8, 60, 6, 128), device(132, 227)).groups == 4);
-  CHECK(cuda::plan_wide(kind(8, 60, 2, 128), device(132, 227)).groups == 1);
+  CHECK(warps_of(plan_wide(kind(8, 60, 512, 16), device(132, 227))) == 4);
+  CHECK(warps_of(plan_wide(kind(8, 60, 34, 16), device(132, 227))) == 4);
+  CHECK(warps_of(plan_wide(kind(8, 60, 32, 16), device(132, 227))) == 2);
+  CHECK(warps_of(plan_wide(kind(8, 60, 6, 128), device(132, 227))) == 4);
+  CHECK(warps_of(plan_wide(kind(8, 60, 2, 128), device(132, 227))) == 1);
 }
 
 TEST_CASE("the wide kernel copies no less than pairs of elements", "[cuda][scan]") {
@@ -93,7 +106,7 @@ TEST_CASE("the wide kernel copies no less than pairs of elements", "[cuda][scan]
     p.dtype = dtype;
     p.add(core::ScanOperand::x, core::alignment_of(4096 + offset));
     p.add(core::ScanOperand::dt, core::alignment_of(4096 + offset));
-    const cuda::KernelSpec spec = cuda::scan_launches(device(132, 227), p, {}).front().spec;
+    const cuda::KernelSpec spec = cuda::plan_scan(p, device(132, 227)).spec;
     REQUIRE(spec.file == "scan/wide.cu");
     return define_of(spec, "PIECE");
   };
@@ -106,14 +119,14 @@ TEST_CASE("the wide kernel copies no less than pairs of elements", "[cuda][scan]
   CHECK(piece(4, 0, core::Dtype::bf16, 128) == "4");
 }
 
-TEST_CASE("a wide plan follows a benchmark's wishes as far as they fit", "[cuda][scan]") {
-  cuda::ScanTuning tuning;
-  tuning.groups = 4, tuning.steps = 32, tuning.min_blocks = 3;
-  const cuda::ScanPlan plan = cuda::plan_wide(kind(8, 60, 512, 16), device(132, 227), tuning);
-  CHECK(plan.groups == 4);
-  CHECK(plan.steps == 32);
-  CHECK(plan.min_blocks == 3);
-  CHECK(cuda::plan_wide(kind(8, 60, 512, 128), device(1, 48), tuning).steps == 8);
+TEST_CASE("a wide plan takes what a benchmark forces as far as it fits", "[cuda][scan]") {
+  cuda::WideTuning tuning;
+  tuning.warps = 4, tuning.steps = 32, tuning.min_blocks = 3;
+  const cuda::LaunchPlan plan = plan_wide(kind(8, 60, 512, 16), device(132, 227), tuning);
+  CHECK(warps_of(plan) == 4);
+  CHECK(number_of(plan.spec, "STEPS") == 32);
+  CHECK(number_of(plan.spec, "MIN_BLOCKS") == 3);
+  CHECK(number_of(plan_wide(kind(8, 60, 512, 128), device(1, 48), tuning).spec, "STEPS") == 8);
 }
 
 TEST_CASE("what decides a wide scan's rounding does not depend on the batch", "[cuda][scan]") {
@@ -122,7 +135,7 @@ TEST_CASE("what decides a wide scan's rounding does not depend on the batch", "[
       std::set<std::pair<std::string, std::string>> kernels;
       for (const std::int64_t batch : {1, 2, 8, 64, 4096}) {
         const ScanShape p = kind(batch, seq, dim, 16);
-        const cuda::KernelSpec spec = cuda::scan_launches(device(132, 227), p, {}).front().spec;
+        const cuda::KernelSpec spec = cuda::plan_scan(p, device(132, 227)).spec;
         kernels.emplace(spec.file, define_of(spec, "STEPS"));
         const bool walk = seq <= 64 || dim >= 16384;
         CHECK((spec.file == "scan/wide.cu") == walk);

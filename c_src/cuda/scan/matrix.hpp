@@ -1,0 +1,11 @@
+// kernels/scan/matrix.cu, for a full matrix A: a warp solves the system of one channel, step after step.
+// Nothing of its launch can be forced.
+#pragma once
+
+#include "cuda/scan/kernel.hpp"
+
+namespace exphil::cuda {
+
+extern const ScanKernel kMatrixScan;
+
+}  // namespace exphil::cuda
