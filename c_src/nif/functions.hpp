@@ -17,8 +17,8 @@ namespace exphil::nif {
 // %{backend, index, name, details}, the fields of ExPhil.Native.Device
 Term encode_device(Call& call, const core::DeviceDescription& device);
 // The application's config, below the environment: "" and 0 leave the default. The same config again changes
-// nothing, so that it does not undo set_threads. Throws invalid_argument that names the key or the variable
-// at fault.
+// nothing, so that it does not undo set_threads. Answers nil, or why the kernel cache is not used. Throws
+// invalid_argument that names the key or the variable at fault.
 Term configure(Call& call, std::string kernels, std::string cache, std::string libcuda, std::string libnvrtc,
                std::int64_t pinned_limit, std::int64_t threads);
 Term info(Call& call);

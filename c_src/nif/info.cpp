@@ -7,6 +7,7 @@
 #include "nif/functions.hpp"
 #ifdef EXPHIL_CUDA
 #include "cuda/device/settings.hpp"
+#include "cuda/jit/disk_cache.hpp"
 #endif
 
 namespace exphil::nif {
@@ -42,7 +43,8 @@ Term configure(Call& call, std::string kernels, std::string cache, std::string l
   static auto* const current = new std::optional<Config>;
   Config given{kernels, cache, libcuda, libnvrtc, pinned_limit, threads};
   const std::lock_guard<std::mutex> lock(*mutex);
-  if (*current == given) return encode_atom(call, "ok");
+  const Term nil = encode_atom(call, "nil");
+  if (*current == given) return nil;
 
   require_range(":pinned_limit", pinned_limit, std::int64_t{1} << 50, "the default");
   require_threads(threads);
@@ -58,7 +60,11 @@ Term configure(Call& call, std::string kernels, std::string cache, std::string l
 #endif
   core::set_threads(static_cast<int>(from_environment.value_or(threads)));
   *current = std::move(given);
-  return encode_atom(call, "ok");
+#ifdef EXPHIL_CUDA
+  const std::string refusal = cuda::DiskCache(cuda::settings().cache_directory).refusal();
+  if (!refusal.empty()) return encode(call, refusal);
+#endif
+  return nil;
 }
 
 Term info(Call& call) {

@@ -5,12 +5,13 @@
 #include "core/parallel.hpp"
 #include "host/policy/layer_kernels.hpp"
 #include "host/recurrence/tile.hpp"
+#include "host/simd/thread_scratch.hpp"
 
 namespace exphil::host {
 
 namespace {
 
-// Up to this many rows each lane normalises for itself: it takes less time than another meeting.
+// Up to this many rows each lane normalises for itself: it takes less time than another barrier.
 constexpr std::int64_t kFewRows = 4;
 
 constexpr std::int64_t kPhasesPerLayer = 6, kPhasesOutside = 4;
@@ -64,10 +65,9 @@ class Forward {
         scan_scratch_(work.scan) {
     if (pass_.lanes == 1) return;
     // All that may throw comes before the first phase.
-    static thread_local AlignedBuffer scratch;
-    scratch.reserve(kFewRows * hidden_step_ + scan_scratch_floats(weights_.rule()));
-    own_norm_ = scratch.data();
-    scan_scratch_ = scratch.data() + kFewRows * hidden_step_;
+    own_norm_ =
+        thread_scratch(Scratch::policy, kFewRows * hidden_step_ + scan_scratch_floats(weights_.rule()));
+    scan_scratch_ = own_norm_ + kFewRows * hidden_step_;
   }
 
   void run() {

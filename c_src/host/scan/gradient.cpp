@@ -6,6 +6,7 @@
 #include "core/parallel.hpp"
 #include "host/recurrence/gradient.hpp"
 #include "host/scan/operands.hpp"
+#include "host/simd/thread_scratch.hpp"
 
 namespace exphil::host {
 
@@ -114,13 +115,12 @@ void* result_rows(const ScanShape& problem, void* data, std::int64_t b, bool rev
   return const_cast<void*>(rows_of(problem, data, b, reverse).data);
 }
 
-// Scratch of this thread, kept from call to call up to a size that a thread may hold.
-float* thread_scratch(std::int64_t floats, AlignedBuffer* large) {
+// Scratch of this thread up to a size that a thread may keep, and memory of the call beyond it.
+float* scratch_of(std::int64_t floats, AlignedBuffer* large) {
   constexpr std::int64_t kKept = std::int64_t{1} << 20;
-  static thread_local AlignedBuffer scratch;
-  AlignedBuffer& chosen = floats <= kKept ? scratch : *large;
-  chosen.reserve(floats);
-  return chosen.data();
+  if (floats <= kKept) return thread_scratch(Scratch::gradient, floats);
+  large->reserve(floats);
+  return large->data();
 }
 
 }  // namespace
@@ -137,7 +137,7 @@ void selective_scan_grad(const ScanGradProblem& problem, const ScanGradOutputs& 
   const std::int64_t parts = parts_of(rule.dim), row = rule.state * rule.parts();
   core::parallel_for(scan.batch * parts, 1, [&](std::int64_t begin, std::int64_t end) {
     AlignedBuffer large;
-    float* scratch = thread_scratch(gradient_scratch_floats(rule, scan.seq), &large);
+    float* scratch = scratch_of(gradient_scratch_floats(rule, scan.seq), &large);
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t b = i / parts, state = b * rule.dim * row;
       GradientSequence sequence;

@@ -5,6 +5,7 @@
 #include "core/parallel.hpp"
 #include "host/recurrence/tile.hpp"
 #include "host/scan/operands.hpp"
+#include "host/simd/thread_scratch.hpp"
 
 namespace exphil::host {
 
@@ -34,20 +35,13 @@ ScanSequence sequence_of(const ScanCall& call, const ScanRule& rule, const Packe
   return sequence;
 }
 
-// Scratch of this thread, kept from call to call.
-float* thread_scratch(const ScanRule& rule) {
-  static thread_local AlignedBuffer scratch;
-  scratch.reserve(scan_scratch_floats(rule));
-  return scratch.data();
-}
-
 void run_direction(const ScanCall& call, const ScanRule& rule, const Packed& packed, ScanOperand y,
                    bool reverse) {
   const std::int64_t blocks = panels(rule.dim);
   const std::int64_t updates = std::max<std::int64_t>(call.shape.seq, 1) * rule.a_block();
   const std::int64_t grain = std::max<std::int64_t>(1, kUpdatesPerPiece / updates);
   core::parallel_for(call.shape.batch * blocks, grain, [&](std::int64_t begin, std::int64_t end) {
-    float* scratch = thread_scratch(rule);
+    float* scratch = thread_scratch(Scratch::scan, scan_scratch_floats(rule));
     while (begin < end) {
       const std::int64_t b = begin / blocks, first = begin % blocks;
       const std::int64_t last = std::min(blocks, first + end - begin);

@@ -111,7 +111,7 @@ defmodule ExPhil.Native.NIF do
 
   defp configure_now(known?) do
     result =
-      with {:ok, :ok} <-
+      with {:ok, warning} <-
              configure(
                config(:kernels, Path.join(priv(), "kernels")),
                config(:cache, ""),
@@ -119,8 +119,10 @@ defmodule ExPhil.Native.NIF do
                config(:libnvrtc, ""),
                config(:pinned_limit, 0),
                config(:threads, 0)
-             ),
-           do: :ok
+             ) do
+        if warning, do: :logger.warning(String.to_charlist("exphil_native: " <> warning))
+        :ok
+      end
 
     :persistent_term.put({__MODULE__, :configured}, {known?, result})
     result

@@ -40,6 +40,29 @@ defmodule ExPhil.Native.NIFTest do
     assert output =~ "REASON it cannot be opened"
   end
 
+  test "a kernel cache that others can write is refused, with one warning", %{tmp_dir: folder} do
+    cache = Path.join(folder, "cache")
+    File.mkdir!(cache)
+    File.chmod!(cache, 0o777)
+
+    code = """
+    for _ <- 1..3, do: ExPhil.Native.info()
+    :ok = ExPhil.Native.set_threads(1)
+    """
+
+    {output, 0} = peer(code, [{"EXPHIL_NATIVE_CACHE", cache} | library()])
+
+    if ExPhil.Native.info().backends.cuda.reason =~ "has no CUDA backend" do
+      assert output == ""
+    else
+      assert [_, warning] = String.split(output, "exphil_native: the kernel cache")
+      assert warning =~ cache and warning =~ "chmod go-w"
+    end
+
+    File.chmod!(cache, 0o700)
+    assert {"", 0} = peer(code, [{"EXPHIL_NATIVE_CACHE", cache} | library()])
+  end
+
   # A library of another version: one with a function that the module lacks, and one that refuses the interface.
   @other_version """
   #include <erl_nif.h>

@@ -90,6 +90,63 @@ TEST_CASE("a cache that cannot be written stores nothing and is no error", "[cud
   }
 }
 
+TEST_CASE("an entry that is no regular file of this user counts as absent", "[cuda][disk_cache]") {
+  const Folder folder;
+  const DiskCache cache(folder.path());
+  REQUIRE(cache.store("good", "image"));
+  const auto place = [&](const std::string& key) { return cache.path(key); };
+  REQUIRE(::mkfifo(place("pipe").c_str(), 0600) == 0);
+  REQUIRE(::mkdir(place("folder").c_str(), 0700) == 0);
+  REQUIRE(::symlink("/dev/zero", place("endless").c_str()) == 0);
+  REQUIRE(::symlink(place("good").c_str(), place("link").c_str()) == 0);
+  for (const char* key : {"pipe", "folder", "endless", "link"}) {
+    INFO(key);
+    CHECK_FALSE(cache.load(key));
+  }
+  // A link or a pipe is replaced; what a link points to stays.
+  CHECK(cache.store("link", "other"));
+  CHECK(cache.store("pipe", "other"));
+  CHECK(cache.load("link") == "other");
+  CHECK(cache.load("pipe") == "other");
+  CHECK(cache.load("good") == "image");
+  CHECK_FALSE(cache.store("folder", "other"));
+
+  // Larger than any kernel; the file has a hole in place of most bytes.
+  REQUIRE(::truncate(place("good").c_str(), static_cast<off_t>(DiskCache::kMaxBytes) + 1) == 0);
+  CHECK_FALSE(cache.load("good"));
+  REQUIRE(cache.store("good", "image"));
+  CHECK(cache.load("good") == "image");
+  REQUIRE(::chmod(place("good").c_str(), 0666) == 0);  // anybody may have written it
+  CHECK_FALSE(cache.load("good"));
+}
+
+TEST_CASE("a folder that others can write, or of another user, is refused with the reason",
+          "[cuda][disk_cache]") {
+  const Folder folder;
+  const DiskCache cache(folder.file("kernels"));
+  CHECK(cache.refusal().empty());
+  REQUIRE(cache.store("key", "image"));
+  struct stat status {};
+  REQUIRE(::stat(folder.file("kernels").c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0700);
+  CHECK(cache.refusal().empty());
+  for (const mode_t mode : {0720, 0702, 01777}) {
+    REQUIRE(::chmod(folder.file("kernels").c_str(), mode) == 0);
+    CHECK(cache.refusal().find("can be written by other users") != std::string::npos);
+    CHECK_FALSE(cache.load("key"));
+    CHECK_FALSE(cache.store("other", "image"));
+  }
+  REQUIRE(::chmod(folder.file("kernels").c_str(), 0755) == 0);
+  CHECK(cache.load("key") == "image");
+  CHECK(DiskCache("").refusal().empty());
+  CHECK(DiskCache(folder.file("absent")).refusal().empty());
+  if (::geteuid() == 0) {  // only root can give a folder away
+    REQUIRE(::chown(folder.file("kernels").c_str(), 12345, static_cast<gid_t>(-1)) == 0);
+    CHECK(cache.refusal().find("belongs to user 12345") != std::string::npos);
+    CHECK_FALSE(cache.load("key"));
+  }
+}
+
 TEST_CASE("many writers of one key leave one good file", "[cuda][disk_cache]") {
   const Folder folder;
   const DiskCache cache(folder.path());
