@@ -29,7 +29,8 @@ struct Activations {
   float* const parts;  // [agent][task]
   float (&residual)[AGENTS][kRows];
   float (&inverse_rms)[AGENTS];
-  float* (&state)[AGENTS];
+  const float* (&from)[AGENTS];
+  float* (&to)[AGENTS];
   unsigned long long (&arrived)[2 + kLayers];
 
   __device__ __forceinline__ explicit Activations(void* base)
@@ -45,7 +46,8 @@ struct Activations {
         parts(kActivations.parts.in(base)),
         residual(array<float[AGENTS][kRows]>(kActivations.residual, base)),
         inverse_rms(array<float[AGENTS]>(kActivations.inverse_rms, base)),
-        state(array<float* [AGENTS]>(kActivations.state, base)),
+        from(array<const float* [AGENTS]>(kActivations.from, base)),
+        to(array<float* [AGENTS]>(kActivations.to, base)),
         arrived(array<unsigned long long[2 + kLayers]>(kActivations.arrived, base)) {}
 
  private:

@@ -5,11 +5,18 @@
 namespace exphil {
 namespace policy {
 
+// Where a kernel reads an agent's state and where it writes the next one: another place, so that the host can
+// keep the old state until the call has succeeded, or the same.
+struct alignas(16) StatePlace {
+  const float* from;
+  float* to;
+};
+
 // policy/step.cu
 struct StepArguments {
-  const void* weights;   // TEAM shares (policy/layout.cuh), one after another
-  float* const* states;  // {count}; null: the one in `state`
-  float* state;
+  const void* weights;       // TEAM shares (policy/layout.cuh), one after another
+  const StatePlace* states;  // {count}; null: the one in `state`
+  StatePlace state;
   const float* obs;            // {count, padded d_input}, zeros in the padding; null: in the second argument
   float* out;                  // {count, d_output}; null: tagged
   unsigned long long* tagged;  // {count, d_output} in host memory: the value's bits below, `sequence` above
@@ -44,16 +51,16 @@ struct RowArguments {
   float* u;
   const float* projection;
   float* y;
-  const float* conv;       // {taps, inner}
-  const float* conv_bias;  // {inner}
-  const float* dt_proj;    // float4 {rank / 4, inner}
-  const float* dt_bias;    // {inner}
-  const float* a;          // {inner, state}
-  const float* d;          // {inner}
-  float* const* states;    // {sequences} or {rows}; null: zero states that nobody keeps
-  long long state_offset;  // of the layer within a state, in floats
-  long long rows;          // of a batch
-  int seq;                 // steps of each sequence
+  const float* conv;         // {taps, inner}
+  const float* conv_bias;    // {inner}
+  const float* dt_proj;      // float4 {rank / 4, inner}
+  const float* dt_bias;      // {inner}
+  const float* a;            // {inner, state}
+  const float* d;            // {inner}
+  const StatePlace* states;  // {sequences} or {rows}; null: zero states that nobody keeps
+  long long state_offset;    // of the layer within a state, in floats
+  long long rows;            // of a batch
+  int seq;                   // steps of each sequence
   int sequences;
   int last_only;  // y is {sequences, inner}: the last step's
 };

@@ -191,7 +191,8 @@ struct ActivationLayout {
   Part<float> parts;                   // {agents}{tasks} of the widest product
   Part<float> residual;                // {agents, rows}: this block's rows of h before the layer
   Part<float> inverse_rms;             // {agents}
-  Part<float*> state;                  // {agents}: null beyond the last agent
+  Part<const float*> from;             // {agents}: their states; null beyond the last agent
+  Part<float*> to;                     // {agents}: their next states
   Part<unsigned long long> arrived;    // barriers of the staged sections: input, head, the layers
   long long bytes;
 
@@ -207,8 +208,9 @@ struct ActivationLayout {
         parts(projection.end(), 1LL * agents * most_tasks(dims, share)),
         residual(parts.end(), 1LL * agents * share.rows, sizeof(float)),
         inverse_rms(residual.end(), agents, sizeof(float)),
-        state(inverse_rms.end(), agents, sizeof(float*)),
-        arrived(state.end(), 2 + dims.layers(), sizeof(unsigned long long)),
+        from(inverse_rms.end(), agents, sizeof(float*)),
+        to(from.end(), agents, sizeof(float*)),
+        arrived(to.end(), 2 + dims.layers(), sizeof(unsigned long long)),
         bytes(round_up_bytes(arrived.end(), 16)) {}
 
   constexpr long long board_bytes() const { return projection_parts.end(); }

@@ -12,8 +12,10 @@ namespace exphil {
 namespace policy {
 
 // A state here is one layer's: ssm, then conv.
-__device__ __forceinline__ float* layer_state(const RowArguments& args, long long index) {
-  return args.states == nullptr ? nullptr : args.states[index] + args.state_offset;
+__device__ __forceinline__ StatePlace layer_state(const RowArguments& args, long long index) {
+  if (args.states == nullptr) return {nullptr, nullptr};
+  const StatePlace state = args.states[index];
+  return {state.from + args.state_offset, state.to + args.state_offset};
 }
 
 constexpr int kAdvanceChannels = advance_channels(kDims), kAdvanceThreads = advance_threads(kDims);
@@ -70,14 +72,16 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_convolve_batch(
   const long long row = i / kInner;
   const int c = static_cast<int>(i % kInner);
   if (row >= args.rows) return;
-  float* history = layer_state(args, row) + kSsmFloats + c;
+  const StatePlace state = layer_state(args, row);
+  const float* history = state.from + kSsmFloats + c;
+  float* next = state.to + kSsmFloats + c;
   float taps[kTaps];
 #pragma unroll
   for (int t = 0; t < kHistory; ++t) taps[t] = history[t * kInner];
   taps[kHistory] = args.xz[row * 2 * kInner + c];
   args.u[row * kInner + c] = convolve(taps, args.conv + c, kInner, args.conv_bias[c]);
 #pragma unroll
-  for (int t = 0; t < kHistory; ++t) history[t * kInner] = taps[t + 1];
+  for (int t = 0; t < kHistory; ++t) next[t * kInner] = taps[t + 1];
 }
 
 // u of sequences. The state's history is read here and moved on by policy_advance_time.
@@ -87,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_convolve_time(c
   const int c = static_cast<int>(i % kInner);
   if (row >= static_cast<long long>(args.sequences) * args.seq) return;
   const int step = static_cast<int>(row % args.seq);
-  const float* history = layer_state(args, row / args.seq);
+  const float* history = layer_state(args, row / args.seq).from;
   float taps[kTaps];
 #pragma unroll
   for (int t = 0; t < kTaps; ++t) {
@@ -116,15 +120,17 @@ extern "C" __global__ void __launch_bounds__(kAdvanceThreads) policy_advance_bat
 #pragma unroll 1
     for (int chunk = 0; chunk < kLanes; chunk += kAhead) {
       float h[kAhead][kPerLane];
-      float* at[kAhead];
+      float* next[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         const long long row = first + chunk + i;
-        at[i] = row < args.rows ? layer_state(args, row) + c * kState + lane * kPerLane : nullptr;
+        const int place = c * kState + lane * kPerLane;
+        const StatePlace state = row < args.rows ? layer_state(args, row) : StatePlace{nullptr, nullptr};
+        next[i] = state.to == nullptr ? nullptr : state.to + place;
 #pragma unroll
         for (int n = 0; n < kPerLane; n += 4) {
-          const float4 value =
-              at[i] == nullptr ? make_float4(0, 0, 0, 0) : *reinterpret_cast<const float4*>(at[i] + n);
+          const float4 value = next[i] == nullptr ? make_float4(0, 0, 0, 0)
+                                                  : *reinterpret_cast<const float4*>(state.from + place + n);
           h[i][n] = value.x, h[i][n + 1] = value.y, h[i][n + 2] = value.z, h[i][n + 3] = value.w;
         }
       }
@@ -132,15 +138,16 @@ extern "C" __global__ void __launch_bounds__(kAdvanceThreads) policy_advance_bat
       for (int i = 0; i < kAhead; ++i) {
         const float dt_row = __shfl_sync(0xffffffffu, dt, chunk + i, kLanes);
         const float u_row = __shfl_sync(0xffffffffu, u, chunk + i, kLanes);
-        const long long row = at[i] == nullptr ? mine : first + chunk + i;
+        const long long row = next[i] == nullptr ? mine : first + chunk + i;
         const float* bc = args.projection + row * kProjection + kRank + lane * kPerLane;
         const float sum =
             add_lanes(advance(h[i], channel.a, bc, bc + kState, dt_row, __fmul_rn(dt_row, u_row)));
         if (lane == chunk + i) read_out = sum;
-        if (at[i] == nullptr) continue;
+        if (next[i] == nullptr) continue;
 #pragma unroll
         for (int n = 0; n < kPerLane; n += 4) {
-          *reinterpret_cast<float4*>(at[i] + n) = make_float4(h[i][n], h[i][n + 1], h[i][n + 2], h[i][n + 3]);
+          *reinterpret_cast<float4*>(next[i] + n) =
+              make_float4(h[i][n], h[i][n + 1], h[i][n + 2], h[i][n + 3]);
         }
       }
     }
@@ -189,11 +196,12 @@ __device__ __forceinline__ void write_tile(const RowArguments& args, const TimeT
 }
 
 // The last inputs of the convolution become the state's history.
-__device__ __forceinline__ void keep_history(const RowArguments& args, float* state, int sequence,
+__device__ __forceinline__ void keep_history(const RowArguments& args, const StatePlace& state, int sequence,
                                              int first) {
   const int c = first + static_cast<int>(threadIdx.x);
   if (static_cast<int>(threadIdx.x) >= kAdvanceChannels || kHistory == 0) return;
-  float* history = state + kSsmFloats + c;
+  const float* history = state.from + kSsmFloats + c;
+  float* next = state.to + kSsmFloats + c;
   float taps[kHistory > 0 ? kHistory : 1];
 #pragma unroll
   for (int t = 0; t < kHistory; ++t) {
@@ -202,7 +210,7 @@ __device__ __forceinline__ void keep_history(const RowArguments& args, float* st
     taps[t] = step >= 0 ? args.xz[row * 2 * kInner + c] : history[(t + args.seq) * kInner];
   }
 #pragma unroll
-  for (int t = 0; t < kHistory; ++t) history[t * kInner] = taps[t];
+  for (int t = 0; t < kHistory; ++t) next[t * kInner] = taps[t];
 }
 
 }  // namespace
@@ -215,11 +223,11 @@ extern "C" __global__ void __launch_bounds__(kAdvanceThreads) policy_advance_tim
   const int sequence = static_cast<int>(blockIdx.y);
   const Channel channel(args, first);
   const int lane = channel.lane, local = channel.c - first;
-  float* state = layer_state(args, sequence);
-  float* place = state == nullptr ? nullptr : state + channel.c * kState + lane * kPerLane;
+  const StatePlace state = layer_state(args, sequence);
+  const int place = channel.c * kState + lane * kPerLane;
   float h[kPerLane];
 #pragma unroll
-  for (int n = 0; n < kPerLane; ++n) h[n] = place == nullptr ? 0.0f : place[n];
+  for (int n = 0; n < kPerLane; ++n) h[n] = state.from == nullptr ? 0.0f : state.from[place + n];
 
   for (int begin = 0; begin < args.seq; begin += kTileSteps) {
     const long long row = static_cast<long long>(sequence) * args.seq + begin;
@@ -237,8 +245,8 @@ extern "C" __global__ void __launch_bounds__(kAdvanceThreads) policy_advance_tim
     write_tile(args, tile, row, steps, first, begin + steps == args.seq, sequence);
     __syncthreads();
   }
-  if (place == nullptr) return;
+  if (state.to == nullptr) return;
 #pragma unroll
-  for (int n = 0; n < kPerLane; ++n) place[n] = h[n];
+  for (int n = 0; n < kPerLane; ++n) state.to[place + n] = h[n];
   keep_history(args, state, sequence, first);
 }

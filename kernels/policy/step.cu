@@ -57,7 +57,7 @@ __device__ __forceinline__ void Step::convolve_rows(const char* w, int layer) {
       act_.gate[agent][row - kOwn] = silu(value);
       continue;
     }
-    float* history = conv_state(layer, agent, row);
+    const float* history = kHoldHistory ? nullptr : conv_state(act_.from[agent], layer, row);
     float taps[kTaps];
 #pragma unroll
     for (int t = 0; t < kHistory; ++t) {
@@ -65,9 +65,10 @@ __device__ __forceinline__ void Step::convolve_rows(const char* w, int layer) {
     }
     taps[kHistory] = value;
     act_.u[agent][row] = convolve(taps, kTeam.layer.conv.in(w) + row, kOwn, kTeam.layer.conv_bias.in(w)[row]);
-    if (history == nullptr) continue;
+    float* next = conv_state(act_.to[agent], layer, row);
+    if (next == nullptr) continue;
 #pragma unroll
-    for (int t = 0; t < kHistory; ++t) history[t * kInner] = taps[t + 1];
+    for (int t = 0; t < kHistory; ++t) next[t * kInner] = taps[t + 1];
   }
 }
 
@@ -103,7 +104,7 @@ __device__ __forceinline__ void Step::advance_states(const char* w, int layer) {
     const int item = thread() + k * THREADS;
     if (item >= kSsmItems) continue;
     const int agent = item / (kOwn * kLanes), c = item / kLanes % kOwn, lane = item % kLanes;
-    float* state = ssm_state(layer, agent, c, lane);
+    const float* state = kHoldStates ? nullptr : ssm_state(act_.from[agent], layer, c, lane);
     float h[kPerLane], a[kPerLane];
 #pragma unroll
     for (int n = 0; n < kPerLane; ++n) {
@@ -116,9 +117,10 @@ __device__ __forceinline__ void Step::advance_states(const char* w, int layer) {
     const float y = gate(add_lanes(part), kTeam.layer.d.in(w)[c], u, act_.gate[agent][c]);
     const int channel = rank_ * kOwn + c;
     if (channel < kInner) board_.push(&act_.y[agent][channel], y, lane, kLanes);
-    if (state == nullptr) continue;
+    float* next = ssm_state(act_.to[agent], layer, c, lane);
+    if (next == nullptr) continue;
 #pragma unroll
-    for (int n = 0; n < kPerLane; ++n) state[n] = h[n];
+    for (int n = 0; n < kPerLane; ++n) next[n] = h[n];
   }
   board_.exchange(&act_.y[0][0], AGENTS * kInner);
 }

@@ -135,9 +135,10 @@ class Step {
   __device__ __forceinline__ void load_group(int first, const float* inline_obs) {
     if (thread() < AGENTS) {
       const int agent = first + thread();
-      act_.state[thread()] = agent >= args_.count      ? nullptr
-                             : args_.states == nullptr ? args_.state
-                                                       : args_.states[agent];
+      StatePlace place{nullptr, nullptr};
+      if (agent < args_.count) place = args_.states == nullptr ? args_.state : args_.states[agent];
+      act_.from[thread()] = place.from;
+      act_.to[thread()] = place.to;
     }
     // Read through an address the compiler cannot trace to the parameter bank: indexed reads of that bank are
     // one word at a time for a whole warp.
@@ -155,14 +156,15 @@ class Step {
     __syncthreads();
   }
 
-  __device__ __forceinline__ float* conv_state(int layer, int agent, int c) const {
-    float* state = act_.state[agent];
+  // In an agent's state, for channel c of this block; null where there is no such agent or channel.
+  template <class T>
+  __device__ __forceinline__ T* conv_state(T* state, int layer, int c) const {
     const int channel = rank_ * kOwn + c;
     return state == nullptr || channel >= kInner ? nullptr
                                                  : state + layer * kLayerStateFloats + kSsmFloats + channel;
   }
-  __device__ __forceinline__ float* ssm_state(int layer, int agent, int c, int lane) const {
-    float* state = act_.state[agent];
+  template <class T>
+  __device__ __forceinline__ T* ssm_state(T* state, int layer, int c, int lane) const {
     const int channel = rank_ * kOwn + c;
     return state == nullptr || channel >= kInner
                ? nullptr
@@ -176,7 +178,7 @@ class Step {
       for (int k = 0; k < kConvPer; ++k) {
         const int item = thread() + k * THREADS, row = item % (2 * kOwn);
         if (item >= kConvItems || row >= kOwn) continue;
-        const float* from = conv_state(layer, item / (2 * kOwn), row);
+        const float* from = conv_state(act_.from[item / (2 * kOwn)], layer, row);
 #pragma unroll
         for (int t = 0; t < kHistory; ++t) history_[k][t] = from == nullptr ? 0.0f : from[t * kInner];
       }
@@ -186,7 +188,8 @@ class Step {
       for (int k = 0; k < kSsmPer; ++k) {
         const int item = thread() + k * THREADS;
         if (item >= kSsmItems) continue;
-        const float* from = ssm_state(layer, item / (kOwn * kLanes), item / kLanes % kOwn, item % kLanes);
+        const float* from =
+            ssm_state(act_.from[item / (kOwn * kLanes)], layer, item / kLanes % kOwn, item % kLanes);
 #pragma unroll
         for (int n = 0; n < kPerLane; n += 4) {
           const float4 value =

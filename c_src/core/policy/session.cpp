@@ -159,7 +159,8 @@ Session::Locks Session::lock_all(const std::vector<Session*>& sessions) {
   return locks;
 }
 
-// Carried states in one call; each window in a call of its own. The windows are put back where a call fails.
+// Each window in a call of its own, then the carried states in one, so that a call that fails changes none of
+// them; the windows are put back.
 void Session::step_locked(const std::vector<Session*>& sessions, const float* obs, float* out) {
   std::vector<State*> states;
   states.reserve(sessions.size());
@@ -167,26 +168,34 @@ void Session::step_locked(const std::vector<Session*>& sessions, const float* ob
     if (session->state_) states.push_back(session->state_.get());
   }
   Policy& policy = *sessions[0]->policy_;
-  if (states.size() == sessions.size()) {
-    return policy.step(states.data(), static_cast<std::int64_t>(states.size()), obs, out);
-  }
-  const PolicyConfig& config = policy.config();
+  const auto count = static_cast<std::int64_t>(states.size());
+  if (states.size() == sessions.size()) return policy.step(states.data(), count, obs, out);
+  const auto d_input = static_cast<std::size_t>(policy.config().d_input);
+  const auto d_output = static_cast<std::size_t>(policy.config().d_output);
+  std::vector<float> some_obs(states.size() * d_input), some_out(states.size() * d_output);
   std::size_t done = 0;
   try {
+    float* next = some_obs.data();
     for (; done < sessions.size(); ++done) {
-      const auto i = static_cast<std::int64_t>(done);
-      if (sessions[done]->window_)
-        sessions[done]->step_locked(obs + i * config.d_input, out + i * config.d_output);
+      const float* from = obs + done * d_input;
+      if (sessions[done]->window_) {
+        sessions[done]->step_locked(from, out + done * d_output);
+      } else {
+        next = std::copy(from, from + d_input, next);
+      }
     }
-    for (std::size_t k = 0; k < sessions.size(); ++k) {
-      const auto i = static_cast<std::int64_t>(k);
-      if (sessions[k]->state_) sessions[k]->step_locked(obs + i * config.d_input, out + i * config.d_output);
-    }
+    if (count > 0) policy.step(states.data(), count, some_obs.data(), some_out.data());
   } catch (...) {
     for (std::size_t k = 0; k < done; ++k) {
       if (sessions[k]->window_) sessions[k]->window_->undo();
     }
     throw;
+  }
+  const float* from = some_out.data();
+  for (std::size_t k = 0; k < sessions.size(); ++k) {
+    if (sessions[k]->window_) continue;
+    std::copy(from, from + d_output, out + k * d_output);
+    from += d_output;
   }
 }
 

@@ -67,10 +67,11 @@ Event::Event(Context& context, Timing timing) : context_(context) {
 }
 
 Event::~Event() {
-  if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
+  // Where the context cannot be pushed it may still be current.
+  const bool pushed = driver().cuCtxPushCurrent(context_.handle()) == CUDA_SUCCESS;
   driver().cuEventDestroy(event_);
   CUcontext previous;
-  driver().cuCtxPopCurrent(&previous);
+  if (pushed) driver().cuCtxPopCurrent(&previous);
 }
 
 void Event::record(CUstream stream) {

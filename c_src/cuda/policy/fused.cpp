@@ -86,7 +86,8 @@ FusedSteps::FusedSteps(std::shared_ptr<Context> context, const PolicyDims& dims,
                                      : std::int64_t{few_->most_teams()} * few_->shape().agents *
                                            (few_->shape().cluster ? kRoundsOfTeams : 1);
     const auto count = static_cast<std::size_t>(limit_);
-    const std::size_t in_bytes = count * (static_cast<std::size_t>(dims.input()) * 4 + sizeof(CUdeviceptr));
+    const std::size_t in_bytes =
+        count * (static_cast<std::size_t>(dims.input()) * 4 + sizeof(policy::StatePlace));
     few_in_ = context_->pinned_pool().allocate(in_bytes);
     few_device_in_ = context_->device_pool().allocate(in_bytes);
     few_out_ = context_->pinned_pool().allocate(count * static_cast<std::size_t>(dims.output()) * 4);
@@ -128,24 +129,29 @@ std::unique_ptr<FusedSteps::Ticket> FusedSteps::make_ticket() {
   return ticket;
 }
 
-void FusedSteps::step_one(CUdeviceptr state, const float* obs, float* out) {
+void FusedSteps::step_one(const policy::StatePlace& state, const float* obs, float* out) {
   Lease lease(*this);
   Ticket& ticket = *lease;
   policy::StepArguments arguments{};
-  arguments.state = as_pointer<float>(state);
+  arguments.state = state;
   arguments.count = 1;
   arguments.tagged = as_pointer<unsigned long long>(ticket.tagged.device_address());
   if (!inline_obs_) {
     std::memcpy(ticket.obs.data(), obs, static_cast<std::size_t>(dims_.config.d_input) * 4);
     arguments.obs = as_pointer<float>(ticket.obs.device_address());
   }
-  {
-    std::lock_guard<std::mutex> lock(stream_.order());
-    if (++sequence_ == 0) ++sequence_;
-    arguments.sequence = sequence_;
-    one_->launch(stream_.handle(), arguments, obs);
+  try {
+    {
+      std::lock_guard<std::mutex> lock(stream_.order());
+      if (++sequence_ == 0) ++sequence_;
+      arguments.sequence = sequence_;
+      one_->launch(stream_.handle(), arguments, obs);
+    }
+    collect(ticket, arguments.sequence, out);
+  } catch (...) {
+    stream_.drain();
+    throw;
   }
-  collect(ticket, arguments.sequence, out);
 }
 
 // Each output arrives together with the number of its step, in one 8-byte word.
@@ -171,8 +177,7 @@ void FusedSteps::collect(const Ticket& ticket, unsigned sequence, float* out) {
   }
 }
 
-void FusedSteps::step_few(const std::vector<CUdeviceptr>& states, const float* obs, float* out) {
-  const std::size_t count = states.size();
+void FusedSteps::step_few(const policy::StatePlace* states, std::size_t count, const float* obs, float* out) {
   const auto d_input = static_cast<std::size_t>(dims_.config.d_input),
              stride = static_cast<std::size_t>(dims_.input());
   std::lock_guard<std::mutex> busy(few_mutex_);
@@ -182,18 +187,18 @@ void FusedSteps::step_few(const std::vector<CUdeviceptr>& states, const float* o
     std::fill(staged + i * stride + d_input, staged + (i + 1) * stride, 0.0f);
   }
   const std::size_t obs_bytes = count * stride * 4;
-  std::memcpy(few_in_.as<char>() + obs_bytes, states.data(), count * sizeof(CUdeviceptr));
+  std::memcpy(few_in_.as<char>() + obs_bytes, states, count * sizeof(*states));
   // Few agents share the device well one to a team; more share the weights.
   const bool spread = static_cast<int>(count) <= one_->most_teams();
   const TeamRunner& runner = spread ? *one_ : *few_;
   policy::StepArguments arguments{};
   arguments.count = static_cast<int>(count);
   arguments.obs = few_device_in_.as<float>();
-  arguments.states = as_pointer<float*>(few_device_in_.address() + obs_bytes);
+  arguments.states = as_pointer<policy::StatePlace>(few_device_in_.address() + obs_bytes);
   arguments.out = as_pointer<float>(few_out_.device_address());
   stream_.run([&](CUstream stream) {
     context_->check(driver().cuMemcpyHtoDAsync(few_device_in_.address(), few_in_.data(),
-                                               obs_bytes + count * sizeof(CUdeviceptr), stream),
+                                               obs_bytes + count * sizeof(*states), stream),
                     "cuMemcpyHtoDAsync");
     runner.launch(stream, arguments, nullptr);
   });

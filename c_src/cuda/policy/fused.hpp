@@ -32,16 +32,22 @@ class OrderedStream {
   // Waits for all that was enqueued. A failure is noted on the context: the next call says so.
   void drain() noexcept;
 
-  // Enqueues under the lock, then waits, outside it, until that is done. Throws what the work failed with.
+  // Enqueues under the lock, then waits, outside it, until that is done. Throws what the work failed with,
+  // and only when nothing of it runs any more.
   template <class Enqueue>
   void run(Enqueue enqueue) {
     Event done(context_);
-    {
-      std::lock_guard<std::mutex> lock(order_);
-      enqueue(stream_);
-      done.record(stream_);
+    try {
+      {
+        std::lock_guard<std::mutex> lock(order_);
+        enqueue(stream_);
+        done.record(stream_);
+      }
+      if (!spin_until([&] { return done.done(); }, 200)) done.synchronize();
+    } catch (...) {
+      drain();
+      throw;
     }
-    if (!spin_until([&] { return done.done(); }, 200)) done.synchronize();
   }
 
  private:
@@ -59,8 +65,9 @@ class FusedSteps {
   // Up to how many agents the calls below are quicker than the row kernels; 0 where not even one agent of
   // this policy fits a launch on this device.
   std::int64_t limit() const { return limit_; }
-  void step_one(CUdeviceptr state, const float* obs, float* out);
-  void step_few(const std::vector<CUdeviceptr>& states, const float* obs, float* out);
+  // Both return, or throw, when the device has done with the places.
+  void step_one(const policy::StatePlace& state, const float* obs, float* out);
+  void step_few(const policy::StatePlace* states, std::size_t count, const float* obs, float* out);
 
  private:
   // What one call in flight needs in host memory.

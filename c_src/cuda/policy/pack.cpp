@@ -1,5 +1,6 @@
 #include "cuda/policy/pack.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -204,6 +205,24 @@ class RowPacker {
   std::vector<std::byte> bytes_;
 };
 
+// copy(is_ssm, place in the kernels' layout, place in the public one) for every value of a state.
+template <class Copy>
+void for_each_value(const PolicyDims& dims, Copy copy) {
+  const auto& c = dims.config;
+  for (std::int64_t l = 0; l < c.n_layer; ++l) {
+    const std::int64_t base = l * dims.layer_state_floats(),
+                       conv_base = base + std::int64_t{dims.inner()} * dims.state();
+    for (std::int64_t d = 0; d < c.d_inner; ++d) {
+      for (std::int64_t n = 0; n < c.d_state; ++n) {
+        copy(true, base + d * dims.state() + n, (l * c.d_inner + d) * c.d_state + n);
+      }
+      for (std::int64_t t = 0; t < dims.history(); ++t) {
+        copy(false, conv_base + t * dims.inner() + d, (l * c.d_inner + d) * dims.history() + t);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::byte> pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team) {
@@ -229,6 +248,19 @@ PackedRows pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims)
                                    [&](std::int64_t i) { return padded(weights.head_bias, i); });
   for (const PolicyLayerWeights& layer : weights.layers) layout.layers.push_back(packer.layer(layer));
   return {std::move(layout), packer.take()};
+}
+
+void pack_state(const PolicyDims& dims, const float* ssm, const float* conv, float* packed) {
+  std::fill(packed, packed + dims.state_floats(), 0.0f);
+  for_each_value(dims, [&](bool is_ssm, std::int64_t inside, std::int64_t outside) {
+    packed[inside] = (is_ssm ? ssm : conv)[outside];
+  });
+}
+
+void unpack_state(const PolicyDims& dims, const float* packed, float* ssm, float* conv) {
+  for_each_value(dims, [&](bool is_ssm, std::int64_t inside, std::int64_t outside) {
+    (is_ssm ? ssm : conv)[outside] = packed[inside];
+  });
 }
 
 }  // namespace exphil::cuda

@@ -1,5 +1,5 @@
-// Lays a policy's weights out for its kernels, on the host, once, at load: padded with zeros, norm weights
-// multiplied into the columns of the matrix that follows. Pure functions.
+// Lays a policy's weights out for its kernels, on the host, once, at load, and its states: padded with zeros,
+// norm weights multiplied into the columns of the matrix that follows. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -28,5 +28,10 @@ struct PackedRows {
   std::vector<std::byte> bytes;
 };
 PackedRows pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims);
+
+// A state between the public layout (core/policy/policy.hpp) and the kernels' (policy::Dims): channels and
+// states are padded with zeros, and conv has the channel last.
+void pack_state(const PolicyDims& dims, const float* ssm, const float* conv, float* packed);
+void unpack_state(const PolicyDims& dims, const float* packed, float* ssm, float* conv);
 
 }  // namespace exphil::cuda

@@ -4,10 +4,11 @@
 // Order of work: everything short runs on one stream of the policy, of high priority, in the order of the
 // calls: clearing, copying and stepping states. Such a call holds the stream's lock only while it enqueues;
 // copy_state and new_state do not wait for the device at all, because whatever uses the state next comes
-// later on the stream. Work over many rows runs on streams of its own, starts after what the policy's stream
-// held when it was called, and is complete when its call returns.
+// later on the stream. What changes a state writes to another slot, which becomes the state's when the call
+// has succeeded (NextStates): a call that fails changes no state. Work over many rows runs on streams of its
+// own, starts after what the policy's stream held when it was called, and is complete when its call returns.
 #include <algorithm>
-#include <cstring>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "core/policy/policy.hpp"
 #include "cuda/policy/fused.hpp"
 #include "cuda/policy/loader.hpp"
+#include "cuda/policy/pack.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/slices.hpp"
 #include "cuda/policy/state_arena.hpp"
@@ -25,6 +27,12 @@ namespace exphil::cuda {
 namespace {
 
 bool prepare(Context& context, const PolicyDims& dims, const PolicyTuning& tuning);
+
+// Slots for this many states, and for the next states of as many calls as are usually under way.
+std::int64_t with_spare(std::int64_t states) {
+  constexpr std::int64_t kSpare = 32;
+  return states > INT64_MAX - kSpare ? states : states + std::min(states, kSpare);
+}
 
 class CudaPolicy : public core::Policy {
  public:
@@ -37,7 +45,7 @@ class CudaPolicy : public core::Policy {
         prepared_(prepare(*context_, dims_, tuning_)),
         stream_(*context_),
         arena_(std::make_shared<StateArena>(context_, static_cast<std::size_t>(dims_.state_floats()) * 4,
-                                            options.max_sessions)),
+                                            with_spare(options.max_sessions))),
         fused_(context_, dims_, tuning_, weights, stream_),
         rows_(*context_, dims_, tuning_, weights),
         slices_(context_, dims_, rows_, tuning_) {
@@ -62,11 +70,15 @@ class CudaPolicy : public core::Policy {
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override;
 
  private:
-  CUdeviceptr slot(const core::State& state) const;
+  const CudaState& mine(const core::State& state) const;
+  CUdeviceptr slot(const core::State& state) const { return mine(state).slot(); }
+  template <class Work>
+  void change(core::State* const* states, std::int64_t count, Work work);
   void clear(CUdeviceptr slot);
   void warm_up();
-  void step_rows(const std::vector<CUdeviceptr>& slots, const float* obs, float* out);
-  void long_sequence(CUdeviceptr slot, const float* frames, std::int64_t seq, float* out, bool last_only);
+  void step_rows(const policy::StatePlace* states, std::int64_t count, const float* obs, float* out);
+  void long_sequence(const policy::StatePlace& state, const float* frames, std::int64_t seq, float* out,
+                     bool last_only);
   void run_slices(const std::vector<Slice>& slices, bool chained);
 
   std::shared_ptr<Context> context_;
@@ -92,12 +104,26 @@ bool prepare(Context& context, const PolicyDims& dims, const PolicyTuning& tunin
   return true;
 }
 
-CUdeviceptr CudaPolicy::slot(const core::State& state) const {
+const CudaState& CudaPolicy::mine(const core::State& state) const {
   const auto* mine = dynamic_cast<const CudaState*>(&state);
   if (mine == nullptr || mine->arena() != arena_.get()) {
     core::fail(core::ErrorKind::mismatch, "session", "the state belongs to another model");
   }
-  return mine->slot();
+  return *mine;
+}
+
+// Calls work(places) for these states, which change when it returns and not where it throws. It does neither
+// before the device has done with the places.
+template <class Work>
+void CudaPolicy::change(core::State* const* states, std::int64_t count, Work work) {
+  const auto size = static_cast<std::size_t>(count);
+  CudaState* one = nullptr;
+  std::vector<CudaState*> many(count > 1 ? size : 0);
+  CudaState** list = count > 1 ? many.data() : &one;
+  for (std::size_t i = 0; i < size; ++i) list[i] = const_cast<CudaState*>(&mine(*states[i]));
+  NextStates next(*arena_, list, size);
+  work(next.places());
+  next.commit();
 }
 
 void CudaPolicy::clear(CUdeviceptr slot) {
@@ -121,24 +147,6 @@ void CudaPolicy::copy_state(core::State& to, const core::State& from) {
                   "cuMemcpyDtoDAsync");
 }
 
-// The kernels' layout and the public one: padded channels and states, and conv with the channel last.
-template <class Copy>
-void for_each_value(const PolicyDims& dims, Copy copy) {
-  const auto& c = dims.config;
-  for (std::int64_t l = 0; l < c.n_layer; ++l) {
-    const std::int64_t base = l * dims.layer_state_floats(),
-                       conv_base = base + std::int64_t{dims.inner()} * dims.state();
-    for (std::int64_t d = 0; d < c.d_inner; ++d) {
-      for (std::int64_t n = 0; n < c.d_state; ++n) {
-        copy(true, base + d * dims.state() + n, (l * c.d_inner + d) * c.d_state + n);
-      }
-      for (std::int64_t t = 0; t < dims.history(); ++t) {
-        copy(false, conv_base + t * dims.inner() + d, (l * c.d_inner + d) * dims.history() + t);
-      }
-    }
-  }
-}
-
 void CudaPolicy::read_state(const core::State& state, float* ssm, float* conv) {
   const ContextGuard guard(*context_);
   const CUdeviceptr source = slot(state);
@@ -147,52 +155,46 @@ void CudaPolicy::read_state(const core::State& state, float* ssm, float* conv) {
   stream_.run([&](CUstream stream) {
     context_->check(driver().cuMemcpyDtoHAsync(staging.data(), source, bytes, stream), "cuMemcpyDtoHAsync");
   });
-  const auto* values = staging.as<float>();
-  for_each_value(dims_, [&](bool is_ssm, std::int64_t inside, std::int64_t outside) {
-    (is_ssm ? ssm : conv)[outside] = values[inside];
-  });
+  unpack_state(dims_, staging.as<float>(), ssm, conv);
 }
 
 void CudaPolicy::write_state(core::State& state, const float* ssm, const float* conv) {
   const ContextGuard guard(*context_);
-  const CUdeviceptr target = slot(state);
   const std::size_t bytes = static_cast<std::size_t>(dims_.state_floats()) * 4;
   const PinnedBuffer staging = context_->pinned_pool().allocate(bytes);
-  auto* values = staging.as<float>();
-  std::memset(values, 0, bytes);  // the padding
-  for_each_value(dims_, [&](bool is_ssm, std::int64_t inside, std::int64_t outside) {
-    values[inside] = (is_ssm ? ssm : conv)[outside];
-  });
-  stream_.run([&](CUstream stream) {
-    context_->check(driver().cuMemcpyHtoDAsync(target, values, bytes, stream), "cuMemcpyHtoDAsync");
+  pack_state(dims_, ssm, conv, staging.as<float>());
+  core::State* const changed = &state;
+  change(&changed, 1, [&](const policy::StatePlace* place) {
+    const auto target = reinterpret_cast<CUdeviceptr>(place->to);
+    stream_.run([&](CUstream stream) {
+      context_->check(driver().cuMemcpyHtoDAsync(target, staging.data(), bytes, stream), "cuMemcpyHtoDAsync");
+    });
   });
 }
 
 void CudaPolicy::step(core::State* const* states, std::int64_t count, const float* obs, float* out) {
   if (count == 0) return;
   const ContextGuard guard(*context_);
-  if (count == 1 && fused_.limit() >= 1) {
-    fused_.step_one(slot(*states[0]), obs, out);
-    return;
-  }
-  std::vector<CUdeviceptr> slots(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = slot(*states[i]);
-  if (count <= fused_.limit()) {
-    fused_.step_few(slots, obs, out);
-  } else {
-    step_rows(slots, obs, out);
-  }
+  change(states, count, [&](const policy::StatePlace* places) {
+    if (count == 1 && fused_.limit() >= 1) {
+      fused_.step_one(*places, obs, out);
+    } else if (count <= fused_.limit()) {
+      fused_.step_few(places, static_cast<std::size_t>(count), obs, out);
+    } else {
+      step_rows(places, count, obs, out);
+    }
+  });
 }
 
-void CudaPolicy::step_rows(const std::vector<CUdeviceptr>& slots, const float* obs, float* out) {
-  const auto count = static_cast<std::int64_t>(slots.size());
+void CudaPolicy::step_rows(const policy::StatePlace* states, std::int64_t count, const float* obs,
+                           float* out) {
   std::vector<Slice> slices;
   for (std::int64_t first = 0; first < count; first += tuning_.slice_rows) {
     Slice slice;
     slice.job.batch = true;
     slice.job.rows = std::min(tuning_.slice_rows, count - first);
     slice.obs = obs + first * dims_.config.d_input;
-    slice.states = slots.data() + first;
+    slice.states = states + first;
     slice.out = out + first * dims_.output();
     slices.push_back(slice);
   }
@@ -208,8 +210,9 @@ void CudaPolicy::run_slices(const std::vector<Slice>& slices, bool chained) {
   slices_.run(slices, chained, start.handle());
 }
 
-void CudaPolicy::long_sequence(CUdeviceptr slot, const float* frames, std::int64_t seq, float* out,
-                               bool last_only) {
+void CudaPolicy::long_sequence(const policy::StatePlace& state, const float* frames, std::int64_t seq,
+                               float* out, bool last_only) {
+  const policy::StatePlace later{state.to, state.to};  // the slices after the first
   std::vector<Slice> slices;
   for (std::int64_t first = 0; first < seq; first += tuning_.slice_rows) {
     Slice slice;
@@ -217,7 +220,7 @@ void CudaPolicy::long_sequence(CUdeviceptr slot, const float* frames, std::int64
     slice.job.sequences = 1;
     slice.job.last_only = last_only;
     slice.obs = frames + first * dims_.config.d_input;
-    slice.states = &slot;
+    slice.states = first == 0 ? &state : &later;
     if (!last_only) slice.out = out + first * dims_.output();
     if (last_only && first + slice.job.rows == seq) slice.out = out;
     slices.push_back(slice);
@@ -228,7 +231,9 @@ void CudaPolicy::long_sequence(CUdeviceptr slot, const float* frames, std::int64
 void CudaPolicy::prefill(core::State& state, const float* frames, std::int64_t seq, float* out) {
   if (seq == 0) return;
   const ContextGuard guard(*context_);
-  long_sequence(slot(state), frames, seq, out, false);
+  core::State* const changed = &state;
+  change(&changed, 1,
+         [&](const policy::StatePlace* place) { long_sequence(*place, frames, seq, out, false); });
 }
 
 void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t seq, float* out) {
@@ -240,9 +245,10 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
   const std::int64_t window_floats = seq * dims_.config.d_input;
   if (seq > tuning_.slice_rows) {
     const CudaState scratch(arena_);
+    auto* values = as_pointer<float>(scratch.slot());
     for (std::int64_t i = 0; i < count; ++i) {
       clear(scratch.slot());
-      long_sequence(scratch.slot(), windows + i * window_floats, seq, out + i * dims_.output(), true);
+      long_sequence({values, values}, windows + i * window_floats, seq, out + i * dims_.output(), true);
     }
     return;
   }
@@ -272,7 +278,7 @@ void CudaPolicy::warm_up() {
   for (int i = 0; i < 3; ++i) step(both, 1, obs.data(), out.data());
   if (fused_.limit() > 1) step(both, 2, obs.data(), out.data());
   copy_state(*both[1], *both[0]);
-  step_rows({slot(*both[0]), slot(*both[1])}, obs.data(), out.data());
+  change(both, 2, [&](const policy::StatePlace* places) { step_rows(places, 2, obs.data(), out.data()); });
   prefill(*both[0], obs.data(), kFrames, out.data());
   stream_.run([](CUstream) {});
 }

@@ -45,7 +45,8 @@ void RowBuffers::reserve(Context& context, const PolicyDims& dims, std::int64_t 
   DevicePool& device = context.device_pool();
   PinnedPool& pinned = context.pinned_pool();
   capacity = 0;  // until all of it is there
-  const std::size_t in_bytes = floats(dims.input()) + static_cast<std::size_t>(rows) * sizeof(CUdeviceptr);
+  const std::size_t in_bytes =
+      floats(dims.input()) + static_cast<std::size_t>(rows) * sizeof(policy::StatePlace);
   host_in = pinned.allocate(in_bytes);
   host_out = pinned.allocate(floats(dims.output()));
   in = device.allocate(in_bytes);
@@ -115,7 +116,8 @@ policy::RowArguments RowKernels::row_arguments(const RowBuffers& b, const RowJob
   row.conv = weight(w.conv), row.conv_bias = weight(w.conv_bias);
   row.dt_proj = weight(w.dt_proj), row.dt_bias = weight(w.dt_bias);
   row.a = weight(w.a), row.d = weight(w.d);
-  if (job.keep_states) row.states = reinterpret_cast<float**>(b.in.as<float>() + job.rows * dims_.input());
+  if (job.keep_states)
+    row.states = reinterpret_cast<policy::StatePlace*>(b.in.as<float>() + job.rows * dims_.input());
   row.state_offset = std::int64_t{index} * dims_.layer_state_floats();
   row.rows = job.rows;
   row.seq = job.seq;

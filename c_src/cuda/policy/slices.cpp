@@ -66,8 +66,8 @@ void SlicePipeline::stage(Lane& lane, const Slice& slice) {
   std::size_t bytes = static_cast<std::size_t>(rows * dims_.input()) * 4;
   if (slice.states != nullptr) {
     const auto count = static_cast<std::size_t>(slice.job.batch ? rows : slice.job.sequences);
-    std::memcpy(lane.buffers.host_in.as<char>() + bytes, slice.states, count * sizeof(CUdeviceptr));
-    bytes += count * sizeof(CUdeviceptr);
+    std::memcpy(lane.buffers.host_in.as<char>() + bytes, slice.states, count * sizeof(*slice.states));
+    bytes += count * sizeof(*slice.states);
   }
   context_->check(driver().cuMemcpyHtoDAsync(lane.buffers.in.address(), lane.buffers.host_in.data(), bytes,
                                              lane.stream.handle()),

@@ -15,10 +15,11 @@
 namespace exphil::cuda {
 
 struct Slice {
-  const float* obs = nullptr;           // {job.rows, d_input}
-  const CUdeviceptr* states = nullptr;  // one for each row of a batch, or for each sequence; may be null
-  float* out = nullptr;                 // {out_rows, d_output}; null: nobody asks
-  RowJob job;                           // keep_states and out are filled in
+  const float* obs = nullptr;  // {job.rows, d_input}
+  const policy::StatePlace* states =
+      nullptr;           // one for each row of a batch, or for each sequence; may be null
+  float* out = nullptr;  // {out_rows, d_output}; null: nobody asks
+  RowJob job;            // keep_states and out are filled in
 };
 
 class SlicePipeline {
@@ -27,8 +28,9 @@ class SlicePipeline {
                 const PolicyTuning& tuning);
   ~SlicePipeline();
 
-  // Returns when every output is in place and every state has moved on. `after` was recorded by the caller:
-  // the slices start when it is reached. chained: each slice needs the state that the one before leaves.
+  // Returns when every output is in place and every state has moved on; throws when nothing of it runs.
+  // `after` was recorded by the caller: the slices start when it is reached. chained: each slice needs the
+  // state that the one before leaves.
   void run(const std::vector<Slice>& slices, bool chained, CUevent after);
 
  private:

@@ -1,4 +1,3 @@
-// See state_arena.hpp.
 #include "cuda/policy/state_arena.hpp"
 
 #include <algorithm>
@@ -25,30 +24,62 @@ void StateArena::grow(std::int64_t slots) {
     free_.push_back(first + static_cast<std::size_t>(i - 1) * slot_bytes_);
 }
 
-CUdeviceptr StateArena::take() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (free_.empty()) {
-    // Half as much again; where that does not fit, one more state may.
-    try {
-      grow(std::max<std::int64_t>(slots_ / 2, 16));
-    } catch (const core::Error& error) {
-      if (error.kind() != core::ErrorKind::out_of_memory) throw;
-      grow(1);
-    }
+void StateArena::make_room(std::size_t count) {
+  if (free_.size() >= count) return;
+  const auto missing = static_cast<std::int64_t>(count - free_.size());
+  // Half as much again; where that does not fit, what is asked for may.
+  try {
+    grow(std::max({slots_ / 2, std::int64_t{16}, missing}));
+  } catch (const core::Error& error) {
+    if (error.kind() != core::ErrorKind::out_of_memory) throw;
+    grow(missing);
   }
-  const CUdeviceptr slot = free_.back();
-  free_.pop_back();
-  return slot;
+}
+
+CUdeviceptr StateArena::take() {
+  policy::StatePlace place{};
+  take(&place, 1);
+  return reinterpret_cast<CUdeviceptr>(place.to);
+}
+
+void StateArena::take(policy::StatePlace* places, std::size_t count) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  make_room(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    places[i].to = as_pointer<float>(free_.back());
+    free_.pop_back();
+  }
 }
 
 void StateArena::give_back(CUdeviceptr slot) noexcept {
+  const policy::StatePlace place{nullptr, as_pointer<float>(slot)};
+  give_back(&place, 1);
+}
+
+void StateArena::give_back(const policy::StatePlace* places, std::size_t count) noexcept {
   std::lock_guard<std::mutex> lock(mutex_);
-  free_.push_back(slot);  // within the capacity that grow() reserved
+  // Within the capacity that grow() reserved.
+  for (std::size_t i = 0; i < count; ++i) free_.push_back(reinterpret_cast<CUdeviceptr>(places[i].to));
 }
 
 std::size_t StateArena::held_bytes() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return static_cast<std::size_t>(slots_) * slot_bytes_;
+}
+
+NextStates::NextStates(StateArena& arena, CudaState* const* states, std::size_t count)
+    : arena_(arena), states_(states), count_(count), many_(count > 1 ? count : 0) {
+  places_ = count > 1 ? many_.data() : &one_;
+  for (std::size_t i = 0; i < count; ++i) places_[i].from = as_pointer<float>(states[i]->slot());
+  arena.take(places_, count);
+}
+
+void NextStates::commit() noexcept {
+  for (std::size_t i = 0; i < count_; ++i) {
+    const CUdeviceptr before = states_[i]->slot();
+    states_[i]->set_slot(reinterpret_cast<CUdeviceptr>(places_[i].to));
+    places_[i].to = as_pointer<float>(before);  // what goes back to the arena
+  }
 }
 
 }  // namespace exphil::cuda

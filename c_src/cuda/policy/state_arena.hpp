@@ -14,6 +14,7 @@
 
 #include "core/policy/policy.hpp"
 #include "cuda/device/context.hpp"
+#include "kernels/policy/arguments.cuh"
 
 namespace exphil::cuda {
 
@@ -22,13 +23,16 @@ class StateArena {
   // Room for `slots` states at once. Throws out_of_memory.
   StateArena(std::shared_ptr<Context> context, std::size_t slot_bytes, std::int64_t slots);
 
-  CUdeviceptr take();  // throws out_of_memory
+  CUdeviceptr take();                                        // throws out_of_memory
+  void take(policy::StatePlace* places, std::size_t count);  // a slot for each `to`: all, or throws
   void give_back(CUdeviceptr slot) noexcept;
+  void give_back(const policy::StatePlace* places, std::size_t count) noexcept;  // each `to`
   std::size_t slot_bytes() const { return slot_bytes_; }
   std::size_t held_bytes() const;
 
  private:
-  void grow(std::int64_t slots);  // under mutex_, or in the constructor
+  void grow(std::int64_t slots);      // under mutex_, or in the constructor
+  void make_room(std::size_t count);  // at least `count` free slots; under mutex_
 
   std::shared_ptr<Context> context_;
   const std::size_t slot_bytes_;
@@ -46,11 +50,35 @@ class CudaState : public core::State {
   CudaState(const CudaState&) = delete;
   CudaState& operator=(const CudaState&) = delete;
   CUdeviceptr slot() const { return slot_; }
+  void set_slot(CUdeviceptr slot) { slot_ = slot; }
   const StateArena* arena() const { return arena_.get(); }
 
  private:
   std::shared_ptr<StateArena> arena_;
   CUdeviceptr slot_;
+};
+
+// Where a call reads and writes the states that it changes: each from its slot, into another one that
+// commit() makes the state's. A call that fails before leaves every state as it was. It costs two turns of
+// the arena's lock, a slot for each state during the call, and no copy. Destroyed only when nothing on the
+// device uses the places any more.
+class NextStates {
+ public:
+  NextStates(StateArena& arena, CudaState* const* states, std::size_t count);  // throws out_of_memory
+  ~NextStates() { arena_.give_back(places_, count_); }
+  NextStates(const NextStates&) = delete;
+  NextStates& operator=(const NextStates&) = delete;
+
+  const policy::StatePlace* places() const { return places_; }
+  void commit() noexcept;  // once
+
+ private:
+  StateArena& arena_;
+  CudaState* const* states_;
+  const std::size_t count_;
+  policy::StatePlace one_{};  // one agent's step allocates nothing
+  std::vector<policy::StatePlace> many_;
+  policy::StatePlace* places_;
 };
 
 }  // namespace exphil::cuda

@@ -2,17 +2,12 @@
 
 #include <algorithm>
 
-#include "core/parallel.hpp"
 #include "host/policy/layer_kernels.hpp"
 #include "host/recurrence/tile.hpp"
-#include "host/simd/thread_scratch.hpp"
 
 namespace exphil::host {
 
 namespace {
-
-// Up to this many rows each lane normalises for itself: it takes less time than another barrier.
-constexpr std::int64_t kFewRows = 4;
 
 constexpr std::int64_t kPhasesPerLayer = 6, kPhasesOutside = 4;
 
@@ -23,17 +18,18 @@ StateLayout::StateLayout(const core::PolicyConfig& config)
       conv(padded(config.d_inner) * (config.d_conv - 1)),
       layers(config.n_layer) {}
 
-Workspace::Workspace(const PackedWeights& weights)
+Workspace::Workspace(const PackedWeights& weights, int lanes)
     : team(kPhasesOutside + weights.config().n_layer * kPhasesPerLayer) {
   const core::PolicyConfig& c = weights.config();
   const std::int64_t model = kPassRows * padded(c.d_model), inner = kPassRows * padded(c.d_inner);
   const std::int64_t projection = kPassRows * padded(c.dt_rank + 2 * c.d_state);
   const std::int64_t outputs = kPassRows * padded(c.d_output);
   const std::int64_t hidden_outs = kPassRows * padded(weights.heads_hidden().outs);
-  const std::int64_t scratch = scan_scratch_floats(weights.rule());
+  const std::int64_t lane_norm = kFewRows * padded(c.d_model);
+  const std::int64_t scratch = padded(scan_scratch_floats(weights.rule()));
   const StateLayout layout(c);
-  arena_ =
-      AlignedBuffer(2 * model + 4 * inner + projection + hidden_outs + outputs + scratch + layout.floats());
+  arena_ = AlignedBuffer(2 * model + 4 * inner + projection + hidden_outs + outputs + layout.floats() +
+                         lanes * (lane_norm + scratch));
   float* at = arena_.data();
   const auto take = [&at](std::int64_t floats) {
     float* taken = at;
@@ -43,7 +39,21 @@ Workspace::Workspace(const PackedWeights& weights)
   hidden = take(model), norm = take(model);
   x = take(inner), conv = take(inner), z = take(inner), dt = take(inner);
   projected = take(projection), head_hidden = take(hidden_outs), head = take(outputs);
-  scan = take(scratch), state = take(layout.floats());
+  state = take(layout.floats());
+  for (int i = 0; i < lanes; ++i) {
+    float* const lane = take(lane_norm);
+    lanes_.push_back({lane, take(scratch)});
+  }
+}
+
+void Workspace::begin() {
+  taken_.store(0, std::memory_order_relaxed);
+  team.begin();
+}
+
+// Where a lane runs again because it got no helpers, the others have ended.
+Workspace::Lane Workspace::next_lane() {
+  return lanes_[taken_.fetch_add(1, std::memory_order_relaxed) % lanes_.size()];
 }
 
 namespace {
@@ -61,14 +71,7 @@ class Forward {
         hidden_step_(padded(config_.d_model)),
         inner_step_(padded(config_.d_inner)),
         projected_step_(padded(config_.dt_rank + 2 * config_.d_state)),
-        own_norm_(work.norm),
-        scan_scratch_(work.scan) {
-    if (pass_.lanes == 1) return;
-    // All that may throw comes before the first phase.
-    own_norm_ =
-        thread_scratch(Scratch::policy, kFewRows * hidden_step_ + scan_scratch_floats(weights_.rule()));
-    scan_scratch_ = own_norm_ + kFewRows * hidden_step_;
-  }
+        lane_(work.next_lane()) {}
 
   void run() {
     phase(panels(config_.d_model), 2, [this](std::int64_t begin, std::int64_t end) {
@@ -110,9 +113,9 @@ class Forward {
 
   const float* normalized(const Norm& norm) {
     if (rows_ > kFewRows) return work_.norm;
-    if (normalized_with_ != norm.weight) normalize_rows(norm, 0, rows_, own_norm_);
+    if (normalized_with_ != norm.weight) normalize_rows(norm, 0, rows_, lane_.norm);
     normalized_with_ = norm.weight;
-    return own_norm_;
+    return lane_.norm;
   }
 
   void normalize_rows(const Norm& norm, std::int64_t begin, std::int64_t end, float* to) const {
@@ -229,7 +232,7 @@ class Forward {
       sequence.dt_bias = layer.dt_bias;
     }
     sequence.h_panels = layout_.ssm_of(pass_.states[agent], index);
-    scan_channels(weights_.rule(), sequence, begin, end, scan_scratch_);
+    scan_channels(weights_.rule(), sequence, begin, end, lane_.scan);
   }
 
   void run_head() {
@@ -273,7 +276,7 @@ class Forward {
   const Pass& pass_;
   Workspace& work_;
   const std::int64_t rows_, hidden_step_, inner_step_, projected_step_;
-  float *own_norm_, *scan_scratch_;  // this lane's
+  const Workspace::Lane lane_;
   const float* normalized_with_ = nullptr;
   float mean_dt_[kPassRows];  // of the layer in work
   std::int64_t phase_ = 0;
@@ -281,14 +284,10 @@ class Forward {
 
 }  // namespace
 
-void forward(const PackedWeights& weights, const Pass& pass, Workspace& work) {
+void forward(const PackedWeights& weights, const Pass& pass, Workspace& work) noexcept {
+  work.begin();
   if (pass.lanes == 1) return Forward(weights, pass, work).run();
-  work.team.begin();
-  const auto lane = [&weights, &pass, &work] { Forward(weights, pass, work).run(); };
-  // One reference fits into a std::function without an allocation.
-  core::parallel_for(pass.lanes, 1, [&lane](std::int64_t begin, std::int64_t end) {
-    for (; begin < end; ++begin) lane();
-  });
+  with_helpers(pass.lanes, [&] { Forward(weights, pass, work).run(); });
 }
 
 }  // namespace exphil::host

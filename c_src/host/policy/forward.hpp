@@ -2,7 +2,9 @@
 // prefill and window, so that they give the same bits.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "host/policy/weights.hpp"
 #include "host/simd/aligned.hpp"
@@ -24,22 +26,34 @@ struct StateLayout {
 // in L2.
 inline constexpr std::int64_t kPassRows = 64;
 
-// Buffers of one pass: kPassRows rows of everything, scan scratch for one thread, one state, the team's
-// counters. Used by one call at a time.
+// Rows up to which each lane normalises for itself: it takes less time than waiting for the others again.
+inline constexpr std::int64_t kFewRows = 4;
+
+// Buffers of one pass: kPassRows rows of everything, one state, the team's counters, and each lane's own
+// scratch, so that nothing is allocated in a pass. Used by one call at a time.
 class Workspace {
  public:
-  explicit Workspace(const PackedWeights& weights);
+  Workspace(const PackedWeights& weights, int lanes);
   float *hidden, *norm;      // {kPassRows, padded(d_model)}
   float *x, *conv, *z, *dt;  // {kPassRows, padded(d_inner)}
   float* projected;          // {kPassRows, padded(dt_rank + 2 d_state)}
   float* head_hidden;        // {kPassRows, padded(hidden values of all two-layer heads)}
   float* head;               // {kPassRows, padded(d_output)}
-  float* scan;               // scan_scratch_floats
   float* state;              // one agent's state
   Team team;
 
+  struct Lane {
+    float* norm;  // {kFewRows, padded(d_model)}
+    float* scan;  // scan_scratch_floats
+  };
+  int lanes() const { return static_cast<int>(lanes_.size()); }
+  void begin();      // before the lanes of a pass start
+  Lane next_lane();  // each lane asks once
+
  private:
   AlignedBuffer arena_;
+  std::vector<Lane> lanes_;
+  std::atomic<unsigned> taken_{0};
 };
 
 // `agents` sequences of `frames` rows each (agents times frames at most kPassRows), agent after agent.
@@ -51,9 +65,10 @@ struct Pass {
   float* out = nullptr;
   std::int64_t first_output = 0;
   bool decays_input = false;  // core::PolicySpec::decays_input of the sequence
-  int lanes = 1;              // threads that share this pass, at most
+  int lanes = 1;              // threads that share this pass, at most; no more than the workspace has
 };
 
-void forward(const PackedWeights& weights, const Pass& pass, Workspace& work);
+// Never fails: what it needs is in the workspace.
+void forward(const PackedWeights& weights, const Pass& pass, Workspace& work) noexcept;
 
 }  // namespace exphil::host

@@ -19,8 +19,7 @@ constexpr int kLanesOfStep = 4, kLanesOfSequence = 16;
 // Weights that one core reads from its own cache faster than two could meet.
 constexpr std::size_t kSmallPolicy = std::size_t{256} << 10;
 
-// Fewer rows are not worth a thread: each thread walks through all the weights, and until here that is most
-// of its time.
+// Fewer agents are not worth a thread, which reads all the weights.
 constexpr std::int64_t kAgentsPerThread = 4;
 
 class HostState final : public core::State {
@@ -47,14 +46,14 @@ float* data_of(core::State* state) {
 // before the policy: after warm-up a call takes a mutex and allocates nothing.
 class WorkspacePool {
  public:
-  explicit WorkspacePool(const PackedWeights& weights) : weights_(weights) { give(take()); }
+  WorkspacePool(const PackedWeights& weights, int lanes) : weights_(weights), lanes_(lanes) { give(take()); }
 
   std::unique_ptr<Workspace> take() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (idle_.empty()) {
       ++made_;
       idle_.reserve(made_);  // give() must not allocate, nor throw
-      return std::make_unique<Workspace>(weights_);
+      return std::make_unique<Workspace>(weights_, lanes_);
     }
     std::unique_ptr<Workspace> taken = std::move(idle_.back());
     idle_.pop_back();
@@ -68,6 +67,7 @@ class WorkspacePool {
 
  private:
   const PackedWeights& weights_;
+  const int lanes_;
   std::mutex mutex_;
   std::size_t made_ = 0;
   std::vector<std::unique_ptr<Workspace>> idle_;
@@ -85,6 +85,37 @@ class Borrowed {
  private:
   WorkspacePool& pool_;
   std::unique_ptr<Workspace> workspace_;
+};
+
+// Workspaces for a call that several threads share, all taken before the first state changes.
+class BorrowedForThreads {
+ public:
+  BorrowedForThreads(WorkspacePool& pool, int threads) : pool_(pool) {
+    workspaces_.reserve(static_cast<std::size_t>(threads));
+    try {
+      for (int i = 0; i < threads; ++i) workspaces_.push_back(pool_.take());
+    } catch (...) {
+      give_all();
+      throw;
+    }
+  }
+  ~BorrowedForThreads() { give_all(); }
+  BorrowedForThreads(const BorrowedForThreads&) = delete;
+  BorrowedForThreads& operator=(const BorrowedForThreads&) = delete;
+
+  // Each thread asks once; one that does the rest alone asks when the others have ended.
+  Workspace& next() {
+    return *workspaces_[taken_.fetch_add(1, std::memory_order_relaxed) % workspaces_.size()];
+  }
+
+ private:
+  void give_all() {
+    for (auto& workspace : workspaces_) pool_.give(std::move(workspace));
+  }
+
+  WorkspacePool& pool_;
+  std::vector<std::unique_ptr<Workspace>> workspaces_;
+  std::atomic<unsigned> taken_{0};
 };
 
 // Decides whether a step is shared by several threads. Measured on two cores, d_model 256: steps that follow
@@ -127,7 +158,7 @@ class HostPolicy final : public core::Policy {
   explicit HostPolicy(const core::PolicyWeights& weights)
       : weights_(weights),
         layout_(weights_.config()),
-        pool_(weights_),
+        pool_(weights_, lanes(kLanesOfSequence)),
         states_(std::make_shared<std::atomic<std::int64_t>>(0)) {}
 
   const core::PolicyConfig& config() const override { return weights_.config(); }
@@ -171,11 +202,11 @@ class HostPolicy final : public core::Policy {
     }
   }
 
+  // No state changes before all memory that the call needs is there; from then on nothing fails.
   void step(core::State* const* states, std::int64_t count, const float* obs, float* out) override {
     const Cadence::Call call(cadence_);
     const int team = count <= kAgentsPerThread && call.shared() ? lanes(kLanesOfStep) : 1;
-    const auto run = [&](std::int64_t begin, std::int64_t end) {
-      Borrowed work(pool_);
+    const auto run = [&](Workspace& work, std::int64_t begin, std::int64_t end) noexcept {
       float* pointers[kPassRows];
       while (begin < end) {
         const std::int64_t agents = std::min(kPassRows, end - begin);
@@ -187,16 +218,25 @@ class HostPolicy final : public core::Policy {
         pass.obs = obs + begin * config().d_input;
         pass.out = out + begin * config().d_output;
         pass.decays_input = config().spec.carried_decays_input();
-        pass.lanes = team;
-        forward(weights_, pass, *work);
+        pass.lanes = std::min(team, work.lanes());
+        forward(weights_, pass, work);
         begin += agents;
       }
     };
-    // A std::function of this would allocate, and one agent's step must not.
-    if (count <= kAgentsPerThread) return run(0, count);
-    // One piece for each thread, of at most one pass: smaller ones would read the weights more often.
+    if (count <= kAgentsPerThread) return run(*Borrowed(pool_), 0, count);
+    // As few pieces of a pass as there are threads: each reads all the weights.
     const std::int64_t share = (count + core::threads() - 1) / core::threads();
-    core::parallel_for(count, std::clamp(share, kAgentsPerThread, kPassRows), run);
+    const std::int64_t piece = std::clamp(share, kAgentsPerThread, kPassRows);
+    const std::int64_t pieces = (count + piece - 1) / piece;
+    const int threads = static_cast<int>(std::min<std::int64_t>(pieces, core::threads()));
+    BorrowedForThreads works(pool_, threads);
+    std::atomic<std::int64_t> next{0};
+    with_helpers(threads, [&]() noexcept {
+      Workspace& work = works.next();
+      for (std::int64_t begin; (begin = next.fetch_add(piece)) < count;) {
+        run(work, begin, std::min(count, begin + piece));
+      }
+    });
   }
 
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override {
@@ -239,7 +279,7 @@ class HostPolicy final : public core::Policy {
       pass.out = last_only ? out : out + t * config().d_output;
       if (last_only) pass.first_output = t + pass.frames == seq ? pass.frames - 1 : pass.frames;
       pass.decays_input = decays_input;
-      pass.lanes = lanes;
+      pass.lanes = std::min(lanes, work.lanes());
       forward(weights_, pass, work);
     }
   }

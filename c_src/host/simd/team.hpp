@@ -17,7 +17,24 @@
 #include <thread>
 #include <vector>
 
+#include "core/parallel.hpp"
+
 namespace exphil::host {
+
+// Runs `work` in up to `lanes` threads, this one among them, and returns when every one has ended. `work`
+// deals out its pieces itself and does not throw. No helper is needed: where none can be had, because memory
+// is short, this thread does all the pieces.
+template <class Work>
+void with_helpers(int lanes, const Work& work) {
+  try {
+    // One reference fits into a std::function without an allocation.
+    core::parallel_for(lanes, 1, [&work](std::int64_t begin, std::int64_t end) {
+      for (; begin < end; ++begin) work();
+    });
+  } catch (...) {
+    work();
+  }
+}
 
 class Team {
  public:

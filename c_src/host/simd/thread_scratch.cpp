@@ -12,7 +12,7 @@ namespace exphil::host {
 namespace {
 
 struct Blocks {
-  AlignedBuffer of_use[3];
+  AlignedBuffer of_use[2];
 };
 
 pthread_key_t make_key() {

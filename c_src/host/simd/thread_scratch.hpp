@@ -1,6 +1,6 @@
 // Scratch memory of the calling thread, kept from call to call and freed with the thread. A thread_local
 // object with a destructor would end the process where the system has no memory to register it
-// (__cxa_thread_atexit); this throws. Used by the policy's lanes, the scan and its gradient.
+// (__cxa_thread_atexit); this throws. Used by the scan and its gradient.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace exphil::host {
 
 // What the memory is for. A thread may hold one block of each at once.
-enum class Scratch { policy, scan, gradient };
+enum class Scratch { scan, gradient };
 
 // At least `floats` floats, uninitialised, until the thread's next call for the same use. Throws
 // out_of_memory or bad_alloc.

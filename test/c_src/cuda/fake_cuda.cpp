@@ -29,6 +29,7 @@ struct Failure {
 std::recursive_mutex mutex;
 std::map<std::string, std::int64_t> call_counts;
 std::map<std::string, Failure> failures;
+Failure any_failure{CUDA_SUCCESS, -1};  // of the calls that do work; skip = -1: none
 CUresult sticky = CUDA_SUCCESS;
 std::map<CUdeviceptr, std::size_t> device_blocks;
 std::map<void*, std::size_t> pinned_blocks;
@@ -57,6 +58,12 @@ bool stays(CUresult result) {
   return result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_FAILED;
 }
 
+bool does_work(const std::string& call) {
+  static const std::set<std::string> frees = {"cuMemFree",      "cuMemFreeHost",  "cuStreamDestroy",
+                                              "cuEventDestroy", "cuModuleUnload", "cuCtxPopCurrent"};
+  return frees.count(call) == 0;
+}
+
 // Counts a call and says what it answers before doing anything.
 CUresult enter(const char* call, bool needs_context = true) {
   std::lock_guard<std::recursive_mutex> lock(mutex);
@@ -67,6 +74,10 @@ CUresult enter(const char* call, bool needs_context = true) {
     failures.erase(failure);
     if (stays(result)) sticky = result;
     return result;
+  }
+  if (any_failure.skip >= 0 && does_work(call) && any_failure.skip-- == 0) {
+    if (stays(any_failure.result)) sticky = any_failure.result;
+    return any_failure.result;
   }
   if (!needs_context) return CUDA_SUCCESS;
   if (sticky != CUDA_SUCCESS) return sticky;
@@ -131,11 +142,39 @@ CUresult copy(void* to, const void* from, std::size_t bytes, CUdeviceptr checked
   return CUDA_SUCCESS;
 }
 
+CUresult launch(CUfunction function, const unsigned (&grid)[3], const unsigned (&block)[3],
+                std::size_t shared_bytes, void* stream, void** arguments) {
+  if (CUresult dead = alive(streams, stream); dead) return dead;
+  std::lock_guard<std::recursive_mutex> lock(mutex);  // kernels run one at a time
+  if (launch_callback == nullptr) return CUDA_SUCCESS;
+  const auto* const f = reinterpret_cast<const Function*>(function);
+  const std::string& image = f->module->image;
+  return static_cast<CUresult>(launch_callback({f->name.c_str(),
+                                                image.empty() ? nullptr : image.data(),
+                                                image.size(),
+                                                {grid[0], grid[1], grid[2]},
+                                                {block[0], block[1], block[2]},
+                                                shared_bytes,
+                                                arguments}));
+}
+
 }  // namespace
 
 // Leaves the calling function with the injected or required error.
-#define ENTER(...) \
+#define ENTER(...)     \
+  const OwnMemory own; \
   if (CUresult entered = enter(__VA_ARGS__); entered) return entered
+
+extern "C" FakeCuda fake_cuda;
+
+// The fake driver's own allocations do not fail, nor do those of the test's code that runs in a launch.
+struct OwnMemory {
+  OwnMemory() { change(1); }
+  ~OwnMemory() { change(-1); }
+  static void change(int by) {
+    if (fake_cuda.pause_failing != nullptr) fake_cuda.pause_failing(by);
+  }
+};
 
 extern "C" {
 
@@ -169,6 +208,13 @@ FakeCuda fake_cuda = {
       std::lock_guard<std::recursive_mutex> lock(mutex);
       launch_callback = callback;
     },
+    [](int result, int skip) {
+      std::lock_guard<std::recursive_mutex> lock(mutex);
+      const bool happened = any_failure.skip < 0;
+      any_failure = {static_cast<CUresult>(result), skip};
+      return happened;
+    },
+    nullptr,
 };
 
 // ---- the process and its devices
@@ -219,7 +265,8 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
 
 CUresult cuDeviceGetCount(int* count) {
   *count = from_environment("FAKE_CUDA_DEVICES", 1);
-  return enter("cuDeviceGetCount", false);
+  ENTER("cuDeviceGetCount", false);
+  return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetName(char* name, int length, CUdevice) {
@@ -284,7 +331,8 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
 }
 
 CUresult cuCtxSynchronize() {
-  return enter("cuCtxSynchronize");
+  ENTER("cuCtxSynchronize");
+  return CUDA_SUCCESS;
 }
 
 // ---- memory
@@ -346,10 +394,12 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* address, void* data, unsigned) {
 }
 
 CUresult cuMemHostRegister(void*, std::size_t, unsigned) {
-  return enter("cuMemHostRegister");
+  ENTER("cuMemHostRegister");
+  return CUDA_SUCCESS;
 }
 CUresult cuMemHostUnregister(void*) {
-  return enter("cuMemHostUnregister");
+  ENTER("cuMemHostUnregister");
+  return CUDA_SUCCESS;
 }
 
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, std::size_t bytes) {
@@ -468,7 +518,8 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
 }
 // Modules and functions stay until the process ends.
 CUresult cuModuleUnload(CUmodule) {
-  return enter("cuModuleUnload");
+  ENTER("cuModuleUnload");
+  return CUDA_SUCCESS;
 }
 
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
@@ -499,23 +550,15 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
                         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                         CUstream stream, void** arguments, void**) {
   ENTER("cuLaunchKernel");
-  if (CUresult dead = alive(streams, stream); dead) return dead;
-  std::lock_guard<std::recursive_mutex> lock(mutex);  // kernels run one at a time
-  if (launch_callback == nullptr) return CUDA_SUCCESS;
-  const auto* const f = reinterpret_cast<const Function*>(function);
-  const std::string& image = f->module->image;
-  return static_cast<CUresult>(launch_callback({f->name.c_str(),
-                                                image.empty() ? nullptr : image.data(),
-                                                image.size(),
-                                                {grid_x, grid_y, grid_z},
-                                                {block_x, block_y, block_z},
-                                                shared_bytes,
-                                                arguments}));
+  const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
+  return launch(function, grid, block, shared_bytes, stream, arguments);
 }
-CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                   unsigned, CUstream stream, void**) {
+CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                   unsigned block_x, unsigned block_y, unsigned block_z,
+                                   unsigned shared_bytes, CUstream stream, void** arguments) {
   ENTER("cuLaunchCooperativeKernel");
-  return alive(streams, stream);
+  const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
+  return launch(function, grid, block, shared_bytes, stream, arguments);
 }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, std::size_t) {
   ENTER("cuOccupancyMaxActiveBlocksPerMultiprocessor");

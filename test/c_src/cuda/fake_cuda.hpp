@@ -36,4 +36,9 @@ struct FakeCuda {
   // Called for every good launch from now on, on the launching thread; its answer is the launch's (a
   // CUresult). Null: kernels are not run.
   void (*on_launch)(int (*callback)(const FakeLaunch& launch));
+  // Of the calls from now on that do work (not those that free, destroy or pop), the one after `skip` good
+  // ones answers `result`, once. skip = -1: none does. Answers whether the last such failure has happened.
+  bool (*fail_any)(int result, int skip);
+  // Set by tests whose allocations fail: called with 1 and -1 around what the fake driver does for itself.
+  void (*pause_failing)(int change);
 };

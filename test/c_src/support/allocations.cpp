@@ -3,6 +3,8 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <new>
 
@@ -17,7 +19,27 @@ struct Counts {
 };
 thread_local Counts counts;
 
+constexpr int kNever = -1;
+std::atomic<int> good{kNever};  // allocations before the one that fails
+thread_local int paused = 0;
+
+bool fails() {
+  if (paused > 0) return false;
+  int now = good.load(std::memory_order_relaxed);
+  while (now >= 0 && !good.compare_exchange_weak(now, now - 1)) {
+  }
+  return now == 0;
+}
+
+void* allocate_aligned(std::size_t alignment, std::size_t size) {
+  void* memory = nullptr;
+  const int error = posix_memalign(&memory, alignment, size);
+  if (error != 0) errno = error;
+  return error == 0 ? memory : nullptr;
+}
+
 void* allocate(std::size_t size, std::size_t alignment) {
+  if (fails()) return nullptr;
   if (counts.counting) {
     ++counts.count;
     if (counts.count >= counts.fail_from && counts.count < counts.fail_until) {
@@ -26,7 +48,7 @@ void* allocate(std::size_t size, std::size_t alignment) {
     }
   }
   void* memory = alignment > alignof(std::max_align_t)
-                     ? std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)
+                     ? allocate_aligned(alignment, (size + alignment - 1) / alignment * alignment)
                      : std::malloc(size > 0 ? size : 1);
   if (counts.counting && memory != nullptr) {
     counts.bytes += static_cast<std::int64_t>(malloc_usable_size(memory));
@@ -49,6 +71,20 @@ void* allocate_or_throw(std::size_t size, std::size_t alignment) {
 }
 
 }  // namespace
+
+FailingAllocation::FailingAllocation(int skip) {
+  good = skip;
+}
+FailingAllocation::~FailingAllocation() {
+  good = kNever;
+}
+bool FailingAllocation::happened() const {
+  return good == kNever;
+}
+
+void pause_failing_allocations(int change) {
+  paused += change;
+}
 
 Allocations::Allocations() {
   counts = {};
@@ -129,4 +165,9 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
 }
 void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
   release(memory);
+}
+
+// Packed weights, states and workspaces of the host backend (host/simd/aligned.cpp).
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) {
+  return exphil::test::fails() ? nullptr : exphil::test::allocate_aligned(alignment, size);
 }

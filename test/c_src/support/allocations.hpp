@@ -1,5 +1,5 @@
-// Counts what this thread allocates with operator new, and makes one of its allocations fail. The program's
-// operator new is replaced (allocations.cpp). For tests on one thread; other threads are not counted.
+// Counts what this thread allocates with operator new, and makes allocations fail, of this thread or of any.
+// The program's operator new and std::aligned_alloc are replaced (allocations.cpp).
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace exphil::test {
 
-// Counts from construction to destruction. Not nested.
+// Counts from construction to destruction. Not nested. For tests on one thread; others are not counted.
 class Allocations {
  public:
   Allocations();
@@ -23,5 +23,18 @@ class Allocations {
   std::int64_t peak() const;      // the most of them at once
   std::int64_t failures() const;  // how many were made to fail
 };
+
+// One allocation of the process fails, whichever thread makes it. One at a time.
+class FailingAllocation {
+ public:
+  explicit FailingAllocation(int skip);  // the next allocation but `skip`
+  ~FailingAllocation();                  // none fails any more
+  FailingAllocation(const FailingAllocation&) = delete;
+  FailingAllocation& operator=(const FailingAllocation&) = delete;
+  bool happened() const;
+};
+
+// 1: no FailingAllocation in this thread; -1: as before. Calls nest.
+void pause_failing_allocations(int change);
 
 }  // namespace exphil::test

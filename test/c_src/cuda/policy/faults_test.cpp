@@ -1,0 +1,147 @@
+// A policy on the fake driver while every driver call and every allocation of every operation fails once. Its
+// kernels are replaced by functions that only move states on: each value of a state grows by one with every
+// frame, so that a state that was touched too early, too late or in place shows.
+#include <chrono>
+#include <cstring>
+
+#include "core/policy/session.hpp"
+#include "cuda/cuda_test.hpp"
+#include "cuda/policy/dims.hpp"
+#include "cuda/policy/loader.hpp"
+#include "host/policy/policy.hpp"
+#include "kernels/policy/arguments.cuh"
+#include "support/allocations.hpp"
+#include "support/policy.hpp"
+#include "support/policy_faults.hpp"
+
+namespace exphil::test {
+namespace {
+
+constexpr int kOutOfMemory = 2, kInvalidValue = 1, kIllegalAddress = 700;
+
+const cuda::PolicyDims& dims() {
+  static const cuda::PolicyDims dims(make_policy({})->config);
+  return dims;
+}
+
+void grow(const policy::StatePlace& state, std::int64_t begin, std::int64_t end, float by) {
+  for (std::int64_t i = begin; i < end; ++i) state.to[i] = state.from[i] + by;
+}
+
+void step(const policy::StepArguments& args) {
+  for (int i = 0; i < args.count; ++i) {
+    grow(args.states == nullptr ? args.state : args.states[i], 0, dims().state_floats(), 1);
+    for (int k = 0; k < dims().output(); ++k) {
+      const int at = i * dims().output() + k;
+      if (args.out != nullptr) args.out[at] = 0;
+      if (args.out == nullptr) args.tagged[at] = static_cast<unsigned long long>(args.sequence) << 32;
+    }
+  }
+}
+
+// The part of the layer's state from `begin` to `end`, of each of `count` states.
+void move_rows(const policy::RowArguments& args, long long count, int begin, int end, float by) {
+  if (args.states == nullptr) return;
+  for (long long i = 0; i < count; ++i) {
+    grow(args.states[i], args.state_offset + begin, args.state_offset + end, by);
+  }
+}
+
+int run_kernel(const FakeLaunch& launch) {
+  const std::string name = launch.function;
+  void** const arguments = launch.arguments;
+  const int ssm = dims().ssm_floats(), all = dims().layer_state_floats();
+  const auto& rows = *static_cast<const policy::RowArguments*>(arguments[0]);
+  if (name == "policy_step") {
+    step(*static_cast<const policy::StepArguments*>(arguments[0]));
+  } else if (name == "policy_convolve_batch") {
+    move_rows(rows, rows.rows, ssm, all, 1);
+  } else if (name == "policy_advance_batch") {
+    move_rows(rows, rows.rows, 0, ssm, 1);
+  } else if (name == "policy_advance_time") {
+    move_rows(rows, rows.sequences, 0, all, static_cast<float>(rows.seq));
+  }
+  return 0;
+}
+
+std::shared_ptr<core::Policy> load(const std::shared_ptr<cuda::Context>& context) {
+  fake().on_launch(run_kernel);
+  core::PolicyOptions options;
+  options.max_sessions = 4 * FaultBench::kSessions;  // two benches, and a batch of one of them
+  return cuda::load_policy(context, make_policy({}), options);
+}
+
+std::map<std::string, std::string> small_slices() {
+  return {{"EXPHIL_NATIVE_POLICY", "batch_agents=2,fused_limit=2,slice_rows=64"}};
+}
+
+}  // namespace
+
+TEST_CASE("every driver call of a policy fails once", "[.policy_driver_faults]") {
+  const auto context = cuda::Context::open(0);
+  for (const int result : {kOutOfMemory, kInvalidValue}) {
+    {
+      const std::shared_ptr<core::Policy> policy = load(context);
+      {
+        FaultBench bench(policy);
+        for (const PolicyOperation& operation : bench.operations()) operation.run();
+      }
+      const std::size_t resident = policy->resident_bytes();
+      const int events = fake().events();
+      const int thrown = fail_everywhere([&] { return policy; },
+                                         [&](int n, const std::function<void()>& call) {
+                                           fake().fail_any(result, n);
+                                           call();
+                                           return fake().fail_any(0, -1);
+                                         });
+      CHECK(thrown > 50);
+      CHECK(policy->resident_bytes() == resident);
+      CHECK(fake().events() == events);
+      CHECK(fake().context_depth() == 0);
+    }
+    CHECK(context->device_pool().held_bytes() == 0);
+    CHECK(context->pinned_pool().held_bytes() == 0);
+  }
+}
+
+TEST_CASE("every allocation of a policy fails once", "[.policy_allocation_faults]") {
+  const auto context = cuda::Context::open(0);
+  fake().pause_failing = pause_failing_allocations;
+  const std::shared_ptr<core::Policy> policy = load(context);
+  CHECK(fail_everywhere([&] { return policy; },
+                        [](int n, const std::function<void()>& call) {
+                          const FailingAllocation failure(n);
+                          call();
+                          return failure.happened();
+                        }) > 0);
+}
+
+TEST_CASE("a lost device is an error at once, and the host backend goes on", "[.policy_lost]") {
+  const auto context = cuda::Context::open(0);
+  FaultBench bench(load(context));
+  std::vector<float> obs(5), out(3);
+  fake().fail_any(kIllegalAddress, 1);
+  CHECK_THROWS_AS(bench.operations()[0].run(), core::Error);
+  for (const PolicyOperation& operation : bench.operations()) {
+    INFO(operation.name);
+    const auto start = std::chrono::steady_clock::now();
+    const core::Error error = thrown_by(operation.run);
+    CHECK(error.kind() == core::ErrorKind::device_lost);
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::milliseconds(100));
+  }
+  core::Session host_session(host::make_policy(*make_policy({}), {}));
+  host_session.step(obs.data(), out.data());
+  FaultBench host_bench(host::make_policy(*make_policy({}), {}));
+  for (const PolicyOperation& operation : host_bench.operations()) operation.run();
+}
+
+TEST_CASE("a policy whose calls fail keeps every state", "[cuda][policy][faults][nvrtc]") {
+  if (!have_nvrtc()) return;
+  for (const char* tag : {"[.policy_driver_faults]", "[.policy_allocation_faults]", "[.policy_lost]"}) {
+    const RunResult result = run_over_fake(tag, small_slices());
+    INFO(tag << "\n" << result.output);
+    CHECK(result.status == 0);
+  }
+}
+
+}  // namespace exphil::test

@@ -1,0 +1,130 @@
+// Every public operation of a policy with a failure at each place where one can happen: the error is one of
+// the library's, every session keeps its state, bit for bit, and the next call does what it should.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/policy/session.hpp"
+#include "core/policy/state_codec.hpp"
+#include "support/catch.hpp"
+
+namespace exphil::test {
+
+struct PolicyOperation {
+  std::string name;
+  std::function<void()> run;
+};
+
+// Sessions with states of their own and the operations on them.
+class FaultBench {
+ public:
+  static constexpr std::int64_t kSessions = 70, kFrames = 70;
+
+  explicit FaultBench(std::shared_ptr<core::Policy> policy) : policy_(std::move(policy)) {
+    const core::PolicyConfig& c = policy_->config();
+    obs_.resize(static_cast<std::size_t>(kSessions * c.d_input));
+    for (std::size_t i = 0; i < obs_.size(); ++i) obs_[i] = static_cast<float>(i % 7) * 0.25f - 0.5f;
+    out_.resize(static_cast<std::size_t>(kSessions * c.d_output));
+    std::vector<float> ssm(static_cast<std::size_t>(c.ssm_floats()));
+    std::vector<float> conv(static_cast<std::size_t>(c.conv_floats()));
+    for (std::int64_t i = 0; i < kSessions; ++i) {
+      sessions_.push_back(std::make_unique<core::Session>(policy_));
+      for (std::size_t k = 0; k < ssm.size(); ++k) ssm[k] = static_cast<float>(i + 1) + 0.001f * (k % 97);
+      for (std::size_t k = 0; k < conv.size(); ++k) conv[k] = static_cast<float>(i) - 0.01f * (k % 89);
+      core::StateValues values;
+      values.ssm = ssm, values.conv = conv;
+      const auto state = core::encode_state(c, policy_->fingerprint(), values);
+      sessions_.back()->import_state(state.data(), state.size());
+      before_.push_back(state);
+    }
+    snapshot_ = sessions_[1]->snapshot();
+    // One step just before: where it pays, the host backend then shares the next one among threads.
+    core::Session other(policy_);
+    other.step(obs_.data(), out_.data());
+  }
+
+  std::vector<PolicyOperation> operations() {
+    return {
+        {"step", [this] { sessions_[0]->step(obs_.data(), out_.data()); }},
+        {"step_batch of 2", [this] { step_batch(2); }},
+        {"step_batch of 5", [this] { step_batch(5); }},
+        {"step_batch of all", [this] { step_batch(kSessions); }},
+        {"prefill of 3", [this] { sessions_[0]->prefill(obs_.data(), 3, out_.data()); }},
+        {"prefill of many", [this] { sessions_[0]->prefill(obs_.data(), kFrames, out_.data()); }},
+        {"window", [this] { policy_->window(obs_.data(), 5, 14, out_.data()); }},
+        {"new session", [this] { core::Session another(policy_); }},
+        {"snapshot", [this] { sessions_[0]->snapshot(); }},
+        {"restore", [this] { sessions_[0]->restore(*snapshot_); }},
+        {"export_state", [this] { sessions_[0]->export_state(); }},
+        {"import_state", [this] { sessions_[0]->import_state(before_[2].data(), before_[2].size()); }},
+    };
+  }
+
+  std::vector<std::vector<std::uint8_t>> states() {
+    std::vector<std::vector<std::uint8_t>> all;
+    for (const auto& session : sessions_) all.push_back(session->export_state());
+    return all;
+  }
+  const std::vector<std::vector<std::uint8_t>>& initial() const { return before_; }
+
+ private:
+  void step_batch(std::int64_t count) {
+    std::vector<core::Session*> some;
+    for (std::int64_t i = 0; i < count; ++i) some.push_back(sessions_[static_cast<std::size_t>(i)].get());
+    core::Session::step_batch(some, obs_.data(), out_.data());
+  }
+
+  std::shared_ptr<core::Policy> policy_;
+  std::vector<std::unique_ptr<core::Session>> sessions_;
+  std::unique_ptr<core::Snapshot> snapshot_;
+  std::vector<std::vector<std::uint8_t>> before_;
+  std::vector<float> obs_, out_;
+};
+
+// make() gives the policy for one attempt: a new one, where the failures of a cold policy are wanted too.
+// failing(n, call): call() with the failure number n prepared; false where the call came to an end before it.
+// Answers how many failures were thrown.
+inline int fail_everywhere(const std::function<std::shared_ptr<core::Policy>()>& make,
+                           const std::function<bool(int, const std::function<void()>&)>& failing) {
+  int thrown = 0;
+  const std::size_t operations = FaultBench(make()).operations().size();
+  for (std::size_t index = 0; index < operations; ++index) {
+    FaultBench sound(make());
+    sound.operations()[index].run();
+    const auto after = sound.states();
+    bool reached = true;
+    for (int n = 0; reached; ++n) {
+      FaultBench bench(make());
+      const PolicyOperation operation = bench.operations()[index];
+      INFO(operation.name << ", failure " << n);
+      REQUIRE(n < 1000);
+      bool threw = false;
+      reached = failing(n, [&] {
+        try {
+          operation.run();
+        } catch (const core::Error&) {
+          threw = true;
+        } catch (const std::bad_alloc&) {
+          threw = true;
+        }
+      });
+      if (!threw) {
+        CHECK(bench.states() == after);
+        continue;
+      }
+      ++thrown;
+      CHECK(bench.states() == bench.initial());
+      operation.run();
+      CHECK(bench.states() == after);
+    }
+  }
+  return thrown;
+}
+
+}  // namespace exphil::test
