@@ -40,6 +40,14 @@ ERL_INCLUDE ?= $(eval ERL_INCLUDE := $$(shell erl -noshell -eval \
 CATCH2_LIBS := $(if $(wildcard /usr/include/catch2/catch_all.hpp /usr/local/include/catch2/catch_all.hpp),-lCatch2Main -lCatch2)
 
 FLAGS = -std=c++17 $(CXXFLAGS) -Wall -Wextra -Werror -fPIC -fvisibility=hidden -ffp-contract=on -MMD -MP -Ic_src -I. $(CUDA_FLAGS)
+# The C header of XLA's FFI, for c_src/xla alone: a JAX beside Python's packages or in $(BUILD)/venv, or EXLA's archive.
+ifndef XLA_INCLUDE
+XLA_INCLUDE := $(firstword $(foreach d,$(wildcard $(BUILD)/venv/lib/python3*/site-packages/jaxlib/include \
+  $(addsuffix /lib/python3*/site-packages/jaxlib/include,$(VIRTUAL_ENV) /usr/local) \
+  /usr/local/lib/python3*/dist-packages/jaxlib/include deps/exla/cache/xla_extension/include),\
+  $(if $(wildcard $(d)/xla/ffi/api/c_api.h),$(d))))
+endif
+
 LIBS := -lhwy -ltbb -lz -ldl -lpthread
 
 # Every file of a folder and of its folders.
@@ -55,10 +63,12 @@ SOURCES += $(call sources_in,c_src/cuda,cpp)
 TESTS += $(filter-out $(FAKE_CUDA) $(FAKE_NVRTC),$(call sources_in,test/c_src/cuda,cpp))
 BENCHES += $(wildcard bench/gpu_*.cpp)
 endif
+XLA_SOURCES := $(if $(XLA_INCLUDE),$(call sources_in,c_src/xla,cpp))
 KERNELS := $(call sources_in,kernels,cu) $(call sources_in,kernels,cuh)
 
 OBJECTS := $(SOURCES:%.cpp=$(BUILD)/%.o)
 LIBRARY_OBJECTS := $(filter-out $(BUILD)/c_src/nif/%,$(OBJECTS))
+XLA_OBJECTS := $(XLA_SOURCES:%.cpp=$(BUILD)/%.o)
 TEST_OBJECTS := $(TESTS:%.cpp=$(BUILD)/%.o)
 FAKE_CUDA_LIBRARY := $(if $(FAKE_CUDA),$(abspath $(BUILD))/libfake_cuda.so)
 FAKE_NVRTC_LIBRARY := $(if $(FAKE_NVRTC),$(abspath $(BUILD))/libfake_nvrtc.so)
@@ -96,6 +106,18 @@ test_variants: $(BUILD)/c_src_tests
 test_ex: native
 	mix test
 
+JAX := jax==0.10.2
+## test_xla: the XLA handlers under JAX, which a virtual environment in $(BUILD)/venv gets from PyPI
+test_xla: $(BUILD)/venv/jax
+	@$(MAKE) --no-print-directory native
+	$(BUILD)/venv/bin/python -m unittest discover -s test/xla
+
+$(BUILD)/venv/jax:
+	@mkdir -p $(@D)
+	python3 -m venv $(BUILD)/venv
+	$(BUILD)/venv/bin/pip install --quiet --disable-pip-version-check $(JAX)
+	@touch $@
+
 ## lint: layout of every source file, directions of includes, and an Elixir build without warnings
 lint: lint_c lint_layers native
 	mix format --check-formatted
@@ -125,7 +147,7 @@ clean: clean_native
 	rm -rf _build tmp
 
 clean_native:
-	rm -rf $(BUILD) $(PRIV)/exphil_native.so $(PRIV)/kernels
+	rm -rf $(BUILD) $(PRIV)/exphil_native.so $(PRIV)/exphil_native_xla.so $(PRIV)/kernels
 
 # For `mix exphil.doctor`: where the build finds the CUDA headers, if it does.
 cuda_headers:
@@ -137,11 +159,11 @@ help:
 # ---- the NIF and its kernels: what `mix compile` asks for ----------------------------------------------------
 
 INSTALLED_KERNELS := $(KERNELS:kernels/%=$(PRIV)/kernels/%)
-native: $(PRIV)/exphil_native.so $(INSTALLED_KERNELS)
+native: $(PRIV)/exphil_native.so $(INSTALLED_KERNELS) $(if $(XLA_INCLUDE),$(PRIV)/exphil_native_xla.so)
 	@rm -f $(filter-out $(INSTALLED_KERNELS),$(call sources_in,$(PRIV)/kernels,cu) $(call sources_in,$(PRIV)/kernels,cuh))
 
 # Installed by rename: a VM that has loaded the old library keeps it.
-$(PRIV)/exphil_native.so: $(BUILD)/exphil_native.so
+$(PRIV)/%.so: $(BUILD)/%.so
 	@mkdir -p $(PRIV) && cp $< $@.$$$$ && mv $@.$$$$ $@
 
 $(PRIV)/kernels/%: kernels/%
@@ -152,9 +174,15 @@ $(BUILD)/exphil_native.so: $(OBJECTS)
 	@$(CXX) -shared $(OBJECTS) -o $@ $(LIBS)
 	@$(if $(CUDA_FOUND),,echo 'cuda.h and nvrtc.h were not found (CUDA_HOME, /usr/local/cuda, /usr/include): built without the CUDA backend')
 
+# Custom calls for XLA. A library of its own: whoever loads it (EXLA, JAX) has no BEAM.
+$(BUILD)/exphil_native_xla.so: $(XLA_OBJECTS) $(LIBRARY_OBJECTS)
+	@echo "LD   $@"
+	@$(CXX) -shared $^ -o $@ $(LIBS)
+
 # ---- objects, programs ---------------------------------------------------------------------------------------
 
 $(BUILD)/c_src/nif/%.o: EXTRA_FLAGS = -isystem $(ERL_INCLUDE)
+$(BUILD)/c_src/xla/%.o: EXTRA_FLAGS = -isystem $(XLA_INCLUDE)
 $(BUILD)/test/%.o: EXTRA_FLAGS = -Itest/c_src $(if $(FAKE_CUDA),-DEXPHIL_FAKE_CUDA='"$(FAKE_CUDA_LIBRARY)"' -DEXPHIL_FAKE_NVRTC='"$(FAKE_NVRTC_LIBRARY)"')
 
 $(BUILD)/%.o: %.cpp $(BUILD)/flags
@@ -185,6 +213,6 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
 	@$(CXX) $^ -o $@ $(LIBS)
 
--include $(OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
+-include $(OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
 .SECONDARY:
-.PHONY: all setup demo test test_c test_variants test_ex lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
+.PHONY: all setup demo test test_xla test_c test_variants test_ex lint lint_c lint_layers format bench clean clean_native cuda_headers help native force

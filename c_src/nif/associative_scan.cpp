@@ -4,32 +4,18 @@
 
 #include "core/associative/gradient.hpp"
 #include "core/associative/problem.hpp"
+#include "core/names.hpp"
 #include "nif/functions.hpp"
 
 namespace exphil::nif {
 
-using core::AssociativeOp;
-
-AssociativeOp associative_op_named(const Atom& name) {
-  for (const AssociativeOp op : {AssociativeOp::cumsum, AssociativeOp::cumprod, AssociativeOp::cummax,
-                                 AssociativeOp::cummin, AssociativeOp::linear_recurrence}) {
-    if (name.name == core::associative_op_name(op)) return op;
-  }
-  core::fail(core::ErrorKind::invalid_argument, "op", "no associative scan is called ", name.name);
-}
-
 namespace {
-
-core::Direction direction_named(const Atom& name) {
-  if (name.name == "both") return core::Direction::both;
-  return name.name == "reverse" ? core::Direction::reverse : core::Direction::forward;
-}
 
 core::AssociativeOptions scan_options(const AssociativeOptionsTuple& tuple) {
   const auto& [axis, direction, compensated, block_size] = tuple;
   core::AssociativeOptions options;
   options.axis = axis;
-  options.direction = direction_named(direction);
+  options.direction = core::direction_named(direction.name, ":reverse");
   options.compensated = compensated;
   options.block_size = block_size;
   return options;
@@ -41,7 +27,7 @@ core::AssociativeOptions scan_options(const AssociativeOptionsTuple& tuple) {
 Term associative_scan(Call& call, BackendChoice choice, std::int64_t device, Atom op, MaybeTensor a,
                       core::TensorView x, AssociativeOptionsTuple options) {
   const core::AssociativeProblem problem =
-      core::validate_associative(associative_op_named(op), {x, a}, scan_options(options));
+      core::validate_associative(core::associative_op_named(op.name, "op"), {x, a}, scan_options(options));
 
   core::Backend& backend = open_backend(choice, device);
   Result y(call, backend, problem.bytes());
@@ -58,7 +44,7 @@ Term associative_grad(Call& call, BackendChoice choice, std::int64_t device, Ato
                       MaybeTensor dy_reverse, MaybeTensor a, core::TensorView x,
                       AssociativeOptionsTuple options) {
   const core::AssociativeGradProblem problem = core::validate_associative_grad(
-      associative_op_named(op), {{x, a}, dy, dy_reverse}, scan_options(options));
+      core::associative_op_named(op.name, "op"), {{x, a}, dy, dy_reverse}, scan_options(options));
   core::Backend& backend = open_backend(choice, device);
   Result dx(call, backend, problem.scan.bytes());
   std::optional<Result> da;

@@ -40,7 +40,6 @@ Term scan_grad(Call& call, BackendChoice backend, std::int64_t device, core::Ten
                bool all);
 
 // associative_scan.cpp
-core::AssociativeOp associative_op_named(const Atom& name);  // throws invalid_argument
 // {axis, direction, compensated, block_size}
 using AssociativeOptionsTuple = std::tuple<std::int64_t, Atom, bool, std::int64_t>;
 Term associative_scan(Call& call, BackendChoice backend, std::int64_t device, Atom op, MaybeTensor a,

@@ -4,6 +4,7 @@
 
 #include "core/associative/reference.hpp"
 #include "core/half.hpp"
+#include "core/names.hpp"
 #include "core/parallel.hpp"
 #include "core/policy/reference.hpp"
 #include "core/scan/reference.hpp"
@@ -104,7 +105,8 @@ Term reference_scan(Call& call, core::TensorView x, core::TensorView dt, core::T
 Term reference_associative(Call& call, Atom op, MaybeTensor a, core::TensorView x, std::int64_t axis) {
   core::AssociativeOptions options;
   options.axis = axis;
-  core::AssociativeProblem problem = core::validate_associative(associative_op_named(op), {x, a}, options);
+  core::AssociativeProblem problem =
+      core::validate_associative(core::associative_op_named(op.name, "op"), {x, a}, options);
   float_type(Atom{core::dtype_name(problem.dtype)});
   const std::vector<float> x_values = widened(problem.dtype, problem.x, problem.elements());
   std::vector<float> a_values;

@@ -1,0 +1,20 @@
+// The words by which every front (nif/, xla/) names an option's values. Throws invalid_argument for another
+// word, naming `argument` and the words that are known. Pure functions; any thread.
+#pragma once
+
+#include <string>
+
+#include "core/direction.hpp"
+#include "core/scan/shape.hpp"
+#include "kernels/associative/ops.cuh"
+
+namespace exphil::core {
+
+formulas::Discretization discretization_named(const std::string& name, const char* argument);
+Direction direction_named(const std::string& name, const char* argument);  // forward, reverse, both
+ScanAlgorithm scan_algorithm_named(const std::string& name,
+                                   const char* argument);  // auto, sequential, chunked
+associative::Op associative_op_named(const std::string& name,
+                                     const char* argument);  // cumsum, ..., linear_recurrence
+
+}  // namespace exphil::core

@@ -1,0 +1,36 @@
+// Where a handler runs. Each operator has one handler for each platform that XLA names: Host and CUDA.
+#pragma once
+
+#include "xla/ffi.hpp"
+#ifdef EXPHIL_CUDA
+#include "cuda/device/context.hpp"
+#endif
+
+namespace exphil::xla {
+
+// Traits of the handlers. A handler's launches depend on shapes, attributes and addresses alone, so XLA may
+// record them into a command buffer (a CUDA graph) and replay them.
+inline constexpr XLA_FFI_Handler_Traits kHostTraits = 0;
+inline constexpr XLA_FFI_Handler_Traits kCudaTraits = XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE;
+
+#ifdef EXPHIL_CUDA
+// The context of the device that the call runs on: by its number, or by its stream where this XLA cannot say
+// the number.
+cuda::Context& context_of(const Frame& frame);
+
+inline CUstream stream_of(const Frame& frame) {
+  return static_cast<CUstream>(frame.stream());
+}
+
+inline CUdeviceptr address_of(const void* data) {
+  return reinterpret_cast<CUdeviceptr>(data);
+}
+#endif
+
+}  // namespace exphil::xla
+
+// Defines the exported function NAME, which XLA or a front calls as an FFI handler.
+#define EXPHIL_XLA_HANDLER(NAME, TRAITS, BODY)                                                      \
+  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* NAME(XLA_FFI_CallFrame* frame) { \
+    return ::exphil::xla::handle(frame, TRAITS, BODY);                                              \
+  }

@@ -1,0 +1,121 @@
+// What happens when the library is loaded: it finds its kernels beside itself, and where an XLA is in the
+// process that other libraries cannot see (EXLA's NIF opens it in local scope), it registers every handler
+// there by name.
+//
+// A front that has a registration call of its own (JAX) uses the exported handlers and ignores what is
+// registered here.
+#include <dlfcn.h>
+#include <link.h>
+#include <xla/ffi/api/c_api.h>
+
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "xla/handlers.hpp"
+#ifdef EXPHIL_CUDA
+#include "cuda/device/settings.hpp"
+#endif
+
+namespace exphil::xla {
+
+namespace {
+
+using GetApi = const XLA_FFI_Api* (*)();
+
+// xla::ffi::GetXlaFfiApi(), and its C twin of later versions.
+constexpr const char* kGetApiSymbols[] = {"_ZN3xla3ffi12GetXlaFfiApiEv", "XLA_FFI_GetApi"};
+
+// Every library of the process whose name can be XLA's. EXPHIL_NATIVE_XLA names one more, for a build of XLA
+// under another name.
+std::vector<std::string> candidates() {
+  std::vector<std::string> names;
+  if (const char* named = std::getenv("EXPHIL_NATIVE_XLA")) names.emplace_back(named);
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* data) {
+        const std::string path = info->dlpi_name == nullptr ? "" : info->dlpi_name;
+        const std::string file = path.substr(path.rfind('/') + 1);
+        if (file.find("xla") != std::string::npos && file.find("exphil") == std::string::npos) {
+          static_cast<std::vector<std::string>*>(data)->push_back(path);
+        }
+        return 0;
+      },
+      &names);
+  return names;
+}
+
+const XLA_FFI_Api* find_api() {
+  for (const std::string& name : candidates()) {
+    // RTLD_NOLOAD: only what is in the process already. The handle is kept: XLA stays as long as its handlers
+    // do.
+    void* library = dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    if (library == nullptr) continue;
+    for (const char* symbol : kGetApiSymbols) {
+      if (auto get = reinterpret_cast<GetApi>(dlsym(library, symbol))) return get();
+    }
+    dlclose(library);
+  }
+  return nullptr;
+}
+
+// "" where it was registered.
+std::string register_handler(const XLA_FFI_Api* api, const NamedHandler& handler) {
+  XLA_FFI_Handler_Register_Args args{};
+  args.struct_size = XLA_FFI_Handler_Register_Args_STRUCT_SIZE;
+  args.name = {handler.name, std::char_traits<char>::length(handler.name)};
+  args.platform = {handler.platform, std::char_traits<char>::length(handler.platform)};
+  args.bundle.initialize = handler.prepares ? handler.function : nullptr;
+  args.bundle.execute = handler.function;
+  args.traits = handler.traits;
+  XLA_FFI_Error* error = api->XLA_FFI_Handler_Register(&args);
+  if (error == nullptr) return "";
+  return core::message(handler.name, " on ", handler.platform, ": ", take_message(api, error));
+}
+
+std::string register_all() {
+  const XLA_FFI_Api* api = find_api();
+  if (api == nullptr) return "no XLA is loaded in this process";
+  std::string problems;
+  for (const NamedHandler& handler : handlers()) {
+    const std::string problem = register_handler(api, handler);
+    if (!problem.empty()) problems += (problems.empty() ? "" : "; ") + problem;
+  }
+  return problems.empty() ? "registered" : problems;
+}
+
+#ifdef EXPHIL_CUDA
+// priv/kernels is beside the library; EXPHIL_NATIVE_KERNELS wins.
+void find_kernels() {
+  Dl_info self;
+  if (dladdr(reinterpret_cast<const void*>(&find_kernels), &self) == 0 || self.dli_fname == nullptr) return;
+  const std::string path = self.dli_fname;
+  cuda::Settings settings;
+  settings.kernels_directory = path.substr(0, path.rfind('/') + 1) + "kernels";
+  cuda::set_settings(settings);
+}
+#endif
+
+std::string& status() {
+  static auto* text = new std::string("not loaded");
+  return *text;
+}
+
+__attribute__((constructor)) void on_load() {
+  try {
+#ifdef EXPHIL_CUDA
+    find_kernels();
+#endif
+    status() = register_all();
+  } catch (const std::exception& error) {
+    status() = error.what();
+  }
+}
+
+}  // namespace
+
+}  // namespace exphil::xla
+
+// "registered", or why the handlers are not registered in an XLA of this process. Never null.
+extern "C" __attribute__((visibility("default"))) const char* exphil_native_xla_status() {
+  return exphil::xla::status().c_str();
+}

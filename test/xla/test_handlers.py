@@ -1,0 +1,164 @@
+"""The XLA handlers under real XLA: on the CPU in CI, on a GPU where JAX has one (JAX chooses).
+
+    python -m unittest discover -s test/xla -v
+"""
+
+import unittest
+
+import support
+from support import exphil, plain_scan, problem, relative_error
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class SelectiveScan(unittest.TestCase):
+    @unittest.skipIf(support.SHARED is None, "the shared data is not there")
+    def test_goldens(self):
+        cases = support.goldens()
+        self.assertGreaterEqual(len(cases), 30)
+        for name, t, metadata in cases:
+            with self.subTest(name):
+                given = {k: t[k] for k in ("d", "z", "dt_bias", "initial_state") if k in t}
+                y, final = jax.jit(
+                    lambda x, dt, a, b, c, g, m=metadata: exphil.selective_scan(
+                        x, dt, a, b, c, **g, discretization=m["discretization"], return_state=True,
+                        dt_softplus=m["dt_softplus"] == "true", reverse=m["reverse"] == "true",
+                    )
+                )(t["x"], t["dt"], t["a"], t["b"], t["c"], given)  # fmt: skip
+                self.assertLessEqual(relative_error(y, t["y"]), 1e-5)
+                self.assertLessEqual(relative_error(final, t["final_state"]), 1e-5)
+
+    def test_plain_scan_of_many_shapes(self):
+        for key, (batch, seq, dim, state) in enumerate(
+            [(1, 1, 1, 1), (2, 7, 5, 3), (3, 60, 33, 16), (1, 257, 20, 8), (2, 64, 64, 128), (2, 0, 4, 2)]
+        ):
+            with self.subTest((batch, seq, dim, state)):
+                main, extra = problem(key, batch, seq, dim, state)
+                wide = lambda tree: jax.tree.map(lambda v: v.astype(np.float64), tree)  # noqa: E731
+                with jax.enable_x64(True):
+                    y, final = plain_scan(*wide(main), **wide(extra), dt_softplus=True)
+                    y, final = np.asarray(y), np.asarray(final)
+                out, state_out = exphil.selective_scan(*main, **extra, dt_softplus=True, return_state=True)
+                self.assertLessEqual(relative_error(out, y), 1e-5)
+                self.assertLessEqual(relative_error(state_out, final), 1e-5)
+
+    def test_halves(self):
+        for dtype, limit in ((jnp.float16, 2e-3), (jnp.bfloat16, 1.5e-2)):
+            main, extra = problem(5, 2, 60, 16, 8, dtype)
+            expected, _ = plain_scan(*(jnp.asarray(t, jnp.float32) for t in main))
+            out = exphil.selective_scan(*main)
+            self.assertEqual(out.dtype, dtype)
+            self.assertLessEqual(relative_error(np.asarray(out, np.float32), np.asarray(expected)), limit)
+
+    def test_transformations(self):
+        main, _ = problem(6, 2, 30, 8, 4)
+        y = exphil.selective_scan(*main)
+        np.testing.assert_array_equal(jax.jit(exphil.selective_scan)(*main), y)
+
+        stacked = [jnp.stack([t, 0.5 * t]) for t in main]
+        mapped = jax.vmap(exphil.selective_scan)(*stacked)
+        np.testing.assert_array_equal(mapped[0], y)
+        np.testing.assert_array_equal(mapped[1], exphil.selective_scan(*(t[1] for t in stacked)))
+
+        def again(x, _):
+            return exphil.selective_scan(x, *main[1:]), x.sum()
+
+        twice, _ = jax.lax.scan(again, main[0], None, length=2)
+        np.testing.assert_array_equal(twice, exphil.selective_scan(y, *main[1:]))
+
+        donated = jax.jit(exphil.selective_scan, donate_argnums=0)(jnp.array(main[0]), *main[1:])
+        np.testing.assert_array_equal(donated, y)
+
+    def test_reverse_and_range(self):
+        main, _ = problem(7, 2, 41, 6, 4)
+        flipped = [np.flip(t, 1) if t.ndim == 3 else t for t in main]
+        y = exphil.selective_scan(*main, reverse=True)
+        np.testing.assert_allclose(np.flip(y, 1), exphil.selective_scan(*flipped), rtol=1e-6, atol=1e-6)
+        clipped = [main[0], np.clip(main[1], 0.05, 0.1), *main[2:]]
+        ranged = exphil.selective_scan(*main, dt_range=(0.05, 0.1))
+        np.testing.assert_array_equal(ranged, exphil.selective_scan(*clipped))
+
+    def refused(self, words, *arguments, **options):
+        with self.assertRaises(Exception) as caught:
+            jax.block_until_ready(exphil.selective_scan(*arguments, **options))
+        for word in words:
+            self.assertIn(word, str(caught.exception))
+
+    def test_bad_calls_are_errors_that_name_the_argument(self):
+        (x, dt, a, b, c), extra = problem(8, 2, 9, 6, 4)
+        self.refused(["dt must be {batch, seq, dim}"], x, dt[:, :-1], a, b, c)
+        self.refused(["dt must be f32 like x"], x, dt.astype(np.float16), a, b, c)
+        self.refused(["b must be"], x, dt, a, b[..., :-1], c)
+        self.refused(["a must be"], x, dt, a[:-1], b, c)
+        self.refused(["d must be {dim}"], x, dt, a, b, c, d=extra["d"][:-1])
+        self.refused(["discretization", "zoh", "rk4"], x, dt, a, b, c, discretization="euler")
+        self.refused(["dt_range"], x, dt, a, b, c, dt_range=(2.0, 1.0))
+        # And the process lives: a good call is right afterwards.
+        self.assertEqual(exphil.selective_scan(x, dt, a, b, c).shape, x.shape)
+
+    def test_calls_that_the_module_does_not_make(self):
+        (x, dt, a, b, c), _ = problem(9, 1, 4, 3, 2)
+        like = lambda t: jax.ShapeDtypeStruct(t.shape, t.dtype)  # noqa: E731
+        calls = [
+            ("exphil_selective_scan", [like(x)], (x, dt, a, b), {}, "no argument 4 for c"),
+            ("exphil_selective_scan", [like(x)], (x, dt, a, b, c, x), {}, "operands"),
+            ("exphil_selective_scan", [like(x)], (x, dt, a, b, c, x), {"operands": "w"}, "operands must list"),
+            ("exphil_selective_scan", [like(x), like(x)], (x, dt, a, b, c), {}, "results"),
+            ("exphil_selective_scan", [like(dt[:, :1])], (x, dt, a, b, c), {}, "the result y must be"),
+            ("exphil_selective_scan", [like(x)], (x, dt, a, b, c), {"softplus": True}, "unknown attribute softplus"),
+            ("exphil_selective_scan", [like(x)], (x, dt, a, b, c), {"direction": "both"}, "y_reverse"),
+            ("exphil_scan_cumulative", [like(x)], (x,), {"op": "cumsun"}, "cumsun"),
+            ("exphil_scan_cumulative", [like(x)], (x,), {"axis": np.int64(3)}, "axis"),
+            ("exphil_linear_recurrence", [like(x)], (x, dt[:, :-1]), {}, "must have the shape of b"),
+        ]
+        for target, results, arguments, attributes, words in calls:
+            with self.subTest(words), self.assertRaises(Exception) as caught:
+                jax.block_until_ready(jax.ffi.ffi_call(target, results)(*arguments, **attributes))
+            self.assertIn(words, str(caught.exception))
+
+
+class AssociativeScans(unittest.TestCase):
+    def test_cumulative(self):
+        x = np.random.default_rng(1).uniform(0.5, 1.5, (3, 70, 5)).astype(np.float32)
+        for name in ("cumsum", "cumprod", "cummax", "cummin"):
+            plain = {"cumsum": np.cumsum, "cumprod": np.cumprod, "cummax": np.maximum.accumulate,
+                     "cummin": np.minimum.accumulate}[name]  # fmt: skip
+            for axis in (0, 1, 2, -1):
+                out = jax.jit(lambda v: getattr(exphil, name)(v, axis=axis))(x)
+                self.assertLessEqual(relative_error(out, plain(x.astype(np.float64), axis=axis)), 1e-6)
+            back = getattr(exphil, name)(x, axis=1, reverse=True)
+            expected = np.flip(plain(np.flip(x.astype(np.float64), 1), axis=1), 1)
+            self.assertLessEqual(relative_error(back, expected), 1e-6)
+
+    def test_linear_recurrence(self):
+        rng = np.random.default_rng(2)
+        a = rng.uniform(0.2, 0.99, (2, 300, 6)).astype(np.float32)
+        b = rng.standard_normal(a.shape).astype(np.float32)
+        expected, h = np.empty(a.shape), np.zeros((2, 6))
+        for t in range(300):
+            h = a[:, t].astype(np.float64) * h + b[:, t]
+            expected[:, t] = h
+        self.assertLessEqual(relative_error(exphil.linear_recurrence(a, b, axis=1), expected), 1e-6)
+        z = exphil.linear_recurrence(a + 0j, b + 0j, axis=1)
+        self.assertEqual(z.dtype, np.complex64)
+        self.assertLessEqual(relative_error(np.real(z), expected), 1e-6)
+
+    def test_empty(self):
+        self.assertEqual(exphil.cumsum(jnp.zeros((0, 3)), axis=1).shape, (0, 3))
+
+
+class ManyCalls(unittest.TestCase):
+    def test_random_shapes(self):
+        rng = np.random.default_rng(3)
+        run = jax.jit(exphil.selective_scan)
+        for key in range(40):
+            batch, seq, dim, state = (int(v) for v in rng.integers(1, 24, 4))
+            main, _ = problem(key, batch, seq, dim, state)
+            expected, _ = plain_scan(*main)
+            self.assertLessEqual(relative_error(run(*main), np.asarray(expected)), 2e-5)
+
+
+if __name__ == "__main__":
+    unittest.main()
