@@ -16,6 +16,26 @@ defmodule Nx do
     {:u, 8} => 1
   }
 
+  @reals %{{:f, 64} => :f64, {:f, 32} => :f32, {:s, 32} => :s32, {:u, 8} => :u8}
+
+  # Between real types of whole bytes.
+  def as_type(%Nx.Tensor{type: type} = tensor, type), do: tensor
+
+  def as_type(%Nx.Tensor{data: {:binary, binary}, type: from} = tensor, to) do
+    values = decode(@reals[from], binary)
+    %{tensor | type: to, data: {:binary, for(v <- values, into: <<>>, do: encode(@reals[to], v))}}
+  end
+
+  defp decode(:f64, binary), do: for(<<v::float-64-little <- binary>>, do: v)
+  defp decode(:f32, binary), do: for(<<v::float-32-little <- binary>>, do: v)
+  defp decode(:s32, binary), do: for(<<v::signed-32-little <- binary>>, do: v)
+  defp decode(:u8, binary), do: for(<<v <- binary>>, do: v)
+
+  defp encode(:f64, v), do: <<v::float-64-little>>
+  defp encode(:f32, v), do: <<v::float-32-little>>
+  defp encode(:s32, v), do: <<trunc(v)::signed-32-little>>
+  defp encode(:u8, v), do: <<trunc(v)>>
+
   def to_binary(%Nx.Tensor{data: {:binary, binary}}), do: binary
 
   # Nx has no empty tensors.

@@ -41,7 +41,8 @@ defmodule ExPhil.Native.SelectiveScan do
   Every bad argument raises `ExPhil.Native.Error`, which names it, what was expected and what came.
   """
 
-  alias ExPhil.Native.{Device, Error, NIF, Options, Tensor}
+  alias ExPhil.Native.{Error, NIF, Options, Tensor}
+  alias ExPhil.Native.SelectiveScan.{Operands, Replacement, Step}
 
   @type tensor :: Tensor.t()
 
@@ -82,17 +83,10 @@ defmodule ExPhil.Native.SelectiveScan do
   @spec step(tensor(), tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: {tensor(), tensor()}
   def step(state, x, dt, a, b, c, options \\ []) do
     options = read!(options, @step_options)
-    {x, form} = Tensor.pack!(x, "x")
-    batch = step_batch!(x)
-    dt = with_seq!(dt, "dt", batch)
-    z = if options.z, do: with_seq!(options.z, ":z", batch)
-    dims = elem(x, 1)
-    b = projection_with_seq!(b, "b", dims)
-    c = projection_with_seq!(c, "c", dims)
-    options = %{options | z: z, initial_state: state!(state, a, dims)}
-
-    {_, {y, nil, final_state, nil}} = run!({add_seq(x), dt, a, b, c}, options, %{final_state: true})
-    {Tensor.unpack(drop_seq(y), form), unpack_state(final_state, form)}
+    {x, a, form, pack} = Operands.pack!(x, a)
+    {operands, options} = Step.operands!({state, x, dt, a, b, c}, pack, options)
+    {_, {y, nil, final_state, nil}} = run_packed!(operands, form, pack, options, %{final_state: true})
+    {Tensor.unpack(Step.drop_seq(y), form), unpack_state(final_state, form)}
   end
 
   @doc """
@@ -175,9 +169,66 @@ defmodule ExPhil.Native.SelectiveScan do
   @spec cuda_available?() :: boolean()
   def cuda_available?, do: ExPhil.Native.cuda_available?()
 
-  @doc "The device that a scan without options runs on. Raises where there is none."
-  @spec device_info() :: Device.t()
-  def device_info, do: ok!(Device.fetch())
+  # ---- the rest of ExPhil's own module: docs/replacing-exphil-nif.md --------------------------------------
+
+  @doc "`{:ok, text}`: the backend and the name of the device that a scan without options runs on."
+  @spec device_info() :: {:ok, String.t()} | {:error, Error.t()}
+  defdelegate device_info(), to: Replacement
+
+  @doc "ExPhil's sign of life, `\"pong from selective_scan_nif\"`. Raises where the native library is not loaded."
+  @spec ping() :: String.t()
+  defdelegate ping(), to: Replacement
+
+  @doc "As `cuda_available?/0`."
+  @spec cuda_available() :: boolean()
+  def cuda_available, do: cuda_available?()
+
+  @doc "The name of the first GPU that scans can use. Raises where there is none."
+  @spec cuda_device_info() :: String.t()
+  defdelegate cuda_device_info(), to: Replacement
+
+  @doc """
+  `scan/5` on f32 binaries, with their sizes as `{batch, seq, dim, state}`; returns the binary of y.
+  """
+  @spec selective_scan(binary(), binary(), binary(), binary(), binary(), Replacement.sizes()) :: binary()
+  defdelegate selective_scan(x, dt, a, b, c, sizes), to: Replacement
+
+  @doc "`scan_with_states/5` on f32 binaries; returns y followed by the states, in one binary."
+  @spec selective_scan_forward_with_states(
+          binary(),
+          binary(),
+          binary(),
+          binary(),
+          binary(),
+          Replacement.sizes()
+        ) ::
+          binary()
+  defdelegate selective_scan_forward_with_states(x, dt, a, b, c, sizes), to: Replacement
+
+  @doc "`backward/7` on f32 binaries; returns dx, ddt, db and dc, one after another in one binary."
+  @spec selective_scan_backward(
+          binary(),
+          binary(),
+          binary(),
+          binary(),
+          binary(),
+          binary(),
+          binary(),
+          Replacement.sizes()
+        ) :: binary()
+  defdelegate selective_scan_backward(dy, x, states, dt, a, b, c, sizes), to: Replacement
+
+  @doc "What ExPhil's module answers about training with Axon, as a map of the same keys."
+  @spec training_workflow_info() :: map()
+  defdelegate training_workflow_info(), to: Replacement
+
+  @doc "Whether Axon can differentiate through `scan/6`: `false`, because it is called outside the graph. `grad/7` is the gradient."
+  @spec supports_training?() :: boolean()
+  def supports_training?, do: false
+
+  @doc "`:ok` for `:inference`; raises `ArgumentError` for `:training`, and says what to do instead."
+  @spec validate_mode!(atom()) :: :ok
+  defdelegate validate_mode!(mode), to: Replacement
 
   # ---- options ---------------------------------------------------------------------------------------------
 
@@ -206,8 +257,12 @@ defmodule ExPhil.Native.SelectiveScan do
 
   # results: %{final_state: boolean, states: boolean}, what is asked for beside y.
   defp run!({x, dt, a, b, c}, options, results) do
+    {x, a, form, pack} = Operands.pack!(x, a)
+    run_packed!({x, pack.(dt, "dt"), a, pack.(b, "b"), pack.(c, "c")}, form, pack, options, results)
+  end
+
+  defp run_packed!({x, dt, a, b, c}, form, pack, options, results) do
     {backend, device} = options.place
-    {x, form} = Tensor.pack!(x, "x")
     request = options |> Map.take(@request) |> Map.merge(results)
 
     result =
@@ -215,14 +270,14 @@ defmodule ExPhil.Native.SelectiveScan do
         backend,
         device,
         x,
-        plain!(dt, "dt"),
-        plain!(a, "a"),
-        plain!(b, "b"),
-        plain!(c, "c"),
-        optional!(options.d, ":d"),
-        optional!(options.z, ":z"),
-        optional!(options.dt_bias, ":dt_bias"),
-        optional!(options.initial_state, ":initial_state"),
+        dt,
+        a,
+        b,
+        c,
+        pack.(options.d, ":d"),
+        pack.(options.z, ":z"),
+        pack.(options.dt_bias, ":dt_bias"),
+        pack.(options.initial_state, ":initial_state"),
         request
       )
 
@@ -232,57 +287,6 @@ defmodule ExPhil.Native.SelectiveScan do
     end
   end
 
-  defp plain!(tensor, argument), do: tensor |> Tensor.pack!(argument) |> elem(0)
-
-  defp optional!(nil, _argument), do: nil
-  defp optional!(tensor, argument), do: plain!(tensor, argument)
-
   # A state's axes are none of x's.
   defp unpack_state(tensor, form), do: Tensor.unpack(tensor, form, fn _ -> [] end)
-
-  defp ok!({:ok, value}), do: value
-  defp ok!({:error, error}), do: raise(error)
-
-  # ---- step: the same scan over one step -------------------------------------------------------------------
-
-  defp step_batch!({_type, {_batch, _dim} = shape, _binary}), do: shape
-  defp step_batch!(x), do: raise(Error.invalid("x", "of shape {batch, dim}", x))
-
-  defp with_seq!(tensor, argument, shape) do
-    case plain!(tensor, argument) do
-      {_type, ^shape, _binary} = plain -> add_seq(plain)
-      other -> raise Error.invalid(argument, "of the shape of x, #{inspect(shape)}", other)
-    end
-  end
-
-  defp state!(state, a, {batch, dim}) do
-    case {plain!(state, "state"), plain!(a, "a")} do
-      {{_, {^batch, ^dim, n}, _} = plain, {_, a_shape, _}} when n == elem(a_shape, 1) ->
-        plain
-
-      {other, _} ->
-        raise Error.invalid("state", "of shape {#{batch}, #{dim}, state}, with the state of a", other)
-    end
-  end
-
-  # {batch, state} and {batch, groups, state} get a seq of 1; {dim, state} is constant and stays.
-  defp projection_with_seq!(tensor, argument, {batch, dim}) do
-    case plain!(tensor, argument) do
-      {_type, {^batch, _state}, _binary} = plain ->
-        add_seq(plain)
-
-      {_type, {^batch, _groups, _state}, _binary} = plain ->
-        add_seq(plain)
-
-      {_type, {^dim, _state}, _binary} = plain ->
-        plain
-
-      other ->
-        shapes = "{#{batch}, state}, {#{batch}, groups, state} or {#{dim}, state}"
-        raise Error.invalid(argument, "of shape #{shapes}", other)
-    end
-  end
-
-  defp add_seq({type, shape, binary}), do: {type, Tuple.insert_at(shape, 1, 1), binary}
-  defp drop_seq({type, shape, binary}), do: {type, Tuple.delete_at(shape, 1), binary}
 end

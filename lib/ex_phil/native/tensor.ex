@@ -4,7 +4,8 @@ defmodule ExPhil.Native.Tensor do
   Nx, `%Nx.Tensor{}`.
 
   The binary is what `Nx.to_binary/1` gives: row-major, little-endian. Scans, layers and policies take the types
-  `:f32 :f16 :bf16 :c64`, as each call says; `ExPhil.Native.AssociativeScan` takes `:s32` and `:s64` too. What a
+  `:f32 :f16 :bf16 :c64`, as each call says; `ExPhil.Native.AssociativeScan` takes `:s32` and `:s64` too, and
+  `ExPhil.Native.SelectiveScan` casts Nx tensors of other numeric types. What a
   call returns has the form of its first tensor argument; an Nx result is made with `Nx.from_binary/2`, so it lies
   on Nx's default backend. Names of axes are kept where an axis keeps its meaning. Vectorized tensors are refused:
   `Nx.devectorize/2` them first.
@@ -61,6 +62,22 @@ defmodule ExPhil.Native.Tensor do
       {:ok, plain, form} -> {plain, form}
       {:error, error} -> raise error
     end
+  end
+
+  @doc false
+  # As `pack!/2`, but an Nx tensor of none of `types` is cast to the first of them. A complex tensor is not cast to a real
+  # type, which would drop its imaginary part.
+  @spec pack!(term(), String.t(), [atom()]) :: {plain(), form()}
+  def pack!(%{__struct__: Nx.Tensor} = tensor, argument, [type | _] = types) do
+    pack!(if(castable?(tensor.type, types), do: Nx.as_type(tensor, @nx_types[type]), else: tensor), argument)
+  end
+
+  def pack!(tensor, argument, _types), do: pack!(tensor, argument)
+
+  # A type that is not in @nx_types came with a plain tensor, which is refused for it later.
+  defp castable?({kind, _} = from, [type | _] = types) do
+    complex? = kind == :c and type != :c64
+    Map.has_key?(@nx_types, type) and from not in Enum.map(types, &@nx_types[&1]) and not complex?
   end
 
   @doc false

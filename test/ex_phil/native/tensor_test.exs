@@ -92,6 +92,41 @@ defmodule ExPhil.Native.TensorTest do
     assert {plain(y), plain(state)} == SelectiveScan.scan(x, dt, a, b, c, return_state: true, backend: :host)
   end
 
+  test "Nx tensors of other numeric types are cast: x to f32, the others to the type of x" do
+    integers = fn shape, type ->
+      count = shape |> Tuple.to_list() |> Enum.product()
+
+      binary =
+        for i <- 1..count, into: <<>> do
+          case type do
+            {:f, 64} -> <<rem(i, 5) * 1.0::float-64-little>>
+            {:s, 32} -> <<rem(i, 5)::signed-32-little>>
+            {:u, 8} -> <<rem(i, 5)>>
+            :f32 -> <<rem(i, 5) * 1.0::float-32-little>>
+          end
+        end
+
+      {type, shape, binary}
+    end
+
+    shapes = [{2, 3, 4}, {2, 3, 4}, {4, 2}, {2, 3, 2}, {2, 3, 2}]
+    [x, dt, a, b, c] = Enum.map(shapes, &integers.(&1, :f32))
+    options = [backend: :host, d: integers.({4}, :f32), initial_state: integers.({2, 4, 2}, :f32)]
+    expected = SelectiveScan.scan(x, dt, a, b, c, options)
+    gradients = SelectiveScan.grad(x, x, dt, a, b, c, options)
+
+    for types <- [[{:f, 64}, {:s, 32}, {:u, 8}], [{:s, 32}, {:u, 8}, {:f, 64}], [{:u, 8}, :f32, {:s, 32}]] do
+      cast = fn shape, at -> nx(integers.(shape, Enum.at(types, rem(at, 3)))) end
+      [x, dt, a, b, c] = for {shape, at} <- Enum.with_index(shapes), do: cast.(shape, at)
+      options = [backend: :host, d: cast.({4}, 1), initial_state: cast.({2, 4, 2}, 2)]
+      y = SelectiveScan.scan(x, dt, a, b, c, options)
+      assert y.type == {:f, 32}
+      assert plain(y) == expected
+      cast_gradients = SelectiveScan.grad(x, x, dt, a, b, c, options)
+      assert Map.new(cast_gradients, fn {name, tensor} -> {name, plain(tensor)} end) == gradients
+    end
+  end
+
   test "a step of Nx tensors" do
     x = uniform(1, {2, 6}, -1.0, 1.0)
     a = uniform(3, {6, 3}, -1.0, -0.1)
@@ -130,13 +165,19 @@ defmodule ExPhil.Native.TensorTest do
   test "tensors that are refused: other types, vectorized ones" do
     {x, dt, a, b, c} = problem()
     bytes = nx({{:u, 8}, {2}, <<1, 2>>})
-    error = assert_raise Error, fn -> SelectiveScan.scan(bytes, dt, a, b, c, backend: :host) end
-    assert error.argument == "x" and error.message =~ "{:u, 8}"
+    complex = nx({:c64, {6, 3}, :binary.copy(<<0::64>>, 18)})
+    error = assert_raise Error, fn -> SelectiveScan.scan(x, dt, a, complex, c, backend: :host) end
+    assert error.argument == "b"
 
-    error =
-      assert_raise Error, fn -> SelectiveScan.scan(x, nx({:f64, {1}, <<0::64>>}), a, b, c, backend: :host) end
+    # Only Nx tensors are cast.
+    for {name, index} <- [{"x", 0}, {"dt", 1}, {"a", 2}] do
+      {:f32, shape, _} = elem({x, dt, a}, index)
+      f64 = {:f64, shape, :binary.copy(<<0::64>>, shape |> Tuple.to_list() |> Enum.product())}
+      {x, dt, a} = put_elem({x, dt, a}, index, f64)
+      error = assert_raise Error, fn -> SelectiveScan.scan(x, dt, a, b, c, backend: :host) end
+      assert error.argument == name
+    end
 
-    assert error.argument == "dt"
     vectorized = %{nx(x) | vectorized_axes: [agent: 4]}
     error = assert_raise Error, fn -> SelectiveScan.scan(vectorized, dt, a, b, c, backend: :host) end
     assert error.message =~ "devectorize"

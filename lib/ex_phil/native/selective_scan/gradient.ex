@@ -3,6 +3,7 @@ defmodule ExPhil.Native.SelectiveScan.Gradient do
   # What SelectiveScan.grad/7 and backward/8 do; their documentation is there.
 
   alias ExPhil.Native.{Error, NIF, Options, Tensor}
+  alias ExPhil.Native.SelectiveScan.Operands
 
   @discretizations [:zoh, :foh, :bilinear, :highorder, :poly, :rk4]
   @optional [:d, :z, :dt_bias, :initial_state]
@@ -15,7 +16,7 @@ defmodule ExPhil.Native.SelectiveScan.Gradient do
 
   def backward(dy, x, states, dt, a, b, c, options) do
     options = Options.read!(options, @common, &values/1)
-    gradients = run!(dy, {x, dt, a, b, c}, options, plain!(states, "states"), false)
+    gradients = run!(dy, {x, dt, a, b, c}, options, states, false)
     {gradients.x, gradients.dt, gradients.b, gradients.c}
   end
 
@@ -34,8 +35,8 @@ defmodule ExPhil.Native.SelectiveScan.Gradient do
   # all?: also the gradients of a and of the optional operands.
   defp run!(dy, {x, dt, a, b, c}, options, states, all?) do
     {backend, device} = options.place
-    {x, form} = Tensor.pack!(x, "x")
-    optional = fn name -> if options[name] != nil, do: plain!(options[name], inspect(name)) end
+    {x, a, form, pack} = Operands.pack!(x, a)
+    optional = fn name -> pack.(options[name], inspect(name)) end
 
     request = Map.take(options, [:discretization, :dt_softplus, :dt_range, :direction])
 
@@ -43,18 +44,18 @@ defmodule ExPhil.Native.SelectiveScan.Gradient do
       NIF.scan_grad(
         backend,
         device,
-        plain!(dy, "dy"),
+        pack.(dy, "dy"),
         x,
-        plain!(dt, "dt"),
-        plain!(a, "a"),
-        plain!(b, "b"),
-        plain!(c, "c"),
+        pack.(dt, "dt"),
+        a,
+        pack.(b, "b"),
+        pack.(c, "c"),
         optional.(:d),
         optional.(:z),
         optional.(:dt_bias),
         optional.(:initial_state),
         optional.(:d_final_state),
-        states,
+        if(all?, do: nil, else: pack.(states, "states")),
         request,
         all?
       )
@@ -71,6 +72,4 @@ defmodule ExPhil.Native.SelectiveScan.Gradient do
 
   defp unpack({name, tensor}, form),
     do: {String.to_existing_atom(name), Tensor.unpack(tensor, form, fn _ -> [] end)}
-
-  defp plain!(tensor, argument), do: tensor |> Tensor.pack!(argument) |> elem(0)
 end

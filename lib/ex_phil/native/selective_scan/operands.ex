@@ -1,0 +1,33 @@
+defmodule ExPhil.Native.SelectiveScan.Operands do
+  @moduledoc false
+  # The tensors of a scan as the native library takes them. `x` and `a` decide the type of every other one; an Nx tensor of
+  # another numeric type is cast to it, as ExPhil's own module does. A {type, shape, binary} is passed on as it is, and
+  # refused where its type is wrong.
+
+  alias ExPhil.Native.Tensor
+
+  # The operands that have one row for each step have x's type; the rest is f32, or c64 with a complex a.
+  @rows ["dy", "dt", ":z"]
+  @complex ["b", "c", "state", "states", ":initial_state", ":d_final_state"]
+
+  @type pack :: (nil | Tensor.t(), String.t() -> nil | Tensor.plain())
+
+  @doc "x, a, the form of the results, and a function that packs each other operand by its name."
+  @spec pack!(Tensor.t(), Tensor.t()) :: {Tensor.plain(), Tensor.plain(), Tensor.form(), pack()}
+  def pack!(x, a) do
+    {x, form} = Tensor.pack!(x, "x", [:f32, :f16, :bf16])
+    {a, _} = Tensor.pack!(a, "a", [:f32, :c64])
+    {x, a, form, &pack!(&1, &2, elem(x, 0), elem(a, 0))}
+  end
+
+  # Options may be left out, arguments not.
+  defp pack!(nil, ":" <> _, _row, _weight), do: nil
+
+  defp pack!(tensor, name, row, weight),
+    do: tensor |> Tensor.pack!(name, [type(name, row, weight)]) |> elem(0)
+
+  defp type(name, row, _weight) when name in @rows, do: row
+  defp type(name, _row, :c64) when name in @complex, do: :c64
+  defp type(name, row, _weight) when name in ["b", "c"], do: row
+  defp type(_name, _row, _weight), do: :f32
+end

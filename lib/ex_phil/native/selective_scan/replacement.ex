@@ -1,0 +1,86 @@
+defmodule ExPhil.Native.SelectiveScan.Replacement do
+  @moduledoc false
+  # The calls of ExPhil's own ExPhil.Native.SelectiveScan that are no other call of ours: its NIFs on binaries, and what it
+  # says about itself. Their documentation is in SelectiveScan; docs/replacing-exphil-nif.md has the differences.
+
+  alias ExPhil.Native.{Device, Error, SelectiveScan}
+
+  @type sizes ::
+          {batch :: pos_integer(), seq :: pos_integer(), dim :: pos_integer(), state :: pos_integer()}
+
+  def device_info do
+    with {:ok, device} <- Device.fetch(), do: {:ok, "#{device.backend}: #{device.name}"}
+  end
+
+  def ping do
+    case ExPhil.Native.info().nif do
+      %{loaded: true} ->
+        "pong from selective_scan_nif"
+
+      %{reason: reason} ->
+        raise Error.new(:backend_unavailable, "", "the native library is not loaded: #{reason}")
+    end
+  end
+
+  def cuda_device_info do
+    case Device.fetch(backend: :cuda) do
+      {:ok, device} -> device.name
+      {:error, error} -> raise error
+    end
+  end
+
+  def selective_scan(x, dt, a, b, c, sizes) do
+    {x, dt, a, b, c} = tensors(x, dt, a, b, c, sizes)
+    {:f32, _, y} = SelectiveScan.scan(x, dt, a, b, c)
+    y
+  end
+
+  def selective_scan_forward_with_states(x, dt, a, b, c, sizes) do
+    {x, dt, a, b, c} = tensors(x, dt, a, b, c, sizes)
+    {{:f32, _, y}, {:f32, _, states}} = SelectiveScan.scan_with_states(x, dt, a, b, c)
+    y <> states
+  end
+
+  # Its gradient is computed by the host backend: another backend has none.
+  def selective_scan_backward(dy, x, states, dt, a, b, c, {batch, seq, dim, state} = sizes) do
+    {x, dt, a, b, c} = tensors(x, dt, a, b, c, sizes)
+    dy = {:f32, {batch, seq, dim}, dy}
+    states = {:f32, {batch, seq, dim, state}, states}
+    gradients = SelectiveScan.backward(dy, x, states, dt, a, b, c)
+    gradients |> Tuple.to_list() |> Enum.map(&elem(&1, 2)) |> IO.iodata_to_binary()
+  end
+
+  defp tensors(x, dt, a, b, c, {batch, seq, dim, state}) do
+    rows = {batch, seq, dim}
+    projection = {batch, seq, state}
+    {{:f32, rows, x}, {:f32, rows, dt}, {:f32, {dim, state}, a}, {:f32, projection, b}, {:f32, projection, c}}
+  end
+
+  def training_workflow_info do
+    %{
+      train_backbone: :mamba,
+      infer_backbone: :mamba_nif,
+      checkpoint_compatible: true,
+      speedup: "measured by mix exphil.bench",
+      reason: """
+      scan/6 is called outside of Nx's graph, so Axon cannot differentiate through it: train with pure Nx Mamba (:mamba) and
+      infer with :mamba_nif, whose layers have the same names. Or train without Axon: grad/7 is the scan's gradient, and
+      ExPhil.Native.Mamba.grad/4 that of a whole policy.
+      """
+    }
+  end
+
+  def validate_mode!(:inference), do: :ok
+
+  def validate_mode!(:training) do
+    raise ArgumentError, """
+    SelectiveScan cannot be trained through with Axon: scan/6 is called outside of Nx's graph.
+
+    Train with --backbone mamba (pure Nx) and infer with --backbone mamba_nif; checkpoints serve both. Or compute gradients
+    with SelectiveScan.grad/7, or backward/7 after scan_with_states/5, and apply them without Axon.Loop.
+    """
+  end
+
+  def validate_mode!(other),
+    do: raise(ArgumentError, "the mode must be :training or :inference, got #{inspect(other)}")
+end
