@@ -108,12 +108,16 @@ test_ex: native
 
 JAX := jax==0.10.2
 ## test_xla: the XLA handlers under JAX, which a virtual environment in $(BUILD)/venv gets from PyPI
-test_xla: $(BUILD)/venv/jax
+test_xla: jax
 	@$(MAKE) --no-print-directory native
 	$(BUILD)/venv/bin/python -m unittest discover -s test/xla
 
+## jax: the virtual environment of test_xla
+jax: $(BUILD)/venv/jax
+
 $(BUILD)/venv/jax:
 	@mkdir -p $(@D)
+	@.ci/setup --xla
 	python3 -m venv $(BUILD)/venv
 	$(BUILD)/venv/bin/pip install --quiet --disable-pip-version-check $(JAX)
 	@touch $@
@@ -215,4 +219,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
 .SECONDARY:
-.PHONY: all setup demo test test_xla test_c test_variants test_ex lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
+.PHONY: all setup demo test test_xla jax test_c test_variants test_ex lint lint_c lint_layers format bench clean clean_native cuda_headers help native force

@@ -4,18 +4,24 @@
     exphil.register()                                   # once; needs priv/exphil_native_xla.so (run `make` first)
     y = exphil.selective_scan(x, dt, a, b, c, dt_softplus=True)
 
-The functions work under jit, vmap, scan and donation, on the CPU and on NVIDIA GPUs: the kernels run on XLA's own stream and
+The functions work under jit, grad, vmap, scan and donation, on the CPU and on NVIDIA GPUs: the kernels run on XLA's own stream and
 in XLA's own memory. Shapes, types and options are those of docs/reference.md.
 """
 
 import ctypes
+import functools
 import pathlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-_OPERATORS = ("exphil_selective_scan", "exphil_scan_cumulative", "exphil_linear_recurrence")
+_OPERATORS = (
+    "exphil_selective_scan",
+    "exphil_selective_scan_grad",
+    "exphil_scan_cumulative",
+    "exphil_linear_recurrence",
+)
 _LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "priv" / "exphil_native_xla.so"
 
 
@@ -36,7 +42,7 @@ def selective_scan(
     x, dt, a, b, c, *, d=None, z=None, dt_bias=None, initial_state=None, discretization="zoh", dt_softplus=False,
     dt_range=None, reverse=False, return_state=False, algorithm="auto",
 ):  # fmt: skip
-    """The selective scan: y, or (y, final_state) with return_state.
+    """The selective scan: y, or (y, final_state) with return_state. Differentiable in every operand, once.
 
     x, dt, z {batch, seq, dim}; a {dim, state}, float32 or complex64; b, c {batch, seq, state}, {batch, seq, groups, state}
     or {dim, state}; d, dt_bias {dim}; initial_state {batch, dim, state}. dt_range is (min, max), applied last.
@@ -44,52 +50,155 @@ def selective_scan(
     optional = {"d": d, "z": z, "dt_bias": dt_bias, "initial_state": initial_state}
     given = {name: value for name, value in optional.items() if value is not None}
     options = {
-        "operands": " ".join(given),
-        "results": "final_state" if return_state else "",
         "discretization": discretization,
         "direction": "reverse" if reverse else "forward",
         "algorithm": algorithm,
         "dt_softplus": bool(dt_softplus),
     }
     if dt_range is not None:
-        options["dt_min"], options["dt_max"] = np.float32(dt_range[0]), np.float32(dt_range[1])
-    results = [jax.ShapeDtypeStruct(x.shape, x.dtype)]
+        options["dt_min"], options["dt_max"] = float(dt_range[0]), float(dt_range[1])
+    static = (tuple(given), tuple(options.items()), bool(return_state))
+    out = _scan(static, (x, dt, a, b, c, *given.values()))
+    return out if return_state else out[0]
+
+
+_MAIN = ("x", "dt", "a", "b", "c")
+
+
+def _attributes(options, operands, results):
+    """A call's attributes. A Python float is float32 here: XLA's attributes have a type of their own."""
+    typed = {name: np.float32(value) if isinstance(value, float) else value for name, value in options}
+    return {"operands": " ".join(operands), "results": " ".join(results), **typed}
+
+
+def _like(value):
+    return jax.ShapeDtypeStruct(value.shape, value.dtype)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _scan(static, tensors):
+    """(y,), or (y, final_state), of the tensors x, dt, a, b, c and those that `static` names."""
+    given, options, return_state = static
+    x, a = tensors[0], tensors[2]
+    results = [_like(x)]
     if return_state:
         state_type = jnp.complex64 if jnp.iscomplexobj(a) else jnp.float32
         results.append(jax.ShapeDtypeStruct((x.shape[0], x.shape[2], a.shape[1]), state_type))
     call = jax.ffi.ffi_call("exphil_selective_scan", results, vmap_method="sequential")
-    out = call(x, dt, a, b, c, *given.values(), **options)
-    return tuple(out) if return_state else out[0]
+    return tuple(call(*tensors, **_attributes(options, given, ["final_state"] if return_state else [])))
+
+
+def _scan_forward(static, tensors):
+    return _scan(static, tensors), tensors
+
+
+def _scan_backward(static, tensors, cotangents):
+    # JAX's cotangent of a complex value is dL/dRe - i dL/dIm; the library's is its conjugate.
+    given, options, return_state = static
+    operands = [*given, "d_final_state"] if return_state else given
+    d_final_state = [jnp.conj(cotangents[1])] if return_state else []
+    options = [(name, value) for name, value in options if name != "algorithm"]
+    call = jax.ffi.ffi_call(
+        "exphil_selective_scan_grad", [_like(tensor) for tensor in tensors], vmap_method="sequential"
+    )
+    gradients = call(cotangents[0], *tensors, *d_final_state, **_attributes(options, operands, [*_MAIN, *given]))
+    return (tuple(jnp.conj(gradient) for gradient in gradients),)
+
+
+_scan.defvjp(_scan_forward, _scan_backward)
 
 
 def _associative(target, arguments, axis, reverse, **attributes):
-    call = jax.ffi.ffi_call(
-        target, jax.ShapeDtypeStruct(arguments[-1].shape, arguments[-1].dtype), vmap_method="sequential"
-    )
+    call = jax.ffi.ffi_call(target, _like(arguments[-1]), vmap_method="sequential")
     direction = "reverse" if reverse else "forward"
     return call(*arguments, axis=np.int64(axis), direction=direction, **attributes)
 
 
+def _earlier(values, axis, reverse, first):
+    """The element before each in the order of the scan, and `first` before the first."""
+    values = jnp.flip(values, axis) if reverse else values
+    start = jnp.full_like(jax.lax.slice_in_dim(values, 0, min(1, values.shape[axis]), axis=axis), first)
+    shifted = jnp.concatenate([start, jax.lax.slice_in_dim(values, 0, max(values.shape[axis] - 1, 0), axis=axis)], axis)
+    return jnp.flip(shifted, axis) if reverse else shifted
+
+
+def _wide(values):
+    """Halves as float32: a gradient is computed in float32 and rounded once."""
+    return values.astype(jnp.float32) if values.dtype in (jnp.float16, jnp.bfloat16) else values
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _cumulative(op, axis, static, x):
+    reverse, compensated = static
+    return _associative("exphil_scan_cumulative", (x,), axis, reverse, op=op, compensated=compensated)
+
+
+def _cumulative_forward(op, axis, static, x):
+    y = _cumulative(op, axis, static, x)
+    return y, (x, y)
+
+
+def _cumulative_backward(op, axis, static, saved, dy):
+    (x, y), (reverse, compensated) = saved, static
+    if op == "cumsum":
+        return (_cumulative(op, axis, (not reverse, compensated), dy),)
+    wide_x, wide_y, wide_dy = _wide(x), _wide(y), _wide(dy)
+    if op == "cumprod":
+        # dx_t = y_(t-1) s_t with s_t = dy_t + x_(t+1) s_(t+1): exact where elements are 0.
+        factor, scale = wide_x, _earlier(_wide(_cumulative(op, axis, static, wide_x)), axis, reverse, 1)
+    else:
+        # The first of equal extrema receives the sum of dy until the extremum changes; a NaN is the last one.
+        before = _earlier(wide_y, axis, reverse, jnp.inf if op == "cummin" else -jnp.inf)
+        kept = wide_x >= before if op == "cummin" else wide_x <= before
+        first = _earlier(jnp.zeros(x.shape, bool), axis, reverse, True)
+        changes = first | ~(kept | jnp.isnan(before))
+        factor, scale = jnp.where(changes, 0, 1).astype(wide_dy.dtype), changes.astype(wide_dy.dtype)
+    s = linear_recurrence(_earlier(factor, axis, not reverse, 0), wide_dy, axis, not reverse)
+    return ((scale * s if op == "cumprod" else jnp.where(scale > 0, s, 0)).astype(x.dtype),)
+
+
+_cumulative.defvjp(_cumulative_forward, _cumulative_backward)
+
+
 def cumsum(x, axis=0, reverse=False, compensated=False):
     """The cumulative sum along `axis`; compensated carries the rounding error along."""
-    return _associative("exphil_scan_cumulative", (x,), axis, reverse, op="cumsum", compensated=bool(compensated))
+    return _cumulative("cumsum", axis, (bool(reverse), bool(compensated)), x)
 
 
 def cumprod(x, axis=0, reverse=False):
     """The cumulative product along `axis`."""
-    return _associative("exphil_scan_cumulative", (x,), axis, reverse, op="cumprod")
+    return _cumulative("cumprod", axis, (bool(reverse), False), x)
 
 
 def cummax(x, axis=0, reverse=False):
-    """The running maximum along `axis`."""
-    return _associative("exphil_scan_cumulative", (x,), axis, reverse, op="cummax")
+    """The running maximum along `axis`. Its gradient goes to the first of equal maxima."""
+    return _cumulative("cummax", axis, (bool(reverse), False), x)
 
 
 def cummin(x, axis=0, reverse=False):
-    """The running minimum along `axis`."""
-    return _associative("exphil_scan_cumulative", (x,), axis, reverse, op="cummin")
+    """The running minimum along `axis`. Its gradient goes to the first of equal minima."""
+    return _cumulative("cummin", axis, (bool(reverse), False), x)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def linear_recurrence(a, b, axis=0, reverse=False):
     """h_t = a_t h_(t-1) + b_t along `axis`, from h = 0."""
-    return _associative("exphil_linear_recurrence", (a, b), axis, reverse)
+    return _associative("exphil_linear_recurrence", (a, b), axis, bool(reverse))
+
+
+def _recurrence_forward(a, b, axis, reverse):
+    h = linear_recurrence(a, b, axis, reverse)
+    return h, (a, b, h)
+
+
+def _recurrence_backward(axis, reverse, saved, dh):
+    # db_t = dh_t + a_(t+1) db_(t+1) and da_t = db_t h_(t-1), as JAX's cotangents are (no conjugate).
+    a, b, h = saved
+    if _wide(a) is not a:
+        h = linear_recurrence(_wide(a), _wide(b), axis, reverse)
+    db = linear_recurrence(_earlier(_wide(a), axis, not reverse, 0), _wide(dh), axis, not reverse)
+    da = db * _earlier(h, axis, reverse, 0)
+    return da.astype(a.dtype), db.astype(b.dtype)
+
+
+linear_recurrence.defvjp(_recurrence_forward, _recurrence_backward)

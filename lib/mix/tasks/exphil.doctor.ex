@@ -27,7 +27,8 @@ defmodule Mix.Tasks.Exphil.Doctor do
     "zlib1g-dev" => "the build: reads compressed checkpoints",
     "erlang-proper" => "the tests: the property tests are left out",
     "catch2" => "the tests: the C++ tests cannot be built",
-    "clang-format" => "make lint and make format"
+    "clang-format" => "make lint and make format",
+    "python3-venv" => "make test_xla, which runs JAX"
   }
 
   @impl true

@@ -1,0 +1,107 @@
+#include "xla/scan_frame.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "core/error.hpp"
+#include "core/names.hpp"
+
+namespace exphil::xla {
+
+namespace {
+
+constexpr const char* kAttributes =
+    "operands results discretization direction algorithm dt_softplus dt_min dt_max";
+
+std::vector<std::string> words(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> all;
+  for (std::string word; in >> word;) all.push_back(word);
+  return all;
+}
+
+// "d, z, dt_bias, initial_state"
+template <class Named>
+std::string list_names(const std::vector<Named>& named) {
+  std::string list;
+  for (const Named& one : named) list += (list.empty() ? "" : ", ") + std::string(one.name);
+  return list;
+}
+
+template <class Named>
+auto find_named(const std::vector<Named>& named, const std::string& name) {
+  return std::find_if(named.begin(), named.end(), [&](const Named& one) { return name == one.name; });
+}
+
+}  // namespace
+
+core::ScanOptions read_scan_options(const Frame& frame) {
+  frame.require_known(kAttributes);
+  core::ScanOptions options;
+  options.discretization = core::discretization_named(frame.text("discretization", "zoh"), "discretization");
+  options.direction = core::direction_named(frame.text("direction", "forward"), "direction");
+  options.algorithm = core::scan_algorithm_named(frame.text("algorithm", "auto"), "algorithm");
+  options.dt_softplus = frame.boolean("dt_softplus", false);
+  options.dt_min = static_cast<float>(frame.number("dt_min", static_cast<double>(options.dt_min)));
+  options.dt_max = static_cast<float>(frame.number("dt_max", static_cast<double>(options.dt_max)));
+  return options;
+}
+
+core::ScanInputs read_scan_inputs(const Frame& frame, std::int64_t first,
+                                  const std::vector<OptionalArgument>& more) {
+  core::ScanInputs inputs;
+  std::int64_t index = first;
+  inputs.x = frame.argument(index++, "x");
+  inputs.dt = frame.argument(index++, "dt");
+  inputs.a = frame.argument(index++, "a");
+  inputs.b = frame.argument(index++, "b");
+  inputs.c = frame.argument(index++, "c");
+  std::vector<OptionalArgument> known = {{"d", &inputs.d},
+                                         {"z", &inputs.z},
+                                         {"dt_bias", &inputs.dt_bias},
+                                         {"initial_state", &inputs.initial_state}};
+  known.insert(known.end(), more.begin(), more.end());
+  for (const std::string& name : words(frame.text("operands", ""))) {
+    const auto found = find_named(known, name);
+    if (found == known.end() || found->view->has_value()) {
+      core::fail(core::ErrorKind::invalid_argument, "operands", "operands must list ", list_names(known),
+                 ", each at most once; got ", name);
+    }
+    *found->view = frame.argument(index++, name);
+  }
+  if (index != frame.arguments()) {
+    core::fail(core::ErrorKind::invalid_argument, "operands", "the call has ", frame.arguments(),
+               " arguments, and the attribute operands names ", index);
+  }
+  return inputs;
+}
+
+std::vector<NamedOperand> read_results(const Frame& frame, const std::vector<NamedOperand>& known) {
+  std::vector<NamedOperand> results;
+  for (const std::string& name : words(frame.text("results", ""))) {
+    const auto found = find_named(known, name);
+    if (found == known.end() || find_named(results, name) != results.end()) {
+      core::fail(core::ErrorKind::invalid_argument, "results", "results must list ", list_names(known),
+                 ", each at most once; got ", name);
+    }
+    results.push_back(*found);
+  }
+  return results;
+}
+
+void require_result_count(const Frame& frame, std::size_t count) {
+  if (static_cast<std::int64_t>(count) != frame.results()) {
+    core::fail(core::ErrorKind::invalid_argument, "results", "the call has ", frame.results(),
+               " results, and the attribute results names ", count);
+  }
+}
+
+void* read_result(const Frame& frame, std::int64_t index, const core::ScanShape& shape,
+                  const NamedOperand& result) {
+  const core::Operand operand = core::describe(shape, result.operand);
+  const core::TensorView view = frame.result(index, result.name);
+  require_result(view, result.name, operand.dtype, operand.axes.shape());
+  return const_cast<void*>(view.data);
+}
+
+}  // namespace exphil::xla

@@ -1,0 +1,44 @@
+// The arguments, attributes and results that the handlers of the scan and of its gradient read alike. Every
+// reader throws core::Error (invalid_argument) that names the argument or attribute. Callers: scan.cpp and
+// scan_gradient.cpp. Plain functions: any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/scan/call.hpp"
+#include "xla/ffi.hpp"
+
+namespace exphil::xla {
+
+struct OptionalArgument {
+  const char* name;
+  std::optional<core::TensorView>* view;
+};
+
+struct NamedOperand {
+  const char* name;
+  core::ScanOperand operand;
+};
+
+// discretization, direction, algorithm, dt_softplus, dt_min, dt_max, all optional. Throws for an attribute
+// that is neither one of these nor operands or results.
+core::ScanOptions read_scan_options(const Frame& frame);
+
+// x, dt, a, b, c from argument `first` on, then what the attribute `operands` lists, in its order: any of d,
+// z, dt_bias, initial_state and of `more`.
+core::ScanInputs read_scan_inputs(const Frame& frame, std::int64_t first,
+                                  const std::vector<OptionalArgument>& more = {});
+
+// What the attribute `results` lists, each of which must be in `known`, at most once.
+std::vector<NamedOperand> read_results(const Frame& frame, const std::vector<NamedOperand>& known);
+
+// The call must have `count` results.
+void require_result_count(const Frame& frame, std::size_t count);
+
+// The address of result `index`, whose type and shape must be those of the operand.
+void* read_result(const Frame& frame, std::int64_t index, const core::ScanShape& shape,
+                  const NamedOperand& result);
+
+}  // namespace exphil::xla

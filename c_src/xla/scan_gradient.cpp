@@ -1,0 +1,131 @@
+// exphil_selective_scan_grad: the gradient of the selective scan as a custom call.
+//
+// Arguments: dy, x, dt, a, b, c, then what the attribute `operands` lists, in its order (any of d z dt_bias
+// initial_state, and of d_final_state and states, as SelectiveScan.grad and backward take them). Results: the
+// gradients that the attribute `results` lists, in its order (any of x dt a b c d z dt_bias initial_state),
+// each with the shape and type of its operand. The other attributes are those of exphil_selective_scan, but
+// direction is forward or reverse.
+#include "core/error.hpp"
+#include "core/scan/gradient.hpp"
+#include "host/scan/gradient.hpp"
+#include "xla/platforms.hpp"
+#include "xla/scan_frame.hpp"
+
+namespace exphil::xla {
+
+namespace {
+
+using core::ScanOperand;
+
+struct GradientCall {
+  core::ScanGradProblem problem;
+  core::ScanGradOutputs outputs;
+};
+
+const std::vector<NamedOperand>& gradients() {
+  static const std::vector<NamedOperand> all = {{"x", ScanOperand::x},
+                                                {"dt", ScanOperand::dt},
+                                                {"a", ScanOperand::a},
+                                                {"b", ScanOperand::b},
+                                                {"c", ScanOperand::c},
+                                                {"d", ScanOperand::d},
+                                                {"z", ScanOperand::z},
+                                                {"dt_bias", ScanOperand::dt_bias},
+                                                {"initial_state", ScanOperand::initial_state}};
+  return all;
+}
+
+// The operand as the caller gave it: b and c of one group may have no axis of groups.
+std::optional<core::TensorView> argument_of(const core::ScanInputs& inputs, ScanOperand id) {
+  switch (id) {
+    case ScanOperand::x:
+      return inputs.x;
+    case ScanOperand::dt:
+      return inputs.dt;
+    case ScanOperand::a:
+      return inputs.a;
+    case ScanOperand::b:
+      return inputs.b;
+    case ScanOperand::c:
+      return inputs.c;
+    case ScanOperand::d:
+      return inputs.d;
+    case ScanOperand::z:
+      return inputs.z;
+    case ScanOperand::dt_bias:
+      return inputs.dt_bias;
+    case ScanOperand::initial_state:
+      return inputs.initial_state;
+    default:
+      return std::nullopt;
+  }
+}
+
+void set_output(core::ScanGradOutputs& outputs, ScanOperand id, void* data) {
+  auto* floats = static_cast<float*>(data);
+  switch (id) {
+    case ScanOperand::x:
+      outputs.x = data;
+      return;
+    case ScanOperand::dt:
+      outputs.dt = data;
+      return;
+    case ScanOperand::a:
+      outputs.a = floats;
+      return;
+    case ScanOperand::b:
+      outputs.b = data;
+      return;
+    case ScanOperand::c:
+      outputs.c = data;
+      return;
+    case ScanOperand::d:
+      outputs.d = floats;
+      return;
+    case ScanOperand::z:
+      outputs.z = data;
+      return;
+    case ScanOperand::dt_bias:
+      outputs.dt_bias = floats;
+      return;
+    case ScanOperand::initial_state:
+      outputs.initial_state = floats;
+      return;
+    default:
+      return;
+  }
+}
+
+GradientCall read_call(const Frame& frame) {
+  core::ScanGradInputs inputs;
+  inputs.dy = frame.argument(0, "dy");
+  inputs.scan =
+      read_scan_inputs(frame, 1, {{"d_final_state", &inputs.d_final_state}, {"states", &inputs.states}});
+  const std::vector<NamedOperand> results = read_results(frame, gradients());
+  require_result_count(frame, results.size());
+  GradientCall call;
+  call.problem = core::validate_scan_grad(inputs, read_scan_options(frame));
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const NamedOperand& result = results[i];
+    const std::optional<core::TensorView> operand = argument_of(inputs.scan, result.operand);
+    if (!operand) {
+      core::fail(core::ErrorKind::invalid_argument, "results", "the call has no operand ", result.name,
+                 " to take the gradient of");
+    }
+    const core::TensorView view = frame.result(static_cast<std::int64_t>(i), result.name);
+    require_result(view, result.name, operand->dtype, operand->shape);
+    set_output(call.outputs, result.operand, const_cast<void*>(view.data));
+  }
+  return call;
+}
+
+void gradient_host(const Frame& frame) {
+  const GradientCall call = read_call(frame);
+  if (frame.executing()) host::selective_scan_grad(call.problem, call.outputs);
+}
+
+}  // namespace
+
+}  // namespace exphil::xla
+
+EXPHIL_XLA_HANDLER(exphil_selective_scan_grad_host, exphil::xla::kHostTraits, exphil::xla::gradient_host)
