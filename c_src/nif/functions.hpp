@@ -48,6 +48,10 @@ Term associative_grad(Call& call, BackendChoice backend, std::int64_t device, At
                       MaybeTensor dy_reverse, MaybeTensor a, core::TensorView x,
                       AssociativeOptionsTuple options);
 
+// xla.cpp: the library of XLA's custom calls, if this process has opened it
+Term xla_status(Call& call, std::string path);  // nil where it is not open, "registered", or why not
+Term xla_registered(Call& call, std::string path, std::string target, std::string platform);
+
 // policy.cpp
 // {max_sessions, norm_epsilon, check_finite, {dialect, window, chunk_size, dt}}; norm_epsilon and each of the
 // last four may be nil

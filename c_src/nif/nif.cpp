@@ -14,7 +14,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 9;
+constexpr std::int64_t kInterface = 10;
 
 // What load_nif/2 returns in {:error, {:load, _}}; ExPhil.Native.NIF puts them into words.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
@@ -87,6 +87,7 @@ constexpr const char* kImport[] = {"session", "state"};
 constexpr const char* kClock[] = {"clock"};
 constexpr const char* kStartClock[] = {"fps"};
 constexpr const char* kPath[] = {"path"};
+constexpr const char* kXlaRegistered[] = {"path", "target", "platform"};
 
 ErlNifFunc functions[] = {
     {"info", 0, Nif<info, kNone>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
@@ -121,6 +122,8 @@ ErlNifFunc functions[] = {
     {"export_state", 1, Nif<export_state, kSession>::scheduled, 0},
     {"import_state", 2, Nif<import_state, kImport>::scheduled, 0},
     {"tool", 2, tool, 0},
+    {"xla_status", 1, Nif<xla_status, kPath>::run, 0},
+    {"xla_registered", 3, Nif<xla_registered, kXlaRegistered>::run, 0},
     {"start_clock", 1, Nif<start_clock, kStartClock>::run, 0},
     {"stop_clock", 1, Nif<stop_clock, kClock>::run, 0},
 };

@@ -8,6 +8,7 @@
 #include <link.h>
 #include <xla/ffi/api/c_api.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -72,15 +73,34 @@ std::string register_handler(const XLA_FFI_Api* api, const NamedHandler& handler
   return core::message(handler.name, " on ", handler.platform, ": ", take_message(api, error));
 }
 
-std::string register_all() {
+// What a front may ask about afterwards. Written while the library is loaded, only read later.
+struct Registration {
+  std::string status = "not loaded";
+  std::vector<std::string> done;  // "exphil_selective_scan Host"
+};
+
+Registration& registration() {
+  static auto* const found = new Registration;  // leaked: readers may come until the process ends
+  return *found;
+}
+
+void register_all() {
+  Registration& result = registration();
   const XLA_FFI_Api* api = find_api();
-  if (api == nullptr) return "no XLA is loaded in this process";
+  if (api == nullptr) {
+    result.status = "no XLA is loaded in this process";
+    return;
+  }
   std::string problems;
   for (const NamedHandler& handler : handlers()) {
     const std::string problem = register_handler(api, handler);
-    if (!problem.empty()) problems += (problems.empty() ? "" : "; ") + problem;
+    if (problem.empty()) {
+      result.done.push_back(core::message(handler.name, " ", handler.platform));
+    } else {
+      problems += (problems.empty() ? "" : "; ") + problem;
+    }
   }
-  return problems.empty() ? "registered" : problems;
+  result.status = problems.empty() ? "registered" : problems;
 }
 
 #ifdef EXPHIL_CUDA
@@ -95,19 +115,14 @@ void find_kernels() {
 }
 #endif
 
-std::string& status() {
-  static auto* text = new std::string("not loaded");
-  return *text;
-}
-
 __attribute__((constructor)) void on_load() {
   try {
 #ifdef EXPHIL_CUDA
     find_kernels();
 #endif
-    status() = register_all();
+    register_all();
   } catch (const std::exception& error) {
-    status() = error.what();
+    registration().status = error.what();
   }
 }
 
@@ -115,7 +130,13 @@ __attribute__((constructor)) void on_load() {
 
 }  // namespace exphil::xla
 
-// "registered", or why the handlers are not registered in an XLA of this process. Never null.
+// "registered", or why not every handler is registered in an XLA of this process. Never null.
 extern "C" __attribute__((visibility("default"))) const char* exphil_native_xla_status() {
-  return exphil::xla::status().c_str();
+  return exphil::xla::registration().status.c_str();
+}
+
+// Whether XLA has the handler: 1 or 0. `handler` is its name and platform, "exphil_selective_scan Host".
+extern "C" __attribute__((visibility("default"))) int exphil_native_xla_registered(const char* handler) {
+  const std::vector<std::string>& done = exphil::xla::registration().done;
+  return std::find(done.begin(), done.end(), handler) != done.end() ? 1 : 0;
 }

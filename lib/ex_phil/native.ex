@@ -24,7 +24,7 @@ defmodule ExPhil.Native do
   answers with that error.
   """
 
-  alias ExPhil.Native.{Device, Error, NIF}
+  alias ExPhil.Native.{Device, Error, NIF, XLA}
 
   @version Mix.Project.config()[:version]
 
@@ -41,7 +41,8 @@ defmodule ExPhil.Native do
           },
           default_backend: :host | :cuda,
           threads: non_neg_integer(),
-          nx: nil | String.t()
+          nx: nil | String.t(),
+          xla: %{registered: boolean(), reason: nil | String.t()}
         }
 
   @doc """
@@ -61,7 +62,8 @@ defmodule ExPhil.Native do
       backends: Map.take(found, [:host, :cuda]),
       default_backend: default_backend(found.automatic),
       threads: found.threads,
-      nx: nx_version()
+      nx: nx_version(),
+      xla: xla()
     }
   end
 
@@ -94,6 +96,14 @@ defmodule ExPhil.Native do
     case Device.choose(nil, nil) do
       {:ok, {backend, _}} when backend != :auto -> backend
       _ -> automatic
+    end
+  end
+
+  # Whether the custom calls of ExPhil.Native.Defn are registered with EXLA's XLA.
+  defp xla do
+    case XLA.status() do
+      :ok -> %{registered: true, reason: nil}
+      {:error, reason} -> %{registered: false, reason: reason}
     end
   end
 

@@ -9,7 +9,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 9
+  @interface 10
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -73,6 +73,9 @@ defmodule ExPhil.Native.NIF do
   def restore(_session, _snapshot), do: unloaded()
   def export_state(_session), do: unloaded()
   def import_state(_session, _state), do: unloaded()
+
+  def xla_status(_path), do: unloaded()
+  def xla_registered(_path, _target, _platform), do: unloaded()
 
   def start_clock(_fps), do: unloaded()
   def stop_clock(_clock), do: unloaded()

@@ -168,7 +168,14 @@ defmodule Mix.Tasks.Exphil.Doctor do
     ]
   end
 
-  defp nx(%{nx: nx}), do: [{:title, "Elixir"}, {:ok, "Nx", to_string(nx)}]
+  defp nx(%{nx: nx} = info), do: [{:title, "Elixir"}, {:ok, "Nx", to_string(nx)}, xla(info)]
+
+  defp xla(%{xla: %{registered: true}}), do: {:ok, "XLA", "the custom calls are registered with EXLA"}
+
+  defp xla(%{xla: %{reason: reason}}) do
+    {:missing, "XLA", reason, "ExPhil.Native.Defn copies tensors through host memory inside EXLA",
+     "docs/xla.md says what to build and to call"}
+  end
 
   defp default(info), do: {:ok, "default backend", inspect(info.default_backend)}
 

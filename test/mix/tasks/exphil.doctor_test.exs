@@ -13,7 +13,8 @@ defmodule Mix.Tasks.Exphil.DoctorTest do
       backends: %{host: @host, cuda: %{available: false, reason: "libcuda.so.1 was not found", devices: []}},
       default_backend: :host,
       threads: 2,
-      nx: nil
+      nx: nil,
+      xla: %{registered: false, reason: "not loaded"}
     },
     packages: [{"g++", true}, {"catch2", false}],
     compiler: "g++ 12.2.0",
@@ -33,6 +34,13 @@ defmodule Mix.Tasks.Exphil.DoctorTest do
     missing = page |> String.split("[--]") |> length()
     assert page |> String.split("costs: ") |> length() == missing
     assert page |> String.split("get it: ") |> length() == missing
+  end
+
+  test "Nx, with and without the custom calls" do
+    with_nx = put_in(@bare.info.nx, "0.13.1")
+    assert Doctor.page(with_nx) =~ ~r/\[ok\] Nx\s+0.13.1\n.*\[--\] XLA\s+not loaded\n.*costs: .*host memory/
+    registered = put_in(with_nx.info.xla, %{registered: true, reason: nil})
+    assert Doctor.page(registered) =~ ~r/\[ok\] XLA\s+the custom calls are registered/
   end
 
   test "a GPU without NVRTC, and one with it" do

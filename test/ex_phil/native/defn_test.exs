@@ -1,0 +1,198 @@
+# The operations of ExPhil.Native.Defn under the real Nx. Where Nx is not there, test_helper.exs says so.
+if Code.ensure_loaded?(Nx.Defn) do
+  defmodule ExPhil.Native.DefnTest do
+    use ExUnit.Case, async: true
+    import Nx.Defn
+
+    alias ExPhil.Native.{AssociativeScan, Error, SelectiveScan}
+    alias ExPhil.Native.Defn, as: Native
+
+    @moduletag :nx
+
+    # Nx's defaults are its application's environment; a path dependency of mix loads it, ERL_LIBS does not.
+    setup_all do: Application.load(:nx) && :ok
+
+    # A scan step by step, in Nx alone: what the gradients are compared with.
+    deftransform plain_scan(x, dt, a, b, c, options \\ []) do
+      {batch, seq, dim} = x.shape
+      {_, state} = a.shape
+      dt = if options[:dt_bias], do: Nx.add(dt, options[:dt_bias]), else: dt
+      dt = if options[:dt_softplus], do: Nx.log1p(Nx.exp(dt)), else: dt
+      start = options[:initial_state] || Nx.broadcast(Nx.tensor(0, type: a.type), {batch, dim, state})
+
+      {h, rows} =
+        Enum.reduce(0..(seq - 1), {start, []}, fn t, {h, rows} ->
+          [x_t, dt_t] = for v <- [x, dt], do: v[[.., t, ..]] |> Nx.new_axis(-1)
+          [b_t, c_t] = for v <- [b, c], do: v[[.., t, ..]] |> Nx.new_axis(1)
+
+          h =
+            Nx.add(Nx.multiply(Nx.exp(Nx.multiply(dt_t, a)), h), dt_t |> Nx.multiply(x_t) |> Nx.multiply(b_t))
+
+          y = Nx.sum(Nx.multiply(h, c_t), axes: [2])
+          y = if match?({:c, _}, y.type), do: Nx.multiply(2, Nx.real(y)), else: y
+          {h, [y | rows]}
+        end)
+
+      y = rows |> Enum.reverse() |> Nx.stack(axis: 1)
+      y = if options[:d], do: Nx.add(y, Nx.multiply(options[:d], x)), else: y
+      y = if options[:z], do: Nx.multiply(y, Nx.multiply(options[:z], Nx.sigmoid(options[:z]))), else: y
+      if options[:return_state], do: {y, h}, else: y
+    end
+
+    defn(scan(x, dt, a, b, c), do: Native.selective_scan(x, dt, a, b, c))
+    defn(square_loss(tensors, static), do: loss_of(tensors, static))
+
+    # The sum of squares of y and, where asked for, of the final state.
+    deftransformp loss_of(tensors, {module, static}) do
+      {main, optional} = Map.split(tensors, [:x, :dt, :a, :b, :c])
+      %{x: x, dt: dt, a: a, b: b, c: c} = main
+      options = Map.to_list(optional) ++ static
+
+      case module do
+        :native -> Native.selective_scan(x, dt, a, b, c, options)
+        :plain -> plain_scan(x, dt, a, b, c, options)
+      end
+      |> case do
+        {y, h} -> Nx.add(Nx.sum(Nx.multiply(y, y)), Nx.sum(Nx.multiply(Nx.real(h), Nx.cos(Nx.real(h)))))
+        y -> Nx.sum(Nx.multiply(y, y))
+      end
+    end
+
+    defp tensors(seed, optional, type \\ {:f, 32}) do
+      key = Nx.Random.key(seed)
+      shapes = [x: {2, 7, 3}, dt: {2, 7, 3}, a: {3, 4}, b: {2, 7, 4}, c: {2, 7, 4}]
+      more = [d: {3}, z: {2, 7, 3}, dt_bias: {3}, initial_state: {2, 3, 4}]
+
+      {tensors, _} =
+        Enum.map_reduce(shapes ++ Keyword.take(more, optional), key, fn {name, shape}, key ->
+          {value, key} = Nx.Random.normal(key, shape: shape)
+          {{name, value}, key}
+        end)
+
+      tensors
+      |> Map.new()
+      |> Map.update!(:dt, &Nx.add(0.02, Nx.multiply(0.1, Nx.abs(&1))))
+      |> Map.update!(:a, &Nx.negate(Nx.abs(&1)))
+      |> Map.new(fn {name, value} ->
+        {name, if(name in [:x, :dt, :b, :c, :z], do: Nx.as_type(value, type), else: value)}
+      end)
+    end
+
+    defp close(out, expected, limit) do
+      difference = Nx.subtract(Nx.as_type(out, expected.type), expected)
+      norm = fn t -> t |> Nx.abs() |> Nx.pow(2) |> Nx.sum() |> Nx.sqrt() |> Nx.to_number() end
+      assert norm.(difference) <= limit * max(norm.(expected), 1.0e-30)
+    end
+
+    test "a defn gives the eager call's bits" do
+      %{x: x, dt: dt, a: a, b: b, c: c} = tensors(1, [])
+      assert scan(x, dt, a, b, c) == SelectiveScan.scan(x, dt, a, b, c)
+      assert Nx.Defn.jit(&Native.selective_scan/5).(x, dt, a, b, c) == SelectiveScan.scan(x, dt, a, b, c)
+      assert Native.selective_scan(x, dt, a, b, c) == SelectiveScan.scan(x, dt, a, b, c)
+    end
+
+    test "every option reaches the library" do
+      for options <- [
+            [discretization: :foh],
+            [dt_softplus: true, dt_range: {0.01, 0.05}],
+            [reverse: true, return_state: true],
+            [algorithm: :sequential]
+          ] do
+        t = tensors(2, [:d, :z, :dt_bias, :initial_state])
+        given = Keyword.merge(Map.to_list(Map.take(t, [:d, :z, :dt_bias, :initial_state])), options)
+        out = Nx.Defn.jit(&Native.selective_scan(&1, &2, &3, &4, &5, given)).(t.x, t.dt, t.a, t.b, t.c)
+        assert out == SelectiveScan.scan(t.x, t.dt, t.a, t.b, t.c, given)
+      end
+    end
+
+    test "gradients are those of a plain scan in Nx" do
+      for {optional, static} <- [
+            {[], []},
+            {[:d, :z], []},
+            {[:d, :z, :dt_bias, :initial_state], [dt_softplus: true]},
+            {[:initial_state], [return_state: true]}
+          ] do
+        t = tensors(3, optional)
+        out = Nx.Defn.grad(t, &square_loss(&1, {:native, static}))
+        expected = Nx.Defn.grad(t, &square_loss(&1, {:plain, static}))
+        assert Map.keys(out) == Map.keys(expected)
+        for {name, gradient} <- out, do: close(gradient, expected[name], 2.0e-5)
+      end
+    end
+
+    test "gradients of complex tensors follow Nx's convention" do
+      t = tensors(4, [])
+      i = Nx.Constants.i()
+
+      t = %{
+        t
+        | a: Nx.add(t.a, Nx.multiply(i, 0.7)),
+          b: Nx.add(t.b, Nx.multiply(i, t.c)),
+          c: Nx.multiply(t.c, Nx.add(1, i))
+      }
+
+      out = Nx.Defn.grad(t, &square_loss(&1, {:native, []}))
+      expected = Nx.Defn.grad(t, &square_loss(&1, {:plain, []}))
+
+      # Nx leaves an imaginary part in the gradient of a real tensor; it has no meaning.
+      for {name, gradient} <- out do
+        real? = name in [:x, :dt]
+        close(gradient, if(real?, do: Nx.real(expected[name]), else: expected[name]), 2.0e-5)
+      end
+    end
+
+    test "halves keep their type, other types are cast" do
+      t = tensors(5, [], {:bf, 16})
+      assert scan(t.x, t.dt, t.a, t.b, t.c).type == {:bf, 16}
+      gradient = Nx.Defn.grad(t, &square_loss(&1, {:native, []}))
+      assert gradient.x.type == {:bf, 16} and gradient.a.type == {:f, 32}
+
+      wide = Map.new(tensors(5, []), fn {name, value} -> {name, Nx.as_type(value, {:f, 64})} end)
+      assert scan(wide.x, wide.dt, wide.a, wide.b, wide.c).type == {:f, 32}
+    end
+
+    test "bad calls name the argument" do
+      t = tensors(6, [])
+      assert_raise Error, ~r/dt must be/, fn -> scan(t.x, t.dt[[.., 0..3, ..]], t.a, t.b, t.c) end
+      unknown = fn -> Native.selective_scan(t.x, t.dt, t.a, t.b, t.c, softplus: true) end
+      assert_raise Error, ~r/unknown option :softplus/, unknown
+      vectorized = Nx.vectorize(t.x, :batch)
+      assert_raise Error, ~r/vectorized/, fn -> Native.selective_scan(vectorized, t.dt, t.a, t.b, t.c) end
+    end
+
+    test "cumulative operations and the recurrence give the eager call's bits" do
+      x = tensors(7, []).x
+
+      for name <- [:cumsum, :cumprod, :cummax, :cummin], axis <- [0, 1, 2], reverse <- [false, true] do
+        options = [axis: axis, reverse: reverse]
+        out = Nx.Defn.jit(&apply(Native, name, [&1, options])).(x)
+        assert out == apply(AssociativeScan, name, [x, options])
+      end
+
+      a = Nx.sigmoid(x)
+      out = Nx.Defn.jit(&Native.linear_recurrence(&1, &2, axis: 1)).(a, x)
+      assert out == AssociativeScan.linear_recurrence(a, x, axis: 1)
+    end
+
+    test "their gradients are the eager call's" do
+      x = Nx.put_slice(tensors(8, []).x, [0, 3, 1], Nx.tensor([[[0.0]]]))
+      dy = Nx.cos(Nx.add(x, 1))
+      a = Nx.sigmoid(x)
+
+      for name <- [:cumsum, :cumprod, :cummax, :cummin], axis <- [0, 1, 2], reverse <- [false, true] do
+        options = [axis: axis, reverse: reverse]
+        out = Nx.Defn.grad(x, &Nx.sum(Nx.multiply(dy, apply(Native, name, [&1, options]))))
+        close(out, AssociativeScan.grad(name, dy, x, options), 1.0e-6)
+      end
+
+      for reverse <- [false, true] do
+        options = [axis: 1, reverse: reverse]
+        loss = &Nx.sum(Nx.multiply(dy, Native.linear_recurrence(elem(&1, 0), elem(&1, 1), options)))
+        {da, db} = Nx.Defn.grad({a, x}, loss)
+        {expected_da, expected_db} = AssociativeScan.grad(:linear_recurrence, dy, a, x, options)
+        close(da, expected_da, 1.0e-6)
+        close(db, expected_db, 1.0e-6)
+      end
+    end
+  end
+end

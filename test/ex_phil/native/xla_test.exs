@@ -1,0 +1,25 @@
+defmodule ExPhil.Native.XLATest do
+  # Without EXLA, which this project's own tests do not have. test/xla has the registration itself.
+  use ExUnit.Case, async: true
+
+  alias ExPhil.Native.{Block, Error, XLA}
+
+  doctest Block
+
+  test "without EXLA nothing is registered, and everything says why" do
+    assert {:error, reason} = XLA.status()
+    assert reason =~ "not loaded"
+    assert {:error, %Error{kind: :unsupported} = error} = XLA.register()
+    assert error.message =~ "EXLA" or error.message =~ "XLA_INCLUDE"
+    refute XLA.registered?("exphil_selective_scan", :host)
+    refute XLA.registered?("exphil_selective_scan", :tpu)
+    assert %{registered: false, reason: ^reason} = ExPhil.Native.info().xla
+  end
+
+  test "attributes as MLIR writes them" do
+    block = %Block{target: "t", attributes: [{"dt_min", 0.001}, {"dt_softplus", true}, {"operands", ""}]}
+
+    assert Block.mlir_attributes(block) ==
+             [{"dt_min", "1.00000000000000002e-03 : f64"}, {"dt_softplus", "true"}, {"operands", ~s("")}]
+  end
+end

@@ -1,0 +1,83 @@
+"""How the library registers its handlers with an XLA that is already in the process, as EXLA's is: against a stand-in.
+
+Each case is a process of its own, because the library looks for XLA once, when it is loaded.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import jax.ffi
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIBRARY = ROOT / "priv" / "exphil_native_xla.so"
+OPERATORS = ("exphil_selective_scan", "exphil_selective_scan_grad", "exphil_scan_cumulative", "exphil_linear_recurrence")
+
+# Opens the stand-in in local scope, as EXLA opens XLA, then the library; prints what both say.
+PROGRAM = """
+import ctypes, os, sys
+if sys.argv[1]:
+    xla = ctypes.CDLL(sys.argv[1], mode=os.RTLD_LOCAL | os.RTLD_NOW)
+library = ctypes.CDLL(sys.argv[2])
+library.exphil_native_xla_status.restype = ctypes.c_char_p
+print(library.exphil_native_xla_status().decode())
+for name in sys.argv[3:]:
+    print(library.exphil_native_xla_registered(name.encode()))
+if sys.argv[1]:
+    xla.stand_in_record.restype = ctypes.c_char_p
+    print(xla.stand_in_record().decode(), end="")
+"""
+
+
+class Registration(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+
+    def stand_in(self, name, *flags):
+        path = pathlib.Path(self.folder.name) / name
+        compiler = os.environ.get("CXX", "g++").split()
+        source = pathlib.Path(__file__).with_name("stand_in.cpp")
+        subprocess.run(
+            [*compiler, "-std=c++17", "-shared", "-fPIC", "-I", jax.ffi.include_dir(), *flags, source, "-o", path],
+            check=True,
+        )
+        return path
+
+    def loaded(self, xla, *names):
+        run = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(xla), str(LIBRARY), *names], capture_output=True, text=True, timeout=60
+        )
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return run.stdout.splitlines()
+
+    def test_every_handler_is_registered_by_name(self):
+        queries = [f"{name} Host" for name in OPERATORS] + ["exphil_other Host"]
+        status, *lines = self.loaded(self.stand_in("libxla_stand_in.so"), *queries)
+        self.assertEqual(status, "registered")
+        self.assertEqual(lines[: len(queries)], ["1"] * len(OPERATORS) + ["0"])
+        recorded = lines[len(queries) :]
+        for name in OPERATORS:
+            self.assertIn(f"{name} Host traits=0 execute", recorded)
+        # 1: XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE. Kernels are compiled in the initialise stage.
+        for line in recorded:
+            if " CUDA " in line:
+                self.assertTrue(line.endswith("traits=1 initialize execute"), line)
+
+    def test_refused(self):
+        status, answer = self.loaded(self.stand_in("libxla_refuses.so", "-DREFUSE"), "exphil_selective_scan Host")
+        self.assertIn("exphil_selective_scan on Host: the stand-in refuses it", status)
+        self.assertEqual(answer, "0")
+
+    def test_no_xla(self):
+        self.assertEqual(self.loaded("", "exphil_selective_scan Host"), ["no XLA is loaded in this process", "0"])
+        without_symbol = self.stand_in("libxla_other.so", "-DNO_API")
+        self.assertEqual(self.loaded(without_symbol)[0], "no XLA is loaded in this process")
+
+
+if __name__ == "__main__":
+    unittest.main()
