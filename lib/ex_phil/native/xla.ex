@@ -30,8 +30,8 @@ defmodule ExPhil.Native.XLA do
       {:ok, reason} ->
         {:error, reason}
 
-      {:error, error} ->
-        {:error, error.message}
+      {:error, {_kind, _argument, message}} ->
+        {:error, message}
     end
   end
 
