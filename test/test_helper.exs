@@ -3,6 +3,7 @@
 #   :shared    needs the shared data: ../shared from the project's root, or EXPHIL_SHARED
 #   :property  needs PropEr
 #   :cc        needs a C compiler
+#   :prlimit   needs prlimit
 #   :gnuplot   needs gnuplot
 #   :nx        needs the real Nx
 alias ExPhil.Native.TestSupport.{Properties, Shared}
@@ -22,6 +23,7 @@ left_out =
     {:shared, Shared.path() == nil, "the shared data is neither in ../shared nor where EXPHIL_SHARED points"},
     {:property, not Properties.available?(), "PropEr is not installed (Debian: erlang-proper)"},
     {:cc, System.find_executable("cc") == nil, "no C compiler"},
+    {:prlimit, System.find_executable("prlimit") == nil, "prlimit is not installed (Debian: util-linux)"},
     {:gnuplot, System.find_executable("gnuplot") == nil, "gnuplot is not installed (Debian: gnuplot-nox)"},
     {:nx, not ExPhil.Native.Tensor.nx?(), "Nx is not there"}
   ]

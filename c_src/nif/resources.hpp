@@ -116,8 +116,13 @@ Term encode_handle(Call& call, Handle handle, std::size_t weight = 0) {
 template <class Handle>
 Handle& decode_handle(Call& call, Term term, const char* argument, const char* expected) {
   Handle* handle = find_handle<Handle>(call.env(), term);
-  if (handle == nullptr) fail_decode(call, term, argument, expected);
-  return *handle;
+  if (handle != nullptr) return *handle;
+  if (enif_is_ref(call.env(), term)) {
+    core::fail(core::ErrorKind::invalid_argument, argument, argument, " must be ", expected,
+               " in this VM, got ", describe(call, term),
+               ", which is of another kind or of another node: call where it was made");
+  }
+  fail_decode(call, term, argument, expected);
 }
 
 template <>

@@ -2,10 +2,15 @@ defmodule ExPhil.Native.TestSupport.Peer do
   @moduledoc false
   # Code in a VM of its own, with this build's modules: for what would disturb or end the VM of the tests.
 
-  @doc "The code's output, both streams, and the VM's exit status."
-  def peer(code, env) do
+  @doc "The code's output, both streams, and the VM's exit status. Options are those of `elixir`."
+  def peer(code, env, options \\ []), do: elixir(options ++ ["-e", code], env)
+
+  @doc "The same for a script's file with its arguments."
+  def peer_script(path, arguments, env), do: elixir([path | arguments], env)
+
+  defp elixir(arguments, env) do
     paths = ["-pa", Path.join(:code.lib_dir(:exphil_native), "ebin")]
-    System.cmd("elixir", paths ++ ["-e", code], env: env, stderr_to_stdout: true)
+    System.cmd("elixir", paths ++ arguments, env: env, stderr_to_stdout: true)
   end
 
   @doc "The environment in which the peer loads the library that this VM loaded."

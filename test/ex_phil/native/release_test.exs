@@ -1,0 +1,95 @@
+defmodule ExPhil.Native.ReleaseTest do
+  # An application with this library as a dependency, built with `mix release` and started from its folder: the release
+  # has to carry the library and the kernels, and its config has to arrive.
+  use ExUnit.Case, async: true
+
+  alias ExPhil.Native.TestSupport.Policies
+
+  @moduletag :tmp_dir
+  @moduletag timeout: 600_000
+
+  @project """
+  defmodule Bot.MixProject do
+    use Mix.Project
+
+    def project do
+      [
+        app: :bot,
+        version: "1.0.0",
+        deps: [{:exphil_native, path: PATH}],
+        releases: [bot: [include_erts: false, include_executables_for: [:unix]]]
+      ]
+    end
+
+    def application, do: [mod: {Bot, []}]
+  end
+  """
+
+  @bot """
+  defmodule Bot do
+    use Application
+    alias ExPhil.Native.Mamba
+
+    def start(_type, _arguments), do: Supervisor.start_link([], strategy: :one_for_one)
+
+    def play(path) do
+      session = path |> Mamba.load!(backend: :host) |> Mamba.new_session!()
+      outs = for i <- 1..60, do: Mamba.step!(session, for(k <- 1..13, into: "", do: <<i / k::float-32-little>>))
+      info = ExPhil.Native.info()
+      IO.puts("PLAYED \#{:erlang.crc32(outs)} \#{info.threads} \#{info.nif.path}")
+    end
+  end
+  """
+
+  # What the same frames give here.
+  defp expected(path) do
+    session = path |> ExPhil.Native.Mamba.load!(backend: :host) |> ExPhil.Native.Mamba.new_session!()
+
+    outs =
+      for i <- 1..60,
+          do: ExPhil.Native.Mamba.step!(session, for(k <- 1..13, into: "", do: <<i / k::float-32-little>>))
+
+    :erlang.crc32(outs)
+  end
+
+  test "a release of an application plays from a folder of its own", %{tmp_dir: folder} do
+    source = Path.join(folder, "bot")
+    File.mkdir_p!(Path.join(source, "lib"))
+    File.mkdir_p!(Path.join(source, "config"))
+    File.write!(Path.join(source, "mix.exs"), String.replace(@project, "PATH", inspect(File.cwd!())))
+    File.write!(Path.join(source, "lib/bot.ex"), @bot)
+
+    File.write!(
+      Path.join(source, "config/runtime.exs"),
+      "import Config\nconfig :exphil_native, threads: 1\n"
+    )
+
+    release = Path.join(folder, "installed")
+    # The library that these tests use is built already; a build here could be of other flags.
+    env = [{"MIX_ENV", "prod"}, {"EXPHIL_SKIP_NATIVE", "1"}, {"EXPHIL_HEX", "0"}, {"MIX_BUILD_PATH", nil}]
+
+    {output, status} =
+      System.cmd("mix", ["release", "bot", "--path", release], cd: source, env: env, stderr_to_stdout: true)
+
+    assert {status, output} == {0, output}
+    [libraries] = Path.wildcard(Path.join(release, "lib/exphil_native-*/priv"))
+    assert File.exists?(Path.join(libraries, "exphil_native.so"))
+    assert Path.wildcard(Path.join(libraries, "kernels/**/*.cu")) != []
+    File.rm_rf!(source)
+
+    path = Policies.checkpoint()
+
+    {output, status} =
+      System.cmd(
+        Path.join(release, "bin/bot"),
+        ["eval", "Application.load(:exphil_native); Bot.play(#{inspect(path)})"],
+        env: [{"EXPHIL_NATIVE_NIF", nil}, {"EXPHIL_NATIVE_THREADS", nil}],
+        stderr_to_stdout: true
+      )
+
+    assert {status, output} == {0, output}
+    assert [_, sum, "1", library] = Regex.run(~r/^PLAYED (\d+) (\d+) (.+)$/m, output)
+    assert String.to_integer(sum) == expected(path)
+    assert String.starts_with?(library, Path.expand(release))
+  end
+end

@@ -1,0 +1,117 @@
+# Public calls while the address space of this VM may grow by no more than so many megabytes: each answers, or gives an
+# error of kind :out_of_memory, and the VM goes on. Run in an OS process of its own by limits_test.exs:
+#
+#   elixir -pa EBIN limits.exs FOLDER MEGABYTES...
+#
+# Prints "call megabytes answer" for each. The limit is the soft RLIMIT_AS (what `ulimit -v` sets), put in place around each
+# call by prlimit, so that building the inputs is not limited.
+alias ExPhil.Native.{AssociativeScan, Error, Mamba, Safetensors, SelectiveScan, SemiseparableLayer}
+alias ExPhil.Native.Tools.Reference
+
+defmodule Limits do
+  def limited(megabytes, call) do
+    limit(to_string(address_space() + megabytes * 1_048_576))
+
+    try do
+      answer(call.())
+    rescue
+      error in Error -> error.kind
+    after
+      limit("unlimited")
+    end
+  end
+
+  defp answer({:error, %Error{kind: kind}}), do: kind
+  defp answer(_answer), do: :ok
+
+  defp limit(bytes), do: {"", 0} = System.cmd("prlimit", ["--pid", System.pid(), "--as=#{bytes}:"])
+
+  defp address_space do
+    [_, kilobytes] = Regex.run(~r/VmSize:\s+(\d+) kB/, File.read!("/proc/self/status"))
+    1024 * String.to_integer(kilobytes)
+  end
+end
+
+[folder | steps] = System.argv()
+
+random = fn shape ->
+  {:f32, shape, Reference.random_binary!(:f32, shape |> Tuple.to_list() |> Enum.product(), 7, {0.001, 0.1})}
+end
+
+# A policy of 70 MB of weights with a state of 1 MB, and a layer.
+{model, inner, state} = {1024, 2048, 128}
+mixer = "backbone.layers.0.mixer."
+
+policy = %{
+  "input_proj.weight" => random.({model, 4}),
+  "input_proj.bias" => random.({model}),
+  "backbone.layers.0.norm.weight" => random.({model}),
+  (mixer <> "in_proj.weight") => random.({2 * inner, model}),
+  (mixer <> "conv1d.weight") => random.({inner, 1, 4}),
+  (mixer <> "x_proj.weight") => random.({16 + 2 * state, inner}),
+  (mixer <> "dt_proj.weight") => random.({inner, 16}),
+  (mixer <> "dt_proj.bias") => random.({inner}),
+  (mixer <> "A_log") => random.({inner, state}),
+  (mixer <> "D") => random.({inner}),
+  (mixer <> "out_proj.weight") => random.({model, inner}),
+  "backbone.norm_f.weight" => random.({model}),
+  "head.weight" => random.({4096, model}),
+  "head.bias" => random.({4096})
+}
+
+layer = %{
+  "complexity_gate.0.weight" => random.({8, 1024}),
+  "complexity_gate.0.bias" => random.({8}),
+  "complexity_gate.2.weight" => random.({512, 8}),
+  "complexity_gate.2.bias" => random.({512}),
+  "U_proj.weight" => random.({512, 1024}),
+  "V_proj.weight" => random.({512, 1024}),
+  "T_conv.weight" => random.({1024, 1, 3}),
+  "output_proj.weight" => random.({1024, 512}),
+  "output_proj.bias" => random.({1024})
+}
+
+policy_path = Path.join(folder, "policy.safetensors")
+layer_path = Path.join(folder, "layer.safetensors")
+:ok = Safetensors.write(policy_path, policy)
+:ok = Safetensors.write(layer_path, layer)
+loaded = Mamba.load!(policy_path, backend: :host)
+session = Mamba.new_session!(loaded)
+exported = Mamba.export_state!(session)
+resident = SemiseparableLayer.load!(layer_path, backend: :host)
+{_, _, obs} = random.({4})
+frames = random.({600, 4})
+x = random.({4, 512, 512})
+{a, b} = {random.({512, 16}), random.({4, 512, 16})}
+on_host = [backend: :host]
+
+calls = [
+  {"Safetensors.read", fn -> Safetensors.read(policy_path) end},
+  {"Mamba.load", fn -> Mamba.load(policy_path, on_host) end},
+  {"Mamba.new_session", fn -> Mamba.new_session(loaded) end},
+  {"Mamba.step", fn -> Mamba.step(session, obs) end},
+  {"Mamba.step_batch", fn -> Mamba.step_batch([session], obs) end},
+  {"Mamba.prefill", fn -> Mamba.prefill(session, frames) end},
+  {"Mamba.window", fn -> Mamba.window(loaded, {:f32, {10, 60, 4}, elem(frames, 2)}) end},
+  {"Mamba.snapshot", fn -> Enum.map(1..8, fn _ -> Mamba.snapshot!(session) end) end},
+  {"Mamba.export_state", fn -> Mamba.export_state(session) end},
+  {"Mamba.import_state", fn -> Mamba.import_state(session, exported) end},
+  {"SemiseparableLayer.load", fn -> SemiseparableLayer.load(layer_path, on_host) end},
+  {"SemiseparableLayer.forward", fn -> SemiseparableLayer.forward(resident, random.({4, 512, 1024})) end},
+  {"SelectiveScan.scan", fn -> SelectiveScan.scan(x, x, a, b, b, on_host) end},
+  {"SelectiveScan.scan_with_states", fn -> SelectiveScan.scan_with_states(x, x, a, b, b, on_host) end},
+  {"SelectiveScan.grad", fn -> SelectiveScan.grad(x, x, x, a, b, b, on_host) end},
+  {"AssociativeScan.cumsum", fn -> AssociativeScan.cumsum(x, [axis: 1] ++ on_host) end},
+  {"random_binary", fn -> Reference.random_binary!(:f32, 1_000_000_000_000, 1, {0.0, 1.0}) end}
+]
+
+for megabytes <- steps, {name, call} <- calls do
+  :erlang.garbage_collect()
+  IO.puts("begin #{name} #{megabytes}")
+  IO.puts("answer #{name} #{megabytes} #{Limits.limited(String.to_integer(megabytes), call)}")
+end
+
+# The same bits as before, after all of it.
+{:ok, _} = Mamba.import_state(session, exported)
+^exported = Mamba.export_state!(session)
+IO.puts("done")
