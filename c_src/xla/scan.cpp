@@ -40,7 +40,7 @@ ScanCall read_call(const Frame& frame) {
   }
   results.insert(results.begin(), {"y", ScanOperand::y});
   require_result_count(frame, results.size());
-  const core::ScanInputs inputs = read_scan_inputs(frame, 0);
+  const core::ScanInputs inputs = read_scan_inputs(frame, 0, 5);
   ScanCall call = core::validate_scan(inputs, read_scan_options(frame), wanted);
   if (reverse != call.shape.has(ScanOperand::y_reverse)) {
     core::fail(core::ErrorKind::invalid_argument, "results",

@@ -35,8 +35,8 @@ auto find_named(const std::vector<Named>& named, const std::string& name) {
 
 }  // namespace
 
-core::ScanOptions read_scan_options(const Frame& frame) {
-  frame.require_known(kAttributes);
+core::ScanOptions read_scan_options(const Frame& frame, const char* more) {
+  frame.require_known(core::message(kAttributes, " ", more));
   core::ScanOptions options;
   options.discretization = core::discretization_named(frame.text("discretization", "zoh"), "discretization");
   options.direction = core::direction_named(frame.text("direction", "forward"), "direction");
@@ -47,7 +47,7 @@ core::ScanOptions read_scan_options(const Frame& frame) {
   return options;
 }
 
-core::ScanInputs read_scan_inputs(const Frame& frame, std::int64_t first,
+core::ScanInputs read_scan_inputs(const Frame& frame, std::int64_t first, std::int64_t first_optional,
                                   const std::vector<OptionalArgument>& more) {
   core::ScanInputs inputs;
   std::int64_t index = first;
@@ -56,6 +56,7 @@ core::ScanInputs read_scan_inputs(const Frame& frame, std::int64_t first,
   inputs.a = frame.argument(index++, "a");
   inputs.b = frame.argument(index++, "b");
   inputs.c = frame.argument(index++, "c");
+  index = first_optional;
   std::vector<OptionalArgument> known = {{"d", &inputs.d},
                                          {"z", &inputs.z},
                                          {"dt_bias", &inputs.dt_bias},

@@ -23,12 +23,12 @@ struct NamedOperand {
 };
 
 // discretization, direction, algorithm, dt_softplus, dt_min, dt_max, all optional. Throws for an attribute
-// that is neither one of these nor operands or results.
-core::ScanOptions read_scan_options(const Frame& frame);
+// that is neither one of these nor operands, results or `more`.
+core::ScanOptions read_scan_options(const Frame& frame, const char* more = "");
 
-// x, dt, a, b, c from argument `first` on, then what the attribute `operands` lists, in its order: any of d,
-// z, dt_bias, initial_state and of `more`.
-core::ScanInputs read_scan_inputs(const Frame& frame, std::int64_t first,
+// x, dt, a, b, c from argument `first` on; then, from argument `first_optional` on, what the attribute
+// `operands` lists, in its order: any of d, z, dt_bias, initial_state and of `more`.
+core::ScanInputs read_scan_inputs(const Frame& frame, std::int64_t first, std::int64_t first_optional,
                                   const std::vector<OptionalArgument>& more = {});
 
 // What the attribute `results` lists, each of which must be in `known`, at most once.

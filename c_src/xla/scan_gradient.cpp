@@ -1,6 +1,6 @@
 // exphil_selective_scan_grad: the gradient of the selective scan as a custom call.
 //
-// Arguments: dy, x, dt, a, b, c, then what the attribute `operands` lists, in its order (any of d z dt_bias
+// Arguments: dy, x, dt, a, b, c (x, dt, a, b, c, dy with the attribute dy = 5), then what the attribute `operands` lists, in its order (any of d z dt_bias
 // initial_state, and of d_final_state and states, as SelectiveScan.grad and backward take them). Results: the
 // gradients that the attribute `results` lists, in its order (any of x dt a b c d z dt_bias initial_state),
 // each with the shape and type of its operand. The other attributes are those of exphil_selective_scan, but
@@ -98,13 +98,17 @@ void set_output(core::ScanGradOutputs& outputs, ScanOperand id, void* data) {
 
 GradientCall read_call(const Frame& frame) {
   core::ScanGradInputs inputs;
-  inputs.dy = frame.argument(0, "dy");
-  inputs.scan =
-      read_scan_inputs(frame, 1, {{"d_final_state", &inputs.d_final_state}, {"states", &inputs.states}});
+  const std::int64_t dy = frame.integer("dy", 0);
+  if (dy != 0 && dy != 5) {
+    core::fail(core::ErrorKind::invalid_argument, "dy", "the attribute dy must be 0 (first) or 5; got ", dy);
+  }
+  inputs.dy = frame.argument(dy, "dy");
+  inputs.scan = read_scan_inputs(
+      frame, dy == 0 ? 1 : 0, 6, {{"d_final_state", &inputs.d_final_state}, {"states", &inputs.states}});
   const std::vector<NamedOperand> results = read_results(frame, gradients());
   require_result_count(frame, results.size());
   GradientCall call;
-  call.problem = core::validate_scan_grad(inputs, read_scan_options(frame));
+  call.problem = core::validate_scan_grad(inputs, read_scan_options(frame, "dy"));
   for (std::size_t i = 0; i < results.size(); ++i) {
     const NamedOperand& result = results[i];
     const std::optional<core::TensorView> operand = argument_of(inputs.scan, result.operand);

@@ -106,6 +106,13 @@ class SelectiveScanGradient(unittest.TestCase):
         once = descend(main[0], None)[0]
         self.assertLessEqual(relative_error(twice, np.asarray(descend(once, None)[0])), 1e-6)
 
+    def test_dy_may_come_last(self):
+        (x, dt, a, b, c), _ = problem(33, 2, 9, 3, 2)
+        dy = np.cos(x)
+        call = jax.ffi.ffi_call("exphil_selective_scan_grad", [jax.ShapeDtypeStruct(x.shape, x.dtype)])
+        first = call(dy, x, dt, a, b, c, results="x")
+        np.testing.assert_array_equal(call(x, dt, a, b, c, dy, results="x", dy=np.int64(5))[0], first[0])
+
     def test_bad_calls_are_errors_that_name_the_argument(self):
         (x, dt, a, b, c), _ = problem(32, 1, 4, 3, 2)
         like = lambda t: jax.ShapeDtypeStruct(t.shape, t.dtype)  # noqa: E731
@@ -118,6 +125,7 @@ class SelectiveScanGradient(unittest.TestCase):
             ([like(x)], (x[:, :2], x, dt, a, b, c), {"results": "x"}, "dy must be"),
             ([like(x)], (x, x, dt, a, b, c), {"results": "x", "direction": "both"}, "one direction"),
             ([like(x)], (x, x, dt, a, b, c, x), {"results": "x", "operands": "states"}, "states must be"),
+            ([like(x)], (x, x, dt, a, b, c), {"results": "x", "dy": np.int64(3)}, "dy must be 0 (first) or 5"),
         ]
         for results, arguments, attributes, words in calls:
             with self.subTest(words), self.assertRaises(Exception) as caught:
