@@ -1,5 +1,5 @@
-// What the library of XLA's custom calls (c_src/xla) says of itself. It is opened by EXLA, not here; this file finds
-// it in the process and shares no code with it.
+// What the library of XLA's custom calls (c_src/xla) says of itself. It is opened by EXLA, not here; this
+// file finds it in the process and shares no code with it.
 #include <dlfcn.h>
 
 #include "nif/functions.hpp"

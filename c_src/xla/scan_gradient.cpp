@@ -1,10 +1,10 @@
 // exphil_selective_scan_grad: the gradient of the selective scan as a custom call.
 //
-// Arguments: dy, x, dt, a, b, c (x, dt, a, b, c, dy with the attribute dy = 5), then what the attribute `operands` lists, in its order (any of d z dt_bias
-// initial_state, and of d_final_state and states, as SelectiveScan.grad and backward take them). Results: the
-// gradients that the attribute `results` lists, in its order (any of x dt a b c d z dt_bias initial_state),
-// each with the shape and type of its operand. The other attributes are those of exphil_selective_scan, but
-// direction is forward or reverse.
+// Arguments: dy, x, dt, a, b, c (x, dt, a, b, c, dy with the attribute dy = 5), then what the attribute
+// `operands` lists, in its order (any of d z dt_bias initial_state, and of d_final_state and states, as
+// SelectiveScan.grad and backward take them). Results: the gradients that the attribute `results` lists, in
+// its order (any of x dt a b c d z dt_bias initial_state), each with the shape and type of its operand. The
+// other attributes are those of exphil_selective_scan, but direction is forward or reverse.
 #include "core/error.hpp"
 #include "core/scan/gradient.hpp"
 #include "host/scan/gradient.hpp"
@@ -103,8 +103,8 @@ GradientCall read_call(const Frame& frame) {
     core::fail(core::ErrorKind::invalid_argument, "dy", "the attribute dy must be 0 (first) or 5; got ", dy);
   }
   inputs.dy = frame.argument(dy, "dy");
-  inputs.scan = read_scan_inputs(
-      frame, dy == 0 ? 1 : 0, 6, {{"d_final_state", &inputs.d_final_state}, {"states", &inputs.states}});
+  inputs.scan = read_scan_inputs(frame, dy == 0 ? 1 : 0, 6,
+                                 {{"d_final_state", &inputs.d_final_state}, {"states", &inputs.states}});
   const std::vector<NamedOperand> results = read_results(frame, gradients());
   require_result_count(frame, results.size());
   GradientCall call;

@@ -14,7 +14,9 @@ if Code.ensure_loaded?(EXLA.CustomCall) and Code.ensure_loaded?(Edifice.Block.Fu
       do: spec("exphil_selective_scan", @scan, [type, type, {:f, 32}, type, type])
 
     # [x, dt, a, b, c, dy] -> {dx, ddt, db, dc}; db and dc are f32, whatever x is.
-    def call(%{op: :fused_selective_scan_backward}, {%{type: {:f, 32}}, _, _, _}, [_, _, _, _, _, _], %{platform: :cuda}) do
+    def call(%{op: :fused_selective_scan_backward}, {%{type: {:f, 32}}, _, _, _}, [_, _, _, _, _, _], %{
+          platform: :cuda
+        }) do
       attributes = [{"results", "x dt b c"}, {"dy", 5} | @scan]
       spec("exphil_selective_scan_grad", attributes, List.duplicate({:f, 32}, 6))
     end
