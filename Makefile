@@ -39,7 +39,6 @@ ERL_INCLUDE ?= $(eval ERL_INCLUDE := $$(shell erl -noshell -eval \
 # Catch2 3 has a library; Catch2 2 is one header.
 CATCH2_LIBS := $(if $(wildcard /usr/include/catch2/catch_all.hpp /usr/local/include/catch2/catch_all.hpp),-lCatch2Main -lCatch2)
 
-FLAGS = -std=c++17 $(CXXFLAGS) -Wall -Wextra -Werror -fPIC -fvisibility=hidden -ffp-contract=on -MMD -MP -Ic_src -I. $(CUDA_FLAGS)
 # The C header of XLA's FFI, for c_src/xla alone: a JAX beside Python's packages or in $(BUILD)/venv, or EXLA's archive.
 ifndef XLA_INCLUDE
 XLA_INCLUDE := $(firstword $(foreach d,$(wildcard $(BUILD)/venv/lib/python3*/site-packages/jaxlib/include \
@@ -48,6 +47,9 @@ XLA_INCLUDE := $(firstword $(foreach d,$(wildcard $(BUILD)/venv/lib/python3*/sit
   $(if $(wildcard $(d)/xla/ffi/api/c_api.h),$(d))))
 endif
 
+# Among a sanitizer's checks g++ loses track of values and loops, and warns of both: the ordinary build judges.
+WARNINGS = $(if $(findstring -fsanitize,$(CXXFLAGS)),-w,-Wall -Wextra -Werror)
+FLAGS = -std=c++17 $(CXXFLAGS) $(WARNINGS) -fPIC -fvisibility=hidden -ffp-contract=on -MMD -MP -Ic_src -I. $(CUDA_FLAGS)
 LIBS := -lhwy -ltbb -lz -ldl -lpthread
 
 # Every file of a folder and of its folders.
@@ -122,12 +124,21 @@ $(BUILD)/venv/jax:
 	$(BUILD)/venv/bin/pip install --quiet --disable-pip-version-check $(JAX)
 	@touch $@
 
+## fuzz: run clang's libFuzzer on everything that reads untrusted bytes, SECONDS=n for each target (default 60)
+SECONDS ?= 60
+CLANGXX ?= $(if $(findstring ccache,$(CXX)),ccache )clang++
+fuzz:
+	@.ci/setup --fuzz
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CXX='$(CLANGXX)' CUDA_INCLUDE= fuzz_programs CXXFLAGS=$(strip \
+	  '-O1 -g1 -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined')
+	@.ci/fuzz $(BUILD)/fuzz $(SECONDS) $(FUZZ_TARGETS)
+
 ## lint: layout of every source file, directions of includes, and an Elixir build without warnings
 lint: lint_c lint_layers native
 	mix format --check-formatted
 	mix compile --warnings-as-errors --force
 
-CPP_FOLDERS = $(wildcard c_src/* test/c_src/*) bench
+CPP_FOLDERS = $(wildcard c_src/* test/c_src/*) test/fuzz bench
 CPP_FILES = $(call sources_in,$(CPP_FOLDERS),cpp) $(call sources_in,$(CPP_FOLDERS),hpp) $(KERNELS)
 # Other versions of clang-format lay some lines out differently, so only this one judges.
 lint_c:
@@ -203,6 +214,22 @@ $(BUILD)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBRARY) 
 	@echo "LD   $@"
 	@$(CXX) $^ -o $@ $(CATCH2_LIBS) $(LIBS)
 
+# The fuzz targets: each a program over core alone, and one that writes their seeds.
+FUZZ_TARGETS := safetensors policy layer state scan
+CORE_OBJECTS := $(filter $(BUILD)/c_src/core/%,$(OBJECTS))
+fuzz_programs: $(FUZZ_TARGETS:%=$(BUILD)/%) $(BUILD)/seeds
+
+$(BUILD)/test/fuzz/%.o: EXTRA_FLAGS = -Itest/c_src -Itest/fuzz
+$(BUILD)/seeds: $(BUILD)/test/fuzz/seeds.o $(CORE_OBJECTS) \
+  $(addprefix $(BUILD)/test/c_src/support/,policy.o safetensors_writer.o edifice_writer.o)
+	@echo "LD   $@"
+	@$(CXX) $(CXXFLAGS) $^ -o $@ $(LIBS)
+
+$(FUZZ_TARGETS:%=$(BUILD)/%): $(BUILD)/%: $(BUILD)/test/fuzz/%.o $(CORE_OBJECTS) \
+  $(addprefix $(BUILD)/test/fuzz/,guards.o safetensors_mutator.o term_mutator.o term.o)
+	@echo "LD   $@"
+	@$(CXX) $(subst fuzzer-no-link,fuzzer,$(CXXFLAGS)) $^ -o $@ $(LIBS)
+
 $(FAKE_CUDA_LIBRARY): $(FAKE_CUDA) $(BUILD)/flags
 	@echo "LD   $@"
 	@$(CXX) $(FLAGS) -Itest/c_src -fvisibility=default -MF $(BUILD)/fake_cuda.d -shared $< -o $@
@@ -217,6 +244,6 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
 	@$(CXX) $^ -o $@ $(LIBS)
 
--include $(OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
+-include $(wildcard $(BUILD)/test/fuzz/*.d) $(OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
 .SECONDARY:
-.PHONY: all setup demo test test_xla jax test_c test_variants test_ex lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
+.PHONY: all setup demo test test_xla jax fuzz fuzz_programs test_c test_variants test_ex lint lint_c lint_layers format bench clean clean_native cuda_headers help native force

@@ -73,6 +73,10 @@ std::size_t InflatedBytes::inflate(std::uint8_t* to, std::size_t room) {
 }
 
 std::vector<std::uint8_t> InflatedBytes::take_owned(std::uint64_t bytes) {
+  if (bytes > kMaxBytes - bytes_taken_) {
+    fail(ErrorKind::limit_exceeded, "path", what_, " inflates to more than ", kMaxBytes, " bytes, the limit");
+  }
+  bytes_taken_ += bytes;
   std::vector<std::uint8_t> out;
   while (out.size() < bytes) {
     const std::size_t begin = out.size();

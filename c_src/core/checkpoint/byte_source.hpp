@@ -37,6 +37,9 @@ class PlainBytes final : public ByteSource {
 // One zlib stream (RFC 1950).
 class InflatedBytes final : public ByteSource {
  public:
+  // A megabyte of zlib can hold a gigabyte of zeros. Throws limit_exceeded where more than this is taken.
+  static constexpr std::uint64_t kMaxBytes = std::uint64_t{4} << 30;
+
   InflatedBytes(const std::uint8_t* bytes, std::size_t size, std::string what);
   ~InflatedBytes() override;
   const std::uint8_t* take(std::uint64_t bytes) override;
@@ -49,6 +52,7 @@ class InflatedBytes final : public ByteSource {
   std::size_t inflate(std::uint8_t* to, std::size_t room);
   std::unique_ptr<Stream> stream_;
   std::vector<std::vector<std::uint8_t>> taken_;
+  std::uint64_t bytes_taken_ = 0;
   const std::string what_;
 };
 

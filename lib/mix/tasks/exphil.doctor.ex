@@ -28,7 +28,8 @@ defmodule Mix.Tasks.Exphil.Doctor do
     "erlang-proper" => "the tests: the property tests are left out",
     "catch2" => "the tests: the C++ tests cannot be built",
     "clang-format" => "make lint and make format",
-    "python3-venv" => "make test_xla, which runs JAX"
+    "python3-venv" => "make test_xla, which runs JAX",
+    "clang" => "make fuzz: libFuzzer, which g++ does not have"
   }
 
   @impl true

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/checkpoint/byte_source.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "support/catch.hpp"
 #include "support/erlang_writer.hpp"
@@ -94,6 +95,16 @@ TEST_CASE("containers plain and compressed give tensors and build options", "[ch
   }
   const test::TemporaryFile bare = file_of(container(0, "", serialized(two_tensors(at(0), at(4)), kData)));
   CHECK(!Checkpoint::open(bare.path()).build());
+}
+
+TEST_CASE("what is compressed inflates to a bounded number of bytes", "[checkpoint]") {
+  const Text bytes = deflated(Text(100, 'x'));
+  InflatedBytes source(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), "the tensor part");
+  source.take(60);
+  const test::CaughtError error = test::error_of([&] { source.take(InflatedBytes::kMaxBytes - 59); });
+  CHECK(error.kind == ErrorKind::limit_exceeded);
+  CHECK(error.says("inflates to more than 4294967296 bytes, the limit"));
+  CHECK(*source.take(40) == 'x');
 }
 
 TEST_CASE("the older one-term form, plain, compressed, and in a ModelState", "[checkpoint]") {

@@ -1,13 +1,9 @@
 // What load_weights says to files with Edifice's names: dialects, options, and every refusal with its reason.
 #include "core/policy/config.hpp"
 
-#include <cmath>
-#include <cstring>
-
 #include "support/catch.hpp"
-#include "support/erlang_writer.hpp"
+#include "support/edifice_writer.hpp"
 #include "support/errors.hpp"
-#include "support/numbers.hpp"
 #include "support/safetensors_writer.hpp"
 
 namespace exphil::core {
@@ -15,87 +11,6 @@ namespace exphil::core {
 namespace {
 
 using namespace test::erlang;
-using Options = std::vector<std::pair<std::string, Text>>;
-
-struct Tensor {
-  std::string layer, name;
-  std::vector<std::int64_t> shape;
-};
-
-// E = 3, D = 4, I = 8, N = 2, K = 3, R = 1, one layer.
-std::vector<Tensor> trunk(const std::string& block = "mamba_block_1") {
-  return {{"input_projection", "kernel", {3, 4}},
-          {"input_projection", "bias", {4}},
-          {block + "_norm", "gamma", {4}},
-          {block + "_norm", "beta", {4}},
-          {block + "_in_proj", "kernel", {4, 16}},
-          {block + "_in_proj", "bias", {16}},
-          {block + "_conv_dw_conv", "kernel", {3, 1, 8}},
-          {block + "_conv_dw_conv", "bias", {8}},
-          {block + "_ssm_bc_proj", "kernel", {8, 4}},
-          {block + "_ssm_bc_proj", "bias", {4}},
-          {block + "_ssm_dt_rank", "kernel", {8, 1}},
-          {block + "_ssm_dt_rank", "bias", {1}},
-          {block + "_ssm_dt_proj", "kernel", {1, 8}},
-          {block + "_ssm_dt_proj", "bias", {8}},
-          {block + "_out_proj", "kernel", {8, 4}},
-          {block + "_out_proj", "bias", {4}}};
-}
-
-std::vector<Tensor> whole_policy() {
-  std::vector<Tensor> all = trunk();
-  for (const std::string head : {"buttons", "main_x", "main_y", "c_x", "c_y", "shoulder"}) {
-    const std::int64_t outputs = head == "buttons" ? 8 : head == "shoulder" ? 5 : 17;
-    all.push_back({head + "_hidden", "kernel", {4, 6}}), all.push_back({head + "_hidden", "bias", {6}});
-    all.push_back({head + "_logits", "kernel", {6, outputs}}),
-        all.push_back({head + "_logits", "bias", {outputs}});
-  }
-  return all;
-}
-
-Text floats_of(std::int64_t count, float value) {
-  Text data;
-  for (std::int64_t i = 0; i < count; ++i) data.append(reinterpret_cast<const char*>(&value), sizeof value);
-  return data;
-}
-
-// A container of these tensors, all 0.5 but for `poison`, with this metadata.
-Text file_of(const std::vector<Tensor>& tensors, const Text& metadata, const std::string& poison = "") {
-  std::vector<std::pair<Text, Text>> layers;
-  Text data;
-  for (const Tensor& tensor : tensors) {
-    NxTensor placed;
-    placed.shape = tensor.shape;
-    placed.offset = static_cast<std::int64_t>(data.size());
-    std::int64_t count = 1;
-    for (const std::int64_t dim : tensor.shape) count *= dim;
-    placed.size = 4 * count;
-    data += floats_of(count, tensor.layer + "." + tensor.name == poison ? std::nanf("") : 0.5f);
-    if (layers.empty() || layers.back().first != tensor.layer) layers.push_back({tensor.layer, ""});
-    layers.back().second += tuple({binary(tensor.name), placed.bytes()});
-  }
-  std::vector<std::pair<Text, Text>> maps;
-  for (const auto& [layer, pairs] : layers) {
-    std::int64_t count = 0;
-    for (const Tensor& tensor : tensors) count += tensor.layer == layer;
-    const Text list_of = tag(108) + number(static_cast<std::uint64_t>(count), 4) + pairs + tag(106);
-    maps.push_back({layer, tuple({atom("Elixir.Nx.Container.Map"), list_of, atom("ok")})});
-  }
-  return container(0, metadata, serialized(term(container_map(maps)), data));
-}
-
-Text spec(const char* arch, const Options& options) {
-  std::vector<Text> pairs;
-  for (const auto& [name, value] : options) pairs.push_back(tuple({atom(name), value}));
-  return term(map(
-      {{binary("__edifice_spec__"), map({{atom("arch"), atom(arch)}, {atom("build_opts"), list(pairs)}})}}));
-}
-
-Text config(const Options& options) {
-  std::vector<std::pair<Text, Text>> pairs;
-  for (const auto& [name, value] : options) pairs.push_back({atom(name), value});
-  return term(map({{atom("config"), map(pairs)}}));
-}
 
 const Options kPlay = {{"backbone", atom("mamba")}, {"temporal", atom("true")}, {"window_size", integer(6)}};
 
@@ -145,6 +60,9 @@ TEST_CASE("dialects and dimensions follow from build options and shapes", "[edif
   CHECK(policy->config.d_output == 81);
   CHECK(policy->config.groups.at(5).name == "shoulder");
   CHECK(policy->config.groups.at(5).first == 76);
+  for (const Text& same : {file_of(whole_policy(), config(kPlay), "", 1), term_of(whole_policy(), kPlay)}) {
+    CHECK(load(same)->fingerprint == policy->fingerprint);
+  }
   std::vector<Tensor> square = trunk();
   square.erase(square.begin(), square.begin() + 2);
   const auto without = load(file_of(square, spec("mamba", {})));

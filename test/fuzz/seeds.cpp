@@ -1,0 +1,97 @@
+// Writes the seed corpus: a small sound input of each kind, in a folder for each target. Run by .ci/fuzz.
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "support/edifice_writer.hpp"
+#include "support/policy.hpp"
+#include "support/safetensors_writer.hpp"
+
+namespace {
+
+using namespace exphil::test;
+
+std::string root;
+
+void write(const std::string& target, const std::string& name, const std::string& bytes) {
+  std::filesystem::create_directories(root + "/" + target);
+  std::ofstream(root + "/" + target + "/" + name, std::ios::binary) << bytes;
+}
+
+std::string text(const Bytes& bytes) {
+  return std::string(bytes.begin(), bytes.end());
+}
+
+PolicySpec small_policy(int layers) {
+  PolicySpec spec;
+  spec.d_input = 2;
+  spec.d_model = 2;
+  spec.n_layer = layers;
+  spec.d_inner = 2;
+  spec.d_state = 2;
+  spec.d_conv = 2;
+  spec.dt_rank = 1;
+  spec.d_output = 3;
+  return spec;
+}
+
+SafetensorsWriter layer() {
+  SafetensorsWriter out;
+  const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
+    std::int64_t count = 1;
+    for (const std::int64_t dim : shape) count *= dim;
+    out.add_f32(name, std::move(shape), std::vector<float>(static_cast<std::size_t>(count), 0.5f));
+  };
+  add("complexity_gate.0.weight", {2, 3});
+  add("complexity_gate.0.bias", {2});
+  add("complexity_gate.2.weight", {2, 2});
+  add("complexity_gate.2.bias", {2});
+  add("U_proj.weight", {2, 3});
+  add("V_proj.weight", {2, 3});
+  add("T_conv.weight", {3, 1, 3});
+  add("output_proj.weight", {3, 2});
+  add("output_proj.bias", {3});
+  return out;
+}
+
+// Each form and dialect of Edifice and ExPhil.
+void write_edifice() {
+  using namespace erlang;
+  const Options play = {{"backbone", atom("mamba")}, {"temporal", atom("true")}, {"window_size", integer(6)}};
+  const Options window = {{"window_size", integer(60)}};
+  for (const int flag : {0, 1}) {
+    const std::string end = std::to_string(flag);
+    write("policy", "mamba" + end, file_of(trunk(), spec("mamba", window), "", flag));
+    write("policy", "controller" + end, file_of(whole_policy(), config(play), "", flag));
+  }
+  write("policy", "mamba_ssd", file_of(trunk("mamba_ssd_block_1"), spec("mamba_ssd", {})));
+  write("policy", "silent", file_of(trunk(), ""));
+  const Text body = term_of(whole_policy(), play);
+  write("policy", "term", body);
+  write("policy", "term_utf8", term_of(trunk(), {{"backbone", atom("mamba", true)}}));
+  write("policy", "term_compressed", compressed_term(body.substr(1), body.size() - 1));
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 2) return 2;
+  root = arguments[1];
+  SafetensorsWriter plain;
+  plain.add_f32("weight", {2, 3}, {1, 2, 3, 4, 5, 6});
+  plain.add_bf16("half", {3}, {1, -2, 0.5});
+  plain.add_f32("empty", {0, 4}, {});
+  plain.metadata["format"] = "pt";
+  write("safetensors", "plain", text(plain.bytes()));
+  write("safetensors", "layer", text(layer().bytes()));
+  for (const int layers : {1, 2}) {
+    SafetensorsWriter policy = policy_file(small_policy(layers));
+    policy.metadata["norm_epsilon"] = "1e-05";
+    write("policy", "layers" + std::to_string(layers), text(policy.bytes()));
+  }
+  write_edifice();
+  write("layer", "layer", text(layer().bytes()));
+  write("state", "empty", "");
+  write("scan", "request", std::string(96, '\x01'));
+  return 0;
+}
