@@ -75,7 +75,7 @@ XLA_FFI_Error_Code code_of(ErrorKind kind) {
 // used here, so that every XLA from then on takes the handler; what later versions added is asked for by the
 // size of their structs.
 bool answer_metadata(XLA_FFI_CallFrame* frame, XLA_FFI_Handler_Traits traits) {
-  XLA_FFI_Extension_Base* extension = frame->extension_start;
+  auto* extension = frame->extension_start;  // its type has another name from minor version 4 on
   if (extension == nullptr || extension->type != XLA_FFI_Extension_Metadata) return false;
   XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(extension)->metadata;
   metadata->api_version.major_version = XLA_FFI_API_MAJOR;
@@ -94,10 +94,18 @@ Value read(const void* from) {
 }  // namespace
 
 std::string take_message(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
+  // Minor version 4 gave the function another name and its arguments one field more, in the same place.
+#if XLA_FFI_API_MINOR >= 4
+  XLA_FFI_Error_GetDetails_Args get{};
+  get.struct_size = XLA_FFI_Error_GetDetails_Args_STRUCT_SIZE;
+  get.error = error;
+  api->XLA_FFI_Error_GetDetails(&get);
+#else
   XLA_FFI_Error_GetMessage_Args get{};
   get.struct_size = XLA_FFI_Error_GetMessage_Args_STRUCT_SIZE;
   get.error = error;
   api->XLA_FFI_Error_GetMessage(&get);
+#endif
   const std::string words = get.message == nullptr ? "" : get.message;
   XLA_FFI_Error_Destroy_Args destroy{};
   destroy.struct_size = XLA_FFI_Error_Destroy_Args_STRUCT_SIZE;

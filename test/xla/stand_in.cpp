@@ -25,7 +25,14 @@ XLA_FFI_Error* register_handler(XLA_FFI_Handler_Register_Args* args) {
   return nullptr;
 }
 
-void get_message(XLA_FFI_Error_GetMessage_Args* args) { args->message = "the stand-in refuses it"; }
+#if XLA_FFI_API_MINOR >= 4
+#define GET_MESSAGE XLA_FFI_Error_GetDetails
+using GetMessageArgs = XLA_FFI_Error_GetDetails_Args;
+#else
+#define GET_MESSAGE XLA_FFI_Error_GetMessage
+using GetMessageArgs = XLA_FFI_Error_GetMessage_Args;
+#endif
+void get_message(GetMessageArgs* args) { args->message = "the stand-in refuses it"; }
 void destroy(XLA_FFI_Error_Destroy_Args*) {}
 
 const XLA_FFI_Api* api() {
@@ -35,7 +42,7 @@ const XLA_FFI_Api* api() {
   api.api_version.major_version = XLA_FFI_API_MAJOR;
   api.api_version.minor_version = XLA_FFI_API_MINOR;
   api.XLA_FFI_Handler_Register = register_handler;
-  api.XLA_FFI_Error_GetMessage = get_message;
+  api.GET_MESSAGE = get_message;
   api.XLA_FFI_Error_Destroy = destroy;
   return &api;
 }
