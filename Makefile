@@ -184,15 +184,17 @@ $(PRIV)/%.so: $(BUILD)/%.so
 $(PRIV)/kernels/%: kernels/%
 	@mkdir -p $(@D) && cp $< $@.$$$$ && mv $@.$$$$ $@
 
+# Each library exports its own entry points alone (exports.map). A symbol of the C++ library that it exported too could be
+# replaced by that of another libstdc++ in the process, such as the one that JAX brings.
 $(BUILD)/exphil_native.so: $(OBJECTS)
 	@echo "LD   $@"
-	@$(CXX) -shared $(OBJECTS) -o $@ $(LIBS)
+	@$(CXX) -shared -Wl,--version-script=c_src/nif/exports.map $(OBJECTS) -o $@ $(LIBS)
 	@$(if $(CUDA_FOUND),,echo 'cuda.h and nvrtc.h were not found (CUDA_HOME, /usr/local/cuda, /usr/include): built without the CUDA backend')
 
 # Custom calls for XLA. A library of its own: whoever loads it (EXLA, JAX) has no BEAM.
 $(BUILD)/exphil_native_xla.so: $(XLA_OBJECTS) $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
-	@$(CXX) -shared $^ -o $@ $(LIBS)
+	@$(CXX) -shared -Wl,--version-script=c_src/xla/exports.map $^ -o $@ $(LIBS)
 
 # ---- objects, programs ---------------------------------------------------------------------------------------
 
