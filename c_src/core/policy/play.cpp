@@ -9,6 +9,7 @@ namespace exphil::core {
 
 namespace {
 
+constexpr std::int64_t kMostOutputs = 512;  // ExPhil has 81
 constexpr const char* kHeads[] = {"buttons", "main_x", "main_y", "c_x", "c_y", "shoulder"};
 
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): four words from a
@@ -74,10 +75,15 @@ void require_controller(const PolicyConfig& config, const char* argument) {
     const std::int64_t count = config.groups[i].count;
     sound = config.groups[i].name == kHeads[i] && (i == 0 ? count == kButtons : count > 1);
   }
-  if (sound) return;
-  fail(ErrorKind::unsupported, argument,
-       "this policy has no controller to play: its outputs are not ExPhil's six heads ",
-       "(buttons, main_x, main_y, c_x, c_y, shoulder)");
+  if (!sound) {
+    fail(ErrorKind::unsupported, argument,
+         "this policy has no controller to play: its outputs are not ExPhil's six heads ",
+         "(buttons, main_x, main_y, c_x, c_y, shoulder)");
+  }
+  if (config.d_output > kMostOutputs) {
+    fail(ErrorKind::limit_exceeded, argument, "this policy's controller has ", config.d_output,
+         " outputs; the limit is ", kMostOutputs);
+  }
 }
 
 void draw(std::uint64_t seed, std::uint64_t frame, std::int64_t count, float* uniforms) {
@@ -92,11 +98,8 @@ void draw(std::uint64_t seed, std::uint64_t frame, std::int64_t count, float* un
 
 Action choose_action(const PolicyConfig& config, const PlayRules& rules, const PlayState& state,
                      const float* logits, const float* uniforms) {
-  constexpr std::int64_t kDrawn = 512;  // ExPhil has 81 outputs
-  float drawn[kDrawn] = {};
+  float drawn[kMostOutputs] = {};
   if (uniforms == nullptr) {
-    if (config.d_output > kDrawn)
-      fail(ErrorKind::limit_exceeded, "policy", "a controller has at most ", kDrawn, " outputs");
     draw(rules.seed, state.frame, config.d_output, drawn);
     uniforms = drawn;
   }

@@ -40,14 +40,15 @@ struct Action {
   std::array<double, 5> confidence{};
 };
 
-// Throws unsupported unless the policy has ExPhil's six heads with 8 buttons.
+// Throws unsupported unless the policy has ExPhil's six heads with 8 buttons, limit_exceeded where they have
+// more than 512 outputs. What passes can be played: choosing an action then fails no more.
 void require_controller(const PolicyConfig& config, const char* argument);
 
 // Uniform numbers in [0, 1) for the outputs of one frame, in their order: `count` of them.
 void draw(std::uint64_t seed, std::uint64_t frame, std::int64_t count, float* uniforms);
 
 // The action for these outputs. uniforms: {d_output}, or null: drawn from the rules' seed and the state's
-// frame. Does not change the state. The config has passed require_controller.
+// frame. Does not change the state, and does not throw. The config has passed require_controller.
 Action choose_action(const PolicyConfig& config, const PlayRules& rules, const PlayState& state,
                      const float* logits, const float* uniforms);
 

@@ -21,25 +21,23 @@ struct PolicyOperation {
   std::function<void()> run;
 };
 
-// Sessions with states of their own and the operations on them.
+// Sessions with states of their own and the operations on them. With a window, each session keeps that many
+// frames instead of a state; where the policy has a controller, the operations include those that act.
 class FaultBench {
  public:
   static constexpr std::int64_t kSessions = 70, kFrames = 70;
 
-  explicit FaultBench(std::shared_ptr<core::Policy> policy) : policy_(std::move(policy)) {
+  explicit FaultBench(std::shared_ptr<core::Policy> policy, std::int64_t window = 0)
+      : policy_(std::move(policy)), window_(window) {
     const core::PolicyConfig& c = policy_->config();
     obs_.resize(static_cast<std::size_t>(kSessions * c.d_input));
     for (std::size_t i = 0; i < obs_.size(); ++i) obs_[i] = static_cast<float>(i % 7) * 0.25f - 0.5f;
     out_.resize(static_cast<std::size_t>(kSessions * c.d_output));
-    std::vector<float> ssm(static_cast<std::size_t>(c.ssm_floats()));
-    std::vector<float> conv(static_cast<std::size_t>(c.conv_floats()));
+    core::SessionOptions options;
+    options.window = window_;
     for (std::int64_t i = 0; i < kSessions; ++i) {
-      sessions_.push_back(std::make_unique<core::Session>(policy_));
-      for (std::size_t k = 0; k < ssm.size(); ++k) ssm[k] = static_cast<float>(i + 1) + 0.001f * (k % 97);
-      for (std::size_t k = 0; k < conv.size(); ++k) conv[k] = static_cast<float>(i) - 0.01f * (k % 89);
-      core::StateValues values;
-      values.ssm = ssm, values.conv = conv;
-      const auto state = core::encode_state(c, policy_->fingerprint(), values);
+      sessions_.push_back(std::make_unique<core::Session>(policy_, options));
+      const auto state = core::encode_state(c, policy_->fingerprint(), values_of(i));
       sessions_.back()->import_state(state.data(), state.size());
       before_.push_back(state);
     }
@@ -50,13 +48,11 @@ class FaultBench {
   }
 
   std::vector<PolicyOperation> operations() {
-    return {
+    std::vector<PolicyOperation> all = {
         {"step", [this] { sessions_[0]->step(obs_.data(), out_.data()); }},
         {"step_batch of 2", [this] { step_batch(2); }},
         {"step_batch of 5", [this] { step_batch(5); }},
-        {"step_batch of all", [this] { step_batch(kSessions); }},
         {"prefill of 3", [this] { sessions_[0]->prefill(obs_.data(), 3, out_.data()); }},
-        {"prefill of many", [this] { sessions_[0]->prefill(obs_.data(), kFrames, out_.data()); }},
         {"window", [this] { policy_->window(obs_.data(), 5, 14, out_.data()); }},
         {"new session", [this] { core::Session another(policy_); }},
         {"snapshot", [this] { sessions_[0]->snapshot(); }},
@@ -64,6 +60,16 @@ class FaultBench {
         {"export_state", [this] { sessions_[0]->export_state(); }},
         {"import_state", [this] { sessions_[0]->import_state(before_[2].data(), before_[2].size()); }},
     };
+    if (window_ == 0) {  // with a window each frame is a call of its own, of which a few are enough
+      all.push_back({"step_batch of all", [this] { step_batch(kSessions); }});
+      all.push_back(
+          {"prefill of many", [this] { sessions_[0]->prefill(obs_.data(), kFrames, out_.data()); }});
+    }
+    if (!policy_->config().groups.empty()) {
+      all.push_back({"act", [this] { sessions_[0]->act(obs_.data(), out_.data()); }});
+      all.push_back({"act_batch", [this] { core::Session::act_batch(first(5), obs_.data(), out_.data()); }});
+    }
+    return all;
   }
 
   std::vector<std::vector<std::uint8_t>> states() {
@@ -74,13 +80,34 @@ class FaultBench {
   const std::vector<std::vector<std::uint8_t>>& initial() const { return before_; }
 
  private:
-  void step_batch(std::int64_t count) {
-    std::vector<core::Session*> some;
-    for (std::int64_t i = 0; i < count; ++i) some.push_back(sessions_[static_cast<std::size_t>(i)].get());
-    core::Session::step_batch(some, obs_.data(), out_.data());
+  // What session i starts from: values of its own, or a window that is empty, partly full or full.
+  core::StateValues values_of(std::int64_t i) const {
+    const core::PolicyConfig& c = policy_->config();
+    core::StateValues values;
+    if (window_ > 0) {
+      values.frames.emplace(static_cast<std::size_t>(i % (window_ + 1) * c.d_input),
+                            0.01f * static_cast<float>(i));
+      return values;
+    }
+    values.ssm.resize(static_cast<std::size_t>(c.ssm_floats()));
+    values.conv.resize(static_cast<std::size_t>(c.conv_floats()));
+    for (std::size_t k = 0; k < values.ssm.size(); ++k)
+      values.ssm[k] = static_cast<float>(i + 1) + 0.001f * static_cast<float>(k % 97);
+    for (std::size_t k = 0; k < values.conv.size(); ++k)
+      values.conv[k] = static_cast<float>(i) - 0.01f * static_cast<float>(k % 89);
+    return values;
   }
 
+  std::vector<core::Session*> first(std::int64_t count) const {
+    std::vector<core::Session*> some;
+    for (std::int64_t i = 0; i < count; ++i) some.push_back(sessions_[static_cast<std::size_t>(i)].get());
+    return some;
+  }
+
+  void step_batch(std::int64_t count) { core::Session::step_batch(first(count), obs_.data(), out_.data()); }
+
   std::shared_ptr<core::Policy> policy_;
+  const std::int64_t window_;
   std::vector<std::unique_ptr<core::Session>> sessions_;
   std::unique_ptr<core::Snapshot> snapshot_;
   std::vector<std::vector<std::uint8_t>> before_;
@@ -91,16 +118,17 @@ class FaultBench {
 // failing(n, call): call() with the failure number n prepared; false where the call came to an end before it.
 // Answers how many failures were thrown.
 inline int fail_everywhere(const std::function<std::shared_ptr<core::Policy>()>& make,
-                           const std::function<bool(int, const std::function<void()>&)>& failing) {
+                           const std::function<bool(int, const std::function<void()>&)>& failing,
+                           std::int64_t window = 0) {
   int thrown = 0;
-  const std::size_t operations = FaultBench(make()).operations().size();
+  const std::size_t operations = FaultBench(make(), window).operations().size();
   for (std::size_t index = 0; index < operations; ++index) {
-    FaultBench sound(make());
+    FaultBench sound(make(), window);
     sound.operations()[index].run();
     const auto after = sound.states();
     bool reached = true;
     for (int n = 0; reached; ++n) {
-      FaultBench bench(make());
+      FaultBench bench(make(), window);
       const PolicyOperation operation = bench.operations()[index];
       INFO(operation.name << ", failure " << n);
       REQUIRE(n < 1000);

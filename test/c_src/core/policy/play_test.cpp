@@ -141,6 +141,19 @@ TEST_CASE("ties go to the lowest bin, and temperature never touches buttons", "[
   }
 }
 
+TEST_CASE("a controller with more outputs than can be drawn is refused before it plays", "[play]") {
+  PolicyConfig config = controller();
+  require_controller(config, "session");
+  config.groups[1].count += 512 - config.d_output;
+  config.d_output = 512;
+  require_controller(config, "session");
+  ++config.groups[1].count;
+  ++config.d_output;
+  const test::CaughtError error = test::error_of([&] { require_controller(config, "session"); });
+  CHECK(error.kind == ErrorKind::limit_exceeded);
+  CHECK(error.says("513 outputs; the limit is 512"));
+}
+
 TEST_CASE("a policy without ExPhil's heads has no controller", "[play]") {
   PolicyConfig config = controller();
   require_controller(config, "policy");

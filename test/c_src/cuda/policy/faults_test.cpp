@@ -75,15 +75,13 @@ std::map<std::string, std::string> small_slices() {
   return {{"EXPHIL_NATIVE_POLICY", "batch_agents=2,fused_limit=2,slice_rows=64"}};
 }
 
-}  // namespace
-
-TEST_CASE("every driver call of a policy fails once", "[.policy_driver_faults]") {
-  const auto context = cuda::Context::open(0);
+// `window`: of the sessions; 0 where they carry a state.
+void fail_driver_calls(const std::shared_ptr<cuda::Context>& context, std::int64_t window) {
   for (const int result : {kOutOfMemory, kInvalidValue}) {
     {
       const std::shared_ptr<core::Policy> policy = load(context);
       {
-        FaultBench bench(policy);
+        FaultBench bench(policy, window);
         for (const PolicyOperation& operation : bench.operations()) operation.run();
       }
       const std::size_t resident = policy->resident_bytes();
@@ -93,7 +91,8 @@ TEST_CASE("every driver call of a policy fails once", "[.policy_driver_faults]")
                                            fake().fail_any(result, n);
                                            call();
                                            return fake().fail_any(0, -1);
-                                         });
+                                         },
+                                         window);
       CHECK(thrown > 50);
       CHECK(policy->resident_bytes() == resident);
       CHECK(fake().events() == events);
@@ -104,16 +103,27 @@ TEST_CASE("every driver call of a policy fails once", "[.policy_driver_faults]")
   }
 }
 
+}  // namespace
+
+TEST_CASE("every driver call of a policy fails once", "[.policy_driver_faults]") {
+  const auto context = cuda::Context::open(0);
+  fail_driver_calls(context, 0);
+  fail_driver_calls(context, 6);
+}
+
 TEST_CASE("every allocation of a policy fails once", "[.policy_allocation_faults]") {
   const auto context = cuda::Context::open(0);
   fake().pause_failing = pause_failing_allocations;
   const std::shared_ptr<core::Policy> policy = load(context);
-  CHECK(fail_everywhere([&] { return policy; },
-                        [](int n, const std::function<void()>& call) {
-                          const FailingAllocation failure(n);
-                          call();
-                          return failure.happened();
-                        }) > 0);
+  for (const std::int64_t window : {0, 6}) {
+    CHECK(fail_everywhere([&] { return policy; },
+                          [](int n, const std::function<void()>& call) {
+                            const FailingAllocation failure(n);
+                            call();
+                            return failure.happened();
+                          },
+                          window) > 0);
+  }
 }
 
 TEST_CASE("a lost device is an error at once, and the host backend goes on", "[.policy_lost]") {

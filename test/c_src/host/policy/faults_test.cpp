@@ -1,33 +1,53 @@
 // A host policy whose memory runs out at every allocation of every operation.
 #include "host/policy/policy.hpp"
 #include "support/allocations.hpp"
+#include "support/edifice_writer.hpp"
 #include "support/policy.hpp"
 #include "support/policy_faults.hpp"
 
 namespace exphil::test {
 namespace {
 
-int fail_allocations(const PolicySpec& spec) {
-  const auto weights = make_policy(spec);
-  const auto make = [&] { return std::shared_ptr<core::Policy>(host::make_policy(*weights, {})); };
-  return fail_everywhere(make, [](int n, const std::function<void()>& call) {
+int fail_allocations(const core::PolicyWeights& weights, std::int64_t window = 0) {
+  const auto make = [&] { return std::shared_ptr<core::Policy>(host::make_policy(weights, {})); };
+  const auto failing = [](int n, const std::function<void()>& call) {
     const FailingAllocation failure(n);
     call();
     return failure.happened();
-  });
+  };
+  return fail_everywhere(make, failing, window);
+}
+
+// ExPhil's policy of 81 outputs with its controller.
+std::shared_ptr<const core::PolicyWeights> controller() {
+  using namespace erlang;
+  const Text bytes =
+      file_of(whole_policy(), config({{"backbone", atom("mamba")}, {"temporal", atom("true")}}));
+  const TemporaryFile file(Bytes(bytes.begin(), bytes.end()));
+  return core::load_weights(core::Checkpoint::open(file.path()), {});
 }
 
 }  // namespace
 
 TEST_CASE("a failed allocation leaves every host session as it was", "[policy][faults]") {
-  CHECK(fail_allocations({}) > 0);
+  CHECK(fail_allocations(*make_policy({})) > 0);
 }
 
 TEST_CASE("a failed allocation leaves the sessions of a policy that threads share as they were",
           "[policy][faults]") {
   PolicySpec large;
   large.d_model = 64, large.d_inner = 320, large.n_layer = 1;
-  CHECK(fail_allocations(large) > 0);
+  CHECK(fail_allocations(*make_policy(large)) > 0);
+}
+
+TEST_CASE("a failed allocation leaves every window as it was", "[policy][faults]") {
+  CHECK(fail_allocations(*make_policy({}), 6) > 0);
+}
+
+TEST_CASE("a failed allocation leaves sessions that act as they were, carried and with a window",
+          "[policy][faults]") {
+  CHECK(fail_allocations(*controller()) > 0);
+  CHECK(fail_allocations(*controller(), 6) > 0);
 }
 
 }  // namespace exphil::test
