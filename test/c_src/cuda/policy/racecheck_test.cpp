@@ -1,0 +1,69 @@
+// A policy that is small enough for compute-sanitizer's racecheck, which runs kernels thousands of times
+// slower: two frames of one agent and one frame of three, against the reference. Hidden; .ci/racecheck runs
+// it on a machine with a GPU, once for each shape of a team, which EXPHIL_NATIVE_POLICY chooses.
+#include "core/policy/reference.hpp"
+#include "cuda/cuda_test.hpp"
+#include "cuda/device/context.hpp"
+#include "cuda/policy/loader.hpp"
+#include "support/catch.hpp"
+#include "support/numbers.hpp"
+#include "support/policy.hpp"
+
+namespace exphil {
+
+namespace {
+
+// Channels for a team of two blocks, more values of a row than a segment of 32 has, and two layers, so that
+// every buffer is used again.
+test::PolicySpec small_policy() {
+  test::PolicySpec spec;
+  spec.d_input = 5, spec.d_model = 40, spec.d_inner = 64, spec.n_layer = 2;
+  spec.d_state = 8, spec.dt_rank = 3, spec.d_output = 4;
+  return spec;
+}
+
+std::vector<double> expected_frame(const core::PolicyWeights& weights, core::PolicyReferenceState& state,
+                                   const float* obs) {
+  std::vector<double> out(static_cast<std::size_t>(weights.config.d_output));
+  core::policy_reference_step(weights, state, obs, out.data());
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a small policy under racecheck: one agent, then three in one call", "[.racecheck]") {
+  if (!test::have_device()) return;
+  const auto weights = test::make_policy(small_policy());
+  const core::PolicyConfig& config = weights->config;
+  core::PolicyOptions options;
+  options.max_sessions = 4;
+  const auto policy = cuda::load_policy(cuda::Context::open(0), weights, options);
+  constexpr std::int64_t kAgents = 3;
+  const std::vector<float> obs =
+      test::Random(3).vector(static_cast<std::size_t>((2 + kAgents) * config.d_input), -1, 1);
+  std::vector<float> out(static_cast<std::size_t>(kAgents * config.d_output));
+
+  std::vector<std::unique_ptr<core::State>> states;
+  std::vector<core::State*> all;
+  for (std::int64_t i = 0; i < kAgents; ++i) {
+    states.push_back(policy->new_state());
+    all.push_back(states.back().get());
+  }
+  std::vector<core::PolicyReferenceState> references(kAgents, core::PolicyReferenceState(config));
+  const auto outputs = static_cast<std::size_t>(config.d_output);
+  for (std::int64_t frame = 0; frame < 2; ++frame) {
+    const float* own = obs.data() + frame * config.d_input;
+    policy->step(all.data(), 1, own, out.data());
+    CHECK(test::relative_error(std::vector<float>(out.begin(), out.begin() + config.d_output),
+                               expected_frame(*weights, references[0], own)) <= 1e-5);
+  }
+  policy->step(all.data(), kAgents, obs.data() + 2 * config.d_input, out.data());
+  for (std::size_t i = 0; i < static_cast<std::size_t>(kAgents); ++i) {
+    const float* own = obs.data() + (2 + static_cast<std::int64_t>(i)) * config.d_input;
+    const std::vector<float> alone(out.begin() + static_cast<std::ptrdiff_t>(i * outputs),
+                                   out.begin() + static_cast<std::ptrdiff_t>((i + 1) * outputs));
+    CHECK(test::relative_error(alone, expected_frame(*weights, references[i], own)) <= 1e-5);
+  }
+}
+
+}  // namespace exphil
