@@ -3,7 +3,7 @@
     make jax && make                            # a JAX on the CPU in build/venv; or use a Python that has JAX for CUDA
     build/venv/bin/python bench/xla_jax.py      # [RUNS]
 
-"alone" is jax.lax.associative_scan over the whole (decay, input) pairs, which is how JAX users write a scan.
+Times of single calls contain what JAX needs to dispatch one. "alone" is jax.lax.associative_scan over the whole (decay, input) pairs, which is how JAX users write a scan.
 """
 
 import pathlib
@@ -57,16 +57,15 @@ def compare(name, native, plain, arguments_of):
     print(f"{name:44} {with_calls:10.1f} us  alone {without:10.1f} us  ratio {without / with_calls:6.2f}", flush=True)
 
 
-def queued(shape, calls=200):
-    """The time of one of many calls in one program, each on the result of the one before: no launch from the host between."""
-    arguments = inputs(*shape)
+def queued(step, x, rest, calls=100):
+    """The time of one of many calls in one program, each on the result of the one before: what the device alone needs."""
+    chain = jax.jit(lambda x, *rest: jax.lax.fori_loop(0, calls, lambda _, x: step(x, *rest), x))
+    return median(chain, lambda key: (x, *rest)) / calls
 
-    @jax.jit
-    def chain(x, dt, a, b, c):
-        return jax.lax.fori_loop(0, calls, lambda _, x: exphil.selective_scan(x, dt, a, b, c), x)
 
-    time_of = median(chain, lambda key: arguments) / calls
-    print(f"one of {calls} calls in one program, {'x'.join(map(str, shape)):22} {time_of:10.2f} us", flush=True)
+def compare_queued(native, plain, x, rest):
+    with_calls, without = queued(native, x, rest), queued(plain, x, rest)
+    print(f"{name:44} {with_calls:10.2f} us  alone {without:10.2f} us  ratio {without / with_calls:6.2f}", flush=True)
 
 
 def gradient(scan):
@@ -124,8 +123,14 @@ def main():
     compare(
         "training step, 2 Mamba layers, 32x60", training_step(exphil.selective_scan), training_step(alone), training_inputs
     )
+    print("One of 100 calls in one program:")
     for shape in ((32, 60, 512, 16), (8, 1024, 512, 16)):
-        queued(shape)
+        name = "x".join(map(str, shape))
+        x, *rest = inputs(*shape)
+        compare_queued(f"forward {name}", exphil.selective_scan, alone, x, rest)
+        # The gradient of x is the next x; the others are summed into it, so that nothing is left out.
+        fold = lambda scan: lambda x, *rest: sum(jnp.sum(g) * 1e-9 for g in gradient(scan)(x, *rest)[1:]) + x  # noqa: E731
+        compare_queued(f"gradient {name}", fold(exphil.selective_scan), fold(alone), x, rest)
 
 
 if __name__ == "__main__":
