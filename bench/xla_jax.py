@@ -63,7 +63,7 @@ def queued(step, x, rest, calls=100):
     return median(chain, lambda key: (x, *rest)) / calls
 
 
-def compare_queued(native, plain, x, rest):
+def compare_queued(name, native, plain, x, rest):
     with_calls, without = queued(native, x, rest), queued(plain, x, rest)
     print(f"{name:44} {with_calls:10.2f} us  alone {without:10.2f} us  ratio {without / with_calls:6.2f}", flush=True)
 
