@@ -1,11 +1,12 @@
 # Public calls while the address space of this VM may grow by no more than so many megabytes: each answers, or gives an
 # error of kind :out_of_memory, and the VM goes on. Run in an OS process of its own by limits_test.exs:
 #
-#   elixir -pa EBIN limits.exs FOLDER MEGABYTES...
+#   elixir -pa EBIN limits.exs FOLDER CONTROLLER MEGABYTES...
 #
-# Prints "call megabytes answer" for each. The limit is the soft RLIMIT_AS (what `ulimit -v` sets), put in place around each
+# CONTROLLER is a policy's file of ExPhil, or "" where there is none: the calls of Policy are then left out.
+# Prints "answer CALL: MEGABYTES ANSWER" for each. The limit is the soft RLIMIT_AS (what `ulimit -v` sets), put in place around each
 # call by prlimit, so that building the inputs is not limited.
-alias ExPhil.Native.{AssociativeScan, Error, Mamba, Safetensors, SelectiveScan, SemiseparableLayer}
+alias ExPhil.Native.{AssociativeScan, Error, Mamba, Policy, Safetensors, SelectiveScan, SemiseparableLayer}
 alias ExPhil.Native.Tools.Reference
 
 defmodule Limits do
@@ -32,7 +33,7 @@ defmodule Limits do
   end
 end
 
-[folder | steps] = System.argv()
+[folder, controller | steps] = System.argv()
 
 random = fn shape ->
   {:f32, shape, Reference.random_binary!(:f32, shape |> Tuple.to_list() |> Enum.product(), 7, {0.001, 0.1})}
@@ -81,9 +82,13 @@ exported = Mamba.export_state!(session)
 resident = SemiseparableLayer.load!(layer_path, backend: :host)
 {_, _, obs} = random.({4})
 frames = random.({600, 4})
+snapshot = Mamba.snapshot!(session)
+windowed = Mamba.new_session!(loaded, window: 60)
 x = random.({4, 512, 512})
+one = random.({4, 512})
 {a, b} = {random.({512, 16}), random.({4, 512, 16})}
 on_host = [backend: :host]
+states = {:f32, {4, 512, 512, 16}, elem(random.({4, 512 * 512 * 16}), 2)}
 
 calls = [
   {"Safetensors.read", fn -> Safetensors.read(policy_path) end},
@@ -94,21 +99,61 @@ calls = [
   {"Mamba.prefill", fn -> Mamba.prefill(session, frames) end},
   {"Mamba.window", fn -> Mamba.window(loaded, {:f32, {10, 60, 4}, elem(frames, 2)}) end},
   {"Mamba.snapshot", fn -> Enum.map(1..8, fn _ -> Mamba.snapshot!(session) end) end},
+  {"Mamba.restore", fn -> Mamba.restore(session, snapshot) end},
+  {"Mamba.new_session, warm", fn -> Mamba.new_session(loaded, warm_start: frames) end},
+  {"Mamba.step, window", fn -> Mamba.step(windowed, obs) end},
+  {"Mamba.info", fn -> Mamba.info(loaded) end},
   {"Mamba.export_state", fn -> Mamba.export_state(session) end},
   {"Mamba.import_state", fn -> Mamba.import_state(session, exported) end},
   {"SemiseparableLayer.load", fn -> SemiseparableLayer.load(layer_path, on_host) end},
   {"SemiseparableLayer.forward", fn -> SemiseparableLayer.forward(resident, random.({4, 512, 1024})) end},
+  {"SemiseparableLayer.forward_bidirectional",
+   fn -> SemiseparableLayer.forward_bidirectional(resident, random.({4, 512, 1024})) end},
+  {"SemiseparableLayer.grad",
+   fn -> SemiseparableLayer.grad(resident, random.({1, 64, 1024}), random.({1, 64, 1024})) end},
+  {"SelectiveScan.step",
+   fn ->
+     SelectiveScan.step(random.({4, 512, 16}), one, one, a, random.({4, 16}), random.({4, 16}), on_host)
+   end},
+  {"SelectiveScan.bidirectional", fn -> SelectiveScan.bidirectional(x, x, a, b, b, on_host) end},
+  {"SelectiveScan.backward", fn -> SelectiveScan.backward(x, x, states, x, a, b, b, on_host) end},
   {"SelectiveScan.scan", fn -> SelectiveScan.scan(x, x, a, b, b, on_host) end},
   {"SelectiveScan.scan_with_states", fn -> SelectiveScan.scan_with_states(x, x, a, b, b, on_host) end},
   {"SelectiveScan.grad", fn -> SelectiveScan.grad(x, x, x, a, b, b, on_host) end},
   {"AssociativeScan.cumsum", fn -> AssociativeScan.cumsum(x, [axis: 1] ++ on_host) end},
+  {"AssociativeScan.cumprod", fn -> AssociativeScan.cumprod(x, [axis: 1] ++ on_host) end},
+  {"AssociativeScan.cummax", fn -> AssociativeScan.cummax(x, [axis: 1] ++ on_host) end},
+  {"AssociativeScan.cummin", fn -> AssociativeScan.cummin(x, [axis: 1] ++ on_host) end},
+  {"AssociativeScan.linear_recurrence", fn -> AssociativeScan.linear_recurrence(x, x, on_host) end},
+  {"AssociativeScan.bidirectional", fn -> AssociativeScan.bidirectional(x, on_host) end},
+  {"AssociativeScan.grad", fn -> AssociativeScan.grad(:cumprod, x, x, on_host) end},
   {"random_binary", fn -> Reference.random_binary!(:f32, 1_000_000_000_000, 1, {0.0, 1.0}) end}
 ]
 
+policy_calls =
+  if controller == "" do
+    []
+  else
+    policy = Policy.load!(controller, on_host)
+    agents = for seed <- 1..2, do: Policy.new_session!(policy, seed: seed)
+    frame = fn count -> elem(random.({count * Policy.info(policy).d_input}), 2) end
+
+    [
+      {"Policy.load", fn -> Policy.load(controller, on_host) end},
+      {"Policy.new_session", fn -> Policy.new_session(policy) end},
+      {"Policy.act", fn -> Policy.act(hd(agents), frame.(1)) end},
+      {"Policy.act_batch", fn -> Policy.act_batch(agents, frame.(2)) end},
+      {"Policy.logits", fn -> Policy.logits(hd(agents), frame.(1)) end},
+      {"Policy.sample", fn -> Policy.sample(policy, elem(random.({Policy.info(policy).d_output}), 2)) end}
+    ]
+  end
+
+calls = calls ++ policy_calls
+
 for megabytes <- steps, {name, call} <- calls do
   :erlang.garbage_collect()
-  IO.puts("begin #{name} #{megabytes}")
-  IO.puts("answer #{name} #{megabytes} #{Limits.limited(String.to_integer(megabytes), call)}")
+  IO.puts("begin #{name}: #{megabytes}")
+  IO.puts("answer #{name}: #{megabytes} #{Limits.limited(String.to_integer(megabytes), call)}")
 end
 
 # The same bits as before, after all of it.
