@@ -51,6 +51,9 @@ class Backend {
 
   virtual DeviceDescription describe() const = 0;
 
+  // Whether calls wait for a device. Otherwise they compute on this machine's cores.
+  virtual bool waits_for_device() const = 0;
+
   // Uninitialised memory for a result of `bytes`, from a bounded pool; below kSmallestPooledResult plain
   // memory. Throws out_of_memory.
   virtual ResultBuffer allocate_result(std::size_t bytes) = 0;

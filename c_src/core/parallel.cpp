@@ -6,38 +6,52 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
+
+#include "core/background.hpp"
 
 namespace exphil::core {
 
 namespace {
 
-// oneTBB's workers leave the arena and sleep some tens of microseconds after the last task, so they never
+// Pieces for each thread: a few even out unequal speeds; in the background more, so that a thread that gives
+// way between two of them does so soon.
+constexpr std::int64_t kPieces = 4, kBackgroundPieces = 64;
+
+// oneTBB's workers leave an arena and sleep some tens of microseconds after the last task, so they never
 // compete with the BEAM's schedulers for longer than that.
 struct Threads {
   std::mutex mutex;
-  int count = 0;  // 0: not decided yet
-  std::shared_ptr<tbb::task_arena> arena;
+  std::shared_ptr<tbb::task_arena> direct, steps;
 };
 
-// Never destroyed: at exit a dirty scheduler may still be computing in the arena.
+// Never destroyed: at exit a dirty scheduler may still be computing in an arena.
 Threads& state() {
   static Threads* threads = new Threads;
   return *threads;
 }
 
+std::atomic<int> chosen_threads{0};  // 0: the machine's
+std::atomic<int> steps{0};
+thread_local bool in_step = false;
+
 int machine_threads() {
-  return std::max(1, tbb::info::default_concurrency());
+  static const int count = std::max(1, tbb::info::default_concurrency());
+  return count;
 }
 
-std::shared_ptr<tbb::task_arena> arena(int* count) {
+// The arena of this thread's call.
+std::shared_ptr<tbb::task_arena> arena() {
   Threads& shared = state();
   const std::lock_guard<std::mutex> lock(shared.mutex);
-  if (shared.count == 0) shared.count = machine_threads();
-  if (!shared.arena) shared.arena = std::make_shared<tbb::task_arena>(shared.count);
-  *count = shared.count;
-  return shared.arena;
+  std::shared_ptr<tbb::task_arena>& chosen = in_step ? shared.steps : shared.direct;
+  if (!chosen) {
+    const auto priority = in_step ? tbb::task_arena::priority::high : tbb::task_arena::priority::normal;
+    chosen = std::make_shared<tbb::task_arena>(threads(), 1u, priority);
+  }
+  return chosen;
 }
 
 }  // namespace
@@ -46,41 +60,59 @@ void set_threads(int threads) {
   Threads& shared = state();
   const std::lock_guard<std::mutex> lock(shared.mutex);
   // More than the machine has would only make oneTBB warn on stderr and ignore it.
-  shared.count = threads > 0 ? std::min(threads, machine_threads()) : machine_threads();
-  shared.arena.reset();  // calls under way keep the old one alive
+  chosen_threads = std::min(std::max(threads, 0), machine_threads());
+  shared.direct.reset();  // calls under way keep the old ones alive
+  shared.steps.reset();
 }
 
 int threads() {
-  Threads& shared = state();
-  const std::lock_guard<std::mutex> lock(shared.mutex);
-  return shared.count > 0 ? shared.count : machine_threads();
+  const int chosen = chosen_threads.load(std::memory_order_relaxed);
+  return chosen > 0 ? chosen : machine_threads();
 }
 
 void parallel_for(std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t)>& body) {
   if (count <= 0) return;
   grain = std::max<std::int64_t>(grain, 1);
-  if (count <= grain || threads() == 1) return body(0, count);
+  const bool background = on_background_thread();
+  if (count <= grain || (threads() == 1 && !background)) return body(0, count);
 
-  int workers = 1;
-  const std::shared_ptr<tbb::task_arena> shared = arena(&workers);
-  // Four pieces a thread even out unequal speeds; pieces are equal multiples of the grain.
-  const std::int64_t most = std::min<std::int64_t>(count / grain, 4 * std::int64_t{workers});
+  // Pieces are equal multiples of the grain.
+  const std::int64_t wanted = (background ? kBackgroundPieces : kPieces) * threads();
+  const std::int64_t most = std::min(count / grain, wanted);
   const std::int64_t per_piece = ((count + most - 1) / most + grain - 1) / grain * grain;
   const std::int64_t pieces = (count + per_piece - 1) / per_piece;
-  shared->execute([&] {
+  const auto piece = [&](std::int64_t index) {
+    body(index * per_piece, std::min(count, (index + 1) * per_piece));
+  };
+  if (background) return run_pieces(pieces, piece);
+  arena()->execute([&] {
     // Isolated: a thread that waits here for its last piece must not pick up another caller's long task.
     tbb::this_task_arena::isolate([&] {
       tbb::parallel_for(
           tbb::blocked_range<std::int64_t>(0, pieces, 1),
           [&](const tbb::blocked_range<std::int64_t>& range) {
-            for (std::int64_t piece = range.begin(); piece != range.end(); ++piece) {
-              body(piece * per_piece, std::min(count, (piece + 1) * per_piece));
-            }
+            for (std::int64_t i = range.begin(); i != range.end(); ++i) piece(i);
           },
           tbb::simple_partitioner());
     });
   });
+}
+
+StepScope::StepScope() : counts_(!on_background_thread() && !in_step) {
+  if (!counts_) return;
+  in_step = true;
+  steps.fetch_add(1, std::memory_order_relaxed);
+}
+
+StepScope::~StepScope() {
+  if (!counts_) return;
+  steps.fetch_sub(1, std::memory_order_relaxed);
+  in_step = false;
+}
+
+int steps_under_way() {
+  return steps.load(std::memory_order_relaxed);
 }
 
 }  // namespace exphil::core

@@ -1,5 +1,9 @@
-// The library's threads: one oneTBB arena, apart from the BEAM's schedulers and bounded by the :threads
-// option. Workers sleep when there is nothing to do, so an idle library costs the schedulers nothing.
+// How a call spreads over this machine's cores, bounded by the :threads option.
+//
+// A step and a direct call (one of a scheduler thread) use oneTBB, each kind in an arena of its own, because
+// a thread that finds an arena full waits for another to leave it. oneTBB's workers stay awake for some tens
+// of microseconds between two steps that follow one another at once. A large call uses the library's
+// background threads (background.hpp), which give way to steps.
 #pragma once
 
 #include <cstdint>
@@ -18,5 +22,20 @@ int threads();
 // rethrown here.
 void parallel_for(std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t)>& body);
+
+// A frame is being computed in this thread. While it exists, background threads leave it a core. A large call
+// that steps many sessions in the background is not a frame: there it does nothing.
+class StepScope {
+ public:
+  StepScope();
+  ~StepScope();
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
+
+ private:
+  const bool counts_;
+};
+
+int steps_under_way();
 
 }  // namespace exphil::core

@@ -64,6 +64,8 @@ class CudaBackend : public core::Backend {
 
   core::DeviceDescription describe() const override { return description(context_->properties()); }
 
+  bool waits_for_device() const override { return true; }
+
   core::ResultBuffer allocate_result(std::size_t bytes) override {
     if (bytes >= core::kSmallestPooledResult) {
       if (PinnedBuffer pinned = context_->pinned_pool().try_allocate(bytes)) {

@@ -49,6 +49,8 @@ class HostBackend final : public core::Backend {
     return description;
   }
 
+  bool waits_for_device() const override { return false; }
+
   core::ResultBuffer allocate_result(std::size_t bytes) override { return results_.allocate(bytes); }
 
   void scan(const core::ScanCall& call) override { selective_scan(call); }
@@ -80,8 +82,9 @@ class HostBackend final : public core::Backend {
 }  // namespace
 
 std::shared_ptr<core::Backend> host_backend() {
-  static const std::shared_ptr<core::Backend> backend = std::make_shared<HostBackend>();
-  return backend;
+  // Never destroyed: at exit a thread may still be computing.
+  static const auto* const backend = new std::shared_ptr<core::Backend>(std::make_shared<HostBackend>());
+  return *backend;
 }
 
 }  // namespace exphil::host

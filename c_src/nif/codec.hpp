@@ -27,10 +27,13 @@ using Term = ERL_NIF_TERM;
 // stack for the length of the call.
 class Call {
  public:
-  explicit Call(ErlNifEnv* env) : env_(env) {}
+  explicit Call(ErlNifEnv* env, bool may_wait = true) : env_(env), may_wait_(may_wait) {}
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
   ErlNifEnv* env() const { return env_; }
+  // False on a normal scheduler: what would wait for another call throws core::WouldWait, having done
+  // nothing.
+  bool may_wait() const { return may_wait_; }
 
   // `data` itself, or a copy of it where its address is not a multiple of `alignment`: a sub-binary may start
   // at any byte.
@@ -38,6 +41,7 @@ class Call {
 
  private:
   ErlNifEnv* env_;
+  const bool may_wait_;
   std::vector<std::unique_ptr<unsigned char[]>> copies_;
 };
 

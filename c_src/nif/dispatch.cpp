@@ -1,11 +1,10 @@
 #include "nif/dispatch.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <stdexcept>
 #include <system_error>
-
-#include "nif/backends.hpp"
 
 namespace exphil::nif {
 
@@ -29,6 +28,11 @@ Term encode_error(Call& call, const char* kind, const char* argument, const char
 
 }  // namespace
 
+void report_time(ErlNifEnv* env, ErlNifTime microseconds) {
+  // In percent of a scheduler's time slice, which is about a millisecond.
+  enif_consume_timeslice(env, static_cast<int>(std::clamp<ErlNifTime>(microseconds / 10, 1, 100)));
+}
+
 Term encode_current_exception(Call& call) noexcept {
   try {
     throw;
@@ -48,22 +52,6 @@ Term encode_current_exception(Call& call) noexcept {
   } catch (...) {
     return encode_error(call, "internal", "", "an exception of an unknown type");
   }
-}
-
-int scheduler_for(ErlNifEnv* env, Term first) {
-  Term head = 0, tail = 0;
-  if (enif_get_list_cell(env, first, &head, &tail)) first = head;
-  const LoadedPolicy* loaded = nullptr;
-  if (const SessionHandle* session = find_handle<SessionHandle>(env, first)) {
-    loaded = session->loaded.get();
-  } else if (const PolicyHandle* policy = find_handle<PolicyHandle>(env, first)) {
-    loaded = policy->loaded.get();
-  }
-  if (const LayerHandle* layer = find_handle<LayerHandle>(env, first)) {
-    return layer->loaded->device.backend == "cuda" ? ERL_NIF_DIRTY_JOB_IO_BOUND : ERL_NIF_DIRTY_JOB_CPU_BOUND;
-  }
-  const bool waits = loaded != nullptr ? loaded->device.backend == "cuda" : may_use_cuda(env, first);
-  return waits ? ERL_NIF_DIRTY_JOB_IO_BOUND : ERL_NIF_DIRTY_JOB_CPU_BOUND;
 }
 
 }  // namespace exphil::nif

@@ -11,7 +11,9 @@
 #include <iterator>
 #include <tuple>
 
+#include "nif/queue.hpp"
 #include "nif/resources.hpp"
+#include "nif/work.hpp"
 
 namespace exphil::nif {
 
@@ -19,9 +21,8 @@ Term encode_ok(Call& call, Term value);
 // For the exception that is being handled. Call only inside a catch block.
 Term encode_current_exception(Call& call) noexcept;
 
-// The dirty scheduler for a call whose first argument is `first`: a model, a session, a list of sessions, or
-// a backend's name. IO-bound where the call waits for a GPU, CPU-bound where it computes.
-int scheduler_for(ErlNifEnv* env, Term first);
+// Tells the scheduler what a call took, so that a process which calls often gives way to the others.
+void report_time(ErlNifEnv* env, ErlNifTime microseconds);
 
 template <auto Function, const auto& Arguments>
 struct Nif;
@@ -40,13 +41,50 @@ struct Nif<Function, Arguments> {
     }
   }
 
-  // Moves to the dirty scheduler that the first argument asks for, and runs there. The terms of argv stay as
-  // they are; enif_schedule_nif keeps them.
+  // Runs on the normal scheduler while calls are `short` and nobody else has what they need; otherwise as
+  // scheduled().
+  template <bool is_short(ErlNifEnv*, const Term[])>
+  static Term here(ErlNifEnv* env, int argc, const Term argv[]) noexcept {
+    if (!is_short(env, argv)) return scheduled(env, argc, argv);
+    const ErlNifTime begin = enif_monotonic_time(ERL_NIF_USEC);
+    Call call(env, false);
+    try {
+      const Term answer =
+          encode_ok(call, encode(call, apply(call, argv, std::index_sequence_for<Args...>{})));
+      report_time(env, enif_monotonic_time(ERL_NIF_USEC) - begin);
+      return answer;
+    } catch (const core::WouldWait&) {
+      return scheduled(env, argc, argv);
+    } catch (...) {
+      return encode_current_exception(call);
+    }
+  }
+
+  // Runs in a dirty job: among those that compute, or among those that wait, as the first argument says. The
+  // terms of argv stay as they are; enif_schedule_nif keeps them.
   static Term scheduled(ErlNifEnv* env, int argc, const Term argv[]) noexcept {
-    return enif_schedule_nif(env, "exphil_native", scheduler_for(env, argv[0]), run, argc, argv);
+    return schedule(env, job_kind(env, argv[0]), argc, argv);
+  }
+
+  // Little work runs in a dirty job, much on a background thread. That answers :queued, and the result is
+  // sent to the caller. Elixir passes a reference for the message behind the function's own arguments.
+  template <Work estimate(ErlNifEnv*, const Term[])>
+  static Term queued(ErlNifEnv* env, int argc, const Term argv[]) noexcept {
+    const Work work = estimate(env, argv);
+    if (!work.large) return schedule(env, work.kind, argc, argv);
+    try {
+      return submit_call(env, work.kind, run, argc, argv);
+    } catch (...) {
+      Call call(env);
+      return encode_current_exception(call);
+    }
   }
 
  private:
+  static Term schedule(ErlNifEnv* env, core::JobKind kind, int argc, const Term argv[]) noexcept {
+    return enif_schedule_nif(env, "exphil_native", dirty_flag(kind), run, argc, argv);
+  }
+
   template <std::size_t... I>
   static Result apply(Call& call, const Term* argv, std::index_sequence<I...>) {
     // Braces fix the order: the first bad argument is the one that is reported.

@@ -4,6 +4,7 @@
 
 #include "nif/frames.hpp"
 #include "nif/functions.hpp"
+#include "nif/step_timer.hpp"
 
 namespace exphil::nif {
 
@@ -72,7 +73,8 @@ Term act(Call& call, SessionHandle& session, Frames obs) {
   const core::PolicyConfig& config = session.loaded->policy->config();
   obs.require({config.d_input}, "obs");
   std::vector<float> logits(static_cast<std::size_t>(config.d_output));
-  return encode_action(call, session.session->act(obs.data, logits.data()));
+  const StepTimer timer(session);
+  return encode_action(call, session.session->act(obs.data, logits.data(), call.may_wait()));
 }
 
 Term act_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "nif/queue.hpp"
+
 namespace exphil::nif {
 
 namespace {
@@ -24,12 +26,43 @@ bool open_type(ErlNifEnv* env, const char* name) {
   return true;
 }
 
+template <class Handle>
+void keep_type() {
+  static std::atomic<ErlNifResourceType*> kept{nullptr};
+  ErlNifResourceType* const open = ResourceType<Handle>::type;
+  if (kept.load(std::memory_order_relaxed) == open || kept.exchange(open) == open) return;
+  make_resource(Handle{});
+}
+
+template <class Handle>
+const core::Backend* backend_of(ErlNifEnv* env, Term term) {
+  const Handle* handle = find_handle<Handle>(env, term);
+  return handle != nullptr ? handle->loaded->backend : nullptr;
+}
+
 }  // namespace
+
+void keep_resource_types() {
+  keep_type<PolicyHandle>();
+  keep_type<SessionHandle>();
+  keep_type<SnapshotHandle>();
+  keep_type<ResultHandle>();
+  keep_type<LayerHandle>();
+}
+
+const core::Backend* find_backend(ErlNifEnv* env, Term term) {
+  Term head = 0, tail = 0;
+  if (enif_get_list_cell(env, term, &head, &tail)) term = head;
+  if (const core::Backend* backend = backend_of<SessionHandle>(env, term)) return backend;
+  if (const core::Backend* backend = backend_of<PolicyHandle>(env, term)) return backend;
+  return backend_of<LayerHandle>(env, term);
+}
 
 bool open_resource_types(ErlNifEnv* env) {
   return open_type<PolicyHandle>(env, "model.1") && open_type<SessionHandle>(env, "session.1") &&
          open_type<SnapshotHandle>(env, "snapshot.1") && open_type<ResultHandle>(env, "result.1") &&
-         open_type<LayerHandle>(env, "layer.1") && open_type<ClockHandle>(env, "clock.1");
+         open_type<LayerHandle>(env, "layer.1") && open_type<ClockHandle>(env, "clock.1") &&
+         open_call_type(env);
 }
 
 std::size_t snapshot_weight(const core::PolicyConfig& config) {

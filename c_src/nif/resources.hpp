@@ -5,6 +5,7 @@
 // once and never change; what they point to does its own locking.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <new>
 #include <optional>
@@ -33,6 +34,8 @@ struct PolicyHandle {
 struct SessionHandle {
   std::shared_ptr<LoadedPolicy> loaded;
   std::shared_ptr<core::Session> session;
+  // Recent average of one frame; 0: none yet. Apart, because a handle is moved.
+  std::unique_ptr<std::atomic<float>> step_microseconds = std::make_unique<std::atomic<float>>(0.0f);
 };
 struct SnapshotHandle {
   std::shared_ptr<LoadedPolicy> loaded;
@@ -77,11 +80,18 @@ inline void release(LayerHandle& handle) noexcept {
 // The resource type of each handle, set when the library loads.
 template <class Handle>
 struct ResourceType {
-  static inline ErlNifResourceType* type = nullptr;
+  static inline std::atomic<ErlNifResourceType*> type{nullptr};
 };
 
-// Opens all four types; false where the VM refuses. Called at load and at upgrade.
+// Opens every type; false where the VM refuses. Called at load and at upgrade.
 bool open_resource_types(ErlNifEnv* env);
+
+// Makes the types that are open now stay valid until the process ends, because a queued call may still create
+// a resource after its module was purged. Leaks one empty object of each type, once.
+void keep_resource_types();
+
+// The backend that a model, session, layer or list of sessions belongs to; nullptr for anything else.
+const core::Backend* find_backend(ErlNifEnv* env, Term term);
 
 template <class Handle>
 Handle* find_handle(ErlNifEnv* env, Term term) {

@@ -4,6 +4,7 @@
 
 #include "nif/frames.hpp"
 #include "nif/functions.hpp"
+#include "nif/step_timer.hpp"
 
 namespace exphil::nif {
 
@@ -23,7 +24,8 @@ Term step(Call& call, SessionHandle& session, Frames obs) {
   const core::PolicyConfig& config = session.loaded->policy->config();
   obs.require({config.d_input}, "obs");
   Result out(call, *session.loaded->backend, f32_bytes(1, config.d_output, "obs"));
-  session.session->step(obs.data, out.floats());
+  const StepTimer timer(session);
+  session.session->step(obs.data, out.floats(), call.may_wait());
   return obs.answer(call, {config.d_output}, out.term());
 }
 

@@ -49,6 +49,13 @@ Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options)
   }
 }
 
+std::unique_lock<std::mutex> Session::lock_for_step(bool may_wait) {
+  if (may_wait) return std::unique_lock<std::mutex>(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) throw WouldWait{};
+  return lock;
+}
+
 void Session::step_locked(const float* obs, float* out) {
   if (!window_) {
     State* const state = state_.get();
@@ -70,14 +77,14 @@ Action Session::choose_locked(const float* logits) {
   return action;
 }
 
-void Session::step(const float* obs, float* out) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+void Session::step(const float* obs, float* out, bool may_wait) {
+  const std::unique_lock<std::mutex> lock = lock_for_step(may_wait);
   step_locked(obs, out);
 }
 
-Action Session::act(const float* obs, float* logits) {
+Action Session::act(const float* obs, float* logits, bool may_wait) {
   require_controller(policy_->config(), "session");
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::unique_lock<std::mutex> lock = lock_for_step(may_wait);
   step_locked(obs, logits);
   return choose_locked(logits);
 }

@@ -39,16 +39,19 @@ class Snapshot {
   PlayState play_;
 };
 
+// Thrown where a call may not wait and another call has the session. Nothing has changed then.
+struct WouldWait {};
+
 class Session {
  public:
   // A zero state, or an empty window.
   explicit Session(std::shared_ptr<Policy> policy, const SessionOptions& options = {});
   const std::shared_ptr<Policy>& policy() const { return policy_; }
 
-  void step(const float* obs, float* out);
+  void step(const float* obs, float* out, bool may_wait = true);
   // One frame, and the action for its outputs by the session's rules. Throws unsupported where the policy has
   // no controller; logits: {d_output} of room.
-  Action act(const float* obs, float* logits);
+  Action act(const float* obs, float* logits, bool may_wait = true);
   void prefill(const float* frames, std::int64_t seq, float* out);
   std::unique_ptr<Snapshot> snapshot();
   void restore(const Snapshot& snapshot);  // mismatch unless the snapshot's policy is this session's
@@ -67,6 +70,7 @@ class Session {
   using Locks = std::vector<std::unique_lock<std::mutex>>;
   static Locks lock_all(const std::vector<Session*>& sessions);
   static void step_locked(const std::vector<Session*>& sessions, const float* obs, float* out);
+  std::unique_lock<std::mutex> lock_for_step(bool may_wait);
   void step_locked(const float* obs, float* out);
   Action choose_locked(const float* logits);
 

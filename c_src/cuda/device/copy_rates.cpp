@@ -44,7 +44,7 @@ core::CopyRates measure_copy_rates(int device) {
   const std::size_t link = std::min(kLinkBytes, memory);
   const DeviceBuffer from = context.device_pool().allocate(memory);
   const DeviceBuffer to = context.device_pool().allocate(memory);
-  const PinnedBuffer host = context.pinned_pool().allocate(link);
+  const PinnedBuffer host = context.pinned_pool().stage(link);
   StreamLease stream(context);  // synchronises before the buffers above go
   const CUstream handle = stream.handle();
 

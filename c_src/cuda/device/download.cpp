@@ -19,7 +19,7 @@ void Download::add(CUstream stream, void* to, CUdeviceptr from, std::size_t byte
   if (to == nullptr || bytes == 0) return;
   void* target = to;
   if (!is_pinned(to, bytes)) {
-    Staged staged{to, bytes, context_.pinned_pool().try_allocate(bytes)};
+    Staged staged{to, bytes, context_.pinned_pool().try_stage(bytes)};
     if (staged.buffer) {
       target = staged.buffer.data();
       staged_.push_back(std::move(staged));

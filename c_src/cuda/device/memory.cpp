@@ -14,11 +14,6 @@ namespace {
 using core::ErrorKind;
 using core::fail;
 
-struct PinnedBlock {
-  void* data;
-  CUdeviceptr device_address;
-};
-
 void free_block(CUdeviceptr address) {
   driver().cuMemFree(address);
 }
@@ -180,11 +175,14 @@ void DevicePool::trim() {
 }
 
 class PinnedBuffer::Impl : public PoolState<PinnedBlock> {
-  using PoolState::PoolState;
+ public:
+  Impl(CUcontext context, std::size_t limit) : PoolState(context), shares(limit) {}
+  PinnedShares shares;
 };
 
 PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
+    : use_(other.use_),
+      data_(std::exchange(other.data_, nullptr)),
       device_address_(std::exchange(other.device_address_, 0)),
       bytes_(std::exchange(other.bytes_, 0)),
       block_(std::exchange(other.block_, 0)),
@@ -192,6 +190,7 @@ PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
 
 PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   PinnedBuffer taken(std::move(other));  // leaves with what this held
+  std::swap(use_, taken.use_);
   std::swap(data_, taken.data_);
   std::swap(device_address_, taken.device_address_);
   std::swap(bytes_, taken.bytes_);
@@ -201,41 +200,34 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
 }
 
 PinnedBuffer::~PinnedBuffer() {
-  if (owner_) owner_->give_back({data_, device_address_}, block_);
+  if (!owner_) return;
+  owner_->give_back({data_, device_address_}, block_);
+  owner_->shares.leave(use_, bytes_);  // last: who waits finds the block
 }
 
 PinnedPool::PinnedPool(Context& context, std::size_t limit_bytes)
-    : context_(context), limit_(limit_bytes), impl_(std::make_shared<PinnedBuffer::Impl>(context.handle())) {}
+    : context_(context),
+      limit_(limit_bytes),
+      impl_(std::make_shared<PinnedBuffer::Impl>(context.handle(), limit_bytes)) {}
 
 PinnedPool::~PinnedPool() {
   impl_->close();
 }
 
-PinnedBuffer PinnedPool::try_allocate(std::size_t bytes) {
+PinnedBuffer PinnedPool::obtain(PinnedUse use, std::size_t bytes) {
   PinnedBuffer buffer;
   PinnedBlock block{};
   std::size_t size = block_size(bytes);
-  if (!impl_->take(size, &block, &size)) {
-    const ContextGuard guard(context_);
-    if (!impl_->reserve(size, limit_)) {
-      impl_->trim();
-      if (!impl_->reserve(size, limit_)) return buffer;
+  try {
+    if (!impl_->take(size, &block, &size) && !allocate_block(size, &block)) {
+      impl_->shares.leave(use, bytes);
+      return buffer;
     }
-    constexpr unsigned kFlags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
-    CUresult result = driver().cuMemHostAlloc(&block.data, size, kFlags);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && impl_->waiting() > 0) {
-      impl_->trim();
-      result = driver().cuMemHostAlloc(&block.data, size, kFlags);
-    }
-    if (result == CUDA_SUCCESS) {
-      result = driver().cuMemHostGetDevicePointer(&block.device_address, block.data, 0);
-      if (result != CUDA_SUCCESS) driver().cuMemFreeHost(block.data);
-    }
-    if (result != CUDA_SUCCESS) impl_->unreserve(size);
-    // The host, or a lower limit for locked pages, may run out before ours.
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) return buffer;
-    context_.check(result, "cuMemHostAlloc");
+  } catch (...) {
+    impl_->shares.leave(use, bytes);
+    throw;
   }
+  buffer.use_ = use;
   buffer.data_ = block.data;
   buffer.device_address_ = block.device_address;
   buffer.bytes_ = bytes;
@@ -244,13 +236,65 @@ PinnedBuffer PinnedPool::try_allocate(std::size_t bytes) {
   return buffer;
 }
 
-PinnedBuffer PinnedPool::allocate(std::size_t bytes) {
-  PinnedBuffer buffer = try_allocate(bytes);
-  if (!buffer) {
-    fail(ErrorKind::out_of_memory, "", "no pinned memory: ", bytes, " bytes asked, ", impl_->held(),
-         " held of at most ", limit_, " (EXPHIL_NATIVE_PINNED_LIMIT)");
+// A new block, counted as held. False where the system refuses.
+bool PinnedPool::allocate_block(std::size_t size, PinnedBlock* block) {
+  const ContextGuard guard(context_);
+  if (!impl_->reserve(size, limit_)) {
+    impl_->trim();
+    impl_->reserve(size, SIZE_MAX);
   }
+  constexpr unsigned kFlags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+  CUresult result = driver().cuMemHostAlloc(&block->data, size, kFlags);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && impl_->waiting() > 0) {
+    impl_->trim();
+    result = driver().cuMemHostAlloc(&block->data, size, kFlags);
+  }
+  if (result == CUDA_SUCCESS) {
+    result = driver().cuMemHostGetDevicePointer(&block->device_address, block->data, 0);
+    if (result != CUDA_SUCCESS) driver().cuMemFreeHost(block->data);
+  }
+  if (result != CUDA_SUCCESS) impl_->unreserve(size);
+  // The host, or a lower limit for locked pages, may run out before ours.
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) return false;
+  context_.check(result, "cuMemHostAlloc");
+  return true;
+}
+
+PinnedBuffer PinnedPool::allocate(std::size_t bytes) {
+  impl_->shares.keep(bytes);
+  PinnedBuffer buffer = obtain(PinnedUse::kept, bytes);
+  if (!buffer) fail_refused(bytes);
   return buffer;
+}
+
+PinnedBuffer PinnedPool::try_allocate(std::size_t bytes) {
+  if (!impl_->shares.try_result(bytes)) return {};
+  return obtain(PinnedUse::result, bytes);
+}
+
+PinnedBuffer PinnedPool::try_stage(std::size_t bytes) {
+  if (!impl_->shares.try_staging(bytes)) return {};
+  return obtain(PinnedUse::staging, bytes);
+}
+
+PinnedBuffer PinnedPool::stage(std::size_t least, std::size_t wanted) {
+  std::size_t granted = impl_->shares.enter_staging(least, wanted);
+  for (;;) {
+    if (PinnedBuffer buffer = obtain(PinnedUse::staging, granted)) return buffer;
+    // The system has less than our share.
+    if (granted > least) {
+      granted = impl_->shares.enter_staging(least, least);
+      continue;
+    }
+    // Where others hold some, the next of them to end makes room.
+    if (impl_->shares.staging() == 0) fail_refused(least);
+    granted = impl_->shares.enter_staging_after_another(least);
+  }
+}
+
+void PinnedPool::fail_refused(std::size_t bytes) const {
+  fail(ErrorKind::out_of_memory, "", "no pinned memory: the system refused ", bytes, " bytes, ",
+       impl_->held(), " are held");
 }
 
 std::size_t PinnedPool::held_bytes() const {

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "cuda/device/pinned_shares.hpp"
+
 namespace exphil::cuda {
 
 class Context;
@@ -61,6 +63,11 @@ class DevicePool {
   std::shared_ptr<DeviceBuffer::Impl> impl_;
 };
 
+struct PinnedBlock {
+  void* data;
+  CUdeviceptr device_address;
+};
+
 // Page-locked, device-mapped host memory.
 class PinnedBuffer {
  public:
@@ -81,6 +88,7 @@ class PinnedBuffer {
  private:
   friend class PinnedPool;
   class Impl;
+  PinnedUse use_ = PinnedUse::kept;
   void* data_ = nullptr;
   CUdeviceptr device_address_ = 0;
   std::size_t bytes_ = 0, block_ = 0;
@@ -89,16 +97,32 @@ class PinnedBuffer {
 
 class PinnedPool {
  public:
-  // limit_bytes bounds live and waiting blocks together.
+  // limit_bytes is for buffers and idle blocks together. It bounds memory and never fails a call: see
+  // pinned_shares.hpp.
   PinnedPool(Context& context, std::size_t limit_bytes);
   ~PinnedPool();
-  PinnedBuffer allocate(std::size_t bytes);      // throws out_of_memory beyond the limit
-  PinnedBuffer try_allocate(std::size_t bytes);  // empty buffer beyond the limit: the caller copies instead
-  std::size_t held_bytes() const;                // by live buffers
+  // For as long as a model or a session lives. Throws out_of_memory where the system refuses.
+  PinnedBuffer allocate(std::size_t bytes);
+  // For a result: an empty buffer beyond the results' share, and where the system refuses. The caller uses
+  // ordinary memory then.
+  PinnedBuffer try_allocate(std::size_t bytes);
+  // For the copies of one call: a buffer of at least `least` and at most `wanted` bytes. Waits for its turn
+  // while other calls hold the share. Throws out_of_memory where the system refuses although nobody else
+  // holds any. One call holds one such buffer; it may try_stage() more.
+  PinnedBuffer stage(std::size_t least, std::size_t wanted);
+  PinnedBuffer stage(std::size_t bytes) { return stage(bytes, bytes); }
+  PinnedBuffer try_stage(std::size_t bytes);  // empty where it would wait
+  std::size_t held_bytes() const;             // by live buffers
   std::size_t waiting_bytes() const;
   void trim();
 
  private:
+  // A buffer whose `bytes` are already counted for `use`: empty, and no longer counted, where the system
+  // refuses.
+  PinnedBuffer obtain(PinnedUse use, std::size_t bytes);
+  bool allocate_block(std::size_t size, PinnedBlock* block);
+  [[noreturn]] void fail_refused(std::size_t bytes) const;
+
   Context& context_;
   std::size_t limit_;
   std::shared_ptr<PinnedBuffer::Impl> impl_;

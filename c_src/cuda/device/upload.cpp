@@ -30,10 +30,10 @@ Upload::Upload(Context& context, CUstream stream, CUdeviceptr image, std::vector
       on_ready_(std::move(on_ready)) {
   piece_bytes_ = ends_.back() < kFewPieces * kPiece ? kSmallPiece : kPiece;
   pieces_ = (ends_.back() + piece_bytes_ - 1) / piece_bytes_;
-  blocks_ = std::min(pieces_, kMostRingBlocks);
-  // The call can do with less where other calls hold the pool.
-  while (blocks_ > 2 && !(ring_ = context_.pinned_pool().try_allocate(blocks_ * piece_bytes_))) blocks_ /= 2;
-  if (blocks_ > 0 && !ring_) ring_ = context_.pinned_pool().allocate(blocks_ * piece_bytes_);
+  // Two blocks will do where other calls hold the pool.
+  const std::size_t wanted = std::min(pieces_, kMostRingBlocks), least = std::min<std::size_t>(pieces_, 2);
+  if (wanted > 0) ring_ = context_.pinned_pool().stage(least * piece_bytes_, wanted * piece_bytes_);
+  blocks_ = ring_.bytes() / piece_bytes_;
   filled_.resize(pieces_);
   if (pieces_ > blocks_) {
     for (std::size_t i = 0; i < blocks_; ++i) copied_.push_back(std::make_unique<Event>(context_));

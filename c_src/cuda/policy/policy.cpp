@@ -151,7 +151,7 @@ void CudaPolicy::read_state(const core::State& state, float* ssm, float* conv) {
   const ContextGuard guard(*context_);
   const CUdeviceptr source = slot(state);
   const std::size_t bytes = static_cast<std::size_t>(dims_.state_floats()) * 4;
-  const PinnedBuffer staging = context_->pinned_pool().allocate(bytes);
+  const PinnedBuffer staging = context_->pinned_pool().stage(bytes);
   stream_.run([&](CUstream stream) {
     context_->check(driver().cuMemcpyDtoHAsync(staging.data(), source, bytes, stream), "cuMemcpyDtoHAsync");
   });
@@ -161,7 +161,7 @@ void CudaPolicy::read_state(const core::State& state, float* ssm, float* conv) {
 void CudaPolicy::write_state(core::State& state, const float* ssm, const float* conv) {
   const ContextGuard guard(*context_);
   const std::size_t bytes = static_cast<std::size_t>(dims_.state_floats()) * 4;
-  const PinnedBuffer staging = context_->pinned_pool().allocate(bytes);
+  const PinnedBuffer staging = context_->pinned_pool().stage(bytes);
   pack_state(dims_, ssm, conv, staging.as<float>());
   core::State* const changed = &state;
   change(&changed, 1, [&](const policy::StatePlace* place) {

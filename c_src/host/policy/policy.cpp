@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/background.hpp"
 #include "core/parallel.hpp"
 #include "host/policy/forward.hpp"
 
@@ -49,15 +50,17 @@ class WorkspacePool {
   WorkspacePool(const PackedWeights& weights, int lanes) : weights_(weights), lanes_(lanes) { give(take()); }
 
   std::unique_ptr<Workspace> take() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (idle_.empty()) {
-      ++made_;
-      idle_.reserve(made_);  // give() must not allocate, nor throw
-      return std::make_unique<Workspace>(weights_, lanes_);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!idle_.empty()) {
+        std::unique_ptr<Workspace> taken = std::move(idle_.back());
+        idle_.pop_back();
+        return taken;
+      }
+      idle_.reserve(++made_);  // give() must not allocate, nor throw
     }
-    std::unique_ptr<Workspace> taken = std::move(idle_.back());
-    idle_.pop_back();
-    return taken;
+    // Without the lock: a step must not wait for a large call's memory.
+    return std::make_unique<Workspace>(weights_, lanes_);
   }
 
   void give(std::unique_ptr<Workspace> workspace) {
@@ -122,7 +125,8 @@ class BorrowedForThreads {
 // one another at once (a rollback's frames, offline play) take 60 us together and 150 us alone, for each core
 // then finds its half of the weights in its own cache; a step every 16.7 ms takes 210 us alone and 240 us
 // together, because the weights are cold and a sleeping processor costs more to wake than it saves. And where
-// other calls are under way their threads have the cores already.
+// other calls are under way their threads have the cores already: a helper that the system takes off its core
+// in the middle of a piece would keep the step waiting.
 class Cadence {
  public:
   class Call {
@@ -139,7 +143,7 @@ class Cadence {
     }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
-    bool shared() const { return alone_ && soon_; }
+    bool shared() const { return alone_ && soon_ && !core::background_computes(); }
 
    private:
     Cadence& cadence_;
@@ -204,6 +208,7 @@ class HostPolicy final : public core::Policy {
 
   // No state changes before all memory that the call needs is there; from then on nothing fails.
   void step(core::State* const* states, std::int64_t count, const float* obs, float* out) override {
+    const core::StepScope frame;
     const Cadence::Call call(cadence_);
     const int team = count <= kAgentsPerThread && call.shared() ? lanes(kLanesOfStep) : 1;
     const auto run = [&](Workspace& work, std::int64_t begin, std::int64_t end) noexcept {

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/background.hpp"
 #include "core/parallel.hpp"
 
 namespace exphil::host {
@@ -58,6 +59,7 @@ class Team {
       if (piece >= pieces) break;
       body(piece * grain, std::min(count, (piece + 1) * grain));
       phase.done.fetch_add(1, std::memory_order_acq_rel);
+      core::give_way_to_steps();
     }
     for (int spins = 0; phase.done.load(std::memory_order_acquire) < pieces; ++spins) {
       if (spins < kSpins) {

@@ -29,7 +29,7 @@ defmodule ExPhil.Native.AssociativeScan do
   `ExPhil.Native.Error`, which names it, what was expected and what came.
   """
 
-  alias ExPhil.Native.{Error, NIF, Options, Tensor}
+  alias ExPhil.Native.{Error, NIF, Options, Queue, Tensor}
 
   @type tensor :: Tensor.t()
 
@@ -161,7 +161,7 @@ defmodule ExPhil.Native.AssociativeScan do
     arguments = [backend, device, op, dy, dy_reverse, a, x, request]
     name = if op == :linear_recurrence, do: :linear_recurrence_grad, else: :associative_grad
 
-    case apply(NIF, name, arguments) do
+    case Queue.run(&apply(NIF, name, arguments ++ [&1])) do
       {:ok, {dx, da}} -> {Tensor.unpack(dx, form), da && Tensor.unpack(da, form)}
       {:error, reason} -> raise Error.from_nif(reason)
     end
@@ -225,15 +225,15 @@ defmodule ExPhil.Native.AssociativeScan do
     a = if a != nil, do: a |> Tensor.pack!("a") |> elem(0)
     request = {axis!(options.axis, x, form), options.direction, options.compensated, options.block_size}
 
-    case call(op, backend, device, a, x, request) do
+    case Queue.run(&call(op, backend, device, a, x, request, &1)) do
       {:ok, results} -> {form, results}
       {:error, reason} -> raise Error.from_nif(reason)
     end
   end
 
-  defp call(:linear_recurrence = op, backend, device, a, b, request),
-    do: NIF.linear_recurrence(backend, device, op, a, b, request)
+  defp call(:linear_recurrence = op, backend, device, a, b, request, ref),
+    do: NIF.linear_recurrence(backend, device, op, a, b, request, ref)
 
-  defp call(op, backend, device, a, x, request),
-    do: NIF.associative_scan(backend, device, op, a, x, request)
+  defp call(op, backend, device, a, x, request, ref),
+    do: NIF.associative_scan(backend, device, op, a, x, request, ref)
 end

@@ -4,7 +4,7 @@ defmodule ExPhil.Native.Checkpoint do
   safetensors.
   """
 
-  alias ExPhil.Native.{Error, Mamba, NIF, Safetensors}
+  alias ExPhil.Native.{Error, Mamba, NIF, Queue, Safetensors}
 
   @dialect_options [:dialect, :window, :chunk_size, :dt]
 
@@ -15,7 +15,7 @@ defmodule ExPhil.Native.Checkpoint do
   @spec read(Path.t()) :: {:ok, %{String.t() => Safetensors.tensor()}} | {:error, Error.t()}
   def read(path) do
     with :ok <- Safetensors.check_path(path),
-         {:ok, {tensors, _metadata}} <- NIF.read_checkpoint(path) do
+         {:ok, {tensors, _metadata}} <- Queue.run(&NIF.read_checkpoint(path, &1)) do
       {:ok, tensors}
     else
       {:error, %Error{}} = error -> error

@@ -27,7 +27,7 @@ defmodule ExPhil.Native.Mamba do
   Every dimension is inferred from the shapes.
   """
 
-  alias ExPhil.Native.{Device, Error, NIF, Options, Safetensors, Tensor}
+  alias ExPhil.Native.{Device, Error, NIF, Options, Queue, Safetensors, Tensor}
   alias ExPhil.Native.Mamba.{Model, Session, Snapshot}
 
   @type model :: Model.t()
@@ -84,7 +84,7 @@ defmodule ExPhil.Native.Mamba do
   def load(path, options \\ []) do
     with :ok <- Safetensors.check_path(path),
          {:ok, {backend, device, options}} <- Options.read(options, @load_options, &load_options/1),
-         {:ok, ref} <- NIF.load_policy(backend, device, path, options),
+         {:ok, ref} <- Queue.run(&NIF.load_policy(backend, device, path, options, &1)),
          {:ok, info} <- NIF.policy_info(ref) do
       {:ok, %Model{ref: ref, info: model_info(info)}}
     else
@@ -198,7 +198,7 @@ defmodule ExPhil.Native.Mamba do
   legal and changes nothing.
   """
   @spec prefill(session(), data()) :: result(data())
-  def prefill(%Session{ref: ref}, frames), do: with_data(frames, "frames", &NIF.prefill(ref, &1))
+  def prefill(%Session{ref: ref}, frames), do: with_data(frames, "frames", queued(&NIF.prefill(ref, &1, &2)))
   def prefill(other, _frames), do: not_a("session", other)
 
   @doc """
@@ -212,7 +212,7 @@ defmodule ExPhil.Native.Mamba do
         windows,
         "windows",
         "an Nx tensor or {:f32, {n, seq, d_input}, binary}",
-        &NIF.window(ref, &1)
+        queued(&NIF.window(ref, &1, &2))
       )
 
   def window(other, _windows), do: not_a("model", other)
@@ -223,7 +223,7 @@ defmodule ExPhil.Native.Mamba do
   """
   @spec step_batch([session()], data()) :: result(data())
   def step_batch(sessions, obs) do
-    with_data(obs, "obs", &NIF.step_batch(refs(sessions), &1))
+    with_data(obs, "obs", queued(&NIF.step_batch(refs(sessions), &1, &2)))
   catch
     :not_sessions -> {:error, Error.invalid("sessions", "a list of sessions", sessions)}
   end
@@ -320,6 +320,8 @@ defmodule ExPhil.Native.Mamba do
 
   defp ok!({:ok, value}), do: value
   defp ok!({:error, error}), do: raise(error)
+
+  defp queued(call), do: fn data -> Queue.run(&call.(data, &1)) end
 
   # ---- forms -----------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 defmodule ExPhil.Native.NIF do
   @moduledoc false
   # The C++ library's functions, as stubs that c_src/nif replaces when it loads. Public modules call these and
-  # nothing else does. Every one returns {:ok, value} or {:error, {kind, argument, message}}.
+  # nothing else does. Every one returns {:ok, value} or {:error, {kind, argument, message}}; those that take a
+  # reference may also return :queued, and then send {reference, result}: call them through ExPhil.Native.Queue.
   #
   # Loading never fails the module: without the library the stubs stay, and each answers with an error that says
   # why and what to do.
@@ -21,10 +22,11 @@ defmodule ExPhil.Native.NIF do
 
   def default_device(_backend, _device), do: unloaded()
   def set_threads(_threads), do: unloaded()
-  def read_safetensors(_path), do: unloaded()
-  def read_checkpoint(_path), do: unloaded()
+  def read_safetensors(_path, _ref), do: unloaded()
+  def read_checkpoint(_path, _ref), do: unloaded()
 
-  def scan(_backend, _device, _x, _dt, _a, _b, _c, _d, _z, _dt_bias, _initial_state, _request), do: unloaded()
+  def scan(_backend, _device, _x, _dt, _a, _b, _c, _d, _z, _dt_bias, _initial_state, _request, _ref),
+    do: unloaded()
 
   def scan_grad(
         _backend,
@@ -42,33 +44,34 @@ defmodule ExPhil.Native.NIF do
         _d_final_state,
         _states,
         _request,
-        _all
+        _all,
+        _ref
       ),
       do: unloaded()
 
   # The same C++ function; it names its last tensor x here and b there.
-  def associative_scan(_backend, _device, _op, _a, _x, _options), do: unloaded()
-  def linear_recurrence(_backend, _device, _op, _a, _b, _options), do: unloaded()
+  def associative_scan(_backend, _device, _op, _a, _x, _options, _ref), do: unloaded()
+  def linear_recurrence(_backend, _device, _op, _a, _b, _options, _ref), do: unloaded()
 
-  def associative_grad(_backend, _device, _op, _dy, _dy_reverse, _a, _x, _options), do: unloaded()
-  def linear_recurrence_grad(_backend, _device, _op, _dy, _dy_reverse, _a, _b, _options), do: unloaded()
+  def associative_grad(_backend, _device, _op, _dy, _dy_reverse, _a, _x, _options, _ref), do: unloaded()
+  def linear_recurrence_grad(_backend, _device, _op, _dy, _dy_reverse, _a, _b, _options, _ref), do: unloaded()
 
-  def load_layer(_backend, _device, _path_or_tensors, _check_finite), do: unloaded()
+  def load_layer(_backend, _device, _path_or_tensors, _check_finite, _ref), do: unloaded()
   def layer_info(_layer), do: unloaded()
-  def layer_forward(_layer, _x, _bidirectional), do: unloaded()
-  def layer_grad(_layer, _x, _dy, _d_penalty, _bidirectional), do: unloaded()
+  def layer_forward(_layer, _x, _bidirectional, _ref), do: unloaded()
+  def layer_grad(_layer, _x, _dy, _d_penalty, _bidirectional, _ref), do: unloaded()
 
-  def load_policy(_backend, _device, _path, _options), do: unloaded()
+  def load_policy(_backend, _device, _path, _options, _ref), do: unloaded()
   def policy_info(_model), do: unloaded()
-  def window(_model, _windows), do: unloaded()
+  def window(_model, _windows, _ref), do: unloaded()
   def new_session(_model, _options), do: unloaded()
   def act(_session, _obs), do: unloaded()
-  def act_batch(_sessions, _obs), do: unloaded()
+  def act_batch(_sessions, _obs, _ref), do: unloaded()
   def sample(_model, _logits, _rules, _state, _uniforms), do: unloaded()
   def require_controller(_model), do: unloaded()
   def step(_session, _obs), do: unloaded()
-  def step_batch(_sessions, _obs), do: unloaded()
-  def prefill(_session, _frames), do: unloaded()
+  def step_batch(_sessions, _obs, _ref), do: unloaded()
+  def prefill(_session, _frames, _ref), do: unloaded()
   def snapshot(_session), do: unloaded()
   def restore(_session, _snapshot), do: unloaded()
   def export_state(_session), do: unloaded()

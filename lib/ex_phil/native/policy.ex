@@ -17,7 +17,7 @@ defmodule ExPhil.Native.Policy do
 
   import Bitwise
 
-  alias ExPhil.Native.{Error, Mamba, NIF, Options, Tensor}
+  alias ExPhil.Native.{Error, Mamba, NIF, Options, Queue, Tensor}
   alias ExPhil.Native.Policy.Action
 
   @type policy :: Mamba.model()
@@ -110,7 +110,7 @@ defmodule ExPhil.Native.Policy do
   @doc "One frame for each of several sessions of one policy: {n, d_input} to n actions, in their order."
   @spec act_batch([session()], Mamba.data()) :: result([Action.t()])
   def act_batch(sessions, obs) do
-    with_data(obs, "obs", &NIF.act_batch(refs(sessions), &1))
+    with_data(obs, "obs", fn data -> Queue.run(&NIF.act_batch(refs(sessions), data, &1)) end)
   catch
     :not_sessions -> {:error, Error.invalid("sessions", "a list of sessions", sessions)}
   end

@@ -8,7 +8,7 @@ defmodule ExPhil.Native.Safetensors do
   :f8_e4m3fnuz :f8_e5m2fnuz`.
   """
 
-  alias ExPhil.Native.{Error, Json, NIF}
+  alias ExPhil.Native.{Error, Json, NIF, Queue}
 
   @type tensor :: {type :: atom(), shape :: tuple(), binary()}
 
@@ -94,7 +94,7 @@ defmodule ExPhil.Native.Safetensors do
 
   defp open(path) do
     with :ok <- check_path(path) do
-      case NIF.read_safetensors(path) do
+      case Queue.run(&NIF.read_safetensors(path, &1)) do
         {:ok, contents} -> {:ok, contents}
         {:error, reason} -> {:error, Error.from_nif(reason)}
       end

@@ -41,7 +41,7 @@ defmodule ExPhil.Native.SelectiveScan do
   Every bad argument raises `ExPhil.Native.Error`, which names it, what was expected and what came.
   """
 
-  alias ExPhil.Native.{Error, NIF, Options, Tensor}
+  alias ExPhil.Native.{Error, NIF, Options, Queue, Tensor}
   alias ExPhil.Native.SelectiveScan.{Operands, Replacement, Step}
 
   @type tensor :: Tensor.t()
@@ -265,23 +265,12 @@ defmodule ExPhil.Native.SelectiveScan do
     {backend, device} = options.place
     request = options |> Map.take(@request) |> Map.merge(results)
 
-    result =
-      NIF.scan(
-        backend,
-        device,
-        x,
-        dt,
-        a,
-        b,
-        c,
-        pack.(options.d, ":d"),
-        pack.(options.z, ":z"),
-        pack.(options.dt_bias, ":dt_bias"),
-        pack.(options.initial_state, ":initial_state"),
-        request
-      )
+    d = pack.(options.d, ":d")
+    z = pack.(options.z, ":z")
+    bias = pack.(options.dt_bias, ":dt_bias")
+    state = pack.(options.initial_state, ":initial_state")
 
-    case result do
+    case Queue.run(&NIF.scan(backend, device, x, dt, a, b, c, d, z, bias, state, request, &1)) do
       {:ok, results} -> {form, results}
       {:error, reason} -> raise Error.from_nif(reason)
     end

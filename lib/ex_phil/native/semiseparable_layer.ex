@@ -26,7 +26,7 @@ defmodule ExPhil.Native.SemiseparableLayer do
   A layer is immutable and safe to share between processes; its memory is freed when nothing refers to it any more.
   """
 
-  alias ExPhil.Native.{Device, Error, NIF, Options, Safetensors, Tensor}
+  alias ExPhil.Native.{Device, Error, NIF, Options, Queue, Safetensors, Tensor}
 
   @enforce_keys [:ref, :info]
   defstruct [:ref, :info]
@@ -62,7 +62,7 @@ defmodule ExPhil.Native.SemiseparableLayer do
   def load(path_or_tensors, options \\ []) do
     with {:ok, from} <- source(path_or_tensors),
          {:ok, {backend, device, check_finite}} <- Options.read(options, @load_options, &load_options/1),
-         {:ok, ref} <- NIF.load_layer(backend, device, from, check_finite),
+         {:ok, ref} <- Queue.run(&NIF.load_layer(backend, device, from, check_finite, &1)),
          {:ok, info} <- NIF.layer_info(ref) do
       {:ok, %__MODULE__{ref: ref, info: to_info(info)}}
     else
@@ -145,7 +145,7 @@ defmodule ExPhil.Native.SemiseparableLayer do
     {x, form} = Tensor.pack!(x, "x")
     {dy, _form} = Tensor.pack!(dy, "dy")
 
-    case NIF.layer_grad(ref, x, dy, d_penalty, bidirectional) do
+    case Queue.run(&NIF.layer_grad(ref, x, dy, d_penalty, bidirectional, &1)) do
       {:ok, {dx, weights}} ->
         {Tensor.unpack(dx, form),
          Map.new(weights, fn {name, weight} -> {name, Tensor.unpack(weight, form, fn _ -> [] end)} end)}
@@ -171,7 +171,7 @@ defmodule ExPhil.Native.SemiseparableLayer do
 
   defp run!(%__MODULE__{ref: ref}, x, bidirectional) do
     with {:ok, x, form} <- Tensor.pack(x, "x"),
-         {:ok, {y, gates, ranks, penalty}} <- NIF.layer_forward(ref, x, bidirectional) do
+         {:ok, {y, gates, ranks, penalty}} <- Queue.run(&NIF.layer_forward(ref, x, bidirectional, &1)) do
       none = fn _ -> [] end
 
       {Tensor.unpack(y, form),

@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "cuda/cuda_test.hpp"
 #include "cuda/device/context.hpp"
 #include "support/catch.hpp"
+#include "support/scan_case.hpp"
 
 namespace exphil::test {
 namespace {
@@ -65,6 +69,51 @@ TEST_CASE("results beyond the pinned limit are plain memory", "[.fake_limit]") {
   const core::ResultBuffer second = backend->allocate_result(600 * 1024);
   CHECK(pool.held_bytes() == held);
   std::memset(second.data(), 1, second.bytes());
+}
+
+// 8 MB of pinned memory, of which two calls may stage at once.
+TEST_CASE("256 threads scan at once and keep 10,000 results: no call fails", "[.fake_busy]") {
+  const auto backend = cuda::open_cuda_backend(0);
+  cuda::PinnedPool& pool = cuda::Context::open(0)->pinned_pool();
+  ScanSpec spec;
+  spec.batch = 1, spec.seq = 64, spec.dim = 64;
+  const ScanCase scan_case(spec);
+  constexpr std::size_t kBytes = 64 * 1024;
+  const std::size_t before = pool.held_bytes();
+  std::mutex mutex;
+  std::vector<core::ResultBuffer> kept;
+  std::string failure;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 256; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 40; ++round) {
+        try {
+          core::ResultBuffer result = backend->allocate_result(kBytes);
+          core::ScanCall call = scan_case.call();
+          call.set(core::ScanOperand::y, result.data());
+          backend->scan(call);
+          const std::lock_guard<std::mutex> lock(mutex);
+          kept.push_back(std::move(result));
+        } catch (const std::exception& error) {
+          const std::lock_guard<std::mutex> lock(mutex);
+          failure = error.what();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(failure == "");
+  CHECK(kept.size() == 256 * 40);
+  CHECK(pool.held_bytes() <= std::size_t{8} << 20);
+  kept.clear();
+  CHECK(pool.held_bytes() == before);
+}
+
+TEST_CASE("many scans at once under a small pinned limit", "[cuda][backend]") {
+  if (!have_nvrtc()) return;
+  const RunResult run = run_over_fake("[fake_busy]", {{"EXPHIL_NATIVE_PINNED_LIMIT", "8388608"}});
+  INFO(run.output);
+  REQUIRE(run.status == 0);
 }
 
 TEST_CASE("the pinned limit comes from the environment", "[cuda][backend]") {

@@ -2,7 +2,7 @@ defmodule ExPhil.Native.SelectiveScan.Gradient do
   @moduledoc false
   # What SelectiveScan.grad/7 and backward/8 do; their documentation is there.
 
-  alias ExPhil.Native.{Error, NIF, Options, Tensor}
+  alias ExPhil.Native.{Error, NIF, Options, Queue, Tensor}
   alias ExPhil.Native.SelectiveScan.Operands
 
   @discretizations [:zoh, :foh, :bilinear, :highorder, :poly, :rk4]
@@ -40,27 +40,34 @@ defmodule ExPhil.Native.SelectiveScan.Gradient do
 
     request = Map.take(options, [:discretization, :dt_softplus, :dt_range, :direction])
 
-    result =
-      NIF.scan_grad(
+    dy = pack.(dy, "dy")
+    [dt, b, c] = for {tensor, name} <- [{dt, "dt"}, {b, "b"}, {c, "c"}], do: pack.(tensor, name)
+    [d, z, bias] = Enum.map([:d, :z, :dt_bias], optional)
+    [initial, d_final] = Enum.map([:initial_state, :d_final_state], optional)
+    states = if all?, do: nil, else: pack.(states, "states")
+
+    grad =
+      &NIF.scan_grad(
         backend,
         device,
-        pack.(dy, "dy"),
+        dy,
         x,
-        pack.(dt, "dt"),
+        dt,
         a,
-        pack.(b, "b"),
-        pack.(c, "c"),
-        optional.(:d),
-        optional.(:z),
-        optional.(:dt_bias),
-        optional.(:initial_state),
-        optional.(:d_final_state),
-        if(all?, do: nil, else: pack.(states, "states")),
+        b,
+        c,
+        d,
+        z,
+        bias,
+        initial,
+        d_final,
+        states,
         request,
-        all?
+        all?,
+        &1
       )
 
-    case result do
+    case Queue.run(grad) do
       {:ok, gradients} -> Map.new(gradients, &unpack(&1, form))
       {:error, reason} -> raise Error.from_nif(reason)
     end

@@ -1,7 +1,10 @@
 // The block list by itself; the pools over the fake driver (driver_test.cpp runs these) and on a real device.
 #include "cuda/device/memory.hpp"
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -165,20 +168,107 @@ TEST_CASE("giving a buffer back makes no driver call", "[.fake]") {
   CHECK(fake().calls("cuMemFree") + fake().calls("cuMemFreeHost") == frees);
 }
 
-TEST_CASE("pinned memory is bounded, waiting blocks included", "[.fake]") {
+TEST_CASE("pinned results are bounded by their share, idle blocks by the limit", "[.fake]") {
   const auto context = Context::open(0);
   PinnedPool pool(*context, 100 * 1024);
-  PinnedBuffer first = pool.allocate(60 * 1024);
+  PinnedBuffer first = pool.try_allocate(60 * 1024);
   CHECK(first.device_address() == reinterpret_cast<CUdeviceptr>(first.data()));
   CHECK_FALSE(pool.try_allocate(60 * 1024));
-  const core::Error error = thrown_by([&] { pool.allocate(60 * 1024); });
-  CHECK(error.kind() == ErrorKind::out_of_memory);
-  CHECK(contains(error.what(), "61440 bytes asked"));
-  CHECK(contains(error.what(), "of at most 102400"));
   first = PinnedBuffer();
   CHECK(pool.waiting_bytes() == 60 * 1024);
-  CHECK(pool.try_allocate(90 * 1024));  // once the waiting block is gone
+  CHECK(pool.try_allocate(75 * 1024));  // once the idle block is freed
+  CHECK_FALSE(pool.try_allocate(76 * 1024));
   CHECK_FALSE(pool.try_allocate(SIZE_MAX));
+}
+
+TEST_CASE("pinned memory for a model is there whatever results hold, and takes from their share", "[.fake]") {
+  const auto context = Context::open(0);
+  PinnedPool pool(*context, 100 * 1024);
+  const PinnedBuffer result = pool.try_allocate(75 * 1024);
+  PinnedBuffer kept = pool.allocate(300 * 1024);
+  CHECK(kept.bytes() == 300 * 1024);
+  CHECK_FALSE(pool.try_allocate(512));
+  CHECK(pool.stage(20 * 1024));
+  kept = PinnedBuffer();
+  CHECK_FALSE(pool.try_allocate(512));
+}
+
+TEST_CASE("staging takes what is free, waits for the least it needs, and is served in turn", "[.fake]") {
+  const auto context = Context::open(0);
+  PinnedPool pool(*context, 400 * 1024);                // 100 KB for staging
+  CHECK(pool.stage(300 * 1024).bytes() == 300 * 1024);  // alone: whatever it needs
+  PinnedBuffer first = pool.stage(10 * 1024, 60 * 1024);
+  CHECK(first.bytes() == 60 * 1024);
+  PinnedBuffer second = pool.stage(10 * 1024, 60 * 1024);
+  CHECK(second.bytes() == 40 * 1024);
+  CHECK_FALSE(pool.try_stage(512));
+  std::mutex mutex;
+  std::vector<int> order;
+  std::atomic<int> asked{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      ++asked;
+      const PinnedBuffer mine = pool.stage(90 * 1024);
+      const std::lock_guard<std::mutex> lock(mutex);
+      order.push_back(i);
+    });
+    while (asked <= i) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it waits by now
+  }
+  second = PinnedBuffer();
+  CHECK_FALSE(pool.try_stage(512));  // others wait for it
+  CHECK(order.empty());
+  first = PinnedBuffer();
+  for (std::thread& thread : threads) thread.join();
+  CHECK(order == std::vector<int>{0, 1, 2, 3});
+  CHECK(pool.try_stage(512));
+}
+
+TEST_CASE("256 threads stage at once from a pool that has room for two", "[.fake]") {
+  const auto context = Context::open(0);
+  PinnedPool pool(*context, std::size_t{8} << 20);
+  std::atomic<int> together{0}, most{0}, done{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 256; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 4; ++round) {
+        const PinnedBuffer mine = pool.stage(std::size_t{1} << 20);
+        const int now = ++together;
+        for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
+        }
+        static_cast<char*>(mine.data())[mine.bytes() - 1] = 1;
+        --together;
+        ++done;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(done == 1024);
+  CHECK(most <= 2);
+  CHECK(pool.held_bytes() == 0);
+}
+
+TEST_CASE("staging that the system refuses is asked for again once another call ends", "[.fake]") {
+  const auto context = Context::open(0);
+  context->pinned_pool().trim();
+  PinnedPool pool(*context, std::size_t{1} << 30);
+  const std::size_t megabyte = std::size_t{1} << 20;
+  PinnedBuffer first = pool.stage(40 * megabyte);  // of the 64 MB that there are
+  CHECK(pool.stage(10 * megabyte, 60 * megabyte).bytes() == 10 * megabyte);
+  std::atomic<bool> got{false};
+  std::thread other([&] {
+    const PinnedBuffer mine = pool.stage(50 * megabyte);
+    got = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK_FALSE(got);
+  first = PinnedBuffer();
+  other.join();
+  CHECK(got);
+  const core::Error error = thrown_by([&] { pool.stage(100 * megabyte); });
+  CHECK(error.kind() == ErrorKind::out_of_memory);
+  CHECK(contains(error.what(), "the system refused 104857600 bytes"));
 }
 
 TEST_CASE("pinned memory that waits is given back before the system's end is", "[.fake]") {

@@ -1,0 +1,176 @@
+# Play beside large calls: agents at a fixed rate, while other processes scan, load, prefill or run batches of
+# windows without a pause. For each neighbour it prints what a frame waits (p50, p99, longest), the frames that
+# were late, what the neighbours achieve against what they achieve alone in the same run, and the events of
+# long_schedule that the VM reports.
+#
+#   mix run bench/play_beside_scans.exs [cuda|host] [SECONDS] [AGENTS] [LOOPS]
+#
+# A frame is late where its answer comes after the next frame is due. The policy is the shared one
+# (EXPHIL_SHARED, else ../shared). Results: bench/results/play_beside_scans.md.
+alias ExPhil.Native.{Mamba, SelectiveScan}
+
+defmodule PlayBesideScans do
+  @frame 16_667
+
+  # Frames of `agents` processes, each with a phase of its own: [{microseconds waited, late?}].
+  def play(model, agents, seconds, obs) do
+    frames = round(seconds * 60)
+
+    1..agents
+    |> Enum.map(fn agent ->
+      Task.async(fn ->
+        session = Mamba.new_session!(model)
+        for _ <- 1..20, do: Mamba.step!(session, obs)
+        start = System.monotonic_time(:microsecond) + div(agent * @frame, agents)
+        for frame <- 1..frames, do: frame(session, obs, start + frame * @frame)
+      end)
+    end)
+    |> Task.await_many(:infinity)
+    |> List.flatten()
+  end
+
+  # What the frame waits counts from the call: what the timer does before is the VM's.
+  defp frame(session, obs, due) do
+    wait = div(due - System.monotonic_time(:microsecond), 1000)
+    if wait > 0, do: Process.sleep(wait)
+    begin = System.monotonic_time(:microsecond)
+    {:ok, _} = Mamba.step(session, obs)
+    done = System.monotonic_time(:microsecond)
+    {done - begin, done > due + @frame}
+  end
+
+  # Runs `call` in `loops` processes until stop/1, which answers how many calls a second ended.
+  def start(call, loops) do
+    counter = :counters.new(1, [])
+    begin = System.monotonic_time(:microsecond)
+    pids = for _ <- 1..loops//1, do: spawn_link(fn -> repeat(call, counter) end)
+    {pids, counter, begin}
+  end
+
+  defp repeat(call, counter) do
+    call.()
+    :counters.add(counter, 1, 1)
+    repeat(call, counter)
+  end
+
+  def stop({pids, counter, begin}) do
+    rate = :counters.get(counter, 1) * 1.0e6 / (System.monotonic_time(:microsecond) - begin)
+
+    for pid <- pids do
+      Process.unlink(pid)
+      Process.exit(pid, :kill)
+    end
+
+    rate
+  end
+
+  def row(name, frames, alone, beside, events) do
+    waits = frames |> Enum.map(&elem(&1, 0)) |> Enum.sort() |> List.to_tuple()
+    at = fn share -> elem(waits, min(tuple_size(waits) - 1, trunc(tuple_size(waits) * share))) end
+    late = Enum.count(frames, &elem(&1, 1))
+    share = if alone > 0, do: "#{round(100 * beside / alone)}%", else: "-"
+
+    cells = [
+      name,
+      at.(0.5),
+      at.(0.99),
+      elem(waits, tuple_size(waits) - 1),
+      "#{late} of #{length(frames)}",
+      Float.round(alone, 1),
+      Float.round(beside, 1),
+      share,
+      events
+    ]
+
+    IO.puts("| " <> Enum.join(cells, " | ") <> " |")
+  end
+
+  # Counts what system_monitor reports.
+  def monitor do
+    pid = spawn_link(fn -> count(0) end)
+    :erlang.system_monitor(pid, [{:long_schedule, 2}])
+    pid
+  end
+
+  defp count(events) do
+    receive do
+      {:monitor, _, :long_schedule, _} ->
+        count(events + 1)
+
+      {:take, from} ->
+        send(from, {:events, events})
+        count(0)
+    end
+  end
+
+  def take(monitor) do
+    send(monitor, {:take, self()})
+
+    receive do
+      {:events, events} -> events
+    end
+  end
+
+  def floats(count), do: :binary.copy(<<0.1::float-32-little, 0.02::float-32-little>>, div(count, 2))
+
+  def scan(batch, seq, dim, state, backend) do
+    x = {:f32, {batch, seq, dim}, floats(batch * seq * dim)}
+    b = {:f32, {batch, seq, state}, floats(batch * seq * state)}
+    a = {:f32, {dim, state}, :binary.copy(<<-0.5::float-32-little>>, dim * state)}
+    fn -> SelectiveScan.scan(x, x, a, b, b, backend: backend) end
+  end
+end
+
+{backend, rest} =
+  case System.argv() do
+    [name | rest] when name in ["cuda", "host"] -> {String.to_atom(name), rest}
+    rest -> {:auto, rest}
+  end
+
+[seconds, agents, loops] =
+  for {default, at} <- Enum.with_index([60, 16, 4]),
+      do: rest |> Enum.at(at, "#{default}") |> String.to_integer()
+
+policy = Path.join(System.get_env("EXPHIL_SHARED", "../shared"), "melee/policy.safetensors")
+model = Mamba.load!(policy, backend: backend)
+%{backend: backend, d_input: d_input, device: device} = Mamba.info(model)
+obs = PlayBesideScans.floats(d_input + 1) |> binary_part(0, d_input * 4)
+rows = fn count -> :binary.copy(obs, count) end
+
+neighbours = [
+  {"nobody", 0, fn -> :ok end},
+  {"#{loops} loops of scans 32x60x512x16", loops, PlayBesideScans.scan(32, 60, 512, 16, backend)},
+  {"#{loops} loops of scans 8x1024x512x16", loops, PlayBesideScans.scan(8, 1024, 512, 16, backend)},
+  {"#{loops} loops of 64 windows of 60 frames", loops,
+   fn -> Mamba.window!(model, {:f32, {64, 60, d_input}, rows.(64 * 60)}) end},
+  {"#{loops} loops of prefills of 2,000 frames", loops,
+   fn -> Mamba.prefill!(Mamba.new_session!(model), rows.(2000)) end},
+  {"2 loops of loads", 2, fn -> Mamba.load!(policy, backend: backend) end}
+]
+
+IO.puts("#{device.name}; #{agents} agents at 60 FPS for #{seconds} s beside each; microseconds\n")
+
+IO.puts(
+  "| beside | p50 | p99 | longest | late frames | calls/s alone | beside play | share | long_schedule |"
+)
+
+IO.puts("|---|---|---|---|---|---|---|---|---|")
+monitor = PlayBesideScans.monitor()
+
+for {name, count, call} <- neighbours do
+  alone =
+    if count > 0 do
+      loops = PlayBesideScans.start(call, count)
+      Process.sleep(max(2000, div(seconds * 1000, 6)))
+      PlayBesideScans.stop(loops)
+    else
+      0.0
+    end
+
+  _ = PlayBesideScans.take(monitor)
+  loops = PlayBesideScans.start(call, count)
+  Process.sleep(200)
+  frames = PlayBesideScans.play(model, agents, seconds, obs)
+  beside = PlayBesideScans.stop(loops)
+  PlayBesideScans.row(name, frames, alone, beside, PlayBesideScans.take(monitor))
+end

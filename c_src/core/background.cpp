@@ -1,0 +1,269 @@
+#include "core/background.hpp"
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/fair_queue.hpp"
+#include "core/parallel.hpp"
+
+namespace exphil::core {
+
+namespace {
+
+// A thread of nice 10 gets a tenth of a core that a scheduler also wants, and all of one that nobody wants.
+constexpr int kNice = 10;
+constexpr int kKinds = 3;
+constexpr std::int64_t kDeviceJobs = 4, kFileJobs = 2;
+// Shorter than a step, and about what the system's timers resolve.
+constexpr std::chrono::microseconds kNap{50};
+// A piece takes some 100 us; a helper that needs the last of them is awaited awake for about that long.
+constexpr int kSpins = 1000;
+
+thread_local bool in_background = false;
+
+// The pieces of one run_pieces(), on the stack of the thread that called it.
+struct Range {
+  Range(std::int64_t count, const std::function<void(std::int64_t)>& work) : pieces(count), body(work) {}
+  bool exhausted() const { return next.load(std::memory_order_relaxed) >= pieces; }
+
+  const std::int64_t pieces;
+  const std::function<void(std::int64_t)>& body;
+  std::atomic<std::int64_t> next{0};
+  std::atomic<int> helpers{0};  // changed under the mutex
+  std::exception_ptr error;     // under the mutex
+};
+
+class Background {
+ public:
+  void submit(JobKind kind, std::uint64_t owner, std::shared_ptr<Job> job) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (waiting() >= idle_) start_thread();
+    lane(kind).waiting.push(owner, std::move(job));
+    count_waiting();
+    wake_.notify_one();
+  }
+
+  bool drop(JobKind kind, std::uint64_t owner, const Job* job) {
+    std::shared_ptr<Job> taken;  // destroyed after the lock
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto is_it = [job](const std::shared_ptr<Job>& other) { return other.get() == job; };
+    const bool found = lane(kind).waiting.remove(owner, is_it, &taken);
+    count_waiting();
+    return found;
+  }
+
+  JobCounts counts() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    JobCounts counts;
+    counts.waiting = waiting();
+    for (const Lane& lane : lanes_) counts.running += lane.running;
+    return counts;
+  }
+
+  bool computes() const { return active_.load(std::memory_order_relaxed) > 0; }
+
+  void run(std::int64_t pieces, const std::function<void(std::int64_t)>& body) {
+    Range range(pieces, body);
+    open(range);
+    work(range, false);
+    close(range);
+    if (range.error) std::rethrow_exception(range.error);
+  }
+
+  void give_way() {
+    const int busy = active_.load(std::memory_order_relaxed) - napping_.load(std::memory_order_relaxed);
+    if (busy + steps_under_way() <= threads()) return;
+    napping_.fetch_add(1, std::memory_order_relaxed);
+    std::this_thread::sleep_for(kNap);
+    napping_.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+ private:
+  struct Lane {
+    FairQueue<std::shared_ptr<Job>> waiting;
+    std::int64_t running = 0;
+  };
+
+  Lane& lane(JobKind kind) { return lanes_[static_cast<int>(kind)]; }
+  static std::int64_t most_running(int kind) {
+    const std::int64_t most[kKinds] = {threads(), kDeviceJobs, kFileJobs};
+    return most[kind];
+  }
+
+  std::int64_t waiting() const {
+    std::size_t count = 0;
+    for (const Lane& lane : lanes_) count += lane.waiting.size();
+    return static_cast<std::int64_t>(count);
+  }
+
+  // Called with the mutex. More threads than can run at once would only sleep.
+  void start_thread() {
+    if (started_ >= threads() + kDeviceJobs + kFileJobs) return;
+    try {
+      std::thread([this] { loop(); }).detach();
+      ++started_;
+    } catch (const std::exception& error) {  // no memory, or no thread: those that run take the work
+      if (started_ == 0) {
+        fail(ErrorKind::out_of_memory, "", "the system gives no thread for large calls: ", error.what());
+      }
+    }
+  }
+
+  void count_waiting() {
+    waiting_compute_.store(static_cast<int>(lane(JobKind::compute).waiting.size()),
+                           std::memory_order_relaxed);
+  }
+
+  void loop() {
+    in_background = true;
+    pthread_setname_np(pthread_self(), "exphil_job");
+    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);  // of this thread alone
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      if (!run_job(lock) && !help(lock)) {
+        ++idle_;
+        wake_.wait(lock);
+        --idle_;
+      }
+    }
+  }
+
+  // Kinds take turns, so that jobs of one never keep another waiting.
+  bool run_job(std::unique_lock<std::mutex>& lock) {
+    for (int i = 0; i < kKinds; ++i) {
+      const int kind = (turn_ + i) % kKinds;
+      Lane& lane = lanes_[kind];
+      if (lane.waiting.size() == 0 || lane.running >= most_running(kind)) continue;
+      turn_ = kind + 1;
+      std::shared_ptr<Job> job = lane.waiting.pop();
+      count_waiting();
+      ++lane.running;
+      const bool uses_a_core = kind != static_cast<int>(JobKind::device);
+      if (uses_a_core) active_.fetch_add(1, std::memory_order_relaxed);
+      lock.unlock();
+      job->run();
+      job.reset();
+      if (uses_a_core) active_.fetch_sub(1, std::memory_order_relaxed);
+      lock.lock();
+      --lane.running;
+      return true;
+    }
+    return false;
+  }
+
+  bool help(std::unique_lock<std::mutex>& lock) {
+    if (active_.load(std::memory_order_relaxed) >= threads()) return false;
+    for (Range* range : ranges_) {
+      if (range->exhausted()) continue;
+      ++range->helpers;
+      active_.fetch_add(1, std::memory_order_relaxed);
+      lock.unlock();
+      work(*range, true);
+      active_.fetch_sub(1, std::memory_order_relaxed);
+      lock.lock();
+      if (--range->helpers == 0) left_.notify_all();
+      return true;
+    }
+    return false;
+  }
+
+  // A job may start, or more cores are used than there are.
+  bool helper_should_leave() const {
+    return waiting_compute_.load(std::memory_order_relaxed) > 0 ||
+           active_.load(std::memory_order_relaxed) > threads();
+  }
+
+  void work(Range& range, bool helper) {
+    for (;;) {
+      if (helper && helper_should_leave()) return;
+      const std::int64_t piece = range.next.fetch_add(1, std::memory_order_relaxed);
+      if (piece >= range.pieces) return;
+      try {
+        range.body(piece);
+      } catch (...) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (!range.error) range.error = std::current_exception();
+        range.next.store(range.pieces, std::memory_order_relaxed);
+      }
+      give_way();
+    }
+  }
+
+  void open(Range& range) {
+    std::list<Range*> place{&range};
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ranges_.splice(ranges_.end(), place);
+    const std::int64_t free = threads() - active_.load(std::memory_order_relaxed);
+    const std::int64_t wanted = std::min(range.pieces - 1, free);
+    for (std::int64_t i = 0; i < wanted; ++i) {
+      if (i >= idle_) start_thread();
+      wake_.notify_one();
+    }
+  }
+
+  // Nobody joins any more; returns when those who did have left.
+  void close(Range& range) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ranges_.remove(&range);
+    lock.unlock();
+    for (int i = 0; i < kSpins && range.helpers.load(std::memory_order_acquire) > 0; ++i) {
+      std::this_thread::yield();
+    }
+    lock.lock();
+    left_.wait(lock, [&] { return range.helpers == 0; });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_, left_;
+  Lane lanes_[kKinds];
+  std::list<Range*> ranges_;
+  int turn_ = 0;
+  std::int64_t started_ = 0, idle_ = 0;
+  std::atomic<int> active_{0};   // threads that compute: jobs and helpers
+  std::atomic<int> napping_{0};  // of these, those that give way now
+  std::atomic<int> waiting_compute_{0};
+};
+
+Background& background() {
+  static Background* const instance = new Background;
+  return *instance;
+}
+
+}  // namespace
+
+void submit_job(JobKind kind, std::uint64_t owner, std::shared_ptr<Job> job) {
+  background().submit(kind, owner, std::move(job));
+}
+bool drop_job(JobKind kind, std::uint64_t owner, const Job* job) {
+  return background().drop(kind, owner, job);
+}
+JobCounts job_counts() {
+  return background().counts();
+}
+bool background_computes() {
+  return background().computes();
+}
+bool on_background_thread() {
+  return in_background;
+}
+void run_pieces(std::int64_t pieces, const std::function<void(std::int64_t)>& body) {
+  background().run(pieces, body);
+}
+void give_way_to_steps() {
+  if (in_background && steps_under_way() > 0) background().give_way();
+}
+
+}  // namespace exphil::core

@@ -1,0 +1,161 @@
+#include "nif/work.hpp"
+
+#include <algorithm>
+#include <memory>
+
+#include "nif/backends.hpp"
+#include "nif/resources.hpp"
+
+namespace exphil::nif {
+
+namespace {
+
+using core::JobKind;
+
+// Longer calls are queued. Measured on one core with AVX-512, and on an H200 with its copies (bench/results).
+// A call of a policy may be somebody's frame, and one window of 60 frames should not wait behind scans.
+constexpr double kLargeScan = 300, kLargePolicyCall = 2500;  // microseconds
+
+// Per microsecond: what a core computes, and what a device computes or copies.
+struct Speed {
+  double updates;  // of a scan's state
+  double bytes;    // of an associative scan, or to a device and back
+  double weights;  // multiplied by one row
+};
+constexpr Speed kCore{3000, 4000, 40000}, kDevice{400000, 15000, 4000000};
+
+const Speed& speed(JobKind kind) {
+  return kind == JobKind::device ? kDevice : kCore;
+}
+
+double binary_bytes(ErlNifEnv* env, Term term) {
+  ErlNifBinary binary;
+  return enif_inspect_binary(env, term, &binary) ? static_cast<double>(binary.size) : 0;
+}
+
+// {type, shape, binary}, or a bare binary.
+struct Tensor {
+  double bytes = 0;
+  double last_dim = 1;
+};
+
+Tensor tensor_of(ErlNifEnv* env, Term term) {
+  Tensor tensor;
+  int arity = 0, rank = 0;
+  const Term *parts = nullptr, *dims = nullptr;
+  if (!enif_get_tuple(env, term, &arity, &parts) || arity != 3) {
+    tensor.bytes = binary_bytes(env, term);
+    return tensor;
+  }
+  tensor.bytes = binary_bytes(env, parts[2]);
+  ErlNifSInt64 last = 1;
+  if (enif_get_tuple(env, parts[1], &rank, &dims) && rank > 0 && enif_get_int64(env, dims[rank - 1], &last)) {
+    tensor.last_dim = static_cast<double>(last);
+  }
+  return tensor;
+}
+
+double weights_of(const core::PolicyConfig& c) {
+  const std::int64_t layer =
+      c.d_model * 2 * c.d_inner + c.d_inner * (2 * c.dt_rank + 2 * c.d_state) + c.d_inner * c.d_model;
+  return static_cast<double>(c.d_input * c.d_model + c.n_layer * layer + c.d_model * c.d_output);
+}
+
+// Of a call that takes `frames` through a policy.
+Work policy_work(ErlNifEnv* env, Term owner, const std::shared_ptr<LoadedPolicy>& loaded, Term frames) {
+  const core::PolicyConfig& config = loaded->policy->config();
+  const double rows = tensor_of(env, frames).bytes / static_cast<double>(config.d_input * 4);
+  const JobKind kind = job_kind(env, owner);
+  return {kind, rows * weights_of(config) / speed(kind).weights > kLargePolicyCall};
+}
+
+// Of a scan over x with this A, `times` over.
+Work scan_of(ErlNifEnv* env, Term backend, Term x_term, Term a_term, double times) {
+  const JobKind kind = job_kind(env, backend);
+  const Tensor x = tensor_of(env, x_term), a = tensor_of(env, a_term);
+  const double updates = x.bytes / 4 * a.last_dim;
+  return {kind, times * (updates / speed(kind).updates + 3 * x.bytes / kDevice.bytes) > kLargeScan};
+}
+
+// Of {layer, x, ...}.
+Work layer_of(ErlNifEnv* env, JobKind kind, const Term argv[], double times) {
+  const LayerHandle* handle = find_handle<LayerHandle>(env, argv[0]);
+  if (handle == nullptr) return {kind, false};
+  const Tensor x = tensor_of(env, argv[1]);
+  const double rows = x.bytes / 4 / std::max(x.last_dim, 1.0);
+  const auto weights = static_cast<double>(handle->loaded->layer->resident_bytes() / 4);
+  return {kind, times * rows * weights / speed(kind).weights > kLargeScan};
+}
+
+Work associative_of(ErlNifEnv* env, Term backend, Term x, double times) {
+  const JobKind kind = job_kind(env, backend);
+  return {kind, times * tensor_of(env, x).bytes / speed(kind).bytes > kLargeScan};
+}
+
+}  // namespace
+
+JobKind job_kind(ErlNifEnv* env, Term first) {
+  const core::Backend* backend = find_backend(env, first);
+  const bool device = backend != nullptr ? backend->waits_for_device() : may_use_cuda(env, first);
+  return device ? JobKind::device : JobKind::compute;
+}
+
+int dirty_flag(JobKind kind) {
+  return kind == JobKind::compute ? ERL_NIF_DIRTY_JOB_CPU_BOUND : ERL_NIF_DIRTY_JOB_IO_BOUND;
+}
+
+bool is_short_step(ErlNifEnv* env, const Term argv[]) {
+  constexpr float kShort = 500;  // half of what a call may take on a normal scheduler
+  const SessionHandle* handle = find_handle<SessionHandle>(env, argv[0]);
+  if (handle == nullptr || handle->loaded->backend->waits_for_device()) return false;
+  const float taken = handle->step_microseconds->load(std::memory_order_relaxed);
+  return taken > 0 && taken < kShort;
+}
+
+Work scan_work(ErlNifEnv* env, const Term argv[]) {
+  return scan_of(env, argv[0], argv[2], argv[4], 1);
+}
+
+// A gradient reads and writes twice as much, and takes about three times as long.
+Work scan_grad_work(ErlNifEnv* env, const Term argv[]) {
+  return scan_of(env, argv[0], argv[3], argv[5], 3);
+}
+
+Work associative_scan_work(ErlNifEnv* env, const Term argv[]) {
+  return associative_of(env, argv[0], argv[4], 1);
+}
+
+Work associative_grad_work(ErlNifEnv* env, const Term argv[]) {
+  return associative_of(env, argv[0], argv[6], 3);
+}
+
+Work layer_forward_work(ErlNifEnv* env, const Term argv[]) {
+  return layer_of(env, job_kind(env, argv[0]), argv, 1);
+}
+
+Work layer_grad_work(ErlNifEnv* env, const Term argv[]) {
+  return layer_of(env, JobKind::compute, argv, 3);
+}
+
+Work window_work(ErlNifEnv* env, const Term argv[]) {
+  const PolicyHandle* handle = find_handle<PolicyHandle>(env, argv[0]);
+  return handle != nullptr ? policy_work(env, argv[0], handle->loaded, argv[1]) : Work{};
+}
+
+Work prefill_work(ErlNifEnv* env, const Term argv[]) {
+  const SessionHandle* handle = find_handle<SessionHandle>(env, argv[0]);
+  return handle != nullptr ? policy_work(env, argv[0], handle->loaded, argv[1]) : Work{};
+}
+
+Work step_batch_work(ErlNifEnv* env, const Term argv[]) {
+  Term head = 0, tail = 0;
+  if (!enif_get_list_cell(env, argv[0], &head, &tail)) return {};
+  const SessionHandle* handle = find_handle<SessionHandle>(env, head);
+  return handle != nullptr ? policy_work(env, head, handle->loaded, argv[1]) : Work{};
+}
+
+Work file_work(ErlNifEnv*, const Term[]) {
+  return {JobKind::file, true};
+}
+
+}  // namespace exphil::nif

@@ -1,0 +1,37 @@
+// How much work a call is, guessed from its arguments before they are checked: this decides where it runs.
+// Used by the function table (nif.cpp) and by dispatch.hpp. A guess that is wrong by a factor of three costs
+// some microseconds; arguments that make no sense are little work, and the call itself refuses them.
+#pragma once
+
+#include "core/background.hpp"
+#include "nif/codec.hpp"
+
+namespace exphil::nif {
+
+struct Work {
+  core::JobKind kind = core::JobKind::compute;
+  bool large = false;  // does not hold a dirty scheduler: it is queued
+};
+
+// The kind of a call whose first argument is `first`: a model, a session, a layer, a list of sessions, or a
+// backend's name.
+core::JobKind job_kind(ErlNifEnv* env, Term first);
+// Dirty jobs wait for a device or a disk in IO's threads, and compute in the CPU's.
+int dirty_flag(core::JobKind kind);
+
+// Whether a session's step computes on this machine and has lately taken far less than a millisecond.
+bool is_short_step(ErlNifEnv* env, const Term argv[]);
+
+// By the functions of the same names in functions.hpp.
+Work scan_work(ErlNifEnv* env, const Term argv[]);
+Work scan_grad_work(ErlNifEnv* env, const Term argv[]);
+Work associative_scan_work(ErlNifEnv* env, const Term argv[]);
+Work associative_grad_work(ErlNifEnv* env, const Term argv[]);
+Work layer_forward_work(ErlNifEnv* env, const Term argv[]);
+Work layer_grad_work(ErlNifEnv* env, const Term argv[]);  // on this machine, wherever the layer is
+Work window_work(ErlNifEnv* env, const Term argv[]);
+Work prefill_work(ErlNifEnv* env, const Term argv[]);
+Work step_batch_work(ErlNifEnv* env, const Term argv[]);
+Work file_work(ErlNifEnv* env, const Term argv[]);  // whatever reads or copies weights: always large
+
+}  // namespace exphil::nif

@@ -1,0 +1,216 @@
+#include "core/background.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/fair_queue.hpp"
+#include "core/parallel.hpp"
+#include "support/catch.hpp"
+
+namespace exphil::core {
+
+namespace {
+
+class Work final : public Job {
+ public:
+  explicit Work(std::function<void()> work) : work_(std::move(work)) {}
+  void run() noexcept override { work_(); }
+
+ private:
+  std::function<void()> work_;
+};
+
+// Opens once, for every thread that waits.
+class Gate {
+ public:
+  void open() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return open_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+};
+
+// True once `done` is, within ten seconds.
+template <class Done>
+bool eventually(const Done& done) {
+  for (int i = 0; i < 10000; ++i) {
+    if (done()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+bool all_done() {
+  const JobCounts counts = job_counts();
+  return counts.waiting == 0 && counts.running == 0;
+}
+
+void in_background_and_wait(const std::function<void()>& work) {
+  Gate done;
+  submit_job(JobKind::compute, 1, std::make_shared<Work>([&] {
+               work();
+               done.open();
+             }));
+  done.wait();
+}
+
+}  // namespace
+
+TEST_CASE("a fair queue serves owners in turn and each owner's items in order", "[background]") {
+  FairQueue<std::string> queue;
+  for (const char* item : {"a1", "a2", "a3"}) queue.push(1, item);
+  for (const char* item : {"b1", "b2"}) queue.push(2, item);
+  queue.push(3, "c1");
+  CHECK(queue.size() == 6);
+  std::string taken;
+  CHECK(queue.remove(
+      1, [](const std::string& item) { return item == "a2"; }, &taken));
+  CHECK(taken == "a2");
+  CHECK_FALSE(queue.remove(
+      2, [](const std::string& item) { return item == "a1"; }, &taken));
+  CHECK_FALSE(queue.remove(
+      9, [](const std::string&) { return true; }, &taken));
+  std::string order;
+  while (queue.size() > 0) order += queue.pop() + " ";
+  CHECK(order == "a1 b1 c1 a3 b2 ");
+}
+
+TEST_CASE("removing an owner's last item ends its turn", "[background]") {
+  FairQueue<int> queue;
+  queue.push(1, 10);
+  queue.push(2, 20);
+  int taken = 0;
+  CHECK(queue.remove(
+      1, [](int) { return true; }, &taken));
+  queue.push(1, 11);
+  CHECK(queue.pop() == 20);
+  CHECK(queue.pop() == 11);
+  CHECK(queue.size() == 0);
+}
+
+TEST_CASE("every job runs once, on a background thread, beside others of its kind", "[background]") {
+  for (const JobKind kind : {JobKind::compute, JobKind::device, JobKind::file}) {
+    std::atomic<int> runs{0}, elsewhere{0}, together{0}, most{0};
+    for (int i = 0; i < 200; ++i) {
+      submit_job(kind, static_cast<std::uint64_t>(i % 7), std::make_shared<Work>([&] {
+                   const int now = ++together;
+                   for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
+                   }
+                   if (!on_background_thread()) ++elsewhere;
+                   ++runs;
+                   --together;
+                 }));
+    }
+    REQUIRE(eventually([&] { return runs == 200; }));
+    CHECK(elsewhere == 0);
+    CHECK(most <= (kind == JobKind::compute ? threads() : kind == JobKind::device ? 4 : 2));
+  }
+  CHECK_FALSE(on_background_thread());
+  CHECK(eventually(all_done));
+}
+
+TEST_CASE("a job that waits can be dropped, and is destroyed then", "[background]") {
+  Gate gate;
+  for (int i = 0; i < 2; ++i) submit_job(JobKind::file, 1, std::make_shared<Work>([&] { gate.wait(); }));
+  REQUIRE(eventually([] { return job_counts().running == 2; }));
+  std::atomic<bool> ran{false};
+  auto job = std::make_shared<Work>([&] { ran = true; });
+  const std::weak_ptr<Job> watched = job;
+  const Job* name = job.get();
+  submit_job(JobKind::file, 5, std::move(job));
+  CHECK_FALSE(drop_job(JobKind::file, 6, name));
+  CHECK_FALSE(drop_job(JobKind::compute, 5, name));
+  CHECK(drop_job(JobKind::file, 5, name));
+  CHECK(watched.expired());
+  CHECK_FALSE(drop_job(JobKind::file, 5, name));
+  gate.open();
+  REQUIRE(eventually(all_done));
+  CHECK_FALSE(ran);
+}
+
+TEST_CASE("jobs that wait for a device or a file do not delay those that compute", "[background]") {
+  Gate gate;
+  for (int i = 0; i < 6; ++i) {
+    submit_job(JobKind::device, 1, std::make_shared<Work>([&] { gate.wait(); }));
+    submit_job(JobKind::file, 1, std::make_shared<Work>([&] { gate.wait(); }));
+  }
+  std::atomic<bool> ran{false};
+  in_background_and_wait([&] { ran = true; });
+  CHECK(ran);
+  gate.open();
+  REQUIRE(eventually(all_done));
+}
+
+TEST_CASE("parallel_for of a background thread covers its range, nests and passes exceptions on",
+          "[background]") {
+  std::atomic<std::int64_t> sum{0}, nested{0};
+  bool thrown = false;
+  in_background_and_wait([&] {
+    for (const std::int64_t count : {1, 2, 63, 1000, 4099}) {
+      parallel_for(count, 3, [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });
+    }
+    parallel_for(16, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (; begin < end; ++begin) {
+        parallel_for(8, 1, [&](std::int64_t from, std::int64_t to) { nested += to - from; });
+      }
+    });
+    try {
+      parallel_for(1000, 1, [](std::int64_t begin, std::int64_t) {
+        if (begin > 300) throw std::out_of_range("x");
+      });
+    } catch (const std::out_of_range&) {
+      thrown = true;
+    }
+  });
+  CHECK(sum == 1 + 2 + 63 + 1000 + 4099);
+  CHECK(nested == 16 * 8);
+  CHECK(thrown);
+}
+
+TEST_CASE("many jobs that spread over the threads all end", "[background]") {
+  std::atomic<std::int64_t> total{0}, ended{0};
+  for (int i = 0; i < 100; ++i) {
+    submit_job(JobKind::compute, static_cast<std::uint64_t>(i % 5), std::make_shared<Work>([&] {
+                 parallel_for(64, 1, [&](std::int64_t begin, std::int64_t end) { total += end - begin; });
+                 ++ended;
+               }));
+  }
+  REQUIRE(eventually([&] { return ended == 100; }));
+  CHECK(total == 6400);
+}
+
+TEST_CASE("a step counts where it runs, and not on a background thread", "[background]") {
+  CHECK(steps_under_way() == 0);
+  {
+    const StepScope step;
+    CHECK(steps_under_way() == 1);
+    const StepScope same;
+    CHECK(steps_under_way() == 1);
+    int seen = 0;
+    in_background_and_wait([&] {
+      const StepScope batch;
+      seen = steps_under_way();
+      give_way_to_steps();
+    });
+    CHECK(seen == 1);
+    give_way_to_steps();
+  }
+  CHECK(steps_under_way() == 0);
+}
+
+}  // namespace exphil::core
