@@ -1,6 +1,7 @@
 #include "core/background.hpp"
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -27,8 +28,8 @@ namespace {
 constexpr int kNice = 10;
 constexpr int kKinds = 3;
 constexpr std::int64_t kDeviceJobs = 4, kFileJobs = 2;
-// Shorter than a step, and about what the system's timers resolve.
-constexpr std::chrono::microseconds kNap{50};
+// Between two offers of the core; see give_way() for how this was chosen.
+constexpr std::chrono::microseconds kTurn{20};
 // A piece takes some 100 us; a helper that needs the last of them is awaited awake for about that long.
 constexpr int kSpins = 1000;
 
@@ -81,14 +82,6 @@ class Background {
     work(range, false);
     close(range);
     if (range.error) std::rethrow_exception(range.error);
-  }
-
-  void give_way() {
-    const int busy = active_.load(std::memory_order_relaxed) - napping_.load(std::memory_order_relaxed);
-    if (busy + steps_under_way() <= threads()) return;
-    napping_.fetch_add(1, std::memory_order_relaxed);
-    std::this_thread::sleep_for(kNap);
-    napping_.fetch_sub(1, std::memory_order_relaxed);
   }
 
  private:
@@ -232,8 +225,7 @@ class Background {
   std::list<Range*> ranges_;
   int turn_ = 0;
   std::int64_t started_ = 0, idle_ = 0;
-  std::atomic<int> active_{0};   // threads that compute: jobs and helpers
-  std::atomic<int> napping_{0};  // of these, those that give way now
+  std::atomic<int> active_{0};  // threads that compute: jobs and helpers
   std::atomic<int> waiting_compute_{0};
 };
 
@@ -262,8 +254,13 @@ bool on_background_thread() {
 void run_pieces(std::int64_t pieces, const std::function<void(std::int64_t)>& body) {
   background().run(pieces, body);
 }
-void give_way_to_steps() {
-  if (in_background && steps_under_way() > 0) background().give_way();
+void give_way() {
+  if (!in_background) return;
+  using Clock = std::chrono::steady_clock;
+  thread_local Clock::time_point last{};
+  if (Clock::now() - last < kTurn) return;
+  sched_yield();
+  last = Clock::now();
 }
 
 }  // namespace exphil::core

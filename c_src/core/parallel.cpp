@@ -16,8 +16,8 @@ namespace exphil::core {
 
 namespace {
 
-// Pieces for each thread: a few even out unequal speeds; in the background more, so that a thread that gives
-// way between two of them does so soon.
+// Pieces for each thread: a few even out unequal speeds. In the background more, because a thread offers its
+// core after each.
 constexpr std::int64_t kPieces = 4, kBackgroundPieces = 64;
 
 // oneTBB's workers leave an arena and sleep some tens of microseconds after the last task, so they never
@@ -34,7 +34,6 @@ Threads& state() {
 }
 
 std::atomic<int> chosen_threads{0};  // 0: the machine's
-std::atomic<int> steps{0};
 thread_local bool in_step = false;
 
 int machine_threads() {
@@ -100,19 +99,11 @@ void parallel_for(std::int64_t count, std::int64_t grain,
 }
 
 StepScope::StepScope() : counts_(!on_background_thread() && !in_step) {
-  if (!counts_) return;
-  in_step = true;
-  steps.fetch_add(1, std::memory_order_relaxed);
+  if (counts_) in_step = true;
 }
 
 StepScope::~StepScope() {
-  if (!counts_) return;
-  steps.fetch_sub(1, std::memory_order_relaxed);
-  in_step = false;
-}
-
-int steps_under_way() {
-  return steps.load(std::memory_order_relaxed);
+  if (counts_) in_step = false;
 }
 
 }  // namespace exphil::core

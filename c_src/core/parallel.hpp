@@ -3,7 +3,7 @@
 // A step and a direct call (one of a scheduler thread) use oneTBB, each kind in an arena of its own, because
 // a thread that finds an arena full waits for another to leave it. oneTBB's workers stay awake for some tens
 // of microseconds between two steps that follow one another at once. A large call uses the library's
-// background threads (background.hpp), which give way to steps.
+// background threads (background.hpp), which give way to everything else.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ int threads();
 void parallel_for(std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t)>& body);
 
-// A frame is being computed in this thread. While it exists, background threads leave it a core. A large call
-// that steps many sessions in the background is not a frame: there it does nothing.
+// A frame is being computed in this thread: while it exists, parallel_for here uses the steps' arena. A large
+// call that steps many sessions in the background is not a frame: there it changes nothing.
 class StepScope {
  public:
   StepScope();
@@ -35,7 +35,5 @@ class StepScope {
  private:
   const bool counts_;
 };
-
-int steps_under_way();
 
 }  // namespace exphil::core

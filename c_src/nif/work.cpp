@@ -12,11 +12,13 @@ namespace {
 
 using core::JobKind;
 
-// Longer calls are queued. Measured on one core with AVX-512, and on an H200 with its copies (bench/results).
-// A call of a policy may be somebody's frame, and one window of 60 frames should not wait behind scans.
+// Calls that are guessed to take longer are queued. The limit of scans is short beside a frame of 16.7 ms,
+// and long beside the 5 us that the queue adds. A call of a policy may be somebody's frame: one window of 60
+// frames should not wait behind scans.
 constexpr double kLargeScan = 300, kLargePolicyCall = 2500;  // microseconds
 
-// Per microsecond: what a core computes, and what a device computes or copies.
+// Per microsecond: what a core computes, and what a device computes or copies. Rounded from
+// bench/results/host.md and gpu_scan.md; other processors differ by small factors, which work.hpp allows for.
 struct Speed {
   double updates;  // of a scan's state
   double bytes;    // of an associative scan, or to a device and back

@@ -3,12 +3,16 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/background.hpp"
 #include "core/error.hpp"
 #include "core/half.hpp"
 
 namespace exphil::core {
 
 namespace {
+
+// Values between two offers of the core: some 10 us.
+constexpr std::int64_t kStretch = 1 << 13;
 
 template <class... Parts>
 [[noreturn]] void bad(const CheckpointReader::Source& source, const Parts&... parts) {
@@ -24,11 +28,13 @@ std::vector<float> widen(const TensorView& view, const std::string& name,
   if (view.dtype == Dtype::f32) {
     if (count > 0) std::memcpy(values.data(), bytes, view.bytes);
   } else if (view.dtype == Dtype::f16 || view.dtype == Dtype::bf16) {
-    for (std::size_t i = 0; i < count; ++i) {
-      std::uint16_t half;
-      std::memcpy(&half, bytes + 2 * i, sizeof half);
-      values[i] = view.dtype == Dtype::f16 ? f16_to_f32(half) : bf16_to_f32(half);
-    }
+    in_stretches(static_cast<std::int64_t>(count), kStretch, [&](std::int64_t begin, std::int64_t end) {
+      for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+        std::uint16_t half;
+        std::memcpy(&half, bytes + 2 * i, sizeof half);
+        values[i] = view.dtype == Dtype::f16 ? f16_to_f32(half) : bf16_to_f32(half);
+      }
+    });
   } else {
     bad(source, "tensor ", quote(name), " must be F32, F16 or BF16; got ", dtype_name(view.dtype));
   }
@@ -80,11 +86,13 @@ void CheckpointReader::require_all_taken() const {
 void CheckpointReader::check_finite(const std::vector<float>& values, const std::string& name,
                                     const std::string& what) const {
   if (!check_finite_) return;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (std::isfinite(values[i])) continue;
-    bad(source_, "tensor ", quote(name), " is not finite", what, ": element ", i, " is ", values[i],
-        " (check_finite: false loads it all the same)");
-  }
+  in_stretches(static_cast<std::int64_t>(values.size()), kStretch, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      if (std::isfinite(values[i])) continue;
+      bad(source_, "tensor ", quote(name), " is not finite", what, ": element ", i, " is ", values[i],
+          " (check_finite: false loads it all the same)");
+    }
+  });
 }
 
 }  // namespace exphil::core

@@ -1,111 +1,16 @@
-// The two pools over one block list; see memory.hpp and block_list.hpp.
+// The two pools; see memory.hpp, pool_state.hpp and block_list.hpp.
 #include "cuda/device/memory.hpp"
 
-#include <mutex>
 #include <utility>
 
 #include "core/error.hpp"
-#include "cuda/device/block_list.hpp"
 #include "cuda/device/context.hpp"
+#include "cuda/device/pool_state.hpp"
 
 namespace exphil::cuda {
-namespace {
 
 using core::ErrorKind;
 using core::fail;
-
-void free_block(CUdeviceptr address) {
-  driver().cuMemFree(address);
-}
-void free_block(const PinnedBlock& block) {
-  driver().cuMemFreeHost(block.data);
-}
-
-// Shared by a pool and its buffers: the free list, and what remains of the pool once it is gone.
-template <class Block>
-class PoolState {
- public:
-  explicit PoolState(CUcontext context) : context_(context) {}
-
-  bool take(std::size_t size, Block* block, std::size_t* block_bytes) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!waiting_.take(size, block, block_bytes)) return false;
-    held_ += *block_bytes;
-    return true;
-  }
-
-  // Counts `size` bytes as held unless held and waiting would pass `limit` together.
-  bool reserve(std::size_t size, std::size_t limit) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const std::size_t used = held_ + waiting_.bytes();
-    if (used > limit || size > limit - used) return false;
-    held_ += size;
-    return true;
-  }
-
-  void unreserve(std::size_t size) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    held_ -= size;
-  }
-
-  // From a buffer's destructor.
-  void give_back(Block block, std::size_t block_bytes) noexcept {
-    try {
-      std::lock_guard<std::mutex> lock(mutex_);
-      held_ -= block_bytes;
-      if (!closed_) {
-        waiting_.put(block_bytes, block);
-        return;
-      }
-    } catch (...) {
-      return;  // no memory for the list's node: the block is lost, the VM is not
-    }
-    release({block});
-  }
-
-  void trim() {
-    std::vector<Block> all;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      all = waiting_.take_all();
-    }
-    release(all);
-  }
-
-  void close() {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      closed_ = true;
-    }
-    trim();
-  }
-
-  std::size_t held() const {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return held_;
-  }
-  std::size_t waiting() const {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return waiting_.bytes();
-  }
-
- private:
-  // Results are ignored: on a lost device, or one that is shutting down, there is nothing left to free.
-  void release(const std::vector<Block>& blocks) {
-    if (blocks.empty() || driver().cuCtxPushCurrent(context_) != CUDA_SUCCESS) return;
-    for (const Block& block : blocks) free_block(block);
-    CUcontext previous;
-    driver().cuCtxPopCurrent(&previous);
-  }
-
-  const CUcontext context_;
-  mutable std::mutex mutex_;
-  BlockList<Block> waiting_;
-  std::size_t held_ = 0;
-  bool closed_ = false;
-};
-
-}  // namespace
 
 class DeviceBuffer::Impl : public PoolState<CUdeviceptr> {
   using PoolState::PoolState;

@@ -1,4 +1,5 @@
 // sweep_columns for every SIMD target.
+#include "core/background.hpp"
 #include "host/associative/sweep.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -13,6 +14,9 @@ HWY_BEFORE_NAMESPACE();
 namespace exphil {
 namespace host {
 namespace HWY_NAMESPACE {
+
+// Between two calls of give_way(): some 10 us where the columns are 1,024.
+inline constexpr std::int64_t kRowsPerOffer = 16;
 
 // What the columns carry from step to step.
 struct Carried {
@@ -50,6 +54,7 @@ void sweep_floats(const ColumnSweep& s) {
   const E* x = static_cast<const E*>(s.x);
   E* y = static_cast<E*>(s.y);
   for (std::int64_t t = 0; t < s.length; ++t, x += s.stride, y += s.stride) {
+    if (t % kRowsPerOffer == 0) core::give_way();
     std::int64_t c = 0;
     for (; c + kLanes <= s.columns; c += kLanes) {
       const F element = load_as_f32<T>(x + c);
@@ -87,6 +92,7 @@ void sweep_integers(const ColumnSweep& s) {
   T* y = static_cast<T*>(s.y);
   std::fill(h, h + s.columns, static_cast<T>(Math::initial().h));
   for (std::int64_t t = 0; t < s.length; ++t, x += s.stride, y += s.stride) {
+    if (t % kRowsPerOffer == 0) core::give_way();
     std::int64_t c = 0;
     for (; c + lanes <= s.columns; c += lanes) {
       const auto earlier = hn::Load(d, h + c), later = hn::LoadU(d, x + c);
@@ -116,6 +122,7 @@ void sweep_complex(const ColumnSweep& s) {
   float* y = static_cast<float*>(s.y);
   const Lanes d;
   for (std::int64_t t = 0; t < s.length; ++t, a += 2 * s.stride, x += 2 * s.stride, y += 2 * s.stride) {
+    if (t % kRowsPerOffer == 0) core::give_way();
     std::int64_t c = 0;
     for (; c + kLanes <= s.columns; c += kLanes) {
       F a_re, a_im, x_re, x_im;

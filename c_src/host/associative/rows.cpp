@@ -1,4 +1,5 @@
 // sweep_row for every SIMD target.
+#include "core/background.hpp"
 #include "host/associative/sweep.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -13,6 +14,9 @@ HWY_BEFORE_NAMESPACE();
 namespace exphil {
 namespace host {
 namespace HWY_NAMESPACE {
+
+// Between two calls of give_way(): some 10 us.
+inline constexpr std::int64_t kElementsPerOffer = 1 << 13;
 
 // Moves lanes up by 1, 2, 4, ...
 class LaneShifts {
@@ -153,6 +157,7 @@ struct Row {
     Stretch carry = all_lanes(Math::initial());
     std::int64_t i = 0;
     for (; i + kTogether * kLanes <= length; i += kTogether * kLanes) {
+      if (i % kElementsPerOffer == 0) core::give_way();
       Stretch parts[kTogether];
       F results[kTogether];
       HWY_UNROLL(4)
@@ -198,6 +203,7 @@ void sweep_elements(const RowSweep& s, Load load_element, Store store_element) {
   const bool decay = s.op == Op::linear_recurrence;
   auto state = Math::initial();
   for (std::int64_t i = 0; i < s.length; ++i) {
+    if (i % kElementsPerOffer == 0) core::give_way();
     const std::int64_t at = s.reverse ? s.length - 1 - i : i;
     const auto element = load_element(x + at);
     Math::step(state, decay ? load_element(a + at) : element, element);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/background.hpp"
 #include "host/policy/layer_kernels.hpp"
 #include "host/recurrence/tile.hpp"
 
@@ -89,7 +90,7 @@ class Forward {
  private:
   template <class Body>
   void phase(std::int64_t count, std::int64_t grain, const Body& body) {
-    if (pass_.lanes == 1) return body(0, count);
+    if (pass_.lanes == 1) return core::in_stretches(count, grain, body);
     work_.team.run(phase_++, count, grain, body);
   }
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/background.hpp"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "host/recurrence/channels.cpp"
 #include <hwy/foreach_target.h>
@@ -16,6 +18,9 @@ namespace host {
 namespace HWY_NAMESPACE {
 
 using Body = void (*)(const Recurrence&);
+
+// Of one block of channels, between two calls of give_way(): some 10 us.
+inline constexpr std::int64_t kStepsPerOffer = 8 * kTile;
 
 template <class W, bool kShared>
 Body diagonal_body(Discretization discretization) {
@@ -77,6 +82,7 @@ void run_block(const ScanRule& rule, const ScanSequence& sequence, float* checkp
   recurrence.states_step = sequence.states_step;
   tile.keep_x = sequence.d != nullptr;
   for (tile.first = 0; tile.first < sequence.seq; tile.first += kTile) {
+    if (tile.first % kStepsPerOffer == 0) core::give_way();
     tile.steps = std::min(kTile, sequence.seq - tile.first);
     if (checkpoint != nullptr) checkpoint = std::copy(h, h + rule.state_block(), checkpoint);
     prepare<T>(rule, sequence, a_bound, tile);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/background.hpp"
 #include "core/limits.hpp"
 #include "host/recurrence/gradient_scratch.hpp"
 
@@ -146,6 +147,7 @@ void run_part(const ScanRule& rule, const GradientSequence& sequence, const Part
   begin_part(rule, sequence, part);
   for (std::int64_t index = tiles(sequence.scan.seq); index-- > 0;) {
     run_tile<T>(rule, sequence, part, index);
+    core::give_way();
   }
   const std::int64_t row = rule.state * rule.parts();
   for (std::int64_t block = part.first; block < part.last && sequence.d_initial != nullptr; ++block) {

@@ -1,4 +1,5 @@
 #include "host/simd/matmul.hpp"
+#include "core/background.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "host/simd/matmul.cpp"
@@ -136,6 +137,7 @@ PackedMatrix pack_matrix(const float* from, const float* bias, std::int64_t outs
     float* column = to + out / kPanel * depth * kPanel + out % kPanel;
     for (std::int64_t k = 0; k < depth; ++k) column[k * kPanel] = out < outs ? from[out * depth + k] : 0.0f;
     packed_bias[out] = out < outs && bias != nullptr ? bias[out] : 0.0f;
+    if (out % kPanel == 0) core::give_way();
   }
   return {outs, depth, to, packed_bias};
 }

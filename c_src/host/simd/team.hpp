@@ -59,7 +59,7 @@ class Team {
       if (piece >= pieces) break;
       body(piece * grain, std::min(count, (piece + 1) * grain));
       phase.done.fetch_add(1, std::memory_order_acq_rel);
-      core::give_way_to_steps();
+      core::give_way();
     }
     for (int spins = 0; phase.done.load(std::memory_order_acquire) < pieces; ++spins) {
       if (spins < kSpins) {

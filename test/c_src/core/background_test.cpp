@@ -1,5 +1,10 @@
 #include "core/background.hpp"
 
+#include <pthread.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <time.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -194,23 +199,78 @@ TEST_CASE("many jobs that spread over the threads all end", "[background]") {
   CHECK(total == 6400);
 }
 
-TEST_CASE("a step counts where it runs, and not on a background thread", "[background]") {
-  CHECK(steps_under_way() == 0);
-  {
-    const StepScope step;
-    CHECK(steps_under_way() == 1);
-    const StepScope same;
-    CHECK(steps_under_way() == 1);
-    int seen = 0;
-    in_background_and_wait([&] {
-      const StepScope batch;
-      seen = steps_under_way();
-      give_way_to_steps();
-    });
-    CHECK(seen == 1);
-    give_way_to_steps();
+namespace {
+
+// Keeps the calling thread on the processor that it runs on, as long as this exists.
+class Pinned {
+ public:
+  Pinned() : processor_(sched_getcpu()) {
+    CPU_ZERO(&before_);
+    pthread_getaffinity_np(pthread_self(), sizeof before_, &before_);
+    move_to(processor_);
   }
-  CHECK(steps_under_way() == 0);
+  ~Pinned() { pthread_setaffinity_np(pthread_self(), sizeof before_, &before_); }
+  int processor() const { return processor_; }
+
+  static void move_to(int processor) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+  }
+
+ private:
+  const int processor_;
+  cpu_set_t before_;
+};
+
+double thread_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+long switches() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nvcsw + usage.ru_nivcsw;
+}
+
+}  // namespace
+
+// The system alone takes a core away once in some milliseconds. Counted in processor time, so that the speed
+// of the machine does not matter.
+TEST_CASE("a background thread that computes offers its core many times in a millisecond", "[background]") {
+  long taken = 0;
+  in_background_and_wait([&] {
+    const Pinned here;
+    std::atomic<bool> done{false};
+    std::thread other([&] {
+      Pinned::move_to(here.processor());
+      while (!done) sched_yield();
+    });
+    const long before = switches();
+    for (const double end = thread_seconds() + 0.1; thread_seconds() < end;) give_way();
+    taken = switches() - before;
+    done = true;
+    other.join();
+  });
+  CHECK(taken > 500);
+}
+
+TEST_CASE("stretches cover their range in order, in one call where no core is offered", "[background]") {
+  const auto cut = [] {
+    std::vector<std::int64_t> ends;
+    in_stretches(20, 8, [&](std::int64_t begin, std::int64_t end) {
+      CHECK(begin == (ends.empty() ? 0 : ends.back()));
+      ends.push_back(end);
+    });
+    return ends;
+  };
+  CHECK(cut() == std::vector<std::int64_t>{20});
+  std::vector<std::int64_t> in_background;
+  in_background_and_wait([&] { in_background = cut(); });
+  CHECK(in_background == std::vector<std::int64_t>{8, 16, 20});
 }
 
 }  // namespace exphil::core

@@ -99,32 +99,56 @@ defmodule ExPhil.Native.QueueTest do
     assert same
   end
 
-  test "steps do not wait for scans: p99 far below the 148 ms that it took when they shared threads" do
+  # Where a step waited for a large call, it took as long as one. bench/play_beside_scans.exs measures late frames.
+  test "steps take a small part of the time of the large calls beside them" do
     model = Mamba.load!(Policies.checkpoint(), backend: :host)
     {:f32, _, obs} = Policies.frames(1)
     arguments = scan_arguments(8, 1024, 512, 16)
-    loops = for _ <- 1..4, do: spawn_link(fn -> scan_forever(arguments) end)
+    %{d_input: d_input} = Mamba.info(model)
+    windows = {:f32, {64, 60, d_input}, :binary.copy(obs, 64 * 60)}
 
-    waits =
-      1..8
-      |> Enum.map(fn _ -> Task.async(fn -> play(Mamba.new_session!(model), obs, 200) end) end)
-      |> Task.await_many(60_000)
-      |> List.flatten()
-      |> Enum.sort()
+    neighbours = [
+      scan: fn -> apply(SelectiveScan, :scan, arguments ++ [[backend: :host]]) end,
+      window: fn -> Mamba.window!(model, windows) end,
+      prefill: fn -> Mamba.prefill!(Mamba.new_session!(model), :binary.copy(obs, 2000)) end
+    ]
 
-    for pid <- loops do
-      Process.unlink(pid)
-      Process.exit(pid, :kill)
+    for {name, call} <- neighbours do
+      main = self()
+      loops = for _ <- 1..4, do: spawn_link(fn -> repeat(call, main) end)
+
+      steps =
+        1..8
+        |> Enum.map(fn _ -> Task.async(fn -> play(Mamba.new_session!(model), obs, 100) end) end)
+        |> Task.await_many(60_000)
+        |> List.flatten()
+
+      assert_receive {:took, _}, 30_000
+
+      for pid <- loops do
+        Process.unlink(pid)
+        Process.exit(pid, :kill)
+      end
+
+      assert {name, median(steps)} < {name, div(median(took()), 5)}
     end
-
-    assert Enum.at(waits, trunc(length(waits) * 0.99)) < 100_000
-    assert Enum.at(waits, div(length(waits), 2)) < 8_000
   end
 
-  defp scan_forever(arguments) do
-    apply(SelectiveScan, :scan, arguments ++ [[backend: :host]])
-    scan_forever(arguments)
+  defp repeat(call, main) do
+    {microseconds, _} = :timer.tc(call)
+    send(main, {:took, microseconds})
+    repeat(call, main)
   end
+
+  defp took do
+    receive do
+      {:took, microseconds} -> [microseconds | took()]
+    after
+      0 -> []
+    end
+  end
+
+  defp median(list), do: list |> Enum.sort() |> Enum.at(div(length(list), 2))
 
   defp play(session, obs, frames) do
     for _ <- 1..frames do
@@ -134,9 +158,34 @@ defmodule ExPhil.Native.QueueTest do
     end
   end
 
+  # The VM reports what holds one of its normal schedulers. Each call takes longer than the limit by itself.
+  test "calls of hundreds of milliseconds hold no normal scheduler" do
+    model = Mamba.load!(Policies.checkpoint(), backend: :host)
+    {:f32, _, obs} = Policies.frames(1)
+    %{d_input: d_input} = Mamba.info(model)
+    frames = :binary.copy(obs, 10_000)
+    windows = {:f32, {250, 60, d_input}, :binary.copy(obs, 250 * 60)}
+    [x, dt, a, b, c] = scan_arguments(8, 1024, 512, 128)
+    before = :erlang.system_monitor(self(), [{:long_schedule, 100}])
+
+    caller =
+      Task.async(fn ->
+        Mamba.prefill!(Mamba.new_session!(model), frames)
+        Mamba.window!(model, windows)
+        SelectiveScan.scan(x, dt, a, b, c, backend: :host)
+        SelectiveScan.grad(x, x, dt, a, b, c, backend: :host)
+        :done
+      end)
+
+    pid = caller.pid
+    assert Task.await(caller, 100_000) == :done
+    :erlang.system_monitor(before)
+    refute_received {:monitor, ^pid, :long_schedule, _}
+  end
+
   test "the module is loaded again, and purged, while large calls run" do
     code = """
-    alias ExPhil.Native.{Mamba, NIF, SelectiveScan}
+    alias ExPhil.Native.{Error, Mamba, NIF, SelectiveScan}
     x = {:f32, {8, 1024, 512}, :binary.copy(<<0.1::float-32-little>>, 8 * 1024 * 512)}
     b = {:f32, {8, 1024, 16}, :binary.copy(<<0.1::float-32-little>>, 8 * 1024 * 16)}
     a = {:f32, {512, 16}, :binary.copy(<<-1.0::float-32-little>>, 512 * 16)}
@@ -157,13 +206,14 @@ defmodule ExPhil.Native.QueueTest do
     end
     expected = :erlang.phash2(expected)
     scans = for _ <- 1..4, do: Task.async(fn -> :erlang.phash2(scan.()) end)
-    loads = for _ <- 1..4, do: Task.async(fn -> load.() && :loaded end)
+    # A load that ends after the module is gone, and used after it is back, has a model of the library before.
+    loads = for _ <- 1..4, do: Task.async(fn -> try(do: load.(), rescue: (_ in Error -> :refused)) && :ended end)
     Process.sleep(20)
     :code.delete(NIF)
     purge.(purge)
     :erlang.garbage_collect()
     true = Enum.all?(Task.await_many(scans, 60_000), &(&1 == expected))
-    Task.yield_many(loads, 10_000)
+    true = Enum.all?(Task.await_many(loads, 60_000), &(&1 == :ended))
     :erlang.garbage_collect()
     IO.puts("SOUND")
     """
