@@ -1,12 +1,12 @@
-# Builds the NIF, its kernels and its tests. `make help` lists the targets; README.md tells what they are for.
+# Builds the NIF, its kernels and its tests. `make help` lists the targets; README.md describes them.
 #
 # Variables, from the command line or the environment:
 #   BUILD         where objects go (default: build)
-#   CXX CXXFLAGS  compiler and its optimisation flags; anything here that changes rebuilds what it touches
-#   CUDA_HOME     a CUDA toolkit, where it is not in one of the usual places; CUDA_INCLUDE names the headers alone
+#   CXX CXXFLAGS  compiler and its optimisation flags; a change rebuilds the affected objects
+#   CUDA_HOME     a CUDA toolkit, where it is not in one of the usual places; CUDA_INCLUDE is only the headers' folder
 BUILD ?= build
 PRIV ?= priv
-# -g1: line numbers for backtraces; all of -g would make the build half as long again.
+# -g1: line numbers for backtraces; full -g would make the build 50% slower.
 CXXFLAGS ?= -O2 -g1
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
 ifeq ($(MAKELEVEL),0)
@@ -19,10 +19,10 @@ ifeq ($(LC_ALL)$(LC_CTYPE)$(LANG),)
 export LC_ALL := C.UTF-8
 endif
 
-# ---- what is where -------------------------------------------------------------------------------------------
+# ---- locations -----------------------------------------------------------------------------------------------
 
-# The CUDA driver and NVRTC are opened at run time; only their headers are needed here, and without them the
-# host backend alone is built. The pip packages nvidia-cuda-runtime and nvidia-cuda-nvrtc carry them in two folders.
+# The CUDA driver and NVRTC are opened at run time; only their headers are needed here; without them only
+# the host backend is built. The pip packages nvidia-cuda-runtime and nvidia-cuda-nvrtc have them in two folders.
 ifndef CUDA_INCLUDE
 CUDA_PLACES := $(addsuffix /include,$(CUDA_HOME)) /usr/local/cuda/include /usr/include $(wildcard \
   $(addsuffix /lib/python3*/site-packages/nvidia/*/include,$(VIRTUAL_ENV) /usr/local) \
@@ -32,14 +32,14 @@ CUDA_INCLUDE := $(sort $(call find_header,cuda.h) $(call find_header,nvrtc.h))
 endif
 CUDA_FOUND := $(and $(wildcard $(CUDA_INCLUDE:%=%/cuda.h)),$(wildcard $(CUDA_INCLUDE:%=%/nvrtc.h)))
 
-# Needed for c_src/nif alone, and asked for then: it starts an Erlang.
+# Needed for c_src/nif only, and evaluated on first use, because it starts an Erlang VM.
 ERL_INCLUDE ?= $(eval ERL_INCLUDE := $$(shell erl -noshell -eval \
   'io:format("~ts/erts-~ts/include", [code:root_dir(), erlang:system_info(version)]), halt().'))$(ERL_INCLUDE)
 
 # Catch2 3 has a library; Catch2 2 is one header.
 CATCH2_LIBS := $(if $(wildcard /usr/include/catch2/catch_all.hpp /usr/local/include/catch2/catch_all.hpp),-lCatch2Main -lCatch2)
 
-# The C header of XLA's FFI, for c_src/xla alone: a JAX beside Python's packages or in $(BUILD)/venv, or EXLA's archive.
+# The C header of XLA's FFI, for c_src/xla only: from JAX in Python's packages or in $(BUILD)/venv, or from EXLA's archive.
 ifndef XLA_INCLUDE
 XLA_INCLUDE := $(firstword $(foreach d,$(wildcard $(BUILD)/venv/lib/python3*/site-packages/jaxlib/include \
   $(addsuffix /lib/python3*/site-packages/jaxlib/include,$(VIRTUAL_ENV) /usr/local) \
@@ -47,12 +47,12 @@ XLA_INCLUDE := $(firstword $(foreach d,$(wildcard $(BUILD)/venv/lib/python3*/sit
   $(if $(wildcard $(d)/xla/ffi/api/c_api.h),$(d))))
 endif
 
-# Among a sanitizer's checks g++ loses track of values and loops, and warns of both: the ordinary build judges.
+# With a sanitizer g++ gives false warnings about values and loops; the ordinary build has the warnings on.
 WARNINGS = $(if $(findstring -fsanitize,$(CXXFLAGS)),-w,-Wall -Wextra -Werror)
 FLAGS = -std=c++17 $(CXXFLAGS) $(WARNINGS) -fPIC -fvisibility=hidden -ffp-contract=on -MMD -MP -Ic_src -I. $(CUDA_FLAGS)
 LIBS := -lhwy -ltbb -lz -ldl -lpthread
 
-# Every file of a folder and of its folders.
+# Every file of a folder, recursively.
 sources_in = $(foreach folder,$(1),$(wildcard $(folder)/*.$(2) $(folder)/*/*.$(2)))
 SOURCES := $(call sources_in,c_src/core c_src/host c_src/nif,cpp)
 TESTS := $(call sources_in,$(addprefix test/c_src/,support core host kernels),cpp)
@@ -82,7 +82,7 @@ BENCH_PROGRAMS := $(BENCHES:bench/%.cpp=$(BUILD)/bench/%)
 all: native
 	mix compile
 
-## setup: install the Debian packages that are missing (as root), or name them
+## setup: install the missing Debian packages (as root), or list them
 setup:
 	@.ci/setup
 
@@ -91,7 +91,7 @@ demo: setup
 	@$(MAKE) --no-print-directory all
 	@mix exphil.play
 
-## test: set up, lint, build, and run every test but test_variants
+## test: set up, lint, build, and run every test except test_variants
 test: setup
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test_c test_ex
@@ -124,7 +124,7 @@ $(BUILD)/venv/jax:
 	$(BUILD)/venv/bin/pip install --quiet --disable-pip-version-check $(JAX)
 	@touch $@
 
-## fuzz: run clang's libFuzzer on everything that reads untrusted bytes, SECONDS=n for each target (default 60)
+## fuzz: run clang's libFuzzer on every reader of untrusted bytes, SECONDS=n for each target (default 60)
 SECONDS ?= 60
 CLANGXX ?= $(if $(findstring ccache,$(CXX)),ccache )clang++
 fuzz:
@@ -133,23 +133,23 @@ fuzz:
 	  '-O1 -g1 -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined')
 	@.ci/fuzz $(BUILD)/fuzz $(SECONDS) $(FUZZ_TARGETS)
 
-## lint: layout of every source file, directions of includes, and an Elixir build without warnings
+## lint: check the format of every source file, the directions of includes, and an Elixir build without warnings
 lint: lint_c lint_layers native
 	mix format --check-formatted
 	mix compile --warnings-as-errors --force
 
 CPP_FOLDERS = $(wildcard c_src/* test/c_src/*) test/fuzz bench
 CPP_FILES = $(call sources_in,$(CPP_FOLDERS),cpp) $(call sources_in,$(CPP_FOLDERS),hpp) $(KERNELS)
-# Other versions of clang-format lay some lines out differently, so only this one judges.
+# Other versions of clang-format format some lines differently, so only this one is used.
 lint_c:
 	@case "$$($(CLANG_FORMAT) --version)" in \
 	  *"version 14."*) echo '$(CLANG_FORMAT) --dry-run -Werror'; $(CLANG_FORMAT) --dry-run -Werror $(CPP_FILES) ;; \
-	  *) echo 'lint: the C++ layout is judged by clang-format 14, which is not here: not judged' ;; esac
+	  *) echo 'lint: the C++ format was not checked, because clang-format 14 is missing' ;; esac
 
 lint_layers:
 	.ci/layers
 
-## format: lay out every source file
+## format: format every source file
 format:
 	$(CLANG_FORMAT) -i $(CPP_FILES)
 	mix format
@@ -171,7 +171,7 @@ cuda_headers:
 help:
 	@sed -n 's/^## //p' Makefile
 
-# ---- the NIF and its kernels: what `mix compile` asks for ----------------------------------------------------
+# ---- the NIF and its kernels, built by `mix compile` ---------------------------------------------------------
 
 INSTALLED_KERNELS := $(KERNELS:kernels/%=$(PRIV)/kernels/%)
 native: $(PRIV)/exphil_native.so $(INSTALLED_KERNELS) $(if $(XLA_INCLUDE),$(PRIV)/exphil_native_xla.so)
@@ -191,7 +191,7 @@ $(BUILD)/exphil_native.so: $(OBJECTS)
 	@$(CXX) -shared -Wl,--version-script=c_src/nif/exports.map $(OBJECTS) -o $@ $(LIBS)
 	@$(if $(CUDA_FOUND),,echo 'cuda.h and nvrtc.h were not found (CUDA_HOME, /usr/local/cuda, /usr/include): built without the CUDA backend')
 
-# Custom calls for XLA. A library of its own: whoever loads it (EXLA, JAX) has no BEAM.
+# Custom calls for XLA. A separate library, because JAX has no BEAM.
 $(BUILD)/exphil_native_xla.so: $(XLA_OBJECTS) $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
 	@$(CXX) -shared -Wl,--version-script=c_src/xla/exports.map $^ -o $@ $(LIBS)
@@ -236,7 +236,7 @@ $(FAKE_CUDA_LIBRARY): $(FAKE_CUDA) $(BUILD)/flags
 	@echo "LD   $@"
 	@$(CXX) $(FLAGS) -Itest/c_src -fvisibility=default -MF $(BUILD)/fake_cuda.d -shared $< -o $@
 
-# Compiles kernels for the emulated grid when the tests run.
+# The fake NVRTC, which compiles kernels for the emulated grid when the tests run.
 $(FAKE_NVRTC_LIBRARY): $(FAKE_NVRTC) $(BUILD)/flags
 	@echo "LD   $@"
 	@$(CXX) $(FLAGS) -Itest/c_src -fvisibility=default -DEXPHIL_TEST_COMPILER='"$(CXX)"' -DEXPHIL_TEST_SOURCES='"$(CURDIR)"' \

@@ -24,9 +24,9 @@ defmodule ExPhil.Native.MixProject do
   defp elixirc_paths(:test), do: ["lib", "test/support"]
   defp elixirc_paths(_), do: ["lib"]
 
-  # The one place that decides about Hex packages. Nx and telemetry are optional: the library looks for them at
+  # Decides about Hex packages. Nx and telemetry are optional: the library looks for them at
   # run time and works without. They are declared only where Hex is installed, so that a machine without Hex
-  # fetches nothing and is asked nothing. EXPHIL_HEX=0 leaves them out where Hex is installed but offline.
+  # fetches nothing and shows no prompt. EXPHIL_HEX=0 leaves them out where Hex is installed but offline.
   defp deps do
     if Code.ensure_loaded?(Hex) and System.get_env("EXPHIL_HEX") != "0" do
       [{:nx, "~> 0.7", optional: true}, {:telemetry, "~> 1.0", optional: true}]
@@ -47,9 +47,9 @@ end
 defmodule Mix.Tasks.Compile.ExphilNative do
   @moduledoc false
   # Builds the NIF and installs the kernels with `make native`, before the Elixir files are compiled. It is
-  # here because a project's own lib/ is not compiled yet when its compilers run. The make variables of the
+  # in this file because lib/ is not compiled yet when the compilers run. The make variables of the
   # Makefile (BUILD, CXX, CXXFLAGS, CUDA_HOME) are taken from the environment. EXPHIL_SKIP_NATIVE=1 compiles the
-  # Elixir files alone: every native call then says that the library is not there.
+  # only the Elixir files: every native call then returns an error.
   use Mix.Task.Compiler
 
   @impl true
@@ -95,8 +95,8 @@ defmodule Mix.Tasks.Compile.ExphilNative do
     status
   end
 
-  # MAKEFLAGS of an outer make names file descriptors that do not reach this one. Erlang's headers are found
-  # here because make would have to start another Erlang to find them.
+  # MAKEFLAGS of an outer make names file descriptors that this one does not inherit. Erlang's headers are located
+  # here because make would have to start another Erlang VM to find them.
   defp make_env do
     erts = "erts-#{:erlang.system_info(:version)}"
     include = Path.join([to_string(:code.root_dir()), erts, "include"])

@@ -1,10 +1,10 @@
-# Checksums of answers, one line each, to compare two builds of this library bit by bit:
+# Checksums of results, one line each, to compare two builds of this library bit by bit:
 #
 #   mix run bench/checksums.exs host > before.txt        (or cuda)
 #
-# Goldens of the scan, the recorded match and its rollbacks, windows, batches, exported states, scans of many sizes and
-# types, associative scans and the AR-SSM layer. Needs the shared data (EXPHIL_SHARED, else ../shared). Equal lines mean
-# equal bits on the same device; on another device, or another SIMD target, they may differ.
+# Goldens of the scan, the recorded match and its rollbacks, windows, batches, exported states, scans of many sizes
+# and types, associative scans and the AR-SSM layer. Needs the shared data (EXPHIL_SHARED, else ../shared). Equal
+# lines mean equal bits on the same device; on another device or SIMD target they may differ.
 alias ExPhil.Native.{AssociativeScan, Mamba, Safetensors, SelectiveScan, SemiseparableLayer}
 
 defmodule Checksums do

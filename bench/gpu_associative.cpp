@@ -1,10 +1,9 @@
-// Associative scans on the GPU: checks against the double oracle, then kernel medians with cold caches, the
-// floor (each tensor read and written once at the copy rate measured here) beside each. Prints one table.
+// Associative scans on the GPU: checks against the double oracle, then kernel medians with cold caches next
+// to the floor (each tensor read and written once at the copy rate measured here). Prints one table.
 //   make build/bench/gpu_associative && EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_associative [runs]
 //   ... gpu_associative tune [runs]      every items x warps for the recorded shapes
-// The kernel is timed by events around its launch alone: the hand-over's flags are cleared before. Three
-// input sets rotate, and a fill of 256 MB between runs empties the L2. An event pair adds the time in the
-// first row.
+// The kernel is timed by events around its launch; the hand-over's flags are cleared before. Three input sets
+// alternate, and a fill of 256 MB between runs empties the L2. The first row gives the time of an event pair.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -71,7 +70,7 @@ class Device {
   CUstream stream() { return stream_.handle(); }
   void check(CUresult result) { context_.check(result, "benchmark"); }
 
-  // Median microseconds of `body`, which gets the run's number.
+  // Median microseconds of `body`, which receives the run's number.
   double median_us(int runs, const std::function<void(int)>& before, const std::function<void(int)>& body) {
     std::vector<double> times;
     for (int run = -2; run < runs; ++run) {
@@ -145,7 +144,7 @@ double error_of(const AssociativeProblem& p, bool reverse, const std::vector<flo
   double worst = 0, size = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double error = std::abs(out[i] - expected[i]);
-    worst = error <= worst ? worst : error;  // a NaN stays
+    worst = error <= worst ? worst : error;  // keeps NaN
     size = std::max(size, std::abs(expected[i]));
   }
   return worst / size;

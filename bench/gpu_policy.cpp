@@ -1,9 +1,9 @@
-// The resident policy on a CUDA device: first whether it is right on the recorded match, then how long its
-// calls take, for one or several ways of using the device. Exits with 1 where something is not right.
+// The resident policy on a CUDA device: checks it on the recorded match, then times its calls for one or
+// several settings. Exits with 1 where a check fails.
 //   make build/bench/gpu_policy
 //   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy ../shared/melee [check|time|all] [TUNING ...]
-// FRAMES and AGENTS in the environment bound the length of the checks and the largest batch.
-// TUNING is "default" or a list for EXPHIL_NATIVE_POLICY (cuda/policy/tuning.hpp): "team=8,threads=256".
+// FRAMES and AGENTS in the environment bound the length of the checks and the largest batch. TUNING is
+// "default" or a list for EXPHIL_NATIVE_POLICY (cuda/policy/tuning.hpp): "team=8,threads=256".
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -129,7 +129,7 @@ class Check {
            1e-5);
   }
 
-  // At a frame number that was seen before, the state from before it is put back.
+  // At a frame number that was seen before, restores the state from before that frame.
   void rollback() {
     const auto* frame = data_of<std::int32_t>(rollback_, "frame");
     const float* inputs = data_of<float>(rollback_, "obs");
@@ -208,7 +208,7 @@ class Check {
           const float* from = obs((i * 7 + round * 31) % 3600);
           inputs.insert(inputs.end(), from, from + config_.d_input);
         }
-        // The last of the two rounds is repeated one by one, from copies.
+        // Repeats the last of the two rounds one by one, from copies.
         if (round == 1) {
           for (std::int64_t i = 0; i < count; i += std::max<std::int64_t>(1, count / 97)) {
             const auto copy = policy_.new_state();

@@ -1,13 +1,13 @@
-// The selective scan on the GPU: checks against the double oracle, then kernel medians with cold caches and
-// the floor beside each, then whole calls on host tensors.
+// The selective scan on the GPU: checks against the double oracle, then kernel medians with cold caches next
+// to the floor, then complete calls on host tensors.
 //   make build/bench/gpu_scan && EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_scan [check] [time] [call]
 //   [check_walks] [narrow] [pick]
-// No argument: check, time and call. `check_walks` leaves out what is parallel in time. `narrow` times the
-// ways to walk, `pick` the cuts of scans parallel in time that standard input lists (see time_picked).
+// No argument: check, time and call. `check_walks` checks only sequential scans. `narrow` times the
+// sequential kernels, `pick` the plans of scans parallel in time that standard input lists (see time_picked).
 //
-// A kernel is timed by events around its launch alone. Input sets rotate, outputs are poisoned, and a fill of
-// 256 MB before each run empties the L2. An event pair around nothing is in the first row. Floors: one
-// exponential for each state and step at 4.16e12/s, and each tensor moved once at 4.3e12 B/s, whichever is
+// A kernel is timed by events around its launch. Input sets alternate, outputs are poisoned, and a fill of
+// 256 MB before each run empties the L2. The first row gives an event pair around nothing. Floors: one
+// exponential for each state and step at 4.16e12/s, or each tensor moved once at 4.3e12 B/s, whichever is
 // longer.
 #include <algorithm>
 #include <atomic>
@@ -54,7 +54,7 @@ int runs_of(const Shape& s) {
   return s.seq > 10000 ? 11 : 51;
 }
 
-// How far y lies from that of the walk, of the problem's first input set.
+// Difference of y from the sequential scan's, for the problem's first input set.
 double distance_from_walk(cuda::Context& context, const DeviceCase& c, const cuda::ScanTuning* tuning) {
   const auto y_of = [&](const ScanShape& p, const cuda::ScanTuning* how) {
     cuda::StreamLease stream(context);
@@ -96,7 +96,7 @@ void time_case(cuda::Context& context, Timer& timer, const Shape& s, Discretizat
               static_cast<long long>(s.batch), static_cast<long long>(s.seq), static_cast<long long>(s.dim),
               static_cast<long long>(s.state), core::dtype_name(dtype), kRules[static_cast<int>(rule)], us,
               floor_us(kind), s.must, s.aim, spec.entry.c_str(), cut.c_str());
-  if (compare) std::printf("    %.1e from the walk\n", distance_from_walk(context, c, tuning));
+  if (compare) std::printf("    %.1e from the sequential scan\n", distance_from_walk(context, c, tuning));
   std::fflush(stdout);
 }
 
@@ -119,9 +119,9 @@ void time_all(cuda::Context& context, Timer& timer) {
             core::ScanAlgorithm::chunked);
 }
 
-// Cuts from standard input, a line each: shape (1 to 5), dtype (0 to 2), rule, then the fields of
-// ChunkedTuning in its order, then 1 for the short kernel, which takes channel_warps and min_blocks, or 0 for
-// the chunked one. Kernels are compiled on every core before.
+// Plans from standard input, one per line: shape (1 to 5), dtype (0 to 2), rule, then the fields of
+// ChunkedTuning in order, then 1 for the short kernel, which uses channel_warps and min_blocks, or 0 for the
+// chunked one. Compiles the kernels on every core first.
 void time_picked(cuda::Context& context, Timer& timer) {
   struct Pick {
     int shape, dtype, rule, is_short;
@@ -218,7 +218,7 @@ int main(int argc, char** argv) {
     Timer timer(*context);
     if (asked("time")) time_all(*context, timer);
     if (asked("call")) time_calls(*context);
-    if (asked("narrow")) {  // walks: the general kernel, and the wide one in blocks of 1 to 8 warps
+    if (asked("narrow")) {  // sequential: the general kernel, and the wide one in blocks of 1 to 8 warps
       const cuda::GeneralTuning general;
       cuda::WideTuning wide;
       for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {

@@ -1,5 +1,5 @@
-// Scans with random tensors for bench/gpu_scan.cpp: on the host for checks and whole calls, on the device for
-// kernel times, and the timer that empties the caches between runs.
+// Scans with random tensors for bench/gpu_scan.cpp: on the host for checks and complete calls, on the device
+// for kernel times, and the timer that empties the caches between runs.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ using Bytes = std::vector<std::uint8_t>;
 inline constexpr std::size_t kFlushBytes = std::size_t{256} << 20;
 inline const char* const kRules[] = {"zoh", "foh", "bilinear", "highorder", "poly", "rk4"};
 
-// Uniform values of the size that a trained layer sees.
+// Uniform values in the range of a trained layer.
 struct Range {
   float low, high;
 };
@@ -47,7 +47,7 @@ inline Range range_of(ScanOperand id) {
   }
 }
 
-// Inputs in host memory. The places of results are the caller's.
+// Inputs in host memory. The caller owns the memory of results.
 class HostCase {
  public:
   explicit HostCase(const ScanShape& kind, std::uint64_t seed, bool everything = false) : random_(seed) {

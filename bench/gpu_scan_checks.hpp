@@ -65,7 +65,7 @@ inline void check(cuda::Context& context, ScanCall call, bool with_states, Tally
   ++tally->failures;
 }
 
-// walks: only scans that a warp walks, whose warps share nothing but what a barrier orders.
+// walks: only sequential scans, whose warps share only data that a barrier orders.
 inline void check_all(cuda::Context& context, bool walks = false) {
   Tally tally;
   const auto run = [&](ScanShape kind, bool everything, bool states = false) {

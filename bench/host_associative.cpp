@@ -25,7 +25,7 @@ struct Case {
   bool compensated = false;
 };
 
-// Alternates the two, so that both see the machine in the same state.
+// Alternates the two functions, so that both run under the same conditions.
 void median_ms(int runs, const std::function<void()>& first, const std::function<void()>& second,
                double (&out)[2]) {
   std::vector<double> times[2];
@@ -49,7 +49,7 @@ void run_case(const Case& c, int runs) {
   std::uniform_real_distribution<float> uniform(0.5f, 1.0f);
   std::vector<float> x(count), a(count), y(count), expected(count);
   for (std::size_t i = 0; i < count; ++i) {
-    // A product of these stays near 1: denormal numbers would be timed otherwise.
+    // Keeps the product near 1; otherwise denormal numbers would be timed.
     x[i] = c.op == AssociativeOp::cumprod && i / static_cast<std::size_t>(c.inner) % 2 == 1
                ? 1.0f / x[i - static_cast<std::size_t>(c.inner)]
                : uniform(generator);

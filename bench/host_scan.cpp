@@ -1,8 +1,8 @@
-// Times the host scan against the plain scalar loop compiled with the same flags, and its gradient, in one
-// run. Prints one row for each case: milliseconds of wall time with all threads (least and median), of
-// processor time with one thread and of the loop (medians), the ratio of the last two, which other load on
-// the machine hardly moves; then the processor time of the gradient with one thread, and how many times the
-// scan's that is.
+// Times the host scan, and its gradient, against the plain scalar loop compiled with the same flags, in one
+// run. Prints one row for each case: milliseconds of wall time with all threads (minimum and median), of
+// processor time with one thread and of the loop (medians), and the ratio of the last two, which other load
+// on the machine hardly affects; then the processor time of the gradient with one thread, and its ratio to
+// the scan's.
 //   make bench && build/bench/host_scan [runs]
 #include <algorithm>
 #include <chrono>
@@ -55,7 +55,7 @@ Times measure(int runs, const std::function<void()>& body) {
   return times;
 }
 
-// Values of the size that a trained Mamba layer sees, stored as `dtype`.
+// Values in the range of a trained Mamba layer, stored as `dtype`.
 struct Tensor {
   std::vector<float> f32;
   std::vector<std::uint16_t> half;

@@ -1,5 +1,5 @@
-// Times the resident policy on the CPU: one step, paced at 60 FPS as a game calls it and back to back, steps
-// of many agents, prefill and windows. Prints p50 and p99 in microseconds.
+// Times the resident policy on the CPU: one step, paced at 60 FPS as in a game and back to back, steps of
+// many agents, prefill and windows. Prints p50 and p99 in microseconds.
 //   make bench && build/bench/host_step policy.safetensors match.safetensors [seconds]
 #include <algorithm>
 #include <chrono>

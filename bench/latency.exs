@@ -1,9 +1,9 @@
-# What an Elixir caller waits for: the policy's calls, scan/5 from binaries to a binary, and loading.
+# Latency for an Elixir caller: the policy's calls, scan/5 from binaries to a binary, and loading.
 #
 #   mix run bench/latency.exs [cuda|host] [POLICY] [RUNS]
 #
-# POLICY defaults to the shared one (EXPHIL_SHARED, else ../shared). Inputs change from call to call. The
-# load times are of this VM's first and second load: with an empty EXPHIL_NATIVE_CACHE the first compiles.
+# POLICY defaults to the shared one (EXPHIL_SHARED, else ../shared). Inputs change from call to call. The load times
+# are of this VM's first and second load: with an empty EXPHIL_NATIVE_CACHE the first one compiles the kernels.
 alias ExPhil.Native.{Mamba, SelectiveScan}
 
 defmodule Latency do

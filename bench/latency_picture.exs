@@ -2,7 +2,7 @@
 #
 #   mix run bench/latency_picture.exs
 #
-# Needs gnuplot. Each row of the file says where its numbers come from; an empty p99 was not measured.
+# Needs gnuplot. Each row of the file names the source of its numbers; an empty p99 was not measured.
 alias ExPhil.Native.Tools.Benchmark.Plot
 
 [_header | lines] = "bench/results/latency.csv" |> File.read!() |> String.split("\n", trim: true)

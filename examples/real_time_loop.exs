@@ -1,6 +1,6 @@
-# An agent at 60 FPS, as a process of its own: mix run examples/real_time_loop.exs
+# An agent at 60 FPS, as a process: mix run examples/real_time_loop.exs
 #
-# The game would send each frame; here a timer does. The agent answers with 64 logits, long before the next frame.
+# The game would send each frame; a timer does here. The agent answers with 64 logits, long before the next frame.
 alias ExPhil.Native.Mamba
 alias ExPhil.Native.Tools.Demo
 
@@ -16,7 +16,7 @@ defmodule Bot do
 
   def handle_info(:frame, %{frames: [frame | frames]} = bot) do
     {microseconds, {:ok, logits}} = :timer.tc(fn -> Mamba.step(bot.session, frame) end)
-    # 17 bins of the main stick's x axis come first; the largest wins.
+    # The first 17 logits are the bins of the main stick's x axis; the largest is chosen.
     bins = for <<logit::float-32-little <- binary_part(logits, 0, 17 * 4)>>, do: logit
     _stick_x = Enum.find_index(bins, &(&1 == Enum.max(bins))) / 8 - 1.0
     {:noreply, %{bot | frames: frames, times: [microseconds | bot.times]}}

@@ -1,7 +1,7 @@
 # A policy step with rollback: mix run examples/rollback.exs
 #
 # Netcode predicts the other player's input and goes back a few frames when it was wrong. The agent keeps a snapshot
-# from before each of the last frames, restores the right one, and steps again with what really happened.
+# from before each of the last frames, restores the right one, and steps again with the real input.
 alias ExPhil.Native.Mamba
 alias ExPhil.Native.Tools.Demo
 
@@ -23,7 +23,7 @@ frames = for <<frame::binary-size(width * 4) <- obs>>, do: frame
     {answer, snapshots |> Map.put(number, snapshot) |> Map.delete(number - 7)}
   end)
 
-# Frame 15 was wrong: go back, and play 15 to 19 again. Here the same frames come again, so the same bits must.
+# Frame 15 was wrong: go back, and play 15 to 19 again. Here the frames are the same, so the bits must be too.
 {:ok, _} = Mamba.restore(session, snapshots[15])
 again = for frame <- Enum.drop(frames, 15), do: Mamba.step!(session, frame)
 

@@ -1,7 +1,7 @@
 # A selective scan on this machine's best backend: mix run examples/scan.exs
 #
 # y_t = <C_t, h_t> with h_t = exp(A dt_t) h_(t-1) + dt_t B_t x_t, for every channel. Tensors are
-# {type, shape, binary} here; Nx tensors work the same way and come back as Nx tensors.
+# {type, shape, binary} here; Nx tensors work too, and give Nx tensors.
 alias ExPhil.Native.SelectiveScan
 
 {batch, seq, dim, state} = {2, 60, 64, 16}
@@ -21,7 +21,7 @@ c = tensor.({batch, seq, state}, &:math.cos(0.2 * &1))
 {:f32, shape, <<first::float-32-little, _::binary>>} = y
 IO.puts("y #{inspect(shape)}, its first number #{Float.round(first, 6)}")
 
-# The same again without the last frame, and that frame as one step from the state: the same final state.
+# Scan all but the last frame, then one step from that state: the final state is the same.
 cut = fn {type, {batch, seq, n}, data}, from, count ->
   rows = for <<one::binary-size(seq * n * 4) <- data>>, do: binary_part(one, from * n * 4, count * n * 4)
   {type, {batch, count, n}, IO.iodata_to_binary(rows)}

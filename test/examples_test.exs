@@ -1,5 +1,5 @@
 defmodule ExPhil.Native.ExamplesTest do
-  # Every program in examples/ runs as it is.
+  # Every program in examples/ runs unchanged.
   use ExUnit.Case
   import ExUnit.CaptureIO
 
@@ -18,7 +18,7 @@ defmodule ExPhil.Native.ExamplesTest do
     assert run("real_time_loop.exs") =~ ~r/120 frames, median step \d+ us/
   end
 
-  test "no example is left out here" do
+  test "every example has a test here" do
     assert Enum.sort(Path.wildcard("examples/*.exs") |> Enum.map(&Path.basename/1)) == [
              "real_time_loop.exs",
              "rollback.exs",

@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.ReadmeTest do
-  # Every Elixir block of README.md and docs/reference.md runs as it is, in an empty folder, in order: what one block binds,
-  # the next may use, as for a reader who types along. Not async: the folder is the whole VM's.
+  # Every Elixir block of README.md and docs/reference.md runs unchanged, in an empty folder, in order: a block may
+  # use the variables of earlier blocks. Not async: the current folder is shared by the entire VM.
   use ExUnit.Case
 
   @moduletag :tmp_dir

@@ -1,4 +1,4 @@
-# Decides what this machine can test, and says what is left out and why. Tags:
+# Decides which tests this machine can run, and prints which are excluded and why. Tags:
 #   :gpu       needs a CUDA device that this build can use
 #   :shared    needs the shared data: ../shared from the project's root, or EXPHIL_SHARED
 #   :property  needs PropEr
@@ -25,7 +25,7 @@ left_out =
     {:cc, System.find_executable("cc") == nil, "no C compiler"},
     {:prlimit, System.find_executable("prlimit") == nil, "prlimit is not installed (Debian: util-linux)"},
     {:gnuplot, System.find_executable("gnuplot") == nil, "gnuplot is not installed (Debian: gnuplot-nox)"},
-    {:nx, not ExPhil.Native.Tensor.nx?(), "Nx is not there"}
+    {:nx, not ExPhil.Native.Tensor.nx?(), "Nx is not available"}
   ]
   |> Enum.filter(fn {_tag, missing?, _why} -> missing? end)
 

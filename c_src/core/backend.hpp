@@ -1,5 +1,5 @@
-// What a backend offers to nif/: scans on host tensors, resident models, and result memory that the BEAM can
-// own. One object per device, alive until the library unloads. Every call may come from any thread.
+// What a backend offers to nif/: scans on host tensors, resident policies, and result memory that the BEAM
+// can own. One object per device, valid until the library unloads. Every call may come from any thread.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@
 
 namespace exphil::core {
 
-// Results from this size on come from Backend::allocate_result; smaller ones are ordinary binaries, because a
-// copy of one costs less than a block of a pool.
+// Results of at least this size come from Backend::allocate_result. Smaller ones are ordinary binaries,
+// because copying them costs less than taking a block from a pool.
 inline constexpr std::size_t kSmallestPooledResult = std::size_t{64} << 10;
 
-// Memory for one result. The deleter gives the bytes back to the pool they came from: it takes a mutex, never
-// blocks on a device, and may run on any thread (a BEAM binary's destructor).
+// Memory for one result. The deleter returns the bytes to their pool: it takes a mutex, never blocks on a
+// device, and may run on any thread (a BEAM binary's destructor).
 class ResultBuffer {
  public:
   using Deleter = std::function<void(void*)>;
@@ -58,10 +58,10 @@ class Backend {
   // memory. Throws out_of_memory.
   virtual ResultBuffer allocate_result(std::size_t bytes) = 0;
 
-  // Host memory throughout; results lie in ResultBuffers of this backend, or anywhere.
+  // All tensors are in host memory; results may be in ResultBuffers of this backend or in other memory.
   virtual void scan(const ScanCall& call) = 0;
 
-  // The gradients that are not null in `outputs`. Throws unsupported where this backend has none.
+  // Computes the gradients that are not null in `outputs`. Throws unsupported where the backend has none.
   virtual void scan_grad(const ScanGradProblem& problem, const ScanGradOutputs& outputs) = 0;
 
   // The same for a scan of core/associative/problem.hpp.

@@ -68,7 +68,7 @@ class BufferPool::Shelf {
         return;
       }
     } catch (...) {
-      // No memory for the list: the block goes the same way as one beyond the limit.
+      // No memory for the list: the block is freed like one beyond the limit.
     }
     reap(std::move(block));
   }

@@ -12,15 +12,15 @@ namespace exphil::core {
 
 class BufferPool {
  public:
-  // Keeps at most `cached_limit` bytes of blocks that nobody uses.
+  // Keeps at most `cached_limit` bytes of free blocks.
   explicit BufferPool(std::size_t cached_limit = std::size_t{256} << 20);
 
-  // Uninitialised, aligned to 64 bytes. Throws out_of_memory. The deleter takes a mutex and nothing more:
-  // blocks beyond the limit are handed to the reaper.
+  // Uninitialised, aligned to 64 bytes. Throws out_of_memory. The deleter takes a mutex and does not block;
+  // blocks beyond the limit are freed by the reaper.
   ResultBuffer allocate(std::size_t bytes);
 
   std::size_t cached_bytes() const;
-  void trim();  // gives every cached block back to the system
+  void trim();  // returns every cached block to the system
 
  private:
   class Shelf;

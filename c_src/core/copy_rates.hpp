@@ -1,15 +1,15 @@
-// How fast bytes move where a backend runs: the ceilings that `mix exphil.bench` holds its results against.
+// Measured copy rates of a backend: the upper bounds that `mix exphil.bench` compares its results with.
 #pragma once
 
 namespace exphil::core {
 
-// Bytes a second, each the best of several copies that are far larger than the last cache. `memory` counts
-// the bytes read and the bytes written: a kernel that reads n bytes and writes m cannot take less than
-// (n + m) / memory unless they are in a cache.
+// Bytes a second, each the best of several copies that are far larger than the last-level cache. `memory`
+// counts bytes read plus bytes written: a kernel that reads n bytes and writes m takes at least (n + m) /
+// memory, unless they are cached.
 struct CopyRates {
-  double to_device = 0;    // from the VM's memory to where the work is done; the host: as `memory`
-  double from_device = 0;  // and back
-  double memory = 0;       // inside the memory where the work is done
+  double to_device = 0;    // from the VM's memory to the backend's; equals `memory` on the host
+  double from_device = 0;  // the opposite direction
+  double memory = 0;       // within the backend's memory
 };
 
 }  // namespace exphil::core

@@ -1,4 +1,4 @@
-// The way through time of every operator that runs along an axis.
+// The direction in time of every operator that scans along an axis.
 #pragma once
 
 namespace exphil::core {

@@ -1,6 +1,6 @@
-// Environment variables as C++ reads them. Elixir reads two others: EXPHIL_NATIVE_NIF, which names this
-// library, and EXPHIL_NATIVE_BACKEND, which is looked up at each call. Any thread, as long as nobody changes
-// the environment.
+// Environment variables as C++ reads them. Elixir reads two others: EXPHIL_NATIVE_NIF, the path of this
+// library, and EXPHIL_NATIVE_BACKEND, read at each call. Any thread, as long as no thread changes the
+// environment.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace exphil::core {
 // "" where the variable is not set.
 std::string environment(const char* name);
 
-// The variable's number; nothing where it is not set or empty. Throws invalid_argument with the variable's
-// name for anything but a decimal number from `least` to `most`.
+// The variable as a number; nothing where it is unset or empty. Throws invalid_argument with the variable's
+// name unless it is a decimal number from `least` to `most`.
 std::optional<std::int64_t> environment_number(const char* name, std::int64_t least, std::int64_t most);
 
 }  // namespace exphil::core

@@ -1,5 +1,5 @@
-// The one exception type of c_src. Everything below nif/ throws it; nif/ alone turns it into
-// {:error, {kind, argument, message}}. Immutable once built, so safe to pass between threads.
+// The exception type of c_src. All code below nif/ throws it; only nif/ translates it, into {:error, {kind,
+// argument, message}}. Immutable, so safe to pass between threads.
 #pragma once
 
 #include <sstream>
@@ -14,16 +14,16 @@ namespace exphil::core {
 // Each kind is an atom of the same name on the Elixir side (ExPhil.Native.Error).
 enum class ErrorKind {
   invalid_argument,     // wrong rank, size, type, option: the caller's mistake
-  unsupported,          // a legal request that this build, backend or dtype does not do
+  unsupported,          // a valid request that this build, backend or dtype does not support
   limit_exceeded,       // a size beyond a named limit
-  invalid_checkpoint,   // a safetensors file that is not what it should be
+  invalid_checkpoint,   // a checkpoint file that is malformed or does not fit the policy
   file_error,           // the operating system refused the file
-  mismatch,             // state, snapshot or session of another model
+  mismatch,             // a state, snapshot or session of another model
   invalid_state,        // an exported state that is damaged or of another version
   backend_unavailable,  // no such backend or device here; the message says why
   compile_failed,       // NVRTC refused a kernel; the log is in the message
-  out_of_memory,        // host or device; the message says how much was asked and free
-  device_lost,          // the CUDA context is poisoned; every later call on it says so
+  out_of_memory,        // host or device; the message says how much was requested and free
+  device_lost,          // the CUDA context is unusable; every later call on it says so
   cuda_error,           // any other failed CUDA call, with its name and code
   internal,             // a defect in this library
 };
@@ -34,9 +34,9 @@ class Error : public std::runtime_error {
  public:
   static constexpr std::size_t kMaxMessage = 4096, kMaxArgument = 256;  // bytes
 
-  // argument: the public name of the argument at fault ("x", ":dt_range"), or "" where none is. Both texts
-  // are made valid UTF-8 and cut to their limits. Text of a file, a name or a value goes into a message
-  // through quote(), which escapes and shortens it.
+  // argument: the public name of the argument at fault ("x", ":dt_range"), or "" where there is none. Both
+  // texts are made valid UTF-8 and cut to their limits. Pass text from a file, a name or a value through
+  // quote(), which escapes and shortens it.
   Error(ErrorKind kind, const std::string& argument, const std::string& message)
       : std::runtime_error(valid_text(message, kMaxMessage)),
         kind_(kind),

@@ -9,7 +9,7 @@
 
 namespace exphil::core {
 
-static_assert(XXH_VERSION_NUMBER >= 800, "what XXH3 answers is fixed from xxHash 0.8.0 on");
+static_assert(XXH_VERSION_NUMBER >= 800, "the values of XXH3 are fixed from xxHash 0.8.0 on");
 
 std::uint64_t hash64(const void* data, std::size_t size) {
   constexpr std::int64_t kStretch = 1 << 17;  // some 10 us

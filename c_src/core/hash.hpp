@@ -1,5 +1,5 @@
-// Hashes of bytes, by xxHash (XXH3): checksums, fingerprints and keys. Fast and the same on every machine,
-// not cryptographic. The one place that knows xxHash. Pure functions; any thread.
+// Hashes of bytes by xxHash (XXH3), for checksums, fingerprints and keys. Fast, the same on every machine,
+// not cryptographic. Only hash.cpp includes xxHash. Pure functions; any thread.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ std::uint64_t hash64(const void* data, std::size_t size);
 // 16 lower-case hexadecimal digits.
 std::string hex(std::uint64_t value);
 
-// A list of texts as one: each part is preceded by its length, so that "ab", "c" differs from "a", "bc".
+// Hashes a list of texts: each part is preceded by its length, so that "ab", "c" differs from "a", "bc".
 class HashedParts {
  public:
   void add(const std::string& part);

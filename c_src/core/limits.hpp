@@ -1,4 +1,4 @@
-// Sizes beyond which an operator refuses, on every backend. Each error names its limit.
+// Size limits of the operators on every backend. Each error names its limit.
 #pragma once
 
 #include <cstdint>

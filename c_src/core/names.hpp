@@ -1,5 +1,5 @@
-// The words by which every front (nif/, xla/) names an option's values. Throws invalid_argument for another
-// word, naming `argument` and the words that are known. Pure functions; any thread.
+// Parses the names of option values for nif/ and xla/. Throws invalid_argument for an unknown name, with
+// `argument` and the known names. Pure functions; any thread.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
-// The tensors of an operator's call, described without their data: an operator has an enum that numbers its
-// tensors and a function describe(shape, id) that says what each is. Bytes, slices of the batch and alignment
-// follow from that here, for host and device addresses alike. Used by core/, host/ and cuda/ for every
-// operator that describes itself so. Plain values and pure functions; any thread.
+// The tensors of an operator's call, described without their data. Each operator has an enum that numbers its
+// tensors and a function describe(shape, id) that returns one's description. The code here derives bytes,
+// slices of the batch and alignment from it, for host and device addresses alike. Used by core/, host/ and
+// cuda/. Plain values and pure functions; any thread.
 #pragma once
 
 #include <array>
@@ -57,7 +57,7 @@ struct Operand {
   std::size_t sequence_stride() const;  // bytes from one sequence to the next; 0 where they share the tensor
 };
 
-// How many operands the enum `Id` numbers, from 0. Each operator specialises it beside its enum.
+// How many operands the enum `Id` numbers, from 0. Each operator specialises it next to its enum.
 template <class Id>
 inline constexpr std::size_t kOperandCount = 0;
 
@@ -87,7 +87,7 @@ constexpr std::array<Id, kOperandCount<Id>> all_operands() {
   return ids;
 }
 
-// The whole table of an operator: describe(shape, id) is found by the type of `shape`.
+// The descriptions of all operands; describe(shape, id) is found by the type of `shape`.
 template <class Id, class OperatorShape>
 PerOperand<Id, Operand> describe_all(const OperatorShape& shape) {
   PerOperand<Id, Operand> table;
@@ -95,7 +95,7 @@ PerOperand<Id, Operand> describe_all(const OperatorShape& shape) {
   return table;
 }
 
-// `bytes` behind an address: a pointer to void, or a device address, which is an integer.
+// The address `bytes` after `address`, for a void pointer or an integer device address.
 template <class Pointer>
 Pointer offset_address(Pointer address, std::size_t bytes) {
   if constexpr (std::is_pointer_v<Pointer>) {
@@ -127,7 +127,7 @@ PerOperand<Id, std::size_t> sequence_strides(const PerOperand<Id, Operand>& tabl
   return strides;
 }
 
-// The addresses for the batch from sequence `begin` on. What is absent or shared stays as it is.
+// The addresses for the batch from sequence `begin` on. Absent and shared operands keep theirs.
 template <class Id, class Pointer>
 PerOperand<Id, Pointer> slice_batch(const PerOperand<Id, std::size_t>& strides,
                                     PerOperand<Id, Pointer> addresses, std::int64_t begin) {

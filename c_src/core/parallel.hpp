@@ -11,15 +11,15 @@
 
 namespace exphil::core {
 
-// Takes effect for later calls. 0 means the default, the machine's cores, which is also the most: threads()
-// answers what is used.
+// Takes effect for later calls. 0 means the default, the number of cores, which is also the maximum.
+// threads() returns the number in use.
 void set_threads(int threads);
 int threads();
 
 // Calls body(begin, end) over disjoint ranges that cover [0, count), each at least `grain` long except the
-// last, and returns when all are done. Runs in the calling thread where the range or the thread count leaves
-// one piece. The way the range is cut must never change a result. The first exception thrown by a body is
-// rethrown here.
+// last, and returns when all are done. Runs in the calling thread where
+// there is only one range. The result must not depend on where the
+// ranges are cut. The first exception thrown by a body is rethrown here.
 void parallel_for(std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t)>& body);
 

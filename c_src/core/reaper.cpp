@@ -64,8 +64,8 @@ class Reaper {
   std::thread thread_;
 };
 
-// The reaper itself is never destroyed, so that a late reap() during unloading still finds a live object;
-// only its thread is joined, before the code it runs is unmapped.
+// The reaper is never destroyed, so that a late reap() during unloading still finds a valid object. Only its
+// thread is joined, before its code is unmapped.
 struct StopAtUnload {
   Reaper* reaper;
   ~StopAtUnload() { reaper->stop(); }
@@ -84,7 +84,7 @@ void reap(std::shared_ptr<void> object) noexcept {
   try {
     reaper().push(object);
   } catch (...) {
-    // No thread or no memory for the queue: `object` is destroyed here, later than it should but surely.
+    // No thread or no memory for the queue: `object` is destroyed here, on the calling thread.
   }
 }
 

@@ -1,5 +1,5 @@
-// Dtypes, shapes and non-owning views of row-major, little-endian tensors. A view never owns its bytes:
-// the caller keeps them alive (a BEAM binary for the length of a NIF call, a mapped checkpoint).
+// Dtypes, shapes and non-owning views of row-major, little-endian tensors. The caller keeps a view's bytes
+// alive (a BEAM binary for the length of a NIF call, a checkpoint that was read).
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 
 namespace exphil::core {
 
-// Element types in the spelling of Nx. c64 is two f32 (real, imaginary). Those after s64 only pass through
-// checkpoint files as bytes: no operator takes them.
+// Element types with Nx's names. c64 is two f32 (real, imaginary). Those after s64 appear in checkpoint files
+// only; no operator accepts them.
 enum class Dtype {
   f32,
   f16,
@@ -69,8 +69,8 @@ struct TensorView {
   std::size_t bytes = 0;
 };
 
-// Throws invalid_argument naming `argument` unless the view's bytes are exactly what its shape and dtype
-// need.
+// Throws invalid_argument naming `argument` unless the
+// view has exactly the bytes of its shape and dtype.
 void check_bytes(const TensorView& view, const std::string& argument);
 
 }  // namespace exphil::core

@@ -10,7 +10,7 @@ unsigned char byte_at(std::string_view text, std::size_t at) {
   return at < text.size() ? static_cast<unsigned char>(text[at]) : 0;
 }
 
-// The bytes of the UTF-8 character that starts at `at`; 0 where the bytes are none. The ranges are those of
+// The length in bytes of the UTF-8 character at `at`; 0 where the bytes are invalid. The ranges are those of
 // the Unicode standard, table 3-7: no overlong forms, no surrogates, nothing beyond U+10FFFF.
 std::size_t character_bytes(std::string_view text, std::size_t at) {
   const unsigned char first = byte_at(text, at), second = byte_at(text, at + 1);
@@ -31,19 +31,19 @@ std::string hexadecimal(unsigned char byte) {
   return {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
 }
 
-// The escape of a character that should not be in a message as it is; "" for any other.
+// The escape sequence of a character that must not appear in a message; "" for any other.
 std::string escape(std::string_view text, std::size_t at) {
   const unsigned char first = byte_at(text, at);
   if (first == '\n') return "\\n";
   if (first == '"' || first == '\\') return {'\\', static_cast<char>(first)};
   if (first < 0x20 || first == 0x7f) return hexadecimal(first);
-  // U+0080 to U+009F control a terminal, too.
+  // U+0080 to U+009F are control characters too.
   if (first == 0xc2 && byte_at(text, at + 1) < 0xa0)
     return hexadecimal(first) + hexadecimal(byte_at(text, at + 1));
   return "";
 }
 
-// Copies characters, escaped where asked, as long as the result has at most `most` bytes.
+// Copies characters, escaped if `escaped`, as long as the result has at most `most` bytes.
 std::string copy(std::string_view text, std::size_t most, bool escaped) {
   std::string out;
   std::size_t at = 0, fits = 0;  // out[0, fits) leaves room for kCut

@@ -23,7 +23,7 @@ struct Ticker::Entry {
   Clock::time_point start;
   MicroHertz rate = 1;
   Callback callback;
-  std::int64_t next = 0;  // the first tick that was not called yet; the thread alone uses it
+  std::int64_t next = 0;  // the first tick not called yet; used by the thread only
   std::atomic<bool> ended{false};
 
   Clock::time_point due(std::int64_t number) const { return start + tick_offset(rate, number); }
@@ -36,7 +36,7 @@ __extension__ using Wide = __int128;  // ticks times 10^15 need 80 bits within a
 // Nanoseconds of one tick at 1 microhertz.
 constexpr std::int64_t kNanosecondsTimesMicroHertz = 1'000'000'000'000'000;
 
-// The last tick that is due `passed` after the start; -1 before the start.
+// The last tick due by `passed` after the start; -1 before the start.
 std::int64_t last_due(MicroHertz rate, std::chrono::nanoseconds passed) {
   if (passed.count() < 0) return -1;
   auto number = static_cast<std::int64_t>(Wide{passed.count()} * rate / kNanosecondsTimesMicroHertz);
@@ -82,7 +82,7 @@ class TickerThread {
         lock.unlock();
         const bool again = call(*node.mapped());
         lock.lock();
-        // The node is used again: a tick allocates nothing.
+        // Reuses the node, so that a tick allocates nothing.
         if (again) node.key() = node.mapped()->due(node.mapped()->next), waiting_.insert(std::move(node));
       }
     }
@@ -101,8 +101,8 @@ class TickerThread {
   std::thread thread_;
 };
 
-// The object is never destroyed, because a Ticker may end after static destructors have run; its thread is
-// joined.
+// The object is never destroyed, because a Ticker may end after static destructors have run. Only its thread
+// is joined.
 struct StopAtUnload {
   TickerThread* thread;
   ~StopAtUnload() { thread->stop(); }

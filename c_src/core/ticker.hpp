@@ -15,22 +15,22 @@ namespace exphil::core {
 using MicroHertz = std::int64_t;
 inline constexpr MicroHertz kMostMicroHertz = MicroHertz{10'000} * 1'000'000;
 
-// When tick `number` is due after the start. `number` is at least 0, `rate` at least 1.
+// The time from the start to tick `number`. `number` is at least 0, `rate` at least 1.
 std::chrono::nanoseconds tick_offset(MicroHertz rate, std::int64_t number);
 
 class Ticker {
  public:
-  // Gets the number of the tick that is due. Runs on the ticker thread and delays every other ticker, so it
-  // must be short and must not throw. Returning false ends the ticker.
+  // Receives the number of the tick that is due. Runs on the ticker thread and delays every other ticker, so
+  // it must be short and must not throw. Returns false to end the ticker.
   using Callback = std::function<bool(std::int64_t number)>;
 
   // Tick 0 is due at `start`. Where the thread wakes so late that several ticks are due, only the last of
   // them is called. Throws core::Error (invalid_argument) for a rate outside [1, kMostMicroHertz];
-  // std::bad_alloc and std::system_error where the system has no memory or thread left.
+  // std::bad_alloc and std::system_error where memory or a thread cannot be had.
   Ticker(std::chrono::steady_clock::time_point start, MicroHertz rate, Callback callback);
-  // No call begins after this returns; one that runs on another thread may still end.
+  // No call begins after this returns; a call in progress on another thread may still end later.
   ~Ticker();
-  // As the destructor does; from any thread, and again.
+  // Like the destructor; from any thread, more than once.
   void stop() noexcept;
   Ticker(const Ticker&) = delete;
   Ticker& operator=(const Ticker&) = delete;

@@ -1,4 +1,4 @@
-// The CUDA backend: puts the context, the scan and the resident model behind core::Backend. See backend.hpp.
+// The CUDA backend: the context, the scans and the resident policies as a core::Backend. See backend.hpp.
 #include "cuda/backend.hpp"
 
 #include <map>
@@ -21,7 +21,7 @@ std::string version_text(int version) {
   return core::message(version / 1000, ".", version % 1000 / 10);
 }
 
-// What keeps the device from being used; "" where nothing does.
+// The reason why the device cannot be used; "" where it can.
 std::string unusable_reason(const DeviceProperties& properties) {
   try {
     require_supported(properties);
@@ -119,7 +119,7 @@ class CudaBackend : public core::Backend {
 }  // namespace
 
 std::shared_ptr<core::Backend> open_cuda_backend(int device) {
-  // Leaked on purpose, as the contexts are: see Context::open.
+  // Leaked on purpose, like the contexts: see Context::open.
   static auto* mutex = new std::mutex;
   static auto* backends = new std::map<int, std::shared_ptr<core::Backend>>;
   std::shared_ptr<Context> context = Context::open(device);
@@ -135,7 +135,7 @@ std::vector<core::DeviceDescription> cuda_devices() {
     const int count = device_count();
     for (int i = 0; i < count; ++i) devices.push_back(description(query_device(i)));
   } catch (const core::Error&) {
-    // cuda_unavailable_reason() has the words.
+    // cuda_unavailable_reason() reports the error.
   }
   return devices;
 }

@@ -1,5 +1,5 @@
-// Every kernel variant this library may compile at run time, for the tests that compile them all without a
-// device. Stateless.
+// Every kernel variant that this library may compile at run time, for the tests that compile them all without
+// a device. Stateless.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace exphil::cuda {
 
-// The variants of every *_variants.hpp, without repetitions.
+// The variants of every */variants.hpp, without duplicates.
 std::vector<KernelSpec> all_kernel_variants();
 
 }  // namespace exphil::cuda

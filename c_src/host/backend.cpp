@@ -19,7 +19,7 @@ namespace exphil::host {
 
 namespace {
 
-// "Intel(R) Xeon(R) ...", or the architecture where the system does not say.
+// "Intel(R) Xeon(R) ...", or the architecture where the system gives no name.
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {

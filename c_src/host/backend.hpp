@@ -7,7 +7,7 @@
 
 namespace exphil::host {
 
-// One object for the process, made on the first call.
+// One object per process, created on the first call.
 std::shared_ptr<core::Backend> host_backend();
 
 }  // namespace exphil::host

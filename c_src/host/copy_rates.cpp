@@ -12,7 +12,7 @@ namespace exphil::host {
 
 namespace {
 
-// Twice this is beyond any last-level cache but those of the largest servers, and is copied in some 20 ms.
+// Twice this exceeds all last-level caches but those of the largest servers; a copy takes about 20 ms.
 constexpr std::int64_t kBytes = std::int64_t{128} << 20;
 constexpr std::int64_t kPiece = std::int64_t{1} << 20;
 constexpr int kCopies = 6;

@@ -1,4 +1,4 @@
-// The associative scans: every operation, in one direction or both, is one NIF; their gradients are another.
+// The associative scans: one NIF for every operation and direction, and one for their gradients.
 #include <optional>
 #include <string>
 

@@ -1,5 +1,5 @@
-// Which backends this build and this machine have, and the choice between them. Every call is safe from any
-// thread. The first that concerns CUDA opens the driver, which takes a good part of a second.
+// The backends of this build and this machine, and the choice between them. Every call is safe from any
+// thread. The first call that concerns CUDA opens the driver, which takes a large part of a second.
 #pragma once
 
 #include <memory>
@@ -19,14 +19,14 @@ struct Decoder<BackendChoice> {
   static BackendChoice decode(Call& call, Term term, const char* argument);
 };
 
-// What :auto comes to here; any other choice is itself. Never automatic.
+// The backend that :auto selects; any other choice is returned unchanged. Never automatic.
 BackendChoice resolve(BackendChoice choice);
 
-// The backend's object for one device; alive until the library unloads. Throws backend_unavailable with the
-// reason in words.
+// The backend's object for one device, valid until the library unloads. Throws backend_unavailable with the
+// reason.
 core::Backend& open_backend(BackendChoice choice, std::int64_t device);
 
-// Whether a call with this choice (an atom) can end up waiting for a GPU. Opens nothing: true while unknown.
+// Whether a call with this choice (an atom) may wait for a GPU. Opens nothing: true while unknown.
 bool may_use_cuda(ErlNifEnv* env, Term choice);
 
 struct CudaStatus {

@@ -1,5 +1,5 @@
-// Safetensors files as Elixir reads them: every tensor copied out of the mapped file, because a binary may
-// outlive it and a file that shrinks under a mapping would take the VM down.
+// Safetensors files and other checkpoints for Elixir. Every tensor is copied, because a binary may outlive
+// the file that was read.
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/safetensors.hpp"
 

@@ -23,7 +23,7 @@ struct Receiver {
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;
 
-  // False where the process is gone. Without memory for the message the tick is left out.
+  // False where the process has ended. Without memory for the message the tick is skipped.
   bool send(std::int64_t number) const {
     ErlNifEnv* message = enif_alloc_env();
     if (message == nullptr) return true;

@@ -75,7 +75,7 @@ Map Decoder<Map>::decode(Call& call, Term term, const char* argument) {
   if (!enif_map_iterator_create(call.env(), term, &iterator, ERL_NIF_MAP_ITERATOR_FIRST)) {
     fail_decode(call, term, argument, "a map");
   }
-  // The iterator of a large map owns memory, and a key that is no atom throws.
+  // Frees the iterator of a large map also where a key that is not an atom throws.
   struct Owner {
     Call& call;
     ErlNifMapIterator& iterator;
@@ -133,7 +133,7 @@ core::TensorView Decoder<core::TensorView>::decode(Call& call, Term term, const 
   const bool atom = enif_get_atom(call.env(), parts[0], type, sizeof type, ERL_NIF_LATIN1) != 0;
   if (!atom || !core::parse_dtype(type, &view.dtype)) {
     fail(ErrorKind::invalid_argument, argument, argument, " has the type ", describe(call, parts[0]),
-         ", which is none of f32, f16, bf16, c64, f64, s32, s64");
+         "; expected f32, f16, bf16, c64, f64, s32 or s64");
   }
   view.shape = decode_shape(call, parts[1], argument);
   ErlNifBinary binary;
@@ -143,7 +143,7 @@ core::TensorView Decoder<core::TensorView>::decode(Call& call, Term term, const 
   view.bytes = binary.size;
   view.data = binary.data;
   core::check_bytes(view, argument);
-  // A c64 is two f32: nothing needs more than its real element.
+  // A c64 is two f32, so the alignment of its real element is enough.
   const std::size_t element = core::dtype_size(view.dtype);
   view.data = call.aligned(binary.data, binary.size, view.dtype == core::Dtype::c64 ? element / 2 : element);
   return view;

@@ -1,8 +1,8 @@
-// Between Erlang terms and C++ values: one Decoder and one encode() for each type that crosses the boundary.
-// Used by every NIF through dispatch.hpp, so that a NIF is a plain function with typed arguments.
+// Converts between Erlang terms and C++ values: one Decoder and one encode() for each type. Used by every NIF
+// through dispatch.hpp, so that a NIF is a plain function with typed arguments.
 //
 // A Decoder throws core::Error (invalid_argument, limit_exceeded) that names the argument. Decoded views
-// point into BEAM binaries and live as long as the Call.
+// point into BEAM binaries and are valid as long as the Call.
 #pragma once
 
 #include <erl_nif.h>
@@ -23,8 +23,8 @@ namespace exphil::nif {
 
 using Term = ERL_NIF_TERM;
 
-// One NIF call: its environment, and copies of inputs that had to be moved. Lives on the calling thread's
-// stack for the length of the call.
+// One NIF call: its environment, and aligned copies of inputs. On the calling thread's stack for the duration
+// of the call.
 class Call {
  public:
   explicit Call(ErlNifEnv* env, bool may_wait = true) : env_(env), may_wait_(may_wait) {}
@@ -62,7 +62,7 @@ using Map = std::vector<std::pair<Atom, Term>>;
 // Throws invalid_argument: "<argument> must be <expected>, got <the term>".
 [[noreturn]] void fail_decode(Call& call, Term term, const char* argument, const char* expected);
 
-// The term as Elixir's user would recognise it, cut to a line.
+// The term in Elixir's syntax, cut to one line.
 std::string describe(Call& call, Term term);
 
 template <class T>
@@ -124,8 +124,8 @@ struct Decoder<std::tuple<Elements...>> {
   static std::tuple<Elements...> decode(Call& call, Term term, const char* argument);
 };
 
-// Uninitialised memory that becomes a binary. Throws out_of_memory where the VM has none left:
-// enif_make_new_binary would abort the VM there.
+// Uninitialised memory that becomes a binary. Throws out_of_memory where the VM has no memory, where
+// enif_make_new_binary would abort the VM.
 class NewBinary {
  public:
   explicit NewBinary(std::size_t bytes);
@@ -137,7 +137,7 @@ class NewBinary {
 
   unsigned char* data() { return binary_.data; }
   float* floats() { return reinterpret_cast<float*>(binary_.data); }
-  Term term(Call& call);  // once; the VM owns the bytes from here on
+  Term term(Call& call);  // once; afterwards the VM owns the bytes
 
  private:
   ErlNifBinary binary_{};
@@ -157,7 +157,7 @@ inline Term encode(Call& call, const std::string& text) {
 }
 Term encode(Call& call, const Map& map);
 Term encode(Call& call, const core::Shape& shape);
-// Only these: a bool, a count and a Term are all integers to the compiler.
+// Only these overloads: a bool, a count and a Term are all integers to the compiler.
 inline Term encode_bool(Call& call, bool value) {
   return encode_atom(call, value ? "true" : "false");
 }
@@ -187,7 +187,7 @@ std::vector<T> Decoder<std::vector<T>>::decode(Call& call, Term term, const char
   return elements;
 }
 
-// Braces fix the order: the first bad element is the one that is reported.
+// Braces fix the order of evaluation: the first bad element is reported.
 template <class... Elements, std::size_t... I>
 std::tuple<Elements...> decode_elements(Call& call, const Term* elements, const char* argument,
                                         std::index_sequence<I...>) {

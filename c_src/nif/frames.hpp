@@ -1,5 +1,5 @@
-// Observations as the policy calls take them: a bare f32 binary, or a tensor {:f32, shape, binary}. The
-// answer has the form of the question. Used by session.cpp and policy.cpp; plain data of one call.
+// Observations of the policy calls: a bare f32 binary, or a tensor {:f32, shape, binary}. The answer has the
+// same form. Used by session.cpp and policy.cpp; plain data of one call.
 #pragma once
 
 #include "nif/resources.hpp"
@@ -12,15 +12,15 @@ struct Frames {
   bool is_tensor = false;
   core::Shape shape;  // where is_tensor
 
-  // Throws invalid_argument unless this is a tensor of `expected`, or a binary with as many floats.
+  // Throws invalid_argument unless this is a tensor of shape `expected`, or a binary with as many floats.
   void require(const core::Shape& expected, const char* argument) const;
-  // seq of {seq, d_input}; a binary is cut into rows. Throws likewise.
+  // seq of {seq, d_input}, computed from the size of a binary. Throws likewise.
   std::int64_t require_rows(std::int64_t d_input, const char* argument) const;
-  // `binary` as it is, or as {:f32, shape, binary}.
+  // `binary` itself, or {:f32, shape, binary}.
   Term answer(Call& call, const core::Shape& shape, Term binary) const;
 };
 
-// The tensor with its type checked.
+// The tensor as Frames, with its type checked.
 Frames frames_of(const core::TensorView& view, const char* argument);
 
 template <>

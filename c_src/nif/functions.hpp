@@ -16,9 +16,9 @@ namespace exphil::nif {
 // info.cpp
 // %{backend, index, name, details}, the fields of ExPhil.Native.Device
 Term encode_device(Call& call, const core::DeviceDescription& device);
-// The application's config, below the environment: "" and 0 leave the default. The same config again changes
-// nothing, so that it does not undo set_threads. Answers nil, or why the kernel cache is not used. Throws
-// invalid_argument that names the key or the variable at fault.
+// The application's config, with lower priority than the environment: "" and 0 select the default. Repeating
+// the same config changes nothing, so that it does not undo set_threads. Returns nil, or why the kernel cache
+// is not used. Throws invalid_argument that names the key or the variable at fault.
 Term configure(Call& call, std::string kernels, std::string cache, std::string libcuda, std::string libnvrtc,
                std::int64_t pinned_limit, std::int64_t threads);
 Term info(Call& call);
@@ -82,11 +82,11 @@ Term step(Call& call, SessionHandle& session, Frames obs);
 // play.cpp: %ExPhil.Native.Policy.Action{}, and a list of them
 Term act(Call& call, SessionHandle& session, Frames obs);
 Term act_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
-// The action for given outputs. state: {frame, the buttons held as bits}; uniforms: a binary of f32 or nil.
+// The action for given outputs. state: {frame, the held buttons as bits}; uniforms: a binary of f32 or nil.
 Term sample(Call& call, PolicyHandle& policy, Frames logits, RulesTuple rules,
             std::tuple<std::int64_t, std::int64_t> state, std::optional<Frames> uniforms);
 core::PlayRules rules_of(const RulesTuple& given);
-// Only whether the policy has a controller: :ok, or unsupported.
+// Only checks that the policy has a controller: :ok, or unsupported.
 Term require_controller(Call& call, PolicyHandle& policy);
 Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
 Term prefill(Call& call, SessionHandle& session, Frames frames);

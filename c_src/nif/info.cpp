@@ -1,4 +1,4 @@
-// What this machine has, and the settings that hold for the whole library.
+// Describes this machine, and applies the settings of the entire library.
 #include <mutex>
 #include <optional>
 

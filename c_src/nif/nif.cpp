@@ -1,4 +1,4 @@
-// The library as the VM sees it: load, upgrade, unload, and the function table of ExPhil.Native.NIF.
+// The library's entry points for the VM: load, upgrade, unload, and the function table of ExPhil.Native.NIF.
 #include <dlfcn.h>
 
 #include <array>
@@ -16,11 +16,11 @@ namespace {
 // that a library left over from another version is refused instead of called with the wrong terms.
 constexpr std::int64_t kInterface = 11;
 
-// What load_nif/2 returns in {:error, {:load, _}}; ExPhil.Native.NIF puts them into words.
+// Returned by load_nif/2 in {:error, {:load, _}}; ExPhil.Native.NIF turns them into messages.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
 
-// The reaper, the thread pool and CUDA's own threads run code of this library for the rest of the process, so
-// it must stay mapped after the module is purged.
+// The reaper, the thread pool and CUDA's threads run code of this library until the process ends, so it must
+// stay mapped after the module is purged.
 void stay_mapped() {
   Dl_info self;
   if (dladdr(reinterpret_cast<const void*>(&stay_mapped), &self) != 0) {
@@ -28,8 +28,8 @@ void stay_mapped() {
   }
 }
 
-// load_info is the interface's number. The settings come later, by configure(): a load cannot say what it
-// refuses.
+// load_info is the interface's number. configure() sets the settings later, because a failing load cannot
+// return an error message.
 int start(ErlNifEnv* env, Term load_info) {
   try {
     ErlNifSInt64 interface = 0;
@@ -43,11 +43,11 @@ int start(ErlNifEnv* env, Term load_info) {
 }
 
 int load(ErlNifEnv* env, void** private_data, Term load_info) {
-  *private_data = nullptr;  // all state is the backends' own, one for the process
+  *private_data = nullptr;  // all state is in the backends, one set per process
   return start(env, load_info);
 }
 
-// The same library under a new instance of the module: resources go on living, their types are taken over.
+// The same library under a new instance of the module: it takes over the types of existing resources.
 int upgrade(ErlNifEnv* env, void** private_data, void**, Term load_info) {
   return load(env, private_data, load_info);
 }

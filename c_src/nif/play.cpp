@@ -1,4 +1,4 @@
-// Play: a frame in, a controller out. The rules are those of core/policy/play.hpp.
+// Play: takes a frame, returns a controller state. The rules are those of core/policy/play.hpp.
 #include <cmath>
 #include <utility>
 

@@ -1,4 +1,4 @@
-// Policies: loading one onto a backend, what it is, and the stateless window.
+// Policies: loading onto a backend, their description, and the stateless window.
 #include <memory>
 
 #include "core/checkpoint/checkpoint.hpp"
@@ -45,7 +45,7 @@ Term encode_groups(Call& call, const core::PolicyConfig& config) {
   return encode_list(call, groups);
 }
 
-// {dialect, window, chunk_size, dt}; 0 stands for none.
+// {dialect, window, chunk_size, dt}; 0 means none.
 Term encode_spec(Call& call, const core::PolicySpec& spec) {
   return enif_make_tuple4(call.env(), encode_atom(call, core::dialect_name(spec.dialect)),
                           encode_integer(call, spec.window), encode_integer(call, spec.chunk_size),
@@ -65,7 +65,7 @@ Term load_policy(Call& call, BackendChoice choice, std::int64_t device, std::str
   model_options.device = static_cast<int>(device);
 
   const auto weights = core::load_weights(core::Checkpoint::open(path), load_options_of(options));
-  // CUDA takes state-spaces' dialect alone so far: no choice means the host for the others.
+  // CUDA supports only state-spaces' dialect so far, so :auto selects the host for the others.
   const bool host_only = choice == BackendChoice::automatic && !weights->config.spec.is_state_spaces();
   if (host_only) choice = BackendChoice::host;
   core::Backend& backend = open_backend(choice, host_only ? 0 : device);

@@ -15,8 +15,8 @@ void destroy(ErlNifEnv*, void* object) noexcept {
   handle->~Handle();
 }
 
-// The number in a name changes with the handle's layout: the objects of another layout then stay with the
-// library that made them, and only objects of the same layout are taken over at an upgrade.
+// The number in a name changes with the handle's layout. Objects of another layout stay with the library that
+// created them; an upgrade takes over only objects of the same layout.
 template <class Handle>
 bool open_type(ErlNifEnv* env, const char* name) {
   const auto flags = static_cast<ErlNifResourceFlags>(ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER);

@@ -1,8 +1,8 @@
-// What Elixir holds a reference to: models, sessions, snapshots, and the memory behind large results.
+// The resources behind Elixir's references: policies, sessions, snapshots, and the memory of large results.
 //
-// A resource's destructor runs on a normal scheduler at an unknown time, so it only hands its object to
-// core's reaper; a result's bytes go back to their pool under a mutex. Handles are read by many threads at
-// once and never change; what they point to does its own locking.
+// A resource's destructor runs on a normal scheduler at an unknown time, so it only passes its object to
+// core's reaper; a result's bytes return to their pool under a mutex. Many threads read a handle
+// concurrently, and it never changes; the objects it points to do their own locking.
 #pragma once
 
 #include <atomic>
@@ -23,11 +23,11 @@ namespace exphil::nif {
 
 struct LoadedPolicy {
   std::shared_ptr<core::Policy> policy;
-  core::Backend* backend = nullptr;  // alive until the library unloads
+  core::Backend* backend = nullptr;  // valid until the library unloads
   core::DeviceDescription device;
 };
 
-// Members are destroyed in reverse: the state before the model that it lives in.
+// Members are destroyed in reverse order: the state before its policy.
 struct PolicyHandle {
   std::shared_ptr<LoadedPolicy> loaded;
 };
@@ -47,15 +47,15 @@ struct ResultHandle {
 // An AR-SSM layer on a backend.
 struct LoadedLayer {
   std::unique_ptr<core::SemiseparableLayer> layer;
-  std::shared_ptr<const core::SemiseparableWeights> weights;  // for the gradient, which the CPU computes
-  core::Backend* backend = nullptr;                           // alive until the library unloads
+  std::shared_ptr<const core::SemiseparableWeights> weights;  // for the gradient, computed on the CPU
+  core::Backend* backend = nullptr;                           // valid until the library unloads
   core::DeviceDescription device;
 };
 struct LayerHandle {
   std::shared_ptr<LoadedLayer> loaded;
 };
 
-// A frame clock; ends with the last reference to it.
+// A frame clock; stops when the last reference to it is released.
 struct ClockHandle {
   std::shared_ptr<core::Ticker> ticker;
 };
@@ -101,7 +101,7 @@ Handle* find_handle(ErlNifEnv* env, Term term) {
 }
 
 // Moves the handle into a resource that the VM owns. The caller releases its own reference. `weight` bytes
-// are allocated beside it and never touched.
+// are allocated with it and never used.
 template <class Handle>
 Handle* make_resource(Handle handle, std::size_t weight = 0) {
   void* memory = enif_alloc_resource(ResourceType<Handle>::type, sizeof(Handle) + weight);
@@ -109,10 +109,10 @@ Handle* make_resource(Handle handle, std::size_t weight = 0) {
   return new (memory) Handle(std::move(handle));
 }
 
-// What a snapshot weighs for the VM's collector, which counts a resource's own bytes towards the process's
-// next collection and knows nothing of the memory behind it. Measured with one snapshot a frame in a process
-// with a large heap: without a weight 3,500 were alive before it collected, with this about 400; with the
-// full size it would collect every few frames. Sessions live long and have none.
+// The `weight` of a snapshot. The VM counts a resource's own bytes towards the process's next garbage
+// collection, but not the memory behind it. Measured with one snapshot a frame in a process with a large
+// heap: without a weight 3,500 snapshots existed before a collection, with this one about 400; with the full
+// size the VM would collect every few frames. Sessions are long-lived and have none.
 std::size_t snapshot_weight(const core::PolicyConfig& config);
 
 template <class Handle>
@@ -175,8 +175,8 @@ struct Decoder<LayerHandle&> {
 };
 
 // Uninitialised memory for one result, and the binary it becomes. From core::kSmallestPooledResult on the
-// binary is a resource over the backend's pooled memory: a fresh BEAM binary of 4 MB cost 1.6 ms in page
-// faults on the machine of bench/results. Below that an ordinary binary is cheaper.
+// binary is a resource over the backend's pooled memory: a new BEAM binary of 4 MB cost 1.6 ms in page faults
+// on the machine of bench/results. A smaller result is an ordinary binary, which is cheaper.
 class Result {
  public:
   Result(Call& call, core::Backend& backend, std::size_t bytes);
@@ -188,7 +188,7 @@ class Result {
   Call& call_;
   std::size_t bytes_;
   std::optional<NewBinary> binary_;  // below core::kSmallestPooledResult
-  core::ResultBuffer buffer_;        // from there on
+  core::ResultBuffer buffer_;        // otherwise
   void* data_ = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// The selective scan, in all its forms: scan, step, bidirectional and scan_with_states are one NIF whose
-// request says what to compute.
+// The selective scan: scan, step, bidirectional and scan_with_states are one NIF, whose request says what to
+// compute.
 #include "nif/scan_request.hpp"
 
 #include "nif/functions.hpp"

@@ -8,7 +8,7 @@ namespace exphil::nif {
 
 namespace {
 
-// The gradient of one operand while it is computed: of the operand's type and shape.
+// The gradient of one operand during the computation, of the operand's type and shape.
 class Gradient {
  public:
   Gradient(Call& call, core::Backend& backend, const core::TensorView& operand)
@@ -26,8 +26,8 @@ class Gradient {
 
 }  // namespace
 
-// all: also the gradients of a and of the optional operands. A list of {name, tensor}, the name that of the
-// operand: "x", "dt", "b", "c", then, with `all`, "a", "d", "z", "dt_bias", "initial_state" where given.
+// all: also the gradients of a and of the optional operands. Returns a list of {name, tensor}, named after
+// the operands: "x", "dt", "b", "c", then, with `all`, "a", "d", "z", "dt_bias", "initial_state" where given.
 Term scan_grad(Call& call, BackendChoice choice, std::int64_t device, core::TensorView dy, core::TensorView x,
                core::TensorView dt, core::TensorView a, core::TensorView b, core::TensorView c, MaybeTensor d,
                MaybeTensor z, MaybeTensor dt_bias, MaybeTensor initial_state, MaybeTensor d_final_state,

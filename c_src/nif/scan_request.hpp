@@ -1,5 +1,5 @@
-// The options of a scan call as Elixir hands them over, and which results it asks for. Used by scan.cpp and
-// by the reference scan of tools/.
+// The options of a scan call as a map from Elixir, including the results to compute. Used by scan.cpp and by
+// the reference scan of tools/.
 #pragma once
 
 #include "core/scan/call.hpp"
@@ -12,7 +12,7 @@ struct ScanRequest {
   core::ScanResults results;
 };
 
-// A map. Every key may be left out, no other is taken:
+// A map. Every key is optional, unknown keys are refused:
 //   discretization: atom, dt_softplus: boolean, dt_range: nil | {min, max}, direction: atom, algorithm: atom,
 //   final_state: boolean, states: boolean
 template <>

@@ -1,4 +1,4 @@
-// AR-SSM layers: loading one onto a backend, what it is, its forward pass with diagnostics, and its
+// AR-SSM layers: loading onto a backend, their description, the forward pass with diagnostics, and the
 // gradient.
 #include <map>
 #include <memory>

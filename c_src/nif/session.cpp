@@ -1,5 +1,5 @@
-// One agent's calls: a frame, many frames, and its state saved and restored. core::Session locks; every call
-// here may come from any thread.
+// One agent's calls: step, prefill, and saving and restoring its state. core::Session locks; every call may
+// come from any thread.
 #include <memory>
 
 #include "nif/frames.hpp"

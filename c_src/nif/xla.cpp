@@ -1,5 +1,5 @@
-// What the library of XLA's custom calls (c_src/xla) says of itself. It is opened by EXLA, not here; this
-// file finds it in the process and shares no code with it.
+// The status of the library of XLA's custom calls (c_src/xla). EXLA opens that library; this file looks it up
+// in the process and shares no code with it.
 #include <dlfcn.h>
 
 #include "nif/functions.hpp"
@@ -14,7 +14,7 @@ Function find_symbol(const std::string& path, const char* name) {
   void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return nullptr;
   auto function = reinterpret_cast<Function>(dlsym(library, name));
-  dlclose(library);  // the count of RTLD_NOLOAD; EXLA keeps it open
+  dlclose(library);  // RTLD_NOLOAD counted a reference; EXLA keeps the library open
   return function;
 }
 

@@ -1,9 +1,9 @@
 // exphil_scan_cumulative and exphil_linear_recurrence: associative scans along one axis as custom calls.
 //
-// exphil_scan_cumulative      arguments: x; attribute op: cumsum, cumprod, cummax or cummin; compensated
-// (boolean) exphil_linear_recurrence    arguments: a, b; h_t = a_t h_(t-1) + b_t from h = 0 Both: axis
-// (integer, negative counts from the last), direction (forward, reverse or both). Results: y, of x's shape
-// and type, and y_reverse where direction is both.
+// exphil_scan_cumulative     arguments: x; attributes op (cumsum, cumprod, cummax, cummin), compensated
+// (boolean) exphil_linear_recurrence   arguments: a, b; h_t = a_t h_(t-1) + b_t from h = 0 Attributes of
+// both: axis (integer, negative counts from the last), direction (forward, reverse or both). Results: y, of
+// x's shape and type, and y_reverse where direction is both.
 #include "core/associative/problem.hpp"
 #include "core/error.hpp"
 #include "core/names.hpp"

@@ -14,7 +14,7 @@ using core::fail;
 
 namespace {
 
-// Whether the other side's struct is new enough to have `field`.
+// Whether the struct from XLA is new enough to have `field`.
 #define EXPHIL_HAS_FIELD(pointer, type, field) ((pointer)->struct_size >= XLA_FFI_STRUCT_SIZE(type, field))
 
 struct DtypePair {
@@ -33,7 +33,7 @@ core::TensorView view_of(const void* object, const std::string& name) {
                                   [&](const DtypePair& p) { return p.xla == buffer->dtype; });
   if (pair == std::end(kDtypes)) {
     fail(ErrorKind::invalid_argument, name, name, " has the XLA element type ",
-         static_cast<int>(buffer->dtype), ", which no operator here takes");
+         static_cast<int>(buffer->dtype), ", which no operator supports");
   }
   core::TensorView view;
   view.dtype = pair->ours;
@@ -71,9 +71,9 @@ XLA_FFI_Error_Code code_of(ErrorKind kind) {
   }
 }
 
-// The question that XLA asks when a handler is registered. The version is the oldest that has all that is
-// used here, so that every XLA from then on takes the handler; what later versions added is asked for by the
-// size of their structs.
+// XLA calls a handler for its version and traits when it is registered. The version is the oldest with every
+// field that is always used, so that every XLA from then on accepts the handler. Later fields are checked
+// through the size of their structs.
 bool answer_metadata(XLA_FFI_CallFrame* frame, XLA_FFI_Handler_Traits traits) {
   auto* extension = frame->extension_start;  // its type has another name from minor version 4 on
   if (extension == nullptr || extension->type != XLA_FFI_Extension_Metadata) return false;
@@ -183,7 +183,7 @@ void Frame::require_known(const std::string& known) const {
   for (std::int64_t i = 0; i < attrs.size; ++i) {
     const std::string name(attrs.names[i]->ptr, attrs.names[i]->len);
     if ((" " + known + " ").find(" " + name + " ") == std::string::npos) {
-      fail(ErrorKind::invalid_argument, name, "unknown attribute ", name, "; known here: ", known);
+      fail(ErrorKind::invalid_argument, name, "unknown attribute ", name, "; known: ", known);
     }
   }
 }
@@ -218,7 +218,7 @@ Scratch::Scratch(const Frame& frame, std::size_t bytes) : frame_(frame.frame_), 
   allocate.struct_size = XLA_FFI_DeviceMemory_Allocate_Args_STRUCT_SIZE;
   allocate.ctx = frame_->ctx;
   allocate.size = bytes;
-  allocate.alignment = 1;  // XLA's allocators align to 256 bytes and refuse to be asked for more than they do
+  allocate.alignment = 1;  // XLA's allocators align to 256 bytes and refuse a larger request
   if (XLA_FFI_Error* error = frame_->api->XLA_FFI_DeviceMemory_Allocate(&allocate)) {
     fail(ErrorKind::out_of_memory, "", "XLA has no device memory for ", bytes,
          " bytes of scratch: ", take_message(frame_->api, error));

@@ -1,6 +1,6 @@
-// XLA's foreign function interface as the handlers of this library use it: a call frame read as typed values,
-// errors translated in one place. Against the plain C header alone (xla/ffi/api/c_api.h): nothing links to
-// XLA, the functions come with each call. Part of priv/exphil_native_xla.so.
+// XLA's foreign function interface for the handlers of this library: reads a call frame as typed values, and
+// translates errors. Uses only the plain C header (xla/ffi/api/c_api.h): nothing links to XLA, whose
+// functions are passed with each call. Part of priv/exphil_native_xla.so.
 //
 // Source: openxla/xla, xla/ffi/api/c_api.h (minor version 1 and later).
 #pragma once
@@ -15,9 +15,9 @@
 
 namespace exphil::xla {
 
-// One call of a handler. Views point into the frame's buffers, which XLA keeps for the length of the call; on
-// CUDA they are device memory. Every reader throws core::Error (invalid_argument) that names the argument or
-// attribute.
+// One call of a handler. Views point into the frame's buffers, which are valid for the duration of the call;
+// on CUDA they are device memory. Every reader throws core::Error (invalid_argument) that names the argument
+// or attribute.
 class Frame {
  public:
   explicit Frame(XLA_FFI_CallFrame* frame) : frame_(frame) {}
@@ -29,7 +29,7 @@ class Frame {
   core::TensorView argument(std::int64_t index, const std::string& name) const;
   core::TensorView result(std::int64_t index, const std::string& name) const;
 
-  // Attributes by name; `otherwise` where the call has none. A number may be of any integer or floating type.
+  // Attributes by name; `otherwise` where absent. A number may be of any integer or floating type.
   std::string text(const char* name, const std::string& otherwise) const;
   bool boolean(const char* name, bool otherwise) const;
   std::int64_t integer(const char* name, std::int64_t otherwise) const;
@@ -39,7 +39,7 @@ class Frame {
 
   // XLA's stream: a CUstream on CUDA. Throws backend_unavailable where the platform has none.
   void* stream() const;
-  // The device's number, where this XLA can say it (minor version 2 and later).
+  // The device's number, where this XLA provides it (minor version 2 and later).
   std::optional<int> device_ordinal() const;
 
  private:
@@ -50,8 +50,8 @@ class Frame {
   XLA_FFI_CallFrame* frame_;
 };
 
-// Device memory from XLA's own allocator, for work queued on the call's stream. Given back at the end of the
-// scope: the allocator hands it out again in the stream's order.
+// Device memory from XLA's allocator, for work queued on the call's stream. Freed at the end of the scope:
+// the allocator reuses it in the stream's order.
 class Scratch {
  public:
   Scratch(const Frame& frame, std::size_t bytes);  // throws out_of_memory
@@ -70,13 +70,13 @@ class Scratch {
 void require_result(const core::TensorView& view, const std::string& name, core::Dtype dtype,
                     const core::Shape& shape);
 
-// The words of an error that XLA returned; destroys it.
+// The message of an error that XLA returned; destroys the error.
 std::string take_message(const XLA_FFI_Api* api, XLA_FFI_Error* error);
 
 using Body = void (*)(const Frame&);
 
-// Runs `body` for a call of a handler, or answers XLA's question for the handler's version and traits. Null
-// where all went well; else an error with the words of core::Error.
+// Runs `body` for a call of a handler, or returns the handler's version and traits where XLA asks for them.
+// Null on success; otherwise an error with the message of core::Error.
 XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame, XLA_FFI_Handler_Traits traits, Body body) noexcept;
 
 }  // namespace exphil::xla

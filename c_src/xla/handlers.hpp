@@ -1,5 +1,5 @@
-// Every handler of the library, by the name that HLO calls it by and the platform that it runs on. The
-// exported functions are NAME_host and NAME_cuda, for fronts that register handlers themselves (JAX).
+// Every handler of the library, with its name in HLO and its platform. The exported functions are NAME_host
+// and NAME_cuda, for frontends that register handlers themselves (JAX).
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ struct NamedHandler {
   const char* platform;  // "Host" or "CUDA"
   XLA_FFI_Handler* function;
   XLA_FFI_Handler_Traits traits;
-  bool prepares;  // is called in the initialise stage too
+  bool prepares;  // also called in the initialise stage
 };
 std::vector<NamedHandler> handlers();
 

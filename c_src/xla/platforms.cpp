@@ -32,7 +32,7 @@ int device_of_stream(CUstream stream) {
 
 cuda::Context& context_of(const Frame& frame) {
   const std::optional<int> ordinal = frame.device_ordinal();
-  // The context stays for the life of the process: Context::open keeps it.
+  // Context::open keeps the context until the process ends.
   return *cuda::Context::open(ordinal ? *ordinal : device_of_stream(stream_of(frame)));
 }
 

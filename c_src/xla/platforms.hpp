@@ -1,4 +1,4 @@
-// Where a handler runs. Each operator has one handler for each platform that XLA names: Host and CUDA.
+// The platforms of the handlers. Each operator has one handler for each: Host and CUDA, as XLA names them.
 #pragma once
 
 #include "xla/ffi.hpp"
@@ -8,14 +8,14 @@
 
 namespace exphil::xla {
 
-// Traits of the handlers. A handler's launches depend on shapes, attributes and addresses alone, so XLA may
+// Traits of the handlers. A handler's launches depend only on shapes, attributes and addresses, so XLA may
 // record them into a command buffer (a CUDA graph) and replay them.
 inline constexpr XLA_FFI_Handler_Traits kHostTraits = 0;
 inline constexpr XLA_FFI_Handler_Traits kCudaTraits = XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE;
 
 #ifdef EXPHIL_CUDA
-// The context of the device that the call runs on: by its number, or by its stream where this XLA cannot say
-// the number.
+// The context of the call's device: by its number, or by its stream where this XLA does not provide the
+// number.
 cuda::Context& context_of(const Frame& frame);
 
 inline CUstream stream_of(const Frame& frame) {
@@ -29,7 +29,7 @@ inline CUdeviceptr address_of(const void* data) {
 
 }  // namespace exphil::xla
 
-// Defines the exported function NAME, which XLA or a front calls as an FFI handler.
+// Defines the exported function NAME, which XLA or a frontend calls as an FFI handler.
 #define EXPHIL_XLA_HANDLER(NAME, TRAITS, BODY)                                                      \
   extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* NAME(XLA_FFI_CallFrame* frame) { \
     return ::exphil::xla::handle(frame, TRAITS, BODY);                                              \

@@ -1,9 +1,8 @@
-// What happens when the library is loaded: it finds its kernels beside itself, and where an XLA is in the
-// process that other libraries cannot see (EXLA's NIF opens it in local scope), it registers every handler
-// there by name.
+// Runs when the library is loaded: finds its kernels in its own folder, and registers every handler by name
+// where the process has an XLA that other libraries cannot see (EXLA's NIF opens it in local scope).
 //
-// A front that has a registration call of its own (JAX) uses the exported handlers and ignores what is
-// registered here.
+// A frontend with a registration call of its own (JAX) uses the exported handlers and ignores this
+// registration.
 #include <dlfcn.h>
 #include <link.h>
 #include <xla/ffi/api/c_api.h>
@@ -27,7 +26,7 @@ using GetApi = const XLA_FFI_Api* (*)();
 // xla::ffi::GetXlaFfiApi(), and its C twin of later versions.
 constexpr const char* kGetApiSymbols[] = {"_ZN3xla3ffi12GetXlaFfiApiEv", "XLA_FFI_GetApi"};
 
-// Every library of the process whose name can be XLA's. EXPHIL_NATIVE_XLA names one more, for a build of XLA
+// Every library of the process whose name may be XLA's. EXPHIL_NATIVE_XLA names one more, for a build of XLA
 // under another name.
 std::vector<std::string> candidates() {
   std::vector<std::string> names;
@@ -47,8 +46,8 @@ std::vector<std::string> candidates() {
 
 const XLA_FFI_Api* find_api() {
   for (const std::string& name : candidates()) {
-    // RTLD_NOLOAD: only what is in the process already. The handle is kept: XLA stays as long as its handlers
-    // do.
+    // RTLD_NOLOAD: only libraries that are already loaded. The handle is kept, so that XLA stays loaded as
+    // long as its handlers.
     void* library = dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
     if (library == nullptr) continue;
     for (const char* symbol : kGetApiSymbols) {
@@ -59,7 +58,7 @@ const XLA_FFI_Api* find_api() {
   return nullptr;
 }
 
-// "" where it was registered.
+// "" where the handler was registered.
 std::string register_handler(const XLA_FFI_Api* api, const NamedHandler& handler) {
   XLA_FFI_Handler_Register_Args args{};
   args.struct_size = XLA_FFI_Handler_Register_Args_STRUCT_SIZE;
@@ -73,7 +72,7 @@ std::string register_handler(const XLA_FFI_Api* api, const NamedHandler& handler
   return core::message(handler.name, " on ", handler.platform, ": ", take_message(api, error));
 }
 
-// What a front may ask about afterwards. Written while the library is loaded, only read later.
+// The result, for later queries. Written while the library is loaded, only read later.
 struct Registration {
   std::string status = "not loaded";
   std::vector<std::string> done;  // "exphil_selective_scan Host"
@@ -104,7 +103,7 @@ void register_all() {
 }
 
 #ifdef EXPHIL_CUDA
-// priv/kernels is beside the library; EXPHIL_NATIVE_KERNELS wins.
+// priv/kernels is in the library's folder; EXPHIL_NATIVE_KERNELS takes precedence.
 void find_kernels() {
   Dl_info self;
   if (dladdr(reinterpret_cast<const void*>(&find_kernels), &self) == 0 || self.dli_fname == nullptr) return;

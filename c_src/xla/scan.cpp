@@ -1,9 +1,9 @@
 // exphil_selective_scan: the selective scan as a custom call.
 //
-// Arguments: x, dt, a, b, c, then what the attribute `operands` lists, in its order (any of d z dt_bias
-// initial_state). Results: y, then what the attribute `results` lists (y_reverse where direction is both;
-// final_state; states). Attributes, all optional: operands, results (names separated by spaces),
-// discretization, direction, algorithm (the words of SelectiveScan's options), dt_softplus (boolean), dt_min,
+// Arguments: x, dt, a, b, c, then those that the attribute `operands` lists, in its order (any of d z dt_bias
+// initial_state). Results: y, then those that the attribute `results` lists (y_reverse where direction is
+// both; final_state; states). Attributes, all optional: operands, results (names separated by spaces),
+// discretization, direction, algorithm (values as in SelectiveScan's options), dt_softplus (boolean), dt_min,
 // dt_max (numbers). Shapes and types are those of docs/reference.md; a complex scan has c64 a, b, c and
 // states.
 #include "host/scan/scan.hpp"
@@ -44,7 +44,7 @@ ScanCall read_call(const Frame& frame) {
   ScanCall call = core::validate_scan(inputs, read_scan_options(frame), wanted);
   if (reverse != call.shape.has(ScanOperand::y_reverse)) {
     core::fail(core::ErrorKind::invalid_argument, "results",
-               "y_reverse is a result where direction is both, and only there");
+               "y_reverse is a result only where direction is both");
   }
   for (std::size_t i = 0; i < results.size(); ++i) {
     call.operands[results[i].operand] =
@@ -59,7 +59,7 @@ void scan_host(const Frame& frame) {
 }
 
 #ifdef EXPHIL_CUDA
-// Runs in the initialise stage too, where buffers have addresses but no contents: kernels are compiled there.
+// Also runs in the initialise stage, where buffers have no contents: it compiles the kernels there.
 void scan_cuda(const Frame& frame) {
   const ScanCall call = read_call(frame);
   core::ScanOperands<CUdeviceptr> on_device;

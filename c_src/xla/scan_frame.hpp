@@ -1,4 +1,4 @@
-// The arguments, attributes and results that the handlers of the scan and of its gradient read alike. Every
+// Reads the arguments, attributes and results that the handlers of the scan and of its gradient share. Every
 // reader throws core::Error (invalid_argument) that names the argument or attribute. Callers: scan.cpp and
 // scan_gradient.cpp. Plain functions: any thread.
 #pragma once
@@ -26,15 +26,15 @@ struct NamedOperand {
 // that is neither one of these nor operands, results or `more`.
 core::ScanOptions read_scan_options(const Frame& frame, const char* more = "");
 
-// x, dt, a, b, c from argument `first` on; then, from argument `first_optional` on, what the attribute
-// `operands` lists, in its order: any of d, z, dt_bias, initial_state and of `more`.
+// x, dt, a, b, c from argument `first` on; then, from argument `first_optional` on, those in the
+// attribute `operands`, in its order: any of d, z, dt_bias, initial_state and of `more`.
 core::ScanInputs read_scan_inputs(const Frame& frame, std::int64_t first, std::int64_t first_optional,
                                   const std::vector<OptionalArgument>& more = {});
 
-// What the attribute `results` lists, each of which must be in `known`, at most once.
+// The results that the attribute `results` lists; each must be in `known`, and appear at most once.
 std::vector<NamedOperand> read_results(const Frame& frame, const std::vector<NamedOperand>& known);
 
-// The call must have `count` results.
+// Throws unless the call has `count` results.
 void require_result_count(const Frame& frame, std::size_t count);
 
 // The address of result `index`, whose type and shape must be those of the operand.

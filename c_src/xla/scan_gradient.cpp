@@ -1,8 +1,8 @@
 // exphil_selective_scan_grad: the gradient of the selective scan as a custom call.
 //
-// Arguments: dy, x, dt, a, b, c (x, dt, a, b, c, dy with the attribute dy = 5), then what the attribute
-// `operands` lists, in its order (any of d z dt_bias initial_state, and of d_final_state and states, as
-// SelectiveScan.grad and backward take them). Results: the gradients that the attribute `results` lists, in
+// Arguments: dy, x, dt, a, b, c (x, dt, a, b, c, dy with the attribute dy = 5), then those in the
+// attribute `operands`, in its order (any of d z dt_bias initial_state, and of d_final_state and states, as
+// in SelectiveScan.grad and backward). Results: the gradients that the attribute `results` lists, in
 // its order (any of x dt a b c d z dt_bias initial_state), each with the shape and type of its operand. The
 // other attributes are those of exphil_selective_scan, but direction is forward or reverse.
 #include "core/error.hpp"
@@ -35,7 +35,7 @@ const std::vector<NamedOperand>& gradients() {
   return all;
 }
 
-// The operand as the caller gave it: b and c of one group may have no axis of groups.
+// The operand in the caller's shape: b and c of one group may have no axis of groups.
 std::optional<core::TensorView> argument_of(const core::ScanInputs& inputs, ScanOperand id) {
   switch (id) {
     case ScanOperand::x:

@@ -1,10 +1,10 @@
-// The scan of sequences that lie side by side (inner > 1). A block takes `Lanes` columns, and of each a tile:
-// `stretches` pieces of `Items` steps, one piece a thread, in registers. The threads' summaries are joined
-// across the block, column by column, and every thread then walks its piece again from the state before it.
-// The tensor is read once and written once. Instantiated by associative/scan.cu.
+// The scan of columns (inner > 1). A block processes `Lanes` columns, and of each a tile: `stretches`
+// segments of `Items` steps, one segment per thread, in registers. The threads' summaries are combined across
+// the block, column by column, and every thread then scans its segment again from the state before it. The
+// tensor is read once and written once. Instantiated by associative/scan.cu.
 //
-// With Walk a block goes through all the tiles of its columns, and reads the next tile while it works on one:
-// no block waits for another. Without, every tile has a block, and they hand over (associative/handover.cuh).
+// With Walk a block processes all tiles of its columns, and reads the next tile during the current one.
+// Without, every tile has its own block, and the blocks hand over (associative/handover.cuh).
 //
 // Block {32, warps}; grid {groups, directions}, without Walk {tiles * groups, directions}, tiles outermost.
 #pragma once
@@ -25,7 +25,7 @@ struct Columns : Kit<O, E, Compensated> {
   using typename Base::Summary;
   using typename Base::Value;
 
-  // Of one thread, as it lies in memory: a conversion would wait for what is only read ahead.
+  // One thread's elements in their stored type: a conversion would wait for values that are prefetched.
   struct Piece {
     Stored a[Base::kHasDecay ? Items : 1], x[Items];
     EXPHIL_DEVICE Value decay(int i) const {
@@ -35,20 +35,20 @@ struct Columns : Kit<O, E, Compensated> {
     EXPHIL_DEVICE Value input(int i) const { return Store::value(x[i]); }
   };
 
-  // Of one block. The column beside the last keeps the warps' accesses off one bank.
+  // Of one block. The additional column avoids bank conflicts between the warps.
   struct Shared {
     Summary summaries[kMaxStretches][Lanes + 1];
     State starts[kMaxStretches][Lanes + 1];
     State carries[Lanes];
   };
 
-  // Steps of a piece that begins at `begin`, in a sequence of this length.
+  // The number of steps of a segment that begins at `begin`, in a sequence of this length.
   static EXPHIL_DEVICE int count_of(long long begin, long long length) {
     const long long rest = length - begin;
     return rest >= Items ? Items : static_cast<int>(rest);
   }
 
-  // The element after `bytes` more.
+  // The element `bytes` further.
   template <class T>
   static EXPHIL_DEVICE T* stepped_by(T* from, long long bytes) {
     return reinterpret_cast<T*>(stepped(reinterpret_cast<long long>(from), bytes));
@@ -71,7 +71,7 @@ struct Columns : Kit<O, E, Compensated> {
     }
   }
 
-  // Steps beyond the sequence's end are taken too: nothing comes after them.
+  // Includes steps beyond the sequence's end, because no step follows them.
   static EXPHIL_DEVICE Summary summary_of(const Piece& piece) {
     Builder builder;
     EXPHIL_UNROLL
@@ -90,8 +90,8 @@ struct Columns : Kit<O, E, Compensated> {
     }
   }
 
-  // The states before every piece of the columns' tile k. A thread takes piece `piece` of column
-  // `lane_column`; the pieces of a column are lanes of one warp, and one after the other.
+  // Computes the states before every segment of the columns' tile k. A thread handles segment `piece` of
+  // column `lane_column`; the segments of a column are consecutive lanes of one warp.
   static EXPHIL_DEVICE void join_column(const Arguments& p, int direction, long long k, long long column,
                                         int lane_column, int piece, int stretches, Shared& shared) {
     const Summary own = piece < stretches ? shared.summaries[piece][lane_column] : Math::identity();
@@ -118,13 +118,13 @@ struct Columns : Kit<O, E, Compensated> {
 
   static EXPHIL_DEVICE void join(const Arguments& p, int direction, long long k, long long group_column,
                                  int stretches, Shared& shared) {
-    if constexpr (Walk) {  // all columns at once; one beside the tensor is empty, and never reads it
+    if constexpr (Walk) {  // all columns; one outside the tensor is empty and reads nothing
       const int thread = static_cast<int>(threadIdx.y * 32 + threadIdx.x);
       const int c = thread / stretches;
       const long long column = group_column + c;
       join_column(p, direction, k, column < p.columns ? column : p.columns - 1, c, thread % stretches,
                   stretches, shared);
-    } else {  // to hand over takes a warp
+    } else {  // a hand-over needs a warp
       EXPHIL_UNROLL_NOT
       for (int c = static_cast<int>(threadIdx.y); c < Lanes; c += p.warps) {
         if (group_column + c >= p.columns) return;

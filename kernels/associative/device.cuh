@@ -1,7 +1,7 @@
-// What the two associative-scan kernels share: warp and memory primitives, the stored element types, a cursor
+// Shared by the two associative-scan kernels: warp and memory primitives, the stored element types, a cursor
 // over one sequence, and the hand-over between blocks. Included by associative/columns.cuh and
-// associative/rows.cuh. With EXPHIL_EMULATED_GRID the primitives come from the includer: the C++ tests run
-// the kernels on the CPU, fibre by fibre.
+// associative/rows.cuh. With EXPHIL_EMULATED_GRID the includer supplies the primitives: the C++ tests run the
+// kernels on the CPU with fibres.
 #pragma once
 
 #include "kernels/associative/arguments.cuh"
@@ -28,8 +28,8 @@ EXPHIL_DEVICE unsigned from_lane(unsigned word, int lane) {
   return __shfl_sync(0xffffffffu, word, lane);
 }
 
-// Words that blocks hand to each other, past the L1 cache and in no order: each says by itself that it is
-// there.
+// Loads and stores of words that blocks exchange, bypassing the L1 cache, without ordering: each word shows
+// by its value whether it has been written.
 EXPHIL_DEVICE unsigned peek(const unsigned* word) {
   unsigned value;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
@@ -40,15 +40,15 @@ EXPHIL_DEVICE void poke(unsigned* word, unsigned value) {
 }
 EXPHIL_DEVICE void wait_more() {}
 
-// Hides where a value comes from, so that the compiler computes addresses again for the stores instead of
-// holding those of the loads in registers.
+// Hides the origin of a value, so that the compiler recomputes addresses for the stores instead of keeping
+// those of the loads in registers.
 EXPHIL_DEVICE long long forget(long long value) {
   asm volatile("" : "+l"(value));
   return value;
 }
 
-// address + bytes. The compiler would multiply strides for every element, in 64 bits, where adding them takes
-// a third of the instructions.
+// address + bytes. The compiler would multiply strides for every element in 64 bits; adding takes a third of
+// the instructions.
 EXPHIL_DEVICE long long stepped(long long address, long long bytes) {
   asm("add.s64 %0, %0, %1;" : "+l"(address) : "l"(bytes));
   return address;
@@ -119,15 +119,15 @@ struct Storage<Element::bf16> {
   }
 };
 
-// One sequence, in the order of the scan: element t at [start + t * stride] of a, x and the direction's y.
-// Pointers are put together where they are used: they stay in the kernel's parameters, not in registers.
+// One sequence in scan order: element t at [start + t * stride] of a, x and the direction's y. Pointers are
+// computed where they are used, so that they stay in the kernel's parameters, not in registers.
 struct Cursor {
   long long start, stride;
   EXPHIL_DEVICE long long at(long long t) const { return start + t * stride; }
 };
 
 EXPHIL_DEVICE Cursor cursor_at(const Arguments& p, int direction, long long column) {
-  // The division of 64 bits costs a hundred instructions.
+  // A 64-bit division costs a hundred instructions.
   const bool small = (p.columns >> 32) == 0;
   const long long outer =
       small ? static_cast<unsigned>(column) / static_cast<unsigned>(p.inner) : column / p.inner;
@@ -159,8 +159,8 @@ struct Kit {
     return static_cast<Stored*>(direction == 1 ? p.y_reverse : p.y);
   }
 
-  // The state at `to` from the state at `from`: by the stretch's summary, or, where that does not apply
-  // (which is rare), by the sequential definition.
+  // The state at `to` from the state at `from`: by the summary of the steps between, or where that does not
+  // apply (rarely) by the sequential definition.
   static EXPHIL_DEVICE State advance(const Arguments& p, int direction, long long column, State h,
                                      const Summary& summary, long long from, long long to) {
     State after = h;
@@ -172,7 +172,7 @@ struct Kit {
   }
 };
 
-// A struct of 32-bit words through a warp shuffle.
+// Shuffles a struct of 32-bit words.
 template <class T>
 EXPHIL_DEVICE T lane_above(const T& value, int distance) {
   unsigned words[sizeof(T) / 4];
@@ -194,8 +194,8 @@ EXPHIL_DEVICE T from_lane(const T& value, int lane) {
   return result;
 }
 
-// Each lane's summary joined with those of all the lanes below it; of the first `lanes` lanes, a power of
-// two.
+// Each lane's summary combined with those of all lower
+// lanes, among the first `lanes` lanes (a power of two).
 template <class Math>
 EXPHIL_DEVICE typename Math::Summary joined_over_lanes(typename Math::Summary own, int lane, int lanes = 32) {
   EXPHIL_UNROLL

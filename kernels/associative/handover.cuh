@@ -1,11 +1,11 @@
-// How blocks hand the state of a sequence on: every block posts the Summary of its tile as soon as it has it,
-// then reads the summaries before it in its window of tiles and the state that the window before left, and
-// joins them in an order that the tile's place alone decides. No block looks at what happens to be ready, so
-// the result does not depend on timing. A block waits only for blocks with a smaller blockIdx.x; GPUs start
-// blocks in that order, which CUB's DeviceScan relies on too.
+// How blocks pass the state of a sequence on. Every block posts the Summary of its tile as soon as it is
+// computed. Then it reads the earlier summaries of its window of tiles and the state that the previous window
+// left, and combines them in an order that depends only on the tile's index. The order never depends on which
+// results are ready, so the result does not depend on timing. A block waits only for blocks with a smaller
+// blockIdx.x; GPUs start blocks in that order, and CUB's DeviceScan relies on it too.
 //
-// What is handed on are words that are never 0, in memory that was: a reader waits for the words themselves,
-// with no flag and no fence, which costs one trip to the L2 instead of three.
+// The posted words are never 0, and their memory is cleared to 0: a reader polls the words themselves,
+// without a flag or a fence, which costs one round trip to the L2 instead of three.
 #pragma once
 
 #include "kernels/associative/device.cuh"
@@ -13,8 +13,8 @@
 namespace exphil {
 namespace associative {
 
-// T as words that are not 0. Floats are inverted, all but one NaN, which becomes another; integers are sent
-// as halves, each with a bit above it.
+// T as words that are not 0. Floats are inverted (one NaN pattern is replaced by another); integers are sent
+// as halves, each with a set bit above it.
 template <class T, bool Floats>
 struct Wire {
   static constexpr int kPlain = sizeof(T) / 4;
@@ -88,7 +88,7 @@ struct Handover {
             windows};
   }
 
-  // Four tiles a lane from `first` on, joined; tiles from `end` on count as empty.
+  // Four tiles per lane from `first` on, combined; tiles from `end` on count as empty.
   EXPHIL_DEVICE Summary summary_of(long long first, long long end) const {
     constexpr int kBatch = 4;
     const int lane = threadIdx.x;
@@ -114,7 +114,7 @@ struct Handover {
     return all;
   }
 
-  // The state before tile k; every lane of the warp that calls it gets the same.
+  // The state before tile k; every lane of the calling warp gets the same.
   EXPHIL_DEVICE State look_back(long long k) const {
     const long long window = k / kWindow, first = window * kWindow;
     Summary all = Math::identity();
@@ -139,8 +139,8 @@ struct Handover {
     return h;
   }
 
-  // Posts tile k's summary, finds the state before it, and hands the state after it on where a window ends.
-  // One warp calls it.
+  // Posts tile k's summary, computes the state before it, and posts the state after it where a window ends.
+  // Called by one warp.
   EXPHIL_DEVICE State hand_over(long long k, const Summary& total) const {
     const bool last = k + 1 == p.tiles;
     if (!last && threadIdx.x == 0) SummaryWire::post(total, summaries + k, p.tiles);

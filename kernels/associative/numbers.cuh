@@ -1,6 +1,6 @@
 // Magnitudes, NaN and neutral elements of the accumulator types of the associative operations (float, int,
-// long long, Complex<float>). Included by associative/sums.cuh and associative/recurrence.cuh, for the host
-// compiler and NVRTC alike. Pure functions.
+// long long, Complex<float>). Included by associative/sums.cuh and associative/recurrence.cuh, by the host
+// compiler and by NVRTC. Pure functions.
 #pragma once
 
 #include "kernels/common/formulas.cuh"
@@ -20,11 +20,11 @@ using formulas::Complex;
 
 constexpr float kRoom = 0x1p126f;  // intermediates below this are far from overflow
 constexpr float kSmallestNormal = 0x1p-126f;
-// A product of decays below the smallest normal number has lost bits, or is 0: what it should have kept of a
-// state of this size is below 2^-62 and is given up; a larger state is run step by step.
+// A product of decays below the smallest normal number has lost bits, or is 0. For a state up to this size,
+// its lost contribution is below 2^-62 and is ignored; a larger state is processed step by step.
 constexpr float kVanishingLimit = 0x1p64f;
 
-// At most n / d, and hardly less, for n >= 0: these quotients are near the end of f32's range, where a
+// At most n / d, and only slightly less, for n >= 0. These quotients are near the end of f32's range, where a
 // device's exact division takes its slow path, a thousand cycles in a scan's hand-over.
 EXPHIL_FN float quotient_below(float n, float d) {
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
@@ -46,9 +46,9 @@ EXPHIL_FN bool is_nan(float v) {
 }
 EXPHIL_FN bool is_nan(Complex<float> v) {
   return v.re != v.re && v.im != v.im;
-}  // both: a NaN that stays
+}  // both: keeps NaN
 
-// Keeps a NaN, unlike fmaxf: a peak that is NaN or infinite makes the stretch one that is run step by step.
+// Keeps NaN, unlike fmaxf: a segment whose peak is NaN or infinite is processed step by step.
 EXPHIL_FN float larger(float peak, float v) {
   return v <= peak ? peak : v;
 }

@@ -1,19 +1,19 @@
-// The associative operations, once: one sequential step of each, and how whole stretches of time are
-// summarised, joined and applied. Compiled by the host compiler and by NVRTC, so it includes
-// nothing but files of kernels/.
+// The associative operations: one sequential step of each, and how
+// segments of time are summarised, combined and applied. Compiled by the
+// host compiler and by NVRTC, so it includes only files of kernels/.
 //
 // An operation is a class with
-//   State               what the sequential loop carries; initial(), step(state, a, x), value(state)
-//   Builder             a Summary in the making: push(a, x) for each element in time's order, finish()
-//   Summary             what a stretch does to the state before it; identity(), compose(earlier, later)
+//   State               the value carried by the sequential loop; initial(), step(state, a, x), value(state)
+//   Builder             builds a Summary: push(a, x) for each element in time order, finish()
+//   Summary             the effect of a segment on the state before it; identity(), compose(earlier, later)
 //   apply(summary, &state) -> bool
 // x is the element (b of the linear recurrence) and `a` its decay, ignored by every other operation.
 //
-// Composing stretches reorders arithmetic, and a product of decays may overflow, or vanish, where the
-// sequential loop does not (0 * infinity would then be a NaN that the definition never makes). Each float
-// Summary therefore carries `limit`: for |state| <= limit, no intermediate of the sequential loop or of the
-// composition leaves f32's range, so apply() equals the loop but for rounding. Beyond the limit apply()
-// returns false and the caller runs the stretch step by step. -1 means never.
+// Composing segments reorders arithmetic, and a product of decays may overflow or underflow where the
+// sequential loop does not (0 * infinity would then be a NaN that the definition never produces). Each float
+// Summary therefore has a `limit`: for |state| <= limit, no intermediate of the sequential loop or of the
+// composition leaves f32's range, so apply() equals the loop up to rounding. Beyond the limit apply() returns
+// false and the caller processes the segment step by step. -1 means always step by step.
 #pragma once
 
 #include "kernels/associative/recurrence.cuh"

@@ -6,15 +6,15 @@
 namespace exphil {
 namespace associative {
 
-// For every |state| <= the result: |decay state + input| stays within kRoom, for the largest decay and input
-// of any prefix of the stretch; `total` is the decay of the whole stretch.
+// For every |state| <= the result, |decay state + input| stays within kRoom, for the largest decay and input
+// of any prefix of the segment; `total` is the decay of the entire segment.
 EXPHIL_FN float recurrence_limit(float largest_decay, float largest_input, float total) {
   if (!(largest_decay <= kRoom) || !(largest_input <= kRoom)) return -1.0f;
   const float limit = quotient_below(kRoom - largest_input, larger(1.0f, largest_decay));
   return total < kSmallestNormal ? smaller(limit, kVanishingLimit) : limit;
 }
 
-// The limit of two stretches, given what the earlier does (decay, input), and what both do.
+// The limit of two consecutive segments, given the effect of the earlier one (decay, input) and of both.
 EXPHIL_FN float joined_recurrence_limit(float earlier, float earlier_decay, float earlier_input, float later,
                                         float joined_decay, float joined_input) {
   const float rest = later - earlier_input;
@@ -23,8 +23,8 @@ EXPHIL_FN float joined_recurrence_limit(float earlier, float earlier_decay, floa
   return joined_decay < kSmallestNormal ? smaller(limit, kVanishingLimit) : limit;
 }
 
-// An infinite real state stays infinite through finite inputs and finite decays, none of which is 0 as long
-// as their product is not. A complex one mixes infinities into NaN, so its stretch is run step by step.
+// An infinite real state stays infinite through finite inputs and finite decays; none of these is 0 if their
+// product is not. A complex state mixes infinities into NaN, so its segment is processed step by step.
 EXPHIL_FN bool apply_to_infinite(float decay, float limit, float* h) {
   if (!(limit >= 0.0f) || decay == 0.0f || !(EXPHIL_FABS(*h) > 0x1.fffffep127f)) return false;
   *h = decay * *h;

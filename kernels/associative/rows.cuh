@@ -1,6 +1,6 @@
-// The scan of contiguous sequences (inner = 1): a warp reads 32 * Items consecutive elements, lane by lane,
-// turns them through shared memory so that each thread holds Items consecutive ones, and joins the threads'
-// summaries by shuffles; one more warp of the block joins the warps' and hands over between blocks. The
+// The scan of contiguous sequences (inner = 1). A warp reads 32 * Items consecutive elements, transposes them
+// through shared memory so that each thread holds Items consecutive ones, and combines the threads' summaries
+// by shuffles. One more warp of the block combines the warps' summaries and hands over between blocks. The
 // tensor is read once and written once. Instantiated by associative/scan.cu.
 //
 // Block {32, warps + 1}; grid {tiles * rows, directions}, tiles outermost.
@@ -23,10 +23,10 @@ struct Rows : Kit<O, E, Compensated> {
   using typename Base::Value;
 
   static constexpr int kWarpItems = 32 * Items;
-  // One word of padding for each thread's stretch keeps its accesses off one bank.
+  // One word of padding per thread avoids bank conflicts.
   static EXPHIL_DEVICE int padded(int i) { return i + i / Items; }
 
-  // The warp's elements from consecutive lanes to consecutive items of one thread.
+  // Transposes the warp's elements from consecutive lanes to consecutive items of one thread.
   static EXPHIL_DEVICE void turn(Value* warp_memory, Value (&values)[Items]) {
     const int lane = threadIdx.x;
     EXPHIL_UNROLL
@@ -47,7 +47,7 @@ struct Rows : Kit<O, E, Compensated> {
     }
   }
 
-  // What the warps before each warp do (written over `totals`), and the state before the tile.
+  // Makes each entry of `totals` the summary of all earlier warps; returns the state before the tile.
   static EXPHIL_DEVICE State join_warps(const Arguments& p, int direction, long long k, long long row,
                                         Summary* totals) {
     const int lane = threadIdx.x;
@@ -61,7 +61,7 @@ struct Rows : Kit<O, E, Compensated> {
     return Handover<Base>::of(p, direction, row).hand_over(k, total);
   }
 
-  // The part of one data warp.
+  // The work of one data warp.
   static EXPHIL_DEVICE void scan_stretch(const Arguments& p, int direction, long long k, long long row,
                                          Value* memory, Summary* totals, const State* tile_carry) {
     const int lane = threadIdx.x, warp = threadIdx.y;
@@ -117,7 +117,7 @@ struct Rows : Kit<O, E, Compensated> {
     const unsigned rows = static_cast<unsigned>(p.columns), tile = blockIdx.x / rows;
     const long long k = tile, row = blockIdx.x - tile * rows;
     const int direction = p.first_direction + static_cast<int>(blockIdx.y);
-    if (warp == p.warps) {  // a warp of its own: the others keep their elements in registers meanwhile
+    if (warp == p.warps) {  // a separate warp, so that the others keep their elements in registers
       sync_block();
       const State carry = join_warps(p, direction, k, row, totals);
       if (threadIdx.x == 0) tile_carry = carry;

@@ -1,7 +1,6 @@
-// One variant of the associative scan: OPERATION, ELEMENT (numbers of Op and Element), COMPENSATED (0, 1),
-// ITEMS (elements of a sequence that one thread holds), LANES (columns of a block; 0: sequences are
-// contiguous) and WALK (1: a block takes its columns from end to end) come as -D defines from
-// c_src/cuda/associative/plan.cpp.
+// One variant of the associative scan. -D defines from c_src/cuda/associative/plan.cpp: OPERATION, ELEMENT
+// (numbers of Op and Element), COMPENSATED (0, 1), ITEMS (elements of a sequence per thread), LANES (columns
+// of a block; 0: sequences are contiguous) and WALK (1: a block scans its columns from end to end).
 #if LANES == 0
 #include "kernels/associative/rows.cuh"
 #else
@@ -11,11 +10,12 @@
 using namespace exphil::associative;
 
 #if LANES == 0
-// Three blocks an SM hide one's hand-over behind the others' loads; they cap a thread at 72 registers.
+// Three blocks per SM hide one block's hand-over behind the others' loads; they limit a thread to 72
+// registers.
 #define BOUNDS __launch_bounds__(32 * (kMaxWarps + 1), 3)
 using Kernel = Rows<static_cast<Op>(OPERATION), static_cast<Element>(ELEMENT), COMPENSATED != 0, ITEMS>;
 #else
-// A walking block holds two tiles; of the others, two share an SM.
+// With WALK a block holds two tiles; otherwise two blocks share an SM.
 #define BOUNDS __launch_bounds__(LANES* kMaxStretches, (WALK ? 1 : 2) * 16 / LANES)
 using Kernel = Columns<static_cast<Op>(OPERATION), static_cast<Element>(ELEMENT), COMPENSATED != 0, ITEMS,
                        LANES, WALK != 0>;

@@ -6,8 +6,8 @@
 namespace exphil {
 namespace associative {
 
-// cummax and cummin. The first NaN stays: what comes after it is not compared any more. Of equal values
-// (-0 and 0) the earlier stays.
+// cummax and cummin. The first NaN is kept, without further comparisons. Of equal values (-0 and 0) the
+// earlier is kept.
 template <class V, bool Max>
 struct Extremum {
   struct State {
@@ -65,8 +65,8 @@ struct IntegerSum {
   }
 };
 
-// An infinite real sum stays as it is through a stretch of finite elements, which a limit of 0 or more
-// promises.
+// Whether an infinite real sum stays unchanged by a segment: its elements are finite if the limit is at least
+// 0.
 EXPHIL_FN bool stays_infinite(float h, float limit) {
   return EXPHIL_FABS(h) > 0x1.fffffep127f && limit >= 0.0f;
 }
@@ -74,7 +74,7 @@ EXPHIL_FN bool stays_infinite(Complex<float>, float) {
   return false;
 }
 
-// The part of sums that keeps to the sequential loop's range. `peak`: the largest partial sum.
+// The limit of sums within the sequential loop's range. `peak`: the largest partial sum.
 EXPHIL_FN float sum_limit(float peak) {
   return peak <= kRoom ? kRoom - peak : -1.0f;
 }
@@ -134,8 +134,8 @@ EXPHIL_FN Complex<float> error_beside(Complex<float> sum, Complex<float> error) 
   return {error_beside(sum.re, error.re), error_beside(sum.im, error.im)};
 }
 
-// cumsum with compensation: the sum's rounding error is kept beside it (Neumaier), and both are carried from
-// stretch to stretch. What the error has grown to goes into the sum at every step: left to itself, its own
+// cumsum with compensation: the sum's rounding error is kept separately (Neumaier), and both are carried
+// between segments. At every step the accumulated error is added into the sum; otherwise the error's own
 // rounding errors reach several units of the sum within 100,000 equal elements.
 template <class V>
 struct CompensatedSum {

@@ -1,8 +1,8 @@
-// CUDA math for the formulas of common/formulas.cuh, half conversions and asynchronous copies, by inline PTX:
-// NVRTC then needs no toolkit header at run time. Included by kernels only.
+// CUDA math for the formulas of common/formulas.cuh, half conversions and asynchronous copies, in inline PTX,
+// so that NVRTC needs no toolkit header at run time. Included by kernels only.
 //
-// Every operation rounds on its own (__fmul_rn, __fmaf_rn, ...): left to itself the compiler fuses a product
-// and a sum in one variant of a kernel and not in the next, and the same inputs would not give the same bits.
+// Every operation is rounded explicitly (__fmul_rn, __fmaf_rn, ...). Otherwise the compiler fuses a product
+// and a sum in one variant of a kernel and not in another, and the same inputs would not give the same bits.
 #pragma once
 
 #include "kernels/common/formulas.cuh"
@@ -17,7 +17,7 @@ namespace device {
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
 
-// What has no name in CUDA C++. With EXPHIL_EMULATED_GRID the C++ tests supply it and run kernels on the CPU.
+// Operations that CUDA C++ does not name. With EXPHIL_EMULATED_GRID the C++ tests supply them on the CPU.
 #ifndef EXPHIL_EMULATED_GRID
 // 2^v and 1/v from the special function unit: one instruction each, at most 2 and 1 units in the last place.
 EXPHIL_DEVICE float exp2_fast(float v) {
@@ -46,7 +46,7 @@ EXPHIL_DEVICE void barrier(int number, int threads) {
 }
 #endif
 
-// A float whose operators keep their roundings, and whose quotient is exact to 2 units in the last place.
+// A float whose operators round explicitly, and whose quotient is exact to 2 units in the last place.
 struct Real {
   float v;
 };
@@ -64,7 +64,7 @@ EXPHIL_DEVICE Real operator/(Real p, Real q) {
 }
 
 // log(1 + e) for e in [0, 1] as 2 artanh(e / (2 + e)): no cancellation for small e, no branch. The quotient
-// is at most 1/3, so the first term left out is below 2e-8 of the sum.
+// is at most 1/3, so the first omitted term is below 2e-8 of the sum.
 EXPHIL_DEVICE float log1p_unit(float e) {
   const float s = __fdividef(e, __fadd_rn(2.0f, e));
   const float square = __fmul_rn(s, s);
@@ -79,8 +79,8 @@ EXPHIL_DEVICE float log1p_unit(float e) {
 }
 
 // sin and cos of hi + lo, |lo| much smaller than |hi|: three-part reduction by pi/2 (exact products up to
-// |hi| about 1e5), then polynomials on [-pi/4, pi/4]. Errors near 1e-7. The special function unit's sine
-// would lose 4e-7 at every step, which a slowly decaying oscillation adds up.
+// |hi| about 1e5), then polynomials on [-pi/4, pi/4]. Errors near 1e-7. The sine of the special function unit
+// would add an error of 4e-7 at every step, which accumulates in a slowly decaying oscillation.
 EXPHIL_DEVICE void sin_cos_sum(float hi, float lo, float* sine, float* cosine) {
   const float quadrant = rintf(__fmul_rn(hi, 0.6366197723675814f));
   float r = __fmaf_rn(quadrant, -1.5707962513f, hi);
@@ -106,7 +106,7 @@ EXPHIL_DEVICE void sin_cos_sum(float hi, float lo, float* sine, float* cosine) {
 struct Math {
   static EXPHIL_DEVICE Real set(Real, double value) { return {static_cast<float>(value)}; }
   static EXPHIL_DEVICE Real exp(Real v) { return {exp2_fast(__fmul_rn(v.v, kLog2E))}; }
-  static EXPHIL_DEVICE Real log1p(Real v) { return {log1p_unit(v.v)}; }  // softplus passes [0, 1] only
+  static EXPHIL_DEVICE Real log1p(Real v) { return {log1p_unit(v.v)}; }  // softplus passes only [0, 1]
   static EXPHIL_DEVICE Real abs(Real v) { return {fabsf(v.v)}; }
   static EXPHIL_DEVICE Real max(Real p, Real q) { return {fmaxf(p.v, q.v)}; }
   static EXPHIL_DEVICE Real min(Real p, Real q) { return {fminf(p.v, q.v)}; }
@@ -118,7 +118,7 @@ struct Math {
   }
 };
 
-// M of the scaled forms there, on floats.
+// The policy M of the scaled forms there, on floats.
 struct ScaledMath {
   static EXPHIL_DEVICE float set(float, double value) { return static_cast<float>(value); }
   static EXPHIL_DEVICE float multiply(float p, float q) { return __fmul_rn(p, q); }
@@ -137,7 +137,7 @@ EXPHIL_DEVICE float silu(float z) {
   return formulas::silu<Math>(Real{z}).v;
 }
 
-// Element types as the -D interface names them, each with the storage it has in memory.
+// Element types of the -D interface, each with its storage type.
 enum Element : int { kF32 = 0, kF16 = 1, kBf16 = 2 };
 template <int E>
 struct StorageOf {
@@ -184,7 +184,7 @@ template <int E>
 EXPHIL_DEVICE float4 widen_four(const typename StorageOf<E>::Type* from) {
   if constexpr (E == kF32) {
     return *reinterpret_cast<const float4*>(from);
-  } else if constexpr (E == kBf16) {  // in words: the upper half of a word is a float already
+  } else if constexpr (E == kBf16) {  // a bf16 is the upper half of its float
     const uint2 v = *reinterpret_cast<const uint2*>(from);
     return make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xffff0000u),
                        __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xffff0000u));
@@ -194,10 +194,10 @@ EXPHIL_DEVICE float4 widen_four(const typename StorageOf<E>::Type* from) {
   }
 }
 
-// Copies BYTES (2, 4, 8 or 16) from global to shared memory without waiting, or writes zeros where `valid` is
-// false. Two bytes, and anything before compute capability 8.0, are copied the ordinary way. copies_done()
-// waits for this thread's copies; commit_copies() makes those since its last call a group, and
-// wait_copies<N>() waits until no more than the last N groups are under way.
+// Copies BYTES (2, 4, 8 or 16) from global to shared memory asynchronously, or writes zeros where `valid` is
+// false. Copies of two bytes, and all copies before compute capability 8.0, are synchronous. copies_done()
+// waits for this thread's copies; commit_copies() groups the copies since its last call, and wait_copies<N>()
+// waits until at most the last N groups are in flight.
 template <int BYTES>
 EXPHIL_DEVICE void copy_async(void* shared, const void* global, bool valid) {
   if constexpr (BYTES == 2) {
@@ -243,8 +243,8 @@ EXPHIL_DEVICE void wait_copies() {
 #endif
 }
 
-// COUNT consecutive floats (a power of two, aligned to its own size up to 16 bytes) in as few accesses as it
-// takes.
+// COUNT consecutive floats (a power of two, aligned to its size up to 16 bytes) in as few accesses as
+// possible.
 template <int COUNT>
 EXPHIL_DEVICE void load_floats(const float* from, float (&to)[COUNT]) {
   if constexpr (COUNT % 4 == 0) {

@@ -1,21 +1,21 @@
-// The formulas of the library, once: dt activation, silu, the discretizations, the state update, and the
-// gradient of each in the same file, because a formula and its gradient change together. Compiled by the
-// host compiler (scalar reference, SIMD bodies) and by NVRTC (kernels), so it includes nothing.
+// The formulas of the library, defined once: dt activation, silu, the discretizations, the state update, and
+// the gradient of each next to it, because a formula and its gradient change together. Compiled by the host
+// compiler (scalar reference, SIMD code) and by NVRTC (kernels), so it includes nothing.
 //
 // Everything is generic over a real value type V (float, double, a Highway vector) and a math policy M with
 // the static functions
 //   V set(like, double)  V exp(V)  V log1p(V)  V abs(V)  V max(V, V)  V min(V, V)  void sin_cos(V, V*, V*)
 //   V select_less(V left, V right, V if_less, V otherwise)
 // and for the scaled forms below also
-//   V multiply(V, V)  V add(V, V)  V multiply_add(V, V, V), rounded once  V negate(V)  V exp2(V)  V
-//   reciprocal(V)
-// V has + - * /. Complex<V> is built on top. `like` only names the type and lane count of a constant;
-// constants are written in double, so that a double oracle gets them exactly, and fold to V's precision at
-// compile time.
+//   V multiply(V, V)  V add(V, V)  V multiply_add(V, V, V), rounded once  V negate(V)  V exp2(V)
+//   V reciprocal(V)
+// V has + - * /. Complex<V> is built on top. `like` only determines the type and lane count of a constant;
+// constants are written in double, so that a double oracle gets them exactly, and are rounded to V at compile
+// time.
 //
-// Source: Gu & Dao, "Mamba" (2023), section 3.2 and appendix A; the table of discretizations in the README.
-// Included once for exphil::formulas. c_src/host includes it once more for each SIMD target, with
-// EXPHIL_FORMULAS_BEGIN and _END opening and closing that target's own namespace: a compiler fixes the
+// Source: Gu & Dao, "Mamba" (2023), section 3.2 and appendix A; the table of discretizations in
+// docs/reference.md. Included once for exphil::formulas. c_src/host includes it again for each SIMD target,
+// with EXPHIL_FORMULAS_BEGIN and _END opening and closing that target's own namespace: a compiler fixes the
 // instruction set of a function where it is defined, not where it is instantiated.
 #if !defined(EXPHIL_FORMULAS_CUH) || defined(EXPHIL_FORMULAS_BEGIN)
 
@@ -99,7 +99,7 @@ EXPHIL_FN V silu(V v) {
   return v / (M::set(v, 1.0) + M::exp(M::set(v, 0.0) - v));
 }
 
-// True for the oracle's types, which deserve more terms of a series than f32 can hold.
+// True for the oracle's types, which need more terms of a series than f32.
 template <class W>
 struct IsDouble {
   static constexpr bool value = false;
@@ -136,7 +136,7 @@ EXPHIL_FN W phi1(W w, W exp_w) {
   series = series * w + one;
   const auto size = magnitude<M>(w);
   const auto limit = M::set(size, 0.25);
-  const W divisor = choose_less<M>(size, limit, one, w);  // no 0/0 in the lane that is not chosen
+  const W divisor = choose_less<M>(size, limit, one, w);  // no 0/0 in the lane that is not selected
   return choose_less<M>(size, limit, series, (exp_w - one) / divisor);
 }
 
@@ -187,15 +187,15 @@ EXPHIL_FN Complex<V> advance(Complex<V> h, Complex<V> abar, Complex<V> gain, V d
   return abar * h + gain * b * dt_x;
 }
 
-// ---- Scaled forms: for loops over many dt' with the same A
-// ---------------------------------------------------
+// ---- Scaled forms: for loops over many dt' with the same A ----
 //
-// The same functions, rearranged so that what depends on A alone is computed once and an exponential is one
-// multiplication and a power of two. Real A only. `a` is scale_a(A). Every operation is one of M's, which
-// round one by one, so that every variant of a kernel gives the same bits.
+// The same functions, rearranged so that terms that depend only on A are computed once and an exponential
+// is one multiplication and a power of two. Real A only. `a` is scale_a(A).
+//
+// Every operation is one of M's, which round individually: all variants of a kernel give the same bits.
 //
 // Bilinear keeps k = 2 h: with r = 1 / (1/2 - A dt'/4), k' = r (k + dt' x B) - k. That is one reciprocal and
-// two fused multiply-adds, and no separate Abar; scaled_decay is r, and y takes h = k / 2.
+// two fused multiply-adds, without a separate Abar; scaled_decay is r, and y uses h = k / 2.
 
 constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
 
@@ -212,9 +212,9 @@ EXPHIL_FN V scaled_decay(V a, V dt) {
   return M::exp2(M::multiply(a, dt));
 }
 
-// Bbar x, for bilinear dt' x B. v is dt' x, but x for foh; `inverse` is 1/A, for foh alone, and unused where
-// A = 0. foh subtracts where that costs at most five bits, and sums the series below |w| = 1/32. Powers of w
-// = A dt' by Horner's rule, with the ln 2 that A log2(e) lacks.
+// Bbar x, for bilinear dt' x B. v is dt' x, or x for foh; `inverse` is 1/A, used by foh only, and not where A
+// = 0. foh subtracts where that costs at most five bits, and sums the series below |w| = 1/32. Powers of w =
+// A dt' by Horner's rule, with the ln 2 that A log2(e) lacks.
 template <Discretization D, class M, class V>
 EXPHIL_FN V scaled_input(V a, V inverse, V dt, V v, V decay, V b) {
   const V half = M::set(a, kLn2 / 2), sixth = M::set(a, kLn2 * kLn2 / 6), one = M::set(a, 1.0);
@@ -242,7 +242,7 @@ EXPHIL_FN V scaled_advance(V h, V decay, V input) {
   if constexpr (D == Discretization::bilinear) return M::multiply_add(decay, M::add(h, input), M::negate(h));
   return M::multiply_add(decay, h, input);
 }
-// The same from B itself: bilinear and nothing else saves an instruction.
+// The next state computed from B directly, which saves bilinear an instruction.
 template <Discretization D, class M, class V>
 EXPHIL_FN V scaled_advance(V h, V decay, V a, V inverse, V dt, V v, V b) {
   if constexpr (D == Discretization::bilinear)
@@ -250,8 +250,8 @@ EXPHIL_FN V scaled_advance(V h, V decay, V a, V inverse, V dt, V v, V b) {
   return scaled_advance<D, M>(h, decay, scaled_input<D, M>(a, inverse, dt, v, decay, b));
 }
 
-// The plain form again, with the shared divisor of bilinear's Abar and gain divided by once. W is V or
-// Complex<V>.
+// The plain form; bilinear divides by the common divisor
+// of Abar and gain only once. W is V or Complex<V>.
 template <class M, class V>
 EXPHIL_FN V inverse_of(V v) {
   return M::set(v, 1.0) / v;
@@ -273,8 +273,8 @@ EXPHIL_FN void decay_and_gain(W w, W* abar, W* gain) {
   }
 }
 
-// dt' of one step. `lowest` and `highest` are infinities where no range was given. The clamp compares rather
-// than using min and max, which would turn a NaN into a bound: a NaN must stay one.
+// dt' of one step. `lowest` and `highest` are infinities where no range was given. The clamp compares instead
+// of using min and max, which would turn a NaN into a bound.
 template <class M, class V>
 EXPHIL_FN V activate_dt(V dt, V bias, bool with_softplus, V lowest, V highest) {
   V active = dt + bias;
@@ -298,7 +298,7 @@ EXPHIL_FN Complex<V> times_conjugate(Complex<V> p, Complex<V> q) {
   return {p.re * q.re + p.im * q.im, p.im * q.re - p.re * q.im};
 }
 
-// Re p conj(q): what a real number receives that was multiplied by q on its way to p.
+// Re p conj(q): the gradient of a real factor of q in the product p.
 template <class V>
 EXPHIL_FN V real_product(V p, V q) {
   return p * q;
@@ -392,7 +392,7 @@ EXPHIL_FN W input_gain_derivative(W w, W abar, W gain) {
   }
 }
 
-// What advance(h, abar, gain, dt_x, b) passes back from g, the gradient of its result.
+// The gradients of the arguments of advance(h, abar, gain, dt_x, b), given g, the gradient of its result.
 template <class W, class V>
 struct AdvanceGradient {
   W h, w, b;

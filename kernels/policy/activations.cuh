@@ -1,5 +1,5 @@
-// A block's share of the weights and its shared memory (policy/layout.cuh), as constants of the kernel that
-// is compiled. With -D: TEAM, AGENTS, STAGED.
+// A block's part of the weights and its shared memory (policy/layout.cuh), as constants of the compiled
+// kernel. With -D: TEAM, AGENTS, STAGED.
 #pragma once
 
 #include "kernels/policy/dims.cuh"
@@ -16,7 +16,7 @@ constexpr int kInputSegments = kInput / kSegment;
 constexpr int kOwnSegments = kTeam.share.own_segments, kOwn = kTeam.share.own;
 constexpr int kRows = kTeam.share.rows, kHeads = kTeam.share.heads;
 
-// Arrays at the places of kActivations.
+// The arrays at the offsets of kActivations.
 struct Activations {
   float (&h)[AGENTS][kModel];
   float (&y)[AGENTS][kInner];

@@ -1,12 +1,12 @@
-// What the policy's kernels are called with. Compiled by the host compiler (c_src/cuda/policy fills these)
-// and by NVRTC, so it holds plain types only. All pointers are device addresses.
+// The arguments of the policy's kernels. Compiled by the host compiler (c_src/cuda/policy fills them) and by
+// NVRTC, so it holds plain types only. All pointers are device addresses.
 #pragma once
 
 namespace exphil {
 namespace policy {
 
-// Where a kernel reads an agent's state and where it writes the next one: another place, so that the host can
-// keep the old state until the call has succeeded, or the same.
+// Where a kernel reads an agent's state and where it writes the next one: another address, so that the host
+// can keep the old state until the call has succeeded, or the same.
 struct alignas(16) StatePlace {
   const float* from;
   float* to;
@@ -20,15 +20,15 @@ struct StepArguments {
   const float* obs;            // {count, padded d_input}, zeros in the padding; null: in the second argument
   float* out;                  // {count, d_output}; null: tagged
   unsigned long long* tagged;  // {count, d_output} in host memory: the value's bits below, `sequence` above
-  void* board;                 // where a team is no cluster: ActivationLayout::board_bytes()
-  unsigned* barrier;           // the same
+  void* board;                 // without a cluster: ActivationLayout::board_bytes()
+  unsigned* barrier;           // without a cluster
   int count;
   unsigned sequence;
   float epsilon;
 };
 
-// One agent's observation travels as policy_step's second argument where it fits: a kernel's arguments have
-// 4 KB together.
+// One agent's observation is passed as policy_step's second argument where it fits: a kernel's arguments have
+// 4 KB in total.
 constexpr int kMostInlineObs = 832;
 static_assert(sizeof(StepArguments) + kMostInlineObs * sizeof(float) <= 4096, "arguments of policy_step");
 
@@ -38,7 +38,7 @@ struct ProductArguments {
   const float* weights;   // float4 [k / 4][columns], on 16 bytes
   const float* bias;      // {columns}; null: zeros
   const float* residual;  // row stride residual_stride
-  const float* scale;     // {rows}: 1 / rms, read by product_many where the epilogue wants it
+  const float* scale;     // {rows}: 1 / rms, read by product_many if the epilogue uses it
   float* out;
   long long x_stride, residual_stride, out_stride;  // floats
   long long rows;
@@ -57,12 +57,12 @@ struct RowArguments {
   const float* dt_bias;      // {inner}
   const float* a;            // {inner, state}
   const float* d;            // {inner}
-  const StatePlace* states;  // {sequences} or {rows}; null: zero states that nobody keeps
+  const StatePlace* states;  // {sequences} or {rows}; null: zero states that are not kept
   long long state_offset;    // of the layer within a state, in floats
   long long rows;            // of a batch
   int seq;                   // steps of each sequence
   int sequences;
-  int last_only;  // y is {sequences, inner}: the last step's
+  int last_only;  // y is {sequences, inner}: the last step only
 };
 
 }  // namespace policy

@@ -5,8 +5,8 @@
 
 #include "kernels/policy/layout.cuh"
 
-// Below compute capability 9.0 there are no clusters, and c_src/cuda/policy/team.cpp never asks for them;
-// such a variant still compiles, as the plain one.
+// Below compute capability 9.0 there are no clusters, and c_src/cuda/policy/team.cpp does not use them; such
+// a variant still compiles, without clusters.
 #if defined(CLUSTER) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 #undef CLUSTER
 #undef STAGED

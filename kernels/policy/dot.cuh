@@ -1,15 +1,15 @@
-// The one order in which every dot product of the policy is summed, so that a result never depends on which
-// kernel computed it: one agent alone, a batch, or a whole sequence give the same bits.
+// The order in which every dot product of the policy is summed. A result does not depend on the kernel that
+// computed it: one agent alone, a batch, or an entire sequence give the same bits.
 //
-//   K is cut into contiguous segments of 32 (padded with zeros). Each segment is summed from +0 by fma, first
-//   element first. The segments are then added, first one first, onto +0.
+//   K is split into contiguous segments of 32 (padded with zeros). Each segment is summed from +0 by fma, in
+//   the order of its elements. The segments are then added in order, starting from +0.
 //
-// A matrix-vector kernel gives a thread to each (row, segment) and adds the segments afterwards: a chain of
+// A matrix-vector kernel assigns a thread to each (row, segment) and adds the segments afterwards: a chain of
 // 32 + K / 32 dependent operations instead of K. A tiled matrix product keeps a second set of accumulators
-// and folds it in every 32 steps: one extra add for 32 fma.
+// and adds it every 32 steps: one extra add for 32 fma.
 //
-// Sums of squares (rms_norm) are taken by a whole warp everywhere: lane l sums elements l, l + 32, ... by
-// fma, then the lanes are added as a butterfly (16, 8, 4, 2, 1), which gives every lane the same bits.
+// Sums of squares (rms_norm) are always computed by one warp: lane l sums elements l, l + 32, ... by fma,
+// then the lanes are added as a butterfly (16, 8, 4, 2, 1), which gives every lane the same bits.
 //
 // Only explicitly rounded intrinsics are used: the compiler may fuse a plain a * b + c in one kernel and not
 // in another.
@@ -27,7 +27,7 @@ __device__ __forceinline__ float dot4(float4 weight, float4 value, float sum) {
   return __fmaf_rn(weight.w, value.w, sum);
 }
 
-// The sum over segments whose sums stand `stride` floats apart.
+// The sum of segment sums that are `stride` floats apart.
 template <int kCount>
 __device__ __forceinline__ float add_segments(const float* sums, int stride) {
   float total = 0.0f;
@@ -36,7 +36,7 @@ __device__ __forceinline__ float add_segments(const float* sums, int stride) {
   return total;
 }
 
-// A short dot product by one thread in the canonical order; weights stand `stride` float4s apart.
+// A short dot product by one thread in the canonical order; weights are `stride` float4s apart.
 template <int kCount>
 __device__ __forceinline__ float dot_short(const float4* weights, int stride, const float4* values) {
   float total = 0.0f;
@@ -60,7 +60,7 @@ __device__ __forceinline__ float warp_sum(float value) {
   return value;
 }
 
-// 1 / rms of kModel values (padding is zero), by a whole warp; every lane gets it.
+// 1 / rms of kModel values (padding is zero), computed by a warp; every lane gets it.
 __device__ __forceinline__ float inverse_rms(const float* values, float epsilon) {
   float sum = 0.0f;
 #pragma unroll 8

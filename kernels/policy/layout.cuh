@@ -1,7 +1,7 @@
-// The sizes of a policy as its kernels see them, and where the parts of its weights, states and shared memory
-// are. Everything is constexpr over a value of Dims and includes nothing, so one definition serves both
-// sides: c_src/cuda/policy packs and launches with Dims from a checkpoint's config; policy/dims.cuh fills one
-// from the -D defines of a kernel.
+// The padded sizes of a policy, and the layout of its weights, states and shared memory. Everything is
+// constexpr over a value of Dims and includes nothing, so one definition serves both sides: c_src/cuda/policy
+// packs and launches with Dims from a checkpoint's config; policy/dims.cuh builds one from the -D defines of
+// a kernel.
 #pragma once
 
 namespace exphil {
@@ -33,8 +33,8 @@ constexpr int most(int left, int right) {
 
 constexpr int kSegment = 32;  // of a dot product: policy/dot.cuh
 
-// The sizes of a checkpoint, and how the kernels pad them: every vector is padded with zeros to a whole
-// number of segments, so that any size works and every load is aligned.
+// The sizes of a checkpoint and their padded sizes: every vector is padded with zeros to a multiple of the
+// segment size, so that any size works and every load is aligned.
 struct Dims {
   int d_model = 0, d_inner = 0, d_state = 0, d_conv = 0, dt_rank = 0, d_input = 0, d_output = 0, n_layer = 0;
 
@@ -54,7 +54,7 @@ struct Dims {
   constexpr int projection() const { return rank() + 2 * state(); }
 
   constexpr int taps() const { return d_conv; }
-  constexpr int history() const { return d_conv - 1; }  // inputs that the causal convolution remembers
+  constexpr int history() const { return d_conv - 1; }  // past inputs of the causal convolution
 
   // One agent's state, in floats: for each layer ssm {inner, state}, then conv {history, inner}, oldest
   // first.
@@ -64,22 +64,22 @@ struct Dims {
   constexpr long long state_floats() const { return static_cast<long long>(layers()) * layer_state_floats(); }
 };
 
-// ---- parts of memory
-// -------------------------------------------------------------------------------------------
+// ---- parts of memory ----
+//
 
 constexpr long long round_up_bytes(long long bytes, long long multiple) {
   return (bytes + multiple - 1) / multiple * multiple;
 }
 
-// A run of elements of one type. Its place is counted in bytes, so that parts of one section may have
-// elements of different sizes.
+// A run of elements of one type. Its offset is in bytes, so that parts of one section may have elements of
+// different sizes.
 template <class T>
 struct Part {
   long long at = 0;     // bytes from the start of the section
   long long count = 0;  // elements
 
   constexpr Part() = default;
-  // The first place at or behind `after` that has the alignment. 16 bytes: bulk copies and float4 loads.
+  // The first aligned offset from `after` on. 16 bytes: for bulk copies and float4 loads.
   constexpr Part(long long after, long long elements, long long alignment = 16)
       : at(round_up_bytes(after, alignment)), count(elements) {}
 
@@ -89,11 +89,11 @@ struct Part {
   const T* in(const void* section) const { return static_cast<const T*>(section) + index(); }
 };
 
-// ---- policy_step: what one block of a team owns
-// ----------------------------------------------------------------
+// ---- policy_step: the share of one block of a team ----
+//
 
-// Channels of the inner dimension (whole segments), rows of the model dimension and outputs of one block.
-// Where the last blocks own less, their weights are filled with zeros.
+// Channels of the inner dimension (in multiples of a segment), rows of the model dimension and outputs of one
+// block. Where the last blocks have fewer, their weights are filled with zeros.
 struct Share {
   int own_segments, own, rows, heads;
   constexpr Share(const Dims& dims, int team)
@@ -115,7 +115,7 @@ struct InputSection {  // input_proj
         bytes(round_up_bytes(bias.end(), 16)) {}
 };
 
-struct HeadSection {  // head, its columns multiplied by norm_f
+struct HeadSection {  // head; its columns are multiplied by norm_f
   Part<float> weight, bias;
   long long bytes;
   constexpr HeadSection(const Dims& dims, const Share& share)
@@ -124,7 +124,7 @@ struct HeadSection {  // head, its columns multiplied by norm_f
         bytes(round_up_bytes(bias.end(), 16)) {}
 };
 
-// All of a layer but in_proj. Parts that are indexed by channels have the channel last.
+// All of a layer but in_proj. In parts that are indexed by channel, the channel is the last index.
 struct LayerSection {
   Part<float> in_bias;          // x rows, then z rows
   Part<float> conv, conv_bias;  // {taps, own}, {own}
@@ -148,14 +148,14 @@ struct LayerSection {
         bytes(round_up_bytes(out_bias.end(), 16)) {}
 };
 
-struct InProjSection {  // x rows, then z rows, the columns multiplied by norm
+struct InProjSection {  // x rows, then z rows; the columns are multiplied by norm
   Part<float> weight;
   long long bytes;
   constexpr InProjSection(const Dims& dims, const Share& share)
       : weight(0, 2LL * share.own * dims.model()), bytes(round_up_bytes(weight.end(), 16)) {}
 };
 
-// The weights of one block. What is staged in shared memory comes first.
+// The weights of one block. The part that is staged in shared memory comes first.
 struct TeamLayout {
   Share share;
   InputSection input;
@@ -181,8 +181,8 @@ struct TeamLayout {
   constexpr long long in_proj_at(int index) const { return in_projs_at + index * in_proj.bytes; }
 };
 
-// Activations of `agents` agents in a block's shared memory, behind the staged weights. The first three are
-// the board: what the blocks of a team push to each other.
+// Activations of `agents` agents in a block's shared memory, after the staged weights. The first three are
+// the board, which the blocks of a team write to each other.
 struct ActivationLayout {
   Part<float> h, y, projection_parts;  // {agents}{model}, {inner}, {inner segments, projection}
   Part<float> obs;                     // {agents, input}
@@ -191,8 +191,8 @@ struct ActivationLayout {
   Part<float> parts;                   // {agents}{tasks} of the widest product
   Part<float> residual;                // {agents, rows}: this block's rows of h before the layer
   Part<float> inverse_rms;             // {agents}
-  Part<const float*> from;             // {agents}: their states; null beyond the last agent
-  Part<float*> to;                     // {agents}: their next states
+  Part<const float*> from;             // {agents}: states to read; null beyond the last agent
+  Part<float*> to;                     // {agents}: states to write
   Part<unsigned long long> arrived;    // barriers of the staged sections: input, head, the layers
   long long bytes;
 
@@ -222,16 +222,16 @@ struct ActivationLayout {
   }
 };
 
-// ---- the kernels over many rows
-// ----------------------------------------------------------------------------------
+// ---- the kernels over many rows ----
+//
 
 // policy/product.cu. A weight matrix is float4 [k / 4][product_columns(outputs)].
 constexpr int product_columns(int outputs) {
   return round_up(outputs, 64);
 }
 
-// Rows of a product_few tile for the inner dimension k, so that X and the segment sums fit 48 KB of shared
-// memory together; 0 where not even one does: product_many then takes any number of rows.
+// Rows of a product_few tile for the inner dimension k, so that X and the segment sums together fit in 48 KB
+// of shared memory; 0 where not even one row fits: product_many then handles any number of rows.
 constexpr int few_rows(int k) {
   int rows = 16;
   while (rows > 0 && 2 * k * rows * 4 > 40 * 1024) rows /= 2;
@@ -241,8 +241,8 @@ constexpr int kFewColumns = 32, kFewThreads = 256;
 constexpr int kManyRows = 128, kManyColumns = 64, kManyThreads = 128;
 
 // policy/rows.cu.
-constexpr int kRowThreads = 256;               // of the kernels with a thread to an element
-constexpr int kScaledRows = kRowThreads / 32;  // of a block of policy_row_scales: a warp to a row
+constexpr int kRowThreads = 256;               // of the kernels with a thread per element
+constexpr int kScaledRows = kRowThreads / 32;  // of a block of policy_row_scales: a warp per row
 // Channels and threads of a block of policy_advance_*: at most 32 channels, which divide every padded inner
 // dimension.
 constexpr int advance_channels(const Dims& dims) {

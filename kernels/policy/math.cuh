@@ -10,8 +10,8 @@ namespace policy {
 
 using device::Real;
 
-// exp is 2^(v log2 e) in hardware: its relative error, 2^-22 + |v| 2^-24, only grows where the result
-// vanishes.
+// exp is 2^(v log2 e) in hardware: its relative error is 2^-22 + |v| 2^-24, so it is large only where the
+// result is tiny.
 struct Math : device::Math {
   static EXPHIL_DEVICE Real log1p(Real v) { return {::log1pf(v.v)}; }
 };
@@ -32,7 +32,7 @@ __device__ __forceinline__ float convolve(const float (&taps)[kTaps], const floa
   return silu(sum);
 }
 
-// Advances this lane's states of one channel by one step and returns the lane's part of <C, h>.
+// Advances this lane's states of one channel by one step and returns the lane's contribution to <C, h>.
 __device__ __forceinline__ float advance(float (&h)[kPerLane], const float (&a)[kPerLane], const float* b,
                                          const float* c, float dt, float dt_u) {
   float sum = 0.0f;
@@ -46,7 +46,7 @@ __device__ __forceinline__ float advance(float (&h)[kPerLane], const float (&a)[
   return sum;
 }
 
-// Adds the parts of the kLanes lanes of a channel; every one of them gets the sum.
+// The sum over the kLanes lanes of a channel; every lane gets it.
 __device__ __forceinline__ float add_lanes(float part) {
 #pragma unroll
   for (int offset = kLanes / 2; offset > 0; offset /= 2) {

@@ -1,6 +1,6 @@
 // The five matrix products of the policy over many rows, in both shapes of policy/product.cuh. Launched by
-// c_src/cuda/policy/rows.cpp. Compiled with the dimensions and one of the PRODUCT_ names below (five modules
-// compile at once, where one would take the sum of their times).
+// c_src/cuda/policy/rows.cpp. Compiled with the dimensions and one of the PRODUCT_ names below: five modules
+// compile in parallel, faster than one module with all products.
 #include "kernels/policy/product.cuh"
 
 // few: grid {ceil(outputs / kFewColumns), ceil(rows / few_rows(K))}, kFewThreads.

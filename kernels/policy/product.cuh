@@ -13,7 +13,7 @@
 namespace exphil {
 namespace policy {
 
-// What happens to a sum before it is written. kNormed: multiplied by 1 / rms of its row of X.
+// The last operation on a sum before it is written. kNormed: multiplied by 1 / rms of its row of X.
 struct PlainEpilogue {
   static constexpr bool kNormed = false;
   static __device__ __forceinline__ float apply(float sum, float, float, const ProductArguments&, long long,
@@ -42,7 +42,7 @@ struct NormedEpilogue {
     return __fmaf_rn(sum, scale, bias);
   }
 };
-// x as it is, silu(z).
+// x unchanged, silu(z).
 struct InProjEpilogue {
   static constexpr bool kNormed = true;
   static __device__ __forceinline__ float apply(float sum, float bias, float scale, const ProductArguments&,
@@ -52,8 +52,8 @@ struct InProjEpilogue {
   }
 };
 
-// A block takes few_rows(kK) rows and 32 columns; its warps share the segments, each lane a column. grid:
-// column tiles, row tiles.
+// A block computes few_rows(kK) rows and 32 columns; its warps share the segments, each lane has a column.
+// grid: column tiles, row tiles.
 template <int kK, int kOutputs, class Epilogue>
 __device__ __forceinline__ void product_few_tile(const ProductArguments& args) {
   constexpr int kTile = few_rows(kK), kColumns = product_columns(kOutputs), kSegs = kK / kSegment;
@@ -66,7 +66,7 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args) {
   const long long first = static_cast<long long>(blockIdx.y) * kTile;
 
   const float4* weights = reinterpret_cast<const float4*>(args.weights);
-  float4 held[kSegment / 4];  // the first segment's weights, asked for before X
+  float4 held[kSegment / 4];  // the first segment's weights, loaded before X
 #pragma unroll
   for (int j = 0; j < kSegment / 4; ++j) {
     if (warp < kSegs) held[j] = __ldg(weights + (warp * (kSegment / 4) + j) * kColumns + column);
@@ -117,12 +117,12 @@ __device__ __forceinline__ void product_few(const ProductArguments& args) {
   if constexpr (few_rows(kK) > 0) product_few_tile<kK, kOutputs, Epilogue>(args);
 }
 
-// product_many: tiles of 128 rows by 64 columns, 8 x 8 of them in a thread's registers, 16 k at a time
+// product_many: tiles of 128 rows by 64 columns, 8 x 8 results per thread in registers, 16 k at a time
 // through two buffers in shared memory, and a second set of 64 registers for the sum over segments.
 constexpr int kManyDepth = 16;
 
-// X of one k step is stored transposed, [k][row], with the rows of k in group k / 4 exchanged by an XOR, so
-// that neither the transposing stores nor the reads meet in one bank.
+// X of one k step is stored transposed, [k][row], with the rows of k in group k / 4 permuted by an XOR, so
+// that neither the transposing stores nor the reads have bank conflicts.
 struct ManyTiles {
   float x[2][kManyDepth][kManyRows];
   float w[2][kManyDepth][kManyColumns];

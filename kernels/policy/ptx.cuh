@@ -1,4 +1,4 @@
-// The few instructions of the policy kernels that CUDA C++ has no name for. Kept apart so that the tests can
+// Instructions of the policy kernels that CUDA C++ does not name. In a separate header, so that the tests can
 // run the kernels on a CPU, where EXPHIL_EMULATION supplies these functions.
 #pragma once
 
@@ -18,7 +18,7 @@ __device__ __forceinline__ float* dynamic_shared() {
   return exphil_dynamic_shared;
 }
 
-// The same address, but the compiler cannot tell where it points.
+// The same address, with its origin hidden from the compiler.
 __device__ __forceinline__ const float* launder(const float* pointer) {
   const float* same;
   asm volatile("mov.u64 %0, %1;" : "=l"(same) : "l"(pointer));
@@ -31,13 +31,13 @@ __device__ __forceinline__ unsigned load_acquire(const unsigned* from) {
   return value;
 }
 
-// To host memory, in one piece.
+// One 8-byte store to host memory.
 __device__ __forceinline__ void store_system(unsigned long long* to, unsigned long long value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }
 
 #if defined(CLUSTER) && CLUSTER
-// All threads of the cluster; what they wrote to each other's shared memory is visible after.
+// Barrier of all threads of the cluster; their earlier writes to shared memory are visible after it.
 __device__ __forceinline__ void cluster_sync() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n\t"
@@ -45,7 +45,7 @@ __device__ __forceinline__ void cluster_sync() {
           : "memory");
 }
 
-// Stores to the same place in the shared memory of block `rank` of the cluster.
+// Stores to the same address in the shared memory of block `rank` of the cluster.
 __device__ __forceinline__ void store_cluster(float* place, int rank, float value) {
   unsigned remote;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(place)), "r"(rank));
@@ -54,8 +54,8 @@ __device__ __forceinline__ void store_cluster(float* place, int rank, float valu
 #endif
 
 #if defined(STAGED) && STAGED
-// One bulk copy from global to shared memory, and its arrival, which is waited for by the parity of the
-// barrier's first phase: no second one is ever started, so any thread may wait any number of times.
+// One bulk copy from global to shared memory. Its completion is awaited by the parity of the barrier's first
+// phase; no second phase is started, so any thread may wait any number of times.
 __device__ __forceinline__ void bulk_init(unsigned long long* arrived) {
   asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(arrived)) : "memory");
 }

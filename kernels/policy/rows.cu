@@ -1,6 +1,6 @@
-// What runs between the matrix products of the policy when there are many rows: the row scales of rms_norm,
-// the causal convolution, and the state update, over a batch of agents (each row its own state) or over time
-// (rows of a sequence in order). Launched by c_src/cuda/policy/rows.cpp. Compiled with the dimensions only.
+// The steps between the matrix products of the policy for many rows: the row scales of rms_norm, the causal
+// convolution, and the state update, over a batch of agents (a state for each row) or over time (rows of a
+// sequence in order). Launched by c_src/cuda/policy/rows.cpp. Compiled with the dimensions only.
 //
 // Rows: xz {rows, 2 kInner} holds x, then silu(z); u {rows, kInner} is silu(conv(x)); projection {rows,
 // kProjection} holds dt, B, C; y {rows, kInner}.
@@ -11,7 +11,7 @@
 namespace exphil {
 namespace policy {
 
-// A state here is one layer's: ssm, then conv.
+// The state of one layer: ssm, then conv.
 __device__ __forceinline__ StatePlace layer_state(const RowArguments& args, long long index) {
   if (args.states == nullptr) return {nullptr, nullptr};
   const StatePlace state = args.states[index];
@@ -20,7 +20,7 @@ __device__ __forceinline__ StatePlace layer_state(const RowArguments& args, long
 
 constexpr int kAdvanceChannels = advance_channels(kDims), kAdvanceThreads = advance_threads(kDims);
 
-// Steps of time in shared memory at once.
+// Time steps per tile in shared memory.
 constexpr int tile_steps() {
   int steps = 32;
   while (steps > 1 && steps * (kProjection + 3 * kAdvanceChannels) * 4 > 44 * 1024) steps /= 2;
@@ -28,7 +28,7 @@ constexpr int tile_steps() {
 }
 constexpr int kTileSteps = tile_steps();
 
-// This lane's share of a channel's constants.
+// This lane's constants of a channel.
 struct Channel {
   int c, lane;
   float a[kPerLane];
@@ -57,7 +57,7 @@ __device__ __forceinline__ float activated_dt(const RowArguments& args, const fl
 
 using namespace exphil::policy;
 
-// scale[row] = 1 / rms(h[row]); a warp to a row.
+// scale[row] = 1 / rms(h[row]); a warp per row.
 extern "C" __global__ void __launch_bounds__(kRowThreads)
     policy_row_scales(const float* h, float* scale, long long rows, float epsilon) {
   const long long row = static_cast<long long>(blockIdx.x) * kScaledRows + threadIdx.x / 32;
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
   if (threadIdx.x % 32 == 0) scale[row] = value;
 }
 
-// u of a batch: each row has its own history, which moves on. A thread to a (row, channel).
+// u of a batch: each row updates its own history. A thread per (row, channel).
 extern "C" __global__ void __launch_bounds__(kRowThreads) policy_convolve_batch(const RowArguments args) {
   const long long i = static_cast<long long>(blockIdx.x) * kRowThreads + threadIdx.x;
   const long long row = i / kInner;
@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_convolve_batch(
   for (int t = 0; t < kHistory; ++t) next[t * kInner] = taps[t + 1];
 }
 
-// u of sequences. The state's history is read here and moved on by policy_advance_time.
+// u of sequences. The state's history is only read here; policy_advance_time updates it.
 extern "C" __global__ void __launch_bounds__(kRowThreads) policy_convolve_time(const RowArguments args) {
   const long long i = static_cast<long long>(blockIdx.x) * kRowThreads + threadIdx.x;
   const long long row = i / kInner;
@@ -103,11 +103,11 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_convolve_time(c
   args.u[row * kInner + c] = convolve(taps, args.conv + c, kInner, args.conv_bias[c]);
 }
 
-// One step of each row's own state. A block takes kAdvanceChannels channels of groups of kLanes rows; in a
-// group, each lane of a channel works out dt for one row, and then all of them advance one row after another.
-// What bounds it is the traffic of the states, 8 bytes a state value. grid: channel tiles, any.
+// One step of each row's own state. A block processes kAdvanceChannels channels of kLanes rows at a time:
+// each lane of a channel computes dt for one row, and then all lanes advance one row after another. Bound by
+// the memory traffic of the states, 8 bytes a state value. grid: channel tiles, any.
 extern "C" __global__ void __launch_bounds__(kAdvanceThreads) policy_advance_batch(const RowArguments args) {
-  constexpr int kAhead = least(kLanes, 4);  // rows whose states are asked for together
+  constexpr int kAhead = least(kLanes, 4);  // rows whose states are loaded together
   const Channel channel(args, static_cast<int>(blockIdx.x) * kAdvanceChannels);
   const int c = channel.c, lane = channel.lane;
   for (long long first = static_cast<long long>(blockIdx.y) * kLanes; first < args.rows;
@@ -183,7 +183,7 @@ __device__ __forceinline__ void load_tile(const RowArguments& args, TimeTile& ti
   __syncthreads();
 }
 
-// Gates the tile's read-outs and writes them, or only the last one.
+// Gates the tile's outputs and writes all of them, or only the last one.
 __device__ __forceinline__ void write_tile(const RowArguments& args, const TimeTile& tile, long long row,
                                            int steps, int first, bool last_tile, int sequence) {
   for (int i = static_cast<int>(threadIdx.x); i < steps * kAdvanceChannels; i += kAdvanceThreads) {
@@ -195,7 +195,7 @@ __device__ __forceinline__ void write_tile(const RowArguments& args, const TimeT
   }
 }
 
-// The last inputs of the convolution become the state's history.
+// Stores the last inputs of the convolution as the state's history.
 __device__ __forceinline__ void keep_history(const RowArguments& args, const StatePlace& state, int sequence,
                                              int first) {
   const int c = first + static_cast<int>(threadIdx.x);
@@ -215,8 +215,8 @@ __device__ __forceinline__ void keep_history(const RowArguments& args, const Sta
 
 }  // namespace
 
-// A sequence in order, the state in registers: the same operations as one step after another. grid: channel
-// tiles, sequences.
+// A sequence in order, with the state in registers: the same operations as step by step. grid: channel tiles,
+// sequences.
 extern "C" __global__ void __launch_bounds__(kAdvanceThreads) policy_advance_time(const RowArguments args) {
   __shared__ __align__(16) TimeTile tile;
   const int first = static_cast<int>(blockIdx.x) * kAdvanceChannels;

@@ -1,11 +1,10 @@
-// One frame of the whole policy for one agent or a few, in one launch: a team of blocks (policy/team.cuh)
-// takes AGENTS agents at a time through every layer. Launched by c_src/cuda/policy/team.cpp.
+// One frame of the entire policy for one agent or a few, in one launch: a team of blocks (policy/team.cuh)
+// processes AGENTS agents at a time through every layer. Launched by c_src/cuda/policy/team.cpp.
 //
-// What bounds it for one agent is latency: three exchanges a layer, each with a chain of dependent additions
-// before it. So every weight a block will need is asked for at the start (bulk copies into shared memory
-// where STAGED, in_proj straight into registers), dot products are cut into segments of 32 over as many
-// threads as there are (policy/dot.cuh), and between the phases nothing goes to memory but the recurrent
-// state.
+// For one agent it is bound by latency: three exchanges per layer, each after a chain of dependent additions.
+// So a block starts loading all of its weights at the beginning (bulk copies into shared memory where STAGED,
+// in_proj directly into registers), dot products are split into segments of 32 over all threads
+// (policy/dot.cuh), and between the phases only the recurrent state goes to memory.
 //
 // Compiled with the dimensions and TEAM (blocks in a team, a power of two), THREADS, AGENTS (a power of two),
 // CLUSTER, STAGED.
@@ -14,7 +13,7 @@
 namespace exphil {
 namespace policy {
 
-// x rows and z rows of in_proj; the rms of h scales the sums, as norm's weights are in the columns.
+// x rows and z rows of in_proj. The rms of h scales the sums, because norm's weights are in the columns.
 __device__ __forceinline__ void Step::in_proj(int layer, int next_layer) {
   load_states(layer);
   row_scales();
@@ -44,7 +43,7 @@ __device__ __forceinline__ void Step::in_proj(int layer, int next_layer) {
   }
 }
 
-// u = silu(conv(x)) and silu(z) of this block's channels; the convolution's history moves on by one.
+// u = silu(conv(x)) and silu(z) of this block's channels; shifts the convolution's history by one.
 __device__ __forceinline__ void Step::convolve_rows(const char* w, int layer) {
 #pragma unroll
   for (int k = 0; k < kConvPer; ++k) {
@@ -72,7 +71,8 @@ __device__ __forceinline__ void Step::convolve_rows(const char* w, int layer) {
   }
 }
 
-// dt, B and C of every channel: each block has the segment sums of its own channels, and all add them up.
+// dt, B and C of every channel: each block has the segment sums of its channels, and every block adds them
+// all up.
 __device__ __forceinline__ void Step::project(const char* w) {
   segment_sums<kProjection, kOwnSegments, true>(
       kTeam.layer.x_proj.in(w), &act_.u[0][0], kOwn, [&](int a, int task, float sum) {
@@ -97,7 +97,7 @@ __device__ __forceinline__ void Step::project(const char* w) {
   __syncthreads();
 }
 
-// The state update of this block's channels, and its gated read-out to everybody.
+// The state update of this block's channels; pushes the gated output to all blocks.
 __device__ __forceinline__ void Step::advance_states(const char* w, int layer) {
 #pragma unroll
   for (int k = 0; k < kSsmPer; ++k) {
@@ -145,7 +145,7 @@ __device__ __forceinline__ void Step::layer(int index, int next_index) {
 __device__ __forceinline__ void Step::input(bool first_group) {
   const char* w = section(0, kTeam.input_at);
   part_sums<kRows, kInputSegments>(kTeam.input.weight.in(w), &act_.obs[0][0], kInput);
-  // No block may be pushed to before it runs (a cluster) or while it still reads what the last group left.
+  // No push may reach a block before it runs (a cluster) or while it reads the previous group's values.
   if (CLUSTER || !first_group) {
     board_.sync();
   } else {
@@ -177,7 +177,7 @@ __device__ __forceinline__ void Step::head(int first) {
 #define TEAM_SHAPE
 #endif
 
-// grid: teams * TEAM blocks; dynamic shared memory: what is staged, then kActivations.
+// grid: teams * TEAM blocks; dynamic shared memory: the staged weights, then kActivations.
 extern "C" __global__ void TEAM_SHAPE __launch_bounds__(THREADS, 1)
     policy_step(const exphil::policy::StepArguments args,
                 const __grid_constant__ exphil::policy::InlineObs inline_obs) {

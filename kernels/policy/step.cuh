@@ -1,4 +1,5 @@
-// The team's step as a class: what policy/step.cu's phases share. A Step is one thread's view of its block.
+// The team's step as a class, shared by the phases in policy/step.cu. A Step is one thread's view of its
+// block.
 #pragma once
 
 #include "kernels/policy/activations.cuh"
@@ -30,8 +31,8 @@ __device__ __forceinline__ int thread() {
   return static_cast<int>(threadIdx.x);
 }
 
-// sink(agent, task, sum) for every segment sum of a matrix slice of kRowsIn rows and kSegs segments with the
-// AGENTS vectors x. Where there are few tasks, the agents are spread over the threads left.
+// Calls sink(agent, task, sum) for every segment sum of a matrix of kRowsIn rows and kSegs segments with the
+// AGENTS vectors x. Where there are few tasks, the agents are distributed over the remaining threads.
 template <int kRowsIn, int kSegs, bool kShared, class Sink>
 __device__ __forceinline__ void segment_sums(const float* weights, const float* x, int x_stride, Sink sink) {
   constexpr int kTasks = kRowsIn * kSegs;
@@ -68,7 +69,7 @@ class Step {
         board_(&act_.h[0][0], static_cast<float*>(args.board), TeamBarrier(args.barrier)),
         rank_(rank) {}
 
-  // Asks for every weight of this block's share; needs the block's sync in group() before the first use.
+  // Starts loading all weights of this block; the first use needs the block's sync in group().
   __device__ __forceinline__ void start() {
 #if STAGED
     if (thread() == 0) {
@@ -100,7 +101,7 @@ class Step {
   __device__ void advance_states(const char* w, int layer);
   __device__ void head(int first);
 
-  // Where a section of the share can be read; waits for it.
+  // Waits for a section of the weights and returns its address.
   __device__ __forceinline__ const char* section(int arrived, long long at) const {
 #if STAGED
     bulk_wait(act_.arrived + arrived);
@@ -140,8 +141,8 @@ class Step {
       act_.from[thread()] = place.from;
       act_.to[thread()] = place.to;
     }
-    // Read through an address the compiler cannot trace to the parameter bank: indexed reads of that bank are
-    // one word at a time for a whole warp.
+    // Reads through an address that the compiler cannot trace to the parameter bank: indexed reads of that
+    // bank are one word at a time for the entire warp.
     const float* from_parameters = launder(inline_obs);
     for (int i = thread(); i < AGENTS * kInput; i += THREADS) {
       const int agent = first + i / kInput, k = i % kInput;
@@ -156,7 +157,8 @@ class Step {
     __syncthreads();
   }
 
-  // In an agent's state, for channel c of this block; null where there is no such agent or channel.
+  // The address in an agent's state for channel c of this block; null where there is no such agent or
+  // channel.
   template <class T>
   __device__ __forceinline__ T* conv_state(T* state, int layer, int c) const {
     const int channel = rank_ * kOwn + c;
@@ -171,7 +173,7 @@ class Step {
                : state + layer * kLayerStateFloats + channel * kState + lane * kPerLane;
   }
 
-  // The layer's recurrent state, into registers well before it is needed.
+  // Prefetches the layer's recurrent state into registers.
   __device__ __forceinline__ void load_states(int layer) {
     if constexpr (kHoldHistory && kHistory > 0) {
 #pragma unroll
@@ -201,7 +203,7 @@ class Step {
     }
   }
 
-  // 1 / rms of each agent's h, a warp each.
+  // 1 / rms of each agent's h, one warp per agent.
   __device__ __forceinline__ void row_scales() {
     for (int a = thread() / 32; a < AGENTS; a += THREADS / 32) {
       const float scale = inverse_rms(act_.h[a], args_.epsilon);
@@ -221,8 +223,8 @@ class Step {
     return add_segments<kSegs>(act_.parts + agent * rows * kSegs + row, rows);
   }
 
-  // This block's rows of h from act_.parts, to everybody. Several threads add up the same row and share the
-  // pushing.
+  // Pushes this block's rows of h from act_.parts to all blocks. Several threads add up the same row and
+  // share the pushes.
   template <int kSegs, bool kResidual>
   __device__ __forceinline__ void model_rows(const float* bias) {
     constexpr int kSharers = least(TEAM, power_of_two_within(THREADS / (AGENTS * kRows)));
@@ -242,8 +244,8 @@ class Step {
     if (args_.out != nullptr) {
       args_.out[index] = value;
     } else {
-      // One 8-byte store: the host sees a value only together with the number of the step it belongs to, so
-      // that no fence and no flag is needed.
+      // One 8-byte store: the host sees a value only together with the number of its step, so no fence or
+      // flag is needed.
       const unsigned long long word =
           (static_cast<unsigned long long>(args_.sequence) << 32) | __float_as_uint(value);
       store_system(args_.tagged + index, word);

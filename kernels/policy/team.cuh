@@ -1,9 +1,9 @@
-// A team: TEAM blocks that carry one group of agents through a policy step together. Each block owns a slice
-// of every weight matrix; what the others need of its results it pushes onto everybody's board, a
-// shared-memory region of one layout in all blocks, and a barrier of the team makes the pushes visible.
+// A team: TEAM blocks that run one group of agents through a policy step. Each block has a part of every
+// weight matrix. It pushes results that the others need to the board of every block, a shared-memory region
+// with the same layout in all blocks; a barrier of the team makes the pushes visible.
 //
-// CLUSTER=1 (compute capability 9.0 and later): the team is a thread-block cluster. Pushes are stores into
-// the other blocks' shared memory and the barrier is the hardware's, about 0.2 us instead of 1 us through L2.
+// CLUSTER=1 (compute capability 9.0 and later): the team is a thread-block cluster. Pushes are stores to the
+// other blocks' shared memory and the barrier is the hardware's, about 0.2 us instead of 1 us through L2.
 // CLUSTER=0: pushes go to a board in global memory, which each block copies after a barrier on a counter
 // there. All blocks must be resident (cooperative launch) and there is one team.
 #pragma once
@@ -17,8 +17,8 @@ class TeamBarrier {
  public:
   __device__ explicit TeamBarrier(unsigned* counter) : counter_(counter) {}
 
-  // Every thread of every block of the team. What they wrote before (shared memory of the team, global
-  // memory) is visible to all of them after.
+  // Barrier of all threads of all blocks of the team. Their earlier writes (shared memory of the team, global
+  // memory) are visible to all of them after it.
   __device__ void sync() const {
     if constexpr (TEAM == 1) {
       __syncthreads();
@@ -34,8 +34,8 @@ class TeamBarrier {
   }
 
  private:
-  // The counter only grows: the round a block is in follows from the value it found, so nothing is ever
-  // reset. TEAM is a power of two, so the wrap-around at 2^32 falls between two rounds.
+  // The counter only grows: a block derives the round from the value it read, so the counter is never reset.
+  // TEAM is a power of two, so the wrap-around at 2^32 falls between two rounds.
   __device__ void wait_for_team() const {
     __threadfence();
     const unsigned found = atomicAdd(counter_, 1u);
@@ -53,8 +53,8 @@ class Board {
   __device__ Board(float* shared, float* global, TeamBarrier barrier)
       : shared_(shared), global_(global), barrier_(barrier) {}
 
-  // Writes value to the address that corresponds to `place` in the boards of every block rank = first,
-  // first + step, ...: several threads that hold the same value may share the work.
+  // Writes value to the address that corresponds to `place` in the boards of blocks first, first + step, ...:
+  // several threads with the same value may share the work.
   __device__ void push(float* place, float value, int first, int step) const {
     if constexpr (TEAM == 1) {
       if (first == 0) *place = value;
@@ -69,7 +69,7 @@ class Board {
     }
   }
 
-  // After it, [begin, begin + count) of this block's board holds what everybody pushed there before.
+  // After it, [begin, begin + count) of this block's board holds all values that were pushed there before.
   __device__ void exchange(float* begin, int count) const {
     barrier_.sync();
     if constexpr (TEAM > 1 && CLUSTER == 0) {

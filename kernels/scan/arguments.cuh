@@ -1,5 +1,5 @@
-// What the launcher (c_src/cuda/scan) and the scan kernels share: the kernel's arguments and its
-// shared-memory layout. Plain data: compiled by the host compiler and by NVRTC, so it includes nothing.
+// Shared by the launcher (c_src/cuda/scan) and the scan kernels: the kernel's arguments and the layout of its
+// shared memory. Plain data, compiled by the host compiler and by NVRTC, so it includes nothing.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
@@ -22,16 +22,16 @@ struct Arguments {
   // them.
   long long b_step, c_step;
   long long b_group_channels, c_group_channels;
-  // A span is a run of channels that share one group of b and one of c; blocks do not cross it.
+  // A span is a run of channels that share one group of b and one of c; no block crosses its end.
   long long span_channels;
   int blocks_per_span, spans;
-  int reverse;           // direction of y; y_reverse, where it is asked for, goes the other way
+  int reverse;           // direction of y; y_reverse, where present, has the opposite one
   int blocks_per_batch;  // spans * blocks_per_span
   float dt_min, dt_max;
 };
 
-// The shared memory of scan/general.cu: sizes that a variant is compiled for, and the warps of a block,
-// which are chosen at launch. Everything in the layout is counted in bytes.
+// The shared memory of scan/general.cu: the sizes of a variant, and the warps of a block, which are chosen at
+// launch. All offsets are in bytes.
 struct Layout {
   int row_floats;  // one padded row of b or c, widened to f32
   int steps;       // of a tile
@@ -47,23 +47,23 @@ struct Layout {
   EXPHIL_SHARED_FN int bytes() const { return pairs() + warps * steps * channels * 8; }
 };
 
-// Shared memory of a block of scan/wide.cu, which has `warps` warps: a ring of `stages` tiles of
-// x, dt, b and c as they arrive; dt' and v of two tiles; where they arrive as halves, b and c of two tiles as
-// floats.
+// Shared memory of a block of scan/wide.cu with `warps` warps: a
+// ring of `stages` tiles of x, dt, b and c in their stored type; dt'
+// and v of two tiles; for halves, b and c of two tiles as floats.
 EXPHIL_SHARED_FN int wide_bytes(int state, int steps, int warps, int stages, bool half) {
   const int channels = warps * (256 / state), size = half ? 2 : 4, rows = 2 * steps * state;
   const int elements = (steps * channels * size + 15) / 16 * 16;  // of x, or of dt
   return stages * (2 * elements + rows * size) + 2 * steps * channels * 8 + (half ? 2 * rows * 4 : 0);
 }
 
-// scan/chunked.cu, where a lane scans `per_pass` states at a time: all of them rounded up to that,
-// states of b and c in shared memory at a time, and the shared memory of a block. `floats` of a state: 2
-// where it is complex.
+// scan/chunked.cu, where a lane scans `per_pass` states at a time: all states rounded up to that, states of
+// b and c in shared memory at a time, and the shared memory of a block. `floats` of a state: 2 where it is
+// complex.
 EXPHIL_SHARED_FN int chunked_states(int state, int per_pass) {
   return (state + per_pass - 1) / per_pass * per_pass;
 }
 // The rows of b or c of one chunk, in floats: state after state, the steps of a unit of `per_pass` states
-// side by side, so that a lane reads 16 bytes at a time. Gaps of 16 bytes keep units and chunks on different
+// side by side, so that a lane reads 16 bytes at a time. Gaps of 16 bytes put units and chunks on different
 // banks.
 EXPHIL_SHARED_FN int chunked_unit(int unit, int steps) {
   return unit * steps + 4;
@@ -85,8 +85,8 @@ EXPHIL_SHARED_FN int chunked_bytes(int state, int per_pass, int staged, int floa
          channel_warps * states * channels * (floats == 2 || foh ? 8 : 4);
 }
 
-// scan/short.cu: blocks of a cluster, chunks of a block, steps of a chunk, states of a lane, and
-// the shared memory of a block with `warps` warps side by side in channels.
+// scan/short.cu: blocks of a cluster, chunks of a block, steps of a chunk, states of a lane, and the shared
+// memory of a block with `warps` warps side by side in channels.
 constexpr int kShortBlocks = 8, kShortChunks = 8, kShortSteps = 16, kShortStates = 8;
 EXPHIL_SHARED_FN int short_bytes(int state, int warps, int element_bytes, bool z) {
   const int across = warps * 32 / kShortChunks, parts = state / kShortStates;

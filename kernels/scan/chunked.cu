@@ -2,23 +2,22 @@
 // c_src/cuda/scan/forward.cpp.
 //
 // A warp has a tile of kTile consecutive steps of a few neighbouring channels: kChunks lanes follow each
-// other in time with kSteps steps each, 32 / kChunks lanes stand side by side in channels. dt', v and y of a
-// lane's chunk stay in registers while the states pass, kPassStates at a time:
+// other in time with kSteps steps each, and 32 / kChunks lanes are side by side in channels. dt', v and y of
+// a lane's chunk stay in registers for all states, which are processed kPassStates at a time:
 //
 //   1. the chunk is scanned from a zero state; its decays and inputs are kept for step 3;
 //   2. the chunks' (decay, end) pairs are combined over the lanes (Kogge and Stone's tree) with the state
 //      carried into the tile, which gives each lane the state before its chunk;
 //   3. the recurrence runs again from that state, two instructions for each step: h, then y += C h.
 //
-// There is no sum over lanes for y, and the states that pass together hide each other's way through the
-// lanes. A state and step costs 5 multiplications and additions beside the exponential, which on an H200
-// takes the fused multiply-add pipe for 3.7 cycles more (bench/results/gpu_scan.md).
+// y needs no sum over lanes, and states that are processed together hide each other's shuffle latency. A
+// state and step costs 5 multiplications and additions beside the exponential, which on an H200 occupies the
+// fused multiply-add pipe for 3.7 more cycles (bench/results/gpu_scan.md).
 //
-// Warps take tiles in turn: the TIME_WARPS warps of a block that stand one after another in time, and where a
-// few channels would not fill the device the CLUSTER_BLOCKS blocks of a cluster, each its TIME_WARPS. The
-// states go on through shared memory, the next block's if need be. CHANNEL_WARPS warps side by side share
-// tiles of b and c. The bits depend on kSteps and kChunks, not on CHANNEL_WARPS, TIME_WARPS, CLUSTER_BLOCKS
-// and STATES_PER_PASS.
+// Warps take tiles in turn: the TIME_WARPS warps of a block, which follow each other in time, and where few
+// channels would not fill the device also the CLUSTER_BLOCKS blocks of a cluster. States pass through shared
+// memory, the next block's if necessary. CHANNEL_WARPS warps side by side share tiles of b and c. The bits
+// depend on kSteps and kChunks, not on CHANNEL_WARPS, TIME_WARPS, CLUSTER_BLOCKS and STATES_PER_PASS.
 //
 // Grid: x = batch * blocks of channels * CLUSTER_BLOCKS, y = directions. Arguments as in scan/general.cu.
 #include "kernels/scan/chunked_copy.cuh"
@@ -29,10 +28,10 @@ namespace {
 using namespace exphil;
 using namespace exphil::scan_chunked;
 
-// Whether the state carried into a tile enters after its lanes are combined: from tile to tile there is then
-// but one multiplication and addition to wait for, at the price of one more product over the lanes. It pays
-// where few channels wait for each other (1x1024x256x16 on an H200: 12.8 for 13.8 us) and costs 4% where many
-// fill the device (8x2048x1536x16).
+// Whether the state carried into a tile is added after its lanes are combined. The dependency from tile to
+// tile is then only one multiplication and addition, at the price of one more product over the lanes. It is
+// faster for few channels (1x1024x256x16 on an H200: 12.8 instead of 13.8 us) and 4% slower where many fill
+// the device (8x2048x1536x16).
 constexpr bool kLate = kChunks > 4;
 
 // One state's scan of the chunk.
@@ -66,7 +65,7 @@ __device__ __forceinline__ void scan_chunk(const Rule::Constants (&a)[kPassState
     if constexpr (Rule::kDecayFromSum) x[u].total = Rule::total_decay(a[u], sum_dt);
 }
 
-// Step 2, the lanes of a channel together: `end` becomes the state after each lane's chunk, and where kLate
+// Step 2, over the lanes of a channel: `end` becomes the state after each lane's chunk, and with kLate
 // `total` the decay up to there.
 template <int BY>
 __device__ __forceinline__ void combine(Scanned (&x)[kPassStates]) {
@@ -113,7 +112,7 @@ __device__ __forceinline__ void combine(const Place& s, const Carried* from, Add
   }
 }
 
-// Step 3. n: the first of the states, for where they are written.
+// Step 3. n: the first of the states, for the output of states.
 __device__ __forceinline__ void read_out(const Arguments& p, const Place& s, int n, int steps,
                                          const float* rows, const State (&constant)[kPassStates],
                                          const Scanned (&x)[kPassStates], float (&y)[kSteps]) {
@@ -139,8 +138,8 @@ __device__ __forceinline__ void read_out(const Arguments& p, const Place& s, int
   }
 }
 
-// What a block knows before its first tile: constants of A, and the states carried into it. The i-th number
-// of a warp is on its way from memory from look_up() on, and put where it belongs by begin().
+// Loads of a block before its first tile: constants of A, and the states carried into it. look_up() loads a
+// warp's i-th number and later numbers; begin() stores them.
 struct Start {
   Rule::Constants a;
   State h;
@@ -189,9 +188,9 @@ __device__ __forceinline__ void store_final(const Arguments& p, const Place& s, 
 
 // A block's view of its shared memory.
 struct Shared {
-  Tile* tile;                  // of this time
+  Tile* tile;                  // of this warp in time
   Carried* own;                // the states carried into this warp's tile
-  Address next;                // those carried into the tile after it
+  Address next;                // of those carried into the next tile
   Rule::Constants* constants;  // of this warp's channels
 };
 constexpr int kSlots = kStates / kPassStates * kChannels;  // of a warp
@@ -204,7 +203,7 @@ __device__ __forceinline__ Shared find_shared(const Place& s, void* memory) {
       "the launcher reserves as much");
   Tile* const tiles = static_cast<Tile*>(memory);
   Carried* const carried = reinterpret_cast<Carried*>(tiles + kTimeWarps);
-  const bool last = s.time + 1 == kTimeWarps;  // of the block
+  const bool last = s.time + 1 == kTimeWarps;  // the block's last warp in time
   Carried* const next = carried + ((last ? 0 : s.time + 1) * kChannelWarps + s.warp) * kSlots;
   return {tiles + s.time, carried + (s.time * kChannelWarps + s.warp) * kSlots,
           shared_address(next, (blockIdx.x + (last ? 1 : 0)) % kBlocks),
@@ -212,7 +211,7 @@ __device__ __forceinline__ Shared find_shared(const Place& s, void* memory) {
               s.warp * kSlots * kPassStates};
 }
 
-// Starts the copy of everything that a tile begins with; `left` steps of it and what follows exist.
+// Starts copying the initial data of a tile; `left` steps remain from its start to the end of the sequence.
 __device__ __forceinline__ void start_tile(const Arguments& p, const Place& s, const Cursor& cursor, int left,
                                            int parity, Tile& tile) {
   const int rows = left < kTile ? left : kTile;
@@ -236,7 +235,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(32 * CHANNEL_WARPS * TIME_W
   Tile& at = *shared.tile;
   int left = static_cast<int>(p.seq) - s.turn * kTile;  // steps from this warp's tile on
   Cursor cursor = find_cursor(p, s);
-  const Start start = look_up(p, s, s.lane);  // a lane without a number looks up a spare one
+  const Start start = look_up(p, s, s.lane);  // a lane without a number loads a spare one
   if (left > 0) start_tile(p, s, cursor, left, 0, at);
   begin(p, s, start, shared.own, shared.constants);
   sync_all();
@@ -252,7 +251,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(32 * CHANNEL_WARPS * TIME_W
         device::copies_done();
         finish_rows(s, parity, at);
       }
-      sync_tile(s);  // the tile has arrived, and the one before has been read
+      sync_tile(s);  // the tile has been copied, and the previous one has been read
       if (first == 0) {
         load_elements(at.dt[parity], s, dt);
         load_elements(at.x[parity], s, v);
@@ -274,7 +273,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(32 * CHANNEL_WARPS * TIME_W
       constexpr int kToC = (kKept - 1) * kChunks * kRowChunk;  // from a row of b to that of c
       const int end = first + kStagedStates < kStates ? first + kStagedStates : kStates;
       int slot = first / kPassStates * kChannels + s.across;
-      // The last states stay with this warp, whose own have been taken by then.
+      // The last states stay in this warp, which has already read its own.
       const Address to = left <= kTile ? shared_address(shared.own, blockIdx.x % kBlocks) : shared.next;
 #pragma unroll 1
       for (int n = first; n < end; n += kPassStates, rows += kUnitRows, slot += kChannels) {

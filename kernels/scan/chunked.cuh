@@ -1,6 +1,6 @@
-// What scan/chunked.cu is made of, the first part: its sizes, all of them -D defines, a tile in
-// shared memory, where a thread's work is, and a lane's chunk of x, dt and y. The other parts:
-// scan/chunked_copy.cuh, scan/chunked_states.cuh.
+// The first part of scan/chunked.cu: its sizes, all of them -D defines, a tile in shared memory, the position
+// of a thread's work, and a lane's chunk of x, dt and y. The other parts: scan/chunked_copy.cuh,
+// scan/chunked_states.cuh.
 #pragma once
 
 #include "kernels/scan/cluster.cuh"
@@ -30,14 +30,14 @@ constexpr int kThreads = 32 * kChannelWarps;  // that share a tile of b and c
 constexpr int kBlocks = CLUSTER_BLOCKS;       // of a cluster, one after another in time
 constexpr int kTurns = kBlocks * kTimeWarps;  // warps that take a channel's tiles in turn
 constexpr int kRound = kTurns * kTile;        // steps from a warp's tile to its next
-constexpr int kBuffers = BUFFERS;             // 2: the next tile arrives while this one is scanned
+constexpr int kBuffers = BUFFERS;             // 2: the next tile is copied during the scan of the current one
 constexpr int kPassStates = STATES_PER_PASS;  // states that a lane scans at a time
-constexpr int kStates = chunked_states(STATE, kPassStates);  // rounded up to that; the spare ones stay zero
+constexpr int kStates = chunked_states(STATE, kPassStates);  // rounded up; the padding states stay zero
 constexpr int kStagedStates = STAGED_STATES;                 // of b and c in shared memory at a time
 constexpr int kProjections = !B_CONSTANT + !C_CONSTANT, kKept = kProjections > 0 ? kProjections : 1;
 
-// A tile in shared memory. The chunks' parts, which are read together, fall on different banks. Of b and c a
-// lane reads kAhead steps of kPassStates states at once: half as many loads as row by row.
+// A tile in shared memory. Parts of chunks that are read together are on different banks. A lane reads kAhead
+// steps of kPassStates states of b and c at a time: half as many loads as row by row.
 constexpr int kRow = kStagedStates * kFloats, kUnit = kPassStates * kFloats,
               kAhead = kUnit < 4 ? 4 / kUnit : 1;
 constexpr int kUnitRows = chunked_unit(kUnit, kSteps), kRowChunk = chunked_row_chunk(kRow, kUnit, kSteps);
@@ -57,7 +57,7 @@ EXPHIL_DEVICE int element_place(int i, int k) {
 struct alignas(16) Tile {
   float rows[kBuffers][kKept][kChunks * kRowChunk];
 #if ELEMENT != 0
-  ProjectionStorage raw[kKept][kTile * kRow];  // b and c as they arrive
+  ProjectionStorage raw[kKept][kTile * kRow];  // b and c in their stored type
 #endif
   Storage x[kBuffers][kChunks * kElementChunk], dt[kBuffers][kChunks * kElementChunk];
 };
@@ -70,7 +70,7 @@ struct Place : ThreadPlace<int> {
   long long at;       // bytes to the thread's chunk of x, dt, z and y
 };
 
-// Bytes from row to row of x, b or c; the planner leaves what exceeds an int to scan/general.cu.
+// Bytes between rows of x, b or c; the planner leaves scans that exceed an int to scan/general.cu.
 EXPHIL_DEVICE int row_step(const Place& s, long long elements, int size) {
   const int step = static_cast<int>(elements) * size;
   return s.reverse ? -step : step;
@@ -83,7 +83,7 @@ EXPHIL_DEVICE const char* offset(const void* data, long long bytes) {
 }
 
 using Threads = ThreadLayout<int, kChannels, 1, true, kBlocks>;
-// Looked up again wherever it is needed: registers are scarce.
+// Recomputed wherever it is needed: registers are scarce.
 EXPHIL_DEVICE BlockPlace<int> find_block(const Arguments& p) {
   return scan::find_block<Threads>(p, kAcross);
 }
@@ -118,7 +118,7 @@ EXPHIL_DEVICE void load_elements(const Storage* from, const Place& s, float (&to
   for (int i = 0; i < kSteps; ++i) to[i] = device::widen<ELEMENT>(from[i * kAcross]);
 }
 
-// dt' in place of dt, and v in place of x; both zero beyond the sequence, which leaves a state as it is.
+// Replaces dt by dt', and x by v; both zero beyond the sequence, which leaves a state unchanged.
 EXPHIL_DEVICE void activate(const Arguments& p, int steps, float bias, float (&dt)[kSteps],
                             float (&v)[kSteps]) {
   if (SOFTPLUS || CLIP || p.dt_bias != nullptr) {
@@ -132,11 +132,11 @@ EXPHIL_DEVICE void activate(const Arguments& p, int steps, float bias, float (&d
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
     if constexpr (!Rule::kPairHoldsX) v[i] = __fmul_rn(dt[i], v[i]);
-    asm volatile("" : "+f"(v[i]));  // now, and not again for every state
+    asm volatile("" : "+f"(v[i]));  // computed now, and not again for every state
   }
 }
 
-// The way out: y = <C, h> + D x, times silu(z). x is read again, for nothing else needs it any more.
+// Writes y = <C, h> + D x, times silu(z). Reads x again, which is not kept in registers.
 EXPHIL_DEVICE void write(const Arguments& p, const Place& s, void* to, int steps, const float (&y)[kSteps]) {
   const float d = HAS_D && s.live ? p.d[channel_of(p, s)] : 0.0f;
   const int step = element_step(p, s);

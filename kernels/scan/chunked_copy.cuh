@@ -1,5 +1,4 @@
-// How tiles of x, dt, b and c are copied into shared memory while others are scanned. Part of
-// scan/chunked.cu.
+// Copies tiles of x, dt, b and c into shared memory while others are scanned. Part of scan/chunked.cu.
 #pragma once
 
 #include "kernels/scan/chunked.cuh"
@@ -7,12 +6,12 @@
 namespace exphil {
 namespace scan_chunked {
 
-// Where this thread's share of the tile that is copied next begins: bytes into x and dt, b, c.
+// The start of this thread's part of the next tile to copy: bytes into x and dt, b, c.
 struct Cursor {
   long long x, b, c;
 };
 
-// Floats of b and c go where they are read, a unit at a time.
+// Floats of b and c are copied to their final position, a unit at a time.
 constexpr int kRowPiece = !VECTOR_ROWS ? 1 : kProjection == device::kF32 ? kUnit : 4;
 using ElementShare = Share<kThreads, kTile, kAcross / PIECE, PIECE>;
 using RowShare = Share<kThreads, kTile, kRow / kRowPiece, kRowPiece>;
@@ -38,7 +37,7 @@ EXPHIL_DEVICE Cursor find_cursor(const Arguments& p, const Place& s) {
          block.first / static_cast<int>(p.c_group_channels) * (STATE * kFloats), RowShare::column(s.thread),
          kOfProjection)};
 }
-// On to this warp's next tile.
+// Moves to this warp's next tile.
 EXPHIL_DEVICE void advance(const Arguments& p, const Place& s, Cursor& cursor) {
   constexpr long long kRows = kRound;
   constexpr int kOfProjection = sizeof(ProjectionStorage);
@@ -47,8 +46,8 @@ EXPHIL_DEVICE void advance(const Arguments& p, const Place& s, Cursor& cursor) {
   cursor.c += kRows * row_step(s, p.c_step, kOfProjection);
 }
 
-// Starts the copy of x or dt, PIECE elements at a time; zeros where there is nothing. Where not even four
-// bytes are aligned the copy is an ordinary one.
+// Starts the copy of x or dt, PIECE elements at a time; zeros beyond the data. The copy is synchronous where
+// not even four bytes are aligned.
 EXPHIL_DEVICE void start_elements(const Arguments& p, const Place& s, const char* from, int rows,
                                   Storage* to) {
   constexpr int kSize = sizeof(Storage);
@@ -94,7 +93,7 @@ EXPHIL_DEVICE void start_rows(const Arguments& p, const Place& s, const Cursor& 
 #endif
   (void)raw_b, (void)raw_c;
 }
-// A piece of halves of b or c becomes floats.
+// Converts a piece of halves of b or c to floats.
 EXPHIL_DEVICE void put_floats(float* to, float4 v) {
   const float flat[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -105,7 +104,7 @@ EXPHIL_DEVICE void put_floats(float* to, float4 v) {
     device::store_floats(to + u / kUnit * kUnitRows, unit);
   }
 }
-// Halves that have arrived become floats, by the threads that copied them.
+// Converts copied halves to floats, by the threads that copied them.
 EXPHIL_DEVICE void finish_rows(const Place& s, int parity, Tile& tile) {
 #if ELEMENT != 0
   const int row = RowShare::row(s.thread), column = RowShare::column(s.thread);

@@ -1,5 +1,4 @@
-// States in registers, in memory, and on their way from tile to tile and from lane to lane. Part of
-// scan/chunked.cu.
+// States in registers and in memory, and how they pass between tiles and lanes. Part of scan/chunked.cu.
 #pragma once
 
 #include "kernels/scan/chunked.cuh"
@@ -14,8 +13,8 @@ EXPHIL_DEVICE State make_state(const float* floats) {
   return floats[0];
 #endif
 }
-// The values of b or c for kPassStates states: at kAhead steps from their place in shared memory, or where
-// constant from memory.
+// The values of b or c for kPassStates states: at kAhead steps from shared memory, or where constant from
+// memory.
 EXPHIL_DEVICE void load_rows(const float* from, State (&to)[kAhead][kPassStates]) {
   float flat[kAhead * kUnit];
   device::load_floats(from, flat);
@@ -51,12 +50,12 @@ EXPHIL_DEVICE void store_state(float* to, State h) {
 #endif
 }
 
-// The states carried into a tile, in shared memory: every float with the number of the tile it is meant for,
-// in one word that is written and read as a whole, so that no fence is needed. A word is written anew only by
-// what follows from it.
+// The states carried into a tile, in shared memory: every float and the number of its tile in one word that
+// is written and read atomically, so that no fence is needed. The next write of a word depends on its value,
+// so it cannot come too early.
 using Word = unsigned long long;
 using Address = unsigned;  // in shared memory; where there are clusters, of any of its blocks
-// A place in a block of the cluster, of which there may be but this one.
+// An address in a block of the cluster; without clusters, in this block.
 EXPHIL_DEVICE Address shared_address(const void* pointer, int block) {
   return kBlocks > 1 ? cluster_address(pointer, block) : scan::shared_address(pointer);
 }
@@ -80,7 +79,7 @@ EXPHIL_DEVICE Word peek(const Word* from) {
                : "memory");
   return word;
 }
-// Every thread of the block, or of the cluster, is here, and sees what the others have written.
+// Barrier of every thread of the block, or of the cluster, with visibility of earlier writes.
 EXPHIL_DEVICE void sync_all() {
 #if CLUSTER_BLOCKS > 1
   __syncwarp();
@@ -131,7 +130,7 @@ EXPHIL_DEVICE void receive(const Carried* from, unsigned tile, State (&h)[kPassS
   for (int u = 0; u < kPassStates; ++u) h[u] = make_state(flat + kFloats * u);
 }
 
-// The value of the lane BY before this one, and whether there is one (own value if not).
+// The value of the lane BY before this one, and whether that lane exists (else this lane's value).
 template <int BY>
 EXPHIL_DEVICE float shuffle_up(float v, bool* exists) {
   float result;

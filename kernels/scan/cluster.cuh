@@ -1,5 +1,4 @@
-// Addresses and barriers of a cluster of blocks, which the scans that are parallel in time share. Part of
-// scan/chunked.cu and scan/short.cu.
+// Addresses and barriers of a cluster of blocks, shared by scan/chunked.cu and scan/short.cu.
 #pragma once
 
 #include "kernels/scan/frame.cuh"
@@ -16,8 +15,8 @@ EXPHIL_DEVICE unsigned cluster_address(const void* pointer, int block) {
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(address), "r"(block));
   return address;
 }
-// Every thread of the cluster has arrived before a thread's wait ends, and sees what the others had written
-// before they arrived.
+// A cluster barrier in two parts: every thread of the cluster must arrive before a wait ends; writes before
+// the arrival are visible after the wait.
 EXPHIL_DEVICE void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }

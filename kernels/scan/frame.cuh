@@ -1,6 +1,6 @@
-// What every scan kernel does in the same way: where a thread's work is, how a block's threads share the copy
-// of a tile, dt' from dt, and y from <C, h>. The options are -D defines (ELEMENT, SOFTPLUS, CLIP, HAS_D,
-// HAS_Z). Included by the scan kernels only; a field that a kernel does not read costs it nothing.
+// Shared by all scan kernels: the position of a thread's work, how a block's threads share the copy of a
+// tile, dt' from dt, and y from <C, h>. The options are -D defines (ELEMENT, SOFTPLUS, CLIP, HAS_D, HAS_Z).
+// Included by the scan kernels only; a field that a kernel does not read costs it nothing.
 #pragma once
 
 #include "kernels/scan/arguments.cuh"
@@ -11,10 +11,10 @@ namespace scan {
 
 using Storage = device::StorageOf<ELEMENT>::Type;
 
-// How a kernel lays out its threads. A column is one channel, or several neighbouring ones that a lane takes
-// at once. The lanes of a column are neighbours where they share its states, and kColumns apart where they
-// follow each other in time. Index holds a channel or a sequence: an int where the launcher makes sure that
-// it fits, which saves registers.
+// How a kernel assigns its threads. A column is one channel, or several neighbouring ones of the same lane.
+// The lanes of a column are neighbours where they share its states, and kColumns apart where they follow each
+// other in time. Index holds a channel or a sequence: an int where the launcher ensures that it fits, which
+// saves registers.
 template <class IndexType, int Columns, int ColumnChannels, bool LanesInTime, int ClusterBlocks = 1,
           bool OneSpan = false>
 struct ThreadLayout {
@@ -26,11 +26,11 @@ struct ThreadLayout {
   static constexpr bool kOneSpan = OneSpan;             // a single span is worth a branch
 };
 
-// The sequence and the channels of a block. Blocks do not cross a span (see Arguments).
+// The sequence and the channels of a block. No block crosses the end of a span (see Arguments).
 template <class Index>
 struct BlockPlace {
   Index batch, first;  // sequence, first channel
-  int channels;        // of the block that exist
+  int channels;        // existing channels of the block
 };
 // `most`: channels of a full block.
 template <class Layout>
@@ -38,7 +38,7 @@ EXPHIL_DEVICE BlockPlace<typename Layout::Index> find_block(const Arguments& p, 
   using Index = typename Layout::Index;
   const unsigned block = blockIdx.x / Layout::kClusterBlocks;
   const unsigned in_batch = block % p.blocks_per_batch;
-  // The division costs time before the first copy: with kOneSpan the usual single span goes without.
+  // The division delays the first copy: with kOneSpan the usual case of one span skips it.
   const bool only = Layout::kOneSpan && p.blocks_per_span == p.blocks_per_batch;
   const unsigned span = only ? 0 : in_batch / p.blocks_per_span;
   const Index first = static_cast<Index>(span * static_cast<unsigned>(p.span_channels) +
@@ -47,11 +47,11 @@ EXPHIL_DEVICE BlockPlace<typename Layout::Index> find_block(const Arguments& p, 
   return {static_cast<Index>(block / p.blocks_per_batch), first, left < most ? static_cast<int>(left) : most};
 }
 
-// Where a thread's work is.
+// The position of a thread's work.
 template <class Index>
 struct ThreadPlace : BlockPlace<Index> {
   int lane;            // of the warp
-  int part;            // of the column, whose lanes share it
+  int part;            // of the column, among the lanes that share it
   int column;          // of the block
   bool live, reverse;  // live: the column's channels exist
   Index channel;       // the first of the column
@@ -80,7 +80,7 @@ EXPHIL_DEVICE ThreadPlace<typename Layout::Index> find_place(const Arguments& p,
   return s;
 }
 
-// y of the block's direction; null where it is not asked for.
+// y of the block's direction; null where it is not computed.
 EXPHIL_DEVICE void* find_output(const Arguments& p) {
   return blockIdx.y == 0 ? p.y : p.y_reverse;
 }
@@ -89,9 +89,9 @@ EXPHIL_DEVICE void* find_output(const Arguments& p) {
 // row after row, kRows rows in a round, or a row in kRounds rounds where there are more pieces than threads.
 template <int Count, int Rows, int Pieces, int Size>
 struct Share {
-  static constexpr bool kRowsFit = Count >= Pieces;  // a whole row or more in a round
+  static constexpr bool kRowsFit = Count >= Pieces;  // at least one full row per round
   static constexpr int kRows = kRowsFit ? Count / Pieces : 1;
-  // Offsets in shared memory can be added: a round's is that of the first and a constant.
+  // Whether the offset of a round is the first offset plus a constant.
   static constexpr bool kAdds = (kRows & (kRows - 1)) == 0;
   static constexpr int kRounds = kRowsFit ? (Rows + kRows - 1) / kRows : (Pieces + Count - 1) / Count;
   static EXPHIL_DEVICE int row(int thread) { return kRowsFit ? thread / Pieces : 0; }
@@ -124,7 +124,7 @@ EXPHIL_DEVICE float activate_dt(const Arguments& p, float dt, float bias) {
 #endif
 }
 
-// y = (<C, h> + D x) silu(z), rounded to the caller's type; x and z are read where there is D, and z.
+// y = (<C, h> + D x) silu(z), rounded to the caller's type; x is read only with D, z only with a gate.
 EXPHIL_DEVICE Storage finish(float read_out, Storage x, Storage z, float d) {
   float value = read_out;
 #if HAS_D
@@ -135,7 +135,7 @@ EXPHIL_DEVICE Storage finish(float read_out, Storage x, Storage z, float d) {
 #endif
   return device::narrow<ELEMENT>(value);
 }
-// The same from a sum over states as `Rule` keeps them.
+// The same from a sum over states as stored by `Rule`.
 template <class Rule>
 EXPHIL_DEVICE Storage finish(float sum, Storage x, Storage z, float d) {
   return finish(Rule::kReadOutScale == 1.0f ? sum : __fmul_rn(sum, Rule::kReadOutScale), x, z, d);

@@ -1,13 +1,13 @@
-// The selective scan that takes the steps in order, for every problem with a diagonal A: short sequences, and
-// so many channels that they fill the device by themselves. scan/chunked.cu does the others, parallel in
-// time. Launched by c_src/cuda/scan; scan/general.cuh says how work is divided.
+// The selective scan in sequential order, for every diagonal A: short sequences, and enough channels to fill
+// the device. scan/chunked.cu handles the others, in parallel over time. Launched by c_src/cuda/scan;
+// scan/general.cuh describes how the work is divided.
 //
 // A warp keeps its states in registers from the first step to the last: one exponential and about 5 other
-// instructions for each state and step, the least there is. While it scans one tile, the next one's b, c, x
-// and dt are being copied.
+// instructions for each state and step, which is the minimum. While it scans one tile, the next tile's b, c,
+// x and dt are copied.
 //
-// <C, h> is summed in one order whatever LANES is: pairs of neighbouring states, then a binary tree. How many
-// lanes, warps and blocks share the work, and STEPS, therefore change no bit of the result.
+// <C, h> is summed in one order whatever LANES is: pairs of neighbouring states, then a binary tree. The
+// number of lanes, warps and blocks, and STEPS, therefore do not change the bits of the result.
 //
 // Arguments are read-only and outputs do not overlap inputs. Grid: x = batch * blocks of channels, y =
 // directions.
@@ -46,8 +46,8 @@ __device__ __forceinline__ Lane load_lane(const Arguments& p, const Place& s) {
 
 // A block's view of its shared memory.
 struct Staging {
-  Rows rows;           // as b and c are staged
-  const float *b, *c;  // as they are read: this lane's part of the first row
+  Rows rows;           // in the staged form
+  const float *b, *c;  // in the form that is read: this lane's part of the first row
   float2* pairs;       // of this lane's channel: one every kChannels
 };
 
@@ -101,8 +101,8 @@ __device__ __forceinline__ void write_states(const Arguments& p, const Place& s,
 #endif
 }
 
-// dt' and v of every step of the tile, for all lanes of the channel: pairs[step * kChannels].
-// Beyond the sequence both are zero, which leaves a state as it is.
+// dt' and v of every step of the tile, for all lanes of the channel: pairs[step * kChannels]. Both are zero
+// beyond the sequence, which leaves a state unchanged.
 __device__ __forceinline__ void activate(const Storage (&x)[kElements], const Storage (&dt)[kElements],
                                          float bias, const Arguments& p, const Place& s, int steps,
                                          float2* pairs) {
@@ -135,7 +135,7 @@ __device__ __forceinline__ float read_out(const State (&h)[kPerLane], const Stat
   return sums[0];
 }
 
-// One tile: h advances by kSteps steps, the first `steps` of y are written.
+// One tile: advances h by kSteps steps and writes the first `steps` of y.
 __device__ __forceinline__ void walk(const Arguments& p, const Place& s, const Lane& lane, const Staging& t,
                                      int parity, long long start, int steps, char* y,
                                      const Storage (&x)[kElements], const Storage (&z)[kElements],
@@ -189,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, MIN_BLOCKS)
   for (long long start = 0; start < p.seq; start += kSteps, parity ^= 1) {
     const int steps = next_steps;
     finish_rows(t.rows, parity);
-    __syncwarp();  // the pairs of the tile before have been read
+    __syncwarp();  // the previous tile's pairs have been read
     activate(next_x, next_dt, lane.bias, p, s, steps, t.pairs);
     Storage x[kElements], z[kElements];
 #pragma unroll

@@ -1,9 +1,9 @@
 // How scan/general.cu divides its work and moves its data: staging of b and c in shared memory, a lane's
 // states, and its elements of x, dt, z and y. All sizes are -D defines.
 //
-// A block goes through time in tiles of STEPS steps. A warp has 32 / LANES neighbouring channels; the LANES
+// A block processes time in tiles of STEPS steps. A warp has 32 / LANES neighbouring channels; the LANES
 // lanes of a channel hold PER_LANE states each. A channel's elements of x, dt, z and y are divided by time:
-// lane j has the steps j, j + LANES, ...; b and c are shared by every channel of the block.
+// lane j has the steps j, j + LANES, ...; all channels of the block share b and c.
 #pragma once
 
 #include "kernels/scan/frame.cuh"
@@ -29,11 +29,11 @@ constexpr int kChannels = 32 / kLanes;
 constexpr int kStateFloats = kPerLane * kFloats;
 constexpr int kRow = kLanes * kStateFloats;
 constexpr int kRowUsed = STATE * kFloats;
-constexpr int kSumSteps = kLanes < kSteps ? kLanes : kSteps;  // steps whose sums are reduced at once
+constexpr int kSumSteps = kLanes < kSteps ? kLanes : kSteps;  // steps whose sums are reduced together
 constexpr int kElements = kSteps / kSumSteps;                 // of x, dt, z, y for each lane and tile
 
 struct Place : ThreadPlace<long long> {
-  long long offset, stride;  // the channel's first element of x, dt, z and y in scan order, and to the next
+  long long offset, stride;  // the channel's first element of x, dt, z and y in scan order, and the stride
 };
 EXPHIL_DEVICE Place find_place(const Arguments& p) {
   Place s{find_place<ThreadLayout<long long, kChannels, 1, false>>(p, threadIdx.y, blockDim.y)};
@@ -42,7 +42,7 @@ EXPHIL_DEVICE Place find_place(const Arguments& p) {
   return s;
 }
 
-// b and c, those that are not constant, staged row by row in pieces of kPiece elements. A thread copies the
+// The b and c that are not constant, staged row by row in pieces of kPiece elements. A thread copies the
 // pieces `column`, column + kAcross, ... of the rows `row`, row + row_step, ... of each tile.
 #if VECTOR_ROWS
 constexpr int kPiece = 4;
@@ -55,7 +55,7 @@ constexpr int kProjections = !B_CONSTANT + !C_CONSTANT;
 constexpr int kPointers = kProjections > 0 ? kProjections : 1;  // no array may be empty
 
 struct Rows {
-  const ProjectionStorage* from[kPointers];         // this thread's first piece of the tile to be staged next
+  const ProjectionStorage* from[kPointers];         // this thread's first piece of the next tile to stage
   long long step[kPointers], tile_step[kPointers];  // to the next row, to the next tile
   float* buffers;          // this thread's first piece in the first of the first projection's two buffers
   ProjectionStorage* raw;  // likewise
@@ -89,8 +89,8 @@ EXPHIL_DEVICE Rows find_rows(const Place& s, const Arguments& p, char* memory, c
   return r;
 }
 
-// Starts the copy of the next tile's rows into buffer `parity`; those from `left` on and what lies beyond the
-// state are zero. Halves land in `raw` and are widened by finish_rows, by the same threads.
+// Starts the copy of the next tile's rows into buffer `parity`; rows from `left` on and elements beyond the
+// state are zero. Halves are copied to `raw` and widened by finish_rows, by the same threads.
 EXPHIL_DEVICE void start_rows(Rows& r, int left, int parity) {
   const ProjectionStorage* from[kPointers];
 #pragma unroll
@@ -162,7 +162,7 @@ EXPHIL_DEVICE void pack(const State (&from)[kPerLane], float (&flat)[kStateFloat
   for (int i = 0; i < kPerLane; ++i) assign(flat + kFloats * i, from[i]);
 }
 
-// The values of b or c that belong to this lane's states: of one staged row, or of the constant {dim, state}.
+// The values of b or c for this lane's states: from a staged row, or from the constant {dim, state}.
 EXPHIL_DEVICE void load_row(const float* row, State (&to)[kPerLane]) {
   float flat[kStateFloats];
   device::load_floats(row, flat);
@@ -207,12 +207,12 @@ EXPHIL_DEVICE const char* find_elements(const void* data, const Place& s) {
   const long long first = s.offset + s.part * s.stride;
   return static_cast<const char*>(data) + first * static_cast<long long>(sizeof(Storage));
 }
-// Bytes from one of a lane's elements to the next.
+// Bytes between consecutive elements of a lane.
 EXPHIL_DEVICE long long element_step(const Place& s) {
   return kSumSteps * s.stride * static_cast<long long>(sizeof(Storage));
 }
 
-// How many of a tile's steps this lane's channel has, when `left` steps of the sequence are left.
+// The number of a tile's steps in this lane's channel, when `left` steps of the sequence remain.
 EXPHIL_DEVICE int steps_of(const Place& s, long long left) {
   const int some = left < kSteps ? static_cast<int>(left) : kSteps;
   return s.live ? some : 0;

@@ -1,8 +1,8 @@
 // The selective scan with a full matrix A {dim, state, state} and the bilinear rule: each step solves
 //   (I - dt A/2) h' = (I + dt A/2) h + dt B x.
-// Launched by c_src/cuda/scan. A warp takes one channel of one sequence; lane i holds row i of A
-// and of the system in registers. Gauss-Jordan elimination with partial pivoting: rows are not moved, a lane
-// remembers whether its row has been a pivot. About state^2 issue slots for each step of a channel.
+// Launched by c_src/cuda/scan. A warp processes one channel of one sequence; lane i holds row i of A and of
+// the system in registers. Gauss-Jordan elimination with partial pivoting: rows are not moved, and each lane
+// records whether its row has been a pivot. About state^2 issue slots for each step of a channel.
 //
 // Grid: x = batch * blocks of channels, y = directions; blockDim = (32, warps).
 #include "kernels/scan/frame.cuh"
@@ -32,7 +32,8 @@ EXPHIL_DEVICE float solve(float (&m)[STATE], float r, int lane) {
   float own_inverse = 0.0f;
 #pragma unroll
   for (int k = 0; k < STATE; ++k) {
-    // Bits of a positive float order as it does; the last six are replaced by "not done" and the lane.
+    // The bits of positive floats are ordered like the floats; the last six are replaced by "not done" and
+    // the lane.
     const unsigned key =
         done ? 0u : (__float_as_uint(fabsf(m[k])) & ~63u) | 32u | static_cast<unsigned>(lane);
     const int pivot = lane_of_largest(key);
@@ -49,7 +50,7 @@ EXPHIL_DEVICE float solve(float (&m)[STATE], float r, int lane) {
   return __shfl_sync(kAll, __fmul_rn(r, own_inverse), source);
 }
 
-// What one time step reads; b and c of the lane's own state.
+// The inputs of one time step; b and c of the lane's state.
 struct Inputs {
   Storage x, z;
   float dt, b, c;
@@ -57,7 +58,7 @@ struct Inputs {
 
 // A column is a channel, whose states are in the lanes of a warp.
 struct Place : scan::ThreadPlace<long long> {
-  long long b_group, c_group;  // of b and c that the channel reads
+  long long b_group, c_group;  // the channel's groups of b and c
 };
 EXPHIL_DEVICE Place find_place(const scan::Arguments& p) {
   using Threads = scan::ThreadLayout<long long, 1, 1, false>;
@@ -88,7 +89,7 @@ EXPHIL_DEVICE Inputs load_inputs(const scan::Arguments& p, const Place& s, long 
 extern "C" __global__ void __launch_bounds__(128, 5)
     selective_scan_matrix(const __grid_constant__ exphil::scan::Arguments p) {
   const Place s = find_place(p);
-  if (!s.live) return;  // whole warps, and no block barrier follows
+  if (!s.live) return;  // entire warps, and no block barrier follows
   auto* const y = static_cast<Storage*>(scan::find_output(p));
   const bool own = s.lane < STATE;
 

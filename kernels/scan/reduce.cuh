@@ -1,5 +1,5 @@
-// The sum over the lanes that share a channel, in the general and in the wide kernel. The order of the sum
-// decides the result's bits. Included by kernels only; every lane of the warp calls it.
+// The sum over the lanes that share a channel, for the general and the wide kernel. The order of the sum
+// determines the bits of the result. Included by kernels only; every lane of the warp calls it.
 #pragma once
 
 #include "kernels/common/device_math.cuh"
@@ -8,8 +8,8 @@ namespace exphil {
 namespace scan {
 
 // Sums `parts`, one for each of `Steps` steps, over the lanes of a channel; lane j gets the sum of step j.
-// Each level adds neighbours and halves what is left to send: Steps - 1 shuffles in all, where a butterfly
-// for every step would take Steps log2(Lanes).
+// Each level adds neighbours and halves the number of values left: Steps - 1 shuffles in all, where a
+// butterfly for every step would take Steps log2(Lanes).
 template <int Lanes, int Steps, int Width = 1>
 EXPHIL_DEVICE float reduce_lanes(float (&parts)[Steps], int part) {
   if constexpr (Width < Lanes) {

@@ -1,19 +1,19 @@
-// The discretizations as the scan kernels evaluate them, real and complex, over explicit float arithmetic.
+// The discretizations of the scan kernels, real and complex, in explicit float arithmetic.
 //
-// Real rules take the scaled forms of common/formulas.cuh: one exponential and 4 to 12 other instructions for
+// Real rules use the scaled forms of common/formulas.cuh: one exponential and 4 to 12 other instructions for
 // every state and step, because the special function unit and the issue slots bound the scan. Complex rules
-// take the plain forms.
+// use the plain forms.
 //
-// A rule offers, for one state n of one channel:
-//   Constants                        what a thread keeps of A[d, n]
-//   Step, step(dt', v)               what one time step has in common for every state; v is dt' x, or x where
+// A rule provides, for one state n of one channel:
+//   Constants                        a thread's constants of A[d, n]
+//   Step, step(dt', v)               values of one time step for every state; v is dt' x, or x where
 //                                    kPairHoldsX
 //   decay(constants, step)           the coefficient of h; for bilinear r
 //   input(constants, step, decay, b) Bbar x
 //   advance(h, decay, input), advance(h, decay, constants, step, b)    the next state; start(): from zero
 //   multiply_decay(product, decay), total_decay(constants, sum of dt') a chunk's total decay
-//   multiply_totals(p, q), carry(h, total, end)                        chunks one after another
-// The catch2 and golden tests compare every rule with core::scan_reference.
+//   multiply_totals(p, q), carry(h, total, end)                        combine consecutive chunks
+// The Catch2 and golden tests compare every rule with core::scan_reference.
 #pragma once
 
 #include "kernels/common/device_math.cuh"
@@ -129,8 +129,8 @@ struct ComplexRule {
       const Complex r = formulas::decay<D, device::Math>(w);
       return {r.re.v, r.im.v};
     }
-    // The rounding error of the phase, exact by one fused multiply-add: of hundreds of radians it would cost
-    // 1e-5.
+    // The rounding error of the phase, exact by one fused multiply-add. For a phase of hundreds of radians
+    // the error would be 1e-5.
     const float lost = __fmaf_rn(k.a.y, s.dt, -w.im.v);
     float sine, cosine;
     device::sin_cos_sum(w.im.v, lost, &sine, &cosine);

@@ -1,20 +1,21 @@
-// The selective scan of short sequences with few channels, where only the latency of the last step
-// counts: a cluster of CLUSTER_BLOCKS blocks has the whole sequence at once, kTile steps each. zoh and
-// bilinear, real A, b and c per step, states in multiples of eight. c_src/cuda/scan/short.cpp says which
-// scans come here; scan/chunked.cu does the others that are parallel in time, tile after tile.
+// The selective scan of short sequences with few channels, where only the latency up to the last step counts:
+// a cluster of CLUSTER_BLOCKS blocks scans the sequence in a single pass, kTile steps per block. zoh and
+// bilinear, real A, b and c per step, states in multiples of eight. c_src/cuda/scan/short.cpp selects the
+// scans for this kernel; scan/chunked.cu handles the others that are parallel in time, tile after tile.
 //
 // kChunks lanes follow each other in time with kSteps steps of a channel each, 32 / kChunks lanes are side by
 // side in channels, and kParts warps share the states of a channel, so that a lane has the decays of all its
 // steps in registers:
 //
 //   1. each lane scans its chunk from a zero state;
-//   2. the chunks are combined over the lanes, and what the block's steps do to each state, its Summary, goes
-//      to every later block at once: one trip, where handing the state from block to block takes seven;
-//   3. each warp takes its states through the summaries of the blocks before, and each lane runs again from
+//   2. the chunks are combined over the lanes, and the effect of the block's steps on each state, its
+//      Summary, is sent directly to every later block: one transfer, where passing the state from block to
+//      block takes seven;
+//   3. each warp applies the summaries of the earlier blocks to its states, and each lane scans again from
 //      the state before its chunk, summing y over its states; the warps' sums are added in shared memory.
 //
-// On an H200 1x1024x256x16 takes 11.2 us where the chunked kernel takes 12.8; an empty kernel takes 2.75 by
-// the same clock, and one that only moves the bytes 4.75. Grid: x = batch * blocks of channels *
+// On an H200 1x1024x256x16 takes 11.2 us, and 12.8 with the chunked kernel. An empty kernel takes 2.75 us in
+// the same measurement, and a kernel that only moves the bytes 4.75. Grid: x = batch * blocks of channels *
 // CLUSTER_BLOCKS, y = directions. Arguments as in scan/general.cu. The bits do not depend on CHANNEL_WARPS.
 #include "kernels/scan/short.cuh"
 
@@ -39,7 +40,7 @@ __device__ __forceinline__ void load_constants(const Arguments& p, const Place& 
   }
 }
 
-// dt' and v; both zero beyond the sequence, which leaves a state as it is.
+// dt' and v; both zero beyond the sequence, which leaves a state unchanged.
 __device__ __forceinline__ void load_elements(const Arguments& p, const Place& s, const Shared& shared,
                                               Lane& x) {
   const float bias = p.dt_bias != nullptr && s.live ? p.dt_bias[s.channel] : 0.0f;
@@ -84,8 +85,8 @@ __device__ __forceinline__ void scan_chunk(const Place& s, const Shared& shared,
   }
 }
 
-// 2: every lane's total and end become those from the block's first step on (Kogge and Stone's tree), and the
-// last chunk's go to this block and those after it, chunk by chunk of lanes.
+// 2: makes every lane's total and end cumulative from the block's first step (Kogge and Stone's tree), and
+// sends the last chunk's to this block and the later ones, chunk by chunk of lanes.
 __device__ __forceinline__ void combine(const Place& s, Lane& x) {
 #pragma unroll
   for (int by = 1; by < kChunks; by *= 2) {
@@ -114,14 +115,14 @@ __device__ __forceinline__ void send_summaries(const Arguments& p, const Place& 
 
 // The state of this lane in the exchange: state n of channel `lane % kChannels` of the warp.
 struct Held {
-  long long at;  // in initial_state and final_state
+  long long at;  // index in initial_state and final_state
   bool live;
 };
 __device__ __forceinline__ Held held(const Arguments& p, const Place& s) {
   const int n = s.part * kStates + s.lane / kChannels;
   return {(s.batch * p.dim + s.channel) * STATE + n, s.live};
 }
-// 3: the state before this block, which is kept in the lanes as in Held.
+// 3: the state before this block, distributed over the lanes as in Held.
 __device__ __forceinline__ float take_summaries(const Arguments& p, const Place& s, const Shared& shared,
                                                 float h) {
   float total, end;
@@ -226,7 +227,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER_BLOCKS, 1, 1)
   const Place s = find_place(p);
   start_copies(p, s, shared);
   clear_inbox(s, shared);
-  cluster_arrive();  // the inbox is cleared
+  cluster_arrive();  // after the inbox is cleared
   Lane x;
   load_constants(p, s, x);
   const Held state = held(p, s);
@@ -236,8 +237,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER_BLOCKS, 1, 1)
   load_elements(p, s, shared, x);
   scan_chunk(s, shared, x);
   combine(s, x);
-  cluster_wait();  // so are the others'
-  // Nobody sends to a block behind the sequence's end, and every other one stays until all has come.
+  cluster_wait();  // the other inboxes are cleared too
+  // No block sends to a block beyond the sequence's end; every other block stays until all its summaries have
+  // arrived.
   if (s.steps <= 0) return;
   send_summaries(p, s, shared, x);
   h = take_summaries(p, s, shared, h);

@@ -1,5 +1,5 @@
-// What scan/short.cu is made of: its sizes, all of them -D defines, where a thread's work is, a block's
-// shared memory and how it is filled, and the summaries that blocks send each other.
+// The parts of scan/short.cu: its sizes, all of them -D defines, the position of a thread's work, a block's
+// shared memory and the copies into it, and the summaries that blocks send each other.
 #pragma once
 
 #include "kernels/scan/cluster.cuh"
@@ -24,14 +24,15 @@ constexpr int kQuads = kSteps / 4;
 static_assert(kBlocks == kShortBlocks && kBlocks <= kChunks, "a chunk of lanes sends to each block");
 static_assert(kStates * kChannels == 32, "a lane receives one state of one of the warp's channels");
 
-// A chunk's rows are followed by a gap of 16 bytes, so that what the chunks of a warp read together falls on
+// A gap of 16 bytes follows a chunk's rows, so that words that the chunks of a warp read together are on
 // different banks.
 constexpr int kRowChunk = kSteps * STATE + 4;
 constexpr int kElementChunk = kSteps * kAcross + 16 / static_cast<int>(sizeof(Storage));
 constexpr int kSumChunk = kQuads * kAcross + kChannels;
 
-// What a block's steps do to one state: it is multiplied by `total`, and `end` is added. Two words, each with
-// a zero above its float, which no cleared word has: they are waited for without a flag or a fence.
+// The effect of a block's steps on one state: it is multiplied by `total`, and `end` is added. Two words;
+// each stores zero bits above its float, and a cleared word does not, so a reader polls the words without a
+// flag or a fence.
 using Word = unsigned long long;
 struct alignas(16) Summary {
   Word total, end;
@@ -44,10 +45,10 @@ struct alignas(16) Shared {
   Storage z[kChunks * kElementChunk];
 #endif
 #if ELEMENT != 0
-  Storage raw[2][kTile * STATE];  // b and c as they arrive
+  Storage raw[2][kTile * STATE];  // b and c in their stored type
 #endif
-  Summary inbox[kChannelWarps * kParts][kBlocks][32];  // by the block that they come from
-  float4 sums[kParts][kChunks * kSumChunk];            // every warp's part of y, four steps in one
+  Summary inbox[kChannelWarps * kParts][kBlocks][32];  // by the sending block
+  float4 sums[kParts][kChunks * kSumChunk];            // every warp's part of y, four steps together
 };
 static_assert(sizeof(Shared) == short_bytes(STATE, CHANNEL_WARPS, sizeof(Storage), HAS_Z),
               "the launcher's count");
@@ -81,8 +82,8 @@ EXPHIL_DEVICE Place find_place(const Arguments& p) {
 using ElementShare = Share<kThreads, kTile, kAcross / PIECE, PIECE>;
 using RowShare = Share<kThreads, kTile, STATE / 4, 4>;
 
-// Starts the copy of the block's part of x, dt or z, PIECE elements at a time; zeros where there is nothing.
-// first: the element of {batch, seq, dim} that the thread begins with.
+// Starts the copy of the block's part of x, dt or z, PIECE elements at a time; zeros beyond the data. first:
+// the thread's first element in {batch, seq, dim}.
 EXPHIL_DEVICE void start_elements(const Arguments& p, const Place& s, const void* data, long long first,
                                   Storage* to) {
   const long long step = ElementShare::kRows * (s.reverse ? -p.dim : p.dim);
@@ -126,7 +127,7 @@ EXPHIL_DEVICE void start_copies(const Arguments& p, const Place& s, Shared& shar
   start_elements(p, s, p.z, first, shared.z);
 #endif
 }
-// Everything has arrived; halves of b and c become floats, by the threads that copied them.
+// Waits for all copies; then the threads that copied halves of b and c convert them to floats.
 EXPHIL_DEVICE void finish_copies(const Place& s, Shared& shared) {
   device::copies_done();
 #if ELEMENT != 0
@@ -146,7 +147,7 @@ EXPHIL_DEVICE void send(Summary* place, int block, float total, float end) {
       "l"(static_cast<Word>(__float_as_uint(total))), "l"(static_cast<Word>(__float_as_uint(end)))
       : "memory");
 }
-// Waits, with the whole warp, for the words of all its lanes.
+// Waits for the words of all lanes of the warp.
 EXPHIL_DEVICE void receive(const Summary* place, float* total, float* end) {
   Word words[2];
   do {

@@ -1,26 +1,26 @@
-// The selective scan of a warp that walks all of time, for the common case, twice as wide as in
-// scan/general.cu: a lane takes two neighbouring channels, so that what it reads of b and c serves both and
-// x, dt, z and y move in pairs. Real A, b and c per step, states in multiples of four, an even number of
-// channels to a group. c_src/cuda/scan/wide.cpp says which scans come here; scan/general.cu walks for the
-// others, scan/chunked.cu does what is parallel in time.
+// The sequential selective scan for the common case, twice as wide as in scan/general.cu: a lane has two
+// neighbouring channels, so that each value read of b and c serves both, and x, dt, z and y are read in
+// pairs. Real A, b and c per step, states in multiples of four, an even number of channels per group.
+// c_src/cuda/scan/wide.cpp selects the scans for this kernel; scan/general.cu handles the other sequential
+// ones, scan/chunked.cu those parallel in time.
 //
-// What bounds a scan on an H200, for each state and step of a warp: the special function unit (an exponential
-// takes 8 cycles of a scheduler's share), the way from shared memory into registers (4 cycles for each word a
-// lane reads), and the issue slots (5 at the least). One channel to a lane reads b and c anew for every
-// channel, 8 to 12 cycles; two channels halve that.
+// The bounds of a scan on an H200, for each state and step of a warp: the special function unit (an
+// exponential takes 8 cycles of a scheduler's share), loads from shared memory to registers (4 cycles for
+// each word of a lane), and the issue slots (at least 5). With one channel per lane, b and c are loaded for
+// every channel, 8 to 12 cycles; two channels halve that.
 //
-// Time goes by in tiles of STEPS steps, which come through a ring of STAGES stages. From one barrier to the
-// next the block's threads start the copies of tile t + STAGES - 1, activate tile t + 1 (dt' and v; halves of
-// b and c become floats) and scan tile t. One barrier a tile, the one before all this, is enough:
-//   - each thread waits for its own copies of tile t + 1 before it: after it all of them have arrived;
-//   - what is activated has two buffers: before it one was filled with tile t, and the scan of tile t - 1,
-//     which the other one holds, ended;
-//   - so did all reading of the stage of tile t - 1, which is copied into. The stage of tile t is left
-//     alone until after the next barrier: the scan reads b and c (f32) and x (for D) there.
-// 32x60x512x16 takes 12.2 us, halves 11.5 (H200, 2026-11-21). With x and dt by way of registers and one tile
-// ahead halves took 14.5, more than in scan/general.cu (13.6).
+// Time is processed in tiles of STEPS steps, through a ring of STAGES stages. Between two barriers the
+// block's threads start the copies of tile t + STAGES - 1, activate tile t + 1 (dt' and v; halves of b and c
+// become floats) and scan tile t. One barrier per tile, before these three steps, is enough:
+//   - each thread waits for its own copies of tile t + 1 before it, so after it all of them are complete;
+//   - activated values have two buffers: before it one was filled with tile t, and the scan of tile t - 1,
+//     which uses the other, ended;
+//   - all reading of the stage of tile t - 1, the target of the copies, has ended too. The stage of tile t is
+//     kept until after the next barrier: the scan reads b and c (f32) and x (for D) there.
+// 32x60x512x16 takes 12.2 us, halves 11.5 (H200, 2026-11-21). With x and dt copied through registers and one
+// tile ahead halves took 14.5, more than in scan/general.cu (13.6).
 //
-// The bits depend on none of STEPS, CHANNEL_WARPS and STAGES. Grid and arguments as in scan/general.cu.
+// The bits do not depend on STEPS, CHANNEL_WARPS and STAGES. Grid and arguments as in scan/general.cu.
 #include "kernels/scan/wide_copy.cuh"
 
 namespace {
@@ -28,8 +28,8 @@ namespace {
 using namespace exphil;
 using namespace exphil::scan_wide;
 
-// Where a lane's part of a tile lies: dt' and v of its pair, b and c of its states at the first step; x of
-// its pair.
+// The position of a lane's part of a tile: dt' and v of its pair, b and c of its states at the first step; x
+// of its pair.
 struct Tile {
   const float4 *active, *rows;
   const Pair* x;
@@ -44,7 +44,7 @@ __device__ __forceinline__ Tile find_tile(const Place& s, const Block& block, co
   return {block.active[parity] + s.column, rows + s.part, stage.x + s.part * kColumns + s.column};
 }
 
-// Where a lane's next elements of z and y lie, and its next states where they are written.
+// The position of a lane's next elements of z and y, and of its next states where they are written.
 struct Output {
   const char* z;
   char* y;
@@ -56,7 +56,7 @@ __device__ __forceinline__ Output find_output(const Arguments& p, const Place& s
           p.states + (s.row(p, 0) * p.dim + s.channel) * STATE + s.part * kStates};
 }
 
-// What a step needs that no step before it decides.
+// The values of a step that do not depend on earlier steps.
 struct Ahead {
   Rule::Step common[2];
   float decay[2][kStates];
@@ -71,7 +71,7 @@ __device__ __forceinline__ Ahead look_ahead(const Lane& lane, float4 both) {
   return ahead;
 }
 
-// The recurrence over one step: h moves on, y gets this lane's part of <C, h>.
+// The recurrence over one step: advances h and adds this lane's part of <C, h> to y.
 __device__ __forceinline__ void advance(const Lane& lane, const Ahead& now, float4 b4, float4 c4, States& h,
                                         float (&y)[2]) {
   const float b[kStates] = {b4.x, b4.y, b4.z, b4.w}, c[kStates] = {c4.x, c4.y, c4.z, c4.w};
@@ -97,7 +97,8 @@ __device__ __forceinline__ void load_z(const Place& s, Output& out, int steps, P
 }
 
 // The tile's states and y, of which the first `steps` exist (all where there are more). The next step's
-// decays are asked for before the present step's recurrence, which hides the special function unit behind it.
+// decays are computed before the current step's recurrence, which hides the latency of the special function
+// unit.
 __device__ __forceinline__ void walk(const Arguments& p, const Place& s, const Lane& lane, const Tile& tile,
                                      const Pair (&z)[kElements], int steps, bool with_y, States& h,
                                      Output& out) {

@@ -1,5 +1,5 @@
-// What scan/wide.cu is made of: sizes, a block's shared memory, what a lane keeps of its two channels. All
-// sizes are -D defines; scan/wide.cu describes the scan.
+// The parts of scan/wide.cu: sizes, a block's shared memory, and a lane's data of its two channels. All sizes
+// are -D defines; scan/wide.cu describes the scan.
 #pragma once
 
 #include "kernels/scan/frame.cuh"
@@ -17,7 +17,7 @@ constexpr int kLanes = STATE / kStates, kPairs = 32 / kLanes;  // lanes to a pai
 constexpr int kSteps = STEPS, kStages = STAGES;                // of a tile, of the ring of tiles
 constexpr int kWarps = CHANNEL_WARPS, kThreads = 32 * kWarps;
 constexpr int kColumns = kPairs * kWarps;                     // pairs of channels of a block
-constexpr int kSumSteps = kLanes < kSteps ? kLanes : kSteps;  // steps whose sums are reduced at once
+constexpr int kSumSteps = kLanes < kSteps ? kLanes : kSteps;  // steps whose sums are reduced together
 constexpr int kElements = kSteps / kSumSteps;                 // pairs of y for each lane and tile
 constexpr int kRows = 2 * kSteps * kLanes;                    // of b and of c, in fours
 
@@ -31,7 +31,7 @@ struct alignas(2 * sizeof(Storage)) Pair {
   Storage first, second;
 };
 
-// A tile as it arrives, rows of b before those of c.
+// A tile in its stored type, rows of b before those of c.
 struct Stage {
   alignas(16) Pair x[kSteps * kColumns];
   alignas(16) Pair dt[kSteps * kColumns];
@@ -61,12 +61,12 @@ EXPHIL_DEVICE Place find_place(const Arguments& p) {
   return s;
 }
 
-// `left` steps as far as a round of the loop over tiles looks ahead: an int.
+// `left` steps, limited to what a round of the loop over tiles looks ahead: an int.
 EXPHIL_DEVICE int steps_ahead(long long left) {
   return left < kStages * kSteps ? static_cast<int>(left) : kStages * kSteps;
 }
 
-// What a lane keeps of its two channels.
+// A lane's data of its two channels.
 struct Lane {
   Rule::Constants a[2][kStates];
   float d[2];

@@ -1,5 +1,5 @@
-// How tiles of x, dt, b and c come into shared memory and become what the scan reads, while others are
-// scanned. Part of scan/wide.cu.
+// Copies tiles of x, dt, b and c to shared memory and converts them for the scan, while others are scanned.
+// Part of scan/wide.cu.
 #pragma once
 
 #include "kernels/scan/wide.cuh"
@@ -14,14 +14,14 @@ using PairShare = Share<kThreads, kSteps, kColumns, 1>;
 static_assert(kThreads % (2 * kColumns / PIECE) == 0 && kThreads % kLanes == 0 && kThreads % kColumns == 0,
               "a round of the threads takes whole rows");
 
-// Where this thread's share of the tile that is copied next begins: bytes into x and dt, b, c; and bytes from
-// one step of b and c to the next.
+// The start of this thread's part of the next tile to copy: bytes into x and dt, b, c; and bytes from one
+// step of b and c to the next.
 struct Cursor {
   long long x, b, c;
   long long b_step, c_step;
 };
 
-// Which group of b or c the block's channels read, times STATE.
+// The offset of the group of b or c that the block's channels read: group times STATE.
 EXPHIL_DEVICE long long find_group(const Arguments& p, const Place& s, long long channels) {
   return channels == p.dim ? 0 : s.first / channels * STATE;
 }
@@ -34,8 +34,9 @@ EXPHIL_DEVICE Cursor find_cursor(const Arguments& p, const Place& s) {
           s.step(p.b_step) * kBytes, s.step(p.c_step) * kBytes};
 }
 
-// Starts the copy of the next tile, of which the first `steps` steps exist (all where there are more); beyond
-// them and beyond the block's channels all is zero. A group of copies, empty where there is no such tile.
+// Starts the copy of the next tile, of which the first `steps` steps exist (all where there are more);
+// everything beyond them and beyond the block's channels is zero. Commits one group of copies, empty where
+// there is no such tile.
 EXPHIL_DEVICE void start_tile(const Arguments& p, const Place& s, Cursor& cursor, Stage& stage, int steps) {
   if (steps > 0) {
     const int existing = ElementShare::column(s.thread) < s.channels ? steps : 0;
@@ -73,12 +74,12 @@ EXPHIL_DEVICE float2 activate(Storage x, Storage dt, float bias, const Arguments
   const float active = activate_dt(p, device::widen<ELEMENT>(dt), bias), raw = device::widen<ELEMENT>(x);
   return {active, Rule::kPairHoldsX ? raw : __fmul_rn(active, raw)};
 }
-// dt' and v of a tile that has arrived, of which the first `steps` steps exist (all where there are more);
-// beyond them both are zero, which leaves a state as it is. Halves of b and c become floats.
+// dt' and v of a copied tile, of which the first `steps` steps exist (all where there are more); beyond them
+// both are zero, which leaves a state unchanged. Halves of b and c become floats.
 EXPHIL_DEVICE void activate(const Arguments& p, const Place& s, const float2& bias, const Stage& stage,
                             Block& block, int parity, int steps) {
   float4* const active = block.active[parity];
-  Pair x[PairShare::kRounds], dt[PairShare::kRounds];  // all at once: no round waits for the one before
+  Pair x[PairShare::kRounds], dt[PairShare::kRounds];  // loaded together: no round waits for the previous one
   PairShare::visit_all(s.thread, [&](int i, int) {
     constexpr int kEach = PairShare::kRows;
     x[i / kEach] = stage.x[s.thread + i / kEach * kThreads];

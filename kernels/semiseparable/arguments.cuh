@@ -1,16 +1,16 @@
-// What a product kernel of the AR-SSM layer is called with. Shared, bit for bit, by the kernel and by the
-// launcher in c_src/cuda, so it holds plain types only.
+// The arguments of a product kernel of the AR-SSM layer. The kernel and the launcher in c_src/cuda share this
+// struct, so it holds plain types only.
 #pragma once
 
 namespace exphil {
 namespace semiseparable {
 
-// How the left operand is read, and what becomes of a sum. Part of the kernel's -D interface: append only.
+// The left operand, and the operation on a sum. Part of the kernel's -D interface: append only.
 enum class Left : int { plain = 0, read_out = 1 };  // x; (k + k_reverse) v
 enum class Finish : int { relu = 0, gate = 1, gated = 2, output = 3 };
 
 struct ProductArguments {
-  const float* x;          // {rows, depth}; k where the left operand is the read-out
+  const float* x;          // {rows, depth}; k for Left::read_out
   const float* k_reverse;  // {rows, depth}, or null
   const float* v;          // {rows, depth}
   const float* weights;    // {outs, depth}

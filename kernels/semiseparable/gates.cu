@@ -1,11 +1,11 @@
-// The matrix products of the AR-SSM layer (core/semiseparable/weights.hpp), with what follows each product
-// done on its sums: relu, the gates, gating of u and v, and the layer's output with its convolution. LEFT and
-// FINISH (numbers of semiseparable/arguments.cuh) come as -D defines from c_src/cuda/semiseparable/layer.cpp.
+// The matrix products of the AR-SSM layer (core/semiseparable/weights.hpp), each with a fused epilogue: relu,
+// the gates, gating of u and v, and the layer's output with its convolution. -D defines from
+// c_src/cuda/semiseparable/layer.cpp: LEFT and FINISH (numbers of semiseparable/arguments.cuh).
 //
-// A block of 256 threads makes a 64 x 64 tile, 4 x 4 sums a thread, with 16 steps of depth in shared memory
-// and the next 16 on their way in registers. Every sum is accumulated over depth in order by fma, so a row's
-// result does not depend on the rows around it. f32: the layer's products are small beside the copies of its
-// tensors.
+// A block of 256 threads computes a 64 x 64 tile, 4 x 4 sums per thread, with 16 steps of depth in shared
+// memory and the next 16 being loaded into registers. Every sum is accumulated over depth in order by fma, so
+// a row's result does not depend on the rows around it. f32: the layer's products take little time compared
+// with the copies of its tensors.
 #include "kernels/semiseparable/arguments.cuh"
 
 namespace exphil {
@@ -15,7 +15,7 @@ constexpr Left kLeft = static_cast<Left>(LEFT);
 constexpr Finish kFinish = static_cast<Finish>(FINISH);
 constexpr int kEach = kTile * kDepthTile / kThreads;  // elements of a tile that a thread loads: 4
 
-// A row of padding keeps the transposing stores off one bank, and the 16-byte loads aligned.
+// A row of padding avoids bank conflicts of the transposing stores and keeps the 16-byte loads aligned.
 struct Tiles {
   float left[kDepthTile][kTile + 4];
   float right[kDepthTile][kTile + 4];
@@ -28,7 +28,7 @@ __device__ __forceinline__ float left_at(const ProductArguments& p, long long in
   return __fmul_rn(k, p.v[index]);
 }
 
-// Thread i takes depth i % 16 of rows i / 16, i / 16 + 16, ...: half a warp reads 64 consecutive bytes.
+// Thread i loads depth i % 16 of rows i / 16, i / 16 + 16, ...: half a warp reads 64 consecutive bytes.
 __device__ __forceinline__ void fetch(const ProductArguments& p, long long first_row, int first_out,
                                       int depth, float (&left)[kEach], float (&right)[kEach]) {
   const int k = depth + static_cast<int>(threadIdx.x) % kDepthTile;

@@ -1,11 +1,11 @@
 defmodule ExPhil.Native do
   @moduledoc """
-  Real-time Mamba inference: what this machine can do.
+  Real-time Mamba inference: what this machine supports.
 
-  `ExPhil.Native.SelectiveScan` is the operator, `ExPhil.Native.Mamba` a policy that answers a frame in O(1). Both
-  run on an NVIDIA GPU or on the CPU; `ExPhil.Native.Device` tells how one is chosen, and `info/0` what is there.
+  `ExPhil.Native.SelectiveScan` is the operator, `ExPhil.Native.Mamba` a policy that answers a frame in O(1). Both run
+  on an NVIDIA GPU or on the CPU. `ExPhil.Native.Device` describes how one is chosen, and `info/0` what is available.
 
-  Configuration, all optional; the environment variable wins over the config:
+  Configuration, all optional; an environment variable takes precedence over the config:
 
   | config `:exphil_native` | environment | |
   |---|---|---|
@@ -19,9 +19,9 @@ defmodule ExPhil.Native do
   | `:libnvrtc` | `EXPHIL_NATIVE_LIBNVRTC` | the NVRTC library |
   | `:pinned_limit` | `EXPHIL_NATIVE_PINNED_LIMIT` | bytes of page-locked memory to keep at most |
 
-  Set the environment before the VM starts. The backend and the device are looked up at each call, the library when its
-  module loads, the rest at the first call. A value that is none is refused by its name: `info/0` says so, and every call
-  answers with that error.
+  Set the environment before the VM starts. The backend and the device are looked up at each call, the library when
+  its module loads, the rest at the first call. An invalid value is refused: `info/0` names it, and every call returns
+  that error.
   """
 
   alias ExPhil.Native.{Device, Error, NIF, XLA}
@@ -46,7 +46,7 @@ defmodule ExPhil.Native do
         }
 
   @doc """
-  What was found: the native library, the backends and their devices, and why one is unavailable. Never fails.
+  Describes the native library, the backends and their devices, and why one is unavailable. Never fails.
 
       iex> info = ExPhil.Native.info()
       iex> info.backends.host.available
@@ -91,7 +91,7 @@ defmodule ExPhil.Native do
     end
   end
 
-  # Where the environment or the config name a backend, that one: a call then fails if it is not there.
+  # The backend that the environment or the config names; a call then fails if it is unavailable.
   defp default_backend(automatic) do
     case Device.choose(nil, nil) do
       {:ok, {backend, _}} when backend != :auto -> backend
@@ -116,7 +116,7 @@ defmodule ExPhil.Native do
     end
   end
 
-  @doc "Whether the native library is loaded, so that calls can work at all."
+  @doc "Whether the native library is loaded, which every call needs."
   @spec available?() :: boolean()
   def available?, do: NIF.status().loaded
 
@@ -135,8 +135,8 @@ defmodule ExPhil.Native do
   def version, do: @version
 
   @doc """
-  Sets how many threads the host backend uses, for later calls of the whole VM: at most, and for 0, the
-  machine's cores. They sleep when there is nothing to do. Results do not depend on their number.
+  Sets how many threads the host backend uses, for later calls of the entire VM. 0 is the number of cores, which is
+  also the maximum. Idle threads sleep. Results do not depend on the number of threads.
 
       iex> ExPhil.Native.set_threads(0)
       :ok

@@ -1,5 +1,5 @@
 defmodule ExPhil.NativeTest do
-  # Not async: the environment belongs to the whole VM.
+  # Not async: the environment is shared by the entire VM.
   use ExUnit.Case
 
   alias ExPhil.Native
@@ -22,7 +22,7 @@ defmodule ExPhil.NativeTest do
     System.delete_env("EXPHIL_NATIVE_BACKEND")
   end
 
-  test "info says what was found" do
+  test "info reports what was found" do
     info = Native.info()
     assert info.version == Native.version()
     assert %{loaded: true, reason: nil} = info.nif
@@ -34,7 +34,7 @@ defmodule ExPhil.NativeTest do
     assert info.nx == nil or is_binary(info.nx)
   end
 
-  test "CUDA is either there with devices, or not with a reason" do
+  test "CUDA is either available with devices, or unavailable with a reason" do
     cuda = Native.info().backends.cuda
     assert cuda.available == Native.cuda_available?()
 
@@ -46,7 +46,7 @@ defmodule ExPhil.NativeTest do
     end
   end
 
-  test "the default backend follows the environment, then the config, then the machine" do
+  test "the default backend is from the environment, then the config, then the machine" do
     assert Native.default_backend() == if(Native.cuda_available?(), do: :cuda, else: :host)
     Application.put_env(:exphil_native, :backend, :host)
     assert Native.default_backend() == :host
@@ -55,7 +55,7 @@ defmodule ExPhil.NativeTest do
     assert Native.info().default_backend == :cuda
   end
 
-  test "threads are set for the whole VM, and refused where they make no sense" do
+  test "threads are set for the entire VM, and invalid numbers are refused" do
     assert Native.set_threads(1) == :ok
     assert Native.info().threads == 1
     assert {:error, %Error{kind: :invalid_argument, argument: ":threads"}} = Native.set_threads(-1)

@@ -62,11 +62,11 @@ void write_edifice() {
   for (const int flag : {0, 1}) {
     const std::string end = std::to_string(flag);
     write("policy", "mamba" + end, file_of(trunk(), spec("mamba", window), "", flag));
-    write("policy", "controller" + end, file_of(whole_policy(), config(play), "", flag));
+    write("policy", "controller" + end, file_of(full_policy(), config(play), "", flag));
   }
   write("policy", "mamba_ssd", file_of(trunk("mamba_ssd_block_1"), spec("mamba_ssd", {})));
   write("policy", "silent", file_of(trunk(), ""));
-  const Text body = term_of(whole_policy(), play);
+  const Text body = term_of(full_policy(), play);
   write("policy", "term", body);
   write("policy", "term_utf8", term_of(trunk(), {{"backbone", atom("mamba", true)}}));
   write("policy", "term_compressed", compressed_term(body.substr(1), body.size() - 1));

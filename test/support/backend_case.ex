@@ -16,7 +16,7 @@ defmodule ExPhil.Native.TestSupport.BackendCase do
 
   defmacro backend_test(name, context \\ quote(do: _), do: body) do
     quote do
-      # A test takes the tags before it with it: put them back for the second.
+      # The first test consumes the tags set before it: set them again for the second.
       tags = Module.get_attribute(__MODULE__, :tag)
       @tag backend: :host
       test(unquote(name) <> " (host)", unquote(context), do: unquote(body))

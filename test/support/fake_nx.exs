@@ -1,5 +1,5 @@
-# A stand-in for Nx, for machines without it: the few functions and the struct that ExPhil.Native.Tensor relies on,
-# with Nx's shapes of types, names and vectorized axes. tensor_test.exs compiles it where the real Nx is absent.
+# A substitute for Nx, for machines without it: the functions and the struct that ExPhil.Native.Tensor uses, with Nx's
+# form of types, names and vectorized axes. tensor_test.exs compiles it where Nx is absent.
 
 defmodule Nx.Tensor do
   defstruct [:data, :type, :shape, names: [], vectorized_axes: []]

@@ -1,9 +1,9 @@
 defmodule ExPhil.Native.TestSupport.MixShell do
   @moduledoc false
-  # What a Mix task says, sent to the test instead of the terminal. The shell is one for all of Mix: not for tests
-  # that are async.
+  # The output of a Mix task, sent to the test instead of the terminal. There is one shell for all of Mix, so tests
+  # that use it cannot be async.
 
-  @doc "The setup that puts the process shell in place until the test is over."
+  @doc "A setup that installs the process shell until the test is over."
   def capture(_context \\ %{}) do
     shell = Mix.shell()
     Mix.shell(Mix.Shell.Process)
@@ -11,7 +11,7 @@ defmodule ExPhil.Native.TestSupport.MixShell do
     :ok
   end
 
-  @doc "Every line said since the last time, as one text."
+  @doc "Every line of output since the last call, as one text."
   def output(lines \\ []) do
     receive do
       {:mix_shell, :info, [line]} -> output([line | lines])

@@ -18,7 +18,7 @@ defmodule ExPhil.Native.TestSupport.Numbers do
   def f32(list, shape), do: {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)}
   def f16(list, shape), do: {:f16, shape, for(v <- list, into: <<>>, do: <<v::float-16-little>>)}
 
-  @doc "Cut, not rounded: the result is a bf16, and that is all a test input must be."
+  @doc "Truncated, not rounded: the result is a bf16, which is enough for a test input."
   def bf16(list, shape) do
     {:bf16, shape,
      for(

@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.TestSupport.Peer do
   @moduledoc false
-  # Code in a VM of its own, with this build's modules: for what would disturb or end the VM of the tests.
+  # Runs code in a separate VM with this build's modules, where it would disturb or end the VM of the tests.
 
   @doc "The code's output, both streams, and the VM's exit status. Options are those of `elixir`."
   def peer(code, env, options \\ []), do: elixir(options ++ ["-e", code], env)

@@ -44,7 +44,7 @@ defmodule ExPhil.Native.TestSupport.Policies do
     ]
   end
 
-  # Norm weights near 1, everything else about as large as keeps activations near 1.
+  # Norm weights near 1, and other weights of a size that keeps activations near 1.
   defp random(name, shape, seed) do
     cond do
       String.contains?(name, "norm") -> Numbers.uniform(seed, shape, 0.8, 1.2)

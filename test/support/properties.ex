@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.TestSupport.Properties do
   @moduledoc false
-  # PropEr from Elixir: its generators and its runner are called as functions, because its macros are Erlang's.
-  # Tests that use it carry @tag :property.
+  # PropEr from Elixir: its generators and its runner are called as functions, because its macros are Erlang macros.
+  # Tests that use it have @tag :property.
 
   def available?, do: Code.ensure_loaded?(:proper)
 
@@ -29,13 +29,13 @@ defmodule ExPhil.Native.TestSupport.Properties do
         true
 
       [counterexample] ->
-        # Once more, outside PropEr, for the failure itself.
+        # Runs the check once more, outside PropEr, to get the failure.
         result = check.(counterexample)
         raise "does not hold for #{inspect(counterexample, limit: 50)}: got #{inspect(result)}"
     end
   end
 
-  # PropEr must not see an exception: its handler calls a function that Erlang no longer has.
+  # Catches exceptions before PropEr does: its handler calls a function that Erlang no longer has.
   defp holds?(value, check) do
     check.(value) == true
   rescue

@@ -1,11 +1,11 @@
 defmodule ExPhil.Native.TestSupport.Shared do
   @moduledoc false
-  # The shared data: a real policy with recorded matches, and the operator's goldens. Tests that use it carry
-  # @tag :shared.
+  # The shared data: a real policy with recorded matches, and the operator's goldens. Tests that use it have @tag
+  # :shared.
 
   alias ExPhil.Native.Safetensors
 
-  @doc "The folder, or nil where it is not there."
+  @doc "The folder, or nil where it is missing."
   def path do
     folder = System.get_env("EXPHIL_SHARED") || Path.expand("../../../shared", __DIR__)
     if File.dir?(Path.join(folder, "melee")), do: folder
@@ -15,7 +15,7 @@ defmodule ExPhil.Native.TestSupport.Shared do
   def read(name), do: name |> file() |> Safetensors.read!()
   def policy, do: file("melee/policy.safetensors")
 
-  @doc "The names of the operator's goldens, known at compile time where the data is there."
+  @doc "The names of the operator's goldens, read at compile time where the data is available."
   def goldens do
     case path() do
       nil ->
@@ -53,7 +53,7 @@ defmodule ExPhil.Native.TestSupport.Shared do
     end)
   end
 
-  # A float64 pair has no type of its own here; it is only compared.
+  # A float64 pair has no type here; it is only compared.
   defp complex(:f32), do: :c64
   defp complex(:f64), do: :f64
 

@@ -1,5 +1,5 @@
-// A stand-in for the XLA inside EXLA, for test_registration.py: it exports the symbol by which the library finds XLA's
-// FFI, and records what is registered. Compiled with -DREFUSE it refuses every handler.
+// A substitute for the XLA inside EXLA, for test_registration.py: it exports the symbol by which the library
+// finds XLA's FFI, and records what is registered. Compiled with -DREFUSE it refuses every handler.
 #include <xla/ffi/api/c_api.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-"""What the tests of the XLA handlers share: the shared goldens, a plain JAX scan, relative errors."""
+"""Shared by the tests of the XLA handlers: the goldens, a plain JAX scan, relative errors."""
 
 import json
 import os

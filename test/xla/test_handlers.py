@@ -95,7 +95,7 @@ class SelectiveScan(unittest.TestCase):
         self.refused(["d must be {dim}"], x, dt, a, b, c, d=extra["d"][:-1])
         self.refused(["discretization", "zoh", "rk4"], x, dt, a, b, c, discretization="euler")
         self.refused(["dt_range"], x, dt, a, b, c, dt_range=(2.0, 1.0))
-        # And the process lives: a good call is right afterwards.
+        # The process continues: a valid call works afterwards.
         self.assertEqual(exphil.selective_scan(x, dt, a, b, c).shape, x.shape)
 
     def test_calls_that_the_module_does_not_make(self):

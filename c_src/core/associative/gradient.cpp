@@ -70,12 +70,12 @@ class OneWay {
   }
 
  private:
-  // Floats from a step to the next one taken.
+  // The distance in floats from one step to the next in scan order.
   std::int64_t stride() const { return (reverse_ ? -p_.inner : p_.inner) * parts_; }
   std::int64_t before(std::int64_t i) const { return i - stride(); }
   std::int64_t after(std::int64_t i) const { return i + stride(); }
 
-  // body(i, first, last) for every float, and whether its step is the first or the last that is taken.
+  // Calls body(i, first, last) for every float i; first and last: its step is the first, last in scan order.
   template <class Body>
   void each(const Body& body) const {
     const std::int64_t row = p_.inner * parts_;
@@ -101,7 +101,7 @@ class OneWay {
     return y;
   }
 
-  // Whether element i is the first of its value to be the extremum.
+  // Whether the extremum changes at element i.
   bool is_new(const std::vector<float>& x, const std::vector<float>& y, std::int64_t i, bool first) const {
     if (first) return true;
     const float last = y[before(i)];
@@ -109,7 +109,7 @@ class OneWay {
     return x[i] != x[i] || (p_.op == AssociativeOp::cummax ? x[i] > last : x[i] < last);
   }
 
-  // By how much the sum of the step after each is multiplied on its way to this one.
+  // For each step, the factor of the next step's sum in the recurrence of the gradient.
   std::vector<float> factors(const std::vector<float>& x, const std::vector<float>& a,
                              const std::vector<float>& y) const {
     std::vector<float> k(x.size());

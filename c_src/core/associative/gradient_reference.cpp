@@ -27,12 +27,12 @@ Number element(const void* data, Dtype dtype, std::int64_t index) {
 
 using Numbers = std::vector<Number>;
 
-// One sequence in the order in which it is scanned; adds to dx and da.
+// One sequence in scan order; adds to dx and da.
 void add_gradient(AssociativeOp op, const Numbers& x, const Numbers& a, const Numbers& dy, Numbers* dx,
                   Numbers* da) {
   const std::size_t length = x.size();
   Number h = 0;          // of the recurrence
-  std::size_t best = 0;  // where the extremum is
+  std::size_t best = 0;  // index of the extremum
   Numbers states;
   for (std::size_t s = 0; s < length; ++s) {
     if (op == AssociativeOp::cumsum) {

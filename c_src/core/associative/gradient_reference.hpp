@@ -1,4 +1,4 @@
-// The oracle of the gradients of associative scans: what each element receives from each result, from the
+// The oracle of the gradients of associative scans: the contribution of each result to each element, from the
 // definition, in double. Quadratic in the length, readable, never optimised.
 #pragma once
 
@@ -9,7 +9,7 @@
 namespace exphil::core {
 
 struct AssociativeGradReference {
-  std::vector<double> x, a;  // c64 as pairs; `a` is empty but for the linear recurrence
+  std::vector<double> x, a;  // c64 as pairs; `a` is empty except for the linear recurrence
 };
 
 AssociativeGradReference associative_grad_reference(const AssociativeGradProblem& problem);

@@ -90,7 +90,7 @@ void take_axis(const Shape& shape, std::int64_t given, AssociativeProblem* probl
          shape.to_string(), "; got ", given);
   }
   const int axis = static_cast<int>(given < 0 ? given + rank : given);
-  // The whole shape's product fits in 63 bits, but a zero may hide factors that do not.
+  // The full shape's product fits in 63 bits, but a zero may hide factors that do not.
   problem->outer = problem->inner = 1;
   for (int i = 0; i < axis; ++i) problem->outer = checked_multiply(problem->outer, shape[i], ":axis");
   for (int i = axis + 1; i < rank; ++i) problem->inner = checked_multiply(problem->inner, shape[i], ":axis");

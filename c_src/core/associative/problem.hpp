@@ -1,6 +1,6 @@
 // An associative scan, validated. `validate_associative` turns the caller's tensors and options into an
-// AssociativeProblem or throws; backends take only these and check nothing again. Plain data: safe to share
-// while the caller's tensors live.
+// AssociativeProblem or throws. Backends take only these and do not check again. Plain data: safe to share
+// while the caller's tensors are valid.
 //
 //   cumsum              y_t = x_0 + ... + x_t               f32 f16 bf16 c64 s32 s64
 //   cumprod             y_t = x_0 * ... * x_t               f32 f16 bf16
@@ -8,8 +8,8 @@
 //   linear_recurrence   y_t = a_t y_(t-1) + x_t, y_-1 = 0   f32 f16 bf16 c64 (a and x of one type)
 //
 // along one axis; from the last element to the first with `reverse`. f16 and bf16 accumulate in f32; c64 in
-// two f32; integer sums wrap around. NaN and infinity spread as the sequential definition says: from the
-// first NaN on everything is NaN, also for cummax and cummin.
+// two f32; integer sums wrap around. NaN and infinity propagate as in the sequential definition: every result
+// from the first NaN on is NaN, also for cummax and cummin.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct AssociativeInputs {
 struct AssociativeOptions {
   std::int64_t axis = 0;  // negative counts from the last
   Direction direction = Direction::forward;
-  bool compensated = false;     // cumsum of floating-point numbers: carries the error along
-  std::int64_t block_size = 0;  // elements of time between hand-overs; 0: by length and device
+  bool compensated = false;     // cumsum of floating-point numbers: tracks the rounding error
+  std::int64_t block_size = 0;  // elements of time per block; 0: chosen by length and device
 };
 
 // The tensor is {outer, length, inner} with the scanned axis in the middle. Host memory, row-major.
@@ -63,7 +63,7 @@ struct AssociativeOutputs {
 const char* associative_op_name(AssociativeOp op);  // "cumsum"
 
 // Throws core::Error (invalid_argument, unsupported, limit_exceeded) naming the argument, what was expected
-// and what came.
+// and what was given.
 AssociativeProblem validate_associative(AssociativeOp op, const AssociativeInputs& inputs,
                                         const AssociativeOptions& options);
 

@@ -20,7 +20,7 @@ double element(const void* data, Dtype dtype, std::int64_t index) {
   }
 }
 
-// The sequences of a problem: index(t) of the element at step t of one of them.
+// The sequences of a problem: index(t) is the index of the element at step t.
 struct Sequence {
   std::int64_t start, stride;
   std::int64_t index(std::int64_t t) const { return start + t * stride; }
@@ -73,7 +73,7 @@ void reference_real(const AssociativeProblem& problem, const Sequence& sequence,
   }
 }
 
-// Written out: std::complex multiplication repairs NaNs, which the definition does not.
+// Multiplied by hand: std::complex multiplication replaces some NaNs, which the definition keeps.
 void reference_complex(const AssociativeProblem& problem, const Sequence& sequence, double* y) {
   const float* x = static_cast<const float*>(problem.x);
   const float* a = static_cast<const float*>(problem.a);

@@ -16,7 +16,7 @@ std::vector<double> associative_reference(const AssociativeProblem& problem, boo
 // s32 and s64; sums wrap around in the problem's own width.
 std::vector<std::int64_t> associative_reference_integer(const AssociativeProblem& problem, bool reverse);
 
-// One direction as a plain scalar loop in f32: the yardstick for speed-ups. f32 only, not compensated.
+// One direction as a plain scalar loop in f32: the baseline for speed-ups. f32 only, not compensated.
 void associative_plain_loop(const AssociativeProblem& problem, bool reverse, float* y);
 
 }  // namespace exphil::core

@@ -35,7 +35,7 @@ void PlainBytes::finish() {
 
 struct InflatedBytes::Stream {
   z_stream z{};
-  std::uint64_t input_left = 0;  // beyond what z has been given
+  std::uint64_t input_left = 0;  // not yet given to z
   bool ended = false;
 };
 
@@ -50,7 +50,7 @@ InflatedBytes::~InflatedBytes() {
   inflateEnd(&stream_->z);
 }
 
-// Fills `to`; returns fewer bytes than `room` only where the stream has ended.
+// Fills `to`; returns fewer bytes than `room` only at the end of the stream.
 std::size_t InflatedBytes::inflate(std::uint8_t* to, std::size_t room) {
   z_stream& z = stream_->z;
   z.next_out = to;
@@ -80,7 +80,7 @@ std::vector<std::uint8_t> InflatedBytes::take_owned(std::uint64_t bytes) {
   std::vector<std::uint8_t> out;
   while (out.size() < bytes) {
     const std::size_t begin = out.size();
-    // Doubling bounds the copies; what is taken in advance is at most as much as has come already.
+    // Doubling bounds the copies; the memory reserved ahead is at most the size already read.
     const std::uint64_t more = std::min<std::uint64_t>(bytes - begin, std::max(begin, kStep));
     out.resize(begin + static_cast<std::size_t>(std::min<std::uint64_t>(more, std::uint64_t{1} << 30)));
     const std::size_t got = inflate(out.data() + begin, out.size() - begin);

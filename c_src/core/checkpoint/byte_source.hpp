@@ -1,6 +1,6 @@
-// Bytes in order, from memory or out of a zlib stream: the same parser reads both. Decompression never takes
-// more memory than was asked for, and takes it in steps, so that a small file that announces a huge size
-// costs little. One thread for each object.
+// Sequential bytes from memory or from a zlib stream, for one parser. Decompression never takes more memory
+// than requested, and takes it in steps, so that a small file that announces a huge size costs little. One
+// thread per object.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace exphil::core {
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // The next `bytes` bytes; they stay until the source ends. Throws invalid_checkpoint where there are fewer.
+  // The next `bytes` bytes, valid as long as the source. Throws invalid_checkpoint where there are fewer.
   virtual const std::uint8_t* take(std::uint64_t bytes) = 0;
   // Throws invalid_checkpoint where bytes are left over.
   virtual void finish() = 0;
@@ -44,7 +44,7 @@ class InflatedBytes final : public ByteSource {
   ~InflatedBytes() override;
   const std::uint8_t* take(std::uint64_t bytes) override;
   std::vector<std::uint8_t> take_owned(std::uint64_t bytes);
-  // Throws too where the stream's checksum is wrong, or compressed bytes follow its end.
+  // Also throws where the stream's checksum is wrong or compressed bytes follow its end.
   void finish() override;
 
  private:

@@ -21,10 +21,10 @@ template <class... Parts>
   fail(ErrorKind::invalid_checkpoint, "path", parts...);
 }
 
-// A safetensors file may start with 0, 1 or 131 as well: then its header length ends in that byte. '{' after
-// 8 bytes decides. No container has it there: byte 8 of one belongs to the count of its metadata map, which
-// is zero, or to the byte order after "nx"; in a compressed one without metadata the header length is beyond
-// any file.
+// A safetensors file may also start with byte 0, 1 or 131, if its header length ends in that byte. A '{'
+// after 8 bytes decides. No container has one there: its byte 8 is part of the count of its metadata map,
+// which is zero, or is the byte order after "nx"; in a compressed container without metadata the header
+// length would exceed any file.
 bool looks_like_safetensors(const std::uint8_t* head, std::uint64_t bytes) {
   return bytes >= kHeadBytes && head[8] == '{' && head[6] == 0 && head[7] == 0;
 }
@@ -44,7 +44,7 @@ std::string value_text(const ErlangTerm& term) {
 }
 
 void add_option(const ErlangTerm& key, const ErlangTerm& value, BuildOptions* options) {
-  if (key.kind != Kind::atom) bad("the build options have a key that is no atom");
+  if (key.kind != Kind::atom) bad("the build options have a key that is not an atom");
   const bool scalar = value.kind == Kind::integer || value.kind == Kind::real || value.kind == Kind::atom ||
                       value.kind == Kind::binary;
   if (!scalar) return;
@@ -58,13 +58,13 @@ BuildOptions build_of_spec(const ErlangTerm& spec) {
   const ErlangTerm *arch = spec.atom_key("arch"), *options = spec.atom_key("build_opts");
   if (arch == nullptr || arch->kind != Kind::atom) bad("the metadata's __edifice_spec__ has no arch");
   if (options == nullptr || options->kind != Kind::list) {
-    bad("the metadata's __edifice_spec__ has no build_opts, or they are no list");
+    bad("the metadata's __edifice_spec__ has no build_opts, or they are not a list");
   }
   BuildOptions build;
   build.arch = std::string(arch->text);
   for (const ErlangTerm& pair : options->items) {
     if (pair.kind != Kind::tuple || pair.items.size() != 2)
-      bad("the metadata's build_opts are no keyword list");
+      bad("the metadata's build_opts are not a keyword list");
     add_option(pair.items[0], pair.items[1], &build);
   }
   return build;
@@ -72,7 +72,7 @@ BuildOptions build_of_spec(const ErlangTerm& spec) {
 
 // ExPhil's config: a map.
 BuildOptions build_of_config(const ErlangTerm& config) {
-  if (config.kind != Kind::map) bad("the policy's config is no map");
+  if (config.kind != Kind::map) bad("the policy's config is not a map");
   BuildOptions build;
   build.arch = "exphil_policy";
   for (std::size_t i = 0; i < config.items.size(); i += 2) {
@@ -82,7 +82,7 @@ BuildOptions build_of_config(const ErlangTerm& config) {
 }
 
 std::optional<BuildOptions> build_of_metadata(const ErlangTerm& metadata) {
-  if (metadata.kind != Kind::map) bad("the metadata is no map");
+  if (metadata.kind != Kind::map) bad("the metadata is not a map");
   const ErlangTerm *config = metadata.atom_key("config"), *spec = metadata.binary_key("__edifice_spec__");
   const bool policy = spec == nullptr || build_of_spec(*spec).arch == "exphil_policy";
   if (config != nullptr && policy) return build_of_config(*config);
@@ -96,9 +96,9 @@ struct Checkpoint::Contents {
   std::string path;
   Format format = Format::safetensors;
   std::optional<Safetensors> safetensors;
-  FileBytes file;                      // of the other formats: what the views point into, or ...
-  ExternalTerm term;                   // ... where that is compressed, this or ...
-  std::unique_ptr<ByteSource> source;  // ... this
+  FileBytes file;                      // other formats: the views point into this ...
+  ExternalTerm term;                   // ... or, where it is compressed, into this ...
+  std::unique_ptr<ByteSource> source;  // ... or this
   TensorMap tensors;
   std::map<std::string, std::string> metadata;
   std::optional<BuildOptions> build;
@@ -172,7 +172,7 @@ Checkpoint Checkpoint::open(const std::string& path) {
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::invalid_checkpoint || looks_like_safetensors(head, size)) throw;
     fail(error.kind(), error.argument(), error.what(),
-         "; nor is it a file of Edifice or ExPhil, whose first byte is ", "0, 1 or 131: it is ",
+         "; nor is it a file of Edifice or ExPhil, which starts with ", "0, 1 or 131: it starts with ",
          int{head[0]});
   }
   contents->tensors = contents->safetensors->tensors();

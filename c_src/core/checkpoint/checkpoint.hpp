@@ -1,4 +1,4 @@
-// A policy's file of any kind that this library reads, told apart by content:
+// A policy file in any format that this library reads, detected by content:
 //   safetensors            8 bytes of header length, then '{'
 //   Edifice's .nx          first byte 0, or 1 where the tensors are one zlib stream
 //   ExPhil's .bin          the same container, or (older) one external term: first byte 131
@@ -15,9 +15,9 @@
 
 namespace exphil::core {
 
-// What Edifice or ExPhil wrote beside the tensors: the architecture and the options it was built with. Values
-// are text: numbers in decimal, atoms by their spelling ("true", "nil", "mamba"). Lists, tuples and maps are
-// left out.
+// The architecture and build options that Edifice or ExPhil saved with
+// the tensors. Values are text: numbers in decimal, atoms by their
+// spelling ("true", "nil", "mamba"). Lists, tuples and maps are left out.
 struct BuildOptions {
   std::string arch;
   std::map<std::string, std::string> values;
@@ -27,7 +27,7 @@ class Checkpoint {
  public:
   enum class Format { safetensors, container, term };
 
-  // Throws file_error where the file cannot be read, invalid_checkpoint where it is not sound.
+  // Throws file_error where the file cannot be read, invalid_checkpoint where it is malformed.
   static Checkpoint open(const std::string& path);
   Checkpoint(Checkpoint&&) noexcept;
   ~Checkpoint();
@@ -36,7 +36,7 @@ class Checkpoint {
   Format format() const;
   const TensorMap& tensors() const;  // "layer.name" in the formats of Edifice and ExPhil
   const std::map<std::string, std::string>& metadata() const;  // __metadata__ of safetensors
-  const std::optional<BuildOptions>& build() const;            // of the others, where they have it
+  const std::optional<BuildOptions>& build() const;            // of the other formats, where present
 
  private:
   struct Contents;

@@ -35,7 +35,7 @@ enum Tag : std::uint8_t {
   kSmallAtomUtf8 = 119,
 };
 
-// What a tag that is refused would hold.
+// What a term with a refused tag holds, for the error.
 const char* refused_content(std::uint8_t tag) {
   switch (tag) {
     case 77:
@@ -94,7 +94,7 @@ class TermReader {
     return value;
   }
 
-  // A count of things that take `least` bytes each.
+  // A count of elements that take at least `least` bytes each.
   std::size_t count(std::size_t bytes, std::size_t least) {
     const std::uint64_t value = unsigned_number(bytes);
     if (value * least > left())
@@ -116,7 +116,7 @@ class TermReader {
     ErlangTerm term;
     term.kind = ErlangTerm::Kind::real;
     std::memcpy(&term.real, &bits, sizeof bits);
-    if (!std::isfinite(term.real)) bad("a float that is not finite, which Erlang has not got");
+    if (!std::isfinite(term.real)) bad("a float that is not finite, which Erlang does not have");
     return term;
   }
 
@@ -185,7 +185,7 @@ class TermReader {
       const std::uint8_t* key = at_;
       term.items.push_back(read(depth + 1));
       const std::string_view written(reinterpret_cast<const char*>(key), static_cast<std::size_t>(at_ - key));
-      if (!keys.insert(written).second) bad("a map with one key twice");
+      if (!keys.insert(written).second) bad("a map with a key that appears twice");
       term.items.push_back(read(depth + 1));
     }
     return term;
@@ -260,7 +260,7 @@ const ErlangTerm* ErlangTerm::find(Kind key_kind, std::string_view name) const {
 ExternalTerm read_external_term(const std::uint8_t* bytes, std::size_t size, const std::string& what) {
   if (size < 2 || bytes[0] != kVersion) {
     fail(ErrorKind::invalid_checkpoint, "path", what,
-         " is no external term: it must start with byte 131, got ",
+         " is not an external term: it must start with byte 131, got ",
          size == 0 ? std::string("nothing") : std::to_string(int{bytes[0]}));
   }
   ExternalTerm result;

@@ -1,5 +1,5 @@
-// A regular file, read through one open descriptor. Used by every checkpoint reader. One thread for each
-// object.
+// A regular file, read through one open descriptor. Used
+// by every checkpoint reader. One thread per object.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ using Kind = ErlangTerm::Kind;
 
 constexpr std::uint64_t kHeadBytes = 12;
 constexpr std::uint8_t kNxVersion = 1;
-constexpr std::uint64_t kMaxTermBytes = std::uint64_t{64} << 20;  // some 100 bytes for each tensor
+constexpr std::uint64_t kMaxTermBytes = std::uint64_t{64} << 20;  // about 100 bytes for each tensor
 constexpr std::size_t kMaxNameBytes = 256;
 
 template <class... Parts>
@@ -24,7 +24,7 @@ template <class... Parts>
   fail(ErrorKind::invalid_checkpoint, "path", parts...);
 }
 
-// Names reach messages and the keys of maps: nothing but plain text.
+// Names appear in messages and as keys, so only printable ASCII is accepted.
 std::string name_of(const ErlangTerm& term, const std::string& what) {
   const bool text = term.kind == Kind::binary || term.kind == Kind::atom;
   if (!text || term.text.empty() || term.text.size() > kMaxNameBytes) {
@@ -51,7 +51,7 @@ Dtype dtype_of(const ErlangTerm& type, const std::string& name) {
 }
 
 Shape shape_of(const ErlangTerm& term, const std::string& name) {
-  if (term.kind != Kind::tuple) bad("the shape of tensor ", quote(name), " is no tuple");
+  if (term.kind != Kind::tuple) bad("the shape of tensor ", quote(name), " is not a tuple");
   if (term.items.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
     bad("tensor ", quote(name), " has ", term.items.size(), " dimensions; the limit is ", Shape::kMaxRank);
   }
@@ -66,7 +66,7 @@ Shape shape_of(const ErlangTerm& term, const std::string& name) {
 
 void require_not_vectorized(const ErlangTerm& axes, const std::string& name) {
   if (axes.kind != Kind::list || !axes.items.empty()) {
-    bad("tensor ", quote(name), " is vectorized, which is not read");
+    bad("tensor ", quote(name), " is vectorized, which this library does not read");
   }
 }
 
@@ -140,12 +140,12 @@ std::vector<Placed> placed_tensors(const ErlangTerm& root, const std::string& wh
   return all;
 }
 
-// The bytes of all tensors, which lie one after another.
+// The bytes of all tensors, which are contiguous.
 std::uint64_t total_bytes(const std::vector<Placed>& tensors) {
   std::uint64_t end = 0;
   for (const Placed& tensor : tensors) {
     if (tensor.offset < end) bad("tensor ", quote(tensor.name), " overlaps the tensor before it");
-    if (tensor.offset > end) bad("there is a hole of unused bytes before tensor ", quote(tensor.name));
+    if (tensor.offset > end) bad("there are unused bytes before tensor ", quote(tensor.name));
     if (__builtin_add_overflow(end, tensor.view.bytes, &end)) bad("the tensors are beyond 2^64 bytes");
   }
   return end;
@@ -176,7 +176,7 @@ TensorView struct_tensor(const ErlangTerm& tensor, const std::string& name) {
   const ErlangTerm& data = field(tensor, "data", name);
   const ErlangTerm* state = data.atom_key("state");
   if (!is_struct(data, "Elixir.Nx.BinaryBackend") || state == nullptr || state->kind != Kind::binary) {
-    bad("tensor ", quote(name), " is not on Nx.BinaryBackend: copy it there before it is saved");
+    bad("tensor ", quote(name), " is not on Nx.BinaryBackend: transfer it there before saving");
   }
   view.data = state->text.data();
   view.bytes = state->text.size();

@@ -15,13 +15,13 @@ namespace exphil::core {
 using TensorMap = std::map<std::string, TensorView>;
 
 // Reads "nx", version, byte order, size of the term, the term, and the tensors' bytes, to the end of the
-// source; the views point into it. Throws invalid_checkpoint: another version or byte order, a container or
-// tensor of another form, sizes against shapes, offsets that overlap, leave holes or leave the file, bytes
-// left over.
+// source; the views point into it. Throws invalid_checkpoint for another version or byte order, an unexpected
+// container or tensor, sizes that disagree with shapes, offsets that overlap, leave gaps or exceed the file,
+// and bytes left over.
 TensorMap read_nx_serialized(ByteSource& source, const std::string& what);
 
-// `params` is a map of maps of %Nx.Tensor{} on Nx.BinaryBackend, or an %Axon.ModelState{} that holds one; the
-// views point where its binaries do. Throws invalid_checkpoint likewise.
+// `params` is a map of maps of %Nx.Tensor{} on Nx.BinaryBackend, or an %Axon.ModelState{} that holds one. The
+// views point into its binaries. Throws invalid_checkpoint likewise.
 TensorMap read_nx_structs(const ErlangTerm& params, const std::string& what);
 
 }  // namespace exphil::core

@@ -1,5 +1,5 @@
-// Takes tensors out of a checkpoint one by one, each with the shape it must have, and remembers which were
-// taken, so that what is left over can be named. Used by load_weights and load_semiseparable. One object per
+// Takes tensors out of a checkpoint one by one, each with its required shape, and records which were taken,
+// so that an unexpected tensor can be named. Used by load_weights and load_semiseparable. One object per
 // load, one thread; the tensors outlive it.
 #pragma once
 
@@ -20,7 +20,7 @@ class CheckpointReader {
   CheckpointReader(const Safetensors& file, bool check_finite)
       : CheckpointReader(file.tensors(), {"path", quote_path(file.path()), "a Mamba policy"}, check_finite) {}
 
-  // For errors: the public argument that the tensors came in, and their name and content in words.
+  // For errors: the public argument that holds the tensors, their name, and a description of the content.
   struct Source {
     std::string argument, name, content;
   };
@@ -29,7 +29,7 @@ class CheckpointReader {
 
   bool has(const std::string& name) const { return tensors_.count(name) != 0; }
 
-  // The shape of a tensor that must be there with this rank and no zero dimension; `axes` describes it.
+  // The shape of a tensor that must exist with this rank and no zero dimension; `axes` describes it.
   const Shape& shape(const std::string& name, int rank, const std::string& axes) const;
 
   // The values, widened to f32. `axes` describes the shape in the error.
@@ -38,7 +38,7 @@ class CheckpointReader {
   // Throws for the first tensor that was never taken.
   void require_all_taken() const;
 
-  // Throws for the first value that is not finite, unless told not to check.
+  // Throws for the first value that is not finite, unless constructed with check_finite false.
   void check_finite(const std::vector<float>& values, const std::string& name, const std::string& what) const;
 
  private:

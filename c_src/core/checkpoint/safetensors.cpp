@@ -37,7 +37,7 @@ SafetensorsHeader read_header(const File& file, const std::string& path, std::ui
     return parse_safetensors_header(json, data_bytes);
   } catch (const Error& error) {
     fail(error.kind(), error.argument(), quote_path(path),
-         " is not a sound safetensors file: ", error.what());
+         " is a malformed safetensors file: ", error.what());
   }
 }
 

@@ -15,9 +15,9 @@ namespace exphil::core {
 
 class Safetensors {
  public:
-  // Throws file_error where the file cannot be read, invalid_checkpoint where it is not a sound safetensors
-  // file (truncated, header beyond the file, offsets overlapping, out of range or leaving holes, duplicate
-  // names, size and shape disagreeing, unknown dtype).
+  // Throws file_error where the file cannot be read, invalid_checkpoint where it is malformed (truncated,
+  // header beyond the file, offsets that overlap, leave gaps or exceed the file, duplicate names, size and
+  // shape that disagree, unknown dtype).
   static Safetensors open(const std::string& path);
 
   Safetensors(Safetensors&&) noexcept;

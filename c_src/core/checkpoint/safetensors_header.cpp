@@ -68,8 +68,8 @@ void check_entry(const SafetensorsEntry& entry, std::uint64_t data_bytes) {
   }
 }
 
-// Receives a header element by element, as nlohmann::json's SAX interface hands it over, and throws at the
-// first that cannot belong. No element is kept but what the result needs.
+// Receives a header element by element through nlohmann::json's SAX interface and throws at the first invalid
+// one. Keeps only the elements that the result needs.
 class HeaderReader {
  public:
   HeaderReader(std::uint64_t data_bytes, std::ptrdiff_t* unread) : data_bytes_(data_bytes), unread_(unread) {}
@@ -187,7 +187,7 @@ class HeaderReader {
         "; expected dtype, shape and data_offsets");
   }
 
-  // The next element may take this many bytes.
+  // Resets the byte limit for the next element.
   bool next() {
     *unread_ = kMaxHeaderToken;
     return true;
@@ -202,7 +202,7 @@ class HeaderReader {
     bad(tensor(entry_.name), " has a bad number in its ", place_ == Place::shape ? "shape" : "data_offsets");
   }
 
-  // An element of the wrong kind for its place.
+  // An element of the wrong kind for its position.
   [[noreturn]] void unexpected() const {
     switch (place_) {
       case Place::root:
@@ -234,8 +234,8 @@ class HeaderReader {
   int offsets_ = 0;       // numbers read of data_offsets
 };
 
-// The parser copies a string, a number or a run of blanks before it hands it over. This iterator ends such a
-// copy: reading more than *unread bytes between two elements throws.
+// The parser copies a string, a number or a run of blanks before it passes it on. This iterator bounds such a
+// copy: it throws when more than *unread bytes are read between two elements.
 class BoundedBytes {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -268,7 +268,7 @@ void check_coverage(const std::vector<SafetensorsEntry>& entries, std::uint64_t 
   std::uint64_t end = 0;
   for (const SafetensorsEntry& entry : entries) {
     if (entry.begin < end) bad(tensor(entry.name), " overlaps the tensor before it");
-    if (entry.begin > end) bad("there is a hole of unused bytes before ", tensor(entry.name));
+    if (entry.begin > end) bad("there are unused bytes before ", tensor(entry.name));
     end = entry.end;
   }
   if (end != data_bytes) {

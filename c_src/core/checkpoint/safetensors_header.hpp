@@ -1,4 +1,4 @@
-// The JSON header of a safetensors file, parsed and checked on its own: no file, no tensor bytes. Used by
+// The JSON header of a safetensors file, parsed and checked without the file or the tensor bytes. Used by
 // safetensors.cpp. Pure functions; any thread.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace exphil::core {
 
-// Beyond these a header is refused. They bound what parsing costs: the largest policy that loads has 14,000
-// tensors and a header of 3 MB.
+// A header beyond these limits is refused. They bound the cost of parsing: the largest policy that loads has
+// 14,000 tensors and a header of 3 MB.
 inline constexpr std::size_t kMaxHeaderBytes = std::size_t{32} << 20;
 inline constexpr std::size_t kMaxHeaderEntries = std::size_t{1}
                                                  << 16;               // tensors, and entries of __metadata__
@@ -33,8 +33,8 @@ struct SafetensorsHeader {
 };
 
 // Throws invalid_checkpoint unless `json` describes tensors that cover exactly `data_bytes` bytes, each once,
-// within the limits above. Refuses at the first element that cannot belong. Takes n log n time in the bytes
-// of `json` and memory in proportion to its entries.
+// within the limits above. Stops at the first invalid element. Takes O(n log n) time in the bytes of `json`
+// and memory in proportion to its entries.
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t data_bytes);
 
 }  // namespace exphil::core

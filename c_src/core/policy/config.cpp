@@ -25,7 +25,7 @@ template <class... Parts>
 
 constexpr float kNormEpsilon = 1e-5f;
 
-// A value that f32 rounds to zero or to infinity is none.
+// Rejects a value that f32 rounds to zero or infinity.
 bool to_epsilon(double value, float* epsilon) {
   *epsilon = static_cast<float>(value);
   return std::isfinite(*epsilon) && *epsilon > 0;
@@ -40,7 +40,7 @@ void require_limit(std::int64_t size, std::int64_t limit, const std::string& wha
   }
 }
 
-// The option wins over the metadata, the metadata over the default.
+// The option takes precedence over the metadata, the metadata over the default.
 float norm_epsilon(const Checkpoint& file, const PolicyLoadOptions& options) {
   const char* const range = "must be a number that f32 holds as positive and finite; got ";
   float epsilon = kNormEpsilon;
@@ -81,7 +81,7 @@ std::uint64_t weights_fingerprint(const Checkpoint& file, const PolicyConfig& co
 
 namespace {
 
-// state-spaces' files have one form of everything but the window.
+// Files with state-spaces' names fix every option but the window.
 void apply(const PolicyLoadOptions& options, PolicySpec* spec) {
   const auto refuse = [](const char* option) {
     fail(ErrorKind::invalid_argument, option, option,

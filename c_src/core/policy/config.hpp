@@ -1,5 +1,5 @@
-// The dimensions of a Mamba policy and its weights, both read from a checkpoint's names and shapes
-// (lib/ex_phil/native/mamba.ex lists them). Immutable after load_weights; safe to share.
+// The dimensions and weights of a Mamba policy, both read from a checkpoint's names and shapes (listed in
+// lib/ex_phil/native/mamba.ex). Immutable after load_weights; safe to share.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace exphil::core {
 
-// Beyond these a checkpoint is refused; d_state has the limit of every scan (kMaxState).
+// A checkpoint beyond these limits is refused; the limit of d_state is kMaxState, as for every scan.
 inline constexpr std::int64_t kMaxConvTaps = 16;
 inline constexpr std::int64_t kMaxLayers = 1024;
 
@@ -25,7 +25,7 @@ struct PolicyConfig {
   PolicySpec spec;
   std::vector<OutputGroup> groups;  // of two-layer heads; empty where the outputs have no names
 
-  // One agent's recurrent state, in floats, for the whole policy: n_layer times ssm {d_inner, d_state} and
+  // One agent's recurrent state, in floats, for all layers: n_layer times ssm {d_inner, d_state} and
   // conv {d_inner, d_conv - 1} (the last inputs of the causal convolution, oldest first).
   std::int64_t ssm_floats() const { return n_layer * d_inner * d_state; }
   std::int64_t conv_floats() const { return n_layer * d_inner * (d_conv - 1); }
@@ -51,12 +51,12 @@ struct PolicyHead {
   std::int64_t width() const { return static_cast<std::int64_t>(hidden_bias.size()); }
 };
 
-// Outputs come from `heads` (one for each group of the config, in order), else from `head`, else they are the
-// hidden state itself (d_output == d_model).
+// The outputs come from `heads` (one for each group of the config, in order) where there are any, else from
+// `head`; without either they are the final hidden state (d_output == d_model).
 struct PolicyWeights {
   PolicyConfig config;
-  // Of every tensor's name, dtype, shape and bytes, of norm_epsilon, and of what else a state depends on;
-  // ties states to the policy.
+  // Hash of every tensor's name, dtype, shape and bytes, of norm_epsilon, and of the options that affect a
+  // state. Ties states to the policy.
   std::uint64_t fingerprint = 0;
   std::vector<float> input_proj, input_proj_bias;  // {d_model, d_input}
   std::vector<PolicyLayerWeights> layers;
@@ -66,29 +66,29 @@ struct PolicyWeights {
 };
 
 struct PolicyLoadOptions {
-  // Else the file's metadata "norm_epsilon", else 1e-5. Positive and finite as f32, else invalid_argument.
+  // By default the metadata's "norm_epsilon", else 1e-5. Must be positive and finite as f32.
   std::optional<double> norm_epsilon;
   bool check_finite = true;
-  // What a file may not say. Where it does say, an option that differs is an error.
+  // Options that a file may leave open. Where the file states one, a different option is an error.
   std::optional<Dialect> dialect;
   std::optional<std::int64_t> window, chunk_size;
-  std::optional<InputDt> input_dt;  // edifice_mamba only; else the mean
+  std::optional<InputDt> input_dt;  // edifice_mamba only; the mean by default
 };
 
-// Takes a file of either naming, and tells them apart by the names:
+// Reads a file of either naming and detects which by the names:
 //
-// - state-spaces/mamba and transformers' Mamba, with or without the prefix "backbone.". Biases of in_proj and
-// out_proj
-//   come together, in every layer or in none, and so does conv1d.bias; the other biases must be there: a
-//   checkpoint that lost one would play wrongly without a word.
-// - Edifice's :mamba and :mamba_ssd, bare or with ExPhil's six heads. The dialect comes from the file's build
-// options,
-//   from safetensors metadata that mix exphil.convert wrote, or from the option; the names alone do not
-//   decide it.
+// - state-spaces/mamba and transformers' Mamba, with or without the prefix "backbone.". Either every layer
+// or none has biases of in_proj and out_proj; the same holds for conv1d.bias. The other biases are
+// required: a checkpoint that lost one would load without an error, and the policy would play
+// wrongly.
+//
+// - Edifice's :mamba and :mamba_ssd, alone or with ExPhil's six heads. The dialect comes from the file's
+// build options, from safetensors metadata that mix exphil.convert wrote, or from the option; the names alone
+// do not determine it.
 //
 // Infers every dimension from the shapes, cross-checks it, and compares it with the build options. F32, F16
 // and BF16 tensors are accepted and widened to f32. Throws invalid_checkpoint naming the tensor that is
-// missing, spare, misshapen, of a wrong dtype or not finite, or the build option that disagrees;
+// missing, unexpected, misshapen, of a wrong dtype or not finite, or the build option that disagrees;
 // limit_exceeded naming the tensor that is too large; invalid_argument where an option contradicts the file.
 std::shared_ptr<const PolicyWeights> load_weights(const Checkpoint& file, const PolicyLoadOptions& options);
 

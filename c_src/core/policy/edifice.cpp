@@ -38,13 +38,13 @@ bool is_head(const std::string& tensor) {
   });
 }
 
-// Without what has no effect on inference: the random state of dropout.
+// Drops what has no effect on inference: the random state of dropout.
 TensorMap relevant(const TensorMap& tensors) {
   TensorMap kept;
   for (const auto& [name, view] : tensors) {
     if (starts_with(name, "action_emb_")) {
       bad("tensor ", quote(name),
-          " belongs to ExPhil's learned embeddings, which are dense layers and no Mamba");
+          " belongs to ExPhil's learned embeddings, which are dense layers, not a Mamba");
     }
     const std::string key = ".key";
     const bool random_state = starts_with(name, "dropout_") && name.size() > key.size() &&
@@ -59,18 +59,18 @@ class EdificeLoader {
  public:
   EdificeLoader(const Checkpoint& file, const PolicyLoadOptions& options)
       : file_(file),
-        said_(file),
+        build_(file),
         tensors_(relevant(file.tensors())),
         reader_(tensors_, {"path", quote_path(file.path()), "a Mamba policy of Edifice"},
                 options.check_finite) {
     weights_.config.norm_epsilon = norm_epsilon(file, options);
-    weights_.config.spec = said_.spec(options);
+    weights_.config.spec = build_.spec(options);
     block_ = weights_.config.spec.dialect == Dialect::edifice_mamba ? "mamba_block_" : "mamba_ssd_block_";
   }
 
   PolicyWeights load() {
-    if (said_.is_policy() && said_.option("temporal") != "true") {
-      bad("the policy has temporal: false: it reads single frames with dense layers and is no Mamba");
+    if (build_.is_policy() && build_.option("temporal") != "true") {
+      bad("the policy has temporal: false: it reads single frames with dense layers and is not a Mamba");
     }
     infer();
     PolicyConfig& c = weights_.config;
@@ -172,13 +172,13 @@ class EdificeLoader {
     to->insert(to->end(), from.begin(), from.end());
   }
 
-  // All six heads, or none: then the outputs are the hidden state.
+  // Loads all six heads, or none: then the outputs are the hidden state.
   void load_heads() {
     PolicyConfig& c = weights_.config;
     const bool any =
         std::any_of(tensors_.begin(), tensors_.end(), [](const auto& item) { return is_head(item.first); });
     c.d_output = c.d_model;
-    if (!any && !said_.is_policy()) return;
+    if (!any && !build_.is_policy()) return;
     c.d_output = 0;
     for (const std::string name : kHeads) {
       const std::string hidden = name + "_hidden.", logits = name + "_logits.";
@@ -198,13 +198,13 @@ class EdificeLoader {
   }
 
   void compare(const char* name, std::int64_t shape, std::int64_t added = 0) const {
-    const std::optional<std::int64_t> said = said_.count(name);
-    if (said && *said + added != shape) {
-      bad("the file's ", name, " is ", *said, ", but its tensors have ", shape - added);
+    const std::optional<std::int64_t> stated = build_.count(name);
+    if (stated && *stated + added != shape) {
+      bad("the file's ", name, " is ", *stated, ", but its tensors have ", shape - added);
     }
   }
 
-  // Every dimension that the build options name against the shapes.
+  // Compares every dimension that the build options name with the shapes.
   void compare_with_build() const {
     if (!file_.build()) return;
     const PolicyConfig& c = weights_.config;
@@ -214,8 +214,8 @@ class EdificeLoader {
     compare("hidden_size", c.d_model);
     compare("state_size", c.d_state);
     compare("num_layers", c.n_layer);
-    if (said_.option("backbone") != "mamba_2") compare("conv_size", c.d_conv);  // it ignores its conv_size
-    const std::optional<std::int64_t> expand = said_.count("expand_factor");
+    if (build_.option("backbone") != "mamba_2") compare("conv_size", c.d_conv);  // it ignores its conv_size
+    const std::optional<std::int64_t> expand = build_.count("expand_factor");
     if (expand && checked_multiply(*expand, c.d_model, "path") != c.d_inner) {
       bad("the file's expand_factor is ", *expand, ", but its tensors have d_inner ", c.d_inner,
           " and d_model ", c.d_model);
@@ -227,7 +227,7 @@ class EdificeLoader {
   }
 
   const Checkpoint& file_;
-  const EdificeOptions said_;
+  const EdificeOptions build_;
   const TensorMap tensors_;
   CheckpointReader reader_;
   std::string block_;

@@ -21,11 +21,11 @@ std::int64_t number(const std::string& text, const std::string& name) {
   char* end = nullptr;
   const long long value = std::strtoll(text.c_str(), &end, 10);
   if (end == text.c_str() || *end != '\0' || value < 0)
-    bad("the file's ", name, " is ", quote(text), ", no count");
+    bad("the file's ", name, " is ", quote(text), ", not a count");
   return value;
 }
 
-// The file's word, else the option's; a contradiction is the caller's mistake.
+// The file's value, else the option's; a contradiction is an invalid argument.
 template <class T>
 std::optional<T> agree(const std::optional<T>& file, const std::optional<T>& option, const char* name) {
   if (file && option && *file != *option) {
@@ -99,15 +99,14 @@ PolicySpec EdificeOptions::spec(const PolicyLoadOptions& options) const {
   result.input_dt = agree(file_dt, options.input_dt, ":dt").value_or(InputDt::mean);
   const bool ssd = result.dialect == Dialect::edifice_mamba_ssd;
   if (ssd && result.input_dt != InputDt::mean) {
-    fail(ErrorKind::invalid_argument, ":dt",
-         ":dt is :mean for :edifice_mamba_ssd, always: it has no other kernel");
+    fail(ErrorKind::invalid_argument, ":dt", ":dt is :mean for :edifice_mamba_ssd, always");
   }
   result.window = agree(count("window_size"), options.window, ":window").value_or(0);
   if (result.window > kMaxWindow) bad("the window is ", result.window, " frames; the limit is ", kMaxWindow);
   if (!ssd && options.chunk_size) {
     fail(ErrorKind::invalid_argument, ":chunk_size", ":chunk_size applies to :edifice_mamba_ssd only");
   }
-  // ExPhil builds :mamba_2 with the default at play, whatever it was trained with.
+  // At play ExPhil builds :mamba_2 with the default, whatever chunk size it was trained with.
   const bool fixed_chunk = is_policy() && option("backbone") == "mamba_2";
   const std::optional<std::int64_t> chunk = fixed_chunk ? std::nullopt : count("chunk_size");
   if (ssd) result.chunk_size = agree(chunk, options.chunk_size, ":chunk_size").value_or(kDefaultChunk);

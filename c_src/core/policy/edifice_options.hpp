@@ -1,5 +1,5 @@
-// What a file with Edifice's names says about itself: Edifice's and ExPhil's build options, or the metadata
-// of a converted file. Used by edifice.cpp alone; one object for each load.
+// The options in a file with Edifice's names: Edifice's and ExPhil's build options, or the metadata of a
+// converted file. Used by edifice.cpp only; one object per load.
 #pragma once
 
 #include <optional>
@@ -17,13 +17,13 @@ class EdificeOptions {
   explicit EdificeOptions(const Checkpoint& file) : file_(file) {}
 
   std::optional<std::string> option(const std::string& name) const;  // nothing where absent or nil
-  // Throws invalid_checkpoint where it is there and no count.
+  // Throws invalid_checkpoint where the option is present but not a count.
   std::optional<std::int64_t> count(const std::string& name) const;
-  bool is_policy() const;  // ExPhil's, with heads
-  // By architecture or backbone. Throws invalid_checkpoint for those that are not read.
+  bool is_policy() const;  // an ExPhil policy, with heads
+  // From the architecture or backbone. Throws invalid_checkpoint for unsupported ones.
   std::optional<Dialect> dialect() const;
-  // All but what the shapes say. Throws invalid_argument where an option contradicts the file, or where
-  // neither names the dialect.
+  // Everything but what the shapes determine. Throws invalid_argument where an option contradicts the file,
+  // or where neither names the dialect.
   PolicySpec spec(const PolicyLoadOptions& options) const;
 
  private:

@@ -30,7 +30,7 @@ void FrameWindow::push(const float* obs) {
   ++count_;
 }
 
-// After the first frame was repeated there is nothing to put back: the next first frame writes every row.
+// After undoing a first frame there is nothing to restore: the next first frame writes every row.
 void FrameWindow::undo() {
   --count_;
   if (count_ > 0 || pad_ != Pad::repeat) write(count_ % frames_, overwritten_.data());

@@ -1,5 +1,5 @@
-// The last frames of one agent, for a policy that answers windows. Oldest first and contiguous at any time:
-// each frame is written twice, half the memory apart. Used by session.cpp, under its lock.
+// The last frames of one agent, for a session with a window. Oldest first and always contiguous: each frame
+// is written twice, half the buffer apart. Used by session.cpp, under its lock.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace exphil::core {
 
-// What comes before the first frame: copies of it (as ExPhil plays), zeros, or nothing: shorter windows.
+// What precedes the first frame: copies of it (as ExPhil plays), zeros, or nothing (shorter windows).
 enum class Pad { repeat, zeros, none };
 
 class FrameWindow {
@@ -18,13 +18,13 @@ class FrameWindow {
   Pad pad() const { return pad_; }
 
   void push(const float* obs);
-  void undo();  // the last push; once
+  void undo();  // undoes the last push; at most once per push
 
   // The window that ends at the last frame, after at least one push: {length(), d_input}.
   std::int64_t length() const;
   const float* data() const;
 
-  // The frames that came, at most frames(), oldest first: what pushing again rebuilds this from.
+  // The frames pushed so far, at most frames(), oldest first. Pushing them again rebuilds this object.
   std::int64_t kept() const { return count_ < frames_ ? count_ : frames_; }
   std::vector<float> kept_frames() const;
 
@@ -33,7 +33,7 @@ class FrameWindow {
 
   std::int64_t d_input_, frames_;
   Pad pad_;
-  std::int64_t count_ = 0;  // frames that came
+  std::int64_t count_ = 0;  // frames pushed
   std::vector<float> rows_, overwritten_;
 };
 

@@ -1,4 +1,4 @@
-// What the loaders of both namings (config.cpp, edifice.cpp) share. Used by them alone.
+// Shared by the loaders of both namings (config.cpp, edifice.cpp).
 #pragma once
 
 #include <string>

@@ -1,9 +1,9 @@
-// A Mamba policy resident on a backend, as every backend offers it. host/ and cuda/ implement it;
-// core/policy/session.hpp adds locking and lifetime on top and is what nif/ uses.
+// A Mamba policy resident on a backend: the interface that host/ and cuda/ implement. core/policy/session.hpp
+// adds locking and lifetime on top for nif/.
 //
-// Thread-safety: every call may come from any thread, several at once, except that two calls never touch the
-// same State at the same time unless both only read it (Session sees to that). Same inputs give the same
-// bits, whatever else is in the batch.
+// Thread-safety: any thread may call, several concurrently, except that two calls must not use the same State
+// concurrently unless both only read it (Session ensures that). Same inputs give the same bits, whatever else
+// is in the batch.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace exphil::core {
 
-// One agent's recurrent state, where the policy is. Opaque outside its backend; freed from any thread.
+// One agent's recurrent state in the policy's memory. Opaque outside its backend; freed from any thread.
 class State {
  public:
   virtual ~State() = default;
@@ -48,8 +48,8 @@ class Policy {
   // The same as stepping `seq` frames one by one: {seq, d_input} -> {seq, d_output}. seq may be 0.
   virtual void prefill(State& state, const float* frames, std::int64_t seq, float* out) = 0;
 
-  // Stateless: each of `count` windows {seq, d_input} from a zero state; only the last output: {count,
-  // d_output}.
+  // Stateless: runs each of `count` windows {seq, d_input} from a zero state and returns its last output
+  // only: {count, d_output}.
   virtual void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) = 0;
 };
 

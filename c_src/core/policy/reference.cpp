@@ -97,7 +97,7 @@ void scan_step(const PolicyConfig& config, const PolicyLayerWeights& layer, bool
   }
 }
 
-// What the policy answers to its final hidden state.
+// The outputs of the policy for its final hidden state.
 Vector outputs(const PolicyWeights& weights, const Vector& h) {
   if (weights.heads.empty()) {
     return weights.head.empty() ? h : linear(weights.head, weights.head_bias, h, weights.config.d_output);

@@ -1,4 +1,4 @@
-// The oracle for a whole policy: one agent, one frame at a time, in double. Readable, never optimised.
+// The oracle for a policy: one agent, one frame at a time, in double. Readable, never optimised.
 #pragma once
 
 #include <vector>
@@ -20,7 +20,7 @@ struct PolicyReferenceState {
 void policy_reference_step(const PolicyWeights& weights, PolicyReferenceState& state, const float* obs,
                            double* out);
 
-// A window from a zero state: the answers to all of its frames, {seq, d_output}.
+// Runs a window from a zero state and returns the outputs of all its frames, {seq, d_output}.
 void policy_reference_window(const PolicyWeights& weights, const float* frames, std::int64_t seq,
                              double* outs);
 

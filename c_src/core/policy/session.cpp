@@ -24,7 +24,7 @@ void require_same_policy(const std::vector<Session*>& sessions) {
   for (std::size_t i = 1; i < sessions.size(); ++i) {
     if (sessions[i]->policy() != sessions[0]->policy()) {
       fail(ErrorKind::mismatch, "sessions", "sessions must all be of one model; session ", i,
-           " belongs to another than session 0");
+           " is of another model than session 0");
     }
   }
 }
@@ -166,8 +166,8 @@ Session::Locks Session::lock_all(const std::vector<Session*>& sessions) {
   return locks;
 }
 
-// Each window in a call of its own, then the carried states in one, so that a call that fails changes none of
-// them; the windows are put back.
+// One call per window, then one call for the carried states. A call that fails changes no carried state, and
+// the windows are restored.
 void Session::step_locked(const std::vector<Session*>& sessions, const float* obs, float* out) {
   std::vector<State*> states;
   states.reserve(sessions.size());

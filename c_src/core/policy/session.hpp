@@ -1,5 +1,5 @@
-// Sessions and snapshots as nif/ hands them out: a State plus the lock and the policy that keeps it alive.
-// Every call is safe from any thread; calls on one session run one after another.
+// Sessions and snapshots for nif/: a State, its lock, and a reference that keeps the policy alive. Every call
+// is safe from any thread; calls on one session run one after another.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 namespace exphil::core {
 
 struct SessionOptions {
-  std::int64_t window = 0;  // frames that each answer looks back on, from a zero state; 0: a carried state
+  std::int64_t window = 0;  // length in frames of a zero-state window for each answer; 0: a carried state
   Pad pad = Pad::repeat;    // of a window
   PlayRules rules;          // of act
 };
 
 class Snapshot {
  public:
-  // Without a state where the session has a window.
+  // No state where the session has a window.
   Snapshot(std::shared_ptr<Policy> policy, std::unique_ptr<State> state, std::optional<FrameWindow> window,
            PlayState play)
       : policy_(std::move(policy)), state_(std::move(state)), window_(std::move(window)), play_(play) {}
@@ -33,7 +33,7 @@ class Snapshot {
   const PlayState& play() const { return play_; }
 
  private:
-  std::shared_ptr<Policy> policy_;  // declared first: the state is freed before the policy may go
+  std::shared_ptr<Policy> policy_;  // declared first, so that the state is freed before the policy
   std::unique_ptr<State> state_;
   std::optional<FrameWindow> window_;
   PlayState play_;
@@ -62,7 +62,7 @@ class Session {
   // One frame for each session, all of one policy (mismatch otherwise; invalid_argument where a session
   // appears twice). Locks are taken in address order, so two overlapping batches cannot deadlock.
   static void step_batch(const std::vector<Session*>& sessions, const float* obs, float* out);
-  // The same with the action of each; logits: {sessions, d_output} of room.
+  // step_batch, with the action of each session; logits: {sessions, d_output}, written.
   static std::vector<Action> act_batch(const std::vector<Session*>& sessions, const float* obs,
                                        float* logits);
 
@@ -76,8 +76,8 @@ class Session {
 
   std::shared_ptr<Policy> policy_;
   const PlayRules rules_;
-  std::unique_ptr<State> state_;       // where it is carried
-  std::optional<FrameWindow> window_;  // else
+  std::unique_ptr<State> state_;       // of a session with a carried state
+  std::optional<FrameWindow> window_;  // of a session with a window
   PlayState play_;
   std::mutex mutex_;
 };

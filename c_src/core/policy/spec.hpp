@@ -1,11 +1,11 @@
-// What a Mamba policy computes, beyond its dimensions: one description for every dialect. Each backend reads
-// the same fields; no dialect has code of its own. The dialects differ as follows (../shared/exphil/README.md
-// has the maths):
+// The maths of a Mamba policy apart from its dimensions: one description for every dialect. The backends read
+// its fields and have no code of their own for a dialect. The dialects differ as follows
+// (../shared/exphil/README.md has the maths):
 //
 //   state_spaces       RMSNorm, x_proj without biases, learned A and D, final norm, head of one linear map
-//   edifice_mamba      LayerNorm, biases everywhere, dt clipped to [0.001, 0.1], A = -(1..N), no D, no final
-//   norm,
-//                      B-bar = mean of dt over the channels times B (dt of the channel in its CUDA kernel)
+//   edifice_mamba      LayerNorm, biases everywhere, dt clipped to [0.001, 0.1], A = -(1..N), no D,
+//                      no final norm, B-bar = mean of dt over the channels times B
+//                      (dt of the channel in its CUDA kernel)
 //   edifice_mamba_ssd  the same, and for windows up to chunk_size h = A-bar (h + mean(dt) B x)
 //
 // Plain data.
@@ -20,8 +20,8 @@ namespace exphil::core {
 
 enum class Dialect { state_spaces, edifice_mamba, edifice_mamba_ssd };
 enum class NormKind { rms, layer };
-// The dt that scales an input: its channel's own, or the mean of the activated dt over all channels of the
-// frame.
+// The dt that scales an input: that of its channel, or the mean of the activated dt over the frame's
+// channels.
 enum class InputDt { per_channel, mean };
 
 const char* dialect_name(Dialect dialect);  // "state_spaces"
@@ -30,24 +30,24 @@ bool parse_dialect(const std::string& name, Dialect* dialect);
 struct PolicySpec {
   Dialect dialect = Dialect::state_spaces;
   NormKind norm = NormKind::rms;
-  bool input_projection = true;  // else a frame is the first layer's input as it is: d_input == d_model
+  bool input_projection = true;  // if false, a frame is the first layer's input: d_input == d_model
   bool final_norm = true;
   InputDt input_dt = InputDt::per_channel;
   float dt_min = -std::numeric_limits<float>::infinity();  // dt is clipped to this range after softplus
   float dt_max = std::numeric_limits<float>::infinity();
-  // Sequences of 2 to chunk_size frames decay each input by its own frame: h = A-bar (h + dt B x). 0: none
-  // do.
+  // In sequences of 2 to chunk_size frames, each input
+  // is decayed too: h = A-bar (h + dt B x). 0: never.
   std::int64_t chunk_size = 0;
   std::int64_t window = 0;  // frames of the windows it was trained on; 0 where unknown
 
-  // Nothing but what state-spaces' Mamba has: what the CUDA backend takes.
+  // Only features of state-spaces' Mamba, which the CUDA backend supports.
   bool is_state_spaces() const { return dialect == Dialect::state_spaces; }
   bool decays_input(std::int64_t frames) const { return frames > 1 && frames <= chunk_size; }
-  // A carried state follows the recurrence of the window that the policy was trained on.
+  // Whether a carried state uses the recurrence of the window length that the policy was trained with.
   bool carried_decays_input() const { return decays_input(window); }
 };
 
-// Outputs [first, first + count) belong together: one named head.
+// Outputs [first, first + count) of one named head.
 struct OutputGroup {
   std::string name;
   std::int64_t first = 0, count = 0;

@@ -19,7 +19,7 @@ struct Header {
   std::uint64_t fingerprint;
   std::int64_t n_layer, d_inner, d_state, d_conv;
 };
-// What version 4 has between its head and its floats.
+// The part of version 4 between the common header and the floats.
 struct PlayHeader {
   std::uint64_t frame;
   std::uint32_t held, has_frames;
@@ -75,7 +75,7 @@ PlayState play_of(const PlayHeader& header) {
   return play;
 }
 
-// Copies one array after another out of the bytes between the heads and the checksum.
+// Copies one array after another from the bytes between the headers and the checksum.
 class FloatReader {
  public:
   FloatReader(const std::uint8_t* from, const std::uint8_t* end) : at_(from), end_(end) {}

@@ -104,7 +104,7 @@ void require_dtype_of(const TensorView& view, const ScanShape& shape, ScanOperan
   require_dtype(view, operand.name, operand.dtype, dtype_reason(shape, id));
 }
 
-// Only the rank and the groups: the sizes are compared with the table's afterwards.
+// Checks only the rank and the groups. The sizes are compared with the table's afterwards.
 ProjectionLayout layout_of(const TensorView& view, const char* name, const ScanShape& shape) {
   ProjectionLayout layout;
   switch (view.shape.rank()) {
@@ -126,7 +126,7 @@ ProjectionLayout layout_of(const TensorView& view, const char* name, const ScanS
   return layout;
 }
 
-// Whatever x and a have not decided: dtype, shape and bytes of one operand, by the table.
+// What x and a have not determined: dtype, shape and bytes of one operand, by the table.
 void take_operand(const TensorView& view, ScanOperand id, ScanShape* shape) {
   const bool projection = id == ScanOperand::b || id == ScanOperand::c;
   if (id == ScanOperand::initial_state && shape->options.direction == Direction::both) {
@@ -139,7 +139,7 @@ void take_operand(const TensorView& view, ScanOperand id, ScanShape* shape) {
     layout = layout_of(view, describe(*shape, id).name, *shape);
   }
   const Operand operand = describe(*shape, id);
-  // {batch, seq, state} has no axis for its one group.
+  // {batch, seq, state} has no axis for the group.
   const Axes axes = projection && view.shape.rank() == 3 ? operand.axes.without(2) : operand.axes;
   require_shape(view, operand.name, axes.shape(), axes.to_string());
   check_bytes(view, operand.name);

@@ -1,10 +1,10 @@
 // A selective scan, validated. `validate_scan` turns the caller's tensors and options into a ScanCall or
-// throws; backends take only ScanCalls and check nothing again. Plain data: safe to share while the caller's
-// tensors live.
+// throws. Backends take only ScanCalls and do not check again. Plain data: safe to share while the caller's
+// tensors are valid.
 //
 // Shapes and the recurrence are those of the README and of Gu & Dao, "Mamba" (2023), section 3.2:
-//   dt' = clip(softplus(dt + dt_bias)); h_t = Abar h_(t-1) + Bbar x_t; y_t = <C_t, h_t> + D x_t; y_t *=
-//   silu(z_t)
+//   dt' = clip(softplus(dt + dt_bias)); h_t = Abar h_(t-1) + Bbar x_t; y_t = <C_t, h_t> + D x_t;
+//   y_t *= silu(z_t)
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ struct ScanInputs {
   std::optional<TensorView> d, z, dt_bias, initial_state;
 };
 
-// What a scan returns beside y, and y_reverse where both directions are scanned.
+// The results of a scan beside y, and beside y_reverse where both directions are scanned.
 struct ScanResults {
   bool final_state = false, states = false;
 };
@@ -31,8 +31,8 @@ struct ScanCall {
   ScanShape shape;
   ScanOperands<void*> operands;
 
-  // The call has the operand, at `address`; with a null address it has not. The address of a tensor without
-  // elements may be null: then set the shape and the address apart.
+  // Sets the operand's address and its presence: a null address means absent. The address of a tensor without
+  // elements may be null: then set the shape and the address separately.
   void set(ScanOperand id, const void* address) {
     if (address != nullptr) {
       shape.add(id);
@@ -43,9 +43,9 @@ struct ScanCall {
   }
 };
 
-// Reads no element: the views may point to device memory. The shape has the best alignment throughout, and
-// the addresses of the results are null: the caller fills them in. Throws core::Error (invalid_argument,
-// unsupported, limit_exceeded) naming the argument, what was expected and what came.
+// Reads no element, so the views may point to device memory. Every operand of the returned shape has the best
+// alignment. The addresses of the results are null: the caller fills them in. Throws core::Error
+// (invalid_argument, unsupported, limit_exceeded) naming the argument, what was expected and what was given.
 ScanCall validate_scan(const ScanInputs& inputs, const ScanOptions& options, const ScanResults& results = {});
 
 }  // namespace exphil::core

@@ -1,5 +1,5 @@
-// The checks of a scan's tensors that its gradient makes too. Each throws invalid_argument and says what was
-// expected and what came. Used by call.cpp and gradient.cpp.
+// Checks of tensors that a scan and its gradient share. Each throws invalid_argument with what was expected
+// and what was given. Used by call.cpp and gradient.cpp.
 #pragma once
 
 #include <string>

@@ -1,10 +1,10 @@
-// The gradient of a selective scan, validated: what comes in beside the scan's own operands, and where each
-// gradient goes. Backends take only ScanGradProblems and check nothing again. Plain data: safe to share while
-// the caller's tensors live.
+// The gradient of a selective scan, validated: its inputs beside the scan's operands, and the destination of
+// each gradient. Backends take only ScanGradProblems and do not check again. Plain data: safe to share while
+// the caller's tensors are valid.
 //
-// With L a real function of y (and of the final state), dL/dy = dy and dL/dh_T = d_final_state, the gradient
-// of a complex tensor is dL/dRe + i dL/dIm. A number that is used many times (A, D, dt_bias; b and c of a
-// group or constant) receives the sum over its uses, in an order that the shapes alone decide.
+// L is a real function of y (and of the final state), dL/dy = dy and dL/dh_T = d_final_state. The gradient of
+// a complex tensor is dL/dRe + i dL/dIm. A number that is used several times (A, D, dt_bias; b and c of a
+// group or constant) receives the sum over its uses, in an order that depends on the shapes only.
 #pragma once
 
 #include "core/scan/call.hpp"

@@ -11,7 +11,7 @@ namespace {
 
 using formulas::Discretization;
 
-// Sums of one gradient, in the shape of its operand.
+// The sums of one gradient, in the shape of its operand.
 template <class W>
 using Sums = std::vector<W>;
 
@@ -57,7 +57,7 @@ class GradientLoop {
   }
 
  private:
-  // The step that is the i-th to be taken.
+  // The i-th step in scan order.
   std::int64_t step_at(std::int64_t i) const {
     return p_.options.direction == Direction::reverse ? p_.seq - 1 - i : i;
   }
@@ -81,7 +81,7 @@ class GradientLoop {
     for (std::int64_t n = 0; n < p_.state; ++n) dh_[row + n] = g[n];
   }
 
-  // Turns g, the gradient of h_after, into that of h_before.
+  // Turns g from the gradient of h_after into the gradient of h_before.
   void step_back(std::int64_t batch, std::int64_t t, std::int64_t d, const std::vector<W>& h_before,
                  const std::vector<W>& h_after, std::vector<W>* g) {
     const std::int64_t at = (batch * p_.seq + t) * p_.dim + d;
@@ -108,7 +108,7 @@ class GradientLoop {
     if (!dbias_.empty()) dbias_[d] += ddt_[at];
   }
 
-  // Through silu(z) and D x: the gradient of <C, h>.
+  // Back through silu(z) and D x: returns the gradient of <C, h>.
   T gated(std::int64_t at, std::int64_t d, T readout) {
     T dy = dy_[at];
     const T skip = in_.skip.empty() ? T{0} : in_.skip[d];
@@ -123,7 +123,7 @@ class GradientLoop {
     return dy;
   }
 
-  // y = <C, h>, and 2 Re <C, h> where complex.
+  // The derivative of y = <C, h>, or of 2 Re <C, h> where complex.
   static W scaled_output(T dy) {
     if constexpr (kIsComplex<W>) {
       return {2 * dy, T{0}};

@@ -10,7 +10,7 @@
 namespace exphil::core {
 
 // The gradient of each operand in its own shape; complex ones as interleaved pairs. Empty where the scan has
-// no such operand, but for initial_state, which is always there.
+// no such operand; that of initial_state is always present.
 template <class T>
 struct ScanGradValues {
   std::vector<T> x, dt, a, b, c, d, z, dt_bias, initial_state;

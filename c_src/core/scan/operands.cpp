@@ -6,7 +6,7 @@ namespace exphil::core {
 
 namespace {
 
-// What decides an operand's dtype.
+// What determines an operand's dtype.
 enum class Element { step, projection, state, real };
 
 Dtype dtype_of(const ScanShape& shape, Element element) {

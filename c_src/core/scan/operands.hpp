@@ -1,4 +1,4 @@
-// The tensors of a selective scan: one row of a table for each. Checking, slicing a batch, staging and the
+// The tensors of a selective scan, as a table with one row each. Checking, slicing the batch, staging and the
 // kernels' arguments are loops over this table (core/operands.hpp). Pure functions; any thread.
 //
 //   x, dt, :z, y, y_reverse   {batch, seq, dim}           of the shape's dtype

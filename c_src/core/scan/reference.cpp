@@ -12,7 +12,7 @@ namespace {
 
 using formulas::Discretization;
 
-// What one pass over time writes; null where not asked for. y may be of the problem's own dtype.
+// The outputs of one pass over time; null where not wanted. y may have the problem's own dtype.
 template <class T>
 struct Sinks {
   void* y = nullptr;

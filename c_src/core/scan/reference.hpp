@@ -1,5 +1,5 @@
-// The oracle: the scan as core/scan/call.hpp writes it, one scalar loop, accumulated in double. Readable,
-// never optimised. Tests compare every backend with it; benchmarks time its float twin as "a plain loop".
+// The oracle: the scan of core/scan/call.hpp as one scalar loop, accumulated in double. Readable, never
+// optimised. Tests compare every backend with it; benchmarks time its float version as "a plain loop".
 #pragma once
 
 #include "core/scan/call.hpp"
@@ -15,10 +15,10 @@ struct ScanReferenceOutputs {
   double* states = nullptr;
 };
 
-// `outputs` takes the place of the results of `call`, whose addresses may be null.
+// Writes to `outputs` instead of the results of `call`, whose addresses may be null.
 void scan_reference(const ScanCall& call, const ScanReferenceOutputs& outputs);
 
-// The same loop in float throughout, writing the results of `call` in their own dtypes: the yardstick for
+// The same loop in float throughout, writing the results of `call` in their own dtypes: the baseline for
 // speed-ups.
 void scan_reference_f32(const ScanCall& call);
 

@@ -1,5 +1,5 @@
-// What the scalar references of the scan and of its gradient share: inputs widened to the type that they
-// compute in, the rows of B and C, and the solution of a small linear system. Included by those two alone.
+// Shared by the scalar references of the scan and of its gradient: inputs widened to the type of the
+// computation, the rows of B and C, and a solver for small linear systems.
 #pragma once
 
 #include <cmath>
@@ -55,7 +55,7 @@ std::vector<W> widen(const void* data, Dtype dtype, std::int64_t count) {
   return out;
 }
 
-// The same of one of a call's operands; empty where the call has none.
+// An operand of a call, widened; empty where the call has none.
 template <class W>
 std::vector<W> widen(const ScanCall& call, ScanOperand id) {
   const Operand operand = describe(call.shape, id);
@@ -102,7 +102,7 @@ struct ReferenceOperands {
     c = widen<W>(call, ScanOperand::c), initial_state = widen<W>(call, ScanOperand::initial_state);
   }
 
-  // Where the row of B or C for one channel and step begins.
+  // Index of the first element of the row of B or C for one channel and step.
   std::int64_t projection_row(const ProjectionLayout& layout, std::int64_t batch, std::int64_t t,
                               std::int64_t d) const {
     if (layout.constant) return d * p.state;
@@ -117,7 +117,7 @@ struct ReferenceOperands {
   }
   W initial(std::int64_t index) const { return initial_state.empty() ? W{} : initial_state[index]; }
 
-  // h' of h for one channel.
+  // Computes the next h of one channel.
   template <formulas::Discretization D>
   void advance(std::int64_t d, T dt, T x, const W* b, W* h) const {
     if (p.full_matrix) {

@@ -16,7 +16,7 @@ std::int64_t bits_of(float value) {
   return bits;
 }
 
-// Every value of a shape: what equality and the hash are about.
+// Every value of a shape, for equality and the hash.
 using Values = std::array<std::int64_t, 17 + kOperandCount<ScanOperand>>;
 
 Values values_of(const ScanShape& s) {

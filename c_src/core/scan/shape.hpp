@@ -1,6 +1,6 @@
-// A selective scan without its data: sizes, options, and which tensors the call has. Plain values: two scans
-// of equal shape are planned, compiled and launched alike. Made by validate_scan and by tests; read by every
-// backend. Any thread.
+// A selective scan without its data: sizes, options, and which tensors the call has. Plain values: scans of
+// equal shape share plans, kernels and launches. Made by validate_scan and by tests; read by every backend.
+// Any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace exphil::core {
 
-// How time is cut. automatic: the backend decides by shape. Forced values are for tests and benchmarks.
+// How time is split. automatic: the backend decides by shape. The others are for tests and benchmarks.
 enum class ScanAlgorithm { automatic, sequential, chunked };
 
 struct ScanOptions {
@@ -41,9 +41,9 @@ struct ScanShape {
   bool full_matrix = false;  // a is {dim, state, state}
   ProjectionLayout b_layout, c_layout;
   ScanOptions options;
-  // By operand: what its address is a multiple of, in bytes, a power of two up to kBestAlignment; 0 where the
-  // call has no such tensor. Kernels rely on it. An address in host memory need not have it: a call on host
-  // tensors copies them to aligned places.
+  // By operand: a power of two that divides its address, in bytes, up to kBestAlignment; 0 where the call has
+  // no such tensor. Kernels rely on it. Host addresses may have less: a call on host tensors copies them to
+  // aligned memory.
   PerOperand<ScanOperand, std::uint8_t> alignment = required_operands();
 
   bool has(ScanOperand id) const { return alignment[id] > 0; }

@@ -15,7 +15,7 @@ std::size_t size(std::int64_t count) {
   return static_cast<std::size_t>(count);
 }
 
-// W x, and + bias where there is one. W {outs, x.size()}.
+// W x, plus bias where there is one. W {outs, x.size()}.
 Values multiply(const std::vector<float>& matrix, const std::vector<float>& bias, const Values& x,
                 std::size_t outs) {
   Values y(outs);
@@ -27,7 +27,7 @@ Values multiply(const std::vector<float>& matrix, const std::vector<float>& bias
   return y;
 }
 
-// What y = W x passes back: dW += dy x^T and, where x has a gradient, dx += W^T dy.
+// The gradient of y = W x: dW += dy x^T and, where x has a gradient, dx += W^T dy.
 void multiply_back(const std::vector<float>& matrix, const Values& x, const Values& dy, Values* d_matrix,
                    Values* dx) {
   for (std::size_t out = 0; out < dy.size(); ++out) {
@@ -42,7 +42,7 @@ void add(const Values& from, Values* to) {
   for (std::size_t i = 0; i < from.size(); ++i) (*to)[i] += from[i];
 }
 
-// One position on its way forward; u_plain = U x, before the gates.
+// The forward values of one position; u_plain = U x, before the gates.
 struct Position {
   Values x, inner, gates, u_plain, v_plain, k;
 };
@@ -94,7 +94,7 @@ class SequenceGradient {
     }
   }
 
-  // y = O (k v) + o: leaves the gradients of k and v.
+  // y = O (k v) + o: computes the gradients of k and v.
   void back_through_output() {
     dk_.assign(positions_.size(), Values(rank()));
     dv_ = dk_;
@@ -113,7 +113,7 @@ class SequenceGradient {
     }
   }
 
-  // u reaches every k from its own position on, and before it where both directions are summed.
+  // u contributes to every k from its position on, and also to those before it with both directions.
   void sum_over_time() {
     du_.assign(positions_.size(), Values(rank()));
     for (std::size_t r = 0; r < rank(); ++r) {

@@ -1,6 +1,6 @@
-// The gradient of an adaptive-rank semiseparable layer: of its input and of every weight. Computed on the
-// CPU in double, one sequence after the other, so the bits depend on nothing but the inputs. Callers: the NIF
-// for layers of every backend, tests. Pure functions: any thread.
+// The gradient of an adaptive-rank semiseparable layer: of its input and of every weight. Computed on the CPU
+// in double, one sequence after the other, so the bits depend only on the inputs. Callers: the NIF for layers
+// of every backend, tests. Pure functions: any thread.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ namespace exphil::core {
 struct SemiseparableGradInput {
   SemiseparableInput forward;
   const float* dy = nullptr;  // {batch, seq, hidden}
-  // The gradient of the loss by the gate penalty, the mean of all gates.
+  // The gradient of the loss with respect to the gate penalty, the mean of all gates.
   double d_penalty = 0;
 };
 

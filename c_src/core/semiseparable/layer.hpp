@@ -1,5 +1,5 @@
-// An adaptive-rank semiseparable layer resident on a backend, as every backend offers it, and the one check
-// of its input. Stateless between calls: any thread, several at once. Same inputs give the same bits,
+// An adaptive-rank semiseparable layer resident on a backend: the interface of every backend, and the check
+// of its input. Stateless between calls: any thread, several concurrently. Same inputs give the same bits,
 // whatever else is in the batch.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace exphil::core {
 struct SemiseparableInput {
   const float* x = nullptr;
   std::int64_t batch = 0, seq = 0;
-  bool bidirectional = false;  // k = causal cumsum + anti-causal cumsum; position t counts in both
+  bool bidirectional = false;  // k = causal cumsum + anti-causal cumsum; both include position t
 };
 
 // Host memory, caller-owned.
@@ -37,8 +37,8 @@ class SemiseparableLayer {
 SemiseparableInput validate_semiseparable(const SemiseparableConfig& config, const TensorView& x,
                                           bool bidirectional);
 
-// From gates {positions, rank}: their sum at each position (the effective rank), and the mean of their
-// absolute values over everything, accumulated in double; 0 where there are none.
+// For gates {positions, rank}: the sum at each position (the effective rank), and the mean of all absolute
+// values, accumulated in double; 0 where there are none.
 void effective_rank(const float* gates, std::int64_t positions, std::int64_t rank, float* out);
 double gate_penalty(const float* gates, std::int64_t count);
 

@@ -8,7 +8,7 @@ namespace {
 
 using Values = std::vector<double>;
 
-// W x, and + bias where there is one. W {outs, x.size()}.
+// W x, plus bias where there is one. W {outs, x.size()}.
 Values multiply(const std::vector<float>& matrix, const std::vector<float>& bias, const Values& x,
                 std::int64_t outs) {
   Values y(static_cast<std::size_t>(outs));

@@ -37,10 +37,10 @@ struct SemiseparableWeights {
 
 inline constexpr std::int64_t kMaxSemiseparableSize = std::int64_t{1} << 20;  // of each dimension
 
-// complexity_gate.0.{weight,bias}, complexity_gate.2.{weight,bias}, U_proj.weight, V_proj.weight,
+// Reads complexity_gate.0.{weight,bias}, complexity_gate.2.{weight,bias}, U_proj.weight, V_proj.weight,
 // T_conv.weight {hidden, 1, 3}, output_proj.{weight,bias}. Every dimension is inferred from the shapes and
 // cross-checked. F32, F16 and BF16 tensors are accepted. Throws invalid_checkpoint naming the tensor that is
-// missing, spare, misshapen, of a wrong dtype or, with check_finite, not finite.
+// missing, unexpected, misshapen, of a wrong dtype or, with check_finite, not finite.
 std::shared_ptr<const SemiseparableWeights> load_semiseparable(const Safetensors& file, bool check_finite);
 std::shared_ptr<const SemiseparableWeights> load_semiseparable(
     const std::map<std::string, TensorView>& tensors, bool check_finite);

@@ -24,10 +24,10 @@ std::int64_t power_of_two_from(std::int64_t size) {
   return power;
 }
 
-// Up to this length one block takes a sequence from end to end; beyond, its tiles go to blocks that hand
-// over.
-constexpr std::int64_t kLongestWalk = 8192;
-// So few columns leave most lanes of a wide block idle.
+// The longest sequence that one block scans from end to end. A longer one is split into tiles of several
+// blocks, which pass the state on.
+constexpr std::int64_t kLongestSingleBlock = 8192;
+// With so few columns most lanes of a wide block would be idle.
 constexpr std::int64_t kNarrow = 8;
 constexpr int kNarrowLanes = 4, kLanes = 16;
 constexpr std::int64_t kMinStretches = 8;
@@ -47,7 +47,7 @@ bool is_recurrence(const AssociativeProblem& problem) {
 }
 
 // Contiguous sequences: small tiles spread a short problem over more of the chip, large ones need fewer
-// hand-overs; a thread holds what fits into its registers beside the rest.
+// hand-overs. A thread holds as many elements as fit in its registers.
 Cut cut_rows(const AssociativeProblem& problem, const AssociativeTuning& tuning) {
   const int few = 4, many = is_wide(problem) ? 8 : 16;
   std::int64_t tile = problem.block_size;
@@ -62,12 +62,12 @@ Cut cut_rows(const AssociativeProblem& problem, const AssociativeTuning& tuning)
   return cut;
 }
 
-// Sequences side by side. The tile follows from the length; how many columns a block takes changes no result.
+// Columns side by side. The tile depends on the length only; the columns of a block change no result.
 Cut cut_columns(const AssociativeProblem& problem, const AssociativeTuning& tuning) {
   constexpr std::int64_t kStretches = associative::kMaxStretches;
-  const bool walk = problem.length <= kLongestWalk;
+  const bool walk = problem.length <= kLongestSingleBlock;
   int many = is_wide(problem) ? 8 : 16;
-  if (!walk && is_wide(problem) && is_recurrence(problem)) many = 4;  // for two blocks on an SM
+  if (!walk && is_wide(problem) && is_recurrence(problem)) many = 4;  // so that two blocks fit on an SM
   if (tuning.items != 0) many = tuning.items;
   std::int64_t tile = problem.block_size != 0 ? problem.block_size : power_of_two_from(problem.length);
   tile = std::clamp<std::int64_t>(tile, 4 * kMinStretches, many * kStretches);
@@ -109,7 +109,7 @@ AssociativePlan plan_associative(const AssociativeProblem& problem, const Associ
                " blocks on the device; the limit is ", kMostGridBlocks);
   }
   plan.grid = {static_cast<unsigned>(groups * blocks_of_group), static_cast<unsigned>(directions), 1};
-  // One more warp of a row's block hands over, unless one warp holds the whole row.
+  // A row's block has one more warp for the hand-over, unless one warp holds the entire row.
   const bool hand_over_warp = rows && (cut.warps > 1 || arguments.tiles > 1);
   plan.block = {32, static_cast<unsigned>(cut.warps + (hand_over_warp ? 1 : 0)), 1};
   if (arguments.tiles > 1 && !cut.walk) {

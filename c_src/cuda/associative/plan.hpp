@@ -1,6 +1,6 @@
-// How an associative scan is cut into blocks: which kernel variant, how many elements of time a thread and a
-// block take. Decided by operation, dtype, layout and length alone, so that a sequence gets the same bits
-// whatever is around it. Pure functions; any thread.
+// How an associative scan is split into blocks: the kernel variant, and the elements of time of a thread and
+// of a block. Depends on operation, dtype, layout and length only, so that a sequence gets the same bits
+// whatever else is in the batch. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace exphil::cuda {
 
-// What a benchmark may force; 0 leaves the choice to the plan.
+// Values that a benchmark may force; 0 leaves the choice to the plan.
 struct AssociativeTuning {
   int items = 0, warps = 0;
 };
@@ -22,7 +22,7 @@ struct AssociativePlan {
   KernelSpec spec;
   associative::Arguments arguments;  // without the addresses
   Dim3 grid, block;
-  // The hand-over's memory; 0 where one block takes a whole sequence.
+  // Bytes of memory for the hand-over; 0 where one block scans an entire sequence.
   std::size_t exchange_bytes = 0;
   std::size_t scratch_bytes() const { return exchange_bytes; }
 };

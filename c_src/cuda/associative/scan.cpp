@@ -12,12 +12,12 @@ namespace exphil::cuda {
 
 namespace {
 
-// Results from the backend's pool are pinned, and come at full speed.
+// Results from the backend's pool are pinned, so the device writes them directly.
 void copy_out(Context& context, void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   context.check(driver().cuMemcpyDtoHAsync(to, from, bytes, stream), "cuMemcpyDtoHAsync");
 }
 
-// One call's tensors in device memory, by offset: the inputs, the results, the scratch.
+// Offsets of one call's tensors in device memory: the inputs, the results, the scratch.
 struct Workspace {
   std::size_t a, x, y, y_reverse, scratch, bytes;
 
@@ -57,7 +57,7 @@ void run_associative(Context& context, const core::AssociativeProblem& problem,
   const AssociativePlan plan = plan_associative(problem);
   const Workspace at(problem, plan);
   const std::size_t bytes = problem.bytes();
-  // Destroyed in reverse order: the stream is idle before the memory that it uses goes back.
+  // Destroyed in reverse order: the stream is idle before its memory is returned to the pool.
   const DeviceBuffer memory = context.device_pool().allocate(at.bytes);
   const CUdeviceptr base = memory.address();
   const auto tensor = [&](std::size_t place) { return reinterpret_cast<void*>(base + place); };

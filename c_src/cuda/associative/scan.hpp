@@ -9,15 +9,15 @@
 
 namespace exphil::cuda {
 
-// One scan of tensors in device memory, started on `stream`: clear, then launch. What it needs beside its
-// tensors lives in `scratch` (plan.scratch_bytes(), at least), which is free again when the kernel has run.
-// y_reverse receives what runs from the last element to the first: y itself for a reverse scan. The context
-// is current.
+// One scan of tensors in device memory, queued on `stream`: clear, then
+// launch. `scratch` holds at least plan.scratch_bytes() bytes and may be
+// reused after the kernel. y_reverse receives the scan from the last element
+// to the first; for a reverse scan that is y. The context must be current.
 void clear_associative(Context& context, const AssociativePlan& plan, CUdeviceptr scratch, CUstream stream);
 void launch_associative(Context& context, const AssociativePlan& plan, const void* a, const void* x, void* y,
                         void* y_reverse, CUdeviceptr scratch, CUstream stream);
 
-// The whole call: tensors in host memory, copied there and back.
+// The complete call: tensors in host memory, copied there and back.
 void run_associative(Context& context, const core::AssociativeProblem& problem,
                      const core::AssociativeOutputs& outputs);
 

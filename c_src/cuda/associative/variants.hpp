@@ -14,13 +14,13 @@ struct AssociativeVariant {
   bool compensated;
   int items;  // elements of a sequence that one thread holds
   int lanes;  // columns of a block; 0: sequences are contiguous
-  bool walk;  // a block takes its columns from end to end
+  bool walk;  // a block scans its columns from end to end
 };
 
 KernelSpec associative_kernel_spec(const AssociativeVariant& variant);
 
-// What the all-architectures compile test compiles: every operation with every dtype in one layout or the
-// other, and both layouts and lengths where the code differs.
+// Variants for the all-architectures compile test: every operation with every dtype in one of the layouts,
+// and both layouts and lengths where the code differs.
 std::vector<KernelSpec> associative_kernel_variants();
 
 }  // namespace exphil::cuda

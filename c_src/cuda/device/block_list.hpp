@@ -1,5 +1,5 @@
-// Freed blocks that wait for reuse, and the sizes blocks are cut to. The common part of the device and the
-// pinned pool; knows nothing of CUDA. Not safe by itself: the pools hold their mutex.
+// Free blocks kept for reuse, and the sizes of blocks. Shared by the device pool and the pinned pool; no
+// CUDA. Not thread-safe: the pools hold their mutex.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace exphil::cuda {
 
-// What is allocated for `bytes`: at least 512, at most an eighth more than asked from 4 KB on, so that
-// requests of similar sizes share blocks.
+// The block size for a request of `bytes`: at least 512, from 4 KB on at most an eighth larger than
+// requested, so that requests of similar sizes share blocks.
 inline std::size_t block_size(std::size_t bytes) {
   constexpr std::size_t kSmallest = 512;
   std::size_t step = kSmallest;
@@ -21,7 +21,7 @@ inline std::size_t block_size(std::size_t bytes) {
 template <class Block>
 class BlockList {
  public:
-  // The smallest waiting block of at least `size` bytes that wastes no more than a quarter of it.
+  // Takes the smallest free block of at least `size` bytes that wastes at most a quarter of itself.
   bool take(std::size_t size, Block* block, std::size_t* block_bytes) {
     const auto found = blocks_.lower_bound(size);
     if (found == blocks_.end() || found->first - size > size / 4) return false;

@@ -13,8 +13,8 @@ namespace {
 using core::ErrorKind;
 using core::fail;
 
-// Errors after which every later call on the context fails until the process ends. As numbers: some names are
-// newer than the oldest toolkit this builds with.
+// Errors after which every later call on the context fails until the process ends. Given as numbers, because
+// some names are newer than the oldest supported toolkit.
 bool is_sticky(CUresult result) {
   switch (static_cast<int>(result)) {
     case 4:    // DEINITIALIZED
@@ -39,7 +39,7 @@ bool is_sticky(CUresult result) {
   }
 }
 
-// Before a context exists, whatever fails means that there is no backend.
+// Before a context exists, any failure means that the backend is unavailable.
 void require(CUresult result, const char* call, int device) {
   if (result == CUDA_SUCCESS) return;
   fail(ErrorKind::backend_unavailable, "", "CUDA device ", device, " cannot be used: ", call, " failed with ",
@@ -104,8 +104,8 @@ void require_supported(const DeviceProperties& properties) {
 }
 
 std::shared_ptr<Context> Context::open(int device) {
-  // Leaked on purpose: the contexts live until the process ends, and no CUDA call may be made from static
-  // destructors, when the driver may already be gone.
+  // Leaked on purpose: the contexts exist until the process ends, and static destructors must not call CUDA,
+  // because the driver may already be unloaded.
   static auto* mutex = new std::mutex;
   static auto* contexts = new std::map<int, std::shared_ptr<Context>>;
   std::lock_guard<std::mutex> lock(*mutex);
@@ -116,7 +116,7 @@ std::shared_ptr<Context> Context::open(int device) {
 
 Context::Context(int device) : properties_(query_device(device)) {
   require_supported(properties_);
-  nvrtc();  // says now what would otherwise fail at the first kernel
+  nvrtc();  // fails now rather than at the first kernel
   CUdevice handle = 0;
   require(driver().cuDeviceGet(&handle, device), "cuDeviceGet", device);
   require(driver().cuDevicePrimaryCtxRetain(&handle_, handle), "cuDevicePrimaryCtxRetain", device);
@@ -144,7 +144,7 @@ void Context::note(CUresult result, const char* call) noexcept {
   try {
     mark_lost(result, call);
   } catch (...) {
-    lost_.store(true, std::memory_order_release);  // no memory for the words
+    lost_.store(true, std::memory_order_release);  // no memory for the message
   }
 }
 

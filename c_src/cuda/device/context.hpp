@@ -1,6 +1,6 @@
 // One CUDA device for this library: its primary context (shared with EXLA and everything else in the
-// process), memory pools, streams and compiled kernels. Retained once, released never: another library may be
-// using it. Every member is safe from any thread.
+// process), memory pools, streams and compiled kernels. Retained once and never released, because another
+// library may use it. Every member is safe from any thread.
 #pragma once
 
 #include <cuda.h>
@@ -31,10 +31,10 @@ struct DeviceProperties {
   int architecture() const { return compute_major * 10 + compute_minor; }  // 90
 };
 
-// Both ask the driver alone: no context is created. Throw backend_unavailable.
+// Both call only the driver and create no context. Throw backend_unavailable.
 int device_count();
-DeviceProperties query_device(int device);  // also for a device that is not there
-// Throws backend_unavailable, saying so, for a device older than kOldestArchitecture.
+DeviceProperties query_device(int device);  // throws for a device that does not exist
+// Throws backend_unavailable for a device older than kOldestArchitecture.
 void require_supported(const DeviceProperties& properties);
 
 // "CUDA_ERROR_NOT_READY (600): device not ready".
@@ -42,8 +42,8 @@ std::string describe_result(CUresult result);
 
 class Context {
  public:
-  // The device's context, opened on first use. Throws backend_unavailable (no driver, no NVRTC, no device,
-  // too old) with the reason in words.
+  // The device's context, opened on first use. Throws backend_unavailable with the reason (no driver, no
+  // NVRTC, no device, too old).
   static std::shared_ptr<Context> open(int device);
 
   ~Context();
@@ -62,9 +62,9 @@ class Context {
   void check(CUresult result, const char* call) {
     if (result != CUDA_SUCCESS) fail_call(result, call);
   }
-  // The same for destructors: marks the context where the error is sticky and does not throw.
+  // For destructors: marks the context lost where the error is sticky, and does not throw.
   void note(CUresult result, const char* call) noexcept;
-  // Throws device_lost once the context is poisoned.
+  // Throws device_lost if the context is lost.
   void require_alive() const {
     if (lost()) fail_lost();
   }
@@ -79,7 +79,7 @@ class Context {
   DeviceProperties properties_;
   CUcontext handle_ = nullptr;
   std::atomic_flag reason_claimed_ = ATOMIC_FLAG_INIT;
-  std::string lost_reason_;  // written once, by who claimed it, before lost_ is set
+  std::string lost_reason_;  // written once, by the thread that claimed it, before lost_ is set
   std::atomic<bool> lost_{false};
   std::unique_ptr<DevicePool> device_pool_;
   std::unique_ptr<PinnedPool> pinned_pool_;
@@ -87,9 +87,9 @@ class Context {
   std::unique_ptr<KernelCache> kernels_;
 };
 
-// Makes the context current for a scope and puts back what was current before: EXLA may share the thread.
-// Throws device_lost if the context is poisoned. Every public call of cuda/ opens with one.
-// Guards nest; each stays on the thread that made it.
+// Makes the context current for a scope and restores the previous one: EXLA may share the thread. Throws
+// device_lost if the context is lost. Every public call of cuda/ begins with one. Guards nest; each must be
+// destroyed on the thread that created it.
 class ContextGuard {
  public:
   explicit ContextGuard(Context& context);

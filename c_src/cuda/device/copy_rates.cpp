@@ -10,8 +10,8 @@ namespace exphil::cuda {
 
 namespace {
 
-// The link moves the first in about 1 ms; the second is larger than any L2, and taken twice from a device
-// that others may be using.
+// The link transfers the first in about 1 ms. The second is larger than any L2; two buffers of it are
+// allocated on a device that others may be using.
 constexpr std::size_t kLinkBytes = std::size_t{64} << 20;
 constexpr std::size_t kMemoryBytes = std::size_t{512} << 20;
 constexpr std::size_t kShareOfMemory = 16;

@@ -23,7 +23,7 @@ void Download::add(CUstream stream, void* to, CUdeviceptr from, std::size_t byte
     if (staged.buffer) {
       target = staged.buffer.data();
       staged_.push_back(std::move(staged));
-    }  // else straight into pageable memory: slower, and the call waits for it
+    }  // else directly into pageable memory: slower, and the call blocks on it
   }
   context_.check(driver().cuMemcpyDtoHAsync(target, from, bytes, stream), "cuMemcpyDtoHAsync");
 }

@@ -1,5 +1,5 @@
-// Results on their way from the device to host memory: straight into pinned memory, else through it. Used by
-// the operators' calls on host tensors. One thread at a time.
+// Copies results from the device to host memory: directly where that is pinned, else through pinned memory.
+// Used by the operators' calls on host tensors. One thread at a time.
 #pragma once
 
 #include <cuda.h>
@@ -15,11 +15,11 @@ class Download {
  public:
   explicit Download(Context& context) : context_(context) {}
 
-  // Queues a copy on `stream`; nothing where `to` is null or there are no bytes. Both ends stay in use until
-  // the stream has been synchronised. The context is current.
+  // Queues a copy on `stream`; does nothing where `to` is null or there are no bytes. Source and destination
+  // must stay valid until the stream has been synchronised. The context is current.
   void add(CUstream stream, void* to, CUdeviceptr from, std::size_t bytes);
 
-  // After the streams have been synchronised: what went through pinned memory gets to its place.
+  // Call after the streams have been synchronised: copies what went through pinned memory to its destination.
   void finish();
 
  private:

@@ -16,7 +16,7 @@ using core::fail;
 
 class Library {
  public:
-  // what: for messages ("the CUDA driver (libcuda)"); variable: the environment's override.
+  // what: for messages ("the CUDA driver (libcuda)"); variable: overrides the names.
   Library(const std::vector<std::string>& candidates, const std::string& what, const std::string& variable)
       : what_(what) {
     std::string answers;
@@ -78,7 +78,7 @@ Driver load_driver() {
   const CUresult result = table.cuInit(0);
   if (result != CUDA_SUCCESS) {
     fail(ErrorKind::backend_unavailable, "", "the CUDA driver ", table.library,
-         " does not start: cuInit answered ", result_name(table, result));
+         " does not start: cuInit returned ", result_name(table, result));
   }
   return table;
 }
@@ -88,7 +88,7 @@ int driver_major() {
     int version = 0;
     if (driver().cuDriverGetVersion(&version) == CUDA_SUCCESS) return version / 1000;
   } catch (const core::Error&) {
-    // Without a driver NVRTC still compiles (the tests do); any major will do.
+    // NVRTC compiles without a driver too (the tests do so); any major version will do.
   }
   return 0;
 }
@@ -100,12 +100,12 @@ Nvrtc load_nvrtc() {
   EXPHIL_NVRTC_CALLS(EXPHIL_REQUIRE)
   table.library = library.name();
   if (table.nvrtcVersion(&table.major, &table.minor) != NVRTC_SUCCESS) {
-    fail(ErrorKind::backend_unavailable, "", table.library, " does not tell its version");
+    fail(ErrorKind::backend_unavailable, "", table.library, " does not report its version");
   }
   return table;
 }
 
-// A table or the reason why there is none, decided once.
+// A table, or the reason why there is none; decided once.
 template <class Table>
 class Outcome {
  public:

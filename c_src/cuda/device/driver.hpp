@@ -1,7 +1,7 @@
 // libcuda and libnvrtc, opened at run time: nothing links against CUDA. One table of entry points each,
-// resolved on first use and never closed (a driver that is unloaded while EXLA uses it would end the VM).
-// Library names come from settings.hpp (EXPHIL_NATIVE_LIBCUDA, EXPHIL_NATIVE_LIBNVRTC, application config).
-// Safe from any thread.
+// resolved on first use and never closed (unloading a driver that EXLA uses would end the VM). Library names
+// come from settings.hpp (EXPHIL_NATIVE_LIBCUDA, EXPHIL_NATIVE_LIBNVRTC, application config). Safe from any
+// thread.
 #pragma once
 
 #include <cuda.h>
@@ -11,9 +11,9 @@
 
 namespace exphil::cuda {
 
-// The entry points this library cannot work without. cuda.h #defines many of these names to versioned symbols
-// (cuMemAlloc -> cuMemAlloc_v2); the lists go through the same macros, so the member, its type and the symbol
-// that is looked up always agree with the header the library was built with.
+// The required entry points. cuda.h #defines many of these names to versioned symbols (cuMemAlloc ->
+// cuMemAlloc_v2). The lists go through the same macros, so the member, its type and the symbol always agree
+// with the header that the library was built with.
 // clang-format off
 #define EXPHIL_CUDA_DEVICE_CALLS(X)                                                                          \
   X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                                      \
@@ -42,7 +42,7 @@ namespace exphil::cuda {
   X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphUpload)        \
   X(cuGraphExecDestroy) X(cuGraphAddKernelNode) X(cuGraphExecKernelNodeSetParams)
 
-// Null where the driver is too old: callers test before use.
+// Null where the driver is too old: callers must check before use.
 #define EXPHIL_CUDA_OPTIONAL_CALLS(X)                                                                        \
   X(cuLaunchKernelEx) X(cuTensorMapEncodeTiled) X(cuOccupancyMaxActiveClusters) X(cuDeviceGetUuid)           \
   X(cuStreamWriteValue32) X(cuStreamWaitValue32) X(cuLaunchHostFunc) X(cuStreamGetCtx) X(cuCtxGetDevice)
@@ -74,9 +74,9 @@ struct Nvrtc {
 
 #undef EXPHIL_ENTRY_POINT
 
-// Throw backend_unavailable, saying which library was tried under which names and what the loader answered,
-// or which entry point it lacks. A failure is remembered: later calls throw the same. driver() has called
-// cuInit.
+// Throw backend_unavailable, with the library, the names that were tried
+// and the loader's errors, or with the missing entry point. A failure is
+// remembered: later calls throw the same. driver() has called cuInit.
 const Driver& driver();
 const Nvrtc& nvrtc();
 

@@ -23,7 +23,7 @@ DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
       owner_(std::move(other.owner_)) {}
 
 DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
-  DeviceBuffer taken(std::move(other));  // leaves with what this held
+  DeviceBuffer taken(std::move(other));  // destroyed with the old contents
   std::swap(address_, taken.address_);
   std::swap(bytes_, taken.bytes_);
   std::swap(block_, taken.block_);
@@ -57,8 +57,8 @@ DeviceBuffer DevicePool::allocate(std::size_t bytes) {
       std::size_t free = 0, total = 0;
       driver().cuMemGetInfo(&free, &total);
       fail(ErrorKind::out_of_memory, "", "device ", context_.properties().index, " (",
-           context_.properties().name, ") is out of memory: ", bytes, " bytes asked, ", free, " of ", total,
-           " free, ", impl_->held(), " held by this library");
+           context_.properties().name, ") is out of memory: ", bytes, " bytes requested, ", free, " of ",
+           total, " free, ", impl_->held(), " held by this library");
     }
     context_.check(result, "cuMemAlloc");
     impl_->reserve(size, SIZE_MAX);

@@ -1,6 +1,6 @@
-// Device and pinned host memory from bounded pools, so that steady state allocates nothing. Buffers go back
-// to their pool from any thread without touching the device (a free list under a mutex), also after the pool
-// and its Context are gone; the memory is then given back to the driver at once.
+// Device and pinned host memory from bounded pools, so that nothing is allocated in steady state. A buffer
+// returns to its pool from any thread without touching the device (a free list under a mutex). If the pool
+// and its Context are gone, its memory is returned to the driver immediately.
 #pragma once
 
 #include <cuda.h>
@@ -15,7 +15,7 @@ namespace exphil::cuda {
 
 class Context;
 
-// A device address as a kernel's arguments have it: not readable here.
+// A device address as the type that a kernel's arguments declare; not readable on the host.
 template <class T>
 T* as_pointer(CUdeviceptr address) {
   return reinterpret_cast<T*>(address);
@@ -40,23 +40,23 @@ class DeviceBuffer {
   friend class DevicePool;
   class Impl;
   CUdeviceptr address_ = 0;
-  std::size_t bytes_ = 0;  // as asked for
+  std::size_t bytes_ = 0;  // as requested
   std::size_t block_ = 0;  // as allocated
   std::shared_ptr<Impl> owner_;
 };
 
-// Freed blocks wait for reuse, keyed by size class. A block may still be read by work in flight on the stream
-// that used it last: users synchronise before they let a buffer go.
+// Freed blocks are kept for reuse, by size class. Work in flight on the block's last stream may still read
+// it, so users must synchronise before they free a buffer.
 class DevicePool {
  public:
   explicit DevicePool(Context& context);
   ~DevicePool();
-  // At least `bytes` (0 gives a valid small buffer), aligned to 256. On exhaustion trims the pool and tries
-  // again, then throws out_of_memory saying how much was asked and how much is free. Uninitialised.
+  // At least `bytes` (0 gives a valid small buffer), aligned to 256, uninitialised. On exhaustion trims the
+  // pool and tries again, then throws out_of_memory with the requested and free bytes.
   DeviceBuffer allocate(std::size_t bytes);
-  std::size_t held_bytes() const;     // by live buffers
+  std::size_t held_bytes() const;     // of allocated buffers
   std::size_t waiting_bytes() const;  // freed, kept for reuse: at most a quarter of the device after allocate
-  void trim();                        // gives what waits back to the driver
+  void trim();                        // returns the free blocks to the driver
 
  private:
   Context& context_;

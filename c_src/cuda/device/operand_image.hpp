@@ -1,7 +1,7 @@
-// Where the operands of a call on host tensors lie in one piece of device memory. The inputs come first, as
-// the image that Upload copies: what all sequences share, then slices of the batch, each with its own
-// tensors. The results follow, slice after slice. Used by every operator that describes its operands
-// (core/operands.hpp). Plain data, no device memory of its own; one thread at a time.
+// The layout of the operands of a call on host tensors in one block of device memory. The inputs come first,
+// as the image that Upload copies: the tensors shared by all sequences, then slices of the batch with their
+// own tensors. The results follow, slice after slice. Used by every operator that describes its operands
+// (core/operands.hpp). Plain data without device memory; one thread at a time.
 #pragma once
 
 #include <cuda.h>
@@ -25,7 +25,7 @@ class OperandImage {
     core::PerOperand<Id, std::size_t> bytes;
   };
 
-  // `table` describes the whole batch; `host` are the inputs' addresses.
+  // `table` describes the entire batch; `host` are the inputs' addresses.
   OperandImage(const core::PerOperand<Id, core::Operand>& table, const core::PerOperand<Id, void*>& host,
                std::int64_t batch, std::int64_t sequences_per_slice)
       : table_(table), strides_(core::sequence_strides(table)) {
@@ -55,11 +55,11 @@ class OperandImage {
 
   std::size_t bytes() const { return inputs_.bytes() + outputs_.bytes(); }
   const std::vector<Slice>& slices() const { return slices_; }
-  // For Upload: the inputs, and where those of each slice end.
+  // For Upload: the inputs, and the end of each slice's inputs.
   const std::vector<ImageSegment>& segments() const { return segments_; }
   const std::vector<std::size_t>& ends() const { return ends_; }
 
-  // The operands of slice `i` where the image begins at `base`; 0 where absent.
+  // The addresses of the operands of slice `i` for an image that begins at `base`; 0 where absent.
   core::PerOperand<Id, CUdeviceptr> addresses(std::size_t i, CUdeviceptr base) const {
     core::PerOperand<Id, CUdeviceptr> addresses;
     for (const Id id : core::all_operands<Id>()) {

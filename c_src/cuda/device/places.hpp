@@ -1,4 +1,4 @@
-// Places of several tensors in one piece of memory, one after another. Plain data; one thread at a time.
+// Assigns consecutive offsets to several tensors in one block of memory. Plain data; one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +7,16 @@ namespace exphil::cuda {
 
 class Places {
  public:
-  // What DevicePool aligns its blocks to.
+  // The alignment of DevicePool's blocks.
   static constexpr std::size_t kAlignment = 256;
 
-  // Where the next `bytes` bytes lie.
+  // The offset of the next `bytes` bytes.
   std::size_t take(std::size_t bytes) {
     const std::size_t place = bytes_;
     bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     return place;
   }
-  // Of everything so far.
+  // The total size so far.
   std::size_t bytes() const { return bytes_; }
 
  private:

@@ -21,7 +21,7 @@ Settings& configured() {
 
 using core::environment;
 
-// More than any machine has, and far from where sums of sizes overflow.
+// More than any machine has, and small enough that sums of sizes cannot overflow.
 constexpr std::int64_t kMostPinned = std::int64_t{1} << 50;
 
 void override_from(const char* name, std::string* field) {
@@ -44,7 +44,7 @@ void set_settings(const Settings& given) {
     std::lock_guard<std::mutex> lock(settings_mutex());
     configured() = given;
   }
-  settings();  // refuses a wrong environment now, not at the first call that needs it
+  settings();  // refuses an invalid environment now, not at the first call that needs it
 }
 
 Settings settings() {
@@ -79,8 +79,8 @@ std::vector<std::string> libnvrtc_candidates(int preferred_major) {
   for (const char* name : {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"}) {
     if (names.empty() || names[0] != name) names.push_back(name);
   }
-  // By preference first and folder second: a matching major in a toolkit's folder beats another major on the
-  // loader's path.
+  // Ordered by version first and folder second: a matching major version in a toolkit's folder is preferred
+  // to another major version on the loader's path.
   std::vector<std::string> folders = {""};
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
     const std::string home = environment(variable);

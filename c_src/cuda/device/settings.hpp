@@ -1,6 +1,6 @@
-// Process-wide settings of the CUDA backend: where kernels, the compiled-kernel cache and the two libraries
-// are. nif/ sets them from application config at load; the environment that the VM started with wins over
-// them. Read on first use of each thing, so set them before. Safe from any thread.
+// Process-wide settings of the CUDA backend: the locations of the kernels, the compiled-kernel cache and the
+// two libraries. nif/ sets them from application config at load; environment variables of the VM take
+// precedence. Each is read on first use, so set them before. Safe from any thread.
 #pragma once
 
 #include <cstddef>
@@ -17,18 +17,18 @@ struct Settings {
   std::size_t pinned_limit = std::size_t{512} << 20;  // EXPHIL_NATIVE_PINNED_LIMIT, bytes of pinned memory
 };
 
-// Throws as settings() does; the settings are in place all the same.
+// Throws as settings() does; the settings take effect even then.
 void set_settings(const Settings& settings);
 
-// What holds now, with the environment and the defaults applied. cache_directory is "" only where neither
-// config, environment nor home names one: nothing is cached on disk then. Throws invalid_argument with the
-// variable's name where EXPHIL_NATIVE_PINNED_LIMIT is no number of bytes.
+// The current settings, with the environment and the defaults applied. cache_directory is "" only where
+// config, environment and home directory name none: nothing is cached on disk then. Throws invalid_argument
+// with the variable's name where EXPHIL_NATIVE_PINNED_LIMIT is not a number of bytes.
 Settings settings();
 
-// The names to hand to the loader, in order. An override is the only candidate.
+// The library names for dlopen, in order. An override is the only candidate.
 std::vector<std::string> libcuda_candidates();
 // preferred_major: the driver's CUDA major version, tried first because an older driver refuses the cubins of
-// a newer major; 0 where unknown.
+// a newer major version; 0 where unknown.
 std::vector<std::string> libnvrtc_candidates(int preferred_major);
 
 }  // namespace exphil::cuda

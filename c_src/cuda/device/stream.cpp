@@ -21,7 +21,7 @@ CUstream StreamPool::take() {
   }
   const ContextGuard guard(context_);
   CUstream stream = nullptr;
-  // Non-blocking: no implicit order with the legacy default stream, which EXLA or others may use.
+  // Non-blocking: no implicit ordering with the legacy default stream, which EXLA or others may use.
   context_.check(driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   return stream;
 }
@@ -36,7 +36,7 @@ void StreamPool::give(CUstream stream) noexcept {
 }
 
 void StreamPool::destroy(CUstream stream) noexcept {
-  // Results are ignored: on a lost or closing device there is nothing left to destroy.
+  // Results are ignored: on a lost or closing device nothing can be destroyed.
   if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
   driver().cuStreamDestroy(stream);
   CUcontext previous;
@@ -67,7 +67,7 @@ Event::Event(Context& context, Timing timing) : context_(context) {
 }
 
 Event::~Event() {
-  // Where the context cannot be pushed it may still be current.
+  // If the push fails, the context may still be current.
   const bool pushed = driver().cuCtxPushCurrent(context_.handle()) == CUDA_SUCCESS;
   driver().cuEventDestroy(event_);
   CUcontext previous;

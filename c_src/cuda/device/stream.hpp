@@ -1,4 +1,4 @@
-// Streams, leased for the length of a call so that calls from different threads overlap, and events.
+// Streams, leased for the duration of a call so that calls from different threads overlap, and events.
 #pragma once
 
 #include <cuda.h>
@@ -17,9 +17,9 @@ class StreamPool {
   explicit StreamPool(Context& context) : context_(context) {}
   ~StreamPool();
   CUstream take();  // non-blocking stream; created where none is free
-  // The stream must be idle. Never throws: where the list cannot grow the stream is destroyed.
+  // The stream must be idle. Never throws: where the list cannot grow, the stream is destroyed.
   void give(CUstream stream) noexcept;
-  void destroy(CUstream stream) noexcept;  // one that cannot be used again
+  void destroy(CUstream stream) noexcept;  // one that is no longer usable
 
  private:
   Context& context_;
@@ -27,11 +27,11 @@ class StreamPool {
   std::vector<CUstream> free_;
 };
 
-// A leased stream. synchronize() waits and throws what the work failed with. One thread at a time.
+// A leased stream. synchronize() waits and throws the error of the work. One thread at a time.
 class StreamLease {
  public:
   explicit StreamLease(Context& context);
-  ~StreamLease();  // synchronises first, so that pooled buffers of the call are free to go
+  ~StreamLease();  // synchronises first, so that the call's pooled buffers may be freed
   StreamLease(const StreamLease&) = delete;
   StreamLease& operator=(const StreamLease&) = delete;
   CUstream handle() const { return stream_; }
@@ -42,7 +42,7 @@ class StreamLease {
   CUstream stream_;
 };
 
-// An event: orders streams among each other, and measures time where created with timing. The context must
+// An event: orders work between streams, and measures time where created with timing. The context must
 // outlive it. One thread at a time.
 class Event {
  public:
@@ -55,8 +55,8 @@ class Event {
   void record(CUstream stream);
   void make_wait(CUstream stream);  // later work of `stream` waits for this event
   void synchronize();
-  bool done();                             // false while the work before it runs
-  float milliseconds_since(Event& start);  // both recorded and reached, both with timing
+  bool done();                             // false while earlier work on its stream still runs
+  float milliseconds_since(Event& start);  // both recorded and completed, both with timing
 
  private:
   Context& context_;

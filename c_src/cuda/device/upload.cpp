@@ -10,12 +10,12 @@
 namespace exphil::cuda {
 namespace {
 
-// Measured on an H200 with 16 cores (bench/results/gpu_scan.md): smaller pieces cost more calls than their
-// overlap gains, larger ones leave threads without any.
+// Measured on an H200 with 16 cores (bench/results/gpu_scan.md): smaller pieces cost more in calls than their
+// overlap gains, larger ones leave threads without work.
 constexpr std::size_t kPiece = std::size_t{1} << 20, kSmallPiece = kPiece / 2;
-constexpr std::size_t kFewPieces = 4;        // of kPiece: what is less goes in small ones
-constexpr std::size_t kMostRingBlocks = 48;  // 48 MB of pinned memory a call
-// More threads wake up late and wait for each other: with eight a call of 8 MB took 1.8 times as long.
+constexpr std::size_t kFewPieces = 4;        // of kPiece; a smaller image is copied in small pieces
+constexpr std::size_t kMostRingBlocks = 48;  // 48 MB of pinned memory per call
+// More threads wake up late and wait for each other: with eight, a call of 8 MB took 1.8 times as long.
 constexpr std::int64_t kMostThreads = 4;
 
 }  // namespace
@@ -41,7 +41,7 @@ Upload::Upload(Context& context, CUstream stream, CUdeviceptr image, std::vector
 }
 
 void Upload::run() {
-  // Reports the slices that need no bytes at all.
+  // Reports the slices that need no bytes.
   if (pieces_ == 0) {
     const ContextGuard guard(context_);
     for (; ready_ < ends_.size(); ++ready_) on_ready_(ready_);
@@ -74,8 +74,8 @@ void Upload::work() {
   }
 }
 
-// The ring block of `piece` was last used by a piece `blocks_` before it, which another thread may still be
-// filling.
+// Waits until the ring block of `piece` is free: the piece `blocks_` before it used it last, and another
+// thread may still be filling it.
 void Upload::wait_for_block(std::size_t piece) {
   if (piece < blocks_) return;
   std::unique_lock<std::mutex> lock(mutex_);
@@ -98,9 +98,9 @@ void Upload::fill(std::size_t piece) {
   }
 }
 
-// One thread at a time queues the copies of every filled piece whose predecessors are queued, and reports the
-// slices they complete. It holds no lock while it calls the driver, so that the others go on filling: a call
-// of 34 MB takes 1.3 ms for 1.9 (8x1024x512x16 on an H200).
+// One thread at a time queues the copies of the filled pieces in order, and reports the slices they complete.
+// It holds no lock while it calls the driver, so that the others continue filling: a call of 34 MB takes 1.3
+// ms instead of 1.9 (8x1024x512x16 on an H200).
 void Upload::finish(std::size_t piece) {
   std::unique_lock<std::mutex> lock(mutex_);
   filled_[piece] = true;

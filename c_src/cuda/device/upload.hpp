@@ -1,5 +1,5 @@
-// Copies host tensors to one piece of device memory, the image, in order and by several threads. Used by the
-// operators' calls on host tensors and where weights are loaded.
+// Copies host tensors to one block of device memory, the image, in order and with several threads. Used by
+// the operators' calls on host tensors and to load weights.
 #pragma once
 
 #include <cuda.h>
@@ -15,7 +15,7 @@
 
 namespace exphil::cuda {
 
-// One host tensor's place in the image.
+// One host tensor's location in the image.
 struct ImageSegment {
   const void* data;
   std::size_t at, bytes;
@@ -23,13 +23,13 @@ struct ImageSegment {
 
 class Upload {
  public:
-  // segments in order of `at`, not overlapping; what lies between them is not defined. on_ready(i) is called
-  // with the context current, once for each of `ends` in order, after the copies of the first ends[i] bytes
-  // of the image were queued on `stream`; from any of the threads, one at a time.
+  // segments in order of `at`, not overlapping; bytes between them are undefined. on_ready(i) is called once
+  // for each element of `ends` in order, after the copies of the first ends[i] bytes of the image were queued
+  // on `stream`, with the context current; from any of the threads, one at a time.
   Upload(Context& context, CUstream stream, CUdeviceptr image, std::vector<ImageSegment> segments,
          std::vector<std::size_t> ends, std::function<void(std::size_t)> on_ready);
 
-  // Copies everything; returns when the last on_ready has returned. The pinned blocks stay in use until the
+  // Copies everything; returns when the last on_ready has returned. The pinned blocks are in use until the
   // stream has been synchronised: keep the object until then.
   void run();
 
@@ -49,15 +49,15 @@ class Upload {
 
   std::size_t piece_bytes_ = 0, pieces_ = 0, blocks_ = 0;
   PinnedBuffer ring_;
-  std::vector<std::unique_ptr<Event>> copied_;  // by ring block, where blocks are used more than once
+  std::vector<std::unique_ptr<Event>> copied_;  // by ring block, where blocks are reused
 
   std::mutex mutex_;
   std::condition_variable queued_changed_;
   std::vector<bool> filled_;
-  std::size_t next_ = 0;    // piece to be taken by a thread
+  std::size_t next_ = 0;    // the next piece to fill
   std::size_t queued_ = 0;  // pieces whose copies have been queued, all in order
   std::size_t ready_ = 0;   // ends reported
-  bool queueing_ = false;   // a thread queues, and alone changes queued_ and ready_
+  bool queueing_ = false;   // one thread queues, and only it changes queued_ and ready_
   bool failed_ = false;
 };
 

@@ -45,7 +45,7 @@ class Descriptor {
   int descriptor_;
 };
 
-// Why what is open is not safe to take kernels from or to put them in; "" where it is.
+// The reason why an open file or folder is not safe to use for kernels; "" where it is safe.
 std::string fault_of(int descriptor) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) return "cannot be inspected";
@@ -53,17 +53,17 @@ std::string fault_of(int descriptor) {
     return core::message("belongs to user ", status.st_uid, ", not to user ", ::geteuid());
   }
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return "can be written by other users (chmod go-w mends it)";
+    return "can be written by other users (chmod go-w fixes it)";
   return "";
 }
 
-// Everything below goes through the folder as it was when it was checked.
+// All access below is relative to this descriptor, so it uses the folder that was checked.
 Descriptor open_folder(const std::string& directory) {
   return Descriptor(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
 std::optional<std::string> read_entry(int folder, const std::string& name) {
-  // Neither follows a link nor waits for the other end of a named pipe.
+  // These flags refuse symbolic links and do not block on named pipes.
   const Descriptor file(::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status {};
   if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
@@ -91,13 +91,13 @@ bool write_all(int file, const std::string& text) {
   return true;
 }
 
-// Unique among the threads of this process and among processes on this host.
+// Unique among the threads of this process and the processes of this host.
 std::string temporary_name(const std::string& name) {
   static std::atomic<unsigned> counter{0};
   return name + "." + std::to_string(getpid()) + "." + std::to_string(counter++) + ".tmp";
 }
 
-// Creates the file anew: one of that name can only be what a process that ended left behind.
+// Creates the file. An existing file of that name was left by a process that has ended.
 int create(int folder, const std::string& name) {
   ::unlinkat(folder, name.c_str(), 0);
   return ::openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -141,7 +141,7 @@ bool DiskCache::store(const std::string& key, const std::string& image) const {
   if (directory_.empty()) return false;
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(directory_).parent_path(), error);
-  ::mkdir(directory_.c_str(), 0700);  // usually there already
+  ::mkdir(directory_.c_str(), 0700);  // usually exists
   const Descriptor folder = open_folder(directory_);
   if (!folder || !fault_of(folder.get()).empty()) return false;
   const std::string name = entry_name(key), temporary = temporary_name(name);

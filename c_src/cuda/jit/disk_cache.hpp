@@ -1,11 +1,11 @@
 // Compiled kernels on disk. A file is written under a temporary name and renamed, so that several VMs of one
-// user can share a folder; a checksum inside tells a damaged file, which then counts as absent. A folder that
-// cannot be written disables storing and is no error. Used by kernel_compiler; safe from any thread and
-// process.
+// user can share a folder. A checksum detects a damaged file, which counts
+// as absent. In a folder that cannot be written nothing is stored, without
+// an error. Used by kernel_compiler; safe from any thread and process.
 //
-// A checksum is no signature: whoever can write into the folder decides what runs on the GPU. A folder that
-// belongs to another user, or that others can write, is therefore never used, and neither is an entry that is
-// not this user's own regular file.
+// A checksum is not a signature: anyone who can write to the folder decides what runs on the GPU. A folder of
+// another user, or one that other users can write, is therefore never used, and neither is an entry that is
+// not a regular file of this user.
 #pragma once
 
 #include <optional>
@@ -17,16 +17,16 @@ class DiskCache {
  public:
   static constexpr std::size_t kMaxBytes = std::size_t{64} << 20;  // of an entry; the largest kernel has 1 MB
 
-  // "" is a cache that never holds anything.
+  // "" is a cache that never stores anything.
   explicit DiskCache(std::string directory) : directory_(std::move(directory)) {}
 
-  // Why the folder is not used, and how to mend that; "" where it is used, is not there yet, or cannot be
+  // The reason why the folder is not used, and the fix; "" where it is used, does not exist yet, or cannot be
   // opened.
   std::string refusal() const;
 
-  // Nothing where the entry is absent, damaged, of another format, too large, or no regular file.
+  // Nothing where the entry is absent, damaged, of another format, too large, or not a regular file.
   std::optional<std::string> load(const std::string& key) const;
-  // True where the entry is in place now.
+  // True where the entry is now stored.
   bool store(const std::string& key, const std::string& image) const;
   std::string path(const std::string& key) const;
 

@@ -31,7 +31,7 @@ struct Module {
 
 struct Function {
   CUfunction handle = nullptr;
-  std::size_t opted_in = 0;  // dynamic shared bytes a launch may ask for
+  std::size_t opted_in = 0;  // dynamic shared bytes that the function was opted into
 };
 
 }  // namespace
@@ -39,12 +39,12 @@ struct Function {
 struct KernelCache::Impl {
   explicit Impl(Context& owner) : context(owner) {}
 
-  // Throws what compiling or loading failed with; the next call tries again.
+  // Throws the failure of compiling or loading; the next call tries again.
   CUmodule load(const KernelSpec& spec);
   CUmodule load_image(const std::string& image, const KernelSpec& spec);
 
   Context& context;
-  std::mutex mutex;  // of the two maps and of what is in a Function
+  std::mutex mutex;  // protects both maps and the contents of a Function
   std::unordered_map<std::string, std::shared_ptr<Module>> modules;
   std::unordered_map<std::string, Function> functions;
 };
@@ -89,7 +89,7 @@ CUmodule KernelCache::Impl::load_image(const std::string& image, const KernelSpe
 
 KernelCache::KernelCache(Context& context) : impl_(std::make_unique<Impl>(context)) {}
 
-// Modules stay loaded: the context lives as long as the process, and work in flight may still use them.
+// Modules stay loaded: the context lasts as long as the process, and work in flight may still use them.
 KernelCache::~KernelCache() = default;
 
 CUfunction KernelCache::get(const KernelSpec& spec, std::size_t dynamic_shared) {
@@ -110,7 +110,7 @@ CUfunction KernelCache::get(const KernelSpec& spec, std::size_t dynamic_shared) 
   std::lock_guard<std::mutex> lock(impl_->mutex);
   Function& function = impl_->functions[name];
   if (function.handle == nullptr) {
-    int allowed = 0;  // 48 KB less what the kernel declares statically
+    int allowed = 0;  // 48 KB less the kernel's static shared memory
     context.check(
         driver().cuFuncGetAttribute(&allowed, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, handle),
         "cuFuncGetAttribute");

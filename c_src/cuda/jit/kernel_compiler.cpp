@@ -1,4 +1,4 @@
-// NVRTC behind one call; see kernel_compiler.hpp.
+// Compiles with NVRTC; see kernel_compiler.hpp.
 #include "cuda/jit/kernel_compiler.hpp"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-// Named as they are included, by kernels and by host code alike: "kernels/common/formulas.cuh".
+// Named as kernels and host code include them: "kernels/common/formulas.cuh".
 std::map<std::string, std::string> read_headers(const std::string& directory) {
   std::map<std::string, std::string> headers;
   std::error_code error;
@@ -66,7 +66,7 @@ std::vector<int> supported_architectures() {
   return architectures;
 }
 
-// Sets --gpu-architecture: the device's own, or the newest that NVRTC knows below it, as PTX.
+// Sets --gpu-architecture: the device's own, or the newest one below it that NVRTC supports, as PTX.
 void choose_architecture(int architecture, CompileInput* input) {
   int newest = 0;
   for (const int known : supported_architectures()) {
@@ -81,7 +81,7 @@ void choose_architecture(int architecture, CompileInput* input) {
   input->options.push_back(core::message("--gpu-architecture=", input->ptx ? "compute_" : "sm_", newest));
 }
 
-// NVRTC's program, destroyed on every way out.
+// NVRTC's program, destroyed on every exit path.
 class Program {
  public:
   explicit Program(const CompileInput& input) {
@@ -132,7 +132,7 @@ CompileInput prepare_compile(const KernelSpec& spec, int architecture) {
   input.source = read_text(directory + "/" + spec.file);
   input.headers = read_headers(directory);
   choose_architecture(architecture, &input);
-  // No --use_fast_math: each kernel names the fast intrinsics that its error bound allows.
+  // No --use_fast_math: each kernel uses the fast intrinsics that its error bound allows.
   input.options.insert(input.options.end(), {"-std=c++17", "-default-device"});
   for (const std::string& define : spec.defines) input.options.push_back("-D" + define);
   // For profiling: EXPHIL_NATIVE_NVRTC_OPTIONS=-lineinfo lets ncu show source lines.

@@ -1,6 +1,6 @@
-// From a kernel's source to an image the driver can load, through NVRTC and the cache on disk. Needs no
-// device. Used by KernelCache, which keeps the loaded functions, and by the tests. Safe from any thread:
-// different kernels compile at the same time.
+// Compiles a kernel's source to an image that the driver can load, through NVRTC and the cache on disk. Needs
+// no device. Used by KernelCache, which keeps the loaded functions, and by the tests. Safe from any thread:
+// different kernels compile concurrently.
 #pragma once
 
 #include <map>
@@ -11,19 +11,19 @@
 
 namespace exphil::cuda {
 
-// Everything that decides what NVRTC produces.
+// Everything that determines NVRTC's output.
 struct CompileInput {
   std::string file, source;                    // name and text of the .cu file
   std::map<std::string, std::string> headers;  // every .cuh under the kernels folder: "kernels/..." and text
   std::vector<std::string> options;
-  bool ptx = false;  // NVRTC does not know the device's architecture: the driver translates PTX
+  bool ptx = false;  // NVRTC does not support the device's architecture: the driver translates PTX
 };
 
 // Reads the kernels folder and chooses the options. Throws file_error where a file cannot be read,
 // backend_unavailable without NVRTC.
 CompileInput prepare_compile(const KernelSpec& spec, int architecture);
 
-// Hexadecimal, unique to the input and NVRTC's version. Headers count whether included or not.
+// Hexadecimal, unique to the input and NVRTC's version. Includes all headers, used or not.
 std::string cache_key(const CompileInput& input);
 
 // Throws compile_failed with NVRTC's log.

@@ -1,4 +1,4 @@
-// The name of one compiled kernel variant, and how its defines are written. Plain data; any thread.
+// The name and the defines of one compiled kernel variant. Plain data; any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace exphil::cuda {
 struct KernelSpec {
   std::string file;                  // "scan/general.cu"
   std::string entry;                 // "selective_scan"
-  std::vector<std::string> defines;  // order matters to the cache's key only
+  std::vector<std::string> defines;  // the order affects only the cache's key
 
   bool operator==(const KernelSpec& other) const {
     return file == other.file && entry == other.entry && defines == other.defines;

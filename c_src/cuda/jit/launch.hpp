@@ -1,5 +1,5 @@
-// Starts a kernel with typed arguments: launch(context, function, {grid}, {block}, shared, stream, args...).
-// Arguments are passed by value exactly as the kernel declares them: same types, same order.
+// Launches a kernel with typed arguments: launch(context, function, {grid}, {block}, shared, stream,
+// args...). Arguments are passed by value and must have the types and order that the kernel declares.
 #pragma once
 
 #include <cuda.h>
@@ -15,7 +15,7 @@ struct Dim3 {
   unsigned x = 1, y = 1, z = 1;
 };
 
-// What the driver allows along the x axis of a grid.
+// The driver's limit on the x dimension of a grid.
 inline constexpr std::int64_t kMostGridBlocks = (std::int64_t{1} << 31) - 1;
 
 template <class... Args>
@@ -27,7 +27,7 @@ void launch(Context& context, CUfunction function, Dim3 grid, Dim3 block, std::s
                 "cuLaunchKernel");
 }
 
-// All blocks resident at once, so that they may wait for each other.
+// A cooperative launch: all blocks are resident together, so that they may wait for each other.
 template <class... Args>
 void launch_cooperative(Context& context, CUfunction function, Dim3 grid, Dim3 block,
                         std::size_t shared_bytes, CUstream stream, const Args&... args) {

@@ -6,7 +6,7 @@
 namespace exphil::cuda {
 namespace {
 
-// Beyond these the 32-bit offsets inside one layer's weights could overflow.
+// For larger dimensions the 32-bit offsets within one layer's weights could overflow.
 constexpr std::int64_t kMostDim = 1 << 14;
 constexpr std::int64_t kMostState = 1024;
 

@@ -14,11 +14,11 @@ struct PolicyDims : policy::Dims {
   explicit PolicyDims(const core::PolicyConfig& config);  // throws limit_exceeded
 
   core::PolicyConfig config;
-  // What kernels/policy/dims.cuh is compiled with.
+  // The defines for kernels/policy/dims.cuh.
   std::vector<std::string> defines() const;
 };
 
-// A way to run policy_step.
+// One launch shape of policy_step.
 struct TeamShape {
   int team = 1, threads = 256, agents = 1;
   bool cluster = false, staged = false;

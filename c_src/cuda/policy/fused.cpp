@@ -9,9 +9,9 @@ namespace exphil::cuda {
 namespace {
 
 constexpr int kFirstTickets = 4;
-constexpr std::int64_t kRoundsOfTeams = 4;  // of a batch: beyond, the row kernels win
+constexpr std::int64_t kRoundsOfTeams = 4;  // for larger batches the row kernels are faster
 
-// Written by the device while we look: an 8-byte load that is never torn and never reordered before.
+// Written by the device during the read: an 8-byte load that is never torn nor reordered.
 std::uint64_t load_word(const std::uint64_t* word) {
   return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
@@ -40,7 +40,7 @@ void OrderedStream::drain() noexcept {
   driver().cuCtxPopCurrent(&previous);
 }
 
-// A ticket for the length of a call.
+// Holds a ticket for the duration of a call.
 class FusedSteps::Lease {
  public:
   explicit Lease(FusedSteps& owner) : owner_(owner) {
@@ -55,7 +55,7 @@ class FusedSteps::Lease {
   }
   ~Lease() {
     std::lock_guard<std::mutex> lock(owner_.tickets_mutex_);
-    owner_.tickets_.push_back(std::move(ticket_));  // make_ticket() has made room
+    owner_.tickets_.push_back(std::move(ticket_));  // make_ticket() has reserved the space
   }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
@@ -75,11 +75,11 @@ FusedSteps::FusedSteps(std::shared_ptr<Context> context, const PolicyDims& dims,
       inline_obs_(tuning.inline_obs != 0 && dims.d_input <= policy::kMostInlineObs) {
   TeamWeights packed(*context_, weights, dims);
   one_ = fitting_runner(packed, 1);
-  // Several agents in a team share each weight that is read; where they do not fit, fewer, or none.
+  // The agents of a team share each weight that is read. If so many do not fit, try fewer.
   for (int agents = tuning.batch_agents; agents > 1 && few_ == nullptr && one_ != nullptr; agents /= 2) {
     few_ = fitting_runner(packed, agents);
   }
-  if (one_ == nullptr) return;  // too large for one launch: the row kernels take every step
+  if (one_ == nullptr) return;  // too large for one launch: the row kernels do every step
   limit_ = 1;
   if (few_ != nullptr) {
     limit_ = tuning.fused_limit >= 0 ? std::max<std::int64_t>(1, tuning.fused_limit)
@@ -154,7 +154,7 @@ void FusedSteps::step_one(const policy::StatePlace& state, const float* obs, flo
   }
 }
 
-// Each output arrives together with the number of its step, in one 8-byte word.
+// Each output is in one 8-byte word with the number of its step.
 void FusedSteps::collect(const Ticket& ticket, unsigned sequence, float* out) {
   const auto* words = ticket.tagged.as<const std::uint64_t>();
   int next = 0;
@@ -169,7 +169,7 @@ void FusedSteps::collect(const Ticket& ticket, unsigned sequence, float* out) {
     return true;
   };
   if (spin_until(arrived, tuning_.spin_microseconds)) return;
-  // Late: other work is before it on the device, or it failed. The stream knows.
+  // Late or failed: wait for the stream, which also reports the error.
   context_->check(driver().cuStreamSynchronize(stream_.handle()), "cuStreamSynchronize");
   if (!arrived()) {
     core::fail(core::ErrorKind::internal, "", "policy_step ended without output ", next, " of ",
@@ -188,7 +188,7 @@ void FusedSteps::step_few(const policy::StatePlace* states, std::size_t count, c
   }
   const std::size_t obs_bytes = count * stride * 4;
   std::memcpy(few_in_.as<char>() + obs_bytes, states, count * sizeof(*states));
-  // Few agents share the device well one to a team; more share the weights.
+  // A few agents run faster with one per team; more agents per team share the weights.
   const bool spread = static_cast<int>(count) <= one_->most_teams();
   const TeamRunner& runner = spread ? *one_ : *few_;
   policy::StepArguments arguments{};

@@ -17,8 +17,8 @@
 
 namespace exphil::cuda {
 
-// The one stream on which a policy's short work runs in the order of the calls, and the lock that gives that
-// order. High priority: a frame's step does not queue behind somebody's long prefill.
+// The stream that runs a policy's short work in the order of the calls, and the lock that fixes the order.
+// High priority, so that a frame's step does not queue behind a long prefill.
 class OrderedStream {
  public:
   explicit OrderedStream(Context& context);
@@ -29,11 +29,11 @@ class OrderedStream {
   CUstream handle() const { return stream_; }
   std::mutex& order() { return order_; }
 
-  // Waits for all that was enqueued. A failure is noted on the context: the next call says so.
+  // Waits for all enqueued work. A failure is noted on the context, so that the next call reports it.
   void drain() noexcept;
 
-  // Enqueues under the lock, then waits, outside it, until that is done. Throws what the work failed with,
-  // and only when nothing of it runs any more.
+  // Enqueues under the lock, then waits for the work outside it. Throws the work's error, only after none of
+  // it still runs.
   template <class Enqueue>
   void run(Enqueue enqueue) {
     Event done(context_);
@@ -62,18 +62,18 @@ class FusedSteps {
              const core::PolicyWeights& weights, OrderedStream& stream);
 
   std::size_t resident_bytes() const;
-  // Up to how many agents the calls below are quicker than the row kernels; 0 where not even one agent of
+  // The most agents for which the calls below are faster than the row kernels; 0 where not even one agent of
   // this policy fits a launch on this device.
   std::int64_t limit() const { return limit_; }
-  // Both return, or throw, when the device has done with the places.
+  // Both return or throw after the device has finished with the places.
   void step_one(const policy::StatePlace& state, const float* obs, float* out);
   void step_few(const policy::StatePlace* states, std::size_t count, const float* obs, float* out);
 
  private:
-  // What one call in flight needs in host memory.
+  // The host memory of one call in flight.
   struct Ticket {
     PinnedBuffer tagged;  // {outputs} of policy_step's 8-byte words
-    PinnedBuffer obs;     // {dims.input()}, where it does not travel as an argument
+    PinnedBuffer obs;     // {dims.input()}, where it is not passed as an argument
   };
   class Lease;
   std::unique_ptr<TeamRunner> fitting_runner(TeamWeights& packed, int agents) const;
@@ -90,10 +90,10 @@ class FusedSteps {
   unsigned sequence_ = 0;  // under the stream's lock
 
   std::mutex tickets_mutex_;
-  std::vector<std::unique_ptr<Ticket>> tickets_;  // not in use
-  std::size_t made_ = 0;                          // tickets there are
+  std::vector<std::unique_ptr<Ticket>> tickets_;  // free tickets
+  std::size_t made_ = 0;                          // all tickets
 
-  std::mutex few_mutex_;  // one batch at a time: its buffers
+  std::mutex few_mutex_;  // one batch at a time uses the buffers
   PinnedBuffer few_in_, few_out_;
   DeviceBuffer few_device_in_;
 };

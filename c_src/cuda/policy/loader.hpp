@@ -1,4 +1,4 @@
-// Puts a policy on a CUDA device. Used by cuda/backend.cpp; safe from any thread.
+// Loads a policy onto a CUDA device. Used by cuda/backend.cpp; safe from any thread.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace exphil::cuda {
 
-// Uploads the weights, makes room for options.max_sessions states, compiles (or finds in the cache) and runs
-// every kernel of the step path once, so that the first real step costs what every other one does. Throws
-// out_of_memory, compile_failed, limit_exceeded (a dimension beyond what the kernels take).
+// Uploads the weights, allocates options.max_sessions states, compiles every kernel of the step path (or
+// loads it from the cache) and runs it once, so that the first real step is as fast as later ones. Throws
+// out_of_memory, compile_failed, limit_exceeded (a dimension beyond the kernels' limit).
 std::unique_ptr<core::Policy> load_policy(std::shared_ptr<Context> context,
                                           std::shared_ptr<const core::PolicyWeights> weights,
                                           const core::PolicyOptions& options);

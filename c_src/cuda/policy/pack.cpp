@@ -10,7 +10,7 @@ namespace {
 using core::PolicyLayerWeights;
 using policy::kSegment;
 
-// A matrix {rows, columns} seen with padding: zero outside, the columns scaled by `scale` where it is given.
+// A padded view of a matrix {rows, columns}: zero outside; columns multiplied by `scale` where given.
 struct Padded {
   const std::vector<float>& values;
   std::int64_t rows, columns;
@@ -27,7 +27,7 @@ float padded(const std::vector<float>& vector, std::int64_t i) {
   return i >= 0 && i < static_cast<std::int64_t>(vector.size()) ? vector[static_cast<std::size_t>(i)] : 0.0f;
 }
 
-// A row of x_proj as the kernels number them (dt padded, B padded, C padded) in the checkpoint; -1 for
+// The checkpoint's row of x_proj for row `row` of the kernels (dt padded, B padded, C padded); -1 for
 // padding.
 std::int64_t projection_row(const PolicyDims& dims, int row) {
   const auto& c = dims.config;

@@ -1,5 +1,5 @@
-// Lays a policy's weights out for its kernels, on the host, once, at load, and its states: padded with zeros,
-// norm weights multiplied into the columns of the matrix that follows. Pure functions.
+// Converts a policy's weights to the layout of its kernels, on the host, at load, and its states: padded with
+// zeros, norm weights multiplied into the columns of the following matrix. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace exphil::cuda {
 // For policy_step: the shares of `team` blocks, one after another (policy::TeamLayout).
 std::vector<std::byte> pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team);
 
-// For the kernels over many rows: where each part is in one buffer. Matrices are float4
-// [k / 4][policy::product_columns(outputs)]; parts start on 256 bytes.
+// For the kernels over many rows: the offset of each part in one buffer. Matrices are float4 [k /
+// 4][policy::product_columns(outputs)]; parts are aligned to 256 bytes.
 struct RowLayout {
   using Part = policy::Part<float>;
   struct Layer {

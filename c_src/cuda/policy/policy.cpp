@@ -1,12 +1,12 @@
 // A Mamba policy on a CUDA device: core::Policy over policy_step (one agent or a few) and the row kernels
 // (many agents, sequences). See core/policy/policy.hpp for the contract.
 //
-// Order of work: everything short runs on one stream of the policy, of high priority, in the order of the
-// calls: clearing, copying and stepping states. Such a call holds the stream's lock only while it enqueues;
-// copy_state and new_state do not wait for the device at all, because whatever uses the state next comes
-// later on the stream. What changes a state writes to another slot, which becomes the state's when the call
-// has succeeded (NextStates): a call that fails changes no state. Work over many rows runs on streams of its
-// own, starts after what the policy's stream held when it was called, and is complete when its call returns.
+// Order of work: short work (clearing, copying and stepping states) runs on one high-priority stream of the
+// policy, in the order of the calls. Such a call holds the stream's lock only while it enqueues. copy_state
+// and new_state do not wait for the device, because later uses of the state are later on the stream. A call
+// that changes a state writes to another slot, which becomes the state's slot when the call has succeeded
+// (NextStates), so a failed call changes no state. Work over many rows runs on other streams, starts after
+// the work that the policy's stream had when it was called, and is complete when the call returns.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -28,7 +28,7 @@ namespace {
 
 bool prepare(Context& context, const PolicyDims& dims, const PolicyTuning& tuning);
 
-// Slots for this many states, and for the next states of as many calls as are usually under way.
+// Slots for this many states, plus the next states of the usual number of concurrent calls.
 std::int64_t with_spare(std::int64_t states) {
   constexpr std::int64_t kSpare = 32;
   return states > INT64_MAX - kSpare ? states : states + std::min(states, kSpare);
@@ -52,7 +52,7 @@ class CudaPolicy : public core::Policy {
     warm_up();
   }
 
-  // Buffers go back to their pools only when nothing uses them any more.
+  // Buffers return to their pools only after the last use.
   ~CudaPolicy() override { stream_.drain(); }
 
   const core::PolicyConfig& config() const override { return dims_.config; }
@@ -93,7 +93,7 @@ class CudaPolicy : public core::Policy {
   SlicePipeline slices_;
 };
 
-// Compiles what will most likely be needed, all at once; the rest follows where it is asked for.
+// Compiles the most likely kernels in parallel; others are compiled on first use.
 bool prepare(Context& context, const PolicyDims& dims, const PolicyTuning& tuning) {
   std::vector<KernelSpec> specs = row_modules(dims);
   for (const int agents : {1, tuning.batch_agents}) {
@@ -107,13 +107,13 @@ bool prepare(Context& context, const PolicyDims& dims, const PolicyTuning& tunin
 const CudaState& CudaPolicy::mine(const core::State& state) const {
   const auto* mine = dynamic_cast<const CudaState*>(&state);
   if (mine == nullptr || mine->arena() != arena_.get()) {
-    core::fail(core::ErrorKind::mismatch, "session", "the state belongs to another model");
+    core::fail(core::ErrorKind::mismatch, "session", "the state is of another model");
   }
   return *mine;
 }
 
-// Calls work(places) for these states, which change when it returns and not where it throws. It does neither
-// before the device has done with the places.
+// Calls work(places) for these states. They change when it returns and not where it throws; it does neither
+// before the device has finished with the places.
 template <class Work>
 void CudaPolicy::change(core::State* const* states, std::int64_t count, Work work) {
   const auto size = static_cast<std::size_t>(count);
@@ -212,7 +212,7 @@ void CudaPolicy::run_slices(const std::vector<Slice>& slices, bool chained) {
 
 void CudaPolicy::long_sequence(const policy::StatePlace& state, const float* frames, std::int64_t seq,
                                float* out, bool last_only) {
-  const policy::StatePlace later{state.to, state.to};  // the slices after the first
+  const policy::StatePlace later{state.to, state.to};  // for the slices after the first
   std::vector<Slice> slices;
   for (std::int64_t first = 0; first < seq; first += tuning_.slice_rows) {
     Slice slice;
@@ -237,7 +237,7 @@ void CudaPolicy::prefill(core::State& state, const float* frames, std::int64_t s
 }
 
 void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t seq, float* out) {
-  if (seq == 0) {  // no frame, no last output
+  if (seq == 0) {  // no frame, so no last output
     std::fill(out, out + count * dims_.output(), 0.0f);
     return;
   }
@@ -267,7 +267,7 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
   if (!slices.empty()) run_slices(slices, false);
 }
 
-// Every kernel once, on states that nobody keeps: what is set up lazily (by the driver too) is set up here.
+// Runs every kernel once on temporary states, so that lazy initialisation (the driver's too) happens here.
 void CudaPolicy::warm_up() {
   const ContextGuard guard(*context_);
   const std::unique_ptr<core::State> first = new_state(), second = new_state();

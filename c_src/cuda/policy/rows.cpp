@@ -44,7 +44,7 @@ void RowBuffers::reserve(Context& context, const PolicyDims& dims, std::int64_t 
   const auto floats = [rows](std::int64_t per_row) { return static_cast<std::size_t>(rows * per_row) * 4; };
   DevicePool& device = context.device_pool();
   PinnedPool& pinned = context.pinned_pool();
-  capacity = 0;  // until all of it is there
+  capacity = 0;  // until all allocations have succeeded
   const std::size_t in_bytes =
       floats(dims.input()) + static_cast<std::size_t>(rows) * sizeof(policy::StatePlace);
   host_in = pinned.allocate(in_bytes);
@@ -126,7 +126,7 @@ policy::RowArguments RowKernels::row_arguments(const RowBuffers& b, const RowJob
   return row;
 }
 
-// Only the last layer may leave out rows: those before it feed the state.
+// Only the last layer may skip rows: the rows of earlier layers feed the state.
 bool RowKernels::last_only(const RowJob& job, int index) const {
   return job.last_only && index == dims_.layers() - 1;
 }

@@ -1,6 +1,6 @@
-// A policy over many rows at once: a batch of agents that each advance by a frame, or frames of sequences in
-// order. One kernel after another on one stream (kernels/policy/product.cu, policy/rows.cu). RowKernels is
-// shared by all calls; a RowBuffers belongs to one slice of work in flight.
+// A policy over many rows: a batch of agents that each advance by a frame, or frames of sequences in order.
+// One kernel after another on one stream (kernels/policy/product.cu, policy/rows.cu). All calls share
+// RowKernels; each slice of work in flight has a RowBuffers.
 #pragma once
 
 #include <cuda.h>
@@ -18,10 +18,10 @@
 
 namespace exphil::cuda {
 
-// Memory for `capacity` rows: what goes in and comes out, and the values between the layers.
+// Memory for `capacity` rows: inputs, outputs, and activations between the layers.
 struct RowBuffers {
   void reserve(Context& context, const PolicyDims& dims,
-               std::int64_t rows);  // grows; work on it must be done
+               std::int64_t rows);  // grows; no work on it may be in flight
 
   std::int64_t capacity = 0;
   PinnedBuffer host_in, host_out;  // rows of obs then the state table; rows of outputs
@@ -31,9 +31,9 @@ struct RowBuffers {
 
 struct RowJob {
   std::int64_t rows = 0;  // batch: agents; otherwise sequences * seq
-  bool batch = false;     // each row its own state
+  bool batch = false;     // each row has its own state
   int seq = 1, sequences = 0;
-  bool last_only = false;    // outputs of each sequence's last frame alone
+  bool last_only = false;    // only the output of each sequence's last frame
   bool keep_states = false;  // the table in RowBuffers::in holds a state for each sequence (or row)
   float* out = nullptr;      // device memory {rows or sequences, d_output}
 };
@@ -42,7 +42,7 @@ struct RowJob {
 // policy/rows.cu.
 KernelSpec product_kernel(const PolicyDims& dims, const std::string& product, const std::string& shape);
 KernelSpec rows_kernel(const PolicyDims& dims, const std::string& entry);
-// One kernel of every module that RowKernels uses, for KernelCache::prepare.
+// One kernel of each module that RowKernels uses, for KernelCache::prepare.
 std::vector<KernelSpec> row_modules(const PolicyDims& dims);
 
 class RowKernels {
@@ -51,8 +51,8 @@ class RowKernels {
              const core::PolicyWeights& weights);
 
   std::size_t resident_bytes() const { return weights_.bytes(); }
-  // Every kernel of a job, in order, on `stream`. buffers.in holds obs {capacity, dims.input()}, then the
-  // table.
+  // Enqueues every kernel of a job in order on `stream`. buffers.in holds obs {capacity, dims.input()}, then
+  // the table.
   void enqueue(CUstream stream, const RowBuffers& buffers, const RowJob& job) const;
 
  private:

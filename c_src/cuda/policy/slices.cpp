@@ -9,8 +9,8 @@
 namespace exphil::cuda {
 namespace {
 
-// Outputs up to this many bytes are written by the kernel straight into host memory: a copy costs 2 us. This
-// is about the lane's own staging, not about core::kSmallestPooledResult.
+// The kernel writes outputs up to this size directly to host memory, because a copy costs 2 us. This concerns
+// the lane's staging; core::kSmallestPooledResult is unrelated.
 constexpr std::size_t kMostDirectOutput = 64 * 1024;
 constexpr std::int64_t kBytesPerThread = 256 * 1024;
 
@@ -75,7 +75,7 @@ void SlicePipeline::stage(Lane& lane, const Slice& slice) {
 }
 
 void SlicePipeline::enqueue(Lane& lane, const Slice& slice, const Lane* previous, CUevent after) {
-  std::int64_t capacity = 64;  // grows in powers of two, so that calls of different sizes settle soon
+  std::int64_t capacity = 64;  // powers of two, so that calls of different sizes soon need no more growth
   while (capacity < slice.job.rows) capacity *= 2;
   lane.buffers.reserve(*context_, dims_, capacity);
   const CUstream stream = lane.stream.handle();
@@ -100,7 +100,7 @@ void SlicePipeline::enqueue(Lane& lane, const Slice& slice, const Lane* previous
   lane.pending = &slice;
 }
 
-// Waits for the lane's slice and hands its outputs over.
+// Waits for the lane's slice and copies out its outputs.
 void SlicePipeline::finish(Lane& lane) {
   if (lane.pending == nullptr) return;
   if (!spin_until([&] { return lane.done.done(); }, tuning_.spin_microseconds)) lane.done.synchronize();

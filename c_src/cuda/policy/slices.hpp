@@ -1,6 +1,6 @@
-// Work over many rows, cut into slices of bounded memory that overlap: while one slice computes, the next
-// one's observations are staged through pinned memory by the library's threads and copied in, and the last
-// one's outputs are copied out. Used by cuda/policy/policy.cpp; calls run one after another.
+// Work over many rows, split into slices of bounded memory that overlap: while one slice computes, the next
+// one's observations are staged through pinned memory by the library's threads and copied in, and the
+// previous one's outputs are copied out. Used by cuda/policy/policy.cpp; calls run one after another.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct Slice {
   const float* obs = nullptr;  // {job.rows, d_input}
   const policy::StatePlace* states =
       nullptr;           // one for each row of a batch, or for each sequence; may be null
-  float* out = nullptr;  // {out_rows, d_output}; null: nobody asks
-  RowJob job;            // keep_states and out are filled in
+  float* out = nullptr;  // {out_rows, d_output}; null: not needed
+  RowJob job;            // run() fills in keep_states and out
 };
 
 class SlicePipeline {
@@ -28,9 +28,9 @@ class SlicePipeline {
                 const PolicyTuning& tuning);
   ~SlicePipeline();
 
-  // Returns when every output is in place and every state has moved on; throws when nothing of it runs.
-  // `after` was recorded by the caller: the slices start when it is reached. chained: each slice needs the
-  // state that the one before leaves.
+  // Returns when every output and every next state is written; throws only when none of the work still runs.
+  // The slices start after the event `after`, which the caller has recorded. chained: each slice starts from
+  // the state that the previous one leaves.
   void run(const std::vector<Slice>& slices, bool chained, CUevent after);
 
  private:

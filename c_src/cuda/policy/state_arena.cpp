@@ -27,7 +27,7 @@ void StateArena::grow(std::int64_t slots) {
 void StateArena::make_room(std::size_t count) {
   if (free_.size() >= count) return;
   const auto missing = static_cast<std::int64_t>(count - free_.size());
-  // Half as much again; where that does not fit, what is asked for may.
+  // Grow by half; where that does not fit, by only what is needed.
   try {
     grow(std::max({slots_ / 2, std::int64_t{16}, missing}));
   } catch (const core::Error& error) {
@@ -78,7 +78,7 @@ void NextStates::commit() noexcept {
   for (std::size_t i = 0; i < count_; ++i) {
     const CUdeviceptr before = states_[i]->slot();
     states_[i]->set_slot(reinterpret_cast<CUdeviceptr>(places_[i].to));
-    places_[i].to = as_pointer<float>(before);  // what goes back to the arena
+    places_[i].to = as_pointer<float>(before);  // to be returned to the arena
   }
 }
 

@@ -1,7 +1,7 @@
 // Device memory for the recurrent states of one policy's sessions and snapshots: equal slots in chunks that
-// are never given back while the policy or a state lives. Taking and returning a slot does no device work
-// (but for a chunk when it grows), so a state may be freed from any thread; whoever takes a slot clears it,
-// on the policy's stream, after all that was still enqueued for the slot's last owner.
+// are kept as long as the policy or a state exists. Taking and returning a slot does no device work (except
+// to allocate a chunk), so any thread may free a state. The code that takes a slot clears it on the policy's
+// stream, after all work that was enqueued for the slot's previous owner.
 #pragma once
 
 #include <cuda.h>
@@ -20,11 +20,11 @@ namespace exphil::cuda {
 
 class StateArena {
  public:
-  // Room for `slots` states at once. Throws out_of_memory.
+  // Allocates `slots` states at first. Throws out_of_memory.
   StateArena(std::shared_ptr<Context> context, std::size_t slot_bytes, std::int64_t slots);
 
   CUdeviceptr take();                                        // throws out_of_memory
-  void take(policy::StatePlace* places, std::size_t count);  // a slot for each `to`: all, or throws
+  void take(policy::StatePlace* places, std::size_t count);  // a slot for each `to`: all of them, or throws
   void give_back(CUdeviceptr slot) noexcept;
   void give_back(const policy::StatePlace* places, std::size_t count) noexcept;  // each `to`
   std::size_t slot_bytes() const { return slot_bytes_; }
@@ -58,10 +58,10 @@ class CudaState : public core::State {
   CUdeviceptr slot_;
 };
 
-// Where a call reads and writes the states that it changes: each from its slot, into another one that
-// commit() makes the state's. A call that fails before leaves every state as it was. It costs two turns of
-// the arena's lock, a slot for each state during the call, and no copy. Destroyed only when nothing on the
-// device uses the places any more.
+// Where a call reads and writes the states that it changes: it reads each from its slot and writes another
+// slot, which commit() assigns to the state. A call that fails before commit() leaves every state unchanged.
+// The cost is two acquisitions of the arena's lock and a slot for each state during the call, and no copy.
+// Destroy it only when no work on the device uses the slots.
 class NextStates {
  public:
   NextStates(StateArena& arena, CudaState* const* states, std::size_t count);  // throws out_of_memory
@@ -70,13 +70,13 @@ class NextStates {
   NextStates& operator=(const NextStates&) = delete;
 
   const policy::StatePlace* places() const { return places_; }
-  void commit() noexcept;  // once
+  void commit() noexcept;  // at most once
 
  private:
   StateArena& arena_;
   CudaState* const* states_;
   const std::size_t count_;
-  policy::StatePlace one_{};  // one agent's step allocates nothing
+  policy::StatePlace one_{};  // so that one agent's step allocates nothing
   std::vector<policy::StatePlace> many_;
   policy::StatePlace* places_;
 };

@@ -8,7 +8,7 @@
 namespace exphil::cuda {
 namespace {
 
-// Threads of a block: one for each 32 weights of the widest phase, within what registers allow.
+// Threads of a block: one for each 32 weights of the widest phase, within the register limit.
 int default_threads(const PolicyDims& dims, int team, int agents) {
   const int tasks = 2 * policy::Share(dims, team).own * (dims.model() / policy::kSegment);
   const int most = agents == 1 ? 512 : 256;
@@ -32,13 +32,13 @@ std::vector<TeamShape> team_candidates(const DeviceProperties& device, const Pol
                                        const PolicyTuning& tuning, int agents) {
   std::vector<TeamShape> shapes;
   const int useful =
-      policy::power_of_two_above(dims.inner() / policy::kSegment);  // more blocks would own no segment
+      policy::power_of_two_above(dims.inner() / policy::kSegment);  // more blocks would have no segment
   const int threads = agents == 1 ? tuning.threads : tuning.batch_threads;
   for (const bool cluster : {true, false}) {
     if (cluster && device.architecture() < 90) continue;
     if (tuning.cluster >= 0 && cluster != (tuning.cluster == 1)) continue;
     for (const bool staged : {true, false}) {
-      if (staged && !cluster) continue;  // the bulk copies come with clusters
+      if (staged && !cluster) continue;  // the bulk copies need clusters
       if (tuning.staged >= 0 && staged != (tuning.staged == 1)) continue;
       for (int team = cluster ? 16 : policy::power_of_two_within(std::min(device.multiprocessors, 64));
            team >= 1; team /= 2) {
@@ -79,7 +79,7 @@ TeamRunner::TeamRunner(Context& context, const PolicyDims& dims, const PolicyTun
   core::fail(
       core::ErrorKind::unsupported, "", "this policy does not fit ", context.properties().name,
       " in one launch: ", agents, " agents of it need more than ", context.properties().max_shared_per_block,
-      " bytes of shared memory in a block, or EXPHIL_NATIVE_POLICY asks for a shape the device has not");
+      " bytes of shared memory in a block, or EXPHIL_NATIVE_POLICY requires a shape that the device lacks");
 }
 
 bool TeamRunner::try_shape(const TeamShape& shape) {
@@ -108,7 +108,7 @@ bool TeamRunner::try_shape(const TeamShape& shape) {
   return true;
 }
 
-// Clusters that fit the device at once; 0 where none does.
+// The clusters that fit on the device together; 0 where none fits.
 int TeamRunner::cluster_capacity(CUfunction function, const TeamShape& shape) const {
   if (driver().cuOccupancyMaxActiveClusters == nullptr) return shape.team > 8 ? 0 : 1;
   CUlaunchAttribute attribute{};

@@ -1,4 +1,4 @@
-// policy_step with the shape that this device can run: chooses it, uploads the weights in that shape, and
+// policy_step in a shape that this device can run: chooses it, uploads the weights for that shape, and
 // launches. Used by cuda/policy/fused.cpp, once for a single agent and once for a few; launches are made
 // under the stream's lock.
 #pragma once
@@ -33,16 +33,16 @@ class TeamWeights {
 
 class TeamRunner {
  public:
-  // agents: how many a team takes at a time. Throws unsupported where no shape runs here.
+  // agents: the agents of a team at a time. Throws unsupported where no shape runs on this device.
   TeamRunner(Context& context, const PolicyDims& dims, const PolicyTuning& tuning, TeamWeights& weights,
              int agents);
 
   const TeamShape& shape() const { return shape_; }
-  int most_teams() const { return most_teams_; }  // at once
+  int most_teams() const { return most_teams_; }  // concurrently
   std::size_t resident_bytes() const { return weights_->bytes(); }
 
   // Fills in weights, board and barrier. inline_obs: {d_input}, read before this returns; may be null where
-  // arguments.obs is given.
+  // arguments.obs is set.
   void launch(CUstream stream, policy::StepArguments arguments, const float* inline_obs) const;
 
  private:

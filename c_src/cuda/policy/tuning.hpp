@@ -1,6 +1,6 @@
 // How a resident policy uses the device. The defaults were chosen on an H200 (bench/results);
-// EXPHIL_NATIVE_POLICY, a list like "team=8,threads=256", overrides them for benchmarks and tests. Results
-// never depend on any of it.
+// EXPHIL_NATIVE_POLICY, a list like "team=8,threads=256", overrides them for benchmarks and tests. Results do
+// not depend on these values.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,21 @@
 namespace exphil::cuda {
 
 struct PolicyTuning {
-  int team = 0;                    // blocks in a team; 0: as many as pay
+  int team = 0;                    // blocks in a team; 0: chosen by size
   int threads = 0;                 // of a team's block, for one agent; 0: the default
   int batch_threads = 0;           // the same for several agents
-  int batch_agents = 8;            // agents a team takes at a time
+  int batch_agents = 8;            // agents per team at a time
   int cluster = -1;                // 1, 0; -1: where the device has clusters
   int staged = -1;                 // weights staged in shared memory: 1, 0; -1: where they fit
-  int inline_obs = 1;              // one agent's observation travels as a kernel argument
-  std::int64_t fused_limit = -1;   // agents in one call that policy_step takes; more go through the products
+  int inline_obs = 1;              // one agent's observation is passed as a kernel argument
+  std::int64_t fused_limit = -1;   // most agents per call for policy_step; more go through the products
   std::int64_t few_limit = 1024;   // rows up to which product_few is used
-  std::int64_t slice_rows = 4096;  // rows that pass through the products at a time
+  std::int64_t slice_rows = 4096;  // rows of a slice of the products
   int lanes = 3;                   // slices in flight
   std::int64_t spin_microseconds = 2000;  // before a waiting thread sleeps
 };
 
-// Read from the environment at every load. Throws invalid_argument for a key or value it does not know.
+// Read from the environment at every load. Throws invalid_argument for an unknown key or an invalid value.
 PolicyTuning policy_tuning();
 
 }  // namespace exphil::cuda

@@ -36,7 +36,7 @@ void append_rows(std::vector<KernelSpec>* all, const PolicyDims& dims) {
 std::vector<KernelSpec> policy_kernel_variants() {
   const PolicyDims melee = dims(256, 512, 16, 4, 16, 287, 64, 2);
   const PolicyDims odd = dims(65, 131, 17, 3, 5, 31, 9, 1);
-  // A state wider than a warp's first float4s, no convolution history, inputs too many for an argument, and a
+  // A state wider than a warp's first float4s, no convolution history, too many inputs for an argument, and a
   // width at which product_few does not fit.
   const PolicyDims wide = dims(32, 5440, 130, 1, 33, 1000, 1, 1);
   std::vector<KernelSpec> all = {

@@ -1,5 +1,5 @@
-// The kernels of resident policies that the tests compile for every architecture: for the recorded policy's
-// dimensions and for awkward ones. At run time a policy compiles its own few.
+// The policy kernels that the tests compile for every architecture: for the recorded policy's dimensions and
+// for unusual ones. At run time only the kernels of the loaded policies are compiled.
 #pragma once
 
 #include <vector>

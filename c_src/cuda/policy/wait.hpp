@@ -1,4 +1,4 @@
-// Waiting for the GPU without sleeping where the answer is microseconds away. Used by cuda/policy/.
+// Waits for the GPU without sleeping where the result is microseconds away. Used by cuda/policy/.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,8 @@ inline void pause_briefly() {
 #endif
 }
 
-// Asks `done` until it answers true or the time is over; gives the core away after the first 100 us. False:
-// the time is over.
+// Polls `done` until it returns true or the time is over; yields the core after the first 100 us. Returns
+// false where the time is over.
 template <class Done>
 bool spin_until(Done done, std::int64_t microseconds) {
   using Clock = std::chrono::steady_clock;

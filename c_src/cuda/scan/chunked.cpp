@@ -11,19 +11,19 @@ namespace {
 
 using core::ScanShape;
 
-// What decides the bits. Chunks of 16 real steps (8 complex ones) of two states at a time fill a lane's
-// registers. More chunks to a tile cost stages of the combination, fewer leave a narrow scan too few warps.
+// These decide the bits. Chunks of 16 real steps (8 complex ones) of two states at a time fill a lane's
+// registers. More chunks per tile cost stages of the combination, fewer leave a narrow scan too few warps.
 constexpr int kRealSteps = 16, kComplexSteps = 8;
 constexpr int kChunks = 4, kNarrowChunks = 8;
 constexpr std::int64_t kNarrow = 512;      // channels
 constexpr std::int64_t kManyFloats = 256;  // of the states of a channel
 constexpr int kStatesPerPass = 2;
 
-// Warps of a multiprocessor: 168 registers a lane.
+// Warps on a multiprocessor: 168 registers a lane.
 constexpr int kMostWarps = 12;
-constexpr int kFewestWarps = 8;        // whatever the registers: 255 are the most a lane can have
+constexpr int kFewestWarps = 8;        // with any number of registers: a lane has at most 255
 constexpr int kMostTimeWarps = 15;     // named barriers of a block
-constexpr int kMostClusterBlocks = 8;  // blocks of a cluster that every device with clusters takes
+constexpr int kMostClusterBlocks = 8;  // supported by every device with clusters
 constexpr int kStagedFloats = 16;      // of a row of b or c in shared memory at a time
 
 struct Cut {
@@ -37,7 +37,7 @@ struct Cut {
   ChannelCut channels;
 
   int warps() const { return channel_warps * time_warps; }
-  int turns() const { return time_warps * cluster_blocks; }  // that the tiles are taken in
+  int turns() const { return time_warps * cluster_blocks; }  // warps that take tiles in turn
   int warp_channels() const { return 32 / chunks; }
 };
 
@@ -62,10 +62,10 @@ std::size_t shared_bytes(const ScanShape& p, const Cut& cut) {
       cut.time_warps, cut.buffers, projections, static_cast<int>(core::dtype_size(p.dtype))));
 }
 
-// Fills the rest of a cut: as many states of b and c at a time as fit. False where nothing fits.
+// Completes a cut with as many states of b and c at a time as fit. False where nothing fits.
 bool complete(const ScanShape& p, const DeviceProperties& device, const ChunkedTuning& tuning, Cut* cut) {
   cut->channels = cut_channels(p, cut->channel_warps * cut->warp_channels());
-  // Fewer warps than fit may have more registers each.
+  // With fewer warps than fit, each may have more registers.
   const std::int64_t multiprocessors = std::max(1, device.multiprocessors);
   const std::int64_t share = (blocks_of(p, *cut) + multiprocessors - 1) / multiprocessors;
   const int fitting = std::max(1, kMostWarps / cut->warps());
@@ -89,24 +89,24 @@ double estimate(const ScanShape& p, const DeviceProperties& device, const Cut& c
   const double slots = states * (p.complex ? 930 : 290) + 390 + 60 * stages;  // of one warp for one tile
   const int by_registers = std::max(cut.min_blocks, kFewestWarps / cut.warps());
   const int fitting = std::max(1, std::min(by_registers, blocks_by_shared(device, shared_bytes(p, cut))));
-  // Clusters stay within a part of the chip each, where some multiprocessors may be left over.
+  // Each cluster must fit in one GPC, which may leave some multiprocessors unused.
   const double multiprocessors = std::max(1, device.multiprocessors);
   const double reached = cut.cluster_blocks > 2 ? 0.9 * multiprocessors : multiprocessors;
   const Occupancy o =
       occupancy(device, static_cast<double>(blocks_of(p, cut)), fitting, reached * fitting, cut.warps());
-  // Narrow blocks read parts of sectors and share b and c with nobody; warps in turn wait for states.
+  // Narrow blocks read partial sectors and do not share b and c; warps in turn wait for states.
   const double narrow = 1 + 0.05 * std::max(0, 4 - cut.channel_warps), waiting = cut.turns() > 1 ? 1.04 : 1;
-  const double hops = (cut.turns() - 1) * 500.0;  // of a state, once around
+  const double hops = (cut.turns() - 1) * 500.0;  // of passing a state through all turns
   const double round = std::max(slots * (1.6 + o.warps) * narrow * waiting, hops);
   const double rounds = std::ceil(static_cast<double>(tiles_of(p, cut)) / cut.turns());
   return o.waves * (rounds * round + hops + 8000);
 }
 
-// What is the same in every cut of a scan.
+// The part that all cuts of a scan have in common.
 Cut first_cut(const ScanShape& p, const ChunkedTuning& tuning) {
   Cut cut;
   cut.steps = tuning.steps > 0 ? tuning.steps : p.complex ? kComplexSteps : kRealSteps;
-  // The states of a narrower warp take less shared memory as well.
+  // The states of a narrower warp also take less shared memory.
   const bool narrow = p.dim < kNarrow || p.state * floats_of(p) > kManyFloats;
   cut.chunks = tuning.chunks > 0 ? tuning.chunks : narrow ? kNarrowChunks : kChunks;
   cut.states_per_pass = std::min<int>(tuning.states_per_pass > 0 ? tuning.states_per_pass : kStatesPerPass,
@@ -117,7 +117,7 @@ Cut first_cut(const ScanShape& p, const ChunkedTuning& tuning) {
 std::vector<Cut> cuts(const ScanShape& p, const DeviceProperties& device, const ChunkedTuning& tuning) {
   std::vector<Cut> all;
   Cut cut = first_cut(p, tuning);
-  // A cluster's blocks lie in one part of the chip: that of a small device may not have room for eight.
+  // A cluster must fit in one GPC, and those of a small device may not have eight multiprocessors.
   const int most_cluster_blocks = device.compute_major < 9      ? 1
                                   : device.multiprocessors < 64 ? 2
                                                                 : kMostClusterBlocks;
@@ -128,11 +128,11 @@ std::vector<Cut> cuts(const ScanShape& p, const DeviceProperties& device, const 
     for (cut.time_warps = 1; cut.warps() <= kMostWarps && cut.time_warps <= kMostTimeWarps;
          ++cut.time_warps) {
       if (differs(tuning.time_warps, cut.time_warps)) continue;
-      // Every cut is a kernel to compile: those that would leave warps over are not worth one.
+      // Every cut is a kernel to compile: skip those that would leave warp slots unused.
       if (tuning.channel_warps * tuning.time_warps == 0 && kMostWarps % cut.warps() != 0) continue;
       for (cut.cluster_blocks = 1; cut.cluster_blocks <= most_cluster_blocks; cut.cluster_blocks *= 2) {
         if (differs(tuning.cluster_blocks, cut.cluster_blocks)) continue;
-        // Some blocks would have nothing to do.
+        // Some blocks would have no work.
         if (cut.cluster_blocks > 1 && cut.time_warps * (cut.cluster_blocks / 2) >= tiles_of(p, cut)) continue;
         if (complete(p, device, tuning, &cut)) all.push_back(cut);
       }

@@ -1,8 +1,8 @@
-// kernels/scan/chunked.cu, which scans parallel in time: time is cut into chunks, which a warp combines as a
-// tile; warps of a block take tiles in turn, and so do the blocks of a cluster. For every diagonal scan of
-// more than a few steps.
+// kernels/scan/chunked.cu, which scans in parallel over time: time is split into chunks, and a warp combines
+// the chunks of a tile. The warps of a block take tiles in turn, and so do the blocks of a cluster. For every
+// diagonal scan of more than a few steps.
 //
-// The steps of a chunk and the chunks of a tile may change the bits of a result; the rest of a cut cannot.
+// The steps of a chunk and the chunks of a tile may change the bits of a result; other parameters do not.
 #pragma once
 
 #include "cuda/scan/kernel.hpp"

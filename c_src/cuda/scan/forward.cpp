@@ -18,7 +18,7 @@ using core::ScanOperand;
 using core::ScanShape;
 using DeviceOperands = core::ScanOperands<CUdeviceptr>;
 
-// Where scan::Arguments keeps each operand's address.
+// The offset of each operand's address in scan::Arguments.
 core::PerOperand<ScanOperand, std::size_t> argument_offsets() {
   core::PerOperand<ScanOperand, std::size_t> offsets;
   offsets[ScanOperand::x] = offsetof(scan::Arguments, x);
@@ -84,7 +84,7 @@ LaunchPlan plan_scan(const ScanShape& p, const DeviceProperties& device, const S
   }
   core::fail(core::ErrorKind::unsupported, "", "no kernel ",
              tuning == nullptr ? "" : core::message("named ", tuning->kernel->name, " "),
-             "takes this scan on this device");
+             "supports this scan on this device");
 }
 
 std::vector<ScanLaunch> scan_launches(const LaunchPlan& plan, const ScanShape& p,

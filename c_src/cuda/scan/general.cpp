@@ -11,14 +11,14 @@ namespace {
 
 using core::ScanShape;
 
-// What one multiprocessor gets from the L2 when all of them read.
+// L2 bandwidth of one multiprocessor while all of them read.
 constexpr double kL2BytesPerCycle = 21;
 
 // The largest block. Warps of 128 registers then fill a multiprocessor's 65536.
 constexpr int kMostWarps = 16;
 
-// States times steps, in floats, that a tile unrolls for one lane: what it loads ahead of them must fit in
-// registers, and the tile's rows twice in shared memory.
+// Floats of state times steps that a tile unrolls for one lane: the values loaded ahead must fit in
+// registers, and two copies of the tile's rows in shared memory.
 constexpr int kTileFloats = 64;
 
 struct Cut {
@@ -35,7 +35,7 @@ int next_power_of_two(std::int64_t value) {
   return power;
 }
 
-// The fewest lanes whose states stay within four floats each (see kTileFloats), as far as a warp has lanes.
+// The fewest lanes with at most four floats of state each (see kTileFloats), up to a full warp.
 int fewest_lanes(const ScanShape& p) {
   const int most_states = p.complex ? 2 : 4;
   int lanes = 1;
@@ -52,7 +52,7 @@ int tile_steps(const ScanShape& p) {
   return std::max(1, kTileFloats / std::max(4, floats));
 }
 
-// Launch bounds that a block of so many warps is compiled for; one variant serves every block of its size
+// Launch bounds for a block of that many warps. One variant serves every block of its size
 // class.
 void set_bounds(Cut* cut) {
   cut->max_threads = cut->warps <= 8 ? 256 : cut->warps <= 12 ? 384 : 512;
@@ -73,7 +73,7 @@ std::size_t shared_bytes(const ScanShape& p, const Cut& cut) {
   return static_cast<std::size_t>(layout_of(p, cut).bytes());
 }
 
-// Bytes that one block takes from the L2 for one tile: b and c, and whole sectors of x, dt and y.
+// Bytes that one block reads from the L2 for one tile: b and c, and full sectors of x, dt and y.
 double tile_bytes(const ScanShape& p, const Cut& cut) {
   const scan::Layout layout = layout_of(p, cut);
   const double element = static_cast<double>(core::dtype_size(p.dtype));
@@ -91,7 +91,7 @@ double tile_slots(const ScanShape& p, const Cut& cut) {
   return cut.steps * (3 + 5 * states + reduce) + fixed;
 }
 
-// Instructions issued per cycle and scheduler with `warps` of them to choose from.
+// Instructions issued per cycle and scheduler with `warps` warps to choose from.
 double issue_rate(double warps) {
   return std::min(0.9, 0.4 + 0.17 * warps);
 }
@@ -105,16 +105,16 @@ double estimate(const ScanShape& p, const DeviceProperties& device, const Cut& c
   const double multiprocessors = std::max(1, device.multiprocessors);
   const Occupancy o = occupancy(device, blocks, fitting, multiprocessors * fitting, cut.warps);
   const double tiles = std::ceil(static_cast<double>(p.seq) / cut.steps);
-  const double barriers = o.resident > 1 ? 50 : 200;  // another block fills the wait
+  const double barriers = o.resident > 1 ? 50 : 200;  // another block runs during the wait
   const double issue = tile_slots(p, cut) * o.warps / issue_rate(o.warps);
   const double memory = o.resident * tile_bytes(p, cut) / kL2BytesPerCycle;
   const double tile = std::max(issue, memory) + 0.2 * std::min(issue, memory) + barriers;
-  return o.waves * (tiles * tile + 1500);  // a block's first loads and its launch: nothing overlaps them
+  return o.waves * (tiles * tile + 1500);  // a block's first loads and its launch do not overlap
 }
 
 std::vector<Cut> cuts(const ScanShape& p, const DeviceProperties& device, const GeneralTuning& tuning) {
   const int fewest = fewest_lanes(p);
-  // Twice the lanes keep two states each: the order of the sum over states stays the same.
+  // With twice the lanes each keeps two states: the order of the sum over states stays the same.
   const bool twice = !p.complex && states_per_lane(p, fewest) == 4 && fewest < 32;
   std::vector<Cut> all;
   for (int lanes = fewest; lanes <= fewest * (twice ? 2 : 1); lanes *= 2) {

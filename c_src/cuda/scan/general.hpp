@@ -1,6 +1,6 @@
 // kernels/scan/general.cu, where a warp scans all of time. For every diagonal scan, whatever its layout.
 //
-// The lanes and warps of a cut change no bit of a result.
+// The lanes and warps of a cut do not change the bits of a result.
 #pragma once
 
 #include "cuda/scan/kernel.hpp"

@@ -10,13 +10,13 @@ using core::ScanAlgorithm;
 using core::ScanOperand;
 using core::ScanShape;
 
-// Up to here the warps of a batch-1 scan finish before a second pass over time would.
+// For up to this many steps the warps of a batch-1 scan finish before a second pass over time would.
 constexpr std::int64_t kSequentialSteps = 64;
-// From here on the channels of a single sequence fill every device there is.
+// With this many channels a single sequence fills every device.
 constexpr std::int64_t kSequentialChannels = 16384;
 
-// scan/chunked.cu counts in ints: steps, rounded up to whole rounds of its blocks, and bytes across
-// as many rows as a block copies at once (below 1024).
+// scan/chunked.cu uses int for steps, rounded up to full rounds of its blocks, and for bytes across the rows
+// that a block copies at a time (below 1024).
 constexpr std::int64_t kMostChunkedSteps = (std::int64_t{1} << 31) - (std::int64_t{1} << 20);
 constexpr std::int64_t kMostRowBytes = std::int64_t{1} << 21;
 
@@ -24,7 +24,7 @@ std::int64_t element_bytes(const ScanShape& p) {
   return static_cast<std::int64_t>(core::dtype_size(p.dtype));
 }
 
-// Whether scan/chunked.cu can count the scan's steps and the bytes of its rows.
+// Whether scan/chunked.cu can represent the scan's steps and the bytes of its rows.
 bool fits_ints(const ScanShape& p) {
   const auto row_fits = [&p](const core::ProjectionLayout& layout) {
     const std::int64_t size = p.complex ? 8 : element_bytes(p);
@@ -34,7 +34,7 @@ bool fits_ints(const ScanShape& p) {
          row_fits(p.c_layout);
 }
 
-// ELEMENT in the kernels.
+// The value of ELEMENT in the kernels.
 int element_number(core::Dtype dtype) {
   return dtype == core::Dtype::f16 ? 1 : dtype == core::Dtype::bf16 ? 2 : 0;
 }
@@ -87,7 +87,7 @@ int directions_of(const ScanShape& p) {
 }
 
 bool scans_sequentially(const ScanShape& p) {
-  // Before what the caller asked for: a sequential scan of such a shape is slow, chunks would be wrong.
+  // Overrides the caller's choice: a sequential scan of such a shape is slow, a chunked one would be wrong.
   if (!fits_ints(p)) return true;
   if (p.options.algorithm != ScanAlgorithm::automatic) {
     return p.options.algorithm == ScanAlgorithm::sequential;

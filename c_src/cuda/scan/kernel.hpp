@@ -1,10 +1,10 @@
-// What a kernel of the selective scan is to its launcher (forward.hpp): whether it takes a scan, and how it
-// is launched. Also what the kernels' plans share. Pure functions of shape, device and tuning; any thread.
+// A selective-scan kernel for its launcher (forward.hpp): whether it supports a scan, and its launch plan.
+// Also code that the plans share. Pure functions of shape, device and tuning; any thread.
 //
-// What may change the bits of a result (the kernel, the steps of a chunk) depends on seq, dim, state, dtype,
-// options, alignment and the device alone, never on the batch. What cannot (the width of a block, how many
-// blocks there are) is chosen by estimated time with the batch in view. A sequence therefore gets the same
-// bits whatever else is in the batch.
+// Choices that may change the bits of a result (the kernel, the steps of a chunk) depend only on seq, dim,
+// state, dtype, options, alignment and the device, never on the batch. Other choices (the width of a block,
+// the number of blocks) minimise the estimated time and depend on the batch too. A sequence therefore gets
+// the same bits whatever else is in the batch.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace exphil::cuda {
 
-// How the channels of a sequence are shared out. A span is a run of channels that share one group of b and
-// one of c: blocks do not cross it.
+// How the channels of a sequence are split into blocks. A span is a run of channels that share one group of b
+// and one of c; no block crosses its end.
 struct ChannelCut {
   std::int64_t span_channels = 1, spans = 1, blocks_per_span = 1;
   std::int64_t blocks() const { return spans * blocks_per_span; }
@@ -28,8 +28,8 @@ struct ChannelCut {
 struct LaunchPlan {
   KernelSpec spec;
   ChannelCut cut;
-  int cluster = 1;     // blocks that share a cut's block of channels
-  int directions = 1;  // 2 where both are scanned
+  int cluster = 1;     // blocks of a cluster, which share the same channels
+  int directions = 1;  // 2 where both directions are scanned
   Dim3 block;          // threads
   std::size_t shared_bytes = 0;
 
@@ -45,13 +45,13 @@ struct ScanTuning;
 struct ScanKernel {
   const char* name;
   bool (*takes)(const core::ScanShape& shape, const DeviceProperties& device);
-  // Of a scan that it takes. tuning: null, or this kernel's own. Throws limit_exceeded where no way to cut
-  // the scan fits the device.
+  // The plan of a supported scan. tuning: null, or this kernel's own. Throws limit_exceeded where no plan
+  // fits the device.
   LaunchPlan (*plan)(const core::ScanShape& shape, const DeviceProperties& device, const ScanTuning* tuning);
 };
 
-// What a benchmark or a test forces: this kernel, and of its plan what a derived struct says. A field of 0
-// leaves the choice to the plan. Each kernel's header has its own.
+// Forces this kernel, and the fields that a derived struct adds, for a benchmark or a test. A field of 0
+// leaves the choice to the plan. Each kernel's header declares its own.
 struct ScanTuning {
   const ScanKernel* kernel;
 };
@@ -61,8 +61,8 @@ KernelTuning tuning_or_default(const ScanTuning* tuning) {
   return tuning == nullptr ? KernelTuning() : static_cast<const KernelTuning&>(*tuning);
 }
 
-// Appends what every kernel is told of the shape: STATE, ELEMENT, DISCRETIZATION and the
-// options.
+// Appends the defines that every kernel needs:
+// STATE, ELEMENT, DISCRETIZATION and the options.
 void add_scan_defines(const core::ScanShape& shape, std::vector<std::string>* defines);
 
 // Whether b and c can be copied four elements at a time.
@@ -70,17 +70,17 @@ bool has_vector_rows(const core::ScanShape& shape);
 
 // Channels that share one group of b and one of c.
 std::int64_t span_of(const core::ScanShape& shape);
-// For blocks of `per_block` channels.
+// The cut for blocks of `per_block` channels.
 ChannelCut cut_channels(const core::ScanShape& shape, std::int64_t per_block);
 
-// Elements of x, dt and z that one copy takes, 16 bytes at the most: as many as alignment, a span's channels
-// and the channels of a block allow.
+// Elements of x, dt and z per copy, at most 16 bytes: as many as the alignment, a span's channels and a
+// block's channels allow.
 int copy_width(const core::ScanShape& shape, std::int64_t block_channels);
 
 int directions_of(const core::ScanShape& shape);
 
-// True where a warp scans all of time, step by step: where that is asked for, where automatic means it, and
-// where the chunked kernel could not count the scan's steps and bytes. Independent of the batch.
+// True where a warp scans all of time, step by step: where the caller chose it, where automatic selects it,
+// and where the chunked kernel cannot represent the scan's steps and bytes. Does not depend on the batch.
 bool scans_sequentially(const core::ScanShape& shape);
 
 }  // namespace exphil::cuda

@@ -1,5 +1,5 @@
-// kernels/scan/matrix.cu, for a full matrix A: a warp solves the system of one channel, step after step.
-// Nothing of its launch can be forced.
+// kernels/scan/matrix.cu, for a full matrix A: a warp solves the system of one channel, step after step. It
+// has no tuning.
 #pragma once
 
 #include "cuda/scan/kernel.hpp"

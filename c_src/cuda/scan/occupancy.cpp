@@ -8,7 +8,7 @@
 namespace exphil::cuda {
 namespace {
 
-// Bytes of shared memory that the system takes from a multiprocessor for each block.
+// Bytes of shared memory that the system reserves on a multiprocessor for each block.
 constexpr int kReservedShared = 1024;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// How a launch's blocks share a device, and the cheapest of several ways to cut a scan: what the cost models
-// of the scan's kernels have in common. Pure functions; any thread.
+// The occupancy of a launch, and the cheapest of several plans: shared by the cost models of the scan
+// kernels. Pure functions; any thread.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace exphil::cuda {
 
-// Blocks with so much shared memory that fit a multiprocessor; 0 where one does not quite.
+// Blocks with that much shared memory that fit on a multiprocessor; 0 where not even one fits.
 int blocks_by_shared(const DeviceProperties& device, std::size_t shared_bytes);
 
-// The most shared memory that a block may have where `blocks` of them are to fit a multiprocessor.
+// The most shared memory per block with which `blocks` of them fit on a multiprocessor.
 std::size_t shared_for_blocks(const DeviceProperties& device, int blocks);
 
 struct Occupancy {
-  double resident = 1;  // blocks of a multiprocessor at a time
-  double warps = 1;     // of one of its four schedulers
-  double waves = 1;     // until every block has run
+  double resident = 1;  // blocks on a multiprocessor at a time
+  double warps = 1;     // on one of its four schedulers
+  double waves = 1;     // rounds until every block has run
 };
 
-// fitting: blocks that a multiprocessor takes; at_once: blocks that the device takes.
+// fitting: blocks that fit on a multiprocessor; at_once: blocks that fit on the device.
 Occupancy occupancy(const DeviceProperties& device, double blocks, int fitting, double at_once,
                     int warps_per_block);
 

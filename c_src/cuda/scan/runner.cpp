@@ -1,4 +1,4 @@
-// Cuts the batch, and queues kernels and results as slices arrive.
+// Splits the batch, and queues kernels and copies of results as slices arrive.
 #include "cuda/scan/runner.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using core::ScanOperand;
 using core::ScanShape;
 using Table = core::PerOperand<ScanOperand, Operand>;
 
-// Below this a slice's launch and copies cost more than the overlap gains.
+// A smaller slice costs more in launches and copies than its overlap gains.
 constexpr std::size_t kSmallestSlice = std::size_t{1} << 20;
 constexpr std::int64_t kMostSlices = 16;
 
@@ -28,7 +28,7 @@ std::int64_t sequences_per_slice(const Table& table, std::int64_t batch) {
   std::size_t input = 0;
   for (const ScanOperand id : core::all_operands<ScanOperand>()) {
     const Operand& operand = table[id];
-    // The initial state does not grow with time, and was not counted where kSmallestSlice was measured.
+    // The initial state does not grow with time, and was not included where kSmallestSlice was measured.
     if (operand.flow == Flow::in && id != ScanOperand::initial_state) {
       input += static_cast<std::size_t>(batch) * operand.sequence_stride();
     }
@@ -38,7 +38,7 @@ std::int64_t sequences_per_slice(const Table& table, std::int64_t batch) {
   return (batch + slices - 1) / slices;
 }
 
-// The shape on the device: results without a place on the host are left out, and every address is aligned.
+// The shape on the device: results without a host address are left out, and every address is aligned.
 ScanShape device_shape(const ScanCall& call) {
   ScanShape shape = call.shape;
   const Table table = core::describe_operands(shape);
@@ -68,8 +68,8 @@ void run_scan(Context& context, const ScanCall& call) {
   std::vector<std::unique_ptr<Event>> arrived;
   for (std::size_t i = 0; i < image.slices().size(); ++i) arrived.push_back(std::make_unique<Event>(context));
 
-  // Destroyed in reverse order: the streams are idle before the buffers they use go back. Two streams take
-  // the slices in turns, so that a slice's results and the next slice's kernel overlap.
+  // Destroyed in reverse order: the streams are idle before their buffers are returned to the pool. The
+  // slices alternate between two streams, so that one slice's results and the next slice's kernel overlap.
   std::unique_ptr<Upload> upload;
   const StreamLease copies(context);
   StreamLease work[2] = {StreamLease(context), StreamLease(context)};

@@ -12,12 +12,12 @@ namespace {
 using core::ScanShape;
 
 constexpr std::int64_t kSteps = std::int64_t{scan::kShortBlocks} * scan::kShortChunks * scan::kShortSteps;
-// With more channels the tiles of the chunked kernel fill a device, which is then faster.
+// With more channels the tiles of the chunked kernel fill a device, and it is faster.
 constexpr std::int64_t kChannels = 512;
-constexpr std::int64_t kStates = 64;  // eight warps share out the states of a channel
+constexpr std::int64_t kStates = 64;  // eight warps share the states of a channel
 
 constexpr int kMostWarps = 12;         // of a multiprocessor: 168 registers a lane
-constexpr int kFewestProcessors = 64;  // a smaller device may have no room for a cluster of eight
+constexpr int kFewestProcessors = 64;  // a smaller device may be unable to place a cluster of eight
 constexpr int kWarpChannels = 32 / scan::kShortChunks;
 
 struct Cut {
@@ -26,7 +26,7 @@ struct Cut {
   ChannelCut channels;
 };
 
-// Warps that share out the states of a channel.
+// Warps that share the states of a channel.
 int parts_of(const ScanShape& p) {
   return static_cast<int>(p.state / scan::kShortStates);
 }
@@ -37,21 +37,21 @@ std::size_t shared_bytes(const ScanShape& p, int channel_warps) {
                                                     p.has(core::ScanOperand::z)));
 }
 
-// A lane has no registers for the inputs of its steps and computes them twice; where that takes more than v B
-// the chunked kernel is faster (1x1024x256x16 on an H200: foh 15.1 for 24.1 us, highorder 13.8 for 18.7).
+// A lane has no registers for its inputs and computes them twice. Where one costs more than v B, the chunked
+// kernel is faster (1x1024x256x16 on an H200: foh 15.1 instead of 24.1 us, highorder 13.8 instead of 18.7).
 bool cheap_input(formulas::Discretization rule) {
   return rule == formulas::Discretization::zoh || rule == formulas::Discretization::bilinear;
 }
 
-// Blocks of so many warps side by side that fit a multiprocessor.
+// Blocks of `channel_warps` warps side by side that fit on a multiprocessor.
 int fitting_blocks(const ScanShape& p, const DeviceProperties& device, int channel_warps) {
   const std::size_t bytes = shared_bytes(p, channel_warps);
   if (bytes > static_cast<std::size_t>(device.max_shared_per_block)) return 0;
   return std::max(1, std::min(kMostWarps / (channel_warps * parts_of(p)), blocks_by_shared(device, bytes)));
 }
 
-// Blocks that fit a device at once with so many to a multiprocessor. A cluster's lie within one part of the
-// chip, where some multiprocessors are left over: of the 132 of an H200, clusters of eight reach 120.
+// Blocks that fit on a device together with `blocks` per multiprocessor. A cluster must fit in one GPC, which
+// leaves some multiprocessors unused: clusters of eight use 120 of the 132 of an H200.
 double blocks_at_once(const DeviceProperties& device, int blocks) {
   const double clusters = std::floor(0.9 * device.multiprocessors * blocks / scan::kShortBlocks);
   return scan::kShortBlocks * std::max(1.0, clusters);
@@ -67,7 +67,7 @@ double estimate(const ScanShape& p, const DeviceProperties& device, const Cut& c
   const double channels = cut.channel_warps * kWarpChannels;
   const double element = static_cast<double>(core::dtype_size(p.dtype));
   const double bytes = o.resident * tile * element * (2 * channels + 2 * static_cast<double>(p.state));
-  // Launch, latencies and the exchange; the loads, which nothing overlaps; then what the warps issue.
+  // Launch, latencies and the exchange; the loads, which do not overlap; then the warps' instructions.
   return o.waves * (8000 + bytes / 6 + o.warps * 1700);
 }
 

@@ -1,7 +1,7 @@
-// kernels/scan/short.cu, where a cluster of blocks takes a whole short sequence at once. For few channels on
-// a device with clusters.
+// kernels/scan/short.cu, where a cluster of blocks scans a short sequence in a single pass. For few channels
+// on a device with clusters.
 //
-// Whether the kernel is taken changes the bits of a result; the width of a block cannot change them.
+// The choice of this kernel changes the bits of a result; the width of a block does not.
 #pragma once
 
 #include "cuda/scan/kernel.hpp"

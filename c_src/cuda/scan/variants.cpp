@@ -1,4 +1,4 @@
-// Goes through the launcher's own choice, so that what is tested is what runs. See variants.hpp.
+// Uses the launcher's own choice, so that the tests compile the kernels that run. See variants.hpp.
 #include "cuda/scan/variants.hpp"
 
 #include "core/scan/shape.hpp"
@@ -82,9 +82,9 @@ std::vector<KernelSpec> scan_kernel_variants() {
   device.multiprocessors = 132, device.max_shared_per_block = 227 * 1024;  // clusters of eight
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
     add(kind(1024, 16, Discretization::zoh, dtype));
-    ScanShape whole = kind(1024, dtype == Dtype::f32 ? 64 : 8, Discretization::bilinear, dtype);
-    give_everything(&whole);
-    add(whole, true);
+    ScanShape full = kind(1024, dtype == Dtype::f32 ? 64 : 8, Discretization::bilinear, dtype);
+    give_everything(&full);
+    add(full, true);
   }
   return all;
 }

@@ -1,5 +1,5 @@
-// The scan kernels that the compile test builds for every architecture: one of each kind the launcher can ask
-// for. Stateless.
+// The scan kernels that the compile test builds for every architecture: one of each kind that the launcher
+// can choose. Stateless.
 #pragma once
 
 #include <vector>

@@ -11,13 +11,13 @@ namespace {
 using core::ScanOperand;
 using core::ScanShape;
 
-// Steps of a tile: three tiles of 20 make 32x60x512x16 (12.2 us in f32 on an H200). From 32 states on a tile
-// has to be of whole groups of lanes.
+// Steps of a tile: three tiles of 20 cover 32x60x512x16 (12.2 us in f32 on an H200). From 32 states on, a
+// tile must consist of full groups of lanes.
 constexpr int kSteps = 20, kManyStatesSteps = 16;
-constexpr int kFewestSteps = 8;  // of a tile, as long as fewer warps make room
+constexpr int kFewestSteps = 8;  // of a tile, while fewer warps save enough memory
 constexpr int kBlockWarps = 4;   // warps of a block
-constexpr int kStages = 3;       // tiles that are scanned, activated and on their way
-// Warps of a multiprocessor: 168 registers a lane of 65536. They are three blocks, which share its memory.
+constexpr int kStages = 3;       // tiles being scanned, activated and copied
+// Warps of a multiprocessor: 168 registers a lane of 65536. They form three blocks, which share its memory.
 constexpr int kMultiprocessorWarps = 12;
 
 struct Cut {
@@ -44,8 +44,8 @@ std::size_t shared_bytes(const ScanShape& p, const Cut& cut) {
                                                    p.dtype != core::Dtype::f32));
 }
 
-// Fewer steps to a tile, and fewer warps to a block, until it takes no more than `most` bytes. Neither
-// changes a bit.
+// Reduces the steps of a tile, and the warps of a block, until the block takes at most `most` bytes. Neither
+// changes any bit.
 void make_room(const ScanShape& p, std::size_t most, bool forced_warps, Cut* cut) {
   while (shared_bytes(p, *cut) > most) {
     if (cut->warps > 1 && cut->steps <= kFewestSteps && !forced_warps) {
@@ -65,7 +65,7 @@ Cut cut_for(const ScanShape& p, const DeviceProperties& device, const WideTuning
   cut.steps = tuning.steps > 0 ? tuning.steps : p.state <= 16 ? kSteps : kManyStatesSteps;
   cut.warps = tuning.warps > 0 ? tuning.warps : kBlockWarps;
   while (tuning.warps == 0 && cut.warps > 1 && cut.warps / 2 * warp_channels(p) >= span_of(p)) {
-    cut.warps /= 2;  // warps that would have no channel
+    cut.warps /= 2;  // drops warps without a channel
   }
   const bool forced = tuning.warps > 0 || tuning.steps > 0;
   const std::size_t most = forced ? static_cast<std::size_t>(device.max_shared_per_block)

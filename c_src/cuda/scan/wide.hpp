@@ -1,8 +1,8 @@
 // kernels/scan/wide.cu, where a warp scans all of time for pairs of channels. For sequential scans of real
-// states in fours and an even number of channels to a group.
+// states in fours and an even number of channels per group.
 //
-// Whether the kernel is taken may change the bits of a result; the steps of a tile and the warps of a block
-// cannot change them.
+// The choice of this kernel may change the bits of a result; the steps of a tile and the warps of a block do
+// not.
 #pragma once
 
 #include "cuda/scan/kernel.hpp"

@@ -1,5 +1,5 @@
-// Weights in one piece of device memory; a call uploads x and queues four products, the cumulative sums (the
-// associative scan over the middle axis) and the product that makes y.
+// Weights in one block of device memory. A call uploads x and queues four products, the cumulative sums (the
+// associative scan over the middle axis) and the product that computes y.
 #include "cuda/semiseparable/layer.hpp"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ KernelSpec product_spec(Left left, Finish finish) {
           {define("LEFT", static_cast<int>(left)), define("FINISH", static_cast<int>(finish))}};
 }
 
-// One call's tensors in device memory, by offset; x first.
+// Offsets of one call's tensors in device memory; x first.
 struct Workspace {
   std::size_t x, inner, gates, u, v, k, k_reverse, y, scratch, bytes;
 
@@ -98,7 +98,7 @@ class CudaSemiseparable final : public core::SemiseparableLayer {
     const std::size_t rows = static_cast<std::size_t>(input.batch * input.seq);
     const std::size_t y_bytes = rows * static_cast<std::size_t>(config_.hidden) * sizeof(float);
     const std::size_t gate_bytes = rows * static_cast<std::size_t>(config_.rank) * sizeof(float);
-    // Destroyed in reverse order: the stream is idle before the memory that it uses goes back.
+    // Destroyed in reverse order: the stream is idle before its memory is returned to the pool.
     const DeviceBuffer memory = context_->device_pool().allocate(at.bytes);
     std::unique_ptr<Upload> upload;
     StreamLease stream(*context_);

@@ -1,4 +1,4 @@
-// The AR-SSM layer resident on a CUDA device. Callers: the CUDA backend, tests. Any thread, several at once.
+// The AR-SSM layer resident on a CUDA device. Callers: the CUDA backend, tests. Any thread, concurrently.
 #pragma once
 
 #include <memory>

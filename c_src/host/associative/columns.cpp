@@ -112,7 +112,7 @@ void sweep_integers(const ColumnSweep& s) {
   }
 }
 
-// The complex recurrence: real and imaginary parts apart in registers, in pairs in memory.
+// The complex recurrence: separate real and imaginary parts in registers, pairs in memory.
 void sweep_complex(const ColumnSweep& s) {
   Carried carried;
   std::fill(carried.h, carried.h + s.columns, 0.0f);

@@ -37,14 +37,14 @@ HWY_INLINE void scalar_store(float value, Element<T>* to) {
   }
 }
 
-// The larger (smaller) of two, the earlier one where they are equal; the first NaN stays.
+// The larger (smaller) of two values, the earlier one where they are equal; the first NaN is kept.
 template <Op O, class V>
 HWY_INLINE V extremum(V earlier, V later) {
   const auto keep = O == Op::cummax ? earlier >= later : earlier <= later;
   return hn::IfThenElse(hn::Or(keep, hn::IsNaN(earlier)), earlier, later);
 }
 
-// h after one element, on vectors of f32. `a` is read by the recurrence alone.
+// h after one element, on vectors of f32. Only the recurrence reads `a`.
 template <Op O>
 HWY_INLINE F vector_step(F h, F a, F x) {
   if constexpr (O == Op::cumsum) return h + x;

@@ -32,7 +32,7 @@ class LaneShifts {
     std::fill(lanes, lanes + kLanes, static_cast<std::int32_t>(kLanes - 1));
     last_ = hn::SetTableIndices(Lanes(), lanes);
   }
-  // The lanes below stay where they are: they have nothing before them.
+  // The lowest lanes, which have no predecessor, keep their values.
   HWY_INLINE F up(F v, int step) const { return hn::TableLookupLanes(v, from_[step]); }
   HWY_INLINE F choose(int step, F below, F above) const { return hn::IfThenElse(below_[step], below, above); }
   HWY_INLINE F last(F v) const { return hn::TableLookupLanes(v, last_); }
@@ -51,14 +51,14 @@ HWY_INLINE F in_scan_order(F v) {
   return v;
 }
 
-// Stretches of elements, one in each lane: what they do to what comes before. `second` is the product of the
-// decays of a recurrence, the rounding error of a compensated sum, and unused otherwise.
-struct Stretch {
+// Segments of elements, one per lane: their combined effect on the state before them. `second` is the product
+// of the decays of a recurrence, the rounding error of a compensated sum, and unused otherwise.
+struct Segment {
   F value, second;
 };
 
 template <Op O, bool Compensated>
-HWY_INLINE Stretch join(Stretch earlier, Stretch later) {
+HWY_INLINE Segment join(Segment earlier, Segment later) {
   if constexpr (O == Op::linear_recurrence) {
     return {hn::MulAdd(later.second, earlier.value, later.value), later.second * earlier.second};
   } else if constexpr (Compensated) {
@@ -69,38 +69,38 @@ HWY_INLINE Stretch join(Stretch earlier, Stretch later) {
   }
 }
 
-// Each lane joined with all the lanes below it.
+// Combines each lane with all lanes below it.
 template <Op O, bool Compensated>
-HWY_INLINE Stretch prefix(const LaneShifts& shifts, Stretch own) {
+HWY_INLINE Segment prefix(const LaneShifts& shifts, Segment own) {
   constexpr bool kSecond = O == Op::linear_recurrence || Compensated;
   HWY_UNROLL(4)
   for (int step = 0; (1 << step) < kLanes; ++step) {
-    const Stretch below{shifts.up(own.value, step), kSecond ? shifts.up(own.second, step) : own.second};
-    const Stretch joined = join<O, Compensated>(below, own);
+    const Segment below{shifts.up(own.value, step), kSecond ? shifts.up(own.second, step) : own.second};
+    const Segment joined = join<O, Compensated>(below, own);
     own.value = shifts.choose(step, own.value, joined.value);
     if constexpr (kSecond) own.second = shifts.choose(step, own.second, joined.second);
   }
   return own;
 }
 
-constexpr std::int64_t kTogether = 4;  // vectors whose log-steps overlap
+constexpr std::int64_t kVectorsInFlight = 4;  // vectors whose log-steps overlap
 
-// Whether log-steps gave what the sequential loop gives, but for rounding. Every value of the loop is among
-// the results, so finite results mean that it stayed in range. A vanished product loses what it should have
-// kept of the state, so it counts as out of range too. Extremes need only be free of NaN.
+// Whether log-steps gave the result of the sequential loop, up to rounding. Every value of the loop is among
+// the results, so finite results mean that it stayed in range. A product that underflows to zero loses its
+// part of the state, so it counts as out of range too. Extremes only need to be free of NaN.
 template <Op O>
-HWY_INLINE bool in_range(const F (&results)[kTogether], const Stretch (&parts)[kTogether]) {
+HWY_INLINE bool in_range(const F (&results)[kVectorsInFlight], const Segment (&parts)[kVectorsInFlight]) {
   const Lanes d;
   constexpr bool kExtremum = O == Op::cummax || O == Op::cummin;
   const F scale = fill(kExtremum ? 1.0 : 0.0);
   F sum = results[0] * scale;
   HWY_UNROLL(4)
-  for (std::int64_t v = 1; v < kTogether; ++v) sum = hn::MulAdd(results[v], scale, sum);
+  for (std::int64_t v = 1; v < kVectorsInFlight; ++v) sum = hn::MulAdd(results[v], scale, sum);
   if (HWY_UNLIKELY(!hn::AllFalse(d, hn::IsNaN(sum)))) return false;
   if constexpr (O == Op::linear_recurrence || O == Op::cumprod) {
     F least = fill(1.0);
     HWY_UNROLL(4)
-    for (std::int64_t v = 0; v < kTogether; ++v) {
+    for (std::int64_t v = 0; v < kVectorsInFlight; ++v) {
       least = hn::Min(least, hn::Abs(O == Op::cumprod ? results[v] : parts[v].second));
     }
     return hn::AllTrue(d, least >= fill(0x1p-100));
@@ -121,7 +121,7 @@ struct Row {
 
   // Element i in the order of the scan.
   std::int64_t at(std::int64_t i) const { return Reverse ? length - 1 - i : i; }
-  // Where a vector of elements i ... i + kLanes - 1 lies.
+  // The lowest index of the vector of elements i ... i + kLanes - 1.
   std::int64_t vector_at(std::int64_t i) const { return Reverse ? length - i - kLanes : i; }
 
   State step_by_step(State state, std::int64_t begin, std::int64_t end) const {
@@ -132,54 +132,54 @@ struct Row {
     return state;
   }
 
-  // What the elements i ... i + kLanes - 1 do.
-  Stretch vector_of(std::int64_t i) const {
+  // The combined effect of elements i ... i + kLanes - 1.
+  Segment vector_of(std::int64_t i) const {
     const std::int64_t where = vector_at(i);
     const F element = in_scan_order<Reverse>(load_as_f32<T>(x + where));
     if constexpr (kDecay) return {element, in_scan_order<Reverse>(load_as_f32<T>(a + where))};
     return {element, fill(0.0)};
   }
 
-  static State lane_state(Stretch carry) {
+  static State lane_state(Segment carry) {
     State state = Math::initial();
     state.h = hn::GetLane(carry.value);
     if constexpr (Compensated) state.error = hn::GetLane(carry.second);
     return state;
   }
-  static Stretch all_lanes(const State& state) {
-    Stretch carry{fill(static_cast<double>(state.h)), fill(0.0)};
+  static Segment all_lanes(const State& state) {
+    Segment carry{fill(static_cast<double>(state.h)), fill(0.0)};
     if constexpr (Compensated) carry.second = fill(static_cast<double>(state.error));
     return carry;
   }
 
   void run() const {
     const LaneShifts shifts;
-    Stretch carry = all_lanes(Math::initial());
+    Segment carry = all_lanes(Math::initial());
     std::int64_t i = 0;
-    for (; i + kTogether * kLanes <= length; i += kTogether * kLanes) {
+    for (; i + kVectorsInFlight * kLanes <= length; i += kVectorsInFlight * kLanes) {
       if (i % kElementsPerOffer == 0) core::give_way();
-      Stretch parts[kTogether];
-      F results[kTogether];
+      Segment parts[kVectorsInFlight];
+      F results[kVectorsInFlight];
       HWY_UNROLL(4)
-      for (std::int64_t v = 0; v < kTogether; ++v) {
+      for (std::int64_t v = 0; v < kVectorsInFlight; ++v) {
         parts[v] = prefix<O, Compensated>(shifts, vector_of(i + v * kLanes));
       }
-      Stretch h = carry;
+      Segment h = carry;
       HWY_UNROLL(4)
-      for (std::int64_t v = 0; v < kTogether; ++v) {
-        const Stretch joined = join<O, Compensated>(h, parts[v]);
+      for (std::int64_t v = 0; v < kVectorsInFlight; ++v) {
+        const Segment joined = join<O, Compensated>(h, parts[v]);
         results[v] = joined.value;
         h.value = shifts.last(joined.value);
         if constexpr (Compensated) h.second = shifts.last(joined.second);
       }
       if (HWY_LIKELY(in_range<O>(results, parts))) {
         HWY_UNROLL(4)
-        for (std::int64_t v = 0; v < kTogether; ++v) {
+        for (std::int64_t v = 0; v < kVectorsInFlight; ++v) {
           store_from_f32<T>(in_scan_order<Reverse>(results[v]), y + vector_at(i + v * kLanes));
         }
         carry = h;
       } else {
-        carry = all_lanes(step_by_step(lane_state(carry), i, i + kTogether * kLanes));
+        carry = all_lanes(step_by_step(lane_state(carry), i, i + kVectorsInFlight * kLanes));
       }
     }
     step_by_step(lane_state(carry), i, length);
@@ -195,7 +195,7 @@ void sweep_direction(const RowSweep& s) {
   Row<O, T, Compensated, false>{a, x, y, s.length}.run();
 }
 
-// Any class of associative/ops.cuh, element by element.
+// Any operation of associative/ops.cuh, element by element.
 template <class Math, class E, class Load, class Store>
 void sweep_elements(const RowSweep& s, Load load_element, Store store_element) {
   const E *a = static_cast<const E*>(s.a), *x = static_cast<const E*>(s.x);

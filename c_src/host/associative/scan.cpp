@@ -16,7 +16,7 @@ using core::Dtype;
 
 constexpr std::int64_t kGrainElements = 32768;  // for one piece of work: tens of microseconds
 
-// A complex sum is the sum of its parts, side by side.
+// A complex sum is the sum of its real and imaginary parts, so it is computed as two columns.
 AssociativeProblem in_real_parts(AssociativeProblem problem) {
   if (problem.op == AssociativeOp::cumsum && problem.dtype == Dtype::c64) {
     problem.dtype = Dtype::f32;

@@ -1,8 +1,8 @@
 // The associative scans of core/associative/problem.hpp on the CPU. Callers: the host backend, the AR-SSM
-// layer, tests, benchmarks. Any thread, any number at once.
+// layer, tests, benchmarks. Any thread, concurrently.
 //
-// Sequences go to the library's threads, time is walked in order, so :block_size changes nothing here, and
-// the result is the same bits whatever the thread count and the tensor around a sequence.
+// Sequences are distributed over the library's threads and each is scanned in order, so :block_size has no
+// effect here. The result has the same bits for any thread count and whatever else is in the tensor.
 #pragma once
 
 #include "core/associative/problem.hpp"

@@ -1,5 +1,5 @@
-// The loops of the associative scans on the CPU, compiled for every SIMD target. Time is walked in order,
-// from the first step to the last of the direction asked for. Callers: host/associative/scan.cpp. Any thread.
+// The loops of the associative scans on the CPU, compiled for every SIMD target. They process the steps one
+// after another in the given direction. Callers: host/associative/scan.cpp. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace exphil::host {
 
-// Sequences side by side: a lane is a column. One step reads and writes `columns` consecutive elements; the
-// next step's lie `stride` elements further (backwards where negative).
+// Several sequences in parallel, one column per lane. One step reads and writes `columns` consecutive
+// elements; the next step's are `stride` elements further (backwards where negative).
 struct ColumnSweep {
   core::AssociativeOp op = core::AssociativeOp::cumsum;
   core::Dtype dtype = core::Dtype::f32;
@@ -19,13 +19,13 @@ struct ColumnSweep {
   std::int64_t length = 0, stride = 0, columns = 0;
 };
 
-// At most this many columns in one sweep: what it carries stays in the first-level cache.
+// The most columns of one sweep, so that the carried values fit in the L1 cache.
 inline constexpr std::int64_t kMaxSweepColumns = 1024;
 void sweep_columns(const ColumnSweep& sweep);
 
-// One sequence of consecutive elements, walked backwards with `reverse`. A vector of elements is joined by
-// log-steps inside a register. Where its results are not all finite, or a product of decays vanishes, those
-// elements are walked one by one, so that NaN, infinities and overflow come out as in the definition.
+// One sequence of consecutive elements, scanned backwards with `reverse`. The elements of a vector are
+// combined by log-steps in a register; where a result is not finite, or a product of decays underflows,
+// they are processed one by one, so that NaN, infinities and overflow follow the definition.
 struct RowSweep {
   core::AssociativeOp op = core::AssociativeOp::cumsum;
   core::Dtype dtype = core::Dtype::f32;

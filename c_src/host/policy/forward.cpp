@@ -52,14 +52,14 @@ void Workspace::begin() {
   team.begin();
 }
 
-// Where a lane runs again because it got no helpers, the others have ended.
+// A lane that runs again because no helper was available does so after the others have ended.
 Workspace::Lane Workspace::next_lane() {
   return lanes_[taken_.fetch_add(1, std::memory_order_relaxed) % lanes_.size()];
 }
 
 namespace {
 
-// One lane's walk through a pass.
+// One lane's part of a pass.
 class Forward {
  public:
   Forward(const PackedWeights& weights, const Pass& pass, Workspace& work)
@@ -81,7 +81,7 @@ class Forward {
                Epilogue::store, begin, end);
     });
     for (std::int64_t layer = 0; layer < config_.n_layer; ++layer) {
-      // Only the last layer may leave out rows: those before it feed the state.
+      // Only the last layer may skip rows: the rows of earlier layers feed the state.
       run_layer(layer, layer + 1 == config_.n_layer ? pass_.first_output : 0);
     }
     if (pass_.first_output < pass_.frames) run_head();
@@ -94,7 +94,7 @@ class Forward {
     work_.team.run(phase_++, count, grain, body);
   }
 
-  // A frame is the hidden state. Panels [begin, end) of it; what pads the last stays zero.
+  // Without input projection a frame is the hidden state. Copies panels [begin, end); padding stays zero.
   void copy_input(std::int64_t begin, std::int64_t end) const {
     const std::int64_t from = begin * kPanel, to = std::min(end * kPanel, config_.d_model);
     for (std::int64_t row = 0; row < rows_; ++row) {
@@ -103,8 +103,8 @@ class Forward {
     }
   }
 
-  // The norm of every row of `hidden`. Many rows are shared out here; few are normalised by each lane where
-  // it first needs them.
+  // The norm of every row of `hidden`. Many rows are split over the lanes here; few are normalised by each
+  // lane where it needs them.
   void normalize_many(const Norm& norm) {
     if (rows_ <= kFewRows) return;
     phase(rows_, 8, [this, &norm](std::int64_t begin, std::int64_t end) {
@@ -143,7 +143,7 @@ class Forward {
         activate_dt(work_.dt, layer.dt_bias, {config_.spec.dt_min, config_.spec.dt_max}, rows_, inner_step_,
                     begin, end);
       });
-      // Every lane needs the mean of every row: a barrier would cost more than doing it again.
+      // Every lane needs the mean of every row; recomputing it costs less than a barrier.
       for (std::int64_t row = 0; row < rows_; ++row) {
         mean_dt_[row] = mean_of(work_.dt + row * inner_step_, config_.d_inner);
       }
@@ -166,7 +166,7 @@ class Forward {
              begin, end);
   }
 
-  // dt, B and C of every row: a narrow product, cut by rows where there are many and by outputs else.
+  // dt, B and C of every row: a narrow product, split by rows where there are many and by outputs otherwise.
   void project(const PackedLayer& layer) {
     const std::int64_t outs = panels(layer.x_proj.outs);
     const auto rows = [&](std::int64_t first, std::int64_t count, std::int64_t begin, std::int64_t end) {
@@ -180,8 +180,8 @@ class Forward {
     }
   }
 
-  // A product whose first rows of each agent nobody reads. They are left out for one agent, where they are
-  // half of a window's last layer.
+  // A product that skips the first rows of each agent, whose results are unused. Rows are skipped for one
+  // agent only, where they are half of a window's last layer.
   void product_from(std::int64_t first, const PackedMatrix& matrix, const float* x, std::int64_t x_step,
                     MatrixRows y, Epilogue epilogue, std::int64_t begin, std::int64_t end) const {
     const std::int64_t skip = pass_.agents == 1 ? first : 0;
@@ -205,7 +205,7 @@ class Forward {
     }
   }
 
-  // Steps [from, to) of one agent. y replaces x, row by row: nothing reads x again.
+  // Steps [from, to) of one agent. y overwrites x, row by row: x is not read again.
   void scan(std::int64_t index, const PackedLayer& layer, std::int64_t agent, std::int64_t from,
             std::int64_t to, bool with_output, std::int64_t begin, std::int64_t end) {
     if (from == to) return;
@@ -279,7 +279,7 @@ class Forward {
   const std::int64_t rows_, hidden_step_, inner_step_, projected_step_;
   const Workspace::Lane lane_;
   const float* normalized_with_ = nullptr;
-  float mean_dt_[kPassRows];  // of the layer in work
+  float mean_dt_[kPassRows];  // of the current layer
   std::int64_t phase_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// The forward pass of a resident policy over rows of frames: the one piece of code behind step, step of many,
-// prefill and window, so that they give the same bits.
+// The forward pass of a resident policy over rows of frames. step, step of many, prefill and window all use
+// this code, so that they give the same bits.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@
 
 namespace exphil::host {
 
-// One agent's state: for each layer the scan's panels {blocks, d_state, kPanel}, then the convolution's last
-// inputs {d_conv - 1, padded(d_inner)}, oldest first.
+// One agent's state: for each layer the scan's panels {blocks, d_state, kPanel}, then the last inputs of the
+// convolution {d_conv - 1, padded(d_inner)}, oldest first.
 struct StateLayout {
   std::int64_t ssm = 0, conv = 0, layers = 0;  // floats for each layer; layers
   explicit StateLayout(const core::PolicyConfig& config);
@@ -22,15 +22,15 @@ struct StateLayout {
   float* conv_of(float* state, std::int64_t layer) const { return ssm_of(state, layer) + ssm; }
 };
 
-// Rows that one pass takes: enough to reuse every weight from L1, few enough that a pass's activations stay
+// Rows of one pass: enough to reuse every weight from L1, few enough that the activations stay
 // in L2.
 inline constexpr std::int64_t kPassRows = 64;
 
-// Rows up to which each lane normalises for itself: it takes less time than waiting for the others again.
+// Up to this many rows each lane normalises for itself, which takes less time than a barrier.
 inline constexpr std::int64_t kFewRows = 4;
 
-// Buffers of one pass: kPassRows rows of everything, one state, the team's counters, and each lane's own
-// scratch, so that nothing is allocated in a pass. Used by one call at a time.
+// Buffers of one pass: kPassRows rows of every activation, one state, the team's counters, and scratch for
+// each lane, so that a pass allocates nothing. Used by one call at a time.
 class Workspace {
  public:
   Workspace(const PackedWeights& weights, int lanes);
@@ -48,7 +48,7 @@ class Workspace {
   };
   int lanes() const { return static_cast<int>(lanes_.size()); }
   void begin();      // before the lanes of a pass start
-  Lane next_lane();  // each lane asks once
+  Lane next_lane();  // called once by each lane
 
  private:
   AlignedBuffer arena_;
@@ -61,14 +61,14 @@ struct Pass {
   float* const* states = nullptr;  // {agents}, advanced by `frames`
   std::int64_t agents = 0, frames = 0;
   const float* obs = nullptr;  // {agents, frames, d_input}
-  // {agents, frames - first_output, d_output}: the first rows' outputs may be left out.
+  // {agents, frames - first_output, d_output}: outputs of the first rows may be skipped.
   float* out = nullptr;
   std::int64_t first_output = 0;
   bool decays_input = false;  // core::PolicySpec::decays_input of the sequence
-  int lanes = 1;              // threads that share this pass, at most; no more than the workspace has
+  int lanes = 1;              // at most this many threads run the pass; no more than the workspace has
 };
 
-// Never fails: what it needs is in the workspace.
+// Cannot fail: all memory is in the workspace.
 void forward(const PackedWeights& weights, const Pass& pass, Workspace& work) noexcept;
 
 }  // namespace exphil::host

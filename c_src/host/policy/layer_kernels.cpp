@@ -40,21 +40,21 @@ void rms_norm(const Norm& norm, const float* x, std::int64_t n, float epsilon, s
   }
 }
 
-// kPanel running sums of body(value), then added in lane order. Values beyond n do not count.
+// kPanel running sums of body(value), then added in lane order. Values beyond n are ignored.
 template <class Body>
 HWY_INLINE float sum_of(const float* x, std::int64_t n, const Body& body) {
   HWY_ALIGN float lanes[kPanel], tail[kPanel] = {};
-  const std::int64_t whole = n / kPanel * kPanel;
+  const std::int64_t full = n / kPanel * kPanel;
   for (std::int64_t o = 0; o < kPanel; o += kLanes) {
     F sum = fill(0.0);
-    for (std::int64_t i = o; i < whole; i += kPanel) sum = sum + body(load(x + i));
+    for (std::int64_t i = o; i < full; i += kPanel) sum = sum + body(load(x + i));
     store(sum, lanes + o);
-    if (whole < n) store(body(load(x + whole + o)), tail + o);
+    if (full < n) store(body(load(x + full + o)), tail + o);
   }
   float total = 0.0f;
   for (std::int64_t lane = 0; lane < kPanel; ++lane) {
     total += lanes[lane];
-    if (whole + lane < n) total += tail[lane];
+    if (full + lane < n) total += tail[lane];
   }
   return total;
 }
@@ -97,12 +97,12 @@ void run_relu(float* x, std::int64_t rows, std::int64_t step, std::int64_t begin
   for (std::int64_t r = 0; r < rows; ++r, x += step) {
     for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kLanes) {
       const F v = load(x + i);
-      store(hn::IfThenElse(v < fill(0.0), fill(0.0), v), x + i);  // a NaN stays one
+      store(hn::IfThenElse(v < fill(0.0), fill(0.0), v), x + i);  // keeps NaN
     }
   }
 }
 
-// Row `index` of the history followed by x.
+// Row `index` of the concatenation of history and x.
 HWY_INLINE const float* input_row(const Convolution& c, std::int64_t index) {
   const std::int64_t kept = c.taps - 1;
   return index < kept ? c.history + index * c.step : c.x + (index - kept) * c.step;
@@ -118,8 +118,8 @@ void run_convolve(const Convolution& c, std::int64_t begin, std::int64_t end) {
       store(formulas::silu<Math>(sum), c.out + t * c.step + i);
     }
   }
-  // The last taps - 1 inputs, oldest first: each comes from a later row, so going upwards never overwrites
-  // one that is still needed.
+  // Keeps the last taps - 1 inputs, oldest first. Each comes from a later row, so in ascending order no copy
+  // overwrites an input that is still needed.
   for (std::int64_t kept = 0; kept + 1 < c.taps && c.seq > 0; ++kept) {
     const float* from = input_row(c, c.seq + kept);
     float* to = c.history + kept * c.step;

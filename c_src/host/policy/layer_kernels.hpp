@@ -8,8 +8,8 @@
 
 namespace exphil::host {
 
-// Weights {padded(n)}. RMSNorm where bias is null: x / sqrt(mean(x^2) + epsilon) * weight. LayerNorm else:
-// the same of x - mean(x), plus bias.
+// Weights {padded(n)}. RMSNorm where bias is null: x / sqrt(mean(x^2) + epsilon) * weight. Otherwise
+// LayerNorm: the same of x - mean(x), plus bias.
 struct Norm {
   const float *weight = nullptr, *bias = nullptr;
 };

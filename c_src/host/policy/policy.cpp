@@ -15,12 +15,12 @@ namespace exphil::host {
 
 namespace {
 
-// Lanes of one pass. A single step is bound by reading the weights, where more than a few cores add little.
+// Lanes of one pass. A single step is bound by reading the weights, so more than a few cores gain little.
 constexpr int kLanesOfStep = 4, kLanesOfSequence = 16;
-// Weights that one core reads from its own cache faster than two could meet.
+// Below this size of the weights, one core alone is faster than two that must synchronise.
 constexpr std::size_t kSmallPolicy = std::size_t{256} << 10;
 
-// Fewer agents are not worth a thread, which reads all the weights.
+// Fewer agents than this do not justify another thread, which reads all the weights.
 constexpr std::int64_t kAgentsPerThread = 4;
 
 class HostState final : public core::State {
@@ -43,8 +43,8 @@ float* data_of(core::State* state) {
   return static_cast<HostState*>(state)->data();
 }
 
-// Workspaces that nobody uses. One is made with the policy, more where calls overlap, and none is freed
-// before the policy: after warm-up a call takes a mutex and allocates nothing.
+// Free workspaces. One is created with the policy, more where calls overlap, and none is freed before the
+// policy: after warm-up a call takes a mutex and allocates nothing.
 class WorkspacePool {
  public:
   WorkspacePool(const PackedWeights& weights, int lanes) : weights_(weights), lanes_(lanes) { give(take()); }
@@ -76,7 +76,7 @@ class WorkspacePool {
   std::vector<std::unique_ptr<Workspace>> idle_;
 };
 
-// A workspace for the length of one piece of work.
+// Holds a workspace for the duration of one piece of work.
 class Borrowed {
  public:
   explicit Borrowed(WorkspacePool& pool) : pool_(pool), workspace_(pool.take()) {}
@@ -90,7 +90,7 @@ class Borrowed {
   std::unique_ptr<Workspace> workspace_;
 };
 
-// Workspaces for a call that several threads share, all taken before the first state changes.
+// Workspaces for a call on several threads, all taken before the first state changes.
 class BorrowedForThreads {
  public:
   BorrowedForThreads(WorkspacePool& pool, int threads) : pool_(pool) {
@@ -106,7 +106,7 @@ class BorrowedForThreads {
   BorrowedForThreads(const BorrowedForThreads&) = delete;
   BorrowedForThreads& operator=(const BorrowedForThreads&) = delete;
 
-  // Each thread asks once; one that does the rest alone asks when the others have ended.
+  // Called once by each thread; a thread that does all remaining work calls again after the others ended.
   Workspace& next() {
     return *workspaces_[taken_.fetch_add(1, std::memory_order_relaxed) % workspaces_.size()];
   }
@@ -206,7 +206,7 @@ class HostPolicy final : public core::Policy {
     }
   }
 
-  // No state changes before all memory that the call needs is there; from then on nothing fails.
+  // Takes all memory of the call before any state changes; after that nothing can fail.
   void step(core::State* const* states, std::int64_t count, const float* obs, float* out) override {
     const core::StepScope frame;
     const Cadence::Call call(cadence_);
@@ -229,7 +229,7 @@ class HostPolicy final : public core::Policy {
       }
     };
     if (count <= kAgentsPerThread) return run(*Borrowed(pool_), 0, count);
-    // As few pieces of a pass as there are threads: each reads all the weights.
+    // At most one piece of a pass per thread: each piece reads all the weights.
     const std::int64_t share = (count + core::threads() - 1) / core::threads();
     const std::int64_t piece = std::clamp(share, kAgentsPerThread, kPassRows);
     const std::int64_t pieces = (count + piece - 1) / piece;
@@ -251,11 +251,11 @@ class HostPolicy final : public core::Policy {
   }
 
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override {
-    if (seq == 0) {  // no frame, no last output
+    if (seq == 0) {  // no frame, so no last output
       std::fill(out, out + count * config().d_output, 0.0f);
       return;
     }
-    // With a window for every thread each thread runs its own; fewer are spread over the threads.
+    // With a window for every thread, each thread runs its own; fewer windows are split over the threads.
     const bool alone = count < core::threads();
     const auto run = [&](std::int64_t begin, std::int64_t end) {
       Borrowed work(pool_);
@@ -272,7 +272,7 @@ class HostPolicy final : public core::Policy {
  private:
   int lanes(int most) const { return weights_.bytes() <= kSmallPolicy ? 1 : std::min(core::threads(), most); }
 
-  // One agent's frames, kPassRows at a time. last_only: out receives the last frame's output alone.
+  // One agent's frames, kPassRows at a time. last_only: out receives only the last frame's output.
   void run_sequence(float* state, const float* frames, std::int64_t seq, float* out, bool last_only,
                     bool decays_input, int lanes, Workspace& work) {
     for (std::int64_t t = 0; t < seq; t += kPassRows) {

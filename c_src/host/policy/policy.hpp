@@ -1,5 +1,5 @@
-// A policy resident in host memory (core/policy/policy.hpp): packed weights, states as plain buffers,
-// workspaces in a pool so that calls on different states run at the same time without allocating.
+// A policy resident in host memory (core/policy/policy.hpp): packed weights, states as plain buffers, and
+// pooled workspaces, so that calls on different states run concurrently without allocating.
 #pragma once
 
 #include <memory>

@@ -18,14 +18,14 @@ ScanRule rule_of(const core::PolicyConfig& config) {
   return rule;
 }
 
-// Hidden values of all two-layer heads together.
+// The sum of the hidden widths of all two-layer heads.
 std::int64_t hidden_width(const core::PolicyWeights& weights) {
   std::int64_t width = 0;
   for (const core::PolicyHead& head : weights.heads) width += head.width();
   return width;
 }
 
-// Floats of the whole arena; the terms are in the order in which the constructor takes them.
+// Floats of the arena; the terms are in the order of the constructor's allocations.
 std::int64_t arena_floats(const core::PolicyWeights& weights, const ScanRule& rule) {
   const core::PolicyConfig& c = weights.config;
   const std::int64_t inner = padded(c.d_inner);
@@ -72,8 +72,8 @@ Norm PackedWeights::norm(const std::vector<float>& weight, const std::vector<flo
   return to;
 }
 
-// All heads as two products: their hidden layers one after another, then a matrix with a block for each head.
-// Its zeros cost less than a product of its own for each of them.
+// All heads as two products: their concatenated hidden layers, then a block-diagonal matrix. Its zeros cost
+// less than a separate product for each head.
 void PackedWeights::pack_heads(const std::vector<core::PolicyHead>& heads) {
   std::vector<float> hidden, hidden_bias, out_bias;
   for (const core::PolicyHead& head : heads) {
@@ -136,7 +136,7 @@ PackedMatrix PackedWeights::matrix(const float* from, const float* bias, std::in
   return pack_matrix(from, bias, outs, depth, take(packed_floats(outs, depth)));
 }
 
-// A vector that the checkpoint leaves out is zeros (the arena's initial value).
+// A vector that is absent from the checkpoint is zero (the arena's initial value).
 const float* PackedWeights::vector(const std::vector<float>& from, std::int64_t count) {
   float* to = take(padded(count));
   std::copy(from.begin(), from.end(), to);

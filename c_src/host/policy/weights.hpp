@@ -1,4 +1,4 @@
-// A policy's weights in the layout the CPU reads: one arena of panels, in the order a step walks through it.
+// A policy's weights in the CPU's layout: one arena of panels, in the order in which a step reads them.
 // Immutable after construction; safe to share.
 #pragma once
 
@@ -33,8 +33,8 @@ class PackedWeights {
   const PackedMatrix& input_proj() const { return input_proj_; }
   const std::vector<PackedLayer>& layers() const { return layers_; }
   const Norm& norm_f() const { return norm_f_; }
-  // The outputs' last product: of the hidden state, or where heads_hidden() has outputs of relu of that
-  // product. Both without outputs: the hidden state is the answer.
+  // The matrix of the heads' last product. Its input is the hidden state or, where heads_hidden() has
+  // outputs, relu of that product. If both have no outputs, the hidden state is the policy's output.
   const PackedMatrix& heads_hidden() const { return heads_hidden_; }
   const PackedMatrix& head() const { return head_; }
 

@@ -1,4 +1,4 @@
-// scan_channels for every SIMD target, and the packing it reads.
+// scan_channels for every SIMD target, and the packing of its operands.
 #include "host/recurrence/sequence.hpp"
 
 #include <cmath>
@@ -54,7 +54,7 @@ Body choose_body(const ScanRule& rule, bool shared, bool within_range, bool deca
   return shared ? diagonal_body<F, true>(rule.discretization) : diagonal_body<F, false>(rule.discretization);
 }
 
-// h of the block begins as initial_state or zeros; a resident state is used where it lies.
+// The block's h starts as initial_state or zeros; a resident state is updated in place.
 float* begin_state(const ScanRule& rule, const ScanSequence& sequence, const ScanTile& tile) {
   const std::int64_t row = rule.state * rule.parts();
   if (sequence.h_panels != nullptr) return sequence.h_panels + tile.channel * row;
@@ -69,8 +69,8 @@ float* begin_state(const ScanRule& rule, const ScanSequence& sequence, const Sca
 template <core::Dtype T>
 void run_block(const ScanRule& rule, const ScanSequence& sequence, float* checkpoint, ScanTile& tile) {
   const std::int64_t row = rule.state * rule.parts();
-  tile.d = whole_vector(sequence.d, tile, tile.d_copy);
-  tile.bias = whole_vector(sequence.dt_bias, tile, tile.bias_copy);
+  tile.d = padded_vector(sequence.d, tile, tile.d_copy);
+  tile.bias = padded_vector(sequence.dt_bias, tile, tile.bias_copy);
   float* h = begin_state(rule, sequence, tile);
   Recurrence recurrence{};
   recurrence.rule = &rule;

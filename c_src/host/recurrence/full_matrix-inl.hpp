@@ -15,9 +15,9 @@ namespace exphil {
 namespace host {
 namespace HWY_NAMESPACE {
 
-// (I - dt A/2) h' = (I + dt A/2) h + dt x B for every channel of the block at once. Gaussian elimination on
-// [matrix | right side] with partial pivoting; each lane has its own pivot, so rows are exchanged by select.
-// That costs as much as the elimination itself, and a gather for each element would cost more.
+// Solves (I - dt A/2) h' = (I + dt A/2) h + dt x B for every channel of the block in parallel. Gaussian
+// elimination on [matrix | right side] with partial pivoting. Each lane has its own pivot, so rows are
+// exchanged by select, which costs as much as the elimination; a gather for each element would cost more.
 struct FullMatrix {
   std::int64_t size, offset;
   float* system;  // {size, size + 1, kPanel}
@@ -41,7 +41,7 @@ struct FullMatrix {
     }
   }
 
-  // [(I - dt A/2)^T | g], for the gradient.
+  // Builds [(I - dt A/2)^T | g], for the gradient.
   void build_transposed(const float* a, const float* g, F dt) const {
     const F one = fill(1.0), zero = fill(0.0), half_dt = dt * fill(0.5);
     for (std::int64_t i = 0; i < size; ++i) {

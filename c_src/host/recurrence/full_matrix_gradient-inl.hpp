@@ -1,5 +1,5 @@
 // The gradient of the recurrence on one tile for a full matrix A with the bilinear rule. A lane is a channel.
-// Compiled per SIMD target; included by gradient.cpp alone.
+// Compiled per SIMD target; included by gradient.cpp only.
 #if defined(EXPHIL_HOST_FULL_MATRIX_GRADIENT_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef EXPHIL_HOST_FULL_MATRIX_GRADIENT_INL
 #undef EXPHIL_HOST_FULL_MATRIX_GRADIENT_INL

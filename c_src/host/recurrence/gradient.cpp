@@ -45,13 +45,13 @@ void run_body(const ScanRule& rule, const GradientTile& tile, float* history) {
   (rule.complex ? gradient_body<C>(rule.discretization) : gradient_body<F>(rule.discretization))(tile);
 }
 
-// One part while it runs: blocks [first, last) of channels.
+// The state of one part in progress: blocks [first, last) of channels.
 struct Part {
   std::int64_t number, first, last;
   PartScratch scratch;
 };
 
-// h before every tile: from the scan once more, or from the caller's states.
+// h before every tile: recomputed by the scan, or from the caller's states.
 void find_checkpoints(const ScanRule& rule, const GradientSequence& sequence, const Part& part) {
   const std::int64_t row = rule.state * rule.parts(), count = tiles(sequence.scan.seq);
   if (sequence.states == nullptr) {
@@ -75,7 +75,7 @@ void find_checkpoints(const ScanRule& rule, const GradientSequence& sequence, co
   }
 }
 
-// Zeros where this part adds, and the gradient of the final state.
+// Clears the sums of this part and loads the gradient of the final state.
 void begin_part(const ScanRule& rule, const GradientSequence& sequence, const Part& part) {
   const std::int64_t row = rule.state * rule.parts();
   const auto clear = [&](float* panels, std::int64_t block_floats) {
@@ -113,8 +113,8 @@ void run_tile(const ScanRule& rule, const GradientSequence& sequence, const Part
     const std::int64_t own = block - part.first;
     tile.channel = block * kPanel;
     tile.lanes = std::min(kPanel, rule.dim - tile.channel);
-    tile.d = whole_vector(scan.d, tile, tile.d_copy);
-    tile.bias = whole_vector(scan.dt_bias, tile, tile.bias_copy);
+    tile.d = padded_vector(scan.d, tile, tile.d_copy);
+    tile.bias = padded_vector(scan.dt_bias, tile, tile.bias_copy);
     prepare<T>(rule, scan, 0.0f, tile);
     GradientTile work{};
     work.rule = &rule, work.tile = &tile;

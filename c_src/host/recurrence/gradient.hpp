@@ -1,6 +1,6 @@
-// The gradient of one sequence of a selective scan, for a part of its channels: h is computed again from
-// checkpoints, one tile of steps after the other, from the last to the first. Callers: scan/gradient.cpp.
-// Plain data, no ownership.
+// The gradient of one sequence of a selective scan, for a part of its channels: h is recomputed from
+// checkpoints, tile by tile, from the last to the first. Callers: scan/gradient.cpp. Plain data, no
+// ownership.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +10,31 @@
 
 namespace exphil::host {
 
-// A part is this many blocks of channels (64 channels): a thread takes one at a time, and the sums of dB and
-// dC over its channels are added up lane by lane before anything is written. Parts are cut the same way
-// whatever the thread count and the batch, so the sums have one order.
+// A part is this many blocks of channels (64 channels). A thread processes one part at a time, and adds up dB
+// and dC over its channels lane by lane before it writes them. The parts do not depend on the thread count or
+// the batch, so the order of the sums is fixed.
 inline constexpr std::int64_t kPartBlocks = 4, kPartChannels = kPartBlocks * kPanel;
 
 inline constexpr std::int64_t parts_of(std::int64_t dim) {
   return (dim + kPartChannels - 1) / kPartChannels;
 }
 
-// The sums of one part and one group of B (or C) have a place of their own: number part + group. Both grow
-// with the channel, so no two pairs that occur have the same number.
-inline constexpr std::int64_t places(std::int64_t dim, std::int64_t groups) {
+// The sums of one part and one group of B (or C) have their own index, part + group. Both grow with the
+// channel, so every combination that occurs has a distinct index.
+inline constexpr std::int64_t sum_slots(std::int64_t dim, std::int64_t groups) {
   return parts_of(dim) + groups - 1;
 }
 
 // Where the gradient of B or C goes.
 struct ProjectionGradient {
-  // {places, tiles, state, parts, kTile}: the sum over the channels of one part and group, at step
-  // tile kTile + s of the order of the scan. Zeros at the beginning. Constant: null.
+  // {sum_slots, tiles, state, parts, kTile}: the sum over the channels of one part and group, at step
+  // tile kTile + s in scan order. Zero on entry. Constant: null.
   float* sums = nullptr;
   float* panels = nullptr;  // constant: {blocks, state, parts, kPanel}, the sum over time; else null
 };
 
 struct GradientSequence {
-  ScanSequence scan;  // its operands; no results but `checkpoints`, which run_gradient_part sets itself
+  ScanSequence scan;  // operands and `checkpoints` (set by run_gradient_part); no other results
   Rows dy;
   const float* d_final_state = nullptr;  // {dim, state, parts} or null
   const float* states = nullptr;  // of scan_with_states: after step t at states + t states_step; or null
@@ -49,8 +49,8 @@ struct GradientSequence {
 
 std::int64_t gradient_scratch_floats(const ScanRule& rule, std::int64_t seq);
 
-// Writes everything of part `part` of the channels. Parts are independent. Any thread, with its own scratch:
-// gradient_scratch_floats(rule, seq) floats, 64-byte aligned.
+// Computes every gradient of part `part` of the channels. Parts are independent. Any thread, with its own
+// scratch: gradient_scratch_floats(rule, seq) floats, 64-byte aligned.
 void gradient_part(const ScanRule& rule, const GradientSequence& sequence, std::int64_t part, float* scratch);
 
 }  // namespace exphil::host

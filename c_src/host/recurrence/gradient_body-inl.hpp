@@ -1,6 +1,6 @@
-// The gradient of the recurrence of a scan on one tile of one block of channels, for diagonal A: the tile's
-// states once more from the checkpoint before it, then the steps from the last to the first. A lane is a
-// channel. Compiled per SIMD target; included by gradient.cpp and full_matrix_gradient-inl.hpp alone.
+// The gradient of a scan's recurrence on one tile of one block of channels, for diagonal A: recomputes the
+// tile's states from the checkpoint before it, then handles its steps from the last to the first. A lane is
+// a channel. Compiled per SIMD target; included by gradient.cpp and full_matrix_gradient-inl.hpp only.
 #if defined(EXPHIL_HOST_GRADIENT_BODY_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef EXPHIL_HOST_GRADIENT_BODY_INL
 #undef EXPHIL_HOST_GRADIENT_BODY_INL
@@ -20,12 +20,12 @@ namespace HWY_NAMESPACE {
 struct GradientTile {
   const ScanRule* rule;
   const ScanTile* tile;  // dt, dt_x
-  const float* a;        // this block's
+  const float* a;        // of this block
   ProjectionTile b, c;
   const float* h;      // before the tile, {state, parts, kPanel}
   float* g;            // the gradient of h: after the tile, then before it
   const float* dy;     // {kTile, kPanel}: of <C, h>, twice where complex
-  float* y;            // {kTile, kPanel}: <C, h> once more (half of it where complex); null: not wanted
+  float* y;            // {kTile, kPanel}: <C, h> recomputed (half of it where complex); null: not needed
   float *ddt, *ddt_x;  // {kTile, kPanel}, added to
   float* da;           // {state, parts, kPanel}, added to
   // Added to: lanes of dB and dC, {state, parts, kTile, kPanel}; where constant {state, parts, kPanel}.
@@ -33,7 +33,7 @@ struct GradientTile {
   bool b_constant, c_constant;
 };
 
-// Numbers of one state while a tile runs, {kTile, parts, kPanel}; `before` has one more, the last state.
+// Values of one state index during a tile, {kTile, parts, kPanel}; `before` has one more, the last state.
 struct StateHistory {
   HWY_ALIGN float before[(kTile + 1) * 2 * kPanel], abar[kTile * 2 * kPanel], gain[kTile * 2 * kPanel];
 };
@@ -43,7 +43,7 @@ struct GradientNumber;
 template <>
 struct GradientNumber<F> {
   static HWY_INLINE F zero() { return fill(0.0); }
-  // sum + dy conj(h) with real dy: what C receives from dy and h, and h from dy and C.
+  // sum + dy conj(h) with real dy: the gradient of C from dy and h, and of h from dy and C.
   static HWY_INLINE F add_scaled(F sum, F dy, F h) { return hn::MulAdd(dy, h, sum); }
   static HWY_INLINE F add_times(F sum, F w, F dt) { return hn::MulAdd(w, dt, sum); }
   static HWY_INLINE F add_real_product(F sum, F w, F a) { return hn::MulAdd(w, a, sum); }
@@ -67,7 +67,7 @@ struct GradientNumber<C> {
   }
 };
 
-// The tile's states of number n, kept in `history`; adds to y.
+// Recomputes state n over the tile into `history`; adds to y.
 template <Discretization D, bool kClamp, class W>
 HWY_INLINE void states_again(const GradientTile& r, std::int64_t at, std::int64_t o, W a,
                              StateHistory& history) {
@@ -105,7 +105,7 @@ HWY_INLINE void steps_back(const GradientTile& r, std::int64_t at, std::int64_t 
   using G = GradientNumber<W>;
   const std::int64_t panel = at * kPanel + o;
   W a = packed_a;
-  // A packed real A of zoh carries log2(e).
+  // For real zoh, packed A is scaled by log2(e).
   if constexpr (D == Discretization::zoh && N::kParts == 1) a = a * fill(0.6931471805599453);
   W g = N::panel(r.g + panel), da = G::zero(), db = G::zero(), dc = G::zero();
   W after = N::panel(history.before + r.tile->steps * 2 * kPanel);

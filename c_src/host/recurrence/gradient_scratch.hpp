@@ -1,4 +1,4 @@
-// The scratch of one part of channels while gradient_part runs it. Used by the gradient's code only.
+// The scratch of gradient_part for one part of the channels. Used by the gradient's code only.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace exphil::host {
 
 struct PartScratch {
-  float* tile;              // as scan_channels: scan_scratch_floats
+  float* tile;              // as for scan_channels: scan_scratch_floats
   float* checkpoints;       // {kPartBlocks, tiles, state, parts, kPanel}
   float* g;                 // the gradient of h: {kPartBlocks, state, parts, kPanel}
   float *dy, *ddt, *ddt_x;  // {kTile, kPanel}
@@ -17,8 +17,8 @@ struct PartScratch {
   float* history;           // full matrix: {kTile + 1, state, kPanel}
 };
 
-// Carves the arrays out of `base`; returns how many floats they take. With a null base the pointers are not
-// to be used.
+// Divides `base` into the arrays; returns the number
+// of floats. With a null base only the size is valid.
 inline std::int64_t carve_part(const ScanRule& rule, std::int64_t seq, float* base, PartScratch* scratch) {
   std::int64_t taken = 0;
   const auto take = [&](std::int64_t floats) {

@@ -1,8 +1,8 @@
 // The stages of the gradient around the recurrence, on a tile of kTile steps of one block of channels:
-//   begin_gradient: dy, through silu(z); zeros where the recurrence adds
+//   begin_gradient: dy through silu(z); clears what the recurrence adds to
 //   finish_gradient: dx, d dt, dz, round and store; adds to dD and d dt_bias
-//   LaneSums: what B and C of a step receive from the channels of a part, added up
-// Compiled per SIMD target; included by gradient.cpp alone.
+//   LaneSums: the sums of dB and dC of a step over the channels of a part
+// Compiled per SIMD target; included by gradient.cpp only.
 #if defined(EXPHIL_HOST_GRADIENT_STAGES_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef EXPHIL_HOST_GRADIENT_STAGES_INL
 #undef EXPHIL_HOST_GRADIENT_STAGES_INL
@@ -43,7 +43,7 @@ void begin_gradient(const ScanRule& rule, const GradientSequence& sequence, cons
   }
 }
 
-// Where a row of results goes: in place, or where the block is narrower to a copy that put() moves there.
+// The destination of a row of results: in place, or for a narrower block a copy that put() moves there.
 template <core::Dtype T>
 class ResultRow {
  public:
@@ -129,8 +129,8 @@ HWY_INLINE void add_lane_sums(const float* rows, float* sums) {
 #endif
 }
 
-// The lanes of dB (or dC) of one tile, added up over the blocks of a part as long as they are of one group;
-// then over the lanes, into the sums of that part and group.
+// The lanes of dB (or dC) of one tile: added up over the blocks of a part while they are in one group, then
+// over the lanes, into the sums of that part and group.
 class LaneSums {
  public:
   LaneSums(const ScanRule& rule, const ProjectionGradient& to, std::int64_t groups, std::int64_t part,
@@ -143,15 +143,15 @@ class LaneSums {
         tile_count_(tile_count),
         rows_(lanes) {}
 
-  // Where the recurrence adds for the block of `lanes` channels from `channel` on.
+  // The rows that the recurrence adds to for the block of `lanes` channels from `channel` on.
   float* begin(std::int64_t channel, std::int64_t lanes) {
     if (to_.panels != nullptr) return to_.panels + channel / kPanel * rule_.state_block();
     const std::int64_t first = group_of(channel), last = group_of(channel + lanes - 1);
-    const bool joins = held_ && whole_ && first == first_group_ && last == first && lanes == kPanel;
+    const bool joins = held_ && one_group_ && first == first_group_ && last == first && lanes == kPanel;
     if (!joins) {
       flush();
       std::fill(rows_, rows_ + numbers() * kTile * kPanel, 0.0f);
-      held_ = true, whole_ = first == last && lanes == kPanel;
+      held_ = true, one_group_ = first == last && lanes == kPanel;
       channel_ = channel, lanes_ = lanes, first_group_ = first;
     }
     return rows_;
@@ -162,7 +162,7 @@ class LaneSums {
     held_ = false;
     for (std::int64_t n = 0; n < numbers(); ++n) {
       const float* rows = rows_ + n * kTile * kPanel;
-      if (whole_) {
+      if (one_group_) {
         add_lane_sums(rows, sums(first_group_, n));
         continue;
       }
@@ -185,7 +185,7 @@ class LaneSums {
   const std::int64_t groups_, part_, tile_, tile_count_;
   float* const rows_;  // {state, parts, kTile, kPanel}
   bool held_ = false;
-  bool whole_ = false;  // every lane is a channel of first_group_
+  bool one_group_ = false;  // every lane is a channel of first_group_
   std::int64_t channel_ = 0, lanes_ = 0, first_group_ = 0;
 };
 

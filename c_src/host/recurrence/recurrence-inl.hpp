@@ -1,6 +1,6 @@
 // The recurrence of a scan on one tile: h = Abar h + Bbar x, y = <C, h>, for diagonal A (one number for each
-// channel and state). A lane is a channel.
-// Compiled per SIMD target; included by channels.cpp and gradient.cpp.
+// channel and state). A lane is a channel. Compiled per SIMD target; included by channels.cpp and
+// gradient.cpp.
 #if defined(EXPHIL_HOST_SCAN_RECURRENCE_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef EXPHIL_HOST_SCAN_RECURRENCE_INL
 #undef EXPHIL_HOST_SCAN_RECURRENCE_INL
@@ -68,13 +68,13 @@ HWY_INLINE void discretize(W a, F dt, W* abar, W* gain) {
 struct Recurrence {
   const ScanRule* rule;
   const ScanTile* tile;
-  const float* a;  // this block's
-  float* h;        // this block's, {state, parts, kPanel}
+  const float* a;  // of this block
+  float* h;        // of this block, {state, parts, kPanel}
   ProjectionTile b, c;
   float* states;  // after the tile's first step, at the block's first channel; or null
   std::int64_t states_step;
 
-  // Lanes [o, o + kLanes) of h after step s of the tile, which are the ones just written.
+  // Stores lanes [o, o + kLanes) of h after step s of the tile, right after they were written.
   HWY_INLINE void put_states(std::int64_t s, std::int64_t o) const {
     if (states == nullptr) return;
     const std::int64_t last = std::min<std::int64_t>(tile->lanes, o + kLanes);

@@ -1,6 +1,6 @@
-// One sequence of a selective scan as the SIMD code wants it: strided rows of x, dt, z, y and packed A.
-// Callers: host/scan/scan.cpp (the operator) and host/policy/forward.cpp (a resident policy). Plain data, no
-// ownership.
+// One sequence of a selective scan in the form that the SIMD code reads: strided rows of x, dt, z, y and
+// packed A. Callers: host/scan/scan.cpp (the operator) and host/policy/forward.cpp (a resident policy). Plain
+// data, no ownership.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace exphil::host {
 
-// What is the same for every sequence of a call.
+// Common to all sequences of a call.
 struct ScanRule {
   std::int64_t dim = 0, state = 0;
   core::Dtype dtype = core::Dtype::f32;  // of x, dt, z, y, and of b and c where they are real rows
@@ -45,8 +45,8 @@ struct ScanSequence {
   void* y = nullptr;
   std::int64_t y_step = 0;
   Projection b, c;
-  // The largest |A| of each block, as packed (bounds_of), or null: lets the recurrence of real zoh leave out
-  // the clamp of its exponential where no |A dt'| of a tile needs it. The bits are the same.
+  // The largest |A| of each block, as packed (bounds_of), or null. The recurrence of real zoh then omits the
+  // clamp of its exponential in tiles where no |A dt'| needs it. The bits are the same.
   const float* a_bounds = nullptr;
   const float* a_panels = nullptr;               // packed by pack_a
   const float *d = nullptr, *dt_bias = nullptr;  // {dim} or null
@@ -56,12 +56,12 @@ struct ScanSequence {
   bool decays_input = false;
   // Either the state is resident, {blocks, state, parts, kPanel}, read and written in place ...
   float* h_panels = nullptr;
-  // ... or it comes from and goes to {dim, state, parts}; null is zeros, and not wanted.
+  // ... or it is read from and written to {dim, state, parts}; null means zeros, and not written.
   const float* initial_state = nullptr;
   float* final_state = nullptr;
   float* states = nullptr;  // after step t at states + t states_step
   std::int64_t states_step = 0;
-  // h before each tile of kTile steps, as panels: {blocks that are run, tiles, state, parts, kPanel}; or
+  // h before each tile of kTile steps, as panels: {blocks of this call, tiles, state, parts, kPanel}; or
   // null.
   float* checkpoints = nullptr;
 };
@@ -70,13 +70,13 @@ struct ScanSequence {
 void pack_panels(const float* from, std::int64_t dim, std::int64_t row, float* to);
 void unpack_panels(const float* from, std::int64_t dim, std::int64_t row, float* to);
 
-// The rule's A: as pack_panels, and for real zoh multiplied by log2(e), because the recurrence takes 2^w.
+// Packs the rule's A like pack_panels; for real zoh times log2(e), because the recurrence computes 2^w.
 void pack_a(const ScanRule& rule, const float* a, float* to);
 
 void bounds_of(const ScanRule& rule, const float* a_panels, float* bounds);
 
-// Runs blocks [begin, end) of kPanel channels over the whole sequence. Blocks are independent: any cut gives
-// the same bits. Any thread, with its own scratch: scan_scratch_floats(rule) floats (tile.hpp), 64-byte
+// Runs blocks [begin, end) of kPanel channels over the full sequence. Blocks are independent, so any split
+// gives the same bits. Any thread, with its own scratch: scan_scratch_floats(rule) floats (tile.hpp), 64-byte
 // aligned.
 void scan_channels(const ScanRule& rule, const ScanSequence& sequence, std::int64_t begin, std::int64_t end,
                    float* scratch);

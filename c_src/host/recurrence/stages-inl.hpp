@@ -1,7 +1,7 @@
 // The stages of a scan around the recurrence, on a tile of kTile steps of one block of channels:
-//   prepare: load x and dt, activate dt; leaves dt', dt' x (and x, for D) as f32 panels in scratch
-//   project: make B and C readable as f32, broadcast or per lane
-//   finish:  + D x, times silu(z), round and store y, once
+//   prepare: load x and dt, activate dt; stores dt', dt' x (and x, for D) as f32 panels in scratch
+//   project: widen B and C to f32, broadcast or per lane
+//   finish:  + D x, times silu(z), round and store y
 // Compiled per SIMD target; included by channels.cpp and gradient.cpp.
 #if defined(EXPHIL_HOST_SCAN_STAGES_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef EXPHIL_HOST_SCAN_STAGES_INL
@@ -30,7 +30,7 @@ HWY_INLINE const E* whole_row(const E* row, std::int64_t lanes, E* copy) {
 }
 
 // {dim} or null -> kPanel values: in place, or where the block is narrower a zero-padded copy.
-inline const float* whole_vector(const float* from, const ScanTile& tile, float* copy) {
+inline const float* padded_vector(const float* from, const ScanTile& tile, float* copy) {
   if (from != nullptr && tile.lanes == kPanel) return from + tile.channel;
   std::fill(copy, copy + kPanel, 0.0f);
   if (from != nullptr) std::copy(from + tile.channel, from + tile.channel + tile.lanes, copy);
@@ -42,13 +42,13 @@ HWY_INLINE const Element<T>* row_at(const Rows& rows, std::int64_t t, std::int64
   return static_cast<const Element<T>*>(rows.data) + t * rows.step + channel;
 }
 
-// The larger of two magnitudes; NaN where either is one (a bound that is NaN allows no short cut).
+// The larger of two magnitudes; NaN where either is NaN (then the clamp is not omitted).
 HWY_INLINE F larger_or_nan(F bound, F next) {
   return hn::IfThenElse(hn::Or(next <= bound, hn::IsNaN(bound)), bound, next);
 }
 
-// Asks for the rows of the next tile while this one is computed: rows of one block lie dim elements apart, a
-// pattern that the hardware does not foresee.
+// Prefetches the rows of the next tile: rows of one block are dim elements apart, a pattern that the hardware
+// does not predict.
 template <core::Dtype T>
 HWY_INLINE void prefetch_row(const Rows& rows, std::int64_t t, const ScanSequence& sequence,
                              const ScanTile& tile) {
@@ -104,8 +104,8 @@ void finish(const ScanSequence& sequence, const ScanTile& tile) {
   }
 }
 
-// Where the recurrence reads B or C of step `s` of the tile: data + s step, and there number n at n parts
-// (shared by all lanes) or n parts kPanel (a panel).
+// Location of B or C of step `s` of the tile: at data + s step, number n of the row at offset n parts (shared
+// by all lanes) or n parts kPanel (a panel).
 struct ProjectionTile {
   const float* data;
   std::int64_t step;
@@ -165,7 +165,7 @@ ProjectionTile project(const ScanRule& rule, const Projection& projection, const
     const auto* packed = static_cast<const float*>(projection.data);
     return {packed + tile.channel * row, 0, false};  // panels: kPanel channels of `row` floats
   }
-  // One group is the common case, and divisions would be a tenth of a single step's time.
+  // Skips the division in the common case of one group: it would be a tenth of a single step's time.
   const std::int64_t per_group = projection.groups == 1 ? rule.dim : rule.dim / projection.groups;
   const std::int64_t group = projection.groups == 1 ? 0 : tile.channel / per_group;
   if (projection.groups != 1 && (tile.channel + tile.lanes - 1) / per_group != group) {

@@ -1,5 +1,5 @@
-// The scratch of one block of channels while scan_channels runs it, and the tile of time steps in work.
-// Used by the scan's per-target code only.
+// The scratch of scan_channels for one block of channels, and the current tile of time steps. Used by the
+// scan's per-target code only.
 #pragma once
 
 #include <cstdint>
@@ -8,24 +8,24 @@
 
 namespace exphil::host {
 
-// Steps between two changes of stage. 16 rows of two or three tensors are as many cache misses as a core
-// keeps in flight; their panels take 4 KB of a 48 KB L1.
+// Steps of a tile. The cache misses of 16 rows of two or three tensors are as many as a core keeps in flight;
+// their panels take 4 KB of a 48 KB L1.
 inline constexpr std::int64_t kTile = 16;
 
 struct ScanTile {
   std::int64_t first = 0, steps = 0;    // time
   std::int64_t channel = 0, lanes = 0;  // channels [channel, channel + lanes), lanes <= kPanel
-  bool keep_x = false;                  // whether prepare leaves x
-  bool within_range = false;            // no |A dt'| of the tile reaches the sequence's a_bounds limit
+  bool keep_x = false;                  // prepare stores x too
+  bool within_range = false;            // all |A dt'| of the tile are below the sequence's a_bounds limit
   float *dt, *dt_x, *x, *y;             // {kTile, kPanel}
-  const float *bias, *d;                // {kPanel}: the caller's, or the copies of a narrower block
+  const float *bias, *d;                // {kPanel}: the caller's, or padded copies for a narrower block
   float *bias_copy, *d_copy;
-  float *b, *c;   // {kTile, state, parts, kPanel}: rows that cannot be read in place
+  float *b, *c;   // {kTile, state, parts, kPanel}: rows that are not read in place
   float* h;       // {state, parts, kPanel}
   float* system;  // full matrix only: {state, state + 1, parts, kPanel}
 };
 
-// Carves a tile's arrays out of scratch, which holds scan_scratch_floats(rule).
+// Divides scratch, of scan_scratch_floats(rule) floats, into a tile's arrays.
 inline void carve(const ScanRule& rule, float* scratch, ScanTile* tile) {
   const auto take = [&scratch](std::int64_t floats) {
     float* taken = scratch;

@@ -29,7 +29,7 @@ void put(core::Dtype dtype, float value, void* to, std::int64_t index) {
   }
 }
 
-// What every sequence adds to a gradient that they share, one place for each: summed in order at the end.
+// A gradient that all sequences share: a separate array for each sequence, summed in order at the end.
 struct Shared {
   std::int64_t floats = 0;  // of one sequence
   AlignedBuffer memory;
@@ -37,7 +37,7 @@ struct Shared {
   Shared(std::int64_t of_one, std::int64_t batch) : floats(of_one), memory(of_one * batch) {}
   float* at(std::int64_t b) { return floats == 0 ? nullptr : memory.data() + b * floats; }
 
-  // Into the first sequence's place.
+  // Sums into the first sequence's array.
   float* total(std::int64_t batch) {
     float* to = memory.data();
     core::parallel_for(floats, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
@@ -50,7 +50,7 @@ struct Shared {
   }
 };
 
-// dB or dC while the parts run.
+// The sums of dB or dC while the parts run.
 class ProjectionSums {
  public:
   ProjectionSums(const ScanShape& problem, const ScanRule& rule, const core::ProjectionLayout& layout)
@@ -59,7 +59,7 @@ class ProjectionSums {
         layout_(layout),
         row_(rule.state * rule.parts()),
         panels_(layout.constant ? panels(rule.dim) * rule.state_block() : 0, problem.batch),
-        sums_(layout.constant ? 0 : places(rule.dim, layout.groups) * tiles(problem.seq) * row_ * kTile,
+        sums_(layout.constant ? 0 : sum_slots(rule.dim, layout.groups) * tiles(problem.seq) * row_ * kTile,
               problem.batch) {}
 
   ProjectionGradient of(std::int64_t b) { return {sums_.at(b), panels_.at(b)}; }
@@ -115,7 +115,7 @@ void* result_rows(const ScanShape& problem, void* data, std::int64_t b, bool rev
   return const_cast<void*>(rows_of(problem, data, b, reverse).data);
 }
 
-// Scratch of this thread up to a size that a thread may keep, and memory of the call beyond it.
+// The calling thread's scratch up to the size that a thread may keep; beyond it, memory of this call.
 float* scratch_of(std::int64_t floats, AlignedBuffer* large) {
   constexpr std::int64_t kKept = std::int64_t{1} << 20;
   if (floats <= kKept) return thread_scratch(Scratch::gradient, floats);

@@ -1,5 +1,5 @@
-// A call of the scan as the recurrences of host/recurrence want it: the rule, packed A, and each
-// sequence's strided rows. Callers: scan.cpp and gradient.cpp of this folder. Plain functions: any thread.
+// A scan call in the form of host/recurrence: the rule, packed A, and each sequence's strided rows. Callers:
+// scan.cpp and gradient.cpp of this folder. Plain functions: any thread.
 #pragma once
 
 #include <cstdint>

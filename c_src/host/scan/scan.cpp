@@ -14,10 +14,10 @@ namespace {
 using core::ScanCall;
 using core::ScanOperand;
 
-// Below this many state updates a piece is not worth a thread (about 20 us of one core).
+// A piece with fewer state updates is not worth a thread (about 20 us of one core).
 constexpr std::int64_t kUpdatesPerPiece = 1 << 15;
 
-// `y` names the result of this pass over time: y, or y_reverse.
+// `y` is the result of this pass over time: y or y_reverse.
 ScanSequence sequence_of(const ScanCall& call, const ScanRule& rule, const Packed& packed, ScanOperand y,
                          std::int64_t b, bool reverse) {
   ScanSequence sequence = operands_of(call, rule, packed, b, reverse);

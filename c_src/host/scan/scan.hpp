@@ -1,10 +1,10 @@
-// The selective scan of core/scan/call.hpp on the CPU: packs A and shares (sequence, block of
-// channels) out to the library's threads. Callers: the host backend, tests, benchmarks. Any thread, any
-// number at once.
+// The selective scan of core/scan/call.hpp on the CPU: packs A and
+// distributes (sequence, block of channels) over the library's threads.
+// Callers: the host backend, tests, benchmarks. Any thread, concurrently.
 //
-// Every result is the same bits whatever the thread count, the batch around a sequence and the cut. A forced
-// `chunked` algorithm runs sequentially in time too: with one lane for each channel there is nothing to win
-// from a second pass over time, and both settings give the same bits.
+// Every result has the same bits whatever the thread count, the rest of the batch and the split. The
+// algorithm `chunked` is sequential here too, with the same bits: with one lane per channel a second pass
+// over time gains nothing.
 #pragma once
 
 #include "core/scan/call.hpp"

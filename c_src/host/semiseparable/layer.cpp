@@ -1,5 +1,5 @@
-// Packs the weights once; a call is three passes: products and gates (each position alone), cumulative sums
-// (each column alone), products and convolution (each position alone).
+// Packs the weights at load. A call is three passes: products and gates (each position independent),
+// cumulative sums (each column independent), products and convolution (each position independent).
 #include "host/semiseparable/layer.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace exphil::host {
 
 namespace {
 
-constexpr std::int64_t kBlockRows = 64;  // positions that a thread takes at once: their scratch fits in L2
+constexpr std::int64_t kBlockRows = 64;  // positions per piece of work; the scratch fits in L2
 
 class HostSemiseparable final : public core::SemiseparableLayer {
  public:

@@ -8,7 +8,7 @@
 
 namespace exphil::host {
 
-// max(data, 0), a NaN stays; `floats` is a multiple of kPanel in all of these.
+// max(data, 0), keeping NaN. `floats` is a multiple of kPanel in all of these.
 void relu(float* data, std::int64_t floats);
 
 // g = sigmoid(g); u *= g; v *= g.
@@ -18,7 +18,7 @@ void apply_gates(float* g, float* u, float* v, std::int64_t floats);
 void read_out(float* k, const float* k_reverse, const float* v, std::int64_t floats);
 
 // out = y + the depthwise convolution of one position: x_before and x_after are null at the ends of a
-// sequence. taps: {3, padded(hidden)}; out, the x and y hold `hidden` values.
+// sequence. taps: {3, padded(hidden)}; out, y and the x hold `hidden` values.
 struct ConvolutionRow {
   const float *x_before = nullptr, *x = nullptr, *x_after = nullptr;
   const float *taps = nullptr, *y = nullptr;

@@ -24,7 +24,7 @@ AlignedBuffer::AlignedBuffer(std::int64_t floats) : floats_(floats) {
   if (data_ == nullptr) {
     core::fail(core::ErrorKind::out_of_memory, "", "no host memory for ", bytes, " bytes");
   }
-  // One TLB entry for 2 MB of weights in place of 512. Advice: where it is refused nothing else changes.
+  // One TLB entry for 2 MB of weights instead of 512. A hint: the result is ignored.
   if (alignment == kHugePage) (void)madvise(data_, bytes, MADV_HUGEPAGE);
   std::memset(data_, 0, bytes);
 }

@@ -1,5 +1,5 @@
 // Float memory for packed weights, resident states and scratch: 64-byte aligned and, from 2 MB on, on huge
-// pages where the system grants them. A single owner moves it; no locks.
+// pages where the system grants them. Movable, single owner, no locks.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace exphil::host {
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  // Zeros. Throws out_of_memory.
+  // Zero-initialised. Throws out_of_memory.
   explicit AlignedBuffer(std::int64_t floats);
   AlignedBuffer(AlignedBuffer&& other) noexcept { swap(other); }
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {

@@ -1,6 +1,6 @@
 // The vector type of host/, its math policy for kernels/common/formulas.cuh, and loads and stores of every
-// dtype. Compiled once for each SIMD target; included by the units that run per target (see foreach_target.h
-// in Highway), never by others. Pure functions: any thread.
+// dtype. Compiled once for each SIMD target; included only by units compiled per target (see foreach_target.h
+// in Highway). Pure functions: any thread.
 #if defined(EXPHIL_HOST_SIMD_MATH_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef EXPHIL_HOST_SIMD_MATH_INL
 #undef EXPHIL_HOST_SIMD_MATH_INL
@@ -59,8 +59,8 @@ HWY_INLINE void store(F v, float* to) {
   hn::StoreU(v, Lanes(), to);
 }
 
-// v clamped to [lowest, highest]; a NaN stays one. x86 min and max return their second operand then; other
-// targets promise nothing, so they compare.
+// v clamped to [lowest, highest]; keeps NaN. x86 min and max return their second operand for a NaN; other
+// targets do not define the result, so they compare.
 HWY_INLINE F clamp(F v, F lowest, F highest) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
   return hn::Min(highest, hn::Max(lowest, v));
@@ -80,11 +80,11 @@ HWY_INLINE F power_of_two(F biased) {
 }
 
 // 2^v. At most 2 ulp (measured: 0.9) where the result is in [2^-126, 2^127]; 0 below it, infinity from
-// 2^127.5 on; 2^0 is exactly 1, so dt = 0 leaves a state as it was. The polynomial interpolates
-// (2^f - 1) / f at Chebyshev nodes on [-1/2, 1/2]: relative error 4.6e-9. A multiplication, not an addition
-// to the exponent, joins the two factors, so that NaN stays NaN.
+// 2^127.5 on; 2^0 is exactly 1, so dt = 0 leaves a state unchanged. The polynomial interpolates (2^f - 1) / f
+// at Chebyshev nodes on [-1/2, 1/2]: relative error 4.6e-9. The two factors are multiplied, rather than added
+// in the exponent, so that NaN stays NaN.
 //
-// exp2_unclamped is for |v| <= kExp2Range, where the clamp changes nothing: it saves two of thirteen
+// exp2_unclamped is for |v| <= kExp2Range, where the clamp has no effect: it saves two of thirteen
 // operations.
 inline constexpr float kExp2Range = 126.0f;
 
@@ -135,7 +135,7 @@ HWY_INLINE F log1p_unit(F v) {
   return hn::MulAdd(s * q, p, s + s);
 }
 
-// The policy of kernels/common/formulas.cuh, where only softplus takes log1p, of e^-|v|.
+// The math policy for kernels/common/formulas.cuh. Only softplus uses log1p, of e^-|v|.
 struct Math {
   static HWY_INLINE F set(F, double value) { return fill(value); }
   static HWY_INLINE F exp(F v) { return exponential(v); }
@@ -152,7 +152,7 @@ struct Math {
   static HWY_INLINE void sin_cos(F v, F* sin, F* cos) {
     *sin = hn::Sin(Lanes(), v);
     *cos = hn::Cos(Lanes(), v);
-    // The vector reduction holds to |v| = 39000; beyond it, and for infinities and NaN, lane by lane.
+    // The vector reduction is accurate up to |v| = 39000; larger values, infinities and NaN go lane by lane.
     const auto large = hn::Not(hn::Abs(v) <= fill(30000.0));
     if (HWY_UNLIKELY(!hn::AllFalse(Lanes(), large))) {
       HWY_ALIGN float angles[kPanel], sines[kPanel], cosines[kPanel];
@@ -167,7 +167,7 @@ struct Math {
   }
 };
 
-// The same for the scaled forms there. kClamp: some |v| may exceed kExp2Range.
+// The math policy for the scaled forms there. kClamp: some |v| may exceed kExp2Range.
 template <bool kClamp>
 struct ScaledMath : Math {
   static HWY_INLINE F exp2(F v) { return kClamp ? HWY_NAMESPACE::exp2(v) : exp2_unclamped(v); }
@@ -184,8 +184,8 @@ struct ElementOf<core::Dtype::f32> {
 template <core::Dtype T>
 using Element = typename ElementOf<T>::Type;
 
-// kLanes elements of dtype T as f32, and the other way, rounding to nearest even. The baseline converts lane
-// by lane: Highway's emulation truncates.
+// Converts kLanes elements of dtype T to f32 and back, rounding to nearest even. The baseline converts lane
+// by lane, because Highway's emulation truncates.
 template <core::Dtype T>
 HWY_INLINE F load_as_f32(const Element<T>* from) {
   if constexpr (T == core::Dtype::f32) {

@@ -75,7 +75,7 @@ void tile(const PackedMatrix& matrix, std::int64_t panel, const float* x, std::i
   }
 }
 
-// Panels [begin, end) of kRows rows, kPanels at a time and what is left one by one.
+// Panels [begin, end) of kRows rows, kPanels at a time, then the remaining ones one by one.
 template <int kRows, int kPanels>
 void tile_panels(const PackedMatrix& matrix, const float* x, std::int64_t x_step, MatrixRows y,
                  Epilogue epilogue, std::int64_t begin, std::int64_t end) {
@@ -85,7 +85,7 @@ void tile_panels(const PackedMatrix& matrix, const float* x, std::int64_t x_step
   if constexpr (kPanels > 1) tile_panels<kRows, kPanels / 2>(matrix, x, x_step, y, epilogue, begin, end);
 }
 
-// The same for a number of rows that is known only now, at most kRows.
+// The same for a number of rows known at run time, at most kRows.
 template <int kRows>
 void tile_rows(const PackedMatrix& matrix, const float* x, std::int64_t x_step, std::int64_t rows,
                MatrixRows y, Epilogue epilogue, std::int64_t begin, std::int64_t end) {
@@ -100,7 +100,7 @@ void run_multiply(const PackedMatrix& matrix, const float* x, std::int64_t x_ste
   if (rows == 1) return tile_panels<1, kRowPanels>(matrix, x, x_step, y, epilogue, begin, end);
   // Tiles of nearly equal height: 8 rows as 4 + 4, since 6 + 2 would load a weight for only 2 of them.
   const std::int64_t tiles = (rows + kTileRows - 1) / kTileRows;
-  // Panels outside, rows inside: the weights of a tile stay in L1 while all rows pass.
+  // Panels outside, rows inside: the weights of a tile stay in L1 for all rows.
   for (std::int64_t panel = begin; panel < end; panel += kTilePanels) {
     const std::int64_t last = panel + kTilePanels < end ? panel + kTilePanels : end;
     for (std::int64_t i = 0; i < tiles; ++i) {

@@ -1,10 +1,10 @@
 // Matrix products of a resident policy: y = x W^T + bias, for one row (a step) or many.
 //
 // Every output is accumulated over k in one fixed order: even k in one sum, odd k in another, both by fma,
-// then (even + odd) + bias. A row's result is therefore the same bits alone, in any batch and at any place in
-// it, which rollback and step_batch depend on. A CBLAS chooses its order by the shape of the whole product;
-// that is why none is used here. Two sums, because one chain of 4-cycle additions would leave a core half
-// idle on a single row, and four would not fit in registers with many rows.
+// then (even + odd) + bias. A row's result therefore has the same bits alone and at any index of any batch,
+// which rollback and step_batch depend on. A CBLAS chooses its order by the shape of the product, so none is
+// used here. There are two sums because one chain of 4-cycle additions would leave a core half idle on a
+// single row, and four would not fit in registers with many rows.
 //
 // Callers: host/policy. Any thread.
 #pragma once
@@ -16,7 +16,7 @@
 namespace exphil::host {
 
 // Weights in panels {panels(outs), depth, kPanel}, zero padded, and padded(outs) bias values. Points into
-// memory that its owner keeps.
+// memory of its owner.
 struct PackedMatrix {
   std::int64_t outs = 0, depth = 0;
   const float* weights = nullptr;
@@ -38,8 +38,8 @@ struct MatrixRows {
 
 enum class Epilogue { store, add };  // y = product, or y = y + product (a residual)
 
-// Panels [begin, end) of the outputs of `rows` rows. x is read only and has `depth` values a row; y has room
-// for padded(outs) and receives zeros beyond outs.
+// Computes panels [begin, end) of the outputs of `rows` rows. x has `depth` values per row; y has
+// padded(outs), with zeros beyond outs.
 void multiply(const PackedMatrix& matrix, const float* x, std::int64_t x_step, std::int64_t rows,
               MatrixRows y, Epilogue epilogue, std::int64_t begin, std::int64_t end);
 

@@ -1,6 +1,6 @@
-// Between rows {channels, row} and panels {blocks, row, kPanel}: the transposition that every state and every
-// A goes through. By 4 x 4 squares in registers; for a single step of the operator the plain loop took
-// several times as long as the step itself. Compiled per SIMD target; included by scan_recurrence-inl.hpp.
+// Transposes rows {channels, row} to panels {blocks, row, kPanel} and back, for every state and every A.
+// Works on 4 x 4 squares in registers; for a single step of the operator a plain loop took several times as
+// long as the step itself. Compiled per SIMD target; included by recurrence-inl.hpp.
 #if defined(EXPHIL_HOST_PANELS_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef EXPHIL_HOST_PANELS_INL
 #undef EXPHIL_HOST_PANELS_INL

@@ -1,10 +1,10 @@
-// What every SIMD unit of host/ includes first: the targets that are compiled, and the panel width.
+// Included first by every SIMD unit of host/: the targets that are compiled, and the panel width.
 //
 // Three targets: the compiler's baseline, AVX2 and AVX-512 (Highway's "AVX3"). More would add compile time
-// for machines that these three already serve. Sizeless vectors (SVE, RVV) cannot be members of a struct,
-// which kernels/common/formulas.cuh needs for complex numbers; NEON serves ARM. Disabled by number where a
-// Highway that Debian 12 has not got adds a name: everything above AVX-512 (HWY_AVX3 - 1), and SSE2 (bit 14),
-// whose conversions to half precision do not round to nearest even.
+// for machines that these already support. Sizeless vectors (SVE, RVV) cannot be members of a struct, which
+// kernels/common/formulas.cuh needs for complex numbers; ARM uses NEON. Targets whose names Debian 12's
+// Highway lacks are disabled by number: everything above AVX-512 (HWY_AVX3 - 1), and SSE2 (bit 14), whose
+// conversions to half precision do not round to nearest even.
 #pragma once
 
 #ifndef HWY_DISABLED_TARGETS
@@ -28,7 +28,7 @@ inline constexpr std::int64_t padded(std::int64_t count) {
   return panels(count) * kPanel;
 }
 
-// The name of the target that runs here ("AVX3"), after any restriction made by a test.
+// The name of the target in use ("AVX3"), after any restriction made by a test.
 const char* simd_target();
 
 }  // namespace exphil::host

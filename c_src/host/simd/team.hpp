@@ -1,10 +1,10 @@
-// Threads that walk through one pass together. Every lane runs the same sequence of phases; the pieces of a
-// phase go to whichever lane asks first, and nobody leaves a phase before all of its pieces are done.
+// Threads that execute one pass together. Every lane runs the same sequence of phases. The pieces of a phase
+// are claimed dynamically, and no lane leaves a phase before all of its pieces are done.
 //
-// A lane may join late, or never: the others do its pieces, and when it comes it finds the finished phases
-// empty and catches up. So one lane is as fast as no team at all, and a helper that the system wakes only
-// after 50 us still takes half of what is left. Waiting is spinning: a phase of one policy step takes a few
-// microseconds, less than waking a thread.
+// A lane may join late or never: the others do its pieces, and a late lane skips the finished phases. So one
+// lane is as fast as a single thread, and a helper that the system wakes only after 50 us still takes half of
+// the remaining work. Lanes wait by spinning: a phase of one policy step takes a few microseconds, less than
+// waking a thread.
 //
 // Used by host/policy/forward.cpp. One pass at a time; begin() is called before the lanes start.
 #pragma once
@@ -22,13 +22,13 @@
 
 namespace exphil::host {
 
-// Runs `work` in up to `lanes` threads, this one among them, and returns when every one has ended. `work`
-// deals out its pieces itself and does not throw. No helper is needed: where none can be had, because memory
-// is short, this thread does all the pieces.
+// Runs `work` in up to `lanes` threads including the calling one, and returns when all have ended. `work`
+// distributes its pieces itself and does not throw. Helpers are optional: where none is available, because
+// memory is short, this thread does all the pieces.
 template <class Work>
 void with_helpers(int lanes, const Work& work) {
   try {
-    // One reference fits into a std::function without an allocation.
+    // A single reference fits into a std::function without an allocation.
     core::parallel_for(lanes, 1, [&work](std::int64_t begin, std::int64_t end) {
       for (; begin < end; ++begin) work();
     });
@@ -48,8 +48,8 @@ class Team {
     }
   }
 
-  // Runs body(begin, end) over pieces of `grain` of [0, count) until all lanes together have done them all.
-  // `index` counts a lane's phases. body must not throw: the other lanes would wait for ever.
+  // Runs body(begin, end) over pieces of `grain` of [0, count) until the lanes have done them all. `index`
+  // counts a lane's phases. body must not throw: the other lanes would wait forever.
   template <class Body>
   void run(std::int64_t index, std::int64_t count, std::int64_t grain, const Body& body) {
     Phase& phase = phases_[static_cast<std::size_t>(index)];
@@ -65,7 +65,7 @@ class Team {
       if (spins < kSpins) {
         hwy::Pause();
       } else {
-        std::this_thread::yield();  // its processor may be the one that the other lane needs
+        std::this_thread::yield();  // the other lane may need this core
       }
     }
   }

@@ -1,13 +1,13 @@
-// Scratch memory of the calling thread, kept from call to call and freed with the thread. A thread_local
-// object with a destructor would end the process where the system has no memory to register it
-// (__cxa_thread_atexit); this throws. Used by the scan and its gradient.
+// Scratch memory of the calling thread, kept between calls and freed with the thread. A thread_local object
+// with a destructor would abort the process where the system has no memory to register it
+// (__cxa_thread_atexit); this throws instead. Used by the scan and its gradient.
 #pragma once
 
 #include <cstdint>
 
 namespace exphil::host {
 
-// What the memory is for. A thread may hold one block of each at once.
+// The use of the memory. A thread may hold one block for each use.
 enum class Scratch { scan, gradient };
 
 // At least `floats` floats, uninitialised, until the thread's next call for the same use. Throws

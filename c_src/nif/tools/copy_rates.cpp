@@ -10,7 +10,7 @@ namespace exphil::nif {
 namespace {
 
 core::CopyRates measure(BackendChoice choice, std::int64_t device) {
-  open_backend(choice, device);  // refuses a device that is not there
+  open_backend(choice, device);  // refuses a device that does not exist
 #ifdef EXPHIL_CUDA
   if (resolve(choice) == BackendChoice::cuda) return cuda::measure_copy_rates(static_cast<int>(device));
 #endif

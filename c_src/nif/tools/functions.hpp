@@ -1,6 +1,6 @@
 // The NIFs of the tools: plain functions, named as in ExPhil.Native.Tools.Reference. table.cpp lists them.
-// They compute what `mix exphil.bench` needs and Elixir cannot compute in reasonable time: random inputs, the
-// scalar references with their own clock, and the speed of copies. The product calls none of them.
+// They compute what `mix exphil.bench` needs and Elixir cannot compute in reasonable time: random inputs,
+// timed scalar references, and copy rates. The product does not call them.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace exphil::nif {
 
-// Uniform in [min, max): an f32, f16 or bf16 binary that the seed decides.
+// Uniform in [min, max): an f32, f16 or bf16 binary determined by the seed.
 Term random_binary(Call& call, Atom type, std::int64_t count, std::int64_t seed,
                    std::tuple<double, double> range);
 
@@ -22,8 +22,8 @@ Term reference_scan(Call& call, core::TensorView x, core::TensorView dt, core::T
 // {y, nanoseconds}; inputs of any type are widened first, and y is f32.
 Term reference_associative(Call& call, Atom op, MaybeTensor a, core::TensorView x, std::int64_t axis);
 
-// One agent's frames through the scalar policy, which computes in double. frames: f32 {count, d_input};
-// {out, nanoseconds} with out f32 {count, d_output}.
+// One agent's frames through the scalar policy in double. frames: f32 {count, d_input}; {out, nanoseconds}
+// with out f32 {count, d_output}.
 Term reference_policy(Call& call, std::string path, core::TensorView frames);
 
 // %{to_device, from_device, memory} in bytes a second: core/copy_rates.hpp.

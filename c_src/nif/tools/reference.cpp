@@ -17,7 +17,7 @@ using core::fail;
 
 namespace {
 
-// The element's own draw, uniform in [0, 1), so that the threads' shares do not matter (splitmix64).
+// A draw for each element, uniform in [0, 1), whatever the split of the work over threads (splitmix64).
 float uniform(std::uint64_t seed, std::int64_t index) {
   std::uint64_t z = seed + (static_cast<std::uint64_t>(index) + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -11,22 +11,23 @@ defmodule ExPhil.Native.AssociativeScan do
 
   A tensor is an Nx tensor or `{type, shape, binary}` (`ExPhil.Native.Tensor`) of rank 1 to 4; the result has the
   shape, the type and the form of `x` (of `b`). f16 and bf16 accumulate in f32. Sums of integers wrap around. NaN and
-  infinity spread as when each element is taken in turn: what follows a NaN is NaN, in `cummax/2` and `cummin/2` too.
+  infinity propagate as in the sequential definition: every result from the first NaN on is NaN, in `cummax/2` and
+  `cummin/2` too.
 
   ## Options
 
-    * `:axis` - the axis to scan: a number (negative from the last) or an Nx tensor's axis name. 1, the time axis of
-      {batch, time, ...}, unless given; 0 where the rank is 1
+    * `:axis` - the axis to scan: a number (negative from the last) or an Nx tensor's axis name. The default is 1, the
+      time axis of {batch, time, ...}, or 0 where the rank is 1
     * `:reverse` - `true` runs from the last element to the first (`false`)
-    * `:compensated` - `cumsum/2` of floating-point numbers only: carries the rounding error along (Kahan and
-      Neumaier), so that a sum of a million elements is within 2 units in the last place (`false`)
-    * `:block_size` - how many elements one block of the GPU takes before it hands over, a power of two from 32 to
-      8192; the nearest that the device can hold is used. Results may differ in the last bits. By length where left
-      out. The CPU takes elements in turn, whatever it is
+    * `:compensated` - `cumsum/2` of floating-point numbers only: tracks the rounding error (Kahan and Neumaier), so
+      that a sum of a million elements is within 2 units in the last place (`false`)
+    * `:block_size` - how many elements one block of the GPU processes, a power of two from 32 to 8192; the nearest
+      size that the device can hold is used. Results may differ in the last bits. The default depends on the length.
+      The CPU ignores it
     * `:backend`, `:device` - where to run; see `ExPhil.Native.Device`
 
-  A sequence gives the same bits in any batch and in every run. Every bad argument raises
-  `ExPhil.Native.Error`, which names it, what was expected and what came.
+  A sequence gives the same bits in any batch and in every run. Every invalid argument raises `ExPhil.Native.Error`
+  with its name, what was expected and what was given.
   """
 
   alias ExPhil.Native.{Error, NIF, Options, Queue, Tensor}
@@ -115,15 +116,15 @@ defmodule ExPhil.Native.AssociativeScan do
       grad(:cumsum, dy, x, options)
       grad(:linear_recurrence, dy, a, b, options)
 
-  `dy` has the shape and the type of `x`, and so has what comes back; integers have no gradient. Takes the options of the
-  scan (`:axis :reverse :block_size :backend :device`, and `:compensated` for cumsum), and
+  `dy` and the result have the shape and the type of `x`; integers have no gradient. Takes the options of the scan
+  (`:axis :reverse :block_size :backend :device`, and `:compensated` for cumsum), and
 
     * `:bidirectional` - `true` is the gradient of `bidirectional/2`: `dy` is `{dy_causal, dy_anti_causal}` (`false`)
 
   cumprod is exact where elements are 0. In cummax and cummin the first of equal extrema receives the gradient of all
-  results that it is; once a NaN comes it is the extremum. The gradient of a complex tensor is dL/dRe + i dL/dIm. Halves
-  are computed in f32 and rounded once. The scans run on the backend; what is done to single elements between them runs on
-  the CPU.
+  results that equal it; from the first NaN on, the NaN is the extremum. The gradient of a complex tensor is dL/dRe +
+  i dL/dIm. Halves are computed in f32 and rounded once. The scans run on the backend, the elementwise work between
+  them on the CPU.
 
       iex> f32 = fn list -> {:f32, {length(list)}, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
       iex> values = fn {:f32, _, binary} -> for(<<v::float-32-little <- binary>>, do: v) end
@@ -200,7 +201,7 @@ defmodule ExPhil.Native.AssociativeScan do
     }
   end
 
-  # 0 lets the backend choose. The range is checked beside the operation, in the NIF.
+  # 0 lets the backend choose. The NIF checks the range.
   defp block_size(options) do
     if options[:block_size] == nil, do: 0, else: Options.positive_integer(options, :block_size, 0)
   end

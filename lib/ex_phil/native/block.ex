@@ -1,8 +1,8 @@
 defmodule ExPhil.Native.Block do
   @moduledoc """
-  One operation of this library inside a computation: the struct that `ExPhil.Native.Defn` gives to `Nx.block/4`.
+  One operation of this library inside a computation: the struct that `ExPhil.Native.Defn` passes to `Nx.block/4`.
 
-  A compiler that has an implementation of its own replaces the block by it: with EXLA, the custom call `target` with
+  A compiler with its own implementation replaces the block: with EXLA, the custom call `target` with
   `attributes` (`EXLA.CustomCall`). Every other compiler and backend runs the block's default, which calls the library
   through `Nx.runtime_call/4`.
   """
@@ -22,7 +22,7 @@ defmodule ExPhil.Native.Block do
         }
 
   @doc """
-  The attributes as MLIR writes them, `[{name, text}]`: what `EXLA.CustomCall.Spec` takes.
+  The attributes in MLIR syntax, `[{name, text}]`, for `EXLA.CustomCall.Spec`.
 
       iex> block = %ExPhil.Native.Block{target: "t", attributes: [{"op", "cumsum"}, {"axis", 1}, {"compensated", false}]}
       iex> ExPhil.Native.Block.mlir_attributes(block)

@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Checkpoint do
   @moduledoc """
-  Policy files of every kind that `ExPhil.Native.Mamba.load/2` takes: their tensors, and Edifice's and ExPhil's as
+  Reads every kind of policy file that `ExPhil.Native.Mamba.load/2` reads, and converts Edifice's and ExPhil's to
   safetensors.
   """
 
@@ -9,8 +9,8 @@ defmodule ExPhil.Native.Checkpoint do
   @dialect_options [:dialect, :window, :chunk_size, :dt]
 
   @doc """
-  Every tensor of the file, by name: `"layer.tensor"` in the formats of Edifice and ExPhil. The whole file is checked
-  first. No term in it is ever given to the VM: no atom is created and no function accepted.
+  Every tensor of the file, by name: `"layer.tensor"` in the formats of Edifice and ExPhil. The entire file is checked
+  first. Its terms are never passed to the VM: no atom is created and no function accepted.
   """
   @spec read(Path.t()) :: {:ok, %{String.t() => Safetensors.tensor()}} | {:error, Error.t()}
   def read(path) do
@@ -24,11 +24,11 @@ defmodule ExPhil.Native.Checkpoint do
   end
 
   @doc """
-  Writes Edifice's or ExPhil's policy `from` as the safetensors file `to`, with its dialect, window, chunk size and kind
-  of dt in the metadata, so that it loads without options. The tensors keep their names, types and bytes. `from` is
-  loaded first, with the options `:dialect`, `:window`, `:chunk_size` and `:dt` of `ExPhil.Native.Mamba.load/2`, and `to` is loaded
-  again at the end: both must be the same model, by their fingerprints. Returns what `ExPhil.Native.Mamba.info/1` says
-  of it.
+  Writes Edifice's or ExPhil's policy `from` as the safetensors file `to`, with its dialect, window, chunk size and
+  kind of dt in the metadata, so that it loads without options. The tensors keep their names, types and bytes. `from`
+  is loaded first, with the options `:dialect`, `:window`, `:chunk_size` and `:dt` of `ExPhil.Native.Mamba.load/2`,
+  and `to` is loaded at the end; both must have the same fingerprint. Returns the model's
+  `ExPhil.Native.Mamba.info/1`.
   """
   @spec convert(Path.t(), Path.t(), keyword()) :: {:ok, Mamba.info()} | {:error, Error.t()}
   def convert(from, to, options \\ []) do

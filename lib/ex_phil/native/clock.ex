@@ -2,17 +2,18 @@ defmodule ExPhil.Native.Clock do
   @moduledoc """
   A frame clock: ticks at a fixed rate, as messages to the process that started it.
 
-  Tick `n` is due at `start + n / fps`, computed from `n` each time, so that nothing drifts: after an hour at 60 FPS tick
-  216,000 comes when it should. A thread of the native library sleeps until each tick's absolute time. A tick is never
-  early, and on an idle machine some ten microseconds late, where `Process.sleep/1` and `:timer` count in milliseconds.
+  Tick `n` is due at `start + n / fps`, computed from `n` each time, so that errors do not add up: after an hour at 60
+  FPS tick 216,000 is on time. A thread of the native library sleeps until each tick's absolute time. A tick is never
+  early, and on an idle machine about ten microseconds late; `Process.sleep/1` and `:timer` have a resolution of
+  milliseconds.
 
       {:ok, clock} = ExPhil.Native.Clock.start(60)
       number = ExPhil.Native.Clock.wait(clock)          # blocks until the next tick
 
   or, in a GenServer, `def handle_info({:tick, ref, number}, %{clock: %{ref: ref}} = state)`.
 
-  A tick that the machine could not deliver in time is left out, and the next message has the number that is due then. The
-  clock ends with `stop/1`, with its process, or when the last reference to it is garbage-collected.
+  A tick that the machine could not deliver in time is skipped, and the next message has the number that is due then.
+  The clock ends with `stop/1`, with its process, or when the last reference to it is garbage-collected.
   """
 
   alias ExPhil.Native.{Error, NIF}
@@ -24,7 +25,7 @@ defmodule ExPhil.Native.Clock do
   @type t :: %__MODULE__{handle: reference(), ref: reference(), start: integer(), fps: number()}
 
   @doc """
-  Starts a clock for the calling process. `fps` is a number from 0.000001 to 10,000. Tick 0 comes at once.
+  Starts a clock for the calling process. `fps` is a number from 0.000001 to 10,000. Tick 0 is due immediately.
 
       iex> {:ok, clock} = ExPhil.Native.Clock.start(200)
       iex> first = ExPhil.Native.Clock.wait(clock)
@@ -62,8 +63,8 @@ defmodule ExPhil.Native.Clock do
   end
 
   @doc """
-  Blocks until the next tick and returns its number. Where several have come since the last call, returns the last of
-  them at once: a number that is more than one above the one before says how many frames were missed. Only the process
+  Blocks until the next tick and returns its number. If several are pending, it returns the last of them without
+  blocking: a number that is more than one above the previous one shows how many frames were missed. Only the process
   that started the clock may wait for it.
   """
   @spec wait(t()) :: non_neg_integer()

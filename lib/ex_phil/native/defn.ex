@@ -7,14 +7,14 @@ if Code.ensure_loaded?(Nx.Defn) do
           ExPhil.Native.Defn.selective_scan(x, dt, a, b, c, d: params.d, dt_softplus: true)
         end
 
-    This module exists where Nx was there when the library was compiled (Nx 0.12 or later).
+    This module exists if Nx 0.12 or later was available when the library was compiled.
 
     ## Where the kernels run
 
     Each operation is an `Nx.block/4` of an `ExPhil.Native.Block`. Its default body calls the library through
-    `Nx.runtime_call/4`, so it is right with every compiler and backend; tensors are then copied through host memory. With
-    EXLA 0.12 or later and after `register/0`, the block becomes an XLA custom call instead: the kernel runs on XLA's own
-    stream, on tensors that stay where they are. `ExPhil.Native.info/0` says under `:xla` whether that is so.
+    `Nx.runtime_call/4`, so it works with every compiler and backend; tensors are then copied through host memory. With
+    EXLA 0.12 or later and after `register/0`, the block becomes an XLA custom call instead: the kernel runs on XLA's
+    stream, without copying the tensors. `ExPhil.Native.info/0` reports under `:xla` whether that is the case.
 
     ## Types
 
@@ -23,8 +23,8 @@ if Code.ensure_loaded?(Nx.Defn) do
 
     ## Gradients
 
-    They are those of `ExPhil.Native.SelectiveScan.grad/7` and `ExPhil.Native.AssociativeScan.grad/4`, once: there is no
-    gradient of a gradient of `selective_scan/6`. For complex tensors they follow Nx's convention, dL/dRe - i dL/dIm, which
+    They equal `ExPhil.Native.SelectiveScan.grad/7` and `ExPhil.Native.AssociativeScan.grad/4`. There is no second
+    derivative of `selective_scan/6`. For complex tensors they follow Nx's convention, dL/dRe - i dL/dIm, which
     is the conjugate of the eager calls'.
     """
 
@@ -34,7 +34,7 @@ if Code.ensure_loaded?(Nx.Defn) do
 
     @doc """
     Registers the custom calls with the XLA that EXLA has loaded. Call it once, after EXLA has started and before the first
-    computation is compiled. Without it, or where it fails, everything works through the host.
+    computation is compiled. Without it, or if it fails, every operation goes through host memory.
     """
     @spec register() :: :ok | {:error, Error.t()}
     def register, do: XLA.register()
@@ -55,7 +55,7 @@ if Code.ensure_loaded?(Nx.Defn) do
     @doc """
     `ExPhil.Native.SelectiveScan.scan/6` as an operation: y, or `{y, final_state}` with `return_state: true`.
 
-    Shapes and options are those of the eager call, without `:backend` and `:device`: the compiler decides where it runs.
+    Shapes and options are those of the eager call, without `:backend` and `:device`: the compiler chooses the device.
     Differentiable in `x dt a b c` and in `:d :z :dt_bias :initial_state`.
     """
     deftransform selective_scan(x, dt, a, b, c, options \\ []) do
@@ -162,7 +162,7 @@ if Code.ensure_loaded?(Nx.Defn) do
       ] ++ range ++ if(options[:algorithm], do: [{"algorithm", to_string(options[:algorithm])}], else: [])
     end
 
-    # g: dy, or {dy, d_final_state}. The gradients of the tensors, in their order.
+    # g: dy, or {dy, d_final_state}. Returns the gradients of the tensors, in their order.
     defp scan_gradient(g, tensors, given, static, %{x: x} = named) do
       {dy, more, operands} =
         case g do
@@ -226,7 +226,7 @@ if Code.ensure_loaded?(Nx.Defn) do
       run_block(block, [x], Nx.template(x.shape, x.type, names: x.names))
     end
 
-    # As core/associative/gradient.hpp: each is a scan in the other direction and work on single elements.
+    # As core/associative/gradient.hpp: each is a scan in the other direction and elementwise operations.
     defp cumulative_gradient(:cumsum, x, _y, dy, axis, reverse, compensated),
       do: cumulative(:cumsum, Nx.as_type(broadcast_to(dy, x.shape), x.type), axis, not reverse, compensated)
 
@@ -312,7 +312,7 @@ if Code.ensure_loaded?(Nx.Defn) do
       Nx.block(block, tensors, template, of_arity(default, length(tensors)))
     end
 
-    # Nx.block/4 wants a function of the block and of each tensor.
+    # Nx.block/4 needs a function of the block and of each tensor.
     for arity <- 1..12 do
       arguments = Macro.generate_arguments(arity, __MODULE__)
 
@@ -320,7 +320,7 @@ if Code.ensure_loaded?(Nx.Defn) do
         do: fn block, unquote_splicing(arguments) -> fun.(block, unquote(arguments)) end
     end
 
-    # custom_grad belongs to expressions; outside of defn there is nothing to differentiate.
+    # custom_grad needs an expression; outside of defn there is nothing to differentiate.
     defp with_gradient(out, inputs, gradient) do
       if Enum.any?(inputs, &is_struct(&1.data, Nx.Defn.Expr)),
         do: Nx.Defn.Kernel.custom_grad(out, inputs, gradient),

@@ -2,15 +2,15 @@ defmodule ExPhil.Native.Device do
   @moduledoc """
   Where a call runs: a backend (`:cuda` or `:host`) and the index of one of its devices.
 
-  A backend is chosen, in this order, by
+  The backend is chosen, in this order, by
 
     1. the call's own `:backend` option, unless it is `:auto`;
     2. the environment variable `EXPHIL_NATIVE_BACKEND` (`auto`, `cuda` or `host`);
     3. the application's config, `config :exphil_native, backend: :host`;
-    4. what there is: CUDA where a GPU can be used, the host elsewhere.
+      4. availability: CUDA where a GPU can be used, the host elsewhere.
 
-  A backend that was asked for by name and is not there is an error, never a fallback. The device's index is the
-  call's `:device` option, else `config :exphil_native, device: 1`, else 0.
+  A backend that is chosen by name and unavailable is an error, never a fallback. The device's index is the call's
+  `:device` option, else `config :exphil_native, device: 1`, else 0.
   """
 
   alias ExPhil.Native.{Error, NIF}
@@ -60,7 +60,7 @@ defmodule ExPhil.Native.Device do
   end
 
   @doc false
-  # The backend and device index for the NIF. :auto is left to it.
+  # The backend and device index for the NIF, which resolves :auto.
   @spec choose(term(), term()) :: {:ok, {backend(), non_neg_integer()}} | {:error, Error.t()}
   def choose(backend, device) do
     with {:ok, backend} <- backend(backend), {:ok, device} <- device(device), :ok <- configured() do

@@ -1,25 +1,25 @@
 defmodule ExPhil.Native.Error do
   @moduledoc """
-  What every call of this library returns in `{:error, error}` or raises.
+  The error that every call of this library returns in `{:error, error}` or raises.
 
     * `:kind` - one of the atoms below
     * `:argument` - the public name of the argument at fault (`"x"`, `":dt_range"`), or `nil`
-    * `:message` - what was expected and what came
-    * `:hint` - what to do about it, where that can be said; `nil` otherwise
+    * `:message` - what was expected and what was given
+    * `:hint` - what to do about it, where known; otherwise `nil`
 
   | kind | meaning |
   |---|---|
   | `:invalid_argument` | wrong rank, size, type or option |
-  | `:unsupported` | a legal request that this build, backend or type does not do |
+  | `:unsupported` | a valid request that this build, backend or type does not support |
   | `:limit_exceeded` | a size beyond a named limit |
-  | `:invalid_checkpoint` | a safetensors file that is not what it should be |
+  | `:invalid_checkpoint` | a checkpoint file that is malformed or does not fit the policy |
   | `:file_error` | the operating system refused the file |
   | `:mismatch` | a state, snapshot or session of another model |
   | `:invalid_state` | an exported state that is damaged or of another version |
   | `:backend_unavailable` | no such backend or device here |
   | `:compile_failed` | NVRTC refused a kernel; its log is in the message |
-  | `:out_of_memory` | of the host or the device; how much was asked and free |
-  | `:device_lost` | the GPU's context is gone until the VM restarts; the host backend goes on |
+  | `:out_of_memory` | of the host or the device; with the requested and the free bytes |
+  | `:device_lost` | the GPU's context is gone until the VM restarts; the host backend still works |
   | `:cuda_error` | any other failed CUDA call, with its name and code |
   | `:internal` | a defect in this library |
   """
@@ -66,7 +66,7 @@ defmodule ExPhil.Native.Error do
     }
   end
 
-  # As core::Error does in C++: valid UTF-8 of bounded length. What comes from there is that already.
+  # Like core::Error in C++: valid UTF-8 of bounded length. Texts from C++ are that already.
   defp bounded(text, most) do
     text = if String.valid?(text), do: text, else: inspect(text, binaries: :as_strings, printable_limit: most)
     if byte_size(text) <= most, do: text, else: cut(text, most - 3) <> "..."
@@ -82,7 +82,7 @@ defmodule ExPhil.Native.Error do
   def from_nif({kind, argument, message}), do: new(kind, argument, message)
 
   @doc false
-  # "expected" reads on after "must be".
+  # "expected" continues the sentence after "must be".
   @spec invalid(String.t(), String.t(), term()) :: t()
   def invalid(argument, expected, got) do
     new(:invalid_argument, argument, "#{argument} must be #{expected}, got #{describe(got)}")

@@ -14,12 +14,12 @@ defmodule ExPhil.Native.Mamba do
   same bits, whatever else is computed beside them.
 
   Observations are f32. A bare binary gives a binary; a tensor (`ExPhil.Native.Tensor`) gives a tensor of the same
-  form. Every function returns `{:error, %ExPhil.Native.Error{}}` where something is wrong and has then changed
-  nothing; its twin with a `!` raises the error.
+  form. A function that fails returns `{:error, %ExPhil.Native.Error{}}` and changes nothing; its version with
+  a `!` raises the error.
 
-  Checkpoints are of three kinds, told apart by content: safetensors, Edifice's `.nx` and ExPhil's `.bin` (both its forms).
+  Checkpoints are of three kinds, detected by content: safetensors, Edifice's `.nx` and ExPhil's `.bin` (both its forms).
   Edifice's `:mamba` and `:mamba_ssd`, alone or under ExPhil's six heads, run on the host backend; CUDA refuses them
-  (`:unsupported`), and `backend: :auto` takes the host. [docs/exphil.md](docs/exphil.md) tells about them.
+  (`:unsupported`), and `backend: :auto` selects the host. See [docs/exphil.md](docs/exphil.md).
 
   Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
   `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,
@@ -67,15 +67,15 @@ defmodule ExPhil.Native.Mamba do
 
     * `:backend`, `:device` - where to; see `ExPhil.Native.Device`
     * `:precision` - of the weights: `:f32`
-    * `:max_sessions` - how many sessions and snapshots there is room for at once before more memory is taken (1024)
-    * `:norm_epsilon` - added to the mean square in the norms (what the file's metadata says under `"norm_epsilon"`,
+    * `:max_sessions` - how many sessions and snapshots fit before more memory is allocated (1024)
+    * `:norm_epsilon` - added to the mean square in the norms (the file's metadata `"norm_epsilon"`,
       else 1.0e-5)
     * `:check_finite` - refuse weights that are NaN or infinite (`true`)
 
-  What a file of Edifice does not say itself; an option that contradicts the file is an error:
+  Options that a file of Edifice may not contain; an option that contradicts the file is an error:
 
     * `:dialect` - `:edifice_mamba` or `:edifice_mamba_ssd`. A safetensors export needs it
-    * `:window` - frames of the windows it was trained on. For `:edifice_mamba_ssd` it decides how a carried state moves
+    * `:window` - frames of the windows it was trained on. For `:edifice_mamba_ssd` it determines the recurrence of a carried state
     * `:chunk_size` - of `:edifice_mamba_ssd` (32): shorter windows have another recurrence
     * `:dt` - `:mean` (what Edifice computes on a CPU) or `:per_channel` (what its fused CUDA kernel computes); only
       `:edifice_mamba` has both, and no file says which one it was trained with
@@ -152,7 +152,7 @@ defmodule ExPhil.Native.Mamba do
     * `:pad` - what a window has before the first frame: `:repeat` (copies of it, as ExPhil plays; the default), `:zeros`,
       or `:none` (shorter windows)
 
-  A window is computed whole for every frame; nothing is kept of the frame before but its observations.
+  Every frame computes its window again; only the observations are kept between frames.
   """
   @spec new_session(model(), keyword()) :: result(session())
   def new_session(model, options \\ [])
@@ -168,7 +168,7 @@ defmodule ExPhil.Native.Mamba do
 
   def new_session(other, _options), do: not_a("model", other)
 
-  # Without rules of play: those of ExPhil.Native.Policy pass theirs.
+  # Default rules of play; ExPhil.Native.Policy passes its own.
   defp session_options(options) do
     window = Options.optional_positive_integer(options, :window) || 0
     pad = Options.one_of(options, :pad, [:repeat, :zeros, :none])
@@ -203,7 +203,7 @@ defmodule ExPhil.Native.Mamba do
 
   @doc """
   Stateless: runs each window from a zero state and returns the answer to its last frame, {n, seq, d_input} to
-  {n, d_output}. Policies that were trained on windows need exactly this.
+  {n, d_output}. For policies that were trained on windows.
   """
   @spec window(model(), Tensor.t()) :: result(Tensor.t())
   def window(%Model{ref: ref}, windows),
@@ -270,7 +270,7 @@ defmodule ExPhil.Native.Mamba do
 
   def import_state(other, _state), do: not_a("session", other)
 
-  # ---- the twins that raise --------------------------------------------------------------------------------
+  # ---- versions that raise ---------------------------------------------------------------------------------
 
   @doc "As `load/2`, but returns the model and raises the error."
   @spec load!(Path.t(), keyword()) :: model()
@@ -330,7 +330,7 @@ defmodule ExPhil.Native.Mamba do
   defp with_data(data, argument, call),
     do: with_tensor(data, argument, "an f32 binary, an Nx tensor or {:f32, shape, binary}", call)
 
-  # Leading axes keep their names; the axis of features becomes that of answers, and a window loses its seq.
+  # Leading axes keep their names; the last axis becomes that of the outputs, and a window loses its seq.
   defp with_tensor(data, argument, expected, call) do
     with {:ok, plain, form} <- Tensor.pack(data, argument, expected),
          {:ok, out} <- call.(plain) do

@@ -4,8 +4,8 @@ defmodule ExPhil.Native.NIF do
   # nothing else does. Every one returns {:ok, value} or {:error, {kind, argument, message}}; those that take a
   # reference may also return :queued, and then send {reference, result}: call them through ExPhil.Native.Queue.
   #
-  # Loading never fails the module: without the library the stubs stay, and each answers with an error that says
-  # why and what to do.
+  # Loading never fails the module: without the library the stubs remain, and return an error with the reason and the
+  # remedy.
 
   @on_load :load
 
@@ -17,7 +17,7 @@ defmodule ExPhil.Native.NIF do
 
   def info, do: unloaded()
 
-  # "" and 0 leave the default; the environment wins over what is given.
+  # "" and 0 select the default; the environment takes precedence over the arguments.
   def configure(_kernels, _cache, _libcuda, _libnvrtc, _pinned_limit, _threads), do: unloaded()
 
   def default_device(_backend, _device), do: unloaded()
@@ -83,10 +83,10 @@ defmodule ExPhil.Native.NIF do
   def start_clock(_fps), do: unloaded()
   def stop_clock(_clock), do: unloaded()
 
-  # The functions of ExPhil.Native.Tools.Reference, which have a table of their own: c_src/nif/tools.
+  # The functions of ExPhil.Native.Tools.Reference, whose function table is in c_src/nif/tools.
   def tool(_name, _arguments), do: unloaded()
 
-  @doc "Whether calls can work: whether the library is loaded and its settings are in place; from where, and if not, why."
+  @doc "Whether the library is loaded and its settings were accepted; its path, or the reason why not."
   @spec status() :: %{loaded: boolean(), path: String.t(), reason: nil | String.t()}
   def status do
     status = :persistent_term.get({__MODULE__, :status})
@@ -97,14 +97,14 @@ defmodule ExPhil.Native.NIF do
     end
   end
 
-  @doc "As `info/0`, with the settings in place."
+  @doc "As `info/0`, after applying the settings."
   @spec machine() :: result(map())
   def machine, do: with(:ok <- ensure_configured(), do: info())
 
   @doc """
-  Puts the application's config into place before the first call that depends on it, and again where the application was
-  not known yet: a release loads its modules before its applications. An error where the config or the environment has a
-  value that is none, which it names; every such call then gives it.
+  Applies the application's config before the first call that depends on it, and again where the application was not
+  loaded yet: a release loads its modules before its applications. An error where the config or the environment has an
+  invalid value, which it names; every call then returns that error.
   """
   @spec ensure_configured() :: :ok | {:error, reason()}
   def ensure_configured do
@@ -174,11 +174,11 @@ defmodule ExPhil.Native.NIF do
   defp reason(kind, text), do: "#{kind}: #{text}"
 
   defp old_library do
-    "it belongs to another version of this project; run `make clean` and `make`"
+    "it was built from another version of this project; run `make clean` and `make`"
   end
 
-  # What the stubs answer, as load/0 left it. Read from there, it may be of any type to the compiler, which would
-  # otherwise conclude from the stubs that no call ever succeeds.
+  # The result of the stubs, set by load/0. Reading it at run time keeps the compiler from concluding that no call
+  # ever succeeds.
   defp unloaded, do: :persistent_term.get({__MODULE__, :unloaded})
 
   # ---- where things are ------------------------------------------------------------------------------------

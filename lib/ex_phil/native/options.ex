@@ -1,7 +1,8 @@
 defmodule ExPhil.Native.Options do
   @moduledoc false
-  # Option lists, checked: an unknown name is an error that lists the known ones, and each value has its reader.
-  # Every reader returns the value or raises ExPhil.Native.Error. Calls that return errors use read/3, the others read!/3.
+  # Checked option lists: an unknown name is an error that lists the known ones, and each value has a reader function.
+  # Every reader returns the value or raises ExPhil.Native.Error. Calls that return errors use read/3, the others
+  # read!/3.
 
   alias ExPhil.Native.{Device, Error}
 
@@ -28,7 +29,7 @@ defmodule ExPhil.Native.Options do
 
   defp unknown(name, known) do
     list = Enum.map_join(known, ", ", &inspect/1)
-    raise Error.new(:invalid_argument, inspect(name), "unknown option #{inspect(name)}; known here: #{list}")
+    raise Error.new(:invalid_argument, inspect(name), "unknown option #{inspect(name)}; known: #{list}")
   end
 
   @doc "One of `choices`."

@@ -1,18 +1,18 @@
 defmodule ExPhil.Native.Policy do
   @moduledoc """
-  A whole ExPhil policy: trunk, six heads and sampling, one native call for each frame.
+  An ExPhil policy: trunk, six heads and sampling in one native call for each frame.
 
       {:ok, policy} = Policy.load("policy.bin")
       {:ok, session} = Policy.new_session(policy, temperature: 0.5, seed: 1)
       {:ok, %Policy.Action{buttons: %{a: true}, main: {x, y}}} = Policy.act(session, obs)
 
-  What is played follows ExPhil's own rules: buttons are pressed where sigmoid(logit) > 0.5 or sampled from it, whatever
-  the temperature; sticks and shoulder are the largest logit (the lowest bin where several are equal) or sampled at the
-  temperature. Random numbers come from the session's seed and the number of the frame (Philox 4x32-10), so that a frame
+  Actions follow ExPhil's rules: buttons are pressed where sigmoid(logit) > 0.5 or sampled from it, whatever the
+  temperature; sticks and shoulder are the largest logit (the lowest bin where several are equal) or sampled at the
+  temperature. Random numbers depend on the session's seed and the frame's number (Philox 4x32-10), so that a frame
   played again after `restore/2` draws the same numbers, and the same seed gives the same play on the same outputs.
 
-  Sessions are those of `ExPhil.Native.Mamba`: snapshot, restore, export and import include what play carries, the
-  frame's number and the buttons held.
+  Sessions are those of `ExPhil.Native.Mamba`: snapshot, restore, export and import include the state of play, which
+  is the frame's number and the held buttons.
   """
 
   import Bitwise
@@ -45,14 +45,14 @@ defmodule ExPhil.Native.Policy do
   @doc """
   A new agent.
 
-    * `:mode` - `:window` (answers from the last frames alone, as ExPhil plays) or `:carried` (a state carried from frame
-      to frame). `:window` is the default where the policy's window is known
+    * `:mode` - `:window` (answers from the last frames only, as ExPhil plays) or `:carried` (a state carried from
+      frame to frame). `:window` is the default where the policy's window is known
     * `:pad` - of a window: `:repeat`, `:zeros` or `:none`; see `ExPhil.Native.Mamba.new_session/2`
     * `:temperature` - of sticks and shoulder (1.0)
     * `:deterministic` - the likeliest action, nothing is drawn (`false`)
     * `:deterministic_buttons` - buttons likewise, the rest sampled (`false`)
-    * `:hysteresis` - `{press, release}` probabilities of a button that was not held, and of one that was. Only where
-      buttons are deterministic
+    * `:hysteresis` - `{press, release}`: probabilities for a button that was not held, and for a held one. Only with
+      deterministic buttons
     * `:seed` - of the random numbers, an integer (0)
   """
   @spec new_session(policy(), keyword()) :: result(session())
@@ -119,7 +119,7 @@ defmodule ExPhil.Native.Policy do
   defp refs([]), do: []
   defp refs(_), do: throw(:not_sessions)
 
-  @doc "One frame in, its outputs before sampling out: `ExPhil.Native.Mamba.step/2`. Advances the session, draws nothing."
+  @doc "One frame in, its outputs before sampling: `ExPhil.Native.Mamba.step/2`. Advances the session, draws nothing."
   @spec logits(session(), Mamba.data()) :: result(Mamba.data())
   defdelegate logits(session, obs), to: Mamba, as: :step
 
@@ -173,7 +173,7 @@ defmodule ExPhil.Native.Policy do
   @doc "As `ExPhil.Native.Mamba.import_state/2`."
   defdelegate import_state(session, state), to: Mamba
 
-  # ---- the twins that raise --------------------------------------------------------------------------------
+  # ---- versions that raise ---------------------------------------------------------------------------------
 
   @doc "As `load/2`, but returns the policy and raises the error."
   @spec load!(Path.t(), keyword()) :: policy()

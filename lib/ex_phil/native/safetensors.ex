@@ -36,7 +36,7 @@ defmodule ExPhil.Native.Safetensors do
   }
 
   @doc """
-  Every tensor of the file, by name. The whole file is read and checked first: a truncated or inconsistent file is
+  Every tensor of the file, by name. The entire file is read and checked first: a truncated or inconsistent file is
   an error of kind `:invalid_checkpoint`, one that cannot be read of kind `:file_error`.
   """
   @spec read(Path.t()) :: {:ok, %{String.t() => tensor()}} | {:error, Error.t()}
@@ -73,7 +73,7 @@ defmodule ExPhil.Native.Safetensors do
   @spec write(Path.t(), %{String.t() => tensor()}, %{String.t() => String.t()}) :: :ok | {:error, Error.t()}
   def write(path, tensors, metadata \\ %{}) do
     with :ok <- check_all(tensors) do
-      # By falling element size, as the reference writer does: every tensor is then aligned to its element.
+      # By decreasing element size, like the reference writer: every tensor is then aligned to its element.
       sorted = Enum.sort_by(tensors, fn {name, {type, _, _}} -> {-element_size(type), name} end)
       data = for {_name, {_type, _shape, binary}} <- sorted, do: binary
       header = header(sorted, metadata)
@@ -84,7 +84,7 @@ defmodule ExPhil.Native.Safetensors do
   @doc false
   @spec check_path(term()) :: :ok | {:error, Error.t()}
   def check_path(path) when is_binary(path) and path != "" do
-    # The operating system would read a name with a zero byte as the shorter name before it.
+    # The operating system would cut a name at a zero byte.
     if String.contains?(path, <<0>>),
       do: {:error, Error.invalid("path", "a path without zero bytes", path)},
       else: :ok

@@ -25,7 +25,7 @@ defmodule ExPhil.Native.SelectiveScan do
     * `:return_state` - `true` returns `{y, final_state}` (`false`)
     * `:reverse` - `true` runs from the last step to the first; the final state is then the one after step 0
     * `:backend`, `:device` - where to run; see `ExPhil.Native.Device`
-    * `:algorithm` - `:sequential` or `:chunked` force how time is cut, for tests and benchmarks (`:auto`)
+    * `:algorithm` - `:sequential` or `:chunked` force how time is split, for tests and benchmarks (`:auto`)
 
   With w = A dt':
 
@@ -38,7 +38,7 @@ defmodule ExPhil.Native.SelectiveScan do
   | `:poly` | exp(w) | dt' (1 + w/2 + w^2/6) | |
   | `:rk4` | exp(w) | dt' (1 + w/2 + w^2/6 + w^3/24) | |
 
-  Every bad argument raises `ExPhil.Native.Error`, which names it, what was expected and what came.
+  Every invalid argument raises `ExPhil.Native.Error` with its name, what was expected and what was given.
   """
 
   alias ExPhil.Native.{Error, NIF, Options, Queue, Tensor}
@@ -55,7 +55,7 @@ defmodule ExPhil.Native.SelectiveScan do
   @step_options [:d, :z, :dt_bias | @common]
 
   @doc """
-  The whole scan: `y`, or `{y, final_state}` with `return_state: true`.
+  The scan: `y`, or `{y, final_state}` with `return_state: true`.
 
       iex> f32 = fn shape, list -> {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
       iex> x = f32.({1, 3, 1}, [1.0, 1.0, 1.0])
@@ -77,8 +77,8 @@ defmodule ExPhil.Native.SelectiveScan do
 
   @doc """
   One time step, O(1): `{y, state}`. `state` is {batch, dim, state}; `x` and `dt` are {batch, dim}; `b` and `c` are
-  {batch, state}, {batch, groups, state} or, where constant, {dim, state}. Where batch equals dim, {batch, state} is
-  meant. Takes the options `:d :z :dt_bias :dt_softplus :dt_range :discretization :backend :device :algorithm`.
+  {batch, state}, {batch, groups, state} or, where constant, {dim, state}. If batch equals dim, the shape is read as
+  {batch, state}. Takes the options `:d :z :dt_bias :dt_softplus :dt_range :discretization :backend :device :algorithm`.
   """
   @spec step(tensor(), tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: {tensor(), tensor()}
   def step(state, x, dt, a, b, c, options \\ []) do
@@ -112,8 +112,8 @@ defmodule ExPhil.Native.SelectiveScan do
   end
 
   @doc """
-  The gradient of `scan/6`: a map with the gradient of every tensor that was given, under `:x :dt :a :b :c` and, where
-  given, `:d :z :dt_bias :initial_state`.
+  The gradient of `scan/6`: a map with the gradient of every given tensor, under `:x :dt :a :b :c` and, where given,
+  `:d :z :dt_bias :initial_state`.
 
   `dy` is the gradient of a real loss by y, of the shape and the type of `x`. Takes the options of `scan/6` but
   `:return_state` and `:algorithm`, and
@@ -124,11 +124,11 @@ defmodule ExPhil.Native.SelectiveScan do
   of a complex tensor is dL/dRe + i dL/dIm. Groups of `b` and `c`, and constant ones, receive the sum over the channels
   (and steps) that use them. dt receives zero where dt' was clipped by `:dt_range`. `:foh` is exact at A = 0.
 
-  States are computed again, 16 steps at a time, instead of being stored. The same call gives the same bits in every run
+  States are recomputed, 16 steps at a time, instead of being stored. The same call gives the same bits in every run
   and with any number of threads; the gradients of x, dt, b, c, z and initial_state of a sequence also in any batch.
 
-  The host backend alone has it: a call that would run on CUDA raises an error of the kind `:unsupported`, whose argument
-  is `:backend`. Every bad argument raises `ExPhil.Native.Error`, as in `scan/6`.
+  Only the host backend has it: a call that would run on CUDA raises an error of the kind `:unsupported`, whose argument
+  is `:backend`. Every invalid argument raises `ExPhil.Native.Error`, as in `scan/6`.
 
       iex> f32 = fn shape, list -> {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
       iex> one = f32.({1, 3, 1}, [1.0, 1.0, 1.0])
@@ -143,7 +143,7 @@ defmodule ExPhil.Native.SelectiveScan do
 
   @doc """
   `{dx, ddt, db, dc}`: four of the gradients of `grad/7`, from the `states` that `scan_with_states/6` returned for the
-  same tensors and options. That saves computing the states again, and gives the same bits.
+  same tensors and options. That avoids recomputing the states, and gives the same bits.
 
   `states` is {batch, seq, dim, state}. The state before every 16th step is read from it; states of another scan
   therefore give wrong gradients, not an error. Options and errors are those of `grad/7`.
@@ -161,7 +161,7 @@ defmodule ExPhil.Native.SelectiveScan do
           {tensor(), tensor(), tensor(), tensor()}
   defdelegate backward(dy, x, states, dt, a, b, c, options \\ []), to: ExPhil.Native.SelectiveScan.Gradient
 
-  @doc "Whether scans can run here at all: whether the native library is loaded."
+  @doc "Whether the native library is loaded, which every scan needs."
   @spec available?() :: boolean()
   def available?, do: ExPhil.Native.available?()
 
@@ -252,10 +252,10 @@ defmodule ExPhil.Native.SelectiveScan do
 
   # ---- the call --------------------------------------------------------------------------------------------
 
-  # What the library reads of the options; ScanRequest in c_src/nif/scan_request.hpp.
+  # The options for the library; ScanRequest in c_src/nif/scan_request.hpp.
   @request [:discretization, :dt_softplus, :dt_range, :direction, :algorithm]
 
-  # results: %{final_state: boolean, states: boolean}, what is asked for beside y.
+  # results: %{final_state: boolean, states: boolean}, the results beside y.
   defp run!({x, dt, a, b, c}, options, results) do
     {x, a, form, pack} = Operands.pack!(x, a)
     run_packed!({x, pack.(dt, "dt"), a, pack.(b, "b"), pack.(c, "c")}, form, pack, options, results)
@@ -276,6 +276,6 @@ defmodule ExPhil.Native.SelectiveScan do
     end
   end
 
-  # A state's axes are none of x's.
+  # The axes of a state are not those of x.
   defp unpack_state(tensor, form), do: Tensor.unpack(tensor, form, fn _ -> [] end)
 end

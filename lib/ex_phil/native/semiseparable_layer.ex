@@ -71,7 +71,7 @@ defmodule ExPhil.Native.SemiseparableLayer do
     end
   end
 
-  @doc "The same, raising the error."
+  @doc "As `load/2`, but returns the layer and raises the error."
   @spec load!(Path.t() | %{String.t() => Tensor.t()}, keyword()) :: t()
   def load!(path_or_tensors, options \\ []) do
     case load(path_or_tensors, options) do
@@ -106,8 +106,8 @@ defmodule ExPhil.Native.SemiseparableLayer do
   def forward(layer, x), do: run!(layer, x, false)
 
   @doc """
-  The same with k = the causal plus the anti-causal cumulative sum of u: each position sees the whole sequence, and
-  its own u twice.
+  The same with k = the causal plus the anti-causal cumulative sum of u: each position depends on the entire sequence,
+  and its own u counts twice.
   """
   @spec forward_bidirectional(t(), Tensor.t()) :: {Tensor.t(), diagnostics()}
   def forward_bidirectional(layer, x), do: run!(layer, x, true)
@@ -119,9 +119,9 @@ defmodule ExPhil.Native.SemiseparableLayer do
     * `:bidirectional` - `true` is the gradient of `forward_bidirectional/2` (`false`)
     * `:d_gate_penalty` - the gradient of the loss by `gate_penalty` (0.0)
 
-  `dy` is f32 and has the shape of `x`, and so has `dx`; the weights' gradients have the shapes of the weights. Computed
-  on the CPU, in double and by one thread, whatever the backend of the layer: a call for small layers and for checks of
-  faster ones. At 0 the slope of relu is 0. A wrong argument raises `ExPhil.Native.Error`, which names it.
+  `dy` and `dx` are f32 of the shape of `x`; the weights' gradients have the shapes of the weights. Computed on the
+  CPU, in double and by one thread, whatever the backend of the layer: for small layers and for checks of faster code.
+  At 0 the slope of relu is 0. A wrong argument raises `ExPhil.Native.Error`, which names it.
 
       iex> alias ExPhil.Native.SemiseparableLayer
       iex> f32 = fn shape, list -> {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
@@ -160,7 +160,7 @@ defmodule ExPhil.Native.SemiseparableLayer do
 
   defp grad_options(options) do
     case Keyword.get(options, :d_gate_penalty, 0.0) do
-      # Beyond that an integer is no float.
+      # A larger integer cannot be converted to a float.
       number when is_number(number) and abs(number) < 1.0e300 ->
         {Options.boolean(options, :bidirectional, false), number * 1.0}
 

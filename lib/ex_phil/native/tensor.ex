@@ -3,11 +3,10 @@ defmodule ExPhil.Native.Tensor do
   The two forms of a tensor that this library takes and returns: `{type, shape, binary}` and, where the user has
   Nx, `%Nx.Tensor{}`.
 
-  The binary is what `Nx.to_binary/1` gives: row-major, little-endian. Scans, layers and policies take the types
+  The binary is that of `Nx.to_binary/1`: row-major, little-endian. Scans, layers and policies take the types
   `:f32 :f16 :bf16 :c64`, as each call says; `ExPhil.Native.AssociativeScan` takes `:s32` and `:s64` too, and
-  `ExPhil.Native.SelectiveScan` casts Nx tensors of other numeric types. What a
-  call returns has the form of its first tensor argument; an Nx result is made with `Nx.from_binary/2`, so it lies
-  on Nx's default backend. Names of axes are kept where an axis keeps its meaning. Vectorized tensors are refused:
+  `ExPhil.Native.SelectiveScan` casts Nx tensors of other numeric types. A result has the form of the call's first
+  tensor argument. An Nx result is made with `Nx.from_binary/2`, so it is on Nx's default backend. Names of axes are kept where an axis keeps its meaning. Vectorized tensors are refused:
   `Nx.devectorize/2` them first.
   """
 
@@ -15,16 +14,16 @@ defmodule ExPhil.Native.Tensor do
 
   @type type :: :f32 | :f16 | :bf16 | :c64 | :s32 | :s64
   @type plain :: {type(), shape :: tuple(), binary()}
-  # Nx.Tensor.t() where Nx is there.
+  # Nx.Tensor.t() where Nx is available.
   @type t :: plain() | struct()
 
   @typedoc false
   @type form :: :plain | {:nx, names :: [atom()]}
 
-  # The library compiles, loads and runs without Nx: these calls are reached only with an Nx tensor in hand.
+  # The library compiles, loads and runs without Nx: these calls are reached only with an Nx tensor.
   @compile {:no_warn_undefined, Nx}
 
-  # f64 is passed on, so that the call that refuses it can say what it takes itself.
+  # f64 is accepted here, so that the call that refuses it can name the types that it supports.
   @types %{
     {:f, 32} => :f32,
     {:f, 16} => :f16,
@@ -36,12 +35,12 @@ defmodule ExPhil.Native.Tensor do
   }
   @nx_types Map.new(@types, fn {nx, type} -> {type, nx} end)
 
-  @doc "Whether Nx is there."
+  @doc "Whether Nx is available."
   @spec nx?() :: boolean()
   def nx?, do: Code.ensure_loaded?(Nx)
 
   @doc false
-  # {type, shape, binary}, and the form to give a result back in. Shape and size are checked by the NIF.
+  # {type, shape, binary}, and the form of the result. The NIF checks shape and size.
   @spec pack(term(), String.t(), String.t()) :: {:ok, plain(), form()} | {:error, Error.t()}
   def pack(tensor, argument, expected \\ "an Nx tensor or {type, shape, binary}")
   def pack({_type, _shape, _binary} = tensor, _argument, _expected), do: {:ok, tensor, :plain}
@@ -65,7 +64,7 @@ defmodule ExPhil.Native.Tensor do
   end
 
   @doc false
-  # As `pack!/2`, but an Nx tensor of none of `types` is cast to the first of them. A complex tensor is not cast to a real
+  # As `pack!/2`, but casts an Nx tensor of another type to the first of `types`. A complex tensor is not cast to a real
   # type, which would drop its imaginary part.
   @spec pack!(term(), String.t(), [atom()]) :: {plain(), form()}
   def pack!(%{__struct__: Nx.Tensor} = tensor, argument, [type | _] = types) do
@@ -74,14 +73,14 @@ defmodule ExPhil.Native.Tensor do
 
   def pack!(tensor, argument, _types), do: pack!(tensor, argument)
 
-  # A type that is not in @nx_types came with a plain tensor, which is refused for it later.
+  # A type that is not in @nx_types is from a plain tensor, which is refused later.
   defp castable?({kind, _} = from, [type | _] = types) do
     complex? = kind == :c and type != :c64
     Map.has_key?(@nx_types, type) and from not in Enum.map(types, &@nx_types[&1]) and not complex?
   end
 
   @doc false
-  # names: how the result's axes follow from the argument's, or nil for none.
+  # names: maps the argument's axis names to the result's, or nil for none.
   @spec unpack(plain(), form(), ([atom()] -> [atom()])) :: t()
   def unpack(tensor, form, names \\ & &1)
   def unpack(tensor, :plain, _names), do: tensor

@@ -9,8 +9,8 @@ defmodule ExPhil.Native.XLA do
   @platforms %{host: "Host", cuda: "CUDA"}
 
   @doc """
-  Loads the custom calls into EXLA's process-wide XLA, which registers them by name. The calls of `registered?/2` become
-  true where that worked. A second call changes nothing.
+  Loads the custom calls into EXLA's process-wide XLA, which registers them by name. On success `registered?/2`
+  returns true. A second call changes nothing.
   """
   @spec register() :: :ok | {:error, Error.t()}
   def register do
@@ -60,7 +60,7 @@ defmodule ExPhil.Native.XLA do
     end
   end
 
-  # EXLA opens its own NIF in local scope: the library finds XLA by itself once EXLA has opened it.
+  # EXLA opens its own NIF in local scope: the library finds XLA itself once EXLA has opened it.
   defp load(path) do
     cond do
       Code.ensure_loaded?(EXLA) and function_exported?(EXLA, :load_dylib, 1) ->
@@ -71,7 +71,11 @@ defmodule ExPhil.Native.XLA do
 
       true ->
         {:error,
-         Error.new(:unsupported, "EXLA", "EXLA 0.12 or later is not there: there is no XLA to register with")}
+         Error.new(
+           :unsupported,
+           "EXLA",
+           "EXLA 0.12 or later is not available, so there is no XLA to register with"
+         )}
     end
   end
 

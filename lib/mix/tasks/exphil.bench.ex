@@ -1,7 +1,8 @@
 defmodule Mix.Tasks.Exphil.Bench do
   @shortdoc "Measures scans, steps, transfers and a policy on this machine"
   @moduledoc """
-  Measures what the library's calls cost here, and says so in tables, as JSON, and as a page with plots.
+  Measures the cost of the library's calls on this machine, and reports it in tables, as JSON, and as a page with
+  plots.
 
       mix exphil.bench
       mix exphil.bench --quick
@@ -13,13 +14,13 @@ defmodule Mix.Tasks.Exphil.Bench do
       of them where it is left out
     * `--quick` - fewer and smaller cases, fewer runs: some seconds instead of some minutes
     * `--warmup N`, `--runs N` - calls of each case before, and while, it is measured (10 and 100; quick, 2 and 20)
-    * `--dtype f32|f16|bf16` - type of inputs and results (f32); the policy has f32 alone
+    * `--dtype f32|f16|bf16` - type of inputs and results (f32); the policy is f32 only
     * `--backend auto|cuda|host` - where to run (auto)
-    * `--json FILE` - write every number there, with the machine, the versions and the date
+    * `--json FILE` - write every number to FILE, with the machine, the versions and the date
     * `--html FILE` - write one self-contained page with plots; needs gnuplot
 
-  Every case is first compared with a plain scalar loop; a result that is wrong ends the task with an error. A slow
-  one does not: see docs/benchmarks.md for how to read the numbers.
+  Every case is first compared with a plain scalar loop; a wrong result ends the task with an error, a slow one does
+  not. docs/benchmarks.md explains how to read the numbers.
   """
 
   use Mix.Task
@@ -85,13 +86,13 @@ defmodule Mix.Tasks.Exphil.Bench do
 
   defp check_option(_), do: :ok
 
-  # Known before minutes are spent on measuring.
+  # Checked before minutes are spent on measuring.
   defp check_folder(_name, nil), do: :ok
 
   defp check_folder(name, path) do
     if not File.dir?(Path.dirname(path)) or File.dir?(path) do
       Mix.raise(
-        "--#{name}: #{path} cannot be written: its folder must be there, and it must not be one itself"
+        "--#{name}: #{path} cannot be written: its folder must exist, and it must not be a folder itself"
       )
     end
   end
@@ -123,7 +124,7 @@ defmodule Mix.Tasks.Exphil.Bench do
   end
 
   defp bar({:run, done, of}) do
-    # Some fifty times a case: a terminal is slow beside a call of 10 us.
+    # About fifty updates per case: a terminal is slow compared with a call of 10 us.
     if rem(done, max(div(of, 50), 1)) == 0, do: draw(done / of)
   end
 

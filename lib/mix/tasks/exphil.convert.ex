@@ -9,10 +9,10 @@ defmodule Mix.Tasks.Exphil.Convert do
 
   Options:
 
-    * `--check FRAMES` - a safetensors file with `obs` ({n, d_input} of f32): both files answer all of its frames, carried
-      and in windows, and the task fails unless the answers are the same bits
-    * `--dialect edifice_mamba|edifice_mamba_ssd`, `--window N`, `--chunk-size N`, `--dt mean|per_channel` - what IN does not say
-      itself; see `ExPhil.Native.Mamba.load/2`
+    * `--check FRAMES` - a safetensors file with `obs` ({n, d_input} of f32): both files answer all of its frames,
+      carried and in windows, and the task fails unless the answers have the same bits
+    * `--dialect edifice_mamba|edifice_mamba_ssd`, `--window N`, `--chunk-size N`, `--dt mean|per_channel` - options
+      that IN does not contain; see `ExPhil.Native.Mamba.load/2`
   """
 
   use Mix.Task
@@ -73,7 +73,7 @@ defmodule Mix.Tasks.Exphil.Convert do
     error in Error -> Mix.raise(Exception.message(error))
   end
 
-  # Carried through all frames, and the last window.
+  # The answers with a state carried through all frames, and of the last window.
   defp answers(model, {:f32, {count, width}, bytes} = frames) do
     session = Mamba.new_session!(model)
     rows = min(count, Mamba.info(model).window || count)

@@ -1,20 +1,20 @@
 defmodule Mix.Tasks.Exphil.Doctor do
-  @shortdoc "Says what this machine has for ExPhil.Native, and what each missing thing costs"
+  @shortdoc "Reports what this machine has for ExPhil.Native, and the cost of each missing part"
   @moduledoc """
-  Prints one page: the build tools, the loaded library, the backends, and for each thing that is missing what it
-  costs and how to get it.
+  Prints one page: the build tools, the loaded library, the backends, and for each missing part its cost and how to
+  get it.
 
       mix exphil.doctor
 
-  The build itself may be what fails; then `EXPHIL_SKIP_NATIVE=1 mix exphil.doctor` leaves it out. The exit status is
-  0 whenever the page could be written: a machine without a GPU is not a mistake.
+  If the build itself fails, `EXPHIL_SKIP_NATIVE=1 mix exphil.doctor` skips it. The exit status is 0 whenever the page
+  was written: a machine without a GPU is not an error.
   """
 
   use Mix.Task
 
   @requirements ["app.config"]
 
-  # What each package is for. The checks themselves are in .ci/setup.
+  # The use of each package. .ci/setup does the checks.
   @uses %{
     "g++" => "the build: nothing can be built without a C++17 compiler",
     "make" => "the build: nothing can be built without it",
@@ -36,7 +36,7 @@ defmodule Mix.Tasks.Exphil.Doctor do
   def run(_args), do: facts() |> page() |> Mix.shell().info()
 
   @doc false
-  # Everything that `page/1` prints, as found on this machine.
+  # The facts for `page/1`, as found on this machine.
   def facts do
     root = source_folder()
 
@@ -187,14 +187,14 @@ defmodule Mix.Tasks.Exphil.Doctor do
 
   defp line({:missing, what, found, cost, remedy}) do
     indent = "\n" <> String.duplicate(" ", 24)
-    # A reason may have several lines, such as the places where a library was looked for.
+    # A reason may have several lines, such as the paths where a library was looked for.
     found = found |> String.split("\n") |> Enum.map_join(indent, &String.trim/1)
     "  [--] #{String.pad_trailing(what, 16)} #{found}#{indent}costs: #{cost}#{indent}get it: #{remedy}"
   end
 
   # ---- looking ---------------------------------------------------------------------------------------------
 
-  # This project, or the folder that it was fetched to as a dependency.
+  # This project, or its folder as a dependency.
   defp source_folder do
     if Mix.Project.config()[:app] == :exphil_native,
       do: File.cwd!(),

@@ -1,7 +1,7 @@
 defmodule Mix.Tasks.Exphil.Play do
   @shortdoc "Plays recorded or generated frames with a policy in real time"
   @moduledoc """
-  Plays frames with a Mamba policy at a fixed rate and reports how long the steps took.
+  Plays frames with a Mamba policy at a fixed rate and reports the latency of the steps.
 
       mix exphil.play
       mix exphil.play --policy policy.safetensors --frames match.safetensors
@@ -13,15 +13,16 @@ defmodule Mix.Tasks.Exphil.Play do
 
     * `--policy FILE` - the checkpoint; generated where it is left out
     * `--frames FILE` - the recording: a safetensors file with `obs`, and optionally `frame` and `logits` (see
-      `ExPhil.Native.Tools.Player.Recording`); played whole unless `--seconds` says less
+      `ExPhil.Native.Tools.Player.Recording`); played completely unless `--seconds` is less
     * `--fps N` - frames per second (60)
     * `--seconds N` - how long to play
     * `--backend auto|cuda|host` - where the policy runs (auto)
     * `--sessions N` - agents that answer each frame, in one call (1)
-    * `--json FILE` - write the numbers there as well
+    * `--json FILE` - also write the numbers to FILE
 
   The answers are compared with the recording's `logits`, or with a prefill of the same frames where it has none. The
-  exit status is 0 only if all agree. A missed frame is reported and is no failure: that is the machine's affair.
+  exit status is 0 only if all agree. A missed frame is reported but is not a failure, because it depends on the
+  machine.
   """
 
   use Mix.Task
@@ -109,10 +110,10 @@ defmodule Mix.Tasks.Exphil.Play do
 
   defp load(options, recording) do
     if options[:policy] == nil and recording.logits != nil do
-      Mix.raise("#{options[:frames]} has logits, which belong to a policy: name it with --policy")
+      Mix.raise("#{options[:frames]} has the logits of a policy: name it with --policy")
     end
 
-    # Room for the sessions, their snapshots, and those of the warm-up.
+    # Sized for the sessions, their snapshots, and those of the warm-up.
     max_sessions = options[:sessions] * (recording.depth + 3)
     backend = @backends[options[:backend]]
     policy = options[:policy] || generated_policy()
@@ -128,7 +129,7 @@ defmodule Mix.Tasks.Exphil.Play do
     if info.d_input != recording.d_input do
       Mix.raise(
         "the policy takes #{info.d_input} numbers a frame and #{options[:frames] || "the generated stream"} has " <>
-          "#{recording.d_input}; --policy and --frames must belong together"
+          "#{recording.d_input}; --policy and --frames must fit each other"
       )
     end
   end
@@ -143,7 +144,7 @@ defmodule Mix.Tasks.Exphil.Play do
     |> or_raise()
   end
 
-  # Four times a second at 60 FPS, over one line.
+  # Four times a second at 60 FPS, overwriting one line.
   defp show_progress({frames, _, _} = so_far, total) do
     if rem(frames, 15) == 0, do: IO.write("\r\e[K" <> Report.progress(so_far, total))
     :ok

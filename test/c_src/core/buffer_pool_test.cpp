@@ -63,7 +63,7 @@ TEST_CASE("the cache is bounded and can be trimmed", "[buffer_pool]") {
   CHECK(test::error_of([&] { pool.allocate(SIZE_MAX / 8); }).kind == ErrorKind::out_of_memory);
 }
 
-TEST_CASE("buffers outlive the pool and go from any thread", "[buffer_pool]") {
+TEST_CASE("buffers outlive the pool and are freed from any thread", "[buffer_pool]") {
   std::optional<BufferPool> pool(std::in_place);
   ResultBuffer buffer = pool->allocate(1 << 16);
   pool.reset();

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kName = "EXPHIL_TEST_NUMBER";
 
-TEST_CASE("an environment variable that is not set, or empty, is no number", "[environment]") {
+TEST_CASE("an environment variable that is not set, or empty, is not a number", "[environment]") {
   unsetenv(kName);
   CHECK(core::environment(kName).empty());
   CHECK_FALSE(core::environment_number(kName, 0, 10));

@@ -10,7 +10,7 @@ namespace exphil::core {
 
 namespace {
 
-// What rounding to nearest even means, from the definition: the nearer neighbour, on a tie the even one.
+// Rounding to nearest even by definition: the nearer neighbour, the even one on a tie.
 template <class Widen>
 bool is_nearest_even(float value, std::uint16_t half, Widen widen) {
   const double exact = value, got = widen(half);

@@ -60,7 +60,7 @@ TEST_CASE("small work and one thread stay in the caller", "[parallel]") {
   CHECK(threads() >= 1);
 }
 
-TEST_CASE("an exception of a body reaches the caller, and the threads go on", "[parallel]") {
+TEST_CASE("an exception of a body reaches the caller, and the threads still work", "[parallel]") {
   const RestoreThreads restore;
   set_threads(3);
   CHECK_THROWS_AS(parallel_for(1000, 1,

@@ -23,7 +23,7 @@ struct Traced {
 
 }  // namespace
 
-TEST_CASE("what is reaped is destroyed by another thread", "[reaper]") {
+TEST_CASE("a reaped object is destroyed by another thread", "[reaper]") {
   std::atomic<int> gone{0};
   std::thread::id where;
   reap(std::make_shared<Traced>(&gone, &where));
@@ -34,7 +34,7 @@ TEST_CASE("what is reaped is destroyed by another thread", "[reaper]") {
   drain_reaper();
 }
 
-TEST_CASE("many threads may reap at once, and a slow destructor holds up nobody", "[reaper]") {
+TEST_CASE("many threads may reap concurrently, and a slow destructor does not block them", "[reaper]") {
   std::atomic<int> gone{0};
   const auto slow = std::shared_ptr<int>(new int, [](int* value) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

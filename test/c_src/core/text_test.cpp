@@ -37,7 +37,7 @@ TEST_CASE("text is cut between characters, within its limit", "[text]") {
   }
 }
 
-TEST_CASE("an error's texts are bounded and valid, whatever they were made from", "[text]") {
+TEST_CASE("an error's texts are bounded and valid, whatever their source", "[text]") {
   const std::string file_content(90'000'000, '\xe9');
   try {
     fail(ErrorKind::invalid_checkpoint, file_content, "unknown: ", file_content);

@@ -40,7 +40,7 @@ struct Seen {
   }
 };
 
-// Shared with the callback, which may still run when its ticker has ended.
+// Shared with the callback, which may still run after its ticker has ended.
 std::unique_ptr<Ticker> record(const std::shared_ptr<Seen>& seen, MicroHertz rate, Clock::time_point start) {
   return std::make_unique<Ticker>(start, rate, [seen](std::int64_t number) { return seen->add(number); });
 }
@@ -86,14 +86,14 @@ TEST_CASE("a ticker ends with its object, or when its callback says so", "[ticke
   const auto stays = record(other, 1000 * kHertz, Clock::now());
   REQUIRE(first->wait_for(3));
   ticker.reset();
-  REQUIRE(other->wait_for(other->count() + 2));  // a call that was running has ended
+  REQUIRE(other->wait_for(other->count() + 2));  // a call in progress has ended
   const std::size_t then = first->count();
   REQUIRE(other->wait_for(other->count() + 20));
   CHECK(first->count() == then);
   CHECK(second->count() == 1);
 }
 
-TEST_CASE("a rate that no clock has is refused", "[ticker]") {
+TEST_CASE("a rate outside the limits is refused", "[ticker]") {
   const auto start = [](MicroHertz rate) { Ticker(Clock::now(), rate, [](std::int64_t) { return false; }); };
   CHECK_THROWS_AS(start(0), Error);
   CHECK_THROWS_AS(start(-5), Error);

@@ -1,4 +1,5 @@
-// The CUDA backend as nif/ sees it, over the fake driver (driver_test.cpp runs these) and on a real device.
+// The CUDA backend's interface to nif/, over the fake driver (driver_test.cpp runs these) and on a real
+// device.
 #include "cuda/backend.hpp"
 
 #include <algorithm>

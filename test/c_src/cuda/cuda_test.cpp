@@ -19,7 +19,7 @@
 namespace exphil::test {
 namespace {
 
-// As one word for the shell.
+// Quoted as one word for the shell.
 std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -89,7 +89,7 @@ RunResult run_tests(const std::string& tag, const std::map<std::string, std::str
   std::string command = "env";
   for (const auto& [name, value] : variables) command += " " + quoted(name + "=" + value);
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-  // No test of that tag is a failure, whichever version spells it how.
+  // A tag without tests is a failure; the option's name differs between versions.
 #if defined(CATCH_VERSION_MAJOR) && CATCH_VERSION_MAJOR >= 3
   command += " " + quoted(program) + " --warn UnmatchedTestSpec " + quoted(tag) + " 2>&1";
 #else

@@ -1,5 +1,5 @@
-// What the tests of c_src/cuda share: whether NVRTC and a device are here, scratch folders and environment
-// variables, and runs of this program over the fake driver.
+// Shared by the tests of c_src/cuda: whether NVRTC and a device are available, temporary folders and
+// environment variables, and runs of this program over the fake driver.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace exphil::test {
 bool have_nvrtc();
 bool have_device();  // a real one, and NVRTC
 
-// Sets a variable (null: removes it) and puts back what was there.
+// Sets a variable (null: removes it) and restores its previous value.
 class Environment {
  public:
   Environment(const char* name, const char* value);
@@ -28,7 +28,7 @@ class Environment {
   bool was_set_;
 };
 
-// A new empty folder, removed with what is in it.
+// A new empty folder, removed with its contents.
 class Folder {
  public:
   Folder();
@@ -46,20 +46,20 @@ class Folder {
 std::string read_file(const std::string& path);
 
 struct RunResult {
-  int status = -1;  // of the child: 0 where all its tests passed and there was at least one
+  int status = -1;  // of the child: 0 where at least one test ran and all passed
   std::string output;
 };
 
-// Runs the tests with `tag` in a child process, with these variables set. A process opens one driver and
-// keeps it, so every kind of driver needs its own.
+// Runs the tests with `tag` in a child process, with these variables set. A process keeps the driver that it
+// opened, so every kind of driver needs its own process.
 RunResult run_tests(const std::string& tag, const std::map<std::string, std::string>& variables);
 // The same over the fake driver.
 RunResult run_over_fake(const std::string& tag, std::map<std::string, std::string> variables = {});
 
-// The fake driver's own calls, inside such a child.
+// The controls of the fake driver, in such a child.
 FakeCuda& fake();
 
-// What `call` throws; fails the test where it throws nothing.
+// The error that `call` throws; fails the test where it throws nothing.
 core::Error thrown_by(const std::function<void()>& call);
 
 inline bool contains(const std::string& text, const std::string& part) {

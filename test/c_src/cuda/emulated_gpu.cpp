@@ -16,7 +16,7 @@ namespace {
 using RunGrid = bool (*)(const unsigned*, const unsigned*, std::size_t, void (*)(void*), void*, char*,
                          std::size_t);
 
-// A kernel's entry and its argument, which every thread is called with.
+// A kernel's entry and the argument of every thread's call.
 template <class Argument>
 struct Call {
   void (*entry)(Argument);

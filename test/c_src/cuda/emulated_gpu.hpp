@@ -1,5 +1,5 @@
-// A GPU without a GPU: the library over the fake driver and the fake NVRTC, whose kernels run on the emulated
-// grid of support/grid.hpp. Everything else is the product: plans, specs, caches, uploads, slices, arguments
+// An emulated GPU: the library over the fake driver and the fake NVRTC, with kernels on the emulated grid of
+// support/grid.hpp. Everything else is the product's code: plans, specs, caches, uploads, slices, arguments
 // and launches. Kernels with clusters or named barriers are not emulated.
 #pragma once
 
@@ -10,14 +10,14 @@
 
 namespace exphil::test {
 
-// Runs the tests with `tag` in a child process, whose device is emulated.
+// Runs the tests with `tag` in a child process with an emulated device.
 RunResult run_over_emulated(const std::string& tag, std::map<std::string, std::string> variables = {});
 
-// Inside such a child: from now on launches of these kernels run, others fail. Each entry takes one argument,
-// a struct by value.
+// In such a child: from now on launches of these kernels run, others fail. Each entry takes one argument, a
+// struct by value.
 void emulate_launches();
 
-// How often a kernel was run so far.
+// How often a kernel has run so far.
 int emulated_launches(const std::string& entry);
 
 }  // namespace exphil::test

@@ -1,9 +1,9 @@
-// A libcuda for tests without a GPU: device memory is host memory, streams do their work at once, kernels are
-// counted, and run where a test says how. It insists on what a real driver insists on and tests want to see:
-// a current context, live handles, bounded memory, and an error that stays once it is sticky. Built as a
-// shared library and opened through EXPHIL_NATIVE_LIBCUDA. The environment sets up what the tests need before
-// the first call: FAKE_CUDA_INIT (cuInit's answer), FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY ("90"). One file,
-// however long: it mirrors one library, and most of it is a table.
+// A libcuda for tests without a GPU. Device memory is host memory, streams execute work immediately, and
+// kernels are counted, or run where a test provides a callback. It checks what a real driver checks and the
+// tests need: a current context, valid handles, bounded memory, and sticky errors. Built as a shared library
+// and opened through EXPHIL_NATIVE_LIBCUDA. The environment configures what must be known before the first
+// call: FAKE_CUDA_INIT (cuInit's result), FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY ("90"). In one file,
+// despite its length: it mirrors one library, and most of it is a table.
 #include "cuda/fake_cuda.hpp"
 
 #include <cuda.h>
@@ -29,7 +29,7 @@ struct Failure {
 std::recursive_mutex mutex;
 std::map<std::string, std::int64_t> call_counts;
 std::map<std::string, Failure> failures;
-Failure any_failure{CUDA_SUCCESS, -1};  // of the calls that do work; skip = -1: none
+Failure any_failure{CUDA_SUCCESS, -1};  // among the calls that do work; skip = -1: none
 CUresult sticky = CUDA_SUCCESS;
 std::map<CUdeviceptr, std::size_t> device_blocks;
 std::map<void*, std::size_t> pinned_blocks;
@@ -64,7 +64,7 @@ bool does_work(const std::string& call) {
   return frees.count(call) == 0;
 }
 
-// Counts a call and says what it answers before doing anything.
+// Counts a call and returns an injected or required error before it does anything.
 CUresult enter(const char* call, bool needs_context = true) {
   std::lock_guard<std::recursive_mutex> lock(mutex);
   ++call_counts[call];
@@ -116,7 +116,7 @@ void* host(CUdeviceptr address) {
   return reinterpret_cast<void*>(address);
 }
 
-// Within one live device or pinned block.
+// Whether the range is within one allocated device or pinned block.
 bool inside(CUdeviceptr address, std::size_t bytes) {
   std::lock_guard<std::recursive_mutex> lock(mutex);
   for (const auto& [start, size] : device_blocks) {
@@ -160,14 +160,15 @@ CUresult launch(CUfunction function, const unsigned (&grid)[3], const unsigned (
 
 }  // namespace
 
-// Leaves the calling function with the injected or required error.
+// Returns the injected or required error from the calling function.
 #define ENTER(...)     \
   const OwnMemory own; \
   if (CUresult entered = enter(__VA_ARGS__); entered) return entered
 
 extern "C" FakeCuda fake_cuda;
 
-// The fake driver's own allocations do not fail, nor do those of the test's code that runs in a launch.
+// Exempts the fake driver's own allocations from injected failures, and those of test code that runs in a
+// launch.
 struct OwnMemory {
   OwnMemory() { change(1); }
   ~OwnMemory() { change(-1); }

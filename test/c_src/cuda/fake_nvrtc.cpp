@@ -1,8 +1,7 @@
 // A libnvrtc for tests without a GPU: compiles a kernel with the host's compiler, against the CUDA names of
 // support/cuda_names.hpp, into a shared object that runs it on the emulated grid (emulated_gpu.hpp). Opened
-// through EXPHIL_NATIVE_LIBNVRTC. The library's own cache keeps what it makes, as it does with NVRTC.
-// EXPHIL_TEST_COMPILER is the compiler, EXPHIL_TEST_SOURCES the repository's root; both come from the
-// Makefile.
+// through EXPHIL_NATIVE_LIBNVRTC. The library caches its output as it does NVRTC's. EXPHIL_TEST_COMPILER is
+// the compiler, EXPHIL_TEST_SOURCES the repository's root; both come from the Makefile.
 #include <nvrtc.h>
 
 #include <cstdlib>
@@ -36,7 +35,7 @@ void write(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// Of everything beside the kernel that decides what comes out: the emulation itself.
+// A hash of everything except the kernel that determines the output: the emulation itself.
 int version_of_emulation() {
   const fs::path root = EXPHIL_TEST_SOURCES;
   std::string text = EXPHIL_TEST_COMPILER;

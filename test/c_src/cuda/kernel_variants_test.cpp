@@ -1,6 +1,6 @@
-// Every kernel that a device may be asked for compiles, for every supported architecture. Needs NVRTC, no
-// device. Images are kept in a cache beside the test program, so that a second run compiles only what
-// changed.
+// Every kernel variant that a device may need compiles, for every supported architecture. Needs NVRTC, no
+// device. Images are kept in a cache next to the test program, so that a second run compiles only changed
+// ones.
 #include "cuda/kernel_variants.hpp"
 
 #include <algorithm>
@@ -56,14 +56,14 @@ std::vector<Job> images() {
   return jobs;
 }
 
-// Whether the image is compiled for the architecture at all. An NVRTC older than 12.8 does not know the
-// newest: they get PTX, which has nothing of its own.
+// Whether the image is compiled for the architecture. An NVRTC older than 12.8 does not support the newest
+// ones: they get PTX, which is not specific to them.
 bool compiles_for(const Job& image, int architecture) {
   if (architecture < 90 && needs_clusters(image.spec)) return false;
   return architecture <= 90 || !cuda::prepare_compile(image.spec, architecture).ptx;
 }
 
-// Every file of the list for every architecture: the first of its images that the architecture can have.
+// Every file of the list for every architecture: the first of its images that supports the architecture.
 std::vector<Job> one_of_each_file(const std::vector<Job>& images) {
   std::vector<Job> jobs;
   std::set<std::pair<std::string, int>> done;
@@ -77,8 +77,8 @@ std::vector<Job> one_of_each_file(const std::vector<Job>& images) {
   return jobs;
 }
 
-// Every image for sm_90 and for one of the others in turn: all for all takes several times as long.
-// EXPHIL_TEST_ALL_VARIANTS=1 takes all for all.
+// Every image for sm_90 and for one of the others in turn; every combination takes several times as long.
+// EXPHIL_TEST_ALL_VARIANTS=1 selects every combination.
 std::vector<Job> every_image(const std::vector<Job>& images) {
   const bool everything = std::getenv("EXPHIL_TEST_ALL_VARIANTS") != nullptr;
   const int others[] = {75, 80, 86, 89, 100, 120};
@@ -132,7 +132,7 @@ TEST_CASE("the list of variants names each once", "[cuda][kernel_files]") {
   }
 }
 
-// Compiles them all, or finds them in the cache beside this program.
+// Compiles them all, or loads them from the cache next to this program.
 void check_all(const std::vector<Job>& jobs) {
   const auto program = std::filesystem::read_symlink("/proc/self/exe");
   const std::string folder = (program.parent_path() / "kernel_cache").string();
@@ -152,7 +152,7 @@ TEST_CASE("every kernel file compiles for every supported architecture", "[cuda]
   check_all(one_of_each_file(images()));
 }
 
-// Minutes: hidden from the ordinary run, `make test_variants` names it.
+// Takes minutes, so it is hidden from the ordinary run; `make test_variants` runs it.
 TEST_CASE("every kernel variant compiles", "[cuda][nvrtc][.variants]") {
   if (!have_nvrtc()) return;
   check_all(every_image(images()));

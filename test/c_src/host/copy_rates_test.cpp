@@ -4,8 +4,8 @@
 
 using namespace exphil;
 
-// A rate is a machine's own; what any machine must show is that it was measured.
-TEST_CASE("the host's copy rate is between a tape's and a cache's") {
+// The rate depends on the machine; any machine can show that it was measured.
+TEST_CASE("the host's copy rate is plausible") {
   const core::CopyRates rates = host::measure_copy_rates();
   CHECK(rates.memory > 1e7);
   CHECK(rates.memory < 1e14);

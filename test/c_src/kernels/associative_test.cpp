@@ -1,5 +1,5 @@
 // The logic of the associative-scan kernels, on the CPU (support/associative_grid.hpp): tails, several tiles
-// and windows, the hand-over, and stretches that leave f32's range. The same kernels run on a GPU in
+// and windows, the hand-over, and segments that leave f32's range. The same kernels run on a GPU in
 // test/c_src/cuda.
 #include "support/associative_grid.hpp"
 
@@ -33,7 +33,7 @@ struct Launch {
 
 constexpr int kItems = 4;
 
-// What the launcher in c_src/cuda does, for the emulated grid.
+// Replaces the launcher in c_src/cuda for the emulated grid.
 template <class Kernel>
 void launch(const AssociativeProblem& problem, const AssociativeOutputs& outputs, const Launch& how) {
   Arguments p{};
@@ -144,7 +144,7 @@ TEST_CASE("the scan kernels agree with the oracle for every operation, type and 
 }
 
 TEST_CASE("the scan kernels hand over across windows") {
-  // One of each shape that a summary can have.
+  // One operation for each form of a summary.
   for (const AssociativeKind& kind : {AssociativeKind{AssociativeOp::cumsum, Dtype::f32},
                                       {AssociativeOp::cummax, Dtype::s64},
                                       {AssociativeOp::linear_recurrence, Dtype::f32},
@@ -157,7 +157,7 @@ TEST_CASE("the scan kernels hand over across windows") {
   }
 }
 
-TEST_CASE("the scan kernels keep more than 32 columns apart") {
+TEST_CASE("the scan kernels handle more than 32 columns") {
   const AssociativeCase test = associative_case(AssociativeOp::linear_recurrence, Dtype::f32, {3, 50, 37}, 1);
   CHECK(associative_mismatch(test, runner(AssociativeOp::linear_recurrence, Dtype::f32, {16, false, 2})) ==
         "");
@@ -177,14 +177,14 @@ TEST_CASE("compensated sums are within 2 ulp where plain ones are not") {
   }
 }
 
-// Places where composed arithmetic and the sequential loop could part.
+// Elements where composed arithmetic and the sequential loop could differ.
 void plant(AssociativeCase* test, const std::vector<std::pair<std::size_t, float>>& x,
            const std::vector<std::pair<std::size_t, float>>& a) {
   for (const auto& [index, value] : x) test->x_floats()[index] = value;
   for (const auto& [index, value] : a) test->a_floats()[index] = value;
 }
 
-TEST_CASE("NaN, infinity and overflow spread through the scan kernels as in the sequential loop") {
+TEST_CASE("NaN, infinity and overflow propagate in the scan kernels as in the sequential loop") {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<std::pair<std::size_t, float>> plants[] = {
       {{5, inf}},
@@ -211,7 +211,7 @@ TEST_CASE("NaN, infinity and overflow spread through the scan kernels as in the 
   }
 }
 
-TEST_CASE("a recurrence whose decays overflow or vanish follows the sequential loop") {
+TEST_CASE("a recurrence whose decays overflow or underflow follows the sequential loop") {
   for (const Layout& layout : {Layout{{16, false, 8}}, Layout{{16, true, 8}}, Layout{{0, false, 2}}}) {
     for (const float decay : {1.2f, -1.2f, 1e-3f, 1e20f, 0.0f}) {
       for (const float start : {0.0f, 1.0f, 1e-30f, 1e30f, std::numeric_limits<float>::infinity()}) {

@@ -1,4 +1,4 @@
-// kernels/common/formulas.cuh through the scalar policy, against long double.
+// kernels/common/formulas.cuh with the scalar math policy, against long double.
 #include "kernels/common/formulas.cuh"
 
 #include <cmath>

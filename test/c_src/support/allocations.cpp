@@ -12,7 +12,7 @@ namespace exphil::test {
 
 namespace {
 
-// Trivial, so that the thread's storage needs neither memory nor a destructor of its own.
+// Trivial, so that its thread-local storage needs neither memory nor a destructor.
 struct Counts {
   bool counting = false;
   std::int64_t count, bytes, peak, failures, fail_from, fail_until;

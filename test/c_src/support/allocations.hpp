@@ -19,22 +19,22 @@ class Allocations {
   void fail(std::int64_t number, std::int64_t count = 1);
 
   std::int64_t count() const;     // allocations so far
-  std::int64_t bytes() const;     // allocated and not freed again, on this thread
-  std::int64_t peak() const;      // the most of them at once
-  std::int64_t failures() const;  // how many were made to fail
+  std::int64_t bytes() const;     // allocated and not yet freed on this thread
+  std::int64_t peak() const;      // the maximum of bytes()
+  std::int64_t failures() const;  // failures injected
 };
 
-// One allocation of the process fails, whichever thread makes it. One at a time.
+// One allocation of the process fails, on any thread. One object at a time.
 class FailingAllocation {
  public:
-  explicit FailingAllocation(int skip);  // the next allocation but `skip`
-  ~FailingAllocation();                  // none fails any more
+  explicit FailingAllocation(int skip);  // fails the allocation after `skip` successful ones
+  ~FailingAllocation();                  // ends the injection
   FailingAllocation(const FailingAllocation&) = delete;
   FailingAllocation& operator=(const FailingAllocation&) = delete;
   bool happened() const;
 };
 
-// 1: no FailingAllocation in this thread; -1: as before. Calls nest.
+// 1: exempts this thread from FailingAllocation; -1: ends that. Calls nest.
 void pause_failing_allocations(int change);
 
 }  // namespace exphil::test

@@ -38,8 +38,8 @@ std::vector<unsigned char> stored(const std::vector<float>& values, Dtype dtype)
   return bytes;
 }
 
-// Values with which a result of any length stays in range and keeps changing: factors that lead from one
-// random product near 1 to the next (the one before lies `inner` elements back); a drift for the extremes.
+// Values for which a result of any length stays in range and keeps changing: factors between successive
+// random products near 1 (the previous one is `inner` elements back); a drift for the extremes.
 std::vector<float> values_for(AssociativeOp op, std::size_t count, std::size_t length, std::size_t inner,
                               Random* random) {
   std::vector<float> values(count), targets(op == AssociativeOp::cumprod ? count : 0);
@@ -62,7 +62,7 @@ std::vector<float> values_for(AssociativeOp op, std::size_t count, std::size_t l
 
 std::vector<float> decays(std::size_t count, Random* random) {
   std::vector<float> values(count);
-  // Slow and fast decays, and a 0 now and then: a reset.
+  // Slow and fast decays, and an occasional 0: a reset.
   for (float& value : values) {
     const float kind = random->uniform(0.0f, 1.0f);
     value = kind < 0.01f ? 0.0f : kind < 0.7f ? random->uniform(0.95f, 0.999f) : random->uniform(-0.7f, 0.7f);

@@ -24,7 +24,7 @@ struct AssociativeCase {
 AssociativeCase associative_case(core::AssociativeOp op, core::Dtype dtype, const core::Shape& shape,
                                  int axis, core::AssociativeOptions options = {}, std::uint64_t seed = 1);
 
-// Every op with every dtype that it takes.
+// Every op with every dtype that it supports.
 struct AssociativeKind {
   core::AssociativeOp op;
   core::Dtype dtype;
@@ -34,12 +34,12 @@ const std::vector<AssociativeKind>& associative_kinds();
 using AssociativeRun = std::function<void(const core::AssociativeProblem&, const core::AssociativeOutputs&)>;
 
 // "" where `run` writes every element within the dtype's tolerance of the oracle (integers: exactly), in each
-// direction the problem asks for, NaN and infinities at the same places; else what is wrong. Outputs are
-// poisoned first and have guards behind them.
+// direction of the problem, NaN and infinities at the same positions; else the first mismatch. Outputs are
+// poisoned first and followed by guards.
 std::string associative_mismatch(const AssociativeCase& test, const AssociativeRun& run);
 
-// The same against the sequential loop in f32 (f32 problems of one direction), for inputs that leave f32's
-// range on the way, where the double oracle does not: NaN and infinities must be at the same places.
+// The same against the sequential loop in f32 (f32 problems of one direction), for inputs whose intermediates
+// leave f32's range but not double's: NaN and infinities must be at the same positions.
 std::string associative_range_mismatch(const AssociativeCase& test, const AssociativeRun& run);
 
 }  // namespace exphil::test

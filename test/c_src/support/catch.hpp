@@ -3,7 +3,7 @@
 
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
-using Catch::Approx;  // version 2 has it there
+using Catch::Approx;  // where version 2 declares it
 #else
 #include <catch2/catch.hpp>
 #endif

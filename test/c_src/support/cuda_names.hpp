@@ -1,6 +1,6 @@
 // The names of CUDA C++ that the scan kernels use, for the emulated grid (grid.hpp): vector types,
-// intrinsics, shuffles, barriers and dynamic shared memory. Included in front of a kernel's source by the
-// fake NVRTC.
+// intrinsics, shuffles, barriers and dynamic shared memory. The fake NVRTC includes it before a kernel's
+// source.
 #pragma once
 
 #include <algorithm>
@@ -67,7 +67,7 @@ T __shfl_xor_sync(unsigned, T value, int mask) {
   return exphil::grid::shuffle(value, static_cast<int>(threadIdx.x) ^ mask);
 }
 
-// As much as a block may have, and what grid.hpp watches behind it.
+// The shared memory of a block, and the bytes behind it that grid.hpp checks.
 extern "C" {
 alignas(128) inline float4 shared_memory[(227 * 1024 + exphil::grid::kBehind) / sizeof(float4)];
 }
@@ -88,7 +88,7 @@ inline unsigned short float_to_half(float value) {
 }
 }  // namespace exphil::device
 
-// Runs call(argument) as every thread of a grid; false, with the reason in `problem`, where that fails.
+// Runs call(argument) as every thread of a grid; on failure returns false with the reason in `problem`.
 extern "C" __attribute__((visibility("default"), used)) inline bool run_emulated_grid(
     const unsigned* grid, const unsigned* block, std::size_t shared_bytes, void (*call)(void*),
     void* argument, char* problem, std::size_t problem_bytes) {

@@ -66,7 +66,7 @@ std::vector<Tensor> trunk(const std::string& block) {
           {block + "_out_proj", "bias", {4}}};
 }
 
-std::vector<Tensor> whole_policy() {
+std::vector<Tensor> full_policy() {
   std::vector<Tensor> all = trunk();
   for (const std::string head : {"buttons", "main_x", "main_y", "c_x", "c_y", "shoulder"}) {
     const std::int64_t outputs = head == "buttons" ? 8 : head == "shoulder" ? 5 : 17;

@@ -22,7 +22,7 @@ struct Tensor {
 std::vector<Tensor> trunk(const std::string& block = "mamba_block_1");
 
 // The same with the heads of ExPhil's controller.
-std::vector<Tensor> whole_policy();
+std::vector<Tensor> full_policy();
 
 // A container of these tensors, all 0.5 but for `poison` ("layer.name"), which is NaN. Flag 1: compressed.
 Text file_of(const std::vector<Tensor>& tensors, const Text& metadata, const std::string& poison = "",

@@ -1,5 +1,5 @@
-// Erlang external terms and the containers of Edifice and ExPhil, as bytes for tests: sound ones from small
-// parts, broken ones by changing a part. Every function returns bytes that append to one another.
+// Erlang external terms and the containers of Edifice and ExPhil, as bytes for tests: valid ones from small
+// parts, broken ones by changing a part. The results of all functions can be concatenated.
 #pragma once
 
 #include <zlib.h>

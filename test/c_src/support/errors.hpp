@@ -1,4 +1,4 @@
-// Expecting core::Error in a test: caught = error_of([&] { call(); }); CHECK(caught.kind == ErrorKind::...).
+// Catches core::Error in a test: caught = error_of([&] { call(); }); CHECK(caught.kind == ErrorKind::...).
 #pragma once
 
 #include <string>

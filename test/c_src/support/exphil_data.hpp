@@ -1,4 +1,4 @@
-// The policies and expected outputs in the shared folder exphil/: how tests name and read them.
+// Names and reads the policies and expected outputs in the shared folder exphil/.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace exphil::test {
 
-// One set: the files that hold the same policy, and its golden file.
+// One policy: the files that hold it, and its golden file.
 struct ExphilSet {
   const char* name;
   std::vector<const char*> files;
   const char* golden;
-  const char* outputs;  // "hidden" or "logits": what the names of its expected outputs start with
+  const char* outputs;  // "hidden" or "logits": prefix of the names of its expected outputs
 };
 
 inline std::vector<ExphilSet> exphil_sets() {
@@ -44,7 +44,7 @@ inline std::string exphil_path(const std::string& name) {
   return shared_path("exphil/" + name);
 }
 
-// The safetensors export says neither its dialect nor its window: they come as options.
+// The safetensors export contains neither its dialect nor its window: they are options.
 inline std::shared_ptr<const core::PolicyWeights> exphil_policy(const std::string& name,
                                                                 core::PolicyLoadOptions options = {}) {
   if (name.find(".safetensors") != std::string::npos) {

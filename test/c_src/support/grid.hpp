@@ -1,8 +1,8 @@
-// Runs kernels on the CPU: every CUDA thread of a block is a fibre, and fibres change at barriers and
-// shuffles only. Blocks run one after another in the order of their index, so a block that waited for a later
-// one is found at once. Include it before the kernel's source, which then needs no CUDA compiler. For tests
-// of the kernels' logic where there is no GPU; one grid at a time. Copies are done when they are started;
-// named barriers and clusters are not emulated.
+// Runs kernels on the CPU: every CUDA thread of a block is a fibre, and fibres switch only at barriers and
+// shuffles. Blocks run one after another in the order of their index, so a block that waits for a later one
+// is detected. Include it before the kernel's source, which then needs no CUDA compiler. For tests of the
+// kernels' logic without a GPU; one grid at a time. Copies complete when they are started; named barriers and
+// clusters are not emulated.
 #pragma once
 
 #include <ucontext.h>
@@ -41,7 +41,7 @@ struct Fibre {
   std::unique_ptr<char[]> stack;
   Index index;
   Waiting waiting = Waiting::no;
-  std::uint32_t word = 0;  // what it offers to a shuffle
+  std::uint32_t word = 0;  // the word that it passes to a shuffle
 };
 
 struct Machine {
@@ -77,7 +77,7 @@ inline void enter() {
   yield(Waiting::done);
 }
 
-// Lets go every fibre of [first, last) that waits like this, if all that are not done do.
+// Resumes every fibre of [first, last) in this state of waiting, if all unfinished ones are in it.
 inline bool release(std::size_t first, std::size_t last, Waiting waiting) {
   std::size_t found = 0;
   for (std::size_t i = first; i < last; ++i) {
@@ -92,8 +92,7 @@ inline bool release(std::size_t first, std::size_t last, Waiting waiting) {
   return true;
 }
 
-// What a kernel reads of its shared memory before it writes there is NaN; what lies behind must stay as it
-// is.
+// Unwritten shared memory reads as NaN; the bytes behind it must not change.
 constexpr std::size_t kBehind = 4096;
 inline void poison_shared() {
   if (machine.shared != nullptr) std::memset(machine.shared, 0xff, machine.shared_bytes + kBehind);
@@ -105,7 +104,7 @@ inline bool kept_to_shared() {
   return true;
 }
 
-// The warp whose first fibre is `first`, until all of its fibres wait for the block or are done.
+// Runs the warp whose first fibre is `first` until all of its fibres wait for the block or are done.
 inline void run_warp(std::size_t first) {
   const std::size_t last = std::min(first + 32, machine.fibres.size());
   do {
@@ -135,8 +134,8 @@ inline void run_block() {
     fibre.context.uc_link = nullptr;
     makecontext(&fibre.context, enter, 0);
   }
-  // From barrier to barrier of the block each warp runs alone, in one order and then in the other: what a
-  // warp reads of another without a barrier between is not there yet, or is overwritten.
+  // Between barriers of the block each warp runs alone, in ascending and then in descending order: a warp
+  // that reads another warp's data without a barrier finds it missing or overwritten.
   const std::size_t warps = (machine.fibres.size() + 31) / 32;
   bool forward = true;
   do {
@@ -146,7 +145,7 @@ inline void run_block() {
   for (const Fibre& fibre : machine.fibres) machine.deadlock |= fibre.waiting != Waiting::done;
 }
 
-// Throws where fibres wait for each other for ever, or for a block that has not run.
+// Throws where fibres deadlock, or wait for a block that has not run.
 inline void run(Index grid_size, Index block_size, const std::function<void()>& kernel) {
   gridDim = grid_size;
   blockDim = block_size;
@@ -170,7 +169,7 @@ inline void sync_warp() {
   yield(Waiting::warp);
 }
 
-// The word that `lane` of the same warp offers; every lane calls it.
+// The word of `lane` of the same warp; every lane calls it.
 inline std::uint32_t from_lane(std::uint32_t word, int lane) {
   machine.current->word = word;
   sync_warp();

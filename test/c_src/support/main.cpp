@@ -1,4 +1,4 @@
-// The test program's entry, the same for Catch2 2 and 3.
+// The test program's main function, for Catch2 2 and 3.
 #define CATCH_CONFIG_RUNNER
 #include "support/catch.hpp"
 

@@ -1,4 +1,4 @@
-// The recorded match, as the tests of every backend replay it. Callers check have_shared first.
+// The recorded match that the tests of every backend replay. Callers check have_shared first.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ struct Match {
 
 Match melee_match();
 
-// Arrives out of order: the trace jumps back 531 times, and 1,031 of its frames were seen before. The
-// recorded logits restore, at every frame seen before (not only at a jump), the state from before it as it
-// was first kept.
+// The frames arrive out of order: the trace jumps back 531 times, and 1,031 of its frames were seen before.
+// At every frame seen before (not only at a jump), the recorded run restored the state that it first saved
+// before that frame.
 Match melee_rollback();
 
-// The last output of a 60-frame window from a zero state that ends with (and includes) each index of the
+// The last output of the zero-state window of 60 frames that ends with (and includes) each index of the
 // match.
 struct Windows {
   static constexpr std::int64_t kLength = 60;

@@ -1,4 +1,4 @@
-// Mamba policies of any size, generated: names and shapes of a real checkpoint, values of Mamba's
+// Generated Mamba policies of any size: names and shapes of a real checkpoint, values of Mamba's
 // initialisation.
 #pragma once
 
@@ -21,7 +21,7 @@ struct PolicySpec {
 
 SafetensorsWriter policy_file(const PolicySpec& spec);
 
-// Through a file and load_weights, as a user would.
+// Writes a file and loads it with load_weights, as a user would.
 std::shared_ptr<const core::PolicyWeights> load_policy(const SafetensorsWriter& file,
                                                        const core::PolicyLoadOptions& options = {});
 std::shared_ptr<const core::PolicyWeights> make_policy(const PolicySpec& spec);

@@ -1,5 +1,5 @@
-// Every public operation of a policy with a failure at each place where one can happen: the error is one of
-// the library's, every session keeps its state, bit for bit, and the next call does what it should.
+// Runs every public operation of a policy with a failure at each possible point: the error is one of the
+// library's, every session keeps its state, bit for bit, and the next call works.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct PolicyOperation {
   std::function<void()> run;
 };
 
-// Sessions with states of their own and the operations on them. With a window, each session keeps that many
+// Sessions with different states, and the operations on them. With a window, each session keeps that many
 // frames instead of a state; where the policy has a controller, the operations include those that act.
 class FaultBench {
  public:
@@ -42,7 +42,7 @@ class FaultBench {
       before_.push_back(state);
     }
     snapshot_ = sessions_[1]->snapshot();
-    // One step just before: where it pays, the host backend then shares the next one among threads.
+    // One step just before: the host backend may then split the next one over threads.
     core::Session other(policy_);
     other.step(obs_.data(), out_.data());
   }
@@ -114,9 +114,9 @@ class FaultBench {
   std::vector<float> obs_, out_;
 };
 
-// make() gives the policy for one attempt: a new one, where the failures of a cold policy are wanted too.
-// failing(n, call): call() with the failure number n prepared; false where the call came to an end before it.
-// Answers how many failures were thrown.
+// make() returns the policy for one attempt: a new one where the failures of a cold policy are tested too.
+// failing(n, call): runs call() with failure number n injected; false where the call ended before it. Returns
+// the number of failures thrown.
 inline int fail_everywhere(const std::function<std::shared_ptr<core::Policy>()>& make,
                            const std::function<bool(int, const std::function<void()>&)>& failing,
                            std::int64_t window = 0) {

@@ -1,4 +1,4 @@
-// Writes safetensors files for tests: the sound ones deterministically, and any broken ones from raw parts.
+// Writes safetensors files for tests: valid ones deterministically, and broken ones from raw parts.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class SafetensorsWriter {
     Bytes data;
   };
 
-  // By name; change or erase at will before bytes().
+  // By name; may be changed before bytes().
   std::map<std::string, Tensor> tensors;
   std::map<std::string, std::string> metadata;
 

@@ -1,5 +1,5 @@
-// Random selective-scan problems of any shape, dtype and layout, with their tensors. The values are those a
-// Mamba layer sees: decaying A, positive dt, everything else around zero.
+// Random selective-scan problems of any shape, dtype and layout, with their tensors. The values are in the
+// range of a Mamba layer: decaying A, positive dt, everything else around zero.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct ScanSpec {
   std::int64_t batch = 2, seq = 17, dim = 5, state = 3;
   core::Dtype dtype = core::Dtype::f32;
   bool complex = false, full_matrix = false;
-  // How b and c are laid out: 0 constant {dim, state}; 1 {batch, seq, state}; more: in groups.
+  // The layout of b and c: 0 constant {dim, state}; 1 {batch, seq, state}; more: in groups.
   std::int64_t b_groups = 1, c_groups = 1;
   bool d = false, z = false, dt_bias = false, initial_state = false;
   bool structured_a = false;  // A[d, n] = (n + 1) A[d, 0], Mamba's own initialisation
@@ -24,7 +24,7 @@ struct ScanSpec {
   std::string to_string() const;  // for INFO
 };
 
-// Views stay valid while the object lives (it may be moved).
+// Views are valid while the object exists (it may be moved).
 class ScanCase {
  public:
   explicit ScanCase(const ScanSpec& spec);
@@ -32,7 +32,7 @@ class ScanCase {
 
   const ScanSpec& spec() const { return spec_; }
   const core::ScanInputs& inputs() const { return inputs_; }
-  // Without addresses for the results.
+  // The addresses of the results are null.
   core::ScanCall call() const { return core::validate_scan(inputs_, spec_.options); }
 
  private:
@@ -46,16 +46,16 @@ class ScanCase {
   std::vector<std::vector<std::uint8_t>> storage_;
 };
 
-// The oracle's answer to a call, all of it.
+// The oracle's results of a call.
 struct ScanExpected {
   std::vector<double> y, y_reverse, final_state, states;
 };
 ScanExpected expect(const core::ScanCall& call, bool with_states = false);
 
-// The call for sequences begin .. begin + count alone.
+// The call for sequences begin .. begin + count only.
 core::ScanCall slice_of(const core::ScanCall& call, std::int64_t begin, std::int64_t count);
 
-// f32 numbers of a result in the call's dtype.
+// A result in the call's dtype as f32 numbers.
 std::vector<float> widen_result(const void* data, core::Dtype dtype, std::size_t count);
 
 }  // namespace exphil::test

@@ -1,5 +1,5 @@
-// A random scan with the gradients that come into it, a backend's results in one place, and their check
-// against the oracle. Used by the tests of core, host and cuda.
+// A random scan with the gradients of its results, a backend's results, and their check against the oracle.
+// Used by the tests of core, host and cuda.
 #pragma once
 
 #include <functional>
@@ -26,17 +26,17 @@ class ScanGradCase {
   std::vector<std::vector<std::uint8_t>> storage_;
 };
 
-// The gradients by the name of their operand.
+// The gradients by operand name.
 using NamedGrads = std::map<std::string, std::vector<double>>;
 NamedGrads named(const core::ScanGradValues<double>& values);
 
-// Every gradient of a problem as a backend wrote it: poisoned before, with guards behind.
+// A backend's gradients of a problem: poisoned before, followed by guards.
 class GradResults {
  public:
   explicit GradResults(const core::ScanGradProblem& problem);
   core::ScanGradOutputs outputs();
 
-  // "" where nothing was written behind a result, else which one was.
+  // "" where no guard was overwritten, else the name of the gradient.
   std::string overrun() const;
   std::vector<float> values(const std::string& name) const;
   const std::map<std::string, std::vector<unsigned char>>& bytes() const { return bytes_; }
@@ -52,7 +52,7 @@ class GradResults {
 using ScanGradRun = std::function<void(const core::ScanGradProblem&, const core::ScanGradOutputs&)>;
 
 // "" where `run` writes every gradient within the dtype's tolerance (2e-5, f16 4e-3, bf16 3e-2) of the
-// oracle; else what is wrong.
+// oracle; else the first mismatch.
 std::string scan_grad_mismatch(const core::ScanGradProblem& problem, const ScanGradRun& run);
 
 }  // namespace exphil::test

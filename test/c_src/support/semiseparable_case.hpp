@@ -1,4 +1,4 @@
-// Random weights of an AR-SSM layer, and the check of a model's forward pass against the double oracle. Used
+// Random weights of an AR-SSM layer, and the check of a layer's forward pass against the double oracle. Used
 // by the tests of core, host and cuda.
 #pragma once
 
@@ -46,7 +46,7 @@ class SemiseparableTensors {
   std::map<std::string, core::TensorView> views_;
 };
 
-// "" where y and the gates are within 1e-5 of the oracle (relative, by norms); else what is wrong.
+// "" where y and the gates are within 1e-5 of the oracle (relative, by norms); else the errors.
 inline std::string semiseparable_mismatch(core::SemiseparableLayer& policy,
                                           const core::SemiseparableWeights& weights, std::int64_t batch,
                                           std::int64_t seq, bool bidirectional) {

@@ -1,4 +1,4 @@
-// Where the shared goldens and matches are: EXPHIL_SHARED, else ../shared seen from the project's root.
+// The folder of the shared goldens and matches: EXPHIL_SHARED, else ../shared next to the project's root.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace exphil::test {
 // Empty where the folder is missing.
 std::string shared_folder();
 
-// False, after a line on stderr that says what is skipped and why, where `relative` is not in the shared
-// folder. Use: if (!have_shared("melee/match.safetensors")) return;
+// False, after a line on stderr with the reason, where `relative` is not in the shared folder. Use: if
+// (!have_shared("melee/match.safetensors")) return;
 bool have_shared(const std::string& relative);
 std::string shared_path(const std::string& relative);
 

@@ -5,7 +5,6 @@ defmodule ExPhil.Native.AssociativeScanTest do
 
   doctest ExPhil.Native.AssociativeScan
 
-  # Calls only what runs on a backend that is here: see BackendCase.
   defp lists({:f32, _, _} = tensor), do: floats(tensor)
   defp lists({:s32, _, binary}), do: for(<<v::32-signed-little <- binary>>, do: v)
   defp lists({:s64, _, binary}), do: for(<<v::64-signed-little <- binary>>, do: v)
@@ -131,7 +130,7 @@ defmodule ExPhil.Native.AssociativeScanTest do
     assert_in_delta List.last(floats(y)), 3000 * hd(floats(bf16([0.1], {1}))), 2.0
   end
 
-  backend_test "compensated sums lose nothing that f32 can say", %{backend: backend} do
+  backend_test "compensated sums are exact to f32", %{backend: backend} do
     count = 100_000
     x = f32(List.duplicate(0.1, count), {count})
     exact = count * hd(floats(f32([0.1], {1})))
@@ -142,7 +141,7 @@ defmodule ExPhil.Native.AssociativeScanTest do
                     2 * 0.0009765625
   end
 
-  backend_test "block sizes agree but for rounding", %{backend: backend} do
+  backend_test "block sizes agree up to rounding", %{backend: backend} do
     x = uniform(3, {5000}, -1.0, 1.0)
     y = AssociativeScan.cumsum(x, backend: backend)
 

@@ -1,4 +1,4 @@
-# The layer of docs/xla.md in an Axon model, and a few steps of its training. Where Axon is not there, it is left out.
+# The layer of docs/xla.md in an Axon model, and a few steps of its training. Skipped where Axon is not available.
 if Code.ensure_loaded?(Axon) do
   defmodule ExPhil.Native.AxonTest do
     use ExUnit.Case, async: true
@@ -39,7 +39,7 @@ if Code.ensure_loaded?(Axon) do
       values = Enum.map(losses, &elem(&1, 1))
       assert List.last(values) < 0.5 * hd(values)
       {last, _} = List.last(losses)
-      # Every parameter has a gradient: those of the scan came through custom_grad.
+      # Every parameter has a gradient: those of the scan are computed by custom_grad.
       for {layer, tensors} <- last, {name, tensor} <- tensors, do: assert(tensor != params.data[layer][name])
     end
 

@@ -12,7 +12,7 @@ defmodule ExPhil.Native.ClockTest do
 
     Enum.reduce(1..40, -1, fn _, before ->
       number = Clock.wait(clock)
-      # Erlang's clock is corrected against the system's: half a millisecond of room.
+      # Erlang's clock is corrected against the system's, so half a millisecond is allowed.
       assert now() >= Clock.due(clock, number) - 500_000
       assert number > before
       number
@@ -30,11 +30,12 @@ defmodule ExPhil.Native.ClockTest do
     :ok = Clock.stop(clock)
   end
 
-  test "a rate that a millisecond timer cannot keep" do
+  test "a rate beyond a millisecond timer" do
     clock = Clock.start!(900)
     numbers = for _ <- 1..450, do: Clock.wait(clock)
 
-    # Half a second of ticks takes half a second however late single wake-ups are: the last number is the time passed.
+    # Half a second of ticks takes half a second even if single wake-ups are late: the last number gives the time
+    # passed.
     assert_in_delta List.last(numbers), (now() - clock.start) * 900 / 1.0e9, 100
     :ok = Clock.stop(clock)
   end
@@ -44,7 +45,7 @@ defmodule ExPhil.Native.ClockTest do
     Clock.wait(clock)
     :ok = Clock.stop(clock)
     Process.sleep(20)
-    # At most one call was running while the clock was stopped.
+    # At most one call was in progress when the clock was stopped.
     ref = clock.ref
 
     flush = fn flush, count ->
@@ -70,7 +71,7 @@ defmodule ExPhil.Native.ClockTest do
     :ok = Clock.stop(clock)
   end
 
-  test "what is not a rate is an error that names fps" do
+  test "an invalid rate is an error that names fps" do
     for bad <- [0, -60, 1.0e9, 1.0e-9, 10_001, "60", nil, Integer.pow(10, 400)] do
       assert {:error, %Error{kind: :invalid_argument, argument: "fps"}} = Clock.start(bad)
       assert_raise Error, fn -> Clock.start!(bad) end

@@ -1,4 +1,4 @@
-# The operations of ExPhil.Native.Defn under the real Nx. Where Nx is not there, test_helper.exs says so.
+# The operations of ExPhil.Native.Defn under the real Nx. test_helper.exs reports where Nx is not available.
 if Code.ensure_loaded?(Nx.Defn) do
   defmodule ExPhil.Native.DefnTest do
     use ExUnit.Case, async: true
@@ -12,7 +12,7 @@ if Code.ensure_loaded?(Nx.Defn) do
     # Nx's defaults are its application's environment; a path dependency of mix loads it, ERL_LIBS does not.
     setup_all do: Application.load(:nx) && :ok
 
-    # A scan step by step, in Nx alone: what the gradients are compared with.
+    # A scan step by step in Nx, as the reference of the gradients.
     deftransform plain_scan(x, dt, a, b, c, options \\ []) do
       {batch, seq, dim} = x.shape
       {_, state} = a.shape
@@ -42,7 +42,7 @@ if Code.ensure_loaded?(Nx.Defn) do
     defn(scan(x, dt, a, b, c), do: Native.selective_scan(x, dt, a, b, c))
     defn(square_loss(tensors, static), do: loss_of(tensors, static))
 
-    # The sum of squares of y and, where asked for, of the final state.
+    # The sum of squares of y and, with return_state, of the final state.
     deftransformp loss_of(tensors, {module, static}) do
       {main, optional} = Map.split(tensors, [:x, :dt, :a, :b, :c])
       %{x: x, dt: dt, a: a, b: b, c: c} = main

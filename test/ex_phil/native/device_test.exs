@@ -1,5 +1,5 @@
 defmodule ExPhil.Native.DeviceTest do
-  # Not async: the environment belongs to the whole VM.
+  # Not async: the environment is shared by the entire VM.
   use ExUnit.Case
 
   alias ExPhil.Native.{Device, Error, Mamba}
@@ -31,7 +31,7 @@ defmodule ExPhil.Native.DeviceTest do
     end
   end
 
-  test "a named backend wins over the environment, the environment over the config" do
+  test "a named backend takes precedence over the environment, the environment over the config" do
     System.put_env("EXPHIL_NATIVE_BACKEND", "cuda")
     assert {:ok, %Device{backend: :host}} = Device.fetch(backend: :host)
     Application.put_env(:exphil_native, :backend, :cuda)
@@ -42,7 +42,7 @@ defmodule ExPhil.Native.DeviceTest do
     assert {:error, %Error{kind: :backend_unavailable, argument: ":device"}} = Device.fetch()
   end
 
-  test "a requested backend that is not there is an error, never a fallback" do
+  test "a requested backend that is unavailable is an error, never a fallback" do
     unless ExPhil.Native.cuda_available?() do
       expected = ExPhil.Native.info().backends.cuda.reason
       assert {:error, %Error{kind: :backend_unavailable, message: message}} = Device.fetch(backend: :cuda)
@@ -52,7 +52,7 @@ defmodule ExPhil.Native.DeviceTest do
     end
   end
 
-  test "bad choices are errors that name what was chosen" do
+  test "bad choices are errors that name the choice" do
     assert {:error, %Error{argument: ":backend", message: message}} = Device.fetch(backend: :gpu)
     assert message =~ ":gpu"
     assert {:error, %Error{argument: ":device"}} = Device.fetch(device: -1)

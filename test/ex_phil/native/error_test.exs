@@ -16,14 +16,14 @@ defmodule ExPhil.Native.ErrorTest do
     assert error.hint =~ "doctor"
   end
 
-  test "what came is described briefly, whatever it is" do
+  test "the given value is described briefly" do
     long = String.duplicate("x", 10_000)
     assert Exception.message(Error.invalid("obs", "a binary", {:f32, {2}, long})) =~ "a binary of 10000 bytes"
     assert Exception.message(Error.invalid("obs", "a map", long)) =~ "a binary of 10000 bytes"
     assert String.length(Exception.message(Error.invalid("obs", "a map", Enum.to_list(1..1000)))) < 200
   end
 
-  test "texts are valid and bounded, whatever they were made from" do
+  test "texts are valid and bounded, whatever their source" do
     nested = Enum.reduce(1..6, "x", fn _, inner -> List.duplicate(inner, 8) end)
 
     for error <- [

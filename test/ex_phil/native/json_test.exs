@@ -4,7 +4,7 @@ defmodule ExPhil.Native.JsonTest do
 
   alias ExPhil.Native.Json
 
-  test "what must be escaped is, and the rest is not" do
+  test "only the characters that need it are escaped" do
     assert Json.encode("a\"b\\c\td é") == ~S("a\"b\\c\u0009d é")
     assert Json.encode(%{"k\"" => []}) == ~S({"k\"":[]})
   end

@@ -14,7 +14,7 @@ defmodule ExPhil.Native.MambaTest do
     {for(i <- 0..(count - 1)//1, do: Mamba.step!(session, row(frames, i))), session}
   end
 
-  backend_test "info is what the shapes say", %{model: model, backend: backend} do
+  backend_test "info agrees with the shapes", %{model: model, backend: backend} do
     info = Mamba.info(model)
     for {name, size} <- Policies.sizes(), do: assert(Map.fetch!(info, name) == size)
     assert %{backend: ^backend, precision: :f32, device: %ExPhil.Native.Device{backend: ^backend}} = info
@@ -24,7 +24,7 @@ defmodule ExPhil.Native.MambaTest do
     assert inspect(model) =~ "#{backend}:0, 2 layers, d_model 24, 13 in, 7 out"
   end
 
-  backend_test "an answer has the form of the question", %{model: model, frames: frames} do
+  backend_test "an answer has the form of the observation", %{model: model, frames: frames} do
     session = Mamba.new_session!(model)
     obs = row(frames, 0)
     out = Mamba.step!(session, obs)
@@ -41,19 +41,19 @@ defmodule ExPhil.Native.MambaTest do
     assert Mamba.step_batch!(agents.(), two) == outs
   end
 
-  backend_test "n steps are one prefill, for every length from 1 to 130", %{model: model, frames: frames} do
+  backend_test "n steps equal one prefill, for every length from 1 to 130", %{model: model, frames: frames} do
     {outs, _} = stepped(model, frames, 131)
 
     for n <- 1..130 do
       session = Mamba.new_session!(model)
       prefilled = Mamba.prefill!(session, elem(rows(frames, 0, n), 2))
       assert relative_error(prefilled, outs |> Enum.take(n) |> IO.iodata_to_binary()) <= 1.0e-5
-      # The state is as good: the next answer follows from it.
+      # The state is right too: the next answer agrees.
       assert relative_error(Mamba.step!(session, row(frames, n)), Enum.at(outs, n)) <= 1.0e-5
     end
   end
 
-  backend_test "two prefills are one, wherever they are cut", %{model: model, frames: frames} do
+  backend_test "two prefills equal one, wherever they are split", %{model: model, frames: frames} do
     {outs, _} = stepped(model, frames, 130)
     outs = IO.iodata_to_binary(outs)
 
@@ -66,7 +66,7 @@ defmodule ExPhil.Native.MambaTest do
   end
 
   @tag :property
-  backend_test "steps and prefills of any length mix", %{model: model, frames: frames} do
+  backend_test "steps and prefills of any length can be mixed", %{model: model, frames: frames} do
     {outs, stepped} = stepped(model, frames, 140)
     final = Mamba.export_state!(stepped)
 
@@ -119,7 +119,10 @@ defmodule ExPhil.Native.MambaTest do
     end)
   end
 
-  backend_test "rolling back and forth gives the bits of the straight play", %{model: model, frames: frames} do
+  backend_test "rolling back and forth gives the bits of play without rollbacks", %{
+    model: model,
+    frames: frames
+  } do
     {outs, _} = stepped(model, frames, 60)
     session = Mamba.new_session!(model)
     # Every frame is played, rolled back up to 7 frames with wrong inputs, and played again.
@@ -139,17 +142,17 @@ defmodule ExPhil.Native.MambaTest do
   backend_test "a batch gives the bits of separate steps", %{model: model, frames: frames} do
     assert_property(tuple([integer(1, 33), integer(0, 100)]), 20, fn {agents, seed} ->
       frames_of = fn t -> Policies.frames(agents, 1000 * seed + t) end
-      together = for _ <- 1..agents, do: Mamba.new_session!(model)
-      apart = for _ <- 1..agents, do: Mamba.new_session!(model)
-      # Different states to begin with.
-      for {pair, i} <- Enum.with_index(Enum.zip(together, apart)), session <- Tuple.to_list(pair) do
+      batched = for _ <- 1..agents, do: Mamba.new_session!(model)
+      separate = for _ <- 1..agents, do: Mamba.new_session!(model)
+      # Start from different states.
+      for {pair, i} <- Enum.with_index(Enum.zip(batched, separate)), session <- Tuple.to_list(pair) do
         Mamba.prefill!(session, elem(rows(frames, i, i), 2))
       end
 
       Enum.all?(1..3, fn t ->
         obs = frames_of.(t)
-        batch = Mamba.step_batch!(together, elem(obs, 2))
-        single = for {session, i} <- Enum.with_index(apart), do: Mamba.step!(session, row(obs, i))
+        batch = Mamba.step_batch!(batched, elem(obs, 2))
+        single = for {session, i} <- Enum.with_index(separate), do: Mamba.step!(session, row(obs, i))
         batch == IO.iodata_to_binary(single)
       end)
     end)
@@ -165,7 +168,7 @@ defmodule ExPhil.Native.MambaTest do
     assert for(i <- 8..0//-1, do: binary_part(back, 28 * i, 28)) |> IO.iodata_to_binary() == outs
   end
 
-  backend_test "windows are prefills from a zero state, the last answer of each", %{
+  backend_test "windows equal prefills from a zero state, the last answer of each", %{
     model: model,
     frames: frames
   } do
@@ -202,7 +205,7 @@ defmodule ExPhil.Native.MambaTest do
     assert Mamba.export_state!(session) == before
   end
 
-  backend_test "an exported state says which model it is of", %{model: model, frames: frames} do
+  backend_test "an exported state identifies its model", %{model: model, frames: frames} do
     {_, session} = stepped(model, frames, 3)
     exported = Mamba.export_state!(session)
     fingerprint = String.to_integer(Mamba.info(model).fingerprint, 16)
@@ -259,7 +262,7 @@ defmodule ExPhil.Native.MambaTest do
     assert Mamba.step!(Mamba.new_session!(model), moved) == Mamba.step!(Mamba.new_session!(model), obs)
   end
 
-  test "sessions and snapshots look like what they are", %{model: model} do
+  test "sessions and snapshots have readable inspect output", %{model: model} do
     session = Mamba.new_session!(model)
     assert inspect(session) =~ ~r/^#ExPhil.Native.Mamba.Session<host:0, #Reference<.*>>$/
     assert inspect(Mamba.snapshot!(session)) =~ ~r/^#ExPhil.Native.Mamba.Snapshot<host:0, /

@@ -1,5 +1,5 @@
 defmodule ExPhil.Native.NIFTest do
-  # Loading: the library that is missing, is none, is of another version, is loaded twice. Each in a VM of its own.
+  # Loading: a library that is missing, invalid, of another version, or loaded twice. Each in a separate VM.
   use ExPhil.Native.TestSupport.BackendCase, async: true
 
   import ExPhil.Native.TestSupport.Peer
@@ -26,13 +26,13 @@ defmodule ExPhil.Native.NIFTest do
   IO.puts("REASON " <> reason)
   """
 
-  test "a missing library: every call says so and nothing crashes", %{tmp_dir: folder} do
+  test "a missing library: every call returns the reason and nothing crashes", %{tmp_dir: folder} do
     {output, status} = peer(@report, [{"EXPHIL_NATIVE_NIF", Path.join(folder, "absent.so")}])
     assert {status, output} == {0, output}
     assert output =~ ~r/REASON .*has not been built; run `make`/
   end
 
-  test "a file that is no library", %{tmp_dir: folder} do
+  test "a file that is not a library", %{tmp_dir: folder} do
     path = Path.join(folder, "none.so")
     File.write!(path, "this is not a library")
     {output, status} = peer(@report, [{"EXPHIL_NATIVE_NIF", path}])
@@ -95,7 +95,7 @@ defmodule ExPhil.Native.NIFTest do
       assert {_, 0} = System.cmd("cc", flags, stderr_to_stdout: true)
       {output, status} = peer(@report, [{"EXPHIL_NATIVE_NIF", path}])
       assert {status, output} == {0, output}
-      assert output =~ "REASON it belongs to another version of this project; run `make clean` and `make`"
+      assert output =~ "REASON it was built from another version of this project; run `make clean` and `make`"
     end
   end
 
@@ -117,7 +117,7 @@ defmodule ExPhil.Native.NIFTest do
   IO.puts("REFUSED " <> name <> ": " <> reason)
   """
 
-  test "an environment variable with a bad value is refused by its name" do
+  test "an environment variable with a bad value is refused with its name" do
     for {name, value, words} <- [
           {"EXPHIL_NATIVE_THREADS", "many", "from 0 to 1024"},
           {"EXPHIL_NATIVE_THREADS", "1025", "from 0 to 1024"},
@@ -130,7 +130,7 @@ defmodule ExPhil.Native.NIFTest do
     end
   end
 
-  test "config with a bad value is refused by its key" do
+  test "config with a bad value is refused with its key" do
     for {key, value} <- [threads: "many", threads: -1, pinned_limit: 1.5, cache: :here] do
       code = "Application.put_env(:exphil_native, #{inspect(key)}, #{inspect(value)})\n" <> @refused
       {output, status} = peer(code, library())

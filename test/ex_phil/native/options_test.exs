@@ -3,7 +3,7 @@ defmodule ExPhil.Native.OptionsTest do
 
   alias ExPhil.Native.{Error, Options}
 
-  # Each reader with a value that it takes and one that it refuses.
+  # Each reader with an accepted and a refused value.
   defp readers do
     [
       {&Options.one_of(&1, :mode, [:fast, :slow]), [mode: :slow], :slow, [mode: :other]},
@@ -31,7 +31,7 @@ defmodule ExPhil.Native.OptionsTest do
 
   test "an unknown name is an error that lists the known ones" do
     assert {:error, %Error{argument: ":fsat"} = error} = Options.read([fsat: 1], [:fast, :slow], & &1)
-    assert Exception.message(error) =~ "known here: :fast, :slow"
+    assert Exception.message(error) =~ "known: :fast, :slow"
     assert {:error, %Error{argument: "options"}} = Options.read(%{fast: 1}, [:fast], & &1)
   end
 end

@@ -26,7 +26,7 @@ defmodule ExPhil.Native.PolicyTest do
   defp ints(bytes), do: for(<<i::32-signed-little <- bytes>>, do: i)
   defp bins(%{main: {mx, my}, c: {cx, cy}, shoulder: s}), do: [mx, my, cx, cy, s]
 
-  test "every file says what it is" do
+  test "info describes every file" do
     assert {:ok, model} = Policy.load(file("exphil_policy/policy.bin"), @host)
     info = Policy.info(model)
     assert %{dialect: :edifice_mamba, window: 60, dt: :mean, chunk_size: nil, d_output: 81} = info
@@ -49,7 +49,7 @@ defmodule ExPhil.Native.PolicyTest do
     assert Mamba.info(channel).dt == :per_channel
   end
 
-  test "what a file does not say is an option; what contradicts it is an error" do
+  test "options complete a file; a contradiction is an error" do
     export = file("edifice_mamba2/mamba_ssd.safetensors")
     assert {:error, %Error{argument: ":dialect"}} = Mamba.load(export, @host)
     assert {:ok, model} = Mamba.load(export, @host ++ [dialect: :edifice_mamba_ssd, window: 60])
@@ -67,7 +67,7 @@ defmodule ExPhil.Native.PolicyTest do
              Mamba.load(Policies.checkpoint(), @host ++ [dialect: :edifice_mamba])
   end
 
-  test "CUDA or a policy without a controller is refused in words, :auto takes the host" do
+  test "CUDA or a policy without a controller is refused with a reason, :auto selects the host" do
     path = file("exphil_policy/policy_old_term.bin")
     assert {:ok, model} = Policy.load(path, backend: :auto)
     assert Policy.info(model).backend == :host
@@ -158,7 +158,7 @@ defmodule ExPhil.Native.PolicyTest do
     assert {:error, %Error{kind: :limit_exceeded}} = Mamba.new_session(model, window: 100_000)
   end
 
-  test "bad options and arguments say which" do
+  test "bad options and arguments are named" do
     policy = Policy.load!(file("exphil_policy/policy_old_term.bin"), @host)
 
     for {options, argument} <- [

@@ -7,7 +7,7 @@ defmodule ExPhil.Native.SafetensorsTest do
 
   @moduletag :tmp_dir
 
-  test "what is written is read back, whatever the type, the shape and the name", %{tmp_dir: folder} do
+  test "written tensors are read back, whatever the type, the shape and the name", %{tmp_dir: folder} do
     path = Path.join(folder, "all.safetensors")
 
     tensors = %{
@@ -49,7 +49,7 @@ defmodule ExPhil.Native.SafetensorsTest do
     assert header =~ ~s("b":{"data_offsets":[0,8],"dtype":"F64","shape":[1]})
   end
 
-  test "what does not agree is not written", %{tmp_dir: folder} do
+  test "tensors that disagree with their shape are not written", %{tmp_dir: folder} do
     path = Path.join(folder, "bad.safetensors")
 
     for bad <- [
@@ -67,7 +67,7 @@ defmodule ExPhil.Native.SafetensorsTest do
     assert {:error, %Error{kind: :file_error}} = Safetensors.write(Path.join(folder, "no/such/folder"), %{})
   end
 
-  test "files that cannot be read, and files that are none", %{tmp_dir: folder} do
+  test "files that cannot be read, and malformed files", %{tmp_dir: folder} do
     assert {:error, %Error{kind: :file_error}} = Safetensors.read(Path.join(folder, "absent"))
     assert {:error, %Error{kind: kind}} = Safetensors.read(folder)
     assert kind in [:file_error, :invalid_checkpoint]
@@ -78,13 +78,13 @@ defmodule ExPhil.Native.SafetensorsTest do
   end
 
   test "a file cut at any length is refused", %{tmp_dir: folder} do
-    path = Path.join(folder, "whole")
+    path = Path.join(folder, "full")
     :ok = Safetensors.write(path, %{"x" => {:f32, {3}, <<1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12>>}})
-    whole = File.read!(path)
+    full = File.read!(path)
     cut = Path.join(folder, "cut")
 
-    for length <- 0..(byte_size(whole) - 1) do
-      File.write!(cut, binary_part(whole, 0, length))
+    for length <- 0..(byte_size(full) - 1) do
+      File.write!(cut, binary_part(full, 0, length))
       assert {:error, %Error{kind: :invalid_checkpoint}} = Safetensors.read(cut)
     end
   end

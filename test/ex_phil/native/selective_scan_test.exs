@@ -29,7 +29,7 @@ defmodule ExPhil.Native.SelectiveScanTest do
     end
   end
 
-  # Public, as nothing here calls it where the goldens are not there.
+  # Public, because it is unused where the goldens are missing.
   def golden_options(tensors, metadata) do
     given = for name <- @optional, tensor = tensors[to_string(name)], do: {name, tensor}
 
@@ -63,7 +63,7 @@ defmodule ExPhil.Native.SelectiveScanTest do
 
   defp zeros, do: f32(List.duplicate(0.0, @batch * @dim * @state), {@batch, @dim, @state})
 
-  backend_test "n steps are one scan, for every length from 1 to 130", %{backend: backend} do
+  backend_test "n steps equal one scan, for every length from 1 to 130", %{backend: backend} do
     {x, dt, a, b, c} = problem(130)
     z = uniform(9, {@batch, 130, @dim}, -2.0, 2.0)
     d = uniform(10, {@dim}, -1.0, 1.0)
@@ -100,7 +100,7 @@ defmodule ExPhil.Native.SelectiveScanTest do
         do: binary_part(binary, 4 * @dim * i, 4 * @dim)
   end
 
-  backend_test "a scan in two chunks is the whole scan, wherever it is cut", %{backend: backend} do
+  backend_test "a scan in two parts equals one scan, wherever it is split", %{backend: backend} do
     {x, dt, a, b, c} = problem(70)
     {y, final} = SelectiveScan.scan(x, dt, a, b, c, return_state: true, backend: backend)
 
@@ -132,7 +132,7 @@ defmodule ExPhil.Native.SelectiveScanTest do
   end
 
   @tag :property
-  backend_test "any split into chunks gives the whole scan", %{backend: backend} do
+  backend_test "any split into parts equals one scan", %{backend: backend} do
     {x, dt, a, b, c} = problem(200, 50)
     {y, final} = SelectiveScan.scan(x, dt, a, b, c, return_state: true, backend: backend)
 
@@ -147,31 +147,31 @@ defmodule ExPhil.Native.SelectiveScanTest do
           {{length, y}, {from + length, state}}
         end)
 
-      whole =
+      full =
         for i <- 0..(@batch - 1),
             {n, {_, _, binary}} <- parts,
             into: <<>>,
             do: binary_part(binary, 4 * @dim * n * i, 4 * @dim * n)
 
-      relative_error(whole, y) <= 1.0e-5 and relative_error(last, final) <= 1.0e-5
+      relative_error(full, y) <= 1.0e-5 and relative_error(last, final) <= 1.0e-5
     end)
   end
 
-  # The lengths, cut or completed so that they sum to `total`.
+  # The lengths, cut or extended so that they sum to `total`.
   defp fit([], total), do: [total]
   defp fit([length | _], total) when length >= total, do: [total]
   defp fit([length | rest], total), do: [length | fit(rest, total - length)]
 
-  backend_test "a sequence's result does not depend on the batch around it", %{backend: backend} do
+  backend_test "a sequence's result does not depend on the rest of the batch", %{backend: backend} do
     {x, dt, a, b, c} = problem(33)
-    whole = SelectiveScan.scan(x, dt, a, b, c, backend: backend)
+    full = SelectiveScan.scan(x, dt, a, b, c, backend: backend)
 
     second = fn {:f32, {2, seq, n}, binary} ->
       {:f32, {1, seq, n}, binary_part(binary, 4 * n * seq, 4 * n * seq)}
     end
 
     alone = SelectiveScan.scan(second.(x), second.(dt), a, second.(b), second.(c), backend: backend)
-    assert second.(whole) == alone
+    assert second.(full) == alone
   end
 
   backend_test "the same call gives the same bits", %{backend: backend} do
@@ -180,7 +180,7 @@ defmodule ExPhil.Native.SelectiveScanTest do
     for _ <- 1..5, do: assert(SelectiveScan.scan(x, dt, a, b, c, backend: backend) == first)
   end
 
-  backend_test "both directions in one launch are a scan and its reverse", %{backend: backend} do
+  backend_test "both directions in one launch equal a scan and its reverse", %{backend: backend} do
     {x, dt, a, b, c} = problem(61)
     options = [d: uniform(3, {@dim}, -1.0, 1.0), discretization: :foh, backend: backend]
     {causal, anti_causal} = SelectiveScan.bidirectional(x, dt, a, b, c, options)
@@ -195,8 +195,8 @@ defmodule ExPhil.Native.SelectiveScanTest do
     clipped = SelectiveScan.scan(x, dt, a, b, c, dt_range: {0.1, 0.15}, backend: backend)
     by_hand = dt |> floats() |> Enum.map(&min(max(&1, 0.1), 0.15)) |> f32({@batch, 20, @dim})
     assert relative_error(clipped, SelectiveScan.scan(x, by_hand, a, b, c, backend: backend)) <= 1.0e-6
-    whole = SelectiveScan.scan(x, dt, a, b, c, dt_range: {-1, 1.0e300}, backend: backend)
-    assert whole == SelectiveScan.scan(x, dt, a, b, c, backend: backend)
+    full = SelectiveScan.scan(x, dt, a, b, c, dt_range: {-1, 1.0e300}, backend: backend)
+    assert full == SelectiveScan.scan(x, dt, a, b, c, backend: backend)
   end
 
   backend_test "half types: y has the type of x and is near the f32 result", %{backend: backend} do
@@ -207,7 +207,7 @@ defmodule ExPhil.Native.SelectiveScanTest do
       back = fn {_, shape, _} = tensor -> tensor |> floats() |> f32(shape) end
       [hx, hdt, hb, hc] = Enum.map([x, dt, b, c], half)
       {y, state} = SelectiveScan.scan(hx, hdt, a, hb, hc, return_state: true, backend: backend)
-      # Against the same rounded inputs in f32: only the rounding of y is left.
+      # Against f32 with the same rounded inputs: only the rounding of y differs.
       ref = SelectiveScan.scan(back.(hx), back.(hdt), a, back.(hb), back.(hc), backend: backend)
       assert {^type, {@batch, 40, @dim}, _} = y
       assert {:f32, {@batch, @dim, @state}, _} = state
@@ -264,7 +264,7 @@ defmodule ExPhil.Native.SelectiveScanTest do
              SelectiveScan.scan(x, dt, a, b, c, backend: backend)
   end
 
-  backend_test "a large result outlives the call, and many at once are apart", %{backend: backend} do
+  backend_test "large results outlive the call and do not share memory", %{backend: backend} do
     seq = 700
     x = uniform(1, {1, seq, 64}, -1.0, 1.0)
     dt = uniform(2, {1, seq, 64}, 0.1, 0.2)
@@ -280,7 +280,7 @@ defmodule ExPhil.Native.SelectiveScanTest do
     assert Task.await(Task.async(fn -> part end)) == binary_part(copy, 1000, 1000)
   end
 
-  test "what is there" do
+  test "availability and the device" do
     assert SelectiveScan.available?()
     assert SelectiveScan.cuda_available?() == ExPhil.Native.cuda_available?()
     assert {:ok, text} = SelectiveScan.device_info()

@@ -139,7 +139,7 @@ defmodule ExPhil.Native.SemiseparableLayerTest do
            }
   end
 
-  # Every weight is compared with differences in test/c_src/core/semiseparable/gradient_test.cpp.
+  # test/c_src/core/semiseparable/gradient_test.cpp compares every weight with differences.
   backend_test "grad: of the input and of each weight by its name", %{backend: backend} do
     tensors = tensors()
     layer = SemiseparableLayer.load!(tensors, backend: backend)
@@ -162,7 +162,7 @@ defmodule ExPhil.Native.SemiseparableLayerTest do
     refute SemiseparableLayer.grad(layer, x, dy) == {dx, weights}
   end
 
-  test "grad refuses bad arguments by name" do
+  test "grad names the bad argument" do
     layer = SemiseparableLayer.load!(tensors(), backend: :host)
     x = uniform(5, {2, 4, @hidden}, -1.0, 1.0)
 
@@ -240,7 +240,7 @@ defmodule ExPhil.Native.SemiseparableLayerTest do
     assert_raise Error, ~r/layer/, fn -> SemiseparableLayer.forward(:no_layer, x) end
   end
 
-  test "a layer that is none" do
+  test "an invalid layer" do
     for call <- [&SemiseparableLayer.info/1, &SemiseparableLayer.forward(&1, f32([0.0], {1, 1, 1}))] do
       error = assert_raise ExPhil.Native.Error, fn -> call.(:layer) end
       assert {error.kind, error.argument} == {:invalid_argument, "layer"}

@@ -1,13 +1,13 @@
 defmodule ExPhil.Native.TensorTest do
-  # Nx tensors in, Nx tensors out: with the user's Nx where it is there, else with a stand-in of the same face.
-  # Not async: the stand-in is a module of the whole VM.
+  # Nx tensors in, Nx tensors out: with the user's Nx where available, else with a substitute of the same interface.
+  # Not async: the substitute is a module of the entire VM.
   use ExUnit.Case
 
   import ExPhil.Native.TestSupport.Numbers
   alias ExPhil.Native.{Error, Mamba, SelectiveScan, Tensor}
   alias ExPhil.Native.TestSupport.Policies
 
-  # Only named, so that this file compiles without it.
+  # Only a name, so that this file compiles without Nx.
   @nx Nx
 
   setup_all do
@@ -61,7 +61,7 @@ defmodule ExPhil.Native.TensorTest do
     assert plain(SelectiveScan.scan(nx(x), dt, nx(a), b, c, backend: :host)) == y
   end
 
-  test "the names of x are kept on y, and none come to the state" do
+  test "the names of x are kept on y, but not on the state" do
     {x, dt, a, b, c} = problem()
     names = [:batch, :time, nil]
     {y, state} = SelectiveScan.scan(nx(x, names), dt, a, b, c, return_state: true, backend: :host)
@@ -71,7 +71,7 @@ defmodule ExPhil.Native.TensorTest do
     assert {states.shape, states.names} == {{2, 9, 6, 3}, [nil, nil, nil, nil]}
   end
 
-  test "every type of Nx that the scan has" do
+  test "every Nx type that the scan supports" do
     {x, dt, a, b, c} = problem()
 
     for {type, convert} <- [f16: &f16/2, bf16: &bf16/2] do
@@ -186,7 +186,7 @@ defmodule ExPhil.Native.TensorTest do
     assert {:error, %Error{argument: "obs"}} = Mamba.step(session, vectorized)
   end
 
-  test "Nx is reported where it is there" do
+  test "Nx is reported where available" do
     assert Tensor.nx?()
     assert is_binary(ExPhil.Native.info().nx)
   end

@@ -1,12 +1,12 @@
 defmodule ExPhil.Native.XLATest do
-  # Without EXLA, which this project's own tests do not have. test/xla has the registration itself.
+  # Without EXLA, which this project's tests do not have. test/xla tests the registration.
   use ExUnit.Case, async: true
 
   alias ExPhil.Native.{Block, Error, XLA}
 
   doctest Block
 
-  test "without EXLA nothing is registered, and everything says why" do
+  test "without EXLA nothing is registered, and every call gives the reason" do
     assert {:error, reason} = XLA.status()
     assert reason =~ "not loaded"
     assert {:error, %Error{kind: :unsupported} = error} = XLA.register()

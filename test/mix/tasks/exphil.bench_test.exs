@@ -1,5 +1,5 @@
 defmodule Mix.Tasks.Exphil.BenchTest do
-  # Not async: the task talks through the one Mix shell, and PATH is the process's.
+  # Not async: there is one Mix shell, and PATH is shared by the process.
   use ExUnit.Case
 
   import ExPhil.Native.TestSupport.MixShell
@@ -37,7 +37,7 @@ defmodule Mix.Tasks.Exphil.BenchTest do
   end
 
   @tag :gnuplot
-  test "a page that needs nothing else", %{tmp_dir: folder} do
+  test "a self-contained page", %{tmp_dir: folder} do
     html = Path.join(folder, "bench.html")
     Bench.run(@few ++ ["--dtype", "bf16", "--html", html])
     assert output() =~ "written: #{html}"
@@ -48,7 +48,7 @@ defmodule Mix.Tasks.Exphil.BenchTest do
     assert length(String.split(page, "</svg>")) == 1 + 2 * length(suites)
     assert page =~ "60 FPS"
 
-    # Nothing is fetched, nothing runs, and the plots do not share identifiers.
+    # Nothing is fetched, no script runs, and the plots have distinct identifiers.
     without_namespaces = String.replace(page, ~r/xmlns(:xlink)?="[^"]*"/, "")
     refute without_namespaces =~ ~r/https?:|<script|src=|@import/
     ids = Regex.scan(~r/\bid=['"]([^'"]+)/, page, capture: :all_but_first)
@@ -110,8 +110,8 @@ defmodule Mix.Tasks.Exphil.BenchTest do
   defp value("false" <> rest), do: {false, rest}
 
   defp value("\"" <> rest) do
-    [whole, text] = Regex.run(~r/\A((?:[^"\\\x00-\x1f]|\\["\\\/bfnrt]|\\u[0-9A-Fa-f]{4})*)"/u, rest)
-    {text, binary_part(rest, byte_size(whole), byte_size(rest) - byte_size(whole))}
+    [full, text] = Regex.run(~r/\A((?:[^"\\\x00-\x1f]|\\["\\\/bfnrt]|\\u[0-9A-Fa-f]{4})*)"/u, rest)
+    {text, binary_part(rest, byte_size(full), byte_size(rest) - byte_size(full))}
   end
 
   defp value(text) do

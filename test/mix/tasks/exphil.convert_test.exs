@@ -41,7 +41,7 @@ defmodule Mix.Tasks.Exphil.ConvertTest do
     assert Mamba.info(Mamba.load!(out, backend: :host)).window == 60
   end
 
-  test "what cannot be converted says why", %{tmp_dir: folder} do
+  test "a file that cannot be converted is refused with the reason", %{tmp_dir: folder} do
     out = Path.join(folder, "out.safetensors")
     assert_raise Mix.Error, ~r/nothing to convert/, fn -> Convert.run([Policies.checkpoint(), out]) end
     assert_raise Mix.Error, ~r/got 1 paths/, fn -> Convert.run(["a"]) end

@@ -1,5 +1,5 @@
 defmodule Mix.Tasks.Exphil.DoctorTest do
-  # Not async: the task talks through the one Mix shell.
+  # Not async: there is one Mix shell.
   use ExUnit.Case
 
   alias ExPhil.Native.TestSupport.MixShell
@@ -64,12 +64,12 @@ defmodule Mix.Tasks.Exphil.DoctorTest do
     assert page =~ ~r/\[ok\] GPU 0\s+NVIDIA H200, compute capability 9.0, 139 GiB/
 
     found = Map.merge(details, %{nvrtc: "libnvrtc.so.13", nvrtc_version: "13.0"})
-    whole = put_in(cuda.devices, [%{index: 0, name: "NVIDIA H200", details: found}])
-    page = Doctor.page(put_in(@bare.info.backends.cuda, %{whole | available: true, reason: nil}))
+    full = put_in(cuda.devices, [%{index: 0, name: "NVIDIA H200", details: found}])
+    page = Doctor.page(put_in(@bare.info.backends.cuda, %{full | available: true, reason: nil}))
     assert page =~ ~r/\[ok\] NVRTC\s+13.0 \(libnvrtc.so.13\)/
   end
 
-  test "a library that did not load is said to be missing" do
+  test "a library that did not load is reported as missing" do
     info = %{
       @bare.info
       | nif: %{loaded: false, path: "priv/exphil_native.so", reason: "no such file"},
@@ -85,7 +85,7 @@ defmodule Mix.Tasks.Exphil.DoctorTest do
     assert page =~ ~r/\[--\] host/
   end
 
-  test "the page of this machine says what the test run proves is here" do
+  test "the page of this machine lists what this test run uses" do
     MixShell.capture()
     Doctor.run([])
     page = MixShell.output()

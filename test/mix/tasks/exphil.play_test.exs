@@ -1,5 +1,5 @@
 defmodule Mix.Tasks.Exphil.PlayTest do
-  # Not async: the task talks through the one Mix shell.
+  # Not async: there is one Mix shell.
   use ExUnit.Case
 
   import ExPhil.Native.TestSupport.MixShell
@@ -12,7 +12,7 @@ defmodule Mix.Tasks.Exphil.PlayTest do
 
   setup :capture
 
-  # A demo policy, and frames with the answers that the library gives to them, changed by `change`.
+  # A demo policy, and frames with the library's answers to them, changed by `change`.
   defp match(folder, change \\ & &1) do
     {policy, frames} = Demo.write(folder, frames: 12)
     %{"obs" => {:f32, {12, 287}, obs}} = tensors = Demo.frames(12)
@@ -21,7 +21,7 @@ defmodule Mix.Tasks.Exphil.PlayTest do
     ["--policy", policy, "--frames", frames, "--backend", "host"]
   end
 
-  test "plays generated frames and says how it went", %{tmp_dir: folder} do
+  test "plays generated frames and reports the result", %{tmp_dir: folder} do
     json = Path.join(folder, "play.json")
     Play.run(["--seconds", "0.2", "--backend", "host", "--json", json])
     text = output()
@@ -38,7 +38,7 @@ defmodule Mix.Tasks.Exphil.PlayTest do
     assert written =~ ~s("failed":0)
   end
 
-  test "plays a recording whole and checks its logits", %{tmp_dir: folder} do
+  test "plays an entire recording and checks its logits", %{tmp_dir: folder} do
     Play.run(match(folder) ++ ["--sessions", "3"])
     text = output()
     assert text =~ "3 agents"
@@ -88,6 +88,6 @@ defmodule Mix.Tasks.Exphil.PlayTest do
 
   test "logits without their policy are refused", %{tmp_dir: folder} do
     ["--policy", _policy | rest] = match(folder)
-    assert_raise Mix.Error, ~r/has logits, which belong to a policy/, fn -> Play.run(rest) end
+    assert_raise Mix.Error, ~r/has the logits of a policy/, fn -> Play.run(rest) end
   end
 end

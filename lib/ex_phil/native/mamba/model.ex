@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Mamba.Model do
   @moduledoc """
-  A policy that `ExPhil.Native.Mamba.load/2` put on a backend. Opaque; safe to share between processes. Its memory is
-  freed when nothing refers to it any more: neither a model, nor a session, nor a snapshot of it.
+  A policy that `ExPhil.Native.Mamba.load/2` loaded onto a backend. Opaque; safe to share between processes. Its
+  memory is freed when no model, session or snapshot refers to it any more.
   """
 
   @enforce_keys [:ref, :info]

@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Mamba.Session do
   @moduledoc """
-  One agent's recurrent state, resident where its model is. Opaque; safe to share between processes: calls on one
-  session run one after another. It is freed when nothing refers to it any more.
+  One agent's recurrent state, in the memory of its model's backend. Opaque; safe to share between processes: calls on
+  one session run one after another. It is freed when nothing refers to it any more.
   """
 
   @enforce_keys [:ref, :model]

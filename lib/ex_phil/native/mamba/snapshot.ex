@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Mamba.Snapshot do
   @moduledoc """
-  A session's state at one moment, resident where its model is. Opaque, never changes, and stays valid for as long as
-  something refers to it. Any session of the same model can be restored from it.
+  A copy of a session's state, in the memory of its model's backend. Opaque and immutable; valid as long as something
+  refers to it. Any session of the same model can be restored from it.
   """
 
   @enforce_keys [:ref, :model]

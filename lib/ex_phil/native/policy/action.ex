@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Policy.Action do
   @moduledoc """
-  One frame's controller, as `ExPhil.Native.Policy.act/2` answers it.
+  One frame's controller, as `ExPhil.Native.Policy.act/2` returns it.
 
     * `buttons` - `%{a: true, b: false, x:, y:, z:, l:, r:, d_up:}`
     * `main`, `c` - `{x, y}` of a stick, each from 0.0 to 1.0 in sixteenths; 0.5 is the centre

@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.SelectiveScan.Gradient do
   @moduledoc false
-  # What SelectiveScan.grad/7 and backward/8 do; their documentation is there.
+  # Implements SelectiveScan.grad/7 and backward/8, which document it.
 
   alias ExPhil.Native.{Error, NIF, Options, Queue, Tensor}
   alias ExPhil.Native.SelectiveScan.Operands
@@ -73,7 +73,7 @@ defmodule ExPhil.Native.SelectiveScan.Gradient do
     end
   end
 
-  # The axes of x keep their names; the others are none of x's.
+  # The axes of x keep their names; other gradients have other axes.
   defp unpack({name, tensor}, form) when name in ~w(x dt z),
     do: {String.to_existing_atom(name), Tensor.unpack(tensor, form)}
 

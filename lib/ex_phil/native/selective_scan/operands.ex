@@ -1,12 +1,12 @@
 defmodule ExPhil.Native.SelectiveScan.Operands do
   @moduledoc false
-  # The tensors of a scan as the native library takes them. `x` and `a` decide the type of every other one; an Nx tensor of
-  # another numeric type is cast to it, as ExPhil's own module does. A {type, shape, binary} is passed on as it is, and
-  # refused where its type is wrong.
+  # The tensors of a scan for the native library. `x` and `a` determine the type of the others; an Nx tensor of another
+  # numeric type is cast, as in ExPhil's own module. A {type, shape, binary} is passed unchanged, and refused where its
+  # type is wrong.
 
   alias ExPhil.Native.Tensor
 
-  # The operands that have one row for each step have x's type; the rest is f32, or c64 with a complex a.
+  # Operands with a row for each step have x's type; others are f32, or c64 with a complex a.
   @rows ["dy", "dt", ":z"]
   @complex ["b", "c", "state", "states", ":initial_state", ":d_final_state"]
 
@@ -20,7 +20,7 @@ defmodule ExPhil.Native.SelectiveScan.Operands do
     {x, a, form, &pack!(&1, &2, elem(x, 0), elem(a, 0))}
   end
 
-  # Options may be left out, arguments not.
+  # Options are optional, arguments are not.
   defp pack!(nil, ":" <> _, _row, _weight), do: nil
 
   defp pack!(tensor, name, row, weight),

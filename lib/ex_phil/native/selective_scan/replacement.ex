@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.SelectiveScan.Replacement do
   @moduledoc false
-  # The calls of ExPhil's own ExPhil.Native.SelectiveScan that are no other call of ours: its NIFs on binaries, and what it
-  # says about itself. Their documentation is in SelectiveScan; docs/replacing-exphil-nif.md has the differences.
+  # The functions that only ExPhil's own ExPhil.Native.SelectiveScan has: its NIFs on binaries, and information about
+  # itself. SelectiveScan documents them; docs/replacing-exphil-nif.md lists the differences.
 
   alias ExPhil.Native.{Device, Error, SelectiveScan}
 
@@ -41,7 +41,7 @@ defmodule ExPhil.Native.SelectiveScan.Replacement do
     y <> states
   end
 
-  # Its gradient is computed by the host backend: another backend has none.
+  # Only the host backend computes the gradient.
   def selective_scan_backward(dy, x, states, dt, a, b, c, {batch, seq, dim, state} = sizes) do
     {x, dt, a, b, c} = tensors(x, dt, a, b, c, sizes)
     dy = {:f32, {batch, seq, dim}, dy}

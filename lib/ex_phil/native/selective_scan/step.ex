@@ -1,11 +1,11 @@
 defmodule ExPhil.Native.SelectiveScan.Step do
   @moduledoc false
-  # SelectiveScan.step/7 is the same scan over a sequence of one step: here its operands get an axis seq.
+  # SelectiveScan.step/7 is a scan of one step: adds the axis seq to its operands.
 
   alias ExPhil.Native.{Error, Tensor}
   alias ExPhil.Native.SelectiveScan.Operands
 
-  @doc "x, dt, a, b and c with a seq of 1, and the options with z and the state. x and a are packed already."
+  @doc "x, dt, a, b and c with a seq of 1, and the options with z and the state. x and a must be packed."
   @spec operands!(tuple(), Operands.pack(), map()) :: {tuple(), map()}
   def operands!({state, x, dt, a, b, c}, pack, options) do
     batch = step_batch!(x)
@@ -17,7 +17,7 @@ defmodule ExPhil.Native.SelectiveScan.Step do
     {{add_seq(x), dt, a, b, c}, %{options | z: z, initial_state: state}}
   end
 
-  @doc "Of a result, {batch, 1, dim}."
+  @doc "Removes the axis seq of a result, {batch, 1, dim}."
   @spec drop_seq(Tensor.plain()) :: Tensor.plain()
   def drop_seq({type, shape, binary}), do: {type, Tuple.delete_at(shape, 1), binary}
 
@@ -36,7 +36,7 @@ defmodule ExPhil.Native.SelectiveScan.Step do
   defp state!(other, _a, {batch, dim}),
     do: raise(Error.invalid("state", "of shape {#{batch}, #{dim}, state}, with the state of a", other))
 
-  # {batch, state} and {batch, groups, state} get a seq of 1; {dim, state} is constant and stays.
+  # {batch, state} and {batch, groups, state} get a seq of 1; {dim, state} is constant and unchanged.
   defp projection_with_seq!({_type, {batch, _state}, _binary} = plain, _argument, {batch, _dim}),
     do: add_seq(plain)
 

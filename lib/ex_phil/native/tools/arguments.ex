@@ -1,8 +1,8 @@
 defmodule ExPhil.Native.Tools.Arguments do
   @moduledoc false
-  # The command lines of the Mix tasks: switches and nothing else. Called by mix exphil.play and mix exphil.bench.
+  # The command lines of the Mix tasks: switches only. Called by mix exphil.play and mix exphil.bench.
 
-  @doc "The options of `args`, or a `Mix.Error` that says what is wrong and where to read on."
+  @doc "The options of `args`, or a `Mix.Error` that names the problem and the help to read."
   @spec parse!([String.t()], keyword, String.t()) :: keyword
   def parse!(args, switches, task) do
     case OptionParser.parse(args, strict: switches) do

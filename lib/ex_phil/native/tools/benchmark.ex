@@ -3,9 +3,9 @@ defmodule ExPhil.Native.Tools.Benchmark do
   Measures what the library's calls cost on this machine. `mix exphil.bench` is this module with a command line;
   docs/benchmarks.md says what is measured and how to read it.
 
-  Every number is the time of a whole public call, from tensors in the VM's memory to results there, or, in the suite
-  `policy`, from an observation to its answer. Before a case is timed its result is compared with a plain scalar loop,
-  which is timed as well. Every run has fresh inputs.
+  Every number is the time of a complete public call, from tensors in the VM's memory to results there, or, in the
+  suite `policy`, from an observation to its answer. Before a case is timed, its result is compared with a plain
+  scalar loop, which is timed as well. Every run has fresh inputs.
 
   `run/1` blocks the calling process, and holds no state between calls.
   """
@@ -23,10 +23,10 @@ defmodule ExPhil.Native.Tools.Benchmark do
   # The reference is timed three times unless that would take longer than this.
   @reference_ns 500_000_000
 
-  @typedoc "What was measured, of maps, lists, strings, atoms and numbers: ready for `ExPhil.Native.Json.encode/1`."
+  @typedoc "What was measured, as maps, lists, strings, atoms and numbers: ready for `ExPhil.Native.Json.encode/1`."
   @type report :: map()
 
-  @typedoc "What happened: a case begins, some of its runs are done, its result is there."
+  @typedoc "Progress: a case begins, some of its runs are done, its result is available."
   @type event ::
           {:case, index :: pos_integer(), total :: pos_integer(), name :: String.t()}
           | {:run, done :: pos_integer(), of :: pos_integer()}
@@ -40,13 +40,13 @@ defmodule ExPhil.Native.Tools.Benchmark do
   Runs suites and returns the report.
 
     * `:suites` - which; all of them, without `"policy"` where `:dtype` is not `:f32`
-    * `:quick` - `true` leaves out what takes long and measures less often (`false`)
+    * `:quick` - `true` skips slow cases and measures less often (`false`)
     * `:warmup`, `:runs` - how often a case is called before, and while, it is measured (10 and 100; quick, 2 and 20)
-    * `:dtype` - `:f32`, `:f16` or `:bf16` inputs and results (`:f32`); the policy has f32 alone
+    * `:dtype` - `:f32`, `:f16` or `:bf16` inputs and results (`:f32`); the policy is f32 only
     * `:backend` - see `ExPhil.Native.Device`
     * `:progress` - a function that is called with every `t:event/0`
 
-  An error where an option is wrong, where the backend is not there, or where a result is not what it should be.
+  An error where an option is invalid, where the backend is unavailable, or where a result is wrong.
   """
   @spec run(keyword()) :: {:ok, report()} | {:error, Error.t()}
   def run(options \\ []) do
@@ -151,7 +151,7 @@ defmodule ExPhil.Native.Tools.Benchmark do
     |> judge(one, context)
   end
 
-  # The collection frees the inputs of the run before; they are too large to wait for the next one by chance.
+  # Collects the previous run's inputs, which are too large to keep until the VM collects by itself.
   defp timed(one, input) do
     :erlang.garbage_collect()
     began = System.monotonic_time(:nanosecond)
@@ -159,7 +159,7 @@ defmodule ExPhil.Native.Tools.Benchmark do
     System.monotonic_time(:nanosecond) - began
   end
 
-  # Room for the tensors of one run between two runs.
+  # Seeds of consecutive runs are far enough apart for the tensors of one run.
   defp inputs(one, run), do: one.inputs.(:erlang.phash2({one.suite, one.name}) * 0x100000 + run * 16)
 
   # ---- right, and how fast a plain loop is -----------------------------------------------------------------
@@ -216,8 +216,8 @@ defmodule ExPhil.Native.Tools.Benchmark do
     })
   end
 
-  # The least time in which this machine moves the bytes of a call. On the host all of them go through one memory; to a
-  # GPU both directions of the link and the memory at its end work at the same time.
+  # The minimum time in which this machine moves the bytes of a call. On the host all of them go through one memory;
+  # with a GPU both directions of the link and the device's memory work concurrently.
   defp ceiling_us(bytes, %{device: %{backend: :host}, rates: rates}),
     do: 1.0e6 * (bytes.in + bytes.out + bytes.resident) / rates.memory
 

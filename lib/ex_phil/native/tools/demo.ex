@@ -1,13 +1,13 @@
 defmodule ExPhil.Native.Tools.Demo do
   @moduledoc """
-  A policy and an observation stream made from a seed, so that there is something to play without a download.
+  A policy and an observation stream generated from a seed, so that there is something to play without a download.
 
-  The policy is an untrained Mamba with the standard initialisation of the Mamba paper's code: its answers mean
-  nothing, but its shapes, its cost and its numerical range are those of a trained one. The stream looks like two
+  The policy is an untrained Mamba with the standard initialisation of the Mamba paper's code: its answers are
+  meaningless, but its shapes, its cost and its numerical range are those of a trained one. The stream resembles two
   characters of a platform fighter: positions that move smoothly, one-hot action buckets, a controller.
 
   The same seed gives the same bytes on every run and every machine. `mix exphil.play`, the examples and the tests
-  use it. Everything here is pure apart from `write/2`.
+  use it. Every function is pure except `write/2`.
   """
 
   alias ExPhil.Native.Safetensors
@@ -25,11 +25,11 @@ defmodule ExPhil.Native.Tools.Demo do
   @n_layer 2
   @actions 128
 
-  # The range that Mamba's time steps start from.
+  # The initial range of Mamba's time steps.
   @dt_min 1.0e-3
   @dt_max 1.0e-1
 
-  @doc "Floats in one observation of `frames/2`, which is what `policy/1` takes."
+  @doc "Floats in one observation of `frames/2`, the input size of `policy/1`."
   @spec d_input() :: pos_integer()
   def d_input, do: @d_input
 
@@ -84,13 +84,13 @@ defmodule ExPhil.Native.Tools.Demo do
     File.mkdir_p!(folder)
     policy = Path.join(folder, "policy.safetensors")
     frames = Path.join(folder, "frames.safetensors")
-    write_whole(policy, policy(options[:seed]))
-    write_whole(frames, frames(options[:frames], options[:seed]))
+    write_by_rename(policy, policy(options[:seed]))
+    write_by_rename(frames, frames(options[:frames], options[:seed]))
     {policy, frames}
   end
 
-  # By rename: another process never sees half a file.
-  defp write_whole(path, tensors) do
+  # By rename, so that another process never reads an incomplete file.
+  defp write_by_rename(path, tensors) do
     part = "#{path}.#{System.pid()}.#{System.unique_integer([:positive])}"
     :ok = Safetensors.write(part, tensors)
     File.rename!(part, path)
@@ -189,7 +189,7 @@ defmodule ExPhil.Native.Tools.Demo do
     {player, random} = choose_action(player, random)
     {push, random} = :rand.uniform_s(random)
     {hit, random} = :rand.uniform_s(random)
-    # Drawn to the rival and to the middle of the stage, slowed by friction.
+    # Attracted by the rival and the middle of the stage, slowed by friction.
     vx = 0.92 * player.vx + 1.2 * (push - 0.5) + 0.002 * (rival_x - player.x) - 0.001 * player.x
     vy = if player.y > 0.0 or player.vy > 0.0, do: player.vy - 0.09, else: 0.0
     y = max(player.y + vy, 0.0)

@@ -1,18 +1,18 @@
 defmodule ExPhil.Native.Tools.Player do
   @moduledoc """
   Plays a recording with a policy at a fixed frame rate, as a game would: one observation in and one answer out on
-  every frame, in real time. `mix exphil.play` is this module with a command line.
+  every frame, in real time. `mix exphil.play` is a command line for this module.
 
-  Where a frame number comes again, the player restores the snapshot that it took before it first stepped that frame,
-  and steps from there. A recording with rollbacks therefore costs a snapshot or a restore on every frame.
+  Where a frame number appears again, the player restores the snapshot that it took before it first stepped that
+  frame, and steps from there. A recording with rollbacks therefore costs a snapshot or a restore on every frame.
 
-  Frame `i` arrives at `start + i / fps`, whatever the frames before it took (`ExPhil.Native.Clock`). The player sleeps
-  until then and never spins: an agent shares its cores with the game. A frame is missed when its answer comes after the
-  next frame has arrived.
+  Frame `i` arrives at `start + i / fps`, whatever the time of earlier frames (`ExPhil.Native.Clock`). The player
+  sleeps until then and never spins, because an agent shares its cores with the game. A frame is missed when its
+  answer comes after the next frame has arrived.
 
   `play/3` blocks the calling process until the last frame; it holds no state between calls. Where the `telemetry`
-  library is there, each frame is an event `[:exphil_native, :tools, :player, :frame]` with the measurements `latency` (of the
-  step, microseconds) and `missed` (so far), and the metadata `index` and `number`.
+  library is available, each frame is an event `[:exphil_native, :tools, :player, :frame]` with the measurements
+  `latency` (of the step, microseconds) and `missed` (so far), and the metadata `index` and `number`.
   """
 
   alias ExPhil.Native.{Clock, Mamba}
@@ -57,11 +57,11 @@ defmodule ExPhil.Native.Tools.Player do
     end
   end
 
-  @doc "Compares what was played with what should have been: see `ExPhil.Native.Tools.Player.Verify`."
+  @doc "Compares the answers of a play with the expected ones: see `ExPhil.Native.Tools.Player.Verify`."
   @spec verify(result(), Mamba.model(), Recording.t()) :: Verify.t()
   def verify(result, model, recording), do: Verify.verify(result, model, recording)
 
-  # The first step of a process may load code and touch memory for the first time; it is not a frame.
+  # The first step of a process may load code and touch memory for the first time, so it is not measured.
   defp warm_up(model, recording, count) do
     [{_, obs} | _] = Recording.frames(recording)
 
@@ -126,7 +126,7 @@ defmodule ExPhil.Native.Tools.Player do
     end
   end
 
-  # Until frame `index` has arrived. A loop that is behind has its tick already, and does not wait.
+  # Waits until frame `index` has arrived. A late loop already has its tick and does not wait.
   defp wait_for(%{tick: tick} = play, index) when tick >= index, do: play
   defp wait_for(play, index), do: wait_for(%{play | tick: Clock.wait(play.clock)}, index)
 
@@ -136,8 +136,8 @@ defmodule ExPhil.Native.Tools.Player do
   defp emit(measurements, metadata),
     do: apply(:telemetry, :execute, [[:exphil_native, :tools, :player, :frame], measurements, metadata])
 
-  # Puts the sessions where frame `number` starts. `before` holds the snapshots from before each of the last `depth`
-  # frame numbers, which is as far back as the recording ever goes.
+  # Restores the sessions to the start of frame `number`. `before` holds the snapshots from before each of the last
+  # `depth` frame numbers, the longest rollback of the recording.
   defp place(_number, %{depth: 0} = play), do: {:ok, play}
 
   defp place(number, play) do

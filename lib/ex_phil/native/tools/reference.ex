@@ -1,34 +1,34 @@
 defmodule ExPhil.Native.Tools.Reference do
   @moduledoc false
-  # The scalar references and the measurements that the benchmark compares with: the functions of c_src/nif/tools, as
-  # their stub module. No other module of the tools calls the library's functions (.ci/layers checks it). A library
-  # has one stub module that it loads into, ExPhil.Native.NIF, so these go through its one entry for tools.
+  # The scalar references and the measurements for the benchmark: stubs of the functions of c_src/nif/tools. No other
+  # module of the tools calls the library's functions (.ci/layers checks it). A library can have only one stub module,
+  # ExPhil.Native.NIF, so these go through its entry for tools.
 
   alias ExPhil.Native.{Device, Error, NIF}
 
   @type tensor :: {atom(), tuple(), binary()}
   @type timed :: {tensor(), nanoseconds :: non_neg_integer()}
 
-  @doc "Numbers uniform in [min, max) as a binary of f32, f16 or bf16; the seed decides every one."
+  @doc "Numbers uniform in [min, max) as a binary of f32, f16 or bf16, determined by the seed."
   @spec random_binary!(atom(), non_neg_integer(), integer(), {float(), float()}) :: binary()
   def random_binary!(type, count, seed, range), do: call!(:random_binary, {type, count, seed, range})
 
-  @doc "The scan by the scalar loop, and how long it took. `request` is that of ScanRequest in c_src/nif/scan_request.hpp."
+  @doc "The scan by the scalar loop, and its time. `request` is that of ScanRequest in c_src/nif/scan_request.hpp."
   @spec scan!(tensor(), tensor(), tensor(), tensor(), tensor(), nil | tensor(), map()) :: timed()
   def scan!(x, dt, a, b, c, initial_state, request),
     do: call!(:reference_scan, {x, dt, a, b, c, initial_state, request})
 
-  @doc "The associative scan along `axis` by the scalar loop, in f32, and how long it took."
+  @doc "The associative scan along `axis` by the scalar loop, in f32, and its time."
   @spec associative!(atom(), nil | tensor(), tensor(), integer()) :: timed()
   def associative!(op, a, x, axis), do: call!(:reference_associative, {op, a, x, axis})
 
-  @doc "The answers of the checkpoint's policy to f32 frames {count, d_input}, computed in double, and how long it took."
+  @doc "The answers of the checkpoint's policy to f32 frames {count, d_input}, computed in double, and the time."
   @spec policy!(Path.t(), tensor()) :: timed()
   def policy!(path, frames), do: call!(:reference_policy, {path, frames})
 
   @doc """
-  Bytes a second of large copies to the device, from it, and inside its memory. Takes some tenths of a second, and some
-  hundred MB for as long.
+  Bytes a second of large copies to the device, from it, and within its memory. Takes some tenths of a second and
+  meanwhile some hundred MB.
   """
   @spec copy_rates(Device.t()) ::
           {:ok, %{to_device: float(), from_device: float(), memory: float()}} | {:error, Error.t()}

@@ -25,7 +25,7 @@ using test::AssociativeCase;
 
 namespace {
 
-// A case with the gradients that come in.
+// A case and the gradients of its results.
 struct GradCase {
   AssociativeCase scan;
   std::vector<unsigned char> dy, dy_reverse;

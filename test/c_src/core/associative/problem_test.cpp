@@ -1,4 +1,4 @@
-// What validate_associative takes and refuses, and the oracle itself on examples worked out by hand.
+// What validate_associative accepts and refuses, and the oracle on examples computed by hand.
 #include "core/associative/problem.hpp"
 
 #include <limits>
@@ -34,7 +34,7 @@ CaughtError refused(AssociativeOp op, const AssociativeInputs& inputs,
   return error;
 }
 
-TEST_CASE("the scanned axis lies in the middle of an associative problem") {
+TEST_CASE("the scanned axis is in the middle of an associative problem") {
   AssociativeOptions options;
   options.axis = 1;
   const auto problem =
@@ -50,7 +50,7 @@ TEST_CASE("the scanned axis lies in the middle of an associative problem") {
   CHECK(last.inner == 1);
 }
 
-TEST_CASE("an associative scan names what it refuses") {
+TEST_CASE("an associative scan names the argument that it refuses") {
   const AssociativeOp sum = AssociativeOp::cumsum, recurrence = AssociativeOp::linear_recurrence;
   const TensorView x = view(Dtype::f32, {4});
   CHECK(refused(sum, {view(Dtype::f32, Shape{}), {}}).says("rank 1 to 4"));
@@ -106,7 +106,7 @@ TEST_CASE("the associative oracle, by hand") {
   CHECK(run(AssociativeOp::linear_recurrence, true) == std::vector<double>{47, 5, 3});
 }
 
-TEST_CASE("the associative oracle: complex numbers, integers that wrap, NaN that stays") {
+TEST_CASE("the associative oracle: complex numbers, integers that wrap, NaN that is kept") {
   const std::vector<float> i = {0, 1, 0, 1, 0, 1}, one = {1, 0, 1, 0, 1, 0};
   CHECK(core::associative_reference(problem_of(AssociativeOp::linear_recurrence, Dtype::c64, one, &i),
                                     false) == std::vector<double>{1, 0, 1, 1, 0, 1});

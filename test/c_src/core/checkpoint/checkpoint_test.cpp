@@ -128,7 +128,7 @@ TEST_CASE("the older one-term form, plain, compressed, and in a ModelState", "[c
   refused(term(integer(3)), "not a map with params and config");
   refused(old_term(integer(1)), "is not an Nx.Tensor");
   refused(old_term(old_tensor(one, tuple({integer(2)}))), "needs 8 bytes, but has 4");
-  refused(old_term(old_tensor(one, integer(1))), "is no tuple");
+  refused(old_term(old_tensor(one, integer(1))), "is not a tuple");
   refused(old_term(old_tensor(one, tuple({integer(1)}), "EXLA.Backend")), "not on Nx.BinaryBackend");
   refused(term(body) + "x", "1 bytes follow the term");
 }
@@ -137,9 +137,9 @@ TEST_CASE("broken containers say what is wrong", "[checkpoint]") {
   refused("", "is empty");
   refused(Text("\0\0\0", 3), "fewer than its head of 5");
   refused(Text("\0\0\0\1\0", 5), "announces 256 bytes of metadata and has 0");
-  refused(tag(2) + Text(20, 'x'), "0, 1 or 131: it is 2");
-  refused(Text("PK\3\4") + Text(20, 'x'), "0, 1 or 131: it is 80");
-  refused(container(0, term(integer(1)), ""), "the metadata is no map");
+  refused(tag(2) + Text(20, 'x'), "0, 1 or 131: it starts with 2");
+  refused(Text("PK\3\4") + Text(20, 'x'), "0, 1 or 131: it starts with 80");
+  refused(container(0, term(integer(1)), ""), "the metadata is not a map");
   refused(container(0, tag(7) + tag(7), ""), "must start with byte 131");
   refused(container(0, term(tag(112) + Text(9, 'x')), ""), "(a function)");
   refused_part("", "the tensor part");
@@ -164,8 +164,8 @@ TEST_CASE("tensors cover the data once, and agree with their sizes", "[checkpoin
   };
   refused_part(part(at(0), at(0)), "overlaps");
   refused_part(part(at(0), at(2)), "overlaps");
-  refused_part(part(at(0), at(8)), "hole");
-  refused_part(part(at(4), at(8)), "hole");
+  refused_part(part(at(0), at(8)), "unused bytes");
+  refused_part(part(at(4), at(8)), "unused bytes");
   refused_part(part(at(0), at(-4)), "bad offset or size");
   refused_part(part(at(0), at(4, 8)), "needs 4 bytes, but has 8");
   NxTensor other = at(4);
@@ -186,7 +186,7 @@ TEST_CASE("tensors cover the data once, and agree with their sizes", "[checkpoin
   refused_part(serialized(twice, kData), "\"a.b\" appears twice");
 }
 
-TEST_CASE("a safetensors file whose length starts with 0, 1 or 131 is one all the same", "[checkpoint]") {
+TEST_CASE("a safetensors file whose length starts with 0, 1 or 131 is still recognised", "[checkpoint]") {
   for (const std::size_t low : {0u, 1u, 131u}) {
     test::SafetensorsWriter writer;
     writer.add_f32("a", {1}, {1});
@@ -199,15 +199,15 @@ TEST_CASE("a safetensors file whose length starts with 0, 1 or 131 is one all th
   }
 }
 
-// Whatever byte of a file changes, it is read or refused by an error of this library.
-TEST_CASE("no change of a byte of a container does harm", "[checkpoint]") {
+// A file with any byte changed is read, or refused by an error of this library.
+TEST_CASE("a container with any byte changed does no harm", "[checkpoint]") {
   const Text one = kData.substr(0, 4);
-  for (const Text& whole : {sound(0), sound(1), old_term(old_tensor(one))}) {
+  for (const Text& full : {sound(0), sound(1), old_term(old_tensor(one))}) {
     const test::TemporaryFile file({});
     int answered = 0, tried = 0;
-    for (std::size_t i = 0; i < whole.size(); ++i) {
+    for (std::size_t i = 0; i < full.size(); ++i) {
       for (const int change : {0x01, 0x08, 0x80, 0xff}) {
-        test::Bytes bytes(whole.begin(), whole.end());
+        test::Bytes bytes(full.begin(), full.end());
         bytes[i] ^= static_cast<std::uint8_t>(change);
         file.rewrite(bytes);
         ++tried;

@@ -65,7 +65,7 @@ TEST_CASE("external terms of every accepted kind", "[external_term]") {
   CHECK(inflated.root.items.at(0).text == Text(10000, 'x'));
 }
 
-TEST_CASE("terms that are refused say why", "[external_term]") {
+TEST_CASE("refused terms give the reason", "[external_term]") {
   refused("", "must start with byte 131");
   refused(Text(2, '\7'), "must start with byte 131, got 7");
   refused(term(""), "must start with byte 131");
@@ -82,7 +82,7 @@ TEST_CASE("terms that are refused say why", "[external_term]") {
   refused(term(tag(110) + tag(1) + tag(2) + tag(1)), "sign byte 2");
   refused(term(tag(100) + number(1021, 2) + Text(1021, 'a')), "an atom of 1021 bytes");
   refused(term(tag(108) + number(1, 4) + integer(1) + integer(2)), "improper list");
-  refused(term(map({{atom("a"), integer(1)}, {atom("a"), integer(2)}})), "one key twice");
+  refused(term(map({{atom("a"), integer(1)}, {atom("a"), integer(2)}})), "a key that appears twice");
   refused(term(tag(108) + number(0xffffffff, 4) + tag(106)), "4294967295 elements are announced");
   refused(term(tag(116) + number(0xffffffff, 4) + tag(106)), "elements are announced");
   refused(term(tag(109) + number(5, 4) + "abc"), "truncated");
@@ -94,10 +94,10 @@ TEST_CASE("terms that are refused say why", "[external_term]") {
 }
 
 TEST_CASE("a term cut at any byte is refused", "[external_term]") {
-  const Text whole =
+  const Text full =
       term(map({{atom("a"), list({integer(300), binary("xyz")})}, {atom("b", true), tuple({atom("ok")})}}));
-  for (std::size_t size = 0; size < whole.size(); ++size) {
-    const Text cut = whole.substr(0, size);
+  for (std::size_t size = 0; size < full.size(); ++size) {
+    const Text cut = full.substr(0, size);
     CHECK(test::error_of([&] { read(cut); }).kind == ErrorKind::invalid_checkpoint);
   }
 }
@@ -108,11 +108,11 @@ TEST_CASE("a compressed term inflates to exactly what it announces", "[external_
   refused(compressed_term(body, body.size() - 1), "more bytes than it announces");
   refused(compressed_term(body, 0xffffffff), "fewer than the 4294967295 it announces");
   refused(compressed_term(body, body.size()) + "x", "1 bytes follow the zlib stream");
-  const Text whole = compressed_term(body, body.size());
-  refused(whole.substr(0, whole.size() - 1), "truncated in its zlib stream");
+  const Text full = compressed_term(body, body.size());
+  refused(full.substr(0, full.size() - 1), "truncated in its zlib stream");
   refused(tag(131) + tag(80) + number(3, 4) + "abcdef", "damaged zlib stream");
   refused(tag(131) + tag(80) + number(3, 3), "truncated in its compressed size");
-  Text changed = whole;
+  Text changed = full;
   changed.back() = static_cast<char>(changed.back() ^ 1);
   refused(changed, "damaged zlib stream");
 }

@@ -1,5 +1,5 @@
-// What a header may cost: time in proportion to its bytes, memory in proportion to what it describes, nothing
-// after the first element that cannot belong, and an error in place of an abort where memory is short.
+// The cost of a header: time in proportion to its bytes, memory in proportion to its entries, no work after
+// the first invalid element, and an error instead of an abort where memory is short.
 #include "core/checkpoint/safetensors_header.hpp"
 
 #include <time.h>
@@ -58,7 +58,7 @@ double fastest(const std::string& json) {
   return least;
 }
 
-// A large sound header and a policy's usual parts, small enough to fail every allocation of its parsing.
+// A small valid header with a policy's usual parts, to fail every allocation of its parsing.
 const char* const kSmall =
     R"({"__metadata__":{"norm_epsilon":"1e-05","format":"a value that is longer than a short string"},)"
     R"("backbone.layers.0.mixer.in_proj.weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
@@ -82,12 +82,12 @@ TEST_CASE("four times the header takes about four times as long to read or refus
   for (const auto& [name, json] : kinds) {
     const double few = fastest(json(10'000)), many = fastest(json(40'000));
     INFO(name << ": " << few << " s, then " << many << " s");
-    // Linear is 4, quadratic 16. What is refused at once takes no time that could be compared.
+    // Linear is 4, quadratic 16. A header that is refused early takes too little time to compare.
     CHECK((many < 1e-4 || many < 10 * few));
   }
 }
 
-TEST_CASE("what cannot belong is refused before it is read", "[header]") {
+TEST_CASE("an invalid element is refused before it is read", "[header]") {
   const std::pair<std::string, const char*> cases[] = {
       {R"({"a":[)" + repeated("{}", 160'000) + "]}", "entry for \"a\" is not an object"},
       {R"({"a":)" + repeated("[", 1'000'000, ""), "entry for \"a\" is not an object"},

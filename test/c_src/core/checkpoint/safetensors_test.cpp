@@ -44,7 +44,7 @@ Bytes sound_file() {
 
 }  // namespace
 
-TEST_CASE("a sound file gives its tensors and metadata", "[safetensors]") {
+TEST_CASE("a valid file gives its tensors and metadata", "[safetensors]") {
   const TemporaryFile file(sound_file());
   const Safetensors opened = Safetensors::open(file.path());
   CHECK(opened.path() == file.path());
@@ -60,45 +60,44 @@ TEST_CASE("a sound file gives its tensors and metadata", "[safetensors]") {
   CHECK(opened.find("half")->dtype == Dtype::bf16);
   CHECK(opened.find("empty")->bytes == 0);
   CHECK(opened.find("scalar")->shape.rank() == 0);
-  // What was read stays readable when the file is overwritten in place.
+  // The data stays readable when the file is overwritten in place.
   file.rewrite({});
   std::memcpy(values, weight->data, sizeof values);
   CHECK(values[0] == 1.0f);
 }
 
 TEST_CASE("a file cut at any length is refused", "[safetensors]") {
-  const Bytes whole = sound_file();
+  const Bytes full = sound_file();
   const TemporaryFile file({});
   int wrong = 0;
-  for (std::size_t length = 0; length < whole.size(); ++length) {
-    file.rewrite(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)));
+  for (std::size_t length = 0; length < full.size(); ++length) {
+    file.rewrite(Bytes(full.begin(), full.begin() + static_cast<std::ptrdiff_t>(length)));
     const CaughtError error = test::error_of([&] { Safetensors::open(file.path()); });
     wrong += error.kind != ErrorKind::invalid_checkpoint;
   }
   CHECK(wrong == 0);
-  Bytes longer = whole;
+  Bytes longer = full;
   longer.push_back(0);
   file.rewrite(longer);
   CHECK(test::error_of([&] { Safetensors::open(file.path()); }).says("the tensors cover"));
 }
 
-// Whatever byte of the header changes, the answer is a sound file or an error of this library, never anything
-// else.
-TEST_CASE("no change of a header byte does harm", "[safetensors]") {
-  const Bytes whole = sound_file();
-  const std::size_t header_end = 8 + whole[0] + 256u * whole[1];
+// With any byte of the header changed, the file is valid or is refused by an error of this library.
+TEST_CASE("a header with any byte changed does no harm", "[safetensors]") {
+  const Bytes full = sound_file();
+  const std::size_t header_end = 8 + full[0] + 256u * full[1];
   const TemporaryFile file({});
   int opened = 0, refused = 0;
   for (std::size_t at = 0; at < header_end; ++at) {
     for (const int change : {0x01, 0x04, 0x10, 0x20, 0x80, 0xff}) {
-      Bytes changed = whole;
+      Bytes changed = full;
       changed[at] ^= static_cast<std::uint8_t>(change);
       file.rewrite(changed);
       try {
         const Safetensors view = Safetensors::open(file.path());
         std::size_t bytes = 0;
         for (const auto& item : view.tensors()) bytes += item.second.bytes;
-        CHECK(bytes == whole.size() - header_end);
+        CHECK(bytes == full.size() - header_end);
         ++opened;
       } catch (const Error& error) {
         if (error.kind() == ErrorKind::invalid_checkpoint) ++refused;
@@ -143,11 +142,11 @@ TEST_CASE("broken headers say what is wrong", "[safetensors]") {
   refused(R"({"__metadata__":[]})", 0, "is not an object");
 }
 
-TEST_CASE("tensors must cover the data once, without holes", "[safetensors]") {
+TEST_CASE("tensors must cover the data once, without gaps", "[safetensors]") {
   const std::string a = R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   refused("{" + a + R"(,"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4, "overlaps");
   refused("{" + a + R"(,"b":{"dtype":"F16","shape":[2],"data_offsets":[2,6]}})", 6, "overlaps");
-  refused("{" + a + R"(,"b":{"dtype":"F32","shape":[1],"data_offsets":[6,10]}})", 10, "hole");
+  refused("{" + a + R"(,"b":{"dtype":"F32","shape":[1],"data_offsets":[6,10]}})", 10, "unused bytes");
   refused("{" + a + "}", 8, "the tensors cover 4 bytes, but the file holds 8");
   refused("{}", 8, "the tensors cover 0 bytes");
   refused("{" + a + "," + a + "}", 4, "names \"a\" twice");

@@ -105,8 +105,7 @@ TEST_CASE("a bias that only one layer has is an error", "[mamba_config]") {
 
 TEST_CASE("each misshapen tensor is named", "[mamba_config]") {
   const SafetensorsWriter sound = policy_file({});
-  // Which tensor of a disagreeing pair is named follows from the order of inference; these define a
-  // dimension.
+  // The order of inference decides which tensor of a disagreeing pair is named; these define a dimension.
   const std::set<std::string> defining = {"input_proj.weight",
                                           "head.weight",
                                           "backbone.layers.0.mixer.in_proj.weight",
@@ -116,7 +115,7 @@ TEST_CASE("each misshapen tensor is named", "[mamba_config]") {
   for (const auto& item : sound.tensors) {
     for (std::size_t axis = 0; axis < item.second.shape.size(); ++axis) {
       SafetensorsWriter file = sound;
-      if (item.first == "input_proj.weight" && axis == 1) continue;  // d_input: nothing else depends on it
+      if (item.first == "input_proj.weight" && axis == 1) continue;  // d_input: no other tensor depends on it
       std::vector<std::int64_t> shape = item.second.shape;
       shape[axis] += 1;
       std::size_t count = 1;
@@ -139,7 +138,7 @@ TEST_CASE("each misshapen tensor is named", "[mamba_config]") {
   }
 }
 
-TEST_CASE("spare tensors and gaps between layers are named", "[mamba_config]") {
+TEST_CASE("unexpected tensors and gaps between layers are named", "[mamba_config]") {
   SafetensorsWriter file = policy_file({});
   file.add_f32("backbone.embedding.weight", {2, 6}, std::vector<float>(12));
   CHECK(load_error(file).says("\"backbone.embedding.weight\" of shape {2, 6} is not part"));
@@ -171,7 +170,7 @@ TEST_CASE("half checkpoints are widened, other dtypes refused", "[mamba_config]"
   CHECK(load_error(file).says("\"a\" of shape {1} is not part"));
 }
 
-TEST_CASE("weights that are not finite are refused, unless asked for", "[mamba_config]") {
+TEST_CASE("weights that are not finite are refused, unless the option allows them", "[mamba_config]") {
   const SafetensorsWriter sound = policy_file({});
   for (const auto& item : sound.tensors) {
     for (const float poison : {std::nanf(""), HUGE_VALF}) {
@@ -225,7 +224,7 @@ TEST_CASE("norm_epsilon: the option, else the metadata, else 1e-5", "[mamba_conf
   }
 }
 
-TEST_CASE("the fingerprint sees every weight and the epsilon, and nothing else", "[mamba_config]") {
+TEST_CASE("the fingerprint depends on every weight and the epsilon only", "[mamba_config]") {
   const SafetensorsWriter sound = policy_file({});
   const std::uint64_t fingerprint = load_policy(sound)->fingerprint;
   CHECK(load_policy(sound)->fingerprint == fingerprint);

@@ -1,4 +1,4 @@
-// What load_weights says to files with Edifice's names: dialects, options, and every refusal with its reason.
+// How load_weights handles files with Edifice's names: dialects, options, and every refusal with its reason.
 #include "core/policy/config.hpp"
 
 #include "support/catch.hpp"
@@ -56,11 +56,11 @@ TEST_CASE("dialects and dimensions follow from build options and shapes", "[edif
                    spec("mamba_ssd", {{"window_size", integer(24)}, {"chunk_size", integer(16)}})));
   CHECK(ssd->config.spec.chunk_size == 16);
   CHECK_FALSE(ssd->config.spec.carried_decays_input());
-  const auto policy = load(file_of(whole_policy(), config(kPlay)));
+  const auto policy = load(file_of(full_policy(), config(kPlay)));
   CHECK(policy->config.d_output == 81);
   CHECK(policy->config.groups.at(5).name == "shoulder");
   CHECK(policy->config.groups.at(5).first == 76);
-  for (const Text& same : {file_of(whole_policy(), config(kPlay), "", 1), term_of(whole_policy(), kPlay)}) {
+  for (const Text& same : {file_of(full_policy(), config(kPlay), "", 1), term_of(full_policy(), kPlay)}) {
     CHECK(load(same)->fingerprint == policy->fingerprint);
   }
   std::vector<Tensor> square = trunk();
@@ -72,7 +72,7 @@ TEST_CASE("dialects and dimensions follow from build options and shapes", "[edif
 }
 
 TEST_CASE("ExPhil's mamba_2 is mamba_ssd with chunks of 32, whatever its options say", "[edifice]") {
-  std::vector<Tensor> tensors = whole_policy();
+  std::vector<Tensor> tensors = full_policy();
   for (Tensor& tensor : tensors) {
     if (tensor.layer.rfind("mamba_block", 0) == 0) tensor.layer.replace(0, 5, "mamba_ssd");
   }
@@ -84,7 +84,7 @@ TEST_CASE("ExPhil's mamba_2 is mamba_ssd with chunks of 32, whatever its options
   CHECK(policy->config.spec.carried_decays_input());
 }
 
-TEST_CASE("what the file does not say is an option, and a contradiction is an error", "[edifice]") {
+TEST_CASE("options complete the file, and a contradiction is an error", "[edifice]") {
   const Text silent = file_of(trunk(), "");
   refused(silent, "pass dialect: :edifice_mamba or :edifice_mamba_ssd");
   PolicyLoadOptions options;
@@ -107,7 +107,7 @@ TEST_CASE("what the file does not say is an option, and a contradiction is an er
   refused(file_of(trunk("mamba_ssd_block_1"), spec("mamba_ssd", {})), "always", channel);
 }
 
-TEST_CASE("states belong to one way of computing", "[edifice]") {
+TEST_CASE("a state is refused by a policy with other maths", "[edifice]") {
   const Text silent = file_of(trunk(), "");
   PolicyLoadOptions options;
   options.dialect = Dialect::edifice_mamba;
@@ -120,17 +120,17 @@ TEST_CASE("other architectures are refused, whatever their tensors are called", 
   for (const char* arch : {"gated_ssm", "mamba_nif", "gru"})
     refused(file_of(trunk(), spec(arch, {})), std::string("architecture is ") + arch);
   for (const char* backbone : {"mamba_nif", "gated_ssm", "lstm"}) {
-    refused(file_of(whole_policy(), config(with(kPlay, "backbone", atom(backbone)))),
+    refused(file_of(full_policy(), config(with(kPlay, "backbone", atom(backbone)))),
             std::string("backbone is ") + backbone);
   }
-  refused(file_of(whole_policy(), config(with(kPlay, "temporal", atom("false")))), "temporal: false");
-  std::vector<Tensor> learned = whole_policy();
+  refused(file_of(full_policy(), config(with(kPlay, "temporal", atom("false")))), "temporal: false");
+  std::vector<Tensor> learned = full_policy();
   learned.push_back({"action_emb_mamba_1", "kernel", {4, 4}});
   refused(file_of(learned, config(kPlay)), "action_emb_mamba_1.kernel");
 }
 
-TEST_CASE("missing, spare, misshapen and non-finite tensors are named", "[edifice]") {
-  const std::vector<Tensor> sound = whole_policy();
+TEST_CASE("missing, unexpected, misshapen and non-finite tensors are named", "[edifice]") {
+  const std::vector<Tensor> sound = full_policy();
   for (std::size_t i = 0; i < sound.size(); ++i) {
     const std::string name = sound[i].layer + "." + sound[i].name;
     std::vector<Tensor> tensors = sound;
@@ -154,7 +154,7 @@ TEST_CASE("build options that disagree with the shapes are named", "[edifice]") 
                            "expand_factor", "axis_buckets", "shoulder_buckets"}) {
     Options options = kPlay;
     options.push_back({name, integer(99)});
-    refused(file_of(whole_policy(), config(options)), std::string("the file's ") + name + " is 99");
+    refused(file_of(full_policy(), config(options)), std::string("the file's ") + name + " is 99");
   }
   refused(file_of(trunk(), spec("mamba", {{"window_size", atom("many")}})), "window_size is \"many\"");
 }

@@ -1,5 +1,5 @@
-// The oracle against the expected outputs of Edifice's and ExPhil's own programs: float64 ones to 1e-7 (the
-// bounds of dt are f32 here), Axon's f32 ones to 1e-5.
+// The oracle against the outputs of Edifice and ExPhil: float64 ones to 1e-7 (the bounds of dt are f32 here),
+// Axon's f32 ones to 1e-5.
 #include <cmath>
 
 #include "core/policy/reference.hpp"
@@ -17,7 +17,7 @@ using test::relative_error;
 
 using Doubles = std::vector<double>;
 
-// Answers to every position of the window that ends at row `end`; rows before 0 are copies of row 0.
+// The outputs at every position of the window that ends at row `end`; rows before 0 are copies of row 0.
 Doubles window_at(const PolicyWeights& weights, const std::vector<float>& frames, std::int64_t end,
                   std::int64_t seq) {
   const std::int64_t width = weights.config.d_input;
@@ -31,7 +31,7 @@ Doubles window_at(const PolicyWeights& weights, const std::vector<float>& frames
   return outs;
 }
 
-// The last answers of the windows that end at `ends`.
+// The last outputs of the windows that end at `ends`.
 Doubles last_answers(const PolicyWeights& weights, const std::vector<float>& frames,
                      const std::vector<std::int32_t>& ends) {
   Doubles all;

@@ -1,4 +1,4 @@
-// Play: ExPhil's own choices from its own numbers, the random generator, and hysteresis.
+// Play: ExPhil's choices for its recorded random numbers, the random generator, and hysteresis.
 #include "core/policy/play.hpp"
 
 #include <cmath>
@@ -46,7 +46,7 @@ int differences(const PlayRules& rules, const float* uniforms, const char* butto
 
 }  // namespace
 
-TEST_CASE("choices from ExPhil's logits and numbers are exactly its own", "[play][exphil]") {
+TEST_CASE("choices from ExPhil's logits and random numbers equal ExPhil's", "[play][exphil]") {
   if (!test::have_exphil()) return;
   const std::vector<float> uniform = golden_f32("uniform");
   PlayRules rules;
@@ -123,7 +123,7 @@ TEST_CASE("random numbers are Philox 4x32-10 of seed and frame", "[play]") {
   CHECK(sum / 81000 == Approx(0.5).epsilon(0.01));
 }
 
-TEST_CASE("ties go to the lowest bin, and temperature never touches buttons", "[play]") {
+TEST_CASE("ties go to the lowest bin, and temperature does not affect buttons", "[play]") {
   std::vector<float> logits(81, 0.0f), uniforms(81, 0.25f);
   logits[0] = 2.0f;
   logits[8 + 5] = logits[8 + 9] = 1.0f;

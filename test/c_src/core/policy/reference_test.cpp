@@ -15,7 +15,7 @@ using core::PolicyReferenceState;
 using test::relative_error;
 
 // The recorded logits are f32 roundings of a float64 run, and A = -exp(A_log) is rounded to f32 on loading:
-// together they were measured at 5e-8.
+// the total error was measured at 5e-8.
 constexpr double kTolerance = 1e-6;
 
 TEST_CASE("the policy oracle plays the recorded match", "[mamba_reference][melee]") {
@@ -35,7 +35,7 @@ TEST_CASE("the policy oracle plays the recorded match", "[mamba_reference][melee
   CHECK(relative_error(state.conv, match.conv_state) < kTolerance);
 }
 
-TEST_CASE("the policy oracle follows the rollback trace", "[mamba_reference][melee]") {
+TEST_CASE("the policy oracle reproduces the rollback trace", "[mamba_reference][melee]") {
   if (!test::have_melee()) return;
   const auto policy = test::melee_policy();
   const test::Match match = test::melee_rollback();
@@ -62,7 +62,7 @@ TEST_CASE("the policy oracle follows the rollback trace", "[mamba_reference][mel
   CHECK(restores == 1031);
 }
 
-TEST_CASE("the policy oracle answers the zero-state windows", "[mamba_reference][melee]") {
+TEST_CASE("the policy oracle reproduces the zero-state windows", "[mamba_reference][melee]") {
   if (!test::have_melee()) return;
   const auto policy = test::melee_policy();
   const test::Match match = test::melee_match();
@@ -82,8 +82,8 @@ TEST_CASE("the policy oracle answers the zero-state windows", "[mamba_reference]
   CHECK(worst < kTolerance);
 }
 
-// By hand: d_model = d_inner = d_state = dt_rank = 1, no convolution memory.
-TEST_CASE("one scalar policy, worked by hand", "[mamba_reference]") {
+// Computed by hand: d_model = d_inner = d_state = dt_rank = 1, no convolution history.
+TEST_CASE("one scalar policy, computed by hand", "[mamba_reference]") {
   test::PolicySpec spec;
   spec.d_input = spec.d_output = spec.d_model = spec.d_inner = spec.n_layer = 1;
   spec.d_state = spec.d_conv = spec.dt_rank = 1;

@@ -24,7 +24,7 @@ struct OracleState : State {
   std::atomic<int> users{0};
 };
 
-// A Policy over the scalar oracle. It notices when two calls use one state at the same time.
+// A Policy over the scalar oracle. It detects two concurrent calls on one state.
 class OracleModel : public Policy {
  public:
   explicit OracleModel(std::shared_ptr<const PolicyWeights> weights) : weights_(std::move(weights)) {}
@@ -148,7 +148,7 @@ TEST_CASE("a snapshot outlives its session and keeps the model alive", "[session
   CHECK(watched.expired());
 }
 
-TEST_CASE("what belongs to another model is refused and changes nothing", "[session]") {
+TEST_CASE("a snapshot or session of another model is refused and changes nothing", "[session]") {
   const auto frames = test::Random(4).vector(2 * kIn, -1, 1);
   Session one(make_policy(1)), other(make_policy(2));
   step(one, frames, 0);
@@ -172,27 +172,28 @@ TEST_CASE("what belongs to another model is refused and changes nothing", "[sess
 TEST_CASE("step_batch is the separate steps, bit for bit, in the caller's order", "[session]") {
   const auto frames = test::Random(5).vector(8 * kIn, -1, 1);
   const auto policy = make_policy();
-  std::vector<std::unique_ptr<Session>> together, apart;
+  std::vector<std::unique_ptr<Session>> batched, separate;
   for (std::size_t i = 0; i < 8; ++i) {
-    together.push_back(std::make_unique<Session>(policy));
-    apart.push_back(std::make_unique<Session>(policy));
-    step(*together[i], frames, i);
-    step(*apart[i], frames, i);
+    batched.push_back(std::make_unique<Session>(policy));
+    separate.push_back(std::make_unique<Session>(policy));
+    step(*batched[i], frames, i);
+    step(*separate[i], frames, i);
   }
   std::vector<Session*> order;
-  for (const std::size_t i : {3u, 0u, 7u, 5u, 1u, 6u, 2u, 4u}) order.push_back(together[i].get());
+  for (const std::size_t i : {3u, 0u, 7u, 5u, 1u, 6u, 2u, 4u}) order.push_back(batched[i].get());
   Out out(8 * kOut);
   Session::step_batch(order, frames.data(), out.data());
   std::size_t row = 0;
   for (const std::size_t i : {3u, 0u, 7u, 5u, 1u, 6u, 2u, 4u}) {
-    CHECK(step(*apart[i], frames, row) == Out(out.begin() + row * kOut, out.begin() + (row + 1) * kOut));
-    CHECK(apart[i]->export_state() == together[i]->export_state());
+    CHECK(step(*separate[i], frames, row) == Out(out.begin() + row * kOut, out.begin() + (row + 1) * kOut));
+    CHECK(separate[i]->export_state() == batched[i]->export_state());
     ++row;
   }
   CHECK_NOTHROW(Session::step_batch({}, nullptr, nullptr));
 }
 
-TEST_CASE("calls from many threads never meet on one state, and batches do not deadlock", "[session]") {
+TEST_CASE("calls from many threads never use one state concurrently, and batches do not deadlock",
+          "[session]") {
   const auto frames = test::Random(6).vector(4 * kIn, -1, 1);
   const auto policy = make_policy();
   Session a(policy), b(policy), c(policy), d(policy);
@@ -215,7 +216,7 @@ TEST_CASE("calls from many threads never meet on one state, and batches do not d
   CHECK(policy->collisions == 0);
 }
 
-TEST_CASE("an exported state comes back exactly, and no damage goes unnoticed", "[session][state_codec]") {
+TEST_CASE("an exported state is restored exactly, and damage is detected", "[session][state_codec]") {
   const auto frames = test::Random(7).vector(4 * kIn, -1, 1);
   const auto policy = make_policy();
   Session session(policy), copy(policy);

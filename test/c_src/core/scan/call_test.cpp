@@ -20,7 +20,7 @@ TensorView empty_view(Dtype dtype, const Shape& shape) {
   return {dtype, shape, nullptr, static_cast<std::size_t>(shape.elements("")) * dtype_size(dtype)};
 }
 
-// The error of a sound problem after one change.
+// The error of a valid problem after one change.
 CaughtError error_after(const std::function<void(ScanInputs*, ScanOptions*)>& change, ScanSpec spec = {}) {
   spec.d = spec.z = spec.dt_bias = spec.initial_state = true;
   const ScanCase sound(spec);
@@ -42,7 +42,7 @@ constexpr ErrorKind kInvalid = ErrorKind::invalid_argument;
 
 }  // namespace
 
-TEST_CASE("sound problems of every layout are taken as they are", "[scan][scan_call]") {
+TEST_CASE("valid problems of every layout are accepted", "[scan][scan_call]") {
   ScanSpec spec;
   spec.dim = 6;
   spec.b_groups = GENERATE(0, 1, 3);
@@ -85,7 +85,7 @@ TEST_CASE("an empty sequence is legal; an empty batch, dim or state is not", "[s
         kInvalid, "a", "state at least 1");
 }
 
-TEST_CASE("wrong ranks and sizes name the argument, what was expected and what came", "[scan][scan_call]") {
+TEST_CASE("wrong ranks and sizes name the argument, the expected and the given shape", "[scan][scan_call]") {
   const auto reshape = [](std::optional<TensorView> ScanInputs::*member, const Shape& shape) {
     return error_after(
         [=](ScanInputs* in, ScanOptions*) { (in->*member) = empty_view(((*in).*member)->dtype, shape); });
@@ -131,7 +131,7 @@ TEST_CASE("bytes that disagree with the shape are refused for every tensor", "[s
   }
 }
 
-TEST_CASE("mixed dtypes say which", "[scan][scan_call]") {
+TEST_CASE("mixed dtypes name the argument", "[scan][scan_call]") {
   const auto cast = [](TensorView ScanInputs::*member, Dtype dtype, ScanSpec spec = {}) {
     return error_after(
         [=](ScanInputs* in, ScanOptions*) { in->*member = empty_view(dtype, (in->*member).shape); }, spec);

@@ -1,4 +1,4 @@
-// The gradient's reference against the float64 goldens and against finite differences of the scan's own
+// The gradient's reference against the float64 goldens and against finite differences of the scan's
 // reference, and the checks of its inputs.
 #include "core/scan/gradient.hpp"
 
@@ -31,7 +31,7 @@ core::ScanGradProblem golden_problem(const test::Golden& golden) {
   return core::validate_scan_grad(inputs, golden.options);
 }
 
-// <dy, y> + Re <d_final_state, h_T>: the real function whose gradient is asked for.
+// <dy, y> + Re <d_final_state, h_T>: the real function whose gradient is tested.
 double loss(const core::ScanGradProblem& problem) {
   const test::ScanExpected out = test::expect(problem.scan);
   double sum = 0;
@@ -58,7 +58,7 @@ double difference(const core::ScanGradProblem& problem, const void* operand, std
   return (4 * central(0x1p-9f) - central(0x1p-8f)) / 3;
 }
 
-// dt' has two derivatives at the ends of dt_range: moves every dt whose dt' is within a step of one.
+// dt' has two derivatives at the ends of dt_range: moves every dt whose dt' is within a step of an end.
 void keep_from_bounds(const ScanGradCase& test) {
   const core::ScanCall call = test.problem().scan;
   const core::ScanShape& problem = call.shape;
@@ -76,7 +76,7 @@ void keep_from_bounds(const ScanGradCase& test) {
   }
 }
 
-// Compares some elements of each gradient. "" or what differs.
+// Compares some elements of each gradient. Returns "" or the differences.
 std::string compare_with_differences(const ScanGradCase& test, test::Random* random) {
   const core::ScanGradProblem problem = test.problem();
   const core::ScanInputs& in = test.inputs().scan;

@@ -65,7 +65,7 @@ const TensorView* view_of(const ScanInputs& inputs, ScanOperand id) {
 
 }  // namespace
 
-TEST_CASE("an operand's bytes and dtype are those of the tensor that was given", "[scan][operands]") {
+TEST_CASE("an operand's bytes and dtype are those of the given tensor", "[scan][operands]") {
   Random random(11);
   for (int i = 0; i < 300; ++i) {
     const test::ScanCase scan(random_spec(&random));
@@ -115,7 +115,7 @@ TEST_CASE("a size beyond 63 bits is an error that names the operand", "[scan][op
   CHECK(error.says("2^63"));
 }
 
-TEST_CASE("a slice's tensors are the ones of its sequences, and shared ones stay", "[scan][operands]") {
+TEST_CASE("a slice has the tensors of its sequences, and shared ones unchanged", "[scan][operands]") {
   Random random(12);
   for (int i = 0; i < 100; ++i) {
     const test::ScanCase scan(random_spec(&random));
@@ -126,7 +126,7 @@ TEST_CASE("a slice's tensors are the ones of its sequences, and shared ones stay
       const ScanCall slice = test::slice_of(call, begin, call.shape.batch - begin);
       for (const ScanOperand id : all_operands<ScanOperand>()) {
         INFO(table[id].name << " from sequence " << begin);
-        const char* whole = static_cast<const char*>(call.operands[id]);
+        const char* full = static_cast<const char*>(call.operands[id]);
         const char* part = static_cast<const char*>(slice.operands[id]);
         if (!table[id].present || table[id].flow == Flow::out) {
           CHECK(part == nullptr);
@@ -134,8 +134,8 @@ TEST_CASE("a slice's tensors are the ones of its sequences, and shared ones stay
         }
         const std::size_t rest = describe(slice.shape, id).bytes();
         // The slice ends where the tensor ends.
-        CHECK(part + rest == whole + table[id].bytes());
-        if (!table[id].per_sequence) CHECK(part == whole);
+        CHECK(part + rest == full + table[id].bytes());
+        if (!table[id].per_sequence) CHECK(part == full);
       }
     }
   }
@@ -170,7 +170,7 @@ TEST_CASE("an alignment is the largest power of two in an address, 16 at most", 
   CHECK(aligned.alignment[ScanOperand::x] == 8);
   CHECK(aligned.alignment[ScanOperand::b] == 2);
   CHECK(aligned.alignment[ScanOperand::y] == 16);
-  CHECK_FALSE(aligned.has(ScanOperand::z));  // still not a part of the call
+  CHECK_FALSE(aligned.has(ScanOperand::z));  // still not an operand of the call
 }
 
 TEST_CASE("shapes are equal where every value is, and then hash alike", "[scan][operands]") {

@@ -19,7 +19,7 @@ using test::ScanCase;
 using test::ScanSpec;
 
 // The goldens were computed in float64 from the same f32 inputs, so only the order of sums and the last bit
-// of exp differ. What is left was measured at 2.3e-15 at most (:foh, where exp(w) - 1 loses two bits).
+// of exp differ. The remaining error was measured at 2.3e-15 at most (:foh, where exp(w) - 1 loses two bits).
 constexpr double kGoldenTolerance = 1e-13;
 
 TEST_CASE("the scalar reference agrees with every golden", "[scan_reference]") {
@@ -43,7 +43,7 @@ TEST_CASE("the scalar reference agrees with every golden", "[scan_reference]") {
   CHECK(worst > 0);  // something was compared
 }
 
-TEST_CASE("the float twin agrees with the goldens to float rounding", "[scan_reference]") {
+TEST_CASE("the float version agrees with the goldens to float rounding", "[scan_reference]") {
   for (const std::string& name : test::golden_names()) {
     INFO(name);
     const test::Golden golden = test::load_golden(name);
@@ -108,7 +108,7 @@ TEST_CASE("a full matrix satisfies the implicit equation at every step", "[scan_
   }
 }
 
-TEST_CASE("scanning in pieces through the state gives the whole", "[scan_reference]") {
+TEST_CASE("scanning in pieces through the state gives the same result", "[scan_reference]") {
   ScanSpec spec;
   spec.batch = 1;
   spec.seq = 1;
@@ -116,10 +116,10 @@ TEST_CASE("scanning in pieces through the state gives the whole", "[scan_referen
   spec.options.dt_softplus = true;
   spec.complex = GENERATE(false, true);
   spec.options.discretization = static_cast<Discretization>(GENERATE(0, 1, 2, 3, 4, 5));
-  ScanSpec whole_spec = spec;
-  whole_spec.seq = 9;
-  const ScanCase whole(whole_spec);
-  const test::ScanExpected expected = test::expect(whole.call(), true);
+  ScanSpec full_spec = spec;
+  full_spec.seq = 9;
+  const ScanCase full(full_spec);
+  const test::ScanExpected expected = test::expect(full.call(), true);
   // States of the first eight steps, rounded to f32, carried into the ninth.
   std::vector<float> carried;
   const std::size_t row = expected.final_state.size();
@@ -131,7 +131,7 @@ TEST_CASE("scanning in pieces through the state gives the whole", "[scan_referen
     part.shape = core::Shape{1, 1, view.shape[2]};
     return part;
   };
-  core::ScanInputs inputs = whole.inputs();
+  core::ScanInputs inputs = full.inputs();
   inputs.x = last(inputs.x);
   inputs.dt = last(inputs.dt);
   inputs.b = last(inputs.b);
@@ -188,7 +188,7 @@ TEST_CASE("half inputs are read as their exact values", "[scan_reference]") {
   CHECK(relative_error(test::widen_result(y.data(), spec.dtype, y.size()), expected.y) < limit);
 }
 
-TEST_CASE("dt is clamped last, an empty sequence keeps the state, NaN is not swallowed", "[scan_reference]") {
+TEST_CASE("dt is clamped last, an empty sequence keeps the state, NaN is kept", "[scan_reference]") {
   ScanSpec spec;
   spec.initial_state = true;
   SECTION("dt_range") {

@@ -22,7 +22,7 @@ TEST_CASE("every dimension of an AR-SSM layer comes from its tensors") {
   CHECK(weights->conv.size() == 72);
 }
 
-TEST_CASE("a missing, spare, misshapen or non-finite tensor of an AR-SSM layer is named") {
+TEST_CASE("a missing, unexpected, misshapen or non-finite tensor of an AR-SSM layer is named") {
   const SemiseparableTensors good(24, 5, 9);
   for (const auto& item : good.views()) {
     SemiseparableTensors tensors = SemiseparableTensors(24, 5, 9);
@@ -73,7 +73,7 @@ TEST_CASE("diagnostics of gates") {
   CHECK(core::gate_penalty(nullptr, 0) == 0.0);
 }
 
-// A layer small enough to work out by hand: hidden 1, rank 1, gates of 1/2.
+// A layer small enough to compute by hand: hidden 1, rank 1, gates of 1/2.
 TEST_CASE("the oracle of the AR-SSM layer, by hand") {
   core::SemiseparableWeights w;
   w.config = {1, 1, 1};

@@ -1,4 +1,4 @@
-// The associative scans on a real device, and their plans, which need none.
+// The associative scans on a real device, and their plans, which need no device.
 #include "cuda/associative/scan.hpp"
 
 #include <limits>
@@ -48,7 +48,7 @@ TEST_CASE("an associative plan covers the sequence, whatever its length and type
   }
 }
 
-TEST_CASE("how a sequence is cut depends on its length, not on what is around it") {
+TEST_CASE("how a sequence is split depends on its length, not on the batch") {
   const auto tile = [](std::int64_t outer, std::int64_t inner) {
     return cuda::plan_associative(problem_of(AssociativeOp::cumsum, Dtype::f32, outer, 5000, inner))
         .arguments.tile;
@@ -70,7 +70,7 @@ TEST_CASE("a forced block size is the nearest that a block can hold") {
   CHECK(cuda::plan_associative(problem).arguments.tile == 4096);
 }
 
-TEST_CASE("a grid that no device has is refused") {
+TEST_CASE("a grid beyond the limit is refused") {
   const auto problem = problem_of(AssociativeOp::cumsum, Dtype::f32, std::int64_t{1} << 40, 1, 1);
   const CaughtError error = error_of([&] { cuda::plan_associative(problem); });
   CHECK(error.kind == core::ErrorKind::limit_exceeded);
@@ -121,7 +121,7 @@ TEST_CASE("every block size gives the device's result", "[gpu]") {
   }
 }
 
-TEST_CASE("NaN and infinity spread on the device as in the sequential loop", "[gpu]") {
+TEST_CASE("NaN and infinity propagate on the device as in the sequential loop", "[gpu]") {
   if (!have_device()) return;
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   for (const AssociativeOp op : {AssociativeOp::cumsum, AssociativeOp::cumprod, AssociativeOp::cummax,
@@ -140,7 +140,7 @@ TEST_CASE("NaN and infinity spread on the device as in the sequential loop", "[g
   }
 }
 
-TEST_CASE("the device gives the same bits again, and in any company", "[gpu]") {
+TEST_CASE("the device gives the same bits again, and in any batch", "[gpu]") {
   if (!have_device()) return;
   const AssociativeCase many =
       associative_case(AssociativeOp::linear_recurrence, Dtype::f32, {6, 9000, 33}, 1);

@@ -1,4 +1,4 @@
-// The guard's balance, errors in words, and what a lost device does. Over the fake driver (driver_test.cpp
+// The guard's balance, error messages, and the effect of a lost device. Over the fake driver (driver_test.cpp
 // runs these) and on a real one.
 #include "cuda/device/context.hpp"
 
@@ -59,7 +59,7 @@ TEST_CASE("every public call leaves the thread's context as it was", "[.fake]") 
   CHECK(fake().calls("cuCtxPushCurrent") == fake().calls("cuCtxPopCurrent"));
 }
 
-TEST_CASE("a failed call is told by name, error and number", "[.fake]") {
+TEST_CASE("a failed call is reported with name, error and number", "[.fake]") {
   const auto context = Context::open(0);
   const core::Error error = thrown_by([&] { context->check(CUDA_ERROR_INVALID_VALUE, "cuSomething"); });
   CHECK(error.kind() == ErrorKind::cuda_error);
@@ -79,7 +79,7 @@ TEST_CASE("a failed push is an error and leaves nothing behind", "[.fake]") {
   CHECK_FALSE(context->lost());
 }
 
-// One process: the context stays lost.
+// Tests that need a process of their own: the context stays lost.
 TEST_CASE("a sticky error loses the device, and later calls say so", "[.fake_lost]") {
   const auto backend = cuda::open_cuda_backend(0);
   const auto context = Context::open(0);
@@ -105,7 +105,7 @@ TEST_CASE("a sticky error loses the device, and later calls say so", "[.fake_los
   check_lost([&] { cuda::StreamLease lease(*context); });
   check_lost([&] { backend->scan({}); });
   check_lost([&] { backend->load(nullptr, {}); });
-  // What was handed out is still readable and goes away quietly.
+  // An allocated result is still readable and is freed without an error.
   static_cast<char*>(result.data())[(1 << 20) - 1] = 7;
   kept = cuda::DeviceBuffer();
   result = core::ResultBuffer();
@@ -113,7 +113,7 @@ TEST_CASE("a sticky error loses the device, and later calls say so", "[.fake_los
   CHECK(cuda::Context::open(0) == context);
 }
 
-TEST_CASE("a sticky error seen by a destructor counts", "[.fake_lost_note]") {
+TEST_CASE("a sticky error in a destructor loses the device", "[.fake_lost_note]") {
   const auto context = Context::open(0);
   {
     cuda::StreamLease stream(*context);
@@ -147,7 +147,7 @@ TEST_CASE("a real illegal address loses the device, in a child process", "[.gpu_
   CHECK(contains(later.what(), "(700)"));
 }
 
-TEST_CASE("a kernel that writes astray is told and the process lives", "[cuda][gpu]") {
+TEST_CASE("a kernel that writes out of bounds is reported and the process continues", "[cuda][gpu]") {
   if (!have_device()) return;
   const RunResult run = run_tests("[gpu_lost]", {});
   INFO(run.output);

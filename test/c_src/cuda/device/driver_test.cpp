@@ -1,5 +1,5 @@
-// What is said where there is no driver, a broken one, no device, or one that is too old. The cases tagged
-// [.fake_...] run in child processes, each over the driver it is about.
+// The errors where there is no driver, a broken one, no device, or one that is too old. The cases tagged
+// [.fake_...] run in child processes, each over its own driver.
 #include "cuda/device/driver.hpp"
 
 #include "cuda/backend.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 using core::ErrorKind;
 
-// Every way in answers the same: reason, devices, open.
+// Every entry point gives the same error: reason, devices, open.
 void check_unavailable(const std::string& part) {
   const std::string reason = cuda::cuda_unavailable_reason();
   INFO(reason);
@@ -24,20 +24,20 @@ void check_unavailable(const std::string& part) {
   }
 }
 
-TEST_CASE("no libcuda: the names tried are told", "[.driver_absent]") {
+TEST_CASE("no libcuda: the error lists the names tried", "[.driver_absent]") {
   check_unavailable("/nowhere/libcuda.so.1");
   CHECK(contains(cuda::cuda_unavailable_reason(), "EXPHIL_NATIVE_LIBCUDA"));
   CHECK(contains(cuda::cuda_unavailable_reason(), "No such file"));
   CHECK(cuda::cuda_devices().empty());
 }
 
-TEST_CASE("a library that is no CUDA driver: the missing entry point is told", "[.driver_wrong]") {
+TEST_CASE("a library that is not a CUDA driver: the error names the missing entry point", "[.driver_wrong]") {
   check_unavailable("lacks cuInit");
   CHECK(cuda::cuda_devices().empty());
 }
 
 TEST_CASE("a driver that does not start", "[.fake_broken]") {
-  check_unavailable("cuInit answered CUDA_ERROR_NO_DEVICE (100)");
+  check_unavailable("cuInit returned CUDA_ERROR_NO_DEVICE (100)");
   CHECK(cuda::cuda_devices().empty());
 }
 
@@ -55,13 +55,13 @@ TEST_CASE("a device that is too old is listed, not used", "[.fake_old]") {
   CHECK(fake().calls("cuDevicePrimaryCtxRetain") == 0);
 }
 
-TEST_CASE("no NVRTC: said before anything is opened", "[.fake_no_nvrtc]") {
+TEST_CASE("no NVRTC: reported before anything is opened", "[.fake_no_nvrtc]") {
   check_unavailable("/nowhere/libnvrtc.so");
   CHECK(contains(cuda::cuda_unavailable_reason(), "EXPHIL_NATIVE_LIBNVRTC"));
   CHECK(cuda::cuda_devices().size() == 1);
 }
 
-TEST_CASE("a device number that is not there", "[.fake]") {
+TEST_CASE("a device number that does not exist", "[.fake]") {
   for (const int device : {-1, 1, 99}) {
     const core::Error error = thrown_by([&] { cuda::open_cuda_backend(device); });
     CHECK(error.kind() == ErrorKind::backend_unavailable);
@@ -86,7 +86,7 @@ void require_passed(const RunResult& run) {
   REQUIRE(run.status == 0);
 }
 
-TEST_CASE("each missing or broken driver is an error in words", "[cuda][driver]") {
+TEST_CASE("each missing or broken driver is an error with a reason", "[cuda][driver]") {
   require_passed(run_tests("[driver_absent]", {{"EXPHIL_NATIVE_LIBCUDA", "/nowhere/libcuda.so.1"}}));
   require_passed(run_tests("[driver_wrong]", {{"EXPHIL_NATIVE_LIBCUDA", "libm.so.6"}}));
   require_passed(run_over_fake("[fake_broken]", {{"FAKE_CUDA_INIT", "100"}}));

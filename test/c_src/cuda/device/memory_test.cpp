@@ -1,4 +1,4 @@
-// The block list by itself; the pools over the fake driver (driver_test.cpp runs these) and on a real device.
+// The block list; the pools over the fake driver (driver_test.cpp runs these) and on a real device.
 #include "cuda/device/memory.hpp"
 
 #include <atomic>
@@ -26,7 +26,7 @@ using cuda::driver;
 using cuda::PinnedBuffer;
 using cuda::PinnedPool;
 
-TEST_CASE("block sizes hold what is asked and waste little", "[cuda][memory]") {
+TEST_CASE("block sizes hold the request and waste little", "[cuda][memory]") {
   CHECK(cuda::block_size(0) == 512);
   CHECK(cuda::block_size(1) == 512);
   CHECK(cuda::block_size(513) == 1024);
@@ -40,7 +40,7 @@ TEST_CASE("block sizes hold what is asked and waste little", "[cuda][memory]") {
   CHECK(cuda::block_size(SIZE_MAX) == SIZE_MAX);
 }
 
-TEST_CASE("a waiting block is reused only where it fits closely", "[cuda][memory]") {
+TEST_CASE("a free block is reused only where it fits closely", "[cuda][memory]") {
   cuda::BlockList<int> list;
   list.put(1000, 1);
   list.put(2000, 2);
@@ -84,7 +84,7 @@ TEST_CASE("device memory is reused, aligned and counted", "[.fake]") {
   CHECK(pool.waiting_bytes() == 0);
 }
 
-TEST_CASE("moved buffers free what they held, once", "[.fake]") {
+TEST_CASE("moved buffers free their memory once", "[.fake]") {
   const auto context = Context::open(0);
   DevicePool pool(*context);
   DeviceBuffer left = pool.allocate(1000);
@@ -99,19 +99,19 @@ TEST_CASE("moved buffers free what they held, once", "[.fake]") {
   CHECK(pool.held_bytes() == cuda::block_size(5000));
 }
 
-TEST_CASE("device memory runs out in words, after what waits is given back", "[.fake]") {
+TEST_CASE("exhausted device memory is an error, after free blocks are returned", "[.fake]") {
   const auto context = Context::open(0);
   context->device_pool().trim();
   DevicePool pool(*context);
   const std::size_t megabyte = std::size_t{1} << 20;
   { const DeviceBuffer waits = pool.allocate(15 * megabyte); }
-  // 15 MB wait: 50 more fit only once they are gone.
+  // 15 MB are free blocks: 50 more fit only after these are returned.
   {
     const DeviceBuffer large = pool.allocate(50 * megabyte);
     CHECK(pool.waiting_bytes() == 0);
     const core::Error error = thrown_by([&] { pool.allocate(20 * megabyte); });
     CHECK(error.kind() == ErrorKind::out_of_memory);
-    CHECK(contains(error.what(), "20971520 bytes asked"));
+    CHECK(contains(error.what(), "20971520 bytes requested"));
     CHECK(contains(error.what(), std::to_string(kFakeMemory - fake().device_bytes()) + " of 67108864 free"));
     CHECK(contains(error.what(), std::to_string(pool.held_bytes()) + " held by this library"));
   }
@@ -121,7 +121,7 @@ TEST_CASE("device memory runs out in words, after what waits is given back", "[.
   CHECK(pool.allocate(20 * megabyte));
 }
 
-TEST_CASE("what waits stays below a quarter of the device", "[.fake]") {
+TEST_CASE("free blocks stay below a quarter of the device", "[.fake]") {
   const auto context = Context::open(0);
   DevicePool pool(*context);
   {
@@ -156,7 +156,7 @@ TEST_CASE("buffers may outlive their pool", "[.fake]") {
   CHECK(fake().pinned_bytes() == pinned);
 }
 
-TEST_CASE("giving a buffer back makes no driver call", "[.fake]") {
+TEST_CASE("freeing a buffer makes no driver call", "[.fake]") {
   const auto context = Context::open(0);
   DeviceBuffer buffer = context->device_pool().allocate(10000);
   PinnedBuffer page = context->pinned_pool().allocate(10000);
@@ -294,7 +294,7 @@ TEST_CASE("pinned memory that the system refuses is an empty buffer and not coun
   CHECK(pool.try_allocate(5000));
 }
 
-// Each thread fills its buffer, lets others run, and finds its own bytes again.
+// Each thread fills its buffer, yields to others, and checks its bytes.
 void hammer(Context& context, DevicePool& pool, PinnedPool& pages, int seed, bool* good) {
   Random random(static_cast<std::uint64_t>(seed));
   std::vector<char> back(100000);
@@ -336,13 +336,13 @@ TEST_CASE("pools and streams from many threads, on the device", "[cuda][gpu]") {
   if (have_device()) hammer_from_threads();
 }
 
-TEST_CASE("the device's memory runs out in words", "[cuda][gpu]") {
+TEST_CASE("the device's exhausted memory is an error with numbers", "[cuda][gpu]") {
   if (!have_device()) return;
   const auto context = Context::open(0);
   const core::Error error =
       thrown_by([&] { context->device_pool().allocate(context->properties().total_memory * 2); });
   CHECK(error.kind() == ErrorKind::out_of_memory);
-  CHECK(contains(error.what(), std::to_string(context->properties().total_memory * 2) + " bytes asked"));
+  CHECK(contains(error.what(), std::to_string(context->properties().total_memory * 2) + " bytes requested"));
   CHECK(context->device_pool().allocate(1 << 20));
 }
 

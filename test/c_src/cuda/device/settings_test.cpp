@@ -1,4 +1,4 @@
-// Settings: what config and environment say, and the names tried for the libraries.
+// Settings: from config and environment, and the names tried for the libraries.
 #include "cuda/device/settings.hpp"
 
 #include "cuda/cuda_test.hpp"
@@ -15,7 +15,7 @@ struct KeepSettings {
   ~KeepSettings() { cuda::set_settings(before); }
 };
 
-TEST_CASE("the environment wins over config", "[cuda][settings]") {
+TEST_CASE("the environment takes precedence over config", "[cuda][settings]") {
   const KeepSettings keep;
   const Environment kernels("EXPHIL_NATIVE_KERNELS", nullptr);
   const Environment cache("EXPHIL_NATIVE_CACHE", nullptr);
@@ -35,7 +35,7 @@ TEST_CASE("the environment wins over config", "[cuda][settings]") {
   CHECK(cuda::settings().pinned_limit == 4096);
 }
 
-TEST_CASE("a pinned limit that is no number is refused by the variable's name", "[cuda][settings]") {
+TEST_CASE("a pinned limit that is not a number is refused with the variable's name", "[cuda][settings]") {
   const KeepSettings keep;
   for (const char* text : {"12x", "-1", "lots", "99999999999999999999999"}) {
     const Environment limit("EXPHIL_NATIVE_PINNED_LIMIT", text);
@@ -49,7 +49,7 @@ TEST_CASE("a pinned limit that is no number is refused by the variable's name", 
   }
 }
 
-TEST_CASE("the cache folder follows the XDG rule, and is none without a home", "[cuda][settings]") {
+TEST_CASE("the cache folder follows the XDG rule, and is empty without a home", "[cuda][settings]") {
   const KeepSettings keep;
   cuda::set_settings(Settings());
   const Environment cache("EXPHIL_NATIVE_CACHE", nullptr);

@@ -33,7 +33,7 @@ TEST_CASE("a stream is leased to one call at a time and reused", "[.fake]") {
   CHECK(fake().calls("cuStreamCreate") == created);
 }
 
-TEST_CASE("a lease waits for its work before the stream goes back", "[.fake]") {
+TEST_CASE("a lease waits for its work before it returns the stream", "[.fake]") {
   const auto context = Context::open(0);
   const auto before = fake().calls("cuStreamSynchronize");
   { const StreamLease lease(*context); }
@@ -69,7 +69,7 @@ TEST_CASE("a pool destroys its streams, events destroy themselves", "[.fake]") {
   CHECK(fake().events() == events);
 }
 
-TEST_CASE("an event that is not reached is not an error", "[.fake]") {
+TEST_CASE("an event that has not completed is not an error", "[.fake]") {
   const auto context = Context::open(0);
   Event event(*context);
   fake().fail_next("cuEventQuery", CUDA_ERROR_NOT_READY, 0);

@@ -1,5 +1,5 @@
-// Uploads over the fake driver (driver_test.cpp runs these): every byte in its place, ends reported in order
-// and not too early, whatever the size and however little pinned memory is left.
+// Uploads over the fake driver (driver_test.cpp runs these): every byte is copied, ends are reported in order
+// and not too early, whatever the size and however little pinned memory is free.
 #include "cuda/device/upload.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using cuda::ImageSegment;
 
 constexpr std::size_t kMegabyte = std::size_t{1} << 20;
 
-// Three tensors with gaps between them, `bytes` in all, and the device memory that they go to.
+// Three tensors with gaps between them, `bytes` in total, and their destination in device memory.
 class UploadCase {
  public:
   UploadCase(Context& context, std::size_t bytes)
@@ -33,7 +33,7 @@ class UploadCase {
     add(0, third - gap), add(third, third - gap), add(2 * third, bytes - 2 * third);
     ends_ = {third - gap, third - gap, 2 * third, bytes};
   }
-  // True where every end was reported once, in order, with the bytes before it there.
+  // True where every end was reported once, in order, after the bytes before it were copied.
   bool run() {
     const ContextGuard guard(context_);
     cuda::StreamLease stream(context_);
@@ -64,7 +64,7 @@ class UploadCase {
   std::vector<std::size_t> ends_;
 };
 
-TEST_CASE("an upload of any size arrives whole and in order", "[.fake]") {
+TEST_CASE("an upload of any size arrives completely and in order", "[.fake]") {
   const auto context = Context::open(0);
   for (const std::size_t bytes : {std::size_t{3}, kMegabyte / 2 - 1, kMegabyte / 2, kMegabyte,
                                   4 * kMegabyte - 1, 4 * kMegabyte, 9 * kMegabyte + 3, 50 * kMegabyte}) {
@@ -73,7 +73,7 @@ TEST_CASE("an upload of any size arrives whole and in order", "[.fake]") {
   }
 }
 
-TEST_CASE("an upload does with the pinned memory that is left", "[.fake]") {
+TEST_CASE("an upload works with the remaining pinned memory", "[.fake]") {
   const auto context = Context::open(0);
   const ContextGuard guard(*context);
   std::vector<cuda::PinnedBuffer> held;

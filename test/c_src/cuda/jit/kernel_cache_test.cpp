@@ -45,7 +45,7 @@ KernelSpec axpy(int shift) {
   return {"test.cu", "axpy", {"SHIFT=" + std::to_string(shift)}};
 }
 
-TEST_CASE("a kernel is compiled and loaded once, whoever asks", "[.fake]") {
+TEST_CASE("a kernel is compiled and loaded once, for every caller", "[.fake]") {
   const auto context = Context::open(0);
   const Workshop workshop;
   KernelCache cache(*context);
@@ -67,7 +67,7 @@ TEST_CASE("a kernel is compiled and loaded once, whoever asks", "[.fake]") {
   CHECK(fake().context_depth() == 0);
 }
 
-TEST_CASE("a kernel that is there is given without a driver call", "[.fake]") {
+TEST_CASE("a loaded kernel is returned without a driver call", "[.fake]") {
   const auto context = Context::open(0);
   const Workshop workshop;
   KernelCache cache(*context);
@@ -110,7 +110,7 @@ TEST_CASE("a kernel that fails to compile is tried again", "[.fake]") {
   CHECK(fake().context_depth() == 0);
 }
 
-TEST_CASE("a driver that refuses the image says which versions met", "[.fake]") {
+TEST_CASE("a driver that refuses the image is reported with both versions", "[.fake]") {
   const auto context = Context::open(0);
   const Workshop workshop;
   KernelCache cache(*context);
@@ -184,7 +184,7 @@ TEST_CASE("a kernel uses opted-in shared memory on the device, also in a capture
     CHECK(back[static_cast<std::size_t>(i)] == static_cast<float>(threads - 1 - i));
 }
 
-TEST_CASE("a capture that was abandoned does not spoil later calls", "[cuda][gpu]") {
+TEST_CASE("an abandoned capture does not break later calls", "[cuda][gpu]") {
   if (!have_device()) return;
   const auto context = Context::open(0);
   {

@@ -26,7 +26,7 @@ const char* const kSource =
     "extern \"C\" __global__ void scale(float* x) { x[threadIdx.x] *= FACTOR * OFFSET; }\n";
 const KernelSpec kScale = {"scale.cu", "scale", {"OFFSET=3"}};
 
-// A kernels folder and a cache folder of its own, which every compile in its scope uses.
+// A separate kernels folder and cache folder, used by every compile in its scope.
 struct Workshop {
   Workshop() {
     kernels.write("factor.cuh", "#pragma once\n#define FACTOR 2.0f\n");
@@ -51,7 +51,7 @@ bool is_elf(const std::string& image) {
                        "ELF") == 0;
 }
 
-TEST_CASE("the disk cache gives back what it was given, or nothing", "[cuda][disk_cache]") {
+TEST_CASE("the disk cache returns what was stored, or nothing", "[cuda][disk_cache]") {
   const Folder folder;
   const DiskCache cache(folder.file("made/when/needed"));
   CHECK_FALSE(cache.load("key"));
@@ -75,7 +75,7 @@ TEST_CASE("the disk cache gives back what it was given, or nothing", "[cuda][dis
   }
 }
 
-TEST_CASE("a cache that cannot be written stores nothing and is no error", "[cuda][disk_cache]") {
+TEST_CASE("a cache that cannot be written stores nothing, without an error", "[cuda][disk_cache]") {
   CHECK_FALSE(DiskCache("").store("key", "image"));
   CHECK_FALSE(DiskCache("").load("key"));
   const Folder folder;
@@ -90,7 +90,7 @@ TEST_CASE("a cache that cannot be written stores nothing and is no error", "[cud
   }
 }
 
-TEST_CASE("an entry that is no regular file of this user counts as absent", "[cuda][disk_cache]") {
+TEST_CASE("an entry that is not a regular file of this user counts as absent", "[cuda][disk_cache]") {
   const Folder folder;
   const DiskCache cache(folder.path());
   REQUIRE(cache.store("good", "image"));
@@ -103,7 +103,7 @@ TEST_CASE("an entry that is no regular file of this user counts as absent", "[cu
     INFO(key);
     CHECK_FALSE(cache.load(key));
   }
-  // A link or a pipe is replaced; what a link points to stays.
+  // Replaces a link or a pipe; the target of a link is unchanged.
   CHECK(cache.store("link", "other"));
   CHECK(cache.store("pipe", "other"));
   CHECK(cache.load("link") == "other");
@@ -111,7 +111,7 @@ TEST_CASE("an entry that is no regular file of this user counts as absent", "[cu
   CHECK(cache.load("good") == "image");
   CHECK_FALSE(cache.store("folder", "other"));
 
-  // Larger than any kernel; the file has a hole in place of most bytes.
+  // Larger than any kernel; a sparse file.
   REQUIRE(::truncate(place("good").c_str(), static_cast<off_t>(DiskCache::kMaxBytes) + 1) == 0);
   CHECK_FALSE(cache.load("good"));
   REQUIRE(cache.store("good", "image"));
@@ -182,7 +182,7 @@ TEST_CASE("a kernel compiles for a real architecture, and as PTX for a newer one
   CHECK(contains(error.what(), "compute capability 2.0"));
 }
 
-TEST_CASE("a kernel that does not compile carries NVRTC's log", "[cuda][nvrtc]") {
+TEST_CASE("a kernel that does not compile gives NVRTC's log", "[cuda][nvrtc]") {
   if (!have_nvrtc()) return;
   const Workshop workshop;
   workshop.kernels.write("bad.cu", "extern \"C\" __global__ void bad() { int x = undeclared_name; }\n");
@@ -195,7 +195,7 @@ TEST_CASE("a kernel that does not compile carries NVRTC's log", "[cuda][nvrtc]")
   CHECK(std::filesystem::is_empty(workshop.cache.path()));
 }
 
-TEST_CASE("a kernel file or folder that is not there is named", "[cuda][nvrtc]") {
+TEST_CASE("a kernel file or folder that does not exist is named", "[cuda][nvrtc]") {
   if (!have_nvrtc()) return;
   const Workshop workshop;
   const core::Error error = thrown_by([] { cuda::compile_to_cubin({"absent.cu", "absent", {}}, 90); });
@@ -238,7 +238,7 @@ TEST_CASE("the second compile comes from disk, a damaged file is compiled again"
   const std::string path = workshop.only_cache_file();
   const std::string good = read_file(path);
 
-  // Another image in the file: what comes back shows that the disk was asked.
+  // Another image in the file: the result shows that it came from disk.
   const std::string name = std::filesystem::path(path).stem().string();
   REQUIRE(DiskCache(workshop.cache.path()).store(name, "planted"));
   CHECK(cuda::cached_image(kScale, 90) == "planted");

@@ -1,6 +1,6 @@
 // A policy on the fake driver while every driver call and every allocation of every operation fails once. Its
-// kernels are replaced by functions that only move states on: each value of a state grows by one with every
-// frame, so that a state that was touched too early, too late or in place shows.
+// kernels are replaced by functions that only update states: each value of a state grows by one per frame,
+// which reveals a state that was changed too early, too late or in place.
 #include <chrono>
 #include <cstring>
 
@@ -126,7 +126,7 @@ TEST_CASE("every allocation of a policy fails once", "[.policy_allocation_faults
   }
 }
 
-TEST_CASE("a lost device is an error at once, and the host backend goes on", "[.policy_lost]") {
+TEST_CASE("a lost device is an error immediately, and the host backend still works", "[.policy_lost]") {
   const auto context = cuda::Context::open(0);
   FaultBench bench(load(context));
   std::vector<float> obs(5), out(3);

@@ -1,5 +1,5 @@
-// The resident policy on a GPU: the recorded match, policies of awkward sizes against the reference, and the
-// bit-for-bit promises of core/policy/policy.hpp. Skipped, with a line, where there is no device.
+// The resident policy on a GPU: the recorded match, policies of unusual sizes against the reference, and the
+// bit-for-bit guarantees of core/policy/policy.hpp. Skipped, with a message, where there is no device.
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -128,7 +128,7 @@ TEST_CASE("the recorded rollbacks on the GPU", "[cuda][gpu][policy]") {
   CHECK(worst <= 1e-5);
 }
 
-TEST_CASE("windows of the match on the GPU, alone and together", "[cuda][gpu][policy]") {
+TEST_CASE("windows of the match on the GPU, one by one and in one call", "[cuda][gpu][policy]") {
   if (!test::have_device() || !test::have_melee()) return;
   const auto policy = load(test::melee_policy());
   const test::Match match = test::melee_match();
@@ -149,7 +149,7 @@ TEST_CASE("windows of the match on the GPU, alone and together", "[cuda][gpu][po
   CHECK(same_bits(out, alone));
 }
 
-TEST_CASE("policies of awkward sizes on the GPU agree with the reference", "[cuda][gpu][policy]") {
+TEST_CASE("policies of unusual sizes on the GPU agree with the reference", "[cuda][gpu][policy]") {
   if (!test::have_device()) return;
   for (const test::PolicySpec& spec : awkward_policies()) {
     const auto weights = test::make_policy(spec);
@@ -212,7 +212,7 @@ TEST_CASE("a batch on the GPU equals its agents alone, bit for bit", "[cuda][gpu
   }
 }
 
-TEST_CASE("states on the GPU: zeros, copies and values written come back", "[cuda][gpu][policy]") {
+TEST_CASE("states on the GPU: zeros, copies and written values are read back", "[cuda][gpu][policy]") {
   if (!test::have_device()) return;
   for (const test::PolicySpec& spec : awkward_policies()) {
     const auto policy = load(test::make_policy(spec), 1);
@@ -228,13 +228,13 @@ TEST_CASE("states on the GPU: zeros, copies and values written come back", "[cud
     CHECK(same_bits(read(*policy, *states[3]), values));
     policy->copy_state(*states[7], *states[3]);
     CHECK(same_bits(read(*policy, *states[7]), values));
-    states.erase(states.begin() + 3);  // its slot is cleared for whoever comes next
+    states.erase(states.begin() + 3);  // the next owner of its slot finds zeros
     const auto next = policy->new_state();
     for (const float value : read(*policy, *next)) REQUIRE(value == 0.0f);
   }
 }
 
-TEST_CASE("threads step their own agents on one GPU model at once", "[cuda][gpu][policy]") {
+TEST_CASE("threads step their own agents on one GPU policy concurrently", "[cuda][gpu][policy]") {
   if (!test::have_device()) return;
   const auto policy = load(test::make_policy(awkward_policies()[2]));
   const core::PolicyConfig& config = policy->config();

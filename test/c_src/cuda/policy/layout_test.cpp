@@ -1,5 +1,4 @@
-// Sizes of a policy on the GPU: what kernels/policy/layout.cuh makes of a config, and how weights are packed
-// by it.
+// Sizes of a policy on the GPU: kernels/policy/layout.cuh for a config, and the packing of weights by it.
 #include <cstring>
 
 #include "core/error.hpp"
@@ -17,7 +16,7 @@ core::PolicyConfig config() {
   return config;
 }
 
-// Every weight is another whole number, from 1.
+// Numbers every weight, from 1.
 std::vector<float> numbered(std::int64_t count, float* next) {
   std::vector<float> values(static_cast<std::size_t>(count));
   for (float& value : values) value = (*next)++;
@@ -79,7 +78,7 @@ std::int64_t count_weights(const core::PolicyWeights& w) {
 
 }  // namespace
 
-TEST_CASE("padded sizes hold the config's and are whole segments", "[cuda][policy]") {
+TEST_CASE("padded sizes hold the config's and are multiples of a segment", "[cuda][policy]") {
   const PolicyDims dims(config());
   CHECK(dims.model() == 96);
   CHECK(dims.inner() == 160);

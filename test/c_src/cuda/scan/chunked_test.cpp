@@ -1,4 +1,4 @@
-// How a scan that is parallel in time is cut: needs no device.
+// The plans of scans that are parallel in time; needs no device.
 #include "cuda/scan/chunked.hpp"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ TEST_CASE("a chunked plan covers every state and channel and fits the device", "
             CHECK((properties.compute_major >= 9 || plan.cluster == 1));
             CHECK(of("STAGED_STATES") % of("STATES_PER_PASS") == 0);
             CHECK(plan.shared_bytes <= static_cast<std::size_t>(properties.max_shared_per_block));
-            // One buffer only where no copy follows another.
+            // One buffer only where no second copy follows.
             const std::int64_t room = std::int64_t{of("STEPS")} * of("CHUNKS") * time_warps * plan.cluster;
             CHECK((of("BUFFERS") == 2 || (seq <= room && of("STAGED_STATES") >= state)));
           }
@@ -56,7 +56,7 @@ TEST_CASE("a chunked plan covers every state and channel and fits the device", "
   }
 }
 
-TEST_CASE("what decides a chunked scan's rounding does not depend on the batch", "[cuda][scan]") {
+TEST_CASE("a chunked scan's rounding does not depend on the batch", "[cuda][scan]") {
   const cuda::ChunkedTuning chunks;
   for (const std::int64_t seq : {65, 1000, 1024, 4097, 70000}) {
     for (const std::int64_t dim : {1, 64, 511, 512, 1536, 16000}) {
@@ -101,7 +101,7 @@ TEST_CASE("elements are copied as wide as address, channels and blocks allow", "
   CHECK(piece(42, 0, core::Dtype::f32, 7) == "2");  // six channels to a group of b
 }
 
-TEST_CASE("forced cuts are taken as they are", "[cuda][scan]") {
+TEST_CASE("forced cuts are used unchanged", "[cuda][scan]") {
   cuda::ChunkedTuning tuning;
   tuning.channel_warps = 2, tuning.time_warps = 3, tuning.cluster_blocks = 4;
   tuning.chunks = 8, tuning.steps = 8, tuning.states_per_pass = 1, tuning.min_blocks = 1;

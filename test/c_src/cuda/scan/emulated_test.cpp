@@ -22,7 +22,7 @@ void check(ScanSpec spec, bool with_states = false) {
               with_states);
 }
 
-// What a Mamba layer uses: everything is given.
+// A Mamba layer's scan, with every operand.
 ScanSpec full(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::int64_t state) {
   ScanSpec spec;
   spec.batch = batch, spec.seq = seq, spec.dim = dim, spec.state = state;

@@ -1,4 +1,4 @@
-// Which kernel takes a scan, how the general one cuts it, and its slices of the batch: needs no device.
+// Which kernel runs a scan, the plans of the general one, and its slices of the batch; needs no device.
 #include "cuda/scan/forward.hpp"
 
 #include <set>
@@ -31,7 +31,7 @@ TEST_CASE("a general plan covers every state and channel and fits the device", "
               CHECK(plan.spec.file == "scan/general.cu");
               const int lanes = number_of(plan.spec, "LANES"), per_lane = number_of(plan.spec, "PER_LANE");
               CHECK(lanes * per_lane >= state);
-              // Two states a lane or more: a lane's sum always starts with pairs.
+              // At least two states per lane: a lane's sum always starts with pairs.
               if (state > 1) CHECK(per_lane >= 2);
               CHECK((lanes & (lanes - 1)) == 0);
               CHECK(plan.cut.spans * plan.cut.span_channels == dim);
@@ -48,7 +48,7 @@ TEST_CASE("a general plan covers every state and channel and fits the device", "
   }
 }
 
-TEST_CASE("whether a scan walks time does not depend on the batch", "[cuda][scan]") {
+TEST_CASE("whether a scan is sequential does not depend on the batch", "[cuda][scan]") {
   for (const std::int64_t seq : {1, 60, 64, 65, 1024, 70001}) {
     for (const std::int64_t dim : {1, 64, 512, 1536, 20000}) {
       for (const std::int64_t batch : {1, 2, 8, 64, 4096}) {
@@ -65,7 +65,7 @@ TEST_CASE("whether a scan walks time does not depend on the batch", "[cuda][scan
 }
 
 // Steps and the bytes of some rows are ints in the chunked kernel.
-TEST_CASE("a scan beyond 31 bits walks time even where chunks are asked for", "[cuda][scan]") {
+TEST_CASE("a scan beyond 31 bits is sequential even where chunked is forced", "[cuda][scan]") {
   const auto walks = [](ScanShape p) {
     p.options.algorithm = core::ScanAlgorithm::chunked;
     return cuda::scans_sequentially(p);
@@ -106,7 +106,7 @@ TEST_CASE("blocks do not cross the groups of b and c", "[cuda][scan]") {
   }
 }
 
-TEST_CASE("the first kernel of the list that takes a scan runs it", "[cuda][scan]") {
+TEST_CASE("the first kernel of the list that supports a scan runs it", "[cuda][scan]") {
   const auto hopper = device(132, 227, 9);
   const auto name = [&](const ScanShape& p, const cuda::ScanTuning* tuning = nullptr) {
     return cuda::plan_scan(p, hopper, tuning).spec.entry;
@@ -118,7 +118,7 @@ TEST_CASE("the first kernel of the list that takes a scan runs it", "[cuda][scan
   ScanShape matrix = kind(2, 60, 8, 4);
   matrix.full_matrix = true, matrix.options.discretization = Discretization::bilinear;
   CHECK(name(matrix) == "selective_scan_matrix");
-  // Tuning names its kernel, which must take the scan.
+  // Tuning names its kernel, which must support the scan.
   const cuda::ChunkedTuning chunked;
   const cuda::GeneralTuning general;
   CHECK(name(kind(1, 1024, 256, 16), &chunked) == "selective_scan_chunked");
@@ -159,7 +159,7 @@ TEST_CASE("a batch beyond one grid is cut into several launches", "[cuda][scan]"
   const auto launches = cuda::scan_launches(plan, p, on_device);
   REQUIRE(launches.size() == 2);
   CHECK(std::int64_t{launches[0].grid.x} + launches[1].grid.x == p.batch);
-  // The second launch begins with the first sequence that the first one left; shared tensors stay.
+  // The second launch begins with the first sequence after the first launch; shared tensors stay the same.
   const auto first = reinterpret_cast<std::uintptr_t>(launches[0].arguments.x);
   CHECK(first == 4096);
   CHECK(reinterpret_cast<std::uintptr_t>(launches[1].arguments.x) == 4096 + launches[0].grid.x * 8ull * 4);
@@ -171,8 +171,8 @@ TEST_CASE("a slice of the batch reads its own sequences", "[cuda][scan]") {
   spec.batch = 5;
   spec.z = spec.initial_state = true;
   spec.b_groups = 0;
-  const ScanCase whole(spec);
-  const ScanExpected all = expect(whole.call()), part = expect(slice_of(whole.call(), 2, 3));
+  const ScanCase full(spec);
+  const ScanExpected all = expect(full.call()), part = expect(slice_of(full.call(), 2, 3));
   const std::size_t row = static_cast<std::size_t>(spec.seq * spec.dim);
   CHECK(std::vector<double>(all.y.begin() + static_cast<std::ptrdiff_t>(2 * row), all.y.end()) == part.y);
 }

@@ -1,5 +1,5 @@
 // The selective scan on a real device through run_scan: goldens, sweeps against the oracle, and the same bits
-// in any company.
+// in any batch.
 #include <cstring>
 #include <limits>
 #include <thread>
@@ -35,7 +35,7 @@ void check_spec(ScanSpec spec, bool with_states = false) {
   }
 }
 
-// y and the final state have the same bits whether or not every state is asked for.
+// y and the final state have the same bits with and without the output of every state.
 void check_states_change_nothing(const ScanSpec& spec) {
   const ScanCase c(spec);
   Results with = scan_on_device(c.call(), true);
@@ -116,7 +116,7 @@ TEST_CASE("the device's scan for every type, rule, layout and direction", "[cuda
   }
 }
 
-TEST_CASE("a walk of pairs of channels for every state, type and end of a tile", "[cuda][gpu][scan]") {
+TEST_CASE("the wide kernel for every state, type and end of a tile", "[cuda][gpu][scan]") {
   if (!have_device()) return;
   for (const std::int64_t state : {4, 8, 16, 32, 64, 128}) {
     for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
@@ -138,7 +138,7 @@ TEST_CASE("a walk of pairs of channels for every state, type and end of a tile",
   }
 }
 
-TEST_CASE("a short scan that a cluster takes whole, for every state, type and end", "[cuda][gpu][scan]") {
+TEST_CASE("the short kernel for every state, type and end", "[cuda][gpu][scan]") {
   if (!have_device()) return;
   for (const std::int64_t state : {8, 16, 24, 64}) {
     for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
@@ -164,31 +164,31 @@ TEST_CASE("a short scan that a cluster takes whole, for every state, type and en
   }
 }
 
-TEST_CASE("the device gives the same bits again, in any company and from any thread", "[cuda][gpu][scan]") {
+TEST_CASE("the device gives the same bits again, in any batch and from any thread", "[cuda][gpu][scan]") {
   if (!have_device()) return;
   for (const std::int64_t seq : {40, 60, 300, 1024}) {
     ScanSpec spec;
     spec.batch = 40, spec.seq = seq, spec.dim = 200, spec.state = 16, spec.z = true;
     const ScanCase c(spec);
     const ScanCall p = c.call();
-    const Results whole = scan_on_device(p);
-    CHECK(scan_on_device(p).same_bits(whole));
+    const Results full = scan_on_device(p);
+    CHECK(scan_on_device(p).same_bits(full));
     const std::size_t row = static_cast<std::size_t>(seq * spec.dim) * 4;
     for (const std::int64_t first : {0, 17, 39}) {
       const Results alone = scan_on_device(slice_of(p, first, 1));
       INFO("seq " << seq << " sequence " << first);
-      CHECK(std::memcmp(alone.y.data(), whole.y.data() + static_cast<std::size_t>(first) * row, row) == 0);
+      CHECK(std::memcmp(alone.y.data(), full.y.data() + static_cast<std::size_t>(first) * row, row) == 0);
     }
     std::vector<int> same(4);
     std::vector<std::thread> threads;
     for (int& result : same)
-      threads.emplace_back([&] { result = scan_on_device(p).same_bits(whole) ? 1 : 0; });
+      threads.emplace_back([&] { result = scan_on_device(p).same_bits(full) ? 1 : 0; });
     for (std::thread& thread : threads) thread.join();
     CHECK(same == std::vector<int>(4, 1));
   }
 }
 
-TEST_CASE("a scan of more than 2^31 elements keeps its last ones right", "[cuda][gpu][scan][large]") {
+TEST_CASE("a scan of more than 2^31 elements has correct last elements", "[cuda][gpu][scan][large]") {
   if (!have_device()) return;
   // 2^31 + 2^20 elements of bf16: 4.3 GB each for x, dt and y. The sequence that crosses the limit is
   // compared.

@@ -1,4 +1,4 @@
-// Kinds of scans, and devices to plan them for: for the tests of scan plans. Nothing is read or run.
+// Kinds of scans, and devices to plan them for, for the tests of scan plans. Nothing is launched.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ inline core::ScanShape kind(std::int64_t batch, std::int64_t seq, std::int64_t d
   return p;
 }
 
-// The value of one of a kernel's defines; empty where it has none of the name.
+// The value of one of a kernel's defines; empty where it has no such define.
 inline std::string define_of(const cuda::KernelSpec& spec, const std::string& name) {
   for (const std::string& define : spec.defines) {
     if (define.rfind(name + "=", 0) == 0) return define.substr(name.size() + 1);

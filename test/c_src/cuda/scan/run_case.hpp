@@ -1,4 +1,4 @@
-// A scan through run_scan on the device that is there, real or emulated, compared with the oracle.
+// A scan through run_scan on the available device, real or emulated, compared with the oracle.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ inline double limit_of(core::Dtype dtype) {
   return dtype == core::Dtype::f32 ? 1e-5 : dtype == core::Dtype::f16 ? 2e-3 : 1.5e-2;
 }
 
-// Everything a scan writes, poisoned before.
+// The results of a scan, poisoned before.
 struct Results {
   std::vector<std::uint8_t> y, y_reverse;
   std::vector<float> final_state, states;

@@ -1,4 +1,4 @@
-// Which scans a cluster takes whole, and how wide its blocks are: needs no device.
+// Which scans the short kernel supports, and the width of its blocks; needs no device.
 #include "cuda/scan/short.hpp"
 
 #include <set>
@@ -17,13 +17,13 @@ using formulas::Discretization;
 
 const cuda::DeviceProperties kHopper = device(132, 227, 9);
 
-TEST_CASE("a cluster takes short scans of few channels with states in eights", "[cuda][scan]") {
+TEST_CASE("the short kernel supports short scans of few channels with states in eights", "[cuda][scan]") {
   CHECK(cuda::kShortScan.takes(kind(1, 1024, 256, 16), kHopper));
   CHECK(cuda::kShortScan.takes(kind(64, 65, 1, 8), kHopper));
   CHECK(cuda::kShortScan.takes(kind(1, 1024, 511, 64), kHopper));
   CHECK_FALSE(cuda::kShortScan.takes(kind(1, 1025, 256, 16), kHopper));
   CHECK_FALSE(cuda::kShortScan.takes(kind(1, 1024, 512, 16), kHopper));
-  CHECK_FALSE(cuda::kShortScan.takes(kind(1, 60, 256, 16), kHopper));  // walks
+  CHECK_FALSE(cuda::kShortScan.takes(kind(1, 60, 256, 16), kHopper));  // sequential
   CHECK_FALSE(cuda::kShortScan.takes(kind(1, 1024, 256, 12), kHopper));
   CHECK_FALSE(cuda::kShortScan.takes(kind(1, 1024, 256, 72), kHopper));
   ScanShape p = kind(1, 1024, 256, 16);
@@ -32,7 +32,7 @@ TEST_CASE("a cluster takes short scans of few channels with states in eights", "
   p.add(core::ScanOperand::b);
   p.options.discretization = Discretization::bilinear;
   CHECK(cuda::kShortScan.takes(p, kHopper));
-  p.options.discretization = Discretization::foh;  // its inputs are dear, and computed twice here
+  p.options.discretization = Discretization::foh;  // its inputs are expensive, and computed twice here
   CHECK_FALSE(cuda::kShortScan.takes(p, kHopper));
   p.options.discretization = Discretization::zoh, p.complex = true;
   CHECK_FALSE(cuda::kShortScan.takes(p, kHopper));
@@ -42,11 +42,11 @@ TEST_CASE("a cluster takes short scans of few channels with states in eights", "
   CHECK_FALSE(cuda::kShortScan.takes(p, kHopper));
   p.seq = 20, p.options.algorithm = core::ScanAlgorithm::chunked;
   CHECK(cuda::kShortScan.takes(p, kHopper));
-  p.seq = 0;  // nobody would hand the initial state on
+  p.seq = 0;  // no block would pass the initial state on
   CHECK_FALSE(cuda::kShortScan.takes(p, kHopper));
 }
 
-TEST_CASE("only a device with room for clusters of eight takes scans whole", "[cuda][scan]") {
+TEST_CASE("only a device with clusters of eight runs the short kernel", "[cuda][scan]") {
   const ScanShape p = kind(1, 1024, 256, 16);
   CHECK_FALSE(cuda::kShortScan.takes(p, device(132, 163, 8)));
   CHECK_FALSE(cuda::kShortScan.takes(p, device(48, 227, 9)));
@@ -88,7 +88,7 @@ TEST_CASE("one sequence of 256 channels has its clusters side by side", "[cuda][
   CHECK(number_of(plan.spec, "MIN_BLOCKS") == 1);
 }
 
-TEST_CASE("whether a scan is taken whole does not depend on the batch", "[cuda][scan]") {
+TEST_CASE("whether the short kernel runs a scan does not depend on the batch", "[cuda][scan]") {
   for (const std::int64_t seq : {65, 1000, 1024}) {
     for (const std::int64_t dim : {1, 64, 511}) {
       std::set<std::string> kernels;

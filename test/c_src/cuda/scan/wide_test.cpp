@@ -1,4 +1,4 @@
-// Which scans the wide kernel takes and how they are cut: needs no device.
+// Which scans the wide kernel supports, and its plans; needs no device.
 #include "cuda/scan/wide.hpp"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ int warps_of(const cuda::LaunchPlan& plan) {
   return number_of(plan.spec, "CHANNEL_WARPS");
 }
 
-TEST_CASE("the wide kernel takes pairs of channels with states in fours", "[cuda][scan]") {
+TEST_CASE("the wide kernel supports pairs of channels with states in fours", "[cuda][scan]") {
   CHECK(takes(kind(8, 60, 512, 16)));
   CHECK(takes(kind(8, 60, 2, 4)));
   ScanShape unaligned = kind(8, 60, 2, 4);
@@ -43,7 +43,7 @@ TEST_CASE("the wide kernel takes pairs of channels with states in fours", "[cuda
   CHECK_FALSE(takes(p));
   p.complex = false, p.c_layout.constant = true;
   CHECK_FALSE(takes(p));
-  p.c_layout.constant = false, p.b_layout.groups = 512;  // one channel to a group
+  p.c_layout.constant = false, p.b_layout.groups = 512;  // one channel per group
   CHECK_FALSE(takes(p));
   p.b_layout.groups = 1;
   p.add(core::ScanOperand::x, 4);
@@ -53,13 +53,13 @@ TEST_CASE("the wide kernel takes pairs of channels with states in fours", "[cuda
   CHECK(takes(halves));
   halves.seq = 1024, halves.options.algorithm = core::ScanAlgorithm::sequential;
   CHECK(takes(halves));
-  // The same y, bit for bit, whether or not the states are asked for.
+  // The same y, bit for bit, with and without the states.
   ScanShape with_states = kind(8, 60, 512, 16);
   with_states.add(core::ScanOperand::states);
   CHECK(takes(with_states));
 }
 
-TEST_CASE("the wide kernel takes walks only", "[cuda][scan]") {
+TEST_CASE("the wide kernel supports sequential scans only", "[cuda][scan]") {
   CHECK_FALSE(takes(kind(8, 1024, 512, 16)));
   CHECK_FALSE(takes(kind(1, 65536, 1536, 16)));
   CHECK(takes(kind(1, 1024, 20000, 16)));  // channels enough to fill a device
@@ -83,7 +83,7 @@ TEST_CASE("a wide plan covers every channel and fits the device", "[cuda][scan]"
           CHECK(warps_of(plan) * number_of(plan.spec, "MIN_BLOCKS") * 32 <= 384);  // 168 registers a lane
           CHECK(plan.block.y == static_cast<unsigned>(warps_of(plan)));
           CHECK(plan.block.z == 1);
-          // Room for three blocks, and steps that share out to lanes without a rest.
+          // Three blocks fit, and steps divide evenly over lanes.
           CHECK(plan.shared_bytes <= static_cast<std::size_t>(properties.max_shared_per_block) / 3);
           CHECK(steps % std::min<std::int64_t>(state / 4, steps) == 0);
         }
@@ -119,7 +119,7 @@ TEST_CASE("the wide kernel copies no less than pairs of elements", "[cuda][scan]
   CHECK(piece(4, 0, core::Dtype::bf16, 128) == "4");
 }
 
-TEST_CASE("a wide plan takes what a benchmark forces as far as it fits", "[cuda][scan]") {
+TEST_CASE("a wide plan uses forced values as far as they fit", "[cuda][scan]") {
   cuda::WideTuning tuning;
   tuning.warps = 4, tuning.steps = 32, tuning.min_blocks = 3;
   const cuda::LaunchPlan plan = plan_wide(kind(8, 60, 512, 16), device(132, 227), tuning);
@@ -129,7 +129,7 @@ TEST_CASE("a wide plan takes what a benchmark forces as far as it fits", "[cuda]
   CHECK(number_of(plan_wide(kind(8, 60, 512, 128), device(1, 48), tuning).spec, "STEPS") == 8);
 }
 
-TEST_CASE("what decides a wide scan's rounding does not depend on the batch", "[cuda][scan]") {
+TEST_CASE("a wide scan's rounding does not depend on the batch", "[cuda][scan]") {
   for (const std::int64_t seq : {1, 60, 64, 65, 1024, 70000}) {
     for (const std::int64_t dim : {2, 64, 512, 1536, 20000}) {
       std::set<std::pair<std::string, std::string>> kernels;

@@ -29,7 +29,7 @@ TEST_CASE("the AR-SSM layer on the device agrees with the oracle", "[gpu]") {
   }
 }
 
-TEST_CASE("the batch changes no bit of the AR-SSM layer on the device", "[gpu]") {
+TEST_CASE("the batch does not change the bits of the AR-SSM layer on the device", "[gpu]") {
   if (!have_device()) return;
   const SemiseparableTensors tensors(48, 20, 24);
   const auto weights = core::load_semiseparable(tensors.views(), true);

@@ -64,7 +64,7 @@ TEST_CASE("every axis of every rank, on the host") {
   }
 }
 
-TEST_CASE("more columns than one sweep takes") {
+TEST_CASE("more columns than one sweep") {
   for (const AssociativeOp op : {AssociativeOp::cumsum, AssociativeOp::linear_recurrence}) {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::c64}) {
       CHECK(associative_mismatch(associative_case(op, dtype, {2, 7, 2063}, 1), kHost) == "");
@@ -79,7 +79,7 @@ double ulps(float out, double expected) {
   return std::abs(out - expected) / unit;
 }
 
-// Of the cumulative sum of elements spread evenly over [low, low + spread).
+// The error of the cumulative sum of elements spread evenly over [low, low + spread).
 double worst_ulps(bool compensated, const Shape& shape, float low, float spread) {
   AssociativeOptions options;
   options.compensated = compensated;
@@ -125,7 +125,7 @@ TEST_CASE("compensated sums of every type, and their infinities") {
   }
 }
 
-TEST_CASE("NaN, infinity and overflow on the host spread as in the sequential loop") {
+TEST_CASE("NaN, infinity and overflow on the host propagate as in the sequential loop") {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   for_each_target([&] {
     for (const AssociativeOp op : {AssociativeOp::cumsum, AssociativeOp::cumprod, AssociativeOp::cummax,
@@ -146,7 +146,7 @@ TEST_CASE("NaN, infinity and overflow on the host spread as in the sequential lo
   });
 }
 
-TEST_CASE("a recurrence whose decays overflow or vanish follows the loop on the host") {
+TEST_CASE("a recurrence whose decays overflow or underflow follows the loop on the host") {
   for (const Shape& shape : {Shape{2000}, Shape{2000, 20}}) {
     for (const float decay : {1.2f, -1.2f, 1e-3f, 1e20f, 0.0f}) {
       for (const float start : {0.0f, 1.0f, 1e-30f, 1e30f, std::numeric_limits<float>::infinity()}) {
@@ -161,7 +161,7 @@ TEST_CASE("a recurrence whose decays overflow or vanish follows the loop on the 
   }
 }
 
-TEST_CASE("the thread count changes no bit of an associative scan") {
+TEST_CASE("the thread count does not change the bits of an associative scan") {
   for (const AssociativeOp op : {AssociativeOp::cumsum, AssociativeOp::linear_recurrence}) {
     for (const Shape& shape : {Shape{64, 3000}, Shape{8, 300, 700}}) {
       const AssociativeCase test = associative_case(op, Dtype::f32, shape, 1);

@@ -1,5 +1,5 @@
-// Policies of Edifice and ExPhil on the CPU: the expected outputs, the same bits however they are run, and a
-// use for every tensor.
+// Policies of Edifice and ExPhil on the CPU: the expected outputs, the same bits in every kind of call, and
+// an effect of every tensor.
 #include <algorithm>
 #include <cstring>
 
@@ -91,10 +91,10 @@ TEST_CASE("each tensor of a file is used", "[host][policy][exphil]") {
       const auto policy = host::make_policy(*with_zeroed(file, zeroed, which.dialect, which.window), {});
       return answers_at(*policy, frames, {100, 300, 500}, which.window);
     };
-    const Floats whole = answer("");
+    const Floats full = answer("");
     for (const auto& item : file.tensors()) {
       INFO(which.file << " " << item.first);
-      CHECK(relative_error(answer(item.first), whole) > 1e-3);
+      CHECK(relative_error(answer(item.first), full) > 1e-3);
     }
   }
 }
@@ -164,11 +164,11 @@ TEST_CASE("dt of the channel, another chunk, warm-up frames, on the CPU", "[host
   };
   const std::string mamba = exphil_path("edifice_mamba/golden.safetensors");
   const std::string brief = exphil_path("edifice_mamba2/short_window_golden.safetensors");
-  const std::string whole = exphil_path("exphil_policy/golden.safetensors");
+  const std::string full = exphil_path("exphil_policy/golden.safetensors");
   check("edifice_mamba/mamba.nx", per_channel, mamba, "window_ends", "hidden_per_channel_dt_f64");
-  check("exphil_policy/policy.bin", per_channel, whole, "window_ends", "logits_per_channel_dt_f64");
+  check("exphil_policy/policy.bin", per_channel, full, "window_ends", "logits_per_channel_dt_f64");
   check("edifice_mamba2/short_window.nx", chunk, brief, "window_ends", "hidden_chunk16_f64");
-  check("exphil_policy/policy.bin", {}, whole, "warmup_frames", "warmup_logits_f64");
+  check("exphil_policy/policy.bin", {}, full, "warmup_frames", "warmup_logits_f64");
 }
 
 TEST_CASE("steps, batches, prefill and windows of every dialect give the same bits",
@@ -180,10 +180,10 @@ TEST_CASE("steps, batches, prefill and windows of every dialect give the same bi
     const auto policy = host::make_policy(*test::exphil_policy(set.files[0]), {});
     const PolicyConfig& c = policy->config();
     const auto at_once = policy->new_state(), stepped = policy->new_state(), other = policy->new_state();
-    const Floats whole = prefill(*policy, *at_once, frames, 0, c.spec.window);
+    const Floats full = prefill(*policy, *at_once, frames, 0, c.spec.window);
     Floats steps;
     for (std::int64_t t = 0; t < c.spec.window; ++t) {
-      // In a batch of two every second time; the other agent sees other frames.
+      // Every second time in a batch of two, where the other agent has other frames.
       Floats obs(frames.begin() + t * c.d_input, frames.begin() + (t + 1) * c.d_input),
           out(2 * static_cast<std::size_t>(c.d_output));
       obs.insert(obs.begin(), frames.begin() + (t + 100) * c.d_input, frames.begin() + (t + 101) * c.d_input);
@@ -195,15 +195,15 @@ TEST_CASE("steps, batches, prefill and windows of every dialect give the same bi
       }
       steps.insert(steps.end(), out.begin() + c.d_output, out.end());
     }
-    CHECK(same_bits(steps, whole));
+    CHECK(same_bits(steps, full));
     const Floats window =
         answers_at(*policy, frames, {static_cast<std::int32_t>(c.spec.window - 1)}, c.spec.window);
-    CHECK(same_bits(window, Floats(whole.end() - c.d_output, whole.end())));
+    CHECK(same_bits(window, Floats(full.end() - c.d_output, full.end())));
   }
 }
 
-// Without an input projection, without heads or with a head of one linear map, with D and a learned A: forms
-// that no file here has. The oracle is checked by the files; this checks that the CPU follows it.
+// Without an input projection, without heads or with a head of one linear map, with D and a learned A:
+// combinations that no file here has. The files check the oracle; this checks the CPU against it.
 TEST_CASE("other combinations of the description agree with the oracle", "[host][policy][exphil]") {
   if (!test::have_exphil()) return;
   const auto base = test::exphil_policy("edifice_mamba2/short_window.nx");

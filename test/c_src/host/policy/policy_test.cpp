@@ -1,4 +1,5 @@
-// The resident policy on the CPU: the recorded match, and the bit-for-bit promises of core/policy/policy.hpp.
+// The resident policy on the CPU: the recorded match, and the bit-for-bit guarantees of
+// core/policy/policy.hpp.
 #include "host/policy/policy.hpp"
 
 #include <chrono>
@@ -65,7 +66,7 @@ Floats observations(const PolicyConfig& config, std::int64_t frames, std::uint64
   return test::Random(seed).vector(static_cast<std::size_t>(frames * config.d_input), -1, 1);
 }
 
-// Sizes on both sides of every panel and tile, and the smallest convolutions.
+// Sizes below and above every panel and tile, and the smallest convolutions.
 std::vector<test::PolicySpec> specs() {
   std::vector<test::PolicySpec> all(7);
   all[1].d_input = 1, all[1].d_output = 1, all[1].d_model = 1, all[1].d_inner = 1, all[1].n_layer = 1;
@@ -81,7 +82,7 @@ std::vector<test::PolicySpec> specs() {
   return all;
 }
 
-// The worst error of a frame, and how many frames there were.
+// The worst error of a frame, and the number of frames.
 struct Worst {
   double error = 0;
   void add(double next) { error = std::max(error, std::isnan(next) ? INFINITY : next); }
@@ -95,7 +96,7 @@ TEST_CASE("the recorded match, frame by frame, on every SIMD target", "[host][po
   const auto policy = host::make_policy(*test::melee_policy(), {});
   test::for_each_target([&] {
     INFO(host::simd_target());
-    // The baseline has no SIMD: half a minute of the match instead of a whole one.
+    // The baseline has no SIMD: it plays half a minute of the match only.
     const bool baseline = std::string(host::simd_target()) == hwy::TargetName(HWY_STATIC_TARGET);
     const std::int64_t frames = baseline ? 300 : match.frames;
     const auto state = policy->new_state();
@@ -157,7 +158,7 @@ TEST_CASE("zero-state windows of the match", "[host][policy][melee]") {
                              static_cast<std::size_t>(match.d_output)));
   }
   CHECK(worst.error <= 1e-5);
-  // Alone, a window is spread over the threads: the same bits.
+  // One window alone is split over the threads: the same bits.
   for (std::int64_t i = 0; i < count; i += 13) {
     Floats single = floats(match.d_output);
     policy->window(frames.data() + i * windows.kLength * match.d_input, 1, windows.kLength, single.data());
@@ -201,9 +202,9 @@ TEST_CASE("stepping, prefill and every split give the same bits", "[host][policy
     const auto stepped = policy->new_state();
     Floats outs;
     for (std::int64_t seq = 0; seq <= longest; ++seq) {
-      const auto whole = policy->new_state(), split = policy->new_state();
-      bool same = same_bits(prefill(*policy, *whole, obs.data(), seq), outs);
-      same = same && read(*policy, *whole) == read(*policy, *stepped);
+      const auto full = policy->new_state(), split = policy->new_state();
+      bool same = same_bits(prefill(*policy, *full, obs.data(), seq), outs);
+      same = same && read(*policy, *full) == read(*policy, *stepped);
       const std::int64_t cut = seq * 37 % (seq + 1);
       Floats parts = prefill(*policy, *split, obs.data(), cut);
       const Floats rest = prefill(*policy, *split, obs.data() + cut * config.d_input, seq - cut);
@@ -228,13 +229,13 @@ TEST_CASE("a batch of agents equals separate steps bit for bit", "[host][policy]
   const PolicyConfig& config = policy->config();
   for (const std::int64_t count : {1, 2, 3, 7, 8, 9, 63, 64, 65, 200}) {
     INFO(count);
-    std::vector<std::unique_ptr<State>> together, alone;
+    std::vector<std::unique_ptr<State>> batched, alone;
     std::vector<State*> pointers;
     for (std::int64_t i = 0; i < count; ++i) {
-      together.push_back(policy->new_state());
+      batched.push_back(policy->new_state());
       alone.push_back(policy->new_state());
     }
-    for (std::int64_t i = count; i-- > 0;) pointers.push_back(together[static_cast<std::size_t>(i)].get());
+    for (std::int64_t i = count; i-- > 0;) pointers.push_back(batched[static_cast<std::size_t>(i)].get());
     bool same = true;
     for (std::uint64_t frame = 0; frame < 3; ++frame) {
       const Floats obs = observations(config, count, frame + 10);
@@ -247,8 +248,8 @@ TEST_CASE("a batch of agents equals separate steps bit for bit", "[host][policy]
                                    single.size() * sizeof(float)) == 0;
       }
     }
-    for (std::size_t i = 0; i < together.size(); ++i) {
-      same = same && read(*policy, *together[i]) == read(*policy, *alone[i]);
+    for (std::size_t i = 0; i < batched.size(); ++i) {
+      same = same && read(*policy, *batched[i]) == read(*policy, *alone[i]);
     }
     CHECK(same);
   }
@@ -267,7 +268,7 @@ TEST_CASE("one thread and several give the same bits", "[host][policy]") {
     out.insert(out.end(), windows.begin(), windows.end());
     policy->window(obs.data(), 1, 100, windows.data());
     out.insert(out.end(), windows.begin(), windows.begin() + config.d_output);
-    // Steps at once one after another are shared by the threads; those after a pause are not.
+    // Threads share back-to-back steps, but not those after a pause.
     for (std::int64_t t = 0; t < 50; ++t) {
       if (t % 25 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
       const Floats next = step(*policy, *state, obs.data() + t * config.d_input);
@@ -308,7 +309,7 @@ TEST_CASE("states are copied, written and counted exactly", "[host][policy]") {
   CHECK(policy->resident_bytes() == empty);
 }
 
-TEST_CASE("calls on different states run at the same time", "[host][policy]") {
+TEST_CASE("calls on different states run concurrently", "[host][policy]") {
   const auto policy = host::make_policy(*test::make_policy(specs()[GENERATE(4, 6)]), {});
   const PolicyConfig& config = policy->config();
   constexpr std::int64_t kFrames = 60;

@@ -1,4 +1,5 @@
-// Sessions with a window, and sessions that act, over the CPU backend: what Session promises for every kind.
+// Sessions with a window, and sessions that act, over the CPU backend: the guarantees of every kind of
+// Session.
 #include <cstring>
 
 #include "core/policy/session.hpp"
@@ -47,7 +48,8 @@ std::shared_ptr<core::Policy> small_policy() {
 
 }  // namespace
 
-TEST_CASE("a session with a window answers as window does, whatever came before", "[host][policy][window]") {
+TEST_CASE("a session with a window answers like window, whatever its earlier frames",
+          "[host][policy][window]") {
   const auto policy = small_policy();
   const std::int64_t width = policy->config().d_input, window = 7;
   const Floats frames = frames_of(*policy, 40);

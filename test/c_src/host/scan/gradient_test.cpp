@@ -156,7 +156,7 @@ TEST_CASE("gradients: the same bits for any thread count; a sequence's own in an
   core::set_threads(2);
   CHECK(run(problem).bytes() == expected.bytes());
   core::set_threads(0);
-  // The third sequence alone; and the others where the first is NaN.
+  // The third sequence alone, and the others with a NaN in the first.
   const auto from_third = [&](const void* data, std::int64_t floats) {
     return static_cast<const float*>(data) + 2 * floats;
   };
@@ -182,7 +182,7 @@ TEST_CASE("gradients: the same bits for any thread count; a sequence's own in an
   }
 }
 
-TEST_CASE("gradients that are not wanted are not written", "[host][scan_grad]") {
+TEST_CASE("unwanted gradients are not written", "[host][scan_grad]") {
   ScanSpec spec;
   spec.d = spec.z = spec.dt_bias = true;
   const ScanGradCase test(spec);

@@ -24,8 +24,8 @@ using test::relative_error;
 using test::ScanCase;
 using test::ScanSpec;
 
-// Everything a scan can return. Guards behind each array find writes beyond its end; NaN inside finds
-// elements that were never written.
+// The results of a scan. Guards after each array detect writes beyond its end; NaN in it marks elements that
+// were never written.
 struct Results {
   static constexpr std::size_t kGuard = 64;
   std::vector<unsigned char> y, y_reverse;
@@ -104,7 +104,7 @@ constexpr std::int64_t kStates[] = {1, 2, 3, 7, 16, 17, 31, 32, 33, 64, 128, 256
 constexpr std::int64_t kSeqs[] = {0, 1, 2, 15, 16, 17, 31, 32, 33, 60, 127, 1000};
 constexpr std::int64_t kDims[] = {1, 3, 15, 16, 17, 31, 64, 65, 1031};
 
-// A {dim, state, state} is for bilinear alone, an initial state for one direction, c64 goes with f32.
+// A {dim, state, state} needs bilinear, an initial state needs one direction, c64 needs f32.
 bool legal(const ScanSpec& spec) {
   if (spec.complex && spec.dtype != Dtype::f32) return false;
   if (spec.initial_state && spec.options.direction == Direction::both) return false;
@@ -253,7 +253,7 @@ TEST_CASE("every length and every width", "[host][scan]") {
 }
 
 TEST_CASE("a full matrix that needs pivoting", "[host][scan]") {
-  // I - dt A/2 with a zero diagonal: without an exchange of rows it cannot be solved.
+  // I - dt A/2 has a zero diagonal: it cannot be solved without a row exchange.
   const float a[] = {2.0f, 4.0f, -4.0f, 2.0f}, x[] = {1.0f, -2.0f}, dt[] = {1.0f, 1.0f};
   const float b[] = {1.0f, 0.5f, -1.0f, 2.0f}, c[] = {1.0f, 1.0f, 0.5f, -1.0f};
   core::ScanInputs inputs;
@@ -298,19 +298,19 @@ TEST_CASE("the same bits for any thread count, algorithm and batch", "[host][sca
                     single.states.size() * sizeof(float)) == 0);
 }
 
-TEST_CASE("a sequence in two pieces gives the bits of the whole", "[host][scan]") {
+TEST_CASE("a sequence in two pieces gives the bits of one call", "[host][scan]") {
   ScanSpec spec;
   spec.batch = 1, spec.seq = 37, spec.dim = 21, spec.state = 5;
   spec.d = spec.z = true;
   spec.options.discretization = static_cast<Discretization>(GENERATE(0, 1, 2, 3, 4, 5));
   const ScanCase scan(spec);
-  const ScanCall whole = scan.call();
-  const Results expected = run(whole, true);
+  const ScanCall full = scan.call();
+  const Results expected = run(full, true);
   for (std::int64_t cut = 0; cut <= spec.seq; ++cut) {
-    ScanCall first = whole, second = whole;
+    ScanCall first = full, second = full;
     first.shape.seq = cut, second.shape.seq = spec.seq - cut;
     const auto skip = [&](ScanOperand id, std::int64_t row) {
-      second.operands[id] = static_cast<float*>(whole.operands[id]) + cut * row;
+      second.operands[id] = static_cast<float*>(full.operands[id]) + cut * row;
     };
     skip(ScanOperand::x, spec.dim), skip(ScanOperand::dt, spec.dim), skip(ScanOperand::z, spec.dim);
     skip(ScanOperand::b, spec.state), skip(ScanOperand::c, spec.state);
@@ -349,7 +349,7 @@ TEST_CASE("NaN reaches its own channel and no other; dt of zero keeps the state"
   });
 }
 
-TEST_CASE("outputs that are not wanted are not written", "[host][scan]") {
+TEST_CASE("unwanted outputs are not written", "[host][scan]") {
   ScanSpec spec;
   const ScanCase scan(spec);
   const Results expected = run(scan.call(), false);

@@ -32,7 +32,7 @@ TEST_CASE("the AR-SSM layer on the host agrees with the oracle") {
   });
 }
 
-TEST_CASE("neither threads nor the batch change a bit of the AR-SSM layer on the host") {
+TEST_CASE("neither threads nor the batch change the bits of the AR-SSM layer on the host") {
   const SemiseparableTensors tensors(48, 20, 24);
   const auto weights = core::load_semiseparable(tensors.views(), true);
   const auto policy = host::make_semiseparable(*weights);

@@ -150,7 +150,7 @@ TEST_CASE("log1p, sine and cosine", "[host][simd]") {
   test::for_each_target([] {
     INFO(simd_target());
     CHECK(worst_ulps(kLog1p, spread(0.0f, 1.0f), [](double v) { return std::log1p(v); }) < 3.0);
-    // Absolute, in units of 2^-24: near a zero of the function the relative error says nothing about h.
+    // Absolute, in units of 2^-24: near a zero of the function the relative error is meaningless for h.
     for (const float range : {3.0f, 1000.0f, 100000.0f}) {
       const std::vector<float> at = spread(-range, range), sin = call(kSin, at), cos = call(kCos, at);
       double worst = 0;

@@ -74,26 +74,26 @@ TEST_CASE("products agree with double and pad with zeros", "[host][matmul]") {
   });
 }
 
-TEST_CASE("a row has the same bits in every batch and every cut", "[host][matmul]") {
+TEST_CASE("a row has the same bits in every batch and every split", "[host][matmul]") {
   test::for_each_target([] {
     INFO(simd_target());
     const Product product(100, 61, true);
     const std::int64_t step = padded(product.outs), rows = 29;
     const std::vector<float> x = test::Random(5).vector(static_cast<std::size_t>(rows * 61), -1, 1);
-    const std::vector<float> together = product.run(x, rows);
+    const std::vector<float> batched = product.run(x, rows);
     for (std::int64_t first = 0; first < rows; ++first) {
       for (std::int64_t count = 1; first + count <= rows; count += 3) {
         const std::vector<float> part(x.begin() + first * 61, x.begin() + (first + count) * 61);
         const std::vector<float> y = product.run(part, count);
-        REQUIRE(std::memcmp(y.data(), together.data() + first * step, y.size() * sizeof(float)) == 0);
+        REQUIRE(std::memcmp(y.data(), batched.data() + first * step, y.size() * sizeof(float)) == 0);
       }
     }
-    std::vector<float> cut(together.size());
+    std::vector<float> cut(batched.size());
     for (std::int64_t panel = 0; panel < panels(100); panel += 3) {
       multiply(product.packed, x.data(), 61, rows, {cut.data(), step}, Epilogue::store, panel,
                std::min<std::int64_t>(panel + 3, panels(100)));
     }
-    CHECK(std::memcmp(cut.data(), together.data(), cut.size() * sizeof(float)) == 0);
+    CHECK(std::memcmp(cut.data(), batched.data(), cut.size() * sizeof(float)) == 0);
   });
 }
 

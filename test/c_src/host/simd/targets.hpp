@@ -3,7 +3,7 @@
 
 #include "host/simd/simd.hpp"
 
-// After simd.hpp, which says what is compiled.
+// After simd.hpp, which selects the compiled targets.
 #include <hwy/highway.h>
 
 #include <vector>
@@ -17,7 +17,7 @@ inline std::vector<std::int64_t> compiled_targets() {
   return targets;
 }
 
-// Restricts dispatch to one target while it lives.
+// Restricts dispatch to one target during its lifetime.
 class OnlyTarget {
  public:
   explicit OnlyTarget(std::int64_t target) { hwy::SetSupportedTargetsForTest(target); }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kPhases = 40, kCount = 101;
 
-// Each phase reads what all of the phase before it wrote: a lane that left early would read too little.
+// Each phase reads all values that the previous phase wrote: a lane that left early would read old ones.
 struct Walk {
   Team team{kPhases};
   std::vector<std::int64_t> values = std::vector<std::int64_t>(kCount, 1), next = values;
@@ -66,7 +66,7 @@ TEST_CASE("a lane that comes late finds nothing to do", "[host][team]") {
   walk.lane();
   CHECK(walk.values == finished);
   CHECK(walk.visits == std::vector<int>(kPhases * kCount, 1));
-  // And the next pass begins afresh.
+  // The next pass starts from the beginning.
   walk.values.assign(kCount, 1);
   walk.team.begin();
   walk.lane();

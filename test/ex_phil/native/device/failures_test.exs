@@ -1,5 +1,5 @@
 defmodule ExPhil.Native.Device.FailuresTest do
-  # What goes wrong on a GPU: a kernel that does not compile, and memory that is not there. Everything else goes on.
+  # Failures on a GPU: a kernel that does not compile, and memory that is exhausted. Other calls still work.
   use ExPhil.Native.TestSupport.BackendCase
 
   import ExPhil.Native.TestSupport.Peer
@@ -8,7 +8,7 @@ defmodule ExPhil.Native.Device.FailuresTest do
   @moduletag :tmp_dir
   @moduletag timeout: 180_000
 
-  test "a kernel that NVRTC refuses: its log is in the error, and the host goes on", %{tmp_dir: folder} do
+  test "a kernel that NVRTC refuses: its log is in the error, and the host still works", %{tmp_dir: folder} do
     kernels = Path.join(folder, "kernels")
     File.cp_r!("kernels", kernels)
 
@@ -46,7 +46,7 @@ defmodule ExPhil.Native.Device.FailuresTest do
     refute output =~ "IT COMPILED"
   end
 
-  test "device memory that is not there: the error says how much was asked and is free" do
+  test "exhausted device memory: the error gives the requested and the free bytes" do
     # 2^24 states of about 140 KB: more than any GPU has.
     path = Policies.checkpoint(d_inner: 512, d_state: 64)
     before = Mamba.load!(Policies.checkpoint(), backend: :cuda)

@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Mamba.CheckpointTest do
-  # Checkpoints that are not what they should be: each is refused with an error that names what is wrong, and a
-  # model that was loaded before goes on answering the same bits.
+  # Malformed checkpoints: each is refused with an error that names the problem, and a model that was loaded before
+  # still gives the same bits.
   use ExPhil.Native.TestSupport.BackendCase, async: true
 
   setup context do
@@ -32,24 +32,24 @@ defmodule ExPhil.Native.Mamba.CheckpointTest do
   end
 
   backend_test "a file cut short at any length", %{backend: backend, check: check} do
-    whole = File.read!(Policies.checkpoint())
-    <<header::64-little, _::binary>> = whole
-    size = byte_size(whole)
-    # Every length around the start, the end of the header, and the end; a sample of those between.
+    full = File.read!(Policies.checkpoint())
+    <<header::64-little, _::binary>> = full
+    size = byte_size(full)
+    # Every length around the start, the end of the header, and the end; a sample of the others.
     lengths =
       Enum.to_list(0..40) ++
         Enum.to_list((header - 4)..(header + 24)) ++
         Enum.to_list((size - 40)..(size - 1)) ++ Enum.take_every(40..size, 997)
 
     for length <- Enum.uniq(lengths) do
-      path = Policies.checkpoint_bytes("cut_#{backend}", binary_part(whole, 0, length))
+      path = Policies.checkpoint_bytes("cut_#{backend}", binary_part(full, 0, length))
       assert {:error, %Error{kind: :invalid_checkpoint}} = Mamba.load(path, backend: backend)
     end
 
     check.()
   end
 
-  backend_test "headers that lie", %{backend: backend, check: check} do
+  backend_test "headers with wrong values", %{backend: backend, check: check} do
     name = &"lie_#{&1}_#{backend}"
     refused = fn path, words -> assert_refused(backend, path, :invalid_checkpoint, words) end
     refused.(Policies.checkpoint_bytes(name.(1), <<1_000_000::64-little, "{}">>), [])
@@ -75,7 +75,7 @@ defmodule ExPhil.Native.Mamba.CheckpointTest do
     check.()
   end
 
-  backend_test "missing, spare and misshapen tensors are named", %{backend: backend, check: check} do
+  backend_test "missing, unexpected and misshapen tensors are named", %{backend: backend, check: check} do
     tensors = Policies.tensors()
 
     required =

@@ -7,16 +7,16 @@ defmodule ExPhil.Native.Mamba.ConcurrencyTest do
     {:ok, model: model, frames: Policies.frames(64)}
   end
 
-  defp together(count, work),
+  defp in_parallel(count, work),
     do: 1..count |> Enum.map(&Task.async(fn -> work.(&1) end)) |> Task.await_many(60_000)
 
   backend_test "one session shared by 8 processes answers every frame once", %{model: model} do
-    # All send the same frame, so the n-th answer is the same whoever asked for it.
+    # All send the same frame, so the n-th answer does not depend on which process requests it.
     {:f32, _, obs} = Policies.frames(1)
     alone = Mamba.new_session!(model)
     expected = for _ <- 1..400, do: Mamba.step!(alone, obs)
     shared = Mamba.new_session!(model)
-    answers = together(8, fn _ -> for _ <- 1..50, do: Mamba.step!(shared, obs) end)
+    answers = in_parallel(8, fn _ -> for _ <- 1..50, do: Mamba.step!(shared, obs) end)
     assert answers |> List.flatten() |> Enum.sort() == Enum.sort(expected)
     assert Mamba.export_state!(shared) == Mamba.export_state!(alone)
     # In each process the answers are in the session's order.
@@ -24,13 +24,13 @@ defmodule ExPhil.Native.Mamba.ConcurrencyTest do
     if map_size(order) == 400, do: for(list <- answers, do: assert(list == Enum.sort_by(list, &order[&1])))
   end
 
-  backend_test "sessions in 8 processes do not touch each other", %{model: model, frames: frames} do
+  backend_test "sessions in 8 processes do not affect each other", %{model: model, frames: frames} do
     expected = Mamba.prefill!(Mamba.new_session!(model), frames)
     alone = Mamba.new_session!(model)
     steps = for i <- 0..63, do: Mamba.step!(alone, row(frames, i))
 
     results =
-      together(8, fn i ->
+      in_parallel(8, fn i ->
         if rem(i, 2) == 0 do
           for(_ <- 1..20, do: Mamba.prefill!(Mamba.new_session!(model), frames)) |> Enum.uniq() == [expected]
         else
@@ -46,7 +46,7 @@ defmodule ExPhil.Native.Mamba.ConcurrencyTest do
     sessions = for _ <- 1..6, do: Mamba.new_session!(model)
     {:f32, _, obs} = Policies.frames(1)
 
-    together(8, fn i ->
+    in_parallel(8, fn i ->
       for round <- 1..30 do
         chosen = sessions |> Enum.shuffle() |> Enum.take(1 + rem(i + round, 6))
         outs = Mamba.step_batch!(chosen, :binary.copy(obs, length(chosen)))
@@ -54,7 +54,7 @@ defmodule ExPhil.Native.Mamba.ConcurrencyTest do
       end
     end)
 
-    # Each session took the same frame some number of times: its state is one of the line's.
+    # Each session stepped the same frame some number of times, so its state is in this list.
     line = Mamba.new_session!(model)
 
     states =
@@ -89,7 +89,7 @@ defmodule ExPhil.Native.Mamba.ConcurrencyTest do
     keep = Mamba.snapshot!(session)
     before = settled(model)
 
-    together(4, fn _ ->
+    in_parallel(4, fn _ ->
       for round <- 1..300 do
         dropped = Mamba.new_session!(model)
         Mamba.step!(dropped, row(frames, rem(round, 64)))
@@ -98,7 +98,7 @@ defmodule ExPhil.Native.Mamba.ConcurrencyTest do
       end
     end)
 
-    # 1,200 sessions and 1,200 snapshots came and went: at most a pool's worth of states is still held.
+    # 1,200 sessions and 1,200 snapshots were created and dropped: at most a pool's worth of states is still held.
     state = 4 * 2 * (40 * 5 + 40 * 3)
     assert settled(model) - before < 1200 * state
     assert Mamba.restore!(session, keep) == session
@@ -118,7 +118,7 @@ defmodule ExPhil.Native.Mamba.ConcurrencyTest do
     end
   end
 
-  backend_test "processes killed in the middle of a call leave the session sound", %{
+  backend_test "processes killed in the middle of a call leave the session usable", %{
     model: model,
     frames: frames
   } do
@@ -157,7 +157,7 @@ defmodule ExPhil.Native.Mamba.ConcurrencyTest do
       end
 
     results =
-      together(8, fn _ ->
+      in_parallel(8, fn _ ->
         for _ <- 1..5,
             {arguments, expected} <- Enum.shuffle(problems),
             do: apply(SelectiveScan, :scan, arguments) == expected

@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Mamba.ErrorsTest do
   # Bad input of every kind, through the public calls: each gives an error that names the argument, what was expected
-  # and what came, and the session goes on to answer the same bits as one that never saw it.
+  # and what was given, and the session then gives the same bits as one without the bad calls.
   use ExPhil.Native.TestSupport.BackendCase, async: true
 
   setup context do
@@ -12,7 +12,7 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
     {:ok, model: model, other: other, frames: frames, session: session, expected: answers(model, frames)}
   end
 
-  # What the session must answer to frames 10 to 19.
+  # The expected answers of the session to frames 10 to 19.
   defp answers(model, frames) do
     session = Mamba.new_session!(model, warm_start: rows(frames, 0, 10))
     for i <- 10..19, do: Mamba.step!(session, row(frames, i))
@@ -28,7 +28,7 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
     for word <- words, do: assert(Exception.message(error) =~ word)
   end
 
-  backend_test "observations that are none", %{session: session, frames: frames} = context do
+  backend_test "invalid observations", %{session: session, frames: frames} = context do
     obs = row(frames, 0)
 
     for {bad, words} <- [
@@ -61,7 +61,7 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
     assert_unharmed(context)
   end
 
-  backend_test "frames that are none", %{session: session, model: model, frames: frames} = context do
+  backend_test "invalid frames", %{session: session, model: model, frames: frames} = context do
     {:f32, _, binary} = frames
 
     for {bad, words} <- [
@@ -83,7 +83,7 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
     assert_unharmed(context)
   end
 
-  backend_test "windows that are none", %{model: model, frames: {:f32, _, binary}} = context do
+  backend_test "invalid windows", %{model: model, frames: {:f32, _, binary}} = context do
     for {bad, words} <- [
           {{:f32, {20, 13}, binary}, ["{n, seq, 13}", "{20, 13}"]},
           {{:f32, {1, 20, 12}, binary_part(binary, 0, 20 * 48)}, ["{1, 20, 12}"]},
@@ -100,7 +100,7 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
     assert_unharmed(context)
   end
 
-  backend_test "batches that are none", %{session: session, model: model, other: other} = context do
+  backend_test "invalid batches", %{session: session, model: model, other: other} = context do
     second = Mamba.new_session!(model)
     before = Mamba.export_state!(second)
     {:f32, _, two} = rows(context.frames, 0, 2)
@@ -129,7 +129,7 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
     assert_error(Mamba.restore(session, snapshot), :mismatch, "snapshot", ["model"])
     assert_error(Mamba.restore(session, session), :invalid_argument, "snapshot", ["snapshot"])
     assert_error(Mamba.restore(snapshot, snapshot), :invalid_argument, "session", ["session"])
-    # References that are none of this library's, behind the right struct.
+    # References of other origin in the right struct.
     forged = %{snapshot | ref: make_ref()}
     assert_error(Mamba.restore(session, forged), :invalid_argument, "snapshot", ["#Ref"])
     swapped = %{snapshot | ref: session.ref}
@@ -145,7 +145,7 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
     assert_unharmed(context)
   end
 
-  backend_test "exported states that are another's, or damaged",
+  backend_test "exported states of another model, or damaged",
                %{session: session, other: other} = context do
     exported = Mamba.export_state!(session)
 
@@ -156,7 +156,7 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
       ["model"]
     )
 
-    # Every byte counts: flip one in each of 200 places, among them all of the header and of the checksum.
+    # Flips one byte in each of 200 places, including all of the header and of the checksum.
     size = byte_size(exported)
 
     places =
@@ -181,7 +181,8 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
     assert_unharmed(context)
   end
 
-  backend_test "an exported state of another version says which", %{session: session} = context do
+  backend_test "an exported state of another version is an error that names it",
+               %{session: session} = context do
     <<magic::binary-size(8), version::32-little, rest::binary>> = Mamba.export_state!(session)
     newer = <<magic::binary, version + 1::32-little, rest::binary>>
     assert {:error, %Error{kind: :invalid_state, message: message}} = Mamba.import_state(session, newer)
@@ -189,7 +190,7 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
     assert_unharmed(context)
   end
 
-  backend_test "handles that are none", context do
+  backend_test "invalid handles", context do
     for bad <- [nil, make_ref(), :session, %{ref: make_ref()}, context.model] do
       assert_error(Mamba.step(bad, <<>>), :invalid_argument, "session", ["session"])
       assert_error(Mamba.prefill(bad, <<>>), :invalid_argument, "session", [])

@@ -48,7 +48,7 @@ defmodule ExPhil.Native.Mamba.RecordedTest do
     numbers = for <<number::32-signed-little <- numbers>>, do: number
     session = Mamba.new_session!(model)
 
-    # The state before each frame number is the one from when the number was first seen: the trace was answered so.
+    # The recorded answers used, before each frame number, the state from when the number was first seen.
     {outs, {_, restored}} =
       Enum.map_reduce(Enum.with_index(numbers), {%{}, 0}, fn {number, i}, {before, restored} ->
         {before, restored} =
@@ -80,7 +80,7 @@ defmodule ExPhil.Native.Mamba.RecordedTest do
 
     assert {:f32, {^count, 64}, _} = outs = Mamba.window!(model, {:f32, {count, 60, 287}, binary})
     assert worst(for(i <- 0..(count - 1), do: row(outs, i)), windows["logits"]) <= @limit
-    # One at a time: the bits do not depend on the windows around it.
+    # One window per call: the bits do not depend on the other windows.
     one = Mamba.window!(model, {:f32, {1, 60, 287}, binary_part(binary, 0, 60 * 287 * 4)})
     assert elem(one, 2) == row(outs, 0)
   end

@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.SelectiveScan.ErrorsTest do
-  # Bad input of every kind, through the public calls: each raises an error that names the argument, what was
-  # expected and what came.
+  # Bad input of every kind, through the public calls: each raises an error that names the argument, what was expected
+  # and what was given.
   use ExPhil.Native.TestSupport.BackendCase, async: true
 
   @seq 4
@@ -19,7 +19,7 @@ defmodule ExPhil.Native.SelectiveScan.ErrorsTest do
   defp scan(inputs, options),
     do: SelectiveScan.scan(inputs.x, inputs.dt, inputs.a, inputs.b, inputs.c, options)
 
-  # Raises, names `argument`, and says every one of `words`; afterwards the good call still works.
+  # Raises, names `argument`, and contains all `words`; afterwards the valid call still works.
   defp assert_refused(
          %{good: good, backend: backend},
          change,
@@ -94,7 +94,7 @@ defmodule ExPhil.Native.SelectiveScan.ErrorsTest do
     end
   end
 
-  backend_test "shapes that are none", context do
+  backend_test "invalid shapes", context do
     {type, _, binary} = context.good.x
     assert_refused(context, [x: {type, [2, @seq, 6], binary}], "x", ["[2,4,6]"])
     assert_refused(context, [x: {type, {2, @seq, -6}, binary}], "x", ["negative"])
@@ -109,7 +109,7 @@ defmodule ExPhil.Native.SelectiveScan.ErrorsTest do
     assert_refused(context, [x: {:f32, {huge, huge, huge}, <<>>}], [], :limit_exceeded, "x", ["2^63"])
     assert_refused(context, [x: {:f32, {huge, 2_000_000_000, 1}, <<>>}], [], :limit_exceeded, "x", ["2^63"])
     assert_refused(context, [x: {:f32, {Bitwise.bsl(1, 64), 1, 1}, <<>>}], [], :limit_exceeded, "x", ["2^63"])
-    # An empty sequence needs no bytes, and its other sizes may not be believed either.
+    # An empty sequence needs no bytes, but its other sizes are checked too.
     assert_refused(
       context,
       [x: {:f32, {huge, 0, huge}, <<>>}, dt: {:f32, {huge, 0, huge}, <<>>}],
@@ -156,7 +156,7 @@ defmodule ExPhil.Native.SelectiveScan.ErrorsTest do
     assert_refused(context, [a: full], [discretization: :zoh], :unsupported, "a", ["bilinear"])
   end
 
-  backend_test "step names what it was given", context do
+  backend_test "step names the given shapes", context do
     %{good: good, backend: backend} = context
 
     row = fn {:f32, {2, @seq, n}, binary} ->
@@ -205,7 +205,7 @@ defmodule ExPhil.Native.SelectiveScan.ErrorsTest do
     end
   end
 
-  backend_test "states and both directions together", context do
+  backend_test "states with both directions", context do
     %{good: g, backend: backend} = context
 
     for option <- [return_state: true, reverse: true, initial_state: uniform(1, {2, 6, 3}, 0.0, 1.0)] do

@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.SelectiveScan.GradientTest do
-  # The gradient of the scan through the public calls: the goldens, types, backward, and bad input of every kind. The
-  # host's numbers are swept in test/c_src/host/scan/gradient_test.cpp.
+  # The gradient of the scan through the public calls: the goldens, types, backward, and bad input of every kind.
+  # test/c_src/host/scan/gradient_test.cpp sweeps the host's numbers.
   use ExPhil.Native.TestSupport.BackendCase, async: true
 
   @optional ~w(d z dt_bias initial_state)a
@@ -83,7 +83,9 @@ defmodule ExPhil.Native.SelectiveScan.GradientTest do
     end
   end
 
-  test "the final state's gradient reaches the operands; no steps hand it to the initial state", %{good: good} do
+  test "the final state's gradient reaches the operands; without steps it is the initial state's", %{
+    good: good
+  } do
     d_final_state = uniform(7, {2, 6, 3}, -1.0, 1.0)
     refute grad(good, d_final_state: d_final_state) == grad(good)
 
@@ -109,7 +111,7 @@ defmodule ExPhil.Native.SelectiveScan.GradientTest do
     end
   end
 
-  # Raises, names `argument`, and says every one of `words`.
+  # Raises, names `argument`, and contains all `words`.
   defp assert_refused(kind \\ :invalid_argument, argument, words, call) do
     error = assert_raise Error, call
     assert {error.kind, error.argument} == {kind, argument}
@@ -133,7 +135,7 @@ defmodule ExPhil.Native.SelectiveScan.GradientTest do
     assert {{:f32, {2, 4, 6}, _}, _, _, {:f32, {2, 4, 3}, _}} = backward.(states)
   end
 
-  test "bad options name themselves", %{good: good} do
+  test "bad options are named", %{good: good} do
     assert_refused(":return_state", ["unknown option"], fn -> grad(good, return_state: true) end)
     assert_refused(":algorithm", ["unknown option"], fn -> grad(good, algorithm: :chunked) end)
     assert_refused(":reverse", ["true or false"], fn -> grad(good, reverse: 1) end)
@@ -142,7 +144,7 @@ defmodule ExPhil.Native.SelectiveScan.GradientTest do
   end
 
   @tag :gpu
-  test "CUDA says that it has no kernel for it", %{good: good} do
+  test "CUDA reports that it has no kernel for it", %{good: good} do
     assert_refused(:unsupported, ":backend", ["backend: :host"], fn ->
       SelectiveScan.grad(good.dy, good.x, good.dt, good.a, good.b, good.c, backend: :cuda)
     end)

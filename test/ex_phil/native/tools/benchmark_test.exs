@@ -8,7 +8,7 @@ defmodule ExPhil.Native.Tools.BenchmarkTest do
 
   @few [quick: true, warmup: 0, runs: 3, backend: :host]
 
-  test "every suite measures every case, and says what it is" do
+  test "every suite measures every case and describes it" do
     parent = self()
     {:ok, report} = Benchmark.run(@few ++ [progress: &send(parent, &1)])
 
@@ -55,7 +55,7 @@ defmodule ExPhil.Native.Tools.BenchmarkTest do
     end
   end
 
-  test "suites run in their own order, and only those that were asked for" do
+  test "suites run in a fixed order, and only the requested ones" do
     {:ok, report} = Benchmark.run(@few ++ [suites: ["transfer", "step"]])
     assert report.suites == ["step", "transfer"]
     assert Enum.uniq(Enum.map(report.cases, & &1.suite)) == ["step", "transfer"]
@@ -93,7 +93,7 @@ defmodule ExPhil.Native.Tools.BenchmarkTest do
 
   test "bad options are errors that name them" do
     for {options, argument, expected} <- [
-          {[fast: true], ":fast", ~r/unknown option :fast; known here: :suites/},
+          {[fast: true], ":fast", ~r/unknown option :fast; known: :suites/},
           {[suites: ["scan", "speed"]], ":suites", ~r/some of scan, step/},
           {[suites: ["scan", "scan"]], ":suites", ~r/each once/},
           {[suites: []], ":suites", ~r/a list of some/},

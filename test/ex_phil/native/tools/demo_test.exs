@@ -49,7 +49,7 @@ defmodule ExPhil.Native.Tools.DemoTest do
       assert policy["#{mixer}.D"] |> floats() |> Enum.uniq() == [1.0]
       dts = for bias <- floats(policy["#{mixer}.dt_proj.bias"]), do: :math.log(1 + :math.exp(bias))
       assert Enum.min(dts) >= 0.99e-3 and Enum.max(dts) <= 1.01e-1
-      # Log-uniform: the median is the geometric mean of the ends, 0.01, within what 512 draws scatter.
+      # Log-uniform: the median is the geometric mean of the ends, 0.01, within the spread of 512 draws.
       assert_in_delta :math.log10(Enum.at(Enum.sort(dts), 256)), -2.0, 0.15
     end
   end
@@ -79,7 +79,7 @@ defmodule ExPhil.Native.Tools.DemoTest do
   end
 
   @tag :tmp_dir
-  test "write/2 leaves two files that read back", %{tmp_dir: folder} do
+  test "write/2 writes two files that can be read", %{tmp_dir: folder} do
     {policy, frames} = Demo.write(folder, seed: 3, frames: 5)
     assert {:ok, tensors} = Safetensors.read(policy)
     assert tensors == Demo.policy(3)

@@ -13,7 +13,7 @@ defmodule ExPhil.Native.Tools.PlayerTest do
     %{model: Mamba.load!(policy, backend: :host)}
   end
 
-  # The clock is tested in clock_test.exs; here frames come as fast as they can be answered.
+  # clock_test.exs tests the clock; here frames come as fast as they can be answered.
   @fast 10_000.0
 
   defp play!(model, recording, options \\ []) do
@@ -21,18 +21,18 @@ defmodule ExPhil.Native.Tools.PlayerTest do
     result
   end
 
-  test "frames arrive at the rate that was asked for, also where it is no whole number of milliseconds", %{
+  test "frames arrive at the given rate, also where a frame is not a multiple of a millisecond", %{
     model: model
   } do
     began = System.monotonic_time(:millisecond)
     result = play!(model, Recording.generated(91), fps: 300)
 
-    # 90 frame times of 3.33 ms; in whole milliseconds they would take 360 ms or more, and never less than 300.
+    # 90 frame times of 3.33 ms; rounded to milliseconds they would take 360 ms or more, and never less than 300.
     assert System.monotonic_time(:millisecond) - began >= 300
     assert result.frames == 91
   end
 
-  test "a rate that no clock has is an error", %{model: model} do
+  test "a rate outside the limits is an error", %{model: model} do
     assert {:error, %ExPhil.Native.Error{argument: "fps"}} =
              Player.play(model, Recording.generated(1), fps: 20_000)
   end
@@ -64,7 +64,7 @@ defmodule ExPhil.Native.Tools.PlayerTest do
     for history <- histories, do: model |> stepped(Enum.map(history, &elem(obs, &1))) |> List.last()
   end
 
-  test "a frame number that comes again restores the state from before it first came", %{model: model} do
+  test "a repeated frame number restores the state from before its first play", %{model: model} do
     recording = Recording.generated(9) |> numbered([0, 1, 2, 3, 1, 2, 2, 3, 4])
     result = play!(model, recording)
     # 3 to 1, and 2 to 2.
@@ -100,7 +100,7 @@ defmodule ExPhil.Native.Tools.PlayerTest do
   end
 
   @tag :shared
-  test "the recorded match over the net: every answer, through every rollback" do
+  test "the recorded netplay match: every answer, through every rollback" do
     {:ok, recording} = Recording.load(Shared.file("melee/rollback.safetensors"))
     model = Mamba.load!(Shared.policy(), backend: :host)
     result = play!(model, recording)
@@ -115,8 +115,8 @@ defmodule ExPhil.Native.Tools.PlayerTest do
     assert result.missed >= 2
   end
 
-  test "frames are telemetry events where telemetry is there", %{model: model} do
-    # Its one function that the player calls, where the library itself is not among the dependencies.
+  test "frames are telemetry events where telemetry is available", %{model: model} do
+    # The one function that the player calls, where the library is not among the dependencies.
     stand_in? = not Code.ensure_loaded?(:telemetry)
 
     if stand_in? do

@@ -4,7 +4,7 @@ defmodule ExPhil.Native.Tools.ReferenceTest do
   alias ExPhil.Native.{Device, Error, NIF}
   alias ExPhil.Native.Tools.Reference
 
-  test "copy rates are those of the device that is named" do
+  test "copy rates are those of the named device" do
     {:ok, host} = Device.fetch(backend: :host)
     {:ok, rates} = Reference.copy_rates(host)
     assert Enum.sort(Map.keys(rates)) == [:from_device, :memory, :to_device]
@@ -14,7 +14,7 @@ defmodule ExPhil.Native.Tools.ReferenceTest do
              Reference.copy_rates(%{host | index: 1})
   end
 
-  test "a random binary is the seed's" do
+  test "a random binary depends on the seed" do
     one = Reference.random_binary!(:f32, 1000, 7, {0.0, 1.0})
     assert byte_size(one) == 4000
     assert one == Reference.random_binary!(:f32, 1000, 7, {0.0, 1.0})
@@ -37,7 +37,7 @@ defmodule ExPhil.Native.Tools.ReferenceTest do
     assert error.kind == :out_of_memory
   end
 
-  test "a tool that is not there, and arguments that are no tuple" do
+  test "an unknown tool, and arguments that are not a tuple" do
     assert {:error, {:invalid_argument, "tool", message}} = NIF.tool(:no_such_tool, {1, 2})
     assert message =~ "no_such_tool/2"
     assert {:error, {:invalid_argument, "tool", _}} = NIF.tool(:random_binary, {:f32})

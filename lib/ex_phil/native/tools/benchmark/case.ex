@@ -25,7 +25,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Case do
           call: (term() -> term()),
           check: (term() -> check()),
           tolerance: float(),
-          # Where the cases of a suite form a line over a size: its name and this case's size.
+          # For cases that form a line over a size: the line's name and this case's size.
           line: nil | {String.t(), pos_integer()}
         }
 
@@ -34,8 +34,8 @@ defmodule ExPhil.Native.Tools.Benchmark.Case do
   def size(:f32), do: 4
   def size(type) when type in [:f16, :bf16], do: 2
 
-  # Both sides are f32 loops in another order, or the same rounded to 16 bits: test/ holds them to stricter bounds
-  # against double; here a wrong result must not be timed as a right one.
+  # Both sides are f32 loops in different orders, or the same rounded to 16 bits. The tests check stricter bounds
+  # against double; here it is enough to detect a wrong result.
   @doc "The largest relative error against the scalar reference at which a result counts as right."
   @spec tolerance(atom()) :: float()
   def tolerance(:f32), do: 1.0e-4

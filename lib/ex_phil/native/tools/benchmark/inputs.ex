@@ -1,10 +1,10 @@
 defmodule ExPhil.Native.Tools.Benchmark.Inputs do
   @moduledoc false
-  # Random tensors for benchmarks, by native code: 16 million numbers take milliseconds instead of seconds.
+  # Random tensors for benchmarks from native code: 16 million numbers take milliseconds instead of seconds.
 
   alias ExPhil.Native.Tools.Reference
 
-  @doc "Uniform in [min, max); the seed decides every number."
+  @doc "Uniform in [min, max), determined by the seed."
   @spec uniform(atom(), tuple(), integer(), {float(), float()}) :: {atom(), tuple(), binary()}
   def uniform(type, shape, seed, range) do
     count = shape |> Tuple.to_list() |> Enum.product()

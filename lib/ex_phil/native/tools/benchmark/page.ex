@@ -27,7 +27,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Page do
   @media print { body { max-width: none; padding: 0; } section { break-inside: avoid; } }
   """
 
-  @doc "Whether the plots can be drawn: whether gnuplot is there; else how to get it."
+  @doc "Whether gnuplot is available to draw the plots; else how to get it."
   @spec ready() :: :ok | {:error, String.t()}
   def ready, do: if(Plot.available?(), do: :ok, else: {:error, Plot.advice()})
 

@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Tools.Benchmark.Plot do
   @moduledoc false
-  # The page's plots, drawn by gnuplot as SVG. gnuplot is optional: without it everything but the page works.
+  # The page's plots, drawn by gnuplot as SVG. gnuplot is optional: everything but the page works without it.
 
   alias ExPhil.Native.Tools.Benchmark.Report
 
@@ -22,18 +22,18 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
              ],
              do: ~s("#{text}" #{us})
 
-  @doc "Whether gnuplot is there."
+  @doc "Whether gnuplot is available."
   @spec available?() :: boolean()
   def available?, do: System.find_executable("gnuplot") != nil
 
-  @doc "How to get gnuplot, for a person."
+  @doc "How to get gnuplot."
   @spec advice() :: String.t()
   def advice do
     "the page's plots are drawn by gnuplot, which was not found; install it (Debian: apt-get install gnuplot-nox), or " <>
       "use --json, which needs nothing"
   end
 
-  @doc "Times of a suite's cases: lines where they form lines over a size, else a row for each case."
+  @doc "Times of a suite's cases: lines where cases form lines over a size, otherwise a row for each case."
   @spec times([map(), ...], float(), String.t()) :: {:ok, String.t()} | {:error, String.t()}
   def times([%{line: %{}} | _] = results, frame_us, id), do: results |> lines(frame_us) |> draw(id)
   def times(results, frame_us, id), do: results |> rows(frame_us) |> draw(id)
@@ -43,16 +43,16 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
   def speed_ups(results, id), do: results |> bars() |> draw(id)
 
   @doc """
-  The README's picture: medians and 99th percentiles of several programs against the time of a frame, as a file of its own.
-  Each row is `%{name: text, ours: boolean, p50_us: number, p99_us: number | nil}`.
+  The README's picture: medians and 99th percentiles of several programs against the time of a frame, as a separate
+  file. Each row is `%{name: text, ours: boolean, p50_us: number, p99_us: number | nil}`.
   """
   @spec latencies([map(), ...], float()) :: {:ok, String.t()} | {:error, String.t()}
   def latencies(rows, frame_us), do: rows |> comparison(frame_us) |> run()
 
   # ---- scripts ---------------------------------------------------------------------------------------------
 
-  # Times differ by orders of magnitude, so the axis is logarithmic and a point marks a median: a bar's length
-  # would mean nothing on it.
+  # Times differ by orders of magnitude, so the axis is logarithmic and points mark the medians: the length of a bar
+  # is meaningless on it.
   defp rows(results, frame_us) do
     [
       terminal(length(results)),
@@ -121,7 +121,8 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
     ]
   end
 
-  # Ours and others in two colours; the median in words behind each point, because a logarithmic axis hides ratios.
+  # Two colours for this library and others; the median as text next to each point, because a logarithmic axis hides
+  # ratios.
   defp comparison(rows, frame_us) do
     p99 = &(&1.p99_us || &1.p50_us)
 
@@ -222,8 +223,8 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
     end
   end
 
-  # One page holds many of these: without the XML prologue, with identifiers of its own, as wide as there is room, and
-  # without gnuplot's titles, which a browser would show under the mouse.
+  # One page holds many of these: without the XML prologue, with unique identifiers, at full width, and without
+  # gnuplot's titles, which a browser would show as tooltips.
   defp embeddable(svg, id) do
     svg
     |> String.replace(~r/\A.*?(?=<svg)/s, "")

@@ -1,18 +1,18 @@
 defmodule ExPhil.Native.Tools.Benchmark.Policies do
   @moduledoc false
-  # The suite policy: the generated policy of ExPhil.Native.Tools.Demo on the backend, as a game uses it.
+  # The suite policy: the generated policy of ExPhil.Native.Tools.Demo on the backend, with the calls of a game.
 
   alias ExPhil.Native.Mamba
   alias ExPhil.Native.Tools.Benchmark.{Case, Inputs}
   alias ExPhil.Native.Tools.{Demo, Reference}
 
   @window 60
-  # The farthest that a game's netcode goes back.
+  # The longest rollback of a game's netcode.
   @rollback 7
   # The reference takes about a millisecond for a frame.
   @reference_frames 60
 
-  @doc "The cases; the policy is written into `context.folder`, and loaded here."
+  @doc "The cases; the policy is written to `context.folder` and loaded from there."
   @spec cases(String.t(), map()) :: [Case.t()]
   def cases("policy", context) do
     agents = if context.quick, do: [16], else: [16, 64, 256]
@@ -42,7 +42,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
     )
   end
 
-  # What a frame costs on which the netcode went back: restore, and play the frames again with a snapshot each.
+  # The cost of a frame with a rollback: restore, and replay the frames with a snapshot each.
   defp rollback(policy) do
     session = Mamba.new_session!(policy.model)
     before = Mamba.snapshot!(session)
@@ -52,7 +52,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
       call: fn frames -> replay(session, before, frames) end,
       answers: fn frames -> session |> replay(before, rows(frames)) |> IO.iodata_to_binary() end,
       passes: @rollback,
-      # The restore and each frame's snapshot copy the state: it is read and written once more.
+      # The restore and each frame's snapshot copy the state, which reads and writes it once more.
       copies: @rollback + 1
     )
   end
@@ -87,7 +87,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
     )
   end
 
-  # Every agent sees the same frames only in the check, where agents and reference must agree frame by frame.
+  # Every agent gets the same frames only in the check, where agents and reference must agree frame by frame.
   defp agents(policy, count) do
     sessions = for _ <- 1..count, do: Mamba.new_session!(policy.model)
 
@@ -165,7 +165,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
   defp rows({_, {count, width}, binary}),
     do: for(i <- 0..(count - 1), do: binary_part(binary, 4 * width * i, 4 * width))
 
-  # Elements of all weight matrices; vectors of d_model and d_inner are lost beside them.
+  # Elements of all weight matrices; vectors of d_model and d_inner are negligible.
   defp weights(info) do
     mixer =
       2 * info.d_inner * info.d_model + info.d_inner * info.d_conv +

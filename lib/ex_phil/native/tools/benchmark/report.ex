@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Tools.Benchmark.Report do
   @moduledoc """
-  A report of `ExPhil.Native.Tools.Benchmark.run/1` in words: the tables of `mix exphil.bench`. The page has the same
-  words; see `ExPhil.Native.Tools.Benchmark.Page`.
+  A report of `ExPhil.Native.Tools.Benchmark.run/1` as text: the tables of `mix exphil.bench`. The page has the same
+  text; see `ExPhil.Native.Tools.Benchmark.Page`.
   """
 
   @columns [
@@ -24,7 +24,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
     Enum.join([machine(report) | tables] ++ [notes(report)], "\n\n")
   end
 
-  @doc "What the numbers belong to, as pairs of a name and its value."
+  @doc "The machine and the settings of the measurement, as pairs of a name and its value."
   @spec facts(map()) :: [{String.t(), String.t()}]
   def facts(report) do
     rates = report.copy_bytes_per_second
@@ -51,7 +51,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
       ]
   end
 
-  @doc "The cells that belong to `columns/0`, for one case."
+  @doc "The cells of `columns/0` for one case."
   @spec cells(map()) :: [String.t()]
   def cells(result) do
     [
@@ -73,10 +73,10 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
   @spec columns() :: [String.t()]
   def columns, do: @columns ++ ["meets 60 FPS"]
 
-  @doc "What each suite is, in a sentence."
+  @doc "One sentence that describes each suite."
   @spec title(String.t()) :: String.t()
-  def title("scan"), do: "the selective scan over whole sequences"
-  def title("step"), do: "one step of the selective scan, its state held by the caller"
+  def title("scan"), do: "the selective scan over full sequences"
+  def title("step"), do: "one step of the selective scan, with its state in the VM"
   def title("discretization"), do: "the selective scan under each discretization rule"
 
   def title("associative"),
@@ -87,15 +87,15 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
 
   def title("policy"), do: "a Mamba policy of 2 layers, d_model 256: from an observation to its answer"
 
-  @doc "What has to be said beside the tables."
+  @doc "Remarks on the tables."
   @spec remarks(map()) :: [String.t()]
   def remarks(report) do
     [
-      "Times are whole calls, from the VM's memory to the VM's memory. p99 decides about 60 FPS: it must be " <>
+      "Times are of complete calls, from the VM's memory to the VM's memory. p99 decides about 60 FPS: it must be " <>
         "below 16.67 ms.",
       if(report.runs < 100, do: "With fewer than 100 runs p99 is the slowest run."),
-      "The ceiling is the least time in which this machine moves the bytes of the call; over 100 % they came from a cache.",
-      "The speed-up is over a plain scalar loop on one core of this machine, without any call around it.",
+      "The ceiling is the minimum time in which this machine moves the bytes of the call; over 100 % they came from a cache.",
+      "The speed-up is over a plain scalar loop on one core of this machine, without the cost of a call.",
       if("policy" in report.suites, do: "For the policy that loop computes in double."),
       if(Enum.any?(report.cases, &(&1.reference_fraction < 1)),
         do: "~: the loop was timed on a part of the work, and its time scaled up."
@@ -124,11 +124,11 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
   def label(%{suite: "policy"} = result), do: result.name
   def label(result), do: "#{result.name} (#{shape(result)})"
 
-  @doc "The shape as it is spoken of: 1x256x1024x16."
+  @doc "The shape in short: 1x256x1024x16."
   @spec shape(map()) :: String.t()
   def shape(result), do: Enum.join(result.shape, "x")
 
-  # The first column to the left, numbers to the right.
+  # The first column is left-aligned, numbers right-aligned.
   defp align(rows) do
     widths =
       rows
@@ -146,7 +146,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
   # ---- numbers ---------------------------------------------------------------------------------------------
 
   @doc """
-  Microseconds in the unit that reads best.
+  Microseconds in the most readable unit.
 
       iex> alias ExPhil.Native.Tools.Benchmark.Report
       iex> {Report.time(3.25), Report.time(954.3), Report.time(16_670.0), Report.time(2.5e6)}
@@ -183,7 +183,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
 
   defp times(factor), do: digits(factor) <> "x"
 
-  # Three digits that mean something.
+  # Three significant digits.
   defp digits(value) when is_integer(value) and value < 1000, do: Integer.to_string(value)
 
   defp digits(value) do

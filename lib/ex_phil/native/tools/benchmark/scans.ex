@@ -19,11 +19,11 @@ defmodule ExPhil.Native.Tools.Benchmark.Scans do
   @quick ["small", "medium", "Mamba-130M"]
   @axes ["batch", "dim", "seq", "state"]
 
-  # Operations for one state and step, an exponential and a division counting one each: 2 for h = Abar h + ..., 2 for
-  # the sum over <C, h>, 2 for w = A dt and B times (dt x), and what the rule itself needs.
+  # Operations for one state and step, where an exponential and a division count as one: 2 for h = Abar h + ..., 2 for
+  # the sum over <C, h>, 2 for w = A dt and B times (dt x), plus those of the rule.
   @operations %{zoh: 7, foh: 9, bilinear: 11, highorder: 9, poly: 11, rk4: 13}
 
-  # The reference runs on as much of the batch as this allows: about 0.2 s.
+  # The reference runs on as much of the batch as this limit allows: about 0.2 s.
   @reference_updates 16_000_000
 
   @doc "The cases of one suite."
@@ -77,7 +77,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Scans do
     }
   end
 
-  # No pattern in A that a kernel could make use of.
+  # A without a pattern that a kernel could exploit.
   defp decay(seed, dim, state), do: Inputs.uniform(:f32, {dim, state}, seed, {-16.0, -0.5})
 
   defp check_scan({x, dt, a, b, c} = input, call, {batch, dim, seq, state}, rule) do
@@ -93,7 +93,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Scans do
 
   # ---- step ------------------------------------------------------------------------------------------------
 
-  # One step of each of the batch's sequences, from a state that the caller holds; seq plays no part.
+  # One step of each of the batch's sequences, from a state in the VM; seq is unused.
   defp step(name, {batch, dim, _seq, state}, context) do
     size = Case.size(context.dtype)
     states = 4 * batch * dim * state

@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Tools.Benchmark.Statistics do
   @moduledoc false
-  # What is said about a list of measured times, and how far two tensors are from each other.
+  # Summaries of measured times, and the relative error between two tensors.
 
   alias ExPhil.Native.Tools.Player.Report
 
@@ -15,12 +15,12 @@ defmodule ExPhil.Native.Tools.Benchmark.Statistics do
           max_us: float()
         }
 
-  # Enough to see a wrong result, few enough to take milliseconds.
+  # Enough to detect a wrong result, few enough to take milliseconds.
   @samples 10_000
 
   @doc """
-  From nanoseconds to a summary in microseconds. Percentiles are of the nearest rank: p99 of fewer than 100 runs is
-  the slowest run. The standard deviation is the sample's (n - 1), and 0 for a single run.
+  Summarises nanoseconds in microseconds. Percentiles are by nearest rank: p99 of fewer than 100 runs is the slowest
+  run. The standard deviation is the sample's (n - 1), and 0 for a single run.
 
       iex> summary = ExPhil.Native.Tools.Benchmark.Statistics.summarise([1000, 2000, 3000, 6000])
       iex> {summary.mean_us, summary.p50_us, summary.p99_us, summary.runs}

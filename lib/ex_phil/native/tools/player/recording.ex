@@ -2,10 +2,10 @@ defmodule ExPhil.Native.Tools.Player.Recording do
   @moduledoc """
   The frames that a policy plays: one observation each, in arrival order, with the answers where they are known.
 
-  A recording comes from a safetensors file with `obs` {count, d_input} in f32, and optionally `frame` {count} in
-  s32 (0, 1, 2, ... where it is left out) and `logits` {count, d_output} in f32. A frame number that was seen before
-  is a rollback: the game went back, and the policy answers that frame again, with another observation, from the state
-  that it had before it first came to that frame.
+  A recording comes from a safetensors file with `obs` {count, d_input} in f32, and optionally `frame` {count} in s32
+  (0, 1, 2, ... where it is left out) and `logits` {count, d_output} in f32. A frame number that was seen before is a
+  rollback: the policy answers that frame again, with another observation, from the state that it had before it first
+  stepped that frame.
   """
 
   alias ExPhil.Native.{Error, Safetensors}
@@ -101,7 +101,7 @@ defmodule ExPhil.Native.Tools.Player.Recording do
 
   defp logits(_, _), do: {:ok, nil}
 
-  # How far back a frame number ever goes: how many frames' snapshots a player must keep.
+  # The longest rollback of the recording: how many frames' snapshots a player must keep.
   defp depth(numbers) do
     {depth, _newest} =
       Enum.reduce(numbers, {0, nil}, fn

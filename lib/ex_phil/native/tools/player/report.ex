@@ -1,12 +1,12 @@
 defmodule ExPhil.Native.Tools.Player.Report do
   @moduledoc """
-  What `mix exphil.play` says about a play: the table for a person and the same numbers for a program.
+  The report of `mix exphil.play`: a table, and the same numbers for a program.
   """
 
   alias ExPhil.Native.Tools.Player
   alias ExPhil.Native.Tools.Player.Verify
 
-  @typedoc "Latencies of the step in microseconds, and what they leave of a frame."
+  @typedoc "Latencies of the step in microseconds, and their share of a frame."
   @type summary :: %{
           frames: non_neg_integer(),
           missed: non_neg_integer(),
@@ -22,7 +22,7 @@ defmodule ExPhil.Native.Tools.Player.Report do
           budget_share: float()
         }
 
-  @doc "`budget_share` is the 99th percentile of the step as a share of the time that a frame has."
+  @doc "`budget_share` is the 99th percentile of the step as a share of the time of a frame."
   @spec summarise(Player.result()) :: summary()
   def summarise(result) do
     sorted = Enum.sort(result.latencies)
@@ -81,7 +81,7 @@ defmodule ExPhil.Native.Tools.Player.Report do
   defp timed(%{rollbacks: 0}), do: "step"
   defp timed(_), do: "snapshot or restore, step"
 
-  @doc "One line on the way: what has been played so far."
+  @doc "One line of progress: what has been played so far."
   @spec progress({frames :: integer(), missed :: integer(), latency :: float()}, total :: integer()) ::
           String.t()
   def progress({frames, missed, latency}, total) do

@@ -1,11 +1,11 @@
 defmodule ExPhil.Native.Tools.Player.Verify do
   @moduledoc """
-  Whether the answers of a play were right.
+  Checks the answers of a play.
 
-  They are compared with the recording's `logits`; where it has none and no rollbacks, with one `Mamba.prefill/2` of
-  the same frames, which computes them another way (all frames at once). The measure is the relative error of each
-  frame, ||answer - expected|| / ||expected||, and at most `tolerance/0` passes. Every session must have given the
-  same bits, as all saw the same frames.
+  They are compared with the recording's `logits`, or where it has none and no rollbacks, with one `Mamba.prefill/2`
+  of the same frames, which computes all frames in one pass. The measure is the relative error of each frame, ||answer
+  - expected|| / ||expected||, which must be at most `tolerance/0`. Every session must give the same bits, because all
+  have the same frames.
   """
 
   alias ExPhil.Native.Mamba
@@ -67,7 +67,7 @@ defmodule ExPhil.Native.Tools.Player.Verify do
     if error > @tolerance, do: %{verify | failed: verify.failed + 1}, else: verify
   end
 
-  # The error of the worst session. Almost always all are the same bits, and one comparison is enough.
+  # The error of the worst session. Usually all have the same bits, and one comparison is enough.
   defp error(answer, row, sessions) do
     bytes = div(byte_size(answer), sessions)
 
@@ -98,6 +98,7 @@ defmodule ExPhil.Native.Tools.Player.Verify do
 
   defp relative_error(<<>>, <<>>, difference, _norm) when difference == 0.0, do: 0.0
   defp relative_error(<<>>, <<>>, difference, norm) when norm > 0.0, do: :math.sqrt(difference / norm)
-  # A NaN or an infinity does not match a float pattern; and nothing is close to an all-zero row.
+
+  # A NaN or an infinity does not match a float pattern, and the relative error to an all-zero row is undefined.
   defp relative_error(_, _, _, _), do: :invalid
 end

@@ -19,7 +19,7 @@ defmodule ExPhil.Native.Tools.Benchmark.StatisticsTest do
     assert_in_delta hundred.stddev_us, :math.sqrt(100 * 101 / 12), 1.0e-12
   end
 
-  test "one run is its own percentile and deviates by nothing" do
+  test "one run is its own percentile with deviation 0" do
     assert %{runs: 1, mean_us: 1.5, stddev_us: 0.0, p50_us: 1.5, p99_us: 1.5} = Statistics.summarise([1500])
   end
 
@@ -28,7 +28,7 @@ defmodule ExPhil.Native.Tools.Benchmark.StatisticsTest do
     assert Statistics.relative_error(f16([3.0, 4.5], {2}), f32([3.0, 4.0], {2})) == 0.1
     assert Statistics.relative_error(bf16([3.0, 4.5], {2}), f16([3.0, 4.0], {2})) == 0.1
     assert Statistics.relative_error(f32([0.5], {1}), f32([0.0], {1})) == 0.5
-    # What follows the reference's part is not compared.
+    # Elements after the reference's part are not compared.
     assert Statistics.relative_error(f32([1.0, 9.0], {2}), f32([1.0], {1})) == 0.0
   end
 
@@ -42,13 +42,13 @@ defmodule ExPhil.Native.Tools.Benchmark.StatisticsTest do
 
   defp invalid?(ours, theirs), do: Statistics.relative_error(ours, theirs) == :invalid
 
-  test "a large tensor's error is seen in samples" do
+  test "a large tensor's error is found in samples" do
     right = uniform(1, {100_000}, -1.0, 1.0)
     wrong = f32(Enum.map(floats(right), &(&1 * 1.01)), {100_000})
     assert_in_delta Statistics.relative_error(wrong, right), 0.01, 1.0e-5
   end
 
-  test "inputs are in their range, fresh with each seed and the same with the same" do
+  test "inputs are in their range, different for each seed and reproducible" do
     for type <- [:f32, :f16, :bf16] do
       {^type, {40, 50}, _} = tensor = Inputs.uniform(type, {40, 50}, 7, {-2.0, 3.0})
       values = floats(tensor)
@@ -62,7 +62,7 @@ defmodule ExPhil.Native.Tools.Benchmark.StatisticsTest do
     end
   end
 
-  test "numbers read as three digits with a unit" do
+  test "numbers have three digits and a unit" do
     assert Report.rate(18.04e9) == "18.0 GB/s"
     assert Report.rate(999.0) == "999 B/s"
     assert Report.rate(4.2e12) == "4.20 TB/s"

@@ -37,7 +37,7 @@ defmodule ExPhil.Native.Tools.Player.RecordingTest do
     assert Recording.logits(recording) == nil
   end
 
-  test "the depth is how many frames a rollback ever goes back", %{tmp_dir: folder} do
+  test "the depth is the length of the longest rollback", %{tmp_dir: folder} do
     {:ok, recording} =
       load(folder, %{
         "obs" => {:f32, {7, 1}, f32([1, 2, 3, 4, 5, 6, 7])},
@@ -49,7 +49,7 @@ defmodule ExPhil.Native.Tools.Player.RecordingTest do
     assert Recording.take(recording, 3).depth == 0
   end
 
-  test "what does not fit is named", %{tmp_dir: folder} do
+  test "a tensor of the wrong shape is named", %{tmp_dir: folder} do
     for {tensors, expected} <- [
           {%{"x" => {:f32, {1}, f32([1])}}, "no tensor obs"},
           {%{"obs" => {:f32, {4}, f32([1, 2, 3, 4])}}, "obs must be f32 {count, d_input}"},

@@ -21,7 +21,7 @@ defmodule ExPhil.Native.Tools.Player.ReportTest do
     assert_in_delta summary.budget_share, 198 / 20_000, 1.0e-12
   end
 
-  test "the table says what was played and whether it was right" do
+  test "the table reports what was played and whether it was right" do
     summary = Report.summarise(@result)
     table = Report.table(summary, %Verify{against: :logits, frames: 200, worst: 7.0e-7})
     assert table =~ ~r/missed deadlines\s+3/
