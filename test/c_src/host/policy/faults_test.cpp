@@ -22,7 +22,7 @@ int fail_allocations(const core::PolicyWeights& weights, std::int64_t window = 0
 std::shared_ptr<const core::PolicyWeights> controller() {
   using namespace erlang;
   const Text bytes =
-      file_of(whole_policy(), config({{"backbone", atom("mamba")}, {"temporal", atom("true")}}));
+      file_of(full_policy(), config({{"backbone", atom("mamba")}, {"temporal", atom("true")}}));
   const TemporaryFile file(Bytes(bytes.begin(), bytes.end()));
   return core::load_weights(core::Checkpoint::open(file.path()), {});
 }
