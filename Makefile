@@ -49,7 +49,12 @@ endif
 
 # With a sanitizer g++ gives false warnings about values and loops; the ordinary build has the warnings on.
 WARNINGS = $(if $(findstring -fsanitize,$(CXXFLAGS)),-w,-Wall -Wextra -Werror)
-FLAGS = -std=c++17 $(CXXFLAGS) $(WARNINGS) -fPIC -fvisibility=hidden -ffp-contract=on -MMD -MP -Ic_src -I. $(CUDA_FLAGS)
+# Highway's NEON code is compiled with +crypto. Where the rest is not, g++ cannot inline it into implicit constructors.
+# No such instruction is ever emitted: only intrinsics would, and none is used.
+ifneq ($(findstring aarch64,$(shell $(CXX) -dumpmachine)),)
+MACHINE_FLAGS := -march=armv8-a+crypto
+endif
+FLAGS = $(strip -std=c++17 $(MACHINE_FLAGS)) $(CXXFLAGS) $(WARNINGS) -fPIC -fvisibility=hidden -ffp-contract=on -MMD -MP -Ic_src -I. $(CUDA_FLAGS)
 LIBS := -lhwy -ltbb -lz -ldl -lpthread
 
 # Every file of a folder, recursively.
@@ -214,7 +219,7 @@ $(BUILD)/flags: force
 
 $(BUILD)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBRARY) $(FAKE_NVRTC_LIBRARY)
 	@echo "LD   $@"
-	@$(CXX) $^ -o $@ $(CATCH2_LIBS) $(LIBS)
+	@$(CXX) $(CXXFLAGS) $^ -o $@ $(CATCH2_LIBS) $(LIBS)
 
 # The fuzz targets: each a program over core alone, and one that writes their seeds.
 FUZZ_TARGETS := safetensors policy layer state scan
