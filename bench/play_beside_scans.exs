@@ -1,6 +1,6 @@
 # Play beside large calls: agents at a fixed rate, while other processes scan, load, prefill or run batches of
-# windows without a pause. For each neighbour it prints what a frame waits (p50, p99, longest), the frames that
-# were late, what the neighbours achieve against what they achieve alone in the same run, and the events of
+# windows without a pause. For each neighbour it prints what a step takes (p50, p99, longest), how late the VM woke
+# the agent before it (p99, longest), the frames that were late, what the neighbours achieve against what they achieve alone in the same run, and the events of
 # long_schedule that the VM reports.
 #
 #   mix run bench/play_beside_scans.exs [cuda|host] [SECONDS] [AGENTS] [LOOPS]
@@ -12,7 +12,7 @@ alias ExPhil.Native.{Mamba, SelectiveScan}
 defmodule PlayBesideScans do
   @frame 16_667
 
-  # Frames of `agents` processes, each with a phase of its own: [{microseconds waited, late?}].
+  # Frames of `agents` processes, each with a phase of its own: [{microseconds of the step, microseconds woken late, late?}].
   def play(model, agents, seconds, obs) do
     frames = round(seconds * 60)
 
@@ -29,14 +29,13 @@ defmodule PlayBesideScans do
     |> List.flatten()
   end
 
-  # What the frame waits counts from the call: what the timer does before is the VM's.
   defp frame(session, obs, due) do
     wait = div(due - System.monotonic_time(:microsecond), 1000)
     if wait > 0, do: Process.sleep(wait)
     begin = System.monotonic_time(:microsecond)
     {:ok, _} = Mamba.step(session, obs)
     done = System.monotonic_time(:microsecond)
-    {done - begin, done > due + @frame}
+    {done - begin, begin - due, done > due + @frame}
   end
 
   # Runs `call` in `loops` processes until stop/1, which answers how many calls a second ended.
@@ -65,16 +64,18 @@ defmodule PlayBesideScans do
   end
 
   def row(name, frames, alone, beside, events) do
-    waits = frames |> Enum.map(&elem(&1, 0)) |> Enum.sort() |> List.to_tuple()
-    at = fn share -> elem(waits, min(tuple_size(waits) - 1, trunc(tuple_size(waits) * share))) end
-    late = Enum.count(frames, &elem(&1, 1))
+    [steps, woken] = for i <- [0, 1], do: frames |> Enum.map(&elem(&1, i)) |> Enum.sort() |> List.to_tuple()
+    at = fn sorted, share -> elem(sorted, min(tuple_size(sorted) - 1, trunc(tuple_size(sorted) * share))) end
+    late = Enum.count(frames, &elem(&1, 2))
     share = if alone > 0, do: "#{round(100 * beside / alone)}%", else: "-"
 
     cells = [
       name,
-      at.(0.5),
-      at.(0.99),
-      elem(waits, tuple_size(waits) - 1),
+      at.(steps, 0.5),
+      at.(steps, 0.99),
+      at.(steps, 1.0),
+      at.(woken, 0.99),
+      at.(woken, 1.0),
       "#{late} of #{length(frames)}",
       Float.round(alone, 1),
       Float.round(beside, 1),
@@ -151,10 +152,10 @@ neighbours = [
 IO.puts("#{device.name}; #{agents} agents at 60 FPS for #{seconds} s beside each; microseconds\n")
 
 IO.puts(
-  "| beside | p50 | p99 | longest | late frames | calls/s alone | beside play | share | long_schedule |"
+  "| beside | step p50 | p99 | longest | woken late p99 | longest | late frames | calls/s alone | beside play | share | long_schedule |"
 )
 
-IO.puts("|---|---|---|---|---|---|---|---|---|")
+IO.puts("|---|---|---|---|---|---|---|---|---|---|---|")
 monitor = PlayBesideScans.monitor()
 
 for {name, count, call} <- neighbours do

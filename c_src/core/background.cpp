@@ -28,12 +28,21 @@ namespace {
 constexpr int kNice = 10;
 constexpr int kKinds = 3;
 constexpr std::int64_t kDeviceJobs = 4, kFileJobs = 2;
-// Between two offers of the core; see give_way() for how this was chosen.
-constexpr std::chrono::microseconds kTurn{20};
+using Clock = std::chrono::steady_clock;
+
+// Between two offers of the core, while frames are played and otherwise; see give_way() for how they were
+// chosen.
+constexpr std::chrono::microseconds kTurn{20}, kTurnAlone{200};
+// Frames are played as long as the last one is not older: six frames at 60 FPS.
+constexpr std::chrono::milliseconds kPlay{100};
+// How long a thread without work stays awake. A caller that scans in a loop needs some 20 us between two
+// scans, and to wake a thread takes 50.
+constexpr std::chrono::microseconds kAwake{60};
 // A piece takes some 100 us; a helper that needs the last of them is awaited awake for about that long.
 constexpr int kSpins = 1000;
 
 thread_local bool in_background = false;
+std::atomic<Clock::rep> last_frame{0};  // when it ended
 
 // The pieces of one run_pieces(), on the stack of the thread that called it.
 struct Range {
@@ -54,6 +63,7 @@ class Background {
     if (waiting() >= idle_) start_thread();
     lane(kind).waiting.push(owner, std::move(job));
     count_waiting();
+    news_.fetch_add(1, std::memory_order_relaxed);
     wake_.notify_one();
   }
 
@@ -128,10 +138,22 @@ class Background {
     for (;;) {
       if (!run_job(lock) && !help(lock)) {
         ++idle_;
-        wake_.wait(lock);
+        if (!stay_awake(lock)) wake_.wait(lock);
         --idle_;
       }
     }
+  }
+
+  // Whether a job or a range came in the meantime.
+  bool stay_awake(std::unique_lock<std::mutex>& lock) {
+    const unsigned seen = news_.load(std::memory_order_relaxed);
+    lock.unlock();
+    for (const auto end = Clock::now() + kAwake; Clock::now() < end;) {
+      if (news_.load(std::memory_order_relaxed) != seen) break;
+      sched_yield();
+    }
+    lock.lock();
+    return news_.load(std::memory_order_relaxed) != seen;
   }
 
   // Kinds take turns, so that jobs of one never keep another waiting.
@@ -199,6 +221,7 @@ class Background {
     std::list<Range*> place{&range};
     const std::lock_guard<std::mutex> lock(mutex_);
     ranges_.splice(ranges_.end(), place);
+    news_.fetch_add(1, std::memory_order_relaxed);
     const std::int64_t free = threads() - active_.load(std::memory_order_relaxed);
     const std::int64_t wanted = std::min(range.pieces - 1, free);
     for (std::int64_t i = 0; i < wanted; ++i) {
@@ -227,6 +250,7 @@ class Background {
   std::int64_t started_ = 0, idle_ = 0;
   std::atomic<int> active_{0};  // threads that compute: jobs and helpers
   std::atomic<int> waiting_compute_{0};
+  std::atomic<unsigned> news_{0};  // jobs and ranges so far; changed under the mutex
 };
 
 Background& background() {
@@ -254,11 +278,16 @@ bool on_background_thread() {
 void run_pieces(std::int64_t pieces, const std::function<void(std::int64_t)>& body) {
   background().run(pieces, body);
 }
+void note_frame() {
+  last_frame.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+}
 void give_way() {
   if (!in_background) return;
-  using Clock = std::chrono::steady_clock;
   thread_local Clock::time_point last{};
-  if (Clock::now() - last < kTurn) return;
+  const Clock::time_point now = Clock::now();
+  if (now - last < kTurn) return;
+  const Clock::time_point frame{Clock::duration(last_frame.load(std::memory_order_relaxed))};
+  if (now - last < kTurnAlone && now - frame > kPlay) return;
   sched_yield();
   last = Clock::now();
 }

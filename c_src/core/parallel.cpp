@@ -18,7 +18,7 @@ namespace {
 
 // Pieces for each thread: a few even out unequal speeds. In the background more, because a thread offers its
 // core after each.
-constexpr std::int64_t kPieces = 4, kBackgroundPieces = 64;
+constexpr std::int64_t kPieces = 4, kBackgroundPieces = 16;
 
 // oneTBB's workers leave an arena and sleep some tens of microseconds after the last task, so they never
 // compete with the BEAM's schedulers for longer than that.

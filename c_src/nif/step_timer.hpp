@@ -1,10 +1,11 @@
 // Keeps the average of what a session's frame takes, which decides where the next one runs: see is_short_step
-// in work.hpp. Used by session.cpp and play.cpp.
+// in work.hpp, and tells the background threads that frames are played. Used by session.cpp and play.cpp.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 
+#include "core/background.hpp"
 #include "nif/resources.hpp"
 
 namespace exphil::nif {
@@ -18,6 +19,7 @@ class StepTimer {
     const float before = microseconds_.load(std::memory_order_relaxed);
     const float now = before == 0 ? taken.count() : before + (taken.count() - before) / kSteps;
     microseconds_.store(now, std::memory_order_relaxed);
+    core::note_frame();
   }
   StepTimer(const StepTimer&) = delete;
   StepTimer& operator=(const StepTimer&) = delete;

@@ -13,8 +13,8 @@ namespace {
 using core::JobKind;
 
 // Calls that are guessed to take longer are queued. The limit of scans is short beside a frame of 16.7 ms,
-// and long beside the 5 us that the queue adds. A call of a policy may be somebody's frame: one window of 60
-// frames should not wait behind scans.
+// and long beside the 20 to 50 us that the queue adds. A call of a policy may be somebody's frame: one window
+// of 60 frames should not wait behind scans.
 constexpr double kLargeScan = 300, kLargePolicyCall = 2500;  // microseconds
 
 // Per microsecond: what a core computes, and what a device computes or copies. Rounded from
