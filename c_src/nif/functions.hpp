@@ -60,6 +60,9 @@ using DialectOptions = std::tuple<std::optional<Atom>, std::optional<std::int64_
 using LoadOptions = std::tuple<std::int64_t, std::optional<double>, bool, DialectOptions>;
 Term load_policy(Call& call, BackendChoice backend, std::int64_t device, std::string path,
                  LoadOptions options);
+// tensors: every weight by the name of the checkpoint; the model's sessions end.
+using NamedTensors = std::vector<std::tuple<std::string, core::TensorView>>;
+Term update_policy(Call& call, PolicyHandle& policy, NamedTensors tensors);
 Term policy_info(Call& call, PolicyHandle& policy);
 Term window(Call& call, PolicyHandle& policy, core::TensorView windows);
 // options: {window or 0, pad, rules}; rules: {temperature, deterministic, deterministic_buttons, {press,
@@ -67,6 +70,27 @@ Term window(Call& call, PolicyHandle& policy, core::TensorView windows);
 using RulesTuple = std::tuple<double, bool, bool, std::optional<std::tuple<double, double>>,
                               std::tuple<std::int64_t, std::int64_t>>;
 Term new_session(Call& call, PolicyHandle& policy, std::tuple<std::int64_t, Atom, RulesTuple> options);
+
+// training.cpp
+Term policy_weights(Call& call, PolicyHandle& policy);  // [{name, tensor}]
+// {ssm, conv}: core::PolicySequences
+using StateTensors = std::tuple<core::TensorView, core::TensorView>;
+// {outs, ssm, conv}
+Term policy_forward(Call& call, PolicyHandle& policy, core::TensorView frames,
+                    std::optional<StateTensors> state);
+// {[{name, tensor}], the gradient of frames where asked for, else nil}
+Term policy_grad(Call& call, PolicyHandle& policy, core::TensorView frames, core::TensorView d_outs,
+                 std::optional<StateTensors> state, bool by_frames);
+// groups: [{name, first, count, binary}]. {[{name, loss, correct}], d_outs}
+using LossGroups = std::vector<std::tuple<std::string, std::int64_t, std::int64_t, bool>>;
+Term cross_entropy(Call& call, core::TensorView outs, LossGroups groups, core::TensorView targets);
+Term mean_squared_error(Call& call, core::TensorView outs, core::TensorView targets);  // {loss, d_outs}
+// tensors: [{name, weight, gradient, m, v, decays}]; options: {learning_rate, beta1, beta2, epsilon,
+// weight_decay, clip_norm or nil, step}. {[{name, weight, m, v}], norm of all gradients}
+using AdamWInput =
+    std::tuple<std::string, core::TensorView, core::TensorView, core::TensorView, core::TensorView, bool>;
+using AdamWOptions = std::tuple<double, double, double, double, double, std::optional<double>, std::int64_t>;
+Term adamw(Call& call, std::vector<AdamWInput> tensors, AdamWOptions options);
 
 // semiseparable_layer.cpp
 // from: a path, or [{name, tensor}]

@@ -14,7 +14,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 11;
+constexpr std::int64_t kInterface = 12;
 
 // Returned by load_nif/2 in {:error, {:load, _}}; ExPhil.Native.NIF turns them into messages.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
@@ -74,6 +74,12 @@ constexpr const char* kLayer[] = {"layer"};
 constexpr const char* kLayerForward[] = {"layer", "x", "bidirectional"};
 constexpr const char* kLayerGrad[] = {"layer", "x", "dy", ":d_gate_penalty", ":bidirectional"};
 constexpr const char* kModel[] = {"model"};
+constexpr const char* kUpdate[] = {"model", "weights"};
+constexpr const char* kPolicyForward[] = {"model", "frames", ":initial_state"};
+constexpr const char* kPolicyGrad[] = {"model", "frames", "d_outs", ":initial_state", ":d_frames"};
+constexpr const char* kCrossEntropy[] = {"outs", "groups", "targets"};
+constexpr const char* kMeanSquaredError[] = {"outs", "targets"};
+constexpr const char* kAdamW[] = {"weights", "options"};
 constexpr const char* kWindow[] = {"model", "windows"};
 constexpr const char* kNewSession[] = {"model", "options"};
 constexpr const char* kSample[] = {"policy", "logits", "options", ":held", ":uniforms"};
@@ -122,6 +128,13 @@ ErlNifFunc functions[] = {
     {"restore", 2, Nif<restore, kRestore>::scheduled, 0},
     {"export_state", 1, Nif<export_state, kSession>::scheduled, 0},
     {"import_state", 2, Nif<import_state, kImport>::scheduled, 0},
+    {"policy_weights", 1, Nif<policy_weights, kModel>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
+    {"update_policy", 3, Nif<update_policy, kUpdate>::queued<file_work>, 0},
+    {"policy_forward", 4, Nif<policy_forward, kPolicyForward>::queued<training_work>, 0},
+    {"policy_grad", 6, Nif<policy_grad, kPolicyGrad>::queued<training_work>, 0},
+    {"cross_entropy", 3, Nif<cross_entropy, kCrossEntropy>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
+    {"mean_squared_error", 2, Nif<mean_squared_error, kMeanSquaredError>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
+    {"adamw", 2, Nif<adamw, kAdamW>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"tool", 2, tool, 0},
     {"xla_status", 1, Nif<xla_status, kPath>::run, 0},
     {"xla_registered", 3, Nif<xla_registered, kXlaRegistered>::run, 0},

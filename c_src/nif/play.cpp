@@ -65,7 +65,7 @@ core::PlayRules rules_of(const RulesTuple& given) {
 }
 
 Term require_controller(Call& call, PolicyHandle& policy) {
-  core::require_controller(policy.loaded->policy->config(), "path");
+  core::require_controller(policy.loaded()->policy->config(), "path");
   return encode_atom(call, "ok");
 }
 
@@ -93,7 +93,8 @@ Term act_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs) {
 
 Term sample(Call& call, PolicyHandle& policy, Frames logits, RulesTuple rules,
             std::tuple<std::int64_t, std::int64_t> state, std::optional<Frames> uniforms) {
-  const core::PolicyConfig& config = policy.loaded->policy->config();
+  const std::shared_ptr<LoadedPolicy> loaded = policy.loaded();
+  const core::PolicyConfig& config = loaded->policy->config();
   core::require_controller(config, "policy");
   logits.require({config.d_output}, "logits");
   if (uniforms) uniforms->require({config.d_output}, ":uniforms");

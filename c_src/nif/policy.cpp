@@ -52,6 +52,18 @@ Term encode_spec(Call& call, const core::PolicySpec& spec) {
                           encode_atom(call, spec.input_dt == core::InputDt::mean ? "mean" : "per_channel"));
 }
 
+std::shared_ptr<LoadedPolicy> load_weights_onto(core::Backend& backend,
+                                                std::shared_ptr<const core::PolicyWeights> weights,
+                                                const core::PolicyOptions& options) {
+  auto loaded = std::make_shared<LoadedPolicy>();
+  loaded->backend = &backend;
+  loaded->device = backend.describe();
+  loaded->options = options;
+  loaded->weights = std::move(weights);
+  loaded->policy = backend.load(loaded->weights, options);
+  return loaded;
+}
+
 }  // namespace
 
 Term load_policy(Call& call, BackendChoice choice, std::int64_t device, std::string path,
@@ -69,16 +81,21 @@ Term load_policy(Call& call, BackendChoice choice, std::int64_t device, std::str
   const bool host_only = choice == BackendChoice::automatic && !weights->config.spec.is_state_spaces();
   if (host_only) choice = BackendChoice::host;
   core::Backend& backend = open_backend(choice, host_only ? 0 : device);
-  auto loaded = std::make_shared<LoadedPolicy>();
-  loaded->backend = &backend;
-  loaded->device = backend.describe();
-  loaded->policy = backend.load(weights, model_options);
-  return encode_handle(call, PolicyHandle{std::move(loaded)});
+  return encode_handle(call, PolicyHandle(load_weights_onto(backend, weights, model_options)));
+}
+
+Term update_policy(Call& call, PolicyHandle& handle, NamedTensors given) {
+  const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
+  core::TensorMap tensors;
+  for (const auto& [name, view] : given) tensors[name] = view;
+  const auto weights = core::replace_weights(*loaded->weights, tensors);
+  handle.replace(load_weights_onto(*loaded->backend, weights, loaded->options));
+  return encode_atom(call, "ok");
 }
 
 Term policy_info(Call& call, PolicyHandle& handle) {
-  const LoadedPolicy& loaded = *handle.loaded;
-  const core::PolicyConfig& config = loaded.policy->config();
+  const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
+  const core::PolicyConfig& config = loaded->policy->config();
   const auto integer = [&](std::int64_t value) { return encode_integer(call, value); };
   return encode(
       call, Map{{{"d_input"}, integer(config.d_input)},
@@ -90,15 +107,16 @@ Term policy_info(Call& call, PolicyHandle& handle) {
                 {{"d_conv"}, integer(config.d_conv)},
                 {{"dt_rank"}, integer(config.dt_rank)},
                 {{"norm_epsilon"}, enif_make_double(call.env(), static_cast<double>(config.norm_epsilon))},
-                {{"fingerprint"}, enif_make_uint64(call.env(), loaded.policy->fingerprint())},
-                {{"resident_bytes"}, integer(static_cast<std::int64_t>(loaded.policy->resident_bytes()))},
+                {{"fingerprint"}, enif_make_uint64(call.env(), loaded->policy->fingerprint())},
+                {{"resident_bytes"}, integer(static_cast<std::int64_t>(loaded->policy->resident_bytes()))},
                 {{"spec"}, encode_spec(call, config.spec)},
                 {{"groups"}, encode_groups(call, config)},
-                {{"device"}, encode_device(call, loaded.device)}});
+                {{"device"}, encode_device(call, loaded->device)}});
 }
 
 Term window(Call& call, PolicyHandle& handle, core::TensorView view) {
-  const core::PolicyConfig& config = handle.loaded->policy->config();
+  const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
+  const core::PolicyConfig& config = loaded->policy->config();
   const Frames windows = frames_of(view, "windows");
   if (windows.shape.rank() != 3 || windows.shape[2] != config.d_input) {
     fail(ErrorKind::invalid_argument, "windows", "windows must have the shape {n, seq, ", config.d_input,
@@ -110,9 +128,9 @@ Term window(Call& call, PolicyHandle& handle, core::TensorView view) {
          windows.shape.to_string());
   }
   const std::int64_t floats = core::checked_multiply(count, config.d_output, "windows");
-  Result out(call, *handle.loaded->backend,
+  Result out(call, *loaded->backend,
              static_cast<std::size_t>(core::checked_multiply(floats, sizeof(float), "windows")));
-  handle.loaded->policy->window(windows.data, count, seq, out.floats());
+  loaded->policy->window(windows.data, count, seq, out.floats());
   return windows.answer(call, {count, config.d_output}, out.term());
 }
 
@@ -126,8 +144,9 @@ Term new_session(Call& call, PolicyHandle& handle, std::tuple<std::int64_t, Atom
   const std::string& pad = std::get<1>(given).name;
   options.pad = pad == "repeat" ? core::Pad::repeat : pad == "zeros" ? core::Pad::zeros : core::Pad::none;
   options.rules = rules_of(std::get<2>(given));
-  auto session = std::make_shared<core::Session>(handle.loaded->policy, options);
-  return encode_handle(call, SessionHandle{handle.loaded, std::move(session)});
+  const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
+  auto session = std::make_shared<core::Session>(loaded->policy, options);
+  return encode_handle(call, SessionHandle{loaded, std::move(session)});
 }
 
 }  // namespace exphil::nif

@@ -37,7 +37,12 @@ void keep_type() {
 template <class Handle>
 const core::Backend* backend_of(ErlNifEnv* env, Term term) {
   const Handle* handle = find_handle<Handle>(env, term);
-  return handle != nullptr ? handle->loaded->backend : nullptr;
+  if (handle == nullptr) return nullptr;
+  if constexpr (std::is_same_v<Handle, PolicyHandle>) {
+    return handle->loaded()->backend;
+  } else {
+    return handle->loaded->backend;
+  }
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 //
 // A resource's destructor runs on a normal scheduler at an unknown time, so it only passes its object to
 // core's reaper; a result's bytes return to their pool under a mutex. Many threads read a handle
-// concurrently, and it never changes; the objects it points to do their own locking.
+// concurrently, and only update_policy() changes one, a policy's; the objects it points to do
+// their own locking.
 #pragma once
 
 #include <atomic>
@@ -21,16 +22,32 @@
 
 namespace exphil::nif {
 
+// A model with one set of weights.
 struct LoadedPolicy {
   std::shared_ptr<core::Policy> policy;
   core::Backend* backend = nullptr;  // valid until the library unloads
   core::DeviceDescription device;
+  core::PolicyOptions options;                         // for the next weights
+  std::shared_ptr<const core::PolicyWeights> weights;  // in the VM's memory: for the gradient and to be read
+  std::atomic<bool> replaced{false};                   // update() put other weights into the model
+};
+
+// A model. update() replaces what it holds; a call keeps what it found.
+class PolicyHandle {
+ public:
+  PolicyHandle() = default;
+  explicit PolicyHandle(std::shared_ptr<LoadedPolicy> loaded) : loaded_(std::move(loaded)) {}
+  std::shared_ptr<LoadedPolicy> loaded() const { return std::atomic_load(&loaded_); }
+  void replace(std::shared_ptr<LoadedPolicy> next) {
+    std::atomic_exchange(&loaded_, std::move(next))->replaced.store(true);
+  }
+  std::shared_ptr<LoadedPolicy> take() { return std::move(loaded_); }
+
+ private:
+  std::shared_ptr<LoadedPolicy> loaded_;
 };
 
 // Members are destroyed in reverse order: the state before its policy.
-struct PolicyHandle {
-  std::shared_ptr<LoadedPolicy> loaded;
-};
 struct SessionHandle {
   std::shared_ptr<LoadedPolicy> loaded;
   std::shared_ptr<core::Session> session;
@@ -62,7 +79,7 @@ struct ClockHandle {
 
 inline void release(ClockHandle&) noexcept {}
 inline void release(PolicyHandle& handle) noexcept {
-  core::reap(std::move(handle.loaded));
+  core::reap(handle.take());
 }
 inline void release(SessionHandle& handle) noexcept {
   core::reap(std::move(handle.session));
@@ -144,7 +161,13 @@ struct Decoder<PolicyHandle&> {
 template <>
 struct Decoder<SessionHandle&> {
   static SessionHandle& decode(Call& call, Term term, const char* argument) {
-    return decode_handle<SessionHandle>(call, term, argument, "a session that Mamba.new_session returned");
+    auto& handle =
+        decode_handle<SessionHandle>(call, term, argument, "a session that Mamba.new_session returned");
+    if (handle.loaded->replaced.load(std::memory_order_relaxed)) {
+      core::fail(core::ErrorKind::mismatch, argument,
+                 "the session belongs to weights that Mamba.update replaced; start a new session");
+    }
+    return handle;
   }
 };
 template <>

@@ -64,10 +64,9 @@ double weights_of(const core::PolicyConfig& c) {
 }
 
 // Of a call that takes `frames` through a policy.
-Work policy_work(ErlNifEnv* env, Term owner, const std::shared_ptr<LoadedPolicy>& loaded, Term frames) {
+Work policy_work(ErlNifEnv* env, JobKind kind, const std::shared_ptr<LoadedPolicy>& loaded, Term frames) {
   const core::PolicyConfig& config = loaded->policy->config();
   const double rows = tensor_of(env, frames).bytes / static_cast<double>(config.d_input * 4);
-  const JobKind kind = job_kind(env, owner);
   return {kind, rows * weights_of(config) / speed(kind).weights > kLargePolicyCall};
 }
 
@@ -141,19 +140,24 @@ Work layer_grad_work(ErlNifEnv* env, const Term argv[]) {
 
 Work window_work(ErlNifEnv* env, const Term argv[]) {
   const PolicyHandle* handle = find_handle<PolicyHandle>(env, argv[0]);
-  return handle != nullptr ? policy_work(env, argv[0], handle->loaded, argv[1]) : Work{};
+  return handle != nullptr ? policy_work(env, job_kind(env, argv[0]), handle->loaded(), argv[1]) : Work{};
+}
+
+Work training_work(ErlNifEnv* env, const Term argv[]) {
+  const PolicyHandle* handle = find_handle<PolicyHandle>(env, argv[0]);
+  return handle != nullptr ? policy_work(env, JobKind::compute, handle->loaded(), argv[1]) : Work{};
 }
 
 Work prefill_work(ErlNifEnv* env, const Term argv[]) {
   const SessionHandle* handle = find_handle<SessionHandle>(env, argv[0]);
-  return handle != nullptr ? policy_work(env, argv[0], handle->loaded, argv[1]) : Work{};
+  return handle != nullptr ? policy_work(env, job_kind(env, argv[0]), handle->loaded, argv[1]) : Work{};
 }
 
 Work step_batch_work(ErlNifEnv* env, const Term argv[]) {
   Term head = 0, tail = 0;
   if (!enif_get_list_cell(env, argv[0], &head, &tail)) return {};
   const SessionHandle* handle = find_handle<SessionHandle>(env, head);
-  return handle != nullptr ? policy_work(env, head, handle->loaded, argv[1]) : Work{};
+  return handle != nullptr ? policy_work(env, job_kind(env, head), handle->loaded, argv[1]) : Work{};
 }
 
 Work file_work(ErlNifEnv*, const Term[]) {

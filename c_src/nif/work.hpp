@@ -29,6 +29,7 @@ Work associative_scan_work(ErlNifEnv* env, const Term argv[]);
 Work associative_grad_work(ErlNifEnv* env, const Term argv[]);
 Work layer_forward_work(ErlNifEnv* env, const Term argv[]);
 Work layer_grad_work(ErlNifEnv* env, const Term argv[]);  // on this machine, wherever the layer is
+Work training_work(ErlNifEnv* env, const Term argv[]);    // on this machine, wherever the model is
 Work window_work(ErlNifEnv* env, const Term argv[]);
 Work prefill_work(ErlNifEnv* env, const Term argv[]);
 Work step_batch_work(ErlNifEnv* env, const Term argv[]);

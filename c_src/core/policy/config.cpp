@@ -61,9 +61,9 @@ float norm_epsilon(const Checkpoint& file, const PolicyLoadOptions& options) {
   return epsilon;
 }
 
-std::uint64_t weights_fingerprint(const Checkpoint& file, const PolicyConfig& config) {
+std::uint64_t weights_fingerprint(const TensorMap& tensors, const PolicyConfig& config) {
   HashedParts parts;
-  for (const auto& [name, view] : file.tensors()) {
+  for (const auto& [name, view] : tensors) {
     parts.add(name);
     parts.add(dtype_name(view.dtype));
     parts.add(view.shape.to_string());
@@ -109,15 +109,17 @@ class WeightsLoader {
     PolicyConfig& c = weights_.config;
     c.n_layer = count_layers();
     infer_mixer();
-    weights_.input_proj =
-        reader_.take("input_proj.weight", Shape{c.d_model, c.d_input}, "{d_model, d_input}");
-    weights_.input_proj_bias = reader_.take("input_proj.bias", Shape{c.d_model}, "{d_model}");
-    for (std::int64_t layer = 0; layer < c.n_layer; ++layer) weights_.layers.push_back(load_layer(layer));
-    weights_.norm_f = reader_.take(prefix_ + "norm_f.weight", Shape{c.d_model}, "{d_model}");
-    weights_.head = reader_.take("head.weight", Shape{c.d_output, c.d_model}, "{d_output, d_model}");
-    weights_.head_bias = reader_.take("head.bias", Shape{c.d_output}, "{d_output}");
+    weights_.layers.resize(static_cast<std::size_t>(c.n_layer));
+    ParameterReader parameters(reader_, &weights_);
+    parameters.take("input_proj.weight", {c.d_model, c.d_input}, "{d_model, d_input}", weights_.input_proj);
+    parameters.take("input_proj.bias", {c.d_model}, "{d_model}", weights_.input_proj_bias);
+    for (std::int64_t layer = 0; layer < c.n_layer; ++layer) load_layer(layer, parameters);
+    parameters.take(prefix_ + "norm_f.weight", {c.d_model}, "{d_model}", weights_.norm_f);
+    parameters.take("head.weight", {c.d_output, c.d_model}, "{d_output, d_model}", weights_.head);
+    parameters.take("head.bias", {c.d_output}, "{d_output}", weights_.head_bias);
     reader_.require_all_taken();
-    weights_.fingerprint = weights_fingerprint(file_, c);
+    derive_a(reader_, &weights_);
+    weights_.fingerprint = weights_fingerprint(file_.tensors(), c);
     return std::move(weights_);
   }
 
@@ -182,36 +184,27 @@ class WeightsLoader {
     return false;
   }
 
-  PolicyLayerWeights load_layer(std::int64_t layer) {
+  void load_layer(std::int64_t layer, ParameterReader& parameters) {
     const PolicyConfig& c = weights_.config;
     const std::string mixer = layer_prefix(layer) + "mixer.";
-    const Shape inner{c.d_inner};
-    PolicyLayerWeights w;
-    w.norm = reader_.take(layer_prefix(layer) + "norm.weight", Shape{c.d_model}, "{d_model}");
-    w.in_proj =
-        reader_.take(mixer + "in_proj.weight", Shape{2 * c.d_inner, c.d_model}, "{2 d_inner, d_model}");
-    w.conv = reader_.take(mixer + "conv1d.weight", Shape{c.d_inner, 1, c.d_conv}, "{d_inner, 1, d_conv}");
-    w.x_proj = reader_.take(mixer + "x_proj.weight", Shape{c.dt_rank + 2 * c.d_state, c.d_inner},
-                            "{dt_rank + 2 d_state, d_inner}");
-    w.dt_proj = reader_.take(mixer + "dt_proj.weight", Shape{c.d_inner, c.dt_rank}, "{d_inner, dt_rank}");
-    w.dt_proj_bias = reader_.take(mixer + "dt_proj.bias", inner, "{d_inner}");
-    w.a = load_a(mixer + "A_log");
-    w.d = reader_.take(mixer + "D", inner, "{d_inner}");
-    w.out_proj = reader_.take(mixer + "out_proj.weight", Shape{c.d_model, c.d_inner}, "{d_model, d_inner}");
-    if (conv_bias_) w.conv_bias = reader_.take(mixer + "conv1d.bias", inner, "{d_inner}");
+    const Shape inner{c.d_inner}, state{c.d_inner, c.d_state};
+    const std::int64_t projected = c.dt_rank + 2 * c.d_state;
+    PolicyLayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+    parameters.take(layer_prefix(layer) + "norm.weight", {c.d_model}, "{d_model}", w.norm);
+    parameters.take(mixer + "in_proj.weight", {2 * c.d_inner, c.d_model}, "{2 d_inner, d_model}", w.in_proj);
+    parameters.take(mixer + "conv1d.weight", {c.d_inner, 1, c.d_conv}, "{d_inner, 1, d_conv}", w.conv);
+    parameters.take(mixer + "x_proj.weight", {projected, c.d_inner}, "{dt_rank + 2 d_state, d_inner}",
+                    w.x_proj);
+    parameters.take(mixer + "dt_proj.weight", {c.d_inner, c.dt_rank}, "{d_inner, dt_rank}", w.dt_proj);
+    parameters.take(mixer + "dt_proj.bias", inner, "{d_inner}", w.dt_proj_bias);
+    parameters.take(mixer + "A_log", state, "{d_inner, d_state}", w.a_log);
+    parameters.take(mixer + "D", inner, "{d_inner}", w.d);
+    parameters.take(mixer + "out_proj.weight", {c.d_model, c.d_inner}, "{d_model, d_inner}", w.out_proj);
+    if (conv_bias_) parameters.take(mixer + "conv1d.bias", inner, "{d_inner}", w.conv_bias);
     if (projection_bias_) {
-      w.in_proj_bias = reader_.take(mixer + "in_proj.bias", Shape{2 * c.d_inner}, "{2 d_inner}");
-      w.out_proj_bias = reader_.take(mixer + "out_proj.bias", Shape{c.d_model}, "{d_model}");
+      parameters.take(mixer + "in_proj.bias", {2 * c.d_inner}, "{2 d_inner}", w.in_proj_bias);
+      parameters.take(mixer + "out_proj.bias", {c.d_model}, "{d_model}", w.out_proj_bias);
     }
-    return w;
-  }
-
-  std::vector<float> load_a(const std::string& name) {
-    const PolicyConfig& c = weights_.config;
-    std::vector<float> a = reader_.take(name, Shape{c.d_inner, c.d_state}, "{d_inner, d_state}");
-    for (float& value : a) value = static_cast<float>(-std::exp(static_cast<double>(value)));
-    reader_.check_finite(a, name, " as A = -exp(A_log)");
-    return a;
   }
 
   const Checkpoint& file_;
@@ -222,6 +215,53 @@ class WeightsLoader {
 };
 
 }  // namespace
+
+ParameterReader::ParameterReader(CheckpointReader& reader, PolicyWeights* weights)
+    : reader_(reader), weights_(*weights) {
+  for (const std::vector<float>* vector : vectors_of(*weights)) vectors_.emplace(vector, vectors_.size());
+}
+
+void ParameterReader::take(const std::string& name, const Shape& shape, const char* axes,
+                           std::vector<float>& to, bool transposed) {
+  PolicyParameter parameter{name, shape, axes, vectors_.at(&to), to.size(), transposed};
+  const std::vector<float> values = reader_.take(name, shape, axes);
+  to.resize(to.size() + values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) to[parameter.place(i)] = values[i];
+  weights_.parameters.push_back(std::move(parameter));
+}
+
+void derive_a(const CheckpointReader& reader, PolicyWeights* weights) {
+  const PolicyConfig& c = weights->config;
+  for (PolicyLayerWeights& layer : weights->layers) {
+    layer.a.resize(static_cast<std::size_t>(c.d_inner * c.d_state));
+    for (std::size_t i = 0; i < layer.a.size(); ++i) {
+      layer.a[i] = layer.a_log.empty() ? -static_cast<float>(static_cast<std::int64_t>(i) % c.d_state + 1)
+                                       : static_cast<float>(-std::exp(static_cast<double>(layer.a_log[i])));
+    }
+  }
+  const auto all = vectors_of(*weights);
+  for (const PolicyParameter& parameter : weights->parameters) {
+    for (const PolicyLayerWeights& layer : weights->layers) {
+      if (all[parameter.vector] != &layer.a_log) continue;
+      reader.check_finite(layer.a, parameter.name, " as A = -exp(A_log)");
+    }
+  }
+}
+
+std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy, const TensorMap& tensors) {
+  CheckpointReader reader(tensors, {"weights", "the weights", "this model"}, true);
+  auto weights = std::make_shared<PolicyWeights>(policy);
+  const auto all = vectors_of(*weights);
+  for (const PolicyParameter& parameter : policy.parameters) {
+    const std::vector<float> values = reader.take(parameter.name, parameter.shape, parameter.axes);
+    std::vector<float>& to = *all[parameter.vector];
+    for (std::size_t i = 0; i < values.size(); ++i) to[parameter.place(i)] = values[i];
+  }
+  reader.require_all_taken();
+  derive_a(reader, weights.get());
+  weights->fingerprint = weights_fingerprint(tensors, weights->config);
+  return weights;
+}
 
 std::shared_ptr<const PolicyWeights> load_weights(const Checkpoint& file, const PolicyLoadOptions& options) {
   if (is_edifice(file)) return std::make_shared<const PolicyWeights>(load_edifice(file, options));

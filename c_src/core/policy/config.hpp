@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/policy/parameters.hpp"
 #include "core/policy/spec.hpp"
 
 namespace exphil::core {
@@ -31,38 +32,16 @@ struct PolicyConfig {
   std::int64_t conv_floats() const { return n_layer * d_inner * (d_conv - 1); }
 };
 
-// f32, row-major, {out, in} for matrices as PyTorch stores them. Optional vectors are empty where the
-// checkpoint has none.
-struct PolicyLayerWeights {
-  std::vector<float> norm, norm_bias;          // {d_model}; a bias for LayerNorm only
-  std::vector<float> in_proj, in_proj_bias;    // {2 d_inner, d_model}: x rows, then z rows
-  std::vector<float> conv, conv_bias;          // {d_inner, d_conv}, oldest tap first
-  std::vector<float> x_proj, x_proj_bias;      // {dt_rank + 2 d_state, d_inner}: dt, B, C rows
-  std::vector<float> dt_proj, dt_proj_bias;    // {d_inner, dt_rank}
-  std::vector<float> a;                        // {d_inner, d_state}: -exp(A_log), or -(1..d_state)
-  std::vector<float> d;                        // {d_inner}; empty: no skip
-  std::vector<float> out_proj, out_proj_bias;  // {d_model, d_inner}
-};
+using PolicyLayerWeights = PolicyLayerValues<float>;
+using PolicyHead = PolicyHeadValues<float>;
 
-// One of several heads that read the same final hidden state: out relu(hidden x + hidden_bias) + out_bias.
-struct PolicyHead {
-  std::vector<float> hidden, hidden_bias;  // {width, d_model}
-  std::vector<float> out, out_bias;        // {count of its OutputGroup, width}
-  std::int64_t width() const { return static_cast<std::int64_t>(hidden_bias.size()); }
-};
-
-// The outputs come from `heads` (one for each group of the config, in order) where there are any, else from
-// `head`; without either they are the final hidden state (d_output == d_model).
-struct PolicyWeights {
+struct PolicyWeights : PolicyValues<float> {
   PolicyConfig config;
   // Hash of every tensor's name, dtype, shape and bytes, of norm_epsilon, and of the options that affect a
   // state. Ties states to the policy.
   std::uint64_t fingerprint = 0;
-  std::vector<float> input_proj, input_proj_bias;  // {d_model, d_input}
-  std::vector<PolicyLayerWeights> layers;
-  std::vector<float> norm_f, norm_f_bias;  // {d_model}
-  std::vector<float> head, head_bias;      // {d_output, d_model}
-  std::vector<PolicyHead> heads;
+  // The checkpoint's tensors, in the order in which they were read. `a` comes from a_log and is none.
+  std::vector<PolicyParameter> parameters;
 };
 
 struct PolicyLoadOptions {
@@ -91,5 +70,9 @@ struct PolicyLoadOptions {
 // missing, unexpected, misshapen, of a wrong dtype or not finite, or the build option that disagrees;
 // limit_exceeded naming the tensor that is too large; invalid_argument where an option contradicts the file.
 std::shared_ptr<const PolicyWeights> load_weights(const Checkpoint& file, const PolicyLoadOptions& options);
+
+// Other numbers for the same policy: a tensor for each of its parameters, by name. The fingerprint is the one
+// that a file of these tensors would have. Errors are those of load_weights, with the argument "weights".
+std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy, const TensorMap& tensors);
 
 }  // namespace exphil::core

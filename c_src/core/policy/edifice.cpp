@@ -74,15 +74,20 @@ class EdificeLoader {
     }
     infer();
     PolicyConfig& c = weights_.config;
+    weights_.layers.resize(static_cast<std::size_t>(c.n_layer));
+    if (has_heads()) weights_.heads.resize(std::size(kHeads));
+    ParameterReader parameters(reader_, &weights_);
     if (c.spec.input_projection) {
-      weights_.input_proj = matrix("input_projection.kernel", c.d_input, c.d_model, "{d_input, d_model}");
-      weights_.input_proj_bias = vector("input_projection.bias", c.d_model, "{d_model}");
+      parameters.take("input_projection.kernel", {c.d_input, c.d_model}, "{d_input, d_model}",
+                      weights_.input_proj, true);
+      parameters.take("input_projection.bias", {c.d_model}, "{d_model}", weights_.input_proj_bias);
     }
-    for (std::int64_t layer = 0; layer < c.n_layer; ++layer) weights_.layers.push_back(load_layer(layer));
-    load_heads();
+    for (std::int64_t layer = 0; layer < c.n_layer; ++layer) load_layer(layer, parameters);
+    load_heads(parameters);
     reader_.require_all_taken();
+    derive_a(reader_, &weights_);
     compare_with_build();
-    weights_.fingerprint = weights_fingerprint(file_, c);
+    weights_.fingerprint = weights_fingerprint(file_.tensors(), c);
     return std::move(weights_);
   }
 
@@ -121,77 +126,50 @@ class EdificeLoader {
     require_limit(c.d_input, kMaxDim, "d_input", "input_projection.kernel");
   }
 
-  std::vector<float> vector(const std::string& name, std::int64_t size, const char* axes) {
-    return reader_.take(name, Shape{size}, axes);
-  }
-
-  // Stored {in, out}; here {out, in}.
-  std::vector<float> matrix(const std::string& name, std::int64_t in, std::int64_t out, const char* axes) {
-    return transposed(reader_.take(name, Shape{in, out}, axes), in, out);
-  }
-
-  static std::vector<float> transposed(const std::vector<float>& from, std::int64_t rows,
-                                       std::int64_t columns) {
-    std::vector<float> to(from.size());
-    for (std::int64_t row = 0; row < rows; ++row) {
-      for (std::int64_t column = 0; column < columns; ++column) {
-        to[static_cast<std::size_t>(column * rows + row)] =
-            from[static_cast<std::size_t>(row * columns + column)];
-      }
-    }
-    return to;
-  }
-
-  PolicyLayerWeights load_layer(std::int64_t layer) {
+  void load_layer(std::int64_t layer, ParameterReader& parameters) {
     const PolicyConfig& c = weights_.config;
-    const std::string p = layer_prefix(layer);
-    PolicyLayerWeights w;
-    w.norm = vector(p + "norm.gamma", c.d_model, "{d_model}");
-    w.norm_bias = vector(p + "norm.beta", c.d_model, "{d_model}");
-    w.in_proj = matrix(p + "in_proj.kernel", c.d_model, 2 * c.d_inner, "{d_model, 2 d_inner}");
-    w.in_proj_bias = vector(p + "in_proj.bias", 2 * c.d_inner, "{2 d_inner}");
-    const std::string conv = p + "conv_dw_conv.";
-    w.conv = transposed(reader_.take(conv + "kernel", Shape{c.d_conv, 1, c.d_inner}, "{d_conv, 1, d_inner}"),
-                        c.d_conv, c.d_inner);
-    w.conv_bias = vector(conv + "bias", c.d_inner, "{d_inner}");
-    w.x_proj = matrix(p + "ssm_dt_rank.kernel", c.d_inner, c.dt_rank, "{d_inner, dt_rank}");
-    w.x_proj_bias = vector(p + "ssm_dt_rank.bias", c.dt_rank, "{dt_rank}");
-    append(&w.x_proj, matrix(p + "ssm_bc_proj.kernel", c.d_inner, 2 * c.d_state, "{d_inner, 2 d_state}"));
-    append(&w.x_proj_bias, vector(p + "ssm_bc_proj.bias", 2 * c.d_state, "{2 d_state}"));
-    w.dt_proj = matrix(p + "ssm_dt_proj.kernel", c.dt_rank, c.d_inner, "{dt_rank, d_inner}");
-    w.dt_proj_bias = vector(p + "ssm_dt_proj.bias", c.d_inner, "{d_inner}");
-    for (std::int64_t i = 0; i < c.d_inner * c.d_state; ++i) {
-      w.a.push_back(-static_cast<float>(i % c.d_state + 1));
-    }
-    w.out_proj = matrix(p + "out_proj.kernel", c.d_inner, c.d_model, "{d_inner, d_model}");
-    w.out_proj_bias = vector(p + "out_proj.bias", c.d_model, "{d_model}");
-    return w;
+    const std::string p = layer_prefix(layer), conv = p + "conv_dw_conv.";
+    const Shape inner{c.d_inner};
+    PolicyLayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+    parameters.take(p + "norm.gamma", {c.d_model}, "{d_model}", w.norm);
+    parameters.take(p + "norm.beta", {c.d_model}, "{d_model}", w.norm_bias);
+    parameters.take(p + "in_proj.kernel", {c.d_model, 2 * c.d_inner}, "{d_model, 2 d_inner}", w.in_proj,
+                    true);
+    parameters.take(p + "in_proj.bias", {2 * c.d_inner}, "{2 d_inner}", w.in_proj_bias);
+    parameters.take(conv + "kernel", {c.d_conv, 1, c.d_inner}, "{d_conv, 1, d_inner}", w.conv, true);
+    parameters.take(conv + "bias", inner, "{d_inner}", w.conv_bias);
+    parameters.take(p + "ssm_dt_rank.kernel", {c.d_inner, c.dt_rank}, "{d_inner, dt_rank}", w.x_proj, true);
+    parameters.take(p + "ssm_dt_rank.bias", {c.dt_rank}, "{dt_rank}", w.x_proj_bias);
+    parameters.take(p + "ssm_bc_proj.kernel", {c.d_inner, 2 * c.d_state}, "{d_inner, 2 d_state}", w.x_proj,
+                    true);
+    parameters.take(p + "ssm_bc_proj.bias", {2 * c.d_state}, "{2 d_state}", w.x_proj_bias);
+    parameters.take(p + "ssm_dt_proj.kernel", {c.dt_rank, c.d_inner}, "{dt_rank, d_inner}", w.dt_proj, true);
+    parameters.take(p + "ssm_dt_proj.bias", inner, "{d_inner}", w.dt_proj_bias);
+    parameters.take(p + "out_proj.kernel", {c.d_inner, c.d_model}, "{d_inner, d_model}", w.out_proj, true);
+    parameters.take(p + "out_proj.bias", {c.d_model}, "{d_model}", w.out_proj_bias);
   }
 
-  static void append(std::vector<float>* to, const std::vector<float>& from) {
-    to->insert(to->end(), from.begin(), from.end());
+  bool has_heads() const {
+    return build_.is_policy() || std::any_of(tensors_.begin(), tensors_.end(),
+                                             [](const auto& item) { return is_head(item.first); });
   }
 
   // Loads all six heads, or none: then the outputs are the hidden state.
-  void load_heads() {
+  void load_heads(ParameterReader& parameters) {
     PolicyConfig& c = weights_.config;
-    const bool any =
-        std::any_of(tensors_.begin(), tensors_.end(), [](const auto& item) { return is_head(item.first); });
-    c.d_output = c.d_model;
-    if (!any && !build_.is_policy()) return;
-    c.d_output = 0;
-    for (const std::string name : kHeads) {
+    c.d_output = weights_.heads.empty() ? c.d_model : 0;
+    for (std::size_t i = 0; i < weights_.heads.size(); ++i) {
+      const std::string name = kHeads[i];
       const std::string hidden = name + "_hidden.", logits = name + "_logits.";
       const std::int64_t width = reader_.shape(hidden + "kernel", 2, "{d_model, width}")[1];
       const std::int64_t count = reader_.shape(logits + "kernel", 2, "{width, outputs}")[1];
       require_limit(width, kMaxDim, "the width of a head", hidden + "kernel");
       require_limit(count, kMaxDim, "the outputs of a head", logits + "kernel");
-      PolicyHead head;
-      head.hidden = matrix(hidden + "kernel", c.d_model, width, "{d_model, width}");
-      head.hidden_bias = vector(hidden + "bias", width, "{width}");
-      head.out = matrix(logits + "kernel", width, count, "{width, outputs}");
-      head.out_bias = vector(logits + "bias", count, "{outputs}");
-      weights_.heads.push_back(std::move(head));
+      PolicyHead& head = weights_.heads[i];
+      parameters.take(hidden + "kernel", {c.d_model, width}, "{d_model, width}", head.hidden, true);
+      parameters.take(hidden + "bias", {width}, "{width}", head.hidden_bias);
+      parameters.take(logits + "kernel", {width, count}, "{width, outputs}", head.out, true);
+      parameters.take(logits + "bias", {count}, "{outputs}", head.out_bias);
       c.groups.push_back({name, c.d_output, count});
       c.d_output += count;
     }

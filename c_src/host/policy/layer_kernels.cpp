@@ -5,6 +5,7 @@
 // clang-format off
 #include "host/simd/simd.hpp"
 #include <hwy/foreach_target.h>
+#include "host/policy/sums-inl.hpp"
 #include "host/simd/math-inl.hpp"
 // clang-format on
 
@@ -12,22 +13,6 @@ HWY_BEFORE_NAMESPACE();
 namespace exphil {
 namespace host {
 namespace HWY_NAMESPACE {
-
-// Sum of squares: kPanel running sums, then added in lane order.
-float sum_of_squares(const float* x, std::int64_t width) {
-  HWY_ALIGN float lanes[kPanel];
-  for (std::int64_t o = 0; o < kPanel; o += kLanes) {
-    F sum = fill(0.0);
-    for (std::int64_t i = o; i < width; i += kPanel) {
-      const F v = load(x + i);
-      sum = hn::MulAdd(v, v, sum);
-    }
-    store(sum, lanes + o);
-  }
-  float total = 0.0f;
-  for (float lane : lanes) total += lane;
-  return total;
-}
 
 void rms_norm(const Norm& norm, const float* x, std::int64_t n, float epsilon, std::int64_t rows,
               float* out) {
@@ -38,29 +23,6 @@ void rms_norm(const Norm& norm, const float* x, std::int64_t n, float epsilon, s
     const F scale = fill(1.0 / std::sqrt(static_cast<double>(mean) + static_cast<double>(epsilon)));
     for (std::int64_t i = 0; i < width; i += kLanes) store(load(x + i) * scale * load(weight + i), out + i);
   }
-}
-
-// kPanel running sums of body(value), then added in lane order. Values beyond n are ignored.
-template <class Body>
-HWY_INLINE float sum_of(const float* x, std::int64_t n, const Body& body) {
-  HWY_ALIGN float lanes[kPanel], tail[kPanel] = {};
-  const std::int64_t full = n / kPanel * kPanel;
-  for (std::int64_t o = 0; o < kPanel; o += kLanes) {
-    F sum = fill(0.0);
-    for (std::int64_t i = o; i < full; i += kPanel) sum = sum + body(load(x + i));
-    store(sum, lanes + o);
-    if (full < n) store(body(load(x + full + o)), tail + o);
-  }
-  float total = 0.0f;
-  for (std::int64_t lane = 0; lane < kPanel; ++lane) {
-    total += lanes[lane];
-    if (full + lane < n) total += tail[lane];
-  }
-  return total;
-}
-
-float run_mean_of(const float* x, std::int64_t n) {
-  return sum_of(x, n, [](F v) { return v; }) / static_cast<float>(n);
 }
 
 void layer_norm(const Norm& norm, const float* x, std::int64_t n, float epsilon, std::int64_t rows,

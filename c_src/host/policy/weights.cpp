@@ -5,9 +5,7 @@
 
 namespace exphil::host {
 
-namespace {
-
-ScanRule rule_of(const core::PolicyConfig& config) {
+ScanRule scan_rule_of(const core::PolicyConfig& config) {
   ScanRule rule;
   rule.dim = config.d_inner;
   rule.state = config.d_state;
@@ -17,6 +15,8 @@ ScanRule rule_of(const core::PolicyConfig& config) {
   rule.dt_max = rule.dt_softplus ? config.spec.dt_max : std::numeric_limits<float>::infinity();
   return rule;
 }
+
+namespace {
 
 // The sum of the hidden widths of all two-layer heads.
 std::int64_t hidden_width(const core::PolicyWeights& weights) {
@@ -49,7 +49,7 @@ const float* or_null(const std::vector<float>& values, std::int64_t offset = 0) 
 PackedWeights::PackedWeights(const core::PolicyWeights& weights)
     : config_(weights.config),
       fingerprint_(weights.fingerprint),
-      rule_(rule_of(config_)),
+      rule_(scan_rule_of(config_)),
       arena_(arena_floats(weights, rule_)) {
   if (config_.spec.input_projection) {
     input_proj_ =
@@ -72,28 +72,28 @@ Norm PackedWeights::norm(const std::vector<float>& weight, const std::vector<flo
   return to;
 }
 
-// All heads as two products: their concatenated hidden layers, then a block-diagonal matrix. Its zeros cost
-// less than a separate product for each head.
-void PackedWeights::pack_heads(const std::vector<core::PolicyHead>& heads) {
-  std::vector<float> hidden, hidden_bias, out_bias;
+CombinedHeads::CombinedHeads(const std::vector<core::PolicyHead>& heads) {
   for (const core::PolicyHead& head : heads) {
     hidden.insert(hidden.end(), head.hidden.begin(), head.hidden.end());
     hidden_bias.insert(hidden_bias.end(), head.hidden_bias.begin(), head.hidden_bias.end());
     out_bias.insert(out_bias.end(), head.out_bias.begin(), head.out_bias.end());
   }
-  const std::size_t width = hidden_bias.size();
-  std::vector<float> out(out_bias.size() * width);
+  const std::size_t all = hidden_bias.size();
+  out.resize(out_bias.size() * all);
   std::size_t first_out = 0, first_hidden = 0;
   for (const core::PolicyHead& head : heads) {
     const std::size_t own = head.hidden_bias.size();
     for (std::size_t row = 0; row < head.out_bias.size(); ++row, ++first_out) {
-      std::copy_n(head.out.data() + row * own, own, out.data() + first_out * width + first_hidden);
+      std::copy_n(head.out.data() + row * own, own, out.data() + first_out * all + first_hidden);
     }
     first_hidden += own;
   }
-  const auto outs = static_cast<std::int64_t>(width);
-  heads_hidden_ = matrix(hidden.data(), hidden_bias.data(), outs, config_.d_model);
-  head_ = matrix(out.data(), out_bias.data(), config_.d_output, outs);
+}
+
+void PackedWeights::pack_heads(const std::vector<core::PolicyHead>& heads) {
+  const CombinedHeads all(heads);
+  heads_hidden_ = matrix(all.hidden.data(), all.hidden_bias.data(), all.width(), config_.d_model);
+  head_ = matrix(all.out.data(), all.out_bias.data(), config_.d_output, all.width());
 }
 
 PackedLayer PackedWeights::layer(const core::PolicyLayerWeights& from) {

@@ -40,7 +40,8 @@ GradientBody gradient_body(Discretization discretization) {
   return nullptr;
 }
 
-void run_body(const ScanRule& rule, const GradientTile& tile, float* history) {
+void run_body(const ScanRule& rule, bool decays_input, const GradientTile& tile, float* history) {
+  if (decays_input) return diagonal_gradient<Discretization::zoh, F, true>(tile);
   if (rule.full_matrix) return full_matrix_gradient(tile, history);
   (rule.complex ? gradient_body<C>(rule.discretization) : gradient_body<F>(rule.discretization))(tile);
 }
@@ -134,7 +135,7 @@ void run_tile(const ScanRule& rule, const GradientSequence& sequence, const Part
     work.db = b_sums.begin(tile.channel, tile.lanes), work.b_constant = scan.b.constant;
     work.dc = c_sums.begin(tile.channel, tile.lanes), work.c_constant = scan.c.constant;
     begin_gradient<T>(rule, sequence, tile, scratch);
-    run_body(rule, work, scratch.history);
+    run_body(rule, scan.decays_input, work, scratch.history);
     finish_gradient<T>(rule, sequence, tile, scratch);
   }
   b_sums.flush();

@@ -41,9 +41,12 @@ struct GradientSequence {
   std::int64_t states_step = 0;
 
   void *dx = nullptr, *ddt = nullptr, *dz = nullptr;  // rows of rule.dtype as far apart as dy's; or null
-  float* da = nullptr;                                // {blocks, a_block}
-  float *dd = nullptr, *d_bias = nullptr;             // {padded(dim)}
-  float* d_initial = nullptr;                         // {dim, state, parts}, or null
+  // With scan.input_dt: what each channel passes to its step's input_dt, f32 rows as dx; ddt is then that
+  // through Abar alone.
+  float* d_input_dt = nullptr;
+  float* da = nullptr;                     // {blocks, a_block}
+  float *dd = nullptr, *d_bias = nullptr;  // {padded(dim)}
+  float* d_initial = nullptr;              // {dim, state, parts}, or null
   ProjectionGradient b, c;
 };
 

@@ -67,8 +67,8 @@ struct GradientNumber<C> {
   }
 };
 
-// Recomputes state n over the tile into `history`; adds to y.
-template <Discretization D, bool kClamp, class W>
+// Recomputes state n over the tile into `history`; adds to y. kDecaysInput: see ScanSequence.
+template <Discretization D, bool kClamp, class W, bool kDecaysInput>
 HWY_INLINE void states_again(const GradientTile& r, std::int64_t at, std::int64_t o, W a,
                              StateHistory& history) {
   using N = Number<W>;
@@ -87,6 +87,7 @@ HWY_INLINE void states_again(const GradientTile& r, std::int64_t at, std::int64_
       N::put(gain, history.gain + place);
       input = gain * input;
     }
+    if constexpr (kDecaysInput) input = abar * input;
     h = N::multiply_add(abar, h, input);
     if (r.y != nullptr) {
       const float* c_row = r.c.data + s * r.c.step;
@@ -98,7 +99,13 @@ HWY_INLINE void states_again(const GradientTile& r, std::int64_t at, std::int64_
   N::put(h, history.before + steps * 2 * kPanel);
 }
 
-template <Discretization D, class W>
+// The same as formulas::advance_gradient for h' = Abar (h + dt' x B), real zoh.
+HWY_INLINE formulas::AdvanceGradient<F, F> decayed_input_gradient(F g, F h, F abar, F dt_x, F b) {
+  const F decayed = g * abar;
+  return {decayed, decayed * hn::MulAdd(b, dt_x, h), decayed * dt_x, decayed * b};
+}
+
+template <Discretization D, class W, bool kDecaysInput>
 HWY_INLINE void steps_back(const GradientTile& r, std::int64_t at, std::int64_t o, W packed_a,
                            const StateHistory& history) {
   using N = Number<W>;
@@ -119,7 +126,12 @@ HWY_INLINE void steps_back(const GradientTile& r, std::int64_t at, std::int64_t 
     W gain = abar;  // not used by zoh
     if constexpr (D != Discretization::zoh) gain = N::panel(history.gain + place);
     g = G::add_scaled(g, dy, c);
-    const auto back = formulas::advance_gradient<D, Math>(g, before, W(a * dt), abar, gain, dt_x, b);
+    formulas::AdvanceGradient<W, F> back;
+    if constexpr (kDecaysInput) {
+      back = decayed_input_gradient(g, before, abar, dt_x, b);
+    } else {
+      back = formulas::advance_gradient<D, Math>(g, before, W(a * dt), abar, gain, dt_x, b);
+    }
     g = back.h;
     da = G::add_times(da, back.w, dt);
     store(G::add_real_product(load(r.ddt + step), back.w, a), r.ddt + step);
@@ -144,15 +156,15 @@ HWY_INLINE void steps_back(const GradientTile& r, std::int64_t at, std::int64_t 
   if (r.c_constant) G::add(dc, r.dc + panel, kPanel);
 }
 
-template <Discretization D, class W>
+template <Discretization D, class W, bool kDecaysInput = false>
 void diagonal_gradient(const GradientTile& r) {
   StateHistory history;
   for (std::int64_t o = 0; o < kPanel; o += kLanes) {
     for (std::int64_t n = 0; n < r.rule->state; ++n) {
       const std::int64_t at = n * Number<W>::kParts;
       const W a = Number<W>::panel(r.a + at * kPanel + o);
-      states_again<D, true>(r, at, o, a, history);
-      steps_back<D>(r, at, o, a, history);
+      states_again<D, true, W, kDecaysInput>(r, at, o, a, history);
+      steps_back<D, W, kDecaysInput>(r, at, o, a, history);
     }
   }
 }

@@ -79,18 +79,22 @@ void finish_gradient(const ScanRule& rule, const GradientSequence& sequence, con
     ResultRow<T> dx_row(sequence.dx, sequence.dy.step, t, tile),
         dz_row(sequence.dz, sequence.dy.step, t, tile);
     ResultRow<T> ddt_row(sequence.ddt, sequence.dy.step, t, tile);
+    ResultRow<core::Dtype::f32> input_row(sequence.d_input_dt, sequence.dy.step, t, tile);
     const Element<T>* dt_row = whole_row(row_at<T>(scan.dt, t, tile.channel), tile.lanes, dt_copy);
     const Element<T>* dy_row = whole_row(row_at<T>(sequence.dy, t, tile.channel), tile.lanes, dy_copy);
     for (std::int64_t o = 0; o < kPanel; o += kLanes) {
       const std::int64_t at = step * kPanel + o;
       const F x = load(tile.x + at), ddt_x = load(scratch.ddt_x + at), d = load(tile.d + o);
       const F dy = load(scratch.dy + at) * dy_scale;
-      F dx = load(tile.dt + at) * ddt_x;
+      const bool own_dt = scan.input_dt == nullptr;
+      F dx = (own_dt ? load(tile.dt + at) : broadcast(scan.input_dt + t)) * ddt_x;
       if (scan.d != nullptr) dx = hn::MulAdd(dy, d, dx);
       dx_row.store_at(o, dx);
+      const F by_decay = load(scratch.ddt + at);
       const F ddt = formulas::activate_dt_gradient<Math>(load_as_f32<T>(dt_row + o), load(tile.bias + o),
                                                          rule.dt_softplus, lowest, highest,
-                                                         hn::MulAdd(x, ddt_x, load(scratch.ddt + at)));
+                                                         own_dt ? hn::MulAdd(x, ddt_x, by_decay) : by_decay);
+      if (!own_dt) input_row.store_at(o, x * ddt_x);
       ddt_row.store_at(o, ddt);
       if (dd != nullptr) store(hn::MulAdd(dy, x, load(dd + o)), dd + o);
       if (d_bias != nullptr) store(load(d_bias + o) + ddt, d_bias + o);
@@ -101,7 +105,7 @@ void finish_gradient(const ScanRule& rule, const GradientSequence& sequence, con
       const F slope = formulas::silu_derivative<Math>(load_as_f32<T>(z_row + o));
       dz_row.store_at(o, load_as_f32<T>(dy_row + o) * y * slope);
     }
-    dx_row.put(), ddt_row.put(), dz_row.put();
+    dx_row.put(), ddt_row.put(), dz_row.put(), input_row.put();
   }
 }
 

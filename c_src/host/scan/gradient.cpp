@@ -115,14 +115,6 @@ void* result_rows(const ScanShape& problem, void* data, std::int64_t b, bool rev
   return const_cast<void*>(rows_of(problem, data, b, reverse).data);
 }
 
-// The calling thread's scratch up to the size that a thread may keep; beyond it, memory of this call.
-float* scratch_of(std::int64_t floats, AlignedBuffer* large) {
-  constexpr std::int64_t kKept = std::int64_t{1} << 20;
-  if (floats <= kKept) return thread_scratch(Scratch::gradient, floats);
-  large->reserve(floats);
-  return large->data();
-}
-
 }  // namespace
 
 void selective_scan_grad(const ScanGradProblem& problem, const ScanGradOutputs& outputs) {
@@ -137,7 +129,7 @@ void selective_scan_grad(const ScanGradProblem& problem, const ScanGradOutputs& 
   const std::int64_t parts = parts_of(rule.dim), row = rule.state * rule.parts();
   core::parallel_for(scan.batch * parts, 1, [&](std::int64_t begin, std::int64_t end) {
     AlignedBuffer large;
-    float* scratch = scratch_of(gradient_scratch_floats(rule, scan.seq), &large);
+    float* scratch = thread_scratch(Scratch::gradient, gradient_scratch_floats(rule, scan.seq), &large);
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t b = i / parts, state = b * rule.dim * row;
       GradientSequence sequence;

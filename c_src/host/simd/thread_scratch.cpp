@@ -38,4 +38,11 @@ float* thread_scratch(Scratch use, std::int64_t floats) {
   return block.data();
 }
 
+float* thread_scratch(Scratch use, std::int64_t floats, AlignedBuffer* large) {
+  constexpr std::int64_t kKept = std::int64_t{1} << 20;
+  if (floats <= kKept) return thread_scratch(use, floats);
+  large->reserve(floats);
+  return large->data();
+}
+
 }  // namespace exphil::host

@@ -26,6 +26,12 @@ Term reference_associative(Call& call, Atom op, MaybeTensor a, core::TensorView 
 // with out f32 {count, d_output}.
 Term reference_policy(Call& call, std::string path, core::TensorView frames);
 
+// policy_reference.cpp: policy_forward and policy_grad by the scalar reference, with the dimensions of the
+// model and these weights, f64, by name. d_outs f64, or nil for the forward pass alone. {outs, [{name,
+// tensor}]}, all f64.
+Term reference_policy_grad(Call& call, PolicyHandle& policy, NamedTensors weights, core::TensorView frames,
+                           MaybeTensor d_outs);
+
 // %{to_device, from_device, memory} in bytes a second: core/copy_rates.hpp.
 Term copy_rates(Call& call, BackendChoice backend, std::int64_t device);
 

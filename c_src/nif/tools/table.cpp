@@ -11,6 +11,7 @@ constexpr const char* kRandom[] = {"type", "count", "seed", "range"};
 constexpr const char* kReferenceScan[] = {"x", "dt", "a", "b", "c", ":initial_state", "options"};
 constexpr const char* kReferenceAssociative[] = {"op", "a", "x", ":axis"};
 constexpr const char* kReferencePolicy[] = {"path", "frames"};
+constexpr const char* kReferencePolicyGrad[] = {"model", "weights", "frames", "d_outs"};
 constexpr const char* kCopyRates[] = {":backend", ":device"};
 
 constexpr ErlNifFunc kTools[] = {
@@ -19,6 +20,8 @@ constexpr ErlNifFunc kTools[] = {
     {"reference_associative", 4, Nif<reference_associative, kReferenceAssociative>::run,
      ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"reference_policy", 2, Nif<reference_policy, kReferencePolicy>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
+    {"reference_policy_grad", 4, Nif<reference_policy_grad, kReferencePolicyGrad>::run,
+     ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"copy_rates", 2, Nif<copy_rates, kCopyRates>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
 };
 

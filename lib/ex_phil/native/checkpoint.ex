@@ -56,8 +56,17 @@ defmodule ExPhil.Native.Checkpoint do
   defp check_same(_info, _written, to),
     do: {:error, Error.new(:internal, "to", "#{to} is not the model it was written from")}
 
-  # Read by core/policy/edifice.cpp.
-  defp metadata(info) do
+  @doc """
+  What a safetensors file of this model's weights must say beside them, for `ExPhil.Native.Safetensors.write/3`:
+
+      info = Mamba.info(model)
+      :ok = Safetensors.write(path, Mamba.weights!(model), Checkpoint.metadata(info))
+  """
+  @spec metadata(Mamba.info()) :: %{String.t() => String.t()}
+  # Read by core/policy/config.cpp and edifice.cpp.
+  def metadata(%{dialect: :state_spaces} = info), do: epsilon(info)
+
+  def metadata(info) do
     for {key, value} <- [
           dialect: info.dialect,
           window_size: info.window,
@@ -65,7 +74,13 @@ defmodule ExPhil.Native.Checkpoint do
           dt: info.dt
         ],
         value != nil,
-        into: %{},
+        into: epsilon(info),
         do: {"exphil_native.#{key}", to_string(value)}
+  end
+
+  # 1.0e-5, as an f32, is what load/2 takes where the file says nothing.
+  defp epsilon(%{norm_epsilon: epsilon}) do
+    <<default::float-32>> = <<1.0e-5::float-32>>
+    if epsilon == default, do: %{}, else: %{"norm_epsilon" => Float.to_string(epsilon)}
   end
 end

@@ -28,12 +28,14 @@ defmodule ExPhil.Native.Mamba do
   """
 
   alias ExPhil.Native.{Device, Error, NIF, Options, Queue, Safetensors, Tensor}
-  alias ExPhil.Native.Mamba.{Model, Session, Snapshot}
+  alias ExPhil.Native.Mamba.{Loading, Model, Session, Snapshot, Training}
 
   @type model :: Model.t()
   @type session :: Session.t()
   @type snapshot :: Snapshot.t()
   @type data :: binary() | Tensor.t()
+  @type weights :: %{String.t() => Tensor.t()}
+  @type state :: %{ssm: Tensor.t(), conv: Tensor.t()}
   @type result(value) :: {:ok, value} | {:error, Error.t()}
 
   @type info :: %{
@@ -58,10 +60,6 @@ defmodule ExPhil.Native.Mamba do
           fingerprint: String.t()
         }
 
-  @load_options [:backend, :device, :precision, :max_sessions, :norm_epsilon, :check_finite] ++
-                  [:dialect, :window, :chunk_size, :dt]
-  @dialects [:state_spaces, :edifice_mamba, :edifice_mamba_ssd]
-
   @doc """
   Loads a checkpoint onto a backend.
 
@@ -83,29 +81,13 @@ defmodule ExPhil.Native.Mamba do
   @spec load(Path.t(), keyword()) :: result(model())
   def load(path, options \\ []) do
     with :ok <- Safetensors.check_path(path),
-         {:ok, {backend, device, options}} <- Options.read(options, @load_options, &load_options/1),
+         {:ok, {backend, device, options}} <- Loading.options(options),
          {:ok, ref} <- Queue.run(&NIF.load_policy(backend, device, path, options, &1)),
          {:ok, info} <- NIF.policy_info(ref) do
-      {:ok, %Model{ref: ref, info: model_info(info)}}
+      {:ok, %Model{ref: ref, info: Loading.info(info)}}
     else
       {:error, reason} -> failed(reason)
     end
-  end
-
-  defp load_options(options) do
-    Options.one_of(options, :precision, [:f32])
-    max_sessions = Options.positive_integer(options, :max_sessions, 1024)
-    norm_epsilon = Options.positive_float(options, :norm_epsilon, nil)
-    check_finite = Options.boolean(options, :check_finite, true)
-    {backend, device} = Options.place(options)
-    {backend, device, {max_sessions, norm_epsilon, check_finite, dialect_options(options)}}
-  end
-
-  defp dialect_options(options) do
-    dialect = if options[:dialect] != nil, do: Options.one_of(options, :dialect, @dialects)
-    dt = if options[:dt] != nil, do: Options.one_of(options, :dt, [:mean, :per_channel])
-    window = Options.optional_positive_integer(options, :window)
-    {dialect, window, Options.optional_positive_integer(options, :chunk_size), dt}
   end
 
   @doc """
@@ -115,33 +97,10 @@ defmodule ExPhil.Native.Mamba do
   """
   @spec info(model()) :: info() | {:error, Error.t()}
   def info(%Model{ref: ref}) do
-    with {:ok, info} <- answer(NIF.policy_info(ref)), do: model_info(info)
+    with {:ok, info} <- answer(NIF.policy_info(ref)), do: Loading.info(info)
   end
 
   def info(other), do: not_a("model", other)
-
-  defp model_info(info) do
-    fingerprint =
-      info.fingerprint |> Integer.to_string(16) |> String.downcase() |> String.pad_leading(16, "0")
-
-    device = struct!(Device, info.device)
-    {spec, info} = Map.pop!(info, :spec)
-    {dialect, window, chunk_size, dt} = spec
-    groups = for {name, first, count} <- info.groups, do: {name, first..(first + count - 1)}
-
-    info
-    |> Map.merge(%{dialect: dialect, window: positive(window), chunk_size: positive(chunk_size), dt: dt})
-    |> Map.merge(%{
-      groups: groups,
-      precision: :f32,
-      fingerprint: fingerprint,
-      device: device,
-      backend: device.backend
-    })
-  end
-
-  defp positive(0), do: nil
-  defp positive(count), do: count
 
   @doc """
   A new agent, with a zero state.
@@ -270,6 +229,50 @@ defmodule ExPhil.Native.Mamba do
 
   def import_state(other, _state), do: not_a("session", other)
 
+  # ---- training --------------------------------------------------------------------------------------------
+
+  @doc """
+  The answers to whole sequences: {batch, seq, d_input} to {batch, seq, d_output}, each from a zero state (as `window/2`) or from
+
+    * `:initial_state` - `%{ssm: {batch, n_layer, d_inner, d_state}, conv: {batch, n_layer, d_inner, d_conv - 1}}`, f32
+    * `:return_state` - `true` returns `{outs, state}`, the state after the last frames in that form
+
+  It is the forward pass of `grad/4`, and like it computed on the CPU for a model of any backend.
+  """
+  @spec forward(model(), Tensor.t(), keyword()) :: result(Tensor.t() | {Tensor.t(), state()})
+  defdelegate forward(model, frames, options \\ []), to: Training
+
+  @doc """
+  The gradient of every weight over whole sequences: a map from the checkpoint's tensor names to tensors of their shapes, f32.
+  `frames` is {batch, seq, d_input}; `d_outs`, {batch, seq, d_output}, is the gradient of a real loss by the outputs that `forward/3`
+  gives, which `ExPhil.Native.Loss` computes. Each weight receives the sum over frames and sequences.
+
+    * `:initial_state` - as in `forward/3`; states receive no gradient
+    * `:d_frames` - `true` returns `{gradients, d_frames}` with the gradient by the frames
+
+  Every dialect has it. It runs on the CPU for a model of any backend: a model on CUDA keeps a copy of its weights in the VM's memory
+  for it. The same call gives the same bits in every run and with any number of threads. It takes memory for the activations of
+  2048 frames, or of one sequence where that is longer.
+  """
+  @spec grad(model(), Tensor.t(), Tensor.t(), keyword()) :: result(weights() | {weights(), Tensor.t()})
+  defdelegate grad(model, frames, d_outs, options \\ []), to: Training
+
+  @doc """
+  Every weight by its name in the checkpoint, f32: `{:f32, shape, binary}`. `Safetensors.write/3` saves them, with
+  `ExPhil.Native.Checkpoint.metadata/1` for what the tensors do not say, as a checkpoint that `load/2` reads.
+  """
+  @spec weights(model()) :: result(weights())
+  defdelegate weights(model), to: Training
+
+  @doc """
+  Puts other weights into the model, on the backend where it is: one tensor for every weight, as `weights/1` names them. Returns
+  the model. Whoever holds the model uses the new weights from then on, and its fingerprint is theirs. Its sessions and snapshots
+  belong to the old ones: every call on them returns an error of the kind `:mismatch`, and calls under way end with the old
+  weights. Bad weights are an error and change nothing.
+  """
+  @spec update(model(), weights()) :: result(model())
+  defdelegate update(model, weights), to: Training
+
   # ---- versions that raise ---------------------------------------------------------------------------------
 
   @doc "As `load/2`, but returns the model and raises the error."
@@ -317,6 +320,22 @@ defmodule ExPhil.Native.Mamba do
   @doc "As `import_state/2`, but returns the session and raises the error."
   @spec import_state!(session(), binary()) :: session()
   def import_state!(session, state), do: ok!(import_state(session, state))
+
+  @doc "As `forward/3`, but returns the answers and raises the error."
+  @spec forward!(model(), Tensor.t(), keyword()) :: Tensor.t() | {Tensor.t(), state()}
+  def forward!(model, frames, options \\ []), do: ok!(forward(model, frames, options))
+
+  @doc "As `grad/4`, but returns the gradients and raises the error."
+  @spec grad!(model(), Tensor.t(), Tensor.t(), keyword()) :: weights() | {weights(), Tensor.t()}
+  def grad!(model, frames, d_outs, options \\ []), do: ok!(grad(model, frames, d_outs, options))
+
+  @doc "As `weights/1`, but returns the weights and raises the error."
+  @spec weights!(model()) :: weights()
+  def weights!(model), do: ok!(weights(model))
+
+  @doc "As `update/2`, but returns the model and raises the error."
+  @spec update!(model(), weights()) :: model()
+  def update!(model, weights), do: ok!(update(model, weights))
 
   defp ok!({:ok, value}), do: value
   defp ok!({:error, error}), do: raise(error)

@@ -10,7 +10,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 11
+  @interface 12
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -79,6 +79,14 @@ defmodule ExPhil.Native.NIF do
 
   def xla_status(_path), do: unloaded()
   def xla_registered(_path, _target, _platform), do: unloaded()
+
+  def policy_weights(_model), do: unloaded()
+  def update_policy(_model, _tensors, _queue), do: unloaded()
+  def policy_forward(_model, _frames, _state, _queue), do: unloaded()
+  def policy_grad(_model, _frames, _d_outs, _state, _by_frames, _queue), do: unloaded()
+  def cross_entropy(_outs, _groups, _targets), do: unloaded()
+  def mean_squared_error(_outs, _targets), do: unloaded()
+  def adamw(_tensors, _options), do: unloaded()
 
   def start_clock(_fps), do: unloaded()
   def stop_clock(_clock), do: unloaded()

@@ -1,0 +1,22 @@
+// The oracle of a policy's gradient: reverse mode through whole sequences, one frame at a time, in double.
+// Readable, never optimised.
+#pragma once
+
+#include <vector>
+
+#include "core/policy/gradient.hpp"
+
+namespace exphil::core {
+
+struct PolicyReferenceGradient {
+  PolicyValues<double> weights;  // summed over the batch, in its order; a_log where the policy has one
+  std::vector<double> frames;    // {batch, seq, d_input}
+  std::vector<double> outs;      // {batch, seq, d_output}: the forward pass
+};
+
+// T: float, or double for training in float64. Without d_outs only the forward pass.
+template <class T>
+PolicyReferenceGradient policy_grad_reference(const PolicyConfig& config, const PolicyValues<T>& weights,
+                                              const PolicySequences& sequences, const double* d_outs);
+
+}  // namespace exphil::core

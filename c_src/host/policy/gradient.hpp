@@ -1,0 +1,20 @@
+// The gradient of a policy over whole sequences on the CPU, with the threads of core/parallel.hpp. See
+// core/policy/gradient.hpp. Any thread; every call has memory of its own: beside the results, about what the
+// activations of kGradientRows rows need.
+#pragma once
+
+#include "core/policy/gradient.hpp"
+
+namespace exphil::host {
+
+// Sequences are taken together up to this many frames; a longer one alone.
+inline constexpr std::int64_t kGradientRows = 2048;
+
+// Sequences are checked by the caller: batch and seq at least 1. d_outs: {batch, seq, d_output}; null for the
+// forward pass alone, which leaves outputs.weights and outputs.frames as they are. The same call gives the
+// same bits in every run; the gradients of frames, the outputs and the states of a sequence also in any
+// batch.
+void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences& sequences,
+                 const float* d_outs, const core::PolicyGradOutputs& outputs);
+
+}  // namespace exphil::host

@@ -1,0 +1,244 @@
+// Training: the gradient of a policy, its weights, losses and the optimiser's step. Gradients are computed by
+// the CPU for a model of any backend, from the weights that the model keeps in the VM's memory.
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "core/policy/gradient.hpp"
+#include "core/training/adamw.hpp"
+#include "core/training/loss.hpp"
+#include "host/policy/gradient.hpp"
+#include "nif/frames.hpp"
+#include "nif/functions.hpp"
+
+namespace exphil::nif {
+
+using core::ErrorKind;
+using core::fail;
+using core::Shape;
+
+namespace {
+
+Term named_tensor(Call& call, const std::string& name, core::Dtype dtype, const Shape& shape, Term binary) {
+  return enif_make_tuple2(call.env(), encode(call, name), encode_tensor(call, dtype, shape, binary));
+}
+
+void require_tensor(const core::TensorView& view, core::Dtype dtype, const Shape& shape,
+                    const char* argument) {
+  if (view.dtype != dtype || view.shape != shape) {
+    fail(ErrorKind::invalid_argument, argument, argument, " must be ", core::dtype_name(dtype), " of shape ",
+         shape.to_string(), ", got ", core::dtype_name(view.dtype), " of shape ", view.shape.to_string());
+  }
+}
+
+// Uninitialised f32 of this shape, in the backend's memory for results.
+class F32Result {
+ public:
+  F32Result(Call& call, core::Backend& backend, const Shape& shape, const char* argument)
+      : shape_(shape),
+        result_(call, backend,
+                static_cast<std::size_t>(core::checked_multiply(shape.elements(argument), 4, argument))) {}
+  float* floats() const { return result_.floats(); }
+  Term tensor(Call& call) { return encode_tensor(call, core::Dtype::f32, shape_, result_.term()); }
+
+ private:
+  Shape shape_;
+  Result result_;
+};
+
+// The values of the checkpoint's tensors, as [{name, tensor}].
+Term encode_values(Call& call, core::Backend& backend, const core::PolicyWeights& weights,
+                   const core::PolicyValues<float>& values) {
+  std::vector<Term> terms;
+  for (const core::PolicyParameter& parameter : weights.parameters) {
+    Result result(call, backend, parameter.count() * sizeof(float));
+    core::copy_parameter(parameter, values, result.floats());
+    terms.push_back(named_tensor(call, parameter.name, core::Dtype::f32, parameter.shape, result.term()));
+  }
+  return encode_list(call, terms);
+}
+
+core::PolicySequences sequences_of(const core::PolicyConfig& config, const core::TensorView& frames,
+                                   const std::optional<StateTensors>& state) {
+  core::PolicySequences s;
+  const Shape& shape = frames.shape;
+  if (frames.dtype != core::Dtype::f32 || shape.rank() != 3 || shape[2] != config.d_input || shape[0] < 1 ||
+      shape[1] < 1) {
+    fail(ErrorKind::invalid_argument, "frames", "frames must be f32 of the shape {batch, seq, ",
+         config.d_input, "} with at least one sequence of one frame, got ", core::dtype_name(frames.dtype),
+         " of shape ", shape.to_string());
+  }
+  s.batch = shape[0], s.seq = shape[1];
+  s.frames = static_cast<const float*>(frames.data);
+  if (!state) return s;
+  const auto& [ssm, conv] = *state;
+  require_tensor(ssm, core::Dtype::f32, {s.batch, config.n_layer, config.d_inner, config.d_state},
+                 ":initial_state");
+  require_tensor(conv, core::Dtype::f32, {s.batch, config.n_layer, config.d_inner, config.d_conv - 1},
+                 ":initial_state");
+  s.ssm = static_cast<const float*>(ssm.data);
+  s.conv = static_cast<const float*>(conv.data);
+  return s;
+}
+
+}  // namespace
+
+Term policy_weights(Call& call, PolicyHandle& handle) {
+  const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
+  return encode_values(call, *loaded->backend, *loaded->weights, *loaded->weights);
+}
+
+Term policy_forward(Call& call, PolicyHandle& handle, core::TensorView frames,
+                    std::optional<StateTensors> state) {
+  const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
+  const core::PolicyConfig& c = loaded->weights->config;
+  const core::PolicySequences s = sequences_of(c, frames, state);
+  F32Result outs(call, *loaded->backend, {s.batch, s.seq, c.d_output}, "frames");
+  F32Result ssm(call, *loaded->backend, {s.batch, c.n_layer, c.d_inner, c.d_state}, "frames");
+  F32Result conv(call, *loaded->backend, {s.batch, c.n_layer, c.d_inner, c.d_conv - 1}, "frames");
+  host::policy_grad(*loaded->weights, s, nullptr,
+                    {nullptr, nullptr, outs.floats(), ssm.floats(), conv.floats()});
+  return enif_make_tuple3(call.env(), outs.tensor(call), ssm.tensor(call), conv.tensor(call));
+}
+
+Term policy_grad(Call& call, PolicyHandle& handle, core::TensorView frames, core::TensorView d_outs,
+                 std::optional<StateTensors> state, bool by_frames) {
+  const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
+  const core::PolicyWeights& weights = *loaded->weights;
+  const core::PolicySequences s = sequences_of(weights.config, frames, state);
+  require_tensor(d_outs, core::Dtype::f32, {s.batch, s.seq, weights.config.d_output}, "d_outs");
+  auto gradient = core::zeros_like<float>(weights);
+  std::optional<F32Result> d_frames;
+  if (by_frames) d_frames.emplace(call, *loaded->backend, frames.shape, "frames");
+  host::policy_grad(weights, s, static_cast<const float*>(d_outs.data),
+                    {&gradient, d_frames ? d_frames->floats() : nullptr, nullptr, nullptr, nullptr});
+  return enif_make_tuple2(call.env(), encode_values(call, *loaded->backend, weights, gradient),
+                          d_frames ? d_frames->tensor(call) : encode_atom(call, "nil"));
+}
+
+namespace {
+
+// A term cannot hold another number.
+Term finite(Call& call, double loss) {
+  if (!std::isfinite(loss)) {
+    fail(ErrorKind::invalid_argument, "outs", "outs must give a finite loss, got ", loss);
+  }
+  return enif_make_double(call.env(), loss);
+}
+
+template <class T>
+Term cross_entropy_of(Call& call, const core::TensorView& outs, const std::vector<core::LossGroup>& groups,
+                      const core::TensorView& targets) {
+  const std::int64_t d_output = outs.shape[outs.shape.rank() - 1];
+  const std::int64_t rows = d_output == 0 ? 0 : outs.shape.elements("outs") / d_output;
+  NewBinary d_outs(outs.bytes);
+  const auto losses = core::cross_entropy(static_cast<const T*>(outs.data), rows, d_output, groups,
+                                          static_cast<const std::int32_t*>(targets.data),
+                                          reinterpret_cast<T*>(d_outs.data()));
+  std::vector<Term> terms;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    terms.push_back(enif_make_tuple3(call.env(), encode(call, groups[g].name), finite(call, losses[g].loss),
+                                     enif_make_double(call.env(), losses[g].correct)));
+  }
+  return enif_make_tuple2(call.env(), encode_list(call, terms),
+                          encode_tensor(call, outs.dtype, outs.shape, d_outs.term(call)));
+}
+
+bool is_double(const core::TensorView& view, const char* argument) {
+  if (view.dtype != core::Dtype::f32 && view.dtype != core::Dtype::f64) {
+    fail(ErrorKind::invalid_argument, argument, argument, " must be f32 or f64, got ",
+         core::dtype_name(view.dtype));
+  }
+  return view.dtype == core::Dtype::f64;
+}
+
+}  // namespace
+
+Term cross_entropy(Call& call, core::TensorView outs, LossGroups given, core::TensorView targets) {
+  const bool wide = is_double(outs, "outs");
+  if (outs.shape.rank() < 1) fail(ErrorKind::invalid_argument, "outs", "outs must have an axis of outputs");
+  std::vector<core::LossGroup> groups;
+  std::int64_t columns = 0;
+  for (const auto& [name, first, count, binary] : given) {
+    groups.push_back({name, first, count, binary});
+    columns += groups.back().columns();
+  }
+  Shape expected;
+  for (int axis = 0; axis + 1 < outs.shape.rank(); ++axis) expected.push_back(outs.shape[axis]);
+  expected.push_back(columns);
+  require_tensor(targets, core::Dtype::s32, expected, "targets");
+  return wide ? cross_entropy_of<double>(call, outs, groups, targets)
+              : cross_entropy_of<float>(call, outs, groups, targets);
+}
+
+Term mean_squared_error(Call& call, core::TensorView outs, core::TensorView targets) {
+  const bool wide = is_double(outs, "outs");
+  require_tensor(targets, outs.dtype, outs.shape, "targets");
+  NewBinary d_outs(outs.bytes);
+  const std::int64_t count = outs.shape.elements("outs");
+  const double loss =
+      wide ? core::mean_squared_error(static_cast<const double*>(outs.data),
+                                      static_cast<const double*>(targets.data), count,
+                                      reinterpret_cast<double*>(d_outs.data()))
+           : core::mean_squared_error(static_cast<const float*>(outs.data),
+                                      static_cast<const float*>(targets.data), count, d_outs.floats());
+  return enif_make_tuple2(call.env(), finite(call, loss),
+                          encode_tensor(call, outs.dtype, outs.shape, d_outs.term(call)));
+}
+
+namespace {
+
+double squares_of(const core::TensorView& view) {
+  const auto count = static_cast<std::int64_t>(view.bytes / core::dtype_size(view.dtype));
+  return view.dtype == core::Dtype::f64 ? core::sum_of_squares(static_cast<const double*>(view.data), count)
+                                        : core::sum_of_squares(static_cast<const float*>(view.data), count);
+}
+
+template <class T>
+void run_step(const core::AdamW& options, const AdamWInput& input, NewBinary& weight, NewBinary& m,
+              NewBinary& v) {
+  const auto from = [](const core::TensorView& view) { return static_cast<const T*>(view.data); };
+  const auto to = [](NewBinary& binary) { return reinterpret_cast<T*>(binary.data()); };
+  const auto& [name, w, gradient, old_m, old_v, decays] = input;
+  core::adamw_step<T>(options, {from(w), from(gradient), from(old_m), from(old_v), to(weight), to(m), to(v)},
+                      static_cast<std::int64_t>(w.bytes / sizeof(T)));
+}
+
+}  // namespace
+
+Term adamw(Call& call, std::vector<AdamWInput> tensors, AdamWOptions given) {
+  core::AdamW options;
+  double decay = 0;
+  std::optional<double> clip;
+  std::tie(options.learning_rate, options.beta1, options.beta2, options.epsilon, decay, clip, options.step) =
+      given;
+  double squares = 0;
+  for (const AdamWInput& input : tensors) {
+    const auto& [name, weight, gradient, m, v, decays] = input;
+    is_double(weight, name.c_str());
+    for (const core::TensorView* other : {&gradient, &m, &v}) {
+      require_tensor(*other, weight.dtype, weight.shape, name.c_str());
+    }
+    squares += squares_of(gradient);
+  }
+  const double norm = std::sqrt(squares);
+  if (!std::isfinite(norm)) {
+    fail(ErrorKind::invalid_argument, "gradients", "gradients must be finite: their norm is ", norm);
+  }
+  if (clip && norm > *clip) options.gradient_scale = *clip / norm;
+  std::vector<Term> terms;
+  for (const AdamWInput& input : tensors) {
+    const auto& [name, w, gradient, old_m, old_v, decays] = input;
+    NewBinary weight(w.bytes), m(w.bytes), v(w.bytes);
+    options.weight_decay = decays ? decay : 0;
+    w.dtype == core::Dtype::f64 ? run_step<double>(options, input, weight, m, v)
+                                : run_step<float>(options, input, weight, m, v);
+    const auto tensor = [&, &view = w](NewBinary& binary) {
+      return encode_tensor(call, view.dtype, view.shape, binary.term(call));
+    };
+    terms.push_back(enif_make_tuple4(call.env(), encode(call, name), tensor(weight), tensor(m), tensor(v)));
+  }
+  return enif_make_tuple2(call.env(), encode_list(call, terms), enif_make_double(call.env(), norm));
+}
+
+}  // namespace exphil::nif

@@ -1,0 +1,55 @@
+defmodule ExPhil.Native.Mamba.Loading do
+  @moduledoc false
+  # The options of Mamba.load/2 as the library takes them, and what Mamba.info/1 says.
+
+  alias ExPhil.Native.{Device, Error, Options}
+
+  @load_options [:backend, :device, :precision, :max_sessions, :norm_epsilon, :check_finite] ++
+                  [:dialect, :window, :chunk_size, :dt]
+  @dialects [:state_spaces, :edifice_mamba, :edifice_mamba_ssd]
+
+  @doc "The backend, the device and the options that NIF.load_policy takes."
+  @spec options(term()) :: {:ok, {atom(), non_neg_integer(), tuple()}} | {:error, Error.t()}
+  def options(options), do: Options.read(options, @load_options, &read/1)
+
+  defp read(options) do
+    Options.one_of(options, :precision, [:f32])
+    max_sessions = Options.positive_integer(options, :max_sessions, 1024)
+    norm_epsilon = Options.positive_float(options, :norm_epsilon, nil)
+    check_finite = Options.boolean(options, :check_finite, true)
+    {backend, device} = Options.place(options)
+    {backend, device, {max_sessions, norm_epsilon, check_finite, dialect_options(options)}}
+  end
+
+  defp dialect_options(options) do
+    dialect = if options[:dialect] != nil, do: Options.one_of(options, :dialect, @dialects)
+    dt = if options[:dt] != nil, do: Options.one_of(options, :dt, [:mean, :per_channel])
+    window = Options.optional_positive_integer(options, :window)
+    {dialect, window, Options.optional_positive_integer(options, :chunk_size), dt}
+  end
+
+  @doc "The fields of Mamba.info/1 from those of NIF.policy_info."
+  @spec info(map()) :: ExPhil.Native.Mamba.info()
+  def info(info) do
+    fingerprint =
+      info.fingerprint |> Integer.to_string(16) |> String.downcase() |> String.pad_leading(16, "0")
+
+    device = struct!(Device, info.device)
+    {spec, info} = Map.pop!(info, :spec)
+    {dialect, window, chunk_size, dt} = spec
+    groups = for {name, first, count} <- info.groups, do: {name, first..(first + count - 1)}
+
+    info
+    |> Map.merge(%{dialect: dialect, window: positive(window), chunk_size: positive(chunk_size), dt: dt})
+    |> Map.merge(%{
+      groups: groups,
+      precision: :f32,
+      fingerprint: fingerprint,
+      device: device,
+      backend: device.backend
+    })
+  end
+
+  defp positive(0), do: nil
+  defp positive(count), do: count
+end

@@ -1,0 +1,104 @@
+defmodule ExPhil.Native.Mamba.Training do
+  @moduledoc false
+  # What Mamba.forward/3, grad/4, weights/1 and update/2 do; their documentation is there.
+
+  alias ExPhil.Native.{Error, Mamba, NIF, Options, Queue, Tensor}
+  alias ExPhil.Native.Mamba.Model
+
+  def forward(%Model{ref: ref}, frames, options) do
+    with {:ok, options} <- Options.read(options, [:initial_state, :return_state], &forward_options/1),
+         {:ok, frames, form} <- pack(frames, "frames"),
+         {:ok, state} <- state(options.initial_state),
+         {:ok, {outs, ssm, conv}} <- Queue.run(&NIF.policy_forward(ref, frames, state, &1)) do
+      outs = Tensor.unpack(outs, form, fn names -> Enum.take(names, 2) ++ [nil] end)
+      bare = &Tensor.unpack(&1, form, fn _ -> [] end)
+      {:ok, if(options.return_state, do: {outs, %{ssm: bare.(ssm), conv: bare.(conv)}}, else: outs)}
+    else
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  def forward(other, _frames, _options), do: not_a_model(other)
+
+  def grad(%Model{ref: ref}, frames, d_outs, options) do
+    with {:ok, options} <- Options.read(options, [:initial_state, :d_frames], &grad_options/1),
+         {:ok, frames, form} <- pack(frames, "frames"),
+         {:ok, d_outs, _} <- pack(d_outs, "d_outs"),
+         {:ok, state} <- state(options.initial_state),
+         by_frames = options.d_frames,
+         {:ok, {gradients, d_frames}} <-
+           Queue.run(&NIF.policy_grad(ref, frames, d_outs, state, by_frames, &1)) do
+      gradients = named(gradients, form)
+      {:ok, if(options.d_frames, do: {gradients, Tensor.unpack(d_frames, form)}, else: gradients)}
+    else
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  def grad(other, _frames, _d_outs, _options), do: not_a_model(other)
+
+  def weights(%Model{ref: ref}) do
+    case NIF.policy_weights(ref) do
+      {:ok, weights} -> {:ok, Map.new(weights)}
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  def weights(other), do: not_a_model(other)
+
+  def update(%Model{ref: ref} = model, weights) when is_map(weights) and not is_struct(weights) do
+    with {:ok, tensors} <- pack_all(weights),
+         {:ok, :ok} <- Queue.run(&NIF.update_policy(ref, tensors, &1)) do
+      case Mamba.info(model) do
+        {:error, _} = error -> error
+        info -> {:ok, %{model | info: info}}
+      end
+    else
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  def update(%Model{}, other), do: {:error, Error.invalid("weights", "a map of tensors by name", other)}
+  def update(other, _weights), do: not_a_model(other)
+
+  defp forward_options(options) do
+    %{initial_state: options[:initial_state], return_state: Options.boolean(options, :return_state, false)}
+  end
+
+  defp grad_options(options) do
+    %{initial_state: options[:initial_state], d_frames: Options.boolean(options, :d_frames, false)}
+  end
+
+  defp state(nil), do: {:ok, nil}
+
+  defp state(%{ssm: ssm, conv: conv}) do
+    with {:ok, ssm, _} <- pack(ssm, ":initial_state"),
+         {:ok, conv, _} <- pack(conv, ":initial_state"),
+         do: {:ok, {ssm, conv}}
+  end
+
+  defp state(other), do: {:error, Error.invalid(":initial_state", "a map with :ssm and :conv", other)}
+
+  defp pack(tensor, argument), do: Tensor.pack(tensor, argument, "an Nx tensor or {:f32, shape, binary}")
+
+  defp pack_all(weights) do
+    Enum.reduce_while(weights, {:ok, []}, fn {name, tensor}, {:ok, done} ->
+      with :ok <- check_name(name), {:ok, plain, _} <- pack(tensor, name) do
+        {:cont, {:ok, [{name, plain} | done]}}
+      else
+        {:error, _} = error -> {:halt, error}
+      end
+    end)
+  end
+
+  defp check_name(name) when is_binary(name), do: :ok
+  defp check_name(name), do: {:error, Error.invalid("weights", "a map whose keys are strings", name)}
+
+  defp named(tensors, form),
+    do: Map.new(tensors, fn {name, tensor} -> {name, Tensor.unpack(tensor, form, fn _ -> [] end)} end)
+
+  defp failed(%Error{} = error), do: {:error, error}
+  defp failed(reason), do: {:error, Error.from_nif(reason)}
+
+  defp not_a_model(other), do: {:error, Error.invalid("model", "a model of ExPhil.Native.Mamba", other)}
+end

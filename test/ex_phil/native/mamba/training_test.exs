@@ -1,0 +1,152 @@
+defmodule ExPhil.Native.Mamba.TrainingTest do
+  # Gradients, weights and updates through the public calls. The numbers are those of test/c_src/*/policy/gradient_test.cpp.
+  use ExPhil.Native.TestSupport.BackendCase, async: true
+
+  alias ExPhil.Native.{AdamW, Checkpoint, Loss, Safetensors}
+  alias ExPhil.Native.Tools.Reference
+
+  defp model(backend \\ :host), do: Mamba.load!(Policies.checkpoint(), backend: backend)
+  defp frames(batch, seq), do: uniform(7, {batch, seq, 13}, -1.0, 1.0)
+  defp d_outs(batch, seq), do: uniform(8, {batch, seq, 7}, -1.0, 1.0)
+
+  defp f64({:f32, shape, binary}),
+    do: {:f64, shape, for(<<v::float-32-little <- binary>>, into: <<>>, do: <<v::float-64-little>>)}
+
+  backend_test "the gradient has a tensor for every weight, and is the scalar reference's", %{
+    backend: backend
+  } do
+    model = model(backend)
+    weights = Mamba.weights!(model)
+    gradients = Mamba.grad!(model, frames(3, 20), d_outs(3, 20))
+    wide = Map.new(weights, fn {name, tensor} -> {name, f64(tensor)} end)
+    {outs, expected} = Reference.policy_grad!(model, wide, frames(3, 20), f64(d_outs(3, 20)))
+    assert Map.keys(gradients) == Map.keys(weights)
+
+    for {name, {:f32, shape, _} = gradient} <- gradients do
+      assert {:f32, ^shape, _} = weights[name]
+      assert relative_error(gradient, expected[name]) < 2.0e-5, name
+    end
+
+    assert relative_error(Mamba.forward!(model, frames(3, 20)), outs) < 1.0e-5
+  end
+
+  test "forward gives what sessions and windows give, from a zero state and from a given one" do
+    model = model()
+    {:f32, _, binary} = frames(1, 30)
+    outs = Mamba.forward!(model, frames(1, 30))
+    assert Mamba.prefill!(Mamba.new_session!(model), binary) == elem(outs, 2)
+
+    half = byte_size(binary) |> div(2)
+    cut = fn start -> {:f32, {1, 15, 13}, binary_part(binary, start, half)} end
+    {first, state} = Mamba.forward!(model, cut.(0), return_state: true)
+    second = Mamba.forward!(model, cut.(half), initial_state: state)
+    assert elem(first, 2) <> elem(second, 2) == elem(outs, 2)
+
+    {_, d_frames} = Mamba.grad!(model, frames(1, 30), d_outs(1, 30), d_frames: true)
+    assert {:f32, {1, 30, 13}, _} = d_frames
+    assert %{} = Mamba.grad!(model, cut.(half), d_outs(1, 15), initial_state: state)
+  end
+
+  test "bad arguments are errors that name them" do
+    model = model()
+    refused = fn result, argument -> assert {:error, %Error{argument: ^argument}} = result end
+    refused.(Mamba.grad(model, uniform(1, {2, 3, 12}, 0.0, 1.0), d_outs(2, 3)), "frames")
+    refused.(Mamba.grad(model, uniform(1, {3, 13}, 0.0, 1.0), d_outs(2, 3)), "frames")
+    refused.(Mamba.grad(model, {:f32, {0, 3, 13}, <<>>}, d_outs(2, 3)), "frames")
+    refused.(Mamba.grad(model, frames(2, 3), d_outs(2, 4)), "d_outs")
+    refused.(Mamba.grad(model, frames(2, 3), f64(d_outs(2, 3))), "d_outs")
+    refused.(Mamba.grad(model, frames(2, 3), d_outs(2, 3), initial_state: %{}), ":initial_state")
+    {_, state} = Mamba.forward!(model, frames(1, 3), return_state: true)
+    refused.(Mamba.grad(model, frames(2, 3), d_outs(2, 3), initial_state: state), ":initial_state")
+    refused.(Mamba.grad(model, frames(2, 3), d_outs(2, 3), other: 1), ":other")
+    refused.(Mamba.grad(:none, frames(2, 3), d_outs(2, 3)), "model")
+    refused.(Mamba.forward(model, :none), "frames")
+    refused.(Mamba.weights(:none), "model")
+    refused.(Mamba.update(model, [1]), "weights")
+    refused.(Mamba.update(model, Map.delete(Mamba.weights!(model), "head.bias")), "weights")
+    refused.(Mamba.update(model, Map.put(Mamba.weights!(model), "spare", {:f32, {1}, <<0::32>>})), "weights")
+    nan = {:f32, {7}, :binary.copy(<<0, 0, 192, 127>>, 7)}
+    refused.(Mamba.update(model, Map.put(Mamba.weights!(model), "head.bias", nan)), "weights")
+    assert {:ok, _} = Mamba.step(Mamba.new_session!(model), row(Policies.frames(1), 0))
+  end
+
+  backend_test "an update changes the answers and the fingerprint, and ends the old sessions", %{
+    backend: backend
+  } do
+    model = model(backend)
+    old = Mamba.info!(model)
+    obs = row(Policies.frames(1), 0)
+    session = Mamba.new_session!(model)
+    snapshot = Mamba.snapshot!(session)
+    exported = Mamba.export_state!(session)
+    other = Policies.checkpoint(seed: 2)
+    expected = Mamba.load!(other, backend: backend)
+
+    assert {:ok, updated} = Mamba.update(model, Safetensors.read!(other))
+    assert Mamba.info!(updated).fingerprint == Mamba.info!(expected).fingerprint
+    assert Mamba.info!(model).fingerprint != old.fingerprint
+
+    for {:error, error} <- [
+          Mamba.step(session, obs),
+          Mamba.prefill(session, obs),
+          Mamba.step_batch([session], obs),
+          Mamba.snapshot(session),
+          Mamba.restore(session, snapshot),
+          Mamba.export_state(session),
+          Mamba.restore(Mamba.new_session!(model), snapshot),
+          Mamba.import_state(Mamba.new_session!(model), exported)
+        ] do
+      assert error.kind == :mismatch
+    end
+
+    assert {:error, %Error{kind: :mismatch, argument: "session"}} = Mamba.step(session, obs)
+    assert Mamba.step!(Mamba.new_session!(model), obs) == Mamba.step!(Mamba.new_session!(expected), obs)
+  end
+
+  @tag :tmp_dir
+  test "weights that were read, put back or saved are the same model", %{tmp_dir: folder} do
+    model = Mamba.load!(Policies.checkpoint(), backend: :host, norm_epsilon: 1.0e-3)
+    info = Mamba.info!(model)
+    assert Mamba.info!(Mamba.update!(model, Mamba.weights!(model))).fingerprint == info.fingerprint
+
+    path = Path.join(folder, "saved.safetensors")
+    :ok = Safetensors.write(path, Mamba.weights!(model), Checkpoint.metadata(info))
+    assert Mamba.info!(Mamba.load!(path, backend: :host)).fingerprint == info.fingerprint
+  end
+
+  @tag :shared
+  @tag :tmp_dir
+  test "policies of Edifice and ExPhil too", %{tmp_dir: folder} do
+    for file <- ["exphil/exphil_policy/policy.bin", "exphil/edifice_mamba2/short_window.nx"] do
+      model = Mamba.load!(Path.join(Shared.path(), file), backend: :host)
+      weights = Mamba.weights!(model)
+      path = Path.join(folder, "saved.safetensors")
+      :ok = Safetensors.write(path, weights, Checkpoint.metadata(Mamba.info!(model)))
+      saved = Mamba.load!(path, backend: :host)
+      frames = uniform(3, {1, 12, 287}, -1.0, 1.0)
+      assert Mamba.forward!(saved, frames) == Mamba.forward!(model, frames)
+      assert Mamba.info!(Mamba.update!(model, weights)).fingerprint == Mamba.info!(saved).fingerprint
+    end
+  end
+
+  test "steps of AdamW on the gradients lower the loss, and the same steps give the same bits" do
+    train = fn ->
+      model = model()
+      frames = frames(4, 10)
+      targets = uniform(9, {4, 10, 7}, -1.0, 1.0)
+      start = Mamba.weights!(model)
+
+      Enum.reduce(1..15, {[], start, AdamW.new(start, learning_rate: 1.0e-2)}, fn _,
+                                                                                  {losses, weights, optimiser} ->
+        %{loss: loss, d_outs: d_outs} = Loss.mean_squared_error(Mamba.forward!(model, frames), targets)
+        {weights, optimiser, _} = AdamW.step(optimiser, weights, Mamba.grad!(model, frames, d_outs))
+        Mamba.update!(model, weights)
+        {[loss | losses], weights, optimiser}
+      end)
+    end
+
+    {[last | _] = losses, weights, _} = train.()
+    assert last < 0.6 * List.last(losses)
+    assert {^losses, ^weights, _} = train.()
+  end
+end
