@@ -20,6 +20,7 @@ defmodule ExPhil.Native.ExamplesTest do
 
   test "every example has a test here" do
     assert Enum.sort(Path.wildcard("examples/*.exs") |> Enum.map(&Path.basename/1)) == [
+             "imitate.exs",
              "real_time_loop.exs",
              "rollback.exs",
              "scan.exs"

@@ -1,0 +1,251 @@
+# Trains a small policy by imitation: from each frame of a recorded match it predicts the controller of the next one.
+#
+#     mix run examples/imitate.exs
+#     mix run examples/imitate.exs --steps 300 --seed 2 --out /tmp/imitate
+#     mix run examples/imitate.exs --reference      # in float64, by the scalar references: minutes instead of seconds
+#
+# Reads the match in ../shared (or where EXPHIL_SHARED points); without it, generated frames. Writes policy.safetensors and
+# loss.svg into --out, and then plays the policy with `mix exphil.play` for --play seconds.
+defmodule Imitate do
+  alias ExPhil.Native.{AdamW, Checkpoint, Loss, Mamba, Safetensors}
+  alias ExPhil.Native.Tools.{Demo, Reference}
+
+  @seq 60
+  @batch 16
+  @held_out 600
+  # The last numbers of an observation: two sticks from -1 to 1, the trigger from 0 to 1, four buttons.
+  @controller [main_x: {17, -1.0}, main_y: {17, -1.0}, c_x: {9, -1.0}, c_y: {9, -1.0}, trigger: {5, 0.0}]
+  @buttons 4
+  @groups [main_x: 0..16, main_y: 17..33, c_x: 34..42, c_y: 43..51, trigger: 52..56] ++
+            [{:buttons, 57..60, :binary}]
+  @outputs 61
+  @sizes %{d_model: 32, d_inner: 64, d_state: 8, d_conv: 4, dt_rank: 2, n_layer: 2}
+
+  def run(argv) do
+    switches = [steps: :integer, seed: :integer, out: :string, play: :float, reference: :boolean]
+    {given, _, _} = OptionParser.parse(argv, switches: switches)
+
+    options =
+      Map.merge(%{steps: 150, seed: 1, out: "tmp/imitate", play: 5.0, reference: false}, Map.new(given))
+
+    File.mkdir_p!(options.out)
+    :rand.seed(:exsss, options.seed)
+    data = data()
+    path = Path.join(options.out, "policy.safetensors")
+    :ok = Safetensors.write(path, first_weights(data.d_input))
+    model = Mamba.load!(path, backend: :host)
+
+    started = System.monotonic_time(:millisecond)
+    {model, weights, losses} = train(model, data, options)
+    seconds = (System.monotonic_time(:millisecond) - started) / 1000
+
+    held_out =
+      Loss.cross_entropy(forward(model, weights, data.held_out, options), data.held_out_targets, @groups)
+
+    report(losses, held_out, seconds, options)
+    save(model, weights, data, path, options)
+    File.write!(Path.join(options.out, "loss.svg"), svg(losses))
+    if options.play > 0, do: play(path, options)
+  end
+
+  # ---- data ----------------------------------------------------------------------------------------------------
+
+  defp data do
+    file = Path.join([System.get_env("EXPHIL_SHARED") || "../shared", "melee", "match.safetensors"])
+    tensors = if File.exists?(file), do: Safetensors.read!(file), else: Demo.frames(2400)
+    IO.puts("frames: #{if File.exists?(file), do: file, else: "generated"}")
+    {:f32, {count, d_input}, obs} = tensors["obs"]
+    rows = for <<row::binary-size(d_input)-unit(32) <- obs>>, do: row
+    # The target of a frame is the controller of the next one.
+    targets = rows |> tl() |> Enum.map(&target(&1, d_input)) |> List.to_tuple()
+
+    data = %{
+      d_input: d_input,
+      rows: List.to_tuple(rows),
+      targets: targets,
+      train: count - @held_out - @seq - 1
+    }
+
+    starts = Enum.take_every((count - @held_out - 1)..(count - @seq - 1), @seq)
+    {held_out, held_out_targets} = sequences(data, starts)
+    Map.merge(data, %{held_out: held_out, held_out_targets: held_out_targets})
+  end
+
+  defp target(row, d_input) do
+    controller = binary_part(row, 4 * (d_input - 9), 36)
+    values = for <<v::float-32-little <- controller>>, do: v
+    {axes, buttons} = Enum.split(values, 5)
+
+    bins =
+      for {value, {_, {bins, least}}} <- Enum.zip(axes, @controller),
+          do: round((value - least) / (1.0 - least) * (bins - 1))
+
+    for v <- bins ++ Enum.map(buttons, &round/1), into: <<>>, do: <<v::signed-32-little>>
+  end
+
+  # One sequence of frames and their targets from each start on.
+  defp sequences(data, starts) do
+    all = fn tuple -> for s <- starts, i <- s..(s + @seq - 1), into: <<>>, do: elem(tuple, i) end
+    count = length(starts)
+    targets = {:s32, {count, @seq, length(@controller) + @buttons}, all.(data.targets)}
+    {{:f32, {count, @seq, data.d_input}, all.(data.rows)}, targets}
+  end
+
+  # ---- the policy ------------------------------------------------------------------------------------------------
+
+  defp first_weights(d_input) do
+    s = @sizes
+    layers = for i <- 0..(s.n_layer - 1), into: %{}, do: {i, layer("backbone.layers.#{i}.", s)}
+
+    Map.merge(Enum.reduce(layers, %{}, fn {_, tensors}, all -> Map.merge(all, tensors) end), %{
+      "input_proj.weight" => uniform({s.d_model, d_input}),
+      "input_proj.bias" => zeros({s.d_model}),
+      "backbone.norm_f.weight" => ones({s.d_model}),
+      "head.weight" => uniform({@outputs, s.d_model}),
+      "head.bias" => zeros({@outputs})
+    })
+  end
+
+  # Mamba's initialisation: A = -(1..d_state), dt from 0.001 to 0.1.
+  defp layer(name, s) do
+    mixer = name <> "mixer."
+
+    %{
+      (name <> "norm.weight") => ones({s.d_model}),
+      (mixer <> "in_proj.weight") => uniform({2 * s.d_inner, s.d_model}),
+      (mixer <> "conv1d.weight") => uniform({s.d_inner, 1, s.d_conv}),
+      (mixer <> "conv1d.bias") => zeros({s.d_inner}),
+      (mixer <> "x_proj.weight") => uniform({s.dt_rank + 2 * s.d_state, s.d_inner}),
+      (mixer <> "dt_proj.weight") => uniform({s.d_inner, s.dt_rank}),
+      (mixer <> "dt_proj.bias") =>
+        tensor({s.d_inner}, fn _ -> inverse_softplus(:math.pow(10, -1 - 2 * :rand.uniform())) end),
+      (mixer <> "A_log") => tensor({s.d_inner, s.d_state}, &:math.log(rem(&1, s.d_state) + 1)),
+      (mixer <> "D") => ones({s.d_inner}),
+      (mixer <> "out_proj.weight") => uniform({s.d_model, s.d_inner})
+    }
+  end
+
+  defp inverse_softplus(dt), do: dt + :math.log(1 - :math.exp(-dt))
+  defp ones(shape), do: tensor(shape, fn _ -> 1.0 end)
+  defp zeros(shape), do: tensor(shape, fn _ -> 0.0 end)
+
+  defp uniform(shape) do
+    bound = 1 / :math.sqrt(elem(shape, tuple_size(shape) - 1))
+    tensor(shape, fn _ -> (2 * :rand.uniform() - 1) * bound end)
+  end
+
+  defp tensor(shape, value) do
+    count = shape |> Tuple.to_list() |> Enum.product()
+    {:f32, shape, for(i <- 0..(count - 1), into: <<>>, do: <<value.(i)::float-32-little>>)}
+  end
+
+  # ---- training --------------------------------------------------------------------------------------------------
+
+  defp train(model, data, options) do
+    weights = Map.new(Mamba.weights!(model), fn {name, tensor} -> {name, typed(tensor, options)} end)
+    optimiser = AdamW.new(weights, learning_rate: 3.0e-3, weight_decay: 0.01, clip_norm: 1.0)
+
+    {model, weights, _, losses} =
+      Enum.reduce(1..options.steps, {model, weights, optimiser, []}, fn step,
+                                                                        {model, weights, optimiser, losses} ->
+        {frames, targets} = sequences(data, for(_ <- 1..@batch, do: :rand.uniform(data.train) - 1))
+        loss = Loss.cross_entropy(forward(model, weights, frames, options), targets, @groups)
+        gradients = gradients(model, weights, frames, loss.d_outs, options)
+        {weights, optimiser, _norm} = AdamW.step(optimiser, weights, gradients)
+        model = if options.reference, do: model, else: Mamba.update!(model, weights)
+        progress(step, options.steps, loss.loss)
+        {model, weights, optimiser, [loss.loss | losses]}
+      end)
+
+    IO.write("\n")
+    {model, weights, Enum.reverse(losses)}
+  end
+
+  defp forward(model, weights, frames, %{reference: true}),
+    do: model |> Reference.policy_grad!(weights, frames, nil) |> elem(0)
+
+  defp forward(model, _weights, frames, _options), do: Mamba.forward!(model, frames)
+
+  defp gradients(model, weights, frames, d_outs, %{reference: true}),
+    do: model |> Reference.policy_grad!(weights, frames, d_outs) |> elem(1)
+
+  defp gradients(model, _weights, frames, d_outs, _options), do: Mamba.grad!(model, frames, d_outs)
+
+  defp typed({:f32, shape, binary}, %{reference: true}),
+    do: {:f64, shape, for(<<v::float-32-little <- binary>>, into: <<>>, do: <<v::float-64-little>>)}
+
+  defp typed(tensor, _options), do: tensor
+
+  defp narrowed({:f64, shape, binary}),
+    do: {:f32, shape, for(<<v::float-64-little <- binary>>, into: <<>>, do: <<v::float-32-little>>)}
+
+  defp narrowed(tensor), do: tensor
+
+  # ---- what comes out --------------------------------------------------------------------------------------------
+
+  defp progress(step, steps, loss) do
+    done = div(40 * step, steps)
+    bar = String.duplicate("#", done) <> String.duplicate(".", 40 - done)
+    IO.write("\r[#{bar}] #{step}/#{steps}  loss #{:erlang.float_to_binary(loss, decimals: 4)}")
+  end
+
+  defp report(losses, held_out, seconds, options) do
+    last = Enum.take(losses, -10)
+    text = &:erlang.float_to_binary(&1, decimals: 5)
+
+    IO.puts(
+      "#{length(losses)} steps in #{Float.round(seconds, 1)} s#{if options.reference, do: ", float64 reference"}"
+    )
+
+    IO.puts(
+      "loss of the first step #{text.(hd(losses))}, mean of the last #{length(last)} #{text.(Enum.sum(last) / length(last))}"
+    )
+
+    IO.puts("held-out loss #{text.(held_out.loss)}; accuracy of each group:")
+    for group <- @groups, name = elem(group, 0), do: IO.puts("  #{name} #{text.(held_out.correct[name])}")
+  end
+
+  defp save(model, weights, data, path, options) do
+    model =
+      if options.reference,
+        do: Mamba.update!(model, Map.new(weights, fn {n, t} -> {n, narrowed(t)} end)),
+        else: model
+
+    :ok = Safetensors.write(path, Mamba.weights!(model), Checkpoint.metadata(Mamba.info!(model)))
+    {:f32, {count, seq, d_input}, binary} = data.held_out
+
+    :ok =
+      Safetensors.write(Path.join(options.out, "frames.safetensors"), %{
+        "obs" => {:f32, {count * seq, d_input}, binary}
+      })
+  end
+
+  defp svg(losses) do
+    {least, most} = Enum.min_max(losses)
+    scale = if most > least, do: 300 / (most - least), else: 0.0
+    across = 560 / max(length(losses) - 1, 1)
+
+    points =
+      for {loss, i} <- Enum.with_index(losses), into: "" do
+        "#{Float.round(60 + across * i, 1)},#{Float.round(20 + (most - loss) * scale, 1)} "
+      end
+
+    """
+    <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 360" font-family="sans-serif" font-size="12">
+      <rect width="640" height="360" fill="white"/>
+      <polyline points="#{points}" fill="none" stroke="#1f6feb" stroke-width="1.5"/>
+      <line x1="60" y1="20" x2="60" y2="320" stroke="black"/><line x1="60" y1="320" x2="620" y2="320" stroke="black"/>
+      <text x="54" y="24" text-anchor="end">#{Float.round(most, 2)}</text>
+      <text x="54" y="324" text-anchor="end">#{Float.round(least, 2)}</text>
+      <text x="340" y="345" text-anchor="middle">training loss over #{length(losses)} steps</text>
+    </svg>
+    """
+  end
+
+  defp play(path, options) do
+    frames = Path.join(options.out, "frames.safetensors")
+    Mix.Task.rerun("exphil.play", ["--policy", path, "--frames", frames, "--seconds", "#{options.play}"])
+  end
+end
+
+Imitate.run(System.argv())
