@@ -1,0 +1,39 @@
+# The gradient of the shared policy over 32 windows of 60 frames on the CPU, beside its forward pass, in turns.
+#
+#     mix run bench/policy_grad.exs
+#
+# Reads ../shared/melee, or where EXPHIL_SHARED points.
+alias ExPhil.Native.{Mamba, Safetensors}
+
+folder = Path.join(System.get_env("EXPHIL_SHARED") || "../shared", "melee")
+model = Mamba.load!(Path.join(folder, "policy.safetensors"), backend: :host)
+{:f32, _, obs} = Safetensors.read!(Path.join(folder, "match.safetensors"))["obs"]
+frames = {:f32, {32, 60, 287}, binary_part(obs, 0, 4 * 32 * 60 * 287)}
+d_outs = {:f32, {32, 60, 64}, :binary.copy(<<0.01::float-32-little>>, 32 * 60 * 64)}
+weights = Mamba.weights!(model)
+
+calls = [
+  window: fn -> Mamba.window!(model, frames) end,
+  forward: fn -> Mamba.forward!(model, frames) end,
+  grad: fn -> Mamba.grad!(model, frames, d_outs) end,
+  update: fn -> Mamba.update!(model, weights) end
+]
+
+time = fn call ->
+  {microseconds, _} = :timer.tc(call)
+  microseconds / 1000
+end
+
+for {_, call} <- calls, do: call.()
+times = for _ <- 1..21, {name, call} <- calls, do: {name, time.(call)}
+sorted = for {name, _} <- calls, do: {name, times |> Keyword.get_values(name) |> Enum.sort()}
+window = Enum.at(sorted[:window], 10)
+
+for {name, list} <- sorted do
+  median = Enum.at(list, 10)
+
+  IO.puts(
+    "#{name}: median #{Float.round(median, 1)} ms, best #{Float.round(hd(list), 1)}, worst #{Float.round(List.last(list), 1)}; " <>
+      "#{Float.round(median / window, 2)} times window"
+  )
+end
