@@ -11,6 +11,7 @@
 #include "cuda/device/context.hpp"
 #include "cuda/device/settings.hpp"
 #include "cuda/policy/loader.hpp"
+#include "cuda/scan/gradient_runner.hpp"
 #include "cuda/scan/runner.hpp"
 #include "cuda/semiseparable/layer.hpp"
 
@@ -83,9 +84,9 @@ class CudaBackend : public core::Backend {
     run_scan(*context_, call);
   }
 
-  void scan_grad(const core::ScanGradProblem&, const core::ScanGradOutputs&) override {
-    core::fail(core::ErrorKind::unsupported, ":backend",
-               "the gradient of the scan has no CUDA kernel; backend: :host computes it");
+  void scan_grad(const core::ScanGradProblem& problem, const core::ScanGradOutputs& outputs) override {
+    context_->require_alive();
+    run_scan_grad(*context_, problem, outputs);
   }
 
   void associative_scan(const core::AssociativeProblem& problem,

@@ -392,7 +392,29 @@ EXPHIL_FN W input_gain_derivative(W w, W abar, W gain) {
   }
 }
 
-// The gradients of the arguments of advance(h, abar, gain, dt_x, b), given g, the gradient of its result.
+// What advance(h, abar, gain, dt_x, b) passes back from g, the gradient of its result: to h, to w = A dt',
+// and to the product dt_x B, from which B receives input dt_x, and dt_x the real product of input and B.
+template <class W>
+struct StepGradient {
+  W h, w, input;
+};
+template <Discretization D, class M, class W, class V>
+EXPHIL_FN StepGradient<W> step_gradient(W g, W h, W w, W abar, W gain, V dt_x, W b) {
+  StepGradient<W> out;
+  out.h = times_conjugate(g, abar);
+  out.w = times_conjugate(times_conjugate(g, h), decay_derivative<D>(abar, gain));
+  if constexpr (D == Discretization::zoh) {
+    (void)w, (void)dt_x, (void)b;
+    out.input = g;
+  } else {
+    out.input = times_conjugate(g, gain);
+    const W by_gain = times_conjugate(g, b) * dt_x;
+    out.w = out.w + times_conjugate(by_gain, input_gain_derivative<D, M>(w, abar, gain));
+  }
+  return out;
+}
+
+// The same with the gradients of B and dt_x themselves.
 template <class W, class V>
 struct AdvanceGradient {
   W h, w, b;
@@ -400,20 +422,8 @@ struct AdvanceGradient {
 };
 template <Discretization D, class M, class W, class V>
 EXPHIL_FN AdvanceGradient<W, V> advance_gradient(W g, W h, W w, W abar, W gain, V dt_x, W b) {
-  AdvanceGradient<W, V> out;
-  out.h = times_conjugate(g, abar);
-  out.w = times_conjugate(times_conjugate(g, h), decay_derivative<D>(abar, gain));
-  if constexpr (D == Discretization::zoh) {
-    out.b = g * dt_x;
-    out.dt_x = real_product(g, b);
-  } else {
-    const W input = times_conjugate(g, gain);
-    out.b = input * dt_x;
-    out.dt_x = real_product(input, b);
-    const W by_gain = times_conjugate(g, b) * dt_x;
-    out.w = out.w + times_conjugate(by_gain, input_gain_derivative<D, M>(w, abar, gain));
-  }
-  return out;
+  const StepGradient<W> step = step_gradient<D, M>(g, h, w, abar, gain, dt_x, b);
+  return {step.h, step.w, step.input * dt_x, real_product(step.input, b)};
 }
 
 #ifdef EXPHIL_FORMULAS_END

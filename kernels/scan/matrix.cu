@@ -6,49 +6,14 @@
 //
 // Grid: x = batch * blocks of channels, y = directions; blockDim = (32, warps).
 #include "kernels/scan/frame.cuh"
+#include "kernels/scan/solve.cuh"
 
 namespace {
 
 using namespace exphil;
 
-constexpr unsigned kAll = 0xffffffffu;
+using scan::kAll;
 using scan::Storage;
-
-// The lane with the largest key; keys carry their lane in the low bits, so they all differ.
-EXPHIL_DEVICE int lane_of_largest(unsigned key) {
-#if __CUDA_ARCH__ >= 800
-  key = __reduce_max_sync(kAll, key);
-#else
-#pragma unroll
-  for (int width = 16; width > 0; width /= 2) key = max(key, __shfl_xor_sync(kAll, key, width));
-#endif
-  return static_cast<int>(key & 31u);
-}
-
-// Solves the system whose row i (m, r) is in lane i; returns unknown i to lane i.
-EXPHIL_DEVICE float solve(float (&m)[STATE], float r, int lane) {
-  bool done = lane >= STATE;
-  int source = lane;
-  float own_inverse = 0.0f;
-#pragma unroll
-  for (int k = 0; k < STATE; ++k) {
-    // The bits of positive floats are ordered like the floats; the last six are replaced by "not done" and
-    // the lane.
-    const unsigned key =
-        done ? 0u : (__float_as_uint(fabsf(m[k])) & ~63u) | 32u | static_cast<unsigned>(lane);
-    const int pivot = lane_of_largest(key);
-    const float scale_k = 1.0f / __shfl_sync(kAll, m[k], pivot);
-    const float pivot_r = __shfl_sync(kAll, r, pivot);
-    const bool is_pivot = lane == pivot;
-    const float factor = is_pivot ? 0.0f : -__fmul_rn(m[k], scale_k);
-#pragma unroll
-    for (int j = k + 1; j < STATE; ++j) m[j] = __fmaf_rn(factor, __shfl_sync(kAll, m[j], pivot), m[j]);
-    r = __fmaf_rn(factor, pivot_r, r);
-    if (is_pivot) done = true, own_inverse = scale_k;
-    if (lane == k) source = pivot;
-  }
-  return __shfl_sync(kAll, __fmul_rn(r, own_inverse), source);
-}
 
 // The inputs of one time step; b and c of the lane's state.
 struct Inputs {
@@ -116,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(128, 5)
     }
     float r = __fmaf_rn(half, a_h, h);
     r = __fmaf_rn(__fmul_rn(dt, device::widen<ELEMENT>(in.x)), in.b, r);
-    h = solve(m, r, s.lane);
+    h = scan::solve(m, r, s.lane);
     if (!own) h = 0.0f;
 
     float sum = __fmul_rn(h, in.c);

@@ -1,5 +1,5 @@
-// The sum over the lanes that share a channel, for the general and the wide kernel. The order of the sum
-// determines the bits of the result. Included by kernels only; every lane of the warp calls it.
+// Sums over the lanes of a warp. The order of a sum decides the result's bits. Included by kernels only;
+// every lane of the warp calls it.
 #pragma once
 
 #include "kernels/common/device_math.cuh"
@@ -7,24 +7,26 @@
 namespace exphil {
 namespace scan {
 
-// Sums `parts`, one for each of `Steps` steps, over the lanes of a channel; lane j gets the sum of step j.
-// Each level adds neighbours and halves the number of values left: Steps - 1 shuffles in all, where a
-// butterfly for every step would take Steps log2(Lanes).
-template <int Lanes, int Steps, int Width = 1>
+// Sums each of `parts` over `Lanes` lanes that are First apart: lane numbers 0, First, 2 First, ... of the
+// group. Number j of them gets the sums of parts j, j + Lanes, ... in parts[0], parts[1], ..., or, where
+// there are fewer parts than lanes, that of part j % Steps; returns the first. Each level adds neighbours and
+// halves what is left to send: Steps - 1 shuffles in all, where a butterfly for every part would take Steps
+// log2(Lanes). `part`: the lane's number, of which only the bits from First to Lanes First / 2 count.
+template <int Lanes, int Steps, int First = 1, int Width = 1>
 EXPHIL_DEVICE float reduce_lanes(float (&parts)[Steps], int part) {
   if constexpr (Width < Lanes) {
     if constexpr (Width < Steps) {
-      const bool odd = part & Width;
+      const bool odd = part & (Width * First);
 #pragma unroll
       for (int i = 0; i < Steps / (2 * Width); ++i) {
         const float keep = odd ? parts[2 * i + 1] : parts[2 * i];
         const float send = odd ? parts[2 * i] : parts[2 * i + 1];
-        parts[i] = __fadd_rn(keep, __shfl_xor_sync(0xffffffffu, send, Width));
+        parts[i] = __fadd_rn(keep, __shfl_xor_sync(0xffffffffu, send, Width * First));
       }
     } else {
-      parts[0] = __fadd_rn(parts[0], __shfl_xor_sync(0xffffffffu, parts[0], Width));
+      parts[0] = __fadd_rn(parts[0], __shfl_xor_sync(0xffffffffu, parts[0], Width * First));
     }
-    return reduce_lanes<Lanes, Steps, 2 * Width>(parts, part);
+    return reduce_lanes<Lanes, Steps, First, 2 * Width>(parts, part);
   }
   return parts[0];
 }

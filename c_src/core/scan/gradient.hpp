@@ -36,4 +36,8 @@ struct ScanGradOutputs {
 // Throws core::Error naming the argument ("dy", ":d_final_state", "states", and those of validate_scan).
 ScanGradProblem validate_scan_grad(const ScanGradInputs& inputs, const ScanOptions& options);
 
+// The same as a call: the table of core/scan/operands.hpp with the addresses of everything that comes in and
+// of the gradients that are wanted. Without y.
+ScanCall gradient_call(const ScanGradProblem& problem, const ScanGradOutputs& outputs);
+
 }  // namespace exphil::core

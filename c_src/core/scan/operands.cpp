@@ -31,6 +31,15 @@ struct Row {
   Axes axes;
 };
 
+Row row_of(const ScanShape& shape, ScanOperand id);
+
+// The gradient of an operand is like the operand.
+Row gradient_row(const ScanShape& shape, ScanOperand of, const char* name) {
+  Row row = row_of(shape, of);
+  row.name = name, row.flow = Flow::out;
+  return row;
+}
+
 Row row_of(const ScanShape& shape, ScanOperand id) {
   const Axis batch{"batch", shape.batch}, seq{"seq", shape.seq}, dim{"dim", shape.dim};
   const Axis state{"state", shape.state};
@@ -64,6 +73,30 @@ Row row_of(const ScanShape& shape, ScanOperand id) {
       return {"y_reverse", Flow::out, Element::step, true, {batch, seq, dim}};
     case ScanOperand::final_state:
       return {"final_state", Flow::out, Element::state, true, {batch, dim, state}};
+    case ScanOperand::dy:
+      return {"dy", Flow::in, Element::step, true, {batch, seq, dim}};
+    case ScanOperand::d_final_state:
+      return {":d_final_state", Flow::in, Element::state, true, {batch, dim, state}};
+    case ScanOperand::given_states:
+      return {"states", Flow::in, Element::state, true, {batch, seq, dim, state}};
+    case ScanOperand::grad_x:
+      return gradient_row(shape, ScanOperand::x, "the gradient of x");
+    case ScanOperand::grad_dt:
+      return gradient_row(shape, ScanOperand::dt, "the gradient of dt");
+    case ScanOperand::grad_a:
+      return gradient_row(shape, ScanOperand::a, "the gradient of a");
+    case ScanOperand::grad_b:
+      return gradient_row(shape, ScanOperand::b, "the gradient of b");
+    case ScanOperand::grad_c:
+      return gradient_row(shape, ScanOperand::c, "the gradient of c");
+    case ScanOperand::grad_d:
+      return gradient_row(shape, ScanOperand::d, "the gradient of :d");
+    case ScanOperand::grad_z:
+      return gradient_row(shape, ScanOperand::z, "the gradient of :z");
+    case ScanOperand::grad_dt_bias:
+      return gradient_row(shape, ScanOperand::dt_bias, "the gradient of :dt_bias");
+    case ScanOperand::grad_initial_state:
+      return gradient_row(shape, ScanOperand::initial_state, "the gradient of :initial_state");
     case ScanOperand::states:
       break;
   }

@@ -1,7 +1,11 @@
 #include "cuda/scan/kernel.hpp"
 
+#include <cstddef>
+#include <cstring>
 #include <limits>
 #include <numeric>
+
+#include "core/error.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -34,12 +38,68 @@ bool fits_ints(const ScanShape& p) {
          row_fits(p.c_layout);
 }
 
-// The value of ELEMENT in the kernels.
-int element_number(core::Dtype dtype) {
-  return dtype == core::Dtype::f16 ? 1 : dtype == core::Dtype::bf16 ? 2 : 0;
+// Where scan::Arguments keeps an operand's address; kNowhere for those that it has not.
+constexpr std::size_t kNowhere = sizeof(scan::Arguments);
+core::PerOperand<ScanOperand, std::size_t> argument_offsets() {
+  core::PerOperand<ScanOperand, std::size_t> offsets;
+  for (const ScanOperand id : core::all_operands<ScanOperand>()) offsets[id] = kNowhere;
+  offsets[ScanOperand::x] = offsetof(scan::Arguments, x);
+  offsets[ScanOperand::dt] = offsetof(scan::Arguments, dt);
+  offsets[ScanOperand::a] = offsetof(scan::Arguments, a);
+  offsets[ScanOperand::b] = offsetof(scan::Arguments, b);
+  offsets[ScanOperand::c] = offsetof(scan::Arguments, c);
+  offsets[ScanOperand::d] = offsetof(scan::Arguments, d);
+  offsets[ScanOperand::z] = offsetof(scan::Arguments, z);
+  offsets[ScanOperand::dt_bias] = offsetof(scan::Arguments, dt_bias);
+  offsets[ScanOperand::initial_state] = offsetof(scan::Arguments, initial_state);
+  offsets[ScanOperand::y] = offsetof(scan::Arguments, y);
+  offsets[ScanOperand::y_reverse] = offsetof(scan::Arguments, y_reverse);
+  offsets[ScanOperand::final_state] = offsetof(scan::Arguments, final_state);
+  offsets[ScanOperand::states] = offsetof(scan::Arguments, states);
+  return offsets;
 }
 
 }  // namespace
+
+scan::Arguments scan_arguments(const ScanShape& p, const core::ScanOperands<CUdeviceptr>& on_device,
+                               const ChannelCut& cut) {
+  static_assert(sizeof(CUdeviceptr) == sizeof(void*));
+  static const core::PerOperand<ScanOperand, std::size_t> offsets = argument_offsets();
+  const std::int64_t floats = p.complex ? 2 : 1;
+  scan::Arguments a{};
+  for (const ScanOperand id : core::all_operands<ScanOperand>()) {
+    if (!p.has(id) || offsets[id] == kNowhere) continue;
+    std::memcpy(reinterpret_cast<char*>(&a) + offsets[id], &on_device[id], sizeof(void*));
+  }
+  a.seq = p.seq, a.dim = p.dim;
+  a.b_step = p.b_layout.groups * p.state * floats;
+  a.c_step = p.c_layout.groups * p.state * floats;
+  a.b_group_channels = p.dim / p.b_layout.groups;
+  a.c_group_channels = p.dim / p.c_layout.groups;
+  a.span_channels = cut.span_channels;
+  a.blocks_per_span = static_cast<int>(cut.blocks_per_span);
+  a.blocks_per_batch = static_cast<int>(cut.blocks());
+  a.reverse = p.options.direction == core::Direction::reverse;
+  a.dt_min = p.options.dt_min, a.dt_max = p.options.dt_max;
+  return a;
+}
+
+void require_addresses(const ScanShape& p, const core::ScanOperands<CUdeviceptr>& on_device) {
+  const auto table = core::describe_operands(p);
+  for (const ScanOperand id : core::all_operands<ScanOperand>()) {
+    const core::Operand& operand = table[id];
+    if (!operand.present || operand.bytes() == 0) continue;
+    if (on_device[id] == 0 || core::alignment_of(on_device[id]) < p.alignment[id]) {
+      core::fail(core::ErrorKind::invalid_argument, operand.name, operand.name,
+                 " must be at a device address that is a multiple of ", static_cast<int>(p.alignment[id]),
+                 "; got ", on_device[id]);
+    }
+  }
+}
+
+int element_number(core::Dtype dtype) {
+  return dtype == core::Dtype::f16 ? 1 : dtype == core::Dtype::bf16 ? 2 : 0;
+}
 
 void add_scan_defines(const ScanShape& p, std::vector<std::string>* defines) {
   const core::ScanOptions& o = p.options;

@@ -15,6 +15,7 @@
 #include "cuda/device/context.hpp"
 #include "cuda/jit/kernel_spec.hpp"
 #include "cuda/jit/launch.hpp"
+#include "kernels/scan/arguments.cuh"
 
 namespace exphil::cuda {
 
@@ -60,6 +61,16 @@ template <class KernelTuning>
 KernelTuning tuning_or_default(const ScanTuning* tuning) {
   return tuning == nullptr ? KernelTuning() : static_cast<const KernelTuning&>(*tuning);
 }
+
+// The arguments that follow from shape and cut, and the addresses of the operands among them.
+scan::Arguments scan_arguments(const core::ScanShape& shape, const core::ScanOperands<CUdeviceptr>& on_device,
+                               const ChannelCut& cut);
+
+// Throws invalid_argument naming an operand whose address is null or less aligned than the shape promises.
+void require_addresses(const core::ScanShape& shape, const core::ScanOperands<CUdeviceptr>& on_device);
+
+// ELEMENT in the kernels.
+int element_number(core::Dtype dtype);
 
 // Appends the defines that every kernel needs:
 // STATE, ELEMENT, DISCRETIZATION and the options.

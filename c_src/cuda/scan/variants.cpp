@@ -2,6 +2,7 @@
 #include "cuda/scan/variants.hpp"
 
 #include "core/scan/shape.hpp"
+#include "cuda/scan/backward.hpp"
 #include "cuda/scan/forward.hpp"
 
 namespace exphil::cuda {
@@ -27,6 +28,37 @@ void give_everything(ScanShape* p) {
   }
   p->options.dt_softplus = true;
   p->options.dt_min = 0.001f;
+}
+
+// The stages of gradients: every rule, type and layout, with everything given and with nothing.
+void add_gradients(const DeviceProperties& device, std::vector<KernelSpec>* all) {
+  const auto add = [&](ScanShape p, bool given_states = false) {
+    if (given_states) p.add(core::ScanOperand::given_states);
+    for (const BackwardStage& stage : plan_scan_gradient(p, device).stages) all->push_back(stage.spec);
+  };
+  all->push_back(row_sums_spec());
+  for (int number = 0; number < 6; ++number) {
+    const auto discretization = static_cast<Discretization>(number);
+    ScanShape full = kind(1024, 16, discretization, number % 2 == 0 ? Dtype::f32 : Dtype::bf16);
+    give_everything(&full);
+    add(full), add(kind(60, 16, discretization), number % 2 != 0);
+    add(kind(300, 7, discretization, Dtype::f32, true));
+  }
+  for (const std::int64_t state : {1, 2, 33, 256}) {
+    add(kind(60, state, Discretization::zoh, Dtype::f16));
+    add(kind(60, state, Discretization::foh, Dtype::f32, true));
+  }
+  ScanShape constant = kind(300, 16, Discretization::zoh, Dtype::bf16);
+  constant.b_layout.constant = true;
+  add(constant);
+  constant.c_layout.constant = true;
+  add(constant);
+  ScanShape matrix = kind(60, 32, Discretization::bilinear, Dtype::bf16);
+  matrix.full_matrix = true;
+  add(matrix);
+  matrix.state = 5, matrix.dtype = Dtype::f32, matrix.b_layout.constant = true;
+  give_everything(&matrix);
+  add(matrix, true);
 }
 
 }  // namespace
@@ -86,6 +118,9 @@ std::vector<KernelSpec> scan_kernel_variants() {
     give_everything(&full);
     add(full, true);
   }
+  add_gradients(device, &all);
+  device.compute_major = 7, device.max_shared_per_block = 64 * 1024;
+  add_gradients(device, &all);
   return all;
 }
 

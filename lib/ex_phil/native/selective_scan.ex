@@ -124,11 +124,10 @@ defmodule ExPhil.Native.SelectiveScan do
   of a complex tensor is dL/dRe + i dL/dIm. Groups of `b` and `c`, and constant ones, receive the sum over the channels
   (and steps) that use them. dt receives zero where dt' was clipped by `:dt_range`. `:foh` is exact at A = 0.
 
-  States are recomputed, 16 steps at a time, instead of being stored. The same call gives the same bits in every run
+  States are computed again from checkpoints instead of being stored. The same call gives the same bits in every run
   and with any number of threads; the gradients of x, dt, b, c, z and initial_state of a sequence also in any batch.
 
-  Only the host backend has it: a call that would run on CUDA raises an error of the kind `:unsupported`, whose argument
-  is `:backend`. Every invalid argument raises `ExPhil.Native.Error`, as in `scan/6`.
+  Every bad argument raises `ExPhil.Native.Error`, as in `scan/6`.
 
       iex> f32 = fn shape, list -> {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
       iex> one = f32.({1, 3, 1}, [1.0, 1.0, 1.0])
@@ -143,10 +142,11 @@ defmodule ExPhil.Native.SelectiveScan do
 
   @doc """
   `{dx, ddt, db, dc}`: four of the gradients of `grad/7`, from the `states` that `scan_with_states/6` returned for the
-  same tensors and options. That avoids recomputing the states, and gives the same bits.
+  same tensors and options. That saves computing the states again. On the host it gives the same bits; on CUDA the states
+  of another kernel may differ in their last bits, and so may the gradients.
 
-  `states` is {batch, seq, dim, state}. The state before every 16th step is read from it; states of another scan
-  therefore give wrong gradients, not an error. Options and errors are those of `grad/7`.
+  `states` is {batch, seq, dim, state}. The state before every 16th step, on CUDA every 8th or fewer, is read from it;
+  states of another scan therefore give wrong gradients, not an error. Options and errors are those of `grad/7`.
 
       iex> f32 = fn shape, list -> {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
       iex> one = f32.({1, 3, 1}, [1.0, 1.0, 1.0])

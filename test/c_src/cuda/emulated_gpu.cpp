@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "kernels/scan/arguments.cuh"
+#include "kernels/scan/backward_arguments.cuh"
 
 namespace exphil::test {
 namespace {
@@ -36,9 +36,15 @@ bool run_entry(void* entry, RunGrid run_grid, const FakeLaunch& l, char* problem
 
 using Runner = bool (*)(void*, RunGrid, const FakeLaunch&, char*, std::size_t);
 const std::map<std::string, Runner>& runners() {
-  static const std::map<std::string, Runner> all = {{"selective_scan", run_entry<scan::Arguments>},
-                                                    {"selective_scan_wide", run_entry<scan::Arguments>},
-                                                    {"selective_scan_matrix", run_entry<scan::Arguments>}};
+  static const Runner forward = run_entry<scan::Arguments>, backward = run_entry<scan::BackwardArguments>;
+  static const std::map<std::string, Runner> all = {{"selective_scan", forward},
+                                                    {"selective_scan_wide", forward},
+                                                    {"selective_scan_matrix", forward},
+                                                    {"selective_scan_backward", backward},
+                                                    {"selective_scan_backward_local", backward},
+                                                    {"selective_scan_backward_carry", backward},
+                                                    {"selective_scan_backward_matrix", backward},
+                                                    {"scan_row_sums", run_entry<scan::RowSumArguments>}};
   return all;
 }
 

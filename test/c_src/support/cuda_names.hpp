@@ -51,6 +51,7 @@ inline float __uint_as_float(unsigned bits) {
   return exphil::core::f32_from_bits(bits);
 }
 using std::max;
+using std::min;
 
 inline void __syncthreads() {
   exphil::grid::sync_block();

@@ -60,7 +60,7 @@ defmodule ExPhil.Native.SelectiveScan.GradientTest do
         inputs.a,
         inputs.b,
         inputs.c,
-        [backend: :host] ++ options
+        Keyword.merge([backend: :host], options)
       )
 
   test "halves: gradients in the type of x, those of a, d and dt_bias in f32", %{good: good} do
@@ -143,10 +143,44 @@ defmodule ExPhil.Native.SelectiveScan.GradientTest do
     assert_refused(":dt_range", ["min"], fn -> grad(good, dt_range: {1.0, 0.0}) end)
   end
 
+  # The device's numbers are swept in test/c_src/cuda/scan/gradient_test.cpp.
   @tag :gpu
-  test "CUDA reports that it has no kernel for it", %{good: good} do
-    assert_refused(:unsupported, ":backend", ["backend: :host"], fn ->
-      SelectiveScan.grad(good.dy, good.x, good.dt, good.a, good.b, good.c, backend: :cuda)
-    end)
+  test "CUDA's gradients are the host's", %{good: good} do
+    optional = [
+      z: uniform(7, {2, 4, 6}, -1.0, 1.0),
+      d: uniform(8, {6}, -1.0, 1.0),
+      dt_bias: uniform(9, {6}, 0.0, 0.1),
+      initial_state: uniform(10, {2, 6, 3}, -1.0, 1.0),
+      d_final_state: uniform(11, {2, 6, 3}, -1.0, 1.0),
+      dt_softplus: true
+    ]
+
+    for options <- [[], [reverse: true, discretization: :foh], optional] do
+      on_cuda = grad(good, [backend: :cuda] ++ options)
+      on_host = grad(good, [backend: :host] ++ options)
+      assert Map.keys(on_cuda) == Map.keys(on_host)
+
+      for {name, gradient} <- on_cuda do
+        assert relative_error(gradient, on_host[name]) <= 2.0e-5
+        assert shape_and_type(gradient) == shape_and_type(on_host[name])
+      end
+
+      {_y, states} =
+        SelectiveScan.scan_with_states(
+          good.x,
+          good.dt,
+          good.a,
+          good.b,
+          good.c,
+          [backend: :cuda] ++ Keyword.delete(options, :d_final_state)
+        )
+
+      arguments = [good.dy, good.x, states, good.dt, good.a, good.b, good.c, [backend: :cuda] ++ options]
+      backward = apply(SelectiveScan, :backward, arguments)
+
+      for {gradient, name} <- Enum.zip(Tuple.to_list(backward), [:x, :dt, :b, :c]) do
+        assert relative_error(gradient, on_host[name]) <= 2.0e-5
+      end
+    end
   end
 end

@@ -1,0 +1,422 @@
+// The gradient of the selective scan with a diagonal A, parallel in time. Launched by c_src/cuda/scan;
+// scan/backward.cuh says how work is divided.
+//
+// With g_t = dL/dh_t and dy_t = dL/d<C_t, h_t> (Gu & Dao, "Mamba", 2023, section 3.2, differentiated; complex
+// numbers as dL/dRe + i dL/dIm, conj left out where they are real):
+//   g_t = dy_t conj(C_t) + conj(Abar_(t+1)) g_(t+1)        dC_t = dy_t conj(h_t)
+// and from g_t and h_(t-1) by the chain rule of the state update (formulas::step_gradient) those of A, dt, x
+// and B. h is computed again. A sequence of one segment takes selective_scan_backward alone. Longer ones:
+//   1. selective_scan_backward_local: in each segment, from a zero state: its last state, the product of
+//   Abar, and
+//      what reaches the state before the segment from the dy within it.
+//   2. selective_scan_backward_carry: the segments one after another: the state before each, g behind each.
+//   3. selective_scan_backward: each segment forward, keeping the state at the beginning of each piece, then
+//   piece
+//      by piece from the last: the piece's states once more, in registers, and the steps back.
+// Sums over channels and over time are left as parts, which scan/row_sums.cu adds up in a fixed order.
+//
+// Grid of 1 and 3: x = batch * blocks of channels, y = segments. Arguments are read-only but for scratch;
+// outputs do not overlap inputs.
+#include "kernels/scan/backward.cuh"
+
+namespace {
+
+using namespace exphil;
+using namespace exphil::scan;
+
+// What a lane keeps of its channels.
+struct Lane {
+  Number a[kOwn];
+  Number b[B_CONSTANT ? kOwn : 1], c[C_CONSTANT ? kOwn : 1];
+};
+__device__ __forceinline__ Lane load_lane(const Arguments& p, const Place& s) {
+  Lane lane;
+  load_states(p, s, p.a, 0, lane.a);
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) lane.a[i] = Rule::constant(lane.a[i]);
+#if B_CONSTANT
+  load_constant<kProjectionElement>(s, p.b, lane.b);
+#endif
+#if C_CONSTANT
+  load_constant<kProjectionElement>(s, p.c, lane.c);
+#endif
+  return lane;
+}
+
+// b or c of one step.
+struct Projection {
+  Number value[kPerLane];
+};
+__device__ __forceinline__ Projection load_row(const Place& s, const float* rows, int step) {
+  Projection row;
+  float flat[kLaneRow];
+  device::load_floats(rows + step * kRow + s.part * kLaneRow, flat);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) row.value[i] = Rule::load(flat + i * kFloats);
+  return row;
+}
+__device__ __forceinline__ Projection load_b(const Place& s, const Shared& shared, int step) {
+  return B_CONSTANT ? Projection{} : load_row(s, shared.b, step);
+}
+__device__ __forceinline__ Projection load_c(const Place& s, const Shared& shared, int step) {
+  return C_CONSTANT ? Projection{} : load_row(s, shared.c, step);
+}
+__device__ __forceinline__ Number b_of(const Lane& lane, const Projection& row, int i) {
+  return B_CONSTANT ? lane.b[B_CONSTANT ? i : 0] : row.value[i % kPerLane];
+}
+__device__ __forceinline__ Number c_of(const Lane& lane, const Projection& row, int i) {
+  return C_CONSTANT ? lane.c[C_CONSTANT ? i : 0] : row.value[i % kPerLane];
+}
+
+// One stream of one step, of the lane's channels.
+struct Channels {
+  float value[kChannels];
+  __device__ __forceinline__ Real of(int i) const { return {value[i / kPerLane]}; }
+};
+__device__ __forceinline__ Channels load_channels(const Place& s, const float* stream, int step) {
+  Channels out;
+  device::load_floats(stream + step * kTileChannels + s.local(), out.value);
+  return out;
+}
+
+struct Step {
+  Number abar[kOwn], gain[Rule::kHasGain ? kOwn : 1];
+};
+
+// h after a step.
+__device__ __forceinline__ void advance(const Place& s, const Shared& shared, const Lane& lane, int step,
+                                        Step* with, Number (&h)[kOwn]) {
+  const Channels dt = load_channels(s, shared.dt, step), v = load_channels(s, shared.v, step);
+  const Projection b = load_b(s, shared, step);
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    Number gain;
+    Rule::discretize(lane.a[i], dt.of(i), &with->abar[i], &gain);
+    Number input = b_of(lane, b, i) * v.of(i);
+    if constexpr (Rule::kHasGain) {
+      with->gain[i] = gain;
+      input = gain * input;
+    }
+    h[i] = Rule::multiply_add(with->abar[i], h[i], input);
+  }
+}
+
+// The row of checkpoints, adjoints, decays and of the sums over a segment.
+__device__ __forceinline__ long long segment_row(const BackwardArguments& all, const Place& s) {
+  return s.batch * all.segments + s.segment;
+}
+
+// ---- the steps back ----
+
+// What a lane adds up over a segment.
+struct Sums {
+  Number g[kOwn];  // dL/dh behind the step
+  Number a[kOwn], b[B_CONSTANT ? kOwn : 1], c[C_CONSTANT ? kOwn : 1];
+};
+
+// What one step of a lane's states gives to sums over states, for each channel: dt, dt' x and, with z, y; and
+// to sums over channels, for each state: b, then c.
+constexpr int kKinds = HAS_Z ? 4 : 2;
+struct StepSums {
+  float over_states[kChannels * kKinds];
+  float over_channels[2 * kLaneRow];
+};
+
+__device__ __forceinline__ void clear(StepSums& sums) {
+#pragma unroll
+  for (int k = 0; k < kChannels * kKinds; ++k) sums.over_states[k] = 0.0f;
+#pragma unroll
+  for (int k = 0; k < 2 * kLaneRow; ++k) sums.over_channels[k] = 0.0f;
+}
+
+// sums[kind] += w s, of state i of the lane, or its sum over the segment where the projection is constant.
+template <int Kind>
+__device__ __forceinline__ void add_projection(StepSums& sums, int i, Number value) {
+  float* to = sums.over_channels + Kind * kLaneRow + i % kPerLane * kFloats;
+  Rule::store(Rule::load(to) + value, to);
+}
+
+__device__ __forceinline__ void step_back(const Place& s, const Shared& shared, const Lane& lane, int step,
+                                          const Number (&before)[kOwn], const Number (&after)[kOwn],
+                                          const Step& with, Sums& total, StepSums& sums) {
+  const Channels dt = load_channels(s, shared.dt, step), v = load_channels(s, shared.v, step);
+  const Channels dy = load_channels(s, shared.dy, step);
+  const Projection b = load_b(s, shared, step), c = load_c(s, shared, step);
+  clear(sums);
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    float* states = sums.over_states + i / kPerLane * kKinds;
+    float* rows = sums.over_channels + i % kPerLane * kFloats;
+    const Number c_now = c_of(lane, c, i), b_now = b_of(lane, b, i);
+    total.g[i] = Rule::add_scaled_conjugate(total.g[i], dy.of(i), c_now);
+    const auto back = formulas::step_gradient<kRule, device::Math>(
+        total.g[i], before[i], Rule::exponent(lane.a[i], dt.of(i)), with.abar[i],
+        Rule::kHasGain ? with.gain[Rule::kHasGain ? i : 0] : Rule::one(), v.of(i), b_now);
+    total.g[i] = back.h;
+    total.a[i] = Rule::add_scaled(total.a[i], back.w, dt.of(i));
+    states[0] = Rule::add_real_product(Real{states[0]}, back.w, lane.a[i]).v;
+    states[1] = Rule::add_real_product(Real{states[1]}, back.input, b_now).v;
+    if constexpr (HAS_Z)
+      states[HAS_Z ? 2 : 0] = Rule::add_read_out(Real{states[HAS_Z ? 2 : 0]}, c_now, after[i]).v;
+    if constexpr (B_CONSTANT) {
+      Number& sum = total.b[B_CONSTANT ? i : 0];
+      sum = Rule::add_scaled(sum, back.input, v.of(i));
+    } else {
+      Rule::store(Rule::add_scaled(Rule::load(rows), back.input, v.of(i)), rows);
+    }
+    if constexpr (C_CONSTANT) {
+      Number& sum = total.c[C_CONSTANT ? i : 0];
+      sum = Rule::add_scaled_conjugate(sum, dy.of(i), after[i]);
+    } else {
+      Rule::store(Rule::add_scaled_conjugate(Rule::load(rows + kLaneRow), dy.of(i), after[i]),
+                  rows + kLaneRow);
+    }
+  }
+}
+
+// Over the lanes of a column, into the streams; and over the columns of the warp, into `to`, {2, kRow}.
+__device__ __forceinline__ void reduce_step(const Place& s, const Shared& shared, int step, StepSums& sums,
+                                            float* to) {
+  constexpr int kStateValues = kChannels * kKinds, kRowValues = 2 * kLaneRow;
+  reduce_lanes<kLanes, kStateValues>(sums.over_states, s.part);
+  __syncwarp();  // every lane has read the step's streams
+#pragma unroll
+  for (int k = 0; k < kStateValues; k += kLanes) {
+    const int value = k + s.part, kind = value % kKinds;
+    const int place = step * kTileChannels + s.local() + value / kKinds;
+    if (value < kStateValues && kind < 3) {
+      (kind == 0 ? shared.v : kind == 1 ? shared.dy : shared.y)[place] = sums.over_states[k / kLanes];
+    }
+  }
+#if !B_CONSTANT || !C_CONSTANT
+  reduce_lanes<kColumns, kRowValues, kLanes>(sums.over_channels, threadIdx.x);
+  const int number = threadIdx.x / kLanes;
+#pragma unroll
+  for (int k = 0; k < kRowValues; k += kColumns) {
+    const int value = k + number;
+    if (value < kRowValues) {
+      to[value / kLaneRow * kRow + s.part * kLaneRow + value % kLaneRow] = sums.over_channels[k / kColumns];
+    }
+  }
+#endif
+}
+
+// Adds up the warps' sums of one piece, and what earlier tiles of channels left: kSumPiece floats of a row at
+// a time.
+constexpr int kSumPiece = kRow == kRowUsed && kRow % 4 == 0 ? 4 : 1;
+__device__ __forceinline__ void store_projection_sums(const BackwardArguments& all, const Place& s,
+                                                      const float* sums, int piece, bool first_tile) {
+#if !B_CONSTANT || !C_CONSTANT
+  constexpr int kPieces = kRow / kSumPiece;
+  const Arguments& p = all.scan;
+  const long long part = s.batch * p.blocks_per_batch + blockIdx.x % p.blocks_per_batch;
+  // Rows of b_sums and c_sums from the first of the piece on.
+  const long long first = (part * p.seq + (s.row(p, piece * kSteps) - s.batch * p.seq)) * kRowUsed;
+  const int next = s.reverse ? -kRowUsed : kRowUsed, left = s.steps - piece * kSteps;
+  __syncthreads();
+#pragma unroll 1
+  for (int i = s.thread; i < kSteps * 2 * kPieces; i += kThreads) {
+    const int step = i / (2 * kPieces), k = i % kPieces * kSumPiece;
+    const bool is_c = i / kPieces % 2 != 0;
+    if (step >= left || k >= kRowUsed || (is_c ? C_CONSTANT : B_CONSTANT)) continue;
+    float sum[kSumPiece], other[kSumPiece];
+    device::load_floats(sums + i * kSumPiece, sum);
+#pragma unroll
+    for (int warp = 1; warp < kWarps; ++warp) {
+      device::load_floats(sums + warp * kSteps * 2 * kRow + i * kSumPiece, other);
+#pragma unroll
+      for (int f = 0; f < kSumPiece; ++f) sum[f] = __fadd_rn(sum[f], other[f]);
+    }
+    float* to = (is_c ? all.c_sums : all.b_sums) + first + step * next + k;
+    if (!first_tile) {
+      device::load_floats(to, other);
+#pragma unroll
+      for (int f = 0; f < kSumPiece; ++f) sum[f] = __fadd_rn(other[f], sum[f]);
+    }
+    device::store_floats(to, sum);
+  }
+#endif
+}
+
+// h before the segment, or before a piece of it where every state is given.
+__device__ __forceinline__ void load_before(const BackwardArguments& all, const Place& s, int step,
+                                            Number (&h)[kOwn]) {
+  const Arguments& p = all.scan;
+  if (HAS_STATES && s.start + step > 0) {
+    load_states(p, s, all.given_states, s.row(p, step - 1), h);
+  } else if (!HAS_STATES && all.segments > 1) {
+    load_states(p, s, all.checkpoints, segment_row(all, s), h);
+  } else {
+    load_states(p, s, p.initial_state, s.batch, h);
+  }
+}
+
+__device__ __forceinline__ float* kept_state(const Place& s, const Shared& shared, int piece) {
+  return shared.kept + piece * (kOwn * kFloats * kThreads) + s.thread;
+}
+
+// Leaves h as it is before the last piece.
+__device__ __forceinline__ void keep_states(const Place& s, const Shared& shared, const Lane& lane,
+                                            int pieces, Number (&h)[kOwn]) {
+#pragma unroll 1
+  for (int piece = 0; piece + 1 < pieces; ++piece) {
+    float* to = kept_state(s, shared, piece);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      float flat[kFloats];
+      Rule::store(h[i], flat);
+#pragma unroll
+      for (int f = 0; f < kFloats; ++f) to[(i * kFloats + f) * kThreads] = flat[f];
+    }
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      Step unused;
+      advance(s, shared, lane, piece * kSteps + k, &unused, h);
+    }
+  }
+}
+__device__ __forceinline__ void load_kept(const Place& s, const Shared& shared, int piece,
+                                          Number (&h)[kOwn]) {
+  const float* from = kept_state(s, shared, piece);
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    float flat[kFloats];
+#pragma unroll
+    for (int f = 0; f < kFloats; ++f) flat[f] = from[(i * kFloats + f) * kThreads];
+    h[i] = Rule::load(flat);
+  }
+}
+
+// One piece: forward from h, then back.
+__device__ __forceinline__ void piece_back(const Place& s, const Shared& shared, const Lane& lane, int piece,
+                                           const Number (&h)[kOwn], Sums& total, float* sums) {
+  Number state[kSteps + 1][kOwn];
+  Step with[kSteps];
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) state[0][i] = h[i];
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) state[k + 1][i] = state[k][i];
+    advance(s, shared, lane, piece * kSteps + k, &with[k], state[k + 1]);
+  }
+#pragma unroll
+  for (int k = kSteps - 1; k >= 0; --k) {
+    const int step = piece * kSteps + k;
+    StepSums step_sums;
+    step_back(s, shared, lane, step, state[k], state[k + 1], with[k], total, step_sums);
+    reduce_step(s, shared, step, step_sums, sums + (s.warp * kSteps + k) * 2 * kRow);
+  }
+}
+
+__device__ __forceinline__ void tile_back(const BackwardArguments& all, const Place& s, const Shared& shared,
+                                          bool first_tile) {
+  const Arguments& p = all.scan;
+  const Lane lane = load_lane(p, s);
+  Sums total;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    total.a[i] = Rule::zero();
+    if constexpr (B_CONSTANT) total.b[B_CONSTANT ? i : 0] = Rule::zero();
+    if constexpr (C_CONSTANT) total.c[C_CONSTANT ? i : 0] = Rule::zero();
+  }
+  if (all.segments > 1) {
+    load_states(p, s, all.adjoints, segment_row(all, s), total.g);
+  } else {
+    load_states(p, s, all.d_final_state, s.batch, total.g);
+  }
+  const int pieces = (s.steps + kSteps - 1) / kSteps;
+  Number h[kOwn];
+  if (!HAS_STATES) {
+    load_before(all, s, 0, h);
+    keep_states(s, shared, lane, pieces, h);
+  }
+#pragma unroll 1
+  for (int piece = pieces - 1; piece >= 0; --piece) {
+    if (HAS_STATES) {
+      load_before(all, s, piece * kSteps, h);
+    } else if (piece + 1 < pieces) {
+      load_kept(s, shared, piece, h);
+    }
+    float* sums = shared.sums + piece % 2 * kLayout.sum();
+    piece_back(s, shared, lane, piece, h, total, sums);
+    store_projection_sums(all, s, sums, piece, first_tile);
+  }
+  const long long row = segment_row(all, s);
+  store_states(p, s, all.a_sums, row, total.a);
+#if B_CONSTANT
+  store_states(p, s, all.b_sums, row, total.b);
+#endif
+#if C_CONSTANT
+  store_states(p, s, all.c_sums, row, total.c);
+#endif
+  if (all.segments <= 1 && all.d_initial_state != nullptr) {
+    store_states(p, s, all.d_initial_state, s.batch, total.g);
+  }
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(kThreads, MIN_BLOCKS)
+    selective_scan_backward(const __grid_constant__ exphil::scan::BackwardArguments p) {
+  extern __shared__ float4 shared_memory[];
+  const Shared shared = find_shared(shared_memory);
+  Place s = find_place(p.scan);
+#pragma unroll 1
+  for (long long segment = blockIdx.y; segment < p.segments; segment += gridDim.y) {
+    enter_segment(s, p.scan, segment);
+    __syncthreads();  // the segment before has been read
+    stage_projections(p.scan, s, shared);
+#pragma unroll 1
+    for (int tile = 0; tile < CHANNEL_TILES && tile * kTileChannels < s.channels; ++tile) {
+      enter_tile(s, tile);
+      __syncthreads();  // the tile before has been read
+      stage_streams(p, s, shared);
+      __syncthreads();
+      tile_back(p, s, shared, tile == 0);
+      __syncthreads();
+      finish_streams(p, s, shared);
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    selective_scan_backward_local(const __grid_constant__ exphil::scan::BackwardArguments p) {
+  extern __shared__ float4 shared_memory[];
+  const Shared shared = find_shared(shared_memory);
+  Place s = find_place(p.scan);
+#pragma unroll 1
+  for (long long segment = blockIdx.y; segment < p.segments; segment += gridDim.y) {
+    enter_segment(s, p.scan, segment);
+    __syncthreads();
+    stage_projections(p.scan, s, shared);
+#pragma unroll 1
+    for (int tile = 0; tile < CHANNEL_TILES && tile * kTileChannels < s.channels; ++tile) {
+      enter_tile(s, tile);
+      __syncthreads();
+      stage_streams(p, s, shared);
+      __syncthreads();
+      const Lane lane = load_lane(p.scan, s);
+      Number h[kOwn], g[kOwn], decay[kOwn];
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) h[i] = g[i] = Rule::zero(), decay[i] = Rule::one();
+#pragma unroll 2
+      for (int step = 0; step < s.steps; ++step) {
+        Step with;
+        advance(s, shared, lane, step, &with, h);
+        const Channels dy = load_channels(s, shared.dy, step);
+        const Projection c = load_c(s, shared, step);
+#pragma unroll
+        for (int i = 0; i < kOwn; ++i) {
+          decay[i] = decay[i] * with.abar[i];
+          const Number from_y = Rule::add_scaled_conjugate(Rule::zero(), dy.of(i), c_of(lane, c, i));
+          g[i] = Rule::add_conjugate(g[i], from_y, decay[i]);
+        }
+      }
+      const long long row = segment_row(p, s);
+      store_states(p.scan, s, p.checkpoints, row, h);
+      store_states(p.scan, s, p.adjoints, row, g);
+      store_states(p.scan, s, p.decays, row, decay);
+    }
+  }
+}
