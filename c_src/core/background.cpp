@@ -67,15 +67,6 @@ class Background {
     wake_.notify_one();
   }
 
-  bool drop(JobKind kind, std::uint64_t owner, const Job* job) {
-    std::shared_ptr<Job> taken;  // destroyed after the lock
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto is_it = [job](const std::shared_ptr<Job>& other) { return other.get() == job; };
-    const bool found = lane(kind).waiting.remove(owner, is_it, &taken);
-    count_waiting();
-    return found;
-  }
-
   JobCounts counts() {
     const std::lock_guard<std::mutex> lock(mutex_);
     JobCounts counts;
@@ -262,9 +253,6 @@ Background& background() {
 
 void submit_job(JobKind kind, std::uint64_t owner, std::shared_ptr<Job> job) {
   background().submit(kind, owner, std::move(job));
-}
-bool drop_job(JobKind kind, std::uint64_t owner, const Job* job) {
-  return background().drop(kind, owner, job);
 }
 JobCounts job_counts() {
   return background().counts();

@@ -32,9 +32,6 @@ class Job {
 // out_of_memory where the system gives no thread at all; nothing is queued then.
 void submit_job(JobKind kind, std::uint64_t owner, std::shared_ptr<Job> job);
 
-// Takes a job back that has not started. False where it runs, has run, or was never queued.
-bool drop_job(JobKind kind, std::uint64_t owner, const Job* job);
-
 // Jobs that wait and jobs that run, of every kind. For tests and for the decision whether cores are idle.
 struct JobCounts {
   std::int64_t waiting = 0, running = 0;

@@ -46,26 +46,6 @@ class FairQueue {
     return item;
   }
 
-  // Takes the owner's first item that `matches`, into *taken. False where there is none.
-  template <class Matches>
-  bool remove(std::uint64_t owner, const Matches& matches, Item* taken) {
-    const auto found = places_.find(owner);
-    if (found == places_.end()) return false;
-    std::deque<Item>& items = found->second->items;
-    for (auto item = items.begin(); item != items.end(); ++item) {
-      if (!matches(*item)) continue;
-      *taken = std::move(*item);
-      items.erase(item);
-      --size_;
-      if (items.empty()) {
-        turns_.erase(found->second);
-        places_.erase(found);
-      }
-      return true;
-    }
-    return false;
-  }
-
  private:
   struct Turn {
     std::uint64_t owner = 0;

@@ -11,11 +11,8 @@ namespace exphil::nif {
 using NifFunction = Term (*)(ErlNifEnv* env, int argc, const Term argv[]);
 
 // Queues function(argv) for the calling process and returns :queued. The last argument is the caller's
-// reference. Where the caller dies, a call that waits is dropped; one that runs ends, and its result is
-// freed. Throws std::bad_alloc or core::Error: nothing is queued then.
+// reference. A call whose caller has ended before its turn is not run; one that runs then is finished, and
+// its result is freed. Throws std::bad_alloc or core::Error: nothing is queued then.
 Term submit_call(ErlNifEnv* env, core::JobKind kind, NifFunction function, int argc, const Term argv[]);
-
-// Opens the resource type behind queued calls. At load and at upgrade.
-bool open_call_type(ErlNifEnv* env);
 
 }  // namespace exphil::nif

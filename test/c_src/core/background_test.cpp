@@ -82,26 +82,16 @@ TEST_CASE("a fair queue serves owners in turn and each owner's items in order", 
   for (const char* item : {"b1", "b2"}) queue.push(2, item);
   queue.push(3, "c1");
   CHECK(queue.size() == 6);
-  std::string taken;
-  CHECK(queue.remove(
-      1, [](const std::string& item) { return item == "a2"; }, &taken));
-  CHECK(taken == "a2");
-  CHECK_FALSE(queue.remove(
-      2, [](const std::string& item) { return item == "a1"; }, &taken));
-  CHECK_FALSE(queue.remove(
-      9, [](const std::string&) { return true; }, &taken));
   std::string order;
   while (queue.size() > 0) order += queue.pop() + " ";
-  CHECK(order == "a1 b1 c1 a3 b2 ");
+  CHECK(order == "a1 b1 c1 a2 b2 a3 ");
 }
 
-TEST_CASE("removing an owner's last item ends its turn", "[background]") {
+TEST_CASE("an owner whose last item is taken begins again at the end", "[background]") {
   FairQueue<int> queue;
   queue.push(1, 10);
   queue.push(2, 20);
-  int taken = 0;
-  CHECK(queue.remove(
-      1, [](int) { return true; }, &taken));
+  CHECK(queue.pop() == 10);
   queue.push(1, 11);
   CHECK(queue.pop() == 20);
   CHECK(queue.pop() == 11);
@@ -127,25 +117,6 @@ TEST_CASE("every job runs once, on a background thread, beside others of its kin
   }
   CHECK_FALSE(on_background_thread());
   CHECK(eventually(all_done));
-}
-
-TEST_CASE("a job that waits can be dropped, and is destroyed then", "[background]") {
-  Gate gate;
-  for (int i = 0; i < 2; ++i) submit_job(JobKind::file, 1, std::make_shared<Work>([&] { gate.wait(); }));
-  REQUIRE(eventually([] { return job_counts().running == 2; }));
-  std::atomic<bool> ran{false};
-  auto job = std::make_shared<Work>([&] { ran = true; });
-  const std::weak_ptr<Job> watched = job;
-  const Job* name = job.get();
-  submit_job(JobKind::file, 5, std::move(job));
-  CHECK_FALSE(drop_job(JobKind::file, 6, name));
-  CHECK_FALSE(drop_job(JobKind::compute, 5, name));
-  CHECK(drop_job(JobKind::file, 5, name));
-  CHECK(watched.expired());
-  CHECK_FALSE(drop_job(JobKind::file, 5, name));
-  gate.open();
-  REQUIRE(eventually(all_done));
-  CHECK_FALSE(ran);
 }
 
 TEST_CASE("jobs that wait for a device or a file do not delay those that compute", "[background]") {
