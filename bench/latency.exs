@@ -7,11 +7,13 @@
 alias ExPhil.Native.{Mamba, SelectiveScan}
 
 defmodule Latency do
-  def row(name, runs, call) do
-    for run <- 1..20, do: call.(run)
+  # `prepare` runs before each call and is not measured.
+  def row(name, runs, call, prepare \\ fn _ -> :ok end) do
+    for run <- 1..20, do: {prepare.(run), call.(run)}
 
     sorted =
       for run <- 1..runs do
+        prepare.(run)
         begin = System.monotonic_time(:nanosecond)
         call.(run)
         System.monotonic_time(:nanosecond) - begin
@@ -73,6 +75,21 @@ Latency.row("snapshot, step, restore, step", div(runs, 4), fn run ->
   {:ok, _} = Mamba.step(session, pick.(run))
   {:ok, _} = Mamba.restore(session, snapshot)
   {:ok, _} = Mamba.step(session, pick.(run + 1))
+end)
+
+# A game's rollback: seven frames were played on a guess, and are played again with the real inputs. The frame itself
+# is not measured.
+played = Mamba.new_session!(model, history: 8)
+seven = for k <- 0..7, do: for(f <- 0..6, into: <<>>, do: elem(obs, rem(f + k, 64)))
+seven = List.to_tuple(seven)
+play_seven = fn run -> Mamba.resimulate!(played, 0, elem(seven, rem(run, 8))) end
+
+Latency.row("rollback 7", div(runs, 4), fn _ -> {:ok, _} = Mamba.rollback(played, 7) end, play_seven)
+
+play_seven.(0)
+
+Latency.row("rollback 7 and resimulate 7", div(runs, 4), fn run ->
+  {:ok, _} = Mamba.resimulate(played, 7, elem(seven, rem(run, 8)))
 end)
 
 d_input = div(size, 4)

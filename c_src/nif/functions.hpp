@@ -65,11 +65,12 @@ using NamedTensors = std::vector<std::tuple<std::string, core::TensorView>>;
 Term update_policy(Call& call, PolicyHandle& policy, NamedTensors tensors);
 Term policy_info(Call& call, PolicyHandle& policy);
 Term window(Call& call, PolicyHandle& policy, core::TensorView windows);
-// options: {window or 0, pad, rules}; rules: {temperature, deterministic, deterministic_buttons, {press,
-// release} or nil, seed}, the seed as its low and high 32 bits
+// options: {window or 0, pad, rules, history or 0}; rules: {temperature, deterministic,
+// deterministic_buttons, {press, release} or nil, seed}, the seed as its low and high 32 bits
 using RulesTuple = std::tuple<double, bool, bool, std::optional<std::tuple<double, double>>,
                               std::tuple<std::int64_t, std::int64_t>>;
-Term new_session(Call& call, PolicyHandle& policy, std::tuple<std::int64_t, Atom, RulesTuple> options);
+using SessionTuple = std::tuple<std::int64_t, Atom, RulesTuple, std::int64_t>;
+Term new_session(Call& call, PolicyHandle& policy, SessionTuple options);
 
 // training.cpp
 Term policy_weights(Call& call, PolicyHandle& policy);  // [{name, tensor}]
@@ -106,6 +107,7 @@ Term step(Call& call, SessionHandle& session, Frames obs);
 // play.cpp: %ExPhil.Native.Policy.Action{}, and a list of them
 Term act(Call& call, SessionHandle& session, Frames obs);
 Term act_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
+Term resimulate_acts(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames);
 // The action for given outputs. state: {frame, the held buttons as bits}; uniforms: a binary of f32 or nil.
 Term sample(Call& call, PolicyHandle& policy, Frames logits, RulesTuple rules,
             std::tuple<std::int64_t, std::int64_t> state, std::optional<Frames> uniforms);
@@ -114,6 +116,8 @@ core::PlayRules rules_of(const RulesTuple& given);
 Term require_controller(Call& call, PolicyHandle& policy);
 Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
 Term prefill(Call& call, SessionHandle& session, Frames frames);
+Term rollback(Call& call, SessionHandle& session, std::int64_t frames_back);
+Term resimulate(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames);
 Term snapshot(Call& call, SessionHandle& session);
 Term restore(Call& call, SessionHandle& session, SnapshotHandle& snapshot);
 Term export_state(Call& call, SessionHandle& session);

@@ -49,6 +49,12 @@ Term encode_action(Call& call, const core::Action& action) {
                           {{"confidence"}, encode(call, confidence)}});
 }
 
+Term encode_actions(Call& call, const std::vector<core::Action>& actions) {
+  std::vector<Term> terms;
+  for (const core::Action& action : actions) terms.push_back(encode_action(call, action));
+  return encode_list(call, terms);
+}
+
 }  // namespace
 
 core::PlayRules rules_of(const RulesTuple& given) {
@@ -84,11 +90,14 @@ Term act_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs) {
   std::vector<float> logits(sessions.size() * static_cast<std::size_t>(config.d_output));
   std::vector<core::Session*> plain;
   for (const SessionHandle* handle : sessions) plain.push_back(handle->session.get());
-  std::vector<Term> actions;
-  for (const core::Action& action : core::Session::act_batch(plain, obs.data, logits.data())) {
-    actions.push_back(encode_action(call, action));
-  }
-  return encode_list(call, actions);
+  return encode_actions(call, core::Session::act_batch(plain, obs.data, logits.data()));
+}
+
+Term resimulate_acts(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames) {
+  const core::PolicyConfig& config = session.loaded->policy->config();
+  const std::int64_t seq = frames.require_rows(config.d_input, "frames");
+  std::vector<float> logits(static_cast<std::size_t>(core::checked_multiply(seq, config.d_output, "frames")));
+  return encode_actions(call, session.session->resimulate_acts(frames_back, frames.data, seq, logits.data()));
 }
 
 Term sample(Call& call, PolicyHandle& policy, Frames logits, RulesTuple rules,

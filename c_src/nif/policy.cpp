@@ -134,7 +134,7 @@ Term window(Call& call, PolicyHandle& handle, core::TensorView view) {
   return windows.answer(call, {count, config.d_output}, out.term());
 }
 
-Term new_session(Call& call, PolicyHandle& handle, std::tuple<std::int64_t, Atom, RulesTuple> given) {
+Term new_session(Call& call, PolicyHandle& handle, SessionTuple given) {
   core::SessionOptions options;
   options.window = std::get<0>(given);
   if (options.window < 0 || options.window > kMaxWindow) {
@@ -144,6 +144,7 @@ Term new_session(Call& call, PolicyHandle& handle, std::tuple<std::int64_t, Atom
   const std::string& pad = std::get<1>(given).name;
   options.pad = pad == "repeat" ? core::Pad::repeat : pad == "zeros" ? core::Pad::zeros : core::Pad::none;
   options.rules = rules_of(std::get<2>(given));
+  options.history = std::get<3>(given);
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
   auto session = std::make_shared<core::Session>(loaded->policy, options);
   return encode_handle(call, SessionHandle{loaded, std::move(session)});

@@ -1,5 +1,5 @@
-// One agent's calls: step, prefill, and saving and restoring its state. core::Session locks; every call may
-// come from any thread.
+// One agent's calls: step, prefill, rolling back, and saving and restoring its state. core::Session locks;
+// every call may come from any thread.
 #include <memory>
 
 #include "nif/frames.hpp"
@@ -47,6 +47,19 @@ Term prefill(Call& call, SessionHandle& session, Frames frames) {
   const std::int64_t seq = frames.require_rows(config.d_input, "frames");
   Result out(call, *session.loaded->backend, f32_bytes(seq, config.d_output, "frames"));
   session.session->prefill(frames.data, seq, out.floats());
+  return frames.answer(call, {seq, config.d_output}, out.term());
+}
+
+Term rollback(Call& call, SessionHandle& session, std::int64_t frames_back) {
+  session.session->roll_back(frames_back, call.may_wait());
+  return encode_atom(call, "ok");
+}
+
+Term resimulate(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames) {
+  const core::PolicyConfig& config = session.loaded->policy->config();
+  const std::int64_t seq = frames.require_rows(config.d_input, "frames");
+  Result out(call, *session.loaded->backend, f32_bytes(seq, config.d_output, "frames"));
+  session.session->resimulate(frames_back, frames.data, seq, out.floats());
   return frames.answer(call, {seq, config.d_output}, out.term());
 }
 

@@ -113,6 +113,10 @@ bool is_short_step(ErlNifEnv* env, const Term argv[]) {
   return taken > 0 && taken < kShort;
 }
 
+bool is_rollback(ErlNifEnv* env, const Term argv[]) {
+  return find_handle<SessionHandle>(env, argv[0]) != nullptr;
+}
+
 Work scan_work(ErlNifEnv* env, const Term argv[]) {
   return scan_of(env, argv[0], argv[2], argv[4], 1);
 }
@@ -151,6 +155,11 @@ Work training_work(ErlNifEnv* env, const Term argv[]) {
 Work prefill_work(ErlNifEnv* env, const Term argv[]) {
   const SessionHandle* handle = find_handle<SessionHandle>(env, argv[0]);
   return handle != nullptr ? policy_work(env, job_kind(env, argv[0]), handle->loaded, argv[1]) : Work{};
+}
+
+Work resimulate_work(ErlNifEnv* env, const Term argv[]) {
+  const SessionHandle* handle = find_handle<SessionHandle>(env, argv[0]);
+  return handle != nullptr ? policy_work(env, job_kind(env, argv[0]), handle->loaded, argv[2]) : Work{};
 }
 
 Work step_batch_work(ErlNifEnv* env, const Term argv[]) {

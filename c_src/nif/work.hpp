@@ -22,6 +22,9 @@ int dirty_flag(core::JobKind kind);
 // Whether a session's step computes on this machine and has lately taken far less than a millisecond.
 bool is_short_step(ErlNifEnv* env, const Term argv[]);
 
+// Whether the call is of a session, and so takes a microsecond unless another call has the session.
+bool is_rollback(ErlNifEnv* env, const Term argv[]);
+
 // By the functions of the same names in functions.hpp.
 Work scan_work(ErlNifEnv* env, const Term argv[]);
 Work scan_grad_work(ErlNifEnv* env, const Term argv[]);
@@ -32,6 +35,7 @@ Work layer_grad_work(ErlNifEnv* env, const Term argv[]);  // on this machine, wh
 Work training_work(ErlNifEnv* env, const Term argv[]);    // on this machine, wherever the model is
 Work window_work(ErlNifEnv* env, const Term argv[]);
 Work prefill_work(ErlNifEnv* env, const Term argv[]);
+Work resimulate_work(ErlNifEnv* env, const Term argv[]);
 Work step_batch_work(ErlNifEnv* env, const Term argv[]);
 Work file_work(ErlNifEnv* env, const Term argv[]);  // whatever reads or copies weights: always large
 

@@ -6,34 +6,39 @@
 
 namespace exphil::core {
 
-FrameWindow::FrameWindow(std::int64_t d_input, std::int64_t frames, Pad pad)
+FrameWindow::FrameWindow(std::int64_t d_input, std::int64_t frames, Pad pad, std::int64_t history)
     : d_input_(d_input),
       frames_(frames),
       pad_(pad),
+      capacity_(frames + history + 1),
       rows_(static_cast<std::size_t>(
-          checked_multiply(checked_multiply(d_input, 2, ":window"), frames, ":window"))),
-      overwritten_(static_cast<std::size_t>(d_input)) {}
+          checked_multiply(checked_multiply(d_input, 2, ":window"), capacity_, ":window"))) {}
 
 void FrameWindow::write(std::int64_t row, const float* obs) {
   std::copy_n(obs, d_input_, rows_.begin() + row * d_input_);
-  std::copy_n(obs, d_input_, rows_.begin() + (row + frames_) * d_input_);
+  std::copy_n(obs, d_input_, rows_.begin() + (row + capacity_) * d_input_);
 }
 
 void FrameWindow::push(const float* obs) {
-  const std::int64_t row = count_ % frames_;
-  std::copy_n(rows_.begin() + row * d_input_, d_input_, overwritten_.begin());
   if (count_ == 0 && pad_ == Pad::repeat) {
-    for (std::int64_t i = 0; i < frames_; ++i) write(i, obs);
+    for (std::int64_t i = 0; i < capacity_; ++i) write(i, obs);
   } else {
-    write(row, obs);
+    write(row_of(count_), obs);
   }
   ++count_;
 }
 
-// After undoing a first frame there is nothing to restore: the next first frame writes every row.
-void FrameWindow::undo() {
-  --count_;
-  if (count_ > 0 || pad_ != Pad::repeat) write(count_ % frames_, overwritten_.data());
+// The rows of the frames that are undone keep their values until the next push overwrites them. Each of them
+// replaced a row that is capacity_ frames older, which no window within history needs. After undoing a first
+// frame there is nothing to restore under Pad::repeat: the next first frame writes every row.
+void FrameWindow::undo(std::int64_t pushes) {
+  count_ -= pushes;
+}
+
+void FrameWindow::assign(const FrameWindow& other) {
+  std::fill(rows_.begin(), rows_.end(), 0.0f);
+  count_ = 0;
+  for (std::int64_t i = other.count_ - other.kept(); i < other.count_; ++i) push(other.frame(i));
 }
 
 std::int64_t FrameWindow::length() const {
@@ -41,14 +46,12 @@ std::int64_t FrameWindow::length() const {
 }
 
 const float* FrameWindow::data() const {
-  const bool from_start = pad_ == Pad::none && count_ < frames_;
-  return rows_.data() + (from_start ? 0 : count_ % frames_ * d_input_);
+  return frame(count_ - length());
 }
 
 std::vector<float> FrameWindow::kept_frames() const {
-  const std::int64_t first = count_ < frames_ ? 0 : count_ % frames_;
-  const auto begin = rows_.begin() + first * d_input_;
-  return {begin, begin + kept() * d_input_};
+  const float* const first = frame(count_ - kept());
+  return {first, first + kept() * d_input_};
 }
 
 }  // namespace exphil::core

@@ -1,5 +1,6 @@
-// The last frames of one agent, for a session with a window. Oldest first and always contiguous: each frame
-// is written twice, half the buffer apart. Used by session.cpp, under its lock.
+// The last frames of one agent, for a session with a window: those of the window, and `history` more, so that
+// as many pushes can be undone. Oldest first and always contiguous: each frame is written twice, half the
+// buffer apart. Used by session.cpp, under its lock.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,16 @@ enum class Pad { repeat, zeros, none };
 
 class FrameWindow {
  public:
-  FrameWindow(std::int64_t d_input, std::int64_t frames, Pad pad);
+  FrameWindow(std::int64_t d_input, std::int64_t frames, Pad pad, std::int64_t history);
 
   std::int64_t frames() const { return frames_; }
   Pad pad() const { return pad_; }
 
   void push(const float* obs);
-  void undo();  // undoes the last push; at most once per push
+  // Undoes the last `pushes`: at most those since assign, and at most history + 1 in a row.
+  void undo(std::int64_t pushes);
+  // The frames of `other`, which has the same width, number of frames and padding. Allocates nothing.
+  void assign(const FrameWindow& other);
 
   // The window that ends at the last frame, after at least one push: {length(), d_input}.
   std::int64_t length() const;
@@ -30,11 +34,15 @@ class FrameWindow {
 
  private:
   void write(std::int64_t row, const float* obs);
+  // The row of frame `index`; a negative index is padding.
+  std::int64_t row_of(std::int64_t index) const { return (index % capacity_ + capacity_) % capacity_; }
+  const float* frame(std::int64_t index) const { return rows_.data() + row_of(index) * d_input_; }
 
   std::int64_t d_input_, frames_;
   Pad pad_;
+  std::int64_t capacity_;   // frames and padding kept: frames + history + 1, for the frame that is undone
   std::int64_t count_ = 0;  // frames pushed
-  std::vector<float> rows_, overwritten_;
+  std::vector<float> rows_;
 };
 
 }  // namespace exphil::core

@@ -43,7 +43,22 @@ class Policy {
 
   // Advances each of `count` distinct states by one frame. obs: {count, d_input}; out: {count, d_output}.
   // Host memory.
-  virtual void step(State* const* states, std::int64_t count, const float* obs, float* out) = 0;
+  void step(State* const* states, std::int64_t count, const float* obs, float* out) {
+    advance(states, states, count, obs, out);
+  }
+  // The same, but reads from[i] and writes to[i], which may be one state or two; from[i] keeps its value
+  // where they are two. Where it throws, no state has changed.
+  virtual void advance(State* const* from, State* const* to, std::int64_t count, const float* obs,
+                       float* out) = 0;
+
+  // One agent's `seq` frames, one after another in one submission, with the bits of as many calls of advance:
+  // frame t reads the state before it (`from`, then to[t - 1]) and writes to[t]. The `to` are distinct and
+  // none is `from`, which keeps its value. Where it throws, no state has changed.
+  virtual void advance_chain(State& from, State* const* to, std::int64_t seq, const float* frames,
+                             float* out) = 0;
+  // From now on an advance_chain of up to `seq` frames allocates no memory of the backend, unless other calls
+  // use it up. Throws out_of_memory.
+  virtual void reserve_chain(std::int64_t seq) = 0;
 
   // The same as stepping `seq` frames one by one: {seq, d_input} -> {seq, d_output}. seq may be 0.
   virtual void prefill(State& state, const float* frames, std::int64_t seq, float* out) = 0;

@@ -20,6 +20,14 @@ StateValues read_values(Policy& policy, const State& state) {
   return values;
 }
 
+std::int64_t checked_history(std::int64_t frames) {
+  if (frames < 0 || frames > kMostHistory) {
+    fail(ErrorKind::limit_exceeded, ":history", ":history must be from 1 to ", kMostHistory, " frames, got ",
+         frames);
+  }
+  return frames;
+}
+
 void require_same_policy(const std::vector<Session*>& sessions) {
   for (std::size_t i = 1; i < sessions.size(); ++i) {
     if (sessions[i]->policy() != sessions[0]->policy()) {
@@ -41,11 +49,11 @@ std::vector<Session*> in_address_order(const std::vector<Session*>& sessions) {
 }  // namespace
 
 Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options)
-    : policy_(std::move(policy)), rules_(options.rules) {
+    : policy_(std::move(policy)),
+      rules_(options.rules),
+      history_(*policy_, checked_history(options.history), options.window == 0) {
   if (options.window > 0) {
-    window_.emplace(policy_->config().d_input, options.window, options.pad);
-  } else {
-    state_ = policy_->new_state();
+    window_.emplace(policy_->config().d_input, options.window, options.pad, options.history);
   }
 }
 
@@ -57,23 +65,28 @@ std::unique_lock<std::mutex> Session::lock_for_step(bool may_wait) {
 }
 
 void Session::step_locked(const float* obs, float* out) {
-  if (!window_) {
-    State* const state = state_.get();
-    policy_->step(&state, 1, obs, out);
-    return;
+  if (window_) {
+    step_window(obs, out);
+  } else {
+    State *const from = history_.state(), *const to = history_.state(1);
+    policy_->advance(&from, &to, 1, obs, out);
   }
+  history_.advance();
+}
+
+void Session::step_window(const float* obs, float* out) {
   window_->push(obs);
   try {
     policy_->window(window_->data(), 1, window_->length(), out);
   } catch (...) {
-    window_->undo();
+    window_->undo(1);
     throw;
   }
 }
 
 Action Session::choose_locked(const float* logits) {
-  const Action action = choose_action(policy_->config(), rules_, play_, logits, nullptr);
-  advance(&play_, action);
+  const Action action = choose_action(policy_->config(), rules_, history_.play(), logits, nullptr);
+  core::advance(&history_.play(), action);
   return action;
 }
 
@@ -92,23 +105,19 @@ Action Session::act(const float* obs, float* logits, bool may_wait) {
 void Session::prefill(const float* frames, std::int64_t seq, float* out) {
   if (seq == 0) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!window_) return policy_->prefill(*state_, frames, seq, out);
-  const PolicyConfig& config = policy_->config();
-  FrameWindow before = *window_;
-  try {
-    for (std::int64_t t = 0; t < seq; ++t)
-      step_locked(frames + t * config.d_input, out + t * config.d_output);
-  } catch (...) {
-    std::swap(*window_, before);
-    throw;
+  if (window_) {
+    run_windows(0, frames, seq, out);
+  } else {
+    policy_->prefill(*history_.state(), frames, seq, out);
   }
+  history_.begin_anew();
 }
 
 std::unique_ptr<Snapshot> Session::snapshot() {
-  std::unique_ptr<State> copy = state_ ? policy_->new_state() : nullptr;
+  std::unique_ptr<State> copy = window_ ? nullptr : policy_->new_state();
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (copy) policy_->copy_state(*copy, *state_);
-  return std::make_unique<Snapshot>(policy_, std::move(copy), window_, play_);
+  if (copy) policy_->copy_state(*copy, *history_.state());
+  return std::make_unique<Snapshot>(policy_, std::move(copy), window_, history_.play());
 }
 
 void Session::restore(const Snapshot& snapshot) {
@@ -122,17 +131,21 @@ void Session::restore(const Snapshot& snapshot) {
          "the snapshot was taken from a session with another window or padding");
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (state_) policy_->copy_state(*state_, *snapshot.state());
-  window_ = other;
-  play_ = snapshot.play();
+  if (window_) {
+    window_->assign(*other);
+  } else {
+    policy_->copy_state(*history_.state(), *snapshot.state());
+  }
+  history_.play() = snapshot.play();
+  history_.begin_anew();
 }
 
 std::vector<std::uint8_t> Session::export_state() {
   const std::lock_guard<std::mutex> lock(mutex_);
   StateValues values;
-  if (state_) values = read_values(*policy_, *state_);
+  if (!window_) values = read_values(*policy_, *history_.state());
   if (window_) values.frames = window_->kept_frames();
-  values.play = play_;
+  values.play = history_.play();
   return encode_state(policy_->config(), policy_->fingerprint(), values);
 }
 
@@ -145,7 +158,7 @@ void Session::import_state(const std::uint8_t* bytes, std::size_t size) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (window_) {
     const std::int64_t width = policy_->config().d_input;
-    FrameWindow next(width, window_->frames(), window_->pad());
+    FrameWindow next(width, window_->frames(), window_->pad(), history_.frames());
     const auto floats = static_cast<std::int64_t>(values.frames->size());
     if (floats > width * window_->frames()) {
       fail(ErrorKind::mismatch, "state", "the exported state holds ", floats / width,
@@ -154,9 +167,10 @@ void Session::import_state(const std::uint8_t* bytes, std::size_t size) {
     for (std::int64_t at = 0; at < floats; at += width) next.push(values.frames->data() + at);
     std::swap(*window_, next);
   } else {
-    policy_->write_state(*state_, values.ssm.data(), values.conv.data());
+    policy_->write_state(*history_.state(), values.ssm.data(), values.conv.data());
   }
-  play_ = values.play;
+  history_.play() = values.play;
+  history_.begin_anew();
 }
 
 Session::Locks Session::lock_all(const std::vector<Session*>& sessions) {
@@ -166,35 +180,48 @@ Session::Locks Session::lock_all(const std::vector<Session*>& sessions) {
   return locks;
 }
 
+void Session::step_locked(const std::vector<Session*>& sessions, const float* obs, float* out) {
+  std::vector<State*> from, to;
+  from.reserve(sessions.size()), to.reserve(sessions.size());
+  for (Session* session : sessions) {
+    if (session->window_) continue;
+    from.push_back(session->history_.state());
+    to.push_back(session->history_.state(1));
+  }
+  if (from.size() == sessions.size()) {
+    const auto count = static_cast<std::int64_t>(from.size());
+    sessions[0]->policy_->advance(from.data(), to.data(), count, obs, out);
+  } else {
+    step_mixed(sessions, from, to, obs, out);
+  }
+  for (Session* session : sessions) session->history_.advance();
+}
+
 // One call per window, then one call for the carried states. A call that fails changes no carried state, and
 // the windows are restored.
-void Session::step_locked(const std::vector<Session*>& sessions, const float* obs, float* out) {
-  std::vector<State*> states;
-  states.reserve(sessions.size());
-  for (Session* session : sessions) {
-    if (session->state_) states.push_back(session->state_.get());
-  }
+void Session::step_mixed(const std::vector<Session*>& sessions, const std::vector<State*>& from_states,
+                         const std::vector<State*>& to_states, const float* obs, float* out) {
   Policy& policy = *sessions[0]->policy_;
-  const auto count = static_cast<std::int64_t>(states.size());
-  if (states.size() == sessions.size()) return policy.step(states.data(), count, obs, out);
+  const auto count = static_cast<std::int64_t>(from_states.size());
   const auto d_input = static_cast<std::size_t>(policy.config().d_input);
   const auto d_output = static_cast<std::size_t>(policy.config().d_output);
-  std::vector<float> some_obs(states.size() * d_input), some_out(states.size() * d_output);
+  std::vector<float> some_obs(from_states.size() * d_input), some_out(from_states.size() * d_output);
   std::size_t done = 0;
   try {
     float* next = some_obs.data();
     for (; done < sessions.size(); ++done) {
       const float* from = obs + done * d_input;
       if (sessions[done]->window_) {
-        sessions[done]->step_locked(from, out + done * d_output);
+        sessions[done]->step_window(from, out + done * d_output);
       } else {
         next = std::copy(from, from + d_input, next);
       }
     }
-    if (count > 0) policy.step(states.data(), count, some_obs.data(), some_out.data());
+    if (count > 0)
+      policy.advance(from_states.data(), to_states.data(), count, some_obs.data(), some_out.data());
   } catch (...) {
     for (std::size_t k = 0; k < done; ++k) {
-      if (sessions[k]->window_) sessions[k]->window_->undo();
+      if (sessions[k]->window_) sessions[k]->window_->undo(1);
     }
     throw;
   }

@@ -10,16 +10,20 @@
 #include <vector>
 
 #include "core/policy/frame_window.hpp"
+#include "core/policy/history.hpp"
 #include "core/policy/play.hpp"
 #include "core/policy/policy.hpp"
 
 namespace exphil::core {
 
 struct SessionOptions {
-  std::int64_t window = 0;  // length in frames of a zero-state window for each answer; 0: a carried state
-  Pad pad = Pad::repeat;    // of a window
-  PlayRules rules;          // of act
+  std::int64_t window = 0;   // length in frames of a zero-state window for each answer; 0: a carried state
+  Pad pad = Pad::repeat;     // of a window
+  PlayRules rules;           // of act
+  std::int64_t history = 0;  // how many frames roll_back can go back; each keeps a state resident
 };
+
+inline constexpr std::int64_t kMostHistory = 1024;
 
 class Snapshot {
  public:
@@ -44,7 +48,7 @@ struct WouldWait {};
 
 class Session {
  public:
-  // A zero state, or an empty window.
+  // A zero state, or an empty window. limit_exceeded where the history is longer than kMostHistory.
   explicit Session(std::shared_ptr<Policy> policy, const SessionOptions& options = {});
   const std::shared_ptr<Policy>& policy() const { return policy_; }
 
@@ -52,7 +56,22 @@ class Session {
   // One frame, and the action for its outputs by the session's rules. Throws unsupported where the policy has
   // no controller; logits: {d_output} of room.
   Action act(const float* obs, float* logits, bool may_wait = true);
+  // The history begins anew: one cannot roll back into a prefill. The same holds for restore and
+  // import_state.
   void prefill(const float* frames, std::int64_t seq, float* out);
+
+  // Back to the state before the last `frames` frames (step, act and their batches, resimulate), with its
+  // window and its state of play. limit_exceeded where fewer are recorded, unsupported without history;
+  // nothing has changed then.
+  void roll_back(std::int64_t frames, bool may_wait = true);
+  // roll_back, then `seq` steps in one submission: {seq, d_input} -> {seq, d_output}. seq is at most the
+  // session's history (limit_exceeded). Where it throws, the session is as before the call, not rolled back.
+  void resimulate(std::int64_t frames_back, const float* frames, std::int64_t seq, float* out,
+                  bool may_wait = true);
+  // The same with the action of each frame; logits: {seq, d_output} of room.
+  std::vector<Action> resimulate_acts(std::int64_t frames_back, const float* frames, std::int64_t seq,
+                                      float* logits, bool may_wait = true);
+
   std::unique_ptr<Snapshot> snapshot();
   void restore(const Snapshot& snapshot);  // mismatch unless the snapshot's policy is this session's
   std::vector<std::uint8_t> export_state();
@@ -70,15 +89,23 @@ class Session {
   using Locks = std::vector<std::unique_lock<std::mutex>>;
   static Locks lock_all(const std::vector<Session*>& sessions);
   static void step_locked(const std::vector<Session*>& sessions, const float* obs, float* out);
+  static void step_mixed(const std::vector<Session*>& sessions, const std::vector<State*>& from,
+                         const std::vector<State*>& to, const float* obs, float* out);
   std::unique_lock<std::mutex> lock_for_step(bool may_wait);
   void step_locked(const float* obs, float* out);
+  void step_window(const float* obs, float* out);
+  // `seq` frames of a session with a window, which first goes back `back` frames. Where it throws, nothing
+  // has changed.
+  void run_windows(std::int64_t back, const float* frames, std::int64_t seq, float* out);
   Action choose_locked(const float* logits);
+  void require_recorded(std::int64_t frames_back) const;
+  // Leaves the history at the state that the frames start from; the caller advances it.
+  void resimulate_locked(std::int64_t frames_back, const float* frames, std::int64_t seq, float* out);
 
   std::shared_ptr<Policy> policy_;
   const PlayRules rules_;
-  std::unique_ptr<State> state_;       // of a session with a carried state
-  std::optional<FrameWindow> window_;  // of a session with a window
-  PlayState play_;
+  History history_;                    // the current state and those before it
+  std::optional<FrameWindow> window_;  // of a session with a window, which has no states
   std::mutex mutex_;
 };
 

@@ -1,6 +1,7 @@
 #include "cuda/policy/fused.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "core/error.hpp"
@@ -8,7 +9,7 @@
 namespace exphil::cuda {
 namespace {
 
-constexpr int kFirstTickets = 4;
+constexpr std::int64_t kFirstTickets = 4;
 constexpr std::int64_t kRoundsOfTeams = 4;  // for larger batches the row kernels are faster
 
 // Written by the device during the read: an 8-byte load that is never torn nor reordered.
@@ -40,30 +41,39 @@ void OrderedStream::drain() noexcept {
   driver().cuCtxPopCurrent(&previous);
 }
 
-// Holds a ticket for the duration of a call.
+// Holds tickets, at most kMostInFlight, for the duration of a call.
 class FusedSteps::Lease {
  public:
-  explicit Lease(FusedSteps& owner) : owner_(owner) {
+  Lease(FusedSteps& owner, std::size_t count) : owner_(owner) {
     {
       std::lock_guard<std::mutex> lock(owner.tickets_mutex_);
-      if (!owner.tickets_.empty()) {
-        ticket_ = std::move(owner.tickets_.back());
+      for (; count_ < count && !owner.tickets_.empty(); ++count_) {
+        held_[count_] = std::move(owner.tickets_.back());
         owner.tickets_.pop_back();
       }
     }
-    if (!ticket_) ticket_ = owner.make_ticket();
+    try {
+      for (; count_ < count; ++count_) held_[count_] = owner.make_ticket();
+    } catch (...) {
+      give_back();
+      throw;
+    }
   }
-  ~Lease() {
-    std::lock_guard<std::mutex> lock(owner_.tickets_mutex_);
-    owner_.tickets_.push_back(std::move(ticket_));  // make_ticket() has reserved the space
-  }
+  ~Lease() { give_back(); }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
-  Ticket& operator*() { return *ticket_; }
+  Ticket& operator[](std::size_t index) { return *held_[index]; }
 
  private:
+  void give_back() {
+    std::lock_guard<std::mutex> lock(owner_.tickets_mutex_);
+    // make_ticket() has reserved the space.
+    for (std::size_t i = 0; i < count_; ++i) owner_.tickets_.push_back(std::move(held_[i]));
+  }
+
   FusedSteps& owner_;
-  std::unique_ptr<Ticket> ticket_;
+  std::size_t count_ = 0;
+  std::array<std::unique_ptr<Ticket>, kMostInFlight> held_;
 };
 
 FusedSteps::FusedSteps(std::shared_ptr<Context> context, const PolicyDims& dims, const PolicyTuning& tuning,
@@ -92,10 +102,12 @@ FusedSteps::FusedSteps(std::shared_ptr<Context> context, const PolicyDims& dims,
     few_device_in_ = context_->device_pool().allocate(in_bytes);
     few_out_ = context_->pinned_pool().allocate(count * static_cast<std::size_t>(dims.output()) * 4);
   }
-  for (int i = 0; i < kFirstTickets; ++i) {
-    auto ticket = make_ticket();
-    tickets_.push_back(std::move(ticket));
-  }
+  reserve_chain(kFirstTickets);
+}
+
+void FusedSteps::reserve_chain(std::int64_t count) {
+  if (limit_ == 0) return;
+  const Lease lease(*this, static_cast<std::size_t>(std::min(count, kMostInFlight)));
 }
 
 std::unique_ptr<TeamRunner> FusedSteps::fitting_runner(TeamWeights& packed, int agents) const {
@@ -129,29 +141,48 @@ std::unique_ptr<FusedSteps::Ticket> FusedSteps::make_ticket() {
   return ticket;
 }
 
-void FusedSteps::step_one(const policy::StatePlace& state, const float* obs, float* out) {
-  Lease lease(*this);
-  Ticket& ticket = *lease;
-  policy::StepArguments arguments{};
-  arguments.state = state;
-  arguments.count = 1;
-  arguments.tagged = as_pointer<unsigned long long>(ticket.tagged.device_address());
-  if (!inline_obs_) {
-    std::memcpy(ticket.obs.data(), obs, static_cast<std::size_t>(dims_.config.d_input) * 4);
-    arguments.obs = as_pointer<float>(ticket.obs.device_address());
+void FusedSteps::step_chain(const policy::StatePlace* places, std::int64_t count, const float* obs,
+                            float* out) {
+  for (std::int64_t first = 0; first < count; first += kMostInFlight) {
+    step_some(places + first, static_cast<std::size_t>(std::min(count - first, kMostInFlight)),
+              obs + first * dims_.config.d_input, out + first * dims_.output());
   }
+}
+
+void FusedSteps::step_some(const policy::StatePlace* places, std::size_t count, const float* obs,
+                           float* out) {
+  Lease lease(*this, count);
+  std::array<unsigned, kMostInFlight> sequences;
   try {
     {
       std::lock_guard<std::mutex> lock(stream_.order());
-      if (++sequence_ == 0) ++sequence_;
-      arguments.sequence = sequence_;
-      one_->launch(stream_.handle(), arguments, obs);
+      for (std::size_t i = 0; i < count; ++i) {
+        sequences[i] = launch_one(lease[i], places[i], obs + i * static_cast<std::size_t>(dims_.d_input));
+      }
     }
-    collect(ticket, arguments.sequence, out);
+    for (std::size_t i = 0; i < count; ++i) {
+      collect(lease[i], sequences[i], out + i * static_cast<std::size_t>(dims_.output()));
+    }
   } catch (...) {
     stream_.drain();
     throw;
   }
+}
+
+// Under the stream's lock. Returns the number of the step.
+unsigned FusedSteps::launch_one(const Ticket& ticket, const policy::StatePlace& place, const float* obs) {
+  policy::StepArguments arguments{};
+  arguments.state = place;
+  arguments.count = 1;
+  arguments.tagged = as_pointer<unsigned long long>(ticket.tagged.device_address());
+  if (!inline_obs_) {
+    std::memcpy(ticket.obs.data(), obs, static_cast<std::size_t>(dims_.d_input) * 4);
+    arguments.obs = as_pointer<float>(ticket.obs.device_address());
+  }
+  if (++sequence_ == 0) ++sequence_;
+  arguments.sequence = sequence_;
+  one_->launch(stream_.handle(), arguments, obs);
+  return arguments.sequence;
 }
 
 // Each output is in one 8-byte word with the number of its step.

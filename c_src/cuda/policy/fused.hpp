@@ -66,7 +66,10 @@ class FusedSteps {
   // this policy fits a launch on this device.
   std::int64_t limit() const { return limit_; }
   // Both return or throw after the device has finished with the places.
-  void step_one(const policy::StatePlace& state, const float* obs, float* out);
+  // One agent's frames, each with a place; a place may read what the one before it wrote. All are enqueued
+  // before the first answer is awaited, kMostInFlight at a time. obs: {count, d_input}.
+  void step_chain(const policy::StatePlace* places, std::int64_t count, const float* obs, float* out);
+  void reserve_chain(std::int64_t count);  // host memory for so many frames; throws out_of_memory
   void step_few(const policy::StatePlace* states, std::size_t count, const float* obs, float* out);
 
  private:
@@ -75,9 +78,12 @@ class FusedSteps {
     PinnedBuffer tagged;  // {outputs} of policy_step's 8-byte words
     PinnedBuffer obs;     // {dims.input()}, where it is not passed as an argument
   };
+  static constexpr std::int64_t kMostInFlight = 32;
   class Lease;
   std::unique_ptr<TeamRunner> fitting_runner(TeamWeights& packed, int agents) const;
   std::unique_ptr<Ticket> make_ticket();
+  void step_some(const policy::StatePlace* places, std::size_t count, const float* obs, float* out);
+  unsigned launch_one(const Ticket& ticket, const policy::StatePlace& place, const float* obs);
   void collect(const Ticket& ticket, unsigned sequence, float* out);
 
   std::shared_ptr<Context> context_;

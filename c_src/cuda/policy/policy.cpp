@@ -65,15 +65,24 @@ class CudaPolicy : public core::Policy {
   void copy_state(core::State& to, const core::State& from) override;
   void read_state(const core::State& state, float* ssm, float* conv) override;
   void write_state(core::State& state, const float* ssm, const float* conv) override;
-  void step(core::State* const* states, std::int64_t count, const float* obs, float* out) override;
+  void advance(core::State* const* from, core::State* const* to, std::int64_t count, const float* obs,
+               float* out) override;
+  void advance_chain(core::State& from, core::State* const* to, std::int64_t seq, const float* frames,
+                     float* out) override;
+  void reserve_chain(std::int64_t seq) override;
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override;
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override;
 
  private:
+  class Mine;
   const CudaState& mine(const core::State& state) const;
   CUdeviceptr slot(const core::State& state) const { return mine(state).slot(); }
   template <class Work>
-  void change(core::State* const* states, std::int64_t count, Work work);
+  void change(core::State* const* from, core::State* const* to, std::int64_t count, Work work);
+  template <class Work>
+  void change(core::State* const* states, std::int64_t count, Work work) {
+    change(states, states, count, work);
+  }
   void clear(CUdeviceptr slot);
   void warm_up();
   void step_rows(const policy::StatePlace* states, std::int64_t count, const float* obs, float* out);
@@ -112,16 +121,27 @@ const CudaState& CudaPolicy::mine(const core::State& state) const {
   return *mine;
 }
 
+// Some states as states of this policy; a single one allocates nothing.
+class CudaPolicy::Mine {
+ public:
+  Mine(const CudaPolicy& policy, core::State* const* states, std::size_t count)
+      : many_(count > 1 ? count : 0) {
+    for (std::size_t i = 0; i < count; ++i) data()[i] = const_cast<CudaState*>(&policy.mine(*states[i]));
+  }
+  CudaState** data() { return many_.empty() ? &one_ : many_.data(); }
+
+ private:
+  CudaState* one_ = nullptr;
+  std::vector<CudaState*> many_;
+};
+
 // Calls work(places) for these states. They change when it returns and not where it throws; it does neither
 // before the device has finished with the places.
 template <class Work>
-void CudaPolicy::change(core::State* const* states, std::int64_t count, Work work) {
+void CudaPolicy::change(core::State* const* from, core::State* const* to, std::int64_t count, Work work) {
   const auto size = static_cast<std::size_t>(count);
-  CudaState* one = nullptr;
-  std::vector<CudaState*> many(count > 1 ? size : 0);
-  CudaState** list = count > 1 ? many.data() : &one;
-  for (std::size_t i = 0; i < size; ++i) list[i] = const_cast<CudaState*>(&mine(*states[i]));
-  NextStates next(*arena_, list, size);
+  Mine sources(*this, from, size), targets(*this, to, size);
+  NextStates next(*arena_, sources.data(), targets.data(), size);
   work(next.places());
   next.commit();
 }
@@ -172,18 +192,42 @@ void CudaPolicy::write_state(core::State& state, const float* ssm, const float* 
   });
 }
 
-void CudaPolicy::step(core::State* const* states, std::int64_t count, const float* obs, float* out) {
+void CudaPolicy::advance(core::State* const* from, core::State* const* to, std::int64_t count,
+                         const float* obs, float* out) {
   if (count == 0) return;
   const ContextGuard guard(*context_);
-  change(states, count, [&](const policy::StatePlace* places) {
+  change(from, to, count, [&](const policy::StatePlace* places) {
     if (count == 1 && fused_.limit() >= 1) {
-      fused_.step_one(*places, obs, out);
+      fused_.step_chain(places, 1, obs, out);
     } else if (count <= fused_.limit()) {
       fused_.step_few(places, static_cast<std::size_t>(count), obs, out);
     } else {
       step_rows(places, count, obs, out);
     }
   });
+}
+
+void CudaPolicy::advance_chain(core::State& from, core::State* const* to, std::int64_t seq,
+                               const float* frames, float* out) {
+  if (seq == 0) return;
+  const ContextGuard guard(*context_);
+  const auto size = static_cast<std::size_t>(seq);
+  Mine targets(*this, to, size);
+  NextStates next(*arena_, mine(from), targets.data(), size);
+  if (fused_.limit() >= 1) {
+    fused_.step_chain(next.places(), seq, frames, out);
+  } else {
+    for (std::int64_t t = 0; t < seq; ++t) {
+      step_rows(next.places() + t, 1, frames + t * dims_.config.d_input, out + t * dims_.output());
+    }
+  }
+  next.commit();
+}
+
+void CudaPolicy::reserve_chain(std::int64_t seq) {
+  const ContextGuard guard(*context_);
+  arena_->reserve(static_cast<std::size_t>(seq));
+  fused_.reserve_chain(seq);
 }
 
 void CudaPolicy::step_rows(const policy::StatePlace* states, std::int64_t count, const float* obs,

@@ -36,6 +36,11 @@ void StateArena::make_room(std::size_t count) {
   }
 }
 
+void StateArena::reserve(std::size_t count) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  make_room(count);
+}
+
 CUdeviceptr StateArena::take() {
   policy::StatePlace place{};
   take(&place, 1);
@@ -67,17 +72,29 @@ std::size_t StateArena::held_bytes() const {
   return static_cast<std::size_t>(slots_) * slot_bytes_;
 }
 
-NextStates::NextStates(StateArena& arena, CudaState* const* states, std::size_t count)
-    : arena_(arena), states_(states), count_(count), many_(count > 1 ? count : 0) {
-  places_ = count > 1 ? many_.data() : &one_;
-  for (std::size_t i = 0; i < count; ++i) places_[i].from = as_pointer<float>(states[i]->slot());
-  arena.take(places_, count);
+NextStates::NextStates(StateArena& arena, CudaState* const* from, CudaState* const* to, std::size_t count)
+    : arena_(arena), to_(to), count_(count), many_(count > 1 ? count : 0) {
+  take();
+  for (std::size_t i = 0; i < count; ++i) places_[i].from = as_pointer<float>(from[i]->slot());
+}
+
+NextStates::NextStates(StateArena& arena, const CudaState& from, CudaState* const* to, std::size_t count)
+    : arena_(arena), to_(to), count_(count), many_(count > 1 ? count : 0) {
+  take();
+  for (std::size_t i = 0; i < count; ++i) {
+    places_[i].from = i == 0 ? as_pointer<float>(from.slot()) : places_[i - 1].to;
+  }
+}
+
+void NextStates::take() {
+  places_ = count_ > 1 ? many_.data() : &one_;
+  arena_.take(places_, count_);
 }
 
 void NextStates::commit() noexcept {
   for (std::size_t i = 0; i < count_; ++i) {
-    const CUdeviceptr before = states_[i]->slot();
-    states_[i]->set_slot(reinterpret_cast<CUdeviceptr>(places_[i].to));
+    const CUdeviceptr before = to_[i]->slot();
+    to_[i]->set_slot(reinterpret_cast<CUdeviceptr>(places_[i].to));
     places_[i].to = as_pointer<float>(before);  // to be returned to the arena
   }
 }

@@ -27,6 +27,7 @@ class StateArena {
   void take(policy::StatePlace* places, std::size_t count);  // a slot for each `to`: all of them, or throws
   void give_back(CUdeviceptr slot) noexcept;
   void give_back(const policy::StatePlace* places, std::size_t count) noexcept;  // each `to`
+  void reserve(std::size_t count);  // at least so many free slots; throws out_of_memory
   std::size_t slot_bytes() const { return slot_bytes_; }
   std::size_t held_bytes() const;
 
@@ -58,13 +59,16 @@ class CudaState : public core::State {
   CUdeviceptr slot_;
 };
 
-// Where a call reads and writes the states that it changes: it reads each from its slot and writes another
-// slot, which commit() assigns to the state. A call that fails before commit() leaves every state unchanged.
-// The cost is two acquisitions of the arena's lock and a slot for each state during the call, and no copy.
-// Destroy it only when no work on the device uses the slots.
+// Where a call reads and writes the states that it changes: it reads the slot of from[i] and writes a new
+// slot, which commit() assigns to to[i]; these may be one state. A call that fails before commit() leaves
+// every state unchanged. The cost is two acquisitions of the arena's lock and a slot for each state during
+// the call, and no copy. Destroy it only when no work on the device uses the slots.
 class NextStates {
  public:
-  NextStates(StateArena& arena, CudaState* const* states, std::size_t count);  // throws out_of_memory
+  NextStates(StateArena& arena, CudaState* const* from, CudaState* const* to,
+             std::size_t count);  // throws out_of_memory
+  // A chain: reads `from` for to[0], and for each later one the slot that is written for the one before it.
+  NextStates(StateArena& arena, const CudaState& from, CudaState* const* to, std::size_t count);
   ~NextStates() { arena_.give_back(places_, count_); }
   NextStates(const NextStates&) = delete;
   NextStates& operator=(const NextStates&) = delete;
@@ -73,8 +77,10 @@ class NextStates {
   void commit() noexcept;  // at most once
 
  private:
+  void take();
+
   StateArena& arena_;
-  CudaState* const* states_;
+  CudaState* const* to_;
   const std::size_t count_;
   policy::StatePlace one_{};  // so that one agent's step allocates nothing
   std::vector<policy::StatePlace> many_;

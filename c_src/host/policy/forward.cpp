@@ -151,6 +151,11 @@ class Forward {
     phase(blocks, 4, [&](std::int64_t begin, std::int64_t end) {
       if (!by_mean) project_dt(layer, begin, end);
       for (std::int64_t agent = 0; agent < pass_.agents; ++agent) {
+        if (float* const from = other_source(agent)) {
+          const std::int64_t block = kPanel * config_.d_state;
+          std::copy(layout_.ssm_of(from, index) + begin * block, layout_.ssm_of(from, index) + end * block,
+                    layout_.ssm_of(pass_.states[agent], index) + begin * block);
+        }
         scan(index, layer, agent, 0, first, false, begin, end);
         scan(index, layer, agent, first, pass_.frames, true, begin, end);
       }
@@ -189,6 +194,13 @@ class Forward {
              begin, end);
   }
 
+  // The state that the agent's state is copied from, part by part where each part is about to be used; null
+  // where it is advanced in place.
+  float* other_source(std::int64_t agent) const {
+    if (pass_.from == nullptr || pass_.from[agent] == pass_.states[agent]) return nullptr;
+    return pass_.from[agent];
+  }
+
   void convolution(std::int64_t index, const PackedLayer& layer, std::int64_t begin, std::int64_t end) {
     Convolution convolution;
     convolution.taps = config_.d_conv;
@@ -199,6 +211,13 @@ class Forward {
     for (std::int64_t agent = 0; agent < pass_.agents; ++agent) {
       const std::int64_t row = agent * pass_.frames;
       convolution.history = layout_.conv_of(pass_.states[agent], index);
+      if (float* const from = other_source(agent)) {
+        for (std::int64_t kept = 0; kept + 1 < config_.d_conv; ++kept) {
+          const float* const values = layout_.conv_of(from, index) + kept * inner_step_;
+          std::copy(values + begin * kPanel, values + end * kPanel,
+                    convolution.history + kept * inner_step_ + begin * kPanel);
+        }
+      }
       convolution.x = work_.x + row * inner_step_;
       convolution.out = work_.conv + row * inner_step_;
       convolve(convolution, begin, end);

@@ -59,6 +59,8 @@ class Workspace {
 // `agents` sequences of `frames` rows each (agents times frames at most kPassRows), agent after agent.
 struct Pass {
   float* const* states = nullptr;  // {agents}, advanced by `frames`
+  // {agents}: where each state is read, if it is not advanced in place. Only for passes of one frame.
+  float* const* from = nullptr;
   std::int64_t agents = 0, frames = 0;
   const float* obs = nullptr;  // {agents, frames, d_input}
   // {agents, frames - first_output, d_output}: outputs of the first rows may be skipped.

@@ -207,16 +207,19 @@ class HostPolicy final : public core::Policy {
   }
 
   // Takes all memory of the call before any state changes; after that nothing can fail.
-  void step(core::State* const* states, std::int64_t count, const float* obs, float* out) override {
+  void advance(core::State* const* from, core::State* const* to, std::int64_t count, const float* obs,
+               float* out) override {
     const core::StepScope frame;
     const Cadence::Call call(cadence_);
     const int team = count <= kAgentsPerThread && call.shared() ? lanes(kLanesOfStep) : 1;
     const auto run = [&](Workspace& work, std::int64_t begin, std::int64_t end) noexcept {
-      float* pointers[kPassRows];
+      float *sources[kPassRows], *pointers[kPassRows];
       while (begin < end) {
         const std::int64_t agents = std::min(kPassRows, end - begin);
-        for (std::int64_t i = 0; i < agents; ++i) pointers[i] = data_of(states[begin + i]);
+        for (std::int64_t i = 0; i < agents; ++i) sources[i] = data_of(from[begin + i]);
+        for (std::int64_t i = 0; i < agents; ++i) pointers[i] = data_of(to[begin + i]);
         Pass pass;
+        pass.from = sources;
         pass.states = pointers;
         pass.agents = agents;
         pass.frames = 1;
@@ -243,6 +246,31 @@ class HostPolicy final : public core::Policy {
       }
     });
   }
+
+  // Steps, not a prefill: every state between the frames is wanted. Each step is a call of its own for the
+  // cadence, because steps that follow one another at once are shared by threads.
+  void advance_chain(core::State& from, core::State* const* to, std::int64_t seq, const float* frames,
+                     float* out) override {
+    const core::StepScope frame;
+    Borrowed work(pool_);
+    float* source = data_of(&from);
+    for (std::int64_t t = 0; t < seq; ++t) {
+      const Cadence::Call call(cadence_);
+      float* target = data_of(to[t]);
+      Pass pass;
+      pass.from = &source;
+      pass.states = &target;
+      pass.agents = pass.frames = 1;
+      pass.obs = frames + t * config().d_input;
+      pass.out = out + t * config().d_output;
+      pass.decays_input = config().spec.carried_decays_input();
+      pass.lanes = std::min(call.shared() ? lanes(kLanesOfStep) : 1, (*work).lanes());
+      forward(weights_, pass, *work);
+      source = target;
+    }
+  }
+
+  void reserve_chain(std::int64_t) override {}  // the states are all that a chain needs
 
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override {
     Borrowed work(pool_);

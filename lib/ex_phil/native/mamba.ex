@@ -3,11 +3,10 @@ defmodule ExPhil.Native.Mamba do
   A Mamba policy that answers every frame in constant time.
 
       {:ok, model} = Mamba.load("policy.safetensors")
-      {:ok, session} = Mamba.new_session(model)
-      {:ok, before} = Mamba.snapshot(session)
-      {:ok, out} = Mamba.step(session, obs)          # one frame
-      {:ok, _} = Mamba.restore(session, before)      # the opponent's real input arrived: roll back
-      {:ok, out} = Mamba.step(session, other_obs)    # and play the frame again
+      {:ok, session} = Mamba.new_session(model, history: 8)
+      {:ok, out} = Mamba.step(session, obs)                        # one frame
+      {:ok, outs} = Mamba.resimulate(session, 3, frames)           # the opponent's real inputs arrived: play the
+                                                                   # last 3 frames again
 
   A `model` holds the weights, a `session` one agent's recurrent state, a `snapshot` a copy of such a state; all are
   resident where the model was loaded, and are freed when nothing refers to them any more. The same inputs give the
@@ -110,14 +109,18 @@ defmodule ExPhil.Native.Mamba do
       were trained on windows. Without it the state is carried from frame to frame
     * `:pad` - what a window has before the first frame: `:repeat` (copies of it, as ExPhil plays; the default), `:zeros`,
       or `:none` (shorter windows)
+    * `:history` - records what `rollback/2` and `resimulate/3` need to go back up to so many frames (at most 1024). A frame
+      takes no longer with it. Each frame of history is one more state: the session counts as `history + 1` of the
+      model's `:max_sessions`. With a window it is one more observation
 
-  Every frame computes its window again; only the observations are kept between frames.
+  With a window every frame computes its window again; only the observations are kept between frames.
   """
   @spec new_session(model(), keyword()) :: result(session())
   def new_session(model, options \\ [])
 
   def new_session(%Model{ref: ref} = model, options) do
-    with {:ok, {frames, native}} <- Options.read(options, [:warm_start, :window, :pad], &session_options/1),
+    with {:ok, {frames, native}} <-
+           Options.read(options, [:warm_start, :window, :pad, :history], &session_options/1),
          {:ok, session} <- NIF.new_session(ref, native) do
       warm_start(%Session{ref: session, model: model}, frames)
     else
@@ -132,7 +135,8 @@ defmodule ExPhil.Native.Mamba do
     window = Options.optional_positive_integer(options, :window) || 0
     pad = Options.one_of(options, :pad, [:repeat, :zeros, :none])
     if window == 0 and options[:pad] != nil, do: Options.invalid(":pad", "given with :window", options[:pad])
-    {options[:warm_start], {window, pad, {1.0, false, false, nil, {0, 0}}}}
+    history = Options.optional_positive_integer(options, :history) || 0
+    {options[:warm_start], {window, pad, {1.0, false, false, nil, {0, 0}}, history}}
   end
 
   defp warm_start(session, nil), do: {:ok, session}
@@ -191,6 +195,32 @@ defmodule ExPhil.Native.Mamba do
   defp refs([]), do: []
   defp refs(_), do: throw(:not_sessions)
 
+  @doc """
+  Undoes the session's last `frames_back` frames: its state is the one before them, bit for bit. Returns the session. For
+  sessions with `history: n`; takes a microsecond, because the states are recorded already.
+
+  Frames of `step/2`, `step_batch/2` and `resimulate/3` are recorded, also those of `ExPhil.Native.Policy`. After
+  `prefill/2`, `restore/2` and `import_state/2` the history begins anew. Going back further than is recorded is an error
+  of kind `:limit_exceeded` that says how far the session can go, and changes nothing.
+  """
+  @spec rollback(session(), non_neg_integer()) :: result(session())
+  def rollback(%Session{ref: ref} = session, frames_back) do
+    with {:ok, :ok} <- answer(NIF.rollback(ref, frames_back)), do: {:ok, session}
+  end
+
+  def rollback(other, _frames_back), do: not_a("session", other)
+
+  @doc """
+  `rollback/2` and one `step/2` for each of the frames, in one submission: {seq, d_input} to {seq, d_output}, with the bits
+  of those calls. `seq` is at most the session's history; no frame at all only goes back. Where it fails, nothing has
+  changed, and the session has not gone back.
+  """
+  @spec resimulate(session(), non_neg_integer(), data()) :: result(data())
+  def resimulate(%Session{ref: ref}, frames_back, frames),
+    do: with_data(frames, "frames", queued(&NIF.resimulate(ref, frames_back, &1, &2)))
+
+  def resimulate(other, _frames_back, _frames), do: not_a("session", other)
+
   @doc "A copy of the session's state as it is now, for `restore/2`."
   @spec snapshot(session()) :: result(snapshot())
   def snapshot(%Session{ref: ref, model: model}) do
@@ -200,7 +230,8 @@ defmodule ExPhil.Native.Mamba do
   def snapshot(other), do: not_a("session", other)
 
   @doc """
-  Puts the session back to the state of the snapshot, exactly. Returns the session. The snapshot stays valid.
+  Puts the session back to the state of the snapshot, exactly. Returns the session. The snapshot stays valid. A
+  `:history` begins anew: the session cannot roll back past a restore.
   """
   @spec restore(session(), snapshot()) :: result(session())
   def restore(%Session{ref: ref} = session, %Snapshot{ref: snapshot}) do
@@ -304,6 +335,14 @@ defmodule ExPhil.Native.Mamba do
   @doc "As `step_batch/2`, but returns the answers and raises the error."
   @spec step_batch!([session()], data()) :: data()
   def step_batch!(sessions, obs), do: ok!(step_batch(sessions, obs))
+
+  @doc "As `rollback/2`, but returns the session and raises the error."
+  @spec rollback!(session(), non_neg_integer()) :: session()
+  def rollback!(session, frames_back), do: ok!(rollback(session, frames_back))
+
+  @doc "As `resimulate/3`, but returns the answers and raises the error."
+  @spec resimulate!(session(), non_neg_integer(), data()) :: data()
+  def resimulate!(session, frames_back, frames), do: ok!(resimulate(session, frames_back, frames))
 
   @doc "As `snapshot/1`, but returns the snapshot and raises the error."
   @spec snapshot!(session()) :: snapshot()

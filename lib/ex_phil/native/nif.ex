@@ -10,7 +10,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 12
+  @interface 13
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -72,6 +72,9 @@ defmodule ExPhil.Native.NIF do
   def step(_session, _obs), do: unloaded()
   def step_batch(_sessions, _obs, _ref), do: unloaded()
   def prefill(_session, _frames, _ref), do: unloaded()
+  def rollback(_session, _frames_back), do: unloaded()
+  def resimulate(_session, _frames_back, _frames, _ref), do: unloaded()
+  def resimulate_acts(_session, _frames_back, _frames, _ref), do: unloaded()
   def snapshot(_session), do: unloaded()
   def restore(_session, _snapshot), do: unloaded()
   def export_state(_session), do: unloaded()

@@ -11,8 +11,8 @@ defmodule ExPhil.Native.Policy do
   temperature. Random numbers depend on the session's seed and the frame's number (Philox 4x32-10), so that a frame
   played again after `restore/2` draws the same numbers, and the same seed gives the same play on the same outputs.
 
-  Sessions are those of `ExPhil.Native.Mamba`: snapshot, restore, export and import include the state of play, which
-  is the frame's number and the held buttons.
+  Sessions are those of `ExPhil.Native.Mamba`: snapshot, restore, export, import and rollback include the state of play,
+  which is the frame's number and the held buttons.
   """
 
   import Bitwise
@@ -54,13 +54,14 @@ defmodule ExPhil.Native.Policy do
     * `:hysteresis` - `{press, release}`: probabilities for a button that was not held, and for a held one. Only with
       deterministic buttons
     * `:seed` - of the random numbers, an integer (0)
+    * `:history` - how many frames `rollback/2` and `resimulate/3` can go back; see `ExPhil.Native.Mamba.new_session/2`
   """
   @spec new_session(policy(), keyword()) :: result(session())
   def new_session(policy, options \\ [])
 
   def new_session(%Mamba.Model{} = policy, options) do
     with {:ok, native} <-
-           Options.read(options, [:mode, :pad | @rules], &session_options(&1, policy.info.window)),
+           Options.read(options, [:mode, :pad, :history | @rules], &session_options(&1, policy.info.window)),
          {:ok, :ok} <- answer(NIF.require_controller(policy.ref)),
          {:ok, ref} <- answer(NIF.new_session(policy.ref, native)) do
       {:ok, %Mamba.Session{ref: ref, model: policy}}
@@ -79,7 +80,8 @@ defmodule ExPhil.Native.Policy do
     if mode == :carried and options[:pad] != nil,
       do: Options.invalid(":pad", "given with a window", options[:pad])
 
-    {if(mode == :window, do: window, else: 0), pad, rules(options)}
+    history = Options.optional_positive_integer(options, :history) || 0
+    {if(mode == :window, do: window, else: 0), pad, rules(options), history}
   end
 
   defp rules(options) do
@@ -114,6 +116,17 @@ defmodule ExPhil.Native.Policy do
   catch
     :not_sessions -> {:error, Error.invalid("sessions", "a list of sessions", sessions)}
   end
+
+  @doc """
+  `ExPhil.Native.Mamba.resimulate/3` with an action for each frame: {seq, d_input} to seq actions. The frame numbers and
+  the held buttons go back too, so the same frames give the same actions.
+  """
+  @spec resimulate(session(), non_neg_integer(), Mamba.data()) :: result([Action.t()])
+  def resimulate(%Mamba.Session{ref: ref}, frames_back, frames) do
+    with_data(frames, "frames", fn data -> Queue.run(&NIF.resimulate_acts(ref, frames_back, data, &1)) end)
+  end
+
+  def resimulate(other, _frames_back, _frames), do: not_a_session(other)
 
   defp refs([%Mamba.Session{ref: ref} | rest]), do: [ref | refs(rest)]
   defp refs([]), do: []
@@ -164,6 +177,8 @@ defmodule ExPhil.Native.Policy do
   defp uniforms(binary) when is_binary(binary), do: binary
   defp uniforms(tensor), do: tensor |> Tensor.pack!(":uniforms") |> elem(0)
 
+  @doc "As `ExPhil.Native.Mamba.rollback/2`: the frame number and the held buttons go back too."
+  defdelegate rollback(session, frames_back), to: Mamba
   @doc "As `ExPhil.Native.Mamba.snapshot/1`."
   defdelegate snapshot(session), to: Mamba
   @doc "As `ExPhil.Native.Mamba.restore/2`."
@@ -190,6 +205,13 @@ defmodule ExPhil.Native.Policy do
   @doc "As `act_batch/2`, but returns the actions and raises the error."
   @spec act_batch!([session()], Mamba.data()) :: [Action.t()]
   def act_batch!(sessions, obs), do: ok!(act_batch(sessions, obs))
+
+  @doc "As `rollback/2`, but returns the session and raises the error."
+  defdelegate rollback!(session, frames_back), to: Mamba
+
+  @doc "As `resimulate/3`, but returns the actions and raises the error."
+  @spec resimulate!(session(), non_neg_integer(), Mamba.data()) :: [Action.t()]
+  def resimulate!(session, frames_back, frames), do: ok!(resimulate(session, frames_back, frames))
 
   @doc "As `logits/2`, but returns the outputs and raises the error."
   @spec logits!(session(), Mamba.data()) :: Mamba.data()

@@ -26,6 +26,8 @@ struct PolicyOperation {
 class FaultBench {
  public:
   static constexpr std::int64_t kSessions = 70, kFrames = 70;
+  // Sessions [0, kWithHistory) record this many frames, and have recorded one less.
+  static constexpr std::int64_t kWithHistory = 4, kHistory = 4;
 
   explicit FaultBench(std::shared_ptr<core::Policy> policy, std::int64_t window = 0)
       : policy_(std::move(policy)), window_(window) {
@@ -36,10 +38,13 @@ class FaultBench {
     core::SessionOptions options;
     options.window = window_;
     for (std::int64_t i = 0; i < kSessions; ++i) {
+      options.history = i < kWithHistory ? kHistory : 0;
       sessions_.push_back(std::make_unique<core::Session>(policy_, options));
       const auto state = core::encode_state(c, policy_->fingerprint(), values_of(i));
       sessions_.back()->import_state(state.data(), state.size());
-      before_.push_back(state);
+      for (std::int64_t t = 1; t < options.history; ++t)
+        sessions_.back()->step(obs_.data() + t * c.d_input, out_.data());
+      before_.push_back(sessions_.back()->export_state());
     }
     snapshot_ = sessions_[1]->snapshot();
     // One step just before: the host backend may then split the next one over threads.
@@ -54,7 +59,11 @@ class FaultBench {
         {"step_batch of 5", [this] { step_batch(5); }},
         {"prefill of 3", [this] { sessions_[0]->prefill(obs_.data(), 3, out_.data()); }},
         {"window", [this] { policy_->window(obs_.data(), 5, 14, out_.data()); }},
-        {"new session", [this] { core::Session another(policy_); }},
+        {"new session", [this] { new_session(0); }},
+        {"new session with a history", [this] { new_session(kHistory); }},
+        {"rollback 2, resimulate 3", [this] { sessions_[3]->resimulate(2, obs_.data(), 3, out_.data()); }},
+        {"resimulate 4", [this] { sessions_[3]->resimulate(0, obs_.data(), kHistory, out_.data()); }},
+        {"step, rollback", [this] { step_and_go_back(kHistory); }},
         {"snapshot", [this] { sessions_[0]->snapshot(); }},
         {"restore", [this] { sessions_[0]->restore(*snapshot_); }},
         {"export_state", [this] { sessions_[0]->export_state(); }},
@@ -67,6 +76,8 @@ class FaultBench {
     }
     if (!policy_->config().groups.empty()) {
       all.push_back({"act", [this] { sessions_[0]->act(obs_.data(), out_.data()); }});
+      all.push_back(
+          {"resimulate_acts", [this] { sessions_[2]->resimulate_acts(1, obs_.data(), 2, out_.data()); }});
       all.push_back({"act_batch", [this] { core::Session::act_batch(first(5), obs_.data(), out_.data()); }});
     }
     return all;
@@ -102,6 +113,19 @@ class FaultBench {
     std::vector<core::Session*> some;
     for (std::int64_t i = 0; i < count; ++i) some.push_back(sessions_[static_cast<std::size_t>(i)].get());
     return some;
+  }
+
+  void new_session(std::int64_t history) {
+    core::SessionOptions options;
+    options.window = window_;
+    options.history = history;
+    core::Session another(policy_, options);
+  }
+
+  // A step that fails must keep the whole history: going back all of it shows the first entry.
+  void step_and_go_back(std::int64_t frames) {
+    sessions_[3]->step(obs_.data(), out_.data());
+    sessions_[3]->roll_back(frames);
   }
 
   void step_batch(std::int64_t count) { core::Session::step_batch(first(count), obs_.data(), out_.data()); }

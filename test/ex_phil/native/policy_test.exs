@@ -145,6 +145,26 @@ defmodule ExPhil.Native.PolicyTest do
     end
   end
 
+  test "frames that are played again in the session give the same actions" do
+    policy = Policy.load!(file("exphil_policy/policy_old_term.bin"), @host)
+    frames = Enum.take(frames(), 20)
+
+    for mode <- [:window, :carried] do
+      options = [mode: mode, seed: 3, history: 8]
+      session = Policy.new_session!(policy, options)
+      actions = for frame <- frames, do: Policy.act!(session, frame)
+      last = frames |> Enum.drop(12) |> IO.iodata_to_binary()
+      assert Policy.resimulate!(session, 8, last) == Enum.drop(actions, 12)
+      assert {:ok, ^session} = Policy.rollback(session, 1)
+      assert Policy.act!(session, List.last(frames)) == List.last(actions)
+      assert {:error, %Error{kind: :limit_exceeded}} = Policy.resimulate(session, 9, last)
+    end
+
+    model = Mamba.load!(Policies.checkpoint(), @host)
+    session = Mamba.new_session!(model, history: 1)
+    assert {:error, %Error{kind: :unsupported}} = Policy.resimulate(session, 0, <<0::13*32>>)
+  end
+
   test "Mamba sessions have windows too" do
     model = Mamba.load!(Policies.checkpoint(), @host)
     {:f32, {20, 13}, bytes} = Policies.frames(20)

@@ -47,10 +47,21 @@ class OracleModel : public Policy {
     values.ssm.assign(ssm, ssm + values.ssm.size());
     values.conv.assign(conv, conv + values.conv.size());
   }
-  void step(State* const* states, std::int64_t count, const float* obs, float* out) override {
-    for (std::int64_t i = 0; i < count; ++i)
-      prefill(*states[i], obs + i * config().d_input, 1, out + i * config().d_output);
+  void advance(State* const* from, State* const* to, std::int64_t count, const float* obs,
+               float* out) override {
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (from[i] != to[i]) copy_state(*to[i], *from[i]);
+      prefill(*to[i], obs + i * config().d_input, 1, out + i * config().d_output);
+    }
   }
+  void advance_chain(State& from, State* const* to, std::int64_t seq, const float* frames,
+                     float* out) override {
+    State* before = &from;
+    for (std::int64_t t = 0; t < seq; before = to[t++]) {
+      advance(&before, to + t, 1, frames + t * config().d_input, out + t * config().d_output);
+    }
+  }
+  void reserve_chain(std::int64_t) override {}
   void prefill(State& state, const float* frames, std::int64_t seq, float* out) override {
     const Exclusive use(this, of(state));
     std::vector<double> row(static_cast<std::size_t>(config().d_output));

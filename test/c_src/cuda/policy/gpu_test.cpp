@@ -13,6 +13,7 @@
 #include "support/melee.hpp"
 #include "support/numbers.hpp"
 #include "support/policy.hpp"
+#include "support/rollback_case.hpp"
 
 namespace exphil {
 
@@ -126,6 +127,15 @@ TEST_CASE("the recorded rollbacks on the GPU", "[cuda][gpu][policy]") {
     worst = std::max(worst, relative_error(out.data(), trace.logits_at(i), out.size()));
   }
   CHECK(worst <= 1e-5);
+}
+
+TEST_CASE("rolling back in a session on the GPU: recorded and random", "[cuda][gpu][policy][rollback]") {
+  if (!test::have_device()) return;
+  if (test::have_melee()) test::check_recorded_rollbacks(load(test::melee_policy()), test::melee_rollback());
+  const std::int64_t operations = test::rollback_operations(3000);
+  for (const test::PolicySpec& spec : awkward_policies()) {
+    test::check_random_rollbacks(load(test::make_policy(spec), 400), operations / 6, spec.seed);
+  }
 }
 
 TEST_CASE("windows of the match on the GPU, one by one and in one call", "[cuda][gpu][policy]") {

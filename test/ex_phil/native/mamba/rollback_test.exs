@@ -1,0 +1,129 @@
+defmodule ExPhil.Native.Mamba.RollbackTest do
+  # Sessions with a history: rollback/2 and resimulate/3 against sessions that only step, bit for bit.
+  use ExPhil.Native.TestSupport.BackendCase, async: true
+
+  import Bitwise
+
+  alias ExPhil.Native.Error
+
+  setup %{backend: backend} do
+    {:ok, model: Mamba.load!(Policies.checkpoint(), backend: backend)}
+  end
+
+  defp frames(model, count, seed) do
+    {values, _} =
+      Enum.map_reduce(1..(count * model.info.d_input), :rand.seed_s(:exsss, seed), fn _, state ->
+        {u, state} = :rand.uniform_s(state)
+        {<<u - 0.5::float-32-little>>, state}
+      end)
+
+    size = model.info.d_input * 4
+    for <<frame::binary-size(size) <- IO.iodata_to_binary(values)>>, do: frame
+  end
+
+  defp replay(model, frames, options) do
+    session = Mamba.new_session!(model, Keyword.delete(options, :history))
+    {Enum.map(frames, &Mamba.step!(session, &1)), Mamba.export_state!(session)}
+  end
+
+  backend_test "a corrected past: rollback and steps, and resimulate, give the bits of a fresh run", %{
+    model: model
+  } do
+    {played, [other | corrected]} = model |> frames(20, 1) |> Enum.split(12)
+
+    for options <- [[history: 7], [history: 7, window: 5], [history: 7, window: 5, pad: :none]] do
+      [stepped, at_once] =
+        for _ <- 1..2 do
+          session = Mamba.new_session!(model, options)
+          Enum.each(played, &Mamba.step!(session, &1))
+          session
+        end
+
+      {expected, state} = replay(model, Enum.take(played, 5) ++ corrected, options)
+      assert {:ok, ^stepped} = Mamba.rollback(stepped, 7)
+      assert Enum.map(corrected, &Mamba.step!(stepped, &1)) == Enum.drop(expected, 5)
+      assert Mamba.export_state!(stepped) == state
+
+      outs = Mamba.resimulate!(at_once, 7, IO.iodata_to_binary(corrected))
+      assert outs == IO.iodata_to_binary(Enum.drop(expected, 5))
+      assert Mamba.export_state!(at_once) == state
+
+      # The frames played again are recorded too; a batch is.
+      Mamba.step_batch!([stepped, at_once], other <> other)
+      {_, before_last} = replay(model, Enum.take(played, 5) ++ Enum.drop(corrected, -3), options)
+      assert at_once |> Mamba.rollback!(4) |> Mamba.export_state!() == before_last
+      assert {:ok, <<>>} = Mamba.resimulate(stepped, 4, <<>>)
+      assert Mamba.export_state!(stepped) == before_last
+    end
+  end
+
+  backend_test "tensors in, tensors out", %{model: model} do
+    session = Mamba.new_session!(model, history: 3)
+    [one, two] = frames(model, 2, 2)
+    shape = {2, model.info.d_input}
+    d_output = model.info.d_output
+    assert {:ok, {:f32, {2, ^d_output}, outs}} = Mamba.resimulate(session, 0, {:f32, shape, one <> two})
+    assert outs == model |> replay([one, two], []) |> elem(0) |> IO.iodata_to_binary()
+  end
+
+  backend_test "beyond the history, and bad arguments: errors that change nothing", %{model: model} do
+    [frame] = frames(model, 1, 3)
+    session = Mamba.new_session!(model, history: 2)
+    Mamba.step!(session, frame)
+    state = Mamba.export_state!(session)
+
+    assert {:error, %Error{kind: :limit_exceeded, message: message}} = Mamba.rollback(session, 2)
+    assert message =~ "can go back 1 frames now (history: 2), got 2"
+
+    assert {:error, %Error{kind: :limit_exceeded, argument: "frames"}} =
+             Mamba.resimulate(session, 1, String.duplicate(frame, 3))
+
+    for bad <- [-1, 1.0, :two, nil, 1 <<< 70] do
+      assert {:error, %Error{kind: :invalid_argument, argument: "frames_back"}} = Mamba.rollback(session, bad)
+
+      assert {:error, %Error{kind: :invalid_argument, argument: "frames_back"}} =
+               Mamba.resimulate(session, bad, frame)
+    end
+
+    assert {:error, %Error{argument: "frames"}} = Mamba.resimulate(session, 1, frame <> <<0>>)
+    assert {:error, %Error{argument: "session"}} = Mamba.rollback(:nothing, 1)
+    assert {:error, %Error{argument: "session"}} = Mamba.resimulate(model, 1, frame)
+    assert Mamba.export_state!(session) == state
+
+    plain = Mamba.new_session!(model)
+    Mamba.step!(plain, frame)
+    assert {:error, %Error{kind: :unsupported, message: message}} = Mamba.rollback(plain, 1)
+    assert message =~ "history: n"
+
+    for bad <- [0, -3, 1.5, :all] do
+      assert {:error, %Error{argument: ":history"}} = Mamba.new_session(model, history: bad)
+    end
+
+    assert {:error, %Error{kind: :limit_exceeded, argument: ":history"}} =
+             Mamba.new_session(model, history: 1025)
+
+    assert_raise Error, fn -> Mamba.rollback!(session, 2) end
+    assert_raise Error, fn -> Mamba.resimulate!(session, 2, frame) end
+  end
+
+  backend_test "a history begins anew after restore, import and prefill", %{model: model} do
+    [one, two] = frames(model, 2, 4)
+    session = Mamba.new_session!(model, history: 4, warm_start: one)
+    assert {:error, %Error{kind: :limit_exceeded}} = Mamba.rollback(session, 1)
+    snapshot = Mamba.snapshot!(session)
+    state = Mamba.export_state!(session)
+
+    for replace <- [
+          &Mamba.restore!(&1, snapshot),
+          &Mamba.import_state!(&1, state),
+          &(Mamba.prefill!(&1, two) && &1)
+        ] do
+      Mamba.step!(session, one)
+      replace.(session)
+      assert {:error, %Error{kind: :limit_exceeded}} = Mamba.rollback(session, 1)
+      before = Mamba.export_state!(session)
+      Mamba.step!(session, two)
+      assert session |> Mamba.rollback!(1) |> Mamba.export_state!() == before
+    end
+  end
+end
