@@ -102,8 +102,8 @@ EXPHIL_XLA_HANDLER(exphil_scan_cumulative_host, exphil::xla::kHostTraits,
 EXPHIL_XLA_HANDLER(exphil_linear_recurrence_host, exphil::xla::kHostTraits,
                    exphil::xla::run_host<exphil::xla::read_recurrence>)
 #ifdef EXPHIL_CUDA
-EXPHIL_XLA_HANDLER(exphil_scan_cumulative_cuda, exphil::xla::kCudaTraits,
+EXPHIL_XLA_HANDLER(exphil_scan_cumulative_cuda, exphil::xla::kScratchTraits,
                    exphil::xla::run_cuda<exphil::xla::read_cumulative>)
-EXPHIL_XLA_HANDLER(exphil_linear_recurrence_cuda, exphil::xla::kCudaTraits,
+EXPHIL_XLA_HANDLER(exphil_linear_recurrence_cuda, exphil::xla::kScratchTraits,
                    exphil::xla::run_cuda<exphil::xla::read_recurrence>)
 #endif

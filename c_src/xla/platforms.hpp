@@ -8,10 +8,12 @@
 
 namespace exphil::xla {
 
-// Traits of the handlers. A handler's launches depend only on shapes, attributes and addresses, so XLA may
-// record them into a command buffer (a CUDA graph) and replay them.
+// Traits of the handlers. Launches that depend on shapes, attributes and addresses alone may be recorded into
+// a command buffer (a CUDA graph) and replayed. Those with scratch memory may not: XLA takes scratch back
+// after the recording, and a replay would write to memory that others use by then.
 inline constexpr XLA_FFI_Handler_Traits kHostTraits = 0;
-inline constexpr XLA_FFI_Handler_Traits kCudaTraits = XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE;
+inline constexpr XLA_FFI_Handler_Traits kReplayTraits = XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE;
+inline constexpr XLA_FFI_Handler_Traits kScratchTraits = 0;
 
 #ifdef EXPHIL_CUDA
 // The context of the call's device: by its number, or by its stream where this XLA does not provide the

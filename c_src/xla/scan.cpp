@@ -82,5 +82,5 @@ void scan_cuda(const Frame& frame) {
 
 EXPHIL_XLA_HANDLER(exphil_selective_scan_host, exphil::xla::kHostTraits, exphil::xla::scan_host)
 #ifdef EXPHIL_CUDA
-EXPHIL_XLA_HANDLER(exphil_selective_scan_cuda, exphil::xla::kCudaTraits, exphil::xla::scan_cuda)
+EXPHIL_XLA_HANDLER(exphil_selective_scan_cuda, exphil::xla::kReplayTraits, exphil::xla::scan_cuda)
 #endif

@@ -10,6 +10,9 @@
 #include "host/scan/gradient.hpp"
 #include "xla/platforms.hpp"
 #include "xla/scan_frame.hpp"
+#ifdef EXPHIL_CUDA
+#include "cuda/scan/backward.hpp"
+#endif
 
 namespace exphil::xla {
 
@@ -128,8 +131,32 @@ void gradient_host(const Frame& frame) {
   if (frame.executing()) host::selective_scan_grad(call.problem, call.outputs);
 }
 
+#ifdef EXPHIL_CUDA
+// Runs in the initialise stage too, where buffers have addresses but no contents: kernels are compiled there.
+void gradient_cuda(const Frame& frame) {
+  const GradientCall given = read_call(frame);
+  const core::ScanCall call = core::gradient_call(given.problem, given.outputs);
+  core::ScanOperands<CUdeviceptr> on_device;
+  for (const ScanOperand id : core::all_operands<ScanOperand>()) {
+    on_device[id] = address_of(call.operands[id]);
+  }
+  const core::ScanShape shape = core::with_alignment_of(call.shape, on_device);
+  cuda::Context& context = context_of(frame);
+  const cuda::ContextGuard guard(context);
+  if (!frame.executing()) {
+    cuda::prepare_scan_gradient(context, shape);
+    return;
+  }
+  const Scratch scratch(frame, cuda::scan_gradient_scratch(shape, context.properties()));
+  cuda::enqueue_scan_gradient(context, stream_of(frame), shape, on_device, address_of(scratch.data()));
+}
+#endif
+
 }  // namespace
 
 }  // namespace exphil::xla
 
 EXPHIL_XLA_HANDLER(exphil_selective_scan_grad_host, exphil::xla::kHostTraits, exphil::xla::gradient_host)
+#ifdef EXPHIL_CUDA
+EXPHIL_XLA_HANDLER(exphil_selective_scan_grad_cuda, exphil::xla::kScratchTraits, exphil::xla::gradient_cuda)
+#endif
