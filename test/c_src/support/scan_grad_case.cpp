@@ -117,7 +117,7 @@ std::vector<float> GradResults::values(const std::string& name) const {
   return widen_result(bytes_.at(name).data(), dtype, bytes / (half ? 2 : 4));
 }
 
-std::string scan_grad_mismatch(const core::ScanGradProblem& problem, const ScanGradRun& run) {
+std::string scan_grad_mismatch(const core::ScanGradProblem& problem, const ScanGradRun& run, double limit) {
   GradResults results(problem);
   run(problem, results.outputs());
   if (const std::string name = results.overrun(); !name.empty())
@@ -126,7 +126,8 @@ std::string scan_grad_mismatch(const core::ScanGradProblem& problem, const ScanG
   for (const auto& [name, expected] : named(core::scan_grad_reference(problem))) {
     const bool own_type = name == "x" || name == "dt" || name == "b" || name == "c" || name == "z";
     const double error = relative_error(results.values(name), expected);
-    if (!(error <= tolerance(own_type ? problem.scan.shape.dtype : Dtype::f32))) {
+    const double allowed = limit > 0 ? limit : tolerance(own_type ? problem.scan.shape.dtype : Dtype::f32);
+    if (!(error <= allowed)) {
       wrong += core::message(name, ": ", error, " ");
     }
   }

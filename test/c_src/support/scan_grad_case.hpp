@@ -52,7 +52,8 @@ class GradResults {
 using ScanGradRun = std::function<void(const core::ScanGradProblem&, const core::ScanGradOutputs&)>;
 
 // "" where `run` writes every gradient within the dtype's tolerance (2e-5, f16 4e-3, bf16 3e-2) of the
-// oracle; else the first mismatch.
-std::string scan_grad_mismatch(const core::ScanGradProblem& problem, const ScanGradRun& run);
+// oracle, or within `limit` if it is above 0; else every mismatch.
+std::string scan_grad_mismatch(const core::ScanGradProblem& problem, const ScanGradRun& run,
+                               double limit = 0);
 
 }  // namespace exphil::test

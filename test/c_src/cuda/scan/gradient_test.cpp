@@ -370,9 +370,14 @@ TEST_CASE("the device's gradient of a long sequence with decays near 1 and near 
   if (!have_device()) return;
   const ScanGradCase c(of_size(1, 70001, 3, 2));
   float* a = const_cast<float*>(static_cast<const float*>(c.inputs().scan.a.data));
-  const float decays[] = {-1e-3f, -3e-4f, -200.0f, -1e-3f, -0.01f, -50.0f};
-  for (int i = 0; i < 6; ++i) a[i] = decays[i];
-  CHECK(scan_grad_mismatch(c.problem(), run_on_device) == "");
+  const auto check = [&](const std::vector<float>& decays, double limit) {
+    std::copy(decays.begin(), decays.end(), a);
+    CHECK(scan_grad_mismatch(c.problem(), run_on_device, limit) == "");
+  };
+  check({-0.1f, -0.3f, -200.0f, -0.1f, -1.0f, -50.0f}, 2e-5);
+  // States that remember tens of thousands of steps: 1 - Abar is some 1e-5, of which f32 keeps three digits,
+  // and the error of each exponential is added up over all those steps. Measured on an H200: 3.2e-4.
+  check({-1e-3f, -3e-4f, -200.0f, -1e-3f, -0.01f, -50.0f}, 1e-3);
 }
 
 TEST_CASE("the device's gradient from given states", "[cuda][gpu][scan_grad]") {
