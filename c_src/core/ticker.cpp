@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -68,9 +69,7 @@ class TickerThread {
 
  private:
   void run() {
-#ifdef __linux__
-    prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds; the default of 50 us would delay every tick
-#endif
+    use_precise_timers();
     std::unique_lock<std::mutex> lock(mutex_);
     while (!stopping_) {
       if (waiting_.empty()) {
@@ -116,16 +115,31 @@ TickerThread& ticker_thread() {
 
 }  // namespace
 
+void use_precise_timers() {
+#ifdef __linux__
+  prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds
+#endif
+}
+
+MicroHertz micro_hertz(double fps) {
+  const double rate = std::round(fps * 1e6);
+  if (!(rate > 0)) return 0;
+  return rate > 1e18 ? kMostMicroHertz + 1 : static_cast<MicroHertz>(rate);
+}
+
+void require_rate(MicroHertz rate, const char* argument) {
+  if (rate >= 1 && rate <= kMostMicroHertz) return;
+  fail(ErrorKind::invalid_argument, argument, argument, " must be from 0.000001 to ",
+       kMostMicroHertz / 1'000'000, "; got ", static_cast<double>(rate) / 1e6);
+}
+
 std::chrono::nanoseconds tick_offset(MicroHertz rate, std::int64_t number) {
   return std::chrono::nanoseconds(
       static_cast<std::int64_t>((Wide{number} * kNanosecondsTimesMicroHertz + rate / 2) / rate));
 }
 
 Ticker::Ticker(Clock::time_point start, MicroHertz rate, Callback callback) {
-  if (rate < 1 || rate > kMostMicroHertz) {
-    fail(ErrorKind::invalid_argument, "fps", "fps must be from 0.000001 to ", kMostMicroHertz / 1'000'000,
-         "; got ", static_cast<double>(rate) / 1e6);
-  }
+  require_rate(rate, "fps");
   entry_ = std::make_shared<Entry>();
   entry_->start = start, entry_->rate = rate, entry_->callback = std::move(callback);
   ticker_thread().add(entry_);

@@ -1,7 +1,8 @@
 // Calls back at a fixed rate, at absolute times of the steady clock: tick n is due at start + n / rate,
 // computed from n each time, so that rounding and late wake-ups do not add up. One thread serves all tickers
 // of the process; it starts with the first one, sleeps between ticks, and is joined when the library unloads.
-// Used by nif/clock.cpp.
+// Used by nif/clock.cpp; the rates and timers by core/policy/pace.cpp,
+// too.
 #pragma once
 
 #include <chrono>
@@ -15,8 +16,16 @@ namespace exphil::core {
 using MicroHertz = std::int64_t;
 inline constexpr MicroHertz kMostMicroHertz = MicroHertz{10'000} * 1'000'000;
 
+// A number of frames per second as a rate; 0 or more than kMostMicroHertz where it is outside the range.
+MicroHertz micro_hertz(double fps);
+// Throws invalid_argument for a rate outside [1, kMostMicroHertz].
+void require_rate(MicroHertz rate, const char* argument);
+
 // The time from the start to tick `number`. `number` is at least 0, `rate` at least 1.
 std::chrono::nanoseconds tick_offset(MicroHertz rate, std::int64_t number);
+
+// The calling thread's timers wake it within a microsecond; by default Linux may delay them by 50.
+void use_precise_timers();
 
 class Ticker {
  public:

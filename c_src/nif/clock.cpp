@@ -1,6 +1,5 @@
 // A frame clock: a Ticker that sends its ticks to the process that started it.
 #include <chrono>
-#include <cmath>
 #include <memory>
 
 #include "nif/functions.hpp"
@@ -46,12 +45,8 @@ Term start_clock(Call& call, double fps) {
   receiver->ref = enif_make_copy(receiver->env, ref);
   const auto begin = std::chrono::steady_clock::now();
   const std::int64_t start = enif_monotonic_time(ERL_NIF_NSEC);
-  const double rate = std::round(fps * 1e6);
-  const auto micro_hertz = rate <= 0     ? 0
-                           : rate > 1e18 ? core::kMostMicroHertz + 1
-                                         : static_cast<std::int64_t>(rate);
   const auto ticker = std::make_shared<core::Ticker>(
-      begin, micro_hertz, [receiver](std::int64_t number) { return receiver->send(number); });
+      begin, core::micro_hertz(fps), [receiver](std::int64_t number) { return receiver->send(number); });
   return enif_make_tuple3(call.env(), encode_handle(call, ClockHandle{ticker}), ref,
                           encode_integer(call, start));
 }

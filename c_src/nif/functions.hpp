@@ -65,11 +65,11 @@ using NamedTensors = std::vector<std::tuple<std::string, core::TensorView>>;
 Term update_policy(Call& call, PolicyHandle& policy, NamedTensors tensors);
 Term policy_info(Call& call, PolicyHandle& policy);
 Term window(Call& call, PolicyHandle& policy, core::TensorView windows);
-// options: {window or 0, pad, rules, history or 0}; rules: {temperature, deterministic,
-// deterministic_buttons, {press, release} or nil, seed}, the seed as its low and high 32 bits
+// options: {window or 0, pad, rules, history or 0, pace in frames per second or nil}; rules: {temperature,
+// deterministic, deterministic_buttons, {press, release} or nil, seed}, the seed as its low and high 32 bits
 using RulesTuple = std::tuple<double, bool, bool, std::optional<std::tuple<double, double>>,
                               std::tuple<std::int64_t, std::int64_t>>;
-using SessionTuple = std::tuple<std::int64_t, Atom, RulesTuple, std::int64_t>;
+using SessionTuple = std::tuple<std::int64_t, Atom, RulesTuple, std::int64_t, std::optional<double>>;
 Term new_session(Call& call, PolicyHandle& policy, SessionTuple options);
 
 // training.cpp
@@ -118,6 +118,7 @@ Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
 Term prefill(Call& call, SessionHandle& session, Frames frames);
 Term rollback(Call& call, SessionHandle& session, std::int64_t frames_back);
 Term resimulate(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames);
+Term pace(Call& call, SessionHandle& session, std::optional<double> fps);
 Term snapshot(Call& call, SessionHandle& session);
 Term restore(Call& call, SessionHandle& session, SnapshotHandle& snapshot);
 Term export_state(Call& call, SessionHandle& session);

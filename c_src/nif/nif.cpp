@@ -14,7 +14,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 13;
+constexpr std::int64_t kInterface = 14;
 
 // Returned by load_nif/2 in {:error, {:load, _}}; ExPhil.Native.NIF turns them into messages.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
@@ -90,6 +90,7 @@ constexpr const char* kStepBatch[] = {"sessions", "obs"};
 constexpr const char* kPrefill[] = {"session", "frames"};
 constexpr const char* kRollback[] = {"session", "frames_back"};
 constexpr const char* kResimulate[] = {"session", "frames_back", "frames"};
+constexpr const char* kPace[] = {"session", ":pace"};
 constexpr const char* kRestore[] = {"session", "snapshot"};
 constexpr const char* kImport[] = {"session", "state"};
 constexpr const char* kClock[] = {"clock"};
@@ -129,6 +130,7 @@ ErlNifFunc functions[] = {
     {"rollback", 2, Nif<rollback, kRollback>::here<is_rollback>, 0},
     {"resimulate", 4, Nif<resimulate, kResimulate>::queued<resimulate_work>, 0},
     {"resimulate_acts", 4, Nif<resimulate_acts, kResimulate>::queued<resimulate_work>, 0},
+    {"pace", 2, Nif<pace, kPace>::scheduled, 0},
     {"snapshot", 1, Nif<snapshot, kSession>::scheduled, 0},
     {"restore", 2, Nif<restore, kRestore>::scheduled, 0},
     {"export_state", 1, Nif<export_state, kSession>::scheduled, 0},

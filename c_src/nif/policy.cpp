@@ -145,6 +145,7 @@ Term new_session(Call& call, PolicyHandle& handle, SessionTuple given) {
   options.pad = pad == "repeat" ? core::Pad::repeat : pad == "zeros" ? core::Pad::zeros : core::Pad::none;
   options.rules = rules_of(std::get<2>(given));
   options.history = std::get<3>(given);
+  if (const auto& fps = std::get<4>(given)) options.pace = core::pace_rate(*fps);
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
   auto session = std::make_shared<core::Session>(loaded->policy, options);
   return encode_handle(call, SessionHandle{loaded, std::move(session)});

@@ -57,6 +57,7 @@ void Session::run_windows(std::int64_t back, const float* frames, std::int64_t s
 }
 
 void Session::resimulate_locked(std::int64_t frames_back, const float* frames, std::int64_t seq, float* out) {
+  frame_arrived();
   require_recorded(frames_back);
   if (seq > history_.frames()) {
     fail(ErrorKind::limit_exceeded, "frames", "resimulate takes at most as many frames as the history has, ",

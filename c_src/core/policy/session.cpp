@@ -55,6 +55,13 @@ Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options)
   if (options.window > 0) {
     window_.emplace(policy_->config().d_input, options.window, options.pad, options.history);
   }
+  if (options.pace != 0) pace_ = std::make_unique<Pace>(policy_, options.pace);
+}
+
+void Session::set_pace(MicroHertz rate) {
+  std::unique_ptr<Pace> pace = rate == 0 ? nullptr : std::make_unique<Pace>(policy_, rate);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::swap(pace_, pace);
 }
 
 std::unique_lock<std::mutex> Session::lock_for_step(bool may_wait) {
@@ -65,6 +72,7 @@ std::unique_lock<std::mutex> Session::lock_for_step(bool may_wait) {
 }
 
 void Session::step_locked(const float* obs, float* out) {
+  frame_arrived();
   if (window_) {
     step_window(obs, out);
   } else {
@@ -181,6 +189,7 @@ Session::Locks Session::lock_all(const std::vector<Session*>& sessions) {
 }
 
 void Session::step_locked(const std::vector<Session*>& sessions, const float* obs, float* out) {
+  for (const Session* session : sessions) session->frame_arrived();
   std::vector<State*> from, to;
   from.reserve(sessions.size()), to.reserve(sessions.size());
   for (Session* session : sessions) {

@@ -11,6 +11,7 @@
 
 #include "core/policy/frame_window.hpp"
 #include "core/policy/history.hpp"
+#include "core/policy/pace.hpp"
 #include "core/policy/play.hpp"
 #include "core/policy/policy.hpp"
 
@@ -20,6 +21,7 @@ struct SessionOptions {
   std::int64_t window = 0;   // length in frames of a zero-state window for each answer; 0: a carried state
   Pad pad = Pad::repeat;     // of a window
   PlayRules rules;           // of act
+  MicroHertz pace = 0;       // frames are expected at this rate; 0: none is
   std::int64_t history = 0;  // how many frames roll_back can go back; each keeps a state resident
 };
 
@@ -72,6 +74,10 @@ class Session {
   std::vector<Action> resimulate_acts(std::int64_t frames_back, const float* frames, std::int64_t seq,
                                       float* logits, bool may_wait = true);
 
+  // Expects frames at this rate from now on, or none where it is 0; see pace.hpp. Throws as Pace does;
+  // nothing has changed then.
+  void set_pace(MicroHertz rate);
+
   std::unique_ptr<Snapshot> snapshot();
   void restore(const Snapshot& snapshot);  // mismatch unless the snapshot's policy is this session's
   std::vector<std::uint8_t> export_state();
@@ -92,6 +98,9 @@ class Session {
   static void step_mixed(const std::vector<Session*>& sessions, const std::vector<State*>& from,
                          const std::vector<State*>& to, const float* obs, float* out);
   std::unique_lock<std::mutex> lock_for_step(bool may_wait);
+  void frame_arrived() const {
+    if (pace_) pace_->arrived();
+  }
   void step_locked(const float* obs, float* out);
   void step_window(const float* obs, float* out);
   // `seq` frames of a session with a window, which first goes back `back` frames. Where it throws, nothing
@@ -106,6 +115,7 @@ class Session {
   const PlayRules rules_;
   History history_;                    // the current state and those before it
   std::optional<FrameWindow> window_;  // of a session with a window, which has no states
+  std::unique_ptr<Pace> pace_;         // null where no frame is expected
   std::mutex mutex_;
 };
 

@@ -2,17 +2,12 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <thread>
 
-namespace exphil::cuda {
+#include "core/pause.hpp"
 
-inline void pause_briefly() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
+namespace exphil::cuda {
 
 // Polls `done` until it returns true or the time is over; yields the core after the first 100 us. Returns
 // false where the time is over.
@@ -23,7 +18,7 @@ bool spin_until(Done done, std::int64_t microseconds) {
   for (;;) {
     for (int i = 0; i < 64; ++i) {
       if (done()) return true;
-      pause_briefly();
+      core::pause_briefly();
     }
     const auto passed = Clock::now() - start;
     if (passed > std::chrono::microseconds(microseconds)) return false;

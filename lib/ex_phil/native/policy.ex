@@ -54,6 +54,7 @@ defmodule ExPhil.Native.Policy do
     * `:hysteresis` - `{press, release}`: probabilities for a button that was not held, and for a held one. Only with
       deterministic buttons
     * `:seed` - of the random numbers, an integer (0)
+    * `:pace` - frames per second that the session will have; see `ExPhil.Native.Mamba.pace/2`
     * `:history` - how many frames `rollback/2` and `resimulate/3` can go back; see `ExPhil.Native.Mamba.new_session/2`
   """
   @spec new_session(policy(), keyword()) :: result(session())
@@ -61,7 +62,11 @@ defmodule ExPhil.Native.Policy do
 
   def new_session(%Mamba.Model{} = policy, options) do
     with {:ok, native} <-
-           Options.read(options, [:mode, :pad, :history | @rules], &session_options(&1, policy.info.window)),
+           Options.read(
+             options,
+             [:mode, :pad, :history, :pace | @rules],
+             &session_options(&1, policy.info.window)
+           ),
          {:ok, :ok} <- answer(NIF.require_controller(policy.ref)),
          {:ok, ref} <- answer(NIF.new_session(policy.ref, native)) do
       {:ok, %Mamba.Session{ref: ref, model: policy}}
@@ -81,7 +86,8 @@ defmodule ExPhil.Native.Policy do
       do: Options.invalid(":pad", "given with a window", options[:pad])
 
     history = Options.optional_positive_integer(options, :history) || 0
-    {if(mode == :window, do: window, else: 0), pad, rules(options), history}
+    pace = Options.positive_float(options, :pace, nil)
+    {if(mode == :window, do: window, else: 0), pad, rules(options), history, pace}
   end
 
   defp rules(options) do

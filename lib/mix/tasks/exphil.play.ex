@@ -18,6 +18,7 @@ defmodule Mix.Tasks.Exphil.Play do
     * `--seconds N` - how long to play
     * `--backend auto|cuda|host` - where the policy runs (auto)
     * `--sessions N` - agents that answer each frame, in one call (1)
+    * `--no-pace` - do not prepare for each frame a millisecond before it (see `ExPhil.Native.Mamba.pace/2`)
     * `--json FILE` - also write the numbers to FILE
 
   The answers are compared with the recording's `logits`, or with a prefill of the same frames where it has none. The
@@ -39,6 +40,7 @@ defmodule Mix.Tasks.Exphil.Play do
     seconds: :float,
     backend: :string,
     sessions: :integer,
+    pace: :boolean,
     json: :string
   ]
   @backends %{"auto" => :auto, "cuda" => :cuda, "host" => :host}
@@ -87,7 +89,7 @@ defmodule Mix.Tasks.Exphil.Play do
   defp check_option(_), do: :ok
 
   defp defaults(options) do
-    Keyword.merge([fps: 60.0, sessions: 1, backend: "auto"], options)
+    Keyword.merge([fps: 60.0, sessions: 1, pace: true, backend: "auto"], options)
   end
 
   # ---- what to play ----------------------------------------------------------------------------------------
@@ -113,8 +115,8 @@ defmodule Mix.Tasks.Exphil.Play do
       Mix.raise("#{options[:frames]} has the logits of a policy: name it with --policy")
     end
 
-    # Sized for the sessions, their snapshots, and those of the warm-up.
-    max_sessions = options[:sessions] * (recording.depth + 3)
+    # Sized for the sessions, their snapshots, those of the warm-up, and the two scratch states of the pace.
+    max_sessions = options[:sessions] * (recording.depth + 3) + 2
     backend = @backends[options[:backend]]
     policy = options[:policy] || generated_policy()
     policy |> Mamba.load(backend: backend, max_sessions: max_sessions) |> or_raise()
@@ -139,9 +141,8 @@ defmodule Mix.Tasks.Exphil.Play do
   defp play(model, recording, options) do
     on_frame = if IO.ANSI.enabled?(), do: &show_progress(&1, recording.count), else: fn _ -> :ok end
 
-    model
-    |> Player.play(recording, fps: options[:fps], sessions: options[:sessions], on_frame: on_frame)
-    |> or_raise()
+    play = Keyword.take(options, [:fps, :sessions, :pace])
+    model |> Player.play(recording, [on_frame: on_frame] ++ play) |> or_raise()
   end
 
   # Four times a second at 60 FPS, overwriting one line.
@@ -158,7 +159,7 @@ defmodule Mix.Tasks.Exphil.Play do
     """
     backend #{info.backend}, device #{info.device.name}
     policy #{options[:policy] || "generated"}: #{info.n_layer} layers, d_model #{info.d_model}, state #{info.d_state}
-    playing #{recording.count} frames of #{options[:frames] || "generated play"} at #{options[:fps]} FPS with #{agents}
+    playing #{recording.count} frames of #{options[:frames] || "generated play"} at #{options[:fps]} FPS with #{agents}#{unless options[:pace], do: ", without a pace"}
     """
     |> String.trim_trailing()
   end
@@ -169,6 +170,7 @@ defmodule Mix.Tasks.Exphil.Play do
       device: info.device.name,
       policy: options[:policy] || "generated",
       recording: options[:frames] || "generated",
+      paced: options[:pace],
       version: to_string(Application.spec(:exphil_native, :vsn)),
       elixir: System.version(),
       otp: System.otp_release(),

@@ -7,8 +7,9 @@ defmodule ExPhil.Native.Tools.Player do
   frame, and steps from there. A recording with rollbacks therefore costs a snapshot or a restore on every frame.
 
   Frame `i` arrives at `start + i / fps`, whatever the time of earlier frames (`ExPhil.Native.Clock`). The player
-  sleeps until then and never spins, because an agent shares its cores with the game. A frame is missed when its
-  answer comes after the next frame has arrived.
+  sleeps until then. Its sessions have a pace (`ExPhil.Native.Mamba.pace/2`): about a millisecond before each frame a thread of
+  the library wakes and prepares for it, which `pace: false` turns off. A frame is missed when its answer comes after the
+  next frame has arrived.
 
   `play/3` blocks the calling process until the last frame; it holds no state between calls. Where the `telemetry`
   library is available, each frame is an event `[:exphil_native, :tools, :player, :frame]` with the measurements
@@ -40,16 +41,18 @@ defmodule ExPhil.Native.Tools.Player do
 
     * `:fps` - frames per second, at most 10,000 (60)
     * `:sessions` - agents that answer each frame; above one they go through `Mamba.step_batch/2` (1)
+    * `:pace` - whether the sessions expect their frames (`true`)
     * `:on_frame` - called after every frame with `{frames done, missed, latency in microseconds}`; its time is
       spent between the frames
   """
   @spec play(Mamba.model(), Recording.t(), keyword()) :: {:ok, result()} | {:error, ExPhil.Native.Error.t()}
   def play(model, recording, options \\ []) do
-    options = Keyword.validate!(options, fps: 60, sessions: 1, on_frame: fn _ -> :ok end)
+    options = Keyword.validate!(options, fps: 60, sessions: 1, pace: true, on_frame: fn _ -> :ok end)
 
     with :ok <- warm_up(model, recording, options[:sessions]),
          {:ok, sessions} <- new_sessions(model, options[:sessions]),
          {:ok, clock} <- Clock.start(options[:fps]) do
+      if options[:pace], do: Enum.each(sessions, &Mamba.pace!(&1, options[:fps]))
       frames = recording |> Recording.frames() |> Enum.with_index()
       result = loop(frames, start(sessions, recording.depth, clock, options))
       :ok = Clock.stop(clock)

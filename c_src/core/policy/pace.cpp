@@ -1,0 +1,255 @@
+// The thread behind every Pace; see pace.hpp.
+#include "core/policy/pace.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/pause.hpp"
+#include "core/policy/frame_times.hpp"
+#include "core/reaper.hpp"
+
+namespace exphil::core {
+
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+// Scratch steps of one wake-up follow each other at this distance, or at four times their own length: often
+// enough that the threads which share a step do not fall asleep.
+constexpr std::chrono::microseconds kAgain{300};
+constexpr std::chrono::microseconds kYield{20};  // how often the polling thread offers its core
+
+// A policy's scratch step. Always the same one, from zeros, so that its values do not drift.
+class Warmer {
+ public:
+  explicit Warmer(std::shared_ptr<Policy> policy)
+      : policy_(std::move(policy)),
+        zeros_(policy_->new_state()),
+        scratch_(policy_->new_state()),
+        obs_(static_cast<std::size_t>(policy_->config().d_input)),
+        out_(static_cast<std::size_t>(policy_->config().d_output)) {}
+
+  // One thread at a time. A failure is left to the next real step, which has the same one.
+  void warm() noexcept {
+    State *const from = zeros_.get(), *const to = scratch_.get();
+    try {
+      policy_->advance(&from, &to, 1, obs_.data(), out_.data());
+    } catch (...) {
+    }
+  }
+
+  std::atomic<Clock::rep> last_frame{0};  // of any paced session of the policy
+  std::int64_t round = 0;                 // the last poll that ran a scratch step; of the thread
+
+ private:
+  const std::shared_ptr<Policy> policy_;  // declared first, so that it outlives its states
+  const std::unique_ptr<State> zeros_, scratch_;
+  std::vector<float> obs_, out_;
+};
+
+}  // namespace
+
+struct Pace::Entry {
+  Entry(std::shared_ptr<Warmer> policy_warmer, std::chrono::nanoseconds frame_period)
+      : warmer(std::move(policy_warmer)),
+        period(frame_period),
+        lead(std::min<std::chrono::nanoseconds>(kLead, period / 4)),
+        bound(std::min<std::chrono::nanoseconds>(kBound, period / 4)),
+        times(period) {}
+
+  const std::shared_ptr<Warmer> warmer;
+  const std::chrono::nanoseconds period, lead, bound;
+  std::atomic<std::int64_t> frames{0};
+  std::atomic<Clock::rep> last{0};  // when the last of `frames` came
+  std::atomic<bool> dormant{true};  // the thread does not expect a frame; the next one tells it
+
+  // Of the thread:
+  FrameTimes times;
+  std::int64_t seen = 0;
+  int missing = 0;
+
+  bool has_arrived() const { return frames.load() != seen; }
+  Clock::time_point wakes() const {
+    return times.next() == Clock::time_point::max() ? times.next() : times.next() - lead;
+  }
+
+  // Takes note of a frame, or of the frames that are missing by now.
+  void update(Clock::time_point now) {
+    if (has_arrived()) {
+      seen = frames.load();
+      times.arrived(Clock::time_point(Clock::duration(last.load(std::memory_order_acquire))));
+      missing = 0;
+    }
+    while (times.next() != Clock::time_point::max() && times.next() + bound <= now) {
+      times.missed();
+      if (++missing < kMostMissed) continue;
+      times.forget();
+      dormant.store(true);
+      if (has_arrived()) dormant.store(false), update(now);  // it came in this moment
+    }
+  }
+};
+
+namespace {
+
+class PaceThread {
+ public:
+  std::shared_ptr<Pace::Entry> add(const std::shared_ptr<Policy>& policy, std::chrono::nanoseconds period) {
+    std::shared_ptr<Warmer> warmer = warmer_of(policy);
+    auto entry = std::make_shared<Pace::Entry>(std::move(warmer), period);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!thread_.joinable() && !stopping_) thread_ = std::thread([this] { run(); });
+    due_room_ = std::max(due_room_, entries_.size() + 1);
+    entries_.push_back(entry);
+    return entry;
+  }
+
+  void remove(const std::shared_ptr<Pace::Entry>& entry) noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    entries_.erase(std::remove(entries_.begin(), entries_.end(), entry), entries_.end());
+  }
+
+  void wake() noexcept {
+    { const std::lock_guard<std::mutex> lock(mutex_); }  // not between the thread's last look and its wait
+    changed_.notify_one();
+  }
+
+  void stop() {
+    stopping_ = true;
+    wake();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  // One for each policy, as long as a session of it is paced.
+  std::shared_ptr<Warmer> warmer_of(const std::shared_ptr<Policy>& policy) {
+    const std::lock_guard<std::mutex> lock(warmers_mutex_);
+    for (auto it = warmers_.begin(); it != warmers_.end();) {
+      it = it->second.expired() ? warmers_.erase(it) : std::next(it);
+    }
+    std::weak_ptr<Warmer>& known = warmers_[policy.get()];
+    std::shared_ptr<Warmer> warmer = known.lock();
+    if (!warmer) known = warmer = std::make_shared<Warmer>(policy);
+    return warmer;
+  }
+
+  void run() {
+    use_precise_timers();
+    std::vector<std::shared_ptr<Pace::Entry>> due;
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!stopping_) {
+      const Clock::time_point now = Clock::now();
+      Clock::time_point first = Clock::time_point::max();
+      for (const auto& entry : entries_) {
+        entry->update(now);
+        first = std::min(first, entry->wakes());
+      }
+      if (first == Clock::time_point::max()) {
+        changed_.wait(lock);
+      } else if (now < first) {
+        changed_.wait_until(lock, first);
+      } else {
+        due.reserve(due_room_);
+        for (const auto& entry : entries_) {
+          if (entry->wakes() <= now) due.push_back(entry);
+        }
+        lock.unlock();
+        poll(due);
+        for (auto& entry : due) {
+          if (entry.use_count() == 1) reap(std::move(entry));  // its session ended meanwhile
+        }
+        due.clear();
+        lock.lock();
+      }
+    }
+  }
+
+  // Until every frame has come or is overdue.
+  void poll(const std::vector<std::shared_ptr<Pace::Entry>>& due) {
+    Clock::time_point again = Clock::time_point::min(), yielded = Clock::now();
+    while (!stopping_) {
+      const Clock::time_point now = Clock::now();
+      const bool waiting = std::any_of(due.begin(), due.end(), [now](const auto& entry) {
+        return !entry->has_arrived() && now < entry->times.next() + entry->bound;
+      });
+      if (!waiting) return;
+      if (now >= again) again = warm(due, now);
+      if (now - yielded > kYield) std::this_thread::yield(), yielded = now;
+      for (int i = 0; i < 16; ++i) pause_briefly();
+    }
+  }
+
+  // A scratch step of each policy that awaits a frame and has had none just now. Returns when to do it again.
+  Clock::time_point warm(const std::vector<std::shared_ptr<Pace::Entry>>& due, Clock::time_point begin) {
+    ++round_;
+    for (const auto& entry : due) {
+      Warmer& warmer = *entry->warmer;
+      const Clock::duration last(warmer.last_frame.load(std::memory_order_acquire));
+      if (entry->has_arrived() || warmer.round == round_) continue;
+      if (Clock::now().time_since_epoch() - last < kAgain) continue;
+      warmer.round = round_;
+      warmer.warm();
+    }
+    const Clock::time_point end = Clock::now();
+    return std::max(begin + kAgain, end + 4 * (end - begin));
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<Pace::Entry>> entries_;
+  std::size_t due_room_ = 0;
+  std::atomic<bool> stopping_{false};
+  std::int64_t round_ = 0;
+  std::thread thread_;
+  std::mutex warmers_mutex_;
+  std::map<const Policy*, std::weak_ptr<Warmer>> warmers_;
+};
+
+// The object is never destroyed, because a Pace may end after static destructors have run. Only its thread is
+// joined.
+struct StopAtUnload {
+  PaceThread* thread;
+  ~StopAtUnload() { thread->stop(); }
+};
+
+PaceThread& pace_thread() {
+  static auto* const instance = new PaceThread;
+  static StopAtUnload guard{instance};
+  return *guard.thread;
+}
+
+}  // namespace
+
+MicroHertz pace_rate(double fps) {
+  const MicroHertz rate = micro_hertz(fps);
+  require_rate(rate, ":pace");
+  return rate;
+}
+
+Pace::Pace(std::shared_ptr<Policy> policy, MicroHertz rate) {
+  entry_ = pace_thread().add(policy, tick_offset(rate, 1));
+}
+
+Pace::~Pace() {
+  pace_thread().remove(entry_);
+}
+
+void Pace::arrived() noexcept {
+  const Clock::duration now = Clock::now().time_since_epoch();
+  entry_->warmer->last_frame.store(now.count(), std::memory_order_release);
+  // Frames that are played again, in the same frame of the game.
+  const Clock::duration last(entry_->last.load(std::memory_order_relaxed));
+  if (last.count() != 0 && now - last < entry_->period / 2) return;
+  entry_->last.store(now.count(), std::memory_order_release);
+  entry_->frames.fetch_add(1);  // before the look at dormant, as the thread looks at both in reverse
+  if (entry_->dormant.load() && entry_->dormant.exchange(false)) pace_thread().wake();
+}
+
+}  // namespace exphil::core

@@ -1,0 +1,196 @@
+// Paced sessions: the prediction of frames, that scratch steps change no answer, and that they end. Nothing
+// here depends on how fast the machine is: what takes time is awaited for long enough.
+#include "core/policy/pace.hpp"
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "core/policy/frame_times.hpp"
+#include "core/policy/session.hpp"
+#include "host/policy/policy.hpp"
+#include "support/catch.hpp"
+#include "support/errors.hpp"
+#include "support/numbers.hpp"
+#include "support/policy.hpp"
+
+namespace exphil {
+
+namespace {
+
+using core::FrameTimes;
+using core::Session;
+using std::chrono::milliseconds;
+using Floats = std::vector<float>;
+using Clock = std::chrono::steady_clock;
+
+constexpr core::MicroHertz k200 = 200'000'000;  // 200 FPS
+
+// A host policy that counts its steps. Scratch steps come from the pacing thread.
+class CountingPolicy final : public core::Policy {
+ public:
+  CountingPolicy() : policy_(host::make_policy(*test::make_policy({}), {})) {}
+  const core::PolicyConfig& config() const override { return policy_->config(); }
+  std::uint64_t fingerprint() const override { return policy_->fingerprint(); }
+  std::size_t resident_bytes() const override { return policy_->resident_bytes(); }
+  std::unique_ptr<core::State> new_state() override { return policy_->new_state(); }
+  void copy_state(core::State& to, const core::State& from) override { policy_->copy_state(to, from); }
+  void read_state(const core::State& state, float* ssm, float* conv) override {
+    policy_->read_state(state, ssm, conv);
+  }
+  void write_state(core::State& state, const float* ssm, const float* conv) override {
+    policy_->write_state(state, ssm, conv);
+  }
+  void advance(core::State* const* from, core::State* const* to, std::int64_t count, const float* obs,
+               float* out) override {
+    if (std::this_thread::get_id() != caller_) {
+      ++scratch;
+      if (fails) throw std::bad_alloc();
+    }
+    policy_->advance(from, to, count, obs, out);
+  }
+  void advance_chain(core::State& from, core::State* const* to, std::int64_t seq, const float* frames,
+                     float* out) override {
+    policy_->advance_chain(from, to, seq, frames, out);
+  }
+  void reserve_chain(std::int64_t seq) override { policy_->reserve_chain(seq); }
+  void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override {
+    policy_->prefill(state, frames, seq, out);
+  }
+  void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override {
+    policy_->window(windows, count, seq, out);
+  }
+
+  std::atomic<int> scratch{0};
+  std::atomic<bool> fails{false};
+
+ private:
+  std::shared_ptr<core::Policy> policy_;
+  const std::thread::id caller_ = std::this_thread::get_id();
+};
+
+core::SessionOptions paced(core::MicroHertz rate) {
+  core::SessionOptions options;
+  options.pace = rate;
+  return options;
+}
+
+// Plays frames at 200 FPS until the condition holds. False after 20 seconds.
+bool play_until(const std::vector<Session*>& sessions, const std::function<bool()>& done) {
+  const std::int64_t width = sessions[0]->policy()->config().d_input;
+  Floats out(static_cast<std::size_t>(sessions[0]->policy()->config().d_output));
+  const Clock::time_point start = Clock::now();
+  for (int t = 0; !done(); ++t) {
+    const Floats obs =
+        test::Random(static_cast<std::uint64_t>(t)).vector(static_cast<std::size_t>(width), -1, 1);
+    for (Session* session : sessions) session->step(obs.data(), out.data());
+    std::this_thread::sleep_until(start + (t + 1) * milliseconds(5));
+    if (Clock::now() - start > std::chrono::seconds(20)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("frame times: early frames are followed at once, late ones slowly", "[policy][pace]") {
+  const milliseconds period(16);
+  FrameTimes times(period);
+  CHECK(times.next() == Clock::time_point::max());
+  const Clock::time_point start = Clock::now();
+  const auto due = [&] { return std::chrono::duration<double, std::milli>(times.next() - start).count(); };
+  times.arrived(start);
+  CHECK(due() == 16);
+  times.arrived(start + milliseconds(17));  // a little late
+  CHECK(due() == Approx(32.125));
+  times.arrived(start + milliseconds(31));  // early
+  CHECK(due() == Approx(47));
+  times.arrived(start + milliseconds(53));  // far too late, once
+  CHECK(due() == Approx(63));
+  times.arrived(start + milliseconds(69));
+  CHECK(due() == Approx(79));
+  times.arrived(start + milliseconds(85));  // the third time it is the new rhythm
+  CHECK(due() == Approx(101));
+  times.missed();
+  CHECK(due() == Approx(117));
+  times.arrived(start + milliseconds(101 + 160));  // frames were missing
+  CHECK(due() == Approx(277));
+  times.arrived(start + milliseconds(262));  // twice in one frame: too early to be the next one
+  CHECK(due() == Approx(277 + 0.125));
+  times.forget();
+  CHECK(times.next() == Clock::time_point::max());
+}
+
+TEST_CASE("a paced session answers as any other, and scratch steps run before its frames", "[policy][pace]") {
+  const auto policy = std::make_shared<CountingPolicy>();
+  Session session(policy, paced(k200)), second(policy, paced(k200)), plain(policy);
+  CHECK(play_until({&session, &plain, &second}, [&] { return policy->scratch >= 20; }));
+  CHECK(session.export_state() == plain.export_state());
+  CHECK(second.export_state() == plain.export_state());
+
+  policy->fails = true;  // out of memory in a scratch step is nobody's error
+  const int before = policy->scratch;
+  CHECK(play_until({&session, &plain}, [&] { return policy->scratch >= before + 5; }));
+  CHECK(session.export_state() == plain.export_state());
+}
+
+TEST_CASE("scratch steps end when frames do, and go on with them", "[policy][pace]") {
+  const auto policy = std::make_shared<CountingPolicy>();
+  Session session(policy, paced(k200));
+  CHECK(play_until({&session}, [&] { return policy->scratch >= 3; }));
+  // Missing frames: the thread goes to sleep after eight of them. Waits until nothing happened for 200 ms.
+  const auto quiet = [&] {
+    for (int i = 0; i < 100; ++i) {
+      const int seen = policy->scratch;
+      std::this_thread::sleep_for(milliseconds(200));
+      if (policy->scratch == seen) return true;
+    }
+    return false;
+  };
+  CHECK(quiet());
+  const int rested = policy->scratch;
+  CHECK(play_until({&session}, [&] { return policy->scratch >= rested + 3; }));
+  session.set_pace(0);
+  CHECK(quiet());
+  const int ended = policy->scratch;
+  int frames = 0;
+  CHECK(play_until({&session}, [&] { return ++frames > 50; }));
+  CHECK(policy->scratch == ended);
+  session.set_pace(k200);
+  CHECK(play_until({&session}, [&] { return policy->scratch > ended; }));
+}
+
+TEST_CASE("paced sessions come and go on many threads", "[policy][pace][storm]") {
+  const std::shared_ptr<core::Policy> policy = host::make_policy(*test::make_policy({}), {});
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      const Floats obs = test::Random(7).vector(static_cast<std::size_t>(policy->config().d_input), -1, 1);
+      Floats out(static_cast<std::size_t>(policy->config().d_output));
+      for (int round = 0; round < 20; ++round) {
+        const auto own = i % 2 == 0 ? policy : host::make_policy(*test::make_policy({}), {});
+        Session session(own, paced(1'000'000'000)), plain(own);
+        for (int t = 0; t < 10; ++t) {
+          session.step(obs.data(), out.data());
+          plain.step(obs.data(), out.data());
+          if (t == 5) session.set_pace(500'000'000);
+          std::this_thread::sleep_for(milliseconds(1));
+        }
+        wrong += session.export_state() != plain.export_state();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a pace outside the range is refused", "[policy][pace]") {
+  for (const double fps : {0.0, -60.0, 10'001.0, 1e300}) {
+    const test::CaughtError error = test::error_of([&] { core::pace_rate(fps); });
+    CHECK(error.kind == core::ErrorKind::invalid_argument);
+    CHECK(error.argument == ":pace");
+  }
+  CHECK(core::pace_rate(60) == 60'000'000);
+}
+
+}  // namespace exphil
