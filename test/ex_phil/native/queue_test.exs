@@ -123,14 +123,14 @@ defmodule ExPhil.Native.QueueTest do
         |> Task.await_many(60_000)
         |> List.flatten()
 
-      assert_receive {:took, _}, 30_000
+      assert_receive {:took, first}, 30_000
 
       for pid <- loops do
         Process.unlink(pid)
         Process.exit(pid, :kill)
       end
 
-      assert {name, median(steps)} < {name, div(median(took()), 5)}
+      assert {name, median(steps)} < {name, div(median([first | took()]), 5)}
     end
   end
 
