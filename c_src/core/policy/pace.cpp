@@ -21,8 +21,8 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-// Scratch steps of one wake-up follow each other at this distance, or at four times their own length: often
-// enough that the threads which share a step do not fall asleep.
+// Scratch steps of one wake-up begin at this distance, or at twice their own length: often enough that the
+// threads which share a step do not fall asleep.
 constexpr std::chrono::microseconds kAgain{300};
 constexpr std::chrono::microseconds kYield{20};  // how often the polling thread offers its core
 
@@ -180,10 +180,18 @@ class PaceThread {
         return !entry->has_arrived() && now < entry->times.next() + entry->bound;
       });
       if (!waiting) return;
-      if (now >= again) again = warm(due, now);
+      if (now >= again && has_time(due, now)) again = warm(due, now);
       if (now - yielded > kYield) std::this_thread::yield(), yielded = now;
       for (int i = 0; i < 16; ++i) pause_briefly();
     }
+  }
+
+  // Whether a scratch step would end before the frames come.
+  bool has_time(const std::vector<std::shared_ptr<Pace::Entry>>& due, Clock::time_point now) const {
+    return std::all_of(due.begin(), due.end(), [&](const auto& entry) {
+      const Clock::time_point frame = entry->times.next();
+      return now + taken_ < frame || now > frame + entry->bound / 2;
+    });
   }
 
   // A scratch step of each policy that awaits a frame and has had none just now. Returns when to do it again.
@@ -198,7 +206,8 @@ class PaceThread {
       warmer.warm();
     }
     const Clock::time_point end = Clock::now();
-    return std::max(begin + kAgain, end + 4 * (end - begin));
+    taken_ = std::min<Clock::duration>(end - begin, Pace::kLead / 2);
+    return std::max(begin + kAgain, end + taken_);
   }
 
   std::mutex mutex_;
@@ -207,6 +216,7 @@ class PaceThread {
   std::size_t due_room_ = 0;
   std::atomic<bool> stopping_{false};
   std::int64_t round_ = 0;
+  Clock::duration taken_{0};  // by the last scratch steps, at most half of the lead
   std::thread thread_;
   std::mutex warmers_mutex_;
   std::map<const Policy*, std::weak_ptr<Warmer>> warmers_;
