@@ -234,4 +234,21 @@ void check_recorded_rollbacks(std::shared_ptr<core::Policy> policy, const Match&
   CHECK(went_back == 1031);
 }
 
+void check_long_resimulation(std::shared_ptr<core::Policy> policy) {
+  constexpr std::int64_t kFrames = 75;
+  const core::PolicyConfig& config = policy->config();
+  const Floats frames = Random(13).vector(static_cast<std::size_t>(kFrames * config.d_input), -1.0f, 1.0f);
+  Floats out(static_cast<std::size_t>(kFrames * config.d_output)), expected = out;
+  core::SessionOptions options;
+  options.history = kFrames;
+  Session session(policy, options), other(policy);
+  session.resimulate(0, frames.data(), kFrames, out.data());
+  session.resimulate(kFrames, frames.data(), kFrames, out.data());
+  for (std::int64_t t = 0; t < kFrames; ++t) {
+    other.step(frames.data() + t * config.d_input, expected.data() + t * config.d_output);
+  }
+  CHECK(std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)) == 0);
+  CHECK(session.export_state() == other.export_state());
+}
+
 }  // namespace exphil::test

@@ -22,4 +22,7 @@ std::int64_t rollback_operations(std::int64_t otherwise);
 // against the recorded ones.
 void check_recorded_rollbacks(std::shared_ptr<core::Policy> policy, const Match& trace);
 
+// Resimulates more frames than a GPU has in flight at once, and compares with single steps.
+void check_long_resimulation(std::shared_ptr<core::Policy> policy);
+
 }  // namespace exphil::test

@@ -13,6 +13,7 @@
 #include "support/allocations.hpp"
 #include "support/policy.hpp"
 #include "support/policy_faults.hpp"
+#include "support/rollback_case.hpp"
 
 namespace exphil::test {
 namespace {
@@ -107,6 +108,7 @@ void fail_driver_calls(const std::shared_ptr<cuda::Context>& context, std::int64
 
 TEST_CASE("every driver call of a policy fails once", "[.policy_driver_faults]") {
   const auto context = cuda::Context::open(0);
+  check_long_resimulation(load(context));
   fail_driver_calls(context, 0);
   fail_driver_calls(context, 6);
 }

@@ -134,6 +134,7 @@ TEST_CASE("rolling back in a session on the GPU: recorded and random", "[cuda][g
   if (test::have_melee()) test::check_recorded_rollbacks(load(test::melee_policy()), test::melee_rollback());
   const std::int64_t operations = test::rollback_operations(3000);
   for (const test::PolicySpec& spec : awkward_policies()) {
+    test::check_long_resimulation(load(test::make_policy(spec), 4));  // the arena grows
     test::check_random_rollbacks(load(test::make_policy(spec), 400), operations / 6, spec.seed);
   }
 }

@@ -40,6 +40,10 @@ TEST_CASE("random rollbacks on the host have the bits of replays", "[host][polic
   test::check_random_rollbacks(host::make_policy(*test::make_policy(large), {}), operations / 4, 2);
 }
 
+TEST_CASE("a long resimulation on the host has the bits of single steps", "[host][policy][rollback]") {
+  test::check_long_resimulation(host::make_policy(*test::make_policy({}), {}));
+}
+
 TEST_CASE("the recorded rollbacks by going back in the session", "[host][policy][rollback][melee]") {
   if (!test::have_melee()) return;
   test::check_recorded_rollbacks(host::make_policy(*test::melee_policy(), {}), test::melee_rollback());
