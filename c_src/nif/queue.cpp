@@ -9,10 +9,8 @@ namespace exphil::nif {
 
 namespace {
 
-// A call whose caller has ended is not run. That is asked when its turn comes, not told by a monitor:
-// resources with monitors that are made and released by the thousand on several threads ended the VM of OTP
-// 25 (once in three storms on 16 cores: "Fatal error in ethr_mutex_lock()", the lock of a resource's
-// monitors).
+// A call whose caller has ended is not run. That is asked when its turn comes: a monitor would need a
+// resource for each call.
 class QueuedCall final : public core::Job {
  public:
   QueuedCall(NifFunction function, ErlNifEnv* caller, int argc, const Term argv[]) : function_(function) {

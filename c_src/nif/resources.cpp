@@ -13,12 +13,23 @@ void destroy(ErlNifEnv*, void* object) noexcept {
   handle->~Handle();
 }
 
+// No resource of this library monitors a process; see open_type.
+void ignore_down(ErlNifEnv*, void*, ErlNifPid*, ErlNifMonitor*) noexcept {}
+
 // The number in a name changes with the handle's layout. Objects of another layout stay with the library that
 // created them; an upgrade takes over only objects of the same layout.
+//
+// Every type has a `down` callback, though nothing uses it: enif_alloc_resource reads type->fn.down twice,
+// and while a module is loaded again another thread sets it for a moment in every type (prepare_opened_rt in
+// OTP's erl_nif.c). A type that had none was then given a mutex without memory for it. Seen as "Fatal error
+// in ethr_mutex_lock(): Invalid argument" in two of six storms on 16 cores, with OTP 25.
 template <class Handle>
 bool open_type(ErlNifEnv* env, const char* name) {
+  ErlNifResourceTypeInit callbacks{};
+  callbacks.dtor = destroy<Handle>;
+  callbacks.down = ignore_down;
   const auto flags = static_cast<ErlNifResourceFlags>(ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER);
-  ErlNifResourceType* type = enif_open_resource_type(env, nullptr, name, destroy<Handle>, flags, nullptr);
+  ErlNifResourceType* type = enif_open_resource_type_x(env, name, &callbacks, flags, nullptr);
   if (type == nullptr) return false;
   ResourceType<Handle>::type = type;
   return true;
