@@ -98,11 +98,6 @@ class CudaBackend : public core::Backend {
   std::unique_ptr<core::Policy> load(std::shared_ptr<const core::PolicyWeights> weights,
                                      const core::PolicyOptions& options) override {
     context_->require_alive();
-    if (!weights->config.spec.is_state_spaces()) {
-      core::fail(
-          core::ErrorKind::unsupported, ":backend", "the CUDA backend does not take policies of the dialect ",
-          core::dialect_name(weights->config.spec.dialect), " yet: load it with backend: :host or :auto");
-    }
     return load_policy(context_, std::move(weights), options);
   }
 

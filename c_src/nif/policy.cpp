@@ -77,10 +77,7 @@ Term load_policy(Call& call, BackendChoice choice, std::int64_t device, std::str
   model_options.device = static_cast<int>(device);
 
   const auto weights = core::load_weights(core::Checkpoint::open(path), load_options_of(options));
-  // CUDA supports only state-spaces' dialect so far, so :auto selects the host for the others.
-  const bool host_only = choice == BackendChoice::automatic && !weights->config.spec.is_state_spaces();
-  if (host_only) choice = BackendChoice::host;
-  core::Backend& backend = open_backend(choice, host_only ? 0 : device);
+  core::Backend& backend = open_backend(choice, device);
   return encode_handle(call, PolicyHandle(load_weights_onto(backend, weights, model_options)));
 }
 

@@ -14,13 +14,16 @@ constexpr int kInnerSegments = kInner / kSegment;
 constexpr int kModelSegments = kModel / kSegment;
 constexpr int kInputSegments = kInput / kSegment;
 constexpr int kOwnSegments = kTeam.share.own_segments, kOwn = kTeam.share.own;
-constexpr int kRows = kTeam.share.rows, kHeads = kTeam.share.heads;
+constexpr int kRows = kTeam.share.rows, kHeads = kTeam.share.heads, kHiddenRows = kTeam.share.hidden;
+constexpr int kHeadSegments = kHeadDepth / kSegment;
 
 // The arrays at the offsets of kActivations.
 struct Activations {
   float (&h)[AGENTS][kModel];
   float (&y)[AGENTS][kInner];
   float (&projection_parts)[AGENTS][kInnerSegments][kProjection];
+  float* const dt_parts;  // [agent][inner segment]: sums of dt
+  float* const hidden;    // [agent][kHidden]
   float (&obs)[AGENTS][kInput];
   float (&u)[AGENTS][kOwn];     // after conv and silu
   float (&gate)[AGENTS][kOwn];  // silu(z)
@@ -28,7 +31,7 @@ struct Activations {
   float (&projection)[AGENTS][kProjection];
   float* const parts;  // [agent][task]
   float (&residual)[AGENTS][kRows];
-  float (&inverse_rms)[AGENTS];
+  float (&norm_scale)[AGENTS];
   const float* (&from)[AGENTS];
   float* (&to)[AGENTS];
   unsigned long long (&arrived)[2 + kLayers];
@@ -38,6 +41,8 @@ struct Activations {
         y(array<float[AGENTS][kInner]>(kActivations.y, base)),
         projection_parts(
             array<float[AGENTS][kInnerSegments][kProjection]>(kActivations.projection_parts, base)),
+        dt_parts(kActivations.dt_parts.in(base)),
+        hidden(kActivations.hidden.in(base)),
         obs(array<float[AGENTS][kInput]>(kActivations.obs, base)),
         u(array<float[AGENTS][kOwn]>(kActivations.u, base)),
         gate(array<float[AGENTS][kOwn]>(kActivations.gate, base)),
@@ -45,7 +50,7 @@ struct Activations {
         projection(array<float[AGENTS][kProjection]>(kActivations.projection, base)),
         parts(kActivations.parts.in(base)),
         residual(array<float[AGENTS][kRows]>(kActivations.residual, base)),
-        inverse_rms(array<float[AGENTS]>(kActivations.inverse_rms, base)),
+        norm_scale(array<float[AGENTS]>(kActivations.norm_scale, base)),
         from(array<const float* [AGENTS]>(kActivations.from, base)),
         to(array<float* [AGENTS]>(kActivations.to, base)),
         arrived(array<unsigned long long[2 + kLayers]>(kActivations.arrived, base)) {}

@@ -38,14 +38,15 @@ struct ProductArguments {
   const float* weights;   // float4 [k / 4][columns], on 16 bytes
   const float* bias;      // {columns}; null: zeros
   const float* residual;  // row stride residual_stride
-  const float* scale;     // {rows}: 1 / rms, read by product_many if the epilogue uses it
+  const float* scale;     // {rows}: the norm's factors, read by product_many where the epilogue has them
   float* out;
   long long x_stride, residual_stride, out_stride;  // floats
   long long rows;
   float epsilon;
 };
 
-// policy/rows.cu
+// policy/rows.cu. At most 128 bytes: the compiler keeps larger arguments in memory, and the kernels take
+// longer.
 struct RowArguments {
   const float* xz;
   float* u;
@@ -59,11 +60,15 @@ struct RowArguments {
   const float* d;            // {inner}
   const StatePlace* states;  // {sequences} or {rows}; null: zero states that are not kept
   long long state_offset;    // of the layer within a state, in floats
-  long long rows;            // of a batch
+  long long rows;            // all of them
   int seq;                   // steps of each sequence
   int sequences;
-  int last_only;  // y is {sequences, inner}: the last step only
+  int last_only;     // y is {sequences, inner}: the last step's
+  int decays_input;  // inputs are decayed by their own step, where the form has that
+  // dt {rows, inner}, then its means {rows}, by policy_activate_dt, where the form has a mean of dt.
+  float* active_dt;
 };
+static_assert(sizeof(RowArguments) <= 128, "arguments of policy/rows.cu");
 
 }  // namespace policy
 }  // namespace exphil

@@ -1,6 +1,8 @@
 // The sizes of the policy that a kernel is compiled for, as constants (policy/layout.cuh).
 //
-// Compiled with -D: D_MODEL, D_INNER, D_STATE, D_CONV, DT_RANK, D_INPUT, D_OUTPUT, N_LAYER.
+// Compiled with -D: D_MODEL, D_INNER, D_STATE, D_CONV, DT_RANK, D_INPUT, D_OUTPUT, N_LAYER, D_HIDDEN; 0 or 1
+// for each field of Form: LAYER_NORM, FINAL_NORM, PROJECTION_BIAS, CLIPS_DT, MEAN_DT, DECAYS_INPUT,
+// CARRIED_DECAYS_INPUT; and DT_MIN and DT_MAX, the bits of the range of dt.
 #pragma once
 
 #include "kernels/policy/layout.cuh"
@@ -17,10 +19,13 @@
 namespace exphil {
 namespace policy {
 
-constexpr Dims kDims{D_MODEL, D_INNER, D_STATE, D_CONV, DT_RANK, D_INPUT, D_OUTPUT, N_LAYER};
+constexpr Form kForm{LAYER_NORM, FINAL_NORM,   PROJECTION_BIAS,     CLIPS_DT,
+                     MEAN_DT,    DECAYS_INPUT, CARRIED_DECAYS_INPUT};
+constexpr Dims kDims{D_MODEL, D_INNER, D_STATE, D_CONV, DT_RANK, D_INPUT, D_OUTPUT, N_LAYER, D_HIDDEN, kForm};
 
 constexpr int kModel = kDims.model(), kInner = kDims.inner(), kInput = kDims.input();
 constexpr int kOutput = kDims.output(), kLayers = kDims.layers();
+constexpr int kHidden = kDims.hidden(), kHeadDepth = kDims.head_depth();
 constexpr int kLanes = kDims.lanes(), kPerLane = kDims.per_lane(), kState = kDims.state();
 constexpr int kRank = kDims.rank(), kProjection = kDims.projection();
 constexpr int kTaps = kDims.taps(), kHistory = kDims.history();

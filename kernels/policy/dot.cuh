@@ -8,8 +8,9 @@
 // 32 + K / 32 dependent operations instead of K. A tiled matrix product keeps a second set of accumulators
 // and adds it every 32 steps: one extra add for 32 fma.
 //
-// Sums of squares (rms_norm) are always computed by one warp: lane l sums elements l, l + 32, ... by fma,
-// then the lanes are added as a butterfly (16, 8, 4, 2, 1), which gives every lane the same bits.
+// Sums for a norm are always computed by one warp: lane l sums elements l, l + 32, ... (squares by fma),
+// then the lanes are added as a butterfly (16, 8, 4, 2, 1), which gives every lane the same bits. So is the
+// sum of dt over each segment of 32 channels.
 //
 // Only explicitly rounded intrinsics are used: the compiler may fuse a plain a * b + c in one kernel and not
 // in another.
@@ -60,14 +61,33 @@ __device__ __forceinline__ float warp_sum(float value) {
   return value;
 }
 
-// 1 / rms of kModel values (padding is zero), computed by a warp; every lane gets it.
-__device__ __forceinline__ float inverse_rms(const float* values, float epsilon) {
+// The factor by which a norm scales kModel values (padding is zero), computed by a warp; every lane gets it.
+// With layer norm the mean needs no subtraction afterwards: the rows of the matrix that follows sum up to
+// zero (c_src/cuda/policy/fold.hpp).
+__device__ __forceinline__ float norm_scale(const float* values, float epsilon) {
+  float mean = 0.0f;
+  if constexpr (kForm.layer_norm) {
+#pragma unroll 8
+    for (int i = static_cast<int>(threadIdx.x) % 32; i < kModel; i += 32) mean = __fadd_rn(mean, values[i]);
+    mean = __fmul_rn(warp_sum(mean), 1.0f / D_MODEL);
+  }
   float sum = 0.0f;
 #pragma unroll 8
   for (int i = static_cast<int>(threadIdx.x) % 32; i < kModel; i += 32) {
-    sum = __fmaf_rn(values[i], values[i], sum);
+    float value = values[i];
+    if constexpr (kForm.layer_norm) value = i < D_MODEL ? __fsub_rn(value, mean) : 0.0f;
+    sum = __fmaf_rn(value, value, sum);
   }
   return rsqrtf(__fmaf_rn(warp_sum(sum), 1.0f / D_MODEL, epsilon));
+}
+
+// The mean of dt over the channels from the sums of its segments.
+__device__ __forceinline__ float mean_of_dt(const float* segments) {
+  return __fmul_rn(add_segments<kInner / kSegment>(segments, 1), 1.0f / D_INNER);
+}
+// The sum of dt over 32 neighbouring channels, one to a lane; `channel` is this lane's.
+__device__ __forceinline__ float segment_of_dt(float dt, int channel) {
+  return warp_sum(channel < D_INNER ? dt : 0.0f);
 }
 
 }  // namespace policy

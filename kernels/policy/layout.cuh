@@ -33,16 +33,32 @@ constexpr int most(int left, int right) {
 
 constexpr int kSegment = 32;  // of a dot product: policy/dot.cuh
 
+// What a dialect computes differently (core/policy/spec.hpp) and packing cannot fold into the weights.
+struct Form {
+  bool layer_norm = false;       // norms divide by the standard deviation, not by the root mean square
+  bool final_norm = true;        // before the heads
+  bool projection_bias = false;  // of x_proj
+  bool clips_dt = false;
+  bool mean_dt = false;       // inputs are scaled by the mean of dt over the channels
+  bool decays_input = false;  // windows may decay inputs by their own step (RowArguments::decays_input)
+  bool carried_decays_input = false;  // carried states do
+};
+
 // The sizes of a checkpoint and their padded sizes: every vector is padded with zeros to a multiple of the
 // segment size, so that any size works and every load is aligned.
 struct Dims {
   int d_model = 0, d_inner = 0, d_state = 0, d_conv = 0, dt_rank = 0, d_input = 0, d_output = 0, n_layer = 0;
+  int d_hidden = 0;  // hidden values of all two-layer heads together; 0: the head is one linear map
+  Form form;
 
   constexpr int model() const { return round_up(d_model, kSegment); }
   constexpr int inner() const { return round_up(d_inner, kSegment); }
   constexpr int input() const { return round_up(d_input, kSegment); }
   constexpr int output() const { return d_output; }
   constexpr int layers() const { return n_layer; }
+  constexpr int hidden() const { return round_up(d_hidden, kSegment); }
+  // The values that the last product reads.
+  constexpr int head_depth() const { return d_hidden > 0 ? hidden() : model(); }
 
   // The states of one channel are spread over neighbouring lanes of a warp, per_lane() each (in float4s).
   constexpr int lanes() const { return least(32, power_of_two_above(divide_up(d_state, 4))); }
@@ -95,12 +111,13 @@ struct Part {
 // Channels of the inner dimension (in multiples of a segment), rows of the model dimension and outputs of one
 // block. Where the last blocks have fewer, their weights are filled with zeros.
 struct Share {
-  int own_segments, own, rows, heads;
+  int own_segments, own, rows, heads, hidden;
   constexpr Share(const Dims& dims, int team)
       : own_segments(divide_up(dims.inner() / kSegment, team)),
         own(own_segments * kSegment),
         rows(divide_up(dims.model(), team)),
-        heads(divide_up(dims.output(), team)) {}
+        heads(divide_up(dims.output(), team)),
+        hidden(divide_up(dims.hidden(), team)) {}
 };
 
 // The sections of a block's weights. A matrix of R rows and S segments is stored as float4 [8][S * R]: task
@@ -115,13 +132,17 @@ struct InputSection {  // input_proj
         bytes(round_up_bytes(bias.end(), 16)) {}
 };
 
-struct HeadSection {  // head; its columns are multiplied by norm_f
-  Part<float> weight, bias;
+// The matrix that reads the hidden state is folded with norm_f: `hidden`, or `weight` where there is no
+// hidden layer.
+struct HeadSection {
+  Part<float> weight, bias, hidden, hidden_bias;
   long long bytes;
   constexpr HeadSection(const Dims& dims, const Share& share)
-      : weight(0, 1LL * share.heads * dims.model()),
+      : weight(0, 1LL * share.heads * dims.head_depth()),
         bias(weight.end(), share.heads),
-        bytes(round_up_bytes(bias.end(), 16)) {}
+        hidden(bias.end(), 1LL * share.hidden * dims.model()),
+        hidden_bias(hidden.end(), share.hidden),
+        bytes(round_up_bytes(hidden_bias.end(), 16)) {}
 };
 
 // All of a layer but in_proj. In parts that are indexed by channel, the channel is the last index.
@@ -129,6 +150,7 @@ struct LayerSection {
   Part<float> in_bias;          // x rows, then z rows
   Part<float> conv, conv_bias;  // {taps, own}, {own}
   Part<float> x_proj;           // projection rows, own segments
+  Part<float> projection_bias;  // all of it; empty where the form has none
   Part<float> dt_proj;          // float4 {rank / 4, own}
   Part<float> dt_bias, a, d;    // {own}, {own, state}, {own}
   Part<float> out_proj;         // `rows` rows, all segments
@@ -139,7 +161,8 @@ struct LayerSection {
         conv(in_bias.end(), 1LL * dims.taps() * share.own),
         conv_bias(conv.end(), share.own),
         x_proj(conv_bias.end(), 1LL * dims.projection() * share.own),
-        dt_proj(x_proj.end(), 1LL * dims.rank() * share.own),
+        projection_bias(x_proj.end(), dims.form.projection_bias ? dims.projection() : 0),
+        dt_proj(projection_bias.end(), 1LL * dims.rank() * share.own),
         dt_bias(dt_proj.end(), share.own),
         a(dt_bias.end(), 1LL * share.own * dims.state()),
         d(a.end(), share.own),
@@ -181,16 +204,18 @@ struct TeamLayout {
   constexpr long long in_proj_at(int index) const { return in_projs_at + index * in_proj.bytes; }
 };
 
-// Activations of `agents` agents in a block's shared memory, after the staged weights. The first three are
-// the board, which the blocks of a team write to each other.
+// Activations of `agents` agents in a block's shared memory, after the staged weights. Those up to `hidden`
+// are the board, which the blocks of a team write to each other.
 struct ActivationLayout {
   Part<float> h, y, projection_parts;  // {agents}{model}, {inner}, {inner segments, projection}
+  Part<float> dt_parts;                // {agents, inner segments}; empty where no mean of dt is needed
+  Part<float> hidden;                  // {agents, hidden}
   Part<float> obs;                     // {agents, input}
   Part<float> u, gate, dt;             // {agents, own} each
   Part<float> projection;              // {agents, projection}
   Part<float> parts;                   // {agents}{tasks} of the widest product
   Part<float> residual;                // {agents, rows}: this block's rows of h before the layer
-  Part<float> inverse_rms;             // {agents}
+  Part<float> norm_scale;              // {agents}
   Part<const float*> from;             // {agents}: states to read; null beyond the last agent
   Part<float*> to;                     // {agents}: states to write
   Part<unsigned long long> arrived;    // barriers of the staged sections: input, head, the layers
@@ -200,25 +225,28 @@ struct ActivationLayout {
       : h(0, 1LL * agents * dims.model()),
         y(h.end(), 1LL * agents * dims.inner()),
         projection_parts(y.end(), 1LL * agents * (dims.inner() / kSegment) * dims.projection()),
-        obs(projection_parts.end(), 1LL * agents * dims.input()),
+        dt_parts(projection_parts.end(), dims.form.mean_dt ? 1LL * agents * (dims.inner() / kSegment) : 0),
+        hidden(dt_parts.end(), 1LL * agents * dims.hidden()),
+        obs(hidden.end(), 1LL * agents * dims.input()),
         u(obs.end(), 1LL * agents * share.own),
         gate(u.end(), 1LL * agents * share.own),
         dt(gate.end(), 1LL * agents * share.own),
         projection(dt.end(), 1LL * agents * dims.projection()),
         parts(projection.end(), 1LL * agents * most_tasks(dims, share)),
         residual(parts.end(), 1LL * agents * share.rows, sizeof(float)),
-        inverse_rms(residual.end(), agents, sizeof(float)),
-        from(inverse_rms.end(), agents, sizeof(float*)),
+        norm_scale(residual.end(), agents, sizeof(float)),
+        from(norm_scale.end(), agents, sizeof(float*)),
         to(from.end(), agents, sizeof(float*)),
         arrived(to.end(), 2 + dims.layers(), sizeof(unsigned long long)),
         bytes(round_up_bytes(arrived.end(), 16)) {}
 
-  constexpr long long board_bytes() const { return projection_parts.end(); }
+  constexpr long long board_bytes() const { return hidden.end(); }
 
   static constexpr int most_tasks(const Dims& dims, const Share& share) {
     const int model_segments = dims.model() / kSegment;
-    return most(most(share.rows * (dims.input() / kSegment), 2 * share.own * model_segments),
-                most(share.rows * (dims.inner() / kSegment), share.heads * model_segments));
+    return most(most(most(share.rows * (dims.input() / kSegment), 2 * share.own * model_segments),
+                     most(share.rows * (dims.inner() / kSegment), share.hidden * model_segments)),
+                share.heads * (dims.head_depth() / kSegment));
   }
 };
 
@@ -243,6 +271,7 @@ constexpr int kManyRows = 128, kManyColumns = 64, kManyThreads = 128;
 // policy/rows.cu.
 constexpr int kRowThreads = 256;               // of the kernels with a thread per element
 constexpr int kScaledRows = kRowThreads / 32;  // of a block of policy_row_scales: a warp per row
+constexpr int kDtRows = 4;                     // of a block of policy_activate_dt
 // Channels and threads of a block of policy_advance_*: at most 32 channels, which divide every padded inner
 // dimension.
 constexpr int advance_channels(const Dims& dims) {

@@ -22,6 +22,12 @@ __device__ __forceinline__ float silu(float v) {
 __device__ __forceinline__ float softplus(float v) {
   return formulas::softplus<Math>(Real{v}).v;
 }
+// dt of a channel from its projection.
+__device__ __forceinline__ float activate_dt(float v) {
+  const float dt = softplus(v);
+  if constexpr (kForm.clips_dt) return fminf(fmaxf(dt, __uint_as_float(DT_MIN)), __uint_as_float(DT_MAX));
+  return dt;
+}
 
 // One output of the causal convolution, then silu. taps: oldest first; weights are `stride` floats apart.
 __device__ __forceinline__ float convolve(const float (&taps)[kTaps], const float* weights, int stride,
@@ -32,15 +38,17 @@ __device__ __forceinline__ float convolve(const float (&taps)[kTaps], const floa
   return silu(sum);
 }
 
-// Advances this lane's states of one channel by one step and returns the lane's contribution to <C, h>.
+// Advances this lane's states of one channel by one step and returns the lane's contribution to <C, h>. dt_u:
+// the input times the dt that scales it.
 __device__ __forceinline__ float advance(float (&h)[kPerLane], const float (&a)[kPerLane], const float* b,
-                                         const float* c, float dt, float dt_u) {
+                                         const float* c, float dt, float dt_u, bool decays) {
   float sum = 0.0f;
 #pragma unroll
   for (int n = 0; n < kPerLane; ++n) {
     const float decay = formulas::decay<formulas::Discretization::zoh, Math>(Real{__fmul_rn(dt, a[n])}).v;
-    h[n] = formulas::scaled_advance<formulas::Discretization::zoh, device::ScaledMath>(h[n], decay,
-                                                                                       __fmul_rn(dt_u, b[n]));
+    float input = __fmul_rn(dt_u, b[n]);
+    if constexpr (kForm.decays_input) input = decays ? __fmul_rn(decay, input) : input;
+    h[n] = formulas::scaled_advance<formulas::Discretization::zoh, device::ScaledMath>(h[n], decay, input);
     sum = __fmaf_rn(c[n], h[n], sum);
   }
   return sum;

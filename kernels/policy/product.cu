@@ -1,6 +1,6 @@
-// The five matrix products of the policy over many rows, in both shapes of policy/product.cuh. Launched by
-// c_src/cuda/policy/rows.cpp. Compiled with the dimensions and one of the PRODUCT_ names below: five modules
-// compile in parallel, faster than one module with all products.
+// The matrix products of the policy over many rows, in both shapes of policy/product.cuh. Launched by
+// c_src/cuda/policy/rows.cpp. Compiled with the dimensions and one of the PRODUCT_ names below: several
+// modules compile in parallel, faster than one module with all products.
 #include "kernels/policy/product.cuh"
 
 // few: grid {ceil(outputs / kFewColumns), ceil(rows / few_rows(K))}, kFewThreads.
@@ -23,11 +23,17 @@ POLICY_PRODUCT(input, kInput, exphil::policy::kModel, BiasEpilogue)
 POLICY_PRODUCT(in_proj, kModel, 2 * exphil::policy::kInner, InProjEpilogue)
 #endif
 #ifdef PRODUCT_X_PROJ
-POLICY_PRODUCT(x_proj, kInner, exphil::policy::kProjection, PlainEpilogue)
+POLICY_PRODUCT(x_proj, kInner, exphil::policy::kProjection, ProjectionEpilogue)
 #endif
 #ifdef PRODUCT_OUT_PROJ
 POLICY_PRODUCT(out_proj, kInner, exphil::policy::kModel, ResidualEpilogue)
 #endif
+#ifdef PRODUCT_HIDDEN
+POLICY_PRODUCT(hidden, kModel, exphil::policy::kHidden, HeadEpilogue<true>)
+#endif
 #ifdef PRODUCT_HEAD
-POLICY_PRODUCT(head, kModel, exphil::policy::kOutput, NormedEpilogue)
+POLICY_PRODUCT(head, kModel, exphil::policy::kOutput, HeadEpilogue<false>)
+#endif
+#ifdef PRODUCT_HEAD_OUT
+POLICY_PRODUCT(head_out, kHidden, exphil::policy::kOutput, BiasEpilogue)
 #endif

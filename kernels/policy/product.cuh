@@ -13,12 +13,12 @@
 namespace exphil {
 namespace policy {
 
-// The last operation on a sum before it is written. kNormed: multiplied by 1 / rms of its row of X.
-struct PlainEpilogue {
+// The last operation on a sum before it is written. kNormed: multiplied by the norm's factor of its row of X.
+struct ProjectionEpilogue {
   static constexpr bool kNormed = false;
-  static __device__ __forceinline__ float apply(float sum, float, float, const ProductArguments&, long long,
-                                                int) {
-    return sum;
+  static __device__ __forceinline__ float apply(float sum, float bias, float, const ProductArguments&,
+                                                long long, int) {
+    return kForm.projection_bias ? __fadd_rn(sum, bias) : sum;
   }
 };
 struct BiasEpilogue {
@@ -35,11 +35,15 @@ struct ResidualEpilogue {
     return __fadd_rn(__fadd_rn(sum, bias), args.residual[row * args.residual_stride + column]);
   }
 };
-struct NormedEpilogue {
-  static constexpr bool kNormed = true;
+// Of the product that reads the final hidden state: the head, or the hidden layer of two-layer heads, with
+// relu.
+template <bool kRelu>
+struct HeadEpilogue {
+  static constexpr bool kNormed = kForm.final_norm;
   static __device__ __forceinline__ float apply(float sum, float bias, float scale, const ProductArguments&,
                                                 long long, int) {
-    return __fmaf_rn(sum, scale, bias);
+    const float value = kNormed ? __fmaf_rn(sum, scale, bias) : __fadd_rn(sum, bias);
+    return kRelu ? fmaxf(value, 0.0f) : value;
   }
 };
 // x unchanged, silu(z).
@@ -97,7 +101,7 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args) {
   }
   if constexpr (Epilogue::kNormed) {
     for (int r = warp; r < kTile; r += kWarps) {
-      const float scale = inverse_rms(xs[r], args.epsilon);
+      const float scale = norm_scale(xs[r], args.epsilon);
       if (lane == 0) scales[r] = scale;
     }
   }

@@ -1,10 +1,10 @@
 // Instructions of the policy kernels that CUDA C++ does not name. In a separate header, so that the tests can
-// run the kernels on a CPU, where EXPHIL_EMULATION supplies these functions.
+// run the kernels on a CPU: with EXPHIL_EMULATED_GRID they supply these functions.
 #pragma once
 
 #include "kernels/policy/dims.cuh"
 
-#ifndef EXPHIL_EMULATION
+#ifndef EXPHIL_EMULATED_GRID
 
 namespace exphil {
 namespace policy {

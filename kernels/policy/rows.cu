@@ -1,6 +1,7 @@
-// The steps between the matrix products of the policy for many rows: the row scales of rms_norm, the causal
-// convolution, and the state update, over a batch of agents (a state for each row) or over time (rows of a
-// sequence in order). Launched by c_src/cuda/policy/rows.cpp. Compiled with the dimensions only.
+// The steps between the matrix products of the policy for many rows: the norms' row scales, the causal
+// convolution, the mean of dt where the form has it, and the state update, over a batch of agents (a state
+// for each row) or over time (rows of a sequence in order). Launched by c_src/cuda/policy/rows.cpp. Compiled
+// with the dimensions only.
 //
 // Rows: xz {rows, 2 kInner} holds x, then silu(z); u {rows, kInner} is silu(conv(x)); projection {rows,
 // kProjection} holds dt, B, C; y {rows, kInner}.
@@ -45,11 +46,16 @@ struct Channel {
   }
 };
 
+// {rows}
+__device__ __forceinline__ float* mean_dt(const RowArguments& args) {
+  return args.active_dt + args.rows * kInner;
+}
+
 __device__ __forceinline__ float activated_dt(const RowArguments& args, const float* projection, int c,
                                               float bias) {
   const float sum = dot_short<kRank>(reinterpret_cast<const float4*>(args.dt_proj) + c, kInner,
                                      reinterpret_cast<const float4*>(projection));
-  return softplus(__fadd_rn(sum, bias));
+  return activate_dt(__fadd_rn(sum, bias));
 }
 
 }  // namespace policy
@@ -57,12 +63,12 @@ __device__ __forceinline__ float activated_dt(const RowArguments& args, const fl
 
 using namespace exphil::policy;
 
-// scale[row] = 1 / rms(h[row]); a warp per row.
+// scale[row] = the norm's factor for h[row]; a warp per row.
 extern "C" __global__ void __launch_bounds__(kRowThreads)
     policy_row_scales(const float* h, float* scale, long long rows, float epsilon) {
   const long long row = static_cast<long long>(blockIdx.x) * kScaledRows + threadIdx.x / 32;
   if (row >= rows) return;
-  const float value = inverse_rms(h + row * kModel, epsilon);
+  const float value = norm_scale(h + row * kModel, epsilon);
   if (threadIdx.x % 32 == 0) scale[row] = value;
 }
 
@@ -103,6 +109,29 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_convolve_time(c
   args.u[row * kInner + c] = convolve(taps, args.conv + c, kInner, args.conv_bias[c]);
 }
 
+// dt of every row and channel, and its mean over the channels of each row, where the form has that. grid:
+// tiles of kDtRows rows.
+extern "C" __global__ void __launch_bounds__(kRowThreads) policy_activate_dt(const RowArguments args) {
+  constexpr int kSegments = kInner / kSegment;
+  __shared__ float parts[kDtRows][kSegments];
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const long long first = static_cast<long long>(blockIdx.x) * kDtRows;
+  const int rows = args.rows - first < kDtRows ? static_cast<int>(args.rows - first) : kDtRows;
+  for (int s = static_cast<int>(threadIdx.x) / 32; s < kSegments; s += kRowThreads / 32) {
+    const int c = s * kSegment + lane;
+    const float bias = __ldg(args.dt_bias + c);
+    for (int r = 0; r < rows; ++r) {
+      const float dt = activated_dt(args, args.projection + (first + r) * kProjection, c, bias);
+      args.active_dt[(first + r) * kInner + c] = dt;
+      const float part = segment_of_dt(dt, c);
+      if (lane == 0) parts[r][s] = part;
+    }
+  }
+  __syncthreads();
+  const int r = static_cast<int>(threadIdx.x);
+  if (r < rows) mean_dt(args)[first + r] = mean_of_dt(parts[r]);
+}
+
 // One step of each row's own state. A block processes kAdvanceChannels channels of kLanes rows at a time:
 // each lane of a channel computes dt for one row, and then all lanes advance one row after another. Bound by
 // the memory traffic of the states, 8 bytes a state value. grid: channel tiles, any.
@@ -113,7 +142,12 @@ extern "C" __global__ void __launch_bounds__(kAdvanceThreads) policy_advance_bat
   for (long long first = static_cast<long long>(blockIdx.y) * kLanes; first < args.rows;
        first += static_cast<long long>(gridDim.y) * kLanes) {
     const long long mine = first + lane < args.rows ? first + lane : args.rows - 1;
-    const float dt = activated_dt(args, args.projection + mine * kProjection, c, channel.dt_bias);
+    float dt;
+    if constexpr (kForm.mean_dt) {
+      dt = args.active_dt[mine * kInner + c];
+    } else {
+      dt = activated_dt(args, args.projection + mine * kProjection, c, channel.dt_bias);
+    }
     const float u = args.u[mine * kInner + c];
     const float gate_value = args.xz[mine * 2 * kInner + kInner + c];
     float read_out = 0.0f;
@@ -140,8 +174,10 @@ extern "C" __global__ void __launch_bounds__(kAdvanceThreads) policy_advance_bat
         const float u_row = __shfl_sync(0xffffffffu, u, chunk + i, kLanes);
         const long long row = next[i] == nullptr ? mine : first + chunk + i;
         const float* bc = args.projection + row * kProjection + kRank + lane * kPerLane;
+        const float input_dt = kForm.mean_dt ? mean_dt(args)[row] : dt_row;
         const float sum =
-            add_lanes(advance(h[i], channel.a, bc, bc + kState, dt_row, __fmul_rn(dt_row, u_row)));
+            add_lanes(advance(h[i], channel.a, bc, bc + kState, dt_row, __fmul_rn(input_dt, u_row),
+                              kForm.decays_input && args.decays_input));
         if (lane == chunk + i) read_out = sum;
         if (next[i] == nullptr) continue;
 #pragma unroll
@@ -178,7 +214,12 @@ __device__ __forceinline__ void load_tile(const RowArguments& args, TimeTile& ti
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < steps * kAdvanceChannels; i += kAdvanceThreads) {
     const int step = i / kAdvanceChannels, c = i % kAdvanceChannels;
-    tile.dt[step][c] = activated_dt(args, tile.projection[step], first + c, __ldg(args.dt_bias + first + c));
+    if constexpr (kForm.mean_dt) {
+      tile.dt[step][c] = args.active_dt[(row + step) * kInner + first + c];
+    } else {
+      tile.dt[step][c] =
+          activated_dt(args, tile.projection[step], first + c, __ldg(args.dt_bias + first + c));
+    }
   }
   __syncthreads();
 }
@@ -219,6 +260,7 @@ __device__ __forceinline__ void keep_history(const RowArguments& args, const Sta
 // sequences.
 extern "C" __global__ void __launch_bounds__(kAdvanceThreads) policy_advance_time(const RowArguments args) {
   __shared__ __align__(16) TimeTile tile;
+  __shared__ float tile_mean_dt[kTileSteps];
   const int first = static_cast<int>(blockIdx.x) * kAdvanceChannels;
   const int sequence = static_cast<int>(blockIdx.y);
   const Channel channel(args, first);
@@ -232,13 +274,18 @@ extern "C" __global__ void __launch_bounds__(kAdvanceThreads) policy_advance_tim
   for (int begin = 0; begin < args.seq; begin += kTileSteps) {
     const long long row = static_cast<long long>(sequence) * args.seq + begin;
     const int steps = least(kTileSteps, args.seq - begin);
+    if constexpr (kForm.mean_dt) {
+      const int step = static_cast<int>(threadIdx.x);
+      if (step < steps) tile_mean_dt[step] = mean_dt(args)[row + step];
+    }
     load_tile(args, tile, row, steps, first);
 #pragma unroll 4
     for (int step = 0; step < steps; ++step) {
       const float* bc = &tile.projection[step][kRank + lane * kPerLane];
       const float dt = tile.dt[step][local];
-      const float part = advance(h, channel.a, bc, bc + kState, dt, __fmul_rn(dt, tile.u[step][local]));
-      const float sum = add_lanes(part);
+      const float input = __fmul_rn(kForm.mean_dt ? tile_mean_dt[step] : dt, tile.u[step][local]);
+      const float sum = add_lanes(
+          advance(h, channel.a, bc, bc + kState, dt, input, kForm.decays_input && args.decays_input));
       if (lane == 0) tile.read_out[step][local] = sum;
     }
     __syncthreads();

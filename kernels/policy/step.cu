@@ -13,10 +13,10 @@
 namespace exphil {
 namespace policy {
 
-// x rows and z rows of in_proj. The rms of h scales the sums, because norm's weights are in the columns.
+// x rows and z rows of in_proj. The norm of h scales the sums, because its weights are in the columns.
 __device__ __forceinline__ void Step::in_proj(int layer, int next_layer) {
   load_states(layer);
-  row_scales();
+  norm_scales();
   if constexpr (kHoldInProj) {
 #pragma unroll
     for (int i = 0; i < kInPer; ++i) {
@@ -51,7 +51,7 @@ __device__ __forceinline__ void Step::convolve_rows(const char* w, int layer) {
     if (item >= kConvItems) continue;
     const int agent = item / (2 * kOwn), row = item % (2 * kOwn);
     const float sum = row_sum<kModelSegments>(agent, row, 2 * kOwn);
-    const float value = __fmaf_rn(sum, act_.inverse_rms[agent], kTeam.layer.in_bias.in(w)[row]);
+    const float value = __fmaf_rn(sum, act_.norm_scale[agent], kTeam.layer.in_bias.in(w)[row]);
     if (row >= kOwn) {
       act_.gate[agent][row - kOwn] = silu(value);
       continue;
@@ -84,17 +84,36 @@ __device__ __forceinline__ void Step::project(const char* w) {
   board_.exchange(&act_.projection_parts[0][0][0], AGENTS * kInnerSegments * kProjection);
   for (int i = thread(); i < AGENTS * kProjection; i += THREADS) {
     const int agent = i / kProjection, row = i % kProjection;
-    act_.projection[agent][row] =
-        add_segments<kInnerSegments>(&act_.projection_parts[agent][0][row], kProjection);
+    float sum = add_segments<kInnerSegments>(&act_.projection_parts[agent][0][row], kProjection);
+    if constexpr (kForm.projection_bias) sum = __fadd_rn(sum, kTeam.layer.projection_bias.in(w)[row]);
+    act_.projection[agent][row] = sum;
   }
   __syncthreads();
-  for (int i = thread(); i < AGENTS * kOwn; i += THREADS) {
+  activate_all_dt(w);
+}
+
+// dt of this block's channels. Where the form has their mean, every block gets the sum of each segment.
+__device__ __forceinline__ void Step::activate_all_dt(const char* w) {
+  for (int i = thread(); i < AGENTS * kOwn; i += THREADS) {  // a warp has whole segments
     const int agent = i / kOwn, c = i % kOwn;
     const float sum = dot_short<kRank>(reinterpret_cast<const float4*>(kTeam.layer.dt_proj.in(w)) + c, kOwn,
                                        reinterpret_cast<const float4*>(act_.projection[agent]));
-    act_.dt[agent][c] = softplus(__fadd_rn(sum, kTeam.layer.dt_bias.in(w)[c]));
+    const float dt = activate_dt(__fadd_rn(sum, kTeam.layer.dt_bias.in(w)[c]));
+    act_.dt[agent][c] = dt;
+    if constexpr (kForm.mean_dt) {
+      const int channel = rank_ * kOwn + c;
+      const float part = segment_of_dt(dt, channel);
+      if (channel < kInner) {
+        board_.push(act_.dt_parts + agent * kInnerSegments + channel / kSegment, part, c % kSegment,
+                    kSegment);
+      }
+    }
   }
-  __syncthreads();
+  if constexpr (kForm.mean_dt) {
+    board_.exchange(act_.dt_parts, AGENTS * kInnerSegments);
+  } else {
+    __syncthreads();
+  }
 }
 
 // The state update of this block's channels; pushes the gated output to all blocks.
@@ -113,7 +132,8 @@ __device__ __forceinline__ void Step::advance_states(const char* w, int layer) {
     }
     const float* bc = act_.projection[agent] + kRank + lane * kPerLane;
     const float dt = act_.dt[agent][c], u = act_.u[agent][c];
-    const float part = advance(h, a, bc, bc + kState, dt, __fmul_rn(dt, u));
+    const float input_dt = kForm.mean_dt ? mean_of_dt(act_.dt_parts + agent * kInnerSegments) : dt;
+    const float part = advance(h, a, bc, bc + kState, dt, __fmul_rn(input_dt, u), kForm.carried_decays_input);
     const float y = gate(add_lanes(part), kTeam.layer.d.in(w)[c], u, act_.gate[agent][c]);
     const int channel = rank_ * kOwn + c;
     if (channel < kInner) board_.push(&act_.y[agent][channel], y, lane, kLanes);
@@ -154,17 +174,37 @@ __device__ __forceinline__ void Step::input(bool first_group) {
   model_rows<kInputSegments, false>(kTeam.input.bias.in(w));
 }
 
+#if D_HIDDEN > 0
+// The hidden values of two-layer heads, pushed to every block.
+__device__ __forceinline__ void Step::hidden_layer(const char* w) {
+  part_sums<kHiddenRows, kModelSegments>(kTeam.head.hidden.in(w), &act_.h[0][0], kModel);
+  __syncthreads();
+  constexpr int kSharers = least(TEAM, power_of_two_within(THREADS / (AGENTS * kHiddenRows)));
+  for (int i = thread(); i < AGENTS * kHiddenRows * kSharers; i += THREADS) {
+    const int sharer = i / (AGENTS * kHiddenRows), agent = i / kHiddenRows % AGENTS, row = i % kHiddenRows;
+    const int place = rank_ * kHiddenRows + row;
+    if (place >= kHidden) continue;
+    const float sum = row_sum<kModelSegments>(agent, row, kHiddenRows);
+    const float value = head_value(sum, agent, kTeam.head.hidden_bias.in(w)[row]);
+    board_.push(act_.hidden + agent * kHidden + place, fmaxf(value, 0.0f), sharer, kSharers);
+  }
+  board_.exchange(act_.hidden, AGENTS * kHidden);
+}
+#endif
+
 __device__ __forceinline__ void Step::head(int first) {
-  row_scales();
+  if constexpr (kForm.final_norm) norm_scales();
   const char* w = section(1, kTeam.head_at);
-  part_sums<kHeads, kModelSegments>(kTeam.head.weight.in(w), &act_.h[0][0], kModel);
+  if constexpr (kHidden > 0) hidden_layer(w);
+  part_sums<kHeads, kHeadSegments>(kTeam.head.weight.in(w), kHidden > 0 ? act_.hidden : &act_.h[0][0],
+                                   kHeadDepth);
   __syncthreads();
   for (int i = thread(); i < AGENTS * kHeads; i += THREADS) {
     const int agent = i / kHeads, row = i % kHeads;
     const int output = rank_ * kHeads + row;
     if (output >= kOutput || first + agent >= args_.count) continue;
-    const float sum = row_sum<kModelSegments>(agent, row, kHeads);
-    store(first + agent, output, __fmaf_rn(sum, act_.inverse_rms[agent], kTeam.head.bias.in(w)[row]));
+    const float sum = row_sum<kHeadSegments>(agent, row, kHeads), bias = kTeam.head.bias.in(w)[row];
+    store(first + agent, output, kHidden > 0 ? __fadd_rn(sum, bias) : head_value(sum, agent, bias));
   }
 }
 

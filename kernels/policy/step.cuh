@@ -98,8 +98,10 @@ class Step {
   __device__ void in_proj(int layer, int next_layer);
   __device__ void convolve_rows(const char* w, int layer);
   __device__ void project(const char* w);
+  __device__ void activate_all_dt(const char* w);
   __device__ void advance_states(const char* w, int layer);
   __device__ void head(int first);
+  __device__ void hidden_layer(const char* w);
 
   // Waits for a section of the weights and returns its address.
   __device__ __forceinline__ const char* section(int arrived, long long at) const {
@@ -203,11 +205,11 @@ class Step {
     }
   }
 
-  // 1 / rms of each agent's h, one warp per agent.
-  __device__ __forceinline__ void row_scales() {
+  // The norm's factor for each agent's h, one warp per agent.
+  __device__ __forceinline__ void norm_scales() {
     for (int a = thread() / 32; a < AGENTS; a += THREADS / 32) {
-      const float scale = inverse_rms(act_.h[a], args_.epsilon);
-      if (thread() % 32 == 0) act_.inverse_rms[a] = scale;
+      const float scale = norm_scale(act_.h[a], args_.epsilon);
+      if (thread() % 32 == 0) act_.norm_scale[a] = scale;
     }
   }
 
@@ -237,6 +239,11 @@ class Step {
       board_.push(&act_.h[agent][model_row], value, sharer, kSharers);
     }
     board_.exchange(&act_.h[0][0], AGENTS * kModel);
+  }
+
+  // A head's sum over the hidden state, normalised where the policy has a final norm, plus its bias.
+  __device__ __forceinline__ float head_value(float sum, int agent, float bias) const {
+    return kForm.final_norm ? __fmaf_rn(sum, act_.norm_scale[agent], bias) : __fadd_rn(sum, bias);
   }
 
   __device__ __forceinline__ void store(int agent, int output, float value) const {

@@ -40,8 +40,6 @@ struct PolicySpec {
   std::int64_t chunk_size = 0;
   std::int64_t window = 0;  // frames of the windows it was trained on; 0 where unknown
 
-  // Only features of state-spaces' Mamba, which the CUDA backend supports.
-  bool is_state_spaces() const { return dialect == Dialect::state_spaces; }
   bool decays_input(std::int64_t frames) const { return frames > 1 && frames <= chunk_size; }
   // Whether a carried state uses the recurrence of the window length that the policy was trained with.
   bool carried_decays_input() const { return decays_input(window); }

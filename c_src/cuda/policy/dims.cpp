@@ -1,6 +1,11 @@
 #include "cuda/policy/dims.hpp"
 
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
 #include "core/error.hpp"
+#include "core/policy/heads.hpp"
 #include "cuda/jit/kernel_spec.hpp"
 
 namespace exphil::cuda {
@@ -17,7 +22,27 @@ void require_at_most(std::int64_t value, std::int64_t limit, const char* name) {
   }
 }
 
+policy::Form form_of(const core::PolicySpec& spec) {
+  policy::Form form;
+  form.layer_norm = spec.norm == core::NormKind::layer;
+  form.final_norm = spec.final_norm;
+  form.clips_dt = std::isfinite(spec.dt_min) || std::isfinite(spec.dt_max);
+  form.mean_dt = spec.input_dt == core::InputDt::mean;
+  form.decays_input = spec.chunk_size > 1;
+  form.carried_decays_input = spec.carried_decays_input();
+  return form;
+}
+
 }  // namespace
+
+PolicyDims::PolicyDims(const core::PolicyWeights& weights) : PolicyDims(weights.config) {
+  const std::int64_t width = core::hidden_width(weights.heads);
+  require_at_most(width, kMostDim, "hidden values of its heads");
+  d_hidden = static_cast<int>(width);
+  for (const core::PolicyLayerWeights& layer : weights.layers) {
+    form.projection_bias = form.projection_bias || !layer.x_proj_bias.empty();
+  }
+}
 
 PolicyDims::PolicyDims(const core::PolicyConfig& c) : config(c) {
   require_at_most(c.d_model, kMostDim, "d_model");
@@ -32,12 +57,34 @@ PolicyDims::PolicyDims(const core::PolicyConfig& c) : config(c) {
   d_state = static_cast<int>(c.d_state), d_conv = static_cast<int>(c.d_conv);
   dt_rank = static_cast<int>(c.dt_rank), n_layer = static_cast<int>(c.n_layer);
   d_input = static_cast<int>(c.d_input), d_output = static_cast<int>(c.d_output);
+  form = form_of(c.spec);
 }
 
 std::vector<std::string> PolicyDims::defines() const {
-  return {define("D_MODEL", d_model),   define("D_INNER", d_inner), define("D_STATE", d_state),
-          define("D_CONV", d_conv),     define("DT_RANK", dt_rank), define("D_INPUT", d_input),
-          define("D_OUTPUT", d_output), define("N_LAYER", n_layer)};
+  const auto bits = [](const char* name, float value) {
+    std::uint32_t word;
+    std::memcpy(&word, &value, sizeof(word));
+    return std::string(name) + "=" + std::to_string(word) + "u";
+  };
+  const auto flag = [](const char* name, bool value) { return define(name, value ? 1 : 0); };
+  return {define("D_MODEL", d_model),
+          define("D_INNER", d_inner),
+          define("D_STATE", d_state),
+          define("D_CONV", d_conv),
+          define("DT_RANK", dt_rank),
+          define("D_INPUT", d_input),
+          define("D_OUTPUT", d_output),
+          define("N_LAYER", n_layer),
+          define("D_HIDDEN", d_hidden),
+          flag("LAYER_NORM", form.layer_norm),
+          flag("FINAL_NORM", form.final_norm),
+          flag("PROJECTION_BIAS", form.projection_bias),
+          flag("CLIPS_DT", form.clips_dt),
+          flag("MEAN_DT", form.mean_dt),
+          flag("DECAYS_INPUT", form.decays_input),
+          flag("CARRIED_DECAYS_INPUT", form.carried_decays_input),
+          bits("DT_MIN", config.spec.dt_min),
+          bits("DT_MAX", config.spec.dt_max)};
 }
 
 std::vector<std::string> TeamShape::defines(const PolicyDims& dims) const {

@@ -11,7 +11,9 @@
 namespace exphil::cuda {
 
 struct PolicyDims : policy::Dims {
-  explicit PolicyDims(const core::PolicyConfig& config);  // throws limit_exceeded
+  // Both throw limit_exceeded. A config alone says neither the heads' hidden layers nor biases.
+  explicit PolicyDims(const core::PolicyWeights& weights);
+  explicit PolicyDims(const core::PolicyConfig& config);
 
   core::PolicyConfig config;
   // The defines for kernels/policy/dims.cuh.

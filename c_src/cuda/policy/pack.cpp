@@ -4,24 +4,13 @@
 #include <cstdint>
 #include <utility>
 
+#include "cuda/policy/fold.hpp"
+
 namespace exphil::cuda {
 namespace {
 
 using core::PolicyLayerWeights;
 using policy::kSegment;
-
-// A padded view of a matrix {rows, columns}: zero outside; columns multiplied by `scale` where given.
-struct Padded {
-  const std::vector<float>& values;
-  std::int64_t rows, columns;
-  const std::vector<float>* scale = nullptr;
-
-  float operator()(std::int64_t row, std::int64_t column) const {
-    if (row < 0 || row >= rows || column < 0 || column >= columns || values.empty()) return 0.0f;
-    const float value = values[static_cast<std::size_t>(row * columns + column)];
-    return scale == nullptr ? value : value * (*scale)[static_cast<std::size_t>(column)];
-  }
-};
 
 float padded(const std::vector<float>& vector, std::int64_t i) {
   return i >= 0 && i < static_cast<std::int64_t>(vector.size()) ? vector[static_cast<std::size_t>(i)] : 0.0f;
@@ -55,81 +44,83 @@ void write_tasks(float* to, int rows, int segments, Value value) {
 
 class TeamPacker {
  public:
-  TeamPacker(const core::PolicyWeights& weights, const PolicyDims& dims, int team)
-      : weights_(weights), dims_(dims), layout_(dims, team), share_(layout_.share) {}
+  TeamPacker(const core::PolicyWeights& weights, const Folded& folded, const PolicyDims& dims, int team)
+      : weights_(weights), folded_(folded), dims_(dims), layout_(dims, team), share_(layout_.share) {}
 
   // to: layout.bytes zeros
   void share(int rank, std::byte* to) const {
-    const auto& c = dims_.config;
     const int first_row = rank * share_.rows, first_head = rank * share_.heads;
-    const Padded input{weights_.input_proj, c.d_model, c.d_input};
+    const int first_hidden = rank * share_.hidden;
     std::byte* section = to + layout_.input_at;
     write_tasks(layout_.input.weight.in(section), share_.rows, dims_.input() / kSegment,
-                [&](int row, int k) { return input(first_row + row, k); });
+                [&](int row, int k) { return folded_.input(first_row + row, k); });
     float* bias = layout_.input.bias.in(section);
-    for (int i = 0; i < share_.rows; ++i) bias[i] = padded(weights_.input_proj_bias, first_row + i);
+    for (int i = 0; i < share_.rows; ++i) bias[i] = padded(folded_.input_bias, first_row + i);
 
     section = to + layout_.head_at;
-    const Padded head{weights_.head, c.d_output, c.d_model, &weights_.norm_f};
-    write_tasks(layout_.head.weight.in(section), share_.heads, dims_.model() / kSegment,
-                [&](int row, int k) { return head(first_head + row, k); });
+    write_tasks(layout_.head.weight.in(section), share_.heads, dims_.head_depth() / kSegment,
+                [&](int row, int k) { return folded_.head(first_head + row, k); });
     bias = layout_.head.bias.in(section);
-    for (int i = 0; i < share_.heads; ++i) bias[i] = padded(weights_.head_bias, first_head + i);
+    for (int i = 0; i < share_.heads; ++i) bias[i] = padded(folded_.head_bias, first_head + i);
+    write_tasks(layout_.head.hidden.in(section), share_.hidden, dims_.model() / kSegment,
+                [&](int row, int k) { return folded_.hidden(first_hidden + row, k); });
+    bias = layout_.head.hidden_bias.in(section);
+    for (int i = 0; i < share_.hidden; ++i) bias[i] = padded(folded_.hidden_bias, first_hidden + i);
 
     for (int l = 0; l < dims_.layers(); ++l) {
       const PolicyLayerWeights& layer = weights_.layers[static_cast<std::size_t>(l)];
-      channels(layer, rank, to + layout_.layer_at(l));
-      products(layer, rank, to + layout_.layer_at(l));
-      in_proj(layer, rank, to + layout_.in_proj_at(l));
+      const FoldedLayer& folded = folded_.layers[static_cast<std::size_t>(l)];
+      channels(layer, folded, rank, to + layout_.layer_at(l));
+      products(layer, folded, rank, to + layout_.layer_at(l));
+      in_proj(folded, rank, to + layout_.in_proj_at(l));
     }
   }
 
  private:
-  void channels(const PolicyLayerWeights& layer, int rank, std::byte* to) const {
+  void channels(const PolicyLayerWeights& layer, const FoldedLayer& folded, int rank, std::byte* to) const {
     const auto& c = dims_.config;
     const policy::LayerSection& at = layout_.layer;
     const int own = share_.own, state = dims_.state();
-    const Padded conv{layer.conv, c.d_inner, c.d_conv}, a{layer.a, c.d_inner, c.d_state};
-    const Padded dt_proj{layer.dt_proj, c.d_inner, c.dt_rank};
+    const FoldedMatrix conv(layer.conv, c.d_inner, c.d_conv), a(layer.a, c.d_inner, c.d_state);
     for (int i = 0; i < own; ++i) {
       const std::int64_t channel = std::int64_t{rank} * own + i;
-      at.in_bias.in(to)[i] = padded(layer.in_proj_bias, in_row(dims_, 0, channel));
-      at.in_bias.in(to)[own + i] = padded(layer.in_proj_bias, in_row(dims_, 1, channel));
+      at.in_bias.in(to)[i] = padded(folded.in_proj_bias, in_row(dims_, 0, channel));
+      at.in_bias.in(to)[own + i] = padded(folded.in_proj_bias, in_row(dims_, 1, channel));
       for (int t = 0; t < dims_.taps(); ++t) at.conv.in(to)[t * own + i] = conv(channel, t);
       at.conv_bias.in(to)[i] = padded(layer.conv_bias, channel);
       for (int k = 0; k < dims_.rank(); ++k)
-        at.dt_proj.in(to)[(k / 4 * own + i) * 4 + k % 4] = dt_proj(channel, k);
-      at.dt_bias.in(to)[i] = padded(layer.dt_proj_bias, channel);
+        at.dt_proj.in(to)[(k / 4 * own + i) * 4 + k % 4] = folded.dt_proj(channel, k);
+      at.dt_bias.in(to)[i] = padded(folded.dt_proj_bias, channel);
       for (int n = 0; n < state; ++n) at.a.in(to)[i * state + n] = a(channel, n);
       at.d.in(to)[i] = padded(layer.d, channel);
     }
   }
 
-  void products(const PolicyLayerWeights& layer, int rank, std::byte* to) const {
-    const auto& c = dims_.config;
+  void products(const PolicyLayerWeights& layer, const FoldedLayer& folded, int rank, std::byte* to) const {
     const int rows = share_.rows, first_row = rank * rows;
     const std::int64_t first_channel = std::int64_t{rank} * share_.own;
-    const Padded x_proj{layer.x_proj, c.dt_rank + 2 * c.d_state, c.d_inner};
     write_tasks(layout_.layer.x_proj.in(to), dims_.projection(), share_.own_segments,
-                [&](int row, int k) { return x_proj(projection_row(dims_, row), first_channel + k); });
-    const Padded out_proj{layer.out_proj, c.d_model, c.d_inner};
+                [&](int row, int k) { return folded.x_proj(projection_row(dims_, row), first_channel + k); });
+    const policy::Part<float>& projection_bias = layout_.layer.projection_bias;
+    for (int i = 0; i < projection_bias.count; ++i) {
+      projection_bias.in(to)[i] = padded(folded.x_proj_bias, projection_row(dims_, i));
+    }
     write_tasks(layout_.layer.out_proj.in(to), rows, dims_.inner() / kSegment,
-                [&](int row, int k) { return out_proj(first_row + row, k); });
+                [&](int row, int k) { return folded.out_proj(first_row + row, k); });
     float* bias = layout_.layer.out_bias.in(to);
     for (int i = 0; i < rows; ++i) bias[i] = padded(layer.out_proj_bias, first_row + i);
   }
 
-  void in_proj(const PolicyLayerWeights& layer, int rank, std::byte* to) const {
-    const auto& c = dims_.config;
+  void in_proj(const FoldedLayer& folded, int rank, std::byte* to) const {
     const int own = share_.own;
     const std::int64_t first_channel = std::int64_t{rank} * own;
-    const Padded in_proj{layer.in_proj, 2 * c.d_inner, c.d_model, &layer.norm};
     write_tasks(layout_.in_proj.weight.in(to), 2 * own, dims_.model() / kSegment, [&](int row, int k) {
-      return in_proj(in_row(dims_, row / own, first_channel + row % own), k);
+      return folded.in_proj(in_row(dims_, row / own, first_channel + row % own), k);
     });
   }
 
   const core::PolicyWeights& weights_;
+  const Folded& folded_;
   const PolicyDims& dims_;
   const policy::TeamLayout layout_;
   const policy::Share& share_;
@@ -161,33 +152,37 @@ class RowPacker {
     return part;
   }
 
-  RowLayout::Layer layer(const PolicyLayerWeights& weights) {
+  RowLayout::Layer layer(const PolicyLayerWeights& weights, const FoldedLayer& folded) {
     const auto& c = dims_.config;
     const int inner = dims_.inner(), state = dims_.state();
-    const Padded in_proj{weights.in_proj, 2 * c.d_inner, c.d_model, &weights.norm};
-    const Padded x_proj{weights.x_proj, c.dt_rank + 2 * c.d_state, c.d_inner};
-    const Padded out_proj{weights.out_proj, c.d_model, c.d_inner};
-    const Padded conv{weights.conv, c.d_inner, c.d_conv}, a{weights.a, c.d_inner, c.d_state};
-    const Padded dt_proj{weights.dt_proj, c.d_inner, c.dt_rank};
+    const FoldedMatrix conv(weights.conv, c.d_inner, c.d_conv), a(weights.a, c.d_inner, c.d_state);
     const auto in_of = [&](std::int64_t row) {
       return in_row(dims_, static_cast<int>(row / inner), row % inner);
     };
     RowLayout::Layer at;
-    at.in_proj = matrix(2 * inner, dims_.model(), [&](int row, int k) { return in_proj(in_of(row), k); });
+    at.in_proj =
+        matrix(2 * inner, dims_.model(), [&](int row, int k) { return folded.in_proj(in_of(row), k); });
     at.in_bias = vector(policy::product_columns(2 * inner), [&](std::int64_t i) {
-      return i < 2 * inner ? padded(weights.in_proj_bias, in_of(i)) : 0.0f;
+      return i < 2 * inner ? padded(folded.in_proj_bias, in_of(i)) : 0.0f;
     });
     at.conv = vector(std::int64_t{dims_.taps()} * inner,
                      [&](std::int64_t i) { return conv(i % inner, i / inner); });
     at.conv_bias = vector(inner, [&](std::int64_t i) { return padded(weights.conv_bias, i); });
     at.x_proj = matrix(dims_.projection(), inner,
-                       [&](int row, int k) { return x_proj(projection_row(dims_, row), k); });
-    at.dt_proj = vector(std::int64_t{dims_.rank()} * inner,
-                        [&](std::int64_t i) { return dt_proj(i / 4 % inner, i / 4 / inner * 4 + i % 4); });
-    at.dt_bias = vector(inner, [&](std::int64_t i) { return padded(weights.dt_proj_bias, i); });
+                       [&](int row, int k) { return folded.x_proj(projection_row(dims_, row), k); });
+    at.x_bias = vector(dims_.form.projection_bias ? policy::product_columns(dims_.projection()) : 0,
+                       [&](std::int64_t i) {
+                         return i < dims_.projection()
+                                    ? padded(folded.x_proj_bias, projection_row(dims_, static_cast<int>(i)))
+                                    : 0.0f;
+                       });
+    at.dt_proj = vector(std::int64_t{dims_.rank()} * inner, [&](std::int64_t i) {
+      return folded.dt_proj(i / 4 % inner, i / 4 / inner * 4 + i % 4);
+    });
+    at.dt_bias = vector(inner, [&](std::int64_t i) { return padded(folded.dt_proj_bias, i); });
     at.a = vector(std::int64_t{inner} * state, [&](std::int64_t i) { return a(i / state, i % state); });
     at.d = vector(inner, [&](std::int64_t i) { return padded(weights.d, i); });
-    at.out_proj = matrix(dims_.model(), inner, [&](int row, int k) { return out_proj(row, k); });
+    at.out_proj = matrix(dims_.model(), inner, [&](int row, int k) { return folded.out_proj(row, k); });
     at.out_bias = vector(policy::product_columns(dims_.model()),
                          [&](std::int64_t i) { return padded(weights.out_proj_bias, i); });
     return at;
@@ -228,25 +223,32 @@ void for_each_value(const PolicyDims& dims, Copy copy) {
 std::vector<std::byte> pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team) {
   const auto share = static_cast<std::size_t>(policy::TeamLayout(dims, team).bytes);
   std::vector<std::byte> packed(share * static_cast<std::size_t>(team));
-  const TeamPacker packer(weights, dims, team);
+  const Folded folded(weights);
+  const TeamPacker packer(weights, folded, dims, team);
   for (int rank = 0; rank < team; ++rank)
     packer.share(rank, packed.data() + static_cast<std::size_t>(rank) * share);
   return packed;
 }
 
 PackedRows pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims) {
-  const auto& c = dims.config;
   RowPacker packer(dims);
-  const Padded input{weights.input_proj, c.d_model, c.d_input};
-  const Padded head{weights.head, c.d_output, c.d_model, &weights.norm_f};
+  const Folded folded(weights);
   RowLayout layout;
-  layout.input = packer.matrix(dims.model(), dims.input(), [&](int row, int k) { return input(row, k); });
+  layout.input =
+      packer.matrix(dims.model(), dims.input(), [&](int row, int k) { return folded.input(row, k); });
   layout.input_bias = packer.vector(policy::product_columns(dims.model()),
-                                    [&](std::int64_t i) { return padded(weights.input_proj_bias, i); });
-  layout.head = packer.matrix(dims.output(), dims.model(), [&](int row, int k) { return head(row, k); });
+                                    [&](std::int64_t i) { return padded(folded.input_bias, i); });
+  layout.head =
+      packer.matrix(dims.output(), dims.head_depth(), [&](int row, int k) { return folded.head(row, k); });
   layout.head_bias = packer.vector(policy::product_columns(dims.output()),
-                                   [&](std::int64_t i) { return padded(weights.head_bias, i); });
-  for (const PolicyLayerWeights& layer : weights.layers) layout.layers.push_back(packer.layer(layer));
+                                   [&](std::int64_t i) { return padded(folded.head_bias, i); });
+  layout.hidden =
+      packer.matrix(dims.hidden(), dims.model(), [&](int row, int k) { return folded.hidden(row, k); });
+  layout.hidden_bias = packer.vector(policy::product_columns(dims.hidden()),
+                                     [&](std::int64_t i) { return padded(folded.hidden_bias, i); });
+  for (std::size_t i = 0; i < weights.layers.size(); ++i) {
+    layout.layers.push_back(packer.layer(weights.layers[i], folded.layers[i]));
+  }
   return {std::move(layout), packer.take()};
 }
 

@@ -1,5 +1,5 @@
-// Converts a policy's weights to the layout of its kernels, on the host, at load, and its states: padded with
-// zeros, norm weights multiplied into the columns of the following matrix. Pure functions.
+// Converts a policy's weights (cuda/policy/fold.hpp) to the layout of its kernels, on the host, at load, and
+// its states: padded with zeros. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@ std::vector<std::byte> pack_team(const core::PolicyWeights& weights, const Polic
 struct RowLayout {
   using Part = policy::Part<float>;
   struct Layer {
-    Part in_proj, in_bias, conv, conv_bias, x_proj, dt_proj, dt_bias, a, d, out_proj, out_bias;
+    Part in_proj, in_bias, conv, conv_bias, x_proj, x_bias, dt_proj, dt_bias, a, d, out_proj, out_bias;
   };
-  Part input, input_bias, head, head_bias;
+  Part input, input_bias, head, head_bias, hidden, hidden_bias;
   std::vector<Layer> layers;
 };
 struct PackedRows {

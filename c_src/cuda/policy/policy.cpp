@@ -39,7 +39,7 @@ class CudaPolicy : public core::Policy {
   CudaPolicy(std::shared_ptr<Context> context, const core::PolicyWeights& weights,
              const core::PolicyOptions& options)
       : context_(std::move(context)),
-        dims_(weights.config),
+        dims_(weights),
         fingerprint_(weights.fingerprint),
         tuning_(policy_tuning()),
         prepared_(prepare(*context_, dims_, tuning_)),
@@ -87,7 +87,7 @@ class CudaPolicy : public core::Policy {
   void warm_up();
   void step_rows(const policy::StatePlace* states, std::int64_t count, const float* obs, float* out);
   void long_sequence(const policy::StatePlace& state, const float* frames, std::int64_t seq, float* out,
-                     bool last_only);
+                     bool last_only, bool decays_input);
   void run_slices(const std::vector<Slice>& slices, bool chained);
 
   std::shared_ptr<Context> context_;
@@ -237,6 +237,7 @@ void CudaPolicy::step_rows(const policy::StatePlace* states, std::int64_t count,
     Slice slice;
     slice.job.batch = true;
     slice.job.rows = std::min(tuning_.slice_rows, count - first);
+    slice.job.decays_input = dims_.config.spec.carried_decays_input();
     slice.obs = obs + first * dims_.config.d_input;
     slice.states = states + first;
     slice.out = out + first * dims_.output();
@@ -255,7 +256,7 @@ void CudaPolicy::run_slices(const std::vector<Slice>& slices, bool chained) {
 }
 
 void CudaPolicy::long_sequence(const policy::StatePlace& state, const float* frames, std::int64_t seq,
-                               float* out, bool last_only) {
+                               float* out, bool last_only, bool decays_input) {
   const policy::StatePlace later{state.to, state.to};  // for the slices after the first
   std::vector<Slice> slices;
   for (std::int64_t first = 0; first < seq; first += tuning_.slice_rows) {
@@ -263,6 +264,7 @@ void CudaPolicy::long_sequence(const policy::StatePlace& state, const float* fra
     slice.job.rows = slice.job.seq = static_cast<int>(std::min(tuning_.slice_rows, seq - first));
     slice.job.sequences = 1;
     slice.job.last_only = last_only;
+    slice.job.decays_input = decays_input;
     slice.obs = frames + first * dims_.config.d_input;
     slice.states = first == 0 ? &state : &later;
     if (!last_only) slice.out = out + first * dims_.output();
@@ -276,8 +278,9 @@ void CudaPolicy::prefill(core::State& state, const float* frames, std::int64_t s
   if (seq == 0) return;
   const ContextGuard guard(*context_);
   core::State* const changed = &state;
-  change(&changed, 1,
-         [&](const policy::StatePlace* place) { long_sequence(*place, frames, seq, out, false); });
+  change(&changed, 1, [&](const policy::StatePlace* place) {
+    long_sequence(*place, frames, seq, out, false, dims_.config.spec.carried_decays_input());
+  });
 }
 
 void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t seq, float* out) {
@@ -287,12 +290,14 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
   }
   const ContextGuard guard(*context_);
   const std::int64_t window_floats = seq * dims_.config.d_input;
+  const bool decays_input = dims_.config.spec.decays_input(seq);
   if (seq > tuning_.slice_rows) {
     const CudaState scratch(arena_);
     auto* values = as_pointer<float>(scratch.slot());
     for (std::int64_t i = 0; i < count; ++i) {
       clear(scratch.slot());
-      long_sequence({values, values}, windows + i * window_floats, seq, out + i * dims_.output(), true);
+      long_sequence({values, values}, windows + i * window_floats, seq, out + i * dims_.output(), true,
+                    decays_input);
     }
     return;
   }
@@ -304,6 +309,7 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
     slice.job.seq = static_cast<int>(seq);
     slice.job.rows = slice.job.sequences * seq;
     slice.job.last_only = true;
+    slice.job.decays_input = decays_input;
     slice.obs = windows + first * window_floats;
     slice.out = out + first * dims_.output();
     slices.push_back(slice);

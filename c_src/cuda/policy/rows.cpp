@@ -30,9 +30,19 @@ KernelSpec rows_kernel(const PolicyDims& dims, const std::string& entry) {
   return {"policy/rows.cu", entry, dims.defines()};
 }
 
+std::vector<std::string> row_products(const PolicyDims& dims) {
+  std::vector<std::string> names = {"input", "in_proj", "x_proj", "out_proj"};
+  if (dims.d_hidden > 0) {
+    names.insert(names.end(), {"hidden", "head_out"});
+  } else {
+    names.emplace_back("head");
+  }
+  return names;
+}
+
 std::vector<KernelSpec> row_modules(const PolicyDims& dims) {
   std::vector<KernelSpec> modules;
-  for (const char* product : {"input", "in_proj", "x_proj", "out_proj", "head"}) {
+  for (const std::string& product : row_products(dims)) {
     modules.push_back(product_kernel(dims, product, "many"));
   }
   modules.push_back(rows_kernel(dims, "policy_row_scales"));
@@ -58,6 +68,8 @@ void RowBuffers::reserve(Context& context, const PolicyDims& dims, std::int64_t 
   projection = device.allocate(floats(dims.projection()));
   y = device.allocate(floats(dims.inner()));
   scale = device.allocate(floats(1));
+  if (dims.d_hidden > 0) hidden = device.allocate(floats(dims.hidden()));
+  if (dims.form.mean_dt) active_dt = device.allocate(floats(dims.inner() + 1));
   capacity = rows;
 }
 
@@ -73,11 +85,13 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
   in_proj_ = product("in_proj", dims.model(), 2 * dims.inner());
   x_proj_ = product("x_proj", dims.inner(), dims.projection());
   out_proj_ = product("out_proj", dims.inner(), dims.model());
-  head_ = product("head", dims.model(), dims.output());
+  if (dims.d_hidden > 0) hidden_ = product("hidden", dims.model(), dims.hidden());
+  head_ = product(dims.d_hidden > 0 ? "head_out" : "head", dims.head_depth(), dims.output());
   const auto rows = [&](const char* entry) { return context.kernels().get(rows_kernel(dims, entry)); };
   row_scales_ = rows("policy_row_scales");
   convolve_batch_ = rows("policy_convolve_batch");
   convolve_time_ = rows("policy_convolve_time");
+  if (dims.form.mean_dt) activate_dt_ = rows("policy_activate_dt");
   advance_batch_ = rows("policy_advance_batch");
   advance_time_ = rows("policy_advance_time");
 }
@@ -116,6 +130,8 @@ policy::RowArguments RowKernels::row_arguments(const RowBuffers& b, const RowJob
   row.conv = weight(w.conv), row.conv_bias = weight(w.conv_bias);
   row.dt_proj = weight(w.dt_proj), row.dt_bias = weight(w.dt_bias);
   row.a = weight(w.a), row.d = weight(w.d);
+  row.active_dt = b.active_dt.as<float>();
+  row.decays_input = job.decays_input ? 1 : 0;
   if (job.keep_states)
     row.states = reinterpret_cast<policy::StatePlace*>(b.in.as<float>() + job.rows * dims_.input());
   row.state_offset = std::int64_t{index} * dims_.layer_state_floats();
@@ -148,9 +164,13 @@ void RowKernels::layer(CUstream stream, const RowBuffers& b, const RowJob& job, 
   p = {};
   p.rows = job.rows;
   p.x = b.u.as<float>(), p.x_stride = inner;
-  p.weights = weight(w.x_proj);
+  p.weights = weight(w.x_proj), p.bias = dims_.form.projection_bias ? weight(w.x_bias) : nullptr;
   p.out = b.projection.as<float>(), p.out_stride = dims_.projection();
   multiply(stream, x_proj_, p);
+  if (activate_dt_ != nullptr) {
+    launch(context_, activate_dt_, {blocks(job.rows, policy::kDtRows)}, {policy::kRowThreads}, 0, stream,
+           row);
+  }
   advance(stream, job, row);
 
   p = {};
@@ -188,11 +208,23 @@ void RowKernels::enqueue(CUstream stream, const RowBuffers& b, const RowJob& job
   p.out = b.h.as<float>(), p.out_stride = dims_.model();
   multiply(stream, input_, p);
   for (int i = 0; i < dims_.layers(); ++i) layer(stream, b, job, i);
+  head(stream, b, job);
+}
+
+void RowKernels::head(CUstream stream, const RowBuffers& b, const RowJob& job) const {
   const bool few = job.last_only && dims_.layers() > 0;
-  p = {};
+  policy::ProductArguments p{};
   p.rows = few ? job.sequences : job.rows;
   p.x = few ? b.last_h.as<float>() : b.h.as<float>(), p.x_stride = dims_.model();
-  p.weights = weight(layout_.head), p.bias = weight(layout_.head_bias), p.scale = b.scale.as<float>();
+  if (dims_.form.final_norm) p.scale = b.scale.as<float>();
+  if (dims_.d_hidden > 0) {
+    p.weights = weight(layout_.hidden), p.bias = weight(layout_.hidden_bias);
+    p.out = b.hidden.as<float>(), p.out_stride = dims_.hidden();
+    multiply(stream, hidden_, p);
+    p.x = b.hidden.as<float>(), p.x_stride = dims_.hidden();
+    p.scale = nullptr;
+  }
+  p.weights = weight(layout_.head), p.bias = weight(layout_.head_bias);
   p.out = job.out, p.out_stride = dims_.output();
   multiply(stream, head_, p);
 }

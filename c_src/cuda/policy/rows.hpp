@@ -27,22 +27,26 @@ struct RowBuffers {
   PinnedBuffer host_in, host_out;  // rows of obs then the state table; rows of outputs
   DeviceBuffer in, out;
   DeviceBuffer h, last_h, xz, u, projection, y, scale;
+  DeviceBuffer hidden, active_dt;  // where the policy has two-layer heads, or a mean of dt
 };
 
 struct RowJob {
   std::int64_t rows = 0;  // batch: agents; otherwise sequences * seq
   bool batch = false;     // each row has its own state
   int seq = 1, sequences = 0;
-  bool last_only = false;    // only the output of each sequence's last frame
-  bool keep_states = false;  // the table in RowBuffers::in holds a state for each sequence (or row)
-  float* out = nullptr;      // device memory {rows or sequences, d_output}
+  bool last_only = false;     // outputs of each sequence's last frame alone
+  bool keep_states = false;   // the table in RowBuffers::in holds a state for each sequence (or row)
+  bool decays_input = false;  // core::PolicySpec::decays_input of the sequences
+  float* out = nullptr;       // device memory {rows or sequences, d_output}
 };
 
 // policy/product.cu's kernel for one product ("in_proj") in one shape ("few" or "many"), and a kernel of
 // policy/rows.cu.
 KernelSpec product_kernel(const PolicyDims& dims, const std::string& product, const std::string& shape);
 KernelSpec rows_kernel(const PolicyDims& dims, const std::string& entry);
-// One kernel of each module that RowKernels uses, for KernelCache::prepare.
+// The names of the products that a policy has, and one kernel of every module that RowKernels uses, for
+// KernelCache::prepare.
+std::vector<std::string> row_products(const PolicyDims& dims);
 std::vector<KernelSpec> row_modules(const PolicyDims& dims);
 
 class RowKernels {
@@ -66,6 +70,7 @@ class RowKernels {
   bool last_only(const RowJob& job, int index) const;
   void layer(CUstream stream, const RowBuffers& buffers, const RowJob& job, int index) const;
   void advance(CUstream stream, const RowJob& job, const policy::RowArguments& arguments) const;
+  void head(CUstream stream, const RowBuffers& buffers, const RowJob& job) const;
   const float* weight(const RowLayout::Part& part) const { return part.in(weights_.as<void>()); }
 
   Context& context_;
@@ -73,8 +78,9 @@ class RowKernels {
   const std::int64_t few_limit_;
   RowLayout layout_;
   DeviceBuffer weights_;
-  Product input_, in_proj_, x_proj_, out_proj_, head_;
-  CUfunction row_scales_, convolve_batch_, convolve_time_, advance_batch_, advance_time_;
+  Product input_, in_proj_, x_proj_, out_proj_, hidden_, head_;
+  CUfunction row_scales_, convolve_batch_, convolve_time_, activate_dt_ = nullptr, advance_batch_,
+                                                           advance_time_;
 };
 
 }  // namespace exphil::cuda

@@ -41,8 +41,8 @@ class TeamRunner {
   int most_teams() const { return most_teams_; }  // concurrently
   std::size_t resident_bytes() const { return weights_->bytes(); }
 
-  // Fills in weights, board and barrier. inline_obs: {d_input}, read before this returns; may be null where
-  // arguments.obs is set.
+  // Fills in weights, board and barrier. inline_obs: {d_input}, read before this
+  // returns; may be null where arguments.obs is given.
   void launch(CUstream stream, policy::StepArguments arguments, const float* inline_obs) const;
 
  private:

@@ -22,11 +22,11 @@ KernelSpec step(const PolicyDims& dims, int team, int threads, int agents, bool 
 }
 
 void append_rows(std::vector<KernelSpec>* all, const PolicyDims& dims) {
-  for (const char* product : {"input", "in_proj", "x_proj", "out_proj", "head"}) {
+  for (const std::string& product : row_products(dims)) {
     for (const char* shape : {"few", "many"}) all->push_back(product_kernel(dims, product, shape));
   }
   for (const char* entry : {"policy_row_scales", "policy_convolve_batch", "policy_convolve_time",
-                            "policy_advance_batch", "policy_advance_time"}) {
+                            "policy_activate_dt", "policy_advance_batch", "policy_advance_time"}) {
     all->push_back(rows_kernel(dims, entry));
   }
 }
@@ -39,13 +39,23 @@ std::vector<KernelSpec> policy_kernel_variants() {
   // A state wider than a warp's first float4s, no convolution history, too many inputs for an argument, and a
   // width at which product_few does not fit.
   const PolicyDims wide = dims(32, 5440, 130, 1, 33, 1000, 1, 1);
+  // What ExPhil plays, and the parts of its form one by one.
+  PolicyDims exphil = dims(256, 512, 16, 4, 16, 287, 81, 2);
+  exphil.d_hidden = 352;
+  exphil.form = {true, false, true, true, true, true, false};
+  exphil.config.spec.dt_min = 0.001f, exphil.config.spec.dt_max = 0.1f;
+  PolicyDims mean = odd, normed = odd;
+  mean.form.mean_dt = mean.form.decays_input = mean.form.carried_decays_input = true;
+  normed.form.layer_norm = normed.form.projection_bias = normed.form.clips_dt = true, normed.d_hidden = 70;
   std::vector<KernelSpec> all = {
       step(melee, 16, 512, 1, true, true),  step(melee, 16, 256, 8, true, true),
       step(melee, 8, 512, 1, true, false),  step(melee, 16, 512, 1, false, false),
       step(odd, 4, 128, 1, true, true),     step(odd, 1, 128, 2, false, false),
-      step(wide, 16, 256, 1, false, false),
+      step(wide, 16, 256, 1, false, false), step(exphil, 16, 512, 1, true, true),
+      step(exphil, 16, 256, 8, true, true), step(exphil, 16, 512, 1, false, false),
+      step(mean, 4, 128, 1, true, true),    step(normed, 1, 128, 2, false, false),
   };
-  for (const PolicyDims& d : {melee, odd, wide}) append_rows(&all, d);
+  for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed}) append_rows(&all, d);
   return all;
 }
 

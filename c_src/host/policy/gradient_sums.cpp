@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/parallel.hpp"
+#include "core/policy/heads.hpp"
 
 namespace exphil::host {
 
@@ -27,7 +28,7 @@ GradientSums::GradientSums(const core::PolicyWeights& weights)
     layers.push_back(std::move(layer));
   }
   if (!weights.heads.empty()) {
-    const CombinedHeads all(weights.heads);
+    const core::PolicyHead all = core::joined_heads(weights.heads);
     heads_hidden = {all.hidden.data(), all.width(), c.d_model};
     head = {all.out.data(), c.d_output, all.width()};
   } else if (!weights.head.empty()) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/policy/heads.hpp"
+
 namespace exphil::host {
 
 ScanRule scan_rule_of(const core::PolicyConfig& config) {
@@ -18,13 +20,6 @@ ScanRule scan_rule_of(const core::PolicyConfig& config) {
 
 namespace {
 
-// The sum of the hidden widths of all two-layer heads.
-std::int64_t hidden_width(const core::PolicyWeights& weights) {
-  std::int64_t width = 0;
-  for (const core::PolicyHead& head : weights.heads) width += head.width();
-  return width;
-}
-
 // Floats of the arena; the terms are in the order of the constructor's allocations.
 std::int64_t arena_floats(const core::PolicyWeights& weights, const ScanRule& rule) {
   const core::PolicyConfig& c = weights.config;
@@ -34,7 +29,7 @@ std::int64_t arena_floats(const core::PolicyWeights& weights, const ScanRule& ru
                              packed_floats(c.dt_rank + 2 * c.d_state, c.d_inner) +
                              packed_floats(c.d_inner, c.dt_rank) + panels(c.d_inner) * rule.a_block() +
                              padded(panels(c.d_inner)) + 2 * inner + packed_floats(c.d_model, c.d_inner);
-  const std::int64_t width = hidden_width(weights);
+  const std::int64_t width = core::hidden_width(weights.heads);
   const std::int64_t head = width > 0 ? packed_floats(width, c.d_model) + packed_floats(c.d_output, width)
                                       : packed_floats(c.d_output, c.d_model);
   return packed_floats(c.d_model, c.d_input) + c.n_layer * layer + norm + head;
@@ -72,26 +67,8 @@ Norm PackedWeights::norm(const std::vector<float>& weight, const std::vector<flo
   return to;
 }
 
-CombinedHeads::CombinedHeads(const std::vector<core::PolicyHead>& heads) {
-  for (const core::PolicyHead& head : heads) {
-    hidden.insert(hidden.end(), head.hidden.begin(), head.hidden.end());
-    hidden_bias.insert(hidden_bias.end(), head.hidden_bias.begin(), head.hidden_bias.end());
-    out_bias.insert(out_bias.end(), head.out_bias.begin(), head.out_bias.end());
-  }
-  const std::size_t all = hidden_bias.size();
-  out.resize(out_bias.size() * all);
-  std::size_t first_out = 0, first_hidden = 0;
-  for (const core::PolicyHead& head : heads) {
-    const std::size_t own = head.hidden_bias.size();
-    for (std::size_t row = 0; row < head.out_bias.size(); ++row, ++first_out) {
-      std::copy_n(head.out.data() + row * own, own, out.data() + first_out * all + first_hidden);
-    }
-    first_hidden += own;
-  }
-}
-
 void PackedWeights::pack_heads(const std::vector<core::PolicyHead>& heads) {
-  const CombinedHeads all(heads);
+  const core::PolicyHead all = core::joined_heads(heads);
   heads_hidden_ = matrix(all.hidden.data(), all.hidden_bias.data(), all.width(), config_.d_model);
   head_ = matrix(all.out.data(), all.out_bias.data(), config_.d_output, all.width());
 }

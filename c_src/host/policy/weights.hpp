@@ -22,15 +22,6 @@ struct PackedLayer {
                   *dt_bias = nullptr;  // a by pack_a; {padded(d_inner)} each
 };
 
-// All two-layer heads as two products: their hidden layers one after another, then a matrix with a block for
-// each head. Its zeros cost less than a product of its own for each of them.
-struct CombinedHeads {
-  explicit CombinedHeads(const std::vector<core::PolicyHead>& heads);
-  std::int64_t width() const { return static_cast<std::int64_t>(hidden_bias.size()); }
-  std::vector<float> hidden, hidden_bias;  // {width, d_model}
-  std::vector<float> out, out_bias;        // {d_output, width}
-};
-
 // The scan of every layer of the policy.
 ScanRule scan_rule_of(const core::PolicyConfig& config);
 

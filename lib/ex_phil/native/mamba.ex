@@ -17,8 +17,8 @@ defmodule ExPhil.Native.Mamba do
   a `!` raises the error.
 
   Checkpoints are of three kinds, detected by content: safetensors, Edifice's `.nx` and ExPhil's `.bin` (both its forms).
-  Edifice's `:mamba` and `:mamba_ssd`, alone or under ExPhil's six heads, run on the host backend; CUDA refuses them
-  (`:unsupported`), and `backend: :auto` selects the host. See [docs/exphil.md](docs/exphil.md).
+  Edifice's `:mamba` and `:mamba_ssd`, alone or under ExPhil's six heads, run on both backends.
+  See [docs/exphil.md](docs/exphil.md).
 
   Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
   `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,

@@ -6,8 +6,10 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <tuple>
 #include <utility>
 
+#include "kernels/policy/arguments.cuh"
 #include "kernels/scan/backward_arguments.cuh"
 
 namespace exphil::test {
@@ -16,22 +18,44 @@ namespace {
 using RunGrid = bool (*)(const unsigned*, const unsigned*, std::size_t, void (*)(void*), void*, char*,
                          std::size_t);
 
-// A kernel's entry and the argument of every thread's call.
-template <class Argument>
+// A kernel's entry and its arguments, which every thread is called with.
+template <class... Arguments>
 struct Call {
-  void (*entry)(Argument);
-  const Argument* argument;
+  void (*entry)(Arguments...);
+  std::tuple<Arguments...> arguments;
   static void run(void* self) {
     const auto* const call = static_cast<const Call*>(self);
-    call->entry(*call->argument);
+    std::apply(call->entry, call->arguments);
   }
 };
 
-template <class Argument>
+template <class... Arguments>
+bool run_with(const std::tuple<Arguments...>& arguments, void* entry, RunGrid run_grid, const FakeLaunch& l,
+              char* problem, std::size_t bytes) {
+  Call<Arguments...> call{reinterpret_cast<void (*)(Arguments...)>(entry), arguments};
+  return run_grid(l.grid, l.block, l.shared_bytes, Call<Arguments...>::run, &call, problem, bytes);
+}
+
+template <class... Arguments, std::size_t... I>
+std::tuple<Arguments...> arguments_of(const FakeLaunch& l, std::index_sequence<I...>) {
+  return std::tuple<Arguments...>(*static_cast<const Arguments*>(l.arguments[I])...);
+}
+
+template <class... Arguments>
 bool run_entry(void* entry, RunGrid run_grid, const FakeLaunch& l, char* problem, std::size_t bytes) {
-  Call<Argument> call{reinterpret_cast<void (*)(Argument)>(entry),
-                      static_cast<const Argument*>(l.arguments[0])};
-  return run_grid(l.grid, l.block, l.shared_bytes, Call<Argument>::run, &call, problem, bytes);
+  const auto arguments = arguments_of<Arguments...>(l, std::index_sequence_for<Arguments...>());
+  return run_with(arguments, entry, run_grid, l, problem, bytes);
+}
+
+// Its second argument is as large as a policy's observation, and not read where the first one has an address
+// (EXPHIL_NATIVE_POLICY=inline_obs=0).
+bool run_step(void* entry, RunGrid run_grid, const FakeLaunch& l, char* problem, std::size_t bytes) {
+  struct Obs {
+    float unread[policy::kMostInlineObs];
+  };
+  const auto& arguments = *static_cast<const policy::StepArguments*>(l.arguments[0]);
+  if (arguments.obs == nullptr) return false;
+  return run_with(std::make_tuple(arguments, Obs{}), entry, run_grid, l, problem, bytes);
 }
 
 using Runner = bool (*)(void*, RunGrid, const FakeLaunch&, char*, std::size_t);
@@ -44,8 +68,22 @@ const std::map<std::string, Runner>& runners() {
                                                     {"selective_scan_backward_local", backward},
                                                     {"selective_scan_backward_carry", backward},
                                                     {"selective_scan_backward_matrix", backward},
-                                                    {"scan_row_sums", run_entry<scan::RowSumArguments>}};
+                                                    {"scan_row_sums", run_entry<scan::RowSumArguments>},
+                                                    {"policy_step", run_step}};
   return all;
+}
+
+// Of the policy, what ends like a product's shape is one, and the others but one take RowArguments.
+Runner runner_of(const std::string& name) {
+  const auto found = runners().find(name);
+  if (found != runners().end()) return found->second;
+  if (name.rfind("policy_", 0) != 0) return nullptr;
+  if (name == "policy_row_scales") return run_entry<const float*, float*, long long, float>;
+  const auto ends_with = [&name](const std::string& end) {
+    return name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+  };
+  if (ends_with("_few") || ends_with("_many")) return run_entry<policy::ProductArguments>;
+  return run_entry<policy::RowArguments>;
 }
 
 std::map<std::string, int> launches_of;
@@ -64,8 +102,8 @@ void* open_image(const FakeLaunch& launch) {
 }
 
 int run_launch(const FakeLaunch& launch) {
-  const auto runner = runners().find(launch.function);
-  if (runner == runners().end() || launch.image == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  const Runner runner = runner_of(launch.function);
+  if (runner == nullptr || launch.image == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   void* const library = open_image(launch);
   if (library == nullptr) return CUDA_ERROR_INVALID_IMAGE;
   void* const entry = dlsym(library, launch.function);
@@ -73,7 +111,7 @@ int run_launch(const FakeLaunch& launch) {
   if (entry == nullptr || run_grid == nullptr) return CUDA_ERROR_NOT_FOUND;
   ++launches_of[launch.function];
   char problem[200] = "";
-  if (runner->second(entry, run_grid, launch, problem, sizeof(problem))) return CUDA_SUCCESS;
+  if (runner(entry, run_grid, launch, problem, sizeof(problem))) return CUDA_SUCCESS;
   std::fprintf(stderr, "%s: %s\n", launch.function, problem);
   return CUDA_ERROR_LAUNCH_FAILED;
 }

@@ -1,6 +1,6 @@
 // An emulated GPU: the library over the fake driver and the fake NVRTC, with kernels on the emulated grid of
 // support/grid.hpp. Everything else is the product's code: plans, specs, caches, uploads, slices, arguments
-// and launches. Kernels with clusters or named barriers are not emulated.
+// and launches. Kernels with clusters, teams of several blocks or named barriers are not emulated.
 #pragma once
 
 #include <map>
@@ -13,9 +13,12 @@ namespace exphil::test {
 // Runs the tests with `tag` in a child process with an emulated device.
 RunResult run_over_emulated(const std::string& tag, std::map<std::string, std::string> variables = {});
 
-// In such a child: from now on launches of these kernels run, others fail. Each entry takes one argument, a
-// struct by value.
+// Inside such a child: from now on launches of the scan's and the policy's kernels run, others fail. A policy
+// needs kEmulatedPolicy.
 void emulate_launches();
+
+// EXPHIL_NATIVE_POLICY for policies in such a child.
+inline constexpr char kEmulatedPolicy[] = "team=1,inline_obs=0,batch_agents=2";
 
 // How often a kernel has run so far.
 int emulated_launches(const std::string& entry);

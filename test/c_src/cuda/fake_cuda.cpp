@@ -457,7 +457,7 @@ CUresult cuStreamDestroy(CUstream stream) {
 }
 CUresult cuStreamSynchronize(CUstream stream) {
   ENTER("cuStreamSynchronize");
-  return alive(streams, stream);
+  return stream == nullptr ? CUDA_SUCCESS : alive(streams, stream);  // null: the default stream
 }
 CUresult cuStreamQuery(CUstream stream) {
   ENTER("cuStreamQuery");

@@ -1,13 +1,15 @@
-// The names of CUDA C++ that the scan kernels use, for the emulated grid (grid.hpp): vector types,
-// intrinsics, shuffles, barriers and dynamic shared memory. The fake NVRTC includes it before a kernel's
-// source.
+// The names of CUDA C++ that the scan and policy kernels use, for the emulated grid (grid.hpp): vector types,
+// intrinsics, shuffles, barriers and shared memory. Included in front of a kernel's source by the
+// fake NVRTC.
 #pragma once
 
 #include <algorithm>
 
 #include "support/grid.hpp"
 
-#define __shared__
+// One copy for all fibres of the thread that runs the grid.
+#define __shared__ thread_local
+#define __align__(bytes) __attribute__((aligned(bytes)))
 
 // NOLINTBEGIN: CUDA's own names.
 struct alignas(8) float2 {
@@ -50,8 +52,28 @@ inline unsigned __float_as_uint(float value) {
 inline float __uint_as_float(unsigned bits) {
   return exphil::core::f32_from_bits(bits);
 }
+inline float rsqrtf(float v) {
+  return 1.0f / std::sqrt(v);
+}
 using std::max;
 using std::min;
+
+template <class T>
+T __ldg(const T* from) {
+  return *from;
+}
+template <class T>
+T __ldcs(const T* from) {
+  return *from;
+}
+template <class T>
+T __ldcg(const T* from) {
+  return *from;
+}
+template <class T>
+void __stcg(T* to, T value) {
+  *to = value;
+}
 
 inline void __syncthreads() {
   exphil::grid::sync_block();
@@ -64,13 +86,17 @@ T __shfl_sync(unsigned, T value, int lane) {
   return exphil::grid::shuffle(value, lane);
 }
 template <class T>
+T __shfl_sync(unsigned, T value, int lane, int width) {
+  return exphil::grid::shuffle(value, static_cast<int>(threadIdx.x) / width * width % 32 + lane % width);
+}
+template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
-  return exphil::grid::shuffle(value, static_cast<int>(threadIdx.x) ^ mask);
+  return exphil::grid::shuffle(value, static_cast<int>(threadIdx.x % 32) ^ mask);
 }
 
 // The shared memory of a block, and the bytes behind it that grid.hpp checks.
 extern "C" {
-alignas(128) inline float4 shared_memory[(227 * 1024 + exphil::grid::kBehind) / sizeof(float4)];
+alignas(128) inline thread_local float4 shared_memory[(227 * 1024 + exphil::grid::kBehind) / sizeof(float4)];
 }
 // NOLINTEND
 
@@ -88,6 +114,19 @@ inline unsigned short float_to_half(float value) {
   return core::f32_to_f16(value);
 }
 }  // namespace exphil::device
+
+// Of kernels/policy/ptx.cuh. A team has one block here: nothing waits for another one.
+namespace exphil::policy {
+inline float* dynamic_shared() {
+  return &shared_memory[0].x;
+}
+inline const float* launder(const float* pointer) {
+  return pointer;
+}
+inline void store_system(unsigned long long* to, unsigned long long value) {
+  *to = value;
+}
+}  // namespace exphil::policy
 
 // Runs call(argument) as every thread of a grid; on failure returns false with the reason in `problem`.
 extern "C" __attribute__((visibility("default"), used)) inline bool run_emulated_grid(

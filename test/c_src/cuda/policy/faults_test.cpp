@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "core/environment.hpp"
 #include "core/policy/session.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/policy/dims.hpp"
@@ -13,6 +14,7 @@
 #include "support/allocations.hpp"
 #include "support/policy.hpp"
 #include "support/policy_faults.hpp"
+#include "support/policy_forms.hpp"
 #include "support/rollback_case.hpp"
 
 namespace exphil::test {
@@ -20,8 +22,20 @@ namespace {
 
 constexpr int kOutOfMemory = 2, kInvalidValue = 1, kIllegalAddress = 700;
 
+// The form that EXPHIL_TEST_FORM names, of support/policy_forms.hpp.
+const std::shared_ptr<const core::PolicyWeights>& weights() {
+  static const auto chosen = [] {
+    const std::string name = core::environment("EXPHIL_TEST_FORM");
+    for (const PolicyForm& form : policy_forms({})) {
+      if (form.name == name) return form.weights;
+    }
+    return std::shared_ptr<const core::PolicyWeights>(make_policy({}));
+  }();
+  return chosen;
+}
+
 const cuda::PolicyDims& dims() {
-  static const cuda::PolicyDims dims(make_policy({})->config);
+  static const cuda::PolicyDims dims(*weights());
   return dims;
 }
 
@@ -69,7 +83,7 @@ std::shared_ptr<core::Policy> load(const std::shared_ptr<cuda::Context>& context
   fake().on_launch(run_kernel);
   core::PolicyOptions options;
   options.max_sessions = 4 * FaultBench::kSessions;  // two benches, and a batch of one of them
-  return cuda::load_policy(context, make_policy({}), options);
+  return cuda::load_policy(context, weights(), options);
 }
 
 std::map<std::string, std::string> small_slices() {
@@ -154,6 +168,12 @@ TEST_CASE("a policy whose calls fail keeps every state", "[cuda][policy][faults]
     INFO(tag << "\n" << result.output);
     CHECK(result.status == 0);
   }
+  auto variables = small_slices();
+  variables["EXPHIL_TEST_FORM"] =
+      "exphil";  // two-layer heads and the mean of dt have memory and kernels more
+  const RunResult result = run_over_fake("[.policy_driver_faults]", variables);
+  INFO(result.output);
+  CHECK(result.status == 0);
 }
 
 }  // namespace exphil::test

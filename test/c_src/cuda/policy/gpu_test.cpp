@@ -13,6 +13,7 @@
 #include "support/melee.hpp"
 #include "support/numbers.hpp"
 #include "support/policy.hpp"
+#include "support/policy_forms.hpp"
 #include "support/rollback_case.hpp"
 
 namespace exphil {
@@ -185,6 +186,35 @@ TEST_CASE("policies of unusual sizes on the GPU agree with the reference", "[cud
     Floats last = unset(config.d_output);
     policy->window(obs.data(), 1, kFrames, last.data());
     CHECK(same_bits(last, Floats(stepped.end() - config.d_output, stepped.end())));
+  }
+}
+
+TEST_CASE("every form of a policy on the GPU", "[cuda][gpu][policy][forms]") {
+  if (!test::have_device()) return;
+  test::PolicySpec small, large;
+  large.d_input = 70, large.d_model = 130, large.d_inner = 300, large.d_state = 17, large.dt_rank = 5;
+  for (const test::PolicySpec& spec : {small, large}) {
+    for (const test::PolicyForm& form : test::policy_forms(spec)) {
+      INFO(form.name << " of d_model " << spec.d_model);
+      const auto policy = load(form.weights, 400);
+      test::check_policy_form(*policy, *form.weights, 40, {2, 3, 9, 70, 300});
+    }
+  }
+}
+
+// The same answers from teams of every kind: their blocks exchange values in different ways.
+TEST_CASE("every form of a policy on the GPU in teams of other shapes", "[cuda][gpu][policy][forms]") {
+  if (!test::have_device()) return;
+  test::PolicySpec spec;
+  spec.d_model = 130, spec.d_inner = 300, spec.d_state = 17, spec.dt_rank = 5;
+  for (const char* shape : {"team=1", "cluster=0", "staged=0", "fused_limit=0", "few_limit=0,team=4"}) {
+    const test::Environment variable("EXPHIL_NATIVE_POLICY", shape);
+    for (const test::PolicyForm& form : test::policy_forms(spec)) {
+      if (form.name != "edifice_of_one_size" && form.name != "exphil") continue;
+      INFO(form.name << " with " << shape);
+      const auto policy = load(form.weights);
+      test::check_policy_form(*policy, *form.weights, 40, {2, 9, 40});
+    }
   }
 }
 

@@ -1,0 +1,42 @@
+// Policies of several forms on an emulated GPU (emulated_gpu.hpp): packing, arguments, the row kernels and
+// the step of a team of one block. Larger teams exchange values between blocks; they run on a GPU only
+// (gpu_test.cpp).
+#include <algorithm>
+
+#include "cuda/device/context.hpp"
+#include "cuda/emulated_gpu.hpp"
+#include "cuda/policy/loader.hpp"
+#include "support/catch.hpp"
+#include "support/policy_forms.hpp"
+
+namespace exphil::test {
+namespace {
+
+TEST_CASE("forms of a policy on an emulated GPU", "[.emulated_policy]") {
+  emulate_launches();
+  PolicySpec spec;
+  spec.d_input = 9, spec.d_model = 34, spec.d_inner = 70, spec.d_state = 5;
+  core::PolicyOptions options;
+  options.max_sessions = 16;
+  // Each form is a dozen kernels to compile. These have every switch on and off; the GPU runs all.
+  const std::vector<std::string> chosen = {"state_spaces", "short_chunks_of_mean_dt", "edifice_of_one_size",
+                                           "exphil"};
+  for (const PolicyForm& form : policy_forms(spec)) {
+    if (std::find(chosen.begin(), chosen.end(), form.name) == chosen.end()) continue;
+    INFO(form.name);
+    const auto policy = cuda::load_policy(cuda::Context::open(0), form.weights, options);
+    check_policy_form(*policy, *form.weights, 9, {2, 5});
+  }
+  CHECK(emulated_launches("policy_step") > 0);
+  CHECK(emulated_launches("policy_activate_dt") > 0);
+  CHECK(emulated_launches("policy_hidden_few") > 0);
+}
+
+TEST_CASE("policies of several forms run without a GPU", "[cuda][policy][emulated]") {
+  const RunResult run = run_over_emulated("[.emulated_policy]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}});
+  INFO(run.output);
+  REQUIRE(run.status == 0);
+}
+
+}  // namespace
+}  // namespace exphil::test

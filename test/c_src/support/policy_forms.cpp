@@ -1,0 +1,261 @@
+#include "support/policy_forms.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "core/policy/reference.hpp"
+#include "support/catch.hpp"
+#include "support/numbers.hpp"
+
+namespace exphil::test {
+namespace {
+
+using core::PolicyWeights;
+using Floats = std::vector<float>;
+
+Floats random(std::int64_t count, float bound, std::uint64_t seed) {
+  return Random(seed).vector(static_cast<std::size_t>(count), -bound, bound);
+}
+
+void layer_norm(PolicyWeights& w) {
+  w.config.spec.norm = core::NormKind::layer;
+  std::uint64_t seed = 50;
+  for (core::PolicyLayerWeights& layer : w.layers) layer.norm_bias = random(w.config.d_model, 0.3f, seed++);
+  if (w.config.spec.final_norm) w.norm_f_bias = random(w.config.d_model, 0.3f, seed);
+}
+
+void projection_bias(PolicyWeights& w) {
+  std::uint64_t seed = 60;
+  for (core::PolicyLayerWeights& layer : w.layers) {
+    layer.x_proj_bias = random(w.config.dt_rank + 2 * w.config.d_state, 0.5f, seed++);
+  }
+}
+
+void no_input_projection(PolicyWeights& w) {
+  w.config.spec.input_projection = false;
+  w.config.d_input = w.config.d_model;
+  w.input_proj.clear(), w.input_proj_bias.clear();
+}
+
+void clipped_dt(PolicyWeights& w) {
+  w.config.spec.dt_min = 0.03f, w.config.spec.dt_max = 0.2f;
+}
+
+void mean_dt(PolicyWeights& w) {
+  w.config.spec.input_dt = core::InputDt::mean;
+}
+
+void no_skip(PolicyWeights& w) {
+  for (core::PolicyLayerWeights& layer : w.layers) layer.d.clear();
+}
+
+void no_final_norm(PolicyWeights& w) {
+  w.config.spec.final_norm = false;
+  w.norm_f.clear(), w.norm_f_bias.clear();
+}
+
+void fixed_a(PolicyWeights& w) {
+  for (core::PolicyLayerWeights& layer : w.layers) {
+    for (std::size_t i = 0; i < layer.a.size(); ++i) {
+      layer.a[i] = -static_cast<float>(i % static_cast<std::size_t>(w.config.d_state) + 1);
+    }
+  }
+}
+
+// Carried states decay their inputs, and windows of up to 6 frames.
+void short_chunks(PolicyWeights& w) {
+  w.config.spec.window = 4, w.config.spec.chunk_size = 6;
+}
+
+// Windows of up to 6 frames alone.
+void long_window(PolicyWeights& w) {
+  w.config.spec.window = 60, w.config.spec.chunk_size = 6;
+}
+
+// ExPhil's six, with few bins.
+void heads(PolicyWeights& w) {
+  core::PolicyConfig& c = w.config;
+  w.head.clear(), w.head_bias.clear();
+  c.d_output = 0;
+  std::uint64_t seed = 70;
+  for (const char* name : {"buttons", "main_x", "main_y", "c_x", "c_y", "shoulder"}) {
+    const std::int64_t count = c.groups.empty() ? 8 : 3, width = 7 + 3 * count;
+    core::PolicyHead head;
+    head.hidden = random(width * c.d_model, 0.5f, seed++), head.hidden_bias = random(width, 0.5f, seed++);
+    head.out = random(count * width, 0.5f, seed++), head.out_bias = random(count, 0.5f, seed++);
+    c.groups.push_back({name, c.d_output, count});
+    c.d_output += count;
+    w.heads.push_back(head);
+  }
+}
+
+void bare(PolicyWeights& w) {
+  w.head.clear(), w.head_bias.clear();
+  w.config.d_output = w.config.d_model;
+}
+
+void edifice(PolicyWeights& w) {
+  for (const auto& change :
+       {projection_bias, clipped_dt, mean_dt, no_skip, no_final_norm, fixed_a, layer_norm}) {
+    change(w);
+  }
+}
+
+bool same_bits(const float* p, const float* q, std::int64_t count) {
+  return std::memcmp(p, q, static_cast<std::size_t>(count) * sizeof(float)) == 0;
+}
+
+class FormCheck {
+ public:
+  FormCheck(core::Policy& policy, const PolicyWeights& weights, std::int64_t frames)
+      : policy_(policy),
+        weights_(weights),
+        config_(policy.config()),
+        frames_(frames),
+        obs_(random(frames * config_.d_input, 1, 3)) {}
+
+  void steps() {
+    core::PolicyReferenceState reference(config_);
+    const auto state = policy_.new_state();
+    std::vector<double> expected;
+    for (std::int64_t t = 0; t < frames_; ++t) {
+      std::vector<double> row(static_cast<std::size_t>(config_.d_output));
+      core::policy_reference_step(weights_, reference, obs_at(t), row.data());
+      expected.insert(expected.end(), row.begin(), row.end());
+      const Floats out = step(*state, obs_at(t));
+      stepped_.insert(stepped_.end(), out.begin(), out.end());
+    }
+    CHECK(relative_error(stepped_, expected) <= 1e-5);
+    last_ = read(*state);
+    std::vector<double> values(reference.ssm.begin(), reference.ssm.end());
+    values.insert(values.end(), reference.conv.begin(), reference.conv.end());
+    CHECK(relative_error(last_, values) <= 1e-5);
+  }
+
+  void prefill() {
+    for (const std::int64_t cut : {std::int64_t{0}, std::int64_t{1}, frames_ / 2}) {
+      const auto state = policy_.new_state();
+      Floats out(stepped_.size());
+      policy_.prefill(*state, obs_.data(), cut, out.data());
+      policy_.prefill(*state, obs_at(cut), frames_ - cut, out.data() + cut * config_.d_output);
+      CHECK(same_bits(out.data(), stepped_.data(), static_cast<std::int64_t>(out.size())));
+      CHECK(read(*state) == last_);
+    }
+  }
+
+  // Two windows of each length together; where they follow the carried recurrence, the bits of the steps.
+  void windows() {
+    for (const std::int64_t seq :
+         {std::int64_t{1}, std::int64_t{4}, std::int64_t{6}, std::int64_t{7}, frames_ - 1}) {
+      CAPTURE(seq);
+      Floats two(obs_.begin(), obs_.begin() + seq * config_.d_input);
+      two.insert(two.end(), obs_at(1), obs_at(1 + seq));
+      Floats out(2 * static_cast<std::size_t>(config_.d_output)), alone(out.size() / 2);
+      policy_.window(two.data(), 2, seq, out.data());
+      policy_.window(obs_at(1), 1, seq, alone.data());
+      CHECK(same_bits(alone.data(), out.data() + config_.d_output, config_.d_output));
+      for (std::int64_t i = 0; i < 2; ++i) {
+        std::vector<double> expected(static_cast<std::size_t>(seq * config_.d_output));
+        core::policy_reference_window(weights_, obs_at(i), seq, expected.data());
+        CHECK(relative_error(out.data() + i * config_.d_output,
+                             expected.data() + (seq - 1) * config_.d_output, alone.size()) <= 1e-5);
+      }
+      if (config_.spec.decays_input(seq) == config_.spec.carried_decays_input()) {
+        CHECK(same_bits(out.data(), stepped_.data() + (seq - 1) * config_.d_output, config_.d_output));
+      }
+    }
+  }
+
+  // Agents that saw different frames, stepped together and alone.
+  void batch(std::int64_t count) {
+    CAPTURE(count);
+    std::vector<std::unique_ptr<core::State>> together, alone;
+    std::vector<core::State*> pointers;
+    Floats obs;
+    for (std::int64_t i = 0; i < count; ++i) {
+      for (auto* states : {&together, &alone}) {
+        states->push_back(policy_.new_state());
+        step(*states->back(), obs_at(i % frames_));
+      }
+      pointers.push_back(together.back().get());
+      obs.insert(obs.end(), obs_at((i + 1) % frames_), obs_at((i + 1) % frames_) + config_.d_input);
+    }
+    Floats out(static_cast<std::size_t>(count * config_.d_output));
+    policy_.step(pointers.data(), count, obs.data(), out.data());
+    bool same = true;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      const Floats single = step(*alone[at], obs.data() + i * config_.d_input);
+      same = same && same_bits(single.data(), out.data() + i * config_.d_output, config_.d_output) &&
+             read(*together[at]) == read(*alone[at]);
+    }
+    CHECK(same);
+  }
+
+ private:
+  const float* obs_at(std::int64_t t) const { return obs_.data() + t * config_.d_input; }
+
+  Floats step(core::State& state, const float* obs) {
+    Floats out(static_cast<std::size_t>(config_.d_output), std::nanf(""));
+    core::State* pointer = &state;
+    policy_.step(&pointer, 1, obs, out.data());
+    return out;
+  }
+
+  Floats read(const core::State& state) {
+    Floats all(static_cast<std::size_t>(config_.ssm_floats() + config_.conv_floats()));
+    policy_.read_state(state, all.data(), all.data() + config_.ssm_floats());
+    return all;
+  }
+
+  core::Policy& policy_;
+  const PolicyWeights& weights_;
+  const core::PolicyConfig& config_;
+  const std::int64_t frames_;
+  const Floats obs_;
+  Floats stepped_, last_;
+};
+
+}  // namespace
+
+std::vector<PolicyForm> policy_forms(const PolicySpec& spec) {
+  std::vector<PolicyForm> all;
+  const auto add = [&](const char* name, const std::vector<std::function<void(PolicyWeights&)>>& changes) {
+    auto weights = std::make_shared<PolicyWeights>(*make_policy(spec));
+    for (const auto& change : changes) change(*weights);
+    all.push_back({name, weights});
+  };
+  add("state_spaces", {});
+  add("layer_norm", {layer_norm});
+  add("projection_bias", {projection_bias});
+  add("no_input_projection", {no_input_projection});
+  add("clipped_dt", {clipped_dt});
+  add("mean_dt", {mean_dt});
+  add("no_skip", {no_skip});
+  add("no_final_norm", {no_final_norm});
+  add("fixed_a", {fixed_a});
+  add("short_chunks", {short_chunks});
+  add("short_chunks_of_mean_dt", {short_chunks, mean_dt});
+  add("long_window", {long_window});
+  add("heads", {heads});
+  add("heads_after_layer_norm", {layer_norm, heads});
+  add("bare", {bare});
+  add("bare_after_layer_norm", {layer_norm, bare, no_input_projection});
+  add("edifice", {edifice, bare});
+  add("edifice_of_one_size", {edifice, bare, no_input_projection, long_window});
+  add("exphil", {edifice, heads});
+  return all;
+}
+
+void check_policy_form(core::Policy& policy, const PolicyWeights& weights, std::int64_t frames,
+                       const std::vector<std::int64_t>& batches) {
+  FormCheck check(policy, weights, frames);
+  check.steps();
+  check.prefill();
+  check.windows();
+  for (const std::int64_t count : batches) check.batch(count);
+}
+
+}  // namespace exphil::test
