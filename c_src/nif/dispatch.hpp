@@ -41,11 +41,12 @@ struct Nif<Function, Arguments> {
     }
   }
 
-  // Runs on the normal scheduler while calls are `short` and nobody else has what they need; otherwise as
-  // scheduled().
+  // Runs on the normal scheduler while calls are `short` and nobody else has what they need; otherwise in a
+  // dirty job among those that compute, also where it waits for a device: a frame's step is over in some 100
+  // us, and all of the ten jobs that wait may be held by batches of windows or by prefills.
   template <bool is_short(ErlNifEnv*, const Term[])>
   static Term here(ErlNifEnv* env, int argc, const Term argv[]) noexcept {
-    if (!is_short(env, argv)) return scheduled(env, argc, argv);
+    if (!is_short(env, argv)) return schedule(env, core::JobKind::compute, argc, argv);
     const ErlNifTime begin = enif_monotonic_time(ERL_NIF_USEC);
     Call call(env, false);
     try {
@@ -54,7 +55,7 @@ struct Nif<Function, Arguments> {
       report_time(env, enif_monotonic_time(ERL_NIF_USEC) - begin);
       return answer;
     } catch (const core::WouldWait&) {
-      return scheduled(env, argc, argv);
+      return schedule(env, core::JobKind::compute, argc, argv);
     } catch (...) {
       return encode_current_exception(call);
     }

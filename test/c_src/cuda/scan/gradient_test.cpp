@@ -146,7 +146,7 @@ void check_company(const ScanSpec& spec) {
 
 // ---- on the emulated grid ----
 
-TEST_CASE("the gradient's kernels for lengths, widths and layouts", "[.emulated_gradient]") {
+TEST_CASE("the gradient's kernels for lengths, widths and layouts", "[.emulated_gradient_sweep]") {
   emulate_launches();
   for (const std::int64_t seq : {0, 1, 15, 16, 17, 63, 64, 65, 150})
     check(with_everything(of_size(2, seq, 7, 16)));
@@ -198,7 +198,7 @@ TEST_CASE("the gradient where a lane has two channels and a block several tiles"
   check_cut(spec, tuning);
 }
 
-TEST_CASE("the gradient with a full matrix for lengths, widths and layouts", "[.emulated_gradient]") {
+TEST_CASE("the gradient with a full matrix for lengths, widths and layouts", "[.emulated_gradient_sweep]") {
   emulate_launches();
   for (const std::int64_t seq : {0, 1, 31, 32, 33, 70}) {
     ScanSpec spec = with_everything(of_size(2, seq, 6, 5));
@@ -209,12 +209,12 @@ TEST_CASE("the gradient with a full matrix for lengths, widths and layouts", "[.
   CHECK(emulated_launches("selective_scan_backward_matrix") == 6);
 }
 
-TEST_CASE("the gradient with any options", "[.emulated_gradient]") {
+TEST_CASE("the gradient with any options", "[.emulated_gradient_sweep]") {
   emulate_launches();
   check_options(24, 80);
 }
 
-TEST_CASE("the gradient's goldens that are small", "[.emulated_gradient]") {
+TEST_CASE("the gradient's goldens that are small", "[.emulated_gradient_sweep]") {
   emulate_launches();
   check_goldens(20000);
 }
@@ -237,6 +237,13 @@ TEST_CASE("the gradient of a sequence in any company", "[.emulated_gradient]") {
 
 TEST_CASE("the gradient's kernels run without a GPU", "[cuda][scan_grad][emulated]") {
   const RunResult run = run_over_emulated("[.emulated_gradient]");
+  INFO(run.output);
+  REQUIRE(run.status == 0);
+}
+
+// Minutes of compiling kernels for the CPU: with `make test_variants`.
+TEST_CASE("all of the gradient's kernels run without a GPU", "[cuda][scan_grad][emulated][.variants]") {
+  const RunResult run = run_over_emulated("[.emulated_gradient_sweep]");
   INFO(run.output);
   REQUIRE(run.status == 0);
 }
