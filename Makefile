@@ -129,6 +129,33 @@ $(BUILD)/venv/jax:
 	$(BUILD)/venv/bin/pip install --quiet --disable-pip-version-check $(JAX)
 	@touch $@
 
+## sanitize: the C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer, leaks checked; those with threads with ThreadSanitizer
+SANITIZE_FLAGS := -O1 -g1 -fno-omit-frame-pointer
+# Without the recorded matches, whose thousands of frames take minutes here and run the same code as the small policies.
+NOT_RECORDED := '~[variants]~[.]~[melee]~[exphil]'
+sanitize: sanitize_memory sanitize_threads
+sanitize_memory:
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan $(BUILD)/asan/c_src_tests \
+	  CXXFLAGS='$(SANITIZE_FLAGS) -fsanitize=address,undefined -fno-sanitize-recover=undefined'
+	ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 LSAN_OPTIONS=suppressions=test/sanitizers/leaks.txt \
+	  $(BUILD)/asan/c_src_tests $(NOT_RECORDED)
+# Only what these tests need: the CUDA backend's threads are those of core/, and half of the build.
+THREADED_TESTS = $(call sources_in,test/c_src/support,cpp) test/c_src/core/policy/session_test.cpp test/c_src/host/storm_test.cpp \
+  $(addprefix test/c_src/core/,parallel_test.cpp reaper_test.cpp buffer_pool_test.cpp ticker_test.cpp)
+sanitize_threads:
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan CUDA_INCLUDE= TESTS='$(THREADED_TESTS)' $(BUILD)/tsan/c_src_tests \
+	  CXXFLAGS='$(SANITIZE_FLAGS) -fsanitize=thread'
+	TSAN_OPTIONS=allocator_may_return_null=1:suppressions=test/sanitizers/threads.txt $(BUILD)/tsan/c_src_tests
+
+## test_arm: the CPU backend's tests, compiled for 64-bit ARM and run under qemu (minutes; needs Debian's arm64 packages)
+ARM_TESTS = $(call sources_in,test/c_src/support test/c_src/host,cpp)
+test_arm:
+	@command -v aarch64-linux-gnu-g++ qemu-aarch64 >/dev/null && ls /usr/lib/aarch64-linux-gnu/libhwy.so >/dev/null 2>&1 || \
+	  { echo 'test_arm: docs/architecture.md (Tests and tools) names the packages that it needs' >&2; exit 1; }
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/arm CUDA_INCLUDE= TESTS='$(ARM_TESTS)' $(BUILD)/arm/c_src_tests \
+	  CXX='$(if $(findstring ccache,$(CXX)),ccache )aarch64-linux-gnu-g++' CXXFLAGS='-O1 -g1'
+	qemu-aarch64 $(BUILD)/arm/c_src_tests $(NOT_RECORDED)
+
 ## fuzz: run clang's libFuzzer on every reader of untrusted bytes, SECONDS=n for each target (default 60)
 SECONDS ?= 60
 CLANGXX ?= $(if $(findstring ccache,$(CXX)),ccache )clang++
@@ -253,4 +280,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(wildcard $(BUILD)/test/fuzz/*.d) $(OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
 .SECONDARY:
-.PHONY: all setup demo test test_xla jax fuzz fuzz_programs test_c test_variants test_ex lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
+.PHONY: all setup demo test test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_variants test_ex lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
