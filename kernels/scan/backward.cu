@@ -6,107 +6,21 @@
 //   g_t = dy_t conj(C_t) + conj(Abar_(t+1)) g_(t+1)        dC_t = dy_t conj(h_t)
 // and from g_t and h_(t-1) by the chain rule of the state update (formulas::step_gradient) those of A, dt, x
 // and B. h is computed again. A sequence of one segment takes selective_scan_backward alone. Longer ones:
-//   1. selective_scan_backward_local: in each segment, from a zero state: its last state, the product of
-//   Abar, and
-//      what reaches the state before the segment from the dy within it.
-//   2. selective_scan_backward_carry: the segments one after another: the state before each, g behind each.
-//   3. selective_scan_backward: each segment forward, keeping the state at the beginning of each piece, then
-//   piece
-//      by piece from the last: the piece's states once more, in registers, and the steps back.
+//   1. backward_local.cu: in each segment, from a zero state: its last state, the product of Abar, and what
+//      reaches the state before the segment from the dy within it.
+//   2. backward_carry.cu: the segments one after another: the state before each, g behind each.
+//   3. This file: each segment forward, keeping the state at the beginning of each piece, then piece by piece
+//      from the last: the piece's states once more, in registers, and the steps back.
 // Sums over channels and over time are left as parts, which scan/row_sums.cu adds up in a fixed order.
 //
 // Grid of 1 and 3: x = batch * blocks of channels, y = segments. Arguments are read-only but for scratch;
 // outputs do not overlap inputs.
-#include "kernels/scan/backward.cuh"
+#include "kernels/scan/backward_lane.cuh"
 
 namespace {
 
 using namespace exphil;
 using namespace exphil::scan;
-
-// What a lane keeps of its channels.
-struct Lane {
-  Number a[kOwn];
-  Number b[B_CONSTANT ? kOwn : 1], c[C_CONSTANT ? kOwn : 1];
-};
-__device__ __forceinline__ Lane load_lane(const Arguments& p, const Place& s) {
-  Lane lane;
-  load_states(p, s, p.a, 0, lane.a);
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) lane.a[i] = Rule::constant(lane.a[i]);
-#if B_CONSTANT
-  load_constant<kProjectionElement>(s, p.b, lane.b);
-#endif
-#if C_CONSTANT
-  load_constant<kProjectionElement>(s, p.c, lane.c);
-#endif
-  return lane;
-}
-
-// b or c of one step.
-struct Projection {
-  Number value[kPerLane];
-};
-__device__ __forceinline__ Projection load_row(const Place& s, const float* rows, int step) {
-  Projection row;
-  float flat[kLaneRow];
-  device::load_floats(rows + step * kRow + s.part * kLaneRow, flat);
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i) row.value[i] = Rule::load(flat + i * kFloats);
-  return row;
-}
-__device__ __forceinline__ Projection load_b(const Place& s, const Shared& shared, int step) {
-  return B_CONSTANT ? Projection{} : load_row(s, shared.b, step);
-}
-__device__ __forceinline__ Projection load_c(const Place& s, const Shared& shared, int step) {
-  return C_CONSTANT ? Projection{} : load_row(s, shared.c, step);
-}
-__device__ __forceinline__ Number b_of(const Lane& lane, const Projection& row, int i) {
-  return B_CONSTANT ? lane.b[B_CONSTANT ? i : 0] : row.value[i % kPerLane];
-}
-__device__ __forceinline__ Number c_of(const Lane& lane, const Projection& row, int i) {
-  return C_CONSTANT ? lane.c[C_CONSTANT ? i : 0] : row.value[i % kPerLane];
-}
-
-// One stream of one step, of the lane's channels.
-struct Channels {
-  float value[kChannels];
-  __device__ __forceinline__ Real of(int i) const { return {value[i / kPerLane]}; }
-};
-__device__ __forceinline__ Channels load_channels(const Place& s, const float* stream, int step) {
-  Channels out;
-  device::load_floats(stream + step * kTileChannels + s.local(), out.value);
-  return out;
-}
-
-struct Step {
-  Number abar[kOwn], gain[Rule::kHasGain ? kOwn : 1];
-};
-
-// h after a step.
-__device__ __forceinline__ void advance(const Place& s, const Shared& shared, const Lane& lane, int step,
-                                        Step* with, Number (&h)[kOwn]) {
-  const Channels dt = load_channels(s, shared.dt, step), v = load_channels(s, shared.v, step);
-  const Projection b = load_b(s, shared, step);
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    Number gain;
-    Rule::discretize(lane.a[i], dt.of(i), &with->abar[i], &gain);
-    Number input = b_of(lane, b, i) * v.of(i);
-    if constexpr (Rule::kHasGain) {
-      with->gain[i] = gain;
-      input = gain * input;
-    }
-    h[i] = Rule::multiply_add(with->abar[i], h[i], input);
-  }
-}
-
-// The row of checkpoints, adjoints, decays and of the sums over a segment.
-__device__ __forceinline__ long long segment_row(const BackwardArguments& all, const Place& s) {
-  return s.batch * all.segments + s.segment;
-}
-
-// ---- the steps back ----
 
 // What a lane adds up over a segment.
 struct Sums {
@@ -361,62 +275,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, MIN_BLOCKS)
     selective_scan_backward(const __grid_constant__ exphil::scan::BackwardArguments p) {
   extern __shared__ float4 shared_memory[];
   const Shared shared = find_shared(shared_memory);
-  Place s = find_place(p.scan);
-#pragma unroll 1
-  for (long long segment = blockIdx.y; segment < p.segments; segment += gridDim.y) {
-    enter_segment(s, p.scan, segment);
-    __syncthreads();  // the segment before has been read
-    stage_projections(p.scan, s, shared);
-#pragma unroll 1
-    for (int tile = 0; tile < CHANNEL_TILES && tile * kTileChannels < s.channels; ++tile) {
-      enter_tile(s, tile);
-      __syncthreads();  // the tile before has been read
-      stage_streams(p, s, shared);
-      __syncthreads();
-      tile_back(p, s, shared, tile == 0);
-      __syncthreads();
-      finish_streams(p, s, shared);
-    }
-  }
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads)
-    selective_scan_backward_local(const __grid_constant__ exphil::scan::BackwardArguments p) {
-  extern __shared__ float4 shared_memory[];
-  const Shared shared = find_shared(shared_memory);
-  Place s = find_place(p.scan);
-#pragma unroll 1
-  for (long long segment = blockIdx.y; segment < p.segments; segment += gridDim.y) {
-    enter_segment(s, p.scan, segment);
+  for_each_tile(p, shared, [&](const Place& s, bool first_tile) {
+    tile_back(p, s, shared, first_tile);
     __syncthreads();
-    stage_projections(p.scan, s, shared);
-#pragma unroll 1
-    for (int tile = 0; tile < CHANNEL_TILES && tile * kTileChannels < s.channels; ++tile) {
-      enter_tile(s, tile);
-      __syncthreads();
-      stage_streams(p, s, shared);
-      __syncthreads();
-      const Lane lane = load_lane(p.scan, s);
-      Number h[kOwn], g[kOwn], decay[kOwn];
-#pragma unroll
-      for (int i = 0; i < kOwn; ++i) h[i] = g[i] = Rule::zero(), decay[i] = Rule::one();
-#pragma unroll 2
-      for (int step = 0; step < s.steps; ++step) {
-        Step with;
-        advance(s, shared, lane, step, &with, h);
-        const Channels dy = load_channels(s, shared.dy, step);
-        const Projection c = load_c(s, shared, step);
-#pragma unroll
-        for (int i = 0; i < kOwn; ++i) {
-          decay[i] = decay[i] * with.abar[i];
-          const Number from_y = Rule::add_scaled_conjugate(Rule::zero(), dy.of(i), c_of(lane, c, i));
-          g[i] = Rule::add_conjugate(g[i], from_y, decay[i]);
-        }
-      }
-      const long long row = segment_row(p, s);
-      store_states(p.scan, s, p.checkpoints, row, h);
-      store_states(p.scan, s, p.adjoints, row, g);
-      store_states(p.scan, s, p.decays, row, decay);
-    }
-  }
+    finish_streams(p, s, shared);
+  });
 }

@@ -2,6 +2,7 @@
 // recurrence; the gradients of x, dt and z after it. Included by those kernels only.
 #pragma once
 
+#include "kernels/common/gradient_formulas.cuh"
 #include "kernels/scan/backward_arguments.cuh"
 #include "kernels/scan/frame.cuh"
 

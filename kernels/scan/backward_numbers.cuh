@@ -1,7 +1,8 @@
 // Real and complex numbers as the kernels of the scan's gradient compute with them, over the formulas of
-// common/formulas.cuh. Products that are added to a sum are fused. Included by those kernels only.
+// common/gradient_formulas.cuh. Products that are added to a sum are fused. Included by those kernels only.
 #pragma once
 
+#include "kernels/common/gradient_formulas.cuh"
 #include "kernels/scan/rules.cuh"
 
 namespace exphil {

@@ -5,7 +5,7 @@
 
 #include "core/policy/reference_frame.hpp"
 #include "core/scalar_math.hpp"
-#include "kernels/common/formulas.cuh"
+#include "kernels/common/gradient_formulas.cuh"
 
 namespace exphil::core {
 

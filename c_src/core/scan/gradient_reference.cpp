@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/scan/reference_operands.hpp"
+#include "kernels/common/gradient_formulas.cuh"
 
 namespace exphil::core {
 

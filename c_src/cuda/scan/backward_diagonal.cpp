@@ -145,9 +145,9 @@ Cut cut_for(const ScanShape& p, const DeviceProperties& device, const BackwardTu
   return cut;
 }
 
-KernelSpec spec_of(const ScanShape& p, const Cut& cut, const char* entry) {
+KernelSpec spec_of(const ScanShape& p, const Cut& cut, const char* file, const char* entry) {
   KernelSpec spec{
-      "scan/backward.cu",
+      file,
       entry,
       {define("COMPLEX", p.complex), define("LANES", cut.lanes), define("PER_LANE", cut.per_lane),
        define("CHANNELS", cut.channels), define("WARPS", cut.warps), define("CHANNEL_TILES", cut.tiles),
@@ -174,8 +174,8 @@ BackwardPlan plan(const ScanShape& p, const DeviceProperties& device, const Back
   const Dim3 block{32, static_cast<unsigned>(cut.warps), 1};
   const std::size_t shared = shared_bytes(p, cut);
   if (plan.segments > 1) {
-    plan.stages.push_back({spec_of(p, cut, "selective_scan_backward_local"), grid, block,
-                           static_cast<std::size_t>(layout_of(p, cut).staged_bytes())});
+    plan.stages.push_back({spec_of(p, cut, "scan/backward_local.cu", "selective_scan_backward_local"), grid,
+                           block, static_cast<std::size_t>(layout_of(p, cut).staged_bytes())});
     plan.stages.push_back({{"scan/backward_carry.cu",
                             "selective_scan_backward_carry",
                             {define("COMPLEX", p.complex), define("STATE", p.state)}},
@@ -183,7 +183,8 @@ BackwardPlan plan(const ScanShape& p, const DeviceProperties& device, const Back
                            {128, 1, 1},
                            0});
   }
-  plan.stages.push_back({spec_of(p, cut, "selective_scan_backward"), grid, block, shared});
+  plan.stages.push_back(
+      {spec_of(p, cut, "scan/backward.cu", "selective_scan_backward"), grid, block, shared});
   return plan;
 }
 

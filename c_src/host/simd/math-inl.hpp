@@ -34,6 +34,7 @@
 
 HWY_BEFORE_NAMESPACE();
 #include "kernels/common/formulas.cuh"
+#include "kernels/common/gradient_formulas.cuh"
 
 namespace exphil {
 namespace host {

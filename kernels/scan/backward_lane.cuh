@@ -1,0 +1,115 @@
+// What a lane of the gradient's kernels for a diagonal A holds and does: its states of A and of constant b
+// and c, the rows and streams of a step, the state's own step, and the loop over segments and tiles of
+// channels. Included by backward.cu and backward_local.cu.
+#pragma once
+
+#include "kernels/scan/backward.cuh"
+
+namespace exphil {
+namespace scan {
+
+// What a lane keeps of its channels.
+struct Lane {
+  Number a[kOwn];
+  Number b[B_CONSTANT ? kOwn : 1], c[C_CONSTANT ? kOwn : 1];
+};
+__device__ __forceinline__ Lane load_lane(const Arguments& p, const Place& s) {
+  Lane lane;
+  load_states(p, s, p.a, 0, lane.a);
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) lane.a[i] = Rule::constant(lane.a[i]);
+#if B_CONSTANT
+  load_constant<kProjectionElement>(s, p.b, lane.b);
+#endif
+#if C_CONSTANT
+  load_constant<kProjectionElement>(s, p.c, lane.c);
+#endif
+  return lane;
+}
+
+// b or c of one step.
+struct Projection {
+  Number value[kPerLane];
+};
+__device__ __forceinline__ Projection load_row(const Place& s, const float* rows, int step) {
+  Projection row;
+  float flat[kLaneRow];
+  device::load_floats(rows + step * kRow + s.part * kLaneRow, flat);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) row.value[i] = Rule::load(flat + i * kFloats);
+  return row;
+}
+__device__ __forceinline__ Projection load_b(const Place& s, const Shared& shared, int step) {
+  return B_CONSTANT ? Projection{} : load_row(s, shared.b, step);
+}
+__device__ __forceinline__ Projection load_c(const Place& s, const Shared& shared, int step) {
+  return C_CONSTANT ? Projection{} : load_row(s, shared.c, step);
+}
+__device__ __forceinline__ Number b_of(const Lane& lane, const Projection& row, int i) {
+  return B_CONSTANT ? lane.b[B_CONSTANT ? i : 0] : row.value[i % kPerLane];
+}
+__device__ __forceinline__ Number c_of(const Lane& lane, const Projection& row, int i) {
+  return C_CONSTANT ? lane.c[C_CONSTANT ? i : 0] : row.value[i % kPerLane];
+}
+
+// One stream of one step, of the lane's channels.
+struct Channels {
+  float value[kChannels];
+  __device__ __forceinline__ Real of(int i) const { return {value[i / kPerLane]}; }
+};
+__device__ __forceinline__ Channels load_channels(const Place& s, const float* stream, int step) {
+  Channels out;
+  device::load_floats(stream + step * kTileChannels + s.local(), out.value);
+  return out;
+}
+
+struct Step {
+  Number abar[kOwn], gain[Rule::kHasGain ? kOwn : 1];
+};
+
+// h after a step.
+__device__ __forceinline__ void advance(const Place& s, const Shared& shared, const Lane& lane, int step,
+                                        Step* with, Number (&h)[kOwn]) {
+  const Channels dt = load_channels(s, shared.dt, step), v = load_channels(s, shared.v, step);
+  const Projection b = load_b(s, shared, step);
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    Number gain;
+    Rule::discretize(lane.a[i], dt.of(i), &with->abar[i], &gain);
+    Number input = b_of(lane, b, i) * v.of(i);
+    if constexpr (Rule::kHasGain) {
+      with->gain[i] = gain;
+      input = gain * input;
+    }
+    h[i] = Rule::multiply_add(with->abar[i], h[i], input);
+  }
+}
+
+// The row of checkpoints, adjoints, decays and of the sums over a segment.
+__device__ __forceinline__ long long segment_row(const BackwardArguments& all, const Place& s) {
+  return s.batch * all.segments + s.segment;
+}
+
+// Calls body(place, first_tile) for each tile of each segment of this block, with the tile's streams and the
+// segment's rows of b and c in shared memory.
+template <class Body>
+__device__ __forceinline__ void for_each_tile(const BackwardArguments& p, const Shared& shared, Body body) {
+  Place s = find_place(p.scan);
+#pragma unroll 1
+  for (long long segment = blockIdx.y; segment < p.segments; segment += gridDim.y) {
+    enter_segment(s, p.scan, segment);
+    __syncthreads();  // the segment before has been read
+    stage_projections(p.scan, s, shared);
+#pragma unroll 1
+    for (int tile = 0; tile < CHANNEL_TILES && tile * kTileChannels < s.channels; ++tile) {
+      enter_tile(s, tile);
+      __syncthreads();  // the tile before has been read
+      stage_streams(p, s, shared);
+      __syncthreads();
+      body(s, tile == 0);
+    }
+  }
+}
+
+}  // namespace scan
+}  // namespace exphil

@@ -1,0 +1,38 @@
+// The first stage of a scan's gradient where a sequence has several segments (scan/backward.cu): in each
+// segment, from a zero state, its last state, the product of Abar, and what reaches the state before the
+// segment from the dy within it. Launched by c_src/cuda/scan.
+//
+// Grid: x = batch * blocks of channels, y = segments. Arguments are read-only but for scratch.
+#include "kernels/scan/backward_lane.cuh"
+
+using namespace exphil;
+using namespace exphil::scan;
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    selective_scan_backward_local(const __grid_constant__ exphil::scan::BackwardArguments p) {
+  extern __shared__ float4 shared_memory[];
+  const Shared shared = find_shared(shared_memory);
+  for_each_tile(p, shared, [&](const Place& s, bool) {
+    const Lane lane = load_lane(p.scan, s);
+    Number h[kOwn], g[kOwn], decay[kOwn];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) h[i] = g[i] = Rule::zero(), decay[i] = Rule::one();
+#pragma unroll 2
+    for (int step = 0; step < s.steps; ++step) {
+      Step with;
+      advance(s, shared, lane, step, &with, h);
+      const Channels dy = load_channels(s, shared.dy, step);
+      const Projection c = load_c(s, shared, step);
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+        decay[i] = decay[i] * with.abar[i];
+        const Number from_y = Rule::add_scaled_conjugate(Rule::zero(), dy.of(i), c_of(lane, c, i));
+        g[i] = Rule::add_conjugate(g[i], from_y, decay[i]);
+      }
+    }
+    const long long row = segment_row(p, s);
+    store_states(p.scan, s, p.checkpoints, row, h);
+    store_states(p.scan, s, p.adjoints, row, g);
+    store_states(p.scan, s, p.decays, row, decay);
+  });
+}
