@@ -26,6 +26,8 @@ defmodule ExPhil.Native.Mamba do
   Every dimension is inferred from the shapes.
   """
 
+  import ExPhil.Native.Mamba.Call
+
   alias ExPhil.Native.{Device, Error, NIF, Options, Queue, Safetensors, Tensor}
   alias ExPhil.Native.Mamba.{Loading, Model, Session, Snapshot, Training}
 
@@ -120,8 +122,7 @@ defmodule ExPhil.Native.Mamba do
   def new_session(model, options \\ [])
 
   def new_session(%Model{ref: ref} = model, options) do
-    with {:ok, {frames, native}} <-
-           Options.read(options, [:warm_start, :window, :pad, :history, :pace], &session_options/1),
+    with {:ok, {frames, native}} <- Loading.session_options(options),
          {:ok, session} <- NIF.new_session(ref, native) do
       warm_start(%Session{ref: session, model: model}, frames)
     else
@@ -130,17 +131,6 @@ defmodule ExPhil.Native.Mamba do
   end
 
   def new_session(other, _options), do: not_a("model", other)
-
-  # Default rules of play; ExPhil.Native.Policy passes its own.
-  defp session_options(options) do
-    window = Options.optional_positive_integer(options, :window) || 0
-    pad = Options.one_of(options, :pad, [:repeat, :zeros, :none])
-    if window == 0 and options[:pad] != nil, do: Options.invalid(":pad", "given with :window", options[:pad])
-    history = Options.optional_positive_integer(options, :history) || 0
-
-    {options[:warm_start],
-     {window, pad, {1.0, false, false, nil, {0, 0}}, history, Options.positive_float(options, :pace, nil)}}
-  end
 
   defp warm_start(session, nil), do: {:ok, session}
 
@@ -193,10 +183,6 @@ defmodule ExPhil.Native.Mamba do
   catch
     :not_sessions -> {:error, Error.invalid("sessions", "a list of sessions", sessions)}
   end
-
-  defp refs([%Session{ref: ref} | rest]), do: [ref | refs(rest)]
-  defp refs([]), do: []
-  defp refs(_), do: throw(:not_sessions)
 
   @doc """
   Undoes the session's last `frames_back` frames: its state is the one before them, bit for bit. Returns the session. For
@@ -403,36 +389,4 @@ defmodule ExPhil.Native.Mamba do
   @doc "As `update/2`, but returns the model and raises the error."
   @spec update!(model(), weights()) :: model()
   def update!(model, weights), do: ok!(update(model, weights))
-
-  defp ok!({:ok, value}), do: value
-  defp ok!({:error, error}), do: raise(error)
-
-  defp queued(call), do: fn data -> Queue.run(&call.(data, &1)) end
-
-  # ---- forms -----------------------------------------------------------------------------------------------
-
-  defp with_data(data, _argument, call) when is_binary(data), do: answer(call.(data))
-
-  defp with_data(data, argument, call),
-    do: with_tensor(data, argument, "an f32 binary, an Nx tensor or {:f32, shape, binary}", call)
-
-  # Leading axes keep their names; the last axis becomes that of the outputs, and a window loses its seq.
-  defp with_tensor(data, argument, expected, call) do
-    with {:ok, plain, form} <- Tensor.pack(data, argument, expected),
-         {:ok, out} <- call.(plain) do
-      rank = tuple_size(elem(out, 1))
-      {:ok, Tensor.unpack(out, form, fn names -> Enum.take(names, rank - 1) ++ [nil] end)}
-    else
-      {:error, reason} -> failed(reason)
-    end
-  end
-
-  defp answer({:ok, _value} = ok), do: ok
-  defp answer({:error, reason}), do: failed(reason)
-
-  defp failed(%Error{} = error), do: {:error, error}
-  defp failed(reason), do: {:error, Error.from_nif(reason)}
-
-  defp not_a(argument, other),
-    do: {:error, Error.invalid(argument, "a #{argument} of ExPhil.Native.Mamba", other)}
 end

@@ -17,7 +17,9 @@ defmodule ExPhil.Native.Policy do
 
   import Bitwise
 
-  alias ExPhil.Native.{Error, Mamba, NIF, Options, Queue, Tensor}
+  import ExPhil.Native.Mamba.Call, only: [answer: 1, ok!: 1, queued: 1, refs: 1]
+
+  alias ExPhil.Native.{Error, Mamba, NIF, Options, Tensor}
   alias ExPhil.Native.Policy.Action
 
   @type policy :: Mamba.model()
@@ -118,7 +120,7 @@ defmodule ExPhil.Native.Policy do
   @doc "One frame for each of several sessions of one policy: {n, d_input} to n actions, in their order."
   @spec act_batch([session()], Mamba.data()) :: result([Action.t()])
   def act_batch(sessions, obs) do
-    with_data(obs, "obs", fn data -> Queue.run(&NIF.act_batch(refs(sessions), data, &1)) end)
+    with_data(obs, "obs", queued(&NIF.act_batch(refs(sessions), &1, &2)))
   catch
     :not_sessions -> {:error, Error.invalid("sessions", "a list of sessions", sessions)}
   end
@@ -129,14 +131,10 @@ defmodule ExPhil.Native.Policy do
   """
   @spec resimulate(session(), non_neg_integer(), Mamba.data()) :: result([Action.t()])
   def resimulate(%Mamba.Session{ref: ref}, frames_back, frames) do
-    with_data(frames, "frames", fn data -> Queue.run(&NIF.resimulate_acts(ref, frames_back, data, &1)) end)
+    with_data(frames, "frames", queued(&NIF.resimulate_acts(ref, frames_back, &1, &2)))
   end
 
   def resimulate(other, _frames_back, _frames), do: not_a_session(other)
-
-  defp refs([%Mamba.Session{ref: ref} | rest]), do: [ref | refs(rest)]
-  defp refs([]), do: []
-  defp refs(_), do: throw(:not_sessions)
 
   @doc "One frame in, its outputs before sampling: `ExPhil.Native.Mamba.step/2`. Advances the session, draws nothing."
   @spec logits(session(), Mamba.data()) :: result(Mamba.data())
@@ -227,9 +225,7 @@ defmodule ExPhil.Native.Policy do
   @spec sample!(policy(), Mamba.data(), keyword()) :: Action.t()
   def sample!(policy, logits, options \\ []), do: ok!(sample(policy, logits, options))
 
-  defp ok!({:ok, value}), do: value
-  defp ok!({:error, error}), do: raise(error)
-
+  # An action is no tensor: nothing to give back in the form of the data.
   defp with_data(data, _argument, call) when is_binary(data), do: answer(call.(data))
 
   defp with_data(data, argument, call) do
@@ -237,9 +233,6 @@ defmodule ExPhil.Native.Policy do
            Tensor.pack(data, argument, "an f32 binary, an Nx tensor or {:f32, shape, binary}"),
          do: answer(call.(plain))
   end
-
-  defp answer({:ok, _value} = ok), do: ok
-  defp answer({:error, reason}), do: {:error, Error.from_nif(reason)}
 
   defp not_a_session(other),
     do: {:error, Error.invalid("session", "a session of Policy.new_session/2", other)}

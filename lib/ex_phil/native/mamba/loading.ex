@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Mamba.Loading do
   @moduledoc false
-  # The options of Mamba.load/2 as the library takes them, and what Mamba.info/1 says.
+  # The options of Mamba.load/2 and new_session/2 as the library takes them, and what Mamba.info/1 says.
 
   alias ExPhil.Native.{Device, Error, Options}
 
@@ -26,6 +26,21 @@ defmodule ExPhil.Native.Mamba.Loading do
     dt = if options[:dt] != nil, do: Options.one_of(options, :dt, [:mean, :per_channel])
     window = Options.optional_positive_integer(options, :window)
     {dialect, window, Options.optional_positive_integer(options, :chunk_size), dt}
+  end
+
+  @session_options [:warm_start, :window, :pad, :history, :pace]
+
+  @doc "The frames of `:warm_start`, or nil, and the options that NIF.new_session takes. ExPhil.Native.Policy has its own."
+  @spec session_options(term()) :: {:ok, {term(), tuple()}} | {:error, Error.t()}
+  def session_options(options), do: Options.read(options, @session_options, &read_session/1)
+
+  defp read_session(options) do
+    window = Options.optional_positive_integer(options, :window) || 0
+    pad = Options.one_of(options, :pad, [:repeat, :zeros, :none])
+    if window == 0 and options[:pad] != nil, do: Options.invalid(":pad", "given with :window", options[:pad])
+    history = Options.optional_positive_integer(options, :history) || 0
+    rules = {1.0, false, false, nil, {0, 0}}
+    {options[:warm_start], {window, pad, rules, history, Options.positive_float(options, :pace, nil)}}
   end
 
   @doc "The fields of Mamba.info/1 from those of NIF.policy_info."

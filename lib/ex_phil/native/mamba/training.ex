@@ -2,6 +2,8 @@ defmodule ExPhil.Native.Mamba.Training do
   @moduledoc false
   # What Mamba.forward/3, grad/4, weights/1 and update/2 do; their documentation is there.
 
+  import ExPhil.Native.Mamba.Call, only: [failed: 1, not_a: 2]
+
   alias ExPhil.Native.{Error, Mamba, NIF, Options, Queue, Tensor}
   alias ExPhil.Native.Mamba.Model
 
@@ -18,7 +20,7 @@ defmodule ExPhil.Native.Mamba.Training do
     end
   end
 
-  def forward(other, _frames, _options), do: not_a_model(other)
+  def forward(other, _frames, _options), do: not_a("model", other)
 
   def grad(%Model{ref: ref}, frames, d_outs, options) do
     with {:ok, options} <- Options.read(options, [:initial_state, :d_frames], &grad_options/1),
@@ -35,7 +37,7 @@ defmodule ExPhil.Native.Mamba.Training do
     end
   end
 
-  def grad(other, _frames, _d_outs, _options), do: not_a_model(other)
+  def grad(other, _frames, _d_outs, _options), do: not_a("model", other)
 
   def weights(%Model{ref: ref}) do
     case NIF.policy_weights(ref) do
@@ -44,7 +46,7 @@ defmodule ExPhil.Native.Mamba.Training do
     end
   end
 
-  def weights(other), do: not_a_model(other)
+  def weights(other), do: not_a("model", other)
 
   def update(%Model{ref: ref} = model, weights) when is_map(weights) and not is_struct(weights) do
     with {:ok, tensors} <- pack_all(weights),
@@ -59,7 +61,7 @@ defmodule ExPhil.Native.Mamba.Training do
   end
 
   def update(%Model{}, other), do: {:error, Error.invalid("weights", "a map of tensors by name", other)}
-  def update(other, _weights), do: not_a_model(other)
+  def update(other, _weights), do: not_a("model", other)
 
   defp forward_options(options) do
     %{initial_state: options[:initial_state], return_state: Options.boolean(options, :return_state, false)}
@@ -96,9 +98,4 @@ defmodule ExPhil.Native.Mamba.Training do
 
   defp named(tensors, form),
     do: Map.new(tensors, fn {name, tensor} -> {name, Tensor.unpack(tensor, form, fn _ -> [] end)} end)
-
-  defp failed(%Error{} = error), do: {:error, error}
-  defp failed(reason), do: {:error, Error.from_nif(reason)}
-
-  defp not_a_model(other), do: {:error, Error.invalid("model", "a model of ExPhil.Native.Mamba", other)}
 end
