@@ -61,17 +61,13 @@ void scan_host(const Frame& frame) {
 #ifdef EXPHIL_CUDA
 // Also runs in the initialise stage, where buffers have no contents: it compiles the kernels there.
 void scan_cuda(const Frame& frame) {
-  const ScanCall call = read_call(frame);
-  core::ScanOperands<CUdeviceptr> on_device;
-  for (const ScanOperand id : core::all_operands<ScanOperand>())
-    on_device[id] = address_of(call.operands[id]);
-  const core::ScanShape shape = core::with_alignment_of(call.shape, on_device);
+  const DeviceCall call = device_call(read_call(frame));
   cuda::Context& context = context_of(frame);
   const cuda::ContextGuard guard(context);
   if (frame.executing()) {
-    cuda::enqueue_scan(context, stream_of(frame), shape, on_device);
+    cuda::enqueue_scan(context, stream_of(frame), call.shape, call.operands);
   } else {
-    cuda::prepare_scan(context, shape);
+    cuda::prepare_scan(context, call.shape);
   }
 }
 #endif

@@ -105,4 +105,14 @@ void* read_result(const Frame& frame, std::int64_t index, const core::ScanShape&
   return const_cast<void*>(view.data);
 }
 
+#ifdef EXPHIL_CUDA
+DeviceCall device_call(const core::ScanCall& call) {
+  core::ScanOperands<CUdeviceptr> operands;
+  for (const core::ScanOperand id : core::all_operands<core::ScanOperand>()) {
+    operands[id] = address_of(call.operands[id]);
+  }
+  return {core::with_alignment_of(call.shape, operands), operands};
+}
+#endif
+
 }  // namespace exphil::xla

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/scan/call.hpp"
-#include "xla/ffi.hpp"
+#include "xla/platforms.hpp"
 
 namespace exphil::xla {
 
@@ -40,5 +40,14 @@ void require_result_count(const Frame& frame, std::size_t count);
 // The address of result `index`, whose type and shape must be those of the operand.
 void* read_result(const Frame& frame, std::int64_t index, const core::ScanShape& shape,
                   const NamedOperand& result);
+
+#ifdef EXPHIL_CUDA
+// A call on XLA's device memory: its addresses, and its shape with their alignment.
+struct DeviceCall {
+  core::ScanShape shape;
+  core::ScanOperands<CUdeviceptr> operands;
+};
+DeviceCall device_call(const core::ScanCall& call);
+#endif
 
 }  // namespace exphil::xla

@@ -135,20 +135,16 @@ void gradient_host(const Frame& frame) {
 // Runs in the initialise stage too, where buffers have addresses but no contents: kernels are compiled there.
 void gradient_cuda(const Frame& frame) {
   const GradientCall given = read_call(frame);
-  const core::ScanCall call = core::gradient_call(given.problem, given.outputs);
-  core::ScanOperands<CUdeviceptr> on_device;
-  for (const ScanOperand id : core::all_operands<ScanOperand>()) {
-    on_device[id] = address_of(call.operands[id]);
-  }
-  const core::ScanShape shape = core::with_alignment_of(call.shape, on_device);
+  const DeviceCall call = device_call(core::gradient_call(given.problem, given.outputs));
   cuda::Context& context = context_of(frame);
   const cuda::ContextGuard guard(context);
   if (!frame.executing()) {
-    cuda::prepare_scan_gradient(context, shape);
+    cuda::prepare_scan_gradient(context, call.shape);
     return;
   }
-  const Scratch scratch(frame, cuda::scan_gradient_scratch(shape, context.properties()));
-  cuda::enqueue_scan_gradient(context, stream_of(frame), shape, on_device, address_of(scratch.data()));
+  const Scratch scratch(frame, cuda::scan_gradient_scratch(call.shape, context.properties()));
+  cuda::enqueue_scan_gradient(context, stream_of(frame), call.shape, call.operands,
+                              address_of(scratch.data()));
 }
 #endif
 
