@@ -13,12 +13,6 @@ defmodule ExPhil.Native.TestSupport.Peer do
     System.cmd("elixir", paths ++ arguments, env: env, stderr_to_stdout: true)
   end
 
-  @doc "The same for a file with arguments."
-  def script(file, arguments, env) do
-    paths = ["-pa", Path.join(:code.lib_dir(:exphil_native), "ebin")]
-    System.cmd("elixir", paths ++ [file | arguments], env: env, stderr_to_stdout: true)
-  end
-
   @doc "The environment in which the peer loads the library that this VM loaded."
   def library, do: [{"EXPHIL_NATIVE_NIF", ExPhil.Native.info().nif.path}]
 end

@@ -9,6 +9,7 @@
 
 #include "core/scan/gradient.hpp"
 #include "core/scan/gradient_reference.hpp"
+#include "support/numbers.hpp"
 #include "support/scan_case.hpp"
 
 namespace exphil::test {
@@ -52,8 +53,10 @@ class GradResults {
 using ScanGradRun = std::function<void(const core::ScanGradProblem&, const core::ScanGradOutputs&)>;
 
 // "" where `run` writes every gradient within the dtype's tolerance (2e-5, f16 4e-3, bf16 3e-2) of the
-// oracle, or within `limit` if it is above 0; else every mismatch.
-std::string scan_grad_mismatch(const core::ScanGradProblem& problem, const ScanGradRun& run,
-                               double limit = 0);
+// oracle; else every mismatch.
+std::string scan_grad_mismatch(const core::ScanGradProblem& problem, const ScanGradRun& run);
+
+// A state, a type and options at random; the discretizations in turn with `index`.
+void choose_options(Random& random, int index, ScanSpec* spec);
 
 }  // namespace exphil::test

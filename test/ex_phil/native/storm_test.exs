@@ -11,7 +11,7 @@ defmodule ExPhil.Native.StormTest do
     backend: backend
   } do
     arguments = [Policies.checkpoint(), @seconds, "#{:rand.uniform(1_000_000_000)}", "#{backend}"]
-    {output, status} = script("test/storm.exs", arguments, library())
+    {output, status} = peer_script("test/storm.exs", arguments, library())
     IO.puts(String.trim(output))
     assert {status, output} == {0, output}
     assert output =~ "series compared"

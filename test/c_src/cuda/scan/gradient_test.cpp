@@ -75,7 +75,6 @@ void check_goldens(std::int64_t most_states) {
 // Options at random. `count` of them; each is kernels to compile.
 void check_options(std::uint64_t count, std::uint64_t most_steps) {
   Random random(5);
-  const auto flip = [&] { return random.bits() % 2 == 0; };
   for (std::uint64_t i = 0; i < count; ++i) {
     ScanSpec spec;
     spec.seed = i;
@@ -84,16 +83,7 @@ void check_options(std::uint64_t count, std::uint64_t most_steps) {
     const std::int64_t groups[] = {0, 1, 2, 4, 8, 24};
     spec.dim = 24;
     spec.b_groups = groups[random.bits() % 6], spec.c_groups = groups[random.bits() % 6];
-    spec.state = 1 + static_cast<std::int64_t>(random.bits() % 6);
-    spec.options.discretization = static_cast<Discretization>(i % 6);
-    const Dtype dtypes[] = {Dtype::f32, Dtype::f32, Dtype::f16, Dtype::bf16};
-    spec.dtype = dtypes[random.bits() % 4];
-    spec.complex = spec.dtype == Dtype::f32 && flip();
-    spec.full_matrix = spec.options.discretization == Discretization::bilinear && !spec.complex && flip();
-    spec.d = flip(), spec.z = flip(), spec.dt_bias = flip(), spec.initial_state = flip();
-    spec.options.dt_softplus = flip();
-    if (flip()) spec.options.dt_min = 0.05f, spec.options.dt_max = 0.21f;
-    if (flip()) spec.options.direction = Direction::reverse;
+    choose_options(random, static_cast<int>(i), &spec);
     check(spec);
   }
 }
@@ -372,19 +362,28 @@ TEST_CASE("the device's gradient at every length, width and state", "[cuda][gpu]
   }
 }
 
+// {1, 70001, 3} with the decays A of its six states.
+std::string long_mismatch(const std::vector<float>& decays) {
+  const ScanGradCase c(of_size(1, 70001, 3, 2));
+  float* a = const_cast<float*>(static_cast<const float*>(c.inputs().scan.a.data));
+  std::copy(decays.begin(), decays.end(), a);
+  return scan_grad_mismatch(c.problem(), run_on_device);
+}
+
 TEST_CASE("the device's gradient of a long sequence with decays near 1 and near 0",
           "[cuda][gpu][scan_grad]") {
   if (!have_device()) return;
-  const ScanGradCase c(of_size(1, 70001, 3, 2));
-  float* a = const_cast<float*>(static_cast<const float*>(c.inputs().scan.a.data));
-  const auto check = [&](const std::vector<float>& decays, double limit) {
-    std::copy(decays.begin(), decays.end(), a);
-    CHECK(scan_grad_mismatch(c.problem(), run_on_device, limit) == "");
-  };
-  check({-0.1f, -0.3f, -200.0f, -0.1f, -1.0f, -50.0f}, 2e-5);
-  // States that remember tens of thousands of steps: 1 - Abar is some 1e-5, of which f32 keeps three digits,
-  // and the error of each exponential is added up over all those steps. Measured on an H200: 3.2e-4.
-  check({-1e-3f, -3e-4f, -200.0f, -1e-3f, -0.01f, -50.0f}, 1e-3);
+  CHECK(long_mismatch({-0.1f, -0.3f, -200.0f, -0.1f, -1.0f, -50.0f}) == "");
+}
+
+// A known miss, so that it is seen when it ends: the device's errors are up to 3.2e-4 (H200) where states
+// remember tens of thousands of steps. The host computes the same case within 2e-5 (host/scan/gradient_test),
+// so f32 suffices; the likely cause, not yet shown, is the error of ex2.approx near 1, added up over the
+// steps.
+TEST_CASE("the device's gradient where states remember tens of thousands of steps",
+          "[cuda][gpu][scan_grad]") {
+  if (!have_device()) return;
+  CHECK(long_mismatch({-1e-3f, -3e-4f, -200.0f, -1e-3f, -0.01f, -50.0f}) == "");
 }
 
 TEST_CASE("the device's gradient from given states", "[cuda][gpu][scan_grad]") {

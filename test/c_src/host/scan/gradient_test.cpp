@@ -70,16 +70,7 @@ TEST_CASE("the host's gradient with any options", "[host][scan_grad]") {
     while (spec.b_groups > spec.dim);
     do spec.c_groups = groups[random.bits() % 7];
     while (spec.c_groups > spec.dim);
-    spec.state = 1 + static_cast<std::int64_t>(random.bits() % 6);
-    spec.options.discretization = static_cast<Discretization>(i % 6);
-    const Dtype dtypes[] = {Dtype::f32, Dtype::f32, Dtype::f16, Dtype::bf16};
-    spec.dtype = dtypes[random.bits() % 4];
-    spec.complex = spec.dtype == Dtype::f32 && flip();
-    spec.full_matrix = spec.options.discretization == Discretization::bilinear && !spec.complex && flip();
-    spec.d = flip(), spec.z = flip(), spec.dt_bias = flip(), spec.initial_state = flip();
-    spec.options.dt_softplus = flip();
-    if (flip()) spec.options.dt_min = 0.05f, spec.options.dt_max = 0.21f;
-    if (flip()) spec.options.direction = Direction::reverse;
+    test::choose_options(random, static_cast<int>(i), &spec);
     test::for_each_target([&] { check(spec); });
   }
 }
