@@ -1,9 +1,11 @@
 # A policy plays a game that runs in another OS process and sends its frames by UDP: mix run examples/udp_play.exs
 #
-# The game is a stand-in: it sends an observation every 16.67 ms, of which some are lost, some arrive twice and some
-# arrive after the next one, and counts the actions that reach it before the next frame is due. The agent follows
-# ExPhil's rules: each frame number is played once, a repeated one is answered with the same action, and a frame
-# older than the last one is not played. A lost frame is missing in the policy's window.
+# The game is a small program that takes the place of a real one. It sends an observation every 16.67 ms. Some are
+# lost, some arrive twice, and some arrive after the next one. It counts the actions that reach it before the next
+# frame is due.
+#
+# The agent follows ExPhil's rules: each frame number is played once, a repeated one is answered with the same
+# action, and a frame older than the last one is not played. A lost frame is missing in the policy's window.
 alias ExPhil.Native.{Policy, Safetensors}
 
 game = ~S"""
