@@ -15,12 +15,16 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   for_each_tile(p, shared, [&](const Place& s, bool) {
     const Lane lane = load_lane(p.scan, s);
     Number h[kOwn], g[kOwn], decay[kOwn];
+    float sum_dt[kChannels] = {};
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) h[i] = g[i] = Rule::zero(), decay[i] = Rule::one();
 #pragma unroll 2
     for (int step = 0; step < s.steps; ++step) {
       Step with;
       advance(s, shared, lane, step, &with, h);
+      const Channels dt = load_channels(s, shared.dt, step);
+#pragma unroll
+      for (int k = 0; k < kChannels; ++k) sum_dt[k] = __fadd_rn(sum_dt[k], dt.value[k]);
       const Channels dy = load_channels(s, shared.dy, step);
       const Projection c = load_c(s, shared, step);
 #pragma unroll
@@ -30,6 +34,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         g[i] = Rule::add_conjugate(g[i], from_y, decay[i]);
       }
     }
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) decay[i] = Rule::total_decay(lane.a[i], sum_dt[i / kPerLane], decay[i]);
     const long long row = segment_row(p, s);
     store_states(p.scan, s, p.checkpoints, row, h);
     store_states(p.scan, s, p.adjoints, row, g);
