@@ -12,11 +12,13 @@ FrameWindow::FrameWindow(std::int64_t d_input, std::int64_t frames, Pad pad, std
       pad_(pad),
       capacity_(frames + history + 1),
       rows_(static_cast<std::size_t>(
-          checked_multiply(checked_multiply(d_input, 2, ":window"), capacity_, ":window"))) {}
+          checked_multiply(checked_multiply(d_input, 2, ":window"), capacity_, ":window"))),
+      held_(static_cast<std::size_t>(capacity_), false) {}
 
 void FrameWindow::write(std::int64_t row, const float* obs) {
   std::copy_n(obs, d_input_, rows_.begin() + row * d_input_);
   std::copy_n(obs, d_input_, rows_.begin() + (row + capacity_) * d_input_);
+  held_[static_cast<std::size_t>(row)] = false;
 }
 
 void FrameWindow::push(const float* obs) {
@@ -37,6 +39,7 @@ void FrameWindow::undo(std::int64_t pushes) {
 
 void FrameWindow::assign(const FrameWindow& other) {
   std::fill(rows_.begin(), rows_.end(), 0.0f);
+  forget_held();
   count_ = 0;
   for (std::int64_t i = other.count_ - other.kept(); i < other.count_; ++i) push(other.frame(i));
 }
@@ -47,6 +50,27 @@ std::int64_t FrameWindow::length() const {
 
 const float* FrameWindow::data() const {
   return frame(count_ - length());
+}
+
+RingWindows FrameWindow::ring_windows(std::int64_t count) const {
+  RingWindows windows;
+  windows.seq = length();
+  windows.count = count;
+  const std::int64_t all = windows.seq + count - 1, begin = count_ - all;
+  windows.first = row_of(begin);
+  // Frames before the first one that is missing are held; those after it are computed again with it.
+  std::int64_t held = 0;
+  while (held < all && held_[static_cast<std::size_t>(row_of(begin + held))]) ++held;
+  windows.fresh = all - held;
+  windows.obs = frame(begin + held);
+  return windows;
+}
+
+void FrameWindow::set_held(const RingWindows& windows) {
+  const std::int64_t all = windows.seq + windows.count - 1;
+  for (std::int64_t i = all - windows.fresh; i < all; ++i) {
+    held_[static_cast<std::size_t>((windows.first + i) % capacity_)] = true;
+  }
 }
 
 std::vector<float> FrameWindow::kept_frames() const {

@@ -1,10 +1,13 @@
 // The last frames of one agent, for a session with a window: those of the window, and `history` more, so that
 // as many pushes can be undone. Oldest first and always contiguous: each frame is written twice, half the
-// buffer apart. Used by session.cpp, under its lock.
+// buffer apart. It also knows which of them the policy's ring (core/policy/policy.hpp) holds: frame t of both
+// is in slot t modulo capacity(). Used by session.cpp and rollback.cpp, under the session's lock.
 #pragma once
 
 #include <cstdint>
 #include <vector>
+
+#include "core/policy/policy.hpp"
 
 namespace exphil::core {
 
@@ -27,6 +30,16 @@ class FrameWindow {
   // The window that ends at the last frame, after at least one push: {length(), d_input}.
   std::int64_t length() const;
   const float* data() const;
+  bool grows() const { return pad_ == Pad::none && count_ < frames_; }  // the next push makes it longer
+
+  std::int64_t capacity() const { return capacity_; }
+  // The `count` windows that end at the last `count` frames, all of length(), for Policy::ring_windows. count
+  // is at most history + 1. obs points into this object.
+  RingWindows ring_windows(std::int64_t count) const;
+  // After ring_windows has returned: the ring holds the frames of these windows.
+  void set_held(const RingWindows& windows);
+  // The ring may hold other frames.
+  void forget_held() { held_.assign(held_.size(), false); }
 
   // The frames pushed so far, at most frames(), oldest first. Pushing them again rebuilds this object.
   std::int64_t kept() const { return count_ < frames_ ? count_ : frames_; }
@@ -43,6 +56,7 @@ class FrameWindow {
   std::int64_t capacity_;   // frames and padding kept: frames + history + 1, for the frame that is undone
   std::int64_t count_ = 0;  // frames pushed
   std::vector<float> rows_;
+  std::vector<bool> held_;  // {capacity}: the ring's slot has the frame of this row
 };
 
 }  // namespace exphil::core

@@ -20,6 +20,22 @@ class State {
   virtual ~State() = default;
 };
 
+// The part of a session's last frames that does not depend on where a window starts: the input projection and
+// the first layer's norm and in_proj of each frame, in the policy's memory. Frame t is in slot t modulo the
+// number of slots. Opaque outside its backend; freed from any thread.
+class FrameRing {
+ public:
+  virtual ~FrameRing() = default;
+};
+
+// `count` windows of `seq` frames. Window i starts in slot first + i; its frames are in consecutive slots,
+// slot 0 after the last one. All frames together, seq + count - 1, fit into the ring.
+struct RingWindows {
+  std::int64_t first = 0, seq = 0, count = 1;
+  std::int64_t fresh = 0;      // of all these frames, how many of the last ones are not in the ring yet
+  const float* obs = nullptr;  // {fresh, d_input}
+};
+
 struct PolicyOptions {
   std::int64_t max_sessions =
       1024;  // states (sessions and snapshots) that fit before new_state grows its memory
@@ -66,6 +82,13 @@ class Policy {
   // Stateless: runs each of `count` windows {seq, d_input} from a zero state and returns its last output
   // only: {count, d_output}.
   virtual void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) = 0;
+
+  // A ring of `slots` frames, none of which is set. Throws out_of_memory.
+  virtual std::unique_ptr<FrameRing> new_ring(std::int64_t slots) = 0;
+  // Puts the fresh frames into the ring and answers the windows, with the bits of window(): {count,
+  // d_output}. One ring is used by one call at a time. Where it throws, the slots of the fresh frames are
+  // unset.
+  virtual void ring_windows(FrameRing& ring, const RingWindows& windows, float* out) = 0;
 };
 
 }  // namespace exphil::core

@@ -35,24 +35,34 @@ void Session::roll_back(std::int64_t frames, bool may_wait) {
   history_.go_back(frames);
 }
 
+// Few frames are answered from the ring, which holds most of each window already. Many are not: their windows
+// do not fit into the ring together, and are independent work for the backend's threads.
 void Session::run_windows(std::int64_t back, const float* frames, std::int64_t seq, float* out) {
   const std::int64_t width = policy_->config().d_input, d_output = policy_->config().d_output;
+  const bool from_ring = seq <= history_.frames() + 1;
   FrameWindow next = *window_;
   next.undo(back);
   std::vector<float> windows;
-  std::int64_t done = 0, length = 0;
+  std::int64_t done = 0;
   const auto answer = [&](std::int64_t end) {
-    if (end > done) policy_->window(windows.data(), end - done, length, out + done * d_output);
+    if (end > done && from_ring) answer_windows(next, end - done, out + done * d_output);
+    if (end > done && !from_ring) {
+      policy_->window(windows.data(), end - done, next.length(), out + done * d_output);
+    }
     done = end;
     windows.clear();
   };
-  for (std::int64_t t = 0; t < seq; ++t) {
-    next.push(frames + t * width);
-    if (next.length() != length || windows.size() >= kFloatsOfWindows) answer(t);
-    length = next.length();
-    windows.insert(windows.end(), next.data(), next.data() + length * width);
+  try {
+    for (std::int64_t t = 0; t < seq; ++t) {
+      if (next.grows() || windows.size() >= kFloatsOfWindows) answer(t);
+      next.push(frames + t * width);
+      if (!from_ring) windows.insert(windows.end(), next.data(), next.data() + next.length() * width);
+    }
+    answer(seq);
+  } catch (...) {
+    window_->forget_held();  // new frames may be in the slots of those that were undone
+    throw;
   }
-  answer(seq);
   std::swap(*window_, next);
 }
 

@@ -54,6 +54,7 @@ Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options)
       history_(*policy_, checked_history(options.history), options.window == 0) {
   if (options.window > 0) {
     window_.emplace(policy_->config().d_input, options.window, options.pad, options.history);
+    ring_ = policy_->new_ring(window_->capacity());
   }
   if (options.pace != 0) pace_ = std::make_unique<Pace>(policy_, options.pace);
 }
@@ -85,11 +86,17 @@ void Session::step_locked(const float* obs, float* out) {
 void Session::step_window(const float* obs, float* out) {
   window_->push(obs);
   try {
-    policy_->window(window_->data(), 1, window_->length(), out);
+    answer_windows(*window_, 1, out);
   } catch (...) {
     window_->undo(1);
     throw;
   }
+}
+
+void Session::answer_windows(FrameWindow& window, std::int64_t count, float* out) {
+  const RingWindows windows = window.ring_windows(count);
+  policy_->ring_windows(*ring_, windows, out);
+  window.set_held(windows);
 }
 
 Action Session::choose_locked(const float* logits) {

@@ -103,6 +103,9 @@ class Session {
   }
   void step_locked(const float* obs, float* out);
   void step_window(const float* obs, float* out);
+  // The answers of the windows that end at the last `count` frames of `window`, through the ring. Where it
+  // throws, the ring lacks the frames that `window` does not call held.
+  void answer_windows(FrameWindow& window, std::int64_t count, float* out);
   // `seq` frames of a session with a window, which first goes back `back` frames. Where it throws, nothing
   // has changed.
   void run_windows(std::int64_t back, const float* frames, std::int64_t seq, float* out);
@@ -115,6 +118,7 @@ class Session {
   const PlayRules rules_;
   History history_;                    // the current state and those before it
   std::optional<FrameWindow> window_;  // of a session with a window, which has no states
+  std::unique_ptr<FrameRing> ring_;    // what the policy keeps of these frames
   std::unique_ptr<Pace> pace_;         // null where no frame is expected
   std::mutex mutex_;
 };

@@ -22,6 +22,7 @@
 #include "cuda/policy/slices.hpp"
 #include "cuda/policy/state_arena.hpp"
 #include "cuda/policy/team.hpp"
+#include "cuda/policy/window_ring.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -72,6 +73,8 @@ class CudaPolicy : public core::Policy {
   void reserve_chain(std::int64_t seq) override;
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override;
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override;
+  std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots) override;
+  void ring_windows(core::FrameRing& ring, const core::RingWindows& windows, float* out) override;
 
  private:
   class Mine;
@@ -315,6 +318,18 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
     slices.push_back(slice);
   }
   if (!slices.empty()) run_slices(slices, false);
+}
+
+std::unique_ptr<core::FrameRing> CudaPolicy::new_ring(std::int64_t slots) {
+  return std::make_unique<ObservationRing>(dims_.config.d_input, slots);
+}
+
+void CudaPolicy::ring_windows(core::FrameRing& ring, const core::RingWindows& windows, float* out) {
+  auto& frames = dynamic_cast<ObservationRing&>(ring);
+  frames.put(windows);
+  for (std::int64_t i = 0; i < windows.count; ++i) {
+    window(frames.frame(windows.first + i), 1, windows.seq, out + i * dims_.output());
+  }
 }
 
 // Runs every kernel once on temporary states, so that lazy initialisation (the driver's too) happens here.

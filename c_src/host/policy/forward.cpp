@@ -10,7 +10,7 @@ namespace exphil::host {
 
 namespace {
 
-constexpr std::int64_t kPhasesPerLayer = 6, kPhasesOutside = 4;
+constexpr std::int64_t kPhasesPerLayer = 6, kPhasesOutside = 7;
 
 }  // namespace
 
@@ -75,11 +75,18 @@ class Forward {
         lane_(work.next_lane()) {}
 
   void run() {
-    phase(panels(config_.d_model), 2, [this](std::int64_t begin, std::int64_t end) {
-      if (!config_.spec.input_projection) return copy_input(begin, end);
-      multiply(weights_.input_proj(), pass_.obs, config_.d_input, rows_, {work_.hidden, hidden_step_},
-               Epilogue::store, begin, end);
-    });
+    if (pass_.fresh.count > 0) run_front(pass_.fresh);
+    if (rows_ == 0) return;
+    if (pass_.front.hidden != nullptr) {
+      phase(rows_, 16, [this](std::int64_t begin, std::int64_t end) {
+        std::copy(pass_.front.hidden + begin * hidden_step_, pass_.front.hidden + end * hidden_step_,
+                  work_.hidden + begin * hidden_step_);
+      });
+    } else {
+      phase(panels(config_.d_model), 2, [this](std::int64_t begin, std::int64_t end) {
+        project_input(pass_.obs, rows_, work_.hidden, begin, end);
+      });
+    }
     for (std::int64_t layer = 0; layer < config_.n_layer; ++layer) {
       // Only the last layer may skip rows: the rows of earlier layers feed the state.
       run_layer(layer, layer + 1 == config_.n_layer ? pass_.first_output : 0);
@@ -94,42 +101,79 @@ class Forward {
     work_.team.run(phase_++, count, grain, body);
   }
 
-  // Without input projection a frame is the hidden state. Copies panels [begin, end); padding stays zero.
-  void copy_input(std::int64_t begin, std::int64_t end) const {
+  // Panels [begin, end) of the first layer's input. Without input projection that is the frame; padding stays
+  // zero.
+  void project_input(const float* obs, std::int64_t rows, float* hidden, std::int64_t begin,
+                     std::int64_t end) const {
+    if (config_.spec.input_projection) {
+      return multiply(weights_.input_proj(), obs, config_.d_input, rows, {hidden, hidden_step_},
+                      Epilogue::store, begin, end);
+    }
     const std::int64_t from = begin * kPanel, to = std::min(end * kPanel, config_.d_model);
-    for (std::int64_t row = 0; row < rows_; ++row) {
-      const float* obs = pass_.obs + row * config_.d_input;
-      std::copy(obs + from, obs + to, work_.hidden + row * hidden_step_ + from);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const float* frame = obs + row * config_.d_input;
+      std::copy(frame + from, frame + to, hidden + row * hidden_step_ + from);
+    }
+  }
+
+  // What does not depend on where a window starts.
+  void run_front(const FreshFrames& fresh) {
+    phase(panels(config_.d_model), 2, [&](std::int64_t begin, std::int64_t end) {
+      project_input(fresh.obs, fresh.count, fresh.to.hidden, begin, end);
+      copy_to_twin(fresh, fresh.to.hidden, hidden_step_, begin, end);
+    });
+    const PackedLayer& layer = weights_.layers().front();
+    normalize_many(layer.norm, fresh.to.hidden, fresh.count);
+    phase(panels(config_.d_inner), 4, [&](std::int64_t begin, std::int64_t end) {
+      const float* norm = normalized(layer.norm, fresh.to.hidden, fresh.count);
+      const auto half = [&](const PackedMatrix& matrix, float* to) {
+        multiply(matrix, norm, hidden_step_, fresh.count, {to, inner_step_}, Epilogue::store, begin, end);
+        copy_to_twin(fresh, to, inner_step_, begin, end);
+      };
+      half(layer.in_x, fresh.to.x);
+      half(layer.in_z, fresh.to.z);
+    });
+  }
+
+  static void copy_to_twin(const FreshFrames& fresh, float* rows, std::int64_t step, std::int64_t begin,
+                           std::int64_t end) {
+    for (std::int64_t row = 0; row < fresh.count; ++row) {
+      const float* from = rows + row * step;
+      std::copy(from + begin * kPanel, from + end * kPanel,
+                rows + (row + fresh.twin) * step + begin * kPanel);
     }
   }
 
   // The norm of every row of `hidden`. Many rows are split over the lanes here; few are normalised by each
   // lane where it needs them.
-  void normalize_many(const Norm& norm) {
-    if (rows_ <= kFewRows) return;
-    phase(rows_, 8, [this, &norm](std::int64_t begin, std::int64_t end) {
-      normalize_rows(norm, begin, end, work_.norm + begin * hidden_step_);
+  void normalize_many(const Norm& norm, const float* hidden, std::int64_t rows) {
+    if (rows <= kFewRows) return;
+    phase(rows, 8, [=, &norm](std::int64_t begin, std::int64_t end) {
+      normalize_rows(norm, hidden + begin * hidden_step_, end - begin, work_.norm + begin * hidden_step_);
     });
   }
 
-  const float* normalized(const Norm& norm) {
-    if (rows_ > kFewRows) return work_.norm;
-    if (normalized_with_ != norm.weight) normalize_rows(norm, 0, rows_, lane_.norm);
+  const float* normalized(const Norm& norm, const float* hidden, std::int64_t rows) {
+    if (rows > kFewRows) return work_.norm;
+    if (normalized_with_ != norm.weight) normalize_rows(norm, hidden, rows, lane_.norm);
     normalized_with_ = norm.weight;
     return lane_.norm;
   }
 
-  void normalize_rows(const Norm& norm, std::int64_t begin, std::int64_t end, float* to) const {
-    normalize(norm, work_.hidden + begin * hidden_step_, config_.d_model, config_.norm_epsilon, end - begin,
-              to);
+  void normalize_rows(const Norm& norm, const float* hidden, std::int64_t rows, float* to) const {
+    normalize(norm, hidden, config_.d_model, config_.norm_epsilon, rows, to);
   }
+
+  // The rows of the first layer come from the ring, if there is one.
+  bool from_ring(std::int64_t layer) const { return layer == 0 && pass_.front.hidden != nullptr; }
 
   void run_layer(std::int64_t index, std::int64_t first) {
     const PackedLayer& layer = weights_.layers()[static_cast<std::size_t>(index)];
     const std::int64_t blocks = panels(config_.d_inner);
-    normalize_many(layer.norm);
+    if (!from_ring(index)) normalize_many(layer.norm, work_.hidden, rows_);
     phase(blocks, 4, [&](std::int64_t begin, std::int64_t end) {
-      const float* norm = normalized(layer.norm);
+      if (from_ring(index)) return convolution(index, layer, begin, end);
+      const float* norm = normalized(layer.norm, work_.hidden, rows_);
       multiply(layer.in_x, norm, hidden_step_, rows_, {work_.x, inner_step_}, Epilogue::store, begin, end);
       convolution(index, layer, begin, end);
       product_from(first, layer.in_z, norm, hidden_step_, {work_.z, inner_step_}, Epilogue::store, begin,
@@ -218,7 +262,7 @@ class Forward {
                     convolution.history + kept * inner_step_ + begin * kPanel);
         }
       }
-      convolution.x = work_.x + row * inner_step_;
+      convolution.x = (from_ring(index) ? pass_.front.x : work_.x) + row * inner_step_;
       convolution.out = work_.conv + row * inner_step_;
       convolve(convolution, begin, end);
     }
@@ -236,7 +280,7 @@ class Forward {
     sequence.x = {x, inner_step_};
     sequence.dt = {work_.dt + row * inner_step_, inner_step_};
     if (with_output) {
-      sequence.z = {work_.z + row * inner_step_, inner_step_};
+      sequence.z = {(from_ring(index) ? pass_.front.z : work_.z) + row * inner_step_, inner_step_};
       sequence.y = x;
       sequence.y_step = inner_step_;
     }
@@ -259,9 +303,9 @@ class Forward {
     const std::int64_t first = pass_.first_output;
     const PackedMatrix& two_layers = weights_.heads_hidden();
     const std::int64_t heads_step = padded(two_layers.outs);
-    if (config_.spec.final_norm) normalize_many(weights_.norm_f());
+    if (config_.spec.final_norm) normalize_many(weights_.norm_f(), work_.hidden, rows_);
     const auto final_state = [&] {
-      return config_.spec.final_norm ? normalized(weights_.norm_f()) : work_.hidden;
+      return config_.spec.final_norm ? normalized(weights_.norm_f(), work_.hidden, rows_) : work_.hidden;
     };
     if (two_layers.outs > 0) {
       phase(panels(two_layers.outs), 1, [&](std::int64_t begin, std::int64_t end) {

@@ -56,13 +56,28 @@ class Workspace {
   std::atomic<unsigned> taken_{0};
 };
 
+// Rows of a ring: the input projection of each frame, and the halves of the first layer's in_proj.
+struct FrontRows {
+  float *hidden = nullptr, *x = nullptr, *z = nullptr;  // row strides padded(d_model), padded(d_inner) twice
+};
+
+// Frames that a pass puts into a ring before anything else.
+struct FreshFrames {
+  std::int64_t count = 0;      // at most kPassRows
+  const float* obs = nullptr;  // {count, d_input}
+  FrontRows to;
+  std::int64_t twin = 0;  // each row is also written this many rows on
+};
+
 // `agents` sequences of `frames` rows each (agents times frames at most kPassRows), agent after agent.
 struct Pass {
   float* const* states = nullptr;  // {agents}, advanced by `frames`
   // {agents}: where each state is read, if it is not advanced in place. Only for passes of one frame.
   float* const* from = nullptr;
   std::int64_t agents = 0, frames = 0;
-  const float* obs = nullptr;  // {agents, frames, d_input}
+  const float* obs = nullptr;  // {agents, frames, d_input}; unused where there is a front
+  FrontRows front;             // of one agent: its rows of a ring
+  FreshFrames fresh;
   // {agents, frames - first_output, d_output}: outputs of the first rows may be skipped.
   float* out = nullptr;
   std::int64_t first_output = 0;

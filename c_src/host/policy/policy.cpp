@@ -10,6 +10,7 @@
 #include "core/background.hpp"
 #include "core/parallel.hpp"
 #include "host/policy/forward.hpp"
+#include "host/policy/session_memory.hpp"
 
 namespace exphil::host {
 
@@ -22,22 +23,6 @@ constexpr std::size_t kSmallPolicy = std::size_t{256} << 10;
 
 // Fewer agents than this do not justify another thread, which reads all the weights.
 constexpr std::int64_t kAgentsPerThread = 4;
-
-class HostState final : public core::State {
- public:
-  HostState(std::int64_t floats, std::shared_ptr<std::atomic<std::int64_t>> count)
-      : floats_(floats), count_(std::move(count)) {
-    count_->fetch_add(1, std::memory_order_relaxed);
-  }
-  ~HostState() override { count_->fetch_sub(1, std::memory_order_relaxed); }
-  float* data() { return floats_.data(); }
-  const float* data() const { return floats_.data(); }
-  std::size_t bytes() const { return floats_.bytes(); }
-
- private:
-  AlignedBuffer floats_;
-  std::shared_ptr<std::atomic<std::int64_t>> count_;  // of the policy's states; may outlive the policy
-};
 
 float* data_of(core::State* state) {
   return static_cast<HostState*>(state)->data();
@@ -163,16 +148,16 @@ class HostPolicy final : public core::Policy {
       : weights_(weights),
         layout_(weights_.config()),
         pool_(weights_, lanes(kLanesOfSequence)),
-        states_(std::make_shared<std::atomic<std::int64_t>>(0)) {}
+        held_(std::make_shared<std::atomic<std::size_t>>(0)) {}
 
   const core::PolicyConfig& config() const override { return weights_.config(); }
   std::uint64_t fingerprint() const override { return weights_.fingerprint(); }
   std::size_t resident_bytes() const override {
-    return weights_.bytes() + static_cast<std::size_t>(states_->load() * layout_.floats()) * sizeof(float);
+    return weights_.bytes() + held_->load(std::memory_order_relaxed);
   }
 
   std::unique_ptr<core::State> new_state() override {
-    return std::make_unique<HostState>(layout_.floats(), states_);
+    return std::make_unique<HostState>(layout_.floats(), held_);
   }
 
   void copy_state(core::State& to, const core::State& from) override {
@@ -274,8 +259,11 @@ class HostPolicy final : public core::Policy {
 
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override {
     Borrowed work(pool_);
-    const bool decays = config().spec.carried_decays_input();
-    run_sequence(data_of(&state), frames, seq, out, false, decays, lanes(kLanesOfSequence), *work);
+    Pass pass;
+    pass.obs = frames;
+    pass.decays_input = config().spec.carried_decays_input();
+    pass.lanes = lanes(kLanesOfSequence);
+    run_sequence(pass, data_of(&state), seq, out, false, *work);
   }
 
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override {
@@ -288,40 +276,83 @@ class HostPolicy final : public core::Policy {
     const auto run = [&](std::int64_t begin, std::int64_t end) {
       Borrowed work(pool_);
       for (std::int64_t i = begin; i < end; ++i) {
-        std::memset((*work).state, 0, static_cast<std::size_t>(layout_.floats()) * sizeof(float));
-        run_sequence((*work).state, windows + i * seq * config().d_input, seq, out + i * config().d_output,
-                     true, config().spec.decays_input(seq), alone ? lanes(kLanesOfSequence) : 1, *work);
+        Pass pass;
+        pass.obs = windows + i * seq * config().d_input;
+        pass.lanes = alone ? lanes(kLanesOfSequence) : 1;
+        run_window(pass, seq, out + i * config().d_output, *work);
       }
     };
     if (alone) return run(0, count);
     core::parallel_for(count, 1, run);
   }
 
+  std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots) override {
+    return std::make_unique<HostRing>(config(), slots, held_);
+  }
+
+  // The last fresh frames and the first window are one pass, so that a step is one pass. More windows are
+  // for a thread each.
+  void ring_windows(core::FrameRing& any_ring, const core::RingWindows& windows, float* out) override {
+    const core::StepScope frame;
+    auto& ring = static_cast<HostRing&>(any_ring);
+    Borrowed work(pool_);
+    Pass pass;
+    pass.lanes = lanes(kLanesOfSequence);
+    ring.for_fresh(windows, config().d_input, [&](const FreshFrames& fresh) {
+      if (pass.fresh.count > 0) run_sequence(pass, nullptr, 0, nullptr, true, *work);
+      pass.fresh = fresh;
+    });
+    pass.front = ring.rows(windows.first);
+    run_window(pass, windows.seq, out, *work);
+    core::parallel_for(windows.count - 1, 1, [&](std::int64_t begin, std::int64_t end) {
+      Borrowed other(pool_);
+      for (std::int64_t i = begin + 1; i <= end; ++i) {
+        Pass later;
+        later.front = ring.rows(windows.first + i);
+        run_window(later, windows.seq, out + i * config().d_output, *other);
+      }
+    });
+  }
+
  private:
   int lanes(int most) const { return weights_.bytes() <= kSmallPolicy ? 1 : std::min(core::threads(), most); }
 
-  // One agent's frames, kPassRows at a time. last_only: out receives only the last frame's output.
-  void run_sequence(float* state, const float* frames, std::int64_t seq, float* out, bool last_only,
-                    bool decays_input, int lanes, Workspace& work) {
-    for (std::int64_t t = 0; t < seq; t += kPassRows) {
-      Pass pass;
-      pass.states = &state;
-      pass.agents = 1;
+  // One agent's frames, kPassRows at a time; `pass` says where they are. last_only: out receives only the
+  // last frame's output.
+  void run_sequence(Pass pass, float* state, std::int64_t seq, float* out, bool last_only, Workspace& work) {
+    pass.lanes = std::min(pass.lanes, work.lanes());
+    pass.states = &state;
+    pass.agents = 1;
+    std::int64_t t = 0;
+    do {
       pass.frames = std::min(kPassRows, seq - t);
-      pass.obs = frames + t * config().d_input;
       pass.out = last_only ? out : out + t * config().d_output;
       if (last_only) pass.first_output = t + pass.frames == seq ? pass.frames - 1 : pass.frames;
-      pass.decays_input = decays_input;
-      pass.lanes = std::min(lanes, work.lanes());
       forward(weights_, pass, work);
-    }
+      pass.fresh = {};
+      t += pass.frames;
+      if (pass.obs != nullptr) pass.obs += pass.frames * config().d_input;
+      if (pass.front.hidden != nullptr) pass.front = front_after(pass.front, pass.frames);
+    } while (t < seq);
+  }
+
+  // The last output of `seq` frames from a zero state.
+  void run_window(Pass pass, std::int64_t seq, float* out, Workspace& work) {
+    std::memset(work.state, 0, static_cast<std::size_t>(layout_.floats()) * sizeof(float));
+    pass.decays_input = config().spec.decays_input(seq);
+    run_sequence(pass, work.state, seq, out, true, work);
+  }
+
+  FrontRows front_after(const FrontRows& rows, std::int64_t frames) const {
+    const std::int64_t model = padded(config().d_model), inner = padded(config().d_inner);
+    return {rows.hidden + frames * model, rows.x + frames * inner, rows.z + frames * inner};
   }
 
   const PackedWeights weights_;
   const StateLayout layout_;
   WorkspacePool pool_;
   Cadence cadence_;
-  const std::shared_ptr<std::atomic<std::int64_t>> states_;
+  const std::shared_ptr<std::atomic<std::size_t>> held_;  // bytes of the sessions and snapshots
 };
 
 }  // namespace

@@ -168,6 +168,33 @@ class FormCheck {
     }
   }
 
+  // Windows from a ring that wraps around, one and several at a time, with a new frame or with all frames
+  // new.
+  void rings(std::int64_t seq) {
+    CAPTURE(seq);
+    const std::int64_t slots = seq + 3;
+    const auto ring = policy_.new_ring(slots);
+    std::int64_t put = 0, begin = 0;
+    for (int call = 0; begin + seq <= frames_; ++call) {
+      core::RingWindows windows;
+      windows.seq = seq;
+      windows.first = begin % slots;
+      windows.count = std::min<std::int64_t>(call % 3 == 1 ? 3 : 1, frames_ - begin - seq + 1);
+      const std::int64_t all = seq + windows.count - 1;
+      windows.fresh = call % 4 == 3 ? all : begin + all - put;
+      windows.obs = obs_at(begin + all - windows.fresh);
+      Floats out(static_cast<std::size_t>(windows.count * config_.d_output), std::nanf(""));
+      policy_.ring_windows(*ring, windows, out.data());
+      for (std::int64_t i = 0; i < windows.count; ++i) {
+        Floats alone(static_cast<std::size_t>(config_.d_output));
+        policy_.window(obs_at(begin + i), 1, seq, alone.data());
+        CHECK(same_bits(alone.data(), out.data() + i * config_.d_output, config_.d_output));
+      }
+      put = begin + all;
+      begin += windows.count;
+    }
+  }
+
   // Agents that saw different frames, stepped together and alone.
   void batch(std::int64_t count) {
     CAPTURE(count);
@@ -255,6 +282,7 @@ void check_policy_form(core::Policy& policy, const PolicyWeights& weights, std::
   check.steps();
   check.prefill();
   check.windows();
+  for (const std::int64_t seq : {std::int64_t{1}, std::int64_t{4}, frames - 3}) check.rings(seq);
   for (const std::int64_t count : batches) check.batch(count);
 }
 

@@ -20,8 +20,8 @@ struct PolicyForm {
 // `spec` gives the sizes; its biases are as it says.
 std::vector<PolicyForm> policy_forms(const PolicySpec& spec);
 
-// Steps, batches of these counts, prefill in parts and windows of several lengths, of at most `frames`
-// frames.
+// Steps, batches of these counts, prefill in parts, and windows of several lengths, alone and from a ring, of
+// at most `frames` frames.
 void check_policy_form(core::Policy& policy, const core::PolicyWeights& weights, std::int64_t frames,
                        const std::vector<std::int64_t>& batches);
 

@@ -51,11 +51,19 @@ std::shared_ptr<core::Policy> small_policy() {
 TEST_CASE("a session with a window answers like window, whatever its earlier frames",
           "[host][policy][window]") {
   const auto policy = small_policy();
-  const std::int64_t width = policy->config().d_input, window = 7;
-  const Floats frames = frames_of(*policy, 40);
-  for (const Pad pad : {Pad::repeat, Pad::zeros, Pad::none}) {
+  const std::int64_t width = policy->config().d_input;
+  const std::size_t weights = policy->resident_bytes();
+  const auto [window, pad] = GENERATE(table<std::int64_t, Pad>({{1, Pad::repeat},
+                                                                {7, Pad::repeat},
+                                                                {7, Pad::zeros},
+                                                                {7, Pad::none},
+                                                                {70, Pad::none},
+                                                                {130, Pad::repeat}}));
+  const std::int64_t count = window < 70 ? 40 : window + 10;
+  const Floats frames = frames_of(*policy, count);
+  {
     Session session(policy, window_of(window, pad));
-    for (std::int64_t t = 0; t < 40; ++t) {
+    for (std::int64_t t = 0; t < count; ++t) {
       Floats rows;
       for (std::int64_t i = t - window + 1; i <= t; ++i) {
         if (i < 0 && pad == Pad::none) continue;
@@ -71,6 +79,7 @@ TEST_CASE("a session with a window answers like window, whatever its earlier fra
       CHECK(step(session, frames.data() + t * width) == expected);
     }
   }
+  CHECK(policy->resident_bytes() == weights);
 }
 
 TEST_CASE("windows: prefill, snapshot, restore, export, import and batches", "[host][policy][window]") {

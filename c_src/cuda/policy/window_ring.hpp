@@ -1,0 +1,39 @@
+// The frames of a session with a window whose policy does not fit the kernel for windows: as they came, in
+// host memory. Used by cuda/policy/policy.cpp, by one call at a time.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "core/policy/policy.hpp"
+#include "core/tensor.hpp"
+
+namespace exphil::cuda {
+
+// Every frame is there twice, `slots` apart, so that the frames of a window are contiguous.
+class ObservationRing final : public core::FrameRing {
+ public:
+  ObservationRing(std::int64_t d_input, std::int64_t slots)
+      : d_input_(d_input),
+        slots_(slots),
+        frames_(static_cast<std::size_t>(
+            core::checked_multiply(core::checked_multiply(d_input, 2, ":window"), slots, ":window"))) {}
+
+  void put(const core::RingWindows& windows) {
+    const std::int64_t first = windows.first + windows.seq + windows.count - 1 - windows.fresh;
+    for (std::int64_t i = 0; i < windows.fresh; ++i) {
+      const float* const obs = windows.obs + i * d_input_;
+      float* const to = frames_.data() + (first + i) % slots_ * d_input_;
+      std::copy_n(obs, d_input_, to);
+      std::copy_n(obs, d_input_, to + slots_ * d_input_);
+    }
+  }
+  const float* frame(std::int64_t slot) const { return frames_.data() + slot * d_input_; }
+
+ private:
+  std::int64_t d_input_, slots_;
+  std::vector<float> frames_;
+};
+
+}  // namespace exphil::cuda
