@@ -1,6 +1,6 @@
 // Times the resident policy on the CPU: one step, paced at 60 FPS as in a game and back to back, steps of
 // many agents, prefill and windows. Prints p50 and p99 in microseconds.
-//   make bench && build/bench/host_step policy.safetensors match.safetensors [seconds]
+//   make bench && build/bench/host_step policy.safetensors match.safetensors [seconds] [f32|bf16|f16|int8]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -50,11 +50,16 @@ std::vector<double> repeat(int runs, const std::function<void()>& body) {
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr, "usage: host_step policy.safetensors match.safetensors [seconds]\n");
+    std::fprintf(stderr, "usage: host_step policy.safetensors match.safetensors [seconds] [precision]\n");
     return 2;
   }
   const double seconds = argc > 3 ? std::atof(argv[3]) : 5.0;
-  const auto weights = core::load_weights(core::Checkpoint::open(argv[1]), core::PolicyLoadOptions{});
+  core::PolicyLoadOptions options;
+  if (argc > 4 && !core::parse_precision(argv[4], &options.precision)) {
+    std::fprintf(stderr, "precision must be f32, bf16, f16 or int8, got %s\n", argv[4]);
+    return 2;
+  }
+  const auto weights = core::load_weights(core::Checkpoint::open(argv[1]), options);
   const core::Safetensors match = core::Safetensors::open(argv[2]);
   const core::TensorView& view = *match.find("obs");
   const auto* obs = static_cast<const float*>(view.data);
@@ -62,7 +67,8 @@ int main(int argc, char** argv) {
   const std::int64_t frames = view.shape[0];
   const auto policy = host::make_policy(*weights, core::PolicyOptions{});
   std::vector<float> out(static_cast<std::size_t>(4096 * config.d_output));
-  std::printf("target %s, %d threads\n", host::simd_target(), core::threads());
+  std::printf("target %s, %d threads, %s, %zu KiB\n", host::simd_target(), core::threads(),
+              core::precision_name(config.precision), policy->resident_bytes() / 1024);
 
   const auto state = policy->new_state();
   core::State* one = state.get();

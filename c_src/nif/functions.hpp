@@ -57,7 +57,7 @@ Term xla_registered(Call& call, std::string path, std::string target, std::strin
 // last four may be nil
 using DialectOptions = std::tuple<std::optional<Atom>, std::optional<std::int64_t>,
                                   std::optional<std::int64_t>, std::optional<Atom>>;
-using LoadOptions = std::tuple<std::int64_t, std::optional<double>, bool, DialectOptions>;
+using LoadOptions = std::tuple<std::int64_t, std::optional<double>, bool, DialectOptions, Atom>;
 Term load_policy(Call& call, BackendChoice backend, std::int64_t device, std::string path,
                  LoadOptions options);
 // tensors: every weight by the name of the checkpoint; the model's sessions end.

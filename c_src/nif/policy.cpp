@@ -31,6 +31,11 @@ core::PolicyLoadOptions load_options_of(const LoadOptions& given) {
   }
   options.window = window;
   options.chunk_size = chunk_size;
+  const std::string& precision = std::get<4>(given).name;
+  if (!core::parse_precision(precision, &options.precision)) {
+    fail(ErrorKind::invalid_argument, ":precision",
+         ":precision must be :f32, :bf16, :f16 or :int8, got :", precision);
+  }
   if (dt) options.input_dt = dt->name == "mean" ? core::InputDt::mean : core::InputDt::per_channel;
   return options;
 }
@@ -59,12 +64,23 @@ std::shared_ptr<LoadedPolicy> load_weights_onto(core::Backend& backend,
   loaded->backend = &backend;
   loaded->device = backend.describe();
   loaded->options = options;
-  loaded->weights = std::move(weights);
-  loaded->policy = backend.load(loaded->weights, options);
+  loaded->policy = backend.load(weights, options);
+  if (weights->config.precision == core::Precision::f32) loaded->weights = std::move(weights);
   return loaded;
 }
 
 }  // namespace
+
+const core::PolicyWeights& LoadedPolicy::trainable() const {
+  const core::Precision precision = policy->config().precision;
+  if (precision != core::Precision::f32) {
+    fail(ErrorKind::unsupported, ":precision",
+         "the model was loaded with precision: :", core::precision_name(precision),
+         ", and its weights are rounded: load it with precision: :f32 to train it, or to read or replace its",
+         " weights");
+  }
+  return *weights;
+}
 
 Term load_policy(Call& call, BackendChoice choice, std::int64_t device, std::string path,
                  LoadOptions options) {
@@ -85,7 +101,7 @@ Term update_policy(Call& call, PolicyHandle& handle, NamedTensors given) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
   core::TensorMap tensors;
   for (const auto& [name, view] : given) tensors[name] = view;
-  const auto weights = core::replace_weights(*loaded->weights, tensors);
+  const auto weights = core::replace_weights(loaded->trainable(), tensors);
   handle.replace(load_weights_onto(*loaded->backend, weights, loaded->options));
   return encode_atom(call, "ok");
 }
@@ -106,6 +122,7 @@ Term policy_info(Call& call, PolicyHandle& handle) {
                 {{"norm_epsilon"}, enif_make_double(call.env(), static_cast<double>(config.norm_epsilon))},
                 {{"fingerprint"}, enif_make_uint64(call.env(), loaded->policy->fingerprint())},
                 {{"resident_bytes"}, integer(static_cast<std::int64_t>(loaded->policy->resident_bytes()))},
+                {{"precision"}, encode_atom(call, core::precision_name(config.precision))},
                 {{"spec"}, encode_spec(call, config.spec)},
                 {{"groups"}, encode_groups(call, config)},
                 {{"device"}, encode_device(call, loaded->device)}});

@@ -28,8 +28,11 @@ struct LoadedPolicy {
   core::Backend* backend = nullptr;  // valid until the library unloads
   core::DeviceDescription device;
   core::PolicyOptions options;                         // for the next weights
-  std::shared_ptr<const core::PolicyWeights> weights;  // in the VM's memory: for the gradient and to be read
+  std::shared_ptr<const core::PolicyWeights> weights;  // in the VM's memory: see trainable(). Null if not f32
   std::atomic<bool> replaced{false};                   // update() put other weights into the model
+
+  // The weights, for the gradient and to be read and replaced. Throws unsupported where they were rounded.
+  const core::PolicyWeights& trainable() const;
 };
 
 // A model. update() replaces what it holds; a call keeps what it found.

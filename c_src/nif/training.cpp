@@ -85,26 +85,27 @@ core::PolicySequences sequences_of(const core::PolicyConfig& config, const core:
 
 Term policy_weights(Call& call, PolicyHandle& handle) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
-  return encode_values(call, *loaded->backend, *loaded->weights, *loaded->weights);
+  const core::PolicyWeights& weights = loaded->trainable();
+  return encode_values(call, *loaded->backend, weights, weights);
 }
 
 Term policy_forward(Call& call, PolicyHandle& handle, core::TensorView frames,
                     std::optional<StateTensors> state) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
-  const core::PolicyConfig& c = loaded->weights->config;
+  const core::PolicyWeights& weights = loaded->trainable();
+  const core::PolicyConfig& c = weights.config;
   const core::PolicySequences s = sequences_of(c, frames, state);
   F32Result outs(call, *loaded->backend, {s.batch, s.seq, c.d_output}, "frames");
   F32Result ssm(call, *loaded->backend, {s.batch, c.n_layer, c.d_inner, c.d_state}, "frames");
   F32Result conv(call, *loaded->backend, {s.batch, c.n_layer, c.d_inner, c.d_conv - 1}, "frames");
-  host::policy_grad(*loaded->weights, s, nullptr,
-                    {nullptr, nullptr, outs.floats(), ssm.floats(), conv.floats()});
+  host::policy_grad(weights, s, nullptr, {nullptr, nullptr, outs.floats(), ssm.floats(), conv.floats()});
   return enif_make_tuple3(call.env(), outs.tensor(call), ssm.tensor(call), conv.tensor(call));
 }
 
 Term policy_grad(Call& call, PolicyHandle& handle, core::TensorView frames, core::TensorView d_outs,
                  std::optional<StateTensors> state, bool by_frames) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
-  const core::PolicyWeights& weights = *loaded->weights;
+  const core::PolicyWeights& weights = loaded->trainable();
   const core::PolicySequences s = sequences_of(weights.config, frames, state);
   require_tensor(d_outs, core::Dtype::f32, {s.batch, s.seq, weights.config.d_output}, "d_outs");
   auto gradient = core::zeros_like<float>(weights);

@@ -13,6 +13,7 @@
 #include "core/limits.hpp"
 #include "core/policy/edifice.hpp"
 #include "core/policy/loading.hpp"
+#include "core/policy/rounding.hpp"
 
 namespace exphil::core {
 
@@ -264,8 +265,9 @@ std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy
 }
 
 std::shared_ptr<const PolicyWeights> load_weights(const Checkpoint& file, const PolicyLoadOptions& options) {
-  if (is_edifice(file)) return std::make_shared<const PolicyWeights>(load_edifice(file, options));
-  return std::make_shared<const PolicyWeights>(WeightsLoader(file, options).load());
+  const PolicyWeights weights =
+      is_edifice(file) ? load_edifice(file, options) : WeightsLoader(file, options).load();
+  return std::make_shared<const PolicyWeights>(rounded_weights(weights, options.precision));
 }
 
 }  // namespace exphil::core

@@ -10,6 +10,7 @@
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/policy/parameters.hpp"
+#include "core/policy/precision.hpp"
 #include "core/policy/spec.hpp"
 
 namespace exphil::core {
@@ -24,7 +25,8 @@ struct PolicyConfig {
   std::int64_t d_state = 0, d_conv = 0, dt_rank = 0;
   float norm_epsilon = 1e-5f;
   PolicySpec spec;
-  std::vector<OutputGroup> groups;  // of two-layer heads; empty where the outputs have no names
+  Precision precision = Precision::f32;  // of the matrices
+  std::vector<OutputGroup> groups;       // of two-layer heads; empty where the outputs have no names
 
   // One agent's recurrent state, in floats, for all layers: n_layer times ssm {d_inner, d_state} and
   // conv {d_inner, d_conv - 1} (the last inputs of the causal convolution, oldest first).
@@ -51,7 +53,8 @@ struct PolicyLoadOptions {
   // Options that a file may leave open. Where the file states one, a different option is an error.
   std::optional<Dialect> dialect;
   std::optional<std::int64_t> window, chunk_size;
-  std::optional<InputDt> input_dt;  // edifice_mamba only; the mean by default
+  std::optional<InputDt> input_dt;       // edifice_mamba only; the mean by default
+  Precision precision = Precision::f32;  // the weights are rounded to it (core/policy/rounding.hpp)
 };
 
 // Reads a file of either naming and detects which by the names:
@@ -68,7 +71,8 @@ struct PolicyLoadOptions {
 // Infers every dimension from the shapes, cross-checks it, and compares it with the build options. F32, F16
 // and BF16 tensors are accepted and widened to f32. Throws invalid_checkpoint naming the tensor that is
 // missing, unexpected, misshapen, of a wrong dtype or not finite, or the build option that disagrees;
-// limit_exceeded naming the tensor that is too large; invalid_argument where an option contradicts the file.
+// limit_exceeded naming the tensor that is too large, or the matrix that the precision cannot hold;
+// invalid_argument where an option contradicts the file.
 std::shared_ptr<const PolicyWeights> load_weights(const Checkpoint& file, const PolicyLoadOptions& options);
 
 // Other numbers for the same policy: a tensor for each of its parameters, by name. The fingerprint is the one

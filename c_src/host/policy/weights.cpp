@@ -23,16 +23,19 @@ namespace {
 // Floats of the arena; the terms are in the order of the constructor's allocations.
 std::int64_t arena_floats(const core::PolicyWeights& weights, const ScanRule& rule) {
   const core::PolicyConfig& c = weights.config;
+  const auto packed = [&c](std::int64_t outs, std::int64_t depth) {
+    return packed_floats(outs, depth, c.precision);
+  };
   const std::int64_t inner = padded(c.d_inner);
   const std::int64_t norm = padded(c.d_model) * (c.spec.norm == core::NormKind::layer ? 2 : 1);
-  const std::int64_t layer = norm + 2 * packed_floats(c.d_inner, c.d_model) + (c.d_conv + 1) * inner +
-                             packed_floats(c.dt_rank + 2 * c.d_state, c.d_inner) +
-                             packed_floats(c.d_inner, c.dt_rank) + panels(c.d_inner) * rule.a_block() +
-                             padded(panels(c.d_inner)) + 2 * inner + packed_floats(c.d_model, c.d_inner);
+  const std::int64_t layer = norm + 2 * packed(c.d_inner, c.d_model) + (c.d_conv + 1) * inner +
+                             packed(c.dt_rank + 2 * c.d_state, c.d_inner) + packed(c.d_inner, c.dt_rank) +
+                             panels(c.d_inner) * rule.a_block() + padded(panels(c.d_inner)) + 2 * inner +
+                             packed(c.d_model, c.d_inner);
   const std::int64_t width = core::hidden_width(weights.heads);
-  const std::int64_t head = width > 0 ? packed_floats(width, c.d_model) + packed_floats(c.d_output, width)
-                                      : packed_floats(c.d_output, c.d_model);
-  return packed_floats(c.d_model, c.d_input) + c.n_layer * layer + norm + head;
+  const std::int64_t head =
+      width > 0 ? packed(width, c.d_model) + packed(c.d_output, width) : packed(c.d_output, c.d_model);
+  return packed(c.d_model, c.d_input) + c.n_layer * layer + norm + head;
 }
 
 const float* or_null(const std::vector<float>& values, std::int64_t offset = 0) {
@@ -110,7 +113,8 @@ float* PackedWeights::take(std::int64_t floats) {
 
 PackedMatrix PackedWeights::matrix(const float* from, const float* bias, std::int64_t outs,
                                    std::int64_t depth) {
-  return pack_matrix(from, bias, outs, depth, take(packed_floats(outs, depth)));
+  const core::Precision precision = config_.precision;
+  return pack_matrix(from, bias, outs, depth, take(packed_floats(outs, depth, precision)), precision);
 }
 
 // A vector that is absent from the checkpoint is zero (the arena's initial value).

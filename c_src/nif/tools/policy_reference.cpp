@@ -43,7 +43,7 @@ core::PolicyValues<double> values_of(const core::PolicyWeights& policy, const Na
 Term reference_policy_grad(Call& call, PolicyHandle& policy, NamedTensors weights, core::TensorView frames,
                            MaybeTensor d_outs) {
   const std::shared_ptr<LoadedPolicy> loaded = policy.loaded();
-  const core::PolicyWeights& like = *loaded->weights;
+  const core::PolicyWeights& like = loaded->trainable();
   const core::PolicyConfig& config = like.config;
   if (frames.dtype != core::Dtype::f32 || frames.shape.rank() != 3 || frames.shape[2] != config.d_input) {
     fail(ErrorKind::invalid_argument, "frames", "frames must be f32 of the shape {batch, seq, ",

@@ -54,7 +54,7 @@ defmodule ExPhil.Native.Mamba do
           chunk_size: nil | pos_integer(),
           dt: :mean | :per_channel,
           groups: [{atom(), Range.t()}],
-          precision: :f32,
+          precision: :f32 | :bf16 | :f16 | :int8,
           backend: :cuda | :host,
           device: Device.t(),
           resident_bytes: non_neg_integer(),
@@ -65,7 +65,7 @@ defmodule ExPhil.Native.Mamba do
   Loads a checkpoint onto a backend.
 
     * `:backend`, `:device` - where to; see `ExPhil.Native.Device`
-    * `:precision` - of the weights: `:f32`
+    * `:precision` - of the weights: `:f32`, `:bf16`, `:f16` or `:int8` (see below)
     * `:max_sessions` - how many sessions and snapshots fit before more memory is allocated (1024)
     * `:norm_epsilon` - added to the mean square in the norms (the file's metadata `"norm_epsilon"`,
       else 1.0e-5)
@@ -78,6 +78,13 @@ defmodule ExPhil.Native.Mamba do
     * `:chunk_size` - of `:edifice_mamba_ssd` (32): shorter windows have another recurrence
     * `:dt` - `:mean` (what Edifice computes on a CPU) or `:per_channel` (what its fused CUDA kernel computes); only
       `:edifice_mamba` has both, and no file says which one it was trained with
+
+  A frame's step is bound by reading the weights, so fewer bytes are less time. With another precision than `:f32` the matrices
+  are rounded at load and stored in two bytes or one for each weight; `:int8` has a scale for each row. Vectors (norms, biases, A, D,
+  the convolution), states and sums stay f32. Within a precision the same inputs give the same bits, as always.
+  docs/reference.md says what each precision adds to the error. Such a model has a fingerprint of its own: states of the same policy in
+  another precision are refused (`:mismatch`). `forward/3`, `grad/4`, `weights/1` and `update/2` need `:f32`, and give an error of kind
+  `:unsupported` otherwise. A weight that is too large for `:f16`, or not finite with `:int8`, is an error of kind `:limit_exceeded`.
   """
   @spec load(Path.t(), keyword()) :: result(model())
   def load(path, options \\ []) do
@@ -291,7 +298,7 @@ defmodule ExPhil.Native.Mamba do
     * `:initial_state` - as in `forward/3`; states receive no gradient
     * `:d_frames` - `true` returns `{gradients, d_frames}` with the gradient by the frames
 
-  Every dialect has it. It runs on the CPU for a model of any backend: a model on CUDA keeps a copy of its weights in the VM's memory
+  Every dialect has it, in the precision `:f32`. It runs on the CPU for a model of any backend: a model on CUDA keeps a copy of its weights in the VM's memory
   for it. The same call gives the same bits in every run and with any number of threads. It takes memory for the activations of
   2048 frames, or of one sequence where that is longer.
   """

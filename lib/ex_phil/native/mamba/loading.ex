@@ -6,6 +6,7 @@ defmodule ExPhil.Native.Mamba.Loading do
 
   @load_options [:backend, :device, :precision, :max_sessions, :norm_epsilon, :check_finite] ++
                   [:dialect, :window, :chunk_size, :dt]
+  @precisions [:f32, :bf16, :f16, :int8]
   @dialects [:state_spaces, :edifice_mamba, :edifice_mamba_ssd]
 
   @doc "The backend, the device and the options that NIF.load_policy takes."
@@ -13,12 +14,12 @@ defmodule ExPhil.Native.Mamba.Loading do
   def options(options), do: Options.read(options, @load_options, &read/1)
 
   defp read(options) do
-    Options.one_of(options, :precision, [:f32])
+    precision = Options.one_of(options, :precision, @precisions)
     max_sessions = Options.positive_integer(options, :max_sessions, 1024)
     norm_epsilon = Options.positive_float(options, :norm_epsilon, nil)
     check_finite = Options.boolean(options, :check_finite, true)
     {backend, device} = Options.place(options)
-    {backend, device, {max_sessions, norm_epsilon, check_finite, dialect_options(options)}}
+    {backend, device, {max_sessions, norm_epsilon, check_finite, dialect_options(options), precision}}
   end
 
   defp dialect_options(options) do
@@ -58,7 +59,6 @@ defmodule ExPhil.Native.Mamba.Loading do
     |> Map.merge(%{dialect: dialect, window: positive(window), chunk_size: positive(chunk_size), dt: dt})
     |> Map.merge(%{
       groups: groups,
-      precision: :f32,
       fingerprint: fingerprint,
       device: device,
       backend: device.backend

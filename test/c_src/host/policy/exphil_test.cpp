@@ -1,6 +1,7 @@
 // Policies of Edifice and ExPhil on the CPU: the expected outputs, the same bits in every kind of call, and
 // an effect of every tensor.
 #include "core/policy/reference.hpp"
+#include "core/policy/rounding.hpp"
 #include "host/policy/policy.hpp"
 #include "support/catch.hpp"
 #include "support/exphil_checks.hpp"
@@ -40,10 +41,14 @@ TEST_CASE("steps, batches, prefill and windows of every dialect give the same bi
   if (test::have_exphil()) test::check_same_bits(make);
 }
 
-TEST_CASE("every form of a policy on the CPU", "[host][policy][forms]") {
-  for (const test::PolicyForm& form : test::policy_forms({})) {
-    INFO(form.name);
-    test::check_policy_form(*make(form.weights), *form.weights, 20, {2, 9, 70});
+TEST_CASE("every form of a policy on the CPU, in every precision", "[host][policy][forms][precision]") {
+  for (const core::Precision precision :
+       {core::Precision::f32, core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
+    for (const test::PolicyForm& form : test::policy_forms({})) {
+      INFO(form.name << " " << core::precision_name(precision));
+      const core::PolicyWeights weights = core::rounded_weights(*form.weights, precision);
+      test::check_policy_form(*host::make_policy(weights, {}), weights, 20, {2, 9, 70});
+    }
   }
 }
 

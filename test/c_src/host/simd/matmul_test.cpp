@@ -13,18 +13,24 @@ namespace exphil::host {
 
 namespace {
 
+using core::Precision;
+
+constexpr Precision kPrecisions[] = {Precision::f32, Precision::bf16, Precision::f16, Precision::int8};
+
 struct Product {
   std::int64_t outs, depth;
   std::vector<float> weights, bias;
   AlignedBuffer memory;
   PackedMatrix packed;
 
-  Product(std::int64_t outs_, std::int64_t depth_, bool with_bias)
-      : outs(outs_), depth(depth_), memory(packed_floats(outs_, depth_)) {
+  Product(std::int64_t outs_, std::int64_t depth_, bool with_bias, Precision precision = Precision::f32)
+      : outs(outs_), depth(depth_), memory(packed_floats(outs_, depth_, precision)) {
     test::Random random(static_cast<std::uint64_t>(outs * 1000 + depth));
     weights = random.vector(static_cast<std::size_t>(outs * depth), -1, 1);
+    core::round_rows(precision, depth, "weights", &weights);
     if (with_bias) bias = random.vector(static_cast<std::size_t>(outs), -1, 1);
-    packed = pack_matrix(weights.data(), with_bias ? bias.data() : nullptr, outs, depth, memory.data());
+    packed =
+        pack_matrix(weights.data(), with_bias ? bias.data() : nullptr, outs, depth, memory.data(), precision);
   }
 
   std::vector<float> run(const std::vector<float>& x, std::int64_t rows) const {
@@ -46,12 +52,14 @@ struct Product {
 }  // namespace
 
 TEST_CASE("products agree with double and pad with zeros", "[host][matmul]") {
-  test::for_each_target([] {
+  const Precision precision = GENERATE(from_range(std::begin(kPrecisions), std::end(kPrecisions)));
+  test::for_each_target([precision] {
     for (const std::int64_t outs : {1, 15, 16, 17, 48, 64, 100}) {
       for (const std::int64_t depth : {1, 2, 3, 16, 61}) {
         for (const std::int64_t rows : {1, 2, 5, 6, 7, 13}) {
-          INFO(simd_target() << " outs " << outs << " depth " << depth << " rows " << rows);
-          const Product product(outs, depth, outs % 2 == 1);
+          INFO(simd_target() << " " << core::precision_name(precision) << " outs " << outs << " depth "
+                             << depth << " rows " << rows);
+          const Product product(outs, depth, outs % 2 == 1, precision);
           const std::vector<float> x = test::Random(3).vector(static_cast<std::size_t>(rows * depth), -1, 1);
           const std::vector<float> y = product.run(x, rows);
           double worst = 0;
@@ -75,9 +83,10 @@ TEST_CASE("products agree with double and pad with zeros", "[host][matmul]") {
 }
 
 TEST_CASE("a row has the same bits in every batch and every split", "[host][matmul]") {
-  test::for_each_target([] {
-    INFO(simd_target());
-    const Product product(100, 61, true);
+  const Precision precision = GENERATE(from_range(std::begin(kPrecisions), std::end(kPrecisions)));
+  test::for_each_target([precision] {
+    INFO(simd_target() << " " << core::precision_name(precision));
+    const Product product(100, 61, true, precision);
     const std::int64_t step = padded(product.outs), rows = 29;
     const std::vector<float> x = test::Random(5).vector(static_cast<std::size_t>(rows * 61), -1, 1);
     const std::vector<float> batched = product.run(x, rows);
@@ -95,6 +104,13 @@ TEST_CASE("a row has the same bits in every batch and every split", "[host][matm
     }
     CHECK(std::memcmp(cut.data(), batched.data(), cut.size() * sizeof(float)) == 0);
   });
+}
+
+TEST_CASE("weights take the memory of their precision", "[host][matmul]") {
+  CHECK(packed_floats(100, 64) == 112 * 64 + 112);
+  CHECK(packed_floats(100, 64, Precision::bf16) == 112 * 32 + 112);
+  CHECK(packed_floats(100, 64, Precision::f16) == 112 * 32 + 112);
+  CHECK(packed_floats(100, 64, Precision::int8) == 112 * 16 + 2 * 112);
 }
 
 TEST_CASE("a residual is added once", "[host][matmul]") {

@@ -1,0 +1,21 @@
+// A policy with the weights that a backend computes with in another precision (core/policy/precision.hpp).
+// Pure function; any thread.
+#pragma once
+
+#include "core/policy/config.hpp"
+
+namespace exphil::core {
+
+// The matrices have rounded values, as f32, which every precision holds exactly; vectors stay as they are. A
+// norm's weight is first multiplied into the columns of the matrix that follows, and LayerNorm's bias goes
+// through that matrix into its bias, before anything is rounded: CUDA computes a norm so, and all backends
+// have to hold the same numbers. The norm's own weight is 1 then, and its bias 0.
+//
+// The fingerprint depends on the precision: a state belongs to one precision of a policy. The checkpoint's
+// parameters are gone, because these numbers are not the checkpoint's. f32 changes nothing.
+//
+// Throws limit_exceeded naming the matrix, with the argument ":precision", where a weight is too large for
+// f16 or not finite with int8.
+PolicyWeights rounded_weights(const PolicyWeights& weights, Precision precision);
+
+}  // namespace exphil::core
