@@ -1,7 +1,8 @@
 // The resident policy on a CUDA device: checks it on the recorded match, then times its calls for one or
 // several settings. Exits with 1 where a check fails.
 //   make build/bench/gpu_policy
-//   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy ../shared/melee [check|time|all] [TUNING ...]
+//   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy ../shared/melee [check|time|windows|all] [TUNING
+//   ...]
 // FRAMES and AGENTS in the environment bound the length of the checks and the largest batch. TUNING is
 // "default" or a list for EXPHIL_NATIVE_POLICY (cuda/policy/tuning.hpp): "team=8,threads=256".
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "core/checkpoint/safetensors.hpp"
 #include "core/error.hpp"
 #include "core/policy/config.hpp"
+#include "core/policy/session.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/loader.hpp"
 
@@ -90,6 +92,7 @@ class Check {
     prefill();
     batches();
   }
+  void windows();
 
   const float* obs(std::int64_t frame) const {
     return data_of<float>(match_, "obs") + frame * config_.d_input;
@@ -149,27 +152,6 @@ class Check {
       worst = std::max(worst, relative_error(out.data(), logits + i * config_.d_output, out.size()));
     }
     report("rollback: worst frame, relative error", worst, 1e-5);
-  }
-
-  void windows() {
-    const auto* ends = data_of<std::int32_t>(windows_, "end_frame_index");
-    const std::int64_t seq = 60;
-    const std::int64_t count =
-        std::min(std::max<std::int64_t>(1, frames_ / 50), windows_.find("end_frame_index")->shape[0]);
-    Floats inputs, out(static_cast<std::size_t>(count * config_.d_output), NAN), alone = out;
-    for (std::int64_t i = 0; i < count; ++i) {
-      inputs.insert(inputs.end(), obs(ends[i] + 1 - seq), obs(ends[i] + 1));
-    }
-    policy_.window(inputs.data(), count, seq, out.data());
-    double worst = 0;
-    for (std::int64_t i = 0; i < count; ++i) {
-      worst = std::max(worst, relative_error(out.data() + i * config_.d_output,
-                                             data_of<float>(windows_, "logits") + i * config_.d_output,
-                                             static_cast<std::size_t>(config_.d_output)));
-      policy_.window(inputs.data() + i * seq * config_.d_input, 1, seq, alone.data() + i * config_.d_output);
-    }
-    report("windows60: worst window, relative error", worst, 1e-5);
-    report("windows60: values unlike one by one, bits", static_cast<double>(bit_differences(out, alone)), 0);
   }
 
   void prefill() {
@@ -244,6 +226,28 @@ class Check {
   Floats stepped_, last_, scratch_;
 };
 
+void Check::windows() {
+  const auto* ends = data_of<std::int32_t>(windows_, "end_frame_index");
+  const std::int64_t seq = 60;
+  const std::int64_t count =
+      std::min(std::max<std::int64_t>(1, frames_ / 50), windows_.find("end_frame_index")->shape[0]);
+  Floats inputs, out(static_cast<std::size_t>(count * config_.d_output), NAN), alone = out;
+  for (std::int64_t i = 0; i < count; ++i) {
+    inputs.insert(inputs.end(), obs(ends[i] + 1 - seq), obs(ends[i] + 1));
+  }
+  policy_.window(inputs.data(), count, seq, out.data());
+  double worst = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    worst = std::max(worst, relative_error(out.data() + i * config_.d_output,
+                                           data_of<float>(windows_, "logits") + i * config_.d_output,
+                                           static_cast<std::size_t>(config_.d_output)));
+    policy_.window(inputs.data() + i * seq * config_.d_input, 1, seq, alone.data() + i * config_.d_output);
+  }
+  // Together they go through the row kernels, alone through policy_window.
+  report("windows60: worst window, relative error", worst, 1e-5);
+  report("windows60: values unlike one by one, bits", static_cast<double>(bit_differences(out, alone)), 0);
+}
+
 void time(const char* what, int runs, const std::function<void()>& body,
           const std::function<void()>& between = {}) {
   for (int i = 0; i < std::max(2, runs / 10); ++i) body();
@@ -263,6 +267,37 @@ void time(const char* what, int runs, const std::function<void()>& body,
   std::fflush(stdout);
 }
 
+void wait_2_ms() {
+  const auto begin = Clock::now();
+  while (microseconds(begin) < 2000) {
+  }
+}
+
+// A window alone; and a session that answers each frame as a window of 60, back to back, with pauses, and
+// going back 7 frames.
+void time_window_sessions(const std::shared_ptr<Policy>& policy, Check& check) {
+  core::SessionOptions options;
+  options.window = 60, options.history = 7;
+  core::Session session(policy, options);
+  const core::PolicyConfig& config = policy->config();
+  Floats out(static_cast<std::size_t>(7 * config.d_output));
+  std::int64_t frame = 0;
+  const auto step = [&] { session.step(check.obs(frame++ % 3500), out.data()); };
+  for (int i = 0; i < 60; ++i) step();
+  time("window of 60 frames, one", 500,
+       [&] { policy->window(check.obs(frame++ % 3500), 1, 60, out.data()); });
+  time("window session, step", 1000, step);
+  time("window session, step every 2 ms", 300, step, wait_2_ms);
+  time("window session, resimulate 7", 300,
+       [&] { session.resimulate(7, check.obs(frame++ % 3500), 7, out.data()); });
+  std::unique_ptr<core::Snapshot> kept;
+  time("window session, snapshot", 300, [&] { kept = session.snapshot(); });
+  time("window session, restore and step", 300, [&] {
+    session.restore(*kept);
+    step();
+  });
+}
+
 void time_all(Policy& policy, Check& check, std::int64_t most_agents) {
   const core::PolicyConfig& config = policy.config();
   const auto state = policy.new_state(), kept = policy.new_state();
@@ -272,19 +307,13 @@ void time_all(Policy& policy, Check& check, std::int64_t most_agents) {
   time("step, one agent", 3000, [&] { policy.step(&one, 1, check.obs(frame++ % 3600), out.data()); });
   time(
       "step, one agent, every 2 ms", 300,
-      [&] { policy.step(&one, 1, check.obs(frame++ % 3600), out.data()); },
-      [] {
-        const auto begin = Clock::now();
-        while (microseconds(begin) < 2000) {
-        }
-      });
+      [&] { policy.step(&one, 1, check.obs(frame++ % 3600), out.data()); }, wait_2_ms);
   time("restore, then step", 1000, [&] {
     policy.copy_state(*one, *kept);
     policy.step(&one, 1, check.obs(frame++ % 3600), out.data());
   });
   time("copy_state, call alone", 1000, [&] { policy.copy_state(*kept, *one); });
   time("new state (a snapshot)", 500, [&] { policy.copy_state(*policy.new_state(), *one); });
-  time("window of 60 frames, one", 500, [&] { policy.window(check.obs(frame++ % 3500), 1, 60, out.data()); });
   time("window of 60 frames, 32 at once", 100,
        [&] { policy.window(check.obs(frame++ % 1000), 32, 60, out.data()); });
   time("prefill, 60 frames", 300, [&] { policy.prefill(*one, check.obs(frame++ % 3500), 60, out.data()); });
@@ -318,19 +347,21 @@ void run(const std::string& melee, const std::string& mode, const std::string& t
   const auto weights = core::load_weights(core::Checkpoint::open(melee + "/policy.safetensors"), {});
   core::PolicyOptions options;
   options.max_sessions = most_agents + 16;
-  const auto policy = cuda::load_policy(cuda::Context::open(0), weights, options);
+  const std::shared_ptr<Policy> policy = cuda::load_policy(cuda::Context::open(0), weights, options);
   std::printf("  loaded in %.0f ms, %.1f MB resident\n", microseconds(begin) / 1e3,
               static_cast<double>(policy->resident_bytes()) / 1e6);
   Check check(*policy, melee);
-  if (mode != "time") check.all();
-  if (mode != "check") time_all(*policy, check, most_agents);
+  if (mode == "all" || mode == "check") check.all();
+  if (mode == "windows") check.windows();
+  if (mode != "check") time_window_sessions(policy, check);
+  if (mode == "all" || mode == "time") time_all(*policy, check, most_agents);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: gpu_policy MELEE_FOLDER [check|time|all] [TUNING ...]\n");
+    std::fprintf(stderr, "usage: gpu_policy MELEE_FOLDER [check|time|windows|all] [TUNING ...]\n");
     return 2;
   }
   const std::string mode = argc > 2 ? argv[2] : "all";

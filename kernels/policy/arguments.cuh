@@ -70,5 +70,32 @@ struct RowArguments {
 };
 static_assert(sizeof(RowArguments) <= 128, "arguments of policy/rows.cu");
 
+// policy/window.cu: the last outputs of windows from a zero state.
+//
+// The windows' frames are in rows of `front`: frame t of window s in row first + s * front_step + t. The last
+// `fresh` of all rows are computed first, from obs. Where slots is not 0, front is a ring in which each row
+// is also kept `slots` rows before or after.
+struct WindowArguments {
+  const float* obs;  // {fresh, padded d_input}
+  float *front_h,
+      *front_xz;  // {rows, model}, {rows, 2 inner}: the input projection, and xz of policy/rows.cu
+  // Between the layers, {count * seq} rows each; active_dt is followed by the means, as in RowArguments.
+  float *h, *xz, *u, *projection, *active_dt, *y;
+  float *last_h, *hidden;  // {count, model}, {count, hidden}
+  float* out;              // {count, d_output}
+  unsigned* barrier;
+  const float *input, *input_bias;
+  // Of the first layer; those of layer i are i * layer_stride floats on. As in ProductArguments,
+  // RowArguments.
+  const float *in_proj, *in_bias, *conv, *conv_bias, *x_proj, *x_bias, *dt_proj, *dt_bias, *a, *d, *out_proj,
+      *out_bias;
+  const float *hidden_weight, *hidden_bias, *head, *head_bias;
+  long long layer_stride;
+  int first, front_step, slots, fresh;
+  int seq, count;
+  int decays_input;
+  float epsilon;
+};
+
 }  // namespace policy
 }  // namespace exphil

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/common/device_math.cuh"
+#include "kernels/policy/dot.cuh"
 #include "kernels/policy/ptx.cuh"
 
 namespace exphil {
@@ -27,6 +28,14 @@ __device__ __forceinline__ float activate_dt(float v) {
   const float dt = softplus(v);
   if constexpr (kForm.clips_dt) return fminf(fmaxf(dt, __uint_as_float(DT_MIN)), __uint_as_float(DT_MAX));
   return dt;
+}
+
+// dt of channel c of a row of x_proj's output. dt_proj: float4 {rank / 4, inner}.
+__device__ __forceinline__ float activated_dt(const float* dt_proj, const float* projection, int c,
+                                              float bias) {
+  const float sum = dot_short<kRank>(reinterpret_cast<const float4*>(dt_proj) + c, kInner,
+                                     reinterpret_cast<const float4*>(projection));
+  return activate_dt(__fadd_rn(sum, bias));
 }
 
 // One output of the causal convolution, then silu. taps: oldest first; weights are `stride` floats apart.

@@ -56,18 +56,22 @@ struct InProjEpilogue {
   }
 };
 
-// A block computes few_rows(kK) rows and 32 columns; its warps share the segments, each lane has a column.
-// grid: column tiles, row tiles.
-template <int kK, int kOutputs, class Epilogue>
-__device__ __forceinline__ void product_few_tile(const ProductArguments& args) {
-  constexpr int kTile = few_rows(kK), kColumns = product_columns(kOutputs), kSegs = kK / kSegment;
-  constexpr int kWarps = kFewThreads / 32;
-  __shared__ __align__(16) float xs[kTile][kK];
-  __shared__ float parts[kSegs][kTile][kFewColumns];
-  __shared__ float scales[kTile];
+template <int kK, int kTile>
+struct alignas(16) FewTile {
+  float xs[kTile][kK];
+  float parts[kK / kSegment][kTile][kFewColumns];
+  float scales[kTile];
+};
+
+// A block computes kTile rows and 32 columns; its warps share the segments, each lane has a column. Calls
+// sink(row, column, value) once for each result.
+template <int kK, int kOutputs, class Epilogue, int kTile, class Sink>
+__device__ __forceinline__ void product_few_tile(const ProductArguments& args, FewTile<kK, kTile>& tile,
+                                                 int column_tile, long long row_tile, Sink sink) {
+  constexpr int kColumns = product_columns(kOutputs), kSegs = kK / kSegment, kWarps = kFewThreads / 32;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int column = static_cast<int>(blockIdx.x) * kFewColumns + lane;
-  const long long first = static_cast<long long>(blockIdx.y) * kTile;
+  const int column = column_tile * kFewColumns + lane;
+  const long long first = row_tile * kTile;
 
   const float4* weights = reinterpret_cast<const float4*>(args.weights);
   float4 held[kSegment / 4];  // the first segment's weights, loaded before X
@@ -80,7 +84,7 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args) {
     float4 value = make_float4(0, 0, 0, 0);
     if (first + row < args.rows)
       value = *reinterpret_cast<const float4*>(args.x + (first + row) * args.x_stride + k);
-    *reinterpret_cast<float4*>(&xs[row][k]) = value;
+    *reinterpret_cast<float4*>(&tile.xs[row][k]) = value;
   }
   __syncthreads();
 
@@ -90,35 +94,40 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args) {
     for (int j = 0; j < kSegment / 4; ++j) {
 #pragma unroll
       for (int r = 0; r < kTile; ++r) {
-        sum[r] = dot4(held[j], *reinterpret_cast<const float4*>(&xs[r][s * kSegment + 4 * j]), sum[r]);
+        sum[r] = dot4(held[j], *reinterpret_cast<const float4*>(&tile.xs[r][s * kSegment + 4 * j]), sum[r]);
       }
       if (s + kWarps < kSegs) {
         held[j] = __ldg(weights + ((s + kWarps) * (kSegment / 4) + j) * kColumns + column);
       }
     }
 #pragma unroll
-    for (int r = 0; r < kTile; ++r) parts[s][r][lane] = sum[r];
+    for (int r = 0; r < kTile; ++r) tile.parts[s][r][lane] = sum[r];
   }
   if constexpr (Epilogue::kNormed) {
     for (int r = warp; r < kTile; r += kWarps) {
-      const float scale = norm_scale(xs[r], args.epsilon);
-      if (lane == 0) scales[r] = scale;
+      const float scale = norm_scale(tile.xs[r], args.epsilon);
+      if (lane == 0) tile.scales[r] = scale;
     }
   }
   __syncthreads();
 
   for (int r = warp; r < kTile; r += kWarps) {
     if (first + r >= args.rows || column >= kOutputs) continue;
-    const float sum = add_segments<kSegs>(&parts[0][r][lane], kTile * kFewColumns);
+    const float sum = add_segments<kSegs>(&tile.parts[0][r][lane], kTile * kFewColumns);
     const float bias = args.bias == nullptr ? 0.0f : __ldg(args.bias + column);
-    args.out[(first + r) * args.out_stride + column] =
-        Epilogue::apply(sum, bias, Epilogue::kNormed ? scales[r] : 1.0f, args, first + r, column);
+    sink(first + r, column,
+         Epilogue::apply(sum, bias, Epilogue::kNormed ? tile.scales[r] : 1.0f, args, first + r, column));
   }
 }
 
 template <int kK, int kOutputs, class Epilogue>
 __device__ __forceinline__ void product_few(const ProductArguments& args) {
-  if constexpr (few_rows(kK) > 0) product_few_tile<kK, kOutputs, Epilogue>(args);
+  if constexpr (few_rows(kK) > 0) {
+    __shared__ FewTile<kK, few_rows(kK)> tile;
+    product_few_tile<kK, kOutputs, Epilogue>(
+        args, tile, static_cast<int>(blockIdx.x), blockIdx.y,
+        [&](long long row, int column, float value) { args.out[row * args.out_stride + column] = value; });
+  }
 }
 
 // product_many: tiles of 128 rows by 64 columns, 8 x 8 results per thread in registers, 16 k at a time

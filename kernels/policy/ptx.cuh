@@ -31,6 +31,16 @@ __device__ __forceinline__ unsigned load_acquire(const unsigned* from) {
   return value;
 }
 
+// Returns the value before. What happened before in this block is visible to who acquires the sum.
+__device__ __forceinline__ unsigned add_release(unsigned* to, unsigned value) {
+  unsigned before;
+  asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(to), "r"(value)
+               : "memory");
+  return before;
+}
+
 // One 8-byte store to host memory.
 __device__ __forceinline__ void store_system(unsigned long long* to, unsigned long long value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");

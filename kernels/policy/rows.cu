@@ -51,13 +51,6 @@ __device__ __forceinline__ float* mean_dt(const RowArguments& args) {
   return args.active_dt + args.rows * kInner;
 }
 
-__device__ __forceinline__ float activated_dt(const RowArguments& args, const float* projection, int c,
-                                              float bias) {
-  const float sum = dot_short<kRank>(reinterpret_cast<const float4*>(args.dt_proj) + c, kInner,
-                                     reinterpret_cast<const float4*>(projection));
-  return activate_dt(__fadd_rn(sum, bias));
-}
-
 }  // namespace policy
 }  // namespace exphil
 
@@ -121,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_activate_dt(con
     const int c = s * kSegment + lane;
     const float bias = __ldg(args.dt_bias + c);
     for (int r = 0; r < rows; ++r) {
-      const float dt = activated_dt(args, args.projection + (first + r) * kProjection, c, bias);
+      const float dt = activated_dt(args.dt_proj, args.projection + (first + r) * kProjection, c, bias);
       args.active_dt[(first + r) * kInner + c] = dt;
       const float part = segment_of_dt(dt, c);
       if (lane == 0) parts[r][s] = part;
@@ -146,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(kAdvanceThreads) policy_advance_bat
     if constexpr (kForm.mean_dt) {
       dt = args.active_dt[mine * kInner + c];
     } else {
-      dt = activated_dt(args, args.projection + mine * kProjection, c, channel.dt_bias);
+      dt = activated_dt(args.dt_proj, args.projection + mine * kProjection, c, channel.dt_bias);
     }
     const float u = args.u[mine * kInner + c];
     const float gate_value = args.xz[mine * 2 * kInner + kInner + c];
@@ -218,7 +211,7 @@ __device__ __forceinline__ void load_tile(const RowArguments& args, TimeTile& ti
       tile.dt[step][c] = args.active_dt[(row + step) * kInner + first + c];
     } else {
       tile.dt[step][c] =
-          activated_dt(args, tile.projection[step], first + c, __ldg(args.dt_bias + first + c));
+          activated_dt(args.dt_proj, tile.projection[step], first + c, __ldg(args.dt_bias + first + c));
     }
   }
   __syncthreads();

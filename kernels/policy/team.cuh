@@ -8,7 +8,7 @@
 // there. All blocks must be resident (cooperative launch) and there is one team.
 #pragma once
 
-#include "kernels/policy/ptx.cuh"
+#include "kernels/policy/barrier.cuh"
 
 namespace exphil {
 namespace policy {
@@ -26,27 +26,12 @@ class TeamBarrier {
 #if CLUSTER
       cluster_sync();
 #else
-      __syncthreads();
-      if (threadIdx.x == 0) wait_for_team();
-      __syncthreads();
+      block_barrier(counter_, TEAM);
 #endif
     }
   }
 
  private:
-  // The counter only grows: a block derives the round from the value it read, so the counter is never reset.
-  // TEAM is a power of two, so the wrap-around at 2^32 falls between two rounds.
-  __device__ void wait_for_team() const {
-#ifndef EXPHIL_EMULATED_GRID  // which has teams of one block
-    __threadfence();
-    const unsigned found = atomicAdd(counter_, 1u);
-    const unsigned target = (found / TEAM + 1) * TEAM;
-    while (static_cast<int>(load_acquire(counter_) - target) < 0) {
-    }
-    __threadfence();
-#endif
-  }
-
   unsigned* counter_;
 };
 

@@ -22,7 +22,9 @@
 #include "cuda/policy/slices.hpp"
 #include "cuda/policy/state_arena.hpp"
 #include "cuda/policy/team.hpp"
+#include "cuda/policy/window.hpp"
 #include "cuda/policy/window_ring.hpp"
+#include "kernels/policy/window_layout.cuh"
 
 namespace exphil::cuda {
 namespace {
@@ -49,6 +51,7 @@ class CudaPolicy : public core::Policy {
                                             with_spare(options.max_sessions))),
         fused_(context_, dims_, tuning_, weights, stream_),
         rows_(*context_, dims_, tuning_, weights),
+        windows_(context_, dims_, tuning_, rows_, stream_),
         slices_(context_, dims_, rows_, tuning_) {
     warm_up();
   }
@@ -59,7 +62,8 @@ class CudaPolicy : public core::Policy {
   const core::PolicyConfig& config() const override { return dims_.config; }
   std::uint64_t fingerprint() const override { return fingerprint_; }
   std::size_t resident_bytes() const override {
-    return fused_.resident_bytes() + rows_.resident_bytes() + arena_->held_bytes();
+    return fused_.resident_bytes() + rows_.resident_bytes() + windows_.resident_bytes() +
+           arena_->held_bytes();
   }
 
   std::unique_ptr<core::State> new_state() override;
@@ -102,12 +106,14 @@ class CudaPolicy : public core::Policy {
   std::shared_ptr<StateArena> arena_;
   FusedSteps fused_;
   RowKernels rows_;
+  WindowKernel windows_;
   SlicePipeline slices_;
 };
 
 // Compiles the most likely kernels in parallel; others are compiled on first use.
 bool prepare(Context& context, const PolicyDims& dims, const PolicyTuning& tuning) {
   std::vector<KernelSpec> specs = row_modules(dims);
+  if (tuning.window_blocks > 0 && policy::window_shared_bytes(dims) > 0) specs.push_back(window_kernel(dims));
   for (const int agents : {1, tuning.batch_agents}) {
     const std::vector<TeamShape> shapes = team_candidates(context.properties(), dims, tuning, agents);
     if (!shapes.empty()) specs.push_back(team_kernel(dims, shapes.front()));
@@ -292,6 +298,7 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
     return;
   }
   const ContextGuard guard(*context_);
+  if (count == 1 && windows_.takes(seq)) return windows_.run(windows, count, seq, out);
   const std::int64_t window_floats = seq * dims_.config.d_input;
   const bool decays_input = dims_.config.spec.decays_input(seq);
   if (seq > tuning_.slice_rows) {
@@ -321,10 +328,16 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
 }
 
 std::unique_ptr<core::FrameRing> CudaPolicy::new_ring(std::int64_t slots) {
-  return std::make_unique<ObservationRing>(dims_.config.d_input, slots);
+  if (!windows_.takes(slots)) return std::make_unique<ObservationRing>(dims_.config.d_input, slots);
+  const ContextGuard guard(*context_);
+  return windows_.new_ring(slots);
 }
 
 void CudaPolicy::ring_windows(core::FrameRing& ring, const core::RingWindows& windows, float* out) {
+  if (auto* const resident = dynamic_cast<DeviceRing*>(&ring)) {
+    const ContextGuard guard(*context_);
+    return windows_.run(*resident, windows, out);
+  }
   auto& frames = dynamic_cast<ObservationRing&>(ring);
   frames.put(windows);
   for (std::int64_t i = 0; i < windows.count; ++i) {
@@ -345,6 +358,7 @@ void CudaPolicy::warm_up() {
   copy_state(*both[1], *both[0]);
   change(both, 2, [&](const policy::StatePlace* places) { step_rows(places, 2, obs.data(), out.data()); });
   prefill(*both[0], obs.data(), kFrames, out.data());
+  for (int i = 0; i < 3; ++i) window(obs.data(), 1, kFrames, out.data());
   stream_.run([](CUstream) {});
 }
 

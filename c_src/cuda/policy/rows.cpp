@@ -142,6 +142,23 @@ policy::RowArguments RowKernels::row_arguments(const RowBuffers& b, const RowJob
   return row;
 }
 
+policy::WindowArguments RowKernels::window_weights() const {
+  const std::vector<RowLayout::Layer>& layers = layout_.layers;
+  const RowLayout::Layer& w = layers.front();
+  policy::WindowArguments p{};
+  p.input = weight(layout_.input), p.input_bias = weight(layout_.input_bias);
+  p.in_proj = weight(w.in_proj), p.in_bias = weight(w.in_bias);
+  p.conv = weight(w.conv), p.conv_bias = weight(w.conv_bias);
+  p.x_proj = weight(w.x_proj), p.x_bias = weight(w.x_bias);
+  p.dt_proj = weight(w.dt_proj), p.dt_bias = weight(w.dt_bias);
+  p.a = weight(w.a), p.d = weight(w.d);
+  p.out_proj = weight(w.out_proj), p.out_bias = weight(w.out_bias);
+  p.hidden_weight = weight(layout_.hidden), p.hidden_bias = weight(layout_.hidden_bias);
+  p.head = weight(layout_.head), p.head_bias = weight(layout_.head_bias);
+  if (layers.size() > 1) p.layer_stride = layers[1].in_proj.index() - w.in_proj.index();
+  return p;
+}
+
 // Only the last layer may skip rows: the rows of earlier layers feed the state.
 bool RowKernels::last_only(const RowJob& job, int index) const {
   return job.last_only && index == dims_.layers() - 1;

@@ -55,6 +55,8 @@ class RowKernels {
              const core::PolicyWeights& weights);
 
   std::size_t resident_bytes() const { return weights_.bytes(); }
+  // The weights' addresses for policy_window; everything else is zero.
+  policy::WindowArguments window_weights() const;
   // Enqueues every kernel of a job in order on `stream`. buffers.in holds obs {capacity, dims.input()}, then
   // the table.
   void enqueue(CUstream stream, const RowBuffers& buffers, const RowJob& job) const;

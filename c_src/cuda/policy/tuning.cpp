@@ -30,6 +30,7 @@ std::map<std::string, std::function<void(PolicyTuning&, std::int64_t)>> setters(
           {"few_limit", large(&PolicyTuning::few_limit)},
           {"slice_rows", large(&PolicyTuning::slice_rows)},
           {"lanes", small(&PolicyTuning::lanes)},
+          {"window_blocks", small(&PolicyTuning::window_blocks)},
           {"spin_microseconds", large(&PolicyTuning::spin_microseconds)}};
 }
 
@@ -57,6 +58,7 @@ PolicyTuning policy_tuning() {
     setter->second(tuning, value);
   }
   if (tuning.lanes < 1 || tuning.lanes > 16) refuse("lanes out of range");
+  if (tuning.window_blocks < 0) refuse("window_blocks below 0");
   if (tuning.slice_rows < 64) refuse("slice_rows below 64");
   return tuning;
 }

@@ -19,6 +19,7 @@ struct PolicyTuning {
   std::int64_t few_limit = 1024;   // rows up to which product_few is used
   std::int64_t slice_rows = 4096;  // rows of a slice of the products
   int lanes = 3;                   // slices in flight
+  int window_blocks = 128;         // most blocks of policy_window; 0: windows go through the row kernels
   std::int64_t spin_microseconds = 2000;  // before a waiting thread sleeps
 };
 

@@ -2,6 +2,7 @@
 
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/rows.hpp"
+#include "cuda/policy/window.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -56,6 +57,7 @@ std::vector<KernelSpec> policy_kernel_variants() {
       step(mean, 4, 128, 1, true, true),    step(normed, 1, 128, 2, false, false),
   };
   for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed}) append_rows(&all, d);
+  for (const PolicyDims& d : {melee, odd, exphil, mean, normed}) all.push_back(window_kernel(d));
   return all;
 }
 

@@ -69,7 +69,8 @@ const std::map<std::string, Runner>& runners() {
                                                     {"selective_scan_backward_carry", backward},
                                                     {"selective_scan_backward_matrix", backward},
                                                     {"scan_row_sums", run_entry<scan::RowSumArguments>},
-                                                    {"policy_step", run_step}};
+                                                    {"policy_step", run_step},
+                                                    {"policy_window", run_entry<policy::WindowArguments>}};
   return all;
 }
 

@@ -18,7 +18,7 @@ RunResult run_over_emulated(const std::string& tag, std::map<std::string, std::s
 void emulate_launches();
 
 // EXPHIL_NATIVE_POLICY for policies in such a child.
-inline constexpr char kEmulatedPolicy[] = "team=1,inline_obs=0,batch_agents=2";
+inline constexpr char kEmulatedPolicy[] = "team=1,inline_obs=0,batch_agents=2,window_blocks=1";
 
 // How often a kernel has run so far.
 int emulated_launches(const std::string& entry);

@@ -28,6 +28,7 @@ TEST_CASE("forms of a policy on an emulated GPU", "[.emulated_policy]") {
     check_policy_form(*policy, *form.weights, 9, {2, 5});
   }
   CHECK(emulated_launches("policy_step") > 0);
+  CHECK(emulated_launches("policy_window") > 0);
   CHECK(emulated_launches("policy_activate_dt") > 0);
   CHECK(emulated_launches("policy_hidden_few") > 0);
 }

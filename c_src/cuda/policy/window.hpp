@@ -1,0 +1,82 @@
+// Windows of one agent in one launch (kernels/policy/window.cu): Mamba.window of few frames, and sessions
+// with a window, whose frames stay on the device. Used by cuda/policy/policy.cpp; safe from any thread, one
+// call at a time runs.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "core/policy/policy.hpp"
+#include "cuda/device/context.hpp"
+#include "cuda/policy/dims.hpp"
+#include "cuda/policy/fused.hpp"
+#include "cuda/policy/rows.hpp"
+#include "cuda/policy/tuning.hpp"
+#include "kernels/policy/arguments.cuh"
+
+namespace exphil::cuda {
+
+// Every row is there twice, `slots` rows apart, so that the frames of a window are contiguous.
+class DeviceRing final : public core::FrameRing {
+ public:
+  DeviceRing(Context& context, const PolicyDims& dims, std::int64_t slots,
+             std::shared_ptr<std::atomic<std::size_t>> held);
+  ~DeviceRing() override { held_->fetch_sub(h.bytes() + xz.bytes()); }
+  DeviceRing(const DeviceRing&) = delete;
+  DeviceRing& operator=(const DeviceRing&) = delete;
+
+  DeviceBuffer h, xz;  // {2 slots, model}, {2 slots, 2 inner}
+  const std::int64_t slots;
+
+ private:
+  std::shared_ptr<std::atomic<std::size_t>> held_;
+};
+
+class WindowKernel {
+ public:
+  // The weights are those of `rows`, which outlives this object.
+  WindowKernel(std::shared_ptr<Context> context, const PolicyDims& dims, const PolicyTuning& tuning,
+               const RowKernels& rows, OrderedStream& stream);
+
+  // Whether the kernel takes windows of `rows` frames altogether; never where the policy does not fit it.
+  bool takes(std::int64_t rows) const { return function_ != nullptr && rows <= kMostRows; }
+  std::size_t resident_bytes() const { return held_->load() + buffer_bytes_.load(); }
+
+  // As in core::Policy; throws only when none of the work still runs. A ring is for windows that it takes.
+  std::unique_ptr<DeviceRing> new_ring(std::int64_t slots);
+  void run(DeviceRing& ring, const core::RingWindows& windows, float* out);
+  void run(const float* frames, std::int64_t count, std::int64_t seq, float* out);
+
+  // Frames of all windows of one launch. Beyond it the row kernels are as fast.
+  static constexpr std::int64_t kMostRows = 512;
+
+ private:
+  struct Buffers {
+    std::int64_t capacity = 0;  // rows
+    PinnedBuffer host_in, host_out;
+    DeviceBuffer in, front_h, front_xz, h, xz, u, projection, active_dt, y, last_h, hidden;
+  };
+  void reserve(std::int64_t rows);  // under mutex_
+  void launch(policy::WindowArguments arguments, const float* obs, float* out);
+
+  std::shared_ptr<Context> context_;
+  const PolicyDims& dims_;
+  OrderedStream& stream_;
+  CUfunction function_ = nullptr;
+  unsigned blocks_ = 1, shared_bytes_ = 0;
+  policy::WindowArguments weights_{};  // what is the same in every launch
+  DeviceBuffer barrier_;
+  const std::shared_ptr<std::atomic<std::size_t>> held_;  // bytes of the rings; may outlive the policy
+
+  std::mutex mutex_;
+  Buffers buffers_;
+  std::atomic<std::size_t> buffer_bytes_{0};
+};
+
+KernelSpec window_kernel(const PolicyDims& dims);
+
+}  // namespace exphil::cuda

@@ -1,0 +1,213 @@
+// The last outputs of windows of one agent, in one launch: what policy/product.cu and policy/rows.cu do in a
+// dozen kernels, with the same bits. For one window of 60 frames the launches and the gaps between the
+// kernels cost more than the work. Blocks take the tiles of each phase in turn and wait for each other
+// between the phases. Launched by c_src/cuda/policy/window.cpp, cooperatively; any power of two of blocks
+// gives the same bits.
+//
+// Compiled with the dimensions only.
+#include "kernels/policy/window.cuh"
+
+namespace exphil {
+namespace policy {
+
+// The input projection and the first layer's in_proj of the fresh frames.
+__device__ __forceinline__ void Window::front() {
+  ProductArguments p = product(args_.obs, kInput, args_.fresh, args_.input, args_.input_bias);
+  multiply<kInput, kModel, BiasEpilogue>(
+      p, 0, kModel / kFewColumns, 0,
+      [&](long long row, int column, float value) { put(args_.front_h, kModel, row, column, value); });
+  barrier();
+  const float* last = h_row(0, args_.count - 1, args_.seq);  // one row beyond
+  p = product(last - static_cast<long long>(args_.fresh) * kModel, kModel, args_.fresh, args_.in_proj,
+              args_.in_bias);
+  multiply<kModel, 2 * kInner, InProjEpilogue>(
+      p, 0, 2 * kInner / kFewColumns, 0,
+      [&](long long row, int column, float value) { put(args_.front_xz, 2 * kInner, row, column, value); });
+  barrier();
+}
+
+// u, B, C and dt, a block for each row.
+__device__ __forceinline__ void Window::project_rows(int layer) {
+  float* const own_u = kRowPart.u.in(shared_);
+  float* const parts = kRowPart.parts.in(shared_);
+  float* const projection = kRowPart.projection.in(shared_);
+  float* const dt_parts = kRowPart.dt_parts.in(shared_);
+  const float4* x_proj = reinterpret_cast<const float4*>(of_layer(args_.x_proj, layer));
+  const int warp = thread_ / 32, lane = thread_ % 32;
+  for (long long row = blockIdx.x; row < rows_; row += gridDim.x) {
+    const int window = static_cast<int>(row / args_.seq), step = static_cast<int>(row % args_.seq);
+    const float* x = xz_row(layer, window, step);
+    __syncthreads();
+    for (int c = thread_; c < kInner; c += kWindowThreads) {
+      float taps[kTaps];
+#pragma unroll
+      for (int t = 0; t < kTaps; ++t) {
+        const int back = kHistory - t;
+        taps[t] = back <= step ? x[c - static_cast<long long>(back) * 2 * kInner] : 0.0f;
+      }
+      const float u = convolve(taps, of_layer(args_.conv, layer) + c, kInner,
+                               __ldg(of_layer(args_.conv_bias, layer) + c));
+      own_u[c] = u;
+      args_.u[row * kInner + c] = u;
+    }
+    __syncthreads();
+    for (int task = thread_; task < (kInner / kSegment) * kProjection; task += kWindowThreads) {
+      const int column = task % kProjection, segment = task / kProjection;
+      float sum = 0.0f;
+#pragma unroll
+      for (int j = 0; j < kSegment / 4; ++j) {
+        const int k = segment * (kSegment / 4) + j;
+        sum = dot4(__ldg(x_proj + static_cast<long long>(k) * product_columns(kProjection) + column),
+                   reinterpret_cast<const float4*>(own_u)[k], sum);
+      }
+      parts[task] = sum;
+    }
+    __syncthreads();
+    for (int i = thread_; i < kProjection; i += kWindowThreads) {
+      float sum = add_segments<kInner / kSegment>(parts + i, kProjection);
+      if constexpr (kForm.projection_bias) sum = __fadd_rn(sum, __ldg(of_layer(args_.x_bias, layer) + i));
+      projection[i] = sum;
+      args_.projection[row * kProjection + i] = sum;
+    }
+    __syncthreads();
+    for (int s = warp; s < kInner / kSegment; s += kWindowThreads / 32) {
+      const int c = s * kSegment + lane;
+      const float dt = activated_dt(of_layer(args_.dt_proj, layer), projection, c,
+                                    __ldg(of_layer(args_.dt_bias, layer) + c));
+      args_.active_dt[row * kInner + c] = dt;
+      if constexpr (kForm.mean_dt) {
+        const float part = segment_of_dt(dt, c);
+        if (lane == 0) dt_parts[s] = part;
+      }
+    }
+    if constexpr (kForm.mean_dt) {
+      __syncthreads();
+      if (thread_ == 0) args_.active_dt[rows_ * kInner + row] = mean_of_dt(dt_parts);
+    }
+  }
+}
+
+// The state update of each window over time, with the state in registers. Of the last layer only the last
+// frame has an output.
+__device__ __forceinline__ void Window::advance_time(int layer) {
+  constexpr int kTiles = kInner / kTimeChannels;
+  float* const bc = kTimePart.bc.in(shared_);
+  float* const u = kTimePart.u.in(shared_);
+  float* const dt = kTimePart.dt.in(shared_);
+  float* const read_out = kTimePart.read_out.in(shared_);
+  float* const tile_mean_dt = kTimePart.mean_dt.in(shared_);
+  const bool last_only = layer + 1 == kLayers;
+  const int local = least(thread_ / kLanes, kTimeChannels - 1), lane = thread_ % kLanes;
+  const bool writes = thread_ < kTimeChannels * kLanes && lane == 0;
+  for (int tile = static_cast<int>(blockIdx.x); tile < kTiles * args_.count;
+       tile += static_cast<int>(gridDim.x)) {
+    const int first = tile % kTiles * kTimeChannels, window = tile / kTiles;
+    float a[kPerLane], h[kPerLane];
+#pragma unroll
+    for (int n = 0; n < kPerLane; ++n) {
+      a[n] = __ldg(of_layer(args_.a, layer) + (first + local) * kState + lane * kPerLane + n);
+      h[n] = 0.0f;
+    }
+    for (int begin = 0; begin < args_.seq; begin += kTimeSteps) {
+      const long long row = static_cast<long long>(window) * args_.seq + begin;
+      const int steps = least(kTimeSteps, args_.seq - begin);
+      __syncthreads();
+      for (int i = thread_; i < steps * (kState / 2); i += kWindowThreads) {
+        const int step = i / (kState / 2), at = i % (kState / 2);
+        reinterpret_cast<float4*>(bc)[i] =
+            reinterpret_cast<const float4*>(args_.projection + (row + step) * kProjection + kRank)[at];
+      }
+      for (int i = thread_; i < steps * kTimeChannels; i += kWindowThreads) {
+        const long long place = (row + i / kTimeChannels) * kInner + first + i % kTimeChannels;
+        u[i] = args_.u[place];
+        dt[i] = args_.active_dt[place];
+      }
+      if constexpr (kForm.mean_dt) {
+        if (thread_ < steps) tile_mean_dt[thread_] = args_.active_dt[rows_ * kInner + row + thread_];
+      }
+      __syncthreads();
+      if (thread_ < kTimeThreads) {
+#pragma unroll 4
+        for (int step = 0; step < steps; ++step) {
+          const float* b = bc + step * 2 * kState + lane * kPerLane;
+          const float own_dt = dt[step * kTimeChannels + local];
+          const float input =
+              __fmul_rn(kForm.mean_dt ? tile_mean_dt[step] : own_dt, u[step * kTimeChannels + local]);
+          const float part =
+              advance(h, a, b, b + kState, own_dt, input, kForm.decays_input && args_.decays_input);
+          if (last_only && begin + step + 1 != args_.seq) continue;
+          const float sum = add_lanes(part);
+          if (writes) read_out[step * kTimeChannels + local] = sum;
+        }
+      }
+      __syncthreads();
+      for (int i = thread_; i < steps * kTimeChannels; i += kWindowThreads) {
+        const int step = begin + i / kTimeChannels, c = first + i % kTimeChannels;
+        if (last_only && step + 1 != args_.seq) continue;
+        const float z = xz_row(layer, window, step)[kInner + c];
+        args_.y[(last_only ? window : row - begin + step) * kInner + c] =
+            gate(read_out[i], __ldg(of_layer(args_.d, layer) + c), u[i], z);
+      }
+    }
+  }
+}
+
+// Adds the layer's output to its input.
+__device__ __forceinline__ void Window::out_proj(int layer) {
+  const bool last_only = layer + 1 == kLayers;
+  const ProductArguments p = product(args_.y, kInner, last_only ? args_.count : rows_,
+                                     of_layer(args_.out_proj, layer), of_layer(args_.out_bias, layer));
+  multiply<kInner, kModel, BiasEpilogue>(
+      p, 0, kModel / kFewColumns, 0, [&](long long row, int column, float value) {
+        const int window = static_cast<int>(last_only ? row : row / args_.seq);
+        const int step = last_only ? args_.seq - 1 : static_cast<int>(row % args_.seq);
+        (last_only ? args_.last_h : args_.h)[row * kModel + column] =
+            __fadd_rn(value, h_row(layer, window, step)[column]);
+      });
+}
+
+// Of the last layer, z is needed for the last frames only.
+__device__ __forceinline__ void Window::in_proj(int layer) {
+  constexpr int kHalf = kInner / kFewColumns;
+  const bool last_only = layer + 1 == kLayers;
+  const float *weights = of_layer(args_.in_proj, layer), *bias = of_layer(args_.in_bias, layer);
+  const int seq = args_.seq;
+  const int done = multiply<kModel, 2 * kInner, InProjEpilogue>(
+      product(args_.h, kModel, rows_, weights, bias), 0, last_only ? kHalf : 2 * kHalf, 0,
+      [&](long long row, int column, float value) { args_.xz[row * 2 * kInner + column] = value; });
+  if (!last_only) return;
+  multiply<kModel, 2 * kInner, InProjEpilogue>(
+      product(args_.h + static_cast<long long>(seq - 1) * kModel, static_cast<long long>(seq) * kModel,
+              args_.count, weights, bias),
+      kHalf, kHalf, done, [&](long long row, int column, float value) {
+        args_.xz[(row * seq + seq - 1) * 2 * kInner + column] = value;
+      });
+}
+
+__device__ __forceinline__ void Window::head() {
+  const auto store = [&](long long row, int column, float value) {
+    args_.out[row * kOutput + column] = value;
+  };
+#if D_HIDDEN > 0
+  multiply<kModel, kHidden, HeadEpilogue<true>>(
+      product(args_.last_h, kModel, args_.count, args_.hidden_weight, args_.hidden_bias), 0,
+      kHidden / kFewColumns, 0,
+      [&](long long row, int column, float value) { args_.hidden[row * kHidden + column] = value; });
+  barrier();
+  multiply<kHidden, kOutput, BiasEpilogue>(
+      product(args_.hidden, kHidden, args_.count, args_.head, args_.head_bias), 0,
+      divide_up(kOutput, kFewColumns), 0, store);
+#else
+  multiply<kModel, kOutput, HeadEpilogue<false>>(
+      product(args_.last_h, kModel, args_.count, args_.head, args_.head_bias), 0,
+      divide_up(kOutput, kFewColumns), 0, store);
+#endif
+}
+
+}  // namespace policy
+}  // namespace exphil
+
+extern "C" __global__ void __launch_bounds__(exphil::policy::kWindowThreads)
+    policy_window(const __grid_constant__ exphil::policy::WindowArguments args) {
+  exphil::policy::Window(args, exphil::policy::dynamic_shared()).run();
+}

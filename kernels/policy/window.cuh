@@ -1,0 +1,120 @@
+// Windows as a class, shared by the phases in policy/window.cu. A Window is one thread's view.
+#pragma once
+
+#include "kernels/policy/barrier.cuh"
+#include "kernels/policy/product.cuh"
+#include "kernels/policy/window_layout.cuh"
+
+namespace exphil {
+namespace policy {
+
+constexpr WindowRowLayout kRowPart(kDims);
+constexpr int kTimeSteps = window_steps(kDims), kTimeChannels = window_channels(kDims);
+constexpr WindowTimeLayout kTimePart(kDims, kTimeSteps);
+// Whole warps, because the lanes of a channel exchange values; those beyond the last channel repeat it.
+constexpr int kTimeThreads = round_up(kTimeChannels * kLanes, 32);
+static_assert(kTimeThreads <= kWindowThreads, "threads of the state update");
+
+class Window {
+ public:
+  __device__ __forceinline__ Window(const WindowArguments& args, void* shared)
+      : args_(args),
+        shared_(shared),
+        thread_(static_cast<int>(threadIdx.x)),
+        rows_(static_cast<long long>(args.count) * args.seq) {}
+
+  __device__ __forceinline__ void run() {
+    if (args_.fresh > 0) front();
+#pragma unroll 1
+    for (int l = 0; l < kLayers; ++l) {
+      project_rows(l);
+      barrier();
+      advance_time(l);
+      barrier();
+      out_proj(l);
+      barrier();
+      if (l + 1 == kLayers) break;
+      in_proj(l + 1);
+      barrier();
+    }
+    head();
+  }
+
+ private:
+  __device__ void front();
+  __device__ void project_rows(int layer);
+  __device__ void advance_time(int layer);
+  __device__ void out_proj(int layer);
+  __device__ void in_proj(int layer);
+  __device__ void head();
+
+  __device__ __forceinline__ void barrier() const {
+    block_barrier(args_.barrier, gridDim.x);
+  }
+  __device__ __forceinline__ const float* of_layer(const float* first, int layer) const {
+    return first + layer * args_.layer_stride;
+  }
+
+  // Where frame `step` of a window is: for the first layer in front, after it in h and xz.
+  __device__ __forceinline__ long long row_of(int layer, int window, int step) const {
+    return layer == 0 ? static_cast<long long>(args_.first) + window * args_.front_step + step
+                      : static_cast<long long>(window) * args_.seq + step;
+  }
+  __device__ __forceinline__ const float* h_row(int layer, int window, int step) const {
+    return (layer == 0 ? args_.front_h : args_.h) + row_of(layer, window, step) * kModel;
+  }
+  __device__ __forceinline__ const float* xz_row(int layer, int window, int step) const {
+    return (layer == 0 ? args_.front_xz : args_.xz) + row_of(layer, window, step) * 2 * kInner;
+  }
+
+  // One value of a fresh frame's row.
+  __device__ __forceinline__ void put(float* front, int width, long long row, int column, float value) const {
+    const long long last = static_cast<long long>(args_.count - 1) * args_.front_step + args_.seq;
+    const long long place = args_.first + last - args_.fresh + row;
+    front[place * width + column] = value;
+    if (args_.slots == 0) return;
+    front[(place < args_.slots ? place + args_.slots : place - args_.slots) * width + column] = value;
+  }
+
+  // The tiles of a product over columns [32 first, 32 (first + columns)), spread over the blocks from block
+  // `begin` on.
+  template <int kK, int kOutputs, class Epilogue, int kTile, class Sink>
+  __device__ __forceinline__ void tiles(const ProductArguments& p, int first, int columns, int begin,
+                                        Sink sink) const {
+    auto& tile = *static_cast<FewTile<kK, kTile>*>(shared_);
+    const int blocks = static_cast<int>(gridDim.x);
+    const int count = columns * static_cast<int>((p.rows + kTile - 1) / kTile);
+    for (int i = (static_cast<int>(blockIdx.x) + blocks - begin % blocks) % blocks; i < count; i += blocks) {
+      __syncthreads();  // the memory of the tile before
+      product_few_tile<kK, kOutputs, Epilogue, kTile>(p, tile, first + i % columns, i / columns, sink);
+    }
+  }
+  // Returns the number of tiles.
+  template <int kK, int kOutputs, class Epilogue, class Sink>
+  __device__ __forceinline__ int multiply(const ProductArguments& p, int first, int columns, int begin,
+                                          Sink sink) const {
+    if (p.rows <= kLoneRows) {
+      tiles<kK, kOutputs, Epilogue, 1>(p, first, columns, begin, sink);
+      return columns * static_cast<int>(p.rows);
+    }
+    constexpr int kTile = few_rows(kK);
+    tiles<kK, kOutputs, Epilogue, kTile>(p, first, columns, begin, sink);
+    return columns * static_cast<int>((p.rows + kTile - 1) / kTile);
+  }
+
+  __device__ __forceinline__ ProductArguments product(const float* x, long long x_stride, long long rows,
+                                                      const float* weights, const float* bias) const {
+    ProductArguments p{};
+    p.x = x, p.x_stride = x_stride, p.rows = rows;
+    p.weights = weights, p.bias = bias, p.epsilon = args_.epsilon;
+    return p;
+  }
+
+  const WindowArguments& args_;
+  void* const shared_;
+  const int thread_;
+  const long long rows_;
+};
+
+}  // namespace policy
+}  // namespace exphil
