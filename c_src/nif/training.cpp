@@ -1,5 +1,5 @@
-// Training: the gradient of a policy, its weights, losses and the optimiser's step. Gradients are computed by
-// the CPU for a model of any backend, from the weights that the model keeps in the VM's memory.
+// Training: the gradient of a policy, its weights, losses and the optimiser's step. A gradient is computed
+// where the model is; losses and the optimiser run on the CPU.
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -7,7 +7,6 @@
 #include "core/policy/gradient.hpp"
 #include "core/training/adamw.hpp"
 #include "core/training/loss.hpp"
-#include "host/policy/gradient.hpp"
 #include "nif/frames.hpp"
 #include "nif/functions.hpp"
 
@@ -98,7 +97,8 @@ Term policy_forward(Call& call, PolicyHandle& handle, core::TensorView frames,
   F32Result outs(call, *loaded->backend, {s.batch, s.seq, c.d_output}, "frames");
   F32Result ssm(call, *loaded->backend, {s.batch, c.n_layer, c.d_inner, c.d_state}, "frames");
   F32Result conv(call, *loaded->backend, {s.batch, c.n_layer, c.d_inner, c.d_conv - 1}, "frames");
-  host::policy_grad(weights, s, nullptr, {nullptr, nullptr, outs.floats(), ssm.floats(), conv.floats()});
+  loaded->policy->grad(loaded->weights, s, nullptr,
+                       {nullptr, nullptr, outs.floats(), ssm.floats(), conv.floats()});
   return enif_make_tuple3(call.env(), outs.tensor(call), ssm.tensor(call), conv.tensor(call));
 }
 
@@ -111,8 +111,8 @@ Term policy_grad(Call& call, PolicyHandle& handle, core::TensorView frames, core
   auto gradient = core::zeros_like<float>(weights);
   std::optional<F32Result> d_frames;
   if (by_frames) d_frames.emplace(call, *loaded->backend, frames.shape, "frames");
-  host::policy_grad(weights, s, static_cast<const float*>(d_outs.data),
-                    {&gradient, d_frames ? d_frames->floats() : nullptr, nullptr, nullptr, nullptr});
+  loaded->policy->grad(loaded->weights, s, static_cast<const float*>(d_outs.data),
+                       {&gradient, d_frames ? d_frames->floats() : nullptr, nullptr, nullptr, nullptr});
   return enif_make_tuple2(call.env(), encode_values(call, *loaded->backend, weights, gradient),
                           d_frames ? d_frames->tensor(call) : encode_atom(call, "nil"));
 }

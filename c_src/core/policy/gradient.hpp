@@ -1,6 +1,6 @@
-// The gradient of a policy by its weights over whole sequences: what comes in and what goes out. The host
-// computes it (host/policy/gradient.hpp); core/policy/gradient_reference.hpp is the oracle. Plain data; host
-// memory, f32, owned by the caller.
+// The gradient of a policy by its weights over whole sequences: what comes in and what goes out. Policy::grad
+// computes it; core/policy/gradient_reference.hpp is the oracle. Plain data; host memory, f32, owned by the
+// caller.
 //
 // With L a real function of all outputs, d_outs = dL/douts. Each weight receives the sum over frames and
 // sequences, in an order that the shapes alone decide.

@@ -16,6 +16,7 @@
 #include "core/error.hpp"
 #include "core/policy/policy.hpp"
 #include "cuda/policy/fused.hpp"
+#include "cuda/policy/gradient.hpp"
 #include "cuda/policy/loader.hpp"
 #include "cuda/policy/pack.hpp"
 #include "cuda/policy/rows.hpp"
@@ -63,7 +64,7 @@ class CudaPolicy : public core::Policy {
   std::uint64_t fingerprint() const override { return fingerprint_; }
   std::size_t resident_bytes() const override {
     return fused_.resident_bytes() + rows_.resident_bytes() + windows_.resident_bytes() +
-           arena_->held_bytes();
+           arena_->held_bytes() + gradient_.resident_bytes();
   }
 
   std::unique_ptr<core::State> new_state() override;
@@ -79,6 +80,8 @@ class CudaPolicy : public core::Policy {
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override;
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots) override;
   void ring_windows(core::FrameRing& ring, const core::RingWindows& windows, float* out) override;
+  void grad(const std::shared_ptr<const core::PolicyWeights>& weights, const core::PolicySequences& sequences,
+            const float* d_outs, const core::PolicyGradOutputs& outputs) override;
 
  private:
   class Mine;
@@ -108,6 +111,7 @@ class CudaPolicy : public core::Policy {
   RowKernels rows_;
   WindowKernel windows_;
   SlicePipeline slices_;
+  LazyPolicyGradient gradient_;
 };
 
 // Compiles the most likely kernels in parallel; others are compiled on first use.
@@ -343,6 +347,13 @@ void CudaPolicy::ring_windows(core::FrameRing& ring, const core::RingWindows& wi
   for (std::int64_t i = 0; i < windows.count; ++i) {
     window(frames.frame(windows.first + i), 1, windows.seq, out + i * dims_.output());
   }
+}
+
+void CudaPolicy::grad(const std::shared_ptr<const core::PolicyWeights>& weights,
+                      const core::PolicySequences& sequences, const float* d_outs,
+                      const core::PolicyGradOutputs& outputs) {
+  const ContextGuard guard(*context_);
+  gradient_.get(context_, weights).run(sequences, d_outs, outputs);
 }
 
 // Runs every kernel once on temporary states, so that lazy initialisation (the driver's too) happens here.

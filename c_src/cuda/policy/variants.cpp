@@ -1,6 +1,7 @@
 #include "cuda/policy/variants.hpp"
 
 #include "cuda/policy/dims.hpp"
+#include "cuda/policy/gradient_kernels.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/window.hpp"
 
@@ -58,6 +59,11 @@ std::vector<KernelSpec> policy_kernel_variants() {
   };
   for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed}) append_rows(&all, d);
   for (const PolicyDims& d : {melee, odd, exphil, mean, normed}) all.push_back(window_kernel(d));
+  // The gradient's kernels: those of one convolution, and what another one compiles anew.
+  for (const KernelSpec& spec : gradient_kernels(4)) all.push_back(spec);
+  for (const KernelSpec& spec : gradient_kernels(1)) {
+    if (!spec.defines.empty()) all.push_back(spec);
+  }
   return all;
 }
 

@@ -298,9 +298,10 @@ defmodule ExPhil.Native.Mamba do
     * `:initial_state` - as in `forward/3`; states receive no gradient
     * `:d_frames` - `true` returns `{gradients, d_frames}` with the gradient by the frames
 
-  Every dialect has it, in the precision `:f32`. It runs on the CPU for a model of any backend: a model on CUDA keeps a copy of its weights in the VM's memory
-  for it. The same call gives the same bits in every run and with any number of threads. It takes memory for the activations of
-  2048 frames, or of one sequence where that is longer.
+  Every dialect has it, in the precision `:f32`. It runs where the model is. The same call gives the same
+  bits in every run and with any number of threads. It takes memory for the activations of 2048 frames (4096 on CUDA, on the device),
+  or of one sequence where that is longer. The first call on CUDA also compiles its kernels, or loads them from the cache, and puts
+  another copy of the weights on the device.
   """
   @spec grad(model(), Tensor.t(), Tensor.t(), keyword()) :: result(weights() | {weights(), Tensor.t()})
   defdelegate grad(model, frames, d_outs, options \\ []), to: Training

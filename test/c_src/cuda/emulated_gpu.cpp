@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/policy/arguments.cuh"
+#include "kernels/policy/gradient_arguments.cuh"
 #include "kernels/scan/backward_arguments.cuh"
 
 namespace exphil::test {
@@ -59,6 +60,26 @@ bool run_step(void* entry, RunGrid run_grid, const FakeLaunch& l, char* problem,
 }
 
 using Runner = bool (*)(void*, RunGrid, const FakeLaunch&, char*, std::size_t);
+const std::map<std::string, Runner>& gradient_runners() {
+  static const Runner norm = run_entry<policy::NormArguments>,
+                      convolve = run_entry<policy::ConvolveArguments>,
+                      scan = run_entry<policy::GradientScanArguments>,
+                      activate = run_entry<policy::ActivateArguments>;
+  static const std::map<std::string, Runner> all = {
+      {"policy_gradient_product", run_entry<policy::ProductJobs>},
+      {"policy_gradient_sums", run_entry<policy::PartSums>},
+      {"policy_gradient_norm", norm},
+      {"policy_gradient_norm_back", norm},
+      {"policy_gradient_convolve", convolve},
+      {"policy_gradient_history", convolve},
+      {"policy_gradient_convolve_back", convolve},
+      {"policy_gradient_scan", scan},
+      {"policy_gradient_scan_back", scan},
+      {"policy_gradient_activate", activate},
+      {"policy_gradient_activate_back", activate}};
+  return all;
+}
+
 const std::map<std::string, Runner>& runners() {
   static const Runner forward = run_entry<scan::Arguments>, backward = run_entry<scan::BackwardArguments>;
   static const std::map<std::string, Runner> all = {{"selective_scan", forward},
@@ -74,10 +95,13 @@ const std::map<std::string, Runner>& runners() {
   return all;
 }
 
-// Of the policy, what ends like a product's shape is one, and the others but one take RowArguments.
+// Of the policy's other kernels, what ends like a product's shape is one, and the others but one take
+// RowArguments.
 Runner runner_of(const std::string& name) {
   const auto found = runners().find(name);
   if (found != runners().end()) return found->second;
+  const auto of_gradient = gradient_runners().find(name);
+  if (of_gradient != gradient_runners().end()) return of_gradient->second;
   if (name.rfind("policy_", 0) != 0) return nullptr;
   if (name == "policy_row_scales") return run_entry<const float*, float*, long long, float>;
   const auto ends_with = [&name](const std::string& end) {

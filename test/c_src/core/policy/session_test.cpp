@@ -75,6 +75,8 @@ class OracleModel : public Policy {
   void window(const float*, std::int64_t, std::int64_t, float*) override {}
   std::unique_ptr<FrameRing> new_ring(std::int64_t) override { return nullptr; }
   void ring_windows(FrameRing&, const RingWindows&, float*) override {}
+  void grad(const std::shared_ptr<const PolicyWeights>&, const PolicySequences&, const float*,
+            const PolicyGradOutputs&) override {}
 
   std::atomic<int> collisions{0};
 

@@ -1,0 +1,98 @@
+// The gradient of the shared policy over 32 windows of 60 frames on the GPU. Its checks are the tests of tag
+// [gpu][policy][gradient].
+//   make build/bench/gpu_policy_gradient
+//   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy_gradient ../shared/melee
+// Kernels: events around all launches of a call, after a fill of 256 MB that empties the L2. Whole call:
+// core::Policy::grad on host memory, with uploads and downloads, by the clock.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/gpu_scan_cases.hpp"
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/safetensors.hpp"
+#include "core/error.hpp"
+#include "cuda/policy/gradient.hpp"
+#include "cuda/policy/loader.hpp"
+
+namespace {
+
+using namespace exphil;
+using Weights = std::shared_ptr<const core::PolicyWeights>;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kBatch = 32, kSeq = 60;
+constexpr int kRuns = 201;
+
+void time_kernels(std::shared_ptr<cuda::Context> context, const Weights& weights,
+                  const core::PolicySequences& sequences) {
+  const cuda::PolicyGradient policy(context, weights);
+  bench::Timer timer(*context);
+  const cuda::DeviceBuffer sums = context->device_pool().allocate(policy.gradient_bytes());
+  std::printf("kernels, medians of %d (an event pair around nothing takes %.1f us):\n", kRuns,
+              timer.nothing_us());
+  for (const bool gradient : {false, true}) {
+    cuda::GradientMemory memory(*context, weights->config, policy.shape(sequences, gradient, false));
+    const auto bytes = static_cast<std::size_t>(kBatch * kSeq * weights->config.d_input) * sizeof(float);
+    context->check(cuda::driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(memory.frames.data),
+                                               sequences.frames, bytes),
+                   "cuMemcpyHtoD");
+    if (gradient) {
+      const auto floats = static_cast<std::size_t>(kBatch * kSeq * weights->config.d_output);
+      const std::vector<float> d_outs(floats, 0.01f);
+      context->check(cuda::driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(memory.d_outs.data),
+                                                 d_outs.data(), floats * sizeof(float)),
+                     "cuMemcpyHtoD");
+    }
+    const double us = timer.median_us(
+        kRuns,
+        [&](int, CUstream stream) {
+          policy.enqueue(stream, memory, sums.address(), false, !gradient, false);
+        },
+        sums.address(), policy.gradient_bytes());
+    std::printf("  %-30s %9.1f us%s\n", gradient ? "gradient (forward included)" : "forward", us,
+                gradient ? "   (must 1200)" : "");
+  }
+}
+
+void time_calls(const std::shared_ptr<cuda::Context>& context, const Weights& weights,
+                const core::PolicySequences& sequences) {
+  const auto policy = cuda::load_policy(context, weights, {});
+  const std::vector<float> d_outs(static_cast<std::size_t>(kBatch * kSeq * weights->config.d_output), 0.01f);
+  auto gradient = core::zeros_like<float>(*weights);
+  std::vector<double> times;
+  for (int run = -3; run < kRuns; ++run) {
+    const Clock::time_point start = Clock::now();
+    policy->grad(weights, sequences, d_outs.data(), {&gradient, nullptr, nullptr, nullptr, nullptr});
+    const double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+    if (run >= 0) times.push_back(us);
+  }
+  std::sort(times.begin(), times.end());
+  std::printf("whole call, %d runs: median %.1f us, best %.1f, p90 %.1f\n", kRuns, times[kRuns / 2], times[0],
+              times[kRuns * 9 / 10]);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const std::string folder = argc > 1 ? argv[1] : "../shared/melee";
+    const auto context = cuda::Context::open(0);
+    const cuda::ContextGuard guard(*context);
+    std::printf("%s\n", context->properties().name.c_str());
+    const Weights weights = core::load_weights(core::Checkpoint::open(folder + "/policy.safetensors"), {});
+    const core::Safetensors match = core::Safetensors::open(folder + "/match.safetensors");
+    core::PolicySequences sequences;
+    sequences.batch = kBatch, sequences.seq = kSeq;
+    sequences.frames = static_cast<const float*>(match.find("obs")->data);
+    time_kernels(context, weights, sequences);
+    time_calls(context, weights, sequences);
+  } catch (const core::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

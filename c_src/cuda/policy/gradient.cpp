@@ -1,0 +1,190 @@
+#include "cuda/policy/gradient.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/policy/heads.hpp"
+#include "cuda/device/download.hpp"
+#include "cuda/device/upload.hpp"
+#include "cuda/policy/gradient_pass.hpp"
+
+namespace exphil::cuda {
+
+using core::PolicyConfig;
+using core::PolicyGradOutputs;
+using core::PolicySequences;
+
+namespace {
+
+// A state of one layer, of sequences [first, first + count), between {batch, n_layer, each} in host memory
+// and {count, each} on the device.
+struct LayerStates {
+  std::int64_t layers, each, first, count;
+  std::int64_t place(std::int64_t sequence, std::size_t layer) const {
+    return ((first + sequence) * layers + static_cast<std::int64_t>(layer)) * each;
+  }
+};
+
+void scatter(const LayerStates& s, std::size_t layer, const std::vector<float>& from, float* to) {
+  if (to == nullptr || from.empty()) return;
+  for (std::int64_t i = 0; i < s.count; ++i) {
+    std::copy_n(from.data() + i * s.each, s.each, to + s.place(i, layer));
+  }
+}
+
+}  // namespace
+
+// Sequences [first, first + count) of a call: their upload, passes and downloads.
+class PolicyGradient::Group {
+ public:
+  Group(const PolicyGradient& policy, const PolicySequences& all, std::int64_t first, std::int64_t count,
+        const PolicyGradOutputs& outputs, bool gradient)
+      : p_(policy),
+        c_(policy.config()),
+        all_(all),
+        first_(first),
+        out_(outputs),
+        ssm_{c_.n_layer, c_.d_inner * c_.d_state, first, count},
+        conv_{c_.n_layer, c_.d_inner * (c_.d_conv - 1), first, count},
+        memory_(*policy.context_, c_,
+                policy.shape({count, all.seq, all.frames, all.ssm, all.conv}, gradient,
+                             outputs.ssm != nullptr || outputs.conv != nullptr)),
+        download_(*policy.context_) {}
+
+  // Returns when the results are in host memory, but for the weights' gradient.
+  void run(StreamLease& stream, const float* d_outs, CUdeviceptr gradient) {
+    std::vector<ImageSegment> inputs = segments(d_outs);
+    const std::size_t end = inputs.back().at + inputs.back().bytes;
+    Upload upload(*p_.context_, stream.handle(), memory_.address(), std::move(inputs), {end},
+                  [&](std::size_t) { enqueue(stream.handle(), gradient); });
+    upload.run();
+    stream.synchronize();
+    download_.finish();
+    for (std::size_t i = 0; i < memory_.layers.size(); ++i) {
+      scatter(ssm_, i, final_ssm_[i], out_.ssm);
+      scatter(conv_, i, final_conv_[i], out_.conv);
+    }
+  }
+
+ private:
+  std::vector<ImageSegment> segments(const float* d_outs) const {
+    std::vector<ImageSegment> all;
+    const auto add = [&](const float* from, const float* to, std::int64_t floats) {
+      if (floats > 0) all.push_back({from, memory_.place_of(to), static_cast<std::size_t>(floats) * 4});
+    };
+    const std::int64_t rows = memory_.shape.rows(), row = first_ * all_.seq;
+    add(all_.frames + row * c_.d_input, memory_.frames.data, rows * c_.d_input);
+    if (d_outs != nullptr) add(d_outs + row * c_.d_output, memory_.d_outs.data, rows * c_.d_output);
+    for (std::size_t i = 0; all_.ssm != nullptr && i < memory_.layers.size(); ++i) {
+      const GradientLayer& layer = memory_.layers[i];
+      for (std::int64_t s = 0; s < ssm_.count; ++s) {
+        add(all_.ssm + ssm_.place(s, i), layer.ssm + s * ssm_.each, ssm_.each);
+      }
+      for (std::int64_t s = 0; s < conv_.count; ++s) {
+        add(all_.conv + conv_.place(s, i), layer.conv + s * conv_.each, conv_.each);
+      }
+    }
+    return all;
+  }
+
+  void enqueue(CUstream stream, CUdeviceptr gradient) {
+    p_.enqueue(stream, memory_, gradient, first_ > 0, out_.outs != nullptr, out_.frames != nullptr);
+    const std::int64_t row = first_ * all_.seq;
+    const auto bring = [&](float* to, const Matrix& from) {
+      download_.add(stream, to, reinterpret_cast<CUdeviceptr>(from.data),
+                    static_cast<std::size_t>(from.rows * from.columns) * 4);
+    };
+    if (out_.outs != nullptr) bring(out_.outs + row * c_.d_output, memory_.outs);
+    if (out_.frames != nullptr && memory_.shape.gradient) {
+      bring(out_.frames + row * c_.d_input, memory_.d_frames);
+    }
+    for (std::vector<std::vector<float>>* states : {&final_ssm_, &final_conv_}) {
+      states->resize(memory_.layers.size());
+    }
+    for (std::size_t i = 0; i < memory_.layers.size(); ++i) {
+      bring_state(stream, ssm_, memory_.layers[i].final_ssm, final_ssm_[i]);
+      bring_state(stream, conv_, memory_.layers[i].final_conv, final_conv_[i]);
+    }
+  }
+
+  void bring_state(CUstream stream, const LayerStates& s, const float* from, std::vector<float>& to) {
+    if (from == nullptr) return;
+    to.resize(static_cast<std::size_t>(s.count * s.each));
+    download_.add(stream, to.data(), reinterpret_cast<CUdeviceptr>(from), to.size() * 4);
+  }
+
+  const PolicyGradient& p_;
+  const PolicyConfig& c_;
+  const PolicySequences& all_;
+  const std::int64_t first_;
+  const PolicyGradOutputs& out_;
+  const LayerStates ssm_, conv_;
+  GradientMemory memory_;
+  Download download_;
+  std::vector<std::vector<float>> final_ssm_, final_conv_;  // of each layer
+};
+
+PolicyGradient::PolicyGradient(std::shared_ptr<Context> context,
+                               std::shared_ptr<const core::PolicyWeights> weights)
+    : context_(std::move(context)),
+      weights_(std::move(weights)),
+      values_(*weights_),
+      kernels_(*context_, weights_->config.d_conv) {
+  on_device_ = context_->device_pool().allocate(values_.bytes());
+  StreamLease stream(*context_);
+  Upload upload(*context_, stream.handle(), on_device_.address(), values_.segments(), {values_.bytes()},
+                [](std::size_t) {});
+  upload.run();
+  stream.synchronize();
+}
+
+GradientShape PolicyGradient::shape(const PolicySequences& s, bool gradient, bool keeps_state) const {
+  GradientShape shape;
+  shape.sequences = s.batch, shape.seq = s.seq;
+  shape.with_state = s.ssm != nullptr;
+  shape.decays_input = s.decays_input(config().spec);
+  shape.gradient = gradient, shape.keeps_state = keeps_state;
+  shape.head_width = core::hidden_width(weights_->heads);
+  return shape;
+}
+
+void PolicyGradient::enqueue(CUstream stream, GradientMemory& memory, CUdeviceptr gradient, bool adds,
+                             bool outs, bool frames) const {
+  GradientPass pass(*context_, stream, kernels_, values_, on_device_.address(), gradient, adds, memory);
+  pass.forward(outs);
+  if (memory.shape.gradient) pass.backward(frames);
+}
+
+void PolicyGradient::run(const PolicySequences& sequences, const float* d_outs,
+                         const PolicyGradOutputs& outputs) const {
+  const bool gradient = d_outs != nullptr;
+  const DeviceBuffer sums = context_->device_pool().allocate(gradient ? gradient_bytes() : 0);
+  const std::int64_t count = std::clamp<std::int64_t>(kGradientRows / sequences.seq, 1, sequences.batch);
+  StreamLease stream(*context_);
+  for (std::int64_t first = 0; first < sequences.batch; first += count) {
+    Group group(*this, sequences, first, std::min(count, sequences.batch - first), outputs, gradient);
+    group.run(stream, d_outs, sums.address());
+  }
+  if (!gradient || outputs.weights == nullptr) return;
+  std::vector<char> values(gradient_bytes());
+  Download download(*context_);
+  download.add(stream.handle(), values.data(), sums.address(), values.size());
+  stream.synchronize();
+  download.finish();
+  values_.copy_out(values.data(), outputs.weights);
+}
+
+const PolicyGradient& LazyPolicyGradient::get(const std::shared_ptr<Context>& context,
+                                              const std::shared_ptr<const core::PolicyWeights>& weights) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!made_) made_ = std::make_unique<const PolicyGradient>(context, weights);
+  return *made_;
+}
+
+std::size_t LazyPolicyGradient::resident_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return made_ ? made_->resident_bytes() : 0;
+}
+
+}  // namespace exphil::cuda

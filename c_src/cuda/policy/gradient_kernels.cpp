@@ -1,0 +1,222 @@
+#include "cuda/policy/gradient_kernels.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.hpp"
+#include "cuda/jit/launch.hpp"
+
+namespace exphil::cuda {
+
+using policy::ProductJob;
+
+namespace {
+
+// Rows of a part of a weight's sum: enough for the cost of a tile, few enough for the device to be full.
+constexpr std::int64_t kPartRows = 256, kMostParts = 16;
+// Beyond as many parts, a warp's lanes of one sum share each element.
+constexpr std::int64_t kFewParts = 16;
+
+std::int64_t divide_up(std::int64_t value, std::int64_t by) {
+  return (value + by - 1) / by;
+}
+
+Dim3 grid_of(std::int64_t blocks) {
+  if (blocks > kMostGridBlocks) {
+    core::fail(core::ErrorKind::limit_exceeded, "frames", "the gradient of so many frames takes ", blocks,
+               " blocks; a launch has at most ", kMostGridBlocks);
+  }
+  return {static_cast<unsigned>(blocks), 1, 1};
+}
+
+}  // namespace
+
+std::int64_t part_rows(std::int64_t rows) {
+  const std::int64_t least = divide_up(rows, kMostParts);
+  return std::max(kPartRows, divide_up(least, policy::kTileDepth) * policy::kTileDepth);
+}
+
+std::int64_t parts_of_rows(std::int64_t rows) {
+  return std::max<std::int64_t>(1, divide_up(rows, part_rows(rows)));
+}
+
+std::int64_t convolve_segments(std::int64_t seq) {
+  return divide_up(seq, policy::kConvolveSteps);
+}
+
+std::int64_t norm_blocks(std::int64_t rows) {
+  return divide_up(rows, policy::kNormRows);
+}
+
+std::int64_t scan_tiles(std::int64_t inner, std::int64_t state) {
+  return divide_up(inner, policy::scan_channels(static_cast<int>(state)));
+}
+
+ProductJob& Products::add(std::int64_t rows, std::int64_t columns) {
+  ProductJob job{};
+  job.rows = rows;
+  job.columns = static_cast<int>(columns);
+  job.piece_count = job.parts = 1;
+  job.part_depth = std::numeric_limits<std::int64_t>::max() / 2;
+  jobs_.push_back(job);
+  return jobs_.back();
+}
+
+ProductJob& Products::forward(Matrix x, Matrix weight, const float* bias, Matrix y) {
+  ProductJob& job = add(x.rows, weight.rows);
+  job.pieces[0] = {x.data, weight.data, x.stride, 1, 1, weight.stride, x.columns};
+  job.bias = bias;
+  job.out = y.data, job.out_row = y.stride;
+  return job;
+}
+
+ProductJob& Products::back(Matrix dy, Matrix weight, Matrix dx) {
+  ProductJob& job = add(dy.rows, weight.columns);
+  job.piece_count = 0;
+  through(job, dy, weight);
+  job.out = dx.data, job.out_row = dx.stride;
+  return job;
+}
+
+void Products::through(ProductJob& job, Matrix dy, Matrix weight) {
+  job.pieces[job.piece_count++] = {dy.data, weight.data, dy.stride, 1, weight.stride, 1, weight.rows};
+}
+
+ProductJob& Products::weight(Matrix dy, Matrix x, float* weight_parts, float* bias_parts) {
+  ProductJob& job = add(dy.columns, x.columns);
+  job.pieces[0] = {dy.data, x.data, 1, dy.stride, x.stride, 1, dy.rows};
+  job.parts = static_cast<int>(parts_of_rows(dy.rows));
+  job.part_depth = part_rows(dy.rows);
+  job.out = weight_parts, job.out_row = x.columns, job.out_part = dy.columns * x.columns;
+  job.row_sums = bias_parts;
+  return job;
+}
+
+KernelSpec gradient_product_spec() {
+  return {"policy/product_gradient.cu", "policy_gradient_product", {}};
+}
+
+KernelSpec gradient_scan_spec(const char* entry) {
+  return {"policy/gradient_scan.cu", entry, {}};
+}
+
+KernelSpec gradient_kernel_spec(std::int64_t taps, const char* entry) {
+  return {"policy/gradient.cu", entry, {define("TAPS", taps)}};
+}
+
+std::vector<KernelSpec> gradient_kernels(std::int64_t taps) {
+  std::vector<KernelSpec> all = {gradient_product_spec()};
+  for (const char* entry : {"policy_gradient_scan", "policy_gradient_scan_back", "policy_gradient_activate",
+                            "policy_gradient_activate_back"}) {
+    all.push_back(gradient_scan_spec(entry));
+  }
+  for (const char* entry :
+       {"policy_gradient_norm", "policy_gradient_norm_back", "policy_gradient_convolve",
+        "policy_gradient_history", "policy_gradient_convolve_back", "policy_gradient_sums"}) {
+    all.push_back(gradient_kernel_spec(taps, entry));
+  }
+  return all;
+}
+
+GradientKernels::GradientKernels(Context& context, std::int64_t taps) : context_(context) {
+  KernelCache& cache = context.kernels();
+  const auto entry = [&](const char* name) { return gradient_kernel_spec(taps, name); };
+  const auto own_scan = [&](const char* name) { return cache.get(gradient_scan_spec(name)); };
+  cache.prepare(
+      {gradient_product_spec(), entry("policy_gradient_norm"), gradient_scan_spec("policy_gradient_scan")});
+  product_ = cache.get(gradient_product_spec());
+  norm_ = cache.get(entry("policy_gradient_norm"));
+  norm_back_ = cache.get(entry("policy_gradient_norm_back"));
+  convolve_ = cache.get(entry("policy_gradient_convolve"));
+  history_ = cache.get(entry("policy_gradient_history"));
+  convolve_back_ = cache.get(entry("policy_gradient_convolve_back"));
+  sums_ = cache.get(entry("policy_gradient_sums"));
+  scan_ = own_scan("policy_gradient_scan");
+  scan_back_ = own_scan("policy_gradient_scan_back");
+  activate_ = own_scan("policy_gradient_activate");
+  activate_back_ = own_scan("policy_gradient_activate_back");
+}
+
+void GradientKernels::run(CUstream stream, const Products& products) const {
+  const std::vector<ProductJob>& all = products.jobs();
+  for (std::size_t first = 0; first < all.size(); first += policy::kMostJobs) {
+    policy::ProductJobs jobs{};
+    std::int64_t blocks = 0;
+    for (std::size_t i = first; i < std::min(all.size(), first + policy::kMostJobs); ++i) {
+      ProductJob& job = jobs.jobs[jobs.count++] = all[i];
+      job.first_block = blocks;
+      blocks +=
+          divide_up(job.rows, policy::kTileRows) * divide_up(job.columns, policy::kTileColumns) * job.parts;
+    }
+    launch(context_, product_, grid_of(blocks), {policy::kTileThreads}, 0, stream, jobs);
+  }
+}
+
+void GradientKernels::norm(CUstream stream, const policy::NormArguments& a) const {
+  launch(context_, norm_, grid_of(divide_up(a.rows, policy::kGradientThreads / 32)),
+         {policy::kGradientThreads}, 0, stream, a);
+}
+
+void GradientKernels::norm_back(CUstream stream, const policy::NormArguments& a) const {
+  launch(context_, norm_back_, grid_of(norm_blocks(a.rows)), {policy::kGradientThreads}, 0, stream, a);
+}
+
+void GradientKernels::convolve(CUstream stream, const policy::ConvolveArguments& a) const {
+  launch(context_, convolve_, grid_of(divide_up(a.sequences * a.seq * a.inner, policy::kGradientThreads)),
+         {policy::kGradientThreads}, 0, stream, a);
+}
+
+void GradientKernels::keep_history(CUstream stream, const policy::ConvolveArguments& a) const {
+  launch(context_, history_, grid_of(divide_up(a.sequences * a.inner, policy::kGradientThreads)),
+         {policy::kGradientThreads}, 0, stream, a);
+}
+
+void GradientKernels::convolve_back(CUstream stream, const policy::ConvolveArguments& a) const {
+  const std::int64_t tiles = divide_up(a.inner, policy::kGradientThreads);
+  launch(context_, convolve_back_, grid_of(a.sequences * convolve_segments(a.seq) * tiles),
+         {policy::kGradientThreads}, 0, stream, a);
+}
+
+void GradientKernels::add_parts(CUstream stream, const std::vector<policy::PartSum>& all) const {
+  for (std::size_t first = 0; first < all.size(); first += policy::kMostPartSums) {
+    policy::PartSums sums{};
+    std::int64_t blocks = 0;
+    for (std::size_t i = first; i < std::min(all.size(), first + policy::kMostPartSums); ++i) {
+      policy::PartSum& sum = sums.sums[sums.count++] = all[i];
+      sum.strands = sum.parts > kFewParts ? policy::kMostPartStrands : 1;
+      sum.first_block = blocks;
+      blocks += divide_up(sum.count, policy::kGradientThreads / sum.strands);
+    }
+    if (blocks > 0) launch(context_, sums_, grid_of(blocks), {policy::kGradientThreads}, 0, stream, sums);
+  }
+}
+
+namespace {
+
+Dim3 scan_grid(const policy::GradientScanArguments& a) {
+  return grid_of(a.sequences * scan_tiles(a.inner, a.state));
+}
+
+Dim3 activate_grid(const policy::ActivateArguments& a) {
+  return grid_of(divide_up(a.rows, policy::kScanThreads / 32));
+}
+
+}  // namespace
+
+void GradientKernels::scan(CUstream stream, const policy::GradientScanArguments& a) const {
+  launch(context_, scan_, scan_grid(a), {policy::kScanThreads}, 0, stream, a);
+}
+
+void GradientKernels::scan_back(CUstream stream, const policy::GradientScanArguments& a) const {
+  launch(context_, scan_back_, scan_grid(a), {policy::kScanThreads}, 0, stream, a);
+}
+
+void GradientKernels::activate(CUstream stream, const policy::ActivateArguments& a) const {
+  launch(context_, activate_, activate_grid(a), {policy::kScanThreads}, 0, stream, a);
+}
+
+void GradientKernels::activate_back(CUstream stream, const policy::ActivateArguments& a) const {
+  launch(context_, activate_back_, activate_grid(a), {policy::kScanThreads}, 0, stream, a);
+}
+
+}  // namespace exphil::cuda

@@ -1,0 +1,93 @@
+// Launches the kernels of a policy's gradient: kernels/policy/product_gradient.cu, gradient.cu and
+// gradient_scan.cu. Used by cuda/policy/gradient_pass.cpp. Any thread, with the context current.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "cuda/device/context.hpp"
+#include "cuda/jit/kernel_spec.hpp"
+#include "kernels/policy/gradient_arguments.cuh"
+
+namespace exphil::cuda {
+
+// A dense row-major matrix on the device.
+struct Matrix {
+  float* data = nullptr;
+  std::int64_t rows = 0, columns = 0, stride = 0;
+
+  Matrix() = default;
+  Matrix(float* at, std::int64_t r, std::int64_t c) : data(at), rows(r), columns(c), stride(c) {}
+  Matrix rows_of(std::int64_t first, std::int64_t count) const {
+    return {data + first * stride, count, columns};
+  }
+  // Columns [first, first + count) of it.
+  Matrix part(std::int64_t first, std::int64_t count) const {
+    Matrix made(data + first, rows, count);
+    made.stride = stride;
+    return made;
+  }
+};
+
+// Products for one launch. x and y have a row for each frame; a weight is {outs, depth}.
+class Products {
+ public:
+  // y = x weight^T + bias. bias: {outs}, or null.
+  policy::ProductJob& forward(Matrix x, Matrix weight, const float* bias, Matrix y);
+  // dx = dy weight; through() adds the product of other columns of dy and other rows of the weight.
+  policy::ProductJob& back(Matrix dy, Matrix weight, Matrix dx);
+  static void through(policy::ProductJob& job, Matrix dy, Matrix weight);
+  // Sums over parts of the rows: weight_parts {parts, outs, depth} of dy^T x, bias_parts {parts, outs} of dy;
+  // the latter may be null.
+  policy::ProductJob& weight(Matrix dy, Matrix x, float* weight_parts, float* bias_parts);
+
+  const std::vector<policy::ProductJob>& jobs() const { return jobs_; }
+
+ private:
+  policy::ProductJob& add(std::int64_t rows, std::int64_t columns);
+  std::vector<policy::ProductJob> jobs_;
+};
+
+// Parts of a sum over this many rows, and rows of each but the last. They depend on the number of rows alone.
+std::int64_t part_rows(std::int64_t rows);
+std::int64_t parts_of_rows(std::int64_t rows);
+
+// Segments of time of policy_gradient_convolve_back, and blocks of policy_gradient_norm_back.
+std::int64_t convolve_segments(std::int64_t seq);
+std::int64_t norm_blocks(std::int64_t rows);
+// Tiles of channels of policy/gradient_scan.cu.
+std::int64_t scan_tiles(std::int64_t inner, std::int64_t state);
+
+KernelSpec gradient_product_spec();
+KernelSpec gradient_scan_spec(const char* entry);
+KernelSpec gradient_kernel_spec(std::int64_t taps, const char* entry);
+// Every kernel of a policy whose convolution has these taps.
+std::vector<KernelSpec> gradient_kernels(std::int64_t taps);
+
+class GradientKernels {
+ public:
+  // Compiles and loads them. taps: of the convolution.
+  GradientKernels(Context& context, std::int64_t taps);
+
+  void run(CUstream stream, const Products& products) const;
+  void norm(CUstream stream, const policy::NormArguments& arguments) const;
+  void norm_back(CUstream stream, const policy::NormArguments& arguments) const;
+  void convolve(CUstream stream, const policy::ConvolveArguments& arguments) const;
+  void keep_history(CUstream stream, const policy::ConvolveArguments& arguments) const;
+  void convolve_back(CUstream stream, const policy::ConvolveArguments& arguments) const;
+  // `from`, `factor`, `to`, `parts`, `count` and `adds` of each; those without parts are left out.
+  void add_parts(CUstream stream, const std::vector<policy::PartSum>& sums) const;
+  void scan(CUstream stream, const policy::GradientScanArguments& arguments) const;
+  void scan_back(CUstream stream, const policy::GradientScanArguments& arguments) const;
+  void activate(CUstream stream, const policy::ActivateArguments& arguments) const;
+  void activate_back(CUstream stream, const policy::ActivateArguments& arguments) const;
+
+ private:
+  Context& context_;
+  CUfunction product_, norm_, norm_back_, convolve_, history_, convolve_back_, sums_;
+  CUfunction scan_, scan_back_, activate_, activate_back_;
+};
+
+}  // namespace exphil::cuda

@@ -1,0 +1,145 @@
+// The arguments of the kernels of a policy's gradient (policy/product_gradient.cu, policy/gradient.cu,
+// policy/gradient_scan.cu). Compiled by the host compiler (c_src/cuda/policy/gradient_kernels.cpp fills them)
+// and by NVRTC. All pointers are device addresses; matrices are dense and row-major unless a stride is given,
+// strides are in floats.
+#pragma once
+
+namespace exphil {
+namespace policy {
+
+// ---- policy/product_gradient.cu: out(m, n) = sum over k of A(m, k) B(k, n) ----
+
+// One run of k. A(m, k) = a[m a_row + k a_k] and B(k, n) = b[k b_k + n b_column]; of each pair of strides one
+// is 1.
+struct ProductPiece {
+  const float* a;
+  const float* b;
+  long long a_row, a_k, b_k, b_column;
+  long long depth;
+};
+
+// What happens to a sum before it is written. kAdd: other(m, n) is added. kRelu: negative values become zero.
+// kMask: zero where other(m, n) is not positive.
+enum AfterProduct : int { kStore, kAdd, kRelu, kMask };
+
+constexpr int kMostPieces = 3;
+
+struct ProductJob {
+  ProductPiece pieces[kMostPieces];  // k runs through one after another
+  int piece_count;
+  AfterProduct after;
+  long long rows;        // of m
+  int columns;           // of n
+  int parts;             // of k, where there is one piece: a sum for each, out_part floats apart
+  long long part_depth;  // k of a part
+  float* out;            // out_row floats from one row to the next
+  long long out_row, out_part;
+  const float* bias;   // {columns}, added to every row; null: none
+  const float* other;  // of kAdd and kMask, other_row floats a row; may be `out`
+  long long other_row;
+  float* row_sums;        // {parts, rows}: the sum over k of A(m, k); null: not wanted
+  long long first_block;  // of the launch
+};
+
+// The jobs of one launch: none reads what another writes.
+constexpr int kMostJobs = 8;
+struct ProductJobs {
+  ProductJob jobs[kMostJobs];
+  int count;
+};
+
+constexpr int kTileRows = 64, kTileColumns = 64, kTileDepth = 16, kTileThreads = 128;
+
+// ---- policy/gradient.cu ----
+
+constexpr int kGradientThreads = 256;
+constexpr int kNormRows = 16;       // of a block of policy_gradient_norm_back
+constexpr int kConvolveSteps = 32;  // time steps of a thread of policy_gradient_convolve_back
+
+// x, out, dy and dx: {rows, width}. With u = (x - mean) scale: out = u weight + bias; RMSNorm has mean 0.
+struct NormArguments {
+  const float *x, *weight, *bias;  // bias: null for RMSNorm
+  float* out;
+  const float* dy;
+  float* dx;
+  float *weight_parts, *bias_parts;  // {blocks, width}: sums over the rows of a block
+  long long rows;
+  int width;
+  float epsilon;
+  int adds;  // dx is added to
+};
+
+// x, s, ds and dx: {sequences, seq, inner}. s = silu(v), v the sums of the causal convolution of x.
+struct ConvolveArguments {
+  const float *x, *weight, *bias;  // {inner, taps}, oldest first; {inner}, null: zeros
+  const float* history;            // {sequences, inner, taps - 1}: x before the first step; null: zeros
+  float* s;
+  const float* ds;
+  float* dx;
+  float *weight_parts, *bias_parts;  // {sequences, segments, inner, taps} and {sequences, segments, inner}
+  float* final_history;              // {sequences, inner, taps - 1}
+  long long sequences, seq;
+  int inner;
+};
+
+// Sums of parts, in their order: to[i] = the sum over p of from[p count + i], times factor[i]; to[i] += it
+// where `adds`.
+struct PartSum {
+  const float* from;
+  const float* factor;  // null: 1
+  float* to;
+  long long parts, count;
+  long long first_block;  // of the launch
+  int strands;            // threads that share an element: 1 or kMostPartStrands
+  int adds;
+};
+constexpr int kMostPartSums = 24, kMostPartStrands = 8;
+struct PartSums {
+  PartSum sums[kMostPartSums];
+  int count;
+};
+
+// ---- policy/gradient_scan.cu: the scans that kernels/scan has not ----
+
+// Rows {sequences, seq, inner} unless said otherwise.
+struct ActivateArguments {
+  const float *dt, *bias;   // before softplus; {inner}
+  float *active, *mean;     // {rows}: the mean over the channels
+  const float* d_input_dt;  // of what scales inputs; null where that is each channel's dt
+  float* d_dt;              // in: of `active` but for its mean; out: of `dt`
+  long long rows;
+  int inner;
+  float lowest, highest;
+};
+
+struct GradientScanArguments {
+  const float *s, *dt, *z;  // dt: active
+  const float* mean_dt;     // {rows}; null: inputs are scaled by dt
+  const float *b, *c;       // {rows, state}
+  const float *a, *d;       // {inner, state}; {inner}, null: zeros
+  const float* initial;     // {sequences, inner, state}; null: zeros
+  float *gated, *final;     // final: {sequences, inner, state}, or null
+  const float* d_gated;
+  float *ds, *ddt, *dz;
+  float* d_input_dt;         // where there is a mean
+  float *a_parts, *d_parts;  // {sequences, inner, state}; {sequences, inner} or null
+  float *b_parts, *c_parts;  // {tiles of channels, rows, state}
+  float* states;             // {sequences, tiles, segments + kScanSegment, kScanThreads}
+  long long sequences, seq;
+  int inner, state;
+  int decays;  // inputs are decayed by their own step
+};
+constexpr int kScanThreads = 256, kScanSegment = 32;
+
+// Threads of a channel, a power of two, and channels of a block.
+constexpr int scan_lanes(int state) {
+  int lanes = 1;
+  while (lanes < state) lanes *= 2;
+  return lanes;
+}
+constexpr int scan_channels(int state) {
+  return kScanThreads / scan_lanes(state);
+}
+
+}  // namespace policy
+}  // namespace exphil

@@ -1,0 +1,140 @@
+#include "support/policy_grad_checks.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/policy/gradient_reference.hpp"
+#include "core/policy/reference.hpp"
+#include "support/catch.hpp"
+#include "support/numbers.hpp"
+
+namespace exphil::test {
+
+namespace {
+
+using Floats = std::vector<float>;
+
+std::size_t size(std::int64_t count) {
+  return static_cast<std::size_t>(count);
+}
+
+// Sequences from `first` on, as a call of their own.
+PolicyGradCase part_of(const PolicyGradCase& c, const core::PolicyConfig& config, std::int64_t first,
+                       std::int64_t count) {
+  const auto cut = [&](const auto& values, std::int64_t each) {
+    using Values = std::decay_t<decltype(values)>;
+    return values.empty() ? Values()
+                          : Values(values.begin() + first * each, values.begin() + (first + count) * each);
+  };
+  PolicyGradCase part;
+  part.batch = count, part.seq = c.seq;
+  part.frames = cut(c.frames, c.seq * config.d_input);
+  part.d_outs = cut(c.d_outs, c.seq * config.d_output);
+  part.ssm = cut(c.ssm, config.ssm_floats());
+  part.conv = cut(c.conv, config.conv_floats());
+  if (!part.ssm.empty()) part.conv.push_back(0);
+  return part;
+}
+
+bool same_part(const Floats& whole, const Floats& part, std::int64_t number) {
+  const std::size_t each = part.size();
+  return each == 0 || std::memcmp(whole.data() + size(number) * each, part.data(), each * sizeof(float)) == 0;
+}
+
+}  // namespace
+
+PolicyGradResult run_policy_grad(const PolicyGrad& grad, const core::PolicyWeights& weights,
+                                 const PolicyGradCase& c, bool forward_only) {
+  const core::PolicyConfig& config = weights.config;
+  PolicyGradResult r;
+  r.weights = core::zeros_like<float>(weights);
+  r.frames.resize(c.frames.size());
+  r.outs.resize(c.d_outs.size());
+  r.ssm.resize(size(c.batch * config.ssm_floats()));
+  r.conv.resize(size(c.batch * config.conv_floats()));
+  const core::PolicyGradOutputs outputs{&r.weights, r.frames.data(), r.outs.data(), r.ssm.data(),
+                                        r.conv.data()};
+  const Floats d_outs = c.d_outs_f32();
+  grad(c.sequences(), forward_only ? nullptr : d_outs.data(), outputs);
+  return r;
+}
+
+bool same_bits(const Floats& p, const Floats& q) {
+  return p.size() == q.size() &&
+         (p.empty() || std::memcmp(p.data(), q.data(), p.size() * sizeof(float)) == 0);
+}
+
+bool same_bits(const PolicyGradResult& p, const PolicyGradResult& q) {
+  const auto left = core::vectors_of(p.weights), right = core::vectors_of(q.weights);
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (!same_bits(*left[i], *right[i])) return false;
+  }
+  return same_bits(p.frames, q.frames) && same_bits(p.outs, q.outs);
+}
+
+void check_policy_grad(const PolicyGrad& grad, const core::PolicyWeights& weights, const PolicyGradCase& c,
+                       double tolerance) {
+  const PolicyGradResult found = run_policy_grad(grad, weights, c);
+  const auto expected =
+      core::policy_grad_reference<float>(weights.config, weights, c.sequences(), c.d_outs.data());
+  CHECK(relative_error(found.outs, expected.outs) <= tolerance);
+  CHECK(relative_error(found.frames, expected.frames) <= tolerance);
+  const auto values = core::vectors_of(found.weights);
+  const auto right = core::vectors_of(expected.weights);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    CAPTURE(i);
+    CHECK(relative_error(*values[i], *right[i]) <= tolerance);
+  }
+  const core::PolicyConfig& config = weights.config;
+  for (std::int64_t b = 0; b < c.batch; ++b) {
+    core::PolicyReferenceState state(config);
+    state.decays_input = c.sequences().decays_input(config.spec);
+    if (!c.ssm.empty()) {
+      state.ssm.assign(c.ssm.begin() + b * config.ssm_floats(),
+                       c.ssm.begin() + (b + 1) * config.ssm_floats());
+      state.conv.assign(c.conv.begin() + b * config.conv_floats(),
+                        c.conv.begin() + (b + 1) * config.conv_floats());
+    }
+    std::vector<double> out(size(config.d_output));
+    for (std::int64_t t = 0; t < c.seq; ++t) {
+      core::policy_reference_step(weights, state, c.frames.data() + (b * c.seq + t) * config.d_input,
+                                  out.data());
+    }
+    CHECK(relative_error(found.ssm.data() + b * config.ssm_floats(), state.ssm.data(), state.ssm.size()) <=
+          tolerance);
+    CHECK(relative_error(found.conv.data() + b * config.conv_floats(), state.conv.data(),
+                         state.conv.size()) <= tolerance);
+  }
+}
+
+void check_policy_grad_bits(const PolicyGrad& grad, const core::PolicyWeights& weights,
+                            const PolicyGradCase& c) {
+  const PolicyGradResult together = run_policy_grad(grad, weights, c);
+  CHECK(same_bits(run_policy_grad(grad, weights, c), together));
+  for (const std::int64_t b : {std::int64_t{0}, c.batch / 2, c.batch - 1}) {
+    const PolicyGradResult one = run_policy_grad(grad, weights, part_of(c, weights.config, b, 1));
+    CHECK(same_part(together.outs, one.outs, b));
+    CHECK(same_part(together.frames, one.frames, b));
+    CHECK(same_part(together.ssm, one.ssm, b));
+    CHECK(same_part(together.conv, one.conv, b));
+  }
+  CHECK(same_bits(run_policy_grad(grad, weights, c, true).outs, together.outs));
+}
+
+void check_policy_grad_nan(const PolicyGrad& grad, const core::PolicyWeights& weights, std::int64_t seq) {
+  const core::PolicyConfig& config = weights.config;
+  PolicyGradCase c = policy_grad_case(config, 3, seq, false);
+  const PolicyGradResult sound = run_policy_grad(grad, weights, c);
+  const std::size_t each = size(seq * config.d_input);
+  c.frames[each + 7] = std::numeric_limits<float>::quiet_NaN();
+  const PolicyGradResult broken = run_policy_grad(grad, weights, c);
+  for (const std::size_t other : {std::size_t{0}, std::size_t{2}}) {
+    CHECK(std::memcmp(broken.frames.data() + other * each, sound.frames.data() + other * each,
+                      each * sizeof(float)) == 0);
+  }
+  CHECK(std::isnan(broken.frames[each + 7]));
+  CHECK(std::isnan(broken.weights.head[0]));
+}
+
+}  // namespace exphil::test
