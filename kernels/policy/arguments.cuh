@@ -27,8 +27,8 @@ struct StepArguments {
   float epsilon;
 };
 
-// One agent's observation is passed as policy_step's second argument where it fits: a kernel's arguments have
-// 4 KB in total.
+// One agent's observation is passed as the second argument of policy_step and policy_window where it fits: a
+// kernel's arguments have 4 KB in total.
 constexpr int kMostInlineObs = 832;
 static_assert(sizeof(StepArguments) + kMostInlineObs * sizeof(float) <= 4096, "arguments of policy_step");
 
@@ -76,13 +76,13 @@ static_assert(sizeof(RowArguments) <= 128, "arguments of policy/rows.cu");
 // `fresh` of all rows are computed first, from obs. Where slots is not 0, front is a ring in which each row
 // is also kept `slots` rows before or after.
 struct WindowArguments {
-  const float* obs;  // {fresh, padded d_input}
+  const float* obs;  // {fresh, padded d_input}; null: one frame, in the second argument
   float *front_h,
       *front_xz;  // {rows, model}, {rows, 2 inner}: the input projection, and xz of policy/rows.cu
   // Between the layers, {count * seq} rows each; active_dt is followed by the means, as in RowArguments.
   float *h, *xz, *u, *projection, *active_dt, *y;
-  float *last_h, *hidden;  // {count, model}, {count, hidden}
-  float* out;              // {count, d_output}
+  float *last_h, *hidden;      // {count, model}, {count, hidden}
+  unsigned long long* tagged;  // {count, d_output} in host memory, as in StepArguments
   unsigned* barrier;
   const float *input, *input_bias;
   // Of the first layer; those of layer i are i * layer_stride floats on. As in ProductArguments,
@@ -94,8 +94,10 @@ struct WindowArguments {
   int first, front_step, slots, fresh;
   int seq, count;
   int decays_input;
+  unsigned sequence;
   float epsilon;
 };
+static_assert(sizeof(WindowArguments) + kMostInlineObs * sizeof(float) <= 4096, "arguments of policy_window");
 
 }  // namespace policy
 }  // namespace exphil

@@ -12,7 +12,7 @@ namespace policy {
 
 // The input projection and the first layer's in_proj of the fresh frames.
 __device__ __forceinline__ void Window::front() {
-  ProductArguments p = product(args_.obs, kInput, args_.fresh, args_.input, args_.input_bias);
+  ProductArguments p = product(obs_, kInput, args_.fresh, args_.input, args_.input_bias);
   multiply<kInput, kModel, BiasEpilogue>(
       p, 0, kModel / kFewColumns, 0,
       [&](long long row, int column, float value) { put(args_.front_h, kModel, row, column, value); });
@@ -185,9 +185,7 @@ __device__ __forceinline__ void Window::in_proj(int layer) {
 }
 
 __device__ __forceinline__ void Window::head() {
-  const auto store = [&](long long row, int column, float value) {
-    args_.out[row * kOutput + column] = value;
-  };
+  const auto sink = [&](long long row, int column, float value) { store(row, column, value); };
 #if D_HIDDEN > 0
   multiply<kModel, kHidden, HeadEpilogue<true>>(
       product(args_.last_h, kModel, args_.count, args_.hidden_weight, args_.hidden_bias), 0,
@@ -196,11 +194,11 @@ __device__ __forceinline__ void Window::head() {
   barrier();
   multiply<kHidden, kOutput, BiasEpilogue>(
       product(args_.hidden, kHidden, args_.count, args_.head, args_.head_bias), 0,
-      divide_up(kOutput, kFewColumns), 0, store);
+      divide_up(kOutput, kFewColumns), 0, sink);
 #else
   multiply<kModel, kOutput, HeadEpilogue<false>>(
       product(args_.last_h, kModel, args_.count, args_.head, args_.head_bias), 0,
-      divide_up(kOutput, kFewColumns), 0, store);
+      divide_up(kOutput, kFewColumns), 0, sink);
 #endif
 }
 
@@ -208,6 +206,7 @@ __device__ __forceinline__ void Window::head() {
 }  // namespace exphil
 
 extern "C" __global__ void __launch_bounds__(exphil::policy::kWindowThreads)
-    policy_window(const __grid_constant__ exphil::policy::WindowArguments args) {
-  exphil::policy::Window(args, exphil::policy::dynamic_shared()).run();
+    policy_window(const __grid_constant__ exphil::policy::WindowArguments args,
+                  const __grid_constant__ exphil::policy::InlineFrame frame) {
+  exphil::policy::Window(args, frame, exphil::policy::dynamic_shared()).run();
 }

@@ -15,10 +15,16 @@ constexpr WindowTimeLayout kTimePart(kDims, kTimeSteps);
 constexpr int kTimeThreads = round_up(kTimeChannels * kLanes, 32);
 static_assert(kTimeThreads <= kWindowThreads, "threads of the state update");
 
+constexpr bool kInlineFrame = kInput <= kMostInlineObs;
+struct alignas(16) InlineFrame {
+  float v[kInlineFrame ? kInput : 4];
+};
+
 class Window {
  public:
-  __device__ __forceinline__ Window(const WindowArguments& args, void* shared)
+  __device__ __forceinline__ Window(const WindowArguments& args, const InlineFrame& frame, void* shared)
       : args_(args),
+        obs_(kInlineFrame && args.obs == nullptr ? frame.v : args.obs),
         shared_(shared),
         thread_(static_cast<int>(threadIdx.x)),
         rows_(static_cast<long long>(args.count) * args.seq) {}
@@ -110,7 +116,15 @@ class Window {
     return p;
   }
 
+  // A value of the last outputs, with the number of the launch.
+  __device__ __forceinline__ void store(long long row, int column, float value) const {
+    const unsigned long long word =
+        static_cast<unsigned long long>(args_.sequence) << 32 | __float_as_uint(value);
+    store_system(args_.tagged + row * kOutput + column, word);
+  }
+
   const WindowArguments& args_;
+  const float* const obs_;
   void* const shared_;
   const int thread_;
   const long long rows_;

@@ -12,11 +12,6 @@ namespace {
 constexpr std::int64_t kFirstTickets = 4;
 constexpr std::int64_t kRoundsOfTeams = 4;  // for larger batches the row kernels are faster
 
-// Written by the device during the read: an 8-byte load that is never torn nor reordered.
-std::uint64_t load_word(const std::uint64_t* word) {
-  return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
 }  // namespace
 
 OrderedStream::OrderedStream(Context& context) : context_(context) {
@@ -131,9 +126,7 @@ std::unique_ptr<FusedSteps::Ticket> FusedSteps::make_ticket() {
     std::lock_guard<std::mutex> lock(tickets_mutex_);
     tickets_.reserve(++made_);
   }
-  const std::size_t bytes = static_cast<std::size_t>(dims_.output()) * sizeof(std::uint64_t);
-  ticket->tagged = context_->pinned_pool().allocate(bytes);
-  std::memset(ticket->tagged.data(), 0, bytes);  // no step has number 0
+  ticket->outputs = TaggedOutputs(*context_, static_cast<std::size_t>(dims_.output()));
   if (!inline_obs_) {
     ticket->obs = context_->pinned_pool().allocate(static_cast<std::size_t>(dims_.input()) * 4);
     std::memset(ticket->obs.data(), 0, static_cast<std::size_t>(dims_.input()) * 4);
@@ -161,7 +154,8 @@ void FusedSteps::step_some(const policy::StatePlace* places, std::size_t count, 
       }
     }
     for (std::size_t i = 0; i < count; ++i) {
-      collect(lease[i], sequences[i], out + i * static_cast<std::size_t>(dims_.output()));
+      lease[i].outputs.collect(*context_, stream_.handle(), sequences[i], dims_.output(),
+                               tuning_.spin_microseconds, out + i * static_cast<std::size_t>(dims_.output()));
     }
   } catch (...) {
     stream_.drain();
@@ -174,7 +168,7 @@ unsigned FusedSteps::launch_one(const Ticket& ticket, const policy::StatePlace& 
   policy::StepArguments arguments{};
   arguments.state = place;
   arguments.count = 1;
-  arguments.tagged = as_pointer<unsigned long long>(ticket.tagged.device_address());
+  arguments.tagged = ticket.outputs.device_words();
   if (!inline_obs_) {
     std::memcpy(ticket.obs.data(), obs, static_cast<std::size_t>(dims_.d_input) * 4);
     arguments.obs = as_pointer<float>(ticket.obs.device_address());
@@ -183,29 +177,6 @@ unsigned FusedSteps::launch_one(const Ticket& ticket, const policy::StatePlace& 
   arguments.sequence = sequence_;
   one_->launch(stream_.handle(), arguments, obs);
   return arguments.sequence;
-}
-
-// Each output is in one 8-byte word with the number of its step.
-void FusedSteps::collect(const Ticket& ticket, unsigned sequence, float* out) {
-  const auto* words = ticket.tagged.as<const std::uint64_t>();
-  int next = 0;
-  const auto arrived = [&] {
-    while (next < dims_.output()) {
-      const std::uint64_t word = load_word(words + next);
-      if (static_cast<unsigned>(word >> 32) != sequence) return false;
-      const auto bits = static_cast<std::uint32_t>(word);
-      std::memcpy(out + next, &bits, sizeof(float));
-      ++next;
-    }
-    return true;
-  };
-  if (spin_until(arrived, tuning_.spin_microseconds)) return;
-  // Late or failed: wait for the stream, which also reports the error.
-  context_->check(driver().cuStreamSynchronize(stream_.handle()), "cuStreamSynchronize");
-  if (!arrived()) {
-    core::fail(core::ErrorKind::internal, "", "policy_step ended without output ", next, " of ",
-               dims_.output());
-  }
 }
 
 void FusedSteps::step_few(const policy::StatePlace* states, std::size_t count, const float* obs, float* out) {

@@ -11,6 +11,7 @@
 
 #include "cuda/device/context.hpp"
 #include "cuda/policy/dims.hpp"
+#include "cuda/policy/tagged.hpp"
 #include "cuda/policy/team.hpp"
 #include "cuda/policy/tuning.hpp"
 #include "cuda/policy/wait.hpp"
@@ -75,8 +76,8 @@ class FusedSteps {
  private:
   // The host memory of one call in flight.
   struct Ticket {
-    PinnedBuffer tagged;  // {outputs} of policy_step's 8-byte words
-    PinnedBuffer obs;     // {dims.input()}, where it is not passed as an argument
+    TaggedOutputs outputs;
+    PinnedBuffer obs;  // {dims.input()}, where it is not passed as an argument
   };
   static constexpr std::int64_t kMostInFlight = 32;
   class Lease;
@@ -84,7 +85,6 @@ class FusedSteps {
   std::unique_ptr<Ticket> make_ticket();
   void step_some(const policy::StatePlace* places, std::size_t count, const float* obs, float* out);
   unsigned launch_one(const Ticket& ticket, const policy::StatePlace& place, const float* obs);
-  void collect(const Ticket& ticket, unsigned sequence, float* out);
 
   std::shared_ptr<Context> context_;
   const PolicyDims& dims_;

@@ -344,9 +344,9 @@ void CudaPolicy::ring_windows(core::FrameRing& ring, const core::RingWindows& wi
   }
   auto& frames = dynamic_cast<ObservationRing&>(ring);
   frames.put(windows);
-  for (std::int64_t i = 0; i < windows.count; ++i) {
-    window(frames.frame(windows.first + i), 1, windows.seq, out + i * dims_.output());
-  }
+  if (windows.count == 1) return window(frames.frame(windows.first), 1, windows.seq, out);
+  const std::vector<float> side_by_side = frames.windows(windows);
+  window(side_by_side.data(), windows.count, windows.seq, out);
 }
 
 void CudaPolicy::grad(const std::shared_ptr<const core::PolicyWeights>& weights,

@@ -4,14 +4,13 @@
 #include <cstring>
 
 #include "core/tensor.hpp"
-#include "cuda/jit/launch.hpp"
 #include "kernels/policy/window_layout.cuh"
 
 namespace exphil::cuda {
 namespace {
 
 // The kernel reads so few frames directly from host memory, because a copy costs 2 us.
-constexpr std::int64_t kMostDirectFrames = 4;
+constexpr int kMostDirectFrames = 4;
 
 std::size_t ring_bytes(std::int64_t slots, std::int64_t width) {
   const std::int64_t floats =
@@ -39,7 +38,9 @@ WindowKernel::WindowKernel(std::shared_ptr<Context> context, const PolicyDims& d
     : context_(std::move(context)),
       dims_(dims),
       stream_(stream),
-      held_(std::make_shared<std::atomic<std::size_t>>(0)) {
+      held_(std::make_shared<std::atomic<std::size_t>>(0)),
+      spin_microseconds_(tuning.spin_microseconds),
+      inline_frame_(tuning.inline_obs != 0 && dims.input() <= policy::kMostInlineObs) {
   const long long bytes = policy::window_shared_bytes(dims);
   const DeviceProperties& device = context_->properties();
   if (tuning.window_blocks == 0 || bytes == 0 || bytes > device.max_shared_per_block) return;
@@ -71,7 +72,7 @@ void WindowKernel::reserve(std::int64_t rows) {
   };
   Buffers made;
   made.host_in = context_->pinned_pool().allocate(static_cast<std::size_t>(capacity * dims_.input()) * 4);
-  made.host_out = context_->pinned_pool().allocate(static_cast<std::size_t>(capacity * dims_.output()) * 4);
+  made.outputs = TaggedOutputs(*context_, static_cast<std::size_t>(capacity * dims_.output()));
   made.in = device(dims_.input());
   made.front_h = device(dims_.model()), made.front_xz = device(2 * dims_.inner());
   made.h = device(dims_.model()), made.xz = device(2 * dims_.inner());
@@ -128,32 +129,48 @@ void WindowKernel::launch(policy::WindowArguments arguments, const float* obs, f
   const Buffers& b = buffers_;
   const auto width = static_cast<std::size_t>(dims_.d_input),
              stride = static_cast<std::size_t>(dims_.input());
-  auto* staged = b.host_in.as<float>();
-  for (int i = 0; i < arguments.fresh; ++i, staged += stride, obs += width) {
-    std::memcpy(staged, obs, width * 4);
-    std::fill(staged + width, staged + stride, 0.0f);
+  auto* const staged = b.host_in.as<float>();
+  for (std::size_t i = 0; i < static_cast<std::size_t>(arguments.fresh); ++i) {
+    std::memcpy(staged + i * stride, obs + i * width, width * 4);
+    std::fill(staged + i * stride + width, staged + (i + 1) * stride, 0.0f);
   }
-  const bool direct = arguments.fresh <= kMostDirectFrames;
-  arguments.obs = direct ? as_pointer<float>(b.host_in.device_address()) : b.in.as<float>();
+  const bool copied = arguments.fresh > kMostDirectFrames;
+  if (copied) {
+    arguments.obs = b.in.as<float>();
+  } else if (arguments.fresh != 1 || !inline_frame_) {
+    arguments.obs = as_pointer<float>(b.host_in.device_address());
+  }
   arguments.h = b.h.as<float>(), arguments.xz = b.xz.as<float>(), arguments.u = b.u.as<float>();
   arguments.projection = b.projection.as<float>(), arguments.active_dt = b.active_dt.as<float>();
   arguments.y = b.y.as<float>(), arguments.last_h = b.last_h.as<float>();
   arguments.hidden = b.hidden.as<float>();
-  arguments.out = as_pointer<float>(b.host_out.device_address());
+  arguments.tagged = b.outputs.device_words();
   arguments.barrier = barrier_.as<unsigned>();
   arguments.decays_input = dims_.config.spec.decays_input(arguments.seq) ? 1 : 0;
   arguments.epsilon = dims_.config.norm_epsilon;
-  stream_.run([&](CUstream stream) {
-    if (!direct) {
-      context_->check(
-          driver().cuMemcpyHtoDAsync(b.in.address(), b.host_in.data(),
-                                     static_cast<std::size_t>(arguments.fresh) * stride * 4, stream),
-          "cuMemcpyHtoDAsync");
+  if (++sequence_ == 0) ++sequence_;
+  arguments.sequence = sequence_;
+  try {
+    {
+      std::lock_guard<std::mutex> lock(stream_.order());
+      const CUstream stream = stream_.handle();
+      if (copied) {
+        context_->check(
+            driver().cuMemcpyHtoDAsync(b.in.address(), staged,
+                                       static_cast<std::size_t>(arguments.fresh) * stride * 4, stream),
+            "cuMemcpyHtoDAsync");
+      }
+      void* parameters[] = {&arguments, staged};
+      context_->check(driver().cuLaunchCooperativeKernel(function_, blocks_, 1, 1, policy::kWindowThreads, 1,
+                                                         1, shared_bytes_, stream, parameters),
+                      "cuLaunchCooperativeKernel(policy_window)");
     }
-    launch_cooperative(*context_, function_, {blocks_}, {policy::kWindowThreads}, shared_bytes_, stream,
-                       arguments);
-  });
-  std::memcpy(out, b.host_out.data(), static_cast<std::size_t>(arguments.count * dims_.output()) * 4);
+    b.outputs.collect(*context_, stream_.handle(), arguments.sequence,
+                      std::int64_t{arguments.count} * dims_.output(), spin_microseconds_, out);
+  } catch (...) {
+    stream_.drain();
+    throw;
+  }
 }
 
 }  // namespace exphil::cuda

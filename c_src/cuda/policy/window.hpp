@@ -15,6 +15,7 @@
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/fused.hpp"
 #include "cuda/policy/rows.hpp"
+#include "cuda/policy/tagged.hpp"
 #include "cuda/policy/tuning.hpp"
 #include "kernels/policy/arguments.cuh"
 
@@ -57,7 +58,8 @@ class WindowKernel {
  private:
   struct Buffers {
     std::int64_t capacity = 0;  // rows
-    PinnedBuffer host_in, host_out;
+    PinnedBuffer host_in;
+    TaggedOutputs outputs;
     DeviceBuffer in, front_h, front_xz, h, xz, u, projection, active_dt, y, last_h, hidden;
   };
   void reserve(std::int64_t rows);  // under mutex_
@@ -72,7 +74,11 @@ class WindowKernel {
   DeviceBuffer barrier_;
   const std::shared_ptr<std::atomic<std::size_t>> held_;  // bytes of the rings; may outlive the policy
 
+  const std::int64_t spin_microseconds_;
+  const bool inline_frame_;
+
   std::mutex mutex_;
+  unsigned sequence_ = 0;
   Buffers buffers_;
   std::atomic<std::size_t> buffer_bytes_{0};
 };

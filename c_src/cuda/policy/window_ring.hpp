@@ -30,6 +30,15 @@ class ObservationRing final : public core::FrameRing {
     }
   }
   const float* frame(std::int64_t slot) const { return frames_.data() + slot * d_input_; }
+  // {count, seq, d_input}
+  std::vector<float> windows(const core::RingWindows& windows) const {
+    std::vector<float> all;
+    all.reserve(static_cast<std::size_t>(windows.count * windows.seq * d_input_));
+    for (std::int64_t i = windows.first; i < windows.first + windows.count; ++i) {
+      all.insert(all.end(), frame(i), frame(i + windows.seq));
+    }
+    return all;
+  }
 
  private:
   std::int64_t d_input_, slots_;

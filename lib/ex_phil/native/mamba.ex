@@ -120,10 +120,11 @@ defmodule ExPhil.Native.Mamba do
       or `:none` (shorter windows)
     * `:history` - records what `rollback/2` and `resimulate/3` need to go back up to so many frames (at most 1024). A frame
       takes no longer with it. Each frame of history is one more state: the session counts as `history + 1` of the
-      model's `:max_sessions`. With a window it is one more observation
+      model's `:max_sessions`. With a window it is one more frame of the window
     * `:pace` - frames per second that the session will have: see `pace/2`
 
-  With a window every frame computes its window again; only the observations are kept between frames.
+  With a window every frame runs the layers over its whole window again. Only the input projection and the first layer's
+  `in_proj` of each frame are kept, where the model is: 2 x (d_model + 2 x d_inner) floats for each frame of window and history.
   """
   @spec new_session(model(), keyword()) :: result(session())
   def new_session(model, options \\ [])

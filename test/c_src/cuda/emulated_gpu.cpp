@@ -48,13 +48,14 @@ bool run_entry(void* entry, RunGrid run_grid, const FakeLaunch& l, char* problem
   return run_with(arguments, entry, run_grid, l, problem, bytes);
 }
 
-// Its second argument is as large as a policy's observation, and not read where the first one has an address
-// (EXPHIL_NATIVE_POLICY=inline_obs=0).
-bool run_step(void* entry, RunGrid run_grid, const FakeLaunch& l, char* problem, std::size_t bytes) {
+// The second argument of policy_step and policy_window is as large as a policy's observation, and not read
+// where the first one has an address (EXPHIL_NATIVE_POLICY=inline_obs=0).
+template <class Arguments>
+bool run_with_obs(void* entry, RunGrid run_grid, const FakeLaunch& l, char* problem, std::size_t bytes) {
   struct Obs {
     float unread[policy::kMostInlineObs];
   };
-  const auto& arguments = *static_cast<const policy::StepArguments*>(l.arguments[0]);
+  const auto& arguments = *static_cast<const Arguments*>(l.arguments[0]);
   if (arguments.obs == nullptr) return false;
   return run_with(std::make_tuple(arguments, Obs{}), entry, run_grid, l, problem, bytes);
 }
@@ -90,8 +91,8 @@ const std::map<std::string, Runner>& runners() {
                                                     {"selective_scan_backward_carry", backward},
                                                     {"selective_scan_backward_matrix", backward},
                                                     {"scan_row_sums", run_entry<scan::RowSumArguments>},
-                                                    {"policy_step", run_step},
-                                                    {"policy_window", run_entry<policy::WindowArguments>}};
+                                                    {"policy_step", run_with_obs<policy::StepArguments>},
+                                                    {"policy_window", run_with_obs<policy::WindowArguments>}};
   return all;
 }
 

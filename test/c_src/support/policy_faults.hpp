@@ -89,6 +89,15 @@ class FaultBench {
     return all;
   }
   const std::vector<std::vector<std::uint8_t>>& initial() const { return before_; }
+  // One more frame for each session. Unlike a state as bytes, it shows what a policy keeps of a window's
+  // frames.
+  std::vector<float> next_outputs() {
+    std::vector<float> outs(out_.size());
+    for (std::size_t i = 0; i < sessions_.size(); ++i) {
+      sessions_[i]->step(obs_.data(), outs.data() + i * outs.size() / sessions_.size());
+    }
+    return outs;
+  }
 
  private:
   // What session i starts from: values of its own, or a window that is empty, partly full or full.
@@ -150,8 +159,13 @@ inline int fail_everywhere(const std::function<std::shared_ptr<core::Policy>()>&
     FaultBench sound(make(), window);
     sound.operations()[index].run();
     const auto after = sound.states();
+    // A window has more than its state as bytes: what the policy keeps of its frames. So every second failure
+    // is followed by a frame for each session, the others by the operation again.
+    const auto next = window > 0 ? sound.next_outputs() : std::vector<float>();
+    const auto unchanged = window > 0 ? FaultBench(make(), window).next_outputs() : std::vector<float>();
     bool reached = true;
-    for (int n = 0; reached; ++n) {
+    for (int half = 0; reached; ++half) {
+      const int n = window > 0 ? half / 2 : half;
       FaultBench bench(make(), window);
       const PolicyOperation operation = bench.operations()[index];
       INFO(operation.name << ", failure " << n);
@@ -172,8 +186,13 @@ inline int fail_everywhere(const std::function<std::shared_ptr<core::Policy>()>&
       }
       ++thrown;
       CHECK(bench.states() == bench.initial());
+      if (window > 0 && half % 2 == 1) {
+        CHECK(bench.next_outputs() == unchanged);
+        continue;
+      }
       operation.run();
       CHECK(bench.states() == after);
+      if (window > 0) CHECK(bench.next_outputs() == next);
     }
   }
   return thrown;

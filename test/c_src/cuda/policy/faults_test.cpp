@@ -69,6 +69,12 @@ int run_kernel(const FakeLaunch& launch) {
   const auto& rows = *static_cast<const policy::RowArguments*>(arguments[0]);
   if (name == "policy_step") {
     step(*static_cast<const policy::StepArguments*>(arguments[0]));
+  } else if (name == "policy_window") {
+    const auto& window = *static_cast<const policy::WindowArguments*>(arguments[0]);
+    const int outputs = window.count * dims().output();
+    for (int i = 0; i < outputs; ++i) {
+      window.tagged[i] = static_cast<unsigned long long>(window.sequence) << 32;
+    }
   } else if (name == "policy_convolve_batch") {
     move_rows(rows, rows.rows, ssm, all, 1);
   } else if (name == "policy_advance_batch") {
