@@ -162,8 +162,9 @@ Timing run_case(Device& device, const Case& c, const cuda::AssociativeTuning& tu
     void* y = t.y[set].as<void>();
     void* second = static_cast<char*>(y) + p.bytes();
     const bool both = c.direction == core::Direction::both;
-    cuda::launch_associative(device.context(), plan, t.a[set].as<void>(), t.x[set].as<void>(), y,
-                             both ? second : y, t.scratch.address(), device.stream());
+    cuda::launch_associative(device.context(), plan,
+                             {t.a[set].as<void>(), t.x[set].as<void>(), nullptr, y, both ? second : y},
+                             t.scratch.address(), device.stream());
   };
   const auto clear = [&](int) {
     cuda::clear_associative(device.context(), plan, t.scratch.address(), device.stream());

@@ -1,13 +1,17 @@
 // exphil_scan_cumulative and exphil_linear_recurrence: associative scans along one axis as custom calls.
 //
 // exphil_scan_cumulative     arguments: x; attributes op (cumsum, cumprod, cummax, cummin), compensated
-// (boolean) exphil_linear_recurrence   arguments: a, b; h_t = a_t h_(t-1) + b_t from h = 0 Attributes of
-// both: axis (integer, negative counts from the last), direction (forward, reverse or both). Results: y, of
-// x's shape and type, and y_reverse where direction is both.
+// (boolean) exphil_linear_recurrence   arguments: a, b, and the initial state where the attribute operands is
+// "initial_state":
+//                            h_t = a_t h_(t-1) + b_t from h = the initial state, or 0
+//
+// Attributes of both: axis (integer, negative counts from the last), direction (forward, reverse or both).
+// Results: y, of x's shape and type, and y_reverse where direction is both.
 #include "core/associative/problem.hpp"
 #include "core/error.hpp"
 #include "core/names.hpp"
 #include "host/associative/scan.hpp"
+#include "xla/associative_frame.hpp"
 #include "xla/platforms.hpp"
 #ifdef EXPHIL_CUDA
 #include "cuda/associative/plan.hpp"
@@ -25,31 +29,15 @@ struct Call {
   core::AssociativeOutputs outputs;
 };
 
-Call read_call(const Frame& frame, AssociativeOp op, const char* known) {
-  frame.require_known(known);
-  const bool recurrence = op == AssociativeOp::linear_recurrence;
-  core::AssociativeInputs inputs;
-  if (recurrence) inputs.a = frame.argument(0, "a");
-  inputs.x = frame.argument(recurrence ? 1 : 0, recurrence ? "b" : "x");
-  core::AssociativeOptions options;
-  options.axis = frame.integer("axis", 0);
-  options.direction = core::direction_named(frame.text("direction", "forward"), "direction");
-  options.compensated = !recurrence && frame.boolean("compensated", false);
+// Checks `inputs` and the results.
+Call read_call(const Frame& frame, AssociativeOp op, const core::AssociativeInputs& inputs,
+               const core::AssociativeOptions& options) {
   Call call;
   call.problem = core::validate_associative(op, inputs, options);
   const bool both = options.direction == core::Direction::both;
-  const core::TensorView y = frame.result(0, "y");
-  require_result(y, "y", inputs.x.dtype, inputs.x.shape);
-  call.outputs.y = const_cast<void*>(y.data);
-  if (both) {
-    const core::TensorView y_reverse = frame.result(1, "y_reverse");
-    require_result(y_reverse, "y_reverse", inputs.x.dtype, inputs.x.shape);
-    call.outputs.y_reverse = const_cast<void*>(y_reverse.data);
-  }
-  if (frame.arguments() != (recurrence ? 2 : 1) || frame.results() != (both ? 2 : 1)) {
-    core::fail(core::ErrorKind::invalid_argument, "", "the call has ", frame.arguments(), " arguments and ",
-               frame.results(), " results; expected ", recurrence ? 2 : 1, " and ", both ? 2 : 1);
-  }
+  call.outputs.y = read_like(frame, 0, "y", inputs.x);
+  if (both) call.outputs.y_reverse = read_like(frame, 1, "y_reverse", inputs.x);
+  require_results(frame, both ? 2 : 1);
   return call;
 }
 
@@ -58,11 +46,20 @@ Call read_cumulative(const Frame& frame) {
   if (op == AssociativeOp::linear_recurrence) {
     core::fail(core::ErrorKind::invalid_argument, "op", "linear_recurrence is exphil_linear_recurrence");
   }
-  return read_call(frame, op, "op axis direction compensated");
+  frame.require_known("op axis direction compensated");
+  core::AssociativeOptions options = read_associative_options(frame);
+  options.compensated = frame.boolean("compensated", false);
+  const core::AssociativeInputs inputs{frame.argument(0, "x"), {}, {}};
+  require_arguments(frame, 1);
+  return read_call(frame, op, inputs, options);
 }
 
 Call read_recurrence(const Frame& frame) {
-  return read_call(frame, AssociativeOp::linear_recurrence, "axis direction");
+  frame.require_known("axis direction operands");
+  core::AssociativeInputs inputs{frame.argument(1, "b"), frame.argument(0, "a"), {}};
+  inputs.initial_state = read_initial_state(frame, 2);
+  require_arguments(frame, inputs.initial_state ? 3 : 2);
+  return read_call(frame, AssociativeOp::linear_recurrence, inputs, read_associative_options(frame));
 }
 
 template <Call (*Read)(const Frame&)>
@@ -74,11 +71,11 @@ void run_host(const Frame& frame) {
 #ifdef EXPHIL_CUDA
 template <Call (*Read)(const Frame&)>
 void run_cuda(const Frame& frame) {
-  const Call call = Read(frame);
-  if (call.problem.elements() == 0) return;
+  const auto [problem, outputs] = Read(frame);
+  if (problem.elements() == 0) return;
   cuda::Context& context = context_of(frame);
   const cuda::ContextGuard guard(context);
-  const cuda::AssociativePlan plan = cuda::plan_associative(call.problem);
+  const cuda::AssociativePlan plan = cuda::plan_associative(problem);
   if (!frame.executing()) {
     context.kernels().get(plan.spec);
     return;
@@ -87,8 +84,8 @@ void run_cuda(const Frame& frame) {
   const CUstream stream = stream_of(frame);
   const CUdeviceptr at = address_of(scratch.data());
   cuda::clear_associative(context, plan, at, stream);
-  void* y_reverse = call.outputs.y_reverse != nullptr ? call.outputs.y_reverse : call.outputs.y;
-  cuda::launch_associative(context, plan, call.problem.a, call.problem.x, call.outputs.y, y_reverse, at,
+  void* const y_reverse = outputs.y_reverse != nullptr ? outputs.y_reverse : outputs.y;
+  cuda::launch_associative(context, plan, {problem.a, problem.x, problem.initial, outputs.y, y_reverse}, at,
                            stream);
 }
 #endif

@@ -7,7 +7,8 @@
   X(exphil_selective_scan, kReplayTraits)       \
   X(exphil_selective_scan_grad, kScratchTraits) \
   X(exphil_scan_cumulative, kScratchTraits)     \
-  X(exphil_linear_recurrence, kScratchTraits)
+  X(exphil_linear_recurrence, kScratchTraits)   \
+  X(exphil_linear_recurrence_grad, kScratchTraits)
 
 #define EXPHIL_DECLARE(NAME, TRAITS)      \
   extern "C" XLA_FFI_Handler NAME##_host; \

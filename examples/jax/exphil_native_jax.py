@@ -21,6 +21,7 @@ _OPERATORS = (
     "exphil_selective_scan_grad",
     "exphil_scan_cumulative",
     "exphil_linear_recurrence",
+    "exphil_linear_recurrence_grad",
 )
 _LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "priv" / "exphil_native_xla.so"
 
@@ -108,8 +109,8 @@ def _scan_backward(static, tensors, cotangents):
 _scan.defvjp(_scan_forward, _scan_backward)
 
 
-def _associative(target, arguments, axis, reverse, **attributes):
-    call = jax.ffi.ffi_call(target, _like(arguments[-1]), vmap_method="sequential")
+def _associative(target, arguments, results, axis, reverse, **attributes):
+    call = jax.ffi.ffi_call(target, results, vmap_method="sequential")
     direction = "reverse" if reverse else "forward"
     return call(*arguments, axis=np.int64(axis), direction=direction, **attributes)
 
@@ -130,7 +131,7 @@ def _wide(values):
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _cumulative(op, axis, static, x):
     reverse, compensated = static
-    return _associative("exphil_scan_cumulative", (x,), axis, reverse, op=op, compensated=compensated)
+    return _associative("exphil_scan_cumulative", (x,), _like(x), axis, reverse, op=op, compensated=compensated)
 
 
 def _cumulative_forward(op, axis, static, x):
@@ -180,25 +181,40 @@ def cummin(x, axis=0, reverse=False):
     return _cumulative("cummin", axis, (bool(reverse), False), x)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def linear_recurrence(a, b, axis=0, reverse=False):
-    """h_t = a_t h_(t-1) + b_t along `axis`, from h = 0."""
-    return _associative("exphil_linear_recurrence", (a, b), axis, bool(reverse))
+def linear_recurrence(a, b, axis=0, reverse=False, initial_state=None):
+    """h_t = a_t h_(t-1) + b_t along `axis`, from h = initial_state, of b's shape without `axis`, or 0."""
+    tensors = (a, b) if initial_state is None else (a, b, initial_state)
+    return _recurrence(axis, bool(reverse), tensors)
 
 
-def _recurrence_forward(a, b, axis, reverse):
-    h = linear_recurrence(a, b, axis, reverse)
-    return h, (a, b, h)
+def _recurrence_operands(initial):
+    return "initial_state" if initial else ""
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _recurrence(axis, reverse, tensors):
+    a, b, *initial = tensors
+    operands = _recurrence_operands(initial)
+    return _associative("exphil_linear_recurrence", (a, b, *initial), _like(b), axis, reverse, operands=operands)
+
+
+def _recurrence_forward(axis, reverse, tensors):
+    h = _recurrence(axis, reverse, tensors)
+    return h, (tensors, h)
 
 
 def _recurrence_backward(axis, reverse, saved, dh):
-    # db_t = dh_t + a_(t+1) db_(t+1) and da_t = db_t h_(t-1), as JAX's cotangents are (no conjugate).
-    a, b, h = saved
-    if _wide(a) is not a:
-        h = linear_recurrence(_wide(a), _wide(b), axis, reverse)
-    db = linear_recurrence(_earlier(_wide(a), axis, not reverse, 0), _wide(dh), axis, not reverse)
-    da = db * _earlier(h, axis, reverse, 0)
-    return da.astype(a.dtype), db.astype(b.dtype)
+    # JAX's cotangent of a complex value is dL/dRe - i dL/dIm; the library's is its conjugate.
+    tensors, h = saved
+    wide = tuple(_wide(tensor) for tensor in tensors)
+    if wide[0] is not tensors[0]:
+        h = _recurrence(axis, reverse, wide)
+    a, b, *initial = wide
+    arguments, results = (a, *initial, h, jnp.conj(_wide(dh))), [_like(a), _like(b), *map(_like, initial)]
+    gradients = _associative(
+        "exphil_linear_recurrence_grad", arguments, results, axis, reverse, operands=_recurrence_operands(initial)
+    )
+    return (tuple(jnp.conj(gradient).astype(tensor.dtype) for gradient, tensor in zip(gradients, tensors)),)
 
 
-linear_recurrence.defvjp(_recurrence_forward, _recurrence_backward)
+_recurrence.defvjp(_recurrence_forward, _recurrence_backward)

@@ -10,8 +10,8 @@ namespace associative {
 struct Arguments {
   const void* a;  // decays of the linear recurrence, else null
   const void* x;
-  void* y;          // first to last
-  void* y_reverse;  // last to first
+  void* y;              // first to last
+  void* y_reverse;      // last to first
   long long length;
   long long inner;
   long long columns;    // outer * inner
@@ -23,6 +23,7 @@ struct Arguments {
   // Memory through which the blocks of one chain (a direction and a column) pass on their results: see
   // associative/handover.cuh. 0 at the start. Null where one block scans entire sequences.
   unsigned* exchange;
+  const void* initial;  // the state before the first step of each column; null: the operation's own
 };
 
 // A tile reads all earlier summaries of its window of

@@ -14,9 +14,9 @@
 namespace exphil {
 namespace associative {
 
-template <Op O, Element E, bool Compensated, int Items, int Lanes, bool Walk>
-struct Columns : Kit<O, E, Compensated> {
-  using Base = Kit<O, E, Compensated>;
+template <Op O, Element E, bool Compensated, int Items, int Lanes, bool Walk, bool Initial = false>
+struct Columns : Kit<O, E, Compensated, Initial> {
+  using Base = Kit<O, E, Compensated, Initial>;
   using typename Base::Builder;
   using typename Base::Math;
   using typename Base::State;
@@ -99,7 +99,7 @@ struct Columns : Kit<O, E, Compensated> {
     Summary below = lane_above(joined, 1);
     if (piece == 0) below = Math::identity();
     const long long begin = k * p.tile, mine = begin + piece * Items;
-    State carry = Math::initial();
+    State carry = Base::first_state(p, column);
     if constexpr (Walk) {
       if (k > 0) carry = shared.carries[lane_column];
       sync_warp();

@@ -136,7 +136,8 @@ EXPHIL_DEVICE Cursor cursor_at(const Arguments& p, int direction, long long colu
   return {start + (p.length - 1) * p.inner, -p.inner};
 }
 
-template <Op O, Element E, bool Compensated>
+// With Initial (linear recurrences), the state before the first step comes from Arguments::initial.
+template <Op O, Element E, bool Compensated, bool Initial>
 struct Kit {
   using Store = Storage<E>;
   using Stored = typename Store::Stored;
@@ -154,6 +155,10 @@ struct Kit {
   static EXPHIL_DEVICE Value a_at(const Arguments& p, const Cursor& cursor, long long t) {
     if constexpr (kHasDecay) return Store::value(static_cast<const Stored*>(p.a)[cursor.at(t)]);
     return Value();
+  }
+  static EXPHIL_DEVICE State first_state(const Arguments& p, [[maybe_unused]] long long column) {
+    if constexpr (Initial) return {Store::value(static_cast<const Stored*>(p.initial)[column])};
+    return Math::initial();
   }
   static EXPHIL_DEVICE Stored* y_of(const Arguments& p, int direction) {
     return static_cast<Stored*>(direction == 1 ? p.y_reverse : p.y);

@@ -120,7 +120,7 @@ struct Handover {
     Summary all = Math::identity();
     EXPHIL_UNROLL_NOT
     for (long long from = first; from < k; from += 128) all = Math::compose(all, summary_of(from, k));
-    State start = Math::initial();
+    State start = Base::first_state(p, column);
     if (window > 0) {
       unsigned words[StateWire::kWords];
       while (!StateWire::read(carries + window - 1, windows, words)) wait_more();

@@ -11,9 +11,9 @@
 namespace exphil {
 namespace associative {
 
-template <Op O, Element E, bool Compensated, int Items>
-struct Rows : Kit<O, E, Compensated> {
-  using Base = Kit<O, E, Compensated>;
+template <Op O, Element E, bool Compensated, int Items, bool Initial = false>
+struct Rows : Kit<O, E, Compensated, Initial> {
+  using Base = Kit<O, E, Compensated, Initial>;
   using typename Base::Builder;
   using typename Base::Math;
   using typename Base::State;
@@ -57,7 +57,7 @@ struct Rows : Kit<O, E, Compensated> {
     const Summary below = lane_above(own, 1);
     sync_warp();
     if (lane < kMaxWarps) totals[lane] = lane == 0 ? Math::identity() : below;
-    if (p.tiles == 1) return Math::initial();
+    if (p.tiles == 1) return Base::first_state(p, row);
     return Handover<Base>::of(p, direction, row).hand_over(k, total);
   }
 
@@ -84,7 +84,7 @@ struct Rows : Kit<O, E, Compensated> {
     const Summary joined = joined_over_lanes<Math>(builder.finish(), lane);
     Summary below = lane_above(joined, 1);
     if (lane == 0) below = Math::identity();
-    State h = Math::initial();
+    State h = Base::first_state(p, row);
     if (blockDim.y > 1) {
       if (lane == 31) totals[warp] = joined;
       sync_block();

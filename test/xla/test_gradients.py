@@ -137,11 +137,11 @@ class SelectiveScanGradient(unittest.TestCase):
 class AssociativeGradients(unittest.TestCase):
     def compared(self, native, plain, *arguments):
         """The vjp of `native` against that of `plain` in float64."""
-        dy = np.random.default_rng(41).standard_normal(arguments[-1].shape).astype(np.float32)
-        out = jax.jit(lambda *args: jax.vjp(native, *args)[1](jnp.asarray(dy, arguments[-1].dtype)))(*arguments)
+        dy = np.random.default_rng(41).standard_normal(arguments[0].shape).astype(np.float32)
+        out = jax.jit(lambda *args: jax.vjp(native, *args)[1](jnp.asarray(dy, arguments[0].dtype)))(*arguments)
         with jax.enable_x64(True):
             wide = [np.asarray(v, np.complex128 if np.iscomplexobj(v) else np.float64) for v in arguments]
-            expected = jax.vjp(plain, *wide)[1](jnp.asarray(dy, wide[-1].dtype))
+            expected = jax.vjp(plain, *wide)[1](jnp.asarray(dy, wide[0].dtype))
             expected = [np.asarray(v) for v in expected]
         for got, want in zip(out, expected):
             self.assertLessEqual(relative_error(got, want), 2e-6)
@@ -176,6 +176,76 @@ class AssociativeGradients(unittest.TestCase):
             self.compared(native, lambda u, v: plain_recurrence(u, v, reverse), a, b)
             self.compared(native, lambda u, v: plain_recurrence(u, v, reverse), a * (1 + 0.1j), b * (1 - 0.5j))
 
+    def test_initial_state(self):
+        rng = np.random.default_rng(44)
+        a = rng.uniform(0.2, 0.99, (2, 100, 6)).astype(np.float32)
+        b, start = rng.standard_normal(a.shape).astype(np.float32), rng.standard_normal((2, 6)).astype(np.float32)
+        for reverse in (False, True):
+            native = lambda u, v, h: exphil.linear_recurrence(u, v, 1, reverse, h)  # noqa: E731
+            plain = lambda u, v, h: plain_recurrence(u, v, reverse, h)  # noqa: E731
+            self.compared(native, plain, a, b, start)
+            self.compared(native, plain, a * (1 + 0.1j), b * (1 - 0.5j), start * (2 + 1j))
+
+    def test_halves_of_the_recurrence(self):
+        rng = np.random.default_rng(45)
+        tensors = [rng.uniform(0.2, 0.99, (2, 50, 6)), rng.standard_normal((2, 50, 6)), rng.standard_normal((2, 6))]
+        loss = lambda a, b, h: jnp.sum(jnp.sin(exphil.linear_recurrence(a, b, 1, False, h).astype(jnp.float32)))  # noqa: E731
+        for dtype, limit in ((jnp.float16, 4e-3), (jnp.bfloat16, 3e-2)):
+            half = [jnp.asarray(t, dtype) for t in tensors]
+            expected = jax.grad(loss, (0, 1, 2))(*(t.astype(jnp.float32) for t in half))
+            for got, want in zip(jax.grad(loss, (0, 1, 2))(*half), expected):
+                self.assertEqual(got.dtype, dtype)
+                self.assertLessEqual(relative_error(np.asarray(got, np.float32), np.asarray(want)), limit)
+
+    def recurrence_grad(self, a, h, dh, *initial, dtypes=None, **attributes):
+        results = [jax.ShapeDtypeStruct(t.shape, d) for t, d in zip((a, a, *initial), dtypes or [a.dtype] * 3)]
+        operands = {"operands": "initial_state"} if initial else {}
+        call = jax.ffi.ffi_call("exphil_linear_recurrence_grad", results)
+        return call(a, *initial, h, dh, axis=np.int64(1), **operands, **attributes)
+
+    def test_from_given_results_in_every_type(self):
+        """As Edifice calls it: a, h0, the results, their gradient; all in one type."""
+        rng = np.random.default_rng(46)
+        for dtype, limit in ((jnp.float32, 2e-6), (jnp.float16, 2e-3), (jnp.bfloat16, 1.5e-2), (jnp.complex64, 2e-6)):
+            a = jnp.asarray(rng.uniform(0.2, 0.99, (2, 33, 5)), dtype)
+            h, dh = (jnp.asarray(rng.standard_normal(a.shape), dtype) for _ in range(2))
+            start = jnp.asarray(rng.standard_normal((2, 5)), dtype)
+            if dtype == jnp.complex64:
+                a, h, start = a * np.exp(0.3j), h * (1 - 1j), start * 2j
+            wide = [np.asarray(t, np.complex128) for t in (a, h, dh, start)]
+            g, da, db = np.zeros((2, 5), complex), np.zeros(a.shape, complex), np.zeros(a.shape, complex)
+            for t in reversed(range(33)):
+                db[:, t] = g = wide[2][:, t] + g
+                da[:, t] = g * np.conj(wide[1][:, t - 1] if t > 0 else wide[3])
+                g = g * np.conj(wide[0][:, t])
+            for got, want in zip(self.recurrence_grad(a, h, dh, start), (da, db, g)):
+                self.assertEqual(got.dtype, dtype)
+                self.assertLessEqual(relative_error(np.asarray(got, np.complex64), want), limit)
+            da[:, 0] = 0
+            for got, want in zip(self.recurrence_grad(a, h, dh), (da, db)):
+                self.assertLessEqual(relative_error(np.asarray(got, np.complex64), want), limit)
+
+    def test_no_steps(self):
+        empty, start = jnp.zeros((2, 0, 5)), jnp.ones((2, 5))
+        np.testing.assert_array_equal(self.recurrence_grad(empty, empty, empty, start)[2], np.zeros((2, 5)))
+
+    def test_bad_calls_of_the_recurrence(self):
+        a = jnp.ones((2, 4, 3))
+        start = jnp.ones((2, 3))
+        cases = [
+            ("h must be f32 {2, 4, 3} like a", lambda: self.recurrence_grad(a, a[:, :2], a)),
+            ("dh must be f32 {2, 4, 3} like a", lambda: self.recurrence_grad(a, a, a.astype(jnp.float16))),
+            ("initial_state must be f32 {2, 3}", lambda: self.recurrence_grad(a, a, a, start[:1])),
+            ("the result da must be f32", lambda: self.recurrence_grad(a, a, a, dtypes=[jnp.float16] * 2)),
+            ("one direction", lambda: self.recurrence_grad(a, a, a, direction="both")),
+            ("unknown attribute op", lambda: self.recurrence_grad(a, a, a, op="cumsum")),
+            ("initial_state must be f32 {2, 3}", lambda: exphil.linear_recurrence(a, a, 1, False, start[0])),
+        ]
+        for words, call in cases:
+            with self.subTest(words), self.assertRaises(Exception) as caught:
+                jax.block_until_ready(call())
+            self.assertIn(words, str(caught.exception))
+
     def test_empty(self):
         self.assertEqual(jax.grad(lambda x: exphil.cumsum(x, axis=1).sum())(jnp.zeros((0, 3))).shape, (0, 3))
 
@@ -187,12 +257,12 @@ def plain_cumprod(x, axis):
     return jnp.moveaxis(y, 0, axis)
 
 
-def plain_recurrence(a, b, reverse):
+def plain_recurrence(a, b, reverse, start=None):
     def step(h, ab):
         h = ab[0] * h + ab[1]
         return h, h
 
-    _, h = jax.lax.scan(step, jnp.zeros_like(b[:, 0]), (jnp.moveaxis(a, 1, 0), jnp.moveaxis(b, 1, 0)), reverse=reverse)
+    _, h = jax.lax.scan(step, jnp.zeros_like(b[:, 0]) if start is None else start, (jnp.moveaxis(a, 1, 0), jnp.moveaxis(b, 1, 0)), reverse=reverse)
     return jnp.moveaxis(h, 0, 1)
 
 

@@ -145,6 +145,39 @@ class AssociativeScans(unittest.TestCase):
         self.assertEqual(z.dtype, np.complex64)
         self.assertLessEqual(relative_error(np.real(z), expected), 1e-6)
 
+    def test_initial_state(self):
+        rng = np.random.default_rng(4)
+        for dtype in (np.float32, np.complex64):
+            for axis, shape in ((1, (2, 300, 6)), (0, (40, 3)), (2, (2, 3, 70)), (0, (9,))):
+                a = rng.uniform(0.2, 0.99, shape).astype(dtype)
+                b = rng.standard_normal(shape).astype(dtype)
+                start = rng.standard_normal(shape[:axis] + shape[axis + 1 :]).astype(dtype)
+                if dtype == np.complex64:
+                    a, b, start = a * np.exp(0.3j), b * (1 - 2j), start * (2 + 1j)
+                for reverse in (False, True):
+                    with self.subTest((dtype, shape, reverse)):
+                        order = (lambda t: np.flip(t, axis)) if reverse else (lambda t: t)  # noqa: E731
+                        rows, h = [], start.astype(np.complex128)
+                        for a_t, b_t in zip(np.moveaxis(order(a), axis, 0), np.moveaxis(order(b), axis, 0)):
+                            h = a_t * h + b_t
+                            rows.append(h)
+                        expected = order(np.stack(rows, axis))
+                        out = jax.jit(exphil.linear_recurrence, static_argnums=(2, 3))(a, b, axis, reverse, start)
+                        self.assertEqual(out.dtype, dtype)
+                        self.assertLessEqual(relative_error(out, expected), 1e-6)
+
+    def test_halves_of_the_recurrence(self):
+        rng = np.random.default_rng(6)
+        a, b = rng.uniform(0.2, 0.99, (2, 2, 50, 6)).astype(np.float32)
+        start = rng.standard_normal((2, 6)).astype(np.float32)
+        for dtype, limit in ((jnp.float16, 2e-3), (jnp.bfloat16, 1.5e-2)):
+            half = [jnp.asarray(t, dtype) for t in (a, b, start)]
+            out = exphil.linear_recurrence(*half[:2], axis=1, initial_state=half[2])
+            wide = [t.astype(jnp.float32) for t in half]
+            expected = exphil.linear_recurrence(*wide[:2], axis=1, initial_state=wide[2])
+            self.assertEqual(out.dtype, dtype)
+            self.assertLessEqual(relative_error(np.asarray(out, np.float32), np.asarray(expected)), limit)
+
     def test_empty(self):
         self.assertEqual(exphil.cumsum(jnp.zeros((0, 3)), axis=1).shape, (0, 3))
 

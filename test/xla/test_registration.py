@@ -14,7 +14,13 @@ import jax.ffi
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "priv" / "exphil_native_xla.so"
-OPERATORS = ("exphil_selective_scan", "exphil_selective_scan_grad", "exphil_scan_cumulative", "exphil_linear_recurrence")
+OPERATORS = (
+    "exphil_selective_scan",
+    "exphil_selective_scan_grad",
+    "exphil_scan_cumulative",
+    "exphil_linear_recurrence",
+    "exphil_linear_recurrence_grad",
+)
 
 # Opens the stand-in in local scope, as EXLA opens XLA, then the library; prints what both say.
 PROGRAM = """

@@ -4,43 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "core/associative/recurrence_gradient.hpp"
+#include "core/associative/widen.hpp"
 #include "core/error.hpp"
-#include "core/half.hpp"
 #include "core/parallel.hpp"
 
 namespace exphil::core {
 
 namespace {
-
-constexpr std::int64_t kGrainElements = 32768;
-
-std::vector<float> widen(const void* data, Dtype dtype, std::int64_t elements) {
-  std::vector<float> out(static_cast<std::size_t>(elements * (dtype == Dtype::c64 ? 2 : 1)));
-  const auto* halves = static_cast<const std::uint16_t*>(data);
-  parallel_for(static_cast<std::int64_t>(out.size()), kGrainElements, [&](std::int64_t i, std::int64_t end) {
-    for (; i < end; ++i) {
-      out[i] = dtype == Dtype::f16    ? f16_to_f32(halves[i])
-               : dtype == Dtype::bf16 ? bf16_to_f32(halves[i])
-                                      : static_cast<const float*>(data)[i];
-    }
-  });
-  return out;
-}
-
-void narrow(const std::vector<float>& from, Dtype dtype, void* to) {
-  auto* halves = static_cast<std::uint16_t*>(to);
-  parallel_for(static_cast<std::int64_t>(from.size()), kGrainElements, [&](std::int64_t i, std::int64_t end) {
-    for (; i < end; ++i) {
-      if (dtype == Dtype::f16) {
-        halves[i] = f32_to_f16(from[i]);
-      } else if (dtype == Dtype::bf16) {
-        halves[i] = f32_to_bf16(from[i]);
-      } else {
-        static_cast<float*>(to)[i] = from[i];
-      }
-    }
-  });
-}
 
 // One direction of a problem, in f32 (or c64 as pairs).
 class OneWay {
@@ -57,9 +28,8 @@ class OneWay {
       return each([&](std::int64_t i, bool, bool) { (*dx)[i] += sums[i]; });
     }
     const std::vector<float> y = scan(p_.op, a.empty() ? nullptr : a.data(), x, reverse_);
-    const std::vector<float> s =
-        scan(AssociativeOp::linear_recurrence, factors(x, a, y).data(), dy, !reverse_);
-    if (p_.op == AssociativeOp::linear_recurrence) return finish_recurrence(y, s, dx, da);
+    if (p_.op == AssociativeOp::linear_recurrence) return add_recurrence(a, y, dy, dx, da);
+    const std::vector<float> s = scan(AssociativeOp::linear_recurrence, factors(x, y).data(), dy, !reverse_);
     each([&](std::int64_t i, bool first, bool) {
       if (p_.op == AssociativeOp::cumprod) {
         (*dx)[i] += first ? s[i] : y[before(i)] * s[i];
@@ -110,14 +80,11 @@ class OneWay {
   }
 
   // For each step, the factor of the next step's sum in the recurrence of the gradient.
-  std::vector<float> factors(const std::vector<float>& x, const std::vector<float>& a,
-                             const std::vector<float>& y) const {
+  std::vector<float> factors(const std::vector<float>& x, const std::vector<float>& y) const {
     std::vector<float> k(x.size());
     each([&](std::int64_t i, bool, bool last) {
       if (last) {
         k[i] = 0.0f;
-      } else if (p_.op == AssociativeOp::linear_recurrence) {
-        k[i] = parts_ == 2 && i % 2 == 1 ? -a[after(i)] : a[after(i)];
       } else if (p_.op == AssociativeOp::cumprod) {
         k[i] = x[after(i)];
       } else {
@@ -127,19 +94,17 @@ class OneWay {
     return k;
   }
 
-  void finish_recurrence(const std::vector<float>& y, const std::vector<float>& s, std::vector<float>* db,
-                         std::vector<float>* da) const {
-    each([&](std::int64_t i, bool first, bool) {
-      (*db)[i] += s[i];
-      if (first) return;
-      const std::int64_t at = before(i);
-      if (parts_ == 1) {
-        (*da)[i] += s[i] * y[at];
-      } else if (i % 2 == 0) {
-        (*da)[i] += s[i] * y[at] + s[i + 1] * y[at + 1];
-      } else {
-        (*da)[i] += s[i] * y[at - 1] - s[i - 1] * y[at];
-      }
+  void add_recurrence(const std::vector<float>& a, const std::vector<float>& y, const std::vector<float>& dy,
+                      std::vector<float>* db, std::vector<float>* da) const {
+    RecurrenceGradProblem problem{p_, y.data(), dy.data()};
+    problem.scan.dtype = parts_ == 2 ? Dtype::c64 : Dtype::f32;
+    problem.scan.direction = reverse_ ? Direction::reverse : Direction::forward;
+    problem.scan.a = a.data();
+    std::vector<float> more_a(a.size()), more_b(a.size());
+    recurrence_grad(problem, {more_a.data(), more_b.data()}, run_);
+    each([&](std::int64_t i, bool, bool) {
+      (*db)[i] += more_b[i];
+      (*da)[i] += more_a[i];
     });
   }
 
@@ -171,6 +136,10 @@ AssociativeGradProblem validate_associative_grad(AssociativeOp op, const Associa
   if (x.dtype == Dtype::s32 || x.dtype == Dtype::s64) {
     const char* name = op == AssociativeOp::linear_recurrence ? "b" : "x";
     fail(ErrorKind::unsupported, name, "integers have no gradient; got ", dtype_name(x.dtype));
+  }
+  if (inputs.scan.initial_state) {
+    fail(ErrorKind::unsupported, "initial_state",
+         "this gradient has no initial_state; recurrence_grad takes one");
   }
   check_like_x(inputs.dy, "dy", x);
   problem.dy = inputs.dy.data;

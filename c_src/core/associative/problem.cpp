@@ -97,6 +97,28 @@ void take_axis(const Shape& shape, std::int64_t given, AssociativeProblem* probl
   problem->length = shape[axis];
 }
 
+void take_initial(AssociativeOp op, const AssociativeInputs& inputs, std::int64_t axis,
+                  AssociativeProblem* problem) {
+  if (!inputs.initial_state) return;
+  const char* name = "initial_state";
+  if (op != AssociativeOp::linear_recurrence) {
+    fail(ErrorKind::invalid_argument, name, associative_op_name(op), " takes no initial_state");
+  }
+  const TensorView& initial = *inputs.initial_state;
+  const Shape& shape = inputs.x.shape;
+  Shape expected;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (i != (axis < 0 ? axis + shape.rank() : axis)) expected.push_back(shape[i]);
+  }
+  if (initial.dtype != inputs.x.dtype || initial.shape != expected) {
+    fail(ErrorKind::invalid_argument, name, "initial_state must be ", dtype_name(inputs.x.dtype), " ",
+         expected.to_string(), ", b without the scanned axis; got ", dtype_name(initial.dtype), " ",
+         initial.shape.to_string());
+  }
+  check_bytes(initial, name);
+  problem->initial = initial.data;
+}
+
 void take_options(AssociativeOp op, const AssociativeOptions& options, AssociativeProblem* problem) {
   const std::int64_t block = options.block_size;
   const bool power_of_two = (block & (block - 1)) == 0;
@@ -140,6 +162,7 @@ AssociativeProblem validate_associative(AssociativeOp op, const AssociativeInput
   take_x(op, inputs.x, &problem);
   take_a(op, inputs, &problem);
   take_axis(inputs.x.shape, options.axis, &problem);
+  take_initial(op, inputs, options.axis, &problem);
   take_options(op, options, &problem);
   return problem;
 }

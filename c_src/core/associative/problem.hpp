@@ -5,11 +5,12 @@
 //   cumsum              y_t = x_0 + ... + x_t               f32 f16 bf16 c64 s32 s64
 //   cumprod             y_t = x_0 * ... * x_t               f32 f16 bf16
 //   cummax, cummin      y_t = the largest, smallest so far  f32 f16 bf16 s32 s64
-//   linear_recurrence   y_t = a_t y_(t-1) + x_t, y_-1 = 0   f32 f16 bf16 c64 (a and x of one type)
+//   linear_recurrence   y_t = a_t y_(t-1) + x_t             f32 f16 bf16 c64 (a, x and y_-1 of one type)
 //
-// along one axis; from the last element to the first with `reverse`. f16 and bf16 accumulate in f32; c64 in
-// two f32; integer sums wrap around. NaN and infinity propagate as in the sequential definition: every result
-// from the first NaN on is NaN, also for cummax and cummin.
+// along one axis; from the last element to the first with `reverse`. y_-1 is the initial state of the
+// recurrence, 0 where none is given, and the same for both directions of Direction::both. f16 and bf16
+// accumulate in f32; c64 in two f32; integer sums wrap around. NaN and infinity propagate as in the
+// sequential definition: every result from the first NaN on is NaN, also for cummax and cummin.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,9 @@ inline constexpr int kMaxAssociativeRank = 4;
 inline constexpr std::int64_t kMinBlockSize = 32, kMaxBlockSize = 8192;
 
 struct AssociativeInputs {
-  TensorView x;                 // b of the linear recurrence
-  std::optional<TensorView> a;  // linear recurrence only
+  TensorView x;                                            // b of the linear recurrence
+  std::optional<TensorView> a;                             // linear recurrence only, as the next
+  std::optional<TensorView> initial_state = std::nullopt;  // of x's shape without the scanned axis
 };
 
 struct AssociativeOptions {
@@ -48,8 +50,10 @@ struct AssociativeProblem {
   std::int64_t block_size = 0;
   const void* x = nullptr;
   const void* a = nullptr;
+  const void* initial = nullptr;  // {outer, inner}, or null for 0
 
   std::int64_t elements() const { return outer * length * inner; }
+  std::int64_t sequences() const { return outer * inner; }
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * dtype_size(dtype); }
 };
 

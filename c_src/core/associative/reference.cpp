@@ -20,9 +20,10 @@ double element(const void* data, Dtype dtype, std::int64_t index) {
   }
 }
 
-// The sequences of a problem: index(t) is the index of the element at step t.
+// The sequences of a problem: index(t) is the index of the element at step t, column that of the initial
+// state.
 struct Sequence {
-  std::int64_t start, stride;
+  std::int64_t start, stride, column;
   std::int64_t index(std::int64_t t) const { return start + t * stride; }
 };
 
@@ -32,7 +33,8 @@ void for_each_sequence(const AssociativeProblem& problem, bool reverse, Body bod
     for (std::int64_t inner = 0; inner < problem.inner; ++inner) {
       const std::int64_t first = outer * problem.length * problem.inner + inner;
       const std::int64_t last = first + (problem.length - 1) * problem.inner;
-      body(reverse ? Sequence{last, -problem.inner} : Sequence{first, problem.inner});
+      const std::int64_t column = outer * problem.inner + inner;
+      body(reverse ? Sequence{last, -problem.inner, column} : Sequence{first, problem.inner, column});
     }
   }
 }
@@ -44,7 +46,8 @@ V extremum(bool max, V h, V x) {
   return (max ? x > h : x < h) ? x : h;
 }
 
-// Step t > 0; at t = 0 the result is x itself, except for the recurrence, which starts from 0.
+// Step t > 0; at t = 0 the result is x itself, except for the recurrence, which starts from the
+// initial state.
 double next(AssociativeOp op, double h, double a, double x) {
   switch (op) {
     case AssociativeOp::cumsum:
@@ -63,7 +66,7 @@ double next(AssociativeOp op, double h, double a, double x) {
 
 void reference_real(const AssociativeProblem& problem, const Sequence& sequence, double* y) {
   const bool recurrence = problem.op == AssociativeOp::linear_recurrence;
-  double h = 0.0;
+  double h = problem.initial == nullptr ? 0.0 : element(problem.initial, problem.dtype, sequence.column);
   for (std::int64_t t = 0; t < problem.length; ++t) {
     const std::int64_t i = sequence.index(t);
     const double x = element(problem.x, problem.dtype, i);
@@ -77,7 +80,9 @@ void reference_real(const AssociativeProblem& problem, const Sequence& sequence,
 void reference_complex(const AssociativeProblem& problem, const Sequence& sequence, double* y) {
   const float* x = static_cast<const float*>(problem.x);
   const float* a = static_cast<const float*>(problem.a);
-  double re = 0.0, im = 0.0;
+  const float* initial = static_cast<const float*>(problem.initial);
+  double re = initial == nullptr ? 0.0 : double{initial[2 * sequence.column]};
+  double im = initial == nullptr ? 0.0 : double{initial[2 * sequence.column + 1]};
   for (std::int64_t t = 0; t < problem.length; ++t) {
     const std::int64_t i = 2 * sequence.index(t);
     if (problem.op == AssociativeOp::linear_recurrence) {
@@ -140,8 +145,10 @@ std::vector<std::int64_t> associative_reference_integer(const AssociativeProblem
 void associative_plain_loop(const AssociativeProblem& problem, bool reverse, float* y) {
   const float* x = static_cast<const float*>(problem.x);
   const float* a = static_cast<const float*>(problem.a);
+  const float* initial = static_cast<const float*>(problem.initial);
   for_each_sequence(problem, reverse, [&](const Sequence& sequence) {
     float h = problem.op == AssociativeOp::cumprod ? 1.0f : 0.0f;
+    if (initial != nullptr) h = initial[sequence.column];
     for (std::int64_t t = 0; t < problem.length; ++t) {
       const std::int64_t i = sequence.index(t);
       switch (problem.op) {

@@ -89,8 +89,8 @@ AssociativePlan plan_associative(const AssociativeProblem& problem, const Associ
   const bool rows = problem.inner == 1;
   const Cut cut = rows ? cut_rows(problem, tuning) : cut_columns(problem, tuning);
   AssociativePlan plan;
-  plan.spec = associative_kernel_spec(
-      {problem.op, problem.dtype, problem.compensated, cut.items, cut.lanes, cut.walk});
+  plan.spec = associative_kernel_spec({problem.op, problem.dtype, problem.compensated, cut.items, cut.lanes,
+                                       cut.walk, problem.initial != nullptr});
   associative::Arguments& arguments = plan.arguments;
   arguments = {};
   arguments.length = problem.length;

@@ -17,12 +17,17 @@ void copy_out(Context& context, void* to, CUdeviceptr from, std::size_t bytes, C
   context.check(driver().cuMemcpyDtoHAsync(to, from, bytes, stream), "cuMemcpyDtoHAsync");
 }
 
+std::size_t initial_bytes(const core::AssociativeProblem& problem) {
+  return static_cast<std::size_t>(problem.sequences()) * core::dtype_size(problem.dtype);
+}
+
 // Offsets of one call's tensors in device memory: the inputs, the results, the scratch.
 struct Workspace {
-  std::size_t a, x, y, y_reverse, scratch, bytes;
+  std::size_t initial, a, x, y, y_reverse, scratch, bytes;
 
   Workspace(const core::AssociativeProblem& problem, const AssociativePlan& plan) {
     Places places;
+    initial = places.take(problem.initial != nullptr ? initial_bytes(problem) : 0);
     a = places.take(problem.a != nullptr ? problem.bytes() : 0);
     x = places.take(problem.bytes());
     y = places.take(problem.bytes());
@@ -39,13 +44,14 @@ void clear_associative(Context& context, const AssociativePlan& plan, CUdevicept
   context.check(driver().cuMemsetD8Async(scratch, 0, plan.exchange_bytes, stream), "cuMemsetD8Async");
 }
 
-void launch_associative(Context& context, const AssociativePlan& plan, const void* a, const void* x, void* y,
-                        void* y_reverse, CUdeviceptr scratch, CUstream stream) {
+void launch_associative(Context& context, const AssociativePlan& plan, const AssociativeTensors& tensors,
+                        CUdeviceptr scratch, CUstream stream) {
   associative::Arguments arguments = plan.arguments;
-  arguments.a = a;
-  arguments.x = x;
-  arguments.y = y;
-  arguments.y_reverse = y_reverse;
+  arguments.a = tensors.a;
+  arguments.x = tensors.x;
+  arguments.initial = tensors.initial;
+  arguments.y = tensors.y;
+  arguments.y_reverse = tensors.y_reverse;
   if (plan.exchange_bytes > 0) arguments.exchange = reinterpret_cast<unsigned*>(scratch);
   launch(context, context.kernels().get(plan.spec), plan.grid, plan.block, 0, stream, arguments);
 }
@@ -65,13 +71,17 @@ void run_associative(Context& context, const core::AssociativeProblem& problem,
   StreamLease stream(context);
   const auto scan = [&](std::size_t) {
     clear_associative(context, plan, base + at.scratch, stream.handle());
-    launch_associative(context, plan, tensor(at.a), tensor(at.x), tensor(at.y), tensor(at.y_reverse),
+    launch_associative(context, plan,
+                       {tensor(at.a), tensor(at.x), tensor(at.initial), tensor(at.y), tensor(at.y_reverse)},
                        base + at.scratch, stream.handle());
     copy_out(context, outputs.y, base + at.y, bytes, stream.handle());
     if (at.y_reverse != at.y)
       copy_out(context, outputs.y_reverse, base + at.y_reverse, bytes, stream.handle());
   };
   std::vector<ImageSegment> segments;
+  if (problem.initial != nullptr) {
+    segments.push_back({problem.initial, at.initial, initial_bytes(problem)});
+  }
   if (problem.a != nullptr) segments.push_back({problem.a, at.a, bytes});
   segments.push_back({problem.x, at.x, bytes});
   upload = std::make_unique<Upload>(context, stream.handle(), base, std::move(segments),

@@ -8,7 +8,7 @@ using core::AssociativeOp;
 using core::Dtype;
 
 constexpr AssociativeVariant kVariants[] = {
-    // op, dtype, compensated, items, lanes, walk
+    // op, dtype, compensated, items, lanes, walk, initial
     {AssociativeOp::cumsum, Dtype::f32, false, 16, 16, true},
     {AssociativeOp::cumsum, Dtype::f32, false, 16, 16, false},
     {AssociativeOp::cumsum, Dtype::f32, false, 8, 16, false},
@@ -36,7 +36,13 @@ constexpr AssociativeVariant kVariants[] = {
     {AssociativeOp::linear_recurrence, Dtype::bf16, false, 16, 16, true},
     {AssociativeOp::linear_recurrence, Dtype::c64, false, 8, 16, true},
     {AssociativeOp::linear_recurrence, Dtype::c64, false, 4, 4, false},
-    {AssociativeOp::linear_recurrence, Dtype::c64, false, 8, 0, false}};
+    {AssociativeOp::linear_recurrence, Dtype::c64, false, 8, 0, false},
+    {AssociativeOp::linear_recurrence, Dtype::f32, false, 16, 16, true, true},
+    {AssociativeOp::linear_recurrence, Dtype::f32, false, 8, 16, false, true},
+    {AssociativeOp::linear_recurrence, Dtype::f32, false, 16, 0, false, true},
+    {AssociativeOp::linear_recurrence, Dtype::f16, false, 16, 0, false, true},
+    {AssociativeOp::linear_recurrence, Dtype::bf16, false, 16, 16, true, true},
+    {AssociativeOp::linear_recurrence, Dtype::c64, false, 8, 16, true, true}};
 
 }  // namespace
 
@@ -46,7 +52,8 @@ KernelSpec associative_kernel_spec(const AssociativeVariant& variant) {
       "associative_scan",
       {define("OPERATION", static_cast<int>(variant.op)), define("ELEMENT", static_cast<int>(variant.dtype)),
        define("COMPENSATED", variant.compensated ? 1 : 0), define("ITEMS", variant.items),
-       define("LANES", variant.lanes), define("WALK", variant.walk ? 1 : 0)}};
+       define("LANES", variant.lanes), define("WALK", variant.walk ? 1 : 0),
+       define("INITIAL", variant.initial ? 1 : 0)}};
 }
 
 std::vector<KernelSpec> associative_kernel_variants() {

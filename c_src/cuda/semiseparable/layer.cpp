@@ -158,8 +158,8 @@ class CudaSemiseparable final : public core::SemiseparableLayer {
 
     float* k_reverse = input.bidirectional ? tensor(at.k_reverse) : nullptr;
     clear_associative(*context_, plan, base + at.scratch, stream);
-    launch_associative(*context_, plan, nullptr, tensor(at.u), tensor(at.k), k_reverse, base + at.scratch,
-                       stream);
+    launch_associative(*context_, plan, {nullptr, tensor(at.u), nullptr, tensor(at.k), k_reverse},
+                       base + at.scratch, stream);
 
     ProductArguments last{};
     last.rows = p.rows, last.seq = p.seq;

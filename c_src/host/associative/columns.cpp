@@ -24,11 +24,11 @@ struct Carried {
   HWY_ALIGN float error[kMaxSweepColumns];
 };
 
-template <Op O, bool Compensated>
-void begin(Carried* carried, std::int64_t columns) {
+template <Op O, Dtype T, bool Compensated>
+void begin(Carried* carried, const Element<T>* initial, std::int64_t columns) {
   const auto start = Scalar<O, Compensated>::initial();
   for (std::int64_t c = 0; c < columns; ++c) {
-    carried->h[c] = start.h;
+    carried->h[c] = initial == nullptr ? start.h : scalar_load<T>(initial + c);
     if constexpr (Compensated) carried->error[c] = start.error;
   }
 }
@@ -49,7 +49,7 @@ template <Op O, Dtype T, bool Compensated>
 void sweep_floats(const ColumnSweep& s) {
   using E = Element<T>;
   Carried carried;
-  begin<O, Compensated>(&carried, s.columns);
+  begin<O, T, Compensated>(&carried, static_cast<const E*>(s.initial), s.columns);
   const E* a = static_cast<const E*>(s.a);
   const E* x = static_cast<const E*>(s.x);
   E* y = static_cast<E*>(s.y);
@@ -115,8 +115,11 @@ void sweep_integers(const ColumnSweep& s) {
 // The complex recurrence: separate real and imaginary parts in registers, pairs in memory.
 void sweep_complex(const ColumnSweep& s) {
   Carried carried;
-  std::fill(carried.h, carried.h + s.columns, 0.0f);
-  std::fill(carried.error, carried.error + s.columns, 0.0f);  // the imaginary parts
+  const float* initial = static_cast<const float*>(s.initial);
+  for (std::int64_t c = 0; c < s.columns; ++c) {  // `error` holds the imaginary parts
+    carried.h[c] = initial == nullptr ? 0.0f : initial[2 * c];
+    carried.error[c] = initial == nullptr ? 0.0f : initial[2 * c + 1];
+  }
   const float* a = static_cast<const float*>(s.a);
   const float* x = static_cast<const float*>(s.x);
   float* y = static_cast<float*>(s.y);

@@ -115,7 +115,7 @@ struct Row {
   using Math = Scalar<O, Compensated>;
   using State = typename Math::State;
   static constexpr bool kDecay = O == Op::linear_recurrence;
-  const E *a, *x;
+  const E *a, *x, *initial;
   E* y;
   std::int64_t length;
 
@@ -140,6 +140,11 @@ struct Row {
     return {element, fill(0.0)};
   }
 
+  State first_state() const {
+    State state = Math::initial();
+    if (initial != nullptr) state.h = scalar_load<T>(initial);
+    return state;
+  }
   static State lane_state(Segment carry) {
     State state = Math::initial();
     state.h = hn::GetLane(carry.value);
@@ -154,7 +159,7 @@ struct Row {
 
   void run() const {
     const LaneShifts shifts;
-    Segment carry = all_lanes(Math::initial());
+    Segment carry = all_lanes(first_state());
     std::int64_t i = 0;
     for (; i + kVectorsInFlight * kLanes <= length; i += kVectorsInFlight * kLanes) {
       if (i % kElementsPerOffer == 0) core::give_way();
@@ -190,9 +195,10 @@ template <Op O, Dtype T, bool Compensated>
 void sweep_direction(const RowSweep& s) {
   using E = Element<T>;
   const E *a = static_cast<const E*>(s.a), *x = static_cast<const E*>(s.x);
+  const E* initial = static_cast<const E*>(s.initial);
   E* y = static_cast<E*>(s.y);
-  if (s.reverse) return Row<O, T, Compensated, true>{a, x, y, s.length}.run();
-  Row<O, T, Compensated, false>{a, x, y, s.length}.run();
+  if (s.reverse) return Row<O, T, Compensated, true>{a, x, initial, y, s.length}.run();
+  Row<O, T, Compensated, false>{a, x, initial, y, s.length}.run();
 }
 
 // Any operation of associative/ops.cuh, element by element.
@@ -202,6 +208,7 @@ void sweep_elements(const RowSweep& s, Load load_element, Store store_element) {
   E* y = static_cast<E*>(s.y);
   const bool decay = s.op == Op::linear_recurrence;
   auto state = Math::initial();
+  if (s.initial != nullptr) state.h = load_element(static_cast<const E*>(s.initial));
   for (std::int64_t i = 0; i < s.length; ++i) {
     if (i % kElementsPerOffer == 0) core::give_way();
     const std::int64_t at = s.reverse ? s.length - 1 - i : i;

@@ -41,6 +41,9 @@ void scan_columns(const AssociativeProblem& p, bool reverse, char* y) {
       ColumnSweep sweep{p.op, p.dtype, p.compensated};
       sweep.x = static_cast<const char*>(p.x) + offset;
       if (p.a != nullptr) sweep.a = static_cast<const char*>(p.a) + offset;
+      if (p.initial != nullptr) {
+        sweep.initial = static_cast<const char*>(p.initial) + (piece / pieces * p.inner + column) * size;
+      }
       sweep.y = y + offset;
       sweep.length = p.length;
       sweep.stride = reverse ? -p.inner : p.inner;
@@ -51,12 +54,13 @@ void scan_columns(const AssociativeProblem& p, bool reverse, char* y) {
 }
 
 void scan_rows(const AssociativeProblem& p, bool reverse, char* y) {
-  const std::int64_t bytes = p.length * static_cast<std::int64_t>(core::dtype_size(p.dtype));
+  const std::int64_t size = static_cast<std::int64_t>(core::dtype_size(p.dtype)), bytes = p.length * size;
   core::parallel_for(p.outer, grain_of(p.length), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       RowSweep sweep{p.op, p.dtype, p.compensated, reverse};
       sweep.x = static_cast<const char*>(p.x) + row * bytes;
       if (p.a != nullptr) sweep.a = static_cast<const char*>(p.a) + row * bytes;
+      if (p.initial != nullptr) sweep.initial = static_cast<const char*>(p.initial) + row * size;
       sweep.y = y + row * bytes;
       sweep.length = p.length;
       sweep_row(sweep);

@@ -15,6 +15,7 @@ struct ColumnSweep {
   core::Dtype dtype = core::Dtype::f32;
   bool compensated = false;
   const void *a = nullptr, *x = nullptr;  // at the first step
+  const void* initial = nullptr;          // of the first column; null for none
   void* y = nullptr;
   std::int64_t length = 0, stride = 0, columns = 0;
 };
@@ -31,6 +32,7 @@ struct RowSweep {
   core::Dtype dtype = core::Dtype::f32;
   bool compensated = false, reverse = false;
   const void *a = nullptr, *x = nullptr;  // at element 0, whatever the direction
+  const void* initial = nullptr;          // one element; null for none
   void* y = nullptr;
   std::int64_t length = 0;
 };

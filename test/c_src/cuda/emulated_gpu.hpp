@@ -13,8 +13,8 @@ namespace exphil::test {
 // Runs the tests with `tag` in a child process with an emulated device.
 RunResult run_over_emulated(const std::string& tag, std::map<std::string, std::string> variables = {});
 
-// Inside such a child: from now on launches of the scan's and the policy's kernels run, others fail. A policy
-// needs kEmulatedPolicy.
+// Inside such a child: from now on launches of the scans', the recurrence gradient's and the policy's kernels
+// run, others fail. A policy needs kEmulatedPolicy.
 void emulate_launches();
 
 // EXPHIL_NATIVE_POLICY for policies in such a child.

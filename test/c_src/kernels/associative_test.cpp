@@ -39,6 +39,7 @@ void launch(const AssociativeProblem& problem, const AssociativeOutputs& outputs
   Arguments p{};
   p.a = problem.a;
   p.x = problem.x;
+  p.initial = problem.initial;
   p.y = outputs.y;
   p.y_reverse = problem.direction == Direction::both ? outputs.y_reverse : outputs.y;
   p.length = problem.length;
@@ -60,17 +61,17 @@ void launch(const AssociativeProblem& problem, const AssociativeOutputs& outputs
             [&] { Kernel::run_block(p); });
 }
 
-template <AssociativeOp O, Element E, bool Compensated>
+template <AssociativeOp O, Element E, bool Compensated, bool Initial = false>
 void run_variant(const AssociativeProblem& problem, const AssociativeOutputs& outputs, const Launch& how) {
   using namespace associative;
   if (how.rows()) {
-    launch<Rows<O, E, Compensated, kItems>>(problem, outputs, how);
+    launch<Rows<O, E, Compensated, kItems, Initial>>(problem, outputs, how);
   } else if (how.walk) {
-    launch<Columns<O, E, Compensated, kItems, 16, true>>(problem, outputs, how);
+    launch<Columns<O, E, Compensated, kItems, 16, true, Initial>>(problem, outputs, how);
   } else if (how.lanes == 4) {
-    launch<Columns<O, E, Compensated, kItems, 4, false>>(problem, outputs, how);
+    launch<Columns<O, E, Compensated, kItems, 4, false, Initial>>(problem, outputs, how);
   } else {
-    launch<Columns<O, E, Compensated, kItems, 16, false>>(problem, outputs, how);
+    launch<Columns<O, E, Compensated, kItems, 16, false, Initial>>(problem, outputs, how);
   }
 }
 
@@ -79,6 +80,9 @@ AssociativeRun runner(const Launch& how) {
   return [how](const AssociativeProblem& problem, const AssociativeOutputs& outputs) {
     if constexpr (O == AssociativeOp::cumsum && E != Element::s32 && E != Element::s64) {
       if (problem.compensated) return run_variant<O, E, true>(problem, outputs, how);
+    }
+    if constexpr (O == AssociativeOp::linear_recurrence) {
+      if (problem.initial != nullptr) return run_variant<O, E, false, true>(problem, outputs, how);
     }
     run_variant<O, E, false>(problem, outputs, how);
   };
@@ -140,6 +144,22 @@ TEST_CASE("the scan kernels agree with the oracle for every operation, type and 
         CHECK(associative_mismatch(test, runner(kind.op, kind.dtype, layout.how)) == "");
       }
     }
+  }
+}
+
+TEST_CASE("the scan kernels start a recurrence from its initial state") {
+  const auto op = AssociativeOp::linear_recurrence;
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::c64}) {
+    for (const Layout& layout : kLayouts) {
+      for (const std::int64_t length : {1, 33, 257}) {
+        core::AssociativeOptions options;
+        options.direction = length == 33 ? Direction::reverse : Direction::both;
+        const AssociativeCase test = associative_case(op, dtype, layout.shape(length), 1, options);
+        CHECK(associative_mismatch(with_initial_state(test), runner(op, dtype, layout.how)) == "");
+      }
+    }
+    const AssociativeCase windows = with_initial_state(associative_case(op, dtype, {3000, 3}, 0));
+    CHECK(associative_mismatch(windows, runner(op, dtype, {16, false, 1})) == "");
   }
 }
 

@@ -206,6 +206,18 @@ AssociativeCase associative_case(AssociativeOp op, Dtype dtype, const core::Shap
   return test;
 }
 
+AssociativeCase with_initial_state(AssociativeCase test, std::uint64_t seed) {
+  Random random(seed);
+  const Dtype dtype = test.problem.dtype;
+  std::vector<float> values(static_cast<std::size_t>(test.problem.sequences()) *
+                            (dtype == Dtype::c64 ? 2 : 1));
+  for (float& value : values) value = random.uniform(-3.0f, 3.0f);
+  test.initial = stored(values, dtype);
+  test.problem.initial = test.initial.data();
+  test.name += " with an initial state";
+  return test;
+}
+
 std::string associative_mismatch(const AssociativeCase& test, const AssociativeRun& run) {
   using core::Direction;
   const AssociativeProblem& problem = test.problem;

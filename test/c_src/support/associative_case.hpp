@@ -14,7 +14,7 @@ namespace exphil::test {
 // Owns the bytes that its problem points to.
 struct AssociativeCase {
   core::AssociativeProblem problem;
-  std::vector<unsigned char> x, a;
+  std::vector<unsigned char> x, a, initial;
   std::string name;  // for INFO
 
   float* x_floats() { return reinterpret_cast<float*>(x.data()); }
@@ -23,6 +23,9 @@ struct AssociativeCase {
 
 AssociativeCase associative_case(core::AssociativeOp op, core::Dtype dtype, const core::Shape& shape,
                                  int axis, core::AssociativeOptions options = {}, std::uint64_t seed = 1);
+
+// A linear recurrence with a random initial state.
+AssociativeCase with_initial_state(AssociativeCase test, std::uint64_t seed = 5);
 
 // Every op with every dtype that it supports.
 struct AssociativeKind {

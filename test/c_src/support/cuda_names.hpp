@@ -1,10 +1,11 @@
-// The names of CUDA C++ that the scan and policy kernels use, for the emulated grid (grid.hpp): vector types,
+// The names of CUDA C++ that the kernels use, for the emulated grid (grid.hpp): vector types,
 // intrinsics, shuffles, barriers and shared memory. Included in front of a kernel's source by the
 // fake NVRTC.
 #pragma once
 
 #include <algorithm>
 
+#include "support/associative_names.hpp"
 #include "support/grid.hpp"
 
 // One copy for all fibres of the thread that runs the grid.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cuda/cuda_test.hpp"
+#include "cuda/emulated_gpu.hpp"
 #include "support/associative_case.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
@@ -101,6 +102,34 @@ TEST_CASE("associative scans on the device agree with the oracle", "[gpu]") {
                                on_device()) == "");
     CHECK(associative_mismatch(associative_case(kind.op, kind.dtype, {1000003}, 0), on_device()) == "");
     CHECK(associative_mismatch(associative_case(kind.op, kind.dtype, {1000003, 2}, 0), on_device()) == "");
+  }
+}
+
+TEST_CASE("a recurrence on the device starts from its initial state", "[gpu]") {
+  if (!have_device()) return;
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::c64}) {
+    for (const core::Shape& shape : {core::Shape{3, 1}, core::Shape{3, 257}, core::Shape{1, 70001},
+                                     core::Shape{2, 60, 512}, core::Shape{2, 70001, 5}}) {
+      AssociativeOptions options;
+      options.direction = Direction::both;
+      const AssociativeCase test =
+          associative_case(AssociativeOp::linear_recurrence, dtype, shape, 1, options);
+      CHECK(associative_mismatch(with_initial_state(test), on_device()) == "");
+    }
+  }
+}
+
+TEST_CASE("a recurrence with an initial state, with its kernels on the CPU", "[.emulated_recurrence]") {
+  emulate_launches();
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::c64}) {
+    for (const core::Shape& shape : {core::Shape{2, 33}, core::Shape{2, 40, 5}, core::Shape{1, 9000, 2}}) {
+      AssociativeOptions options;
+      options.direction = Direction::both;
+      const AssociativeCase test =
+          associative_case(AssociativeOp::linear_recurrence, dtype, shape, 1, options);
+      CHECK(associative_mismatch(test, on_device()) == "");
+      CHECK(associative_mismatch(with_initial_state(test), on_device()) == "");
+    }
   }
 }
 

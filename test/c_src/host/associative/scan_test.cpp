@@ -64,6 +64,26 @@ TEST_CASE("every axis of every rank, on the host") {
   }
 }
 
+TEST_CASE("a recurrence on the host starts from its initial state: types, axes, lengths, directions") {
+  for_each_target([] {
+    for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::c64}) {
+      for (const std::int64_t length : {1, 2, 33, 257, 4096}) {
+        for (const Direction direction : {Direction::forward, Direction::reverse, Direction::both}) {
+          AssociativeOptions options;
+          options.direction = direction;
+          for (const Shape& shape : {Shape{3, length}, Shape{2, length, 19}}) {
+            const AssociativeCase test =
+                associative_case(AssociativeOp::linear_recurrence, dtype, shape, 1, options);
+            CHECK(associative_mismatch(with_initial_state(test), kHost) == "");
+          }
+        }
+      }
+      const AssociativeCase wide = associative_case(AssociativeOp::linear_recurrence, dtype, {2, 7, 2063}, 1);
+      CHECK(associative_mismatch(with_initial_state(wide), kHost) == "");
+    }
+  });
+}
+
 TEST_CASE("more columns than one sweep") {
   for (const AssociativeOp op : {AssociativeOp::cumsum, AssociativeOp::linear_recurrence}) {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::c64}) {
