@@ -1,12 +1,13 @@
-# The gradient of the shared policy over 32 windows of 60 frames on the CPU, beside its forward pass, in turns.
+# The gradient of the shared policy over 32 windows of 60 frames, beside its forward pass, in turns.
 #
-#     mix run bench/policy_grad.exs
+#     mix run bench/policy_grad.exs [host|cuda]
 #
 # Reads ../shared/melee, or where EXPHIL_SHARED points.
 alias ExPhil.Native.{Mamba, Safetensors}
 
 folder = Path.join(System.get_env("EXPHIL_SHARED") || "../shared", "melee")
-model = Mamba.load!(Path.join(folder, "policy.safetensors"), backend: :host)
+backend = if System.argv() == ["cuda"], do: :cuda, else: :host
+model = Mamba.load!(Path.join(folder, "policy.safetensors"), backend: backend)
 {:f32, _, obs} = Safetensors.read!(Path.join(folder, "match.safetensors"))["obs"]
 frames = {:f32, {32, 60, 287}, binary_part(obs, 0, 4 * 32 * 60 * 287)}
 d_outs = {:f32, {32, 60, 64}, :binary.copy(<<0.01::float-32-little>>, 32 * 60 * 64)}

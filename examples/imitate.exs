@@ -2,6 +2,7 @@
 #
 #     mix run examples/imitate.exs
 #     mix run examples/imitate.exs --steps 300 --seed 2 --out /tmp/imitate
+#     mix run examples/imitate.exs --backend cuda   # forward passes and gradients on a GPU
 #     mix run examples/imitate.exs --reference      # in float64, by the scalar references: minutes instead of seconds
 #
 # Reads the match in ../shared (or where EXPHIL_SHARED points); without it, generated frames. Writes policy.safetensors and
@@ -22,18 +23,29 @@ defmodule Imitate do
   @sizes %{d_model: 32, d_inner: 64, d_state: 8, d_conv: 4, dt_rank: 2, n_layer: 2}
 
   def run(argv) do
-    switches = [steps: :integer, seed: :integer, out: :string, play: :float, reference: :boolean]
+    switches = [
+      steps: :integer,
+      seed: :integer,
+      out: :string,
+      play: :float,
+      backend: :string,
+      reference: :boolean
+    ]
+
     {given, _, _} = OptionParser.parse(argv, switches: switches)
 
     options =
-      Map.merge(%{steps: 150, seed: 1, out: "tmp/imitate", play: 5.0, reference: false}, Map.new(given))
+      Map.merge(
+        %{steps: 150, seed: 1, out: "tmp/imitate", play: 5.0, backend: "host", reference: false},
+        Map.new(given)
+      )
 
     File.mkdir_p!(options.out)
     :rand.seed(:exsss, options.seed)
     data = data()
     path = Path.join(options.out, "policy.safetensors")
     :ok = Safetensors.write(path, first_weights(data.d_input))
-    model = Mamba.load!(path, backend: :host)
+    model = Mamba.load!(path, backend: backend(options.backend))
 
     started = System.monotonic_time(:millisecond)
     {model, weights, losses} = train(model, data, options)
@@ -47,6 +59,11 @@ defmodule Imitate do
     File.write!(Path.join(options.out, "loss.svg"), svg(losses))
     if options.play > 0, do: play(path, options)
   end
+
+  defp backend("host"), do: :host
+  defp backend("cuda"), do: :cuda
+  defp backend("auto"), do: :auto
+  defp backend(other), do: Mix.raise("--backend must be host, cuda or auto, got #{other}")
 
   # ---- data ----------------------------------------------------------------------------------------------------
 
@@ -194,7 +211,8 @@ defmodule Imitate do
     text = &:erlang.float_to_binary(&1, decimals: 5)
 
     IO.puts(
-      "#{length(losses)} steps in #{Float.round(seconds, 1)} s#{if options.reference, do: ", float64 reference"}"
+      "#{length(losses)} steps in #{Float.round(seconds, 1)} s, " <>
+        if(options.reference, do: "float64 reference", else: "backend #{options.backend}")
     )
 
     IO.puts(
