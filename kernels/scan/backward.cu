@@ -50,50 +50,61 @@ __device__ __forceinline__ void add_projection(StepSums& sums, int i, Number val
   Rule::store(Rule::load(to) + value, to);
 }
 
-__device__ __forceinline__ void step_back(const Place& s, const Shared& shared, const Lane& lane, int step,
+// What a step reads of shared memory. It is loaded a step ahead, before the sums of the step that follows it
+// in time are added up.
+struct StepInputs {
+  Channels dt, v, dy;
+  Projection b, c;
+};
+__device__ __forceinline__ StepInputs load_step(const Place& s, const Shared& shared, int step) {
+  return {load_channels(s, shared.dt, step), load_channels(s, shared.v, step),
+          load_channels(s, shared.dy, step), load_b(s, shared, step), load_c(s, shared, step)};
+}
+
+__device__ __forceinline__ void step_back(const Lane& lane, const StepInputs& in,
                                           const Number (&before)[kOwn], const Number (&after)[kOwn],
                                           const Step& with, Sums& total, StepSums& sums) {
-  const Channels dt = load_channels(s, shared.dt, step), v = load_channels(s, shared.v, step);
-  const Channels dy = load_channels(s, shared.dy, step);
-  const Projection b = load_b(s, shared, step), c = load_c(s, shared, step);
   clear(sums);
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     float* states = sums.over_states + i / kPerLane * kKinds;
     float* rows = sums.over_channels + i % kPerLane * kFloats;
-    const Number c_now = c_of(lane, c, i), b_now = b_of(lane, b, i);
-    total.g[i] = Rule::add_scaled_conjugate(total.g[i], dy.of(i), c_now);
+    const Number c_now = c_of(lane, in.c, i), b_now = b_of(lane, in.b, i);
+    total.g[i] = Rule::add_scaled_conjugate(total.g[i], in.dy.of(i), c_now);
     const auto back = formulas::step_gradient<kRule, device::Math>(
-        total.g[i], before[i], Rule::exponent(lane.a[i], dt.of(i)), with.abar[i],
-        Rule::kHasGain ? with.gain[Rule::kHasGain ? i : 0] : Rule::one(), v.of(i), b_now);
+        total.g[i], before[i], Rule::exponent(lane.a[i], in.dt.of(i)), with.abar[i],
+        Rule::kHasGain ? with.gain[Rule::kHasGain ? i : 0] : Rule::one(), in.v.of(i), b_now);
     total.g[i] = back.h;
-    total.a[i] = Rule::add_scaled(total.a[i], back.w, dt.of(i));
+    total.a[i] = Rule::add_scaled(total.a[i], back.w, in.dt.of(i));
     states[0] = Rule::add_real_product(Real{states[0]}, back.w, lane.a[i]).v;
     states[1] = Rule::add_real_product(Real{states[1]}, back.input, b_now).v;
     if constexpr (HAS_Z)
       states[HAS_Z ? 2 : 0] = Rule::add_read_out(Real{states[HAS_Z ? 2 : 0]}, c_now, after[i]).v;
     if constexpr (B_CONSTANT) {
       Number& sum = total.b[B_CONSTANT ? i : 0];
-      sum = Rule::add_scaled(sum, back.input, v.of(i));
+      sum = Rule::add_scaled(sum, back.input, in.v.of(i));
     } else {
-      Rule::store(Rule::add_scaled(Rule::load(rows), back.input, v.of(i)), rows);
+      Rule::store(Rule::add_scaled(Rule::load(rows), back.input, in.v.of(i)), rows);
     }
     if constexpr (C_CONSTANT) {
       Number& sum = total.c[C_CONSTANT ? i : 0];
-      sum = Rule::add_scaled_conjugate(sum, dy.of(i), after[i]);
+      sum = Rule::add_scaled_conjugate(sum, in.dy.of(i), after[i]);
     } else {
-      Rule::store(Rule::add_scaled_conjugate(Rule::load(rows + kLaneRow), dy.of(i), after[i]),
+      Rule::store(Rule::add_scaled_conjugate(Rule::load(rows + kLaneRow), in.dy.of(i), after[i]),
                   rows + kLaneRow);
     }
   }
 }
 
 // Over the lanes of a column, into the streams; and over the columns of the warp, into `to`, {2, kRow}.
+// Calls load_next() once no lane reads the step's streams any more.
+template <class LoadNext>
 __device__ __forceinline__ void reduce_step(const Place& s, const Shared& shared, int step, StepSums& sums,
-                                            float* to) {
+                                            float* to, LoadNext load_next) {
   constexpr int kStateValues = kChannels * kKinds, kRowValues = 2 * kLaneRow;
   reduce_lanes<kLanes, kStateValues>(sums.over_states, s.part);
   __syncwarp();  // every lane has read the step's streams
+  load_next();
 #pragma unroll
   for (int k = 0; k < kStateValues; k += kLanes) {
     const int value = k + s.part, kind = value % kKinds;
@@ -214,12 +225,15 @@ __device__ __forceinline__ void piece_back(const Place& s, const Shared& shared,
     for (int i = 0; i < kOwn; ++i) state[k + 1][i] = state[k][i];
     advance(s, shared, lane, piece * kSteps + k, &with[k], state[k + 1]);
   }
+  StepInputs in = load_step(s, shared, piece * kSteps + kSteps - 1);
 #pragma unroll
   for (int k = kSteps - 1; k >= 0; --k) {
     const int step = piece * kSteps + k;
     StepSums step_sums;
-    step_back(s, shared, lane, step, state[k], state[k + 1], with[k], total, step_sums);
-    reduce_step(s, shared, step, step_sums, sums + (s.warp * kSteps + k) * 2 * kRow);
+    step_back(lane, in, state[k], state[k + 1], with[k], total, step_sums);
+    reduce_step(s, shared, step, step_sums, sums + (s.warp * kSteps + k) * 2 * kRow, [&] {
+      if (k > 0) in = load_step(s, shared, step - 1);
+    });
   }
 }
 
