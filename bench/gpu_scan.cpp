@@ -1,9 +1,10 @@
 // The selective scan on the GPU: checks against the double oracle, then kernel medians with cold caches next
 // to the floor, then complete calls on host tensors.
 //   make build/bench/gpu_scan && EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_scan [check] [time] [call]
-//   [check_walks] [narrow] [pick]
+//   [check_walks] [narrow] [ladder] [pick]
 // No argument: check, time and call. `check_walks` checks only sequential scans. `narrow` times the
-// sequential kernels, `pick` the plans of scans parallel in time that standard input lists (see time_picked).
+// sequential kernels, `ladder` scans whose A is -1, -2, ... beside others, `pick` the plans of scans parallel
+// in time that standard input lists (see time_picked).
 //
 // A kernel is timed by events around its launch. Input sets alternate, outputs are poisoned, and a fill of
 // 256 MB before each run empties the L2. The first row gives an event pair around nothing. Floors: one
@@ -75,11 +76,11 @@ double distance_from_walk(cuda::Context& context, const DeviceCase& c, const cud
 void time_case(cuda::Context& context, Timer& timer, const Shape& s, Discretization rule, Dtype dtype,
                const cuda::ScanTuning* tuning = nullptr,
                core::ScanAlgorithm algorithm = core::ScanAlgorithm::automatic, bool complex = false,
-               bool compare = false) {
+               bool compare = false, bool ladder = false) {
   ScanShape kind = kind_of(s.batch, s.seq, s.dim, s.state, rule, dtype);
   kind.options.algorithm = algorithm;
   kind.complex = complex;
-  const DeviceCase c(context, kind);
+  const DeviceCase c(context, kind, ladder);
   const double us = timer.median_us(
       runs_of(s),
       [&](int run, CUstream stream) { cuda::enqueue_scan(context, stream, kind, c.operands(run), tuning); },
@@ -218,6 +219,15 @@ int main(int argc, char** argv) {
     Timer timer(*context);
     if (asked("time")) time_all(*context, timer);
     if (asked("call")) time_calls(*context);
+    if (asked("ladder")) {
+      for (const Shape& s : kShapes) {
+        for (const bool ladder : {false, true}) {
+          std::printf(ladder ? "A -1, -2, ...: " : "A any:         ");
+          time_case(*context, timer, s, Discretization::zoh, Dtype::f32, nullptr,
+                    core::ScanAlgorithm::automatic, false, true, ladder);
+        }
+      }
+    }
     if (asked("narrow")) {  // sequential: the general kernel, and the wide one in blocks of 1 to 8 warps
       const cuda::GeneralTuning general;
       cuda::WideTuning wide;

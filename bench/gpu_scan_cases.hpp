@@ -128,7 +128,9 @@ inline std::size_t bytes_of(const ScanShape& shape, ScanOperand id) {
 // Device tensors of one kind of scan: several sets where they are small, filled with random values.
 class DeviceCase {
  public:
-  DeviceCase(cuda::Context& context, const ScanShape& kind) : context_(context), kind_(kind) {
+  // ladder: A is -1, -2, ..., -state for every channel.
+  DeviceCase(cuda::Context& context, const ScanShape& kind, bool ladder = false)
+      : context_(context), kind_(kind), ladder_(ladder) {
     const auto table = core::describe_operands(kind);
     std::size_t set = 0;
     for (const Operand& operand : table) set += operand.flow == core::Flow::in ? operand.bytes() : 0;
@@ -160,7 +162,10 @@ class DeviceCase {
     const std::size_t block = std::min(bytes, std::size_t{4} << 20);
     Bytes values(block);
     for (std::size_t i = 0; i + element <= block; i += element) {
-      const float value = random_.uniform(range.low, range.high);
+      const float value =
+          id == ScanOperand::a && ladder_
+              ? -1.0f - static_cast<float>(i / element % static_cast<std::size_t>(kind_.state))
+              : random_.uniform(range.low, range.high);
       const std::uint16_t half =
           kind_.dtype == Dtype::f16 ? core::f32_to_f16(value) : core::f32_to_bf16(value);
       std::memcpy(&values[i], element == 4 ? static_cast<const void*>(&value) : &half, element);
@@ -174,6 +179,7 @@ class DeviceCase {
 
   cuda::Context& context_;
   ScanShape kind_;
+  bool ladder_;
   test::Random random_{7};
   std::vector<cuda::DeviceBuffer> buffers_;  // y first
   std::vector<core::ScanOperands<CUdeviceptr>> operands_;

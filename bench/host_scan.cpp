@@ -32,6 +32,7 @@ struct Case {
   formulas::Discretization discretization = formulas::Discretization::zoh;
   core::Dtype dtype = core::Dtype::f32;
   bool all_options = false;  // d, z, dt_bias, softplus, final state
+  bool ladder = false;       // A is -1, -2, ..., not 0.9 times that
 };
 
 struct Times {
@@ -97,7 +98,9 @@ void run(const Case& c, int runs) {
   const Tensor z(rows * c.dim, -2, 2, c.dtype, &random), b(rows * c.state, -1, 1, c.dtype, &random);
   const Tensor cc(rows * c.state, -1, 1, c.dtype, &random), d(c.dim, -1, 1, core::Dtype::f32, &random);
   std::vector<float> a(static_cast<std::size_t>(c.dim * c.state));
-  for (std::size_t i = 0; i < a.size(); ++i) a[i] = -1.0f - static_cast<float>(i % c.state);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    a[i] = (c.ladder ? -1.0f : -0.9f) * static_cast<float>(1 + i % c.state);
+  }
   using Id = core::ScanOperand;
   core::ScanCall call;
   core::ScanShape& shape = call.shape;
@@ -137,6 +140,7 @@ int main(int argc, char** argv) {
               "ratio", "gradient", "of scan");
   const Case cases[] = {
       {"32x60x512x16 f32", 32, 60, 512, 16},
+      {"32x60x512x16 f32, A -1, -2", 32, 60, 512, 16, D::zoh, T::f32, false, true},
       {"32x60x512x16 f32 options", 32, 60, 512, 16, D::zoh, T::f32, true},
       {"32x60x512x16 f16", 32, 60, 512, 16, D::zoh, T::f16},
       {"32x60x512x16 bf16", 32, 60, 512, 16, D::zoh, T::bf16},

@@ -18,21 +18,6 @@ EXPHIL_DEVICE Real subtract_product(Real p, Real q, Real sum) {
   return {__fmaf_rn(-p.v, q.v, sum.v)};
 }
 
-// 2^v, near 1 rounded to nearest: a Taylor series whose first omitted term is below 6e-9. The error of
-// ex2.approx near 1 has the same sign for every v, so a state that decays by 1e-5 at a step would be wrong by
-// 1e-3 after some 10,000 steps.
-EXPHIL_DEVICE float exp2_unbiased(float v) {
-  const float u = __fmul_rn(v, device::kLn2);
-  float series = 1.0f / 5040.0f;
-  series = __fmaf_rn(series, u, 1.0f / 720.0f);
-  series = __fmaf_rn(series, u, 1.0f / 120.0f);
-  series = __fmaf_rn(series, u, 1.0f / 24.0f);
-  series = __fmaf_rn(series, u, 1.0f / 6.0f);
-  series = __fmaf_rn(series, u, 0.5f);
-  series = __fmaf_rn(series, u, 1.0f);
-  return fabsf(v) < 0.5f ? __fmaf_rn(series, u, 1.0f) : device::exp2_fast(v);
-}
-
 // What the kernels need of a number W, and how A is kept for rule D.
 template <Discretization D, class W>
 struct BackwardRule;
@@ -66,9 +51,9 @@ struct BackwardRule<D, Real> {
     if constexpr (D == Discretization::bilinear) {
       return product;
     } else if constexpr (D == Discretization::zoh) {
-      return {exp2_unbiased(__fmul_rn(a.v, sum_dt))};
+      return {device::exp2_unbiased(__fmul_rn(a.v, sum_dt))};
     } else {
-      return {exp2_unbiased(__fmul_rn(__fmul_rn(a.v, sum_dt), device::kLog2E))};
+      return {device::exp2_unbiased(__fmul_rn(__fmul_rn(a.v, sum_dt), device::kLog2E))};
     }
   }
   static EXPHIL_DEVICE Real multiply_add(Real p, Real q, Real sum) { return scan::multiply_add(p, q, sum); }

@@ -40,7 +40,30 @@ struct Scanned {
   State total, end, before;
 };
 
-// Step 1.
+// Where A of all channels of a warp is -1, -2, ..., -STATE (as S4D-Real begins and Edifice keeps it), the
+// decays of a step are the powers of e^-dt': each state takes one product instead of an exponential. Which
+// channels share a warp depends on shapes alone, and so do the bits.
+constexpr bool kHasPowers = Rule::kDecaysArePowers;
+__device__ __forceinline__ bool is_ladder(const Place& s, const Rule::Constants* constants) {
+  bool ladder = kHasPowers;
+#pragma unroll 1
+  for (int n = 0; kHasPowers && n < STATE; ++n) {
+    const int slot = n / kPassStates * kChannels + s.across;
+    ladder = ladder && Rule::is_rung(constants[slot * kPassStates + n % kPassStates], n);
+  }
+  return kHasPowers && __all_sync(0xffffffffu, ladder || !s.live);
+}
+// Replaces dt' by e^-dt', and sets the decays that the first of the states is multiplied on.
+__device__ __forceinline__ void begin_powers(float (&dt)[kSteps], Scanned (&x)[kPassStates]) {
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    dt[i] = device::exp2_unbiased(__fmul_rn(dt[i], -device::kLog2E));
+    x[kPassStates - 1].decay[i] = Rule::one();
+  }
+}
+
+// Step 1. Powers: dt is e^-dt', and x has the decays of the states before.
+template <bool Powers>
 __device__ __forceinline__ void scan_chunk(const Rule::Constants (&a)[kPassStates], const float (&dt)[kSteps],
                                            const float (&v)[kSteps], float sum_dt, const float* rows,
                                            const State (&constant)[kPassStates], Scanned (&x)[kPassStates]) {
@@ -49,9 +72,15 @@ __device__ __forceinline__ void scan_chunk(const Rule::Constants (&a)[kPassState
   for (int i = 0; i < kSteps; ++i) {
     const Rule::Step common = Rule::step(dt[i], v[i]);
     if (!B_CONSTANT && i % kAhead == 0) load_rows(rows + i * kUnit, b);
+    State decay{};
+    if constexpr (Powers) decay = x[kPassStates - 1].decay[i];
 #pragma unroll
     for (int u = 0; u < kPassStates; ++u) {
-      const State decay = Rule::decay(a[u], common);
+      if constexpr (Powers) {
+        decay = Rule::next_power(decay, dt[i]);
+      } else {
+        decay = Rule::decay(a[u], common);
+      }
       const State input = Rule::input(a[u], common, decay, B_CONSTANT ? constant[u] : b[i % kAhead][u]);
       x[u].decay[i] = decay, x[u].input[i] = input;
       x[u].end = i == 0 ? Rule::start(decay, input) : Rule::advance(x[u].end, decay, input);
@@ -239,12 +268,14 @@ extern "C" __global__ void CLUSTER __launch_bounds__(32 * CHANNEL_WARPS * TIME_W
   if (left > 0) start_tile(p, s, cursor, left, 0, at);
   begin(p, s, start, shared.own, shared.constants);
   sync_all();
+  const bool ladder = is_ladder(s, shared.constants);
 
   int parity = 0;  // of the buffers that are read
   for (unsigned tile = s.turn; left > 0; tile += kTurns, left -= kRound) {
     const int of_chunk = s.live ? left - s.chunk * kSteps : 0;
     const int steps = of_chunk < kSteps ? of_chunk : kSteps;  // not positive: nothing
     float dt[kSteps], v[kSteps], y[kSteps], sum_dt = 0.0f;
+    Scanned x[kPassStates];
 #pragma unroll 1
     for (int first = 0; first < kStates; first += kStagedStates) {
       if (kBuffers == 1 || tile < kTurns && first == 0) {
@@ -258,6 +289,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(32 * CHANNEL_WARPS * TIME_W
         activate(p, steps, p.dt_bias != nullptr && s.live ? p.dt_bias[channel_of(p, s)] : 0.0f, dt, v);
 #pragma unroll
         for (int i = 0; i < kSteps; ++i) sum_dt = __fadd_rn(sum_dt, dt[i]), y[i] = 0.0f;
+        if (kHasPowers && ladder) begin_powers(dt, x);
       }
       const auto start_next = [&] {
         if (first + kStagedStates < kStates) {
@@ -279,11 +311,14 @@ extern "C" __global__ void CLUSTER __launch_bounds__(32 * CHANNEL_WARPS * TIME_W
       for (int n = first; n < end; n += kPassStates, rows += kUnitRows, slot += kChannels) {
         Rule::Constants a[kPassStates];
         State constant[kPassStates] = {};
-        Scanned x[kPassStates];
 #pragma unroll
         for (int u = 0; u < kPassStates; ++u) a[u] = shared.constants[slot * kPassStates + u];
         if (B_CONSTANT) load_constant(p, p.b, s, n, constant);
-        scan_chunk(a, dt, v, sum_dt, rows, constant, x);
+        if (kHasPowers && ladder) {
+          scan_chunk<kHasPowers>(a, dt, v, sum_dt, rows, constant, x);
+        } else {
+          scan_chunk<false>(a, dt, v, sum_dt, rows, constant, x);
+        }
         combine(s, shared.own + slot, to + slot * static_cast<int>(sizeof(Carried)), tile, x);
         if (C_CONSTANT) load_constant(p, p.c, s, n, constant);
         read_out(p, s, n, steps, rows + kToC, constant, x, y);

@@ -41,6 +41,7 @@ struct RealRule {
   // The total decay of a chunk is one exponential of the sum of dt', except for bilinear, where it is a
   // product.
   static constexpr bool kDecayFromSum = D != Discretization::bilinear;
+  static constexpr bool kDecaysArePowers = D == Discretization::zoh;  // of e^-dt' where A is -1, -2, ...
   static constexpr float kStateScale = D == Discretization::bilinear ? 2.0f : 1.0f;  // kept state / h
   static constexpr float kReadOutScale = 1.0f / kStateScale;
 
@@ -83,6 +84,13 @@ struct RealRule {
     return D == Discretization::bilinear ? __fmul_rn(decay, input) : input;
   }
 
+  // Whether A is -(n + 1); and the decay of the next such state from that of the one before and e^-dt'.
+  static EXPHIL_DEVICE bool is_rung(const Constants& k, int n) {
+    const float a = static_cast<float>(-1 - n);
+    return k.a == constants(&a).a;
+  }
+  static EXPHIL_DEVICE float next_power(float decay, float base) { return __fmul_rn(decay, base); }
+
   static EXPHIL_DEVICE float one() { return 1.0f; }
   static EXPHIL_DEVICE float multiply_totals(float p, float q) { return __fmul_rn(p, q); }
   static EXPHIL_DEVICE float multiply_decay(float product, float decay) {
@@ -107,6 +115,7 @@ struct ComplexRule {
   static constexpr int kFloats = 2;
   static constexpr bool kPairHoldsX = false;
   static constexpr bool kDecayFromSum = false;  // the phase of a sum would lose bits that the product keeps
+  static constexpr bool kDecaysArePowers = false;
   static constexpr float kStateScale = 1.0f;
   static constexpr float kReadOutScale = 2.0f;
 
@@ -117,6 +126,8 @@ struct ComplexRule {
     float dt, v;
   };
 
+  static EXPHIL_DEVICE bool is_rung(const Constants&, int) { return false; }
+  static EXPHIL_DEVICE float2 next_power(float2 decay, float) { return decay; }
   static EXPHIL_DEVICE Constants constants(const float* a) { return {{a[0], a[1]}}; }
   static EXPHIL_DEVICE Step step(float dt, float v) { return {dt, v}; }
   static EXPHIL_DEVICE Complex scaled(const Constants& k, float dt) {

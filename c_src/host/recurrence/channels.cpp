@@ -41,16 +41,18 @@ Body diagonal_body(Discretization discretization) {
   return nullptr;
 }
 
-Body choose_body(const ScanRule& rule, bool shared, bool within_range, bool decays_input) {
-  if (decays_input) return diagonal<Discretization::zoh, F, true, true, true>;
+Body choose_body(const ScanRule& rule, bool shared, bool within_range, bool decays_input, bool ladder) {
+  constexpr auto kZoh = Discretization::zoh;
+  if (ladder && decays_input) return diagonal<kZoh, F, true, true, true, true>;
+  if (ladder)
+    return shared ? diagonal<kZoh, F, true, true, false, true> : diagonal<kZoh, F, false, true, false, true>;
+  if (decays_input) return diagonal<kZoh, F, true, true, true>;
   if (rule.full_matrix) return full_matrix;
   if (rule.complex) {
     return shared ? diagonal_body<C, true>(rule.discretization)
                   : diagonal_body<C, false>(rule.discretization);
   }
-  if (shared && rule.discretization == Discretization::zoh && within_range) {
-    return diagonal<Discretization::zoh, F, true, false>;
-  }
+  if (shared && rule.discretization == kZoh && within_range) return diagonal<kZoh, F, true, false>;
   return shared ? diagonal_body<F, true>(rule.discretization) : diagonal_body<F, false>(rule.discretization);
 }
 
@@ -79,6 +81,7 @@ void run_block(const ScanRule& rule, const ScanSequence& sequence, float* checkp
   recurrence.h = h;
   const float a_bound = sequence.a_bounds == nullptr ? std::numeric_limits<float>::infinity()
                                                      : sequence.a_bounds[tile.channel / kPanel];
+  const bool ladder = is_ladder(rule, recurrence.a, tile.lanes);
   recurrence.states_step = sequence.states_step;
   tile.keep_x = sequence.d != nullptr;
   for (tile.first = 0; tile.first < sequence.seq; tile.first += kTile) {
@@ -97,7 +100,7 @@ void run_block(const ScanRule& rule, const ScanSequence& sequence, float* checkp
       recurrence.states = sequence.states + tile.first * sequence.states_step + tile.channel * row;
     }
     const bool shared = recurrence.b.shared && recurrence.c.shared;
-    choose_body(rule, shared, tile.within_range, sequence.decays_input)(recurrence);
+    choose_body(rule, shared, tile.within_range, sequence.decays_input, ladder)(recurrence);
     if (sequence.y != nullptr) finish<T>(sequence, tile);
   }
   if (sequence.h_panels == nullptr && sequence.final_state != nullptr) {

@@ -82,8 +82,23 @@ struct Recurrence {
   }
 };
 
+// Whether A of each channel of a block is -1, -2, ..., -state (as S4D-Real begins and Edifice keeps it). Then
+// the decays of a step are the powers of e^-dt', and a state takes one product instead of an exponential.
+inline bool is_ladder(const ScanRule& rule, const float* a, std::int64_t lanes) {
+  if (rule.discretization != Discretization::zoh || rule.complex || rule.full_matrix) return false;
+  for (std::int64_t n = 0; n < rule.state; ++n) {
+    const float rung = static_cast<float>(-1 - n) * static_cast<float>(formulas::kLog2E);  // as pack_a
+    for (std::int64_t lane = 0; lane < lanes; ++lane) {
+      if (a[n * kPanel + lane] != rung) return false;
+    }
+  }
+  return true;
+}
+
 // kShared: B and C are the same for all lanes, known at compile time. kDecaysInput: see ScanSequence.
-template <Discretization D, class W, bool kShared, bool kClamp = true, bool kDecaysInput = false>
+// kPowers: see is_ladder.
+template <Discretization D, class W, bool kShared, bool kClamp = true, bool kDecaysInput = false,
+          bool kPowers = false>
 void diagonal(const Recurrence& r) {
   using N = Number<W>;
   const std::int64_t state = r.rule->state, steps = r.tile->steps;
@@ -92,10 +107,22 @@ void diagonal(const Recurrence& r) {
       const float *b_row = r.b.data + s * r.b.step, *c_row = r.c.data + s * r.c.step;
       const F dt = load(r.tile->dt + s * kPanel + o), dt_x = load(r.tile->dt_x + s * kPanel + o);
       F y = fill(0.0);
+      // Two chains of products, of the odd and of the even powers.
+      W power{}, next{}, square{};
+      if constexpr (kPowers) {
+        power = formulas::scaled_decay<D, ScaledMath<kClamp>>(fill(-formulas::kLog2E), dt);
+        next = square = power * power;
+      }
       for (std::int64_t n = 0; n < state; ++n) {
         const std::int64_t at = n * N::kParts, panel = at * kPanel + o;
         W abar, gain;
-        discretize<D, kClamp>(N::panel(r.a + panel), dt, &abar, &gain);
+        if constexpr (kPowers) {
+          abar = power;
+          power = next;
+          next = abar * square;
+        } else {
+          discretize<D, kClamp>(N::panel(r.a + panel), dt, &abar, &gain);
+        }
         const W b = kShared || r.b.shared ? N::shared(b_row + at) : N::panel(b_row + panel);
         const W c = kShared || r.c.shared ? N::shared(c_row + at) : N::panel(c_row + panel);
         W input = b * dt_x;

@@ -14,12 +14,13 @@ using core::Shape;
 using core::TensorView;
 
 std::string ScanSpec::to_string() const {
-  return core::message(
-      "batch ", batch, " seq ", seq, " dim ", dim, " state ", state, " ", core::dtype_name(dtype),
-      complex ? " complex" : "", full_matrix ? " full" : "", " b_groups ", b_groups, " c_groups ", c_groups,
-      d ? " d" : "", z ? " z" : "", dt_bias ? " dt_bias" : "", initial_state ? " initial_state" : "",
-      structured_a ? " structured_a" : "", " discretization ", static_cast<int>(options.discretization),
-      " direction ", static_cast<int>(options.direction), options.dt_softplus ? " softplus" : "");
+  return core::message("batch ", batch, " seq ", seq, " dim ", dim, " state ", state, " ",
+                       core::dtype_name(dtype), complex ? " complex" : "", full_matrix ? " full" : "",
+                       " b_groups ", b_groups, " c_groups ", c_groups, d ? " d" : "", z ? " z" : "",
+                       dt_bias ? " dt_bias" : "", initial_state ? " initial_state" : "",
+                       structured_a ? " structured_a" : "", ladder_a ? " ladder_a" : "", " discretization ",
+                       static_cast<int>(options.discretization), " direction ",
+                       static_cast<int>(options.direction), options.dt_softplus ? " softplus" : "");
 }
 
 ScanCase::ScanCase(const ScanSpec& spec) : spec_(spec) {
@@ -49,10 +50,10 @@ TensorView ScanCase::make_a() {
   Random random(s.seed + 1000003);
   std::vector<float> a;
   for (std::int64_t d = 0; d < s.dim; ++d) {
-    const float first = random.uniform(-1.5f, -0.5f);
+    const float first = s.ladder_a ? -1.0f : random.uniform(-1.5f, -0.5f);
     for (std::int64_t n = 0; n < s.state * (s.full_matrix ? s.state : 1); ++n) {
       const bool diagonal = s.full_matrix && n / s.state == n % s.state;
-      if (s.structured_a) {
+      if (s.structured_a || s.ladder_a) {
         a.push_back(first * static_cast<float>(n + 1));
       } else if (s.full_matrix) {
         a.push_back(diagonal ? first - 1.0f : random.uniform(-0.3f, 0.3f));

@@ -17,7 +17,8 @@ struct ScanSpec {
   // The layout of b and c: 0 constant {dim, state}; 1 {batch, seq, state}; more: in groups.
   std::int64_t b_groups = 1, c_groups = 1;
   bool d = false, z = false, dt_bias = false, initial_state = false;
-  bool structured_a = false;  // A[d, n] = (n + 1) A[d, 0], Mamba's own initialisation
+  bool structured_a = false;  // A[d, n] = (n + 1) A[d, 0]
+  bool ladder_a = false;      // A[d, n] = -(n + 1), as S4D-Real and Mamba begin
   core::ScanOptions options;
   std::uint64_t seed = 1;
 

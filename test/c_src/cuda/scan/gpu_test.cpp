@@ -61,6 +61,47 @@ TEST_CASE("the device's scan agrees with every golden", "[cuda][gpu][scan]") {
   }
 }
 
+// {batch, seq, dim, state} with A of -1, -2, ..., but for one channel where `but` is not negative.
+ScanCase ladder_case(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::int64_t state,
+                     int but = -1) {
+  ScanSpec spec;
+  spec.batch = batch, spec.seq = seq, spec.dim = dim, spec.state = state;
+  spec.ladder_a = spec.initial_state = true;
+  spec.options.algorithm = ScanAlgorithm::chunked;
+  ScanCase c(spec);
+  if (but >= 0) {
+    float* a = const_cast<float*>(static_cast<const float*>(c.inputs().a.data));
+    a[but * state + state - 1] *= 1.5f;
+  }
+  return c;
+}
+
+TEST_CASE("the device's scan with A of -1, -2, ... takes the powers of one exponential",
+          "[cuda][gpu][scan]") {
+  if (!have_device()) return;
+  for (const std::int64_t state : {1, 2, 3, 15, 16, 17, 64, 256}) {
+    const ScanCase c = ladder_case(2, 150, 40, state);
+    INFO(c.spec().to_string());
+    check_close(c.call().shape, scan_on_device(c.call(), true), expect(c.call(), true), true);
+  }
+  for (const std::int64_t dim : {3, 520}) {
+    const ScanCase c = ladder_case(1, dim == 3 ? 70001 : 1000, dim, 16);
+    check_close(c.call().shape, scan_on_device(c.call()), expect(c.call()), false);
+  }
+}
+
+TEST_CASE("on a device a channel with another A changes no bit of channels that are far from it",
+          "[cuda][gpu][scan]") {
+  if (!have_device()) return;
+  const ScanCase all = ladder_case(2, 150, 40, 16), but = ladder_case(2, 150, 40, 16, 33);
+  check_close(but.call().shape, scan_on_device(but.call()), expect(but.call()), false);
+  const Results of_all = scan_on_device(all.call()), of_but = scan_on_device(but.call());
+  constexpr std::size_t kRow = 40 * sizeof(float), kFar = 32 * sizeof(float);
+  for (std::size_t row = 0; row < of_all.y.size(); row += kRow) {
+    REQUIRE(std::memcmp(&of_all.y[row], &of_but.y[row], kFar) == 0);
+  }
+}
+
 TEST_CASE("the device's scan for every state, length and width", "[cuda][gpu][scan]") {
   if (!have_device()) return;
   for (const std::int64_t state : {1, 2, 3, 7, 16, 17, 31, 32, 33, 64, 128, 256}) {

@@ -252,6 +252,43 @@ TEST_CASE("every length and every width", "[host][scan]") {
   });
 }
 
+TEST_CASE("A of -1, -2, ... takes the powers of one exponential", "[host][scan]") {
+  test::for_each_target([] {
+    ScanSpec spec;
+    spec.ladder_a = spec.initial_state = true;
+    for (const std::int64_t state : {1, 2, 3, 16, 17, 64, 256}) {
+      spec.seq = 70, spec.dim = 33, spec.state = state;
+      check(spec, true);
+    }
+    spec.dim = 3, spec.state = 16, spec.seq = 70001, spec.dtype = Dtype::f32;
+    check(spec);
+    spec.seq = 60, spec.b_groups = 3, spec.c_groups = 0, spec.dtype = Dtype::bf16, spec.d = true;
+    check(spec);
+    spec.options.dt_max = 40.0f, spec.options.dt_min = 30.0f;  // e^-dt' to the 16th is below the least float
+    check(spec);
+  });
+}
+
+// Which channels share the lanes of a panel decides who takes powers: 16 of them.
+TEST_CASE("a channel with another A changes no bit of channels that are far from it", "[host][scan]") {
+  ScanSpec spec;
+  spec.ladder_a = true, spec.dim = 40, spec.state = 16, spec.seq = 21, spec.batch = 1;
+  const ScanCase all(spec), other(spec);
+  const_cast<float*>(static_cast<const float*>(other.inputs().a.data))[33 * 16 + 5] = -7.0f;
+  test::for_each_target([&] {
+    const Results expected = run(all.call(), false), results = run(other.call(), false);
+    const auto same = [&](std::size_t channel) {
+      for (std::size_t row = 0; row < 21; ++row) {
+        const std::size_t at = (row * 40 + channel) * sizeof(float);
+        if (std::memcmp(&results.y[at], &expected.y[at], sizeof(float)) != 0) return false;
+      }
+      return true;
+    };
+    for (std::size_t channel = 0; channel < 32; ++channel) CHECK(same(channel));
+    CHECK_FALSE(same(33));
+  });
+}
+
 TEST_CASE("a full matrix that needs pivoting", "[host][scan]") {
   // I - dt A/2 has a zero diagonal: it cannot be solved without a row exchange.
   const float a[] = {2.0f, 4.0f, -4.0f, 2.0f}, x[] = {1.0f, -2.0f}, dt[] = {1.0f, 1.0f};
