@@ -10,8 +10,8 @@ namespace associative {
 struct Arguments {
   const void* a;  // decays of the linear recurrence, else null
   const void* x;
-  void* y;              // first to last
-  void* y_reverse;      // last to first
+  void* y;          // first to last
+  void* y_reverse;  // last to first
   long long length;
   long long inner;
   long long columns;    // outer * inner

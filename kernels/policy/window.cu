@@ -23,16 +23,16 @@ __device__ __forceinline__ void Window::front() {
   multiply<kModel, 2 * kInner, InProjEpilogue>(
       p, 0, 2 * kInner / kFewColumns, 0,
       [&](long long row, int column, float value) { put(args_.front_xz, 2 * kInner, row, column, value); });
-  barrier();
 }
 
-// u, B, C and dt, a block for each row.
+// u, B, C and dt, a block for each row, after the product before it.
 __device__ __forceinline__ void Window::project_rows(int layer) {
   float* const own_u = kRowPart.u.in(shared_);
   float* const parts = kRowPart.parts.in(shared_);
   float* const projection = kRowPart.projection.in(shared_);
   float* const dt_parts = kRowPart.dt_parts.in(shared_);
-  const float4* x_proj = reinterpret_cast<const float4*>(of_layer(args_.x_proj, layer));
+  const XProjWeights weights(of_layer(args_.x_proj, layer), thread_);
+  barrier();
   const int warp = thread_ / 32, lane = thread_ % 32;
   for (long long row = blockIdx.x; row < rows_; row += gridDim.x) {
     const int window = static_cast<int>(row / args_.seq), step = static_cast<int>(row % args_.seq);
@@ -51,17 +51,7 @@ __device__ __forceinline__ void Window::project_rows(int layer) {
       args_.u[row * kInner + c] = u;
     }
     __syncthreads();
-    for (int task = thread_; task < (kInner / kSegment) * kProjection; task += kWindowThreads) {
-      const int column = task % kProjection, segment = task / kProjection;
-      float sum = 0.0f;
-#pragma unroll
-      for (int j = 0; j < kSegment / 4; ++j) {
-        const int k = segment * (kSegment / 4) + j;
-        sum = dot4(__ldg(x_proj + static_cast<long long>(k) * product_columns(kProjection) + column),
-                   reinterpret_cast<const float4*>(own_u)[k], sum);
-      }
-      parts[task] = sum;
-    }
+    weights.sum_segments(own_u, parts, thread_);
     __syncthreads();
     for (int i = thread_; i < kProjection; i += kWindowThreads) {
       float sum = add_segments<kInner / kSegment>(parts + i, kProjection);
@@ -95,6 +85,7 @@ __device__ __forceinline__ void Window::advance_time(int layer) {
   float* const u = kTimePart.u.in(shared_);
   float* const dt = kTimePart.dt.in(shared_);
   float* const read_out = kTimePart.read_out.in(shared_);
+  float* const gates = kTimePart.gate.in(shared_);
   float* const tile_mean_dt = kTimePart.mean_dt.in(shared_);
   const bool last_only = layer + 1 == kLayers;
   const int local = least(thread_ / kLanes, kTimeChannels - 1), lane = thread_ % kLanes;
@@ -121,6 +112,9 @@ __device__ __forceinline__ void Window::advance_time(int layer) {
         const long long place = (row + i / kTimeChannels) * kInner + first + i % kTimeChannels;
         u[i] = args_.u[place];
         dt[i] = args_.active_dt[place];
+        const int step = begin + i / kTimeChannels;
+        if (last_only && step + 1 != args_.seq) continue;
+        gates[i] = xz_row(layer, window, step)[kInner + first + i % kTimeChannels];
       }
       if constexpr (kForm.mean_dt) {
         if (thread_ < steps) tile_mean_dt[thread_] = args_.active_dt[rows_ * kInner + row + thread_];
@@ -144,9 +138,8 @@ __device__ __forceinline__ void Window::advance_time(int layer) {
       for (int i = thread_; i < steps * kTimeChannels; i += kWindowThreads) {
         const int step = begin + i / kTimeChannels, c = first + i % kTimeChannels;
         if (last_only && step + 1 != args_.seq) continue;
-        const float z = xz_row(layer, window, step)[kInner + c];
         args_.y[(last_only ? window : row - begin + step) * kInner + c] =
-            gate(read_out[i], __ldg(of_layer(args_.d, layer) + c), u[i], z);
+            gate(read_out[i], __ldg(of_layer(args_.d, layer) + c), u[i], gates[i]);
       }
     }
   }

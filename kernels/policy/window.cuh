@@ -20,6 +20,54 @@ struct alignas(16) InlineFrame {
   float v[kInlineFrame ? kInput : 4];
 };
 
+// This thread's part of x_proj for one row after another: sums over segments. Few weights are loaded once,
+// before the row is there.
+class XProjWeights {
+ public:
+  __device__ __forceinline__ XProjWeights(const float* x_proj, int thread)
+      : weights_(reinterpret_cast<const float4*>(x_proj)) {
+    if constexpr (kHold) {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+        for (int j = 0; j < kSegment / 4; ++j) {
+          const int task = thread + i * kWindowThreads;
+          if (task < kTasks) held_[i][j] = load(task, j);
+        }
+      }
+    }
+  }
+
+  // parts: {inner segments, projection}
+  __device__ __forceinline__ void sum_segments(const float* u, float* parts, int thread) const {
+#pragma unroll(kHold ? kEach : 1)
+    for (int i = 0; i < kEach; ++i) {
+      const int task = thread + i * kWindowThreads;
+      if (task >= kTasks) continue;
+      float sum = 0.0f;
+#pragma unroll
+      for (int j = 0; j < kSegment / 4; ++j) {
+        const float4 value = reinterpret_cast<const float4*>(u)[task / kProjection * (kSegment / 4) + j];
+        sum = dot4(kHold ? held_[kHold ? i : 0][j] : load(task, j), value, sum);
+      }
+      parts[task] = sum;
+    }
+  }
+
+ private:
+  static constexpr int kTasks = (kInner / kSegment) * kProjection;
+  static constexpr int kEach = divide_up(kTasks, kWindowThreads);
+  static constexpr bool kHold = kEach <= 3;  // up to 96 registers
+
+  __device__ __forceinline__ float4 load(int task, int j) const {
+    const int k = task / kProjection * (kSegment / 4) + j;
+    return __ldg(weights_ + static_cast<long long>(k) * product_columns(kProjection) + task % kProjection);
+  }
+
+  const float4* const weights_;
+  float4 held_[kHold ? kEach : 1][kSegment / 4];
+};
+
 class Window {
  public:
   __device__ __forceinline__ Window(const WindowArguments& args, const InlineFrame& frame, void* shared)
@@ -39,9 +87,7 @@ class Window {
       barrier();
       out_proj(l);
       barrier();
-      if (l + 1 == kLayers) break;
-      in_proj(l + 1);
-      barrier();
+      if (l + 1 < kLayers) in_proj(l + 1);
     }
     head();
   }

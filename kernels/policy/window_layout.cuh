@@ -17,15 +17,16 @@ constexpr int window_channels(const Dims& dims) {
 
 // The state update's tile of time for these channels.
 struct WindowTimeLayout {
-  Part<float> bc;                        // {steps, 2 state}
-  Part<float> u, dt, read_out, mean_dt;  // {steps, channels} each; {steps}
+  Part<float> bc;                              // {steps, 2 state}
+  Part<float> u, dt, gate, read_out, mean_dt;  // {steps, channels} each; {steps}
   long long bytes;
 
   constexpr WindowTimeLayout(const Dims& dims, int steps)
       : bc(0, 2LL * steps * dims.state()),
         u(bc.end(), 1LL * steps * window_channels(dims)),
         dt(u.end(), 1LL * steps * window_channels(dims)),
-        read_out(dt.end(), 1LL * steps * window_channels(dims)),
+        gate(dt.end(), 1LL * steps * window_channels(dims)),
+        read_out(gate.end(), 1LL * steps * window_channels(dims)),
         mean_dt(read_out.end(), steps),
         bytes(round_up_bytes(mean_dt.end(), 16)) {}
 };

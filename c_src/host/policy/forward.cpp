@@ -311,7 +311,8 @@ class Forward {
       phase(panels(two_layers.outs), 1, [&](std::int64_t begin, std::int64_t end) {
         product_from(first, two_layers, final_state(), hidden_step_, {work_.head_hidden, heads_step},
                      Epilogue::store, begin, end);
-        relu(work_.head_hidden, rows_, heads_step, begin, end);
+        const std::int64_t skip = pass_.agents == 1 ? first : 0;
+        relu(work_.head_hidden + skip * heads_step, rows_ - skip, heads_step, begin, end);
       });
     }
     const bool bare = weights_.head().outs == 0;
