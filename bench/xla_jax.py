@@ -3,7 +3,8 @@
     make jax && make                            # a JAX on the CPU in build/venv; or use a Python that has JAX for CUDA
     build/venv/bin/python bench/xla_jax.py      # [RUNS]
 
-Times of single calls contain what JAX needs to dispatch one. "alone" is jax.lax.associative_scan over the whole (decay, input) pairs, which is how JAX users write a scan.
+Times of single calls contain what JAX needs to dispatch one. "alone" is jax.lax.associative_scan over the whole (decay,
+input) pairs, which is how JAX users write a scan.
 """
 
 import pathlib
@@ -66,6 +67,26 @@ def queued(step, x, rest, calls=100):
 def compare_queued(name, native, plain, x, rest):
     with_calls, without = queued(native, x, rest), queued(plain, x, rest)
     print(f"{name:44} {with_calls:10.2f} us  alone {without:10.2f} us  ratio {without / with_calls:6.2f}", flush=True)
+
+
+def chained(step, calls, x, rest):
+    """The time of one of `calls` calls in one program without a loop, each on the result of the one before."""
+
+    def chain(x, *rest):
+        for _ in range(calls):
+            x = step(x, *rest)
+        return x
+
+    return median(jax.jit(chain), lambda key: (x, *rest)) / calls
+
+
+def overhead():
+    """What a custom call adds on the device: chained calls of several lengths, so that the dispatch of the program drops out
+    of the difference. The kernel's own time is that of bench/gpu_scan.cpp with a warm L2."""
+    for shape in ((32, 60, 512, 16), (8, 1024, 512, 16), (1, 1, 32, 16)):
+        x, *rest = inputs(*shape)
+        few, many = (chained(exphil.selective_scan, calls, x, rest) * calls for calls in (50, 250))
+        print(f"one of 200 chained calls, {'x'.join(map(str, shape)):28} {(many - few) / 200:10.2f} us", flush=True)
 
 
 def gradient(scan):
@@ -131,6 +152,7 @@ def main():
         # The gradient of x is the next x; the others are summed into it, so that nothing is left out.
         fold = lambda scan: lambda x, *rest: sum(jnp.sum(g) * 1e-9 for g in gradient(scan)(x, *rest)[1:]) + x  # noqa: E731
         compare_queued(f"gradient {name}", fold(exphil.selective_scan), fold(alone), x, rest)
+    overhead()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 defmodule ExPhil.Native.ReadmeTest do
-  # Every Elixir block of README.md and docs/reference.md runs unchanged, in an empty folder, in order: a block may
+  # Every Elixir block of README.md, docs/reference.md and docs/xla.md runs unchanged, in an empty folder, in order: a block may
   # use the variables of earlier blocks. Not async: the current folder is shared by the entire VM.
   use ExUnit.Case
 
@@ -54,6 +54,16 @@ defmodule ExPhil.Native.ReadmeTest do
     assert {:f32, {1, 8, 4}, _} = bindings[:y]
     assert bindings[:causal] == cumsum([1, 3, 6, 4, 9, 15])
     assert bindings[:anti_causal] == cumsum([6, 5, 3, 15, 11, 6])
+  end
+
+  @tag :axon
+  @tag timeout: 300_000
+  test "the guide to Axon", %{tmp_dir: folder} do
+    Enum.each([:nx, :polaris, :axon], &Application.ensure_all_started/1)
+    bindings = "docs/xla.md" |> blocks() |> run(folder)
+    # What answering 0 would cost.
+    spread = bindings[:distances] |> Nx.pow(2) |> Nx.mean() |> Nx.to_number()
+    assert bindings[:error] < 0.5 * spread
   end
 
   test "the picture shows the recorded latencies" do

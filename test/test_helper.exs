@@ -6,6 +6,7 @@
 #   :prlimit   needs prlimit
 #   :gnuplot   needs gnuplot
 #   :nx        needs the real Nx
+#   :axon      needs Axon
 alias ExPhil.Native.TestSupport.{Properties, Shared}
 
 info = ExPhil.Native.info()
@@ -25,7 +26,8 @@ left_out =
     {:cc, System.find_executable("cc") == nil, "no C compiler"},
     {:prlimit, System.find_executable("prlimit") == nil, "prlimit is not installed (Debian: util-linux)"},
     {:gnuplot, System.find_executable("gnuplot") == nil, "gnuplot is not installed (Debian: gnuplot-nox)"},
-    {:nx, not ExPhil.Native.Tensor.nx?(), "Nx is not available"}
+    {:nx, not ExPhil.Native.Tensor.nx?(), "Nx is not available"},
+    {:axon, not Code.ensure_loaded?(Axon), "Axon is not available"}
   ]
   |> Enum.filter(fn {_tag, missing?, _why} -> missing? end)
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 #include <string_view>
+#include <type_traits>
 
 #include "core/error.hpp"
 
@@ -90,6 +91,36 @@ Value read(const void* from) {
   std::memcpy(&value, from, sizeof(value));
   return value;
 }
+
+// The type of the argument of a function of the API.
+template <class Function>
+struct ArgumentOf;
+template <class Result, class Argument>
+struct ArgumentOf<Result (*)(Argument*)> {
+  using Type = Argument;
+};
+
+// Headers before that of jaxlib 0.7 have no XLA_FFI_DeviceOrdinal_Get, under the same minor version: only a
+// dependent type may name it.
+template <class Api, class = void>
+struct Ordinal {
+  static std::optional<int> get(const Api*, XLA_FFI_ExecutionContext*) { return std::nullopt; }
+};
+template <class Api>
+struct Ordinal<Api, std::void_t<decltype(Api::XLA_FFI_DeviceOrdinal_Get)>> {
+  static std::optional<int> get(const Api* api, XLA_FFI_ExecutionContext* context) {
+    if (!EXPHIL_HAS_FIELD(api, Api, XLA_FFI_DeviceOrdinal_Get)) return std::nullopt;
+    using Args = typename ArgumentOf<decltype(Api::XLA_FFI_DeviceOrdinal_Get)>::Type;
+    Args get{};
+    get.struct_size = XLA_FFI_STRUCT_SIZE(Args, device_ordinal);
+    get.ctx = context;
+    if (XLA_FFI_Error* error = api->XLA_FFI_DeviceOrdinal_Get(&get)) {
+      take_message(api, error);
+      return std::nullopt;
+    }
+    return get.device_ordinal;
+  }
+};
 
 }  // namespace
 
@@ -200,16 +231,7 @@ void* Frame::stream() const {
 }
 
 std::optional<int> Frame::device_ordinal() const {
-  const XLA_FFI_Api* api = frame_->api;
-  if (!EXPHIL_HAS_FIELD(api, XLA_FFI_Api, XLA_FFI_DeviceOrdinal_Get)) return std::nullopt;
-  XLA_FFI_DeviceOrdinal_Get_Args get{};
-  get.struct_size = XLA_FFI_DeviceOrdinal_Get_Args_STRUCT_SIZE;
-  get.ctx = frame_->ctx;
-  if (XLA_FFI_Error* error = api->XLA_FFI_DeviceOrdinal_Get(&get)) {
-    take_message(api, error);
-    return std::nullopt;
-  }
-  return get.device_ordinal;
+  return Ordinal<XLA_FFI_Api>::get(frame_->api, frame_->ctx);
 }
 
 Scratch::Scratch(const Frame& frame, std::size_t bytes) : frame_(frame.frame_), bytes_(bytes) {

@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(exphil::associative::kRecurrenceGra
       place, db, [&](long long at) { return load(p.h, at); }, p.initial != nullptr,
       [&](long long at) { return load(p.initial, at); });
   store(p.da, i, da);
-  store(p.db, i, db);
+  store(p.db, i, from_zero(db));
   if (place.first && p.d_initial != nullptr) {
     store(p.d_initial, place.column, exphil::formulas::times_conjugate(db, load(p.a, i)));
   }

@@ -42,6 +42,13 @@ EXPHIL_FN formulas::Complex<float> conjugate(formulas::Complex<float> v) {
   return {v.re, -v.im};
 }
 
+// v, with 0 for -0: associative_grad adds the gradients of its directions up from 0, and this gradient has
+// its bits.
+template <class V>
+EXPHIL_FN V from_zero(V v) {
+  return V() + v;
+}
+
 // The decay of the gradient's recurrence at an element. `a_at(index)` loads a.
 template <class V, class Load>
 EXPHIL_FN V decay_for(const RecurrencePlace& place, const Load& a_at) {
@@ -54,8 +61,8 @@ EXPHIL_FN V decay_for(const RecurrencePlace& place, const Load& a_at) {
 template <class V, class LoadH, class LoadInitial>
 EXPHIL_FN V decay_gradient(const RecurrencePlace& place, V db, const LoadH& h_at, bool has_initial,
                            const LoadInitial& initial_at) {
-  if (!place.first) return formulas::times_conjugate(db, h_at(place.before));
-  return has_initial ? formulas::times_conjugate(db, initial_at(place.column)) : V();
+  if (!place.first) return from_zero(formulas::times_conjugate(db, h_at(place.before)));
+  return has_initial ? from_zero(formulas::times_conjugate(db, initial_at(place.column))) : V();
 }
 
 // The arguments of the two elementwise kernels around the scan. Types: `stored` is the tensors' type, `wide`

@@ -58,6 +58,7 @@ void gradient(const RecurrenceGradProblem& problem, const RecurrenceGradOutputs&
       static_cast<V*>(outputs.initial)[place.column] =
           formulas::times_conjugate(db[i], static_cast<const V*>(p.a)[i]);
     }
+    db[i] = associative::from_zero(db[i]);
   });
 }
 
