@@ -5,7 +5,7 @@
 # POLICY defaults to ExPhil's shared one (EXPHIL_SHARED, else ../shared). Observations change from call to call. The
 # load times run from Policy.load to the first action: of this VM's first load, and of the second. With an empty
 # EXPHIL_NATIVE_CACHE the first one compiles the kernels; run twice with the same folder for a warm cache.
-alias ExPhil.Native.{Policy, Safetensors}
+alias ExPhil.Native.{Mamba, Policy, Safetensors}
 
 {backend, rest} =
   case System.argv() do
@@ -53,6 +53,15 @@ measure = fn name, call ->
     String.pad_trailing(name, 30) <> "p50 #{at.(0.5)}  p90 #{at.(0.9)}  p99 #{at.(0.99)} us  (#{runs} runs)"
   )
 end
+
+# What a window session would cost if nothing were kept between its frames.
+windows =
+  for run <- 0..7 do
+    {:f32, {1, info.window, width}, binary_part(bytes, run * width * 4, info.window * width * 4)}
+  end
+  |> List.to_tuple()
+
+measure.("window, stateless", fn run -> Mamba.window!(policy, elem(windows, rem(run, 8))) end)
 
 for mode <- [:window, :carried] do
   session = Policy.new_session!(policy, mode: mode)

@@ -1,6 +1,7 @@
 // A policy that is small enough for compute-sanitizer's racecheck, which runs kernels thousands of times
-// slower: two frames of one agent and one frame of three, against the reference. Hidden; .ci/racecheck runs
-// it on a machine with a GPU, once for each shape of a team, which EXPHIL_NATIVE_POLICY chooses.
+// slower: two frames of one agent, one frame of three, and a window, against the reference. Hidden;
+// .ci/racecheck runs it on a machine with a GPU, once for each shape of a team, which EXPHIL_NATIVE_POLICY
+// chooses.
 #include "core/policy/reference.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/device/context.hpp"
@@ -31,7 +32,7 @@ std::vector<double> expected_frame(const core::PolicyWeights& weights, core::Pol
 
 }  // namespace
 
-TEST_CASE("a small policy under racecheck: one agent, then three in one call", "[.racecheck]") {
+TEST_CASE("a small policy under racecheck: one agent, three in one call, and a window", "[.racecheck]") {
   if (!test::have_device()) return;
   const auto weights = test::make_policy(small_policy());
   const core::PolicyConfig& config = weights->config;
@@ -64,6 +65,11 @@ TEST_CASE("a small policy under racecheck: one agent, then three in one call", "
                                    out.begin() + static_cast<std::ptrdiff_t>((i + 1) * outputs));
     CHECK(test::relative_error(alone, expected_frame(*weights, references[i], own)) <= 1e-5);
   }
+
+  policy->window(obs.data(), 1, 2 + kAgents, out.data());
+  std::vector<double> window(static_cast<std::size_t>((2 + kAgents) * config.d_output));
+  core::policy_reference_window(*weights, obs.data(), 2 + kAgents, window.data());
+  CHECK(test::relative_error(out.data(), window.data() + (1 + kAgents) * config.d_output, outputs) <= 1e-5);
 }
 
 }  // namespace exphil
