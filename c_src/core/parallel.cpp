@@ -1,7 +1,7 @@
 #include "core/parallel.hpp"
 
+#include <sched.h>
 #include <tbb/blocked_range.h>
-#include <tbb/info.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "core/background.hpp"
 
@@ -36,8 +37,16 @@ Threads& state() {
 std::atomic<int> chosen_threads{0};  // 0: the machine's
 thread_local bool in_step = false;
 
+// The cores that this process may use. Not tbb::info::default_concurrency(): where the first call of that has
+// no memory, every later one waits for ever.
+int usable_cores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return std::max(1, CPU_COUNT(&cores));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));  // more than 1024 cores
+}
+
 int machine_threads() {
-  static const int count = std::max(1, tbb::info::default_concurrency());
+  static const int count = usable_cores();
   return count;
 }
 

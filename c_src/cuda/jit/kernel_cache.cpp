@@ -107,15 +107,14 @@ CUfunction KernelCache::get(const KernelSpec& spec, std::size_t dynamic_shared) 
   CUfunction handle = nullptr;
   context.check(driver().cuModuleGetFunction(&handle, module, spec.entry.c_str()), "cuModuleGetFunction");
 
+  int allowed = 0;  // 48 KB less the kernel's static shared memory
+  context.check(
+      driver().cuFuncGetAttribute(&allowed, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, handle),
+      "cuFuncGetAttribute");
+
   std::lock_guard<std::mutex> lock(impl_->mutex);
-  Function& function = impl_->functions[name];
-  if (function.handle == nullptr) {
-    int allowed = 0;  // 48 KB less the kernel's static shared memory
-    context.check(
-        driver().cuFuncGetAttribute(&allowed, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, handle),
-        "cuFuncGetAttribute");
-    function = {handle, static_cast<std::size_t>(allowed)};
-  }
+  Function& function =
+      impl_->functions.try_emplace(name, Function{handle, static_cast<std::size_t>(allowed)}).first->second;
   if (dynamic_shared > function.opted_in) {
     context.check(driver().cuFuncSetAttribute(handle, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                               static_cast<int>(dynamic_shared)),

@@ -1,13 +1,17 @@
 // Compiles with NVRTC; see kernel_compiler.hpp.
 #include "cuda/jit/kernel_compiler.hpp"
 
+#include <dirent.h>
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
-#include <filesystem>
+#include <cstring>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <sstream>
-#include <system_error>
 
 #include "core/environment.hpp"
 #include "core/error.hpp"
@@ -32,23 +36,26 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-// Named as kernels and host code include them: "kernels/common/formulas.cuh".
-std::map<std::string, std::string> read_headers(const std::string& directory) {
-  std::map<std::string, std::string> headers;
-  std::error_code error;
-  const std::filesystem::path root(directory);
-  for (std::filesystem::recursive_directory_iterator entry(root, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::filesystem::path& path = entry->path();
-    if (path.extension() == ".cuh") {
-      headers["kernels/" + path.lexically_relative(root).generic_string()] = read_text(path.string());
-    }
-  }
-  if (error) {
-    fail(ErrorKind::file_error, "", "cannot list the kernels folder ", directory, ": ", error.message(),
+// Adds the headers of a folder, named as kernels and host code include them: "kernels/common/formulas.cuh".
+// Not std::filesystem's iterators: without memory those of libstdc++ end the process.
+void read_headers(const std::string& folder, const std::string& name,
+                  std::map<std::string, std::string>* headers) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(folder.c_str()), closedir);
+  if (!entries) {
+    fail(ErrorKind::file_error, "", "cannot list the kernels folder ", folder, ": ", std::strerror(errno),
          " (EXPHIL_NATIVE_KERNELS names it)");
   }
-  return headers;
+  while (const dirent* entry = readdir(entries.get())) {
+    const std::string file = entry->d_name, path = folder + "/" + file, ending = ".cuh";
+    if (file.front() == '.') continue;
+    struct stat status {};
+    if (lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {  // links to folders are not followed
+      read_headers(path, name + file + "/", headers);
+    } else if (file.size() > ending.size() &&
+               file.compare(file.size() - ending.size(), ending.size(), ending) == 0) {
+      (*headers)[name + file] = read_text(path);
+    }
+  }
 }
 
 void check_nvrtc(nvrtcResult result, const char* call) {
@@ -130,7 +137,7 @@ CompileInput prepare_compile(const KernelSpec& spec, int architecture) {
   CompileInput input;
   input.file = spec.file;
   input.source = read_text(directory + "/" + spec.file);
-  input.headers = read_headers(directory);
+  read_headers(directory, "kernels/", &input.headers);
   choose_architecture(architecture, &input);
   // No --use_fast_math: each kernel uses the fast intrinsics that its error bound allows.
   input.options.insert(input.options.end(), {"-std=c++17", "-default-device"});

@@ -121,6 +121,14 @@ FakeCuda& fake() {
   return *calls;
 }
 
+Failing failing_driver_calls(int result) {
+  return [result](int n, const std::function<void()>& call) {
+    fake().fail_any(result, n);
+    call();
+    return fake().fail_any(0, -1);
+  };
+}
+
 core::Error thrown_by(const std::function<void()>& call) {
   try {
     call();

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "cuda/fake_cuda.hpp"
+#include "support/faults.hpp"
 
 namespace exphil::test {
 
@@ -58,6 +59,9 @@ RunResult run_over_fake(const std::string& tag, std::map<std::string, std::strin
 
 // The controls of the fake driver, in such a child.
 FakeCuda& fake();
+
+// The driver call that does work (see FakeCuda::fail_any) number n returns `result`, a CUresult.
+Failing failing_driver_calls(int result);
 
 // The error that `call` throws; fails the test where it throws nothing.
 core::Error thrown_by(const std::function<void()>& call);

@@ -14,6 +14,7 @@
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/gradient_arguments.cuh"
 #include "kernels/scan/backward_arguments.cuh"
+#include "kernels/semiseparable/arguments.cuh"
 
 namespace exphil::test {
 namespace {
@@ -86,19 +87,21 @@ const std::map<std::string, Runner>& gradient_runners() {
 const std::map<std::string, Runner>& runners() {
   static const Runner forward = run_entry<scan::Arguments>, backward = run_entry<scan::BackwardArguments>,
                       recurrence = run_entry<associative::RecurrenceGradArguments>;
-  static const std::map<std::string, Runner> all = {{"selective_scan", forward},
-                                                    {"selective_scan_wide", forward},
-                                                    {"selective_scan_matrix", forward},
-                                                    {"selective_scan_backward", backward},
-                                                    {"selective_scan_backward_local", backward},
-                                                    {"selective_scan_backward_carry", backward},
-                                                    {"selective_scan_backward_matrix", backward},
-                                                    {"associative_scan", run_entry<associative::Arguments>},
-                                                    {"recurrence_grad_prepare", recurrence},
-                                                    {"recurrence_grad_finish", recurrence},
-                                                    {"scan_row_sums", run_entry<scan::RowSumArguments>},
-                                                    {"policy_step", run_with_obs<policy::StepArguments>},
-                                                    {"policy_window", run_with_obs<policy::WindowArguments>}};
+  static const std::map<std::string, Runner> all = {
+      {"selective_scan", forward},
+      {"selective_scan_wide", forward},
+      {"selective_scan_matrix", forward},
+      {"selective_scan_backward", backward},
+      {"selective_scan_backward_local", backward},
+      {"selective_scan_backward_carry", backward},
+      {"selective_scan_backward_matrix", backward},
+      {"associative_scan", run_entry<associative::Arguments>},
+      {"semiseparable_product", run_entry<semiseparable::ProductArguments>},
+      {"recurrence_grad_prepare", recurrence},
+      {"recurrence_grad_finish", recurrence},
+      {"scan_row_sums", run_entry<scan::RowSumArguments>},
+      {"policy_step", run_with_obs<policy::StepArguments>},
+      {"policy_window", run_with_obs<policy::WindowArguments>}};
   return all;
 }
 

@@ -5,14 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
-#include "core/error.hpp"
 #include "core/policy/session.hpp"
 #include "core/policy/state_codec.hpp"
 #include "support/catch.hpp"
+#include "support/faults.hpp"
 
 namespace exphil::test {
 
@@ -148,51 +147,37 @@ class FaultBench {
 };
 
 // make() returns the policy for one attempt: a new one where the failures of a cold policy are tested too.
-// failing(n, call): runs call() with failure number n injected; false where the call ended before it. Returns
-// the number of failures thrown.
-inline int fail_everywhere(const std::function<std::shared_ptr<core::Policy>()>& make,
-                           const std::function<bool(int, const std::function<void()>&)>& failing,
+// Returns the number of failures thrown.
+inline int fail_everywhere(const std::function<std::shared_ptr<core::Policy>()>& make, const Failing& failing,
                            std::int64_t window = 0) {
   int thrown = 0;
   const std::size_t operations = FaultBench(make(), window).operations().size();
   for (std::size_t index = 0; index < operations; ++index) {
     FaultBench sound(make(), window);
+    const std::string name = sound.operations()[index].name;
     sound.operations()[index].run();
     const auto after = sound.states();
-    // A window has more than its state as bytes: what the policy keeps of its frames. So every second failure
-    // is followed by a frame for each session, the others by the operation again.
+    // A window has more than its state as bytes: what the policy keeps of its frames. So there every failure
+    // comes twice, followed by the operation again and by a frame for each session.
     const auto next = window > 0 ? sound.next_outputs() : std::vector<float>();
     const auto unchanged = window > 0 ? FaultBench(make(), window).next_outputs() : std::vector<float>();
-    bool reached = true;
-    for (int half = 0; reached; ++half) {
-      const int n = window > 0 ? half / 2 : half;
-      FaultBench bench(make(), window);
-      const PolicyOperation operation = bench.operations()[index];
-      INFO(operation.name << ", failure " << n);
-      REQUIRE(n < 1000);
-      bool threw = false;
-      reached = failing(n, [&] {
-        try {
-          operation.run();
-        } catch (const core::Error&) {
-          threw = true;
-        } catch (const std::bad_alloc&) {
-          threw = true;
-        }
+    for (const bool again : {true, false}) {
+      if (!again && window == 0) continue;
+      thrown += fail_at_each_point(name, failing, [&, again] {
+        const auto bench = std::make_shared<FaultBench>(make(), window);
+        const auto run = bench->operations()[index].run;
+        const auto check = [=, &after, &next, &unchanged](bool threw) {
+          if (threw) CHECK(bench->states() == bench->initial());
+          if (threw && !again) {
+            CHECK(bench->next_outputs() == unchanged);
+            return;
+          }
+          if (threw) run();
+          CHECK(bench->states() == after);
+          if (window > 0) CHECK(bench->next_outputs() == next);
+        };
+        return Attempt{run, check};
       });
-      if (!threw) {
-        CHECK(bench.states() == after);
-        continue;
-      }
-      ++thrown;
-      CHECK(bench.states() == bench.initial());
-      if (window > 0 && half % 2 == 1) {
-        CHECK(bench.next_outputs() == unchanged);
-        continue;
-      }
-      operation.run();
-      CHECK(bench.states() == after);
-      if (window > 0) CHECK(bench.next_outputs() == next);
     }
   }
   return thrown;

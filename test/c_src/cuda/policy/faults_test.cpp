@@ -6,6 +6,7 @@
 
 #include "core/environment.hpp"
 #include "core/policy/session.hpp"
+#include "cuda/backend.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/loader.hpp"
@@ -107,13 +108,7 @@ void fail_driver_calls(const std::shared_ptr<cuda::Context>& context, std::int64
       }
       const std::size_t resident = policy->resident_bytes();
       const int events = fake().events();
-      const int thrown = fail_everywhere([&] { return policy; },
-                                         [&](int n, const std::function<void()>& call) {
-                                           fake().fail_any(result, n);
-                                           call();
-                                           return fake().fail_any(0, -1);
-                                         },
-                                         window);
+      const int thrown = fail_everywhere([&] { return policy; }, failing_driver_calls(result), window);
       CHECK(thrown > 50);
       CHECK(policy->resident_bytes() == resident);
       CHECK(fake().events() == events);
@@ -133,18 +128,27 @@ TEST_CASE("every driver call of a policy fails once", "[.policy_driver_faults]")
   fail_driver_calls(context, 6);
 }
 
+TEST_CASE("every driver call and every allocation of a policy's load fails once", "[.policy_load_faults]") {
+  const auto context = cuda::Context::open(0);
+  fake().on_launch(run_kernel);
+  fake().pause_failing = pause_failing_allocations;
+  const Operation load = load_of_policy(cuda::open_cuda_backend(0));
+  for (const Failing& failing :
+       {failing_driver_calls(kOutOfMemory), failing_driver_calls(kInvalidValue), Failing(fail_allocation)}) {
+    fail_operations({load}, failing, [&] {
+      CHECK(context->device_pool().held_bytes() == 0);
+      CHECK(context->pinned_pool().held_bytes() == 0);
+      CHECK(fake().context_depth() == 0);
+    });
+  }
+}
+
 TEST_CASE("every allocation of a policy fails once", "[.policy_allocation_faults]") {
   const auto context = cuda::Context::open(0);
   fake().pause_failing = pause_failing_allocations;
   const std::shared_ptr<core::Policy> policy = load(context);
   for (const std::int64_t window : {0, 6}) {
-    CHECK(fail_everywhere([&] { return policy; },
-                          [](int n, const std::function<void()>& call) {
-                            const FailingAllocation failure(n);
-                            call();
-                            return failure.happened();
-                          },
-                          window) > 0);
+    CHECK(fail_everywhere([&] { return policy; }, fail_allocation, window) > 0);
   }
 }
 
@@ -169,7 +173,8 @@ TEST_CASE("a lost device is an error immediately, and the host backend still wor
 
 TEST_CASE("a policy whose calls fail keeps every state", "[cuda][policy][faults][nvrtc]") {
   if (!have_nvrtc()) return;
-  for (const char* tag : {"[.policy_driver_faults]", "[.policy_allocation_faults]", "[.policy_lost]"}) {
+  for (const char* tag : {"[.policy_driver_faults]", "[.policy_load_faults]", "[.policy_allocation_faults]",
+                          "[.policy_lost]"}) {
     const RunResult result = run_over_fake(tag, small_slices());
     INFO(tag << "\n" << result.output);
     CHECK(result.status == 0);

@@ -254,41 +254,6 @@ TEST_CASE("all of the gradient's kernels run without a GPU", "[cuda][scan_grad][
 
 // ---- on the fake driver ----
 
-TEST_CASE("every driver call of a gradient fails once", "[.gradient_faults]") {
-  constexpr int kInvalidValue = 1, kOutOfMemory = 2;
-  const auto context = cuda::Context::open(0);
-  const ScanGradCase c(with_everything(of_size(2, 70, 9, 16)));
-  const ScanGradProblem problem = c.problem();
-  GradResults results(problem);
-  run_on_device(problem, results.outputs());
-  for (const int result : {kInvalidValue, kOutOfMemory}) {
-    int thrown = 0, n = 0;
-    for (bool happened = true; happened; ++n) {
-      fake().fail_any(result, n);
-      try {
-        run_on_device(problem, results.outputs());
-      } catch (const core::Error& error) {
-        ++thrown;
-        CHECK_FALSE(std::string(error.what()).empty());
-      }
-      happened = fake().fail_any(0, -1);
-      CHECK(context->device_pool().held_bytes() == 0);
-      CHECK(context->pinned_pool().held_bytes() == 0);
-      CHECK(fake().context_depth() == 0);
-    }
-    INFO(n << " calls");
-    CHECK(thrown > 8);
-  }
-  CHECK(results.overrun() == "");
-  run_on_device(problem, results.outputs());
-}
-
-TEST_CASE("a gradient whose calls fail is an error and keeps nothing", "[cuda][scan_grad][faults]") {
-  const RunResult run = run_over_emulated("[.gradient_faults]");
-  INFO(run.output);
-  REQUIRE(run.status == 0);
-}
-
 TEST_CASE("a gradient's device addresses are checked", "[.gradient_addresses]") {
   const auto context = cuda::Context::open(0);
   const cuda::ContextGuard guard(*context);

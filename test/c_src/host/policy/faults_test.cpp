@@ -1,6 +1,5 @@
 // A host policy whose memory runs out at every allocation of every operation.
 #include "host/policy/policy.hpp"
-#include "support/allocations.hpp"
 #include "support/edifice_writer.hpp"
 #include "support/policy.hpp"
 #include "support/policy_faults.hpp"
@@ -10,12 +9,7 @@ namespace {
 
 int fail_allocations(const core::PolicyWeights& weights, std::int64_t window = 0) {
   const auto make = [&] { return std::shared_ptr<core::Policy>(host::make_policy(weights, {})); };
-  const auto failing = [](int n, const std::function<void()>& call) {
-    const FailingAllocation failure(n);
-    call();
-    return failure.happened();
-  };
-  return fail_everywhere(make, failing, window);
+  return fail_everywhere(make, fail_allocation, window);
 }
 
 // ExPhil's policy of 81 outputs with its controller.
