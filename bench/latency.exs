@@ -4,73 +4,35 @@
 #
 # POLICY defaults to the shared one (EXPHIL_SHARED, else ../shared). Inputs change from call to call. The load times
 # are of this VM's first and second load: with an empty EXPHIL_NATIVE_CACHE the first one compiles the kernels.
+Code.require_file("support.exs", __DIR__)
 alias ExPhil.Native.{Mamba, SelectiveScan}
 
-defmodule Latency do
-  # `prepare` runs before each call and is not measured.
-  def row(name, runs, call, prepare \\ fn _ -> :ok end) do
-    for run <- 1..20, do: {prepare.(run), call.(run)}
-
-    sorted =
-      for run <- 1..runs do
-        prepare.(run)
-        begin = System.monotonic_time(:nanosecond)
-        call.(run)
-        System.monotonic_time(:nanosecond) - begin
-      end
-      |> Enum.sort()
-      |> List.to_tuple()
-
-    at = fn share -> Float.round(elem(sorted, min(runs - 1, trunc(runs * share))) / 1000, 1) end
-
-    IO.puts(
-      String.pad_trailing(name, 46) <>
-        " p50 #{at.(0.5)}  p90 #{at.(0.9)}  p99 #{at.(0.99)} us  (#{runs} runs)"
-    )
-  end
-
-  def floats(count, seed, scale, shift) do
-    {values, _} =
-      Enum.map_reduce(1..count, :rand.seed_s(:exsss, seed), fn _, state ->
-        {u, state} = :rand.uniform_s(state)
-        {<<(u - 0.5) * scale + shift::float-32-little>>, state}
-      end)
-
-    IO.iodata_to_binary(values)
-  end
-end
-
-{backend, rest} =
-  case System.argv() do
-    [name | rest] when name in ["cuda", "host"] -> {String.to_atom(name), rest}
-    rest -> {:auto, rest}
-  end
-
-shared = System.get_env("EXPHIL_SHARED", "../shared")
-policy = Enum.at(rest, 0, Path.join(shared, "melee/policy.safetensors"))
-runs = rest |> Enum.at(1, "2000") |> String.to_integer()
+{backend, rest} = BenchSupport.arguments()
+policy = Enum.at(rest, 0, BenchSupport.policy())
+runs = BenchSupport.integer(rest, 1, 2000)
 
 load = fn ->
-  begin = System.monotonic_time(:microsecond)
-  {:ok, model} = Mamba.load(policy, backend: backend)
-  {:ok, session} = Mamba.new_session(model)
-  size = Mamba.info(model).d_input * 4
-  {:ok, _} = Mamba.step(session, :binary.copy(<<0>>, size))
-  {model, session, size, (System.monotonic_time(:microsecond) - begin) / 1000}
+  BenchSupport.timed(fn ->
+    {:ok, model} = Mamba.load(policy, backend: backend)
+    {:ok, session} = Mamba.new_session(model)
+    size = Mamba.info(model).d_input * 4
+    {:ok, _} = Mamba.step(session, :binary.copy(<<0>>, size))
+    {model, session, size}
+  end)
 end
 
-{_, _, _, first} = load.()
-{model, session, size, second} = load.()
+{first, _} = load.()
+{second, {model, session, size}} = load.()
 IO.puts("#{inspect(model)}")
-IO.puts("load to first step: first #{first} ms, again in this VM #{second} ms")
+IO.puts("load to first step: first #{first / 1000} ms, again in this VM #{second / 1000} ms")
 
-obs = for seed <- 1..64, do: Latency.floats(div(size, 4), seed, 1.0, 0.0)
+obs = for seed <- 1..64, do: BenchSupport.floats(div(size, 4), seed, 1.0, 0.0)
 obs = List.to_tuple(obs)
 pick = fn run -> elem(obs, rem(run, 64)) end
 
-Latency.row("policy step, one agent", runs, fn run -> {:ok, _} = Mamba.step(session, pick.(run)) end)
+BenchSupport.row("policy step, one agent", runs, fn run -> {:ok, _} = Mamba.step(session, pick.(run)) end)
 
-Latency.row("snapshot, step, restore, step", div(runs, 4), fn run ->
+BenchSupport.row("snapshot, step, restore, step", div(runs, 4), fn run ->
   {:ok, snapshot} = Mamba.snapshot(session)
   {:ok, _} = Mamba.step(session, pick.(run))
   {:ok, _} = Mamba.restore(session, snapshot)
@@ -84,11 +46,13 @@ seven = for k <- 0..7, do: for(f <- 0..6, into: <<>>, do: elem(obs, rem(f + k, 6
 seven = List.to_tuple(seven)
 play_seven = fn run -> Mamba.resimulate!(played, 0, elem(seven, rem(run, 8))) end
 
-Latency.row("rollback 7", div(runs, 4), fn _ -> {:ok, _} = Mamba.rollback(played, 7) end, play_seven)
+BenchSupport.row("rollback 7", div(runs, 4), fn _ -> {:ok, _} = Mamba.rollback(played, 7) end,
+  prepare: play_seven
+)
 
 play_seven.(0)
 
-Latency.row("rollback 7 and resimulate 7", div(runs, 4), fn run ->
+BenchSupport.row("rollback 7 and resimulate 7", div(runs, 4), fn run ->
   {:ok, _} = Mamba.resimulate(played, 7, elem(seven, rem(run, 8)))
 end)
 
@@ -96,7 +60,7 @@ d_input = div(size, 4)
 windows = for k <- 0..7, do: for(f <- 0..59, into: <<>>, do: elem(obs, rem(f + k, 64)))
 windows = List.to_tuple(windows)
 
-Latency.row("policy window of 60 frames", div(runs, 10), fn run ->
+BenchSupport.row("policy window of 60 frames", div(runs, 10), fn run ->
   {:ok, _} = Mamba.window(model, {:f32, {1, 60, d_input}, elem(windows, rem(run, 8))})
 end)
 
@@ -105,26 +69,26 @@ for agents <- [16, 256] do
   batches = for k <- 0..7, do: for(a <- 1..agents, into: <<>>, do: elem(obs, rem(a + k, 64)))
   batches = List.to_tuple(batches)
 
-  Latency.row("policy step, #{agents} agents in one call", div(runs, 10), fn run ->
+  BenchSupport.row("policy step, #{agents} agents in one call", div(runs, 10), fn run ->
     {:ok, _} = Mamba.step_batch(sessions, elem(batches, rem(run, 8)))
   end)
 end
 
 {batch, seq, dim, state} = {32, 60, 512, 16}
-a = {:f32, {dim, state}, Latency.floats(dim * state, 1, 1.8, -1.0)}
+a = {:f32, {dim, state}, BenchSupport.floats(dim * state, 1, 1.8, -1.0)}
 
 inputs =
   for seed <- 1..4 do
-    {{:f32, {batch, seq, dim}, Latency.floats(batch * seq * dim, 10 * seed, 2.0, 0.0)},
-     {:f32, {batch, seq, dim}, Latency.floats(batch * seq * dim, 10 * seed + 1, 0.1, 0.06)},
-     {:f32, {batch, seq, state}, Latency.floats(batch * seq * state, 10 * seed + 2, 2.0, 0.0)},
-     {:f32, {batch, seq, state}, Latency.floats(batch * seq * state, 10 * seed + 3, 2.0, 0.0)}}
+    {{:f32, {batch, seq, dim}, BenchSupport.floats(batch * seq * dim, 10 * seed, 2.0, 0.0)},
+     {:f32, {batch, seq, dim}, BenchSupport.floats(batch * seq * dim, 10 * seed + 1, 0.1, 0.06)},
+     {:f32, {batch, seq, state}, BenchSupport.floats(batch * seq * state, 10 * seed + 2, 2.0, 0.0)},
+     {:f32, {batch, seq, state}, BenchSupport.floats(batch * seq * state, 10 * seed + 3, 2.0, 0.0)}}
   end
   |> List.to_tuple()
 
 chosen = Mamba.info(model).backend
 
-Latency.row("scan/5 32x60x512x16 f32, binaries to a binary", div(runs, 4), fn run ->
+BenchSupport.row("scan/5 32x60x512x16 f32, binaries to a binary", div(runs, 4), fn run ->
   {x, dt, b, c} = elem(inputs, rem(run, 4))
   SelectiveScan.scan(x, dt, a, b, c, backend: chosen)
 end)

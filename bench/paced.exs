@@ -5,6 +5,7 @@
 # SECONDS (60) is the time of each of the two; they alternate every two seconds, so that both see the same
 # machine. POLICY defaults to the shared one (EXPHIL_SHARED, else ../shared). The CPU share is that of the whole VM, in
 # percent of one core. The last row steps without a pause.
+Code.require_file("support.exs", __DIR__)
 alias ExPhil.Native.{Clock, Mamba}
 
 defmodule Paced do
@@ -26,9 +27,8 @@ defmodule Paced do
   end
 
   def step(session, obs) do
-    begin = System.monotonic_time(:nanosecond)
-    {:ok, _} = Mamba.step(session, obs)
-    (System.monotonic_time(:nanosecond) - begin) / 1000
+    {microseconds, {:ok, _}} = BenchSupport.timed(fn -> Mamba.step(session, obs) end)
+    microseconds
   end
 
   # The VM's processor time so far, in seconds.
@@ -45,43 +45,24 @@ defmodule Paced do
   end
 
   def row(name, turns) do
-    latencies = turns |> Enum.flat_map(&elem(&1, 0)) |> Enum.sort()
+    latencies = Enum.flat_map(turns, &elem(&1, 0))
     [cpu, time] = for at <- [1, 2], do: turns |> Enum.map(&elem(&1, at)) |> Enum.sum()
-    count = length(latencies)
-    at = fn share -> latencies |> Enum.at(min(count - 1, trunc(count * share))) |> Float.round(1) end
 
     IO.puts(
-      "#{String.pad_trailing(name, 16)} p50 #{at.(0.5)}  p90 #{at.(0.9)}  p99 #{at.(0.99)} us, " <>
-        "#{Float.round(100 * cpu / time, 1)}% of a core (#{count} steps)"
+      "#{String.pad_trailing(name, 16)} #{BenchSupport.percentiles(latencies)}, " <>
+        "#{Float.round(100 * cpu / time, 1)}% of a core (#{length(latencies)} steps)"
     )
 
-    at.(0.5)
+    latencies |> Enum.sort() |> BenchSupport.at(50)
   end
 end
 
-{backend, rest} =
-  case System.argv() do
-    [name | rest] when name in ["cuda", "host"] -> {String.to_atom(name), rest}
-    rest -> {:auto, rest}
-  end
-
-seconds = rest |> Enum.at(0, "60") |> String.to_integer()
-shared = System.get_env("EXPHIL_SHARED", "../shared")
-
-{:ok, model} =
-  rest |> Enum.at(1, Path.join(shared, "melee/policy.safetensors")) |> Mamba.load(backend: backend)
-
+{backend, rest} = BenchSupport.arguments()
+seconds = BenchSupport.integer(rest, 0, 60)
+{:ok, model} = rest |> Enum.at(1, BenchSupport.policy()) |> Mamba.load(backend: backend)
 IO.inspect(model)
 
-obs =
-  for seed <- 1..32 do
-    {floats, _} =
-      Enum.map_reduce(1..model.info.d_input, :rand.seed_s(:exsss, seed), fn _, s -> :rand.uniform_s(s) end)
-
-    for u <- floats, into: <<>>, do: <<u - 0.5::float-32-little>>
-  end
-  |> List.to_tuple()
-
+obs = List.to_tuple(for seed <- 1..32, do: BenchSupport.floats(model.info.d_input, seed, 1.0, 0.0))
 {:ok, plain} = Mamba.new_session(model)
 {:ok, paced} = Mamba.new_session(model)
 back_to_back = fn -> for frame <- 1..5000, do: Paced.step(plain, elem(obs, rem(frame, 32))) end

@@ -7,6 +7,7 @@
 #
 # A frame is late where its answer comes after the next frame is due. The policy is the shared one
 # (EXPHIL_SHARED, else ../shared). Results: bench/results/play_beside_scans.md.
+Code.require_file("support.exs", __DIR__)
 alias ExPhil.Native.{Mamba, SelectiveScan}
 
 defmodule PlayBesideScans do
@@ -64,18 +65,18 @@ defmodule PlayBesideScans do
   end
 
   def row(name, frames, alone, beside, events) do
-    [steps, woken] = for i <- [0, 1], do: frames |> Enum.map(&elem(&1, i)) |> Enum.sort() |> List.to_tuple()
-    at = fn sorted, share -> elem(sorted, min(tuple_size(sorted) - 1, trunc(tuple_size(sorted) * share))) end
+    [steps, woken] = for i <- [0, 1], do: frames |> Enum.map(&elem(&1, i)) |> Enum.sort()
+    at = fn sorted, percent -> round(BenchSupport.at(sorted, percent)) end
     late = Enum.count(frames, &elem(&1, 2))
     share = if alone > 0, do: "#{round(100 * beside / alone)}%", else: "-"
 
     cells = [
       name,
-      at.(steps, 0.5),
-      at.(steps, 0.99),
-      at.(steps, 1.0),
-      at.(woken, 0.99),
-      at.(woken, 1.0),
+      at.(steps, 50),
+      at.(steps, 99),
+      at.(steps, 100),
+      at.(woken, 99),
+      at.(woken, 100),
       "#{late} of #{length(frames)}",
       Float.round(alone, 1),
       Float.round(beside, 1),
@@ -122,17 +123,12 @@ defmodule PlayBesideScans do
   end
 end
 
-{backend, rest} =
-  case System.argv() do
-    [name | rest] when name in ["cuda", "host"] -> {String.to_atom(name), rest}
-    rest -> {:auto, rest}
-  end
+{backend, rest} = BenchSupport.arguments()
 
 [seconds, agents, loops] =
-  for {default, at} <- Enum.with_index([60, 16, 4]),
-      do: rest |> Enum.at(at, "#{default}") |> String.to_integer()
+  for {default, at} <- [{60, 0}, {16, 1}, {4, 2}], do: BenchSupport.integer(rest, at, default)
 
-policy = Path.join(System.get_env("EXPHIL_SHARED", "../shared"), "melee/policy.safetensors")
+policy = BenchSupport.policy()
 model = Mamba.load!(policy, backend: backend)
 %{backend: backend, d_input: d_input, device: device} = Mamba.info(model)
 obs = PlayBesideScans.floats(d_input + 1) |> binary_part(0, d_input * 4)

@@ -5,30 +5,19 @@
 # POLICY defaults to ExPhil's shared one (EXPHIL_SHARED, else ../shared). Observations change from call to call. The
 # load times run from Policy.load to the first action: of this VM's first load, and of the second. With an empty
 # EXPHIL_NATIVE_CACHE the first one compiles the kernels; run twice with the same folder for a warm cache.
+Code.require_file("support.exs", __DIR__)
 alias ExPhil.Native.{Mamba, Policy, Safetensors}
 
-{backend, rest} =
-  case System.argv() do
-    [name | rest] when name in ["cuda", "host"] -> {String.to_atom(name), rest}
-    rest -> {:auto, rest}
-  end
+{backend, rest} = BenchSupport.arguments()
+path = Enum.at(rest, 0, BenchSupport.shared("exphil/exphil_policy/policy.bin"))
+runs = BenchSupport.integer(rest, 1, 2000)
 
-shared = System.get_env("EXPHIL_SHARED", "../shared")
-path = Enum.at(rest, 0, Path.join(shared, "exphil/exphil_policy/policy.bin"))
-runs = rest |> Enum.at(1, "2000") |> String.to_integer()
-
-{:f32, {count, width}, bytes} = Safetensors.read!(Path.join(shared, "exphil/frames600.safetensors"))["obs"]
+{:f32, {count, width}, bytes} = Safetensors.read!(BenchSupport.shared("exphil/frames600.safetensors"))["obs"]
 
 frames = List.to_tuple(for <<frame::binary-size(width * 4) <- bytes>>, do: frame)
 
-microseconds = fn call ->
-  begin = System.monotonic_time(:nanosecond)
-  result = call.()
-  {(System.monotonic_time(:nanosecond) - begin) / 1000, result}
-end
-
 load = fn ->
-  microseconds.(fn ->
+  BenchSupport.timed(fn ->
     policy = Policy.load!(path, backend: backend)
     Policy.act!(Policy.new_session!(policy), elem(frames, 0))
     policy
@@ -41,18 +30,8 @@ info = Policy.info(policy)
 IO.puts("#{info.backend}, #{path}, window of #{info.window} frames, #{count} different observations")
 IO.puts("load to first act: #{round(first / 1000)} ms, again #{round(second / 1000)} ms")
 
-measure = fn name, call ->
-  for run <- 1..70, do: call.(run)
-
-  sorted =
-    for(run <- 1..runs, do: elem(microseconds.(fn -> call.(run) end), 0)) |> Enum.sort() |> List.to_tuple()
-
-  at = fn share -> Float.round(elem(sorted, min(runs - 1, trunc(runs * share))), 1) end
-
-  IO.puts(
-    String.pad_trailing(name, 30) <> "p50 #{at.(0.5)}  p90 #{at.(0.9)}  p99 #{at.(0.99)} us  (#{runs} runs)"
-  )
-end
+# The window of 60 frames is full when the measurement begins.
+measure = fn name, call -> BenchSupport.row(name, runs, call, warm: 70) end
 
 # What a window session would cost if nothing were kept between its frames.
 windows =
