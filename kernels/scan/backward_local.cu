@@ -18,8 +18,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     float sum_dt[kChannels] = {};
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) h[i] = g[i] = Rule::zero(), decay[i] = Rule::one();
-#pragma unroll 2
-    for (int step = 0; step < s.steps; ++step) {
+      // Four at a time: steps beyond the sequence are zeros and change nothing.
+#pragma unroll 4
+    for (int step = 0; step < (s.steps + 3) / 4 * 4; ++step) {
       Step with;
       advance(s, shared, lane, step, &with, h);
       const Channels dt = load_channels(s, shared.dt, step);
