@@ -119,6 +119,33 @@ class SelectiveScan(unittest.TestCase):
             self.assertIn(words, str(caught.exception))
 
 
+class Types(unittest.TestCase):
+    def refused(self, words, target, outs, *arguments, **attributes):
+        with self.subTest((target, words)), self.assertRaises(Exception) as caught:
+            jax.block_until_ready(jax.ffi.ffi_call(target, outs)(*arguments, **attributes))
+        self.assertIn(words, str(caught.exception))
+
+    def test_types_that_a_handler_does_not_take(self):
+        (x, _, a, b, c), _ = problem(10, 1, 4, 3, 2)
+        for dtype, words in ((np.int8, "no operator supports"), (np.bool_, "no operator supports"), (np.int32, "got s32")):
+            t = x.astype(dtype)
+            like = jax.ShapeDtypeStruct(t.shape, t.dtype)
+            self.refused(words, "exphil_selective_scan", [like], t, t, a, b, c)
+            self.refused(words, "exphil_selective_scan_grad", [like], t, t, t, a, b, c, results="x")
+            self.refused(words, "exphil_scan_cumulative", [like], t, op="cumprod")
+            self.refused(words, "exphil_linear_recurrence", [like], t, t)
+            self.refused(words, "exphil_linear_recurrence_grad", [like, like], t, t, t)
+
+    def test_types_of_attributes(self):
+        (x, dt, a, b, c), _ = problem(11, 1, 4, 3, 2)
+        like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        scan = ("exphil_selective_scan", [like], x, dt, a, b, c)
+        self.refused("discretization must be a string", *scan, discretization=np.int32(3))
+        self.refused("dt_softplus must be a number or a boolean", *scan, dt_softplus="yes")
+        self.refused("axis must be a 32- or 64-bit integer", "exphil_scan_cumulative", [like], x, axis=np.float32(1))
+        self.refused("empty or initial_state", "exphil_linear_recurrence", [like], x, x, operands="h0")
+
+
 class AssociativeScans(unittest.TestCase):
     def test_cumulative(self):
         x = np.random.default_rng(1).uniform(0.5, 1.5, (3, 70, 5)).astype(np.float32)
