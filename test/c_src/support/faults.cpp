@@ -68,7 +68,7 @@ int fail_at_each_point(const std::string& name, const Failing& failing,
   for (int n = 0; reached; ++n) {
     const Attempt attempt = prepare();
     INFO(name << ", failure " << n);
-    REQUIRE(n < 1000);
+    REQUIRE(n < 10000);
     bool threw = false;
     reached = failing(n, [&] { threw = throws(attempt.run); });
     if (threw) ++thrown;
