@@ -1,33 +1,35 @@
-# What a game sees: one step once every 16.67 ms, with and without a pace, in turns in one run.
+# What a game sees: one frame once every 16.67 ms, with and without a pace, in turns in one run.
 #
 #   mix run bench/paced.exs [cuda|host] [SECONDS] [POLICY]
 #
-# SECONDS (60) is the time of each of the two; they alternate every two seconds, so that both see the same
-# machine. POLICY defaults to the shared one (EXPHIL_SHARED, else ../shared). The CPU share is that of the whole VM, in
-# percent of one core. The last row steps without a pause.
+# SECONDS (60) is the time of each row; rows take turns of two seconds, so that all see the same machine. POLICY is
+# the one that steps; it defaults to the shared one (EXPHIL_SHARED, else ../shared). `act` plays ExPhil's shared policy
+# with a carried state. The CPU share is that of the whole VM, in percent of one core. "back to back" steps
+# without a pause. "ping" is a message to another process and its answer, once a millisecond: alone, and
+# while four agents play at 60 FPS; after it stand the events of long_schedule (2 ms) that the VM reported.
 Code.require_file("support.exs", __DIR__)
-alias ExPhil.Native.{Clock, Mamba}
+alias ExPhil.Native.{Clock, Mamba, Policy, Safetensors}
 
 defmodule Paced do
   @fps 60
   @turn 2 * @fps
 
   # Frames of one turn: the latencies in microseconds, without the first ten, in which the pace learns the rhythm.
-  def turn(session, obs, frames \\ @turn) do
+  def turn(call, obs, frames \\ @turn) do
     {:ok, clock} = Clock.start(@fps)
 
     latencies =
       for frame <- 1..(frames + 10) do
         Clock.wait(clock)
-        step(session, elem(obs, rem(frame, tuple_size(obs))))
+        timed(call, elem(obs, rem(frame, tuple_size(obs))))
       end
 
     Clock.stop(clock)
     Enum.drop(latencies, 10)
   end
 
-  def step(session, obs) do
-    {microseconds, {:ok, _}} = BenchSupport.timed(fn -> Mamba.step(session, obs) end)
+  def timed(call, obs) do
+    {microseconds, {:ok, _}} = BenchSupport.timed(fn -> call.(obs) end)
     microseconds
   end
 
@@ -49,35 +51,114 @@ defmodule Paced do
     [cpu, time] = for at <- [1, 2], do: turns |> Enum.map(&elem(&1, at)) |> Enum.sum()
 
     IO.puts(
-      "#{String.pad_trailing(name, 16)} #{BenchSupport.percentiles(latencies)}, " <>
-        "#{Float.round(100 * cpu / time, 1)}% of a core (#{length(latencies)} steps)"
+      "#{String.pad_trailing(name, 18)} #{BenchSupport.percentiles(latencies)}, longest #{Float.round(Enum.max(latencies), 1)}, " <>
+        "#{Float.round(100 * cpu / time, 1)}% of a core (#{length(latencies)} calls)"
     )
 
     latencies |> Enum.sort() |> BenchSupport.at(50)
+  end
+
+  # Round trips to another process, once a millisecond.
+  def pings(seconds) do
+    echo = spawn_link(&echo/0)
+    {:ok, clock} = Clock.start(1000)
+
+    trips =
+      for _ <- 1..(seconds * 1000) do
+        Clock.wait(clock)
+        timed(&ping(echo, &1), :ping)
+      end
+
+    Clock.stop(clock)
+    Process.unlink(echo)
+    Process.exit(echo, :kill)
+    trips
+  end
+
+  defp ping(echo, message) do
+    send(echo, {self(), message})
+
+    receive do
+      ^message -> {:ok, message}
+    end
+  end
+
+  defp echo do
+    receive do
+      {from, message} -> send(from, message)
+    end
+
+    echo()
+  end
+
+  def long_schedules do
+    receive do
+      {:monitor, _, :long_schedule, _} -> 1 + long_schedules()
+    after
+      0 -> 0
+    end
   end
 end
 
 {backend, rest} = BenchSupport.arguments()
 seconds = BenchSupport.integer(rest, 0, 60)
-{:ok, model} = rest |> Enum.at(1, BenchSupport.policy()) |> Mamba.load(backend: backend)
+model = rest |> Enum.at(1, BenchSupport.policy()) |> Mamba.load!(backend: backend)
+policy = Policy.load!(BenchSupport.shared("exphil/exphil_policy/policy.bin"), backend: backend)
 IO.inspect(model)
 
 obs = List.to_tuple(for seed <- 1..32, do: BenchSupport.floats(model.info.d_input, seed, 1.0, 0.0))
-{:ok, plain} = Mamba.new_session(model)
-{:ok, paced} = Mamba.new_session(model)
-back_to_back = fn -> for frame <- 1..5000, do: Paced.step(plain, elem(obs, rem(frame, 32))) end
-back_to_back.()
+{:f32, {_, width}, bytes} = Safetensors.read!(BenchSupport.shared("exphil/frames600.safetensors"))["obs"]
+frames = List.to_tuple(for <<frame::binary-size(width * 4) <- bytes>>, do: frame)
 
-turns =
-  for _ <- 1..max(1, div(seconds, 2)) do
-    first = Paced.measured(fn -> Paced.turn(plain, obs) end)
-    {:ok, _} = Mamba.pace(paced, 60)
-    second = Paced.measured(fn -> Paced.turn(paced, obs) end)
-    {:ok, _} = Mamba.pace(paced, nil)
-    {first, second}
+stepping = {&Mamba.step/2, obs, fn -> Mamba.new_session!(model) end}
+acting = {&Policy.act/2, frames, fn -> Policy.new_session!(policy, mode: :carried) end}
+
+rows =
+  for {name, {call, inputs, new}} <- [{"step", stepping}, {"act", acting}], pace <- [nil, 60] do
+    session = new.()
+    for frame <- 1..300, do: {:ok, _} = call.(session, elem(inputs, rem(frame, 32)))
+    {"#{name}, #{if pace, do: "paced", else: "plain"}", &call.(session, &1), inputs, session, pace}
   end
 
-without = Paced.row("plain", Enum.map(turns, &elem(&1, 0)))
-with_pace = Paced.row("paced", Enum.map(turns, &elem(&1, 1)))
-Paced.row("back to back", [Paced.measured(back_to_back)])
-IO.puts("paced / plain at p50: #{Float.round(with_pace / without, 2)}")
+turns =
+  for _ <- 1..max(1, div(seconds, 2)), {name, call, inputs, session, pace} <- rows do
+    {:ok, _} = Mamba.pace(session, pace)
+    measured = Paced.measured(fn -> Paced.turn(call, inputs) end)
+    {:ok, _} = Mamba.pace(session, nil)
+    {name, measured}
+  end
+
+medians =
+  for {name, _, _, _, _} <- rows do
+    Paced.row(name, for({^name, measured} <- turns, do: measured))
+  end
+
+[plain, paced | _] = medians
+{_, step, _, _, _} = hd(rows)
+
+Paced.row("step, back to back", [
+  Paced.measured(fn -> for frame <- 1..5000, do: Paced.timed(step, elem(obs, rem(frame, 32))) end)
+])
+
+Paced.row("ping", [Paced.measured(fn -> Paced.pings(min(seconds, 20)) end)])
+:erlang.system_monitor(self(), [{:long_schedule, 2}])
+
+players =
+  for _ <- 1..4 do
+    session = Mamba.new_session!(model)
+
+    spawn_link(fn ->
+      Stream.repeatedly(fn -> Paced.turn(&Mamba.step(session, &1), obs, 600) end) |> Stream.run()
+    end)
+  end
+
+Process.sleep(100)
+Paced.row("ping beside play", [Paced.measured(fn -> Paced.pings(min(seconds, 20)) end)])
+
+for player <- players do
+  Process.unlink(player)
+  Process.exit(player, :kill)
+end
+
+IO.puts("long_schedule of 2 ms: #{Paced.long_schedules()} events")
+IO.puts("paced / plain step at p50: #{Float.round(paced / plain, 2)}")

@@ -7,7 +7,8 @@
 #   :gnuplot   needs gnuplot
 #   :nx        needs the real Nx
 #   :axon      needs Axon
-alias ExPhil.Native.TestSupport.{Properties, Shared}
+#   :fake_cuda needs the fake driver of the C++ tests, and NVRTC
+alias ExPhil.Native.TestSupport.{FakeCuda, Properties, Shared}
 
 info = ExPhil.Native.info()
 
@@ -27,7 +28,9 @@ left_out =
     {:prlimit, System.find_executable("prlimit") == nil, "prlimit is not installed (Debian: util-linux)"},
     {:gnuplot, System.find_executable("gnuplot") == nil, "gnuplot is not installed (Debian: gnuplot-nox)"},
     {:nx, not ExPhil.Native.Tensor.nx?(), "Nx is not available"},
-    {:axon, not Code.ensure_loaded?(Axon), "Axon is not available"}
+    {:axon, not Code.ensure_loaded?(Axon), "Axon is not available"},
+    {:fake_cuda, not FakeCuda.available?(),
+     "build/libfake_cuda.so is missing (make build/c_src_tests), or NVRTC"}
   ]
   |> Enum.filter(fn {_tag, missing?, _why} -> missing? end)
 

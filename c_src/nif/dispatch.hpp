@@ -8,6 +8,7 @@
 // Elixir gets {:ok, value} or {:error, {kind, argument, message}}; nothing is ever raised from here.
 #pragma once
 
+#include <algorithm>
 #include <iterator>
 #include <tuple>
 
@@ -23,6 +24,12 @@ Term encode_current_exception(Call& call) noexcept;
 
 // Tells the scheduler what a call took, so that a process which calls often gives way to the others.
 void report_time(ErlNifEnv* env, ErlNifTime microseconds);
+
+// Thrown on a normal scheduler by a function whose frame is late: a dirty job finishes it, with this handle
+// and the call's arguments.
+struct LateCall {
+  Term handle;
+};
 
 template <auto Function, const auto& Arguments>
 struct Nif;
@@ -43,8 +50,9 @@ struct Nif<Function, Arguments> {
 
   // Runs on the normal scheduler while calls are `short` and nobody else has what they need; otherwise in a
   // dirty job among those that compute, also where it waits for a device: a frame's step is over in some 100
-  // us, and all of the ten jobs that wait may be held by batches of windows or by prefills.
-  template <bool is_short(ErlNifEnv*, const Term[])>
+  // us, and all of the ten jobs that wait may be held by batches of windows or by prefills. `Late` is the Nif
+  // that finishes a LateCall there.
+  template <bool is_short(ErlNifEnv*, const Term[]), class Late = Nif>
   static Term here(ErlNifEnv* env, int argc, const Term argv[]) noexcept {
     if (!is_short(env, argv)) return schedule(env, core::JobKind::compute, argc, argv);
     const ErlNifTime begin = enif_monotonic_time(ERL_NIF_USEC);
@@ -56,6 +64,12 @@ struct Nif<Function, Arguments> {
       return answer;
     } catch (const core::WouldWait&) {
       return schedule(env, core::JobKind::compute, argc, argv);
+    } catch (const LateCall& late) {
+      report_time(env, enif_monotonic_time(ERL_NIF_USEC) - begin);
+      Term terms[sizeof...(Args) + 1] = {late.handle};
+      std::copy(argv, argv + argc, terms + 1);
+      return enif_schedule_nif(env, "exphil_native", dirty_flag(core::JobKind::compute), Late::run, argc + 1,
+                               terms);
     } catch (...) {
       return encode_current_exception(call);
     }

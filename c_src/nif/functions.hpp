@@ -104,8 +104,10 @@ Term layer_grad(Call& call, LayerHandle& layer, core::TensorView x, core::Tensor
 // session.cpp
 struct Frames;
 Term step(Call& call, SessionHandle& session, Frames obs);
+Term finish_step(Call& call, LateHandle& late, SessionHandle& session, Frames obs);
 // play.cpp: %ExPhil.Native.Policy.Action{}, and a list of them
 Term act(Call& call, SessionHandle& session, Frames obs);
+Term finish_act(Call& call, LateHandle& late, SessionHandle& session, Frames obs);
 Term act_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
 Term resimulate_acts(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames);
 // The action for given outputs. state: {frame, the held buttons as bits}; uniforms: a binary of f32 or nil.

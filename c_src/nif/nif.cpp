@@ -86,6 +86,7 @@ constexpr const char* kSample[] = {"policy", "logits", "options", ":held", ":uni
 constexpr const char* kController[] = {"path"};
 constexpr const char* kSession[] = {"session"};
 constexpr const char* kStep[] = {"session", "obs"};
+constexpr const char* kLateStep[] = {"frame", "session", "obs"};
 constexpr const char* kStepBatch[] = {"sessions", "obs"};
 constexpr const char* kPrefill[] = {"session", "frames"};
 constexpr const char* kRollback[] = {"session", "frames_back"};
@@ -120,11 +121,11 @@ ErlNifFunc functions[] = {
     {"policy_info", 1, Nif<policy_info, kModel>::scheduled, 0},
     {"window", 3, Nif<window, kWindow>::queued<window_work>, 0},
     {"new_session", 2, Nif<new_session, kNewSession>::scheduled, 0},
-    {"act", 2, Nif<act, kStep>::here<is_short_step>, 0},
+    {"act", 2, Nif<act, kStep>::here<is_short_step, Nif<finish_act, kLateStep>>, 0},
     {"act_batch", 3, Nif<act_batch, kStepBatch>::queued<step_batch_work>, 0},
     {"sample", 5, Nif<sample, kSample>::scheduled, 0},
     {"require_controller", 1, Nif<require_controller, kController>::scheduled, 0},
-    {"step", 2, Nif<step, kStep>::here<is_short_step>, 0},
+    {"step", 2, Nif<step, kStep>::here<is_short_step, Nif<finish_step, kLateStep>>, 0},
     {"step_batch", 3, Nif<step_batch, kStepBatch>::queued<step_batch_work>, 0},
     {"prefill", 3, Nif<prefill, kPrefill>::queued<prefill_work>, 0},
     {"rollback", 2, Nif<rollback, kRollback>::here<is_rollback>, 0},

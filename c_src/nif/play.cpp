@@ -79,8 +79,18 @@ Term act(Call& call, SessionHandle& session, Frames obs) {
   const core::PolicyConfig& config = session.loaded->policy->config();
   obs.require({config.d_input}, "obs");
   std::vector<float> logits(static_cast<std::size_t>(config.d_output));
-  const StepTimer timer(session);
-  return encode_action(call, session.session->act(obs.data, logits.data(), call.may_wait()));
+  StepTimer timer(session);
+  try {
+    return encode_action(call, session.session->act(obs.data, logits.data(), call.may_wait()));
+  } catch (const core::Late& late) {
+    throw timer.late(call, late);
+  }
+}
+
+Term finish_act(Call& call, LateHandle& late, SessionHandle& session, Frames) {
+  std::vector<float> logits(static_cast<std::size_t>(session.loaded->policy->config().d_output));
+  const StepTimer timer(session, late.begin);
+  return encode_action(call, late.frame->answer(logits.data()));
 }
 
 Term act_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <new>
 #include <optional>
@@ -61,6 +62,12 @@ struct SnapshotHandle {
   std::shared_ptr<LoadedPolicy> loaded;
   std::shared_ptr<core::Snapshot> snapshot;
 };
+// A frame that a dirty job finishes. Without that job, because its process was killed, whoever needs the
+// session next does, or the session's end drops it.
+struct LateHandle {
+  std::shared_ptr<core::LateFrame> frame;
+  std::chrono::steady_clock::time_point begin;
+};
 struct ResultHandle {
   core::ResultBuffer buffer;
 };
@@ -92,6 +99,7 @@ inline void release(SnapshotHandle& handle) noexcept {
   core::reap(std::move(handle.snapshot));
   core::reap(std::move(handle.loaded));
 }
+inline void release(LateHandle&) noexcept {}
 inline void release(ResultHandle&) noexcept {}
 inline void release(LayerHandle& handle) noexcept {
   core::reap(std::move(handle.loaded));
@@ -183,6 +191,13 @@ template <>
 struct Decoder<SnapshotHandle&> {
   static SnapshotHandle& decode(Call& call, Term term, const char* argument) {
     return decode_handle<SnapshotHandle>(call, term, argument, "a snapshot that Mamba.snapshot returned");
+  }
+};
+
+template <>
+struct Decoder<LateHandle&> {
+  static LateHandle& decode(Call& call, Term term, const char* argument) {
+    return decode_handle<LateHandle>(call, term, argument, "a frame that has begun");
   }
 };
 

@@ -24,9 +24,21 @@ Term step(Call& call, SessionHandle& session, Frames obs) {
   const core::PolicyConfig& config = session.loaded->policy->config();
   obs.require({config.d_input}, "obs");
   Result out(call, *session.loaded->backend, f32_bytes(1, config.d_output, "obs"));
-  const StepTimer timer(session);
-  session.session->step(obs.data, out.floats(), call.may_wait());
+  StepTimer timer(session);
+  try {
+    session.session->step(obs.data, out.floats(), call.may_wait());
+  } catch (const core::Late& late) {
+    throw timer.late(call, late);
+  }
   return obs.answer(call, {config.d_output}, out.term());
+}
+
+Term finish_step(Call& call, LateHandle& late, SessionHandle& session, Frames obs) {
+  const std::int64_t d_output = session.loaded->policy->config().d_output;
+  Result out(call, *session.loaded->backend, f32_bytes(1, d_output, "obs"));
+  const StepTimer timer(session, late.begin);
+  late.frame->answer(out.floats());
+  return obs.answer(call, {d_output}, out.term());
 }
 
 Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs) {

@@ -108,9 +108,11 @@ int dirty_flag(JobKind kind) {
 bool is_short_step(ErlNifEnv* env, const Term argv[]) {
   constexpr float kShort = 500;  // half of what a call may take on a normal scheduler
   const SessionHandle* handle = find_handle<SessionHandle>(env, argv[0]);
-  if (handle == nullptr || handle->loaded->backend->waits_for_device()) return false;
+  if (handle == nullptr) return false;
+  const bool waits = handle->loaded->backend->waits_for_device();
+  if (waits && !handle->session->splits_frames()) return false;
   const float taken = handle->step_microseconds->load(std::memory_order_relaxed);
-  return taken > 0 && taken < kShort;
+  return taken > 0 && taken < (waits ? static_cast<float>(core::kPatience.count()) : kShort);
 }
 
 bool is_rollback(ErlNifEnv* env, const Term argv[]) {

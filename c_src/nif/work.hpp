@@ -19,7 +19,8 @@ core::JobKind job_kind(ErlNifEnv* env, Term first);
 // Dirty jobs wait for a device or a disk in IO's threads, and compute in the CPU's.
 int dirty_flag(core::JobKind kind);
 
-// Whether a session's step computes on this machine and has lately taken far less than a millisecond.
+// Whether a session's frames have lately taken far less than a millisecond on this machine, or on a device
+// less than a call waits there.
 bool is_short_step(ErlNifEnv* env, const Term argv[]);
 
 // Whether the call is of a session, and so takes a microsecond unless another call has the session.

@@ -6,6 +6,7 @@
 // is in the batch.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -35,6 +36,25 @@ struct RingWindows {
   std::int64_t first = 0, seq = 0, count = 1;
   std::int64_t fresh = 0;      // of all these frames, how many of the last ones are not in the ring yet
   const float* obs = nullptr;  // {fresh, d_input}
+};
+
+// Thrown where a call may not wait and would have to. Nothing has changed then.
+struct WouldWait {};
+
+// Frames of one agent in two parts, for a caller that must not wait until the device has computed them. One
+// frame at a time, and one thread at a time. The policy outlives the object.
+class SplitStep {
+ public:
+  // Drops a frame in progress: waits for the device, and changes no state.
+  virtual ~SplitStep() = default;
+  // Sends a frame to the device. `obs` is not read after this returns; the states are in use until the frame
+  // has ended. Throws WouldWait where that may take long now. Where it throws, no frame is in progress.
+  virtual void begin(const State& from, State& to, const float* obs) = 0;
+  // Waits for the frame at most so long. Where it has come: writes `out`, changes `to`, ends the frame and
+  // returns true.
+  virtual bool finish_within(std::chrono::microseconds time, float* out) = 0;
+  // The same without a bound. Where it throws, the frame has ended and no state has changed.
+  virtual void finish(float* out) = 0;
 };
 
 struct PolicyOptions {
@@ -67,6 +87,9 @@ class Policy {
   // where they are two. Where it throws, no state has changed.
   virtual void advance(State* const* from, State* const* to, std::int64_t count, const float* obs,
                        float* out) = 0;
+
+  // Null where the policy computes in the calling thread.
+  virtual std::unique_ptr<SplitStep> split_step() { return nullptr; }
 
   // One agent's `seq` frames, one after another in one submission, with the bits of as many calls of advance:
   // frame t reads the state before it (`from`, then to[t - 1]) and writes to[t]. The `to` are distinct and

@@ -29,7 +29,7 @@ void Session::require_recorded(std::int64_t frames_back) const {
 }
 
 void Session::roll_back(std::int64_t frames, bool may_wait) {
-  const std::unique_lock<std::mutex> lock = lock_for_step(may_wait);
+  const Lock lock = lock_for_step(may_wait);
   require_recorded(frames);
   if (window_) window_->undo(frames);
   history_.go_back(frames);
@@ -87,7 +87,7 @@ void Session::resimulate_locked(std::int64_t frames_back, const float* frames, s
 
 void Session::resimulate(std::int64_t frames_back, const float* frames, std::int64_t seq, float* out,
                          bool may_wait) {
-  const std::unique_lock<std::mutex> lock = lock_for_step(may_wait);
+  const Lock lock = lock_for_step(may_wait);
   resimulate_locked(frames_back, frames, seq, out);
   for (std::int64_t t = 0; t < seq; ++t) history_.advance();
 }
@@ -97,7 +97,7 @@ std::vector<Action> Session::resimulate_acts(std::int64_t frames_back, const flo
   const PolicyConfig& config = policy_->config();
   require_controller(config, "session");
   std::vector<Action> actions(static_cast<std::size_t>(seq));
-  const std::unique_lock<std::mutex> lock = lock_for_step(may_wait);
+  const Lock lock = lock_for_step(may_wait);
   resimulate_locked(frames_back, frames, seq, logits);
   for (std::int64_t t = 0; t < seq; ++t) {
     history_.advance();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <new>
 #include <utility>
 
 #include "core/error.hpp"
@@ -55,19 +56,21 @@ Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options)
   if (options.window > 0) {
     window_.emplace(policy_->config().d_input, options.window, options.pad, options.history);
     ring_ = policy_->new_ring(window_->capacity());
+  } else {
+    split_ = policy_->split_step();
   }
   if (options.pace != 0) pace_ = std::make_unique<Pace>(policy_, options.pace);
 }
 
 void Session::set_pace(MicroHertz rate) {
   std::unique_ptr<Pace> pace = rate == 0 ? nullptr : std::make_unique<Pace>(policy_, rate);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<HandoverMutex> lock(mutex_);
   std::swap(pace_, pace);
 }
 
-std::unique_lock<std::mutex> Session::lock_for_step(bool may_wait) {
-  if (may_wait) return std::unique_lock<std::mutex>(mutex_);
-  std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+Session::Lock Session::lock_for_step(bool may_wait) {
+  if (may_wait) return Lock(mutex_);
+  Lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) throw WouldWait{};
   return lock;
 }
@@ -80,6 +83,25 @@ void Session::step_locked(const float* obs, float* out) {
     State *const from = history_.state(), *const to = history_.state(1);
     policy_->advance(&from, &to, 1, obs, out);
   }
+  history_.advance();
+}
+
+void Session::step_split(Lock& lock, const float* obs, float* out, bool acts) {
+  frame_arrived();
+  split_->begin(*history_.state(), *history_.state(1), obs);
+  if (split_->finish_within(kPatience, out)) return history_.advance();
+  std::shared_ptr<LateFrame> late;
+  try {
+    late = std::make_shared<LateFrame>(*this, acts);
+  } catch (const std::bad_alloc&) {
+    return finish_split(out);
+  }
+  lock.release()->hand_over(late);
+  throw Late{std::move(late)};
+}
+
+void Session::finish_split(float* out) {
+  split_->finish(out);
   history_.advance();
 }
 
@@ -106,20 +128,25 @@ Action Session::choose_locked(const float* logits) {
 }
 
 void Session::step(const float* obs, float* out, bool may_wait) {
-  const std::unique_lock<std::mutex> lock = lock_for_step(may_wait);
-  step_locked(obs, out);
+  Lock lock = lock_for_step(may_wait);
+  if (may_wait || !split_) return step_locked(obs, out);
+  step_split(lock, obs, out, false);
 }
 
 Action Session::act(const float* obs, float* logits, bool may_wait) {
   require_controller(policy_->config(), "session");
-  const std::unique_lock<std::mutex> lock = lock_for_step(may_wait);
-  step_locked(obs, logits);
+  Lock lock = lock_for_step(may_wait);
+  if (may_wait || !split_) {
+    step_locked(obs, logits);
+  } else {
+    step_split(lock, obs, logits, true);
+  }
   return choose_locked(logits);
 }
 
 void Session::prefill(const float* frames, std::int64_t seq, float* out) {
   if (seq == 0) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<HandoverMutex> lock(mutex_);
   if (window_) {
     run_windows(0, frames, seq, out);
   } else {
@@ -130,7 +157,7 @@ void Session::prefill(const float* frames, std::int64_t seq, float* out) {
 
 std::unique_ptr<Snapshot> Session::snapshot() {
   std::unique_ptr<State> copy = window_ ? nullptr : policy_->new_state();
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<HandoverMutex> lock(mutex_);
   if (copy) policy_->copy_state(*copy, *history_.state());
   return std::make_unique<Snapshot>(policy_, std::move(copy), window_, history_.play());
 }
@@ -145,7 +172,7 @@ void Session::restore(const Snapshot& snapshot) {
     fail(ErrorKind::mismatch, "snapshot",
          "the snapshot was taken from a session with another window or padding");
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<HandoverMutex> lock(mutex_);
   if (window_) {
     window_->assign(*other);
   } else {
@@ -156,7 +183,7 @@ void Session::restore(const Snapshot& snapshot) {
 }
 
 std::vector<std::uint8_t> Session::export_state() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<HandoverMutex> lock(mutex_);
   StateValues values;
   if (!window_) values = read_values(*policy_, *history_.state());
   if (window_) values.frames = window_->kept_frames();
@@ -170,7 +197,7 @@ void Session::import_state(const std::uint8_t* bytes, std::size_t size) {
     fail(ErrorKind::mismatch, "state", "the exported state is that of a session with", window_ ? "out" : "",
          " a window; this session has ", window_ ? "one" : "none");
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<HandoverMutex> lock(mutex_);
   if (window_) {
     const std::int64_t width = policy_->config().d_input;
     FrameWindow next(width, window_->frames(), window_->pad(), history_.frames());

@@ -2,6 +2,7 @@
 // is safe from any thread; calls on one session run one after another.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -9,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "core/handover_mutex.hpp"
 #include "core/policy/frame_window.hpp"
 #include "core/policy/history.hpp"
+#include "core/policy/late_frame.hpp"
 #include "core/policy/pace.hpp"
 #include "core/policy/play.hpp"
 #include "core/policy/policy.hpp"
@@ -45,8 +48,8 @@ class Snapshot {
   PlayState play_;
 };
 
-// Thrown where a call may not wait and another call has the session. Nothing has changed then.
-struct WouldWait {};
+// How long a frame's call that may not wait polls for the device.
+inline constexpr std::chrono::microseconds kPatience{200};
 
 class Session {
  public:
@@ -54,6 +57,9 @@ class Session {
   explicit Session(std::shared_ptr<Policy> policy, const SessionOptions& options = {});
   const std::shared_ptr<Policy>& policy() const { return policy_; }
 
+  // may_wait: false on a thread that must not be held up. Such a call throws WouldWait where another one has
+  // the session, or a frame cannot be sent to the device at once; and a frame that is not there after
+  // kPatience is thrown as Late.
   void step(const float* obs, float* out, bool may_wait = true);
   // One frame, and the action for its outputs by the session's rules. Throws unsupported where the policy has
   // no controller; logits: {d_output} of room.
@@ -74,6 +80,9 @@ class Session {
   std::vector<Action> resimulate_acts(std::int64_t frames_back, const float* frames, std::int64_t seq,
                                       float* logits, bool may_wait = true);
 
+  // Whether step and act may be called with may_wait = false on a policy that waits for a device.
+  bool splits_frames() const { return split_ != nullptr; }
+
   // Expects frames at this rate from now on, or none where it is 0; see pace.hpp. Throws as Pace does;
   // nothing has changed then.
   void set_pace(MicroHertz rate);
@@ -92,16 +101,21 @@ class Session {
                                        float* logits);
 
  private:
-  using Locks = std::vector<std::unique_lock<std::mutex>>;
+  friend class LateFrame;
+  using Lock = std::unique_lock<HandoverMutex>;
+  using Locks = std::vector<Lock>;
   static Locks lock_all(const std::vector<Session*>& sessions);
   static void step_locked(const std::vector<Session*>& sessions, const float* obs, float* out);
   static void step_mixed(const std::vector<Session*>& sessions, const std::vector<State*>& from,
                          const std::vector<State*>& to, const float* obs, float* out);
-  std::unique_lock<std::mutex> lock_for_step(bool may_wait);
+  Lock lock_for_step(bool may_wait);
   void frame_arrived() const {
     if (pace_) pace_->arrived();
   }
   void step_locked(const float* obs, float* out);
+  // A frame of a call that may not wait. Throws Late, and has given up the lock then.
+  void step_split(Lock& lock, const float* obs, float* out, bool acts);
+  void finish_split(float* out);
   void step_window(const float* obs, float* out);
   // The answers of the windows that end at the last `count` frames of `window`, through the ring. Where it
   // throws, the ring lacks the frames that `window` does not call held.
@@ -119,8 +133,9 @@ class Session {
   History history_;                    // the current state and those before it
   std::optional<FrameWindow> window_;  // of a session with a window, which has no states
   std::unique_ptr<FrameRing> ring_;    // what the policy keeps of these frames
+  std::unique_ptr<SplitStep> split_;   // null where frames are computed in the calling thread, or windows
   std::unique_ptr<Pace> pace_;         // null where no frame is expected
-  std::mutex mutex_;
+  HandoverMutex mutex_;
 };
 
 }  // namespace exphil::core

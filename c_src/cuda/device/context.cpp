@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "cuda/device/settings.hpp"
+#include "cuda/device/slow_call.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -118,6 +119,7 @@ Context::Context(int device) : properties_(query_device(device)) {
   require_supported(properties_);
   nvrtc();  // fails now rather than at the first kernel
   CUdevice handle = 0;
+  const SlowCall slow;
   require(driver().cuDeviceGet(&handle, device), "cuDeviceGet", device);
   require(driver().cuDevicePrimaryCtxRetain(&handle_, handle), "cuDevicePrimaryCtxRetain", device);
   device_pool_ = std::make_unique<DevicePool>(*this);

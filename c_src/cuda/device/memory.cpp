@@ -48,6 +48,7 @@ DeviceBuffer DevicePool::allocate(std::size_t bytes) {
   if (impl_->waiting() > context_.properties().total_memory / 4) impl_->trim();
   if (!impl_->take(size, &buffer.address_, &buffer.block_)) {
     const ContextGuard guard(context_);
+    const SlowCall slow;
     CUresult result = driver().cuMemAlloc(&buffer.address_, size);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
       impl_->trim();
@@ -148,6 +149,7 @@ bool PinnedPool::allocate_block(std::size_t size, PinnedBlock* block) {
     impl_->trim();
     impl_->reserve(size, SIZE_MAX);
   }
+  const SlowCall slow;
   constexpr unsigned kFlags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
   CUresult result = driver().cuMemHostAlloc(&block->data, size, kFlags);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && impl_->waiting() > 0) {

@@ -12,6 +12,7 @@
 #include "cuda/device/block_list.hpp"
 #include "cuda/device/driver.hpp"
 #include "cuda/device/memory.hpp"
+#include "cuda/device/slow_call.hpp"
 
 namespace exphil::cuda {
 
@@ -93,6 +94,7 @@ class PoolState {
   // Results are ignored: on a lost device, or one that is shutting down, there is nothing left to free.
   void release(const std::vector<Block>& blocks) {
     if (blocks.empty() || driver().cuCtxPushCurrent(context_) != CUDA_SUCCESS) return;
+    const SlowCall slow;
     for (const Block& block : blocks) free_block(block);
     CUcontext previous;
     driver().cuCtxPopCurrent(&previous);

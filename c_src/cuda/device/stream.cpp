@@ -2,6 +2,7 @@
 #include "cuda/device/stream.hpp"
 
 #include "cuda/device/context.hpp"
+#include "cuda/device/slow_call.hpp"
 
 namespace exphil::cuda {
 
@@ -20,6 +21,7 @@ CUstream StreamPool::take() {
     }
   }
   const ContextGuard guard(context_);
+  const SlowCall slow;
   CUstream stream = nullptr;
   // Non-blocking: no implicit ordering with the legacy default stream, which EXLA or others may use.
   context_.check(driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
@@ -38,6 +40,7 @@ void StreamPool::give(CUstream stream) noexcept {
 void StreamPool::destroy(CUstream stream) noexcept {
   // Results are ignored: on a lost or closing device nothing can be destroyed.
   if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
+  const SlowCall slow;
   driver().cuStreamDestroy(stream);
   CUcontext previous;
   driver().cuCtxPopCurrent(&previous);

@@ -145,17 +145,15 @@ void FusedSteps::step_chain(const policy::StatePlace* places, std::int64_t count
 void FusedSteps::step_some(const policy::StatePlace* places, std::size_t count, const float* obs,
                            float* out) {
   Lease lease(*this, count);
-  std::array<unsigned, kMostInFlight> sequences;
   try {
     {
       std::lock_guard<std::mutex> lock(stream_.order());
       for (std::size_t i = 0; i < count; ++i) {
-        sequences[i] = launch_one(lease[i], places[i], obs + i * static_cast<std::size_t>(dims_.d_input));
+        launch_one(lease[i], places[i], obs + i * static_cast<std::size_t>(dims_.d_input));
       }
     }
     for (std::size_t i = 0; i < count; ++i) {
-      lease[i].outputs.collect(*context_, stream_.handle(), sequences[i], dims_.output(),
-                               tuning_.spin_microseconds, out + i * static_cast<std::size_t>(dims_.output()));
+      collect(lease[i], out + i * static_cast<std::size_t>(dims_.output()));
     }
   } catch (...) {
     stream_.drain();
@@ -163,8 +161,31 @@ void FusedSteps::step_some(const policy::StatePlace* places, std::size_t count, 
   }
 }
 
-// Under the stream's lock. Returns the number of the step.
-unsigned FusedSteps::launch_one(const Ticket& ticket, const policy::StatePlace& place, const float* obs) {
+std::unique_ptr<FusedSteps::Ticket> FusedSteps::begin(const policy::StatePlace& place, const float* obs) {
+  const std::unique_lock<std::mutex> order = lock_soon(stream_.order());
+  std::unique_ptr<Ticket> ticket;
+  {
+    const std::lock_guard<std::mutex> lock(tickets_mutex_);
+    if (tickets_.empty()) throw core::WouldWait{};
+    ticket = std::move(tickets_.back());
+    tickets_.pop_back();
+  }
+  try {
+    launch_one(*ticket, place, obs);
+  } catch (...) {
+    end(std::move(ticket));
+    throw;
+  }
+  return ticket;
+}
+
+void FusedSteps::end(std::unique_ptr<Ticket> ticket) noexcept {
+  const std::lock_guard<std::mutex> lock(tickets_mutex_);
+  tickets_.push_back(std::move(ticket));  // make_ticket() has reserved the space
+}
+
+// Under the stream's lock.
+void FusedSteps::launch_one(Ticket& ticket, const policy::StatePlace& place, const float* obs) {
   policy::StepArguments arguments{};
   arguments.state = place;
   arguments.count = 1;
@@ -174,9 +195,17 @@ unsigned FusedSteps::launch_one(const Ticket& ticket, const policy::StatePlace& 
     arguments.obs = as_pointer<float>(ticket.obs.device_address());
   }
   if (++sequence_ == 0) ++sequence_;
-  arguments.sequence = sequence_;
+  arguments.sequence = ticket.sequence = sequence_;
   one_->launch(stream_.handle(), arguments, obs);
-  return arguments.sequence;
+}
+
+bool FusedSteps::poll(const Ticket& ticket, float* out, std::int64_t microseconds) const {
+  return ticket.outputs.poll(ticket.sequence, dims_.output(), microseconds, out);
+}
+
+void FusedSteps::collect(const Ticket& ticket, float* out) {
+  ticket.outputs.collect(*context_, stream_.handle(), ticket.sequence, dims_.output(), tuning_.spin_microseconds,
+                         out);
 }
 
 void FusedSteps::step_few(const policy::StatePlace* states, std::size_t count, const float* obs, float* out) {

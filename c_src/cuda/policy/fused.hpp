@@ -73,18 +73,29 @@ class FusedSteps {
   void reserve_chain(std::int64_t count);  // host memory for so many frames; throws out_of_memory
   void step_few(const policy::StatePlace* states, std::size_t count, const float* obs, float* out);
 
- private:
-  // The host memory of one call in flight.
+  // The host memory of one frame in flight.
   struct Ticket {
     TaggedOutputs outputs;
-    PinnedBuffer obs;  // {dims.input()}, where it is not passed as an argument
+    PinnedBuffer obs;       // {dims.input()}, where it is not passed as an argument
+    unsigned sequence = 0;  // of its launch
   };
+
+  // One frame in parts, for cuda/policy/split_step.hpp. The device uses the place and the ticket until poll()
+  // has returned true, or collect() or drain() has returned.
+  // Throws core::WouldWait where a lock is held or memory would have to be allocated.
+  std::unique_ptr<Ticket> begin(const policy::StatePlace& place, const float* obs);
+  bool poll(const Ticket& ticket, float* out, std::int64_t microseconds) const;  // whether all outputs came
+  void collect(const Ticket& ticket, float* out);  // waits for them, and throws the error of the work
+  void end(std::unique_ptr<Ticket> ticket) noexcept;
+  void drain() noexcept { stream_.drain(); }
+
+ private:
   static constexpr std::int64_t kMostInFlight = 32;
   class Lease;
   std::unique_ptr<TeamRunner> fitting_runner(TeamWeights& packed, int agents) const;
   std::unique_ptr<Ticket> make_ticket();
   void step_some(const policy::StatePlace* places, std::size_t count, const float* obs, float* out);
-  unsigned launch_one(const Ticket& ticket, const policy::StatePlace& place, const float* obs);
+  void launch_one(Ticket& ticket, const policy::StatePlace& place, const float* obs);
 
   std::shared_ptr<Context> context_;
   const PolicyDims& dims_;

@@ -21,6 +21,7 @@
 #include "cuda/policy/pack.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/slices.hpp"
+#include "cuda/policy/split_step.hpp"
 #include "cuda/policy/state_arena.hpp"
 #include "cuda/policy/team.hpp"
 #include "cuda/policy/window.hpp"
@@ -76,6 +77,7 @@ class CudaPolicy : public core::Policy {
   void advance_chain(core::State& from, core::State* const* to, std::int64_t seq, const float* frames,
                      float* out) override;
   void reserve_chain(std::int64_t seq) override;
+  std::unique_ptr<core::SplitStep> split_step() override;
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override;
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override;
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots) override;
@@ -85,7 +87,7 @@ class CudaPolicy : public core::Policy {
 
  private:
   class Mine;
-  const CudaState& mine(const core::State& state) const;
+  const CudaState& mine(const core::State& state) const { return state_of(*arena_, state); }
   CUdeviceptr slot(const core::State& state) const { return mine(state).slot(); }
   template <class Work>
   void change(core::State* const* from, core::State* const* to, std::int64_t count, Work work);
@@ -124,14 +126,6 @@ bool prepare(Context& context, const PolicyDims& dims, const PolicyTuning& tunin
   }
   context.kernels().prepare(specs);
   return true;
-}
-
-const CudaState& CudaPolicy::mine(const core::State& state) const {
-  const auto* mine = dynamic_cast<const CudaState*>(&state);
-  if (mine == nullptr || mine->arena() != arena_.get()) {
-    core::fail(core::ErrorKind::mismatch, "session", "the state is of another model");
-  }
-  return *mine;
 }
 
 // Some states as states of this policy; a single one allocates nothing.
@@ -235,6 +229,12 @@ void CudaPolicy::advance_chain(core::State& from, core::State* const* to, std::i
     }
   }
   next.commit();
+}
+
+// The row kernels have several launches and no words to poll.
+std::unique_ptr<core::SplitStep> CudaPolicy::split_step() {
+  if (fused_.limit() == 0) return nullptr;
+  return std::make_unique<CudaSplitStep>(*context_, *arena_, fused_);
 }
 
 void CudaPolicy::reserve_chain(std::int64_t seq) {

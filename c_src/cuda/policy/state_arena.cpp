@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/tensor.hpp"
+#include "cuda/policy/wait.hpp"
 
 namespace exphil::cuda {
 
@@ -56,6 +57,14 @@ void StateArena::take(policy::StatePlace* places, std::size_t count) {
   }
 }
 
+CUdeviceptr StateArena::take_at_once() {
+  const std::unique_lock<std::mutex> lock = lock_soon(mutex_);  // grow() holds it while it allocates
+  if (free_.empty()) throw core::WouldWait{};
+  const CUdeviceptr slot = free_.back();
+  free_.pop_back();
+  return slot;
+}
+
 void StateArena::give_back(CUdeviceptr slot) noexcept {
   const policy::StatePlace place{nullptr, as_pointer<float>(slot)};
   give_back(&place, 1);
@@ -72,6 +81,14 @@ std::size_t StateArena::held_bytes() const {
   return static_cast<std::size_t>(slots_) * slot_bytes_;
 }
 
+const CudaState& state_of(const StateArena& arena, const core::State& state) {
+  const auto* mine = dynamic_cast<const CudaState*>(&state);
+  if (mine == nullptr || mine->arena() != &arena) {
+    core::fail(core::ErrorKind::mismatch, "session", "the state is of another model");
+  }
+  return *mine;
+}
+
 NextStates::NextStates(StateArena& arena, CudaState* const* from, CudaState* const* to, std::size_t count)
     : arena_(arena), to_(to), count_(count), many_(count > 1 ? count : 0) {
   take();
@@ -85,6 +102,13 @@ NextStates::NextStates(StateArena& arena, const CudaState& from, CudaState* cons
     places_[i].from = i == 0 ? as_pointer<float>(from.slot()) : places_[i - 1].to;
   }
 }
+
+NextStates::NextStates(StateArena& arena, const CudaState& from, CudaState* const* to, CUdeviceptr taken)
+    : arena_(arena),
+      to_(to),
+      count_(1),
+      one_{as_pointer<float>(from.slot()), as_pointer<float>(taken)},
+      places_(&one_) {}
 
 void NextStates::take() {
   places_ = count_ > 1 ? many_.data() : &one_;

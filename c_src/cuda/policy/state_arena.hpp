@@ -25,6 +25,7 @@ class StateArena {
 
   CUdeviceptr take();                                        // throws out_of_memory
   void take(policy::StatePlace* places, std::size_t count);  // a slot for each `to`: all of them, or throws
+  CUdeviceptr take_at_once();  // throws core::WouldWait where memory would have to be allocated
   void give_back(CUdeviceptr slot) noexcept;
   void give_back(const policy::StatePlace* places, std::size_t count) noexcept;  // each `to`
   void reserve(std::size_t count);  // at least so many free slots; throws out_of_memory
@@ -59,6 +60,9 @@ class CudaState : public core::State {
   CUdeviceptr slot_;
 };
 
+// The state as one of this arena's policy. Throws mismatch.
+const CudaState& state_of(const StateArena& arena, const core::State& state);
+
 // Where a call reads and writes the states that it changes: it reads the slot of from[i] and writes a new
 // slot, which commit() assigns to to[i]; these may be one state. A call that fails before commit() leaves
 // every state unchanged. The cost is two acquisitions of the arena's lock and a slot for each state during
@@ -67,6 +71,8 @@ class NextStates {
  public:
   NextStates(StateArena& arena, CudaState* const* from, CudaState* const* to,
              std::size_t count);  // throws out_of_memory
+  // One state, which writes a slot that the caller has taken.
+  NextStates(StateArena& arena, const CudaState& from, CudaState* const* to, CUdeviceptr taken);
   // A chain: reads `from` for to[0], and for each later one the slot that is written for the one before it.
   NextStates(StateArena& arena, const CudaState& from, CudaState* const* to, std::size_t count);
   ~NextStates() { arena_.give_back(places_, count_); }

@@ -25,10 +25,9 @@ class TaggedOutputs {
 
   unsigned long long* device_words() const { return as_pointer<unsigned long long>(words_.device_address()); }
 
-  // The first `count` values of launch `number` on `stream`: polls, then sleeps. Throws the work's error, or
-  // internal where the launch ended without them.
-  void collect(Context& context, CUstream stream, unsigned number, std::int64_t count,
-               std::int64_t spin_microseconds, float* out) const {
+  // Whether the first `count` values of launch `number` came within so many microseconds of polling. They are
+  // in `out` then.
+  bool poll(unsigned number, std::int64_t count, std::int64_t microseconds, float* out) const {
     std::int64_t next = 0;
     const auto arrived = [&] {
       for (; next < count; ++next) {
@@ -40,11 +39,17 @@ class TaggedOutputs {
       }
       return true;
     };
-    if (spin_until(arrived, spin_microseconds)) return;
+    return spin_until(arrived, microseconds);
+  }
+
+  // The first `count` values of launch `number` on `stream`: polls, then sleeps. Throws the work's error, or
+  // internal where the launch ended without them.
+  void collect(Context& context, CUstream stream, unsigned number, std::int64_t count,
+               std::int64_t spin_microseconds, float* out) const {
+    if (poll(number, count, spin_microseconds, out)) return;
     context.check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
-    if (!arrived()) {
-      core::fail(core::ErrorKind::internal, "", "a policy's kernel ended without output ", next, " of ",
-                 count);
+    if (!poll(number, count, 0, out)) {
+      core::fail(core::ErrorKind::internal, "", "a policy's kernel ended without all of its outputs");
     }
   }
 

@@ -3,9 +3,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <thread>
 
 #include "core/pause.hpp"
+#include "core/policy/policy.hpp"
 
 namespace exphil::cuda {
 
@@ -24,6 +26,15 @@ bool spin_until(Done done, std::int64_t microseconds) {
     if (passed > std::chrono::microseconds(microseconds)) return false;
     if (passed > std::chrono::microseconds(100)) std::this_thread::yield();
   }
+}
+
+// For a caller that must not wait: locks a mutex that is mostly held for a microsecond or two. Throws
+// core::WouldWait where it is held for longer.
+inline std::unique_lock<std::mutex> lock_soon(std::mutex& mutex) {
+  constexpr std::int64_t kMicroseconds = 30;
+  std::unique_lock<std::mutex> lock(mutex, std::defer_lock);
+  if (!spin_until([&] { return lock.try_lock(); }, kMicroseconds)) throw core::WouldWait{};
+  return lock;
 }
 
 }  // namespace exphil::cuda

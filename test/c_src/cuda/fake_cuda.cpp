@@ -1,8 +1,11 @@
-// A libcuda for tests without a GPU. Device memory is host memory, streams execute work immediately, and
-// kernels are counted, or run where a test provides a callback. It checks what a real driver checks and the
+// A libcuda for tests without a GPU. Device memory is host memory, streams execute work immediately unless
+// kernels are told to take time (fake_stream.hpp), and kernels are counted, or run where a test provides a
+// callback; a policy's step may have a stand-in. It checks what a real driver checks and the
 // tests need: a current context, valid handles, bounded memory, and sticky errors. Built as a shared library
 // and opened through EXPHIL_NATIVE_LIBCUDA. The environment configures what must be known before the first
-// call: FAKE_CUDA_INIT (cuInit's result), FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY ("90"). In one file,
+// call: FAKE_CUDA_INIT (cuInit's result), FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY ("90"); where there is no
+// test program to set them, FAKE_CUDA_STEPS ("1": stand_in_steps()) and FAKE_CUDA_DELAY with
+// FAKE_CUDA_DELAY_EVERY (delay()). In one file,
 // despite its length: it mirrors one library, and most of it is a table.
 #include "cuda/fake_cuda.hpp"
 
@@ -18,6 +21,9 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "cuda/fake_stream.hpp"
+#include "kernels/policy/arguments.cuh"
 
 namespace {
 
@@ -38,6 +44,9 @@ std::map<void*, int> opted_in;  // functions
 thread_local std::vector<CUcontext> stack;
 char the_context;
 int (*launch_callback)(const FakeLaunch&) = nullptr;
+bool stands_in = false;
+auto* const work = new FakeStream;        // never destroyed, as its thread does not end
+std::map<void*, std::uint64_t> recorded;  // by event: the last work before it
 
 struct Module;
 struct Function {
@@ -116,6 +125,11 @@ void* host(CUdeviceptr address) {
   return reinterpret_cast<void*>(address);
 }
 
+std::uint64_t last_before(void* event) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  return recorded[event];
+}
+
 // Whether the range is within one allocated device or pinned block.
 bool inside(CUdeviceptr address, std::size_t bytes) {
   std::lock_guard<std::recursive_mutex> lock(mutex);
@@ -132,13 +146,52 @@ bool inside(CUdeviceptr address, std::size_t bytes) {
 template <class T>
 CUresult fill(CUdeviceptr to, T value, std::size_t count) {
   if (!inside(to, count * sizeof(T))) return CUDA_ERROR_INVALID_VALUE;
-  for (std::size_t i = 0; i < count; ++i) static_cast<T*>(host(to))[i] = value;
+  work->add([=] { std::fill_n(static_cast<T*>(host(to)), count, value); });
   return CUDA_SUCCESS;
 }
 
 CUresult copy(void* to, const void* from, std::size_t bytes, CUdeviceptr checked) {
   if (!inside(checked, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  std::memmove(to, from, bytes);
+  work->add([=] { std::memmove(to, from, bytes); });
+  return CUDA_SUCCESS;
+}
+
+CUresult wait_for_all(CUresult result) {
+  work->wait_for(work->enqueued());
+  return result;
+}
+
+// A step that costs next to nothing: the first kStandIn values of a state depend on their old values and on
+// the observation's first kStandIn / 8, and the outputs are these values, over and over.
+constexpr int kStandIn = 64;
+void stand_in(const exphil::policy::StepArguments& step, std::size_t words) {
+  for (int k = 0; k < kStandIn; ++k) {
+    step.state.to[k] = 0.5f * step.state.from[k] + step.obs[k / 8] * static_cast<float>(k + 1);
+  }
+  for (std::size_t i = 0; i < words; ++i) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, step.state.to + i % kStandIn, sizeof(bits));
+    __atomic_store_n(step.tagged + i, static_cast<unsigned long long>(step.sequence) << 32 | bits,
+                     __ATOMIC_RELEASE);
+  }
+}
+
+// Words of 8 bytes in a pinned block.
+std::size_t words_at(void* tagged) {
+  return pinned_blocks[tagged] / sizeof(unsigned long long);
+}
+
+CUresult launch_stand_in(const Function& function, void** arguments) {
+  if (function.name == "policy_step") {
+    const auto step = *static_cast<const exphil::policy::StepArguments*>(arguments[0]);
+    if (step.obs == nullptr || step.tagged == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+    work->add([step, words = words_at(step.tagged)] { stand_in(step, words); }, true);
+  } else if (function.name == "policy_window") {
+    const auto window = *static_cast<const exphil::policy::WindowArguments*>(arguments[0]);
+    work->add([window, words = words_at(window.tagged)] {
+      std::fill_n(window.tagged, words, static_cast<unsigned long long>(window.sequence) << 32);
+    });
+  }
   return CUDA_SUCCESS;
 }
 
@@ -146,8 +199,9 @@ CUresult launch(CUfunction function, const unsigned (&grid)[3], const unsigned (
                 std::size_t shared_bytes, void* stream, void** arguments) {
   if (CUresult dead = alive(streams, stream); dead) return dead;
   std::lock_guard<std::recursive_mutex> lock(mutex);  // kernels run one at a time
-  if (launch_callback == nullptr) return CUDA_SUCCESS;
   const auto* const f = reinterpret_cast<const Function*>(function);
+  if (stands_in) return launch_stand_in(*f, arguments);
+  if (launch_callback == nullptr) return CUDA_SUCCESS;
   const std::string& image = f->module->image;
   return static_cast<CUresult>(launch_callback({f->name.c_str(),
                                                 image.empty() ? nullptr : image.data(),
@@ -216,12 +270,18 @@ FakeCuda fake_cuda = {
       return happened;
     },
     nullptr,
+    [] { stands_in = true; },
+    [](std::int64_t microseconds, int every) { work->set_delay(microseconds, every); },
 };
 
 // ---- the process and its devices
 // -----------------------------------------------------------------------------
 
 CUresult cuInit(unsigned) {
+  if (from_environment("FAKE_CUDA_STEPS", 0) != 0) stands_in = true;
+  if (const int delay = from_environment("FAKE_CUDA_DELAY", 0); delay > 0) {
+    work->set_delay(delay, from_environment("FAKE_CUDA_DELAY_EVERY", 1));
+  }
   return static_cast<CUresult>(from_environment("FAKE_CUDA_INIT", 0));
 }
 
@@ -333,7 +393,7 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
 
 CUresult cuCtxSynchronize() {
   ENTER("cuCtxSynchronize");
-  return CUDA_SUCCESS;
+  return wait_for_all(CUDA_SUCCESS);
 }
 
 // ---- memory
@@ -405,11 +465,11 @@ CUresult cuMemHostUnregister(void*) {
 
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, std::size_t bytes) {
   ENTER("cuMemcpyHtoD");
-  return copy(host(to), from, bytes, to);
+  return wait_for_all(copy(host(to), from, bytes, to));
 }
 CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, std::size_t bytes) {
   ENTER("cuMemcpyDtoH");
-  return copy(to, host(from), bytes, from);
+  return wait_for_all(copy(to, host(from), bytes, from));
 }
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, std::size_t bytes, CUstream) {
   ENTER("cuMemcpyHtoDAsync");
@@ -457,10 +517,11 @@ CUresult cuStreamDestroy(CUstream stream) {
 }
 CUresult cuStreamSynchronize(CUstream stream) {
   ENTER("cuStreamSynchronize");
-  return stream == nullptr ? CUDA_SUCCESS : alive(streams, stream);  // null: the default stream
+  return wait_for_all(stream == nullptr ? CUDA_SUCCESS : alive(streams, stream));  // null: the default stream
 }
 CUresult cuStreamQuery(CUstream stream) {
   ENTER("cuStreamQuery");
+  if (!work->done(work->enqueued())) return CUDA_ERROR_NOT_READY;
   return alive(streams, stream);
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
@@ -483,14 +544,18 @@ CUresult cuEventDestroy(CUevent event) {
 }
 CUresult cuEventRecord(CUevent event, CUstream) {
   ENTER("cuEventRecord");
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  recorded[event] = work->enqueued();
   return alive(events, event);
 }
 CUresult cuEventSynchronize(CUevent event) {
   ENTER("cuEventSynchronize");
+  work->wait_for(last_before(event));
   return alive(events, event);
 }
 CUresult cuEventQuery(CUevent event) {
   ENTER("cuEventQuery");
+  if (!work->done(last_before(event))) return CUDA_ERROR_NOT_READY;
   return alive(events, event);
 }
 CUresult cuEventElapsedTime(float* milliseconds, CUevent, CUevent end) {

@@ -1,15 +1,13 @@
 #include "core/policy/session.hpp"
 
-#include <atomic>
 #include <cstring>
 #include <thread>
 
-#include "core/policy/reference.hpp"
 #include "core/policy/state_codec.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
 #include "support/numbers.hpp"
-#include "support/policy.hpp"
+#include "support/oracle_policy.hpp"
 
 namespace exphil::core {
 
@@ -17,86 +15,8 @@ namespace {
 
 using test::CaughtError;
 using test::error_of;
-
-struct OracleState : State {
-  explicit OracleState(const PolicyConfig& config) : values(config) {}
-  PolicyReferenceState values;
-  std::atomic<int> users{0};
-};
-
-// A Policy over the scalar oracle. It detects two concurrent calls on one state.
-class OracleModel : public Policy {
- public:
-  explicit OracleModel(std::shared_ptr<const PolicyWeights> weights) : weights_(std::move(weights)) {}
-
-  const PolicyConfig& config() const override { return weights_->config; }
-  std::uint64_t fingerprint() const override { return weights_->fingerprint; }
-  std::size_t resident_bytes() const override { return 0; }
-  std::unique_ptr<State> new_state() override { return std::make_unique<OracleState>(config()); }
-  void copy_state(State& to, const State& from) override {
-    const Exclusive use(this, of(to));
-    of(to).values = static_cast<const OracleState&>(from).values;
-  }
-  void read_state(const State& state, float* ssm, float* conv) override {
-    const PolicyReferenceState& values = static_cast<const OracleState&>(state).values;
-    for (std::size_t i = 0; i < values.ssm.size(); ++i) ssm[i] = static_cast<float>(values.ssm[i]);
-    for (std::size_t i = 0; i < values.conv.size(); ++i) conv[i] = static_cast<float>(values.conv[i]);
-  }
-  void write_state(State& state, const float* ssm, const float* conv) override {
-    PolicyReferenceState& values = of(state).values;
-    values.ssm.assign(ssm, ssm + values.ssm.size());
-    values.conv.assign(conv, conv + values.conv.size());
-  }
-  void advance(State* const* from, State* const* to, std::int64_t count, const float* obs,
-               float* out) override {
-    for (std::int64_t i = 0; i < count; ++i) {
-      if (from[i] != to[i]) copy_state(*to[i], *from[i]);
-      prefill(*to[i], obs + i * config().d_input, 1, out + i * config().d_output);
-    }
-  }
-  void advance_chain(State& from, State* const* to, std::int64_t seq, const float* frames,
-                     float* out) override {
-    State* before = &from;
-    for (std::int64_t t = 0; t < seq; before = to[t++]) {
-      advance(&before, to + t, 1, frames + t * config().d_input, out + t * config().d_output);
-    }
-  }
-  void reserve_chain(std::int64_t) override {}
-  void prefill(State& state, const float* frames, std::int64_t seq, float* out) override {
-    const Exclusive use(this, of(state));
-    std::vector<double> row(static_cast<std::size_t>(config().d_output));
-    for (std::int64_t t = 0; t < seq; ++t) {
-      policy_reference_step(*weights_, of(state).values, frames + t * config().d_input, row.data());
-      for (std::size_t k = 0; k < row.size(); ++k) {
-        out[t * config().d_output + static_cast<std::int64_t>(k)] = static_cast<float>(row[k]);
-      }
-    }
-  }
-  void window(const float*, std::int64_t, std::int64_t, float*) override {}
-  std::unique_ptr<FrameRing> new_ring(std::int64_t) override { return nullptr; }
-  void ring_windows(FrameRing&, const RingWindows&, float*) override {}
-  void grad(const std::shared_ptr<const PolicyWeights>&, const PolicySequences&, const float*,
-            const PolicyGradOutputs&) override {}
-
-  std::atomic<int> collisions{0};
-
- private:
-  static OracleState& of(State& state) { return static_cast<OracleState&>(state); }
-  struct Exclusive {
-    Exclusive(OracleModel* policy, OracleState& state) : state_(state) {
-      if (state_.users++ != 0) ++policy->collisions;
-    }
-    ~Exclusive() { --state_.users; }
-    OracleState& state_;
-  };
-  std::shared_ptr<const PolicyWeights> weights_;
-};
-
-std::shared_ptr<OracleModel> make_policy(std::uint64_t seed = 1) {
-  test::PolicySpec spec;
-  spec.seed = seed;
-  return std::make_shared<OracleModel>(test::make_policy(spec));
-}
+using test::make_oracle;
+using test::OracleModel;
 
 constexpr std::size_t kIn = 5, kOut = 3;
 using Out = std::vector<float>;
@@ -111,7 +31,7 @@ Out step(Session& session, const std::vector<float>& frames, std::size_t t) {
 
 TEST_CASE("restore and the same inputs give the same bits", "[session]") {
   const auto frames = test::Random(1).vector(20 * kIn, -1, 1);
-  Session session(make_policy());
+  Session session(make_oracle());
   for (std::size_t t = 0; t < 5; ++t) step(session, frames, t);
   const auto snapshot = session.snapshot();
   std::vector<Out> first, again;
@@ -127,7 +47,7 @@ TEST_CASE("restore and the same inputs give the same bits", "[session]") {
 
 TEST_CASE("prefill equals stepping, whatever the split; an empty one changes nothing", "[session]") {
   const auto frames = test::Random(2).vector(9 * kIn, -1, 1);
-  const auto policy = make_policy();
+  const auto policy = make_oracle();
   Session stepped(policy);
   Out expected;
   for (std::size_t t = 0; t < 9; ++t) {
@@ -146,7 +66,7 @@ TEST_CASE("prefill equals stepping, whatever the split; an empty one changes not
 
 TEST_CASE("a snapshot outlives its session and keeps the model alive", "[session]") {
   const auto frames = test::Random(3).vector(kIn, -1, 1);
-  auto policy = make_policy();
+  auto policy = make_oracle();
   const std::weak_ptr<OracleModel> watched = policy;
   std::unique_ptr<Snapshot> snapshot;
   {
@@ -165,7 +85,7 @@ TEST_CASE("a snapshot outlives its session and keeps the model alive", "[session
 
 TEST_CASE("a snapshot or session of another model is refused and changes nothing", "[session]") {
   const auto frames = test::Random(4).vector(2 * kIn, -1, 1);
-  Session one(make_policy(1)), other(make_policy(2));
+  Session one(make_oracle(1)), other(make_oracle(2));
   step(one, frames, 0);
   step(other, frames, 0);
   const auto before = one.export_state();
@@ -186,7 +106,7 @@ TEST_CASE("a snapshot or session of another model is refused and changes nothing
 
 TEST_CASE("step_batch is the separate steps, bit for bit, in the caller's order", "[session]") {
   const auto frames = test::Random(5).vector(8 * kIn, -1, 1);
-  const auto policy = make_policy();
+  const auto policy = make_oracle();
   std::vector<std::unique_ptr<Session>> batched, separate;
   for (std::size_t i = 0; i < 8; ++i) {
     batched.push_back(std::make_unique<Session>(policy));
@@ -210,7 +130,7 @@ TEST_CASE("step_batch is the separate steps, bit for bit, in the caller's order"
 TEST_CASE("calls from many threads never use one state concurrently, and batches do not deadlock",
           "[session]") {
   const auto frames = test::Random(6).vector(4 * kIn, -1, 1);
-  const auto policy = make_policy();
+  const auto policy = make_oracle();
   Session a(policy), b(policy), c(policy), d(policy);
   const auto kept = a.snapshot();
   const std::vector<std::vector<Session*>> batches = {{&a, &b, &c}, {&c, &b, &a}, {&d, &a}, {&b, &d, &c}};
@@ -233,7 +153,7 @@ TEST_CASE("calls from many threads never use one state concurrently, and batches
 
 TEST_CASE("an exported state is restored exactly, and damage is detected", "[session][state_codec]") {
   const auto frames = test::Random(7).vector(4 * kIn, -1, 1);
-  const auto policy = make_policy();
+  const auto policy = make_oracle();
   Session session(policy), copy(policy);
   for (std::size_t t = 0; t < 3; ++t) step(session, frames, t);
   const std::vector<std::uint8_t> bytes = session.export_state();
@@ -263,7 +183,7 @@ TEST_CASE("an exported state is restored exactly, and damage is detected", "[ses
 }
 
 TEST_CASE("a state of another version says so", "[state_codec]") {
-  const auto policy = make_policy();
+  const auto policy = make_oracle();
   std::vector<std::uint8_t> bytes = Session(policy).export_state();
   bytes[8] = 3;
   const CaughtError error =
