@@ -204,8 +204,8 @@ bool FusedSteps::poll(const Ticket& ticket, float* out, std::int64_t microsecond
 }
 
 void FusedSteps::collect(const Ticket& ticket, float* out) {
-  ticket.outputs.collect(*context_, stream_.handle(), ticket.sequence, dims_.output(), tuning_.spin_microseconds,
-                         out);
+  ticket.outputs.collect(*context_, stream_.handle(), ticket.sequence, dims_.output(),
+                         tuning_.spin_microseconds, out);
 }
 
 void FusedSteps::step_few(const policy::StatePlace* states, std::size_t count, const float* obs, float* out) {
