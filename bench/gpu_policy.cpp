@@ -284,8 +284,10 @@ void time_window_sessions(const std::shared_ptr<Policy>& policy, Check& check) {
   std::int64_t frame = 0;
   const auto step = [&] { session.step(check.obs(frame++ % 3500), out.data()); };
   for (int i = 0; i < 60; ++i) step();
-  time("window of 60 frames, one", 500,
-       [&] { policy->window(check.obs(frame++ % 3500), 1, 60, out.data()); });
+  for (const std::int64_t seq : {1, 15, 30, 60, 120}) {
+    time(core::message("window of ", seq, " frames, one").c_str(), 500,
+         [&] { policy->window(check.obs(frame++ % 3480), 1, seq, out.data()); });
+  }
   time("window session, step", 1000, step);
   time("window session, step every 2 ms", 300, step, wait_2_ms);
   time("window session, resimulate 7", 300,

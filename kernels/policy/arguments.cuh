@@ -76,7 +76,8 @@ static_assert(sizeof(RowArguments) <= 128, "arguments of policy/rows.cu");
 // `fresh` of all rows are computed first, from obs. Where slots is not 0, front is a ring in which each row
 // is also kept `slots` rows before or after.
 struct WindowArguments {
-  const float* obs;  // {fresh, padded d_input}; null: one frame, in the second argument
+  float* obs;             // {fresh, padded d_input}; null: one frame, in the second argument
+  const float* host_obs;  // the same in host memory, from which obs is written first; null: obs is complete
   float *front_h,
       *front_xz;  // {rows, model}, {rows, 2 inner}: the input projection, and xz of policy/rows.cu
   // Between the layers, {count * seq} rows each; active_dt is followed by the means, as in RowArguments.

@@ -10,19 +10,28 @@
 namespace exphil {
 namespace policy {
 
+// Reads the frames over PCIe once; the tiles of the input projection would each read them again.
+__device__ __forceinline__ void Window::copy_frames() {
+  const int count = args_.fresh * (kInput / 4), stride = static_cast<int>(gridDim.x) * kWindowThreads;
+  for (int i = static_cast<int>(blockIdx.x) * kWindowThreads + thread_; i < count; i += stride) {
+    reinterpret_cast<float4*>(args_.obs)[i] = reinterpret_cast<const float4*>(args_.host_obs)[i];
+  }
+  barrier();
+}
+
 // The input projection and the first layer's in_proj of the fresh frames.
 __device__ __forceinline__ void Window::front() {
+  if (args_.host_obs != nullptr) copy_frames();
   ProductArguments p = product(obs_, kInput, args_.fresh, args_.input, args_.input_bias);
-  multiply<kInput, kModel, BiasEpilogue>(
-      p, 0, kModel / kFewColumns, 0,
-      [&](long long row, int column, float value) { put(args_.front_h, kModel, row, column, value); });
+  multiply_any<kInput, kModel, BiasEpilogue>(
+      p, [&](long long row, int column, float value) { put(args_.front_h, kModel, row, column, value); });
   barrier();
   const float* last = h_row(0, args_.count - 1, args_.seq);  // one row beyond
   p = product(last - static_cast<long long>(args_.fresh) * kModel, kModel, args_.fresh, args_.in_proj,
               args_.in_bias);
-  multiply<kModel, 2 * kInner, InProjEpilogue>(
-      p, 0, 2 * kInner / kFewColumns, 0,
-      [&](long long row, int column, float value) { put(args_.front_xz, 2 * kInner, row, column, value); });
+  multiply_any<kModel, 2 * kInner, InProjEpilogue>(p, [&](long long row, int column, float value) {
+    put(args_.front_xz, 2 * kInner, row, column, value);
+  });
 }
 
 // u, B, C and dt, a block for each row, after the product before it.
@@ -145,18 +154,26 @@ __device__ __forceinline__ void Window::advance_time(int layer) {
   }
 }
 
-// Adds the layer's output to its input.
+// Adds the layer's output to its input; of the last layer for the last frames only.
 __device__ __forceinline__ void Window::out_proj(int layer) {
   const bool last_only = layer + 1 == kLayers;
   const ProductArguments p = product(args_.y, kInner, last_only ? args_.count : rows_,
                                      of_layer(args_.out_proj, layer), of_layer(args_.out_bias, layer));
-  multiply<kInner, kModel, BiasEpilogue>(
-      p, 0, kModel / kFewColumns, 0, [&](long long row, int column, float value) {
-        const int window = static_cast<int>(last_only ? row : row / args_.seq);
-        const int step = last_only ? args_.seq - 1 : static_cast<int>(row % args_.seq);
-        (last_only ? args_.last_h : args_.h)[row * kModel + column] =
-            __fadd_rn(value, h_row(layer, window, step)[column]);
-      });
+  const auto add = [&](float* to, long long row, int column, int window, int step, float value) {
+    to[row * kModel + column] = __fadd_rn(value, h_row(layer, window, step)[column]);
+  };
+  if (last_only) {
+    multiply_lone<kInner, kModel, BiasEpilogue>(
+        p, 0, kModel / kFewColumns, 0, [&](long long row, int column, float value) {
+          add(args_.last_h, row, column, static_cast<int>(row), args_.seq - 1, value);
+        });
+  } else {
+    multiply<kInner, kModel, BiasEpilogue>(p, 0, kModel / kFewColumns, 0,
+                                           [&](long long row, int column, float value) {
+                                             add(args_.h, row, column, static_cast<int>(row / args_.seq),
+                                                 static_cast<int>(row % args_.seq), value);
+                                           });
+  }
 }
 
 // Of the last layer, z is needed for the last frames only.
@@ -169,7 +186,7 @@ __device__ __forceinline__ void Window::in_proj(int layer) {
       product(args_.h, kModel, rows_, weights, bias), 0, last_only ? kHalf : 2 * kHalf, 0,
       [&](long long row, int column, float value) { args_.xz[row * 2 * kInner + column] = value; });
   if (!last_only) return;
-  multiply<kModel, 2 * kInner, InProjEpilogue>(
+  multiply_lone<kModel, 2 * kInner, InProjEpilogue>(
       product(args_.h + static_cast<long long>(seq - 1) * kModel, static_cast<long long>(seq) * kModel,
               args_.count, weights, bias),
       kHalf, kHalf, done, [&](long long row, int column, float value) {
@@ -180,16 +197,16 @@ __device__ __forceinline__ void Window::in_proj(int layer) {
 __device__ __forceinline__ void Window::head() {
   const auto sink = [&](long long row, int column, float value) { store(row, column, value); };
 #if D_HIDDEN > 0
-  multiply<kModel, kHidden, HeadEpilogue<true>>(
+  multiply_lone<kModel, kHidden, HeadEpilogue<true>>(
       product(args_.last_h, kModel, args_.count, args_.hidden_weight, args_.hidden_bias), 0,
       kHidden / kFewColumns, 0,
       [&](long long row, int column, float value) { args_.hidden[row * kHidden + column] = value; });
   barrier();
-  multiply<kHidden, kOutput, BiasEpilogue>(
+  multiply_lone<kHidden, kOutput, BiasEpilogue>(
       product(args_.hidden, kHidden, args_.count, args_.head, args_.head_bias), 0,
       divide_up(kOutput, kFewColumns), 0, sink);
 #else
-  multiply<kModel, kOutput, HeadEpilogue<false>>(
+  multiply_lone<kModel, kOutput, HeadEpilogue<false>>(
       product(args_.last_h, kModel, args_.count, args_.head, args_.head_bias), 0,
       divide_up(kOutput, kFewColumns), 0, sink);
 #endif

@@ -93,6 +93,7 @@ class Window {
   }
 
  private:
+  __device__ void copy_frames();
   __device__ void front();
   __device__ void project_rows(int layer);
   __device__ void advance_time(int layer);
@@ -128,11 +129,12 @@ class Window {
     front[(place < args_.slots ? place + args_.slots : place - args_.slots) * width + column] = value;
   }
 
-  // The tiles of a product over columns [32 first, 32 (first + columns)), spread over the blocks from block
-  // `begin` on.
+  // A product over columns [32 first, 32 (first + columns)) in tiles of kTile rows, spread over the blocks
+  // from block `begin` on. Returns the number of tiles. Each use is compiled by itself: 16 rows take half a
+  // second, so a product has tiles of one row and of many only where it may have one row or many.
   template <int kK, int kOutputs, class Epilogue, int kTile, class Sink>
-  __device__ __forceinline__ void tiles(const ProductArguments& p, int first, int columns, int begin,
-                                        Sink sink) const {
+  __device__ __forceinline__ int tiles(const ProductArguments& p, int first, int columns, int begin,
+                                       Sink sink) const {
     auto& tile = *static_cast<FewTile<kK, kTile>*>(shared_);
     const int blocks = static_cast<int>(gridDim.x);
     const int count = columns * static_cast<int>((p.rows + kTile - 1) / kTile);
@@ -140,18 +142,28 @@ class Window {
       __syncthreads();  // the memory of the tile before
       product_few_tile<kK, kOutputs, Epilogue, kTile>(p, tile, first + i % columns, i / columns, sink);
     }
+    return count;
   }
-  // Returns the number of tiles.
   template <int kK, int kOutputs, class Epilogue, class Sink>
   __device__ __forceinline__ int multiply(const ProductArguments& p, int first, int columns, int begin,
                                           Sink sink) const {
+    return tiles<kK, kOutputs, Epilogue, few_rows(kK)>(p, first, columns, begin, sink);
+  }
+  // For a row of each window.
+  template <int kK, int kOutputs, class Epilogue, class Sink>
+  __device__ __forceinline__ int multiply_lone(const ProductArguments& p, int first, int columns, int begin,
+                                               Sink sink) const {
+    return tiles<kK, kOutputs, Epilogue, 1>(p, first, columns, begin, sink);
+  }
+  // For the fresh frames.
+  template <int kK, int kOutputs, class Epilogue, class Sink>
+  __device__ __forceinline__ void multiply_any(const ProductArguments& p, Sink sink) const {
+    constexpr int kTiles = divide_up(kOutputs, kFewColumns);
     if (p.rows <= kLoneRows) {
-      tiles<kK, kOutputs, Epilogue, 1>(p, first, columns, begin, sink);
-      return columns * static_cast<int>(p.rows);
+      multiply_lone<kK, kOutputs, Epilogue>(p, 0, kTiles, 0, sink);
+    } else {
+      multiply<kK, kOutputs, Epilogue>(p, 0, kTiles, 0, sink);
     }
-    constexpr int kTile = few_rows(kK);
-    tiles<kK, kOutputs, Epilogue, kTile>(p, first, columns, begin, sink);
-    return columns * static_cast<int>((p.rows + kTile - 1) / kTile);
   }
 
   __device__ __forceinline__ ProductArguments product(const float* x, long long x_stride, long long rows,

@@ -9,7 +9,7 @@
 namespace exphil::cuda {
 namespace {
 
-// The kernel reads so few frames directly from host memory, because a copy costs 2 us.
+// More frames than this are copied to the device before the products read them.
 constexpr int kMostDirectFrames = 4;
 
 std::size_t ring_bytes(std::int64_t slots, std::int64_t width) {
@@ -134,11 +134,11 @@ void WindowKernel::launch(policy::WindowArguments arguments, const float* obs, f
     std::memcpy(staged + i * stride, obs + i * width, width * 4);
     std::fill(staged + i * stride + width, staged + (i + 1) * stride, 0.0f);
   }
-  const bool copied = arguments.fresh > kMostDirectFrames;
-  if (copied) {
-    arguments.obs = b.in.as<float>();
+  auto* const mapped = as_pointer<float>(b.host_in.device_address());
+  if (arguments.fresh > kMostDirectFrames) {
+    arguments.obs = b.in.as<float>(), arguments.host_obs = mapped;
   } else if (arguments.fresh != 1 || !inline_frame_) {
-    arguments.obs = as_pointer<float>(b.host_in.device_address());
+    arguments.obs = mapped;
   }
   arguments.h = b.h.as<float>(), arguments.xz = b.xz.as<float>(), arguments.u = b.u.as<float>();
   arguments.projection = b.projection.as<float>(), arguments.active_dt = b.active_dt.as<float>();
@@ -153,16 +153,9 @@ void WindowKernel::launch(policy::WindowArguments arguments, const float* obs, f
   try {
     {
       std::lock_guard<std::mutex> lock(stream_.order());
-      const CUstream stream = stream_.handle();
-      if (copied) {
-        context_->check(
-            driver().cuMemcpyHtoDAsync(b.in.address(), staged,
-                                       static_cast<std::size_t>(arguments.fresh) * stride * 4, stream),
-            "cuMemcpyHtoDAsync");
-      }
       void* parameters[] = {&arguments, staged};
       context_->check(driver().cuLaunchCooperativeKernel(function_, blocks_, 1, 1, policy::kWindowThreads, 1,
-                                                         1, shared_bytes_, stream, parameters),
+                                                         1, shared_bytes_, stream_.handle(), parameters),
                       "cuLaunchCooperativeKernel(policy_window)");
     }
     b.outputs.collect(*context_, stream_.handle(), arguments.sequence,
