@@ -2,6 +2,7 @@
 // list serves loading, saving, gradients and updates, for every naming of checkpoints. Plain data.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -100,6 +101,10 @@ struct PolicyParameter {
 template <class T, class Value>
 void copy_parameter(const PolicyParameter& parameter, const PolicyValues<T>& values, Value* to) {
   const std::vector<T>& from = *vectors_of(values)[parameter.vector];
+  if (!parameter.transposed) {
+    std::copy_n(from.data() + parameter.first, parameter.count(), to);
+    return;
+  }
   for (std::size_t i = 0, n = parameter.count(); i < n; ++i) to[i] = from[parameter.place(i)];
 }
 

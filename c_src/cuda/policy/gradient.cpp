@@ -50,16 +50,18 @@ class PolicyGradient::Group {
         memory_(*policy.context_, c_,
                 policy.shape({count, all.seq, all.frames, all.ssm, all.conv}, gradient,
                              outputs.ssm != nullptr || outputs.conv != nullptr)),
-        download_(*policy.context_) {}
+        download_(*policy.context_),
+        stream_(*policy.context_) {}
 
   // Returns when the results are in host memory, but for the weights' gradient.
-  void run(StreamLease& stream, const float* d_outs, CUdeviceptr gradient) {
+  void run(const float* d_outs, CUdeviceptr gradient) {
     std::vector<ImageSegment> inputs = segments(d_outs);
     const std::size_t end = inputs.back().at + inputs.back().bytes;
-    Upload upload(*p_.context_, stream.handle(), memory_.address(), std::move(inputs), {end},
-                  [&](std::size_t) { enqueue(stream.handle(), gradient); });
-    upload.run();
-    stream.synchronize();
+    upload_ = std::make_unique<Upload>(
+        *p_.context_, stream_.handle(), memory_.address(), std::move(inputs), std::vector<std::size_t>{end},
+        [this, gradient](std::size_t) { enqueue(stream_.handle(), gradient); });
+    upload_->run();
+    stream_.synchronize();
     download_.finish();
     for (std::size_t i = 0; i < memory_.layers.size(); ++i) {
       scatter(ssm_, i, final_ssm_[i], out_.ssm);
@@ -120,9 +122,12 @@ class PolicyGradient::Group {
   const std::int64_t first_;
   const PolicyGradOutputs& out_;
   const LayerStates ssm_, conv_;
+  std::vector<std::vector<float>> final_ssm_, final_conv_;  // of each layer
+  // Destroyed in reverse order: the stream is idle before the memory that it uses goes back.
   GradientMemory memory_;
   Download download_;
-  std::vector<std::vector<float>> final_ssm_, final_conv_;  // of each layer
+  std::unique_ptr<Upload> upload_;
+  StreamLease stream_;
 };
 
 PolicyGradient::PolicyGradient(std::shared_ptr<Context> context,
@@ -132,10 +137,11 @@ PolicyGradient::PolicyGradient(std::shared_ptr<Context> context,
       values_(*weights_),
       kernels_(*context_, weights_->config.d_conv) {
   on_device_ = context_->device_pool().allocate(values_.bytes());
-  StreamLease stream(*context_);
-  Upload upload(*context_, stream.handle(), on_device_.address(), values_.segments(), {values_.bytes()},
-                [](std::size_t) {});
-  upload.run();
+  std::unique_ptr<Upload> upload;
+  StreamLease stream(*context_);  // idle before the upload's memory goes back
+  upload = std::make_unique<Upload>(*context_, stream.handle(), on_device_.address(), values_.segments(),
+                                    std::vector<std::size_t>{values_.bytes()}, [](std::size_t) {});
+  upload->run();
   stream.synchronize();
 }
 
@@ -161,18 +167,22 @@ void PolicyGradient::run(const PolicySequences& sequences, const float* d_outs,
   const bool gradient = d_outs != nullptr;
   const DeviceBuffer sums = context_->device_pool().allocate(gradient ? gradient_bytes() : 0);
   const std::int64_t count = std::clamp<std::int64_t>(kGradientRows / sequences.seq, 1, sequences.batch);
-  StreamLease stream(*context_);
   for (std::int64_t first = 0; first < sequences.batch; first += count) {
     Group group(*this, sequences, first, std::min(count, sequences.batch - first), outputs, gradient);
-    group.run(stream, d_outs, sums.address());
+    group.run(d_outs, sums.address());
   }
-  if (!gradient || outputs.weights == nullptr) return;
-  std::vector<char> values(gradient_bytes());
-  Download download(*context_);
-  download.add(stream.handle(), values.data(), sums.address(), values.size());
+  if (gradient && outputs.weights != nullptr) copy_out(sums.address(), outputs.weights);
+}
+
+void PolicyGradient::copy_out(CUdeviceptr gradient, core::PolicyValues<float>* to) const {
+  const PinnedBuffer pinned = context_->pinned_pool().try_stage(gradient_bytes());
+  std::vector<char> plain(pinned ? 0 : gradient_bytes());
+  char* const values = pinned ? pinned.as<char>() : plain.data();
+  StreamLease stream(*context_);
+  context_->check(driver().cuMemcpyDtoHAsync(values, gradient, gradient_bytes(), stream.handle()),
+                  "cuMemcpyDtoHAsync");
   stream.synchronize();
-  download.finish();
-  values_.copy_out(values.data(), outputs.weights);
+  values_.copy_out(values, to);
 }
 
 const PolicyGradient& LazyPolicyGradient::get(const std::shared_ptr<Context>& context,

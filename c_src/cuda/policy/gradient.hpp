@@ -43,6 +43,7 @@ class PolicyGradient {
 
  private:
   class Group;
+  void copy_out(CUdeviceptr gradient, core::PolicyValues<float>* to) const;
 
   std::shared_ptr<Context> context_;
   const std::shared_ptr<const core::PolicyWeights> weights_;

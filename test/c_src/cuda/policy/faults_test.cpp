@@ -16,6 +16,7 @@
 #include "support/policy.hpp"
 #include "support/policy_faults.hpp"
 #include "support/policy_forms.hpp"
+#include "support/policy_grad_checks.hpp"
 #include "support/rollback_case.hpp"
 
 namespace exphil::test {
@@ -171,10 +172,51 @@ TEST_CASE("a lost device is an error immediately, and the host backend still wor
   for (const PolicyOperation& operation : host_bench.operations()) operation.run();
 }
 
+namespace {
+
+// `fresh`: each call is the first of its policy, which puts the weights on the device.
+int fail_gradient(const std::shared_ptr<cuda::Context>& context, bool fresh, const Failing& failing) {
+  const PolicyGradCase c = policy_grad_case(weights()->config, 3, 5, true);
+  const std::vector<float> d_outs = c.d_outs_f32();
+  PolicyGradResult r;
+  r.weights = core::zeros_like<float>(*weights());
+  r.frames.resize(c.frames.size()), r.outs.resize(d_outs.size());
+  r.ssm.resize(c.ssm.size()), r.conv.resize(c.conv.size());
+  std::shared_ptr<core::Policy> policy = load(context);
+  const auto run = [&] {
+    policy->grad(weights(), c.sequences(), d_outs.data(),
+                 {&r.weights, r.frames.data(), r.outs.data(), r.ssm.data(), r.conv.data()});
+  };
+  run();
+  const std::size_t held = context->device_pool().held_bytes();
+  return fail_at_each_point("gradient", failing, [&] {
+    if (fresh) policy.reset(), policy = load(context);
+    return Attempt{run, [&](bool) {
+                     run();
+                     CHECK(context->device_pool().held_bytes() == held);
+                   }};
+  });
+}
+
+}  // namespace
+
+TEST_CASE("every driver call and allocation of a policy's gradient fails once", "[.policy_gradient_faults]") {
+  const auto context = cuda::Context::open(0);
+  fake().pause_failing = pause_failing_allocations;
+  for (const bool fresh : {false, true}) {
+    CHECK(fail_gradient(context, fresh, failing_driver_calls(kOutOfMemory)) > 20);
+    CHECK(fail_gradient(context, fresh, failing_driver_calls(kInvalidValue)) > 20);
+  }
+  CHECK(fail_gradient(context, false, fail_allocation) > 20);
+  CHECK(context->device_pool().held_bytes() == 0);
+  CHECK(context->pinned_pool().held_bytes() == 0);
+  CHECK(fake().context_depth() == 0);
+}
+
 TEST_CASE("a policy whose calls fail keeps every state", "[cuda][policy][faults][nvrtc]") {
   if (!have_nvrtc()) return;
   for (const char* tag : {"[.policy_driver_faults]", "[.policy_load_faults]", "[.policy_allocation_faults]",
-                          "[.policy_lost]"}) {
+                          "[.policy_lost]", "[.policy_gradient_faults]"}) {
     const RunResult result = run_over_fake(tag, small_slices());
     INFO(tag << "\n" << result.output);
     CHECK(result.status == 0);
