@@ -46,9 +46,11 @@ constexpr int kMostJobs = 8;
 struct ProductJobs {
   ProductJob jobs[kMostJobs];
   int count;
+  int tile_rows;  // kTileRows or kLowTileRows: does not change a bit
 };
 
-constexpr int kTileRows = 64, kTileColumns = 64, kTileDepth = 16, kTileThreads = 128;
+// Low tiles are for launches that would leave multiprocessors idle: twice the blocks.
+constexpr int kTileRows = 64, kLowTileRows = 32, kTileColumns = 64, kTileDepth = 16, kTileThreads = 128;
 
 // ---- policy/gradient.cu ----
 

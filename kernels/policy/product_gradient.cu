@@ -25,60 +25,71 @@ __device__ __forceinline__ int permuted(int i, int k) {
   return i ^ (k / 4 * 8);
 }
 
-// An operand of one piece: element (i, k) is at from[i i_stride + k k_stride]; zero outside.
+// An operand of one piece: element (i, k) is at from[i i_stride + k k_stride]; zero outside. kCount: of i in
+// a tile, 64 or 32.
+template <int kCount>
 class Operand {
  public:
   __device__ __forceinline__ Operand(const float* from, long long i_stride, long long k_stride,
-                                     long long first, long long count)
-      : from_(from + first * i_stride),
-        i_stride_(i_stride),
-        k_stride_(k_stride),
-        left_(count - first < kTileRows ? static_cast<int>(count - first) : kTileRows),
-        along_k_(k_stride == 1) {
+                                     long long first, long long count, long long begin, long long end)
+      : along_k_(k_stride == 1), left_in_k_(end - begin) {
+    const int left = count - first < kCount ? static_cast<int>(count - first) : kCount;
     const long long other = along_k_ ? i_stride : k_stride;
-    vector_ = other % 4 == 0 && reinterpret_cast<unsigned long long>(from_) % 16 == 0;
+    from += first * i_stride + begin * k_stride;
+    vector_ = other % 4 == 0 && reinterpret_cast<unsigned long long>(from) % 16 == 0;
+    step_ = kTileDepth * k_stride;
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j) {
+      at_[j] = from + i_of(j) * i_stride + k_of(j) * k_stride;
+      left_[j] = along_k_ ? (i_of(j) < left ? 4 : 0) : left - i_of(j);
+    }
   }
 
-  // This thread's 8 elements of the steps [k, k + kTileDepth), those before `end`.
-  __device__ __forceinline__ void fetch(long long k, long long end) {
+  // This thread's elements of the next kTileDepth steps.
+  __device__ __forceinline__ void fetch() {
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      float* to = held_ + 4 * j;
-      if (along_k_) {
-        const int i = thread() / 4 + 32 * j;
-        const long long at = k + thread() % 4 * 4;
-        load(from_ + i * i_stride_ + at, i < left_ ? end - at : 0, to);
-      } else {
-        const int i = thread() % 16 * 4;
-        const long long at = k + thread() / 16 + 8 * j;
-        load(from_ + at * k_stride_ + i, at < end ? left_ - i : 0, to);
-      }
+    for (int j = 0; j < kLoads; ++j) {
+      const long long more = left_in_k_ - k_of(j);
+      const int existing = along_k_ ? (left_[j] == 0 ? 0
+                                       : more < 4    ? static_cast<int>(more)
+                                                     : 4)
+                                    : (more > 0 ? left_[j] : 0);
+      load(at_[j], existing, held_ + 4 * j);
+      at_[j] += step_;
     }
+    left_in_k_ -= kTileDepth;
   }
 
   __device__ __forceinline__ void put(float (*tile)[kTileRows]) const {
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
+    for (int j = 0; j < kLoads; ++j) {
       const float* from = held_ + 4 * j;
       if (along_k_) {
-        const int i = permuted(thread() / 4 + 32 * j, thread() % 4 * 4);
+        const int i = permuted(i_of(j), k_of(j));
 #pragma unroll
-        for (int c = 0; c < 4; ++c) tile[thread() % 4 * 4 + c][i] = from[c];
+        for (int c = 0; c < 4; ++c) tile[k_of(j) + c][i] = from[c];
       } else {
-        const int k = thread() / 16 + 8 * j;
-        *reinterpret_cast<float4*>(&tile[k][permuted(thread() % 16 * 4, k)]) =
+        *reinterpret_cast<float4*>(&tile[k_of(j)][permuted(i_of(j), k_of(j))]) =
             make_float4(from[0], from[1], from[2], from[3]);
       }
     }
   }
 
  private:
-  static __device__ __forceinline__ int thread() {
-    return static_cast<int>(threadIdx.x);
+  static constexpr int kLoads = kCount / 32, kQuads = kCount / 4;
+
+  // The first element of load j: four neighbours, along k or along i.
+  __device__ __forceinline__ int i_of(int j) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    return along_k_ ? thread / 4 + 32 * j : thread % kQuads * 4;
+  }
+  __device__ __forceinline__ int k_of(int j) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    return along_k_ ? thread % 4 * 4 : thread / kQuads + kTileThreads / kQuads * j;
   }
 
   // Four neighbours, of which `count` exist.
-  __device__ __forceinline__ void load(const float* from, long long count, float* to) const {
+  __device__ __forceinline__ void load(const float* from, int count, float* to) const {
     if (vector_ && count >= 4) {
       const float4 value = __ldg(reinterpret_cast<const float4*>(from));
       to[0] = value.x, to[1] = value.y, to[2] = value.z, to[3] = value.w;
@@ -88,28 +99,30 @@ class Operand {
     for (int c = 0; c < 4; ++c) to[c] = c < count ? __ldg(from + c) : 0.0f;
   }
 
-  const float* from_;
-  const long long i_stride_, k_stride_;
-  const int left_;
   const bool along_k_;
   bool vector_;
-  float held_[8];
+  long long left_in_k_, step_;
+  const float* at_[kLoads];
+  int left_[kLoads];
+  float held_[4 * kLoads];
 };
 
+// kRows: of a tile, 64 or 32.
+template <int kRows>
 class JobProduct {
  public:
   __device__ __forceinline__ JobProduct(const ProductJob& job, Tiles& tiles)
       : job_(job), tiles_(tiles), thread_(static_cast<int>(threadIdx.x)) {
     const long long block = blockIdx.x - job.first_block;
     const int across = (job.columns + kTileColumns - 1) / kTileColumns;
-    const long long down = (job.rows + kTileRows - 1) / kTileRows;
+    const long long down = (job.rows + kRows - 1) / kRows;
     column_ = static_cast<int>(block % across) * kTileColumns;
-    row_ = block / across % down * kTileRows;
+    row_ = block / across % down * kRows;
     part_ = static_cast<int>(block / (across * down));
   }
 
   __device__ __forceinline__ void run() {
-    float total[8][4] = {};
+    float total[kPerThread][4] = {};
     float row_sum = 0.0f;
     for (int p = 0; p < job_.piece_count; ++p) piece(job_.pieces[p], total, &row_sum);
     write(total);
@@ -119,22 +132,26 @@ class JobProduct {
   }
 
  private:
+  static constexpr int kPerThread = kRows / 8;
+
   __device__ __forceinline__ bool sums_rows() const {
-    return job_.row_sums != nullptr && column_ == 0 && thread_ < kTileRows;
+    return job_.row_sums != nullptr && column_ == 0 && thread_ < kRows;
   }
 
-  __device__ __forceinline__ void piece(const ProductPiece& p, float (&total)[8][4], float* row_sum) {
+  __device__ __forceinline__ void piece(const ProductPiece& p, float (&total)[kPerThread][4],
+                                        float* row_sum) {
     const long long begin = part_ * job_.part_depth;
     const long long end = p.depth - begin < job_.part_depth ? p.depth : begin + job_.part_depth;
-    Operand a(p.a, p.a_row, p.a_k, row_, job_.rows), b(p.b, p.b_column, p.b_k, column_, job_.columns);
+    Operand<kRows> a(p.a, p.a_row, p.a_k, row_, job_.rows, begin, end);
+    Operand<kTileColumns> b(p.b, p.b_column, p.b_k, column_, job_.columns, begin, end);
     int buffer = 0;
-    a.fetch(begin, end), b.fetch(begin, end);
+    a.fetch(), b.fetch();
     a.put(tiles_.a[0]), b.put(tiles_.b[0]);
     __syncthreads();
 #pragma unroll 1
     for (long long k = begin; k < end; k += kTileDepth) {
       const bool more = k + kTileDepth < end;
-      if (more) a.fetch(k + kTileDepth, end), b.fetch(k + kTileDepth, end);
+      if (more) a.fetch(), b.fetch();
       accumulate(tiles_.a[buffer], tiles_.b[buffer], total);
       if (sums_rows()) {
         for (int i = 0; i < kTileDepth; ++i) {
@@ -147,7 +164,7 @@ class JobProduct {
     }
   }
 
-  // Rows 4 y .. 4 y + 3 and 32 more; columns 4 x .. 4 x + 3.
+  // Rows 4 y .. 4 y + 3 and, of 64, 32 more; columns 4 x .. 4 x + 3.
   __device__ __forceinline__ int row_of(int i) const {
     return thread_ / 16 * 4 + i % 4 + i / 4 * 32;
   }
@@ -156,16 +173,19 @@ class JobProduct {
   }
 
   __device__ __forceinline__ void accumulate(const float (*a)[kTileRows], const float (*b)[kTileColumns],
-                                             float (&total)[8][4]) const {
+                                             float (&total)[kPerThread][4]) const {
 #pragma unroll
     for (int k = 0; k < kTileDepth; ++k) {
-      const float4 a0 = *reinterpret_cast<const float4*>(&a[k][permuted(row_of(0), k)]);
-      const float4 a1 = *reinterpret_cast<const float4*>(&a[k][permuted(row_of(4), k)]);
       const float4 b0 = *reinterpret_cast<const float4*>(&b[k][permuted(column_of(0), k)]);
-      const float left[8] = {a0.x, a0.y, a0.z, a0.w, a1.x, a1.y, a1.z, a1.w};
+      float left[kPerThread];
+#pragma unroll
+      for (int i = 0; i < kPerThread; i += 4) {
+        const float4 four = *reinterpret_cast<const float4*>(&a[k][permuted(row_of(i), k)]);
+        left[i] = four.x, left[i + 1] = four.y, left[i + 2] = four.z, left[i + 3] = four.w;
+      }
       const float right[4] = {b0.x, b0.y, b0.z, b0.w};
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
+      for (int i = 0; i < kPerThread; ++i) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) total[i][j] = __fmaf_rn(left[i], right[j], total[i][j]);
       }
@@ -181,13 +201,13 @@ class JobProduct {
     return other > 0.0f ? value : 0.0f;
   }
 
-  __device__ __forceinline__ void write(const float (&total)[8][4]) const {
+  __device__ __forceinline__ void write(const float (&total)[kPerThread][4]) const {
     float* const out = job_.out + part_ * job_.out_part;
     const bool vector = job_.out_row % 4 == 0 && job_.out_part % 4 == 0 &&
                         reinterpret_cast<unsigned long long>(job_.out) % 16 == 0;
     const int column = column_ + column_of(0);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < kPerThread; ++i) {
       const long long row = row_ + row_of(i);
       if (row >= job_.rows) continue;
       float* const to = out + row * job_.out_row + column;
@@ -224,5 +244,9 @@ extern "C" __global__ void __launch_bounds__(exphil::policy::kTileThreads, 4)
   __shared__ __align__(16) exphil::policy::Tiles tiles;
   int job = 0;
   while (job + 1 < jobs.count && blockIdx.x >= jobs.jobs[job + 1].first_block) ++job;
-  exphil::policy::JobProduct(jobs.jobs[job], tiles).run();
+  if (jobs.tile_rows == exphil::policy::kTileRows) {
+    exphil::policy::JobProduct<exphil::policy::kTileRows>(jobs.jobs[job], tiles).run();
+  } else {
+    exphil::policy::JobProduct<exphil::policy::kLowTileRows>(jobs.jobs[job], tiles).run();
+  }
 }

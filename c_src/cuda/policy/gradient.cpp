@@ -91,6 +91,10 @@ class PolicyGradient::Group {
   }
 
   void enqueue(CUstream stream, CUdeviceptr gradient) {
+    if (first_ == 0 && memory_.shape.gradient) {  // the bytes between two tensors are copied out too
+      p_.context_->check(driver().cuMemsetD8Async(gradient, 0, p_.gradient_bytes(), stream),
+                         "cuMemsetD8Async");
+    }
     p_.enqueue(stream, memory_, gradient, first_ > 0, out_.outs != nullptr, out_.frames != nullptr);
     const std::int64_t row = first_ * all_.seq;
     const auto bring = [&](float* to, const Matrix& from) {

@@ -137,17 +137,32 @@ GradientKernels::GradientKernels(Context& context, std::int64_t taps) : context_
   activate_back_ = own_scan("policy_gradient_activate_back");
 }
 
+namespace {
+
+// Numbers the blocks of the jobs for tiles of this height. Returns how many there are.
+std::int64_t cut_tiles(policy::ProductJobs* jobs, int tile_rows) {
+  std::int64_t blocks = 0;
+  jobs->tile_rows = tile_rows;
+  for (int i = 0; i < jobs->count; ++i) {
+    ProductJob& job = jobs->jobs[i];
+    job.first_block = blocks;
+    blocks += divide_up(job.rows, tile_rows) * divide_up(job.columns, policy::kTileColumns) * job.parts;
+  }
+  return blocks;
+}
+
+}  // namespace
+
 void GradientKernels::run(CUstream stream, const Products& products) const {
   const std::vector<ProductJob>& all = products.jobs();
+  const std::int64_t few = 2 * std::int64_t{context_.properties().multiprocessors};
   for (std::size_t first = 0; first < all.size(); first += policy::kMostJobs) {
     policy::ProductJobs jobs{};
-    std::int64_t blocks = 0;
     for (std::size_t i = first; i < std::min(all.size(), first + policy::kMostJobs); ++i) {
-      ProductJob& job = jobs.jobs[jobs.count++] = all[i];
-      job.first_block = blocks;
-      blocks +=
-          divide_up(job.rows, policy::kTileRows) * divide_up(job.columns, policy::kTileColumns) * job.parts;
+      jobs.jobs[jobs.count++] = all[i];
     }
+    std::int64_t blocks = cut_tiles(&jobs, policy::kTileRows);
+    if (blocks < few) blocks = cut_tiles(&jobs, policy::kLowTileRows);
     launch(context_, product_, grid_of(blocks), {policy::kTileThreads}, 0, stream, jobs);
   }
 }
