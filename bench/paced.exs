@@ -1,6 +1,6 @@
 # What a game sees: one frame once every 16.67 ms, with and without a pace, in turns in one run.
 #
-#   mix run bench/paced.exs [cuda|host] [SECONDS] [POLICY]
+#   mix run bench/paced.exs [cuda|host] [f32] [bf16] [f16] [int8] [SECONDS] [POLICY]
 #
 # SECONDS (60) is the time of each row; rows take turns of two seconds, so that all see the same machine. POLICY is
 # the one that steps; it defaults to the shared one (EXPHIL_SHARED, else ../shared). `act` plays ExPhil's shared policy
@@ -51,7 +51,7 @@ defmodule Paced do
     [cpu, time] = for at <- [1, 2], do: turns |> Enum.map(&elem(&1, at)) |> Enum.sum()
 
     IO.puts(
-      "#{String.pad_trailing(name, 18)} #{BenchSupport.percentiles(latencies)}, longest #{Float.round(Enum.max(latencies), 1)}, " <>
+      "#{String.pad_trailing(name, 26)} #{BenchSupport.percentiles(latencies)}, longest #{Float.round(Enum.max(latencies), 1)}, " <>
         "#{Float.round(100 * cpu / time, 1)}% of a core (#{length(latencies)} calls)"
     )
 
@@ -101,20 +101,28 @@ defmodule Paced do
 end
 
 {backend, rest} = BenchSupport.arguments()
+{names, rest} = Enum.split_with(rest, &(&1 in ~w(f32 bf16 f16 int8)))
+precisions = if names == [], do: [:f32], else: Enum.map(names, &String.to_atom/1)
 seconds = BenchSupport.integer(rest, 0, 60)
-model = rest |> Enum.at(1, BenchSupport.policy()) |> Mamba.load!(backend: backend)
+path = Enum.at(rest, 1, BenchSupport.policy())
+models = for precision <- precisions, do: Mamba.load!(path, backend: backend, precision: precision)
+model = hd(models)
 policy = Policy.load!(BenchSupport.shared("exphil/exphil_policy/policy.bin"), backend: backend)
-IO.inspect(model)
+for model <- models, do: IO.inspect({model, model.info.precision, model.info.resident_bytes})
 
 obs = List.to_tuple(for seed <- 1..32, do: BenchSupport.floats(model.info.d_input, seed, 1.0, 0.0))
 {:f32, {_, width}, bytes} = Safetensors.read!(BenchSupport.shared("exphil/frames600.safetensors"))["obs"]
 frames = List.to_tuple(for <<frame::binary-size(width * 4) <- bytes>>, do: frame)
 
-stepping = {&Mamba.step/2, obs, fn -> Mamba.new_session!(model) end}
+stepping =
+  for model <- models do
+    {"step #{model.info.precision}", {&Mamba.step/2, obs, fn -> Mamba.new_session!(model) end}}
+  end
+
 acting = {&Policy.act/2, frames, fn -> Policy.new_session!(policy, mode: :carried) end}
 
 rows =
-  for {name, {call, inputs, new}} <- [{"step", stepping}, {"act", acting}], pace <- [nil, 60] do
+  for {name, {call, inputs, new}} <- stepping ++ [{"act", acting}], pace <- [nil, 60] do
     session = new.()
     for frame <- 1..300, do: {:ok, _} = call.(session, elem(inputs, rem(frame, 32)))
     {"#{name}, #{if pace, do: "paced", else: "plain"}", &call.(session, &1), inputs, session, pace}
@@ -134,11 +142,11 @@ medians =
   end
 
 [plain, paced | _] = medians
-{_, step, _, _, _} = hd(rows)
 
-Paced.row("step, back to back", [
-  Paced.measured(fn -> for frame <- 1..5000, do: Paced.timed(step, elem(obs, rem(frame, 32))) end)
-])
+for {"step " <> name, step, _, _, nil} <- rows do
+  call = fn -> for frame <- 1..5000, do: Paced.timed(step, elem(obs, rem(frame, 32))) end
+  Paced.row("back to back, " <> name, [Paced.measured(call)])
+end
 
 Paced.row("ping", [Paced.measured(fn -> Paced.pings(min(seconds, 20)) end)])
 :erlang.system_monitor(self(), [{:long_schedule, 2}])

@@ -32,6 +32,7 @@ struct Activations {
   float* const parts;  // [agent][task]
   float (&residual)[AGENTS][kRows];
   float (&norm_scale)[AGENTS];
+  float* const norm_mean;  // [agent], where the form centres
   const float* (&from)[AGENTS];
   float* (&to)[AGENTS];
   unsigned long long (&arrived)[2 + kLayers];
@@ -51,6 +52,7 @@ struct Activations {
         parts(kActivations.parts.in(base)),
         residual(array<float[AGENTS][kRows]>(kActivations.residual, base)),
         norm_scale(array<float[AGENTS]>(kActivations.norm_scale, base)),
+        norm_mean(kActivations.norm_mean.in(base)),
         from(array<const float* [AGENTS]>(kActivations.from, base)),
         to(array<float* [AGENTS]>(kActivations.to, base)),
         arrived(array<unsigned long long[2 + kLayers]>(kActivations.arrived, base)) {}

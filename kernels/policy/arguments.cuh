@@ -32,13 +32,20 @@ struct StepArguments {
 constexpr int kMostInlineObs = 832;
 static_assert(sizeof(StepArguments) + kMostInlineObs * sizeof(float) <= 4096, "arguments of policy_step");
 
+// The matrix of a product, and what completes the sums of its rows (RowVectors): {columns} each.
+struct ProductMatrix {
+  const void* weights;                // groups [k / 4][columns] (policy/weights.cuh), on 16 bytes
+  const float* bias;                  // null: zeros
+  const float *row_scale, *row_sums;  // read where the stored weights have them
+};
+
 // policy/product.cu: out = X W^T and an epilogue.
-struct ProductArguments {
+struct ProductArguments : ProductMatrix {
   const float* x;         // {rows, k}, row stride x_stride: a multiple of 4
-  const float* weights;   // float4 [k / 4][columns], on 16 bytes
-  const float* bias;      // {columns}; null: zeros
   const float* residual;  // row stride residual_stride
-  const float* scale;     // {rows}: the norm's factors, read by product_many where the epilogue has them
+  // {rows}: the norm's factors, read by product_many where the epilogue has them, then the means where the
+  // form centres.
+  const float* scale;
   float* out;
   long long x_stride, residual_stride, out_stride;  // floats
   long long rows;
@@ -54,8 +61,8 @@ struct RowArguments {
   float* y;
   const float* conv;         // {taps, inner}
   const float* conv_bias;    // {inner}
-  const float* dt_proj;      // float4 {rank / 4, inner}
-  const float* dt_bias;      // {inner}
+  const void* dt_proj;       // groups {rank / 4, inner}
+  const float* dt_bias;      // {inner}, then the scales of dt_proj's rows {inner} where it has them
   const float* a;            // {inner, state}
   const float* d;            // {inner}
   const StatePlace* states;  // {sequences} or {rows}; null: zero states that are not kept
@@ -85,12 +92,11 @@ struct WindowArguments {
   float *last_h, *hidden;      // {count, model}, {count, hidden}
   unsigned long long* tagged;  // {count, d_output} in host memory, as in StepArguments
   unsigned* barrier;
-  const float *input, *input_bias;
-  // Of the first layer; those of layer i are i * layer_stride floats on. As in ProductArguments,
-  // RowArguments.
-  const float *in_proj, *in_bias, *conv, *conv_bias, *x_proj, *x_bias, *dt_proj, *dt_bias, *a, *d, *out_proj,
-      *out_bias;
-  const float *hidden_weight, *hidden_bias, *head, *head_bias;
+  ProductMatrix input, hidden_layer, head;
+  // Of the first layer; those of layer i are i * layer_stride bytes on. As in RowArguments.
+  ProductMatrix in_proj, x_proj, out_proj;
+  const void* dt_proj;
+  const float *conv, *conv_bias, *dt_bias, *a, *d;
   long long layer_stride;
   int first, front_step, slots, fresh;
   int seq, count;

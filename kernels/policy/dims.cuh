@@ -2,7 +2,7 @@
 //
 // Compiled with -D: D_MODEL, D_INNER, D_STATE, D_CONV, DT_RANK, D_INPUT, D_OUTPUT, N_LAYER, D_HIDDEN; 0 or 1
 // for each field of Form: LAYER_NORM, FINAL_NORM, PROJECTION_BIAS, CLIPS_DT, MEAN_DT, DECAYS_INPUT,
-// CARRIED_DECAYS_INPUT; and DT_MIN and DT_MAX, the bits of the range of dt.
+// CARRIED_DECAYS_INPUT; WEIGHTS, the number of Stored; and DT_MIN and DT_MAX, the bits of the range of dt.
 #pragma once
 
 #include "kernels/policy/layout.cuh"
@@ -21,7 +21,17 @@ namespace policy {
 
 constexpr Form kForm{LAYER_NORM, FINAL_NORM,   PROJECTION_BIAS,     CLIPS_DT,
                      MEAN_DT,    DECAYS_INPUT, CARRIED_DECAYS_INPUT};
-constexpr Dims kDims{D_MODEL, D_INNER, D_STATE, D_CONV, DT_RANK, D_INPUT, D_OUTPUT, N_LAYER, D_HIDDEN, kForm};
+constexpr Dims kDims{D_MODEL,
+                     D_INNER,
+                     D_STATE,
+                     D_CONV,
+                     DT_RANK,
+                     D_INPUT,
+                     D_OUTPUT,
+                     N_LAYER,
+                     D_HIDDEN,
+                     kForm,
+                     static_cast<Stored>(WEIGHTS)};
 
 constexpr int kModel = kDims.model(), kInner = kDims.inner(), kInput = kDims.input();
 constexpr int kOutput = kDims.output(), kLayers = kDims.layers();

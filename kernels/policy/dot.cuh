@@ -17,6 +17,7 @@
 #pragma once
 
 #include "kernels/policy/dims.cuh"
+#include "kernels/policy/weights.cuh"
 
 namespace exphil {
 namespace policy {
@@ -37,16 +38,16 @@ __device__ __forceinline__ float add_segments(const float* sums, int stride) {
   return total;
 }
 
-// A short dot product by one thread in the canonical order; weights are `stride` float4s apart.
+// A short dot product by one thread in the canonical order; weights are `stride` groups apart.
 template <int kCount>
-__device__ __forceinline__ float dot_short(const float4* weights, int stride, const float4* values) {
+__device__ __forceinline__ float dot_short(const Group* weights, int stride, const float4* values) {
   float total = 0.0f;
 #pragma unroll
   for (int first = 0; first < kCount / 4; first += kSegment / 4) {
     float sum = 0.0f;
 #pragma unroll
     for (int k = first; k < least(first + kSegment / 4, kCount / 4); ++k) {
-      sum = dot4(weights[k * stride], values[k], sum);
+      sum = dot4(widen(weights[k * stride]), values[k], sum);
     }
     total = __fadd_rn(total, sum);
   }
@@ -61,10 +62,13 @@ __device__ __forceinline__ float warp_sum(float value) {
   return value;
 }
 
-// The factor by which a norm scales kModel values (padding is zero), computed by a warp; every lane gets it.
-// With layer norm the mean needs no subtraction afterwards: the rows of the matrix that follows sum up to
-// zero (c_src/cuda/policy/fold.hpp).
-__device__ __forceinline__ float norm_scale(const float* values, float epsilon) {
+// The factor by which a norm scales kModel values (padding is zero), and their mean with layer norm, computed
+// by a warp; every lane gets them. In f32 the mean needs no subtraction afterwards: the rows of the matrix
+// that follows sum up to zero (c_src/cuda/policy/fold.hpp).
+struct NormFactors {
+  float scale, mean;
+};
+__device__ __forceinline__ NormFactors norm_factors(const float* values, float epsilon) {
   float mean = 0.0f;
   if constexpr (kForm.layer_norm) {
 #pragma unroll 8
@@ -78,7 +82,7 @@ __device__ __forceinline__ float norm_scale(const float* values, float epsilon) 
     if constexpr (kForm.layer_norm) value = i < D_MODEL ? __fsub_rn(value, mean) : 0.0f;
     sum = __fmaf_rn(value, value, sum);
   }
-  return rsqrtf(__fmaf_rn(warp_sum(sum), 1.0f / D_MODEL, epsilon));
+  return {rsqrtf(__fmaf_rn(warp_sum(sum), 1.0f / D_MODEL, epsilon)), mean};
 }
 
 // The mean of dt over the channels from the sums of its segments.

@@ -1,8 +1,10 @@
 // The padded sizes of a policy, and the layout of its weights, states and shared memory. Everything is
-// constexpr over a value of Dims and includes nothing, so one definition serves both sides: c_src/cuda/policy
+// constexpr over a value of Dims, so one definition serves both sides: c_src/cuda/policy
 // packs and launches with Dims from a checkpoint's config; policy/dims.cuh builds one from the -D defines of
 // a kernel.
 #pragma once
+
+#include "kernels/policy/parts.cuh"
 
 namespace exphil {
 namespace policy {
@@ -33,6 +35,9 @@ constexpr int most(int left, int right) {
 
 constexpr int kSegment = 32;  // of a dot product: policy/dot.cuh
 
+// How the weights of the matrices are stored (core/policy/precision.hpp). Kernels widen them to f32.
+enum class Stored : int { f32, bf16, f16, int8 };
+
 // What a dialect computes differently (core/policy/spec.hpp) and packing cannot fold into the weights.
 struct Form {
   bool layer_norm = false;       // norms divide by the standard deviation, not by the root mean square
@@ -50,6 +55,14 @@ struct Dims {
   int d_model = 0, d_inner = 0, d_state = 0, d_conv = 0, dt_rank = 0, d_input = 0, d_output = 0, n_layer = 0;
   int d_hidden = 0;  // hidden values of all two-layer heads together; 0: the head is one linear map
   Form form;
+  Stored stored = Stored::f32;
+
+  constexpr int weight_bytes() const { return stored == Stored::f32 ? 4 : stored == Stored::int8 ? 1 : 2; }
+  // A row's sum of q x is multiplied by the row's scale.
+  constexpr bool row_scales() const { return stored == Stored::int8; }
+  // LayerNorm's mean times the sum of a row is subtracted from the row's product: rounded rows, unlike those
+  // of f32 (c_src/cuda/policy/fold.hpp), do not sum up to zero.
+  constexpr bool centres() const { return form.layer_norm && stored != Stored::f32; }
 
   constexpr int model() const { return round_up(d_model, kSegment); }
   constexpr int inner() const { return round_up(d_inner, kSegment); }
@@ -80,29 +93,28 @@ struct Dims {
   constexpr long long state_floats() const { return static_cast<long long>(layers()) * layer_state_floats(); }
 };
 
-// ---- parts of memory ----
-//
-
-constexpr long long round_up_bytes(long long bytes, long long multiple) {
-  return (bytes + multiple - 1) / multiple * multiple;
+// Values of a norm that a product behind it needs for each row of X: the scale, and the mean.
+constexpr int norm_values(const Dims& dims) {
+  return dims.centres() ? 2 : 1;
 }
 
-// A run of elements of one type. Its offset is in bytes, so that parts of one section may have elements of
-// different sizes.
-template <class T>
-struct Part {
-  long long at = 0;     // bytes from the start of the section
-  long long count = 0;  // elements
+// The weights of a matrix, in groups of four consecutive k of one row: kernels/policy/weights.cuh has the
+// type of a group. A part of bytes, because their size depends on how they are stored.
+struct MatrixPart : Part<unsigned char> {
+  constexpr MatrixPart() = default;
+  constexpr MatrixPart(const Dims& dims, long long after, long long weights, long long alignment = 16)
+      : Part<unsigned char>(after, weights * dims.weight_bytes(), alignment) {}
+};
 
-  constexpr Part() = default;
-  // The first aligned offset from `after` on. 16 bytes: for bulk copies and float4 loads.
-  constexpr Part(long long after, long long elements, long long alignment = 16)
-      : at(round_up_bytes(after, alignment)), count(elements) {}
-
-  constexpr long long end() const { return at + count * static_cast<long long>(sizeof(T)); }
-  constexpr long long index() const { return at / static_cast<long long>(sizeof(T)); }  // elements
-  T* in(void* section) const { return static_cast<T*>(section) + index(); }
-  const T* in(const void* section) const { return static_cast<const T*>(section) + index(); }
+// What completes the sums of a matrix's rows, a value of each for every row: the bias, where it has one; the
+// scales of int8; and for the matrix behind a norm the sums of its rows, where the form centres.
+struct RowVectors {
+  Part<float> bias, scale, sums;
+  constexpr RowVectors(const Dims& dims, long long after, long long rows, bool normed, bool has_bias = true)
+      : bias(after, has_bias ? rows : 0),
+        scale(bias.end(), dims.row_scales() ? rows : 0),
+        sums(scale.end(), normed && dims.centres() ? rows : 0) {}
+  constexpr long long end() const { return sums.end(); }
 };
 
 // ---- policy_step: the share of one block of a team ----
@@ -120,62 +132,67 @@ struct Share {
         hidden(divide_up(dims.hidden(), team)) {}
 };
 
-// The sections of a block's weights. A matrix of R rows and S segments is stored as float4 [8][S * R]: task
+// The sections of a block's weights. A matrix of R rows and S segments is stored as groups [8][S * R]: task
 // t = segment * R + row reads its 32 weights at j * S * R + t for j = 0..7, so that neighbouring threads read
-// neighbouring float4s.
+// neighbouring groups.
 struct InputSection {  // input_proj
-  Part<float> weight, bias;
+  MatrixPart weight;
+  RowVectors rows;
   long long bytes;
   constexpr InputSection(const Dims& dims, const Share& share)
-      : weight(0, 1LL * share.rows * dims.input()),
-        bias(weight.end(), share.rows),
-        bytes(round_up_bytes(bias.end(), 16)) {}
+      : weight(dims, 0, 1LL * share.rows * dims.input()),
+        rows(dims, weight.end(), share.rows, false),
+        bytes(round_up_bytes(rows.end(), 16)) {}
 };
 
 // The matrix that reads the hidden state is folded with norm_f: `hidden`, or `weight` where there is no
 // hidden layer.
 struct HeadSection {
-  Part<float> weight, bias, hidden, hidden_bias;
+  MatrixPart weight;
+  RowVectors rows;
+  MatrixPart hidden;
+  RowVectors hidden_rows;
   long long bytes;
   constexpr HeadSection(const Dims& dims, const Share& share)
-      : weight(0, 1LL * share.heads * dims.head_depth()),
-        bias(weight.end(), share.heads),
-        hidden(bias.end(), 1LL * share.hidden * dims.model()),
-        hidden_bias(hidden.end(), share.hidden),
-        bytes(round_up_bytes(hidden_bias.end(), 16)) {}
+      : weight(dims, 0, 1LL * share.heads * dims.head_depth()),
+        rows(dims, weight.end(), share.heads, dims.d_hidden == 0 && dims.form.final_norm),
+        hidden(dims, rows.end(), 1LL * share.hidden * dims.model()),
+        hidden_rows(dims, hidden.end(), share.hidden, dims.form.final_norm),
+        bytes(round_up_bytes(hidden_rows.end(), 16)) {}
 };
 
 // All of a layer but in_proj. In parts that are indexed by channel, the channel is the last index.
 struct LayerSection {
-  Part<float> in_bias;          // x rows, then z rows
+  RowVectors in_rows;           // of in_proj: x rows, then z rows
   Part<float> conv, conv_bias;  // {taps, own}, {own}
-  Part<float> x_proj;           // projection rows, own segments
-  Part<float> projection_bias;  // all of it; empty where the form has none
-  Part<float> dt_proj;          // float4 {rank / 4, own}
-  Part<float> dt_bias, a, d;    // {own}, {own, state}, {own}
-  Part<float> out_proj;         // `rows` rows, all segments
-  Part<float> out_bias;
+  MatrixPart x_proj;            // projection rows, own segments
+  RowVectors projection_rows;   // all of them
+  MatrixPart dt_proj;           // groups {rank / 4, own}
+  RowVectors dt_rows;           // {own}
+  Part<float> a, d;             // {own, state}, {own}
+  MatrixPart out_proj;          // `rows` rows, all segments
+  RowVectors out_rows;
   long long bytes;
   constexpr LayerSection(const Dims& dims, const Share& share)
-      : in_bias(0, 2LL * share.own),
-        conv(in_bias.end(), 1LL * dims.taps() * share.own),
+      : in_rows(dims, 0, 2LL * share.own, true),
+        conv(in_rows.end(), 1LL * dims.taps() * share.own),
         conv_bias(conv.end(), share.own),
-        x_proj(conv_bias.end(), 1LL * dims.projection() * share.own),
-        projection_bias(x_proj.end(), dims.form.projection_bias ? dims.projection() : 0),
-        dt_proj(projection_bias.end(), 1LL * dims.rank() * share.own),
-        dt_bias(dt_proj.end(), share.own),
-        a(dt_bias.end(), 1LL * share.own * dims.state()),
+        x_proj(dims, conv_bias.end(), 1LL * dims.projection() * share.own),
+        projection_rows(dims, x_proj.end(), dims.projection(), false, dims.form.projection_bias),
+        dt_proj(dims, projection_rows.end(), 1LL * dims.rank() * share.own),
+        dt_rows(dims, dt_proj.end(), share.own, false),
+        a(dt_rows.end(), 1LL * share.own * dims.state()),
         d(a.end(), share.own),
-        out_proj(d.end(), 1LL * share.rows * dims.inner()),
-        out_bias(out_proj.end(), share.rows),
-        bytes(round_up_bytes(out_bias.end(), 16)) {}
+        out_proj(dims, d.end(), 1LL * share.rows * dims.inner()),
+        out_rows(dims, out_proj.end(), share.rows, false),
+        bytes(round_up_bytes(out_rows.end(), 16)) {}
 };
 
 struct InProjSection {  // x rows, then z rows; the columns are multiplied by norm
-  Part<float> weight;
+  MatrixPart weight;
   long long bytes;
   constexpr InProjSection(const Dims& dims, const Share& share)
-      : weight(0, 2LL * share.own * dims.model()), bytes(round_up_bytes(weight.end(), 16)) {}
+      : weight(dims, 0, 2LL * share.own * dims.model()), bytes(round_up_bytes(weight.end(), 16)) {}
 };
 
 // The weights of one block. The part that is staged in shared memory comes first.
@@ -216,6 +233,7 @@ struct ActivationLayout {
   Part<float> parts;                   // {agents}{tasks} of the widest product
   Part<float> residual;                // {agents, rows}: this block's rows of h before the layer
   Part<float> norm_scale;              // {agents}
+  Part<float> norm_mean;               // {agents}; empty where the form does not centre
   Part<const float*> from;             // {agents}: states to read; null beyond the last agent
   Part<float*> to;                     // {agents}: states to write
   Part<unsigned long long> arrived;    // barriers of the staged sections: input, head, the layers
@@ -235,7 +253,8 @@ struct ActivationLayout {
         parts(projection.end(), 1LL * agents * most_tasks(dims, share)),
         residual(parts.end(), 1LL * agents * share.rows, sizeof(float)),
         norm_scale(residual.end(), agents, sizeof(float)),
-        from(norm_scale.end(), agents, sizeof(float*)),
+        norm_mean(norm_scale.end(), dims.centres() ? agents : 0, sizeof(float)),
+        from(norm_mean.end(), agents, sizeof(float*)),
         to(from.end(), agents, sizeof(float*)),
         arrived(to.end(), 2 + dims.layers(), sizeof(unsigned long long)),
         bytes(round_up_bytes(arrived.end(), 16)) {}
@@ -253,7 +272,7 @@ struct ActivationLayout {
 // ---- the kernels over many rows ----
 //
 
-// policy/product.cu. A weight matrix is float4 [k / 4][product_columns(outputs)].
+// policy/product.cu. A weight matrix is groups [k / 4][product_columns(outputs)].
 constexpr int product_columns(int outputs) {
   return round_up(outputs, 64);
 }

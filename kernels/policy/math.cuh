@@ -30,12 +30,13 @@ __device__ __forceinline__ float activate_dt(float v) {
   return dt;
 }
 
-// dt of channel c of a row of x_proj's output. dt_proj: float4 {rank / 4, inner}.
-__device__ __forceinline__ float activated_dt(const float* dt_proj, const float* projection, int c,
-                                              float bias) {
-  const float sum = dot_short<kRank>(reinterpret_cast<const float4*>(dt_proj) + c, kInner,
+// dt of channel c of a row of x_proj's output. dt_proj: groups {rank / 4, inner}; scales: {inner}, of its
+// rows.
+__device__ __forceinline__ float activated_dt(const void* dt_proj, const float* scales,
+                                              const float* projection, int c, float bias) {
+  const float sum = dot_short<kRank>(static_cast<const Group*>(dt_proj) + c, kInner,
                                      reinterpret_cast<const float4*>(projection));
-  return activate_dt(__fadd_rn(sum, bias));
+  return activate_dt(__fadd_rn(scaled(sum, scales, c), bias));
 }
 
 // One output of the causal convolution, then silu. taps: oldest first; weights are `stride` floats apart.

@@ -2,8 +2,9 @@
 // canonical order of policy/dot.cuh. Two shapes: `product_few` keeps latency low for up to about a thousand
 // rows, `product_many` keeps the FMA units busy beyond.
 //
-// X: {rows, kK} with a row stride in floats, a multiple of 4. W: float4 [kK / 4][kColumns], four consecutive
-// k of one column each, columns padded with zeros to a multiple of 64; bias is padded too.
+// X: {rows, kK} with a row stride in floats, a multiple of 4. W: groups [kK / 4][kColumns] of four
+// consecutive k of one column (policy/weights.cuh), columns padded with zeros to a multiple of 64; bias is
+// padded too.
 #pragma once
 
 #include "kernels/policy/arguments.cuh"
@@ -13,7 +14,8 @@
 namespace exphil {
 namespace policy {
 
-// The last operation on a sum before it is written. kNormed: multiplied by the norm's factor of its row of X.
+// The last operation on a completed sum before it is written. kNormed: multiplied by the norm's factor of its
+// row of X.
 struct ProjectionEpilogue {
   static constexpr bool kNormed = false;
   static __device__ __forceinline__ float apply(float sum, float bias, float, const ProductArguments&,
@@ -56,11 +58,18 @@ struct InProjEpilogue {
   }
 };
 
+// A sum of stored weights, with what its column has beside them; `mean` is that of its row of X.
+template <class Epilogue>
+__device__ __forceinline__ float completed(float sum, const ProductArguments& args, int column, float mean) {
+  return Epilogue::kNormed ? centred(sum, args.row_scale, args.row_sums, column, mean)
+                           : scaled(sum, args.row_scale, column);
+}
+
 template <int kK, int kTile>
 struct alignas(16) FewTile {
   float xs[kTile][kK];
   float parts[kK / kSegment][kTile][kFewColumns];
-  float scales[kTile];
+  float norms[norm_values(kDims)][kTile];  // scales; means where the form centres
 };
 
 // A block computes kTile rows and 32 columns; its warps share the segments, each lane has a column. Calls
@@ -73,8 +82,8 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args, F
   const int column = column_tile * kFewColumns + lane;
   const long long first = row_tile * kTile;
 
-  const float4* weights = reinterpret_cast<const float4*>(args.weights);
-  float4 held[kSegment / 4];  // the first segment's weights, loaded before X
+  const auto* weights = static_cast<const Group*>(args.weights);
+  Group held[kSegment / 4];  // the first segment's weights, loaded before X
 #pragma unroll
   for (int j = 0; j < kSegment / 4; ++j) {
     if (warp < kSegs) held[j] = __ldg(weights + (warp * (kSegment / 4) + j) * kColumns + column);
@@ -92,9 +101,10 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args, F
     float sum[kTile] = {};
 #pragma unroll
     for (int j = 0; j < kSegment / 4; ++j) {
+      const float4 weight = widen(held[j]);
 #pragma unroll
       for (int r = 0; r < kTile; ++r) {
-        sum[r] = dot4(held[j], *reinterpret_cast<const float4*>(&tile.xs[r][s * kSegment + 4 * j]), sum[r]);
+        sum[r] = dot4(weight, *reinterpret_cast<const float4*>(&tile.xs[r][s * kSegment + 4 * j]), sum[r]);
       }
       if (s + kWarps < kSegs) {
         held[j] = __ldg(weights + ((s + kWarps) * (kSegment / 4) + j) * kColumns + column);
@@ -105,18 +115,22 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args, F
   }
   if constexpr (Epilogue::kNormed) {
     for (int r = warp; r < kTile; r += kWarps) {
-      const float scale = norm_scale(tile.xs[r], args.epsilon);
-      if (lane == 0) tile.scales[r] = scale;
+      const NormFactors norm = norm_factors(tile.xs[r], args.epsilon);
+      if (lane != 0) continue;
+      tile.norms[0][r] = norm.scale;
+      if constexpr (kDims.centres()) tile.norms[1][r] = norm.mean;
     }
   }
   __syncthreads();
 
   for (int r = warp; r < kTile; r += kWarps) {
     if (first + r >= args.rows || column >= kOutputs) continue;
-    const float sum = add_segments<kSegs>(&tile.parts[0][r][lane], kTile * kFewColumns);
+    const float mean = Epilogue::kNormed ? tile.norms[norm_values(kDims) - 1][r] : 0.0f;
+    const float sum = completed<Epilogue>(add_segments<kSegs>(&tile.parts[0][r][lane], kTile * kFewColumns),
+                                          args, column, mean);
     const float bias = args.bias == nullptr ? 0.0f : __ldg(args.bias + column);
     sink(first + r, column,
-         Epilogue::apply(sum, bias, Epilogue::kNormed ? tile.scales[r] : 1.0f, args, first + r, column));
+         Epilogue::apply(sum, bias, Epilogue::kNormed ? tile.norms[0][r] : 1.0f, args, first + r, column));
   }
 }
 
@@ -188,7 +202,7 @@ class ManyProduct {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       w_[i] =
-          __ldg(reinterpret_cast<const float4*>(args_.weights) +
+          __ldg(static_cast<const Group*>(args_.weights) +
                 (step * (kManyDepth / 4) + thread_ / 64 + 2 * i) * kColumns + first_column_ + thread_ % 64);
     }
   }
@@ -206,10 +220,11 @@ class ManyProduct {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int k = 4 * (thread_ / 64 + 2 * i), column = thread_ % 64;
-      tiles_.w[buffer][k + 0][column] = w_[i].x;
-      tiles_.w[buffer][k + 1][column] = w_[i].y;
-      tiles_.w[buffer][k + 2][column] = w_[i].z;
-      tiles_.w[buffer][k + 3][column] = w_[i].w;
+      const float4 weight = widen(w_[i]);
+      tiles_.w[buffer][k + 0][column] = weight.x;
+      tiles_.w[buffer][k + 1][column] = weight.y;
+      tiles_.w[buffer][k + 2][column] = weight.z;
+      tiles_.w[buffer][k + 3][column] = weight.w;
     }
   }
 
@@ -255,13 +270,14 @@ class ManyProduct {
       const long long row = first_row_ + row_of(i);
       if (row >= args_.rows) continue;
       const float scale = Epilogue::kNormed ? __ldg(args_.scale + row) : 1.0f;
+      const float mean = Epilogue::kNormed && kDims.centres() ? __ldg(args_.scale + args_.rows + row) : 0.0f;
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         const int column = first_column_ + column_of(j);
         if (column >= kOutputs) continue;
         const float bias = args_.bias == nullptr ? 0.0f : __ldg(args_.bias + column);
-        args_.out[row * args_.out_stride + column] =
-            Epilogue::apply(total[i][j], bias, scale, args_, row, column);
+        args_.out[row * args_.out_stride + column] = Epilogue::apply(
+            completed<Epilogue>(total[i][j], args_, column, mean), bias, scale, args_, row, column);
       }
     }
   }
@@ -271,7 +287,8 @@ class ManyProduct {
   const int thread_;
   const long long first_row_;
   const int first_column_;
-  float4 x_[4], w_[2];
+  float4 x_[4];
+  Group w_[2];
 };
 
 }  // namespace policy

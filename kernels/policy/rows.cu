@@ -56,13 +56,16 @@ __device__ __forceinline__ float* mean_dt(const RowArguments& args) {
 
 using namespace exphil::policy;
 
-// scale[row] = the norm's factor for h[row]; a warp per row.
+// scale[row] = the norm's factor for h[row], scale[rows + row] its mean where the form centres; a warp per
+// row.
 extern "C" __global__ void __launch_bounds__(kRowThreads)
     policy_row_scales(const float* h, float* scale, long long rows, float epsilon) {
   const long long row = static_cast<long long>(blockIdx.x) * kScaledRows + threadIdx.x / 32;
   if (row >= rows) return;
-  const float value = norm_scale(h + row * kModel, epsilon);
-  if (threadIdx.x % 32 == 0) scale[row] = value;
+  const NormFactors norm = norm_factors(h + row * kModel, epsilon);
+  if (threadIdx.x % 32 != 0) return;
+  scale[row] = norm.scale;
+  if constexpr (kDims.centres()) scale[rows + row] = norm.mean;
 }
 
 // u of a batch: each row updates its own history. A thread per (row, channel).
@@ -114,7 +117,8 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_activate_dt(con
     const int c = s * kSegment + lane;
     const float bias = __ldg(args.dt_bias + c);
     for (int r = 0; r < rows; ++r) {
-      const float dt = activated_dt(args.dt_proj, args.projection + (first + r) * kProjection, c, bias);
+      const float dt = activated_dt(args.dt_proj, args.dt_bias + kInner,
+                                    args.projection + (first + r) * kProjection, c, bias);
       args.active_dt[(first + r) * kInner + c] = dt;
       const float part = segment_of_dt(dt, c);
       if (lane == 0) parts[r][s] = part;
@@ -139,7 +143,8 @@ extern "C" __global__ void __launch_bounds__(kAdvanceThreads) policy_advance_bat
     if constexpr (kForm.mean_dt) {
       dt = args.active_dt[mine * kInner + c];
     } else {
-      dt = activated_dt(args.dt_proj, args.projection + mine * kProjection, c, channel.dt_bias);
+      dt = activated_dt(args.dt_proj, args.dt_bias + kInner, args.projection + mine * kProjection, c,
+                        channel.dt_bias);
     }
     const float u = args.u[mine * kInner + c];
     const float gate_value = args.xz[mine * 2 * kInner + kInner + c];
@@ -210,8 +215,8 @@ __device__ __forceinline__ void load_tile(const RowArguments& args, TimeTile& ti
     if constexpr (kForm.mean_dt) {
       tile.dt[step][c] = args.active_dt[(row + step) * kInner + first + c];
     } else {
-      tile.dt[step][c] =
-          activated_dt(args.dt_proj, tile.projection[step], first + c, __ldg(args.dt_bias + first + c));
+      tile.dt[step][c] = activated_dt(args.dt_proj, args.dt_bias + kInner, tile.projection[step], first + c,
+                                      __ldg(args.dt_bias + first + c));
     }
   }
   __syncthreads();

@@ -26,9 +26,10 @@ __device__ __forceinline__ void Step::in_proj(int layer, int next_layer) {
       float sum[AGENTS] = {};
 #pragma unroll
       for (int j = 0; j < kSegment / 4; ++j) {
+        const float4 weight = widen(held_[i][j]);
 #pragma unroll
         for (int a = 0; a < AGENTS; ++a) {
-          sum[a] = dot4(held_[i][j], *reinterpret_cast<const float4*>(values + a * kModel + 4 * j), sum[a]);
+          sum[a] = dot4(weight, *reinterpret_cast<const float4*>(values + a * kModel + 4 * j), sum[a]);
         }
       }
 #pragma unroll
@@ -36,7 +37,7 @@ __device__ __forceinline__ void Step::in_proj(int layer, int next_layer) {
     }
     hold_in_proj(next_layer);
   } else {
-    const float* weights = kTeam.in_proj.weight.in(share_ + kTeam.in_proj_at(layer));
+    const void* weights = kTeam.in_proj.weight.in(share_ + kTeam.in_proj_at(layer));
     segment_sums<2 * kOwn, kModelSegments, false>(
         weights, &act_.h[0][0], kModel,
         [&](int a, int task, float sum) { act_.parts[a * kInTasks + task] = sum; });
@@ -51,7 +52,7 @@ __device__ __forceinline__ void Step::convolve_rows(const char* w, int layer) {
     if (item >= kConvItems) continue;
     const int agent = item / (2 * kOwn), row = item % (2 * kOwn);
     const float sum = row_sum<kModelSegments>(agent, row, 2 * kOwn);
-    const float value = __fmaf_rn(sum, act_.norm_scale[agent], kTeam.layer.in_bias.in(w)[row]);
+    const float value = normed_value(sum, agent, kTeam.layer.in_rows, w, row);
     if (row >= kOwn) {
       act_.gate[agent][row - kOwn] = silu(value);
       continue;
@@ -85,7 +86,8 @@ __device__ __forceinline__ void Step::project(const char* w) {
   for (int i = thread(); i < AGENTS * kProjection; i += THREADS) {
     const int agent = i / kProjection, row = i % kProjection;
     float sum = add_segments<kInnerSegments>(&act_.projection_parts[agent][0][row], kProjection);
-    if constexpr (kForm.projection_bias) sum = __fadd_rn(sum, kTeam.layer.projection_bias.in(w)[row]);
+    sum = scaled(sum, kTeam.layer.projection_rows.scale.in(w), row);
+    if constexpr (kForm.projection_bias) sum = __fadd_rn(sum, kTeam.layer.projection_rows.bias.in(w)[row]);
     act_.projection[agent][row] = sum;
   }
   __syncthreads();
@@ -96,9 +98,9 @@ __device__ __forceinline__ void Step::project(const char* w) {
 __device__ __forceinline__ void Step::activate_all_dt(const char* w) {
   for (int i = thread(); i < AGENTS * kOwn; i += THREADS) {  // a warp has whole segments
     const int agent = i / kOwn, c = i % kOwn;
-    const float sum = dot_short<kRank>(reinterpret_cast<const float4*>(kTeam.layer.dt_proj.in(w)) + c, kOwn,
+    const float sum = dot_short<kRank>(reinterpret_cast<const Group*>(kTeam.layer.dt_proj.in(w)) + c, kOwn,
                                        reinterpret_cast<const float4*>(act_.projection[agent]));
-    const float dt = activate_dt(__fadd_rn(sum, kTeam.layer.dt_bias.in(w)[c]));
+    const float dt = activate_dt(plain_value(sum, kTeam.layer.dt_rows, w, c));
     act_.dt[agent][c] = dt;
     if constexpr (kForm.mean_dt) {
       const int channel = rank_ * kOwn + c;
@@ -159,7 +161,7 @@ __device__ __forceinline__ void Step::layer(int index, int next_index) {
   }
   part_sums<kRows, kInnerSegments>(kTeam.layer.out_proj.in(w), &act_.y[0][0], kInner);
   __syncthreads();
-  model_rows<kInnerSegments, true>(kTeam.layer.out_bias.in(w));
+  model_rows<kInnerSegments, true>(kTeam.layer.out_rows, w);
 }
 
 __device__ __forceinline__ void Step::input(bool first_group) {
@@ -171,7 +173,7 @@ __device__ __forceinline__ void Step::input(bool first_group) {
   } else {
     __syncthreads();
   }
-  model_rows<kInputSegments, false>(kTeam.input.bias.in(w));
+  model_rows<kInputSegments, false>(kTeam.input.rows, w);
 }
 
 #if D_HIDDEN > 0
@@ -185,7 +187,7 @@ __device__ __forceinline__ void Step::hidden_layer(const char* w) {
     const int place = rank_ * kHiddenRows + row;
     if (place >= kHidden) continue;
     const float sum = row_sum<kModelSegments>(agent, row, kHiddenRows);
-    const float value = head_value(sum, agent, kTeam.head.hidden_bias.in(w)[row]);
+    const float value = head_value(sum, agent, kTeam.head.hidden_rows, w, row);
     board_.push(act_.hidden + agent * kHidden + place, fmaxf(value, 0.0f), sharer, kSharers);
   }
   board_.exchange(act_.hidden, AGENTS * kHidden);
@@ -203,8 +205,10 @@ __device__ __forceinline__ void Step::head(int first) {
     const int agent = i / kHeads, row = i % kHeads;
     const int output = rank_ * kHeads + row;
     if (output >= kOutput || first + agent >= args_.count) continue;
-    const float sum = row_sum<kHeadSegments>(agent, row, kHeads), bias = kTeam.head.bias.in(w)[row];
-    store(first + agent, output, kHidden > 0 ? __fadd_rn(sum, bias) : head_value(sum, agent, bias));
+    const float sum = row_sum<kHeadSegments>(agent, row, kHeads);
+    const RowVectors& rows = kTeam.head.rows;
+    store(first + agent, output,
+          kHidden > 0 ? plain_value(sum, rows, w, row) : head_value(sum, agent, rows, w, row));
   }
 }
 

@@ -34,12 +34,12 @@ __device__ __forceinline__ int thread() {
 // Calls sink(agent, task, sum) for every segment sum of a matrix of kRowsIn rows and kSegs segments with the
 // AGENTS vectors x. Where there are few tasks, the agents are distributed over the remaining threads.
 template <int kRowsIn, int kSegs, bool kShared, class Sink>
-__device__ __forceinline__ void segment_sums(const float* weights, const float* x, int x_stride, Sink sink) {
+__device__ __forceinline__ void segment_sums(const void* weights, const float* x, int x_stride, Sink sink) {
   constexpr int kTasks = kRowsIn * kSegs;
   constexpr int kPadded = round_up(kTasks, 32);
   constexpr int kSpread = least(AGENTS, power_of_two_within(THREADS / kPadded));
   constexpr int kEach = AGENTS / kSpread;
-  const float4* w = reinterpret_cast<const float4*>(weights);
+  const auto* w = static_cast<const Group*>(weights);
   for (int item = thread(); item < kPadded * kSpread; item += THREADS) {
     const int task = item % kPadded;
     if (task >= kTasks) continue;
@@ -48,7 +48,7 @@ __device__ __forceinline__ void segment_sums(const float* weights, const float* 
     float sum[kEach] = {};
 #pragma unroll
     for (int j = 0; j < kSegment / 4; ++j) {
-      const float4 weight = kShared && STAGED ? w[j * kTasks + task] : __ldg(w + j * kTasks + task);
+      const float4 weight = widen(kShared && STAGED ? w[j * kTasks + task] : __ldg(w + j * kTasks + task));
 #pragma unroll
       for (int a = 0; a < kEach; ++a) {
         sum[a] = dot4(weight, *reinterpret_cast<const float4*>(values + a * x_stride + 4 * j), sum[a]);
@@ -122,8 +122,8 @@ class Step {
 
   __device__ __forceinline__ void hold_in_proj(int layer) {
     if constexpr (kHoldInProj) {
-      const float4* w =
-          reinterpret_cast<const float4*>(kTeam.in_proj.weight.in(share_ + kTeam.in_proj_at(layer)));
+      const auto* w =
+          reinterpret_cast<const Group*>(kTeam.in_proj.weight.in(share_ + kTeam.in_proj_at(layer)));
 #pragma unroll
       for (int i = 0; i < kInPer; ++i) {
         const int task = thread() + i * THREADS;
@@ -205,16 +205,18 @@ class Step {
     }
   }
 
-  // The norm's factor for each agent's h, one warp per agent.
+  // The norm's factors for each agent's h, one warp per agent.
   __device__ __forceinline__ void norm_scales() {
     for (int a = thread() / 32; a < AGENTS; a += THREADS / 32) {
-      const float scale = norm_scale(act_.h[a], args_.epsilon);
-      if (thread() % 32 == 0) act_.norm_scale[a] = scale;
+      const NormFactors norm = norm_factors(act_.h[a], args_.epsilon);
+      if (thread() % 32 != 0) continue;
+      act_.norm_scale[a] = norm.scale;
+      if constexpr (kDims.centres()) act_.norm_mean[a] = norm.mean;
     }
   }
 
   template <int kRowsIn, int kSegs>
-  __device__ __forceinline__ void part_sums(const float* weights, const float* x, int x_stride) {
+  __device__ __forceinline__ void part_sums(const void* weights, const float* x, int x_stride) {
     segment_sums<kRowsIn, kSegs, true>(weights, x, x_stride, [&](int a, int task, float sum) {
       act_.parts[a * kRowsIn * kSegs + task] = sum;
     });
@@ -228,22 +230,34 @@ class Step {
   // Pushes this block's rows of h from act_.parts to all blocks. Several threads add up the same row and
   // share the pushes.
   template <int kSegs, bool kResidual>
-  __device__ __forceinline__ void model_rows(const float* bias) {
+  __device__ __forceinline__ void model_rows(const RowVectors& rows, const char* w) {
     constexpr int kSharers = least(TEAM, power_of_two_within(THREADS / (AGENTS * kRows)));
     for (int i = thread(); i < AGENTS * kRows * kSharers; i += THREADS) {
       const int sharer = i / (AGENTS * kRows), agent = i / kRows % AGENTS, row = i % kRows;
       const int model_row = rank_ * kRows + row;
       if (model_row >= kModel) continue;
-      float value = __fadd_rn(row_sum<kSegs>(agent, row, kRows), bias[row]);
+      float value = plain_value(row_sum<kSegs>(agent, row, kRows), rows, w, row);
       if (kResidual) value = __fadd_rn(value, act_.residual[agent][row]);
       board_.push(&act_.h[agent][model_row], value, sharer, kSharers);
     }
     board_.exchange(&act_.h[0][0], AGENTS * kModel);
   }
 
-  // A head's sum over the hidden state, normalised where the policy has a final norm, plus its bias.
-  __device__ __forceinline__ float head_value(float sum, int agent, float bias) const {
-    return kForm.final_norm ? __fmaf_rn(sum, act_.norm_scale[agent], bias) : __fadd_rn(sum, bias);
+  // The sum of a row that reads h through a norm, with its bias.
+  __device__ __forceinline__ float normed_value(float sum, int agent, const RowVectors& rows, const char* w,
+                                                int row) const {
+    const float mean = kDims.centres() ? act_.norm_mean[agent] : 0.0f;
+    sum = centred(sum, rows.scale.in(w), rows.sums.in(w), row, mean);
+    return __fmaf_rn(sum, act_.norm_scale[agent], rows.bias.in(w)[row]);
+  }
+  __device__ __forceinline__ float plain_value(float sum, const RowVectors& rows, const char* w,
+                                               int row) const {
+    return __fadd_rn(scaled(sum, rows.scale.in(w), row), rows.bias.in(w)[row]);
+  }
+  // The same of a head over the hidden state, which is normalised where the policy has a final norm.
+  __device__ __forceinline__ float head_value(float sum, int agent, const RowVectors& rows, const char* w,
+                                              int row) const {
+    return kForm.final_norm ? normed_value(sum, agent, rows, w, row) : plain_value(sum, rows, w, row);
   }
 
   __device__ __forceinline__ void store(int agent, int output, float value) const {
@@ -265,7 +279,7 @@ class Step {
   const char* share_;
   Board board_;
   int rank_;
-  float4 held_[kHoldInProj ? kInPer : 1][kSegment / 4];
+  Group held_[kHoldInProj ? kInPer : 1][kSegment / 4];
   float history_[kHoldHistory ? kConvPer : 1][kHistory > 0 ? kHistory : 1];
   float states_[kHoldStates ? kSsmPer : 1][kPerLane];
 };

@@ -22,13 +22,12 @@ __device__ __forceinline__ void Window::copy_frames() {
 // The input projection and the first layer's in_proj of the fresh frames.
 __device__ __forceinline__ void Window::front() {
   if (args_.host_obs != nullptr) copy_frames();
-  ProductArguments p = product(obs_, kInput, args_.fresh, args_.input, args_.input_bias);
+  ProductArguments p = product(obs_, kInput, args_.fresh, args_.input);
   multiply_any<kInput, kModel, BiasEpilogue>(
       p, [&](long long row, int column, float value) { put(args_.front_h, kModel, row, column, value); });
   barrier();
   const float* last = h_row(0, args_.count - 1, args_.seq);  // one row beyond
-  p = product(last - static_cast<long long>(args_.fresh) * kModel, kModel, args_.fresh, args_.in_proj,
-              args_.in_bias);
+  p = product(last - static_cast<long long>(args_.fresh) * kModel, kModel, args_.fresh, args_.in_proj);
   multiply_any<kModel, 2 * kInner, InProjEpilogue>(p, [&](long long row, int column, float value) {
     put(args_.front_xz, 2 * kInner, row, column, value);
   });
@@ -40,7 +39,9 @@ __device__ __forceinline__ void Window::project_rows(int layer) {
   float* const parts = kRowPart.parts.in(shared_);
   float* const projection = kRowPart.projection.in(shared_);
   float* const dt_parts = kRowPart.dt_parts.in(shared_);
-  const XProjWeights weights(of_layer(args_.x_proj, layer), thread_);
+  const ProductMatrix matrix = of_layer(args_.x_proj, layer);
+  const XProjWeights weights(matrix.weights, thread_);
+  const float* const dt_bias = of_layer(args_.dt_bias, layer);
   barrier();
   const int warp = thread_ / 32, lane = thread_ % 32;
   for (long long row = blockIdx.x; row < rows_; row += gridDim.x) {
@@ -64,15 +65,16 @@ __device__ __forceinline__ void Window::project_rows(int layer) {
     __syncthreads();
     for (int i = thread_; i < kProjection; i += kWindowThreads) {
       float sum = add_segments<kInner / kSegment>(parts + i, kProjection);
-      if constexpr (kForm.projection_bias) sum = __fadd_rn(sum, __ldg(of_layer(args_.x_bias, layer) + i));
+      sum = scaled(sum, matrix.row_scale, i);
+      if constexpr (kForm.projection_bias) sum = __fadd_rn(sum, __ldg(matrix.bias + i));
       projection[i] = sum;
       args_.projection[row * kProjection + i] = sum;
     }
     __syncthreads();
     for (int s = warp; s < kInner / kSegment; s += kWindowThreads / 32) {
       const int c = s * kSegment + lane;
-      const float dt = activated_dt(of_layer(args_.dt_proj, layer), projection, c,
-                                    __ldg(of_layer(args_.dt_bias, layer) + c));
+      const void* const dt_proj = of_layer(static_cast<const char*>(args_.dt_proj), layer);
+      const float dt = activated_dt(dt_proj, dt_bias + kInner, projection, c, __ldg(dt_bias + c));
       args_.active_dt[row * kInner + c] = dt;
       if constexpr (kForm.mean_dt) {
         const float part = segment_of_dt(dt, c);
@@ -157,8 +159,8 @@ __device__ __forceinline__ void Window::advance_time(int layer) {
 // Adds the layer's output to its input; of the last layer for the last frames only.
 __device__ __forceinline__ void Window::out_proj(int layer) {
   const bool last_only = layer + 1 == kLayers;
-  const ProductArguments p = product(args_.y, kInner, last_only ? args_.count : rows_,
-                                     of_layer(args_.out_proj, layer), of_layer(args_.out_bias, layer));
+  const ProductArguments p =
+      product(args_.y, kInner, last_only ? args_.count : rows_, of_layer(args_.out_proj, layer));
   const auto add = [&](float* to, long long row, int column, int window, int step, float value) {
     to[row * kModel + column] = __fadd_rn(value, h_row(layer, window, step)[column]);
   };
@@ -180,15 +182,15 @@ __device__ __forceinline__ void Window::out_proj(int layer) {
 __device__ __forceinline__ void Window::in_proj(int layer) {
   constexpr int kHalf = kInner / kFewColumns;
   const bool last_only = layer + 1 == kLayers;
-  const float *weights = of_layer(args_.in_proj, layer), *bias = of_layer(args_.in_bias, layer);
+  const ProductMatrix matrix = of_layer(args_.in_proj, layer);
   const int seq = args_.seq;
   const int done = multiply<kModel, 2 * kInner, InProjEpilogue>(
-      product(args_.h, kModel, rows_, weights, bias), 0, last_only ? kHalf : 2 * kHalf, 0,
+      product(args_.h, kModel, rows_, matrix), 0, last_only ? kHalf : 2 * kHalf, 0,
       [&](long long row, int column, float value) { args_.xz[row * 2 * kInner + column] = value; });
   if (!last_only) return;
   multiply_lone<kModel, 2 * kInner, InProjEpilogue>(
       product(args_.h + static_cast<long long>(seq - 1) * kModel, static_cast<long long>(seq) * kModel,
-              args_.count, weights, bias),
+              args_.count, matrix),
       kHalf, kHalf, done, [&](long long row, int column, float value) {
         args_.xz[(row * seq + seq - 1) * 2 * kInner + column] = value;
       });
@@ -198,17 +200,14 @@ __device__ __forceinline__ void Window::head() {
   const auto sink = [&](long long row, int column, float value) { store(row, column, value); };
 #if D_HIDDEN > 0
   multiply_lone<kModel, kHidden, HeadEpilogue<true>>(
-      product(args_.last_h, kModel, args_.count, args_.hidden_weight, args_.hidden_bias), 0,
-      kHidden / kFewColumns, 0,
+      product(args_.last_h, kModel, args_.count, args_.hidden_layer), 0, kHidden / kFewColumns, 0,
       [&](long long row, int column, float value) { args_.hidden[row * kHidden + column] = value; });
   barrier();
-  multiply_lone<kHidden, kOutput, BiasEpilogue>(
-      product(args_.hidden, kHidden, args_.count, args_.head, args_.head_bias), 0,
-      divide_up(kOutput, kFewColumns), 0, sink);
+  multiply_lone<kHidden, kOutput, BiasEpilogue>(product(args_.hidden, kHidden, args_.count, args_.head), 0,
+                                                divide_up(kOutput, kFewColumns), 0, sink);
 #else
-  multiply_lone<kModel, kOutput, HeadEpilogue<false>>(
-      product(args_.last_h, kModel, args_.count, args_.head, args_.head_bias), 0,
-      divide_up(kOutput, kFewColumns), 0, sink);
+  multiply_lone<kModel, kOutput, HeadEpilogue<false>>(product(args_.last_h, kModel, args_.count, args_.head),
+                                                      0, divide_up(kOutput, kFewColumns), 0, sink);
 #endif
 }
 

@@ -24,8 +24,8 @@ struct alignas(16) InlineFrame {
 // before the row is there.
 class XProjWeights {
  public:
-  __device__ __forceinline__ XProjWeights(const float* x_proj, int thread)
-      : weights_(reinterpret_cast<const float4*>(x_proj)) {
+  __device__ __forceinline__ XProjWeights(const void* x_proj, int thread)
+      : weights_(static_cast<const Group*>(x_proj)) {
     if constexpr (kHold) {
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
@@ -48,7 +48,7 @@ class XProjWeights {
 #pragma unroll
       for (int j = 0; j < kSegment / 4; ++j) {
         const float4 value = reinterpret_cast<const float4*>(u)[task / kProjection * (kSegment / 4) + j];
-        sum = dot4(kHold ? held_[kHold ? i : 0][j] : load(task, j), value, sum);
+        sum = dot4(widen(kHold ? held_[kHold ? i : 0][j] : load(task, j)), value, sum);
       }
       parts[task] = sum;
     }
@@ -59,13 +59,13 @@ class XProjWeights {
   static constexpr int kEach = divide_up(kTasks, kWindowThreads);
   static constexpr bool kHold = kEach <= 3;  // up to 96 registers
 
-  __device__ __forceinline__ float4 load(int task, int j) const {
+  __device__ __forceinline__ Group load(int task, int j) const {
     const int k = task / kProjection * (kSegment / 4) + j;
     return __ldg(weights_ + static_cast<long long>(k) * product_columns(kProjection) + task % kProjection);
   }
 
-  const float4* const weights_;
-  float4 held_[kHold ? kEach : 1][kSegment / 4];
+  const Group* const weights_;
+  Group held_[kHold ? kEach : 1][kSegment / 4];
 };
 
 class Window {
@@ -104,8 +104,14 @@ class Window {
   __device__ __forceinline__ void barrier() const {
     block_barrier(args_.barrier, gridDim.x);
   }
-  __device__ __forceinline__ const float* of_layer(const float* first, int layer) const {
-    return first + layer * args_.layer_stride;
+  template <class T>
+  __device__ __forceinline__ const T* of_layer(const T* first, int layer) const {
+    return reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + layer * args_.layer_stride);
+  }
+  __device__ __forceinline__ ProductMatrix of_layer(const ProductMatrix& first, int layer) const {
+    const char* const weights = static_cast<const char*>(first.weights);
+    return {weights + layer * args_.layer_stride, of_layer(first.bias, layer),
+            of_layer(first.row_scale, layer), of_layer(first.row_sums, layer)};
   }
 
   // Where frame `step` of a window is: for the first layer in front, after it in h and xz.
@@ -167,10 +173,11 @@ class Window {
   }
 
   __device__ __forceinline__ ProductArguments product(const float* x, long long x_stride, long long rows,
-                                                      const float* weights, const float* bias) const {
+                                                      const ProductMatrix& matrix) const {
     ProductArguments p{};
+    static_cast<ProductMatrix&>(p) = matrix;
     p.x = x, p.x_stride = x_stride, p.rows = rows;
-    p.weights = weights, p.bias = bias, p.epsilon = args_.epsilon;
+    p.epsilon = args_.epsilon;
     return p;
   }
 

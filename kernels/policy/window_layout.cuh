@@ -52,8 +52,8 @@ struct WindowRowLayout {
 };
 
 // sizeof(FewTile<k, rows>) of policy/product.cuh.
-constexpr long long few_tile_bytes(int k, int rows) {
-  return round_up_bytes(4LL * rows * (2 * k + 1), 16);
+constexpr long long few_tile_bytes(const Dims& dims, int k, int rows) {
+  return round_up_bytes(4LL * rows * (2 * k + norm_values(dims)), 16);
 }
 
 constexpr long long greater(long long left, long long right) {
@@ -66,7 +66,7 @@ constexpr long long window_shared_bytes(const Dims& dims) {
   long long bytes = greater(WindowRowLayout(dims).bytes, WindowTimeLayout(dims, window_steps(dims)).bytes);
   for (const int depth : depths) {
     if (few_rows(depth) == 0) return 0;
-    bytes = greater(bytes, few_tile_bytes(depth, few_rows(depth)));
+    bytes = greater(bytes, few_tile_bytes(dims, depth, few_rows(depth)));
   }
   return bytes;
 }

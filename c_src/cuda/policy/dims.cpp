@@ -22,6 +22,20 @@ void require_at_most(std::int64_t value, std::int64_t limit, const char* name) {
   }
 }
 
+policy::Stored stored_of(core::Precision precision) {
+  switch (precision) {
+    case core::Precision::f32:
+      return policy::Stored::f32;
+    case core::Precision::bf16:
+      return policy::Stored::bf16;
+    case core::Precision::f16:
+      return policy::Stored::f16;
+    case core::Precision::int8:
+      break;
+  }
+  return policy::Stored::int8;
+}
+
 policy::Form form_of(const core::PolicySpec& spec) {
   policy::Form form;
   form.layer_norm = spec.norm == core::NormKind::layer;
@@ -58,6 +72,7 @@ PolicyDims::PolicyDims(const core::PolicyConfig& c) : config(c) {
   dt_rank = static_cast<int>(c.dt_rank), n_layer = static_cast<int>(c.n_layer);
   d_input = static_cast<int>(c.d_input), d_output = static_cast<int>(c.d_output);
   form = form_of(c.spec);
+  stored = stored_of(c.precision);
 }
 
 std::vector<std::string> PolicyDims::defines() const {
@@ -83,6 +98,7 @@ std::vector<std::string> PolicyDims::defines() const {
           flag("MEAN_DT", form.mean_dt),
           flag("DECAYS_INPUT", form.decays_input),
           flag("CARRIED_DECAYS_INPUT", form.carried_decays_input),
+          define("WEIGHTS", static_cast<int>(stored)),
           bits("DT_MIN", config.spec.dt_min),
           bits("DT_MAX", config.spec.dt_max)};
 }

@@ -25,8 +25,13 @@ std::vector<float> added(const std::vector<float>& bias, const std::vector<float
   return sums;
 }
 
+// The rows of a matrix behind a LayerNorm are centred. Rounded weights may not change.
+bool centres_rows(const core::PolicyConfig& c) {
+  return c.spec.norm == core::NormKind::layer && c.precision == core::Precision::f32;
+}
+
 FoldedLayer fold(const core::PolicyConfig& c, const core::PolicyLayerWeights& from) {
-  const bool centred = c.spec.norm == core::NormKind::layer;
+  const bool centred = centres_rows(c);
   FoldedLayer to;
   to.in_proj = FoldedMatrix(from.in_proj, 2 * c.d_inner, from.norm, centred);
   to.in_proj_bias = from.in_proj_bias;
@@ -82,7 +87,7 @@ void FoldedMatrix::centre() {
 
 Folded::Folded(const core::PolicyWeights& weights) {
   const core::PolicyConfig& c = weights.config;
-  const bool centred = c.spec.norm == core::NormKind::layer && c.spec.final_norm;
+  const bool centred = centres_rows(c) && c.spec.final_norm;
   input = c.spec.input_projection ? FoldedMatrix(weights.input_proj, c.d_model, c.d_input)
                                   : FoldedMatrix::identity(c.d_model);
   if (c.spec.input_projection) input_bias = weights.input_proj_bias;

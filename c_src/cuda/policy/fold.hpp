@@ -1,7 +1,10 @@
 // A policy's linear maps as its kernels run them: what a dialect has and the kernels have not is folded into
-// the weights. Used by cuda/policy/pack.cpp. A Folded refers to the PolicyWeights it was made of, which are
-// immutable; safe to share.
+// the weights. In a precision other than f32 the norms are in the weights already
+// (core/policy/rounding.hpp), and no value here may change: the kernels subtract LayerNorm's mean. Used by
+// cuda/policy/pack.cpp. A Folded refers to the PolicyWeights it was made of, which are immutable; safe to
+// share.
 //
+// In f32:
 // - A norm's weight goes into the columns of the matrix that follows, LayerNorm's bias into that matrix's
 //   bias. LayerNorm's mean is subtracted from the rows of the matrix instead of from its argument, because
 //   W (x - mean(x)) = (W - mean of each row of W) x.
@@ -29,6 +32,10 @@ class FoldedMatrix {
   static FoldedMatrix identity(std::int64_t rows);
   // The same of the identity.
   static FoldedMatrix diagonal(const std::vector<float>& scale, bool centred);
+
+  std::int64_t rows() const { return rows_; }
+  std::int64_t columns() const { return columns_; }
+  bool is_identity() const { return values_ == nullptr && scale_ == nullptr; }
 
   float operator()(std::int64_t row, std::int64_t column) const {
     if (row < 0 || row >= rows_ || column < 0 || column >= columns_) return 0.0f;

@@ -5,16 +5,13 @@
 #include <utility>
 
 #include "cuda/policy/fold.hpp"
+#include "cuda/policy/stored.hpp"
 
 namespace exphil::cuda {
 namespace {
 
 using core::PolicyLayerWeights;
 using policy::kSegment;
-
-float padded(const std::vector<float>& vector, std::int64_t i) {
-  return i >= 0 && i < static_cast<std::int64_t>(vector.size()) ? vector[static_cast<std::size_t>(i)] : 0.0f;
-}
 
 // The checkpoint's row of x_proj for row `row` of the kernels (dt padded, B padded, C padded); -1 for
 // padding.
@@ -31,96 +28,117 @@ std::int64_t in_row(const PolicyDims& dims, int which, std::int64_t row) {
   return row < dims.config.d_inner ? which * dims.config.d_inner + row : -1;
 }
 
-// Values of `rows` rows and `segments` segments in the order of their tasks (policy/layout.cuh).
-template <class Value>
-void write_tasks(float* to, int rows, int segments, Value value) {
+// The weights of `rows` rows and `segments` segments in the order of their tasks (policy/layout.cuh).
+// row_of and column_of: the matrix's row and column for those of the tasks.
+template <class RowOf, class ColumnOf>
+void write_tasks(const StoredMatrix& matrix, unsigned char* to, int rows, int segments, RowOf row_of,
+                 ColumnOf column_of) {
   const int tasks = rows * segments;
   for (int task = 0; task < tasks; ++task) {
     for (int k = 0; k < kSegment; ++k) {
-      to[(std::int64_t{k / 4} * tasks + task) * 4 + k % 4] = value(task % rows, task / rows * kSegment + k);
+      matrix.store(row_of(task % rows), column_of(task / rows * kSegment + k), to,
+                   (std::int64_t{k / 4} * tasks + task) * 4 + k % 4);
     }
+  }
+}
+
+// The vectors of `count` rows, as far as the layout has them.
+template <class RowOf>
+void write_rows(const policy::RowVectors& at, const StoredMatrix& matrix, const std::vector<float>& bias,
+                std::byte* to, int count, RowOf row_of) {
+  for (int i = 0; i < count; ++i) {
+    const std::int64_t row = row_of(i);
+    if (at.bias.count > 0) at.bias.in(to)[i] = padded(bias, row);
+    if (at.scale.count > 0) at.scale.in(to)[i] = matrix.scale(row);
+    if (at.sums.count > 0) at.sums.in(to)[i] = matrix.sum(row);
   }
 }
 
 class TeamPacker {
  public:
   TeamPacker(const core::PolicyWeights& weights, const Folded& folded, const PolicyDims& dims, int team)
-      : weights_(weights), folded_(folded), dims_(dims), layout_(dims, team), share_(layout_.share) {}
+      : weights_(weights),
+        folded_(folded),
+        stored_(folded, dims.config.precision),
+        dims_(dims),
+        layout_(dims, team),
+        share_(layout_.share) {}
 
   // to: layout.bytes zeros
   void share(int rank, std::byte* to) const {
-    const int first_row = rank * share_.rows, first_head = rank * share_.heads;
-    const int first_hidden = rank * share_.hidden;
-    std::byte* section = to + layout_.input_at;
-    write_tasks(layout_.input.weight.in(section), share_.rows, dims_.input() / kSegment,
-                [&](int row, int k) { return folded_.input(first_row + row, k); });
-    float* bias = layout_.input.bias.in(section);
-    for (int i = 0; i < share_.rows; ++i) bias[i] = padded(folded_.input_bias, first_row + i);
-
-    section = to + layout_.head_at;
-    write_tasks(layout_.head.weight.in(section), share_.heads, dims_.head_depth() / kSegment,
-                [&](int row, int k) { return folded_.head(first_head + row, k); });
-    bias = layout_.head.bias.in(section);
-    for (int i = 0; i < share_.heads; ++i) bias[i] = padded(folded_.head_bias, first_head + i);
-    write_tasks(layout_.head.hidden.in(section), share_.hidden, dims_.model() / kSegment,
-                [&](int row, int k) { return folded_.hidden(first_hidden + row, k); });
-    bias = layout_.head.hidden_bias.in(section);
-    for (int i = 0; i < share_.hidden; ++i) bias[i] = padded(folded_.hidden_bias, first_hidden + i);
-
+    const policy::InputSection& input = layout_.input;
+    matrix(stored_.input, folded_.input_bias, input.weight, input.rows, share_.rows, dims_.input(),
+           rank * share_.rows, to + layout_.input_at);
+    const policy::HeadSection& head = layout_.head;
+    matrix(stored_.head, folded_.head_bias, head.weight, head.rows, share_.heads, dims_.head_depth(),
+           rank * share_.heads, to + layout_.head_at);
+    matrix(stored_.hidden, folded_.hidden_bias, head.hidden, head.hidden_rows, share_.hidden, dims_.model(),
+           rank * share_.hidden, to + layout_.head_at);
     for (int l = 0; l < dims_.layers(); ++l) {
-      const PolicyLayerWeights& layer = weights_.layers[static_cast<std::size_t>(l)];
-      const FoldedLayer& folded = folded_.layers[static_cast<std::size_t>(l)];
-      channels(layer, folded, rank, to + layout_.layer_at(l));
-      products(layer, folded, rank, to + layout_.layer_at(l));
-      in_proj(folded, rank, to + layout_.in_proj_at(l));
+      const auto at = static_cast<std::size_t>(l);
+      channels(weights_.layers[at], folded_.layers[at], stored_.layers[at], rank, to + layout_.layer_at(l));
+      products(weights_.layers[at], folded_.layers[at], stored_.layers[at], rank, to + layout_.layer_at(l));
+      in_proj(folded_.layers[at], stored_.layers[at], rank, l, to);
     }
   }
 
  private:
-  void channels(const PolicyLayerWeights& layer, const FoldedLayer& folded, int rank, std::byte* to) const {
+  // `rows` rows of a matrix from `first` on, all columns, and what belongs to them.
+  static void matrix(const StoredMatrix& from, const std::vector<float>& bias,
+                     const policy::MatrixPart& weight, const policy::RowVectors& vectors, int rows, int depth,
+                     int first, std::byte* to) {
+    const auto row_of = [first](int row) { return std::int64_t{first} + row; };
+    write_tasks(from, weight.in(to), rows, depth / kSegment, row_of, [](int k) { return k; });
+    write_rows(vectors, from, bias, to, rows, row_of);
+  }
+
+  void channels(const PolicyLayerWeights& layer, const FoldedLayer& folded, const StoredLayer& stored,
+                int rank, std::byte* to) const {
     const auto& c = dims_.config;
     const policy::LayerSection& at = layout_.layer;
     const int own = share_.own, state = dims_.state();
+    const std::int64_t first = std::int64_t{rank} * own;
     const FoldedMatrix conv(layer.conv, c.d_inner, c.d_conv), a(layer.a, c.d_inner, c.d_state);
     for (int i = 0; i < own; ++i) {
-      const std::int64_t channel = std::int64_t{rank} * own + i;
-      at.in_bias.in(to)[i] = padded(folded.in_proj_bias, in_row(dims_, 0, channel));
-      at.in_bias.in(to)[own + i] = padded(folded.in_proj_bias, in_row(dims_, 1, channel));
+      const std::int64_t channel = first + i;
       for (int t = 0; t < dims_.taps(); ++t) at.conv.in(to)[t * own + i] = conv(channel, t);
       at.conv_bias.in(to)[i] = padded(layer.conv_bias, channel);
-      for (int k = 0; k < dims_.rank(); ++k)
-        at.dt_proj.in(to)[(k / 4 * own + i) * 4 + k % 4] = folded.dt_proj(channel, k);
-      at.dt_bias.in(to)[i] = padded(folded.dt_proj_bias, channel);
+      for (int k = 0; k < dims_.rank(); ++k) {
+        stored.dt_proj.store(channel, k, at.dt_proj.in(to), (k / 4 * own + i) * 4 + k % 4);
+      }
       for (int n = 0; n < state; ++n) at.a.in(to)[i * state + n] = a(channel, n);
       at.d.in(to)[i] = padded(layer.d, channel);
     }
+    write_rows(at.dt_rows, stored.dt_proj, folded.dt_proj_bias, to, own,
+               [first](int i) { return first + i; });
   }
 
-  void products(const PolicyLayerWeights& layer, const FoldedLayer& folded, int rank, std::byte* to) const {
-    const int rows = share_.rows, first_row = rank * rows;
+  void products(const PolicyLayerWeights& layer, const FoldedLayer& folded, const StoredLayer& stored,
+                int rank, std::byte* to) const {
+    const policy::LayerSection& at = layout_.layer;
     const std::int64_t first_channel = std::int64_t{rank} * share_.own;
-    write_tasks(layout_.layer.x_proj.in(to), dims_.projection(), share_.own_segments,
-                [&](int row, int k) { return folded.x_proj(projection_row(dims_, row), first_channel + k); });
-    const policy::Part<float>& projection_bias = layout_.layer.projection_bias;
-    for (int i = 0; i < projection_bias.count; ++i) {
-      projection_bias.in(to)[i] = padded(folded.x_proj_bias, projection_row(dims_, i));
-    }
-    write_tasks(layout_.layer.out_proj.in(to), rows, dims_.inner() / kSegment,
-                [&](int row, int k) { return folded.out_proj(first_row + row, k); });
-    float* bias = layout_.layer.out_bias.in(to);
-    for (int i = 0; i < rows; ++i) bias[i] = padded(layer.out_proj_bias, first_row + i);
+    const auto row_of = [this](int row) { return projection_row(dims_, row); };
+    write_tasks(stored.x_proj, at.x_proj.in(to), dims_.projection(), share_.own_segments, row_of,
+                [first_channel](int k) { return first_channel + k; });
+    write_rows(at.projection_rows, stored.x_proj, folded.x_proj_bias, to, dims_.projection(), row_of);
+    matrix(stored.out_proj, layer.out_proj_bias, at.out_proj, at.out_rows, share_.rows, dims_.inner(),
+           rank * share_.rows, to);
   }
 
-  void in_proj(const FoldedLayer& folded, int rank, std::byte* to) const {
+  void in_proj(const FoldedLayer& folded, const StoredLayer& stored, int rank, int l, std::byte* to) const {
     const int own = share_.own;
-    const std::int64_t first_channel = std::int64_t{rank} * own;
-    write_tasks(layout_.in_proj.weight.in(to), 2 * own, dims_.model() / kSegment, [&](int row, int k) {
-      return folded.in_proj(in_row(dims_, row / own, first_channel + row % own), k);
-    });
+    const auto row_of = [this, own, rank](int row) {
+      return in_row(dims_, row / own, std::int64_t{rank} * own + row % own);
+    };
+    write_tasks(stored.in_proj, layout_.in_proj.weight.in(to + layout_.in_proj_at(l)), 2 * own,
+                dims_.model() / kSegment, row_of, [](int k) { return k; });
+    write_rows(layout_.layer.in_rows, stored.in_proj, folded.in_proj_bias, to + layout_.layer_at(l), 2 * own,
+               row_of);
   }
 
   const core::PolicyWeights& weights_;
   const Folded& folded_;
+  const StoredPolicy stored_;
   const PolicyDims& dims_;
   const policy::TeamLayout layout_;
   const policy::Share& share_;
@@ -131,66 +149,75 @@ class RowPacker {
   explicit RowPacker(const PolicyDims& dims) : dims_(dims) {}
   std::vector<std::byte> take() { return std::move(bytes_); }
 
-  // float4 [k / 4][columns]; value(output, k)
-  template <class Value>
-  RowLayout::Part matrix(int outputs, int k_count, Value value) {
+  // Groups [k / 4][columns] of the rows row_of(0 ... outputs - 1), and what belongs to the columns. normed:
+  // the matrix is behind a norm.
+  template <class RowOf>
+  RowLayout::Matrix matrix(const StoredMatrix& from, const std::vector<float>& bias, int outputs, int k_count,
+                           bool normed, RowOf row_of) {
     const int columns = policy::product_columns(outputs);
-    const RowLayout::Part part = reserve(std::int64_t{columns} * k_count);
-    float* to = part.in(bytes_.data());
+    RowLayout::Matrix at;
+    at.weights = groups(columns, k_count);
+    unsigned char* const to = at.weights.in(bytes_.data());
     for (int column = 0; column < outputs; ++column) {
       for (int k = 0; k < k_count; ++k) {
-        to[(std::int64_t{k / 4} * columns + column) * 4 + k % 4] = value(column, k);
+        from.store(row_of(column), k, to, (std::int64_t{k / 4} * columns + column) * 4 + k % 4);
       }
     }
-    return part;
+    const auto of_columns = [&](bool any, auto value) {
+      return vector(any ? columns : 0,
+                    [&](std::int64_t i) { return i < outputs ? value(row_of(static_cast<int>(i))) : 0.0f; });
+    };
+    at.bias = of_columns(true, [&](std::int64_t row) { return padded(bias, row); });
+    at.scale = of_columns(dims_.row_scales(), [&](std::int64_t row) { return from.scale(row); });
+    at.sums = of_columns(normed && dims_.centres(), [&](std::int64_t row) { return from.sum(row); });
+    return at;
+  }
+  RowLayout::Matrix matrix(const StoredMatrix& from, const std::vector<float>& bias, int outputs, int k_count,
+                           bool normed) {
+    return matrix(from, bias, outputs, k_count, normed, [](int row) { return std::int64_t{row}; });
   }
   template <class Value>
   RowLayout::Part vector(std::int64_t count, Value value) {
-    const RowLayout::Part part = reserve(count);
+    const RowLayout::Part part =
+        reserve(RowLayout::Part(static_cast<long long>(bytes_.size()), count, kAlignment));
     float* to = part.in(bytes_.data());
     for (std::int64_t i = 0; i < count; ++i) to[i] = value(i);
     return part;
   }
 
-  RowLayout::Layer layer(const PolicyLayerWeights& weights, const FoldedLayer& folded) {
+  RowLayout::Layer layer(const PolicyLayerWeights& weights, const FoldedLayer& folded,
+                         const StoredLayer& stored) {
     const auto& c = dims_.config;
     const int inner = dims_.inner(), state = dims_.state();
     const FoldedMatrix conv(weights.conv, c.d_inner, c.d_conv), a(weights.a, c.d_inner, c.d_state);
-    const auto in_of = [&](std::int64_t row) {
-      return in_row(dims_, static_cast<int>(row / inner), row % inner);
-    };
     RowLayout::Layer at;
-    at.in_proj =
-        matrix(2 * inner, dims_.model(), [&](int row, int k) { return folded.in_proj(in_of(row), k); });
-    at.in_bias = vector(policy::product_columns(2 * inner), [&](std::int64_t i) {
-      return i < 2 * inner ? padded(folded.in_proj_bias, in_of(i)) : 0.0f;
-    });
+    at.in_proj = matrix(stored.in_proj, folded.in_proj_bias, 2 * inner, dims_.model(), true,
+                        [&](int row) { return in_row(dims_, row / inner, row % inner); });
     at.conv = vector(std::int64_t{dims_.taps()} * inner,
                      [&](std::int64_t i) { return conv(i % inner, i / inner); });
     at.conv_bias = vector(inner, [&](std::int64_t i) { return padded(weights.conv_bias, i); });
-    at.x_proj = matrix(dims_.projection(), inner,
-                       [&](int row, int k) { return folded.x_proj(projection_row(dims_, row), k); });
-    at.x_bias = vector(dims_.form.projection_bias ? policy::product_columns(dims_.projection()) : 0,
-                       [&](std::int64_t i) {
-                         return i < dims_.projection()
-                                    ? padded(folded.x_proj_bias, projection_row(dims_, static_cast<int>(i)))
-                                    : 0.0f;
-                       });
-    at.dt_proj = vector(std::int64_t{dims_.rank()} * inner, [&](std::int64_t i) {
-      return folded.dt_proj(i / 4 % inner, i / 4 / inner * 4 + i % 4);
+    at.x_proj = matrix(stored.x_proj, folded.x_proj_bias, dims_.projection(), inner, false,
+                       [&](int row) { return projection_row(dims_, row); });
+    at.dt_proj = groups(inner, dims_.rank());
+    for (std::int64_t i = 0; i < std::int64_t{dims_.rank()} * inner; ++i) {
+      stored.dt_proj.store(i / 4 % inner, i / 4 / inner * 4 + i % 4, at.dt_proj.in(bytes_.data()), i);
+    }
+    at.dt_bias = vector(std::int64_t{inner} * (dims_.row_scales() ? 2 : 1), [&](std::int64_t i) {
+      return i < inner ? padded(folded.dt_proj_bias, i) : stored.dt_proj.scale(i - inner);
     });
-    at.dt_bias = vector(inner, [&](std::int64_t i) { return padded(folded.dt_proj_bias, i); });
     at.a = vector(std::int64_t{inner} * state, [&](std::int64_t i) { return a(i / state, i % state); });
     at.d = vector(inner, [&](std::int64_t i) { return padded(weights.d, i); });
-    at.out_proj = matrix(dims_.model(), inner, [&](int row, int k) { return folded.out_proj(row, k); });
-    at.out_bias = vector(policy::product_columns(dims_.model()),
-                         [&](std::int64_t i) { return padded(weights.out_proj_bias, i); });
+    at.out_proj = matrix(stored.out_proj, weights.out_proj_bias, dims_.model(), inner, false);
     return at;
   }
 
  private:
-  RowLayout::Part reserve(std::int64_t floats) {
-    const RowLayout::Part part(static_cast<long long>(bytes_.size()), floats, kAlignment);
+  policy::MatrixPart groups(std::int64_t columns, int k_count) {
+    return reserve(
+        policy::MatrixPart(dims_, static_cast<long long>(bytes_.size()), columns * k_count, kAlignment));
+  }
+  template <class Part>
+  Part reserve(const Part& part) {
     bytes_.resize(static_cast<std::size_t>(policy::round_up_bytes(part.end(), kAlignment)));
     return part;
   }
@@ -233,21 +260,15 @@ std::vector<std::byte> pack_team(const core::PolicyWeights& weights, const Polic
 PackedRows pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims) {
   RowPacker packer(dims);
   const Folded folded(weights);
+  const StoredPolicy stored(folded, dims.config.precision);
+  const bool deep = dims.d_hidden > 0, normed = dims.form.final_norm;
   RowLayout layout;
-  layout.input =
-      packer.matrix(dims.model(), dims.input(), [&](int row, int k) { return folded.input(row, k); });
-  layout.input_bias = packer.vector(policy::product_columns(dims.model()),
-                                    [&](std::int64_t i) { return padded(folded.input_bias, i); });
+  layout.input = packer.matrix(stored.input, folded.input_bias, dims.model(), dims.input(), false);
   layout.head =
-      packer.matrix(dims.output(), dims.head_depth(), [&](int row, int k) { return folded.head(row, k); });
-  layout.head_bias = packer.vector(policy::product_columns(dims.output()),
-                                   [&](std::int64_t i) { return padded(folded.head_bias, i); });
-  layout.hidden =
-      packer.matrix(dims.hidden(), dims.model(), [&](int row, int k) { return folded.hidden(row, k); });
-  layout.hidden_bias = packer.vector(policy::product_columns(dims.hidden()),
-                                     [&](std::int64_t i) { return padded(folded.hidden_bias, i); });
+      packer.matrix(stored.head, folded.head_bias, dims.output(), dims.head_depth(), normed && !deep);
+  layout.hidden = packer.matrix(stored.hidden, folded.hidden_bias, dims.hidden(), dims.model(), normed);
   for (std::size_t i = 0; i < weights.layers.size(); ++i) {
-    layout.layers.push_back(packer.layer(weights.layers[i], folded.layers[i]));
+    layout.layers.push_back(packer.layer(weights.layers[i], folded.layers[i], stored.layers[i]));
   }
   return {std::move(layout), packer.take()};
 }

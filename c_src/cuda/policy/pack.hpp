@@ -13,14 +13,21 @@ namespace exphil::cuda {
 // For policy_step: the shares of `team` blocks, one after another (policy::TeamLayout).
 std::vector<std::byte> pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team);
 
-// For the kernels over many rows: the offset of each part in one buffer. Matrices are float4 [k /
+// For the kernels over many rows: the offset of each part in one buffer. Matrices are groups [k /
 // 4][policy::product_columns(outputs)]; parts are aligned to 256 bytes.
 struct RowLayout {
   using Part = policy::Part<float>;
-  struct Layer {
-    Part in_proj, in_bias, conv, conv_bias, x_proj, x_bias, dt_proj, dt_bias, a, d, out_proj, out_bias;
+  // scale and sums: as policy::RowVectors has them, for all columns.
+  struct Matrix {
+    policy::MatrixPart weights;
+    Part bias, scale, sums;
   };
-  Part input, input_bias, head, head_bias, hidden, hidden_bias;
+  struct Layer {
+    Matrix in_proj, x_proj, out_proj;
+    policy::MatrixPart dt_proj;
+    Part conv, conv_bias, dt_bias, a, d;  // dt_bias: then the scales of dt_proj, where it has them
+  };
+  Matrix input, head, hidden;
   std::vector<Layer> layers;
 };
 struct PackedRows {

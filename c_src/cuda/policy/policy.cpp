@@ -383,9 +383,6 @@ std::unique_ptr<core::Policy> load_policy(std::shared_ptr<Context> context,
     core::fail(core::ErrorKind::invalid_argument, ":max_sessions", "expected at least 1, got ",
                options.max_sessions);
   }
-  if (weights->config.precision != core::Precision::f32) {
-    core::fail(core::ErrorKind::unsupported, ":precision", "the CUDA backend takes precision: :f32 only");
-  }
   return std::make_unique<CudaPolicy>(context, *weights, options);
 }
 

@@ -12,6 +12,10 @@ namespace {
 
 constexpr unsigned kMostGridY = 65535;
 
+void use(policy::ProductArguments& arguments, const policy::ProductMatrix& matrix) {
+  static_cast<policy::ProductMatrix&>(arguments) = matrix;
+}
+
 unsigned blocks(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
 }
@@ -67,7 +71,7 @@ void RowBuffers::reserve(Context& context, const PolicyDims& dims, std::int64_t 
   u = device.allocate(floats(dims.inner()));
   projection = device.allocate(floats(dims.projection()));
   y = device.allocate(floats(dims.inner()));
-  scale = device.allocate(floats(1));
+  scale = device.allocate(floats(dims.centres() ? 2 : 1));
   if (dims.d_hidden > 0) hidden = device.allocate(floats(dims.hidden()));
   if (dims.form.mean_dt) active_dt = device.allocate(floats(dims.inner() + 1));
   capacity = rows;
@@ -103,6 +107,10 @@ RowKernels::Product RowKernels::product(const std::string& name, int k, int outp
   made.few = context_.kernels().get(product_kernel(dims_, name, "few"));
   made.many = context_.kernels().get(product_kernel(dims_, name, "many"));
   return made;
+}
+
+policy::ProductMatrix RowKernels::weights_of(const RowLayout::Matrix& matrix) const {
+  return {weight(matrix.weights), weight(matrix.bias), weight(matrix.scale), weight(matrix.sums)};
 }
 
 void RowKernels::multiply(CUstream stream, const Product& product, policy::ProductArguments p) const {
@@ -146,16 +154,13 @@ policy::WindowArguments RowKernels::window_weights() const {
   const std::vector<RowLayout::Layer>& layers = layout_.layers;
   const RowLayout::Layer& w = layers.front();
   policy::WindowArguments p{};
-  p.input = weight(layout_.input), p.input_bias = weight(layout_.input_bias);
-  p.in_proj = weight(w.in_proj), p.in_bias = weight(w.in_bias);
+  p.input = weights_of(layout_.input);
+  p.hidden_layer = weights_of(layout_.hidden), p.head = weights_of(layout_.head);
+  p.in_proj = weights_of(w.in_proj), p.x_proj = weights_of(w.x_proj), p.out_proj = weights_of(w.out_proj);
+  p.dt_proj = weight(w.dt_proj);
   p.conv = weight(w.conv), p.conv_bias = weight(w.conv_bias);
-  p.x_proj = weight(w.x_proj), p.x_bias = weight(w.x_bias);
-  p.dt_proj = weight(w.dt_proj), p.dt_bias = weight(w.dt_bias);
-  p.a = weight(w.a), p.d = weight(w.d);
-  p.out_proj = weight(w.out_proj), p.out_bias = weight(w.out_bias);
-  p.hidden_weight = weight(layout_.hidden), p.hidden_bias = weight(layout_.hidden_bias);
-  p.head = weight(layout_.head), p.head_bias = weight(layout_.head_bias);
-  if (layers.size() > 1) p.layer_stride = layers[1].in_proj.index() - w.in_proj.index();
+  p.dt_bias = weight(w.dt_bias), p.a = weight(w.a), p.d = weight(w.d);
+  if (layers.size() > 1) p.layer_stride = layers[1].in_proj.weights.at - w.in_proj.weights.at;
   return p;
 }
 
@@ -172,7 +177,8 @@ void RowKernels::layer(CUstream stream, const RowBuffers& b, const RowJob& job, 
   policy::ProductArguments p{};
   p.rows = job.rows;
   p.x = b.h.as<float>(), p.x_stride = model;
-  p.weights = weight(w.in_proj), p.bias = weight(w.in_bias), p.scale = b.scale.as<float>();
+  use(p, weights_of(w.in_proj));
+  p.scale = b.scale.as<float>();
   p.out = b.xz.as<float>(), p.out_stride = 2 * inner;
   multiply(stream, in_proj_, p);
   launch(context_, job.batch ? convolve_batch_ : convolve_time_,
@@ -181,7 +187,7 @@ void RowKernels::layer(CUstream stream, const RowBuffers& b, const RowJob& job, 
   p = {};
   p.rows = job.rows;
   p.x = b.u.as<float>(), p.x_stride = inner;
-  p.weights = weight(w.x_proj), p.bias = dims_.form.projection_bias ? weight(w.x_bias) : nullptr;
+  use(p, weights_of(w.x_proj));
   p.out = b.projection.as<float>(), p.out_stride = dims_.projection();
   multiply(stream, x_proj_, p);
   if (activate_dt_ != nullptr) {
@@ -192,7 +198,7 @@ void RowKernels::layer(CUstream stream, const RowBuffers& b, const RowJob& job, 
 
   p = {};
   p.x = b.y.as<float>(), p.x_stride = inner;
-  p.weights = weight(w.out_proj), p.bias = weight(w.out_bias);
+  use(p, weights_of(w.out_proj));
   p.residual = b.h.as<float>(), p.residual_stride = model;
   p.rows = job.rows;
   p.out = b.h.as<float>(), p.out_stride = model;
@@ -221,7 +227,7 @@ void RowKernels::enqueue(CUstream stream, const RowBuffers& b, const RowJob& job
   policy::ProductArguments p{};
   p.rows = job.rows;
   p.x = b.in.as<float>(), p.x_stride = dims_.input();
-  p.weights = weight(layout_.input), p.bias = weight(layout_.input_bias);
+  use(p, weights_of(layout_.input));
   p.out = b.h.as<float>(), p.out_stride = dims_.model();
   multiply(stream, input_, p);
   for (int i = 0; i < dims_.layers(); ++i) layer(stream, b, job, i);
@@ -235,13 +241,13 @@ void RowKernels::head(CUstream stream, const RowBuffers& b, const RowJob& job) c
   p.x = few ? b.last_h.as<float>() : b.h.as<float>(), p.x_stride = dims_.model();
   if (dims_.form.final_norm) p.scale = b.scale.as<float>();
   if (dims_.d_hidden > 0) {
-    p.weights = weight(layout_.hidden), p.bias = weight(layout_.hidden_bias);
+    use(p, weights_of(layout_.hidden));
     p.out = b.hidden.as<float>(), p.out_stride = dims_.hidden();
     multiply(stream, hidden_, p);
     p.x = b.hidden.as<float>(), p.x_stride = dims_.hidden();
     p.scale = nullptr;
   }
-  p.weights = weight(layout_.head), p.bias = weight(layout_.head_bias);
+  use(p, weights_of(layout_.head));
   p.out = job.out, p.out_stride = dims_.output();
   multiply(stream, head_, p);
 }

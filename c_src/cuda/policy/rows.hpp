@@ -74,6 +74,8 @@ class RowKernels {
   void advance(CUstream stream, const RowJob& job, const policy::RowArguments& arguments) const;
   void head(CUstream stream, const RowBuffers& buffers, const RowJob& job) const;
   const float* weight(const RowLayout::Part& part) const { return part.in(weights_.as<void>()); }
+  policy::ProductMatrix weights_of(const RowLayout::Matrix& matrix) const;
+  const void* weight(const policy::MatrixPart& part) const { return part.in(weights_.as<void>()); }
 
   Context& context_;
   const PolicyDims& dims_;

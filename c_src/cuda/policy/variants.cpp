@@ -46,19 +46,36 @@ std::vector<KernelSpec> policy_kernel_variants() {
   exphil.d_hidden = 352;
   exphil.form = {true, false, true, true, true, true, false};
   exphil.config.spec.dt_min = 0.001f, exphil.config.spec.dt_max = 0.1f;
+  PolicyDims bytes = exphil, half = odd;
+  bytes.stored = policy::Stored::int8, half.stored = policy::Stored::f16;
+  PolicyDims melee_bf16 = melee, melee_int8 = melee;
+  melee_bf16.stored = policy::Stored::bf16, melee_int8.stored = policy::Stored::int8;
   PolicyDims mean = odd, normed = odd;
   mean.form.mean_dt = mean.form.decays_input = mean.form.carried_decays_input = true;
   normed.form.layer_norm = normed.form.projection_bias = normed.form.clips_dt = true, normed.d_hidden = 70;
   std::vector<KernelSpec> all = {
-      step(melee, 16, 512, 1, true, true),  step(melee, 16, 256, 8, true, true),
-      step(melee, 8, 512, 1, true, false),  step(melee, 16, 512, 1, false, false),
-      step(odd, 4, 128, 1, true, true),     step(odd, 1, 128, 2, false, false),
-      step(wide, 16, 256, 1, false, false), step(exphil, 16, 512, 1, true, true),
-      step(exphil, 16, 256, 8, true, true), step(exphil, 16, 512, 1, false, false),
-      step(mean, 4, 128, 1, true, true),    step(normed, 1, 128, 2, false, false),
+      step(melee, 16, 512, 1, true, true),
+      step(melee, 16, 256, 8, true, true),
+      step(melee, 8, 512, 1, true, false),
+      step(melee, 16, 512, 1, false, false),
+      step(odd, 4, 128, 1, true, true),
+      step(odd, 1, 128, 2, false, false),
+      step(wide, 16, 256, 1, false, false),
+      step(exphil, 16, 512, 1, true, true),
+      step(exphil, 16, 256, 8, true, true),
+      step(exphil, 16, 512, 1, false, false),
+      step(mean, 4, 128, 1, true, true),
+      step(normed, 1, 128, 2, false, false),
+      step(bytes, 16, 256, 8, true, true),
+      step(half, 1, 128, 2, false, false),
+      step(melee_bf16, 16, 512, 1, true, true),
+      step(melee_int8, 16, 512, 1, false, false),
+      product_kernel(melee_bf16, "in_proj", "many"),
+      product_kernel(half, "in_proj", "few"),
+      rows_kernel(half, "policy_advance_batch"),
   };
-  for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed}) append_rows(&all, d);
-  for (const PolicyDims& d : {melee, odd, exphil, mean, normed}) all.push_back(window_kernel(d));
+  for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed, bytes}) append_rows(&all, d);
+  for (const PolicyDims& d : {melee, odd, exphil, mean, normed, bytes}) all.push_back(window_kernel(d));
   // The gradient's kernels: those of one convolution, and what another one compiles anew.
   for (const KernelSpec& spec : gradient_kernels(4)) all.push_back(spec);
   for (const KernelSpec& spec : gradient_kernels(1)) {

@@ -17,11 +17,15 @@ defmodule Mix.Tasks.Exphil.Play do
     * `--fps N` - frames per second (60)
     * `--seconds N` - how long to play
     * `--backend auto|cuda|host` - where the policy runs (auto)
+    * `--precision f32|bf16|f16|int8` - of the policy's weights (f32); with another one than f32 the report says what rounding changed
+    * `--groups N,N,...` - sizes of the groups of outputs, for that report; those of the policy's heads where it has heads
     * `--sessions N` - agents that answer each frame, in one call (1)
     * `--no-pace` - do not prepare for each frame a millisecond before it (see `ExPhil.Native.Mamba.pace/2`)
     * `--json FILE` - also write the numbers to FILE
 
-  The answers are compared with the recording's `logits`, or with a prefill of the same frames where it has none. The
+  The answers are compared with the recording's `logits`, or with a prefill of the same frames where it has none. Answers of
+  rounded weights are compared with their own prefill; the error that rounding adds, against `logits` or the policy in f32, and
+  the share of frames with the same largest entry in every group of outputs (`ExPhil.Native.Tools.Player.Rounding`) are reported. The
   exit status is 0 only if all agree. A missed frame is reported but is not a failure, because it depends on the
   machine.
   """
@@ -30,7 +34,7 @@ defmodule Mix.Tasks.Exphil.Play do
 
   alias ExPhil.Native.{Error, Json, Mamba}
   alias ExPhil.Native.Tools.{Arguments, Demo, Player}
-  alias ExPhil.Native.Tools.Player.{Recording, Report}
+  alias ExPhil.Native.Tools.Player.{Recording, Report, Rounding}
 
   @requirements ["app.start"]
   @switches [
@@ -39,10 +43,13 @@ defmodule Mix.Tasks.Exphil.Play do
     fps: :float,
     seconds: :float,
     backend: :string,
+    precision: :string,
+    groups: :string,
     sessions: :integer,
     pace: :boolean,
     json: :string
   ]
+  @precisions %{"f32" => :f32, "bf16" => :bf16, "f16" => :f16, "int8" => :int8}
   @backends %{"auto" => :auto, "cuda" => :cuda, "host" => :host}
 
   @impl true
@@ -52,14 +59,16 @@ defmodule Mix.Tasks.Exphil.Play do
     model = load(options, recording)
     info = Mamba.info!(model)
     check_sizes(info, recording, options)
+    groups = groups(options[:groups], info)
     say(heading(info, recording, options))
 
     result = play(model, recording, options)
     verify = Player.verify(result, model, recording)
+    rounding = rounding(result, info, groups, recording, options)
     summary = Report.summarise(result)
     clear_line()
-    say(Report.table(summary, verify))
-    write_json(options[:json], Report.document(summary, verify, context(info, options)))
+    say(Report.table(summary, verify, rounding))
+    write_json(options[:json], Report.document(summary, verify, context(info, options), rounding))
 
     if verify.failed > 0 do
       Mix.raise("#{verify.failed} of #{verify.frames} answers are not what they should be")
@@ -86,10 +95,13 @@ defmodule Mix.Tasks.Exphil.Play do
   defp check_option({:backend, backend}) when not is_map_key(@backends, backend),
     do: Mix.raise("--backend must be auto, cuda or host, got #{inspect(backend)}")
 
+  defp check_option({:precision, name}) when not is_map_key(@precisions, name),
+    do: Mix.raise("--precision must be f32, bf16, f16 or int8, got #{inspect(name)}")
+
   defp check_option(_), do: :ok
 
   defp defaults(options) do
-    Keyword.merge([fps: 60.0, sessions: 1, pace: true, backend: "auto"], options)
+    Keyword.merge([fps: 60.0, sessions: 1, pace: true, backend: "auto", precision: "f32"], options)
   end
 
   # ---- what to play ----------------------------------------------------------------------------------------
@@ -117,9 +129,12 @@ defmodule Mix.Tasks.Exphil.Play do
 
     # Sized for the sessions, their snapshots, those of the warm-up, and the two scratch states of the pace.
     max_sessions = options[:sessions] * (recording.depth + 3) + 2
-    backend = @backends[options[:backend]]
+    load_policy(options, max_sessions: max_sessions, precision: @precisions[options[:precision]])
+  end
+
+  defp load_policy(options, more) do
     policy = options[:policy] || generated_policy()
-    policy |> Mamba.load(backend: backend, max_sessions: max_sessions) |> or_raise()
+    policy |> Mamba.load([backend: @backends[options[:backend]]] ++ more) |> or_raise()
   end
 
   defp generated_policy do
@@ -135,6 +150,37 @@ defmodule Mix.Tasks.Exphil.Play do
       )
     end
   end
+
+  # The groups of outputs that the option describes, or those of the policy's heads.
+  defp groups(nil, info), do: info.groups
+
+  defp groups(text, info) do
+    sizes = for part <- String.split(text, ","), do: with({size, ""} <- Integer.parse(part), do: size)
+
+    if not Enum.all?(sizes, &(is_integer(&1) and &1 > 0)) or Enum.sum(sizes) != info.d_output,
+      do: Mix.raise("--groups must be sizes that add up to #{info.d_output} outputs, got #{inspect(text)}")
+
+    {groups, _} =
+      Enum.map_reduce(sizes, 0, fn size, first -> {{:group, first..(first + size - 1)}, first + size} end)
+
+    groups
+  end
+
+  # What rounded weights changed: nil for f32, and where rollbacks have no logits to compare with.
+  defp rounding(_result, %{precision: :f32}, _groups, _recording, _options), do: nil
+
+  defp rounding(result, _info, groups, %{logits: nil, depth: 0} = recording, options) do
+    model = load_policy(options, max_sessions: 2)
+    obs = recording |> Recording.frames() |> Enum.map(&elem(&1, 1)) |> IO.iodata_to_binary()
+    outs = Mamba.prefill!(Mamba.new_session!(model), obs)
+    bytes = div(byte_size(outs), recording.count)
+    Rounding.compare(result, for(<<row::binary-size(bytes) <- outs>>, do: row), groups, :f32)
+  end
+
+  defp rounding(_result, _info, _groups, %{logits: nil}, _options), do: nil
+
+  defp rounding(result, _info, groups, recording, _options),
+    do: Rounding.compare(result, Recording.logits(recording), groups, :logits)
 
   # ---- playing and telling ---------------------------------------------------------------------------------
 
@@ -158,7 +204,7 @@ defmodule Mix.Tasks.Exphil.Play do
 
     """
     backend #{info.backend}, device #{info.device.name}
-    policy #{options[:policy] || "generated"}: #{info.n_layer} layers, d_model #{info.d_model}, state #{info.d_state}
+    policy #{options[:policy] || "generated"}: #{info.n_layer} layers, d_model #{info.d_model}, state #{info.d_state}, weights #{info.precision}
     playing #{recording.count} frames of #{options[:frames] || "generated play"} at #{options[:fps]} FPS with #{agents}#{unless options[:pace], do: ", without a pace"}
     """
     |> String.trim_trailing()
@@ -167,6 +213,7 @@ defmodule Mix.Tasks.Exphil.Play do
   defp context(info, options) do
     %{
       backend: info.backend,
+      precision: info.precision,
       device: info.device.name,
       policy: options[:policy] || "generated",
       recording: options[:frames] || "generated",

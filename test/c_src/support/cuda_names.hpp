@@ -53,6 +53,15 @@ inline unsigned __float_as_uint(float value) {
 inline float __uint_as_float(unsigned bits) {
   return exphil::core::f32_from_bits(bits);
 }
+// Each of the low four digits of `selector` chooses a byte of p (0 to 3) or q (4 to 7).
+inline unsigned __byte_perm(unsigned p, unsigned q, unsigned selector) {
+  const std::uint64_t both = std::uint64_t{q} << 32 | p;
+  unsigned bytes = 0;
+  for (unsigned i = 0; i < 4; ++i) {
+    bytes |= static_cast<unsigned>(both >> 8 * (selector >> 4 * i & 7u) & 0xffu) << 8 * i;
+  }
+  return bytes;
+}
 inline float rsqrtf(float v) {
   return 1.0f / std::sqrt(v);
 }

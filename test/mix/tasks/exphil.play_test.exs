@@ -45,6 +45,24 @@ defmodule Mix.Tasks.Exphil.PlayTest do
     assert text =~ "all 12 answers match the recorded logits"
   end
 
+  test "--precision says what rounding changed, against the logits or the policy in f32", %{tmp_dir: folder} do
+    Play.run(match(folder) ++ ["--precision", "int8", "--groups", "17,17,9,9,5,1,1,1,1,1,1,1"])
+    text = output()
+    assert text =~ "weights int8"
+    assert text =~ "all 12 answers match one prefill of the same frames"
+    assert text =~ ~r/error of rounded weights\s+\d\.\de-\d of the outputs, \d\.\de-\d in the worst frame/
+
+    assert text =~
+             ~r/frames answered as in f32\s+\d+\.\d\d % \(\d+ of 12\), the largest entry of each of 12 groups/
+
+    json = Path.join(folder, "play.json")
+    Play.run(["--seconds", "0.2", "--backend", "host", "--precision", "bf16", "--json", json])
+    assert output() =~ "the largest entry of the outputs"
+    written = File.read!(json)
+    assert written =~ ~s("precision":"bf16")
+    assert written =~ ~s("against":"f32")
+  end
+
   test "--seconds shortens a recording", %{tmp_dir: folder} do
     Play.run(match(folder) ++ ["--seconds", "0.1"])
     assert output() =~ "all 6 answers match the recorded logits"
@@ -70,6 +88,10 @@ defmodule Mix.Tasks.Exphil.PlayTest do
           {["--fps", "0"], ~r/--fps must be from 1/},
           {["--seconds", "-1"], ~r/--seconds must be above 0/},
           {["--sessions", "0"], ~r/--sessions must be at least 1/},
+          {["--precision", "int4"], ~r/--precision must be f32, bf16, f16 or int8, got "int4"/},
+          {["--policy", policy, "--frames", frames, "--backend", "host", "--groups", "60,5"],
+           ~r/--groups must be sizes that add up to 64 outputs, got "60,5"/},
+          {["--policy", policy, "--frames", frames, "--backend", "host", "--groups", "60,x"], ~r/--groups/},
           {["--backend", "tpu"], ~r/--backend must be auto, cuda or host, got "tpu"/},
           {["extra"], ~r/unexpected argument "extra"/},
           {["--policy", Path.join(folder, "none")], ~r/none/},

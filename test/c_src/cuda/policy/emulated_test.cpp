@@ -3,6 +3,7 @@
 // (gpu_test.cpp).
 #include <algorithm>
 
+#include "core/policy/rounding.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/emulated_gpu.hpp"
 #include "cuda/policy/loader.hpp"
@@ -31,6 +32,38 @@ TEST_CASE("forms of a policy on an emulated GPU", "[.emulated_policy]") {
   CHECK(emulated_launches("policy_window") > 0);
   CHECK(emulated_launches("policy_activate_dt") > 0);
   CHECK(emulated_launches("policy_hidden_few") > 0);
+}
+
+// Each precision in one form: int8's scales, and a mean that the kernels subtract before the heads and before
+// in_proj.
+TEST_CASE("precisions of a policy on an emulated GPU", "[.emulated_precision]") {
+  emulate_launches();
+  PolicySpec spec;
+  spec.d_input = 9, spec.d_model = 34, spec.d_inner = 70, spec.d_state = 5;
+  core::PolicyOptions options;
+  options.max_sessions = 16;
+  const std::vector<std::pair<std::string, core::Precision>> chosen = {
+      {"state_spaces", core::Precision::f16},
+      {"heads_after_layer_norm", core::Precision::int8},
+      {"exphil", core::Precision::bf16},
+  };
+  for (const PolicyForm& form : policy_forms(spec)) {
+    for (const auto& [name, precision] : chosen) {
+      if (form.name != name) continue;
+      INFO(form.name << " " << core::precision_name(precision));
+      const auto weights =
+          std::make_shared<core::PolicyWeights>(core::rounded_weights(*form.weights, precision));
+      const auto policy = cuda::load_policy(cuda::Context::open(0), weights, options);
+      check_policy_form(*policy, *weights, 9, {2, 5});
+    }
+  }
+}
+
+TEST_CASE("policies in several precisions run without a GPU", "[cuda][policy][emulated][precision]") {
+  const RunResult run =
+      run_over_emulated("[.emulated_precision]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}});
+  INFO(run.output);
+  REQUIRE(run.status == 0);
 }
 
 TEST_CASE("policies of several forms run without a GPU", "[cuda][policy][emulated]") {

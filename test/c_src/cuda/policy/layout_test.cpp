@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "core/error.hpp"
+#include "core/policy/rounding.hpp"
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/pack.hpp"
 #include "support/catch.hpp"
@@ -102,6 +103,27 @@ TEST_CASE("packing keeps every weight once and pads with zeros", "[cuda][policy]
     CHECK(count_once(packed) == count_weights(w));
   }
   CHECK(count_once(pack_rows(w, dims).bytes) == count_weights(w));
+}
+
+TEST_CASE("packed weights take the memory of their precision", "[cuda][policy][precision]") {
+  const auto sizes = [](core::Precision precision) {
+    core::PolicyWeights exact = weights();
+    for (std::vector<float>* values : core::vectors_of(exact)) {
+      for (float& value : *values) value *= 0.1f;  // within f16
+    }
+    const core::PolicyWeights w = core::rounded_weights(exact, precision);
+    const PolicyDims dims(w);
+    return std::make_pair(pack_team(w, dims, 2).size(), pack_rows(w, dims).bytes.size());
+  };
+  const auto f32 = sizes(core::Precision::f32), bf16 = sizes(core::Precision::bf16);
+  const auto f16 = sizes(core::Precision::f16), int8 = sizes(core::Precision::int8);
+  CHECK(f16 == bf16);
+  const PolicyDims dims(weights().config);
+  const auto most = static_cast<std::size_t>(dims.layers() * 2 * dims.inner() * dims.model());  // of in_proj
+  CHECK(f32.first - bf16.first > 2 * most);
+  CHECK(f32.second - bf16.second > 2 * most);
+  CHECK(bf16.first - int8.first > most / 2);
+  CHECK(bf16.second - int8.second > most / 2);
 }
 
 TEST_CASE("parts of different element sizes are aligned and do not overlap", "[cuda][policy]") {

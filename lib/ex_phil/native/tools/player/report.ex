@@ -4,7 +4,7 @@ defmodule ExPhil.Native.Tools.Player.Report do
   """
 
   alias ExPhil.Native.Tools.Player
-  alias ExPhil.Native.Tools.Player.Verify
+  alias ExPhil.Native.Tools.Player.{Rounding, Verify}
 
   @typedoc "Latencies of the step in microseconds, and their share of a frame."
   @type summary :: %{
@@ -59,9 +59,9 @@ defmodule ExPhil.Native.Tools.Player.Report do
     Enum.at(sorted, max(rank - 1, 0))
   end
 
-  @doc "The table, as lines of text."
-  @spec table(summary(), Verify.t()) :: String.t()
-  def table(summary, verify) do
+  @doc "The table, as lines of text; with what rounded weights changed, where that was measured."
+  @spec table(summary(), Verify.t(), nil | Rounding.t()) :: String.t()
+  def table(summary, verify, rounding \\ nil) do
     [
       {"frames", Integer.to_string(summary.frames)},
       {"missed deadlines", Integer.to_string(summary.missed)},
@@ -72,10 +72,20 @@ defmodule ExPhil.Native.Tools.Player.Report do
       {"max", us(summary.max_us)},
       {"p99 of the #{decimal(summary.budget_ms, 2)} ms budget",
        decimal(100 * summary.budget_share, 2) <> " %"},
-      {"checked", checked(verify)}
+      {"checked", checked(verify)},
+      if(rounding, do: {"error of rounded weights", error(rounding)}),
+      if(rounding, do: {"frames answered as in f32", same(rounding)})
     ]
     |> Enum.reject(&is_nil/1)
     |> Enum.map_join("\n", fn {name, value} -> "  #{String.pad_trailing(name, 30)}#{value}" end)
+  end
+
+  defp error(%{error: error, worst: worst, worst_frame: frame}),
+    do: "#{scientific(error)} of the outputs, #{scientific(worst)} in the worst frame (#{frame})"
+
+  defp same(%{same: same, frames: frames, groups: groups}) do
+    "#{decimal(100 * same / frames, 2)} % (#{same} of #{frames}), the largest entry of " <>
+      if(groups == 1, do: "the outputs", else: "each of #{groups} groups")
   end
 
   defp timed(%{rollbacks: 0}), do: "step"
@@ -89,8 +99,8 @@ defmodule ExPhil.Native.Tools.Player.Report do
   end
 
   @doc "The numbers for a program, ready for `ExPhil.Native.Json.encode/1`."
-  @spec document(summary(), Verify.t(), map()) :: map()
-  def document(summary, verify, context) do
+  @spec document(summary(), Verify.t(), map(), nil | Rounding.t()) :: map()
+  def document(summary, verify, context, rounding \\ nil) do
     checked = %{
       against: verify.against,
       frames: verify.frames,
@@ -99,10 +109,13 @@ defmodule ExPhil.Native.Tools.Player.Report do
       tolerance: Verify.tolerance()
     }
 
-    summary |> Map.merge(context) |> Map.put(:checked, checked)
+    all = summary |> Map.merge(context) |> Map.put(:checked, checked)
+    if rounding, do: Map.put(all, :rounding, Map.from_struct(rounding)), else: all
   end
 
-  defp checked(%{against: :nothing}), do: "nothing to compare with (no logits in the frames)"
+  defp checked(%{against: :nothing}),
+    do: "nothing to compare with (rollbacks, and no logits of this precision)"
+
   defp checked(%{against: :logits} = verify), do: "#{against(verify)} the recorded logits#{worst(verify)}"
 
   defp checked(%{against: :prefill} = verify),

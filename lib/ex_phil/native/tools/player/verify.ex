@@ -3,7 +3,8 @@ defmodule ExPhil.Native.Tools.Player.Verify do
   Checks the answers of a play.
 
   They are compared with the recording's `logits`, or where it has none and no rollbacks, with one `Mamba.prefill/2`
-  of the same frames, which computes all frames in one pass. The measure is the relative error of each frame, ||answer
+  of the same frames, which computes all frames in one pass. Recorded logits are those of `:f32` weights: a model of another
+  precision is always compared with its own prefill. The measure is the relative error of each frame, ||answer
   - expected|| / ||expected||, which must be at most `tolerance/0`. Every session must give the same bits, because all
   have the same frames.
   """
@@ -35,11 +36,16 @@ defmodule ExPhil.Native.Tools.Player.Verify do
   @doc "Compares the answers in `result` with the recording's logits or, without them, with a prefill by `model`."
   @spec verify(Player.result(), Mamba.model(), Recording.t()) :: t()
   def verify(result, model, recording) do
-    case expected(recording, model) do
+    case recording |> without_other_logits(model) |> expected(model) do
       {:nothing, _} -> %__MODULE__{against: :nothing}
       {against, rows} -> compare(result, rows, against)
     end
   end
+
+  defp without_other_logits(recording, %{info: %{precision: precision}}) when precision != :f32,
+    do: %{recording | logits: nil}
+
+  defp without_other_logits(recording, _model), do: recording
 
   defp expected(%Recording{logits: nil, depth: 0} = recording, model) do
     obs = recording |> Recording.frames() |> Enum.map(&elem(&1, 1)) |> IO.iodata_to_binary()
