@@ -1,12 +1,14 @@
 // Times the resident policy on the CPU: one step, paced at 60 FPS as in a game and back to back, steps of
-// many agents, prefill and windows. Prints p50 and p99 in microseconds.
-//   make bench && build/bench/host_step policy.safetensors match.safetensors [seconds] [f32|bf16|f16|int8]
+// many agents, prefill and windows; with "step" one step only. Prints p50 and p99 in microseconds.
+//   make bench
+//   build/bench/host_step policy.safetensors match.safetensors [seconds] [f32|bf16|f16|int8] [step]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -88,6 +90,7 @@ int main(int argc, char** argv) {
   report("step, paced at 60 FPS", paced);
   report("step, back to back", repeat(3000, step));
 
+  if (argc > 5 && std::string(argv[5]) == "step") return 0;
   core::PolicyReferenceState reference(config);
   std::vector<double> wide(static_cast<std::size_t>(config.d_output));
   report("step, scalar double reference",
