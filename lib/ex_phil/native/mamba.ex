@@ -286,7 +286,7 @@ defmodule ExPhil.Native.Mamba do
     * `:initial_state` - `%{ssm: {batch, n_layer, d_inner, d_state}, conv: {batch, n_layer, d_inner, d_conv - 1}}`, f32
     * `:return_state` - `true` returns `{outs, state}`, the state after the last frames in that form
 
-  It is the forward pass of `grad/4`, and like it computed on the CPU for a model of any backend.
+  It is the forward pass of `grad/4`, and like it runs where the model is.
   """
   @spec forward(model(), Tensor.t(), keyword()) :: result(Tensor.t() | {Tensor.t(), state()})
   defdelegate forward(model, frames, options \\ []), to: Training
