@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <vector>
 
@@ -25,11 +26,26 @@ class BlockList {
   bool take(std::size_t size, Block* block, std::size_t* block_bytes) {
     const auto found = blocks_.lower_bound(size);
     if (found == blocks_.end() || found->first - size > size / 4) return false;
-    *block_bytes = found->first;
-    *block = found->second;
-    bytes_ -= found->first;
-    blocks_.erase(found);
-    return true;
+    return take(found, block, block_bytes);
+  }
+
+  // The smallest of at least `size` bytes, however much it wastes.
+  bool take_larger(std::size_t size, Block* block, std::size_t* block_bytes) {
+    const auto found = blocks_.lower_bound(size);
+    return found != blocks_.end() && take(found, block, block_bytes);
+  }
+
+  // Blocks of `bytes` together, or all: the largest first, so that few are taken.
+  std::vector<Block> take_some(std::size_t bytes) {
+    std::vector<Block> some;
+    std::size_t taken = 0;
+    while (taken < bytes && !blocks_.empty()) {
+      some.emplace_back();
+      std::size_t block_bytes = 0;
+      take(std::prev(blocks_.end()), &some.back(), &block_bytes);
+      taken += block_bytes;
+    }
+    return some;
   }
 
   void put(std::size_t bytes, Block block) {
@@ -37,18 +53,21 @@ class BlockList {
     bytes_ += bytes;
   }
 
-  std::vector<Block> take_all() {
-    std::vector<Block> all;
-    all.reserve(blocks_.size());
-    for (const auto& [bytes, block] : blocks_) all.push_back(block);
-    blocks_.clear();
-    bytes_ = 0;
-    return all;
-  }
+  std::vector<Block> take_all() { return take_some(bytes_); }
 
   std::size_t bytes() const { return bytes_; }
 
  private:
+  using Place = typename std::multimap<std::size_t, Block>::iterator;
+
+  bool take(Place place, Block* block, std::size_t* block_bytes) {
+    *block_bytes = place->first;
+    *block = place->second;
+    bytes_ -= place->first;
+    blocks_.erase(place);
+    return true;
+  }
+
   std::multimap<std::size_t, Block> blocks_;
   std::size_t bytes_ = 0;
 };

@@ -125,7 +125,9 @@ PinnedBuffer PinnedPool::obtain(PinnedUse use, std::size_t bytes) {
   PinnedBlock block{};
   std::size_t size = block_size(bytes);
   try {
-    if (!impl_->take(size, &block, &size) && !allocate_block(size, &block)) {
+    // A result may be kept for long, so it gets no larger block than it needs.
+    const std::size_t limit = use == PinnedUse::staging ? limit_ : SIZE_MAX;
+    if (!impl_->take_within(size, limit, &block, &size) && !allocate_block(size, &block)) {
       impl_->shares.leave(use, bytes);
       return buffer;
     }
@@ -145,10 +147,7 @@ PinnedBuffer PinnedPool::obtain(PinnedUse use, std::size_t bytes) {
 // A new block, counted as held. False where the system refuses.
 bool PinnedPool::allocate_block(std::size_t size, PinnedBlock* block) {
   const ContextGuard guard(context_);
-  if (!impl_->reserve(size, limit_)) {
-    impl_->trim();
-    impl_->reserve(size, SIZE_MAX);
-  }
+  impl_->make_room(size, limit_);
   const SlowCall slow;
   constexpr unsigned kFlags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
   CUresult result = driver().cuMemHostAlloc(&block->data, size, kFlags);

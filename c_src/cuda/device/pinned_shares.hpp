@@ -27,7 +27,10 @@ class PinnedShares {
     const std::uint64_t turn = next_turn_++;
     changed_.wait(
         lock, [&] { return turn == serving_ && (staging_ == 0 || least <= room(staging_limit_, staging_)); });
-    const std::size_t granted = std::max(least, std::min(wanted, room(staging_limit_, staging_)));
+    // Halves, so that blocks have few sizes and are used again: a new block costs milliseconds.
+    std::size_t granted = wanted;
+    while (granted > least && granted > room(staging_limit_, staging_))
+      granted = std::max(least, granted / 2);
     staging_ += granted;
     ++serving_;
     changed_.notify_all();

@@ -35,13 +35,37 @@ class PoolState {
     return true;
   }
 
+  // take(), or where a new block of `size` bytes would pass `limit`, a free one of any larger size.
+  bool take_within(std::size_t size, std::size_t limit, Block* block, std::size_t* block_bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const bool full = size > room(limit);
+    if (!waiting_.take(size, block, block_bytes) &&
+        !(full && waiting_.take_larger(size, block, block_bytes))) {
+      return false;
+    }
+    held_ += *block_bytes;
+    return true;
+  }
+
   // Counts `size` bytes as held unless held and waiting would pass `limit` together.
   bool reserve(std::size_t size, std::size_t limit) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const std::size_t used = held_ + waiting_.bytes();
-    if (used > limit || size > limit - used) return false;
+    if (size > room(limit)) return false;
     held_ += size;
     return true;
+  }
+
+  // reserve(), after as many free blocks were given back to the driver as it takes. Counts the bytes even
+  // where they pass the limit.
+  void make_room(std::size_t size, std::size_t limit) {
+    std::vector<Block> freed;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      const std::size_t free = room(limit);
+      if (size > free) freed = waiting_.take_some(size - free);
+      held_ += size;
+    }
+    release(freed);
   }
 
   void unreserve(std::size_t size) {
@@ -91,6 +115,11 @@ class PoolState {
   }
 
  private:
+  std::size_t room(std::size_t limit) const {
+    const std::size_t used = held_ + waiting_.bytes();
+    return limit > used ? limit - used : 0;
+  }
+
   // Results are ignored: on a lost device, or one that is shutting down, there is nothing left to free.
   void release(const std::vector<Block>& blocks) {
     if (blocks.empty() || driver().cuCtxPushCurrent(context_) != CUDA_SUCCESS) return;

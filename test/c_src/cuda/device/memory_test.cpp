@@ -200,8 +200,8 @@ TEST_CASE("staging takes what is free, waits for the least it needs, and is serv
   PinnedBuffer first = pool.stage(10 * 1024, 60 * 1024);
   CHECK(first.bytes() == 60 * 1024);
   PinnedBuffer second = pool.stage(10 * 1024, 60 * 1024);
-  CHECK(second.bytes() == 40 * 1024);
-  CHECK_FALSE(pool.try_stage(512));
+  CHECK(second.bytes() == 30 * 1024);  // half of what it wants
+  CHECK_FALSE(pool.try_stage(11 * 1024));
   std::mutex mutex;
   std::vector<int> order;
   std::atomic<int> asked{0};
@@ -223,6 +223,40 @@ TEST_CASE("staging takes what is free, waits for the least it needs, and is serv
   for (std::thread& thread : threads) thread.join();
   CHECK(order == std::vector<int>{0, 1, 2, 3});
   CHECK(pool.try_stage(512));
+}
+
+// What many scans of 16 MB at once do to a pool of 512 MB, a thousandth of the size: a new block for one call
+// in a hundred. When the pool freed all idle blocks for each new one it was one in twenty.
+TEST_CASE("a pinned pool that results and staging fill reuses its blocks", "[.fake]") {
+  struct Job {
+    PinnedBuffer ring, result, staged;
+  };
+  const auto context = Context::open(0);
+  PinnedPool pool(*context, 512 * 1024);
+  Random random(3);
+  const auto happens = [&](unsigned percent) { return random.bits() % 100 < percent; };
+  std::vector<Job> jobs;
+  std::vector<PinnedBuffer> results;
+  std::int64_t warm = 0;
+  for (int round = 0; round < 4000; ++round) {
+    if (round == 2000) warm = fake().calls("cuMemHostAlloc");
+    if (jobs.size() == 4 || (!jobs.empty() && happens(50))) {
+      const auto ended = jobs.begin() + static_cast<std::ptrdiff_t>(random.bits() % jobs.size());
+      if (ended->result) results.push_back(std::move(ended->result));
+      jobs.erase(ended);
+    } else if (PinnedBuffer least = pool.try_stage(2 * 1024)) {  // so that stage() does not wait
+      least = PinnedBuffer();
+      Job job;
+      job.ring = pool.stage(2 * 1024, 48 * 1024);
+      job.result = pool.try_allocate(16 * 1024);
+      if (!job.result) job.staged = pool.try_stage(16 * 1024);
+      jobs.push_back(std::move(job));
+    }
+    while (!results.empty() && happens(30)) {
+      results.erase(results.begin() + static_cast<std::ptrdiff_t>(random.bits() % results.size()));
+    }
+  }
+  CHECK(fake().calls("cuMemHostAlloc") - warm <= 40);
 }
 
 TEST_CASE("256 threads stage at once from a pool that has room for two", "[.fake]") {
