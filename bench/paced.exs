@@ -1,4 +1,5 @@
-# What a game sees: one frame once every 16.67 ms, with and without a pace, in turns in one run.
+# What a game sees: one frame once every 16.67 ms, in turns in one run: plain, paced (`Mamba.pace/2`), and warmed
+# (`Clock.start(60, warm: session)`: the process that steps makes a scratch step itself and polls until the tick).
 #
 #   mix run bench/paced.exs [cuda|host] [f32] [bf16] [f16] [int8] [SECONDS] [POLICY]
 #
@@ -15,8 +16,9 @@ defmodule Paced do
   @turn 2 * @fps
 
   # Frames of one turn: the latencies in microseconds, without the first ten, in which the pace learns the rhythm.
-  def turn(call, obs, frames \\ @turn) do
-    {:ok, clock} = Clock.start(@fps)
+  # `options` are those of the clock.
+  def turn(call, obs, frames \\ @turn, options \\ []) do
+    {:ok, clock} = Clock.start(@fps, options)
 
     latencies =
       for frame <- 1..(frames + 10) do
@@ -122,16 +124,21 @@ stepping =
 acting = {&Policy.act/2, frames, fn -> Policy.new_session!(policy, mode: :carried) end}
 
 rows =
-  for {name, {call, inputs, new}} <- stepping ++ [{"act", acting}], pace <- [nil, 60] do
+  for {name, {call, inputs, new}} <- stepping ++ [{"act", acting}], kind <- [:plain, :paced, :warmed] do
     session = new.()
     for frame <- 1..300, do: {:ok, _} = call.(session, elem(inputs, rem(frame, 32)))
-    {"#{name}, #{if pace, do: "paced", else: "plain"}", &call.(session, &1), inputs, session, pace}
+    {"#{name}, #{kind}", &call.(session, &1), inputs, session, kind}
   end
 
 turns =
-  for _ <- 1..max(1, div(seconds, 2)), {name, call, inputs, session, pace} <- rows do
-    {:ok, _} = Mamba.pace(session, pace)
-    measured = Paced.measured(fn -> Paced.turn(call, inputs) end)
+  for _ <- 1..max(1, div(seconds, 2)), {name, call, inputs, session, kind} <- rows do
+    {:ok, _} = Mamba.pace(session, if(kind == :paced, do: 60))
+
+    measured =
+      Paced.measured(fn ->
+        Paced.turn(call, inputs, 120, if(kind == :warmed, do: [warm: session], else: []))
+      end)
+
     {:ok, _} = Mamba.pace(session, nil)
     {name, measured}
   end
@@ -141,9 +148,9 @@ medians =
     Paced.row(name, for({^name, measured} <- turns, do: measured))
   end
 
-[plain, paced | _] = medians
+[plain, paced, warmed | _] = medians
 
-for {"step " <> name, step, _, _, nil} <- rows do
+for {"step " <> name, step, _, _, :plain} <- rows do
   call = fn -> for frame <- 1..5000, do: Paced.timed(step, elem(obs, rem(frame, 32))) end
   Paced.row("back to back, " <> name, [Paced.measured(call)])
 end
@@ -169,4 +176,7 @@ for player <- players do
 end
 
 IO.puts("long_schedule of 2 ms: #{Paced.long_schedules()} events")
-IO.puts("paced / plain step at p50: #{Float.round(paced / plain, 2)}")
+
+IO.puts(
+  "step at p50: paced / plain #{Float.round(paced / plain, 2)}, warmed / plain #{Float.round(warmed / plain, 2)}"
+)

@@ -15,6 +15,7 @@
 #endif
 
 #include "core/error.hpp"
+#include "core/pause.hpp"
 
 namespace exphil::core {
 
@@ -138,6 +139,12 @@ std::chrono::nanoseconds tick_offset(MicroHertz rate, std::int64_t number) {
       static_cast<std::int64_t>((Wide{number} * kNanosecondsTimesMicroHertz + rate / 2) / rate));
 }
 
+void poll_until(Clock::time_point due, std::chrono::nanoseconds bound) noexcept {
+  const Clock::time_point begin = Clock::now();
+  const Clock::time_point end = due - begin > bound ? begin + bound : due;
+  while (Clock::now() < end) pause_briefly();
+}
+
 Ticker::Ticker(Clock::time_point start, MicroHertz rate, Callback callback) {
   require_rate(rate, "fps");
   entry_ = std::make_shared<Entry>();
@@ -147,6 +154,10 @@ Ticker::Ticker(Clock::time_point start, MicroHertz rate, Callback callback) {
 
 Ticker::~Ticker() {
   stop();
+}
+
+Clock::time_point Ticker::due(std::int64_t number) const {
+  return entry_->due(number);
 }
 
 void Ticker::stop() noexcept {

@@ -1,8 +1,7 @@
 // Calls back at a fixed rate, at absolute times of the steady clock: tick n is due at start + n / rate,
 // computed from n each time, so that rounding and late wake-ups do not add up. One thread serves all tickers
 // of the process; it starts with the first one, sleeps between ticks, and is joined when the library unloads.
-// Used by nif/clock.cpp; the rates and timers by core/policy/pace.cpp,
-// too.
+// Used by nif/clock.cpp; the rates and timers by core/policy/pace.cpp, too.
 #pragma once
 
 #include <chrono>
@@ -27,6 +26,10 @@ std::chrono::nanoseconds tick_offset(MicroHertz rate, std::int64_t number);
 // The calling thread's timers wake it within a microsecond; by default Linux may delay them by 50.
 void use_precise_timers();
 
+// Polls until `due`, for a thread whose core should be awake then, but for at most `bound`. Returns at once
+// where `due` has passed.
+void poll_until(std::chrono::steady_clock::time_point due, std::chrono::nanoseconds bound) noexcept;
+
 class Ticker {
  public:
   // Receives the number of the tick that is due. Runs on the ticker thread and delays every other ticker, so
@@ -41,6 +44,7 @@ class Ticker {
   ~Ticker();
   // Like the destructor; from any thread, more than once.
   void stop() noexcept;
+  std::chrono::steady_clock::time_point due(std::int64_t number) const;
   Ticker(const Ticker&) = delete;
   Ticker& operator=(const Ticker&) = delete;
 

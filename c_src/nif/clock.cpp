@@ -1,4 +1,6 @@
-// A frame clock: a Ticker that sends its ticks to the process that started it.
+// A frame clock: a Ticker that sends its ticks to the process that started it, and the wait that warms that
+// process shortly before a tick.
+#include <algorithm>
 #include <chrono>
 #include <memory>
 
@@ -34,21 +36,52 @@ struct Receiver {
   }
 };
 
+// How long before a frame the process of a clock with `warm` is woken: the wake-up of the ticker thread and
+// of a scheduler, a scratch step of at most core::kPatience, and some room. At most a quarter of the period.
+// It bounds what await_tick() takes, which must be below the millisecond of a call on a normal scheduler.
+constexpr std::chrono::microseconds kWarmLead{500};
+
 }  // namespace
 
 // {handle, ref, start}: tick n is the message {:tick, ref, n}, sent at start + n / fps. `start` is in
 // nanoseconds of Erlang's monotonic time.
-Term start_clock(Call& call, double fps) {
+Term start_clock(Call& call, double fps, std::optional<SessionHandle*> warm) {
+  const core::MicroHertz rate = core::micro_hertz(fps);
+  core::require_rate(rate, "fps");
+  ClockHandle clock;
+  if (warm) {
+    const SessionHandle& session = **warm;
+    clock.lead = std::min<std::chrono::nanoseconds>(kWarmLead, core::tick_offset(rate, 1) / 4);
+    clock.loaded = session.loaded;
+    clock.session = session.session;
+    clock.scratch = std::make_shared<core::ScratchStep>(session.loaded->policy);
+  }
   const auto receiver = std::make_shared<Receiver>();
   enif_self(call.env(), &receiver->process);
   const Term ref = enif_make_ref(call.env());
   receiver->ref = enif_make_copy(receiver->env, ref);
-  const auto begin = std::chrono::steady_clock::now();
-  const std::int64_t start = enif_monotonic_time(ERL_NIF_NSEC);
-  const auto ticker = std::make_shared<core::Ticker>(
-      begin, core::micro_hertz(fps), [receiver](std::int64_t number) { return receiver->send(number); });
-  return enif_make_tuple3(call.env(), encode_handle(call, ClockHandle{ticker}), ref,
+  const auto first = std::chrono::steady_clock::now();
+  const std::int64_t start = enif_monotonic_time(ERL_NIF_NSEC) + clock.lead.count();
+  clock.ticker = std::make_shared<core::Ticker>(
+      first, rate, [receiver](std::int64_t number) { return receiver->send(number); });
+  return enif_make_tuple3(call.env(), encode_handle(call, std::move(clock)), ref,
                           encode_integer(call, start));
+}
+
+Term await_tick(Call& call, ClockHandle& clock, std::int64_t number) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  const Clock::time_point due = clock.ticker->due(std::max<std::int64_t>(number, 0)) + clock.lead;
+  if (due > begin && clock.lead.count() > 0) {
+    const Clock::time_point end = std::min(due, begin + clock.lead);
+    if (!clock.loaded->replaced.load(std::memory_order_relaxed) && clock.scratch->run_until(end)) {
+      clock.session->caller_has_warmed();
+    }
+    core::poll_until(end, clock.lead);
+  }
+  const auto taken = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
+  report_time(call.env(), taken.count());
+  return encode_atom(call, "ok");
 }
 
 Term stop_clock(Call& call, ClockHandle& clock) {

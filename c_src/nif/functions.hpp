@@ -127,7 +127,11 @@ Term export_state(Call& call, SessionHandle& session);
 Term import_state(Call& call, SessionHandle& session, Binary state);
 
 // clock.cpp
-Term start_clock(Call& call, double fps);
+// Where `warm` is given, ticks are sent a lead before their time, and await_tick() waits for the rest of it.
+Term start_clock(Call& call, double fps, std::optional<SessionHandle*> warm);
+// On a normal scheduler, for at most the lead: a scratch step of the session's policy, then polling until
+// tick `number` is due. :ok; of another clock at once.
+Term await_tick(Call& call, ClockHandle& clock, std::int64_t number);
 Term stop_clock(Call& call, ClockHandle& clock);
 
 // checkpoint.cpp

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/backend.hpp"
+#include "core/policy/scratch_step.hpp"
 #include "core/policy/session.hpp"
 #include "core/reaper.hpp"
 #include "core/ticker.hpp"
@@ -85,9 +86,18 @@ struct LayerHandle {
 // A frame clock; stops when the last reference to it is released.
 struct ClockHandle {
   std::shared_ptr<core::Ticker> ticker;
+  std::chrono::nanoseconds lead{0};  // how long before a frame its tick is; 0: at the frame
+  // Of a clock with a lead: what warms the caller, and whose frames they are.
+  std::shared_ptr<LoadedPolicy> loaded;
+  std::shared_ptr<core::Session> session;
+  std::shared_ptr<core::ScratchStep> scratch;
 };
 
-inline void release(ClockHandle&) noexcept {}
+inline void release(ClockHandle& handle) noexcept {
+  core::reap(std::move(handle.scratch));
+  core::reap(std::move(handle.session));
+  core::reap(std::move(handle.loaded));
+}
 inline void release(PolicyHandle& handle) noexcept {
   core::reap(handle.take());
 }

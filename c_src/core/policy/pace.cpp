@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "core/pause.hpp"
 #include "core/policy/frame_times.hpp"
+#include "core/policy/scratch_step.hpp"
 #include "core/reaper.hpp"
 
 namespace exphil::core {
@@ -26,32 +27,13 @@ namespace {
 constexpr std::chrono::microseconds kAgain{300};
 constexpr std::chrono::microseconds kYield{20};  // how often the polling thread offers its core
 
-// A policy's scratch step. Always the same one, from zeros, so that its values do not drift.
-class Warmer {
- public:
-  explicit Warmer(std::shared_ptr<Policy> policy)
-      : policy_(std::move(policy)),
-        zeros_(policy_->new_state()),
-        scratch_(policy_->new_state()),
-        obs_(static_cast<std::size_t>(policy_->config().d_input)),
-        out_(static_cast<std::size_t>(policy_->config().d_output)) {}
+// A policy's scratch step, and when to make it.
+struct Warmer {
+  explicit Warmer(std::shared_ptr<Policy> policy) : step(std::move(policy)) {}
 
-  // One thread at a time. A failure is left to the next real step, which has the same one.
-  void warm() noexcept {
-    State *const from = zeros_.get(), *const to = scratch_.get();
-    try {
-      policy_->advance(&from, &to, 1, obs_.data(), out_.data());
-    } catch (...) {
-    }
-  }
-
+  ScratchStep step;                       // of the thread
   std::atomic<Clock::rep> last_frame{0};  // of any paced session of the policy
   std::int64_t round = 0;                 // the last poll that ran a scratch step; of the thread
-
- private:
-  const std::shared_ptr<Policy> policy_;  // declared first, so that it outlives its states
-  const std::unique_ptr<State> zeros_, scratch_;
-  std::vector<float> obs_, out_;
 };
 
 }  // namespace
@@ -203,7 +185,7 @@ class PaceThread {
       if (entry->has_arrived() || warmer.round == round_) continue;
       if (Clock::now().time_since_epoch() - last < kAgain) continue;
       warmer.round = round_;
-      warmer.warm();
+      warmer.step.run();
     }
     const Clock::time_point end = Clock::now();
     taken_ = std::min<Clock::duration>(end - begin, Pace::kLead / 2);

@@ -41,6 +41,9 @@ struct RingWindows {
 // Thrown where a call may not wait and would have to. Nothing has changed then.
 struct WouldWait {};
 
+// How long a call that may not wait polls for the device.
+inline constexpr std::chrono::microseconds kPatience{200};
+
 // Frames of one agent in two parts, for a caller that must not wait until the device has computed them. One
 // frame at a time, and one thread at a time. The policy outlives the object.
 class SplitStep {

@@ -223,7 +223,7 @@ Session::Locks Session::lock_all(const std::vector<Session*>& sessions) {
 }
 
 void Session::step_locked(const std::vector<Session*>& sessions, const float* obs, float* out) {
-  for (const Session* session : sessions) session->frame_arrived();
+  for (Session* session : sessions) session->frame_arrived();
   std::vector<State*> from, to;
   from.reserve(sessions.size()), to.reserve(sessions.size());
   for (Session* session : sessions) {

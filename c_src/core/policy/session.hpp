@@ -2,6 +2,7 @@
 // is safe from any thread; calls on one session run one after another.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -48,9 +49,6 @@ class Snapshot {
   PlayState play_;
 };
 
-// How long a frame's call that may not wait polls for the device.
-inline constexpr std::chrono::microseconds kPatience{200};
-
 class Session {
  public:
   // A zero state, or an empty window. limit_exceeded where the history is longer than kMostHistory.
@@ -86,6 +84,9 @@ class Session {
   // Expects frames at this rate from now on, or none where it is 0; see pace.hpp. Throws as Pace does;
   // nothing has changed then.
   void set_pace(MicroHertz rate);
+  // The caller has just prepared for the next frame itself (ScratchStep on its own thread), so that frame
+  // does not count for the pace: where every frame is like that, the pace's thread sleeps.
+  void caller_has_warmed() noexcept { caller_warmed_.store(true, std::memory_order_relaxed); }
 
   std::unique_ptr<Snapshot> snapshot();
   void restore(const Snapshot& snapshot);  // mismatch unless the snapshot's policy is this session's
@@ -109,8 +110,9 @@ class Session {
   static void step_mixed(const std::vector<Session*>& sessions, const std::vector<State*>& from,
                          const std::vector<State*>& to, const float* obs, float* out);
   Lock lock_for_step(bool may_wait);
-  void frame_arrived() const {
-    if (pace_) pace_->arrived();
+  void frame_arrived() {
+    const bool warmed = caller_warmed_.exchange(false, std::memory_order_relaxed);
+    if (pace_ && !warmed) pace_->arrived();
   }
   void step_locked(const float* obs, float* out);
   // A frame of a call that may not wait. Throws Late, and has given up the lock then.
@@ -135,6 +137,7 @@ class Session {
   std::unique_ptr<FrameRing> ring_;    // what the policy keeps of these frames
   std::unique_ptr<SplitStep> split_;   // null where frames are computed in the calling thread, or windows
   std::unique_ptr<Pace> pace_;         // null where no frame is expected
+  std::atomic<bool> caller_warmed_{false};
   HandoverMutex mutex_;
 };
 

@@ -20,7 +20,7 @@ defmodule Mix.Tasks.Exphil.Play do
     * `--precision f32|bf16|f16|int8` - of the policy's weights (f32); with another one than f32 the report says what rounding changed
     * `--groups N,N,...` - sizes of the groups of outputs, for that report; those of the policy's heads where it has heads
     * `--sessions N` - agents that answer each frame, in one call (1)
-    * `--no-pace` - do not prepare for each frame a millisecond before it (see `ExPhil.Native.Mamba.pace/2`)
+    * `--no-pace` - do not prepare for each frame before it comes (see `ExPhil.Native.Tools.Player`)
     * `--json FILE` - also write the numbers to FILE
 
   The answers are compared with the recording's `logits`, or with a prefill of the same frames where it has none. Answers of
@@ -127,7 +127,7 @@ defmodule Mix.Tasks.Exphil.Play do
       Mix.raise("#{options[:frames]} has the logits of a policy: name it with --policy")
     end
 
-    # Sized for the sessions, their snapshots, those of the warm-up, and the two scratch states of the pace.
+    # Sized for the sessions, their snapshots, those of the warm-up, and two scratch states.
     max_sessions = options[:sessions] * (recording.depth + 3) + 2
     load_policy(options, max_sessions: max_sessions, precision: @precisions[options[:precision]])
   end

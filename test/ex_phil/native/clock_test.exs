@@ -71,6 +71,13 @@ defmodule ExPhil.Native.ClockTest do
     :ok = Clock.stop(clock)
   end
 
+  test "a bad :warm or an unknown option is an error that names it" do
+    for bad <- [:session, make_ref(), 60],
+        do: assert({:error, %Error{kind: :invalid_argument, argument: ":warm"}} = Clock.start(60, warm: bad))
+
+    assert {:error, %Error{argument: ":cold"}} = Clock.start(60, cold: true)
+  end
+
   test "an invalid rate is an error that names fps" do
     for bad <- [0, -60, 1.0e9, 1.0e-9, 10_001, "60", nil, Integer.pow(10, 400)] do
       assert {:error, %Error{kind: :invalid_argument, argument: "fps"}} = Clock.start(bad)

@@ -7,9 +7,9 @@ defmodule ExPhil.Native.Tools.Player do
   frame, and steps from there. A recording with rollbacks therefore costs a snapshot or a restore on every frame.
 
   Frame `i` arrives at `start + i / fps`, whatever the time of earlier frames (`ExPhil.Native.Clock`). The player
-  sleeps until then. Its sessions have a pace (`ExPhil.Native.Mamba.pace/2`): about a millisecond before each frame a thread of
-  the library wakes and prepares for it, which `pace: false` turns off. A frame is missed when its answer comes after the
-  next frame has arrived.
+  sleeps until then, and prepares for the frame shortly before it, which `pace: false` turns off: a single session on a GPU by a
+  clock with `:warm`, any other by a pace (`ExPhil.Native.Mamba.pace/2`). A frame is missed when its answer comes after
+  the next frame has arrived.
 
   `play/3` blocks the calling process until the last frame; it holds no state between calls. Where the `telemetry`
   library is available, each frame is an event `[:exphil_native, :tools, :player, :frame]` with the measurements
@@ -41,7 +41,7 @@ defmodule ExPhil.Native.Tools.Player do
 
     * `:fps` - frames per second, at most 10,000 (60)
     * `:sessions` - agents that answer each frame; above one they go through `Mamba.step_batch/2` (1)
-    * `:pace` - whether the sessions expect their frames (`true`)
+    * `:pace` - whether to prepare for each frame before it comes (`true`)
     * `:on_frame` - called after every frame with `{frames done, missed, latency in microseconds}`; its time is
       spent between the frames
   """
@@ -51,12 +51,22 @@ defmodule ExPhil.Native.Tools.Player do
 
     with :ok <- warm_up(model, recording, options[:sessions]),
          {:ok, sessions} <- new_sessions(model, options[:sessions]),
-         {:ok, clock} <- Clock.start(options[:fps]) do
-      if options[:pace], do: Enum.each(sessions, &Mamba.pace!(&1, options[:fps]))
+         {:ok, clock} <- start_clock(model, sessions, Map.new(options)) do
       frames = recording |> Recording.frames() |> Enum.with_index()
       result = loop(frames, start(sessions, recording.depth, clock, options))
       :ok = Clock.stop(clock)
       result
+    end
+  end
+
+  defp start_clock(_model, _sessions, %{pace: false, fps: fps}), do: Clock.start(fps)
+
+  defp start_clock(%{info: %{backend: :cuda}}, [session], %{fps: fps}), do: Clock.start(fps, warm: session)
+
+  defp start_clock(_model, sessions, %{fps: fps}) do
+    with {:ok, clock} <- Clock.start(fps) do
+      Enum.each(sessions, &Mamba.pace!(&1, fps))
+      {:ok, clock}
     end
   end
 

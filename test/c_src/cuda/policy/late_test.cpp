@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "core/policy/scratch_step.hpp"
 #include "core/policy/session.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/device/slow_call.hpp"
@@ -180,6 +181,43 @@ TEST_CASE("no frame is sent while the driver may be busy with a slow call", "[.l
     other.session.step(other.obs(0), other.out.data());
     return other.session.export_state();
   }());
+}
+
+TEST_CASE("a scratch step changes no session, and never waits for long", "[.late_frames]") {
+  using Clock = std::chrono::steady_clock;
+  const auto soon = [] { return Clock::now() + std::chrono::seconds(5); };
+  const auto policy = load();
+  const std::vector<Frame> right = expected(policy);
+  Player player(policy);
+  core::ScratchStep scratch(policy);
+  int came = 0;
+  for (std::size_t t = 0; t < kFrames; ++t) {
+    came += scratch.run_until(soon()) ? 1 : 0;
+    player.play(t, [&](core::LateFrame& late) { return late.answer(player.out.data()); });
+    CHECK(player.out == right[t].out);
+    CHECK(player.session.export_state() == right[t].state);
+  }
+  CHECK(came > 0);
+
+  // By the number of launches, which every step that is sent makes.
+  const auto sent = [&](Clock::time_point end) {
+    const auto before = fake().calls("cuLaunchKernel");
+    CHECK_FALSE(scratch.run_until(end));
+    return fake().calls("cuLaunchKernel") - before;
+  };
+  CHECK(sent(Clock::now() + core::ScratchStep::kLeastTime / 2) == 0);
+  {
+    const cuda::SlowCall slow;
+    CHECK(sent(soon()) == 0);
+  }
+  fake().delay(kVeryLateBy, 1);
+  CHECK(sent(soon()) == 1);
+  CHECK(sent(soon()) == 0);  // the last one has not ended
+  fake().delay(0, 1);
+  const Clock::time_point limit = Clock::now() + std::chrono::seconds(20);
+  while (!scratch.run_until(soon()) && Clock::now() < limit) std::this_thread::yield();
+  CHECK(Clock::now() < limit);
+  CHECK(player.session.export_state() == right[kFrames - 1].state);
 }
 
 TEST_CASE("threads that share sessions finish each other's late frames", "[.late_frames]") {

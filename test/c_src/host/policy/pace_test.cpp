@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/policy/frame_times.hpp"
+#include "core/policy/scratch_step.hpp"
 #include "core/policy/session.hpp"
 #include "host/policy/policy.hpp"
 #include "support/catch.hpp"
@@ -165,6 +166,32 @@ TEST_CASE("scratch steps end when frames do, and go on with them", "[policy][pac
   CHECK(policy->scratch == ended);
   session.set_pace(k200);
   CHECK(play_until({&session}, [&] { return policy->scratch > ended; }));
+}
+
+TEST_CASE("frames that the caller has prepared for do not wake the pace", "[policy][pace]") {
+  const auto policy = std::make_shared<CountingPolicy>();
+  Session session(policy, paced(k200));
+  CHECK(play_until({&session}, [&] { return policy->scratch >= 3; }));
+  // Until nothing happened for 60 frames, which is longer than the thread goes on without one.
+  int quiet = 0, seen = -1;
+  CHECK(play_until({&session}, [&] {
+    session.caller_has_warmed();
+    quiet = policy->scratch == seen ? quiet + 1 : 0;
+    seen = policy->scratch;
+    return quiet > 60;
+  }));
+  CHECK(play_until({&session}, [&] { return policy->scratch > seen; }));
+}
+
+TEST_CASE("a policy that computes in the calling thread makes no bounded scratch step", "[policy][pace]") {
+  const auto policy = std::make_shared<CountingPolicy>();
+  core::ScratchStep scratch(policy);
+  std::thread([&] {
+    CHECK_FALSE(scratch.run_until(Clock::now() + std::chrono::seconds(5)));
+    CHECK(policy->scratch == 0);
+    scratch.run();
+    CHECK(policy->scratch == 1);
+  }).join();
 }
 
 TEST_CASE("paced sessions come and go on many threads", "[policy][pace][storm]") {

@@ -1,0 +1,122 @@
+defmodule ExPhil.Native.Mamba.WarmTest do
+  # A clock with `warm: session`: its wait makes a scratch step in the calling process and polls until the tick. On a device in
+  # a VM of its own over the fake driver, whose steps are a stand-in; in some tests every third takes a millisecond. How
+  # much faster a frame becomes is for bench/paced.exs.
+  use ExPhil.Native.TestSupport.BackendCase, async: true
+
+  alias ExPhil.Native.Clock
+  alias ExPhil.Native.TestSupport.FakeCuda
+
+  @moduletag timeout: 180_000
+  @delays [{"FAKE_CUDA_DELAY", "1000"}, {"FAKE_CUDA_DELAY_EVERY", "3"}]
+
+  # `wait`: how many nanoseconds after its tick a wait returned. `in_time`: none was early, and the middle one not late. Messages
+  # come half a millisecond early; Erlang's clock is corrected against the system's, so half of that is allowed.
+  @prelude """
+  alias ExPhil.Native.{Clock, Mamba}
+  wait = fn clock ->
+    number = Clock.wait(clock)
+    System.monotonic_time(:nanosecond) - Clock.due(clock, number)
+  end
+  in_time = fn times -> Enum.min(times) > -250_000 and Enum.at(Enum.sort(times), div(length(times), 2)) < 20_000_000 end
+  model = Mamba.load!(path, backend: :cuda)
+  %{d_input: d_input} = Mamba.info(model)
+  frames = for k <- 1..60, do: for(i <- 1..d_input, into: <<>>, do: <<:math.sin(k * i)::float-32-little>>)
+  plain = Mamba.new_session!(model)
+  outs = for frame <- frames, do: Mamba.step_batch!([plain], frame)
+  state = Mamba.export_state!(plain)
+  """
+
+  defp run(code, variables \\ []) do
+    path = "path = #{inspect(Policies.checkpoint())}\n"
+    {output, status} = FakeCuda.run(path <> @prelude <> code, variables)
+    assert {status, output} == {0, output}
+    output
+  end
+
+  test "on the host the wait ends at the tick, and the session is unchanged" do
+    session = Mamba.new_session!(Mamba.load!(Policies.checkpoint(), backend: :host))
+    before = Mamba.export_state!(session)
+    clock = Clock.start!(200, warm: session)
+
+    for _ <- 1..20 do
+      number = Clock.wait(clock)
+      assert System.monotonic_time(:nanosecond) - Clock.due(clock, number) > -250_000
+    end
+
+    assert :ok = Clock.stop(clock)
+    assert Mamba.export_state!(session) == before
+  end
+
+  for {name, delays} <- [{"a device", []}, {"a device that is late", @delays}] do
+    @tag :fake_cuda
+    test "on #{name} the wait ends at the tick, and frames have the bits of frames without it" do
+      output =
+        run(
+          """
+          for options <- [[], [pace: 200]] do
+            session = Mamba.new_session!(model, options)
+            clock = Clock.start!(200, warm: session)
+            {times, answers} = Enum.unzip(for frame <- frames, do: {wait.(clock), Mamba.step!(session, frame)})
+            :ok = Clock.stop(clock)
+            IO.puts("in time: \#{in_time.(times)}, right: \#{answers == outs and Mamba.export_state!(session) == state}")
+          end
+          """,
+          unquote(Macro.escape(delays))
+        )
+
+      assert output == String.duplicate("in time: true, right: true\n", 2)
+    end
+  end
+
+  @tag :fake_cuda
+  test "a busy session, a late process and a session of replaced weights: the wait ends at the tick" do
+    output =
+      run("""
+      session = Mamba.new_session!(model)
+      clock = Clock.start!(200, warm: session)
+      busy = spawn_link(fn ->
+        play = fn play -> (for frame <- frames, do: Mamba.step!(session, frame)); play.(play) end
+        play.(play)
+      end)
+      IO.puts("busy: \#{in_time.(for _ <- 1..40, do: wait.(clock))}")
+      Process.unlink(busy)
+      Process.exit(busy, :kill)
+      Process.sleep(50)
+      first = Clock.wait(clock)
+      Process.sleep(50)
+      begin = System.monotonic_time(:millisecond)
+      second = Clock.wait(clock)
+      IO.puts("late: \#{second > first + 5 and System.monotonic_time(:millisecond) - begin < 1000}")
+      {:ok, _} = Mamba.update(model, Mamba.weights!(model))
+      {:error, %{kind: :mismatch}} = Mamba.step(session, hd(frames))
+      IO.puts("replaced: \#{in_time.(for _ <- 1..40, do: wait.(clock))}")
+      """)
+
+    assert output == "busy: true\nlate: true\nreplaced: true\n"
+  end
+
+  @tag :fake_cuda
+  test "callers that are killed while they wait change no session, and their clocks can be collected" do
+    output =
+      run(
+        """
+        session = Mamba.new_session!(model)
+        for frame <- frames, do: Mamba.step!(session, frame)
+        for round <- 1..30 do
+          pid = spawn(fn ->
+            clock = Clock.start!(1000, warm: session)
+            for _ <- Stream.repeatedly(fn -> Clock.wait(clock) end), do: :ok
+          end)
+          Process.sleep(rem(round, 8))
+          Process.exit(pid, :kill)
+          if rem(round, 10) == 0, do: :erlang.garbage_collect()
+        end
+        IO.puts("right: \#{Mamba.export_state!(session) == state and Mamba.step!(session, hd(frames)) != nil}")
+        """,
+        @delays
+      )
+
+    assert output == "right: true\n"
+  end
+end
