@@ -6,7 +6,7 @@
 # An event counts where the process was scheduled in or out inside one of this library's modules: a call that is queued
 # is scheduled out in the receive of Queue, not in the NIF. The system may take the core of a scheduler away at any place,
 # so that a busy machine has events that no call has caused. Prints the calls and the events of each kind of process.
-alias ExPhil.Native.{AssociativeScan, Mamba, SelectiveScan}
+alias ExPhil.Native.{AssociativeScan, Clock, Mamba, SelectiveScan}
 
 [policy | rest] = System.argv()
 
@@ -28,6 +28,7 @@ session = Mamba.new_session!(model)
 
 kinds = [
   {:step, 4, fn -> Process.sleep(16) && Mamba.step!(Process.get(:session) || session, obs) end},
+  {:wait, 1, fn -> Clock.wait(Process.get(:clock)) end},
   {:scan, 1, fn -> SelectiveScan.scan(x, x, a, b, b, backend: :host) end},
   {:grad, 1, fn -> SelectiveScan.grad(x, x, x, a, b, b, backend: :host) end},
   {:cumsum, 1, fn -> AssociativeScan.cumsum(x, axis: 1, backend: :host) end},
@@ -48,6 +49,7 @@ workers =
 
     start = fn ->
       if name == :step, do: Process.put(:session, Mamba.new_session!(model))
+      if name == :wait, do: Process.put(:clock, Clock.start!(60, warm: session))
       loop.(loop)
     end
 

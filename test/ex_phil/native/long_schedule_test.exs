@@ -15,7 +15,7 @@ defmodule ExPhil.Native.LongScheduleTest do
       for [_, kind, calls, events] <- Regex.scan(~r/^(\w+): (\d+) calls, (\d+) events$/m, output),
           do: {kind, String.to_integer(calls), String.to_integer(events)}
 
-    assert length(kinds) == 7
+    assert length(kinds) == 8
     assert kinds |> Enum.map(&elem(&1, 1)) |> Enum.sum() > 0
 
     for {kind, calls, events} <- kinds,
