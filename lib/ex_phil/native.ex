@@ -17,7 +17,7 @@ defmodule ExPhil.Native do
   | `:cache` | `EXPHIL_NATIVE_CACHE` | the folder of compiled kernels |
   | `:libcuda` | `EXPHIL_NATIVE_LIBCUDA` | the CUDA driver library |
   | `:libnvrtc` | `EXPHIL_NATIVE_LIBNVRTC` | the NVRTC library |
-  | `:pinned_limit` | `EXPHIL_NATIVE_PINNED_LIMIT` | bytes of page-locked memory to keep at most |
+  | `:pinned_limit` | `EXPHIL_NATIVE_PINNED_LIMIT` | bytes of page-locked memory to keep at most; 0 (default) is a sixteenth of the machine's, from 512 MB to 8 GB |
 
   Set the environment before the VM starts. The backend and the device are looked up at each call, the library when
   its module loads, the rest at the first call. An invalid value is refused: `info/0` names it, and every call returns

@@ -1,7 +1,11 @@
 // Settings and their defaults; see settings.hpp.
 #include "cuda/device/settings.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdint>
+#include <fstream>
 #include <mutex>
 
 #include "core/environment.hpp"
@@ -23,6 +27,22 @@ using core::environment;
 
 // More than any machine has, and small enough that sums of sizes cannot overflow.
 constexpr std::int64_t kMostPinned = std::int64_t{1} << 50;
+
+// A limit of the container on memory, or what the machine has.
+std::size_t machine_memory() {
+  const auto pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  std::size_t memory =
+      pages > 0 && page > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) : 0;
+  for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    std::size_t limit = 0;
+    if (std::ifstream(file) >> limit) memory = std::min(memory, limit);
+  }
+  return memory;
+}
+
+std::size_t default_pinned_limit() {
+  return std::clamp(machine_memory() / 16, std::size_t{512} << 20, std::size_t{8} << 30);
+}
 
 void override_from(const char* name, std::string* field) {
   std::string value = environment(name);
@@ -60,6 +80,7 @@ Settings settings() {
   if (const auto limit = core::environment_number("EXPHIL_NATIVE_PINNED_LIMIT", 0, kMostPinned)) {
     current.pinned_limit = static_cast<std::size_t>(*limit);
   }
+  if (current.pinned_limit == 0) current.pinned_limit = default_pinned_limit();
   if (current.kernels_directory.empty()) current.kernels_directory = "kernels";
   if (current.cache_directory.empty()) current.cache_directory = default_cache_directory();
   return current;

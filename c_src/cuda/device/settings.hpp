@@ -14,7 +14,10 @@ struct Settings {
   std::string cache_directory;    // EXPHIL_NATIVE_CACHE; "" is XDG_CACHE_HOME/exphil_native, else under HOME
   std::string libcuda;            // EXPHIL_NATIVE_LIBCUDA; "" tries the usual names
   std::string libnvrtc;           // EXPHIL_NATIVE_LIBNVRTC
-  std::size_t pinned_limit = std::size_t{512} << 20;  // EXPHIL_NATIVE_PINNED_LIMIT, bytes of pinned memory
+  // EXPHIL_NATIVE_PINNED_LIMIT, bytes of pinned memory; 0 is a sixteenth of the machine's memory, but at
+  // least 512 MB and at most 8 GB. It is taken as calls need it: beside 64 loops of scans of 16 MB on an H200
+  // 512 MB were too little (143 of 2880 frames late), 8 GB enough (none).
+  std::size_t pinned_limit = 0;
 };
 
 // Throws as settings() does; the settings take effect even then.

@@ -35,6 +35,16 @@ TEST_CASE("the environment takes precedence over config", "[cuda][settings]") {
   CHECK(cuda::settings().pinned_limit == 4096);
 }
 
+TEST_CASE("the pinned limit follows the machine's memory where none is given", "[cuda][settings]") {
+  const KeepSettings keep;
+  const Environment none("EXPHIL_NATIVE_PINNED_LIMIT", nullptr);
+  cuda::set_settings(Settings());
+  CHECK(cuda::settings().pinned_limit >= std::size_t{512} << 20);
+  CHECK(cuda::settings().pinned_limit <= std::size_t{8} << 30);
+  const Environment zero("EXPHIL_NATIVE_PINNED_LIMIT", "0");
+  CHECK(cuda::settings().pinned_limit >= std::size_t{512} << 20);
+}
+
 TEST_CASE("a pinned limit that is not a number is refused with the variable's name", "[cuda][settings]") {
   const KeepSettings keep;
   for (const char* text : {"12x", "-1", "lots", "99999999999999999999999"}) {
