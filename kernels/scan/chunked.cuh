@@ -1,6 +1,6 @@
 // The first part of scan/chunked.cu: its sizes, all of them -D defines, a tile in shared memory, the position
 // of a thread's work, and a lane's chunk of x, dt and y. The other parts: scan/chunked_copy.cuh,
-// scan/chunked_states.cuh.
+// scan/chunked_states.cuh, scan/chunked_pass.cuh.
 #pragma once
 
 #include "kernels/scan/cluster.cuh"
