@@ -25,7 +25,7 @@ defmodule ExPhil.Native.Clock do
   The clock ends with `stop/1`, with its process, or when the last reference to it is garbage-collected.
   """
 
-  alias ExPhil.Native.{Error, Mamba, NIF, Options}
+  alias ExPhil.Native.{Error, Mamba, NIF, Options, Telemetry}
 
   @enforce_keys [:handle, :ref, :start, :fps]
   defstruct [:handle, :ref, :start, :fps, warm: false]
@@ -111,7 +111,14 @@ defmodule ExPhil.Native.Clock do
   def wait(%__MODULE__{ref: ref} = clock) do
     number = receive(do: ({:tick, ^ref, number} -> latest(ref, number)))
     if clock.warm, do: {:ok, :ok} = NIF.await_tick(clock.handle, number)
+    before = Process.put({__MODULE__, ref}, number)
+    if before != nil and number > before + 1, do: report(clock, number, number - before - 1)
     number
+  end
+
+  defp report(clock, number, missed) do
+    late = System.monotonic_time(:nanosecond) - due(clock, number)
+    Telemetry.missed(missed, late, %{fps: clock.fps, tick: number})
   end
 
   defp latest(ref, number) do
@@ -130,6 +137,7 @@ defmodule ExPhil.Native.Clock do
   @spec stop(t()) :: :ok
   def stop(%__MODULE__{handle: handle, ref: ref}) do
     {:ok, :ok} = NIF.stop_clock(handle)
+    Process.delete({__MODULE__, ref})
     flush(ref)
   end
 

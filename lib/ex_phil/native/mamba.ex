@@ -28,7 +28,7 @@ defmodule ExPhil.Native.Mamba do
 
   import ExPhil.Native.Mamba.Call
 
-  alias ExPhil.Native.{Device, Error, NIF, Options, Queue, Safetensors, Tensor}
+  alias ExPhil.Native.{Device, Error, NIF, Options, Queue, Safetensors, Telemetry, Tensor}
   alias ExPhil.Native.Mamba.{Loading, Model, Session, Snapshot, Training}
 
   @type model :: Model.t()
@@ -151,10 +151,12 @@ defmodule ExPhil.Native.Mamba do
   """
   @spec step(session(), data()) :: result(data())
   def step(%Session{ref: ref}, obs) when is_binary(obs) or is_tuple(obs) do
-    answer(NIF.step(ref, obs))
+    Telemetry.sampled(:step, fn -> answer(NIF.step(ref, obs)) end)
   end
 
-  def step(%Session{ref: ref}, obs), do: with_data(obs, "obs", &NIF.step(ref, &1))
+  def step(%Session{ref: ref}, obs),
+    do: Telemetry.sampled(:step, fn -> with_data(obs, "obs", &NIF.step(ref, &1)) end)
+
   def step(other, _obs), do: not_a("session", other)
 
   @doc """
@@ -202,7 +204,8 @@ defmodule ExPhil.Native.Mamba do
   """
   @spec rollback(session(), non_neg_integer()) :: result(session())
   def rollback(%Session{ref: ref} = session, frames_back) do
-    with {:ok, :ok} <- answer(NIF.rollback(ref, frames_back)), do: {:ok, session}
+    with {:ok, :ok} <- Telemetry.went_back(answer(NIF.rollback(ref, frames_back)), :rollback, frames_back),
+         do: {:ok, session}
   end
 
   def rollback(other, _frames_back), do: not_a("session", other)
@@ -213,8 +216,11 @@ defmodule ExPhil.Native.Mamba do
   changed, and the session has not gone back.
   """
   @spec resimulate(session(), non_neg_integer(), data()) :: result(data())
-  def resimulate(%Session{ref: ref}, frames_back, frames),
-    do: with_data(frames, "frames", queued(&NIF.resimulate(ref, frames_back, &1, &2)))
+  def resimulate(%Session{ref: ref}, frames_back, frames) do
+    frames
+    |> with_data("frames", queued(&NIF.resimulate(ref, frames_back, &1, &2)))
+    |> Telemetry.went_back(:resimulate, frames_back)
+  end
 
   def resimulate(other, _frames_back, _frames), do: not_a("session", other)
 

@@ -19,7 +19,7 @@ defmodule ExPhil.Native.Policy do
 
   import ExPhil.Native.Mamba.Call, only: [answer: 1, ok!: 1, queued: 1, refs: 1]
 
-  alias ExPhil.Native.{Error, Mamba, NIF, Options, Tensor}
+  alias ExPhil.Native.{Error, Mamba, NIF, Options, Telemetry, Tensor}
   alias ExPhil.Native.Policy.Action
 
   @type policy :: Mamba.model()
@@ -114,7 +114,9 @@ defmodule ExPhil.Native.Policy do
 
   @doc "One frame in, one action out. `obs` is {d_input}."
   @spec act(session(), Mamba.data()) :: result(Action.t())
-  def act(%Mamba.Session{ref: ref}, obs), do: with_data(obs, "obs", &NIF.act(ref, &1))
+  def act(%Mamba.Session{ref: ref}, obs),
+    do: Telemetry.sampled(:act, fn -> with_data(obs, "obs", &NIF.act(ref, &1)) end)
+
   def act(other, _obs), do: not_a_session(other)
 
   @doc "One frame for each of several sessions of one policy: {n, d_input} to n actions, in their order."
@@ -131,7 +133,9 @@ defmodule ExPhil.Native.Policy do
   """
   @spec resimulate(session(), non_neg_integer(), Mamba.data()) :: result([Action.t()])
   def resimulate(%Mamba.Session{ref: ref}, frames_back, frames) do
-    with_data(frames, "frames", queued(&NIF.resimulate_acts(ref, frames_back, &1, &2)))
+    frames
+    |> with_data("frames", queued(&NIF.resimulate_acts(ref, frames_back, &1, &2)))
+    |> Telemetry.went_back(:resimulate, frames_back)
   end
 
   def resimulate(other, _frames_back, _frames), do: not_a_session(other)

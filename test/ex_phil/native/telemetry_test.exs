@@ -1,0 +1,88 @@
+# The library's events, with a module in the place of the optional application :telemetry.
+defmodule ExPhil.Native.TelemetryTest do
+  use ExUnit.Case, async: false
+
+  alias ExPhil.Native.{Clock, Mamba, Telemetry}
+  alias ExPhil.Native.TestSupport.Policies
+
+  if Code.ensure_loaded?(:telemetry), do: @moduletag(skip: "the real :telemetry is loaded")
+
+  setup do
+    session = Mamba.new_session!(Mamba.load!(Policies.checkpoint(), backend: :host), history: 8)
+    {:ok, session: session, obs: <<0::size(session.model.info.d_input)-unit(32)>>}
+  end
+
+  # Other processes' events are not sent here.
+  defp with_telemetry(test) do
+    body =
+      quote do
+        def execute(event, measurements, metadata),
+          do: send(self(), {:event, event, measurements, metadata})
+      end
+
+    {:module, module, _, _} = Module.create(:telemetry, body, Macro.Env.location(__ENV__))
+
+    try do
+      test.()
+    after
+      :code.purge(module)
+      :code.delete(module)
+      :code.purge(module)
+    end
+  end
+
+  test "one step in 64 is timed, the first among them", %{session: session, obs: obs} do
+    with_telemetry(fn ->
+      for _ <- 1..65, do: Mamba.step!(session, obs)
+      assert_received {:event, [:exphil_native, :step, :stop], %{duration: first}, metadata}
+      assert metadata == %{call: :step, result: :ok, every: 64}
+      assert first > 0
+      assert_received {:event, [:exphil_native, :step, :stop], _, _}
+      refute_received {:event, _, _, _}
+    end)
+  end
+
+  test "a step that fails is told from one that succeeds", %{session: session} do
+    with_telemetry(fn ->
+      assert {:error, _} = Mamba.step(session, <<1, 2, 3>>)
+      assert_received {:event, [:exphil_native, :step, :stop], _, %{result: :error}}
+    end)
+  end
+
+  test "going back is reported with its frames, where it succeeds", %{session: session, obs: obs} do
+    with_telemetry(fn ->
+      for _ <- 1..4, do: Mamba.step!(session, obs)
+      assert_received {:event, [:exphil_native, :step, :stop], _, _}
+      Mamba.rollback!(session, 3)
+      assert_received {:event, [:exphil_native, :rollback], %{frames: 3}, %{call: :rollback}}
+      Mamba.resimulate!(session, 1, obs)
+      assert_received {:event, [:exphil_native, :rollback], %{frames: 1}, %{call: :resimulate}}
+      assert {:error, _} = Mamba.rollback(session, 100)
+      refute_received {:event, _, _, _}
+    end)
+  end
+
+  test "ticks that went by are a missed deadline" do
+    with_telemetry(fn ->
+      clock = Clock.start!(200)
+      first = Clock.wait(clock)
+      Process.sleep(60)
+      number = Clock.wait(clock)
+      assert_received {:event, [:exphil_native, :deadline, :miss], %{count: count, late: late}, metadata}
+      assert count == number - first - 1
+      assert count >= 1
+      assert late >= -500_000
+      assert metadata == %{fps: 200, tick: number}
+      :ok = Clock.stop(clock)
+    end)
+  end
+
+  test "without the application nothing is reported and the answers are the same", %{
+    session: session,
+    obs: obs
+  } do
+    assert {:ok, _} = Mamba.step(session, obs)
+    assert Telemetry.sampled(:step, fn -> {:ok, 1} end) == {:ok, 1}
+    refute_received {:event, _, _, _}
+  end
+end
