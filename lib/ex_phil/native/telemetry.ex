@@ -9,6 +9,8 @@ defmodule ExPhil.Native.Telemetry do
   | `[:exphil_native, :deadline, :miss]` | when `Clock.wait/1` finds that ticks went by | `:count` of the ticks missed, `:late`, the time since the tick that it returns, in nanoseconds | `:fps`, `:tick` |
   | `[:exphil_native, :rollback]` | after a session went back | `:frames` | `:call` (`:rollback` or `:resimulate`) |
 
+  `mix exphil.play` reports each frame besides: see `ExPhil.Native.Tools.Player`.
+
       :telemetry.attach("late frames", [:exphil_native, :deadline, :miss], &MyBot.late/4, nil)
 
   Handlers run in the process that plays, before its call returns.

@@ -2,6 +2,8 @@
 defmodule ExPhil.Native.TelemetryTest do
   use ExUnit.Case, async: false
 
+  import ExPhil.Native.TestSupport.Telemetry, only: [with_stand_in: 1]
+
   alias ExPhil.Native.{Clock, Mamba, Telemetry}
   alias ExPhil.Native.TestSupport.Policies
 
@@ -12,63 +14,44 @@ defmodule ExPhil.Native.TelemetryTest do
     {:ok, session: session, obs: <<0::size(session.model.info.d_input)-unit(32)>>}
   end
 
-  # Other processes' events are not sent here.
-  defp with_telemetry(test) do
-    body =
-      quote do
-        def execute(event, measurements, metadata),
-          do: send(self(), {:event, event, measurements, metadata})
-      end
-
-    {:module, module, _, _} = Module.create(:telemetry, body, Macro.Env.location(__ENV__))
-
-    try do
-      test.()
-    after
-      :code.purge(module)
-      :code.delete(module)
-      :code.purge(module)
-    end
-  end
-
   test "one step in 64 is timed, the first among them", %{session: session, obs: obs} do
-    with_telemetry(fn ->
+    with_stand_in(fn ->
       for _ <- 1..65, do: Mamba.step!(session, obs)
-      assert_received {:event, [:exphil_native, :step, :stop], %{duration: first}, metadata}
+      assert_received {[:exphil_native, :step, :stop], %{duration: first}, metadata}
       assert metadata == %{call: :step, result: :ok, every: 64}
       assert first > 0
-      assert_received {:event, [:exphil_native, :step, :stop], _, _}
-      refute_received {:event, _, _, _}
+      assert_received {[:exphil_native, :step, :stop], _, _}
+      refute_received {[:exphil_native | _], _, _}
     end)
   end
 
   test "a step that fails is told from one that succeeds", %{session: session} do
-    with_telemetry(fn ->
+    with_stand_in(fn ->
       assert {:error, _} = Mamba.step(session, <<1, 2, 3>>)
-      assert_received {:event, [:exphil_native, :step, :stop], _, %{result: :error}}
+      assert_received {[:exphil_native, :step, :stop], _, %{result: :error}}
     end)
   end
 
   test "going back is reported with its frames, where it succeeds", %{session: session, obs: obs} do
-    with_telemetry(fn ->
+    with_stand_in(fn ->
       for _ <- 1..4, do: Mamba.step!(session, obs)
-      assert_received {:event, [:exphil_native, :step, :stop], _, _}
+      assert_received {[:exphil_native, :step, :stop], _, _}
       Mamba.rollback!(session, 3)
-      assert_received {:event, [:exphil_native, :rollback], %{frames: 3}, %{call: :rollback}}
+      assert_received {[:exphil_native, :rollback], %{frames: 3}, %{call: :rollback}}
       Mamba.resimulate!(session, 1, obs)
-      assert_received {:event, [:exphil_native, :rollback], %{frames: 1}, %{call: :resimulate}}
+      assert_received {[:exphil_native, :rollback], %{frames: 1}, %{call: :resimulate}}
       assert {:error, _} = Mamba.rollback(session, 100)
-      refute_received {:event, _, _, _}
+      refute_received {[:exphil_native | _], _, _}
     end)
   end
 
   test "ticks that went by are a missed deadline" do
-    with_telemetry(fn ->
+    with_stand_in(fn ->
       clock = Clock.start!(200)
       first = Clock.wait(clock)
       Process.sleep(60)
       number = Clock.wait(clock)
-      assert_received {:event, [:exphil_native, :deadline, :miss], %{count: count, late: late}, metadata}
+      assert_received {[:exphil_native, :deadline, :miss], %{count: count, late: late}, metadata}
       assert count == number - first - 1
       assert count >= 1
       assert late >= -500_000
@@ -83,6 +66,6 @@ defmodule ExPhil.Native.TelemetryTest do
   } do
     assert {:ok, _} = Mamba.step(session, obs)
     assert Telemetry.sampled(:step, fn -> {:ok, 1} end) == {:ok, 1}
-    refute_received {:event, _, _, _}
+    refute_received {[:exphil_native | _], _, _}
   end
 end

@@ -1,5 +1,8 @@
 defmodule ExPhil.Native.Tools.PlayerTest do
-  use ExUnit.Case, async: true
+  # Not beside others: it loads a module that they would call.
+  use ExUnit.Case, async: false
+
+  import ExPhil.Native.TestSupport.Telemetry, only: [with_stand_in: 1]
 
   alias ExPhil.Native.Mamba
   alias ExPhil.Native.Tools.{Demo, Player}
@@ -116,26 +119,16 @@ defmodule ExPhil.Native.Tools.PlayerTest do
   end
 
   test "frames are telemetry events where telemetry is available", %{model: model} do
-    # The one function that the player calls, where the library is not among the dependencies.
-    stand_in? = not Code.ensure_loaded?(:telemetry)
+    recording = numbered(Recording.generated(3), [4, 5, 6])
 
-    if stand_in? do
-      [{module, _}] =
-        Code.compile_string("""
-        defmodule :telemetry do
-          def execute(event, measurements, metadata),
-            do: send(self(), {event, measurements, metadata})
-        end
-        """)
-
-      on_exit(fn -> :code.purge(module) && :code.delete(module) end)
-    else
+    if Code.ensure_loaded?(:telemetry) do
       handler = fn event, measurements, metadata, to -> send(to, {event, measurements, metadata}) end
       apply(:telemetry, :attach, ["player_test", [:exphil_native, :tools, :player, :frame], handler, self()])
       on_exit(fn -> apply(:telemetry, :detach, ["player_test"]) end)
+      play!(model, recording)
+    else
+      with_stand_in(fn -> play!(model, recording) end)
     end
-
-    play!(model, numbered(Recording.generated(3), [4, 5, 6]))
 
     assert_received {[:exphil_native, :tools, :player, :frame], %{latency: latency, missed: _},
                      %{index: 2, number: 6}}
