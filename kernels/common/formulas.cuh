@@ -113,31 +113,37 @@ struct IsDouble<Complex<double>> {
   static constexpr bool value = true;
 };
 
+// ((sum w + next) w + ...) by Horner's rule.
+template <class M, class W>
+EXPHIL_FN W horner(W, W sum) {
+  return sum;
+}
+template <class M, class W, class... Rest>
+EXPHIL_FN W horner(W w, W sum, double next, Rest... rest) {
+  return horner<M>(w, sum * w + constant<M>(w, next), rest...);
+}
+
+// series where |w| is below the limit, numerator / w elsewhere.
+template <class M, class W>
+EXPHIL_FN W series_below(double limit, W w, W series, W numerator) {
+  const auto size = magnitude<M>(w);
+  const auto most = M::set(size, limit);
+  // No 0/0 in the lane that is not selected.
+  const W divisor = choose_less<M>(size, most, constant<M>(w, 1.0), w);
+  return choose_less<M>(size, most, series, numerator / divisor);
+}
+
 // (e^w - 1) / w, with its limit 1 at w = 0. Below |w| = 1/4 the Taylor series is exact to rounding (next term
 // in f32: w^7/8! < 2e-9; in double: w^13/14! < 2e-19); above it e^w - 1 loses less than three bits.
 template <class M, class W>
 EXPHIL_FN W phi1(W w, W exp_w) {
-  const W one = constant<M>(w, 1.0);
   W series = constant<M>(w, 1.0 / 5040.0);
   if constexpr (IsDouble<W>::value) {
-    W tail = constant<M>(w, 1.0 / 6227020800.0);
-    tail = tail * w + constant<M>(w, 1.0 / 479001600.0);
-    tail = tail * w + constant<M>(w, 1.0 / 39916800.0);
-    tail = tail * w + constant<M>(w, 1.0 / 3628800.0);
-    tail = tail * w + constant<M>(w, 1.0 / 362880.0);
-    tail = tail * w + constant<M>(w, 1.0 / 40320.0);
-    series = tail * w + series;
+    series = horner<M>(w, constant<M>(w, 1.0 / 6227020800.0), 1.0 / 479001600.0, 1.0 / 39916800.0,
+                       1.0 / 3628800.0, 1.0 / 362880.0, 1.0 / 40320.0, 1.0 / 5040.0);
   }
-  series = series * w + constant<M>(w, 1.0 / 720.0);
-  series = series * w + constant<M>(w, 1.0 / 120.0);
-  series = series * w + constant<M>(w, 1.0 / 24.0);
-  series = series * w + constant<M>(w, 1.0 / 6.0);
-  series = series * w + constant<M>(w, 0.5);
-  series = series * w + one;
-  const auto size = magnitude<M>(w);
-  const auto limit = M::set(size, 0.25);
-  const W divisor = choose_less<M>(size, limit, one, w);  // no 0/0 in the lane that is not selected
-  return choose_less<M>(size, limit, series, (exp_w - one) / divisor);
+  series = horner<M>(w, series, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0);
+  return series_below<M>(0.25, w, series, exp_w - constant<M>(w, 1.0));
 }
 
 // Abar for w = A dt'. W is V or Complex<V>.

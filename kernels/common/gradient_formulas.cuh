@@ -66,27 +66,13 @@ template <class M, class W>
 EXPHIL_FN W phi1_derivative(W w, W exp_w, W phi) {
   W series = constant<M>(w, 1.0 / 45360.0);
   if constexpr (IsDouble<W>::value) {
-    W tail = constant<M>(w, 1.0 / 22230464256000.0);
-    tail = tail * w + constant<M>(w, 1.0 / 1394852659200.0);
-    tail = tail * w + constant<M>(w, 1.0 / 93405312000.0);
-    tail = tail * w + constant<M>(w, 1.0 / 6706022400.0);
-    tail = tail * w + constant<M>(w, 1.0 / 518918400.0);
-    tail = tail * w + constant<M>(w, 1.0 / 43545600.0);
-    tail = tail * w + constant<M>(w, 1.0 / 3991680.0);
-    tail = tail * w + constant<M>(w, 1.0 / 403200.0);
-    series = tail * w + series;
+    series = horner<M>(w, constant<M>(w, 1.0 / 22230464256000.0), 1.0 / 1394852659200.0, 1.0 / 93405312000.0,
+                       1.0 / 6706022400.0, 1.0 / 518918400.0, 1.0 / 43545600.0, 1.0 / 3991680.0,
+                       1.0 / 403200.0, 1.0 / 45360.0);
   }
-  series = series * w + constant<M>(w, 1.0 / 5760.0);
-  series = series * w + constant<M>(w, 1.0 / 840.0);
-  series = series * w + constant<M>(w, 1.0 / 144.0);
-  series = series * w + constant<M>(w, 1.0 / 30.0);
-  series = series * w + constant<M>(w, 1.0 / 8.0);
-  series = series * w + constant<M>(w, 1.0 / 3.0);
-  series = series * w + constant<M>(w, 0.5);
-  const auto size = magnitude<M>(w);
-  const auto limit = M::set(size, 0.5);
-  const W divisor = choose_less<M>(size, limit, constant<M>(w, 1.0), w);
-  return choose_less<M>(size, limit, series, (exp_w - phi) / divisor);
+  series =
+      horner<M>(w, series, 1.0 / 5760.0, 1.0 / 840.0, 1.0 / 144.0, 1.0 / 30.0, 1.0 / 8.0, 1.0 / 3.0, 0.5);
+  return series_below<M>(0.5, w, series, exp_w - phi);
 }
 
 // d Abar / dw from abar = decay(w) and gain = input_gain(w, abar).

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "kernels/policy/dims.cuh"
+#include "kernels/policy/warp.cuh"
 #include "kernels/policy/weights.cuh"
 
 namespace exphil {
@@ -52,14 +53,6 @@ __device__ __forceinline__ float dot_short(const Group* weights, int stride, con
     total = __fadd_rn(total, sum);
   }
   return total;
-}
-
-__device__ __forceinline__ float warp_sum(float value) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    value = __fadd_rn(value, __shfl_xor_sync(0xffffffffu, value, offset));
-  }
-  return value;
 }
 
 // The factor by which a norm scales kModel values (padding is zero), and their mean with layer norm, computed

@@ -11,24 +11,13 @@
 #include "kernels/common/device_math.cuh"
 #include "kernels/common/gradient_formulas.cuh"
 #include "kernels/policy/gradient_arguments.cuh"
+#include "kernels/policy/warp.cuh"
 
 namespace exphil {
 namespace policy {
 namespace {
 
 using device::Real;
-
-__device__ __forceinline__ int thread() {
-  return static_cast<int>(threadIdx.x);
-}
-
-__device__ __forceinline__ float warp_sum(float value) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    value = __fadd_rn(value, __shfl_xor_sync(0xffffffffu, value, offset));
-  }
-  return value;
-}
 
 // What a thread's step gives before the sums.
 struct Step {

@@ -27,10 +27,6 @@ constexpr int kSsmItems = AGENTS * kOwn * kLanes;
 constexpr int kSsmPer = divide_up(kSsmItems, THREADS);
 constexpr bool kHoldStates = kSsmPer * kPerLane <= 16;
 
-__device__ __forceinline__ int thread() {
-  return static_cast<int>(threadIdx.x);
-}
-
 // Calls sink(agent, task, sum) for every segment sum of a matrix of kRowsIn rows and kSegs segments with the
 // AGENTS vectors x. Where there are few tasks, the agents are distributed over the remaining threads.
 template <int kRowsIn, int kSegs, bool kShared, class Sink>

@@ -94,7 +94,7 @@ void check_like_a(const TensorView& view, const char* name, const TensorView& a)
 RecurrenceGradProblem validate_recurrence_grad(const RecurrenceGradInputs& inputs,
                                                const AssociativeOptions& options) {
   RecurrenceGradProblem problem;
-  // b has the shape of a; h stands in for it in the checks.
+  // This call has no b. The checks take h in its place, which has the same shape.
   check_like_a(inputs.h, "h", inputs.a);
   check_like_a(inputs.dh, "dh", inputs.a);
   problem.scan = validate_associative(AssociativeOp::linear_recurrence,

@@ -1,0 +1,21 @@
+// A thread's number, and sums over a warp: a butterfly (16, 8, 4, 2, 1), which gives every lane the same
+// bits. Included by the kernels of a policy and of its gradient.
+#pragma once
+
+namespace exphil {
+namespace policy {
+
+__device__ __forceinline__ int thread() {
+  return static_cast<int>(threadIdx.x);
+}
+
+__device__ __forceinline__ float warp_sum(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value = __fadd_rn(value, __shfl_xor_sync(0xffffffffu, value, offset));
+  }
+  return value;
+}
+
+}  // namespace policy
+}  // namespace exphil
