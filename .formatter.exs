@@ -1,4 +1,5 @@
 [
   inputs: ["{mix,.formatter}.exs", "{lib,test,bench,examples}/**/*.{ex,exs}"],
-  line_length: 110
+  line_length: 110,
+  locals_without_parens: [raising: 2]
 ]

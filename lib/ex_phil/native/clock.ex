@@ -25,6 +25,8 @@ defmodule ExPhil.Native.Clock do
   The clock ends with `stop/1`, with its process, or when the last reference to it is garbage-collected.
   """
 
+  import ExPhil.Native.Raising, only: [raising: 2]
+
   alias ExPhil.Native.{Error, Mamba, NIF, Options, Telemetry}
 
   @enforce_keys [:handle, :ref, :start, :fps]
@@ -93,14 +95,7 @@ defmodule ExPhil.Native.Clock do
     ArithmeticError -> {:error, Error.invalid("fps", "from 0.000001 to 10000", fps)}
   end
 
-  @doc "As `start/2`, but returns the clock and raises the error."
-  @spec start!(fps :: number(), keyword()) :: t()
-  def start!(fps, options \\ []) do
-    case start(fps, options) do
-      {:ok, clock} -> clock
-      {:error, error} -> raise error
-    end
-  end
+  raising start(fps :: number(), options :: keyword()) :: t(), "the clock"
 
   @doc """
   Blocks until the next tick and returns its number. If several are pending, it returns the last of them without

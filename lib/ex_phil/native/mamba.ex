@@ -27,6 +27,7 @@ defmodule ExPhil.Native.Mamba do
   """
 
   import ExPhil.Native.Mamba.Call
+  import ExPhil.Native.Raising, only: [raising: 2]
 
   alias ExPhil.Native.{Device, Error, NIF, Options, Queue, Safetensors, Telemetry, Tensor}
   alias ExPhil.Native.Mamba.{Loading, Model, Session, Snapshot, Training}
@@ -150,14 +151,12 @@ defmodule ExPhil.Native.Mamba do
   Advances the session by one frame, in O(1). `obs` is {d_input}, the answer {d_output}.
   """
   @spec step(session(), data()) :: result(data())
-  def step(%Session{ref: ref}, obs) when is_binary(obs) or is_tuple(obs) do
-    Telemetry.sampled(:step, fn -> answer(NIF.step(ref, obs)) end)
-  end
-
-  def step(%Session{ref: ref}, obs),
-    do: Telemetry.sampled(:step, fn -> with_data(obs, "obs", &NIF.step(ref, &1)) end)
-
+  def step(%Session{ref: ref}, obs), do: Telemetry.sampled(:step, fn -> run_step(ref, obs) end)
   def step(other, _obs), do: not_a("session", other)
+
+  # The library takes a binary and {type, shape, binary} as they are.
+  defp run_step(ref, obs) when is_binary(obs) or is_tuple(obs), do: answer(NIF.step(ref, obs))
+  defp run_step(ref, obs), do: with_data(obs, "obs", &NIF.step(ref, &1))
 
   @doc """
   The same as stepping each of the frames, in one parallel pass: {seq, d_input} to {seq, d_output}. No frame at all is
@@ -331,9 +330,7 @@ defmodule ExPhil.Native.Mamba do
 
   # ---- versions that raise ---------------------------------------------------------------------------------
 
-  @doc "As `load/2`, but returns the model and raises the error."
-  @spec load!(Path.t(), keyword()) :: model()
-  def load!(path, options \\ []), do: ok!(load(path, options))
+  raising load(path :: Path.t(), options :: keyword()) :: model(), "the model"
 
   @doc "As `info/1`, but raises the error."
   @spec info!(model()) :: info()
@@ -341,67 +338,30 @@ defmodule ExPhil.Native.Mamba do
     with {:error, error} <- info(model), do: raise(error)
   end
 
-  @doc "As `new_session/2`, but returns the session and raises the error."
-  @spec new_session!(model(), keyword()) :: session()
-  def new_session!(model, options \\ []), do: ok!(new_session(model, options))
+  raising new_session(model :: model(), options :: keyword()) :: session(), "the session"
+  raising step(session :: session(), obs :: data()) :: data(), "the answer"
+  raising prefill(session :: session(), frames :: data()) :: data(), "the answers"
+  raising window(model :: model(), windows :: Tensor.t()) :: Tensor.t(), "the answers"
+  raising step_batch(sessions :: [session()], obs :: data()) :: data(), "the answers"
+  raising pace(session :: session(), fps :: number() | nil) :: session(), "the session"
+  raising rollback(session :: session(), frames_back :: non_neg_integer()) :: session(), "the session"
 
-  @doc "As `step/2`, but returns the answer and raises the error."
-  @spec step!(session(), data()) :: data()
-  def step!(session, obs), do: ok!(step(session, obs))
+  raising resimulate(session :: session(), frames_back :: non_neg_integer(), frames :: data()) :: data(),
+          "the answers"
 
-  @doc "As `prefill/2`, but returns the answers and raises the error."
-  @spec prefill!(session(), data()) :: data()
-  def prefill!(session, frames), do: ok!(prefill(session, frames))
+  raising snapshot(session :: session()) :: snapshot(), "the snapshot"
+  raising restore(session :: session(), snapshot :: snapshot()) :: session(), "the session"
+  raising export_state(session :: session()) :: binary(), "the binary"
+  raising import_state(session :: session(), state :: binary()) :: session(), "the session"
 
-  @doc "As `window/2`, but returns the answers and raises the error."
-  @spec window!(model(), Tensor.t()) :: Tensor.t()
-  def window!(model, windows), do: ok!(window(model, windows))
+  raising forward(model :: model(), frames :: Tensor.t(), options :: keyword()) ::
+            Tensor.t() | {Tensor.t(), state()},
+          "the answers"
 
-  @doc "As `step_batch/2`, but returns the answers and raises the error."
-  @spec step_batch!([session()], data()) :: data()
-  def step_batch!(sessions, obs), do: ok!(step_batch(sessions, obs))
+  raising grad(model :: model(), frames :: Tensor.t(), d_outs :: Tensor.t(), options :: keyword()) ::
+            weights() | {weights(), Tensor.t()},
+          "the gradients"
 
-  @doc "As `pace/2`, but returns the session and raises the error."
-  @spec pace!(session(), number() | nil) :: session()
-  def pace!(session, fps), do: ok!(pace(session, fps))
-
-  @doc "As `rollback/2`, but returns the session and raises the error."
-  @spec rollback!(session(), non_neg_integer()) :: session()
-  def rollback!(session, frames_back), do: ok!(rollback(session, frames_back))
-
-  @doc "As `resimulate/3`, but returns the answers and raises the error."
-  @spec resimulate!(session(), non_neg_integer(), data()) :: data()
-  def resimulate!(session, frames_back, frames), do: ok!(resimulate(session, frames_back, frames))
-
-  @doc "As `snapshot/1`, but returns the snapshot and raises the error."
-  @spec snapshot!(session()) :: snapshot()
-  def snapshot!(session), do: ok!(snapshot(session))
-
-  @doc "As `restore/2`, but returns the session and raises the error."
-  @spec restore!(session(), snapshot()) :: session()
-  def restore!(session, snapshot), do: ok!(restore(session, snapshot))
-
-  @doc "As `export_state/1`, but returns the binary and raises the error."
-  @spec export_state!(session()) :: binary()
-  def export_state!(session), do: ok!(export_state(session))
-
-  @doc "As `import_state/2`, but returns the session and raises the error."
-  @spec import_state!(session(), binary()) :: session()
-  def import_state!(session, state), do: ok!(import_state(session, state))
-
-  @doc "As `forward/3`, but returns the answers and raises the error."
-  @spec forward!(model(), Tensor.t(), keyword()) :: Tensor.t() | {Tensor.t(), state()}
-  def forward!(model, frames, options \\ []), do: ok!(forward(model, frames, options))
-
-  @doc "As `grad/4`, but returns the gradients and raises the error."
-  @spec grad!(model(), Tensor.t(), Tensor.t(), keyword()) :: weights() | {weights(), Tensor.t()}
-  def grad!(model, frames, d_outs, options \\ []), do: ok!(grad(model, frames, d_outs, options))
-
-  @doc "As `weights/1`, but returns the weights and raises the error."
-  @spec weights!(model()) :: weights()
-  def weights!(model), do: ok!(weights(model))
-
-  @doc "As `update/2`, but returns the model and raises the error."
-  @spec update!(model(), weights()) :: model()
-  def update!(model, weights), do: ok!(update(model, weights))
+  raising weights(model :: model()) :: weights(), "the weights"
+  raising update(model :: model(), weights :: weights()) :: model(), "the model"
 end

@@ -17,7 +17,8 @@ defmodule ExPhil.Native.Policy do
 
   import Bitwise
 
-  import ExPhil.Native.Mamba.Call, only: [answer: 1, ok!: 1, queued: 1, refs: 1]
+  import ExPhil.Native.Mamba.Call, only: [answer: 1, queued: 1, refs: 1]
+  import ExPhil.Native.Raising, only: [raising: 2]
 
   alias ExPhil.Native.{Error, Mamba, NIF, Options, Telemetry, Tensor}
   alias ExPhil.Native.Policy.Action
@@ -198,37 +199,20 @@ defmodule ExPhil.Native.Policy do
 
   # ---- versions that raise ---------------------------------------------------------------------------------
 
-  @doc "As `load/2`, but returns the policy and raises the error."
-  @spec load!(Path.t(), keyword()) :: policy()
-  def load!(path, options \\ []), do: ok!(load(path, options))
-
-  @doc "As `new_session/2`, but returns the session and raises the error."
-  @spec new_session!(policy(), keyword()) :: session()
-  def new_session!(policy, options \\ []), do: ok!(new_session(policy, options))
-
-  @doc "As `act/2`, but returns the action and raises the error."
-  @spec act!(session(), Mamba.data()) :: Action.t()
-  def act!(session, obs), do: ok!(act(session, obs))
-
-  @doc "As `act_batch/2`, but returns the actions and raises the error."
-  @spec act_batch!([session()], Mamba.data()) :: [Action.t()]
-  def act_batch!(sessions, obs), do: ok!(act_batch(sessions, obs))
-
+  raising load(path :: Path.t(), options :: keyword()) :: policy(), "the policy"
+  raising new_session(policy :: policy(), options :: keyword()) :: session(), "the session"
+  raising act(session :: session(), obs :: Mamba.data()) :: Action.t(), "the action"
+  raising act_batch(sessions :: [session()], obs :: Mamba.data()) :: [Action.t()], "the actions"
   @doc "As `rollback/2`, but returns the session and raises the error."
   defdelegate rollback!(session, frames_back), to: Mamba
 
-  @doc "As `resimulate/3`, but returns the actions and raises the error."
-  @spec resimulate!(session(), non_neg_integer(), Mamba.data()) :: [Action.t()]
-  def resimulate!(session, frames_back, frames), do: ok!(resimulate(session, frames_back, frames))
+  raising resimulate(session :: session(), frames_back :: non_neg_integer(), frames :: Mamba.data()) :: [
+            Action.t()
+          ],
+          "the actions"
 
-  @doc "As `logits/2`, but returns the outputs and raises the error."
-  @spec logits!(session(), Mamba.data()) :: Mamba.data()
-  def logits!(session, obs), do: ok!(logits(session, obs))
-
-  @doc "As `sample/3`, but returns the action and raises the error."
-  @spec sample!(policy(), Mamba.data(), keyword()) :: Action.t()
-  def sample!(policy, logits, options \\ []), do: ok!(sample(policy, logits, options))
-
+  raising logits(session :: session(), obs :: Mamba.data()) :: Mamba.data(), "the outputs"
+  raising sample(policy :: policy(), logits :: Mamba.data(), options :: keyword()) :: Action.t(), "the action"
   # An action is no tensor: nothing to give back in the form of the data.
   defp with_data(data, _argument, call) when is_binary(data), do: answer(call.(data))
 

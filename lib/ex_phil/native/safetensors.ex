@@ -8,6 +8,8 @@ defmodule ExPhil.Native.Safetensors do
   :f8_e4m3fnuz :f8_e5m2fnuz`.
   """
 
+  import ExPhil.Native.Raising, only: [raising: 2]
+
   alias ExPhil.Native.{Error, Json, NIF, Queue}
 
   @type tensor :: {type :: atom(), shape :: tuple(), binary()}
@@ -50,14 +52,7 @@ defmodule ExPhil.Native.Safetensors do
     with {:ok, {_tensors, metadata}} <- open(path), do: {:ok, metadata}
   end
 
-  @doc "As `read/1`, but returns the tensors and raises the error."
-  @spec read!(Path.t()) :: %{String.t() => tensor()}
-  def read!(path) do
-    case read(path) do
-      {:ok, tensors} -> tensors
-      {:error, error} -> raise error
-    end
-  end
+  raising read(path :: Path.t()) :: %{String.t() => tensor()}, "the tensors"
 
   @doc """
   Writes tensors by name, with an optional map of strings as metadata.

@@ -26,6 +26,8 @@ defmodule ExPhil.Native.SemiseparableLayer do
   A layer is immutable and safe to share between processes; its memory is freed when nothing refers to it any more.
   """
 
+  import ExPhil.Native.Raising, only: [raising: 2]
+
   alias ExPhil.Native.{Device, Error, NIF, Options, Queue, Safetensors, Tensor}
 
   @enforce_keys [:ref, :info]
@@ -71,14 +73,8 @@ defmodule ExPhil.Native.SemiseparableLayer do
     end
   end
 
-  @doc "As `load/2`, but returns the layer and raises the error."
-  @spec load!(Path.t() | %{String.t() => Tensor.t()}, keyword()) :: t()
-  def load!(path_or_tensors, options \\ []) do
-    case load(path_or_tensors, options) do
-      {:ok, layer} -> layer
-      {:error, error} -> raise error
-    end
-  end
+  raising load(path_or_tensors :: Path.t() | %{String.t() => Tensor.t()}, options :: keyword()) :: t(),
+          "the layer"
 
   @doc "The dimensions inferred from the shapes, the backend and device, and the bytes resident there."
   @spec info(t()) :: info()

@@ -43,8 +43,4 @@ defmodule ExPhil.Native.Mamba.Call do
 
   def not_a(argument, other),
     do: {:error, Error.invalid(argument, "a #{argument} of ExPhil.Native.Mamba", other)}
-
-  @doc "The value, or the error raised: what the functions with a `!` do."
-  def ok!({:ok, value}), do: value
-  def ok!({:error, error}), do: raise(error)
 end
