@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "message_of.hpp"
+
 struct XLA_FFI_Error {
   std::string message;
   XLA_FFI_Error_Code code;
@@ -22,13 +24,6 @@ void destroy(XLA_FFI_Error_Destroy_Args* args) {
   delete args->error;
 }
 
-#if XLA_FFI_API_MINOR >= 4
-#define GET_MESSAGE XLA_FFI_Error_GetDetails
-using GetMessageArgs = XLA_FFI_Error_GetDetails_Args;
-#else
-#define GET_MESSAGE XLA_FFI_Error_GetMessage
-using GetMessageArgs = XLA_FFI_Error_GetMessage_Args;
-#endif
 void get_message(GetMessageArgs* args) {
   args->message = args->error->message.c_str();
 }

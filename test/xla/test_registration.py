@@ -1,4 +1,4 @@
-"""How the library registers its handlers with an XLA that is already in the process, as EXLA's is: against a stand-in.
+"""How the library registers its handlers with an XLA that is already in the process, as EXLA's is: against a substitute.
 
 Each case is a process of its own, because the library looks for XLA once, when it is loaded.
 """
@@ -22,7 +22,7 @@ OPERATORS = (
     "exphil_linear_recurrence_grad",
 )
 
-# Opens the stand-in in local scope, as EXLA opens XLA, then the library; prints what both say.
+# Opens the substitute in local scope, as EXLA opens XLA, then the library; prints what both say.
 PROGRAM = """
 import ctypes, os, sys
 if sys.argv[1]:
@@ -33,8 +33,8 @@ print(library.exphil_native_xla_status().decode())
 for name in sys.argv[3:]:
     print(library.exphil_native_xla_registered(name.encode()))
 if sys.argv[1]:
-    xla.stand_in_record.restype = ctypes.c_char_p
-    print(xla.stand_in_record().decode(), end="")
+    xla.registered_handlers.restype = ctypes.c_char_p
+    print(xla.registered_handlers().decode(), end="")
 """
 
 
@@ -44,10 +44,10 @@ class Registration(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
 
-    def stand_in(self, name, *flags):
+    def substitute(self, name, *flags):
         path = pathlib.Path(self.folder.name) / name
         compiler = os.environ.get("CXX", "g++").split()
-        source = pathlib.Path(__file__).with_name("stand_in.cpp")
+        source = pathlib.Path(__file__).with_name("substitute.cpp")
         subprocess.run(
             [*compiler, "-std=c++17", "-shared", "-fPIC", "-I", jax.ffi.include_dir(), *flags, source, "-o", path],
             check=True,
@@ -63,7 +63,7 @@ class Registration(unittest.TestCase):
 
     def test_every_handler_is_registered_by_name(self):
         queries = [f"{name} Host" for name in OPERATORS] + ["exphil_other Host"]
-        status, *lines = self.loaded(self.stand_in("libxla_stand_in.so"), *queries)
+        status, *lines = self.loaded(self.substitute("libxla_substitute.so"), *queries)
         self.assertEqual(status, "registered")
         self.assertEqual(lines[: len(queries)], ["1"] * len(OPERATORS) + ["0"])
         recorded = lines[len(queries) :]
@@ -77,13 +77,13 @@ class Registration(unittest.TestCase):
                 self.assertTrue(line.endswith(f"traits={traits} initialize execute"), line)
 
     def test_refused(self):
-        status, answer = self.loaded(self.stand_in("libxla_refuses.so", "-DREFUSE"), "exphil_selective_scan Host")
-        self.assertIn("exphil_selective_scan on Host: the stand-in refuses it", status)
+        status, answer = self.loaded(self.substitute("libxla_refuses.so", "-DREFUSE"), "exphil_selective_scan Host")
+        self.assertIn("exphil_selective_scan on Host: the substitute refuses it", status)
         self.assertEqual(answer, "0")
 
     def test_no_xla(self):
         self.assertEqual(self.loaded("", "exphil_selective_scan Host"), ["no XLA is loaded in this process", "0"])
-        without_symbol = self.stand_in("libxla_other.so", "-DNO_API")
+        without_symbol = self.substitute("libxla_other.so", "-DNO_API")
         self.assertEqual(self.loaded(without_symbol)[0], "no XLA is loaded in this process")
 
 

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <string>
 
+#include "message_of.hpp"
+
 namespace {
 
 std::string& record() {
@@ -25,14 +27,7 @@ XLA_FFI_Error* register_handler(XLA_FFI_Handler_Register_Args* args) {
   return nullptr;
 }
 
-#if XLA_FFI_API_MINOR >= 4
-#define GET_MESSAGE XLA_FFI_Error_GetDetails
-using GetMessageArgs = XLA_FFI_Error_GetDetails_Args;
-#else
-#define GET_MESSAGE XLA_FFI_Error_GetMessage
-using GetMessageArgs = XLA_FFI_Error_GetMessage_Args;
-#endif
-void get_message(GetMessageArgs* args) { args->message = "the stand-in refuses it"; }
+void get_message(GetMessageArgs* args) { args->message = "the substitute refuses it"; }
 void destroy(XLA_FFI_Error_Destroy_Args*) {}
 
 const XLA_FFI_Api* api() {
@@ -55,4 +50,4 @@ __attribute__((visibility("default"))) const XLA_FFI_Api* GetXlaFfiApi() { retur
 #endif
 }  // namespace xla::ffi
 
-extern "C" __attribute__((visibility("default"))) const char* stand_in_record() { return record().c_str(); }
+extern "C" __attribute__((visibility("default"))) const char* registered_handlers() { return record().c_str(); }
