@@ -7,7 +7,7 @@
 # the one that steps; it defaults to the shared one (EXPHIL_SHARED, else ../shared). `act` plays ExPhil's shared policy
 # with a carried state. The CPU share is that of the whole VM, in percent of one core. "back to back" steps
 # without a pause. "ping" is a message to another process and its answer, once a millisecond: alone, and
-# while four agents play at 60 FPS; after it stand the events of long_schedule (2 ms) that the VM reported.
+# while four agents play at 60 FPS; the last row counts the events of long_schedule (2 ms) that the VM reported.
 Code.require_file("support.exs", __DIR__)
 alias ExPhil.Native.{Clock, Mamba, Policy, Safetensors}
 

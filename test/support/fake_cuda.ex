@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.TestSupport.FakeCuda do
   @moduledoc false
-  # The fake driver of the C++ tests (test/c_src/cuda/fake_cuda.cpp) under a VM of its own. A policy's step is a stand-in
-  # there; the other kernels do nothing, so that only steps of one session have answers.
+  # The fake driver of the C++ tests (test/c_src/cuda/fake_cuda.cpp) under a VM of its own. A policy's step is a simple
+  # one there; the other kernels do nothing, so that only steps of one session have answers.
 
   alias ExPhil.Native.TestSupport.Peer
 

@@ -3,7 +3,7 @@ defmodule ExPhil.Native.TestSupport.Telemetry do
   # A module in the place of the optional application :telemetry while `test` runs. Events of the calling process come as
   # messages {event, measurements, metadata}; those of other processes, of tests beside it too, are dropped.
 
-  def with_stand_in(test) do
+  def with_substitute(test) do
     :persistent_term.put(__MODULE__, self())
 
     [{module, _}] =

@@ -1,10 +1,10 @@
 // A libcuda for tests without a GPU. Device memory is host memory, streams execute work immediately unless
 // kernels are told to take time (fake_stream.hpp), and kernels are counted, or run where a test provides a
-// callback; a policy's step may have a stand-in. It checks what a real driver checks and the
+// callback; a policy's step may be replaced by a simple one. It checks what a real driver checks and the
 // tests need: a current context, valid handles, bounded memory, and sticky errors. Built as a shared library
 // and opened through EXPHIL_NATIVE_LIBCUDA. The environment configures what must be known before the first
 // call: FAKE_CUDA_INIT (cuInit's result), FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY ("90"); where there is no
-// test program to set them, FAKE_CUDA_STEPS ("1": stand_in_steps()) and FAKE_CUDA_DELAY with
+// test program to set them, FAKE_CUDA_STEPS ("1": simplify_steps()) and FAKE_CUDA_DELAY with
 // FAKE_CUDA_DELAY_EVERY (delay()). In one file,
 // despite its length: it mirrors one library, and most of it is a table.
 #include "cuda/fake_cuda.hpp"
@@ -44,7 +44,7 @@ std::map<void*, int> opted_in;  // functions
 thread_local std::vector<CUcontext> stack;
 char the_context;
 int (*launch_callback)(const FakeLaunch&) = nullptr;
-bool stands_in = false;
+bool simple_steps = false;
 auto* const work = new FakeStream;        // never destroyed, as its thread does not end
 std::map<void*, std::uint64_t> recorded;  // by event: the last work before it
 
@@ -161,16 +161,16 @@ CUresult wait_for_all(CUresult result) {
   return result;
 }
 
-// A step that costs next to nothing: the first kStandIn values of a state depend on their old values and on
-// the observation's first kStandIn / 8, and the outputs are these values, over and over.
-constexpr int kStandIn = 64;
-void stand_in(const exphil::policy::StepArguments& step, std::size_t words) {
-  for (int k = 0; k < kStandIn; ++k) {
+// A step that costs next to nothing: the first kSimple values of a state depend on their old values and on
+// the observation's first kSimple / 8, and the outputs are these values, over and over.
+constexpr int kSimple = 64;
+void simple_step(const exphil::policy::StepArguments& step, std::size_t words) {
+  for (int k = 0; k < kSimple; ++k) {
     step.state.to[k] = 0.5f * step.state.from[k] + step.obs[k / 8] * static_cast<float>(k + 1);
   }
   for (std::size_t i = 0; i < words; ++i) {
     std::uint32_t bits = 0;
-    std::memcpy(&bits, step.state.to + i % kStandIn, sizeof(bits));
+    std::memcpy(&bits, step.state.to + i % kSimple, sizeof(bits));
     __atomic_store_n(step.tagged + i, static_cast<unsigned long long>(step.sequence) << 32 | bits,
                      __ATOMIC_RELEASE);
   }
@@ -181,11 +181,11 @@ std::size_t words_at(void* tagged) {
   return pinned_blocks[tagged] / sizeof(unsigned long long);
 }
 
-CUresult launch_stand_in(const Function& function, void** arguments) {
+CUresult launch_simple(const Function& function, void** arguments) {
   if (function.name == "policy_step") {
     const auto step = *static_cast<const exphil::policy::StepArguments*>(arguments[0]);
     if (step.obs == nullptr || step.tagged == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-    work->add([step, words = words_at(step.tagged)] { stand_in(step, words); }, true);
+    work->add([step, words = words_at(step.tagged)] { simple_step(step, words); }, true);
   } else if (function.name == "policy_window") {
     const auto window = *static_cast<const exphil::policy::WindowArguments*>(arguments[0]);
     work->add([window, words = words_at(window.tagged)] {
@@ -200,7 +200,7 @@ CUresult launch(CUfunction function, const unsigned (&grid)[3], const unsigned (
   if (CUresult dead = alive(streams, stream); dead) return dead;
   std::lock_guard<std::recursive_mutex> lock(mutex);  // kernels run one at a time
   const auto* const f = reinterpret_cast<const Function*>(function);
-  if (stands_in) return launch_stand_in(*f, arguments);
+  if (simple_steps) return launch_simple(*f, arguments);
   if (launch_callback == nullptr) return CUDA_SUCCESS;
   const std::string& image = f->module->image;
   return static_cast<CUresult>(launch_callback({f->name.c_str(),
@@ -270,7 +270,7 @@ FakeCuda fake_cuda = {
       return happened;
     },
     nullptr,
-    [] { stands_in = true; },
+    [] { simple_steps = true; },
     [](std::int64_t microseconds, int every) { work->set_delay(microseconds, every); },
 };
 
@@ -278,7 +278,7 @@ FakeCuda fake_cuda = {
 // -----------------------------------------------------------------------------
 
 CUresult cuInit(unsigned) {
-  if (from_environment("FAKE_CUDA_STEPS", 0) != 0) stands_in = true;
+  if (from_environment("FAKE_CUDA_STEPS", 0) != 0) simple_steps = true;
   if (const int delay = from_environment("FAKE_CUDA_DELAY", 0); delay > 0) {
     work->set_delay(delay, from_environment("FAKE_CUDA_DELAY_EVERY", 1));
   }

@@ -41,9 +41,10 @@ struct FakeCuda {
   bool (*fail_any)(int result, int skip);
   // Set by tests whose allocations fail: called with 1 and -1 around the fake driver's own work.
   void (*pause_failing)(int change);
-  // From now on a policy's step of one agent (EXPHIL_NATIVE_POLICY=inline_obs=0) runs as a stand-in that
-  // costs next to nothing, instead of the callback; a window answers zeros, and other kernels do nothing.
-  void (*stand_in_steps)();
+  // From now on a policy's step of one agent (EXPHIL_NATIVE_POLICY=inline_obs=0) is replaced by a simple
+  // one that costs next to nothing, and the callback is not called; a window answers zeros, and other kernels
+  // do nothing.
+  void (*simplify_steps)();
   // Every `every`-th such step is done this long after its launch, and all later work after it. 0: at once.
   void (*delay)(std::int64_t microseconds, int every);
 };

@@ -2,7 +2,7 @@
 defmodule ExPhil.Native.TelemetryTest do
   use ExUnit.Case, async: false
 
-  import ExPhil.Native.TestSupport.Telemetry, only: [with_stand_in: 1]
+  import ExPhil.Native.TestSupport.Telemetry, only: [with_substitute: 1]
 
   alias ExPhil.Native.{Clock, Mamba, Telemetry}
   alias ExPhil.Native.TestSupport.Policies
@@ -15,7 +15,7 @@ defmodule ExPhil.Native.TelemetryTest do
   end
 
   test "one step in 64 is timed, the first among them", %{session: session, obs: obs} do
-    with_stand_in(fn ->
+    with_substitute(fn ->
       for _ <- 1..65, do: Mamba.step!(session, obs)
       assert_received {[:exphil_native, :step, :stop], %{duration: first}, metadata}
       assert metadata == %{call: :step, result: :ok, every: 64}
@@ -26,14 +26,14 @@ defmodule ExPhil.Native.TelemetryTest do
   end
 
   test "a step that fails is told from one that succeeds", %{session: session} do
-    with_stand_in(fn ->
+    with_substitute(fn ->
       assert {:error, _} = Mamba.step(session, <<1, 2, 3>>)
       assert_received {[:exphil_native, :step, :stop], _, %{result: :error}}
     end)
   end
 
   test "going back is reported with its frames, where it succeeds", %{session: session, obs: obs} do
-    with_stand_in(fn ->
+    with_substitute(fn ->
       for _ <- 1..4, do: Mamba.step!(session, obs)
       assert_received {[:exphil_native, :step, :stop], _, _}
       Mamba.rollback!(session, 3)
@@ -46,7 +46,7 @@ defmodule ExPhil.Native.TelemetryTest do
   end
 
   test "ticks that went by are a missed deadline" do
-    with_stand_in(fn ->
+    with_substitute(fn ->
       clock = Clock.start!(200)
       first = Clock.wait(clock)
       Process.sleep(60)

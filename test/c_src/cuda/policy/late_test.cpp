@@ -1,6 +1,6 @@
 // Frames of a policy on the fake driver whose kernels take longer than a caller waits: the same bits, however
 // a frame ends, and a session that is as it was where a frame fails. The step's kernel is the fake driver's
-// stand-in.
+// simple one.
 #include <algorithm>
 #include <thread>
 
@@ -23,7 +23,7 @@ using Floats = std::vector<float>;
 
 // With a controller, so that frames can act.
 std::shared_ptr<core::Policy> load() {
-  fake().stand_in_steps();
+  fake().simplify_steps();
   for (const PolicyForm& form : policy_forms({})) {
     if (form.name == "exphil") return cuda::load_policy(cuda::Context::open(0), form.weights, {});
   }

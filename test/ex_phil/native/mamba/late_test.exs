@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Mamba.LateTest do
   # Steps on a device run where they are called, and go on in a dirty job where the device is late. In a VM of its own
-  # over the fake driver (test/c_src/cuda/fake_cuda.cpp), whose steps are a stand-in; every 40th takes a millisecond.
+  # over the fake driver (test/c_src/cuda/fake_cuda.cpp), which replaces steps by simple ones; every 40th takes a millisecond.
   use ExPhil.Native.TestSupport.BackendCase, async: true
 
   alias ExPhil.Native.TestSupport.FakeCuda

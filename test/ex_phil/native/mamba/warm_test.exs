@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Mamba.WarmTest do
   # A clock with `warm: session`: its wait makes a scratch step in the calling process and polls until the tick. On a device in
-  # a VM of its own over the fake driver, whose steps are a stand-in; in some tests every third takes a millisecond. How
+  # a VM of its own over the fake driver, which replaces steps by simple ones; in some tests every third takes a millisecond. How
   # much faster a frame becomes is for bench/paced.exs.
   use ExPhil.Native.TestSupport.BackendCase, async: true
 

@@ -2,7 +2,7 @@ defmodule ExPhil.Native.Tools.PlayerTest do
   # Not beside others: it loads a module that they would call.
   use ExUnit.Case, async: false
 
-  import ExPhil.Native.TestSupport.Telemetry, only: [with_stand_in: 1]
+  import ExPhil.Native.TestSupport.Telemetry, only: [with_substitute: 1]
 
   alias ExPhil.Native.Mamba
   alias ExPhil.Native.Tools.{Demo, Player}
@@ -127,7 +127,7 @@ defmodule ExPhil.Native.Tools.PlayerTest do
       on_exit(fn -> apply(:telemetry, :detach, ["player_test"]) end)
       play!(model, recording)
     else
-      with_stand_in(fn -> play!(model, recording) end)
+      with_substitute(fn -> play!(model, recording) end)
     end
 
     assert_received {[:exphil_native, :tools, :player, :frame], %{latency: latency, missed: _},
