@@ -8,66 +8,15 @@
 # A frame is late where its answer comes after the next frame is due. The policy is the shared one
 # (EXPHIL_SHARED, else ../shared). Results: bench/results/play_beside_scans.md.
 Code.require_file("support.exs", __DIR__)
-alias ExPhil.Native.{Mamba, SelectiveScan}
+Code.require_file("../test/support/play_beside.ex", __DIR__)
+alias ExPhil.Native.Mamba
+alias ExPhil.Native.TestSupport.PlayBeside
 
 defmodule PlayBesideScans do
-  @frame 16_667
-
-  # Frames of `agents` processes, each with a phase of its own: [{microseconds of the step, microseconds woken late, late?}].
-  def play(model, agents, seconds, obs) do
-    frames = round(seconds * 60)
-
-    1..agents
-    |> Enum.map(fn agent ->
-      Task.async(fn ->
-        session = Mamba.new_session!(model)
-        for _ <- 1..20, do: Mamba.step!(session, obs)
-        start = System.monotonic_time(:microsecond) + div(agent * @frame, agents)
-        for frame <- 1..frames, do: frame(session, obs, start + frame * @frame)
-      end)
-    end)
-    |> Task.await_many(:infinity)
-    |> List.flatten()
-  end
-
-  defp frame(session, obs, due) do
-    wait = div(due - System.monotonic_time(:microsecond), 1000)
-    if wait > 0, do: Process.sleep(wait)
-    begin = System.monotonic_time(:microsecond)
-    {:ok, _} = Mamba.step(session, obs)
-    done = System.monotonic_time(:microsecond)
-    {done - begin, begin - due, done > due + @frame}
-  end
-
-  # Runs `call` in `loops` processes until stop/1, which answers how many calls a second ended.
-  def start(call, loops) do
-    counter = :counters.new(1, [])
-    begin = System.monotonic_time(:microsecond)
-    pids = for _ <- 1..loops//1, do: spawn_link(fn -> repeat(call, counter) end)
-    {pids, counter, begin}
-  end
-
-  defp repeat(call, counter) do
-    call.()
-    :counters.add(counter, 1, 1)
-    repeat(call, counter)
-  end
-
-  def stop({pids, counter, begin}) do
-    rate = :counters.get(counter, 1) * 1.0e6 / (System.monotonic_time(:microsecond) - begin)
-
-    for pid <- pids do
-      Process.unlink(pid)
-      Process.exit(pid, :kill)
-    end
-
-    rate
-  end
-
   def row(name, frames, alone, beside, events) do
     [steps, woken] = for i <- [0, 1], do: frames |> Enum.map(&elem(&1, i)) |> Enum.sort()
     at = fn sorted, percent -> round(BenchSupport.at(sorted, percent)) end
-    late = Enum.count(frames, &elem(&1, 2))
+    late = Enum.count(frames, &(elem(&1, 2) > PlayBeside.frame()))
     share = if alone > 0, do: "#{round(100 * beside / alone)}%", else: "-"
 
     cells = [
@@ -112,15 +61,6 @@ defmodule PlayBesideScans do
       {:events, events} -> events
     end
   end
-
-  def floats(count), do: :binary.copy(<<0.1::float-32-little, 0.02::float-32-little>>, div(count, 2))
-
-  def scan(batch, seq, dim, state, backend) do
-    x = {:f32, {batch, seq, dim}, floats(batch * seq * dim)}
-    b = {:f32, {batch, seq, state}, floats(batch * seq * state)}
-    a = {:f32, {dim, state}, :binary.copy(<<-0.5::float-32-little>>, dim * state)}
-    fn -> SelectiveScan.scan(x, x, a, b, b, backend: backend) end
-  end
 end
 
 {backend, rest} = BenchSupport.arguments()
@@ -131,13 +71,13 @@ end
 policy = BenchSupport.policy()
 model = Mamba.load!(policy, backend: backend)
 %{backend: backend, d_input: d_input, device: device} = Mamba.info(model)
-obs = PlayBesideScans.floats(d_input + 1) |> binary_part(0, d_input * 4)
+obs = PlayBeside.floats(d_input + 1) |> binary_part(0, d_input * 4)
 rows = fn count -> :binary.copy(obs, count) end
 
 neighbours = [
   {"nobody", 0, fn -> :ok end},
-  {"#{loops} loops of scans 32x60x512x16", loops, PlayBesideScans.scan(32, 60, 512, 16, backend)},
-  {"#{loops} loops of scans 8x1024x512x16", loops, PlayBesideScans.scan(8, 1024, 512, 16, backend)},
+  {"#{loops} loops of scans 32x60x512x16", loops, PlayBeside.scan(32, 60, 512, 16, backend)},
+  {"#{loops} loops of scans 8x1024x512x16", loops, PlayBeside.scan(8, 1024, 512, 16, backend)},
   {"#{loops} loops of 64 windows of 60 frames", loops,
    fn -> Mamba.window!(model, {:f32, {64, 60, d_input}, rows.(64 * 60)}) end},
   {"#{loops} loops of prefills of 2,000 frames", loops,
@@ -157,17 +97,17 @@ monitor = PlayBesideScans.monitor()
 for {name, count, call} <- neighbours do
   alone =
     if count > 0 do
-      loops = PlayBesideScans.start(call, count)
+      loops = PlayBeside.start(call, count)
       Process.sleep(max(2000, div(seconds * 1000, 6)))
-      PlayBesideScans.stop(loops)
+      PlayBeside.stop(loops)
     else
       0.0
     end
 
   _ = PlayBesideScans.take(monitor)
-  loops = PlayBesideScans.start(call, count)
+  loops = PlayBeside.start(call, count)
   Process.sleep(200)
-  frames = PlayBesideScans.play(model, agents, seconds, obs)
-  beside = PlayBesideScans.stop(loops)
+  frames = PlayBeside.play(model, agents, seconds, obs)
+  beside = PlayBeside.stop(loops)
   PlayBesideScans.row(name, frames, alone, beside, PlayBesideScans.take(monitor))
 end
