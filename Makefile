@@ -69,6 +69,7 @@ FAKE_NVRTC := $(wildcard test/c_src/cuda/fake_nvrtc.cpp)
 SOURCES += $(call sources_in,c_src/cuda,cpp)
 TESTS += $(filter-out $(FAKE_CUDA) $(FAKE_NVRTC),$(call sources_in,test/c_src/cuda,cpp))
 BENCHES += $(wildcard bench/gpu_*.cpp)
+BENCH_LIBRARIES := $(BUILD)/bench/policy_steps.so
 endif
 XLA_SOURCES := $(if $(XLA_INCLUDE),$(call sources_in,c_src/xla,cpp))
 KERNELS := $(call sources_in,kernels,cu) $(call sources_in,kernels,cuh)
@@ -187,7 +188,7 @@ format:
 	mix format
 
 ## bench: build the benchmark programs into $(BUILD)/bench
-bench: $(BENCH_PROGRAMS)
+bench: $(BENCH_PROGRAMS) $(BENCH_LIBRARIES)
 
 ## clean: remove what was built
 clean: clean_native
@@ -274,10 +275,14 @@ $(FAKE_NVRTC_LIBRARY): $(FAKE_NVRTC) $(BUILD)/flags
 	@$(CXX) $(FLAGS) -Itest/c_src -fvisibility=default -DEXPHIL_TEST_COMPILER='"$(CXX)"' -DEXPHIL_TEST_SOURCES='"$(CURDIR)"' \
 	  -MF $(BUILD)/fake_nvrtc.d -shared $< -o $@
 
+$(BUILD)/bench/%.so: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
+	@echo "LD   $@"
+	@$(CXX) -shared -Wl,--version-script=c_src/xla/exports.map $^ -o $@ $(LIBS)
+
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
 	@$(CXX) $^ -o $@ $(LIBS)
 
--include $(wildcard $(BUILD)/test/fuzz/*.d) $(OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
+-include $(wildcard $(BUILD)/test/fuzz/*.d) $(OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
 .SECONDARY:
 .PHONY: all setup demo test test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_variants test_ex lint lint_c lint_layers format bench clean clean_native cuda_headers help native force

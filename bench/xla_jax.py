@@ -20,7 +20,7 @@ import numpy as np
 
 import exphil_native_jax as exphil
 
-RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 30
+RUNS = int(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else 30
 
 
 def alone(x, dt, a, b, c):
@@ -67,26 +67,6 @@ def queued(step, x, rest, calls=100):
 def compare_queued(name, native, plain, x, rest):
     with_calls, without = queued(native, x, rest), queued(plain, x, rest)
     print(f"{name:44} {with_calls:10.2f} us  alone {without:10.2f} us  ratio {without / with_calls:6.2f}", flush=True)
-
-
-def chained(step, calls, x, rest):
-    """The time of one of `calls` calls in one program without a loop, each on the result of the one before."""
-
-    def chain(x, *rest):
-        for _ in range(calls):
-            x = step(x, *rest)
-        return x
-
-    return median(jax.jit(chain), lambda key: (x, *rest)) / calls
-
-
-def overhead():
-    """What a custom call adds on the device: chained calls of several lengths, so that the dispatch of the program drops out
-    of the difference. The kernel's own time is that of bench/gpu_scan.cpp with a warm L2."""
-    for shape in ((32, 60, 512, 16), (8, 1024, 512, 16), (1, 1, 32, 16)):
-        x, *rest = inputs(*shape)
-        few, many = (chained(exphil.selective_scan, calls, x, rest) * calls for calls in (50, 250))
-        print(f"one of 200 chained calls, {'x'.join(map(str, shape)):28} {(many - few) / 200:10.2f} us", flush=True)
 
 
 def gradient(scan):
@@ -152,7 +132,6 @@ def main():
         # The gradient of x is the next x; the others are summed into it, so that nothing is left out.
         fold = lambda scan: lambda x, *rest: sum(jnp.sum(g) * 1e-9 for g in gradient(scan)(x, *rest)[1:]) + x  # noqa: E731
         compare_queued(f"gradient {name}", fold(exphil.selective_scan), fold(alone), x, rest)
-    overhead()
 
 
 if __name__ == "__main__":
