@@ -7,7 +7,7 @@ defmodule ExPhil.Native.TestSupport.FakeCuda do
 
   @library Path.expand("build/libfake_cuda.so")
 
-  @doc "Runs code there. `variables` are further ones of the environment, as FAKE_CUDA_DELAY."
+  @doc "Runs code there. `variables` are further ones of the environment, as FAKE_CUDA_DELAY and FAKE_CUDA_LOST."
   def run(code, variables \\ []), do: Peer.peer(code, variables ++ environment())
 
   @doc "Whether the fake driver is built, and NVRTC is there."

@@ -7,7 +7,8 @@ defmodule ExPhil.Native.Device do
     1. the call's own `:backend` option, unless it is `:auto`;
     2. the environment variable `EXPHIL_NATIVE_BACKEND` (`auto`, `cuda` or `host`);
     3. the application's config, `config :exphil_native, backend: :host`;
-      4. availability: CUDA where a GPU can be used, the host elsewhere.
+    4. availability: CUDA where a GPU can be used, the host elsewhere. A policy is loaded onto the backend that is
+       measured to be faster for one agent: see `ExPhil.Native.Mamba.load/2`.
 
   A backend that is chosen by name and unavailable is an error, never a fallback. The device's index is the call's
   `:device` option, else `config :exphil_native, device: 1`, else 0.

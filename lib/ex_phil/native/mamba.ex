@@ -30,7 +30,7 @@ defmodule ExPhil.Native.Mamba do
   import ExPhil.Native.Raising, only: [raising: 2]
 
   alias ExPhil.Native.{Device, Error, NIF, Options, Queue, Safetensors, Telemetry, Tensor}
-  alias ExPhil.Native.Mamba.{Loading, Model, Session, Snapshot, Training}
+  alias ExPhil.Native.Mamba.{Automatic, Loading, Model, Session, Snapshot, Training}
 
   @type model :: Model.t()
   @type session :: Session.t()
@@ -39,6 +39,15 @@ defmodule ExPhil.Native.Mamba do
   @type weights :: %{String.t() => Tensor.t()}
   @type state :: %{ssm: Tensor.t(), conv: Tensor.t()}
   @type result(value) :: {:ok, value} | {:error, Error.t()}
+
+  @typedoc "Microseconds of one agent's frame: once every 16.67 ms, and one after another."
+  @type frame_times :: %{paced: float(), back_to_back: float()}
+
+  @typedoc "How the backend was chosen; see `info/1`."
+  @type choice ::
+          :named
+          | :only_host
+          | %{cuda: frame_times() | Error.t() | nil, host: frame_times() | Error.t() | nil}
 
   @type info :: %{
           d_input: pos_integer(),
@@ -57,6 +66,7 @@ defmodule ExPhil.Native.Mamba do
           groups: [{atom(), Range.t()}],
           precision: :f32 | :bf16 | :f16 | :int8,
           backend: :cuda | :host,
+          choice: choice(),
           device: Device.t(),
           resident_bytes: non_neg_integer(),
           fingerprint: String.t()
@@ -65,7 +75,7 @@ defmodule ExPhil.Native.Mamba do
   @doc """
   Loads a checkpoint onto a backend.
 
-    * `:backend`, `:device` - where to; see `ExPhil.Native.Device`
+    * `:backend`, `:device` - where to; see `ExPhil.Native.Device`, and below for `:auto`, the default
     * `:precision` - of the weights: `:f32`, `:bf16`, `:f16` or `:int8` (see below)
     * `:max_sessions` - how many sessions and snapshots fit before more memory is allocated (1024)
     * `:norm_epsilon` - added to the mean square in the norms (the file's metadata `"norm_epsilon"`,
@@ -80,6 +90,13 @@ defmodule ExPhil.Native.Mamba do
     * `:dt` - `:mean` (what Edifice computes on a CPU) or `:per_channel` (what its fused CUDA kernel computes); only
       `:edifice_mamba` has both, and no file says which one it was trained with
 
+  `backend: :auto` takes the backend that is faster for one agent at 60 FPS. Where there is a GPU, the policy is loaded onto
+  both backends, and its frames are timed on each: up to 11 once every 16.67 ms, whose median decides, then up to 50 one after
+  another. This takes 0.2 s besides the two loads; of a policy whose frames take longer than a few milliseconds, a few frames
+  more. The other model is freed. A policy with a known window is timed with a session of that window, another one with a
+  carried state. Where the GPU fails, the host is taken. `info/1` says what was measured. Name the backend for many agents in
+  one call, for `window/2` or for training, where the GPU is faster more often than for one agent.
+
   A frame's step is bound by reading the weights, so fewer bytes are less time. With another precision than `:f32` the matrices
   are rounded at load and stored in two bytes or one for each weight; `:int8` has a scale for each row. Vectors (norms, biases, A, D,
   the convolution), states and sums stay f32. Within a precision the same inputs give the same bits, as always.
@@ -90,10 +107,16 @@ defmodule ExPhil.Native.Mamba do
   @spec load(Path.t(), keyword()) :: result(model())
   def load(path, options \\ []) do
     with :ok <- Safetensors.check_path(path),
-         {:ok, {backend, device, options}} <- Loading.options(options),
-         {:ok, ref} <- Queue.run(&NIF.load_policy(backend, device, path, options, &1)),
+         {:ok, {backend, device, options}} <- Loading.options(options) do
+      load = fn backend, device -> load(path, backend, device, options) end
+      if backend == :auto, do: Automatic.load(load, device), else: load.(backend, device)
+    end
+  end
+
+  defp load(path, backend, device, options) do
+    with {:ok, ref} <- Queue.run(&NIF.load_policy(backend, device, path, options, &1)),
          {:ok, info} <- NIF.policy_info(ref) do
-      {:ok, %Model{ref: ref, info: Loading.info(info)}}
+      {:ok, %Model{ref: ref, info: Loading.info(info, :named)}}
     else
       {:error, reason} -> failed(reason)
     end
@@ -103,10 +126,17 @@ defmodule ExPhil.Native.Mamba do
   What the model is and where it is resident: the dimensions inferred from the shapes, the backend and device that were
   chosen, the bytes held there now, and the fingerprint that ties states to the model. `groups` names the ranges of the
   outputs where the policy has named heads. The map itself, without `{:ok, _}`.
+
+  `choice` is how the backend was chosen:
+
+    * `:named` - by the call, the environment or the config
+    * `:only_host` - there is no GPU that can be used; `ExPhil.Native.info/0` says why
+    * `%{cuda: %{paced: microseconds, back_to_back: microseconds}, host: %{...}}` - by these medians, which `backend: :auto`
+      measured at load. Where a backend failed, it has the error instead, and the other one `nil`
   """
   @spec info(model()) :: info() | {:error, Error.t()}
-  def info(%Model{ref: ref}) do
-    with {:ok, info} <- answer(NIF.policy_info(ref)), do: Loading.info(info)
+  def info(%Model{ref: ref, info: %{choice: choice}}) do
+    with {:ok, info} <- answer(NIF.policy_info(ref)), do: Loading.info(info, choice)
   end
 
   def info(other), do: not_a("model", other)

@@ -203,12 +203,19 @@ defmodule Mix.Tasks.Exphil.Play do
     agents = if options[:sessions] == 1, do: "one agent", else: "#{options[:sessions]} agents"
 
     """
-    backend #{info.backend}, device #{info.device.name}
+    backend #{info.backend}, device #{info.device.name}#{measured(info.choice)}
     policy #{options[:policy] || "generated"}: #{info.n_layer} layers, d_model #{info.d_model}, state #{info.d_state}, weights #{info.precision}
     playing #{recording.count} frames of #{options[:frames] || "generated play"} at #{options[:fps]} FPS with #{agents}#{unless options[:pace], do: ", without a pace"}
     """
     |> String.trim_trailing()
   end
+
+  # What `--backend auto` measured at load.
+  defp measured(%{cuda: %{paced: cuda}, host: %{paced: host}}),
+    do: " (a frame at 60 FPS took #{cuda} us on cuda, #{host} us on host)"
+
+  defp measured(%{cuda: %Error{message: message}}), do: " (cuda failed: #{message})"
+  defp measured(_named_or_only_host), do: ""
 
   defp context(info, options) do
     %{

@@ -4,9 +4,10 @@
 // tests need: a current context, valid handles, bounded memory, and sticky errors. Built as a shared library
 // and opened through EXPHIL_NATIVE_LIBCUDA. The environment configures what must be known before the first
 // call: FAKE_CUDA_INIT (cuInit's result), FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY ("90"); where there is no
-// test program to set them, FAKE_CUDA_STEPS ("1": simplify_steps()) and FAKE_CUDA_DELAY with
-// FAKE_CUDA_DELAY_EVERY (delay()). In one file,
-// despite its length: it mirrors one library, and most of it is a table.
+// test program to set them, FAKE_CUDA_STEPS ("1": simplify_steps()), FAKE_CUDA_DELAY with
+// FAKE_CUDA_DELAY_EVERY (delay()), and FAKE_CUDA_LOST: the device is lost at the first call of that name, or
+// after as many as FAKE_CUDA_LOST_AFTER says. In one file, despite its length: it mirrors one library, and
+// most of it is a table.
 #include "cuda/fake_cuda.hpp"
 
 #include <cuda.h>
@@ -281,6 +282,10 @@ CUresult cuInit(unsigned) {
   if (from_environment("FAKE_CUDA_STEPS", 0) != 0) simple_steps = true;
   if (const int delay = from_environment("FAKE_CUDA_DELAY", 0); delay > 0) {
     work->set_delay(delay, from_environment("FAKE_CUDA_DELAY_EVERY", 1));
+  }
+  if (const char* const call = std::getenv("FAKE_CUDA_LOST"); call != nullptr) {
+    std::lock_guard<std::recursive_mutex> lock(mutex);
+    failures[call] = {CUDA_ERROR_ILLEGAL_ADDRESS, from_environment("FAKE_CUDA_LOST_AFTER", 0)};
   }
   return static_cast<CUresult>(from_environment("FAKE_CUDA_INIT", 0));
 }

@@ -44,9 +44,9 @@ defmodule ExPhil.Native.Mamba.Loading do
     {options[:warm_start], {window, pad, rules, history, Options.positive_float(options, :pace, nil)}}
   end
 
-  @doc "The fields of Mamba.info/1 from those of NIF.policy_info."
-  @spec info(map()) :: ExPhil.Native.Mamba.info()
-  def info(info) do
+  @doc "The fields of Mamba.info/1 from those of NIF.policy_info, and how the backend was chosen."
+  @spec info(map(), ExPhil.Native.Mamba.choice()) :: ExPhil.Native.Mamba.info()
+  def info(info, choice) do
     fingerprint =
       info.fingerprint |> Integer.to_string(16) |> String.downcase() |> String.pad_leading(16, "0")
 
@@ -61,7 +61,8 @@ defmodule ExPhil.Native.Mamba.Loading do
       groups: groups,
       fingerprint: fingerprint,
       device: device,
-      backend: device.backend
+      backend: device.backend,
+      choice: choice
     })
   end
 

@@ -1,0 +1,110 @@
+defmodule ExPhil.Native.Mamba.AutomaticTest do
+  # `backend: :auto` of a policy, in VMs of their own over the fake driver (test/c_src/cuda/fake_cuda.cpp): its steps take
+  # next to no time, or 20 ms, or the device is lost.
+  use ExPhil.Native.TestSupport.BackendCase, async: true
+
+  alias ExPhil.Native.TestSupport.{FakeCuda, Peer}
+
+  @moduletag timeout: 180_000
+
+  # A policy whose frame is far slower on the host than a simple step of the fake driver. Two loads, so that the second one
+  # finds its kernels compiled.
+  @code """
+  alias ExPhil.Native.{Error, Mamba}
+  Mamba.load!(path)
+  begin = System.monotonic_time(:millisecond)
+  model = Mamba.load!(path)
+  milliseconds = System.monotonic_time(:millisecond) - begin
+  info = Mamba.info(model)
+  out = Mamba.step!(Mamba.new_session!(model), :binary.copy(<<0>>, 4 * info.d_input))
+  true = byte_size(out) == 4 * info.d_output
+  IO.inspect({info.backend, info.choice, milliseconds}, width: :infinity)
+  """
+
+  # What the code printed: {backend, choice, milliseconds of the second load}.
+  defp load(run, options, code \\ @code) do
+    path = Policies.checkpoint(options)
+    {output, status} = run.("path = #{inspect(path)}\n" <> code)
+    assert {status, output} == {0, output}
+    output
+  end
+
+  defp fake(variables), do: fn code -> FakeCuda.run(code, variables) end
+
+  defp times(output, backend) do
+    pattern = ~r/#{backend}: %\{back_to_back: ([\d.]+), paced: ([\d.]+)\}/
+    assert [_, back_to_back, paced] = Regex.run(pattern, output), output
+    {String.to_float(paced), String.to_float(back_to_back)}
+  end
+
+  @tag :fake_cuda
+  test "a fast GPU is taken, and both backends' times are in the info" do
+    output = load(fake([]), d_model: 256, d_inner: 512)
+    assert output =~ "{:cuda, %{"
+    {cuda, cuda_back_to_back} = times(output, :cuda)
+    {host, host_back_to_back} = times(output, :host)
+    assert cuda <= host
+    assert Enum.all?([cuda, cuda_back_to_back, host, host_back_to_back], &(&1 > 0))
+    [_, milliseconds] = Regex.run(~r/, (\d+)\}\s*$/, output)
+    assert String.to_integer(milliseconds) >= 150
+  end
+
+  @tag :fake_cuda
+  test "a slow GPU is not taken" do
+    output = load(fake([{"FAKE_CUDA_DELAY", "20000"}]), [])
+    assert output =~ "{:host, %{"
+    {cuda, _} = times(output, :cuda)
+    {host, _} = times(output, :host)
+    assert cuda >= 20_000 and host < cuda
+  end
+
+  @tag :fake_cuda
+  test "the host is taken where the GPU fails while the policy is loaded, or while it is measured" do
+    for {call, after_calls} <- [{"cuMemAlloc", "0"}, {"cuLaunchKernel", "8"}] do
+      output = load(fake([{"FAKE_CUDA_LOST", call}, {"FAKE_CUDA_LOST_AFTER", after_calls}]), [])
+      assert output =~ "{:host, %{"
+      assert output =~ "host: nil"
+      assert output =~ "kind: :device_lost"
+    end
+  end
+
+  @tag :fake_cuda
+  test "the model that is not taken is freed" do
+    # Of the fake GPU's 64 MB each model takes 51.
+    output =
+      load(fake([{"FAKE_CUDA_DELAY", "20000"}]), [], """
+      models =
+        for _ <- 1..3 do
+          model = ExPhil.Native.Mamba.load!(path, max_sessions: 9_000)
+          Process.sleep(300)
+          %{backend: :host, choice: %{cuda: %{paced: _}}} = ExPhil.Native.Mamba.info(model)
+          model
+        end
+      IO.inspect(length(models))
+      """)
+
+    assert output == "3\n"
+  end
+
+  @tag :fake_cuda
+  test "a named backend is not measured, and bad arguments are errors" do
+    output =
+      load(fake([]), [], """
+      alias ExPhil.Native.{Error, Mamba}
+      IO.inspect(Mamba.info(Mamba.load!(path, backend: :cuda)).choice)
+      System.put_env("EXPHIL_NATIVE_BACKEND", "host")
+      IO.inspect(Mamba.info(Mamba.load!(path)).choice)
+      System.delete_env("EXPHIL_NATIVE_BACKEND")
+      {:error, %Error{kind: :backend_unavailable, argument: ":device"}} = Mamba.load(path, device: 7)
+      {:error, %Error{kind: :file_error}} = Mamba.load("/nowhere/policy.safetensors")
+      """)
+
+    assert output == ":named\n:named\n"
+  end
+
+  test "without a GPU only the host is there" do
+    environment = [{"EXPHIL_NATIVE_LIBCUDA", "/nowhere/libcuda.so"} | Peer.library()]
+    output = load(&Peer.peer(&1, environment), [])
+    assert output =~ ~r/^\{:host, :only_host, \d+\}$/m
+  end
+end
