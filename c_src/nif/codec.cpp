@@ -177,8 +177,14 @@ Term encode(Call& call, const Map& map) {
     keys.push_back(encode(call, key));
     values.push_back(value);
   }
+  return encode_map(call, keys.data(), values.data(), keys.size());
+}
+
+Term encode_map(Call& call, const Term* keys, const Term* values, std::size_t count) {
   Term term = 0;
-  if (!enif_make_map_from_arrays(call.env(), keys.data(), values.data(), keys.size(), &term)) {
+  // The function only reads the keys and values.
+  if (!enif_make_map_from_arrays(call.env(), const_cast<Term*>(keys), const_cast<Term*>(values), count,
+                                 &term)) {
     fail(ErrorKind::internal, "", "a map was built with a key twice");
   }
   return term;

@@ -7,6 +7,7 @@
 
 #include <erl_nif.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -156,6 +157,11 @@ inline Term encode(Call& call, const std::string& text) {
   return encode_bytes(call, text.data(), text.size());
 }
 Term encode(Call& call, const Map& map);
+Term encode_map(Call& call, const Term* keys, const Term* values, std::size_t count);
+template <std::size_t N>
+Term encode_map(Call& call, const std::array<Term, N>& keys, const std::array<Term, N>& values) {
+  return encode_map(call, keys.data(), values.data(), N);
+}
 Term encode(Call& call, const core::Shape& shape);
 // Only these overloads: a bool, a count and a Term are all integers to the compiler.
 inline Term encode_bool(Call& call, bool value) {

@@ -1,5 +1,8 @@
 // Play: takes a frame, returns a controller state. The rules are those of core/policy/play.hpp.
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "nif/frames.hpp"
@@ -13,40 +16,58 @@ using core::fail;
 
 namespace {
 
-constexpr const char* kButtonNames[] = {"a", "b", "x", "y", "z", "l", "r", "d_up"};
+constexpr const char* kButtonNames[core::kButtons] = {"a", "b", "x", "y", "z", "l", "r", "d_up"};
+
+// The atoms of an action, which are the same terms in every environment as long as the VM runs. An action has
+// about forty of them; looking each up by its name took longer than choosing the action.
+struct ActionAtoms {
+  std::array<Term, core::kButtons> buttons;
+  std::array<Term, 3> bins;
+  std::array<Term, 5> confidence;
+  std::array<Term, 7> fields;
+  Term name, no, yes;
+
+  explicit ActionAtoms(Call& call)
+      : bins{encode_atom(call, "main"), encode_atom(call, "c"), encode_atom(call, "shoulder")},
+        confidence{encode_atom(call, "buttons"), bins[0], bins[1], bins[2], encode_atom(call, "overall")},
+        fields{encode_atom(call, "__struct__"),
+               confidence[0],
+               bins[0],
+               bins[1],
+               bins[2],
+               encode_atom(call, "bins"),
+               encode_atom(call, "confidence")},
+        name(encode_atom(call, "Elixir.ExPhil.Native.Policy.Action")),
+        no(encode_atom(call, "false")),
+        yes(encode_atom(call, "true")) {
+    std::transform(std::begin(kButtonNames), std::end(kButtonNames), buttons.begin(),
+                   [&](const char* button) { return encode_atom(call, button); });
+  }
+};
 
 Term encode_pair(Call& call, Term first, Term second) {
   return enif_make_tuple2(call.env(), first, second);
 }
 
 Term encode_action(Call& call, const core::Action& action) {
+  static const ActionAtoms atoms(call);
   const auto number = [&](double value) {
     return enif_make_double(call.env(), std::isfinite(value) ? value : 0.0);
   };
-  const auto bin = [&](int axis) {
-    return encode_integer(call, action.bins[static_cast<std::size_t>(axis)]);
-  };
-  const auto axis = [&](int index) { return number(action.axes[static_cast<std::size_t>(index)]); };
-  Map buttons;
-  for (std::size_t i = 0; i < action.buttons.size(); ++i) {
-    buttons.push_back({{kButtonNames[i]}, encode_bool(call, action.buttons[i])});
-  }
+  const auto bin = [&](std::size_t axis) { return encode_integer(call, action.bins[axis]); };
+  const auto axis = [&](std::size_t index) { return number(action.axes[index]); };
+  std::array<Term, core::kButtons> buttons;
+  std::transform(action.buttons.begin(), action.buttons.end(), buttons.begin(),
+                 [&](bool pressed) { return pressed ? atoms.yes : atoms.no; });
   const auto& sure = action.confidence;
-  const Map confidence = {{{"buttons"}, number(sure[0])},
-                          {{"main"}, number(sure[1])},
-                          {{"c"}, number(sure[2])},
-                          {{"shoulder"}, number(sure[3])},
-                          {{"overall"}, number(sure[4])}};
-  const Map bins = {{{"main"}, encode_pair(call, bin(0), bin(1))},
-                    {{"c"}, encode_pair(call, bin(2), bin(3))},
-                    {{"shoulder"}, bin(4)}};
-  return encode(call, Map{{{"__struct__"}, encode_atom(call, "Elixir.ExPhil.Native.Policy.Action")},
-                          {{"buttons"}, encode(call, buttons)},
-                          {{"main"}, encode_pair(call, axis(0), axis(1))},
-                          {{"c"}, encode_pair(call, axis(2), axis(3))},
-                          {{"shoulder"}, axis(4)},
-                          {{"bins"}, encode(call, bins)},
-                          {{"confidence"}, encode(call, confidence)}});
+  return encode_map<7>(
+      call, atoms.fields,
+      {atoms.name, encode_map(call, atoms.buttons, buttons), encode_pair(call, axis(0), axis(1)),
+       encode_pair(call, axis(2), axis(3)), axis(4),
+       encode_map<3>(call, atoms.bins,
+                     {encode_pair(call, bin(0), bin(1)), encode_pair(call, bin(2), bin(3)), bin(4)}),
+       encode_map<5>(call, atoms.confidence,
+                     {number(sure[0]), number(sure[1]), number(sure[2]), number(sure[3]), number(sure[4])})});
 }
 
 Term encode_actions(Call& call, const std::vector<core::Action>& actions) {

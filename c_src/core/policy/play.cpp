@@ -9,7 +9,6 @@ namespace exphil::core {
 
 namespace {
 
-constexpr std::int64_t kMostOutputs = 512;  // ExPhil has 81
 constexpr const char* kHeads[] = {"buttons", "main_x", "main_y", "c_x", "c_y", "shoulder"};
 
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): four words from a
@@ -33,8 +32,10 @@ double sigmoid(double v) {
 template <class Value>
 std::int64_t argmax(std::int64_t count, const Value& value) {
   std::int64_t best = 0;
+  double largest = value(0);
   for (std::int64_t i = 1; i < count; ++i) {
-    if (value(i) > value(best)) best = i;
+    const double next = value(i);
+    if (next > largest) best = i, largest = next;
   }
   return best;
 }
@@ -96,29 +97,46 @@ void draw(std::uint64_t seed, std::uint64_t frame, std::int64_t count, float* un
   }
 }
 
-Action choose_action(const PolicyConfig& config, const PlayRules& rules, const PlayState& state,
-                     const float* logits, const float* uniforms) {
-  float drawn[kMostOutputs] = {};
+void prepare_noise(const PolicyConfig& config, const PlayRules& rules, std::uint64_t frame,
+                   const float* uniforms, Noise* noise) {
+  if (rules.deterministic) return;
+  float drawn[kMostOutputs];
   if (uniforms == nullptr) {
-    draw(rules.seed, state.frame, config.d_output, drawn);
+    draw(rules.seed, frame, config.d_output, drawn);
     uniforms = drawn;
   }
+  std::copy_n(uniforms, kButtons, noise->uniforms.begin());
+  for (std::int64_t i = kButtons; i < config.d_output; ++i) {
+    noise->log_logs[static_cast<std::size_t>(i)] =
+        std::log(-std::log(static_cast<double>(uniforms[i]) + 1e-10));
+  }
+}
+
+Action choose_action(const PolicyConfig& config, const PlayRules& rules, const PlayState& state,
+                     const float* logits, const Noise& noise) {
   Action action;
   for (std::int64_t i = 0; i < kButtons; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    action.buttons[at] = pressed(rules, state.held[at], logits[i], uniforms[i]);
+    action.buttons[at] = pressed(rules, state.held[at], logits[i], noise.uniforms[at]);
   }
   for (std::size_t axis = 0; axis < kAxes; ++axis) {
     const OutputGroup& group = config.groups[axis + 1];
-    const float *own = logits + group.first, *u = uniforms + group.first;
+    const float* own = logits + group.first;
+    const double* gumbel = noise.log_logs.data() + group.first;
     action.bins[axis] = argmax(group.count, [&](std::int64_t i) {
-      if (rules.deterministic) return static_cast<double>(own[i]);
-      return own[i] / rules.temperature - std::log(-std::log(static_cast<double>(u[i]) + 1e-10));
+      return rules.deterministic ? static_cast<double>(own[i]) : own[i] / rules.temperature - gumbel[i];
     });
     action.axes[axis] = static_cast<double>(action.bins[axis]) / static_cast<double>(group.count - 1);
   }
   action.confidence = confidence(config, logits);
   return action;
+}
+
+Action choose_action(const PolicyConfig& config, const PlayRules& rules, const PlayState& state,
+                     const float* logits, const float* uniforms) {
+  Noise noise;
+  prepare_noise(config, rules, state.frame, uniforms, &noise);
+  return choose_action(config, rules, state, logits, noise);
 }
 
 void advance(PlayState* state, const Action& action) {

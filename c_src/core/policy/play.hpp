@@ -13,8 +13,9 @@
 
 namespace exphil::core {
 
-inline constexpr std::int64_t kButtons = 8;  // A, B, X, Y, Z, L, R, D-pad up
-inline constexpr int kAxes = 5;              // main x, main y, c x, c y, shoulder
+inline constexpr std::int64_t kButtons = 8;        // A, B, X, Y, Z, L, R, D-pad up
+inline constexpr int kAxes = 5;                    // main x, main y, c x, c y, shoulder
+inline constexpr std::int64_t kMostOutputs = 512;  // ExPhil has 81
 
 struct PlayRules {
   double temperature = 1.0;  // of sticks and shoulder; buttons do not use it
@@ -41,14 +42,29 @@ struct Action {
 };
 
 // Throws unsupported unless the policy has ExPhil's six heads with 8 buttons, limit_exceeded where they have
-// more than 512 outputs. For a config that passes, choosing an action cannot fail.
+// more than kMostOutputs. For a config that passes, choosing an action cannot fail.
 void require_controller(const PolicyConfig& config, const char* argument);
 
 // `count` uniform numbers in [0, 1) for the outputs of one frame, in their order.
 void draw(std::uint64_t seed, std::uint64_t frame, std::int64_t count, float* uniforms);
 
-// The action for these outputs. uniforms: {d_output}, or null to draw them from the rules' seed and state's
-// frame. Does not change the state, does not throw. The config must have passed require_controller.
+// What the choice of one action takes from its random numbers. It does not depend on the outputs, so that it
+// can be made while a device computes them.
+struct Noise {
+  std::array<float, kButtons> uniforms{};     // of the buttons
+  std::array<double, kMostOutputs> log_logs;  // log(-log(uniform)) of every other output; unset where rules
+                                              // are deterministic
+};
+// uniforms: {d_output}, or null to draw them from the rules' seed and the frame's number. Does not throw. The
+// config must have passed require_controller.
+void prepare_noise(const PolicyConfig& config, const PlayRules& rules, std::uint64_t frame,
+                   const float* uniforms, Noise* noise);
+
+// The action for these outputs. Does not change the state, does not throw. The config must have passed
+// require_controller.
+Action choose_action(const PolicyConfig& config, const PlayRules& rules, const PlayState& state,
+                     const float* logits, const Noise& noise);
+// The same with the noise of these uniforms, or of the state's frame where they are null.
 Action choose_action(const PolicyConfig& config, const PlayRules& rules, const PlayState& state,
                      const float* logits, const float* uniforms);
 

@@ -86,13 +86,14 @@ void Session::step_locked(const float* obs, float* out) {
   history_.advance();
 }
 
-void Session::step_split(Lock& lock, const float* obs, float* out, bool acts) {
+void Session::step_split(Lock& lock, const float* obs, float* out, Noise* noise) {
   frame_arrived();
   split_->begin(*history_.state(), *history_.state(1), obs);
+  if (noise != nullptr) prepare_noise_locked(noise);
   if (split_->finish_within(kPatience, out)) return history_.advance();
   std::shared_ptr<LateFrame> late;
   try {
-    late = std::make_shared<LateFrame>(*this, acts);
+    late = std::make_shared<LateFrame>(*this, noise != nullptr);
   } catch (const std::bad_alloc&) {
     return finish_split(out);
   }
@@ -121,16 +122,26 @@ void Session::answer_windows(FrameWindow& window, std::int64_t count, float* out
   window.set_held(windows);
 }
 
-Action Session::choose_locked(const float* logits) {
-  const Action action = choose_action(policy_->config(), rules_, history_.play(), logits, nullptr);
+void Session::prepare_noise_locked(Noise* noise) {
+  prepare_noise(policy_->config(), rules_, history_.play().frame, nullptr, noise);
+}
+
+Action Session::choose_locked(const float* logits, const Noise& noise) {
+  const Action action = choose_action(policy_->config(), rules_, history_.play(), logits, noise);
   core::advance(&history_.play(), action);
   return action;
+}
+
+Action Session::choose_locked(const float* logits) {
+  Noise noise;
+  prepare_noise_locked(&noise);
+  return choose_locked(logits, noise);
 }
 
 void Session::step(const float* obs, float* out, bool may_wait) {
   Lock lock = lock_for_step(may_wait);
   if (may_wait || !split_) return step_locked(obs, out);
-  step_split(lock, obs, out, false);
+  step_split(lock, obs, out, nullptr);
 }
 
 Action Session::act(const float* obs, float* logits, bool may_wait) {
@@ -138,10 +149,11 @@ Action Session::act(const float* obs, float* logits, bool may_wait) {
   Lock lock = lock_for_step(may_wait);
   if (may_wait || !split_) {
     step_locked(obs, logits);
-  } else {
-    step_split(lock, obs, logits, true);
+    return choose_locked(logits);
   }
-  return choose_locked(logits);
+  Noise noise;
+  step_split(lock, obs, logits, &noise);
+  return choose_locked(logits, noise);
 }
 
 void Session::prefill(const float* frames, std::int64_t seq, float* out) {

@@ -115,8 +115,9 @@ class Session {
     if (pace_ && !warmed) pace_->arrived();
   }
   void step_locked(const float* obs, float* out);
-  // A frame of a call that may not wait. Throws Late, and has given up the lock then.
-  void step_split(Lock& lock, const float* obs, float* out, bool acts);
+  // A frame of a call that may not wait. Throws Late, and has given up the lock then. noise: null where the
+  // frame chooses no action; prepared here, while the device computes.
+  void step_split(Lock& lock, const float* obs, float* out, Noise* noise);
   void finish_split(float* out);
   void step_window(const float* obs, float* out);
   // The answers of the windows that end at the last `count` frames of `window`, through the ring. Where it
@@ -125,6 +126,8 @@ class Session {
   // `seq` frames of a session with a window, which first goes back `back` frames. Where it throws, nothing
   // has changed.
   void run_windows(std::int64_t back, const float* frames, std::int64_t seq, float* out);
+  void prepare_noise_locked(Noise* noise);
+  Action choose_locked(const float* logits, const Noise& noise);
   Action choose_locked(const float* logits);
   void require_recorded(std::int64_t frames_back) const;
   // Leaves the history at the state that the frames start from; the caller advances it.
