@@ -2,11 +2,11 @@
 defmodule BenchSupport do
   alias ExPhil.Native.Tools.Player.Report
 
-  @doc "The backend of the command line (:auto where it names none), and the other arguments."
+  @doc "The backend of the command line (the default one where it names none), and the other arguments."
   def arguments do
     case System.argv() do
       [name | rest] when name in ["cuda", "host"] -> {String.to_atom(name), rest}
-      rest -> {:auto, rest}
+      rest -> {ExPhil.Native.default_backend(), rest}
     end
   end
 

@@ -14,6 +14,7 @@
 #include "support/numbers.hpp"
 #include "support/policy.hpp"
 #include "support/policy_forms.hpp"
+#include "support/random_sessions.hpp"
 #include "support/rollback_case.hpp"
 
 namespace exphil {
@@ -130,13 +131,25 @@ TEST_CASE("the recorded rollbacks on the GPU", "[cuda][gpu][policy]") {
   CHECK(worst <= 1e-5);
 }
 
-TEST_CASE("rolling back in a session on the GPU: recorded and random", "[cuda][gpu][policy][rollback]") {
+TEST_CASE("rolling back in a session on the GPU", "[cuda][gpu][policy][rollback]") {
   if (!test::have_device()) return;
   if (test::have_melee()) test::check_recorded_rollbacks(load(test::melee_policy()), test::melee_rollback());
-  const std::int64_t operations = test::rollback_operations(3000);
   for (const test::PolicySpec& spec : awkward_policies()) {
     test::check_long_resimulation(load(test::make_policy(spec), 4));  // the arena grows
-    test::check_random_rollbacks(load(test::make_policy(spec), 400), operations / 6, spec.seed);
+  }
+}
+
+TEST_CASE("random operations of sessions on the GPU on threads, and replays on one thread",
+          "[cuda][gpu][policy][rollback][sessions]") {
+  if (!test::have_device()) return;
+  const std::vector<test::PolicySpec> specs = awkward_policies();
+  const auto operations = test::session_operations(24'000) / static_cast<std::int64_t>(specs.size());
+  for (const test::PolicySpec& spec : specs) {
+    std::vector<std::shared_ptr<Policy>> policies;
+    for (auto& weights : test::in_every_precision(*test::make_policy(spec))) {
+      policies.push_back(load(weights, 400));
+    }
+    test::check_random_sessions(policies, operations, spec.seed);
   }
 }
 
