@@ -121,6 +121,12 @@ defmodule LongSchedule do
     :counters.add(statistics, 3 + min(div(passed, @step), @steps - 1), 1)
   end
 
+  def sum(all) do
+    sum = statistics()
+    for one <- all, at <- 1..(2 + @steps), do: :counters.add(sum, at, :counters.get(one, at))
+    sum
+  end
+
   # nil where no frame was counted.
   def summary(statistics) do
     counts = for at <- 1..@steps, do: :counters.get(statistics, 2 + at)
@@ -209,4 +215,7 @@ for {{name, _, _}, at} <- Enum.with_index(kinds, 1) do
   for info <- Enum.take(own, 5), do: IO.puts("  #{inspect(info)}")
 end
 
-IO.puts("elsewhere: #{length(for {_, info} <- events, not LongSchedule.in_library?(info), do: info)} events")
+all = statistics |> Map.values() |> LongSchedule.sum() |> LongSchedule.summary()
+if all, do: IO.puts("all agents:\n#{all}")
+ours = Enum.count(events, fn {_, info} -> LongSchedule.in_library?(info) end)
+IO.puts("in this library: #{ours} events\nelsewhere: #{length(events) - ours} events")

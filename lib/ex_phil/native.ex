@@ -125,7 +125,8 @@ defmodule ExPhil.Native do
   def cuda_available?, do: match?({:ok, %{cuda_reason: nil}}, NIF.machine())
 
   @doc """
-  The backend that calls without a `:backend` option run on.
+  The backend that calls without a `:backend` option run on. A policy may be on another one, if that is faster: see
+  `ExPhil.Native.Mamba.load/2`.
   """
   @spec default_backend() :: :host | :cuda
   def default_backend, do: default_backend(found().automatic)

@@ -95,7 +95,8 @@ defmodule ExPhil.Native.Mamba do
   another. This takes 0.2 s besides the two loads; of a policy whose frames take longer than a few milliseconds, a few frames
   more. The other model is freed. A policy with a known window is timed with a session of that window, another one with a
   carried state. Where the GPU fails, the host is taken. `info/1` says what was measured. Name the backend for many agents in
-  one call, for `window/2` or for training, where the GPU is faster more often than for one agent.
+  one call, for `window/2` or for training, where the GPU is faster more often than for one agent; and where two runs must have
+  the same bits, because two loads may choose differently.
 
   A frame's step is bound by reading the weights, so fewer bytes are less time. With another precision than `:f32` the matrices
   are rounded at load and stored in two bytes or one for each weight; `:int8` has a scale for each row. Vectors (norms, biases, A, D,

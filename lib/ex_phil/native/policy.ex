@@ -31,8 +31,8 @@ defmodule ExPhil.Native.Policy do
   @rules [:temperature, :deterministic, :deterministic_buttons, :hysteresis, :seed]
 
   @doc """
-  Loads a policy with ExPhil's six heads, with the options of `ExPhil.Native.Mamba.load/2`. A file without them is an
-  error of kind `:unsupported`.
+  Loads a policy with ExPhil's six heads, with the options of `ExPhil.Native.Mamba.load/2`; `backend: :auto`, the default, takes
+  the backend that is faster for one agent. A file without those heads is an error of kind `:unsupported`.
   """
   @spec load(Path.t(), keyword()) :: result(policy())
   def load(path, options \\ []) do

@@ -1,6 +1,7 @@
 // Everything at once on the host backend: threads that step, batch, roll back, prefill, scan, load and drop,
-// and at the end the bits of every session against a replay on one thread. Run by the ordinary tests, and by
-// `make sanitize_threads` under ThreadSanitizer.
+// and at the end the bits of every session against a replay on one thread; and random operations of sessions
+// of every kind and precision. Run by the ordinary tests, and by `make sanitize_threads` under
+// ThreadSanitizer.
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
 #include "support/policy.hpp"
+#include "support/random_sessions.hpp"
 #include "support/scan_case.hpp"
 
 namespace exphil {
@@ -116,6 +118,22 @@ TEST_CASE("a storm of calls from many threads changes no session's bits", "[host
     CHECK(out == last[index]);
     CHECK(replay.export_state() == sessions[index]->export_state());
   }
+}
+
+TEST_CASE("random operations of sessions on threads have the bits of replays on one thread",
+          "[host][storm][sessions]") {
+  test::PolicySpec large;  // whose steps are shared by threads
+  large.d_model = 64, large.d_inner = 320, large.n_layer = 1;
+  const std::int64_t operations = test::session_operations(20'000);
+  const auto check = [](const test::PolicySpec& spec, std::int64_t count) {
+    std::vector<std::shared_ptr<core::Policy>> policies;
+    for (auto& weights : test::in_every_precision(*test::make_policy(spec))) {
+      policies.push_back(host::host_backend()->load(weights, {}));
+    }
+    test::check_random_sessions(policies, count, spec.seed);
+  };
+  check({}, operations);
+  check(large, operations / 20);
 }
 
 }  // namespace exphil

@@ -24,7 +24,7 @@ defmodule ExPhil.Native.LongScheduleTest do
           do: assert({kind, events <= max(2, div(calls, 10))} == {kind, true}, output)
 
       frames = length(Regex.scan(~r/^  [1-9]\d* frames, \d+ late, \d+ missed/m, output))
-      assert frames == if(unquote(mode) == :play, do: 8, else: 0)
+      assert frames == if(unquote(mode) == :play, do: 9, else: 0)
     end
   end
 end

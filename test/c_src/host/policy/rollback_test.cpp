@@ -1,4 +1,4 @@
-// Rolling back within a session on the host backend: recorded and random operations, limits, and acting.
+// Rolling back within a session on the host backend: recorded operations, limits, and acting.
 #include <cstring>
 
 #include "core/policy/session.hpp"
@@ -8,7 +8,6 @@
 #include "support/exphil_data.hpp"
 #include "support/numbers.hpp"
 #include "support/policy.hpp"
-#include "support/random_sessions.hpp"
 #include "support/rollback_case.hpp"
 
 namespace exphil {
@@ -32,22 +31,6 @@ Floats frames_of(const core::Policy& policy, std::int64_t count) {
 }
 
 }  // namespace
-
-TEST_CASE("random operations of sessions on threads have the bits of replays on one thread",
-          "[host][policy][rollback][sessions]") {
-  test::PolicySpec large;  // whose steps are shared by threads
-  large.d_model = 64, large.d_inner = 320, large.n_layer = 1;
-  const std::int64_t operations = test::session_operations(20'000);
-  const auto check = [](const test::PolicySpec& spec, std::int64_t count) {
-    std::vector<std::shared_ptr<core::Policy>> policies;
-    for (auto& weights : test::in_every_precision(*test::make_policy(spec))) {
-      policies.push_back(host::make_policy(*weights, {}));
-    }
-    test::check_random_sessions(policies, count, spec.seed);
-  };
-  check({}, operations);
-  check(large, operations / 20);
-}
 
 TEST_CASE("a long resimulation on the host has the bits of single steps", "[host][policy][rollback]") {
   test::check_long_resimulation(host::make_policy(*test::make_policy({}), {}));

@@ -102,6 +102,15 @@ defmodule ExPhil.Native.Mamba.AutomaticTest do
     assert output == ":named\n:named\n"
   end
 
+  @tag :gpu
+  test "on a GPU both backends are measured, and the faster one is taken" do
+    for path <- [Policies.checkpoint(), Policies.checkpoint(d_model: 256, d_inner: 512)] do
+      %{backend: backend, choice: %{cuda: cuda, host: host}} = Mamba.info(Mamba.load!(path))
+      assert %{paced: _, back_to_back: _} = cuda
+      assert backend == if(cuda.paced <= host.paced, do: :cuda, else: :host)
+    end
+  end
+
   test "without a GPU only the host is there" do
     environment = [{"EXPHIL_NATIVE_LIBCUDA", "/nowhere/libcuda.so"} | Peer.library()]
     output = load(&Peer.peer(&1, environment), [])
