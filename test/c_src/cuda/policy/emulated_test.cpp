@@ -9,6 +9,7 @@
 #include "cuda/policy/loader.hpp"
 #include "support/catch.hpp"
 #include "support/policy_forms.hpp"
+#include "support/random_sessions.hpp"
 
 namespace exphil::test {
 namespace {
@@ -59,9 +60,30 @@ TEST_CASE("precisions of a policy on an emulated GPU", "[.emulated_precision]") 
   }
 }
 
+// f32 and int8, so that what two models share on a device is covered.
+TEST_CASE("random operations of sessions on an emulated GPU", "[.emulated_sessions]") {
+  emulate_launches();
+  PolicySpec spec;
+  core::PolicyOptions options;
+  options.max_sessions = 400;
+  const auto weights = in_every_precision(*make_policy(spec));
+  std::vector<std::shared_ptr<core::Policy>> policies;
+  for (const auto& chosen : {weights.front(), weights.back()}) {
+    policies.push_back(cuda::load_policy(cuda::Context::open(0), chosen, options));
+  }
+  check_random_sessions(policies, session_operations(128), 3);
+}
+
 TEST_CASE("policies in several precisions run without a GPU", "[cuda][policy][emulated][precision]") {
   const RunResult run =
       run_over_emulated("[.emulated_precision]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}});
+  INFO(run.output);
+  REQUIRE(run.status == 0);
+}
+
+TEST_CASE("random operations of sessions run without a GPU", "[cuda][policy][emulated][sessions]") {
+  const RunResult run =
+      run_over_emulated("[.emulated_sessions]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}});
   INFO(run.output);
   REQUIRE(run.status == 0);
 }
