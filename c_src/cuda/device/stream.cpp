@@ -49,7 +49,10 @@ void StreamPool::destroy(CUstream stream) noexcept {
 StreamLease::StreamLease(Context& context) : context_(context), stream_(context.streams().take()) {}
 
 StreamLease::~StreamLease() {
-  if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
+  if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) {
+    context_.streams().destroy(stream_);
+    return;
+  }
   CUresult result = driver().cuStreamSynchronize(stream_);
   CUcontext previous;
   driver().cuCtxPopCurrent(&previous);

@@ -53,6 +53,18 @@ TEST_CASE("a stream that cannot be synchronised is not reused", "[.fake]") {
   CHECK(fake().context_depth() == 0);
 }
 
+TEST_CASE("a stream whose context cannot be entered is destroyed", "[.fake]") {
+  const auto context = Context::open(0);
+  int alive = 0;
+  {
+    const StreamLease lease(*context);
+    alive = fake().streams();
+    fake().fail_next("cuCtxPushCurrent", CUDA_ERROR_OUT_OF_MEMORY, 0);
+  }
+  CHECK(fake().streams() == alive - 1);
+  CHECK(fake().context_depth() == 0);
+}
+
 TEST_CASE("a pool destroys its streams, events destroy themselves", "[.fake]") {
   const auto context = Context::open(0);
   const int streams = fake().streams(), events = fake().events();
