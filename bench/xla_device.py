@@ -1,10 +1,11 @@
 """What JAX's programs run on the GPU, by XLA's own profiler: kernels, their time, and the time between them; and what a
 custom call adds to its kernel.
 
-    make && EXPHIL_NATIVE_KERNELS=kernels python bench/xla_device.py [RUNS]       # a Python that has JAX for CUDA
+    make && EXPHIL_NATIVE_KERNELS=kernels python bench/xla_device.py [RUNS [added]]   # a Python that has JAX for CUDA
 
 "busy" is the sum of the times of all kernels and copies of one run, "span" the time from the start of the first to the end of the
-last, "ratio" that of JAX alone to the custom calls.
+last, "ratio" that of JAX alone to the custom calls. With `added` only what a call adds is measured. XLA runs op by op
+while it profiles, unless XLA_FLAGS has --xla_enable_command_buffers_during_profiling=true.
 """
 
 import collections
@@ -104,17 +105,16 @@ def chain_of(calls):
 
 
 def added(shape):
-    """One call's time in a chain of calls, each on the result of the one before, without the profiler; the time of its kernel
-    by the profiler; and what is between them: the time that the custom call adds."""
+    """One call's time in a chain of calls, each on the result of the one before, without the profiler; then by the profiler,
+    which by default runs a chain without command buffers: the time of its kernel, and of a call from first to last."""
     x, *rest = inputs(*shape)
     few, many = (xla_jax.median(jax.jit(chain_of(calls)), lambda key: (x, *rest)) for calls in (50, 250))
-    call = (many - few) / 200
     run = profile(chain_of(50), (x, *rest))[-1]
     kernel = statistics.median(end - start for start, end, _ in run)
-    gaps = [after[0] - before[1] for before, after in zip(run, run[1:])]
+    span = (run[-1][1] - run[0][0]) / 50
     print(
-        f"{'x'.join(map(str, shape)):16} a call of a chain {call:7.2f} us  its kernel {kernel:7.2f} us  added {call - kernel:6.2f} us"
-        f"   (profiled: {len(run)} kernels for 50 calls, between two {statistics.median(gaps):.2f} us)",
+        f"{'x'.join(map(str, shape)):16} a call of a chain {(many - few) / 200:7.2f} us; profiled {span:7.2f} us, its kernel {kernel:7.2f}"
+        f" us, so the call adds {span - kernel:5.2f} us ({len(run)} kernels and copies for 50 calls)",
         flush=True,
     )
 
@@ -124,6 +124,8 @@ def main():
     print(f"JAX {jax.__version__}, {jax.devices()[0].device_kind}, {RUNS} runs")
     for shape in ((32, 60, 512, 16), (8, 1024, 512, 16), (1, 1, 32, 16)):
         added(shape)
+    if "added" in sys.argv:
+        return
     for shape in ((32, 60, 512, 16), (8, 1024, 512, 16)):
         name, tensors = "x".join(map(str, shape)), inputs(*shape)
         show(f"forward {name}", exphil.selective_scan, xla_jax.alone, tensors)

@@ -24,12 +24,13 @@ core::AssociativeOptions scan_options(const AssociativeOptionsTuple& tuple) {
 }  // namespace
 
 // options: {axis, direction, compensated, block_size}. {y, y_reverse | nil}
-Term associative_scan(Call& call, BackendChoice choice, std::int64_t device, Atom op, MaybeTensor a,
-                      core::TensorView x, AssociativeOptionsTuple options) {
-  const core::AssociativeProblem problem =
+Term associative_scan(Call& call, BackendChoice choice, std::int64_t device, Atom op, MaybeScanTensor a,
+                      ScanTensor x, AssociativeOptionsTuple options) {
+  core::AssociativeProblem problem =
       core::validate_associative(core::associative_op_named(op.name, "op"), {x, a}, scan_options(options));
 
-  core::Backend& backend = open_backend(choice, device);
+  core::Backend& backend = open_backend(choice, device, call.device_ranges());
+  problem.on_device = call.device_ranges();
   Result y(call, backend, problem.bytes());
   std::optional<Result> y_reverse;
   if (problem.direction == core::Direction::both) y_reverse.emplace(call, backend, problem.bytes());

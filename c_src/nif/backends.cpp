@@ -69,6 +69,15 @@ core::Backend& open_backend(BackendChoice choice, std::int64_t device) {
   return *host::host_backend();  // kept there until the process ends
 }
 
+core::Backend& open_backend(BackendChoice choice, std::int64_t device, const core::DeviceRanges& inputs) {
+  core::Backend& backend = open_backend(choice, device);
+  if (!inputs.empty() && !backend.waits_for_device()) {
+    const std::string& argument = inputs.front().argument;
+    fail(ErrorKind::unsupported, argument, argument, " is in device memory, and the call runs on the host");
+  }
+  return backend;
+}
+
 bool may_use_cuda(ErlNifEnv* env, Term choice) {
   if (enif_is_identical(choice, enif_make_atom(env, "host"))) return false;
   if (enif_is_identical(choice, enif_make_atom(env, "cuda"))) return true;

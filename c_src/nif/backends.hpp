@@ -26,6 +26,10 @@ BackendChoice resolve(BackendChoice choice);
 // reason.
 core::Backend& open_backend(BackendChoice choice, std::int64_t device);
 
+// The same for a call whose inputs may be in device memory. Throws unsupported where the backend computes on
+// the host.
+core::Backend& open_backend(BackendChoice choice, std::int64_t device, const core::DeviceRanges& inputs);
+
 // Whether a call with this choice (an atom) may wait for a GPU. Opens nothing: true while unknown.
 bool may_use_cuda(ErlNifEnv* env, Term choice);
 

@@ -120,9 +120,8 @@ core::Shape decode_shape(Call& call, Term term, const char* argument) {
   return shape;
 }
 
-}  // namespace
-
-core::TensorView Decoder<core::TensorView>::decode(Call& call, Term term, const char* argument) {
+// Type and shape; `elements` is the tensor's third part.
+core::TensorView decode_header(Call& call, Term term, const char* argument, Term* elements) {
   int arity = 0;
   const Term* parts = nullptr;
   if (!enif_get_tuple(call.env(), term, &arity, &parts) || arity != 3) {
@@ -136,9 +135,18 @@ core::TensorView Decoder<core::TensorView>::decode(Call& call, Term term, const 
          "; expected f32, f16, bf16, c64, f64, s32 or s64");
   }
   view.shape = decode_shape(call, parts[1], argument);
+  *elements = parts[2];
+  return view;
+}
+
+}  // namespace
+
+core::TensorView Decoder<core::TensorView>::decode(Call& call, Term term, const char* argument) {
+  Term elements = 0;
+  core::TensorView view = decode_header(call, term, argument, &elements);
   ErlNifBinary binary;
-  if (!enif_inspect_binary(call.env(), parts[2], &binary)) {
-    fail_decode(call, parts[2], argument, "{type, shape, binary} with a binary for the elements");
+  if (!enif_inspect_binary(call.env(), elements, &binary)) {
+    fail_decode(call, elements, argument, "{type, shape, binary} with a binary for the elements");
   }
   view.bytes = binary.size;
   view.data = binary.data;
@@ -147,6 +155,28 @@ core::TensorView Decoder<core::TensorView>::decode(Call& call, Term term, const 
   const std::size_t element = core::dtype_size(view.dtype);
   view.data = call.aligned(binary.data, binary.size, view.dtype == core::Dtype::c64 ? element / 2 : element);
   return view;
+}
+
+ScanTensor Decoder<ScanTensor>::decode(Call& call, Term term, const char* argument) {
+  Term elements = 0;
+  core::TensorView view = decode_header(call, term, argument, &elements);
+  int arity = 0;
+  const Term* parts = nullptr;
+  ErlNifUInt64 address = 0, bytes = 0;
+  if (!enif_get_tuple(call.env(), elements, &arity, &parts) || arity != 4 ||
+      !enif_is_identical(parts[0], encode_atom(call, "device")) ||
+      !enif_get_uint64(call.env(), parts[1], &address) || !enif_get_uint64(call.env(), parts[2], &bytes)) {
+    return {Decoder<core::TensorView>::decode(call, term, argument)};
+  }
+  view.bytes = static_cast<std::size_t>(core::checked_multiply(
+      view.shape.elements(argument), static_cast<std::int64_t>(core::dtype_size(view.dtype)), argument));
+  view.data = reinterpret_cast<const void*>(address);
+  if (bytes < view.bytes) {
+    fail(ErrorKind::invalid_argument, argument, argument, " needs ", view.bytes,
+         " bytes, and its device memory has ", bytes);
+  }
+  call.add_device_range({argument, view.data, view.bytes});
+  return {view};
 }
 
 Term encode_atom(Call& call, const char* name) {

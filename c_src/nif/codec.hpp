@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/device_ranges.hpp"
 #include "core/error.hpp"
 #include "core/tensor.hpp"
 
@@ -40,10 +41,15 @@ class Call {
   // at any byte.
   const void* aligned(const void* data, std::size_t bytes, std::size_t alignment);
 
+  // The arguments that are in device memory; see ScanTensor.
+  const core::DeviceRanges& device_ranges() const { return device_ranges_; }
+  void add_device_range(core::DeviceRange range) { device_ranges_.push_back(std::move(range)); }
+
  private:
   ErlNifEnv* env_;
   const bool may_wait_;
   std::vector<std::unique_ptr<unsigned char[]>> copies_;
+  core::DeviceRanges device_ranges_;
 };
 
 // An atom by its spelling.
@@ -101,6 +107,15 @@ struct Decoder<Binary> {
 template <>
 struct Decoder<core::TensorView> {
   static core::TensorView decode(Call& call, Term term, const char* argument);
+};
+
+// A tensor that a scan reads, which may also be in device memory: {type, shape, {:device, address, bytes,
+// owner}}. The view then has an address of the device, and its range is one of the call's device_ranges().
+// The owner keeps the memory as long as the term exists.
+struct ScanTensor : core::TensorView {};
+template <>
+struct Decoder<ScanTensor> {
+  static ScanTensor decode(Call& call, Term term, const char* argument);
 };
 
 // In the VM's order of the keys.

@@ -28,22 +28,22 @@ Term set_threads(Call& call, std::int64_t threads);
 // scan.cpp
 struct ScanRequest;
 using MaybeTensor = std::optional<core::TensorView>;
-Term scan(Call& call, BackendChoice backend, std::int64_t device, core::TensorView x, core::TensorView dt,
-          core::TensorView a, core::TensorView b, core::TensorView c, MaybeTensor d, MaybeTensor z,
-          MaybeTensor dt_bias, MaybeTensor initial_state, ScanRequest request);
+using MaybeScanTensor = std::optional<ScanTensor>;
+Term scan(Call& call, BackendChoice backend, std::int64_t device, ScanTensor x, ScanTensor dt, ScanTensor a,
+          ScanTensor b, ScanTensor c, MaybeScanTensor d, MaybeScanTensor z, MaybeScanTensor dt_bias,
+          MaybeScanTensor initial_state, ScanRequest request);
 
 // scan_grad.cpp
-Term scan_grad(Call& call, BackendChoice backend, std::int64_t device, core::TensorView dy,
-               core::TensorView x, core::TensorView dt, core::TensorView a, core::TensorView b,
-               core::TensorView c, MaybeTensor d, MaybeTensor z, MaybeTensor dt_bias,
-               MaybeTensor initial_state, MaybeTensor d_final_state, MaybeTensor states, ScanRequest request,
-               bool all);
+Term scan_grad(Call& call, BackendChoice backend, std::int64_t device, ScanTensor dy, ScanTensor x,
+               ScanTensor dt, ScanTensor a, ScanTensor b, ScanTensor c, MaybeScanTensor d, MaybeScanTensor z,
+               MaybeScanTensor dt_bias, MaybeScanTensor initial_state, MaybeScanTensor d_final_state,
+               MaybeScanTensor states, ScanRequest request, bool all);
 
 // associative_scan.cpp
 // {axis, direction, compensated, block_size}
 using AssociativeOptionsTuple = std::tuple<std::int64_t, Atom, bool, std::int64_t>;
-Term associative_scan(Call& call, BackendChoice backend, std::int64_t device, Atom op, MaybeTensor a,
-                      core::TensorView x, AssociativeOptionsTuple options);
+Term associative_scan(Call& call, BackendChoice backend, std::int64_t device, Atom op, MaybeScanTensor a,
+                      ScanTensor x, AssociativeOptionsTuple options);
 Term associative_grad(Call& call, BackendChoice backend, std::int64_t device, Atom op, core::TensorView dy,
                       MaybeTensor dy_reverse, MaybeTensor a, core::TensorView x,
                       AssociativeOptionsTuple options);

@@ -7,12 +7,13 @@
 namespace exphil::nif {
 
 // {y, y_reverse | nil, final_state | nil, states | nil}
-Term scan(Call& call, BackendChoice choice, std::int64_t device, core::TensorView x, core::TensorView dt,
-          core::TensorView a, core::TensorView b, core::TensorView c, MaybeTensor d, MaybeTensor z,
-          MaybeTensor dt_bias, MaybeTensor initial_state, ScanRequest request) {
+Term scan(Call& call, BackendChoice choice, std::int64_t device, ScanTensor x, ScanTensor dt, ScanTensor a,
+          ScanTensor b, ScanTensor c, MaybeScanTensor d, MaybeScanTensor z, MaybeScanTensor dt_bias,
+          MaybeScanTensor initial_state, ScanRequest request) {
   const core::ScanInputs inputs{x, dt, a, b, c, d, z, dt_bias, initial_state};
   core::ScanCall scan = core::validate_scan(inputs, request.options, request.results);
-  core::Backend& backend = open_backend(choice, device);
+  core::Backend& backend = open_backend(choice, device, call.device_ranges());
+  scan.on_device = call.device_ranges();
   const auto table = core::describe_operands(scan.shape);
 
   core::ScanOperands<std::optional<Result>> results;

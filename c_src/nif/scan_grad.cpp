@@ -28,17 +28,18 @@ class Gradient {
 
 // all: also the gradients of a and of the optional operands. Returns a list of {name, tensor}, named after
 // the operands: "x", "dt", "b", "c", then, with `all`, "a", "d", "z", "dt_bias", "initial_state" where given.
-Term scan_grad(Call& call, BackendChoice choice, std::int64_t device, core::TensorView dy, core::TensorView x,
-               core::TensorView dt, core::TensorView a, core::TensorView b, core::TensorView c, MaybeTensor d,
-               MaybeTensor z, MaybeTensor dt_bias, MaybeTensor initial_state, MaybeTensor d_final_state,
-               MaybeTensor states, ScanRequest request, bool all) {
+Term scan_grad(Call& call, BackendChoice choice, std::int64_t device, ScanTensor dy, ScanTensor x,
+               ScanTensor dt, ScanTensor a, ScanTensor b, ScanTensor c, MaybeScanTensor d, MaybeScanTensor z,
+               MaybeScanTensor dt_bias, MaybeScanTensor initial_state, MaybeScanTensor d_final_state,
+               MaybeScanTensor states, ScanRequest request, bool all) {
   const core::ScanGradInputs inputs{
       {x, dt, a, b, c, d, z, dt_bias, initial_state}, dy, d_final_state, states};
-  const core::ScanGradProblem problem = core::validate_scan_grad(inputs, request.options);
-  core::Backend& backend = open_backend(choice, device);
+  core::ScanGradProblem problem = core::validate_scan_grad(inputs, request.options);
+  core::Backend& backend = open_backend(choice, device, call.device_ranges());
+  problem.scan.on_device = call.device_ranges();
 
   std::vector<std::pair<std::string, std::unique_ptr<Gradient>>> gradients;
-  const auto add = [&](const char* name, const MaybeTensor& operand, bool wanted) -> Gradient* {
+  const auto add = [&](const char* name, const MaybeScanTensor& operand, bool wanted) -> Gradient* {
     if (!operand || !wanted) return nullptr;
     gradients.emplace_back(name, std::make_unique<Gradient>(call, backend, *operand));
     return gradients.back().second.get();

@@ -35,6 +35,15 @@ double binary_bytes(ErlNifEnv* env, Term term) {
   return enif_inspect_binary(env, term, &binary) ? static_cast<double>(binary.size) : 0;
 }
 
+// Of a binary, or of {:device, address, bytes, owner}.
+double element_bytes(ErlNifEnv* env, Term term) {
+  int arity = 0;
+  const Term* parts = nullptr;
+  ErlNifUInt64 bytes = 0;
+  if (!enif_get_tuple(env, term, &arity, &parts) || arity != 4) return binary_bytes(env, term);
+  return enif_get_uint64(env, parts[2], &bytes) ? static_cast<double>(bytes) : 0;
+}
+
 // {type, shape, binary}, or a bare binary.
 struct Tensor {
   double bytes = 0;
@@ -49,7 +58,7 @@ Tensor tensor_of(ErlNifEnv* env, Term term) {
     tensor.bytes = binary_bytes(env, term);
     return tensor;
   }
-  tensor.bytes = binary_bytes(env, parts[2]);
+  tensor.bytes = element_bytes(env, parts[2]);
   ErlNifSInt64 last = 1;
   if (enif_get_tuple(env, parts[1], &rank, &dims) && rank > 0 && enif_get_int64(env, dims[rank - 1], &last)) {
     tensor.last_dim = static_cast<double>(last);

@@ -18,6 +18,7 @@ defmodule ExPhil.Native do
   | `:libcuda` | `EXPHIL_NATIVE_LIBCUDA` | the CUDA driver library |
   | `:libnvrtc` | `EXPHIL_NATIVE_LIBNVRTC` | the NVRTC library |
   | `:pinned_limit` | `EXPHIL_NATIVE_PINNED_LIMIT` | bytes of page-locked memory to keep at most; 0 (default) is a sixteenth of the machine's, from 512 MB to 8 GB |
+  | `:share_memory` | | `true`: scans on CUDA read tensors of EXLA's CUDA backend in device memory; `false` by default, see `ExPhil.Native.Tensor` |
 
   Set the environment before the VM starts. The backend and the device are looked up at each call, the library when
   its module loads, the rest at the first call. An invalid value is refused: `info/0` names it, and every call returns

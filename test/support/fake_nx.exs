@@ -37,6 +37,13 @@ defmodule Nx do
   defp encode(:u8, v), do: <<trunc(v)>>
 
   def to_binary(%Nx.Tensor{data: {:binary, binary}}), do: binary
+  def to_binary(%Nx.Tensor{data: %backend{}} = tensor), do: backend.to_binary(tensor)
+
+  # Of tensors with a backend of their own (fake_exla.exs).
+  def to_pointer(%Nx.Tensor{data: %backend{}} = tensor, mode: :local), do: backend.to_pointer(tensor)
+
+  def slice(%Nx.Tensor{data: %backend{}} = tensor, starts, lengths),
+    do: backend.slice(tensor, starts, lengths)
 
   # Nx has no empty tensors.
   def from_binary(binary, type) when byte_size(binary) > 0 do

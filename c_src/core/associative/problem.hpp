@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/device_ranges.hpp"
 #include "core/direction.hpp"
 #include "core/tensor.hpp"
 #include "kernels/associative/ops.cuh"
@@ -51,6 +52,7 @@ struct AssociativeProblem {
   const void* x = nullptr;
   const void* a = nullptr;
   const void* initial = nullptr;  // {outer, inner}, or null for 0
+  DeviceRanges on_device;         // the inputs that are in device memory
 
   std::int64_t elements() const { return outer * length * inner; }
   std::int64_t sequences() const { return outer * inner; }

@@ -9,6 +9,7 @@
 
 #include <optional>
 
+#include "core/device_ranges.hpp"
 #include "core/limits.hpp"
 #include "core/scan/operands.hpp"
 #include "core/scan/shape.hpp"
@@ -30,6 +31,7 @@ struct ScanResults {
 struct ScanCall {
   ScanShape shape;
   ScanOperands<void*> operands;
+  DeviceRanges on_device;  // of a call on host tensors: the inputs that are in device memory all the same
 
   // Sets the operand's address and its presence: a null address means absent. The address of a tensor without
   // elements may be null: then set the shape and the address separately.

@@ -85,7 +85,7 @@ void run_associative(Context& context, const core::AssociativeProblem& problem,
   if (problem.a != nullptr) segments.push_back({problem.a, at.a, bytes});
   segments.push_back({problem.x, at.x, bytes});
   upload = std::make_unique<Upload>(context, stream.handle(), base, std::move(segments),
-                                    std::vector<std::size_t>{at.x + bytes}, scan);
+                                    std::vector<std::size_t>{at.x + bytes}, scan, problem.on_device);
   upload->run();
   stream.synchronize();
 }

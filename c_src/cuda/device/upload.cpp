@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/parallel.hpp"
+#include "cuda/device/shared_memory.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -21,29 +22,34 @@ constexpr std::int64_t kMostThreads = 4;
 }  // namespace
 
 Upload::Upload(Context& context, CUstream stream, CUdeviceptr image, std::vector<ImageSegment> segments,
-               std::vector<std::size_t> ends, std::function<void(std::size_t)> on_ready)
+               std::vector<std::size_t> ends, std::function<void(std::size_t)> on_ready,
+               const core::DeviceRanges& on_device)
     : context_(context),
       stream_(stream),
       image_(image),
       segments_(std::move(segments)),
       ends_(std::move(ends)),
       on_ready_(std::move(on_ready)) {
+  require_shared_memory(context_, on_device);
+  for (ImageSegment& segment : segments_) segment.on_device = core::is_in(on_device, segment.data);
   piece_bytes_ = ends_.back() < kFewPieces * kPiece ? kSmallPiece : kPiece;
   pieces_ = (ends_.back() + piece_bytes_ - 1) / piece_bytes_;
   // Two blocks will do where other calls hold the pool.
   const std::size_t wanted = std::min(pieces_, kMostRingBlocks), least = std::min<std::size_t>(pieces_, 2);
-  if (wanted > 0) ring_ = context_.pinned_pool().stage(least * piece_bytes_, wanted * piece_bytes_);
+  if (has_host_bytes(0, ends_.back()))
+    ring_ = context_.pinned_pool().stage(least * piece_bytes_, wanted * piece_bytes_);
   blocks_ = ring_.bytes() / piece_bytes_;
   filled_.resize(pieces_);
-  if (pieces_ > blocks_) {
+  if (blocks_ > 0 && pieces_ > blocks_) {
     for (std::size_t i = 0; i < blocks_; ++i) copied_.push_back(std::make_unique<Event>(context_));
   }
 }
 
 void Upload::run() {
-  // Reports the slices that need no bytes.
-  if (pieces_ == 0) {
+  // No host memory to copy: this thread queues everything, and reports the slices that need no bytes.
+  if (blocks_ == 0) {
     const ContextGuard guard(context_);
+    for (; queued_ < pieces_; ++queued_) queue_next();
     for (; ready_ < ends_.size(); ++ready_) on_ready_(ready_);
     return;
   }
@@ -88,14 +94,35 @@ void Upload::wait_for_block(std::size_t piece) {
 void Upload::fill(std::size_t piece) {
   const std::size_t begin = piece * piece_bytes_, end = std::min(begin + piece_bytes_, ends_.back());
   char* block = ring_.as<char>() + piece % blocks_ * piece_bytes_;
+  each_segment(begin, end, false, [&](const ImageSegment& segment, std::size_t from, std::size_t to) {
+    std::memcpy(block + (from - begin), static_cast<const char*>(segment.data) + (from - segment.at),
+                to - from);
+  });
+}
+
+template <class Copy>
+void Upload::each_segment(std::size_t begin, std::size_t end, bool on_device, const Copy& copy) const {
   auto segment = std::upper_bound(segments_.begin(), segments_.end(), begin,
                                   [](std::size_t at, const ImageSegment& s) { return at < s.at + s.bytes; });
   for (; segment != segments_.end() && segment->at < end; ++segment) {
     const std::size_t from = std::max(begin, segment->at), to = std::min(end, segment->at + segment->bytes);
-    if (from >= to) continue;
-    std::memcpy(block + (from - begin), static_cast<const char*>(segment->data) + (from - segment->at),
-                to - from);
+    if (from < to && segment->on_device == on_device) copy(*segment, from, to);
   }
+}
+
+bool Upload::has_host_bytes(std::size_t begin, std::size_t end) const {
+  bool found = false;
+  each_segment(begin, end, false, [&](const ImageSegment&, std::size_t, std::size_t) { found = true; });
+  return found;
+}
+
+void Upload::copy_on_device(std::size_t begin, std::size_t end) {
+  each_segment(begin, end, true, [&](const ImageSegment& segment, std::size_t from, std::size_t to) {
+    context_.check(driver().cuMemcpyDtoDAsync(
+                       image_ + from, reinterpret_cast<CUdeviceptr>(segment.data) + (from - segment.at),
+                       to - from, stream_),
+                   "cuMemcpyDtoDAsync");
+  });
 }
 
 // One thread at a time queues the copies of the filled pieces in order, and reports the slices they complete.
@@ -118,10 +145,14 @@ void Upload::finish(std::size_t piece) {
 
 void Upload::queue_next() {
   const std::size_t begin = queued_ * piece_bytes_, end = std::min(begin + piece_bytes_, ends_.back());
-  const std::size_t block = queued_ % blocks_;
-  context_.check(driver().cuMemcpyHtoDAsync(image_ + begin, ring_.as<char>() + block * piece_bytes_,
-                                            end - begin, stream_),
-                 "cuMemcpyHtoDAsync");
+  const std::size_t block = blocks_ > 0 ? queued_ % blocks_ : 0;
+  if (has_host_bytes(begin, end)) {
+    context_.check(driver().cuMemcpyHtoDAsync(image_ + begin, ring_.as<char>() + block * piece_bytes_,
+                                              end - begin, stream_),
+                   "cuMemcpyHtoDAsync");
+  }
+  // After the copy of the piece, which has other bytes in their place.
+  copy_on_device(begin, end);
   if (!copied_.empty()) copied_[block]->record(stream_);
   while (ready_ < ends_.size() && ends_[ready_] <= end) on_ready_(ready_++);
 }

@@ -1,5 +1,6 @@
-// Copies host tensors to one block of device memory, the image, in order and with several threads. Used by
-// the operators' calls on host tensors and to load weights.
+// Copies host tensors to one block of device memory, the image, in order and with several threads. Tensors
+// that are in device memory already are copied on the device. Used by the operators' calls on host tensors
+// and to load weights.
 #pragma once
 
 #include <cuda.h>
@@ -11,23 +12,27 @@
 #include <mutex>
 #include <vector>
 
+#include "core/device_ranges.hpp"
 #include "cuda/device/context.hpp"
 
 namespace exphil::cuda {
 
-// One host tensor's location in the image.
+// One tensor's location in the image.
 struct ImageSegment {
   const void* data;
   std::size_t at, bytes;
+  bool on_device = false;  // set by Upload
 };
 
 class Upload {
  public:
   // segments in order of `at`, not overlapping; bytes between them are undefined. on_ready(i) is called once
   // for each element of `ends` in order, after the copies of the first ends[i] bytes of the image were queued
-  // on `stream`, with the context current; from any of the threads, one at a time.
+  // on `stream`, with the context current; from any of the threads, one at a time. on_device: where segments
+  // lie in device memory; throws as require_shared_memory where they do not.
   Upload(Context& context, CUstream stream, CUdeviceptr image, std::vector<ImageSegment> segments,
-         std::vector<std::size_t> ends, std::function<void(std::size_t)> on_ready);
+         std::vector<std::size_t> ends, std::function<void(std::size_t)> on_ready,
+         const core::DeviceRanges& on_device = {});
 
   // Copies everything; returns when the last on_ready has returned. The pinned blocks are in use until the
   // stream has been synchronised: keep the object until then.
@@ -39,6 +44,11 @@ class Upload {
   void fill(std::size_t piece);
   void finish(std::size_t piece);
   void queue_next();
+  bool has_host_bytes(std::size_t begin, std::size_t end) const;
+  void copy_on_device(std::size_t begin, std::size_t end);
+  // Calls `copy` with the segment and the part of the image [from, to) for each that is in [begin, end).
+  template <class Copy>
+  void each_segment(std::size_t begin, std::size_t end, bool on_device, const Copy& copy) const;
 
   Context& context_;
   CUstream stream_;

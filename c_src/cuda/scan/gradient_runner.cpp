@@ -50,7 +50,7 @@ void run_scan_grad(Context& context, const core::ScanGradProblem& problem,
     }
   };
   upload = std::make_unique<Upload>(context, stream.handle(), memory.address(), std::move(segments),
-                                    std::vector<std::size_t>{input_bytes}, start);
+                                    std::vector<std::size_t>{input_bytes}, start, call.on_device);
   upload->run();
   stream.synchronize();
   download.finish();

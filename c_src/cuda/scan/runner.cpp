@@ -88,7 +88,7 @@ void run_scan(Context& context, const ScanCall& call) {
     }
   };
   upload = std::make_unique<Upload>(context, copies.handle(), memory.address(), image.segments(),
-                                    image.ends(), start_slice);
+                                    image.ends(), start_slice, call.on_device);
   upload->run();
   for (StreamLease& stream : work) stream.synchronize();
   download.finish();

@@ -222,8 +222,8 @@ defmodule ExPhil.Native.AssociativeScan do
 
   defp run!(op, a, x, options) do
     {backend, device} = options.place
-    {x, form} = Tensor.pack!(x, if(op == :linear_recurrence, do: "b", else: "x"))
-    a = if a != nil, do: a |> Tensor.pack!("a") |> elem(0)
+    {x, form} = Tensor.pack!(x, if(op == :linear_recurrence, do: "b", else: "x"), nil, options.place)
+    a = if a != nil, do: a |> Tensor.pack!("a", nil, options.place) |> elem(0)
     request = {axis!(options.axis, x, form), options.direction, options.compensated, options.block_size}
 
     case Queue.run(&call(op, backend, device, a, x, request, &1)) do

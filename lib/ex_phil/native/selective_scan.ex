@@ -83,7 +83,7 @@ defmodule ExPhil.Native.SelectiveScan do
   @spec step(tensor(), tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: {tensor(), tensor()}
   def step(state, x, dt, a, b, c, options \\ []) do
     options = read!(options, @step_options)
-    {x, a, form, pack} = Operands.pack!(x, a)
+    {x, a, form, pack} = Operands.pack!(x, a, options.place)
     {operands, options} = Step.operands!({state, x, dt, a, b, c}, pack, options)
     {_, {y, nil, final_state, nil}} = run_packed!(operands, form, pack, options, %{final_state: true})
     {Tensor.unpack(Step.drop_seq(y), form), unpack_state(final_state, form)}
@@ -257,7 +257,7 @@ defmodule ExPhil.Native.SelectiveScan do
 
   # results: %{final_state: boolean, states: boolean}, the results beside y.
   defp run!({x, dt, a, b, c}, options, results) do
-    {x, a, form, pack} = Operands.pack!(x, a)
+    {x, a, form, pack} = Operands.pack!(x, a, options.place)
     run_packed!({x, pack.(dt, "dt"), a, pack.(b, "b"), pack.(c, "c")}, form, pack, options, results)
   end
 

@@ -5,12 +5,14 @@
 // and opened through EXPHIL_NATIVE_LIBCUDA. The environment configures what must be known before the first
 // call: FAKE_CUDA_INIT (cuInit's result), FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY ("90"); where there is no
 // test program to set them, FAKE_CUDA_STEPS ("1": simplify_steps()), FAKE_CUDA_DELAY with
-// FAKE_CUDA_DELAY_EVERY (delay()), and FAKE_CUDA_LOST: the device is lost at the first call of that name, or
-// after as many as FAKE_CUDA_LOST_AFTER says. In one file, despite its length: it mirrors one library, and
-// most of it is a table.
+// FAKE_CUDA_DELAY_EVERY (delay()), FAKE_CUDA_LOST: the device is lost at the first call of that name, or
+// after as many as FAKE_CUDA_LOST_AFTER says; and FAKE_CUDA_BLOCK ("ADDRESS:BYTES" in hexadecimal: device
+// memory that another library has allocated, with the floats 0, 1, 2, ...). In one file, despite its length:
+// it mirrors one library, and most of it is a table.
 #include "cuda/fake_cuda.hpp"
 
 #include <cuda.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
@@ -120,6 +122,23 @@ CUresult destroy(std::set<void*>& live, void* handle) {
 CUresult alive(const std::set<void*>& live, void* handle) {
   std::lock_guard<std::recursive_mutex> lock(mutex);
   return live.count(handle) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+// FAKE_CUDA_BLOCK
+void add_foreign_block() {
+  const char* text = std::getenv("FAKE_CUDA_BLOCK");
+  char* rest = nullptr;
+  const CUdeviceptr address = text == nullptr ? 0 : std::strtoull(text, &rest, 16);
+  if (address == 0 || *rest != ':') return;
+  const std::size_t bytes = std::strtoull(rest + 1, nullptr, 16);
+  void* wanted = reinterpret_cast<void*>(address);
+  if (mmap(wanted, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) !=
+      wanted) {
+    return;
+  }
+  for (std::size_t i = 0; i < bytes / 4; ++i) static_cast<float*>(wanted)[i] = static_cast<float>(i);
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  device_blocks[address] = bytes;
 }
 
 void* host(CUdeviceptr address) {
@@ -279,6 +298,7 @@ FakeCuda fake_cuda = {
 // -----------------------------------------------------------------------------
 
 CUresult cuInit(unsigned) {
+  add_foreign_block();
   if (from_environment("FAKE_CUDA_STEPS", 0) != 0) simple_steps = true;
   if (const int delay = from_environment("FAKE_CUDA_DELAY", 0); delay > 0) {
     work->set_delay(delay, from_environment("FAKE_CUDA_DELAY_EVERY", 1));
@@ -428,6 +448,35 @@ CUresult cuMemGetInfo(std::size_t* free, std::size_t* all) {
   *free = kFakeMemory - total(device_blocks);
   *all = kFakeMemory;
   return CUDA_SUCCESS;
+}
+
+// All device memory is that of device 0.
+CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
+  ENTER("cuPointerGetAttribute");
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  auto block = device_blocks.upper_bound(address);
+  if (block == device_blocks.begin()) return CUDA_ERROR_INVALID_VALUE;
+  --block;
+  if (address >= block->first + block->second) return CUDA_ERROR_INVALID_VALUE;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      *static_cast<CUcontext*>(value) = reinterpret_cast<CUcontext>(&the_context);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      *static_cast<unsigned*>(value) = CU_MEMORYTYPE_DEVICE;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      *static_cast<int*>(value) = 0;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      *static_cast<CUdeviceptr*>(value) = block->first;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      *static_cast<std::size_t*>(value) = block->second;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
 }
 
 CUresult cuMemHostAlloc(void** data, std::size_t bytes, unsigned) {

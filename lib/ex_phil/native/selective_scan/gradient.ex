@@ -35,7 +35,7 @@ defmodule ExPhil.Native.SelectiveScan.Gradient do
   # all?: also the gradients of a and of the optional operands.
   defp run!(dy, {x, dt, a, b, c}, options, states, all?) do
     {backend, device} = options.place
-    {x, a, form, pack} = Operands.pack!(x, a)
+    {x, a, form, pack} = Operands.pack!(x, a, options.place)
     optional = fn name -> pack.(options[name], inspect(name)) end
 
     request = Map.take(options, [:discretization, :dt_softplus, :dt_range, :direction])

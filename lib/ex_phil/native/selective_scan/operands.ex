@@ -4,27 +4,28 @@ defmodule ExPhil.Native.SelectiveScan.Operands do
   # numeric type is cast, as in ExPhil's own module. A {type, shape, binary} is passed unchanged, and refused where its
   # type is wrong.
 
-  alias ExPhil.Native.Tensor
+  alias ExPhil.Native.{SharedMemory, Tensor}
 
   # Operands with a row for each step have x's type; others are f32, or c64 with a complex a.
   @rows ["dy", "dt", ":z"]
   @complex ["b", "c", "state", "states", ":initial_state", ":d_final_state"]
 
-  @type pack :: (nil | Tensor.t(), String.t() -> nil | Tensor.plain())
+  @type pack :: (nil | Tensor.t(), String.t() -> nil | Tensor.packed())
 
-  @doc "x, a, the form of the results, and a function that packs each other operand by its name."
-  @spec pack!(Tensor.t(), Tensor.t()) :: {Tensor.plain(), Tensor.plain(), Tensor.form(), pack()}
-  def pack!(x, a) do
-    {x, form} = Tensor.pack!(x, "x", [:f32, :f16, :bf16])
-    {a, _} = Tensor.pack!(a, "a", [:f32, :c64])
-    {x, a, form, &pack!(&1, &2, elem(x, 0), elem(a, 0))}
+  @doc "x, a, the form of the results, and a function that packs each other operand by its name, for a call at `place`."
+  @spec pack!(Tensor.t(), Tensor.t(), SharedMemory.place()) ::
+          {Tensor.packed(), Tensor.packed(), Tensor.form(), pack()}
+  def pack!(x, a, place) do
+    {x, form} = Tensor.pack!(x, "x", [:f32, :f16, :bf16], place)
+    {a, _} = Tensor.pack!(a, "a", [:f32, :c64], place)
+    {x, a, form, &pack!(&1, &2, {elem(x, 0), elem(a, 0)}, place)}
   end
 
   # Options are optional, arguments are not.
-  defp pack!(nil, ":" <> _, _row, _weight), do: nil
+  defp pack!(nil, ":" <> _, _types, _place), do: nil
 
-  defp pack!(tensor, name, row, weight),
-    do: tensor |> Tensor.pack!(name, [type(name, row, weight)]) |> elem(0)
+  defp pack!(tensor, name, {row, weight}, place),
+    do: tensor |> Tensor.pack!(name, [type(name, row, weight)], place) |> elem(0)
 
   defp type(name, row, _weight) when name in @rows, do: row
   defp type(name, _row, :c64) when name in @complex, do: :c64
