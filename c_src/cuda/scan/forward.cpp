@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "core/error.hpp"
 #include "cuda/jit/launch.hpp"
+#include "cuda/scan/plan_cache.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -15,6 +17,24 @@ using DeviceOperands = core::ScanOperands<CUdeviceptr>;
 
 bool is_empty(const ScanShape& p) {
   return p.batch == 0 || p.dim == 0;
+}
+
+struct Planned {
+  LaunchPlan plan;
+  CUfunction function;
+};
+
+Planned make_planned(Context& context, const ScanShape& p, const ScanTuning* tuning) {
+  Planned planned{plan_scan(p, context.properties(), tuning), nullptr};
+  planned.function = context.kernels().get(planned.plan.spec, planned.plan.shared_bytes);
+  return planned;
+}
+
+std::shared_ptr<const Planned> planned_scan(Context& context, const ScanShape& p, const ScanTuning* tuning) {
+  // Leaked on purpose: threads may still call while static destructors run at the end of the process.
+  static auto* const plans = new PlanCache<Planned>;
+  if (tuning != nullptr) return std::make_shared<const Planned>(make_planned(context, p, tuning));
+  return plans->get(context, p, [&] { return make_planned(context, p, nullptr); });
 }
 
 }  // namespace
@@ -46,17 +66,15 @@ void enqueue_scan(Context& context, CUstream stream, const ScanShape& p, const D
                   const ScanTuning* tuning) {
   if (is_empty(p)) return;
   require_addresses(p, on_device);
-  const LaunchPlan plan = plan_scan(p, context.properties(), tuning);
-  const CUfunction function = context.kernels().get(plan.spec, plan.shared_bytes);
+  const std::shared_ptr<const Planned> planned = planned_scan(context, p, tuning);
+  const LaunchPlan& plan = planned->plan;
   for (const ScanLaunch& l : scan_launches(plan, p, on_device)) {
-    launch(context, function, l.grid, plan.block, plan.shared_bytes, stream, l.arguments);
+    launch(context, planned->function, l.grid, plan.block, plan.shared_bytes, stream, l.arguments);
   }
 }
 
 void prepare_scan(Context& context, const ScanShape& p, const ScanTuning* tuning) {
-  if (is_empty(p)) return;
-  const LaunchPlan plan = plan_scan(p, context.properties(), tuning);
-  context.kernels().get(plan.spec, plan.shared_bytes);
+  if (!is_empty(p)) planned_scan(context, p, tuning);
 }
 
 }  // namespace exphil::cuda
