@@ -37,8 +37,9 @@ struct Receiver {
 };
 
 // How long before a frame the process of a clock with `warm` is woken: the wake-up of the ticker thread and
-// of a scheduler, a scratch step of at most core::kPatience, and some room. At most a quarter of the period.
-// It bounds what await_tick() takes, which must be below the millisecond of a call on a normal scheduler.
+// of a scheduler, scratch steps of at most core::kPatience each, and some room. At most a quarter of the
+// period. It bounds what await_tick() takes, which must be below the millisecond of a call on a normal
+// scheduler.
 constexpr std::chrono::microseconds kWarmLead{500};
 
 }  // namespace
@@ -55,6 +56,7 @@ Term start_clock(Call& call, double fps, std::optional<SessionHandle*> warm) {
     clock.loaded = session.loaded;
     clock.session = session.session;
     clock.scratch = std::make_shared<core::ScratchStep>(session.loaded->policy);
+    clock.scratch->measure();
   }
   const auto receiver = std::make_shared<Receiver>();
   enif_self(call.env(), &receiver->process);

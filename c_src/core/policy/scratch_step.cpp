@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-namespace exphil::core {
+#include "core/ticker.hpp"
 
-using Clock = std::chrono::steady_clock;
+namespace exphil::core {
 
 ScratchStep::ScratchStep(std::shared_ptr<Policy> policy)
     : policy_(std::move(policy)),
@@ -23,24 +23,52 @@ void ScratchStep::run() noexcept {
   }
 }
 
-bool ScratchStep::run_until(Clock::time_point end) noexcept {
+void ScratchStep::measure() noexcept {
+  if (!split_) return;
+  run();
+  const Clock::time_point begin = Clock::now();
+  run();
+  again_ = std::max(Clock::now() - begin, Clock::duration(1));
+  first_ = 2 * again_;
+}
+
+bool ScratchStep::run_within(Clock::duration left) {
   using std::chrono::microseconds;
-  if (!split_ || end - Clock::now() < kLeastTime) return false;
+  if (in_progress_ && !split_->finish_within(microseconds(0), out_.data())) return false;
+  in_progress_ = false;
+  split_->begin(*zeros_, *scratch_, obs_.data());
+  in_progress_ = true;
+  const auto bound = std::chrono::duration_cast<microseconds>(std::min<Clock::duration>(left, kPatience));
+  in_progress_ = !split_->finish_within(bound, out_.data());
+  return !in_progress_;
+}
+
+// The first step finds everything asleep. A GPU that it wakes answers slowly again some 100 us later, so the
+// last steps end shortly before `end`.
+//
+// A single slow step, of a thread that lost its core, should not end the warming: what is expected grows by a
+// quarter at most. Where it does not fit it shrinks until it is tried again, at 60 FPS after some seconds.
+bool ScratchStep::run_until(Clock::time_point end) noexcept {
   const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return false;
+  if (!lock.owns_lock() || again_ == Clock::duration(0)) return false;
+  bool came = false;
   try {
-    if (in_progress_ && !split_->finish_within(microseconds(0), out_.data())) return false;
-    in_progress_ = false;
-    split_->begin(*zeros_, *scratch_, obs_.data());
-    in_progress_ = true;
-    const auto left = std::chrono::duration_cast<microseconds>(end - Clock::now());
-    in_progress_ =
-        !split_->finish_within(std::clamp(left, microseconds(0), microseconds(kPatience)), out_.data());
-    return !in_progress_;
+    for (Clock::time_point now = Clock::now(); now < end;) {
+      Clock::duration& expected = came ? again_ : first_;
+      const Clock::duration needed = expected + expected / 4;
+      if (now + needed > end) break;
+      if (came) poll_until(end - std::max<Clock::duration>(kLast, needed), end - now);
+      const Clock::time_point begin = Clock::now();
+      if (!run_within(end - begin)) break;
+      now = Clock::now();
+      expected = std::min(now - begin, expected + expected / 4);
+      came = true;
+    }
   } catch (const WouldWait&) {
   } catch (...) {
   }
-  return false;
+  if (!came) first_ = std::max(first_ - first_ / 1024, 2 * again_);
+  return came;
 }
 
 }  // namespace exphil::core

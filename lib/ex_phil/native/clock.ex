@@ -19,7 +19,8 @@ defmodule ExPhil.Native.Clock do
       {:ok, out} = ExPhil.Native.Mamba.step(session, obs)
 
   A process that has slept for a frame wakes on a cold core, and finds a GPU that sleeps. So it is woken half a
-  millisecond before the tick, makes a step on a scratch state of the session's policy, and polls until the tick.
+  millisecond before the tick, makes a step on a scratch state of the session's policy, polls, and makes more of them in the
+  last fifth of a millisecond before the tick.
 
   A tick that the machine could not deliver in time is skipped, and the next message has the number that is due then.
   The clock ends with `stop/1`, with its process, or when the last reference to it is garbage-collected.
@@ -50,7 +51,7 @@ defmodule ExPhil.Native.Clock do
       sent half a millisecond before their tick, at most a quarter of the period, and `wait/1` returns at the tick. Meanwhile
       the process holds its scheduler: 3% of a core at 60 FPS. A process that takes the messages itself would be early.
 
-  The scratch step changes no session. It is left out where little time is left, where the GPU's driver or another call would hold it up,
+  The scratch steps change no session. They are left out where little time is left, where the GPU's driver or another call would hold them up,
   and on the CPU backend, where the process only polls: use `ExPhil.Native.Mamba.pace/2` there. Of a session with both,
   the thread of the pace sleeps while the process warms itself. The clock holds the session and two more states of the
   model's `:max_sessions` until it is garbage-collected.
