@@ -28,9 +28,15 @@ void get_message(GetMessageArgs* args) {
   args->message = args->error->message.c_str();
 }
 
-// The platform has no stream and no memory of its own, as on the CPU.
-XLA_FFI_Error* no_stream(XLA_FFI_Stream_Get_Args*) {
-  return new XLA_FFI_Error{"there is no stream", XLA_FFI_Error_Code_UNIMPLEMENTED};
+// The platform's stream; without one, and always without memory of its own, it is as the CPU.
+void* the_stream = nullptr;
+
+XLA_FFI_Error* get_stream(XLA_FFI_Stream_Get_Args* args) {
+  if (the_stream == nullptr) {
+    return new XLA_FFI_Error{"there is no stream", XLA_FFI_Error_Code_UNIMPLEMENTED};
+  }
+  args->stream = the_stream;
+  return nullptr;
 }
 XLA_FFI_Error* no_memory(XLA_FFI_DeviceMemory_Allocate_Args*) {
   return new XLA_FFI_Error{"there is no memory", XLA_FFI_Error_Code_UNIMPLEMENTED};
@@ -49,7 +55,7 @@ XLA_FFI_Api table_of(int minor) {
   api.XLA_FFI_Error_Create = create;
   api.GET_MESSAGE = get_message;
   api.XLA_FFI_Error_Destroy = destroy;
-  api.XLA_FFI_Stream_Get = no_stream;
+  api.XLA_FFI_Stream_Get = get_stream;
   api.XLA_FFI_DeviceMemory_Allocate = no_memory;
   // Beyond the end of an older table is other memory: a handler that reads it crashes.
   api.XLA_FFI_DeviceOrdinal_Get =
@@ -62,6 +68,11 @@ std::string last_message;
 }  // namespace
 
 extern "C" {
+
+// The stream of later calls.
+__attribute__((visibility("default"))) void caller_stream(void* stream) {
+  the_stream = stream;
+}
 
 // The handler's minor version and traits as XLA asks for them: 1000 minor + traits; -1 where it does not
 // answer.

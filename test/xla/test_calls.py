@@ -37,6 +37,35 @@ for name in sys.argv[4:]:
         print(caller.caller_cumsum(handler, minor, execute, x, y, ctypes.c_int64(3)), list(y))
 """
 
+FAKE_CUDA = ROOT / "build" / "libfake_cuda.so"
+
+# Both stages on a stream of the fake driver; how often the driver was asked for a stream's context; and a call on a stream
+# that is not there any more.
+OVER_FAKE_CUDA = """
+import ctypes, sys
+caller, library, driver = (ctypes.CDLL(sys.argv[i]) for i in (1, 2, 4))
+caller.caller_cumsum.restype = ctypes.c_char_p
+minor = int(sys.argv[3])
+handler = getattr(library, "exphil_scan_cumulative_cuda", None)
+if handler is None:
+    sys.exit(print("none: the library was built without CUDA"))
+context, stream = ctypes.c_void_p(), ctypes.c_void_p()
+driver.cuInit(0)
+driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+driver.cuCtxPushCurrent_v2(context)
+assert driver.cuStreamCreate(ctypes.byref(stream), 0) == 0
+caller.caller_stream(stream)
+block = ctypes.c_uint64()
+assert driver.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(256)) == 0
+x, y = ctypes.c_void_p(block.value), ctypes.c_void_p(block.value + 128)
+for execute in (0, 1):
+    print(caller.caller_cumsum(handler, minor, execute, x, y, ctypes.c_int64(3)))
+controls = (ctypes.c_void_p * 2).in_dll(driver, "fake_cuda")  # fake_cuda.hpp: the second counts calls
+print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_char_p)(controls[1])(b"cuStreamGetCtx"))
+driver.cuStreamDestroy_v2(stream)
+print(caller.caller_cumsum(handler, minor, 0, x, y, ctypes.c_int64(3)))
+"""
+
 
 class Calls(unittest.TestCase):
     @classmethod
@@ -81,6 +110,23 @@ class Calls(unittest.TestCase):
             for answer in answers[1:]:
                 # Version 1 has no device number: the stream is asked for, and the caller has none.
                 self.assertIn("there is no stream" if minor == 1 else "libcuda", answer)
+
+    def test_the_stream_tells_the_device_where_xla_does_not(self):
+        """CUDA's handler over the fake driver, whose kernels do nothing: version 1 of XLA has no device number."""
+        if not FAKE_CUDA.exists():
+            self.skipTest("there is no fake driver (make build/c_src_tests)")
+        for minor in MINORS:
+            command = [sys.executable, "-c", OVER_FAKE_CUDA, str(self.caller), str(LIBRARY), str(minor), str(FAKE_CUDA)]
+            variables = {**os.environ, "EXPHIL_NATIVE_LIBCUDA": str(FAKE_CUDA)}
+            run = subprocess.run(command, capture_output=True, text=True, timeout=60, env=variables)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            if "NVRTC" in run.stdout or run.stdout.startswith("none"):
+                self.skipTest(run.stdout)
+            prepared, done, asked, gone = run.stdout.splitlines()
+            self.assertEqual((prepared, done), ("None", "None"))
+            self.assertEqual(int(asked) > 0, minor == 1)
+            if minor == 1:
+                self.assertIn("the device of XLA's stream cannot be found", gone)
 
 
 if __name__ == "__main__":

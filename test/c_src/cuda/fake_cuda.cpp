@@ -416,6 +416,19 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuCtxGetDevice(CUdevice* device) {
+  ENTER("cuCtxGetDevice");
+  *device = 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  ENTER("cuStreamGetCtx", false);
+  if (CUresult dead = alive(streams, stream); dead) return dead;
+  *context = reinterpret_cast<CUcontext>(&the_context);
+  return CUDA_SUCCESS;
+}
+
 CUresult cuCtxSynchronize() {
   ENTER("cuCtxSynchronize");
   return wait_for_all(CUDA_SUCCESS);
