@@ -3,6 +3,7 @@
 One run of mix answers all calls (answers.exs). Skipped where there is no mix.
 """
 
+import concurrent.futures
 import itertools
 import pathlib
 import shutil
@@ -101,6 +102,12 @@ def scan_cases():
     yield "long", main, extra, {"dt_softplus": True}
 
 
+def at_once(function, cases):
+    """The function of each case, on several threads: most of the time goes into compiling kernels."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return list(pool.map(function, cases))
+
+
 @unittest.skipIf(shutil.which("mix") is None, "there is no mix")
 class Bits(unittest.TestCase):
     def requests(self):
@@ -110,9 +117,13 @@ class Bits(unittest.TestCase):
 
     def test_scans(self):
         requests = self.requests()
-        for title, main, given, options in scan_cases():
-            run = jax.jit(lambda m, g, o=options: exphil.selective_scan(*m, **g, **o, return_state=True))
-            y, final = run(main, given)
+        cases = list(scan_cases())
+
+        def answer(case):
+            _, main, given, options = case
+            return jax.jit(lambda m, g: exphil.selective_scan(*m, **g, **options, return_state=True))(main, given)
+
+        for (title, main, given, options), (y, final) in zip(cases, at_once(answer, cases)):
             requests.add(title, "scan", "scan", main, {**given, **options, "return_state": True}, {0: y, 1: final})
         main, _ = tensors(40, "plain")
         for algorithm in ("sequential", "chunked"):
@@ -135,14 +146,20 @@ class Bits(unittest.TestCase):
 
     def test_gradients(self):
         requests = self.requests()
-        rng = np.random.default_rng(50)
-        for title, main, given, options in scan_cases():
-            run = lambda m, g, o=options: exphil.selective_scan(*m, **g, **o, return_state=True)  # noqa: E731
+        cases = list(enumerate(scan_cases()))
+
+        def answer(numbered):
+            number, (_, main, given, options) = numbered
+            rng = np.random.default_rng(number)
+            run = lambda m, g: exphil.selective_scan(*m, **g, **options, return_state=True)  # noqa: E731
             y, final = jax.eval_shape(run, main, given)
             dy = jnp.asarray(rng.standard_normal(y.shape), y.dtype)
             d_final = jnp.asarray(rng.standard_normal(final.shape), final.dtype)
-            pull = jax.jit(lambda m, g, c, run=run: jax.vjp(run, m, g)[1](c))
-            of_main, of_given = pull(main, given, (dy, jnp.conj(d_final)))
+            pull = jax.jit(lambda m, g, c: jax.vjp(run, m, g)[1](c))
+            return dy, d_final, *pull(main, given, (dy, jnp.conj(d_final)))
+
+        for (_, case), (dy, d_final, of_main, of_given) in zip(cases, at_once(answer, cases)):
+            title, main, given, options = case
             # JAX's cotangent of a complex tensor is the conjugate of the library's gradient.
             results = {key: np.conj(v) for key, v in (dict(zip(MAIN, of_main)) | of_given).items()}
             requests.add(title, "scan", "grad", (dy, *main), {**given, **options, "d_final_state": d_final}, results)
