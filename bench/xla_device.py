@@ -4,8 +4,8 @@ custom call adds to its kernel.
     make && EXPHIL_NATIVE_KERNELS=kernels python bench/xla_device.py [RUNS [added]]   # a Python that has JAX for CUDA
 
 "busy" is the sum of the times of all kernels and copies of one run, "span" the time from the start of the first to the end of the
-last, "ratio" that of JAX alone to the custom calls. With `added` only what a call adds is measured. XLA runs op by op
-while it profiles, unless XLA_FLAGS has --xla_enable_command_buffers_during_profiling=true.
+last, "ratio" that of JAX alone to the custom calls. With `added` only what a call adds is measured, which depends
+on whether XLA records the calls into a command buffer: XLA_FLAGS=--xla_gpu_enable_command_buffer= turns that off.
 """
 
 import collections
@@ -118,8 +118,8 @@ def donated(calls, x, rest):
 
 def added(shape):
     """One call's time in a chain of calls, each on the result of the one before, without the profiler: from chains of two
-    lengths, into new memory and into that of x. Then by the profiler, which by default runs a chain without command buffers: the
-    time of its kernel, and of a call from the first to the last."""
+    lengths, into new memory and into that of x. Then by the profiler: the time of its kernel, and of a call from the start of the
+    first kernel to the end of the last."""
     x, *rest = inputs(*shape)
     new = [xla_jax.median(jax.jit(chain_of(calls)), lambda key: (x, *rest)) for calls in (50, 250)]
     same = [donated(calls, x, rest) for calls in (50, 250)]
