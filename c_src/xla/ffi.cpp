@@ -85,6 +85,15 @@ bool answer_metadata(XLA_FFI_CallFrame* frame, XLA_FFI_Handler_Traits traits) {
   return true;
 }
 
+// Whether the words of `list`, separated by single spaces, include `word`.
+bool has_word(std::string_view list, std::string_view word) {
+  for (std::size_t at = list.find(word); at != std::string_view::npos; at = list.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || list[at - 1] == ' ') && (end == list.size() || list[end] == ' ')) return !word.empty();
+  }
+  return false;
+}
+
 template <class Value>
 Value read(const void* from) {
   Value value;
@@ -209,12 +218,12 @@ double Frame::number(const char* name, double otherwise) const {
   return static_cast<double>(integer(name, 0));
 }
 
-void Frame::require_known(const std::string& known) const {
+void Frame::require_known(std::string_view known) const {
   const XLA_FFI_Attrs& attrs = frame_->attrs;
   for (std::int64_t i = 0; i < attrs.size; ++i) {
-    const std::string name(attrs.names[i]->ptr, attrs.names[i]->len);
-    if ((" " + known + " ").find(" " + name + " ") == std::string::npos) {
-      fail(ErrorKind::invalid_argument, name, "unknown attribute ", name, "; known: ", known);
+    const std::string_view name(attrs.names[i]->ptr, attrs.names[i]->len);
+    if (!has_word(known, name)) {
+      fail(ErrorKind::invalid_argument, std::string(name), "unknown attribute ", name, "; known: ", known);
     }
   }
 }

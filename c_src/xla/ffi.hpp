@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/tensor.hpp"
 
@@ -35,7 +36,7 @@ class Frame {
   std::int64_t integer(const char* name, std::int64_t otherwise) const;
   double number(const char* name, double otherwise) const;
   // Throws for an attribute that is not in `known`, a space-separated list.
-  void require_known(const std::string& known) const;
+  void require_known(std::string_view known) const;
 
   // XLA's stream: a CUstream on CUDA. Throws backend_unavailable where the platform has none.
   void* stream() const;

@@ -1,7 +1,6 @@
 #include "xla/scan_frame.hpp"
 
 #include <algorithm>
-#include <sstream>
 
 #include "core/error.hpp"
 #include "core/names.hpp"
@@ -10,13 +9,18 @@ namespace exphil::xla {
 
 namespace {
 
+// The last one is the gradient's.
 constexpr const char* kAttributes =
-    "operands results discretization direction algorithm dt_softplus dt_min dt_max";
+    "operands results discretization direction algorithm dt_softplus dt_min dt_max dy";
 
 std::vector<std::string> words(const std::string& text) {
-  std::istringstream in(text);
+  constexpr const char* kBetween = " \t\n";
   std::vector<std::string> all;
-  for (std::string word; in >> word;) all.push_back(word);
+  for (std::size_t begin = text.find_first_not_of(kBetween); begin != std::string::npos;) {
+    const std::size_t end = std::min(text.find_first_of(kBetween, begin), text.size());
+    all.push_back(text.substr(begin, end - begin));
+    begin = text.find_first_not_of(kBetween, end);
+  }
   return all;
 }
 
@@ -35,8 +39,9 @@ auto find_named(const std::vector<Named>& named, const std::string& name) {
 
 }  // namespace
 
-core::ScanOptions read_scan_options(const Frame& frame, const char* more) {
-  frame.require_known(core::message(kAttributes, " ", more));
+core::ScanOptions read_scan_options(const Frame& frame, bool gradient) {
+  const std::string_view known = kAttributes;
+  frame.require_known(gradient ? known : known.substr(0, known.rfind(' ')));
   core::ScanOptions options;
   options.discretization = core::discretization_named(frame.text("discretization", "zoh"), "discretization");
   options.direction = core::direction_named(frame.text("direction", "forward"), "direction");

@@ -23,8 +23,8 @@ struct NamedOperand {
 };
 
 // discretization, direction, algorithm, dt_softplus, dt_min, dt_max, all optional. Throws for an attribute
-// that is neither one of these nor operands, results or `more`.
-core::ScanOptions read_scan_options(const Frame& frame, const char* more = "");
+// that is neither one of these nor operands, results or, of a gradient, dy.
+core::ScanOptions read_scan_options(const Frame& frame, bool gradient = false);
 
 // x, dt, a, b, c from argument `first` on; then, from argument `first_optional` on, those in the
 // attribute `operands`, in its order: any of d, z, dt_bias, initial_state and of `more`.

@@ -111,7 +111,7 @@ GradientCall read_call(const Frame& frame) {
   const std::vector<NamedOperand> results = read_results(frame, gradients());
   require_result_count(frame, results.size());
   GradientCall call;
-  call.problem = core::validate_scan_grad(inputs, read_scan_options(frame, "dy"));
+  call.problem = core::validate_scan_grad(inputs, read_scan_options(frame, true));
   for (std::size_t i = 0; i < results.size(); ++i) {
     const NamedOperand& result = results[i];
     const std::optional<core::TensorView> operand = argument_of(inputs.scan, result.operand);
