@@ -91,6 +91,10 @@ struct ClockHandle {
   std::shared_ptr<LoadedPolicy> loaded;
   std::shared_ptr<core::Session> session;
   std::shared_ptr<core::ScratchStep> scratch;
+  // The last tick whose wait made a scratch step, and whether that step came. Apart, because a handle is
+  // moved.
+  std::unique_ptr<std::atomic<std::int64_t>> warmed = std::make_unique<std::atomic<std::int64_t>>(-1);
+  std::unique_ptr<std::atomic<bool>> warm = std::make_unique<std::atomic<bool>>(false);
 };
 
 inline void release(ClockHandle& handle) noexcept {

@@ -20,7 +20,7 @@ defmodule ExPhil.Native.Clock do
 
   A process that has slept for a frame wakes on a cold core, and finds a GPU that sleeps. So it is woken half a
   millisecond before the tick, makes a step on a scratch state of the session's policy, polls, and makes more of them in the
-  last fifth of a millisecond before the tick.
+  last third of a millisecond before the tick.
 
   A tick that the machine could not deliver in time is skipped, and the next message has the number that is due then.
   The clock ends with `stop/1`, with its process, or when the last reference to it is garbage-collected.
@@ -31,7 +31,7 @@ defmodule ExPhil.Native.Clock do
   alias ExPhil.Native.{Error, Mamba, NIF, Options, Telemetry}
 
   @enforce_keys [:handle, :ref, :start, :fps]
-  defstruct [:handle, :ref, :start, :fps, warm: false]
+  defstruct [:handle, :ref, :start, :fps, :scratch]
 
   @typedoc "`ref` is in every tick's message; `start` is the time of tick 0, in nanoseconds of `System.monotonic_time/1`."
   @type t :: %__MODULE__{
@@ -39,7 +39,7 @@ defmodule ExPhil.Native.Clock do
           ref: reference(),
           start: integer(),
           fps: number(),
-          warm: boolean()
+          scratch: nil | {reference(), binary()}
         }
 
   @doc """
@@ -53,7 +53,7 @@ defmodule ExPhil.Native.Clock do
 
   The scratch steps change no session. They are left out where little time is left, where the GPU's driver or another call would hold them up,
   and on the CPU backend, where the process only polls: use `ExPhil.Native.Mamba.pace/2` there. Of a session with both,
-  the thread of the pace sleeps while the process warms itself. The clock holds the session and two more states of the
+  the thread of the pace sleeps while the process warms itself. The clock holds the session and three more states of the
   model's `:max_sessions` until it is garbage-collected.
 
       iex> {:ok, clock} = ExPhil.Native.Clock.start(200)
@@ -70,8 +70,9 @@ defmodule ExPhil.Native.Clock do
     with {:ok, rate} <- to_float(fps),
          {:ok, session} <- Options.read(options, [:warm], &session/1) do
       case NIF.start_clock(rate, session) do
-        {:ok, {handle, ref, start}} ->
-          {:ok, %__MODULE__{handle: handle, ref: ref, start: start, fps: fps, warm: session != nil}}
+        {:ok, {handle, ref, start, scratch}} ->
+          {:ok,
+           %__MODULE__{handle: handle, ref: ref, start: start, fps: fps, scratch: scratch(scratch, options)}}
 
         {:error, reason} ->
           {:error, Error.from_nif(reason)}
@@ -88,6 +89,12 @@ defmodule ExPhil.Native.Clock do
       other -> raise Error.invalid(":warm", "a session", other)
     end
   end
+
+  # A session of nobody's, and a frame for it.
+  defp scratch(nil, _options), do: nil
+
+  defp scratch(ref, warm: %Mamba.Session{model: model}),
+    do: {ref, :binary.copy(<<1.0::float-32-little>>, model.info.d_input)}
 
   # An integer beyond the largest float.
   defp to_float(fps) do
@@ -106,10 +113,18 @@ defmodule ExPhil.Native.Clock do
   @spec wait(t()) :: non_neg_integer()
   def wait(%__MODULE__{ref: ref} = clock) do
     number = receive(do: ({:tick, ^ref, number} -> latest(ref, number)))
-    if clock.warm, do: {:ok, :ok} = NIF.await_tick(clock.handle, number)
+    if clock.scratch, do: warm(clock, number)
     before = Process.put({__MODULE__, ref}, number)
     if before != nil and number > before + 1, do: report(clock, number, number - before - 1)
     number
+  end
+
+  # The steps of the scratch session are those of Mamba.step/2 without its event. Their failures are the next frame's.
+  defp warm(%{handle: handle, scratch: {session, frame}} = clock, number) do
+    with {:ok, true} <- NIF.await_tick(handle, number) do
+      NIF.step(session, frame)
+      warm(clock, number)
+    end
   end
 
   defp report(clock, number, missed) do

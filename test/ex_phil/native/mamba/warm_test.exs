@@ -70,6 +70,22 @@ defmodule ExPhil.Native.Mamba.WarmTest do
   end
 
   @tag :fake_cuda
+  test "shortly before a tick the process makes steps of a session of nobody's" do
+    output =
+      run("""
+      session = Mamba.new_session!(model)
+      clock = Clock.start!(200, warm: session)
+      {ref, _frame} = clock.scratch
+      scratch = %Mamba.Session{ref: ref, model: model}
+      new = Mamba.export_state!(scratch)
+      stepped = fn -> Clock.wait(clock); Mamba.export_state!(scratch) != new end
+      IO.puts("new: \#{new == Mamba.export_state!(session)}, stepped: \#{Enum.any?(1..2000, fn _ -> stepped.() end)}")
+      """)
+
+    assert output == "new: true, stepped: true\n"
+  end
+
+  @tag :fake_cuda
   test "a busy session, a late process and a session of replaced weights: the wait ends at the tick" do
     output =
       run("""
