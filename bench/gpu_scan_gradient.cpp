@@ -2,7 +2,7 @@
 // floor and the extra memory beside each. Its checks are the tests of tag [gpu][scan_grad].
 //   make build/bench/gpu_scan_gradient && EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_scan_gradient [pick]
 // `pick` times cuts that standard input lists instead, one to a line:
-//   SHAPE(0-4) CHANNELS SEGMENT WARPS TILES STEPS MIN_BLOCKS      (0: the plan's own choice)
+//   SHAPE(0-4) CHANNELS SEGMENT WARPS TILES STEPS MIN_BLOCKS PER_LANE      (0: the plan's own choice)
 //
 // Timed by events around all launches of one gradient. Input sets rotate, the gradient of x is poisoned, and
 // a fill of 256 MB before each run empties the L2. Floors: one exponential for each state and step
@@ -100,7 +100,8 @@ void time_case(cuda::Context& context, Timer& timer, const Shape& s, Dtype dtype
   const cuda::BackwardPlan plan = cuda::plan_scan_gradient(kind, context.properties(), tuning);
   std::string cut;
   for (const std::string& define : plan.stages.back().spec.defines) {
-    for (const char* name : {"CHANNELS=", "SEGMENT=", "WARPS=", "CHANNEL_TILES=", "STEPS=", "MIN_BLOCKS="}) {
+    for (const char* name :
+         {"CHANNELS=", "SEGMENT=", "WARPS=", "CHANNEL_TILES=", "STEPS=", "MIN_BLOCKS=", "PER_LANE="}) {
       if (define.rfind(name, 0) == 0) cut += " " + define;
     }
   }
@@ -127,8 +128,8 @@ void time_all(cuda::Context& context, Timer& timer) {
 void time_picked(cuda::Context& context, Timer& timer) {
   int shape = 0;
   cuda::BackwardTuning tuning;
-  while (std::scanf("%d %d %d %d %d %d %d", &shape, &tuning.channels, &tuning.segment, &tuning.warps,
-                    &tuning.tiles, &tuning.steps, &tuning.min_blocks) == 7) {
+  while (std::scanf("%d %d %d %d %d %d %d %d", &shape, &tuning.channels, &tuning.segment, &tuning.warps,
+                    &tuning.tiles, &tuning.steps, &tuning.min_blocks, &tuning.per_lane) == 8) {
     if (shape < 0 || shape > 4) continue;
     try {
       time_case(context, timer, kShapes[shape], Dtype::f32, false, tuning);

@@ -116,7 +116,11 @@ template <Discretization D, class M, class W, class V>
 EXPHIL_FN StepGradient<W> step_gradient(W g, W h, W w, W abar, W gain, V dt_x, W b) {
   StepGradient<W> out;
   out.h = times_conjugate(g, abar);
-  out.w = times_conjugate(times_conjugate(g, h), decay_derivative<D>(abar, gain));
+  if constexpr (D == Discretization::bilinear) {
+    out.w = times_conjugate(times_conjugate(g, h), decay_derivative<D>(abar, gain));
+  } else {
+    out.w = times_conjugate(out.h, h);  // the derivative of Abar is Abar
+  }
   if constexpr (D == Discretization::zoh) {
     (void)w, (void)dt_x, (void)b;
     out.input = g;

@@ -6,16 +6,17 @@
 //   g_t = dy_t conj(C_t) + conj(Abar_(t+1)) g_(t+1)        dC_t = dy_t conj(h_t)
 // and from g_t and h_(t-1) by the chain rule of the state update (formulas::step_gradient) those of A, dt, x
 // and B. h is computed again. A sequence of one segment takes selective_scan_backward alone. Longer ones:
-//   1. backward_local.cu: in each segment, from a zero state: its last state, the product of Abar, and what
-//      reaches the state before the segment from the dy within it.
+//   1. backward_local.cu: in each segment, from a zero state: its last state, its decay, and what reaches the
+//      state before the segment from the dy within it.
 //   2. backward_carry.cu: the segments one after another: the state before each, g behind each.
 //   3. This file: each segment forward, keeping the state at the beginning of each piece, then piece by piece
 //      from the last: the piece's states once more, in registers, and the steps back.
-// Sums over channels and over time are left as parts, which scan/row_sums.cu adds up in a fixed order.
+// Sums over channels and over time are left as parts, which scan/row_sums.cu adds up in a fixed order. Each
+// of these launches begins while the one before it ends (scan/stages.cuh).
 //
 // Grid of 1 and 3: x = batch * blocks of channels, y = segments. Arguments are read-only but for scratch;
 // outputs do not overlap inputs.
-#include "kernels/scan/backward_lane.cuh"
+#include "kernels/scan/backward_sums.cuh"
 
 namespace {
 
@@ -27,21 +28,6 @@ struct Sums {
   Number g[kOwn];  // dL/dh behind the step
   Number a[kOwn], b[B_CONSTANT ? kOwn : 1], c[C_CONSTANT ? kOwn : 1];
 };
-
-// What one step of a lane's states gives to sums over states, for each channel: dt, dt' x and, with z, y; and
-// to sums over channels, for each state: b, then c.
-constexpr int kKinds = HAS_Z ? 4 : 2;
-struct StepSums {
-  float over_states[kChannels * kKinds];
-  float over_channels[2 * kLaneRow];
-};
-
-__device__ __forceinline__ void clear(StepSums& sums) {
-#pragma unroll
-  for (int k = 0; k < kChannels * kKinds; ++k) sums.over_states[k] = 0.0f;
-#pragma unroll
-  for (int k = 0; k < 2 * kLaneRow; ++k) sums.over_channels[k] = 0.0f;
-}
 
 // sums[kind] += w s, of state i of the lane, or its sum over the segment where the projection is constant.
 template <int Kind>
@@ -96,73 +82,6 @@ __device__ __forceinline__ void step_back(const Lane& lane, const StepInputs& in
   }
 }
 
-// Over the lanes of a column, into the streams; and over the columns of the warp, into `to`, {2, kRow}.
-// Calls load_next() once no lane reads the step's streams any more.
-template <class LoadNext>
-__device__ __forceinline__ void reduce_step(const Place& s, const Shared& shared, int step, StepSums& sums,
-                                            float* to, LoadNext load_next) {
-  constexpr int kStateValues = kChannels * kKinds, kRowValues = 2 * kLaneRow;
-  reduce_lanes<kLanes, kStateValues>(sums.over_states, s.part);
-  __syncwarp();  // every lane has read the step's streams
-  load_next();
-#pragma unroll
-  for (int k = 0; k < kStateValues; k += kLanes) {
-    const int value = k + s.part, kind = value % kKinds;
-    const int place = step * kTileChannels + s.local() + value / kKinds;
-    if (value < kStateValues && kind < 3) {
-      (kind == 0 ? shared.v : kind == 1 ? shared.dy : shared.y)[place] = sums.over_states[k / kLanes];
-    }
-  }
-#if !B_CONSTANT || !C_CONSTANT
-  reduce_lanes<kColumns, kRowValues, kLanes>(sums.over_channels, threadIdx.x);
-  const int number = threadIdx.x / kLanes;
-#pragma unroll
-  for (int k = 0; k < kRowValues; k += kColumns) {
-    const int value = k + number;
-    if (value < kRowValues) {
-      to[value / kLaneRow * kRow + s.part * kLaneRow + value % kLaneRow] = sums.over_channels[k / kColumns];
-    }
-  }
-#endif
-}
-
-// Adds up the warps' sums of one piece, and what earlier tiles of channels left: kSumPiece floats of a row at
-// a time.
-constexpr int kSumPiece = kRow == kRowUsed && kRow % 4 == 0 ? 4 : 1;
-__device__ __forceinline__ void store_projection_sums(const BackwardArguments& all, const Place& s,
-                                                      const float* sums, int piece, bool first_tile) {
-#if !B_CONSTANT || !C_CONSTANT
-  constexpr int kPieces = kRow / kSumPiece;
-  const Arguments& p = all.scan;
-  const long long part = s.batch * p.blocks_per_batch + blockIdx.x % p.blocks_per_batch;
-  // Rows of b_sums and c_sums from the first of the piece on.
-  const long long first = (part * p.seq + (s.row(p, piece * kSteps) - s.batch * p.seq)) * kRowUsed;
-  const int next = s.reverse ? -kRowUsed : kRowUsed, left = s.steps - piece * kSteps;
-  __syncthreads();
-#pragma unroll 1
-  for (int i = s.thread; i < kSteps * 2 * kPieces; i += kThreads) {
-    const int step = i / (2 * kPieces), k = i % kPieces * kSumPiece;
-    const bool is_c = i / kPieces % 2 != 0;
-    if (step >= left || k >= kRowUsed || (is_c ? C_CONSTANT : B_CONSTANT)) continue;
-    float sum[kSumPiece], other[kSumPiece];
-    device::load_floats(sums + i * kSumPiece, sum);
-#pragma unroll
-    for (int warp = 1; warp < kWarps; ++warp) {
-      device::load_floats(sums + warp * kSteps * 2 * kRow + i * kSumPiece, other);
-#pragma unroll
-      for (int f = 0; f < kSumPiece; ++f) sum[f] = __fadd_rn(sum[f], other[f]);
-    }
-    float* to = (is_c ? all.c_sums : all.b_sums) + first + step * next + k;
-    if (!first_tile) {
-      device::load_floats(to, other);
-#pragma unroll
-      for (int f = 0; f < kSumPiece; ++f) sum[f] = __fadd_rn(other[f], sum[f]);
-    }
-    device::store_floats(to, sum);
-  }
-#endif
-}
-
 // h before the segment, or before a piece of it where every state is given.
 __device__ __forceinline__ void load_before(const BackwardArguments& all, const Place& s, int step,
                                             Number (&h)[kOwn]) {
@@ -170,14 +89,15 @@ __device__ __forceinline__ void load_before(const BackwardArguments& all, const 
   if (HAS_STATES && s.start + step > 0) {
     load_states(p, s, all.given_states, s.row(p, step - 1), h);
   } else if (!HAS_STATES && all.segments > 1) {
-    load_states(p, s, all.checkpoints, segment_row(all, s), h);
+    load_scratch(p, s, all.checkpoints, segment_row(all, s), h);
   } else {
     load_states(p, s, p.initial_state, s.batch, h);
   }
 }
 
+// Number f of the lane's own is 32 f floats on.
 __device__ __forceinline__ float* kept_state(const Place& s, const Shared& shared, int piece) {
-  return shared.kept + piece * (kOwn * kFloats * kThreads) + s.thread;
+  return shared.kept + s.warp * kLayout.of_warp() + kLayout.states_at(piece) + threadIdx.x;
 }
 
 // Leaves h as it is before the last piece.
@@ -191,7 +111,7 @@ __device__ __forceinline__ void keep_states(const Place& s, const Shared& shared
       float flat[kFloats];
       Rule::store(h[i], flat);
 #pragma unroll
-      for (int f = 0; f < kFloats; ++f) to[(i * kFloats + f) * kThreads] = flat[f];
+      for (int f = 0; f < kFloats; ++f) to[(i * kFloats + f) * 32] = flat[f];
     }
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
@@ -207,14 +127,15 @@ __device__ __forceinline__ void load_kept(const Place& s, const Shared& shared, 
   for (int i = 0; i < kOwn; ++i) {
     float flat[kFloats];
 #pragma unroll
-    for (int f = 0; f < kFloats; ++f) flat[f] = from[(i * kFloats + f) * kThreads];
+    for (int f = 0; f < kFloats; ++f) flat[f] = from[(i * kFloats + f) * 32];
     h[i] = Rule::load(flat);
   }
 }
 
 // One piece: forward from h, then back.
 __device__ __forceinline__ void piece_back(const Place& s, const Shared& shared, const Lane& lane, int piece,
-                                           const Number (&h)[kOwn], Sums& total, float* sums) {
+                                           const Number (&h)[kOwn], Sums& total) {
+  float* sums = shared.kept + s.warp * kLayout.of_warp() + kLayout.sums_at(piece);
   Number state[kSteps + 1][kOwn];
   Step with[kSteps];
 #pragma unroll
@@ -231,34 +152,43 @@ __device__ __forceinline__ void piece_back(const Place& s, const Shared& shared,
     const int step = piece * kSteps + k;
     StepSums step_sums;
     step_back(lane, in, state[k], state[k + 1], with[k], total, step_sums);
-    reduce_step(s, shared, step, step_sums, sums + (s.warp * kSteps + k) * 2 * kRow, [&] {
+    reduce_step(s, shared, step, step_sums, sums + k * 2 * kRow, [&] {
       if (k > 0) in = load_step(s, shared, step - 1);
     });
   }
 }
 
+// What a lane reads before a tile of channels.
+struct Begin {
+  Lane lane;
+  Number g[kOwn], h[kOwn];  // dL/dh behind the segment, h before it
+};
+__device__ __forceinline__ Begin load_begin(const BackwardArguments& all, const Place& s) {
+  Begin begin;
+  begin.lane = load_lane(all.scan, s);
+  if (all.segments > 1) {
+    load_scratch(all.scan, s, all.adjoints, segment_row(all, s), begin.g);
+  } else {
+    load_states(all.scan, s, all.d_final_state, s.batch, begin.g);
+  }
+  if (!HAS_STATES) load_before(all, s, 0, begin.h);
+  return begin;
+}
+
 __device__ __forceinline__ void tile_back(const BackwardArguments& all, const Place& s, const Shared& shared,
-                                          bool first_tile) {
+                                          Begin& begin, bool first_tile) {
   const Arguments& p = all.scan;
-  const Lane lane = load_lane(p, s);
+  const Lane& lane = begin.lane;
+  Number(&h)[kOwn] = begin.h;
   Sums total;
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
-    total.a[i] = Rule::zero();
+    total.g[i] = begin.g[i], total.a[i] = Rule::zero();
     if constexpr (B_CONSTANT) total.b[B_CONSTANT ? i : 0] = Rule::zero();
     if constexpr (C_CONSTANT) total.c[C_CONSTANT ? i : 0] = Rule::zero();
   }
-  if (all.segments > 1) {
-    load_states(p, s, all.adjoints, segment_row(all, s), total.g);
-  } else {
-    load_states(p, s, all.d_final_state, s.batch, total.g);
-  }
   const int pieces = (s.steps + kSteps - 1) / kSteps;
-  Number h[kOwn];
-  if (!HAS_STATES) {
-    load_before(all, s, 0, h);
-    keep_states(s, shared, lane, pieces, h);
-  }
+  if (!HAS_STATES) keep_states(s, shared, lane, pieces, h);
 #pragma unroll 1
   for (int piece = pieces - 1; piece >= 0; --piece) {
     if (HAS_STATES) {
@@ -266,17 +196,19 @@ __device__ __forceinline__ void tile_back(const BackwardArguments& all, const Pl
     } else if (piece + 1 < pieces) {
       load_kept(s, shared, piece, h);
     }
-    float* sums = shared.sums + piece % 2 * kLayout.sum();
-    piece_back(s, shared, lane, piece, h, total, sums);
-    store_projection_sums(all, s, sums, piece, first_tile);
+    piece_back(s, shared, lane, piece, h, total);
+    if (piece == 0 || kLayout.summed(piece) == kLayout.summed_pieces() - 1) {
+      store_projection_sums(all, s, shared, piece, first_tile);
+      if (piece > 0) __syncthreads();  // the sums have been read
+    }
   }
   const long long row = segment_row(all, s);
-  store_states(p, s, all.a_sums, row, total.a);
+  store_scratch(p, s, all.a_sums, row, total.a);
 #if B_CONSTANT
-  store_states(p, s, all.b_sums, row, total.b);
+  store_scratch(p, s, all.b_sums, row, total.b);
 #endif
 #if C_CONSTANT
-  store_states(p, s, all.c_sums, row, total.c);
+  store_scratch(p, s, all.c_sums, row, total.c);
 #endif
   if (all.segments <= 1 && all.d_initial_state != nullptr) {
     store_states(p, s, all.d_initial_state, s.batch, total.g);
@@ -289,8 +221,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, MIN_BLOCKS)
     selective_scan_backward(const __grid_constant__ exphil::scan::BackwardArguments p) {
   extern __shared__ float4 shared_memory[];
   const Shared shared = find_shared(shared_memory);
-  for_each_tile(p, shared, [&](const Place& s, bool first_tile) {
-    tile_back(p, s, shared, first_tile);
+  const auto load = [&](const Place& s) { return load_begin(p, s); };
+  for_each_tile(p, shared, load, [&](const Place& s, Begin& begin, bool first_tile) {
+    tile_back(p, s, shared, begin, first_tile);
     __syncthreads();
     finish_streams(p, s, shared);
   });

@@ -21,8 +21,10 @@ struct BackwardArguments {
   // segment for A takes its place. The matrix kernel: see there.
   float* checkpoints;
   float* adjoints;  // {batch, segments, dim, state}: the gradient of the state after each segment
-  float* decays;    // {batch, segments, dim, state}: the product of Abar over each segment
-  float* a_sums;    // the same memory as checkpoints; the matrix kernel: {batch, dim, state, state}
+  // {batch, segments, dim}: the sum of dt' over each segment, where the product of Abar follows from it
+  // (BackwardRule::kDecayFromSum); elsewhere the product, {batch, segments, dim, state}.
+  float* decays;
+  float* a_sums;  // the same memory as checkpoints; the matrix kernel: {batch, dim, state, state}
   // {batch, parts, seq, state}: the sum over a part's channels; constant b, c: {batch, segments, dim, state}
   float *b_sums, *c_sums;
   float *d_sums, *bias_sums;  // {batch, segments, dim}
@@ -57,13 +59,26 @@ struct BackwardLayout {
   EXPHIL_SHARED_FN int stream() const { return segment * channels; }  // dt', v, dy and, with z, y
   EXPHIL_SHARED_FN int rows() const { return (z ? 4 : 3) * stream(); }
   EXPHIL_SHARED_FN int kept() const { return rows() + 2 * segment * row; }
-  EXPHIL_SHARED_FN int sums() const { return kept() + (pieces() - 1) * own * 32 * warps; }
-  EXPHIL_SHARED_FN int sum() const { return warps * steps * 2 * row; }  // one of two
-  // Where the pieces' states were, sums over the steps of channels are added up: at most four for each
-  // thread.
-  EXPHIL_SHARED_FN int channel_sums() const { return kept() + 4 * 32 * warps; }
+  // Of a warp: the states at the beginning of each piece and, from the end, where states have been read, the
+  // sums for b and c of summed_pieces() pieces, from the last piece on.
+  EXPHIL_SHARED_FN int states() const { return own * 32; }
+  EXPHIL_SHARED_FN int sum() const { return steps * 2 * row; }
+  EXPHIL_SHARED_FN int summed_pieces() const {
+    return sum() <= states() || pieces() < 2 ? pieces() : pieces() / 2;
+  }
+  EXPHIL_SHARED_FN int of_warp() const {
+    const int first = (pieces() - 1) * states() + sum();
+    const int last = (pieces() - summed_pieces()) * states() + summed_pieces() * sum();
+    return first > last ? first : last;
+  }
+  EXPHIL_SHARED_FN int states_at(int piece) const { return piece * states(); }
+  // Which of summed_pieces() a piece is.
+  EXPHIL_SHARED_FN int summed(int piece) const { return (pieces() - 1 - piece) % summed_pieces(); }
+  EXPHIL_SHARED_FN int sums_at(int piece) const { return of_warp() - (summed(piece) + 1) * sum(); }
+  // There, too, sums over the steps of channels are added up: at most four for each thread.
+  EXPHIL_SHARED_FN int channel_sums() const { return 4 * 32 * warps; }
   EXPHIL_SHARED_FN int bytes() const {
-    return 4 * (sums() + 2 * sum() < channel_sums() ? channel_sums() : sums() + 2 * sum());
+    return 4 * (kept() + (warps * of_warp() < channel_sums() ? channel_sums() : warps * of_warp()));
   }
   EXPHIL_SHARED_FN int staged_bytes() const { return 4 * kept(); }  // of selective_scan_backward_local
 };

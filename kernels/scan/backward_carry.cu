@@ -3,6 +3,7 @@
 // of one sequence through the segments: blocks of y = 0 forward, those of y = 1 backward. In place.
 #include "kernels/scan/backward_arguments.cuh"
 #include "kernels/scan/backward_numbers.cuh"
+#include "kernels/scan/stages.cuh"
 
 namespace {
 
@@ -14,31 +15,58 @@ using Number = ComplexReal;
 #else
 using Number = Real;
 #endif
-using Rule = BackwardRule<Discretization::zoh, Number>;
+using Rule = BackwardRule<static_cast<Discretization>(DISCRETIZATION), Number>;
 constexpr int kFloats = Rule::kFloats;
-constexpr int kAhead = 8;  // segments that are loaded before the first of them is used
+constexpr int kAhead = 16;  // segments that are loaded before the first of them is used
 
-// data[k] of {segments} numbers `step` floats apart: what is carried into segment k, in place of what it
-// adds.
+// A thread's state.
+struct Place {
+  long long first, step;              // its number in the first segment, and to that of the next, in floats
+  long long first_decay, decay_step;  // of decays
+  Number a;
+};
+EXPHIL_DEVICE Place find_place(const BackwardArguments& p, long long number) {
+  const long long row = p.scan.dim * STATE, batch = number / row, in_row = number % row;
+  Place s;
+  s.first = (batch * p.segments * row + in_row) * kFloats, s.step = row * kFloats;
+  s.first_decay = s.first, s.decay_step = s.step;
+  s.a = Rule::constant(Rule::load(p.scan.a + in_row * kFloats));
+  if constexpr (Rule::kDecayFromSum) {
+    s.first_decay = batch * p.segments * p.scan.dim + in_row / STATE, s.decay_step = p.scan.dim;
+  }
+  return s;
+}
+
+// What is carried into each segment, in place of what the segment adds. value: into the first, or where
+// Forward is false into the last.
 template <bool Forward>
-EXPHIL_DEVICE Number carry(float* data, const float* decays, long long segments, long long step,
-                           Number value) {
-  const long long last = segments - 1;
+EXPHIL_DEVICE Number carry(const BackwardArguments& p, const Place& s, float* data, Number value) {
+  const long long last = p.segments - 1;
+  const auto segment = [&](long long k) { return Forward ? k : last - k; };
 #pragma unroll 1
-  for (long long first = 0; first < segments; first += kAhead) {
-    Number own[kAhead], decay[kAhead];
+  for (long long first = 0; first < p.segments; first += kAhead) {
+    constexpr int kDecayFloats = Rule::kDecayFromSum ? 1 : kFloats;
+    Number own[kAhead];
+    float decays[kAhead][kDecayFloats];
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
-      const long long at = (Forward ? first + k : last - first - k) * step;
-      if (first + k < segments) own[k] = Rule::load(data + at), decay[k] = Rule::load(decays + at);
+      if (first + k >= p.segments) continue;
+      own[k] = Rule::load(data + s.first + segment(first + k) * s.step);
+      const float* from = p.decays + s.first_decay + segment(first + k) * s.decay_step;
+#pragma unroll
+      for (int f = 0; f < kDecayFloats; ++f) decays[k][f] = from[f];
     }
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
-      const long long at = (Forward ? first + k : last - first - k) * step;
-      if (first + k >= segments) break;
-      Rule::store(value, data + at);
-      value = Forward ? Rule::multiply_add(decay[k], value, own[k])
-                      : Rule::add_conjugate(own[k], value, decay[k]);
+      if (first + k >= p.segments) break;
+      Rule::store(value, data + s.first + segment(first + k) * s.step);
+      Number decay;
+      if constexpr (Rule::kDecayFromSum) {
+        decay = Rule::total_decay(s.a, decays[k][0]);
+      } else {
+        decay = Rule::load(decays[k]);
+      }
+      value = Forward ? Rule::multiply_add(decay, value, own[k]) : Rule::add_conjugate(own[k], value, decay);
     }
   }
   return value;
@@ -48,17 +76,20 @@ EXPHIL_DEVICE Number carry(float* data, const float* decays, long long segments,
 
 extern "C" __global__ void __launch_bounds__(128)
     selective_scan_backward_carry(const __grid_constant__ exphil::scan::BackwardArguments p) {
-  const long long row = p.scan.dim * STATE, count = p.batch * row;
   const long long number = static_cast<long long>(blockIdx.x) * 128 + threadIdx.x;
-  if (number >= count) return;
-  const long long at = (number / row * p.segments * row + number % row) * kFloats, step = row * kFloats;
-  const bool forward = blockIdx.y == 0;
-  const float* start = forward ? p.scan.initial_state : p.d_final_state;
-  const Number value = start != nullptr ? Rule::load(start + number * kFloats) : Rule::zero();
-  if (forward) {
-    carry<true>(p.checkpoints + at, p.decays + at, p.segments, step, value);
-    return;
+  if (number < p.batch * p.scan.dim * STATE) {
+    const bool forward = blockIdx.y == 0;
+    const float* start = forward ? p.scan.initial_state : p.d_final_state;
+    const Number value = start != nullptr ? Rule::load(start + number * kFloats) : Rule::zero();
+    const Place s = find_place(p, number);
+    wait_for_stage_before();
+    // Not earlier: the next stage's blocks would be crowded where the stage before leaves room.
+    let_next_stage_begin();
+    if (forward) {
+      carry<true>(p, s, p.checkpoints, value);
+    } else {
+      const Number first = carry<false>(p, s, p.adjoints, value);
+      if (p.d_initial_state != nullptr) Rule::store(first, p.d_initial_state + number * kFloats);
+    }
   }
-  const Number first = carry<false>(p.adjoints + at, p.decays + at, p.segments, step, value);
-  if (p.d_initial_state != nullptr) Rule::store(first, p.d_initial_state + number * kFloats);
 }

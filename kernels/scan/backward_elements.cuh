@@ -9,23 +9,53 @@
 namespace exphil {
 namespace scan {
 
-// `Count` neighbouring elements, 1 or 4, aligned to their size.
+// `Count` neighbouring elements of type E, 1 or 4, aligned to their size, as they lie in memory. What is
+// loaded some time before it is used must stay packed: widening it would wait for the load.
+template <int E, int Count>
+struct Packed {
+  typename device::StorageOf<E>::Type value;
+};
+template <int E>
+struct Packed<E, 4> {
+  uint2 value;
+};
+template <>
+struct Packed<device::kF32, 4> {
+  float4 value;
+};
+template <int E, int Count>
+EXPHIL_DEVICE Packed<E, Count> load_packed(const void* data, long long at) {
+  const auto* from = static_cast<const typename device::StorageOf<E>::Type*>(data) + at;
+  return *reinterpret_cast<const Packed<E, Count>*>(from);
+}
+template <int E, int Count>
+EXPHIL_DEVICE void widen(const Packed<E, Count>& in, float (&out)[Count]) {
+  if constexpr (Count == 4 && E == device::kF32) {
+    out[0] = in.value.x, out[1] = in.value.y, out[2] = in.value.z, out[3] = in.value.w;
+  } else if constexpr (Count == 4) {
+    const unsigned words[] = {in.value.x, in.value.y};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      out[i] = device::widen<E>(static_cast<unsigned short>(words[i / 2] >> (16 * (i % 2))));
+    }
+  } else {
+    out[0] = device::widen<E>(in.value);
+  }
+}
+
+// `Count` neighbouring elements.
 template <int Count = 1>
 struct Elements {
   float value[Count];
 };
 template <int Count>
-EXPHIL_DEVICE Elements<Count> load_elements(const void* data, long long at) {
-  const Storage* from = static_cast<const Storage*>(data) + at;
-  if constexpr (Count == 4) {
-    const float4 v = device::widen_four<ELEMENT>(from);
-    return {{v.x, v.y, v.z, v.w}};
-  } else {
-    return {{device::widen<ELEMENT>(from[0])}};
-  }
+EXPHIL_DEVICE Elements<Count> widen_elements(const Packed<ELEMENT, Count>& in) {
+  Elements<Count> out;
+  widen(in, out.value);
+  return out;
 }
 EXPHIL_DEVICE float load_element(const void* data, long long at) {
-  return load_elements<1>(data, at).value[0];
+  return widen_elements(load_packed<ELEMENT, 1>(data, at)).value[0];
 }
 template <int Count>
 EXPHIL_DEVICE void store_elements(void* data, long long at, const float (&value)[Count]) {
@@ -52,12 +82,20 @@ struct Inputs {
   Elements<Count> x, dt, dy, z;
 };
 template <int Count>
-EXPHIL_DEVICE Inputs<Count> load_inputs(const BackwardArguments& all, long long at) {
-  Inputs<Count> in;
-  in.x = load_elements<Count>(all.scan.x, at), in.dt = load_elements<Count>(all.scan.dt, at);
-  in.dy = load_elements<Count>(all.dy, at);
-  in.z = HAS_Z ? load_elements<Count>(all.scan.z, at) : Elements<Count>{};
+struct PackedInputs {
+  Packed<ELEMENT, Count> x, dt, dy, z;
+};
+template <int Count>
+EXPHIL_DEVICE PackedInputs<Count> load_inputs(const BackwardArguments& all, long long at) {
+  PackedInputs<Count> in{};
+  in.x = load_packed<ELEMENT, Count>(all.scan.x, at), in.dt = load_packed<ELEMENT, Count>(all.scan.dt, at);
+  in.dy = load_packed<ELEMENT, Count>(all.dy, at);
+  if (HAS_Z) in.z = load_packed<ELEMENT, Count>(all.scan.z, at);
   return in;
+}
+template <int Count>
+EXPHIL_DEVICE Inputs<Count> widen_inputs(const PackedInputs<Count>& in) {
+  return {widen_elements(in.x), widen_elements(in.dt), widen_elements(in.dy), widen_elements(in.z)};
 }
 
 // dL/d(<C, h> + D x), through silu(z).

@@ -3,7 +3,9 @@
 // channels. Included by backward.cu and backward_local.cu.
 #pragma once
 
-#include "kernels/scan/backward.cuh"
+#include "kernels/scan/backward_states.cuh"
+#include "kernels/scan/backward_streams.cuh"
+#include "kernels/scan/stages.cuh"
 
 namespace exphil {
 namespace scan {
@@ -90,11 +92,14 @@ __device__ __forceinline__ long long segment_row(const BackwardArguments& all, c
   return s.batch * all.segments + s.segment;
 }
 
-// Calls body(place, first_tile) for each tile of each segment of this block, with the tile's streams and the
-// segment's rows of b and c in shared memory.
-template <class Body>
-__device__ __forceinline__ void for_each_tile(const BackwardArguments& p, const Shared& shared, Body body) {
+// Calls body(place, load(place), first_tile) for each tile of each segment of this block, with the tile's
+// streams and the segment's rows of b and c in shared memory. Only load() and body() read what the stage
+// before has written.
+template <class Load, class Body>
+__device__ __forceinline__ void for_each_tile(const BackwardArguments& p, const Shared& shared, Load load,
+                                              Body body) {
   Place s = find_place(p.scan);
+  let_next_stage_begin();
 #pragma unroll 1
   for (long long segment = blockIdx.y; segment < p.segments; segment += gridDim.y) {
     enter_segment(s, p.scan, segment);
@@ -105,8 +110,10 @@ __device__ __forceinline__ void for_each_tile(const BackwardArguments& p, const 
       enter_tile(s, tile);
       __syncthreads();  // the tile before has been read
       stage_streams(p, s, shared);
+      wait_for_stage_before();
+      auto loaded = load(s);
       __syncthreads();
-      body(s, tile == 0);
+      body(s, loaded, tile == 0);
     }
   }
 }

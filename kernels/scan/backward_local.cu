@@ -1,6 +1,6 @@
 // The first stage of a scan's gradient where a sequence has several segments (scan/backward.cu): in each
-// segment, from a zero state, its last state, the product of Abar, and what reaches the state before the
-// segment from the dy within it. Launched by c_src/cuda/scan.
+// segment, from a zero state, its last state, its decay (the sum of dt', or the product of Abar), and what
+// reaches the state before the segment from the dy within it. Launched by c_src/cuda/scan.
 //
 // Grid: x = batch * blocks of channels, y = segments. Arguments are read-only but for scratch.
 #include "kernels/scan/backward_lane.cuh"
@@ -12,8 +12,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     selective_scan_backward_local(const __grid_constant__ exphil::scan::BackwardArguments p) {
   extern __shared__ float4 shared_memory[];
   const Shared shared = find_shared(shared_memory);
-  for_each_tile(p, shared, [&](const Place& s, bool) {
-    const Lane lane = load_lane(p.scan, s);
+  const auto load = [&](const Place& s) { return load_lane(p.scan, s); };
+  for_each_tile(p, shared, load, [&](const Place& s, const Lane& lane, bool) {
     Number h[kOwn], g[kOwn], decay[kOwn];
     float sum_dt[kChannels] = {};
 #pragma unroll
@@ -35,11 +35,16 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         g[i] = Rule::add_conjugate(g[i], from_y, decay[i]);
       }
     }
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) decay[i] = Rule::total_decay(lane.a[i], sum_dt[i / kPerLane], decay[i]);
     const long long row = segment_row(p, s);
-    store_states(p.scan, s, p.checkpoints, row, h);
-    store_states(p.scan, s, p.adjoints, row, g);
-    store_states(p.scan, s, p.decays, row, decay);
+    store_scratch(p.scan, s, p.checkpoints, row, h);
+    store_scratch(p.scan, s, p.adjoints, row, g);
+    if constexpr (Rule::kDecayFromSum) {
+#pragma unroll
+      for (int k = 0; k < kChannels; ++k) {
+        if (s.part == 0 && s.has_channel(k)) p.decays[row * p.scan.dim + s.channel(k)] = sum_dt[k];
+      }
+    } else {
+      store_scratch(p.scan, s, p.decays, row, decay);
+    }
   });
 }

@@ -89,7 +89,7 @@ EXPHIL_DEVICE void step_back(const BackwardArguments& all, const Place& s, Chann
                              float before, float after, bool first_channel, Totals& total) {
   const Arguments& p = all.scan;
   const long long row = s.row(p, step), at = row * p.dim + s.channel;
-  const auto in = load_inputs<1>(all, at);
+  const auto in = widen_inputs(load_inputs<1>(all, at));
   const float x = in.x.value[0], z = in.z.value[0], dy = gated_dy(in.dy.value[0], z);
   const float dt = activate_dt(p, in.dt.value[0], k.bias), half = __fmul_rn(0.5f, dt);
   const float b = load_b(p, s, row), c = load_c(p, s, row);

@@ -46,11 +46,10 @@ struct BackwardRule<D, Real> {
       formulas::decay_and_gain<D, device::Math>(a * dt, abar, gain);
     }
   }
-  // The product of Abar over steps with this sum of dt'; `product` is the same, multiplied step by step.
-  static EXPHIL_DEVICE Real total_decay(Real a, float sum_dt, Real product) {
-    if constexpr (D == Discretization::bilinear) {
-      return product;
-    } else if constexpr (D == Discretization::zoh) {
+  // Whether the product of Abar over steps follows from the sum of dt'. total_decay() is that product.
+  static constexpr bool kDecayFromSum = D != Discretization::bilinear;
+  static EXPHIL_DEVICE Real total_decay(Real a, float sum_dt) {
+    if constexpr (D == Discretization::zoh) {
       return {device::exp2_unbiased(__fmul_rn(a.v, sum_dt))};
     } else {
       return {device::exp2_unbiased(__fmul_rn(__fmul_rn(a.v, sum_dt), device::kLog2E))};
@@ -90,7 +89,8 @@ struct BackwardRule<D, ComplexReal> {
     *gain = formulas::input_gain<D, device::Math>(a * dt, *abar);
   }
   // The phase of a sum would lose bits that the product keeps.
-  static EXPHIL_DEVICE ComplexReal total_decay(ComplexReal, float, ComplexReal product) { return product; }
+  static constexpr bool kDecayFromSum = false;
+  static EXPHIL_DEVICE ComplexReal total_decay(ComplexReal, float) { return one(); }
   static EXPHIL_DEVICE ComplexReal multiply_add(ComplexReal p, ComplexReal q, ComplexReal sum) {
     return {subtract_product(p.im, q.im, scan::multiply_add(p.re, q.re, sum.re)),
             scan::multiply_add(p.im, q.re, scan::multiply_add(p.re, q.im, sum.im))};

@@ -3,6 +3,7 @@
 // (backward_arguments.cuh); blocks of x share its columns.
 #include "kernels/common/device_math.cuh"
 #include "kernels/scan/backward_arguments.cuh"
+#include "kernels/scan/stages.cuh"
 
 namespace {
 
@@ -29,6 +30,7 @@ EXPHIL_DEVICE long long place_of(const RowSum& sum, long long o, long long k) {
 
 extern "C" __global__ void __launch_bounds__(256)
     scan_row_sums(const __grid_constant__ exphil::scan::RowSumArguments p) {
+  wait_for_stage_before();
   extern __shared__ float4 shared_memory[];
   float* const strands = reinterpret_cast<float*>(shared_memory);
   const RowSum& sum = p.sums[blockIdx.y];

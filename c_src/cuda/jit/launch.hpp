@@ -27,6 +27,30 @@ void launch(Context& context, CUfunction function, Dim3 grid, Dim3 block, std::s
                 "cuLaunchKernel");
 }
 
+// As launch(), but the kernel may begin while the one before it in the stream still runs, as soon as that one
+// lets it (griddepcontrol.launch_dependents); it waits for its results by itself (griddepcontrol.wait). A
+// plain launch where the device or the driver is too old: graphs capture such launches since 12.3.
+template <class... Args>
+void launch_overlapped(Context& context, CUfunction function, Dim3 grid, Dim3 block, std::size_t shared_bytes,
+                       CUstream stream, const Args&... args) {
+  const DeviceProperties& device = context.properties();
+  if (device.compute_major < 9 || device.driver_version < 12030 || driver().cuLaunchKernelEx == nullptr) {
+    launch(context, function, grid, block, shared_bytes, stream, args...);
+    return;
+  }
+  void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attribute.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = grid.x, config.gridDimY = grid.y, config.gridDimZ = grid.z;
+  config.blockDimX = block.x, config.blockDimY = block.y, config.blockDimZ = block.z;
+  config.sharedMemBytes = static_cast<unsigned>(shared_bytes);
+  config.hStream = stream;
+  config.attrs = &attribute, config.numAttrs = 1;
+  context.check(driver().cuLaunchKernelEx(&config, function, pointers, nullptr), "cuLaunchKernelEx");
+}
+
 // A cooperative launch: all blocks are resident together, so that they may wait for each other.
 template <class... Args>
 void launch_cooperative(Context& context, CUfunction function, Dim3 grid, Dim3 block,

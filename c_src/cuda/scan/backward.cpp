@@ -167,16 +167,26 @@ void enqueue_scan_gradient(Context& context, CUstream stream, const ScanShape& p
   require_addresses(p, on_device);
   const BackwardPlan plan = plan_scan_gradient(p, context.properties(), tuning);
   const scan::BackwardArguments arguments = backward_arguments(p, plan, on_device, scratch);
+  // The first stage waits for what the caller has queued; each other begins while the one before it ends.
+  bool first = true;
+  const auto launch_stage = [&](const KernelSpec& spec, Dim3 grid, Dim3 block, std::size_t shared,
+                                const auto& all) {
+    const CUfunction function = context.kernels().get(spec, shared);
+    if (first) {
+      launch(context, function, grid, block, shared, stream, all);
+    } else {
+      launch_overlapped(context, function, grid, block, shared, stream, all);
+    }
+    first = false;
+  };
   for (const BackwardStage& stage : plan.stages) {
     if (p.batch == 0) break;  // sums of nothing are zero
-    launch(context, context.kernels().get(stage.spec, stage.shared_bytes), stage.grid, stage.block,
-           stage.shared_bytes, stream, arguments);
+    launch_stage(stage.spec, stage.grid, stage.block, stage.shared_bytes, arguments);
   }
   const RowSums sums(p, plan, arguments, on_device);
   if (sums.count == 0) return;
-  launch(context, context.kernels().get(row_sums_spec(), kRowSumShared),
-         {static_cast<unsigned>(sums.blocks), sums.count, 1}, {scan::kRowSumThreads, 1, 1}, kRowSumShared,
-         stream, sums.arguments);
+  launch_stage(row_sums_spec(), {static_cast<unsigned>(sums.blocks), sums.count, 1},
+               {scan::kRowSumThreads, 1, 1}, kRowSumShared, sums.arguments);
 }
 
 void prepare_scan_gradient(Context& context, const ScanShape& p, const BackwardTuning& tuning) {

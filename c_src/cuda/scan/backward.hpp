@@ -28,6 +28,7 @@ struct BackwardTuning {
   int tiles = 0;       // tiles of channels that a block takes: changes bits
   int steps = 0;       // of a piece of a segment, in registers
   int min_blocks = 0;  // of a multiprocessor: launch bounds the kernel is compiled for
+  int per_lane = 0;    // states of a lane, of one channel: changes bits
 };
 
 // Queues the gradient on `stream` and returns: never synchronises, never allocates device memory. `shape` is

@@ -16,9 +16,9 @@ constexpr int kSegment = 64, kFewestSteps = 16;
 // block takes one tile of channels.
 constexpr std::int64_t kFewLanes = 32768, kFewBlocks = 256;
 constexpr int kWarps = 4, kMostTiles = 4;
-// Floats of Abar, gain and h of a piece that a lane keeps in registers, for each of its channels.
+// Floats of Abar, gain and h of a piece that a lane keeps in registers; twice as many where it is wide.
 constexpr int kPieceFloats = 64;
-// Warps of a multiprocessor: 128 registers a lane, or 255 where it has two channels. With 168 registers and
+// Warps of a multiprocessor: 128 registers a lane, or 255 where it is wide. With 168 registers and
 // 12 warps the gradient of 32x60x512x16 takes 54 us instead of 43 (H200).
 constexpr int kMinWarps = 16, kMinWideWarps = 8;
 
@@ -69,20 +69,38 @@ int access_width(const ScanShape& p, const Cut& cut) {
   return aligned ? 4 : 1;
 }
 
+// Whether a lane has more registers, because it has many states of several channels.
+bool is_wide(const ScanShape& p, const Cut& cut) {
+  return cut.channels > 1 && cut.channels * cut.per_lane * floats_of(p) > 4;
+}
+
 // Steps of a piece: a power of two, so that it divides every segment.
 int piece_steps(const ScanShape& p, const Cut& cut) {
   const int kept = p.options.discretization == formulas::Discretization::zoh ? 2 : 3;
   const int own = cut.channels * cut.per_lane * floats_of(p);
   int steps = 8;
-  while (steps > 1 && steps * own * kept > kPieceFloats * cut.channels) steps /= 2;
+  while (steps > 1 && steps * own * kept > kPieceFloats * (is_wide(p, cut) ? 2 : 1)) steps /= 2;
   return steps;
 }
 
-// Two channels to a lane halve the work of the sums over channels, where enough lanes are left.
-int channels_of(const ScanShape& p, const Cut& cut) {
-  const std::int64_t lanes = p.dim / 2 * cut.lanes * segments_of(p, kSegment);
-  const bool few_states = cut.per_lane * floats_of(p) <= 4;
-  return p.seq > kSegment && few_states && span_of(p) % 2 == 0 && lanes >= kFewLanes ? 2 : 1;
+// A lane's states of one channel, at most, as far as a warp has lanes; and the lanes of a column for them.
+void spread(const ScanShape& p, int most, Cut* cut) {
+  cut->lanes = 1;
+  while (cut->lanes < 32 && cut->lanes * most < p.state) cut->lanes *= 2;
+  cut->per_lane = power_from((p.state + cut->lanes - 1) / cut->lanes);
+}
+
+// What a lane has. Two channels halve the work of the sums over channels: with as many states of each where
+// enough lanes are left, elsewhere with half as many.
+void share_out(const ScanShape& p, const BackwardTuning& tuning, Cut* cut) {
+  const int most = 4 / floats_of(p);
+  spread(p, tuning.per_lane > 0 ? tuning.per_lane : most, cut);
+  const std::int64_t lanes = p.dim / 2 * cut->lanes * segments_of(p, kSegment);
+  const bool pairs = span_of(p) % 2 == 0, few_states = cut->per_lane * floats_of(p) <= 4;
+  const bool wide = p.seq > kSegment && few_states && pairs && lanes >= kFewLanes;
+  const bool halves = pairs && !p.complex && p.state > 8 && p.state <= 64;
+  cut->channels = tuning.channels > 0 ? tuning.channels : wide || halves ? 2 : 1;
+  if (tuning.channels == 0 && tuning.per_lane == 0 && halves && !wide) spread(p, most / 2, cut);
 }
 
 // Shorter segments where a sequence would have few lanes at work. One segment needs no first two stages.
@@ -121,10 +139,7 @@ void make_room(const ScanShape& p, const DeviceProperties& device, Cut* cut) {
 
 Cut cut_for(const ScanShape& p, const DeviceProperties& device, const BackwardTuning& tuning) {
   Cut cut;
-  const int most = 4 / floats_of(p);  // states of a lane, as far as a warp has lanes
-  while (cut.lanes < 32 && cut.lanes * most < p.state) cut.lanes *= 2;
-  cut.per_lane = power_from((p.state + cut.lanes - 1) / cut.lanes);
-  cut.channels = tuning.channels > 0 ? tuning.channels : channels_of(p, cut);
+  share_out(p, tuning, &cut);
   cut.steps = tuning.steps > 0 ? tuning.steps : piece_steps(p, cut);
   if (tuning.segment > 0) {
     cut.segment = tuning.segment;
@@ -141,7 +156,7 @@ Cut cut_for(const ScanShape& p, const DeviceProperties& device, const BackwardTu
   }
   cut.min_blocks = tuning.min_blocks > 0
                        ? tuning.min_blocks
-                       : std::max(1, (cut.channels == 1 ? kMinWarps : kMinWideWarps) / cut.warps);
+                       : std::max(1, (is_wide(p, cut) ? kMinWideWarps : kMinWarps) / cut.warps);
   return cut;
 }
 
@@ -178,7 +193,8 @@ BackwardPlan plan(const ScanShape& p, const DeviceProperties& device, const Back
                            block, static_cast<std::size_t>(layout_of(p, cut).staged_bytes())});
     plan.stages.push_back({{"scan/backward_carry.cu",
                             "selective_scan_backward_carry",
-                            {define("COMPLEX", p.complex), define("STATE", p.state)}},
+                            {define("COMPLEX", p.complex), define("STATE", p.state),
+                             define("DISCRETIZATION", static_cast<int>(p.options.discretization))}},
                            {grid_blocks((p.batch * p.dim * p.state + 127) / 128), 2, 1},
                            {128, 1, 1},
                            0});

@@ -686,6 +686,12 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
   const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
   return launch(function, grid, block, shared_bytes, stream, arguments);
 }
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** arguments, void**) {
+  ENTER("cuLaunchKernelEx");
+  const unsigned grid[] = {config->gridDimX, config->gridDimY, config->gridDimZ};
+  const unsigned block[] = {config->blockDimX, config->blockDimY, config->blockDimZ};
+  return launch(function, grid, block, config->sharedMemBytes, config->hStream, arguments);
+}
 CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                    unsigned block_x, unsigned block_y, unsigned block_z,
                                    unsigned shared_bytes, CUstream stream, void** arguments) {

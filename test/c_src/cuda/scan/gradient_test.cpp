@@ -186,6 +186,9 @@ TEST_CASE("the gradient where a lane has two channels and a block several tiles"
   check_cut(spec, tuning);
   spec.state = 3, spec.dim = 258, spec.c_groups = 0, spec.b_groups = 1;
   check_cut(spec, tuning);
+  tuning.segment = 64, tuning.per_lane = 2, tuning.steps = 4;
+  check_cut(spec, tuning);
+  check_cut(with_everything(of_size(1, 130, 40, 16)), tuning);
 }
 
 TEST_CASE("the gradient with a full matrix for lengths, widths and layouts", "[.emulated_gradient_sweep]") {
