@@ -48,6 +48,8 @@ class Requests:
         listed = ",".join(map(self.term, arguments))
         self.terms.append(f'{{"{name}",{module},{function},[{listed}],[{given}]}}.\n')
         self.expected[name] = (title, {key: np.asarray(value) for key, value in results.items()})
+        for key, value in self.expected[name][1].items():
+            assert np.isfinite(value.astype(np.complex64)).all(), (title, key)
 
     def compare(self, test):
         (self.folder / "requests.terms").write_text("".join(self.terms))
@@ -66,6 +68,8 @@ class Requests:
 def tensors(seed, kind, dtype=np.float32):
     """x, dt, a, b, c and the optional operands of one layout."""
     main, extra = problem(seed, 2, 37, 6, 4, dtype)
+    # A negative dt grows beyond float32; a conjugate may change the sign of the NaN that follows, which is no result.
+    extra["dt_bias"] = np.abs(extra["dt_bias"])
     rng = np.random.default_rng(seed)
     if kind == "groups":
         main[3:] = [rng.standard_normal((2, 37, 3, 4)).astype(dtype), rng.standard_normal((2, 37, 2, 4)).astype(dtype)]
