@@ -8,12 +8,12 @@ defmodule ExPhil.Native.Mamba.AutomaticTest do
   @moduletag timeout: 180_000
 
   # A policy whose frame is far slower on the host than a simple step of the fake driver. Two loads, so that the second one
-  # finds its kernels compiled.
+  # finds its kernels compiled; with room for few sessions, so that the fake GPU has room for both models.
   @code """
   alias ExPhil.Native.{Error, Mamba}
-  Mamba.load!(path)
+  Mamba.load!(path, max_sessions: 8)
   begin = System.monotonic_time(:millisecond)
-  model = Mamba.load!(path)
+  model = Mamba.load!(path, max_sessions: 8)
   milliseconds = System.monotonic_time(:millisecond) - begin
   info = Mamba.info(model)
   out = Mamba.step!(Mamba.new_session!(model), :binary.copy(<<0>>, 4 * info.d_input))
