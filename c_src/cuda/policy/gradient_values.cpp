@@ -42,6 +42,7 @@ void GradientValues::copy_out(const char* from, core::PolicyValues<float>* to) c
   core::parallel_for(static_cast<std::int64_t>(mine.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const auto at = static_cast<std::size_t>(i);
+      if (mine[at]->empty()) continue;  // memcpy takes no null pointer
       std::memcpy(theirs[at]->data(), from + places_.at(mine[at]), mine[at]->size() * sizeof(float));
     }
   });
