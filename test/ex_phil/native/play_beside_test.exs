@@ -20,7 +20,7 @@ defmodule ExPhil.Native.PlayBesideTest do
 
     assert length(frames) == 16 * 600
     # The scans went on while the agents played.
-    assert scans > 1.0
+    assert scans > 0.0
 
     steps = frames |> Enum.map(&elem(&1, 0)) |> Enum.sort()
     late = Enum.count(frames, fn {_, _, answered} -> answered > PlayBeside.frame() end)
