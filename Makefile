@@ -101,6 +101,7 @@ demo: setup
 test: setup
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test_c test_ex
+	@$(MAKE) --no-print-directory test_alone
 
 ## test_c: the C++ tests (Catch2)
 test_c: $(BUILD)/c_src_tests
@@ -113,6 +114,10 @@ test_variants: $(BUILD)/c_src_tests
 ## test_ex: the Elixir tests (ExUnit)
 test_ex: native
 	mix test
+
+## test_alone: the Elixir tests that measure time, which need the cores for themselves
+test_alone: native
+	mix test --only alone
 
 JAX := jax==0.10.2
 ## test_xla: the XLA handlers under JAX, which a virtual environment in $(BUILD)/venv gets from PyPI
@@ -285,4 +290,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(wildcard $(BUILD)/test/fuzz/*.d) $(OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
 .SECONDARY:
-.PHONY: all setup demo test test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_variants test_ex lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
+.PHONY: all setup demo test test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_variants test_ex test_alone lint lint_c lint_layers format bench clean clean_native cuda_headers help native force

@@ -7,6 +7,7 @@
 #   :gnuplot   needs gnuplot
 #   :nx        needs the real Nx
 #   :axon      needs Axon
+#   :alone     measures time, and needs the cores for itself: `make test_alone` runs it
 #   :fake_cuda needs the fake driver of the C++ tests, and NVRTC
 alias ExPhil.Native.TestSupport.{FakeCuda, Properties, Shared}
 
@@ -36,4 +37,4 @@ left_out =
 
 for {tag, _, why} <- left_out, do: IO.puts("Leaving out tests tagged #{inspect(tag)}: #{why}")
 
-ExUnit.start(exclude: for({tag, _, _} <- left_out, do: tag))
+ExUnit.start(exclude: [:alone | for({tag, _, _} <- left_out, do: tag)])
