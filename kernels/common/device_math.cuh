@@ -193,6 +193,12 @@ EXPHIL_DEVICE typename StorageOf<E>::Type narrow(float value) {
   }
 }
 
+// Two neighbouring elements of two bytes.
+template <int E>
+EXPHIL_DEVICE unsigned narrow_two(float first, float second) {
+  return static_cast<unsigned>(narrow<E>(first)) | static_cast<unsigned>(narrow<E>(second)) << 16;
+}
+
 // Four elements, aligned to their size.
 template <int E>
 EXPHIL_DEVICE float4 widen_four(const typename StorageOf<E>::Type* from) {
@@ -254,6 +260,24 @@ template <int Left>
 EXPHIL_DEVICE void wait_copies() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
+#endif
+}
+
+// Writes 16 or 8 bytes, aligned to their size, to global memory in one access: the compiler takes some stores
+// of a float4 apart. For results only: the compiler may move the store past other accesses of memory.
+EXPHIL_DEVICE void store_wide(void* to, float4 value) {
+#if __CUDA_ARCH__ >= 750
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(value.x), "f"(value.y), "f"(value.z),
+               "f"(value.w));
+#else
+  *static_cast<float4*>(to) = value;
+#endif
+}
+EXPHIL_DEVICE void store_wide(void* to, uint2 value) {
+#if __CUDA_ARCH__ >= 750
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(value.x), "r"(value.y));
+#else
+  *static_cast<uint2*>(to) = value;
 #endif
 }
 

@@ -62,12 +62,10 @@ EXPHIL_DEVICE void store_elements(void* data, long long at, const float (&value)
   if (data == nullptr) return;
   Storage* to = static_cast<Storage*>(data) + at;
   if constexpr (Count == 4 && ELEMENT == device::kF32) {
-    *reinterpret_cast<float4*>(to) = make_float4(value[0], value[1], value[2], value[3]);
+    device::store_wide(to, make_float4(value[0], value[1], value[2], value[3]));
   } else if constexpr (Count == 4) {
-    ushort4 four;
-    four.x = device::narrow<ELEMENT>(value[0]), four.y = device::narrow<ELEMENT>(value[1]);
-    four.z = device::narrow<ELEMENT>(value[2]), four.w = device::narrow<ELEMENT>(value[3]);
-    *reinterpret_cast<ushort4*>(to) = four;
+    device::store_wide(to, uint2{device::narrow_two<ELEMENT>(value[0], value[1]),
+                                 device::narrow_two<ELEMENT>(value[2], value[3])});
   } else {
     to[0] = device::narrow<ELEMENT>(value[0]);
   }
