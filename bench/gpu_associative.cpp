@@ -2,6 +2,10 @@
 // to the floor (each tensor read and written once at the copy rate measured here). Prints one table.
 //   make build/bench/gpu_associative && EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_associative [runs]
 //   ... gpu_associative tune [runs]      every items x warps for the recorded shapes
+//   ... gpu_associative gradient [runs]  gradients beside their forward: the ratio of the times for each byte
+//   that
+//                                        is read or written at least. Complete calls, the cleared flags
+//                                        included
 // The kernel is timed by events around its launch; the hand-over's flags are cleared before. Three input sets
 // alternate, and a fill of 256 MB between runs empties the L2. The first row gives the time of an event pair.
 #include <algorithm>
@@ -17,6 +21,7 @@
 #include "core/associative/reference.hpp"
 #include "core/error.hpp"
 #include "core/half.hpp"
+#include "cuda/associative/recurrence_gradient.hpp"
 #include "cuda/associative/scan.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/jit/launch.hpp"
@@ -264,6 +269,68 @@ void print_table(Device& device, int runs, double rate) {
   }
 }
 
+// Microseconds of a complete forward, in the direction of the case.
+double forward_us(Device& device, const Case& c, int runs) {
+  const AssociativeProblem p = problem_of(c);
+  const cuda::AssociativePlan plan = cuda::plan_associative(p);
+  const std::vector<float> x = random_elements(c.dtype, p.bytes(), -1.0f, 1.0f, 1);
+  const std::vector<float> a = random_elements(c.dtype, p.bytes(), 0.0f, 1.0f, 2);
+  Tensors t = upload(device, p, a, x, plan.scratch_bytes() + 256);
+  return device.median_us(
+      runs, [](int) {},
+      [&](int run) {
+        const std::size_t set = static_cast<std::size_t>(run % kSets);
+        void* y = t.y[set].as<void>();
+        cuda::clear_associative(device.context(), plan, t.scratch.address(), device.stream());
+        cuda::launch_associative(device.context(), plan,
+                                 {t.a[set].as<void>(), t.x[set].as<void>(), nullptr, y, y},
+                                 t.scratch.address(), device.stream());
+      });
+}
+
+// The gradient of a recurrence from its results, which here are random.
+double recurrence_gradient_us(Device& device, const Case& c, int runs) {
+  core::RecurrenceGradProblem problem;
+  problem.scan = problem_of(c);
+  const AssociativeProblem& p = problem.scan;
+  const cuda::RecurrenceGradPlan plan = cuda::plan_recurrence_grad(problem);
+  cuda::prepare_recurrence_grad(device.context(), plan);
+  const std::vector<float> x = random_elements(c.dtype, p.bytes(), -1.0f, 1.0f, 1);
+  const std::vector<float> a = random_elements(c.dtype, p.bytes(), 0.0f, 1.0f, 2);
+  Tensors t = upload(device, p, a, x, plan.scratch), h = upload(device, p, a, x, 256);
+  return device.median_us(
+      runs, [](int) {},
+      [&](int run) {
+        const std::size_t set = static_cast<std::size_t>(run % kSets);
+        core::RecurrenceGradProblem one = problem;
+        one.scan.a = t.a[set].as<void>(), one.h = h.x[set].as<void>(), one.dh = t.x[set].as<void>();
+        char* out = t.y[set].as<char>();
+        cuda::enqueue_recurrence_grad(device.context(), plan, one, {out, out + p.bytes(), nullptr},
+                                      t.scratch.address(), device.stream());
+      });
+}
+
+void print_gradients(Device& device, int runs) {
+  std::printf("%-42s %9s %9s %9s\n", "case", "us", "gradient", "by bytes");
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+    for (const std::int64_t length : {512, 4096, 8192}) {
+      for (const AssociativeOp op : {AssociativeOp::cumsum, AssociativeOp::linear_recurrence}) {
+        Case c{op, dtype, 4, length, 512};
+        const double forward = forward_us(device, c, runs);
+        const bool is_sum = op == AssociativeOp::cumsum;
+        Case back = c;
+        back.direction = core::Direction::reverse;
+        const double gradient =
+            is_sum ? forward_us(device, back, runs) : recurrence_gradient_us(device, c, runs);
+        const double tensors = is_sum ? 2.0 : 5.0;  // of the gradient: dy, dx; or a, h, dh, da, db
+        std::printf("%-42s %9.2f %9.2f %9.2f\n", name_of(c).c_str(), forward, gradient,
+                    gradient / tensors / (forward / tensors_moved(c)));
+        std::fflush(stdout);
+      }
+    }
+  }
+}
+
 void tune(Device& device, int runs) {
   const auto sweep = [&](const Case& c, const std::vector<int>& items, const std::vector<int>& warps) {
     for (const int i : items) {
@@ -293,8 +360,9 @@ void tune(Device& device, int runs) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool tuning = argc > 1 && std::strcmp(argv[1], "tune") == 0;
-  const char* count = argc > 1 + (tuning ? 1 : 0) ? argv[argc - 1] : nullptr;
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const bool tuning = mode == "tune", gradients = mode == "gradient";
+  const char* count = argc > 1 + (tuning || gradients ? 1 : 0) ? argv[argc - 1] : nullptr;
   const int runs = count != nullptr ? std::max(1, std::atoi(count)) : 31;
   try {
     const std::shared_ptr<cuda::Context> context = cuda::Context::open(0);
@@ -307,6 +375,8 @@ int main(int argc, char** argv) {
                 context->properties().name.c_str(), rate / 1e12, nothing, runs);
     if (tuning) {
       tune(device, runs);
+    } else if (gradients) {
+      print_gradients(device, runs);
     } else {
       print_table(device, runs, rate);
     }

@@ -1,7 +1,9 @@
 // The gradient of the selective scan on the GPU: medians of all its stages together with cold caches, the
 // floor and the extra memory beside each. Its checks are the tests of tag [gpu][scan_grad].
-//   make build/bench/gpu_scan_gradient && EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_scan_gradient [pick]
-// `pick` times cuts that standard input lists instead, one to a line:
+//   make build/bench/gpu_scan_gradient && EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_scan_gradient [pick
+//   [TYPE]]
+// `pick` times cuts that standard input lists instead, of TYPE (f32, f16 or bf16; f32 where left out), one to
+// a line:
 //   SHAPE(0-4) CHANNELS SEGMENT WARPS TILES STEPS MIN_BLOCKS PER_LANE      (0: the plan's own choice)
 //
 // Timed by events around all launches of one gradient. Input sets rotate, the gradient of x is poisoned, and
@@ -125,14 +127,15 @@ void time_all(cuda::Context& context, Timer& timer) {
   }
 }
 
-void time_picked(cuda::Context& context, Timer& timer) {
+void time_picked(cuda::Context& context, Timer& timer, const std::string& type) {
+  const Dtype dtype = type == "f16" ? Dtype::f16 : type == "bf16" ? Dtype::bf16 : Dtype::f32;
   int shape = 0;
   cuda::BackwardTuning tuning;
   while (std::scanf("%d %d %d %d %d %d %d %d", &shape, &tuning.channels, &tuning.segment, &tuning.warps,
                     &tuning.tiles, &tuning.steps, &tuning.min_blocks, &tuning.per_lane) == 8) {
     if (shape < 0 || shape > 4) continue;
     try {
-      time_case(context, timer, kShapes[shape], Dtype::f32, false, tuning);
+      time_case(context, timer, kShapes[shape], dtype, false, tuning);
     } catch (const core::Error& error) {
       std::printf("shape %d: %.200s\n", shape, error.what());
     }
@@ -149,7 +152,7 @@ int main(int argc, char** argv) {
                 context->properties().multiprocessors);
     Timer timer(*context);
     if (argc > 1 && std::string(argv[1]) == "pick") {
-      time_picked(*context, timer);
+      time_picked(*context, timer, argc > 2 ? argv[2] : "f32");
     } else {
       time_all(*context, timer);
     }
