@@ -10,15 +10,8 @@ import unittest
 
 import jax.ffi
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBRARY = ROOT / "priv" / "exphil_native_xla.so"
-NAMES = (
-    "exphil_selective_scan",
-    "exphil_selective_scan_grad",
-    "exphil_scan_cumulative",
-    "exphil_linear_recurrence",
-    "exphil_linear_recurrence_grad",
-)
+from library import HANDLERS, LIBRARY, ROOT
+
 MINORS = (1, 2, 3, 4)
 
 PROGRAM = """
@@ -93,7 +86,7 @@ class Calls(unittest.TestCase):
             self.assertEqual(done, "None [1.0, 3.0, 7.0]")
 
     def test_a_call_without_arguments_is_an_error(self):
-        for name in NAMES:
+        for name in HANDLERS:
             if name == "exphil_scan_cumulative":
                 continue
             for minor in MINORS:

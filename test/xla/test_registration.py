@@ -12,15 +12,8 @@ import unittest
 
 import jax.ffi
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBRARY = ROOT / "priv" / "exphil_native_xla.so"
-OPERATORS = (
-    "exphil_selective_scan",
-    "exphil_selective_scan_grad",
-    "exphil_scan_cumulative",
-    "exphil_linear_recurrence",
-    "exphil_linear_recurrence_grad",
-)
+from library import HANDLERS, LIBRARY, ROOT
+
 
 # Opens the substitute in local scope, as EXLA opens XLA, then the library; prints what both say.
 PROGRAM = """
@@ -62,12 +55,12 @@ class Registration(unittest.TestCase):
         return run.stdout.splitlines()
 
     def test_every_handler_is_registered_by_name(self):
-        queries = [f"{name} Host" for name in OPERATORS] + ["exphil_other Host"]
+        queries = [f"{name} Host" for name in HANDLERS] + ["exphil_other Host"]
         status, *lines = self.loaded(self.substitute("libxla_substitute.so"), *queries)
         self.assertEqual(status, "registered")
-        self.assertEqual(lines[: len(queries)], ["1"] * len(OPERATORS) + ["0"])
+        self.assertEqual(lines[: len(queries)], ["1"] * len(HANDLERS) + ["0"])
         recorded = lines[len(queries) :]
-        for name in OPERATORS:
+        for name in HANDLERS:
             self.assertIn(f"{name} Host traits=0 execute", recorded)
         # 1: XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE, for the one without scratch memory. Kernels are compiled in
         # the initialise stage.

@@ -112,16 +112,12 @@ TEST_CASE("256 threads scan at once and keep 10,000 results: no call fails", "[.
 
 TEST_CASE("many scans at once under a small pinned limit", "[cuda][backend]") {
   if (!have_nvrtc()) return;
-  const RunResult run = run_over_fake("[fake_busy]", {{"EXPHIL_NATIVE_PINNED_LIMIT", "8388608"}});
-  INFO(run.output);
-  REQUIRE(run.status == 0);
+  require_passed(run_over_fake("[fake_busy]", {{"EXPHIL_NATIVE_PINNED_LIMIT", "8388608"}}));
 }
 
 TEST_CASE("the pinned limit comes from the environment", "[cuda][backend]") {
   if (!have_nvrtc()) return;
-  const RunResult run = run_over_fake("[fake_limit]", {{"EXPHIL_NATIVE_PINNED_LIMIT", "1000000"}});
-  INFO(run.output);
-  REQUIRE(run.status == 0);
+  require_passed(run_over_fake("[fake_limit]", {{"EXPHIL_NATIVE_PINNED_LIMIT", "1000000"}}));
 }
 
 TEST_CASE("the real device describes itself and gives result memory", "[cuda][gpu]") {

@@ -121,6 +121,11 @@ FakeCuda& fake() {
   return *calls;
 }
 
+void require_passed(const RunResult& run) {
+  INFO(run.output);
+  REQUIRE(run.status == 0);
+}
+
 Failing failing_driver_calls(int result) {
   return [result](int n, const std::function<void()>& call) {
     fake().fail_any(result, n);

@@ -56,6 +56,8 @@ struct RunResult {
 RunResult run_tests(const std::string& tag, const std::map<std::string, std::string>& variables);
 // The same over the fake driver.
 RunResult run_over_fake(const std::string& tag, std::map<std::string, std::string> variables = {});
+// Ends the test, with the child's output, where the child failed.
+void require_passed(const RunResult& run);
 
 // The controls of the fake driver, in such a child.
 FakeCuda& fake();

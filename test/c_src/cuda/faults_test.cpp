@@ -66,22 +66,16 @@ TEST_CASE("after a device was lost every operation says so, and the host backend
   }
 }
 
-void check_over_emulated(const char* tag) {
-  const RunResult run = run_over_emulated(tag);
-  INFO(tag << "\n" << run.output);
-  CHECK(run.status == 0);
-}
-
 TEST_CASE("the operations of a backend whose driver calls fail are errors and keep nothing",
           "[cuda][faults][emulated]") {
-  check_over_emulated("[.backend_driver_faults]");
-  check_over_emulated("[.backend_lost]");
+  require_passed(run_over_emulated("[.backend_driver_faults]"));
+  require_passed(run_over_emulated("[.backend_lost]"));
 }
 
 // Some 15 s: with `make test_variants`.
 TEST_CASE("the operations of a backend whose allocations fail are errors and keep nothing",
           "[cuda][faults][emulated][.variants]") {
-  check_over_emulated("[.backend_allocation_faults]");
+  require_passed(run_over_emulated("[.backend_allocation_faults]"));
 }
 
 }  // namespace exphil::test

@@ -17,8 +17,8 @@ using Failing = std::function<bool(int n, const std::function<void()>& call)>;
 // Allocation number n of the process fails, on any thread (support/allocations.hpp).
 bool fail_allocation(int n, const std::function<void()>& call);
 
-// One try of an operation; `check` is told whether it threw. What it throws must be core::Error with a
-// message, or std::bad_alloc, which nif/ translates to out_of_memory.
+// Runs an operation once. It may throw core::Error with a message, or std::bad_alloc, which nif/ reports as
+// out_of_memory; anything else fails the test. `check` is then called with whether it threw.
 struct Attempt {
   std::function<void()> run;
   std::function<void(bool threw)> check;

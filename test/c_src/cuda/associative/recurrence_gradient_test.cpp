@@ -81,9 +81,7 @@ TEST_CASE("a recurrence's gradient with its kernels on the CPU", "[.emulated_rec
 }
 
 TEST_CASE("the kernels of a recurrence's gradient run without a GPU", "[cuda][emulated]") {
-  const RunResult run = run_over_emulated("[.emulated_recurrence]");
-  INFO(run.output);
-  REQUIRE(run.status == 0);
+  require_passed(run_over_emulated("[.emulated_recurrence]"));
 }
 
 }  // namespace

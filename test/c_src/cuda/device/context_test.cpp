@@ -125,9 +125,7 @@ TEST_CASE("a sticky error in a destructor loses the device", "[.fake_lost_note]"
 
 TEST_CASE("a device lost in a destructor", "[cuda][context]") {
   if (!have_nvrtc()) return;
-  const RunResult run = run_over_fake("[fake_lost_note]");
-  INFO(run.output);
-  REQUIRE(run.status == 0);
+  require_passed(run_over_fake("[fake_lost_note]"));
 }
 
 TEST_CASE("a real illegal address loses the device, in a child process", "[.gpu_lost]") {
@@ -149,9 +147,7 @@ TEST_CASE("a real illegal address loses the device, in a child process", "[.gpu_
 
 TEST_CASE("a kernel that writes out of bounds is reported and the process continues", "[cuda][gpu]") {
   if (!have_device()) return;
-  const RunResult run = run_tests("[gpu_lost]", {});
-  INFO(run.output);
-  REQUIRE(run.status == 0);
+  require_passed(run_tests("[gpu_lost]", {}));
 }
 
 }  // namespace

@@ -81,11 +81,6 @@ TEST_CASE("looking at devices creates no context", "[.fake_look]") {
   CHECK(fake().calls("cuDevicePrimaryCtxRetain") == 1);
 }
 
-void require_passed(const RunResult& run) {
-  INFO(run.output);
-  REQUIRE(run.status == 0);
-}
-
 TEST_CASE("each missing or broken driver is an error with a reason", "[cuda][driver]") {
   require_passed(run_tests("[driver_absent]", {{"EXPHIL_NATIVE_LIBCUDA", "/nowhere/libcuda.so.1"}}));
   require_passed(run_tests("[driver_wrong]", {{"EXPHIL_NATIVE_LIBCUDA", "libm.so.6"}}));

@@ -239,9 +239,7 @@ TEST_CASE("inputs on the emulated device give the bits of inputs on the host", "
 }
 
 TEST_CASE("calls read inputs in device memory without a GPU", "[cuda][shared][emulated]") {
-  const RunResult run = run_over_emulated("[.emulated_shared]");
-  INFO(run.output);
-  REQUIRE(run.status == 0);
+  require_passed(run_over_emulated("[.emulated_shared]"));
 }
 
 TEST_CASE("inputs on the device give the bits of inputs on the host", "[cuda][gpu][scan][shared]") {
@@ -259,9 +257,7 @@ TEST_CASE("inputs on the device give the bits of inputs on the host", "[cuda][gp
 
 TEST_CASE("memory of others over a driver with two devices", "[cuda][shared]") {
   if (!have_nvrtc()) return;
-  const RunResult run = run_over_fake("[fake_two]", {{"FAKE_CUDA_DEVICES", "2"}});
-  INFO(run.output);
-  REQUIRE(run.status == 0);
+  require_passed(run_over_fake("[fake_two]", {{"FAKE_CUDA_DEVICES", "2"}}));
 }
 
 }  // namespace

@@ -4,9 +4,8 @@
 #include <algorithm>
 
 #include "core/policy/rounding.hpp"
-#include "cuda/device/context.hpp"
 #include "cuda/emulated_gpu.hpp"
-#include "cuda/policy/loader.hpp"
+#include "cuda/policy/load_on_device.hpp"
 #include "support/catch.hpp"
 #include "support/policy_forms.hpp"
 #include "support/random_sessions.hpp"
@@ -14,19 +13,21 @@
 namespace exphil::test {
 namespace {
 
-TEST_CASE("forms of a policy on an emulated GPU", "[.emulated_policy]") {
-  emulate_launches();
+PolicySpec small_spec() {
   PolicySpec spec;
   spec.d_input = 9, spec.d_model = 34, spec.d_inner = 70, spec.d_state = 5;
-  core::PolicyOptions options;
-  options.max_sessions = 16;
+  return spec;
+}
+
+TEST_CASE("forms of a policy on an emulated GPU", "[.emulated_policy]") {
+  emulate_launches();
   // Each form is a dozen kernels to compile. These have every switch on and off; the GPU runs all.
   const std::vector<std::string> chosen = {"state_spaces", "short_chunks_of_mean_dt", "edifice_of_one_size",
                                            "exphil"};
-  for (const PolicyForm& form : policy_forms(spec)) {
+  for (const PolicyForm& form : policy_forms(small_spec())) {
     if (std::find(chosen.begin(), chosen.end(), form.name) == chosen.end()) continue;
     INFO(form.name);
-    const auto policy = cuda::load_policy(cuda::Context::open(0), form.weights, options);
+    const auto policy = load_on_device(form.weights, 16);
     check_policy_form(*policy, *form.weights, 9, {2, 5});
   }
   CHECK(emulated_launches("policy_step") > 0);
@@ -39,22 +40,18 @@ TEST_CASE("forms of a policy on an emulated GPU", "[.emulated_policy]") {
 // in_proj.
 TEST_CASE("precisions of a policy on an emulated GPU", "[.emulated_precision]") {
   emulate_launches();
-  PolicySpec spec;
-  spec.d_input = 9, spec.d_model = 34, spec.d_inner = 70, spec.d_state = 5;
-  core::PolicyOptions options;
-  options.max_sessions = 16;
   const std::vector<std::pair<std::string, core::Precision>> chosen = {
       {"state_spaces", core::Precision::f16},
       {"heads_after_layer_norm", core::Precision::int8},
       {"exphil", core::Precision::bf16},
   };
-  for (const PolicyForm& form : policy_forms(spec)) {
+  for (const PolicyForm& form : policy_forms(small_spec())) {
     for (const auto& [name, precision] : chosen) {
       if (form.name != name) continue;
       INFO(form.name << " " << core::precision_name(precision));
       const auto weights =
           std::make_shared<core::PolicyWeights>(core::rounded_weights(*form.weights, precision));
-      const auto policy = cuda::load_policy(cuda::Context::open(0), weights, options);
+      const auto policy = load_on_device(weights, 16);
       check_policy_form(*policy, *weights, 9, {2, 5});
     }
   }
@@ -64,34 +61,24 @@ TEST_CASE("precisions of a policy on an emulated GPU", "[.emulated_precision]") 
 TEST_CASE("random operations of sessions on an emulated GPU", "[.emulated_sessions]") {
   emulate_launches();
   PolicySpec spec;
-  core::PolicyOptions options;
-  options.max_sessions = 400;
   const auto weights = in_every_precision(*make_policy(spec));
   std::vector<std::shared_ptr<core::Policy>> policies;
   for (const auto& chosen : {weights.front(), weights.back()}) {
-    policies.push_back(cuda::load_policy(cuda::Context::open(0), chosen, options));
+    policies.push_back(load_on_device(chosen, 400));
   }
   check_random_sessions(policies, session_operations(128), 3);
 }
 
 TEST_CASE("policies in several precisions run without a GPU", "[cuda][policy][emulated][precision]") {
-  const RunResult run =
-      run_over_emulated("[.emulated_precision]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}});
-  INFO(run.output);
-  REQUIRE(run.status == 0);
+  require_passed(run_over_emulated("[.emulated_precision]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
 }
 
 TEST_CASE("random operations of sessions run without a GPU", "[cuda][policy][emulated][sessions]") {
-  const RunResult run =
-      run_over_emulated("[.emulated_sessions]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}});
-  INFO(run.output);
-  REQUIRE(run.status == 0);
+  require_passed(run_over_emulated("[.emulated_sessions]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
 }
 
 TEST_CASE("policies of several forms run without a GPU", "[cuda][policy][emulated]") {
-  const RunResult run = run_over_emulated("[.emulated_policy]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}});
-  INFO(run.output);
-  REQUIRE(run.status == 0);
+  require_passed(run_over_emulated("[.emulated_policy]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
 }
 
 }  // namespace

@@ -7,8 +7,7 @@
 
 #include "core/policy/reference.hpp"
 #include "cuda/cuda_test.hpp"
-#include "cuda/device/context.hpp"
-#include "cuda/policy/loader.hpp"
+#include "cuda/policy/load_on_device.hpp"
 #include "support/catch.hpp"
 #include "support/melee.hpp"
 #include "support/numbers.hpp"
@@ -25,12 +24,6 @@ using core::Policy;
 using core::State;
 using test::relative_error;
 using Floats = std::vector<float>;
-
-std::unique_ptr<Policy> load(std::shared_ptr<const core::PolicyWeights> weights, std::int64_t sessions = 64) {
-  core::PolicyOptions options;
-  options.max_sessions = sessions;
-  return cuda::load_policy(cuda::Context::open(0), std::move(weights), options);
-}
 
 Floats unset(std::int64_t count) {
   return Floats(static_cast<std::size_t>(count), std::nanf(""));
@@ -84,7 +77,7 @@ std::vector<test::PolicySpec> awkward_policies() {
 
 TEST_CASE("the recorded match on the GPU, frame by frame and in one pass", "[cuda][gpu][policy]") {
   if (!test::have_device() || !test::have_melee()) return;
-  const auto policy = load(test::melee_policy());
+  const auto policy = test::load_64_on_device(test::melee_policy());
   const test::Match match = test::melee_match();
   const auto state = policy->new_state();
   Floats stepped;
@@ -112,7 +105,7 @@ TEST_CASE("the recorded match on the GPU, frame by frame and in one pass", "[cud
 
 TEST_CASE("the recorded rollbacks on the GPU", "[cuda][gpu][policy]") {
   if (!test::have_device() || !test::have_melee()) return;
-  const auto policy = load(test::melee_policy(), 16);  // grows
+  const auto policy = test::load_on_device(test::melee_policy(), 16);  // grows
   const test::Match trace = test::melee_rollback();
   std::map<std::int32_t, std::unique_ptr<State>> before;
   const auto state = policy->new_state();
@@ -133,9 +126,10 @@ TEST_CASE("the recorded rollbacks on the GPU", "[cuda][gpu][policy]") {
 
 TEST_CASE("rolling back in a session on the GPU", "[cuda][gpu][policy][rollback]") {
   if (!test::have_device()) return;
-  if (test::have_melee()) test::check_recorded_rollbacks(load(test::melee_policy()), test::melee_rollback());
+  if (test::have_melee())
+    test::check_recorded_rollbacks(test::load_64_on_device(test::melee_policy()), test::melee_rollback());
   for (const test::PolicySpec& spec : awkward_policies()) {
-    test::check_long_resimulation(load(test::make_policy(spec), 4));  // the arena grows
+    test::check_long_resimulation(test::load_on_device(test::make_policy(spec), 4));  // the arena grows
   }
 }
 
@@ -147,7 +141,7 @@ TEST_CASE("random operations of sessions on the GPU on threads, and replays on o
   for (const test::PolicySpec& spec : specs) {
     std::vector<std::shared_ptr<Policy>> policies;
     for (auto& weights : test::in_every_precision(*test::make_policy(spec))) {
-      policies.push_back(load(weights, 400));
+      policies.push_back(test::load_on_device(weights, 400));
     }
     test::check_random_sessions(policies, operations, spec.seed);
   }
@@ -155,7 +149,7 @@ TEST_CASE("random operations of sessions on the GPU on threads, and replays on o
 
 TEST_CASE("windows of the match on the GPU, one by one and in one call", "[cuda][gpu][policy]") {
   if (!test::have_device() || !test::have_melee()) return;
-  const auto policy = load(test::melee_policy());
+  const auto policy = test::load_64_on_device(test::melee_policy());
   const test::Match match = test::melee_match();
   const test::Windows windows = test::melee_windows();
   const auto count = static_cast<std::int64_t>(windows.end_index.size());
@@ -178,7 +172,7 @@ TEST_CASE("policies of unusual sizes on the GPU agree with the reference", "[cud
   if (!test::have_device()) return;
   for (const test::PolicySpec& spec : awkward_policies()) {
     const auto weights = test::make_policy(spec);
-    const auto policy = load(weights);
+    const auto policy = test::load_64_on_device(weights);
     const core::PolicyConfig& config = policy->config();
     CAPTURE(config.d_model, config.d_inner, config.d_state, config.d_conv, config.dt_rank);
     constexpr std::int64_t kFrames = 20;
@@ -209,7 +203,7 @@ TEST_CASE("every form of a policy on the GPU", "[cuda][gpu][policy][forms]") {
   for (const test::PolicySpec& spec : {small, large}) {
     for (const test::PolicyForm& form : test::policy_forms(spec)) {
       INFO(form.name << " of d_model " << spec.d_model);
-      const auto policy = load(form.weights, 400);
+      const auto policy = test::load_on_device(form.weights, 400);
       test::check_policy_form(*policy, *form.weights, 40, {2, 3, 9, 70, 300});
     }
   }
@@ -225,7 +219,7 @@ TEST_CASE("every form of a policy on the GPU in teams of other shapes", "[cuda][
     for (const test::PolicyForm& form : test::policy_forms(spec)) {
       if (form.name != "edifice_of_one_size" && form.name != "exphil") continue;
       INFO(form.name << " with " << shape);
-      const auto policy = load(form.weights);
+      const auto policy = test::load_64_on_device(form.weights);
       test::check_policy_form(*policy, *form.weights, 40, {2, 9, 40});
     }
   }
@@ -237,7 +231,7 @@ TEST_CASE("a batch on the GPU equals its agents alone, bit for bit", "[cuda][gpu
       test::make_policy(awkward_policies()[3])};
   if (test::have_melee()) policies.push_back(test::melee_policy());
   for (const auto& weights : policies) {
-    const auto policy = load(weights, 2100);
+    const auto policy = test::load_on_device(weights, 2100);
     const core::PolicyConfig& config = policy->config();
     for (const std::int64_t count : {2, 3, 7, 8, 9, 31, 64, 65, 256, 257, 1030, 2050}) {
       CAPTURE(count);
@@ -269,7 +263,7 @@ TEST_CASE("a batch on the GPU equals its agents alone, bit for bit", "[cuda][gpu
 TEST_CASE("states on the GPU: zeros, copies and written values are read back", "[cuda][gpu][policy]") {
   if (!test::have_device()) return;
   for (const test::PolicySpec& spec : awkward_policies()) {
-    const auto policy = load(test::make_policy(spec), 1);
+    const auto policy = test::load_on_device(test::make_policy(spec), 1);
     const core::PolicyConfig& config = policy->config();
     const std::int64_t ssm = config.ssm_floats();
     std::vector<std::unique_ptr<State>> states;
@@ -290,7 +284,7 @@ TEST_CASE("states on the GPU: zeros, copies and written values are read back", "
 
 TEST_CASE("threads step their own agents on one GPU policy concurrently", "[cuda][gpu][policy]") {
   if (!test::have_device()) return;
-  const auto policy = load(test::make_policy(awkward_policies()[2]));
+  const auto policy = test::load_64_on_device(test::make_policy(awkward_policies()[2]));
   const core::PolicyConfig& config = policy->config();
   constexpr std::int64_t kFrames = 200;
   constexpr int kThreads = 6;

@@ -59,9 +59,7 @@ TEST_CASE("the bits of gradients on an emulated GPU", "[.emulated_policy_gradien
 }
 
 TEST_CASE("the gradient of a policy runs without a GPU", "[cuda][policy][gradient][emulated]") {
-  const RunResult run = run_over_emulated("[.emulated_policy_gradient]");
-  INFO(run.output);
-  REQUIRE(run.status == 0);
+  require_passed(run_over_emulated("[.emulated_policy_gradient]"));
 }
 
 TEST_CASE("the gradient of a policy on the GPU is the oracle's", "[cuda][gpu][policy][gradient]") {

@@ -268,10 +268,7 @@ TEST_CASE("a device that is lost while a frame is late is an error, and unlocks 
 TEST_CASE("frames that a slow device answers late", "[cuda][policy][late][nvrtc]") {
   if (!have_nvrtc()) return;
   for (const char* tag : {"[.late_frames]", "[.late_lost]"}) {
-    const RunResult run =
-        run_over_fake(tag, {{"EXPHIL_NATIVE_POLICY", "team=1,inline_obs=0,batch_agents=1"}});
-    INFO(tag << "\n" << run.output);
-    CHECK(run.status == 0);
+    require_passed(run_over_fake(tag, {{"EXPHIL_NATIVE_POLICY", "team=1,inline_obs=0,batch_agents=1"}}));
   }
 }
 

@@ -2,8 +2,7 @@
 // weights, every form, same bits, memory. Skipped, with a line, where there is no device.
 #include "core/policy/rounding.hpp"
 #include "cuda/cuda_test.hpp"
-#include "cuda/device/context.hpp"
-#include "cuda/policy/loader.hpp"
+#include "cuda/policy/load_on_device.hpp"
 #include "support/catch.hpp"
 #include "support/exphil_data.hpp"
 #include "support/melee.hpp"
@@ -14,12 +13,6 @@ namespace exphil::test {
 
 namespace {
 
-std::unique_ptr<core::Policy> make(std::shared_ptr<const core::PolicyWeights> weights) {
-  core::PolicyOptions options;
-  options.max_sessions = 64;
-  return cuda::load_policy(cuda::Context::open(0), std::move(weights), options);
-}
-
 std::shared_ptr<const core::PolicyWeights> rounded(const core::PolicyWeights& weights,
                                                    core::Precision precision) {
   return std::make_shared<core::PolicyWeights>(core::rounded_weights(weights, precision));
@@ -29,12 +22,12 @@ std::shared_ptr<const core::PolicyWeights> rounded(const core::PolicyWeights& we
 
 TEST_CASE("every recorded trace of the match in every precision on the GPU",
           "[cuda][gpu][policy][precision]") {
-  if (have_device() && have_melee()) check_melee_in_every_precision(make);
+  if (have_device() && have_melee()) check_melee_in_every_precision(load_64_on_device);
 }
 
 TEST_CASE("every policy of Edifice and ExPhil in every precision on the GPU",
           "[cuda][gpu][policy][exphil][precision]") {
-  if (have_device() && have_exphil()) check_exphil_in_every_precision(make);
+  if (have_device() && have_exphil()) check_exphil_in_every_precision(load_64_on_device);
 }
 
 TEST_CASE("every form of a policy in every precision on the GPU", "[cuda][gpu][policy][precision]") {
@@ -46,7 +39,7 @@ TEST_CASE("every form of a policy in every precision on the GPU", "[cuda][gpu][p
     for (const PolicyForm& form : policy_forms(odd)) {
       INFO(form.name << " " << core::precision_name(precision));
       const auto weights = rounded(*form.weights, precision);
-      check_policy_form(*make(weights), *weights, 20, {2, 9, 70});
+      check_policy_form(*load_64_on_device(weights), *weights, 20, {2, 9, 70});
     }
   }
 }
@@ -54,7 +47,7 @@ TEST_CASE("every form of a policy in every precision on the GPU", "[cuda][gpu][p
 TEST_CASE("a policy's memory on the GPU falls with its precision", "[cuda][gpu][policy][precision]") {
   if (!have_device() || !have_melee()) return;
   const auto bytes = [](core::Precision precision) {
-    return make(rounded(*melee_policy(), precision))->resident_bytes();
+    return load_64_on_device(rounded(*melee_policy(), precision))->resident_bytes();
   };
   const std::size_t f32 = bytes(core::Precision::f32), half = bytes(core::Precision::bf16);
   CHECK(f32 - half > 940'000 * 2 * 2);  // twice: for the step and for the row kernels
