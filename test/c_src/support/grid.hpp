@@ -5,6 +5,7 @@
 // clusters are not emulated.
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -36,17 +37,21 @@ struct Index {
 
 enum class Waiting { no, warp, block, done };
 
+// A fibre is begun by setcontext and continued by _longjmp, which costs no system call. (QEMU's coroutines do
+// the same.)
 struct Fibre {
   ucontext_t context;
-  std::unique_ptr<char[]> stack;
+  jmp_buf place;  // where it continues
+  bool begun = false;
   Index index;
   Waiting waiting = Waiting::no;
   std::uint32_t word = 0;  // the word that it passes to a shuffle
 };
 
 struct Machine {
-  ucontext_t scheduler;
+  jmp_buf scheduler;
   std::vector<Fibre> fibres;
+  std::vector<std::unique_ptr<char[]>> stacks;  // of the fibres; kept for the next grid
   Fibre* current = nullptr;
   const std::function<void()>* kernel = nullptr;
   bool deadlock = false;
@@ -54,12 +59,6 @@ struct Machine {
   std::size_t shared_bytes = 0;
 };
 inline Machine machine;
-
-inline void yield(Waiting waiting) {
-  Fibre* self = machine.current;
-  self->waiting = waiting;
-  swapcontext(&self->context, &machine.scheduler);
-}
 
 inline Fibre& lane_of_same_warp(int lane) {
   const std::size_t self = static_cast<std::size_t>(machine.current - machine.fibres.data());
@@ -71,6 +70,20 @@ inline Fibre& lane_of_same_warp(int lane) {
 inline exphil::grid::Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace exphil::grid {
+
+__attribute__((noinline)) inline void yield(Waiting waiting) {
+  machine.current->waiting = waiting;
+  if (_setjmp(machine.current->place) == 0) _longjmp(machine.scheduler, 1);
+}
+// Runs a fibre until it yields.
+__attribute__((noinline)) inline void resume(Fibre& fibre) {
+  machine.current = &fibre;
+  threadIdx = fibre.index;
+  if (_setjmp(machine.scheduler) != 0) return;
+  if (fibre.begun) _longjmp(fibre.place, 1);
+  fibre.begun = true;
+  setcontext(&fibre.context);
+}
 
 inline void enter() {
   (*machine.kernel)();
@@ -111,9 +124,7 @@ inline void run_warp(std::size_t first) {
     for (std::size_t i = first; i < last; ++i) {
       Fibre& fibre = machine.fibres[i];
       if (fibre.waiting != Waiting::no) continue;
-      machine.current = &fibre;
-      threadIdx = fibre.index;
-      swapcontext(&machine.scheduler, &fibre.context);
+      resume(fibre);
     }
   } while (release(first, last, Waiting::warp));
 }
@@ -121,15 +132,16 @@ inline void run_warp(std::size_t first) {
 inline void run_block() {
   constexpr std::size_t kStack = 128 * 1024;
   machine.fibres.resize(std::size_t{blockDim.x} * blockDim.y * blockDim.z);
+  while (machine.stacks.size() < machine.fibres.size()) machine.stacks.emplace_back(new char[kStack]);
   poison_shared();
   for (std::size_t i = 0; i < machine.fibres.size(); ++i) {
     Fibre& fibre = machine.fibres[i];
-    if (!fibre.stack) fibre.stack.reset(new char[kStack]);
     const unsigned thread = static_cast<unsigned>(i), row = thread / blockDim.x;
     fibre.index = {thread % blockDim.x, row % blockDim.y, row / blockDim.y};
     fibre.waiting = Waiting::no;
+    fibre.begun = false;
     getcontext(&fibre.context);
-    fibre.context.uc_stack.ss_sp = fibre.stack.get();
+    fibre.context.uc_stack.ss_sp = machine.stacks[i].get();
     fibre.context.uc_stack.ss_size = kStack;
     fibre.context.uc_link = nullptr;
     makecontext(&fibre.context, enter, 0);
