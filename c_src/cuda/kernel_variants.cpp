@@ -4,7 +4,6 @@
 #include <set>
 #include <tuple>
 
-#include "cuda/associative/recurrence_gradient.hpp"
 #include "cuda/associative/variants.hpp"
 #include "cuda/policy/variants.hpp"
 #include "cuda/scan/variants.hpp"
@@ -17,7 +16,7 @@ std::vector<KernelSpec> all_kernel_variants() {
   std::set<std::tuple<std::string, std::string, std::vector<std::string>>> seen;
   for (const std::vector<KernelSpec>& family :
        {scan_kernel_variants(), policy_kernel_variants(), associative_kernel_variants(),
-        recurrence_grad_kernel_variants(), semiseparable_kernel_variants()}) {
+        semiseparable_kernel_variants()}) {
     for (const KernelSpec& spec : family) {
       if (seen.emplace(spec.file, spec.entry, spec.defines).second) all.push_back(spec);
     }

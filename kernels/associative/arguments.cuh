@@ -24,6 +24,12 @@ struct Arguments {
   // associative/handover.cuh. 0 at the start. Null where one block scans entire sequences.
   unsigned* exchange;
   const void* initial;  // the state before the first step of each column; null: the operation's own
+
+  // For the gradient of a linear recurrence alone (associative/recurrence_gradient.cuh), which scans in the
+  // other direction. `a` and `initial` are the recurrence's, x is dh, and y is db.
+  const void* h;  // the recurrence's results
+  void* da;
+  void* d_initial;  // an element for each column, or null
 };
 
 // A tile reads all earlier summaries of its window of

@@ -1,7 +1,7 @@
 // The scan of columns (inner > 1). A block processes `Lanes` columns, and of each a tile: `stretches`
 // segments of `Items` steps, one segment per thread, in registers. The threads' summaries are combined across
-// the block, column by column, and every thread then scans its segment again from the state before it. The
-// tensor is read once and written once. Instantiated by associative/scan.cu.
+// the block, column by column, and every thread then scans its segment again from the state before it. Each
+// tensor is read once or written once. Instantiated by associative/scan.cu.
 //
 // With Walk a block processes all tiles of its columns, and reads the next tile during the current one.
 // Without, every tile has its own block, and the blocks hand over (associative/handover.cuh).
@@ -14,9 +14,10 @@
 namespace exphil {
 namespace associative {
 
-template <Op O, Element E, bool Compensated, int Items, int Lanes, bool Walk, bool Initial = false>
-struct Columns : Kit<O, E, Compensated, Initial> {
-  using Base = Kit<O, E, Compensated, Initial>;
+template <Op O, Element E, bool Compensated, int Items, int Lanes, bool Walk, bool Initial = false,
+          bool Gradient = false>
+struct Columns : Kit<O, E, Compensated, Initial, Gradient> {
+  using Base = Kit<O, E, Compensated, Initial, Gradient>;
   using typename Base::Builder;
   using typename Base::Math;
   using typename Base::State;
@@ -29,7 +30,7 @@ struct Columns : Kit<O, E, Compensated, Initial> {
   struct Piece {
     Stored a[Base::kHasDecay ? Items : 1], x[Items];
     EXPHIL_DEVICE Value decay(int i) const {
-      if constexpr (Base::kHasDecay) return Store::value(a[i]);
+      if constexpr (Base::kHasDecay) return Base::decay_of(a[i]);
       return Value();
     }
     EXPHIL_DEVICE Value input(int i) const { return Store::value(x[i]); }
@@ -63,10 +64,30 @@ struct Columns : Kit<O, E, Compensated, Initial> {
       piece->x[i] = i < count ? *x : Stored();
     }
     if constexpr (Base::kHasDecay) {
-      const Stored* a = static_cast<const Stored*>(p.a) + at;
+      const Stored* a = static_cast<const Stored*>(p.a) + (Gradient ? at - cursor.stride : at);
       EXPHIL_UNROLL
       for (int i = 0; i < Items; ++i, a = stepped_by(a, bytes)) {
-        piece->a[i] = i < count ? *a : Stored();
+        const bool none = Gradient && i == 0 && begin == 0;
+        piece->a[i] = i < count && !none ? *a : Stored();
+      }
+    }
+  }
+
+  // The recurrence's states before a segment's steps.
+  struct States {
+    Stored h[Gradient ? Items : 1];
+  };
+  static EXPHIL_DEVICE void load_states([[maybe_unused]] const Arguments& p,
+                                        [[maybe_unused]] const Cursor& cursor,
+                                        [[maybe_unused]] long long begin, [[maybe_unused]] long long length,
+                                        [[maybe_unused]] States* states) {
+    if constexpr (Gradient) {
+      const long long bytes = cursor.stride * static_cast<long long>(sizeof(Stored));
+      const int count = count_of(begin + 1, length);
+      const Stored* h = static_cast<const Stored*>(p.h) + cursor.at(begin + 1);
+      EXPHIL_UNROLL
+      for (int i = 0; i < Items; ++i, h = stepped_by(h, bytes)) {
+        states->h[i] = i < count ? *h : Stored();
       }
     }
   }
@@ -88,6 +109,23 @@ struct Columns : Kit<O, E, Compensated, Initial> {
       Math::step(h, piece.decay(i), piece.input(i));
       if (i < count) Store::store(y, Math::value(h));
     }
+  }
+
+  static EXPHIL_DEVICE void store_gradients(const Arguments& p, int direction, const Cursor& cursor,
+                                            long long column, long long begin, int count, const Piece& piece,
+                                            const States& states, State h) {
+    const long long bytes = cursor.stride * static_cast<long long>(sizeof(Stored)), at = cursor.at(begin);
+    Stored* y = Base::y_of(p, direction) + at;
+    Stored* da = static_cast<Stored*>(p.da) + at;
+    State last = h;
+    EXPHIL_UNROLL
+    for (int i = 0; i < Items; ++i, y = stepped_by(y, bytes), da = stepped_by(da, bytes)) {
+      Math::step(h, piece.decay(i), piece.input(i));
+      if (i >= count) continue;
+      Base::store_gradients(y, da, Math::value(h), Store::value(states.h[i]));
+      last = h;
+    }
+    if (count > 0 && begin + count == p.length) Base::store_last(p, cursor, column, Math::value(last));
   }
 
   // Computes the states before every segment of the columns' tile k. A thread handles segment `piece` of
@@ -155,11 +193,18 @@ struct Columns : Kit<O, E, Compensated, Initial> {
       [[maybe_unused]] Piece next;
       [[maybe_unused]] const int next_count = Walk ? count_of(begin + p.tile, length) : 0;
       if constexpr (Walk) load(p, cursor, begin + p.tile, next_count, &next);
+      [[maybe_unused]] States states;
+      load_states(p, cursor, begin, length, &states);
       shared.summaries[stretch][lane_column] = summary_of(piece);
       sync_block();
       join(p, direction, k, group_column, stretches, shared);
       sync_block();
-      store(p, direction, cursor, begin, count, piece, shared.starts[stretch][lane_column]);
+      const State start = shared.starts[stretch][lane_column];
+      if constexpr (Gradient) {
+        store_gradients(p, direction, cursor, group_column + lane_column, begin, count, piece, states, start);
+      } else {
+        store(p, direction, cursor, begin, count, piece, start);
+      }
       if constexpr (Walk) {
         if (k + 1 == p.tiles) return;
         piece = next;

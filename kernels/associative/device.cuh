@@ -6,6 +6,7 @@
 
 #include "kernels/associative/arguments.cuh"
 #include "kernels/associative/ops.cuh"
+#include "kernels/associative/recurrence_gradient.cuh"
 
 namespace exphil {
 namespace associative {
@@ -136,8 +137,10 @@ EXPHIL_DEVICE Cursor cursor_at(const Arguments& p, int direction, long long colu
   return {start + (p.length - 1) * p.inner, -p.inner};
 }
 
-// With Initial (linear recurrences), the state before the first step comes from Arguments::initial.
-template <Op O, Element E, bool Compensated, bool Initial>
+// With Initial (linear recurrences), the state before the first step comes from Arguments::initial. With
+// Gradient the scan is that of a linear recurrence's gradient, and its step t has the decay of the step
+// before.
+template <Op O, Element E, bool Compensated, bool Initial, bool Gradient>
 struct Kit {
   using Store = Storage<E>;
   using Stored = typename Store::Stored;
@@ -152,8 +155,16 @@ struct Kit {
   static EXPHIL_DEVICE Value x_at(const Arguments& p, const Cursor& cursor, long long t) {
     return Store::value(static_cast<const Stored*>(p.x)[cursor.at(t)]);
   }
+  static EXPHIL_DEVICE Value decay_of(Stored a) {
+    if constexpr (Gradient) return conjugate(Store::value(a));
+    return Store::value(a);
+  }
   static EXPHIL_DEVICE Value a_at(const Arguments& p, const Cursor& cursor, long long t) {
-    if constexpr (kHasDecay) return Store::value(static_cast<const Stored*>(p.a)[cursor.at(t)]);
+    if constexpr (Gradient) {
+      return t == 0 ? Value() : decay_of(static_cast<const Stored*>(p.a)[cursor.at(t - 1)]);
+    } else if constexpr (kHasDecay) {
+      return decay_of(static_cast<const Stored*>(p.a)[cursor.at(t)]);
+    }
     return Value();
   }
   static EXPHIL_DEVICE State first_state(const Arguments& p, [[maybe_unused]] long long column) {
@@ -162,6 +173,25 @@ struct Kit {
   }
   static EXPHIL_DEVICE Stored* y_of(const Arguments& p, int direction) {
     return static_cast<Stored*>(direction == 1 ? p.y_reverse : p.y);
+  }
+
+  // Of the gradient's scan. What a step writes: y and da are its elements, and `before` is the recurrence's
+  // state before it.
+  static EXPHIL_DEVICE void store_gradients(Stored* y, Stored* da, Value db, Value before) {
+    Store::store(y, from_zero(db));
+    Store::store(da, decay_gradient(db, before));
+  }
+  // The same for the last step of the scan, which is the recurrence's first.
+  static EXPHIL_DEVICE void store_last(const Arguments& p, const Cursor& cursor, long long column, Value db) {
+    const long long at = cursor.at(p.length - 1);
+    Value da{};
+    if (p.initial != nullptr) {
+      da = decay_gradient(db, Store::value(static_cast<const Stored*>(p.initial)[column]));
+    }
+    Store::store(static_cast<Stored*>(p.da) + at, da);
+    if (p.d_initial == nullptr) return;
+    const Value a = Store::value(static_cast<const Stored*>(p.a)[at]);
+    Store::store(static_cast<Stored*>(p.d_initial) + column, formulas::times_conjugate(db, a));
   }
 
   // The state at `to` from the state at `from`: by the summary of the steps between, or where that does not

@@ -1,7 +1,7 @@
 // The scan of contiguous sequences (inner = 1). A warp reads 32 * Items consecutive elements, transposes them
 // through shared memory so that each thread holds Items consecutive ones, and combines the threads' summaries
-// by shuffles. One more warp of the block combines the warps' summaries and hands over between blocks. The
-// tensor is read once and written once. Instantiated by associative/scan.cu.
+// by shuffles. One more warp of the block combines the warps' summaries and hands over between blocks. Each
+// tensor is read once or written once. Instantiated by associative/scan.cu.
 //
 // Block {32, warps + 1}; grid {tiles * rows, directions}, tiles outermost.
 #pragma once
@@ -11,9 +11,9 @@
 namespace exphil {
 namespace associative {
 
-template <Op O, Element E, bool Compensated, int Items, bool Initial = false>
-struct Rows : Kit<O, E, Compensated, Initial> {
-  using Base = Kit<O, E, Compensated, Initial>;
+template <Op O, Element E, bool Compensated, int Items, bool Initial = false, bool Gradient = false>
+struct Rows : Kit<O, E, Compensated, Initial, Gradient> {
+  using Base = Kit<O, E, Compensated, Initial, Gradient>;
   using typename Base::Builder;
   using typename Base::Math;
   using typename Base::State;
@@ -43,7 +43,7 @@ struct Rows : Kit<O, E, Compensated, Initial> {
     EXPHIL_UNROLL
     for (int i = 0; i < Items; ++i) {
       const long long t = begin + i * 32 + threadIdx.x;
-      values[i] = t < length ? Store::value(from[t * cursor.stride]) : Value();
+      values[i] = t < length && (!Gradient || t >= 0) ? Store::value(from[t * cursor.stride]) : Value();
     }
   }
 
@@ -70,9 +70,15 @@ struct Rows : Kit<O, E, Compensated, Initial> {
     const long long warp_begin = tile_begin + warp * kWarpItems;
     const long long begin = warp_begin + lane * Items;
     Value a[Base::kHasDecay ? Items : 1], x[Items];
-    if constexpr (Base::kHasDecay) load(p.a, cursor, warp_begin, p.length, a);
+    [[maybe_unused]] Value before[Gradient ? Items : 1];  // the recurrence's states before the steps
+    if constexpr (Base::kHasDecay) load(p.a, cursor, warp_begin - (Gradient ? 1 : 0), p.length, a);
     load(p.x, cursor, warp_begin, p.length, x);
+    if constexpr (Gradient) load(p.h, cursor, warp_begin + 1, p.length, before);
     if constexpr (Base::kHasDecay) turn(memory, a);
+    if constexpr (Gradient) {
+      EXPHIL_UNROLL
+      for (Value& decay : a) decay = conjugate(decay);
+    }
     turn(memory, x);
 
     const int count = static_cast<int>(p.length - begin < Items ? p.length - begin : Items);
@@ -102,10 +108,24 @@ struct Rows : Kit<O, E, Compensated, Initial> {
     sync_warp();
     const long long stride = forget(cursor.stride);
     Stored* y = Base::y_of(p, direction) + cursor.start;
-    EXPHIL_UNROLL
-    for (int i = 0; i < Items; ++i) {
-      const long long t = warp_begin + i * 32 + lane;
-      if (t < p.length) Store::store(y + t * stride, memory[padded(i * 32 + lane)]);
+    if constexpr (Gradient) {
+      Stored* da = static_cast<Stored*>(p.da) + cursor.start;
+      EXPHIL_UNROLL
+      for (int i = 0; i < Items; ++i) {
+        const long long at = (warp_begin + i * 32 + lane) * stride;
+        if (warp_begin + i * 32 + lane >= p.length) continue;
+        Base::store_gradients(y + at, da + at, memory[padded(i * 32 + lane)], before[i]);
+      }
+      const long long last = p.length - 1 - warp_begin;
+      if (last >= 0 && last < kWarpItems && last % 32 == lane) {
+        Base::store_last(p, cursor, row, memory[padded(static_cast<int>(last))]);
+      }
+    } else {
+      EXPHIL_UNROLL
+      for (int i = 0; i < Items; ++i) {
+        const long long t = warp_begin + i * 32 + lane;
+        if (t < p.length) Store::store(y + t * stride, memory[padded(i * 32 + lane)]);
+      }
     }
   }
 

@@ -12,23 +12,30 @@ namespace exphil::core {
 
 namespace {
 
-using associative::RecurrencePlace;
-using associative::RecurrenceShape;
-
 bool is_half(Dtype dtype) {
   return dtype == Dtype::f16 || dtype == Dtype::bf16;
 }
 
+// Where an element is in its sequence, and the indices of its neighbours in scan order, where it has them.
+struct Place {
+  bool first, last;
+  std::int64_t before, after;
+  std::int64_t column;  // index in {outer, inner}
+};
+
+// Calls body(index, place) for every element.
 template <class Body>
 void each(const AssociativeProblem& p, const Body& body) {
-  const RecurrenceShape shape{p.length, p.inner, p.direction == Direction::reverse};
+  const bool reverse = p.direction == Direction::reverse;
+  const std::int64_t step = reverse ? -p.inner : p.inner;
   const std::int64_t grain = std::max<std::int64_t>(1, kGrainElements / std::max<std::int64_t>(1, p.inner));
   parallel_for(p.outer * p.length, grain, [&](std::int64_t row, std::int64_t end) {
     for (; row < end; ++row) {
-      const std::int64_t outer = row / p.length, t = row % p.length;
+      const bool at_start = row % p.length == 0, at_end = row % p.length == p.length - 1;
       for (std::int64_t k = 0; k < p.inner; ++k) {
         const std::int64_t i = row * p.inner + k;
-        body(i, associative::place_of(shape, i, outer, t, k));
+        body(i, Place{reverse ? at_end : at_start, reverse ? at_start : at_end, i - step, i + step,
+                      row / p.length * p.inner + k});
       }
     }
   });
@@ -39,24 +46,27 @@ template <class V>
 void gradient(const RecurrenceGradProblem& problem, const RecurrenceGradOutputs& outputs,
               const RunAssociative& run) {
   const AssociativeProblem& p = problem.scan;
-  const auto load = [](const void* tensor) {
-    return [tensor](long long i) { return static_cast<const V*>(tensor)[i]; };
-  };
+  const V* const a = static_cast<const V*>(p.a);
+  const V* const h = static_cast<const V*>(problem.h);
+  const V* const initial = static_cast<const V*>(p.initial);
   V* const da = static_cast<V*>(outputs.a);
   V* const db = static_cast<V*>(outputs.b);
   std::vector<V> decays(static_cast<std::size_t>(p.elements()));
-  each(p, [&](std::int64_t i, const RecurrencePlace& place) {
-    decays[i] = associative::decay_for<V>(place, load(p.a));
+  each(p, [&](std::int64_t i, const Place& place) {
+    decays[i] = place.last ? V() : associative::conjugate(a[place.after]);
   });
   AssociativeProblem scan = recurrence_grad_scan(problem);
   scan.a = decays.data();
   scan.x = problem.dh;
   run(scan, {db, nullptr});
-  each(p, [&](std::int64_t i, const RecurrencePlace& place) {
-    da[i] = associative::decay_gradient(place, db[i], load(problem.h), p.initial != nullptr, load(p.initial));
-    if (place.first && outputs.initial != nullptr) {
-      static_cast<V*>(outputs.initial)[place.column] =
-          formulas::times_conjugate(db[i], static_cast<const V*>(p.a)[i]);
+  each(p, [&](std::int64_t i, const Place& place) {
+    if (!place.first) {
+      da[i] = associative::decay_gradient(db[i], h[place.before]);
+    } else {
+      da[i] = initial != nullptr ? associative::decay_gradient(db[i], initial[place.column]) : V();
+      if (outputs.initial != nullptr) {
+        static_cast<V*>(outputs.initial)[place.column] = formulas::times_conjugate(db[i], a[i]);
+      }
     }
     db[i] = associative::from_zero(db[i]);
   });

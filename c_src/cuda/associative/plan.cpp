@@ -85,12 +85,13 @@ Cut cut_columns(const AssociativeProblem& problem, const AssociativeTuning& tuni
 
 }  // namespace
 
-AssociativePlan plan_associative(const AssociativeProblem& problem, const AssociativeTuning& tuning) {
+AssociativePlan plan_associative(const AssociativeProblem& problem, const AssociativeTuning& tuning,
+                                 bool gradient) {
   const bool rows = problem.inner == 1;
   const Cut cut = rows ? cut_rows(problem, tuning) : cut_columns(problem, tuning);
   AssociativePlan plan;
   plan.spec = associative_kernel_spec({problem.op, problem.dtype, problem.compensated, cut.items, cut.lanes,
-                                       cut.walk, problem.initial != nullptr});
+                                       cut.walk, problem.initial != nullptr, gradient});
   associative::Arguments& arguments = plan.arguments;
   arguments = {};
   arguments.length = problem.length;

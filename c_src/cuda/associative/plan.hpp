@@ -27,8 +27,9 @@ struct AssociativePlan {
   std::size_t scratch_bytes() const { return exchange_bytes; }
 };
 
-// Throws limit_exceeded for more blocks than a grid has. `problem` is not empty.
+// Throws limit_exceeded for more blocks than a grid has. `problem` is not empty. With `gradient`, the plan of
+// the scan of a linear recurrence's gradient; `problem` is then that scan, in its own direction.
 AssociativePlan plan_associative(const core::AssociativeProblem& problem,
-                                 const AssociativeTuning& tuning = {});
+                                 const AssociativeTuning& tuning = {}, bool gradient = false);
 
 }  // namespace exphil::cuda

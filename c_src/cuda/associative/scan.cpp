@@ -52,6 +52,7 @@ void launch_associative(Context& context, const AssociativePlan& plan, const Ass
   arguments.initial = tensors.initial;
   arguments.y = tensors.y;
   arguments.y_reverse = tensors.y_reverse;
+  arguments.h = tensors.h, arguments.da = tensors.da, arguments.d_initial = tensors.d_initial;
   if (plan.exchange_bytes > 0) arguments.exchange = reinterpret_cast<unsigned*>(scratch);
   launch(context, context.kernels().get(plan.spec), plan.grid, plan.block, 0, stream, arguments);
 }

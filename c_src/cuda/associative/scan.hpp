@@ -14,6 +14,9 @@ namespace exphil::cuda {
 struct AssociativeTensors {
   const void *a = nullptr, *x = nullptr, *initial = nullptr;
   void *y = nullptr, *y_reverse = nullptr;
+  // Of a linear recurrence's gradient alone: see kernels/associative/arguments.cuh.
+  const void* h = nullptr;
+  void *da = nullptr, *d_initial = nullptr;
 };
 
 // One scan, queued on `stream`: clear, then launch. `scratch` holds at least plan.scratch_bytes() bytes and

@@ -8,7 +8,7 @@ using core::AssociativeOp;
 using core::Dtype;
 
 constexpr AssociativeVariant kVariants[] = {
-    // op, dtype, compensated, items, lanes, walk, initial
+    // op, dtype, compensated, items, lanes, walk, initial, gradient
     {AssociativeOp::cumsum, Dtype::f32, false, 16, 16, true},
     {AssociativeOp::cumsum, Dtype::f32, false, 16, 16, false},
     {AssociativeOp::cumsum, Dtype::f32, false, 8, 16, false},
@@ -42,7 +42,14 @@ constexpr AssociativeVariant kVariants[] = {
     {AssociativeOp::linear_recurrence, Dtype::f32, false, 16, 0, false, true},
     {AssociativeOp::linear_recurrence, Dtype::f16, false, 16, 0, false, true},
     {AssociativeOp::linear_recurrence, Dtype::bf16, false, 16, 16, true, true},
-    {AssociativeOp::linear_recurrence, Dtype::c64, false, 8, 16, true, true}};
+    {AssociativeOp::linear_recurrence, Dtype::c64, false, 8, 16, true, true},
+    {AssociativeOp::linear_recurrence, Dtype::f32, false, 16, 16, true, false, true},
+    {AssociativeOp::linear_recurrence, Dtype::f32, false, 16, 0, false, false, true},
+    {AssociativeOp::linear_recurrence, Dtype::f16, false, 16, 16, false, false, true},
+    {AssociativeOp::linear_recurrence, Dtype::bf16, false, 8, 4, false, false, true},
+    {AssociativeOp::linear_recurrence, Dtype::bf16, false, 16, 0, false, false, true},
+    {AssociativeOp::linear_recurrence, Dtype::c64, false, 8, 16, true, false, true},
+    {AssociativeOp::linear_recurrence, Dtype::c64, false, 8, 0, false, false, true}};
 
 }  // namespace
 
@@ -53,7 +60,7 @@ KernelSpec associative_kernel_spec(const AssociativeVariant& variant) {
       {define("OPERATION", static_cast<int>(variant.op)), define("ELEMENT", static_cast<int>(variant.dtype)),
        define("COMPENSATED", variant.compensated ? 1 : 0), define("ITEMS", variant.items),
        define("LANES", variant.lanes), define("WALK", variant.walk ? 1 : 0),
-       define("INITIAL", variant.initial ? 1 : 0)}};
+       define("INITIAL", variant.initial ? 1 : 0), define("GRADIENT", variant.gradient ? 1 : 0)}};
 }
 
 std::vector<KernelSpec> associative_kernel_variants() {

@@ -12,10 +12,11 @@ struct AssociativeVariant {
   core::AssociativeOp op;
   core::Dtype dtype;
   bool compensated;
-  int items;             // elements of a sequence that one thread holds
-  int lanes;             // columns of a block; 0: sequences are contiguous
-  bool walk;             // a block scans its columns from end to end
-  bool initial = false;  // the recurrence has an initial state
+  int items;              // elements of a sequence that one thread holds
+  int lanes;              // columns of a block; 0: sequences are contiguous
+  bool walk;              // a block scans its columns from end to end
+  bool initial = false;   // the recurrence has an initial state
+  bool gradient = false;  // the scan of a recurrence's gradient
 };
 
 KernelSpec associative_kernel_spec(const AssociativeVariant& variant);

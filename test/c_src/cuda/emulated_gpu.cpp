@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "kernels/associative/arguments.cuh"
-#include "kernels/associative/recurrence_gradient.cuh"
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/gradient_arguments.cuh"
 #include "kernels/scan/backward_arguments.cuh"
@@ -85,8 +84,7 @@ const std::map<std::string, Runner>& gradient_runners() {
 }
 
 const std::map<std::string, Runner>& runners() {
-  static const Runner forward = run_entry<scan::Arguments>, backward = run_entry<scan::BackwardArguments>,
-                      recurrence = run_entry<associative::RecurrenceGradArguments>;
+  static const Runner forward = run_entry<scan::Arguments>, backward = run_entry<scan::BackwardArguments>;
   static const std::map<std::string, Runner> all = {
       {"selective_scan", forward},
       {"selective_scan_wide", forward},
@@ -97,8 +95,6 @@ const std::map<std::string, Runner>& runners() {
       {"selective_scan_backward_matrix", backward},
       {"associative_scan", run_entry<associative::Arguments>},
       {"semiseparable_product", run_entry<semiseparable::ProductArguments>},
-      {"recurrence_grad_prepare", recurrence},
-      {"recurrence_grad_finish", recurrence},
       {"scan_row_sums", run_entry<scan::RowSumArguments>},
       {"policy_step", run_with_obs<policy::StepArguments>},
       {"policy_window", run_with_obs<policy::WindowArguments>}};

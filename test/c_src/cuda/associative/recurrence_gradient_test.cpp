@@ -77,7 +77,7 @@ TEST_CASE("a recurrence's gradient on the device", "[gpu]") {
 TEST_CASE("a recurrence's gradient with its kernels on the CPU", "[.emulated_recurrence]") {
   emulate_launches();
   check_lengths({1, 33, 300});
-  CHECK(emulated_launches("recurrence_grad_finish") == 96);
+  CHECK(emulated_launches("associative_scan") == 96);
 }
 
 TEST_CASE("the kernels of a recurrence's gradient run without a GPU", "[cuda][emulated]") {
