@@ -23,12 +23,10 @@ void require_rate(MicroHertz rate, const char* argument);
 // The time from the start to tick `number`. `number` is at least 0, `rate` at least 1.
 std::chrono::nanoseconds tick_offset(MicroHertz rate, std::int64_t number);
 
-// The calling thread's timers wake it within a microsecond; by default Linux may delay them by 50.
-void use_precise_timers();
-
-// Polls until `due`, for a thread whose core should be awake then, but for at most `bound`. Returns at once
-// where `due` has passed.
-void poll_until(std::chrono::steady_clock::time_point due, std::chrono::nanoseconds bound) noexcept;
+// For a thread that sleeps until a time and then runs for some microseconds. Its timers wake it within a
+// microsecond, where Linux may otherwise delay them by 50. And since Linux 6.12 it gets a core at once where
+// another thread computes, instead of at the next tick of the system (4 ms at 250 Hz): its turns are short.
+void wake_precisely();
 
 class Ticker {
  public:

@@ -1,6 +1,7 @@
 // A frame clock: a Ticker that sends its ticks to the process that started it, and the wait that warms that
 // process shortly before a tick.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 
@@ -8,42 +9,60 @@
 
 namespace exphil::nif {
 
-namespace {
-
-// What the ticker thread needs to send {:tick, ref, number}. Shared with the callback, which may outlive the
+// What the ticker thread needs to send {kind, ref, number}. Shared with the callbacks, which may outlive the
 // handle.
-struct Receiver {
+struct TickReceiver {
   ErlNifPid process{};
   ErlNifEnv* env = enif_alloc_env();  // holds `ref`
   Term ref = 0;
 
-  Receiver() {
+  TickReceiver() {
     if (env == nullptr) throw std::bad_alloc();
   }
-  ~Receiver() { enif_free_env(env); }
-  Receiver(const Receiver&) = delete;
-  Receiver& operator=(const Receiver&) = delete;
+  ~TickReceiver() { enif_free_env(env); }
+  TickReceiver(const TickReceiver&) = delete;
+  TickReceiver& operator=(const TickReceiver&) = delete;
 
-  // False where the process has ended. Without memory for the message the tick is skipped.
-  bool send(std::int64_t number) const {
+  enum class Sent { yes, process_ended, no_memory };
+
+  Sent send(const char* kind, std::int64_t number) const {
     ErlNifEnv* message = enif_alloc_env();
-    if (message == nullptr) return true;
-    const Term term = enif_make_tuple3(message, enif_make_atom(message, "tick"), enif_make_copy(message, ref),
+    if (message == nullptr) return Sent::no_memory;
+    const Term term = enif_make_tuple3(message, enif_make_atom(message, kind), enif_make_copy(message, ref),
                                        enif_make_int64(message, number));
     const bool alive = enif_send(nullptr, &process, message, term) != 0;
     enif_free_env(message);
-    return alive;
+    return alive ? Sent::yes : Sent::process_ended;
   }
 };
 
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
 // How long before a frame the process of a clock with `warm` is woken: the wake-up of the ticker thread and
 // of a scheduler, scratch steps of at most core::kPatience each, and some room. At most a quarter of the
-// period. It bounds what await_tick() takes, which must be below the millisecond of a call on a normal
-// scheduler.
+// period. It bounds what the calls of await_tick() for a tick take together.
 constexpr std::chrono::microseconds kWarmLead{500};
 // In the last part of that time the process makes steps of the scratch session as it makes its own, so that
 // Erlang's code and this library's are in the processor's caches too. What one of them takes, with room.
 constexpr std::chrono::microseconds kWholeSteps{150}, kWholeStep{60};
+// How long one call polls. Between two of them the scheduler runs the other processes that are ready.
+constexpr std::chrono::microseconds kPoll{100};
+constexpr std::int64_t kTurn = 1000;  // microseconds after which a process gives way
+
+// The process sleeps until {:due, ref, number}, at the tick's time.
+Term sleep_until(Call& call, ClockHandle& clock, std::int64_t number, SteadyClock::time_point due) {
+  const auto send = [receiver = clock.receiver, number](std::int64_t) {
+    return receiver->send("due", number) == TickReceiver::Sent::no_memory;  // tries again then
+  };
+  std::atomic_store(&clock.alarm, std::make_shared<core::Ticker>(due, core::kMostMicroHertz, send));
+  return encode_atom(call, "sleep");
+}
+
+std::int64_t microseconds_since(SteadyClock::time_point begin) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(SteadyClock::now() - begin).count();
+}
 
 }  // namespace
 
@@ -65,40 +84,46 @@ Term start_clock(Call& call, double fps, std::optional<SessionHandle*> warm) {
     *own.step_microseconds = 1;  // so that its first step runs where it is called
     scratch = encode_handle(call, std::move(own));
   }
-  const auto receiver = std::make_shared<Receiver>();
+  const auto receiver = std::make_shared<TickReceiver>();
   enif_self(call.env(), &receiver->process);
   const Term ref = enif_make_ref(call.env());
   receiver->ref = enif_make_copy(receiver->env, ref);
-  const auto first = std::chrono::steady_clock::now();
+  clock.receiver = receiver;
+  const auto first = SteadyClock::now();
   const std::int64_t start = enif_monotonic_time(ERL_NIF_NSEC) + clock.lead.count();
-  clock.ticker = std::make_shared<core::Ticker>(
-      first, rate, [receiver](std::int64_t number) { return receiver->send(number); });
+  clock.ticker = std::make_shared<core::Ticker>(first, rate, [receiver](std::int64_t number) {
+    return receiver->send("tick", number) != TickReceiver::Sent::process_ended;
+  });
   return enif_make_tuple4(call.env(), encode_handle(call, std::move(clock)), ref, encode_integer(call, start),
                           scratch);
 }
 
 Term await_tick(Call& call, ClockHandle& clock, std::int64_t number) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
-  const Clock::time_point due = clock.ticker->due(std::max<std::int64_t>(number, 0)) + clock.lead;
-  bool again = false;
-  if (due > begin && clock.lead.count() > 0) {
-    const Clock::time_point end = std::min(due, begin + clock.lead);
-    if (clock.warmed->exchange(number) != number) {
-      *clock.warm = !clock.loaded->replaced.load(std::memory_order_relaxed) &&
-                    clock.scratch->run_until(end - kWholeSteps);
-      if (*clock.warm) clock.session->caller_has_warmed();
-    }
-    again = *clock.warm && Clock::now() + kWholeStep < end;
-    if (!again) core::poll_until(end, clock.lead);
+  const SteadyClock::time_point begin = SteadyClock::now();
+  const SteadyClock::time_point due = clock.ticker->due(std::max<std::int64_t>(number, 0)) + clock.lead;
+  if (due <= begin || due > begin + clock.lead) return encode_atom(call, "due");
+  core::PollingPlace place;
+  if (!place.may_poll()) return sleep_until(call, clock, number, due);
+  if (clock.warmed->exchange(number) != number) {
+    *clock.warm = !clock.loaded->replaced.load(std::memory_order_relaxed) &&
+                  clock.scratch->run_until(due - kWholeSteps, place);
+    if (*clock.warm) clock.session->caller_has_warmed();
   }
-  const auto taken = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
-  report_time(call.env(), taken.count());
-  return encode_bool(call, again);
+  if (*clock.warm && SteadyClock::now() + kWholeStep < due) {
+    report_time(call.env(), microseconds_since(begin));
+    return encode_atom(call, "step");
+  }
+  const bool may_poll = place.poll_until(due, kPoll);
+  const bool is_due = SteadyClock::now() >= due;
+  // Before the tick the processes that are ready have their turn.
+  report_time(call.env(), is_due ? microseconds_since(begin) : kTurn);
+  if (is_due) return encode_atom(call, "due");
+  return may_poll ? encode_atom(call, "again") : sleep_until(call, clock, number, due);
 }
 
 Term stop_clock(Call& call, ClockHandle& clock) {
   clock.ticker->stop();
+  if (const auto alarm = std::atomic_load(&clock.alarm)) alarm->stop();
   return encode_atom(call, "ok");
 }
 

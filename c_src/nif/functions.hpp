@@ -129,9 +129,10 @@ Term import_state(Call& call, SessionHandle& session, Binary state);
 // clock.cpp
 // Where `warm` is given, ticks are sent a lead before their time, and await_tick() waits for the rest of it.
 Term start_clock(Call& call, double fps, std::optional<SessionHandle*> warm);
-// On a normal scheduler, for at most the lead: scratch steps of the session's policy, then polling until tick
-// `number` is due. Where the scratch steps came and time is left, true instead: the process makes a step of
-// the scratch session and calls again. False at the tick; of another clock at once.
+// On a normal scheduler: scratch steps of the session's policy, then polling until tick `number` is due, some
+// 100 us in one call. Returns what the process does next: `step`, a step of the scratch session and this call
+// again; `again`, this call; `sleep`, until the message {:due, ref, number}, because no core is idle; `due`,
+// nothing: it is time.
 Term await_tick(Call& call, ClockHandle& clock, std::int64_t number);
 Term stop_clock(Call& call, ClockHandle& clock);
 

@@ -14,7 +14,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 17;
+constexpr std::int64_t kInterface = 18;
 
 // Returned by load_nif/2 in {:error, {:load, _}}; ExPhil.Native.NIF turns them into messages.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
@@ -133,8 +133,8 @@ ErlNifFunc functions[] = {
     {"resimulate", 4, Nif<resimulate, kResimulate>::queued<resimulate_work>, 0},
     {"resimulate_acts", 4, Nif<resimulate_acts, kResimulate>::queued<resimulate_work>, 0},
     {"pace", 2, Nif<pace, kPace>::scheduled, 0},
-    {"snapshot", 1, Nif<snapshot, kSession>::scheduled, 0},
-    {"restore", 2, Nif<restore, kRestore>::scheduled, 0},
+    {"snapshot", 1, Nif<snapshot, kSession>::here<is_short_copy>, 0},
+    {"restore", 2, Nif<restore, kRestore>::here<is_short_copy>, 0},
     {"export_state", 1, Nif<export_state, kSession>::scheduled, 0},
     {"import_state", 2, Nif<import_state, kImport>::scheduled, 0},
     {"policy_weights", 1, Nif<policy_weights, kModel>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},

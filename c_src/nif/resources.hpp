@@ -84,9 +84,12 @@ struct LayerHandle {
 };
 
 // A frame clock; stops when the last reference to it is released.
+struct TickReceiver;  // clock.cpp
 struct ClockHandle {
   std::shared_ptr<core::Ticker> ticker;
-  std::chrono::nanoseconds lead{0};  // how long before a frame its tick is; 0: at the frame
+  std::shared_ptr<TickReceiver> receiver;
+  std::shared_ptr<core::Ticker> alarm;  // wakes a process that sleeps until its tick; accessed atomically
+  std::chrono::nanoseconds lead{0};     // how long before a frame its tick is; 0: at the frame
   // Of a clock with a lead: what warms the caller, and whose frames they are.
   std::shared_ptr<LoadedPolicy> loaded;
   std::shared_ptr<core::Session> session;

@@ -81,13 +81,13 @@ Term pace(Call& call, SessionHandle& session, std::optional<double> fps) {
 }
 
 Term snapshot(Call& call, SessionHandle& session) {
-  std::shared_ptr<core::Snapshot> taken = session.session->snapshot();
+  std::shared_ptr<core::Snapshot> taken = session.session->snapshot(call.may_wait());
   const std::size_t weight = snapshot_weight(session.loaded->policy->config());
   return encode_handle(call, SnapshotHandle{session.loaded, std::move(taken)}, weight);
 }
 
 Term restore(Call& call, SessionHandle& session, SnapshotHandle& snapshot) {
-  session.session->restore(*snapshot.snapshot);
+  session.session->restore(*snapshot.snapshot, call.may_wait());
   return encode_atom(call, "ok");
 }
 

@@ -1,7 +1,14 @@
-// Keeps the average of what a session's frame takes, which decides where the next one runs: see is_short_step
-// in work.hpp, and tells the background threads that frames are played. Used by session.cpp and play.cpp.
+// Keeps the average of what a session's frame takes, which decides where the next one runs (is_short_step in
+// work.hpp), and tells the background threads that frames are played. Used by session.cpp and play.cpp.
+//
+// Where frames are computed in the calling thread, this is the thread's processor time: on a busy machine the
+// system takes a thread off its core for milliseconds, and a frame that then ran in a dirty job would need
+// two more threads.
 #pragma once
 
+#include <time.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 
@@ -16,12 +23,16 @@ class StepTimer {
   using Clock = std::chrono::steady_clock;
 
   explicit StepTimer(const SessionHandle& session, Clock::time_point begin = Clock::now())
-      : microseconds_(*session.step_microseconds), begin_(begin) {}
+      : microseconds_(*session.step_microseconds),
+        waits_(session.loaded->backend->waits_for_device()),
+        begin_(waits_ ? begin.time_since_epoch() : processor_time()) {}
   ~StepTimer() {
     if (late_) return;
-    const std::chrono::duration<float, std::micro> taken = Clock::now() - begin_;
+    const Clock::duration end = waits_ ? Clock::now().time_since_epoch() : processor_time();
+    // A single frame that the driver held up for long does not send the next ones to dirty jobs.
+    const float taken = std::min(std::chrono::duration<float, std::micro>(end - begin_).count(), kMost);
     const float before = microseconds_.load(std::memory_order_relaxed);
-    const float now = before == 0 ? taken.count() : before + (taken.count() - before) / kSteps;
+    const float now = before == 0 ? taken : before + (taken - before) / kSteps;
     microseconds_.store(now, std::memory_order_relaxed);
     core::note_frame();
   }
@@ -31,13 +42,22 @@ class StepTimer {
   // What to throw for a frame that goes on in a dirty job, whose timer begins where this one did.
   LateCall late(Call& call, const core::Late& late) {
     late_ = true;
-    return {encode_handle(call, LateHandle{late.frame, begin_})};
+    return {encode_handle(call, LateHandle{late.frame, Clock::time_point(begin_)})};
   }
 
  private:
-  static constexpr float kSteps = 16;
+  static constexpr float kSteps = 16, kMost = 1000;
+
+  // Of the calling thread.
+  static Clock::duration processor_time() {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  }
+
   std::atomic<float>& microseconds_;
-  const Clock::time_point begin_;
+  const bool waits_;
+  const Clock::duration begin_;
   bool late_ = false;
 };
 

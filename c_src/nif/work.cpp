@@ -128,6 +128,14 @@ bool is_rollback(ErlNifEnv* env, const Term argv[]) {
   return find_handle<SessionHandle>(env, argv[0]) != nullptr;
 }
 
+bool is_short_copy(ErlNifEnv* env, const Term argv[]) {
+  constexpr std::int64_t kShort = 100'000;  // floats: some 100 us, with fresh pages for a snapshot
+  const SessionHandle* handle = find_handle<SessionHandle>(env, argv[0]);
+  if (handle == nullptr || handle->loaded->backend->waits_for_device()) return false;
+  const core::PolicyConfig& config = handle->loaded->policy->config();
+  return config.ssm_floats() + config.conv_floats() <= kShort;
+}
+
 Work scan_work(ErlNifEnv* env, const Term argv[]) {
   return scan_of(env, argv[0], argv[2], argv[4], 1);
 }

@@ -26,6 +26,9 @@ bool is_short_step(ErlNifEnv* env, const Term argv[]);
 // Whether the call is of a session, and so takes a microsecond unless another call has the session.
 bool is_rollback(ErlNifEnv* env, const Term argv[]);
 
+// Whether a copy of the session's state is one of a few hundred kilobytes in this machine's memory.
+bool is_short_copy(ErlNifEnv* env, const Term argv[]);
+
 // By the functions of the same names in functions.hpp.
 Work scan_work(ErlNifEnv* env, const Term argv[]);
 Work scan_grad_work(ErlNifEnv* env, const Term argv[]);

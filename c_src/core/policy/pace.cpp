@@ -14,6 +14,7 @@
 #include "core/pause.hpp"
 #include "core/policy/frame_times.hpp"
 #include "core/policy/scratch_step.hpp"
+#include "core/polling.hpp"
 #include "core/reaper.hpp"
 
 namespace exphil::core {
@@ -25,7 +26,6 @@ namespace {
 // Scratch steps of one wake-up begin at this distance, or at twice their own length: often enough that the
 // threads which share a step do not fall asleep.
 constexpr std::chrono::microseconds kAgain{300};
-constexpr std::chrono::microseconds kYield{20};  // how often the polling thread offers its core
 
 // A policy's scratch step, and when to make it.
 struct Warmer {
@@ -56,10 +56,13 @@ struct Pace::Entry {
   FrameTimes times;
   std::int64_t seen = 0;
   int missing = 0;
+  Clock::time_point given_up{};  // the expected time of a frame that is not awaited
 
   bool has_arrived() const { return frames.load() != seen; }
   Clock::time_point wakes() const {
-    return times.next() == Clock::time_point::max() ? times.next() : times.next() - lead;
+    const Clock::time_point next = times.next();
+    if (next == Clock::time_point::max()) return next;
+    return (next == given_up ? next + period : next) - lead;
   }
 
   // Takes note of a frame, or of the frames that are missing by now.
@@ -123,7 +126,7 @@ class PaceThread {
   }
 
   void run() {
-    use_precise_timers();
+    wake_precisely();
     std::vector<std::shared_ptr<Pace::Entry>> due;
     std::unique_lock<std::mutex> lock(mutex_);
     while (!stopping_) {
@@ -143,7 +146,7 @@ class PaceThread {
           if (entry->wakes() <= now) due.push_back(entry);
         }
         lock.unlock();
-        poll(due);
+        await(due);
         for (auto& entry : due) {
           if (entry.use_count() == 1) reap(std::move(entry));  // its session ended meanwhile
         }
@@ -153,19 +156,28 @@ class PaceThread {
     }
   }
 
-  // Until every frame has come or is overdue.
-  void poll(const std::vector<std::shared_ptr<Pace::Entry>>& due) {
-    Clock::time_point again = Clock::time_point::min(), yielded = Clock::now();
-    while (!stopping_) {
+  void await(const std::vector<std::shared_ptr<Pace::Entry>>& due) {
+    const Clock::time_point begin = Clock::now();
+    const bool awaited = share_.allows(begin) && poll(due);
+    share_.spent(Clock::now() - begin);
+    if (awaited) return;
+    for (const auto& entry : due) entry->given_up = entry->times.next();
+  }
+
+  // Until every frame has come or is overdue. False where the thread should sleep instead.
+  bool poll(const std::vector<std::shared_ptr<Pace::Entry>>& due) {
+    Clock::time_point again = Clock::time_point::min();
+    for (PollingPlace place; !stopping_;) {
       const Clock::time_point now = Clock::now();
       const bool waiting = std::any_of(due.begin(), due.end(), [now](const auto& entry) {
         return !entry->has_arrived() && now < entry->times.next() + entry->bound;
       });
-      if (!waiting) return;
-      if (now >= again && has_time(due, now)) again = warm(due, now);
-      if (now - yielded > kYield) std::this_thread::yield(), yielded = now;
+      if (!waiting) break;
+      if (!place.may_poll()) return false;
+      if (now >= again && !place.wanted() && has_time(due, now)) again = warm(due, now);
       for (int i = 0; i < 16; ++i) pause_briefly();
     }
+    return true;
   }
 
   // Whether a scratch step would end before the frames come.
@@ -198,6 +210,7 @@ class PaceThread {
   std::size_t due_room_ = 0;
   std::atomic<bool> stopping_{false};
   std::int64_t round_ = 0;
+  PollingShare share_;
   Clock::duration taken_{0};  // by the last scratch steps, at most half of the lead
   std::thread thread_;
   std::mutex warmers_mutex_;

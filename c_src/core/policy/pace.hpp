@@ -6,6 +6,8 @@
 //
 // A frame that comes early, late or never costs nothing but the thread's time. Real steps wait for nothing
 // here: at most one scratch step runs beside a frame, and none starts while frames of the policy arrive.
+// Where other threads wait for a core, or where the thread has polled for more than half of the time
+// (polling.hpp), frames come as they would without a pace.
 #pragma once
 
 #include <chrono>

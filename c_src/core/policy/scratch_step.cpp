@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/ticker.hpp"
-
 namespace exphil::core {
 
 ScratchStep::ScratchStep(std::shared_ptr<Policy> policy)
@@ -48,7 +46,7 @@ bool ScratchStep::run_within(Clock::duration left) {
 //
 // A single slow step, of a thread that lost its core, should not end the warming: what is expected grows by a
 // quarter at most. Where it does not fit it shrinks until it is tried again, at 60 FPS after some seconds.
-bool ScratchStep::run_until(Clock::time_point end) noexcept {
+bool ScratchStep::run_until(Clock::time_point end, PollingPlace& place) noexcept {
   const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || again_ == Clock::duration(0)) return false;
   bool came = false;
@@ -57,7 +55,7 @@ bool ScratchStep::run_until(Clock::time_point end) noexcept {
       Clock::duration& expected = came ? again_ : first_;
       const Clock::duration needed = expected + expected / 4;
       if (now + needed > end) break;
-      if (came) poll_until(end - std::max<Clock::duration>(kLast, needed), end - now);
+      if (came && !place.poll_until(end - std::max<Clock::duration>(kLast, needed), end - now)) break;
       const Clock::time_point begin = Clock::now();
       if (!run_within(end - begin)) break;
       now = Clock::now();

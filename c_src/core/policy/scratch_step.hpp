@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/policy/policy.hpp"
+#include "core/polling.hpp"
 
 namespace exphil::core {
 
@@ -27,12 +28,12 @@ class ScratchStep {
   // Both leave failures to the next real step, which has the same ones.
   // Waits for the answer. One thread at a time.
   void run() noexcept;
-  // For a thread that must not be held up: polls until `end`, and makes those steps that end before it by
-  // what earlier ones took. Each is also bounded by kPatience (policy.hpp), and none is begun where it cannot
-  // be sent to the device at once, or where the last one has not ended yet. Does nothing before measure(),
-  // where the policy computes in the calling thread, or where another thread is in this call. Returns whether
-  // a step has come and gone. From any thread.
-  bool run_until(std::chrono::steady_clock::time_point end) noexcept;
+  // For a thread that must not be held up: polls until `end` as long as its place allows it, and makes those
+  // steps that end before it by what earlier ones took. Each is also bounded by kPatience (policy.hpp), and
+  // none is begun where it cannot be sent to the device at once, or where the last one has not ended yet.
+  // Does nothing before measure(), where the policy computes in the calling thread, or where another thread
+  // is in this call. Returns whether a step has come and gone. From any thread.
+  bool run_until(std::chrono::steady_clock::time_point end, PollingPlace& place) noexcept;
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -167,14 +167,14 @@ void Session::prefill(const float* frames, std::int64_t seq, float* out) {
   history_.begin_anew();
 }
 
-std::unique_ptr<Snapshot> Session::snapshot() {
+std::unique_ptr<Snapshot> Session::snapshot(bool may_wait) {
   std::unique_ptr<State> copy = window_ ? nullptr : policy_->new_state();
-  const std::lock_guard<HandoverMutex> lock(mutex_);
+  const Lock lock = lock_for_step(may_wait);
   if (copy) policy_->copy_state(*copy, *history_.state());
   return std::make_unique<Snapshot>(policy_, std::move(copy), window_, history_.play());
 }
 
-void Session::restore(const Snapshot& snapshot) {
+void Session::restore(const Snapshot& snapshot, bool may_wait) {
   if (snapshot.policy() != policy_) {
     fail(ErrorKind::mismatch, "snapshot", "the snapshot was taken from a session of another model");
   }
@@ -184,7 +184,7 @@ void Session::restore(const Snapshot& snapshot) {
     fail(ErrorKind::mismatch, "snapshot",
          "the snapshot was taken from a session with another window or padding");
   }
-  const std::lock_guard<HandoverMutex> lock(mutex_);
+  const Lock lock = lock_for_step(may_wait);
   if (window_) {
     window_->assign(*other);
   } else {

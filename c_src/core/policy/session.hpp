@@ -88,8 +88,9 @@ class Session {
   // does not count for the pace: where every frame is like that, the pace's thread sleeps.
   void caller_has_warmed() noexcept { caller_warmed_.store(true, std::memory_order_relaxed); }
 
-  std::unique_ptr<Snapshot> snapshot();
-  void restore(const Snapshot& snapshot);  // mismatch unless the snapshot's policy is this session's
+  std::unique_ptr<Snapshot> snapshot(bool may_wait = true);
+  // mismatch unless the snapshot's policy is this session's
+  void restore(const Snapshot& snapshot, bool may_wait = true);
   std::vector<std::uint8_t> export_state();
   void import_state(const std::uint8_t* bytes,
                     std::size_t size);  // invalid_state or mismatch; unchanged then

@@ -9,6 +9,7 @@
 
 #include "core/background.hpp"
 #include "core/parallel.hpp"
+#include "core/polling.hpp"
 #include "host/policy/forward.hpp"
 #include "host/policy/gradient.hpp"
 #include "host/policy/session_memory.hpp"
@@ -111,25 +112,26 @@ class BorrowedForThreads {
 // one another at once (a rollback's frames, offline play) take 60 us together and 150 us alone, for each core
 // then finds its half of the weights in its own cache; a step every 16.7 ms takes 210 us alone and 240 us
 // together, because the weights are cold and a sleeping processor costs more to wake than it saves. And where
-// other calls are under way their threads have the cores already: a helper that the system takes off its core
-// in the middle of a piece would keep the step waiting.
+// calls of any policy are under way, or other threads wait for a core, a helper that the system takes off its
+// core in the middle of a piece would keep the step waiting.
 class Cadence {
  public:
   class Call {
    public:
     explicit Call(Cadence& cadence)
         : cadence_(cadence),
-          alone_(cadence.calls_.fetch_add(1, std::memory_order_relaxed) == 0),
+          alone_(calls_.fetch_add(1, std::memory_order_relaxed) == 0),
           soon_(Clock::now().time_since_epoch() -
                     Clock::duration(cadence.last_.load(std::memory_order_relaxed)) <
                 kSoon) {}
     ~Call() {
       cadence_.last_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-      cadence_.calls_.fetch_sub(1, std::memory_order_relaxed);
+      calls_.fetch_sub(1, std::memory_order_relaxed);
     }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
-    bool shared() const { return alone_ && soon_ && !core::background_computes(); }
+    bool has_cores() const { return alone_ && !core::background_computes() && !core::cores_are_wanted(); }
+    bool shared() const { return soon_ && has_cores(); }
 
    private:
     Cadence& cadence_;
@@ -139,8 +141,8 @@ class Cadence {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::microseconds kSoon{500};
-  std::atomic<int> calls_{0};
-  std::atomic<Clock::rep> last_{0};  // when the last call ended
+  static inline std::atomic<int> calls_{0};  // of all policies
+  std::atomic<Clock::rep> last_{0};          // when the last call of this policy ended
 };
 
 class HostPolicy final : public core::Policy {
@@ -302,8 +304,9 @@ class HostPolicy final : public core::Policy {
     const core::StepScope frame;
     auto& ring = static_cast<HostRing&>(any_ring);
     Borrowed work(pool_);
+    const Cadence::Call call(cadence_);
     Pass pass;
-    pass.lanes = lanes(kLanesOfSequence);
+    pass.lanes = call.has_cores() ? lanes(kLanesOfSequence) : 1;
     ring.for_fresh(windows, config().d_input, [&](const FreshFrames& fresh) {
       if (pass.fresh.count > 0) run_sequence(pass, nullptr, 0, nullptr, true, *work);
       pass.fresh = fresh;

@@ -11,6 +11,7 @@
 #include "cuda/policy/loader.hpp"
 #include "support/catch.hpp"
 #include "support/policy_forms.hpp"
+#include "support/runnable_threads.hpp"
 
 namespace exphil::test {
 namespace {
@@ -185,6 +186,7 @@ TEST_CASE("no frame is sent while the driver may be busy with a slow call", "[.l
 
 TEST_CASE("a scratch step changes no session, and never waits for long", "[.late_frames]") {
   using Clock = std::chrono::steady_clock;
+  const test::RunnableThreads idle(0);
   const auto soon = [] { return Clock::now() + std::chrono::milliseconds(20); };
   const auto policy = load();
   const std::vector<Frame> right = expected(policy);
@@ -193,7 +195,8 @@ TEST_CASE("a scratch step changes no session, and never waits for long", "[.late
   scratch.measure();
   int came = 0;
   for (std::size_t t = 0; t < kFrames; ++t) {
-    came += scratch.run_until(soon()) ? 1 : 0;
+    core::PollingPlace place;
+    came += scratch.run_until(soon(), place) ? 1 : 0;
     player.play(t, [&](core::LateFrame& late) { return late.answer(player.out.data()); });
     CHECK(player.out == right[t].out);
     CHECK(player.session.export_state() == right[t].state);
@@ -203,7 +206,8 @@ TEST_CASE("a scratch step changes no session, and never waits for long", "[.late
   // By the number of launches, which every step that is sent makes.
   const auto sent = [&](Clock::time_point end) {
     const auto before = fake().calls("cuLaunchKernel");
-    CHECK_FALSE(scratch.run_until(end));
+    core::PollingPlace place;
+    CHECK_FALSE(scratch.run_until(end, place));
     return fake().calls("cuLaunchKernel") - before;
   };
   CHECK(sent(Clock::now()) == 0);
@@ -216,7 +220,11 @@ TEST_CASE("a scratch step changes no session, and never waits for long", "[.late
   CHECK(sent(soon()) == 0);  // the last one has not ended
   fake().delay(0, 1);
   const Clock::time_point limit = Clock::now() + std::chrono::seconds(20);
-  while (!scratch.run_until(soon()) && Clock::now() < limit) std::this_thread::yield();
+  const auto comes = [&] {
+    core::PollingPlace place;
+    return scratch.run_until(soon(), place);
+  };
+  while (!comes() && Clock::now() < limit) std::this_thread::yield();
   CHECK(Clock::now() < limit);
   CHECK(player.session.export_state() == right[kFrames - 1].state);
 }

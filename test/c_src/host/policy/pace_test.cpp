@@ -14,6 +14,7 @@
 #include "support/errors.hpp"
 #include "support/numbers.hpp"
 #include "support/policy.hpp"
+#include "support/runnable_threads.hpp"
 
 namespace exphil {
 
@@ -130,6 +131,7 @@ TEST_CASE("frame times: early frames are followed at once, late ones slowly", "[
 }
 
 TEST_CASE("a paced session answers as any other, and scratch steps run before its frames", "[policy][pace]") {
+  const test::RunnableThreads idle(0);
   const auto policy = std::make_shared<CountingPolicy>();
   Session session(policy, paced(k200)), second(policy, paced(k200)), plain(policy);
   CHECK(play_until({&session, &plain, &second}, [&] { return policy->scratch >= 20; }));
@@ -143,6 +145,7 @@ TEST_CASE("a paced session answers as any other, and scratch steps run before it
 }
 
 TEST_CASE("scratch steps end when frames do, and go on with them", "[policy][pace]") {
+  const test::RunnableThreads idle(0);
   const auto policy = std::make_shared<CountingPolicy>();
   Session session(policy, paced(k200));
   CHECK(play_until({&session}, [&] { return policy->scratch >= 3; }));
@@ -169,6 +172,7 @@ TEST_CASE("scratch steps end when frames do, and go on with them", "[policy][pac
 }
 
 TEST_CASE("frames that the caller has prepared for do not wake the pace", "[policy][pace]") {
+  const test::RunnableThreads idle(0);
   const auto policy = std::make_shared<CountingPolicy>();
   Session session(policy, paced(k200));
   CHECK(play_until({&session}, [&] { return policy->scratch >= 3; }));
@@ -183,11 +187,35 @@ TEST_CASE("frames that the caller has prepared for do not wake the pace", "[poli
   CHECK(play_until({&session}, [&] { return policy->scratch > seen; }));
 }
 
+TEST_CASE("a pace makes no scratch step where threads wait for a core", "[policy][pace]") {
+  const auto policy = std::make_shared<CountingPolicy>();
+  Session session(policy, paced(k200)), plain(policy);
+  {
+    const test::RunnableThreads idle(0);
+    CHECK(play_until({&session, &plain}, [&] { return policy->scratch >= 3; }));
+  }
+  {
+    const test::RunnableThreads busy(100'000);
+    // Until nothing happened for 60 frames: the last poll may go on for a while.
+    int quiet = 0, seen = -1;
+    CHECK(play_until({&session, &plain}, [&] {
+      quiet = policy->scratch == seen ? quiet + 1 : 0;
+      seen = policy->scratch;
+      return quiet > 60;
+    }));
+  }
+  const int rested = policy->scratch;
+  const test::RunnableThreads idle(0);
+  CHECK(play_until({&session, &plain}, [&] { return policy->scratch >= rested + 3; }));
+  CHECK(session.export_state() == plain.export_state());
+}
+
 TEST_CASE("a policy that computes in the calling thread makes no bounded scratch step", "[policy][pace]") {
   const auto policy = std::make_shared<CountingPolicy>();
   core::ScratchStep scratch(policy);
   std::thread([&] {
-    CHECK_FALSE(scratch.run_until(Clock::now() + std::chrono::seconds(5)));
+    core::PollingPlace place;
+    CHECK_FALSE(scratch.run_until(Clock::now() + std::chrono::seconds(5), place));
     CHECK(policy->scratch == 0);
     scratch.run();
     CHECK(policy->scratch == 1);
