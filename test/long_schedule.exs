@@ -10,8 +10,11 @@
 #
 # An event counts where the process was scheduled in or out inside one of this library's modules: a call that is queued
 # is scheduled out in the receive of Queue, not in the NIF. The system may take the core of a scheduler away at any place,
-# so that a busy machine has events that no call has caused. Prints the calls and the events of each kind of process.
+# so that a busy machine has events that no call has caused. So the last line says what this library's calls held of the
+# normal schedulers: the longest in processor time of the scheduler's thread, how many took MILLISECONDS of it, and the
+# longest with what the system took away. Prints the calls and the events of each kind of process.
 alias ExPhil.Native.{AssociativeScan, Clock, Mamba, SelectiveScan}
+alias ExPhil.Native.Tools.Reference
 
 defmodule LongSchedule do
   # Each kind: its name, how many processes, and a function that runs in each and returns the call to repeat.
@@ -204,7 +207,9 @@ workers =
 
 Process.sleep(500)
 :erlang.system_monitor(self(), [{:long_schedule, limit}])
+Reference.held_calls!(limit * 1_000_000)
 LongSchedule.watch(seconds)
+held = Reference.held_calls!(limit * 1_000_000)
 :erlang.system_monitor(:undefined)
 events = for {pid, info} <- LongSchedule.events([]), do: {workers[pid], info}
 
@@ -219,3 +224,8 @@ all = statistics |> Map.values() |> LongSchedule.sum() |> LongSchedule.summary()
 if all, do: IO.puts("all agents:\n#{all}")
 ours = Enum.count(events, fn {_, info} -> LongSchedule.in_library?(info) end)
 IO.puts("in this library: #{ours} events\nelsewhere: #{length(events) - ours} events")
+
+IO.puts(
+  "calls on normal schedulers: #{held.calls}, #{held.long_calls} of them with #{limit} ms of processor time; longest " <>
+    "#{div(held.longest_processor_time, 1000)} us of processor time, #{div(held.longest_time, 1000)} us in all"
+)

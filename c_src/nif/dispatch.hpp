@@ -12,6 +12,7 @@
 #include <iterator>
 #include <tuple>
 
+#include "nif/held.hpp"
 #include "nif/queue.hpp"
 #include "nif/resources.hpp"
 #include "nif/work.hpp"
@@ -40,6 +41,7 @@ struct Nif<Function, Arguments> {
 
   // Runs where it is called. In a function table this is for calls of a microsecond, or with a dirty flag.
   static Term run(ErlNifEnv* env, int, const Term argv[]) noexcept {
+    const HeldTimer held;
     Call call(env);
     try {
       return encode_ok(call, encode(call, apply(call, argv, std::index_sequence_for<Args...>{})));
@@ -54,6 +56,7 @@ struct Nif<Function, Arguments> {
   // that finishes a LateCall there.
   template <bool is_short(ErlNifEnv*, const Term[]), class Late = Nif>
   static Term here(ErlNifEnv* env, int argc, const Term argv[]) noexcept {
+    const HeldTimer held;
     if (!is_short(env, argv)) return schedule(env, core::JobKind::compute, argc, argv);
     const ErlNifTime begin = enif_monotonic_time(ERL_NIF_USEC);
     Call call(env, false);
@@ -85,6 +88,7 @@ struct Nif<Function, Arguments> {
   // sent to the caller. Elixir passes a reference for the message behind the function's own arguments.
   template <Work estimate(ErlNifEnv*, const Term[])>
   static Term queued(ErlNifEnv* env, int argc, const Term argv[]) noexcept {
+    const HeldTimer held;
     const Work work = estimate(env, argv);
     if (!work.large) return schedule(env, work.kind, argc, argv);
     try {

@@ -35,4 +35,8 @@ Term reference_policy_grad(Call& call, PolicyHandle& policy, NamedTensors weight
 // %{to_device, from_device, memory} in bytes a second: core/copy_rates.hpp.
 Term copy_rates(Call& call, BackendChoice backend, std::int64_t device);
 
+// %{calls, long_calls, longest_processor_time, longest_time} since the last call: nif/held.hpp. limit: the
+// nanoseconds of a long call.
+Term held_calls(Call& call, std::int64_t limit);
+
 }  // namespace exphil::nif

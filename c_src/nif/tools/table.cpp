@@ -12,6 +12,7 @@ constexpr const char* kReferenceScan[] = {"x", "dt", "a", "b", "c", ":initial_st
 constexpr const char* kReferenceAssociative[] = {"op", "a", "x", ":axis"};
 constexpr const char* kReferencePolicy[] = {"path", "frames"};
 constexpr const char* kReferencePolicyGrad[] = {"model", "weights", "frames", "d_outs"};
+constexpr const char* kHeldCalls[] = {"limit"};
 constexpr const char* kCopyRates[] = {":backend", ":device"};
 
 constexpr ErlNifFunc kTools[] = {
@@ -22,6 +23,7 @@ constexpr ErlNifFunc kTools[] = {
     {"reference_policy", 2, Nif<reference_policy, kReferencePolicy>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"reference_policy_grad", 4, Nif<reference_policy_grad, kReferencePolicyGrad>::run,
      ERL_NIF_DIRTY_JOB_CPU_BOUND},
+    {"held_calls", 1, Nif<held_calls, kHeldCalls>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
     {"copy_rates", 2, Nif<copy_rates, kCopyRates>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
 };
 

@@ -45,6 +45,14 @@ defmodule ExPhil.Native.Tools.Reference do
           {:ok, %{to_device: float(), from_device: float(), memory: float()}} | {:error, Error.t()}
   def copy_rates(%Device{backend: backend, index: index}), do: call(:copy_rates, {backend, index})
 
+  @doc """
+  What the library's calls held of normal schedulers since the last call of this, which switches the measurement on:
+  how many calls, how many with at least `limit` of processor time, and the longest by processor time and by time. All
+  times in nanoseconds.
+  """
+  @spec held_calls!(pos_integer()) :: %{atom() => non_neg_integer()}
+  def held_calls!(limit), do: call!(:held_calls, {limit})
+
   defp call(tool, arguments) do
     case NIF.tool(tool, arguments) do
       {:ok, value} -> {:ok, value}
