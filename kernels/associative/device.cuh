@@ -19,6 +19,10 @@ namespace associative {
 EXPHIL_DEVICE void sync_block() {
   __syncthreads();
 }
+// A barrier of the block that its `warps` warps reach at different places of the code.
+EXPHIL_DEVICE void sync_warps(unsigned warps) {
+  asm volatile("bar.sync 1, %0;" ::"r"(32 * warps) : "memory");
+}
 EXPHIL_DEVICE void sync_warp() {
   __syncwarp();
 }

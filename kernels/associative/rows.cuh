@@ -93,8 +93,8 @@ struct Rows : Kit<O, E, Compensated, Initial, Gradient> {
     State h = Base::first_state(p, row);
     if (blockDim.y > 1) {
       if (lane == 31) totals[warp] = joined;
-      sync_block();
-      sync_block();
+      sync_warps(blockDim.y);
+      sync_warps(blockDim.y);
       h = Base::advance(p, direction, row, *tile_carry, totals[warp], tile_begin,
                         warp_begin < p.length ? warp_begin : p.length);
     }
@@ -138,10 +138,10 @@ struct Rows : Kit<O, E, Compensated, Initial, Gradient> {
     const long long k = tile, row = blockIdx.x - tile * rows;
     const int direction = p.first_direction + static_cast<int>(blockIdx.y);
     if (warp == p.warps) {  // a separate warp, so that the others keep their elements in registers
-      sync_block();
+      sync_warps(blockDim.y);
       const State carry = join_warps(p, direction, k, row, totals);
       if (threadIdx.x == 0) tile_carry = carry;
-      sync_block();
+      sync_warps(blockDim.y);
       return;
     }
     scan_stretch(p, direction, k, row, memory[warp], totals, &tile_carry);

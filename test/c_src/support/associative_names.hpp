@@ -15,6 +15,9 @@ using std::memcpy;
 inline void sync_block() {
   grid::sync_block();
 }
+inline void sync_warps(unsigned) {
+  grid::sync_block();
+}
 inline void sync_warp() {
   grid::sync_warp();
 }
