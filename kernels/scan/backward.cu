@@ -16,7 +16,10 @@
 //
 // Grid of 1 and 3: x = batch * blocks of channels, y = segments. Arguments are read-only but for scratch;
 // outputs do not overlap inputs.
+#include "kernels/scan/backward_results.cuh"
 #include "kernels/scan/backward_sums.cuh"
+
+static_assert(STAGED == SEGMENT, "steps go back from the last of the segment");
 
 namespace {
 
@@ -197,9 +200,10 @@ __device__ __forceinline__ void tile_back(const BackwardArguments& all, const Pl
       load_kept(s, shared, piece, h);
     }
     piece_back(s, shared, lane, piece, h, total);
-    if (piece == 0 || kLayout.summed(piece) == kLayout.summed_pieces() - 1) {
+    if (kLayout.summed_pieces() < kLayout.pieces() && piece > 0 &&
+        kLayout.summed(piece) == kLayout.summed_pieces() - 1) {
       store_projection_sums(all, s, shared, piece, first_tile);
-      if (piece > 0) __syncthreads();  // the sums have been read
+      __syncthreads();  // the sums have been read
     }
   }
   const long long row = segment_row(all, s);
@@ -217,14 +221,35 @@ __device__ __forceinline__ void tile_back(const BackwardArguments& all, const Pl
 
 }  // namespace
 
+// What a tile reads first is loaded before its streams, so that the latencies overlap. Where a block has one
+// tile it is loaded after them: they need not wait for the stage before.
+constexpr bool kBeginFirst = CHANNEL_TILES > 1;
+
 extern "C" __global__ void __launch_bounds__(kThreads, MIN_BLOCKS)
     selective_scan_backward(const __grid_constant__ exphil::scan::BackwardArguments p) {
   extern __shared__ float4 shared_memory[];
   const Shared shared = find_shared(shared_memory);
-  const auto load = [&](const Place& s) { return load_begin(p, s); };
-  for_each_tile(p, shared, load, [&](const Place& s, Begin& begin, bool first_tile) {
-    tile_back(p, s, shared, begin, first_tile);
-    __syncthreads();
-    finish_streams(p, s, shared);
-  });
+  Place s = find_place(p.scan);
+  let_next_stage_begin();
+#pragma unroll 1
+  for (long long segment = blockIdx.y; segment < p.segments; segment += gridDim.y) {
+    enter_segment(s, p.scan, segment);
+    __syncthreads();  // the segment before has been read
+    stage_projections(p.scan, s, shared);
+#pragma unroll 1
+    for (int tile = 0; tile < CHANNEL_TILES && tile * kTileChannels < s.channels; ++tile) {
+      enter_tile(s, tile);
+      __syncthreads();  // the tile before has been read
+      Begin begin;
+      if (kBeginFirst) wait_for_stage_before(), begin = load_begin(p, s);
+      stage_streams(p, s, shared);
+      if (!kBeginFirst) wait_for_stage_before(), begin = load_begin(p, s);
+      __syncthreads();
+      tile_back(p, s, shared, begin, tile == 0);
+      finish_streams(p, s, shared, [&] {
+        store_projection_sums(p, s, shared, 0, tile == 0);
+        __syncthreads();
+      });
+    }
+  }
 }

@@ -31,8 +31,10 @@ constexpr int kColumns = 32 / kLanes, kWarps = WARPS, kThreads = 32 * kWarps;
 constexpr int kTileChannels = kWarps * kColumns * kChannels;
 constexpr int kBlockChannels = CHANNEL_TILES * kTileChannels;
 constexpr int kSegment = SEGMENT, kSteps = STEPS;
+constexpr int kStaged = STAGED;  // steps of a segment whose streams are in shared memory at a time
 constexpr int kPieces = (kSegment + kSteps - 1) / kSteps;
-constexpr BackwardLayout kLayout{kSegment, kSteps, kTileChannels, kRow, kOwn* kFloats, kWarps, HAS_Z};
+constexpr BackwardLayout kLayout{kSegment, kSteps,        kStaged, kTileChannels,
+                                 kRow,     kOwn* kFloats, kWarps,  HAS_Z};
 static_assert(kSegment % kSteps == 0, "a piece of a segment is whole");
 
 struct Place : BlockPlace<long long> {
@@ -66,12 +68,18 @@ EXPHIL_DEVICE void enter_segment(Place& s, const Arguments& p, long long segment
   s.segment = segment, s.start = segment * kSegment;
   s.steps = static_cast<int>(min(static_cast<long long>(kSegment), p.seq - s.start));
 }
+// From the steps of the segment to kStaged of them at most, from step `first` on. False where there are none.
+EXPHIL_DEVICE bool enter_staged(Place& s, const Arguments& p, int first) {
+  enter_segment(s, p, s.segment);
+  s.start += first, s.steps = min(kStaged, s.steps - first);
+  return s.steps > 0;
+}
 EXPHIL_DEVICE void enter_tile(Place& s, int tile) {
   s.tile = s.first + tile * kTileChannels;
   s.tile_channels = min(kTileChannels, s.channels - tile * kTileChannels);
 }
 
-// A block's shared memory. Streams are {SEGMENT, kTileChannels}, rows {SEGMENT, kRow}.
+// A block's shared memory. Streams are {STAGED, kTileChannels}, rows {SEGMENT, kRow}.
 struct Shared {
   float *dt, *v, *dy, *y;  // dt', dt' x, dL/d<C, h>; after a step v and dy hold the sums for dt and for dt' x
   float *b, *c;

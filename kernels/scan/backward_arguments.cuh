@@ -51,12 +51,13 @@ struct RowSumArguments {
 // whole lanes; own: floats of the states of a lane, over its channels.
 struct BackwardLayout {
   int segment, steps;  // of a segment, of a piece of it
+  int staged;          // steps of a segment whose streams are in shared memory at a time
   int channels;        // of a block at a time
   int row, own, warps;
   bool z;
 
   EXPHIL_SHARED_FN int pieces() const { return (segment + steps - 1) / steps; }
-  EXPHIL_SHARED_FN int stream() const { return segment * channels; }  // dt', v, dy and, with z, y
+  EXPHIL_SHARED_FN int stream() const { return staged * channels; }  // dt', v, dy and, with z, y
   EXPHIL_SHARED_FN int rows() const { return (z ? 4 : 3) * stream(); }
   EXPHIL_SHARED_FN int kept() const { return rows() + 2 * segment * row; }
   // Of a warp: the states at the beginning of each piece and, from the end, where states have been read, the

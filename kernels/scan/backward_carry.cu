@@ -17,7 +17,8 @@ using Number = Real;
 #endif
 using Rule = BackwardRule<static_cast<Discretization>(DISCRETIZATION), Number>;
 constexpr int kFloats = Rule::kFloats;
-constexpr int kAhead = 16;  // segments that are loaded before the first of them is used
+constexpr int kDecayFloats = Rule::kDecayFromSum ? 1 : kFloats;
+constexpr int kAhead = 16;  // segments that are loaded while as many before them are used
 
 // A thread's state.
 struct Place {
@@ -37,36 +38,61 @@ EXPHIL_DEVICE Place find_place(const BackwardArguments& p, long long number) {
   return s;
 }
 
+// What some segments do by themselves. The threads go on from one segment to the next by adding to pointers.
+struct Segments {
+  Number own[kAhead];
+  float decays[kAhead][kDecayFloats];
+};
+struct Reader {
+  const float *own, *decay;
+  long long step, decay_step;
+  // `count` of them; Whole: kAhead.
+  template <bool Whole>
+  EXPHIL_DEVICE void read(int count, Segments& to) {
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (!Whole && k >= count) continue;
+      to.own[k] = Rule::load(own), own += step;
+#pragma unroll
+      for (int f = 0; f < kDecayFloats; ++f) to.decays[k][f] = decay[f];
+      decay += decay_step;
+    }
+  }
+  EXPHIL_DEVICE void read(long long left, Segments& to) {
+    if (left >= kAhead) {
+      read<true>(kAhead, to);
+    } else {
+      read<false>(static_cast<int>(left), to);
+    }
+  }
+};
+
 // What is carried into each segment, in place of what the segment adds. value: into the first, or where
 // Forward is false into the last.
 template <bool Forward>
 EXPHIL_DEVICE Number carry(const BackwardArguments& p, const Place& s, float* data, Number value) {
-  const long long last = p.segments - 1;
-  const auto segment = [&](long long k) { return Forward ? k : last - k; };
+  const long long start = Forward ? 0 : p.segments - 1, step = Forward ? s.step : -s.step;
+  float* to = data + s.first + start * s.step;
+  Reader reader{to, p.decays + s.first_decay + start * s.decay_step, step,
+                Forward ? s.decay_step : -s.decay_step};
+  Segments next;
+  reader.read(p.segments, next);
 #pragma unroll 1
-  for (long long first = 0; first < p.segments; first += kAhead) {
-    constexpr int kDecayFloats = Rule::kDecayFromSum ? 1 : kFloats;
-    Number own[kAhead];
-    float decays[kAhead][kDecayFloats];
+  for (long long left = p.segments; left > 0; left -= kAhead) {
+    const Segments now = next;
+    if (left > kAhead) reader.read(left - kAhead, next);
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
-      if (first + k >= p.segments) continue;
-      own[k] = Rule::load(data + s.first + segment(first + k) * s.step);
-      const float* from = p.decays + s.first_decay + segment(first + k) * s.decay_step;
-#pragma unroll
-      for (int f = 0; f < kDecayFloats; ++f) decays[k][f] = from[f];
-    }
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      if (first + k >= p.segments) break;
-      Rule::store(value, data + s.first + segment(first + k) * s.step);
+      if (k >= left) break;
+      Rule::store(value, to), to += step;
       Number decay;
       if constexpr (Rule::kDecayFromSum) {
-        decay = Rule::total_decay(s.a, decays[k][0]);
+        decay = Rule::total_decay(s.a, now.decays[k][0]);
       } else {
-        decay = Rule::load(decays[k]);
+        decay = Rule::load(now.decays[k]);
       }
-      value = Forward ? Rule::multiply_add(decay, value, own[k]) : Rule::add_conjugate(own[k], value, decay);
+      value = Forward ? Rule::multiply_add(decay, value, now.own[k])
+                      : Rule::add_conjugate(now.own[k], value, decay);
     }
   }
   return value;

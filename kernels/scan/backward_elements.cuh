@@ -58,8 +58,7 @@ EXPHIL_DEVICE float load_element(const void* data, long long at) {
   return widen_elements(load_packed<ELEMENT, 1>(data, at)).value[0];
 }
 template <int Count>
-EXPHIL_DEVICE void store_elements(void* data, long long at, const float (&value)[Count]) {
-  if (data == nullptr) return;
+EXPHIL_DEVICE void write_elements(void* data, long long at, const float (&value)[Count]) {
   Storage* to = static_cast<Storage*>(data) + at;
   if constexpr (Count == 4 && ELEMENT == device::kF32) {
     device::store_wide(to, make_float4(value[0], value[1], value[2], value[3]));
@@ -69,6 +68,11 @@ EXPHIL_DEVICE void store_elements(void* data, long long at, const float (&value)
   } else {
     to[0] = device::narrow<ELEMENT>(value[0]);
   }
+}
+// Where the gradient is asked for.
+template <int Count>
+EXPHIL_DEVICE void store_elements(void* data, long long at, const float (&value)[Count]) {
+  if (data != nullptr) write_elements(data, at, value);
 }
 EXPHIL_DEVICE float bias_of(const Arguments& p, long long channel) {
   return p.dt_bias != nullptr ? p.dt_bias[channel] : 0.0f;

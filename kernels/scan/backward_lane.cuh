@@ -1,8 +1,9 @@
 // What a lane of the gradient's kernels for a diagonal A holds and does: its states of A and of constant b
-// and c, the rows and streams of a step, the state's own step, and the loop over segments and tiles of
-// channels. Included by backward.cu and backward_local.cu.
+// and c, the rows and streams of a step, and the state's own step. Included by backward.cu and
+// backward_local.cu.
 #pragma once
 
+#include "kernels/scan/backward_rows.cuh"
 #include "kernels/scan/backward_states.cuh"
 #include "kernels/scan/backward_streams.cuh"
 #include "kernels/scan/stages.cuh"
@@ -90,32 +91,6 @@ __device__ __forceinline__ void advance(const Place& s, const Shared& shared, co
 // The row of checkpoints, adjoints, decays and of the sums over a segment.
 __device__ __forceinline__ long long segment_row(const BackwardArguments& all, const Place& s) {
   return s.batch * all.segments + s.segment;
-}
-
-// Calls body(place, load(place), first_tile) for each tile of each segment of this block, with the tile's
-// streams and the segment's rows of b and c in shared memory. Only load() and body() read what the stage
-// before has written.
-template <class Load, class Body>
-__device__ __forceinline__ void for_each_tile(const BackwardArguments& p, const Shared& shared, Load load,
-                                              Body body) {
-  Place s = find_place(p.scan);
-  let_next_stage_begin();
-#pragma unroll 1
-  for (long long segment = blockIdx.y; segment < p.segments; segment += gridDim.y) {
-    enter_segment(s, p.scan, segment);
-    __syncthreads();  // the segment before has been read
-    stage_projections(p.scan, s, shared);
-#pragma unroll 1
-    for (int tile = 0; tile < CHANNEL_TILES && tile * kTileChannels < s.channels; ++tile) {
-      enter_tile(s, tile);
-      __syncthreads();  // the tile before has been read
-      stage_streams(p, s, shared);
-      wait_for_stage_before();
-      auto loaded = load(s);
-      __syncthreads();
-      body(s, loaded, tile == 0);
-    }
-  }
 }
 
 }  // namespace scan

@@ -1,6 +1,5 @@
-// What goes from and to memory around the recurrence of the scan's gradient: streams and rows of b and c are
-// staged in shared memory before it, and the gradients of x, dt and z are written after it. Included by
-// backward_lane.cuh.
+// How the threads of a block of the scan's gradient share the streams of a tile of channels, and how they are
+// staged in shared memory before the recurrence. Included by backward_lane.cuh and backward_results.cuh.
 #pragma once
 
 #include "kernels/scan/backward.cuh"
@@ -16,7 +15,7 @@ constexpr int kDown = kThreads / kAcross;
 static_assert(kTileChannels % kWidth == 0, "a row of a stream is whole pieces");
 
 // Rows of a thread that are loaded before the first of them is used, so that their latencies overlap.
-constexpr int kAtOnce = 4;
+constexpr int kAtOnce = kStaged / kDown < 1 ? 1 : AT_ONCE < kStaged / kDown ? AT_ONCE : kStaged / kDown;
 
 // visit(column, whether its channels exist, element of the thread's first row, elements to its next row).
 template <class Visit>
@@ -42,148 +41,89 @@ EXPHIL_DEVICE ChannelValues load_channel_values(const Arguments& p, const Place&
   return k;
 }
 
-// Zeros beyond the sequence and the channels: such a step leaves every state and every sum as it is.
-EXPHIL_DEVICE void stage_streams(const BackwardArguments& all, const Place& s, const Shared& shared) {
-  const Arguments& p = all.scan;
-  visit_columns(p, s, [&](int column, bool exists, long long at, long long down) {
-    const ChannelValues k = load_channel_values(p, s, column, exists);
-#pragma unroll 1
-    for (int first = s.thread / kAcross; first < kSegment; first += kAtOnce * kDown, at += kAtOnce * down) {
-      PackedInputs<kWidth> in[kAtOnce] = {};
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        if (exists && first + u * kDown < s.steps) in[u] = load_inputs<kWidth>(all, at + u * down);
-      }
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        const int step = first + u * kDown;
-        if (step >= kSegment) break;
-        const Inputs<kWidth> now = widen_inputs(in[u]);
-        float dt[kWidth] = {}, v[kWidth] = {}, dy[kWidth] = {};
-#pragma unroll
-        for (int i = 0; exists && step < s.steps && i < kWidth; ++i) {
-          dt[i] = activate_dt(p, now.dt.value[i], k.bias[i]);
-          v[i] = __fmul_rn(dt[i], now.x.value[i]);
-          dy[i] = __fmul_rn(gated_dy(now.dy.value[i], now.z.value[i]), Rule::kReadOutScale);
-        }
-        const int place = step * kTileChannels + column;
-        device::store_floats(shared.dt + place, dt);
-        device::store_floats(shared.v + place, v);
-        device::store_floats(shared.dy + place, dy);
-      }
-    }
-  });
+// Whether every step and every channel of a tile exists, and its rows are near enough to each other for
+// 32-bit offsets. Then its threads share it evenly and need not ask for each row.
+constexpr bool kEven = kStaged % (kDown * kAtOnce) == 0 && kAcross * kWidth == kTileChannels;
+EXPHIL_DEVICE bool is_whole(const Arguments& p, const Place& s) {
+  return kEven && s.steps == kStaged && s.tile_channels == kTileChannels && p.dim <= 1 << 20;
 }
 
-// b or c, kRowPiece elements at a time.
-constexpr int kRowPiece = VECTOR_ROWS ? 4 : 1;
-constexpr int kRowPieces = kRow / kRowPiece, kRowsAtOnce = 2;
-struct RowPieces {
-  Packed<kProjectionElement, kRowPiece> value[kRowsAtOnce];
+// The thread's rows of a stream: `first`, and `down` elements to the next. Whole: as is_whole().
+template <bool Whole>
+struct StreamRows {
+  const void* first;
+  long long down;
+  EXPHIL_DEVICE StreamRows(const void* stream, long long at, long long down_)
+      : first(static_cast<const Storage*>(stream) + at), down(down_) {}
+  EXPHIL_DEVICE long long row(int u) const { return Whole ? u * static_cast<int>(down) : u * down; }
+  EXPHIL_DEVICE Packed<ELEMENT, kWidth> load(int u) const {
+    return load_packed<ELEMENT, kWidth>(first, row(u));
+  }
+  EXPHIL_DEVICE void store(int u, const float (&value)[kWidth]) const {
+    write_elements(const_cast<void*>(first), row(u), value);
+  }
 };
-// Those of numbers first, first + kThreads, ...
-EXPHIL_DEVICE RowPieces load_row_pieces(const Arguments& p, const Place& s, const void* data,
-                                        long long step_size, long long group_channels, int number) {
-  const long long from = s.row(p, 0) * step_size + s.first / group_channels * kRowUsed;
-  const long long next = s.reverse ? -step_size : step_size;
-  RowPieces out = {};
-#pragma unroll
-  for (int u = 0; u < kRowsAtOnce; ++u) {
-    const int i = number + u * kThreads, step = i / kRowPieces, k = i % kRowPieces * kRowPiece;
-    if (step >= s.steps || k >= kRowUsed) continue;
-    out.value[u] = load_packed<kProjectionElement, kRowPiece>(data, from + step * next + k);
+template <bool Whole>
+struct InputRows {
+  StreamRows<Whole> x, dt, dy, z;
+  EXPHIL_DEVICE InputRows(const BackwardArguments& all, long long at, long long down)
+      : x(all.scan.x, at, down),
+        dt(all.scan.dt, at, down),
+        dy(all.dy, at, down),
+        z(all.scan.z, HAS_Z ? at : 0, down) {}
+  EXPHIL_DEVICE PackedInputs<kWidth> load(int u) const {
+    PackedInputs<kWidth> in{};
+    in.x = x.load(u), in.dt = dt.load(u), in.dy = dy.load(u);
+    if (HAS_Z) in.z = z.load(u);
+    return in;
   }
-  return out;
-}
-EXPHIL_DEVICE void store_row_pieces(const RowPieces& in, int number, float* to) {
+};
+
+EXPHIL_DEVICE void stage_piece(const Arguments& p, const Shared& shared, int place, const Inputs<kWidth>& in,
+                               const ChannelValues& k, bool exists) {
+  float dt[kWidth] = {}, v[kWidth] = {}, dy[kWidth] = {};
 #pragma unroll
-  for (int u = 0; u < kRowsAtOnce; ++u) {
-    const int i = number + u * kThreads;
-    float value[kRowPiece];
-    widen(in.value[u], value);
-    if (i < kSegment * kRowPieces) device::store_floats(to + i * kRowPiece, value);
+  for (int i = 0; exists && i < kWidth; ++i) {
+    dt[i] = activate_dt(p, in.dt.value[i], k.bias[i]);
+    v[i] = __fmul_rn(dt[i], in.x.value[i]);
+    dy[i] = gated_dy(in.dy.value[i], in.z.value[i]);
+    if constexpr (Rule::kReadOutScale != 1.0f) dy[i] = __fmul_rn(dy[i], Rule::kReadOutScale);
   }
+  device::store_floats(shared.dt + place, dt);
+  device::store_floats(shared.v + place, v);
+  device::store_floats(shared.dy + place, dy);
 }
-EXPHIL_DEVICE void stage_projections(const Arguments& p, const Place& s, const Shared& shared) {
-  if (B_CONSTANT && C_CONSTANT) return;
+
+// Zeros beyond the sequence and the channels: such a step leaves every state and every sum as it is.
+template <bool Whole>
+EXPHIL_DEVICE void stage_streams(const BackwardArguments& all, const Place& s, const Shared& shared) {
+  visit_columns(all.scan, s, [&](int column, bool in_tile, long long at, long long down) {
+    const bool exists = Whole || in_tile;
+    const ChannelValues k = load_channel_values(all.scan, s, column, exists);
 #pragma unroll 1
-  for (int i = s.thread; i < kSegment * kRowPieces; i += kRowsAtOnce * kThreads) {
-    RowPieces b, c;
-    if constexpr (!B_CONSTANT) b = load_row_pieces(p, s, p.b, p.b_step, p.b_group_channels, i);
-    if constexpr (!C_CONSTANT) c = load_row_pieces(p, s, p.c, p.c_step, p.c_group_channels, i);
-    if constexpr (!B_CONSTANT) store_row_pieces(b, i, shared.b);
-    if constexpr (!C_CONSTANT) store_row_pieces(c, i, shared.c);
-  }
-}
-
-// Sums over the threads of a column of a stream in the order of their rows; writes those of the tile.
-EXPHIL_DEVICE void store_channel_sums(const Place& s, const float (&sums)[kWidth], int column, float* scratch,
-                                      float* to) {
-  if (to == nullptr) return;
-  __syncthreads();
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) scratch[i * kThreads + s.thread] = sums[i];
-  __syncthreads();
-  if (s.thread >= kAcross || column >= s.tile_channels) return;
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    float sum = sums[i];
-    for (int k = 1; k < kDown; ++k) sum = __fadd_rn(sum, scratch[i * kThreads + s.thread + k * kAcross]);
-    to[column + i] = sum;
-  }
-}
-
-// The gradients of one step of kWidth channels; adds to the sums for D and for the bias.
-EXPHIL_DEVICE void finish_piece(const BackwardArguments& all, const Shared& shared, int place, long long at,
-                                const Inputs<kWidth>& in, const ChannelValues& k, float (&d_sums)[kWidth],
-                                float (&bias_sums)[kWidth]) {
-  float active[kWidth], by_dt[kWidth], by_input[kWidth], y[kWidth] = {}, dx[kWidth], ddt[kWidth], dz[kWidth];
-  device::load_floats(shared.dt + place, active);
-  device::load_floats(shared.v + place, by_dt);
-  device::load_floats(shared.dy + place, by_input);
-  if (HAS_Z) device::load_floats(shared.y + place, y);
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    const ElementGradients g = finish_element(
-        all.scan, in.x.value[i], in.dt.value[i], in.dy.value[i], in.z.value[i], k.bias[i], k.d[i], active[i],
-        __fmul_rn(by_dt[i], Rule::kDtScale), by_input[i], __fmul_rn(y[i], Rule::kReadOutScale));
-    dx[i] = g.dx, ddt[i] = g.ddt, dz[i] = g.dz;
-    if (HAS_D) d_sums[i] = __fadd_rn(d_sums[i], g.dd);  // without it dy need not be loaded again
-    bias_sums[i] = __fadd_rn(bias_sums[i], g.ddt);
-  }
-  store_elements(all.dx, at, dx);
-  store_elements(all.ddt, at, ddt);
-  if (HAS_Z) store_elements(all.dz, at, dz);
-}
-
-EXPHIL_DEVICE void finish_streams(const BackwardArguments& all, const Place& s, const Shared& shared) {
-  const Arguments& p = all.scan;
-  const long long sums_row = (s.batch * all.segments + s.segment) * p.dim + s.tile;
-  visit_columns(p, s, [&](int column, bool exists, long long at, long long down) {
-    const ChannelValues k = load_channel_values(p, s, column, exists);
-    float d_sums[kWidth] = {}, bias_sums[kWidth] = {};
-    const int steps = exists ? s.steps : 0;
-#pragma unroll 1
-    for (int first = s.thread / kAcross; first < steps; first += kAtOnce * kDown, at += kAtOnce * down) {
-      PackedInputs<kWidth> in[kAtOnce] = {};
+    for (int first = s.thread / kAcross; first < kStaged; first += kAtOnce * kDown, at += kAtOnce * down) {
+      const InputRows<Whole> rows(all, at, down);
+      PackedInputs<kWidth> in[kAtOnce];
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) {
-        if (first + u * kDown < steps) in[u] = load_inputs<kWidth>(all, at + u * down);
+        in[u] = Whole || (exists && first + u * kDown < s.steps) ? rows.load(u) : PackedInputs<kWidth>{};
       }
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) {
         const int step = first + u * kDown;
-        if (step < steps) {
-          finish_piece(all, shared, step * kTileChannels + column, at + u * down, widen_inputs(in[u]), k,
-                       d_sums, bias_sums);
-        }
+        if (!Whole && step >= kStaged) break;
+        stage_piece(all.scan, shared, step * kTileChannels + column, widen_inputs(in[u]), k,
+                    Whole || (exists && step < s.steps));
       }
     }
-    store_channel_sums(s, d_sums, column, shared.kept,
-                       all.d_sums == nullptr ? nullptr : all.d_sums + sums_row);
-    store_channel_sums(s, bias_sums, column, shared.kept,
-                       all.bias_sums == nullptr ? nullptr : all.bias_sums + sums_row);
   });
+}
+EXPHIL_DEVICE void stage_streams(const BackwardArguments& all, const Place& s, const Shared& shared) {
+  if (is_whole(all.scan, s)) {
+    stage_streams<true>(all, s, shared);
+  } else {
+    stage_streams<false>(all, s, shared);
+  }
 }
 
 }  // namespace scan

@@ -60,6 +60,9 @@ __device__ __forceinline__ void store_projection_sums(const BackwardArguments& a
                                                       const Shared& shared, int piece, bool first_tile) {
 #if !B_CONSTANT || !C_CONSTANT
   constexpr int kPieces = kRow / kSumPiece;
+  // A thread's share, where it is small.
+  constexpr int kShare = kLayout.summed_pieces() * kSteps * 2 * kPieces / kThreads;
+  constexpr int kAtOnce = kShare < 1 ? 1 : kShare < 4 ? kShare : 4;
   const Arguments& p = all.scan;
   const long long part = s.batch * p.blocks_per_batch + blockIdx.x % p.blocks_per_batch;
   // Rows of b_sums and c_sums from the first of the segment on.
