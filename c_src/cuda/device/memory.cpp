@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "cuda/device/context.hpp"
+#include "cuda/device/pinned_pages.hpp"
 #include "cuda/device/pool_state.hpp"
 
 namespace exphil::cuda {
@@ -88,26 +89,24 @@ class PinnedBuffer::Impl : public PoolState<PinnedBlock> {
 
 PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
     : use_(other.use_),
-      data_(std::exchange(other.data_, nullptr)),
-      device_address_(std::exchange(other.device_address_, 0)),
+      block_(std::exchange(other.block_, {})),
       bytes_(std::exchange(other.bytes_, 0)),
-      block_(std::exchange(other.block_, 0)),
+      block_bytes_(std::exchange(other.block_bytes_, 0)),
       owner_(std::move(other.owner_)) {}
 
 PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   PinnedBuffer taken(std::move(other));  // leaves with what this held
   std::swap(use_, taken.use_);
-  std::swap(data_, taken.data_);
-  std::swap(device_address_, taken.device_address_);
-  std::swap(bytes_, taken.bytes_);
   std::swap(block_, taken.block_);
+  std::swap(bytes_, taken.bytes_);
+  std::swap(block_bytes_, taken.block_bytes_);
   owner_.swap(taken.owner_);
   return *this;
 }
 
 PinnedBuffer::~PinnedBuffer() {
   if (!owner_) return;
-  owner_->give_back({data_, device_address_}, block_);
+  owner_->give_back(block_, block_bytes_);
   owner_->shares.leave(use_, bytes_);  // last: who waits finds the block
 }
 
@@ -136,33 +135,40 @@ PinnedBuffer PinnedPool::obtain(PinnedUse use, std::size_t bytes) {
     throw;
   }
   buffer.use_ = use;
-  buffer.data_ = block.data;
-  buffer.device_address_ = block.device_address;
+  buffer.block_ = block;
   buffer.bytes_ = bytes;
-  buffer.block_ = size;
+  buffer.block_bytes_ = size;
   buffer.owner_ = impl_;
   return buffer;
 }
+
+namespace {
+
+CUresult pin(std::size_t size, PinnedBlock* block) {
+  if (size >= kHugePage) return pin_pages(size, block);
+  const SlowCall slow;
+  return driver().cuMemHostAlloc(&block->data, size, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+}
+
+}  // namespace
 
 // A new block, counted as held. False where the system refuses.
 bool PinnedPool::allocate_block(std::size_t size, PinnedBlock* block) {
   const ContextGuard guard(context_);
   impl_->make_room(size, limit_);
-  const SlowCall slow;
-  constexpr unsigned kFlags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
-  CUresult result = driver().cuMemHostAlloc(&block->data, size, kFlags);
+  CUresult result = pin(size, block);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && impl_->waiting() > 0) {
     impl_->trim();
-    result = driver().cuMemHostAlloc(&block->data, size, kFlags);
+    result = pin(size, block);
   }
   if (result == CUDA_SUCCESS) {
     result = driver().cuMemHostGetDevicePointer(&block->device_address, block->data, 0);
-    if (result != CUDA_SUCCESS) driver().cuMemFreeHost(block->data);
+    if (result != CUDA_SUCCESS) free_block(*block);
   }
   if (result != CUDA_SUCCESS) impl_->unreserve(size);
   // The host, or a lower limit for locked pages, may run out before ours.
   if (result == CUDA_ERROR_OUT_OF_MEMORY) return false;
-  context_.check(result, "cuMemHostAlloc");
+  context_.check(result, size < kHugePage ? "cuMemHostAlloc" : "cuMemHostRegister");
   return true;
 }
 

@@ -64,8 +64,9 @@ class DevicePool {
 };
 
 struct PinnedBlock {
-  void* data;
-  CUdeviceptr device_address;
+  void* data = nullptr;
+  CUdeviceptr device_address = 0;
+  std::size_t mapped_bytes = 0;  // of pages of this process (pinned_pages.hpp); 0: the driver's own
 };
 
 // Page-locked, device-mapped host memory.
@@ -76,22 +77,21 @@ class PinnedBuffer {
   PinnedBuffer& operator=(PinnedBuffer&&) noexcept;
   ~PinnedBuffer();
 
-  void* data() const { return data_; }
+  void* data() const { return block_.data; }
   template <class T>
   T* as() const {
-    return static_cast<T*>(data_);
+    return static_cast<T*>(block_.data);
   }
-  CUdeviceptr device_address() const { return device_address_; }  // the same bytes, from a kernel
+  CUdeviceptr device_address() const { return block_.device_address; }  // the same bytes, from a kernel
   std::size_t bytes() const { return bytes_; }
-  explicit operator bool() const { return data_ != nullptr; }
+  explicit operator bool() const { return block_.data != nullptr; }
 
  private:
   friend class PinnedPool;
   class Impl;
   PinnedUse use_ = PinnedUse::kept;
-  void* data_ = nullptr;
-  CUdeviceptr device_address_ = 0;
-  std::size_t bytes_ = 0, block_ = 0;
+  PinnedBlock block_;
+  std::size_t bytes_ = 0, block_bytes_ = 0;
   std::shared_ptr<Impl> owner_;
 };
 

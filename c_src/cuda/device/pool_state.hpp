@@ -12,6 +12,7 @@
 #include "cuda/device/block_list.hpp"
 #include "cuda/device/driver.hpp"
 #include "cuda/device/memory.hpp"
+#include "cuda/device/pinned_pages.hpp"
 #include "cuda/device/slow_call.hpp"
 
 namespace exphil::cuda {
@@ -20,6 +21,7 @@ inline void free_block(CUdeviceptr address) {
   driver().cuMemFree(address);
 }
 inline void free_block(const PinnedBlock& block) {
+  if (block.mapped_bytes > 0) return unpin_pages(block);
   driver().cuMemFreeHost(block.data);
 }
 

@@ -71,8 +71,9 @@ bool stays(CUresult result) {
 }
 
 bool does_work(const std::string& call) {
-  static const std::set<std::string> frees = {"cuMemFree",      "cuMemFreeHost",  "cuStreamDestroy",
-                                              "cuEventDestroy", "cuModuleUnload", "cuCtxPopCurrent"};
+  static const std::set<std::string> frees = {"cuMemFree",       "cuMemFreeHost",  "cuMemHostUnregister",
+                                              "cuStreamDestroy", "cuEventDestroy", "cuModuleUnload",
+                                              "cuCtxPopCurrent"};
   return frees.count(call) == 0;
 }
 
@@ -521,13 +522,16 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* address, void* data, unsigned) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemHostRegister(void*, std::size_t, unsigned) {
+CUresult cuMemHostRegister(void* data, std::size_t bytes, unsigned) {
   ENTER("cuMemHostRegister");
-  return CUDA_SUCCESS;
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (bytes > kFakeMemory - total(pinned_blocks)) return CUDA_ERROR_OUT_OF_MEMORY;
+  return pinned_blocks.emplace(data, bytes).second ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
-CUresult cuMemHostUnregister(void*) {
+CUresult cuMemHostUnregister(void* data) {
   ENTER("cuMemHostUnregister");
-  return CUDA_SUCCESS;
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  return pinned_blocks.erase(data) > 0 ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, std::size_t bytes) {

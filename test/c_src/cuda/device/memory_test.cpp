@@ -11,6 +11,7 @@
 #include "cuda/cuda_test.hpp"
 #include "cuda/device/block_list.hpp"
 #include "cuda/device/context.hpp"
+#include "cuda/device/pinned_pages.hpp"
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
 
@@ -326,6 +327,40 @@ TEST_CASE("pinned memory that the system refuses is an empty buffer and not coun
   CHECK(fake().pinned_bytes() == before);
   CHECK(pool.held_bytes() == 0);
   CHECK(pool.try_allocate(5000));
+}
+
+TEST_CASE("large pinned blocks are pages of this process, and as good as the driver's", "[.fake]") {
+  const auto context = Context::open(0);
+  context->pinned_pool().trim();
+  PinnedPool pool(*context, std::size_t{64} << 20);
+  const std::size_t before = fake().pinned_bytes(), large = cuda::kHugePage + 5000;
+  const auto allocated = fake().calls("cuMemHostAlloc"), registered = fake().calls("cuMemHostRegister");
+  {
+    const PinnedBuffer small = pool.allocate(cuda::kHugePage / 2);
+    CHECK(fake().calls("cuMemHostAlloc") == allocated + 1);
+    const PinnedBuffer buffer = pool.allocate(large);
+    CHECK(fake().calls("cuMemHostRegister") == registered + 1);
+    CHECK(buffer.bytes() == large);
+    CHECK(reinterpret_cast<std::uintptr_t>(buffer.data()) % cuda::kHugePage == 0);
+    CHECK(buffer.device_address() == reinterpret_cast<CUdeviceptr>(buffer.data()));
+    std::memset(buffer.data(), 1, large);
+  }
+  CHECK(pool.allocate(large));  // the same block again
+  CHECK(fake().calls("cuMemHostRegister") == registered + 1);
+
+  // Nothing stays pinned, counted or mapped of a block that the driver refuses.
+  pool.trim();
+  CHECK(fake().pinned_bytes() == before);
+  fake().fail_next("cuMemHostRegister", CUDA_ERROR_OUT_OF_MEMORY, 0);
+  CHECK_FALSE(pool.try_allocate(large));
+  fake().fail_next("cuMemHostRegister", CUDA_ERROR_INVALID_VALUE, 0);
+  CHECK(thrown_by([&] { pool.try_allocate(large); }).kind() == ErrorKind::cuda_error);
+  fake().fail_next("cuMemHostGetDevicePointer", CUDA_ERROR_INVALID_VALUE, 0);
+  CHECK(thrown_by([&] { pool.try_allocate(large); }).kind() == ErrorKind::cuda_error);
+  CHECK(pool.held_bytes() == 0);
+  CHECK(fake().pinned_bytes() == before);
+  CHECK_FALSE(pool.try_allocate(std::size_t{1} << 45));  // more than any system maps
+  CHECK(pool.try_allocate(large));
 }
 
 // Each thread fills its buffer, yields to others, and checks its bytes.
