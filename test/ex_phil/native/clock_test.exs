@@ -58,8 +58,9 @@ defmodule ExPhil.Native.ClockTest do
 
   test "a tick is a message with the clock's ref" do
     %Clock{ref: ref} = clock = Clock.start!(100)
-    assert_receive {:tick, ^ref, 0}, 5_000
-    assert_receive {:tick, ^ref, number} when number > 0, 5_000
+    # 0, unless this machine was busy for a whole period
+    assert_receive {:tick, ^ref, first}, 5_000
+    assert_receive {:tick, ^ref, number} when number > first, 5_000
     :ok = Clock.stop(clock)
   end
 
