@@ -1,8 +1,8 @@
 // The resident policy on a CUDA device: checks it on the recorded match, then times its calls for one or
 // several settings. Exits with 1 where a check fails.
 //   make build/bench/gpu_policy
-//   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy ../shared/melee [check|time|windows|all] [TUNING
-//   ...]
+//   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy ../shared/melee [check|time|windows|armed|all]
+//   [TUNING ...]
 // FRAMES and AGENTS in the environment bound the length of the checks and the largest batch. TUNING is
 // "default" or a list for EXPHIL_NATIVE_POLICY (cuda/policy/tuning.hpp): "team=8,threads=256".
 #include <algorithm>
@@ -300,6 +300,62 @@ void time_window_sessions(const std::shared_ptr<Policy>& policy, Check& check) {
   });
 }
 
+// A step as a process of Elixir makes it on its own scheduler.
+void step_soon(core::Session& session, const float* obs, float* out) {
+  try {
+    session.step(obs, out, false);
+  } catch (const core::Late& late) {
+    late.frame->answer(out);
+  } catch (const core::WouldWait&) {
+    session.step(obs, out);
+  }
+}
+
+// Steps of sessions with and without latency: :armed: the same bits, and what they take back to back and
+// every 2 ms, for which the clock arms a session some 50 us before its frame. In turns.
+void armed_sessions(const std::shared_ptr<Policy>& policy, Check& check) {
+  core::SessionOptions options;
+  core::Session plain(policy, options);
+  options.armed = true;
+  core::Session armed(policy, options);
+  const auto outputs = static_cast<std::size_t>(policy->config().d_output);
+  Floats out(outputs);
+  std::int64_t different = 0;
+  core::Session again(policy, {}), again_armed(policy, options);
+  for (const bool back_to_back : {true, false}) {
+    std::vector<Floats> right;
+    for (std::int64_t i = 0; i < 3600; ++i) {
+      step_soon(again, check.obs(i), out.data());
+      right.push_back(out);
+    }
+    for (std::int64_t i = 0; i < 3600; ++i) {
+      if (!back_to_back) again_armed.arm();
+      step_soon(again_armed, check.obs(i), out.data());
+      different += bit_differences(out, right[static_cast<std::size_t>(i)]);
+    }
+  }
+  report("armed: unlike plain, bits", static_cast<double>(different), 0);
+  std::int64_t frame = 0;
+  const auto step = [&](core::Session& session) {
+    return [&] { step_soon(session, check.obs(++frame % 3600), out.data()); };
+  };
+  const auto wait_and_arm = [&](core::Session& session) {
+    return [&] {
+      wait_2_ms();
+      session.arm();
+      const auto begin = Clock::now();
+      while (microseconds(begin) < 50) {
+      }
+    };
+  };
+  for (int turn = 0; turn < 3; ++turn) {
+    time("session step, plain", 5000, step(plain));
+    time("session step, armed", 5000, step(armed));
+    time("session step every 2 ms, plain", 500, step(plain), wait_2_ms);
+    time("session step every 2 ms, armed", 500, step(armed), wait_and_arm(armed));
+  }
+}
+
 void time_all(Policy& policy, Check& check, std::int64_t most_agents) {
   const core::PolicyConfig& config = policy.config();
   const auto state = policy.new_state(), kept = policy.new_state();
@@ -355,6 +411,8 @@ void run(const std::string& melee, const std::string& mode, const std::string& t
   Check check(*policy, melee);
   if (mode == "all" || mode == "check") check.all();
   if (mode == "windows") check.windows();
+  if (mode == "all" || mode == "armed") armed_sessions(policy, check);
+  if (mode == "armed") return;
   if (mode != "check") time_window_sessions(policy, check);
   if (mode == "all" || mode == "time") time_all(*policy, check, most_agents);
 }
@@ -363,7 +421,7 @@ void run(const std::string& melee, const std::string& mode, const std::string& t
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: gpu_policy MELEE_FOLDER [check|time|windows|all] [TUNING ...]\n");
+    std::fprintf(stderr, "usage: gpu_policy MELEE_FOLDER [check|time|windows|armed|all] [TUNING ...]\n");
     return 2;
   }
   const std::string mode = argc > 2 ? argv[2] : "all";

@@ -1,5 +1,6 @@
-# What a game sees: one frame once every 16.67 ms, in turns in one run: plain, paced (`Mamba.pace/2`), and warmed
-# (`Clock.start(60, warm: session)`: the process that steps makes a scratch step itself and polls until the tick).
+# What a game sees: one frame once every 16.67 ms, in turns in one run: plain, paced (`Mamba.pace/2`), warmed
+# (`Clock.start(60, warm: session)`: the process that steps makes a scratch step itself and polls until the tick), and on
+# CUDA armed (the same clock with `latency: :armed`, whose steps are launched before the tick).
 #
 #   mix run bench/paced.exs [cuda|host] [f32] [bf16] [f16] [int8] [SECONDS] [POLICY]
 #
@@ -116,16 +117,18 @@ obs = List.to_tuple(for seed <- 1..32, do: BenchSupport.floats(model.info.d_inpu
 {:f32, {_, width}, bytes} = Safetensors.read!(BenchSupport.shared("exphil/frames600.safetensors"))["obs"]
 frames = List.to_tuple(for <<frame::binary-size(width * 4) <- bytes>>, do: frame)
 
+kinds = [:plain, :paced, :warmed] ++ if(backend == :cuda, do: [:armed], else: [])
+
 stepping =
   for model <- models do
-    {"step #{model.info.precision}", {&Mamba.step/2, obs, fn -> Mamba.new_session!(model) end}}
+    {"step #{model.info.precision}", {&Mamba.step/2, obs, &Mamba.new_session!(model, &1)}}
   end
 
-acting = {&Policy.act/2, frames, fn -> Policy.new_session!(policy, mode: :carried) end}
+acting = {&Policy.act/2, frames, &Policy.new_session!(policy, [mode: :carried] ++ &1)}
 
 rows =
-  for {name, {call, inputs, new}} <- stepping ++ [{"act", acting}], kind <- [:plain, :paced, :warmed] do
-    session = new.()
+  for {name, {call, inputs, new}} <- stepping ++ [{"act", acting}], kind <- kinds do
+    session = new.(if kind == :armed, do: [latency: :armed], else: [])
     for frame <- 1..300, do: {:ok, _} = call.(session, elem(inputs, rem(frame, 32)))
     {"#{name}, #{kind}", &call.(session, &1), inputs, session, kind}
   end
@@ -136,7 +139,7 @@ turns =
 
     measured =
       Paced.measured(fn ->
-        Paced.turn(call, inputs, 120, if(kind == :warmed, do: [warm: session], else: []))
+        Paced.turn(call, inputs, 120, if(kind in [:warmed, :armed], do: [warm: session], else: []))
       end)
 
     {:ok, _} = Mamba.pace(session, nil)
@@ -150,7 +153,7 @@ medians =
 
 [plain, paced, warmed | _] = medians
 
-for {"step " <> name, step, _, _, :plain} <- rows do
+for {"step " <> name, step, _, _, kind} <- rows, kind in [:plain, :armed] do
   call = fn -> for frame <- 1..5000, do: Paced.timed(step, elem(obs, rem(frame, 32))) end
   Paced.row("back to back, " <> name, [Paced.measured(call)])
 end

@@ -14,6 +14,7 @@
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/safetensors.hpp"
+#include "core/pause.hpp"
 #include "core/policy/session.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/loader.hpp"
@@ -41,6 +42,19 @@ std::uint64_t mix(std::uint64_t hash, const std::vector<float>& values) {
   return hash;
 }
 
+constexpr std::chrono::microseconds kArmLead{60};
+
+// As a process of Elixir does on its own scheduler.
+void step(core::Session& session, const float* obs, float* out) {
+  try {
+    session.step(obs, out, false);
+  } catch (const core::Late& late) {
+    late.frame->answer(out);
+  } catch (const core::WouldWait&) {
+    session.step(obs, out);
+  }
+}
+
 }  // namespace
 
 EXPHIL_EXPORT const char* exphil_bench_error() {
@@ -65,22 +79,28 @@ EXPHIL_EXPORT void* exphil_bench_open(const char* melee, int cuda) {
   }
 }
 
-// The first `count` frames of the match from a zero state, one every `period` microseconds. times: {count},
-// what each step took in microseconds. hash: of all outputs.
-EXPHIL_EXPORT int exphil_bench_steps(void* handle, std::int64_t count, std::int64_t period, double* times,
-                                     std::uint64_t* hash) {
+// The first `count` frames of the match from a zero state, one every `period` microseconds, on the policy's
+// only session. armed: with latency: :armed, which arms it shortly before the frame where these are far
+// apart. times: {count}, what each step took in microseconds. hash: of all outputs.
+EXPHIL_EXPORT int exphil_bench_steps(void* handle, std::int64_t count, std::int64_t period, int armed,
+                                     double* times, std::uint64_t* hash) {
   try {
     Player& player = *static_cast<Player*>(handle);
-    player.session = std::make_unique<core::Session>(player.policy);
+    core::SessionOptions options;
+    options.armed = armed != 0;
+    player.session = std::make_unique<core::Session>(player.policy, options);
     const core::TensorView& obs = *player.match.find("obs");
     const auto* frames = static_cast<const float*>(obs.data);
     *hash = 14695981039346656037U;
     const auto begin = Clock::now();
     for (std::int64_t i = 0; i < count; ++i) {
-      std::this_thread::sleep_until(begin + std::chrono::microseconds(i * period));
+      const auto due = begin + std::chrono::microseconds(i * period);
+      std::this_thread::sleep_until(due - kArmLead);
+      if (armed != 0 && Clock::now() < due) player.session->arm();
+      while (Clock::now() < due) core::pause_briefly();
       const float* frame = frames + i % obs.shape[0] * player.policy->config().d_input;
       const auto sent = Clock::now();
-      player.session->step(frame, player.out.data());
+      step(*player.session, frame, player.out.data());
       times[i] = std::chrono::duration<double, std::micro>(Clock::now() - sent).count();
       *hash = mix(*hash, player.out);
     }

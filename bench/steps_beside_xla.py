@@ -37,7 +37,7 @@ class Player:
         """The times of FRAMES steps in us, and a hash of their outputs."""
         times, hashed = np.empty(FRAMES), ctypes.c_uint64()
         status = self.library.exphil_bench_steps(
-            ctypes.c_void_p(self.handle), ctypes.c_int64(FRAMES), ctypes.c_int64(PERIOD),
+            ctypes.c_void_p(self.handle), ctypes.c_int64(FRAMES), ctypes.c_int64(PERIOD), 0,
             times.ctypes.data_as(ctypes.c_void_p), ctypes.byref(hashed),
         )  # fmt: skip
         if status != 0:

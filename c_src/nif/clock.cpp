@@ -113,6 +113,7 @@ Term await_tick(Call& call, ClockHandle& clock, std::int64_t number) {
     report_time(call.env(), microseconds_since(begin));
     return encode_atom(call, "step");
   }
+  clock.session->arm();
   const bool may_poll = place.poll_until(due, kPoll);
   const bool is_due = SteadyClock::now() >= due;
   // Before the tick the processes that are ready have their turn.

@@ -65,11 +65,12 @@ using NamedTensors = std::vector<std::tuple<std::string, core::TensorView>>;
 Term update_policy(Call& call, PolicyHandle& policy, NamedTensors tensors);
 Term policy_info(Call& call, PolicyHandle& policy);
 Term window(Call& call, PolicyHandle& policy, core::TensorView windows);
-// options: {window or 0, pad, rules, history or 0, pace in frames per second or nil}; rules: {temperature,
-// deterministic, deterministic_buttons, {press, release} or nil, seed}, the seed as its low and high 32 bits
+// options: {window or 0, pad, rules, history or 0, pace in frames per second or nil, latency}; rules:
+// {temperature, deterministic, deterministic_buttons, {press, release} or nil, seed}, the seed as its low and
+// high 32 bits
 using RulesTuple = std::tuple<double, bool, bool, std::optional<std::tuple<double, double>>,
                               std::tuple<std::int64_t, std::int64_t>>;
-using SessionTuple = std::tuple<std::int64_t, Atom, RulesTuple, std::int64_t, std::optional<double>>;
+using SessionTuple = std::tuple<std::int64_t, Atom, RulesTuple, std::int64_t, std::optional<double>, Atom>;
 Term new_session(Call& call, PolicyHandle& policy, SessionTuple options);
 
 // training.cpp

@@ -160,6 +160,7 @@ Term new_session(Call& call, PolicyHandle& handle, SessionTuple given) {
   options.rules = rules_of(std::get<2>(given));
   options.history = std::get<3>(given);
   if (const auto& fps = std::get<4>(given)) options.pace = core::pace_rate(*fps);
+  options.armed = std::get<5>(given).name == "armed";
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
   auto session = std::make_shared<core::Session>(loaded->policy, options);
   return encode_handle(call, SessionHandle{loaded, std::move(session)});

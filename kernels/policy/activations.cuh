@@ -25,6 +25,7 @@ struct Activations {
   float* const dt_parts;  // [agent][inner segment]: sums of dt
   float* const hidden;    // [agent][kHidden]
   float (&obs)[AGENTS][kInput];
+  float& go;
   float (&u)[AGENTS][kOwn];     // after conv and silu
   float (&gate)[AGENTS][kOwn];  // silu(z)
   float (&dt)[AGENTS][kOwn];
@@ -45,6 +46,7 @@ struct Activations {
         dt_parts(kActivations.dt_parts.in(base)),
         hidden(kActivations.hidden.in(base)),
         obs(array<float[AGENTS][kInput]>(kActivations.obs, base)),
+        go(*kActivations.go.in(base)),
         u(array<float[AGENTS][kOwn]>(kActivations.u, base)),
         gate(array<float[AGENTS][kOwn]>(kActivations.gate, base)),
         dt(array<float[AGENTS][kOwn]>(kActivations.dt, base)),

@@ -27,6 +27,15 @@ struct StepArguments {
   float epsilon;
 };
 
+// The second argument of policy_step_armed, which is launched before its frame's observation is there and
+// waits for it. All are in host memory that the host writes or reads meanwhile.
+struct ArmedArguments {
+  const unsigned long long* obs;        // {d_input}: the value's bits below, the launch's `sequence` above
+  const unsigned long long* cancelled;  // launches up to this number end without the step
+  unsigned long long* ended;            // set to `sequence` where the launch ended without the step
+  unsigned long long nanoseconds;       // how long it waits at the most
+};
+
 // One agent's observation is passed as the second argument of policy_step and policy_window where it fits: a
 // kernel's arguments have 4 KB in total.
 constexpr int kMostInlineObs = 832;

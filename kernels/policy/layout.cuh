@@ -221,13 +221,14 @@ struct TeamLayout {
   constexpr long long in_proj_at(int index) const { return in_projs_at + index * in_proj.bytes; }
 };
 
-// Activations of `agents` agents in a block's shared memory, after the staged weights. Those up to `hidden`
-// are the board, which the blocks of a team write to each other.
+// Activations of `agents` agents in a block's shared memory, after the staged weights. Those up to `go` are
+// the board, which the blocks of a team write to each other.
 struct ActivationLayout {
   Part<float> h, y, projection_parts;  // {agents}{model}, {inner}, {inner segments, projection}
   Part<float> dt_parts;                // {agents, inner segments}; empty where no mean of dt is needed
   Part<float> hidden;                  // {agents, hidden}
   Part<float> obs;                     // {agents, input}
+  Part<float> go;                      // of a launch ahead of its observation: 1 where that has come
   Part<float> u, gate, dt;             // {agents, own} each
   Part<float> projection;              // {agents, projection}
   Part<float> parts;                   // {agents}{tasks} of the widest product
@@ -246,7 +247,8 @@ struct ActivationLayout {
         dt_parts(projection_parts.end(), dims.form.mean_dt ? 1LL * agents * (dims.inner() / kSegment) : 0),
         hidden(dt_parts.end(), 1LL * agents * dims.hidden()),
         obs(hidden.end(), 1LL * agents * dims.input()),
-        u(obs.end(), 1LL * agents * share.own),
+        go(obs.end(), 1),
+        u(go.end(), 1LL * agents * share.own),
         gate(u.end(), 1LL * agents * share.own),
         dt(gate.end(), 1LL * agents * share.own),
         projection(dt.end(), 1LL * agents * dims.projection()),
@@ -259,7 +261,7 @@ struct ActivationLayout {
         arrived(to.end(), 2 + dims.layers(), sizeof(unsigned long long)),
         bytes(round_up_bytes(arrived.end(), 16)) {}
 
-  constexpr long long board_bytes() const { return hidden.end(); }
+  constexpr long long board_bytes() const { return go.end(); }
 
   static constexpr int most_tasks(const Dims& dims, const Share& share) {
     const int model_segments = dims.model() / kSegment;

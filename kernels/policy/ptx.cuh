@@ -46,6 +46,34 @@ __device__ __forceinline__ void store_system(unsigned long long* to, unsigned lo
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }
 
+// One 8-byte load of what the host or another device may write meanwhile.
+__device__ __forceinline__ unsigned long long load_system(const unsigned long long* from) {
+  unsigned long long value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+  return value;
+}
+
+// Where a launch may begin before the one before it on its stream has ended (c_src/cuda/policy/team.cpp):
+// waits for its end and its writes; and lets the next one begin, when all blocks have called it. From compute
+// capability 9.0 on; without that nothing begins early.
+__device__ __forceinline__ void await_launch_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void begin_launch_after() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// A clock of the device, with a resolution of a microsecond or better.
+__device__ __forceinline__ unsigned long long nanoseconds() {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+  return now;
+}
+
 #if defined(CLUSTER) && CLUSTER
 // Barrier of all threads of the cluster; their earlier writes to shared memory are visible after it.
 __device__ __forceinline__ void cluster_sync() {

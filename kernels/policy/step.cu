@@ -7,15 +7,21 @@
 // (policy/dot.cuh), and between the phases only the recurrent state goes to memory.
 //
 // Compiled with the dimensions and TEAM (blocks in a team, a power of two), THREADS, AGENTS (a power of two),
-// CLUSTER, STAGED.
+// CLUSTER, STAGED, ARMED. With ARMED it is launched before the observation of its frame is there and waits
+// for it (policy/armed.cuh), so that neither the launch nor the first loads of weights are part of the
+// frame's time.
 #include "kernels/policy/step.cuh"
+
+#if ARMED
+#include "kernels/policy/armed.cuh"
+#endif
 
 namespace exphil {
 namespace policy {
 
 // x rows and z rows of in_proj. The norm of h scales the sums, because its weights are in the columns.
 __device__ __forceinline__ void Step::in_proj(int layer, int next_layer) {
-  load_states(layer);
+  if (!ARMED || layer > 0) load_states(layer);  // await() has loaded those of the first layer
   norm_scales();
   if constexpr (kHoldInProj) {
 #pragma unroll
@@ -164,14 +170,14 @@ __device__ __forceinline__ void Step::layer(int index, int next_index) {
   model_rows<kInnerSegments, true>(kTeam.layer.out_rows, w);
 }
 
-__device__ __forceinline__ void Step::input(bool first_group) {
+// pushes: every block is ready for them.
+__device__ __forceinline__ void Step::input(bool pushes) {
   const char* w = section(0, kTeam.input_at);
   part_sums<kRows, kInputSegments>(kTeam.input.weight.in(w), &act_.obs[0][0], kInput);
-  // No push may reach a block before it runs (a cluster) or while it reads the previous group's values.
-  if (CLUSTER || !first_group) {
-    board_.sync();
-  } else {
+  if (pushes) {
     __syncthreads();
+  } else {
+    board_.sync();
   }
   model_rows<kInputSegments, false>(kTeam.input.rows, w);
 }
@@ -221,6 +227,23 @@ __device__ __forceinline__ void Step::head(int first) {
 #define TEAM_SHAPE
 #endif
 
+#if ARMED
+
+// grid: TEAM blocks; dynamic shared memory as of policy_step.
+extern "C" __global__ void TEAM_SHAPE __launch_bounds__(THREADS, 1)
+    policy_step_armed(const exphil::policy::StepArguments args, const exphil::policy::ArmedArguments armed) {
+  using namespace exphil::policy;
+  Step step(args, reinterpret_cast<char*>(dynamic_shared()), static_cast<int>(blockIdx.x));
+  step.start();
+  if (step.await(armed)) {
+    step.answer(0, true);
+  } else {
+    step.finish_staging();
+  }
+}
+
+#else
+
 // grid: teams * TEAM blocks; dynamic shared memory: the staged weights, then kActivations.
 extern "C" __global__ void TEAM_SHAPE __launch_bounds__(THREADS, 1)
     policy_step(const exphil::policy::StepArguments args,
@@ -234,3 +257,5 @@ extern "C" __global__ void TEAM_SHAPE __launch_bounds__(THREADS, 1)
     step.group(first, first == team * AGENTS, inline_obs.v);
   }
 }
+
+#endif

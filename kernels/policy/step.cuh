@@ -82,14 +82,24 @@ class Step {
   // One frame for the AGENTS agents from `first` on.
   __device__ __forceinline__ void group(int first, bool first_group, const float* inline_obs) {
     load_group(first, inline_obs);
-    input(first_group);
+    // No push may reach a block before it runs (a cluster) or while it reads the previous group's values.
+    answer(first, !CLUSTER && first_group);
+  }
+
+  // The frame for act_.obs. pushes: every block is ready for them.
+  __device__ __forceinline__ void answer(int first, bool pushes) {
+    input(pushes);
 #pragma unroll 1
     for (int l = 0; l < kLayers; ++l) layer(l, l + 1 < kLayers ? l + 1 : 0);
     head(first);
   }
 
+  // Of a launch ahead of its observation: policy/armed.cuh.
+  __device__ bool await(const ArmedArguments& armed);
+  __device__ void finish_staging() const;
+
  private:
-  __device__ void input(bool first_group);
+  __device__ void input(bool pushes);
   __device__ void layer(int index, int next_index);
   __device__ void in_proj(int layer, int next_layer);
   __device__ void convolve_rows(const char* w, int layer);
@@ -98,6 +108,7 @@ class Step {
   __device__ void advance_states(const char* w, int layer);
   __device__ void head(int first);
   __device__ void hidden_layer(const char* w);
+  __device__ void push_obs(const ArmedArguments& armed);
 
   // Waits for a section of the weights and returns its address.
   __device__ __forceinline__ const char* section(int arrived, long long at) const {
@@ -131,7 +142,8 @@ class Step {
     }
   }
 
-  __device__ __forceinline__ void load_group(int first, const float* inline_obs) {
+  // The caller synchronises the block.
+  __device__ __forceinline__ void load_places(int first) {
     if (thread() < AGENTS) {
       const int agent = first + thread();
       StatePlace place{nullptr, nullptr};
@@ -139,6 +151,10 @@ class Step {
       act_.from[thread()] = place.from;
       act_.to[thread()] = place.to;
     }
+  }
+
+  __device__ __forceinline__ void load_group(int first, const float* inline_obs) {
+    load_places(first);
     // Reads through an address that the compiler cannot trace to the parameter bank: indexed reads of that
     // bank are one word at a time for the entire warp.
     const float* from_parameters = launder(inline_obs);

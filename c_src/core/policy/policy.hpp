@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "core/error.hpp"
 #include "core/policy/config.hpp"
 #include "core/policy/gradient.hpp"
 
@@ -54,10 +55,13 @@ class SplitStep {
   // has ended. Throws WouldWait where that may take long now. Where it throws, no frame is in progress.
   virtual void begin(const State& from, State& to, const float* obs) = 0;
   // Waits for the frame at most so long. Where it has come: writes `out`, changes `to`, ends the frame and
-  // returns true.
+  // returns true. Where it throws, the frame has ended and no state has changed.
   virtual bool finish_within(std::chrono::microseconds time, float* out) = 0;
   // The same without a bound. Where it throws, the frame has ended and no state has changed.
   virtual void finish(float* out) = 0;
+  // Of armed_step(): a frame of this state is expected within the next few hundred microseconds, and may be
+  // launched ahead of its observation. Not while a frame is in progress.
+  virtual void arm(const State& /*from*/) noexcept {}
 };
 
 struct PolicyOptions {
@@ -93,6 +97,12 @@ class Policy {
 
   // Null where the policy computes in the calling thread.
   virtual std::unique_ptr<SplitStep> split_step() { return nullptr; }
+  // The same, with frames that may be launched ahead of their observation where they follow each other
+  // closely, or after arm(). Same bits. Throws unsupported where the device or the policy has no such frames.
+  virtual std::unique_ptr<SplitStep> armed_step() {
+    fail(ErrorKind::unsupported, ":latency",
+         "latency: :armed needs a model on a GPU; this one is on the CPU backend");
+  }
 
   // One agent's `seq` frames, one after another in one submission, with the bits of as many calls of advance:
   // frame t reads the state before it (`from`, then to[t - 1]) and writes to[t]. The `to` are distinct and

@@ -53,11 +53,15 @@ Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options)
     : policy_(std::move(policy)),
       rules_(options.rules),
       history_(*policy_, checked_history(options.history), options.window == 0) {
+  if (options.window > 0 && options.armed) {
+    fail(ErrorKind::unsupported, ":latency",
+         "latency: :armed needs a carried state; a session with a window has none");
+  }
   if (options.window > 0) {
     window_.emplace(policy_->config().d_input, options.window, options.pad, options.history);
     ring_ = policy_->new_ring(window_->capacity());
   } else {
-    split_ = policy_->split_step();
+    split_ = options.armed ? policy_->armed_step() : policy_->split_step();
   }
   if (options.pace != 0) pace_ = std::make_unique<Pace>(policy_, options.pace);
 }
@@ -66,6 +70,11 @@ void Session::set_pace(MicroHertz rate) {
   std::unique_ptr<Pace> pace = rate == 0 ? nullptr : std::make_unique<Pace>(policy_, rate);
   const std::lock_guard<HandoverMutex> lock(mutex_);
   std::swap(pace_, pace);
+}
+
+void Session::arm() noexcept {
+  const Lock lock(mutex_, std::try_to_lock);
+  if (lock.owns_lock() && split_) split_->arm(*history_.state());
 }
 
 Session::Lock Session::lock_for_step(bool may_wait) {

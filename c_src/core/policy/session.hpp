@@ -26,6 +26,7 @@ struct SessionOptions {
   Pad pad = Pad::repeat;     // of a window
   PlayRules rules;           // of act
   MicroHertz pace = 0;       // frames are expected at this rate; 0: none is
+  bool armed = false;        // frames may be launched ahead of their observation: Policy::armed_step
   std::int64_t history = 0;  // how many frames roll_back can go back; each keeps a state resident
 };
 
@@ -84,6 +85,9 @@ class Session {
   // Expects frames at this rate from now on, or none where it is 0; see pace.hpp. Throws as Pace does;
   // nothing has changed then.
   void set_pace(MicroHertz rate);
+  // The next frame comes within the next few hundred microseconds; for a session with `armed`. Does nothing
+  // where another call has the session.
+  void arm() noexcept;
   // The caller has just prepared for the next frame itself (ScratchStep on its own thread), so that frame
   // does not count for the pace: where every frame is like that, the pace's thread sleeps.
   void caller_has_warmed() noexcept { caller_warmed_.store(true, std::memory_order_relaxed); }

@@ -53,6 +53,7 @@ StreamLease::~StreamLease() {
     context_.streams().destroy(stream_);
     return;
   }
+  Doorbell::cancel_any();
   CUresult result = driver().cuStreamSynchronize(stream_);
   CUcontext previous;
   driver().cuCtxPopCurrent(&previous);
@@ -63,6 +64,7 @@ StreamLease::~StreamLease() {
 
 void StreamLease::synchronize() {
   const ContextGuard guard(context_);
+  Doorbell::cancel_any();
   context_.check(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
 }
 
@@ -92,6 +94,7 @@ void Event::make_wait(CUstream stream) {
 
 void Event::synchronize() {
   const ContextGuard guard(context_);
+  Doorbell::cancel_any();
   context_.check(driver().cuEventSynchronize(event_), "cuEventSynchronize");
 }
 

@@ -106,7 +106,8 @@ std::vector<std::string> PolicyDims::defines() const {
 std::vector<std::string> TeamShape::defines(const PolicyDims& dims) const {
   std::vector<std::string> all = dims.defines();
   all.insert(all.end(), {define("TEAM", team), define("THREADS", threads), define("AGENTS", agents),
-                         define("CLUSTER", cluster ? 1 : 0), define("STAGED", staged ? 1 : 0)});
+                         define("CLUSTER", cluster ? 1 : 0), define("STAGED", staged ? 1 : 0),
+                         define("ARMED", armed ? 1 : 0)});
   return all;
 }
 

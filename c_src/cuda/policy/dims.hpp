@@ -24,6 +24,7 @@ struct PolicyDims : policy::Dims {
 struct TeamShape {
   int team = 1, threads = 256, agents = 1;
   bool cluster = false, staged = false;
+  bool armed = false;  // launched before its observation is there; agents = 1
 
   std::vector<std::string> defines(const PolicyDims& dims) const;
   policy::ActivationLayout activations(const PolicyDims& dims) const;

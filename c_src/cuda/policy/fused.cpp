@@ -30,6 +30,7 @@ OrderedStream::~OrderedStream() {
 }
 
 void OrderedStream::drain() noexcept {
+  Doorbell::cancel_any();
   if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
   context_.note(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
   CUcontext previous;
@@ -147,7 +148,7 @@ void FusedSteps::step_some(const policy::StatePlace* places, std::size_t count, 
   Lease lease(*this, count);
   try {
     {
-      std::lock_guard<std::mutex> lock(stream_.order());
+      const auto lock = stream_.enter();
       for (std::size_t i = 0; i < count; ++i) {
         launch_one(lease[i], places[i], obs + i * static_cast<std::size_t>(dims_.d_input));
       }
@@ -162,14 +163,8 @@ void FusedSteps::step_some(const policy::StatePlace* places, std::size_t count, 
 }
 
 std::unique_ptr<FusedSteps::Ticket> FusedSteps::begin(const policy::StatePlace& place, const float* obs) {
-  const std::unique_lock<std::mutex> order = lock_soon(stream_.order());
-  std::unique_ptr<Ticket> ticket;
-  {
-    const std::lock_guard<std::mutex> lock(tickets_mutex_);
-    if (tickets_.empty()) throw core::WouldWait{};
-    ticket = std::move(tickets_.back());
-    tickets_.pop_back();
-  }
+  const auto lock = stream_.enter_soon();
+  std::unique_ptr<Ticket> ticket = take_ticket();
   try {
     launch_one(*ticket, place, obs);
   } catch (...) {
@@ -177,6 +172,20 @@ std::unique_ptr<FusedSteps::Ticket> FusedSteps::begin(const policy::StatePlace& 
     throw;
   }
   return ticket;
+}
+
+std::unique_ptr<FusedSteps::Ticket> FusedSteps::take_ticket() {
+  const std::lock_guard<std::mutex> lock(tickets_mutex_);
+  if (tickets_.empty()) throw core::WouldWait{};
+  std::unique_ptr<Ticket> ticket = std::move(tickets_.back());
+  tickets_.pop_back();
+  return ticket;
+}
+
+void FusedSteps::begin_again(Ticket& ticket, const policy::StatePlace& place, const float* obs,
+                             bool may_wait) {
+  const auto lock = may_wait ? stream_.enter() : stream_.enter_soon();
+  launch_one(ticket, place, obs);
 }
 
 void FusedSteps::end(std::unique_ptr<Ticket> ticket) noexcept {
@@ -194,8 +203,7 @@ void FusedSteps::launch_one(Ticket& ticket, const policy::StatePlace& place, con
     std::memcpy(ticket.obs.data(), obs, static_cast<std::size_t>(dims_.d_input) * 4);
     arguments.obs = as_pointer<float>(ticket.obs.device_address());
   }
-  if (++sequence_ == 0) ++sequence_;
-  arguments.sequence = ticket.sequence = sequence_;
+  arguments.sequence = ticket.sequence = next_number();
   one_->launch(stream_.handle(), arguments, obs);
 }
 
@@ -206,6 +214,53 @@ bool FusedSteps::poll(const Ticket& ticket, float* out, std::int64_t microsecond
 void FusedSteps::collect(const Ticket& ticket, float* out) {
   ticket.outputs.collect(*context_, stream_.handle(), ticket.sequence, dims_.output(),
                          tuning_.spin_microseconds, out);
+}
+
+void FusedSteps::prepare_armed() {
+  if (limit_ == 0) {
+    core::fail(core::ErrorKind::unsupported, ":latency",
+               "latency: :armed needs a policy that fits one launch; this one is too large for ",
+               context_->properties().name);
+  }
+  const std::lock_guard<std::mutex> lock(armed_mutex_);
+  if (armed_) return;
+  auto armed = std::make_unique<ArmedLaunches>(*context_, *one_, stream_.doorbell(), dims_,
+                                               tuning_.armed_microseconds);
+  stream_.run([&](CUstream stream) { armed->warm_up(stream, next_number()); });
+  armed_ = std::move(armed);
+}
+
+std::unique_ptr<FusedSteps::Ticket> FusedSteps::begin_ahead(const policy::StatePlace& place) {
+  const auto lock = stream_.enter_soon();
+  std::unique_ptr<Ticket> ticket = take_ticket();
+  bool waits = false;
+  try {
+    policy::StepArguments arguments{};
+    arguments.state = place;
+    arguments.count = 1;
+    arguments.tagged = ticket->outputs.device_words();
+    arguments.sequence = ticket->sequence = next_number();
+    waits = armed_->launch(stream_.handle(), arguments);
+  } catch (...) {
+    end(std::move(ticket));
+    throw;
+  }
+  if (!waits) end(std::move(ticket));
+  return ticket;
+}
+
+bool FusedSteps::poll_rung(const Ticket& ticket, float* out, std::int64_t microseconds) const {
+  const auto over = [&] { return ended(ticket); };
+  return ticket.outputs.poll(ticket.sequence, dims_.output(), microseconds, out, over) ||
+         (over() && poll(ticket, out, 0));
+}
+
+bool FusedSteps::collect_rung(const Ticket& ticket, float* out) {
+  if (poll_rung(ticket, out, tuning_.spin_microseconds)) return true;
+  if (ended(ticket)) return false;
+  Doorbell::cancel_any();
+  context_->check(driver().cuStreamSynchronize(stream_.handle()), "cuStreamSynchronize");
+  return poll(ticket, out, 0);
 }
 
 void FusedSteps::step_few(const policy::StatePlace* states, std::size_t count, const float* obs, float* out) {

@@ -78,6 +78,7 @@ class CudaPolicy : public core::Policy {
                      float* out) override;
   void reserve_chain(std::int64_t seq) override;
   std::unique_ptr<core::SplitStep> split_step() override;
+  std::unique_ptr<core::SplitStep> armed_step() override;
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override;
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override;
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots) override;
@@ -154,7 +155,7 @@ void CudaPolicy::change(core::State* const* from, core::State* const* to, std::i
 }
 
 void CudaPolicy::clear(CUdeviceptr slot) {
-  std::lock_guard<std::mutex> lock(stream_.order());
+  const auto lock = stream_.enter();
   context_->check(driver().cuMemsetD8Async(slot, 0, arena_->slot_bytes(), stream_.handle()),
                   "cuMemsetD8Async");
 }
@@ -169,7 +170,7 @@ std::unique_ptr<core::State> CudaPolicy::new_state() {
 void CudaPolicy::copy_state(core::State& to, const core::State& from) {
   const ContextGuard guard(*context_);
   const CUdeviceptr target = slot(to), source = slot(from);
-  std::lock_guard<std::mutex> lock(stream_.order());
+  const auto lock = stream_.enter();
   context_->check(driver().cuMemcpyDtoDAsync(target, source, arena_->slot_bytes(), stream_.handle()),
                   "cuMemcpyDtoDAsync");
 }
@@ -234,7 +235,11 @@ void CudaPolicy::advance_chain(core::State& from, core::State* const* to, std::i
 // The row kernels have several launches and no words to poll.
 std::unique_ptr<core::SplitStep> CudaPolicy::split_step() {
   if (fused_.limit() == 0) return nullptr;
-  return std::make_unique<CudaSplitStep>(*context_, *arena_, fused_);
+  return std::make_unique<CudaSplitStep>(*context_, *arena_, fused_, false);
+}
+
+std::unique_ptr<core::SplitStep> CudaPolicy::armed_step() {
+  return std::make_unique<CudaSplitStep>(*context_, *arena_, fused_, true);
 }
 
 void CudaPolicy::reserve_chain(std::int64_t seq) {
@@ -262,7 +267,7 @@ void CudaPolicy::step_rows(const policy::StatePlace* states, std::int64_t count,
 void CudaPolicy::run_slices(const std::vector<Slice>& slices, bool chained) {
   Event start(*context_);
   {
-    std::lock_guard<std::mutex> lock(stream_.order());
+    const auto lock = stream_.enter();
     start.record(stream_.handle());
   }
   slices_.run(slices, chained, start.handle());

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "core/error.hpp"
+#include "cuda/device/slow_call.hpp"
 #include "cuda/jit/launch.hpp"
 #include "kernels/policy/arguments.cuh"
 
@@ -83,8 +84,11 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
   PackedRows packed = pack_rows(weights, dims);
   layout_ = std::move(packed.layout);
   weights_ = context.device_pool().allocate(packed.bytes.size());
-  context.check(driver().cuMemcpyHtoD(weights_.address(), packed.bytes.data(), packed.bytes.size()),
-                "cuMemcpyHtoD");
+  {
+    const SlowCall slow;
+    context.check(driver().cuMemcpyHtoD(weights_.address(), packed.bytes.data(), packed.bytes.size()),
+                  "cuMemcpyHtoD");
+  }
   input_ = product("input", dims.input(), dims.model());
   in_proj_ = product("in_proj", dims.model(), 2 * dims.inner());
   x_proj_ = product("x_proj", dims.inner(), dims.projection());

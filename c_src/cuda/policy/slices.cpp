@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/parallel.hpp"
+#include "cuda/device/doorbell.hpp"
 #include "cuda/policy/wait.hpp"
 
 namespace exphil::cuda {
@@ -45,6 +46,7 @@ void SlicePipeline::run(const std::vector<Slice>& slices, bool chained, CUevent 
     for (std::size_t i = 0; i < lanes_.size(); ++i) finish(*lanes_[(slices.size() + i) % lanes_.size()]);
   } catch (...) {
     for (auto& lane : lanes_) {
+      Doorbell::cancel_any();
       context_->note(driver().cuStreamSynchronize(lane->stream.handle()), "cuStreamSynchronize");
       lane->pending = nullptr;
     }

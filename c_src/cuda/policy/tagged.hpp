@@ -11,6 +11,7 @@
 
 #include "core/error.hpp"
 #include "cuda/device/context.hpp"
+#include "cuda/device/doorbell.hpp"
 #include "cuda/policy/wait.hpp"
 
 namespace exphil::cuda {
@@ -28,6 +29,12 @@ class TaggedOutputs {
   // Whether the first `count` values of launch `number` came within so many microseconds of polling. They are
   // in `out` then.
   bool poll(unsigned number, std::int64_t count, std::int64_t microseconds, float* out) const {
+    return poll(number, count, microseconds, out, [] { return false; });
+  }
+  // The same, but gives up where `hopeless` returns true.
+  template <class Hopeless>
+  bool poll(unsigned number, std::int64_t count, std::int64_t microseconds, float* out,
+            Hopeless hopeless) const {
     std::int64_t next = 0;
     const auto arrived = [&] {
       for (; next < count; ++next) {
@@ -39,7 +46,7 @@ class TaggedOutputs {
       }
       return true;
     };
-    return spin_until(arrived, microseconds);
+    return spin_until([&] { return arrived() || hopeless(); }, microseconds) && next == count;
   }
 
   // The first `count` values of launch `number` on `stream`: polls, then sleeps. Throws the work's error, or
@@ -47,6 +54,7 @@ class TaggedOutputs {
   void collect(Context& context, CUstream stream, unsigned number, std::int64_t count,
                std::int64_t spin_microseconds, float* out) const {
     if (poll(number, count, spin_microseconds, out)) return;
+    Doorbell::cancel_any();
     context.check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
     if (!poll(number, count, 0, out)) {
       core::fail(core::ErrorKind::internal, "", "a policy's kernel ended without all of its outputs");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "cuda/device/slow_call.hpp"
 #include "cuda/policy/pack.hpp"
 
 namespace exphil::cuda {
@@ -24,6 +25,7 @@ std::shared_ptr<DeviceBuffer> TeamWeights::get(int team) {
   }
   const std::vector<std::byte> host = pack_team(weights_, dims_, team);
   auto buffer = std::make_shared<DeviceBuffer>(context_.device_pool().allocate(host.size()));
+  const SlowCall slow;
   context_.check(driver().cuMemcpyHtoD(buffer->address(), host.data(), host.size()), "cuMemcpyHtoD");
   packed_.emplace_back(team, buffer);
   return buffer;
@@ -58,7 +60,7 @@ std::vector<TeamShape> team_candidates(const DeviceProperties& device, const Pol
 }
 
 KernelSpec team_kernel(const PolicyDims& dims, const TeamShape& shape) {
-  return {"policy/step.cu", "policy_step", shape.defines(dims)};
+  return {"policy/step.cu", shape.armed ? "policy_step_armed" : "policy_step", shape.defines(dims)};
 }
 
 TeamRunner::TeamRunner(Context& context, const PolicyDims& dims, const PolicyTuning& tuning,
@@ -73,6 +75,7 @@ TeamRunner::TeamRunner(Context& context, const PolicyDims& dims, const PolicyTun
       barrier_ = context.device_pool().allocate(sizeof(unsigned));
       context.check(driver().cuMemsetD8Async(barrier_.address(), 0, sizeof(unsigned), nullptr),
                     "cuMemsetD8Async");
+      const SlowCall slow;
       context.check(driver().cuStreamSynchronize(nullptr), "cuStreamSynchronize");
     }
     return;
@@ -88,11 +91,7 @@ bool TeamRunner::try_shape(const TeamShape& shape) {
   CUfunction function = context_.kernels().get(team_kernel(dims_, shape), bytes);
   int teams = 1;
   if (shape.cluster) {
-    if (shape.team > 8) {  // beyond the portable size
-      if (driver().cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1) !=
-          CUDA_SUCCESS)
-        return false;
-    }
+    if (!allow_large_cluster(function, shape)) return false;
     teams = cluster_capacity(function, shape);
   } else {
     int per_multiprocessor = 0;
@@ -107,6 +106,24 @@ bool TeamRunner::try_shape(const TeamShape& shape) {
   shared_bytes_ = static_cast<unsigned>(bytes);
   most_teams_ = teams;
   return true;
+}
+
+// Beyond the portable size a kernel asks for it.
+bool TeamRunner::allow_large_cluster(CUfunction function, const TeamShape& shape) const {
+  return !shape.cluster || shape.team <= 8 ||
+         driver().cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1) ==
+             CUDA_SUCCESS;
+}
+
+void TeamRunner::prepare_armed() {
+  TeamShape shape = shape_;
+  shape.armed = true;
+  const CUfunction function = context_.kernels().get(team_kernel(dims_, shape), shared_bytes_);
+  if (!allow_large_cluster(function, shape)) {
+    core::fail(core::ErrorKind::unsupported, ":latency", context_.properties().name,
+               " refuses a cluster of the size that latency: :armed needs");
+  }
+  armed_ = function;
 }
 
 // The clusters that fit on the device together; 0 where none fits.
@@ -129,21 +146,52 @@ int TeamRunner::cluster_capacity(CUfunction function, const TeamShape& shape) co
 }
 
 void TeamRunner::launch(CUstream stream, policy::StepArguments arguments, const float* inline_obs) const {
+  const float* obs = arguments.obs == nullptr && inline_obs != nullptr ? inline_obs : no_obs_.data();
+  launch(function_, stream, arguments, const_cast<float*>(obs));
+}
+
+void TeamRunner::launch_armed(CUstream stream, policy::StepArguments arguments,
+                              policy::ArmedArguments armed) const {
+  launch(armed_, stream, arguments, &armed);
+}
+
+// A launch that may begin while the one before it on the stream runs; the kernel waits for that one's end
+// where it has to.
+CUresult TeamRunner::launch_early(CUfunction function, CUstream stream, unsigned blocks,
+                                  void** parameters) const {
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attribute.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = blocks;
+  config.blockDimX = static_cast<unsigned>(shape_.threads);
+  config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+  config.sharedMemBytes = shared_bytes_;
+  config.hStream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return driver().cuLaunchKernelEx(&config, function, parameters, nullptr);
+}
+
+// second: the kernel's second argument.
+void TeamRunner::launch(CUfunction function, CUstream stream, policy::StepArguments& arguments,
+                        void* second) const {
   arguments.weights = weights_->as<void>();
   arguments.board = board_.as<void>();
   arguments.barrier = barrier_.as<unsigned>();
   arguments.epsilon = dims_.config.norm_epsilon;
-  const float* obs = arguments.obs == nullptr && inline_obs != nullptr ? inline_obs : no_obs_.data();
-  void* parameters[] = {&arguments, const_cast<float*>(obs)};
+  void* parameters[] = {&arguments, second};
   const int groups = (arguments.count + shape_.agents - 1) / shape_.agents;
   const auto blocks = static_cast<unsigned>(std::min(groups, most_teams_) * shape_.team);
   const auto threads = static_cast<unsigned>(shape_.threads);
-  if (shape_.cluster) {
-    context_.check(driver().cuLaunchKernel(function_, blocks, 1, 1, threads, 1, 1, shared_bytes_, stream,
+  if (function == armed_ && shape_.cluster && driver().cuLaunchKernelEx != nullptr) {
+    context_.check(launch_early(function, stream, blocks, parameters), "cuLaunchKernelEx(policy_step_armed)");
+  } else if (shape_.cluster) {
+    context_.check(driver().cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, shared_bytes_, stream,
                                            parameters, nullptr),
                    "cuLaunchKernel(policy_step)");
   } else {
-    context_.check(driver().cuLaunchCooperativeKernel(function_, blocks, 1, 1, threads, 1, 1, shared_bytes_,
+    context_.check(driver().cuLaunchCooperativeKernel(function, blocks, 1, 1, threads, 1, 1, shared_bytes_,
                                                       stream, parameters),
                    "cuLaunchCooperativeKernel(policy_step)");
   }

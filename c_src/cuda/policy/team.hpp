@@ -1,6 +1,6 @@
 // policy_step in a shape that this device can run: chooses it, uploads the weights for that shape, and
-// launches. Used by cuda/policy/fused.cpp, once for a single agent and once for a few; launches are made
-// under the stream's lock.
+// launches; likewise policy_step_armed. Used by cuda/policy/fused.cpp, once for a single agent and once for a
+// few; launches are made under the stream's lock.
 #pragma once
 
 #include <cuda.h>
@@ -45,14 +45,21 @@ class TeamRunner {
   // returns; may be null where arguments.obs is given.
   void launch(CUstream stream, policy::StepArguments arguments, const float* inline_obs) const;
 
+  // Compiles policy_step_armed in the same shape. Once, before the first launch_armed(). For one agent.
+  void prepare_armed();
+  void launch_armed(CUstream stream, policy::StepArguments arguments, policy::ArmedArguments armed) const;
+
  private:
+  bool allow_large_cluster(CUfunction function, const TeamShape& shape) const;
+  void launch(CUfunction function, CUstream stream, policy::StepArguments& arguments, void* second) const;
+  CUresult launch_early(CUfunction function, CUstream stream, unsigned blocks, void** parameters) const;
   bool try_shape(const TeamShape& shape);
   int cluster_capacity(CUfunction function, const TeamShape& shape) const;
 
   Context& context_;
   const PolicyDims& dims_;
   TeamShape shape_;
-  CUfunction function_ = nullptr;
+  CUfunction function_ = nullptr, armed_ = nullptr;
   unsigned shared_bytes_ = 0;
   int most_teams_ = 1;
   std::shared_ptr<DeviceBuffer> weights_;

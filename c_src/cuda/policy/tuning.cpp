@@ -31,6 +31,7 @@ std::map<std::string, std::function<void(PolicyTuning&, std::int64_t)>> setters(
           {"slice_rows", large(&PolicyTuning::slice_rows)},
           {"lanes", small(&PolicyTuning::lanes)},
           {"window_blocks", small(&PolicyTuning::window_blocks)},
+          {"armed_microseconds", large(&PolicyTuning::armed_microseconds)},
           {"spin_microseconds", large(&PolicyTuning::spin_microseconds)}};
 }
 
@@ -59,6 +60,7 @@ PolicyTuning policy_tuning() {
   }
   if (tuning.lanes < 1 || tuning.lanes > 16) refuse("lanes out of range");
   if (tuning.window_blocks < 0) refuse("window_blocks below 0");
+  if (tuning.armed_microseconds < 0) refuse("armed_microseconds below 0");
   if (tuning.slice_rows < 64) refuse("slice_rows below 64");
   return tuning;
 }

@@ -20,7 +20,8 @@ struct PolicyTuning {
   std::int64_t slice_rows = 4096;  // rows of a slice of the products
   int lanes = 3;                   // slices in flight
   int window_blocks = 128;         // most blocks of policy_window; 0: windows go through the row kernels
-  std::int64_t spin_microseconds = 2000;  // before a waiting thread sleeps
+  std::int64_t armed_microseconds = 1000;  // how long an armed step waits on the GPU
+  std::int64_t spin_microseconds = 2000;   // before a waiting thread sleeps
 };
 
 // Read from the environment at every load. Throws invalid_argument for an unknown key or an invalid value.

@@ -3,6 +3,7 @@
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/gradient_kernels.hpp"
 #include "cuda/policy/rows.hpp"
+#include "cuda/policy/team.hpp"
 #include "cuda/policy/window.hpp"
 
 namespace exphil::cuda {
@@ -16,11 +17,12 @@ PolicyDims dims(std::int64_t d_model, std::int64_t d_inner, std::int64_t d_state
   return PolicyDims(config);
 }
 
-KernelSpec step(const PolicyDims& dims, int team, int threads, int agents, bool cluster, bool staged) {
+KernelSpec step(const PolicyDims& dims, int team, int threads, int agents, bool cluster, bool staged,
+                bool armed = false) {
   TeamShape shape;
   shape.team = team, shape.threads = threads, shape.agents = agents;
-  shape.cluster = cluster, shape.staged = staged;
-  return {"policy/step.cu", "policy_step", shape.defines(dims)};
+  shape.cluster = cluster, shape.staged = staged, shape.armed = armed;
+  return team_kernel(dims, shape);
 }
 
 void append_rows(std::vector<KernelSpec>* all, const PolicyDims& dims) {
@@ -54,25 +56,17 @@ std::vector<KernelSpec> policy_kernel_variants() {
   mean.form.mean_dt = mean.form.decays_input = mean.form.carried_decays_input = true;
   normed.form.layer_norm = normed.form.projection_bias = normed.form.clips_dt = true, normed.d_hidden = 70;
   std::vector<KernelSpec> all = {
-      step(melee, 16, 256, 1, true, true),
-      step(melee, 16, 256, 8, true, true),
-      step(melee, 8, 512, 1, true, false),
-      step(melee, 16, 256, 1, false, false),
-      step(odd, 4, 128, 1, true, true),
-      step(odd, 1, 128, 2, false, false),
-      step(wide, 16, 256, 1, false, false),
-      step(exphil, 16, 256, 1, true, true),
-      step(exphil, 16, 256, 8, true, true),
-      step(exphil, 16, 256, 1, false, false),
-      step(mean, 4, 128, 1, true, true),
-      step(normed, 1, 128, 2, false, false),
-      step(bytes, 16, 256, 8, true, true),
-      step(half, 1, 128, 2, false, false),
-      step(melee_bf16, 16, 256, 1, true, true),
-      step(melee_int8, 16, 256, 1, false, false),
-      product_kernel(melee_bf16, "in_proj", "many"),
-      product_kernel(half, "in_proj", "few"),
-      rows_kernel(half, "policy_advance_batch"),
+      step(melee, 16, 256, 1, true, true),        step(melee, 16, 256, 8, true, true),
+      step(melee, 8, 512, 1, true, false),        step(melee, 16, 256, 1, false, false),
+      step(odd, 4, 128, 1, true, true),           step(odd, 1, 128, 2, false, false),
+      step(wide, 16, 256, 1, false, false),       step(exphil, 16, 256, 1, true, true),
+      step(exphil, 16, 256, 8, true, true),       step(exphil, 16, 256, 1, false, false),
+      step(mean, 4, 128, 1, true, true),          step(normed, 1, 128, 2, false, false),
+      step(bytes, 16, 256, 8, true, true),        step(half, 1, 128, 2, false, false),
+      step(melee_bf16, 16, 256, 1, true, true),   step(melee_int8, 16, 256, 1, false, false),
+      step(melee, 16, 256, 1, true, true, true),  step(odd, 1, 128, 1, false, false, true),
+      step(wide, 16, 256, 1, false, false, true), product_kernel(melee_bf16, "in_proj", "many"),
+      product_kernel(half, "in_proj", "few"),     rows_kernel(half, "policy_advance_batch"),
   };
   for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed, bytes}) append_rows(&all, d);
   for (const PolicyDims& d : {melee, odd, exphil, mean, normed, bytes}) all.push_back(window_kernel(d));

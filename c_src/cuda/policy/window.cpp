@@ -152,7 +152,7 @@ void WindowKernel::launch(policy::WindowArguments arguments, const float* obs, f
   arguments.sequence = sequence_;
   try {
     {
-      std::lock_guard<std::mutex> lock(stream_.order());
+      const auto lock = stream_.enter();
       void* parameters[] = {&arguments, staged};
       context_->check(driver().cuLaunchCooperativeKernel(function_, blocks_, 1, 1, policy::kWindowThreads, 1,
                                                          1, shared_bytes_, stream_.handle(), parameters),

@@ -53,6 +53,8 @@ defmodule ExPhil.Native.Clock do
       threads wait for a core it sleeps until the tick instead, and its frame takes as long as without `:warm`. A process
       that takes the messages itself would be early.
 
+  Of a session with `latency: :armed` the next frame is launched shortly before the tick, as the last thing.
+
   The scratch steps change no session. They are left out where little time is left, where the GPU's driver or another call would hold them up,
   and on the CPU backend, where the process only polls: use `ExPhil.Native.Mamba.pace/2` there. Of a session with both,
   the thread of the pace sleeps while the process warms itself. The clock holds the session and three more states of the

@@ -154,6 +154,10 @@ defmodule ExPhil.Native.Mamba do
       takes no longer with it. Each frame of history is one more state: the session counts as `history + 1` of the
       model's `:max_sessions`. With a window it is one more frame of the window
     * `:pace` - frames per second that the session will have: see `pace/2`
+    * `:latency` - `:plain` (the default) or `:armed`, on a GPU of compute capability 9.0 or later and without a window: the next
+      frame's work is launched before its observation is there, and waits for it on the GPU for at most a millisecond. A frame
+      that follows the one before it within half a millisecond is faster then, and one after `ExPhil.Native.Clock.wait/1` with `warm:`.
+      The bits are the same. It holds a part of the GPU and has hazards for other code on it: docs/reference.md, Armed steps
 
   With a window every frame runs the layers over its whole window again. Only the input projection and the first layer's
   `in_proj` of each frame are kept, where the model is: 2 x (d_model + 2 x d_inner) floats for each frame of window and history.

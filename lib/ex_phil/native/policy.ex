@@ -58,6 +58,7 @@ defmodule ExPhil.Native.Policy do
       deterministic buttons
     * `:seed` - of the random numbers, an integer (0)
     * `:pace` - frames per second that the session will have; see `ExPhil.Native.Mamba.pace/2`
+    * `:latency` - `:plain` or `:armed`, with a carried state; see `ExPhil.Native.Mamba.new_session/2`
     * `:history` - how many frames `rollback/2` and `resimulate/3` can go back; see `ExPhil.Native.Mamba.new_session/2`
   """
   @spec new_session(policy(), keyword()) :: result(session())
@@ -67,7 +68,7 @@ defmodule ExPhil.Native.Policy do
     with {:ok, native} <-
            Options.read(
              options,
-             [:mode, :pad, :history, :pace | @rules],
+             [:mode, :pad, :history, :pace, :latency | @rules],
              &session_options(&1, policy.info.window)
            ),
          {:ok, :ok} <- answer(NIF.require_controller(policy.ref)),
@@ -90,7 +91,9 @@ defmodule ExPhil.Native.Policy do
 
     history = Options.optional_positive_integer(options, :history) || 0
     pace = Options.positive_float(options, :pace, nil)
-    {if(mode == :window, do: window, else: 0), pad, rules(options), history, pace}
+
+    {if(mode == :window, do: window, else: 0), pad, rules(options), history, pace,
+     Mamba.Loading.latency(options)}
   end
 
   defp rules(options) do

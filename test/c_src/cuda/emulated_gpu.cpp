@@ -97,6 +97,7 @@ const std::map<std::string, Runner>& runners() {
       {"semiseparable_product", run_entry<semiseparable::ProductArguments>},
       {"scan_row_sums", run_entry<scan::RowSumArguments>},
       {"policy_step", run_with_obs<policy::StepArguments>},
+      {"policy_step_armed", run_entry<policy::StepArguments, policy::ArmedArguments>},
       {"policy_window", run_with_obs<policy::WindowArguments>}};
   return all;
 }

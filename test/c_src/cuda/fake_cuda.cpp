@@ -25,6 +25,7 @@
 #include <thread>
 #include <vector>
 
+#include "cuda/fake_armed.hpp"
 #include "cuda/fake_stream.hpp"
 #include "kernels/policy/arguments.cuh"
 
@@ -202,6 +203,26 @@ std::size_t words_at(void* tagged) {
   return pinned_blocks[tagged] / sizeof(unsigned long long);
 }
 
+// A launch that waits for the host, on the stream's thread. `run` makes it where steps are not simple.
+void launch_armed(const exphil::policy::StepArguments& step, const exphil::policy::ArmedArguments& armed,
+                  const std::function<int(void**)>& run) {
+  const std::size_t words = simple_steps ? words_at(step.tagged) : 0;
+  const auto body = [=] {
+    auto own_step = step;
+    auto own_armed = armed;
+    void* arguments[] = {&own_step, &own_armed};
+    if (!simple_steps) {
+      if (run(arguments) != CUDA_SUCCESS) std::abort();
+      return;
+    }
+    float obs[kSimple / 8];
+    if (!await_observation(armed, step.sequence, kSimple / 8, obs)) return;
+    own_step.obs = obs;
+    simple_step(own_step, words);
+  };
+  work->add(body, true, true);
+}
+
 CUresult launch_simple(const Function& function, void** arguments) {
   if (function.name == "policy_step") {
     const auto step = *static_cast<const exphil::policy::StepArguments*>(arguments[0]);
@@ -221,16 +242,24 @@ CUresult launch(CUfunction function, const unsigned (&grid)[3], const unsigned (
   if (CUresult dead = alive(streams, stream); dead) return dead;
   std::lock_guard<std::recursive_mutex> lock(mutex);  // kernels run one at a time
   const auto* const f = reinterpret_cast<const Function*>(function);
-  if (simple_steps) return launch_simple(*f, arguments);
-  if (launch_callback == nullptr) return CUDA_SUCCESS;
+  const bool armed = f->name == "policy_step_armed";
+  if (simple_steps && !armed) return launch_simple(*f, arguments);
+  if (launch_callback == nullptr && !simple_steps) return CUDA_SUCCESS;
   const std::string& image = f->module->image;
-  return static_cast<CUresult>(launch_callback({f->name.c_str(),
-                                                image.empty() ? nullptr : image.data(),
-                                                image.size(),
-                                                {grid[0], grid[1], grid[2]},
-                                                {block[0], block[1], block[2]},
-                                                shared_bytes,
-                                                arguments}));
+  FakeLaunch made{f->name.c_str(), image.empty() ? nullptr : image.data(), image.size(), {}, {}, shared_bytes,
+                  arguments};
+  std::copy_n(grid, 3, made.grid), std::copy_n(block, 3, made.block);
+  if (!armed) {
+    work->wait_for(work->enqueued());
+    return static_cast<CUresult>(launch_callback(made));
+  }
+  launch_armed(*static_cast<const exphil::policy::StepArguments*>(arguments[0]),
+               *static_cast<const exphil::policy::ArmedArguments*>(arguments[1]),
+               [made, run = launch_callback](void** own) mutable {
+                 made.arguments = own;
+                 return run(made);
+               });
+  return CUDA_SUCCESS;
 }
 
 }  // namespace

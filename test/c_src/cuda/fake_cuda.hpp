@@ -34,7 +34,7 @@ struct FakeCuda {
   int (*streams)();  // alive
   int (*events)();
   // Called for every valid launch from now on, on the launching thread; its result is the launch's (a
-  // CUresult). Null: kernels are not run.
+  // CUresult). Null: kernels are not run. A launch of policy_step_armed is called for on another thread.
   void (*on_launch)(int (*callback)(const FakeLaunch& launch));
   // Of the later calls that do work (not free, destroy or pop), the one after `skip` successful ones returns
   // `result`, once. skip = -1: none does. Returns whether the last such failure has happened.

@@ -21,13 +21,13 @@ class FakeStream {
     every_ = every;
   }
 
-  // The work's number, for wait_for() and done().
-  std::uint64_t add(std::function<void()> work, bool kernel = false) {
+  // The work's number, for wait_for() and done(). waits: the work waits for the host, so the thread runs it.
+  std::uint64_t add(std::function<void()> work, bool kernel = false, bool waits = false) {
     std::unique_lock<std::mutex> lock(mutex_);
     std::chrono::microseconds time{0};
     if (kernel && microseconds_ > 0 && ++kernels_ % every_ == 0)
       time = std::chrono::microseconds(microseconds_);
-    if (time.count() == 0 && done_ == enqueued_) {
+    if (time.count() == 0 && done_ == enqueued_ && !waits) {
       work();
       return done_ = ++enqueued_;
     }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 
 #include "support/associative_names.hpp"
 #include "support/grid.hpp"
@@ -88,6 +89,12 @@ void __stcg(T* to, T value) {
 inline void __syncthreads() {
   exphil::grid::sync_block();
 }
+inline int __syncthreads_and(int value) {
+  return exphil::grid::count_in_block(value != 0) == static_cast<int>(blockDim.x);
+}
+inline int __syncthreads_or(int value) {
+  return exphil::grid::count_in_block(value != 0) > 0;
+}
 inline void __syncwarp() {
   exphil::grid::sync_warp();
 }
@@ -134,7 +141,15 @@ inline const float* launder(const float* pointer) {
   return pointer;
 }
 inline void store_system(unsigned long long* to, unsigned long long value) {
-  *to = value;
+  __atomic_store_n(to, value, __ATOMIC_RELEASE);
+}
+inline unsigned long long load_system(const unsigned long long* from) {
+  return __atomic_load_n(from, __ATOMIC_ACQUIRE);
+}
+inline void await_launch_before() {}
+inline void begin_launch_after() {}
+inline unsigned long long nanoseconds() {
+  return static_cast<unsigned long long>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 }  // namespace exphil::policy
 

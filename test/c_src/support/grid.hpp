@@ -177,6 +177,16 @@ inline void run(Index grid_size, Index block_size, const std::function<void()>& 
 inline void sync_block() {
   yield(Waiting::block);
 }
+// How many threads of the block pass true; every thread calls it.
+inline int count_in_block(bool value) {
+  static int count = 0;
+  count += value ? 1 : 0;
+  sync_block();
+  const int all = count;
+  sync_block();
+  count -= value ? 1 : 0;
+  return all;
+}
 inline void sync_warp() {
   yield(Waiting::warp);
 }

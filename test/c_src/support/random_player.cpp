@@ -79,6 +79,7 @@ RandomPlayer::Numbers RandomPlayer::some_frames(std::size_t count) {
 }
 
 void RandomPlayer::step(RandomAgent& agent, bool may_wait) {
+  if (agent.options.armed && pick(2) == 0) agent.session->arm();
   const Numbers numbers = some_frames(1);
   const float* const obs = observations_.at(numbers[0]);
   Floats out(agent.d_output());

@@ -33,6 +33,7 @@ bool same(const float* p, const float* q, std::size_t count) {
 std::string replayed(const RandomAgent& agent, const Observations& observations) {
   core::SessionOptions plain = agent.options;
   plain.history = 0;
+  plain.armed = false;
   Session session(agent.policy, plain);
   std::map<int, Bytes> states = {{-1, session.export_state()}};
   for (std::size_t i = 0; i < agent.frames.size(); ++i) {
@@ -66,10 +67,11 @@ std::string replayed(const RandomAgent& agent, const Observations& observations)
 }
 
 // Of session i. kind: 0 to 3, carried or with a window, without and with a history.
-core::SessionOptions kind_of(int i, int kind) {
+core::SessionOptions kind_of(int i, int kind, bool armed) {
   core::SessionOptions options;
   if (kind % 2 == 1) options.history = 1 + i % 9;
   if (kind >= 2) options.window = 3 + i % 3;
+  options.armed = armed && kind < 2 && i % 3 != 2;
   if (i % 2 == 1) options.pad = core::Pad::none;
   return options;
 }
@@ -88,7 +90,7 @@ std::vector<std::shared_ptr<const core::PolicyWeights>> in_every_precision(
 }
 
 void check_random_sessions(const std::vector<std::shared_ptr<core::Policy>>& policies,
-                           std::int64_t operations, std::uint64_t seed) {
+                           std::int64_t operations, std::uint64_t seed, bool armed) {
   const auto policy_count = static_cast<int>(policies.size());
   const Observations observations(static_cast<std::size_t>(policies[0]->config().d_input), seed);
   Random random(seed);
@@ -99,7 +101,7 @@ void check_random_sessions(const std::vector<std::shared_ptr<core::Policy>>& pol
     for (int i = 0; i < kAgents; ++i) {
       RandomAgent& agent = agents[static_cast<std::size_t>(i)];
       agent.policy = policies[static_cast<std::size_t>(i % policy_count)];
-      agent.options = kind_of(i, i / policy_count % 4);
+      agent.options = kind_of(i, i / policy_count % 4, armed);
       agent.session = std::make_unique<Session>(agent.policy, agent.options);
       of_threads[random.bits() % kThreads].push_back(&agent);
     }

@@ -29,7 +29,7 @@ defmodule ExPhil.Native.Mamba.Loading do
     {dialect, window, Options.optional_positive_integer(options, :chunk_size), dt}
   end
 
-  @session_options [:warm_start, :window, :pad, :history, :pace]
+  @session_options [:warm_start, :window, :pad, :history, :pace, :latency]
 
   @doc "The frames of `:warm_start`, or nil, and the options that NIF.new_session takes. ExPhil.Native.Policy has its own."
   @spec session_options(term()) :: {:ok, {term(), tuple()}} | {:error, Error.t()}
@@ -41,8 +41,13 @@ defmodule ExPhil.Native.Mamba.Loading do
     if window == 0 and options[:pad] != nil, do: Options.invalid(":pad", "given with :window", options[:pad])
     history = Options.optional_positive_integer(options, :history) || 0
     rules = {1.0, false, false, nil, {0, 0}}
-    {options[:warm_start], {window, pad, rules, history, Options.positive_float(options, :pace, nil)}}
+    pace = Options.positive_float(options, :pace, nil)
+    {options[:warm_start], {window, pad, rules, history, pace, latency(options)}}
   end
+
+  @doc "How the frames of a session are launched."
+  @spec latency(keyword()) :: :plain | :armed
+  def latency(options), do: Options.one_of(options, :latency, [:plain, :armed])
 
   @doc "The fields of Mamba.info/1 from those of NIF.policy_info, and how the backend was chosen."
   @spec info(map(), ExPhil.Native.Mamba.choice()) :: ExPhil.Native.Mamba.info()

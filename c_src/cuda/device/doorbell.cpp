@@ -1,0 +1,51 @@
+// The launch that waits on the GPU; see doorbell.hpp.
+#include "cuda/device/doorbell.hpp"
+
+#include "cuda/device/slow_call.hpp"
+
+namespace exphil::cuda {
+
+namespace {
+
+// Sets the word to `number` unless a later number is there already: two threads may cancel different
+// launches.
+void raise(std::uint64_t* word, unsigned number) noexcept {
+  std::uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED);
+  while (static_cast<int>(number - static_cast<unsigned>(seen)) > 0 &&
+         !__atomic_compare_exchange_n(word, &seen, std::uint64_t{number}, false, __ATOMIC_RELEASE,
+                                      __ATOMIC_RELAXED)) {
+  }
+}
+
+}  // namespace
+
+Doorbell::~Doorbell() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (last_.load() == this) last_.store(nullptr);
+}
+
+// The order of the writes and reads here and in SlowCall decides that one of the two threads sees the other.
+bool Doorbell::arm(unsigned number) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (Doorbell* const other = last_.load(); other != nullptr) other->cancel();
+    last_.store(this);
+  }
+  // So that the word never falls behind by half of all numbers. Far below those of launches that still run.
+  raise(cancelled_, number - kNumberWindow);
+  armed_.store(number);
+  if (!SlowCall::in_progress()) return true;
+  armed_.store(0);
+  return false;
+}
+
+void Doorbell::cancel() noexcept {
+  if (const unsigned number = armed_.exchange(0); number != 0) raise(cancelled_, number);
+}
+
+void Doorbell::cancel_last() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Doorbell* const armed = last_.load(); armed != nullptr) armed->cancel();
+}
+
+}  // namespace exphil::cuda

@@ -1,0 +1,76 @@
+// Sessions with and without latency: :armed on the fake driver, and how a process plays them. For
+// cuda/policy/armed_test.cpp and armed_faults_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/policy/session.hpp"
+#include "cuda/cuda_test.hpp"
+#include "cuda/device/context.hpp"
+#include "cuda/policy/loader.hpp"
+#include "support/numbers.hpp"
+#include "support/policy.hpp"
+
+namespace exphil::test {
+
+using Floats = std::vector<float>;
+using Bytes = std::vector<std::uint8_t>;
+using SharedPolicy = std::shared_ptr<core::Policy>;
+
+inline constexpr std::size_t kArmedFrames = 40;
+// EXPHIL_NATIVE_POLICY: the fake driver's simple steps; a wait on the device that would fail a test, a short
+// one, and one that is over at once.
+inline constexpr char kSimpleSteps[] = "team=1,inline_obs=0,batch_agents=1";
+inline constexpr const char* kLongWait = ",cluster=0,armed_microseconds=8000000";
+inline constexpr const char* kShortWait = ",cluster=0,armed_microseconds=5000";
+inline constexpr const char* kNoWait = ",cluster=0,armed_microseconds=0";
+
+inline SharedPolicy load_armed_policy() {
+  PolicySpec spec;
+  spec.d_input = 9;
+  core::PolicyOptions options;
+  options.max_sessions = 16;
+  return cuda::load_policy(cuda::Context::open(0), make_policy(spec), options);
+}
+
+inline core::SessionOptions options_of(bool armed) {
+  core::SessionOptions options;
+  options.armed = armed, options.history = 4;
+  return options;
+}
+
+class ArmedPlayer {
+ public:
+  ArmedPlayer(const SharedPolicy& policy, bool armed)
+      : session(policy, options_of(armed)),
+        out(4 * static_cast<std::size_t>(policy->config().d_output)),
+        obs_(
+            Random(7).vector((kArmedFrames + 4) * static_cast<std::size_t>(policy->config().d_input), -1, 1)),
+        width_(static_cast<std::size_t>(policy->config().d_input)) {}
+
+  const float* obs(std::size_t t) const { return obs_.data() + t % kArmedFrames * width_; }
+
+  // As a process does on its own scheduler: what is late is finished at once, and what cannot be sent without
+  // waiting is sent by a call that may wait.
+  const Floats& play(std::size_t t) {
+    try {
+      session.step(obs(t), out.data(), false);
+    } catch (const core::Late& late) {
+      late.frame->answer(out.data());
+    } catch (const core::WouldWait&) {
+      session.step(obs(t), out.data());
+    }
+    return out;
+  }
+
+  core::Session session;
+  Floats out;
+
+ private:
+  Floats obs_;
+  std::size_t width_;
+};
+
+}  // namespace exphil::test
