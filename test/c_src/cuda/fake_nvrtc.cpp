@@ -53,10 +53,11 @@ std::string compile(const _nvrtcProgram& program, const std::string& defines, st
   for (const auto& [header, text] : program.headers) write(folder / header, text);
   write(folder / "kernel.cpp", program.source);
   const std::string root = EXPHIL_TEST_SOURCES;
-  const std::string command =
-      std::string(EXPHIL_TEST_COMPILER) + " -std=c++17 -O1 -fPIC -shared -fvisibility=hidden -w -I" + name +
-      " -I" + root + "/c_src -I" + root + "/test/c_src -include support/cuda_names.hpp" + defines + " " +
-      name + "/kernel.cpp -o " + name + "/kernel.so 2> " + name + "/log";
+  const std::string command = std::string(EXPHIL_TEST_COMPILER) +
+                              " -std=c++17 -O1 -U_FORTIFY_SOURCE -fPIC -shared -fvisibility=hidden -w -I" +
+                              name + " -I" + root + "/c_src -I" + root +
+                              "/test/c_src -include support/cuda_names.hpp" + defines + " " + name +
+                              "/kernel.cpp -o " + name + "/kernel.so 2> " + name + "/log";
   const bool good = std::system(command.c_str()) == 0;
   *log = good ? "" : command + "\n" + read(folder / "log");
   const std::string object = good ? read(folder / "kernel.so") : "";
