@@ -24,6 +24,7 @@
 #include "core/policy/session.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/loader.hpp"
+#include "test/c_src/support/step_without_waiting.hpp"
 
 namespace {
 
@@ -300,17 +301,6 @@ void time_window_sessions(const std::shared_ptr<Policy>& policy, Check& check) {
   });
 }
 
-// A step as a process of Elixir makes it on its own scheduler.
-void step_soon(core::Session& session, const float* obs, float* out) {
-  try {
-    session.step(obs, out, false);
-  } catch (const core::Late& late) {
-    late.frame->answer(out);
-  } catch (const core::WouldWait&) {
-    session.step(obs, out);
-  }
-}
-
 // Steps of sessions with and without latency: :armed: the same bits, and what they take back to back and
 // every 2 ms, for which the clock arms a session some 50 us before its frame. In turns.
 void armed_sessions(const std::shared_ptr<Policy>& policy, Check& check) {
@@ -325,19 +315,19 @@ void armed_sessions(const std::shared_ptr<Policy>& policy, Check& check) {
   for (const bool back_to_back : {true, false}) {
     std::vector<Floats> right;
     for (std::int64_t i = 0; i < 3600; ++i) {
-      step_soon(again, check.obs(i), out.data());
+      test::step_without_waiting(again, check.obs(i), out.data());
       right.push_back(out);
     }
     for (std::int64_t i = 0; i < 3600; ++i) {
       if (!back_to_back) again_armed.arm();
-      step_soon(again_armed, check.obs(i), out.data());
+      test::step_without_waiting(again_armed, check.obs(i), out.data());
       different += bit_differences(out, right[static_cast<std::size_t>(i)]);
     }
   }
   report("armed: unlike plain, bits", static_cast<double>(different), 0);
   std::int64_t frame = 0;
   const auto step = [&](core::Session& session) {
-    return [&] { step_soon(session, check.obs(++frame % 3600), out.data()); };
+    return [&] { test::step_without_waiting(session, check.obs(++frame % 3600), out.data()); };
   };
   const auto wait_and_arm = [&](core::Session& session) {
     return [&] {

@@ -19,6 +19,7 @@
 #include "cuda/device/context.hpp"
 #include "cuda/policy/loader.hpp"
 #include "host/policy/policy.hpp"
+#include "test/c_src/support/step_without_waiting.hpp"
 
 #define EXPHIL_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -43,17 +44,6 @@ std::uint64_t mix(std::uint64_t hash, const std::vector<float>& values) {
 }
 
 constexpr std::chrono::microseconds kArmLead{60};
-
-// As a process of Elixir does on its own scheduler.
-void step(core::Session& session, const float* obs, float* out) {
-  try {
-    session.step(obs, out, false);
-  } catch (const core::Late& late) {
-    late.frame->answer(out);
-  } catch (const core::WouldWait&) {
-    session.step(obs, out);
-  }
-}
 
 }  // namespace
 
@@ -100,7 +90,7 @@ EXPHIL_EXPORT int exphil_bench_steps(void* handle, std::int64_t count, std::int6
       while (Clock::now() < due) core::pause_briefly();
       const float* frame = frames + i % obs.shape[0] * player.policy->config().d_input;
       const auto sent = Clock::now();
-      step(*player.session, frame, player.out.data());
+      test::step_without_waiting(*player.session, frame, player.out.data());
       times[i] = std::chrono::duration<double, std::micro>(Clock::now() - sent).count();
       *hash = mix(*hash, player.out);
     }

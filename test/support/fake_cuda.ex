@@ -3,12 +3,36 @@ defmodule ExPhil.Native.TestSupport.FakeCuda do
   # The fake driver of the C++ tests (test/c_src/cuda/fake_cuda.cpp) under a VM of its own. A policy's step is a simple
   # one there; the other kernels do nothing, so that only steps of one session have answers.
 
-  alias ExPhil.Native.TestSupport.Peer
+  import ExUnit.Assertions
+
+  alias ExPhil.Native.TestSupport.{Peer, Policies}
 
   @library Path.expand("build/libfake_cuda.so")
 
   @doc "Runs code there. `variables` are further ones of the environment, as FAKE_CUDA_DELAY and FAKE_CUDA_LOST."
   def run(code, variables \\ []), do: Peer.peer(code, variables ++ environment())
+
+  # What the code of play/3 finds: a model, frames, a plain session's answers to them by calls that wait, and its state.
+  @prelude """
+  alias ExPhil.Native.{Clock, Mamba}
+  model = Mamba.load!(path, backend: :cuda)
+  %{d_input: d_input} = Mamba.info(model)
+  frames = for k <- 1..count, do: for(i <- 1..d_input, into: <<>>, do: <<:math.sin(k * i)::float-32-little>>)
+  plain = Mamba.new_session!(model)
+  outs = for frame <- frames, do: Mamba.step_batch!([plain], frame)
+  state = Mamba.export_state!(plain)
+  """
+
+  @doc """
+  What code prints there that plays a small policy: it finds `model`, `count` `frames`, and the `outs` and the `state` that are right.
+  Fails where the VM does.
+  """
+  def play(count, code, variables \\ []) do
+    given = "path = #{inspect(Policies.checkpoint())}\ncount = #{count}\n"
+    {output, status} = run(given <> @prelude <> code, variables)
+    assert {status, output} == {0, output}
+    output
+  end
 
   @doc "Whether the fake driver is built, and NVRTC is there."
   def available? do

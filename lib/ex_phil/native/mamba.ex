@@ -30,7 +30,7 @@ defmodule ExPhil.Native.Mamba do
   import ExPhil.Native.Raising, only: [raising: 2]
 
   alias ExPhil.Native.{Device, Error, NIF, Options, Queue, Safetensors, Telemetry, Tensor}
-  alias ExPhil.Native.Mamba.{Automatic, Loading, Model, Session, Snapshot, Training}
+  alias ExPhil.Native.Mamba.{Automatic, Loading, Model, Session, Snapshot, States, Training}
 
   @type model :: Model.t()
   @type session :: Session.t()
@@ -237,12 +237,7 @@ defmodule ExPhil.Native.Mamba do
   of kind `:limit_exceeded` that says how far the session can go, and changes nothing.
   """
   @spec rollback(session(), non_neg_integer()) :: result(session())
-  def rollback(%Session{ref: ref} = session, frames_back) do
-    with {:ok, :ok} <- Telemetry.went_back(answer(NIF.rollback(ref, frames_back)), :rollback, frames_back),
-         do: {:ok, session}
-  end
-
-  def rollback(other, _frames_back), do: not_a("session", other)
+  defdelegate rollback(session, frames_back), to: States
 
   @doc """
   `rollback/2` and one `step/2` for each of the frames, in one submission: {seq, d_input} to {seq, d_output}, with the bits
@@ -250,13 +245,7 @@ defmodule ExPhil.Native.Mamba do
   changed, and the session has not gone back.
   """
   @spec resimulate(session(), non_neg_integer(), data()) :: result(data())
-  def resimulate(%Session{ref: ref}, frames_back, frames) do
-    frames
-    |> with_data("frames", queued(&NIF.resimulate(ref, frames_back, &1, &2)))
-    |> Telemetry.went_back(:resimulate, frames_back)
-  end
-
-  def resimulate(other, _frames_back, _frames), do: not_a("session", other)
+  defdelegate resimulate(session, frames_back, frames), to: States
 
   @doc """
   Tells the library how often the session gets a frame: `fps` times a second, or `nil` for no more expectation. Returns the
@@ -281,42 +270,25 @@ defmodule ExPhil.Native.Mamba do
 
   @doc "A copy of the session's state as it is now, for `restore/2`."
   @spec snapshot(session()) :: result(snapshot())
-  def snapshot(%Session{ref: ref, model: model}) do
-    with {:ok, snapshot} <- answer(NIF.snapshot(ref)), do: {:ok, %Snapshot{ref: snapshot, model: model}}
-  end
-
-  def snapshot(other), do: not_a("session", other)
+  defdelegate snapshot(session), to: States
 
   @doc """
   Puts the session back to the state of the snapshot, exactly. Returns the session. The snapshot stays valid. A
   `:history` begins anew: the session cannot roll back past a restore.
   """
   @spec restore(session(), snapshot()) :: result(session())
-  def restore(%Session{ref: ref} = session, %Snapshot{ref: snapshot}) do
-    with {:ok, :ok} <- answer(NIF.restore(ref, snapshot)), do: {:ok, session}
-  end
-
-  def restore(%Session{}, other), do: not_a("snapshot", other)
-  def restore(other, _snapshot), do: not_a("session", other)
+  defdelegate restore(session, snapshot), to: States
 
   @doc "The session's state as a binary with a version and the model's fingerprint, for `import_state/2` anywhere."
   @spec export_state(session()) :: result(binary())
-  def export_state(%Session{ref: ref}), do: answer(NIF.export_state(ref))
-  def export_state(other), do: not_a("session", other)
+  defdelegate export_state(session), to: States
 
   @doc """
   Replaces the session's state by an exported one of the same model. Returns the session. A damaged binary or one of
   another version or model is an error and changes nothing.
   """
   @spec import_state(session(), binary()) :: result(session())
-  def import_state(%Session{ref: ref} = session, state) when is_binary(state) do
-    with {:ok, :ok} <- answer(NIF.import_state(ref, state)), do: {:ok, session}
-  end
-
-  def import_state(%Session{}, other),
-    do: {:error, Error.invalid("state", "a binary of export_state/1", other)}
-
-  def import_state(other, _state), do: not_a("session", other)
+  defdelegate import_state(session, state), to: States
 
   # ---- training --------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@
 #include "cuda/policy/loader.hpp"
 #include "support/numbers.hpp"
 #include "support/policy.hpp"
+#include "support/step_without_waiting.hpp"
 
 namespace exphil::test {
 
@@ -52,16 +53,8 @@ class ArmedPlayer {
 
   const float* obs(std::size_t t) const { return obs_.data() + t % kArmedFrames * width_; }
 
-  // As a process does on its own scheduler: what is late is finished at once, and what cannot be sent without
-  // waiting is sent by a call that may wait.
   const Floats& play(std::size_t t) {
-    try {
-      session.step(obs(t), out.data(), false);
-    } catch (const core::Late& late) {
-      late.frame->answer(out.data());
-    } catch (const core::WouldWait&) {
-      session.step(obs(t), out.data());
-    }
+    step_without_waiting(session, obs(t), out.data());
     return out;
   }
 

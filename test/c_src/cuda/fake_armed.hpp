@@ -8,8 +8,9 @@
 
 #include "kernels/policy/arguments.cuh"
 
-// Waits for the first `count` values of the observation of launch `number`. False where it was cancelled or
-// its time is over, which the host is told.
+// Waits for the first `count` values of the observation of launch `number`. Returns false where the launch
+// was cancelled or has waited for its full time; it then also writes its number to `ended`, where the host
+// reads it.
 inline bool await_observation(const exphil::policy::ArmedArguments& armed, unsigned number, int count,
                               float* obs) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(armed.nanoseconds);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <exception>
 
+#include "support/step_without_waiting.hpp"
+
 namespace exphil::test {
 
 namespace {
@@ -83,12 +85,10 @@ void RandomPlayer::step(RandomAgent& agent, bool may_wait) {
   const Numbers numbers = some_frames(1);
   const float* const obs = observations_.at(numbers[0]);
   Floats out(agent.d_output());
-  try {
-    agent.session->step(obs, out.data(), may_wait);
-  } catch (const core::Late& late) {
-    late.frame->answer(out.data());
-  } catch (const core::WouldWait&) {
+  if (may_wait) {
     agent.session->step(obs, out.data());
+  } else {
+    step_without_waiting(*agent.session, obs, out.data());
   }
   played(agent, numbers, out.data(), true);
 }

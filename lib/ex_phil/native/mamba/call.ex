@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Mamba.Call do
   @moduledoc false
   # What the calls of a policy share: observations in any form in, answers in the same form out, the library's errors as
-  # ExPhil.Native.Error. Used by Mamba, Mamba.Training and Policy.
+  # ExPhil.Native.Error. Used by Mamba, Mamba.States, Mamba.Training and Policy.
 
   alias ExPhil.Native.{Error, Queue, Tensor}
   alias ExPhil.Native.Mamba.Session

@@ -181,13 +181,7 @@ TEST_CASE("threads that share armed sessions, and allocate meanwhile", "[.armed_
       Floats out(own.out.size());
       for (int round = 0; round < 300; ++round) {
         if (round % 3 != 0) player->session.arm();
-        try {
-          player->session.step(own.obs(0), out.data(), false);
-        } catch (const core::Late& late) {
-          late.frame->answer(out.data());
-        } catch (const core::WouldWait&) {
-          player->session.step(own.obs(0), out.data());
-        }
+        step_without_waiting(player->session, own.obs(0), out.data());
       }
     });
   }

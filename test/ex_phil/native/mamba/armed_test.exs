@@ -35,22 +35,10 @@ defmodule ExPhil.Native.Mamba.ArmedTest do
   end
 
   @prelude """
-  alias ExPhil.Native.{Clock, Mamba}
-  model = Mamba.load!(path, backend: :cuda)
-  %{d_input: d_input} = Mamba.info(model)
-  frames = for k <- 1..60, do: for(i <- 1..d_input, into: <<>>, do: <<:math.sin(k * i)::float-32-little>>)
-  plain = Mamba.new_session!(model)
-  outs = for frame <- frames, do: Mamba.step_batch!([plain], frame)
-  state = Mamba.export_state!(plain)
   right = fn session, answers -> {answers == outs, Mamba.export_state!(session) == state} end
   """
 
-  defp run(code, variables \\ []) do
-    path = "path = #{inspect(Policies.checkpoint())}\n"
-    {output, status} = FakeCuda.run(path <> @prelude <> code, variables)
-    assert {status, output} == {0, output}
-    output
-  end
+  defp run(code, variables \\ []), do: FakeCuda.play(60, @prelude <> code, variables)
 
   @tag :fake_cuda
   test "armed sessions answer as plain ones: back to back, with pauses, and with a clock" do

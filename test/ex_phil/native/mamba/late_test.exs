@@ -9,22 +9,7 @@ defmodule ExPhil.Native.Mamba.LateTest do
   @moduletag timeout: 180_000
   @delays [{"FAKE_CUDA_DELAY", "1000"}, {"FAKE_CUDA_DELAY_EVERY", "40"}]
 
-  # Frames, the answers of calls that wait, and the states.
-  @prelude """
-  alias ExPhil.Native.Mamba
-  model = Mamba.load!(path, backend: :cuda)
-  %{d_input: d_input} = Mamba.info(model)
-  frames = for k <- 1..400, do: for(i <- 1..d_input, into: <<>>, do: <<:math.sin(k * i)::float-32-little>>)
-  session = Mamba.new_session!(model)
-  outs = for frame <- frames, do: Mamba.step_batch!([session], frame)
-  """
-
-  defp run(code) do
-    path = "path = #{inspect(Policies.checkpoint())}\n"
-    {output, status} = FakeCuda.run(path <> @prelude <> code, @delays)
-    assert {status, output} == {0, output}
-    output
-  end
+  defp run(code), do: FakeCuda.play(400, code, @delays)
 
   test "steps stay on their scheduler, late ones do not, and all have the right bits" do
     # A process is scheduled out when it goes on in a dirty job.

@@ -13,26 +13,14 @@ defmodule ExPhil.Native.Mamba.WarmTest do
   # `wait`: how many nanoseconds after its tick a wait returned. `in_time`: none was early, and the middle one not late. Messages
   # come half a millisecond early; Erlang's clock is corrected against the system's, so half of that is allowed.
   @prelude """
-  alias ExPhil.Native.{Clock, Mamba}
   wait = fn clock ->
     number = Clock.wait(clock)
     System.monotonic_time(:nanosecond) - Clock.due(clock, number)
   end
   in_time = fn times -> Enum.min(times) > -250_000 and Enum.at(Enum.sort(times), div(length(times), 2)) < 20_000_000 end
-  model = Mamba.load!(path, backend: :cuda)
-  %{d_input: d_input} = Mamba.info(model)
-  frames = for k <- 1..60, do: for(i <- 1..d_input, into: <<>>, do: <<:math.sin(k * i)::float-32-little>>)
-  plain = Mamba.new_session!(model)
-  outs = for frame <- frames, do: Mamba.step_batch!([plain], frame)
-  state = Mamba.export_state!(plain)
   """
 
-  defp run(code, variables \\ []) do
-    path = "path = #{inspect(Policies.checkpoint())}\n"
-    {output, status} = FakeCuda.run(path <> @prelude <> code, variables)
-    assert {status, output} == {0, output}
-    output
-  end
+  defp run(code, variables \\ []), do: FakeCuda.play(60, @prelude <> code, variables)
 
   test "on the host the wait ends at the tick, and the session is unchanged" do
     session = Mamba.new_session!(Mamba.load!(Policies.checkpoint(), backend: :host))
