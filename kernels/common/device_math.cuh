@@ -72,14 +72,25 @@ EXPHIL_DEVICE float horner(float v, float sum, float next, Rest... rest) {
   return horner(v, __fmaf_rn(sum, v, next), rest...);
 }
 
-// 2^v, near 1 rounded to nearest: a Taylor series whose first omitted term is below 6e-9. The error of
-// ex2.approx near 1 has the same sign for every v, so a state that decays by 1e-5 at a step would be wrong by
-// 1e-3 after some 10,000 steps.
-EXPHIL_DEVICE float exp2_unbiased(float v) {
+// 2^v for |v| < 0.5: a Taylor series whose first omitted term is below 6e-9.
+EXPHIL_DEVICE float exp2_series(float v) {
   const float u = __fmul_rn(v, kLn2);
   const float series =
       horner(u, 1.0f / 5040.0f, 1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f, 0.5f, 1.0f);
-  return fabsf(v) < 0.5f ? __fmaf_rn(series, u, 1.0f) : exp2_fast(v);
+  return __fmaf_rn(series, u, 1.0f);
+}
+// 2^v, near 1 rounded to nearest. The error of ex2.approx near 1 has the same sign for every v, so a state
+// that decays by 1e-5 at a step would be wrong by 1e-3 after some 10,000 steps.
+EXPHIL_DEVICE float exp2_unbiased(float v) {
+  return fabsf(v) < 0.5f ? exp2_series(v) : exp2_fast(v);
+}
+// The same bits without a branch, so that several overlap.
+EXPHIL_DEVICE float exp2_unbiased_select(float v) {
+  float near = exp2_series(v), far = exp2_fast(v);
+#if __CUDA_ARCH__ >= 750
+  asm volatile("" : "+f"(near), "+f"(far));  // both are computed now
+#endif
+  return fabsf(v) < 0.5f ? near : far;
 }
 
 // log(1 + e) for e in [0, 1] as 2 artanh(e / (2 + e)): no cancellation for small e, no branch. The quotient

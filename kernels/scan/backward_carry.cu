@@ -18,7 +18,7 @@ using Number = Real;
 using Rule = BackwardRule<static_cast<Discretization>(DISCRETIZATION), Number>;
 constexpr int kFloats = Rule::kFloats;
 constexpr int kDecayFloats = Rule::kDecayFromSum ? 1 : kFloats;
-constexpr int kAhead = 16;  // segments that are loaded while as many before them are used
+constexpr int kAhead = AHEAD;  // segments that are loaded while as many before them are used
 
 // A thread's state.
 struct Place {
@@ -67,6 +67,28 @@ struct Reader {
   }
 };
 
+// From one segment to the next, `count` times; Whole: kAhead. Leaves in each what is carried into it.
+template <bool Forward, bool Whole>
+EXPHIL_DEVICE void carry_some(const Place& s, const Segments& in, int count, long long step, float*& to,
+                              Number& value) {
+  Number decay[kAhead];
+#pragma unroll
+  for (int k = 0; k < kAhead; ++k) {
+    if constexpr (Rule::kDecayFromSum) {
+      decay[k] = Rule::total_decay(s.a, in.decays[k][0]);
+    } else {
+      decay[k] = Rule::load(in.decays[k]);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kAhead; ++k) {
+    if (!Whole && k >= count) break;
+    Rule::store(value, to), to += step;
+    value = Forward ? Rule::multiply_add(decay[k], value, in.own[k])
+                    : Rule::add_conjugate(in.own[k], value, decay[k]);
+  }
+}
+
 // What is carried into each segment, in place of what the segment adds. value: into the first, or where
 // Forward is false into the last.
 template <bool Forward>
@@ -75,24 +97,16 @@ EXPHIL_DEVICE Number carry(const BackwardArguments& p, const Place& s, float* da
   float* to = data + s.first + start * s.step;
   Reader reader{to, p.decays + s.first_decay + start * s.decay_step, step,
                 Forward ? s.decay_step : -s.decay_step};
-  Segments next;
+  Segments next{};
   reader.read(p.segments, next);
 #pragma unroll 1
   for (long long left = p.segments; left > 0; left -= kAhead) {
     const Segments now = next;
     if (left > kAhead) reader.read(left - kAhead, next);
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      if (k >= left) break;
-      Rule::store(value, to), to += step;
-      Number decay;
-      if constexpr (Rule::kDecayFromSum) {
-        decay = Rule::total_decay(s.a, now.decays[k][0]);
-      } else {
-        decay = Rule::load(now.decays[k]);
-      }
-      value = Forward ? Rule::multiply_add(decay, value, now.own[k])
-                      : Rule::add_conjugate(now.own[k], value, decay);
+    if (left >= kAhead) {
+      carry_some<Forward, true>(s, now, kAhead, step, to, value);
+    } else {
+      carry_some<Forward, false>(s, now, static_cast<int>(left), step, to, value);
     }
   }
   return value;

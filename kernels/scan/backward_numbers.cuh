@@ -50,9 +50,9 @@ struct BackwardRule<D, Real> {
   static constexpr bool kDecayFromSum = D != Discretization::bilinear;
   static EXPHIL_DEVICE Real total_decay(Real a, float sum_dt) {
     if constexpr (D == Discretization::zoh) {
-      return {device::exp2_unbiased(__fmul_rn(a.v, sum_dt))};
+      return {device::exp2_unbiased_select(__fmul_rn(a.v, sum_dt))};
     } else {
-      return {device::exp2_unbiased(__fmul_rn(__fmul_rn(a.v, sum_dt), device::kLog2E))};
+      return {device::exp2_unbiased_select(__fmul_rn(__fmul_rn(a.v, sum_dt), device::kLog2E))};
     }
   }
   static EXPHIL_DEVICE Real multiply_add(Real p, Real q, Real sum) { return scan::multiply_add(p, q, sum); }
