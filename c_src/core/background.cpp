@@ -1,10 +1,6 @@
 #include "core/background.hpp"
 
-#include <pthread.h>
 #include <sched.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/background_thread.hpp"
 #include "core/error.hpp"
 #include "core/fair_queue.hpp"
 #include "core/parallel.hpp"
@@ -24,25 +21,15 @@ namespace exphil::core {
 
 namespace {
 
-// A thread of nice 10 gets a tenth of a core that a scheduler also wants, and all of one that nobody wants.
-constexpr int kNice = 10;
 constexpr int kKinds = 3;
 constexpr std::int64_t kDeviceJobs = 4, kFileJobs = 2;
 using Clock = std::chrono::steady_clock;
 
-// Between two offers of the core, while frames are played and otherwise; see give_way() for how they were
-// chosen.
-constexpr std::chrono::microseconds kTurn{20}, kTurnAlone{200};
-// Frames are played as long as the last one is not older: six frames at 60 FPS.
-constexpr std::chrono::milliseconds kPlay{100};
 // How long a thread without work stays awake. A caller that scans in a loop needs some 20 us between two
 // scans, and to wake a thread takes 50.
 constexpr std::chrono::microseconds kAwake{60};
 // A piece takes some 100 us; a helper that needs the last of them is awaited awake for about that long.
 constexpr int kSpins = 1000;
-
-thread_local bool in_background = false;
-std::atomic<Clock::rep> last_frame{0};  // when it ended
 
 // The pieces of one run_pieces(), on the stack of the thread that called it.
 struct Range {
@@ -60,18 +47,23 @@ class Background {
  public:
   void submit(JobKind kind, std::uint64_t owner, std::shared_ptr<Job> job) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (waiting() >= idle_) start_thread();
+    const bool alone = waiting() == 0 && running() == 0;
+    if (!alone) note_several_calls();
+    if (waiting() >= ready()) start_thread();
     lane(kind).waiting.push(owner, std::move(job));
     count_waiting();
     news_.fetch_add(1, std::memory_order_relaxed);
+    if (low_idle_ > 0 && is_quiet()) return wake_.notify_all();  // those end
     wake_.notify_one();
+    // A helper is awake by the time that the job wants it.
+    if (alone && kind == JobKind::compute && threads() > 1) wake_.notify_one();
   }
 
   JobCounts counts() {
     const std::lock_guard<std::mutex> lock(mutex_);
     JobCounts counts;
     counts.waiting = waiting();
-    for (const Lane& lane : lanes_) counts.running += lane.running;
+    counts.running = running();
     return counts;
   }
 
@@ -103,9 +95,18 @@ class Background {
     return static_cast<std::int64_t>(count);
   }
 
+  std::int64_t running() const {
+    std::int64_t count = 0;
+    for (const Lane& lane : lanes_) count += lane.running;
+    return count;
+  }
+
+  // Called with the mutex. Threads that sleep and take work when they wake.
+  std::int64_t ready() const { return is_quiet() ? idle_ - low_idle_ : idle_; }
+
   // Called with the mutex. More threads than can run at once would only sleep.
   void start_thread() {
-    if (started_ >= threads() + kDeviceJobs + kFileJobs) return;
+    if (started_ - (idle_ - ready()) >= threads() + kDeviceJobs + kFileJobs) return;
     try {
       std::thread([this] { loop(); }).detach();
       ++started_;
@@ -122,17 +123,20 @@ class Background {
   }
 
   void loop() {
-    in_background = true;
-    pthread_setname_np(pthread_self(), "exphil_job");
-    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);  // of this thread alone
+    begin_background_thread();
     std::unique_lock<std::mutex> lock(mutex_);
-    for (;;) {
-      if (!run_job(lock) && !help(lock)) {
-        ++idle_;
-        if (!stay_awake(lock)) wake_.wait(lock);
-        --idle_;
-      }
+    for (bool low = false;;) {
+      if (has_low_priority() && !low) low = true, ++low_;
+      // Where nothing asks for a low priority any more, threads of the callers' priority replace those that
+      // have it, as soon as there is one.
+      if (low && low_ < started_ && is_quiet()) break;
+      if (run_job(lock) || help(lock)) continue;
+      ++idle_, low_idle_ += low;
+      if (!stay_awake(lock)) wake_.wait(lock);
+      --idle_, low_idle_ -= low;
     }
+    --low_, --started_;
+    wake_.notify_one();  // what woke this thread is another's
   }
 
   // Whether a job or a range came in the meantime.
@@ -160,6 +164,7 @@ class Background {
       const bool uses_a_core = kind != static_cast<int>(JobKind::device);
       if (uses_a_core) active_.fetch_add(1, std::memory_order_relaxed);
       lock.unlock();
+      if (!is_quiet()) lower_priority();
       job->run();
       job.reset();
       if (uses_a_core) active_.fetch_sub(1, std::memory_order_relaxed);
@@ -214,9 +219,9 @@ class Background {
     ranges_.splice(ranges_.end(), place);
     news_.fetch_add(1, std::memory_order_relaxed);
     const std::int64_t free = threads() - active_.load(std::memory_order_relaxed);
-    const std::int64_t wanted = std::min(range.pieces - 1, free);
+    const std::int64_t wanted = std::min(range.pieces - 1, free), asleep = ready();
     for (std::int64_t i = 0; i < wanted; ++i) {
-      if (i >= idle_) start_thread();
+      if (i >= asleep) start_thread();
       wake_.notify_one();
     }
   }
@@ -239,7 +244,8 @@ class Background {
   std::list<Range*> ranges_;
   int turn_ = 0;
   std::int64_t started_ = 0, idle_ = 0;
-  std::atomic<int> active_{0};  // threads that compute: jobs and helpers
+  std::int64_t low_ = 0, low_idle_ = 0;  // those of them with a low priority
+  std::atomic<int> active_{0};           // threads that compute: jobs and helpers
   std::atomic<int> waiting_compute_{0};
   std::atomic<unsigned> news_{0};  // jobs and ranges so far; changed under the mutex
 };
@@ -260,24 +266,8 @@ JobCounts job_counts() {
 bool background_computes() {
   return background().computes();
 }
-bool on_background_thread() {
-  return in_background;
-}
 void run_pieces(std::int64_t pieces, const std::function<void(std::int64_t)>& body) {
   background().run(pieces, body);
-}
-void note_frame() {
-  last_frame.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-}
-void give_way() {
-  if (!in_background) return;
-  thread_local Clock::time_point last{};
-  const Clock::time_point now = Clock::now();
-  if (now - last < kTurn) return;
-  const Clock::time_point frame{Clock::duration(last_frame.load(std::memory_order_relaxed))};
-  if (now - last < kTurnAlone && now - frame > kPlay) return;
-  sched_yield();
-  last = Clock::now();
 }
 
 }  // namespace exphil::core

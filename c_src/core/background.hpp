@@ -1,11 +1,12 @@
 // Threads of the library's own for large calls, so that a scan, a load or a batch of windows holds none of
-// the BEAM's schedulers. They have a lower priority than the schedulers, and offer their core to them every
-// 20 microseconds while frames are played (give_way), so that the timers of the schedulers, and with them the
-// frames, are on time.
+// the BEAM's schedulers. While frames are played they have a lower priority than the schedulers, and offer
+// their core to them every 20 microseconds (give_way), so that the timers of the schedulers, and with them
+// the frames, are on time. Beside each other large calls have the lower priority too. A call that has the
+// machine for itself has the priority of its caller (background_thread.hpp).
 //
 // A thread takes a job where one may run; where none waits it helps a running job with the pieces of its
-// parallel_for. Every function is safe from any thread. The threads start with the first job and end with the
-// process: nothing here is ever destroyed.
+// parallel_for. Every function is safe from any thread. The threads start with the first job, and end where
+// others replace them or with the process: what is global here is never destroyed.
 #pragma once
 
 #include <algorithm>
@@ -47,12 +48,13 @@ bool on_background_thread();
 // in others that have nothing else to do. Calls give_way() after each piece.
 void run_pieces(std::int64_t pieces, const std::function<void(std::int64_t)>& body);
 
-// A frame was played, on whatever backend.
+// A frame is about to be played or was played, on whatever backend.
 void note_frame();
 
 // Offers this thread's core to other threads, where this is a background thread that has not done so for 20
-// microseconds; for 200 where no frame was played in the last 100 milliseconds. Every loop of a large call
-// calls it about that often. Costs one reading of the clock on a background thread, and next to nothing
+// microseconds; for 200 where no frame was played in the last 100 milliseconds. Lowers the thread's priority
+// where frames are played or other large calls are there. Every loop of a large call calls it about that
+// often. Costs one reading of the clock on a background thread, and next to nothing
 // elsewhere. The caller holds no lock that a step takes.
 //
 // A scheduler of the BEAM without work spins before it sleeps: it yields its core a hundred times, and looks

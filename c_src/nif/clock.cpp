@@ -92,6 +92,7 @@ Term start_clock(Call& call, double fps, std::optional<SessionHandle*> warm) {
   const auto first = SteadyClock::now();
   const std::int64_t start = enif_monotonic_time(ERL_NIF_NSEC) + clock.lead.count();
   clock.ticker = std::make_shared<core::Ticker>(first, rate, [receiver](std::int64_t number) {
+    core::note_frame();  // one is about to be played
     return receiver->send("tick", number) != TickReceiver::Sent::process_ended;
   });
   return enif_make_tuple4(call.env(), encode_handle(call, std::move(clock)), ref, encode_integer(call, start),

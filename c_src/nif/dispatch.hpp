@@ -57,7 +57,10 @@ struct Nif<Function, Arguments> {
   template <bool is_short(ErlNifEnv*, const Term[]), class Late = Nif>
   static Term here(ErlNifEnv* env, int argc, const Term argv[]) noexcept {
     const HeldTimer held;
-    if (!is_short(env, argv)) return schedule(env, core::JobKind::compute, argc, argv);
+    if (!is_short(env, argv)) {
+      core::note_frame();  // before it needs a core, not only after it
+      return schedule(env, core::JobKind::compute, argc, argv);
+    }
     const ErlNifTime begin = enif_monotonic_time(ERL_NIF_USEC);
     Call call(env, false);
     try {

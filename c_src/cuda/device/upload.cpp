@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/background.hpp"
 #include "core/parallel.hpp"
 #include "cuda/device/shared_memory.hpp"
 
@@ -71,6 +72,7 @@ void Upload::work() {
       wait_for_block(piece);
       fill(piece);
       finish(piece);
+      core::give_way();
     } catch (...) {
       const std::lock_guard<std::mutex> lock(mutex_);
       failed_ = true;
