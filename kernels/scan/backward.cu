@@ -16,6 +16,7 @@
 //
 // Grid of 1 and 3: x = batch * blocks of channels, y = segments. Arguments are read-only but for scratch;
 // outputs do not overlap inputs.
+#include "kernels/scan/backward_lane_sums.cuh"
 #include "kernels/scan/backward_results.cuh"
 #include "kernels/scan/backward_sums.cuh"
 
@@ -56,7 +57,7 @@ __device__ __forceinline__ void step_back(const Lane& lane, const StepInputs& in
   clear(sums);
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
-    float* states = sums.over_states + i / kPerLane * kKinds;
+    float* states = sums.over_states + i / kPerLane;
     float* rows = sums.over_channels + i % kPerLane * kFloats;
     const Number c_now = c_of(lane, in.c, i), b_now = b_of(lane, in.b, i);
     total.g[i] = Rule::add_scaled_conjugate(total.g[i], in.dy.of(i), c_now);
@@ -66,9 +67,11 @@ __device__ __forceinline__ void step_back(const Lane& lane, const StepInputs& in
     total.g[i] = back.h;
     total.a[i] = Rule::add_scaled(total.a[i], back.w, in.dt.of(i));
     states[0] = Rule::add_real_product(Real{states[0]}, back.w, lane.a[i]).v;
-    states[1] = Rule::add_real_product(Real{states[1]}, back.input, b_now).v;
-    if constexpr (HAS_Z)
-      states[HAS_Z ? 2 : 0] = Rule::add_read_out(Real{states[HAS_Z ? 2 : 0]}, c_now, after[i]).v;
+    states[kChannels] = Rule::add_real_product(Real{states[kChannels]}, back.input, b_now).v;
+    if constexpr (HAS_Z) {
+      constexpr int kY = HAS_Z ? 2 * kChannels : 0;
+      states[kY] = Rule::add_read_out(Real{states[kY]}, c_now, after[i]).v;
+    }
     if constexpr (B_CONSTANT) {
       Number& sum = total.b[B_CONSTANT ? i : 0];
       sum = Rule::add_scaled(sum, back.input, in.v.of(i));
@@ -98,9 +101,8 @@ __device__ __forceinline__ void load_before(const BackwardArguments& all, const 
   }
 }
 
-// Number f of the lane's own is 32 f floats on.
-__device__ __forceinline__ float* kept_state(const Place& s, const Shared& shared, int piece) {
-  return shared.kept + s.warp * kLayout.of_warp() + kLayout.states_at(piece) + threadIdx.x;
+__device__ __forceinline__ float* kept_states(const Place& s, const Shared& shared, int piece) {
+  return shared.kept + s.warp * kLayout.of_warp() + kLayout.states_at(piece);
 }
 
 // Leaves h as it is before the last piece.
@@ -108,14 +110,10 @@ __device__ __forceinline__ void keep_states(const Place& s, const Shared& shared
                                             int pieces, Number (&h)[kOwn]) {
 #pragma unroll 1
   for (int piece = 0; piece + 1 < pieces; ++piece) {
-    float* to = kept_state(s, shared, piece);
+    float flat[kOwn * kFloats];
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      float flat[kFloats];
-      Rule::store(h[i], flat);
-#pragma unroll
-      for (int f = 0; f < kFloats; ++f) to[(i * kFloats + f) * 32] = flat[f];
-    }
+    for (int i = 0; i < kOwn; ++i) Rule::store(h[i], flat + i * kFloats);
+    store_of_lane(kept_states(s, shared, piece), flat);
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
       Step unused;
@@ -125,14 +123,10 @@ __device__ __forceinline__ void keep_states(const Place& s, const Shared& shared
 }
 __device__ __forceinline__ void load_kept(const Place& s, const Shared& shared, int piece,
                                           Number (&h)[kOwn]) {
-  const float* from = kept_state(s, shared, piece);
+  float flat[kOwn * kFloats];
+  load_of_lane(kept_states(s, shared, piece), flat);
 #pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    float flat[kFloats];
-#pragma unroll
-    for (int f = 0; f < kFloats; ++f) flat[f] = from[(i * kFloats + f) * 32];
-    h[i] = Rule::load(flat);
-  }
+  for (int i = 0; i < kOwn; ++i) h[i] = Rule::load(flat + i * kFloats);
 }
 
 // One piece: forward from h, then back.
@@ -155,9 +149,16 @@ __device__ __forceinline__ void piece_back(const Place& s, const Shared& shared,
     const int step = piece * kSteps + k;
     StepSums step_sums;
     step_back(lane, in, state[k], state[k + 1], with[k], total, step_sums);
-    reduce_step(s, shared, step, step_sums, sums + k * 2 * kRow, [&] {
+    const auto load_next = [&] {
       if (k > 0) in = load_step(s, shared, step - 1);
-    });
+    };
+#if SUM_STEPS
+    leave_sums(s, shared, k % kSumSteps, step_sums);
+    load_next();
+    if (k % kSumSteps == 0) add_up_steps(s, shared, step, sums + k * 2 * kRow);
+#else
+    reduce_step(s, shared, step, step_sums, sums + k * 2 * kRow, load_next);
+#endif
   }
 }
 

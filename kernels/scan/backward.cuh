@@ -33,8 +33,8 @@ constexpr int kBlockChannels = CHANNEL_TILES * kTileChannels;
 constexpr int kSegment = SEGMENT, kSteps = STEPS;
 constexpr int kStaged = STAGED;  // steps of a segment whose streams are in shared memory at a time
 constexpr int kPieces = (kSegment + kSteps - 1) / kSteps;
-constexpr BackwardLayout kLayout{kSegment, kSteps,        kStaged, kTileChannels,
-                                 kRow,     kOwn* kFloats, kWarps,  HAS_Z};
+constexpr BackwardLayout kLayout{kSegment,      kSteps, kStaged,   kTileChannels, kRow,
+                                 kOwn* kFloats, kWarps, kChannels, SUM_STEPS,     HAS_Z};
 static_assert(kSegment % kSteps == 0, "a piece of a segment is whole");
 
 struct Place : BlockPlace<long long> {
@@ -83,9 +83,10 @@ EXPHIL_DEVICE void enter_tile(Place& s, int tile) {
 struct Shared {
   float *dt, *v, *dy, *y;  // dt', dt' x, dL/d<C, h>; after a step v and dy hold the sums for dt and for dt' x
   float *b, *c;
-  // {kWarps, kLayout.of_warp()}: states at the beginning of pieces, {kOwn floats, 32}, and sums for b and c
-  // of pieces, {STEPS, 2, kRow}.
+  // {kWarps, kLayout.of_warp()}: states at the beginning of pieces (store_of_lane), and sums for b and c of
+  // pieces, {STEPS, 2, kRow}.
   float* kept;
+  float* lane_sums;  // {kWarps, kLayout.lane_sums_of_warp()}: see backward_lane_sums.cuh
 };
 EXPHIL_DEVICE Shared find_shared(float4* memory) {
   float* at = reinterpret_cast<float*>(memory);
@@ -96,7 +97,8 @@ EXPHIL_DEVICE Shared find_shared(float4* memory) {
           at + 3 * stream,
           at + kLayout.rows(),
           at + kLayout.rows() + kSegment * kRow,
-          at + kLayout.kept()};
+          at + kLayout.kept(),
+          at + kLayout.lane_sums()};
 }
 
 }  // namespace scan

@@ -54,6 +54,8 @@ struct BackwardLayout {
   int staged;          // steps of a segment whose streams are in shared memory at a time
   int channels;        // of a block at a time
   int row, own, warps;
+  int own_channels;  // of a lane
+  int sum_steps;     // steps whose sums the lanes of a warp leave here before it adds them up; 0: shuffles
   bool z;
 
   EXPHIL_SHARED_FN int pieces() const { return (segment + steps - 1) / steps; }
@@ -70,7 +72,7 @@ struct BackwardLayout {
   EXPHIL_SHARED_FN int of_warp() const {
     const int first = (pieces() - 1) * states() + sum();
     const int last = (pieces() - summed_pieces()) * states() + summed_pieces() * sum();
-    return first > last ? first : last;
+    return ((first > last ? first : last) + 3) / 4 * 4;
   }
   EXPHIL_SHARED_FN int states_at(int piece) const { return piece * states(); }
   // Which of summed_pieces() a piece is.
@@ -78,9 +80,15 @@ struct BackwardLayout {
   EXPHIL_SHARED_FN int sums_at(int piece) const { return of_warp() - (summed(piece) + 1) * sum(); }
   // There, too, sums over the steps of channels are added up: at most four for each thread.
   EXPHIL_SHARED_FN int channel_sums() const { return 4 * 32 * warps; }
-  EXPHIL_SHARED_FN int bytes() const {
-    return 4 * (kept() + (warps * of_warp() < channel_sums() ? channel_sums() : warps * of_warp()));
+  EXPHIL_SHARED_FN int lane_sums() const {
+    return kept() + (warps * of_warp() < channel_sums() ? channel_sums() : warps * of_warp());
   }
+  // What a lane gives in each step to sums over states, for each of its channels (dt, dt' x; with z y, and a
+  // fourth that is not used), and to sums over channels, for each of its states (b, c).
+  EXPHIL_SHARED_FN int state_values() const { return (z ? 4 : 2) * own_channels; }
+  EXPHIL_SHARED_FN int row_values() const { return 2 * own / own_channels; }
+  EXPHIL_SHARED_FN int lane_sums_of_warp() const { return sum_steps * 32 * (row_values() + state_values()); }
+  EXPHIL_SHARED_FN int bytes() const { return 4 * (lane_sums() + warps * lane_sums_of_warp()); }
   EXPHIL_SHARED_FN int staged_bytes() const { return 4 * kept(); }  // of selective_scan_backward_local
 };
 
