@@ -81,6 +81,12 @@ struct Nif<Function, Arguments> {
     }
   }
 
+  // For calls of which some are short: those run as here() says, the others as queued() does.
+  template <bool is_short(ErlNifEnv*, const Term[]), Work estimate(ErlNifEnv*, const Term[])>
+  static Term here_or_queued(ErlNifEnv* env, int argc, const Term argv[]) noexcept {
+    return is_short(env, argv) ? here<is_short>(env, argc, argv) : queued<estimate>(env, argc, argv);
+  }
+
   // Runs in a dirty job: among those that compute, or among those that wait, as the first argument says. The
   // terms of argv stay as they are; enif_schedule_nif keeps them.
   static Term scheduled(ErlNifEnv* env, int argc, const Term argv[]) noexcept {

@@ -128,7 +128,8 @@ Term resimulate_acts(Call& call, SessionHandle& session, std::int64_t frames_bac
   const core::PolicyConfig& config = session.loaded->policy->config();
   const std::int64_t seq = frames.require_rows(config.d_input, "frames");
   std::vector<float> logits(static_cast<std::size_t>(core::checked_multiply(seq, config.d_output, "frames")));
-  return encode_actions(call, session.session->resimulate_acts(frames_back, frames.data, seq, logits.data()));
+  return encode_actions(
+      call, session.session->resimulate_acts(frames_back, frames.data, seq, logits.data(), call.may_wait()));
 }
 
 Term sample(Call& call, PolicyHandle& policy, Frames logits, RulesTuple rules,

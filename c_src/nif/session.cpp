@@ -71,7 +71,7 @@ Term resimulate(Call& call, SessionHandle& session, std::int64_t frames_back, Fr
   const core::PolicyConfig& config = session.loaded->policy->config();
   const std::int64_t seq = frames.require_rows(config.d_input, "frames");
   Result out(call, *session.loaded->backend, f32_bytes(seq, config.d_output, "frames"));
-  session.session->resimulate(frames_back, frames.data, seq, out.floats());
+  session.session->resimulate(frames_back, frames.data, seq, out.floats(), call.may_wait());
   return frames.answer(call, {seq, config.d_output}, out.term());
 }
 

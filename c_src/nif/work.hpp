@@ -23,6 +23,9 @@ int dirty_flag(core::JobKind kind);
 // less than a call waits there.
 bool is_short_step(ErlNifEnv* env, const Term argv[]);
 
+// Whether so few frames are played again that they are short together; never on a device.
+bool is_short_resimulate(ErlNifEnv* env, const Term argv[]);
+
 // Whether the call is of a session, and so takes a microsecond unless another call has the session.
 bool is_rollback(ErlNifEnv* env, const Term argv[]);
 

@@ -126,4 +126,38 @@ defmodule ExPhil.Native.Mamba.RollbackTest do
       assert session |> Mamba.rollback!(1) |> Mamba.export_state!() == before
     end
   end
+
+  # A process is scheduled out where its call goes on in a dirty job.
+  defp moves(call) do
+    test = self()
+    tracer = spawn_link(fn -> count_moves(test, 0) end)
+    :erlang.trace(test, true, [:running, {:tracer, tracer}])
+    result = call.()
+    :erlang.trace(test, false, [:running])
+    delivered = :erlang.trace_delivered(test)
+    receive do: ({:trace_delivered, ^test, ^delivered} -> send(tracer, {:take, test}))
+    receive do: ({:moves, moves} -> {moves, result})
+  end
+
+  defp count_moves(test, moves) do
+    receive do
+      {:trace, ^test, :out, {ExPhil.Native.NIF, _, _}} -> count_moves(test, moves + 1)
+      {:take, ^test} -> send(test, {:moves, moves})
+      _ -> count_moves(test, moves)
+    end
+  end
+
+  @tag backend: :host
+  test "on the CPU a few frames are resimulated where the call is made, with the same bits", %{model: model} do
+    frames = frames(model, 40, 3)
+    corrected = frames |> Enum.take(3) |> IO.iodata_to_binary()
+    [here, elsewhere] = for _ <- 1..2, do: Mamba.new_session!(model, history: 4)
+
+    # Without a step so far it is not known what a frame takes.
+    {1, outs} = moves(fn -> Mamba.resimulate!(elsewhere, 0, corrected) end)
+    for frame <- frames, do: Mamba.step!(here, frame)
+    Mamba.import_state!(here, Mamba.export_state!(Mamba.new_session!(model)))
+    assert {0, ^outs} = moves(fn -> Mamba.resimulate!(here, 0, corrected) end)
+    assert Mamba.export_state!(here) == Mamba.export_state!(elsewhere)
+  end
 end
