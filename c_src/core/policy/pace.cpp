@@ -26,11 +26,14 @@ namespace {
 // Scratch steps of one wake-up begin at this distance, or at twice their own length: often enough that the
 // threads which share a step do not fall asleep.
 constexpr std::chrono::microseconds kAgain{300};
+// From a frame's arrival to the beginning of its step.
+constexpr std::chrono::microseconds kUntilStep{30};
 
 // A policy's scratch step, and when to make it.
 struct Warmer {
-  explicit Warmer(std::shared_ptr<Policy> policy) : step(std::move(policy)) {}
+  explicit Warmer(std::shared_ptr<Policy> own_policy) : policy(own_policy), step(std::move(own_policy)) {}
 
+  const std::shared_ptr<Policy> policy;
   ScratchStep step;                       // of the thread
   std::atomic<Clock::rep> last_frame{0};  // of any paced session of the policy
   std::int64_t round = 0;                 // the last poll that ran a scratch step; of the thread
@@ -55,6 +58,7 @@ struct Pace::Entry {
   // Of the thread:
   FrameTimes times;
   std::int64_t seen = 0;
+  std::int64_t helped = 0;  // `frames` when the thread last helped
   int missing = 0;
   Clock::time_point given_up{};  // the expected time of a frame that is not awaited
 
@@ -167,17 +171,42 @@ class PaceThread {
   // Until every frame has come or is overdue. False where the thread should sleep instead.
   bool poll(const std::vector<std::shared_ptr<Pace::Entry>>& due) {
     Clock::time_point again = Clock::time_point::min();
+    const Awaiting awaiting(due);
     for (PollingPlace place; !stopping_;) {
       const Clock::time_point now = Clock::now();
       const bool waiting = std::any_of(due.begin(), due.end(), [now](const auto& entry) {
         return !entry->has_arrived() && now < entry->times.next() + entry->bound;
       });
+      for (const auto& entry : due) help(*entry);
       if (!waiting) break;
       if (!place.may_poll()) return false;
       if (now >= again && !place.wanted() && has_time(due, now)) again = warm(due, now);
       for (int i = 0; i < 16; ++i) pause_briefly();
     }
     return true;
+  }
+
+  // Steps of the policies expect this thread's help while it exists.
+  class Awaiting {
+   public:
+    explicit Awaiting(const std::vector<std::shared_ptr<Pace::Entry>>& due) : due_(due) { tell(true); }
+    ~Awaiting() { tell(false); }
+    Awaiting(const Awaiting&) = delete;
+    Awaiting& operator=(const Awaiting&) = delete;
+
+   private:
+    void tell(bool awaits) {
+      for (const auto& entry : due_) entry->warmer->policy->await_step(awaits);
+    }
+    const std::vector<std::shared_ptr<Pace::Entry>>& due_;
+  };
+
+  // Takes part in the step of a frame that has come.
+  static void help(Pace::Entry& entry) {
+    const std::int64_t frames = entry.frames.load();
+    if (frames == entry.seen || frames == entry.helped) return;
+    entry.helped = frames;
+    entry.warmer->policy->help_step(kUntilStep);
   }
 
   // Whether a scratch step would end before the frames come.

@@ -1,8 +1,9 @@
 // A session's expectation of its next frame. A step that comes once in 16.7 ms finds a sleeping processor,
 // and weights that are in no cache; several times slower than one that follows another. So a thread wakes
 // shortly before the frame is due, runs a step on a scratch state of the same policy, and polls until the
-// frame comes or a bound has passed. One thread serves all paced sessions of the process; it starts with the
-// first one and is joined when the library unloads.
+// frame comes or a bound has passed. On the CPU it then computes a part of the frame's step: it is awake, and
+// its core has the weights of that part in its cache. One thread serves all paced sessions of the process; it
+// starts with the first one and is joined when the library unloads.
 //
 // A frame that comes early, late or never costs nothing but the thread's time. Real steps wait for nothing
 // here: at most one scratch step runs beside a frame, and none starts while frames of the policy arrive.

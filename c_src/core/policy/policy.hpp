@@ -104,6 +104,13 @@ class Policy {
          "latency: :armed needs a model on a GPU; this one is on the CPU backend");
   }
 
+  // For a thread that is awake when a frame comes (core/policy/pace.cpp). Between await_step(true) and
+  // await_step(false) a step of another thread expects it in help_step(), in which it takes part in a step
+  // that is under way, or begins within `patience`. Returns whether there was one. Neither does anything
+  // where a step is computed elsewhere.
+  virtual void await_step(bool /*awaits*/) noexcept {}
+  virtual bool help_step(std::chrono::nanoseconds /*patience*/) noexcept { return false; }
+
   // One agent's `seq` frames, one after another in one submission, with the bits of as many calls of advance:
   // frame t reads the state before it (`from`, then to[t - 1]) and writes to[t]. The `to` are distinct and
   // none is `from`, which keeps its value. Where it throws, no state has changed.

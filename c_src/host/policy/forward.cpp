@@ -1,6 +1,7 @@
 #include "host/policy/forward.hpp"
 
 #include <algorithm>
+#include <thread>
 
 #include "core/background.hpp"
 #include "host/policy/layer_kernels.hpp"
@@ -62,7 +63,7 @@ namespace {
 // One lane's part of a pass.
 class Forward {
  public:
-  Forward(const PackedWeights& weights, const Pass& pass, Workspace& work)
+  Forward(const PackedWeights& weights, const Pass& pass, Workspace& work, int side)
       : weights_(weights),
         config_(weights.config()),
         layout_(config_),
@@ -72,7 +73,8 @@ class Forward {
         hidden_step_(padded(config_.d_model)),
         inner_step_(padded(config_.d_inner)),
         projected_step_(padded(config_.dt_rank + 2 * config_.d_state)),
-        lane_(work.next_lane()) {}
+        lane_(work.next_lane()),
+        side_(side) {}
 
   void run() {
     if (pass_.fresh.count > 0) run_front(pass_.fresh);
@@ -98,7 +100,7 @@ class Forward {
   template <class Body>
   void phase(std::int64_t count, std::int64_t grain, const Body& body) {
     if (pass_.lanes == 1) return core::in_stretches(count, grain, body);
-    work_.team.run(phase_++, count, grain, body);
+    work_.team.run(phase_++, side_, count, grain, body);
   }
 
   // Panels [begin, end) of the first layer's input. Without input projection that is the frame; padding stays
@@ -342,6 +344,7 @@ class Forward {
   Workspace& work_;
   const std::int64_t rows_, hidden_step_, inner_step_, projected_step_;
   const Workspace::Lane lane_;
+  const int side_;
   const float* normalized_with_ = nullptr;
   float mean_dt_[kPassRows];  // of the current layer
   std::int64_t phase_ = 0;
@@ -351,8 +354,13 @@ class Forward {
 
 void forward(const PackedWeights& weights, const Pass& pass, Workspace& work) noexcept {
   work.begin();
-  if (pass.lanes == 1) return Forward(weights, pass, work).run();
-  with_helpers(pass.lanes, [&] { Forward(weights, pass, work).run(); });
+  if (pass.lanes == 1) return Forward(weights, pass, work, pass.side).run();
+  const std::thread::id caller = std::this_thread::get_id();
+  const auto lane = [&] {
+    const bool own = std::this_thread::get_id() == caller;
+    Forward(weights, pass, work, own ? pass.side : 1 - pass.side).run();
+  };
+  if (pass.shared == nullptr || !pass.shared->run(lane)) with_helpers(pass.lanes, lane);
 }
 
 }  // namespace exphil::host

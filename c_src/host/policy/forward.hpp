@@ -8,6 +8,7 @@
 
 #include "host/policy/weights.hpp"
 #include "host/simd/aligned.hpp"
+#include "host/simd/shared_pass.hpp"
 #include "host/simd/team.hpp"
 
 namespace exphil::host {
@@ -83,6 +84,9 @@ struct Pass {
   std::int64_t first_output = 0;
   bool decays_input = false;  // core::PolicySpec::decays_input of the sequence
   int lanes = 1;              // at most this many threads run the pass; no more than the workspace has
+  int side = 0;               // of the calling thread (host/simd/team.hpp)
+  // Null, or where a thread waits that takes part as the only other lane.
+  SharedPass* shared = nullptr;
 };
 
 // Cannot fail: all memory is in the workspace.

@@ -111,9 +111,10 @@ class BorrowedForThreads {
 // Decides whether a step is shared by several threads. Measured on two cores, d_model 256: steps that follow
 // one another at once (a rollback's frames, offline play) take 60 us together and 150 us alone, for each core
 // then finds its half of the weights in its own cache; a step every 16.7 ms takes 210 us alone and 240 us
-// together, because the weights are cold and a sleeping processor costs more to wake than it saves. And where
-// calls of any policy are under way, or other threads wait for a core, a helper that the system takes off its
-// core in the middle of a piece would keep the step waiting.
+// together, because the weights are cold and a sleeping processor costs more to wake than it saves; a paced
+// step takes 110 to 190 us together with the thread of the pace, which is awake. And where calls of any
+// policy are under way, or other threads wait for a core, a helper that the system takes off its core in the
+// middle of a piece would keep the step waiting.
 class Cadence {
  public:
   class Call {
@@ -131,7 +132,7 @@ class Cadence {
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
     bool has_cores() const { return alone_ && !core::background_computes() && !core::cores_are_wanted(); }
-    bool shared() const { return soon_ && has_cores(); }
+    bool soon() const { return soon_; }
 
    private:
     Cadence& cadence_;
@@ -199,7 +200,7 @@ class HostPolicy final : public core::Policy {
                float* out) override {
     const core::StepScope frame;
     const Cadence::Call call(cadence_);
-    const int team = count <= kAgentsPerThread && call.shared() ? lanes(kLanesOfStep) : 1;
+    const Sharing sharing = count <= kAgentsPerThread ? sharing_of(call) : Sharing{};
     const auto run = [&](Workspace& work, std::int64_t begin, std::int64_t end) noexcept {
       float *sources[kPassRows], *pointers[kPassRows];
       while (begin < end) {
@@ -214,7 +215,7 @@ class HostPolicy final : public core::Policy {
         pass.obs = obs + begin * config().d_input;
         pass.out = out + begin * config().d_output;
         pass.decays_input = config().spec.carried_decays_input();
-        pass.lanes = std::min(team, work.lanes());
+        share(sharing, work, &pass);
         forward(weights_, pass, work);
         begin += agents;
       }
@@ -252,13 +253,19 @@ class HostPolicy final : public core::Policy {
       pass.obs = frames + t * config().d_input;
       pass.out = out + t * config().d_output;
       pass.decays_input = config().spec.carried_decays_input();
-      pass.lanes = std::min(call.shared() ? lanes(kLanesOfStep) : 1, (*work).lanes());
+      share(sharing_of(call), *work, &pass);
       forward(weights_, pass, *work);
       source = target;
     }
   }
 
   void reserve_chain(std::int64_t) override {}  // the states are all that a chain needs
+
+  void await_step(bool awaits) noexcept override {
+    shared_.await(awaits ? 1 : -1);
+    awaits_steps = true;
+  }
+  bool help_step(std::chrono::nanoseconds patience) noexcept override { return shared_.help(patience); }
 
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override {
     Borrowed work(pool_);
@@ -324,6 +331,24 @@ class HostPolicy final : public core::Policy {
   }
 
  private:
+  // How the threads share a step.
+  struct Sharing {
+    int lanes = 1;
+    SharedPass* helper = nullptr;  // null: helpers are woken
+  };
+  // A thread that is awake helps at once; others only where steps follow one another.
+  Sharing sharing_of(const Cadence::Call& call) {
+    if (!call.has_cores()) return {};
+    const int most = lanes(kLanesOfStep);
+    if (most > 1 && !awaits_steps && shared_.has_helper()) return {2, &shared_};
+    return {call.soon() ? most : 1, nullptr};
+  }
+  static void share(const Sharing& sharing, const Workspace& work, Pass* pass) {
+    pass->lanes = std::min(sharing.lanes, work.lanes());
+    pass->shared = pass->lanes > 1 ? sharing.helper : nullptr;
+    pass->side = awaits_steps ? 1 : 0;
+  }
+
   int lanes(int most) const { return weights_.bytes() <= kSmallPolicy ? 1 : std::min(core::threads(), most); }
 
   // One agent's frames, kPassRows at a time; `pass` says where they are. last_only: out receives only the
@@ -361,6 +386,10 @@ class HostPolicy final : public core::Policy {
   const StateLayout layout_;
   WorkspacePool pool_;
   Cadence cadence_;
+  SharedPass shared_;
+  // A thread that awaits steps has the other side in its own ones, so that it warms for itself what it
+  // computes in those of others.
+  static inline thread_local bool awaits_steps = false;
   const std::shared_ptr<std::atomic<std::size_t>> held_;  // bytes of the sessions and snapshots
 };
 

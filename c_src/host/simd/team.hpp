@@ -6,6 +6,10 @@
 // the remaining work. Lanes wait by spinning: a phase of one policy step takes a few microseconds, less than
 // waking a thread.
 //
+// Each lane has a side: one side claims the pieces of a phase from the first one on, the other from the last
+// one back. So each of two cores reads about the same half of the weights in every pass, and finds it in its
+// own cache.
+//
 // Used by host/policy/forward.cpp. One pass at a time; begin() is called before the lanes start.
 #pragma once
 
@@ -45,18 +49,22 @@ class Team {
     for (Phase& phase : phases_) {
       phase.next.store(0, std::memory_order_relaxed);
       phase.done.store(0, std::memory_order_relaxed);
+      for (auto& claimed : phase.claimed) claimed.store(0, std::memory_order_relaxed);
     }
   }
 
   // Runs body(begin, end) over pieces of `grain` of [0, count) until the lanes have done them all. `index`
-  // counts a lane's phases. body must not throw: the other lanes would wait forever.
+  // counts a lane's phases; `side` is its side, 0 or 1. body must not throw: the other lanes would wait
+  // forever.
   template <class Body>
-  void run(std::int64_t index, std::int64_t count, std::int64_t grain, const Body& body) {
+  void run(std::int64_t index, int side, std::int64_t count, std::int64_t grain, const Body& body) {
     Phase& phase = phases_[static_cast<std::size_t>(index)];
     const std::int64_t pieces = (count + grain - 1) / grain;
     for (;;) {
-      const std::int64_t piece = phase.next.fetch_add(1, std::memory_order_relaxed);
-      if (piece >= pieces) break;
+      // Not more than `pieces` claims succeed, so those of the two sides do not overlap.
+      if (phase.next.fetch_add(1, std::memory_order_relaxed) >= pieces) break;
+      const std::int64_t claimed = phase.claimed[side].fetch_add(1, std::memory_order_relaxed);
+      const std::int64_t piece = side == 0 ? claimed : pieces - 1 - claimed;
       body(piece * grain, std::min(count, (piece + 1) * grain));
       phase.done.fetch_add(1, std::memory_order_acq_rel);
       core::give_way();
@@ -74,6 +82,7 @@ class Team {
   static constexpr int kSpins = 2000;
   struct alignas(64) Phase {
     std::atomic<std::int64_t> next{0}, done{0};
+    std::atomic<std::int64_t> claimed[2] = {};  // of each side
   };
   std::vector<Phase> phases_;
 };

@@ -6,6 +6,7 @@
 #include <functional>
 #include <thread>
 
+#include "core/parallel.hpp"
 #include "core/policy/frame_times.hpp"
 #include "core/policy/scratch_step.hpp"
 #include "core/policy/session.hpp"
@@ -208,6 +209,42 @@ TEST_CASE("a pace makes no scratch step where threads wait for a core", "[policy
   const test::RunnableThreads idle(0);
   CHECK(play_until({&session, &plain}, [&] { return policy->scratch >= rested + 3; }));
   CHECK(session.export_state() == plain.export_state());
+}
+
+TEST_CASE("a thread that awaits a step takes part in it, with the same bits", "[policy][pace]") {
+  const test::RunnableThreads idle(0);
+  test::PolicySpec spec;
+  spec.d_model = 128, spec.d_inner = 256;  // beyond what one core does alone
+  const std::shared_ptr<core::Policy> policy = host::make_policy(*test::make_policy(spec), {});
+  Session helped(policy, {}), plain(policy, {});
+  std::atomic<bool> stop{false};
+  std::atomic<int> parts{0}, awaits{0};
+  std::thread helper([&] {
+    policy->await_step(true);
+    awaits = 1;
+    while (!stop) parts += policy->help_step(milliseconds(1)) ? 1 : 0;
+    policy->await_step(false);
+  });
+  while (awaits == 0) std::this_thread::yield();
+  // Until some steps had help; where there is one core, none has.
+  const auto steps = [&](Session& session, std::uint64_t seed) {
+    Floats out(static_cast<std::size_t>(policy->config().d_output));
+    session.step(test::Random(seed).vector(static_cast<std::size_t>(policy->config().d_input), -1, 1).data(),
+                 out.data());
+    return out;
+  };
+  std::vector<Floats> answers;
+  const Clock::time_point end = Clock::now() + std::chrono::seconds(20);
+  while (answers.size() < 100 || (parts < 20 && core::threads() > 1 && Clock::now() < end)) {
+    answers.push_back(steps(helped, answers.size()));
+  }
+  stop = true;
+  helper.join();
+  CHECK((parts >= 20 || core::threads() == 1));
+  std::size_t same = 0;
+  for (std::size_t i = 0; i < answers.size(); ++i) same += answers[i] == steps(plain, i) ? 1u : 0u;
+  CHECK(same == answers.size());
+  CHECK(helped.export_state() == plain.export_state());
 }
 
 TEST_CASE("a policy that computes in the calling thread makes no bounded scratch step", "[policy][pace]") {

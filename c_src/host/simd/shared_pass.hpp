@@ -1,0 +1,68 @@
+// A pass that a thread which is awake already takes part in: the thread that awaits a paced frame
+// (core/policy/pace.cpp) computes one half of its step, the thread that the frame came to the other. Nobody
+// has to be woken. Used by host/policy/policy.cpp; safe from any thread.
+#pragma once
+
+#include <hwy/cache_control.h>
+
+#include <atomic>
+#include <chrono>
+
+namespace exphil::host {
+
+class SharedPass {
+ public:
+  // Between await(1) and await(-1) this thread will call help() soon after a pass has begun.
+  void await(int change) noexcept { waiting_.fetch_add(change, std::memory_order_relaxed); }
+  bool has_helper() const noexcept { return waiting_.load(std::memory_order_relaxed) > 0; }
+
+  // Calls lane() in this thread, and in at most one that helps; returns when both have ended. False where
+  // another pass is shared now: then nothing was called. lane distributes its pieces itself and does not
+  // throw; a helper may come late or never.
+  template <class Lane>
+  bool run(const Lane& lane) noexcept {
+    const Job job{[](const void* self) { (*static_cast<const Lane*>(self))(); }, &lane};
+    const Job* none = nullptr;
+    if (!open_.compare_exchange_strong(none, &job)) return false;
+    lane();
+    open_.store(nullptr);  // before the look at inside_, as help() does both in reverse
+    while (inside_.load() > 0) hwy::Pause();
+    return true;
+  }
+
+  // Takes part in the pass that is open, or opened within this time. Returns whether there was one.
+  bool help(std::chrono::nanoseconds patience) noexcept {
+    const Clock::time_point end = Clock::now() + patience;
+    do {
+      for (int i = 0; i < 16; ++i) {
+        if (open_.load(std::memory_order_relaxed) != nullptr && join()) return true;
+        hwy::Pause();
+      }
+    } while (Clock::now() < end);
+    return false;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Job {
+    void (*call)(const void*);
+    const void* lane;
+  };
+
+  bool join() noexcept {
+    bool joined = false;
+    if (inside_.fetch_add(1) == 0) {
+      if (const Job* const job = open_.load()) {
+        job->call(job->lane);
+        joined = true;
+      }
+    }
+    inside_.fetch_sub(1);
+    return joined;
+  }
+
+  std::atomic<int> waiting_{0}, inside_{0};
+  std::atomic<const Job*> open_{nullptr};
+};
+
+}  // namespace exphil::host
