@@ -1,6 +1,5 @@
 #include "core/background_thread.hpp"
 
-#include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -10,6 +9,7 @@
 #include <chrono>
 
 #include "core/background.hpp"
+#include "core/own_thread.hpp"
 
 namespace exphil::core {
 
@@ -45,7 +45,7 @@ id_t this_thread() {
 
 void begin_background_thread() {
   in_background = true;
-  pthread_setname_np(pthread_self(), "exphil_job");
+  begin_own_thread("exphil_job");
   low_priority = getpriority(PRIO_PROCESS, this_thread()) >= kNice;
 }
 

@@ -1,6 +1,5 @@
 #include "core/parallel.hpp"
 
-#include <sched.h>
 #include <tbb/blocked_range.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
@@ -12,6 +11,7 @@
 #include <thread>
 
 #include "core/background.hpp"
+#include "core/own_thread.hpp"
 
 namespace exphil::core {
 
@@ -37,17 +37,19 @@ Threads& state() {
 std::atomic<int> chosen_threads{0};  // 0: the machine's
 thread_local bool in_step = false;
 
-// The cores that this process may use. Not tbb::info::default_concurrency(): where the first call of that has
-// no memory, every later one waits for ever.
-int usable_cores() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return std::max(1, CPU_COUNT(&cores));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));  // more than 1024 cores
+// Not tbb::info::default_concurrency(): where the first call of that has no memory, every later one waits for
+// ever.
+int machine_threads() {
+  static const int count = process_cores();
+  return count;
 }
 
-int machine_threads() {
-  static const int count = usable_cores();
-  return count;
+// Called in each piece: in the thread that calls parallel_for, or in a worker of oneTBB.
+void begin_worker(std::thread::id caller) {
+  thread_local bool begun = false;
+  if (begun) return;
+  begun = true;
+  if (std::this_thread::get_id() != caller) begin_own_thread("exphil_helper");
 }
 
 // The arena of this thread's call.
@@ -94,12 +96,14 @@ void parallel_for(std::int64_t count, std::int64_t grain,
     body(index * per_piece, std::min(count, (index + 1) * per_piece));
   };
   if (background) return run_pieces(pieces, piece);
+  const std::thread::id caller = std::this_thread::get_id();
   arena()->execute([&] {
     // Isolated: a thread that waits here for its last piece must not pick up another caller's long task.
     tbb::this_task_arena::isolate([&] {
       tbb::parallel_for(
           tbb::blocked_range<std::int64_t>(0, pieces, 1),
           [&](const tbb::blocked_range<std::int64_t>& range) {
+            begin_worker(caller);
             for (std::int64_t i = range.begin(); i != range.end(); ++i) piece(i);
           },
           tbb::simple_partitioner());

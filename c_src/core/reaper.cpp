@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/own_thread.hpp"
+
 namespace exphil::core {
 
 namespace {
@@ -41,6 +43,7 @@ class Reaper {
 
  private:
   void run() {
+    begin_own_thread("exphil_reaper");
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       wake_.wait(lock, [&] { return stopping_ || !queue_.empty(); });

@@ -18,6 +18,7 @@
 #endif
 
 #include "core/error.hpp"
+#include "core/own_thread.hpp"
 
 namespace exphil::core {
 
@@ -72,6 +73,7 @@ class TickerThread {
 
  private:
   void run() {
+    begin_own_thread("exphil_ticks");
     wake_precisely();
     std::unique_lock<std::mutex> lock(mutex_);
     while (!stopping_) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/own_thread.hpp"
 #include "core/pause.hpp"
 #include "core/policy/frame_times.hpp"
 #include "core/policy/scratch_step.hpp"
@@ -130,6 +131,7 @@ class PaceThread {
   }
 
   void run() {
+    begin_own_thread("exphil_pace");
     wake_precisely();
     std::vector<std::shared_ptr<Pace::Entry>> due;
     std::unique_lock<std::mutex> lock(mutex_);

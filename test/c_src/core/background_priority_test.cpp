@@ -1,5 +1,6 @@
 // The priority of background threads: a job that has the machine for itself has that of its caller, and
 // beside frames or other jobs it has a low one.
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "core/background.hpp"
+#include "core/own_thread.hpp"
 #include "core/parallel.hpp"
 #include "support/catch.hpp"
 
@@ -157,6 +159,27 @@ TEST_CASE("the helpers of a job alone have its priority", "[background]") {
     });
   }).wait();
   CHECK(others == 0);
+}
+
+TEST_CASE("a job runs on every core of the process, whatever the thread is bound to that started its thread",
+          "[background]") {
+  cpu_set_t all, of_job;
+  CPU_ZERO(&of_job);
+  REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
+  start([] { note_frame(); }).wait();
+  nice_of_a_job();  // a thread of low priority now, so that the next job has another
+  wait_until_quiet();
+  int cores = 0;
+  std::thread([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+    start([&] { sched_getaffinity(0, sizeof of_job, &of_job); }).wait();
+    cores = process_cores();
+  }).join();
+  CHECK(cores == CPU_COUNT(&all));
+  CHECK(CPU_EQUAL(&of_job, &all));
 }
 
 }  // namespace exphil::core
