@@ -47,6 +47,7 @@ defmodule Mix.Tasks.Exphil.Doctor do
       make: first_line(System.get_env("MAKE") || "make", ["--version"]),
       gnuplot: first_line("gnuplot", ["--version"]),
       cuda_headers: cuda_headers(root),
+      schedulers: {System.schedulers_online(), :erlang.system_info(:scheduler_bind_type)},
       system:
         "Elixir #{System.version()}, Erlang/OTP #{System.otp_release()}, #{:erlang.system_info(:system_architecture)}"
     }
@@ -54,7 +55,15 @@ defmodule Mix.Tasks.Exphil.Doctor do
 
   @doc false
   def page(facts) do
-    [build(facts), library(facts.info), host(facts.info), cuda(facts), nx(facts.info), default(facts.info)]
+    [
+      build(facts),
+      library(facts.info),
+      host(facts.info),
+      cuda(facts),
+      nx(facts.info),
+      default(facts.info),
+      schedulers(facts.schedulers)
+    ]
     |> List.flatten()
     |> Enum.map_join("\n", &line/1)
     |> String.trim_leading()
@@ -179,6 +188,17 @@ defmodule Mix.Tasks.Exphil.Doctor do
   end
 
   defp default(info), do: {:ok, "default backend", inspect(info.default_backend)}
+
+  # Where schedulers are many, two of them rarely share a core.
+  @few 4
+
+  defp schedulers({count, :unbound}) when count in 2..@few do
+    {:missing, "schedulers", "#{count}, not bound to cores",
+     "frames wait for milliseconds where Linux keeps two schedulers on one core",
+     "start the VM with +sbt db: ELIXIR_ERL_OPTIONS=\"+sbt db\", or in vm.args (docs/reference.md)"}
+  end
+
+  defp schedulers({count, bind_type}), do: {:ok, "schedulers", "#{count}, #{bind_type}"}
 
   # ---- layout ----------------------------------------------------------------------------------------------
 

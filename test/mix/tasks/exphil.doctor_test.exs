@@ -20,6 +20,7 @@ defmodule Mix.Tasks.Exphil.DoctorTest do
     compiler: "g++ 12.2.0",
     make: "GNU Make 4.3",
     cuda_headers: [],
+    schedulers: {16, :unbound},
     system: "Elixir 1.14.0, Erlang/OTP 25"
   }
 
@@ -41,6 +42,13 @@ defmodule Mix.Tasks.Exphil.DoctorTest do
     assert Doctor.page(with_nx) =~ ~r/\[ok\] Nx\s+0.13.1\n.*\[--\] XLA\s+not loaded\n.*costs: .*host memory/
     registered = put_in(with_nx.info.xla, %{registered: true, reason: nil})
     assert Doctor.page(registered) =~ ~r/\[ok\] XLA\s+the custom calls are registered/
+  end
+
+  test "few schedulers that are not bound to cores" do
+    assert Doctor.page(@bare) =~ ~r/\[ok\] schedulers\s+16, unbound/
+    assert Doctor.page(%{@bare | schedulers: {2, :default_bind}}) =~ ~r/\[ok\] schedulers\s+2, default_bind/
+    page = Doctor.page(%{@bare | schedulers: {2, :unbound}})
+    assert page =~ ~r/\[--\] schedulers\s+2, not bound.*\n.*costs: .*\n.*get it: .*\+sbt db/
   end
 
   test "a GPU without NVRTC, and one with it" do
