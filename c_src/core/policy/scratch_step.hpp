@@ -22,6 +22,9 @@ class ScratchStep {
   // Two states. Throws out_of_memory.
   explicit ScratchStep(std::shared_ptr<Policy> policy);
 
+  // Whether a step waits for a device, and does not compute in the thread that runs it.
+  bool on_device() const { return split_ != nullptr; }
+
   // What a step takes, which run_until needs to know. Waits for two of them.
   void measure() noexcept;
 
