@@ -1,7 +1,8 @@
 // Times the resident policy on the CPU: one step, paced at 60 FPS as in a game and back to back, steps of
-// many agents, prefill and windows; with "step" one step only. Prints p50 and p99 in microseconds.
+// many agents, prefill and windows; with "step" one step only; with "session" a session's steps at 60 FPS,
+// without and with a pace, in turns of a second. Prints p50 and p99 in microseconds.
 //   make bench
-//   build/bench/host_step policy.safetensors match.safetensors [seconds] [f32|bf16|f16|int8] [step]
+//   build/bench/host_step policy.safetensors match.safetensors [seconds] [f32|bf16|f16|int8] [step|session]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -17,6 +18,7 @@
 #include "core/parallel.hpp"
 #include "core/policy/config.hpp"
 #include "core/policy/reference.hpp"
+#include "core/policy/session.hpp"
 #include "host/policy/policy.hpp"
 #include "host/simd/simd.hpp"
 
@@ -48,6 +50,29 @@ std::vector<double> repeat(int runs, const std::function<void()>& body) {
   return times;
 }
 
+// The first frames of a turn, in which the pace learns the rhythm, do not count.
+void time_sessions(const std::shared_ptr<core::Policy>& policy, const float* obs, std::int64_t frames,
+                   double seconds) {
+  const core::PolicyConfig& config = policy->config();
+  core::Session session(policy, core::SessionOptions{});
+  std::vector<float> out(static_cast<std::size_t>(config.d_output));
+  std::vector<double> times[2];
+  std::int64_t tick = 0;
+  for (const auto start = Clock::now(); microseconds(start) < seconds * 1e6;) {
+    for (const bool paced : {false, true}) {
+      session.set_pace(paced ? 60'000'000 : 0);
+      for (int i = 0; i < 60; ++i) {
+        std::this_thread::sleep_until(start + std::chrono::nanoseconds(16'666'667) * ++tick);
+        const auto begin = Clock::now();
+        session.step(obs + tick % frames * config.d_input, out.data());
+        if (i >= 10) times[paced ? 1 : 0].push_back(microseconds(begin));
+      }
+    }
+  }
+  report("session at 60 FPS, plain", times[0]);
+  report("session at 60 FPS, with a pace", times[1]);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -67,10 +92,15 @@ int main(int argc, char** argv) {
   const auto* obs = static_cast<const float*>(view.data);
   const core::PolicyConfig& config = weights->config;
   const std::int64_t frames = view.shape[0];
-  const auto policy = host::make_policy(*weights, core::PolicyOptions{});
+  const std::shared_ptr<core::Policy> policy = host::make_policy(*weights, core::PolicyOptions{});
   std::vector<float> out(static_cast<std::size_t>(4096 * config.d_output));
   std::printf("target %s, %d threads, %s, %zu KiB\n", host::simd_target(), core::threads(),
               core::precision_name(config.precision), policy->resident_bytes() / 1024);
+
+  if (argc > 5 && std::string(argv[5]) == "session") {
+    time_sessions(policy, obs, frames, seconds);
+    return 0;
+  }
 
   const auto state = policy->new_state();
   core::State* one = state.get();
