@@ -3,6 +3,9 @@
 #
 #   mix run test/long_schedule.exs POLICY [SECONDS] [MILLISECONDS] [host|cuda] [calls|play]
 #
+# On a machine of few cores with ELIXIR_ERL_OPTIONS="+sbt db": otherwise Linux lets schedulers wait for one core while another
+# is idle (bench/results/paced.md).
+#
 # calls  a few agents beside processes that make every kind of large call without a pause (the default)
 # play   sixteen agents of every kind beside processes that only make garbage. Each agent makes garbage too, takes its ticks
 #        from a Clock, and counts the frames that were late (answered after the next tick) or missed (ticks skipped), and the
