@@ -1,6 +1,6 @@
 // Every kernel variant that a device may need compiles, and every file for every generation of
-// architectures. Needs NVRTC, no device. Images are kept in a cache next to the test program, so that a second run compiles only changed
-// ones.
+// architectures. Needs NVRTC, no device. Images are kept in a cache next to the test program, so that a
+// second run compiles only changed ones.
 #include "cuda/kernel_variants.hpp"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ namespace {
 
 using cuda::KernelSpec;
 
-// The kernels differ where 8.0 and 9.0 begin, and clusters are refused below 9.0: of the supported architectures
-// these take every such branch, and the oldest and the newest are among them.
+// The kernels differ where 8.0 and 9.0 begin, and clusters are refused below 9.0: of the supported
+// architectures these take every such branch, and the oldest and the newest are among them.
 constexpr int kArchitectures[] = {75, 80, 90, 120};
 // Those for which EXPHIL_TEST_ALL_VARIANTS=1 compiles.
 constexpr int kEveryArchitecture[] = {75, 80, 86, 89, 90, 100, 120};
