@@ -30,11 +30,10 @@ __device__ __forceinline__ float activate_dt(float v) {
   return dt;
 }
 
-// dt of channel c of a row of x_proj's output. dt_proj: groups {rank / 4, inner}; scales: {inner}, of its
-// rows.
-__device__ __forceinline__ float activated_dt(const void* dt_proj, const float* scales,
+// dt of channel c from its row of x_proj's output. dt_proj: groups {rank / 4, stride}; scales: of its rows.
+__device__ __forceinline__ float activated_dt(const void* dt_proj, int stride, const float* scales,
                                               const float* projection, int c, float bias) {
-  const float sum = dot_short<kRank>(static_cast<const Group*>(dt_proj) + c, kInner,
+  const float sum = dot_short<kRank>(static_cast<const Group*>(dt_proj) + c, stride,
                                      reinterpret_cast<const float4*>(projection));
   return activate_dt(__fadd_rn(scaled(sum, scales, c), bias));
 }
@@ -48,17 +47,28 @@ __device__ __forceinline__ float convolve(const float (&taps)[kTaps], const floa
   return silu(sum);
 }
 
-// Advances this lane's states of one channel by one step and returns the lane's contribution to <C, h>. dt_u:
-// the input times the dt that scales it.
+// What one step does to one state: h' = decay h + input. dt_u: the input times the dt that scales it.
+struct StateStep {
+  float decay, input;
+};
+__device__ __forceinline__ StateStep state_step(float a, float b, float dt, float dt_u, bool decays) {
+  const float decay = formulas::decay<formulas::Discretization::zoh, Math>(Real{__fmul_rn(dt, a)}).v;
+  float input = __fmul_rn(dt_u, b);
+  if constexpr (kForm.decays_input) input = decays ? __fmul_rn(decay, input) : input;
+  return {decay, input};
+}
+__device__ __forceinline__ float next_state(float h, StateStep step) {
+  return formulas::scaled_advance<formulas::Discretization::zoh, device::ScaledMath>(h, step.decay,
+                                                                                     step.input);
+}
+
+// Advances this lane's states of one channel by one step and returns the lane's contribution to <C, h>.
 __device__ __forceinline__ float advance(float (&h)[kPerLane], const float (&a)[kPerLane], const float* b,
                                          const float* c, float dt, float dt_u, bool decays) {
   float sum = 0.0f;
 #pragma unroll
   for (int n = 0; n < kPerLane; ++n) {
-    const float decay = formulas::decay<formulas::Discretization::zoh, Math>(Real{__fmul_rn(dt, a[n])}).v;
-    float input = __fmul_rn(dt_u, b[n]);
-    if constexpr (kForm.decays_input) input = decays ? __fmul_rn(decay, input) : input;
-    h[n] = formulas::scaled_advance<formulas::Discretization::zoh, device::ScaledMath>(h[n], decay, input);
+    h[n] = next_state(h[n], state_step(a[n], b[n], dt, dt_u, decays));
     sum = __fmaf_rn(c[n], h[n], sum);
   }
   return sum;

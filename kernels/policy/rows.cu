@@ -117,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_activate_dt(con
     const int c = s * kSegment + lane;
     const float bias = __ldg(args.dt_bias + c);
     for (int r = 0; r < rows; ++r) {
-      const float dt = activated_dt(args.dt_proj, args.dt_bias + kInner,
+      const float dt = activated_dt(args.dt_proj, kInner, args.dt_bias + kInner,
                                     args.projection + (first + r) * kProjection, c, bias);
       args.active_dt[(first + r) * kInner + c] = dt;
       const float part = segment_of_dt(dt, c);
@@ -143,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(kAdvanceThreads) policy_advance_bat
     if constexpr (kForm.mean_dt) {
       dt = args.active_dt[mine * kInner + c];
     } else {
-      dt = activated_dt(args.dt_proj, args.dt_bias + kInner, args.projection + mine * kProjection, c,
+      dt = activated_dt(args.dt_proj, kInner, args.dt_bias + kInner, args.projection + mine * kProjection, c,
                         channel.dt_bias);
     }
     const float u = args.u[mine * kInner + c];
@@ -215,8 +215,8 @@ __device__ __forceinline__ void load_tile(const RowArguments& args, TimeTile& ti
     if constexpr (kForm.mean_dt) {
       tile.dt[step][c] = args.active_dt[(row + step) * kInner + first + c];
     } else {
-      tile.dt[step][c] = activated_dt(args.dt_proj, args.dt_bias + kInner, tile.projection[step], first + c,
-                                      __ldg(args.dt_bias + first + c));
+      tile.dt[step][c] = activated_dt(args.dt_proj, kInner, args.dt_bias + kInner, tile.projection[step],
+                                      first + c, __ldg(args.dt_bias + first + c));
     }
   }
   __syncthreads();

@@ -26,7 +26,7 @@ class TeamBarrier {
 #if CLUSTER
       cluster_sync();
 #else
-      block_barrier(counter_, TEAM);
+      grid_barrier(counter_);  // there is one team
 #endif
     }
   }

@@ -74,7 +74,7 @@ __device__ __forceinline__ void Window::project_rows(int layer) {
     for (int s = warp; s < kInner / kSegment; s += kWindowThreads / 32) {
       const int c = s * kSegment + lane;
       const void* const dt_proj = of_layer(static_cast<const char*>(args_.dt_proj), layer);
-      const float dt = activated_dt(dt_proj, dt_bias + kInner, projection, c, __ldg(dt_bias + c));
+      const float dt = activated_dt(dt_proj, kInner, dt_bias + kInner, projection, c, __ldg(dt_bias + c));
       args_.active_dt[row * kInner + c] = dt;
       if constexpr (kForm.mean_dt) {
         const float part = segment_of_dt(dt, c);
@@ -84,74 +84,6 @@ __device__ __forceinline__ void Window::project_rows(int layer) {
     if constexpr (kForm.mean_dt) {
       __syncthreads();
       if (thread_ == 0) args_.active_dt[rows_ * kInner + row] = mean_of_dt(dt_parts);
-    }
-  }
-}
-
-// The state update of each window over time, with the state in registers. Of the last layer only the last
-// frame has an output.
-__device__ __forceinline__ void Window::advance_time(int layer) {
-  constexpr int kTiles = kInner / kTimeChannels;
-  float* const bc = kTimePart.bc.in(shared_);
-  float* const u = kTimePart.u.in(shared_);
-  float* const dt = kTimePart.dt.in(shared_);
-  float* const read_out = kTimePart.read_out.in(shared_);
-  float* const gates = kTimePart.gate.in(shared_);
-  float* const tile_mean_dt = kTimePart.mean_dt.in(shared_);
-  const bool last_only = layer + 1 == kLayers;
-  const int local = least(thread_ / kLanes, kTimeChannels - 1), lane = thread_ % kLanes;
-  const bool writes = thread_ < kTimeChannels * kLanes && lane == 0;
-  for (int tile = static_cast<int>(blockIdx.x); tile < kTiles * args_.count;
-       tile += static_cast<int>(gridDim.x)) {
-    const int first = tile % kTiles * kTimeChannels, window = tile / kTiles;
-    float a[kPerLane], h[kPerLane];
-#pragma unroll
-    for (int n = 0; n < kPerLane; ++n) {
-      a[n] = __ldg(of_layer(args_.a, layer) + (first + local) * kState + lane * kPerLane + n);
-      h[n] = 0.0f;
-    }
-    for (int begin = 0; begin < args_.seq; begin += kTimeSteps) {
-      const long long row = static_cast<long long>(window) * args_.seq + begin;
-      const int steps = least(kTimeSteps, args_.seq - begin);
-      __syncthreads();
-      for (int i = thread_; i < steps * (kState / 2); i += kWindowThreads) {
-        const int step = i / (kState / 2), at = i % (kState / 2);
-        reinterpret_cast<float4*>(bc)[i] =
-            reinterpret_cast<const float4*>(args_.projection + (row + step) * kProjection + kRank)[at];
-      }
-      for (int i = thread_; i < steps * kTimeChannels; i += kWindowThreads) {
-        const long long place = (row + i / kTimeChannels) * kInner + first + i % kTimeChannels;
-        u[i] = args_.u[place];
-        dt[i] = args_.active_dt[place];
-        const int step = begin + i / kTimeChannels;
-        if (last_only && step + 1 != args_.seq) continue;
-        gates[i] = xz_row(layer, window, step)[kInner + first + i % kTimeChannels];
-      }
-      if constexpr (kForm.mean_dt) {
-        if (thread_ < steps) tile_mean_dt[thread_] = args_.active_dt[rows_ * kInner + row + thread_];
-      }
-      __syncthreads();
-      if (thread_ < kTimeThreads) {
-#pragma unroll 4
-        for (int step = 0; step < steps; ++step) {
-          const float* b = bc + step * 2 * kState + lane * kPerLane;
-          const float own_dt = dt[step * kTimeChannels + local];
-          const float input =
-              __fmul_rn(kForm.mean_dt ? tile_mean_dt[step] : own_dt, u[step * kTimeChannels + local]);
-          const float part =
-              advance(h, a, b, b + kState, own_dt, input, kForm.decays_input && args_.decays_input);
-          if (last_only && begin + step + 1 != args_.seq) continue;
-          const float sum = add_lanes(part);
-          if (writes) read_out[step * kTimeChannels + local] = sum;
-        }
-      }
-      __syncthreads();
-      for (int i = thread_; i < steps * kTimeChannels; i += kWindowThreads) {
-        const int step = begin + i / kTimeChannels, c = first + i % kTimeChannels;
-        if (last_only && step + 1 != args_.seq) continue;
-        args_.y[(last_only ? window : row - begin + step) * kInner + c] =
-            gate(read_out[i], __ldg(of_layer(args_.d, layer) + c), u[i], gates[i]);
-      }
     }
   }
 }

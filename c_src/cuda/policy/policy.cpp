@@ -26,7 +26,6 @@
 #include "cuda/policy/team.hpp"
 #include "cuda/policy/window.hpp"
 #include "cuda/policy/window_ring.hpp"
-#include "kernels/policy/window_layout.cuh"
 
 namespace exphil::cuda {
 namespace {
@@ -120,7 +119,9 @@ class CudaPolicy : public core::Policy {
 // Compiles the most likely kernels in parallel; others are compiled on first use.
 bool prepare(Context& context, const PolicyDims& dims, const PolicyTuning& tuning) {
   std::vector<KernelSpec> specs = row_modules(dims);
-  if (tuning.window_blocks > 0 && policy::window_shared_bytes(dims) > 0) specs.push_back(window_kernel(dims));
+  for (const WindowShape& shape : window_candidates(context.properties(), dims, tuning)) {
+    specs.push_back(shape.kernel(dims));
+  }
   for (const int agents : {1, tuning.batch_agents}) {
     const std::vector<TeamShape> shapes = team_candidates(context.properties(), dims, tuning, agents);
     if (!shapes.empty()) specs.push_back(team_kernel(dims, shapes.front()));

@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "cuda/device/slow_call.hpp"
+#include "cuda/policy/clusters.hpp"
 #include "cuda/policy/pack.hpp"
 
 namespace exphil::cuda {
@@ -91,8 +92,8 @@ bool TeamRunner::try_shape(const TeamShape& shape) {
   CUfunction function = context_.kernels().get(team_kernel(dims_, shape), bytes);
   int teams = 1;
   if (shape.cluster) {
-    if (!allow_large_cluster(function, shape)) return false;
-    teams = cluster_capacity(function, shape);
+    if (!allow_cluster(function, shape.team)) return false;
+    teams = cluster_capacity(function, shape.team, shape.threads, static_cast<unsigned>(bytes));
   } else {
     int per_multiprocessor = 0;
     context_.check(driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, function,
@@ -108,41 +109,15 @@ bool TeamRunner::try_shape(const TeamShape& shape) {
   return true;
 }
 
-// Beyond the portable size a kernel asks for it.
-bool TeamRunner::allow_large_cluster(CUfunction function, const TeamShape& shape) const {
-  return !shape.cluster || shape.team <= 8 ||
-         driver().cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1) ==
-             CUDA_SUCCESS;
-}
-
 void TeamRunner::prepare_armed() {
   TeamShape shape = shape_;
   shape.armed = true;
   const CUfunction function = context_.kernels().get(team_kernel(dims_, shape), shared_bytes_);
-  if (!allow_large_cluster(function, shape)) {
+  if (shape.cluster && !allow_cluster(function, shape.team)) {
     core::fail(core::ErrorKind::unsupported, ":latency", context_.properties().name,
                " refuses a cluster of the size that latency: :armed needs");
   }
   armed_ = function;
-}
-
-// The clusters that fit on the device together; 0 where none fits.
-int TeamRunner::cluster_capacity(CUfunction function, const TeamShape& shape) const {
-  if (driver().cuOccupancyMaxActiveClusters == nullptr) return shape.team > 8 ? 0 : 1;
-  CUlaunchAttribute attribute{};
-  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  attribute.value.clusterDim.x = static_cast<unsigned>(shape.team);
-  attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
-  CUlaunchConfig config{};
-  config.gridDimX = static_cast<unsigned>(shape.team);
-  config.gridDimY = config.gridDimZ = 1;
-  config.blockDimX = static_cast<unsigned>(shape.threads);
-  config.blockDimY = config.blockDimZ = 1;
-  config.sharedMemBytes = static_cast<unsigned>(shape.shared_bytes(dims_));
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int clusters = 0;
-  return driver().cuOccupancyMaxActiveClusters(&clusters, function, &config) == CUDA_SUCCESS ? clusters : 0;
 }
 
 void TeamRunner::launch(CUstream stream, policy::StepArguments arguments, const float* inline_obs) const {

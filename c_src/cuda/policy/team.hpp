@@ -50,11 +50,9 @@ class TeamRunner {
   void launch_armed(CUstream stream, policy::StepArguments arguments, policy::ArmedArguments armed) const;
 
  private:
-  bool allow_large_cluster(CUfunction function, const TeamShape& shape) const;
   void launch(CUfunction function, CUstream stream, policy::StepArguments& arguments, void* second) const;
   CUresult launch_early(CUfunction function, CUstream stream, unsigned blocks, void** parameters) const;
   bool try_shape(const TeamShape& shape);
-  int cluster_capacity(CUfunction function, const TeamShape& shape) const;
 
   Context& context_;
   const PolicyDims& dims_;

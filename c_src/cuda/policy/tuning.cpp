@@ -31,6 +31,10 @@ std::map<std::string, std::function<void(PolicyTuning&, std::int64_t)>> setters(
           {"slice_rows", large(&PolicyTuning::slice_rows)},
           {"lanes", small(&PolicyTuning::lanes)},
           {"window_blocks", small(&PolicyTuning::window_blocks)},
+          {"window_team", small(&PolicyTuning::window_team)},
+          {"window_threads", small(&PolicyTuning::window_threads)},
+          {"window_rows", small(&PolicyTuning::window_rows)},
+          {"window_rounds", small(&PolicyTuning::window_rounds)},
           {"armed_microseconds", large(&PolicyTuning::armed_microseconds)},
           {"spin_microseconds", large(&PolicyTuning::spin_microseconds)}};
 }

@@ -19,7 +19,11 @@ struct PolicyTuning {
   std::int64_t few_limit = 1024;   // rows up to which product_few is used
   std::int64_t slice_rows = 4096;  // rows of a slice of the products
   int lanes = 3;                   // slices in flight
-  int window_blocks = 128;         // most blocks of policy_window; 0: windows go through the row kernels
+  int window_blocks = 128;         // most blocks of a window's kernel; 0: windows go through the row kernels
+  int window_team = 8;       // blocks of a team of policy_window_team; 0: windows go through policy_window
+  int window_threads = 512;  // of its blocks
+  int window_rows = 0;       // frames of its teams at a time; 0: half as many as blocks, at least 4
+  int window_rounds = 1;     // most times that a team takes frames; longer windows go through policy_window
   std::int64_t armed_microseconds = 1000;  // how long an armed step waits on the GPU
   std::int64_t spin_microseconds = 2000;   // before a waiting thread sleeps
 };

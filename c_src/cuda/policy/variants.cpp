@@ -69,7 +69,10 @@ std::vector<KernelSpec> policy_kernel_variants() {
       product_kernel(half, "in_proj", "few"),     rows_kernel(half, "policy_advance_batch"),
   };
   for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed, bytes}) append_rows(&all, d);
-  for (const PolicyDims& d : {melee, odd, exphil, mean, normed, bytes}) all.push_back(window_kernel(d));
+  for (const PolicyDims& d : {melee, odd, exphil, mean, normed, bytes}) {
+    all.push_back(WindowShape{}.kernel(d));
+    all.push_back(WindowShape{{8, 512, 4}}.kernel(d));
+  }
   // The gradient's kernels: those of one convolution, and what another one compiles anew.
   for (const KernelSpec& spec : gradient_kernels(4)) all.push_back(spec);
   for (const KernelSpec& spec : gradient_kernels(1)) {

@@ -4,12 +4,13 @@
 #include <cstring>
 
 #include "core/tensor.hpp"
+#include "cuda/policy/clusters.hpp"
 #include "kernels/policy/window_layout.cuh"
 
 namespace exphil::cuda {
 namespace {
 
-// More frames than this are copied to the device before the products read them.
+// policy_window copies more frames than this to the device before the products read them.
 constexpr int kMostDirectFrames = 4;
 
 std::size_t ring_bytes(std::int64_t slots, std::int64_t width) {
@@ -20,8 +21,35 @@ std::size_t ring_bytes(std::int64_t slots, std::int64_t width) {
 
 }  // namespace
 
-KernelSpec window_kernel(const PolicyDims& dims) {
-  return {"policy/window.cu", "policy_window", dims.defines()};
+KernelSpec WindowShape::kernel(const PolicyDims& dims) const {
+  if (team == 0) return {"policy/window.cu", "policy_window", dims.defines()};
+  std::vector<std::string> defines = dims.defines();
+  defines.insert(defines.end(), {define("TEAM", team), define("THREADS", threads), define("ROWS", rows),
+                                 define("CLUSTER", team > 1 ? 1 : 0)});
+  return {"policy/window_team.cu", "policy_window_team", defines};
+}
+
+long long WindowShape::shared_bytes(const PolicyDims& dims) const {
+  return team == 0 ? policy::window_shared_bytes(dims) : policy::WindowTeamLayout(dims, *this).bytes;
+}
+
+std::vector<WindowShape> window_candidates(const DeviceProperties& device, const PolicyDims& dims,
+                                           const PolicyTuning& tuning) {
+  std::vector<WindowShape> shapes;
+  if (tuning.window_blocks == 0) return shapes;
+  const auto append = [&](const WindowShape& shape) {
+    const long long bytes = shape.shared_bytes(dims);
+    if (bytes > 0 && bytes <= device.max_shared_per_block) shapes.push_back(shape);
+  };
+  const int team = tuning.window_team;
+  if (team == 1 || (team > 1 && device.architecture() >= 90 && driver().cuLaunchKernelEx != nullptr)) {
+    WindowShape shape;
+    shape.team = team, shape.threads = tuning.window_threads;
+    shape.rows = tuning.window_rows > 0 ? tuning.window_rows : std::max(4, team / 2);
+    append(shape);
+  }
+  append(WindowShape{});
+  return shapes;
 }
 
 DeviceRing::DeviceRing(Context& context, const PolicyDims& dims, std::int64_t ring_slots,
@@ -41,23 +69,43 @@ WindowKernel::WindowKernel(std::shared_ptr<Context> context, const PolicyDims& d
       held_(std::make_shared<std::atomic<std::size_t>>(0)),
       spin_microseconds_(tuning.spin_microseconds),
       inline_frame_(tuning.inline_obs != 0 && dims.input() <= policy::kMostInlineObs) {
-  const long long bytes = policy::window_shared_bytes(dims);
-  const DeviceProperties& device = context_->properties();
-  if (tuning.window_blocks == 0 || bytes == 0 || bytes > device.max_shared_per_block) return;
-  CUfunction function = context_->kernels().get(window_kernel(dims), static_cast<std::size_t>(bytes));
-  int per_multiprocessor = 0;
-  context_->check(driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                      &per_multiprocessor, function, policy::kWindowThreads, static_cast<std::size_t>(bytes)),
-                  "cuOccupancyMaxActiveBlocksPerMultiprocessor");
-  if (per_multiprocessor < 1) return;
-  blocks_ = static_cast<unsigned>(policy::power_of_two_within(
-      std::min(device.multiprocessors * per_multiprocessor, tuning.window_blocks)));
-  shared_bytes_ = static_cast<unsigned>(bytes);
+  for (const WindowShape& shape : window_candidates(context_->properties(), dims, tuning)) {
+    append_launch(shape, tuning);
+  }
+  if (launches_.empty()) return;
   weights_ = rows.window_weights();
   barrier_ = context_->device_pool().allocate(sizeof(unsigned));
   context_->check(driver().cuMemsetD8Async(barrier_.address(), 0, sizeof(unsigned), stream.handle()),
                   "cuMemsetD8Async");
-  function_ = function;
+}
+
+// Leaves out what the device refuses.
+void WindowKernel::append_launch(const WindowShape& shape, const PolicyTuning& tuning) {
+  const auto bytes = static_cast<unsigned>(shape.shared_bytes(dims_));
+  CUfunction function = context_->kernels().get(shape.kernel(dims_), bytes);
+  int blocks = 0;
+  if (shape.team > 1) {
+    if (!allow_cluster(function, shape.team)) return;
+    const int teams = std::min(cluster_capacity(function, shape.team, shape.threads, bytes),
+                               tuning.window_blocks / shape.team);
+    blocks = teams * shape.team;
+  } else {
+    const int threads = shape.team == 0 ? policy::kWindowThreads : shape.threads;
+    context_->check(driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, threads, bytes),
+                    "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    blocks = std::min(blocks * context_->properties().multiprocessors, tuning.window_blocks);
+  }
+  if (blocks < 1) return;
+  const std::int64_t rounds = tuning.window_rounds;
+  launches_.push_back({shape, function, static_cast<unsigned>(blocks), bytes,
+                       shape.team == 0 ? kMostRows : rounds * (blocks / shape.team) * shape.rows});
+}
+
+// Teams win where they take all frames at once. The bits are the same.
+const WindowKernel::Launch& WindowKernel::launch_for(std::int64_t rows) const {
+  const auto fits = [&](const Launch& kernel) { return rows <= kernel.most_rows; };
+  const auto found = std::find_if(launches_.begin(), launches_.end(), fits);
+  return found == launches_.end() ? launches_.back() : *found;
 }
 
 void WindowKernel::reserve(std::int64_t rows) {
@@ -75,7 +123,7 @@ void WindowKernel::reserve(std::int64_t rows) {
   made.outputs = TaggedOutputs(*context_, static_cast<std::size_t>(capacity * dims_.output()));
   made.in = device(dims_.input());
   made.front_h = device(dims_.model()), made.front_xz = device(2 * dims_.inner());
-  made.h = device(dims_.model()), made.xz = device(2 * dims_.inner());
+  made.h = device(2 * dims_.model()), made.xz = device(2 * dims_.inner());
   made.u = device(dims_.inner()), made.projection = device(dims_.projection());
   made.active_dt = device(dims_.inner() + 1), made.y = device(dims_.inner());
   made.last_h = device(dims_.model());
@@ -124,9 +172,32 @@ void WindowKernel::run(const float* frames, std::int64_t count, std::int64_t seq
   launch(arguments, frames, out);
 }
 
+// Cooperative: the blocks of the grid wait for each other.
+CUresult WindowKernel::start(const Launch& kernel, void** parameters) const {
+  const auto threads =
+      static_cast<unsigned>(kernel.shape.team == 0 ? policy::kWindowThreads : kernel.shape.threads);
+  if (kernel.shape.team <= 1) {
+    return driver().cuLaunchCooperativeKernel(kernel.function, kernel.blocks, 1, 1, threads, 1, 1,
+                                              kernel.shared_bytes, stream_.handle(), parameters);
+  }
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  attribute.value.cooperative = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = kernel.blocks, config.blockDimX = threads;
+  config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+  config.sharedMemBytes = kernel.shared_bytes;
+  config.hStream = stream_.handle();
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return driver().cuLaunchKernelEx(&config, kernel.function, parameters, nullptr);
+}
+
 // Under mutex_. obs: {arguments.fresh, d_input}.
 void WindowKernel::launch(policy::WindowArguments arguments, const float* obs, float* out) {
   const Buffers& b = buffers_;
+  const Launch& kernel = launch_for(std::int64_t{arguments.count} * arguments.seq);
+  const bool teams = kernel.shape.team > 0;
   const auto width = static_cast<std::size_t>(dims_.d_input),
              stride = static_cast<std::size_t>(dims_.input());
   auto* const staged = b.host_in.as<float>();
@@ -135,7 +206,7 @@ void WindowKernel::launch(policy::WindowArguments arguments, const float* obs, f
     std::fill(staged + i * stride + width, staged + (i + 1) * stride, 0.0f);
   }
   auto* const mapped = as_pointer<float>(b.host_in.device_address());
-  if (arguments.fresh > kMostDirectFrames) {
+  if (!teams && arguments.fresh > kMostDirectFrames) {
     arguments.obs = b.in.as<float>(), arguments.host_obs = mapped;
   } else if (arguments.fresh != 1 || !inline_frame_) {
     arguments.obs = mapped;
@@ -154,9 +225,8 @@ void WindowKernel::launch(policy::WindowArguments arguments, const float* obs, f
     {
       const auto lock = stream_.enter();
       void* parameters[] = {&arguments, staged};
-      context_->check(driver().cuLaunchCooperativeKernel(function_, blocks_, 1, 1, policy::kWindowThreads, 1,
-                                                         1, shared_bytes_, stream_.handle(), parameters),
-                      "cuLaunchCooperativeKernel(policy_window)");
+      context_->check(start(kernel, parameters), teams ? "cuLaunchKernelEx(policy_window_team)"
+                                                       : "cuLaunchCooperativeKernel(policy_window)");
     }
     b.outputs.collect(*context_, stream_.handle(), arguments.sequence,
                       std::int64_t{arguments.count} * dims_.output(), spin_microseconds_, out);

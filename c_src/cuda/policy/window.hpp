@@ -1,6 +1,6 @@
-// Windows of one agent in one launch (kernels/policy/window.cu): Mamba.window of few frames, and sessions
-// with a window, whose frames stay on the device. Used by cuda/policy/policy.cpp; safe from any thread, one
-// call at a time runs.
+// Windows of one agent in one launch (kernels/policy/window_team.cu, window.cu): Mamba.window of few frames,
+// and sessions with a window, whose frames stay on the device. Used by cuda/policy/policy.cpp; safe from any
+// thread, one call at a time runs.
 #pragma once
 
 #include <cuda.h>
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "core/policy/policy.hpp"
 #include "cuda/device/context.hpp"
@@ -18,6 +19,7 @@
 #include "cuda/policy/tagged.hpp"
 #include "cuda/policy/tuning.hpp"
 #include "kernels/policy/arguments.cuh"
+#include "kernels/policy/window_layout.cuh"
 
 namespace exphil::cuda {
 
@@ -37,6 +39,15 @@ class DeviceRing final : public core::FrameRing {
   std::shared_ptr<std::atomic<std::size_t>> held_;
 };
 
+// A kernel for windows: policy_window_team, or policy_window where `team` is 0.
+struct WindowShape : policy::WindowTeamShape {
+  KernelSpec kernel(const PolicyDims& dims) const;
+  long long shared_bytes(const PolicyDims& dims) const;  // of a block; 0 where the policy does not fit
+};
+// The shapes worth trying on a device: that for few frames first, that for any number last.
+std::vector<WindowShape> window_candidates(const DeviceProperties& device, const PolicyDims& dims,
+                                           const PolicyTuning& tuning);
+
 class WindowKernel {
  public:
   // The weights are those of `rows`, which outlives this object.
@@ -44,7 +55,7 @@ class WindowKernel {
                const RowKernels& rows, OrderedStream& stream);
 
   // Whether the kernel takes windows of `rows` frames altogether; never where the policy does not fit it.
-  bool takes(std::int64_t rows) const { return function_ != nullptr && rows <= kMostRows; }
+  bool takes(std::int64_t rows) const { return !launches_.empty() && rows <= kMostRows; }
   std::size_t resident_bytes() const { return held_->load() + buffer_bytes_.load(); }
 
   // As in core::Policy; throws only when none of the work still runs. A ring is for windows that it takes.
@@ -62,14 +73,23 @@ class WindowKernel {
     TaggedOutputs outputs;
     DeviceBuffer in, front_h, front_xz, h, xz, u, projection, active_dt, y, last_h, hidden;
   };
+  // A kernel as this device launches it.
+  struct Launch {
+    WindowShape shape;
+    CUfunction function = nullptr;
+    unsigned blocks = 1, shared_bytes = 0;
+    std::int64_t most_rows = 0;  // up to which it is the faster one
+  };
+  void append_launch(const WindowShape& shape, const PolicyTuning& tuning);
+  const Launch& launch_for(std::int64_t rows) const;
+  CUresult start(const Launch& kernel, void** parameters) const;
   void reserve(std::int64_t rows);  // under mutex_
   void launch(policy::WindowArguments arguments, const float* obs, float* out);
 
   std::shared_ptr<Context> context_;
   const PolicyDims& dims_;
   OrderedStream& stream_;
-  CUfunction function_ = nullptr;
-  unsigned blocks_ = 1, shared_bytes_ = 0;
+  std::vector<Launch> launches_;       // as window_candidates
   policy::WindowArguments weights_{};  // what is the same in every launch
   DeviceBuffer barrier_;
   const std::shared_ptr<std::atomic<std::size_t>> held_;  // bytes of the rings; may outlive the policy
@@ -82,7 +102,5 @@ class WindowKernel {
   Buffers buffers_;
   std::atomic<std::size_t> buffer_bytes_{0};
 };
-
-KernelSpec window_kernel(const PolicyDims& dims);
 
 }  // namespace exphil::cuda

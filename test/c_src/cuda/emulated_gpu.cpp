@@ -50,8 +50,8 @@ bool run_entry(void* entry, RunGrid run_grid, const FakeLaunch& l, char* problem
   return run_with(arguments, entry, run_grid, l, problem, bytes);
 }
 
-// The second argument of policy_step and policy_window is as large as a policy's observation, and not read
-// where the first one has an address (EXPHIL_NATIVE_POLICY=inline_obs=0).
+// The second argument of policy_step and of the kernels for windows is as large as a policy's observation,
+// and not read where the first one has an address (EXPHIL_NATIVE_POLICY=inline_obs=0).
 template <class Arguments>
 bool run_with_obs(void* entry, RunGrid run_grid, const FakeLaunch& l, char* problem, std::size_t bytes) {
   struct Obs {
@@ -98,7 +98,8 @@ const std::map<std::string, Runner>& runners() {
       {"scan_row_sums", run_entry<scan::RowSumArguments>},
       {"policy_step", run_with_obs<policy::StepArguments>},
       {"policy_step_armed", run_entry<policy::StepArguments, policy::ArmedArguments>},
-      {"policy_window", run_with_obs<policy::WindowArguments>}};
+      {"policy_window", run_with_obs<policy::WindowArguments>},
+      {"policy_window_team", run_with_obs<policy::WindowArguments>}};
   return all;
 }
 

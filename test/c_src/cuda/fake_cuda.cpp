@@ -228,7 +228,7 @@ CUresult launch_simple(const Function& function, void** arguments) {
     const auto step = *static_cast<const exphil::policy::StepArguments*>(arguments[0]);
     if (step.obs == nullptr || step.tagged == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     work->add([step, words = words_at(step.tagged)] { simple_step(step, words); }, true);
-  } else if (function.name == "policy_window") {
+  } else if (function.name.rfind("policy_window", 0) == 0) {
     const auto window = *static_cast<const exphil::policy::WindowArguments*>(arguments[0]);
     work->add([window, words = words_at(window.tagged)] {
       std::fill_n(window.tagged, words, static_cast<unsigned long long>(window.sequence) << 32);
@@ -735,6 +735,12 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigne
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, std::size_t) {
   ENTER("cuOccupancyMaxActiveBlocksPerMultiprocessor");
   *blocks = 1;
+  return CUDA_SUCCESS;
+}
+// Two, so that kernels with clusters have several.
+CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction, const CUlaunchConfig*) {
+  ENTER("cuOccupancyMaxActiveClusters");
+  *clusters = 2;
   return CUDA_SUCCESS;
 }
 

@@ -111,9 +111,19 @@ T __shfl_xor_sync(unsigned, T value, int mask) {
   return exphil::grid::shuffle(value, static_cast<int>(threadIdx.x % 32) ^ mask);
 }
 
-// The shared memory of a block, and the bytes behind it that grid.hpp checks.
+// Blocks that run together: those of the policy's kernels that are compiled for teams of several blocks.
+#if defined(TEAM) && defined(CLUSTER) && CLUSTER
+#define EXPHIL_EMULATED_CLUSTER TEAM
+constexpr std::size_t kMostBlocks = 16;
+#else
+#define EXPHIL_EMULATED_CLUSTER 0
+constexpr std::size_t kMostBlocks = 1;
+#endif
+
+// The shared memory of each block, and the bytes behind it that grid.hpp checks.
+constexpr std::size_t kSharedBytes = 227 * 1024 + exphil::grid::kBehind;
 extern "C" {
-alignas(128) inline thread_local float4 shared_memory[(227 * 1024 + exphil::grid::kBehind) / sizeof(float4)];
+alignas(128) inline thread_local float4 shared_memory[kMostBlocks * kSharedBytes / sizeof(float4)];
 }
 // NOLINTEND
 
@@ -132,11 +142,23 @@ inline unsigned short float_to_half(float value) {
 }
 }  // namespace exphil::device
 
-// Of kernels/policy/ptx.cuh. A team has one block here: nothing waits for another one.
+// Of kernels/policy/ptx.cuh.
 namespace exphil::policy {
 inline float* dynamic_shared() {
-  return &shared_memory[0].x;
+  return &shared_memory[kMostBlocks > 1 ? blockIdx.x * (kSharedBytes / sizeof(float4)) : 0].x;
 }
+inline void grid_sync() {
+  grid::sync_grid();
+}
+#if EXPHIL_EMULATED_CLUSTER
+inline void cluster_sync() {
+  grid::sync_cluster();
+}
+template <class T>
+void store_cluster(T* place, int rank, T value) {
+  *grid::in_cluster(place, rank) = value;
+}
+#endif
 inline const float* launder(const float* pointer) {
   return pointer;
 }
@@ -159,7 +181,10 @@ extern "C" __attribute__((visibility("default"), used)) inline bool run_emulated
     void* argument, char* problem, std::size_t problem_bytes) {
   exphil::grid::machine.shared = reinterpret_cast<unsigned char*>(shared_memory);
   exphil::grid::machine.shared_bytes = shared_bytes;
+  exphil::grid::machine.shared_stride = kSharedBytes;
+  exphil::grid::machine.cluster = EXPHIL_EMULATED_CLUSTER;
   try {
+    if (EXPHIL_EMULATED_CLUSTER > 0 && grid[0] > kMostBlocks) throw std::runtime_error("too many blocks");
     exphil::grid::run({grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, [&] { call(argument); });
     return true;
   } catch (const std::exception& error) {

@@ -1,8 +1,8 @@
 // Runs kernels on the CPU: every CUDA thread of a block is a fibre, and fibres switch only at barriers and
 // shuffles. Blocks run one after another in the order of their index, so a block that waits for a later one
-// is detected. Include it before the kernel's source, which then needs no CUDA compiler. For tests of the
-// kernels' logic without a GPU; one grid at a time. Copies complete when they are started; named barriers and
-// clusters are not emulated.
+// is detected; or all of them together, in clusters, for kernels whose blocks exchange values. Include it
+// before the kernel's source, which then needs no CUDA compiler. For tests of the kernels' logic without a
+// GPU; one grid at a time. Copies complete when they are started; named barriers are not emulated.
 #pragma once
 
 #include <setjmp.h>
@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -28,6 +29,7 @@
 #define __global__ __attribute__((visibility("default")))
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 
 namespace exphil::grid {
 
@@ -35,7 +37,7 @@ struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
-enum class Waiting { no, warp, block, done };
+enum class Waiting { no, warp, block, cluster, grid, done };
 
 // A fibre is begun by setcontext and continued by _longjmp, which costs no system call. (QEMU's coroutines do
 // the same.)
@@ -43,7 +45,7 @@ struct Fibre {
   ucontext_t context;
   jmp_buf place;  // where it continues
   bool begun = false;
-  Index index;
+  Index index, block;
   Waiting waiting = Waiting::no;
   std::uint32_t word = 0;  // the word that it passes to a shuffle
 };
@@ -55,8 +57,11 @@ struct Machine {
   Fibre* current = nullptr;
   const std::function<void()>* kernel = nullptr;
   bool deadlock = false;
-  unsigned char* shared = nullptr;  // dynamic shared memory, kBehind bytes longer; null where there is none
-  std::size_t shared_bytes = 0;
+  // Dynamic shared memory of each block that runs, shared_stride bytes apart, kBehind bytes longer than the
+  // kernel's; null where there is none.
+  unsigned char* shared = nullptr;
+  std::size_t shared_bytes = 0, shared_stride = 0;
+  std::size_t cluster = 0;  // blocks in a cluster; 0: the blocks run one after another
 };
 inline Machine machine;
 
@@ -79,6 +84,7 @@ __attribute__((noinline)) inline void yield(Waiting waiting) {
 __attribute__((noinline)) inline void resume(Fibre& fibre) {
   machine.current = &fibre;
   threadIdx = fibre.index;
+  blockIdx = fibre.block;
   if (_setjmp(machine.scheduler) != 0) return;
   if (fibre.begun) _longjmp(fibre.place, 1);
   fibre.begun = true;
@@ -107,12 +113,16 @@ inline bool release(std::size_t first, std::size_t last, Waiting waiting) {
 
 // Unwritten shared memory reads as NaN; the bytes behind it must not change.
 constexpr std::size_t kBehind = 4096;
-inline void poison_shared() {
-  if (machine.shared != nullptr) std::memset(machine.shared, 0xff, machine.shared_bytes + kBehind);
+inline void poison_shared(std::size_t blocks) {
+  if (machine.shared == nullptr) return;
+  for (std::size_t b = 0; b < blocks; ++b) {
+    std::memset(machine.shared + b * machine.shared_stride, 0xff, machine.shared_bytes + kBehind);
+  }
 }
-inline bool kept_to_shared() {
-  for (std::size_t i = 0; machine.shared != nullptr && i < kBehind; ++i) {
-    if (machine.shared[machine.shared_bytes + i] != 0xff) return false;
+inline bool kept_to_shared(std::size_t blocks) {
+  for (std::size_t b = 0; machine.shared != nullptr && b < blocks; ++b) {
+    const unsigned char* const behind = machine.shared + b * machine.shared_stride + machine.shared_bytes;
+    if (std::any_of(behind, behind + kBehind, [](unsigned char byte) { return byte != 0xff; })) return false;
   }
   return true;
 }
@@ -129,15 +139,21 @@ inline void run_warp(std::size_t first) {
   } while (release(first, last, Waiting::warp));
 }
 
-inline void run_block() {
+inline std::size_t threads_of_block() {
+  return std::size_t{blockDim.x} * blockDim.y * blockDim.z;
+}
+
+// Fibres for `blocks` blocks from `first` on.
+inline void make_fibres(Index first, std::size_t blocks) {
   constexpr std::size_t kStack = 128 * 1024;
-  machine.fibres.resize(std::size_t{blockDim.x} * blockDim.y * blockDim.z);
+  machine.fibres.resize(blocks * threads_of_block());
   while (machine.stacks.size() < machine.fibres.size()) machine.stacks.emplace_back(new char[kStack]);
-  poison_shared();
   for (std::size_t i = 0; i < machine.fibres.size(); ++i) {
     Fibre& fibre = machine.fibres[i];
-    const unsigned thread = static_cast<unsigned>(i), row = thread / blockDim.x;
+    const auto thread = static_cast<unsigned>(i % threads_of_block()), row = thread / blockDim.x;
     fibre.index = {thread % blockDim.x, row % blockDim.y, row / blockDim.y};
+    fibre.block = first;
+    fibre.block.x += static_cast<unsigned>(i / threads_of_block());
     fibre.waiting = Waiting::no;
     fibre.begun = false;
     getcontext(&fibre.context);
@@ -146,15 +162,41 @@ inline void run_block() {
     fibre.context.uc_link = nullptr;
     makecontext(&fibre.context, enter, 0);
   }
+}
+
+// Resumes the blocks, then the clusters, then the grid whose fibres all wait for that. Returns whether any.
+inline bool release_any(std::size_t blocks) {
+  bool any = false;
+  const auto release_each = [&](std::size_t together, Waiting waiting) {
+    for (std::size_t b = 0; b < blocks; b += together) {
+      any |= release(b * threads_of_block(), std::min(blocks, b + together) * threads_of_block(), waiting);
+    }
+  };
+  release_each(1, Waiting::block);
+  if (machine.cluster > 0) release_each(machine.cluster, Waiting::cluster);
+  release_each(blocks, Waiting::grid);
+  return any;
+}
+
+inline void run_blocks(Index first, std::size_t blocks) {
+  poison_shared(blocks);
+  make_fibres(first, blocks);
   // Between barriers of the block each warp runs alone, in ascending and then in descending order: a warp
-  // that reads another warp's data without a barrier finds it missing or overwritten.
-  const std::size_t warps = (machine.fibres.size() + 31) / 32;
+  // that reads another warp's data without a barrier finds it missing or overwritten. So do the blocks that
+  // run together.
+  const std::size_t warps = (threads_of_block() + 31) / 32 * blocks;
+  const std::size_t per_block = warps / blocks;
   bool forward = true;
   do {
-    for (std::size_t i = 0; i < warps; ++i) run_warp(32 * (forward ? i : warps - 1 - i));
+    for (std::size_t i = 0; i < warps; ++i) {
+      const std::size_t warp = forward ? i : warps - 1 - i;
+      run_warp(warp / per_block * threads_of_block() + 32 * (warp % per_block));
+    }
     forward = !forward;
-  } while (release(0, machine.fibres.size(), Waiting::block));
+  } while (release_any(blocks));
   for (const Fibre& fibre : machine.fibres) machine.deadlock |= fibre.waiting != Waiting::done;
+  if (machine.deadlock) throw std::runtime_error("the emulated grid is stuck");
+  if (!kept_to_shared(blocks)) throw std::runtime_error("a block wrote behind its shared memory");
 }
 
 // Throws where fibres deadlock, or wait for a block that has not run.
@@ -164,20 +206,29 @@ inline void run(Index grid_size, Index block_size, const std::function<void()>& 
   machine.kernel = &kernel;
   machine.deadlock = false;
   machine.fibres.clear();
+  if (machine.cluster > 0) return run_blocks({0, 0, 0}, grid_size.x);
   for (unsigned y = 0; y < grid_size.y; ++y) {
-    for (unsigned x = 0; x < grid_size.x; ++x) {
-      blockIdx = {x, y, 0};
-      run_block();
-      if (machine.deadlock) throw std::runtime_error("the emulated grid is stuck");
-      if (!kept_to_shared()) throw std::runtime_error("a block wrote behind its shared memory");
-    }
+    for (unsigned x = 0; x < grid_size.x; ++x) run_blocks({x, y, 0}, 1);
   }
 }
 
 inline void sync_block() {
   yield(Waiting::block);
 }
-// How many threads of the block pass true; every thread calls it.
+inline void sync_cluster() {
+  yield(Waiting::cluster);
+}
+inline void sync_grid() {
+  yield(Waiting::grid);
+}
+// The same place in the shared memory of block `rank` of the cluster.
+template <class T>
+T* in_cluster(T* place, int rank) {
+  const auto own = static_cast<std::ptrdiff_t>(blockIdx.x % machine.cluster);
+  return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(place) +
+                              (rank - own) * static_cast<std::ptrdiff_t>(machine.shared_stride));
+}
+// How many threads of the block pass true; every thread calls it. For blocks that run one after another.
 inline int count_in_block(bool value) {
   static int count = 0;
   count += value ? 1 : 0;

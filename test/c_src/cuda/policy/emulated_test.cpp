@@ -1,7 +1,8 @@
-// Policies of several forms on an emulated GPU (emulated_gpu.hpp): packing, arguments, the row kernels and
-// the step of a team of one block. Larger teams exchange values between blocks; they run on a GPU only
-// (gpu_test.cpp).
+// Policies of several forms on an emulated GPU (emulated_gpu.hpp): packing, arguments, the row kernels, and
+// steps and windows by teams of one block and of several.
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "core/policy/rounding.hpp"
 #include "cuda/emulated_gpu.hpp"
@@ -34,6 +35,18 @@ TEST_CASE("forms of a policy on an emulated GPU", "[.emulated_policy]") {
   CHECK(emulated_launches("policy_window") > 0);
   CHECK(emulated_launches("policy_activate_dt") > 0);
   CHECK(emulated_launches("policy_hidden_few") > 0);
+}
+
+// Two teams for windows, more blocks than the policy has segments of channels, and more windows than teams.
+TEST_CASE("windows by teams of blocks on an emulated GPU", "[.emulated_teams]") {
+  emulate_launches();
+  for (const PolicyForm& form : policy_forms(small_spec())) {
+    INFO(form.name);
+    const auto policy = load_on_device(form.weights, 16);
+    check_policy_form(*policy, *form.weights, 9, {2, 5});
+  }
+  CHECK(emulated_launches("policy_window_team") > 0);
+  CHECK(emulated_launches("policy_window") == 0);
 }
 
 // Each precision in one form: int8's scales, and a mean that the kernels subtract before the heads and before
@@ -75,6 +88,20 @@ TEST_CASE("policies in several precisions run without a GPU", "[cuda][policy][em
 
 TEST_CASE("random operations of sessions run without a GPU", "[cuda][policy][emulated][sessions]") {
   require_passed(run_over_emulated("[.emulated_sessions]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+}
+
+TEST_CASE("windows by teams of blocks run without a GPU", "[cuda][policy][emulated][teams]") {
+  const std::string several = "window_team=4,window_blocks=8";
+  const std::string one = "window_team=1,window_rows=3,window_blocks=1";
+  for (const auto& [tag, shape] : {std::pair<const char*, std::string>("[.emulated_teams]", several),
+                                   {"[.emulated_precision]", several},
+                                   {"[.emulated_sessions]", one}}) {
+    CAPTURE(shape, tag);
+    const std::string tuning =
+        "cluster=0,team=1,inline_obs=0,batch_agents=2,window_threads=64,window_rounds=512,";
+    require_passed(
+        run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning + shape}}));
+  }
 }
 
 TEST_CASE("policies of several forms run without a GPU", "[cuda][policy][emulated]") {

@@ -71,7 +71,7 @@ int run_kernel(const FakeLaunch& launch) {
   const auto& rows = *static_cast<const policy::RowArguments*>(arguments[0]);
   if (name == "policy_step") {
     step(*static_cast<const policy::StepArguments*>(arguments[0]));
-  } else if (name == "policy_window") {
+  } else if (name.rfind("policy_window", 0) == 0) {
     const auto& window = *static_cast<const policy::WindowArguments*>(arguments[0]);
     const int outputs = window.count * dims().output();
     for (int i = 0; i < outputs; ++i) {
