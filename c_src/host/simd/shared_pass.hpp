@@ -3,10 +3,10 @@
 // has to be woken. Used by host/policy/policy.cpp; safe from any thread.
 #pragma once
 
-#include <hwy/cache_control.h>
-
 #include <atomic>
 #include <chrono>
+
+#include "core/pause.hpp"
 
 namespace exphil::host {
 
@@ -26,7 +26,7 @@ class SharedPass {
     if (!open_.compare_exchange_strong(none, &job)) return false;
     lane();
     open_.store(nullptr);  // before the look at inside_, as help() does both in reverse
-    while (inside_.load() > 0) hwy::Pause();
+    core::wait_awake([&] { return inside_.load() == 0; });
     return true;
   }
 
@@ -36,7 +36,7 @@ class SharedPass {
     do {
       for (int i = 0; i < 16; ++i) {
         if (open_.load(std::memory_order_relaxed) != nullptr && join()) return true;
-        hwy::Pause();
+        core::pause_briefly();
       }
     } while (Clock::now() < end);
     return false;

@@ -13,16 +13,14 @@
 // Used by host/policy/forward.cpp. One pass at a time; begin() is called before the lanes start.
 #pragma once
 
-#include <hwy/cache_control.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <thread>
 #include <vector>
 
 #include "core/background.hpp"
 #include "core/parallel.hpp"
+#include "core/pause.hpp"
 
 namespace exphil::host {
 
@@ -69,17 +67,10 @@ class Team {
       phase.done.fetch_add(1, std::memory_order_acq_rel);
       core::give_way();
     }
-    for (int spins = 0; phase.done.load(std::memory_order_acquire) < pieces; ++spins) {
-      if (spins < kSpins) {
-        hwy::Pause();
-      } else {
-        std::this_thread::yield();  // the other lane may need this core
-      }
-    }
+    core::wait_awake([&] { return phase.done.load(std::memory_order_acquire) >= pieces; });
   }
 
  private:
-  static constexpr int kSpins = 2000;
   struct alignas(64) Phase {
     std::atomic<std::int64_t> next{0}, done{0};
     std::atomic<std::int64_t> claimed[2] = {};  // of each side
