@@ -24,7 +24,8 @@ namespace {
 constexpr int kKinds = 3;
 // A scan or a batch of windows has three streams. A CUDA device has eight hardware queues
 // (CUDA_DEVICE_MAX_CONNECTIONS) and shares them among streams when there are more: a step in another stream
-// then waits for a scan's copies. Two jobs and a policy's own stream fit, and keep the device as busy as four.
+// then waits for a scan's copies. Two jobs and a policy's own stream fit, and keep the device as busy as
+// four.
 constexpr std::int64_t kDeviceJobs = 2, kFileJobs = 2;
 using Clock = std::chrono::steady_clock;
 
