@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string>
+#include <vector>
 
+#include "core/parallel.hpp"
 #include "cuda/emulated_gpu.hpp"
 #include "cuda/scan/backward.hpp"
 #include "cuda/scan/kinds.hpp"
@@ -35,9 +38,24 @@ GradResults run(const ScanGradProblem& problem) {
   return results;
 }
 
+// At once: in all threads, each of which compiles kernels. Only a real device runs several calls at a time.
+void check_all(const std::vector<ScanSpec>& specs, bool at_once) {
+  std::vector<std::string> mismatches(specs.size());
+  const auto run_specs = [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      const ScanGradCase c(specs[i], specs[i].seed % 2 == 0);
+      mismatches[i] = scan_grad_mismatch(c.problem(), run_on_device);
+    }
+  };
+  const auto count = static_cast<std::int64_t>(specs.size());
+  at_once ? core::parallel_for(count, 1, run_specs) : run_specs(0, count);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    INFO(specs[i].to_string());
+    CHECK(mismatches[i] == "");
+  }
+}
 void check(const ScanSpec& spec) {
-  INFO(spec.to_string());
-  CHECK(scan_grad_mismatch(ScanGradCase(spec, spec.seed % 2 == 0).problem(), run_on_device) == "");
+  check_all({spec}, false);
 }
 
 ScanSpec of_size(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::int64_t state,
@@ -73,8 +91,9 @@ void check_goldens(std::int64_t most_states) {
 }
 
 // Options at random. `count` of them; each is kernels to compile.
-void check_options(std::uint64_t count, std::uint64_t most_steps) {
+void check_options(std::uint64_t count, std::uint64_t most_steps, bool at_once) {
   Random random(5);
+  std::vector<ScanSpec> specs;
   for (std::uint64_t i = 0; i < count; ++i) {
     ScanSpec spec;
     spec.seed = i;
@@ -84,8 +103,9 @@ void check_options(std::uint64_t count, std::uint64_t most_steps) {
     spec.dim = 24;
     spec.b_groups = groups[random.bits() % 6], spec.c_groups = groups[random.bits() % 6];
     choose_options(random, static_cast<int>(i), &spec);
-    check(spec);
+    specs.push_back(spec);
   }
+  check_all(specs, at_once);
 }
 
 // With the states of the device's own scan.
@@ -235,7 +255,7 @@ TEST_CASE("the gradient with a full matrix for lengths, widths and layouts", "[.
 
 TEST_CASE("the gradient with any options", "[.emulated_gradient_sweep]") {
   emulate_launches();
-  check_options(24, 80);
+  check_options(24, 80, false);
 }
 
 TEST_CASE("the gradient's goldens that are small", "[.emulated_gradient_sweep]") {
@@ -342,31 +362,33 @@ TEST_CASE("the device's gradient agrees with every golden", "[cuda][gpu][scan_gr
 
 TEST_CASE("the device's gradient with any options", "[cuda][gpu][scan_grad]") {
   if (!have_device()) return;
-  check_options(120, 300);
+  check_options(120, 300, true);
 }
 
 TEST_CASE("the device's gradient at every length, width and state", "[cuda][gpu][scan_grad]") {
   if (!have_device()) return;
+  std::vector<ScanSpec> specs;
   for (const std::int64_t seq : {0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 1000}) {
-    check(with_everything(of_size(1, seq, 19, 16, 2)));
+    specs.push_back(with_everything(of_size(1, seq, 19, 16, 2)));
   }
   for (const std::int64_t dim : {1, 3, 31, 32, 33, 127, 128, 129, 521}) {
-    check(with_everything(of_size(2, 70, dim, 16)));
+    specs.push_back(with_everything(of_size(2, 70, dim, 16)));
     ScanSpec spec = of_size(2, 21, dim, 4);
     spec.b_groups = dim, spec.c_groups = 0, spec.dtype = Dtype::bf16;
-    check(spec);
+    specs.push_back(spec);
   }
   for (const std::int64_t state : {1, 2, 3, 7, 16, 17, 31, 32, 33, 64, 128, 256}) {
     ScanSpec spec = of_size(2, 70, 18, state);
     spec.z = spec.d = true;
-    check(spec);
+    specs.push_back(spec);
     spec.complex = true;
-    check(spec);
+    specs.push_back(spec);
     if (state > core::kMaxFullMatrixState) continue;
     spec.complex = false, spec.full_matrix = true;
     spec.options.discretization = Discretization::bilinear;
-    check(spec);
+    specs.push_back(spec);
   }
+  check_all(specs, true);
 }
 
 TEST_CASE("the device's gradient of a long sequence with decays near 1 and near 0",
