@@ -16,7 +16,6 @@
 //
 // Grid of 1 and 3: x = batch * blocks of channels, y = segments. Arguments are read-only but for scratch;
 // outputs do not overlap inputs.
-#include "kernels/scan/backward_lane_sums.cuh"
 #include "kernels/scan/backward_results.cuh"
 #include "kernels/scan/backward_sums.cuh"
 
@@ -149,16 +148,9 @@ __device__ __forceinline__ void piece_back(const Place& s, const Shared& shared,
     const int step = piece * kSteps + k;
     StepSums step_sums;
     step_back(lane, in, state[k], state[k + 1], with[k], total, step_sums);
-    const auto load_next = [&] {
+    reduce_step(s, shared, step, step_sums, sums + k * 2 * kRow, [&] {
       if (k > 0) in = load_step(s, shared, step - 1);
-    };
-#if SUM_STEPS
-    leave_sums(s, shared, k % kSumSteps, step_sums);
-    load_next();
-    if (k % kSumSteps == 0) add_up_steps(s, shared, step, sums + k * 2 * kRow);
-#else
-    reduce_step(s, shared, step, step_sums, sums + k * 2 * kRow, load_next);
-#endif
+    });
   }
 }
 

@@ -33,8 +33,8 @@ constexpr int kBlockChannels = CHANNEL_TILES * kTileChannels;
 constexpr int kSegment = SEGMENT, kSteps = STEPS;
 constexpr int kStaged = STAGED;  // steps of a segment whose streams are in shared memory at a time
 constexpr int kPieces = (kSegment + kSteps - 1) / kSteps;
-constexpr BackwardLayout kLayout{kSegment,      kSteps, kStaged,   kTileChannels, kRow,
-                                 kOwn* kFloats, kWarps, kChannels, SUM_STEPS,     HAS_Z};
+constexpr BackwardLayout kLayout{kSegment, kSteps,        kStaged, kTileChannels,
+                                 kRow,     kOwn* kFloats, kWarps,  HAS_Z};
 static_assert(kSegment % kSteps == 0, "a piece of a segment is whole");
 
 struct Place : BlockPlace<long long> {
@@ -86,7 +86,6 @@ struct Shared {
   // {kWarps, kLayout.of_warp()}: states at the beginning of pieces (store_of_lane), and sums for b and c of
   // pieces, {STEPS, 2, kRow}.
   float* kept;
-  float* lane_sums;  // {kWarps, kLayout.lane_sums_of_warp()}: see backward_lane_sums.cuh
 };
 EXPHIL_DEVICE Shared find_shared(float4* memory) {
   float* at = reinterpret_cast<float*>(memory);
@@ -97,8 +96,7 @@ EXPHIL_DEVICE Shared find_shared(float4* memory) {
           at + 3 * stream,
           at + kLayout.rows(),
           at + kLayout.rows() + kSegment * kRow,
-          at + kLayout.kept(),
-          at + kLayout.lane_sums()};
+          at + kLayout.kept()};
 }
 
 }  // namespace scan

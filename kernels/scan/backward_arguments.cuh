@@ -54,8 +54,6 @@ struct BackwardLayout {
   int staged;          // steps of a segment whose streams are in shared memory at a time
   int channels;        // of a block at a time
   int row, own, warps;
-  int own_channels;  // of a lane
-  int sum_steps;     // steps whose sums the lanes of a warp leave here before it adds them up; 0: shuffles
   bool z;
 
   EXPHIL_SHARED_FN int pieces() const { return (segment + steps - 1) / steps; }
@@ -63,7 +61,7 @@ struct BackwardLayout {
   EXPHIL_SHARED_FN int rows() const { return (z ? 4 : 3) * stream(); }
   EXPHIL_SHARED_FN int kept() const { return rows() + 2 * segment * row; }
   // Of a warp: the states at the beginning of each piece and, from the end, where states have been read, the
-  // sums for b and c of summed_pieces() pieces, from the last piece on.
+  // sums for b and c of summed_pieces() pieces, from the last piece on. A multiple of 16 bytes.
   EXPHIL_SHARED_FN int states() const { return own * 32; }
   EXPHIL_SHARED_FN int sum() const { return steps * 2 * row; }
   EXPHIL_SHARED_FN int summed_pieces() const {
@@ -80,15 +78,9 @@ struct BackwardLayout {
   EXPHIL_SHARED_FN int sums_at(int piece) const { return of_warp() - (summed(piece) + 1) * sum(); }
   // There, too, sums over the steps of channels are added up: at most four for each thread.
   EXPHIL_SHARED_FN int channel_sums() const { return 4 * 32 * warps; }
-  EXPHIL_SHARED_FN int lane_sums() const {
-    return kept() + (warps * of_warp() < channel_sums() ? channel_sums() : warps * of_warp());
+  EXPHIL_SHARED_FN int bytes() const {
+    return 4 * (kept() + (warps * of_warp() < channel_sums() ? channel_sums() : warps * of_warp()));
   }
-  // What a lane gives in each step to sums over states, for each of its channels (dt, dt' x; with z y, and a
-  // fourth that is not used), and to sums over channels, for each of its states (b, c).
-  EXPHIL_SHARED_FN int state_values() const { return (z ? 4 : 2) * own_channels; }
-  EXPHIL_SHARED_FN int row_values() const { return 2 * own / own_channels; }
-  EXPHIL_SHARED_FN int lane_sums_of_warp() const { return sum_steps * 32 * (row_values() + state_values()); }
-  EXPHIL_SHARED_FN int bytes() const { return 4 * (lane_sums() + warps * lane_sums_of_warp()); }
   EXPHIL_SHARED_FN int staged_bytes() const { return 4 * kept(); }  // of selective_scan_backward_local
 };
 

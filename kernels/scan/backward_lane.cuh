@@ -88,6 +88,30 @@ __device__ __forceinline__ void advance(const Place& s, const Shared& shared, co
   }
 }
 
+// A lane's floats in shared memory, {Count / kRun, 32 lanes, kRun}: a warp's accesses are whole rows of it.
+template <int Count>
+constexpr int kRun = Count % 4 == 0 ? 4 : 2 - Count % 2;
+template <int Count>
+__device__ __forceinline__ void store_of_lane(float* to, const float (&from)[Count]) {
+#pragma unroll
+  for (int i = 0; i < Count; i += kRun<Count>) {
+    float run[kRun<Count>];
+#pragma unroll
+    for (int f = 0; f < kRun<Count>; ++f) run[f] = from[i + f];
+    device::store_floats(to + i * 32 + threadIdx.x * kRun<Count>, run);
+  }
+}
+template <int Count>
+__device__ __forceinline__ void load_of_lane(const float* from, float (&to)[Count]) {
+#pragma unroll
+  for (int i = 0; i < Count; i += kRun<Count>) {
+    float run[kRun<Count>];
+    device::load_floats(from + i * 32 + threadIdx.x * kRun<Count>, run);
+#pragma unroll
+    for (int f = 0; f < kRun<Count>; ++f) to[i + f] = run[f];
+  }
+}
+
 // The row of checkpoints, adjoints, decays and of the sums over a segment.
 __device__ __forceinline__ long long segment_row(const BackwardArguments& all, const Place& s) {
   return s.batch * all.segments + s.segment;

@@ -8,9 +8,9 @@
 namespace exphil {
 namespace scan {
 
-// What one step of a lane's states gives to sums over states: {dt, dt' x and, with z, y; channels}; and to
-// sums over channels: {b, c; states}.
-constexpr int kStateValues = kLayout.state_values(), kRowValues = kLayout.row_values();
+// What one step of a lane's states gives to sums over states: {dt, dt' x and, with z, y; channels}, of which
+// the fourth with z is not used; and to sums over channels: {b, c; states}.
+constexpr int kStateValues = (HAS_Z ? 4 : 2) * kChannels, kRowValues = 2 * kLaneRow;
 struct StepSums {
   float over_states[kStateValues];
   float over_channels[kRowValues];

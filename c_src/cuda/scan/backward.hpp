@@ -22,14 +22,13 @@ namespace exphil::cuda {
 
 // What a benchmark or a test forces of the diagonal kernel's plan; 0 leaves the choice to the plan.
 struct BackwardTuning {
-  int channels = 0;       // neighbouring channels of a lane: changes bits
-  int segment = 0;        // steps of a segment: changes bits
-  int warps = 0;          // of a block: changes bits
-  int tiles = 0;          // tiles of channels that a block takes: changes bits
-  int steps = 0;          // of a piece of a segment, in registers
-  int min_blocks = 0;     // of a multiprocessor: launch bounds the kernel is compiled for
-  int per_lane = 0;       // states of a lane, of one channel: changes bits
-  bool shuffles = false;  // sums over lanes by shuffles, also where shared memory has room for them
+  int channels = 0;    // neighbouring channels of a lane: changes bits
+  int segment = 0;     // steps of a segment: changes bits
+  int warps = 0;       // of a block: changes bits
+  int tiles = 0;       // tiles of channels that a block takes: changes bits
+  int steps = 0;       // of a piece of a segment, in registers
+  int min_blocks = 0;  // of a multiprocessor: launch bounds the kernel is compiled for
+  int per_lane = 0;    // states of a lane, of one channel: changes bits
 };
 
 // Queues the gradient on `stream` and returns: never synchronises, never allocates device memory. `shape` is

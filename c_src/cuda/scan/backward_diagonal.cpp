@@ -27,7 +27,7 @@ constexpr int kMinWarps = 16, kMinWideWarps = 8;
 
 struct Cut {
   int lanes = 1, per_lane = 1, channels = 1, warps = kWarps, tiles = 1, segment = kSegment, steps = 1;
-  int min_blocks = 1, sum_steps = 0;
+  int min_blocks = 1;
 
   int columns() const { return 32 / lanes; }
   int tile_channels() const { return warps * columns() * channels; }
@@ -55,8 +55,6 @@ scan::BackwardLayout layout_of(const ScanShape& p, const Cut& cut, int staged) {
           cut.lanes * cut.per_lane * floats_of(p),
           cut.channels * cut.per_lane * floats_of(p),
           cut.warps,
-          cut.channels,
-          cut.sum_steps,
           p.has(ScanOperand::z)};
 }
 
@@ -143,20 +141,6 @@ void make_room(const ScanShape& p, const DeviceProperties& device, Cut* cut) {
   }
 }
 
-// Steps of which a warp adds up its lanes' sums at once, by way of shared memory, where as many blocks fit a
-// multiprocessor with it as without; 0: by shuffles, step by step.
-int sum_steps(const ScanShape& p, const DeviceProperties& device, Cut cut) {
-  cut.sum_steps = 4;
-  const scan::BackwardLayout layout = layout_of(p, cut, cut.segment);
-  // A lane reads two or four floats at a time (scan/backward_lane_sums.cuh).
-  const auto shared_out = [&](int values, int lanes) {
-    return values % 4 == 0 && cut.sum_steps * values / lanes >= 2;
-  };
-  const bool even = cut.steps % cut.sum_steps == 0 && shared_out(layout.row_values(), cut.columns()) &&
-                    shared_out(layout.state_values(), cut.lanes);
-  return even && shared_bytes(p, cut) <= shared_for_blocks(device, cut.min_blocks) ? cut.sum_steps : 0;
-}
-
 Cut cut_for(const ScanShape& p, const DeviceProperties& device, const BackwardTuning& tuning) {
   Cut cut;
   share_out(p, tuning, &cut);
@@ -177,7 +161,6 @@ Cut cut_for(const ScanShape& p, const DeviceProperties& device, const BackwardTu
   cut.min_blocks = tuning.min_blocks > 0
                        ? tuning.min_blocks
                        : std::max(1, (is_wide(p, cut) ? kMinWideWarps : kMinWarps) / cut.warps);
-  if (!tuning.shuffles) cut.sum_steps = sum_steps(p, device, cut);
   return cut;
 }
 
@@ -213,10 +196,10 @@ KernelSpec spec_of(const ScanShape& p, const Cut& cut, const Staging& staging, c
       {define("COMPLEX", p.complex), define("LANES", cut.lanes), define("PER_LANE", cut.per_lane),
        define("CHANNELS", cut.channels), define("WARPS", cut.warps), define("CHANNEL_TILES", cut.tiles),
        define("SEGMENT", cut.segment), define("STAGED", staging.steps), define("AT_ONCE", staging.at_once),
-       define("STEPS", cut.steps), define("SUM_STEPS", cut.sum_steps),
-       define("MIN_BLOCKS", staging.min_blocks), define("WIDTH", access_width(p, cut)),
-       define("VECTOR_ROWS", has_vector_rows(p)), define("HAS_STATES", p.has(ScanOperand::given_states)),
-       define("B_CONSTANT", p.b_layout.constant), define("C_CONSTANT", p.c_layout.constant)}};
+       define("STEPS", cut.steps), define("MIN_BLOCKS", staging.min_blocks),
+       define("WIDTH", access_width(p, cut)), define("VECTOR_ROWS", has_vector_rows(p)),
+       define("HAS_STATES", p.has(ScanOperand::given_states)), define("B_CONSTANT", p.b_layout.constant),
+       define("C_CONSTANT", p.c_layout.constant)}};
   add_scan_defines(p, &spec.defines);
   return spec;
 }

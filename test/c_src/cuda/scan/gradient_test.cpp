@@ -172,29 +172,25 @@ TEST_CASE("the gradient's kernels for lengths, widths and layouts", "[.emulated_
 }
 
 // Memory of the emulated device is the host's: any cut, and tensors of any alignment.
-void run_cut(const ScanGradProblem& problem, const core::ScanGradOutputs& outputs,
-             const cuda::BackwardTuning& tuning, bool misaligned) {
-  const auto context = cuda::Context::open(0);
-  const cuda::ContextGuard guard(*context);
-  const core::ScanCall call = core::gradient_call(problem, outputs);
-  core::ScanShape shape = core::with_alignment_of(call.shape, call.operands);
-  if (misaligned) shape.add(ScanOperand::dy, 4);  // all that a kernel may rely on
-  core::ScanOperands<CUdeviceptr> at;
-  for (const ScanOperand id : core::all_operands<ScanOperand>()) {
-    at[id] = reinterpret_cast<CUdeviceptr>(call.operands[id]);
-  }
-  const std::size_t bytes = cuda::scan_gradient_scratch(shape, context->properties(), tuning);
-  std::vector<unsigned char> scratch(bytes + 256 + 64, 0xff);
-  const auto begin = (reinterpret_cast<CUdeviceptr>(scratch.data()) + 255) / 256 * 256;
-  const cuda::StreamLease stream(*context);
-  cuda::enqueue_scan_gradient(*context, stream.handle(), shape, at, begin, tuning);
-  const auto* behind = reinterpret_cast<const unsigned char*>(begin + bytes);
-  CHECK(std::all_of(behind, behind + 64, [](unsigned char byte) { return byte == 0xff; }));
-}
 void check_cut(const ScanSpec& spec, const cuda::BackwardTuning& tuning, bool misaligned = false) {
   INFO(spec.to_string());
   const auto launch = [&](const ScanGradProblem& problem, const core::ScanGradOutputs& outputs) {
-    run_cut(problem, outputs, tuning, misaligned);
+    const auto context = cuda::Context::open(0);
+    const cuda::ContextGuard guard(*context);
+    const core::ScanCall call = core::gradient_call(problem, outputs);
+    core::ScanShape shape = core::with_alignment_of(call.shape, call.operands);
+    if (misaligned) shape.add(ScanOperand::dy, 4);  // all that a kernel may rely on
+    core::ScanOperands<CUdeviceptr> at;
+    for (const ScanOperand id : core::all_operands<ScanOperand>()) {
+      at[id] = reinterpret_cast<CUdeviceptr>(call.operands[id]);
+    }
+    const std::size_t bytes = cuda::scan_gradient_scratch(shape, context->properties(), tuning);
+    std::vector<unsigned char> scratch(bytes + 256 + 64, 0xff);
+    const auto begin = (reinterpret_cast<CUdeviceptr>(scratch.data()) + 255) / 256 * 256;
+    const cuda::StreamLease stream(*context);
+    cuda::enqueue_scan_gradient(*context, stream.handle(), shape, at, begin, tuning);
+    const auto* behind = reinterpret_cast<const unsigned char*>(begin + bytes);
+    CHECK(std::all_of(behind, behind + 64, [](unsigned char byte) { return byte == 0xff; }));
   };
   CHECK(scan_grad_mismatch(ScanGradCase(spec).problem(), launch) == "");
 }
@@ -213,33 +209,6 @@ TEST_CASE("the gradient where a lane has two channels and a block several tiles"
   tuning.segment = 64, tuning.per_lane = 2, tuning.steps = 4;
   check_cut(spec, tuning);
   check_cut(with_everything(of_size(1, 130, 40, 16)), tuning);
-}
-
-// Whether the last stage adds up its lanes' sums by way of shared memory.
-bool sums_in_memory(const core::ScanShape& shape, const cuda::BackwardTuning& tuning) {
-  const auto device = cuda::Context::open(0)->properties();
-  for (const std::string& define : cuda::plan_scan_gradient(shape, device, tuning).stages.back().spec.defines)
-    if (define == "SUM_STEPS=4") return true;
-  return false;
-}
-
-TEST_CASE("sums over lanes have the same bits by shuffles and by way of shared memory",
-          "[.emulated_gradient]") {
-  emulate_launches();
-  cuda::BackwardTuning tuning;
-  tuning.channels = 2, tuning.segment = 32, tuning.warps = 2, tuning.min_blocks = 1;
-  for (const int per_lane : {2, 4}) {
-    tuning.per_lane = per_lane;
-    const ScanGradCase c(of_size(2, 70, 88, 16));
-    const ScanGradProblem problem = c.problem();
-    GradResults results[] = {GradResults(problem), GradResults(problem)};
-    for (const bool shuffles : {false, true}) {
-      tuning.shuffles = shuffles;
-      CHECK(sums_in_memory(problem.scan.shape, tuning) == !shuffles);
-      run_cut(problem, results[shuffles].outputs(), tuning, false);
-    }
-    CHECK(results[0].bytes() == results[1].bytes());
-  }
 }
 
 TEST_CASE("the gradient with a full matrix for lengths, widths and layouts", "[.emulated_gradient_sweep]") {
