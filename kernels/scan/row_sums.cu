@@ -26,29 +26,54 @@ EXPHIL_DEVICE long long place_of(const RowSum& sum, long long o, long long k) {
   return ((batch * steps + k / sum.width) * sum.groups + group) * sum.width + k % sum.width;
 }
 
+// One of the results, and the first of its rows that a thread adds up.
+struct Result {
+  bool exists;
+  const float* from;
+  long long place;
+};
+EXPHIL_DEVICE Result find_result(const RowSum& sum, long long number, int strand) {
+  if (number >= sum.outer * sum.columns) return {};
+  const long long o = number / sum.columns, k = number % sum.columns;
+  return {true, sum.from + (o * sum.rows + strand) * sum.columns + k, place_of(sum, o, k)};
+}
+
+// Every strands-th row from `strand` on. A few are loaded before the first of them is added.
+EXPHIL_DEVICE float add_rows(const RowSum& sum, const float* from, int strand) {
+  constexpr int kAtOnce = 8;
+  const long long step = sum.strands * sum.columns;
+  float value = 0.0f;
+#pragma unroll 1
+  for (long long row = strand; row < sum.rows; row += kAtOnce * sum.strands, from += kAtOnce * step) {
+    const long long left = sum.rows - row;
+    const int rows = left < kAtOnce * sum.strands ? static_cast<int>(left) : kAtOnce * sum.strands;
+    float next[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) next[u] = from[u * sum.strands < rows ? u * step : 0];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      if (u * sum.strands < rows) value = __fadd_rn(value, next[u]);
+    }
+  }
+  return value;
+}
+
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(256)
     scan_row_sums(const __grid_constant__ exphil::scan::RowSumArguments p) {
-  wait_for_stage_before();
   extern __shared__ float4 shared_memory[];
   float* const strands = reinterpret_cast<float*>(shared_memory);
   const RowSum& sum = p.sums[blockIdx.y];
   const int across = kRowSumThreads / sum.strands;  // results of a block at a time
   const int strand = threadIdx.x / across, lane = threadIdx.x % across;
-  const long long count = sum.outer * sum.columns;
-  for (long long first = static_cast<long long>(blockIdx.x) * across; first < count;
-       first += static_cast<long long>(gridDim.x) * across) {
-    const long long number = first + lane;
-    const long long o = number / sum.columns, k = number % sum.columns;
-    float value = 0.0f;
-    if (number < count) {
-      const float* from = sum.from + o * sum.rows * sum.columns + k;
-#pragma unroll 8
-      for (long long row = strand; row < sum.rows; row += sum.strands) {
-        value = __fadd_rn(value, from[row * sum.columns]);
-      }
-    }
+  const long long count = sum.outer * sum.columns, next = static_cast<long long>(gridDim.x) * across;
+  long long first = static_cast<long long>(blockIdx.x) * across;
+  // Divisions take long: the first result's are done while the stage before ends.
+  Result result = find_result(sum, first + lane, strand);
+  wait_for_stage_before();
+  for (; first < count; first += next) {
+    float value = result.exists ? add_rows(sum, result.from, strand) : 0.0f;
     if (sum.strands > 1) {
       __syncthreads();
       strands[threadIdx.x] = value;
@@ -57,6 +82,7 @@ extern "C" __global__ void __launch_bounds__(256)
         value = __fadd_rn(value, strands[other * across + lane]);
       }
     }
-    if (strand == 0 && number < count) store(sum, place_of(sum, o, k), value);
+    if (strand == 0 && result.exists) store(sum, result.place, value);
+    if (first + next < count) result = find_result(sum, first + next + lane, strand);
   }
 }
