@@ -24,17 +24,18 @@ EXPHIL_DEVICE void store_channel_sums(const Place& s, const float (&sums)[kWidth
   }
 }
 
-// Where the thread's rows of gradients go; a null one is not asked for.
+// Where the thread's rows of gradients go; a null one is not asked for. Whole: none is null, and
+// is_whole().
 template <bool Whole>
 struct GradientRows {
-  StreamRows<Whole> dx, ddt, dz;
+  StreamRows dx, ddt, dz;
   bool has_dx, has_ddt;
   EXPHIL_DEVICE GradientRows(const BackwardArguments& all, long long at, long long down)
-      : dx(all.dx, all.dx != nullptr ? at : 0, down),
-        ddt(all.ddt, all.ddt != nullptr ? at : 0, down),
-        dz(all.dz, all.dz != nullptr ? at : 0, down),
-        has_dx(all.dx != nullptr),
-        has_ddt(all.ddt != nullptr) {}
+      : dx(all.dx, Whole || all.dx != nullptr ? at : 0, down),
+        ddt(all.ddt, Whole || all.ddt != nullptr ? at : 0, down),
+        dz(all.dz, HAS_Z && (Whole || all.dz != nullptr) ? at : 0, down),
+        has_dx(Whole || all.dx != nullptr),
+        has_ddt(Whole || all.ddt != nullptr) {}
 };
 
 // The gradients of one step of kWidth channels; adds to the sums for D and for the bias.
@@ -58,7 +59,7 @@ EXPHIL_DEVICE void finish_piece(const BackwardArguments& all, const Shared& shar
   }
   if (to.has_dx) to.dx.store(u, dx);
   if (to.has_ddt) to.ddt.store(u, ddt);
-  if (HAS_Z && all.dz != nullptr) to.dz.store(u, dz);
+  if (HAS_Z && (Whole || all.dz != nullptr)) to.dz.store(u, dz);
 }
 
 template <bool Whole, class Between>
@@ -73,7 +74,7 @@ EXPHIL_DEVICE void finish_streams(const BackwardArguments& all, const Place& s, 
     const int steps = Whole ? kStaged : exists ? s.steps : 0;
 #pragma unroll 1
     for (int first = s.thread / kAcross; first < steps; first += kAtOnce * kDown, at += kAtOnce * down) {
-      const InputRows<Whole> rows(all, at, down);
+      const InputRows rows(all, at, down);
       const GradientRows<Whole> to(all, at, down);
       PackedInputs<kWidth> in[kAtOnce];
 #pragma unroll
@@ -100,7 +101,8 @@ EXPHIL_DEVICE void finish_streams(const BackwardArguments& all, const Place& s, 
 template <class Between>
 EXPHIL_DEVICE void finish_streams(const BackwardArguments& all, const Place& s, const Shared& shared,
                                   Between between) {
-  if (is_whole(all.scan, s)) {
+  const bool wanted = all.dx != nullptr && all.ddt != nullptr && (!HAS_Z || all.dz != nullptr);
+  if (wanted && is_whole(s)) {
     finish_streams<true>(all, s, shared, between);
   } else {
     finish_streams<false>(all, s, shared, between);

@@ -41,21 +41,20 @@ EXPHIL_DEVICE ChannelValues load_channel_values(const Arguments& p, const Place&
   return k;
 }
 
-// Whether every step and every channel of a tile exists, and its rows are near enough to each other for
-// 32-bit offsets. Then its threads share it evenly and need not ask for each row.
+// Whether every step and every channel of a tile exists. Then its threads share it evenly and need not ask
+// for each row.
 constexpr bool kEven = kStaged % (kDown * kAtOnce) == 0 && kAcross * kWidth == kTileChannels;
-EXPHIL_DEVICE bool is_whole(const Arguments& p, const Place& s) {
-  return kEven && s.steps == kStaged && s.tile_channels == kTileChannels && p.dim <= 1 << 20;
+EXPHIL_DEVICE bool is_whole(const Place& s) {
+  return kEven && s.steps == kStaged && s.tile_channels == kTileChannels;
 }
 
-// The thread's rows of a stream: `first`, and `down` elements to the next. Whole: as is_whole().
-template <bool Whole>
+// The thread's rows of a stream: `first`, and `down` elements to the next.
 struct StreamRows {
   const void* first;
   long long down;
   EXPHIL_DEVICE StreamRows(const void* stream, long long at, long long down_)
       : first(static_cast<const Storage*>(stream) + at), down(down_) {}
-  EXPHIL_DEVICE long long row(int u) const { return Whole ? u * static_cast<int>(down) : u * down; }
+  EXPHIL_DEVICE long long row(int u) const { return u * down; }
   EXPHIL_DEVICE Packed<ELEMENT, kWidth> load(int u) const {
     return load_packed<ELEMENT, kWidth>(first, row(u));
   }
@@ -63,9 +62,8 @@ struct StreamRows {
     write_elements(const_cast<void*>(first), row(u), value);
   }
 };
-template <bool Whole>
 struct InputRows {
-  StreamRows<Whole> x, dt, dy, z;
+  StreamRows x, dt, dy, z;
   EXPHIL_DEVICE InputRows(const BackwardArguments& all, long long at, long long down)
       : x(all.scan.x, at, down),
         dt(all.scan.dt, at, down),
@@ -94,7 +92,8 @@ EXPHIL_DEVICE void stage_piece(const Arguments& p, const Shared& shared, int pla
   device::store_floats(shared.dy + place, dy);
 }
 
-// Zeros beyond the sequence and the channels: such a step leaves every state and every sum as it is.
+// Zeros beyond the sequence and the channels: such a step leaves every state and every sum as it is. Whole:
+// as is_whole().
 template <bool Whole>
 EXPHIL_DEVICE void stage_streams(const BackwardArguments& all, const Place& s, const Shared& shared) {
   visit_columns(all.scan, s, [&](int column, bool in_tile, long long at, long long down) {
@@ -102,7 +101,7 @@ EXPHIL_DEVICE void stage_streams(const BackwardArguments& all, const Place& s, c
     const ChannelValues k = load_channel_values(all.scan, s, column, exists);
 #pragma unroll 1
     for (int first = s.thread / kAcross; first < kStaged; first += kAtOnce * kDown, at += kAtOnce * down) {
-      const InputRows<Whole> rows(all, at, down);
+      const InputRows rows(all, at, down);
       PackedInputs<kWidth> in[kAtOnce];
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) {
@@ -119,7 +118,7 @@ EXPHIL_DEVICE void stage_streams(const BackwardArguments& all, const Place& s, c
   });
 }
 EXPHIL_DEVICE void stage_streams(const BackwardArguments& all, const Place& s, const Shared& shared) {
-  if (is_whole(all.scan, s)) {
+  if (is_whole(s)) {
     stage_streams<true>(all, s, shared);
   } else {
     stage_streams<false>(all, s, shared);
