@@ -255,15 +255,20 @@ extern "C" __global__ void __launch_bounds__(kThreads, MIN_BLOCKS)
 #pragma unroll 1
   for (long long segment = blockIdx.y; segment < p.segments; segment += gridDim.y) {
     enter_segment(s, p.scan, segment);
+    // The rows of b and c are loaded with the first tile or, where that would not save a wait, before it.
+    const bool rows_first = !kBeginFirst || !has_whole_rows(s);
     __syncthreads();  // the segment before has been read
-    stage_projections(p.scan, s, shared);
+    if (rows_first) stage_projections(p.scan, s, shared);
 #pragma unroll 1
     for (int tile = 0; tile < CHANNEL_TILES && tile * kTileChannels < s.channels; ++tile) {
       enter_tile(s, tile);
       __syncthreads();  // the tile before has been read
+      Projections rows;
+      if (!rows_first && tile == 0) rows = load_projections(p.scan, s);
       Begin begin;
       if (kBeginFirst) wait_for_stage_before(), begin = load_begin(p, s);
       stage_streams(p, s, shared);
+      if (!rows_first && tile == 0) store_projections(s, shared, rows);
       if (!kBeginFirst) wait_for_stage_before(), begin = load_begin(p, s);
       __syncthreads();
       if (tile + 1 < CHANNEL_TILES && (tile + 1) * kTileChannels < s.channels) {

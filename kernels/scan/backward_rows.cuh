@@ -63,16 +63,28 @@ EXPHIL_DEVICE void store_whole_rows(const Place& s, const WholeRowPieces& in, fl
     device::store_floats(to + (s.thread + u * kThreads) * kRowPiece, value);
   }
 }
+
+// The rows of a segment between their loads and their stores, so that other loads are issued meanwhile.
+struct Projections {
+  WholeRowPieces b, c;
+};
+EXPHIL_DEVICE bool has_whole_rows(const Place& s) {
+  return kEvenRows && s.steps == kSegment;
+}
+EXPHIL_DEVICE Projections load_projections(const Arguments& p, const Place& s) {
+  Projections rows;
+  if constexpr (!B_CONSTANT) rows.b = load_whole_rows(p, s, p.b, p.b_step, p.b_group_channels);
+  if constexpr (!C_CONSTANT) rows.c = load_whole_rows(p, s, p.c, p.c_step, p.c_group_channels);
+  return rows;
+}
+EXPHIL_DEVICE void store_projections(const Place& s, const Shared& shared, const Projections& rows) {
+  if constexpr (!B_CONSTANT) store_whole_rows(s, rows.b, shared.b);
+  if constexpr (!C_CONSTANT) store_whole_rows(s, rows.c, shared.c);
+}
+
 EXPHIL_DEVICE void stage_projections(const Arguments& p, const Place& s, const Shared& shared) {
   if (B_CONSTANT && C_CONSTANT) return;
-  if (kEvenRows && s.steps == kSegment) {
-    WholeRowPieces b, c;
-    if constexpr (!B_CONSTANT) b = load_whole_rows(p, s, p.b, p.b_step, p.b_group_channels);
-    if constexpr (!C_CONSTANT) c = load_whole_rows(p, s, p.c, p.c_step, p.c_group_channels);
-    if constexpr (!B_CONSTANT) store_whole_rows(s, b, shared.b);
-    if constexpr (!C_CONSTANT) store_whole_rows(s, c, shared.c);
-    return;
-  }
+  if (has_whole_rows(s)) return store_projections(s, shared, load_projections(p, s));
 #pragma unroll 1
   for (int i = s.thread; i < kSegment * kRowPieces; i += kRowsAtOnce * kThreads) {
     RowPieces b, c;
