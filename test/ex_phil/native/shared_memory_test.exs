@@ -11,6 +11,7 @@ defmodule ExPhil.Native.SharedMemoryTest do
 
   # x, dt, a, b and c of a scan of this seq in one block, each behind the other.
   @prelude """
+  Code.put_compiler_option(:ignore_module_conflict, true)  # where the real Nx is there, too
   for file <- ["fake_nx", "fake_exla"], do: Code.compile_file("test/support/" <> file <> ".exs")
   alias ExPhil.Native.{AssociativeScan, Error, SelectiveScan}
   block = #{@block}
