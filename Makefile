@@ -54,7 +54,9 @@ WARNINGS = $(if $(findstring -fsanitize,$(CXXFLAGS)),-w,-Wall -Wextra -Werror)
 ifneq ($(findstring aarch64,$(shell $(CXX) -dumpmachine)),)
 MACHINE_FLAGS := -march=armv8-a+crypto
 endif
-FLAGS = $(strip -std=c++17 $(MACHINE_FLAGS)) $(CXXFLAGS) $(WARNINGS) -fPIC -fvisibility=hidden -ffp-contract=on -MMD -MP -Ic_src -I. $(CUDA_FLAGS)
+# initial-exec: each thread has its thread-local data from its start. Otherwise glibc allocates it at the first use, and ends
+# the process where it has no memory.
+FLAGS = $(strip -std=c++17 $(MACHINE_FLAGS)) $(CXXFLAGS) $(WARNINGS) -fPIC -ftls-model=initial-exec -fvisibility=hidden -ffp-contract=on -MMD -MP -Ic_src -I. $(CUDA_FLAGS)
 LIBS := -lhwy -ltbb -lz -ldl -lpthread
 
 # Every file of a folder, recursively.

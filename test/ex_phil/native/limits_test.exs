@@ -11,6 +11,15 @@ defmodule ExPhil.Native.LimitsTest do
   # Megabytes by which the address space may grow: hardly any, enough for some calls, enough for all.
   @steps [1, 16, 100_000]
 
+  test "thread-local data is there from a thread's start, and allocates nothing later" do
+    for library <- Path.wildcard("priv/exphil_native*.so") do
+      {relocations, 0} = System.cmd("readelf", ["-rW", library])
+      assert relocations =~ "TPOFF"
+      # Of a model of thread-local data that glibc allocates at its first use.
+      refute relocations =~ ~r/DTPMOD|TLSDESC/
+    end
+  end
+
   @tag :prlimit
   test "a call that finds no memory says so, and the VM goes on", %{tmp_dir: folder} do
     controller = if Shared.path(), do: Shared.file("exphil/exphil_policy/policy_old_term.bin"), else: ""

@@ -60,7 +60,8 @@ defmodule ExPhil.Native.QueuePriorityTest do
     model = Mamba.load!(#{inspect(Policies.checkpoint())}, backend: :host)
     obs = :binary.copy(<<0.1::float-32-little>>, Mamba.info(model).d_input)
     session = Mamba.new_session!(model)
-    long = scan.(8, 128)
+    # As long on many cores: it must still run when this has read the state of all threads.
+    long = scan.(4 * System.schedulers_online(), 128)
     Process.sleep(150)
     call = Task.async(long)
     eventually.(fn -> Enum.any?(threads.(), fn {_, nice, ticks} -> nice == own and ticks >= 2 end) end)

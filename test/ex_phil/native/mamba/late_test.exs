@@ -1,20 +1,22 @@
 defmodule ExPhil.Native.Mamba.LateTest do
   # Steps on a device run where they are called, and go on in a dirty job where the device is late. In a VM of its own
-  # over the fake driver (test/c_src/cuda/fake_cuda.cpp), which replaces steps by simple ones; every 40th takes a millisecond.
+  # over the fake driver (test/c_src/cuda/fake_cuda.cpp), which replaces steps by simple ones. Every 40th takes a
+  # millisecond, or longer than the system keeps a thread off its core, where a test counts those that were late.
   use ExPhil.Native.TestSupport.BackendCase, async: true
 
   alias ExPhil.Native.TestSupport.FakeCuda
 
   @moduletag :fake_cuda
   @moduletag timeout: 180_000
-  @delays [{"FAKE_CUDA_DELAY", "1000"}, {"FAKE_CUDA_DELAY_EVERY", "40"}]
 
-  defp run(code), do: FakeCuda.play(400, code, @delays)
+  # The delay is in microseconds.
+  defp run(delay \\ 1000, code),
+    do: FakeCuda.play(400, code, [{"FAKE_CUDA_DELAY", "#{delay}"}, {"FAKE_CUDA_DELAY_EVERY", "40"}])
 
   test "steps stay on their scheduler, late ones do not, and all have the right bits" do
     # A process is scheduled out when it goes on in a dirty job.
     output =
-      run("""
+      run(20_000, """
       session = Mamba.new_session!(model)
       for frame <- Enum.take(frames, 20), do: Mamba.step!(session, frame)
       Mamba.import_state!(session, Mamba.export_state!(Mamba.new_session!(model)))
