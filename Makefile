@@ -105,10 +105,12 @@ test: setup
 	@$(MAKE) --no-print-directory test_c test_ex
 	@$(MAKE) --no-print-directory test_alone
 
-## test_c: the C++ tests (Catch2), in two processes
-test_c: test_c_others $(if $(CUDA_FOUND),test_c_emulated)
+## test_c: the C++ tests (Catch2), in three processes
+test_c: test_c_others $(if $(CUDA_FOUND),test_c_emulated test_c_teams)
 test_c_emulated: $(BUILD)/c_src_tests
-	$(BUILD)/c_src_tests '[emulated]~[.]'
+	$(BUILD)/c_src_tests '[emulated]~[teams]~[.]'
+test_c_teams: $(BUILD)/c_src_tests
+	$(BUILD)/c_src_tests '[emulated][teams]'
 test_c_others: $(BUILD)/c_src_tests
 	$(BUILD)/c_src_tests '~[emulated]~[.]'
 
@@ -300,4 +302,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(wildcard $(BUILD)/test/fuzz/*.d) $(OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
 .SECONDARY:
-.PHONY: all setup demo test test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_others test_variants test_variants_compiled test_variants_emulated test_ex test_alone lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
+.PHONY: all setup demo test test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_emulated test_ex test_alone lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
