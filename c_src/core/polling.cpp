@@ -16,7 +16,7 @@ namespace {
 
 using Clock = PollingPlace::Clock;
 
-std::atomic<int> pollers{0};
+std::atomic<int> pollers{0}, companions{0};
 std::atomic<int (*)()> replaced_count{nullptr};
 
 // Of the machine, as /proc/loadavg counts the threads of all of them.
@@ -63,8 +63,8 @@ bool cores_are_wanted() noexcept {
   const Clock::time_point now = Clock::now();
   if (now.time_since_epoch() - Clock::duration(looked.load(std::memory_order_relaxed)) > kAge) {
     looked.store(now.time_since_epoch().count(), std::memory_order_relaxed);
-    wanted.store(runnable_threads() - pollers.load(std::memory_order_relaxed) > machine_cores(),
-                 std::memory_order_relaxed);
+    const int own = pollers.load(std::memory_order_relaxed) + companions.load(std::memory_order_relaxed);
+    wanted.store(runnable_threads() - own > machine_cores(), std::memory_order_relaxed);
   }
   return wanted.load(std::memory_order_relaxed);
 }
@@ -73,15 +73,22 @@ PollingPlace::PollingPlace() noexcept : has_place_(take_place()) {}
 
 PollingPlace::~PollingPlace() {
   if (has_place_) pollers.fetch_sub(1, std::memory_order_relaxed);
+  if (has_companion_) companions.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void PollingPlace::add_companion() noexcept {
+  if (has_companion_) return;
+  has_companion_ = true;
+  companions.fetch_add(1, std::memory_order_relaxed);
 }
 
 bool PollingPlace::may_poll() noexcept {
   const Clock::time_point now = Clock::now();
   if (!has_place_ || !may_ || now < next_look_) return has_place_ && may_;
   next_look_ = now + kLook;
-  const bool before = wanted_;
-  wanted_ = runnable_threads() > machine_cores();
-  if (before && wanted_) may_ = false;
+  wanted_ = runnable_threads() - companions.load(std::memory_order_relaxed) > machine_cores();
+  refusals_ = wanted_ ? refusals_ + 1 : 0;
+  if (refusals_ == kRefusals) may_ = false;
   return may_;
 }
 

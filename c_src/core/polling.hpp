@@ -17,8 +17,8 @@ int runnable_threads() noexcept;
 // Replaces what runnable_threads() returns; null: the system again. For tests.
 void set_runnable_threads(int (*count)()) noexcept;
 
-// Whether threads wait for a core, apart from those that only poll here. The answer may be 50 microseconds
-// old.
+// Whether threads wait for a core, apart from those that only poll here and their companions. The answer may
+// be 50 microseconds old.
 bool cores_are_wanted() noexcept;
 
 // Bounds the time that one thread polls to half of it, over some frames: where many frames are expected at
@@ -51,9 +51,14 @@ class PollingPlace {
   PollingPlace& operator=(const PollingPlace&) = delete;
 
   // Called every few microseconds of the polling. False where there is no place, or where threads wait for a
-  // core: then the thread sleeps instead. Asks the system every 50 microseconds, and believes its second
-  // answer, because a thread that has just been woken may find an idle core by itself.
+  // core: then the thread sleeps instead. Asks the system every 50 microseconds, and believes its fourth
+  // answer in turn: a frame that begins wakes a scheduler or two and the thread of the ticks, some of them
+  // for microseconds only, and that is when the thread that polls is needed.
   bool may_poll() noexcept;
+  // From now on another thread of this library may be awake for what this one polls for: a helper that looks
+  // for work a while before it sleeps, and gives its core to whoever wants it. So it does not count as a
+  // thread that wants one.
+  void add_companion() noexcept;
   // The last answer: nothing that takes longer than a look should begin.
   bool wanted() const noexcept { return wanted_; }
 
@@ -62,8 +67,10 @@ class PollingPlace {
 
  private:
   static constexpr std::chrono::microseconds kLook{50};
+  static constexpr int kRefusals = 4;
   const bool has_place_;
-  bool wanted_ = false, may_ = true;
+  bool wanted_ = false, may_ = true, has_companion_ = false;
+  int refusals_ = 0;  // in turn
   Clock::time_point next_look_{};
 };
 

@@ -31,6 +31,8 @@ constexpr std::chrono::microseconds kAgain{300};
 // and has all of it in its cache when the frame comes. On two quiet cores a paced step in f32 took 191 us
 // with a distance of 300 us, 126 with 100 and 113 with 50; 8.5, 10.3 and 10.6% of a core.
 constexpr std::chrono::microseconds kAgainHere{100};
+// So much earlier than expected frames often come: no scratch step should be under way then.
+constexpr std::chrono::microseconds kEarly{100};
 // From a frame's arrival to the beginning of its step.
 constexpr std::chrono::microseconds kUntilStep{30};
 
@@ -50,7 +52,7 @@ struct Pace::Entry {
   Entry(std::shared_ptr<Warmer> policy_warmer, std::chrono::nanoseconds frame_period)
       : warmer(std::move(policy_warmer)),
         period(frame_period),
-        lead(std::min<std::chrono::nanoseconds>(kLead, period / 4)),
+        lead(std::min<std::chrono::nanoseconds>(warmer->step.on_device() ? kLead : kLeadHere, period / 4)),
         bound(std::min<std::chrono::nanoseconds>(kBound, period / 4)),
         times(period) {}
 
@@ -186,7 +188,7 @@ class PaceThread {
       for (const auto& entry : due) help(*entry);
       if (!waiting) break;
       if (!place.may_poll()) return false;
-      if (now >= again && !place.wanted() && has_time(due, now)) again = warm(due, now);
+      if (now >= again && !place.wanted() && has_time(due, now)) again = warm(due, now, place);
       for (int i = 0; i < 16; ++i) pause_briefly();
     }
     return true;
@@ -219,12 +221,13 @@ class PaceThread {
   bool has_time(const std::vector<std::shared_ptr<Pace::Entry>>& due, Clock::time_point now) const {
     return std::all_of(due.begin(), due.end(), [&](const auto& entry) {
       const Clock::time_point frame = entry->times.next();
-      return now + taken_ < frame || now > frame + entry->bound / 2;
+      return now + taken_ + kEarly < frame || now > frame + entry->bound / 2;
     });
   }
 
   // A scratch step of each policy that awaits a frame and has had none just now. Returns when to do it again.
-  Clock::time_point warm(const std::vector<std::shared_ptr<Pace::Entry>>& due, Clock::time_point begin) {
+  Clock::time_point warm(const std::vector<std::shared_ptr<Pace::Entry>>& due, Clock::time_point begin,
+                         PollingPlace& place) {
     ++round_;
     bool on_device = false;
     for (const auto& entry : due) {
@@ -235,6 +238,7 @@ class PaceThread {
       warmer.round = round_;
       warmer.step.run();
       on_device |= warmer.step.on_device();
+      if (!warmer.step.on_device()) place.add_companion();  // the helper that shared the step
     }
     const Clock::time_point end = Clock::now();
     taken_ = std::min<Clock::duration>(end - begin, Pace::kLead / 2);

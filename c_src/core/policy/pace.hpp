@@ -24,9 +24,10 @@ MicroHertz pace_rate(double fps);
 
 class Pace {
  public:
-  // How long before a frame the thread wakes, how long after the expected time it still polls (both at most a
-  // quarter of the period), and how many missing frames in a row end it until the next one.
-  static constexpr std::chrono::microseconds kLead{1000}, kBound{1000};
+  // How long before a frame the thread wakes, on a device and where this machine computes it, how long after
+  // the expected time it still polls (all at most a quarter of the period), and how many missing frames in a
+  // row end it until the next one.
+  static constexpr std::chrono::microseconds kLead{1000}, kLeadHere{1500}, kBound{1000};
   static constexpr int kMostMissed = 8;
 
   // Expects frames at this rate, from the second one on. Throws out_of_memory.

@@ -57,7 +57,7 @@ TEST_CASE("a thread stops polling where others wait for a core", "[polling]") {
   {
     PollingPlace place;
     const RunnableThreads busy(kMany);
-    CHECK(place.may_poll());  // the first answer is not believed yet
+    CHECK(place.may_poll());  // a single answer is not believed yet
     CHECK(place.wanted());
     CHECK(is_refused(place));
     const RunnableThreads idle(0);
@@ -74,6 +74,37 @@ TEST_CASE("a thread stops polling where others wait for a core", "[polling]") {
   PollingPlace place;
   CHECK(place.may_poll());
   CHECK_FALSE(place.wanted());
+}
+
+TEST_CASE("busy cores between idle ones, for less than four looks in turn, end no polling", "[polling]") {
+  PollingPlace place;
+  for (int i = 0; i < 20; ++i) {
+    const RunnableThreads runnable(i % 4 == 3 ? 0 : kMany);
+    CHECK(place.may_poll());
+    CHECK(place.wanted() == (i % 4 != 3));
+    std::this_thread::sleep_for(100us);
+  }
+}
+
+TEST_CASE("a companion of a thread that polls wants no core", "[polling]") {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  // The answer to a look of this place while so many threads run.
+  const auto is_wanted = [](PollingPlace& place, int threads) {
+    const RunnableThreads runnable(threads);
+    std::this_thread::sleep_for(100us);
+    CHECK(place.may_poll());
+    return place.wanted();
+  };
+  {
+    PollingPlace place;
+    CHECK(is_wanted(place, cores + 1));
+    place.add_companion();
+    place.add_companion();  // counts once
+    CHECK_FALSE(is_wanted(place, cores + 1));
+    CHECK(is_wanted(place, cores + 2));
+  }
+  PollingPlace place;  // the companion went with the first
+  CHECK(is_wanted(place, cores + 1));
 }
 
 TEST_CASE("at most one thread less than there are cores polls", "[polling]") {
