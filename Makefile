@@ -115,11 +115,13 @@ test_c_others: $(BUILD)/c_src_tests
 	$(BUILD)/c_src_tests '~[emulated]~[.]'
 
 ## test_variants: compile every variant of every kernel for sm_90, and run the longest tests of kernels without a GPU (minutes; the ordinary tests compile each file once, for four architectures)
-test_variants: test_variants_compiled test_variants_emulated
+test_variants: test_variants_faults test_variants_gradient test_variants_compiled
 test_variants_compiled: $(BUILD)/c_src_tests
 	$(BUILD)/c_src_tests '[variants]~[emulated]'
-test_variants_emulated: $(BUILD)/c_src_tests
-	$(BUILD)/c_src_tests '[variants][emulated]'
+test_variants_faults: $(BUILD)/c_src_tests
+	$(BUILD)/c_src_tests '[variants][emulated]~[scan_grad]'
+test_variants_gradient: $(BUILD)/c_src_tests
+	$(BUILD)/c_src_tests '[variants][emulated][scan_grad]'
 
 ## test_ex: the Elixir tests (ExUnit)
 test_ex: native
@@ -302,4 +304,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(wildcard $(BUILD)/test/fuzz/*.d) $(OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
 .SECONDARY:
-.PHONY: all setup demo test test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_emulated test_ex test_alone lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
+.PHONY: all setup demo test test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_alone lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
