@@ -107,21 +107,19 @@ test: setup
 
 ## test_c: the C++ tests (Catch2), in three processes
 test_c: test_c_others $(if $(CUDA_FOUND),test_c_emulated test_c_teams)
-test_c_emulated: $(BUILD)/c_src_tests
-	$(BUILD)/c_src_tests '[emulated]~[teams]~[.]'
-test_c_teams: $(BUILD)/c_src_tests
-	$(BUILD)/c_src_tests '[emulated][teams]'
-test_c_others: $(BUILD)/c_src_tests
-	$(BUILD)/c_src_tests '~[emulated]~[.]'
 
 ## test_variants: compile every variant of every kernel for sm_90, and run the longest tests of kernels without a GPU (minutes; the ordinary tests compile each file once, for four architectures)
 test_variants: test_variants_faults test_variants_gradient test_variants_compiled
-test_variants_compiled: $(BUILD)/c_src_tests
-	$(BUILD)/c_src_tests '[variants]~[emulated]'
-test_variants_faults: $(BUILD)/c_src_tests
-	$(BUILD)/c_src_tests '[variants][emulated]~[scan_grad]'
-test_variants_gradient: $(BUILD)/c_src_tests
-	$(BUILD)/c_src_tests '[variants][emulated][scan_grad]'
+
+# Each is a process that runs the test cases of its tags.
+test_c_emulated: TAGS = [emulated]~[teams]~[.]
+test_c_teams: TAGS = [emulated][teams]
+test_c_others: TAGS = ~[emulated]~[.]
+test_variants_compiled: TAGS = [variants]~[emulated]
+test_variants_faults: TAGS = [variants][emulated]~[scan_grad]
+test_variants_gradient: TAGS = [variants][emulated][scan_grad]
+test_c_emulated test_c_teams test_c_others test_variants_compiled test_variants_faults test_variants_gradient: $(BUILD)/c_src_tests
+	$(BUILD)/c_src_tests '$(TAGS)'
 
 ## test_ex: the Elixir tests (ExUnit)
 test_ex: native

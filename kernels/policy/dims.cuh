@@ -16,6 +16,13 @@
 #define STAGED 0
 #endif
 
+// What a kernel declares whose teams of TEAM blocks are clusters.
+#if defined(CLUSTER) && CLUSTER
+#define TEAM_SHAPE __cluster_dims__(TEAM, 1, 1)
+#else
+#define TEAM_SHAPE
+#endif
+
 namespace exphil {
 namespace policy {
 

@@ -221,12 +221,6 @@ __device__ __forceinline__ void Step::head(int first) {
 }  // namespace policy
 }  // namespace exphil
 
-#if CLUSTER
-#define TEAM_SHAPE __cluster_dims__(TEAM, 1, 1)
-#else
-#define TEAM_SHAPE
-#endif
-
 #if ARMED
 
 // grid: TEAM blocks; dynamic shared memory as of policy_step.

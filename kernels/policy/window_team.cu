@@ -291,12 +291,6 @@ __device__ __forceinline__ void TeamWindow::run() {
 }  // namespace policy
 }  // namespace exphil
 
-#if CLUSTER
-#define TEAM_SHAPE __cluster_dims__(TEAM, 1, 1)
-#else
-#define TEAM_SHAPE
-#endif
-
 // grid: teams * TEAM blocks; dynamic shared memory: kPart.
 extern "C" __global__ void TEAM_SHAPE __launch_bounds__(THREADS, 1)
     policy_window_team(const __grid_constant__ exphil::policy::WindowArguments args,

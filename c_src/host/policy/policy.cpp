@@ -4,15 +4,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <mutex>
-#include <vector>
 
 #include "core/background.hpp"
 #include "core/parallel.hpp"
-#include "core/polling.hpp"
+#include "host/policy/cadence.hpp"
 #include "host/policy/forward.hpp"
 #include "host/policy/gradient.hpp"
 #include "host/policy/session_memory.hpp"
+#include "host/policy/workspaces.hpp"
 
 namespace exphil::host {
 
@@ -29,122 +28,6 @@ constexpr std::int64_t kAgentsPerThread = 4;
 float* data_of(core::State* state) {
   return static_cast<HostState*>(state)->data();
 }
-
-// Free workspaces. One is created with the policy, more where calls overlap, and none is freed before the
-// policy: after warm-up a call takes a mutex and allocates nothing.
-class WorkspacePool {
- public:
-  WorkspacePool(const PackedWeights& weights, int lanes) : weights_(weights), lanes_(lanes) { give(take()); }
-
-  std::unique_ptr<Workspace> take() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (!idle_.empty()) {
-        std::unique_ptr<Workspace> taken = std::move(idle_.back());
-        idle_.pop_back();
-        return taken;
-      }
-      idle_.reserve(++made_);  // give() must not allocate, nor throw
-    }
-    // Without the lock: a step must not wait for a large call's memory.
-    return std::make_unique<Workspace>(weights_, lanes_);
-  }
-
-  void give(std::unique_ptr<Workspace> workspace) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    idle_.push_back(std::move(workspace));
-  }
-
- private:
-  const PackedWeights& weights_;
-  const int lanes_;
-  std::mutex mutex_;
-  std::size_t made_ = 0;
-  std::vector<std::unique_ptr<Workspace>> idle_;
-};
-
-// Holds a workspace for the duration of one piece of work.
-class Borrowed {
- public:
-  explicit Borrowed(WorkspacePool& pool) : pool_(pool), workspace_(pool.take()) {}
-  ~Borrowed() { pool_.give(std::move(workspace_)); }
-  Borrowed(const Borrowed&) = delete;
-  Borrowed& operator=(const Borrowed&) = delete;
-  Workspace& operator*() { return *workspace_; }
-
- private:
-  WorkspacePool& pool_;
-  std::unique_ptr<Workspace> workspace_;
-};
-
-// Workspaces for a call on several threads, all taken before the first state changes.
-class BorrowedForThreads {
- public:
-  BorrowedForThreads(WorkspacePool& pool, int threads) : pool_(pool) {
-    workspaces_.reserve(static_cast<std::size_t>(threads));
-    try {
-      for (int i = 0; i < threads; ++i) workspaces_.push_back(pool_.take());
-    } catch (...) {
-      give_all();
-      throw;
-    }
-  }
-  ~BorrowedForThreads() { give_all(); }
-  BorrowedForThreads(const BorrowedForThreads&) = delete;
-  BorrowedForThreads& operator=(const BorrowedForThreads&) = delete;
-
-  // Called once by each thread; a thread that does all remaining work calls again after the others ended.
-  Workspace& next() {
-    return *workspaces_[taken_.fetch_add(1, std::memory_order_relaxed) % workspaces_.size()];
-  }
-
- private:
-  void give_all() {
-    for (auto& workspace : workspaces_) pool_.give(std::move(workspace));
-  }
-
-  WorkspacePool& pool_;
-  std::vector<std::unique_ptr<Workspace>> workspaces_;
-  std::atomic<unsigned> taken_{0};
-};
-
-// Decides whether a step is shared by several threads. Measured on two cores, d_model 256: steps that follow
-// one another at once (a rollback's frames, offline play) take 60 us together and 150 us alone, for each core
-// then finds its half of the weights in its own cache; a step every 16.7 ms takes 210 us alone and 240 us
-// together, because the weights are cold and a sleeping processor costs more to wake than it saves; a paced
-// step takes 110 to 190 us together with the thread of the pace, which is awake. And where calls of any
-// policy are under way, or other threads wait for a core, a helper that the system takes off its core in the
-// middle of a piece would keep the step waiting.
-class Cadence {
- public:
-  class Call {
-   public:
-    explicit Call(Cadence& cadence)
-        : cadence_(cadence),
-          alone_(calls_.fetch_add(1, std::memory_order_relaxed) == 0),
-          soon_(Clock::now().time_since_epoch() -
-                    Clock::duration(cadence.last_.load(std::memory_order_relaxed)) <
-                kSoon) {}
-    ~Call() {
-      cadence_.last_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-      calls_.fetch_sub(1, std::memory_order_relaxed);
-    }
-    Call(const Call&) = delete;
-    Call& operator=(const Call&) = delete;
-    bool has_cores() const { return alone_ && !core::background_computes() && !core::cores_are_wanted(); }
-    bool soon() const { return soon_; }
-
-   private:
-    Cadence& cadence_;
-    const bool alone_, soon_;
-  };
-
- private:
-  using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::microseconds kSoon{500};
-  static inline std::atomic<int> calls_{0};  // of all policies
-  std::atomic<Clock::rep> last_{0};          // when the last call of this policy ended
-};
 
 class HostPolicy final : public core::Policy {
  public:
