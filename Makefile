@@ -251,7 +251,10 @@ $(BUILD)/c_src/nif/%.o: EXTRA_FLAGS = -isystem $(ERL_INCLUDE)
 $(BUILD)/c_src/xla/%.o: EXTRA_FLAGS = -isystem $(XLA_INCLUDE)
 # -O1: the tests themselves need no more, and the build of all takes a minute less. Some compilers define _FORTIFY_SOURCE,
 # with which longjmp refuses to change stacks, as the emulated grid's threads do (test/c_src/support/grid.hpp).
-$(BUILD)/test/%.o: EXTRA_FLAGS = -O1 -U_FORTIFY_SOURCE -Itest/c_src $(if $(FAKE_CUDA),-DEXPHIL_FAKE_CUDA='"$(FAKE_CUDA_LIBRARY)"' -DEXPHIL_FAKE_NVRTC='"$(FAKE_NVRTC_LIBRARY)"')
+$(BUILD)/test/%.o: EXTRA_FLAGS = -O1 -U_FORTIFY_SOURCE -Itest/c_src
+# Only the two files that open the fake libraries have their places, which differ from one checkout to another.
+$(BUILD)/test/c_src/cuda/cuda_test.o $(BUILD)/test/c_src/cuda/emulated_gpu.o: \
+  EXTRA_FLAGS += -DEXPHIL_FAKE_CUDA='"$(FAKE_CUDA_LIBRARY)"' -DEXPHIL_FAKE_NVRTC='"$(FAKE_NVRTC_LIBRARY)"'
 
 $(BUILD)/%.o: %.cpp $(BUILD)/flags
 	@mkdir -p $(@D)
