@@ -1,16 +1,15 @@
-#include "core/policy/edifice.hpp"
+// Loads policies with Edifice's names.
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
-#include "core/checkpoint/reader.hpp"
 #include "core/error.hpp"
 #include "core/limits.hpp"
-#include "core/policy/edifice_options.hpp"
-#include "core/policy/loading.hpp"
+#include "core/trunk/mamba1/edifice_options.hpp"
+#include "core/trunk/mamba1/loaders.hpp"
 
-namespace exphil::core {
+namespace exphil::core::mamba1 {
 
 namespace {
 
@@ -73,10 +72,10 @@ class EdificeLoader {
       bad("the policy has temporal: false: it reads single frames with dense layers and is not a Mamba");
     }
     infer();
-    PolicyConfig& c = weights_.config;
+    Config& c = weights_.config;
     weights_.layers.resize(static_cast<std::size_t>(c.n_layer));
     if (has_heads()) weights_.heads.resize(std::size(kHeads));
-    ParameterReader parameters(reader_, &weights_);
+    TensorReader parameters(reader_, &weights_);
     if (c.spec.input_projection) {
       parameters.take("input_projection.kernel", {c.d_input, c.d_model}, "{d_input, d_model}",
                       weights_.input_proj, true);
@@ -85,10 +84,9 @@ class EdificeLoader {
     for (std::int64_t layer = 0; layer < c.n_layer; ++layer) load_layer(layer, parameters);
     load_heads(parameters);
     reader_.require_all_taken();
-    derive_a(reader_, &weights_);
     compare_with_build();
-    weights_.fingerprint = weights_fingerprint(file_.tensors(), c);
-    return std::move(weights_);
+    weights_.fingerprint = weights_fingerprint(file_.tensors(), identity_of(c));
+    return describe(std::move(weights_));
   }
 
  private:
@@ -103,7 +101,7 @@ class EdificeLoader {
   }
 
   void infer() {
-    PolicyConfig& c = weights_.config;
+    Config& c = weights_.config;
     c.n_layer = count_layers();
     const std::string first = layer_prefix(0);
     const Shape& in = reader_.shape(first + "in_proj.kernel", 2, "{d_model, 2 d_inner}");
@@ -126,11 +124,11 @@ class EdificeLoader {
     require_limit(c.d_input, kMaxDim, "d_input", "input_projection.kernel");
   }
 
-  void load_layer(std::int64_t layer, ParameterReader& parameters) {
-    const PolicyConfig& c = weights_.config;
+  void load_layer(std::int64_t layer, TensorReader& parameters) {
+    const Config& c = weights_.config;
     const std::string p = layer_prefix(layer), conv = p + "conv_dw_conv.";
     const Shape inner{c.d_inner};
-    PolicyLayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+    Layer& w = weights_.layers[static_cast<std::size_t>(layer)];
     parameters.take(p + "norm.gamma", {c.d_model}, "{d_model}", w.norm);
     parameters.take(p + "norm.beta", {c.d_model}, "{d_model}", w.norm_bias);
     parameters.take(p + "in_proj.kernel", {c.d_model, 2 * c.d_inner}, "{d_model, 2 d_inner}", w.in_proj,
@@ -155,8 +153,8 @@ class EdificeLoader {
   }
 
   // Loads all six heads, or none: then the outputs are the hidden state.
-  void load_heads(ParameterReader& parameters) {
-    PolicyConfig& c = weights_.config;
+  void load_heads(TensorReader& parameters) {
+    Config& c = weights_.config;
     c.d_output = weights_.heads.empty() ? c.d_model : 0;
     for (std::size_t i = 0; i < weights_.heads.size(); ++i) {
       const std::string name = kHeads[i];
@@ -165,7 +163,7 @@ class EdificeLoader {
       const std::int64_t count = reader_.shape(logits + "kernel", 2, "{width, outputs}")[1];
       require_limit(width, kMaxDim, "the width of a head", hidden + "kernel");
       require_limit(count, kMaxDim, "the outputs of a head", logits + "kernel");
-      PolicyHead& head = weights_.heads[i];
+      Head& head = weights_.heads[i];
       parameters.take(hidden + "kernel", {c.d_model, width}, "{d_model, width}", head.hidden, true);
       parameters.take(hidden + "bias", {width}, "{width}", head.hidden_bias);
       parameters.take(logits + "kernel", {width, count}, "{width, outputs}", head.out, true);
@@ -185,7 +183,7 @@ class EdificeLoader {
   // Compares every dimension that the build options name with the shapes.
   void compare_with_build() const {
     if (!file_.build()) return;
-    const PolicyConfig& c = weights_.config;
+    const Config& c = weights_.config;
     for (const char* alias : {"embed_size", "embed_dim", "obs_size", "input_dim", "input_size"}) {
       compare(alias, c.d_input);
     }
@@ -209,7 +207,7 @@ class EdificeLoader {
   const TensorMap tensors_;
   CheckpointReader reader_;
   std::string block_;
-  PolicyWeights weights_;
+  Weights weights_;
 };
 
 }  // namespace
@@ -226,4 +224,4 @@ PolicyWeights load_edifice(const Checkpoint& file, const PolicyLoadOptions& opti
   return EdificeLoader(file, options).load();
 }
 
-}  // namespace exphil::core
+}  // namespace exphil::core::mamba1

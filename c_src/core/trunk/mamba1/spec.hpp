@@ -1,5 +1,5 @@
-// The maths of a Mamba policy apart from its dimensions: one description for every dialect. The backends read
-// its fields and have no code of their own for a dialect. The dialects differ as follows
+// The maths of a Mamba policy apart from its dimensions: one description for every dialect, which mamba1.cpp
+// turns into phases: no executor knows a dialect. The dialects differ as follows
 // (../shared/exphil/README.md has the maths):
 //
 //   state_spaces       RMSNorm, x_proj without biases, learned A and D, final norm, head of one linear map
@@ -14,12 +14,12 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <vector>
 
-namespace exphil::core {
+#include "core/policy/network.hpp"
+
+namespace exphil::core::mamba1 {
 
 enum class Dialect { state_spaces, edifice_mamba, edifice_mamba_ssd };
-enum class NormKind { rms, layer };
 // The dt that scales an input: that of its channel, or the mean of the activated dt over the frame's
 // channels.
 enum class InputDt { per_channel, mean };
@@ -27,7 +27,7 @@ enum class InputDt { per_channel, mean };
 const char* dialect_name(Dialect dialect);  // "state_spaces"
 bool parse_dialect(const std::string& name, Dialect* dialect);
 
-struct PolicySpec {
+struct Spec {
   Dialect dialect = Dialect::state_spaces;
   NormKind norm = NormKind::rms;
   bool input_projection = true;  // if false, a frame is the first layer's input: d_input == d_model
@@ -39,16 +39,6 @@ struct PolicySpec {
   // is decayed too: h = A-bar (h + dt B x). 0: never.
   std::int64_t chunk_size = 0;
   std::int64_t window = 0;  // frames of the windows it was trained on; 0 where unknown
-
-  bool decays_input(std::int64_t frames) const { return frames > 1 && frames <= chunk_size; }
-  // Whether a carried state uses the recurrence of the window length that the policy was trained with.
-  bool carried_decays_input() const { return decays_input(window); }
 };
 
-// Outputs [first, first + count) of one named head.
-struct OutputGroup {
-  std::string name;
-  std::int64_t first = 0, count = 0;
-};
-
-}  // namespace exphil::core
+}  // namespace exphil::core::mamba1

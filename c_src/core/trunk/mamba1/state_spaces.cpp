@@ -1,21 +1,13 @@
-#include "core/policy/config.hpp"
-
-#include <charconv>
-#include <cmath>
+// Loads policies with the names of state-spaces/mamba and of transformers' Mamba.
 #include <set>
 #include <string>
-#include <system_error>
 #include <utility>
 
-#include "core/checkpoint/reader.hpp"
 #include "core/error.hpp"
-#include "core/hash.hpp"
 #include "core/limits.hpp"
-#include "core/policy/edifice.hpp"
-#include "core/policy/loading.hpp"
-#include "core/policy/rounding.hpp"
+#include "core/trunk/mamba1/loaders.hpp"
 
-namespace exphil::core {
+namespace exphil::core::mamba1 {
 
 namespace {
 
@@ -24,73 +16,16 @@ template <class... Parts>
   fail(ErrorKind::invalid_checkpoint, "path", parts...);
 }
 
-constexpr float kNormEpsilon = 1e-5f;
-
-// Rejects a value that f32 rounds to zero or infinity.
-bool to_epsilon(double value, float* epsilon) {
-  *epsilon = static_cast<float>(value);
-  return std::isfinite(*epsilon) && *epsilon > 0;
-}
-
-}  // namespace
-
-void require_limit(std::int64_t size, std::int64_t limit, const std::string& what, const std::string& name) {
-  if (size > limit) {
-    fail(ErrorKind::limit_exceeded, "path", what, " is ", size, " by tensor \"", name, "\"; the limit is ",
-         limit);
-  }
-}
-
-// The option takes precedence over the metadata, the metadata over the default.
-float norm_epsilon(const Checkpoint& file, const PolicyLoadOptions& options) {
-  const char* const range = "must be a number that f32 holds as positive and finite; got ";
-  float epsilon = kNormEpsilon;
-  const auto found = file.metadata().find("norm_epsilon");
-  if (options.norm_epsilon) {
-    if (!to_epsilon(*options.norm_epsilon, &epsilon)) {
-      fail(ErrorKind::invalid_argument, ":norm_epsilon", ":norm_epsilon ", range, *options.norm_epsilon);
-    }
-  } else if (found != file.metadata().end()) {
-    const std::string& text = found->second;
-    const char* const end = text.data() + text.size();
-    double value = 0;
-    const auto parsed = std::from_chars(text.data(), end, value);
-    if (parsed.ec != std::errc() || parsed.ptr != end || !to_epsilon(value, &epsilon)) {
-      bad("the metadata's norm_epsilon ", range, quote(text));
-    }
-  }
-  return epsilon;
-}
-
-std::uint64_t weights_fingerprint(const TensorMap& tensors, const PolicyConfig& config) {
-  HashedParts parts;
-  for (const auto& [name, view] : tensors) {
-    parts.add(name);
-    parts.add(dtype_name(view.dtype));
-    parts.add(view.shape.to_string());
-    parts.add(hex(hash64(view.data, view.bytes)));
-  }
-  parts.add(hex(hash64(&config.norm_epsilon, sizeof config.norm_epsilon)));
-  const PolicySpec& spec = config.spec;
-  if (spec.dialect != Dialect::state_spaces) {
-    parts.add(dialect_name(spec.dialect));
-    parts.add(spec.input_dt == InputDt::mean ? "mean" : "per_channel");
-    parts.add(spec.carried_decays_input() ? "decays_input" : "");
-  }
-  return parts.hash64();
-}
-
-namespace {
-
 // Files with state-spaces' names fix every option but the window.
-void apply(const PolicyLoadOptions& options, PolicySpec* spec) {
+void apply(const PolicyLoadOptions& options, Spec* spec) {
   const auto refuse = [](const char* option) {
     fail(ErrorKind::invalid_argument, option, option,
          " does not apply to a checkpoint with state-spaces' names");
   };
-  if (options.dialect && *options.dialect != Dialect::state_spaces) refuse(":dialect");
-  if (options.input_dt && *options.input_dt != InputDt::per_channel) refuse(":dt");
-  if (options.chunk_size) refuse(":chunk_size");
+  const Options given = read_options(options);
+  if (given.dialect && *given.dialect != Dialect::state_spaces) refuse(":dialect");
+  if (given.input_dt && *given.input_dt != InputDt::per_channel) refuse(":dt");
+  if (given.chunk_size) refuse(":chunk_size");
   spec->window = options.window.value_or(0);
 }
 
@@ -107,11 +42,11 @@ class WeightsLoader {
 
   PolicyWeights load() {
     infer_outer();
-    PolicyConfig& c = weights_.config;
+    Config& c = weights_.config;
     c.n_layer = count_layers();
     infer_mixer();
     weights_.layers.resize(static_cast<std::size_t>(c.n_layer));
-    ParameterReader parameters(reader_, &weights_);
+    TensorReader parameters(reader_, &weights_);
     parameters.take("input_proj.weight", {c.d_model, c.d_input}, "{d_model, d_input}", weights_.input_proj);
     parameters.take("input_proj.bias", {c.d_model}, "{d_model}", weights_.input_proj_bias);
     for (std::int64_t layer = 0; layer < c.n_layer; ++layer) load_layer(layer, parameters);
@@ -119,9 +54,10 @@ class WeightsLoader {
     parameters.take("head.weight", {c.d_output, c.d_model}, "{d_output, d_model}", weights_.head);
     parameters.take("head.bias", {c.d_output}, "{d_output}", weights_.head_bias);
     reader_.require_all_taken();
-    derive_a(reader_, &weights_);
-    weights_.fingerprint = weights_fingerprint(file_.tensors(), c);
-    return std::move(weights_);
+    weights_.fingerprint = weights_fingerprint(file_.tensors(), identity_of(c));
+    PolicyWeights made = describe(std::move(weights_));
+    check_derived(reader_, made);
+    return made;
   }
 
  private:
@@ -130,7 +66,7 @@ class WeightsLoader {
   }
 
   void infer_outer() {
-    PolicyConfig& c = weights_.config;
+    Config& c = weights_.config;
     const Shape& in = reader_.shape("input_proj.weight", 2, "{d_model, d_input}");
     const Shape& out = reader_.shape("head.weight", 2, "{d_output, d_model}");
     c.d_model = in[0];
@@ -159,7 +95,7 @@ class WeightsLoader {
   }
 
   void infer_mixer() {
-    PolicyConfig& c = weights_.config;
+    Config& c = weights_.config;
     const std::string mixer = layer_prefix(0) + "mixer.";
     const std::int64_t doubled = reader_.shape(mixer + "in_proj.weight", 2, "{2 d_inner, d_model}")[0];
     if (doubled % 2 != 0) {
@@ -185,12 +121,12 @@ class WeightsLoader {
     return false;
   }
 
-  void load_layer(std::int64_t layer, ParameterReader& parameters) {
-    const PolicyConfig& c = weights_.config;
+  void load_layer(std::int64_t layer, TensorReader& parameters) {
+    const Config& c = weights_.config;
     const std::string mixer = layer_prefix(layer) + "mixer.";
     const Shape inner{c.d_inner}, state{c.d_inner, c.d_state};
     const std::int64_t projected = c.dt_rank + 2 * c.d_state;
-    PolicyLayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+    Layer& w = weights_.layers[static_cast<std::size_t>(layer)];
     parameters.take(layer_prefix(layer) + "norm.weight", {c.d_model}, "{d_model}", w.norm);
     parameters.take(mixer + "in_proj.weight", {2 * c.d_inner, c.d_model}, "{2 d_inner, d_model}", w.in_proj);
     parameters.take(mixer + "conv1d.weight", {c.d_inner, 1, c.d_conv}, "{d_inner, 1, d_conv}", w.conv);
@@ -212,62 +148,13 @@ class WeightsLoader {
   CheckpointReader reader_;
   std::string prefix_;
   bool projection_bias_ = false, conv_bias_ = false;
-  PolicyWeights weights_;
+  Weights weights_;
 };
 
 }  // namespace
 
-ParameterReader::ParameterReader(CheckpointReader& reader, PolicyWeights* weights)
-    : reader_(reader), weights_(*weights) {
-  for (const std::vector<float>* vector : vectors_of(*weights)) vectors_.emplace(vector, vectors_.size());
+PolicyWeights load_state_spaces(const Checkpoint& file, const PolicyLoadOptions& options) {
+  return WeightsLoader(file, options).load();
 }
 
-void ParameterReader::take(const std::string& name, const Shape& shape, const char* axes,
-                           std::vector<float>& to, bool transposed) {
-  PolicyParameter parameter{name, shape, axes, vectors_.at(&to), to.size(), transposed};
-  const std::vector<float> values = reader_.take(name, shape, axes);
-  to.resize(to.size() + values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) to[parameter.place(i)] = values[i];
-  weights_.parameters.push_back(std::move(parameter));
-}
-
-void derive_a(const CheckpointReader& reader, PolicyWeights* weights) {
-  const PolicyConfig& c = weights->config;
-  for (PolicyLayerWeights& layer : weights->layers) {
-    layer.a.resize(static_cast<std::size_t>(c.d_inner * c.d_state));
-    for (std::size_t i = 0; i < layer.a.size(); ++i) {
-      layer.a[i] = layer.a_log.empty() ? -static_cast<float>(static_cast<std::int64_t>(i) % c.d_state + 1)
-                                       : static_cast<float>(-std::exp(static_cast<double>(layer.a_log[i])));
-    }
-  }
-  const auto all = vectors_of(*weights);
-  for (const PolicyParameter& parameter : weights->parameters) {
-    for (const PolicyLayerWeights& layer : weights->layers) {
-      if (all[parameter.vector] != &layer.a_log) continue;
-      reader.check_finite(layer.a, parameter.name, " as A = -exp(A_log)");
-    }
-  }
-}
-
-std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy, const TensorMap& tensors) {
-  CheckpointReader reader(tensors, {"weights", "the weights", "this model"}, true);
-  auto weights = std::make_shared<PolicyWeights>(policy);
-  const auto all = vectors_of(*weights);
-  for (const PolicyParameter& parameter : policy.parameters) {
-    const std::vector<float> values = reader.take(parameter.name, parameter.shape, parameter.axes);
-    std::vector<float>& to = *all[parameter.vector];
-    for (std::size_t i = 0; i < values.size(); ++i) to[parameter.place(i)] = values[i];
-  }
-  reader.require_all_taken();
-  derive_a(reader, weights.get());
-  weights->fingerprint = weights_fingerprint(tensors, weights->config);
-  return weights;
-}
-
-std::shared_ptr<const PolicyWeights> load_weights(const Checkpoint& file, const PolicyLoadOptions& options) {
-  const PolicyWeights weights =
-      is_edifice(file) ? load_edifice(file, options) : WeightsLoader(file, options).load();
-  return std::make_shared<const PolicyWeights>(rounded_weights(weights, options.precision));
-}
-
-}  // namespace exphil::core
+}  // namespace exphil::core::mamba1

@@ -1,10 +1,10 @@
-#include "core/policy/edifice_options.hpp"
+#include "core/trunk/mamba1/edifice_options.hpp"
 
 #include <cstdlib>
 
 #include "core/error.hpp"
 
-namespace exphil::core {
+namespace exphil::core::mamba1 {
 
 namespace {
 
@@ -77,7 +77,8 @@ std::optional<std::string> EdificeOptions::metadata(const std::string& name) con
   return found->second;
 }
 
-PolicySpec EdificeOptions::spec(const PolicyLoadOptions& options) const {
+Spec EdificeOptions::spec(const PolicyLoadOptions& load) const {
+  const Options options = read_options(load);
   const std::optional<Dialect> named = agree(dialect(), options.dialect, ":dialect");
   if (!named) {
     fail(ErrorKind::invalid_argument, ":dialect", quote_path(file_.path()),
@@ -87,7 +88,7 @@ PolicySpec EdificeOptions::spec(const PolicyLoadOptions& options) const {
     fail(ErrorKind::invalid_argument, ":dialect",
          ":dialect is state_spaces, but the tensors have Edifice's names");
   }
-  PolicySpec result;
+  Spec result;
   result.dialect = *named;
   result.norm = NormKind::layer;
   result.final_norm = false;
@@ -101,7 +102,7 @@ PolicySpec EdificeOptions::spec(const PolicyLoadOptions& options) const {
   if (ssd && result.input_dt != InputDt::mean) {
     fail(ErrorKind::invalid_argument, ":dt", ":dt is :mean for :edifice_mamba_ssd, always");
   }
-  result.window = agree(count("window_size"), options.window, ":window").value_or(0);
+  result.window = agree(count("window_size"), load.window, ":window").value_or(0);
   if (result.window > kMaxWindow) bad("the window is ", result.window, " frames; the limit is ", kMaxWindow);
   if (!ssd && options.chunk_size) {
     fail(ErrorKind::invalid_argument, ":chunk_size", ":chunk_size applies to :edifice_mamba_ssd only");
@@ -113,4 +114,4 @@ PolicySpec EdificeOptions::spec(const PolicyLoadOptions& options) const {
   return result;
 }
 
-}  // namespace exphil::core
+}  // namespace exphil::core::mamba1

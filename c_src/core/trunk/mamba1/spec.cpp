@@ -1,6 +1,6 @@
-#include "core/policy/spec.hpp"
+#include "core/trunk/mamba1/spec.hpp"
 
-namespace exphil::core {
+namespace exphil::core::mamba1 {
 
 namespace {
 
@@ -29,4 +29,4 @@ bool parse_dialect(const std::string& name, Dialect* dialect) {
   return false;
 }
 
-}  // namespace exphil::core
+}  // namespace exphil::core::mamba1

@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "core/policy/config.hpp"
+#include "core/trunk/mamba1/loaders.hpp"
 
-namespace exphil::core {
+namespace exphil::core::mamba1 {
 
 inline constexpr const char* kMetadataPrefix = "exphil_native.";
 
@@ -24,7 +24,7 @@ class EdificeOptions {
   std::optional<Dialect> dialect() const;
   // Everything but what the shapes determine. Throws invalid_argument where an option contradicts the file,
   // or where neither names the dialect.
-  PolicySpec spec(const PolicyLoadOptions& options) const;
+  Spec spec(const PolicyLoadOptions& options) const;
 
  private:
   std::optional<std::string> metadata(const std::string& name) const;
@@ -32,4 +32,4 @@ class EdificeOptions {
   const Checkpoint& file_;
 };
 
-}  // namespace exphil::core
+}  // namespace exphil::core::mamba1
