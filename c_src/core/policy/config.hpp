@@ -30,6 +30,7 @@ struct PolicyConfig {
   std::string trunk;  // "mamba1"
   std::int64_t d_input = 0, d_output = 0;
   Network network;
+  std::int64_t products = 0;             // multiplications of weights for one frame: core::products_of
   std::int64_t window = 0;               // frames of the windows it was trained on; 0 where unknown
   Precision precision = Precision::f32;  // of the matrices
   std::vector<OutputGroup> groups;       // of named heads; empty where the outputs have no names

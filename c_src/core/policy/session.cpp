@@ -13,11 +13,9 @@ namespace exphil::core {
 namespace {
 
 StateValues read_values(Policy& policy, const State& state) {
-  const PolicyConfig& config = policy.config();
   StateValues values;
-  values.ssm.resize(static_cast<std::size_t>(config.ssm_floats()));
-  values.conv.resize(static_cast<std::size_t>(config.conv_floats()));
-  policy.read_state(state, values.ssm.data(), values.conv.data());
+  values.carried.resize(static_cast<std::size_t>(policy.config().state_floats()));
+  policy.read_state(state, values.carried.data());
   return values;
 }
 
@@ -230,7 +228,7 @@ void Session::import_state(const std::uint8_t* bytes, std::size_t size) {
     for (std::int64_t at = 0; at < floats; at += width) next.push(values.frames->data() + at);
     std::swap(*window_, next);
   } else {
-    policy_->write_state(*history_.state(), values.ssm.data(), values.conv.data());
+    policy_->write_state(*history_.state(), values.carried.data());
   }
   history_.play() = values.play;
   history_.begin_anew();

@@ -1,5 +1,6 @@
 #include "core/policy/state_codec.hpp"
 
+#include <array>
 #include <cstring>
 #include <string>
 
@@ -17,7 +18,7 @@ struct Header {
   char magic[8];
   std::uint32_t version, zero;
   std::uint64_t fingerprint;
-  std::int64_t n_layer, d_inner, d_state, d_conv;
+  std::array<std::int64_t, 4> signature;
 };
 // The part of version 4 between the common header and the floats.
 struct PlayHeader {
@@ -116,10 +117,7 @@ std::vector<std::uint8_t> encode_state(const PolicyConfig& config, std::uint64_t
                 with_play ? kWithPlay : kCarried,
                 0,
                 fingerprint,
-                config.n_layer,
-                config.d_inner,
-                config.d_state,
-                config.d_conv};
+                config.state_signature};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   std::vector<std::uint8_t> bytes;
   append(&bytes, &header, 1);
@@ -130,8 +128,7 @@ std::vector<std::uint8_t> encode_state(const PolicyConfig& config, std::uint64_t
   if (values.frames) {
     append(&bytes, values.frames->data(), values.frames->size());
   } else {
-    append(&bytes, values.ssm.data(), values.ssm.size());
-    append(&bytes, values.conv.data(), values.conv.size());
+    append(&bytes, values.carried.data(), values.carried.size());
   }
   const std::uint64_t sum = hash64(bytes.data(), bytes.size());
   append(&bytes, &sum, 1);
@@ -145,10 +142,7 @@ StateValues decode_state(const PolicyConfig& config, std::uint64_t fingerprint, 
     fail(ErrorKind::mismatch, "state", "the exported state belongs to the model with fingerprint ",
          hex(header.fingerprint), "; this session's model has ", hex(fingerprint));
   }
-  if (header.n_layer != config.n_layer || header.d_inner != config.d_inner ||
-      header.d_state != config.d_state || header.d_conv != config.d_conv) {
-    FloatReader::mismatched();
-  }
+  if (header.signature != config.state_signature) FloatReader::mismatched();
   StateValues values;
   const std::uint8_t *at = bytes + sizeof(Header), *end = bytes + size - sizeof(std::uint64_t);
   PlayHeader play{};
@@ -164,8 +158,7 @@ StateValues decode_state(const PolicyConfig& config, std::uint64_t fingerprint, 
     if (play.d_input != width || play.frames > size / width) FloatReader::mismatched();
     values.frames = floats.take(play.frames * width);
   } else {
-    values.ssm = floats.take(static_cast<std::uint64_t>(config.ssm_floats()));
-    values.conv = floats.take(static_cast<std::uint64_t>(config.conv_floats()));
+    values.carried = floats.take(static_cast<std::uint64_t>(config.state_floats()));
   }
   floats.finish();
   return values;

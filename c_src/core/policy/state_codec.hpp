@@ -1,11 +1,11 @@
 // An agent's state as bytes that outlive the VM: little-endian, versioned, tied to one policy by its
 // fingerprint, with a checksum at the end. Layout:
-//   "EXPHILST", u32 version, u32 zero, u64 fingerprint, i64 n_layer, d_inner, d_state, d_conv,
-//   f32 ssm {n_layer, d_inner, d_state}, f32 conv {n_layer, d_inner, d_conv - 1},
+//   "EXPHILST", u32 version, u32 zero, u64 fingerprint, 4 i64 PolicyConfig::state_signature,
+//   f32 {state_floats}: the parts of the network's states one after another,
 //   u64 hash64 (core/hash.hpp) of all bytes before it.
 // Version 2 is a carried state that has not played. Version 4 is every other state: after the same head,
-//   u64 frame, u32 buttons held (bit i: button i), u32 flag (1: window frames follow, 0: ssm and conv),
-//   u64 d_input and u64 frames, f32 frames {frames, d_input} oldest first, or ssm and conv as above,
+//   u64 frame, u32 buttons held (bit i: button i), u32 flag (1: window frames follow, 0: the state),
+//   u64 d_input and u64 frames, f32 frames {frames, d_input} oldest first, or the state as above,
 //   u64 hash64.
 // Pure functions; any thread.
 #pragma once
@@ -21,8 +21,8 @@
 namespace exphil::core {
 
 struct StateValues {
-  std::vector<float> ssm, conv;              // of a carried state
-  std::optional<std::vector<float>> frames;  // of a window, instead of ssm and conv
+  std::vector<float> carried;                // {state_floats}
+  std::optional<std::vector<float>> frames;  // of a window, instead of a carried state
   PlayState play;
 };
 

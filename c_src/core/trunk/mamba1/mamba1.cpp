@@ -210,6 +210,7 @@ class Description {
     config.trunk = "mamba1";
     config.d_input = c_.d_input, config.d_output = c_.d_output;
     config.network = std::move(n_);
+    config.products = products_of(config.network);
     config.window = c_.spec.window;
     config.groups = c_.groups;
     config.state_signature = {c_.n_layer, c_.d_inner, c_.d_state, c_.d_conv};
