@@ -260,6 +260,27 @@ std::vector<Values*> vectors_of(Weights& w) {
   return all;
 }
 
+Weights zero_weights(const Config& c) {
+  const auto zeros = [](std::int64_t rows, std::int64_t columns = 1) {
+    return Values(static_cast<std::size_t>(rows * columns));
+  };
+  Layer layer;
+  layer.norm = zeros(c.d_model);
+  layer.in_proj = zeros(2 * c.d_inner, c.d_model);
+  layer.conv = zeros(c.d_inner, c.d_conv);
+  layer.x_proj = zeros(c.dt_rank + 2 * c.d_state, c.d_inner);
+  layer.dt_proj = zeros(c.d_inner, c.dt_rank), layer.dt_proj_bias = zeros(c.d_inner);
+  layer.a_log = zeros(c.d_inner, c.d_state), layer.d = zeros(c.d_inner);
+  layer.out_proj = zeros(c.d_model, c.d_inner);
+  Weights w;
+  w.config = c;
+  w.input_proj = zeros(c.d_model, c.d_input), w.input_proj_bias = zeros(c.d_model);
+  w.layers.assign(static_cast<std::size_t>(c.n_layer), layer);
+  w.norm_f = zeros(c.d_model);
+  w.head = zeros(c.d_output, c.d_model), w.head_bias = zeros(c.d_output);
+  return w;
+}
+
 PolicyWeights describe(Weights weights) {
   return Description(std::move(weights)).run();
 }

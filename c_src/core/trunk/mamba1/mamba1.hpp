@@ -74,6 +74,9 @@ struct Weights {
 // Every vector of the weights, in one fixed order.
 std::vector<Values*> vectors_of(Weights& weights);
 
+// Zeros for every tensor that state-spaces' naming requires.
+Weights zero_weights(const Config& config);
+
 // The policy of these weights. Several heads become one product with all hidden layers and one with a block
 // for each head, whose zeros cost less than products of their own.
 PolicyWeights describe(Weights weights);
