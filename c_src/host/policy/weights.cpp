@@ -58,9 +58,9 @@ class Packer {
     const std::int64_t outs = phase.out.size, depth = phase.in.size;
     if (float* const place = take(packed_floats(outs, depth, precision))) {
       const float* const bias = values(phase.bias);
-      to.matrix = pack_matrix(values(phase.weight) + phase.first_row * depth,
-                              bias == nullptr ? nullptr : bias + phase.first_row, outs, depth, place,
-                              precision);
+      to.matrix =
+          pack_matrix(values(phase.weight) + phase.first_row * depth,
+                      bias == nullptr ? nullptr : bias + phase.first_row, outs, depth, place, precision);
     }
     return to;
   }
