@@ -16,7 +16,7 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/parallel.hpp"
-#include "core/policy/config.hpp"
+#include "core/trunk/load.hpp"
 #include "core/policy/reference.hpp"
 #include "core/policy/session.hpp"
 #include "host/policy/policy.hpp"

@@ -38,11 +38,11 @@ class CountingPolicy final : public core::Policy {
   std::size_t resident_bytes() const override { return policy_->resident_bytes(); }
   std::unique_ptr<core::State> new_state() override { return policy_->new_state(); }
   void copy_state(core::State& to, const core::State& from) override { policy_->copy_state(to, from); }
-  void read_state(const core::State& state, float* ssm, float* conv) override {
-    policy_->read_state(state, ssm, conv);
+  void read_state(const core::State& state, float* values) override {
+    policy_->read_state(state, values);
   }
-  void write_state(core::State& state, const float* ssm, const float* conv) override {
-    policy_->write_state(state, ssm, conv);
+  void write_state(core::State& state, const float* values) override {
+    policy_->write_state(state, values);
   }
   void advance(core::State* const* from, core::State* const* to, std::int64_t count, const float* obs,
                float* out) override {

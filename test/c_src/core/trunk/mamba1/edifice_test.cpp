@@ -1,9 +1,9 @@
 // How load_weights handles files with Edifice's names: dialects, options, and every refusal with its reason.
-#include "core/policy/config.hpp"
-
+#include "core/trunk/load.hpp"
 #include "support/catch.hpp"
 #include "support/edifice_writer.hpp"
 #include "support/errors.hpp"
+#include "support/mamba.hpp"
 #include "support/safetensors_writer.hpp"
 
 namespace exphil::core {
@@ -41,21 +41,22 @@ TEST_CASE("dialects and dimensions follow from build options and shapes", "[edif
   const auto bare =
       load(file_of(trunk(), spec("mamba", {{"window_size", integer(60)}, {"embed_dim", integer(3)}})));
   const PolicyConfig& c = bare->config;
-  CHECK(c.spec.dialect == Dialect::edifice_mamba);
-  CHECK(c.spec.window == 60);
-  CHECK(c.spec.input_dt == InputDt::mean);
+  CHECK(test::fact(c, "dialect") == "edifice_mamba");
+  CHECK(c.window == 60);
+  CHECK(test::fact(c, "dt") == "mean");
   CHECK(c.d_input == 3);
   CHECK(c.d_output == 4);
-  CHECK(c.d_inner == 8);
-  CHECK(c.d_conv == 3);
+  CHECK(test::fact(c, "d_inner") == "8");
+  CHECK(test::fact(c, "d_conv") == "3");
   CHECK(c.groups.empty());
-  CHECK(bare->layers[0].a[1] == -2.0f);
-  CHECK(bare->layers[0].d.empty());
+  const mamba1::LayerIds ids = mamba1::form_of(c).ids.layers[0];
+  CHECK(values_of(bare->values, ids.a)[1] == -2.0f);
+  CHECK(ids.d == kNone);
   const auto ssd =
       load(file_of(trunk("mamba_ssd_block_1"),
                    spec("mamba_ssd", {{"window_size", integer(24)}, {"chunk_size", integer(16)}})));
-  CHECK(ssd->config.spec.chunk_size == 16);
-  CHECK_FALSE(ssd->config.spec.carried_decays_input());
+  CHECK(test::fact(ssd->config, "chunk_size") == "16");
+  CHECK_FALSE(test::decays_input(ssd->config, ssd->config.window));
   const auto policy = load(file_of(full_policy(), config(kPlay)));
   CHECK(policy->config.d_output == 81);
   CHECK(policy->config.groups.at(5).name == "shoulder");
@@ -66,9 +67,9 @@ TEST_CASE("dialects and dimensions follow from build options and shapes", "[edif
   std::vector<Tensor> square = trunk();
   square.erase(square.begin(), square.begin() + 2);
   const auto without = load(file_of(square, spec("mamba", {})));
-  CHECK_FALSE(without->config.spec.input_projection);
+  CHECK(std::holds_alternative<Copy>(without->network().input.at(0)));
   CHECK(without->config.d_input == 4);
-  CHECK(without->config.spec.window == 0);
+  CHECK(without->config.window == 0);
 }
 
 TEST_CASE("ExPhil's mamba_2 is mamba_ssd with chunks of 32, whatever its options say", "[edifice]") {
@@ -79,40 +80,39 @@ TEST_CASE("ExPhil's mamba_2 is mamba_ssd with chunks of 32, whatever its options
   Options options = with(kPlay, "backbone", atom("mamba_2"));
   options.push_back({"chunk_size", integer(16)}), options.push_back({"conv_size", integer(9)});
   const auto policy = load(file_of(tensors, config(options)));
-  CHECK(policy->config.spec.dialect == Dialect::edifice_mamba_ssd);
-  CHECK(policy->config.spec.chunk_size == 32);
-  CHECK(policy->config.spec.carried_decays_input());
+  CHECK(test::fact(policy->config, "dialect") == "edifice_mamba_ssd");
+  CHECK(test::fact(policy->config, "chunk_size") == "32");
+  CHECK(test::decays_input(policy->config, policy->config.window));
 }
 
 TEST_CASE("options complete the file, and a contradiction is an error", "[edifice]") {
   const Text silent = file_of(trunk(), "");
   refused(silent, "pass dialect: :edifice_mamba or :edifice_mamba_ssd");
   PolicyLoadOptions options;
-  options.dialect = Dialect::edifice_mamba;
+  options.trunk = {{"dialect", "edifice_mamba"}, {"dt", "per_channel"}};
   options.window = 7;
-  options.input_dt = InputDt::per_channel;
-  CHECK(load(silent, options)->config.spec.window == 7);
-  CHECK(load(silent, options)->config.spec.input_dt == InputDt::per_channel);
+  CHECK(load(silent, options)->config.window == 7);
+  CHECK(test::fact(load(silent, options)->config, "dt") == "per_channel");
   const Text said = file_of(trunk(), spec("mamba", {{"window_size", integer(60)}}));
   refused(said, ":window contradicts", options);
-  options.window.reset(), options.dialect = Dialect::edifice_mamba_ssd;
+  options.window.reset(), options.trunk = {{"dialect", "edifice_mamba_ssd"}, {"dt", "per_channel"}};
   refused(said, ":dialect contradicts", options);
-  options.dialect = Dialect::state_spaces;
+  options.trunk = {{"dialect", "state_spaces"}, {"dt", "per_channel"}};
   refused(silent, "the tensors have Edifice's names", options);
   PolicyLoadOptions chunk;
-  chunk.chunk_size = 8;
+  chunk.trunk = {{"chunk_size", std::int64_t{8}}};
   refused(said, "applies to :edifice_mamba_ssd only", chunk);
   PolicyLoadOptions channel;
-  channel.input_dt = InputDt::per_channel;
+  channel.trunk = {{"dt", "per_channel"}};
   refused(file_of(trunk("mamba_ssd_block_1"), spec("mamba_ssd", {})), "always", channel);
 }
 
 TEST_CASE("a state is refused by a policy with other maths", "[edifice]") {
   const Text silent = file_of(trunk(), "");
   PolicyLoadOptions options;
-  options.dialect = Dialect::edifice_mamba;
+  options.trunk = {{"dialect", "edifice_mamba"}};
   const std::uint64_t by_mean = load(silent, options)->fingerprint;
-  options.input_dt = InputDt::per_channel;
+  options.trunk.emplace_back("dt", "per_channel");
   CHECK(load(silent, options)->fingerprint != by_mean);
 }
 

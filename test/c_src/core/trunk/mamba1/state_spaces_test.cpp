@@ -1,12 +1,13 @@
-#include "core/policy/config.hpp"
-
+// How load_weights handles files with the names of state-spaces/mamba.
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <set>
 
+#include "core/trunk/load.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
+#include "support/mamba.hpp"
 #include "support/melee.hpp"
 #include "support/policy.hpp"
 
@@ -41,7 +42,7 @@ TEST_CASE("every dimension is inferred", "[mamba_config]") {
   spec.prefix = GENERATE(std::string("backbone."), std::string(""));
   const SafetensorsWriter file = policy_file(spec);
   const auto weights = load_policy(file);
-  const PolicyConfig& c = weights->config;
+  const mamba1::Config c = test::mamba_config(weights->config);
   CHECK(c.d_input == 5);
   CHECK(c.d_output == 3);
   CHECK(c.d_model == 6);
@@ -51,21 +52,22 @@ TEST_CASE("every dimension is inferred", "[mamba_config]") {
   CHECK(c.d_conv == spec.d_conv);
   CHECK(c.n_layer == spec.n_layer);
   CHECK(c.norm_epsilon == 1e-5f);
-  CHECK(weights->layers.size() == static_cast<std::size_t>(spec.n_layer));
-  const PolicyLayerWeights& last = weights->layers.back();
+  CHECK(weights->config.n_layer() == spec.n_layer);
+  const mamba1::Layer last = test::mamba_weights(*weights).layers.back();
   const std::string mixer = spec.prefix + "layers." + std::to_string(spec.n_layer - 1) + ".mixer.";
   CHECK(last.in_proj == floats(file.tensors.at(mixer + "in_proj.weight").data));
   CHECK(last.in_proj_bias.size() == (spec.projection_bias ? 24u : 0u));
   CHECK(last.out_proj_bias.size() == (spec.projection_bias ? 6u : 0u));
   CHECK(last.conv_bias.size() == (spec.conv_bias ? 12u : 0u));
   const float a_log = floats(file.tensors.at(mixer + "A_log").data)[7];
-  CHECK(last.a[7] == static_cast<float>(-std::exp(static_cast<double>(a_log))));
+  const WeightId a = mamba1::form_of(weights->config).ids.layers.back().a;
+  CHECK(values_of(weights->values, a)[7] == static_cast<float>(-std::exp(static_cast<double>(a_log))));
 }
 
 TEST_CASE("the recorded policy loads", "[mamba_config][melee]") {
   if (!test::have_melee()) return;
   const auto weights = test::melee_policy();
-  const PolicyConfig& c = weights->config;
+  const mamba1::Config c = test::mamba_config(weights->config);
   CHECK(c.d_input == 287);
   CHECK(c.d_output == 64);
   CHECK(c.d_model == 256);
@@ -74,8 +76,7 @@ TEST_CASE("the recorded policy loads", "[mamba_config][melee]") {
   CHECK(c.d_state == 16);
   CHECK(c.d_conv == 4);
   CHECK(c.dt_rank == 16);
-  CHECK(c.ssm_floats() == 2 * 512 * 16);
-  CHECK(c.conv_floats() == 2 * 512 * 3);
+  CHECK(weights->config.state_floats() == 2 * 512 * (16 + 3));
 }
 
 TEST_CASE("each missing tensor is named", "[mamba_config]") {
@@ -159,7 +160,7 @@ TEST_CASE("half checkpoints are widened, other dtypes refused", "[mamba_config]"
   const std::vector<float> head = floats(file.tensors.at("head.weight").data);
   file.add_bf16("head.weight", {3, 6}, head);
   const auto weights = load_policy(file);
-  CHECK(weights->head[4] == Approx(head[4]).epsilon(0.004));
+  CHECK(test::mamba_weights(*weights).head[4] == Approx(head[4]).epsilon(0.004));
   file.tensors["head.weight"] = {"F64", {3, 6}, test::Bytes(18 * 8)};
   CHECK(load_error(file).says("\"head.weight\" must be F32, F16 or BF16; got f64"));
   file.tensors["head.weight"] = {"I32", {3, 6}, test::Bytes(18 * 4)};
@@ -197,7 +198,7 @@ TEST_CASE("a policy beyond a limit names it", "[mamba_config]") {
   CHECK(load_error(policy_file(spec)).kind == ErrorKind::limit_exceeded);
   CHECK(load_error(policy_file(spec)).says("d_state is 257"));
   spec = {};
-  spec.d_conv = kMaxConvTaps + 1;
+  spec.d_conv = mamba1::kMaxConvTaps + 1;
   CHECK(load_error(policy_file(spec)).says("d_conv is 17"));
   SafetensorsWriter file = policy_file({});
   file.add_f32("backbone.layers.0.mixer.in_proj.weight", {23, 6}, std::vector<float>(23 * 6));
@@ -207,11 +208,11 @@ TEST_CASE("a policy beyond a limit names it", "[mamba_config]") {
 TEST_CASE("norm_epsilon: the option, else the metadata, else 1e-5", "[mamba_config]") {
   SafetensorsWriter file = policy_file({});
   PolicyLoadOptions options;
-  CHECK(load_policy(file)->config.norm_epsilon == 1e-5f);
+  CHECK(test::mamba_config(load_policy(file)->config).norm_epsilon == 1e-5f);
   file.metadata["norm_epsilon"] = "1e-06";
-  CHECK(load_policy(file)->config.norm_epsilon == 1e-6f);
+  CHECK(test::mamba_config(load_policy(file)->config).norm_epsilon == 1e-6f);
   options.norm_epsilon = 1e-3;
-  CHECK(load_policy(file, options)->config.norm_epsilon == 1e-3f);
+  CHECK(test::mamba_config(load_policy(file, options)->config).norm_epsilon == 1e-3f);
   // f32 would turn 1e-50 into zero and 1e300 into infinity.
   for (const double value : {-1.0, 0.0, 1e-50, 1e300, std::numeric_limits<double>::quiet_NaN()}) {
     options.norm_epsilon = value;
