@@ -60,7 +60,7 @@ FLAGS = $(strip -std=c++17 $(MACHINE_FLAGS)) $(CXXFLAGS) $(WARNINGS) -fPIC -ftls
 LIBS := -lhwy -ltbb -lz -ldl -lpthread
 
 # Every file of a folder, recursively.
-sources_in = $(foreach folder,$(1),$(wildcard $(folder)/*.$(2) $(folder)/*/*.$(2)))
+sources_in = $(foreach folder,$(1),$(wildcard $(folder)/*.$(2) $(folder)/*/*.$(2) $(folder)/*/*/*.$(2)))
 SOURCES := $(call sources_in,c_src/core c_src/host c_src/nif,cpp)
 TESTS := $(call sources_in,$(addprefix test/c_src/,support core host kernels),cpp)
 BENCHES := $(wildcard bench/host_*.cpp)
