@@ -24,6 +24,7 @@ void GradientPass::backward_block() {
   run_weights();
   kernels_.add_parts(stream_, m_.sums.sums());
   m_.sums.restart();
+  biases_.clear();
   const float* const hidden = gradients(n_.hidden)[0].data;
   const bool has_hidden = written_.count(hidden) > 0;
   written_.clear();
