@@ -33,13 +33,14 @@ class Forward {
     if (ring) {
       copy_hidden();
     } else {
-      begin(plan_.input, rows_);
+      begin(plan_.input, network_.input, rows_);
       at(network_.frame).data = const_cast<float*>(pass_.obs);  // is only read
       run_block(network_.input, 0);
     }
     for (std::size_t layer = 0; layer < layers; ++layer) {
       const bool kept = ring && layer == 0;
-      begin(kept ? plan_.window_part : plan_.layer, rows_);
+      // The layers after the second one find their vectors where it does.
+      if (layer < 2) begin(kept ? plan_.window_part : plan_.layer, network_.layers[layer], rows_);
       if (kept) use_ring(pass_.front, 1);
       // Only the last layer may skip rows: the rows of earlier layers feed the state.
       if (layer + 1 == layers) run_.unused = unused();
@@ -53,10 +54,14 @@ class Forward {
   MatrixRows& at(core::VectorId id) { return lane_.at[id]; }
 
   // Before a block of `rows` rows: where its phases find every vector.
-  void begin(const BlockPlan& plan, std::int64_t rows) {
+  void begin(const BlockPlan& plan, const core::Block& block, std::int64_t rows) {
     schedule_ = &plan.of(rows);
     block_rows_ = rows;
     std::copy(work_.at(), work_.at() + plan_.vectors(), lane_.at);
+    for (const std::size_t own : schedule_->own) {
+      const core::VectorId out = core::writes(block[own]).vector;
+      at(out).data = lane_.own + plan_.place(out).own_at;
+    }
   }
 
   // Vectors from the one with index `first` on.
@@ -70,15 +75,15 @@ class Forward {
   // What a ring keeps of the fresh frames.
   void run_fresh() {
     const FreshFrames& fresh = pass_.fresh;
-    twin_ = fresh.twin;
-    begin(plan_.input, fresh.count);
+    passes_on_ = true;
+    begin(plan_.input, network_.input, fresh.count);
     at(network_.frame).data = const_cast<float*>(fresh.obs);
     use_ring(fresh.to, 0);
     run_block(network_.input, 0);
-    begin(plan_.frame_part, fresh.count);
+    begin(plan_.frame_part, network_.layers.front(), fresh.count);
     use_ring(fresh.to, 0);
     run_block(network_.layers.front(), 1);
-    twin_ = 0;
+    passes_on_ = false;
   }
 
   // The layers add to it.
@@ -93,7 +98,8 @@ class Forward {
   // Only of the rows that are answered.
   void run_output() {
     const std::int64_t skipped = unused();
-    begin(plan_.output, rows_ - skipped);
+    begin(plan_.output, network_.output, rows_ - skipped);
+    passes_on_ = true;
     MatrixRows& hidden = at(network_.hidden);
     hidden.data += skipped * hidden.step;
     run_.unused = 0;
@@ -103,10 +109,6 @@ class Forward {
   void run_block(const core::Block& block, std::size_t index) {
     block_ = &block;
     packed_block_ = packed_[index].data();
-    for (const std::size_t own : schedule_->own) {
-      const core::VectorId out = core::writes(block[own]).vector;
-      at(out).data = lane_.own + plan_.place(out).own_at;
-    }
     for (const Region& region : schedule_->regions) run_region(region);
   }
 
@@ -148,9 +150,10 @@ class Forward {
   // Results that leave the pass are copied while they are in the cache.
   void run_and_pass_on(std::size_t i, const Piece& piece) {
     run(i, piece);
+    if (!passes_on_) return;
     const core::Span out = core::writes((*block_)[i]);
     if (out.vector == network_.outs) return answer(out, piece);
-    if (twin_ > 0 && plan_.keeps(out.vector)) copy_to_twin(out, piece);
+    if (block_ != &network_.output && plan_.keeps(out.vector)) copy_to_twin(out, piece);
   }
 
   void answer(const core::Span& span, const Piece& piece) {
@@ -170,7 +173,7 @@ class Forward {
     const std::int64_t end = std::min(span.first + piece.end * kPanel, rows.step);
     for (std::int64_t row = piece.first; row < piece.first + piece.count; ++row) {
       float* const from = rows.data + row * rows.step;
-      std::copy(from + begin, from + end, from + twin_ * rows.step + begin);
+      std::copy(from + begin, from + end, from + pass_.fresh.twin * rows.step + begin);
     }
   }
 
@@ -183,7 +186,8 @@ class Forward {
   const Workspace::Lane lane_;
   const int side_;
   PhaseRun run_;
-  std::int64_t twin_ = 0, regions_ = 0;
+  std::int64_t regions_ = 0;
+  bool passes_on_ = false;  // whether results of the block leave the pass
   // Of the block that runs.
   const core::Block* block_ = nullptr;
   const PackedPhase* packed_block_ = nullptr;

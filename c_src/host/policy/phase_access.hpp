@@ -21,8 +21,8 @@ PhaseAccess access_of(const core::Network& network, const core::Phase& phase);
 // Whether a phase takes so little time that each lane may compute it for itself: a norm of few rows, a mean.
 bool is_small(const core::Phase& phase, bool many_rows);
 
-// Whether the rows of a phase are split rather than its outputs, where a team computes it: those of a norm and
-// a mean, and many rows of a narrow product.
+// Whether the rows of a phase are split rather than its outputs, where a team computes it: those of a norm
+// and a mean, and many rows of a narrow product.
 bool splits_rows(const core::Phase& phase, bool many_rows);
 
 }  // namespace exphil::host
