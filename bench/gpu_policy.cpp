@@ -21,7 +21,7 @@
 #include "core/checkpoint/safetensors.hpp"
 #include "core/error.hpp"
 #include "core/trunk/load.hpp"
-#include "core/policy/session.hpp"
+#include "core/session/session.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/loader.hpp"
 #include "test/c_src/support/step_without_waiting.hpp"

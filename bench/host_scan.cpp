@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/half.hpp"
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "core/scan/reference.hpp"
 #include "host/scan/gradient.hpp"
 #include "host/scan/scan.hpp"

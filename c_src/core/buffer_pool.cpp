@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/reaper.hpp"
+#include "core/work/reaper.hpp"
 
 namespace exphil::core {
 

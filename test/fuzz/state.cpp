@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/hash.hpp"
-#include "core/policy/state_codec.hpp"
+#include "core/session/state_codec.hpp"
 #include "guards.hpp"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/background.hpp"
+#include "core/work/background.hpp"
 #include "core/error.hpp"
 
 namespace exphil::core {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/background.hpp"
+#include "core/work/background.hpp"
 #include "core/error.hpp"
 #include "core/half.hpp"
 

@@ -13,7 +13,7 @@
 
 #include "core/policy/network.hpp"
 #include "core/policy/parameters.hpp"
-#include "core/policy/precision.hpp"
+#include "core/precision.hpp"
 
 namespace exphil::core {
 

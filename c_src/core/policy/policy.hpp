@@ -1,4 +1,4 @@
-// A policy resident on a backend: the interface that host/ and cuda/ implement. core/policy/session.hpp
+// A policy resident on a backend: the interface that host/ and cuda/ implement. core/session/session.hpp
 // adds locking and lifetime on top for nif/.
 //
 // Thread-safety: any thread may call, several concurrently, except that two calls must not use the same State
@@ -104,7 +104,7 @@ class Policy {
          "latency: :armed needs a model on a GPU; this one is on the CPU backend");
   }
 
-  // For a thread that is awake when a frame comes (core/policy/pace.cpp). Between await_step(true) and
+  // For a thread that is awake when a frame comes (core/session/pace.cpp). Between await_step(true) and
   // await_step(false) a step of another thread expects it in help_step(), in which it takes part in a step
   // that is under way, or begins within `patience`. Returns whether there was one. Neither does anything
   // where a step is computed elsewhere.

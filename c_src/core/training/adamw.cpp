@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 
 namespace exphil::core {
 

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <thread>
 
-#include "core/pause.hpp"
+#include "core/work/pause.hpp"
 #include "core/policy/policy.hpp"
 
 namespace exphil::cuda {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "core/background.hpp"
+#include "core/work/background.hpp"
 
 namespace exphil::host {
 

@@ -1,7 +1,7 @@
 // The forward half of host/policy/gradient.cpp: a loop over phases that keeps the rows of every vector.
 #include <algorithm>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "core/tensor.hpp"
 #include "host/policy/gradient_record.hpp"
 #include "host/recurrence/gradient.hpp"

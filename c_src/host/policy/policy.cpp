@@ -5,8 +5,8 @@
 #include <chrono>
 #include <cstring>
 
-#include "core/background.hpp"
-#include "core/parallel.hpp"
+#include "core/work/background.hpp"
+#include "core/work/parallel.hpp"
 #include "host/policy/cadence.hpp"
 #include "host/policy/forward.hpp"
 #include "host/policy/gradient.hpp"

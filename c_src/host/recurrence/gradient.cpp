@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/background.hpp"
+#include "core/work/background.hpp"
 #include "core/limits.hpp"
 #include "host/recurrence/gradient_scratch.hpp"
 

@@ -5,7 +5,7 @@
 #include "core/associative/reference.hpp"
 #include "core/half.hpp"
 #include "core/names.hpp"
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "core/policy/reference.hpp"
 #include "core/scan/reference.hpp"
 #include "nif/tools/functions.hpp"

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "host/simd/simd.hpp"
 #include "support/catch.hpp"
 #include "support/numbers.hpp"

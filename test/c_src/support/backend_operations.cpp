@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "core/associative/gradient.hpp"
-#include "core/policy/session.hpp"
+#include "core/session/session.hpp"
 #include "core/semiseparable/gradient.hpp"
 #include "support/associative_case.hpp"
 #include "support/faults.hpp"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/policy/session.hpp"
-#include "core/policy/state_codec.hpp"
+#include "core/session/session.hpp"
+#include "core/session/state_codec.hpp"
 #include "support/catch.hpp"
 #include "support/faults.hpp"
 

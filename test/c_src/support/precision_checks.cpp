@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "core/policy/reference.hpp"
 #include "core/policy/rounding.hpp"
 #include "support/catch.hpp"

@@ -1,5 +1,5 @@
 // How weights are rounded, and the policy of rounded weights.
-#include "core/policy/precision.hpp"
+#include "core/precision.hpp"
 
 #include <cmath>
 #include <limits>

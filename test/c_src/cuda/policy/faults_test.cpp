@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "core/environment.hpp"
-#include "core/policy/session.hpp"
+#include "core/session/session.hpp"
 #include "cuda/backend.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/policy/dims.hpp"

@@ -1,7 +1,7 @@
 // The gradient of a policy on the CPU against the oracle, and its bits.
 #include "host/policy/gradient.hpp"
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "host/policy/policy.hpp"
 #include "host/simd/targets.hpp"
 #include "support/catch.hpp"

@@ -1,15 +1,15 @@
 // Paced sessions: the prediction of frames, that scratch steps change no answer, and that they end. Nothing
 // here depends on how fast the machine is: what takes time is awaited for long enough.
-#include "core/policy/pace.hpp"
+#include "core/session/pace.hpp"
 
 #include <atomic>
 #include <functional>
 #include <thread>
 
-#include "core/parallel.hpp"
-#include "core/policy/frame_times.hpp"
-#include "core/policy/scratch_step.hpp"
-#include "core/policy/session.hpp"
+#include "core/work/parallel.hpp"
+#include "core/session/frame_times.hpp"
+#include "core/session/scratch_step.hpp"
+#include "core/session/session.hpp"
 #include "host/policy/policy.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"

@@ -8,7 +8,7 @@
 #include <map>
 #include <thread>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "core/policy/reference.hpp"
 #include "host/simd/targets.hpp"
 #include "support/catch.hpp"

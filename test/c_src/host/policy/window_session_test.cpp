@@ -2,7 +2,7 @@
 // Session.
 #include <cstring>
 
-#include "core/policy/session.hpp"
+#include "core/session/session.hpp"
 #include "host/policy/policy.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"

@@ -1,0 +1,62 @@
+// The last frames of one agent, for a session with a window: those of the window, and `history` more, so that
+// as many pushes can be undone. Oldest first and always contiguous: each frame is written twice, half the
+// buffer apart. It also knows which of them the policy's ring (core/policy/policy.hpp) holds: frame t of both
+// is in slot t modulo capacity(). Used by session.cpp and rollback.cpp, under the session's lock.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/policy/policy.hpp"
+
+namespace exphil::core {
+
+// What precedes the first frame: copies of it (as ExPhil plays), zeros, or nothing (shorter windows).
+enum class Pad { repeat, zeros, none };
+
+class FrameWindow {
+ public:
+  FrameWindow(std::int64_t d_input, std::int64_t frames, Pad pad, std::int64_t history);
+
+  std::int64_t frames() const { return frames_; }
+  Pad pad() const { return pad_; }
+
+  void push(const float* obs);
+  // Undoes the last `pushes`: at most those since assign, and at most history + 1 in a row.
+  void undo(std::int64_t pushes);
+  // The frames of `other`, which has the same width, number of frames and padding. Allocates nothing.
+  void assign(const FrameWindow& other);
+
+  // The window that ends at the last frame, after at least one push: {length(), d_input}.
+  std::int64_t length() const;
+  const float* data() const;
+  bool grows() const { return pad_ == Pad::none && count_ < frames_; }  // the next push makes it longer
+
+  std::int64_t capacity() const { return capacity_; }
+  // The `count` windows that end at the last `count` frames, all of length(), for Policy::ring_windows. count
+  // is at most history + 1. obs points into this object.
+  RingWindows ring_windows(std::int64_t count) const;
+  // After ring_windows has returned: the ring holds the frames of these windows.
+  void set_held(const RingWindows& windows);
+  // The ring may hold other frames.
+  void forget_held() { held_.assign(held_.size(), false); }
+
+  // The frames pushed so far, at most frames(), oldest first. Pushing them again rebuilds this object.
+  std::int64_t kept() const { return count_ < frames_ ? count_ : frames_; }
+  std::vector<float> kept_frames() const;
+
+ private:
+  void write(std::int64_t row, const float* obs);
+  // The row of frame `index`; a negative index is padding.
+  std::int64_t row_of(std::int64_t index) const { return (index % capacity_ + capacity_) % capacity_; }
+  const float* frame(std::int64_t index) const { return rows_.data() + row_of(index) * d_input_; }
+
+  std::int64_t d_input_, frames_;
+  Pad pad_;
+  std::int64_t capacity_;   // frames and padding kept: frames + history + 1, for the frame that is undone
+  std::int64_t count_ = 0;  // frames pushed
+  std::vector<float> rows_;
+  std::vector<bool> held_;  // {capacity}: the ring's slot has the frame of this row
+};
+
+}  // namespace exphil::core
