@@ -165,6 +165,52 @@ bool inside(CUdeviceptr address, std::size_t bytes) {
   return false;
 }
 
+// What the driver knows of the memory at an address: nothing (0 bytes) where it has neither allocated nor
+// registered it. All device memory is that of device 0.
+struct Described {
+  CUcontext context = nullptr;
+  unsigned type = 0;
+  int device = 0;
+  CUdeviceptr start = 0;
+  std::size_t bytes = 0;
+};
+
+Described described(CUdeviceptr address) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  Described found;
+  const auto look = [&](CUdeviceptr start, std::size_t bytes, unsigned type) {
+    if (address < start || address >= start + bytes) return;
+    found = {reinterpret_cast<CUcontext>(&the_context), type, 0, start, bytes};
+  };
+  for (const auto& [start, bytes] : device_blocks) look(start, bytes, CU_MEMORYTYPE_DEVICE);
+  for (const auto& [start, bytes] : pinned_blocks) {
+    look(reinterpret_cast<CUdeviceptr>(start), bytes, CU_MEMORYTYPE_HOST);
+  }
+  return found;
+}
+
+CUresult put_attribute(const Described& memory, CUpointer_attribute attribute, void* value) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      *static_cast<CUcontext*>(value) = memory.context;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      *static_cast<unsigned*>(value) = memory.type;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      *static_cast<int*>(value) = memory.device;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      *static_cast<CUdeviceptr*>(value) = memory.start;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      *static_cast<std::size_t*>(value) = memory.bytes;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
 template <class T>
 CUresult fill(CUdeviceptr to, T value, std::size_t count) {
   if (!inside(to, count * sizeof(T))) return CUDA_ERROR_INVALID_VALUE;
@@ -493,33 +539,21 @@ CUresult cuMemGetInfo(std::size_t* free, std::size_t* all) {
   return CUDA_SUCCESS;
 }
 
-// All device memory is that of device 0.
 CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
   ENTER("cuPointerGetAttribute");
-  std::lock_guard<std::recursive_mutex> lock(mutex);
-  auto block = device_blocks.upper_bound(address);
-  if (block == device_blocks.begin()) return CUDA_ERROR_INVALID_VALUE;
-  --block;
-  if (address >= block->first + block->second) return CUDA_ERROR_INVALID_VALUE;
-  switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-      *static_cast<CUcontext*>(value) = reinterpret_cast<CUcontext>(&the_context);
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      *static_cast<unsigned*>(value) = CU_MEMORYTYPE_DEVICE;
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      *static_cast<int*>(value) = 0;
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-      *static_cast<CUdeviceptr*>(value) = block->first;
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-      *static_cast<std::size_t*>(value) = block->second;
-      return CUDA_SUCCESS;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
+  const Described memory = described(address);
+  return memory.bytes == 0 ? CUDA_ERROR_INVALID_VALUE : put_attribute(memory, attribute, value);
+}
+
+// An unknown address is no error here: its attributes are 0.
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** values,
+                                CUdeviceptr address) {
+  ENTER("cuPointerGetAttributes");
+  const Described memory = described(address);
+  for (unsigned i = 0; i < count; ++i) {
+    if (const CUresult result = put_attribute(memory, attributes[i], values[i]); result) return result;
   }
+  return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostAlloc(void** data, std::size_t bytes, unsigned) {
@@ -541,12 +575,8 @@ CUresult cuMemFreeHost(void* data) {
 
 CUresult cuMemHostGetDevicePointer(CUdeviceptr* address, void* data, unsigned) {
   ENTER("cuMemHostGetDevicePointer");
-  std::lock_guard<std::recursive_mutex> lock(mutex);
-  const auto pinned = [data](const auto& block) {
-    const char* const start = static_cast<char*>(block.first);
-    return data >= start && data < start + block.second;
-  };
-  if (std::none_of(pinned_blocks.begin(), pinned_blocks.end(), pinned)) return CUDA_ERROR_INVALID_VALUE;
+  if (described(reinterpret_cast<CUdeviceptr>(data)).type != CU_MEMORYTYPE_HOST)
+    return CUDA_ERROR_INVALID_VALUE;
   *address = reinterpret_cast<CUdeviceptr>(data);
   return CUDA_SUCCESS;
 }
