@@ -82,6 +82,7 @@ defmodule ExPhil.Native.QueuePriorityTest do
     """)
   end
 
+  @tag :bound
   test "threads of the library use every core where the VM has bound its schedulers to one each" do
     run(
       """
