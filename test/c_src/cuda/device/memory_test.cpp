@@ -405,7 +405,7 @@ TEST_CASE("pools and streams from many threads, on the device", "[cuda][gpu]") {
   if (have_device()) hammer_from_threads();
 }
 
-TEST_CASE("the device's exhausted memory is an error with numbers", "[cuda][gpu]") {
+TEST_CASE("the device's exhausted memory is an error with numbers", "[cuda][gpu][refused]") {
   if (!have_device()) return;
   const auto context = Context::open(0);
   const core::Error error =
