@@ -152,16 +152,11 @@ void wake_precisely() {
 #endif
 }
 
-MicroHertz micro_hertz(double fps) {
+MicroHertz micro_hertz(double fps, const char* argument) {
   const double rate = std::round(fps * 1e6);
-  if (!(rate > 0)) return 0;
-  return rate > 1e18 ? kMostMicroHertz + 1 : static_cast<MicroHertz>(rate);
-}
-
-void require_rate(MicroHertz rate, const char* argument) {
-  if (rate >= 1 && rate <= kMostMicroHertz) return;
+  if (rate >= 1 && rate <= static_cast<double>(kMostMicroHertz)) return static_cast<MicroHertz>(rate);
   fail(ErrorKind::invalid_argument, argument, argument, " must be from 0.000001 to ",
-       kMostMicroHertz / 1'000'000, "; got ", static_cast<double>(rate) / 1e6);
+       kMostMicroHertz / 1'000'000, "; got ", fps);
 }
 
 std::chrono::nanoseconds tick_offset(MicroHertz rate, std::int64_t number) {
@@ -170,7 +165,10 @@ std::chrono::nanoseconds tick_offset(MicroHertz rate, std::int64_t number) {
 }
 
 Ticker::Ticker(Clock::time_point start, MicroHertz rate, Callback callback) {
-  require_rate(rate, "fps");
+  if (rate < 1 || rate > kMostMicroHertz) {
+    fail(ErrorKind::invalid_argument, "fps", "a rate must be from 1 to ", kMostMicroHertz,
+         " microhertz; got ", rate);
+  }
   entry_ = std::make_shared<Entry>();
   entry_->start = start, entry_->rate = rate, entry_->callback = std::move(callback);
   ticker_thread().start();

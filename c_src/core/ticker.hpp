@@ -16,10 +16,9 @@ namespace exphil::core {
 using MicroHertz = std::int64_t;
 inline constexpr MicroHertz kMostMicroHertz = MicroHertz{10'000} * 1'000'000;
 
-// A number of frames per second as a rate; 0 or more than kMostMicroHertz where it is outside the range.
-MicroHertz micro_hertz(double fps);
-// Throws invalid_argument for a rate outside [1, kMostMicroHertz].
-void require_rate(MicroHertz rate, const char* argument);
+// A number of frames per second as a rate. Throws invalid_argument for one that is outside
+// [1, kMostMicroHertz], or not a number.
+MicroHertz micro_hertz(double fps, const char* argument);
 
 // The time from the start to tick `number`. `number` is at least 0, `rate` at least 1.
 std::chrono::nanoseconds tick_offset(MicroHertz rate, std::int64_t number);

@@ -141,8 +141,7 @@ std::int64_t microseconds_since(SteadyClock::time_point begin) {
 // ref is the tag of the messages that ask_tick() asks for; scratch is a session of nobody's, nil without
 // `warm`.
 Term start_clock(Call& call, double fps, std::optional<SessionHandle*> warm) {
-  const core::MicroHertz rate = core::micro_hertz(fps);
-  core::require_rate(rate, "fps");
+  const core::MicroHertz rate = core::micro_hertz(fps, "fps");
   ClockHandle clock;
   Term scratch = encode_atom(call, "nil");
   if (warm) {

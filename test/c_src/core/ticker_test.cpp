@@ -1,6 +1,6 @@
 #include "core/ticker.hpp"
 
-#include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "support/catch.hpp"
+#include "support/errors.hpp"
 
 namespace exphil::core {
 
@@ -135,6 +136,18 @@ TEST_CASE("a tick that is asked for when it is past comes at once", "[ticker]") 
 
 TEST_CASE("before its start no tick is due", "[ticker]") {
   CHECK(Ticker(Clock::now() + 1h, kHertz, [](std::int64_t) { return true; }).last_due() == -1);
+}
+
+TEST_CASE("the error of a rate says what was given", "[ticker]") {
+  const auto error = [](double fps) { return test::error_of([&] { micro_hertz(fps, ":pace"); }); };
+  CHECK(error(1e9).message == ":pace must be from 0.000001 to 10000; got 1e+09");
+  CHECK(error(1e300).says("got 1e+300"));
+  CHECK(error(1e-7).says("got 1e-07"));
+  CHECK(error(-60).says("got -60"));
+  CHECK(error(std::nan("")).argument == ":pace");
+  CHECK(micro_hertz(60, "fps") == 60 * kHertz);
+  CHECK(micro_hertz(1e-6, "fps") == 1);
+  CHECK(micro_hertz(10'000, "fps") == kMostMicroHertz);
 }
 
 TEST_CASE("a rate outside the limits is refused", "[ticker]") {
