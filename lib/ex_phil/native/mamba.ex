@@ -285,7 +285,8 @@ defmodule ExPhil.Native.Mamba do
 
   @doc """
   Replaces the session's state by an exported one of the same model. Returns the session. A damaged binary or one of
-  another version or model is an error and changes nothing.
+  another version or model is an error and changes nothing; so is the state of a session with a window of another length, or with
+  none, in a session with a window.
   """
   @spec import_state(session(), binary()) :: result(session())
   defdelegate import_state(session, state), to: States
