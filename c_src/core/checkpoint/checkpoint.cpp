@@ -29,27 +29,38 @@ bool looks_like_safetensors(const std::uint8_t* head, std::uint64_t bytes) {
   return bytes >= kHeadBytes && head[8] == '{' && head[6] == 0 && head[7] == 0;
 }
 
-std::string value_text(const ErlangTerm& term) {
+// Null for a number, an atom or a binary.
+const char* other_kind(const ErlangTerm& term) {
   switch (term.kind) {
-    case Kind::integer:
-      return std::to_string(term.integer);
-    case Kind::real:
-      return message(term.real);
-    case Kind::atom:
-    case Kind::binary:
-      return std::string(term.text);
+    case Kind::big:
+      return "an integer beyond 64 bits";
+    case Kind::tuple:
+      return "a tuple";
+    case Kind::list:
+      return "a list";
+    case Kind::map:
+      return "a map";
     default:
-      return {};
+      return nullptr;
   }
+}
+
+std::string value_text(const ErlangTerm& term) {
+  if (term.kind == Kind::integer) return std::to_string(term.integer);
+  if (term.kind == Kind::real) return message(term.real);
+  return std::string(term.text);
 }
 
 void add_option(const ErlangTerm& key, const ErlangTerm& value, BuildOptions* options) {
   if (key.kind != Kind::atom) bad("the build options have a key that is not an atom");
-  const bool scalar = value.kind == Kind::integer || value.kind == Kind::real || value.kind == Kind::atom ||
-                      value.kind == Kind::binary;
-  if (!scalar) return;
-  if (!options->values.emplace(std::string(key.text), value_text(value)).second) {
-    bad("the build options name ", quote(key.text), " twice");
+  const std::string name(key.text);
+  const char* const other = other_kind(value);
+  const bool known = options->values.count(name) != 0 || options->others.count(name) != 0;
+  if (known) bad("the build options name ", quote(name), " twice");
+  if (other != nullptr) {
+    options->others.emplace(name, other);
+  } else {
+    options->values.emplace(name, value_text(value));
   }
 }
 

@@ -17,10 +17,11 @@ namespace exphil::core {
 
 // The architecture and build options that Edifice or ExPhil saved with
 // the tensors. Values are text: numbers in decimal, atoms by their
-// spelling ("true", "nil", "mamba"). Lists, tuples and maps are left out.
+// spelling ("true", "nil", "mamba"). Of an option that is neither, `others` says what it is ("a list").
 struct BuildOptions {
   std::string arch;
   std::map<std::string, std::string> values;
+  std::map<std::string, const char*> others;
 };
 
 class Checkpoint {

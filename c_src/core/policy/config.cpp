@@ -250,7 +250,7 @@ void derive_a(const CheckpointReader& reader, PolicyWeights* weights) {
 }
 
 std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy, const TensorMap& tensors) {
-  CheckpointReader reader(tensors, {"weights", "the weights", "this model"}, true);
+  CheckpointReader reader(tensors, {"weights", "the weights", "this model", false}, true);
   auto weights = std::make_shared<PolicyWeights>(policy);
   const auto all = vectors_of(*weights);
   for (const PolicyParameter& parameter : policy.parameters) {

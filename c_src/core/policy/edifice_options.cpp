@@ -1,5 +1,6 @@
 #include "core/policy/edifice_options.hpp"
 
+#include <cerrno>
 #include <cstdlib>
 
 #include "core/error.hpp"
@@ -19,9 +20,11 @@ template <class... Parts>
 
 std::int64_t number(const std::string& text, const std::string& name) {
   char* end = nullptr;
+  errno = 0;
   const long long value = std::strtoll(text.c_str(), &end, 10);
-  if (end == text.c_str() || *end != '\0' || value < 0)
-    bad("the file's ", name, " is ", quote(text), ", not a count");
+  if (end == text.c_str() || *end != '\0' || value < 0 || errno == ERANGE) {
+    bad("the file's ", name, " is ", quote(text), ", not a count below 2^63");
+  }
   return value;
 }
 
@@ -38,7 +41,10 @@ std::optional<T> agree(const std::optional<T>& file, const std::optional<T>& opt
 
 std::optional<std::string> EdificeOptions::option(const std::string& name) const {
   if (!file_.build()) return metadata(name);
-  const auto& values = file_.build()->values;
+  const auto& [arch, values, others] = *file_.build();
+  if (const auto other = others.find(name); other != others.end()) {
+    bad("the file's ", name, " is ", other->second, ", neither a number nor a name");
+  }
   const auto found = values.find(name);
   if (found == values.end() || found->second == "nil") return std::nullopt;
   return found->second;

@@ -16,7 +16,8 @@ class EdificeOptions {
   // The file outlives this.
   explicit EdificeOptions(const Checkpoint& file) : file_(file) {}
 
-  std::optional<std::string> option(const std::string& name) const;  // nothing where absent or nil
+  // Nothing where absent or nil. Throws invalid_checkpoint where it is neither a number nor a name.
+  std::optional<std::string> option(const std::string& name) const;
   // Throws invalid_checkpoint where the option is present but not a count.
   std::optional<std::int64_t> count(const std::string& name) const;
   bool is_policy() const;  // an ExPhil policy, with heads

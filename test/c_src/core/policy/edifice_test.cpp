@@ -159,4 +159,24 @@ TEST_CASE("build options that disagree with the shapes are named", "[edifice]") 
   refused(file_of(trunk(), spec("mamba", {{"window_size", atom("many")}})), "window_size is \"many\"");
 }
 
+TEST_CASE("a window that is no count is an error that names it, not a policy without one", "[edifice]") {
+  // 2^63, as an integer of eight bytes.
+  const Text beyond = tag(110) + tag(8) + tag(0) + Text(7, '\0') + tag(128);
+  const std::vector<std::pair<Text, std::string>> windows = {
+      {beyond, "window_size is an integer beyond 64 bits"},
+      {list({integer(20)}), "window_size is a list"},
+      {tuple({integer(20)}), "window_size is a tuple"},
+      {map({}), "window_size is a map"},
+      {integer(-1), "window_size is \"-1\""},
+      {binary("9223372036854775808"), "window_size is \"9223372036854775808\", not a count below 2^63"}};
+  for (const auto& [window, words] : windows) {
+    refused(file_of(trunk(), spec("mamba", {{"window_size", window}})), words);
+    refused(file_of(full_policy(), config(with(kPlay, "window_size", window))), words);
+    refused(term_of(full_policy(), with(kPlay, "window_size", window)), words);
+  }
+  // An option that nothing depends on may be anything.
+  CHECK(load(file_of(trunk(), spec("mamba", {{"window_size", integer(6)}, {"sizes", list({integer(1)})}})))
+            ->config.spec.window == 6);
+}
+
 }  // namespace exphil::core
