@@ -89,8 +89,10 @@ Term start_clock(Call& call, double fps, std::optional<SessionHandle*> warm) {
   const Term ref = enif_make_ref(call.env());
   receiver->ref = enif_make_copy(receiver->env, ref);
   clock.receiver = receiver;
-  const auto first = SteadyClock::now();
+  // In this order, so that no tick comes before its time by Erlang's clock where the system takes the core
+  // away in between.
   const std::int64_t start = enif_monotonic_time(ERL_NIF_NSEC) + clock.lead.count();
+  const auto first = SteadyClock::now();
   clock.ticker = std::make_shared<core::Ticker>(first, rate, [receiver](std::int64_t number) {
     core::note_frame();  // one is about to be played
     return receiver->send("tick", number) != TickReceiver::Sent::process_ended;

@@ -4,8 +4,6 @@ defmodule ExPhil.Native.LifetimeTest do
 
   import ExPhil.Native.TestSupport.Peer
 
-  @moduletag timeout: 240_000
-
   # Resident megabytes after a tenth of the rounds, when every pool has its size, and after all of them.
   @flat """
   alias ExPhil.Native.Mamba

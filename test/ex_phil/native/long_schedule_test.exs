@@ -5,8 +5,6 @@ defmodule ExPhil.Native.LongScheduleTest do
 
   import ExPhil.Native.TestSupport.Peer
 
-  @moduletag timeout: 120_000
-
   for {mode, kinds} <- [calls: 8, play: 9] do
     test "no kind of call holds a normal scheduler for 2 ms (#{mode})" do
       arguments = [Policies.checkpoint(), "3", "2", "host", "#{unquote(mode)}"]

@@ -8,7 +8,6 @@ defmodule ExPhil.Native.PlayBesideTest do
   alias ExPhil.Native.TestSupport.PlayBeside
 
   @moduletag :alone
-  @moduletag timeout: 120_000
 
   test "beside scans most frames are on time" do
     path = Policies.checkpoint(d_model: 128, d_inner: 256, d_state: 16, n_layer: 4)

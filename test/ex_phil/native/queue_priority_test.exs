@@ -5,8 +5,6 @@ defmodule ExPhil.Native.QueuePriorityTest do
 
   import ExPhil.Native.TestSupport.Peer
 
-  @moduletag timeout: 120_000
-
   # threads.() is {thread, nice, ticks of 10 ms that it ran} of each; own is the VM's nice, low that of a thread that gives way.
   @prelude """
   alias ExPhil.Native.{Mamba, SelectiveScan}

@@ -5,8 +5,6 @@ defmodule ExPhil.Native.QueueTest do
   import ExPhil.Native.TestSupport.Peer
   alias ExPhil.Native.{NIF, Queue}
 
-  @moduletag timeout: 120_000
-
   defp scan_arguments(batch, seq, dim, state \\ 4) do
     shape = {batch, seq, dim}
     b = uniform(2, {batch, seq, state}, -1.0, 1.0)

@@ -7,7 +7,6 @@ defmodule ExPhil.Native.Mamba.LateTest do
   alias ExPhil.Native.TestSupport.FakeCuda
 
   @moduletag :fake_cuda
-  @moduletag timeout: 180_000
 
   # The delay is in microseconds.
   defp run(delay \\ 1000, code),
