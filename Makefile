@@ -103,7 +103,7 @@ demo: setup
 test: setup
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test_c test_ex
-	@$(MAKE) --no-print-directory test_alone
+	@$(MAKE) --no-print-directory test_latency
 
 ## test_c: the C++ tests (Catch2), in three processes
 test_c: test_c_others $(if $(CUDA_FOUND),test_c_emulated test_c_teams)
@@ -125,9 +125,9 @@ test_c_emulated test_c_teams test_c_others test_variants_compiled test_variants_
 test_ex: native
 	mix test
 
-## test_alone: the Elixir tests that measure time, which need the cores for themselves
-test_alone: native
-	mix test --only alone
+## test_latency: print the latencies of scan, step, window and act, and judge their ratios where the machine is not busy
+test_latency: native
+	mix test --only latency
 
 JAX := jax==0.10.2
 ## test_xla: the XLA handlers under JAX, which a virtual environment in $(BUILD)/venv gets from PyPI
@@ -306,4 +306,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(wildcard $(BUILD)/test/fuzz/*.d) $(OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
 .SECONDARY:
-.PHONY: all setup demo test test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_alone lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
+.PHONY: all setup demo test test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_latency lint lint_c lint_layers format bench clean clean_native cuda_headers help native force

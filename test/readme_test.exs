@@ -60,7 +60,6 @@ defmodule ExPhil.Native.ReadmeTest do
   end
 
   @tag :axon
-  @tag timeout: 300_000
   test "the guide to Axon", %{tmp_dir: folder} do
     Enum.each([:nx, :polaris, :axon], &Application.ensure_all_started/1)
     bindings = "docs/xla.md" |> blocks() |> Enum.reject(&config?/1) |> run(folder)

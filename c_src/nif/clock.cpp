@@ -159,8 +159,10 @@ Term start_clock(Call& call, double fps, std::optional<SessionHandle*> warm) {
   enif_self(call.env(), &receiver->process);
   const Term ref = enif_make_ref(call.env());
   clock.receiver = receiver;
-  const auto first = SteadyClock::now();
+  // In this order, so that no tick comes before its time by Erlang's clock where the system takes the core
+  // away in between.
   const std::int64_t start = enif_monotonic_time(ERL_NIF_NSEC) + clock.lead.count();
+  const auto first = SteadyClock::now();
   clock.ticker = std::make_shared<core::Ticker>(
       first, rate, [receiver](std::int64_t number) { return receiver->tick(number); });
   return enif_make_tuple4(call.env(), encode_handle(call, std::move(clock)), ref, encode_integer(call, start),

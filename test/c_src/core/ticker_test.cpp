@@ -37,7 +37,7 @@ struct Seen {
   }
   bool wait_for(std::size_t count) {
     std::unique_lock<std::mutex> lock(mutex);
-    return more.wait_for(lock, 20s, [&] { return numbers.size() >= count; });
+    return more.wait_for(lock, 10min, [&] { return numbers.size() >= count; });
   }
 };
 

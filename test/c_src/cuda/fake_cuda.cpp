@@ -4,7 +4,7 @@
 // tests need: a current context, valid handles, bounded memory, and sticky errors. Built as a shared library
 // and opened through EXPHIL_NATIVE_LIBCUDA. The environment configures what must be known before the first
 // call: FAKE_CUDA_INIT (cuInit's result), FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY ("90"); where there is no
-// test program to set them, FAKE_CUDA_STEPS ("1": simplify_steps()), FAKE_CUDA_DELAY with
+// test program to set them, FAKE_CUDA_STEPS ("1": simplify_steps()), FAKE_CUDA_DELAY ("-1": held) with
 // FAKE_CUDA_DELAY_EVERY (delay()), FAKE_CUDA_LOST: the device is lost at the first call of that name, or
 // after as many as FAKE_CUDA_LOST_AFTER says; and FAKE_CUDA_BLOCK ("ADDRESS:BYTES" in hexadecimal: device
 // memory that another library has allocated, with the floats 0, 1, 2, ...). In one file, despite its length:
@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -49,6 +50,7 @@ thread_local std::vector<CUcontext> stack;
 char the_context;
 int (*launch_callback)(const FakeLaunch&) = nullptr;
 bool simple_steps = false;
+std::atomic<std::int64_t> armed_timeouts{0};
 auto* const work = new FakeStream;        // never destroyed, as its thread does not end
 std::map<void*, std::uint64_t> recorded;  // by event: the last work before it
 
@@ -253,7 +255,7 @@ std::size_t words_at(void* tagged) {
 void launch_armed(const exphil::policy::StepArguments& step, const exphil::policy::ArmedArguments& armed,
                   const std::function<int(void**)>& run) {
   const std::size_t words = simple_steps ? words_at(step.tagged) : 0;
-  const auto body = [=] {
+  const auto run_and_wait = [=] {
     auto own_step = step;
     auto own_armed = armed;
     void* arguments[] = {&own_step, &own_armed};
@@ -265,6 +267,12 @@ void launch_armed(const exphil::policy::StepArguments& step, const exphil::polic
     if (!await_observation(armed, step.sequence, kSimple / 8, obs)) return;
     own_step.obs = obs;
     simple_step(own_step, words);
+  };
+  const auto body = [=] {
+    const auto begin = std::chrono::steady_clock::now();
+    run_and_wait();
+    const std::chrono::nanoseconds most(armed.nanoseconds);
+    armed_timeouts += most.count() > 0 && std::chrono::steady_clock::now() - begin >= most;
   };
   work->add(body, true, true);
 }
@@ -368,6 +376,7 @@ FakeCuda fake_cuda = {
     nullptr,
     [] { simple_steps = true; },
     [](std::int64_t microseconds, int every) { work->set_delay(microseconds, every); },
+    [] { return armed_timeouts.load(); },
 };
 
 // ---- the process and its devices
@@ -376,7 +385,7 @@ FakeCuda fake_cuda = {
 CUresult cuInit(unsigned) {
   add_foreign_block();
   if (from_environment("FAKE_CUDA_STEPS", 0) != 0) simple_steps = true;
-  if (const int delay = from_environment("FAKE_CUDA_DELAY", 0); delay > 0) {
+  if (const int delay = from_environment("FAKE_CUDA_DELAY", 0); delay != 0) {
     work->set_delay(delay, from_environment("FAKE_CUDA_DELAY_EVERY", 1));
   }
   if (const char* const call = std::getenv("FAKE_CUDA_LOST"); call != nullptr) {

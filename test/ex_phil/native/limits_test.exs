@@ -6,7 +6,6 @@ defmodule ExPhil.Native.LimitsTest do
   alias ExPhil.Native.TestSupport.Shared
 
   @moduletag :tmp_dir
-  @moduletag timeout: 240_000
 
   # Megabytes by which the address space may grow: hardly any, enough for some calls, enough for all.
   @steps [1, 16, 100_000]

@@ -3,6 +3,7 @@ defmodule ExPhil.Native.TelemetryTest do
   use ExUnit.Case, async: false
 
   import ExPhil.Native.TestSupport.Telemetry, only: [with_substitute: 1]
+  import ExPhil.Native.TestSupport.Waiting, only: [until_tick: 2]
 
   alias ExPhil.Native.{Clock, Mamba, Telemetry}
   alias ExPhil.Native.TestSupport.Policies
@@ -49,12 +50,15 @@ defmodule ExPhil.Native.TelemetryTest do
     with_substitute(fn ->
       clock = Clock.start!(200)
       first = Clock.wait(clock)
-      Process.sleep(60)
+      until_tick(clock, first + 10)
+      before = System.monotonic_time(:nanosecond)
       number = Clock.wait(clock)
+      later = System.monotonic_time(:nanosecond)
       assert_received {[:exphil_native, :deadline, :miss], %{count: count, late: late}, metadata}
       assert count == number - first - 1
-      assert count >= 1
-      assert late >= -500_000
+      assert count >= 9
+      due = Clock.due(clock, number)
+      assert late in (before - due)..(later - due)
       assert metadata == %{fps: 200, tick: number}
       :ok = Clock.stop(clock)
     end)
