@@ -1,0 +1,36 @@
+defmodule ExPhil.Native.Expression do
+  @moduledoc false
+  # Expressions: the tensors of a computation that Nx is compiling (defn, Axon layers). They have no elements yet, so an eager
+  # call with one becomes an operation of that computation (ExPhil.Native.Defn).
+
+  alias ExPhil.Native.{Defn, Error}
+
+  @compile {:no_warn_undefined, Defn}
+
+  @doc "Whether one of these arguments or options is an expression."
+  @spec any?([term()], term()) :: boolean()
+  def any?(arguments, options \\ [])
+
+  def any?(arguments, options) when is_list(options) do
+    Enum.any?(arguments, &expression?/1) or
+      Enum.any?(options, fn option -> match?({_, _}, option) and expression?(elem(option, 1)) end)
+  end
+
+  # The call that is given such options refuses them.
+  def any?(arguments, _options), do: any?(arguments)
+
+  defp expression?(%{__struct__: Nx.Tensor, data: %{__struct__: Nx.Defn.Expr}}), do: true
+  defp expression?(_term), do: false
+
+  @doc "`ExPhil.Native.Defn`, or an error that says why it does not exist."
+  @spec defn!() :: module()
+  def defn! do
+    if Code.ensure_loaded?(Defn), do: Defn, else: raise(Error.new(:unsupported, "x", missing()))
+  end
+
+  defp missing do
+    "an argument is an expression of Nx.Defn, and exphil_native was compiled without ExPhil.Native.Defn, which needs " <>
+      "Nx 0.12 or later (here: #{Application.spec(:nx, :vsn) || "not loaded"}); list :nx in the dependencies of your " <>
+      "project, then run: mix deps.compile exphil_native --force"
+  end
+end
