@@ -3,6 +3,7 @@ defmodule ExPhil.Native.ReadmeTest do
   # use the variables of earlier blocks. Not async: the current folder is shared by the entire VM.
   use ExUnit.Case
 
+  @compile {:no_warn_undefined, Nx}
   @moduletag :tmp_dir
 
   # {file, line, code} of each block.

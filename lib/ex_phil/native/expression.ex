@@ -22,10 +22,11 @@ defmodule ExPhil.Native.Expression do
   defp expression?(%{__struct__: Nx.Tensor, data: %{__struct__: Nx.Defn.Expr}}), do: true
   defp expression?(_term), do: false
 
-  @doc "`ExPhil.Native.Defn`, or an error that says why it does not exist."
-  @spec defn!() :: module()
-  def defn! do
-    if Code.ensure_loaded?(Defn), do: Defn, else: raise(Error.new(:unsupported, "x", missing()))
+  @doc "`ExPhil.Native.SelectiveScan.scan/6` of expressions. An error says why, where the library was compiled without Nx."
+  def scan(x, dt, a, b, c, options) do
+    if Code.ensure_loaded?(Defn),
+      do: Defn.selective_scan(x, dt, a, b, c, options),
+      else: raise(Error.new(:unsupported, "", missing()))
   end
 
   defp missing do
