@@ -1,4 +1,13 @@
-if Code.ensure_loaded?(Nx.Defn) do
+defn? = Code.ensure_loaded?(Nx) and Code.ensure_loaded?(Nx.Defn)
+
+if defn? and not function_exported?(Nx, :block, 4) do
+  why =
+    "ExPhil.Native.Defn needs Nx 0.12 or later, and is left out: this is Nx #{Application.spec(:nx, :vsn)}"
+
+  IO.warn(why, [])
+end
+
+if defn? and function_exported?(Nx, :block, 4) do
   defmodule ExPhil.Native.Defn do
     @moduledoc """
     The scans as operations of `Nx.Defn`: inside `defn`, Axon layers and training loops, with gradients.
