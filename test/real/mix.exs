@@ -48,7 +48,10 @@ defmodule ExPhil.Native.RealProject do
   use Mix.Project
 
   # A build folder for each choice of libraries.
-  @build Path.join("build/real", to_string(:erlang.phash2({System.fetch_env!("EXPHIL_REAL"), System.version()})))
+  @build Path.join(
+           "build/real",
+           to_string(:erlang.phash2({System.fetch_env!("EXPHIL_REAL"), System.version()}))
+         )
 
   def project do
     Keyword.merge(ExPhil.Native.MixProject.project(),
