@@ -9,15 +9,11 @@ defmodule ExPhil.Native.Expression do
 
   @doc "Whether one of these arguments or options is an expression."
   @spec any?([term()], term()) :: boolean()
-  def any?(arguments, options \\ [])
-
-  def any?(arguments, options) when is_list(options) do
-    Enum.any?(arguments, &expression?/1) or
-      Enum.any?(options, fn option -> match?({_, _}, option) and expression?(elem(option, 1)) end)
+  def any?(arguments, options \\ []) do
+    # The call that is given other options refuses them.
+    given = if Keyword.keyword?(options), do: Keyword.values(options), else: []
+    Enum.any?(arguments, &expression?/1) or Enum.any?(given, &expression?/1)
   end
-
-  # The call that is given such options refuses them.
-  def any?(arguments, _options), do: any?(arguments)
 
   defp expression?(%{__struct__: Nx.Tensor, data: %{__struct__: Nx.Defn.Expr}}), do: true
   defp expression?(_term), do: false
