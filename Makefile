@@ -39,13 +39,15 @@ ERL_INCLUDE ?= $(eval ERL_INCLUDE := $$(shell erl -noshell -eval \
 # Catch2 3 has a library; Catch2 2 is one header.
 CATCH2_LIBS := $(if $(wildcard /usr/include/catch2/catch_all.hpp /usr/local/include/catch2/catch_all.hpp),-lCatch2Main -lCatch2)
 
-# The C header of XLA's FFI, for c_src/xla only: from JAX in Python's packages or in $(BUILD)/venv, or from EXLA's archive.
-ifndef XLA_INCLUDE
-XLA_INCLUDE := $(firstword $(foreach d,$(wildcard $(BUILD)/venv/lib/python3*/site-packages/jaxlib/include \
-  $(addsuffix /lib/python3*/site-packages/jaxlib/include,$(VIRTUAL_ENV) /usr/local) \
-  /usr/local/lib/python3*/dist-packages/jaxlib/include deps/exla/cache/xla_extension/include),\
-  $(if $(wildcard $(d)/xla/ffi/api/c_api.h),$(d))))
-endif
+# The C header of XLA's FFI, for c_src/xla only: from JAX in $(BUILD)/venv or another of Python's usual places, from EXLA's archive,
+# or from the JAX of the Python on the PATH. Evaluated on first use. Python is asked where the package is and does not import it,
+# which would take seconds.
+XLA_PLACES = $(wildcard $(addsuffix /lib/python3*/site-packages/jaxlib/include,$(BUILD)/venv $(VIRTUAL_ENV) /usr/local) \
+  /usr/local/lib/python3*/dist-packages/jaxlib/include deps/exla/cache/xla_extension/include ../exla/cache/xla_extension/include)
+JAXLIB_PLACE = python3 -c 'import importlib.util as u; print(*u.find_spec("jaxlib").submodule_search_locations)' 2>/dev/null
+find_xla = $(firstword $(foreach d,$(1),$(if $(wildcard $(d)/xla/ffi/api/c_api.h),$(d))))
+XLA_INCLUDE ?= $(eval XLA_INCLUDE := $$(or $$(call find_xla,$$(XLA_PLACES)),$$(call find_xla,$$(addsuffix /include,$$(shell \
+  $$(JAXLIB_PLACE))))))$(XLA_INCLUDE)
 
 # With a sanitizer g++ gives false warnings about values and loops; the ordinary build has the warnings on.
 WARNINGS = $(if $(findstring -fsanitize,$(CXXFLAGS)),-w,-Wall -Wextra -Werror)
@@ -73,7 +75,7 @@ TESTS += $(filter-out $(FAKE_CUDA) $(FAKE_NVRTC),$(call sources_in,test/c_src/cu
 BENCHES += $(wildcard bench/gpu_*.cpp)
 BENCH_LIBRARIES := $(BUILD)/bench/policy_steps.so
 endif
-XLA_SOURCES := $(if $(XLA_INCLUDE),$(call sources_in,c_src/xla,cpp))
+XLA_SOURCES := $(call sources_in,c_src/xla,cpp)
 KERNELS := $(call sources_in,kernels,cu) $(call sources_in,kernels,cuh)
 
 OBJECTS := $(SOURCES:%.cpp=$(BUILD)/%.o)
@@ -132,11 +134,11 @@ test_latency: native
 JAX := jax==0.10.2
 ## test_xla: the XLA handlers under JAX, which a virtual environment in $(BUILD)/venv gets from PyPI
 test_xla: jax
-	@$(MAKE) --no-print-directory native
 	$(BUILD)/venv/bin/python -m unittest discover -s test/xla
 
-## jax: the virtual environment of test_xla
+## jax: the virtual environment of test_xla, and the library with the XLA handlers
 jax: $(BUILD)/venv/jax
+	@$(MAKE) --no-print-directory native
 
 $(BUILD)/venv/jax:
 	@mkdir -p $(@D)
@@ -217,13 +219,18 @@ clean_native:
 cuda_headers:
 	@echo $(if $(CUDA_FOUND),$(CUDA_INCLUDE))
 
+# Where the build finds XLA's header, if it does.
+xla_headers:
+	@echo $(XLA_INCLUDE)
+
 help:
 	@sed -n 's/^## //p' Makefile
 
 # ---- the NIF and its kernels, built by `mix compile` ---------------------------------------------------------
 
 INSTALLED_KERNELS := $(KERNELS:kernels/%=$(PRIV)/kernels/%)
-native: $(PRIV)/exphil_native.so $(INSTALLED_KERNELS) $(if $(XLA_INCLUDE),$(PRIV)/exphil_native_xla.so)
+.SECONDEXPANSION:
+native: $(PRIV)/exphil_native.so $(INSTALLED_KERNELS) $$(if $$(XLA_INCLUDE),$(PRIV)/exphil_native_xla.so)
 	@rm -f $(filter-out $(INSTALLED_KERNELS),$(call sources_in,$(PRIV)/kernels,cu) $(call sources_in,$(PRIV)/kernels,cuh))
 
 # Installed by rename: a VM that has loaded the old library keeps it.
@@ -306,4 +313,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(wildcard $(BUILD)/test/fuzz/*.d) $(OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
 .SECONDARY:
-.PHONY: all setup demo test test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_latency lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
+.PHONY: all setup demo test test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_latency lint lint_c lint_layers format bench clean clean_native cuda_headers xla_headers help native force
