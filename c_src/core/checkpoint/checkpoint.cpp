@@ -96,6 +96,7 @@ struct Checkpoint::Contents {
   std::string path;
   Format format = Format::safetensors;
   std::optional<Safetensors> safetensors;
+  InflationLimit limit{0};             // of the file's compressed parts
   FileBytes file;                      // other formats: the views point into this ...
   ExternalTerm term;                   // ... or, where it is compressed, into this ...
   std::unique_ptr<ByteSource> source;  // ... or this
@@ -109,18 +110,30 @@ std::unique_ptr<Checkpoint::Contents> Checkpoint::read_container(const std::stri
   const std::uint64_t size = file.size();
   auto contents = std::make_unique<Contents>();
   contents->path = path;
+  contents->limit = InflationLimit(size);
   contents->file = read_bytes(file, path, 0, size);
-  const std::uint8_t* bytes = contents->file.get();
-  if (bytes[0] == kExternalTerm) {
-    contents->format = Format::term;
-    contents->term = read_external_term(bytes, size, "the policy");
-    const ErlangTerm *params = contents->term.root.atom_key("params"),
-                     *config = contents->term.root.atom_key("config");
-    if (params == nullptr || config == nullptr) bad("the policy is not a map with params and config");
-    contents->tensors = read_nx_structs(*params, "the params");
-    contents->build = build_of_config(*config);
-    return contents;
+  if (contents->file.get()[0] == kExternalTerm) {
+    read_term(size, contents.get());
+  } else {
+    read_parts(size, contents.get());
   }
+  return contents;
+}
+
+// ExPhil's older form.
+void Checkpoint::read_term(std::uint64_t size, Contents* contents) {
+  contents->format = Format::term;
+  contents->term = read_external_term(contents->file.get(), size, "the policy", contents->limit);
+  const ErlangTerm *params = contents->term.root.atom_key("params"),
+                   *config = contents->term.root.atom_key("config");
+  if (params == nullptr || config == nullptr) bad("the policy is not a map with params and config");
+  contents->tensors = read_nx_structs(*params, "the params");
+  contents->build = build_of_config(*config);
+}
+
+// A flag, the metadata, the tensors.
+void Checkpoint::read_parts(std::uint64_t size, Contents* contents) {
+  const std::uint8_t* bytes = contents->file.get();
   contents->format = Format::container;
   if (size < kContainerHead)
     bad("the container is truncated: it has ", size, " bytes, fewer than its head of 5");
@@ -131,7 +144,8 @@ std::unique_ptr<Checkpoint::Contents> Checkpoint::read_container(const std::stri
         size - kContainerHead);
   }
   if (metadata > 0) {
-    const ExternalTerm term = read_external_term(bytes + kContainerHead, metadata, "the metadata");
+    const ExternalTerm term =
+        read_external_term(bytes + kContainerHead, metadata, "the metadata", contents->limit, kMaxTermBytes);
     contents->build = build_of_metadata(term.root);
   }
   const std::uint8_t* tensors = bytes + kContainerHead + metadata;
@@ -140,10 +154,9 @@ std::unique_ptr<Checkpoint::Contents> Checkpoint::read_container(const std::stri
   if (bytes[0] == 0) {
     contents->source = std::make_unique<PlainBytes>(tensors, left, what);
   } else {
-    contents->source = std::make_unique<InflatedBytes>(tensors, left, what);
+    contents->source = std::make_unique<InflatedBytes>(tensors, left, what, contents->limit);
   }
-  contents->tensors = read_nx_serialized(*contents->source, what);
-  return contents;
+  contents->tensors = read_nx_serialized(*contents->source, what, contents->limit);
 }
 
 Checkpoint Checkpoint::open(const std::string& path) {
