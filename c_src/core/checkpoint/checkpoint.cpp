@@ -178,16 +178,13 @@ Checkpoint Checkpoint::open(const std::string& path) {
            ": a file of Edifice or ExPhil): ", error.what());
     }
   }
+  if (!looks_like_safetensors(head, size)) {
+    bad(quote_path(path), " is no checkpoint: neither a safetensors file, in which '{' follows 8 bytes of ",
+        "length, nor one of Edifice or ExPhil, which starts with 0, 1 or 131; it starts with ", int{head[0]});
+  }
   auto contents = std::make_unique<Contents>();
   contents->path = path;
-  try {
-    contents->safetensors.emplace(Safetensors::open(path));
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::invalid_checkpoint || looks_like_safetensors(head, size)) throw;
-    fail(error.kind(), error.argument(), error.what(),
-         "; nor is it a file of Edifice or ExPhil, which starts with ", "0, 1 or 131: it starts with ",
-         int{head[0]});
-  }
+  contents->safetensors.emplace(Safetensors::open(path));
   contents->tensors = contents->safetensors->tensors();
   contents->metadata = contents->safetensors->metadata();
   return Checkpoint(std::move(contents));

@@ -199,8 +199,10 @@ TEST_CASE("broken containers say what is wrong", "[checkpoint]") {
   refused("", "is empty");
   refused(Text("\0\0\0", 3), "fewer than its head of 5");
   refused(Text("\0\0\0\1\0", 5), "announces 256 bytes of metadata and has 0");
-  refused(tag(2) + Text(20, 'x'), "0, 1 or 131: it starts with 2");
-  refused(Text("PK\3\4") + Text(20, 'x'), "0, 1 or 131: it starts with 80");
+  refused(tag(2) + Text(20, 'x'), "0, 1 or 131; it starts with 2");
+  refused(Text("PK\3\4") + Text(20, 'x'), "0, 1 or 131; it starts with 80");
+  refused("plain text", "is no checkpoint: neither a safetensors file");
+  refused(tag(131), "the policy is truncated: nothing follows byte 131");
   refused(container(0, term(integer(1)), ""), "the metadata is not a map");
   refused(container(0, tag(7) + tag(7), ""), "must start with byte 131");
   refused(container(0, term(tag(112) + Text(9, 'x')), ""), "(a function)");
