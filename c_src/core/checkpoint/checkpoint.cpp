@@ -173,7 +173,7 @@ Checkpoint Checkpoint::open(const std::string& path) {
     try {
       return Checkpoint(read_container(path));
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::invalid_checkpoint) throw;
+      if (error.kind() != ErrorKind::invalid_checkpoint && error.kind() != ErrorKind::limit_exceeded) throw;
       fail(error.kind(), error.argument(), quote_path(path), " (first byte ", int{head[0]},
            ": a file of Edifice or ExPhil): ", error.what());
     }

@@ -9,7 +9,8 @@ defmodule ExPhil.Native.Checkpoint do
   @dialect_options [:dialect, :window, :chunk_size, :dt]
 
   @doc """
-  Every tensor of the file, by name: `"layer.tensor"` in the formats of Edifice and ExPhil. The entire file is checked
+  Every tensor of the file, by name: in the formats of Edifice and ExPhil `"layer.tensor"`, and `"layer.tensor.part"` where a
+  layer has maps of tensors, as Axon's GRU and LSTM have. The entire file is checked
   first. Its terms are never passed to the VM: no atom is created and no function accepted.
   """
   @spec read(Path.t()) :: {:ok, %{String.t() => Safetensors.tensor()}} | {:error, Error.t()}

@@ -132,7 +132,7 @@ TEST_CASE("a compressed part in a compressed part counts towards the same limit"
   const Text metadata = compressed(map({{atom("x"), binary(zeros)}}));
   const test::CaughtError both = error_of(container(1, metadata, serialized(half, "")));
   CHECK(both.kind == ErrorKind::limit_exceeded);
-  CHECK(both.says("the description of the tensor part inflates to more than the limit"));
+  CHECK(both.says("): the description of the tensor part inflates to more than the limit"));
   const test::CaughtError description = error_of(container(1, "", serialized(announced, "")));
   CHECK(description.kind == ErrorKind::limit_exceeded);
   CHECK(description.says("the description of the tensor part inflates to 4294967295 bytes"));
