@@ -43,6 +43,8 @@ class Checkpoint {
   struct Contents;
   explicit Checkpoint(std::unique_ptr<Contents> contents);
   static std::unique_ptr<Contents> read_container(const std::string& path);
+  static void read_term(std::uint64_t size, Contents* contents);
+  static void read_parts(std::uint64_t size, Contents* contents);
   std::unique_ptr<Contents> contents_;
 };
 

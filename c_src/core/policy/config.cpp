@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/background.hpp"
 #include "core/checkpoint/reader.hpp"
 #include "core/error.hpp"
 #include "core/hash.hpp"
@@ -225,6 +226,7 @@ ParameterReader::ParameterReader(CheckpointReader& reader, PolicyWeights* weight
 void ParameterReader::take(const std::string& name, const Shape& shape, const char* axes,
                            std::vector<float>& to, bool transposed) {
   PolicyParameter parameter{name, shape, axes, vectors_.at(&to), to.size(), transposed};
+  stop_if_abandoned();
   const std::vector<float> values = reader_.take(name, shape, axes);
   to.resize(to.size() + values.size());
   for (std::size_t i = 0; i < values.size(); ++i) to[parameter.place(i)] = values[i];

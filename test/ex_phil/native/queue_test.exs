@@ -3,7 +3,7 @@ defmodule ExPhil.Native.QueueTest do
   use ExPhil.Native.TestSupport.BackendCase
 
   import ExPhil.Native.TestSupport.Peer
-  alias ExPhil.Native.{NIF, Queue}
+  alias ExPhil.Native.{NIF, Queue, Safetensors}
 
   defp scan_arguments(batch, seq, dim, state \\ 4) do
     shape = {batch, seq, dim}
@@ -80,6 +80,54 @@ defmodule ExPhil.Native.QueueTest do
     end
 
     assert apply(SelectiveScan, :scan, arguments ++ [[backend: backend]]) == expected
+  end
+
+  @moduletag :tmp_dir
+  @nominal 2_147_483_648
+
+  # Two jobs read files at once. Without an end of theirs the third read would come after one of two gigabytes.
+  test "a file is not read to its end for a caller that has ended", %{tmp_dir: folder} do
+    path = sparse(Path.join(folder, "sparse.safetensors"))
+    small = Path.join(folder, "small.safetensors")
+    :ok = Safetensors.write(small, %{"x" => {:f32, {1}, <<0::32>>}})
+    before = bytes_read()
+
+    callers =
+      for _ <- 1..2 do
+        spawn_monitor(fn ->
+          :queued = NIF.read_safetensors(path, make_ref())
+          await_more_than(before + 4_194_304)
+        end)
+      end
+
+    for {pid, ref} <- callers, do: assert_receive({:DOWN, ^ref, :process, ^pid, :normal}, 60_000)
+    assert {:ok, _} = Safetensors.read(small)
+    assert bytes_read() - before < @nominal
+  end
+
+  # Zeros that take no room on the disk.
+  defp sparse(path) do
+    header = ~s({"x":{"dtype":"U8","shape":[#{@nominal}],"data_offsets":[0,#{@nominal}]}})
+    size = 8 + byte_size(header) + @nominal
+    File.write!(path, <<byte_size(header)::64-little, header::binary>>)
+    {:ok, file} = :file.open(path, [:read, :write, :raw])
+    {:ok, ^size} = :file.position(file, size)
+    :ok = :file.truncate(file)
+    :ok = :file.close(file)
+    path
+  end
+
+  # By this VM, as Linux counts.
+  defp bytes_read do
+    [_, bytes] = Regex.run(~r/rchar: (\d+)/, File.read!("/proc/self/io"))
+    String.to_integer(bytes)
+  end
+
+  defp await_more_than(bytes) do
+    if bytes_read() <= bytes do
+      Process.sleep(1)
+      await_more_than(bytes)
+    end
   end
 
   test "1,000 processes that queue at once all get their own result" do
