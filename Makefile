@@ -107,14 +107,23 @@ demo: setup
 	@$(MAKE) --no-print-directory all
 	@mix exphil.play
 
-## test: set up, lint, build, and run every test except test_variants
+## test: set up, check, build, and run every test except test_variants; prints what it leaves out, and why
 test: setup
-	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory check $(OUT)/c_src_tests
 	@$(MAKE) --no-print-directory test_c test_ex
 	@$(MAKE) --no-print-directory test_alone
 
 ## test_c: the C++ tests (Catch2), in three processes
-test_c: test_c_others $(if $(CUDA_FOUND),test_c_emulated test_c_teams)
+test_c: $(if $(CUDA_FOUND),test_c_emulated test_c_teams) test_c_others
+	@$(if $(CUDA_FOUND),,echo 'skipped: the C++ tests of the CUDA backend: $(NO_CUDA)')
+
+## test_without_cuda: build without CUDA headers, as most users do, and run that build's tests; other objects are those of $(BUILD)
+test_without_cuda:
+	@$(MAKE) --no-print-directory CUDA_INCLUDE= OUT=$(BUILD)/without_cuda test_c test_ex
+# Both install their libraries in $(PRIV).
+ifneq ($(filter test_without_cuda,$(MAKECMDGOALS)),)
+test_xla: | test_without_cuda
+endif
 
 ## test_variants: compile every variant of every kernel for sm_90, and run the longest tests of kernels without a GPU (minutes; the ordinary tests compile each file once, for four architectures)
 test_variants: test_variants_faults test_variants_gradient test_variants_compiled
@@ -130,7 +139,7 @@ test_c_emulated test_c_teams test_c_others test_variants_compiled test_variants_
 	$(OUT)/c_src_tests '$(TAGS)'
 
 ## test_ex: the Elixir tests (ExUnit)
-test_ex: native
+test_ex: native $(FAKE_CUDA_LIBRARY)
 	mix test
 
 ## test_alone: the Elixir tests that measure time, which need the cores for themselves
@@ -190,21 +199,28 @@ fuzz:
 	  '-O1 -g1 -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined')
 	@.ci/fuzz $(BUILD)/fuzz $(SECONDS) $(FUZZ_TARGETS)
 
-## lint: check the format of every source file, the directions of includes, and an Elixir build without warnings
-lint: lint_c lint_layers native
-	mix format --check-formatted
-	mix compile --warnings-as-errors --force
+## lint: check the format of every source file, with the versions of Debian 12 only, and what `make test` checks before its tests
+lint: lint_c lint_ex check
+
+# Of what does not run: the directions of includes, and an Elixir build without warnings, which the tests then use.
+check: check_layers check_ex
+check_layers:
+	.ci/layers
+check_ex: native
+	MIX_ENV=test mix compile --warnings-as-errors --force
 
 CPP_FOLDERS = $(wildcard c_src/* test/c_src/*) test/fuzz bench
 CPP_FILES = $(call sources_in,$(CPP_FOLDERS),cpp) $(call sources_in,$(CPP_FOLDERS),hpp) $(KERNELS)
-# Other versions of clang-format format some lines differently, so only this one is used.
+# Other versions format some lines differently.
 lint_c:
-	@case "$$($(CLANG_FORMAT) --version)" in \
+	@case "$$($(CLANG_FORMAT) --version 2>/dev/null)" in \
 	  *"version 14."*) echo '$(CLANG_FORMAT) --dry-run -Werror'; $(CLANG_FORMAT) --dry-run -Werror $(CPP_FILES) ;; \
 	  *) echo 'lint: the C++ format was not checked, because clang-format 14 is missing' ;; esac
 
-lint_layers:
-	.ci/layers
+lint_ex:
+	@case "$$(mix --version 2>/dev/null)" in \
+	  *"Mix 1.14."*) echo 'mix format --check-formatted'; mix format --check-formatted ;; \
+	  *) echo 'lint: the Elixir format was not checked, because this is not Elixir 1.14' ;; esac
 
 ## format: format every source file
 format:
@@ -334,4 +350,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(wildcard $(BUILD)/test/fuzz/*.d) $(NIF_OBJECTS:.o=.d) $(LIBRARY_OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
 .SECONDARY:
-.PHONY: all setup demo test test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_alone lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
+.PHONY: all setup demo test test_without_cuda test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_alone lint lint_c lint_ex check check_layers check_ex format bench clean clean_native cuda_headers help native force
