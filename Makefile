@@ -299,17 +299,17 @@ $(OUT)/%.o: %.cpp $(BUILD)/flags
 	$(compile)
 endif
 
-# Rewritten only when what they hold changes: the compiler and its flags, on which every object depends, and whether and where
-# there are CUDA headers, on which depends what includes them, asks for them, or is linked from other objects without them.
+# Rewritten only when what they hold changes: the compiler and its flags, on which every object depends; where CUDA's headers
+# are, for what includes them; and whether there are any, for what asks that or is linked from other objects without them.
 $(BUILD)/flags: HELD = $(CXX) $(FLAGS)
-$(OUT)/cuda_flags: HELD = $(CUDA_FLAGS)
-$(BUILD)/flags $(OUT)/cuda_flags: force
+$(BUILD)/cuda_flags $(OUT)/cuda_found: HELD = $(CUDA_FLAGS)
+$(BUILD)/flags $(BUILD)/cuda_flags $(OUT)/cuda_found: force
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(HELD)' | cmp -s - $@ || printf '%s\n' '$(HELD)' > $@
 
-$(CUDA_AWARE:%.cpp=$(OUT)/%.o) $(XLA_OBJECTS) $(filter $(BUILD)/c_src/cuda/% $(BUILD)/test/c_src/cuda/%,$(LIBRARY_OBJECTS) $(TEST_OBJECTS)) \
-  $(BENCHES:%.cpp=$(BUILD)/%.o) $(FAKE_CUDA_LIBRARY) $(FAKE_NVRTC_LIBRARY) \
-  $(OUT)/exphil_native.so $(OUT)/exphil_native_xla.so $(OUT)/c_src_tests: $(OUT)/cuda_flags
+$(filter $(BUILD)/c_src/cuda/% $(BUILD)/test/c_src/cuda/%,$(LIBRARY_OBJECTS) $(TEST_OBJECTS)) $(BENCHES:%.cpp=$(BUILD)/%.o) \
+  $(FAKE_CUDA_LIBRARY) $(FAKE_NVRTC_LIBRARY): $(BUILD)/cuda_flags
+$(CUDA_AWARE:%.cpp=$(OUT)/%.o) $(XLA_OBJECTS) $(OUT)/exphil_native.so $(OUT)/exphil_native_xla.so $(OUT)/c_src_tests: $(OUT)/cuda_found
 
 $(OUT)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBRARY) $(FAKE_NVRTC_LIBRARY)
 	@echo "LD   $@"
