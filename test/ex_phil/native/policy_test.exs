@@ -87,8 +87,8 @@ defmodule ExPhil.Native.PolicyTest do
     ]
 
     for {options, buttons, bins} <- sets,
-        {logits, u, buttons, bins} <-
-          Enum.zip([rows(golden["logits_axon"], 4), uniforms, rows(golden[buttons], 1), rows(golden[bins], 4)]) do
+        expected = [rows(golden[buttons], 1), rows(golden[bins], 4)],
+        {logits, u, buttons, bins} <- Enum.zip([rows(golden["logits_axon"], 4), uniforms | expected]) do
       action = Policy.sample!(policy, logits, [uniforms: u] ++ options)
       assert action.buttons == button_map(buttons)
       assert bins(action.bins) == ints(bins)
