@@ -3,8 +3,12 @@
 # Variables, from the command line or the environment:
 #   BUILD         where objects go (default: build)
 #   CXX CXXFLAGS  compiler and its optimisation flags; a change rebuilds the affected objects
-#   CUDA_HOME     a CUDA toolkit, where it is not in one of the usual places; CUDA_INCLUDE is only the headers' folder
+#   CUDA_HOME     a CUDA toolkit, where it is not in one of the usual places; CUDA_INCLUDE is only the headers' folder,
+#                 and CUDA_INCLUDE= builds without the CUDA backend
+#   OUT           where programs and libraries go, and the few objects that differ with and without CUDA (default: BUILD),
+#                 so that two such builds can share the other objects
 BUILD ?= build
+OUT ?= $(BUILD)
 PRIV ?= priv
 # -g1: line numbers for backtraces; full -g would make the build 50% slower.
 CXXFLAGS ?= -O2 -g1
@@ -23,7 +27,7 @@ endif
 
 # The CUDA driver and NVRTC are opened at run time; only their headers are needed here; without them only
 # the host backend is built. The pip packages nvidia-cuda-runtime and nvidia-cuda-nvrtc have them in two folders.
-ifndef CUDA_INCLUDE
+ifeq ($(origin CUDA_INCLUDE),undefined)
 CUDA_PLACES := $(addsuffix /include,$(CUDA_HOME)) /usr/local/cuda/include /usr/include $(wildcard \
   $(addsuffix /lib/python3*/site-packages/nvidia/*/include,$(VIRTUAL_ENV) /usr/local) \
   /usr/local/lib/python3*/dist-packages/nvidia/*/include)
@@ -31,6 +35,7 @@ find_header = $(firstword $(foreach d,$(CUDA_PLACES),$(if $(wildcard $(d)/$(1)),
 CUDA_INCLUDE := $(sort $(call find_header,cuda.h) $(call find_header,nvrtc.h))
 endif
 CUDA_FOUND := $(and $(wildcard $(CUDA_INCLUDE:%=%/cuda.h)),$(wildcard $(CUDA_INCLUDE:%=%/nvrtc.h)))
+NO_CUDA := cuda.h and nvrtc.h were not found (CUDA_HOME, /usr/local/cuda, /usr/include)
 
 # Needed for c_src/nif only, and evaluated on first use, because it starts an Erlang VM.
 ERL_INCLUDE ?= $(eval ERL_INCLUDE := $$(shell erl -noshell -eval \
@@ -39,13 +44,15 @@ ERL_INCLUDE ?= $(eval ERL_INCLUDE := $$(shell erl -noshell -eval \
 # Catch2 3 has a library; Catch2 2 is one header.
 CATCH2_LIBS := $(if $(wildcard /usr/include/catch2/catch_all.hpp /usr/local/include/catch2/catch_all.hpp),-lCatch2Main -lCatch2)
 
-# The C header of XLA's FFI, for c_src/xla only: from JAX in Python's packages or in $(BUILD)/venv, or from EXLA's archive.
-ifndef XLA_INCLUDE
-XLA_INCLUDE := $(firstword $(foreach d,$(wildcard $(BUILD)/venv/lib/python3*/site-packages/jaxlib/include \
-  $(addsuffix /lib/python3*/site-packages/jaxlib/include,$(VIRTUAL_ENV) /usr/local) \
-  /usr/local/lib/python3*/dist-packages/jaxlib/include deps/exla/cache/xla_extension/include),\
-  $(if $(wildcard $(d)/xla/ffi/api/c_api.h),$(d))))
-endif
+# The C header of XLA's FFI, for c_src/xla only: from JAX in $(BUILD)/venv or another of Python's usual places, from EXLA's archive,
+# or from the JAX of the Python on the PATH. Evaluated on first use. Python is asked where the package is and does not import it,
+# which would take seconds.
+XLA_PLACES = $(wildcard $(addsuffix /lib/python3*/site-packages/jaxlib/include,$(BUILD)/venv $(VIRTUAL_ENV) /usr/local) \
+  /usr/local/lib/python3*/dist-packages/jaxlib/include deps/exla/cache/xla_extension/include ../exla/cache/xla_extension/include)
+JAXLIB_PLACE = python3 -c 'import importlib.util as u; print(*u.find_spec("jaxlib").submodule_search_locations)' 2>/dev/null
+find_xla = $(firstword $(foreach d,$(1),$(if $(wildcard $(d)/xla/ffi/api/c_api.h),$(d))))
+XLA_INCLUDE ?= $(eval XLA_INCLUDE := $$(or $$(call find_xla,$$(XLA_PLACES)),$$(call find_xla,$$(addsuffix /include,$$(shell \
+  $$(JAXLIB_PLACE))))))$(XLA_INCLUDE)
 
 # With a sanitizer g++ gives false warnings about values and loops; the ordinary build has the warnings on.
 WARNINGS = $(if $(findstring -fsanitize,$(CXXFLAGS)),-w,-Wall -Wextra -Werror)
@@ -56,7 +63,7 @@ MACHINE_FLAGS := -march=armv8-a+crypto
 endif
 # initial-exec: each thread has its thread-local data from its start. Otherwise glibc allocates it at the first use, and ends
 # the process where it has no memory.
-FLAGS = $(strip -std=c++17 $(MACHINE_FLAGS)) $(CXXFLAGS) $(WARNINGS) -fPIC -ftls-model=initial-exec -fvisibility=hidden -ffp-contract=on -MMD -MP -Ic_src -I. $(CUDA_FLAGS)
+FLAGS = $(strip -std=c++17 $(MACHINE_FLAGS)) $(CXXFLAGS) $(WARNINGS) -fPIC -ftls-model=initial-exec -fvisibility=hidden -ffp-contract=on -MMD -MP -Ic_src -I.
 LIBS := -lhwy -ltbb -lz -ldl -lpthread
 
 # Every file of a folder, recursively.
@@ -65,7 +72,6 @@ SOURCES := $(call sources_in,c_src/core c_src/host c_src/nif,cpp)
 TESTS := $(call sources_in,$(addprefix test/c_src/,support core host kernels),cpp)
 BENCHES := $(wildcard bench/host_*.cpp)
 ifneq ($(CUDA_FOUND),)
-CUDA_FLAGS := -DEXPHIL_CUDA=1 $(addprefix -isystem ,$(filter-out /usr/include,$(CUDA_INCLUDE)))
 FAKE_CUDA := $(wildcard test/c_src/cuda/fake_cuda.cpp)
 FAKE_NVRTC := $(wildcard test/c_src/cuda/fake_nvrtc.cpp)
 SOURCES += $(call sources_in,c_src/cuda,cpp)
@@ -73,12 +79,16 @@ TESTS += $(filter-out $(FAKE_CUDA) $(FAKE_NVRTC),$(call sources_in,test/c_src/cu
 BENCHES += $(wildcard bench/gpu_*.cpp)
 BENCH_LIBRARIES := $(BUILD)/bench/policy_steps.so
 endif
-XLA_SOURCES := $(if $(XLA_INCLUDE),$(call sources_in,c_src/xla,cpp))
+CUDA_FLAGS := $(if $(CUDA_FOUND),-DEXPHIL_CUDA=1 $(addprefix -isystem ,$(filter-out /usr/include,$(CUDA_INCLUDE))))
+XLA_SOURCES := $(call sources_in,c_src/xla,cpp)
 KERNELS := $(call sources_in,kernels,cu) $(call sources_in,kernels,cuh)
 
-OBJECTS := $(SOURCES:%.cpp=$(BUILD)/%.o)
-LIBRARY_OBJECTS := $(filter-out $(BUILD)/c_src/nif/%,$(OBJECTS))
-XLA_OBJECTS := $(XLA_SOURCES:%.cpp=$(BUILD)/%.o)
+# These alone ask whether there is a CUDA backend (EXPHIL_CUDA); .ci/layers checks it.
+CUDA_AWARE := $(addprefix c_src/nif/,backends.cpp info.cpp tools/copy_rates.cpp)
+NIF_OBJECTS := $(CUDA_AWARE:%.cpp=$(OUT)/%.o) \
+  $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(CUDA_AWARE),$(filter c_src/nif/%,$(SOURCES))))
+LIBRARY_OBJECTS := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out c_src/nif/%,$(SOURCES)))
+XLA_OBJECTS := $(XLA_SOURCES:%.cpp=$(OUT)/%.o)
 TEST_OBJECTS := $(TESTS:%.cpp=$(BUILD)/%.o)
 FAKE_CUDA_LIBRARY := $(if $(FAKE_CUDA),$(abspath $(BUILD))/libfake_cuda.so)
 FAKE_NVRTC_LIBRARY := $(if $(FAKE_NVRTC),$(abspath $(BUILD))/libfake_nvrtc.so)
@@ -99,14 +109,24 @@ demo: setup
 	@$(MAKE) --no-print-directory all
 	@mix exphil.play
 
-## test: set up, lint, build, and run every test except test_variants
+## test: set up, check, build, and run every test except test_variants; prints what it leaves out, and why
 test: setup
-	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory check $(OUT)/c_src_tests
 	@$(MAKE) --no-print-directory test_c test_ex
-	@$(MAKE) --no-print-directory test_alone
+	@$(MAKE) --no-print-directory test_latency
 
 ## test_c: the C++ tests (Catch2), in three processes
-test_c: test_c_others $(if $(CUDA_FOUND),test_c_emulated test_c_teams)
+test_c: $(if $(CUDA_FOUND),test_c_emulated test_c_teams) test_c_others
+	@$(if $(CUDA_FOUND),,echo 'skipped: the C++ tests of the CUDA backend: $(NO_CUDA)')
+
+## test_without_cuda: build without CUDA headers, as most users do, and run that build's tests; other objects are those of $(BUILD)
+test_without_cuda:
+	@$(MAKE) --no-print-directory CUDA_INCLUDE= OUT=$(BUILD)/without_cuda $(BUILD)/without_cuda/c_src_tests test_ex
+	$(BUILD)/without_cuda/c_src_tests $(NOT_RECORDED)
+# Both install their libraries in $(PRIV).
+ifneq ($(filter test_without_cuda,$(MAKECMDGOALS)),)
+test_xla: | test_without_cuda
+endif
 
 ## test_variants: compile every variant of every kernel for sm_90, and run the longest tests of kernels without a GPU (minutes; the ordinary tests compile each file once, for four architectures)
 test_variants: test_variants_faults test_variants_gradient test_variants_compiled
@@ -118,25 +138,25 @@ test_c_others: TAGS = ~[emulated]~[.]
 test_variants_compiled: TAGS = [variants]~[emulated]
 test_variants_faults: TAGS = [variants][emulated]~[scan_grad]
 test_variants_gradient: TAGS = [variants][emulated][scan_grad]
-test_c_emulated test_c_teams test_c_others test_variants_compiled test_variants_faults test_variants_gradient: $(BUILD)/c_src_tests
-	$(BUILD)/c_src_tests '$(TAGS)'
+test_c_emulated test_c_teams test_c_others test_variants_compiled test_variants_faults test_variants_gradient: $(OUT)/c_src_tests
+	$(OUT)/c_src_tests '$(TAGS)'
 
 ## test_ex: the Elixir tests (ExUnit)
-test_ex: native
+test_ex: native $(FAKE_CUDA_LIBRARY)
 	mix test
 
-## test_alone: the Elixir tests that measure time, which need the cores for themselves
-test_alone: native
-	mix test --only alone
+## test_latency: print the latencies of scan, step, window and act, and judge their ratios where the machine is not busy
+test_latency: native
+	mix test --only latency
 
 JAX := jax==0.10.2
 ## test_xla: the XLA handlers under JAX, which a virtual environment in $(BUILD)/venv gets from PyPI
 test_xla: jax
-	@$(MAKE) --no-print-directory native
 	$(BUILD)/venv/bin/python -m unittest discover -s test/xla
 
-## jax: the virtual environment of test_xla
+## jax: the virtual environment of test_xla, and the library with the XLA handlers
 jax: $(BUILD)/venv/jax
+	@$(MAKE) --no-print-directory native
 
 $(BUILD)/venv/jax:
 	@mkdir -p $(@D)
@@ -147,7 +167,7 @@ $(BUILD)/venv/jax:
 
 ## sanitize: the C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer, leaks checked; those with threads with ThreadSanitizer
 SANITIZE_FLAGS := -O1 -g1 -fno-omit-frame-pointer
-# Without the recorded matches, whose thousands of frames take minutes here and run the same code as the small policies.
+# Without the recorded matches, whose thousands of frames take minutes and run the same code as the small policies.
 NOT_RECORDED := '~[variants]~[.]~[melee]~[exphil]'
 sanitize: sanitize_memory sanitize_threads
 sanitize_memory:
@@ -182,21 +202,28 @@ fuzz:
 	  '-O1 -g1 -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined')
 	@.ci/fuzz $(BUILD)/fuzz $(SECONDS) $(FUZZ_TARGETS)
 
-## lint: check the format of every source file, the directions of includes, and an Elixir build without warnings
-lint: lint_c lint_layers native
-	mix format --check-formatted
-	mix compile --warnings-as-errors --force
+## lint: check the format of every source file, with the versions of Debian 12 only, and what `make test` checks before its tests
+lint: lint_c lint_ex check
+
+# Of what does not run: the directions of includes, and an Elixir build without warnings, which the tests then use.
+check: check_layers check_ex
+check_layers:
+	.ci/layers
+check_ex: native
+	MIX_ENV=test mix compile --warnings-as-errors --force
 
 CPP_FOLDERS = $(wildcard c_src/* test/c_src/*) test/fuzz bench
 CPP_FILES = $(call sources_in,$(CPP_FOLDERS),cpp) $(call sources_in,$(CPP_FOLDERS),hpp) $(KERNELS)
-# Other versions of clang-format format some lines differently, so only this one is used.
+# Other versions format some lines differently.
 lint_c:
-	@case "$$($(CLANG_FORMAT) --version)" in \
+	@case "$$($(CLANG_FORMAT) --version 2>/dev/null)" in \
 	  *"version 14."*) echo '$(CLANG_FORMAT) --dry-run -Werror'; $(CLANG_FORMAT) --dry-run -Werror $(CPP_FILES) ;; \
 	  *) echo 'lint: the C++ format was not checked, because clang-format 14 is missing' ;; esac
 
-lint_layers:
-	.ci/layers
+lint_ex:
+	@case "$$(mix --version 2>/dev/null)" in \
+	  *"Mix 1.14."*) echo 'mix format --check-formatted'; mix format --check-formatted ;; \
+	  *) echo 'lint: the Elixir format was not checked, because this is not Elixir 1.14' ;; esac
 
 ## format: format every source file
 format:
@@ -217,62 +244,87 @@ clean_native:
 cuda_headers:
 	@echo $(if $(CUDA_FOUND),$(CUDA_INCLUDE))
 
+# Where the build finds XLA's header, if it does.
+xla_headers:
+	@echo $(XLA_INCLUDE)
+
 help:
 	@sed -n 's/^## //p' Makefile
 
 # ---- the NIF and its kernels, built by `mix compile` ---------------------------------------------------------
 
 INSTALLED_KERNELS := $(KERNELS:kernels/%=$(PRIV)/kernels/%)
-native: $(PRIV)/exphil_native.so $(INSTALLED_KERNELS) $(if $(XLA_INCLUDE),$(PRIV)/exphil_native_xla.so)
+.SECONDEXPANSION:
+native: $(PRIV)/exphil_native.so $(INSTALLED_KERNELS) $$(if $$(XLA_INCLUDE),$(PRIV)/exphil_native_xla.so)
 	@rm -f $(filter-out $(INSTALLED_KERNELS),$(call sources_in,$(PRIV)/kernels,cu) $(call sources_in,$(PRIV)/kernels,cuh))
 
-# Installed by rename: a VM that has loaded the old library keeps it.
-$(PRIV)/%.so: $(BUILD)/%.so
-	@mkdir -p $(PRIV) && cp $< $@.$$$$ && mv $@.$$$$ $@
+# Installed by rename: a VM that has loaded the old library keeps it. Compared by content: with and without CUDA there are two
+# libraries, and the older one may be the one to install.
+$(PRIV)/%.so: $(OUT)/%.so force
+	@cmp -s $< $@ || { mkdir -p $(PRIV) && cp $< $@.$$$$ && mv $@.$$$$ $@; }
 
 $(PRIV)/kernels/%: kernels/%
 	@mkdir -p $(@D) && cp $< $@.$$$$ && mv $@.$$$$ $@
 
 # Each library exports its own entry points alone (exports.map). A symbol of the C++ library that it exported too could be
 # replaced by that of another libstdc++ in the process, such as the one that JAX brings.
-$(BUILD)/exphil_native.so: $(OBJECTS)
+$(OUT)/exphil_native.so: $(NIF_OBJECTS) $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
-	@$(CXX) -shared -Wl,--version-script=c_src/nif/exports.map $(OBJECTS) -o $@ $(LIBS)
-	@$(if $(CUDA_FOUND),,echo 'cuda.h and nvrtc.h were not found (CUDA_HOME, /usr/local/cuda, /usr/include): built without the CUDA backend')
+	@$(CXX) -shared -Wl,--version-script=c_src/nif/exports.map $(filter %.o,$^) -o $@ $(LIBS)
+	@$(if $(CUDA_FOUND),,echo '$(NO_CUDA): built without the CUDA backend')
 
 # Custom calls for XLA. A separate library, because JAX has no BEAM.
-$(BUILD)/exphil_native_xla.so: $(XLA_OBJECTS) $(LIBRARY_OBJECTS)
+$(OUT)/exphil_native_xla.so: $(XLA_OBJECTS) $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
-	@$(CXX) -shared -Wl,--version-script=c_src/xla/exports.map $^ -o $@ $(LIBS)
+	@$(CXX) -shared -Wl,--version-script=c_src/xla/exports.map $(filter %.o,$^) -o $@ $(LIBS)
 
 # ---- objects, programs ---------------------------------------------------------------------------------------
 
-$(BUILD)/c_src/nif/%.o: EXTRA_FLAGS = -isystem $(ERL_INCLUDE)
-$(BUILD)/c_src/xla/%.o: EXTRA_FLAGS = -isystem $(XLA_INCLUDE)
+NIF_FLAGS = -isystem $(ERL_INCLUDE)
+$(BUILD)/c_src/nif/%.o: EXTRA_FLAGS = $(NIF_FLAGS)
+$(CUDA_AWARE:%.cpp=$(OUT)/%.o): EXTRA_FLAGS = $(NIF_FLAGS) $(CUDA_FLAGS)
+$(OUT)/c_src/xla/%.o: EXTRA_FLAGS = -isystem $(XLA_INCLUDE) $(CUDA_FLAGS)
+$(BUILD)/c_src/cuda/%.o $(BUILD)/bench/%.o: EXTRA_FLAGS = $(CUDA_FLAGS)
 # -O1: the tests themselves need no more, and the build of all takes a minute less. Some compilers define _FORTIFY_SOURCE,
 # with which longjmp refuses to change stacks, as the emulated grid's threads do (test/c_src/support/grid.hpp).
-$(BUILD)/test/%.o: EXTRA_FLAGS = -O1 -U_FORTIFY_SOURCE -Itest/c_src
+TEST_FLAGS := -O1 -U_FORTIFY_SOURCE -Itest/c_src
+$(BUILD)/test/%.o: EXTRA_FLAGS = $(TEST_FLAGS)
+$(BUILD)/test/c_src/cuda/%.o: EXTRA_FLAGS = $(TEST_FLAGS) $(CUDA_FLAGS)
 # Only the two files that open the fake libraries have their places, which differ from one checkout to another.
 $(BUILD)/test/c_src/cuda/cuda_test.o $(BUILD)/test/c_src/cuda/emulated_gpu.o: \
   EXTRA_FLAGS += -DEXPHIL_FAKE_CUDA='"$(FAKE_CUDA_LIBRARY)"' -DEXPHIL_FAKE_NVRTC='"$(FAKE_NVRTC_LIBRARY)"'
 
-$(BUILD)/%.o: %.cpp $(BUILD)/flags
+define compile
 	@mkdir -p $(@D)
 	@echo "CXX  $<"
 	@$(CXX) $(FLAGS) $(EXTRA_FLAGS) -c $< -o $@
+endef
+$(BUILD)/%.o: %.cpp $(BUILD)/flags
+	$(compile)
+ifneq ($(OUT),$(BUILD))
+$(OUT)/%.o: %.cpp $(BUILD)/flags
+	$(compile)
+endif
 
-# Rewritten only when the compiler or its flags change; every object depends on it.
-$(BUILD)/flags: force
+# Rewritten only when what they hold changes: the compiler and its flags, on which every object depends; where CUDA's headers
+# are, for what includes them; and whether there are any, for what asks that or is linked from other objects without them.
+$(BUILD)/flags: HELD = $(CXX) $(FLAGS)
+$(BUILD)/cuda_flags $(OUT)/cuda_found: HELD = $(CUDA_FLAGS)
+$(BUILD)/flags $(BUILD)/cuda_flags $(OUT)/cuda_found: force
 	@mkdir -p $(@D)
-	@printf '%s\n' '$(CXX) $(FLAGS)' | cmp -s - $@ || printf '%s\n' '$(CXX) $(FLAGS)' > $@
+	@printf '%s\n' '$(HELD)' | cmp -s - $@ || printf '%s\n' '$(HELD)' > $@
 
-$(BUILD)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBRARY) $(FAKE_NVRTC_LIBRARY)
+$(filter $(BUILD)/c_src/cuda/% $(BUILD)/test/c_src/cuda/%,$(LIBRARY_OBJECTS) $(TEST_OBJECTS)) $(BENCHES:%.cpp=$(BUILD)/%.o) \
+  $(FAKE_CUDA_LIBRARY) $(FAKE_NVRTC_LIBRARY): $(BUILD)/cuda_flags
+$(CUDA_AWARE:%.cpp=$(OUT)/%.o) $(XLA_OBJECTS) $(OUT)/exphil_native.so $(OUT)/exphil_native_xla.so $(OUT)/c_src_tests: $(OUT)/cuda_found
+
+$(OUT)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBRARY) $(FAKE_NVRTC_LIBRARY)
 	@echo "LD   $@"
-	@$(CXX) $(CXXFLAGS) $^ -o $@ $(CATCH2_LIBS) $(LIBS)
+	@$(CXX) $(CXXFLAGS) $(filter %.o,$^) -o $@ $(CATCH2_LIBS) $(LIBS)
 
 # The fuzz targets: each a program over core alone, and one that writes their seeds.
 FUZZ_TARGETS := safetensors policy layer state scan
-CORE_OBJECTS := $(filter $(BUILD)/c_src/core/%,$(OBJECTS))
+CORE_OBJECTS := $(filter $(BUILD)/c_src/core/%,$(LIBRARY_OBJECTS))
 fuzz_programs: $(FUZZ_TARGETS:%=$(BUILD)/%) $(BUILD)/seeds
 
 $(BUILD)/test/fuzz/%.o: EXTRA_FLAGS = -Itest/c_src -Itest/fuzz
@@ -288,12 +340,21 @@ $(FUZZ_TARGETS:%=$(BUILD)/%): $(BUILD)/%: $(BUILD)/test/fuzz/%.o $(CORE_OBJECTS)
 
 $(FAKE_CUDA_LIBRARY): $(FAKE_CUDA) $(BUILD)/flags
 	@echo "LD   $@"
-	@$(CXX) $(FLAGS) -Itest/c_src -fvisibility=default -MF $(BUILD)/fake_cuda.d -shared $< -o $@
+	@$(CXX) $(FLAGS) $(CUDA_FLAGS) -Itest/c_src -fvisibility=default -MF $(BUILD)/fake_cuda.d -shared $< -o $@
 
-# The fake NVRTC, which compiles kernels for the emulated grid when the tests run.
-$(FAKE_NVRTC_LIBRARY): $(FAKE_NVRTC) $(BUILD)/flags
+# The fake NVRTC, which compiles kernels for the emulated grid when the tests run. The names of CUDA in front of each kernel are
+# precompiled, because to read them takes four times as long as to compile a kernel, and there are hundreds.
+EMULATION := $(abspath $(BUILD))/emulation/cuda_names.hpp
+EMULATE = $(CXX) -std=c++17 -O1 -U_FORTIFY_SOURCE -fPIC -fvisibility=hidden -w -I$(CURDIR)/c_src -I$(CURDIR)/test/c_src
+$(EMULATION).gch: test/c_src/support/cuda_names.hpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	@echo "CXX  $<"
+	@echo '#include "support/cuda_names.hpp"' > $(EMULATION)
+	@$(EMULATE) -MMD -MP -MF $(BUILD)/emulation.d -MT $@ -x c++-header $(EMULATION) -o $@
+
+$(FAKE_NVRTC_LIBRARY): $(FAKE_NVRTC) $(BUILD)/flags | $(EMULATION).gch
 	@echo "LD   $@"
-	@$(CXX) $(FLAGS) -Itest/c_src -fvisibility=default -DEXPHIL_TEST_COMPILER='"$(CXX)"' -DEXPHIL_TEST_SOURCES='"$(CURDIR)"' \
+	@$(CXX) $(FLAGS) $(CUDA_FLAGS) -Itest/c_src -fvisibility=default -DEXPHIL_TEST_COMPILER='"$(EMULATE) -include $(EMULATION)"' -DEXPHIL_TEST_SOURCES='"$(CURDIR)"' \
 	  -MF $(BUILD)/fake_nvrtc.d -shared $< -o $@
 
 $(BUILD)/bench/%.so: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
@@ -304,6 +365,6 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
 	@$(CXX) $^ -o $@ $(LIBS)
 
--include $(wildcard $(BUILD)/test/fuzz/*.d) $(OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d
+-include $(wildcard $(BUILD)/test/fuzz/*.d) $(NIF_OBJECTS:.o=.d) $(LIBRARY_OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d $(BUILD)/emulation.d
 .SECONDARY:
-.PHONY: all setup demo test test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_alone lint lint_c lint_layers format bench clean clean_native cuda_headers help native force
+.PHONY: all setup demo test test_without_cuda test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_latency lint lint_c lint_ex check check_layers check_ex format bench clean clean_native cuda_headers xla_headers help native force

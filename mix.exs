@@ -24,14 +24,46 @@ defmodule ExPhil.Native.MixProject do
   defp elixirc_paths(:test), do: ["lib", "test/support"]
   defp elixirc_paths(_), do: ["lib"]
 
-  # Decides about Hex packages. Nx and telemetry are optional: the library looks for them at
-  # run time and works without. They are declared only where Hex is installed, so that a machine without Hex
-  # fetches nothing and shows no prompt. EXPHIL_HEX=0 leaves them out where Hex is installed but offline.
+  # The project that this library is a dependency of, while Mix loads it as one.
+  @user if Mix.Project.get(),
+          do: {Path.dirname(Mix.Project.project_file()), Mix.Project.config()[:deps] || []}
+
+  # What the library uses where it is there. Nx.block/4, which ExPhil.Native.Defn needs, is in Nx from 0.12.
+  @optional [nx: "~> 0.12", telemetry: "~> 1.0"]
+  # Only where the project that uses this library has them, too: it compiles implementations of EXLA's protocol.
+  @protocols [exla: "~> 0.12", edifice: ">= 0.0.0"]
+
+  # Each is declared, so that it is compiled before this library, which looks for its modules then. As a dependency: what that
+  # project has, from where it has it, which needs neither Hex nor network. On its own: only where Hex is installed, so that
+  # a machine without Hex fetches nothing and shows no prompt; EXPHIL_HEX=0 is for Hex without a network.
   defp deps do
-    if Code.ensure_loaded?(Hex) and System.get_env("EXPHIL_HEX") != "0" do
-      [{:nx, "~> 0.7", optional: true}, {:telemetry, "~> 1.0", optional: true}]
+    from_user =
+      for {app, need} <- @optional ++ @protocols,
+          place = place(app),
+          do: {app, need, [optional: true] ++ place}
+
+    from_hex =
+      if hex?(),
+        do: for({app, need} <- @optional, place(app) == nil, do: {app, need, optional: true}),
+        else: []
+
+    from_user ++ from_hex
+  end
+
+  defp hex?, do: Code.ensure_loaded?(Hex) and (@user != nil or System.get_env("EXPHIL_HEX") != "0")
+
+  # Where the user's project has this application from, as options of a dependency; nil where it has not, or not always.
+  @sources ~w(path git github branch tag ref submodules sparse subdir hex organization repo)a
+  defp place(app) do
+    with {folder, deps} <- @user,
+         dep when dep != nil <- List.keyfind(deps, app, 0),
+         options = dep |> Tuple.to_list() |> Enum.find([], &is_list/1),
+         false <- Enum.any?([:only, :targets, :in_umbrella], &Keyword.has_key?(options, &1)) do
+      options
+      |> Keyword.take(@sources)
+      |> Keyword.replace_lazy(:path, &Path.expand(&1, folder))
     else
-      []
+      _ -> nil
     end
   end
 

@@ -3,7 +3,10 @@ defmodule ExPhil.Native.ReadmeTest do
   # use the variables of earlier blocks. Not async: the current folder is shared by the entire VM.
   use ExUnit.Case
 
+  @compile {:no_warn_undefined, Nx}
   @moduletag :tmp_dir
+  # The examples run in real time or train; a loaded machine takes long for some.
+  @moduletag timeout: 600_000
 
   # {file, line, code} of each block.
   defp blocks(file) do
@@ -60,7 +63,6 @@ defmodule ExPhil.Native.ReadmeTest do
   end
 
   @tag :axon
-  @tag timeout: 300_000
   test "the guide to Axon", %{tmp_dir: folder} do
     Enum.each([:nx, :polaris, :axon], &Application.ensure_all_started/1)
     bindings = "docs/xla.md" |> blocks() |> Enum.reject(&config?/1) |> run(folder)

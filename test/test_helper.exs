@@ -7,9 +7,11 @@
 #   :gnuplot   needs gnuplot
 #   :nx        needs the real Nx
 #   :axon      needs Axon
-#   :alone     measures time, and needs the cores for itself: `make test_alone` runs it
+#   :bound     needs a VM that can bind its schedulers to cores
+#   :latency   measures time, when nothing else of the tests runs: `make test_latency` runs it
 #   :fake_cuda needs the fake driver of the C++ tests, and NVRTC
 alias ExPhil.Native.TestSupport.{FakeCuda, Properties, Shared}
+alias ExPhil.Native.Tools.Machine
 
 info = ExPhil.Native.info()
 
@@ -30,6 +32,8 @@ left_out =
     {:gnuplot, System.find_executable("gnuplot") == nil, "gnuplot is not installed (Debian: gnuplot-nox)"},
     {:nx, not ExPhil.Native.Tensor.nx?(), "Nx is not available"},
     {:axon, not Code.ensure_loaded?(Axon), "Axon is not available"},
+    {:bound, not Machine.can_bind?(),
+     "this VM knows no CPU topology, as where there is no /sys, and cannot bind its schedulers"},
     {:fake_cuda, not FakeCuda.available?(),
      "build/libfake_cuda.so is missing (make build/c_src_tests), or NVRTC"}
   ]
@@ -37,4 +41,10 @@ left_out =
 
 for {tag, _, why} <- left_out, do: IO.puts("Leaving out tests tagged #{inspect(tag)}: #{why}")
 
-ExUnit.start(exclude: [:alone | for({tag, _, _} <- left_out, do: tag)])
+# Only what hangs reaches these limits, on however slow and busy a machine: no test waits for a time, and none measures
+# one, except those of latency.
+ExUnit.start(
+  exclude: [:latency | for({tag, _, _} <- left_out, do: tag)],
+  timeout: 1_800_000,
+  assert_receive_timeout: 600_000
+)

@@ -25,4 +25,8 @@ std::optional<std::int64_t> environment_number(const char* name, std::int64_t le
   return number;
 }
 
+std::optional<std::int64_t> pinned_limit_from_environment() {
+  return environment_number("EXPHIL_NATIVE_PINNED_LIMIT", 0, kMostPinned);
+}
+
 }  // namespace exphil::core

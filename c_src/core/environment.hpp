@@ -16,4 +16,11 @@ std::string environment(const char* name);
 // name unless it is a decimal number from `least` to `most`.
 std::optional<std::int64_t> environment_number(const char* name, std::int64_t least, std::int64_t most);
 
+// Bytes of pinned memory: more than any machine has, and few enough that sums of sizes cannot overflow.
+inline constexpr std::int64_t kMostPinned = std::int64_t{1} << 50;
+
+// EXPHIL_NATIVE_PINNED_LIMIT. Only the CUDA backend uses it; every build checks it, as it does the config, so
+// that a wrong value is found before it comes to a machine with a GPU.
+std::optional<std::int64_t> pinned_limit_from_environment();
+
 }  // namespace exphil::core

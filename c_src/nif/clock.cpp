@@ -4,17 +4,28 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 
 #include "nif/functions.hpp"
 
 namespace exphil::nif {
 
-// What the ticker thread needs to send {kind, ref, number}. Shared with the callbacks, which may outlive the
-// handle.
+using core::ErrorKind;
+using core::fail;
+
+// What the ticker thread needs to send {kind, tag, number} to the clock's process, and what that process has
+// asked for: at most one message at a time. Shared with the callbacks, which may outlive the handle.
 struct TickReceiver {
+  enum class Asked { nothing, by_wait, by_next };
+
   ErlNifPid process{};
-  ErlNifEnv* env = enif_alloc_env();  // holds `ref`
-  Term ref = 0;
+  std::mutex mutex;  // of what follows; held for a microsecond
+  Asked asked = Asked::nothing;
+  ErlNifEnv* env = enif_alloc_env();  // holds `tag`
+  Term tag = 0;                       // of the message that is asked for
+  std::int64_t taken = -1;            // the last tick that the process was told of
+  bool stopped = false;
+  bool has_asked_next = false;
 
   TickReceiver() {
     if (env == nullptr) throw std::bad_alloc();
@@ -23,13 +34,41 @@ struct TickReceiver {
   TickReceiver(const TickReceiver&) = delete;
   TickReceiver& operator=(const TickReceiver&) = delete;
 
+  void ask(Asked by, Term with_tag) {
+    enif_clear_env(env);
+    tag = enif_make_copy(env, with_tag);
+    asked = by;
+  }
+
+  // Tick `number` is due. Returns false where this is to be tried again at the next one.
+  bool tick(std::int64_t number) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (asked == Asked::nothing) return true;
+    if (number <= taken) return false;
+    if (send("tick", tag, number) == Sent::no_memory) return false;
+    if (asked == Asked::by_next) taken = number;
+    asked = Asked::nothing;
+    core::note_frame();  // one is about to be played
+    return true;
+  }
+
+  // A process that waits is woken, and finds that the clock has stopped. Returns whether a message with the
+  // clock's own reference may be in the mailbox.
+  bool stop() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    stopped = true;
+    if (asked == Asked::by_wait) send("tick", tag, taken);
+    asked = Asked::nothing;
+    return has_asked_next;
+  }
+
   enum class Sent { yes, process_ended, no_memory };
 
-  Sent send(const char* kind, std::int64_t number) const {
+  Sent send(const char* kind, Term with_tag, std::int64_t number) const {
     ErlNifEnv* message = enif_alloc_env();
     if (message == nullptr) return Sent::no_memory;
-    const Term term = enif_make_tuple3(message, enif_make_atom(message, kind), enif_make_copy(message, ref),
-                                       enif_make_int64(message, number));
+    const Term term = enif_make_tuple3(message, enif_make_atom(message, kind),
+                                       enif_make_copy(message, with_tag), enif_make_int64(message, number));
     const bool alive = enif_send(nullptr, &process, message, term) != 0;
     enif_free_env(message);
     return alive ? Sent::yes : Sent::process_ended;
@@ -51,13 +90,45 @@ constexpr std::chrono::microseconds kWholeSteps{150}, kWholeStep{60};
 constexpr std::chrono::microseconds kPoll{100};
 constexpr std::int64_t kTurn = 1000;  // microseconds after which a process gives way
 
-// The process sleeps until {:due, ref, number}, at the tick's time.
-Term sleep_until(Call& call, ClockHandle& clock, std::int64_t number, SteadyClock::time_point due) {
-  const auto send = [receiver = clock.receiver, number](std::int64_t) {
-    return receiver->send("due", number) == TickReceiver::Sent::no_memory;  // tries again then
+// The tag of one wait's messages, in an environment of its own.
+struct Tag {
+  ErlNifEnv* env = enif_alloc_env();
+  Term term;
+
+  explicit Tag(Term of) {
+    if (env == nullptr) throw std::bad_alloc();
+    term = enif_make_copy(env, of);
+  }
+  ~Tag() { enif_free_env(env); }
+  Tag(const Tag&) = delete;
+  Tag& operator=(const Tag&) = delete;
+};
+
+// The process sleeps until {:due, tag, number}, at the tick's time.
+Term sleep_until(Call& call, ClockHandle& clock, std::int64_t number, Term tag, SteadyClock::time_point due) {
+  const auto send = [receiver = clock.receiver, number, own = std::make_shared<Tag>(tag)](std::int64_t) {
+    return receiver->send("due", own->term, number) != TickReceiver::Sent::no_memory;
   };
-  std::atomic_store(&clock.alarm, std::make_shared<core::Ticker>(due, core::kMostMicroHertz, send));
+  const auto alarm = std::make_shared<core::Ticker>(due, core::kMostMicroHertz, send);
+  alarm->ask(0);
+  std::atomic_store(&clock.alarm, alarm);
   return encode_atom(call, "sleep");
+}
+
+void require_running(bool stopped) {
+  if (stopped) {
+    fail(ErrorKind::invalid_argument, "clock", "the clock was stopped; start another one to wait for");
+  }
+}
+
+// Messages go to the process that started the clock, so that another one would wait for ever.
+void require_own(Call& call, const ClockHandle& clock) {
+  ErlNifPid self;
+  enif_self(call.env(), &self);
+  if (enif_compare_pids(&self, &clock.receiver->process) != 0) {
+    fail(ErrorKind::invalid_argument, "clock",
+         "only the process that started the clock may wait for it; start a clock in each process that waits");
+  }
 }
 
 std::int64_t microseconds_since(SteadyClock::time_point begin) {
@@ -66,11 +137,11 @@ std::int64_t microseconds_since(SteadyClock::time_point begin) {
 
 }  // namespace
 
-// {handle, ref, start, scratch}: tick n is the message {:tick, ref, n}, sent at start + n / fps. `start` is
-// in nanoseconds of Erlang's monotonic time; scratch is a session of nobody's, nil without `warm`.
+// {handle, ref, start, scratch}: tick n is due at start + n / fps, in nanoseconds of Erlang's monotonic time;
+// ref is the tag of the messages that ask_tick() asks for; scratch is a session of nobody's, nil without
+// `warm`.
 Term start_clock(Call& call, double fps, std::optional<SessionHandle*> warm) {
-  const core::MicroHertz rate = core::micro_hertz(fps);
-  core::require_rate(rate, "fps");
+  const core::MicroHertz rate = core::micro_hertz(fps, "fps");
   ClockHandle clock;
   Term scratch = encode_atom(call, "nil");
   if (warm) {
@@ -87,24 +158,59 @@ Term start_clock(Call& call, double fps, std::optional<SessionHandle*> warm) {
   const auto receiver = std::make_shared<TickReceiver>();
   enif_self(call.env(), &receiver->process);
   const Term ref = enif_make_ref(call.env());
-  receiver->ref = enif_make_copy(receiver->env, ref);
   clock.receiver = receiver;
-  const auto first = SteadyClock::now();
+  // In this order, so that no tick comes before its time by Erlang's clock where the system takes the core
+  // away in between.
   const std::int64_t start = enif_monotonic_time(ERL_NIF_NSEC) + clock.lead.count();
-  clock.ticker = std::make_shared<core::Ticker>(first, rate, [receiver](std::int64_t number) {
-    core::note_frame();  // one is about to be played
-    return receiver->send("tick", number) != TickReceiver::Sent::process_ended;
-  });
+  const auto first = SteadyClock::now();
+  clock.ticker = std::make_shared<core::Ticker>(
+      first, rate, [receiver](std::int64_t number) { return receiver->tick(number); });
   return enif_make_tuple4(call.env(), encode_handle(call, std::move(clock)), ref, encode_integer(call, start),
                           scratch);
 }
 
-Term await_tick(Call& call, ClockHandle& clock, std::int64_t number) {
+Term take_tick(Call& call, ClockHandle& clock, Term tag) {
+  require_own(call, clock);
+  TickReceiver& receiver = *clock.receiver;
+  std::int64_t before = 0;
+  {
+    const std::lock_guard<std::mutex> lock(receiver.mutex);
+    require_running(receiver.stopped);
+    const std::int64_t number = clock.ticker->last_due();
+    before = receiver.taken;
+    if (number > before) {
+      receiver.taken = number;
+      receiver.asked = TickReceiver::Asked::nothing;
+      const std::int64_t missed = before < 0 ? 0 : number - before - 1;
+      return enif_make_tuple2(call.env(), encode_integer(call, number), encode_integer(call, missed));
+    }
+    receiver.ask(TickReceiver::Asked::by_wait, tag);
+  }
+  clock.ticker->ask(before + 1);
+  return encode_atom(call, "later");
+}
+
+Term ask_tick(Call& call, ClockHandle& clock, Term ref) {
+  require_own(call, clock);
+  TickReceiver& receiver = *clock.receiver;
+  std::int64_t before = 0;
+  {
+    const std::lock_guard<std::mutex> lock(receiver.mutex);
+    require_running(receiver.stopped);
+    before = receiver.taken;
+    receiver.ask(TickReceiver::Asked::by_next, ref);
+    receiver.has_asked_next = true;
+  }
+  clock.ticker->ask(before + 1);
+  return encode_atom(call, "ok");
+}
+
+Term await_tick(Call& call, ClockHandle& clock, std::int64_t number, Term tag) {
   const SteadyClock::time_point begin = SteadyClock::now();
   const SteadyClock::time_point due = clock.ticker->due(std::max<std::int64_t>(number, 0)) + clock.lead;
   if (due <= begin || due > begin + clock.lead) return encode_atom(call, "due");
   core::PollingPlace place;
-  if (!place.may_poll()) return sleep_until(call, clock, number, due);
+  if (!place.may_poll()) return sleep_until(call, clock, number, tag, due);
   if (clock.warmed->exchange(number) != number) {
     *clock.warm = !clock.loaded->replaced.load(std::memory_order_relaxed) &&
                   clock.scratch->run_until(due - kWholeSteps, place);
@@ -120,13 +226,13 @@ Term await_tick(Call& call, ClockHandle& clock, std::int64_t number) {
   // Before the tick the processes that are ready have their turn.
   report_time(call.env(), is_due ? microseconds_since(begin) : kTurn);
   if (is_due) return encode_atom(call, "due");
-  return may_poll ? encode_atom(call, "again") : sleep_until(call, clock, number, due);
+  return may_poll ? encode_atom(call, "again") : sleep_until(call, clock, number, tag, due);
 }
 
+// The alarm stays: a process that sleeps until it is woken by it.
 Term stop_clock(Call& call, ClockHandle& clock) {
   clock.ticker->stop();
-  if (const auto alarm = std::atomic_load(&clock.alarm)) alarm->stop();
-  return encode_atom(call, "ok");
+  return encode_atom(call, clock.receiver->stop() ? "asked" : "ok");
 }
 
 }  // namespace exphil::nif

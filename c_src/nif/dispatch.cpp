@@ -49,6 +49,8 @@ Term encode_current_exception(Call& call) noexcept {
     return encode_error(call, "out_of_memory", "", "the system has no room for another thread");
   } catch (const std::exception& error) {
     return encode_error(call, "internal", "", error.what());
+  } catch (const core::Abandoned&) {
+    return encode_error(call, "internal", "", "nobody waits for this call");  // so nobody reads this
   } catch (...) {
     return encode_error(call, "internal", "", "an exception of an unknown type");
   }

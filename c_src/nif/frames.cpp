@@ -1,5 +1,7 @@
 #include "nif/frames.hpp"
 
+#include "core/finite.hpp"
+
 namespace exphil::nif {
 
 using core::ErrorKind;
@@ -36,7 +38,7 @@ Frames Decoder<Frames>::decode(Call& call, Term term, const char* argument) {
   return frames;
 }
 
-void Frames::require(const core::Shape& expected, const char* argument) const {
+void Frames::require_shape(const core::Shape& expected, const char* argument) const {
   if (is_tensor && shape != expected) {
     fail(ErrorKind::invalid_argument, argument, argument, " must have the shape ", expected.to_string(),
          ", got ", shape.to_string());
@@ -48,18 +50,22 @@ void Frames::require(const core::Shape& expected, const char* argument) const {
   }
 }
 
+void Frames::require(const core::Shape& expected, const char* argument) const {
+  require_shape(expected, argument);
+  core::require_finite(data, floats, expected[expected.rank() - 1], argument);
+}
+
 std::int64_t Frames::require_rows(std::int64_t d_input, const char* argument) const {
   if (is_tensor) {
     if (shape.rank() != 2 || shape[1] != d_input) {
       fail(ErrorKind::invalid_argument, argument, argument, " must have the shape {seq, ", d_input, "}, got ",
            shape.to_string());
     }
-    return shape[0];
-  }
-  if (floats % d_input != 0) {
+  } else if (floats % d_input != 0) {
     fail(ErrorKind::invalid_argument, argument, argument, " must be whole frames of ", d_input * 4,
          " bytes ({seq, ", d_input, "} of f32), got ", floats * 4, " bytes");
   }
+  core::require_finite(data, floats, d_input, argument);
   return floats / d_input;
 }
 

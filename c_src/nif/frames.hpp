@@ -1,5 +1,6 @@
 // Observations of the policy calls: a bare f32 binary, or a tensor {:f32, shape, binary}. The answer has the
-// same form. Used by session.cpp and policy.cpp; plain data of one call.
+// same form. Every frame of a session or a window is checked here, on either backend. Used by session.cpp and
+// policy.cpp; plain data of one call.
 #pragma once
 
 #include "nif/resources.hpp"
@@ -13,6 +14,9 @@ struct Frames {
   core::Shape shape;  // where is_tensor
 
   // Throws invalid_argument unless this is a tensor of shape `expected`, or a binary with as many floats.
+  void require_shape(const core::Shape& expected, const char* argument) const;
+  // The same for observations, each a row of the last axis, which must be finite, too: a carried state would
+  // not be finite ever after.
   void require(const core::Shape& expected, const char* argument) const;
   // seq of {seq, d_input}, computed from the size of a binary. Throws likewise.
   std::int64_t require_rows(std::int64_t d_input, const char* argument) const;

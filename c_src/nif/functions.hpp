@@ -127,13 +127,21 @@ Term export_state(Call& call, SessionHandle& session);
 Term import_state(Call& call, SessionHandle& session, Binary state);
 
 // clock.cpp
-// Where `warm` is given, ticks are sent a lead before their time, and await_tick() waits for the rest of it.
+// Where `warm` is given, ticks come a lead before their time, and await_tick() waits for the rest of it.
 Term start_clock(Call& call, double fps, std::optional<SessionHandle*> warm);
+// {number, missed}: the last tick that is due, where the process was not told of it yet, and how many between
+// it and the one before. Otherwise `later`: the message {:tick, tag, _} comes when there is one, or when the
+// clock is stopped. Throws where it was stopped, and in another process than the clock's.
+Term take_tick(Call& call, ClockHandle& clock, Term tag);
+// One message {:tick, ref, number} at the next tick, instead of one that was asked for before. Throws
+// likewise.
+Term ask_tick(Call& call, ClockHandle& clock, Term ref);
 // On a normal scheduler: scratch steps of the session's policy, then polling until tick `number` is due, some
 // 100 us in one call. Returns what the process does next: `step`, a step of the scratch session and this call
-// again; `again`, this call; `sleep`, until the message {:due, ref, number}, because no core is idle; `due`,
+// again; `again`, this call; `sleep`, until the message {:due, tag, number}, because no core is idle; `due`,
 // nothing: it is time.
-Term await_tick(Call& call, ClockHandle& clock, std::int64_t number);
+Term await_tick(Call& call, ClockHandle& clock, std::int64_t number, Term tag);
+// `asked` where a message of ask_tick() may be in the mailbox, `ok` otherwise.
 Term stop_clock(Call& call, ClockHandle& clock);
 
 // checkpoint.cpp

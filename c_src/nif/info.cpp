@@ -46,9 +46,10 @@ Term configure(Call& call, std::string kernels, std::string cache, std::string l
   const Term nil = encode_atom(call, "nil");
   if (*current == given) return nil;
 
-  require_range(":pinned_limit", pinned_limit, std::int64_t{1} << 50, "the default");
+  require_range(":pinned_limit", pinned_limit, core::kMostPinned, "the default");
   require_threads(threads);
   const auto from_environment = core::environment_number("EXPHIL_NATIVE_THREADS", 0, kMaxThreads);
+  core::pinned_limit_from_environment();
 #ifdef EXPHIL_CUDA
   cuda::Settings settings;
   settings.kernels_directory = std::move(kernels);

@@ -14,7 +14,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 18;
+constexpr std::int64_t kInterface = 19;
 
 // Returned by load_nif/2 in {:error, {:load, _}}; ExPhil.Native.NIF turns them into messages.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
@@ -96,7 +96,8 @@ constexpr const char* kRestore[] = {"session", "snapshot"};
 constexpr const char* kImport[] = {"session", "state"};
 constexpr const char* kClock[] = {"clock"};
 constexpr const char* kStartClock[] = {"fps", ":warm"};
-constexpr const char* kAwaitTick[] = {"clock", "number"};
+constexpr const char* kTakeTick[] = {"clock", "tag"};
+constexpr const char* kAwaitTick[] = {"clock", "number", "tag"};
 constexpr const char* kPath[] = {"path"};
 constexpr const char* kXlaRegistered[] = {"path", "target", "platform"};
 
@@ -149,7 +150,9 @@ ErlNifFunc functions[] = {
     {"xla_status", 1, Nif<xla_status, kPath>::run, 0},
     {"xla_registered", 3, Nif<xla_registered, kXlaRegistered>::run, 0},
     {"start_clock", 2, Nif<start_clock, kStartClock>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
-    {"await_tick", 2, Nif<await_tick, kAwaitTick>::run, 0},
+    {"take_tick", 2, Nif<take_tick, kTakeTick>::run, 0},
+    {"ask_tick", 2, Nif<ask_tick, kTakeTick>::run, 0},
+    {"await_tick", 3, Nif<await_tick, kAwaitTick>::run, 0},
     {"stop_clock", 1, Nif<stop_clock, kClock>::run, 0},
 };
 

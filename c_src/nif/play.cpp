@@ -137,8 +137,11 @@ Term sample(Call& call, PolicyHandle& policy, Frames logits, RulesTuple rules,
   const std::shared_ptr<LoadedPolicy> loaded = policy.loaded();
   const core::PolicyConfig& config = loaded->policy->config();
   core::require_controller(config, "policy");
-  logits.require({config.d_output}, "logits");
-  if (uniforms) uniforms->require({config.d_output}, ":uniforms");
+  logits.require_shape({config.d_output}, "logits");
+  if (uniforms) {
+    uniforms->require_shape({config.d_output}, ":uniforms");
+    core::require_uniforms(uniforms->data, config.d_output, ":uniforms");
+  }
   core::PlayState play;
   play.frame = static_cast<std::uint64_t>(std::get<0>(state));
   for (std::size_t i = 0; i < play.held.size(); ++i) play.held[i] = (std::get<1>(state) >> i & 1) != 0;

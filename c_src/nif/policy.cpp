@@ -134,6 +134,7 @@ Term window(Call& call, PolicyHandle& handle, core::TensorView view) {
     fail(ErrorKind::invalid_argument, "windows", "windows must have at least one window of one frame, got ",
          windows.shape.to_string());
   }
+  windows.require(windows.shape, "windows");
   const std::int64_t floats = core::checked_multiply(count, config.d_output, "windows");
   Result out(call, *loaded->backend,
              static_cast<std::size_t>(core::checked_multiply(floats, sizeof(float), "windows")));

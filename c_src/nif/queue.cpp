@@ -9,8 +9,8 @@ namespace exphil::nif {
 
 namespace {
 
-// A call whose caller has ended is not run. That is asked when its turn comes: a monitor would need a
-// resource for each call.
+// A call whose caller has ended is not run. That is asked when its turn comes, and by what reads files
+// (core::stop_if_abandoned) while it runs: a monitor would need a resource for each call.
 class QueuedCall final : public core::Job {
  public:
   QueuedCall(NifFunction function, ErlNifEnv* caller, int argc, const Term argv[]) : function_(function) {
@@ -27,8 +27,13 @@ class QueuedCall final : public core::Job {
   // The process's identifier, an immediate term: the owner of its jobs.
   std::uint64_t owner() const { return caller_.pid; }
 
+  bool is_abandoned() const noexcept override {
+    ErlNifPid caller = caller_;
+    return !enif_is_process_alive(env_, &caller);
+  }
+
   void run() noexcept override {
-    if (!enif_is_process_alive(env_, &caller_)) return;
+    if (is_abandoned()) return;
     const Term answer = function_(env_, static_cast<int>(arguments_.size()), arguments_.data());
     const Term message = enif_make_tuple2(env_, arguments_.back(), answer);
     // The message takes the environment's terms with it. A dead caller leaves them, and they are freed here.

@@ -76,7 +76,7 @@ bool open_resource_types(ErlNifEnv* env) {
   return open_type<PolicyHandle>(env, "model.1") && open_type<SessionHandle>(env, "session.1") &&
          open_type<SnapshotHandle>(env, "snapshot.1") && open_type<LateHandle>(env, "late.1") &&
          open_type<ResultHandle>(env, "result.1") && open_type<LayerHandle>(env, "layer.1") &&
-         open_type<ClockHandle>(env, "clock.2");
+         open_type<ClockHandle>(env, "clock.3");
 }
 
 std::size_t snapshot_weight(const core::PolicyConfig& config) {

@@ -58,6 +58,12 @@ struct SessionHandle {
   std::shared_ptr<core::Session> session;
   // Recent average of one frame; 0: none yet. Apart, because a handle is moved.
   std::unique_ptr<std::atomic<float>> step_microseconds = std::make_unique<std::atomic<float>>(0.0f);
+
+  // After a call that replaces the frames of a window: the next step may compute all of them, and so takes
+  // longer than those before. A carried state's steps take what they took.
+  void replaced_frames() {
+    if (session->has_window()) step_microseconds->store(0.0f, std::memory_order_relaxed);
+  }
 };
 struct SnapshotHandle {
   std::shared_ptr<LoadedPolicy> loaded;

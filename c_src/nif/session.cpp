@@ -59,6 +59,7 @@ Term prefill(Call& call, SessionHandle& session, Frames frames) {
   const std::int64_t seq = frames.require_rows(config.d_input, "frames");
   Result out(call, *session.loaded->backend, f32_bytes(seq, config.d_output, "frames"));
   session.session->prefill(frames.data, seq, out.floats());
+  session.replaced_frames();
   return frames.answer(call, {seq, config.d_output}, out.term());
 }
 
@@ -88,6 +89,7 @@ Term snapshot(Call& call, SessionHandle& session) {
 
 Term restore(Call& call, SessionHandle& session, SnapshotHandle& snapshot) {
   session.session->restore(*snapshot.snapshot, call.may_wait());
+  session.replaced_frames();
   return encode_atom(call, "ok");
 }
 
@@ -98,6 +100,7 @@ Term export_state(Call& call, SessionHandle& session) {
 
 Term import_state(Call& call, SessionHandle& session, Binary state) {
   session.session->import_state(state.data, state.size);
+  session.replaced_frames();
   return encode_atom(call, "ok");
 }
 

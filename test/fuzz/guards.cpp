@@ -4,6 +4,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 
@@ -43,6 +45,11 @@ void run_once(const std::function<void()>& check) {
     if (message.empty() || message.size() > core::Error::kMaxMessage ||
         core::valid_text(message, message.size()) != message) {
       report("a message that is empty, too long or not UTF-8");
+    }
+    // A log shows a message as one line.
+    if (std::any_of(message.begin(), message.end(),
+                    [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; })) {
+      report("a message with a control character: " + core::quote(message));
     }
   }
 }

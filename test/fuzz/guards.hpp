@@ -13,8 +13,8 @@ namespace exphil::fuzz {
 const std::string& as_file(const std::uint8_t* data, std::size_t size);
 
 // Runs `check`, which may throw core::Error of a kind that bad input gives. Aborts where another exception
-// comes, where a message is longer than 4 KB or not valid UTF-8, or where the call takes more processor time
-// than a generous multiple of its bytes, three times in a row.
+// comes, where a message is longer than 4 KB, not valid UTF-8 or not one line, or where the call takes more
+// processor time than a generous multiple of its bytes, three times in a row.
 void run_guarded(std::size_t size, const std::function<void()>& check);
 
 }  // namespace exphil::fuzz

@@ -54,6 +54,21 @@ SafetensorsWriter layer() {
   return out;
 }
 
+// Maps of tensors in a layer, and a compressed description in a compressed part: sound, and one that
+// announces more than any file may inflate to.
+void write_parts() {
+  using namespace erlang;
+  NxTensor tensor;
+  tensor.shape = {1}, tensor.size = 4;
+  const Text layers =
+      container_map({{"gru_1", container_map({{"bias", container_map({{"br", tensor.bytes()}})}})}});
+  const Text metadata = config({{"backbone", atom("gru")}, {"temporal", atom("true")}}), data(4, '\0');
+  write("policy", "gru", container(0, metadata, serialized(term(layers), data)));
+  write("policy", "gru_silent", container(0, "", serialized(term(layers), data)));
+  write("policy", "description", container(1, "", serialized(compressed_term(layers, layers.size()), data)));
+  write("policy", "bomb", container(1, "", serialized(compressed_term(layers, 0xffffffff), data)));
+}
+
 // Each form and dialect of Edifice and ExPhil.
 void write_edifice() {
   using namespace erlang;
@@ -70,6 +85,7 @@ void write_edifice() {
   write("policy", "term", body);
   write("policy", "term_utf8", term_of(trunk(), {{"backbone", atom("mamba", true)}}));
   write("policy", "term_compressed", compressed_term(body.substr(1), body.size() - 1));
+  write_parts();
 }
 
 }  // namespace

@@ -7,7 +7,9 @@ defmodule ExPhil.Native.TestSupport.FakeCuda do
 
   alias ExPhil.Native.TestSupport.{Peer, Policies}
 
-  @library Path.expand("build/libfake_cuda.so")
+  # Where make builds.
+  defp build, do: Path.expand(System.get_env("BUILD", "build"))
+  defp fake_library, do: Path.join(build(), "libfake_cuda.so")
 
   @doc "Runs code there. `variables` are further ones of the environment, as FAKE_CUDA_DELAY and FAKE_CUDA_LOST."
   def run(code, variables \\ []), do: Peer.peer(code, variables ++ environment())
@@ -36,14 +38,14 @@ defmodule ExPhil.Native.TestSupport.FakeCuda do
 
   @doc "Whether the fake driver is built, and NVRTC is there."
   def available? do
-    File.exists?(@library) and
+    File.exists?(fake_library()) and
       match?({"true" <> _, 0}, run("IO.puts(ExPhil.Native.info().backends.cuda.available)"))
   end
 
   defp environment do
     [
-      {"EXPHIL_NATIVE_LIBCUDA", @library},
-      {"EXPHIL_NATIVE_CACHE", Path.expand("build/kernel_cache")},
+      {"EXPHIL_NATIVE_LIBCUDA", fake_library()},
+      {"EXPHIL_NATIVE_CACHE", Path.join(build(), "kernel_cache")},
       {"EXPHIL_NATIVE_POLICY", "team=1,inline_obs=0,batch_agents=1"},
       {"FAKE_CUDA_STEPS", "1"} | Peer.library()
     ]

@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "core/work/background.hpp"
 #include "core/error.hpp"
 
 namespace exphil::core {
@@ -18,6 +19,8 @@ template <class... Parts>
 }
 
 constexpr std::size_t kStep = std::size_t{1} << 20;
+// Inflated at a time: some 100 us.
+constexpr std::size_t kStretch = std::size_t{1} << 16;
 
 }  // namespace
 
@@ -39,8 +42,21 @@ struct InflatedBytes::Stream {
   bool ended = false;
 };
 
-InflatedBytes::InflatedBytes(const std::uint8_t* bytes, std::size_t size, std::string what)
-    : stream_(std::make_unique<Stream>()), what_(std::move(what)) {
+InflationLimit::InflationLimit(std::uint64_t file_bytes)
+    : limit_(std::min(kMost, std::max(kAlways, std::min(file_bytes, kMost) * kRatio))), left_(limit_) {}
+
+void InflationLimit::take(std::uint64_t bytes, const std::string& what) {
+  if (bytes > left_) {
+    fail(ErrorKind::limit_exceeded, "path", what, " inflates to more than the limit: all parts of this file",
+         " may inflate to ", limit_, " bytes together (", kRatio, " times its size, at least ", kAlways,
+         ", at most ", kMost, ")");
+  }
+  left_ -= bytes;
+}
+
+InflatedBytes::InflatedBytes(const std::uint8_t* bytes, std::size_t size, std::string what,
+                             InflationLimit& limit)
+    : stream_(std::make_unique<Stream>()), what_(std::move(what)), limit_(limit) {
   stream_->z.next_in = const_cast<std::uint8_t*>(bytes);
   stream_->input_left = size;
   if (inflateInit(&stream_->z) != Z_OK) throw std::bad_alloc();
@@ -54,8 +70,15 @@ InflatedBytes::~InflatedBytes() {
 std::size_t InflatedBytes::inflate(std::uint8_t* to, std::size_t room) {
   z_stream& z = stream_->z;
   z.next_out = to;
-  z.avail_out = static_cast<uInt>(room);
-  while (z.avail_out > 0 && !stream_->ended) {
+  z.avail_out = 0;
+  std::size_t left = room;  // beyond avail_out
+  while ((z.avail_out > 0 || left > 0) && !stream_->ended) {
+    if (z.avail_out == 0) {
+      stop_if_abandoned();
+      give_way();
+      z.avail_out = static_cast<uInt>(std::min(left, kStretch));
+      left -= z.avail_out;
+    }
     if (z.avail_in == 0) {
       const std::uint64_t next = std::min<std::uint64_t>(stream_->input_left, kStep);
       if (next == 0) bad(what_, " is truncated in its zlib stream");
@@ -69,14 +92,11 @@ std::size_t InflatedBytes::inflate(std::uint8_t* to, std::size_t room) {
     }
     stream_->ended = status == Z_STREAM_END;
   }
-  return room - z.avail_out;
+  return room - left - z.avail_out;
 }
 
 std::vector<std::uint8_t> InflatedBytes::take_owned(std::uint64_t bytes) {
-  if (bytes > kMaxBytes - bytes_taken_) {
-    fail(ErrorKind::limit_exceeded, "path", what_, " inflates to more than ", kMaxBytes, " bytes, the limit");
-  }
-  bytes_taken_ += bytes;
+  limit_.take(bytes, what_);
   std::vector<std::uint8_t> out;
   while (out.size() < bytes) {
     const std::size_t begin = out.size();

@@ -29,27 +29,38 @@ bool looks_like_safetensors(const std::uint8_t* head, std::uint64_t bytes) {
   return bytes >= kHeadBytes && head[8] == '{' && head[6] == 0 && head[7] == 0;
 }
 
-std::string value_text(const ErlangTerm& term) {
+// Null for a number, an atom or a binary.
+const char* other_kind(const ErlangTerm& term) {
   switch (term.kind) {
-    case Kind::integer:
-      return std::to_string(term.integer);
-    case Kind::real:
-      return message(term.real);
-    case Kind::atom:
-    case Kind::binary:
-      return std::string(term.text);
+    case Kind::big:
+      return "an integer beyond 64 bits";
+    case Kind::tuple:
+      return "a tuple";
+    case Kind::list:
+      return "a list";
+    case Kind::map:
+      return "a map";
     default:
-      return {};
+      return nullptr;
   }
+}
+
+std::string value_text(const ErlangTerm& term) {
+  if (term.kind == Kind::integer) return std::to_string(term.integer);
+  if (term.kind == Kind::real) return message(term.real);
+  return std::string(term.text);
 }
 
 void add_option(const ErlangTerm& key, const ErlangTerm& value, BuildOptions* options) {
   if (key.kind != Kind::atom) bad("the build options have a key that is not an atom");
-  const bool scalar = value.kind == Kind::integer || value.kind == Kind::real || value.kind == Kind::atom ||
-                      value.kind == Kind::binary;
-  if (!scalar) return;
-  if (!options->values.emplace(std::string(key.text), value_text(value)).second) {
-    bad("the build options name ", quote(key.text), " twice");
+  const std::string name(key.text);
+  const char* const other = other_kind(value);
+  const bool known = options->values.count(name) != 0 || options->others.count(name) != 0;
+  if (known) bad("the build options name ", quote(name), " twice");
+  if (other != nullptr) {
+    options->others.emplace(name, other);
+  } else {
+    options->values.emplace(name, value_text(value));
   }
 }
 
@@ -96,6 +107,7 @@ struct Checkpoint::Contents {
   std::string path;
   Format format = Format::safetensors;
   std::optional<Safetensors> safetensors;
+  InflationLimit limit{0};             // of the file's compressed parts
   FileBytes file;                      // other formats: the views point into this ...
   ExternalTerm term;                   // ... or, where it is compressed, into this ...
   std::unique_ptr<ByteSource> source;  // ... or this
@@ -109,18 +121,30 @@ std::unique_ptr<Checkpoint::Contents> Checkpoint::read_container(const std::stri
   const std::uint64_t size = file.size();
   auto contents = std::make_unique<Contents>();
   contents->path = path;
+  contents->limit = InflationLimit(size);
   contents->file = read_bytes(file, path, 0, size);
-  const std::uint8_t* bytes = contents->file.get();
-  if (bytes[0] == kExternalTerm) {
-    contents->format = Format::term;
-    contents->term = read_external_term(bytes, size, "the policy");
-    const ErlangTerm *params = contents->term.root.atom_key("params"),
-                     *config = contents->term.root.atom_key("config");
-    if (params == nullptr || config == nullptr) bad("the policy is not a map with params and config");
-    contents->tensors = read_nx_structs(*params, "the params");
-    contents->build = build_of_config(*config);
-    return contents;
+  if (contents->file.get()[0] == kExternalTerm) {
+    read_term(size, contents.get());
+  } else {
+    read_parts(size, contents.get());
   }
+  return contents;
+}
+
+// ExPhil's older form.
+void Checkpoint::read_term(std::uint64_t size, Contents* contents) {
+  contents->format = Format::term;
+  contents->term = read_external_term(contents->file.get(), size, "the policy", contents->limit);
+  const ErlangTerm *params = contents->term.root.atom_key("params"),
+                   *config = contents->term.root.atom_key("config");
+  if (params == nullptr || config == nullptr) bad("the policy is not a map with params and config");
+  contents->tensors = read_nx_structs(*params, "the params");
+  contents->build = build_of_config(*config);
+}
+
+// A flag, the metadata, the tensors.
+void Checkpoint::read_parts(std::uint64_t size, Contents* contents) {
+  const std::uint8_t* bytes = contents->file.get();
   contents->format = Format::container;
   if (size < kContainerHead)
     bad("the container is truncated: it has ", size, " bytes, fewer than its head of 5");
@@ -131,7 +155,8 @@ std::unique_ptr<Checkpoint::Contents> Checkpoint::read_container(const std::stri
         size - kContainerHead);
   }
   if (metadata > 0) {
-    const ExternalTerm term = read_external_term(bytes + kContainerHead, metadata, "the metadata");
+    const ExternalTerm term =
+        read_external_term(bytes + kContainerHead, metadata, "the metadata", contents->limit, kMaxTermBytes);
     contents->build = build_of_metadata(term.root);
   }
   const std::uint8_t* tensors = bytes + kContainerHead + metadata;
@@ -140,10 +165,9 @@ std::unique_ptr<Checkpoint::Contents> Checkpoint::read_container(const std::stri
   if (bytes[0] == 0) {
     contents->source = std::make_unique<PlainBytes>(tensors, left, what);
   } else {
-    contents->source = std::make_unique<InflatedBytes>(tensors, left, what);
+    contents->source = std::make_unique<InflatedBytes>(tensors, left, what, contents->limit);
   }
-  contents->tensors = read_nx_serialized(*contents->source, what);
-  return contents;
+  contents->tensors = read_nx_serialized(*contents->source, what, contents->limit);
 }
 
 Checkpoint Checkpoint::open(const std::string& path) {
@@ -160,21 +184,18 @@ Checkpoint Checkpoint::open(const std::string& path) {
     try {
       return Checkpoint(read_container(path));
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::invalid_checkpoint) throw;
+      if (error.kind() != ErrorKind::invalid_checkpoint && error.kind() != ErrorKind::limit_exceeded) throw;
       fail(error.kind(), error.argument(), quote_path(path), " (first byte ", int{head[0]},
            ": a file of Edifice or ExPhil): ", error.what());
     }
   }
+  if (!looks_like_safetensors(head, size)) {
+    bad(quote_path(path), " is no checkpoint: neither a safetensors file, in which '{' follows 8 bytes of ",
+        "length, nor one of Edifice or ExPhil, which starts with 0, 1 or 131; it starts with ", int{head[0]});
+  }
   auto contents = std::make_unique<Contents>();
   contents->path = path;
-  try {
-    contents->safetensors.emplace(Safetensors::open(path));
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::invalid_checkpoint || looks_like_safetensors(head, size)) throw;
-    fail(error.kind(), error.argument(), error.what(),
-         "; nor is it a file of Edifice or ExPhil, which starts with ", "0, 1 or 131: it starts with ",
-         int{head[0]});
-  }
+  contents->safetensors.emplace(Safetensors::open(path));
   contents->tensors = contents->safetensors->tensors();
   contents->metadata = contents->safetensors->metadata();
   return Checkpoint(std::move(contents));

@@ -17,10 +17,11 @@ namespace exphil::core {
 
 // The architecture and build options that Edifice or ExPhil saved with
 // the tensors. Values are text: numbers in decimal, atoms by their
-// spelling ("true", "nil", "mamba"). Lists, tuples and maps are left out.
+// spelling ("true", "nil", "mamba"). Of an option that is neither, `others` says what it is ("a list").
 struct BuildOptions {
   std::string arch;
   std::map<std::string, std::string> values;
+  std::map<std::string, const char*> others;
 };
 
 class Checkpoint {
@@ -42,6 +43,8 @@ class Checkpoint {
   struct Contents;
   explicit Checkpoint(std::unique_ptr<Contents> contents);
   static std::unique_ptr<Contents> read_container(const std::string& path);
+  static void read_term(std::uint64_t size, Contents* contents);
+  static void read_parts(std::uint64_t size, Contents* contents);
   std::unique_ptr<Contents> contents_;
 };
 

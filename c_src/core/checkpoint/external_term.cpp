@@ -5,7 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "core/checkpoint/byte_source.hpp"
 #include "core/error.hpp"
 
 namespace exphil::core {
@@ -257,12 +256,14 @@ const ErlangTerm* ErlangTerm::find(Kind key_kind, std::string_view name) const {
   return nullptr;
 }
 
-ExternalTerm read_external_term(const std::uint8_t* bytes, std::size_t size, const std::string& what) {
-  if (size < 2 || bytes[0] != kVersion) {
+ExternalTerm read_external_term(const std::uint8_t* bytes, std::size_t size, const std::string& what,
+                                InflationLimit& limit, std::uint64_t most) {
+  if (size == 0 || bytes[0] != kVersion) {
     fail(ErrorKind::invalid_checkpoint, "path", what,
          " is not an external term: it must start with byte 131, got ",
          size == 0 ? std::string("nothing") : std::to_string(int{bytes[0]}));
   }
+  if (size == 1) fail(ErrorKind::invalid_checkpoint, "path", what, " is truncated: nothing follows byte 131");
   ExternalTerm result;
   if (bytes[1] != kCompressed) {
     result.root = TermReader(bytes + 1, size - 1, what).read_whole();
@@ -270,7 +271,10 @@ ExternalTerm read_external_term(const std::uint8_t* bytes, std::size_t size, con
   }
   if (size < 6) fail(ErrorKind::invalid_checkpoint, "path", what, " is truncated in its compressed size");
   const std::uint32_t announced = announced_size(bytes + 2);
-  InflatedBytes source(bytes + 6, size - 6, what);
+  if (announced > most) {
+    fail(ErrorKind::limit_exceeded, "path", what, " inflates to ", announced, " bytes; the limit is ", most);
+  }
+  InflatedBytes source(bytes + 6, size - 6, what, limit);
   result.inflated = source.take_owned(announced);
   source.finish();
   result.root = TermReader(result.inflated.data(), result.inflated.size(), what).read_whole();

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/checkpoint/byte_source.hpp"
+
 namespace exphil::core {
 
 inline constexpr int kMaxTermDepth = 64;
@@ -41,7 +43,9 @@ struct ExternalTerm {
 };
 
 // The bytes must be exactly one external term, starting with 131. Throws invalid_checkpoint with the problem
-// and its byte offset; `what` names the term in the error. Uncompressed bytes must outlive the result.
-ExternalTerm read_external_term(const std::uint8_t* bytes, std::size_t size, const std::string& what);
+// and its byte offset; `what` names the term in the error. Uncompressed bytes must outlive the result. What
+// is compressed counts towards the file's limit, and may inflate to `most` bytes.
+ExternalTerm read_external_term(const std::uint8_t* bytes, std::size_t size, const std::string& what,
+                                InflationLimit& limit, std::uint64_t most = InflationLimit::kMost);
 
 }  // namespace exphil::core

@@ -51,6 +51,7 @@ void File::read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
     out += got;
     offset += static_cast<std::uint64_t>(got);
     bytes -= static_cast<std::uint64_t>(got);
+    stop_if_abandoned();
     give_way();
   }
 }

@@ -17,7 +17,8 @@ class File {
   File& operator=(const File&) = delete;
 
   std::uint64_t size() const;  // throws file_error where it is not a regular file
-  // Throws file_error, or invalid_checkpoint where the file has become shorter than offset + bytes.
+  // Throws file_error, or invalid_checkpoint where the file has become shorter than offset + bytes. Stops
+  // where the job that reads is abandoned (core/work/background.hpp).
   void read(std::uint64_t offset, void* to, std::uint64_t bytes) const;
 
  private:

@@ -16,8 +16,7 @@ using Kind = ErlangTerm::Kind;
 
 constexpr std::uint64_t kHeadBytes = 12;
 constexpr std::uint8_t kNxVersion = 1;
-constexpr std::uint64_t kMaxTermBytes = std::uint64_t{64} << 20;  // about 100 bytes for each tensor
-constexpr std::size_t kMaxNameBytes = 256;
+constexpr std::size_t kMaxNameBytes = 256, kMaxPathBytes = 1024;  // of one name, of "layer.name.part"
 
 template <class... Parts>
 [[noreturn]] void bad(const Parts&... parts) {
@@ -34,6 +33,16 @@ std::string name_of(const ErlangTerm& term, const std::string& what) {
     if (c <= ' ' || c > '~') bad(what, " has a layer or tensor whose name is not printable ASCII");
   }
   return std::string(term.text);
+}
+
+// "layer.name", "layer.name.part".
+std::string joined(const std::string& path, const ErlangTerm& name, const std::string& what) {
+  std::string result = path + "." + name_of(name, what);
+  if (result.size() > kMaxPathBytes) {
+    bad(what, " has a tensor whose name is of ", result.size(), " bytes, ", quote(result, 40),
+        "; the limit is ", kMaxPathBytes);
+  }
+  return result;
 }
 
 Dtype dtype_of(const ErlangTerm& type, const std::string& name) {
@@ -83,11 +92,15 @@ void check_size(const TensorView& view, const std::string& name) {
   }
 }
 
+bool is_container(const ErlangTerm& term) {
+  return term.kind == Kind::tuple && term.items.size() == 3 &&
+         term.items[0].is_atom("Elixir.Nx.Container.Map");
+}
+
 // {Nx.Container.Map, [{key, value}], :ok} -> the list.
 const std::vector<ErlangTerm>& pairs_of(const ErlangTerm& container, const std::string& where) {
   const std::vector<ErlangTerm>& parts = container.items;
-  if (container.kind != Kind::tuple || parts.size() != 3 || !parts[0].is_atom("Elixir.Nx.Container.Map") ||
-      parts[1].kind != Kind::list || !parts[2].is_atom("ok")) {
+  if (!is_container(container) || parts[1].kind != Kind::list || !parts[2].is_atom("ok")) {
     bad(where, " is not a map of tensors as Nx.serialize writes it");
   }
   for (const ErlangTerm& pair : parts[1].items) {
@@ -125,14 +138,24 @@ Placed placed(std::string name, const ErlangTerm& term) {
   return result;
 }
 
+// The tensors of a layer, or of a map in it.
+void collect(const std::string& path, const ErlangTerm& container, const std::string& where,
+             const std::string& what, std::vector<Placed>* all) {
+  for (const ErlangTerm& pair : pairs_of(container, where)) {
+    const std::string name = joined(path, pair.items[0], what);
+    if (is_container(pair.items[1])) {
+      collect(name, pair.items[1], quote(name), what, all);
+    } else {
+      all->push_back(placed(name, pair.items[1]));
+    }
+  }
+}
+
 std::vector<Placed> placed_tensors(const ErlangTerm& root, const std::string& what) {
   std::vector<Placed> all;
   for (const ErlangTerm& layer : pairs_of(root, what)) {
     const std::string name = name_of(layer.items[0], what);
-    const std::string where = "layer " + quote(name);
-    for (const ErlangTerm& tensor : pairs_of(layer.items[1], where)) {
-      all.push_back(placed(name + "." + name_of(tensor.items[0], what), tensor.items[1]));
-    }
+    collect(name, layer.items[1], "layer " + quote(name), what, &all);
   }
   std::sort(all.begin(), all.end(), [](const Placed& left, const Placed& right) {
     return std::make_pair(left.offset, left.view.bytes) < std::make_pair(right.offset, right.view.bytes);
@@ -184,9 +207,23 @@ TensorView struct_tensor(const ErlangTerm& tensor, const std::string& name) {
   return view;
 }
 
+// The tensors of a layer, or of a map in it, which is no struct.
+void collect_structs(const std::string& path, const ErlangTerm& map, const std::string& what,
+                     TensorMap* tensors) {
+  for (std::size_t i = 0; i < map.items.size(); i += 2) {
+    const std::string name = joined(path, map.items[i], what);
+    const ErlangTerm& value = map.items[i + 1];
+    if (value.kind == Kind::map && value.atom_key("__struct__") == nullptr) {
+      collect_structs(name, value, what, tensors);
+    } else {
+      insert(tensors, name, struct_tensor(value, name));
+    }
+  }
+}
+
 }  // namespace
 
-TensorMap read_nx_serialized(ByteSource& source, const std::string& what) {
+TensorMap read_nx_serialized(ByteSource& source, const std::string& what, InflationLimit& limit) {
   const std::uint8_t* head = source.take(kHeadBytes);
   if (head[0] != 'n' || head[1] != 'x') bad(what, " does not start with \"nx\", as Nx.serialize writes it");
   if (head[2] != kNxVersion) {
@@ -201,8 +238,8 @@ TensorMap read_nx_serialized(ByteSource& source, const std::string& what) {
     bad(what, " announces a description of ", term_bytes, " bytes; the limit is ", kMaxTermBytes);
   }
   const std::uint8_t* term = source.take(term_bytes);
-  const ExternalTerm description =
-      read_external_term(term, static_cast<std::size_t>(term_bytes), "the description of " + what);
+  const ExternalTerm description = read_external_term(term, static_cast<std::size_t>(term_bytes),
+                                                      "the description of " + what, limit, kMaxTermBytes);
   const std::vector<Placed> tensors = placed_tensors(description.root, what);
   const std::uint8_t* data = source.take(total_bytes(tensors));
   source.finish();
@@ -223,10 +260,7 @@ TensorMap read_nx_structs(const ErlangTerm& params, const std::string& what) {
     const std::string layer = name_of(layers->items[i], what);
     const ErlangTerm& tensors = layers->items[i + 1];
     if (tensors.kind != Kind::map) bad("layer ", quote(layer), " is not a map of tensors");
-    for (std::size_t k = 0; k < tensors.items.size(); k += 2) {
-      const std::string name = layer + "." + name_of(tensors.items[k], what);
-      insert(&result, name, struct_tensor(tensors.items[k + 1], name));
-    }
+    collect_structs(layer, tensors, what, &result);
   }
   return result;
 }

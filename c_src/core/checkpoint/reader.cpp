@@ -90,7 +90,7 @@ void CheckpointReader::check_finite(const std::vector<float>& values, const std:
     for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
       if (std::isfinite(values[i])) continue;
       bad(source_, "tensor ", quote(name), " is not finite", what, ": element ", i, " is ", values[i],
-          " (check_finite: false loads it all the same)");
+          source_.has_check_finite ? " (check_finite: false loads it all the same)" : "");
     }
   });
 }

@@ -23,6 +23,7 @@ class CheckpointReader {
   // For errors: the public argument that holds the tensors, their name, and a description of the content.
   struct Source {
     std::string argument, name, content;
+    bool has_check_finite = true;  // the public call has that option, which the error then suggests
   };
   CheckpointReader(const std::map<std::string, TensorView>& tensors, Source source, bool check_finite)
       : tensors_(tensors), source_(std::move(source)), check_finite_(check_finite) {}

@@ -12,11 +12,22 @@ namespace {
 
 constexpr std::uint64_t kLengthBytes = 8;
 
+// Where no header follows the length, the length is the beginning of another kind of file.
+void require_header(const File& file, const std::string& path, std::uint64_t file_bytes) {
+  char first = 0;
+  if (file_bytes > kLengthBytes) file.read(kLengthBytes, &first, 1);
+  if (first != '{') {
+    fail(ErrorKind::invalid_checkpoint, "path", quote_path(path),
+         " is no safetensors file: no '{' follows the 8 bytes of its header's length");
+  }
+}
+
 std::uint64_t read_header_length(const File& file, const std::string& path, std::uint64_t file_bytes) {
   if (file_bytes < kLengthBytes) {
     fail(ErrorKind::invalid_checkpoint, "path", quote_path(path), " has ", file_bytes,
          " bytes: too short for a safetensors file");
   }
+  require_header(file, path, file_bytes);
   unsigned char raw[kLengthBytes];
   file.read(0, raw, kLengthBytes);
   std::uint64_t length = 0;

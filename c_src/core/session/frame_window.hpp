@@ -1,7 +1,8 @@
 // The last frames of one agent, for a session with a window: those of the window, and `history` more, so that
 // as many pushes can be undone. Oldest first and always contiguous: each frame is written twice, half the
 // buffer apart. It also knows which of them the policy's ring (core/policy/policy.hpp) holds: frame t of both
-// is in slot t modulo capacity(). Used by session.cpp and rollback.cpp, under the session's lock.
+// is in slot t modulo capacity(). Used by session.cpp, saved_states.cpp and rollback.cpp, under the session's
+// lock.
 #pragma once
 
 #include <cstdint>

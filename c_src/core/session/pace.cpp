@@ -274,9 +274,7 @@ PaceThread& pace_thread() {
 }  // namespace
 
 MicroHertz pace_rate(double fps) {
-  const MicroHertz rate = micro_hertz(fps);
-  require_rate(rate, ":pace");
-  return rate;
+  return micro_hertz(fps, ":pace");
 }
 
 Pace::Pace(std::shared_ptr<Policy> policy, MicroHertz rate) {

@@ -87,6 +87,14 @@ void require_controller(const PolicyConfig& config, const char* argument) {
   }
 }
 
+void require_uniforms(const float* uniforms, std::int64_t count, const char* argument) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (uniforms[i] >= 0 && uniforms[i] < 1) continue;
+    fail(ErrorKind::invalid_argument, argument, argument, " must be from 0 to below 1; number ", i, " is ",
+         uniforms[i]);
+  }
+}
+
 void draw(std::uint64_t seed, std::uint64_t frame, std::int64_t count, float* uniforms) {
   const auto low = static_cast<std::uint32_t>(frame), high = static_cast<std::uint32_t>(frame >> 32);
   for (std::int64_t i = 0; i < count; i += 4) {
@@ -114,6 +122,9 @@ void prepare_noise(const PolicyConfig& config, const PlayRules& rules, std::uint
 
 Action choose_action(const PolicyConfig& config, const PlayRules& rules, const PlayState& state,
                      const float* logits, const Noise& noise) {
+  // Divided by less, an output could become infinite, and the largest one would no longer be known. Here two
+  // outputs that differ are so far apart already that no random number matters.
+  const double temperature = std::max(rules.temperature, 1e-250);
   Action action;
   for (std::int64_t i = 0; i < kButtons; ++i) {
     const auto at = static_cast<std::size_t>(i);
@@ -124,7 +135,7 @@ Action choose_action(const PolicyConfig& config, const PlayRules& rules, const P
     const float* own = logits + group.first;
     const double* gumbel = noise.log_logs.data() + group.first;
     action.bins[axis] = argmax(group.count, [&](std::int64_t i) {
-      return rules.deterministic ? static_cast<double>(own[i]) : own[i] / rules.temperature - gumbel[i];
+      return rules.deterministic ? static_cast<double>(own[i]) : own[i] / temperature - gumbel[i];
     });
     action.axes[axis] = static_cast<double>(action.bins[axis]) / static_cast<double>(group.count - 1);
   }

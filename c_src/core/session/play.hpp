@@ -18,7 +18,7 @@ inline constexpr int kAxes = 5;                    // main x, main y, c x, c y, 
 inline constexpr std::int64_t kMostOutputs = 512;  // ExPhil has 81
 
 struct PlayRules {
-  double temperature = 1.0;  // of sticks and shoulder; buttons do not use it
+  double temperature = 1.0;  // of sticks and shoulder; buttons do not use it. Above 0
   bool deterministic = false;
   bool deterministic_buttons = false;
   // {press, release}: a button that was not held is pressed above `press`; a held one stays held above
@@ -44,6 +44,9 @@ struct Action {
 // Throws unsupported unless the policy has ExPhil's six heads with 8 buttons, limit_exceeded where they have
 // more than kMostOutputs. For a config that passes, choosing an action cannot fail.
 void require_controller(const PolicyConfig& config, const char* argument);
+
+// Throws invalid_argument for the first number that is not in [0, 1).
+void require_uniforms(const float* uniforms, std::int64_t count, const char* argument);
 
 // `count` uniform numbers in [0, 1) for the outputs of one frame, in their order.
 void draw(std::uint64_t seed, std::uint64_t frame, std::int64_t count, float* uniforms);

@@ -55,6 +55,7 @@ class Session {
   // A zero state, or an empty window. limit_exceeded where the history is longer than kMostHistory.
   explicit Session(std::shared_ptr<Policy> policy, const SessionOptions& options = {});
   const std::shared_ptr<Policy>& policy() const { return policy_; }
+  bool has_window() const { return window_.has_value(); }
 
   // may_wait: false on a thread that must not be held up. Such a call throws WouldWait where another one has
   // the session, or a frame cannot be sent to the device at once; and a frame that is not there after

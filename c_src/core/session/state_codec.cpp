@@ -12,15 +12,15 @@ namespace exphil::core {
 namespace {
 
 constexpr char kMagic[8] = {'E', 'X', 'P', 'H', 'I', 'L', 'S', 'T'};
-constexpr std::uint32_t kCarried = 2, kWithPlay = 4;  // versions; 3 was never written
+constexpr std::uint32_t kCarried = 2, kWithPlay = 4, kWithWindow = 5;  // versions; 3 was never written
 
 struct Header {
   char magic[8];
-  std::uint32_t version, zero;
+  std::uint32_t version, window;
   std::uint64_t fingerprint;
   std::array<std::int64_t, 4> signature;
 };
-// The part of version 4 between the common header and the floats.
+// The part of versions 4 and 5 between the common header and the floats.
 struct PlayHeader {
   std::uint64_t frame;
   std::uint32_t held, has_frames;
@@ -43,9 +43,9 @@ Header check(const std::uint8_t* bytes, std::size_t size) {
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
     damaged("the bytes are not an exported state: they do not start with EXPHILST");
   }
-  if (header.version != kCarried && header.version != kWithPlay) {
+  if (header.version != kCarried && header.version != kWithPlay && header.version != kWithWindow) {
     damaged("the exported state has version ", header.version, "; this library reads version ", kCarried,
-            " and version ", kWithPlay);
+            ", version ", kWithPlay, " and version ", kWithWindow);
   }
   std::uint64_t stored;
   std::memcpy(&stored, bytes + size - sizeof stored, sizeof stored);
@@ -114,8 +114,10 @@ std::vector<std::uint8_t> encode_state(const PolicyConfig& config, std::uint64_t
                                        const StateValues& values) {
   const bool with_play = values.frames || has_played(values.play);
   Header header{{},
-                with_play ? kWithPlay : kCarried,
-                0,
+                values.window != 0 ? kWithWindow
+                : with_play        ? kWithPlay
+                                   : kCarried,
+                static_cast<std::uint32_t>(values.window),
                 fingerprint,
                 config.state_signature};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
@@ -146,12 +148,17 @@ StateValues decode_state(const PolicyConfig& config, std::uint64_t fingerprint, 
   StateValues values;
   const std::uint8_t *at = bytes + sizeof(Header), *end = bytes + size - sizeof(std::uint64_t);
   PlayHeader play{};
-  if (header.version == kWithPlay) {
+  if (header.version != kCarried) {
     if (static_cast<std::size_t>(end - at) < sizeof play) FloatReader::mismatched();
     std::memcpy(&play, at, sizeof play);
     at += sizeof play;
     values.play = play_of(play);
   }
+  const bool with_window = header.version == kWithWindow;
+  if (with_window && (play.has_frames == 0 || header.window == 0 || play.frames > header.window)) {
+    FloatReader::mismatched();
+  }
+  values.window = with_window ? header.window : 0;
   FloatReader floats(at, end);
   if (play.has_frames != 0) {
     const auto width = static_cast<std::uint64_t>(config.d_input);

@@ -1,5 +1,7 @@
 #include "core/training/adamw.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "core/work/parallel.hpp"
@@ -28,6 +30,19 @@ void adamw_step(const AdamW& options, const AdamWTensor<T>& t, std::int64_t coun
 }
 template void adamw_step(const AdamW&, const AdamWTensor<float>&, std::int64_t);
 template void adamw_step(const AdamW&, const AdamWTensor<double>&, std::int64_t);
+
+template <class T>
+bool all_finite(const T* values, std::int64_t count) {
+  std::atomic<bool> finite{true};
+  parallel_for(count, 1 << 15, [&](std::int64_t begin, std::int64_t end) {
+    if (!std::all_of(values + begin, values + end, [](T value) { return std::isfinite(value); })) {
+      finite.store(false, std::memory_order_relaxed);
+    }
+  });
+  return finite;
+}
+template bool all_finite(const float*, std::int64_t);
+template bool all_finite(const double*, std::int64_t);
 
 template <class T>
 double sum_of_squares(const T* values, std::int64_t count) {

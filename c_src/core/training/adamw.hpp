@@ -24,6 +24,10 @@ struct AdamWTensor {
 template <class T>
 void adamw_step(const AdamW& options, const AdamWTensor<T>& tensor, std::int64_t count);
 
+// Whether no value is infinite or NaN.
+template <class T>
+bool all_finite(const T* values, std::int64_t count);
+
 // The sum of squares, in the order of the elements.
 template <class T>
 double sum_of_squares(const T* values, std::int64_t count);

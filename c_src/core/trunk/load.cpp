@@ -75,7 +75,7 @@ void check_derived(const CheckpointReader& reader, const PolicyWeights& weights)
 }
 
 std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy, const TensorMap& tensors) {
-  CheckpointReader reader(tensors, {"weights", "the weights", "this model"}, true);
+  CheckpointReader reader(tensors, {"weights", "the weights", "this model", false}, true);
   auto weights = std::make_shared<PolicyWeights>(policy);
   for (const PolicyParameter& parameter : policy.parameters) {
     const std::vector<float> values = reader.take(parameter.name, parameter.shape, parameter.axes);

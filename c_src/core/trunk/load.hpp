@@ -40,7 +40,7 @@ struct PolicyLoadOptions {
 //
 // - Edifice's :mamba and :mamba_ssd, alone or with ExPhil's six heads. The dialect comes from the file's
 // build options, from safetensors metadata that mix exphil.convert wrote, or from the option; the names alone
-// do not determine it.
+// do not determine it. Where they show an architecture that is not read, the error says which.
 //
 // Infers every dimension from the shapes, cross-checks it, and compares it with the build options. F32, F16
 // and BF16 tensors are accepted and widened to f32. Throws invalid_checkpoint naming the tensor that is

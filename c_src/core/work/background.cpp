@@ -35,6 +35,9 @@ constexpr std::chrono::microseconds kAwake{60};
 // A piece takes some 100 us; a helper that needs the last of them is awaited awake for about that long.
 constexpr int kSpins = 1000;
 
+// Of this thread; of a helper none.
+thread_local const Job* running_job = nullptr;
+
 // The pieces of one run_pieces(), on the stack of the thread that called it.
 struct Range {
   Range(std::int64_t count, const std::function<void(std::int64_t)>& work) : pieces(count), body(work) {}
@@ -169,7 +172,9 @@ class Background {
       if (uses_a_core) active_.fetch_add(1, std::memory_order_relaxed);
       lock.unlock();
       if (!is_quiet()) lower_priority();
+      running_job = job.get();
       job->run();
+      running_job = nullptr;
       job.reset();
       if (uses_a_core) active_.fetch_sub(1, std::memory_order_relaxed);
       lock.lock();
@@ -263,6 +268,9 @@ Background& background() {
 
 void submit_job(JobKind kind, std::uint64_t owner, std::shared_ptr<Job> job) {
   background().submit(kind, owner, std::move(job));
+}
+void stop_if_abandoned() {
+  if (running_job != nullptr && running_job->is_abandoned()) throw Abandoned{};
 }
 JobCounts job_counts() {
   return background().counts();

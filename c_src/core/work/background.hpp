@@ -27,7 +27,16 @@ class Job {
  public:
   virtual ~Job() = default;
   virtual void run() noexcept = 0;
+  // Whether nobody waits for the result any more. Asked by the thread that runs the job.
+  virtual bool is_abandoned() const noexcept { return false; }
 };
+
+// Not an Error: its call has nobody to tell.
+struct Abandoned {};
+
+// Throws Abandoned in a job that is abandoned; elsewhere does nothing. Called some ten thousand times a
+// second by whatever a file can keep busy for long, where to stop leaves nothing half done.
+void stop_if_abandoned();
 
 // Queues the job. Jobs of one owner run in their order, and owners take turns. Throws std::bad_alloc, or
 // out_of_memory where the system gives no thread at all; nothing is queued then.

@@ -28,7 +28,8 @@ struct Ticker::Entry {
   Clock::time_point start;
   MicroHertz rate = 1;
   Callback callback;
-  std::int64_t next = 0;  // the first tick not called yet; used by the thread only
+  std::int64_t next = 0;               // the first tick not called yet
+  bool waits = false, wanted = false;  // is the thread to look at it at `next`, and to call it then
   std::atomic<bool> ended{false};
 
   Clock::time_point due(std::int64_t number) const { return start + tick_offset(rate, number); }
@@ -51,13 +52,19 @@ std::int64_t last_due(MicroHertz rate, std::chrono::nanoseconds passed) {
 
 class TickerThread {
  public:
-  void add(std::shared_ptr<Ticker::Entry> entry) {
-    const Clock::time_point due = entry->due(0);
+  void start() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!stopping_ && !thread_.joinable()) thread_ = std::thread([this] { run(); });
+  }
+
+  void ask(const std::shared_ptr<Ticker::Entry>& entry, std::int64_t number) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      if (stopping_) return;
-      if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-      waiting_.emplace(due, std::move(entry));
+      entry->wanted = true;
+      if (stopping_ || entry->waits) return;
+      const auto place = waiting_.emplace(entry->due(number), entry);
+      entry->next = number, entry->waits = true;
+      if (place != waiting_.begin()) return;
     }
     changed_.notify_one();
   }
@@ -83,19 +90,24 @@ class TickerThread {
         changed_.wait_until(lock, due);
       } else {
         auto node = waiting_.extract(waiting_.begin());
-        lock.unlock();
-        const bool again = call(*node.mapped());
-        lock.lock();
-        // Reuses the node, so that a tick allocates nothing.
-        if (again) node.key() = node.mapped()->due(node.mapped()->next), waiting_.insert(std::move(node));
+        Ticker::Entry& entry = *node.mapped();
+        entry.waits = entry.wanted && call(entry, lock);
+        // Who wants every tick asks again before the next one, without waking this thread. Reuses the node,
+        // so that a tick allocates nothing.
+        if (entry.waits) node.key() = entry.due(entry.next), waiting_.insert(std::move(node));
       }
     }
   }
 
-  static bool call(Ticker::Entry& entry) {
+  // Returns whether there may be another call.
+  static bool call(Ticker::Entry& entry, std::unique_lock<std::mutex>& lock) {
     const std::int64_t number = std::max(entry.next, last_due(entry.rate, Clock::now() - entry.start));
-    entry.next = number + 1;
-    return !entry.ended.load(std::memory_order_acquire) && entry.callback(number) && !entry.ended;
+    entry.next = number + 1, entry.wanted = false;
+    lock.unlock();
+    const bool done = entry.ended.load(std::memory_order_acquire) || entry.callback(number);
+    lock.lock();
+    if (!done) entry.wanted = true;
+    return !entry.ended;
   }
 
   std::mutex mutex_;
@@ -140,16 +152,11 @@ void wake_precisely() {
 #endif
 }
 
-MicroHertz micro_hertz(double fps) {
+MicroHertz micro_hertz(double fps, const char* argument) {
   const double rate = std::round(fps * 1e6);
-  if (!(rate > 0)) return 0;
-  return rate > 1e18 ? kMostMicroHertz + 1 : static_cast<MicroHertz>(rate);
-}
-
-void require_rate(MicroHertz rate, const char* argument) {
-  if (rate >= 1 && rate <= kMostMicroHertz) return;
+  if (rate >= 1 && rate <= static_cast<double>(kMostMicroHertz)) return static_cast<MicroHertz>(rate);
   fail(ErrorKind::invalid_argument, argument, argument, " must be from 0.000001 to ",
-       kMostMicroHertz / 1'000'000, "; got ", static_cast<double>(rate) / 1e6);
+       kMostMicroHertz / 1'000'000, "; got ", fps);
 }
 
 std::chrono::nanoseconds tick_offset(MicroHertz rate, std::int64_t number) {
@@ -158,10 +165,13 @@ std::chrono::nanoseconds tick_offset(MicroHertz rate, std::int64_t number) {
 }
 
 Ticker::Ticker(Clock::time_point start, MicroHertz rate, Callback callback) {
-  require_rate(rate, "fps");
+  if (rate < 1 || rate > kMostMicroHertz) {
+    fail(ErrorKind::invalid_argument, "fps", "a rate must be from 1 to ", kMostMicroHertz,
+         " microhertz; got ", rate);
+  }
   entry_ = std::make_shared<Entry>();
   entry_->start = start, entry_->rate = rate, entry_->callback = std::move(callback);
-  ticker_thread().add(entry_);
+  ticker_thread().start();
 }
 
 Ticker::~Ticker() {
@@ -170,6 +180,14 @@ Ticker::~Ticker() {
 
 Clock::time_point Ticker::due(std::int64_t number) const {
   return entry_->due(number);
+}
+
+std::int64_t Ticker::last_due() const {
+  return core::last_due(entry_->rate, Clock::now() - entry_->start);
+}
+
+void Ticker::ask(std::int64_t number) {
+  ticker_thread().ask(entry_, number);
 }
 
 void Ticker::stop() noexcept {

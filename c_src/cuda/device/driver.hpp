@@ -22,7 +22,7 @@ namespace exphil::cuda {
 
 #define EXPHIL_CUDA_MEMORY_CALLS(X)                                                                          \
   X(cuMemAlloc) X(cuMemFree) X(cuMemGetInfo) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostGetDevicePointer) \
-  X(cuMemHostRegister) X(cuMemHostUnregister)                                                                \
+  X(cuMemHostRegister) X(cuMemHostUnregister) X(cuPointerGetAttributes)                                      \
   X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync)             \
   X(cuMemcpy2DAsync) X(cuMemsetD8Async) X(cuMemsetD16Async) X(cuMemsetD32Async)
 

@@ -212,6 +212,10 @@ void PinnedPool::fail_refused(std::size_t bytes) const {
 std::size_t PinnedPool::held_bytes() const {
   return impl_->held();
 }
+std::size_t PinnedPool::staging_calls_waiting() const {
+  return static_cast<std::size_t>(impl_->shares.waiting());
+}
+
 std::size_t PinnedPool::waiting_bytes() const {
   return impl_->waiting();
 }

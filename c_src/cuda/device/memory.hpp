@@ -112,7 +112,8 @@ class PinnedPool {
   PinnedBuffer stage(std::size_t least, std::size_t wanted);
   PinnedBuffer stage(std::size_t bytes) { return stage(bytes, bytes); }
   PinnedBuffer try_stage(std::size_t bytes);  // empty where it would wait
-  std::size_t held_bytes() const;             // by live buffers
+  std::size_t staging_calls_waiting() const;
+  std::size_t held_bytes() const;  // by live buffers
   std::size_t waiting_bytes() const;
   void trim();
 

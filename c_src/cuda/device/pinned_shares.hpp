@@ -79,6 +79,12 @@ class PinnedShares {
     }
   }
 
+  // Calls that wait for their turn.
+  std::uint64_t waiting() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return next_turn_ - serving_;
+  }
+
   std::size_t staging() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return staging_;

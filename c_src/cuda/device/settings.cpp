@@ -25,9 +25,6 @@ Settings& configured() {
 
 using core::environment;
 
-// More than any machine has, and small enough that sums of sizes cannot overflow.
-constexpr std::int64_t kMostPinned = std::int64_t{1} << 50;
-
 // A limit of the container on memory, or what the machine has.
 std::size_t machine_memory() {
   const auto pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -77,7 +74,7 @@ Settings settings() {
   override_from("EXPHIL_NATIVE_CACHE", &current.cache_directory);
   override_from("EXPHIL_NATIVE_LIBCUDA", &current.libcuda);
   override_from("EXPHIL_NATIVE_LIBNVRTC", &current.libnvrtc);
-  if (const auto limit = core::environment_number("EXPHIL_NATIVE_PINNED_LIMIT", 0, kMostPinned)) {
+  if (const auto limit = core::pinned_limit_from_environment()) {
     current.pinned_limit = static_cast<std::size_t>(*limit);
   }
   if (current.pinned_limit == 0) current.pinned_limit = default_pinned_limit();

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 
 namespace exphil::cuda {
 

@@ -3,6 +3,7 @@
 // timed scalar references, and copy rates. The product does not call them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <tuple>
 
@@ -38,5 +39,12 @@ Term copy_rates(Call& call, BackendChoice backend, std::int64_t device);
 // %{calls, long_calls, longest_processor_time, longest_time} since the last call: nif/held.hpp. limit: the
 // nanoseconds of a long call.
 Term held_calls(Call& call, std::int64_t limit);
+
+// test_controls.cpp. From now on the library takes the machine for one where so many threads run or want to;
+// nil: what the system says. For tests of what only happens where cores are idle.
+Term runnable_threads(Call& call, std::optional<std::int64_t> count);
+
+// The bytes that the process has from malloc and has not freed, once everything dropped so far is freed.
+Term allocated_bytes(Call& call);
 
 }  // namespace exphil::nif

@@ -8,6 +8,7 @@
 #include "core/work/parallel.hpp"
 #include "core/policy/reference.hpp"
 #include "core/scan/reference.hpp"
+#include "core/trunk/load.hpp"
 #include "nif/tools/functions.hpp"
 
 namespace exphil::nif {

@@ -1,5 +1,7 @@
 #include "nif/tools/table.hpp"
 
+#include <array>
+
 #include "nif/dispatch.hpp"
 #include "nif/tools/functions.hpp"
 
@@ -13,6 +15,8 @@ constexpr const char* kReferenceAssociative[] = {"op", "a", "x", ":axis"};
 constexpr const char* kReferencePolicy[] = {"path", "frames"};
 constexpr const char* kReferencePolicyGrad[] = {"model", "weights", "frames", "d_outs"};
 constexpr const char* kHeldCalls[] = {"limit"};
+constexpr const char* kRunnableThreads[] = {"count"};
+constexpr std::array<const char*, 0> kAllocatedBytes{};
 constexpr const char* kCopyRates[] = {":backend", ":device"};
 
 constexpr ErlNifFunc kTools[] = {
@@ -24,6 +28,8 @@ constexpr ErlNifFunc kTools[] = {
     {"reference_policy_grad", 4, Nif<reference_policy_grad, kReferencePolicyGrad>::run,
      ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"held_calls", 1, Nif<held_calls, kHeldCalls>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
+    {"runnable_threads", 1, Nif<runnable_threads, kRunnableThreads>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
+    {"allocated_bytes", 0, Nif<allocated_bytes, kAllocatedBytes>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
     {"copy_rates", 2, Nif<copy_rates, kCopyRates>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
 };
 

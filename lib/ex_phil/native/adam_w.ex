@@ -9,7 +9,7 @@ defmodule ExPhil.Native.AdamW do
   Its steps are computed natively, in the type of the weights (f32 or f64): a million weights take milliseconds.
   """
 
-  alias ExPhil.Native.{Error, NIF, Options}
+  alias ExPhil.Native.{Error, NIF, Options, Safetensors}
 
   @enforce_keys [:options, :step, :m, :v]
   defstruct [:options, :step, :m, :v]
@@ -17,6 +17,7 @@ defmodule ExPhil.Native.AdamW do
   @type tensors :: %{String.t() => {:f32 | :f64, tuple(), binary()}}
   @type t :: %__MODULE__{options: map(), step: non_neg_integer(), m: tensors(), v: tensors()}
 
+  @most_rate 3.4e38
   @known [:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :clip_norm]
 
   @doc """
@@ -28,6 +29,8 @@ defmodule ExPhil.Native.AdamW do
   """
   @spec new(tensors(), keyword()) :: t()
   def new(weights, options \\ []) do
+    check!(weights, "weights")
+
     zeros =
       Map.new(weights, fn {name, {type, shape, binary}} ->
         {name, {type, shape, <<0::size(bit_size(binary))>>}}
@@ -36,15 +39,43 @@ defmodule ExPhil.Native.AdamW do
     %__MODULE__{options: Options.read!(options, @known, &values/1), step: 0, m: zeros, v: zeros}
   end
 
+  # Gradients are compared with the weights, tensor by tensor, where they are used.
+  defp check!(tensors, argument) do
+    if not is_map(tensors) or is_struct(tensors),
+      do: Options.invalid(argument, "a map of tensors by name", tensors)
+
+    for {name, tensor} <- tensors do
+      if not is_binary(name), do: Options.invalid(argument, "a map whose keys are strings", name)
+
+      if not Safetensors.sound?(tensor, [:f32, :f64]),
+        do:
+          Options.invalid(
+            argument,
+            "a map of {:f32 or :f64, shape, binary} that agree: #{Error.quoted(name)} must be one",
+            tensor
+          )
+    end
+
+    :ok
+  end
+
   defp values(options) do
     %{
-      learning_rate: Options.positive_float(options, :learning_rate, 1.0e-3),
+      learning_rate: learning_rate(options, 1.0e-3),
       beta1: fraction(options, :beta1, 0.9),
       beta2: fraction(options, :beta2, 0.999),
       epsilon: Options.positive_float(options, :epsilon, 1.0e-8),
       weight_decay: fraction(options, :weight_decay, 0.01),
       clip_norm: Options.positive_float(options, :clip_norm, nil)
     }
+  end
+
+  # Weights are f32 as a rule, and a step multiplies by it in their type.
+  defp learning_rate(options, default) do
+    case Options.positive_float(options, :learning_rate, default) do
+      rate when rate <= @most_rate -> rate
+      rate -> Options.invalid(":learning_rate", "at most #{@most_rate}, which f32 holds", rate)
+    end
   end
 
   defp fraction(options, name, default) do
@@ -56,13 +87,15 @@ defmodule ExPhil.Native.AdamW do
 
   @doc """
   One step: `{weights, optimiser, norm}` with the norm of all gradients before clipping. `gradients` has a tensor for every
-  weight, of its type and shape; gradients that are not finite raise, and change nothing. `:learning_rate` overrides that of
-  `new/2` for this step.
+  weight, of its type and shape; numbers that are not finite raise, given or as the result of the step, and change nothing.
+  `:learning_rate` overrides that of `new/2` for this step.
   """
   @spec step(t(), tensors(), tensors(), keyword()) :: {tensors(), t(), float()}
   def step(%__MODULE__{options: o} = optimiser, weights, gradients, options \\ []) do
-    learning_rate =
-      Options.read!(options, [:learning_rate], &Options.positive_float(&1, :learning_rate, o.learning_rate))
+    learning_rate = Options.read!(options, [:learning_rate], &learning_rate(&1, o.learning_rate))
+
+    check!(weights, "weights")
+    check!(gradients, "gradients")
 
     step = optimiser.step + 1
     settings = {learning_rate, o.beta1, o.beta2, o.epsilon, o.weight_decay, o.clip_norm, step}

@@ -4,12 +4,13 @@ defmodule ExPhil.Native.Checkpoint do
   safetensors.
   """
 
-  alias ExPhil.Native.{Error, Mamba, NIF, Queue, Safetensors}
+  alias ExPhil.Native.{Error, Mamba, NIF, Options, Queue, Safetensors}
 
   @dialect_options [:dialect, :window, :chunk_size, :dt]
 
   @doc """
-  Every tensor of the file, by name: `"layer.tensor"` in the formats of Edifice and ExPhil. The entire file is checked
+  Every tensor of the file, by name: in the formats of Edifice and ExPhil `"layer.tensor"`, and `"layer.tensor.part"` where a
+  layer has maps of tensors, as Axon's GRU and LSTM have. The entire file is checked
   first. Its terms are never passed to the VM: no atom is created and no function accepted.
   """
   @spec read(Path.t()) :: {:ok, %{String.t() => Safetensors.tensor()}} | {:error, Error.t()}
@@ -32,9 +33,10 @@ defmodule ExPhil.Native.Checkpoint do
   """
   @spec convert(Path.t(), Path.t(), keyword()) :: {:ok, Mamba.info()} | {:error, Error.t()}
   def convert(from, to, options \\ []) do
-    given = [{:backend, :host} | Keyword.take(options, @dialect_options)]
-
-    with {:ok, model} <- Mamba.load(from, given),
+    with :ok <- Safetensors.check_path(from, "from"),
+         :ok <- Safetensors.check_path(to, "to"),
+         {:ok, given} <- Options.read(options, @dialect_options, & &1),
+         {:ok, model} <- Mamba.load(from, [{:backend, :host} | given]),
          info = Mamba.info(model),
          :ok <- check_dialect(info, from),
          {:ok, tensors} <- read(from),
@@ -46,7 +48,11 @@ defmodule ExPhil.Native.Checkpoint do
 
   defp check_dialect(%{dialect: :state_spaces}, from) do
     {:error,
-     Error.new(:invalid_argument, "from", "#{from} has state-spaces' names: there is nothing to convert")}
+     Error.new(
+       :invalid_argument,
+       "from",
+       "#{Error.quoted(from)} has state-spaces' names: there is nothing to convert"
+     )}
   end
 
   defp check_dialect(_info, _from), do: :ok
@@ -54,7 +60,7 @@ defmodule ExPhil.Native.Checkpoint do
   defp check_same(%{fingerprint: same}, %{fingerprint: same}, _to), do: :ok
 
   defp check_same(_info, _written, to),
-    do: {:error, Error.new(:internal, "to", "#{to} is not the model it was written from")}
+    do: {:error, Error.new(:internal, "to", "#{Error.quoted(to)} is not the model it was written from")}
 
   @doc """
   What a safetensors file of this model's weights must say beside them, for `ExPhil.Native.Safetensors.write/3`:

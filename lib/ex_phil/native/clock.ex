@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Clock do
   @moduledoc """
-  A frame clock: ticks at a fixed rate, as messages to the process that started it.
+  A frame clock: ticks at a fixed rate, for the process that started it.
 
   Tick `n` is due at `start + n / fps`, computed from `n` each time, so that errors do not add up: after an hour at 60
   FPS tick 216,000 is on time. A thread of the native library sleeps until each tick's absolute time. A tick is never
@@ -10,7 +10,10 @@ defmodule ExPhil.Native.Clock do
       {:ok, clock} = ExPhil.Native.Clock.start(60)
       number = ExPhil.Native.Clock.wait(clock)          # blocks until the next tick
 
-  or, in a GenServer, `def handle_info({:tick, ref, number}, %{clock: %{ref: ref}} = state)`.
+  or, in a GenServer, which asks for one tick at a time as a message:
+
+      def handle_info({:tick, ref, number}, %{clock: %{ref: ref} = clock} = state) do
+        :ok = ExPhil.Native.Clock.next(clock)
 
   With `warm: session` the process is also ready for the frame, and `wait/1` makes it so:
 
@@ -22,8 +25,9 @@ defmodule ExPhil.Native.Clock do
   millisecond before the tick, makes a step on a scratch state of the session's policy, polls, and makes more of them in the
   last third of a millisecond before the tick.
 
-  A tick that the machine could not deliver in time is skipped, and the next message has the number that is due then.
-  The clock ends with `stop/1`, with its process, or when the last reference to it is garbage-collected.
+  A tick that the machine could not deliver in time is skipped, and the next one has the number that is due then. Nothing is sent
+  that was not asked for, so that a clock nobody waits for costs nothing, and `wait/1` takes no longer with many messages in
+  the mailbox. The clock ends with `stop/1`, with its process, or when the last reference to it is garbage-collected.
   """
 
   import ExPhil.Native.Raising, only: [raising: 2]
@@ -33,7 +37,7 @@ defmodule ExPhil.Native.Clock do
   @enforce_keys [:handle, :ref, :start, :fps]
   defstruct [:handle, :ref, :start, :fps, :scratch]
 
-  @typedoc "`ref` is in every tick's message; `start` is the time of tick 0, in nanoseconds of `System.monotonic_time/1`."
+  @typedoc "`ref` is in every message of `next/1`; `start` is the time of tick 0, in nanoseconds of `System.monotonic_time/1`."
   @type t :: %__MODULE__{
           handle: reference(),
           ref: reference(),
@@ -47,11 +51,11 @@ defmodule ExPhil.Native.Clock do
 
   Options:
 
-    * `:warm` - a session (of `ExPhil.Native.Mamba` or `ExPhil.Native.Policy`) for whose frames the process waits. Messages are then
-      sent half a millisecond before their tick, at most a quarter of the period, and `wait/1` returns at the tick. Meanwhile
+    * `:warm` - a session (of `ExPhil.Native.Mamba` or `ExPhil.Native.Policy`) for whose frames the process waits. It is then woken
+      half a millisecond before the tick, at most a quarter of the period, and `wait/1` returns at the tick. Meanwhile
       the process polls, and gives way to other processes ten times a millisecond: 3% of a core at 60 FPS. Where other
-      threads wait for a core it sleeps until the tick instead, and its frame takes as long as without `:warm`. A process
-      that takes the messages itself would be early.
+      threads wait for a core it sleeps until the tick instead, and its frame takes as long as without `:warm`. The
+      messages of `next/1` are early.
 
   Of a session with `latency: :armed` the next frame is launched shortly before the tick, as the last thing.
 
@@ -72,11 +76,11 @@ defmodule ExPhil.Native.Clock do
 
   def start(fps, options) when is_number(fps) do
     with {:ok, rate} <- to_float(fps),
-         {:ok, session} <- Options.read(options, [:warm], &session/1) do
+         {:ok, {session, frame}} <- Options.read(options, [:warm], &warmed/1) do
       case NIF.start_clock(rate, session) do
         {:ok, {handle, ref, start, scratch}} ->
-          {:ok,
-           %__MODULE__{handle: handle, ref: ref, start: start, fps: fps, scratch: scratch(scratch, options)}}
+          scratch = scratch && {scratch, frame}
+          {:ok, %__MODULE__{handle: handle, ref: ref, start: start, fps: fps, scratch: scratch}}
 
         {:error, reason} ->
           {:error, Error.from_nif(reason)}
@@ -86,19 +90,19 @@ defmodule ExPhil.Native.Clock do
 
   def start(fps, _options), do: {:error, Error.invalid("fps", "a number", fps)}
 
-  defp session(options) do
+  # The session, and a frame for a session of nobody's like it.
+  defp warmed(options) do
     case options[:warm] do
-      nil -> nil
-      %Mamba.Session{ref: ref} -> ref
-      other -> raise Error.invalid(":warm", "a session", other)
+      nil ->
+        {nil, nil}
+
+      %Mamba.Session{ref: ref, model: %{info: %{d_input: d_input}}} ->
+        {ref, :binary.copy(<<1.0::float-32-little>>, d_input)}
+
+      other ->
+        raise Error.invalid(":warm", "a session", other)
     end
   end
-
-  # A session of nobody's, and a frame for it.
-  defp scratch(nil, _options), do: nil
-
-  defp scratch(ref, warm: %Mamba.Session{model: model}),
-    do: {ref, :binary.copy(<<1.0::float-32-little>>, model.info.d_input)}
 
   # An integer beyond the largest float.
   defp to_float(fps) do
@@ -110,31 +114,43 @@ defmodule ExPhil.Native.Clock do
   raising start(fps :: number(), options :: keyword()) :: t(), "the clock"
 
   @doc """
-  Blocks until the next tick and returns its number. If several are pending, it returns the last of them without
-  blocking: a number that is more than one above the previous one shows how many frames were missed. Only the process
-  that started the clock may wait for it.
+  Blocks until the next tick and returns its number. If several are past, it returns the last of them without
+  blocking: a number that is more than one above the previous one shows how many frames were missed. Raises an
+  `ExPhil.Native.Error` where the clock is stopped, also while this process waits, and in another process than the one that
+  started the clock.
   """
   @spec wait(t()) :: non_neg_integer()
-  def wait(%__MODULE__{ref: ref} = clock) do
-    number = receive(do: ({:tick, ^ref, number} -> latest(ref, number)))
-    if clock.scratch, do: warm(clock, number)
-    before = Process.put({__MODULE__, ref}, number)
-    if before != nil and number > before + 1, do: report(clock, number, number - before - 1)
+  def wait(%__MODULE__{handle: handle} = clock) do
+    # New for each wait: `receive` then looks at the messages that came after it only, however many are in the mailbox.
+    tag = make_ref()
+    {number, missed} = take(handle, tag)
+    if clock.scratch, do: warm(clock, number, tag)
+    if missed > 0, do: report(clock, number, missed)
     number
   end
 
+  # The message only wakes the process: the number is that of the time.
+  defp take(handle, tag) do
+    case NIF.take_tick(handle, tag) do
+      {:ok, {_number, _missed} = taken} -> taken
+      {:ok, :later} -> receive(do: ({:tick, ^tag, _number} -> take(handle, tag)))
+      {:error, reason} -> raise Error.from_nif(reason)
+    end
+  end
+
   # The steps of the scratch session are those of Mamba.step/2 without its event. Their failures are the next frame's.
-  defp warm(%{handle: handle, ref: ref, scratch: {session, frame}} = clock, number) do
-    case NIF.await_tick(handle, number) do
+  defp warm(%{handle: handle, scratch: {session, frame}} = clock, number, tag) do
+    case NIF.await_tick(handle, number, tag) do
       {:ok, :step} ->
         NIF.step(session, frame)
-        warm(clock, number)
+        warm(clock, number, tag)
 
       {:ok, :again} ->
-        warm(clock, number)
+        warm(clock, number, tag)
 
+      # The next call finds that it is time. It also keeps the clock from being collected meanwhile.
       {:ok, :sleep} ->
-        receive(do: ({:due, ^ref, ^number} -> :ok))
+        receive(do: ({:due, ^tag, ^number} -> warm(clock, number, tag)))
 
       _due ->
         :ok
@@ -146,11 +162,16 @@ defmodule ExPhil.Native.Clock do
     Telemetry.missed(missed, late, %{fps: clock.fps, tick: number})
   end
 
-  defp latest(ref, number) do
-    receive do
-      {:tick, ^ref, later} -> latest(ref, later)
-    after
-      0 -> number
+  @doc """
+  Asks for the next tick as one message, `{:tick, clock.ref, number}`, to the calling process, which started the clock. It comes at
+  once where a tick is past that the process was not told of. A message that was asked for before, and has not come, is the same one;
+  `wait/1` drops it. Raises as `wait/1` does.
+  """
+  @spec next(t()) :: :ok
+  def next(%__MODULE__{handle: handle, ref: ref}) do
+    case NIF.ask_tick(handle, ref) do
+      {:ok, :ok} -> :ok
+      {:error, reason} -> raise Error.from_nif(reason)
     end
   end
 
@@ -158,17 +179,18 @@ defmodule ExPhil.Native.Clock do
   @spec due(t(), integer()) :: integer()
   def due(%__MODULE__{start: start, fps: fps}, number), do: start + round(number * 1.0e9 / fps)
 
-  @doc "Ends the clock and removes its ticks from the calling process's mailbox."
+  @doc "Ends the clock and removes the message of `next/1` from the calling process's mailbox."
   @spec stop(t()) :: :ok
   def stop(%__MODULE__{handle: handle, ref: ref}) do
-    {:ok, :ok} = NIF.stop_clock(handle)
-    Process.delete({__MODULE__, ref})
-    flush(ref)
+    case NIF.stop_clock(handle) do
+      {:ok, :ok} -> :ok
+      {:ok, :asked} -> flush(ref)
+    end
   end
 
   defp flush(ref) do
     receive do
-      {kind, ^ref, _} when kind in [:tick, :due] -> flush(ref)
+      {:tick, ^ref, _number} -> flush(ref)
     after
       0 -> :ok
     end

@@ -1,4 +1,13 @@
-if Code.ensure_loaded?(Nx.Defn) do
+defn? = Code.ensure_loaded?(Nx) and Code.ensure_loaded?(Nx.Defn)
+
+if defn? and not function_exported?(Nx, :block, 4) do
+  why =
+    "ExPhil.Native.Defn needs Nx 0.12 or later, and is left out: this is Nx #{Application.spec(:nx, :vsn)}"
+
+  IO.warn(why, [])
+end
+
+if defn? and function_exported?(Nx, :block, 4) do
   defmodule ExPhil.Native.Defn do
     @moduledoc """
     The scans as operations of `Nx.Defn`: inside `defn`, Axon layers and training loops, with gradients.
@@ -30,7 +39,7 @@ if Code.ensure_loaded?(Nx.Defn) do
 
     import Nx.Defn
 
-    alias ExPhil.Native.{AssociativeScan, Block, Error, Options, SelectiveScan, XLA}
+    alias ExPhil.Native.{AssociativeScan, Block, Error, Expression, Options, SelectiveScan, XLA}
 
     @doc """
     Registers the custom calls with the XLA that EXLA has loaded. Call it once, after EXLA has started and before the first
@@ -309,8 +318,13 @@ if Code.ensure_loaded?(Nx.Defn) do
         Nx.runtime_call(template, List.to_tuple(tensors), [block: struct], &__MODULE__.run/2)
       end
 
-      Nx.block(block, tensors, template, of_arity(default, length(tensors)))
+      Nx.block(block, alike(tensors), template, of_arity(default, length(tensors)))
     end
+
+    # Nx.block/4 and custom_grad want tensors of one kind. A function may use tensors from outside of the computation, beside its
+    # arguments.
+    defp alike(tensors),
+      do: if(Expression.any?(tensors), do: Enum.map(tensors, &Nx.Defn.Expr.tensor/1), else: tensors)
 
     # Nx.block/4 needs a function of the block and of each tensor.
     for arity <- 1..12 do
@@ -322,8 +336,8 @@ if Code.ensure_loaded?(Nx.Defn) do
 
     # custom_grad needs an expression; outside of defn there is nothing to differentiate.
     defp with_gradient(out, inputs, gradient) do
-      if Enum.any?(inputs, &is_struct(&1.data, Nx.Defn.Expr)),
-        do: Nx.Defn.Kernel.custom_grad(out, inputs, gradient),
+      if Expression.any?(inputs),
+        do: Nx.Defn.Kernel.custom_grad(out, alike(inputs), gradient),
         else: out
     end
 

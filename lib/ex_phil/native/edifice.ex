@@ -2,8 +2,18 @@ defmodule ExPhil.Native.Edifice do
   @moduledoc false
   # Edifice's fused blocks (Edifice.Block.FusedOp) as blocks of this library, for EXLA's custom calls. The conventions are
   # those of lib/edifice/cuda/fused_scan.ex. Callers: the implementation of EXLA.CustomCall below, tests.
+  #
+  # The implementation is opt-in: its mere existence makes Edifice build other layers (docs/xla.md).
 
   alias ExPhil.Native.Block
+
+  @serve Application.compile_env(:exphil_native, :edifice_blocks, false)
+  if @serve not in [true, false],
+    do: raise("config :exphil_native, :edifice_blocks: #{inspect(@serve)} is not true or false")
+
+  @doc "Whether `config :exphil_native, edifice_blocks: true` was set when the library was compiled."
+  @spec serve?() :: boolean()
+  def serve?, do: @serve
 
   # Its CUDA kernels clamp dt and use it for each channel.
   @scan [{"dt_min", 0.001}, {"dt_max", 0.1}]
@@ -43,7 +53,8 @@ defmodule ExPhil.Native.Edifice do
   def block(_fused, _out, _args, _platform), do: :skip
 end
 
-if Code.ensure_loaded?(EXLA.CustomCall) and Code.ensure_loaded?(Edifice.Block.FusedOp) do
+if ExPhil.Native.Edifice.serve?() and Code.ensure_loaded?(EXLA.CustomCall) and
+     Code.ensure_loaded?(Edifice.Block.FusedOp) do
   defimpl EXLA.CustomCall, for: Edifice.Block.FusedOp do
     @moduledoc false
 

@@ -72,6 +72,11 @@ defmodule ExPhil.Native.Error do
     if byte_size(text) <= most, do: text, else: cut(text, most - 3) <> "..."
   end
 
+  @doc false
+  # Text from outside, as in core::quote: between quotation marks, escaped and cut, so that a log shows it as one line.
+  @spec quoted(String.t()) :: String.t()
+  def quoted(text), do: inspect(text, binaries: :as_strings, printable_limit: 1024)
+
   defp cut(text, most) do
     head = binary_part(text, 0, most)
     if String.valid?(head), do: head, else: cut(text, most - 1)

@@ -25,15 +25,19 @@ defmodule ExPhil.Native.Json do
   def encode(value) when is_atom(value), do: encode(to_string(value))
   def encode(value) when is_binary(value), do: "\"" <> escape(value) <> "\""
 
-  # Control characters, quotes and backslashes; everything else unchanged.
-  defp escape(text) do
-    for <<char::utf8 <- text>>, into: "" do
-      case char do
-        ?" -> ~S(\")
-        ?\\ -> ~S(\\)
-        char when char < 0x20 -> "\\u" <> String.pad_leading(Integer.to_string(char, 16), 4, "0")
-        char -> <<char::utf8>>
-      end
-    end
-  end
+  # Control characters, quotes and backslashes; everything else unchanged. A byte that is not UTF-8, which JSON cannot
+  # hold, is the replacement character.
+  defp escape(text), do: IO.iodata_to_binary(escaped(text))
+
+  defp escaped(<<>>), do: []
+  defp escaped(<<char::utf8, rest::binary>>), do: [escape_char(char) | escaped(rest)]
+  defp escaped(<<_byte, rest::binary>>), do: ["\uFFFD" | escaped(rest)]
+
+  defp escape_char(?"), do: ~S(\")
+  defp escape_char(?\\), do: ~S(\\)
+
+  defp escape_char(char) when char < 0x20,
+    do: ["\\u", String.pad_leading(Integer.to_string(char, 16), 4, "0")]
+
+  defp escape_char(char), do: <<char::utf8>>
 end

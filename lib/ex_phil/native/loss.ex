@@ -63,7 +63,20 @@ defmodule ExPhil.Native.Loss do
     %{loss: loss, d_outs: Tensor.unpack(d_outs, form)}
   end
 
-  defp read_groups!(groups) when is_list(groups), do: Enum.map(groups, &read_group!/1)
+  defp read_groups!(groups) when is_list(groups) do
+    groups = Enum.map(groups, &read_group!/1)
+    names = for {name, _, _, _} <- groups, do: name
+
+    # The result has a loss for each name.
+    case names -- Enum.uniq(names) do
+      [] ->
+        groups
+
+      [name | _] ->
+        raise(Error.new(:invalid_argument, "groups", "groups must name #{inspect(name)} once, not twice"))
+    end
+  end
+
   defp read_groups!(other), do: raise(Error.invalid("groups", "a list of {name, range}", other))
 
   defp read_group!({name, range}), do: read_group!({name, range, :choice})

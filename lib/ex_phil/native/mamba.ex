@@ -12,8 +12,8 @@ defmodule ExPhil.Native.Mamba do
   resident where the model was loaded, and are freed when nothing refers to them any more. The same inputs give the
   same bits, whatever else is computed beside them.
 
-  Observations are f32. A bare binary gives a binary; a tensor (`ExPhil.Native.Tensor`) gives a tensor of the same
-  form. A function that fails returns `{:error, %ExPhil.Native.Error{}}` and changes nothing; its version with
+  Observations are f32, and finite: a NaN or an infinite value is an error. A bare binary gives a binary; a tensor
+  (`ExPhil.Native.Tensor`) gives a tensor of the same form. A function that fails returns `{:error, %ExPhil.Native.Error{}}` and changes nothing; its version with
   a `!` raises the error.
 
   Checkpoints are of three kinds, detected by content: safetensors, Edifice's `.nx` and ExPhil's `.bin` (both its forms).
@@ -285,7 +285,8 @@ defmodule ExPhil.Native.Mamba do
 
   @doc """
   Replaces the session's state by an exported one of the same model. Returns the session. A damaged binary or one of
-  another version or model is an error and changes nothing.
+  another version or model is an error and changes nothing; so is the state of a session with a window of another length, or with
+  none, in a session with a window.
   """
   @spec import_state(session(), binary()) :: result(session())
   defdelegate import_state(session, state), to: States

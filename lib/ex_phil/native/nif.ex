@@ -10,7 +10,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 18
+  @interface 19
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -93,7 +93,9 @@ defmodule ExPhil.Native.NIF do
   def adamw(_tensors, _options), do: unloaded()
 
   def start_clock(_fps, _warm), do: unloaded()
-  def await_tick(_clock, _number), do: unloaded()
+  def take_tick(_clock, _tag), do: unloaded()
+  def ask_tick(_clock, _ref), do: unloaded()
+  def await_tick(_clock, _number, _tag), do: unloaded()
   def stop_clock(_clock), do: unloaded()
 
   # The functions of ExPhil.Native.Tools.Reference, whose function table is in c_src/nif/tools.

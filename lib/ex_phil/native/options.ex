@@ -50,7 +50,7 @@ defmodule ExPhil.Native.Options do
 
   def positive_integer(options, name, default) do
     case Keyword.get(options, name, default) do
-      value when is_integer(value) and value > 0 -> value
+      value when is_integer(value) and value > 0 and value < 0x8000000000000000 -> value
       value -> invalid(inspect(name), "a positive integer", value)
     end
   end

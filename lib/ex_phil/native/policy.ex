@@ -54,8 +54,8 @@ defmodule ExPhil.Native.Policy do
     * `:temperature` - of sticks and shoulder (1.0)
     * `:deterministic` - the likeliest action, nothing is drawn (`false`)
     * `:deterministic_buttons` - buttons likewise, the rest sampled (`false`)
-    * `:hysteresis` - `{press, release}`: probabilities for a button that was not held, and for a held one. Only with
-      deterministic buttons
+    * `:hysteresis` - `{press, release}`: probabilities, from 0 to 1, for a button that was not held, and for a held one.
+      Only with `:deterministic_buttons` or `:deterministic`, else an error
     * `:seed` - of the random numbers, an integer (0)
     * `:pace` - frames per second that the session will have; see `ExPhil.Native.Mamba.pace/2`
     * `:latency` - `:plain` or `:armed`, with a carried state; see `ExPhil.Native.Mamba.new_session/2`
@@ -101,16 +101,22 @@ defmodule ExPhil.Native.Policy do
     deterministic = Options.boolean(options, :deterministic, false)
     buttons = Options.boolean(options, :deterministic_buttons, false)
 
-    {temperature, deterministic, buttons, hysteresis(options[:hysteresis]),
-     seed(Keyword.get(options, :seed, 0))}
+    hysteresis = hysteresis(options[:hysteresis], deterministic or buttons)
+    {temperature, deterministic, buttons, hysteresis, seed(Keyword.get(options, :seed, 0))}
   end
 
-  defp hysteresis(nil), do: nil
+  defguardp is_probability(value) when is_number(value) and value >= 0 and value <= 1
 
-  defp hysteresis({press, release}) when is_number(press) and is_number(release),
+  defp hysteresis(nil, _deterministic), do: nil
+
+  defp hysteresis({press, release}, true) when is_probability(press) and is_probability(release),
     do: {press * 1.0, release * 1.0}
 
-  defp hysteresis(other), do: Options.invalid(":hysteresis", "{press, release}, two probabilities", other)
+  defp hysteresis({press, release} = given, false) when is_probability(press) and is_probability(release),
+    do: Options.invalid(":hysteresis", "given with deterministic_buttons: true or deterministic: true", given)
+
+  defp hysteresis(other, _deterministic),
+    do: Options.invalid(":hysteresis", "{press, release}, two probabilities from 0 to 1", other)
 
   # 64 bits, as two halves.
   defp seed(seed) when is_integer(seed), do: {seed &&& 0xFFFFFFFF, seed >>> 32 &&& 0xFFFFFFFF}

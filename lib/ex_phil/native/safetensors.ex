@@ -37,6 +37,15 @@ defmodule ExPhil.Native.Safetensors do
     f8_e5m2fnuz: {"F8_E5M2FNUZ", 1}
   }
 
+  # What core/checkpoint/safetensors_header.hpp reads; a string in its JSON has a mark before and behind it.
+  @most_dimensions 8
+  @most 0x8000000000000000
+  @most_entries 65_536
+  @most_name 1024
+  @most_text 1_048_576 - 8
+  @most_header 33_554_432
+  @name "strings of UTF-8 of at most #{@most_name} bytes"
+
   @doc """
   Every tensor of the file, by name. The entire file is read and checked first: a truncated or inconsistent file is
   an error of kind `:invalid_checkpoint`, one that cannot be read of kind `:file_error`.
@@ -55,7 +64,9 @@ defmodule ExPhil.Native.Safetensors do
   raising read(path :: Path.t()) :: %{String.t() => tensor()}, "the tensors"
 
   @doc """
-  Writes tensors by name, with an optional map of strings as metadata.
+  Writes tensors by name, with an optional map of strings as metadata. What `read/1` would refuse, or return under another
+  name, is not written: names and metadata are strings of UTF-8, no tensor is called `__metadata__`, and shapes have at
+  most 8 dimensions.
 
       iex> path = Path.join(System.tmp_dir!(), "exphil_doc_#{System.unique_integer([:positive])}.safetensors")
       iex> tensor = {:f32, {2}, <<1.0::float-32-little, 2.0::float-32-little>>}
@@ -67,25 +78,48 @@ defmodule ExPhil.Native.Safetensors do
   """
   @spec write(Path.t(), %{String.t() => tensor()}, %{String.t() => String.t()}) :: :ok | {:error, Error.t()}
   def write(path, tensors, metadata \\ %{}) do
-    with :ok <- check_all(tensors) do
+    with :ok <- check_path(path), :ok <- check_tensors(tensors), :ok <- check_metadata(metadata) do
       # By decreasing element size, like the reference writer: every tensor is then aligned to its element.
       sorted = Enum.sort_by(tensors, fn {name, {type, _, _}} -> {-element_size(type), name} end)
       data = for {_name, {_type, _shape, binary}} <- sorted, do: binary
       header = header(sorted, metadata)
-      write_file(path, [<<byte_size(header)::64-little>>, header | data])
+
+      with :ok <- check_header(header),
+           do: write_file(path, [<<byte_size(header)::64-little>>, header | data])
     end
   end
 
   @doc false
-  @spec check_path(term()) :: :ok | {:error, Error.t()}
-  def check_path(path) when is_binary(path) and path != "" do
+  @spec check_path(term(), String.t()) :: :ok | {:error, Error.t()}
+  def check_path(path, argument \\ "path")
+
+  def check_path(path, argument) when is_binary(path) and path != "" do
     # The operating system would cut a name at a zero byte.
     if String.contains?(path, <<0>>),
-      do: {:error, Error.invalid("path", "a path without zero bytes", path)},
+      do: {:error, Error.invalid(argument, "a path without zero bytes", path)},
       else: :ok
   end
 
-  def check_path(path), do: {:error, Error.invalid("path", "a path", path)}
+  def check_path(path, argument), do: {:error, Error.invalid(argument, "a path", path)}
+
+  @doc false
+  # Whether it is {type, shape, binary} of one of these types, and the three agree as `read/1` requires it.
+  @spec sound?(term(), [atom()]) :: boolean()
+  def sound?({type, shape, binary}, types)
+      when is_map_key(@types, type) and is_tuple(shape) and tuple_size(shape) <= @most_dimensions and
+             is_binary(binary) do
+    dims = Tuple.to_list(shape)
+
+    type in types and Enum.all?(dims, &(is_integer(&1) and &1 >= 0)) and
+      fits?(dims, element_size(type)) and Enum.product(dims) * element_size(type) == byte_size(binary)
+  end
+
+  def sound?(_, _types), do: false
+
+  # Sizes are multiplied in 63 bits, in their order: a zero behind others does not make them small.
+  defp fits?(dims, bytes) do
+    Enum.all?(dims, &(&1 < @most)) and dims |> Enum.scan(bytes, &*/2) |> Enum.all?(&(&1 < @most))
+  end
 
   defp open(path) do
     with :ok <- check_path(path) do
@@ -102,29 +136,84 @@ defmodule ExPhil.Native.Safetensors do
         :ok
 
       {:error, posix} ->
-        {:error, Error.new(:file_error, "path", "#{path} cannot be written: #{:file.format_error(posix)}")}
+        {:error,
+         Error.new(
+           :file_error,
+           "path",
+           "#{Error.quoted(path)} cannot be written: #{:file.format_error(posix)}"
+         )}
     end
   end
 
   defp element_size(type), do: @types |> Map.fetch!(type) |> elem(1)
 
-  defp check_all(tensors) do
-    Enum.find_value(tensors, :ok, fn {name, tensor} ->
-      if sound?(tensor),
-        do: nil,
-        else: {:error, Error.invalid(name, "a {type, shape, binary} that agree", tensor)}
-    end)
+  defp check_tensors(tensors) when is_map(tensors) and not is_struct(tensors) do
+    with :ok <- check_count(tensors, "tensors"),
+         do: Enum.find_value(tensors, :ok, fn {name, tensor} -> tensor_error(name, tensor) end)
   end
 
-  defp sound?({type, shape, binary})
-       when is_map_key(@types, type) and is_tuple(shape) and is_binary(binary) do
-    dims = Tuple.to_list(shape)
+  # A list may have a name twice.
+  defp check_tensors(other), do: {:error, Error.invalid("tensors", "a map of tensors by name", other)}
 
-    Enum.all?(dims, &(is_integer(&1) and &1 >= 0)) and
-      Enum.product(dims) * element_size(type) == byte_size(binary)
+  defp tensor_error(name, tensor) do
+    cond do
+      not name?(name) ->
+        {:error, Error.invalid("tensors", "a map whose keys are #{@name}", name)}
+
+      name == "__metadata__" ->
+        {:error,
+         Error.new(
+           :invalid_argument,
+           "tensors",
+           "tensors must not have one called __metadata__, the name of the metadata"
+         )}
+
+      not sound?(tensor, Map.keys(@types)) ->
+        {:error, Error.invalid(name, "a {type, shape, binary} that agree, of at most 8 dimensions", tensor)}
+
+      true ->
+        nil
+    end
   end
 
-  defp sound?(_), do: false
+  defp check_metadata(metadata) when is_map(metadata) and not is_struct(metadata) do
+    with :ok <- check_count(metadata, "metadata"),
+         do: Enum.find_value(metadata, :ok, fn {name, value} -> metadata_error(name, value) end)
+  end
+
+  defp check_metadata(other), do: {:error, Error.invalid("metadata", "a map of strings by name", other)}
+
+  defp metadata_error(name, value) do
+    cond do
+      not name?(name) ->
+        {:error, Error.invalid("metadata", "a map whose keys are #{@name}", name)}
+
+      not (is_binary(value) and String.valid?(value)) ->
+        {:error, Error.invalid("metadata", "a map whose values are strings of UTF-8", value)}
+
+      byte_size(Json.encode(value)) > @most_text ->
+        {:error, Error.invalid("metadata", "a map of strings below a megabyte in JSON", value)}
+
+      true ->
+        nil
+    end
+  end
+
+  defp name?(name), do: is_binary(name) and byte_size(name) <= @most_name and String.valid?(name)
+
+  defp check_count(map, _argument) when map_size(map) <= @most_entries, do: :ok
+
+  defp check_count(map, argument) do
+    message = "#{argument} has #{map_size(map)} entries; the limit is #{@most_entries}"
+    {:error, Error.new(:limit_exceeded, argument, message)}
+  end
+
+  defp check_header(header) when byte_size(header) <= @most_header, do: :ok
+
+  defp check_header(header) do
+    message = "the header is of #{byte_size(header)} bytes; the limit is #{@most_header}"
+    {:error, Error.new(:limit_exceeded, "tensors", message)}
+  end
 
   # Padded with blanks to a multiple of 8, so that the data starts aligned.
   defp header(tensors, metadata) do

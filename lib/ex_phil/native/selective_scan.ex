@@ -41,7 +41,7 @@ defmodule ExPhil.Native.SelectiveScan do
   Every invalid argument raises `ExPhil.Native.Error` with its name, what was expected and what was given.
   """
 
-  alias ExPhil.Native.{Error, NIF, Options, Queue, Tensor}
+  alias ExPhil.Native.{Error, Expression, NIF, Options, Queue, Tensor}
   alias ExPhil.Native.SelectiveScan.{Operands, Replacement, Step}
 
   @type tensor :: Tensor.t()
@@ -57,6 +57,9 @@ defmodule ExPhil.Native.SelectiveScan do
   @doc """
   The scan: `y`, or `{y, final_state}` with `return_state: true`.
 
+  Inside `defn` or an Axon layer it is `ExPhil.Native.Defn.selective_scan/6`, an operation of that computation with a gradient.
+  That needs Nx 0.12 or later, and takes neither `:backend` nor `:device`.
+
       iex> f32 = fn shape, list -> {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
       iex> x = f32.({1, 3, 1}, [1.0, 1.0, 1.0])
       iex> dt = f32.({1, 3, 1}, [1.0, 1.0, 1.0])
@@ -68,6 +71,12 @@ defmodule ExPhil.Native.SelectiveScan do
   """
   @spec scan(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: tensor() | {tensor(), tensor()}
   def scan(x, dt, a, b, c, options \\ []) do
+    if Expression.any?([x, dt, a, b, c], options),
+      do: Expression.scan(x, dt, a, b, c, options),
+      else: scan_now(x, dt, a, b, c, options)
+  end
+
+  defp scan_now(x, dt, a, b, c, options) do
     options = read!(options, @scan_options)
     results = %{final_state: options.return_state}
     {form, {y, nil, final_state, nil}} = run!({x, dt, a, b, c}, options, results)
@@ -222,11 +231,17 @@ defmodule ExPhil.Native.SelectiveScan do
   @spec training_workflow_info() :: map()
   defdelegate training_workflow_info(), to: Replacement
 
-  @doc "Whether Axon can differentiate through `scan/6`: `false`, because it is called outside the graph. `grad/7` is the gradient."
+  @doc """
+  Whether Axon can differentiate through `scan/6`: where the library was compiled with Nx 0.12 or later. Elsewhere `grad/7` is
+  the gradient.
+  """
   @spec supports_training?() :: boolean()
-  def supports_training?, do: false
+  defdelegate supports_training?(), to: Replacement
 
-  @doc "`:ok` for `:inference`; raises `ArgumentError` for `:training`, and says what to do instead."
+  @doc """
+  `:ok` for `:inference`, and for `:training` where `supports_training?/0`; otherwise raises `ArgumentError`, and says what to do
+  instead.
+  """
   @spec validate_mode!(atom()) :: :ok
   defdelegate validate_mode!(mode), to: Replacement
 

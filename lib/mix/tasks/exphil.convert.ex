@@ -18,6 +18,7 @@ defmodule Mix.Tasks.Exphil.Convert do
   use Mix.Task
 
   alias ExPhil.Native.{Checkpoint, Error, Mamba, Safetensors}
+  alias ExPhil.Native.Tools.Arguments
 
   @requirements ["app.start"]
   @switches [check: :string, dialect: :string, window: :integer, chunk_size: :integer, dt: :string]
@@ -31,7 +32,7 @@ defmodule Mix.Tasks.Exphil.Convert do
 
   @impl true
   def run(args) do
-    {options, from, to} = parse(args)
+    {options, [from, to]} = Arguments.parse_paths!(args, @switches, "exphil.convert", ["IN", "OUT"])
     {check, options} = Keyword.pop(options, :check)
     options = for {name, value} <- options, do: {name, Map.get(@names, value, value)}
 
@@ -42,21 +43,15 @@ defmodule Mix.Tasks.Exphil.Convert do
         if check, do: check(from, to, options, check)
 
       {:error, error} ->
-        Mix.raise(Exception.message(error))
+        refuse(error)
     end
   end
 
-  defp parse(args) do
-    case OptionParser.parse(args, strict: @switches) do
-      {options, [from, to], []} ->
-        {options, from, to}
-
-      {_, paths, []} ->
-        Mix.raise("IN and OUT are needed, got #{length(paths)} paths; see mix help exphil.convert")
-
-      {_, _, [{name, _} | _]} ->
-        Mix.raise("#{name} is not an option; see mix help exphil.convert")
-    end
+  defp refuse(error) do
+    error
+    |> Exception.message()
+    |> Arguments.in_shell_words(Keyword.keys(@switches), Map.keys(@names))
+    |> Mix.raise()
   end
 
   defp check(from, to, options, path) do
@@ -70,7 +65,7 @@ defmodule Mix.Tasks.Exphil.Convert do
 
     Mix.shell().info("the same answers to #{count} frames")
   rescue
-    error in Error -> Mix.raise(Exception.message(error))
+    error in Error -> refuse(error)
   end
 
   # The answers with a state carried through all frames, and of the last window.

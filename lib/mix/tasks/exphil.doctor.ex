@@ -1,16 +1,19 @@
 defmodule Mix.Tasks.Exphil.Doctor do
   @shortdoc "Reports what this machine has for ExPhil.Native, and the cost of each missing part"
   @moduledoc """
-  Prints one page: the build tools, the loaded library, the backends, and for each missing part its cost and how to
-  get it.
+  Prints one page: the build tools, the settings that calls refuse, the loaded library, the backends, and for each
+  missing part its cost and how to get it.
 
       mix exphil.doctor
 
-  If the build itself fails, `EXPHIL_SKIP_NATIVE=1 mix exphil.doctor` skips it. The exit status is 0 whenever the page
-  was written: a machine without a GPU is not an error.
+  If the build itself fails, `EXPHIL_SKIP_NATIVE=1 mix exphil.doctor` skips it. The exit status is 1 where an
+  environment variable or a config key has a value that calls refuse, and else 0 whenever the page was written: a
+  machine without a GPU is not an error.
   """
 
   use Mix.Task
+
+  alias ExPhil.Native.Tools.Machine
 
   @requirements ["app.config"]
 
@@ -33,35 +36,23 @@ defmodule Mix.Tasks.Exphil.Doctor do
   }
 
   @impl true
-  def run(_args), do: facts() |> page() |> Mix.shell().info()
-
-  @doc false
-  # The facts for `page/1`, as found on this machine.
-  def facts do
-    root = source_folder()
-
-    %{
-      info: ExPhil.Native.info(),
-      packages: packages(root),
-      compiler: compiler(System.get_env("CXX") || "g++"),
-      make: first_line(System.get_env("MAKE") || "make", ["--version"]),
-      gnuplot: first_line("gnuplot", ["--version"]),
-      cuda_headers: cuda_headers(root),
-      schedulers: {System.schedulers_online(), :erlang.system_info(:scheduler_bind_type)},
-      system:
-        "Elixir #{System.version()}, Erlang/OTP #{System.otp_release()}, #{:erlang.system_info(:system_architecture)}"
-    }
+  def run(_args) do
+    facts = Machine.facts()
+    facts |> page() |> Mix.shell().info()
+    if facts.refused != [], do: exit({:shutdown, 1})
   end
 
   @doc false
+  # From the facts of `ExPhil.Native.Tools.Machine.facts/0`.
   def page(facts) do
     [
       build(facts),
-      library(facts.info),
-      host(facts.info),
+      settings(facts.refused),
+      library(facts),
+      host(facts),
       cuda(facts),
       nx(facts.info),
-      default(facts.info),
+      default(facts),
       schedulers(facts.schedulers)
     ]
     |> List.flatten()
@@ -69,7 +60,7 @@ defmodule Mix.Tasks.Exphil.Doctor do
     |> String.trim_leading()
   end
 
-  # ---- sections: a line is {:ok | :missing | :note, what, found} or {:missing, what, found, cost, remedy} ------
+  # ---- sections: a line is {:ok, what, found} or {:missing | :wrong, what, found, cost, remedy} -----------------
 
   defp build(facts) do
     {here, missing} = Enum.split_with(facts.packages, fn {_, here?} -> here? end)
@@ -112,33 +103,55 @@ defmodule Mix.Tasks.Exphil.Doctor do
 
   defp gnuplot(version), do: {:ok, "gnuplot", version}
 
-  defp library(%{version: version, nif: %{loaded: true} = nif}) do
-    [{:title, "Library"}, {:ok, "version", version}, {:ok, "NIF", nif.path}]
-  end
+  defp settings([]), do: []
 
-  defp library(%{version: version, nif: nif}) do
+  defp settings(errors) do
     [
-      {:title, "Library"},
-      {:ok, "version", version},
-      {:missing, "NIF", to_string(nif.reason), "nothing native works: every call returns an error",
-       "build it with `make native`, and read its first error"}
+      {:title, "Settings"}
+      | for(%{argument: name, message: message} <- errors) do
+          {:wrong, name, String.replace_prefix(message, name <> " ", ""),
+           "calls that depend on it return this error",
+           "change or remove #{where(name)}; docs/reference.md lists every setting"}
+        end
     ]
   end
 
-  defp host(%{backends: %{host: %{available: true} = host}, threads: threads}) do
+  defp where("EXPHIL_" <> _ = name), do: "the environment variable #{name}"
+
+  defp where(":" <> _ = key), do: "config :exphil_native, #{key}"
+  defp where(config), do: config
+
+  defp library(%{info: %{version: version, nif: nif}} = facts) do
+    [{:title, "Library"}, {:ok, "version", version}, nif(nif, refused_by_library?(facts))]
+  end
+
+  defp nif(%{loaded: loaded?, path: path}, refused?) when loaded? or refused?, do: {:ok, "NIF", path}
+
+  defp nif(%{reason: reason}, _refused?) do
+    {:missing, "NIF", to_string(reason), "nothing native works: every call returns an error",
+     "build it with `make native`, and read its first error"}
+  end
+
+  # The library is loaded, and answers every call with the error of a setting.
+  defp refused_by_library?(%{refused: refused, info: info}),
+    do: Enum.any?(refused, &(&1.message == info.nif.reason))
+
+  defp host(%{info: %{backends: %{host: %{available: true} = host}, threads: threads}}) do
     [{:title, "Backends"}, {:ok, "host", "#{host.name}, threads: #{threads}"}]
   end
 
-  defp host(_info) do
-    [
-      {:title, "Backends"},
-      {:missing, "host", "not available: the NIF is not loaded", "there is no backend at all", "see Library"}
-    ]
+  defp host(facts), do: [{:title, "Backends"}, no_backend("host", facts)]
+
+  defp no_backend(what, facts) do
+    {why, where} =
+      if refused_by_library?(facts),
+        do: {"a setting is refused", "Settings"},
+        else: {"the NIF is not loaded", "Library"}
+
+    {:missing, what, "not known: #{why}", "there is no backend at all", "see #{where}"}
   end
 
-  defp cuda(%{info: %{nif: %{loaded: false}}}) do
-    {:missing, "CUDA", "not known: the NIF is not loaded", "there is no backend at all", "see Library"}
-  end
+  defp cuda(%{info: %{nif: %{loaded: false}}} = facts), do: no_backend("CUDA", facts)
 
   defp cuda(%{info: %{backends: %{cuda: %{devices: [_ | _] = devices} = cuda}}}) do
     [%{details: details} | _] = devices
@@ -187,78 +200,35 @@ defmodule Mix.Tasks.Exphil.Doctor do
      "docs/xla.md says what to build and to call"}
   end
 
-  defp default(info), do: {:ok, "default backend", inspect(info.default_backend)}
+  defp default(%{refused: []} = facts), do: {:ok, "default backend", inspect(facts.info.default_backend)}
+  defp default(_facts), do: []
 
   # Where schedulers are many, two of them rarely share a core.
   @few 4
 
-  defp schedulers({count, :unbound}) when count in 2..@few do
+  defp schedulers({count, :unbound, true}) when count in 2..@few do
     {:missing, "schedulers", "#{count}, not bound to cores",
      "frames wait for milliseconds where Linux keeps two schedulers on one core",
      "start the VM with +sbt db: ELIXIR_ERL_OPTIONS=\"+sbt db\", or in vm.args (docs/reference.md)"}
   end
 
-  defp schedulers({count, bind_type}), do: {:ok, "schedulers", "#{count}, #{bind_type}"}
+  defp schedulers({count, :unbound, false}),
+    do: {:ok, "schedulers", "#{count}, unbound: this VM knows no CPU topology, and cannot bind them"}
+
+  defp schedulers({count, bind_type, _}), do: {:ok, "schedulers", "#{count}, #{bind_type}"}
 
   # ---- layout ----------------------------------------------------------------------------------------------
 
   defp line({:title, title}), do: "\n#{title}"
   defp line({:ok, what, found}), do: "  [ok] #{String.pad_trailing(what, 16)} #{found}"
 
-  defp line({:missing, what, found, cost, remedy}) do
+  defp line({:missing, what, found, cost, remedy}), do: line("[--]", what, found, cost, "get it: #{remedy}")
+  defp line({:wrong, what, found, cost, remedy}), do: line("[!!]", what, found, cost, "mend it: #{remedy}")
+
+  defp line(mark, what, found, cost, remedy) do
     indent = "\n" <> String.duplicate(" ", 24)
     # A reason may have several lines, such as the paths where a library was looked for.
     found = found |> String.split("\n") |> Enum.map_join(indent, &String.trim/1)
-    "  [--] #{String.pad_trailing(what, 16)} #{found}#{indent}costs: #{cost}#{indent}get it: #{remedy}"
-  end
-
-  # ---- looking ---------------------------------------------------------------------------------------------
-
-  # This project, or its folder as a dependency.
-  defp source_folder do
-    if Mix.Project.config()[:app] == :exphil_native,
-      do: File.cwd!(),
-      else: Mix.Project.deps_paths()[:exphil_native]
-  end
-
-  defp packages(root) do
-    case command(Path.join(root, ".ci/setup"), ["--list"]) do
-      {:ok, output} ->
-        for line <- String.split(output, "\n", trim: true), [package, state] = String.split(line) do
-          {package, state == "here"}
-        end
-
-      :error ->
-        []
-    end
-  end
-
-  defp cuda_headers(root) do
-    case command(System.get_env("MAKE") || "make", ["-s", "-C", root, "cuda_headers"]) do
-      {:ok, output} -> String.split(output)
-      :error -> []
-    end
-  end
-
-  # CXX may be several words, such as "ccache g++".
-  defp compiler(command) do
-    [program | args] = String.split(command)
-    first_line(program, args ++ ["--version"])
-  end
-
-  defp first_line(program, args) do
-    case command(program, args) do
-      {:ok, output} -> output |> String.split("\n") |> hd()
-      :error -> nil
-    end
-  end
-
-  defp command(program, args) do
-    case System.cmd(program, args, stderr_to_stdout: true, env: [{"MAKEFLAGS", nil}]) do
-      {output, 0} -> {:ok, output}
-      {_, _} -> :error
-    end
-  rescue
-    ErlangError -> :error
+    "  #{mark} #{String.pad_trailing(what, 16)} #{found}#{indent}costs: #{cost}#{indent}#{remedy}"
   end
 end

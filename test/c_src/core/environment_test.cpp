@@ -34,5 +34,22 @@ TEST_CASE("an environment variable's number is decimal and in its range", "[envi
   unsetenv(kName);
 }
 
+TEST_CASE("every build, also one without CUDA, checks the limit of pinned memory", "[environment]") {
+  constexpr const char* kLimit = "EXPHIL_NATIVE_PINNED_LIMIT";
+  const std::string before = core::environment(kLimit);
+  setenv(kLimit, "4096", 1);
+  CHECK(core::pinned_limit_from_environment() == 4096);
+  setenv(kLimit, "512M", 1);
+  const CaughtError error = error_of([] { core::pinned_limit_from_environment(); });
+  CHECK(error.thrown);
+  CHECK(error.argument == kLimit);
+  CHECK(error.says("must be a number from 0 to 1125899906842624, got \"512M\""));
+  if (before.empty()) {
+    unsetenv(kLimit);
+  } else {
+    setenv(kLimit, before.c_str(), 1);
+  }
+}
+
 }  // namespace
 }  // namespace exphil::test

@@ -4,7 +4,7 @@
 // tests need: a current context, valid handles, bounded memory, and sticky errors. Built as a shared library
 // and opened through EXPHIL_NATIVE_LIBCUDA. The environment configures what must be known before the first
 // call: FAKE_CUDA_INIT (cuInit's result), FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY ("90"); where there is no
-// test program to set them, FAKE_CUDA_STEPS ("1": simplify_steps()), FAKE_CUDA_DELAY with
+// test program to set them, FAKE_CUDA_STEPS ("1": simplify_steps()), FAKE_CUDA_DELAY ("-1": held) with
 // FAKE_CUDA_DELAY_EVERY (delay()), FAKE_CUDA_LOST: the device is lost at the first call of that name, or
 // after as many as FAKE_CUDA_LOST_AFTER says; and FAKE_CUDA_BLOCK ("ADDRESS:BYTES" in hexadecimal: device
 // memory that another library has allocated, with the floats 0, 1, 2, ...). In one file, despite its length:
@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -49,6 +50,7 @@ thread_local std::vector<CUcontext> stack;
 char the_context;
 int (*launch_callback)(const FakeLaunch&) = nullptr;
 bool simple_steps = false;
+std::atomic<std::int64_t> armed_timeouts{0};
 auto* const work = new FakeStream;        // never destroyed, as its thread does not end
 std::map<void*, std::uint64_t> recorded;  // by event: the last work before it
 
@@ -165,6 +167,52 @@ bool inside(CUdeviceptr address, std::size_t bytes) {
   return false;
 }
 
+// What the driver knows of the memory at an address: nothing (0 bytes) where it has neither allocated nor
+// registered it. All device memory is that of device 0.
+struct Described {
+  CUcontext context = nullptr;
+  unsigned type = 0;
+  int device = 0;
+  CUdeviceptr start = 0;
+  std::size_t bytes = 0;
+};
+
+Described described(CUdeviceptr address) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  Described found;
+  const auto look = [&](CUdeviceptr start, std::size_t bytes, unsigned type) {
+    if (address < start || address >= start + bytes) return;
+    found = {reinterpret_cast<CUcontext>(&the_context), type, 0, start, bytes};
+  };
+  for (const auto& [start, bytes] : device_blocks) look(start, bytes, CU_MEMORYTYPE_DEVICE);
+  for (const auto& [start, bytes] : pinned_blocks) {
+    look(reinterpret_cast<CUdeviceptr>(start), bytes, CU_MEMORYTYPE_HOST);
+  }
+  return found;
+}
+
+CUresult put_attribute(const Described& memory, CUpointer_attribute attribute, void* value) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      *static_cast<CUcontext*>(value) = memory.context;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      *static_cast<unsigned*>(value) = memory.type;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      *static_cast<int*>(value) = memory.device;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      *static_cast<CUdeviceptr*>(value) = memory.start;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      *static_cast<std::size_t*>(value) = memory.bytes;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
 template <class T>
 CUresult fill(CUdeviceptr to, T value, std::size_t count) {
   if (!inside(to, count * sizeof(T))) return CUDA_ERROR_INVALID_VALUE;
@@ -207,7 +255,7 @@ std::size_t words_at(void* tagged) {
 void launch_armed(const exphil::policy::StepArguments& step, const exphil::policy::ArmedArguments& armed,
                   const std::function<int(void**)>& run) {
   const std::size_t words = simple_steps ? words_at(step.tagged) : 0;
-  const auto body = [=] {
+  const auto run_and_wait = [=] {
     auto own_step = step;
     auto own_armed = armed;
     void* arguments[] = {&own_step, &own_armed};
@@ -219,6 +267,12 @@ void launch_armed(const exphil::policy::StepArguments& step, const exphil::polic
     if (!await_observation(armed, step.sequence, kSimple / 8, obs)) return;
     own_step.obs = obs;
     simple_step(own_step, words);
+  };
+  const auto body = [=] {
+    const auto begin = std::chrono::steady_clock::now();
+    run_and_wait();
+    const std::chrono::nanoseconds most(armed.nanoseconds);
+    armed_timeouts += most.count() > 0 && std::chrono::steady_clock::now() - begin >= most;
   };
   work->add(body, true, true);
 }
@@ -322,6 +376,7 @@ FakeCuda fake_cuda = {
     nullptr,
     [] { simple_steps = true; },
     [](std::int64_t microseconds, int every) { work->set_delay(microseconds, every); },
+    [] { return armed_timeouts.load(); },
 };
 
 // ---- the process and its devices
@@ -330,7 +385,7 @@ FakeCuda fake_cuda = {
 CUresult cuInit(unsigned) {
   add_foreign_block();
   if (from_environment("FAKE_CUDA_STEPS", 0) != 0) simple_steps = true;
-  if (const int delay = from_environment("FAKE_CUDA_DELAY", 0); delay > 0) {
+  if (const int delay = from_environment("FAKE_CUDA_DELAY", 0); delay != 0) {
     work->set_delay(delay, from_environment("FAKE_CUDA_DELAY_EVERY", 1));
   }
   if (const char* const call = std::getenv("FAKE_CUDA_LOST"); call != nullptr) {
@@ -493,33 +548,21 @@ CUresult cuMemGetInfo(std::size_t* free, std::size_t* all) {
   return CUDA_SUCCESS;
 }
 
-// All device memory is that of device 0.
 CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
   ENTER("cuPointerGetAttribute");
-  std::lock_guard<std::recursive_mutex> lock(mutex);
-  auto block = device_blocks.upper_bound(address);
-  if (block == device_blocks.begin()) return CUDA_ERROR_INVALID_VALUE;
-  --block;
-  if (address >= block->first + block->second) return CUDA_ERROR_INVALID_VALUE;
-  switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-      *static_cast<CUcontext*>(value) = reinterpret_cast<CUcontext>(&the_context);
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      *static_cast<unsigned*>(value) = CU_MEMORYTYPE_DEVICE;
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      *static_cast<int*>(value) = 0;
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-      *static_cast<CUdeviceptr*>(value) = block->first;
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-      *static_cast<std::size_t*>(value) = block->second;
-      return CUDA_SUCCESS;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
+  const Described memory = described(address);
+  return memory.bytes == 0 ? CUDA_ERROR_INVALID_VALUE : put_attribute(memory, attribute, value);
+}
+
+// An unknown address is no error here: its attributes are 0.
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** values,
+                                CUdeviceptr address) {
+  ENTER("cuPointerGetAttributes");
+  const Described memory = described(address);
+  for (unsigned i = 0; i < count; ++i) {
+    if (const CUresult result = put_attribute(memory, attributes[i], values[i]); result) return result;
   }
+  return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostAlloc(void** data, std::size_t bytes, unsigned) {
@@ -541,12 +584,8 @@ CUresult cuMemFreeHost(void* data) {
 
 CUresult cuMemHostGetDevicePointer(CUdeviceptr* address, void* data, unsigned) {
   ENTER("cuMemHostGetDevicePointer");
-  std::lock_guard<std::recursive_mutex> lock(mutex);
-  const auto pinned = [data](const auto& block) {
-    const char* const start = static_cast<char*>(block.first);
-    return data >= start && data < start + block.second;
-  };
-  if (std::none_of(pinned_blocks.begin(), pinned_blocks.end(), pinned)) return CUDA_ERROR_INVALID_VALUE;
+  if (described(reinterpret_cast<CUdeviceptr>(data)).type != CU_MEMORYTYPE_HOST)
+    return CUDA_ERROR_INVALID_VALUE;
   *address = reinterpret_cast<CUdeviceptr>(data);
   return CUDA_SUCCESS;
 }

@@ -7,6 +7,9 @@
 // Bytes of "device" memory; pinned memory is bounded by the same number.
 inline constexpr std::size_t kFakeMemory = std::size_t{64} << 20;
 
+// For FakeCuda::delay.
+inline constexpr std::int64_t kFakeHeld = -1;
+
 // One launch as passed to the driver.
 struct FakeLaunch {
   const char* function;  // its name in the module
@@ -45,6 +48,9 @@ struct FakeCuda {
   // one that costs next to nothing, and the callback is not called; a window answers zeros, and other kernels
   // do nothing.
   void (*simplify_steps)();
-  // Every `every`-th such step is done this long after its launch, and all later work after it. 0: at once.
+  // Every `every`-th such step is done this long after its launch, and all later work after it. 0: at once;
+  // kFakeHeld: once a call of the driver waits for it.
   void (*delay)(std::int64_t microseconds, int every);
+  // Launches of policy_step_armed whose wait for their observation was over.
+  std::int64_t (*armed_timeouts)();
 };

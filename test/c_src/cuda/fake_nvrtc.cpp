@@ -1,7 +1,8 @@
 // A libnvrtc for tests without a GPU: compiles a kernel with the host's compiler, against the CUDA names of
 // support/cuda_names.hpp, into a shared object that runs it on the emulated grid (emulated_gpu.hpp). Opened
 // through EXPHIL_NATIVE_LIBNVRTC. The library caches its output as it does NVRTC's. EXPHIL_TEST_COMPILER is
-// the compiler, EXPHIL_TEST_SOURCES the repository's root; both come from the Makefile.
+// the compiler with its flags and CUDA's names, EXPHIL_TEST_SOURCES the repository's root; both come from the
+// Makefile.
 #include <nvrtc.h>
 
 #include <cstdlib>
@@ -39,8 +40,9 @@ void write(const fs::path& path, const std::string& text) {
 int version_of_emulation() {
   const fs::path root = EXPHIL_TEST_SOURCES;
   std::string text = EXPHIL_TEST_COMPILER;
-  for (const char* name : {"test/c_src/support/grid.hpp", "test/c_src/support/cuda_names.hpp",
-                           "test/c_src/support/associative_names.hpp", "c_src/core/half.hpp"}) {
+  for (const char* name : {"test/c_src/support/grid.hpp", "test/c_src/support/grid_machine.hpp",
+                           "test/c_src/support/cuda_names.hpp", "test/c_src/support/associative_names.hpp",
+                           "c_src/core/half.hpp"}) {
     text += read(root / name);
   }
   return static_cast<int>(std::hash<std::string>()(text) % 1000000);
@@ -52,12 +54,8 @@ std::string compile(const _nvrtcProgram& program, const std::string& defines, st
   const fs::path folder = name;
   for (const auto& [header, text] : program.headers) write(folder / header, text);
   write(folder / "kernel.cpp", program.source);
-  const std::string root = EXPHIL_TEST_SOURCES;
-  const std::string command = std::string(EXPHIL_TEST_COMPILER) +
-                              " -std=c++17 -O1 -U_FORTIFY_SOURCE -fPIC -shared -fvisibility=hidden -w -I" +
-                              name + " -I" + root + "/c_src -I" + root +
-                              "/test/c_src -include support/cuda_names.hpp" + defines + " " + name +
-                              "/kernel.cpp -o " + name + "/kernel.so 2> " + name + "/log";
+  const std::string command = std::string(EXPHIL_TEST_COMPILER) + " -shared -I" + name + defines + " " +
+                              name + "/kernel.cpp -o " + name + "/kernel.so 2> " + name + "/log";
   const bool good = std::system(command.c_str()) == 0;
   *log = good ? "" : command + "\n" + read(folder / "log");
   const std::string object = good ? read(folder / "kernel.so") : "";

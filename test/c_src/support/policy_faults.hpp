@@ -106,6 +106,7 @@ class FaultBench {
     if (window_ > 0) {
       values.frames.emplace(static_cast<std::size_t>(i % (window_ + 1) * c.d_input),
                             0.01f * static_cast<float>(i));
+      values.window = window_;
       return values;
     }
     values.carried.resize(static_cast<std::size_t>(c.state_floats()));

@@ -66,4 +66,54 @@ defmodule ExPhil.Native.AdamWTest do
     assert refused.(%{"a" => {:f64, {1}, <<0, 0, 0, 0, 0, 0, 248, 127>>}}) == "gradients"
     assert_raise Error, fn -> AdamW.new(weights, beta1: 1.0) end
   end
+
+  test "what is no map of tensors raises an error that names the argument" do
+    weights = %{"a" => f64([0.0], {1})}
+    optimiser = AdamW.new(weights)
+    argument = fn call -> assert_raise(Error, call).argument end
+
+    for garbage <- [
+          nil,
+          [1],
+          [{"a", f64([0.0], {1})}],
+          MapSet.new(),
+          %{a: f64([0.0], {1})},
+          %{"a" => nil},
+          %{"a" => {:f64, {2}, <<0::64>>}},
+          %{"a" => {:s32, {1}, <<0::32>>}},
+          %{"a" => {:f64, [1], <<0::64>>}}
+        ] do
+      assert argument.(fn -> AdamW.new(garbage) end) == "weights"
+      assert argument.(fn -> AdamW.step(optimiser, garbage, weights) end) == "weights"
+      assert argument.(fn -> AdamW.step(optimiser, weights, garbage) end) == "gradients"
+    end
+  end
+
+  defp f32(bits), do: {:f32, {1}, <<bits::32-little>>}
+
+  test "a step takes and gives finite numbers only" do
+    one = 0x3F800000
+    optimiser = AdamW.new(%{"a" => f32(one)})
+
+    step = fn weight, gradient, options ->
+      AdamW.step(optimiser, %{"a" => f32(weight)}, %{"a" => f32(gradient)}, options)
+    end
+
+    argument = fn call -> assert_raise(Error, call).argument end
+
+    for wrong <- [0x7FC00000, 0x7F800000, 0xFF800000] do
+      assert argument.(fn -> step.(wrong, one, []) end) == "weights"
+      assert argument.(fn -> step.(one, wrong, []) end) == "gradients"
+      damaged = %{optimiser | m: %{"a" => f32(wrong)}}
+      assert argument.(fn -> AdamW.step(damaged, %{"a" => f32(one)}, %{"a" => f32(one)}) end) == "optimiser"
+    end
+
+    assert argument.(fn -> AdamW.new(%{"a" => f32(one)}, learning_rate: 1.0e308) end) == ":learning_rate"
+    assert argument.(fn -> step.(one, one, learning_rate: 1.0e308) end) == ":learning_rate"
+    # f32 holds the rate, and not the weight after it.
+    assert argument.(fn -> step.(one, one, learning_rate: 3.0e38) end) == ":learning_rate"
+    # 2^100: f32 holds it, and not its square.
+    assert argument.(fn -> step.(one, 0x71800000, []) end) == "gradients"
+    assert {%{"a" => {:f32, {1}, _}}, _, 1.0} = step.(one, one, learning_rate: 1.0e30)
+  end
 end

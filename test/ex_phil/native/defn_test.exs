@@ -170,6 +170,48 @@ if Code.ensure_loaded?(Nx.Defn) do
       end
     end
 
+    test "tensors from outside of the computation, beside expressions and in every place" do
+      t = tensors(10, [:d, :z, :dt_bias, :initial_state])
+      options = t |> Map.take([:d, :z, :dt_bias, :initial_state]) |> Map.to_list()
+      expected = SelectiveScan.scan(t.x, t.dt, t.a, t.b, t.c, options)
+
+      call =
+        &Native.selective_scan(
+          &1.x,
+          &1.dt,
+          &1.a,
+          &1.b,
+          &1.c,
+          Map.to_list(Map.take(&1, [:d, :z, :dt_bias, :initial_state]))
+        )
+
+      for name <- Map.keys(t) do
+        assert Nx.Defn.jit(&call.(%{t | name => &1})).(t[name]) == expected
+        loss = &Nx.sum(Nx.multiply(Nx.cos(t.x), call.(%{t | name => &1})))
+        gradients = SelectiveScan.grad(Nx.cos(t.x), t.x, t.dt, t.a, t.b, t.c, options)
+        assert {name, Nx.Defn.grad(t[name], loss)} == {name, gradients[name]}
+      end
+
+      a = Nx.sigmoid(t.x)
+      expected = AssociativeScan.linear_recurrence(a, t.x)
+      assert Nx.Defn.jit(&Native.linear_recurrence(a, &1)).(t.x) == expected
+      assert Nx.Defn.jit(&Native.linear_recurrence(&1, t.x)).(a) == expected
+      {_, db} = AssociativeScan.grad(:linear_recurrence, t.dt, a, t.x)
+      same(Nx.Defn.grad(t.x, &Nx.sum(Nx.multiply(t.dt, Native.linear_recurrence(a, &1)))), db)
+    end
+
+    test "the eager scan is this operation, where one of its tensors is an expression" do
+      t = tensors(11, [:d])
+      call = &SelectiveScan.scan(&1.x, &1.dt, &1.a, &1.b, &1.c, d: &1.d, dt_softplus: true)
+      assert Nx.Defn.jit(call).(t) == call.(t)
+      assert Nx.Defn.jit(&call.(%{t | d: &1})).(t.d) == call.(t)
+      gradient = Nx.Defn.grad(t, &Nx.sum(Nx.multiply(Nx.cos(t.dt), call.(&1))))
+      assert gradient == SelectiveScan.grad(Nx.cos(t.dt), t.x, t.dt, t.a, t.b, t.c, d: t.d, dt_softplus: true)
+
+      placed = &SelectiveScan.scan(&1.x, &1.dt, &1.a, &1.b, &1.c, backend: :host)
+      assert_raise Error, ~r/unknown option :backend/, fn -> Nx.Defn.jit(placed).(t) end
+    end
+
     test "halves keep their type, other types are cast" do
       t = tensors(5, [], {:bf, 16})
       assert scan(t.x, t.dt, t.a, t.b, t.c).type == {:bf, 16}

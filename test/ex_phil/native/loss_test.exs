@@ -59,6 +59,12 @@ defmodule ExPhil.Native.LossTest do
     end)
 
     refused.("groups", fn -> Loss.cross_entropy(outs, targets, main: 3) end)
+
+    # The result has room for one loss of a name.
+    refused.("groups", fn ->
+      Loss.cross_entropy(outs, targets, [{:main, 0..2}, {:buttons, 3..4, :binary}, {:main, 6..7}])
+    end)
+
     refused.("outs", fn -> Loss.cross_entropy({:f16, {1, 2}, <<0::32>>}, targets, @groups) end)
     refused.("targets", fn -> Loss.mean_squared_error(outs, uniform(1, {8, 3}, -1.0, 1.0)) end)
     nan = {:f32, {1, 8}, :binary.copy(<<0, 0, 192, 127>>, 8)}

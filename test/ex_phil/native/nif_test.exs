@@ -5,7 +5,6 @@ defmodule ExPhil.Native.NIFTest do
   import ExPhil.Native.TestSupport.Peer
 
   @moduletag :tmp_dir
-  @moduletag timeout: 120_000
 
   @report """
   alias ExPhil.Native.{Error, Mamba, SelectiveScan}
@@ -202,11 +201,12 @@ defmodule ExPhil.Native.NIFTest do
     alias ExPhil.Native.Mamba
     model = Mamba.load!(#{inspect(policy)}, backend: #{inspect(backend)})
     frames = :binary.copy(<<1.0::float-32-little>>, 13 * 5000)
+    main = self()
     for _ <- 1..6, do: spawn(fn ->
       session = Mamba.new_session!(model)
-      Stream.repeatedly(fn -> Mamba.prefill!(session, frames) end) |> Stream.run()
+      Stream.repeatedly(fn -> Mamba.prefill!(session, frames) && send(main, :called) end) |> Stream.run()
     end)
-    Process.sleep(100)
+    for _ <- 1..12, do: receive(do: (:called -> :ok))
     System.halt(0)
     """
 

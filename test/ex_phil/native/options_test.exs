@@ -9,6 +9,7 @@ defmodule ExPhil.Native.OptionsTest do
       {&Options.one_of(&1, :mode, [:fast, :slow]), [mode: :slow], :slow, [mode: :other]},
       {&Options.boolean(&1, :on, false), [on: true], true, [on: 1]},
       {&Options.positive_integer(&1, :count, 3), [], 3, [count: 0]},
+      {&Options.positive_integer(&1, :count, 3), [count: 7], 7, [count: 0x8000000000000000]},
       {&Options.positive_float(&1, :scale, 1.0), [scale: 2], 2.0, [scale: -1.0]},
       {&Options.positive_float(&1, :scale, nil), [], nil, [scale: Integer.pow(10, 400)]},
       {&Options.range(&1, :range), [range: {0, 1}], {0.0, 1.0}, [range: {1, 0}]},

@@ -87,8 +87,8 @@ defmodule ExPhil.Native.PolicyTest do
     ]
 
     for {options, buttons, bins} <- sets,
-        {logits, u, buttons, bins} <-
-          Enum.zip([rows(golden["logits_axon"], 4), uniforms, rows(golden[buttons], 1), rows(golden[bins], 4)]) do
+        expected = [rows(golden[buttons], 1), rows(golden[bins], 4)],
+        {logits, u, buttons, bins} <- Enum.zip([rows(golden["logits_axon"], 4), uniforms | expected]) do
       action = Policy.sample!(policy, logits, [uniforms: u] ++ options)
       assert action.buttons == button_map(buttons)
       assert bins(action.bins) == ints(bins)
@@ -213,6 +213,16 @@ defmodule ExPhil.Native.PolicyTest do
     end
   end
 
+  test "a temperature near zero takes the likeliest bins" do
+    policy = Policy.load!(file("exphil_policy/policy_old_term.bin"), @host)
+    logits = for i <- 0..80, into: <<>>, do: <<1.5 * :math.sin(i * 1.7)::float-32-little>>
+    likeliest = Policy.sample!(policy, logits, deterministic: true).bins
+
+    for temperature <- [1.0e-300, 1.0e-307, 1.0e-309, 5.0e-324], frame <- 1..20 do
+      assert Policy.sample!(policy, logits, temperature: temperature, frame: frame).bins == likeliest
+    end
+  end
+
   test "bad options and arguments are named" do
     policy = Policy.load!(file("exphil_policy/policy_old_term.bin"), @host)
 
@@ -220,6 +230,12 @@ defmodule ExPhil.Native.PolicyTest do
           {[mode: :both], ":mode"},
           {[temperature: 0], ":temperature"},
           {[hysteresis: 0.5], ":hysteresis"},
+          {[hysteresis: {Integer.pow(2, 2000), 0.5}, deterministic: true], ":hysteresis"},
+          {[hysteresis: {0.5, -Integer.pow(2, 2000)}, deterministic: true], ":hysteresis"},
+          {[hysteresis: {-1, 2}, deterministic_buttons: true], ":hysteresis"},
+          {[hysteresis: {0.6, 1.0001}, deterministic_buttons: true], ":hysteresis"},
+          {[hysteresis: {0.6, 0.4}], ":hysteresis"},
+          {[hysteresis: {0.6, 0.4}, deterministic_buttons: false], ":hysteresis"},
           {[seed: :x], ":seed"},
           {[pad: :ones], ":pad"},
           {[mode: :carried, pad: :zeros], ":pad"},
@@ -238,6 +254,21 @@ defmodule ExPhil.Native.PolicyTest do
     assert {:error, %Error{argument: "policy"}} = Policy.new_session(:x)
     assert {:error, %Error{argument: "logits"}} = Policy.sample(policy, <<0::32>>)
     assert {:error, %Error{argument: ":uniforms"}} = Policy.sample(policy, <<0::2592>>, uniforms: <<0::32>>)
+
+    for bad <- [<<1.0::float-32-little>>, <<-1.0::float-32-little>>, <<0x7FC00000::32-little>>] do
+      uniforms = <<0::80*32>> <> bad
+
+      assert {:error, %Error{argument: ":uniforms"} = error} =
+               Policy.sample(policy, <<0::2592>>, uniforms: uniforms)
+
+      assert Exception.message(error) =~ "number 80 is"
+      tensor = {:f32, {81}, uniforms}
+      assert {:error, %Error{argument: ":uniforms"}} = Policy.sample(policy, <<0::2592>>, uniforms: tensor)
+    end
+
+    for good <- [{0, 1}, {1.0, 0.0}, {0.6, 0.4}],
+        do: assert({:ok, _} = Policy.new_session(policy, hysteresis: good, deterministic: true))
+
     assert {:error, %Error{argument: ":held"}} = Policy.sample(policy, <<0::2592>>, held: 3)
   end
 end

@@ -6,7 +6,6 @@ defmodule ExPhil.Native.ReleaseTest do
   alias ExPhil.Native.TestSupport.Policies
 
   @moduletag :tmp_dir
-  @moduletag timeout: 600_000
 
   @project """
   defmodule Bot.MixProject do

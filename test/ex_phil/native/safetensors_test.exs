@@ -1,6 +1,7 @@
 defmodule ExPhil.Native.SafetensorsTest do
   use ExUnit.Case, async: true
 
+  import Bitwise
   alias ExPhil.Native.{Error, Safetensors}
 
   doctest ExPhil.Native.Safetensors
@@ -65,6 +66,72 @@ defmodule ExPhil.Native.SafetensorsTest do
 
     refute File.exists?(path)
     assert {:error, %Error{kind: :file_error}} = Safetensors.write(Path.join(folder, "no/such/folder"), %{})
+  end
+
+  test "what could not be read again, or under another name, is not written", %{tmp_dir: folder} do
+    path = Path.join(folder, "bad.safetensors")
+    x = {:f32, {1}, <<0::32>>}
+
+    refused = fn argument, to, tensors, metadata ->
+      assert {:error, %Error{argument: ^argument, kind: kind} = error} =
+               Safetensors.write(to, tensors, metadata)
+
+      assert kind in [:invalid_argument, :limit_exceeded]
+      assert Exception.message(error) =~ argument
+      refute File.exists?(path)
+    end
+
+    for to <- [nil, :path, "", "a\0b"], do: refused.("path", to, %{"x" => x}, %{})
+
+    for names <- [<<255>>, 5, :x, nil, "__metadata__", String.duplicate("n", 1025)],
+        do: refused.("tensors", path, %{names => x}, %{})
+
+    for tensors <- [nil, [{"x", x}, {"x", x}], [1, 2], MapSet.new()],
+        do: refused.("tensors", path, tensors, %{})
+
+    refused.("x", path, %{"x" => {:f32, Tuple.duplicate(1, 9), <<0::32>>}}, %{})
+    # Beyond 63 bits, whatever is multiplied by zero afterwards.
+    for shape <- [{0, 0x8000000000000000}, {0x4000000000000000, 0}],
+        do: refused.("x", path, %{"x" => {:f32, shape, <<>>}}, %{})
+
+    for metadata <- [
+          nil,
+          [a: "b"],
+          %{"a" => 5},
+          %{"a" => <<255>>},
+          %{"a" => nil},
+          %{a: "b"},
+          %{<<255>> => "b"},
+          %{String.duplicate("n", 1025) => "b"},
+          %{"a" => String.duplicate("v", 1_048_576)},
+          %{"a" => String.duplicate("\n", 200_000)},
+          Map.new(0..65_536, &{Integer.to_string(&1), "b"})
+        ],
+        do: refused.("metadata", path, %{"x" => x}, metadata)
+  end
+
+  test "what is just within the limits is written and read", %{tmp_dir: folder} do
+    path = Path.join(folder, "large.safetensors")
+
+    tensors = %{
+      String.duplicate("é", 512) => {:f32, Tuple.duplicate(1, 8), <<0::32>>},
+      "" => {:u8, {0, 1 <<< 40}, <<>>}
+    }
+
+    value = String.duplicate("v", 1_048_576 - 10)
+    metadata = %{String.duplicate("n", 1024) => value, "\n" => value}
+    assert Safetensors.write(path, tensors, metadata) == :ok
+    assert Safetensors.read(path) == {:ok, tensors}
+    assert Safetensors.metadata(path) == {:ok, metadata}
+  end
+
+  test "a path in a message is one line", %{tmp_dir: folder} do
+    path = Path.join([folder, "absent", "a\n\e[31m"])
+
+    for call <- [&Safetensors.write(&1, %{}), &Safetensors.read/1] do
+      assert {:error, %Error{kind: :file_error} = error} = call.(path)
+      refute Exception.message(error) =~ ~r/[\n\e]/
+    end
   end
 
   test "files that cannot be read, and malformed files", %{tmp_dir: folder} do

@@ -277,7 +277,7 @@ defmodule ExPhil.Native.SelectiveScanTest do
     assert Enum.all?(results, &(elem(&1, 2) == copy))
     # Parts of it, sent to another process, keep it alive.
     part = binary_part(elem(hd(results), 2), 1000, 1000)
-    assert Task.await(Task.async(fn -> part end)) == binary_part(copy, 1000, 1000)
+    assert Task.await(Task.async(fn -> part end), :infinity) == binary_part(copy, 1000, 1000)
   end
 
   test "availability and the device" do

@@ -5,7 +5,7 @@ defmodule ExPhil.Native.StormTest do
   import ExPhil.Native.TestSupport.Peer
 
   @seconds System.get_env("EXPHIL_STORM_SECONDS", "5")
-  @moduletag timeout: 300_000 + 2000 * String.to_integer(@seconds)
+  @moduletag timeout: 1_800_000 + 2000 * String.to_integer(@seconds)
 
   backend_test "64 processes, kills, nonsense, loads and reloads: every answer has its bits", %{
     backend: backend

@@ -2,7 +2,7 @@ defmodule ExPhil.Native.XLATest do
   # Without EXLA, which this project's tests do not have. test/xla tests the registration.
   use ExUnit.Case, async: true
 
-  alias ExPhil.Native.{Block, Error, XLA}
+  alias ExPhil.Native.{Block, Error, NIF, XLA}
 
   doctest Block
 
@@ -14,6 +14,20 @@ defmodule ExPhil.Native.XLATest do
     refute XLA.registered?("exphil_selective_scan", :host)
     refute XLA.registered?("exphil_selective_scan", :tpu)
     assert %{registered: false, reason: ^reason} = ExPhil.Native.info().xla
+  end
+
+  # dlopen copies its argument to the stack of the scheduler's thread.
+  test "a path that no file can have is refused before it is looked up" do
+    long = String.duplicate("a", 20_000_000)
+
+    for path <- [long, String.duplicate("a", 4096), "a\0b"] do
+      assert {:error, {:invalid_argument, "path", message}} = NIF.xla_status(path)
+      assert message =~ "path must be below 4096 bytes"
+      assert {:error, {:invalid_argument, "path", _}} = NIF.xla_registered(path, "target", "Host")
+    end
+
+    assert NIF.xla_status(String.duplicate("a", 4095)) == {:ok, nil}
+    assert NIF.xla_registered("absent.so", long, long) == {:ok, false}
   end
 
   test "attributes as MLIR writes them" do

@@ -36,7 +36,14 @@ defmodule Mix.Tasks.Exphil.ConvertTest do
   test "an export without metadata needs its dialect", %{tmp_dir: folder} do
     out = Path.join(folder, "out.safetensors")
     export = file("edifice_mamba2/mamba_ssd.safetensors")
-    assert_raise Mix.Error, ~r/dialect/, fn -> Convert.run([export, out]) end
+    refused = fn args -> Exception.message(assert_raise(Mix.Error, fn -> Convert.run(args) end)) end
+    assert refused.([export, out]) =~ "pass --dialect edifice_mamba_ssd if it is that"
+
+    assert refused.([export, out, "--dialect", "x"]) =~
+             ~s(--dialect must be one of state_spaces, edifice_mamba,)
+
+    assert refused.([export, out, "--dialect", "x"]) =~ ~s(got "x")
+    assert refused.([export, out, "--chunk-size", "0"]) =~ "--chunk-size must be a positive integer"
     Convert.run([export, out, "--dialect", "edifice_mamba_ssd", "--window", "60"])
     assert Mamba.info(Mamba.load!(out, backend: :host)).window == 60
   end
@@ -46,8 +53,27 @@ defmodule Mix.Tasks.Exphil.ConvertTest do
     assert_raise Mix.Error, ~r/nothing to convert/, fn -> Convert.run([Policies.checkpoint(), out]) end
     assert_raise Mix.Error, ~r/got 1 paths/, fn -> Convert.run(["a"]) end
     assert_raise Mix.Error, ~r/--speed is not an option/, fn -> Convert.run(["a", "b", "--speed"]) end
+
+    assert_raise Mix.Error, ~r/--foo-bar is not an option/, fn ->
+      Convert.run(["a", "b", "--foo-bar", "3"])
+    end
+
+    many = ["a", "b", "--window", "many"]
+    assert_raise Mix.Error, ~r/--window does not take "many"/, fn -> Convert.run(many) end
     assert_raise Mix.Error, ~r/cannot open/, fn -> Convert.run([Path.join(folder, "absent"), out]) end
     assert {:error, %Error{argument: "path"}} = Checkpoint.read(:path)
+
+    named = fn from, to, options ->
+      assert {:error, error} = Checkpoint.convert(from, to, options)
+      error
+    end
+
+    assert %Error{kind: :invalid_argument, argument: "to"} = named.(out, nil, [])
+    assert %Error{kind: :invalid_argument, argument: "to"} = named.(out, "a\0b", [])
+    assert %Error{kind: :invalid_argument, argument: "from"} = named.(nil, out, [])
+    assert %Error{kind: :invalid_argument, argument: ":foo_bar"} = named.(out, out, foo_bar: 3)
+    assert %Error{kind: :invalid_argument, argument: "options"} = named.(out, out, [1])
+    refute File.exists?(out)
     old = file("exphil_policy/policy_old_term.bin")
     assert_raise Mix.Error, ~r/no obs/, fn -> Convert.run([old, out, "--check", out]) end
   end

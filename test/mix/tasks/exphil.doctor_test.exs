@@ -2,6 +2,9 @@ defmodule Mix.Tasks.Exphil.DoctorTest do
   # Not async: there is one Mix shell.
   use ExUnit.Case
 
+  import ExPhil.Native.TestSupport.Peer
+
+  alias ExPhil.Native.Error
   alias ExPhil.Native.TestSupport.MixShell
   alias Mix.Tasks.Exphil.Doctor
 
@@ -16,11 +19,12 @@ defmodule Mix.Tasks.Exphil.DoctorTest do
       nx: nil,
       xla: %{registered: false, reason: "not loaded"}
     },
+    refused: [],
     packages: [{"g++", true}, {"catch2", false}],
     compiler: "g++ 12.2.0",
     make: "GNU Make 4.3",
     cuda_headers: [],
-    schedulers: {16, :unbound},
+    schedulers: {16, :unbound, true},
     system: "Elixir 1.14.0, Erlang/OTP 25"
   }
 
@@ -46,9 +50,87 @@ defmodule Mix.Tasks.Exphil.DoctorTest do
 
   test "few schedulers that are not bound to cores" do
     assert Doctor.page(@bare) =~ ~r/\[ok\] schedulers\s+16, unbound/
-    assert Doctor.page(%{@bare | schedulers: {2, :default_bind}}) =~ ~r/\[ok\] schedulers\s+2, default_bind/
-    page = Doctor.page(%{@bare | schedulers: {2, :unbound}})
+
+    assert Doctor.page(%{@bare | schedulers: {2, :default_bind, true}}) =~
+             ~r/\[ok\] schedulers\s+2, default_bind/
+
+    page = Doctor.page(%{@bare | schedulers: {2, :unbound, true}})
     assert page =~ ~r/\[--\] schedulers\s+2, not bound.*\n.*costs: .*\n.*get it: .*\+sbt db/
+  end
+
+  test "schedulers that the VM cannot bind" do
+    page = Doctor.page(%{@bare | schedulers: {2, :unbound, false}})
+    assert page =~ ~r/\[ok\] schedulers\s+2, unbound: .*cannot bind them/
+    refute page =~ "+sbt"
+  end
+
+  test "whether the VM can bind its schedulers, where it knows its cores and where it does not" do
+    asked = "IO.inspect(ExPhil.Native.Tools.Machine.can_bind?())"
+    bound = "IO.inspect(:erlang.system_info(:scheduler_bind_type) != :unbound)"
+
+    # +ssrct leaves the cores unknown, as a machine without /sys does.
+    for unknown <- ["", "+ssrct "] do
+      {answer, 0} = peer(asked, library(), ["--erl", unknown])
+      {found, status} = peer(bound, library(), ["--erl", unknown <> "+sbt db"])
+      assert String.trim(answer) == to_string(status == 0 and found == "true\n")
+    end
+
+    assert {"false\n", 0} = peer(asked, library(), ["--erl", "+ssrct"])
+  end
+
+  test "a setting that calls refuse: its name, its value, and what it may be; nothing sends to the build" do
+    threads = ~s(EXPHIL_NATIVE_THREADS must be a number from 0 to 1024, got "abc")
+    nif = %{loaded: false, path: "priv/exphil_native.so", reason: threads}
+    backends = %{@bare.info.backends | host: %{@host | available: false}}
+    error = Error.new(:invalid_argument, "EXPHIL_NATIVE_THREADS", threads)
+    page = Doctor.page(%{@bare | info: %{@bare.info | nif: nif, backends: backends}, refused: [error]})
+    assert page =~ ~r/\[!!\] #{threads}\n.*costs: .*\n.*mend it: .*EXPHIL_NATIVE_THREADS/
+    assert page =~ ~r/\[ok\] NIF/
+    assert page =~ ~r/\[--\] host\s+not known: a setting is refused\n.*\n.*see Settings/
+    refute page =~ "make native"
+    refute page =~ "default backend"
+  end
+
+  @settings """
+  for error <- ExPhil.Native.Tools.Machine.refused(), do: IO.puts(error.argument <> ": " <> error.message)
+  """
+
+  test "every variable of the environment with a value that calls refuse is found" do
+    env = [{"EXPHIL_NATIVE_BACKEND", "gpu"}, {"EXPHIL_NATIVE_THREADS", "abc"} | library()]
+    assert {output, 0} = peer(@settings, env)
+    assert output =~ ~s(EXPHIL_NATIVE_BACKEND: EXPHIL_NATIVE_BACKEND must be auto, cuda or host, got "gpu"\n)
+
+    assert output =~
+             ~s(EXPHIL_NATIVE_THREADS: EXPHIL_NATIVE_THREADS must be a number from 0 to 1024, got "abc"\n)
+
+    config = "Application.put_env(:exphil_native, :threads, -1)\n"
+    assert {":threads: :threads must be" <> _, 0} = peer(config <> @settings, library())
+    assert {"", 0} = peer(@settings, library())
+  end
+
+  test "a backend that the environment names and that is not here" do
+    env = [{"EXPHIL_NATIVE_BACKEND", "cuda"}, {"EXPHIL_NATIVE_LIBCUDA", "/nowhere/libcuda.so"} | library()]
+    assert {output, 0} = peer(@settings, env)
+
+    assert output ==
+             ~s(EXPHIL_NATIVE_BACKEND: EXPHIL_NATIVE_BACKEND must be a backend that is available here, got "cuda"\n)
+  end
+
+  test "the task's status is 1 where calls refuse a setting" do
+    MixShell.capture()
+    before = System.get_env("EXPHIL_NATIVE_BACKEND")
+
+    on_exit(fn ->
+      if before,
+        do: System.put_env("EXPHIL_NATIVE_BACKEND", before),
+        else: System.delete_env("EXPHIL_NATIVE_BACKEND")
+    end)
+
+    System.put_env("EXPHIL_NATIVE_BACKEND", "gpu")
+    assert catch_exit(Doctor.run([])) == {:shutdown, 1}
+    page = MixShell.output()
+    assert page =~ ~r/\[!!\] EXPHIL_NATIVE_BACKEND must be auto, cuda or host, got "gpu"/
+    refute page =~ "default backend"
   end
 
   test "a GPU without NVRTC, and one with it" do

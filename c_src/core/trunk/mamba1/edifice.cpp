@@ -25,11 +25,6 @@ bool starts_with(const std::string& text, const std::string& start) {
   return text.compare(0, start.size(), start) == 0;
 }
 
-bool has_prefix(const TensorMap& tensors, const std::string& prefix) {
-  const auto next = tensors.lower_bound(prefix);
-  return next != tensors.end() && starts_with(next->first, prefix);
-}
-
 bool is_head(const std::string& tensor) {
   return std::any_of(std::begin(kHeads), std::end(kHeads), [&](const char* head) {
     return starts_with(tensor, std::string(head) + "_hidden.") ||
@@ -215,8 +210,7 @@ class EdificeLoader {
 bool is_edifice(const Checkpoint& file) {
   if (file.format() != Checkpoint::Format::safetensors) return true;
   const TensorMap& tensors = file.tensors();
-  return has_prefix(tensors, "mamba_block_") || has_prefix(tensors, "mamba_ssd_block_") ||
-         has_prefix(tensors, "input_projection.") ||
+  return architecture_by_names(tensors) != nullptr || has_prefix(tensors, "input_projection.") ||
          file.metadata().count(std::string(kMetadataPrefix) + "dialect");
 }
 

@@ -1,6 +1,8 @@
 #include "core/trunk/mamba1/edifice_options.hpp"
 
+#include <cerrno>
 #include <cstdlib>
+#include <utility>
 
 #include "core/error.hpp"
 
@@ -19,9 +21,11 @@ template <class... Parts>
 
 std::int64_t number(const std::string& text, const std::string& name) {
   char* end = nullptr;
+  errno = 0;
   const long long value = std::strtoll(text.c_str(), &end, 10);
-  if (end == text.c_str() || *end != '\0' || value < 0)
-    bad("the file's ", name, " is ", quote(text), ", not a count");
+  if (end == text.c_str() || *end != '\0' || value < 0 || errno == ERANGE) {
+    bad("the file's ", name, " is ", quote(text), ", not a count below 2^63");
+  }
   return value;
 }
 
@@ -34,11 +38,35 @@ std::optional<T> agree(const std::optional<T>& file, const std::optional<T>& opt
   return file ? file : option;
 }
 
+// Layers are numbered from 1.
+constexpr std::pair<const char*, const char*> kArchitectures[] = {{"mamba_ssd_block_", "mamba_ssd"},
+                                                                  {"mamba_block_", "mamba"},
+                                                                  {"gru_1", "gru"},
+                                                                  {"lstm_1", "lstm"},
+                                                                  {"min_gru_1", "min_gru"},
+                                                                  {"min_lstm_1", "min_lstm"},
+                                                                  {"gated_delta_net_1", "gated_deltanet"}};
+
 }  // namespace
+
+bool has_prefix(const TensorMap& tensors, const std::string& prefix) {
+  const auto next = tensors.lower_bound(prefix);
+  return next != tensors.end() && next->first.compare(0, prefix.size(), prefix) == 0;
+}
+
+const char* architecture_by_names(const TensorMap& tensors) {
+  for (const auto& [prefix, name] : kArchitectures) {
+    if (has_prefix(tensors, prefix)) return name;
+  }
+  return nullptr;
+}
 
 std::optional<std::string> EdificeOptions::option(const std::string& name) const {
   if (!file_.build()) return metadata(name);
-  const auto& values = file_.build()->values;
+  const auto& [arch, values, others] = *file_.build();
+  if (const auto other = others.find(name); other != others.end()) {
+    bad("the file's ", name, " is ", other->second, ", neither a number nor a name");
+  }
   const auto found = values.find(name);
   if (found == values.end() || found->second == "nil") return std::nullopt;
   return found->second;
@@ -57,7 +85,7 @@ bool EdificeOptions::is_policy() const {
 std::optional<Dialect> EdificeOptions::dialect() const {
   if (!file_.build()) {
     const std::optional<std::string> name = metadata("dialect");
-    if (!name) return std::nullopt;
+    if (!name) return require_mamba_by_names(), std::nullopt;
     Dialect dialect = Dialect::state_spaces;
     if (!parse_dialect(*name, &dialect)) bad("the metadata names the unknown dialect ", quote(*name));
     return dialect;
@@ -66,9 +94,32 @@ std::optional<Dialect> EdificeOptions::dialect() const {
   const std::string kind = policy ? option("backbone").value_or("nil") : file_.build()->arch;
   if (kind == "mamba") return Dialect::edifice_mamba;
   if (kind == "mamba_ssd" || (policy && kind == "mamba_2")) return Dialect::edifice_mamba_ssd;
-  bad(policy ? "the backbone is " : "the architecture is ", kind, "; only ",
-      policy ? "mamba, mamba_2 and mamba_ssd" : "mamba and mamba_ssd",
-      " are read (others use the same names of tensors with other maths)");
+  bad(quote_path(file_.path()), " has the ", policy ? "backbone " : "architecture ", quote(kind),
+      ", which is not read; read are ", policy ? "mamba, mamba_2 and mamba_ssd" : "mamba and mamba_ssd",
+      " (others use the same names of tensors with other maths)");
+}
+
+// Throws where no dialect could fit the tensors.
+void EdificeOptions::require_mamba_by_names() const {
+  const TensorMap& tensors = file_.tensors();
+  if (has_prefix(tensors, "mamba_")) return;
+  const char* const shown = architecture_by_names(tensors);
+  const std::string path = quote_path(file_.path());
+  if (shown != nullptr) {
+    bad(path, " has the architecture ", shown, ", as the names of its tensors show, which is not read;",
+        " read are mamba and mamba_ssd");
+  }
+  bad(path, " has no tensor of an architecture that is read: of mamba (mamba_block_1_...) or mamba_ssd ",
+      "(mamba_ssd_block_1_...)");
+}
+
+void EdificeOptions::ask_for_dialect() const {
+  const bool ssd = has_prefix(file_.tensors(), "mamba_ssd_block_");
+  fail(ErrorKind::invalid_argument, ":dialect", quote_path(file_.path()),
+       " does not say which architecture of Edifice it is. The names of its tensors, ",
+       ssd ? "mamba_ssd_block_1_..., are those of mamba_ssd: pass dialect: :edifice_mamba_ssd"
+           : "mamba_block_1_..., are those of mamba and of others: pass dialect: :edifice_mamba",
+       " if it is that");
 }
 
 std::optional<std::string> EdificeOptions::metadata(const std::string& name) const {
@@ -80,10 +131,7 @@ std::optional<std::string> EdificeOptions::metadata(const std::string& name) con
 Spec EdificeOptions::spec(const PolicyLoadOptions& load) const {
   const Options options = read_options(load);
   const std::optional<Dialect> named = agree(dialect(), options.dialect, ":dialect");
-  if (!named) {
-    fail(ErrorKind::invalid_argument, ":dialect", quote_path(file_.path()),
-         " does not say which Mamba of Edifice it is: pass dialect: :edifice_mamba or :edifice_mamba_ssd");
-  }
+  if (!named) ask_for_dialect();
   if (*named == Dialect::state_spaces) {
     fail(ErrorKind::invalid_argument, ":dialect",
          ":dialect is state_spaces, but the tensors have Edifice's names");

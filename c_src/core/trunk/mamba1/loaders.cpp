@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "core/work/background.hpp"
 
 namespace exphil::core::mamba1 {
 
@@ -62,6 +63,7 @@ TensorReader::TensorReader(CheckpointReader& reader, Weights* weights) : reader_
 
 void TensorReader::take(const std::string& name, const Shape& shape, const char* axes, Values& to,
                         bool transposed) {
+  stop_if_abandoned();
   const Values values = reader_.take(name, shape, axes);
   const std::size_t first = to.size();
   to.resize(first + values.size());

@@ -63,22 +63,29 @@ defmodule ExPhil.Native.SelectiveScan.Replacement do
       checkpoint_compatible: true,
       speedup: "measured by mix exphil.bench",
       reason: """
-      scan/6 is called outside of Nx's graph, so Axon cannot differentiate through it: train with pure Nx Mamba (:mamba) and
-      infer with :mamba_nif, whose layers have the same names. Or train without Axon: grad/7 is the scan's gradient, and
-      ExPhil.Native.Mamba.grad/4 that of a whole policy.
+      Layers of :mamba (pure Nx) and :mamba_nif have the same names, so checkpoints serve both. Where supports_training?/0,
+      scan/6 is an operation of Nx's graph with a gradient, and :mamba_nif can be trained with Axon, too. Without Axon: grad/7
+      is the scan's gradient, and ExPhil.Native.Mamba.grad/4 that of a whole policy.
       """
     }
   end
 
+  def supports_training?, do: Code.ensure_loaded?(ExPhil.Native.Defn)
+
   def validate_mode!(:inference), do: :ok
 
   def validate_mode!(:training) do
-    raise ArgumentError, """
-    SelectiveScan cannot be trained through with Axon: scan/6 is called outside of Nx's graph.
+    unless supports_training?() do
+      raise ArgumentError, """
+      SelectiveScan cannot be trained through with Axon: exphil_native was compiled without Nx 0.12 or later, so scan/6 is not an
+      operation of Nx's graph.
 
-    Train with --backbone mamba (pure Nx) and infer with --backbone mamba_nif; checkpoints serve both. Or compute gradients
-    with SelectiveScan.grad/7, or backward/7 after scan_with_states/5, and apply them without Axon.Loop.
-    """
+      Train with --backbone mamba (pure Nx) and infer with --backbone mamba_nif; checkpoints serve both. Or compute gradients
+      with SelectiveScan.grad/7, or backward/7 after scan_with_states/5, and apply them without Axon.Loop.
+      """
+    end
+
+    :ok
   end
 
   def validate_mode!(other),

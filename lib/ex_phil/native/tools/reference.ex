@@ -53,6 +53,17 @@ defmodule ExPhil.Native.Tools.Reference do
   @spec held_calls!(pos_integer()) :: %{atom() => non_neg_integer()}
   def held_calls!(limit), do: call!(:held_calls, {limit})
 
+  @doc """
+  From now on the library takes the machine for one where so many threads run or want to; nil: what the system says. For
+  tests of what happens only where cores are idle, or only where they are not.
+  """
+  @spec runnable_threads!(nil | non_neg_integer()) :: :ok
+  def runnable_threads!(count), do: call!(:runnable_threads, {count})
+
+  @doc "The bytes that the process has from malloc now, once the library has freed everything dropped so far. For tests."
+  @spec allocated_bytes!() :: non_neg_integer()
+  def allocated_bytes!, do: call!(:allocated_bytes, {})
+
   defp call(tool, arguments) do
     case NIF.tool(tool, arguments) do
       {:ok, value} -> {:ok, value}

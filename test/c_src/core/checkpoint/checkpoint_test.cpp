@@ -99,12 +99,74 @@ TEST_CASE("containers plain and compressed give tensors and build options", "[ch
 
 TEST_CASE("what is compressed inflates to a bounded number of bytes", "[checkpoint]") {
   const Text bytes = deflated(Text(100, 'x'));
-  InflatedBytes source(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), "the tensor part");
+  InflationLimit limit(1000);
+  InflatedBytes source(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), "the tensor part",
+                       limit);
   source.take(60);
-  const test::CaughtError error = test::error_of([&] { source.take(InflatedBytes::kMaxBytes - 59); });
+  const test::CaughtError error = test::error_of([&] { source.take(InflationLimit::kAlways - 59); });
   CHECK(error.kind == ErrorKind::limit_exceeded);
-  CHECK(error.says("inflates to more than 4294967296 bytes, the limit"));
+  CHECK(error.says("the tensor part inflates to more than the limit"));
+  CHECK(error.says("may inflate to 16777216 bytes together"));
   CHECK(*source.take(40) == 'x');
+  const auto refused_beyond = [](std::uint64_t file_bytes, std::uint64_t most) {
+    InflationLimit of_file(file_bytes);
+    of_file.take(most, "x");
+    return test::error_of([&] { of_file.take(1, "x"); }).kind == ErrorKind::limit_exceeded;
+  };
+  CHECK(refused_beyond(1 << 20, std::uint64_t{64} << 20));
+  CHECK(refused_beyond(UINT64_MAX, std::uint64_t{4} << 30));
+}
+
+TEST_CASE("a compressed part in a compressed part counts towards the same limit", "[checkpoint]") {
+  const Text zeros(std::size_t{12} << 20, '\0');
+  const auto compressed = [&](const Text& body) { return compressed_term(body, body.size()); };
+  const Text half = compressed(binary(zeros)), announced = compressed_term(binary(""), 0xffffffff);
+  const auto error_of = [](const Text& bytes) {
+    const test::TemporaryFile file = file_of(bytes);
+    return test::error_of([&] { Checkpoint::open(file.path()); });
+  };
+  // Each alone fits; the second does not fit beside the first.
+  CHECK(error_of(container(1, "", serialized(half, ""))).says("not a map of tensors"));
+  CHECK(
+      error_of(container(1, half, serialized(two_tensors(at(0), at(4)), kData))).says("the metadata is not"));
+  const Text metadata = compressed(map({{atom("x"), binary(zeros)}}));
+  const test::CaughtError both = error_of(container(1, metadata, serialized(half, "")));
+  CHECK(both.kind == ErrorKind::limit_exceeded);
+  CHECK(both.says("): the description of the tensor part inflates to more than the limit"));
+  const test::CaughtError description = error_of(container(1, "", serialized(announced, "")));
+  CHECK(description.kind == ErrorKind::limit_exceeded);
+  CHECK(description.says("the description of the tensor part inflates to 4294967295 bytes"));
+  const test::CaughtError stated = error_of(container(0, announced, ""));
+  CHECK(stated.kind == ErrorKind::limit_exceeded);
+  CHECK(stated.says("the metadata inflates to 4294967295 bytes; the limit is 67108864"));
+  NxTensor large = at(0, std::int64_t{1} << 30);
+  large.shape = {std::int64_t{1} << 28};
+  const test::CaughtError tensors = error_of(container(
+      1, "",
+      serialized(term(container_map({{"a", container_map({{"b", large.bytes()}})}})), Text(1000, '\0'))));
+  CHECK(tensors.kind == ErrorKind::limit_exceeded);
+}
+
+TEST_CASE("maps of tensors within a layer have names with dots", "[checkpoint]") {
+  const Text inner = container_map({{"br", at(0).bytes()}, {"bz", at(4).bytes()}});
+  const Text struct_of_maps =
+      term(map({{atom("config"), map({})},
+                {atom("params"),
+                 map({{binary("gru_1"),
+                       map({{binary("bias"), map({{binary("br"), old_tensor(kData.substr(0, 4))}})}})}})}}));
+  for (const Text& bytes :
+       {container(0, "",
+                  serialized(term(container_map({{"gru_1", container_map({{"bias", inner}})}})), kData)),
+        struct_of_maps}) {
+    const test::TemporaryFile file = file_of(bytes);
+    float br = 0;
+    std::memcpy(&br, Checkpoint::open(file.path()).tensors().at("gru_1.bias.br").data, sizeof br);
+    CHECK(br == 1.0f);
+  }
+  const Text name(250, 'n');
+  Text deep = at(0).bytes();
+  for (int i = 0; i < 5; ++i) deep = container_map({{name, deep}});
+  refused_part(serialized(term(container_map({{"a", deep}})), kData), "the limit is 1024");
 }
 
 TEST_CASE("the older one-term form, plain, compressed, and in a ModelState", "[checkpoint]") {
@@ -137,8 +199,10 @@ TEST_CASE("broken containers say what is wrong", "[checkpoint]") {
   refused("", "is empty");
   refused(Text("\0\0\0", 3), "fewer than its head of 5");
   refused(Text("\0\0\0\1\0", 5), "announces 256 bytes of metadata and has 0");
-  refused(tag(2) + Text(20, 'x'), "0, 1 or 131: it starts with 2");
-  refused(Text("PK\3\4") + Text(20, 'x'), "0, 1 or 131: it starts with 80");
+  refused(tag(2) + Text(20, 'x'), "0, 1 or 131; it starts with 2");
+  refused(Text("PK\3\4") + Text(20, 'x'), "0, 1 or 131; it starts with 80");
+  refused("plain text", "is no checkpoint: neither a safetensors file");
+  refused(tag(131), "the policy is truncated: nothing follows byte 131");
   refused(container(0, term(integer(1)), ""), "the metadata is not a map");
   refused(container(0, tag(7) + tag(7), ""), "must start with byte 131");
   refused(container(0, term(tag(112) + Text(9, 'x')), ""), "(a function)");

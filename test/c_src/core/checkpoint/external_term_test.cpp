@@ -12,7 +12,9 @@ using namespace test::erlang;
 using Kind = ErlangTerm::Kind;
 
 ExternalTerm read(const Text& bytes) {
-  return read_external_term(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), "the term");
+  InflationLimit limit(bytes.size());
+  return read_external_term(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), "the term",
+                            limit);
 }
 
 void refused(const Text& bytes, const std::string& part) {
@@ -68,7 +70,7 @@ TEST_CASE("external terms of every accepted kind", "[external_term]") {
 TEST_CASE("refused terms give the reason", "[external_term]") {
   refused("", "must start with byte 131");
   refused(Text(2, '\7'), "must start with byte 131, got 7");
-  refused(term(""), "must start with byte 131");
+  refused(term(""), "the term is truncated: nothing follows byte 131");
   refused(term(integer(1)) + "x", "1 bytes follow the term");
   refused(term(tag(77) + number(1, 4) + tag(8) + "x"), "tag 77 (a bit string)");
   refused(term(tag(88) + Text(20, 'x')), "(a process id)");
@@ -106,7 +108,10 @@ TEST_CASE("a compressed term inflates to exactly what it announces", "[external_
   const Text body = binary(Text(5000, 'x'));
   refused(compressed_term(body, body.size() + 1), "fewer than the 5006 it announces");
   refused(compressed_term(body, body.size() - 1), "more bytes than it announces");
-  refused(compressed_term(body, 0xffffffff), "fewer than the 4294967295 it announces");
+  const Text bomb = compressed_term(body, 0xffffffff);
+  const test::CaughtError error = test::error_of([&] { read(bomb); });
+  CHECK(error.kind == ErrorKind::limit_exceeded);
+  CHECK(error.says("the term inflates to more than the limit"));
   refused(compressed_term(body, body.size()) + "x", "1 bytes follow the zlib stream");
   const Text full = compressed_term(body, body.size());
   refused(full.substr(0, full.size() - 1), "truncated in its zlib stream");

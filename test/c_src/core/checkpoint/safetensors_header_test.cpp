@@ -48,14 +48,10 @@ double seconds_of_thread() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-double fastest(const std::string& json) {
-  double least = 1e9;
-  for (int run = 0; run < 5; ++run) {
-    const double start = seconds_of_thread();
-    test::error_of([&] { parse_safetensors_header(json, 0); });
-    least = std::min(least, seconds_of_thread() - start);
-  }
-  return least;
+double seconds_to_parse(const std::string& json) {
+  const double start = seconds_of_thread();
+  test::error_of([&] { parse_safetensors_header(json, 0); });
+  return seconds_of_thread() - start;
 }
 
 // A small valid header with a policy's usual parts, to fail every allocation of its parsing.
@@ -66,7 +62,9 @@ const char* const kSmall =
 
 }  // namespace
 
-TEST_CASE("four times the header takes about four times as long to read or refuse", "[header]") {
+// Some tenths of a second of a core. Where the time grew as the square of the entries they would take an
+// hour.
+TEST_CASE("a header of 300,000 entries is read or refused in a time as its length", "[header]") {
   const std::pair<const char*, std::function<std::string(std::size_t)>> kinds[] = {
       {"empty tensors", empty_tensors},
       {"metadata", metadata_entries},
@@ -80,10 +78,9 @@ TEST_CASE("four times the header takes about four times as long to read or refus
        }},
   };
   for (const auto& [name, json] : kinds) {
-    const double few = fastest(json(10'000)), many = fastest(json(40'000));
-    INFO(name << ": " << few << " s, then " << many << " s");
-    // Linear is 4, quadratic 16. A header that is refused early takes too little time to compare.
-    CHECK((many < 1e-4 || many < 10 * few));
+    const double seconds = seconds_to_parse(json(300'000));
+    INFO(name << ": " << seconds << " s");
+    CHECK(seconds < 120);
   }
 }
 

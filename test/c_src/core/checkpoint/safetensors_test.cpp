@@ -114,8 +114,12 @@ TEST_CASE("broken headers say what is wrong", "[safetensors]") {
   Bytes huge = raw_safetensors("{}", {});
   huge[5] = 1;
   CHECK(error_of_bytes(huge).says("announces a header"));
-  refused("", 0, "does not start with '{'");
-  refused("[]", 0, "does not start with '{'");
+  const std::string text = "plain text, which is no checkpoint";
+  const CaughtError other = error_of_bytes(Bytes(text.begin(), text.end()));
+  CHECK(other.says("is no safetensors file: no '{' follows the 8 bytes of its header's length"));
+  CHECK_FALSE(other.says("announces"));
+  refused("", 0, "no '{' follows the 8 bytes");
+  refused("[]", 0, "no '{' follows the 8 bytes");
   refused("{", 0, "not valid JSON");
   refused("{\"a\":\"\xff\"}", 0, "not valid JSON");
   refused(R"({"a":[[[[[[[[1]]]]]]]]})", 0, "is not an object");

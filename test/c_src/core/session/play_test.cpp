@@ -141,6 +141,46 @@ TEST_CASE("ties go to the lowest bin, and temperature does not affect buttons", 
   }
 }
 
+TEST_CASE("near a temperature of zero the largest output is chosen, however small the temperature",
+          "[play]") {
+  // The largest and the second of each axis, close together, huge, tiny and negative.
+  const std::vector<std::pair<float, float>> pairs = {
+      {1.5f, 1.4999999f}, {3e38f, 2.9999e38f}, {3e-45f, 1e-45f}, {-1.0f, -1.0000001f}, {2.0f, 1.0f}};
+  PlayRules rules;
+  for (const double temperature : {1e-100, 1e-249, 1e-250, 1e-251, 1e-300, 1e-309, 5e-324}) {
+    rules.temperature = temperature;
+    for (const auto& [largest, second] : pairs) {
+      std::vector<float> logits(81, -3.4e38f);
+      for (std::int64_t axis = 0; axis < kAxes; ++axis) {
+        const OutputGroup& group = controller().groups[static_cast<std::size_t>(axis) + 1];
+        logits[static_cast<std::size_t>(group.first)] = second;
+        logits[static_cast<std::size_t>(group.first + group.count - 2)] = largest;
+      }
+      for (std::uint64_t frame = 0; frame < 20; ++frame) {
+        PlayState state;
+        state.frame = frame;
+        const Action action = choose_action(controller(), rules, state, logits.data(), nullptr);
+        for (std::size_t axis = 0; axis < kAxes; ++axis) {
+          CHECK(action.bins[axis] == controller().groups[axis + 1].count - 2);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("uniform numbers outside [0, 1) are refused", "[play]") {
+  std::vector<float> uniforms(81, 0.0f);
+  uniforms[80] = std::nextafter(1.0f, 0.0f);
+  require_uniforms(uniforms.data(), 81, ":uniforms");
+  for (const float bad : {1.0f, -1.0f, -1e-30f, std::nanf(""), INFINITY}) {
+    uniforms[7] = bad;
+    const auto error = test::error_of([&] { require_uniforms(uniforms.data(), 81, ":uniforms"); });
+    CHECK(error.kind == ErrorKind::invalid_argument);
+    CHECK(error.argument == ":uniforms");
+    CHECK(error.says("number 7 is"));
+  }
+}
+
 TEST_CASE("a controller with more outputs than can be drawn is refused before it plays", "[play]") {
   PolicyConfig config = controller();
   require_controller(config, "session");

@@ -189,7 +189,7 @@ TEST_CASE("a state of another version says so", "[state_codec]") {
   const CaughtError error =
       error_of([&] { decode_state(policy->config(), policy->fingerprint(), bytes.data(), bytes.size()); });
   CHECK(error.kind == ErrorKind::invalid_state);
-  CHECK(error.says("version 3; this library reads version 2"));
+  CHECK(error.says("version 3; this library reads version 2, version 4 and version 5"));
 }
 
 }  // namespace exphil::core

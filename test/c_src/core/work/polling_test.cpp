@@ -17,11 +17,11 @@ using test::RunnableThreads;
 
 constexpr int kMany = 100'000;  // more than any machine has cores
 
-// Asks until the answer has been no, for at most 20 seconds.
+// Asks until the answer has been no; false where it is not for minutes.
 bool is_refused(PollingPlace& place) {
   const Clock::time_point begin = Clock::now();
   while (place.may_poll()) {
-    if (Clock::now() - begin > 20s) return false;
+    if (Clock::now() - begin > 5min) return false;
     std::this_thread::sleep_for(100us);
   }
   return true;
@@ -47,10 +47,10 @@ TEST_CASE("a thread polls where cores are idle", "[polling]") {
   CHECK(place.poll_until(begin + 1h, 2ms));
   const Clock::time_point bounded = Clock::now();
   CHECK(bounded >= begin + 2ms);
-  CHECK(bounded < begin + 1min);
+  CHECK(bounded < begin + 30min);
   CHECK(place.poll_until(bounded + 3ms, 1h));
   CHECK(Clock::now() >= bounded + 3ms);
-  CHECK(Clock::now() < begin + 1min);
+  CHECK(Clock::now() < begin + 30min);
 }
 
 TEST_CASE("a thread stops polling where others wait for a core", "[polling]") {
@@ -68,7 +68,7 @@ TEST_CASE("a thread stops polling where others wait for a core", "[polling]") {
     const RunnableThreads busy(kMany);
     const Clock::time_point begin = Clock::now();
     CHECK_FALSE(place.poll_until(begin + 1h, 1h));
-    CHECK(Clock::now() < begin + 1min);
+    CHECK(Clock::now() < begin + 30min);
   }
   const RunnableThreads idle(0);
   PollingPlace place;

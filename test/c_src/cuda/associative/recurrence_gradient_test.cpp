@@ -74,6 +74,12 @@ TEST_CASE("a recurrence's gradient on the device", "[gpu]") {
   check_lengths({1, 2, 33, 300, 20001});
 }
 
+// Few enough steps for compute-sanitizer's racecheck: .ci/sanitize_gpu.
+TEST_CASE("a recurrence's gradient of few steps on the device", "[.racecheck][kernels]") {
+  if (!have_device()) return;
+  check_lengths({300, 5000});
+}
+
 TEST_CASE("a recurrence's gradient with its kernels on the CPU", "[.emulated_recurrence]") {
   emulate_launches();
   check_lengths({1, 33, 300});

@@ -145,7 +145,8 @@ TEST_CASE("a real illegal address loses the device, in a child process", "[.gpu_
   CHECK(contains(later.what(), "(700)"));
 }
 
-TEST_CASE("a kernel that writes out of bounds is reported and the process continues", "[cuda][gpu]") {
+TEST_CASE("a kernel that writes out of bounds is reported and the process continues",
+          "[cuda][gpu][refused]") {
   if (!have_device()) return;
   require_passed(run_tests("[gpu_lost]", {}));
 }

@@ -1,6 +1,6 @@
 // A policy that is small enough for compute-sanitizer's racecheck, which runs kernels thousands of times
 // slower: two frames of one agent, one frame of three, and a window, against the reference. Hidden;
-// .ci/racecheck runs it on a machine with a GPU, once for each shape of a team, which EXPHIL_NATIVE_POLICY
+// .ci/sanitize_gpu runs it on a machine with a GPU, once for each shape of a team, which EXPHIL_NATIVE_POLICY
 // chooses.
 #include "core/policy/reference.hpp"
 #include "cuda/cuda_test.hpp"
@@ -32,7 +32,8 @@ std::vector<double> expected_frame(const core::PolicyWeights& weights, core::Pol
 
 }  // namespace
 
-TEST_CASE("a small policy under racecheck: one agent, three in one call, and a window", "[.racecheck]") {
+TEST_CASE("a small policy under racecheck: one agent, three in one call, and a window",
+          "[.racecheck][shapes]") {
   if (!test::have_device()) return;
   const auto weights = test::make_policy(small_policy());
   const core::PolicyConfig& config = weights->config;

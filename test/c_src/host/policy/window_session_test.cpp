@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/session/session.hpp"
+#include "core/session/state_codec.hpp"
 #include "host/policy/policy.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
@@ -119,6 +120,52 @@ TEST_CASE("windows: prefill, snapshot, restore, export, import and batches", "[h
       expected.insert(expected.end(), part.begin(), part.end());
     }
     CHECK(out == expected);
+  }
+}
+
+// A full window does not have the frames before it, which a longer one would answer from.
+TEST_CASE("windows: the state of another window is refused, and both are named", "[host][policy][window]") {
+  const auto policy = small_policy();
+  const Floats frames = frames_of(*policy, 10);
+  const std::int64_t width = policy->config().d_input;
+  for (const auto& [from, to] : {std::pair{4, 7}, std::pair{7, 4}}) {
+    for (const std::int64_t seen : {0, 2, 4, 9}) {
+      Session source(policy, window_of(from)), target(policy, window_of(to)),
+          untouched(policy, window_of(to));
+      for (std::int64_t t = 0; t < seen; ++t) step(source, frames.data() + t * width);
+      for (Session* session : {&target, &untouched}) step(*session, frames.data());
+      const auto bytes = source.export_state();
+      const auto error = test::error_of([&] { target.import_state(bytes.data(), bytes.size()); });
+      CHECK(error.kind == core::ErrorKind::mismatch);
+      CHECK(error.argument == "state");
+      CHECK(error.says("a window of " + std::to_string(from) + " frames"));
+      CHECK(error.says("window has " + std::to_string(to)));
+      CHECK(target.export_state() == untouched.export_state());
+    }
+  }
+}
+
+// What earlier versions of this library exported: the window's length is not there.
+TEST_CASE("windows: a state without its length is right where it is full or empty",
+          "[host][policy][window]") {
+  const auto policy = small_policy();
+  const Floats frames = frames_of(*policy, 10);
+  const std::int64_t width = policy->config().d_input;
+  for (const std::int64_t held : {0, 3, 4, 5}) {
+    Session session(policy, window_of(4)), expected(policy, window_of(4));
+    step(session, frames.data() + 9 * width);
+    for (std::int64_t t = 0; t < held; ++t) step(expected, frames.data() + t * width);
+    core::StateValues values;
+    values.frames.emplace(frames.data(), frames.data() + held * width);
+    const auto bytes = core::encode_state(policy->config(), policy->fingerprint(), values);
+    const auto error = test::error_of([&] { session.import_state(bytes.data(), bytes.size()); });
+    CHECK(error.thrown == (held == 3 || held == 5));
+    if (error.thrown) {
+      CHECK(error.kind == core::ErrorKind::mismatch);
+      CHECK(error.says("holds " + std::to_string(held) + " frames"));
+    } else {
+      CHECK(step(session, frames.data() + 8 * width) == step(expected, frames.data() + 8 * width));
+    }
   }
 }
 

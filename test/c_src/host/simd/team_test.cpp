@@ -86,7 +86,7 @@ TEST_CASE("a thread that waits takes part in a pass, and only while it is open",
     std::atomic<int> lanes{0}, inside{0}, others{0};
     pass.await(1);
     CHECK(pass.has_helper());
-    std::thread helper([&pass] { pass.help(std::chrono::seconds(20)); });
+    std::thread helper([&pass] { pass.help(std::chrono::hours(1)); });
     REQUIRE(pass.run([&] {
       inside.fetch_add(1);
       // The caller waits for the helper, so that both take part in every round.

@@ -6,7 +6,6 @@ defmodule ExPhil.Native.Device.FailuresTest do
 
   @moduletag :gpu
   @moduletag :tmp_dir
-  @moduletag timeout: 180_000
 
   test "a kernel that NVRTC refuses: its log is in the error, and the host still works", %{tmp_dir: folder} do
     kernels = Path.join(folder, "kernels")

@@ -1,27 +1,21 @@
 defmodule ExPhil.Native.Mamba.AutomaticTest do
   # `backend: :auto` of a policy, in VMs of their own over the fake driver (test/c_src/cuda/fake_cuda.cpp): its steps take
-  # next to no time, or 20 ms, or the device is lost.
+  # next to no time, or 300 ms, or the device is lost.
   use ExPhil.Native.TestSupport.BackendCase, async: true
 
   alias ExPhil.Native.TestSupport.{FakeCuda, Peer}
 
-  @moduletag timeout: 180_000
-
-  # A policy whose frame is far slower on the host than a simple step of the fake driver. Two loads, so that the second one
-  # finds its kernels compiled; with room for few sessions, so that the fake GPU has room for both models.
+  # With room for few sessions, so that the fake GPU has room for the model.
   @code """
   alias ExPhil.Native.{Error, Mamba}
-  Mamba.load!(path, max_sessions: 8)
-  begin = System.monotonic_time(:millisecond)
   model = Mamba.load!(path, max_sessions: 8)
-  milliseconds = System.monotonic_time(:millisecond) - begin
   info = Mamba.info(model)
   out = Mamba.step!(Mamba.new_session!(model), :binary.copy(<<0>>, 4 * info.d_input))
   true = byte_size(out) == 4 * info.d_output
-  IO.inspect({info.backend, info.choice, milliseconds}, width: :infinity)
+  IO.inspect({info.backend, info.choice}, width: :infinity)
   """
 
-  # What the code printed: {backend, choice, milliseconds of the second load}.
+  # What the code printed: {backend, choice}.
   defp load(run, options, code \\ @code) do
     path = Policies.checkpoint(options)
     {output, status} = run.("path = #{inspect(path)}\n" <> code)
@@ -38,24 +32,24 @@ defmodule ExPhil.Native.Mamba.AutomaticTest do
   end
 
   @tag :fake_cuda
-  test "a fast GPU is taken, and both backends' times are in the info" do
+  test "the backend of the faster frames is taken, and both backends' times are in the info" do
     output = load(fake([]), d_model: 256, d_inner: 512)
-    assert output =~ "{:cuda, %{"
     {cuda, cuda_back_to_back} = times(output, :cuda)
     {host, host_back_to_back} = times(output, :host)
-    assert cuda <= host
+    assert output =~ if(cuda <= host, do: "{:cuda, %{", else: "{:host, %{")
     assert Enum.all?([cuda, cuda_back_to_back, host, host_back_to_back], &(&1 > 0))
-    [_, milliseconds] = Regex.run(~r/, (\d+)\}\s*$/, output)
-    assert String.to_integer(milliseconds) >= 150
   end
+
+  # Slower than a frame of a small policy on the host of any machine.
+  @slow [{"FAKE_CUDA_DELAY", "300000"}]
 
   @tag :fake_cuda
   test "a slow GPU is not taken" do
-    output = load(fake([{"FAKE_CUDA_DELAY", "20000"}]), [])
+    output = load(fake(@slow), [])
     assert output =~ "{:host, %{"
     {cuda, _} = times(output, :cuda)
     {host, _} = times(output, :host)
-    assert cuda >= 20_000 and host < cuda
+    assert cuda >= 300_000 and host < cuda
   end
 
   @tag :fake_cuda
@@ -72,15 +66,16 @@ defmodule ExPhil.Native.Mamba.AutomaticTest do
   test "the model that is not taken is freed" do
     # Of the fake GPU's 64 MB each model takes 51.
     output =
-      load(fake([{"FAKE_CUDA_DELAY", "20000"}]), [], """
-      models =
-        for _ <- 1..3 do
-          model = ExPhil.Native.Mamba.load!(path, max_sessions: 9_000)
-          Process.sleep(300)
-          %{backend: :host, choice: %{cuda: %{paced: _}}} = ExPhil.Native.Mamba.info(model)
-          model
+      load(fake(@slow), [], """
+      # Until the GPU has room: what is no longer used is freed soon, not at once.
+      load = fn load ->
+        model = ExPhil.Native.Mamba.load!(path, max_sessions: 9_000)
+        case ExPhil.Native.Mamba.info(model) do
+          %{backend: :host, choice: %{cuda: %{paced: _}}} -> model
+          %{backend: :host, choice: %{cuda: %{kind: :out_of_memory}}} -> Process.sleep(1) && load.(load)
         end
-      IO.inspect(length(models))
+      end
+      IO.inspect(length(for _ <- 1..3, do: load.(load)))
       """)
 
     assert output == "3\n"
@@ -114,6 +109,6 @@ defmodule ExPhil.Native.Mamba.AutomaticTest do
   test "without a GPU only the host is there" do
     environment = [{"EXPHIL_NATIVE_LIBCUDA", "/nowhere/libcuda.so"} | Peer.library()]
     output = load(&Peer.peer(&1, environment), [])
-    assert output =~ ~r/^\{:host, :only_host, \d+\}$/m
+    assert output =~ ~r/^\{:host, :only_host\}$/m
   end
 end

@@ -224,7 +224,7 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
     assert_error(load.(size: 1), :invalid_argument, ":size", ["unknown", ":max_sessions", ":check_finite"])
     assert_error(load.(max_sessions: 0), :invalid_argument, ":max_sessions", ["0"])
     assert_error(load.(max_sessions: Bitwise.bsl(1, 62)), :invalid_argument, ":max_sessions", [])
-    assert_error(load.(max_sessions: Bitwise.bsl(1, 80)), :invalid_argument, "options", [])
+    assert_error(load.(max_sessions: Bitwise.bsl(1, 80)), :invalid_argument, ":max_sessions", [])
     assert_error(load.(norm_epsilon: -1.0), :invalid_argument, ":norm_epsilon", ["-1.0"])
     assert_error(load.(norm_epsilon: "1"), :invalid_argument, ":norm_epsilon", [])
     assert_error(load.(check_finite: nil), :invalid_argument, ":check_finite", ["nil"])

@@ -40,7 +40,8 @@ defmodule ExPhil.Native.Mamba.PaceTest do
             Mamba.step!(session, <<0::13*32>>)
             Process.sleep(2)
           end
-        end)
+        end),
+        :infinity
       )
 
       :erlang.garbage_collect()

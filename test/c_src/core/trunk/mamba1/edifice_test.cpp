@@ -5,6 +5,7 @@
 #include "support/errors.hpp"
 #include "support/mamba.hpp"
 #include "support/safetensors_writer.hpp"
+#include "support/shared_data.hpp"
 
 namespace exphil::core {
 
@@ -87,7 +88,8 @@ TEST_CASE("ExPhil's mamba_2 is mamba_ssd with chunks of 32, whatever its options
 
 TEST_CASE("options complete the file, and a contradiction is an error", "[edifice]") {
   const Text silent = file_of(trunk(), "");
-  refused(silent, "pass dialect: :edifice_mamba or :edifice_mamba_ssd");
+  refused(silent, "mamba_block_1_..., are those of mamba and of others: pass dialect: :edifice_mamba if");
+  refused(file_of(trunk("mamba_ssd_block_1"), ""), "pass dialect: :edifice_mamba_ssd if it is that");
   PolicyLoadOptions options;
   options.trunk = {{"dialect", "edifice_mamba"}, {"dt", "per_channel"}};
   options.window = 7;
@@ -118,15 +120,74 @@ TEST_CASE("a state is refused by a policy with other maths", "[edifice]") {
 
 TEST_CASE("other architectures are refused, whatever their tensors are called", "[edifice]") {
   for (const char* arch : {"gated_ssm", "mamba_nif", "gru"})
-    refused(file_of(trunk(), spec(arch, {})), std::string("architecture is ") + arch);
+    refused(file_of(trunk(), spec(arch, {})),
+            std::string("architecture \"") + arch + "\", which is not read");
   for (const char* backbone : {"mamba_nif", "gated_ssm", "lstm"}) {
     refused(file_of(full_policy(), config(with(kPlay, "backbone", atom(backbone)))),
-            std::string("backbone is ") + backbone);
+            std::string("backbone \"") + backbone + "\", which is not read; read are mamba, mamba_2");
   }
   refused(file_of(full_policy(), config(with(kPlay, "temporal", atom("false")))), "temporal: false");
   std::vector<Tensor> learned = full_policy();
   learned.push_back({"action_emb_mamba_1", "kernel", {4, 4}});
   refused(file_of(learned, config(kPlay)), "action_emb_mamba_1.kernel");
+}
+
+TEST_CASE("without build options the names show an architecture that is not read", "[edifice]") {
+  const std::pair<const char*, const char*> layers[] = {{"gru_1_ln", "gru"},
+                                                        {"lstm_1_ln", "lstm"},
+                                                        {"min_gru_1_norm", "min_gru"},
+                                                        {"min_lstm_1_norm", "min_lstm"},
+                                                        {"gated_delta_net_1_norm", "gated_deltanet"}};
+  PolicyLoadOptions options;
+  options.trunk = {{"dialect", "edifice_mamba"}};  // is no help
+  for (const auto& [layer, architecture] : layers) {
+    const std::string words = std::string("the architecture ") + architecture + ", as the names";
+    refused(file_of({{layer, "gamma", {4}}}, ""), words);
+    refused(file_of({{layer, "gamma", {4}}}, ""), words, options);
+    test::SafetensorsWriter writer;
+    writer.add_f32(layer + std::string(".gamma"), {1}, {1});
+    const test::TemporaryFile file(writer.bytes());
+    CHECK(test::error_of([&] { load_weights(Checkpoint::open(file.path()), {}); }).says(words));
+  }
+  refused(file_of({{"rwkv_1_norm", "gamma", {4}}}, ""), "no tensor of an architecture that is read");
+}
+
+// As recorded: Axon's GRU and LSTM hold maps of tensors in a layer.
+TEST_CASE("ExPhil's recorded policies of other backbones are refused by the backbone", "[edifice][exphil]") {
+  const auto error_of = [](const std::string& folder, const char* name) {
+    const std::string path = test::shared_path("exphil/trunks/" + folder + "/" + name);
+    return test::error_of([&] { load_weights(Checkpoint::open(path), {}); });
+  };
+  for (const char* backbone : {"gru", "lstm", "min_gru", "min_lstm", "gated_deltanet"}) {
+    const std::string folder = std::string(backbone) + "_e32_h32_w20";
+    const test::CaughtError policy = error_of(folder, "policy.bin"), trunk = error_of(folder, "trunk.nx"),
+                            tensors = error_of(folder, "params.safetensors");
+    INFO(policy.message << "; " << trunk.message << "; " << tensors.message);
+    CHECK(policy.says(std::string("backbone \"") + backbone + "\", which is not read; read are mamba, "));
+    CHECK(trunk.says(std::string("the architecture ") + backbone + ", as the names of its tensors show"));
+    CHECK(tensors.says(std::string("the architecture ") + backbone + ", as the names of its tensors show"));
+  }
+}
+
+// A log shows each message as one line.
+TEST_CASE("text of a file in a message is quoted, escaped and cut", "[edifice]") {
+  const std::string forged = "x\n\x1b[31m2026-11-22 [error] forged\r\n", most(100000, 'y');
+  for (const std::string& text : {forged, most}) {
+    std::vector<Text> files = {file_of(full_policy(), config(with(kPlay, "backbone", binary(text)))),
+                               term_of(full_policy(), with(kPlay, "backbone", binary(text))),
+                               file_of(full_policy(), config(with(kPlay, "temporal", binary(text))))};
+    for (const char* count : {"window_size", "hidden_size", "num_layers", "axis_buckets"}) {
+      files.push_back(file_of(full_policy(), config(with(kPlay, count, binary(text)))));
+    }
+    if (text == forged) files.push_back(file_of(trunk(), spec(forged.c_str(), {})));
+    for (const Text& bytes : files) {
+      const test::CaughtError error = test::error_of([&] { load(bytes); });
+      INFO(error.message);
+      CHECK(error.thrown);
+      CHECK(error.message.find_first_of("\n\r\x1b") == std::string::npos);
+      CHECK(error.message.size() < 600);
+    }
+  }
 }
 
 TEST_CASE("missing, unexpected, misshapen and non-finite tensors are named", "[edifice]") {
@@ -157,6 +218,26 @@ TEST_CASE("build options that disagree with the shapes are named", "[edifice]") 
     refused(file_of(full_policy(), config(options)), std::string("the file's ") + name + " is 99");
   }
   refused(file_of(trunk(), spec("mamba", {{"window_size", atom("many")}})), "window_size is \"many\"");
+}
+
+TEST_CASE("a window that is no count is an error that names it, not a policy without one", "[edifice]") {
+  // 2^63, as an integer of eight bytes.
+  const Text beyond = tag(110) + tag(8) + tag(0) + Text(7, '\0') + tag(128);
+  const std::vector<std::pair<Text, std::string>> windows = {
+      {beyond, "window_size is an integer beyond 64 bits"},
+      {list({integer(20)}), "window_size is a list"},
+      {tuple({integer(20)}), "window_size is a tuple"},
+      {map({}), "window_size is a map"},
+      {integer(-1), "window_size is \"-1\""},
+      {binary("9223372036854775808"), "window_size is \"9223372036854775808\", not a count below 2^63"}};
+  for (const auto& [window, words] : windows) {
+    refused(file_of(trunk(), spec("mamba", {{"window_size", window}})), words);
+    refused(file_of(full_policy(), config(with(kPlay, "window_size", window))), words);
+    refused(term_of(full_policy(), with(kPlay, "window_size", window)), words);
+  }
+  // An option that nothing depends on may be anything.
+  CHECK(load(file_of(trunk(), spec("mamba", {{"window_size", integer(6)}, {"sizes", list({integer(1)})}})))
+            ->config.window == 6);
 }
 
 }  // namespace exphil::core
