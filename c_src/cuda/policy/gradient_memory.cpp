@@ -16,11 +16,13 @@ using core::Span;
 
 namespace {
 
+using Pieces = std::vector<std::vector<Span>>;
+
 // What the parts of a block's sums take: into() rounds each up. A new kind of phase whose gradient is summed
 // in parts needs a function here.
 class PartFloats {
  public:
-  PartFloats(const Network& network, const GradientShape& shape) : p_(shape), pieces_(pieces_of(network)) {}
+  PartFloats(const GradientShape& shape, const Pieces& pieces) : p_(shape), pieces_(pieces) {}
   std::int64_t of(const Block& block) {
     floats_ = 0;
     for (const core::Phase& phase : block) {
@@ -53,11 +55,11 @@ class PartFloats {
 
   void add(std::int64_t floats) { floats_ += PartialSums::padded(floats); }
   const GradientShape& p_;
-  const std::vector<std::vector<Span>> pieces_;
+  const Pieces& pieces_;
   std::int64_t floats_ = 0;
 };
 
-// Bytes of the scan's own memory.
+// Bytes of the scans' own memory.
 std::size_t scan_bytes(const Context& context, const core::SelectiveScan& scan, const GradientShape& p) {
   if (is_selective_scan(scan, p)) {
     return scan_gradient_scratch(scan_shape(scan, p, true), context.properties());
@@ -69,10 +71,10 @@ std::size_t scan_bytes(const Context& context, const core::SelectiveScan& scan, 
          sizeof(float);
 }
 
-std::size_t most_scan_bytes(const Context& context, const Network& network, const GradientShape& shape) {
+std::size_t scan_bytes(const Context& context, const Block& block, const GradientShape& shape) {
   std::size_t most = 0;
-  for (const core::Phase* phase : core::phases_of(network)) {
-    const auto* const scan = std::get_if<core::SelectiveScan>(phase);
+  for (const core::Phase& phase : block) {
+    const auto* const scan = std::get_if<core::SelectiveScan>(&phase);
     if (scan != nullptr) most = std::max(most, scan_bytes(context, *scan, shape));
   }
   return most;
@@ -105,8 +107,8 @@ class Plan {
 // Takes the memory of one GradientMemory.
 class Layout {
  public:
-  Layout(const Network& network, GradientMemory& memory)
-      : n_(network), m_(memory), rows_(memory.shape.rows()), pieces_(pieces_of(network)) {}
+  Layout(const Network& network, const Pieces& pieces, GradientMemory& memory)
+      : n_(network), m_(memory), rows_(memory.shape.rows()), pieces_(pieces) {}
 
   // What a call uploads, in this order.
   void take_inputs() {
@@ -121,12 +123,12 @@ class Layout {
     for (std::size_t i = 0; i < blocks.size(); ++i) take_block(*blocks[i], m_.blocks[i]);
   }
 
-  // Blocks are one after another; all layers have the same vectors.
+  // Blocks are one after another.
   void take_gradients() {
     take(m_.gradients, n_.frame), take(m_.gradients, n_.hidden);
     const Places start = plan.places();
     Places end = start;
-    for (const Block* block : blocks_of(n_)) {
+    for (const Block* block : kinds_of_block(n_)) {
       plan.go_to(start);
       for (const core::Phase& phase : *block) take_gradient(*block, core::writes(phase).vector);
       if (plan.places().bytes() > end.bytes()) end = plan.places();
@@ -137,13 +139,12 @@ class Layout {
   Plan plan;
 
  private:
-  VectorRows& take(std::vector<VectorRows>& vectors, core::VectorId id) {
+  void take(std::vector<VectorRows>& vectors, core::VectorId id) {
     VectorRows& vector = vectors[static_cast<std::size_t>(id)];
-    if (!vector.empty()) return vector;
+    if (!vector.empty()) return;
     for (const Span& piece : pieces_[static_cast<std::size_t>(id)])
       vector.emplace_back(nullptr, 0, piece.size);
     for (Matrix& piece : vector) plan.take(piece, rows_, piece.columns);
-    return vector;
   }
 
   void take_states(std::vector<float*>& states) {
@@ -172,10 +173,8 @@ class Layout {
     for (const core::Phase& phase : block) {
       const auto* const scan = std::get_if<core::SelectiveScan>(&phase);
       if (scan == nullptr || scan->input_dt.vector != id) continue;
-      VectorRows& vector = m_.gradients[static_cast<std::size_t>(id)];
-      if (!vector.empty()) return;
-      vector.resize(1);
-      return plan.take(vector[0], rows_, scan->x.size);
+      m_.gradients[static_cast<std::size_t>(id)].resize(1);
+      return plan.take(m_.gradients[static_cast<std::size_t>(id)][0], rows_, scan->x.size);
     }
     take(m_.gradients, id);
   }
@@ -183,7 +182,7 @@ class Layout {
   const Network& n_;
   GradientMemory& m_;
   const std::int64_t rows_;
-  const std::vector<std::vector<Span>> pieces_;
+  const Pieces& pieces_;
 };
 
 }  // namespace
@@ -224,7 +223,8 @@ GradientMemory::GradientMemory(Context& context, const Network& network, const G
       frame_(network.frame),
       outs_(network.outs) {
   for (GradientBlock& block : blocks) block.vectors.resize(network.vectors.size());
-  Layout layout(network, *this);
+  const Pieces pieces = pieces_of(network);
+  Layout layout(network, pieces, *this);
   layout.take_inputs();
   layout.take_results();
   float* parts = nullptr;
@@ -232,10 +232,13 @@ GradientMemory::GradientMemory(Context& context, const Network& network, const G
   std::int64_t part_floats = 0;
   if (shape.gradient) {
     layout.take_gradients();
-    PartFloats floats(network, shape);
-    for (const Block* block : blocks_of(network)) part_floats = std::max(part_floats, floats.of(*block));
+    std::size_t bytes = 0;
+    for (const Block* block : kinds_of_block(network)) {
+      part_floats = std::max(part_floats, PartFloats(shape, pieces).of(*block));
+      bytes = std::max(bytes, scan_bytes(context, *block, shape));
+    }
     layout.plan.take(parts, part_floats);
-    scratch = layout.plan.take_bytes(most_scan_bytes(context, network, shape));
+    scratch = layout.plan.take_bytes(bytes);
   }
   memory_ = context.device_pool().allocate(layout.plan.places().bytes());
   layout.plan.set(address());

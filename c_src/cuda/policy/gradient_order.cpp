@@ -73,16 +73,23 @@ std::vector<const Block*> blocks_of(const core::Network& network) {
   return all;
 }
 
+std::vector<const Block*> kinds_of_block(const core::Network& network) {
+  std::vector<const Block*> all = {&network.input, &network.output};
+  if (!network.layers.empty()) all.push_back(&network.layers.front());
+  return all;
+}
+
 std::vector<std::vector<Span>> pieces_of(const core::Network& network) {
   std::vector<std::set<std::int64_t>> cuts(network.vectors.size());
   for (std::size_t i = 0; i < cuts.size(); ++i) cuts[i] = {0, network.vectors[i].size};
-  for (const Phase* phase : core::phases_of(network)) {
-    std::vector<Span> spans = core::reads(*phase);
-    spans.push_back(core::writes(*phase));
-    for (const Span& span : spans) {
-      if (span.vector == network.frame || span.vector == network.hidden || span.vector == network.outs)
-        continue;
-      cuts[static_cast<std::size_t>(span.vector)].insert({span.first, span.first + span.size});
+  const auto cut = [&](const Span& span) {
+    if (span.vector == network.frame || span.vector == network.hidden || span.vector == network.outs) return;
+    cuts[static_cast<std::size_t>(span.vector)].insert({span.first, span.first + span.size});
+  };
+  for (const Block* block : kinds_of_block(network)) {
+    for (const Phase& phase : *block) {
+      for (const Span& span : core::reads(phase)) cut(span);
+      cut(core::writes(phase));
     }
   }
   std::vector<std::vector<Span>> pieces(cuts.size());

@@ -13,6 +13,8 @@ namespace exphil::cuda {
 
 // Input, layers, output.
 std::vector<const core::Block*> blocks_of(const core::Network& network);
+// The same with the first layer alone: all have the same phases.
+std::vector<const core::Block*> kinds_of_block(const core::Network& network);
 
 // The pieces of each vector, in order: a vector is cut where phases read or write parts of it, because
 // kernels other than that of products take dense rows. The frame, hidden and outs are whole.
