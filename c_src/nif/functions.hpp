@@ -53,10 +53,11 @@ Term xla_status(Call& call, std::string path);  // nil where it is not open, "re
 Term xla_registered(Call& call, std::string path, std::string target, std::string platform);
 
 // policy.cpp
-// {max_sessions, norm_epsilon, check_finite, window, precision, names, numbers}; norm_epsilon and window may be
-// nil. The last two are the options of the policy's trunk: [{name, atom}] and [{name, integer}].
-using LoadOptions = std::tuple<std::int64_t, std::optional<double>, bool, std::optional<std::int64_t>, Atom,
-                               std::vector<std::tuple<Atom, Atom>>, std::vector<std::tuple<Atom, std::int64_t>>>;
+// {max_sessions, norm_epsilon, check_finite, window, precision, names, numbers}; norm_epsilon and window may
+// be nil. The last two are the options of the policy's trunk: [{name, atom}] and [{name, integer}].
+using LoadOptions =
+    std::tuple<std::int64_t, std::optional<double>, bool, std::optional<std::int64_t>, Atom,
+               std::vector<std::tuple<Atom, Atom>>, std::vector<std::tuple<Atom, std::int64_t>>>;
 Term load_policy(Call& call, BackendChoice backend, std::int64_t device, std::string path,
                  LoadOptions options);
 // tensors: every weight by the name of the checkpoint; the model's sessions end.

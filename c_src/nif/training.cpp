@@ -85,7 +85,8 @@ std::vector<NamedParts> named_parts(const core::Network& network) {
   std::vector<NamedParts> all;
   std::int64_t at = 0;
   for (const core::StatePart& part : network.states) {
-    if (all.empty() || all.back().name != part.name) all.push_back({part.name, 0, part.rows, part.columns, at});
+    if (all.empty() || all.back().name != part.name)
+      all.push_back({part.name, 0, part.rows, part.columns, at});
     ++all.back().layers;
     at += part.size();
   }
@@ -105,8 +106,9 @@ std::vector<float> states_of(const core::PolicyConfig& config, std::int64_t batc
       return std::get<0>(tensor).name == part.name;
     });
     if (found == given->end() || given->size() != parts.size()) {
-      fail(ErrorKind::invalid_argument, ":initial_state", ":initial_state must have a tensor for each part of a",
-           " state, here ", parts.size(), ", and one of them is :", part.name);
+      fail(ErrorKind::invalid_argument, ":initial_state",
+           ":initial_state must have a tensor for each part of a", " state, here ", parts.size(),
+           ", and one of them is :", part.name);
     }
     const core::TensorView& view = std::get<1>(*found);
     require_tensor(view, core::Dtype::f32, part.shape(batch), ":initial_state");
@@ -150,9 +152,11 @@ Term policy_forward(Call& call, PolicyHandle& handle, core::TensorView frames,
   const std::vector<float> initial = states_of(c, s.batch, state);
   if (state) s.states = initial.data();
   F32Result outs(call, *loaded->backend, {s.batch, s.seq, c.d_output}, "frames");
-  std::vector<float> final(static_cast<std::size_t>(core::checked_multiply(s.batch, c.state_floats(), "frames")));
+  std::vector<float> final(
+      static_cast<std::size_t>(core::checked_multiply(s.batch, c.state_floats(), "frames")));
   loaded->policy->grad(loaded->weights, s, nullptr, {nullptr, nullptr, outs.floats(), final.data()});
-  return enif_make_tuple2(call.env(), outs.tensor(call), encode_states(call, *loaded->backend, c, s.batch, final));
+  return enif_make_tuple2(call.env(), outs.tensor(call),
+                          encode_states(call, *loaded->backend, c, s.batch, final));
 }
 
 Term policy_grad(Call& call, PolicyHandle& handle, core::TensorView frames, core::TensorView d_outs,

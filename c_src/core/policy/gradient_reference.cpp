@@ -55,8 +55,8 @@ class BlockBack {
     for (std::int64_t i = 0; i < p.in.size; ++i) d(p.in)[i] += d(p.out)[i];
   }
 
-  // With u = (in - mean) scale and g = d_out weight: d_in = scale (g - mean(g) - u mean(g u)); without mean(g)
-  // for RMSNorm.
+  // With u = (in - mean) scale and g = d_out weight: d_in = scale (g - mean(g) - u mean(g u)); without
+  // mean(g) for RMSNorm.
   void back(const Norm& p) {
     const double *x = in(p.in), *dy = d(p.out), count = static_cast<double>(p.in.size);
     const NormScale norm = norm_scale(p, x);
@@ -126,9 +126,9 @@ class BlockBack {
     const bool decays = decays_input(p, length_);
     for (std::int64_t c = 0; c < p.x.size; ++c) {
       const double x = in(p.x)[c], z = in(p.z)[c], raw = in(p.dt)[c] + value(p.dt_bias, c);
-      const double dt = p.activates ? std::min(std::max(formulas::softplus<Math>(raw), double{p.lowest}),
-                                               double{p.highest})
-                                    : raw;
+      const double dt =
+          p.activates ? std::min(std::max(formulas::softplus<Math>(raw), double{p.lowest}), double{p.highest})
+                      : raw;
       const double input_dt = p.input_dt ? *in(p.input_dt) : dt, input = input_dt * x;
       const double dy = d(p.out)[c] * formulas::silu<Math>(z);
       double y = value(p.d, c) * x, d_dt = 0, d_input = 0;

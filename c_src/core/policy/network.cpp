@@ -75,7 +75,8 @@ class Checker {
       inside(out);
       if (layer && out.vector == n_.hidden) {
         const auto* const product = std::get_if<Product>(&block[i]);
-        require(i + 1 == block.size() && product != nullptr && product->adds, "a layer ends with its residual");
+        require(i + 1 == block.size() && product != nullptr && product->adds,
+                "a layer ends with its residual");
       } else {
         for (const Span& other : written_) require(!overlap(out, other), "a vector is written twice");
       }
@@ -177,7 +178,10 @@ void check(const Network& network) {
 
 std::vector<Span> reads(const Phase& phase) {
   std::vector<Span> all = match(
-      phase, [](const Product& p) { return std::vector<Span>{p.in, p.adds ? p.out : Span{}}; },
+      phase,
+      [](const Product& p) {
+        return std::vector<Span>{p.in, p.adds ? p.out : Span{}};
+      },
       [](const SelectiveScan& p) { return std::vector<Span>{p.x, p.dt, p.input_dt, p.b, p.c, p.z}; },
       [](const auto& p) { return std::vector<Span>{p.in}; });
   keep_present(&all);
@@ -196,11 +200,20 @@ StateId state_of(const Phase& phase) {
 
 std::vector<WeightId> weights_of(const Phase& phase) {
   std::vector<WeightId> all = match(
-      phase, [](const Norm& p) { return std::vector<WeightId>{p.weight, p.bias}; },
-      [](const Product& p) { return std::vector<WeightId>{p.weight, p.bias}; },
-      [](const Convolution& p) { return std::vector<WeightId>{p.weight, p.bias}; },
+      phase,
+      [](const Norm& p) {
+        return std::vector<WeightId>{p.weight, p.bias};
+      },
+      [](const Product& p) {
+        return std::vector<WeightId>{p.weight, p.bias};
+      },
+      [](const Convolution& p) {
+        return std::vector<WeightId>{p.weight, p.bias};
+      },
       [](const Softplus& p) { return std::vector<WeightId>{p.bias}; },
-      [](const SelectiveScan& p) { return std::vector<WeightId>{p.a, p.d, p.dt_bias}; },
+      [](const SelectiveScan& p) {
+        return std::vector<WeightId>{p.a, p.d, p.dt_bias};
+      },
       [](const auto&) { return std::vector<WeightId>{}; });
   all.erase(std::remove(all.begin(), all.end(), kNone), all.end());
   return all;
@@ -236,9 +249,8 @@ std::vector<bool> feeds_state(const Block& layer) {
   std::vector<bool> feeds(layer.size());
   std::vector<Span> needed;  // by a state
   for (std::size_t i = layer.size(); i-- > 0;) {
-    const bool feeds_later = std::any_of(needed.begin(), needed.end(), [&](const Span& span) {
-      return overlap(span, writes(layer[i]));
-    });
+    const bool feeds_later = std::any_of(needed.begin(), needed.end(),
+                                         [&](const Span& span) { return overlap(span, writes(layer[i])); });
     feeds[i] = state_of(layer[i]) != kNone || feeds_later;
     if (!feeds[i]) continue;
     // A scan's C and z, and what a gate multiplies, change its output alone.
@@ -254,7 +266,8 @@ std::vector<bool> feeds_state(const Block& layer) {
 std::int64_t products_of(const Network& network) {
   std::int64_t count = 0;
   for (const Phase* phase : phases_of(network)) {
-    if (const auto* const product = std::get_if<Product>(phase)) count += product->in.size * product->out.size;
+    if (const auto* const product = std::get_if<Product>(phase))
+      count += product->in.size * product->out.size;
   }
   return count;
 }

@@ -135,8 +135,8 @@ struct Network {
   Span all_of(VectorId vector) const { return {vector, 0, size_of(vector)}; }
   const Weight& weight(WeightId id) const { return weights[static_cast<std::size_t>(id)]; }
   const StatePart& state(StateId id) const { return states[static_cast<std::size_t>(id)]; }
-  std::int64_t state_floats() const;         // of one agent
-  std::int64_t state_at(StateId id) const;   // where the part begins, in floats
+  std::int64_t state_floats() const;        // of one agent
+  std::int64_t state_at(StateId id) const;  // where the part begins, in floats
 };
 
 // Throws internal where the network breaks its rules, or where the sizes of a phase's vectors, weights and

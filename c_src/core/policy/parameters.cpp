@@ -11,7 +11,8 @@ void derive(const Network& network, PolicyValues<T>* values) {
     if (source == kNone) continue;
     const std::vector<T>& from = values_of(*values, source);
     std::vector<T>& to = (*values)[id];
-    for (std::size_t i = 0; i < to.size(); ++i) to[i] = static_cast<T>(-std::exp(static_cast<double>(from[i])));
+    for (std::size_t i = 0; i < to.size(); ++i)
+      to[i] = static_cast<T>(-std::exp(static_cast<double>(from[i])));
   }
 }
 template void derive(const Network&, PolicyValues<float>*);

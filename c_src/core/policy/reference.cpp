@@ -32,7 +32,8 @@ class BlockStep {
       const StateId id = state_of(phase);
       f_.before.push_back(id == kNone ? Doubles() : Doubles(part(id), part(id) + n_.state(id).size()));
       Doubles& out = f_.at(writes(phase).vector);
-      if (writes(phase).vector != n_.hidden) out.resize(static_cast<std::size_t>(n_.size_of(writes(phase).vector)));
+      if (writes(phase).vector != n_.hidden)
+        out.resize(static_cast<std::size_t>(n_.size_of(writes(phase).vector)));
       const Doubles made = std::visit([this](const auto& p) { return run(p); }, phase);
       // The last phase of a layer adds to hidden, which the gradient needs as it was.
       Doubles& to = writes(phase).vector == n_.hidden ? *hidden : out;

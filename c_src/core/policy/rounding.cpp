@@ -62,7 +62,8 @@ class Rounding {
       for (Phase& reader : *block) {
         auto* const product = std::get_if<Product>(&reader);
         if (product == nullptr || product->in.vector != norm->out.vector) continue;
-        if (done.insert(product->weight).second) fold(*norm, product->weight, biases_of(*block, product->weight));
+        if (done.insert(product->weight).second)
+          fold(*norm, product->weight, biases_of(*block, product->weight));
       }
       values(norm->weight).assign(values(norm->weight).size(), 1.0f);
       if (norm->bias != kNone) values(norm->bias).assign(values(norm->bias).size(), 0.0f);
@@ -83,7 +84,8 @@ class Rounding {
   void fold(const Norm& norm, WeightId matrix, const std::vector<WeightId*>& biases) {
     const auto rows = static_cast<std::size_t>(n_.weight(matrix).rows);
     if (norm.bias != kNone && *biases.front() == kNone) {
-      const WeightId made = append(n_.weight(matrix).name + "'s bias", 1, n_.weight(matrix).rows, Values(rows));
+      const WeightId made =
+          append(n_.weight(matrix).name + "'s bias", 1, n_.weight(matrix).rows, Values(rows));
       for (WeightId* bias : biases) *bias = made;
     }
     const Values& scale = values(norm.weight);
@@ -92,7 +94,8 @@ class Rounding {
       float* const weights = values(matrix).data() + row * columns;
       double sum = 0;
       for (std::size_t k = 0; k < columns; ++k) {
-        if (norm.bias != kNone) sum += static_cast<double>(weights[k]) * static_cast<double>(values(norm.bias)[k]);
+        if (norm.bias != kNone)
+          sum += static_cast<double>(weights[k]) * static_cast<double>(values(norm.bias)[k]);
         weights[k] *= scale[k];
       }
       if (norm.bias == kNone) continue;

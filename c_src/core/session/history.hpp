@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/session/play.hpp"
 #include "core/policy/policy.hpp"
+#include "core/session/play.hpp"
 
 namespace exphil::core {
 

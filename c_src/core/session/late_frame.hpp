@@ -8,8 +8,8 @@
 #include <mutex>
 #include <vector>
 
-#include "core/work/handover_mutex.hpp"
 #include "core/session/play.hpp"
+#include "core/work/handover_mutex.hpp"
 
 namespace exphil::core {
 

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/work/own_thread.hpp"
-#include "core/work/pause.hpp"
 #include "core/session/frame_times.hpp"
 #include "core/session/scratch_step.hpp"
+#include "core/work/own_thread.hpp"
+#include "core/work/pause.hpp"
 #include "core/work/polling.hpp"
 #include "core/work/reaper.hpp"
 

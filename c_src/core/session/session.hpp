@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "core/work/handover_mutex.hpp"
+#include "core/policy/policy.hpp"
 #include "core/session/frame_window.hpp"
 #include "core/session/history.hpp"
 #include "core/session/late_frame.hpp"
 #include "core/session/pace.hpp"
 #include "core/session/play.hpp"
-#include "core/policy/policy.hpp"
+#include "core/work/handover_mutex.hpp"
 
 namespace exphil::core {
 

@@ -90,8 +90,8 @@ std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy
 }
 
 std::shared_ptr<const PolicyWeights> load_weights(const Checkpoint& file, const PolicyLoadOptions& options) {
-  const PolicyWeights weights =
-      mamba1::is_edifice(file) ? mamba1::load_edifice(file, options) : mamba1::load_state_spaces(file, options);
+  const PolicyWeights weights = mamba1::is_edifice(file) ? mamba1::load_edifice(file, options)
+                                                         : mamba1::load_state_spaces(file, options);
   return std::make_shared<const PolicyWeights>(rounded_weights(weights, options.precision));
 }
 

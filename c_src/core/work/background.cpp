@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 
-#include "core/work/background_thread.hpp"
 #include "core/error.hpp"
+#include "core/work/background_thread.hpp"
 #include "core/work/fair_queue.hpp"
 #include "core/work/parallel.hpp"
 

@@ -1,8 +1,8 @@
 // Threads that poll until a time comes (a paced frame, a tick) keep a core awake, and keep it from others.
 // This bounds them for the entire process: at most one less than the machine's cores poll at once (one on a
 // machine of one core), and none goes on while more threads want a core than there are. Used by
-// core/session/pace.cpp and nif/clock.cpp, and by host/policy/ before it shares a step. Every function is safe
-// from any thread; an object is one thread's.
+// core/session/pace.cpp and nif/clock.cpp, and by host/policy/ before it shares a step. Every function is
+// safe from any thread; an object is one thread's.
 #pragma once
 
 #include <algorithm>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-
 namespace exphil::cuda {
 namespace {
 
@@ -32,7 +31,9 @@ bool centres_rows(const core::PolicyWeights& w, const core::mamba1::Form& form) 
 FoldedLayer fold(const core::PolicyWeights& w, const core::mamba1::Form& form,
                  const core::mamba1::LayerIds& ids) {
   const core::mamba1::Config& c = form.config;
-  const auto of = [&w](core::WeightId id) -> const std::vector<float>& { return core::values_of(w.values, id); };
+  const auto of = [&w](core::WeightId id) -> const std::vector<float>& {
+    return core::values_of(w.values, id);
+  };
   const bool centred = centres_rows(w, form);
   FoldedLayer to;
   to.in_proj = FoldedMatrix(of(ids.in_proj), 2 * c.d_inner, of(ids.norm), centred);

@@ -195,7 +195,8 @@ class RowPacker {
     at.dt_bias = vector(std::int64_t{inner} * (dims_.row_scales() ? 2 : 1), [&](std::int64_t i) {
       return i < inner ? padded(folded.dt_proj_bias, i) : stored.dt_proj.scale(i - inner);
     });
-    at.a = vector(std::int64_t{inner} * state, [&](std::int64_t i) { return folded.a(i / state, i % state); });
+    at.a =
+        vector(std::int64_t{inner} * state, [&](std::int64_t i) { return folded.a(i / state, i % state); });
     at.d = vector(inner, [&](std::int64_t i) { return padded(folded.d, i); });
     at.out_proj = matrix(stored.out_proj, folded.out_proj_bias, dims_.model(), inner, false);
     return at;

@@ -22,7 +22,8 @@ struct BackRows {
     std::int64_t widest = 0, sum_floats = 0, by_channel_floats = 0;
     for (const core::Phase* phase : core::phases_of(n)) {
       if (const auto* const product = std::get_if<core::Product>(phase)) {
-        if (!(product->in == n.all_of(product->in.vector))) widest = std::max(widest, padded(product->in.size));
+        if (!(product->in == n.all_of(product->in.vector)))
+          widest = std::max(widest, padded(product->in.size));
       }
       const auto* const scan = std::get_if<core::SelectiveScan>(phase);
       if (scan == nullptr) continue;
@@ -76,9 +77,7 @@ class Backward {
     if (d_frames != nullptr) write_frames(d_frames);
   }
 
-  void operator()(const core::Copy& p) {
-    pass_on(target(p.in), d(p.out), p.in.size);
-  }
+  void operator()(const core::Copy& p) { pass_on(target(p.in), d(p.out), p.in.size); }
 
   // Adds, also to the vectors of each sequence's row.
   void operator()(const core::Norm& p) {
@@ -187,13 +186,15 @@ class Backward {
     const MatrixRows to = d(n_.all_of(n_.outs));
     const std::int64_t size = n_.size_of(n_.outs);
     const float* from = d_outs + group_.first * seq() * size;
-    for (std::int64_t row = 0; row < rows_; ++row) std::copy_n(from + row * size, size, to.data + row * to.step);
+    for (std::int64_t row = 0; row < rows_; ++row)
+      std::copy_n(from + row * size, size, to.data + row * to.step);
   }
   void write_frames(float* d_frames) {
     const MatrixRows from = d(n_.all_of(n_.frame));
     const std::int64_t size = n_.size_of(n_.frame);
     float* to = d_frames + group_.first * seq() * size;
-    for (std::int64_t row = 0; row < rows_; ++row) std::copy_n(from.data + row * from.step, size, to + row * size);
+    for (std::int64_t row = 0; row < rows_; ++row)
+      std::copy_n(from.data + row * from.step, size, to + row * size);
   }
   // The gradient of a vector or a part of it, from `from` on: stored where it is the first, else added.
   void pass_on(const Target& to, MatrixRows from, std::int64_t size) const {

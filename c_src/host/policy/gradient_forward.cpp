@@ -1,8 +1,8 @@
 // The forward half of host/policy/gradient.cpp: a loop over phases that keeps the rows of every vector.
 #include <algorithm>
 
-#include "core/work/parallel.hpp"
 #include "core/tensor.hpp"
+#include "core/work/parallel.hpp"
 #include "host/policy/gradient_record.hpp"
 #include "host/recurrence/gradient.hpp"
 #include "host/simd/thread_scratch.hpp"
@@ -27,7 +27,7 @@ class Forward {
     const std::vector<const core::Block*> blocks = blocks_of(n_);
     const float* frames = group_.all->frames + group_.first * seq() * n_.size_of(n_.frame);
     r_.blocks.front().at[static_cast<std::size_t>(n_.frame)] = {const_cast<float*>(frames),
-                                                                 n_.size_of(n_.frame)};
+                                                                n_.size_of(n_.frame)};
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       block_ = i;
       for (index_ = 0; index_ < blocks[i]->size(); ++index_) std::visit(*this, (*blocks[i])[index_]);
@@ -68,7 +68,8 @@ class Forward {
 
   void operator()(const core::Mean& p) const {
     each_piece([&](std::int64_t begin, std::int64_t count) {
-      for (std::int64_t row = begin; row < begin + count; ++row) *at(p.out, row) = mean_of(at(p.in, row), p.in.size);
+      for (std::int64_t row = begin; row < begin + count; ++row)
+        *at(p.out, row) = mean_of(at(p.in, row), p.in.size);
     });
   }
 
@@ -157,8 +158,8 @@ class Forward {
   std::size_t block_ = 0, index_ = 0;
 };
 
-// Calls of_rows(block, vector, step) for the rows of every vector of every block, and of_history(block, phase,
-// floats of a sequence) for every convolution.
+// Calls of_rows(block, vector, step) for the rows of every vector of every block, and of_history(block,
+// phase, floats of a sequence) for every convolution.
 template <class OfRows, class OfHistory>
 void for_memory(const core::Network& n, const OfRows& of_rows, const OfHistory& of_history) {
   const std::vector<const core::Block*> blocks = blocks_of(n);
@@ -181,7 +182,9 @@ GradientRecord::GradientRecord(const PackedWeights& weights, std::int64_t count,
     : hidden_(weights.network().hidden) {
   const core::Network& n = weights.network();
   const std::int64_t rows = count * seq;
-  const auto floats_of = [&](std::int64_t step) { return padded(core::checked_multiply(rows, step, "frames")); };
+  const auto floats_of = [&](std::int64_t step) {
+    return padded(core::checked_multiply(rows, step, "frames"));
+  };
   std::int64_t floats = 0;
   const auto add = [&floats](std::int64_t more) {
     if (__builtin_add_overflow(floats, more, &floats)) core::checked_multiply(INT64_MAX, 2, "frames");

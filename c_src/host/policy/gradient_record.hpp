@@ -16,7 +16,8 @@ namespace exphil::host {
 // Rows in one piece of a thread.
 inline constexpr std::int64_t kPieceRows = 48;
 
-// Floats from one row of a vector to the next. One value a row lies close together, as a scan's input_dt is read.
+// Floats from one row of a vector to the next. One value a row lies close together, as a scan's input_dt is
+// read.
 inline std::int64_t row_step(std::int64_t size) {
   return size == 1 ? 1 : padded(size);
 }

@@ -53,7 +53,8 @@ class Maker {
 // Writes the sums of one phase to the weights' gradients.
 class Writer {
  public:
-  Writer(const PhaseSums& sums, const float* row, core::PolicyValues<float>* to) : sums_(sums), row_(row), to_(*to) {}
+  Writer(const PhaseSums& sums, const float* row, core::PolicyValues<float>* to)
+      : sums_(sums), row_(row), to_(*to) {}
 
   void operator()(const core::Norm& p) const {
     vector(row_ + sums_.first, p.weight);

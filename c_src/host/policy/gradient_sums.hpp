@@ -12,9 +12,9 @@
 
 namespace exphil::host {
 
-// Where a phase has its vectors in the row of its block. Norm: weight, bias {padded(n)} each; Convolution: taps
-// {taps, padded(channels)}, bias; SelectiveScan: d {padded(channels)}, then a as panels. Every sequence has a
-// row of its own, and the rows are added in the order of the sequences.
+// Where a phase has its vectors in the row of its block. Norm: weight, bias {padded(n)} each; Convolution:
+// taps {taps, padded(channels)}, bias; SelectiveScan: d {padded(channels)}, then a as panels. Every sequence
+// has a row of its own, and the rows are added in the order of the sequences.
 struct PhaseSums {
   LinearGradient product;
   std::int64_t first = 0, second = 0;  // floats in the row

@@ -16,7 +16,8 @@ core::PolicyValues<double> values_of(const core::PolicyWeights& policy, const Na
   std::map<std::string, core::TensorView> tensors;
   for (const auto& [name, view] : given) tensors[name] = view;
   core::PolicyValues<double> values;
-  for (const std::vector<float>& of_weight : policy.values) values.emplace_back(of_weight.begin(), of_weight.end());
+  for (const std::vector<float>& of_weight : policy.values)
+    values.emplace_back(of_weight.begin(), of_weight.end());
   for (const core::PolicyParameter& parameter : policy.parameters) {
     const auto found = tensors.find(parameter.name);
     if (found == tensors.end() || found->second.dtype != core::Dtype::f64 ||

@@ -104,21 +104,23 @@ void check_expected_outputs(const MakePolicy& make) {
       const PolicyConfig& c = policy->config();
       const std::string golden = exphil_path(set.golden), outputs = set.outputs;
       const auto ends = read_s32(golden, "window_ends");
-      CHECK(relative_error(answers_at(*policy, frames, ends, c.window),
-                           read_f64(golden, outputs + "_f64")) <= 1e-5);
+      CHECK(relative_error(answers_at(*policy, frames, ends, c.window), read_f64(golden, outputs + "_f64")) <=
+            1e-5);
 
       const auto state = policy->new_state();
       Floats carried = prefill(*policy, *state, frames, 0, 300);
       Floats values(static_cast<std::size_t>(c.state_floats()));
       policy->read_state(*state, values.data());
       CHECK(relative_error(parts_of(c, values, "ssm"), read_f32(golden, "ssm_after_300")) <= 1e-5);
-      CHECK(relative_error(parts_of(c, values, "conv"), turned(c, read_f32(golden, "conv_after_300"))) <= 1e-5);
+      CHECK(relative_error(parts_of(c, values, "conv"), turned(c, read_f32(golden, "conv_after_300"))) <=
+            1e-5);
       const Floats rest = prefill(*policy, *state, frames, 300, 300);
       carried.insert(carried.end(), rest.begin(), rest.end());
       CHECK(relative_error(carried, read_f32(golden, "stateful_" + outputs)) <= 1e-5);
       policy->read_state(*state, values.data());
       CHECK(relative_error(parts_of(c, values, "ssm"), read_f64(golden, "ssm_after_600_f64")) <= 1e-5);
-      CHECK(relative_error(parts_of(c, values, "conv"), turned(c, read_f64(golden, "conv_after_600_f64"))) <= 1e-5);
+      CHECK(relative_error(parts_of(c, values, "conv"), turned(c, read_f64(golden, "conv_after_600_f64"))) <=
+            1e-5);
     }
   }
 }
@@ -186,8 +188,7 @@ void check_same_bits(const MakePolicy& make) {
       steps.insert(steps.end(), out.begin() + c.d_output, out.end());
     }
     CHECK(same_bits(steps, whole));
-    const Floats window =
-        answers_at(*policy, frames, {static_cast<std::int32_t>(c.window - 1)}, c.window);
+    const Floats window = answers_at(*policy, frames, {static_cast<std::int32_t>(c.window - 1)}, c.window);
     CHECK(same_bits(window, Floats(whole.end() - c.d_output, whole.end())));
   }
 }

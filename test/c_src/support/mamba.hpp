@@ -26,7 +26,8 @@ bool decays_input(const core::PolicyConfig& config, std::int64_t frames);
 
 // The parts of one name of a state's values, of all layers.
 template <class T>
-std::vector<T> parts_of(const core::PolicyConfig& config, const std::vector<T>& values, const std::string& name) {
+std::vector<T> parts_of(const core::PolicyConfig& config, const std::vector<T>& values,
+                        const std::string& name) {
   std::vector<T> parts;
   auto at = values.begin();
   for (const core::StatePart& part : config.network.states) {
@@ -44,7 +45,8 @@ std::vector<T> turned(const core::PolicyConfig& config, const std::vector<T>& fr
   std::vector<T> to(from.size());
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(from.size()); ++i) {
     const std::int64_t layer = i / (kept * c.d_inner), k = i / c.d_inner % kept, channel = i % c.d_inner;
-    to[static_cast<std::size_t>((layer * c.d_inner + channel) * kept + k)] = from[static_cast<std::size_t>(i)];
+    to[static_cast<std::size_t>((layer * c.d_inner + channel) * kept + k)] =
+        from[static_cast<std::size_t>(i)];
   }
   return to;
 }

@@ -20,14 +20,15 @@ std::shared_ptr<PolicyWeights> state_spaces(bool projection_bias, bool conv_bias
 }
 
 // What Edifice's dialects have beyond state-spaces'. dt lies on both sides of both bounds and inside.
-std::shared_ptr<PolicyWeights> edifice(core::mamba1::InputDt input_dt, std::int64_t chunk_size, bool input_projection,
-                                       bool heads, std::uint64_t seed) {
+std::shared_ptr<PolicyWeights> edifice(core::mamba1::InputDt input_dt, std::int64_t chunk_size,
+                                       bool input_projection, bool heads, std::uint64_t seed) {
   core::mamba1::Weights w = mamba_weights(*state_spaces(true, true, 4, seed));
   Random random(seed + 100);
   core::mamba1::Config& c = w.config;
   const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
   const auto vector = [&](std::int64_t count) { return random.vector(size(count), -0.5f, 0.5f); };
-  c.spec.dialect = chunk_size > 0 ? core::mamba1::Dialect::edifice_mamba_ssd : core::mamba1::Dialect::edifice_mamba;
+  c.spec.dialect =
+      chunk_size > 0 ? core::mamba1::Dialect::edifice_mamba_ssd : core::mamba1::Dialect::edifice_mamba;
   c.spec.norm = core::NormKind::layer;
   c.spec.final_norm = false;
   c.spec.input_dt = input_dt;
@@ -61,13 +62,13 @@ std::shared_ptr<PolicyWeights> edifice(core::mamba1::InputDt input_dt, std::int6
 }  // namespace
 
 std::vector<NamedPolicy> small_policies() {
-  return {
-      {"state-spaces", state_spaces(false, true, 4, 1)},
-      {"state-spaces with biases", state_spaces(true, false, 2, 2)},
-      {"no convolution", state_spaces(false, true, 1, 3)},
-      {"mean dt, heads", edifice(core::mamba1::InputDt::mean, 0, true, true, 4)},
-      {"dt of each channel, no input projection", edifice(core::mamba1::InputDt::per_channel, 0, false, false, 5)},
-      {"mean dt, decayed inputs", edifice(core::mamba1::InputDt::mean, 16, true, false, 6)}};
+  return {{"state-spaces", state_spaces(false, true, 4, 1)},
+          {"state-spaces with biases", state_spaces(true, false, 2, 2)},
+          {"no convolution", state_spaces(false, true, 1, 3)},
+          {"mean dt, heads", edifice(core::mamba1::InputDt::mean, 0, true, true, 4)},
+          {"dt of each channel, no input projection",
+           edifice(core::mamba1::InputDt::per_channel, 0, false, false, 5)},
+          {"mean dt, decayed inputs", edifice(core::mamba1::InputDt::mean, 16, true, false, 6)}};
 }
 
 core::PolicySequences PolicyGradCase::sequences() const {

@@ -93,7 +93,8 @@ void check_policy_grad(const PolicyGrad& grad, const core::PolicyWeights& weight
       core::policy_reference_step(weights, state, c.frames.data() + (b * c.seq + t) * config.d_input,
                                   out.data());
     }
-    CHECK(relative_error(found.states.data() + b * floats, state.values.data(), state.values.size()) <= tolerance);
+    CHECK(relative_error(found.states.data() + b * floats, state.values.data(), state.values.size()) <=
+          tolerance);
   }
 }
 

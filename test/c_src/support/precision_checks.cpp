@@ -6,9 +6,9 @@
 #include <map>
 #include <string>
 
-#include "core/work/parallel.hpp"
 #include "core/policy/reference.hpp"
 #include "core/policy/rounding.hpp"
+#include "core/work/parallel.hpp"
 #include "support/catch.hpp"
 #include "support/exphil_data.hpp"
 #include "support/melee.hpp"

@@ -9,8 +9,8 @@ namespace exphil::core::mamba1 {
 namespace {
 
 [[noreturn]] void other_trunk(const PolicyConfig& config) {
-  fail(ErrorKind::unsupported, "", "the GPU's kernels for one frame are Mamba's; this policy is of the trunk ",
-       config.trunk);
+  fail(ErrorKind::unsupported, "",
+       "the GPU's kernels for one frame are Mamba's; this policy is of the trunk ", config.trunk);
 }
 
 // The n-th phase of this kind in the block; null where there are fewer.
@@ -33,10 +33,20 @@ LayerIds layer_ids(const PolicyConfig& config, const Block& layer) {
   const auto* const out = nth<Product>(layer, 4);
   const auto* const softplus = nth<Softplus>(layer, 0);
   if (norm == nullptr || conv == nullptr || scan == nullptr || out == nullptr) other_trunk(config);
-  return {norm->weight,     norm->bias,        x->weight,     x->bias,
-          conv->weight,     conv->bias,        projection->weight, projection->bias,
-          dt->weight,       softplus != nullptr ? softplus->bias : scan->dt_bias,
-          scan->a,          scan->d,           out->weight,   out->bias};
+  return {norm->weight,
+          norm->bias,
+          x->weight,
+          x->bias,
+          conv->weight,
+          conv->bias,
+          projection->weight,
+          projection->bias,
+          dt->weight,
+          softplus != nullptr ? softplus->bias : scan->dt_bias,
+          scan->a,
+          scan->d,
+          out->weight,
+          out->bias};
 }
 
 void read_spec(const Network& network, const Block& layer, Config* c) {

@@ -52,8 +52,9 @@ std::vector<std::string> identity_of(const Config& config) {
   const Spec& spec = config.spec;
   if (spec.dialect == Dialect::state_spaces) return parts;
   const bool decays = spec.window > 1 && spec.window <= spec.chunk_size;
-  parts.insert(parts.end(), {dialect_name(spec.dialect), spec.input_dt == InputDt::mean ? "mean" : "per_channel",
-                             decays ? "decays_input" : ""});
+  parts.insert(parts.end(),
+               {dialect_name(spec.dialect), spec.input_dt == InputDt::mean ? "mean" : "per_channel",
+                decays ? "decays_input" : ""});
   return parts;
 }
 

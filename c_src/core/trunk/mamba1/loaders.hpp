@@ -36,7 +36,8 @@ class TensorReader {
   TensorReader(CheckpointReader& reader, Weights* weights);
 
   // Appends the tensor to `to`, one of the vectors of the weights.
-  void take(const std::string& name, const Shape& shape, const char* axes, Values& to, bool transposed = false);
+  void take(const std::string& name, const Shape& shape, const char* axes, Values& to,
+            bool transposed = false);
 
  private:
   CheckpointReader& reader_;

@@ -115,8 +115,7 @@ class Description {
     scan.b = {projected_, c_.dt_rank, c_.d_state}, scan.c = {projected_, c_.dt_rank + c_.d_state, c_.d_state};
     scan.chunk_size = c_.spec.chunk_size, scan.state = state;
     if (by_mean()) {
-      block->emplace_back(
-          Softplus{all(dt_), all(active_dt_), dt_bias, c_.spec.dt_min, c_.spec.dt_max});
+      block->emplace_back(Softplus{all(dt_), all(active_dt_), dt_bias, c_.spec.dt_min, c_.spec.dt_max});
       block->emplace_back(Mean{all(active_dt_), all(mean_dt_)});
       scan.dt = all(active_dt_), scan.input_dt = all(mean_dt_), scan.activates = false;
     } else {
@@ -174,7 +173,8 @@ class Description {
       places_.push_back({&head.out_bias, next + 3, first_out, 0, 0});
       hidden.insert(hidden.end(), head.hidden.begin(), head.hidden.end());
       hidden_bias.insert(hidden_bias.end(), head.hidden_bias.begin(), head.hidden_bias.end());
-      for (std::size_t i = 0; i < head.out.size(); ++i) out[corner + i / width * stride + i % width] = head.out[i];
+      for (std::size_t i = 0; i < head.out.size(); ++i)
+        out[corner + i / width * stride + i % width] = head.out[i];
       out_bias.insert(out_bias.end(), head.out_bias.begin(), head.out_bias.end());
       first_out += head.out_bias.size();
     }
@@ -216,10 +216,14 @@ class Description {
     config.state_signature = {c_.n_layer, c_.d_inner, c_.d_state, c_.d_conv};
     const bool mean = by_mean();
     const auto chunk = c_.spec.chunk_size > 0 ? Fact(c_.spec.chunk_size) : Fact();
-    config.facts = {{"d_model", c_.d_model},  {"d_inner", c_.d_inner},
-                    {"d_state", c_.d_state},  {"d_conv", c_.d_conv},
-                    {"dt_rank", c_.dt_rank},  {"norm_epsilon", static_cast<double>(c_.norm_epsilon)},
-                    {"chunk_size", chunk},    {"dialect", dialect_name(c_.spec.dialect)},
+    config.facts = {{"d_model", c_.d_model},
+                    {"d_inner", c_.d_inner},
+                    {"d_state", c_.d_state},
+                    {"d_conv", c_.d_conv},
+                    {"dt_rank", c_.dt_rank},
+                    {"norm_epsilon", static_cast<double>(c_.norm_epsilon)},
+                    {"chunk_size", chunk},
+                    {"dialect", dialect_name(c_.spec.dialect)},
                     {"dt", std::string(mean ? "mean" : "per_channel")}};
     config.identity = identity_of(c_);
     made.values = std::move(values_);
@@ -250,11 +254,12 @@ class Description {
 }  // namespace
 
 std::vector<Values*> vectors_of(Weights& w) {
-  std::vector<Values*> all = {&w.input_proj, &w.input_proj_bias, &w.norm_f, &w.norm_f_bias, &w.head, &w.head_bias};
+  std::vector<Values*> all = {&w.input_proj, &w.input_proj_bias, &w.norm_f, &w.norm_f_bias,
+                              &w.head,       &w.head_bias};
   for (Layer& l : w.layers) {
     all.insert(all.end(),
-               {&l.norm, &l.norm_bias, &l.in_proj, &l.in_proj_bias, &l.conv, &l.conv_bias, &l.x_proj, &l.x_proj_bias,
-                &l.dt_proj, &l.dt_proj_bias, &l.a_log, &l.d, &l.out_proj, &l.out_proj_bias});
+               {&l.norm, &l.norm_bias, &l.in_proj, &l.in_proj_bias, &l.conv, &l.conv_bias, &l.x_proj,
+                &l.x_proj_bias, &l.dt_proj, &l.dt_proj_bias, &l.a_log, &l.d, &l.out_proj, &l.out_proj_bias});
   }
   for (Head& h : w.heads) all.insert(all.end(), {&h.hidden, &h.hidden_bias, &h.out, &h.out_bias});
   return all;

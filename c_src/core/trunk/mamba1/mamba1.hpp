@@ -1,5 +1,5 @@
-// Mamba (Gu and Dao 2023) as a trunk: its sizes and weights by their names in the paper, as the loaders of its
-// namings read them (state_spaces.cpp, edifice.cpp), and the network that they make.
+// Mamba (Gu and Dao 2023) as a trunk: its sizes and weights by their names in the paper, as the loaders of
+// its namings read them (state_spaces.cpp, edifice.cpp), and the network that they make.
 //
 //   a layer: norm; in_proj to x, z; conv of x, silu; x_proj to dt's low rank, B, C; dt_proj; the selective
 //   scan, gated by silu(z); out_proj; residual

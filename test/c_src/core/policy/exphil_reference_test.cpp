@@ -79,10 +79,12 @@ TEST_CASE("the oracle gives the expected windows, positions and carried states",
       core::policy_reference_step(*weights, state, frames.data() + t * c.d_input,
                                   carried.data() + t * c.d_output);
       if (t != 299) continue;
-      CHECK(relative_error(test::parts_of(c, state.values, "ssm"), test::read_f32(golden, "ssm_after_300")) < 1e-6);
+      CHECK(relative_error(test::parts_of(c, state.values, "ssm"), test::read_f32(golden, "ssm_after_300")) <
+            1e-6);
     }
     CHECK(relative_error(carried, test::read_f32(golden, "stateful_" + outputs)) < 1e-6);
-    CHECK(relative_error(test::parts_of(c, state.values, "ssm"), test::read_f64(golden, "ssm_after_600_f64")) < 1e-7);
+    CHECK(relative_error(test::parts_of(c, state.values, "ssm"),
+                         test::read_f64(golden, "ssm_after_600_f64")) < 1e-7);
     const Doubles conv = test::turned(c, test::read_f64(golden, "conv_after_600_f64"));
     CHECK(relative_error(test::parts_of(c, state.values, "conv"), conv) < 1e-7);
   }

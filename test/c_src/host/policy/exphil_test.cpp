@@ -79,7 +79,8 @@ TEST_CASE("other combinations of the description agree with the oracle", "[host]
       for (core::mamba1::Layer& layer : w.layers) {
         layer.norm_bias.clear();
         layer.d = random.vector(static_cast<std::size_t>(w.config.d_inner), -1, 1);
-        layer.a_log = random.vector(static_cast<std::size_t>(w.config.d_inner * w.config.d_state), -0.2f, 3.0f);
+        layer.a_log =
+            random.vector(static_cast<std::size_t>(w.config.d_inner * w.config.d_state), -0.2f, 3.0f);
       }
     }
     const core::PolicyWeights described = core::mamba1::describe(w);

@@ -6,10 +6,10 @@
 #include <functional>
 #include <thread>
 
-#include "core/work/parallel.hpp"
 #include "core/session/frame_times.hpp"
 #include "core/session/scratch_step.hpp"
 #include "core/session/session.hpp"
+#include "core/work/parallel.hpp"
 #include "host/policy/policy.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
@@ -38,12 +38,8 @@ class CountingPolicy final : public core::Policy {
   std::size_t resident_bytes() const override { return policy_->resident_bytes(); }
   std::unique_ptr<core::State> new_state() override { return policy_->new_state(); }
   void copy_state(core::State& to, const core::State& from) override { policy_->copy_state(to, from); }
-  void read_state(const core::State& state, float* values) override {
-    policy_->read_state(state, values);
-  }
-  void write_state(core::State& state, const float* values) override {
-    policy_->write_state(state, values);
-  }
+  void read_state(const core::State& state, float* values) override { policy_->read_state(state, values); }
+  void write_state(core::State& state, const float* values) override { policy_->write_state(state, values); }
   void advance(core::State* const* from, core::State* const* to, std::int64_t count, const float* obs,
                float* out) override {
     if (std::this_thread::get_id() != caller_) {

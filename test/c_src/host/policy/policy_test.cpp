@@ -8,8 +8,8 @@
 #include <map>
 #include <thread>
 
-#include "core/work/parallel.hpp"
 #include "core/policy/reference.hpp"
+#include "core/work/parallel.hpp"
 #include "host/simd/targets.hpp"
 #include "support/catch.hpp"
 #include "support/melee.hpp"
