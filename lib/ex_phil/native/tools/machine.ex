@@ -33,7 +33,8 @@ defmodule ExPhil.Native.Tools.Machine do
   @doc "The errors that calls return because of a value in the environment or the config."
   @spec refused() :: [Error.t()]
   def refused do
-    for {:error, %Error{kind: :invalid_argument} = error} <- Enum.uniq([backend(), Device.configured()]), do: error
+    for {:error, %Error{kind: :invalid_argument} = error} <- Enum.uniq([backend(), Device.configured()]),
+        do: error
   end
 
   # A backend that is chosen by name and unavailable is an error, too.
