@@ -67,7 +67,7 @@ FLAGS = $(strip -std=c++17 $(MACHINE_FLAGS)) $(CXXFLAGS) $(WARNINGS) -fPIC -ftls
 LIBS := -lhwy -ltbb -lz -ldl -lpthread
 
 # Every file of a folder, recursively.
-sources_in = $(foreach folder,$(1),$(wildcard $(folder)/*.$(2) $(folder)/*/*.$(2)))
+sources_in = $(foreach folder,$(1),$(wildcard $(folder)/*.$(2) $(folder)/*/*.$(2) $(folder)/*/*/*.$(2)))
 SOURCES := $(call sources_in,c_src/core c_src/host c_src/nif,cpp)
 TESTS := $(call sources_in,$(addprefix test/c_src/,support core host kernels),cpp)
 BENCHES := $(wildcard bench/host_*.cpp)
@@ -176,9 +176,9 @@ sanitize_memory:
 	ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 LSAN_OPTIONS=suppressions=test/sanitizers/leaks.txt \
 	  $(BUILD)/asan/c_src_tests $(NOT_RECORDED)
 # Only what these tests need: the CUDA backend's threads are those of core/, and half of the build.
-THREADED_TESTS = $(call sources_in,test/c_src/support,cpp) $(addprefix test/c_src/core/policy/,session_test.cpp late_frame_test.cpp) test/c_src/host/storm_test.cpp \
-  $(addprefix test/c_src/core/,parallel_test.cpp reaper_test.cpp buffer_pool_test.cpp ticker_test.cpp handover_mutex_test.cpp) \
-  $(addprefix test/c_src/,core/background_priority_test.cpp core/polling_test.cpp host/simd/team_test.cpp host/policy/pace_test.cpp)
+THREADED_TESTS = $(call sources_in,test/c_src/support,cpp) $(addprefix test/c_src/core/session/,session_test.cpp late_frame_test.cpp) test/c_src/host/storm_test.cpp \
+  $(addprefix test/c_src/core/work/,parallel_test.cpp reaper_test.cpp ticker_test.cpp handover_mutex_test.cpp background_priority_test.cpp polling_test.cpp) \
+  $(addprefix test/c_src/,core/buffer_pool_test.cpp host/simd/team_test.cpp host/policy/pace_test.cpp)
 sanitize_threads:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan CUDA_INCLUDE= TESTS='$(THREADED_TESTS)' $(BUILD)/tsan/c_src_tests \
 	  CXXFLAGS='$(SANITIZE_FLAGS) -fsanitize=thread'

@@ -20,8 +20,8 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/error.hpp"
-#include "core/policy/config.hpp"
-#include "core/policy/session.hpp"
+#include "core/session/session.hpp"
+#include "core/trunk/load.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/loader.hpp"
 #include "test/c_src/support/step_without_waiting.hpp"
@@ -107,8 +107,8 @@ class Check {
   }
 
   Floats read(State& state) {
-    Floats all(static_cast<std::size_t>(config_.ssm_floats() + config_.conv_floats()), NAN);
-    policy_.read_state(state, all.data(), all.data() + config_.ssm_floats());
+    Floats all(static_cast<std::size_t>(config_.state_floats()), NAN);
+    policy_.read_state(state, all.data());
     return all;
   }
 
@@ -125,7 +125,7 @@ class Check {
     report("match: worst frame, relative error", worst, 1e-5);
     last_ = read(*state);
     if (frames_ < match_.find("obs")->shape[0]) return;
-    const auto ssm = static_cast<std::size_t>(config_.ssm_floats());
+    const std::size_t ssm = match_.find("ssm_state")->bytes / sizeof(float);
     report("match: last ssm state", relative_error(last_.data(), data_of<float>(match_, "ssm_state"), ssm),
            1e-5);
     report("match: last conv state",

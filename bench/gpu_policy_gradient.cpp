@@ -15,6 +15,7 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/error.hpp"
+#include "core/trunk/load.hpp"
 #include "cuda/policy/gradient.hpp"
 #include "cuda/policy/loader.hpp"
 
@@ -35,15 +36,15 @@ void time_kernels(std::shared_ptr<cuda::Context> context, const Weights& weights
   std::printf("kernels, medians of %d (an event pair around nothing takes %.1f us):\n", kRuns,
               timer.nothing_us());
   for (const bool gradient : {false, true}) {
-    cuda::GradientMemory memory(*context, weights->config, policy.shape(sequences, gradient, false));
+    cuda::GradientMemory memory(*context, weights->network(), policy.shape(sequences, gradient, false));
     const auto bytes = static_cast<std::size_t>(kBatch * kSeq * weights->config.d_input) * sizeof(float);
-    context->check(cuda::driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(memory.frames.data),
+    context->check(cuda::driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(memory.frames().data),
                                                sequences.frames, bytes),
                    "cuMemcpyHtoD");
     if (gradient) {
       const auto floats = static_cast<std::size_t>(kBatch * kSeq * weights->config.d_output);
       const std::vector<float> d_outs(floats, 0.01f);
-      context->check(cuda::driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(memory.d_outs.data),
+      context->check(cuda::driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(memory.d_outs().data),
                                                  d_outs.data(), floats * sizeof(float)),
                      "cuMemcpyHtoD");
     }
@@ -62,11 +63,11 @@ void time_calls(const std::shared_ptr<cuda::Context>& context, const Weights& we
                 const core::PolicySequences& sequences) {
   const auto policy = cuda::load_policy(context, weights, {});
   const std::vector<float> d_outs(static_cast<std::size_t>(kBatch * kSeq * weights->config.d_output), 0.01f);
-  auto gradient = core::zeros_like<float>(*weights);
+  auto gradient = core::zeros_of<float>(weights->network());
   std::vector<double> times;
   for (int run = -3; run < kRuns; ++run) {
     const Clock::time_point start = Clock::now();
-    policy->grad(weights, sequences, d_outs.data(), {&gradient, nullptr, nullptr, nullptr, nullptr});
+    policy->grad(weights, sequences, d_outs.data(), {&gradient, nullptr, nullptr, nullptr});
     const double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
     if (run >= 0) times.push_back(us);
   }

@@ -24,7 +24,7 @@
 #include "bench/gpu_scan_cases.hpp"
 #include "bench/gpu_scan_checks.hpp"
 #include "core/error.hpp"
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "cuda/device/stream.hpp"
 #include "cuda/jit/kernel_compiler.hpp"
 #include "cuda/scan/forward.hpp"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/associative/reference.hpp"
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "host/associative/scan.hpp"
 
 namespace {

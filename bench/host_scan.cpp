@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "core/half.hpp"
-#include "core/parallel.hpp"
 #include "core/scan/reference.hpp"
+#include "core/work/parallel.hpp"
 #include "host/scan/gradient.hpp"
 #include "host/scan/scan.hpp"
 #include "host/simd/simd.hpp"

@@ -15,10 +15,10 @@
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/safetensors.hpp"
-#include "core/parallel.hpp"
-#include "core/policy/config.hpp"
 #include "core/policy/reference.hpp"
-#include "core/policy/session.hpp"
+#include "core/session/session.hpp"
+#include "core/trunk/load.hpp"
+#include "core/work/parallel.hpp"
 #include "host/policy/policy.hpp"
 #include "host/simd/simd.hpp"
 

@@ -14,8 +14,8 @@
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/safetensors.hpp"
-#include "core/pause.hpp"
-#include "core/policy/session.hpp"
+#include "core/session/session.hpp"
+#include "core/work/pause.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/loader.hpp"
 #include "host/policy/policy.hpp"

@@ -41,7 +41,7 @@ defmodule ExPhil.Native.MakefileTest do
     variables = ["BUILD=#{folder}", "PRIV=#{folder}/priv", "XLA_INCLUDE=/elsewhere", "ERL_INCLUDE=/elsewhere"]
     {output, status} = make(["-n", "jax" | variables], %{})
     assert {status, output} == {0, output}
-    assert output =~ "-isystem /elsewhere -c c_src/xla/"
+    assert output =~ ~r"-isystem /elsewhere [^\n]*-c c_src/xla/"
     assert output =~ "#{folder}/priv/exphil_native_xla.so"
 
     {output, 0} =

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/reaper.hpp"
+#include "core/work/reaper.hpp"
 
 namespace exphil::core {
 
@@ -27,15 +27,15 @@ std::size_t size_class(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-struct Block {
-  explicit Block(std::size_t size) : bytes(size) {
+struct MemoryBlock {
+  explicit MemoryBlock(std::size_t size) : bytes(size) {
     const std::size_t alignment = size >= 2 * kHugePage ? kHugePage : kAlignment;
     data = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
     if (data != nullptr && alignment == kHugePage) madvise(data, size, MADV_HUGEPAGE);  // a hint: may fail
   }
-  ~Block() { std::free(data); }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
+  ~MemoryBlock() { std::free(data); }
+  MemoryBlock(const MemoryBlock&) = delete;
+  MemoryBlock& operator=(const MemoryBlock&) = delete;
 
   void* data = nullptr;
   std::size_t bytes = 0;
@@ -47,21 +47,21 @@ class BufferPool::Shelf {
  public:
   explicit Shelf(std::size_t limit) : limit_(limit) {}
 
-  std::shared_ptr<Block> take(std::size_t bytes) {
+  std::shared_ptr<MemoryBlock> take(std::size_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = free_.find(bytes);
     if (found == free_.end() || found->second.empty()) return nullptr;
-    std::shared_ptr<Block> block = std::move(found->second.back());
+    std::shared_ptr<MemoryBlock> block = std::move(found->second.back());
     found->second.pop_back();
     cached_ -= bytes;
     return block;
   }
 
-  void put(std::shared_ptr<Block> block) noexcept {
+  void put(std::shared_ptr<MemoryBlock> block) noexcept {
     try {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (cached_ + block->bytes <= limit_) {
-        std::vector<std::shared_ptr<Block>>& shelf = free_[block->bytes];
+        std::vector<std::shared_ptr<MemoryBlock>>& shelf = free_[block->bytes];
         const std::size_t bytes = block->bytes;
         shelf.push_back(std::move(block));
         cached_ += bytes;
@@ -79,7 +79,7 @@ class BufferPool::Shelf {
   }
 
   void trim() {
-    std::map<std::size_t, std::vector<std::shared_ptr<Block>>> released;
+    std::map<std::size_t, std::vector<std::shared_ptr<MemoryBlock>>> released;
     const std::lock_guard<std::mutex> lock(mutex_);
     released.swap(free_);
     cached_ = 0;
@@ -88,7 +88,7 @@ class BufferPool::Shelf {
  private:
   const std::size_t limit_;
   mutable std::mutex mutex_;
-  std::map<std::size_t, std::vector<std::shared_ptr<Block>>> free_;
+  std::map<std::size_t, std::vector<std::shared_ptr<MemoryBlock>>> free_;
   std::size_t cached_ = 0;
 };
 
@@ -97,12 +97,12 @@ BufferPool::BufferPool(std::size_t cached_limit) : shelf_(std::make_shared<Shelf
 ResultBuffer BufferPool::allocate(std::size_t bytes) {
   if (bytes > SIZE_MAX / 4) fail(ErrorKind::out_of_memory, "", "cannot allocate ", bytes, " bytes of memory");
   const std::size_t size = size_class(bytes);
-  std::shared_ptr<Block> block = shelf_->take(size);
+  std::shared_ptr<MemoryBlock> block = shelf_->take(size);
   if (!block) {
-    block = std::make_shared<Block>(size);
+    block = std::make_shared<MemoryBlock>(size);
     if (block->data == nullptr) {
       shelf_->trim();
-      block = std::make_shared<Block>(size);
+      block = std::make_shared<MemoryBlock>(size);
     }
     if (block->data == nullptr) {
       fail(ErrorKind::out_of_memory, "", "the system refused ", size, " bytes of memory for a result");

@@ -1,7 +1,7 @@
 // See hash.hpp.
 #include "core/hash.hpp"
 
-#include "core/background.hpp"
+#include "core/work/background.hpp"
 
 // Compiled in from its header: nothing to link, nothing to find at run time.
 #define XXH_INLINE_ALL

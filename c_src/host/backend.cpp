@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "core/buffer_pool.hpp"
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "host/associative/scan.hpp"
 #include "host/policy/policy.hpp"
 #include "host/scan/gradient.hpp"

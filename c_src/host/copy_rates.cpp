@@ -6,7 +6,7 @@
 #include <cstring>
 #include <memory>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 
 namespace exphil::host {
 

@@ -53,11 +53,11 @@ Term xla_status(Call& call, std::string path);  // nil where it is not open, "re
 Term xla_registered(Call& call, std::string path, std::string target, std::string platform);
 
 // policy.cpp
-// {max_sessions, norm_epsilon, check_finite, {dialect, window, chunk_size, dt}}; norm_epsilon and each of the
-// last four may be nil
-using DialectOptions = std::tuple<std::optional<Atom>, std::optional<std::int64_t>,
-                                  std::optional<std::int64_t>, std::optional<Atom>>;
-using LoadOptions = std::tuple<std::int64_t, std::optional<double>, bool, DialectOptions, Atom>;
+// {max_sessions, norm_epsilon, check_finite, window, precision, names, numbers}; norm_epsilon and window may
+// be nil. The last two are the options of the policy's trunk: [{name, atom}] and [{name, integer}].
+using LoadOptions =
+    std::tuple<std::int64_t, std::optional<double>, bool, std::optional<std::int64_t>, Atom,
+               std::vector<std::tuple<Atom, Atom>>, std::vector<std::tuple<Atom, std::int64_t>>>;
 Term load_policy(Call& call, BackendChoice backend, std::int64_t device, std::string path,
                  LoadOptions options);
 // tensors: every weight by the name of the checkpoint; the model's sessions end.
@@ -75,9 +75,9 @@ Term new_session(Call& call, PolicyHandle& policy, SessionTuple options);
 
 // training.cpp
 Term policy_weights(Call& call, PolicyHandle& policy);  // [{name, tensor}]
-// {ssm, conv}: core::PolicySequences
-using StateTensors = std::tuple<core::TensorView, core::TensorView>;
-// {outs, ssm, conv}
+// [{name, {batch, n_layer, rows, columns}}] for each name of the network's state parts
+using StateTensors = std::vector<std::tuple<Atom, core::TensorView>>;
+// {outs, [{name, tensor}] of the states after the last frame}
 Term policy_forward(Call& call, PolicyHandle& policy, core::TensorView frames,
                     std::optional<StateTensors> state);
 // {[{name, tensor}], the gradient of frames where asked for, else nil}

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "core/environment.hpp"
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "nif/functions.hpp"
 #ifdef EXPHIL_CUDA
 #include "cuda/device/settings.hpp"

@@ -1,4 +1,4 @@
-// Play: takes a frame, returns a controller state. The rules are those of core/policy/play.hpp.
+// Play: takes a frame, returns a controller state. The rules are those of core/session/play.hpp.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/policy/config.hpp"
+#include "core/trunk/load.hpp"
 #include "nif/frames.hpp"
 #include "nif/functions.hpp"
 
@@ -17,26 +17,17 @@ constexpr std::int64_t kMaxSessions = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxWindow = 4096;
 
 core::PolicyLoadOptions load_options_of(const LoadOptions& given) {
-  const auto& [dialect, window, chunk_size, dt] = std::get<3>(given);
   core::PolicyLoadOptions options;
   options.norm_epsilon = std::get<1>(given);
   options.check_finite = std::get<2>(given);
-  if (dialect) {
-    core::Dialect named = core::Dialect::state_spaces;
-    if (!core::parse_dialect(dialect->name, &named)) {
-      fail(ErrorKind::invalid_argument, ":dialect", ":dialect must be :state_spaces, :edifice_mamba or ",
-           ":edifice_mamba_ssd, got :", dialect->name);
-    }
-    options.dialect = named;
-  }
-  options.window = window;
-  options.chunk_size = chunk_size;
+  options.window = std::get<3>(given);
+  for (const auto& [name, value] : std::get<5>(given)) options.trunk.emplace_back(name.name, value.name);
+  for (const auto& [name, value] : std::get<6>(given)) options.trunk.emplace_back(name.name, value);
   const std::string& precision = std::get<4>(given).name;
   if (!core::parse_precision(precision, &options.precision)) {
     fail(ErrorKind::invalid_argument, ":precision",
          ":precision must be :f32, :bf16, :f16 or :int8, got :", precision);
   }
-  if (dt) options.input_dt = dt->name == "mean" ? core::InputDt::mean : core::InputDt::per_channel;
   return options;
 }
 
@@ -50,11 +41,17 @@ Term encode_groups(Call& call, const core::PolicyConfig& config) {
   return encode_list(call, groups);
 }
 
-// {dialect, window, chunk_size, dt}; 0 means none.
-Term encode_spec(Call& call, const core::PolicySpec& spec) {
-  return enif_make_tuple4(call.env(), encode_atom(call, core::dialect_name(spec.dialect)),
-                          encode_integer(call, spec.window), encode_integer(call, spec.chunk_size),
-                          encode_atom(call, spec.input_dt == core::InputDt::mean ? "mean" : "per_channel"));
+// What the trunk tells about itself, as [{name, value}]: nil, a number, or an atom.
+Term encode_facts(Call& call, const core::PolicyConfig& config) {
+  std::vector<Term> facts;
+  for (const auto& [name, fact] : config.facts) {
+    Term value = encode_atom(call, "nil");
+    if (const auto* const integer = std::get_if<std::int64_t>(&fact)) value = encode_integer(call, *integer);
+    if (const auto* const number = std::get_if<double>(&fact)) value = enif_make_double(call.env(), *number);
+    if (const auto* const atom = std::get_if<std::string>(&fact)) value = encode_atom(call, atom->c_str());
+    facts.push_back(enif_make_tuple2(call.env(), encode_atom(call, name.c_str()), value));
+  }
+  return encode_list(call, facts);
 }
 
 std::shared_ptr<LoadedPolicy> load_weights_onto(core::Backend& backend,
@@ -113,17 +110,13 @@ Term policy_info(Call& call, PolicyHandle& handle) {
   return encode(
       call, Map{{{"d_input"}, integer(config.d_input)},
                 {{"d_output"}, integer(config.d_output)},
-                {{"d_model"}, integer(config.d_model)},
-                {{"d_inner"}, integer(config.d_inner)},
-                {{"n_layer"}, integer(config.n_layer)},
-                {{"d_state"}, integer(config.d_state)},
-                {{"d_conv"}, integer(config.d_conv)},
-                {{"dt_rank"}, integer(config.dt_rank)},
-                {{"norm_epsilon"}, enif_make_double(call.env(), static_cast<double>(config.norm_epsilon))},
+                {{"n_layer"}, integer(config.n_layer())},
+                {{"window"}, integer(config.window)},
+                {{"trunk"}, encode_atom(call, config.trunk.c_str())},
+                {{"facts"}, encode_facts(call, config)},
                 {{"fingerprint"}, enif_make_uint64(call.env(), loaded->policy->fingerprint())},
                 {{"resident_bytes"}, integer(static_cast<std::int64_t>(loaded->policy->resident_bytes()))},
                 {{"precision"}, encode_atom(call, core::precision_name(config.precision))},
-                {{"spec"}, encode_spec(call, config.spec)},
                 {{"groups"}, encode_groups(call, config)},
                 {{"device"}, encode_device(call, loaded->device)}});
 }

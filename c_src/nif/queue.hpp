@@ -1,9 +1,9 @@
 // Large calls. One is copied into an environment of its own (its binaries are shared, not copied), runs on a
-// background thread (core/background.hpp), and its result is sent to the caller as {reference, result}.
+// background thread (core/work/background.hpp), and its result is sent to the caller as {reference, result}.
 // ExPhil.Native.Queue waits for that message.
 #pragma once
 
-#include "core/background.hpp"
+#include "core/work/background.hpp"
 #include "nif/codec.hpp"
 
 namespace exphil::nif {

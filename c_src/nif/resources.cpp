@@ -81,7 +81,7 @@ bool open_resource_types(ErlNifEnv* env) {
 
 std::size_t snapshot_weight(const core::PolicyConfig& config) {
   constexpr std::size_t kLeast = std::size_t{8} << 10, kMost = std::size_t{64} << 10;
-  const auto floats = static_cast<std::size_t>(config.ssm_floats() + config.conv_floats());
+  const auto floats = static_cast<std::size_t>(config.state_floats());
   return std::clamp(floats * sizeof(float) / 8, kLeast, kMost);
 }
 

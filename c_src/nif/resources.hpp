@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "core/backend.hpp"
-#include "core/policy/scratch_step.hpp"
-#include "core/policy/session.hpp"
-#include "core/reaper.hpp"
-#include "core/ticker.hpp"
+#include "core/session/scratch_step.hpp"
+#include "core/session/session.hpp"
+#include "core/work/reaper.hpp"
+#include "core/work/ticker.hpp"
 #include "nif/codec.hpp"
 
 namespace exphil::nif {

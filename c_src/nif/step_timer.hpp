@@ -12,7 +12,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "core/background.hpp"
+#include "core/work/background.hpp"
 #include "nif/dispatch.hpp"
 #include "nif/resources.hpp"
 

@@ -1,5 +1,6 @@
 // Training: the gradient of a policy, its weights, losses and the optimiser's step. A gradient is computed
 // where the model is; losses and the optimiser run on the CPU.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -57,8 +58,7 @@ Term encode_values(Call& call, core::Backend& backend, const core::PolicyWeights
   return encode_list(call, terms);
 }
 
-core::PolicySequences sequences_of(const core::PolicyConfig& config, const core::TensorView& frames,
-                                   const std::optional<StateTensors>& state) {
+core::PolicySequences sequences_of(const core::PolicyConfig& config, const core::TensorView& frames) {
   core::PolicySequences s;
   const Shape& shape = frames.shape;
   if (frames.dtype != core::Dtype::f32 || shape.rank() != 3 || shape[2] != config.d_input || shape[0] < 1 ||
@@ -69,15 +69,70 @@ core::PolicySequences sequences_of(const core::PolicyConfig& config, const core:
   }
   s.batch = shape[0], s.seq = shape[1];
   s.frames = static_cast<const float*>(frames.data);
-  if (!state) return s;
-  const auto& [ssm, conv] = *state;
-  require_tensor(ssm, core::Dtype::f32, {s.batch, config.n_layer, config.d_inner, config.d_state},
-                 ":initial_state");
-  require_tensor(conv, core::Dtype::f32, {s.batch, config.n_layer, config.d_inner, config.d_conv - 1},
-                 ":initial_state");
-  s.ssm = static_cast<const float*>(ssm.data);
-  s.conv = static_cast<const float*>(conv.data);
   return s;
+}
+
+// The parts of a state that have one name, in all layers: a tensor {batch, layers, rows, columns} for the
+// caller, and floats [at, at + layers rows columns) of each sequence for the policy.
+struct NamedParts {
+  std::string name;
+  std::int64_t layers = 0, rows = 0, columns = 0, at = 0;
+  std::int64_t size() const { return layers * rows * columns; }
+  Shape shape(std::int64_t batch) const { return {batch, layers, rows, columns}; }
+};
+
+std::vector<NamedParts> named_parts(const core::Network& network) {
+  std::vector<NamedParts> all;
+  std::int64_t at = 0;
+  for (const core::StatePart& part : network.states) {
+    if (all.empty() || all.back().name != part.name)
+      all.push_back({part.name, 0, part.rows, part.columns, at});
+    ++all.back().layers;
+    at += part.size();
+  }
+  return all;
+}
+
+// {batch, state_floats} of the caller's tensors, one for each name; empty where there are none.
+std::vector<float> states_of(const core::PolicyConfig& config, std::int64_t batch,
+                             const std::optional<StateTensors>& given) {
+  std::vector<float> states;
+  if (!given) return states;
+  const std::vector<NamedParts> parts = named_parts(config.network);
+  const std::int64_t floats = config.state_floats();
+  states.resize(static_cast<std::size_t>(core::checked_multiply(batch, floats, ":initial_state")));
+  for (const NamedParts& part : parts) {
+    const auto found = std::find_if(given->begin(), given->end(), [&part](const auto& tensor) {
+      return std::get<0>(tensor).name == part.name;
+    });
+    if (found == given->end() || given->size() != parts.size()) {
+      fail(ErrorKind::invalid_argument, ":initial_state",
+           ":initial_state must have a tensor for each part of a", " state, here ", parts.size(),
+           ", and one of them is :", part.name);
+    }
+    const core::TensorView& view = std::get<1>(*found);
+    require_tensor(view, core::Dtype::f32, part.shape(batch), ":initial_state");
+    for (std::int64_t b = 0; b < batch; ++b) {
+      std::copy_n(static_cast<const float*>(view.data) + b * part.size(), part.size(),
+                  states.data() + b * floats + part.at);
+    }
+  }
+  return states;
+}
+
+// And back: [{name, tensor}].
+Term encode_states(Call& call, core::Backend& backend, const core::PolicyConfig& config, std::int64_t batch,
+                   const std::vector<float>& states) {
+  std::vector<Term> terms;
+  for (const NamedParts& part : named_parts(config.network)) {
+    F32Result tensor(call, backend, part.shape(batch), "frames");
+    for (std::int64_t b = 0; b < batch; ++b) {
+      std::copy_n(states.data() + b * config.state_floats() + part.at, part.size(),
+                  tensor.floats() + b * part.size());
+    }
+    terms.push_back(enif_make_tuple2(call.env(), encode_atom(call, part.name.c_str()), tensor.tensor(call)));
+  }
+  return encode_list(call, terms);
 }
 
 }  // namespace
@@ -85,7 +140,7 @@ core::PolicySequences sequences_of(const core::PolicyConfig& config, const core:
 Term policy_weights(Call& call, PolicyHandle& handle) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
   const core::PolicyWeights& weights = loaded->trainable();
-  return encode_values(call, *loaded->backend, weights, weights);
+  return encode_values(call, *loaded->backend, weights, weights.values);
 }
 
 Term policy_forward(Call& call, PolicyHandle& handle, core::TensorView frames,
@@ -93,26 +148,30 @@ Term policy_forward(Call& call, PolicyHandle& handle, core::TensorView frames,
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
   const core::PolicyWeights& weights = loaded->trainable();
   const core::PolicyConfig& c = weights.config;
-  const core::PolicySequences s = sequences_of(c, frames, state);
+  core::PolicySequences s = sequences_of(c, frames);
+  const std::vector<float> initial = states_of(c, s.batch, state);
+  if (state) s.states = initial.data();
   F32Result outs(call, *loaded->backend, {s.batch, s.seq, c.d_output}, "frames");
-  F32Result ssm(call, *loaded->backend, {s.batch, c.n_layer, c.d_inner, c.d_state}, "frames");
-  F32Result conv(call, *loaded->backend, {s.batch, c.n_layer, c.d_inner, c.d_conv - 1}, "frames");
-  loaded->policy->grad(loaded->weights, s, nullptr,
-                       {nullptr, nullptr, outs.floats(), ssm.floats(), conv.floats()});
-  return enif_make_tuple3(call.env(), outs.tensor(call), ssm.tensor(call), conv.tensor(call));
+  std::vector<float> final(
+      static_cast<std::size_t>(core::checked_multiply(s.batch, c.state_floats(), "frames")));
+  loaded->policy->grad(loaded->weights, s, nullptr, {nullptr, nullptr, outs.floats(), final.data()});
+  return enif_make_tuple2(call.env(), outs.tensor(call),
+                          encode_states(call, *loaded->backend, c, s.batch, final));
 }
 
 Term policy_grad(Call& call, PolicyHandle& handle, core::TensorView frames, core::TensorView d_outs,
                  std::optional<StateTensors> state, bool by_frames) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
   const core::PolicyWeights& weights = loaded->trainable();
-  const core::PolicySequences s = sequences_of(weights.config, frames, state);
+  core::PolicySequences s = sequences_of(weights.config, frames);
+  const std::vector<float> initial = states_of(weights.config, s.batch, state);
+  if (state) s.states = initial.data();
   require_tensor(d_outs, core::Dtype::f32, {s.batch, s.seq, weights.config.d_output}, "d_outs");
-  auto gradient = core::zeros_like<float>(weights);
+  auto gradient = core::zeros_of<float>(weights.network());
   std::optional<F32Result> d_frames;
   if (by_frames) d_frames.emplace(call, *loaded->backend, frames.shape, "frames");
   loaded->policy->grad(loaded->weights, s, static_cast<const float*>(d_outs.data),
-                       {&gradient, d_frames ? d_frames->floats() : nullptr, nullptr, nullptr, nullptr});
+                       {&gradient, d_frames ? d_frames->floats() : nullptr, nullptr, nullptr});
   return enif_make_tuple2(call.env(), encode_values(call, *loaded->backend, weights, gradient),
                           d_frames ? d_frames->tensor(call) : encode_atom(call, "nil"));
 }

@@ -66,17 +66,11 @@ Tensor tensor_of(ErlNifEnv* env, Term term) {
   return tensor;
 }
 
-double weights_of(const core::PolicyConfig& c) {
-  const std::int64_t layer =
-      c.d_model * 2 * c.d_inner + c.d_inner * (2 * c.dt_rank + 2 * c.d_state) + c.d_inner * c.d_model;
-  return static_cast<double>(c.d_input * c.d_model + c.n_layer * layer + c.d_model * c.d_output);
-}
-
 // Of a call that takes `frames` through a policy.
 Work policy_work(ErlNifEnv* env, JobKind kind, const std::shared_ptr<LoadedPolicy>& loaded, Term frames) {
   const core::PolicyConfig& config = loaded->policy->config();
   const double rows = tensor_of(env, frames).bytes / static_cast<double>(config.d_input * 4);
-  return {kind, rows * weights_of(config) / speed(kind).weights > kLargePolicyCall};
+  return {kind, rows * static_cast<double>(config.products) / speed(kind).weights > kLargePolicyCall};
 }
 
 // Of a scan over x with this A, `times` over.
@@ -143,8 +137,7 @@ bool is_short_copy(ErlNifEnv* env, const Term argv[]) {
   constexpr std::int64_t kShort = 100'000;  // floats: some 100 us, with fresh pages for a snapshot
   const SessionHandle* handle = find_handle<SessionHandle>(env, argv[0]);
   if (handle == nullptr || handle->loaded->backend->waits_for_device()) return false;
-  const core::PolicyConfig& config = handle->loaded->policy->config();
-  return config.ssm_floats() + config.conv_floats() <= kShort;
+  return handle->loaded->policy->config().state_floats() <= kShort;
 }
 
 Work scan_work(ErlNifEnv* env, const Term argv[]) {

@@ -3,7 +3,7 @@
 // some microseconds; arguments that make no sense are little work, and the call itself refuses them.
 #pragma once
 
-#include "core/background.hpp"
+#include "core/work/background.hpp"
 #include "nif/codec.hpp"
 
 namespace exphil::nif {

@@ -106,9 +106,10 @@ struct PartSums {
 // Rows {sequences, seq, inner} unless said otherwise.
 struct ActivateArguments {
   const float *dt, *bias;   // before softplus; {inner}
-  float *active, *mean;     // {rows}: the mean over the channels
-  const float* d_input_dt;  // of what scales inputs; null where that is each channel's dt
-  float* d_dt;              // in: of `active` but for its mean; out: of `dt`
+  float *active, *mean;     // {rows}: the mean over the channels; null: not wanted
+  const float* d_active;    // of `active` but for its mean
+  const float* d_input_dt;  // of the mean: terms of a sum over the channels; null: none
+  float* d_dt;              // may be d_active
   long long rows;
   int inner;
   float lowest, highest;

@@ -207,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(kScanThreads)
   Scan(args).backward();
 }
 
-// dt after softplus and clip, and its mean. A warp per row.
+// dt after softplus and clip, and its mean where it is wanted. A warp per row.
 extern "C" __global__ void __launch_bounds__(kScanThreads)
     policy_gradient_activate(const ActivateArguments args) {
   using exphil::device::Real;
@@ -224,7 +224,8 @@ extern "C" __global__ void __launch_bounds__(kScanThreads)
     sum = __fadd_rn(sum, dt);
   }
   const float total = warp_sum(sum);
-  if (thread() % 32 == 0) args.mean[row] = __fmul_rn(total, 1.0f / static_cast<float>(args.inner));
+  if (args.mean != nullptr && thread() % 32 == 0)
+    args.mean[row] = __fmul_rn(total, 1.0f / static_cast<float>(args.inner));
 }
 
 // What every channel receives by the mean is the mean of d_input_dt. A warp per row.
@@ -245,7 +246,7 @@ extern "C" __global__ void __launch_bounds__(kScanThreads)
     const float bias = args.bias == nullptr ? 0.0f : __ldg(args.bias + i);
     args.d_dt[at] = exphil::formulas::activate_dt_gradient<exphil::device::Math>(
                         Real{args.dt[at]}, Real{bias}, true, Real{args.lowest}, Real{args.highest},
-                        Real{__fadd_rn(args.d_dt[at], received)})
+                        Real{__fadd_rn(args.d_active[at], received)})
                         .v;
   }
 }

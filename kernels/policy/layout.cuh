@@ -35,7 +35,7 @@ constexpr int most(int left, int right) {
 
 constexpr int kSegment = 32;  // of a dot product: policy/dot.cuh
 
-// How the weights of the matrices are stored (core/policy/precision.hpp). Kernels widen them to f32.
+// How the weights of the matrices are stored (core/precision.hpp). Kernels widen them to f32.
 enum class Stored : int { f32, bf16, f16, int8 };
 
 // What a dialect computes differently (core/policy/spec.hpp) and packing cannot fold into the weights.

@@ -1,6 +1,6 @@
 // Policies' files of every kind, opened and loaded: safetensors, Edifice's containers, ExPhil's terms.
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/policy/config.hpp"
+#include "core/trunk/load.hpp"
 #include "guards.hpp"
 #include "safetensors_mutator.hpp"
 #include "term_mutator.hpp"
@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::run_guarded(size, [&] {
     core::PolicyLoadOptions options;
     options.check_finite = size % 2 == 0;
-    if (size % 3 == 0) options.dialect = core::Dialect::edifice_mamba;
+    if (size % 3 == 0) options.trunk = {{"dialect", "edifice_mamba"}};
     core::load_weights(core::Checkpoint::open(path), options);
   });
   return 0;

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/hash.hpp"
-#include "core/policy/state_codec.hpp"
+#include "core/session/state_codec.hpp"
 #include "guards.hpp"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);
@@ -21,13 +21,11 @@ bool windowed(const std::uint8_t* data, std::size_t size) {
 exphil::core::PolicyConfig config(bool window) {
   exphil::core::PolicyConfig config;
   config.d_input = 3;
-  config.d_model = 4;
-  config.d_inner = 6;
-  config.n_layer = 2;
-  config.d_state = 3;
-  config.d_conv = 4;
-  config.dt_rank = 1;
-  if (window) config.spec.window = 5;
+  for (const std::int64_t columns : {3, 4}) {
+    for (std::int64_t layer : {0, 1}) config.network.states.push_back({"part", layer, 6, columns});
+  }
+  config.state_signature = {2, 6, 3, 5};
+  if (window) config.window = 5;
   return config;
 }
 
@@ -37,8 +35,7 @@ std::vector<std::uint8_t> exported(bool window, bool played) {
   if (window) {
     values.frames = std::vector<float>(6, 0.25f);
   } else {
-    values.ssm.resize(static_cast<std::size_t>(policy.ssm_floats()), 0.5f);
-    values.conv.resize(static_cast<std::size_t>(policy.conv_floats()), -2.0f);
+    values.carried.resize(static_cast<std::size_t>(policy.state_floats()), 0.5f);
   }
   if (played) values.play.frame = 7;
   return exphil::core::encode_state(policy, kFingerprint + (window ? 1 : 0), values);

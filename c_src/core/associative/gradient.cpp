@@ -7,7 +7,7 @@
 #include "core/associative/recurrence_gradient.hpp"
 #include "core/associative/widen.hpp"
 #include "core/error.hpp"
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 
 namespace exphil::core {
 

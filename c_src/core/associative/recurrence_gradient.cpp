@@ -5,7 +5,7 @@
 
 #include "core/associative/widen.hpp"
 #include "core/error.hpp"
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "kernels/associative/recurrence_gradient.cuh"
 
 namespace exphil::core {

@@ -1,7 +1,7 @@
 #include "core/associative/widen.hpp"
 
 #include "core/half.hpp"
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 
 namespace exphil::core {
 

@@ -6,8 +6,8 @@
 #include <new>
 #include <utility>
 
-#include "core/background.hpp"
 #include "core/error.hpp"
+#include "core/work/background.hpp"
 
 namespace exphil::core {
 

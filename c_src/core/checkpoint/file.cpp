@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/background.hpp"
 #include "core/error.hpp"
+#include "core/work/background.hpp"
 
 namespace exphil::core {
 

@@ -18,7 +18,7 @@ class File {
 
   std::uint64_t size() const;  // throws file_error where it is not a regular file
   // Throws file_error, or invalid_checkpoint where the file has become shorter than offset + bytes. Stops
-  // where the job that reads is abandoned (core/background.hpp).
+  // where the job that reads is abandoned (core/work/background.hpp).
   void read(std::uint64_t offset, void* to, std::uint64_t bytes) const;
 
  private:

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/background.hpp"
 #include "core/error.hpp"
 #include "core/half.hpp"
+#include "core/work/background.hpp"
 
 namespace exphil::core {
 

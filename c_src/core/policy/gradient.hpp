@@ -16,22 +16,19 @@ namespace exphil::core {
 struct PolicySequences {
   std::int64_t batch = 0, seq = 0;
   const float* frames = nullptr;  // {batch, seq, d_input}
-  // {batch, n_layer, d_inner, d_state} and {batch, n_layer, d_inner, d_conv - 1}, as in
-  // core/policy/policy.hpp; both or neither.
-  const float *ssm = nullptr, *conv = nullptr;
+  const float* states = nullptr;  // {batch, state_floats}, as in core/policy/policy.hpp; null: zeros
 
-  // PolicySpec::decays_input of these sequences.
-  bool decays_input(const PolicySpec& spec) const {
-    return ssm == nullptr ? spec.decays_input(seq) : spec.carried_decays_input();
-  }
+  // The length by which core::decays_input decides about these sequences: a carried state follows the
+  // recurrence of the windows that the policy was trained on.
+  std::int64_t length(const PolicyConfig& config) const { return states == nullptr ? seq : config.window; }
 };
 
 // What is null is not computed.
 struct PolicyGradOutputs {
-  PolicyValues<float>* weights = nullptr;  // zeros_like the policy's
+  PolicyValues<float>* weights = nullptr;  // zeros_of the policy's network
   float* frames = nullptr;                 // {batch, seq, d_input}
   float* outs = nullptr;                   // {batch, seq, d_output}
-  float *ssm = nullptr, *conv = nullptr;   // the states after the last frame
+  float* states = nullptr;                 // {batch, state_floats}: after the last frame
 };
 
 }  // namespace exphil::core

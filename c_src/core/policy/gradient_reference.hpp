@@ -1,5 +1,5 @@
-// The oracle of a policy's gradient: reverse mode through whole sequences, one frame at a time, in double.
-// Readable, never optimised.
+// The oracle of a policy's gradient: reverse mode through whole sequences, one frame and one phase at a time,
+// in double. Readable, never optimised.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,9 @@
 namespace exphil::core {
 
 struct PolicyReferenceGradient {
-  PolicyValues<double> weights;  // summed over the batch, in its order; a_log where the policy has one
+  PolicyValues<double> weights;  // summed over the batch, in its order; of A_log where A follows from it
   std::vector<double> frames;    // {batch, seq, d_input}
+  std::vector<double> states;    // {batch, state_floats}: of the states before the first frame
   std::vector<double> outs;      // {batch, seq, d_output}: the forward pass
 };
 

@@ -1,4 +1,4 @@
-// A Mamba policy resident on a backend: the interface that host/ and cuda/ implement. core/policy/session.hpp
+// A policy resident on a backend: the interface that host/ and cuda/ implement. core/session/session.hpp
 // adds locking and lifetime on top for nif/.
 //
 // Thread-safety: any thread may call, several concurrently, except that two calls must not use the same State
@@ -23,9 +23,9 @@ class State {
   virtual ~State() = default;
 };
 
-// The part of a session's last frames that does not depend on where a window starts: the input projection and
-// the first layer's norm and in_proj of each frame, in the policy's memory. Frame t is in slot t modulo the
-// number of slots. Opaque outside its backend; freed from any thread.
+// The part of a session's last frames that does not depend on where a window starts: kept_of_frame()
+// (core/policy/network.hpp) of each frame, in the policy's memory. Frame t is in slot t modulo the number of
+// slots. Opaque outside its backend; freed from any thread.
 class FrameRing {
  public:
   virtual ~FrameRing() = default;
@@ -81,9 +81,9 @@ class Policy {
   virtual std::unique_ptr<State> new_state() = 0;  // zeros; throws out_of_memory
   virtual void copy_state(State& to, const State& from) = 0;
 
-  // ssm: {n_layer, d_inner, d_state}; conv: {n_layer, d_inner, d_conv - 1}, oldest first. Host memory, f32.
-  virtual void read_state(const State& state, float* ssm, float* conv) = 0;
-  virtual void write_state(State& state, const float* ssm, const float* conv) = 0;
+  // values: {state_floats}, the parts of config().network.states one after another. Host memory, f32.
+  virtual void read_state(const State& state, float* values) = 0;
+  virtual void write_state(State& state, const float* values) = 0;
 
   // Advances each of `count` distinct states by one frame. obs: {count, d_input}; out: {count, d_output}.
   // Host memory.
@@ -104,7 +104,7 @@ class Policy {
          "latency: :armed needs a model on a GPU; this one is on the CPU backend");
   }
 
-  // For a thread that is awake when a frame comes (core/policy/pace.cpp). Between await_step(true) and
+  // For a thread that is awake when a frame comes (core/session/pace.cpp). Between await_step(true) and
   // await_step(false) a step of another thread expects it in help_step(), in which it takes part in a step
   // that is under way, or begins within `patience`. Returns whether there was one. Neither does anything
   // where a step is computed elsewhere.

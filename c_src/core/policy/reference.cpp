@@ -13,151 +13,158 @@ namespace exphil::core {
 
 namespace {
 
-using Vector = std::vector<double>;
+using Doubles = std::vector<double>;
 using Math = ScalarMath<double>;
 
-// matrix {rows, columns} times vector, plus bias where there is one.
+// One block for one frame: an overload of run() for each kind of phase.
 template <class T>
-Vector linear(const std::vector<T>& matrix, const std::vector<T>& bias, const Vector& in, std::int64_t rows) {
-  Vector out(static_cast<std::size_t>(rows));
-  for (std::size_t row = 0; row < out.size(); ++row) {
-    double sum = bias.empty() ? 0.0 : double{bias[row]};
-    for (std::size_t i = 0; i < in.size(); ++i) sum += double{matrix[row * in.size() + i]} * in[i];
-    out[row] = sum;
-  }
-  return out;
-}
+class BlockStep {
+ public:
+  BlockStep(const Network& network, const PolicyValues<T>& weights, PolicyReferenceState& state,
+            BlockFrame* frame)
+      : n_(network), w_(weights), state_(state), f_(*frame) {}
 
-// RMSNorm: in / sqrt(mean(in^2) + epsilon) * weight. LayerNorm: the same of in - mean(in), plus bias.
-template <class T>
-Vector normalize(const PolicyConfig& config, const Vector& in, const std::vector<T>& weight,
-                 const std::vector<T>& bias) {
-  const NormScale norm = norm_scale(config, in);
-  Vector out(in.size());
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    out[i] = (in[i] - norm.mean) * norm.scale * weight[i] + (bias.empty() ? 0.0 : double{bias[i]});
-  }
-  return out;
-}
-
-// Causal convolution of each channel over its last inputs (`state`, oldest first) and the new one, then silu.
-template <class T>
-void convolve(const PolicyConfig& config, const PolicyLayerValues<T>& layer, double* state,
-              PolicyLayerFrame* f) {
-  const std::int64_t taps = config.d_conv;
-  f->past.assign(state, state + config.d_inner * (taps - 1));
-  for (std::int64_t d = 0; d < config.d_inner; ++d) {
-    double* past = state + d * (taps - 1);
-    const T* weight = layer.conv.data() + d * taps;
-    double sum = layer.conv_bias.empty() ? 0.0 : double{layer.conv_bias[d]};
-    for (std::int64_t k = 0; k + 1 < taps; ++k) sum += weight[k] * past[k];
-    sum += weight[taps - 1] * f->x[d];
-    for (std::int64_t k = 0; k + 2 < taps; ++k) past[k] = past[k + 1];
-    if (taps > 1) past[taps - 2] = f->x[d];
-    f->v.push_back(sum);
-    f->s.push_back(formulas::silu<Math>(sum));
-  }
-}
-
-double mean(const Vector& values) {
-  double sum = 0;
-  for (double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
-}
-
-// dt of every channel: softplus, then clipped.
-template <class T>
-void activate_dt(const PolicyConfig& config, const PolicyLayerValues<T>& layer, PolicyLayerFrame* f) {
-  const Vector low_rank(f->projected.begin(), f->projected.begin() + config.dt_rank);
-  f->dt_sum = linear(layer.dt_proj, layer.dt_proj_bias, low_rank, config.d_inner);
-  const double lowest = config.spec.dt_min, highest = config.spec.dt_max;
-  for (double sum : f->dt_sum) {
-    f->dt.push_back(std::min(std::max(formulas::softplus<Math>(sum), lowest), highest));
-  }
-  f->mean_dt = mean(f->dt);
-}
-
-// One step of the selective scan, gated by z.
-template <class T>
-void scan_step(const PolicyConfig& config, const PolicyLayerValues<T>& layer, bool decays_input, double* h,
-               PolicyLayerFrame* f) {
-  const std::int64_t state = config.d_state;
-  f->projected = linear(layer.x_proj, layer.x_proj_bias, f->s, config.dt_rank + 2 * state);
-  activate_dt(config, layer, f);
-  f->h_before.assign(h, h + config.d_inner * state);
-  const bool by_mean = config.spec.input_dt == InputDt::mean;
-  const double* B = f->projected.data() + config.dt_rank;
-  const double* C = B + state;
-  for (std::int64_t d = 0; d < config.d_inner; ++d) {
-    double y = layer.d.empty() ? 0.0 : double{layer.d[d]} * f->s[d];
-    const double input = (by_mean ? f->mean_dt : f->dt[d]) * f->s[d];
-    for (std::int64_t n = 0; n < state; ++n) {
-      double& hn = h[d * state + n];
-      const double abar = std::exp(double{layer.a[d * state + n]} * f->dt[d]);
-      hn = formulas::advance(hn, abar, decays_input ? abar : 1.0, input, B[n]);
-      y += C[n] * hn;
+  // `hidden`: of the block before; receives that of this one.
+  void run(const Block& block, Doubles* hidden) {
+    f_.vectors.resize(n_.vectors.size());
+    f_.at(n_.hidden) = *hidden;
+    for (const Phase& phase : block) {
+      const StateId id = state_of(phase);
+      f_.before.push_back(id == kNone ? Doubles() : Doubles(part(id), part(id) + n_.state(id).size()));
+      Doubles& out = f_.at(writes(phase).vector);
+      if (writes(phase).vector != n_.hidden)
+        out.resize(static_cast<std::size_t>(n_.size_of(writes(phase).vector)));
+      const Doubles made = std::visit([this](const auto& p) { return run(p); }, phase);
+      // The last phase of a layer adds to hidden, which the gradient needs as it was.
+      Doubles& to = writes(phase).vector == n_.hidden ? *hidden : out;
+      to.resize(static_cast<std::size_t>(n_.size_of(writes(phase).vector)));
+      std::copy(made.begin(), made.end(), to.begin() + writes(phase).first);
     }
-    f->y.push_back(y);
-    f->gated.push_back(y * formulas::silu<Math>(f->z[d]));
   }
-  f->h_after.assign(h, h + config.d_inner * state);
-}
 
-// The outputs of the policy for its final hidden state.
-template <class T>
-void answer(const PolicyConfig& config, const PolicyValues<T>& weights, PolicyFrame* frame) {
-  const Vector& h = frame->final;
-  if (weights.heads.empty()) {
-    frame->out = weights.head.empty() ? h : linear(weights.head, weights.head_bias, h, config.d_output);
+ private:
+  double* part(StateId id) { return state_.values.data() + n_.state_at(id); }
+  const double* in(const Span& span) const { return f_.at(span.vector).data() + span.first; }
+  double value(WeightId id, std::int64_t i) const {
+    return id == kNone ? 0.0 : static_cast<double>(values_of(w_, id)[static_cast<std::size_t>(i)]);
   }
-  for (const PolicyHeadValues<T>& head : weights.heads) {
-    Vector hidden = linear(head.hidden, head.hidden_bias, h, head.width());
-    for (double& value : hidden) value = std::max(value, 0.0);
-    const Vector out =
-        linear(head.out, head.out_bias, hidden, static_cast<std::int64_t>(head.out_bias.size()));
-    frame->out.insert(frame->out.end(), out.begin(), out.end());
-    frame->head_hidden.push_back(std::move(hidden));
+  static Doubles zeros(const Span& span) { return Doubles(static_cast<std::size_t>(span.size)); }
+
+  Doubles run(const Copy& p) { return Doubles(in(p.in), in(p.in) + p.in.size); }
+
+  Doubles run(const Norm& p) {
+    const double* x = in(p.in);
+    const NormScale norm = norm_scale(p, x);
+    Doubles out = zeros(p.out);
+    for (std::int64_t i = 0; i < p.in.size; ++i) {
+      out[i] = (x[i] - norm.mean) * norm.scale * value(p.weight, i) + value(p.bias, i);
+    }
+    return out;
   }
-}
+
+  Doubles run(const Product& p) {
+    const double* x = in(p.in);
+    Doubles out = zeros(p.out);
+    for (std::int64_t row = 0; row < p.out.size; ++row) {
+      double sum = value(p.bias, p.first_row + row);
+      for (std::int64_t k = 0; k < p.in.size; ++k) {
+        sum += value(p.weight, (p.first_row + row) * p.in.size + k) * x[k];
+      }
+      out[row] = p.relu ? std::max(sum, 0.0) : p.adds ? in(p.out)[row] + sum : sum;
+    }
+    return out;
+  }
+
+  Doubles run(const Convolution& p) {
+    Doubles out = zeros(p.out);
+    const std::int64_t kept = p.taps - 1;
+    for (std::int64_t d = 0; d < p.in.size; ++d) {
+      double* past = part(p.state) + d * kept;
+      const double x = in(p.in)[d];
+      double sum = value(p.bias, d);
+      for (std::int64_t k = 0; k < kept; ++k) sum += value(p.weight, d * p.taps + k) * past[k];
+      sum += value(p.weight, d * p.taps + kept) * x;
+      for (std::int64_t k = 0; k + 1 < kept; ++k) past[k] = past[k + 1];
+      if (kept > 0) past[kept - 1] = x;
+      out[d] = formulas::silu<Math>(sum);
+    }
+    return out;
+  }
+
+  static double activate(double sum, float lowest, float highest) {
+    return std::min(std::max(formulas::softplus<Math>(sum), double{lowest}), double{highest});
+  }
+
+  Doubles run(const Softplus& p) {
+    Doubles out = zeros(p.out);
+    for (std::int64_t d = 0; d < p.in.size; ++d) {
+      out[d] = activate(in(p.in)[d] + value(p.bias, d), p.lowest, p.highest);
+    }
+    return out;
+  }
+
+  Doubles run(const Mean& p) {
+    double sum = 0;
+    for (std::int64_t d = 0; d < p.in.size; ++d) sum += in(p.in)[d];
+    return {sum / static_cast<double>(p.in.size)};
+  }
+
+  Doubles run(const SelectiveScan& p) {
+    Doubles out = zeros(p.out);
+    const bool decays = decays_input(p, state_.length);
+    for (std::int64_t d = 0; d < p.x.size; ++d) {
+      const double x = in(p.x)[d], raw = in(p.dt)[d];
+      const double dt = p.activates ? activate(raw + value(p.dt_bias, d), p.lowest, p.highest) : raw;
+      const double input = (p.input_dt ? *in(p.input_dt) : dt) * x;
+      double y = value(p.d, d) * x;
+      for (std::int64_t n = 0; n < p.b.size; ++n) {
+        double& h = part(p.state)[d * p.b.size + n];
+        const double abar = std::exp(value(p.a, d * p.b.size + n) * dt);
+        h = formulas::advance(h, abar, decays ? abar : 1.0, input, in(p.b)[n]);
+        y += in(p.c)[n] * h;
+      }
+      out[d] = y * formulas::silu<Math>(in(p.z)[d]);
+    }
+    return out;
+  }
+
+  const Network& n_;
+  const PolicyValues<T>& w_;
+  PolicyReferenceState& state_;
+  BlockFrame& f_;
+};
 
 }  // namespace
 
-NormScale norm_scale(const PolicyConfig& config, const Vector& in) {
-  const double count = static_cast<double>(in.size());
-  NormScale norm;
+NormScale norm_scale(const Norm& norm, const double* in) {
+  const double count = static_cast<double>(norm.in.size);
+  NormScale made;
   double squares = 0;
-  if (config.spec.norm == NormKind::layer) {
-    for (double value : in) norm.mean += value / count;
-  }
-  for (double value : in) squares += (value - norm.mean) * (value - norm.mean);
-  norm.scale = 1.0 / std::sqrt(squares / count + double{config.norm_epsilon});
-  return norm;
+  for (std::int64_t i = 0; norm.kind == NormKind::layer && i < norm.in.size; ++i) made.mean += in[i] / count;
+  for (std::int64_t i = 0; i < norm.in.size; ++i) squares += (in[i] - made.mean) * (in[i] - made.mean);
+  made.scale = 1.0 / std::sqrt(squares / count + double{norm.epsilon});
+  return made;
+}
+
+const Block& block_of(const Network& network, std::size_t index) {
+  if (index == 0) return network.input;
+  return index <= network.layers.size() ? network.layers[index - 1] : network.output;
 }
 
 template <class T>
-PolicyFrame policy_reference_frame(const PolicyConfig& c, const PolicyValues<T>& weights,
+PolicyFrame policy_reference_frame(const PolicyConfig& config, const PolicyValues<T>& weights,
                                    PolicyReferenceState& state, const float* obs) {
+  const Network& network = config.network;
   PolicyFrame frame;
-  frame.obs.assign(obs, obs + c.d_input);
-  Vector h = frame.obs;
-  if (c.spec.input_projection) h = linear(weights.input_proj, weights.input_proj_bias, h, c.d_model);
-  for (std::int64_t i = 0; i < c.n_layer; ++i) {
-    const PolicyLayerValues<T>& layer = weights.layers[static_cast<std::size_t>(i)];
-    PolicyLayerFrame f;
-    f.in = h;
-    f.normed = normalize(c, h, layer.norm, layer.norm_bias);
-    const Vector xz = linear(layer.in_proj, layer.in_proj_bias, f.normed, 2 * c.d_inner);
-    f.x.assign(xz.begin(), xz.begin() + c.d_inner);
-    f.z.assign(xz.begin() + c.d_inner, xz.end());
-    convolve(c, layer, state.conv.data() + i * c.d_inner * (c.d_conv - 1), &f);
-    scan_step(c, layer, state.decays_input, state.ssm.data() + i * c.d_inner * c.d_state, &f);
-    const Vector mixed = linear(layer.out_proj, layer.out_proj_bias, f.gated, c.d_model);
-    for (std::size_t k = 0; k < h.size(); ++k) h[k] += mixed[k];
-    frame.layers.push_back(std::move(f));
+  frame.blocks.resize(network.layers.size() + 2);
+  Doubles hidden(static_cast<std::size_t>(network.size_of(network.hidden)));
+  for (std::size_t i = 0; i < frame.blocks.size(); ++i) {
+    BlockFrame& block = frame.blocks[i];
+    block.vectors.resize(network.vectors.size());
+    if (i == 0) block.at(network.frame).assign(obs, obs + config.d_input);
+    BlockStep<T>(network, weights, state, &block).run(block_of(network, i), &hidden);
   }
-  frame.hidden = h;
-  frame.final = c.spec.final_norm ? normalize(c, h, weights.norm_f, weights.norm_f_bias) : h;
-  answer(c, weights, &frame);
+  frame.out = frame.blocks.back().at(network.outs);
   return frame;
 }
 template PolicyFrame policy_reference_frame(const PolicyConfig&, const PolicyValues<float>&,
@@ -167,7 +174,7 @@ template PolicyFrame policy_reference_frame(const PolicyConfig&, const PolicyVal
 
 void policy_reference_step(const PolicyWeights& weights, PolicyReferenceState& state, const float* obs,
                            double* out) {
-  const PolicyFrame frame = policy_reference_frame(weights.config, weights, state, obs);
+  const PolicyFrame frame = policy_reference_frame(weights.config, weights.values, state, obs);
   std::copy(frame.out.begin(), frame.out.end(), out);
 }
 
@@ -175,7 +182,7 @@ void policy_reference_window(const PolicyWeights& weights, const float* frames, 
                              double* outs) {
   const PolicyConfig& c = weights.config;
   PolicyReferenceState state(c);
-  state.decays_input = c.spec.decays_input(seq);
+  state.length = seq;
   for (std::int64_t t = 0; t < seq; ++t) {
     policy_reference_step(weights, state, frames + t * c.d_input, outs + t * c.d_output);
   }

@@ -1,4 +1,5 @@
-// The oracle for a policy: one agent, one frame at a time, in double. Readable, never optimised.
+// The oracle for a policy: one agent, one frame at a time, in double, a loop over the network's phases.
+// Readable, never optimised.
 #pragma once
 
 #include <vector>
@@ -9,14 +10,11 @@ namespace exphil::core {
 
 struct PolicyReferenceState {
   explicit PolicyReferenceState(const PolicyConfig& config)
-      : ssm(static_cast<std::size_t>(config.ssm_floats())),
-        conv(static_cast<std::size_t>(config.conv_floats())),
-        decays_input(config.spec.carried_decays_input()) {}
-  std::vector<double> ssm, conv;  // laid out as in core/policy/policy.hpp
-  bool decays_input;              // PolicySpec::decays_input of the sequence that the state runs through
+      : values(static_cast<std::size_t>(config.state_floats())), length(config.window) {}
+  std::vector<double> values;  // the parts of the network's states, one after another
+  std::int64_t length;         // of the sequence that the state runs through: core::decays_input
 };
 
-// h = input_proj(obs); for each layer h += mixer(norm(h)); out = heads(norm_f(h)), as config.spec says.
 void policy_reference_step(const PolicyWeights& weights, PolicyReferenceState& state, const float* obs,
                            double* out);
 

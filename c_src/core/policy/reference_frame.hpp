@@ -8,24 +8,17 @@
 
 namespace exphil::core {
 
-struct PolicyLayerFrame {
-  std::vector<double> in, normed;  // {d_model}: the layer's input, and its norm
-  std::vector<double> x, z;        // {d_inner}: the halves of in_proj
-  std::vector<double> past;        // {d_inner, d_conv - 1}: the convolution's inputs before this frame
-  std::vector<double> v, s;        // {d_inner}: the convolution, and silu of it
-  std::vector<double> projected;   // {dt_rank + 2 d_state}: dt, B, C
-  std::vector<double> dt_sum, dt;  // {d_inner}: before softplus, and clipped
-  double mean_dt = 0;
-  std::vector<double> h_before, h_after;  // {d_inner, d_state}
-  std::vector<double> y, gated;           // {d_inner}: before silu(z) and after
+// What the phases of one block wrote.
+struct BlockFrame {
+  std::vector<std::vector<double>> vectors;  // by VectorId; hidden: before the block's last phase
+  std::vector<std::vector<double>> before;   // of each phase: its state part before the frame
+  const std::vector<double>& at(VectorId id) const { return vectors[static_cast<std::size_t>(id)]; }
+  std::vector<double>& at(VectorId id) { return vectors[static_cast<std::size_t>(id)]; }
 };
 
 struct PolicyFrame {
-  std::vector<double> obs;
-  std::vector<PolicyLayerFrame> layers;
-  std::vector<double> hidden, final;             // {d_model}: before norm_f and after
-  std::vector<std::vector<double>> head_hidden;  // of each head, after relu
-  std::vector<double> out;                       // {d_output}
+  std::vector<BlockFrame> blocks;  // input, layers, output
+  std::vector<double> out;         // {d_output}
 };
 
 // Advances the state by one frame.
@@ -37,6 +30,9 @@ PolicyFrame policy_reference_frame(const PolicyConfig& config, const PolicyValue
 struct NormScale {
   double mean = 0, scale = 0;
 };
-NormScale norm_scale(const PolicyConfig& config, const std::vector<double>& in);
+NormScale norm_scale(const Norm& norm, const double* in);
+
+// The block with index i of those of a PolicyFrame.
+const Block& block_of(const Network& network, std::size_t index);
 
 }  // namespace exphil::core

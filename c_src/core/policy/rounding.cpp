@@ -1,5 +1,6 @@
 #include "core/policy/rounding.hpp"
 
+#include <set>
 #include <string>
 
 #include "core/hash.hpp"
@@ -13,74 +14,98 @@ using Values = std::vector<float>;
 class Rounding {
  public:
   Rounding(PolicyWeights* weights, Precision precision)
-      : w_(*weights), c_(weights->config), precision_(precision) {}
+      : w_(*weights), n_(weights->config.network), precision_(precision) {}
 
   void run() {
-    round(&w_.input_proj, c_.d_input, "input_proj");
-    for (std::size_t i = 0; i < w_.layers.size(); ++i) layer(&w_.layers[i], std::to_string(i));
-    last();
+    identity_head();
+    const auto of = [this](Block& block) { fold_norms(&block); };
+    of(n_.input);
+    for (Block& layer : n_.layers) of(layer);
+    of(n_.output);
+    std::set<WeightId> matrices;
+    for (const Phase* phase : phases_of(n_)) {
+      if (const auto* const product = std::get_if<Product>(phase)) matrices.insert(product->weight);
+    }
+    for (const WeightId id : matrices) {
+      round_rows(precision_, n_.weight(id).columns, n_.weight(id).name, &values(id));
+    }
   }
 
  private:
-  void round(Values* matrix, std::int64_t columns, const std::string& name) {
-    round_rows(precision_, columns, name, matrix);
+  Values& values(WeightId id) { return w_.values[static_cast<std::size_t>(id)]; }
+
+  WeightId append(const std::string& name, std::int64_t rows, std::int64_t columns, Values given) {
+    n_.weights.push_back({name, rows, columns, kNone});
+    w_.values.push_back(std::move(given));
+    return static_cast<WeightId>(n_.weights.size()) - 1;
   }
 
-  void layer(PolicyLayerWeights* layer, const std::string& index) {
-    const auto name = [&](const char* matrix) { return "layer " + index + "'s " + matrix; };
-    fold(layer->norm, layer->norm_bias, &layer->in_proj, &layer->in_proj_bias);
-    reset(&layer->norm, &layer->norm_bias);
-    round(&layer->in_proj, c_.d_model, name("in_proj"));
-    round(&layer->x_proj, c_.d_inner, name("x_proj"));
-    round(&layer->dt_proj, c_.dt_rank, name("dt_proj"));
-    round(&layer->out_proj, c_.d_inner, name("out_proj"));
-  }
-
-  // What reads the final hidden state, and the rest of the heads.
-  void last() {
-    if (c_.spec.final_norm) {
-      if (w_.heads.empty() && w_.head.empty()) identity_head();
-      if (w_.heads.empty()) fold(w_.norm_f, w_.norm_f_bias, &w_.head, &w_.head_bias);
-      for (PolicyHead& head : w_.heads) fold(w_.norm_f, w_.norm_f_bias, &head.hidden, &head.hidden_bias);
-      reset(&w_.norm_f, &w_.norm_f_bias);
-    }
-    round(&w_.head, c_.d_model, "head");
-    for (std::size_t i = 0; i < w_.heads.size(); ++i) {
-      const std::string name = "head " + std::to_string(i);
-      round(&w_.heads[i].hidden, c_.d_model, name + "'s hidden layer");
-      round(&w_.heads[i].out, w_.heads[i].width(), name);
-    }
-  }
-
-  // A final norm without a head has no matrix that could take its weight.
+  // A norm whose result is only copied has no matrix that could take its weight.
   void identity_head() {
-    const auto n = static_cast<std::size_t>(c_.d_model);
-    w_.head.assign(n * n, 0.0f);
-    for (std::size_t i = 0; i < n; ++i) w_.head[i * n + i] = 1.0f;
+    for (Phase& phase : n_.output) {
+      const auto* const copy = std::get_if<Copy>(&phase);
+      if (copy == nullptr || std::get_if<Norm>(&n_.output.front()) == nullptr) continue;
+      const auto n = static_cast<std::size_t>(copy->in.size);
+      Values identity(n * n);
+      for (std::size_t i = 0; i < n; ++i) identity[i * n + i] = 1.0f;
+      Product product{copy->in, copy->out};
+      product.weight = append("head", copy->in.size, copy->in.size, std::move(identity));
+      phase = product;
+    }
+  }
+
+  void fold_norms(Block* block) {
+    for (Phase& phase : *block) {
+      auto* const norm = std::get_if<Norm>(&phase);
+      if (norm == nullptr) continue;
+      std::set<WeightId> done;  // several products may have rows of one matrix
+      for (Phase& reader : *block) {
+        auto* const product = std::get_if<Product>(&reader);
+        if (product == nullptr || product->in.vector != norm->out.vector) continue;
+        if (done.insert(product->weight).second)
+          fold(*norm, product->weight, biases_of(*block, product->weight));
+      }
+      values(norm->weight).assign(values(norm->weight).size(), 1.0f);
+      if (norm->bias != kNone) values(norm->bias).assign(values(norm->bias).size(), 0.0f);
+    }
+  }
+
+  // The bias of every product of this matrix.
+  static std::vector<WeightId*> biases_of(Block& block, WeightId matrix) {
+    std::vector<WeightId*> biases;
+    for (Phase& phase : block) {
+      auto* const product = std::get_if<Product>(&phase);
+      if (product != nullptr && product->weight == matrix) biases.push_back(&product->bias);
+    }
+    return biases;
   }
 
   // bias += matrix norm_bias; matrix *= norm, column by column.
-  static void fold(const Values& norm, const Values& norm_bias, Values* matrix, Values* bias) {
-    const std::size_t columns = norm.size(), rows = matrix->size() / columns;
-    if (!norm_bias.empty()) bias->resize(rows);
+  void fold(const Norm& norm, WeightId matrix, const std::vector<WeightId*>& biases) {
+    const auto rows = static_cast<std::size_t>(n_.weight(matrix).rows);
+    if (norm.bias != kNone && *biases.front() == kNone) {
+      const WeightId made =
+          append(n_.weight(matrix).name + "'s bias", 1, n_.weight(matrix).rows, Values(rows));
+      for (WeightId* bias : biases) *bias = made;
+    }
+    const Values& scale = values(norm.weight);
+    const std::size_t columns = scale.size();
     for (std::size_t row = 0; row < rows; ++row) {
-      float* const values = matrix->data() + row * columns;
+      float* const weights = values(matrix).data() + row * columns;
       double sum = 0;
       for (std::size_t k = 0; k < columns; ++k) {
-        if (!norm_bias.empty()) sum += static_cast<double>(values[k]) * static_cast<double>(norm_bias[k]);
-        values[k] *= norm[k];
+        if (norm.bias != kNone)
+          sum += static_cast<double>(weights[k]) * static_cast<double>(values(norm.bias)[k]);
+        weights[k] *= scale[k];
       }
-      if (!norm_bias.empty()) (*bias)[row] = static_cast<float>(static_cast<double>((*bias)[row]) + sum);
+      if (norm.bias == kNone) continue;
+      float& bias = values(*biases.front())[row];
+      bias = static_cast<float>(static_cast<double>(bias) + sum);
     }
   }
 
-  static void reset(Values* norm, Values* norm_bias) {
-    norm->assign(norm->size(), 1.0f);
-    norm_bias->assign(norm_bias->size(), 0.0f);
-  }
-
   PolicyWeights& w_;
-  const PolicyConfig& c_;
+  Network& n_;
   const Precision precision_;
 };
 

@@ -1,4 +1,4 @@
-// A policy with the weights that a backend computes with in another precision (core/policy/precision.hpp).
+// A policy with the weights that a backend computes with in another precision (core/precision.hpp).
 // Pure function; any thread.
 #pragma once
 

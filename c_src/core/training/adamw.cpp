@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cmath>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 
 namespace exphil::core {
 

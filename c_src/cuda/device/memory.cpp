@@ -127,11 +127,11 @@ PinnedBuffer PinnedPool::obtain(PinnedUse use, std::size_t bytes) {
     // A result may be kept for long, so it gets no larger block than it needs.
     const std::size_t limit = use == PinnedUse::staging ? limit_ : SIZE_MAX;
     if (!impl_->take_within(size, limit, &block, &size) && !allocate_block(size, &block)) {
-      impl_->shares.leave(use, bytes);
+      impl_->shares.withdraw(use, bytes);
       return buffer;
     }
   } catch (...) {
-    impl_->shares.leave(use, bytes);
+    impl_->shares.withdraw(use, bytes);
     throw;
   }
   buffer.use_ = use;
@@ -192,6 +192,7 @@ PinnedBuffer PinnedPool::try_stage(std::size_t bytes) {
 PinnedBuffer PinnedPool::stage(std::size_t least, std::size_t wanted) {
   std::size_t granted = impl_->shares.enter_staging(least, wanted);
   for (;;) {
+    const std::uint64_t given_back = impl_->shares.given_back();
     if (PinnedBuffer buffer = obtain(PinnedUse::staging, granted)) return buffer;
     // The system has less than our share.
     if (granted > least) {
@@ -199,8 +200,9 @@ PinnedBuffer PinnedPool::stage(std::size_t least, std::size_t wanted) {
       continue;
     }
     // Where others hold some, the next of them to end makes room.
-    if (impl_->shares.staging() == 0) fail_refused(least);
-    granted = impl_->shares.enter_staging_after_another(least);
+    const auto again = impl_->shares.enter_staging_after_another(least, given_back);
+    if (!again) fail_refused(least);
+    granted = *again;
   }
 }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 
 namespace exphil::cuda {
 
@@ -37,15 +38,21 @@ class PinnedShares {
     return granted;
   }
 
-  // The same with `least` alone, after the system refused as much: first another call has to give some back.
-  // At once where no other holds any.
-  std::size_t enter_staging_after_another(std::size_t least) {
+  // The same with `least` alone, after the system refused as much to a call that read given_back() as `seen`
+  // before it asked: first another call has to give some back. Nothing where none does and none holds any.
+  std::optional<std::size_t> enter_staging_after_another(std::size_t least, std::uint64_t seen) {
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      const std::uint64_t before = given_back_;
-      changed_.wait(lock, [&] { return staging_ == 0 || given_back_ != before; });
+      changed_.wait(lock, [&] { return staging_ == 0 || given_back_ != seen; });
+      if (given_back_ == seen) return std::nullopt;
     }
     return enter_staging(least, least);
+  }
+
+  // Staging buffers that were given back so far.
+  std::uint64_t given_back() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return given_back_;
   }
 
   // Without waiting: false where staging is short, or another call waits for it.
@@ -68,26 +75,24 @@ class PinnedShares {
     others_ += bytes;
   }
 
+  // The bytes were counted, and the system refused them.
+  void withdraw(PinnedUse use, std::size_t bytes) noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    (use == PinnedUse::staging ? staging_ : others_) -= bytes;
+    changed_.notify_all();
+  }
+
   void leave(PinnedUse use, std::size_t bytes) noexcept {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (use == PinnedUse::staging) {
-      staging_ -= bytes;
-      ++given_back_;
-      changed_.notify_all();
-    } else {
-      others_ -= bytes;
-    }
+    (use == PinnedUse::staging ? staging_ : others_) -= bytes;
+    if (use == PinnedUse::staging) ++given_back_;
+    changed_.notify_all();
   }
 
   // Calls that wait for their turn.
   std::uint64_t waiting() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return next_turn_ - serving_;
-  }
-
-  std::size_t staging() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return staging_;
   }
 
  private:

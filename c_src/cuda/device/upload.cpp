@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/background.hpp"
-#include "core/parallel.hpp"
+#include "core/work/background.hpp"
+#include "core/work/parallel.hpp"
 #include "cuda/device/shared_memory.hpp"
 
 namespace exphil::cuda {

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "core/error.hpp"
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/device/driver.hpp"
 #include "cuda/device/slow_call.hpp"

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "core/error.hpp"
-#include "core/policy/heads.hpp"
 #include "cuda/jit/kernel_spec.hpp"
 
 namespace exphil::cuda {
@@ -36,29 +35,21 @@ policy::Stored stored_of(core::Precision precision) {
   return policy::Stored::int8;
 }
 
-policy::Form form_of(const core::PolicySpec& spec) {
+policy::Form form_of(const core::mamba1::Spec& spec, std::int64_t window) {
   policy::Form form;
   form.layer_norm = spec.norm == core::NormKind::layer;
   form.final_norm = spec.final_norm;
   form.clips_dt = std::isfinite(spec.dt_min) || std::isfinite(spec.dt_max);
-  form.mean_dt = spec.input_dt == core::InputDt::mean;
+  form.mean_dt = spec.input_dt == core::mamba1::InputDt::mean;
   form.decays_input = spec.chunk_size > 1;
-  form.carried_decays_input = spec.carried_decays_input();
+  form.carried_decays_input = window > 1 && window <= spec.chunk_size;
   return form;
 }
 
 }  // namespace
 
-PolicyDims::PolicyDims(const core::PolicyWeights& weights) : PolicyDims(weights.config) {
-  const std::int64_t width = core::hidden_width(weights.heads);
-  require_at_most(width, kMostDim, "hidden values of its heads");
-  d_hidden = static_cast<int>(width);
-  for (const core::PolicyLayerWeights& layer : weights.layers) {
-    form.projection_bias = form.projection_bias || !layer.x_proj_bias.empty();
-  }
-}
-
-PolicyDims::PolicyDims(const core::PolicyConfig& c) : config(c) {
+PolicyDims::PolicyDims(const core::PolicyConfig& given) : config(given), mamba(core::mamba1::form_of(given)) {
+  const core::mamba1::Config& c = mamba.config;
   require_at_most(c.d_model, kMostDim, "d_model");
   require_at_most(c.d_inner, kMostDim, "d_inner");
   require_at_most(c.d_input, kMostDim, "d_input");
@@ -67,12 +58,21 @@ PolicyDims::PolicyDims(const core::PolicyConfig& c) : config(c) {
   require_at_most(c.d_state, kMostState, "d_state");
   require_at_most(c.d_conv, 16, "d_conv");
   require_at_most(c.n_layer, 256, "n_layer");
+  require_at_most(mamba.head_width, kMostDim, "hidden values of its heads");
   d_model = static_cast<int>(c.d_model), d_inner = static_cast<int>(c.d_inner);
   d_state = static_cast<int>(c.d_state), d_conv = static_cast<int>(c.d_conv);
   dt_rank = static_cast<int>(c.dt_rank), n_layer = static_cast<int>(c.n_layer);
   d_input = static_cast<int>(c.d_input), d_output = static_cast<int>(c.d_output);
-  form = form_of(c.spec);
-  stored = stored_of(c.precision);
+  d_hidden = static_cast<int>(mamba.head_width);
+  form = form_of(c.spec, config.window);
+  for (const core::mamba1::LayerIds& layer : mamba.ids.layers) {
+    form.projection_bias = form.projection_bias || layer.x_proj_bias != core::kNone;
+  }
+  stored = stored_of(config.precision);
+}
+
+bool PolicyDims::decays(std::int64_t frames) const {
+  return frames > 1 && frames <= mamba.config.spec.chunk_size;
 }
 
 std::vector<std::string> PolicyDims::defines() const {
@@ -99,8 +99,8 @@ std::vector<std::string> PolicyDims::defines() const {
           flag("DECAYS_INPUT", form.decays_input),
           flag("CARRIED_DECAYS_INPUT", form.carried_decays_input),
           define("WEIGHTS", static_cast<int>(stored)),
-          bits("DT_MIN", config.spec.dt_min),
-          bits("DT_MAX", config.spec.dt_max)};
+          bits("DT_MIN", mamba.config.spec.dt_min),
+          bits("DT_MAX", mamba.config.spec.dt_max)};
 }
 
 std::vector<std::string> TeamShape::defines(const PolicyDims& dims) const {

@@ -6,16 +6,19 @@
 #include <vector>
 
 #include "core/policy/config.hpp"
+#include "core/trunk/mamba1/mamba1.hpp"
 #include "kernels/policy/layout.cuh"
 
 namespace exphil::cuda {
 
 struct PolicyDims : policy::Dims {
-  // Both throw limit_exceeded. A config alone says neither the heads' hidden layers nor biases.
-  explicit PolicyDims(const core::PolicyWeights& weights);
+  // Throws limit_exceeded, and unsupported where the policy is of a trunk that these kernels do not know.
   explicit PolicyDims(const core::PolicyConfig& config);
 
   core::PolicyConfig config;
+  core::mamba1::Form mamba;
+  // Whether inputs are decayed in a sequence of so many frames.
+  bool decays(std::int64_t frames) const;
   // The defines for kernels/policy/dims.cuh.
   std::vector<std::string> defines() const;
 };

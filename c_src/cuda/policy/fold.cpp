@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/policy/heads.hpp"
-
 namespace exphil::cuda {
 namespace {
 
@@ -26,26 +24,36 @@ std::vector<float> added(const std::vector<float>& bias, const std::vector<float
 }
 
 // The rows of a matrix behind a LayerNorm are centred. Rounded weights may not change.
-bool centres_rows(const core::PolicyConfig& c) {
-  return c.spec.norm == core::NormKind::layer && c.precision == core::Precision::f32;
+bool centres_rows(const core::PolicyWeights& w, const core::mamba1::Form& form) {
+  return form.config.spec.norm == core::NormKind::layer && w.config.precision == core::Precision::f32;
 }
 
-FoldedLayer fold(const core::PolicyConfig& c, const core::PolicyLayerWeights& from) {
-  const bool centred = centres_rows(c);
+FoldedLayer fold(const core::PolicyWeights& w, const core::mamba1::Form& form,
+                 const core::mamba1::LayerIds& ids) {
+  const core::mamba1::Config& c = form.config;
+  const auto of = [&w](core::WeightId id) -> const std::vector<float>& {
+    return core::values_of(w.values, id);
+  };
+  const bool centred = centres_rows(w, form);
   FoldedLayer to;
-  to.in_proj = FoldedMatrix(from.in_proj, 2 * c.d_inner, from.norm, centred);
-  to.in_proj_bias = from.in_proj_bias;
-  if (centred) to.in_proj_bias = added(from.in_proj_bias, from.in_proj, from.norm_bias, 2 * c.d_inner);
-  to.x_proj = FoldedMatrix(from.x_proj, c.dt_rank + 2 * c.d_state, c.d_inner);
-  to.dt_proj = FoldedMatrix(from.dt_proj, c.d_inner, c.dt_rank);
-  to.dt_proj_bias = from.dt_proj_bias;
-  to.x_proj_bias = from.x_proj_bias;
-  if (!from.x_proj_bias.empty()) {
+  to.in_proj = FoldedMatrix(of(ids.in_proj), 2 * c.d_inner, of(ids.norm), centred);
+  to.in_proj_bias = of(ids.in_proj_bias);
+  if (centred) to.in_proj_bias = added(to.in_proj_bias, of(ids.in_proj), of(ids.norm_bias), 2 * c.d_inner);
+  to.conv = FoldedMatrix(of(ids.conv), c.d_inner, c.d_conv);
+  to.conv_bias = of(ids.conv_bias);
+  to.x_proj = FoldedMatrix(of(ids.x_proj), c.dt_rank + 2 * c.d_state, c.d_inner);
+  to.dt_proj = FoldedMatrix(of(ids.dt_proj), c.d_inner, c.dt_rank);
+  to.dt_proj_bias = of(ids.dt_bias);
+  to.x_proj_bias = of(ids.x_proj_bias);
+  if (!to.x_proj_bias.empty()) {
     const auto first = to.x_proj_bias.begin();
-    to.dt_proj_bias = added(from.dt_proj_bias, from.dt_proj, {first, first + c.dt_rank}, c.d_inner);
+    to.dt_proj_bias = added(of(ids.dt_bias), of(ids.dt_proj), {first, first + c.dt_rank}, c.d_inner);
     std::fill(first, first + c.dt_rank, 0.0f);
   }
-  to.out_proj = FoldedMatrix(from.out_proj, c.d_model, c.d_inner);
+  to.a = FoldedMatrix(of(ids.a), c.d_inner, c.d_state);
+  to.d = of(ids.d);
+  to.out_proj = FoldedMatrix(of(ids.out_proj), c.d_model, c.d_inner);
+  to.out_proj_bias = of(ids.out_proj_bias);
   return to;
 }
 
@@ -85,35 +93,37 @@ void FoldedMatrix::centre() {
   }
 }
 
-Folded::Folded(const core::PolicyWeights& weights) {
-  const core::PolicyConfig& c = weights.config;
-  const bool centred = centres_rows(c) && c.spec.final_norm;
-  input = c.spec.input_projection ? FoldedMatrix(weights.input_proj, c.d_model, c.d_input)
+Folded::Folded(const core::PolicyWeights& weights, const core::mamba1::Form& form) {
+  const core::mamba1::Config& c = form.config;
+  const core::mamba1::Ids& ids = form.ids;
+  const auto of = [&](core::WeightId id) -> const std::vector<float>& {
+    return core::values_of(weights.values, id);
+  };
+  const bool centred = centres_rows(weights, form) && c.spec.final_norm;
+  input = c.spec.input_projection ? FoldedMatrix(of(ids.input_proj), c.d_model, c.d_input)
                                   : FoldedMatrix::identity(c.d_model);
-  if (c.spec.input_projection) input_bias = weights.input_proj_bias;
-  for (const core::PolicyLayerWeights& layer : weights.layers) layers.push_back(fold(c, layer));
+  input_bias = of(ids.input_proj_bias);
+  for (const core::mamba1::LayerIds& layer : ids.layers) layers.push_back(fold(weights, form, layer));
   // What reads the final hidden state, and its bias.
-  const auto last = [&](const std::vector<float>& matrix, std::int64_t rows) {
+  const auto last = [&](core::WeightId id, std::int64_t rows) {
     if (!c.spec.final_norm) {
-      return matrix.empty() ? FoldedMatrix::identity(rows) : FoldedMatrix(matrix, rows, c.d_model);
+      return id == core::kNone ? FoldedMatrix::identity(rows) : FoldedMatrix(of(id), rows, c.d_model);
     }
-    return matrix.empty() ? FoldedMatrix::diagonal(weights.norm_f, centred)
-                          : FoldedMatrix(matrix, rows, weights.norm_f, centred);
+    return id == core::kNone ? FoldedMatrix::diagonal(of(ids.norm_f), centred)
+                             : FoldedMatrix(of(id), rows, of(ids.norm_f), centred);
   };
-  const auto last_bias = [&](const std::vector<float>& bias, const std::vector<float>& matrix,
-                             std::int64_t rows) {
-    return centred ? added(bias, matrix, weights.norm_f_bias, rows) : bias;
+  const auto last_bias = [&](core::WeightId bias, core::WeightId matrix, std::int64_t rows) {
+    return centred ? added(of(bias), of(matrix), of(ids.norm_f_bias), rows) : of(bias);
   };
-  if (weights.heads.empty()) {
-    head = last(weights.head, c.d_output);
-    head_bias = last_bias(weights.head_bias, weights.head, c.d_output);
+  if (ids.hidden == core::kNone) {
+    head = last(ids.head, c.d_output);
+    head_bias = last_bias(ids.head_bias, ids.head, c.d_output);
     return;
   }
-  joined_ = core::joined_heads(weights.heads);
-  hidden = last(joined_.hidden, joined_.width());
-  hidden_bias = last_bias(joined_.hidden_bias, joined_.hidden, joined_.width());
-  head = FoldedMatrix(joined_.out, c.d_output, joined_.width());
-  head_bias = joined_.out_bias;
+  hidden = last(ids.hidden, form.head_width);
+  hidden_bias = last_bias(ids.hidden_bias, ids.hidden, form.head_width);
+  head = FoldedMatrix(of(ids.head), c.d_output, form.head_width);
+  head_bias = of(ids.head_bias);
 }
 
 }  // namespace exphil::cuda

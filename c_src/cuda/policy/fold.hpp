@@ -10,13 +10,13 @@
 //   W (x - mean(x)) = (W - mean of each row of W) x.
 // - x_proj's bias of dt goes through dt_proj into its bias.
 // - No input projection, or no head, is the identity. No D is zeros, as a bias that is missing.
-// - Two-layer heads are one matrix for their hidden layers, and one with a block for each head.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "core/policy/config.hpp"
+#include "core/trunk/mamba1/mamba1.hpp"
 
 namespace exphil::cuda {
 
@@ -54,21 +54,19 @@ class FoldedMatrix {
 };
 
 struct FoldedLayer {
-  FoldedMatrix in_proj, x_proj, dt_proj, out_proj;
-  std::vector<float> in_proj_bias, x_proj_bias, dt_proj_bias;  // empty: zeros. x_proj's is zero for dt
+  FoldedMatrix in_proj, x_proj, dt_proj, out_proj, conv, a;
+  // Empty: zeros. x_proj's is zero for dt.
+  std::vector<float> in_proj_bias, x_proj_bias, dt_proj_bias, out_proj_bias, conv_bias, d;
 };
 
 struct Folded {
-  explicit Folded(const core::PolicyWeights& weights);
+  Folded(const core::PolicyWeights& weights, const core::mamba1::Form& form);
   Folded(const Folded&) = delete;
   Folded& operator=(const Folded&) = delete;
 
   FoldedMatrix input, hidden, head;  // hidden: without rows where the head is one linear map
   std::vector<float> input_bias, hidden_bias, head_bias;
   std::vector<FoldedLayer> layers;
-
- private:
-  core::PolicyHead joined_;  // what hidden and head refer to, where there are two-layer heads
 };
 
 }  // namespace exphil::cuda

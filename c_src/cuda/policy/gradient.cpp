@@ -1,12 +1,11 @@
 #include "cuda/policy/gradient.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
-#include "core/policy/heads.hpp"
 #include "cuda/device/download.hpp"
 #include "cuda/device/upload.hpp"
+#include "cuda/policy/gradient_order.hpp"
 #include "cuda/policy/gradient_pass.hpp"
 
 namespace exphil::cuda {
@@ -15,26 +14,6 @@ using core::PolicyConfig;
 using core::PolicyGradOutputs;
 using core::PolicySequences;
 
-namespace {
-
-// A state of one layer, of sequences [first, first + count), between {batch, n_layer, each} in host memory
-// and {count, each} on the device.
-struct LayerStates {
-  std::int64_t layers, each, first, count;
-  std::int64_t place(std::int64_t sequence, std::size_t layer) const {
-    return ((first + sequence) * layers + static_cast<std::int64_t>(layer)) * each;
-  }
-};
-
-void scatter(const LayerStates& s, std::size_t layer, const std::vector<float>& from, float* to) {
-  if (to == nullptr || from.empty()) return;
-  for (std::int64_t i = 0; i < s.count; ++i) {
-    std::copy_n(from.data() + i * s.each, s.each, to + s.place(i, layer));
-  }
-}
-
-}  // namespace
-
 // Sequences [first, first + count) of a call: their upload, passes and downloads.
 class PolicyGradient::Group {
  public:
@@ -42,14 +21,13 @@ class PolicyGradient::Group {
         const PolicyGradOutputs& outputs, bool gradient)
       : p_(policy),
         c_(policy.config()),
+        n_(c_.network),
         all_(all),
         first_(first),
         out_(outputs),
-        ssm_{c_.n_layer, c_.d_inner * c_.d_state, first, count},
-        conv_{c_.n_layer, c_.d_inner * (c_.d_conv - 1), first, count},
-        memory_(*policy.context_, c_,
-                policy.shape({count, all.seq, all.frames, all.ssm, all.conv}, gradient,
-                             outputs.ssm != nullptr || outputs.conv != nullptr)),
+        final_states_(n_.states.size()),
+        memory_(*policy.context_, n_,
+                policy.shape({count, all.seq, all.frames, all.states}, gradient, outputs.states != nullptr)),
         download_(*policy.context_),
         stream_(*policy.context_) {}
 
@@ -63,28 +41,32 @@ class PolicyGradient::Group {
     upload_->run();
     stream_.synchronize();
     download_.finish();
-    for (std::size_t i = 0; i < memory_.layers.size(); ++i) {
-      scatter(ssm_, i, final_ssm_[i], out_.ssm);
-      scatter(conv_, i, final_conv_[i], out_.conv);
+    for (std::size_t i = 0; i < final_states_.size(); ++i) {
+      const std::int64_t each = n_.states[i].size();
+      for (std::int64_t s = 0; !final_states_[i].empty() && s < memory_.shape.sequences; ++s) {
+        std::copy_n(final_states_[i].data() + s * each, each, out_.states + place(s, i));
+      }
     }
   }
 
  private:
+  // Where a part of a sequence's state is, of {batch, state_floats}.
+  std::int64_t place(std::int64_t sequence, std::size_t part) const {
+    return (first_ + sequence) * n_.state_floats() + n_.state_at(static_cast<core::StateId>(part));
+  }
+
   std::vector<ImageSegment> segments(const float* d_outs) const {
     std::vector<ImageSegment> all;
     const auto add = [&](const float* from, const float* to, std::int64_t floats) {
       if (floats > 0) all.push_back({from, memory_.place_of(to), static_cast<std::size_t>(floats) * 4});
     };
     const std::int64_t rows = memory_.shape.rows(), row = first_ * all_.seq;
-    add(all_.frames + row * c_.d_input, memory_.frames.data, rows * c_.d_input);
-    if (d_outs != nullptr) add(d_outs + row * c_.d_output, memory_.d_outs.data, rows * c_.d_output);
-    for (std::size_t i = 0; all_.ssm != nullptr && i < memory_.layers.size(); ++i) {
-      const GradientLayer& layer = memory_.layers[i];
-      for (std::int64_t s = 0; s < ssm_.count; ++s) {
-        add(all_.ssm + ssm_.place(s, i), layer.ssm + s * ssm_.each, ssm_.each);
-      }
-      for (std::int64_t s = 0; s < conv_.count; ++s) {
-        add(all_.conv + conv_.place(s, i), layer.conv + s * conv_.each, conv_.each);
+    add(all_.frames + row * c_.d_input, memory_.frames().data, rows * c_.d_input);
+    if (d_outs != nullptr) add(d_outs + row * c_.d_output, memory_.d_outs().data, rows * c_.d_output);
+    for (std::size_t i = 0; all_.states != nullptr && i < memory_.states.size(); ++i) {
+      const std::int64_t each = n_.states[i].size();
+      for (std::int64_t s = 0; each > 0 && s < memory_.shape.sequences; ++s) {
+        add(all_.states + place(s, i), memory_.states[i] + s * each, each);
       }
     }
     return all;
@@ -99,34 +81,27 @@ class PolicyGradient::Group {
     const std::int64_t row = first_ * all_.seq;
     const auto bring = [&](float* to, const Matrix& from) {
       download_.add(stream, to, reinterpret_cast<CUdeviceptr>(from.data),
-                    static_cast<std::size_t>(from.rows * from.columns) * 4);
+                    static_cast<std::size_t>(from.size()) * sizeof(float));
     };
-    if (out_.outs != nullptr) bring(out_.outs + row * c_.d_output, memory_.outs);
+    if (out_.outs != nullptr) bring(out_.outs + row * c_.d_output, memory_.outs());
     if (out_.frames != nullptr && memory_.shape.gradient) {
-      bring(out_.frames + row * c_.d_input, memory_.d_frames);
+      bring(out_.frames + row * c_.d_input, memory_.d_frames());
     }
-    for (std::vector<std::vector<float>>* states : {&final_ssm_, &final_conv_}) {
-      states->resize(memory_.layers.size());
+    for (std::size_t i = 0; i < final_states_.size(); ++i) {
+      if (memory_.final_states[i] == nullptr) continue;
+      const std::int64_t each = n_.states[i].size();
+      final_states_[i].resize(static_cast<std::size_t>(memory_.shape.sequences * each));
+      bring(final_states_[i].data(), {memory_.final_states[i], memory_.shape.sequences, each});
     }
-    for (std::size_t i = 0; i < memory_.layers.size(); ++i) {
-      bring_state(stream, ssm_, memory_.layers[i].final_ssm, final_ssm_[i]);
-      bring_state(stream, conv_, memory_.layers[i].final_conv, final_conv_[i]);
-    }
-  }
-
-  void bring_state(CUstream stream, const LayerStates& s, const float* from, std::vector<float>& to) {
-    if (from == nullptr) return;
-    to.resize(static_cast<std::size_t>(s.count * s.each));
-    download_.add(stream, to.data(), reinterpret_cast<CUdeviceptr>(from), to.size() * 4);
   }
 
   const PolicyGradient& p_;
   const PolicyConfig& c_;
+  const core::Network& n_;
   const PolicySequences& all_;
   const std::int64_t first_;
   const PolicyGradOutputs& out_;
-  const LayerStates ssm_, conv_;
-  std::vector<std::vector<float>> final_ssm_, final_conv_;  // of each layer
+  std::vector<std::vector<float>> final_states_;  // {sequences, size} of each part
   // Destroyed in reverse order: the stream is idle before the memory that it uses goes back.
   GradientMemory memory_;
   Download download_;
@@ -139,7 +114,8 @@ PolicyGradient::PolicyGradient(std::shared_ptr<Context> context,
     : context_(std::move(context)),
       weights_(std::move(weights)),
       values_(*weights_),
-      kernels_(*context_, weights_->config.d_conv) {
+      kernels_(*context_, weights_->network()) {
+  require_gradient(weights_->network());
   on_device_ = context_->device_pool().allocate(values_.bytes());
   std::unique_ptr<Upload> upload;
   StreamLease stream(*context_);  // idle before the upload's memory goes back
@@ -152,10 +128,9 @@ PolicyGradient::PolicyGradient(std::shared_ptr<Context> context,
 GradientShape PolicyGradient::shape(const PolicySequences& s, bool gradient, bool keeps_state) const {
   GradientShape shape;
   shape.sequences = s.batch, shape.seq = s.seq;
-  shape.with_state = s.ssm != nullptr;
-  shape.decays_input = s.decays_input(config().spec);
+  shape.length = s.length(config());
+  shape.with_state = s.states != nullptr;
   shape.gradient = gradient, shape.keeps_state = keeps_state;
-  shape.head_width = core::hidden_width(weights_->heads);
   return shape;
 }
 

@@ -1,174 +1,217 @@
 // The backward half of cuda/policy/gradient_pass.hpp.
-#include <algorithm>
-
-#include "core/policy/heads.hpp"
+#include "core/error.hpp"
+#include "cuda/policy/gradient_order.hpp"
 #include "cuda/policy/gradient_pass.hpp"
-#include "cuda/scan/backward.hpp"
 
 namespace exphil::cuda {
 
-using core::PolicyLayerWeights;
-using core::ScanOperand;
+using core::Span;
 
 void GradientPass::backward(bool frames) {
-  heads_back();
-  for (std::size_t i = m_.layers.size(); i-- > 0;) layer_back(i);
-  frames_back(frames);
+  frames_ = frames;
+  written_ = {gradients(n_.outs)[0].data};
+  for (std::size_t i = blocks_.size(); i-- > 0;) {
+    enter(i);
+    backward_block();
+  }
 }
 
-void GradientPass::add_parts() {
+// What it leaves of gradients of rows is that of hidden, or of the frames.
+void GradientPass::backward_block() {
+  for (phase_ = phases_->size(); phase_-- > 0;) {
+    std::visit([this](const auto& p) { back(p); }, (*phases_)[phase_]);
+  }
+  run_weights();
   kernels_.add_parts(stream_, m_.sums.sums());
   m_.sums.restart();
+  biases_.clear();
+  const float* const hidden = gradients(n_.hidden)[0].data;
+  const bool has_hidden = written_.count(hidden) > 0;
+  written_.clear();
+  if (has_hidden) written_.insert(hidden);
 }
 
-// Of rows [first, first + dy.columns) of a weight {outs, depth} and of its bias.
-void GradientPass::linear_weight(Products& products, const Vector& weight, const Vector& bias,
-                                 std::int64_t first, Matrix dy, Matrix x) {
-  const std::int64_t parts = parts_of_rows(dy.rows);
-  float* const to = gradient(weight);
-  float* const to_bias = gradient(bias);
-  float* const sums =
-      m_.sums.into(to == nullptr ? to : to + first * x.columns, parts, dy.columns * x.columns);
-  float* const bias_sums = m_.sums.into(to_bias == nullptr ? to_bias : to_bias + first, parts, dy.columns);
-  if (sums != nullptr) products.weight(dy, x, sums, bias_sums);
+void GradientPass::run_inputs() {
+  kernels_.run(stream_, input_jobs_);
+  input_jobs_.clear();
 }
 
-// Leaves the gradient of the hidden state after the last layer in d_hidden.
-void GradientPass::heads_back() {
-  const Matrix d_final = c_.spec.final_norm ? m_.d_normed : m_.d_hidden;
-  if (!w_.heads.empty()) {
-    two_layer_heads_back(d_final);
-  } else if (!w_.head.empty()) {
-    Products back, sums;
-    back.back(m_.d_outs, weight(w_.head, c_.d_output), d_final);
-    linear_weight(sums, w_.head, w_.head_bias, 0, m_.d_outs, m_.final);
-    run(back);
-    run(sums);
-  } else {
-    copy(m_.d_outs, d_final);
+void GradientPass::run_weights() {
+  run_inputs();
+  kernels_.run(stream_, weight_jobs_);
+  weight_jobs_.clear();
+}
+
+// ---- gradients of rows ----
+
+bool GradientPass::is_first(core::VectorId vector, const Matrix& rows) {
+  if (rows.dense()) return written_.insert(rows.data).second;
+  // A part of a vector that is not cut: of all of it, zeros come first.
+  const Matrix& all = gradients(vector)[0];
+  if (written_.insert(all.data).second) clear(all);
+  return false;
+}
+
+void GradientPass::clear(const Matrix& rows) const {
+  const auto bytes = static_cast<std::size_t>(rows.size()) * sizeof(float);
+  context_.check(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(rows.data), 0, bytes, stream_),
+                 "cuMemsetD8Async");
+}
+
+std::vector<Matrix> GradientPass::given(const Span& span) {
+  std::vector<Matrix> all = rows_of(gradients(span.vector), span);
+  for (const Matrix& rows : all) {
+    if (is_first(span.vector, rows)) clear(rows);
   }
-  if (c_.spec.final_norm) norm_back(w_.norm_f, w_.norm_f_bias, m_.hidden, m_.d_normed, false);
-  add_parts();
+  return all;
 }
 
-void GradientPass::two_layer_heads_back(Matrix d_final) {
-  Products second, first, sums;
-  std::int64_t first_hidden = 0, first_out = 0;
-  for (const core::PolicyHead& head : w_.heads) {
-    const auto count = static_cast<std::int64_t>(head.out_bias.size());
-    const Matrix dy = m_.d_outs.part(first_out, count);
-    const Matrix hidden = m_.head_hidden.part(first_hidden, head.width());
-    policy::ProductJob& job =
-        second.back(dy, weight(head.out, count), m_.d_head_hidden.part(first_hidden, head.width()));
-    job.after = policy::kMask, job.other = hidden.data, job.other_row = hidden.stride;
-    linear_weight(sums, head.out, head.out_bias, 0, dy, hidden);
-    first_hidden += head.width(), first_out += count;
-  }
-  run(second);
-  first.back(m_.d_head_hidden, joined_hidden(), d_final);
-  run(first);
-  std::int64_t place = 0;
-  for (const core::PolicyHead& head : w_.heads) {
-    linear_weight(sums, head.hidden, head.hidden_bias, 0, m_.d_head_hidden.part(place, head.width()),
-                  m_.final);
-    place += head.width();
-  }
-  run(sums);
+float* GradientPass::dense_given(const Span& span) {
+  given(span);
+  return dense_rows_of(gradients(span.vector), span).data;
 }
 
-void GradientPass::norm_back(const Vector& weight, const Vector& bias, Matrix x, Matrix dy, bool adds) {
-  policy::NormArguments a = norm_arguments(weight, bias, x);
-  const std::int64_t blocks = norm_blocks(x.rows);
-  a.dy = dy.data, a.dx = m_.d_hidden.data, a.adds = adds ? 1 : 0;
-  a.weight_parts = m_.sums.into(gradient(weight), blocks, x.columns);
-  if (a.bias != nullptr) a.bias_parts = m_.sums.into(gradient(bias), blocks, x.columns);
+Matrix GradientPass::changed(const Span& span) {
+  const Matrix rows = dense_rows_of(gradients(span.vector), span);
+  if (weight_jobs_.reads(rows)) run_weights();
+  return rows;
+}
+
+float* GradientPass::stored(const Span& span) {
+  return stored(span.vector, changed(span));
+}
+
+float* GradientPass::stored(core::VectorId vector, const Matrix& rows) {
+  if (is_first(vector, rows)) return rows.data;
+  float* const spare = m_.spare(context_, rows.size());
+  later_parts_.add(spare, rows.data, 1, rows.size());
+  return spare;
+}
+
+void GradientPass::settle() {
+  kernels_.add_parts(stream_, later_parts_.sums());
+  later_parts_.restart();
+}
+
+// ---- phases ----
+
+void GradientPass::back(const core::Copy& p) {
+  if (p.in.vector == n_.frame && !frames_) return;
+  run_inputs();
+  given(p.out);
+  copy(dense_rows_of(gradients(p.out.vector), p.out), {stored(p.in), m_.shape.rows(), p.in.size});
+  settle();
+}
+
+void GradientPass::back(const core::Norm& p) {
+  run_inputs();
+  policy::NormArguments a = norm_arguments(p);
+  const std::int64_t blocks = norm_blocks(a.rows);
+  a.dy = dense_given(p.out);
+  const Matrix dx = changed(p.in);
+  a.dx = dx.data, a.adds = is_first(p.in.vector, dx) ? 0 : 1;
+  a.weight_parts = m_.sums.into(gradient(p.weight), blocks, p.in.size);
+  if (a.bias != nullptr) a.bias_parts = m_.sums.into(gradient(p.bias), blocks, p.in.size);
   kernels_.norm_back(stream_, a);
 }
 
-void GradientPass::layer_back(std::size_t index) {
-  const PolicyLayerWeights& w = w_.layers[index];
-  const GradientLayer& l = m_.layers[index];
-  Products out, in;
-  out.back(m_.d_hidden, weight(w.out_proj, c_.d_model), m_.d_gated);
-  run(out);
-  scan_back(w, l);
-  project_back(w);
-  convolve_back(w, l);
-  const Matrix in_proj = weight(w.in_proj, 2 * c_.d_inner);
-  Products::through(in.back(m_.dx, in_proj.rows_of(0, c_.d_inner), m_.d_normed), m_.dz,
-                    in_proj.rows_of(c_.d_inner, c_.d_inner));
-  run(in);
-  weights_back(w, l);
-  norm_back(w.norm, w.norm_bias, l.in, m_.d_normed, true);
-  add_parts();
-}
-
-void GradientPass::scan_back(const PolicyLayerWeights& w, const GradientLayer& l) {
-  const auto address = [](const float* at) { return reinterpret_cast<CUdeviceptr>(at); };
-  if (!is_selective_scan(c_.spec, m_.shape.decays_input)) return own_scan_back(w, l);
-  core::ScanOperands<CUdeviceptr> at = scan_operands(w, l);
-  at[ScanOperand::dy] = address(m_.d_gated.data);
-  at[ScanOperand::grad_x] = address(m_.ds.data);
-  at[ScanOperand::grad_dt] = address(m_.ddt.data);
-  at[ScanOperand::grad_b] = address(m_.db.data);
-  at[ScanOperand::grad_c] = address(m_.dc.data);
-  at[ScanOperand::grad_z] = address(m_.dz.data);
-  at[ScanOperand::grad_a] = address(m_.sums.into(gradient(w.a), 1, c_.d_inner * c_.d_state));
-  if (!w.a_log.empty()) m_.sums.also_into(gradient(w.a_log), vector(w.a));  // A = -exp(a_log)
-  at[ScanOperand::grad_d] = address(m_.sums.into(gradient(w.d), 1, c_.d_inner));
-  enqueue_scan_gradient(context_, stream_, layer_scan(c_, m_.shape, !w.d.empty(), true), at, m_.scan_scratch);
-}
-
-// dt, B and C back to s.
-void GradientPass::project_back(const PolicyLayerWeights& w) const {
-  const Matrix x_proj = weight(w.x_proj, c_.dt_rank + 2 * c_.d_state);
-  Products low, s;
-  low.back(m_.ddt, weight(w.dt_proj, c_.d_inner), m_.d_low);
-  run(low);
-  policy::ProductJob& job = s.back(m_.d_low, x_proj.rows_of(0, c_.dt_rank), m_.ds);
-  Products::through(job, m_.db, x_proj.rows_of(c_.dt_rank, c_.d_state));
-  Products::through(job, m_.dc, x_proj.rows_of(c_.dt_rank + c_.d_state, c_.d_state));
-  job.after = policy::kAdd, job.other = m_.ds.data, job.other_row = m_.ds.stride;
-  run(s);
-}
-
-void GradientPass::convolve_back(const PolicyLayerWeights& w, const GradientLayer& l) {
-  policy::ConvolveArguments a = convolution(w, l);
+void GradientPass::back(const core::Convolution& p) {
+  run_inputs();
+  policy::ConvolveArguments a = convolution(p);
   const std::int64_t parts = m_.shape.sequences * convolve_segments(m_.shape.seq);
-  a.ds = m_.ds.data, a.dx = m_.dx.data;
-  a.weight_parts = m_.sums.into(gradient(w.conv), parts, c_.d_inner * c_.d_conv);
-  a.bias_parts = m_.sums.into(gradient(w.conv_bias), parts, c_.d_inner);
-  kernels_.convolve_back(stream_, a);
+  a.ds = dense_given(p.out), a.dx = stored(p.in);
+  a.weight_parts = m_.sums.into(gradient(p.weight), parts, p.in.size * p.taps);
+  a.bias_parts = m_.sums.into(gradient(p.bias), parts, p.in.size);
+  kernels_.convolve_back(stream_, p.taps, a);
+  settle();
 }
 
-// Of the five matrices of a layer, in one launch.
-void GradientPass::weights_back(const PolicyLayerWeights& w, const GradientLayer& l) {
-  Products sums;
-  linear_weight(sums, w.in_proj, w.in_proj_bias, 0, m_.dx, l.normed);
-  linear_weight(sums, w.in_proj, w.in_proj_bias, c_.d_inner, m_.dz, l.normed);
-  linear_weight(sums, w.out_proj, w.out_proj_bias, 0, m_.d_hidden, l.gated);
-  std::int64_t first = 0;
-  for (const Matrix& dy : {m_.d_low, m_.db, m_.dc}) {
-    linear_weight(sums, w.x_proj, w.x_proj_bias, first, dy, l.s);
-    first += dy.columns;
+void GradientPass::back(const core::Product& p) {
+  const std::vector<Matrix> d = given(p.out);
+  weight_back(p, d);
+  // The gradient of an input that several products read is one sum, with the first of them.
+  if (same_input(*phases_, phase_).front() == &p) input_back(p);
+}
+
+// ---- products ----
+
+void GradientPass::weight_back(const core::Product& p, const std::vector<Matrix>& given) {
+  const std::int64_t depth = p.in.size;
+  std::int64_t row = p.first_row;
+  for (const Matrix& dy : given) {
+    float* const parts =
+        m_.sums.into(gradient(p.weight) + row * depth, parts_of_rows(dy.rows), dy.columns * depth);
+    float* biases = bias_parts(p, row, dy);
+    std::int64_t column = 0;
+    for (const Matrix& x : rows_of(found(p.in.vector), p.in)) {
+      weight_jobs_.weight(dy, x, depth, parts + column, biases);
+      biases = nullptr, column += x.columns;
+    }
+    row += dy.columns;
   }
-  linear_weight(sums, w.dt_proj, w.dt_proj_bias, 0, m_.ddt, l.low);
-  run(sums);
 }
 
-void GradientPass::frames_back(bool frames) {
-  if (!c_.spec.input_projection) {
-    if (frames) copy(m_.d_hidden, m_.d_frames);
+// The product's own bias, and those that later phases add to what it writes.
+float* GradientPass::bias_parts(const core::Product& p, std::int64_t row, const Matrix& given) {
+  std::vector<float*> to;
+  if (p.bias != core::kNone) to.push_back(gradient(p.bias) + row);
+  for (const Bias& bias : biases_) {
+    if (bias.d == given.data) to.push_back(bias.to);
+  }
+  if (to.empty()) return nullptr;
+  float* const parts = m_.sums.into(to[0], parts_of_rows(given.rows), given.columns);
+  for (std::size_t i = 1; i < to.size(); ++i) m_.sums.also_into(to[i], nullptr);
+  return parts;
+}
+
+void GradientPass::bias_back(core::WeightId bias, const Span& span, const float* d) {
+  if (bias == core::kNone) return;
+  const core::Phase* const writer = writer_of(*phases_, span);
+  const bool by_product = writer != nullptr && std::holds_alternative<core::Product>(*writer);
+  if (by_product && span.vector != n_.hidden && readers_of(*phases_, span) == 1) {
+    biases_.push_back({d, gradient(bias)});  // a part of the launch that sums the product's weight
     return;
   }
-  Products sums, back;
-  linear_weight(sums, w_.input_proj, w_.input_proj_bias, 0, m_.d_hidden, m_.frames);
-  run(sums);
-  if (frames) {
-    back.back(m_.d_hidden, weight(w_.input_proj, c_.d_model), m_.d_frames);
-    run(back);
+  PartialSums now;
+  now.set_adds(m_.sums.adds());
+  now.add(d, gradient(bias), m_.shape.rows(), span.size);
+  kernels_.add_parts(stream_, now.sums());
+}
+
+void GradientPass::input_back(const core::Product& p) {
+  if (p.in.vector == n_.frame && !frames_) return;
+  const std::vector<Matrix> to = rows_of(gradients(p.in.vector), p.in);
+  const std::vector<Matrix> x = rows_of(found(p.in.vector), p.in);
+  std::int64_t column = 0;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    policy::ProductJob* job = nullptr;
+    for (const core::Product* product : same_input(*phases_, phase_)) {
+      std::int64_t row = 0;
+      for (const Matrix& dy : rows_of(gradients(product->out.vector), product->out)) {
+        if (input_jobs_.writes(dy)) run_inputs(), job = nullptr;
+        if (job == nullptr || job->piece_count == policy::kMostPieces) job = &input_job(p.in, to[i], x[i]);
+        Products::through(*job, dy, weight(*product).rows_of(row, dy.columns).part(column, to[i].columns));
+        row += dy.columns;
+      }
+    }
+    column += to[i].columns;
   }
-  add_parts();
+}
+
+// A sum of products into rows of the gradient of `span`, whose values are `x`.
+policy::ProductJob& GradientPass::input_job(const Span& span, const Matrix& to, const Matrix& x) {
+  if (input_jobs_.writes(to) || input_jobs_.reads(to)) run_inputs();
+  if (weight_jobs_.reads(to)) run_weights();
+  policy::ProductJob& job = input_jobs_.back(to);
+  const bool first = is_first(span.vector, to);
+  if (!first) job.after = policy::kAdd, job.other = to.data, job.other_row = to.stride;
+  if (!is_relu(*phases_, span)) return job;
+  if (!first) {
+    core::fail(core::ErrorKind::unsupported, "", "the gradient on a GPU needs that at most ",
+               policy::kMostPieces, " parts of products read a relu's output");
+  }
+  job.after = policy::kMask, job.other = x.data, job.other_row = x.stride;
+  return job;
 }
 
 }  // namespace exphil::cuda

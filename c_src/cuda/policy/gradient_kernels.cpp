@@ -52,44 +52,78 @@ std::int64_t scan_tiles(std::int64_t inner, std::int64_t state) {
   return divide_up(inner, policy::scan_channels(static_cast<int>(state)));
 }
 
+namespace {
+
+void add_piece(ProductJob& job, const policy::ProductPiece& piece) {
+  if (job.piece_count == policy::kMostPieces) {
+    core::fail(core::ErrorKind::unsupported, "", "the gradient on a GPU needs that a product reads at most ",
+               policy::kMostPieces, " parts of a vector that other phases read in parts");
+  }
+  job.pieces[job.piece_count++] = piece;
+}
+
+// Whether `floats` floats from `at` and the rows have floats in common, or lie between each other's.
+bool overlap(const float* at, std::int64_t floats, const Matrix& rows) {
+  return at < rows.data + rows.rows * rows.stride && rows.data < at + floats;
+}
+
+}  // namespace
+
 ProductJob& Products::add(std::int64_t rows, std::int64_t columns) {
   ProductJob job{};
   job.rows = rows;
   job.columns = static_cast<int>(columns);
-  job.piece_count = job.parts = 1;
+  job.parts = 1;
   job.part_depth = std::numeric_limits<std::int64_t>::max() / 2;
   jobs_.push_back(job);
   return jobs_.back();
 }
 
-ProductJob& Products::forward(Matrix x, Matrix weight, const float* bias, Matrix y) {
-  ProductJob& job = add(x.rows, weight.rows);
-  job.pieces[0] = {x.data, weight.data, x.stride, 1, 1, weight.stride, x.columns};
+ProductJob& Products::forward(const std::vector<Matrix>& x, Matrix weight, const float* bias, Matrix y) {
+  ProductJob& job = add(y.rows, weight.rows);
+  std::int64_t column = 0;
+  for (const Matrix& part : x) {
+    add_piece(job, {part.data, weight.data + column, part.stride, 1, 1, weight.stride, part.columns});
+    column += part.columns;
+  }
   job.bias = bias;
   job.out = y.data, job.out_row = y.stride;
   return job;
 }
 
-ProductJob& Products::back(Matrix dy, Matrix weight, Matrix dx) {
-  ProductJob& job = add(dy.rows, weight.columns);
-  job.piece_count = 0;
-  through(job, dy, weight);
+ProductJob& Products::back(Matrix dx) {
+  ProductJob& job = add(dx.rows, dx.columns);
   job.out = dx.data, job.out_row = dx.stride;
   return job;
 }
 
 void Products::through(ProductJob& job, Matrix dy, Matrix weight) {
-  job.pieces[job.piece_count++] = {dy.data, weight.data, dy.stride, 1, weight.stride, 1, weight.rows};
+  add_piece(job, {dy.data, weight.data, dy.stride, 1, weight.stride, 1, weight.rows});
 }
 
-ProductJob& Products::weight(Matrix dy, Matrix x, float* weight_parts, float* bias_parts) {
+void Products::weight(Matrix dy, Matrix x, std::int64_t depth, float* weight_parts, float* bias_parts) {
   ProductJob& job = add(dy.columns, x.columns);
-  job.pieces[0] = {dy.data, x.data, 1, dy.stride, x.stride, 1, dy.rows};
+  add_piece(job, {dy.data, x.data, 1, dy.stride, x.stride, 1, dy.rows});
   job.parts = static_cast<int>(parts_of_rows(dy.rows));
   job.part_depth = part_rows(dy.rows);
-  job.out = weight_parts, job.out_row = x.columns, job.out_part = dy.columns * x.columns;
+  job.out = weight_parts, job.out_row = depth, job.out_part = dy.columns * depth;
   job.row_sums = bias_parts;
-  return job;
+}
+
+bool Products::reads(const Matrix& rows) const {
+  for (const ProductJob& job : jobs_) {
+    for (int i = 0; i < job.piece_count; ++i) {
+      const policy::ProductPiece& p = job.pieces[i];
+      if (overlap(p.a, (job.rows - 1) * p.a_row + (p.depth - 1) * p.a_k + 1, rows)) return true;
+    }
+  }
+  return false;
+}
+
+bool Products::writes(const Matrix& rows) const {
+  return std::any_of(jobs_.begin(), jobs_.end(), [&](const ProductJob& job) {
+    return overlap(job.out, (job.rows - 1) * job.out_row + job.columns, rows);
+  });
 }
 
 KernelSpec gradient_product_spec() {
@@ -118,19 +152,28 @@ std::vector<KernelSpec> gradient_kernels(std::int64_t taps) {
   return all;
 }
 
-GradientKernels::GradientKernels(Context& context, std::int64_t taps) : context_(context) {
+GradientKernels::GradientKernels(Context& context, const core::Network& network) : context_(context) {
+  for (const core::Phase* phase : core::phases_of(network)) {
+    if (const auto* const p = std::get_if<core::Convolution>(phase)) convolutions_[p->taps] = {};
+  }
+  // The other kernels of the file are the same for any number of taps.
+  const std::int64_t any_taps = convolutions_.empty() ? 1 : convolutions_.begin()->first;
   KernelCache& cache = context.kernels();
-  const auto entry = [&](const char* name) { return gradient_kernel_spec(taps, name); };
+  const auto entry = [&](const char* name, std::int64_t taps) {
+    return cache.get(gradient_kernel_spec(taps, name));
+  };
   const auto own_scan = [&](const char* name) { return cache.get(gradient_scan_spec(name)); };
-  cache.prepare(
-      {gradient_product_spec(), entry("policy_gradient_norm"), gradient_scan_spec("policy_gradient_scan")});
+  cache.prepare({gradient_product_spec(), gradient_kernel_spec(any_taps, "policy_gradient_norm"),
+                 gradient_scan_spec("policy_gradient_scan")});
   product_ = cache.get(gradient_product_spec());
-  norm_ = cache.get(entry("policy_gradient_norm"));
-  norm_back_ = cache.get(entry("policy_gradient_norm_back"));
-  convolve_ = cache.get(entry("policy_gradient_convolve"));
-  history_ = cache.get(entry("policy_gradient_history"));
-  convolve_back_ = cache.get(entry("policy_gradient_convolve_back"));
-  sums_ = cache.get(entry("policy_gradient_sums"));
+  norm_ = entry("policy_gradient_norm", any_taps);
+  norm_back_ = entry("policy_gradient_norm_back", any_taps);
+  sums_ = entry("policy_gradient_sums", any_taps);
+  for (auto& [taps, convolution] : convolutions_) {
+    convolution.forward = entry("policy_gradient_convolve", taps);
+    convolution.history = entry("policy_gradient_history", taps);
+    convolution.back = entry("policy_gradient_convolve_back", taps);
+  }
   scan_ = own_scan("policy_gradient_scan");
   scan_back_ = own_scan("policy_gradient_scan_back");
   activate_ = own_scan("policy_gradient_activate");
@@ -176,19 +219,20 @@ void GradientKernels::norm_back(CUstream stream, const policy::NormArguments& a)
   launch(context_, norm_back_, grid_of(norm_blocks(a.rows)), {policy::kGradientThreads}, 0, stream, a);
 }
 
-void GradientKernels::convolve(CUstream stream, const policy::ConvolveArguments& a) const {
-  launch(context_, convolve_, grid_of(divide_up(a.sequences * a.seq * a.inner, policy::kGradientThreads)),
+void GradientKernels::convolve(CUstream stream, std::int64_t taps, const policy::ConvolveArguments& a) const {
+  const Convolution& kernels = convolutions_.at(taps);
+  launch(context_, kernels.forward,
+         grid_of(divide_up(a.sequences * a.seq * a.inner, policy::kGradientThreads)),
+         {policy::kGradientThreads}, 0, stream, a);
+  if (a.final_history == nullptr) return;
+  launch(context_, kernels.history, grid_of(divide_up(a.sequences * a.inner, policy::kGradientThreads)),
          {policy::kGradientThreads}, 0, stream, a);
 }
 
-void GradientKernels::keep_history(CUstream stream, const policy::ConvolveArguments& a) const {
-  launch(context_, history_, grid_of(divide_up(a.sequences * a.inner, policy::kGradientThreads)),
-         {policy::kGradientThreads}, 0, stream, a);
-}
-
-void GradientKernels::convolve_back(CUstream stream, const policy::ConvolveArguments& a) const {
+void GradientKernels::convolve_back(CUstream stream, std::int64_t taps,
+                                    const policy::ConvolveArguments& a) const {
   const std::int64_t tiles = divide_up(a.inner, policy::kGradientThreads);
-  launch(context_, convolve_back_, grid_of(a.sequences * convolve_segments(a.seq) * tiles),
+  launch(context_, convolutions_.at(taps).back, grid_of(a.sequences * convolve_segments(a.seq) * tiles),
          {policy::kGradientThreads}, 0, stream, a);
 }
 

@@ -5,15 +5,17 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
+#include "core/policy/network.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/jit/kernel_spec.hpp"
 #include "kernels/policy/gradient_arguments.cuh"
 
 namespace exphil::cuda {
 
-// A dense row-major matrix on the device.
+// A row-major matrix on the device, dense but for part().
 struct Matrix {
   float* data = nullptr;
   std::int64_t rows = 0, columns = 0, stride = 0;
@@ -21,7 +23,9 @@ struct Matrix {
   Matrix() = default;
   Matrix(float* at, std::int64_t r, std::int64_t c) : data(at), rows(r), columns(c), stride(c) {}
   Matrix rows_of(std::int64_t first, std::int64_t count) const {
-    return {data + first * stride, count, columns};
+    Matrix made(data + first * stride, count, columns);
+    made.stride = stride;
+    return made;
   }
   // Columns [first, first + count) of it.
   Matrix part(std::int64_t first, std::int64_t count) const {
@@ -29,21 +33,27 @@ struct Matrix {
     made.stride = stride;
     return made;
   }
+  std::int64_t size() const { return rows * columns; }
+  bool dense() const { return stride == columns; }
 };
 
 // Products for one launch. x and y have a row for each frame; a weight is {outs, depth}.
 class Products {
  public:
-  // y = x weight^T + bias. bias: {outs}, or null.
-  policy::ProductJob& forward(Matrix x, Matrix weight, const float* bias, Matrix y);
-  // dx = dy weight; through() adds the product of other columns of dy and other rows of the weight.
-  policy::ProductJob& back(Matrix dy, Matrix weight, Matrix dx);
+  // y = x weight^T + bias. x: its pieces, at most kMostPieces. bias: {outs}, or null.
+  policy::ProductJob& forward(const std::vector<Matrix>& x, Matrix weight, const float* bias, Matrix y);
+  // dx = the sum of dy weight over what through() names, at least one and at most kMostPieces.
+  policy::ProductJob& back(Matrix dx);
   static void through(policy::ProductJob& job, Matrix dy, Matrix weight);
   // Sums over parts of the rows: weight_parts {parts, outs, depth} of dy^T x, bias_parts {parts, outs} of dy;
-  // the latter may be null.
-  policy::ProductJob& weight(Matrix dy, Matrix x, float* weight_parts, float* bias_parts);
+  // the latter may be null. depth: from one row of a part to the next.
+  void weight(Matrix dy, Matrix x, std::int64_t depth, float* weight_parts, float* bias_parts);
 
   const std::vector<policy::ProductJob>& jobs() const { return jobs_; }
+  // Whether a job takes products with some of these rows, or writes some of them.
+  bool reads(const Matrix& rows) const;
+  bool writes(const Matrix& rows) const;
+  void clear() { jobs_.clear(); }
 
  private:
   policy::ProductJob& add(std::int64_t rows, std::int64_t columns);
@@ -63,20 +73,20 @@ std::int64_t scan_tiles(std::int64_t inner, std::int64_t state);
 KernelSpec gradient_product_spec();
 KernelSpec gradient_scan_spec(const char* entry);
 KernelSpec gradient_kernel_spec(std::int64_t taps, const char* entry);
-// Every kernel of a policy whose convolution has these taps.
+// Every kernel of a policy whose convolutions have these taps.
 std::vector<KernelSpec> gradient_kernels(std::int64_t taps);
 
 class GradientKernels {
  public:
-  // Compiles and loads them. taps: of the convolution.
-  GradientKernels(Context& context, std::int64_t taps);
+  // Compiles and loads what the network's phases need.
+  GradientKernels(Context& context, const core::Network& network);
 
   void run(CUstream stream, const Products& products) const;
   void norm(CUstream stream, const policy::NormArguments& arguments) const;
   void norm_back(CUstream stream, const policy::NormArguments& arguments) const;
-  void convolve(CUstream stream, const policy::ConvolveArguments& arguments) const;
-  void keep_history(CUstream stream, const policy::ConvolveArguments& arguments) const;
-  void convolve_back(CUstream stream, const policy::ConvolveArguments& arguments) const;
+  // convolve() also keeps the history where there is room for it.
+  void convolve(CUstream stream, std::int64_t taps, const policy::ConvolveArguments& arguments) const;
+  void convolve_back(CUstream stream, std::int64_t taps, const policy::ConvolveArguments& arguments) const;
   // `from`, `factor`, `to`, `parts`, `count` and `adds` of each; those without parts are left out.
   void add_parts(CUstream stream, const std::vector<policy::PartSum>& sums) const;
   void scan(CUstream stream, const policy::GradientScanArguments& arguments) const;
@@ -85,8 +95,13 @@ class GradientKernels {
   void activate_back(CUstream stream, const policy::ActivateArguments& arguments) const;
 
  private:
+  struct Convolution {
+    CUfunction forward, history, back;
+  };
+
   Context& context_;
-  CUfunction product_, norm_, norm_back_, convolve_, history_, convolve_back_, sums_;
+  CUfunction product_, norm_, norm_back_, sums_;
+  std::map<std::int64_t, Convolution> convolutions_;  // by their taps
   CUfunction scan_, scan_back_, activate_, activate_back_;
 };
 

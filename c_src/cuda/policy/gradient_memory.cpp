@@ -4,68 +4,80 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/policy/heads.hpp"
 #include "cuda/device/places.hpp"
+#include "cuda/policy/gradient_order.hpp"
 #include "cuda/scan/backward.hpp"
 
 namespace exphil::cuda {
 
-using core::PolicyConfig;
+using core::Block;
+using core::Network;
+using core::Span;
 
 namespace {
 
-// Sizes of the parts of a stage: into() rounds each up.
+using Pieces = std::vector<std::vector<Span>>;
+
+// What the parts of a block's sums take: into() rounds each up. A new kind of phase whose gradient is summed
+// in parts needs a function here.
 class PartFloats {
  public:
-  void add(std::int64_t parts, std::int64_t count) { floats_ += PartialSums::padded(parts * count); }
-  void add_linear(std::int64_t parts, std::int64_t outs, std::int64_t depth) {
-    add(parts, outs * depth);
-    add(parts, outs);
+  PartFloats(const GradientShape& shape, const Pieces& pieces) : p_(shape), pieces_(pieces) {}
+  std::int64_t of(const Block& block) {
+    floats_ = 0;
+    for (const core::Phase& phase : block) {
+      std::visit([this](const auto& p) { add_phase(p); }, phase);
+    }
+    return floats_;
   }
-  std::int64_t floats() const { return floats_; }
 
  private:
+  template <class Other>
+  void add_phase(const Other&) {}
+  void add_phase(const core::Norm& p) {
+    for (int i = 0; i < 2; ++i) add(norm_blocks(p_.rows()) * p.in.size);
+  }
+  void add_phase(const core::Product& p) {
+    for (const Span& piece : pieces_[static_cast<std::size_t>(p.out.vector)]) {
+      const std::int64_t outs = parts_of_rows(p_.rows()) * std::min(p.out.size, piece.size);
+      add(outs * p.in.size), add(outs);
+    }
+  }
+  void add_phase(const core::Convolution& p) {
+    const std::int64_t parts = p_.sequences * convolve_segments(p_.seq);
+    add(parts * p.in.size * p.taps), add(parts * p.in.size);
+  }
+  void add_phase(const core::SelectiveScan& p) {
+    add(p_.sequences * p.x.size * p.b.size), add(p_.sequences * p.x.size);
+    if (is_selective_scan(p, p_)) return;
+    for (int i = 0; i < 2; ++i) add(scan_tiles(p.x.size, p.b.size) * p_.rows() * p.b.size);
+  }
+
+  void add(std::int64_t floats) { floats_ += PartialSums::padded(floats); }
+  const GradientShape& p_;
+  const Pieces& pieces_;
   std::int64_t floats_ = 0;
 };
 
-// The most that the sums of one stage take: those of the heads, of a layer, of the input.
-std::int64_t most_part_floats(const PolicyConfig& c, const GradientShape& p) {
-  const std::int64_t parts = parts_of_rows(p.rows()), blocks = norm_blocks(p.rows());
-  PartFloats head, layer, input;
-  head.add_linear(parts, p.head_width, c.d_model);
-  head.add_linear(parts, c.d_output, std::max(p.head_width, c.d_model));
-  for (std::int64_t i = 0; i < 2; ++i) head.add(blocks, c.d_model), layer.add(blocks, c.d_model);
-  // The heads' second layers have a part of the row each, rounded up.
-  for (std::int64_t i = 0; i < c.d_output; ++i) head.add(1, 1), head.add(1, 1);
-  for (std::int64_t i = 0; i < 2; ++i) {
-    layer.add_linear(parts, c.d_inner, c.d_model);
-    layer.add_linear(parts, c.d_state, c.d_inner);
+// Bytes of the scans' own memory.
+std::size_t scan_bytes(const Context& context, const core::SelectiveScan& scan, const GradientShape& p) {
+  if (is_selective_scan(scan, p)) {
+    return scan_gradient_scratch(scan_shape(scan, p, true), context.properties());
   }
-  layer.add_linear(parts, c.dt_rank, c.d_inner);
-  layer.add_linear(parts, c.d_inner, c.dt_rank);
-  layer.add_linear(parts, c.d_model, c.d_inner);
-  layer.add(p.sequences * convolve_segments(p.seq), c.d_inner * c.d_conv);
-  layer.add(p.sequences * convolve_segments(p.seq), c.d_inner);
-  layer.add(p.sequences, c.d_inner * c.d_state);
-  layer.add(p.sequences, c.d_inner);
-  if (!is_selective_scan(c.spec, p.decays_input)) {
-    const std::int64_t tiles = scan_tiles(c.d_inner, c.d_state);
-    for (std::int64_t i = 0; i < 2; ++i) layer.add(tiles, p.rows() * c.d_state);
-  }
-  input.add_linear(parts, c.d_model, c.d_input);
-  return std::max({head.floats(), layer.floats(), input.floats()});
-}
-
-// Bytes of the scan's own memory.
-std::size_t scan_bytes(Context& context, const PolicyConfig& c, const GradientShape& p) {
-  if (is_selective_scan(c.spec, p.decays_input)) {
-    return scan_gradient_scratch(layer_scan(c, p, true, true), context.properties());
-  }
-  const std::int64_t tiles = scan_tiles(c.d_inner, c.d_state);
+  const std::int64_t tiles = scan_tiles(scan.x.size, scan.b.size);
   const std::int64_t segments = (p.seq + policy::kScanSegment - 1) / policy::kScanSegment;
   return static_cast<std::size_t>(p.sequences * tiles * (segments + policy::kScanSegment) *
                                   policy::kScanThreads) *
          sizeof(float);
+}
+
+std::size_t scan_bytes(const Context& context, const Block& block, const GradientShape& shape) {
+  std::size_t most = 0;
+  for (const core::Phase& phase : block) {
+    const auto* const scan = std::get_if<core::SelectiveScan>(&phase);
+    if (scan != nullptr) most = std::max(most, scan_bytes(context, *scan, shape));
+  }
+  return most;
 }
 
 // Gives matrices their places, and their addresses once there is memory.
@@ -73,126 +85,187 @@ class Plan {
  public:
   void take(Matrix& matrix, std::int64_t rows, std::int64_t columns) {
     matrix = Matrix(nullptr, rows, columns);
-    taken_.emplace_back(&matrix.data, bytes(rows, columns));
+    take(matrix.data, core::checked_multiply(rows, columns, "frames"));
   }
-  void take(float*& pointer, std::int64_t floats) { taken_.emplace_back(&pointer, bytes(floats, 1)); }
+  void take(float*& pointer, std::int64_t floats) {
+    const std::int64_t bytes = core::checked_multiply(floats, sizeof(float), "frames");
+    taken_.emplace_back(&pointer, places_.take(static_cast<std::size_t>(bytes)));
+  }
   std::size_t take_bytes(std::size_t count) { return places_.take(count); }
-  std::size_t bytes() const { return places_.bytes(); }
+  // What is taken next begins at the same place as what was taken since `start`, which is not in use then.
+  Places places() const { return places_; }
+  void go_to(const Places& start) { places_ = start; }
   void set(CUdeviceptr base) {
     for (const auto& [pointer, place] : taken_) *pointer = as_pointer<float>(base + place);
   }
 
  private:
-  std::size_t bytes(std::int64_t rows, std::int64_t columns) {
-    const std::int64_t floats = core::checked_multiply(rows, columns, "frames");
-    return places_.take(static_cast<std::size_t>(core::checked_multiply(floats, 4, "frames")));
-  }
   Places places_;
   std::vector<std::pair<float**, std::size_t>> taken_;
 };
 
-void take_layer(Plan& plan, GradientLayer& l, const PolicyConfig& c, const GradientShape& p) {
-  const std::int64_t rows = p.rows();
-  for (Matrix* m : {&l.in, &l.normed}) plan.take(*m, rows, c.d_model);
-  for (Matrix* m : {&l.x, &l.s, &l.z, &l.gated, &l.dt}) plan.take(*m, rows, c.d_inner);
-  plan.take(l.low, rows, c.dt_rank);
-  for (Matrix* m : {&l.b, &l.c}) plan.take(*m, rows, c.d_state);
-  if (!is_selective_scan(c.spec, p.decays_input)) {
-    plan.take(l.active_dt, rows, c.d_inner);
-    plan.take(l.mean_dt, rows, 1);
-  }
-}
+// Takes the memory of one GradientMemory.
+class Layout {
+ public:
+  Layout(const Network& network, const Pieces& pieces, GradientMemory& memory)
+      : n_(network), m_(memory), rows_(memory.shape.rows()), pieces_(pieces) {}
 
-// The states of all layers follow each other, so that an upload and a download of them are one copy.
-void take_states(Plan& plan, std::vector<GradientLayer>& layers, const PolicyConfig& c,
-                 const GradientShape& p) {
-  const std::int64_t ssm = p.sequences * c.d_inner * c.d_state;
-  const std::int64_t conv = p.sequences * c.d_inner * (c.d_conv - 1);
-  for (GradientLayer& l : layers) {
-    l.ssm = l.conv = l.final_ssm = l.final_conv = nullptr;
-    if (p.with_state) plan.take(l.ssm, ssm);
-    if (p.with_state && conv > 0) plan.take(l.conv, conv);
-    if (p.keeps_state) plan.take(l.final_ssm, ssm);
-    if (p.keeps_state && conv > 0) plan.take(l.final_conv, conv);
+  // What a call uploads, in this order.
+  void take_inputs() {
+    take(m_.blocks.front().vectors, n_.frame);
+    if (m_.shape.gradient) take(m_.gradients, n_.outs);
+    if (m_.shape.with_state) take_states(m_.states);
   }
-}
 
-void take_gradients(Plan& plan, GradientMemory& m, const PolicyConfig& c) {
-  const std::int64_t rows = m.shape.rows();
-  plan.take(m.d_hidden, rows, c.d_model);
-  plan.take(m.d_normed, rows, c.d_model);
-  for (Matrix* matrix : {&m.d_gated, &m.ds, &m.dz, &m.dx, &m.ddt}) plan.take(*matrix, rows, c.d_inner);
-  if (c.spec.input_dt == core::InputDt::mean) plan.take(m.d_input_dt, rows, c.d_inner);
-  plan.take(m.d_low, rows, c.dt_rank);
-  for (Matrix* matrix : {&m.db, &m.dc}) plan.take(*matrix, rows, c.d_state);
-  plan.take(m.d_head_hidden, rows, m.shape.head_width);
-  plan.take(m.d_frames, rows, c.d_input);
-}
+  void take_results() {
+    if (m_.shape.keeps_state) take_states(m_.final_states);
+    const std::vector<const Block*> blocks = blocks_of(n_);
+    for (std::size_t i = 0; i < blocks.size(); ++i) take_block(*blocks[i], m_.blocks[i]);
+  }
+
+  // Blocks are one after another.
+  void take_gradients() {
+    take(m_.gradients, n_.frame), take(m_.gradients, n_.hidden);
+    const Places start = plan.places();
+    Places end = start;
+    for (const Block* block : kinds_of_block(n_)) {
+      plan.go_to(start);
+      for (const core::Phase& phase : *block) take_gradient(*block, core::writes(phase).vector);
+      if (plan.places().bytes() > end.bytes()) end = plan.places();
+    }
+    plan.go_to(end);
+  }
+
+  Plan plan;
+
+ private:
+  void take(std::vector<VectorRows>& vectors, core::VectorId id) {
+    VectorRows& vector = vectors[static_cast<std::size_t>(id)];
+    if (!vector.empty()) return;
+    for (const Span& piece : pieces_[static_cast<std::size_t>(id)])
+      vector.emplace_back(nullptr, 0, piece.size);
+    for (Matrix& piece : vector) plan.take(piece, rows_, piece.columns);
+  }
+
+  void take_states(std::vector<float*>& states) {
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      if (n_.states[i].size() > 0) plan.take(states[i], m_.shape.sequences * n_.states[i].size());
+    }
+  }
+
+  void take_block(const Block& phases, GradientBlock& block) {
+    block.active_dt.resize(phases.size());
+    for (std::size_t i = 0; i < phases.size(); ++i) {
+      const Span out = core::writes(phases[i]);
+      if (out.vector != n_.hidden) take(block.vectors, out.vector);
+      const auto* const scan = std::get_if<core::SelectiveScan>(&phases[i]);
+      if (scan != nullptr && scan->activates && !is_selective_scan(*scan, m_.shape)) {
+        plan.take(block.active_dt[i], rows_, scan->x.size);
+      }
+    }
+    if (&block == &m_.blocks.back()) return;
+    block.hidden.resize(1);
+    plan.take(block.hidden[0], rows_, n_.size_of(n_.hidden));
+  }
+
+  void take_gradient(const Block& block, core::VectorId id) {
+    if (id == n_.hidden || id == n_.outs) return;
+    for (const core::Phase& phase : block) {
+      const auto* const scan = std::get_if<core::SelectiveScan>(&phase);
+      if (scan == nullptr || scan->input_dt.vector != id) continue;
+      m_.gradients[static_cast<std::size_t>(id)].resize(1);
+      return plan.take(m_.gradients[static_cast<std::size_t>(id)][0], rows_, scan->x.size);
+    }
+    take(m_.gradients, id);
+  }
+
+  const Network& n_;
+  GradientMemory& m_;
+  const std::int64_t rows_;
+  const Pieces& pieces_;
+};
 
 }  // namespace
 
-bool is_selective_scan(const core::PolicySpec& spec, bool decays_input) {
-  return spec.input_dt == core::InputDt::per_channel && !decays_input;
+bool is_selective_scan(const core::SelectiveScan& scan, const GradientShape& shape) {
+  return !scan.input_dt && !core::decays_input(scan, shape.length);
 }
 
-float* PartialSums::into(float* to, std::int64_t parts, std::int64_t count) {
-  if (to == nullptr || count == 0) return nullptr;
-  float* const from = memory_ + used_;
-  used_ += padded(parts * count);
-  if (used_ > floats_)
-    core::fail(core::ErrorKind::internal, "", "the parts of a gradient exceed their memory");
-  policy::PartSum sum{};
-  sum.from = from, sum.to = to, sum.parts = parts, sum.count = count, sum.adds = adds_ ? 1 : 0;
-  sums_.push_back(sum);
-  return from;
+std::vector<Matrix> rows_of(const VectorRows& vector, const Span& span) {
+  std::vector<Matrix> found;
+  std::int64_t at = 0;
+  for (const Matrix& piece : vector) {
+    const std::int64_t first = std::max(at, span.first);
+    const std::int64_t end = std::min(at + piece.columns, span.first + span.size);
+    if (first < end) found.push_back(piece.part(first - at, end - first));
+    at += piece.columns;
+  }
+  return found;
 }
 
-void PartialSums::also_into(float* to, const float* factor) {
-  policy::PartSum sum = sums_.back();
-  sum.to = to, sum.factor = factor;
-  sums_.push_back(sum);
+Matrix dense_rows_of(const VectorRows& vector, const Span& span) {
+  const std::vector<Matrix> all = rows_of(vector, span);
+  if (all.size() != 1 || !all[0].dense()) {
+    core::fail(
+        core::ErrorKind::unsupported, "",
+        "the gradient on a GPU needs that a phase other than a product reads and writes whole vectors, "
+        "or parts that no phase reads in parts");
+  }
+  return all[0];
 }
 
-GradientMemory::GradientMemory(Context& context, const PolicyConfig& c, const GradientShape& given)
-    : shape(given), layers(static_cast<std::size_t>(c.n_layer)) {
-  const std::int64_t rows = shape.rows();
-  Plan plan;
-  plan.take(frames, rows, c.d_input);
-  plan.take(d_outs, rows, shape.gradient ? c.d_output : 0);
-  take_states(plan, layers, c, shape);
-  for (GradientLayer& layer : layers) take_layer(plan, layer, c, shape);
-  plan.take(hidden, rows, c.d_model);
-  if (c.spec.final_norm) plan.take(final, rows, c.d_model);
-  plan.take(head_hidden, rows, shape.head_width);
-  plan.take(outs, rows, c.d_output);
+GradientMemory::GradientMemory(Context& context, const Network& network, const GradientShape& given)
+    : shape(given),
+      blocks(network.layers.size() + 2),
+      gradients(network.vectors.size()),
+      states(network.states.size()),
+      final_states(network.states.size()),
+      frame_(network.frame),
+      outs_(network.outs) {
+  for (GradientBlock& block : blocks) block.vectors.resize(network.vectors.size());
+  const Pieces pieces = pieces_of(network);
+  Layout layout(network, pieces, *this);
+  layout.take_inputs();
+  layout.take_results();
   float* parts = nullptr;
   std::size_t scratch = 0;
   std::int64_t part_floats = 0;
   if (shape.gradient) {
-    take_gradients(plan, *this, c);
-    part_floats = most_part_floats(c, shape);
-    plan.take(parts, part_floats);
-    scratch = plan.take_bytes(scan_bytes(context, c, shape));
+    layout.take_gradients();
+    std::size_t bytes = 0;
+    for (const Block* block : kinds_of_block(network)) {
+      part_floats = std::max(part_floats, PartFloats(shape, pieces).of(*block));
+      bytes = std::max(bytes, scan_bytes(context, *block, shape));
+    }
+    layout.plan.take(parts, part_floats);
+    scratch = layout.plan.take_bytes(bytes);
   }
-  memory_ = context.device_pool().allocate(plan.bytes());
-  plan.set(address());
-  if (!c.spec.final_norm) final = hidden;
+  memory_ = context.device_pool().allocate(layout.plan.places().bytes());
+  layout.plan.set(address());
+  const auto hidden = static_cast<std::size_t>(network.hidden);
+  blocks.front().vectors[hidden] = blocks.front().hidden;
+  for (std::size_t i = 1; i < blocks.size(); ++i) blocks[i].vectors[hidden] = blocks[i - 1].hidden;
   sums = PartialSums(parts, part_floats);
   scan_scratch = address() + scratch;
 }
 
-core::ScanShape layer_scan(const PolicyConfig& c, const GradientShape& p, bool skip, bool gradient) {
+float* GradientMemory::spare(Context& context, std::int64_t floats) {
+  spares_.push_back(context.device_pool().allocate(static_cast<std::size_t>(floats) * sizeof(float)));
+  return as_pointer<float>(spares_.back().address());
+}
+
+core::ScanShape scan_shape(const core::SelectiveScan& p, const GradientShape& shape, bool gradient) {
   using core::ScanOperand;
   core::ScanShape scan;
-  scan.batch = p.sequences, scan.seq = p.seq, scan.dim = c.d_inner, scan.state = c.d_state;
-  scan.options.dt_softplus = true;
-  scan.options.dt_min = c.spec.dt_min, scan.options.dt_max = c.spec.dt_max;
+  scan.batch = shape.sequences, scan.seq = shape.seq, scan.dim = p.x.size, scan.state = p.b.size;
+  scan.options.dt_softplus = p.activates;
+  if (p.activates) scan.options.dt_min = p.lowest, scan.options.dt_max = p.highest;
   scan.add(ScanOperand::z);
-  scan.add(ScanOperand::dt_bias);
-  if (skip) scan.add(ScanOperand::d);
-  if (p.with_state) scan.add(ScanOperand::initial_state);
+  if (p.dt_bias != core::kNone) scan.add(ScanOperand::dt_bias);
+  if (p.d != core::kNone) scan.add(ScanOperand::d);
+  if (shape.with_state) scan.add(ScanOperand::initial_state);
   if (!gradient) {
-    if (p.keeps_state) scan.add(ScanOperand::final_state);
+    if (shape.keeps_state) scan.add(ScanOperand::final_state);
     return scan;
   }
   scan.remove(ScanOperand::y);
@@ -201,7 +274,7 @@ core::ScanShape layer_scan(const PolicyConfig& c, const GradientShape& p, bool s
         ScanOperand::grad_c, ScanOperand::grad_z}) {
     scan.add(id);
   }
-  if (skip) scan.add(ScanOperand::grad_d);
+  if (p.d != core::kNone) scan.add(ScanOperand::grad_d);
   return scan;
 }
 

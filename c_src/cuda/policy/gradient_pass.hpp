@@ -1,11 +1,20 @@
 // The forward and backward pass of one group of sequences through a policy: a chain of kernels on one stream,
 // without synchronisation. Used by cuda/policy/gradient.cpp and its benchmark. Any thread, with the context
 // current.
+//
+// Each pass walks the phases of each block and has one function for each kind of phase: forward() and back().
+// A new kind of phase is two functions, a line in PartFloats (gradient_memory.cpp) where its weights'
+// gradients are summed in parts, and what require_gradient (gradient_order.hpp) has to say about it.
+//
+// Products that do not depend on each other are one launch, of all three sorts: forward, of inputs' gradients
+// and of weights' gradients. The latter two wait until something needs or changes what they write or read.
 #pragma once
 
 #include <cuda.h>
 
 #include <cstdint>
+#include <set>
+#include <vector>
 
 #include "cuda/policy/gradient_kernels.hpp"
 #include "cuda/policy/gradient_memory.hpp"
@@ -20,58 +29,94 @@ class GradientPass {
                const GradientValues& values, CUdeviceptr weights, CUdeviceptr gradient, bool adds,
                GradientMemory& memory);
 
-  // memory.frames and the states are given; leaves memory.outs where `outs`, and the final states.
+  // The frames and the states are given; leaves the rows of outs where `outs`, and the final states.
   void forward(bool outs);
-  // After forward(), with memory.d_outs; leaves memory.d_frames where `frames`.
+  // After forward(), with the gradient of outs; leaves that of the frames where `frames`.
   void backward(bool frames);
 
  private:
-  using Vector = std::vector<float>;
-  Matrix weight(const Vector& vector, std::int64_t rows) const;
-  float* vector(const Vector& vector) const { return values_.in(weights_, vector); }
-  float* gradient(const Vector& vector) const { return values_.in(gradient_, vector); }
-  void run(const Products& products) const { kernels_.run(stream_, products); }
-
+  // ---- the network, its weights, and the rows of the current block ----
+  void enter(std::size_t block);
+  float* weight(core::WeightId id) const { return values_.in(weights_, id); }
+  float* gradient(core::WeightId id) const { return values_.in(gradient_, id); }
+  Matrix weight(const core::Product& product) const;
+  const VectorRows& found(core::VectorId id) const;  // as the block's phases read it
+  const VectorRows& left(core::VectorId id) const;   // as they write it
+  const VectorRows& gradients(core::VectorId id) const { return m_.gradients[static_cast<std::size_t>(id)]; }
+  float* in(const core::Span& span) const { return dense_rows_of(found(span.vector), span).data; }
+  float* out(const core::Span& span) const { return dense_rows_of(left(span.vector), span).data; }
   void copy(Matrix from, Matrix to) const;
-  void begin();
-  policy::NormArguments norm_arguments(const Vector& weight, const Vector& bias, Matrix x) const;
-  void norm(const Vector& weight, const Vector& bias, Matrix x, Matrix out) const;
-  void forward_layer(std::size_t index);
-  void project(const core::PolicyLayerWeights& w, const GradientLayer& l) const;
-  void scan(const core::PolicyLayerWeights& w, const GradientLayer& l) const;
-  void answer(bool outs);
-  Matrix joined_hidden() const;
 
-  void heads_back();
-  void two_layer_heads_back(Matrix d_final);
-  void norm_back(const Vector& weight, const Vector& bias, Matrix x, Matrix dy, bool adds);
-  void layer_back(std::size_t index);
-  void scan_back(const core::PolicyLayerWeights& w, const GradientLayer& l);
-  void project_back(const core::PolicyLayerWeights& w) const;
-  void convolve_back(const core::PolicyLayerWeights& w, const GradientLayer& l);
-  void weights_back(const core::PolicyLayerWeights& w, const GradientLayer& l);
-  void frames_back(bool frames);
-  void linear_weight(Products& products, const Vector& weight, const Vector& bias, std::int64_t first,
-                     Matrix dy, Matrix x);
-  void add_parts();
+  // ---- forward ----
+  void forward_launch(const std::vector<std::size_t>& phases, bool outs);
+  void add_forward(const core::Product& product, Products& launch) const;
+  void forward(const core::Copy& phase);
+  void forward(const core::Norm& phase);
+  void forward(const core::Product&) {}  // forward_launch() has them
+  void forward(const core::Convolution& phase);
+  void forward(const core::Softplus& phase);
+  void forward(const core::Mean&) {}  // its softplus's launch takes it
+  void forward(const core::SelectiveScan& phase);
+  policy::NormArguments norm_arguments(const core::Norm& phase) const;
+  policy::ConvolveArguments convolution(const core::Convolution& phase) const;
+  policy::ActivateArguments activation(const core::Softplus& phase) const;
+  policy::ActivateArguments activation(const core::SelectiveScan& phase) const;
+  core::ScanOperands<CUdeviceptr> scan_operands(const core::SelectiveScan& phase) const;
+  policy::GradientScanArguments own_scan(const core::SelectiveScan& phase) const;
 
-  // cuda/policy/gradient_scan.cpp
-  policy::ActivateArguments activation(const core::PolicyLayerWeights& w, const GradientLayer& l) const;
-  policy::GradientScanArguments own_scan(const core::PolicyLayerWeights& w, const GradientLayer& l) const;
-  void own_scan_back(const core::PolicyLayerWeights& w, const GradientLayer& l);
+  // ---- backward ----
+  void backward_block();
+  void back(const core::Copy& phase);
+  void back(const core::Norm& phase);
+  void back(const core::Product& phase);
+  void back(const core::Convolution& phase);
+  void back(const core::Softplus& phase);
+  void back(const core::Mean&) {}  // its softplus's launch takes it
+  void back(const core::SelectiveScan& phase);
+  void own_scan_back(const core::SelectiveScan& phase);
+  void weight_back(const core::Product& product, const std::vector<Matrix>& given);
+  float* bias_parts(const core::Product& product, std::int64_t row, const Matrix& given);
+  void input_back(const core::Product& product);
+  policy::ProductJob& input_job(const core::Span& span, const Matrix& to, const Matrix& x);
+  float* a_parts(const core::SelectiveScan& phase, std::int64_t parts);
 
-  policy::ConvolveArguments convolution(const core::PolicyLayerWeights& w, const GradientLayer& l) const;
-  core::ScanOperands<CUdeviceptr> scan_operands(const core::PolicyLayerWeights& w,
-                                                const GradientLayer& l) const;
+  // The gradient of what a phase has written, complete: zeros where nothing read it.
+  std::vector<Matrix> given(const core::Span& span);
+  float* dense_given(const core::Span& span);
+  // Whether these rows of a vector's gradient are written for the first time: later parts of it are added.
+  bool is_first(core::VectorId vector, const Matrix& rows);
+  void clear(const Matrix& rows) const;
+  // The gradient of what a phase reads, for a kernel that changes it; launches what reads it before.
+  Matrix changed(const core::Span& span);
+  // The same for a kernel that cannot add to it: other rows where that is needed, which settle() adds.
+  float* stored(const core::Span& span);
+  float* stored(core::VectorId vector, const Matrix& rows);
+  void settle();
+  // The gradient of a bias is the sum of the rows of that of what it was added to, which `d` is.
+  void bias_back(core::WeightId bias, const core::Span& span, const float* d);
+  void run_inputs();
+  void run_weights();
 
   Context& context_;
   const CUstream stream_;
   const GradientKernels& kernels_;
   const GradientValues& values_;
-  const core::PolicyWeights& w_;
-  const core::PolicyConfig& c_;
+  const core::Network& n_;
   const CUdeviceptr weights_, gradient_;
   GradientMemory& m_;
+  const std::vector<const core::Block*> blocks_;
+
+  std::size_t block_ = 0, phase_ = 0;  // where the pass is
+  const core::Block* phases_ = nullptr;
+  bool frames_ = false;             // their gradient is wanted
+  std::set<const float*> written_;  // rows of gradients
+  Products input_jobs_, weight_jobs_;
+  PartialSums later_parts_;
+  struct Bias {
+    const float* d;
+    float* to;
+  };
+  std::vector<Bias> biases_;  // those that the weights of a product before them are summed with
 };
 
 }  // namespace exphil::cuda

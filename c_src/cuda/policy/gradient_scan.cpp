@@ -1,53 +1,153 @@
-// The scans of cuda/policy/gradient_pass.hpp that cuda/scan has not: kernels/policy/gradient_scan.cu.
+// The scans of cuda/policy/gradient_pass.hpp, forward and backward, and the softplus of their dt: by
+// cuda/scan, or by kernels/policy/gradient_scan.cu where that has not got them.
+#include "cuda/policy/gradient_order.hpp"
 #include "cuda/policy/gradient_pass.hpp"
+#include "cuda/scan/backward.hpp"
+#include "cuda/scan/forward.hpp"
 
 namespace exphil::cuda {
 
-using core::PolicyLayerWeights;
+using core::ScanOperand;
 
-policy::ActivateArguments GradientPass::activation(const PolicyLayerWeights& w,
-                                                   const GradientLayer& l) const {
+namespace {
+
+CUdeviceptr address(const float* at) {
+  return reinterpret_cast<CUdeviceptr>(at);
+}
+
+}  // namespace
+
+// ---- softplus, and the mean of what it gives ----
+
+policy::ActivateArguments GradientPass::activation(const core::Softplus& p) const {
   policy::ActivateArguments a{};
-  a.dt = l.dt.data, a.bias = vector(w.dt_proj_bias);
-  a.active = l.active_dt.data, a.mean = l.mean_dt.data;
-  a.rows = m_.shape.rows(), a.inner = static_cast<int>(c_.d_inner);
-  a.lowest = c_.spec.dt_min, a.highest = c_.spec.dt_max;
+  a.dt = in(p.in), a.bias = weight(p.bias), a.active = out(p.out);
+  if (const core::Mean* const mean = mean_of(*phases_, p)) a.mean = out(mean->out);
+  a.rows = m_.shape.rows(), a.inner = static_cast<int>(p.in.size);
+  a.lowest = p.lowest, a.highest = p.highest;
   return a;
 }
 
-policy::GradientScanArguments GradientPass::own_scan(const PolicyLayerWeights& w,
-                                                     const GradientLayer& l) const {
+void GradientPass::forward(const core::Softplus& p) {
+  kernels_.activate(stream_, activation(p));
+}
+
+void GradientPass::back(const core::Softplus& p) {
+  run_inputs();
+  policy::ActivateArguments a = activation(p);
+  a.d_active = dense_given(p.out);
+  if (const core::Mean* const mean = mean_of(*phases_, p)) {
+    const Matrix& terms = gradients(mean->out.vector)[0];
+    if (written_.count(terms.data) > 0) a.d_input_dt = terms.data;
+  }
+  a.d_dt = stored(p.in);
+  kernels_.activate_back(stream_, a);
+  bias_back(p.bias, p.in, a.d_dt);
+  settle();
+}
+
+// ---- scans ----
+
+// Of a scan that activates its dt, for policy/gradient_scan.cu.
+policy::ActivateArguments GradientPass::activation(const core::SelectiveScan& p) const {
+  policy::ActivateArguments a{};
+  a.dt = in(p.dt), a.bias = weight(p.dt_bias), a.active = m_.blocks[block_].active_dt[phase_].data;
+  a.rows = m_.shape.rows(), a.inner = static_cast<int>(p.x.size);
+  a.lowest = p.lowest, a.highest = p.highest;
+  return a;
+}
+
+policy::GradientScanArguments GradientPass::own_scan(const core::SelectiveScan& p) const {
   policy::GradientScanArguments a{};
-  a.s = l.s.data, a.dt = l.active_dt.data, a.z = l.z.data;
-  if (c_.spec.input_dt == core::InputDt::mean) a.mean_dt = l.mean_dt.data;
-  a.b = l.b.data, a.c = l.c.data;
-  a.a = vector(w.a), a.d = vector(w.d);
-  a.initial = l.ssm, a.final = l.final_ssm, a.gated = l.gated.data;
+  const auto state = static_cast<std::size_t>(p.state);
+  a.s = in(p.x), a.z = in(p.z), a.b = in(p.b), a.c = in(p.c);
+  a.dt = p.activates ? m_.blocks[block_].active_dt[phase_].data : in(p.dt);
+  if (p.input_dt) a.mean_dt = in(p.input_dt);
+  a.a = weight(p.a), a.d = weight(p.d);
+  a.initial = m_.states[state], a.final = m_.final_states[state], a.gated = out(p.out);
   a.states = as_pointer<float>(m_.scan_scratch);
   a.sequences = m_.shape.sequences, a.seq = m_.shape.seq;
-  a.inner = static_cast<int>(c_.d_inner), a.state = static_cast<int>(c_.d_state);
-  a.decays = m_.shape.decays_input ? 1 : 0;
+  a.inner = static_cast<int>(p.x.size), a.state = static_cast<int>(p.b.size);
+  a.decays = core::decays_input(p, m_.shape.length) ? 1 : 0;
   return a;
 }
 
-void GradientPass::own_scan_back(const PolicyLayerWeights& w, const GradientLayer& l) {
-  const std::int64_t tiles = scan_tiles(c_.d_inner, c_.d_state), count = m_.shape.sequences;
-  policy::GradientScanArguments a = own_scan(w, l);
-  a.d_gated = m_.d_gated.data;
-  a.ds = m_.ds.data, a.ddt = m_.ddt.data, a.dz = m_.dz.data;
-  a.d_input_dt = m_.d_input_dt.data;
-  a.a_parts = m_.sums.into(gradient(w.a), count, c_.d_inner * c_.d_state);
-  if (!w.a_log.empty()) m_.sums.also_into(gradient(w.a_log), vector(w.a));
-  a.d_parts = m_.sums.into(gradient(w.d), count, c_.d_inner);
-  // These are needed at once, and replaced in every group.
+core::ScanOperands<CUdeviceptr> GradientPass::scan_operands(const core::SelectiveScan& p) const {
+  const auto state = static_cast<std::size_t>(p.state);
+  core::ScanOperands<CUdeviceptr> at;
+  at[ScanOperand::x] = address(in(p.x));
+  at[ScanOperand::dt] = address(in(p.dt));
+  at[ScanOperand::a] = address(weight(p.a));
+  at[ScanOperand::b] = address(in(p.b));
+  at[ScanOperand::c] = address(in(p.c));
+  at[ScanOperand::d] = address(weight(p.d));
+  at[ScanOperand::z] = address(in(p.z));
+  at[ScanOperand::dt_bias] = address(weight(p.dt_bias));
+  at[ScanOperand::initial_state] = address(m_.states[state]);
+  at[ScanOperand::y] = address(out(p.out));
+  at[ScanOperand::final_state] = address(m_.final_states[state]);
+  return at;
+}
+
+void GradientPass::forward(const core::SelectiveScan& p) {
+  if (is_selective_scan(p, m_.shape)) {
+    return enqueue_scan(context_, stream_, scan_shape(p, m_.shape, false), scan_operands(p));
+  }
+  if (p.activates) kernels_.activate(stream_, activation(p));
+  kernels_.scan(stream_, own_scan(p));
+}
+
+// The parts of A's gradient, and of that of what A is -exp of.
+float* GradientPass::a_parts(const core::SelectiveScan& p, std::int64_t parts) {
+  float* const room = m_.sums.into(gradient(p.a), parts, p.x.size * p.b.size);
+  const core::WeightId source = n_.weight(p.a).negative_exp_of;
+  if (source != core::kNone) m_.sums.also_into(gradient(source), weight(p.a));
+  return room;
+}
+
+void GradientPass::back(const core::SelectiveScan& p) {
+  run_inputs();
+  if (!is_selective_scan(p, m_.shape)) return own_scan_back(p);
+  core::ScanOperands<CUdeviceptr> at = scan_operands(p);
+  const float* const d_dt = stored(p.dt);
+  at[ScanOperand::dy] = address(dense_given(p.out));
+  at[ScanOperand::grad_x] = address(stored(p.x));
+  at[ScanOperand::grad_dt] = address(d_dt);
+  at[ScanOperand::grad_b] = address(stored(p.b));
+  at[ScanOperand::grad_c] = address(stored(p.c));
+  at[ScanOperand::grad_z] = address(stored(p.z));
+  at[ScanOperand::grad_a] = address(a_parts(p, 1));
+  at[ScanOperand::grad_d] = address(m_.sums.into(gradient(p.d), 1, p.x.size));
+  enqueue_scan_gradient(context_, stream_, scan_shape(p, m_.shape, true), at, m_.scan_scratch);
+  bias_back(p.dt_bias, p.dt, d_dt);
+  settle();
+}
+
+void GradientPass::own_scan_back(const core::SelectiveScan& p) {
+  const std::int64_t tiles = scan_tiles(p.x.size, p.b.size), count = m_.shape.sequences;
+  policy::GradientScanArguments a = own_scan(p);
+  a.d_gated = dense_given(p.out);
+  a.ds = stored(p.x), a.ddt = stored(p.dt), a.dz = stored(p.z);
+  if (p.input_dt) a.d_input_dt = stored(p.input_dt.vector, gradients(p.input_dt.vector)[0]);
+  a.a_parts = a_parts(p, count);
+  a.d_parts = m_.sums.into(gradient(p.d), count, p.x.size);
+  // These are needed at once, and no group adds to those of another.
   PartialSums now = m_.sums.rest();
-  a.b_parts = now.into(m_.db.data, tiles, m_.shape.rows() * c_.d_state);
-  a.c_parts = now.into(m_.dc.data, tiles, m_.shape.rows() * c_.d_state);
+  const auto part_of = [&](const core::Span& span) {
+    const Matrix to = changed(span);
+    now.set_adds(!is_first(span.vector, to));
+    return now.into(to.data, tiles, to.size());
+  };
+  a.b_parts = part_of(p.b), a.c_parts = part_of(p.c);
   kernels_.scan_back(stream_, a);
   kernels_.add_parts(stream_, now.sums());
-  policy::ActivateArguments activated = activation(w, l);
-  activated.d_dt = m_.ddt.data, activated.d_input_dt = m_.d_input_dt.data;
-  kernels_.activate_back(stream_, activated);
+  if (p.activates) {
+    policy::ActivateArguments activated = activation(p);
+    activated.d_active = activated.d_dt = a.ddt;
+    kernels_.activate_back(stream_, activated);
+  }
+  bias_back(p.dt_bias, p.dt, a.ddt);
+  settle();
 }
 
 }  // namespace exphil::cuda

@@ -1,14 +1,13 @@
-// A policy's values as its gradient uses them on the device: every vector of core::PolicyValues in one piece
-// of memory, as it is, without padding or folding. The weights and their gradient have the same layout. Used
-// by cuda/policy/gradient.cpp. Immutable; safe to share while the PolicyWeights exist.
+// A policy's values as its gradient uses them on the device: every weight of the network in one piece of
+// memory, as it is, without padding or folding. The weights and their gradient have the same layout. Used by
+// cuda/policy/gradient.cpp. Immutable; safe to share while the PolicyWeights exist.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <unordered_map>
 #include <vector>
 
 #include "core/policy/config.hpp"
+#include "cuda/device/places.hpp"
 #include "cuda/device/upload.hpp"
 
 namespace exphil::cuda {
@@ -18,13 +17,10 @@ class GradientValues {
   // Keeps a reference to the weights.
   explicit GradientValues(const core::PolicyWeights& weights);
 
-  std::size_t bytes() const { return bytes_; }
-  const core::PolicyWeights& weights() const { return weights_; }
-  // Whether the vector, one of the weights', has values.
-  static bool has(const std::vector<float>& vector) { return !vector.empty(); }
-  // Its address in a piece of memory; null where it has no values. The hidden layers of all two-layer heads
-  // follow each other without gaps, and so do their biases: they are one matrix.
-  float* in(CUdeviceptr memory, const std::vector<float>& vector) const;
+  std::size_t bytes() const { return places_.bytes(); }
+  const core::Network& network() const { return weights_.network(); }
+  // The address of a weight in a piece of memory; null where it is absent.
+  float* in(CUdeviceptr memory, core::WeightId id) const;
 
   // The host tensors of an upload of the weights.
   std::vector<ImageSegment> segments() const;
@@ -32,11 +28,9 @@ class GradientValues {
   void copy_out(const char* from, core::PolicyValues<float>* to) const;
 
  private:
-  void place(const std::vector<float>& vector, bool joins_previous = false);
-
   const core::PolicyWeights& weights_;
-  std::unordered_map<const std::vector<float>*, std::size_t> places_;  // bytes
-  std::size_t bytes_ = 0;
+  std::vector<std::size_t> place_;  // of each weight
+  Places places_;
 };
 
 }  // namespace exphil::cuda

@@ -10,13 +10,12 @@
 namespace exphil::cuda {
 namespace {
 
-using core::PolicyLayerWeights;
 using policy::kSegment;
 
 // The checkpoint's row of x_proj for row `row` of the kernels (dt padded, B padded, C padded); -1 for
 // padding.
 std::int64_t projection_row(const PolicyDims& dims, int row) {
-  const auto& c = dims.config;
+  const auto& c = dims.mamba.config;
   if (row < dims.rank()) return row < c.dt_rank ? row : -1;
   row -= dims.rank();
   const std::int64_t n = row % dims.state(), which = row / dims.state();
@@ -25,7 +24,7 @@ std::int64_t projection_row(const PolicyDims& dims, int row) {
 
 // The row of in_proj for padded row `row` of x (which = 0) or z (1).
 std::int64_t in_row(const PolicyDims& dims, int which, std::int64_t row) {
-  return row < dims.config.d_inner ? which * dims.config.d_inner + row : -1;
+  return row < dims.d_inner ? which * dims.d_inner + row : -1;
 }
 
 // The weights of `rows` rows and `segments` segments in the order of their tasks (policy/layout.cuh).
@@ -56,9 +55,8 @@ void write_rows(const policy::RowVectors& at, const StoredMatrix& matrix, const 
 
 class TeamPacker {
  public:
-  TeamPacker(const core::PolicyWeights& weights, const Folded& folded, const PolicyDims& dims, int team)
-      : weights_(weights),
-        folded_(folded),
+  TeamPacker(const Folded& folded, const PolicyDims& dims, int team)
+      : folded_(folded),
         stored_(folded, dims.config.precision),
         dims_(dims),
         layout_(dims, team),
@@ -76,8 +74,8 @@ class TeamPacker {
            rank * share_.hidden, to + layout_.head_at);
     for (int l = 0; l < dims_.layers(); ++l) {
       const auto at = static_cast<std::size_t>(l);
-      channels(weights_.layers[at], folded_.layers[at], stored_.layers[at], rank, to + layout_.layer_at(l));
-      products(weights_.layers[at], folded_.layers[at], stored_.layers[at], rank, to + layout_.layer_at(l));
+      channels(folded_.layers[at], stored_.layers[at], rank, to + layout_.layer_at(l));
+      products(folded_.layers[at], stored_.layers[at], rank, to + layout_.layer_at(l));
       in_proj(folded_.layers[at], stored_.layers[at], rank, l, to);
     }
   }
@@ -92,36 +90,32 @@ class TeamPacker {
     write_rows(vectors, from, bias, to, rows, row_of);
   }
 
-  void channels(const PolicyLayerWeights& layer, const FoldedLayer& folded, const StoredLayer& stored,
-                int rank, std::byte* to) const {
-    const auto& c = dims_.config;
+  void channels(const FoldedLayer& folded, const StoredLayer& stored, int rank, std::byte* to) const {
     const policy::LayerSection& at = layout_.layer;
     const int own = share_.own, state = dims_.state();
     const std::int64_t first = std::int64_t{rank} * own;
-    const FoldedMatrix conv(layer.conv, c.d_inner, c.d_conv), a(layer.a, c.d_inner, c.d_state);
     for (int i = 0; i < own; ++i) {
       const std::int64_t channel = first + i;
-      for (int t = 0; t < dims_.taps(); ++t) at.conv.in(to)[t * own + i] = conv(channel, t);
-      at.conv_bias.in(to)[i] = padded(layer.conv_bias, channel);
+      for (int t = 0; t < dims_.taps(); ++t) at.conv.in(to)[t * own + i] = folded.conv(channel, t);
+      at.conv_bias.in(to)[i] = padded(folded.conv_bias, channel);
       for (int k = 0; k < dims_.rank(); ++k) {
         stored.dt_proj.store(channel, k, at.dt_proj.in(to), (k / 4 * own + i) * 4 + k % 4);
       }
-      for (int n = 0; n < state; ++n) at.a.in(to)[i * state + n] = a(channel, n);
-      at.d.in(to)[i] = padded(layer.d, channel);
+      for (int n = 0; n < state; ++n) at.a.in(to)[i * state + n] = folded.a(channel, n);
+      at.d.in(to)[i] = padded(folded.d, channel);
     }
     write_rows(at.dt_rows, stored.dt_proj, folded.dt_proj_bias, to, own,
                [first](int i) { return first + i; });
   }
 
-  void products(const PolicyLayerWeights& layer, const FoldedLayer& folded, const StoredLayer& stored,
-                int rank, std::byte* to) const {
+  void products(const FoldedLayer& folded, const StoredLayer& stored, int rank, std::byte* to) const {
     const policy::LayerSection& at = layout_.layer;
     const std::int64_t first_channel = std::int64_t{rank} * share_.own;
     const auto row_of = [this](int row) { return projection_row(dims_, row); };
     write_tasks(stored.x_proj, at.x_proj.in(to), dims_.projection(), share_.own_segments, row_of,
                 [first_channel](int k) { return first_channel + k; });
     write_rows(at.projection_rows, stored.x_proj, folded.x_proj_bias, to, dims_.projection(), row_of);
-    matrix(stored.out_proj, layer.out_proj_bias, at.out_proj, at.out_rows, share_.rows, dims_.inner(),
+    matrix(stored.out_proj, folded.out_proj_bias, at.out_proj, at.out_rows, share_.rows, dims_.inner(),
            rank * share_.rows, to);
   }
 
@@ -136,7 +130,6 @@ class TeamPacker {
                row_of);
   }
 
-  const core::PolicyWeights& weights_;
   const Folded& folded_;
   const StoredPolicy stored_;
   const PolicyDims& dims_;
@@ -185,17 +178,14 @@ class RowPacker {
     return part;
   }
 
-  RowLayout::Layer layer(const PolicyLayerWeights& weights, const FoldedLayer& folded,
-                         const StoredLayer& stored) {
-    const auto& c = dims_.config;
+  RowLayout::Layer layer(const FoldedLayer& folded, const StoredLayer& stored) {
     const int inner = dims_.inner(), state = dims_.state();
-    const FoldedMatrix conv(weights.conv, c.d_inner, c.d_conv), a(weights.a, c.d_inner, c.d_state);
     RowLayout::Layer at;
     at.in_proj = matrix(stored.in_proj, folded.in_proj_bias, 2 * inner, dims_.model(), true,
                         [&](int row) { return in_row(dims_, row / inner, row % inner); });
     at.conv = vector(std::int64_t{dims_.taps()} * inner,
-                     [&](std::int64_t i) { return conv(i % inner, i / inner); });
-    at.conv_bias = vector(inner, [&](std::int64_t i) { return padded(weights.conv_bias, i); });
+                     [&](std::int64_t i) { return folded.conv(i % inner, i / inner); });
+    at.conv_bias = vector(inner, [&](std::int64_t i) { return padded(folded.conv_bias, i); });
     at.x_proj = matrix(stored.x_proj, folded.x_proj_bias, dims_.projection(), inner, false,
                        [&](int row) { return projection_row(dims_, row); });
     at.dt_proj = groups(inner, dims_.rank());
@@ -205,9 +195,10 @@ class RowPacker {
     at.dt_bias = vector(std::int64_t{inner} * (dims_.row_scales() ? 2 : 1), [&](std::int64_t i) {
       return i < inner ? padded(folded.dt_proj_bias, i) : stored.dt_proj.scale(i - inner);
     });
-    at.a = vector(std::int64_t{inner} * state, [&](std::int64_t i) { return a(i / state, i % state); });
-    at.d = vector(inner, [&](std::int64_t i) { return padded(weights.d, i); });
-    at.out_proj = matrix(stored.out_proj, weights.out_proj_bias, dims_.model(), inner, false);
+    at.a =
+        vector(std::int64_t{inner} * state, [&](std::int64_t i) { return folded.a(i / state, i % state); });
+    at.d = vector(inner, [&](std::int64_t i) { return padded(folded.d, i); });
+    at.out_proj = matrix(stored.out_proj, folded.out_proj_bias, dims_.model(), inner, false);
     return at;
   }
 
@@ -227,21 +218,24 @@ class RowPacker {
   std::vector<std::byte> bytes_;
 };
 
-// copy(is_ssm, place in the kernels' layout, place in the public one) for every value of a state.
+// copy(place in the kernels' layout, place in the public one) for every value of a state.
 template <class Copy>
 void for_each_value(const PolicyDims& dims, Copy copy) {
-  const auto& c = dims.config;
-  for (std::int64_t l = 0; l < c.n_layer; ++l) {
-    const std::int64_t base = l * dims.layer_state_floats(),
-                       conv_base = base + std::int64_t{dims.inner()} * dims.state();
-    for (std::int64_t d = 0; d < c.d_inner; ++d) {
-      for (std::int64_t n = 0; n < c.d_state; ++n) {
-        copy(true, base + d * dims.state() + n, (l * c.d_inner + d) * c.d_state + n);
-      }
-      for (std::int64_t t = 0; t < dims.history(); ++t) {
-        copy(false, conv_base + t * dims.inner() + d, (l * c.d_inner + d) * dims.history() + t);
+  const core::Network& n = dims.config.network;
+  std::int64_t base = 0;
+  for (const core::Block& layer : n.layers) {
+    for (const core::Phase& phase : layer) {
+      const core::StateId id = core::state_of(phase);
+      if (id == core::kNone) continue;
+      const core::StatePart& part = n.state(id);
+      const bool scan = std::holds_alternative<core::SelectiveScan>(phase);
+      const std::int64_t first = base + (scan ? 0 : dims.ssm_floats()), at = n.state_at(id);
+      for (std::int64_t i = 0; i < part.size(); ++i) {
+        const std::int64_t row = i / part.columns, column = i % part.columns;
+        copy(first + (scan ? row * dims.state() + column : column * dims.inner() + row), at + i);
       }
     }
+    base += dims.layer_state_floats();
   }
 }
 
@@ -250,8 +244,8 @@ void for_each_value(const PolicyDims& dims, Copy copy) {
 std::vector<std::byte> pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team) {
   const auto share = static_cast<std::size_t>(policy::TeamLayout(dims, team).bytes);
   std::vector<std::byte> packed(share * static_cast<std::size_t>(team));
-  const Folded folded(weights);
-  const TeamPacker packer(weights, folded, dims, team);
+  const Folded folded(weights, dims.mamba);
+  const TeamPacker packer(folded, dims, team);
   for (int rank = 0; rank < team; ++rank)
     packer.share(rank, packed.data() + static_cast<std::size_t>(rank) * share);
   return packed;
@@ -259,7 +253,7 @@ std::vector<std::byte> pack_team(const core::PolicyWeights& weights, const Polic
 
 PackedRows pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims) {
   RowPacker packer(dims);
-  const Folded folded(weights);
+  const Folded folded(weights, dims.mamba);
   const StoredPolicy stored(folded, dims.config.precision);
   const bool deep = dims.d_hidden > 0, normed = dims.form.final_norm;
   RowLayout layout;
@@ -267,23 +261,19 @@ PackedRows pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims)
   layout.head =
       packer.matrix(stored.head, folded.head_bias, dims.output(), dims.head_depth(), normed && !deep);
   layout.hidden = packer.matrix(stored.hidden, folded.hidden_bias, dims.hidden(), dims.model(), normed);
-  for (std::size_t i = 0; i < weights.layers.size(); ++i) {
-    layout.layers.push_back(packer.layer(weights.layers[i], folded.layers[i], stored.layers[i]));
+  for (std::size_t i = 0; i < folded.layers.size(); ++i) {
+    layout.layers.push_back(packer.layer(folded.layers[i], stored.layers[i]));
   }
   return {std::move(layout), packer.take()};
 }
 
-void pack_state(const PolicyDims& dims, const float* ssm, const float* conv, float* packed) {
+void pack_state(const PolicyDims& dims, const float* values, float* packed) {
   std::fill(packed, packed + dims.state_floats(), 0.0f);
-  for_each_value(dims, [&](bool is_ssm, std::int64_t inside, std::int64_t outside) {
-    packed[inside] = (is_ssm ? ssm : conv)[outside];
-  });
+  for_each_value(dims, [&](std::int64_t inside, std::int64_t outside) { packed[inside] = values[outside]; });
 }
 
-void unpack_state(const PolicyDims& dims, const float* packed, float* ssm, float* conv) {
-  for_each_value(dims, [&](bool is_ssm, std::int64_t inside, std::int64_t outside) {
-    (is_ssm ? ssm : conv)[outside] = packed[inside];
-  });
+void unpack_state(const PolicyDims& dims, const float* packed, float* values) {
+  for_each_value(dims, [&](std::int64_t inside, std::int64_t outside) { values[outside] = packed[inside]; });
 }
 
 }  // namespace exphil::cuda

@@ -38,7 +38,7 @@ PackedRows pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims)
 
 // A state between the public layout (core/policy/policy.hpp) and the kernels' (policy::Dims): channels and
 // states are padded with zeros, and conv has the channel last.
-void pack_state(const PolicyDims& dims, const float* ssm, const float* conv, float* packed);
-void unpack_state(const PolicyDims& dims, const float* packed, float* ssm, float* conv);
+void pack_state(const PolicyDims& dims, const float* values, float* packed);
+void unpack_state(const PolicyDims& dims, const float* packed, float* values);
 
 }  // namespace exphil::cuda

@@ -1,4 +1,4 @@
-// A Mamba policy on a CUDA device: core::Policy over policy_step (one agent or a few) and the row kernels
+// A policy on a CUDA device: core::Policy over policy_step (one agent or a few) and the row kernels
 // (many agents, sequences). See core/policy/policy.hpp for the contract.
 //
 // Order of work: short work (clearing, copying and stepping states) runs on one high-priority stream of the
@@ -43,7 +43,7 @@ class CudaPolicy : public core::Policy {
   CudaPolicy(std::shared_ptr<Context> context, const core::PolicyWeights& weights,
              const core::PolicyOptions& options)
       : context_(std::move(context)),
-        dims_(weights),
+        dims_(weights.config),
         fingerprint_(weights.fingerprint),
         tuning_(policy_tuning()),
         prepared_(prepare(*context_, dims_, tuning_)),
@@ -69,8 +69,8 @@ class CudaPolicy : public core::Policy {
 
   std::unique_ptr<core::State> new_state() override;
   void copy_state(core::State& to, const core::State& from) override;
-  void read_state(const core::State& state, float* ssm, float* conv) override;
-  void write_state(core::State& state, const float* ssm, const float* conv) override;
+  void read_state(const core::State& state, float* values) override;
+  void write_state(core::State& state, const float* values) override;
   void advance(core::State* const* from, core::State* const* to, std::int64_t count, const float* obs,
                float* out) override;
   void advance_chain(core::State& from, core::State* const* to, std::int64_t seq, const float* frames,
@@ -176,7 +176,7 @@ void CudaPolicy::copy_state(core::State& to, const core::State& from) {
                   "cuMemcpyDtoDAsync");
 }
 
-void CudaPolicy::read_state(const core::State& state, float* ssm, float* conv) {
+void CudaPolicy::read_state(const core::State& state, float* values) {
   const ContextGuard guard(*context_);
   const CUdeviceptr source = slot(state);
   const std::size_t bytes = static_cast<std::size_t>(dims_.state_floats()) * 4;
@@ -184,14 +184,14 @@ void CudaPolicy::read_state(const core::State& state, float* ssm, float* conv) {
   stream_.run([&](CUstream stream) {
     context_->check(driver().cuMemcpyDtoHAsync(staging.data(), source, bytes, stream), "cuMemcpyDtoHAsync");
   });
-  unpack_state(dims_, staging.as<float>(), ssm, conv);
+  unpack_state(dims_, staging.as<float>(), values);
 }
 
-void CudaPolicy::write_state(core::State& state, const float* ssm, const float* conv) {
+void CudaPolicy::write_state(core::State& state, const float* values) {
   const ContextGuard guard(*context_);
   const std::size_t bytes = static_cast<std::size_t>(dims_.state_floats()) * 4;
   const PinnedBuffer staging = context_->pinned_pool().stage(bytes);
-  pack_state(dims_, ssm, conv, staging.as<float>());
+  pack_state(dims_, values, staging.as<float>());
   core::State* const changed = &state;
   change(&changed, 1, [&](const policy::StatePlace* place) {
     const auto target = reinterpret_cast<CUdeviceptr>(place->to);
@@ -256,7 +256,7 @@ void CudaPolicy::step_rows(const policy::StatePlace* states, std::int64_t count,
     Slice slice;
     slice.job.batch = true;
     slice.job.rows = std::min(tuning_.slice_rows, count - first);
-    slice.job.decays_input = dims_.config.spec.carried_decays_input();
+    slice.job.decays_input = dims_.form.carried_decays_input;
     slice.obs = obs + first * dims_.config.d_input;
     slice.states = states + first;
     slice.out = out + first * dims_.output();
@@ -298,7 +298,7 @@ void CudaPolicy::prefill(core::State& state, const float* frames, std::int64_t s
   const ContextGuard guard(*context_);
   core::State* const changed = &state;
   change(&changed, 1, [&](const policy::StatePlace* place) {
-    long_sequence(*place, frames, seq, out, false, dims_.config.spec.carried_decays_input());
+    long_sequence(*place, frames, seq, out, false, dims_.form.carried_decays_input);
   });
 }
 
@@ -310,7 +310,7 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
   const ContextGuard guard(*context_);
   if (count == 1 && windows_.takes(seq)) return windows_.run(windows, count, seq, out);
   const std::int64_t window_floats = seq * dims_.config.d_input;
-  const bool decays_input = dims_.config.spec.decays_input(seq);
+  const bool decays_input = dims_.decays(seq);
   if (seq > tuning_.slice_rows) {
     const CudaState scratch(arena_);
     auto* values = as_pointer<float>(scratch.slot());

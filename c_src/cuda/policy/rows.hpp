@@ -36,7 +36,7 @@ struct RowJob {
   int seq = 1, sequences = 0;
   bool last_only = false;     // outputs of each sequence's last frame alone
   bool keep_states = false;   // the table in RowBuffers::in holds a state for each sequence (or row)
-  bool decays_input = false;  // core::PolicySpec::decays_input of the sequences
+  bool decays_input = false;  // PolicyDims::decays of the sequences
   float* out = nullptr;       // device memory {rows or sequences, d_output}
 };
 

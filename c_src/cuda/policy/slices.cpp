@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "cuda/device/doorbell.hpp"
 #include "cuda/policy/wait.hpp"
 

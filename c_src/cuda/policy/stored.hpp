@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/policy/precision.hpp"
+#include "core/precision.hpp"
 #include "cuda/policy/fold.hpp"
 
 namespace exphil::cuda {

@@ -11,10 +11,10 @@ namespace {
 
 PolicyDims dims(std::int64_t d_model, std::int64_t d_inner, std::int64_t d_state, std::int64_t d_conv,
                 std::int64_t dt_rank, std::int64_t d_input, std::int64_t d_output, std::int64_t n_layer) {
-  core::PolicyConfig config;
+  core::mamba1::Config config;
   config.d_model = d_model, config.d_inner = d_inner, config.d_state = d_state, config.d_conv = d_conv;
   config.dt_rank = dt_rank, config.d_input = d_input, config.d_output = d_output, config.n_layer = n_layer;
-  return PolicyDims(config);
+  return PolicyDims(core::mamba1::describe(core::mamba1::zero_weights(config)).config);
 }
 
 KernelSpec step(const PolicyDims& dims, int team, int threads, int agents, bool cluster, bool staged,
@@ -47,7 +47,7 @@ std::vector<KernelSpec> policy_kernel_variants() {
   PolicyDims exphil = dims(256, 512, 16, 4, 16, 287, 81, 2);
   exphil.d_hidden = 352;
   exphil.form = {true, false, true, true, true, true, false};
-  exphil.config.spec.dt_min = 0.001f, exphil.config.spec.dt_max = 0.1f;
+  exphil.mamba.config.spec.dt_min = 0.001f, exphil.mamba.config.spec.dt_max = 0.1f;
   PolicyDims bytes = exphil, half = odd;
   bytes.stored = policy::Stored::int8, half.stored = policy::Stored::f16;
   PolicyDims melee_bf16 = melee, melee_int8 = melee;

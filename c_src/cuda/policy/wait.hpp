@@ -6,8 +6,8 @@
 #include <mutex>
 #include <thread>
 
-#include "core/pause.hpp"
 #include "core/policy/policy.hpp"
+#include "core/work/pause.hpp"
 
 namespace exphil::cuda {
 

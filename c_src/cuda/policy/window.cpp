@@ -217,8 +217,8 @@ void WindowKernel::launch(policy::WindowArguments arguments, const float* obs, f
   arguments.hidden = b.hidden.as<float>();
   arguments.tagged = b.outputs.device_words();
   arguments.barrier = barrier_.as<unsigned>();
-  arguments.decays_input = dims_.config.spec.decays_input(arguments.seq) ? 1 : 0;
-  arguments.epsilon = dims_.config.norm_epsilon;
+  arguments.decays_input = dims_.decays(arguments.seq) ? 1 : 0;
+  arguments.epsilon = dims_.mamba.config.norm_epsilon;
   if (++sequence_ == 0) ++sequence_;
   arguments.sequence = sequence_;
   try {

@@ -1,5 +1,5 @@
 // sweep_columns for every SIMD target.
-#include "core/background.hpp"
+#include "core/work/background.hpp"
 #include "host/associative/sweep.hpp"
 
 #undef HWY_TARGET_INCLUDE

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "host/associative/sweep.hpp"
 
 namespace exphil::host {

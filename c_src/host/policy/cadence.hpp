@@ -5,8 +5,8 @@
 #include <atomic>
 #include <chrono>
 
-#include "core/background.hpp"
-#include "core/polling.hpp"
+#include "core/work/background.hpp"
+#include "core/work/polling.hpp"
 
 namespace exphil::host {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "host/policy/gradient_kernels.hpp"
 #include "host/policy/gradient_record.hpp"
 #include "host/policy/gradient_sums.hpp"
@@ -13,231 +13,266 @@ namespace exphil::host {
 
 namespace {
 
-constexpr std::int64_t kPieceRows = 48;  // rows in one piece of a thread
-
-// Rows of gradients, used by one layer after the other.
+// Memory of the backward pass, used by one block after the other.
 struct BackRows {
-  BackRows(const GradientRecord& r, const GradientSums& sums, const core::PolicyConfig& c, std::int64_t count,
-           std::int64_t seq)
-      : hidden(count * seq * r.model),
-        normed(count * seq * r.model),
-        gated(count * seq * r.inner),
-        s(count * seq * r.inner),
-        dt(count * seq * r.inner),
-        z(count * seq * r.inner),
-        x(count * seq * r.inner),
-        projected(count * seq * r.projected),
-        low_rank(count * seq * padded(c.dt_rank)),
-        outs(count * seq * r.outputs),
-        head_hidden(count * seq * r.head_width),
-        vectors(count * sums.vectors.floats),
-        b_sums(count * sum_slots(c.d_inner, 1) * tiles(seq) * c.d_state * kTile),
-        c_sums(b_sums.floats()) {
-    if (c.spec.input_dt == core::InputDt::mean) input_dt = AlignedBuffer(count * seq * r.inner);
+  BackRows(const core::Network& n, const GradientSums& sums, std::int64_t count, std::int64_t seq)
+      : vectors(count * sums.most_floats()) {
+    const std::int64_t rows = count * seq;
+    for (const core::Vector& vector : n.vectors) d.emplace_back(rows * row_step(vector.size));
+    std::int64_t widest = 0, sum_floats = 0, by_channel_floats = 0;
+    for (const core::Phase* phase : core::phases_of(n)) {
+      if (const auto* const product = std::get_if<core::Product>(phase)) {
+        if (!(product->in == n.all_of(product->in.vector)))
+          widest = std::max(widest, padded(product->in.size));
+      }
+      const auto* const scan = std::get_if<core::SelectiveScan>(phase);
+      if (scan == nullptr) continue;
+      sum_floats = std::max(sum_floats, count * sums_of(*scan, seq));
+      if (scan->input_dt) by_channel_floats = std::max(by_channel_floats, rows * padded(scan->x.size));
+    }
+    part = AlignedBuffer(rows * widest);
+    b_sums = AlignedBuffer(sum_floats), c_sums = AlignedBuffer(sum_floats);
+    by_channel = AlignedBuffer(by_channel_floats);
   }
-  AlignedBuffer hidden, normed;       // {rows, model}
-  AlignedBuffer gated, s, dt, z, x;   // {rows, inner}
-  AlignedBuffer projected, low_rank;  // {rows, padded(dt_rank + 2 d_state)}, {rows, padded(dt_rank)}
-  AlignedBuffer outs, head_hidden;    // {rows, padded(d_output)}, {rows, padded(width)}
-  AlignedBuffer vectors;              // {count, LayerVectors::floats}
-  AlignedBuffer b_sums, c_sums;       // ProjectionGradient::sums of each sequence
-  AlignedBuffer input_dt;             // {rows, inner}, where the mean of dt is used
+  // Floats of a sequence in b_sums and in c_sums.
+  static std::int64_t sums_of(const core::SelectiveScan& scan, std::int64_t seq) {
+    return sum_slots(scan.x.size, 1) * tiles(seq) * scan.b.size * kTile;
+  }
+
+  std::vector<AlignedBuffer> d;  // of each vector, the gradient of its rows
+  AlignedBuffer vectors;         // {count, BlockSums::floats}
+  AlignedBuffer part;            // of a part of a vector that a product reads
+  AlignedBuffer b_sums, c_sums;  // ProjectionGradient::sums of each sequence
+  AlignedBuffer by_channel;      // {rows, channels}: what each channel of a scan passes to input_dt
 };
 
+// An operator for each kind of phase, which passes the gradient of its result on to what it read.
 class Backward {
  public:
   Backward(const PackedWeights& weights, const SequenceGroup& group, const GradientRecord& record,
            GradientSums& sums, ProductScratch& scratch, BackRows& rows)
       : w_(weights),
-        c_(weights.config()),
+        n_(weights.network()),
         group_(group),
         r_(record),
         sums_(sums),
         scratch_(scratch),
         d_(rows),
-        rows_(group.rows()) {}
+        rows_(group.rows()),
+        length_(group.all->length(weights.config())) {}
 
   void run(const float* d_outs, float* d_frames) {
-    heads(d_outs);
-    if (c_.spec.final_norm) {
-      std::fill_n(d_.vectors.data(), group_.count * sums_.vectors.floats, 0.0f);
-      std::fill_n(d_.hidden.data(), rows_ * r_.model, 0.0f);
-      norm(w_.norm_f(), r_.hidden, d_.normed.data());
-      sums_.add_vectors(d_.vectors, group_.count, &sums_.final_vectors);
-    } else {
-      std::copy_n(d_.normed.data(), rows_ * r_.model, d_.hidden.data());
+    read_outs(d_outs);
+    const std::vector<const core::Block*> blocks = blocks_of(n_);
+    for (block_ = blocks.size(); block_-- > 0;) {
+      const core::Block& block = *blocks[block_];
+      written_.clear();
+      // A layer adds to hidden, so that the gradient after it is also part of that before it.
+      if (block_ + 1 < blocks.size()) written_.push_back(n_.all_of(n_.hidden));
+      std::fill_n(d_.vectors.data(), group_.count * sums().floats, 0.0f);
+      wants_input_ = block_ > 0 || d_frames != nullptr;
+      for (index_ = block.size(); index_-- > 0;) std::visit(*this, block[index_]);
+      GradientSums::add_rows_of(sums(), d_.vectors, group_.count);
     }
-    for (std::int64_t i = c_.n_layer; i-- > 0;) layer(i);
-    frames(d_frames);
+    if (d_frames != nullptr) write_frames(d_frames);
+  }
+
+  void operator()(const core::Copy& p) { pass_on(target(p.in), d(p.out), p.in.size); }
+
+  // Adds, also to the vectors of each sequence's row.
+  void operator()(const core::Norm& p) {
+    const Target to = target(p.in);
+    if (to.first) std::fill_n(to.rows.data, rows_ * to.rows.step, 0.0f);
+    core::parallel_for(group_.count, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t first = i * seq() * to.rows.step;
+        const NormGradient gradient{recorded(i).rows(p.in).data, d(p.out).data + first, to.rows.data + first,
+                                    row_of(i) + phase_sums().first, row_of(i) + phase_sums().second};
+        normalize_back(packed().norm, gradient, p.in.size, p.epsilon, seq());
+      }
+    });
+  }
+
+  void operator()(const core::Product& p) {
+    LinearGradient& product = phase_sums().product;
+    const MatrixRows rows = d(p.out), x = recorded(0).rows(p.in);
+    const GradientRows dy{rows.data, rows.step};
+    if (p.relu) relu_back(recorded(0).rows(p.out).data, rows_ * rows.step, rows.data);
+    product.add(dy, {x.data, x.step}, rows_, scratch_);
+    if (!wants_input_) return;
+    const Target to = target(p.in);
+    if (p.in == n_.all_of(p.in.vector)) {
+      return product.back(dy, rows_, to.rows, to.first ? Epilogue::store : Epilogue::add);
+    }
+    // Whole panels would reach beyond the part.
+    const std::int64_t step = padded(p.in.size);
+    product.back(dy, rows_, {d_.part.data(), step}, Epilogue::store);
+    pass_on(to, {d_.part.data(), step}, p.in.size);
+  }
+
+  // It alone reads its input.
+  void operator()(const core::Convolution& p) {
+    const MatrixRows dv = d(p.out), dx = target(p.in).rows;
+    core::parallel_for(group_.count, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t first = i * seq() * dx.step;
+        convolve_back(recorded_convolution(p, recorded(i)),
+                      {dv.data + first, dx.data + first, row_of(i) + phase_sums().first,
+                       row_of(i) + phase_sums().second},
+                      0, panels(p.in.size));
+      }
+    });
+  }
+
+  void operator()(const core::Softplus& p) {
+    const MatrixRows dy = d(p.out), dx = target(p.in).rows, x = recorded(0).rows(p.in);
+    core::parallel_for(rows_, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t first = begin * dx.step;
+      std::copy_n(dy.data + first, (end - begin) * dx.step, dx.data + first);
+      activate_dt_back(x.data + first, packed().bias, {p.lowest, p.highest}, p.in.size, end - begin,
+                       dx.data + first);
+    });
+    add_rows(dx.data, rows_, dx.step, phase_sums().bias.data(), 0, panels(p.in.size));
+  }
+
+  // Every value receives its share of the gradient of the mean.
+  void operator()(const core::Mean& p) {
+    const MatrixRows d_mean = d(p.out);
+    const Target to = target(p.in);
+    core::parallel_for(rows_, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        float* const into = to.rows.data + row * to.rows.step;
+        const float received = d_mean.data[row * d_mean.step] / static_cast<float>(p.in.size);
+        for (std::int64_t i = 0; i < p.in.size; ++i) into[i] = to.first ? received : into[i] + received;
+      }
+    });
+  }
+
+  void operator()(const core::SelectiveScan& p) {
+    scans(p);
+    projections(p);
+    if (p.input_dt) input_dt(p);
+    if (!p.activates) return;
+    const MatrixRows d_dt = d(p.dt);
+    add_rows(d_dt.data, rows_, d_dt.step, phase_sums().bias.data(), 0, panels(p.dt.size));
   }
 
  private:
+  // Where a gradient goes, and whether it is the first to go there: later ones are added.
+  struct Target {
+    MatrixRows rows;
+    bool first = true;
+  };
+
   std::int64_t seq() const { return group_.all->seq; }
+  BlockSums& sums() { return sums_.blocks[block_]; }
+  PhaseSums& phase_sums() { return sums().phases[index_]; }
+  const PackedPhase& packed() const { return w_.blocks()[block_][index_]; }
+  float* row_of(std::int64_t sequence) { return d_.vectors.data() + sequence * sums().floats; }
+  RecordedPhase recorded(std::int64_t sequence) const {
+    return {packed(), r_.blocks[block_], group_, n_, index_, sequence};
+  }
+  MatrixRows d(const core::Span& span) {
+    AlignedBuffer& all = d_.d[static_cast<std::size_t>(span.vector)];
+    return {all.data() + span.first, row_step(n_.size_of(span.vector))};
+  }
+  Target target(const core::Span& span) {
+    const bool first = std::find(written_.begin(), written_.end(), span) == written_.end();
+    if (first) written_.push_back(span);
+    return {d(span), first};
+  }
 
-  // Leaves the gradient of the final hidden state in d_.normed.
-  void heads(const float* d_outs) {
-    const float* from = d_outs + group_.first * seq() * c_.d_output;
-    const bool bare = sums_.head.outs() == 0;
-    AlignedBuffer& to = bare ? d_.normed : d_.outs;
-    const std::int64_t step = bare ? r_.model : r_.outputs;
+  void read_outs(const float* d_outs) {
+    const MatrixRows to = d(n_.all_of(n_.outs));
+    const std::int64_t size = n_.size_of(n_.outs);
+    const float* from = d_outs + group_.first * seq() * size;
+    for (std::int64_t row = 0; row < rows_; ++row)
+      std::copy_n(from + row * size, size, to.data + row * to.step);
+  }
+  void write_frames(float* d_frames) {
+    const MatrixRows from = d(n_.all_of(n_.frame));
+    const std::int64_t size = n_.size_of(n_.frame);
+    float* to = d_frames + group_.first * seq() * size;
+    for (std::int64_t row = 0; row < rows_; ++row)
+      std::copy_n(from.data + row * from.step, size, to + row * size);
+  }
+  // The gradient of a vector or a part of it, from `from` on: stored where it is the first, else added.
+  void pass_on(const Target& to, MatrixRows from, std::int64_t size) const {
     for (std::int64_t row = 0; row < rows_; ++row) {
-      std::copy_n(from + row * c_.d_output, c_.d_output, to.data() + row * step);
+      float* const into = to.rows.data + row * to.rows.step;
+      const float* const values = from.data + row * from.step;
+      for (std::int64_t i = 0; i < size; ++i) into[i] = to.first ? values[i] : into[i] + values[i];
     }
-    if (bare) return;
-    const GradientRows dy{d_.outs.data(), r_.outputs}, final{r_.final, r_.model};
-    const MatrixRows d_final{d_.normed.data(), r_.model};
-    if (sums_.heads_hidden.outs() == 0) {
-      sums_.head.add(dy, final, rows_, scratch_);
-      return sums_.head.back(dy, rows_, d_final, Epilogue::store);
-    }
-    const GradientRows d_hidden{d_.head_hidden.data(), r_.head_width};
-    sums_.head.add(dy, {r_.head_hidden, r_.head_width}, rows_, scratch_);
-    sums_.head.back(dy, rows_, {d_.head_hidden.data(), r_.head_width}, Epilogue::store);
-    relu_back(r_.head_hidden, rows_ * r_.head_width, d_.head_hidden.data());
-    sums_.heads_hidden.add(d_hidden, final, rows_, scratch_);
-    sums_.heads_hidden.back(d_hidden, rows_, d_final, Epilogue::store);
   }
 
-  // Adds to d_.hidden, and to each sequence's row of vectors.
-  void norm(const Norm& norm, const float* x, const float* dy) {
-    core::parallel_for(group_.count, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t first = i * seq() * r_.model;
-        float* row = d_.vectors.data() + i * sums_.vectors.floats;
-        normalize_back(norm,
-                       {x + first, dy + first, d_.hidden.data() + first, sums_.vectors.norm(row),
-                        sums_.vectors.norm_bias(row)},
-                       c_.d_model, c_.norm_epsilon, seq());
-      }
-    });
-  }
-
-  void layer(std::int64_t index) {
-    const PackedLayer& packed = w_.layers()[static_cast<std::size_t>(index)];
-    const LayerRecord& l = r_.layers[static_cast<std::size_t>(index)];
-    GradientSums::Layer& sums = sums_.layers[static_cast<std::size_t>(index)];
-    std::fill_n(d_.vectors.data(), group_.count * sums_.vectors.floats, 0.0f);
-    const GradientRows d_out{d_.hidden.data(), r_.model};
-    sums.out_proj.add(d_out, {l.gated, r_.inner}, rows_, scratch_);
-    sums.out_proj.back(d_out, rows_, {d_.gated.data(), r_.inner}, Epilogue::store);
-    scans(index);
-    if (c_.spec.input_dt == core::InputDt::mean) through_mean(packed, l);
-    project(l, sums);
-    convolutions(index);
-    const GradientRows normed{l.normed, r_.model}, dx{d_.x.data(), r_.inner}, dz{d_.z.data(), r_.inner};
-    sums.in_x.add(dx, normed, rows_, scratch_);
-    sums.in_z.add(dz, normed, rows_, scratch_);
-    sums.in_x.back(dx, rows_, {d_.normed.data(), r_.model}, Epilogue::store);
-    sums.in_z.back(dz, rows_, {d_.normed.data(), r_.model}, Epilogue::add);
-    norm(packed.norm, l.in, d_.normed.data());
-    sums_.add_vectors(d_.vectors, group_.count, &sums.vectors);
-  }
-
-  void scans(std::int64_t index) {
-    const std::int64_t parts = parts_of(c_.d_inner), step = r_.inner;
-    const std::int64_t sums = sum_slots(c_.d_inner, 1) * tiles(seq()) * c_.d_state * kTile;
-    const bool by_mean = c_.spec.input_dt == core::InputDt::mean;
-    std::fill_n(d_.b_sums.data(), group_.count * sums, 0.0f);
-    std::fill_n(d_.c_sums.data(), group_.count * sums, 0.0f);
+  // It is the first to pass on to x, dt and z.
+  void scans(const core::SelectiveScan& p) {
+    const std::int64_t parts = parts_of(p.x.size), each = BackRows::sums_of(p, seq());
+    std::fill_n(d_.b_sums.data(), group_.count * each, 0.0f);
+    std::fill_n(d_.c_sums.data(), group_.count * each, 0.0f);
+    const MatrixRows dy = d(p.out), dx = target(p.x).rows, d_dt = target(p.dt).rows, dz = target(p.z).rows;
     core::parallel_for(group_.count * parts, 1, [&](std::int64_t begin, std::int64_t end) {
       AlignedBuffer large;
-      float* scratch = thread_scratch(Scratch::gradient, gradient_scratch_floats(w_.rule(), seq()), &large);
+      float* scratch =
+          thread_scratch(Scratch::gradient, gradient_scratch_floats(packed().rule, seq()), &large);
       for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t sequence = i / parts, at = sequence * seq() * step;
-        float* row = d_.vectors.data() + sequence * sums_.vectors.floats;
+        const std::int64_t sequence = i / parts, at = sequence * seq() * dy.step;
         GradientSequence g;
-        g.scan = recorded_scan(w_, group_, r_, index, sequence);
-        g.dy = {d_.gated.data() + at, step};
-        g.dx = d_.s.data() + at, g.ddt = d_.dt.data() + at, g.dz = d_.z.data() + at;
-        if (by_mean) g.d_input_dt = d_.input_dt.data() + at;
-        g.da = sums_.vectors.a(row);
-        if (g.scan.d != nullptr) g.dd = sums_.vectors.d(row);
-        g.b.sums = d_.b_sums.data() + sequence * sums;
-        g.c.sums = d_.c_sums.data() + sequence * sums;
-        gradient_part(w_.rule(), g, i % parts, scratch);
+        g.scan = recorded_scan(p, recorded(sequence), length_);
+        g.dy = {dy.data + at, dy.step};
+        g.dx = dx.data + at, g.ddt = d_dt.data + at, g.dz = dz.data + at;
+        if (p.input_dt) g.d_input_dt = d_.by_channel.data() + at;
+        g.da = row_of(sequence) + phase_sums().second;
+        if (p.d != core::kNone) g.dd = row_of(sequence) + phase_sums().first;
+        g.b.sums = d_.b_sums.data() + sequence * each;
+        g.c.sums = d_.c_sums.data() + sequence * each;
+        gradient_part(packed().rule, g, i % parts, scratch);
       }
     });
   }
 
-  // dt was activated before the scan, and its mean scaled the inputs.
-  void through_mean(const PackedLayer& packed, const LayerRecord& l) {
+  // B and C of every row: the sums over the parts of the channels.
+  void projections(const core::SelectiveScan& p) {
+    const std::int64_t parts = parts_of(p.x.size), floats = tiles(seq()) * p.b.size * kTile;
+    const MatrixRows db = target(p.b).rows, dc = target(p.c).rows;
     core::parallel_for(rows_, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
-        const float* by_channel = d_.input_dt.data() + row * r_.inner;
-        // The mean over the channels of what each passes on is what every channel receives.
-        const float received = mean_of(by_channel, c_.d_inner);
-        activate_dt_back(l.dt + row * r_.inner, packed.dt_bias, {c_.spec.dt_min, c_.spec.dt_max}, &received,
-                         c_.d_inner, 1, d_.dt.data() + row * r_.inner);
-      }
-    });
-  }
-
-  // dt, B and C back to s.
-  void project(const LayerRecord& l, GradientSums::Layer& sums) {
-    const GradientRows d_dt{d_.dt.data(), r_.inner}, projected{l.projected, r_.projected};
-    const std::int64_t low = padded(c_.dt_rank);
-    sums.dt_proj.add(d_dt, projected, rows_, scratch_);
-    sums.dt_proj.back(d_dt, rows_, {d_.low_rank.data(), low}, Epilogue::store);
-    const std::int64_t parts = parts_of(c_.d_inner), floats = tiles(seq()) * c_.d_state * kTile;
-    core::parallel_for(rows_, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        float* to = d_.projected.data() + row * r_.projected;
-        to = std::copy_n(d_.low_rank.data() + row * low, c_.dt_rank, to);
         const std::int64_t sequence = row / seq(), t = row % seq();
-        const std::int64_t at = sequence * parts * floats + t / kTile * c_.d_state * kTile + t % kTile;
-        for (const float* from : {d_.b_sums.data() + at, d_.c_sums.data() + at}) {
-          for (std::int64_t n = 0; n < c_.d_state; ++n, ++to) {
-            *to = 0.0f;
-            for (std::int64_t part = 0; part < parts; ++part) *to += from[part * floats + n * kTile];
+        const std::int64_t at = sequence * parts * floats + t / kTile * p.b.size * kTile + t % kTile;
+        const auto sum = [&](const float* from, float* to) {
+          for (std::int64_t n = 0; n < p.b.size; ++n) {
+            to[n] = 0.0f;
+            for (std::int64_t part = 0; part < parts; ++part) to[n] += from[part * floats + n * kTile];
           }
-        }
-      }
-    });
-    const GradientRows d_projected{d_.projected.data(), r_.projected};
-    sums.x_proj.add(d_projected, {l.s, r_.inner}, rows_, scratch_);
-    sums.x_proj.back(d_projected, rows_, {d_.s.data(), r_.inner}, Epilogue::add);
-  }
-
-  void convolutions(std::int64_t index) {
-    core::parallel_for(group_.count, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t first = i * seq() * r_.inner;
-        float* row = d_.vectors.data() + i * sums_.vectors.floats;
-        convolve_back(
-            recorded_convolution(w_, group_, r_, index, i),
-            {d_.s.data() + first, d_.x.data() + first, sums_.vectors.conv(row), sums_.vectors.conv_bias(row)},
-            0, panels(c_.d_inner));
+        };
+        sum(d_.b_sums.data() + at, db.data + row * db.step);
+        sum(d_.c_sums.data() + at, dc.data + row * dc.step);
       }
     });
   }
 
-  void frames(float* d_frames) {
-    const GradientRows d_hidden{d_.hidden.data(), r_.model};
-    const core::PolicySequences& all = *group_.all;
-    const std::int64_t first = group_.first * seq() * c_.d_input;
-    if (c_.spec.input_projection) {
-      sums_.input_proj.add(d_hidden, {all.frames + first, c_.d_input}, rows_, scratch_);
-    }
-    if (d_frames == nullptr) return;
-    const std::int64_t step = padded(c_.d_input);
-    AlignedBuffer back(c_.spec.input_projection ? rows_ * step : 0);
-    if (c_.spec.input_projection) {
-      sums_.input_proj.back(d_hidden, rows_, {back.data(), step}, Epilogue::store);
-    }
-    const float* from = c_.spec.input_projection ? back.data() : d_.hidden.data();
-    for (std::int64_t row = 0; row < rows_; ++row) {
-      std::copy_n(from + row * step, c_.d_input, d_frames + first + row * c_.d_input);
-    }
+  // All channels read it.
+  void input_dt(const core::SelectiveScan& p) {
+    const MatrixRows to = target(p.input_dt).rows;
+    const std::int64_t step = padded(p.x.size);
+    core::parallel_for(rows_, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        to.data[row * to.step] = sum_of(d_.by_channel.data() + row * step, p.x.size);
+      }
+    });
   }
 
   const PackedWeights& w_;
-  const core::PolicyConfig& c_;
+  const core::Network& n_;
   const SequenceGroup& group_;
   const GradientRecord& r_;
   GradientSums& sums_;
   ProductScratch& scratch_;
   BackRows& d_;
-  const std::int64_t rows_;
+  const std::int64_t rows_, length_;
+  std::size_t block_ = 0, index_ = 0;
+  bool wants_input_ = true;
+  std::vector<core::Span> written_;  // whose gradients are there, in this block
 };
 
 }  // namespace
@@ -257,7 +292,7 @@ void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences
   if (d_outs == nullptr) return each_group(forward);
   GradientSums sums(weights);
   ProductScratch scratch(sums.most_outs(), sums.most_depth());
-  BackRows rows(record, sums, weights.config, count, seq);
+  BackRows rows(weights.network(), sums, count, seq);
   each_group([&](const SequenceGroup& group) {
     forward(group);
     Backward(packed, group, record, sums, scratch, rows).run(d_outs, outputs.frames);

@@ -1,4 +1,4 @@
-// The gradient of a policy over whole sequences on the CPU, with the threads of core/parallel.hpp. See
+// The gradient of a policy over whole sequences on the CPU, with the threads of core/work/parallel.hpp. See
 // core/policy/gradient.hpp. Any thread; every call has memory of its own: beside the results, about what the
 // activations of kGradientRows rows need.
 #pragma once

@@ -1,6 +1,8 @@
+// The forward half of host/policy/gradient.cpp: a loop over phases that keeps the rows of every vector.
 #include <algorithm>
 
-#include "core/parallel.hpp"
+#include "core/tensor.hpp"
+#include "core/work/parallel.hpp"
 #include "host/policy/gradient_record.hpp"
 #include "host/recurrence/gradient.hpp"
 #include "host/simd/thread_scratch.hpp"
@@ -9,232 +11,244 @@ namespace exphil::host {
 
 namespace {
 
-constexpr std::int64_t kPieceRows = 48;  // rows in one piece of a thread
-
-void product(const PackedMatrix& matrix, const float* x, std::int64_t x_step, std::int64_t rows, MatrixRows y,
-             Epilogue epilogue) {
-  core::parallel_for(rows, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
-    multiply(matrix, x + begin * x_step, x_step, end - begin, {y.data + begin * y.step, y.step}, epilogue, 0,
-             panels(matrix.outs));
-  });
-}
-
-// Of the whole call: a layer's state of one sequence in a {batch, n_layer, d_inner, columns} array, or null.
-template <class Float>
-Float* state_of(Float* all, const core::PolicyConfig& c, std::int64_t columns, std::int64_t sequence,
-                std::int64_t layer) {
-  return all == nullptr ? nullptr : all + (sequence * c.n_layer + layer) * c.d_inner * columns;
-}
-
 class Forward {
  public:
   Forward(const PackedWeights& weights, const SequenceGroup& group, const core::PolicyGradOutputs& outputs,
           GradientRecord& record)
-      : w_(weights), c_(weights.config()), group_(group), out_(outputs), r_(record), rows_(group.rows()) {}
+      : w_(weights),
+        n_(weights.network()),
+        group_(group),
+        out_(outputs),
+        r_(record),
+        rows_(group.rows()),
+        length_(group.all->length(weights.config())) {}
 
   void run() {
-    begin();
-    for (std::int64_t i = 0; i < c_.n_layer; ++i) run_layer(i);
-    if (c_.spec.final_norm)
-      norm(w_.norm_f(), r_.hidden, r_.final);
-    else
-      std::copy_n(r_.hidden, rows_ * r_.model, r_.final);
+    const std::vector<const core::Block*> blocks = blocks_of(n_);
+    const float* frames = group_.all->frames + group_.first * seq() * n_.size_of(n_.frame);
+    r_.blocks.front().at[static_cast<std::size_t>(n_.frame)] = {const_cast<float*>(frames),
+                                                                n_.size_of(n_.frame)};
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      block_ = i;
+      for (index_ = 0; index_ < blocks[i]->size(); ++index_) std::visit(*this, (*blocks[i])[index_]);
+    }
     answer();
+  }
+
+  void operator()(const core::Copy& p) const {
+    const MatrixRows from = rows(p.in), to = target(p.out);
+    for (std::int64_t row = 0; row < rows_; ++row) {
+      std::copy_n(from.data + row * from.step, p.in.size, to.data + row * to.step);
+    }
+  }
+
+  void operator()(const core::Norm& p) const {
+    each_piece([&](std::int64_t begin, std::int64_t count) {
+      normalize(packed().norm, at(p.in, begin), p.in.size, p.epsilon, count, at(p.out, begin));
+    });
+  }
+
+  void operator()(const core::Product& p) const {
+    const MatrixRows x = rows(p.in), y = target(p.out);
+    if (p.adds) std::copy_n(rows(p.out).data, rows_ * y.step, y.data);
+    each_piece([&](std::int64_t begin, std::int64_t count) {
+      multiply(packed().matrix, x.data + begin * x.step, x.step, count, {y.data + begin * y.step, y.step},
+               p.adds ? Epilogue::add : Epilogue::store, 0, panels(p.out.size));
+      if (p.relu) relu(y.data + begin * y.step, count, y.step, 0, panels(p.out.size));
+    });
+  }
+
+  void operator()(const core::Softplus& p) const {
+    const std::int64_t step = rows(p.out).step;
+    each_piece([&](std::int64_t begin, std::int64_t count) {
+      std::copy_n(at(p.in, begin), count * step, at(p.out, begin));
+      activate_dt(at(p.out, begin), packed().bias, {p.lowest, p.highest}, count, step, 0, panels(p.out.size));
+    });
+  }
+
+  void operator()(const core::Mean& p) const {
+    each_piece([&](std::int64_t begin, std::int64_t count) {
+      for (std::int64_t row = begin; row < begin + count; ++row)
+        *at(p.out, row) = mean_of(at(p.in, row), p.in.size);
+    });
+  }
+
+  void operator()(const core::Convolution& p) const {
+    const std::int64_t kept = p.taps - 1, step = rows(p.in).step;
+    core::parallel_for(group_.count, 1, [&](std::int64_t begin, std::int64_t end) {
+      AlignedBuffer after(kept * step);
+      for (std::int64_t i = begin; i < end; ++i) {
+        const RecordedPhase phase = recorded(i);
+        Convolution convolution = recorded_convolution(p, phase);
+        const float* given = phase.state(group_.all->states, p.state);
+        for (std::int64_t k = 0; k < kept * p.in.size; ++k) {
+          convolution.history[k % kept * step + k / kept] = given == nullptr ? 0.0f : given[k];
+        }
+        std::copy_n(convolution.history, kept * step, after.data());
+        convolution.history = after.data();
+        convolve(convolution, 0, panels(p.in.size));
+        float* final = phase.state(out_.states, p.state);
+        for (std::int64_t k = 0; final != nullptr && k < kept * p.in.size; ++k) {
+          final[k] = after.data()[k % kept * step + k / kept];
+        }
+      }
+    });
+  }
+
+  void operator()(const core::SelectiveScan& p) const {
+    const std::int64_t parts = parts_of(p.x.size), blocks = panels(p.x.size);
+    const ScanRule& rule = packed().rule;
+    core::parallel_for(group_.count * parts, 1, [&](std::int64_t begin, std::int64_t end) {
+      float* scratch = thread_scratch(Scratch::scan, scan_scratch_floats(rule));
+      for (std::int64_t i = begin; i < end; ++i) {
+        const RecordedPhase phase = recorded(i / parts);
+        const std::int64_t first = i % parts * kPartBlocks;
+        ScanSequence scan = recorded_scan(p, phase, length_);
+        const MatrixRows y = phase.rows(p.out);
+        scan.y = y.data, scan.y_step = y.step;
+        scan.final_state = phase.state(out_.states, p.state);
+        scan_channels(rule, scan, first, std::min(first + kPartBlocks, blocks), scratch);
+      }
+    });
   }
 
  private:
   std::int64_t seq() const { return group_.all->seq; }
-
-  void begin() {
-    float* first = r_.layers.empty() ? r_.hidden : r_.layers[0].in;
-    const float* frames = group_.all->frames + group_.first * seq() * c_.d_input;
-    if (c_.spec.input_projection) {
-      return product(w_.input_proj(), frames, c_.d_input, rows_, {first, r_.model}, Epilogue::store);
-    }
-    for (std::int64_t row = 0; row < rows_; ++row) {
-      std::copy_n(frames + row * c_.d_input, c_.d_input, first + row * r_.model);
-    }
+  const PackedPhase& packed() const { return w_.blocks()[block_][index_]; }
+  RecordedPhase recorded(std::int64_t sequence) const {
+    return {packed(), r_.blocks[block_], group_, n_, index_, sequence};
+  }
+  MatrixRows rows(const core::Span& span) const {
+    const MatrixRows& all = r_.blocks[block_].at[static_cast<std::size_t>(span.vector)];
+    return {all.data + span.first, all.step};
+  }
+  float* at(const core::Span& span, std::int64_t row) const {
+    const MatrixRows all = rows(span);
+    return all.data + row * all.step;
+  }
+  // Where a result goes: hidden to the next block, which reads it.
+  MatrixRows target(const core::Span& span) const {
+    if (span.vector != n_.hidden) return rows(span);
+    const MatrixRows& all = r_.hidden_after(block_);
+    return {all.data + span.first, all.step};
   }
 
-  void norm(const Norm& norm, const float* from, float* to) const {
-    core::parallel_for(rows_, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
-      normalize(norm, from + begin * r_.model, c_.d_model, c_.norm_epsilon, end - begin,
-                to + begin * r_.model);
-    });
+  template <class Body>
+  void each_piece(const Body& body) const {
+    core::parallel_for(rows_, kPieceRows,
+                       [&](std::int64_t begin, std::int64_t end) { body(begin, end - begin); });
   }
 
-  void run_layer(std::int64_t index) {
-    const PackedLayer& layer = w_.layers()[static_cast<std::size_t>(index)];
-    const LayerRecord& l = r_.layers[static_cast<std::size_t>(index)];
-    norm(layer.norm, l.in, l.normed);
-    product(layer.in_x, l.normed, r_.model, rows_, {l.x, r_.inner}, Epilogue::store);
-    product(layer.in_z, l.normed, r_.model, rows_, {l.z, r_.inner}, Epilogue::store);
-    convolutions(index);
-    product(layer.x_proj, l.s, r_.inner, rows_, {l.projected, r_.projected}, Epilogue::store);
-    product(layer.dt_proj, l.projected, r_.projected, rows_, {l.dt, r_.inner}, Epilogue::store);
-    if (c_.spec.input_dt == core::InputDt::mean) activate(layer, l);
-    scans(index);
-    const bool last = index + 1 == c_.n_layer;
-    float* next = last ? r_.hidden : r_.layers[static_cast<std::size_t>(index + 1)].in;
-    std::copy_n(l.in, rows_ * r_.model, next);
-    product(layer.out_proj, l.gated, r_.inner, rows_, {next, r_.model}, Epilogue::add);
-  }
-
-  void convolutions(std::int64_t index) {
-    const std::int64_t kept = c_.d_conv - 1, blocks = panels(c_.d_inner);
-    const LayerRecord& l = r_.layers[static_cast<std::size_t>(index)];
-    core::parallel_for(group_.count, 1, [&](std::int64_t begin, std::int64_t end) {
-      AlignedBuffer after(kept * r_.inner);
-      for (std::int64_t i = begin; i < end; ++i) {
-        float* history = l.history + i * kept * r_.inner;
-        const float* given = state_of(group_.all->conv, c_, kept, group_.first + i, index);
-        for (std::int64_t k = 0; k < kept * c_.d_inner; ++k) {
-          history[k % kept * r_.inner + k / kept] = given == nullptr ? 0.0f : given[k];
-        }
-        std::copy_n(history, kept * r_.inner, after.data());
-        Convolution convolution = recorded_convolution(w_, group_, r_, index, i);
-        convolution.history = after.data();
-        convolve(convolution, 0, blocks);
-        float* final = state_of(out_.conv, c_, kept, group_.first + i, index);
-        for (std::int64_t k = 0; final != nullptr && k < kept * c_.d_inner; ++k) {
-          final[k] = after.data()[k % kept * r_.inner + k / kept];
-        }
-      }
-    });
-  }
-
-  void activate(const PackedLayer& layer, const LayerRecord& l) {
-    core::parallel_for(rows_, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
-      float* active = l.active_dt + begin * r_.inner;
-      std::copy_n(l.dt + begin * r_.inner, (end - begin) * r_.inner, active);
-      activate_dt(active, layer.dt_bias, {c_.spec.dt_min, c_.spec.dt_max}, end - begin, r_.inner, 0,
-                  panels(c_.d_inner));
-      for (std::int64_t row = begin; row < end; ++row) {
-        l.mean_dt[row] = mean_of(l.active_dt + row * r_.inner, c_.d_inner);
-      }
-    });
-  }
-
-  void scans(std::int64_t index) {
-    const std::int64_t parts = parts_of(c_.d_inner), blocks = panels(c_.d_inner);
-    const LayerRecord& l = r_.layers[static_cast<std::size_t>(index)];
-    core::parallel_for(group_.count * parts, 1, [&](std::int64_t begin, std::int64_t end) {
-      float* scratch = thread_scratch(Scratch::scan, scan_scratch_floats(w_.rule()));
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t sequence = i / parts, first = i % parts * kPartBlocks;
-        ScanSequence scan = recorded_scan(w_, group_, r_, index, sequence);
-        scan.y = l.gated + sequence * seq() * r_.inner;
-        scan.y_step = r_.inner;
-        scan.final_state = state_of(out_.ssm, c_, c_.d_state, group_.first + sequence, index);
-        scan_channels(w_.rule(), scan, first, std::min(first + kPartBlocks, blocks), scratch);
-      }
-    });
-  }
-
-  void answer() {
-    const float* from = r_.final;
-    std::int64_t step = r_.model;
-    if (w_.heads_hidden().outs > 0) {
-      product(w_.heads_hidden(), from, step, rows_, {r_.head_hidden, r_.head_width}, Epilogue::store);
-      relu(r_.head_hidden, rows_, r_.head_width, 0, panels(w_.heads_hidden().outs));
-      from = r_.head_hidden, step = r_.head_width;
-    }
+  void answer() const {
     if (out_.outs == nullptr) return;
-    if (w_.head().outs > 0) {
-      product(w_.head(), from, step, rows_, {r_.head, r_.outputs}, Epilogue::store);
-      from = r_.head, step = r_.outputs;
-    }
-    float* to = out_.outs + group_.first * seq() * c_.d_output;
+    const MatrixRows from = r_.blocks.back().at[static_cast<std::size_t>(n_.outs)];
+    const std::int64_t size = n_.size_of(n_.outs);
+    float* to = out_.outs + group_.first * seq() * size;
     for (std::int64_t row = 0; row < rows_; ++row) {
-      std::copy_n(from + row * step, c_.d_output, to + row * c_.d_output);
+      std::copy_n(from.data + row * from.step, size, to + row * size);
     }
   }
 
   const PackedWeights& w_;
-  const core::PolicyConfig& c_;
+  const core::Network& n_;
   const SequenceGroup& group_;
   const core::PolicyGradOutputs& out_;
   GradientRecord& r_;
-  const std::int64_t rows_;
+  const std::int64_t rows_, length_;
+  std::size_t block_ = 0, index_ = 0;
 };
+
+// Calls of_rows(block, vector, step) for the rows of every vector of every block, and of_history(block,
+// phase, floats of a sequence) for every convolution.
+template <class OfRows, class OfHistory>
+void for_memory(const core::Network& n, const OfRows& of_rows, const OfHistory& of_history) {
+  const std::vector<const core::Block*> blocks = blocks_of(n);
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    if (b > 0) of_rows(b, n.hidden, row_step(n.size_of(n.hidden)));
+    std::vector<bool> done(n.vectors.size());
+    for (std::size_t i = 0; i < blocks[b]->size(); ++i) {
+      const core::VectorId out = core::writes((*blocks[b])[i]).vector;
+      if (out != n.hidden && !done[static_cast<std::size_t>(out)]) of_rows(b, out, row_step(n.size_of(out)));
+      done[static_cast<std::size_t>(out)] = true;
+      const auto* const convolution = std::get_if<core::Convolution>(&(*blocks[b])[i]);
+      if (convolution != nullptr) of_history(b, i, (convolution->taps - 1) * padded(convolution->in.size));
+    }
+  }
+}
 
 }  // namespace
 
 GradientRecord::GradientRecord(const PackedWeights& weights, std::int64_t count, std::int64_t seq)
-    : model(padded(weights.config().d_model)),
-      inner(padded(weights.config().d_inner)),
-      projected(padded(weights.config().dt_rank + 2 * weights.config().d_state)),
-      head_width(padded(weights.heads_hidden().outs)),
-      outputs(padded(weights.config().d_output)) {
-  const core::PolicyConfig& c = weights.config();
-  const bool by_mean = c.spec.input_dt == core::InputDt::mean;
+    : hidden_(weights.network().hidden) {
+  const core::Network& n = weights.network();
   const std::int64_t rows = count * seq;
-  const std::int64_t of_layer = rows * (2 * model + (by_mean ? 6 : 5) * inner + projected) + padded(rows) +
-                                count * (c.d_conv - 1) * inner;
-  memory_ = AlignedBuffer(core::checked_multiply(c.n_layer, of_layer, "frames") +
-                          rows * (2 * model + head_width + outputs));
-  float* at = memory_.data();
-  const auto take = [&at](std::int64_t floats) {
-    float* taken = at;
-    at += floats;
-    return taken;
+  const auto floats_of = [&](std::int64_t step) {
+    return padded(core::checked_multiply(rows, step, "frames"));
   };
-  for (std::int64_t i = 0; i < c.n_layer; ++i) {
-    LayerRecord l{};
-    l.in = take(rows * model), l.normed = take(rows * model);
-    l.x = take(rows * inner), l.s = take(rows * inner), l.z = take(rows * inner),
-    l.gated = take(rows * inner);
-    l.projected = take(rows * projected), l.dt = take(rows * inner);
-    if (by_mean) l.active_dt = take(rows * inner);
-    l.mean_dt = take(padded(rows));
-    l.history = take(count * (c.d_conv - 1) * inner);
-    layers.push_back(l);
+  std::int64_t floats = 0;
+  const auto add = [&floats](std::int64_t more) {
+    if (__builtin_add_overflow(floats, more, &floats)) core::checked_multiply(INT64_MAX, 2, "frames");
+  };
+  for_memory(
+      n, [&](std::size_t, core::VectorId, std::int64_t step) { add(floats_of(step)); },
+      [&](std::size_t, std::size_t, std::int64_t each) { add(count * each); });
+  memory_ = AlignedBuffer(floats);
+  float* next = memory_.data();
+  const auto take = [&next](std::int64_t taken) { return std::exchange(next, next + taken); };
+  const std::vector<const core::Block*> all = blocks_of(n);
+  for (const core::Block* block : all) {
+    blocks.push_back({std::vector<MatrixRows>(n.vectors.size()), std::vector<float*>(block->size())});
   }
-  hidden = take(rows * model), final = take(rows * model);
-  head_hidden = take(rows * head_width), head = take(rows * outputs);
+  for_memory(
+      n,
+      [&](std::size_t block, core::VectorId id, std::int64_t step) {
+        blocks[block].at[static_cast<std::size_t>(id)] = {take(floats_of(step)), step};
+      },
+      [&](std::size_t block, std::size_t phase, std::int64_t each) {
+        blocks[block].history[phase] = take(count * each);
+      });
 }
 
-Convolution recorded_convolution(const PackedWeights& weights, const SequenceGroup& group,
-                                 const GradientRecord& record, std::int64_t layer, std::int64_t sequence) {
-  const PackedLayer& packed = weights.layers()[static_cast<std::size_t>(layer)];
-  const LayerRecord& l = record.layers[static_cast<std::size_t>(layer)];
-  const std::int64_t first = sequence * group.all->seq * record.inner;
+const MatrixRows& GradientRecord::hidden_after(std::size_t i) const {
+  return blocks[i + 1].at[static_cast<std::size_t>(hidden_)];
+}
+
+MatrixRows RecordedPhase::rows(const core::Span& span) const {
+  const MatrixRows& all = block.at[static_cast<std::size_t>(span.vector)];
+  return {all.data + sequence * group.all->seq * all.step + span.first, all.step};
+}
+
+Convolution recorded_convolution(const core::Convolution& p, const RecordedPhase& phase) {
+  const MatrixRows x = phase.rows(p.in);
   Convolution convolution;
-  convolution.taps = weights.config().d_conv;
-  convolution.step = record.inner;
-  convolution.weights = packed.conv;
-  convolution.bias = packed.conv_bias;
-  convolution.history = l.history + sequence * (convolution.taps - 1) * record.inner;
-  convolution.x = l.x + first;
-  convolution.out = l.s + first;
-  convolution.seq = group.all->seq;
+  convolution.taps = p.taps;
+  convolution.step = x.step;
+  convolution.weights = phase.packed.taps;
+  convolution.bias = phase.packed.bias;
+  convolution.history = phase.block.history[phase.index] + phase.sequence * (p.taps - 1) * x.step;
+  convolution.x = x.data;
+  convolution.out = phase.rows(p.out).data;
+  convolution.seq = phase.group.all->seq;
   return convolution;
 }
 
-ScanSequence recorded_scan(const PackedWeights& weights, const SequenceGroup& group,
-                           const GradientRecord& record, std::int64_t layer, std::int64_t sequence) {
-  const core::PolicyConfig& c = weights.config();
-  const PackedLayer& packed = weights.layers()[static_cast<std::size_t>(layer)];
-  const LayerRecord& l = record.layers[static_cast<std::size_t>(layer)];
-  const std::int64_t row = sequence * group.all->seq, at = row * record.inner;
-  const float* b = l.projected + row * record.projected + c.dt_rank;
-  const bool by_mean = c.spec.input_dt == core::InputDt::mean;
+ScanSequence recorded_scan(const core::SelectiveScan& p, const RecordedPhase& phase, std::int64_t length) {
+  const auto rows = [&](const core::Span& span) {
+    const MatrixRows all = phase.rows(span);
+    return Rows{all.data, all.step};
+  };
   ScanSequence scan;
-  scan.seq = group.all->seq;
-  scan.x = {l.s + at, record.inner};
-  scan.dt = {(by_mean ? l.active_dt : l.dt) + at, record.inner};
-  scan.z = {l.z + at, record.inner};
-  scan.b = {b, record.projected, 1, false};
-  scan.c = {b + c.d_state, record.projected, 1, false};
-  scan.a_panels = packed.a;
-  scan.a_bounds = packed.a_bounds;
-  scan.d = packed.d;
-  if (by_mean)
-    scan.input_dt = l.mean_dt + row;
-  else
-    scan.dt_bias = packed.dt_bias;
-  scan.decays_input = group.all->decays_input(c.spec);
-  scan.initial_state = state_of(group.all->ssm, c, c.d_state, group.first + sequence, layer);
+  scan.seq = phase.group.all->seq;
+  scan.x = rows(p.x), scan.dt = rows(p.dt), scan.z = rows(p.z);
+  scan.b = {phase.rows(p.b).data, phase.rows(p.b).step, 1, false};
+  scan.c = {phase.rows(p.c).data, phase.rows(p.c).step, 1, false};
+  scan.a_panels = phase.packed.a;
+  scan.a_bounds = phase.packed.a_bounds;
+  scan.d = phase.packed.d;
+  scan.dt_bias = phase.packed.bias;
+  if (p.input_dt) scan.input_dt = phase.rows(p.input_dt).data;
+  scan.decays_input = core::decays_input(p, length);
+  scan.initial_state = phase.state(phase.group.all->states, p.state);
   return scan;
 }
 

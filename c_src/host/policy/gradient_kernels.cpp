@@ -62,6 +62,10 @@ void run_normalize_back(const Norm& norm, const NormGradient& r, std::int64_t n,
   }
 }
 
+float run_sum_of(const float* x, std::int64_t n) {
+  return sum_of(x, n, [](F v) { return v; });
+}
+
 HWY_INLINE const float* convolution_input(const Convolution& c, std::int64_t index) {
   const std::int64_t kept = c.taps - 1;
   return index < kept ? c.history + index * c.step : c.x + (index - kept) * c.step;
@@ -113,16 +117,15 @@ void run_relu_back(const float* x, std::int64_t count, float* dx) {
   }
 }
 
-void run_activate_dt_back(const float* dt, const float* bias, DtRange range, const float* d_input,
-                          std::int64_t n, std::int64_t rows, float* d_dt) {
+void run_activate_dt_back(const float* dt, const float* bias, DtRange range, std::int64_t n,
+                          std::int64_t rows, float* d_dt) {
   const F lowest = broadcast(&range.lowest), highest = broadcast(&range.highest);
   const std::int64_t step = padded(n);
   for (std::int64_t row = 0; row < rows; ++row) {
-    const F by_mean = broadcast(d_input + row);
     for (std::int64_t i = 0; i < step; i += kLanes) {
       const std::int64_t at = row * step + i;
       store(formulas::activate_dt_gradient<Math>(load(dt + at), load(bias + i), true, lowest, highest,
-                                                 load(d_dt + at) + by_mean),
+                                                 load(d_dt + at)),
             d_dt + at);
     }
   }
@@ -153,6 +156,7 @@ HWY_EXPORT(run_add_rows);
 HWY_EXPORT(run_relu_back);
 HWY_EXPORT(run_activate_dt_back);
 HWY_EXPORT(run_transpose);
+HWY_EXPORT(run_sum_of);
 
 void normalize_back(const Norm& norm, const NormGradient& gradient, std::int64_t n, float epsilon,
                     std::int64_t rows) {
@@ -173,9 +177,13 @@ void relu_back(const float* x, std::int64_t count, float* dx) {
   HWY_DYNAMIC_DISPATCH(run_relu_back)(x, count, dx);
 }
 
-void activate_dt_back(const float* dt, const float* bias, DtRange range, const float* d_input, std::int64_t n,
-                      std::int64_t rows, float* d_dt) {
-  HWY_DYNAMIC_DISPATCH(run_activate_dt_back)(dt, bias, range, d_input, n, rows, d_dt);
+void activate_dt_back(const float* dt, const float* bias, DtRange range, std::int64_t n, std::int64_t rows,
+                      float* d_dt) {
+  HWY_DYNAMIC_DISPATCH(run_activate_dt_back)(dt, bias, range, n, rows, d_dt);
+}
+
+float sum_of(const float* x, std::int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(run_sum_of)(x, n);
 }
 
 void transpose(const float* from, std::int64_t from_step, std::int64_t rows, std::int64_t columns, float* to,

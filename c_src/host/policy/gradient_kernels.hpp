@@ -34,10 +34,13 @@ void add_rows(const float* from, std::int64_t rows, std::int64_t step, float* su
 // dx = 0 where x is not positive, for `count` floats, a multiple of kPanel.
 void relu_back(const float* x, std::int64_t count, float* dx);
 
-// What activate_dt() passes back to `dt`, its input: the gradient `d_dt` of its result, plus d_input of the
-// row (the gradient of the mean divided by n), through clip and softplus. In place, for `rows` rows.
-void activate_dt_back(const float* dt, const float* bias, DtRange range, const float* d_input, std::int64_t n,
-                      std::int64_t rows, float* d_dt);
+// What activate_dt() passes back to `dt`, its input: the gradient `d_dt` of its result, through clip and
+// softplus. In place, for `rows` rows of n values.
+void activate_dt_back(const float* dt, const float* bias, DtRange range, std::int64_t n, std::int64_t rows,
+                      float* d_dt);
+
+// The sum of n values, as mean_of() adds them.
+float sum_of(const float* x, std::int64_t n);
 
 // to[k step + row] = from[row from_step + k], for row < rows and k < columns.
 void transpose(const float* from, std::int64_t from_step, std::int64_t rows, std::int64_t columns, float* to,

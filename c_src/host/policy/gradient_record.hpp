@@ -1,5 +1,6 @@
-// What the forward pass of a group of sequences leaves for the gradient: rows of every layer, sequence after
-// sequence. Used by host/policy/gradient.cpp and gradient_forward.cpp. Padding of rows stays zero.
+// Rows that the gradient of a policy works on: of every vector of every block what the forward pass leaves,
+// and of every vector its gradient. Used by host/policy/gradient.cpp and gradient_forward.cpp. Padding of
+// rows stays zero.
 #pragma once
 
 #include <cstdint>
@@ -8,32 +9,18 @@
 #include "core/policy/gradient.hpp"
 #include "host/policy/weights.hpp"
 #include "host/simd/aligned.hpp"
+#include "host/simd/matmul.hpp"
 
 namespace exphil::host {
 
-struct LayerRecord {
-  float *in, *normed;        // {rows, model}: the layer's input, and its norm
-  float *x, *s, *z, *gated;  // {rows, inner}: before and after the convolution; the gate; the scan's output
-  float* projected;          // {rows, padded(dt_rank + 2 d_state)}
-  float *dt, *active_dt;     // {rows, inner}: without bias; activated (only where its mean is needed)
-  float* mean_dt;            // {rows}
-  float* history;            // {count, d_conv - 1, inner}: the convolution's inputs before the first row
-};
+// Rows in one piece of a thread.
+inline constexpr std::int64_t kPieceRows = 48;
 
-class GradientRecord {
- public:
-  // Room for `count` sequences of `seq` rows.
-  GradientRecord(const PackedWeights& weights, std::int64_t count, std::int64_t seq);
-
-  std::vector<LayerRecord> layers;
-  float *hidden, *final;  // {rows, model}: after the last layer, and its norm
-  float* head_hidden;     // {rows, padded(hidden values of all two-layer heads)}
-  float* head;            // {rows, padded(d_output)}
-  const std::int64_t model, inner, projected, head_width, outputs;  // floats in a row
-
- private:
-  AlignedBuffer memory_;
-};
+// Floats from one row of a vector to the next. One value a row lies close together, as a scan's input_dt is
+// read.
+inline std::int64_t row_step(std::int64_t size) {
+  return size == 1 ? 1 : padded(size);
+}
 
 // Sequences [first, first + count) of a call.
 struct SequenceGroup {
@@ -42,15 +29,52 @@ struct SequenceGroup {
   std::int64_t rows() const { return count * all->seq; }
 };
 
+// What one block of the forward pass leaves.
+struct BlockRecord {
+  std::vector<MatrixRows> at;  // of each vector the block reads or writes; hidden: before the block
+  // Of each phase with a convolution: its inputs before the first row, {count, taps - 1, padded(channels)}.
+  std::vector<float*> history;
+};
+
+class GradientRecord {
+ public:
+  // Room for `count` sequences of `seq` rows.
+  GradientRecord(const PackedWeights& weights, std::int64_t count, std::int64_t seq);
+
+  std::vector<BlockRecord> blocks;  // in the order of PackedWeights::blocks()
+  // hidden after block i, which is that before the next.
+  const MatrixRows& hidden_after(std::size_t i) const;
+
+ private:
+  const core::VectorId hidden_;
+  AlignedBuffer memory_;
+};
+
 // Fills the record, and the outputs and states that are asked for.
 void record_forward(const PackedWeights& weights, const SequenceGroup& group,
                     const core::PolicyGradOutputs& outputs, GradientRecord& record);
 
-// A layer's scan of one sequence of the group, as record_forward runs it; without results.
-ScanSequence recorded_scan(const PackedWeights& weights, const SequenceGroup& group,
-                           const GradientRecord& record, std::int64_t layer, std::int64_t sequence);
-// The same for its convolution. `history` is that of the sequence, which convolve() would overwrite.
-Convolution recorded_convolution(const PackedWeights& weights, const SequenceGroup& group,
-                                 const GradientRecord& record, std::int64_t layer, std::int64_t sequence);
+// A phase of a block and its weights, as the forward pass ran it for one sequence of the group.
+struct RecordedPhase {
+  const PackedPhase& packed;
+  const BlockRecord& block;
+  const SequenceGroup& group;
+  const core::Network& network;
+  std::size_t index = 0;  // in the block
+  std::int64_t sequence = 0;
+
+  // Rows of the sequence.
+  MatrixRows rows(const core::Span& span) const;
+  // Of the whole call: the state of this sequence, in an array {batch, state_floats}; null where that is.
+  template <class Float>
+  Float* state(Float* all, core::StateId id) const {
+    if (all == nullptr) return nullptr;
+    return all + (group.first + sequence) * network.state_floats() + network.state_at(id);
+  }
+};
+// Without results.
+ScanSequence recorded_scan(const core::SelectiveScan& scan, const RecordedPhase& phase, std::int64_t length);
+// `history` is that of the sequence, which convolve() would overwrite.
+Convolution recorded_convolution(const core::Convolution& convolution, const RecordedPhase& phase);
 
 }  // namespace exphil::host

@@ -2,133 +2,149 @@
 
 #include <algorithm>
 
-#include "core/parallel.hpp"
-#include "core/policy/heads.hpp"
+#include "core/work/parallel.hpp"
 
 namespace exphil::host {
 
-LayerVectors::LayerVectors(const core::PolicyConfig& config)
-    : model(padded(config.d_model)),
-      inner(padded(config.d_inner)),
-      taps(config.d_conv),
-      floats(2 * model + (taps + 2 + config.d_state) * inner) {}
-
-GradientSums::GradientSums(const core::PolicyWeights& weights)
-    : final_vectors(LayerVectors(weights.config).floats), vectors(weights.config) {
-  const core::PolicyConfig& c = weights.config;
-  if (c.spec.input_projection) input_proj = {weights.input_proj.data(), c.d_model, c.d_input};
-  for (const core::PolicyLayerWeights& w : weights.layers) {
-    Layer layer;
-    layer.in_x = {w.in_proj.data(), c.d_inner, c.d_model};
-    layer.in_z = {w.in_proj.data() + c.d_inner * c.d_model, c.d_inner, c.d_model};
-    layer.x_proj = {w.x_proj.data(), c.dt_rank + 2 * c.d_state, c.d_inner};
-    layer.dt_proj = {w.dt_proj.data(), c.d_inner, c.dt_rank};
-    layer.out_proj = {w.out_proj.data(), c.d_model, c.d_inner};
-    layer.vectors = AlignedBuffer(vectors.floats);
-    layers.push_back(std::move(layer));
-  }
-  if (!weights.heads.empty()) {
-    const core::PolicyHead all = core::joined_heads(weights.heads);
-    heads_hidden = {all.hidden.data(), all.width(), c.d_model};
-    head = {all.out.data(), c.d_output, all.width()};
-  } else if (!weights.head.empty()) {
-    head = {weights.head.data(), c.d_output, c.d_model};
-  }
-}
-
-void GradientSums::add_vectors(const AlignedBuffer& rows, std::int64_t count, AlignedBuffer* totals) const {
-  core::parallel_for(vectors.floats, 1 << 12, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = 0; row < count; ++row) {
-      const float* from = rows.data() + row * vectors.floats;
-      for (std::int64_t i = begin; i < end; ++i) totals->data()[i] += from[i];
-    }
-  });
-}
-
-std::int64_t GradientSums::most_outs() const {
-  std::int64_t most = std::max({input_proj.outs(), heads_hidden.outs(), head.outs()});
-  for (const Layer& l : layers) most = std::max({most, l.in_x.outs(), l.x_proj.outs(), l.out_proj.outs()});
-  return most;
-}
-
-std::int64_t GradientSums::most_depth() const {
-  std::int64_t most = std::max({input_proj.depth(), heads_hidden.depth(), head.depth()});
-  for (const Layer& l : layers) most = std::max({most, l.in_x.depth(), l.x_proj.depth(), l.dt_proj.depth()});
-  return most;
-}
-
 namespace {
 
-void copy_vector(const float* from, std::vector<float>& to) {
-  std::copy_n(from, to.size(), to.data());
-}
+// Makes room for the gradients of each kind of phase.
+class Maker {
+ public:
+  Maker(const core::PolicyWeights& weights, BlockSums* block) : w_(weights), block_(*block) {}
 
-// From the combined matrices of core::PolicyHead: the rows of each hidden layer, and its block of the second
-// product.
-void write_heads(const LinearGradient& hidden, const LinearGradient& out,
-                 std::vector<core::PolicyHeadValues<float>>& heads) {
-  std::int64_t first_hidden = 0, first_out = 0;
-  for (core::PolicyHeadValues<float>& head : heads) {
-    const std::int64_t width = head.width(), count = static_cast<std::int64_t>(head.out_bias.size());
-    for (std::int64_t row = 0; row < width; ++row) {
-      for (std::int64_t k = 0; k < hidden.depth(); ++k) {
-        head.hidden[static_cast<std::size_t>(row * hidden.depth() + k)] =
-            hidden.weight_at(first_hidden + row, k);
-      }
-      head.hidden_bias[static_cast<std::size_t>(row)] = hidden.bias_at(first_hidden + row);
-    }
-    for (std::int64_t row = 0; row < count; ++row) {
-      for (std::int64_t k = 0; k < width; ++k) {
-        head.out[static_cast<std::size_t>(row * width + k)] =
-            out.weight_at(first_out + row, first_hidden + k);
-      }
-      head.out_bias[static_cast<std::size_t>(row)] = out.bias_at(first_out + row);
-    }
-    first_hidden += width, first_out += count;
+  PhaseSums operator()(const core::Norm& p) {
+    PhaseSums sums;
+    sums.first = take(padded(p.in.size)), sums.second = take(padded(p.in.size));
+    return sums;
   }
+  PhaseSums operator()(const core::Product& p) {
+    PhaseSums sums;
+    const std::vector<float>& weight = core::values_of(w_.values, p.weight);
+    sums.product = {weight.data() + p.first_row * p.in.size, p.out.size, p.in.size};
+    return sums;
+  }
+  PhaseSums operator()(const core::Convolution& p) {
+    PhaseSums sums;
+    sums.first = take(p.taps * padded(p.in.size)), sums.second = take(padded(p.in.size));
+    return sums;
+  }
+  PhaseSums operator()(const core::Softplus& p) {
+    PhaseSums sums;
+    sums.bias = AlignedBuffer(padded(p.in.size));
+    return sums;
+  }
+  PhaseSums operator()(const core::SelectiveScan& p) {
+    PhaseSums sums;
+    sums.first = take(padded(p.x.size)), sums.second = take(padded(p.x.size) * p.b.size);
+    if (p.activates) sums.bias = AlignedBuffer(padded(p.x.size));
+    return sums;
+  }
+  PhaseSums operator()(const core::Copy&) { return {}; }
+  PhaseSums operator()(const core::Mean&) { return {}; }
+
+ private:
+  std::int64_t take(std::int64_t floats) { return std::exchange(block_.floats, block_.floats + floats); }
+
+  const core::PolicyWeights& w_;
+  BlockSums& block_;
+};
+
+// Writes the sums of one phase to the weights' gradients.
+class Writer {
+ public:
+  Writer(const PhaseSums& sums, const float* row, core::PolicyValues<float>* to)
+      : sums_(sums), row_(row), to_(*to) {}
+
+  void operator()(const core::Norm& p) const {
+    vector(row_ + sums_.first, p.weight);
+    vector(row_ + sums_.second, p.bias);
+  }
+  void operator()(const core::Product& p) const {
+    std::vector<float> bias(p.bias == core::kNone ? 0 : static_cast<std::size_t>(p.out.size));
+    sums_.product.write(of(p.weight).data() + p.first_row * p.in.size, bias);
+    if (p.bias != core::kNone) std::copy(bias.begin(), bias.end(), of(p.bias).data() + p.first_row);
+  }
+  void operator()(const core::Convolution& p) const {
+    const float* const taps = row_ + sums_.first;
+    std::vector<float>& to = of(p.weight);
+    for (std::int64_t i = 0; i < p.in.size * p.taps; ++i) {
+      to[static_cast<std::size_t>(i)] = taps[i % p.taps * padded(p.in.size) + i / p.taps];
+    }
+    vector(row_ + sums_.second, p.bias);
+  }
+  void operator()(const core::Softplus& p) const { vector(sums_.bias.data(), p.bias); }
+  void operator()(const core::SelectiveScan& p) const {
+    vector(row_ + sums_.first, p.d);
+    unpack_panels(row_ + sums_.second, p.x.size, p.b.size, of(p.a).data());
+    vector(sums_.bias.data(), p.dt_bias);
+  }
+  void operator()(const core::Copy&) const {}
+  void operator()(const core::Mean&) const {}
+
+ private:
+  std::vector<float>& of(core::WeightId id) const { return to_[static_cast<std::size_t>(id)]; }
+  void vector(const float* from, core::WeightId id) const {
+    if (id != core::kNone) std::copy_n(from, of(id).size(), of(id).data());
+  }
+
+  const PhaseSums& sums_;
+  const float* const row_;
+  core::PolicyValues<float>& to_;
+};
+
+template <class Of>
+std::int64_t most(const std::vector<BlockSums>& blocks, const Of& of) {
+  std::int64_t found = 0;
+  for (const BlockSums& block : blocks) {
+    for (const PhaseSums& phase : block.phases) found = std::max(found, of(phase.product));
+  }
+  return found;
 }
 
 }  // namespace
 
-void GradientSums::write_layer(const core::PolicyConfig& c, std::size_t index,
-                               const core::PolicyLayerWeights& weights,
-                               core::PolicyLayerValues<float>* to) const {
-  const Layer& from = layers[index];
-  auto* row = const_cast<float*>(from.vectors.data());
-  std::vector<float> none, halves[2];
-  if (!to->in_proj_bias.empty()) halves[0].resize(to->in_proj_bias.size() / 2), halves[1] = halves[0];
-  from.in_x.write(to->in_proj.data(), halves[0]);
-  from.in_z.write(to->in_proj.data() + c.d_inner * c.d_model, halves[1]);
-  std::copy(halves[0].begin(), halves[0].end(), to->in_proj_bias.begin());
-  std::copy(halves[1].begin(), halves[1].end(),
-            to->in_proj_bias.begin() + static_cast<std::ptrdiff_t>(halves[0].size()));
-  from.x_proj.write(to->x_proj.data(), to->x_proj_bias);
-  from.dt_proj.write(to->dt_proj.data(), to->dt_proj_bias);
-  from.out_proj.write(to->out_proj.data(), to->out_proj_bias);
-  copy_vector(vectors.norm(row), to->norm);
-  copy_vector(vectors.norm_bias(row), to->norm_bias);
-  copy_vector(vectors.conv_bias(row), to->conv_bias);
-  copy_vector(vectors.d(row), to->d);
-  for (std::int64_t i = 0; i < c.d_inner * c.d_conv; ++i) {
-    to->conv[static_cast<std::size_t>(i)] = vectors.conv(row)[i % c.d_conv * vectors.inner + i / c.d_conv];
+GradientSums::GradientSums(const core::PolicyWeights& weights) {
+  for (const core::Block* block : blocks_of(weights.network())) {
+    BlockSums sums;
+    Maker make(weights, &sums);
+    for (const core::Phase& phase : *block) sums.phases.push_back(std::visit(make, phase));
+    sums.totals = AlignedBuffer(sums.floats);
+    blocks.push_back(std::move(sums));
   }
-  unpack_panels(vectors.a(row), c.d_inner, c.d_state, to->a.data());
-  for (std::size_t i = 0; i < to->a_log.size(); ++i)
-    to->a_log[i] = to->a[i] * weights.a[i];  // A = -exp(a_log)
+}
+
+std::int64_t GradientSums::most_floats() const {
+  std::int64_t found = 0;
+  for (const BlockSums& block : blocks) found = std::max(found, block.floats);
+  return found;
+}
+
+std::int64_t GradientSums::most_outs() const {
+  return most(blocks, [](const LinearGradient& product) { return product.outs(); });
+}
+
+std::int64_t GradientSums::most_depth() const {
+  return most(blocks, [](const LinearGradient& product) { return product.depth(); });
+}
+
+void GradientSums::add_rows_of(BlockSums& block, const AlignedBuffer& rows, std::int64_t count) {
+  core::parallel_for(block.floats, 1 << 12, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = 0; row < count; ++row) {
+      const float* from = rows.data() + row * block.floats;
+      for (std::int64_t i = begin; i < end; ++i) block.totals.data()[i] += from[i];
+    }
+  });
 }
 
 void GradientSums::write(const core::PolicyWeights& weights, core::PolicyValues<float>* to) const {
-  const core::PolicyConfig& c = weights.config;
-  if (c.spec.input_projection) input_proj.write(to->input_proj.data(), to->input_proj_bias);
-  for (std::size_t i = 0; i < layers.size(); ++i) write_layer(c, i, weights.layers[i], &to->layers[i]);
-  auto* row = const_cast<float*>(final_vectors.data());
-  copy_vector(vectors.norm(row), to->norm_f);
-  copy_vector(vectors.norm_bias(row), to->norm_f_bias);
-  if (!weights.heads.empty()) {
-    write_heads(heads_hidden, head, to->heads);
-  } else if (!weights.head.empty()) {
-    head.write(to->head.data(), to->head_bias);
+  const std::vector<const core::Block*> all = blocks_of(weights.network());
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    for (std::size_t i = 0; i < blocks[b].phases.size(); ++i) {
+      std::visit(Writer(blocks[b].phases[i], blocks[b].totals.data(), to), (*all[b])[i]);
+    }
   }
+  core::derive_back(weights.network(), weights.values, to);
 }
 
 }  // namespace exphil::host

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "host/policy/gradient_kernels.hpp"
 
 namespace exphil::host {

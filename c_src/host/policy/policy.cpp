@@ -5,8 +5,8 @@
 #include <chrono>
 #include <cstring>
 
-#include "core/background.hpp"
-#include "core/parallel.hpp"
+#include "core/work/background.hpp"
+#include "core/work/parallel.hpp"
 #include "host/policy/cadence.hpp"
 #include "host/policy/forward.hpp"
 #include "host/policy/gradient.hpp"
@@ -33,8 +33,8 @@ class HostPolicy final : public core::Policy {
  public:
   explicit HostPolicy(const core::PolicyWeights& weights)
       : weights_(weights),
-        layout_(weights_.config()),
-        pool_(weights_, lanes(kLanesOfSequence)),
+        plan_(weights_.network()),
+        pool_(plan_, lanes(kLanesOfSequence)),
         held_(std::make_shared<std::atomic<std::size_t>>(0)) {}
 
   const core::PolicyConfig& config() const override { return weights_.config(); }
@@ -44,7 +44,7 @@ class HostPolicy final : public core::Policy {
   }
 
   std::unique_ptr<core::State> new_state() override {
-    return std::make_unique<HostState>(layout_.floats(), held_);
+    return std::make_unique<HostState>(plan_.states.floats(), held_);
   }
 
   void copy_state(core::State& to, const core::State& from) override {
@@ -52,30 +52,12 @@ class HostPolicy final : public core::Policy {
     std::memcpy(data_of(&to), source.data(), source.bytes());
   }
 
-  void read_state(const core::State& state, float* ssm, float* conv) override {
-    const core::PolicyConfig& c = config();
-    float* from = const_cast<float*>(static_cast<const HostState&>(state).data());
-    const std::int64_t kept = c.d_conv - 1;
-    for (std::int64_t layer = 0; layer < c.n_layer; ++layer) {
-      unpack_panels(layout_.ssm_of(from, layer), c.d_inner, c.d_state, ssm + layer * c.d_inner * c.d_state);
-      const float* rows = layout_.conv_of(from, layer);
-      for (std::int64_t i = 0; i < c.d_inner * kept; ++i) {
-        conv[layer * c.d_inner * kept + i] = rows[i % kept * padded(c.d_inner) + i / kept];
-      }
-    }
+  void read_state(const core::State& state, float* values) override {
+    plan_.states.read(static_cast<const HostState&>(state).data(), values);
   }
 
-  void write_state(core::State& state, const float* ssm, const float* conv) override {
-    const core::PolicyConfig& c = config();
-    float* to = data_of(&state);
-    const std::int64_t kept = c.d_conv - 1;
-    for (std::int64_t layer = 0; layer < c.n_layer; ++layer) {
-      pack_panels(ssm + layer * c.d_inner * c.d_state, c.d_inner, c.d_state, layout_.ssm_of(to, layer));
-      float* rows = layout_.conv_of(to, layer);
-      for (std::int64_t i = 0; i < c.d_inner * kept; ++i) {
-        rows[i % kept * padded(c.d_inner) + i / kept] = conv[layer * c.d_inner * kept + i];
-      }
-    }
+  void write_state(core::State& state, const float* values) override {
+    plan_.states.write(values, data_of(&state));
   }
 
   // Takes all memory of the call before any state changes; after that nothing can fail.
@@ -97,9 +79,9 @@ class HostPolicy final : public core::Policy {
         pass.frames = 1;
         pass.obs = obs + begin * config().d_input;
         pass.out = out + begin * config().d_output;
-        pass.decays_input = config().spec.carried_decays_input();
+        pass.length = config().window;
         share(sharing, work, &pass);
-        forward(weights_, pass, work);
+        forward(weights_, plan_, pass, work);
         begin += agents;
       }
     };
@@ -135,9 +117,9 @@ class HostPolicy final : public core::Policy {
       pass.agents = pass.frames = 1;
       pass.obs = frames + t * config().d_input;
       pass.out = out + t * config().d_output;
-      pass.decays_input = config().spec.carried_decays_input();
+      pass.length = config().window;
       share(sharing_of(call), *work, &pass);
-      forward(weights_, pass, *work);
+      forward(weights_, plan_, pass, *work);
       source = target;
     }
   }
@@ -154,7 +136,7 @@ class HostPolicy final : public core::Policy {
     Borrowed work(pool_);
     Pass pass;
     pass.obs = frames;
-    pass.decays_input = config().spec.carried_decays_input();
+    pass.length = config().window;
     pass.lanes = lanes(kLanesOfSequence);
     run_sequence(pass, data_of(&state), seq, out, false, *work);
   }
@@ -185,7 +167,7 @@ class HostPolicy final : public core::Policy {
   }
 
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots) override {
-    return std::make_unique<HostRing>(config(), slots, held_);
+    return std::make_unique<HostRing>(plan_, slots, held_);
   }
 
   // The last fresh frames and the first window are one pass, so that a step is one pass. More windows are
@@ -245,28 +227,23 @@ class HostPolicy final : public core::Policy {
       pass.frames = std::min(kPassRows, seq - t);
       pass.out = last_only ? out : out + t * config().d_output;
       if (last_only) pass.first_output = t + pass.frames == seq ? pass.frames - 1 : pass.frames;
-      forward(weights_, pass, work);
+      forward(weights_, plan_, pass, work);
       pass.fresh = {};
       t += pass.frames;
       if (pass.obs != nullptr) pass.obs += pass.frames * config().d_input;
-      if (pass.front.hidden != nullptr) pass.front = front_after(pass.front, pass.frames);
+      pass.front.slot += pass.frames;
     } while (t < seq);
   }
 
   // The last output of `seq` frames from a zero state.
   void run_window(Pass pass, std::int64_t seq, float* out, Workspace& work) {
-    std::memset(work.state, 0, static_cast<std::size_t>(layout_.floats()) * sizeof(float));
-    pass.decays_input = config().spec.decays_input(seq);
+    std::memset(work.state, 0, static_cast<std::size_t>(plan_.states.floats()) * sizeof(float));
+    pass.length = seq;
     run_sequence(pass, work.state, seq, out, true, work);
   }
 
-  FrontRows front_after(const FrontRows& rows, std::int64_t frames) const {
-    const std::int64_t model = padded(config().d_model), inner = padded(config().d_inner);
-    return {rows.hidden + frames * model, rows.x + frames * inner, rows.z + frames * inner};
-  }
-
   const PackedWeights weights_;
-  const StateLayout layout_;
+  const ForwardPlan plan_;
   WorkspacePool pool_;
   Cadence cadence_;
   SharedPass shared_;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "core/policy/policy.hpp"
 #include "core/tensor.hpp"
@@ -39,23 +40,20 @@ class HostState final : public core::State, public SessionMemory {
   using SessionMemory::SessionMemory;
 };
 
-// Every row is there twice, `slots` rows apart, so that the frames of a window are contiguous.
+// Rows of every vector of ForwardPlan::kept. Every row is there twice, `slots` rows apart, so that the frames
+// of a window are contiguous.
 class HostRing final : public core::FrameRing {
  public:
-  HostRing(const core::PolicyConfig& config, std::int64_t slots,
-           std::shared_ptr<std::atomic<std::size_t>> held)
-      : slots_(slots),
-        hidden_step_(padded(config.d_model)),
-        inner_step_(padded(config.d_inner)),
-        memory_(core::checked_multiply(core::checked_multiply(hidden_step_ + 2 * inner_step_, 2, ":window"),
-                                       slots, ":window"),
-                std::move(held)) {}
-
-  FrontRows rows(std::int64_t slot) {
-    float* const x = memory_.data() + 2 * slots_ * hidden_step_;
-    return {memory_.data() + slot * hidden_step_, x + slot * inner_step_,
-            x + (2 * slots_ + slot) * inner_step_};
+  HostRing(const ForwardPlan& plan, std::int64_t slots, std::shared_ptr<std::atomic<std::size_t>> held)
+      : slots_(slots), memory_(floats_of(plan, slots), std::move(held)) {
+    float* next = memory_.data();
+    for (const core::VectorId id : plan.kept) {
+      arrays_.push_back(next);
+      next += padded(plan.place(id).step) * 2 * slots;
+    }
   }
+
+  RingRows rows(std::int64_t slot) const { return {arrays_.data(), slot}; }
   // Calls put(fresh) for the fresh frames of `windows`, at most kPassRows at a time.
   template <class Put>
   void for_fresh(const core::RingWindows& windows, std::int64_t d_input, const Put& put) {
@@ -73,8 +71,15 @@ class HostRing final : public core::FrameRing {
   }
 
  private:
-  const std::int64_t slots_, hidden_step_, inner_step_;
+  static std::int64_t floats_of(const ForwardPlan& plan, std::int64_t slots) {
+    std::int64_t row = 0;
+    for (const core::VectorId id : plan.kept) row += padded(plan.place(id).step);
+    return core::checked_multiply(core::checked_multiply(row, 2, ":window"), slots, ":window");
+  }
+
+  const std::int64_t slots_;
   SessionMemory memory_;
+  std::vector<float*> arrays_;
 };
 
 }  // namespace exphil::host

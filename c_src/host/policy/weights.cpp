@@ -3,43 +3,131 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/policy/heads.hpp"
-
 namespace exphil::host {
 
-ScanRule scan_rule_of(const core::PolicyConfig& config) {
+std::vector<const core::Block*> blocks_of(const core::Network& network) {
+  std::vector<const core::Block*> blocks{&network.input};
+  for (const core::Block& layer : network.layers) blocks.push_back(&layer);
+  blocks.push_back(&network.output);
+  return blocks;
+}
+
+ScanRule scan_rule_of(const core::SelectiveScan& scan) {
   ScanRule rule;
-  rule.dim = config.d_inner;
-  rule.state = config.d_state;
-  // Where the mean of dt is needed, dt is activated before the scan.
-  rule.dt_softplus = config.spec.input_dt == core::InputDt::per_channel;
-  rule.dt_min = rule.dt_softplus ? config.spec.dt_min : -std::numeric_limits<float>::infinity();
-  rule.dt_max = rule.dt_softplus ? config.spec.dt_max : std::numeric_limits<float>::infinity();
+  rule.dim = scan.x.size;
+  rule.state = scan.b.size;
+  rule.dt_softplus = scan.activates;
+  rule.dt_min = scan.activates ? scan.lowest : -std::numeric_limits<float>::infinity();
+  rule.dt_max = scan.activates ? scan.highest : std::numeric_limits<float>::infinity();
   return rule;
 }
 
 namespace {
 
-// Floats of the arena; the terms are in the order of the constructor's allocations.
-std::int64_t arena_floats(const core::PolicyWeights& weights, const ScanRule& rule) {
-  const core::PolicyConfig& c = weights.config;
-  const auto packed = [&c](std::int64_t outs, std::int64_t depth) {
-    return packed_floats(outs, depth, c.precision);
-  };
-  const std::int64_t inner = padded(c.d_inner);
-  const std::int64_t norm = padded(c.d_model) * (c.spec.norm == core::NormKind::layer ? 2 : 1);
-  const std::int64_t layer = norm + 2 * packed(c.d_inner, c.d_model) + (c.d_conv + 1) * inner +
-                             packed(c.dt_rank + 2 * c.d_state, c.d_inner) + packed(c.d_inner, c.dt_rank) +
-                             panels(c.d_inner) * rule.a_block() + padded(panels(c.d_inner)) + 2 * inner +
-                             packed(c.d_model, c.d_inner);
-  const std::int64_t width = core::hidden_width(weights.heads);
-  const std::int64_t head =
-      width > 0 ? packed(width, c.d_model) + packed(c.d_output, width) : packed(c.d_output, c.d_model);
-  return packed(c.d_model, c.d_input) + c.n_layer * layer + norm + head;
-}
+// Packs phase after phase into an arena. Without an arena it only counts the floats that one needs.
+class Packer {
+ public:
+  Packer(const core::PolicyWeights& weights, float* arena) : weights_(weights), arena_(arena) {}
 
-const float* or_null(const std::vector<float>& values, std::int64_t offset = 0) {
-  return values.empty() ? nullptr : values.data() + offset;
+  std::vector<std::vector<PackedPhase>> pack() {
+    std::vector<std::vector<PackedPhase>> blocks;
+    for (const core::Block* block : blocks_of(weights_.network())) {
+      blocks.emplace_back();
+      for (const core::Phase& phase : *block) {
+        blocks.back().push_back(std::visit([this](const auto& of_kind) { return packed(of_kind); }, phase));
+      }
+    }
+    return blocks;
+  }
+  std::int64_t floats() const { return used_; }
+
+ private:
+  PackedPhase packed(const core::Copy&) { return {}; }
+  PackedPhase packed(const core::Mean&) { return {}; }
+
+  PackedPhase packed(const core::Norm& phase) {
+    PackedPhase to;
+    to.norm.weight = vector(phase.weight, phase.in.size);
+    if (phase.kind == core::NormKind::layer) to.norm.bias = vector(phase.bias, phase.in.size);
+    return to;
+  }
+
+  PackedPhase packed(const core::Product& phase) {
+    PackedPhase to;
+    const core::Precision precision = weights_.config.precision;
+    const std::int64_t outs = phase.out.size, depth = phase.in.size;
+    if (float* const place = take(packed_floats(outs, depth, precision))) {
+      const float* const bias = values(phase.bias);
+      to.matrix =
+          pack_matrix(values(phase.weight) + phase.first_row * depth,
+                      bias == nullptr ? nullptr : bias + phase.first_row, outs, depth, place, precision);
+    }
+    return to;
+  }
+
+  PackedPhase packed(const core::Convolution& phase) {
+    PackedPhase to;
+    const std::int64_t channels = phase.in.size, step = padded(channels);
+    if (float* const taps = take(phase.taps * step)) {
+      const float* from = values(phase.weight);
+      for (std::int64_t channel = 0; channel < channels; ++channel) {
+        for (std::int64_t tap = 0; tap < phase.taps; ++tap) taps[tap * step + channel] = *from++;
+      }
+      to.taps = taps;
+    }
+    to.bias = vector(phase.bias, channels);
+    return to;
+  }
+
+  PackedPhase packed(const core::Softplus& phase) {
+    PackedPhase to;
+    to.bias = vector(phase.bias, phase.in.size);
+    return to;
+  }
+
+  PackedPhase packed(const core::SelectiveScan& phase) {
+    PackedPhase to;
+    to.rule = scan_rule_of(phase);
+    const std::int64_t channels = phase.x.size;
+    float* const a = take(panels(channels) * to.rule.a_block());
+    float* const bounds = take(padded(panels(channels)));
+    if (a != nullptr) {
+      pack_a(to.rule, values(phase.a), a);
+      bounds_of(to.rule, a, bounds);
+    }
+    to.a = a, to.a_bounds = bounds;
+    if (phase.d != core::kNone) to.d = vector(phase.d, channels);
+    if (phase.activates) to.bias = vector(phase.dt_bias, channels);
+    return to;
+  }
+
+  // Null where there is no arena.
+  float* take(std::int64_t floats) {
+    float* const taken = arena_ == nullptr ? nullptr : arena_ + used_;
+    used_ += floats;
+    return taken;
+  }
+
+  const float* values(core::WeightId id) const {
+    return id == core::kNone ? nullptr : core::values_of(weights_.values, id).data();
+  }
+
+  // A vector that the policy does not have is zero (the arena's initial value).
+  const float* vector(core::WeightId id, std::int64_t count) {
+    float* const to = take(padded(count));
+    if (to != nullptr && id != core::kNone) std::copy_n(values(id), count, to);
+    return to;
+  }
+
+  const core::PolicyWeights& weights_;
+  float* const arena_;
+  std::int64_t used_ = 0;
+};
+
+std::int64_t arena_floats(const core::PolicyWeights& weights) {
+  Packer counter(weights, nullptr);
+  counter.pack();
+  return counter.floats();
 }
 
 }  // namespace
@@ -47,81 +135,7 @@ const float* or_null(const std::vector<float>& values, std::int64_t offset = 0) 
 PackedWeights::PackedWeights(const core::PolicyWeights& weights)
     : config_(weights.config),
       fingerprint_(weights.fingerprint),
-      rule_(scan_rule_of(config_)),
-      arena_(arena_floats(weights, rule_)) {
-  if (config_.spec.input_projection) {
-    input_proj_ =
-        matrix(weights.input_proj.data(), or_null(weights.input_proj_bias), config_.d_model, config_.d_input);
-  }
-  layers_.reserve(weights.layers.size());
-  for (const core::PolicyLayerWeights& from : weights.layers) layers_.push_back(layer(from));
-  if (config_.spec.final_norm) norm_f_ = norm(weights.norm_f, weights.norm_f_bias);
-  if (!weights.heads.empty()) {
-    pack_heads(weights.heads);
-  } else if (!weights.head.empty()) {
-    head_ = matrix(weights.head.data(), or_null(weights.head_bias), config_.d_output, config_.d_model);
-  }
-}
-
-Norm PackedWeights::norm(const std::vector<float>& weight, const std::vector<float>& bias) {
-  Norm to;
-  to.weight = vector(weight, config_.d_model);
-  if (config_.spec.norm == core::NormKind::layer) to.bias = vector(bias, config_.d_model);
-  return to;
-}
-
-void PackedWeights::pack_heads(const std::vector<core::PolicyHead>& heads) {
-  const core::PolicyHead all = core::joined_heads(heads);
-  heads_hidden_ = matrix(all.hidden.data(), all.hidden_bias.data(), all.width(), config_.d_model);
-  head_ = matrix(all.out.data(), all.out_bias.data(), config_.d_output, all.width());
-}
-
-PackedLayer PackedWeights::layer(const core::PolicyLayerWeights& from) {
-  const core::PolicyConfig& c = config_;
-  PackedLayer to;
-  to.norm = norm(from.norm, from.norm_bias);
-  to.in_x = matrix(from.in_proj.data(), or_null(from.in_proj_bias), c.d_inner, c.d_model);
-  to.in_z = matrix(from.in_proj.data() + c.d_inner * c.d_model, or_null(from.in_proj_bias, c.d_inner),
-                   c.d_inner, c.d_model);
-  float* conv = take(c.d_conv * padded(c.d_inner));
-  for (std::int64_t channel = 0; channel < c.d_inner; ++channel) {
-    for (std::int64_t tap = 0; tap < c.d_conv; ++tap) {
-      conv[tap * padded(c.d_inner) + channel] = from.conv[static_cast<std::size_t>(channel * c.d_conv + tap)];
-    }
-  }
-  to.conv = conv;
-  to.conv_bias = vector(from.conv_bias, c.d_inner);
-  to.x_proj = matrix(from.x_proj.data(), or_null(from.x_proj_bias), c.dt_rank + 2 * c.d_state, c.d_inner);
-  to.dt_proj = matrix(from.dt_proj.data(), nullptr, c.d_inner, c.dt_rank);
-  float* a = take(panels(c.d_inner) * rule_.a_block());
-  pack_a(rule_, from.a.data(), a);
-  to.a = a;
-  float* bounds = take(padded(panels(c.d_inner)));
-  bounds_of(rule_, a, bounds);
-  to.a_bounds = bounds;
-  if (!from.d.empty()) to.d = vector(from.d, c.d_inner);
-  to.dt_bias = vector(from.dt_proj_bias, c.d_inner);
-  to.out_proj = matrix(from.out_proj.data(), or_null(from.out_proj_bias), c.d_model, c.d_inner);
-  return to;
-}
-
-float* PackedWeights::take(std::int64_t floats) {
-  float* taken = arena_.data() + used_;
-  used_ += floats;
-  return taken;
-}
-
-PackedMatrix PackedWeights::matrix(const float* from, const float* bias, std::int64_t outs,
-                                   std::int64_t depth) {
-  const core::Precision precision = config_.precision;
-  return pack_matrix(from, bias, outs, depth, take(packed_floats(outs, depth, precision)), precision);
-}
-
-// A vector that is absent from the checkpoint is zero (the arena's initial value).
-const float* PackedWeights::vector(const std::vector<float>& from, std::int64_t count) {
-  float* to = take(padded(count));
-  std::copy(from.begin(), from.end(), to);
-  return to;
-}
+      arena_(arena_floats(weights)),
+      blocks_(Packer(weights, arena_.data()).pack()) {}
 
 }  // namespace exphil::host

@@ -1,24 +1,54 @@
-// The workspaces of a policy's calls: a pool of free ones, and holders that give them back. Used by
-// policy.cpp. The pool is safe from any thread, a holder is one call's. Taking one throws std::bad_alloc
-// where none is free and there is no memory.
+// The workspaces of a policy's calls: the buffers of a pass, a pool of free ones, and holders that give them
+// back. Used by policy.cpp. The pool is safe from any thread, a holder is one call's. Taking one throws
+// std::bad_alloc where none is free and there is no memory.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
-#include "host/policy/forward.hpp"
+#include "host/policy/plan.hpp"
+#include "host/simd/aligned.hpp"
+#include "host/simd/matmul.hpp"
+#include "host/simd/team.hpp"
 
 namespace exphil::host {
+
+// Buffers of one pass: kPassRows rows of every vector, one state, the team's counters, and scratch for each
+// lane, so that a pass allocates nothing. Used by one call at a time.
+class Workspace {
+ public:
+  Workspace(const ForwardPlan& plan, int lanes);
+  const MatrixRows* at() const { return at_.data(); }  // of each vector, its rows; frames are the caller's
+  float* state;                                        // one agent's state
+  Team team;
+
+  struct Lane {
+    MatrixRows* at;  // of each vector, as the lane's current block finds it
+    float* own;      // ForwardPlan::own_floats
+    float* scan;     // ForwardPlan::scan_floats
+  };
+  int lanes() const { return static_cast<int>(lanes_.size()); }
+  void begin();      // before the lanes of a pass start
+  Lane next_lane();  // called once by each lane
+
+ private:
+  AlignedBuffer arena_;
+  std::vector<MatrixRows> at_;
+  std::vector<std::vector<MatrixRows>> lane_rows_;
+  std::vector<Lane> lanes_;
+  std::atomic<unsigned> taken_{0};
+};
 
 // Free workspaces. One is created with the policy, more where calls overlap, and none is freed before the
 // policy: after warm-up a call takes a mutex and allocates nothing.
 class WorkspacePool {
  public:
-  WorkspacePool(const PackedWeights& weights, int lanes) : weights_(weights), lanes_(lanes) { give(take()); }
+  WorkspacePool(const ForwardPlan& plan, int lanes) : plan_(plan), lanes_(lanes) { give(take()); }
 
   std::unique_ptr<Workspace> take() {
     {
@@ -31,7 +61,7 @@ class WorkspacePool {
       idle_.reserve(++made_);  // give() must not allocate, nor throw
     }
     // Without the lock: a step must not wait for a large call's memory.
-    return std::make_unique<Workspace>(weights_, lanes_);
+    return std::make_unique<Workspace>(plan_, lanes_);
   }
 
   void give(std::unique_ptr<Workspace> workspace) {
@@ -40,7 +70,7 @@ class WorkspacePool {
   }
 
  private:
-  const PackedWeights& weights_;
+  const ForwardPlan& plan_;
   const int lanes_;
   std::mutex mutex_;
   std::size_t made_ = 0;

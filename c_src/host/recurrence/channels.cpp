@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/background.hpp"
+#include "core/work/background.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "host/recurrence/channels.cpp"

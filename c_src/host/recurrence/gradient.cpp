@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/background.hpp"
 #include "core/limits.hpp"
+#include "core/work/background.hpp"
 #include "host/recurrence/gradient_scratch.hpp"
 
 #undef HWY_TARGET_INCLUDE

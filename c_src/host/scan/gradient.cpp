@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/half.hpp"
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "host/recurrence/gradient.hpp"
 #include "host/scan/operands.hpp"
 #include "host/simd/thread_scratch.hpp"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "host/recurrence/tile.hpp"
 #include "host/scan/operands.hpp"
 #include "host/simd/thread_scratch.hpp"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "host/associative/sweep.hpp"
 #include "host/semiseparable/rows.hpp"
 #include "host/simd/aligned.hpp"

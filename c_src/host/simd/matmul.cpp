@@ -1,5 +1,5 @@
 #include "host/simd/matmul.hpp"
-#include "core/background.hpp"
+#include "core/work/background.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "host/simd/matmul.cpp"

@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-#include "core/policy/precision.hpp"
+#include "core/precision.hpp"
 #include "host/simd/simd.hpp"
 
 namespace exphil::host {

@@ -1,12 +1,12 @@
 // A pass that a thread which is awake already takes part in: the thread that awaits a paced frame
-// (core/policy/pace.cpp) computes one half of its step, the thread that the frame came to the other. Nobody
+// (core/session/pace.cpp) computes one half of its step, the thread that the frame came to the other. Nobody
 // has to be woken. Used by host/policy/policy.cpp; safe from any thread.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 
-#include "core/pause.hpp"
+#include "core/work/pause.hpp"
 
 namespace exphil::host {
 

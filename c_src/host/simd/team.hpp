@@ -18,9 +18,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/background.hpp"
-#include "core/parallel.hpp"
-#include "core/pause.hpp"
+#include "core/work/background.hpp"
+#include "core/work/parallel.hpp"
+#include "core/work/pause.hpp"
 
 namespace exphil::host {
 

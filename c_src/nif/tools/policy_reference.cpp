@@ -1,5 +1,4 @@
 // See functions.hpp.
-#include <cmath>
 #include <map>
 #include <memory>
 
@@ -16,8 +15,9 @@ namespace {
 core::PolicyValues<double> values_of(const core::PolicyWeights& policy, const NamedTensors& given) {
   std::map<std::string, core::TensorView> tensors;
   for (const auto& [name, view] : given) tensors[name] = view;
-  auto values = core::zeros_like<double>(policy);
-  const auto vectors = core::vectors_of(values);
+  core::PolicyValues<double> values;
+  for (const std::vector<float>& of_weight : policy.values)
+    values.emplace_back(of_weight.begin(), of_weight.end());
   for (const core::PolicyParameter& parameter : policy.parameters) {
     const auto found = tensors.find(parameter.name);
     if (found == tensors.end() || found->second.dtype != core::Dtype::f64 ||
@@ -26,15 +26,10 @@ core::PolicyValues<double> values_of(const core::PolicyWeights& policy, const Na
            ", f64 of shape ", parameter.shape.to_string());
     }
     const auto* from = static_cast<const double*>(found->second.data);
-    for (std::size_t i = 0; i < parameter.count(); ++i)
-      (*vectors[parameter.vector])[parameter.place(i)] = from[i];
+    std::vector<double>& to = values[static_cast<std::size_t>(parameter.weight)];
+    for (std::size_t i = 0; i < parameter.count(); ++i) to[parameter.place(i)] = from[i];
   }
-  for (std::size_t l = 0; l < values.layers.size(); ++l) {
-    core::PolicyLayerValues<double>& layer = values.layers[l];
-    for (std::size_t i = 0; i < layer.a.size(); ++i) {
-      layer.a[i] = layer.a_log.empty() ? double{policy.layers[l].a[i]} : -std::exp(layer.a_log[i]);
-    }
-  }
+  core::derive(policy.network(), &values);
   return values;
 }
 

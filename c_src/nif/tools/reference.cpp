@@ -5,9 +5,10 @@
 #include "core/associative/reference.hpp"
 #include "core/half.hpp"
 #include "core/names.hpp"
-#include "core/parallel.hpp"
 #include "core/policy/reference.hpp"
 #include "core/scan/reference.hpp"
+#include "core/trunk/load.hpp"
+#include "core/work/parallel.hpp"
 #include "nif/tools/functions.hpp"
 
 namespace exphil::nif {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "core/polling.hpp"
-#include "core/reaper.hpp"
+#include "core/work/polling.hpp"
+#include "core/work/reaper.hpp"
 #include "nif/tools/functions.hpp"
 
 namespace exphil::nif {

@@ -69,7 +69,10 @@ defmodule ExPhil.Native.Device do
     end
   end
 
-  defp configured do
+  @doc false
+  # Whether the values of the environment and of the config are valid.
+  @spec configured() :: :ok | {:error, Error.t()}
+  def configured do
     with {:error, reason} <- NIF.ensure_configured(), do: {:error, Error.from_nif(reason)}
   end
 

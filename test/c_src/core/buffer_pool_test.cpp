@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/reaper.hpp"
+#include "core/work/reaper.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
 #include "support/numbers.hpp"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/policy/session.hpp"
+#include "core/session/session.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/loader.hpp"

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "host/simd/simd.hpp"
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
@@ -43,7 +43,7 @@ TEST_CASE("the host backend loads a policy", "[host][backend]") {
   const auto weights = test::make_policy(test::PolicySpec{});
   const auto policy = host::host_backend()->load(weights, core::PolicyOptions{});
   CHECK(policy->fingerprint() == weights->fingerprint);
-  CHECK(policy->config().d_inner == weights->config.d_inner);
+  CHECK(policy->config().state_floats() == weights->config.state_floats());
 }
 
 }  // namespace exphil

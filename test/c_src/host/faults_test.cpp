@@ -1,7 +1,7 @@
 // The host backend whose memory runs out at every allocation of every operation. Those of policies are in
 // host/policy/faults_test.cpp.
 #include "support/faults.hpp"
-#include "core/policy/config.hpp"
+#include "core/trunk/load.hpp"
 #include "host/backend.hpp"
 #include "host/policy/gradient.hpp"
 #include "support/catch.hpp"
@@ -30,15 +30,15 @@ TEST_CASE("a failed allocation is an error of a policy's gradient, and the next 
   const std::size_t frames = problem.frames.size() * sizeof(float);
   const Operation gradient = {
       "gradient of a policy", {std::vector<std::uint8_t>(frames), {}}, [&](Operation::Results& out) {
-        auto by_weights = core::zeros_like<float>(*weights);
+        auto by_weights = core::zeros_of<float>(weights->network());
         core::PolicyGradOutputs outputs;
         outputs.weights = &by_weights;
         outputs.frames = reinterpret_cast<float*>(out[0].data());
         host::policy_grad(*weights, problem.sequences(), d_outs.data(), outputs);
         out[1].clear();
-        for (const std::vector<float>* values : core::vectors_of(by_weights)) {
-          const auto* bytes = reinterpret_cast<const std::uint8_t*>(values->data());
-          out[1].insert(out[1].end(), bytes, bytes + values->size() * sizeof(float));
+        for (const std::vector<float>& values : by_weights) {
+          const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
+          out[1].insert(out[1].end(), bytes, bytes + values.size() * sizeof(float));
         }
       }};
   fail_operations({gradient}, fail_allocation, [] {});

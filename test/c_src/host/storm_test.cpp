@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/policy/session.hpp"
-#include "core/reaper.hpp"
+#include "core/session/session.hpp"
+#include "core/work/reaper.hpp"
 #include "host/backend.hpp"
 #include "support/catch.hpp"
 #include "support/numbers.hpp"

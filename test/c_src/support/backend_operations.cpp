@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "core/associative/gradient.hpp"
-#include "core/policy/session.hpp"
 #include "core/semiseparable/gradient.hpp"
+#include "core/session/session.hpp"
 #include "support/associative_case.hpp"
 #include "support/faults.hpp"
 #include "support/policy.hpp"

@@ -5,6 +5,7 @@
 
 #include "support/catch.hpp"
 #include "support/exphil_data.hpp"
+#include "support/mamba.hpp"
 #include "support/numbers.hpp"
 #include "support/safetensors_writer.hpp"
 
@@ -51,7 +52,7 @@ bool same_bits(const Floats& p, const Floats& q) {
 
 // The tensors of a file as safetensors, with `zeroed` (where it is one of them) all zero, gamma: all one.
 std::shared_ptr<const core::PolicyWeights> with_zeroed(const core::Checkpoint& file,
-                                                       const std::string& zeroed, core::Dialect dialect,
+                                                       const std::string& zeroed, const char* dialect,
                                                        std::int64_t window) {
   SafetensorsWriter writer;
   for (const auto& [name, view] : file.tensors()) {
@@ -65,22 +66,9 @@ std::shared_ptr<const core::PolicyWeights> with_zeroed(const core::Checkpoint& f
   }
   const TemporaryFile written(writer.bytes());
   core::PolicyLoadOptions options;
-  options.dialect = dialect;
+  options.trunk = {{"dialect", dialect}};
   options.window = window;
   return core::load_weights(core::Checkpoint::open(written.path()), options);
-}
-
-// An expected state of the convolution: there {L, K - 1, I}, here {L, I, K - 1}.
-template <class T>
-std::vector<T> turned(const PolicyConfig& c, const std::vector<T>& from) {
-  std::vector<T> to(from.size());
-  const std::int64_t kept = c.d_conv - 1;
-  for (std::int64_t i = 0; i < static_cast<std::int64_t>(from.size()); ++i) {
-    const std::int64_t layer = i / (kept * c.d_inner), k = i / c.d_inner % kept, channel = i % c.d_inner;
-    to[static_cast<std::size_t>((layer * c.d_inner + channel) * kept + k)] =
-        from[static_cast<std::size_t>(i)];
-  }
-  return to;
 }
 
 }  // namespace
@@ -89,11 +77,11 @@ void check_every_tensor_is_used(const MakePolicy& make) {
   const Floats frames = exphil_frames();
   struct Case {
     const char* file;
-    core::Dialect dialect;
+    const char* dialect;
     std::int64_t window;
   };
-  for (const Case& which : {Case{"exphil_policy/policy_old_term.bin", core::Dialect::edifice_mamba, 20},
-                            Case{"edifice_mamba2/short_window.nx", core::Dialect::edifice_mamba_ssd, 24}}) {
+  for (const Case& which : {Case{"exphil_policy/policy_old_term.bin", "edifice_mamba", 20},
+                            Case{"edifice_mamba2/short_window.nx", "edifice_mamba_ssd", 24}}) {
     const core::Checkpoint file = core::Checkpoint::open(exphil_path(which.file));
     const auto answer = [&](const std::string& zeroed) {
       const auto policy = make(with_zeroed(file, zeroed, which.dialect, which.window));
@@ -116,21 +104,23 @@ void check_expected_outputs(const MakePolicy& make) {
       const PolicyConfig& c = policy->config();
       const std::string golden = exphil_path(set.golden), outputs = set.outputs;
       const auto ends = read_s32(golden, "window_ends");
-      CHECK(relative_error(answers_at(*policy, frames, ends, c.spec.window),
-                           read_f64(golden, outputs + "_f64")) <= 1e-5);
+      CHECK(relative_error(answers_at(*policy, frames, ends, c.window), read_f64(golden, outputs + "_f64")) <=
+            1e-5);
 
       const auto state = policy->new_state();
       Floats carried = prefill(*policy, *state, frames, 0, 300);
-      Floats ssm(static_cast<std::size_t>(c.ssm_floats())), conv(static_cast<std::size_t>(c.conv_floats()));
-      policy->read_state(*state, ssm.data(), conv.data());
-      CHECK(relative_error(ssm, read_f32(golden, "ssm_after_300")) <= 1e-5);
-      CHECK(relative_error(conv, turned(c, read_f32(golden, "conv_after_300"))) <= 1e-5);
+      Floats values(static_cast<std::size_t>(c.state_floats()));
+      policy->read_state(*state, values.data());
+      CHECK(relative_error(parts_of(c, values, "ssm"), read_f32(golden, "ssm_after_300")) <= 1e-5);
+      CHECK(relative_error(parts_of(c, values, "conv"), turned(c, read_f32(golden, "conv_after_300"))) <=
+            1e-5);
       const Floats rest = prefill(*policy, *state, frames, 300, 300);
       carried.insert(carried.end(), rest.begin(), rest.end());
       CHECK(relative_error(carried, read_f32(golden, "stateful_" + outputs)) <= 1e-5);
-      policy->read_state(*state, ssm.data(), conv.data());
-      CHECK(relative_error(ssm, read_f64(golden, "ssm_after_600_f64")) <= 1e-5);
-      CHECK(relative_error(conv, turned(c, read_f64(golden, "conv_after_600_f64"))) <= 1e-5);
+      policy->read_state(*state, values.data());
+      CHECK(relative_error(parts_of(c, values, "ssm"), read_f64(golden, "ssm_after_600_f64")) <= 1e-5);
+      CHECK(relative_error(parts_of(c, values, "conv"), turned(c, read_f64(golden, "conv_after_600_f64"))) <=
+            1e-5);
     }
   }
 }
@@ -144,7 +134,7 @@ void check_every_position(const MakePolicy& make) {
     const auto ends = read_s32(golden, "window_ends"), which = read_s32(golden, "position_windows");
     Floats positions;
     for (const std::int32_t w : which) {
-      const std::int64_t window = policy->config().spec.window;
+      const std::int64_t window = policy->config().window;
       const auto state = policy->new_state();
       const Floats outs =
           prefill(*policy, *state, frames, ends[static_cast<std::size_t>(w)] - window + 1, window);
@@ -157,13 +147,13 @@ void check_every_position(const MakePolicy& make) {
 void check_other_options(const MakePolicy& make) {
   const Floats frames = exphil_frames();
   core::PolicyLoadOptions per_channel, chunk;
-  per_channel.input_dt = core::InputDt::per_channel;
-  chunk.chunk_size = 16;
+  per_channel.trunk = {{"dt", "per_channel"}};
+  chunk.trunk = {{"chunk_size", std::int64_t{16}}};
   const auto check = [&](const char* file, const core::PolicyLoadOptions& options, const std::string& golden,
                          const char* ends, const char* expected) {
     INFO(file << " " << expected);
     const auto policy = make(exphil_policy(file, options));
-    const Floats got = answers_at(*policy, frames, read_s32(golden, ends), policy->config().spec.window);
+    const Floats got = answers_at(*policy, frames, read_s32(golden, ends), policy->config().window);
     CHECK(relative_error(got, read_f64(golden, expected)) <= 1e-5);
   };
   const std::string mamba = exphil_path("edifice_mamba/golden.safetensors");
@@ -182,9 +172,9 @@ void check_same_bits(const MakePolicy& make) {
     const auto policy = make(exphil_policy(set.files[0]));
     const PolicyConfig& c = policy->config();
     const auto at_once = policy->new_state(), stepped = policy->new_state(), other = policy->new_state();
-    const Floats whole = prefill(*policy, *at_once, frames, 0, c.spec.window);
+    const Floats whole = prefill(*policy, *at_once, frames, 0, c.window);
     Floats steps;
-    for (std::int64_t t = 0; t < c.spec.window; ++t) {
+    for (std::int64_t t = 0; t < c.window; ++t) {
       // In a batch of two every second time; the other agent sees other frames.
       Floats obs(frames.begin() + t * c.d_input, frames.begin() + (t + 1) * c.d_input),
           out(2 * static_cast<std::size_t>(c.d_output));
@@ -198,8 +188,7 @@ void check_same_bits(const MakePolicy& make) {
       steps.insert(steps.end(), out.begin() + c.d_output, out.end());
     }
     CHECK(same_bits(steps, whole));
-    const Floats window =
-        answers_at(*policy, frames, {static_cast<std::int32_t>(c.spec.window - 1)}, c.spec.window);
+    const Floats window = answers_at(*policy, frames, {static_cast<std::int32_t>(c.window - 1)}, c.window);
     CHECK(same_bits(window, Floats(whole.end() - c.d_output, whole.end())));
   }
 }
@@ -211,12 +200,12 @@ void check_other_outputs(const MakePolicy& make) {
   for (const ExphilSet& set : exphil_sets()) {
     if (std::string(set.outputs) != "logits") continue;
     INFO(set.name);
-    auto trunk = std::make_shared<core::PolicyWeights>(*exphil_policy(set.files[0]));
-    trunk->heads.clear();
-    trunk->config.d_output = trunk->config.d_model;
+    core::mamba1::Weights without = mamba_weights(*exphil_policy(set.files[0]));
+    without.config.d_output = without.config.d_model, without.config.groups.clear();
+    const auto trunk = std::make_shared<const core::PolicyWeights>(core::mamba1::describe(without));
     const std::string golden = exphil_path(set.golden);
     const Floats hidden =
-        answers_at(*make(trunk), frames, read_s32(golden, "window_ends"), trunk->config.spec.window);
+        answers_at(*make(trunk), frames, read_s32(golden, "window_ends"), trunk->config.window);
     CHECK(relative_error(hidden, read_f64(golden, "hidden_f64")) <= 1e-5);
   }
   const auto mamba = make(exphil_policy("edifice_mamba/mamba.nx"));
@@ -232,7 +221,7 @@ void check_other_outputs(const MakePolicy& make) {
 
   const auto policy = make(exphil_policy("exphil_policy/policy.bin"));
   const auto warmed = policy->new_state();
-  for (std::int64_t i = 1; i < policy->config().spec.window; ++i) prefill(*policy, *warmed, frames, 0, 1);
+  for (std::int64_t i = 1; i < policy->config().window; ++i) prefill(*policy, *warmed, frames, 0, 1);
   CHECK(relative_error(prefill(*policy, *warmed, frames, 0, 60),
                        read_f32(exphil_path("exphil_policy/golden.safetensors"),
                                 "stateful_padded_start_logits")) <= 1e-5);

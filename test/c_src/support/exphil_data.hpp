@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/policy/config.hpp"
+#include "core/trunk/load.hpp"
 #include "support/shared_data.hpp"
 
 namespace exphil::test {
@@ -48,7 +48,7 @@ inline std::string exphil_path(const std::string& name) {
 inline std::shared_ptr<const core::PolicyWeights> exphil_policy(const std::string& name,
                                                                 core::PolicyLoadOptions options = {}) {
   if (name.find(".safetensors") != std::string::npos) {
-    options.dialect = core::Dialect::edifice_mamba_ssd;
+    options.trunk.emplace_back("dialect", "edifice_mamba_ssd");
     options.window = 60;
   }
   return core::load_weights(core::Checkpoint::open(exphil_path(name)), options);

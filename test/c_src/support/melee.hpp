@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/policy/config.hpp"
+#include "core/trunk/load.hpp"
 
 namespace exphil::test {
 
@@ -19,6 +19,12 @@ struct Match {
   std::vector<std::int32_t> frame;           // frame numbers, in arrival order
   std::vector<float> obs, logits;            // {frames, d_input}, {frames, d_output}
   std::vector<float> ssm_state, conv_state;  // after the last frame; match only
+  // Both, as core::Policy has a state's values.
+  std::vector<float> state() const {
+    std::vector<float> all = ssm_state;
+    all.insert(all.end(), conv_state.begin(), conv_state.end());
+    return all;
+  }
 
   const float* obs_at(std::int64_t i) const { return obs.data() + i * d_input; }
   const float* logits_at(std::int64_t i) const { return logits.data() + i * d_output; }

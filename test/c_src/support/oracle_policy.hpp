@@ -35,15 +35,13 @@ class OracleModel final : public core::Policy {
     const Exclusive use(this, of(to));
     of(to).values = static_cast<const OracleState&>(from).values;
   }
-  void read_state(const core::State& state, float* ssm, float* conv) override {
+  void read_state(const core::State& state, float* to) override {
     const core::PolicyReferenceState& values = static_cast<const OracleState&>(state).values;
-    for (std::size_t i = 0; i < values.ssm.size(); ++i) ssm[i] = static_cast<float>(values.ssm[i]);
-    for (std::size_t i = 0; i < values.conv.size(); ++i) conv[i] = static_cast<float>(values.conv[i]);
+    for (std::size_t i = 0; i < values.values.size(); ++i) to[i] = static_cast<float>(values.values[i]);
   }
-  void write_state(core::State& state, const float* ssm, const float* conv) override {
+  void write_state(core::State& state, const float* from) override {
     core::PolicyReferenceState& values = of(state).values;
-    values.ssm.assign(ssm, ssm + values.ssm.size());
-    values.conv.assign(conv, conv + values.conv.size());
+    values.values.assign(from, from + values.values.size());
   }
   void advance(core::State* const* from, core::State* const* to, std::int64_t count, const float* obs,
                float* out) override {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "core/policy/config.hpp"
+#include "core/trunk/load.hpp"
 #include "support/safetensors_writer.hpp"
 
 namespace exphil::test {

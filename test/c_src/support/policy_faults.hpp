@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/policy/session.hpp"
-#include "core/policy/state_codec.hpp"
+#include "core/session/session.hpp"
+#include "core/session/state_codec.hpp"
 #include "support/catch.hpp"
 #include "support/faults.hpp"
 
@@ -109,12 +109,9 @@ class FaultBench {
       values.window = window_;
       return values;
     }
-    values.ssm.resize(static_cast<std::size_t>(c.ssm_floats()));
-    values.conv.resize(static_cast<std::size_t>(c.conv_floats()));
-    for (std::size_t k = 0; k < values.ssm.size(); ++k)
-      values.ssm[k] = static_cast<float>(i + 1) + 0.001f * static_cast<float>(k % 97);
-    for (std::size_t k = 0; k < values.conv.size(); ++k)
-      values.conv[k] = static_cast<float>(i) - 0.01f * static_cast<float>(k % 89);
+    values.carried.resize(static_cast<std::size_t>(c.state_floats()));
+    for (std::size_t k = 0; k < values.carried.size(); ++k)
+      values.carried[k] = static_cast<float>(i + 1) + 0.001f * static_cast<float>(k % 97);
     return values;
   }
 

@@ -7,82 +7,81 @@
 
 #include "core/policy/reference.hpp"
 #include "support/catch.hpp"
+#include "support/mamba.hpp"
 #include "support/numbers.hpp"
+#include "support/policy.hpp"
 
 namespace exphil::test {
 namespace {
 
 using core::PolicyWeights;
+using core::mamba1::Weights;
 using Floats = std::vector<float>;
 
 Floats random(std::int64_t count, float bound, std::uint64_t seed) {
   return Random(seed).vector(static_cast<std::size_t>(count), -bound, bound);
 }
 
-void layer_norm(PolicyWeights& w) {
+void layer_norm(Weights& w) {
   w.config.spec.norm = core::NormKind::layer;
   std::uint64_t seed = 50;
-  for (core::PolicyLayerWeights& layer : w.layers) layer.norm_bias = random(w.config.d_model, 0.3f, seed++);
+  for (core::mamba1::Layer& layer : w.layers) layer.norm_bias = random(w.config.d_model, 0.3f, seed++);
   if (w.config.spec.final_norm) w.norm_f_bias = random(w.config.d_model, 0.3f, seed);
 }
 
-void projection_bias(PolicyWeights& w) {
+void projection_bias(Weights& w) {
   std::uint64_t seed = 60;
-  for (core::PolicyLayerWeights& layer : w.layers) {
+  for (core::mamba1::Layer& layer : w.layers) {
     layer.x_proj_bias = random(w.config.dt_rank + 2 * w.config.d_state, 0.5f, seed++);
   }
 }
 
-void no_input_projection(PolicyWeights& w) {
+void no_input_projection(Weights& w) {
   w.config.spec.input_projection = false;
   w.config.d_input = w.config.d_model;
   w.input_proj.clear(), w.input_proj_bias.clear();
 }
 
-void clipped_dt(PolicyWeights& w) {
+void clipped_dt(Weights& w) {
   w.config.spec.dt_min = 0.03f, w.config.spec.dt_max = 0.2f;
 }
 
-void mean_dt(PolicyWeights& w) {
-  w.config.spec.input_dt = core::InputDt::mean;
+void mean_dt(Weights& w) {
+  w.config.spec.input_dt = core::mamba1::InputDt::mean;
 }
 
-void no_skip(PolicyWeights& w) {
-  for (core::PolicyLayerWeights& layer : w.layers) layer.d.clear();
+void no_skip(Weights& w) {
+  for (core::mamba1::Layer& layer : w.layers) layer.d.clear();
 }
 
-void no_final_norm(PolicyWeights& w) {
+void no_final_norm(Weights& w) {
   w.config.spec.final_norm = false;
   w.norm_f.clear(), w.norm_f_bias.clear();
 }
 
-void fixed_a(PolicyWeights& w) {
-  for (core::PolicyLayerWeights& layer : w.layers) {
-    for (std::size_t i = 0; i < layer.a.size(); ++i) {
-      layer.a[i] = -static_cast<float>(i % static_cast<std::size_t>(w.config.d_state) + 1);
-    }
-  }
+void fixed_a(Weights& w) {
+  for (core::mamba1::Layer& layer : w.layers) layer.a_log.clear();
 }
 
 // Carried states decay their inputs, and windows of up to 6 frames.
-void short_chunks(PolicyWeights& w) {
+void short_chunks(Weights& w) {
   w.config.spec.window = 4, w.config.spec.chunk_size = 6;
 }
 
 // Windows of up to 6 frames alone.
-void long_window(PolicyWeights& w) {
+void long_window(Weights& w) {
   w.config.spec.window = 60, w.config.spec.chunk_size = 6;
 }
 
 // ExPhil's six, with few bins.
-void heads(PolicyWeights& w) {
-  core::PolicyConfig& c = w.config;
+void heads(Weights& w) {
+  core::mamba1::Config& c = w.config;
   w.head.clear(), w.head_bias.clear();
   c.d_output = 0;
   std::uint64_t seed = 70;
   for (const char* name : {"buttons", "main_x", "main_y", "c_x", "c_y", "shoulder"}) {
     const std::int64_t count = c.groups.empty() ? 8 : 3, width = 7 + 3 * count;
-    core::PolicyHead head;
+    core::mamba1::Head head;
     head.hidden = random(width * c.d_model, 0.5f, seed++), head.hidden_bias = random(width, 0.5f, seed++);
     head.out = random(count * width, 0.5f, seed++), head.out_bias = random(count, 0.5f, seed++);
     c.groups.push_back({name, c.d_output, count});
@@ -91,12 +90,12 @@ void heads(PolicyWeights& w) {
   }
 }
 
-void bare(PolicyWeights& w) {
+void bare(Weights& w) {
   w.head.clear(), w.head_bias.clear();
   w.config.d_output = w.config.d_model;
 }
 
-void edifice(PolicyWeights& w) {
+void edifice(Weights& w) {
   for (const auto& change :
        {projection_bias, clipped_dt, mean_dt, no_skip, no_final_norm, fixed_a, layer_norm}) {
     change(w);
@@ -129,9 +128,7 @@ class FormCheck {
     }
     CHECK(relative_error(stepped_, expected) <= 1e-5);
     last_ = read(*state);
-    std::vector<double> values(reference.ssm.begin(), reference.ssm.end());
-    values.insert(values.end(), reference.conv.begin(), reference.conv.end());
-    CHECK(relative_error(last_, values) <= 1e-5);
+    CHECK(relative_error(last_, reference.values) <= 1e-5);
   }
 
   void prefill() {
@@ -162,7 +159,7 @@ class FormCheck {
         CHECK(relative_error(out.data() + i * config_.d_output,
                              expected.data() + (seq - 1) * config_.d_output, alone.size()) <= 1e-5);
       }
-      if (config_.spec.decays_input(seq) == config_.spec.carried_decays_input()) {
+      if (decays_input(config_, seq) == decays_input(config_, config_.window)) {
         CHECK(same_bits(out.data(), stepped_.data() + (seq - 1) * config_.d_output, config_.d_output));
       }
     }
@@ -232,8 +229,8 @@ class FormCheck {
   }
 
   Floats read(const core::State& state) {
-    Floats all(static_cast<std::size_t>(config_.ssm_floats() + config_.conv_floats()));
-    policy_.read_state(state, all.data(), all.data() + config_.ssm_floats());
+    Floats all(static_cast<std::size_t>(config_.state_floats()));
+    policy_.read_state(state, all.data());
     return all;
   }
 
@@ -249,10 +246,10 @@ class FormCheck {
 
 std::vector<PolicyForm> policy_forms(const PolicySpec& spec) {
   std::vector<PolicyForm> all;
-  const auto add = [&](const char* name, const std::vector<std::function<void(PolicyWeights&)>>& changes) {
-    auto weights = std::make_shared<PolicyWeights>(*make_policy(spec));
-    for (const auto& change : changes) change(*weights);
-    all.push_back({name, weights});
+  const auto add = [&](const char* name, const std::vector<std::function<void(Weights&)>>& changes) {
+    Weights weights = mamba_weights(*make_policy(spec));
+    for (const auto& change : changes) change(weights);
+    all.push_back({name, std::make_shared<PolicyWeights>(core::mamba1::describe(weights))});
   };
   add("state_spaces", {});
   add("layer_norm", {layer_norm});

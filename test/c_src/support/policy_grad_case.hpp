@@ -22,8 +22,8 @@ std::vector<NamedPolicy> small_policies();
 
 struct PolicyGradCase {
   std::int64_t batch = 0, seq = 0;
-  std::vector<float> frames, ssm, conv;  // states are empty for a zero state
-  std::vector<double> d_outs;            // of f32 values
+  std::vector<float> frames, states;  // states are empty for a zero state
+  std::vector<double> d_outs;         // of f32 values
   std::vector<float> d_outs_f32() const { return {d_outs.begin(), d_outs.end()}; }
   core::PolicySequences sequences() const;
 };

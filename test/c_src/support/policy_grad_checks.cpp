@@ -7,6 +7,7 @@
 #include "core/policy/gradient_reference.hpp"
 #include "core/policy/reference.hpp"
 #include "support/catch.hpp"
+#include "support/mamba.hpp"
 #include "support/numbers.hpp"
 
 namespace exphil::test {
@@ -31,9 +32,7 @@ PolicyGradCase part_of(const PolicyGradCase& c, const core::PolicyConfig& config
   part.batch = count, part.seq = c.seq;
   part.frames = cut(c.frames, c.seq * config.d_input);
   part.d_outs = cut(c.d_outs, c.seq * config.d_output);
-  part.ssm = cut(c.ssm, config.ssm_floats());
-  part.conv = cut(c.conv, config.conv_floats());
-  if (!part.ssm.empty()) part.conv.push_back(0);
+  part.states = cut(c.states, config.state_floats());
   return part;
 }
 
@@ -48,13 +47,11 @@ PolicyGradResult run_policy_grad(const PolicyGrad& grad, const core::PolicyWeigh
                                  const PolicyGradCase& c, bool forward_only) {
   const core::PolicyConfig& config = weights.config;
   PolicyGradResult r;
-  r.weights = core::zeros_like<float>(weights);
+  r.weights = core::zeros_of<float>(config.network);
   r.frames.resize(c.frames.size());
   r.outs.resize(c.d_outs.size());
-  r.ssm.resize(size(c.batch * config.ssm_floats()));
-  r.conv.resize(size(c.batch * config.conv_floats()));
-  const core::PolicyGradOutputs outputs{&r.weights, r.frames.data(), r.outs.data(), r.ssm.data(),
-                                        r.conv.data()};
+  r.states.resize(size(c.batch * config.state_floats()));
+  const core::PolicyGradOutputs outputs{&r.weights, r.frames.data(), r.outs.data(), r.states.data()};
   const Floats d_outs = c.d_outs_f32();
   grad(c.sequences(), forward_only ? nullptr : d_outs.data(), outputs);
   return r;
@@ -66,9 +63,8 @@ bool same_bits(const Floats& p, const Floats& q) {
 }
 
 bool same_bits(const PolicyGradResult& p, const PolicyGradResult& q) {
-  const auto left = core::vectors_of(p.weights), right = core::vectors_of(q.weights);
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    if (!same_bits(*left[i], *right[i])) return false;
+  for (std::size_t i = 0; i < p.weights.size(); ++i) {
+    if (!same_bits(p.weights[i], q.weights[i])) return false;
   }
   return same_bits(p.frames, q.frames) && same_bits(p.outs, q.outs);
 }
@@ -77,34 +73,28 @@ void check_policy_grad(const PolicyGrad& grad, const core::PolicyWeights& weight
                        double tolerance) {
   const PolicyGradResult found = run_policy_grad(grad, weights, c);
   const auto expected =
-      core::policy_grad_reference<float>(weights.config, weights, c.sequences(), c.d_outs.data());
+      core::policy_grad_reference<float>(weights.config, weights.values, c.sequences(), c.d_outs.data());
   CHECK(relative_error(found.outs, expected.outs) <= tolerance);
   CHECK(relative_error(found.frames, expected.frames) <= tolerance);
-  const auto values = core::vectors_of(found.weights);
-  const auto right = core::vectors_of(expected.weights);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    CAPTURE(i);
-    CHECK(relative_error(*values[i], *right[i]) <= tolerance);
+  for (std::size_t id = 0; id < found.weights.size(); ++id) {
+    CAPTURE(weights.network().weights[id].name);
+    CHECK(relative_error(found.weights[id], expected.weights[id]) <= tolerance);
   }
   const core::PolicyConfig& config = weights.config;
   for (std::int64_t b = 0; b < c.batch; ++b) {
     core::PolicyReferenceState state(config);
-    state.decays_input = c.sequences().decays_input(config.spec);
-    if (!c.ssm.empty()) {
-      state.ssm.assign(c.ssm.begin() + b * config.ssm_floats(),
-                       c.ssm.begin() + (b + 1) * config.ssm_floats());
-      state.conv.assign(c.conv.begin() + b * config.conv_floats(),
-                        c.conv.begin() + (b + 1) * config.conv_floats());
+    state.length = c.sequences().length(config);
+    const std::int64_t floats = config.state_floats();
+    if (!c.states.empty()) {
+      state.values.assign(c.states.begin() + b * floats, c.states.begin() + (b + 1) * floats);
     }
     std::vector<double> out(size(config.d_output));
     for (std::int64_t t = 0; t < c.seq; ++t) {
       core::policy_reference_step(weights, state, c.frames.data() + (b * c.seq + t) * config.d_input,
                                   out.data());
     }
-    CHECK(relative_error(found.ssm.data() + b * config.ssm_floats(), state.ssm.data(), state.ssm.size()) <=
+    CHECK(relative_error(found.states.data() + b * floats, state.values.data(), state.values.size()) <=
           tolerance);
-    CHECK(relative_error(found.conv.data() + b * config.conv_floats(), state.conv.data(),
-                         state.conv.size()) <= tolerance);
   }
 }
 
@@ -116,8 +106,7 @@ void check_policy_grad_bits(const PolicyGrad& grad, const core::PolicyWeights& w
     const PolicyGradResult one = run_policy_grad(grad, weights, part_of(c, weights.config, b, 1));
     CHECK(same_part(together.outs, one.outs, b));
     CHECK(same_part(together.frames, one.frames, b));
-    CHECK(same_part(together.ssm, one.ssm, b));
-    CHECK(same_part(together.conv, one.conv, b));
+    CHECK(same_part(together.states, one.states, b));
   }
   CHECK(same_bits(run_policy_grad(grad, weights, c, true).outs, together.outs));
 }
@@ -134,7 +123,7 @@ void check_policy_grad_nan(const PolicyGrad& grad, const core::PolicyWeights& we
                       each * sizeof(float)) == 0);
   }
   CHECK(std::isnan(broken.frames[each + 7]));
-  CHECK(std::isnan(broken.weights.head[0]));
+  CHECK(std::isnan(core::values_of(broken.weights, core::mamba1::form_of(config).ids.head)[0]));
 }
 
 }  // namespace exphil::test

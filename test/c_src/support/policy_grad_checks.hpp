@@ -16,7 +16,7 @@ using PolicyGrad = std::function<void(const core::PolicySequences& sequences, co
 
 struct PolicyGradResult {
   core::PolicyValues<float> weights;
-  std::vector<float> frames, outs, ssm, conv;
+  std::vector<float> frames, outs, states;
 };
 
 PolicyGradResult run_policy_grad(const PolicyGrad& grad, const core::PolicyWeights& weights,

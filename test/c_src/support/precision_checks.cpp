@@ -6,9 +6,9 @@
 #include <map>
 #include <string>
 
-#include "core/parallel.hpp"
 #include "core/policy/reference.hpp"
 #include "core/policy/rounding.hpp"
+#include "core/work/parallel.hpp"
 #include "support/catch.hpp"
 #include "support/exphil_data.hpp"
 #include "support/melee.hpp"
@@ -189,7 +189,7 @@ void check_exphil_in_every_precision(const MakeRounded& make) {
   for (const ExphilSet& set : exphil_sets()) {
     INFO(set.name);
     const auto exact = exphil_policy(set.files[0]);
-    const std::int64_t seq = exact->config.spec.window;
+    const std::int64_t seq = exact->config.window;
     Floats some;
     for (const std::int64_t first : {0, 100, 400}) {
       const auto begin = frames.begin() + first * exact->config.d_input;

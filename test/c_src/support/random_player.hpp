@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/policy/session.hpp"
+#include "core/session/session.hpp"
 #include "support/numbers.hpp"
 
 namespace exphil::test {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/policy/session.hpp"
+#include "core/session/session.hpp"
 
 namespace exphil::test {
 

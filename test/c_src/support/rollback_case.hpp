@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/policy/session.hpp"
+#include "core/session/session.hpp"
 #include "support/melee.hpp"
 
 namespace exphil::test {

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "core/polling.hpp"
+#include "core/work/polling.hpp"
 
 namespace exphil::test {
 

@@ -2,7 +2,7 @@
 // cannot be sent without waiting is sent by a call that may wait. For tests and benchmarks.
 #pragma once
 
-#include "core/policy/session.hpp"
+#include "core/session/session.hpp"
 
 namespace exphil::test {
 

@@ -19,14 +19,18 @@ defmodule ExPhil.Native.Mamba.Loading do
     norm_epsilon = Options.positive_float(options, :norm_epsilon, nil)
     check_finite = Options.boolean(options, :check_finite, true)
     {backend, device} = Options.place(options)
-    {backend, device, {max_sessions, norm_epsilon, check_finite, dialect_options(options), precision}}
+    window = Options.optional_positive_integer(options, :window)
+    {names, numbers} = trunk_options(options)
+    {backend, device, {max_sessions, norm_epsilon, check_finite, window, precision, names, numbers}}
   end
 
-  defp dialect_options(options) do
+  # The options that some trunks have: [{name, atom}] and [{name, integer}].
+  defp trunk_options(options) do
     dialect = if options[:dialect] != nil, do: Options.one_of(options, :dialect, @dialects)
     dt = if options[:dt] != nil, do: Options.one_of(options, :dt, [:mean, :per_channel])
-    window = Options.optional_positive_integer(options, :window)
-    {dialect, window, Options.optional_positive_integer(options, :chunk_size), dt}
+    chunk_size = Options.optional_positive_integer(options, :chunk_size)
+    given = &Enum.reject(&1, fn {_, value} -> value == nil end)
+    {given.(dialect: dialect, dt: dt), given.(chunk_size: chunk_size)}
   end
 
   @session_options [:warm_start, :window, :pad, :history, :pace, :latency]
@@ -56,13 +60,13 @@ defmodule ExPhil.Native.Mamba.Loading do
       info.fingerprint |> Integer.to_string(16) |> String.downcase() |> String.pad_leading(16, "0")
 
     device = struct!(Device, info.device)
-    {spec, info} = Map.pop!(info, :spec)
-    {dialect, window, chunk_size, dt} = spec
+    {facts, info} = Map.pop!(info, :facts)
     groups = for {name, first, count} <- info.groups, do: {name, first..(first + count - 1)}
 
     info
-    |> Map.merge(%{dialect: dialect, window: positive(window), chunk_size: positive(chunk_size), dt: dt})
+    |> Map.merge(Map.new(facts))
     |> Map.merge(%{
+      window: if(info.window > 0, do: info.window),
       groups: groups,
       fingerprint: fingerprint,
       device: device,
@@ -70,7 +74,4 @@ defmodule ExPhil.Native.Mamba.Loading do
       choice: choice
     })
   end
-
-  defp positive(0), do: nil
-  defp positive(count), do: count
 end

@@ -11,10 +11,9 @@ defmodule ExPhil.Native.Mamba.Training do
     with {:ok, options} <- Options.read(options, [:initial_state, :return_state], &forward_options/1),
          {:ok, frames, form} <- pack(frames, "frames"),
          {:ok, state} <- state(options.initial_state),
-         {:ok, {outs, ssm, conv}} <- Queue.run(&NIF.policy_forward(ref, frames, state, &1)) do
+         {:ok, {outs, states}} <- Queue.run(&NIF.policy_forward(ref, frames, state, &1)) do
       outs = Tensor.unpack(outs, form, fn names -> Enum.take(names, 2) ++ [nil] end)
-      bare = &Tensor.unpack(&1, form, fn _ -> [] end)
-      {:ok, if(options.return_state, do: {outs, %{ssm: bare.(ssm), conv: bare.(conv)}}, else: outs)}
+      {:ok, if(options.return_state, do: {outs, named(states, form)}, else: outs)}
     else
       {:error, reason} -> failed(reason)
     end
@@ -73,13 +72,20 @@ defmodule ExPhil.Native.Mamba.Training do
 
   defp state(nil), do: {:ok, nil}
 
-  defp state(%{ssm: ssm, conv: conv}) do
-    with {:ok, ssm, _} <- pack(ssm, ":initial_state"),
-         {:ok, conv, _} <- pack(conv, ":initial_state"),
-         do: {:ok, {ssm, conv}}
+  # A tensor for each named part of a state.
+  defp state(parts) when is_map(parts) and not is_struct(parts) do
+    Enum.reduce_while(parts, {:ok, []}, fn {name, tensor}, {:ok, done} ->
+      with true <- is_atom(name), {:ok, plain, _} <- pack(tensor, ":initial_state") do
+        {:cont, {:ok, [{name, plain} | done]}}
+      else
+        false -> {:halt, {:error, Error.invalid(":initial_state", "a map whose keys are atoms", parts)}}
+        {:error, _} = error -> {:halt, error}
+      end
+    end)
   end
 
-  defp state(other), do: {:error, Error.invalid(":initial_state", "a map with :ssm and :conv", other)}
+  defp state(other),
+    do: {:error, Error.invalid(":initial_state", "a map with a tensor for each part of a state", other)}
 
   defp pack(tensor, argument), do: Tensor.pack(tensor, argument, "an Nx tensor or {:f32, shape, binary}")
 

@@ -2,7 +2,7 @@ defmodule ExPhil.Native.Tools.Machine do
   @moduledoc false
   # What this machine has for the build and for calls. Called by mix exphil.doctor and the tests.
 
-  alias ExPhil.Native.{Device, Error, NIF}
+  alias ExPhil.Native.{Device, Error}
 
   @doc "Everything that the page reports."
   @spec facts() :: map()
@@ -33,8 +33,8 @@ defmodule ExPhil.Native.Tools.Machine do
   @doc "The errors that calls return because of a value in the environment or the config."
   @spec refused() :: [Error.t()]
   def refused do
-    library = with {:error, reason} <- NIF.ensure_configured(), do: {:error, Error.from_nif(reason)}
-    for {:error, %Error{kind: :invalid_argument} = error} <- Enum.uniq([backend(), library]), do: error
+    for {:error, %Error{kind: :invalid_argument} = error} <- Enum.uniq([backend(), Device.configured()]),
+        do: error
   end
 
   # A backend that is chosen by name and unavailable is an error, too.

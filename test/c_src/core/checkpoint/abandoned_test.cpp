@@ -2,9 +2,9 @@
 #include <future>
 #include <memory>
 
-#include "core/background.hpp"
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/policy/config.hpp"
+#include "core/trunk/load.hpp"
+#include "core/work/background.hpp"
 #include "support/catch.hpp"
 #include "support/edifice_writer.hpp"
 #include "support/safetensors_writer.hpp"

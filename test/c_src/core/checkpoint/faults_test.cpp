@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/policy/config.hpp"
+#include "core/trunk/load.hpp"
 #include "support/catch.hpp"
 #include "support/edifice_writer.hpp"
 #include "support/faults.hpp"

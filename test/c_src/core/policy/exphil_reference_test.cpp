@@ -5,6 +5,7 @@
 #include "core/policy/reference.hpp"
 #include "support/catch.hpp"
 #include "support/exphil_data.hpp"
+#include "support/mamba.hpp"
 #include "support/numbers.hpp"
 
 namespace exphil {
@@ -36,7 +37,7 @@ Doubles last_answers(const PolicyWeights& weights, const std::vector<float>& fra
                      const std::vector<std::int32_t>& ends) {
   Doubles all;
   for (const std::int32_t end : ends) {
-    const Doubles outs = window_at(weights, frames, end, weights.config.spec.window);
+    const Doubles outs = window_at(weights, frames, end, weights.config.window);
     all.insert(all.end(), outs.end() - weights.config.d_output, outs.end());
   }
   return all;
@@ -67,7 +68,7 @@ TEST_CASE("the oracle gives the expected windows, positions and carried states",
     const auto which = test::read_s32(golden, "position_windows");
     Doubles positions;
     for (const std::int32_t w : which) {
-      const Doubles outs = window_at(*weights, frames, ends[static_cast<std::size_t>(w)], c.spec.window);
+      const Doubles outs = window_at(*weights, frames, ends[static_cast<std::size_t>(w)], c.window);
       positions.insert(positions.end(), outs.begin(), outs.end());
     }
     CHECK(relative_error(positions, expected) < 1e-6);
@@ -78,20 +79,14 @@ TEST_CASE("the oracle gives the expected windows, positions and carried states",
       core::policy_reference_step(*weights, state, frames.data() + t * c.d_input,
                                   carried.data() + t * c.d_output);
       if (t != 299) continue;
-      CHECK(relative_error(state.ssm, test::read_f32(golden, "ssm_after_300")) < 1e-6);
+      CHECK(relative_error(test::parts_of(c, state.values, "ssm"), test::read_f32(golden, "ssm_after_300")) <
+            1e-6);
     }
     CHECK(relative_error(carried, test::read_f32(golden, "stateful_" + outputs)) < 1e-6);
-    CHECK(relative_error(state.ssm, test::read_f64(golden, "ssm_after_600_f64")) < 1e-7);
-    // Expected as {L, K - 1, I}; a state has {L, I, K - 1}.
-    const Doubles conv = test::read_f64(golden, "conv_after_600_f64");
-    Doubles turned(conv.size());
-    const std::int64_t kept = c.d_conv - 1;
-    for (std::int64_t i = 0; i < static_cast<std::int64_t>(conv.size()); ++i) {
-      const std::int64_t layer = i / (kept * c.d_inner), k = i / c.d_inner % kept, channel = i % c.d_inner;
-      turned[static_cast<std::size_t>((layer * c.d_inner + channel) * kept + k)] =
-          conv[static_cast<std::size_t>(i)];
-    }
-    CHECK(relative_error(state.conv, turned) < 1e-7);
+    CHECK(relative_error(test::parts_of(c, state.values, "ssm"),
+                         test::read_f64(golden, "ssm_after_600_f64")) < 1e-7);
+    const Doubles conv = test::turned(c, test::read_f64(golden, "conv_after_600_f64"));
+    CHECK(relative_error(test::parts_of(c, state.values, "conv"), conv) < 1e-7);
   }
 }
 
@@ -99,7 +94,7 @@ TEST_CASE("the oracle: dt of the channel, another chunk, warm-up frames", "[poli
   if (!test::have_exphil()) return;
   const std::vector<float> frames = test::exphil_frames();
   core::PolicyLoadOptions per_channel;
-  per_channel.input_dt = core::InputDt::per_channel;
+  per_channel.trunk = {{"dt", "per_channel"}};
   for (const int index : {0, 3}) {
     const test::ExphilSet set = test::exphil_sets()[static_cast<std::size_t>(index)];
     const std::string golden = exphil_path(set.golden);
@@ -109,7 +104,7 @@ TEST_CASE("the oracle: dt of the channel, another chunk, warm-up frames", "[poli
           1e-7);
   }
   core::PolicyLoadOptions chunk;
-  chunk.chunk_size = 16;
+  chunk.trunk = {{"chunk_size", std::int64_t{16}}};
   const std::string golden = exphil_path("edifice_mamba2/short_window_golden.safetensors");
   const auto chunked = test::exphil_policy("edifice_mamba2/short_window.nx", chunk);
   const auto ends = test::read_s32(golden, "window_ends");

@@ -46,30 +46,30 @@ double finite_difference(PolicyWeights& weights, const PolicyGradCase& c, float&
 }
 
 // A is a weight of its own to the forward reference.
-bool is_a_log(const PolicyWeights& weights, const std::vector<float>* vector) {
-  return std::any_of(weights.layers.begin(), weights.layers.end(),
-                     [&](const auto& layer) { return vector == &layer.a_log; });
+bool is_a_log(const PolicyWeights& weights, std::size_t id) {
+  const auto& all = weights.network().weights;
+  return std::any_of(all.begin(), all.end(), [id](const core::Weight& weight) {
+    return weight.negative_exp_of == static_cast<core::WeightId>(id);
+  });
 }
 
 // Every vector's gradient against finite differences, relative to the vector's largest.
 void check_every_weight(const PolicyWeights& given, const PolicyGradCase& c) {
   PolicyWeights weights = given;
   const auto gradient =
-      core::policy_grad_reference<float>(weights.config, weights, c.sequences(), c.d_outs.data());
-  const auto values = core::vectors_of(weights);
-  const auto gradients = core::vectors_of(gradient.weights);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (is_a_log(weights, values[i])) continue;
-    std::vector<double> expected;
-    for (float& value : *values[i]) expected.push_back(finite_difference(weights, c, value));
-    CAPTURE(i, expected.size());
-    CHECK(test::relative_error(*gradients[i], expected) <= 1e-5);
-  }
-  for (std::size_t l = 0; l < weights.layers.size(); ++l) {
-    const auto& layer = weights.layers[l];
-    for (std::size_t i = 0; i < layer.a_log.size(); ++i) {
-      CHECK(gradient.weights.layers[l].a_log[i] == gradient.weights.layers[l].a[i] * layer.a[i]);
+      core::policy_grad_reference<float>(weights.config, weights.values, c.sequences(), c.d_outs.data());
+  for (std::size_t i = 0; i < weights.values.size(); ++i) {
+    const core::WeightId log = weights.network().weights[i].negative_exp_of;
+    CAPTURE(weights.network().weights[i].name);
+    if (log != core::kNone) {
+      for (std::size_t k = 0; k < weights.values[i].size(); ++k) {
+        CHECK(core::values_of(gradient.weights, log)[k] == gradient.weights[i][k] * weights.values[i][k]);
+      }
     }
+    if (is_a_log(weights, i)) continue;
+    std::vector<double> expected;
+    for (float& value : weights.values[i]) expected.push_back(finite_difference(weights, c, value));
+    CHECK(test::relative_error(gradient.weights[i], expected) <= 1e-5);
   }
 }
 
@@ -85,16 +85,19 @@ TEST_CASE("the gradient of every weight of small policies is that of finite diff
   }
 }
 
-TEST_CASE("the gradient by the frames is that of finite differences", "[policy][gradient]") {
+TEST_CASE("the gradient by the frames and the states is that of finite differences", "[policy][gradient]") {
   for (const test::NamedPolicy& policy : test::small_policies()) {
     CAPTURE(policy.name);
     PolicyWeights weights = *policy.weights;
     PolicyGradCase c = test::policy_grad_case(weights.config, 1, 5, true);
     const auto gradient =
-        core::policy_grad_reference<float>(weights.config, weights, c.sequences(), c.d_outs.data());
+        core::policy_grad_reference<float>(weights.config, weights.values, c.sequences(), c.d_outs.data());
     std::vector<double> expected;
     for (float& value : c.frames) expected.push_back(finite_difference(weights, c, value));
     CHECK(test::relative_error(gradient.frames, expected) <= 1e-5);
+    expected.clear();
+    for (float& value : c.states) expected.push_back(finite_difference(weights, c, value));
+    CHECK(test::relative_error(gradient.states, expected) <= 1e-5);
   }
 }
 
@@ -106,17 +109,15 @@ TEST_CASE("200 weights of the shared policy have the gradient of finite differen
   PolicyGradCase c = test::policy_grad_case(weights.config, 1, 4, false);
   std::copy_n(match.obs_at(1000), c.frames.size(), c.frames.begin());
   const auto gradient =
-      core::policy_grad_reference<float>(weights.config, weights, c.sequences(), c.d_outs.data());
-  const auto values = core::vectors_of(weights);
-  const auto gradients = core::vectors_of(gradient.weights);
+      core::policy_grad_reference<float>(weights.config, weights.values, c.sequences(), c.d_outs.data());
   test::Random random(11);
   std::vector<double> expected, found;
   while (expected.size() < 200) {
-    const std::size_t which = random.bits() % values.size();
-    if (values[which]->empty() || is_a_log(weights, values[which])) continue;
-    const std::size_t at = random.bits() % values[which]->size();
-    expected.push_back(finite_difference(weights, c, (*values[which])[at]));
-    found.push_back((*gradients[which])[at]);
+    const std::size_t which = random.bits() % weights.values.size();
+    if (is_a_log(weights, which)) continue;
+    const std::size_t at = random.bits() % weights.values[which].size();
+    expected.push_back(finite_difference(weights, c, weights.values[which][at]));
+    found.push_back(gradient.weights[which][at]);
     CAPTURE(which, at, found.back(), expected.back());
     CHECK(std::abs(found.back() - expected.back()) <= 1e-5 * (1 + std::abs(expected.back())));
   }

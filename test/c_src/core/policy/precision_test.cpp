@@ -1,5 +1,5 @@
 // How weights are rounded, and the policy of rounded weights.
-#include "core/policy/precision.hpp"
+#include "core/precision.hpp"
 
 #include <cmath>
 #include <limits>
@@ -9,7 +9,9 @@
 #include "core/policy/rounding.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
+#include "support/mamba.hpp"
 #include "support/numbers.hpp"
+#include "support/policy.hpp"
 #include "support/policy_forms.hpp"
 
 namespace exphil::core {
@@ -141,7 +143,8 @@ TEST_CASE("a policy of rounded weights is near the original, in every form", "[p
 
 TEST_CASE("a matrix that does not fit is named", "[precision][policy]") {
   PolicyWeights w = *test::make_policy({});
-  w.layers[1].dt_proj[3] = 1e6f;
+  const WeightId dt_proj = mamba1::form_of(w.config).ids.layers[1].dt_proj;
+  w.values[static_cast<std::size_t>(dt_proj)][3] = 1e6f;
   const test::CaughtError error = test::error_of([&] { rounded_weights(w, Precision::f16); });
   CHECK(error.says("layer 1's dt_proj has the weight 1e+06"));
 }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "support/catch.hpp"
+#include "support/mamba.hpp"
 #include "support/melee.hpp"
 #include "support/numbers.hpp"
 #include "support/policy.hpp"
@@ -31,8 +32,7 @@ TEST_CASE("the policy oracle plays the recorded match", "[mamba_reference][melee
   }
   CAPTURE(worst);
   CHECK(worst < kTolerance);
-  CHECK(relative_error(state.ssm, match.ssm_state) < kTolerance);
-  CHECK(relative_error(state.conv, match.conv_state) < kTolerance);
+  CHECK(relative_error(state.values, match.state()) < kTolerance);
 }
 
 TEST_CASE("the policy oracle reproduces the rollback trace", "[mamba_reference][melee]") {
@@ -89,28 +89,30 @@ TEST_CASE("one scalar policy, computed by hand", "[mamba_reference]") {
   spec.d_state = spec.d_conv = spec.dt_rank = 1;
   spec.projection_bias = true;
   const auto policy = test::make_policy(spec);
-  const core::PolicyLayerWeights& w = policy->layers[0];
-  CHECK(policy->config.conv_floats() == 0);
+  const core::mamba1::Weights all = test::mamba_weights(*policy);
+  const core::mamba1::Layer& w = all.layers[0];
+  const double a = -std::exp(static_cast<double>(w.a_log[0]));
+  CHECK(policy->config.state_floats() == 1);
   PolicyReferenceState state(policy->config);
   const auto silu = [](double v) { return v / (1 + std::exp(-v)); };
   const auto norm = [&](double v, float weight) {
-    return v / std::sqrt(v * v + policy->config.norm_epsilon) * weight;
+    return v / std::sqrt(v * v + all.config.norm_epsilon) * weight;
   };
   double ssm = 0;
   for (const float obs : {0.7f, -1.3f, 0.2f}) {
     double out = 0;
     policy_reference_step(*policy, state, &obs, &out);
-    const double h = static_cast<double>(policy->input_proj[0]) * obs + policy->input_proj_bias[0];
+    const double h = static_cast<double>(all.input_proj[0]) * obs + all.input_proj_bias[0];
     const double u = norm(h, w.norm[0]);
     const double x = silu((w.in_proj[0] * u + w.in_proj_bias[0]) * w.conv[0] + w.conv_bias[0]);
     const double z = w.in_proj[1] * u + w.in_proj_bias[1];
     const double dt = std::log1p(std::exp(w.x_proj[0] * x * w.dt_proj[0] + w.dt_proj_bias[0]));
-    ssm = std::exp(w.a[0] * dt) * ssm + dt * (w.x_proj[1] * x) * x;
+    ssm = std::exp(static_cast<double>(static_cast<float>(a)) * dt) * ssm + dt * (w.x_proj[1] * x) * x;
     const double y = (w.x_proj[2] * x * ssm + w.d[0] * x) * silu(z);
     const double after = h + w.out_proj[0] * y + w.out_proj_bias[0];
-    const double expected = norm(after, policy->norm_f[0]) * policy->head[0] + policy->head_bias[0];
+    const double expected = norm(after, all.norm_f[0]) * all.head[0] + all.head_bias[0];
     CHECK(std::abs(out - expected) < 1e-12);
-    CHECK(std::abs(state.ssm[0] - ssm) < 1e-12);
+    CHECK(std::abs(state.values[0] - ssm) < 1e-12);
   }
 }
 

@@ -288,12 +288,12 @@ TEST_CASE("staging that the system refuses is asked for again once another call 
   PinnedBuffer first = pool.stage(40 * megabyte);  // of the 64 MB that there are
   CHECK(pool.stage(10 * megabyte, 60 * megabyte).bytes() == 10 * megabyte);
   std::atomic<bool> got{false};
-  const auto asked = fake().calls("cuMemHostAlloc");
+  const auto asked = fake().calls("cuMemHostRegister");
   std::thread other([&] {
     const PinnedBuffer mine = pool.stage(50 * megabyte);
     got = true;
   });
-  while (fake().calls("cuMemHostAlloc") == asked) std::this_thread::yield();
+  while (fake().calls("cuMemHostRegister") == asked) std::this_thread::yield();
   CHECK_FALSE(got);
   first = PinnedBuffer();
   other.join();

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/environment.hpp"
-#include "core/policy/session.hpp"
+#include "core/session/session.hpp"
 #include "cuda/backend.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/policy/dims.hpp"
@@ -36,7 +36,7 @@ const std::shared_ptr<const core::PolicyWeights>& weights() {
 }
 
 const cuda::PolicyDims& dims() {
-  static const cuda::PolicyDims dims(*weights());
+  static const cuda::PolicyDims dims(weights()->config);
   return dims;
 }
 
@@ -178,13 +178,13 @@ int fail_gradient(const std::shared_ptr<cuda::Context>& context, bool fresh, con
   const PolicyGradCase c = policy_grad_case(weights()->config, 3, 5, true);
   const std::vector<float> d_outs = c.d_outs_f32();
   PolicyGradResult r;
-  r.weights = core::zeros_like<float>(*weights());
+  r.weights = core::zeros_of<float>(weights()->network());
   r.frames.resize(c.frames.size()), r.outs.resize(d_outs.size());
-  r.ssm.resize(c.ssm.size()), r.conv.resize(c.conv.size());
+  r.states.resize(c.states.size());
   std::shared_ptr<core::Policy> policy = load(context);
   const auto run = [&] {
     policy->grad(weights(), c.sequences(), d_outs.data(),
-                 {&r.weights, r.frames.data(), r.outs.data(), r.ssm.data(), r.conv.data()});
+                 {&r.weights, r.frames.data(), r.outs.data(), r.states.data()});
   };
   run();
   const std::size_t held = context->device_pool().held_bytes();

@@ -34,11 +34,9 @@ bool same_bits(const Floats& p, const Floats& q) {
          (p.empty() || std::memcmp(p.data(), q.data(), p.size() * sizeof(float)) == 0);
 }
 
-// Both parts of a state, one after the other.
 Floats read(Policy& policy, const State& state) {
-  const std::int64_t ssm = policy.config().ssm_floats();
-  Floats all = unset(ssm + policy.config().conv_floats());
-  policy.read_state(state, all.data(), all.data() + ssm);
+  Floats all = unset(policy.config().state_floats());
+  policy.read_state(state, all.data());
   return all;
 }
 
@@ -89,9 +87,7 @@ TEST_CASE("the recorded match on the GPU, frame by frame and in one pass", "[cud
   }
   CHECK(worst <= 1e-5);
   const Floats last = read(*policy, *state);
-  Floats expected = match.ssm_state;
-  expected.insert(expected.end(), match.conv_state.begin(), match.conv_state.end());
-  CHECK(relative_error(last, expected) <= 1e-5);
+  CHECK(relative_error(last, match.state()) <= 1e-5);
 
   for (const std::int64_t cut : {std::int64_t{0}, std::int64_t{1}, std::int64_t{61}, std::int64_t{1999}}) {
     const auto other = policy->new_state();
@@ -174,7 +170,7 @@ TEST_CASE("policies of unusual sizes on the GPU agree with the reference", "[cud
     const auto weights = test::make_policy(spec);
     const auto policy = test::load_64_on_device(weights);
     const core::PolicyConfig& config = policy->config();
-    CAPTURE(config.d_model, config.d_inner, config.d_state, config.d_conv, config.dt_rank);
+    CAPTURE(spec.d_model, spec.d_inner, spec.d_state, spec.d_conv, spec.dt_rank);
     constexpr std::int64_t kFrames = 20;
     const Floats obs = observations(config, kFrames);
     core::PolicyReferenceState reference(config);
@@ -265,14 +261,13 @@ TEST_CASE("states on the GPU: zeros, copies and written values are read back", "
   for (const test::PolicySpec& spec : awkward_policies()) {
     const auto policy = test::load_on_device(test::make_policy(spec), 1);
     const core::PolicyConfig& config = policy->config();
-    const std::int64_t ssm = config.ssm_floats();
     std::vector<std::unique_ptr<State>> states;
     for (int i = 0; i < 40; ++i) states.push_back(policy->new_state());  // beyond max_sessions
     for (const auto& state : states) {
       for (const float value : read(*policy, *state)) REQUIRE(value == 0.0f);
     }
-    const Floats values = test::Random(9).vector(static_cast<std::size_t>(ssm + config.conv_floats()), -1, 1);
-    policy->write_state(*states[3], values.data(), values.data() + ssm);
+    const Floats values = test::Random(9).vector(static_cast<std::size_t>(config.state_floats()), -1, 1);
+    policy->write_state(*states[3], values.data());
     CHECK(same_bits(read(*policy, *states[3]), values));
     policy->copy_state(*states[7], *states[3]);
     CHECK(same_bits(read(*policy, *states[7]), values));

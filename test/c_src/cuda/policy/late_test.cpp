@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <thread>
 
-#include "core/policy/scratch_step.hpp"
-#include "core/policy/session.hpp"
+#include "core/session/scratch_step.hpp"
+#include "core/session/session.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/device/slow_call.hpp"
 #include "cuda/policy/loader.hpp"

@@ -1,4 +1,5 @@
 // Sizes of a policy on the GPU: kernels/policy/layout.cuh for a config, and the packing of weights by it.
+#include <algorithm>
 #include <cstring>
 
 #include "core/error.hpp"
@@ -10,8 +11,8 @@
 namespace exphil::cuda {
 namespace {
 
-core::PolicyConfig config() {
-  core::PolicyConfig config;
+core::mamba1::Config config() {
+  core::mamba1::Config config;
   config.d_model = 67, config.d_inner = 131, config.d_state = 17, config.d_conv = 3;
   config.dt_rank = 5, config.d_input = 31, config.d_output = 9, config.n_layer = 3;
   return config;
@@ -24,25 +25,40 @@ std::vector<float> numbered(std::int64_t count, float* next) {
   return values;
 }
 
-core::PolicyWeights weights() {
+core::mamba1::Weights named_weights() {
   float next = 1;
-  core::PolicyWeights w;
-  const core::PolicyConfig& c = w.config = config();
+  core::mamba1::Weights w;
+  const core::mamba1::Config& c = w.config = config();
   const auto ones = [](std::int64_t count) { return std::vector<float>(static_cast<std::size_t>(count), 1); };
   w.input_proj = numbered(c.d_model * c.d_input, &next), w.input_proj_bias = numbered(c.d_model, &next);
   w.norm_f = ones(c.d_model);
   w.head = numbered(c.d_output * c.d_model, &next), w.head_bias = numbered(c.d_output, &next);
   for (std::int64_t i = 0; i < c.n_layer; ++i) {
-    core::PolicyLayerWeights l;
+    core::mamba1::Layer l;
     l.norm = ones(c.d_model);
     l.in_proj = numbered(2 * c.d_inner * c.d_model, &next);
     l.in_proj_bias = numbered(2 * c.d_inner, &next);
     l.conv = numbered(c.d_inner * c.d_conv, &next), l.conv_bias = numbered(c.d_inner, &next);
     l.x_proj = numbered((c.dt_rank + 2 * c.d_state) * c.d_inner, &next);
     l.dt_proj = numbered(c.d_inner * c.dt_rank, &next), l.dt_proj_bias = numbered(c.d_inner, &next);
-    l.a = numbered(c.d_inner * c.d_state, &next), l.d = numbered(c.d_inner, &next);
+    l.d = numbered(c.d_inner, &next);
     l.out_proj = numbered(c.d_model * c.d_inner, &next), l.out_proj_bias = numbered(c.d_model, &next);
     w.layers.push_back(l);
+  }
+  return w;
+}
+
+// A is numbered too: nothing here asks that it is negative.
+core::PolicyWeights weights() {
+  const core::mamba1::Weights named = named_weights();
+  core::PolicyWeights w = core::mamba1::describe(named);
+  float next = 1;
+  for (const core::PolicyValues<float>::value_type& values : w.values) {
+    for (const float value : values) next = std::max(next, value + 1);
+  }
+  for (const core::mamba1::LayerIds& ids : core::mamba1::form_of(w.config).ids.layers) {
+    std::vector<float>& a = w.values[static_cast<std::size_t>(ids.a)];
+    a = numbered(static_cast<std::int64_t>(a.size()), &next);
   }
   return w;
 }
@@ -67,12 +83,11 @@ std::int64_t count_once(const std::vector<std::byte>& packed) {
   return count;
 }
 
+// All but the norms, which are folded into the matrices.
 std::int64_t count_weights(const core::PolicyWeights& w) {
-  std::size_t count = w.input_proj.size() + w.input_proj_bias.size() + w.head.size() + w.head_bias.size();
-  for (const core::PolicyLayerWeights& l : w.layers) {
-    count += l.in_proj.size() + l.in_proj_bias.size() + l.conv.size() + l.conv_bias.size() + l.x_proj.size() +
-             l.dt_proj.size() + l.dt_proj_bias.size() + l.a.size() + l.d.size() + l.out_proj.size() +
-             l.out_proj_bias.size();
+  std::size_t count = 0;
+  for (std::size_t id = 0; id < w.values.size(); ++id) {
+    if (w.network().weights[id].name.find("norm") == std::string::npos) count += w.values[id].size();
   }
   return static_cast<std::int64_t>(count);
 }
@@ -80,7 +95,7 @@ std::int64_t count_weights(const core::PolicyWeights& w) {
 }  // namespace
 
 TEST_CASE("padded sizes hold the config's and are multiples of a segment", "[cuda][policy]") {
-  const PolicyDims dims(config());
+  const PolicyDims dims(weights().config);
   CHECK(dims.model() == 96);
   CHECK(dims.inner() == 160);
   CHECK(dims.input() == 32);
@@ -108,11 +123,11 @@ TEST_CASE("packing keeps every weight once and pads with zeros", "[cuda][policy]
 TEST_CASE("packed weights take the memory of their precision", "[cuda][policy][precision]") {
   const auto sizes = [](core::Precision precision) {
     core::PolicyWeights exact = weights();
-    for (std::vector<float>* values : core::vectors_of(exact)) {
-      for (float& value : *values) value *= 0.1f;  // within f16
+    for (std::vector<float>& values : exact.values) {
+      for (float& value : values) value *= 0.1f;  // within f16
     }
     const core::PolicyWeights w = core::rounded_weights(exact, precision);
-    const PolicyDims dims(w);
+    const PolicyDims dims(w.config);
     return std::make_pair(pack_team(w, dims, 2).size(), pack_rows(w, dims).bytes.size());
   };
   const auto f32 = sizes(core::Precision::f32), bf16 = sizes(core::Precision::bf16);
@@ -137,10 +152,10 @@ TEST_CASE("parts of different element sizes are aligned and do not overlap", "[c
 }
 
 TEST_CASE("a policy beyond the kernels' sizes is refused by name", "[cuda][policy]") {
-  core::PolicyConfig large = config();
+  core::mamba1::Config large = config();
   large.d_state = 5000;
   try {
-    PolicyDims dims(large);
+    PolicyDims dims(core::mamba1::describe(core::mamba1::zero_weights(large)).config);
     FAIL("accepted");
   } catch (const core::Error& error) {
     CHECK(error.kind() == core::ErrorKind::limit_exceeded);

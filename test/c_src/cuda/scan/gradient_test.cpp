@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "cuda/emulated_gpu.hpp"
 #include "cuda/scan/backward.hpp"
 #include "cuda/scan/kinds.hpp"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/associative/reference.hpp"
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "host/simd/targets.hpp"
 #include "support/associative_case.hpp"
 #include "support/catch.hpp"

@@ -6,6 +6,7 @@
 #include "support/catch.hpp"
 #include "support/exphil_checks.hpp"
 #include "support/exphil_data.hpp"
+#include "support/mamba.hpp"
 #include "support/numbers.hpp"
 #include "support/policy_forms.hpp"
 
@@ -59,34 +60,36 @@ TEST_CASE("other combinations of the description agree with the oracle", "[host]
   const auto base = test::exphil_policy("edifice_mamba2/short_window.nx");
   for (int form = 0; form < 16; ++form) {
     INFO("form " << form);
-    core::PolicyWeights w = *base;
+    core::mamba1::Weights w = test::mamba_weights(*base);
     test::Random random(static_cast<std::uint64_t>(form));
-    core::PolicySpec& spec = w.config.spec;
+    core::mamba1::Spec& spec = w.config.spec;
     const auto model = static_cast<std::size_t>(w.config.d_model);
     if (form & 1) spec.input_projection = false, w.config.d_input = w.config.d_model, w.input_proj.clear();
     if (form & 2)
       spec.final_norm = true, w.norm_f = random.vector(model, 0.8f, 1.2f),
       w.norm_f_bias = random.vector(model, -0.5f, 0.5f);
     if (form & 4) {
-      spec.input_dt = core::InputDt::per_channel;
+      spec.input_dt = core::mamba1::InputDt::per_channel;
       w.config.d_output = 5;
       w.head = random.vector(5 * model, -0.3f, 0.3f), w.head_bias = random.vector(5, -0.3f, 0.3f);
     }
     if (form & 8) {
       spec.norm = core::NormKind::rms;
       w.norm_f_bias.clear();
-      for (core::PolicyLayerWeights& layer : w.layers) {
+      for (core::mamba1::Layer& layer : w.layers) {
         layer.norm_bias.clear();
         layer.d = random.vector(static_cast<std::size_t>(w.config.d_inner), -1, 1);
-        for (float& a : layer.a) a *= random.uniform(0.8f, 1.2f);
+        layer.a_log =
+            random.vector(static_cast<std::size_t>(w.config.d_inner * w.config.d_state), -0.2f, 3.0f);
       }
     }
-    const PolicyConfig& c = w.config;
-    const auto policy = host::make_policy(w, {});
+    const core::PolicyWeights described = core::mamba1::describe(w);
+    const PolicyConfig& c = described.config;
+    const auto policy = host::make_policy(described, {});
     for (const std::int64_t seq : {1, 3, 24, 40}) {
       const Floats frames = random.vector(static_cast<std::size_t>(seq * c.d_input), -1, 1);
       std::vector<double> expected(static_cast<std::size_t>(seq * c.d_output));
-      core::policy_reference_window(w, frames.data(), seq, expected.data());
+      core::policy_reference_window(described, frames.data(), seq, expected.data());
       Floats out(static_cast<std::size_t>(c.d_output));
       policy->window(frames.data(), 1, seq, out.data());
       CHECK(relative_error(out.data(), expected.data() + (seq - 1) * c.d_output, out.size()) <= 1e-5);

@@ -1,15 +1,15 @@
 // Paced sessions: the prediction of frames, that scratch steps change no answer, and that they end. Nothing
 // here depends on how fast the machine is: what takes time is awaited for long enough.
-#include "core/policy/pace.hpp"
+#include "core/session/pace.hpp"
 
 #include <atomic>
 #include <functional>
 #include <thread>
 
-#include "core/parallel.hpp"
-#include "core/policy/frame_times.hpp"
-#include "core/policy/scratch_step.hpp"
-#include "core/policy/session.hpp"
+#include "core/session/frame_times.hpp"
+#include "core/session/scratch_step.hpp"
+#include "core/session/session.hpp"
+#include "core/work/parallel.hpp"
 #include "host/policy/policy.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
@@ -38,12 +38,8 @@ class CountingPolicy final : public core::Policy {
   std::size_t resident_bytes() const override { return policy_->resident_bytes(); }
   std::unique_ptr<core::State> new_state() override { return policy_->new_state(); }
   void copy_state(core::State& to, const core::State& from) override { policy_->copy_state(to, from); }
-  void read_state(const core::State& state, float* ssm, float* conv) override {
-    policy_->read_state(state, ssm, conv);
-  }
-  void write_state(core::State& state, const float* ssm, const float* conv) override {
-    policy_->write_state(state, ssm, conv);
-  }
+  void read_state(const core::State& state, float* values) override { policy_->read_state(state, values); }
+  void write_state(core::State& state, const float* values) override { policy_->write_state(state, values); }
   void advance(core::State* const* from, core::State* const* to, std::int64_t count, const float* obs,
                float* out) override {
     if (std::this_thread::get_id() != caller_) {

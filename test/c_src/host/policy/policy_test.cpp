@@ -8,8 +8,8 @@
 #include <map>
 #include <thread>
 
-#include "core/parallel.hpp"
 #include "core/policy/reference.hpp"
+#include "core/work/parallel.hpp"
 #include "host/simd/targets.hpp"
 #include "support/catch.hpp"
 #include "support/melee.hpp"
@@ -36,16 +36,14 @@ bool same_bits(const Floats& p, const Floats& q) {
          (p.empty() || std::memcmp(p.data(), q.data(), p.size() * sizeof(float)) == 0);
 }
 
-struct States {
-  Floats ssm, conv;
-  bool operator==(const States& other) const {
-    return same_bits(ssm, other.ssm) && same_bits(conv, other.conv);
-  }
+struct Values {
+  Floats all;
+  bool operator==(const Values& other) const { return same_bits(all, other.all); }
 };
 
-States read(Policy& policy, const State& state) {
-  States values{floats(policy.config().ssm_floats()), floats(policy.config().conv_floats())};
-  policy.read_state(state, values.ssm.data(), values.conv.data());
+Values read(Policy& policy, const State& state) {
+  Values values{floats(policy.config().state_floats())};
+  policy.read_state(state, values.all.data());
   return values;
 }
 
@@ -107,9 +105,8 @@ TEST_CASE("the recorded match, frame by frame, on every SIMD target", "[host][po
     }
     CHECK(worst.error <= 1e-5);
     if (frames != match.frames) return;
-    const States last = read(*policy, *state);
-    CHECK(relative_error(last.ssm, match.ssm_state) <= 1e-5);
-    CHECK(relative_error(last.conv, match.conv_state) <= 1e-5);
+    const Values last = read(*policy, *state);
+    CHECK(relative_error(last.all, match.state()) <= 1e-5);
   });
 }
 
@@ -185,9 +182,8 @@ TEST_CASE("policies of every shape agree with the oracle on every SIMD target", 
         worst.add(relative_error(out.data(), expected.data(), expected.size()));
       }
       CHECK(worst.error <= 1e-5);
-      const States last = read(*policy, *state);
-      CHECK(relative_error(last.ssm, reference.ssm) <= 1e-5);
-      CHECK(relative_error(last.conv, reference.conv) <= 1e-5);
+      const Values last = read(*policy, *state);
+      CHECK(relative_error(last.all, reference.values) <= 1e-5);
     });
   }
 }
@@ -289,15 +285,14 @@ TEST_CASE("states are copied, written and counted exactly", "[host][policy]") {
   CHECK(empty > 0);
   const Floats obs = observations(config, 30);
   auto state = policy->new_state(), copy = policy->new_state(), written = policy->new_state();
-  const States zeros = read(*policy, *state);
-  CHECK(zeros.ssm == Floats(zeros.ssm.size(), 0.0f));
-  CHECK(zeros.conv == Floats(zeros.conv.size(), 0.0f));
-  CHECK(policy->resident_bytes() - empty >= 3 * (zeros.ssm.size() + zeros.conv.size()) * sizeof(float));
+  const Values zeros = read(*policy, *state);
+  CHECK(zeros.all == Floats(zeros.all.size(), 0.0f));
+  CHECK(policy->resident_bytes() - empty >= 3 * zeros.all.size() * sizeof(float));
 
   (void)prefill(*policy, *state, obs.data(), 20);
-  const States values = read(*policy, *state);
+  const Values values = read(*policy, *state);
   policy->copy_state(*copy, *state);
-  policy->write_state(*written, values.ssm.data(), values.conv.data());
+  policy->write_state(*written, values.all.data());
   CHECK(read(*policy, *copy) == values);
   CHECK(read(*policy, *written) == values);
   const Floats expected = prefill(*policy, *state, obs.data() + 20 * config.d_input, 10);

@@ -1,7 +1,7 @@
 // Rolling back within a session on the host backend: recorded operations, limits, and acting.
 #include <cstring>
 
-#include "core/policy/session.hpp"
+#include "core/session/session.hpp"
 #include "host/policy/policy.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"

@@ -2,8 +2,8 @@
 // Session.
 #include <cstring>
 
-#include "core/policy/session.hpp"
-#include "core/policy/state_codec.hpp"
+#include "core/session/session.hpp"
+#include "core/session/state_codec.hpp"
 #include "host/policy/policy.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"

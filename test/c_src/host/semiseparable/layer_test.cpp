@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "core/parallel.hpp"
+#include "core/work/parallel.hpp"
 #include "host/simd/targets.hpp"
 #include "support/catch.hpp"
 #include "support/semiseparable_case.hpp"

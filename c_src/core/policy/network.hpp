@@ -1,0 +1,173 @@
+// What a policy computes for a frame, whatever its trunk: an input block, layers and an output block, each a
+// list of phases over named vectors. A trunk (core/trunk) makes the list from a checkpoint; every executor
+// (the reference, the host, the GPU's kernels, the gradient) is a loop over it. What follows from the list is
+// found here and never written by hand: which phases need a frame alone, which feed a state, how much work
+// there is.
+//
+// Rules of a network, which check() enforces:
+// - Blocks pass on one vector, `hidden`. A layer reads it and adds to it in its last phase, a product. All
+//   other vectors of a block are written in it before they are read, each by one phase.
+// - All layers have the same phases, with weights and states of their own.
+// - A state part belongs to one phase.
+//
+// Plain data and pure functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace exphil::core {
+
+// Places in Network::vectors, weights and states. kNone: there is none.
+using VectorId = int;
+using WeightId = int;
+using StateId = int;
+inline constexpr int kNone = -1;
+
+struct Vector {
+  std::string name;
+  std::int64_t size = 0;
+};
+
+// Values [first, first + size) of a vector; of none where `vector` is kNone.
+struct Span {
+  VectorId vector = kNone;
+  std::int64_t first = 0, size = 0;
+  explicit operator bool() const { return vector != kNone; }
+};
+inline bool operator==(const Span& p, const Span& q) {
+  return p.vector == q.vector && p.first == q.first && p.size == q.size;
+}
+
+// A tensor of the policy, row-major {rows, columns}; a vector has one row. Absent weights have no id.
+struct Weight {
+  std::string name;  // for errors: "layer 0's in_proj"
+  std::int64_t rows = 1, columns = 0;
+  // The values are -exp of another weight's, which is the checkpoint's tensor (A of A_log). Such a weight, or
+  // one that the trunk fixes, is no parameter.
+  WeightId negative_exp_of = kNone;
+  std::int64_t size() const { return rows * columns; }
+};
+
+// A part of an agent's state: f32 {rows, columns}, zeros at first.
+struct StatePart {
+  std::string name;  // the same in every layer: "ssm"
+  std::int64_t layer = 0, rows = 0, columns = 0;
+  std::int64_t size() const { return rows * columns; }
+};
+
+// ---- phases ----
+
+struct Copy {  // out = in
+  Span in, out;
+};
+
+enum class NormKind { rms, layer };
+// RMSNorm: out = in / sqrt(mean(in^2) + epsilon) * weight. LayerNorm: the same of in - mean(in), plus bias.
+struct Norm {
+  Span in, out;
+  NormKind kind = NormKind::rms;
+  WeightId weight = kNone, bias = kNone;
+  float epsilon = 0;
+};
+
+// out = W in + b with the rows [first_row, first_row + out.size) of the weight and of the bias. relu: of the
+// sum; adds: out += the sum. Never both.
+struct Product {
+  Span in, out;
+  WeightId weight = kNone, bias = kNone;
+  std::int64_t first_row = 0;
+  bool relu = false, adds = false;
+};
+
+// The causal depthwise convolution over the last `taps` inputs of each channel, then silu:
+// out_d = silu(sum_k weight[d][k] in_d(t - taps + 1 + k) + bias[d]). The state holds the last taps - 1
+// inputs, {channels, taps - 1}, oldest first.
+struct Convolution {
+  Span in, out;
+  WeightId weight = kNone, bias = kNone;  // {channels, taps}
+  std::int64_t taps = 1;
+  StateId state = kNone;
+};
+
+// out = clip(softplus(in + bias)) to [lowest, highest].
+struct Softplus {
+  Span in, out;
+  WeightId bias = kNone;
+  float lowest = 0, highest = 0;
+};
+
+// out, of size 1 = the mean of in.
+struct Mean {
+  Span in, out;
+};
+
+// One step of Mamba's selective scan for each channel, gated (Gu and Dao 2023, equations 2 and 4):
+//   dt' = clip(softplus(dt + dt_bias)), or dt where `activates` is false
+//   h' = exp(A dt') h + u B x;  u = dt', or input_dt where there is one;  y = (<C, h'> + D x) silu(z)
+// In sequences of 2 to chunk_size frames inputs are decayed too: h' = exp(A dt') (h + u B x).
+struct SelectiveScan {
+  Span x, dt, b, c, z, out;  // {channels}; b and c {state}
+  Span input_dt;             // of size 1
+  WeightId a = kNone;        // {channels, state}
+  WeightId d = kNone, dt_bias = kNone;
+  bool activates = true;
+  float lowest = 0, highest = 0;
+  std::int64_t chunk_size = 0;
+  StateId state = kNone;  // {channels, state}
+};
+
+using Phase = std::variant<Copy, Norm, Product, Convolution, Softplus, Mean, SelectiveScan>;
+using Block = std::vector<Phase>;
+
+struct Network {
+  std::vector<Vector> vectors;
+  std::vector<Weight> weights;
+  std::vector<StatePart> states;  // in the order of State's values (core/policy/policy.hpp)
+  VectorId frame = kNone, hidden = kNone, outs = kNone;
+  Block input;  // from frame to hidden
+  std::vector<Block> layers;
+  Block output;  // from hidden to outs
+
+  std::int64_t size_of(VectorId vector) const { return vectors[static_cast<std::size_t>(vector)].size; }
+  Span all_of(VectorId vector) const { return {vector, 0, size_of(vector)}; }
+  const Weight& weight(WeightId id) const { return weights[static_cast<std::size_t>(id)]; }
+  const StatePart& state(StateId id) const { return states[static_cast<std::size_t>(id)]; }
+  std::int64_t state_floats() const;        // of one agent
+  std::int64_t state_at(StateId id) const;  // where the part begins, in floats
+};
+
+// Throws internal where the network breaks its rules, or where the sizes of a phase's vectors, weights and
+// states disagree.
+void check(const Network& network);
+
+// ---- what follows from a phase ----
+
+std::vector<Span> reads(const Phase& phase);  // of an `adds` product also what it adds to
+Span writes(const Phase& phase);
+StateId state_of(const Phase& phase);  // kNone where it has none
+std::vector<WeightId> weights_of(const Phase& phase);
+
+// ---- what follows from a list ----
+
+// For each phase of a layer, the first one: whether it needs the frame alone, and no state. Such phases are
+// computed once for each frame of a session with a window.
+std::vector<bool> frame_only(const Network& network);
+// The vectors, or parts of them, that a window needs of each frame: what frame-only phases write and later
+// ones read; first of all `hidden`.
+std::vector<Span> kept_of_frame(const Network& network);
+// For each phase of a layer, whether a state of this layer depends on it. Of the last layer, the others are
+// needed only for frames that are answered.
+std::vector<bool> feeds_state(const Block& layer);
+// Whether inputs of a scan are decayed in a sequence of `frames` frames.
+inline bool decays_input(const SelectiveScan& scan, std::int64_t frames) {
+  return frames > 1 && frames <= scan.chunk_size;
+}
+// Multiplications of weights for one frame.
+std::int64_t products_of(const Network& network);
+// Every phase of the network, in its order.
+std::vector<const Phase*> phases_of(const Network& network);
+
+}  // namespace exphil::core

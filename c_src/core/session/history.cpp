@@ -1,0 +1,32 @@
+#include "core/session/history.hpp"
+
+#include <algorithm>
+
+namespace exphil::core {
+
+History::History(Policy& policy, std::int64_t frames, bool carried)
+    : plays_(static_cast<std::size_t>(frames) + 1) {
+  if (!carried) return;
+  states_.reserve(plays_.size());
+  for (std::int64_t i = 0; i <= frames; ++i) states_.push_back(policy.new_state());
+  if (frames > 0) policy.reserve_chain(frames);
+}
+
+std::size_t History::index(std::int64_t by) const {
+  const std::int64_t entries = frames() + 1;
+  return static_cast<std::size_t>((current_ + by % entries + entries) % entries);
+}
+
+void History::advance() {
+  const std::size_t next = index(1);
+  plays_[next] = play();
+  current_ = static_cast<std::int64_t>(next);
+  recorded_ = std::min(recorded_ + 1, frames());
+}
+
+void History::go_back(std::int64_t frames) {
+  current_ = static_cast<std::int64_t>(index(-frames));
+  recorded_ -= frames;
+}
+
+}  // namespace exphil::core

@@ -1,0 +1,44 @@
+// What a session needs to go back: its state before each of its last frames, in a ring. A frame reads one
+// entry and writes the next, so that recording costs it nothing, and going back is a subtraction. A session
+// without history has a ring of one entry. Used by session.cpp, under its lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/policy/policy.hpp"
+#include "core/session/play.hpp"
+
+namespace exphil::core {
+
+class History {
+ public:
+  // `frames`: how far back it goes. Not carried: a session with a window, which needs only the play states.
+  // Throws out_of_memory.
+  History(Policy& policy, std::int64_t frames, bool carried);
+
+  std::int64_t frames() const { return static_cast<std::int64_t>(plays_.size()) - 1; }
+  // The frames recorded since the history began, at most frames().
+  std::int64_t recorded() const { return recorded_; }
+
+  // The entry that is `by` frames after the current one; before it where `by` is negative. From -recorded()
+  // to frames(): that far ahead are the entries that the next frames write. No state where not carried.
+  State* state(std::int64_t by = 0) const { return states_.empty() ? nullptr : states_[index(by)].get(); }
+  PlayState& play() { return plays_[static_cast<std::size_t>(current_)]; }
+
+  // After a frame whose state was written to state(1): that entry is now the current one. Its play state is a
+  // copy of the previous one.
+  void advance();
+  void go_back(std::int64_t frames);  // at most recorded()
+  void begin_anew() { recorded_ = 0; }
+
+ private:
+  std::size_t index(std::int64_t by) const;
+
+  std::vector<std::unique_ptr<State>> states_;
+  std::vector<PlayState> plays_;
+  std::int64_t current_ = 0, recorded_ = 0;
+};
+
+}  // namespace exphil::core

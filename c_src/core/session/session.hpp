@@ -1,0 +1,153 @@
+// Sessions and snapshots for nif/: a State, its lock, and a reference that keeps the policy alive. Every call
+// is safe from any thread; calls on one session run one after another.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/policy/policy.hpp"
+#include "core/session/frame_window.hpp"
+#include "core/session/history.hpp"
+#include "core/session/late_frame.hpp"
+#include "core/session/pace.hpp"
+#include "core/session/play.hpp"
+#include "core/work/handover_mutex.hpp"
+
+namespace exphil::core {
+
+struct SessionOptions {
+  std::int64_t window = 0;   // length in frames of a zero-state window for each answer; 0: a carried state
+  Pad pad = Pad::repeat;     // of a window
+  PlayRules rules;           // of act
+  MicroHertz pace = 0;       // frames are expected at this rate; 0: none is
+  bool armed = false;        // frames may be launched ahead of their observation: Policy::armed_step
+  std::int64_t history = 0;  // how many frames roll_back can go back; each keeps a state resident
+};
+
+inline constexpr std::int64_t kMostHistory = 1024;
+
+class Snapshot {
+ public:
+  // No state where the session has a window.
+  Snapshot(std::shared_ptr<Policy> policy, std::unique_ptr<State> state, std::optional<FrameWindow> window,
+           PlayState play)
+      : policy_(std::move(policy)), state_(std::move(state)), window_(std::move(window)), play_(play) {}
+  const std::shared_ptr<Policy>& policy() const { return policy_; }
+  const State* state() const { return state_.get(); }
+  const std::optional<FrameWindow>& window() const { return window_; }
+  const PlayState& play() const { return play_; }
+
+ private:
+  std::shared_ptr<Policy> policy_;  // declared first, so that the state is freed before the policy
+  std::unique_ptr<State> state_;
+  std::optional<FrameWindow> window_;
+  PlayState play_;
+};
+
+class Session {
+ public:
+  // A zero state, or an empty window. limit_exceeded where the history is longer than kMostHistory.
+  explicit Session(std::shared_ptr<Policy> policy, const SessionOptions& options = {});
+  const std::shared_ptr<Policy>& policy() const { return policy_; }
+  bool has_window() const { return window_.has_value(); }
+
+  // may_wait: false on a thread that must not be held up. Such a call throws WouldWait where another one has
+  // the session, or a frame cannot be sent to the device at once; and a frame that is not there after
+  // kPatience is thrown as Late.
+  void step(const float* obs, float* out, bool may_wait = true);
+  // One frame, and the action for its outputs by the session's rules. Throws unsupported where the policy has
+  // no controller; logits: {d_output} of room.
+  Action act(const float* obs, float* logits, bool may_wait = true);
+  // The history begins anew: one cannot roll back into a prefill. The same holds for restore and
+  // import_state.
+  void prefill(const float* frames, std::int64_t seq, float* out);
+
+  // Back to the state before the last `frames` frames (step, act and their batches, resimulate), with its
+  // window and its state of play. limit_exceeded where fewer are recorded, unsupported without history;
+  // nothing has changed then.
+  void roll_back(std::int64_t frames, bool may_wait = true);
+  // roll_back, then `seq` steps in one submission: {seq, d_input} -> {seq, d_output}. seq is at most the
+  // session's history (limit_exceeded). Where it throws, the session is as before the call, not rolled back.
+  void resimulate(std::int64_t frames_back, const float* frames, std::int64_t seq, float* out,
+                  bool may_wait = true);
+  // The same with the action of each frame; logits: {seq, d_output} of room.
+  std::vector<Action> resimulate_acts(std::int64_t frames_back, const float* frames, std::int64_t seq,
+                                      float* logits, bool may_wait = true);
+
+  // Whether step and act may be called with may_wait = false on a policy that waits for a device.
+  bool splits_frames() const { return split_ != nullptr; }
+
+  // Expects frames at this rate from now on, or none where it is 0; see pace.hpp. Throws as Pace does;
+  // nothing has changed then.
+  void set_pace(MicroHertz rate);
+  // The next frame comes within the next few hundred microseconds; for a session with `armed`. Does nothing
+  // where another call has the session.
+  void arm() noexcept;
+  // The caller has just prepared for the next frame itself (ScratchStep on its own thread), so that frame
+  // does not count for the pace: where every frame is like that, the pace's thread sleeps.
+  void caller_has_warmed() noexcept { caller_warmed_.store(true, std::memory_order_relaxed); }
+
+  std::unique_ptr<Snapshot> snapshot(bool may_wait = true);
+  // mismatch unless the snapshot's policy is this session's
+  void restore(const Snapshot& snapshot, bool may_wait = true);
+  std::vector<std::uint8_t> export_state();
+  void import_state(const std::uint8_t* bytes,
+                    std::size_t size);  // invalid_state or mismatch; unchanged then
+
+  // One frame for each session, all of one policy (mismatch otherwise; invalid_argument where a session
+  // appears twice). Locks are taken in address order, so two overlapping batches cannot deadlock.
+  static void step_batch(const std::vector<Session*>& sessions, const float* obs, float* out);
+  // step_batch, with the action of each session; logits: {sessions, d_output}, written.
+  static std::vector<Action> act_batch(const std::vector<Session*>& sessions, const float* obs,
+                                       float* logits);
+
+ private:
+  friend class LateFrame;
+  using Lock = std::unique_lock<HandoverMutex>;
+  using Locks = std::vector<Lock>;
+  static Locks lock_all(const std::vector<Session*>& sessions);
+  static void step_locked(const std::vector<Session*>& sessions, const float* obs, float* out);
+  static void step_mixed(const std::vector<Session*>& sessions, const std::vector<State*>& from,
+                         const std::vector<State*>& to, const float* obs, float* out);
+  Lock lock_for_step(bool may_wait);
+  void frame_arrived() {
+    const bool warmed = caller_warmed_.exchange(false, std::memory_order_relaxed);
+    if (pace_ && !warmed) pace_->arrived();
+  }
+  void step_locked(const float* obs, float* out);
+  // A frame of a call that may not wait. Throws Late, and has given up the lock then. noise: null where the
+  // frame chooses no action; prepared here, while the device computes.
+  void step_split(Lock& lock, const float* obs, float* out, Noise* noise);
+  void finish_split(float* out);
+  void step_window(const float* obs, float* out);
+  // The answers of the windows that end at the last `count` frames of `window`, through the ring. Where it
+  // throws, the ring lacks the frames that `window` does not call held.
+  void answer_windows(FrameWindow& window, std::int64_t count, float* out);
+  // `seq` frames of a session with a window, which first goes back `back` frames. Where it throws, nothing
+  // has changed.
+  void run_windows(std::int64_t back, const float* frames, std::int64_t seq, float* out);
+  void prepare_noise_locked(Noise* noise);
+  Action choose_locked(const float* logits, const Noise& noise);
+  Action choose_locked(const float* logits);
+  void require_recorded(std::int64_t frames_back) const;
+  // Leaves the history at the state that the frames start from; the caller advances it.
+  void resimulate_locked(std::int64_t frames_back, const float* frames, std::int64_t seq, float* out);
+
+  std::shared_ptr<Policy> policy_;
+  const PlayRules rules_;
+  History history_;                    // the current state and those before it
+  std::optional<FrameWindow> window_;  // of a session with a window, which has no states
+  std::unique_ptr<FrameRing> ring_;    // what the policy keeps of these frames
+  std::unique_ptr<SplitStep> split_;   // null where frames are computed in the calling thread, or windows
+  std::unique_ptr<Pace> pace_;         // null where no frame is expected
+  std::atomic<bool> caller_warmed_{false};
+  HandoverMutex mutex_;
+};
+
+}  // namespace exphil::core

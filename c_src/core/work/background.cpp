@@ -1,0 +1,285 @@
+#include "core/work/background.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/work/background_thread.hpp"
+#include "core/work/fair_queue.hpp"
+#include "core/work/parallel.hpp"
+
+namespace exphil::core {
+
+namespace {
+
+constexpr int kKinds = 3;
+// A scan or a batch of windows has three streams. A CUDA device has eight hardware queues
+// (CUDA_DEVICE_MAX_CONNECTIONS) and shares them among streams when there are more: a step in another stream
+// then waits for a scan's copies. Two jobs and a policy's own stream fit, and keep the device as busy as
+// four.
+constexpr std::int64_t kDeviceJobs = 2, kFileJobs = 2;
+using Clock = std::chrono::steady_clock;
+
+// How long a thread without work stays awake. A caller that scans in a loop needs some 20 us between two
+// scans, and to wake a thread takes 50.
+constexpr std::chrono::microseconds kAwake{60};
+// A piece takes some 100 us; a helper that needs the last of them is awaited awake for about that long.
+constexpr int kSpins = 1000;
+
+// Of this thread; of a helper none.
+thread_local const Job* running_job = nullptr;
+
+// The pieces of one run_pieces(), on the stack of the thread that called it.
+struct Range {
+  Range(std::int64_t count, const std::function<void(std::int64_t)>& work) : pieces(count), body(work) {}
+  bool exhausted() const { return next.load(std::memory_order_relaxed) >= pieces; }
+
+  const std::int64_t pieces;
+  const std::function<void(std::int64_t)>& body;
+  std::atomic<std::int64_t> next{0};
+  std::atomic<int> helpers{0};  // changed under the mutex
+  std::exception_ptr error;     // under the mutex
+};
+
+class Background {
+ public:
+  void submit(JobKind kind, std::uint64_t owner, std::shared_ptr<Job> job) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const bool alone = waiting() == 0 && running() == 0;
+    if (!alone) note_several_calls();
+    if (waiting() >= ready()) start_thread();
+    lane(kind).waiting.push(owner, std::move(job));
+    count_waiting();
+    news_.fetch_add(1, std::memory_order_relaxed);
+    if (low_idle_ > 0 && is_quiet()) return wake_.notify_all();  // those end
+    wake_.notify_one();
+    // A helper is awake by the time that the job wants it.
+    if (alone && kind == JobKind::compute && threads() > 1) wake_.notify_one();
+  }
+
+  JobCounts counts() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    JobCounts counts;
+    counts.waiting = waiting();
+    counts.running = running();
+    return counts;
+  }
+
+  bool computes() const { return active_.load(std::memory_order_relaxed) > 0; }
+
+  void run(std::int64_t pieces, const std::function<void(std::int64_t)>& body) {
+    Range range(pieces, body);
+    open(range);
+    work(range, false);
+    close(range);
+    if (range.error) std::rethrow_exception(range.error);
+  }
+
+ private:
+  struct Lane {
+    FairQueue<std::shared_ptr<Job>> waiting;
+    std::int64_t running = 0;
+  };
+
+  Lane& lane(JobKind kind) { return lanes_[static_cast<int>(kind)]; }
+  static std::int64_t most_running(int kind) {
+    const std::int64_t most[kKinds] = {threads(), kDeviceJobs, kFileJobs};
+    return most[kind];
+  }
+
+  std::int64_t waiting() const {
+    std::size_t count = 0;
+    for (const Lane& lane : lanes_) count += lane.waiting.size();
+    return static_cast<std::int64_t>(count);
+  }
+
+  std::int64_t running() const {
+    std::int64_t count = 0;
+    for (const Lane& lane : lanes_) count += lane.running;
+    return count;
+  }
+
+  // Called with the mutex. Threads that sleep and take work when they wake.
+  std::int64_t ready() const { return is_quiet() ? idle_ - low_idle_ : idle_; }
+
+  // Called with the mutex. More threads than can run at once would only sleep.
+  void start_thread() {
+    if (started_ - (idle_ - ready()) >= threads() + kDeviceJobs + kFileJobs) return;
+    try {
+      std::thread([this] { loop(); }).detach();
+      ++started_;
+    } catch (const std::exception& error) {  // no memory, or no thread: those that run take the work
+      if (started_ == 0) {
+        fail(ErrorKind::out_of_memory, "", "the system gives no thread for large calls: ", error.what());
+      }
+    }
+  }
+
+  void count_waiting() {
+    waiting_compute_.store(static_cast<int>(lane(JobKind::compute).waiting.size()),
+                           std::memory_order_relaxed);
+  }
+
+  void loop() {
+    begin_background_thread();
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (bool low = false;;) {
+      if (has_low_priority() && !low) low = true, ++low_;
+      // Where nothing asks for a low priority any more, threads of the callers' priority replace those that
+      // have it, as soon as there is one.
+      if (low && low_ < started_ && is_quiet()) break;
+      if (run_job(lock) || help(lock)) continue;
+      ++idle_, low_idle_ += low;
+      if (!stay_awake(lock)) wake_.wait(lock);
+      --idle_, low_idle_ -= low;
+    }
+    --low_, --started_;
+    wake_.notify_one();  // what woke this thread is another's
+  }
+
+  // Whether a job or a range came in the meantime.
+  bool stay_awake(std::unique_lock<std::mutex>& lock) {
+    const unsigned seen = news_.load(std::memory_order_relaxed);
+    lock.unlock();
+    for (const auto end = Clock::now() + kAwake; Clock::now() < end;) {
+      if (news_.load(std::memory_order_relaxed) != seen) break;
+      sched_yield();
+    }
+    lock.lock();
+    return news_.load(std::memory_order_relaxed) != seen;
+  }
+
+  // Kinds take turns, so that jobs of one never keep another waiting.
+  bool run_job(std::unique_lock<std::mutex>& lock) {
+    for (int i = 0; i < kKinds; ++i) {
+      const int kind = (turn_ + i) % kKinds;
+      Lane& lane = lanes_[kind];
+      if (lane.waiting.size() == 0 || lane.running >= most_running(kind)) continue;
+      turn_ = kind + 1;
+      std::shared_ptr<Job> job = lane.waiting.pop();
+      count_waiting();
+      ++lane.running;
+      const bool uses_a_core = kind != static_cast<int>(JobKind::device);
+      if (uses_a_core) active_.fetch_add(1, std::memory_order_relaxed);
+      lock.unlock();
+      if (!is_quiet()) lower_priority();
+      running_job = job.get();
+      job->run();
+      running_job = nullptr;
+      job.reset();
+      if (uses_a_core) active_.fetch_sub(1, std::memory_order_relaxed);
+      lock.lock();
+      --lane.running;
+      return true;
+    }
+    return false;
+  }
+
+  bool help(std::unique_lock<std::mutex>& lock) {
+    if (active_.load(std::memory_order_relaxed) >= threads()) return false;
+    for (Range* range : ranges_) {
+      if (range->exhausted()) continue;
+      ++range->helpers;
+      active_.fetch_add(1, std::memory_order_relaxed);
+      lock.unlock();
+      work(*range, true);
+      active_.fetch_sub(1, std::memory_order_relaxed);
+      lock.lock();
+      if (--range->helpers == 0) left_.notify_all();
+      return true;
+    }
+    return false;
+  }
+
+  // A job may start, or more cores are used than there are.
+  bool helper_should_leave() const {
+    return waiting_compute_.load(std::memory_order_relaxed) > 0 ||
+           active_.load(std::memory_order_relaxed) > threads();
+  }
+
+  void work(Range& range, bool helper) {
+    for (;;) {
+      if (helper && helper_should_leave()) return;
+      const std::int64_t piece = range.next.fetch_add(1, std::memory_order_relaxed);
+      if (piece >= range.pieces) return;
+      try {
+        range.body(piece);
+      } catch (...) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (!range.error) range.error = std::current_exception();
+        range.next.store(range.pieces, std::memory_order_relaxed);
+      }
+      give_way();
+    }
+  }
+
+  void open(Range& range) {
+    std::list<Range*> place{&range};
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ranges_.splice(ranges_.end(), place);
+    news_.fetch_add(1, std::memory_order_relaxed);
+    const std::int64_t free = threads() - active_.load(std::memory_order_relaxed);
+    const std::int64_t wanted = std::min(range.pieces - 1, free), asleep = ready();
+    for (std::int64_t i = 0; i < wanted; ++i) {
+      if (i >= asleep) start_thread();
+      wake_.notify_one();
+    }
+  }
+
+  // Nobody joins any more; returns when those who did have left.
+  void close(Range& range) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ranges_.remove(&range);
+    lock.unlock();
+    for (int i = 0; i < kSpins && range.helpers.load(std::memory_order_acquire) > 0; ++i) {
+      std::this_thread::yield();
+    }
+    lock.lock();
+    left_.wait(lock, [&] { return range.helpers == 0; });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_, left_;
+  Lane lanes_[kKinds];
+  std::list<Range*> ranges_;
+  int turn_ = 0;
+  std::int64_t started_ = 0, idle_ = 0;
+  std::int64_t low_ = 0, low_idle_ = 0;  // those of them with a low priority
+  std::atomic<int> active_{0};           // threads that compute: jobs and helpers
+  std::atomic<int> waiting_compute_{0};
+  std::atomic<unsigned> news_{0};  // jobs and ranges so far; changed under the mutex
+};
+
+Background& background() {
+  static Background* const instance = new Background;
+  return *instance;
+}
+
+}  // namespace
+
+void submit_job(JobKind kind, std::uint64_t owner, std::shared_ptr<Job> job) {
+  background().submit(kind, owner, std::move(job));
+}
+void stop_if_abandoned() {
+  if (running_job != nullptr && running_job->is_abandoned()) throw Abandoned{};
+}
+JobCounts job_counts() {
+  return background().counts();
+}
+bool background_computes() {
+  return background().computes();
+}
+void run_pieces(std::int64_t pieces, const std::function<void(std::int64_t)>& body) {
+  background().run(pieces, body);
+}
+
+}  // namespace exphil::core

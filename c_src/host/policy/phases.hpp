@@ -1,0 +1,37 @@
+// One implementation of each kind of phase on the CPU, for rows of frames or panels of outputs. Callers:
+// host/policy/forward.cpp. Any thread; cannot fail.
+#pragma once
+
+#include <cstdint>
+
+#include "host/policy/state_layout.hpp"
+#include "host/policy/weights.hpp"
+
+namespace exphil::host {
+
+// Sequences of a pass, agent after agent: `frames` rows each.
+struct PassRows {
+  float* const* states = nullptr;  // {agents}, advanced by `frames`
+  // {agents}: where each state is read, if it is not advanced in place. Only for passes of one frame.
+  float* const* from = nullptr;
+  std::int64_t agents = 0, frames = 0;
+  std::int64_t length = 0;  // by which core::decays_input decides
+};
+
+// What a lane needs for the phases of a block.
+struct PhaseRun {
+  const PassRows& rows;
+  const StateLayout& layout;
+  const MatrixRows* at = nullptr;  // of each vector, its rows
+  float* scratch = nullptr;        // ForwardPlan::scan_floats
+  std::int64_t unused = 0;         // outputs of so many first rows are not read
+};
+
+// Rows [first, first + count) and panels [begin, end) of the outputs. A phase with a state takes all rows.
+struct Piece {
+  std::int64_t first = 0, count = 0, begin = 0, end = 0;
+};
+
+void run_phase(const core::Phase& phase, const PackedPhase& packed, const PhaseRun& run, const Piece& piece);
+
+}  // namespace exphil::host

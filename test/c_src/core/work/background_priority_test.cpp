@@ -1,0 +1,185 @@
+// The priority of background threads: a job that has the machine for itself has that of its caller, and
+// beside frames or other jobs it has a low one.
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/work/background.hpp"
+#include "core/work/own_thread.hpp"
+#include "core/work/parallel.hpp"
+#include "support/catch.hpp"
+
+namespace exphil::core {
+
+namespace {
+
+constexpr int kLow = 10;
+
+int nice_of_this_thread() {
+  return getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)));
+}
+
+class Work final : public Job {
+ public:
+  explicit Work(std::function<void()> work) : work_(std::move(work)) {}
+  void run() noexcept override {
+    work_();
+    done_.set_value();
+  }
+  std::future<void> done() { return done_.get_future(); }
+
+ private:
+  std::function<void()> work_;
+  std::promise<void> done_;
+};
+
+std::future<void> start(std::function<void()> work) {
+  auto job = std::make_shared<Work>(std::move(work));
+  std::future<void> done = job->done();
+  submit_job(JobKind::compute, 1, job);
+  return done;
+}
+
+int nice_of_a_job() {
+  int nice = 0;
+  start([&] { nice = nice_of_this_thread(); }).wait();
+  return nice;
+}
+
+// Longer than frames and several jobs are remembered.
+void wait_until_quiet() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+}
+
+// Frames and jobs are remembered for 100 milliseconds, for which the system may well keep a thread off its
+// core. So what depends on that is tried again.
+template <class Happens>
+bool in_some_tries(const Happens& happens) {
+  for (int i = 0; i < 50; ++i) {
+    if (happens()) return true;
+  }
+  return false;
+}
+
+// A look at the frames and jobs, which a thread takes once in 20 microseconds.
+void give_way_soon() {
+  std::this_thread::sleep_for(std::chrono::microseconds(100));
+  give_way();
+}
+
+int background_threads() {
+  int count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    count += name == "exphil_job";
+  }
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("a job alone has its caller's priority, and a low one from the first frame on", "[background]") {
+  const int own = nice_of_this_thread(), low = std::max(own, kLow);
+  for (int round = 0; round < 3; ++round) {
+    wait_until_quiet();
+    int before = -1;
+    bool lowered = false;
+    start([&] {
+      give_way_soon();
+      before = nice_of_this_thread();
+      lowered = in_some_tries([&] {
+        note_frame();
+        give_way_soon();
+        return nice_of_this_thread() == low;
+      });
+    }).wait();
+    CHECK(before == own);
+    CHECK(lowered);
+    CHECK(in_some_tries([&] {
+      note_frame();
+      return nice_of_a_job() == low;
+    }));
+  }
+  CHECK(background_threads() <= 2 * (threads() + 6));
+}
+
+TEST_CASE("jobs beside each other have a low priority", "[background]") {
+  const int low = std::max(nice_of_this_thread(), kLow);
+  CHECK(in_some_tries([&] {
+    wait_until_quiet();
+    std::promise<void> second_is_there;
+    int first = 0, second = 0;
+    auto one = start([&] {
+      second_is_there.get_future().wait();
+      give_way_soon();
+      first = nice_of_this_thread();
+    });
+    auto two = start([&] { second = nice_of_this_thread(); });
+    second_is_there.set_value();
+    one.wait(), two.wait();
+    return first == low && second == low;
+  }));
+}
+
+// Threads end between jobs that are longer than the time for which other jobs are remembered.
+TEST_CASE("jobs that wait for long ones all run", "[background]") {
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::future<void>> all;
+    for (int i = 0; i < 3 * threads(); ++i) {
+      all.push_back(start([] { std::this_thread::sleep_for(std::chrono::milliseconds(120)); }));
+    }
+    for (std::future<void>& done : all) {
+      REQUIRE(done.wait_for(std::chrono::seconds(60)) == std::future_status::ready);
+    }
+  }
+}
+
+TEST_CASE("the helpers of a job alone have its priority", "[background]") {
+  const int own = nice_of_this_thread();
+  wait_until_quiet();
+  std::atomic<int> others{0};
+  start([&] {
+    parallel_for(64, 1, [&](std::int64_t, std::int64_t) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      others += nice_of_this_thread() != own;
+    });
+  }).wait();
+  CHECK(others == 0);
+}
+
+TEST_CASE("a job runs on every core of the process, whatever the thread is bound to that started its thread",
+          "[background]") {
+  cpu_set_t all, of_job;
+  CPU_ZERO(&of_job);
+  REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
+  start([] { note_frame(); }).wait();
+  nice_of_a_job();  // a thread of low priority now, so that the next job has another
+  wait_until_quiet();
+  int cores = 0;
+  std::thread([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+    start([&] { sched_getaffinity(0, sizeof of_job, &of_job); }).wait();
+    cores = process_cores();
+  }).join();
+  CHECK(cores == CPU_COUNT(&all));
+  CHECK(CPU_EQUAL(&of_job, &all));
+}
+
+}  // namespace exphil::core
