@@ -15,6 +15,7 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/session/session.hpp"
+#include "core/trunk/load.hpp"
 #include "core/work/pause.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/loader.hpp"
