@@ -5,10 +5,10 @@
 #   CXX CXXFLAGS  compiler and its optimisation flags; a change rebuilds the affected objects
 #   CUDA_HOME     a CUDA toolkit, where it is not in one of the usual places; CUDA_INCLUDE is only the headers' folder,
 #                 and CUDA_INCLUDE= builds without the CUDA backend
-#   OUT           where programs and libraries go, and the few objects that differ with and without CUDA (default: BUILD),
+#   BUILD_CUDA    where programs and libraries go, and the few objects that differ with and without CUDA (default: BUILD),
 #                 so that two such builds can share the other objects
 BUILD ?= build
-OUT ?= $(BUILD)
+BUILD_CUDA ?= $(BUILD)
 PRIV ?= priv
 # -g1: line numbers for backtraces; full -g would make the build 50% slower.
 CXXFLAGS ?= -O2 -g1
@@ -85,10 +85,10 @@ KERNELS := $(call sources_in,kernels,cu) $(call sources_in,kernels,cuh)
 
 # These alone ask whether there is a CUDA backend (EXPHIL_CUDA); .ci/layers checks it.
 CUDA_AWARE := $(addprefix c_src/nif/,backends.cpp info.cpp tools/copy_rates.cpp)
-NIF_OBJECTS := $(CUDA_AWARE:%.cpp=$(OUT)/%.o) \
+NIF_OBJECTS := $(CUDA_AWARE:%.cpp=$(BUILD_CUDA)/%.o) \
   $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(CUDA_AWARE),$(filter c_src/nif/%,$(SOURCES))))
 LIBRARY_OBJECTS := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out c_src/nif/%,$(SOURCES)))
-XLA_OBJECTS := $(XLA_SOURCES:%.cpp=$(OUT)/%.o)
+XLA_OBJECTS := $(XLA_SOURCES:%.cpp=$(BUILD_CUDA)/%.o)
 TEST_OBJECTS := $(TESTS:%.cpp=$(BUILD)/%.o)
 FAKE_CUDA_LIBRARY := $(if $(FAKE_CUDA),$(abspath $(BUILD))/libfake_cuda.so)
 FAKE_NVRTC_LIBRARY := $(if $(FAKE_NVRTC),$(abspath $(BUILD))/libfake_nvrtc.so)
@@ -111,7 +111,7 @@ demo: setup
 
 ## test: set up, check, build, and run every test except test_variants; prints what it leaves out, and why
 test: setup
-	@$(MAKE) --no-print-directory check $(OUT)/c_src_tests
+	@$(MAKE) --no-print-directory check $(BUILD_CUDA)/c_src_tests
 	@$(MAKE) --no-print-directory test_c test_ex
 	@$(MAKE) --no-print-directory test_latency
 
@@ -121,7 +121,7 @@ test_c: $(if $(CUDA_FOUND),test_c_emulated test_c_teams) test_c_others
 
 ## test_without_cuda: build without CUDA headers, as most users do, and run that build's tests; other objects are those of $(BUILD)
 test_without_cuda:
-	@$(MAKE) --no-print-directory CUDA_INCLUDE= OUT=$(BUILD)/without_cuda $(BUILD)/without_cuda/c_src_tests test_ex
+	@$(MAKE) --no-print-directory CUDA_INCLUDE= BUILD_CUDA=$(BUILD)/without_cuda $(BUILD)/without_cuda/c_src_tests test_ex
 	$(BUILD)/without_cuda/c_src_tests $(NOT_RECORDED)
 # Both install their libraries in $(PRIV).
 ifneq ($(filter test_without_cuda,$(MAKECMDGOALS)),)
@@ -138,8 +138,8 @@ test_c_others: TAGS = ~[emulated]~[.]
 test_variants_compiled: TAGS = [variants]~[emulated]
 test_variants_faults: TAGS = [variants][emulated]~[scan_grad]
 test_variants_gradient: TAGS = [variants][emulated][scan_grad]
-test_c_emulated test_c_teams test_c_others test_variants_compiled test_variants_faults test_variants_gradient: $(OUT)/c_src_tests
-	$(OUT)/c_src_tests '$(TAGS)'
+test_c_emulated test_c_teams test_c_others test_variants_compiled test_variants_faults test_variants_gradient: $(BUILD_CUDA)/c_src_tests
+	$(BUILD_CUDA)/c_src_tests '$(TAGS)'
 
 ## test_ex: the Elixir tests (ExUnit)
 test_ex: native $(FAKE_CUDA_LIBRARY)
@@ -260,7 +260,7 @@ native: $(PRIV)/exphil_native.so $(INSTALLED_KERNELS) $$(if $$(XLA_INCLUDE),$(PR
 
 # Installed by rename: a VM that has loaded the old library keeps it. Compared by content: with and without CUDA there are two
 # libraries, and the older one may be the one to install.
-$(PRIV)/%.so: $(OUT)/%.so force
+$(PRIV)/%.so: $(BUILD_CUDA)/%.so force
 	@cmp -s $< $@ || { mkdir -p $(PRIV) && cp $< $@.$$$$ && mv $@.$$$$ $@; }
 
 $(PRIV)/kernels/%: kernels/%
@@ -268,13 +268,13 @@ $(PRIV)/kernels/%: kernels/%
 
 # Each library exports its own entry points alone (exports.map). A symbol of the C++ library that it exported too could be
 # replaced by that of another libstdc++ in the process, such as the one that JAX brings.
-$(OUT)/exphil_native.so: $(NIF_OBJECTS) $(LIBRARY_OBJECTS)
+$(BUILD_CUDA)/exphil_native.so: $(NIF_OBJECTS) $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
 	@$(CXX) -shared -Wl,--version-script=c_src/nif/exports.map $(filter %.o,$^) -o $@ $(LIBS)
 	@$(if $(CUDA_FOUND),,echo '$(NO_CUDA): built without the CUDA backend')
 
 # Custom calls for XLA. A separate library, because JAX has no BEAM.
-$(OUT)/exphil_native_xla.so: $(XLA_OBJECTS) $(LIBRARY_OBJECTS)
+$(BUILD_CUDA)/exphil_native_xla.so: $(XLA_OBJECTS) $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
 	@$(CXX) -shared -Wl,--version-script=c_src/xla/exports.map $(filter %.o,$^) -o $@ $(LIBS)
 
@@ -282,8 +282,8 @@ $(OUT)/exphil_native_xla.so: $(XLA_OBJECTS) $(LIBRARY_OBJECTS)
 
 NIF_FLAGS = -isystem $(ERL_INCLUDE)
 $(BUILD)/c_src/nif/%.o: EXTRA_FLAGS = $(NIF_FLAGS)
-$(CUDA_AWARE:%.cpp=$(OUT)/%.o): EXTRA_FLAGS = $(NIF_FLAGS) $(CUDA_FLAGS)
-$(OUT)/c_src/xla/%.o: EXTRA_FLAGS = -isystem $(XLA_INCLUDE) $(CUDA_FLAGS)
+$(CUDA_AWARE:%.cpp=$(BUILD_CUDA)/%.o): EXTRA_FLAGS = $(NIF_FLAGS) $(CUDA_FLAGS)
+$(BUILD_CUDA)/c_src/xla/%.o: EXTRA_FLAGS = -isystem $(XLA_INCLUDE) $(CUDA_FLAGS)
 $(BUILD)/c_src/cuda/%.o $(BUILD)/bench/%.o: EXTRA_FLAGS = $(CUDA_FLAGS)
 # -O1: the tests themselves need no more, and the build of all takes a minute less. Some compilers define _FORTIFY_SOURCE,
 # with which longjmp refuses to change stacks, as the emulated grid's threads do (test/c_src/support/grid.hpp).
@@ -301,24 +301,24 @@ define compile
 endef
 $(BUILD)/%.o: %.cpp $(BUILD)/flags
 	$(compile)
-ifneq ($(OUT),$(BUILD))
-$(OUT)/%.o: %.cpp $(BUILD)/flags
+ifneq ($(BUILD_CUDA),$(BUILD))
+$(BUILD_CUDA)/%.o: %.cpp $(BUILD)/flags
 	$(compile)
 endif
 
 # Rewritten only when what they hold changes: the compiler and its flags, on which every object depends; where CUDA's headers
 # are, for what includes them; and whether there are any, for what asks that or is linked from other objects without them.
 $(BUILD)/flags: HELD = $(CXX) $(FLAGS)
-$(BUILD)/cuda_flags $(OUT)/cuda_found: HELD = $(CUDA_FLAGS)
-$(BUILD)/flags $(BUILD)/cuda_flags $(OUT)/cuda_found: force
+$(BUILD)/cuda_flags $(BUILD_CUDA)/cuda_found: HELD = $(CUDA_FLAGS)
+$(BUILD)/flags $(BUILD)/cuda_flags $(BUILD_CUDA)/cuda_found: force
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(HELD)' | cmp -s - $@ || printf '%s\n' '$(HELD)' > $@
 
 $(filter $(BUILD)/c_src/cuda/% $(BUILD)/test/c_src/cuda/%,$(LIBRARY_OBJECTS) $(TEST_OBJECTS)) $(BENCHES:%.cpp=$(BUILD)/%.o) \
   $(FAKE_CUDA_LIBRARY) $(FAKE_NVRTC_LIBRARY): $(BUILD)/cuda_flags
-$(CUDA_AWARE:%.cpp=$(OUT)/%.o) $(XLA_OBJECTS) $(OUT)/exphil_native.so $(OUT)/exphil_native_xla.so $(OUT)/c_src_tests: $(OUT)/cuda_found
+$(CUDA_AWARE:%.cpp=$(BUILD_CUDA)/%.o) $(XLA_OBJECTS) $(BUILD_CUDA)/exphil_native.so $(BUILD_CUDA)/exphil_native_xla.so $(BUILD_CUDA)/c_src_tests: $(BUILD_CUDA)/cuda_found
 
-$(OUT)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBRARY) $(FAKE_NVRTC_LIBRARY)
+$(BUILD_CUDA)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBRARY) $(FAKE_NVRTC_LIBRARY)
 	@echo "LD   $@"
 	@$(CXX) $(CXXFLAGS) $(filter %.o,$^) -o $@ $(CATCH2_LIBS) $(LIBS)
 

@@ -22,10 +22,10 @@ defmodule ExPhil.Native.LimitsTest do
     assert Enum.any?(relocations, fn {_object, text} -> text =~ @from_the_start end)
   end
 
-  # Of every source that is built: what differs with and without CUDA is in OUT, other objects are in BUILD.
+  # Of every source that is built: what differs with and without CUDA is in BUILD_CUDA, other objects are in BUILD.
   defp objects do
     build = System.get_env("BUILD", "build")
-    folders = Enum.uniq([build, System.get_env("OUT", build)])
+    folders = Enum.uniq([build, System.get_env("BUILD_CUDA", build)])
 
     Enum.flat_map(Path.wildcard("c_src/**/*.cpp"), fn source ->
       paths = for folder <- folders, do: Path.join([folder, Path.rootname(source) <> ".o"])
