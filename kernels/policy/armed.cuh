@@ -38,7 +38,8 @@ __device__ __forceinline__ void Step::push_obs(const ArmedArguments& armed) {
   const unsigned long long number = static_cast<unsigned long long>(args_.sequence) << 32;
   unsigned long long words[kPer];
 #pragma unroll
-  for (int i = 0; i < kPer; ++i) words[i] = thread() + i * THREADS < D_INPUT ? 0 : number;  // zeros behind it
+  for (int i = 0; i < kPer; ++i)
+    words[i] = thread() + i * THREADS < kDims.d_input ? 0 : number;  // zeros behind it
   bool arrived, over;
   do {
     // All loads are under way before the first of them is awaited.

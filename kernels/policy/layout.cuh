@@ -1,97 +1,13 @@
 // The padded sizes of a policy, and the layout of its weights, states and shared memory. Everything is
-// constexpr over a value of Dims, so one definition serves both sides: c_src/cuda/policy
-// packs and launches with Dims from a checkpoint's config; policy/dims.cuh builds one from the -D defines of
-// a kernel.
+// constexpr over a value of Network or Dims, so one definition serves both sides: c_src/cuda/policy packs and
+// launches with one that is made of a checkpoint's config; policy/dims.cuh makes one of a kernel's defines.
 #pragma once
 
+#include "kernels/policy/names.cuh"
 #include "kernels/policy/parts.cuh"
 
 namespace exphil {
 namespace policy {
-
-// NVRTC gets -default-device: these need no annotation.
-constexpr int round_up(int value, int multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-constexpr int divide_up(int value, int by) {
-  return (value + by - 1) / by;
-}
-constexpr int power_of_two_above(int value) {
-  int power = 1;
-  while (power < value) power *= 2;
-  return power;
-}
-constexpr int power_of_two_within(int value) {
-  int power = 1;
-  while (power * 2 <= value) power *= 2;
-  return power;
-}
-constexpr int least(int left, int right) {
-  return left < right ? left : right;
-}
-constexpr int most(int left, int right) {
-  return left > right ? left : right;
-}
-
-constexpr int kSegment = 32;  // of a dot product: policy/dot.cuh
-
-// How the weights of the matrices are stored (core/policy/precision.hpp). Kernels widen them to f32.
-enum class Stored : int { f32, bf16, f16, int8 };
-
-// What a dialect computes differently (core/policy/spec.hpp) and packing cannot fold into the weights.
-struct Form {
-  bool layer_norm = false;       // norms divide by the standard deviation, not by the root mean square
-  bool final_norm = true;        // before the heads
-  bool projection_bias = false;  // of x_proj
-  bool clips_dt = false;
-  bool mean_dt = false;       // inputs are scaled by the mean of dt over the channels
-  bool decays_input = false;  // windows may decay inputs by their own step (RowArguments::decays_input)
-  bool carried_decays_input = false;  // carried states do
-};
-
-// The sizes of a checkpoint and their padded sizes: every vector is padded with zeros to a multiple of the
-// segment size, so that any size works and every load is aligned.
-struct Dims {
-  int d_model = 0, d_inner = 0, d_state = 0, d_conv = 0, dt_rank = 0, d_input = 0, d_output = 0, n_layer = 0;
-  int d_hidden = 0;  // hidden values of all two-layer heads together; 0: the head is one linear map
-  Form form;
-  Stored stored = Stored::f32;
-
-  constexpr int weight_bytes() const { return stored == Stored::f32 ? 4 : stored == Stored::int8 ? 1 : 2; }
-  // A row's sum of q x is multiplied by the row's scale.
-  constexpr bool row_scales() const { return stored == Stored::int8; }
-  // LayerNorm's mean times the sum of a row is subtracted from the row's product: rounded rows, unlike those
-  // of f32 (c_src/cuda/policy/fold.hpp), do not sum up to zero.
-  constexpr bool centres() const { return form.layer_norm && stored != Stored::f32; }
-
-  constexpr int model() const { return round_up(d_model, kSegment); }
-  constexpr int inner() const { return round_up(d_inner, kSegment); }
-  constexpr int input() const { return round_up(d_input, kSegment); }
-  constexpr int output() const { return d_output; }
-  constexpr int layers() const { return n_layer; }
-  constexpr int hidden() const { return round_up(d_hidden, kSegment); }
-  // The values that the last product reads.
-  constexpr int head_depth() const { return d_hidden > 0 ? hidden() : model(); }
-
-  // The states of one channel are spread over neighbouring lanes of a warp, per_lane() each (in float4s).
-  constexpr int lanes() const { return least(32, power_of_two_above(divide_up(d_state, 4))); }
-  constexpr int per_lane() const { return round_up(divide_up(d_state, lanes()), 4); }
-  constexpr int state() const { return lanes() * per_lane(); }
-
-  // One row of x_proj's output: dt (rank()), B (state()), C (state()).
-  constexpr int rank() const { return round_up(dt_rank, 4); }
-  constexpr int projection() const { return rank() + 2 * state(); }
-
-  constexpr int taps() const { return d_conv; }
-  constexpr int history() const { return d_conv - 1; }  // past inputs of the causal convolution
-
-  // One agent's state, in floats: for each layer ssm {inner, state}, then conv {history, inner}, oldest
-  // first.
-  constexpr int ssm_floats() const { return inner() * state(); }
-  constexpr int conv_floats() const { return history() * inner(); }
-  constexpr int layer_state_floats() const { return ssm_floats() + conv_floats(); }
-  constexpr long long state_floats() const { return static_cast<long long>(layers()) * layer_state_floats(); }
-};
 
 // Values of a norm that a product behind it needs for each row of X: the scale, and the mean.
 constexpr int norm_values(const Dims& dims) {

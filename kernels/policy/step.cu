@@ -182,28 +182,29 @@ __device__ __forceinline__ void Step::input(bool pushes) {
   model_rows<kInputSegments, false>(kTeam.input.rows, w);
 }
 
-#if D_HIDDEN > 0
 // The hidden values of two-layer heads, pushed to every block.
+template <int kHiddenRows>
 __device__ __forceinline__ void Step::hidden_layer(const char* w) {
-  part_sums<kHiddenRows, kModelSegments>(kTeam.head.hidden.in(w), &act_.h[0][0], kModel);
-  __syncthreads();
-  constexpr int kSharers = least(TEAM, power_of_two_within(THREADS / (AGENTS * kHiddenRows)));
-  for (int i = thread(); i < AGENTS * kHiddenRows * kSharers; i += THREADS) {
-    const int sharer = i / (AGENTS * kHiddenRows), agent = i / kHiddenRows % AGENTS, row = i % kHiddenRows;
-    const int place = rank_ * kHiddenRows + row;
-    if (place >= kHidden) continue;
-    const float sum = row_sum<kModelSegments>(agent, row, kHiddenRows);
-    const float value = head_value(sum, agent, kTeam.head.hidden_rows, w, row);
-    board_.push(act_.hidden + agent * kHidden + place, fmaxf(value, 0.0f), sharer, kSharers);
+  if constexpr (kHiddenRows > 0) {
+    part_sums<kHiddenRows, kModelSegments>(kTeam.head.hidden.in(w), &act_.h[0][0], kModel);
+    __syncthreads();
+    constexpr int kSharers = least(TEAM, power_of_two_within(THREADS / (AGENTS * kHiddenRows)));
+    for (int i = thread(); i < AGENTS * kHiddenRows * kSharers; i += THREADS) {
+      const int sharer = i / (AGENTS * kHiddenRows), agent = i / kHiddenRows % AGENTS, row = i % kHiddenRows;
+      const int place = rank_ * kHiddenRows + row;
+      if (place >= kHidden) continue;
+      const float sum = row_sum<kModelSegments>(agent, row, kHiddenRows);
+      const float value = head_value(sum, agent, kTeam.head.hidden_rows, w, row);
+      board_.push(act_.hidden + agent * kHidden + place, fmaxf(value, 0.0f), sharer, kSharers);
+    }
+    board_.exchange(act_.hidden, AGENTS * kHidden);
   }
-  board_.exchange(act_.hidden, AGENTS * kHidden);
 }
-#endif
 
 __device__ __forceinline__ void Step::head(int first) {
   if constexpr (kForm.final_norm) norm_scales();
   const char* w = section(1, kTeam.head_at);
-  if constexpr (kHidden > 0) hidden_layer(w);
+  hidden_layer<kTeam.share.hidden>(w);
   part_sums<kHeads, kHeadSegments>(kTeam.head.weight.in(w), kHidden > 0 ? act_.hidden : &act_.h[0][0],
                                    kHeadDepth);
   __syncthreads();

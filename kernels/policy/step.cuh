@@ -12,7 +12,7 @@ namespace exphil {
 namespace policy {
 
 struct InlineObs {
-  float v[D_INPUT <= kMostInlineObs ? D_INPUT : 1];
+  float v[kDims.d_input <= kMostInlineObs ? kDims.d_input : 1];
 };
 
 constexpr int kInTasks = 2 * kOwn * kModelSegments;
@@ -107,6 +107,7 @@ class Step {
   __device__ void activate_all_dt(const char* w);
   __device__ void advance_states(const char* w, int layer);
   __device__ void head(int first);
+  template <int kHiddenRows>
   __device__ void hidden_layer(const char* w);
   __device__ void push_obs(const ArmedArguments& armed);
 
@@ -162,7 +163,7 @@ class Step {
       const int agent = first + i / kInput, k = i % kInput;
       float value = 0.0f;
       if (args_.obs == nullptr) {
-        if (agent == 0 && k < D_INPUT) value = from_parameters[k];
+        if (agent == 0 && k < kDims.d_input) value = from_parameters[k];
       } else if (agent < args_.count) {
         value = __ldcs(args_.obs + static_cast<long long>(agent) * kInput + k);
       }

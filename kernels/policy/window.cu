@@ -128,19 +128,25 @@ __device__ __forceinline__ void Window::in_proj(int layer) {
       });
 }
 
+// kDeep: the hidden values of the heads.
+template <int kDeep, class Sink>
+__device__ __forceinline__ void Window::deep_head(Sink sink) {
+  if constexpr (kDeep > 0) {
+    multiply_lone<kModel, kDeep, HeadEpilogue<true>>(
+        product(args_.last_h, kModel, args_.count, args_.hidden_layer), 0, kDeep / kFewColumns, 0,
+        [&](long long row, int column, float value) { args_.hidden[row * kDeep + column] = value; });
+    barrier();
+    multiply_lone<kDeep, kOutput, BiasEpilogue>(product(args_.hidden, kDeep, args_.count, args_.head), 0,
+                                                divide_up(kOutput, kFewColumns), 0, sink);
+  } else {
+    multiply_lone<kModel, kOutput, HeadEpilogue<false>>(
+        product(args_.last_h, kModel, args_.count, args_.head), 0, divide_up(kOutput, kFewColumns), 0, sink);
+  }
+}
+
 __device__ __forceinline__ void Window::head() {
   const auto sink = [&](long long row, int column, float value) { store(row, column, value); };
-#if D_HIDDEN > 0
-  multiply_lone<kModel, kHidden, HeadEpilogue<true>>(
-      product(args_.last_h, kModel, args_.count, args_.hidden_layer), 0, kHidden / kFewColumns, 0,
-      [&](long long row, int column, float value) { args_.hidden[row * kHidden + column] = value; });
-  barrier();
-  multiply_lone<kHidden, kOutput, BiasEpilogue>(product(args_.hidden, kHidden, args_.count, args_.head), 0,
-                                                divide_up(kOutput, kFewColumns), 0, sink);
-#else
-  multiply_lone<kModel, kOutput, HeadEpilogue<false>>(product(args_.last_h, kModel, args_.count, args_.head),
-                                                      0, divide_up(kOutput, kFewColumns), 0, sink);
-#endif
+  deep_head<kHidden>(sink);
 }
 
 }  // namespace policy

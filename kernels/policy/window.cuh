@@ -84,6 +84,8 @@ class Window : Windows<kWindowThreads> {
   __device__ void out_proj(int layer);
   __device__ void in_proj(int layer);
   __device__ void head();
+  template <int kDeep, class Sink>
+  __device__ void deep_head(Sink sink);
 
   __device__ __forceinline__ void barrier() const {
     grid_barrier(args_.barrier);

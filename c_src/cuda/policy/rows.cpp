@@ -118,7 +118,7 @@ policy::ProductMatrix RowKernels::weights_of(const RowLayout::Matrix& matrix) co
 }
 
 void RowKernels::multiply(CUstream stream, const Product& product, policy::ProductArguments p) const {
-  p.epsilon = dims_.mamba.config.norm_epsilon;
+  p.epsilon = dims_.epsilon();
   const int tile = policy::few_rows(product.k);
   if (p.rows <= few_limit_ && tile > 0) {
     launch(context_, product.few, {blocks(product.outputs, policy::kFewColumns), blocks(p.rows, tile)},

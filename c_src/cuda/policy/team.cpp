@@ -154,7 +154,7 @@ void TeamRunner::launch(CUfunction function, CUstream stream, policy::StepArgume
   arguments.weights = weights_->as<void>();
   arguments.board = board_.as<void>();
   arguments.barrier = barrier_.as<unsigned>();
-  arguments.epsilon = dims_.mamba.config.norm_epsilon;
+  arguments.epsilon = dims_.epsilon();
   void* parameters[] = {&arguments, second};
   const int groups = (arguments.count + shape_.agents - 1) / shape_.agents;
   const auto blocks = static_cast<unsigned>(std::min(groups, most_teams_) * shape_.team);

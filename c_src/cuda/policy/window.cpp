@@ -218,7 +218,7 @@ void WindowKernel::launch(policy::WindowArguments arguments, const float* obs, f
   arguments.tagged = b.outputs.device_words();
   arguments.barrier = barrier_.as<unsigned>();
   arguments.decays_input = dims_.decays(arguments.seq) ? 1 : 0;
-  arguments.epsilon = dims_.mamba.config.norm_epsilon;
+  arguments.epsilon = dims_.epsilon();
   if (++sequence_ == 0) ++sequence_;
   arguments.sequence = sequence_;
   try {

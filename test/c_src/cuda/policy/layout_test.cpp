@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/policy/rounding.hpp"
+#include "core/trunk/mamba1/mamba1.hpp"
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/pack.hpp"
 #include "support/catch.hpp"
