@@ -2,6 +2,8 @@
 // NVRTC, so it holds plain types only. All pointers are device addresses.
 #pragma once
 
+#include "kernels/policy/network.cuh"
+
 namespace exphil {
 namespace policy {
 
@@ -86,32 +88,32 @@ struct RowArguments {
 };
 static_assert(sizeof(RowArguments) <= 128, "arguments of policy/rows.cu");
 
-// policy/window.cu: the last outputs of windows from a zero state.
+// policy/window.cu, policy/window_team.cu: the last outputs of windows from a zero state.
 //
-// The windows' frames are in rows of `front`: frame t of window s in row first + s * front_step + t. The last
-// `fresh` of all rows are computed first, from obs. Where slots is not 0, front is a ring in which each row
-// is also kept `slots` rows before or after.
+// The windows' frames are in rows of the front: frame t of window s in row first + s * front_step + t. The
+// last `fresh` of all rows are computed first, from obs. Where slots is not 0, the front is a ring in which
+// each row is also kept `slots` rows before or after.
+constexpr int kMostWindowPhases = 14;
+
 struct WindowArguments {
-  float* obs;             // {fresh, padded d_input}; null: one frame, in the second argument
+  float* obs;             // {fresh, padded frame}; null: one frame, in the second argument
   const float* host_obs;  // the same in host memory, from which obs is written first; null: obs is complete
-  float *front_h,
-      *front_xz;  // {rows, model}, {rows, 2 inner}: the input projection, and xz of policy/rows.cu
-  // Between the layers, {count * seq} rows each; active_dt is followed by the means, as in RowArguments.
-  float *h, *xz, *u, *projection, *active_dt, *y;
-  float *last_h, *hidden;      // {count, model}, {count, hidden}
-  unsigned long long* tagged;  // {count, d_output} in host memory, as in StepArguments
+  float *front_hidden, *front_lead;  // {rows}: before the first layer; of its leading product
+  // Between the layers, {count * seq} rows each: by buffer (policy/window_plan.cuh). Of the hidden values
+  // there are twice as many. Those of the output block: {count} rows.
+  float* values[kMostVectors];
+  float* last_hidden;          // {count, hidden}
+  unsigned long long* tagged;  // {count, outs} in host memory, as in StepArguments
   unsigned* barrier;
-  ProductMatrix input, hidden_layer, head;
-  // Of the first layer; those of layer i are i * layer_stride bytes on. As in RowArguments.
-  ProductMatrix in_proj, x_proj, out_proj;
-  const void* dt_proj;
-  const float *conv, *conv_bias, *dt_bias, *a, *d;
+  // Of the phases of the input block, of the first layer, and of the output block. Those of layer i are i *
+  // layer_stride bytes on. Of a convolution, weights is {taps, channels} and bias {channels}; of a scan, A
+  // {channels, states} and D {channels}. A short product's weights: groups {k / 4, rows}.
+  ProductMatrix weights[kMostWindowPhases];
   long long layer_stride;
   int first, front_step, slots, fresh;
   int seq, count;
-  int decays_input;
+  int decays_input;  // inputs are decayed by their own step, where a scan has that
   unsigned sequence;
-  float epsilon;
 };
 static_assert(sizeof(WindowArguments) + kMostInlineObs * sizeof(float) <= 4096, "arguments of policy_window");
 

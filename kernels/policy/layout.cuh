@@ -20,12 +20,20 @@ struct MatrixPart : Part<unsigned char> {
   constexpr MatrixPart() = default;
   constexpr MatrixPart(const Dims& dims, long long after, long long weights, long long alignment = 16)
       : Part<unsigned char>(after, weights * dims.weight_bytes(), alignment) {}
+  constexpr MatrixPart(const Network& network, long long after, long long weights, long long alignment = 16)
+      : Part<unsigned char>(after, weights * network.weight_bytes(), alignment) {}
 };
 
 // What completes the sums of a matrix's rows, a value of each for every row: the bias, where it has one; the
 // scales of int8; and for the matrix behind a norm the sums of its rows, where the form centres.
 struct RowVectors {
   Part<float> bias, scale, sums;
+  constexpr RowVectors() = default;
+  constexpr RowVectors(const Network& network, long long after, long long rows, const Product& product,
+                       bool has_bias)
+      : bias(after, has_bias ? rows : 0),
+        scale(bias.end(), network.row_scales() ? rows : 0),
+        sums(scale.end(), network.centres(product) ? rows : 0) {}
   constexpr RowVectors(const Dims& dims, long long after, long long rows, bool normed, bool has_bias = true)
       : bias(after, has_bias ? rows : 0),
         scale(bias.end(), dims.row_scales() ? rows : 0),

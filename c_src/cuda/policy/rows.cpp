@@ -157,13 +157,24 @@ policy::RowArguments RowKernels::row_arguments(const RowBuffers& b, const RowJob
 policy::WindowArguments RowKernels::window_weights() const {
   const std::vector<RowLayout::Layer>& layers = layout_.layers;
   const RowLayout::Layer& w = layers.front();
+  const policy::Network& n = dims_.network();
   policy::WindowArguments p{};
-  p.input = weights_of(layout_.input);
-  p.hidden_layer = weights_of(layout_.hidden), p.head = weights_of(layout_.head);
-  p.in_proj = weights_of(w.in_proj), p.x_proj = weights_of(w.x_proj), p.out_proj = weights_of(w.out_proj);
-  p.dt_proj = weight(w.dt_proj);
-  p.conv = weight(w.conv), p.conv_bias = weight(w.conv_bias);
-  p.dt_bias = weight(w.dt_bias), p.a = weight(w.a), p.d = weight(w.d);
+  policy::ProductMatrix* to = p.weights;
+  *to++ = weights_of(layout_.input);
+  const policy::ProductMatrix short_one = {weight(w.dt_proj), weight(w.dt_bias),
+                                           weight(w.dt_bias) + dims_.inner(), nullptr};
+  const policy::ProductMatrix products[] = {weights_of(w.in_proj), weights_of(w.x_proj), short_one,
+                                            weights_of(w.out_proj)};
+  int product = 0;
+  for (int i = 0; i < n.layer.count; ++i) {
+    policy::ProductMatrix& made = *to++;
+    const policy::Kind kind = n.layer.phases[i].kind;
+    if (kind == policy::Kind::product) made = products[product++];
+    if (kind == policy::Kind::convolution) made.weights = weight(w.conv), made.bias = weight(w.conv_bias);
+    if (kind == policy::Kind::scan) made.weights = weight(w.a), made.bias = weight(w.d);
+  }
+  if (n.output.count > 1) *to++ = weights_of(layout_.hidden);
+  *to = weights_of(layout_.head);
   if (layers.size() > 1) p.layer_stride = layers[1].in_proj.weights.at - w.in_proj.weights.at;
   return p;
 }
