@@ -1,7 +1,7 @@
 // Windows as a class, shared by the phases in policy/window.cu. A Window is one thread's view.
 #pragma once
 
-#include "kernels/policy/product.cuh"
+#include "kernels/policy/epilogues.cuh"
 #include "kernels/policy/windows.cuh"
 
 namespace exphil {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/common/device_math.cuh"
-#include "kernels/policy/product.cuh"
+#include "kernels/policy/epilogues.cuh"
 #include "kernels/policy/windows.cuh"
 
 namespace exphil {
