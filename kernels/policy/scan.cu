@@ -163,15 +163,17 @@ __device__ __forceinline__ void write_tile(const ScanArguments& args, const Time
   }
 }
 
-// The history of the convolution before this scan.
+// The history of the convolution before this scan. Where its input is in the array of z, there is one address
+// less to hold.
 template <int kConvolution>
 __device__ __forceinline__ void keep_history_of(const ScanArguments& args, const StatePlace& state,
                                                 int sequence, int first) {
   if constexpr (kConvolution != kNoPhase) {
+    constexpr int kOwner = row_place(kNetwork, kNetwork.convolutions[kConvolution].in).owner;
     const int local = static_cast<int>(threadIdx.x);
-    if (local < kTileChannels) {
-      keep_history<kConvolution>(args, args.history, state, sequence, first + local);
-    }
+    if (local >= kTileChannels) return;
+    const float* const in = kOwner == kZ.owner ? args.z : args.history;
+    keep_history<kConvolution>(args, in, state, sequence, first + local);
   }
 }
 
