@@ -14,7 +14,7 @@ struct alignas(16) StatePlace {
 
 // policy/step.cu
 struct StepArguments {
-  const void* weights;       // TEAM shares (policy/layout.cuh), one after another
+  const void* weights;       // TEAM shares (policy/team_layout.cuh), one after another
   const StatePlace* states;  // {count}; null: the one in `state`
   StatePlace state;
   const float* obs;            // {count, padded d_input}, zeros in the padding; null: in the second argument

@@ -42,12 +42,16 @@ std::vector<std::string> TeamShape::defines(const PolicyDims& dims) const {
   return all;
 }
 
+policy::TeamLayout TeamShape::weights(const PolicyDims& dims) const {
+  return policy::TeamLayout(dims.network(), policy::TeamPlan(dims.network()), team);
+}
+
 policy::ActivationLayout TeamShape::activations(const PolicyDims& dims) const {
-  return policy::ActivationLayout(dims, policy::Share(dims, team), agents);
+  return policy::ActivationLayout(dims.network(), policy::TeamPlan(dims.network()), team, agents);
 }
 
 long long TeamShape::shared_bytes(const PolicyDims& dims) const {
-  return (staged ? policy::TeamLayout(dims, team).staged_bytes : 0) + activations(dims).bytes;
+  return (staged ? weights(dims).staged_bytes : 0) + activations(dims).bytes;
 }
 
 }  // namespace exphil::cuda

@@ -7,7 +7,7 @@
 
 #include "core/policy/config.hpp"
 #include "cuda/policy/lower.hpp"
-#include "kernels/policy/layout.cuh"
+#include "kernels/policy/team_layout.cuh"
 
 namespace exphil::cuda {
 
@@ -19,6 +19,7 @@ struct PolicyDims : policy::Dims {
   core::PolicyConfig config;
   Lowered lowered;
   const policy::Network& network() const { return lowered.network; }
+  int frame_size() const { return network().size(network().frame); }  // with padding
   // Whether inputs are decayed in a sequence of so many frames.
   bool decays(std::int64_t frames) const;
   // Of the norms.
@@ -34,6 +35,7 @@ struct TeamShape {
   bool armed = false;  // launched before its observation is there; agents = 1
 
   std::vector<std::string> defines(const PolicyDims& dims) const;
+  policy::TeamLayout weights(const PolicyDims& dims) const;  // of a block
   policy::ActivationLayout activations(const PolicyDims& dims) const;
   long long shared_bytes(const PolicyDims& dims) const;  // of a block
 };
