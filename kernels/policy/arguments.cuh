@@ -54,39 +54,65 @@ struct ProductMatrix {
 struct ProductArguments : ProductMatrix {
   const float* x;         // {rows, k}, row stride x_stride: a multiple of 4
   const float* residual;  // row stride residual_stride
-  // {rows}: the norm's factors, read by product_many where the epilogue has them, then the means where the
-  // form centres.
-  const float* scale;
+  // {rows}: the norm's factors, written by policy_row_scales for product_many, then the means where the
+  // product centres.
+  float* scale;
   float* out;
   long long x_stride, residual_stride, out_stride;  // floats
   long long rows;
   float epsilon;
 };
 
-// policy/rows.cu. At most 128 bytes: the compiler keeps larger arguments in memory, and the kernels take
-// longer.
-struct RowArguments {
-  const float* xz;
-  float* u;
-  const float* projection;
-  float* y;
-  const float* conv;         // {taps, inner}
-  const float* conv_bias;    // {inner}
-  const void* dt_proj;       // groups {rank / 4, inner}
-  const float* dt_bias;      // {inner}, then the scales of dt_proj's rows {inner} where it has them
-  const float* a;            // {inner, state}
-  const float* d;            // {inner}
+// The rows of the kernels of policy/convolution.cu and scan.cu, and the states of a layer. Those kernels'
+// arguments have at most 128 bytes: the compiler keeps larger ones in memory, and the kernels take longer.
+struct RowStates {
   const StatePlace* states;  // {sequences} or {rows}; null: zero states that are not kept
   long long state_offset;    // of the layer within a state, in floats
   long long rows;            // all of them
   int seq;                   // steps of each sequence
   int sequences;
-  int last_only;     // y is {sequences, inner}: the last step's
-  int decays_input;  // inputs are decayed by their own step, where the form has that
-  // dt {rows, inner}, then its means {rows}, by policy_activate_dt, where the form has a mean of dt.
-  float* active_dt;
 };
-static_assert(sizeof(RowArguments) <= 128, "arguments of policy/rows.cu");
+
+// Vectors are in arrays as policy/row_layout.cuh places them.
+
+// policy/convolution.cu
+struct ConvolutionArguments : RowStates {
+  const float* in;
+  float* out;
+  const float* weights;  // {taps, channels}
+  const float* bias;     // {channels}
+};
+static_assert(sizeof(ConvolutionArguments) <= 128, "arguments of policy/convolution.cu");
+
+// A product with few columns that is computed where its output is read.
+struct ShortMatrix {
+  const void* weights;  // groups {columns / 4, rows}
+  const float* bias;    // {rows}, then the scales of the rows {rows} where they have them
+};
+
+// policy/mean.cu. The mean's input is read from `values`, or computed by a short product and written there.
+struct MeanArguments {
+  const float* in;  // what the short product reads
+  ShortMatrix matrix;
+  float* values;
+  float* mean;
+  long long rows;
+};
+
+// policy/scan.cu
+struct ScanArguments : RowStates {
+  const float *x, *z;
+  const float* bc;  // the array of b and c, and of what a short product of dt reads
+  const float* dt;  // null: computed by the short product
+  ShortMatrix matrix;
+  const float* input_dt;
+  const float *a, *d;    // {channels, states}, {channels}
+  const float* history;  // what the convolution has read whose history the launch keeps
+  float* y;
+  int last_only;     // y is {sequences, channels}: the last step's
+  int decays_input;  // inputs are decayed by their own step, where the scan has that
+};
+static_assert(sizeof(ScanArguments) <= 128, "arguments of policy/scan.cu");
 
 // policy/window.cu, policy/window_team.cu: the last outputs of windows from a zero state.
 //

@@ -74,18 +74,5 @@ constexpr int few_rows(int k) {
 constexpr int kFewColumns = 32, kFewThreads = 256;
 constexpr int kManyRows = 128, kManyColumns = 64, kManyThreads = 128;
 
-// policy/rows.cu.
-constexpr int kRowThreads = 256;               // of the kernels with a thread per element
-constexpr int kScaledRows = kRowThreads / 32;  // of a block of policy_row_scales: a warp per row
-constexpr int kDtRows = 4;                     // of a block of policy_activate_dt
-// Channels and threads of a block of policy_advance_*: at most 32 channels, which divide every padded inner
-// dimension.
-constexpr int advance_channels(const Dims& dims) {
-  return least(32, 128 / dims.lanes());
-}
-constexpr int advance_threads(const Dims& dims) {
-  return advance_channels(dims) * dims.lanes();
-}
-
 }  // namespace policy
 }  // namespace exphil

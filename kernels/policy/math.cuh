@@ -41,6 +41,19 @@ __device__ __forceinline__ float activated(float v) {
   return activated_by<kOut.activation, kOut.clips>(v, kOut.lowest, kOut.highest);
 }
 
+// An output's activation, which is that of its column.
+template <int kProduct, int kOutput = 0>
+__device__ __forceinline__ float activated_column(float value, int column) {
+  constexpr Product product = kNetwork.products[kProduct];
+  if constexpr (kOutput + 1 == product.outputs) {
+    return activated<kProduct, kOutput>(value);
+  } else {
+    constexpr int kEnd = first_row(kNetwork, product, kOutput + 1);
+    return column < kEnd ? activated<kProduct, kOutput>(value)
+                         : activated_column<kProduct, kOutput + 1>(value, column);
+  }
+}
+
 // One output of the causal convolution, then silu. taps: oldest first; weights are `stride` floats apart.
 template <int kCount>
 __device__ __forceinline__ float convolve(const float (&taps)[kCount], const float* weights, int stride,

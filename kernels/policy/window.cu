@@ -71,7 +71,7 @@ __device__ __forceinline__ void Window::multiply_row(const Row& row, const Weigh
     float sum = add_segments<size_of(kP.in) / kSegment>(parts + i, kOutputs);
     sum = scaled(sum, w.row_scale, i);
     if constexpr (kP.biased) sum = __fadd_rn(sum, __ldg(w.bias + i));
-    sum = activated_at<kProduct>(sum, i);
+    sum = activated_column<kProduct>(sum, i);
     shared_vector<kFirst>()[i] = sum;
     memory<kFirst>(row.at)[i] = sum;
   }

@@ -9,13 +9,15 @@ namespace policy {
 
 constexpr WindowRowLayout kRowPart(kNetwork, kWindow);
 
-// What completes the sums of a product in tiles.
+// What completes the sums of a product in tiles. What the closing product adds to is added where its values
+// go.
 template <int kProduct>
-struct WindowEpilogue {
-  static constexpr bool kNormed = kNetwork.products[kProduct].norm != Norm::none;
+struct WindowEpilogue : PhaseProduct<kProduct> {
+  using Phase = PhaseProduct<kProduct>;
   static __device__ __forceinline__ float apply(float sum, float bias, float scale, const ProductArguments&,
                                                 long long, int column) {
-    return activated_at<kProduct>(kNormed ? __fmaf_rn(sum, scale, bias) : __fadd_rn(sum, bias), column);
+    return activated_column<kProduct>(Phase::kNormed ? __fmaf_rn(sum, scale, bias) : __fadd_rn(sum, bias),
+                                      column);
   }
 };
 

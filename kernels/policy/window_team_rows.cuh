@@ -104,7 +104,7 @@ __device__ __forceinline__ void TeamWindow::finish_rows(const Frames& f) {
     float sum = add_segments<kSegments>(parts + row_at * kSegments * kWidth + j, kWidth);
     sum = scaled(sum, matrix.row_scale, j);
     if constexpr (kP.biased) sum = __fadd_rn(sum, __ldg(matrix.bias + j));
-    sum = activated_at<kProduct>(sum, j);
+    sum = activated_column<kProduct>(sum, j);
     bool kept = true;
     for_each_number<0, kP.outputs>([&](auto out) {
       constexpr int kVector = kP.out[decltype(out)::value].vector;

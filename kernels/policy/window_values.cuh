@@ -22,24 +22,6 @@ constexpr int kind_at(Kind kind, int at) {
   return kNetwork.layer.phases[at].kind == kind ? kNetwork.layer.phases[at].index : -1;
 }
 
-// The value of a column of a product, by the activation of the output that has it.
-template <int kProduct, int kOutput = 0>
-__device__ __forceinline__ float activated_at(float v, int column) {
-  constexpr Product kP = kNetwork.products[kProduct];
-  if constexpr (kOutput + 1 == kP.outputs) {
-    return activated<kProduct, kOutput>(v);
-  } else {
-    constexpr int kNext = first_row(kNetwork, kP, kOutput + 1);
-    constexpr Activation kThis = kP.out[kOutput].activation, kOther = kP.out[kOutput + 1].activation;
-    if constexpr (kThis == Activation::none && kOther == Activation::none) {
-      return activated_at<kProduct, kOutput + 1>(v, column);
-    } else {
-      return column < kNext ? activated<kProduct, kOutput>(v)
-                            : activated_at<kProduct, kOutput + 1>(v, column);
-    }
-  }
-}
-
 // The value of a row from its sum; row_scale and row_sums are read at `at`, the norm's factors are those of
 // what the product reads.
 template <int kProduct>
@@ -48,9 +30,9 @@ __device__ __forceinline__ float value_of(float sum, const float* row_scale, con
   constexpr Product kP = kNetwork.products[kProduct];
   if constexpr (kP.norm != Norm::none) {
     sum = centred<kNetwork.centres(kP)>(sum, row_scale, row_sums, at, norm.mean);
-    return activated_at<kProduct>(__fmaf_rn(sum, norm.scale, bias), column);
+    return activated_column<kProduct>(__fmaf_rn(sum, norm.scale, bias), column);
   } else {
-    return activated_at<kProduct>(__fadd_rn(scaled(sum, row_scale, at), bias), column);
+    return activated_column<kProduct>(__fadd_rn(scaled(sum, row_scale, at), bias), column);
   }
 }
 

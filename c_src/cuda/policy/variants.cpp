@@ -48,16 +48,6 @@ KernelSpec step(const PolicyDims& dims, int team, int threads, int agents, bool 
   return team_kernel(dims, shape);
 }
 
-void append_rows(std::vector<KernelSpec>* all, const PolicyDims& dims) {
-  for (const std::string& product : row_products(dims)) {
-    for (const char* shape : {"few", "many"}) all->push_back(product_kernel(dims, product, shape));
-  }
-  for (const char* entry : {"policy_row_scales", "policy_convolve_batch", "policy_convolve_time",
-                            "policy_activate_dt", "policy_advance_batch", "policy_advance_time"}) {
-    all->push_back(rows_kernel(dims, entry));
-  }
-}
-
 }  // namespace
 
 std::vector<KernelSpec> policy_kernel_variants() {
@@ -82,19 +72,32 @@ std::vector<KernelSpec> policy_kernel_variants() {
   by_layer.spec.norm = core::NormKind::layer, by_layer.spec.dt_min = 0.001f, by_layer.spec.dt_max = 0.1f;
   const PolicyDims mean = dims(by_mean), normed = dims(by_layer, 70, true);
   std::vector<KernelSpec> all = {
-      step(melee, 16, 256, 1, true, true),        step(melee, 16, 256, 8, true, true),
-      step(melee, 8, 512, 1, true, false),        step(melee, 16, 256, 1, false, false),
-      step(odd, 4, 128, 1, true, true),           step(odd, 1, 128, 2, false, false),
-      step(wide, 16, 256, 1, false, false),       step(exphil, 16, 256, 1, true, true),
-      step(exphil, 16, 256, 8, true, true),       step(exphil, 16, 256, 1, false, false),
-      step(mean, 4, 128, 1, true, true),          step(normed, 1, 128, 2, false, false),
-      step(bytes, 16, 256, 8, true, true),        step(half, 1, 128, 2, false, false),
-      step(melee_bf16, 16, 256, 1, true, true),   step(melee_int8, 16, 256, 1, false, false),
-      step(melee, 16, 256, 1, true, true, true),  step(odd, 1, 128, 1, false, false, true),
-      step(wide, 16, 256, 1, false, false, true), product_kernel(melee_bf16, "in_proj", "many"),
-      product_kernel(half, "in_proj", "few"),     rows_kernel(half, "policy_advance_batch"),
+      step(melee, 16, 256, 1, true, true),
+      step(melee, 16, 256, 8, true, true),
+      step(melee, 8, 512, 1, true, false),
+      step(melee, 16, 256, 1, false, false),
+      step(odd, 4, 128, 1, true, true),
+      step(odd, 1, 128, 2, false, false),
+      step(wide, 16, 256, 1, false, false),
+      step(exphil, 16, 256, 1, true, true),
+      step(exphil, 16, 256, 8, true, true),
+      step(exphil, 16, 256, 1, false, false),
+      step(mean, 4, 128, 1, true, true),
+      step(normed, 1, 128, 2, false, false),
+      step(bytes, 16, 256, 8, true, true),
+      step(half, 1, 128, 2, false, false),
+      step(melee_bf16, 16, 256, 1, true, true),
+      step(melee_int8, 16, 256, 1, false, false),
+      step(melee, 16, 256, 1, true, true, true),
+      step(odd, 1, 128, 1, false, false, true),
+      step(wide, 16, 256, 1, false, false, true),
+      row_kernel(melee_bf16, melee_bf16.network().layer.phases[0], "policy_product_many"),
+      row_kernel(half, half.network().layer.phases[0], "policy_product_few"),
+      row_kernel(half, {policy::Kind::scan, 0}, "policy_advance_batch"),
   };
-  for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed, bytes}) append_rows(&all, d);
+  for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed, bytes}) {
+    for (const KernelSpec& spec : row_kernels(d)) all.push_back(spec);
+  }
   for (const PolicyDims& d : {melee, odd, exphil, mean, normed, bytes}) {
     all.push_back(WindowShape{}.kernel(d));
     all.push_back(WindowShape{{8, 512, 4}}.kernel(d));

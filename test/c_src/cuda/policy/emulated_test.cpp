@@ -33,8 +33,8 @@ TEST_CASE("forms of a policy on an emulated GPU", "[.emulated_policy]") {
   }
   CHECK(emulated_launches("policy_step") > 0);
   CHECK(emulated_launches("policy_window") > 0);
-  CHECK(emulated_launches("policy_activate_dt") > 0);
-  CHECK(emulated_launches("policy_hidden_few") > 0);
+  CHECK(emulated_launches("policy_mean") > 0);
+  CHECK(emulated_launches("policy_product_few") > 0);
 }
 
 // Two teams for windows, more blocks than the policy has segments of channels, and more windows than teams.
