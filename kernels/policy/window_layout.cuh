@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/policy/layout.cuh"
+#include "kernels/policy/team_layout.cuh"
 #include "kernels/policy/window_plan.cuh"
 
 namespace exphil {
@@ -117,15 +118,10 @@ struct WindowTeamShape {
   int team = 0, threads = 0, rows = 0;
 };
 
-// Channels of a vector that one block of a team has, in multiples of a segment. The last blocks may have
-// fewer, or none.
-constexpr int channels_of_block(int size, int team) {
-  return divide_up(size / kSegment, team) * kSegment;
-}
-// The same of the outputs of a product, one after another.
-constexpr int channels_of_block(const Network& n, const Product& p, int outputs, int team) {
+// Own channels of the first `outputs` outputs of a product, one after another.
+constexpr int own_channels(const Network& n, const Product& p, int outputs, int team) {
   int channels = 0;
-  for (int o = 0; o < outputs; ++o) channels += channels_of_block(n.size(p.out[o].vector), team);
+  for (int o = 0; o < outputs; ++o) channels += own_channels(n.size(p.out[o].vector), team);
   return channels;
 }
 
@@ -134,7 +130,7 @@ constexpr int lead_channels(const Network& n, const WindowPlan& plan, int team) 
   const Product& p = n.products[plan.lead];
   int channels = 0;
   for (int o = 0; o < p.outputs; ++o) {
-    channels = most(channels, channels_of_block(n.size(p.out[o].vector), team));
+    channels = most(channels, own_channels(n.size(p.out[o].vector), team));
   }
   return channels;
 }
@@ -158,7 +154,7 @@ struct WindowTeamWeights {
       StagedPhase& to = phases[i];
       if (phase.kind == Kind::convolution) {
         const Convolution& c = n.convolutions[phase.index];
-        const int own = channels_of_block(n.size(c.in), team);
+        const int own = own_channels(n.size(c.in), team);
         to.channels = Part<float>(bytes, 1LL * c.taps * own);
         to.values = Part<float>(to.channels.end(), own);
         bytes = to.values.end();
@@ -172,10 +168,10 @@ struct WindowTeamWeights {
  private:
   constexpr long long place(const Network& n, const Product& p, int team, bool by_depth, StagedPhase* to) {
     if (by_depth) {
-      to->matrix = MatrixPart(n, bytes, 1LL * n.rows(p) * channels_of_block(n.size(p.in), team));
+      to->matrix = MatrixPart(n, bytes, 1LL * n.rows(p) * own_channels(n.size(p.in), team));
       return to->matrix.end();
     }
-    const int own = channels_of_block(n, p, p.outputs, team);
+    const int own = own_channels(n, p, p.outputs, team);
     to->matrix = MatrixPart(n, bytes, 1LL * n.size(p.in) * own);
     to->rows = RowVectors(n, to->matrix.end(), own, p, true);
     return to->rows.end();
@@ -207,7 +203,7 @@ struct WindowTeamLayout {
     long long end = place(n.hidden, deep_end, 1LL * all * n.size(n.hidden));
     for (int v = 0; v < kMostVectors; ++v) {
       const WindowVector& at = plan.vectors[v];
-      const int own = channels_of_block(n.size(v), shape.team);
+      const int own = own_channels(n.size(v), shape.team);
       if (at.writer == Writer::lead && at.convolved) end = place(v, end, 1LL * all * own);
       if (at.writer == Writer::convolution) end = place(v, end, 1LL * shape.rows * own);
       if (at.writer == Writer::deep && at.in_rows) end = place(v, end, 1LL * shape.rows * n.size(v));

@@ -14,7 +14,7 @@ constexpr int kRows = ROWS, kAll = kPart.all, kFramesBefore = kWindow.history;
 constexpr int kWideFrame = kFrameSize / 4, kObsEach = divide_up(kAll * kWideFrame, THREADS*TEAM);
 
 constexpr int own_of(int vector) {
-  return channels_of_block(size_of(vector), TEAM);
+  return own_channels(size_of(vector), TEAM);
 }
 constexpr int segments_of(int vector) {
   return size_of(vector) / kSegment;
@@ -24,9 +24,9 @@ constexpr int segments_of(int vector) {
 template <int kProduct>
 struct OwnOf {
   static constexpr Product kP = kNetwork.products[kProduct];
-  static constexpr int kColumns = channels_of_block(kNetwork, kP, kP.outputs, TEAM);
+  static constexpr int kColumns = own_channels(kNetwork, kP, kP.outputs, TEAM);
   static constexpr int vector(int output) { return kP.out[output].vector; }
-  static constexpr int first(int output) { return channels_of_block(kNetwork, kP, output, TEAM); }
+  static constexpr int first(int output) { return own_channels(kNetwork, kP, output, TEAM); }
 };
 
 // The leading product: a block has its channels of each output, for all frames where a convolution reads
