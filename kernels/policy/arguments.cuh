@@ -26,7 +26,6 @@ struct StepArguments {
   unsigned* barrier;           // without a cluster
   int count;
   unsigned sequence;
-  float epsilon;
 };
 
 // The second argument of policy_step_armed, which is launched before its frame's observation is there and

@@ -1,6 +1,9 @@
 // What the kernels over many rows have in common that are no products: policy/convolution.cu, mean.cu and
 // scan.cu. They run over a batch of agents (a state for each row) or over time (rows of sequences in order).
 // Each is compiled for one phase of the network. Launched by c_src/cuda/policy/rows_walk.cpp.
+//
+// A new kind of phase has a file like these, and a function in each of rows.cpp (the names of its kernels),
+// rows_walk.cpp (its launches) and pack_rows.cpp (its weights).
 #pragma once
 
 #include "kernels/policy/arguments.cuh"

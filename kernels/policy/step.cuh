@@ -3,9 +3,9 @@
 #pragma once
 
 #include "kernels/policy/arguments.cuh"
-#include "kernels/policy/dot.cuh"
 #include "kernels/policy/held.cuh"
 #include "kernels/policy/math.cuh"
+#include "kernels/policy/segment_sums.cuh"
 #include "kernels/policy/team.cuh"
 
 namespace exphil {
@@ -36,34 +36,6 @@ static_assert(kNetwork.layer.phases[0].kind == Kind::product && FirstProduct::kS
               "a layer begins with a product of a vector on the board");
 constexpr int kFirstPer = divide_up(FirstProduct::kTasks, THREADS);
 constexpr bool kHoldFirst = kFirstPer <= 2;  // up to 64 registers
-
-// Calls sink(agent, task, sum) for every segment sum of a matrix of kRowsIn rows and kSegs segments with the
-// AGENTS vectors x. Where there are few tasks, the agents are distributed over the remaining threads.
-template <int kRowsIn, int kSegs, bool kShared, class Sink>
-__device__ __forceinline__ void segment_sums(const void* weights, const float* x, int x_stride, Sink sink) {
-  constexpr int kTasks = kRowsIn * kSegs;
-  constexpr int kPadded = round_up(kTasks, 32);
-  constexpr int kSpread = least(AGENTS, power_of_two_within(THREADS / kPadded));
-  constexpr int kEach = AGENTS / kSpread;
-  const auto* w = static_cast<const Group*>(weights);
-  for (int item = thread(); item < kPadded * kSpread; item += THREADS) {
-    const int task = item % kPadded;
-    if (task >= kTasks) continue;
-    const int first = item / kPadded * kEach;
-    const float* values = x + first * x_stride + task / kRowsIn * kSegment;
-    float sum[kEach] = {};
-#pragma unroll
-    for (int j = 0; j < kSegment / 4; ++j) {
-      const float4 weight = widen(kShared && STAGED ? w[j * kTasks + task] : __ldg(w + j * kTasks + task));
-#pragma unroll
-      for (int a = 0; a < kEach; ++a) {
-        sum[a] = dot4(weight, *reinterpret_cast<const float4*>(values + a * x_stride + 4 * j), sum[a]);
-      }
-    }
-#pragma unroll
-    for (int a = 0; a < kEach; ++a) sink(first + a, task, sum[a]);
-  }
-}
 
 class Step {
  public:
@@ -145,7 +117,7 @@ class Step {
     });
   }
 
-  // ---- a function for each kind of phase: policy/step.cu ----
+  // ---- a function for each kind of phase: policy/step_products.cuh, policy/step.cu ----
 
   template <List kList, int kAt>
   __device__ void product_of_rows(Run& run);
@@ -158,6 +130,12 @@ class Step {
   template <int kConvolution>
   __device__ void convolve_channel(const Run& run, int agent, int c, int held, float value);
 
+  template <class P>
+  __device__ void norm_scales();
+  template <class P>
+  __device__ float row_sum(int agent, int row) const;
+  template <class P, List kList, int kAt>
+  __device__ float row_value(float sum, int agent, const char* w, int row) const;
   template <class P>
   __device__ void first_sums(const Run& run);
   template <List kList, int kAt>
@@ -202,48 +180,11 @@ class Step {
   __device__ __forceinline__ const unsigned char* first_matrix(int layer) const {
     return kTeam.first.in(share_ + kTeam.first_at(layer));
   }
-  __device__ __forceinline__ void hold_first(int layer) {
-    if constexpr (kHoldFirst) {
-      const auto* w = reinterpret_cast<const Group*>(first_matrix(layer));
-#pragma unroll
-      for (int i = 0; i < kFirstPer; ++i) {
-        const int task = thread() + i * THREADS;
-#pragma unroll
-        for (int j = 0; j < kSegment / 4; ++j) {
-          if (task < FirstProduct::kTasks) held_[i][j] = __ldg(w + j * FirstProduct::kTasks + task);
-        }
-      }
-    }
-  }
+  __device__ void hold_first(int layer);
 
-  // The caller synchronises the block.
-  __device__ __forceinline__ void load_places(int first) {
-    if (thread() < AGENTS) {
-      const int agent = first + thread();
-      StatePlace place{nullptr, nullptr};
-      if (agent < args_.count) place = args_.states == nullptr ? args_.state : args_.states[agent];
-      act_.from(thread()) = place.from;
-      act_.to(thread()) = place.to;
-    }
-  }
-
-  __device__ __forceinline__ void load_group(int first, const float* inline_obs) {
-    load_places(first);
-    // Reads through an address that the compiler cannot trace to the parameter bank: indexed reads of that
-    // bank are one word at a time for the entire warp.
-    const float* from_parameters = launder(inline_obs);
-    for (int i = thread(); i < AGENTS * kFrameSize; i += THREADS) {
-      const int agent = first + i / kFrameSize, k = i % kFrameSize;
-      float value = 0.0f;
-      if (args_.obs == nullptr) {
-        if (agent == 0 && k < kFrameValues) value = from_parameters[k];
-      } else if (agent < args_.count) {
-        value = __ldcs(args_.obs + static_cast<long long>(agent) * kFrameSize + k);
-      }
-      (&act_.vector<kNetwork.frame>()[0][0])[i] = value;
-    }
-    __syncthreads();
-  }
+  // Both of a group of agents; the caller of load_places() synchronises the block.
+  __device__ void load_places(int first);
+  __device__ void load_group(int first, const float* inline_obs);
 
   // ---- states ----
 
@@ -262,107 +203,53 @@ class Step {
                                                              lane * Items::kEach);
   }
 
-  // Prefetches the layer's recurrent state into registers.
-  __device__ __forceinline__ void load_states(int layer) {
-    for_each_number<0, kNetwork.layer.count>([&](auto at) __attribute__((always_inline)) {
-      constexpr int kAt = decltype(at)::value;
-      load_states_of(static_cast<HeldLayer<kAt>&>(held_states_).states, layer);
-    });
-  }
+  // Prefetch a layer's recurrent state into registers: policy/step_states.cuh.
+  __device__ void load_states(int layer);
   template <Kind kKind, int kIndex>
-  __device__ __forceinline__ void load_states_of(HeldStates<kKind, kIndex>&, int) {}
+  __device__ void load_states_of(HeldStates<kKind, kIndex>& to, int layer);
   template <int kIndex>
-  __device__ __forceinline__ void load_states_of(HeldStates<Kind::convolution, kIndex>& to, int layer) {
-    using Items = ConvolutionItems<kIndex>;
-    if constexpr (Items::kHeld && Items::kHistory > 0) {
-#pragma unroll
-      for (int k = 0; k < Items::kPer; ++k) {
-        const int item = thread() + k * THREADS, c = item % Items::kRows - Items::kFirst;
-        if (item >= Items::kItems || c < 0 || c >= Items::kOwn) continue;
-        const float* from =
-            channel_state<Items::kOf.in, 1>(act_.from(item / Items::kRows), layer, Items::kOf.state_at, c);
-#pragma unroll
-        for (int t = 0; t < Items::kHistory; ++t) {
-          to.values[k][t] = from == nullptr ? 0.0f : from[t * size_of(Items::kOf.in)];
-        }
-      }
-    }
-  }
+  __device__ void load_states_of(HeldStates<Kind::convolution, kIndex>& to, int layer);
   template <int kIndex>
-  __device__ __forceinline__ void load_states_of(HeldStates<Kind::scan, kIndex>& to, int layer) {
-    using Items = ScanItems<kIndex>;
-    if constexpr (Items::kHeld) {
-#pragma unroll
-      for (int k = 0; k < Items::kPer; ++k) {
-        const int item = thread() + k * THREADS;
-        if (item >= Items::kItems) continue;
-        const float* from = scan_state<Items>(act_.from(item / (Items::kOwn * Items::kLanesOf)), layer,
-                                              item / Items::kLanesOf % Items::kOwn, item % Items::kLanesOf);
-#pragma unroll
-        for (int n = 0; n < Items::kEach; n += 4) {
-          const float4 value =
-              from == nullptr ? make_float4(0, 0, 0, 0) : *reinterpret_cast<const float4*>(from + n);
-          to.values[k][n] = value.x, to.values[k][n + 1] = value.y;
-          to.values[k][n + 2] = value.z, to.values[k][n + 3] = value.w;
-        }
-      }
-    }
-  }
+  __device__ void load_states_of(HeldStates<Kind::scan, kIndex>& to, int layer);
 
   // ---- values ----
 
-  // The norm's factors of what a product reads for each agent, one warp per agent.
-  template <class P>
-  __device__ __forceinline__ void norm_scales() {
-    for (int a = thread() / 32; a < AGENTS; a += THREADS / 32) {
-      const NormFactors norm = norm_factors_of<P::kProductOf.norm, values_of(P::kIn), size_of(P::kIn)>(
-          act_.vector<P::kIn>()[a], __uint_as_float(P::kProductOf.epsilon));
-      if (thread() % 32 != 0) continue;
-      act_.norm_scale(a) = norm.scale;
-      if constexpr (P::kCentres) act_.norm_mean(a) = norm.mean;
-    }
-  }
-
-  template <class P>
-  __device__ __forceinline__ float row_sum(int agent, int row) const {
-    return add_segments<P::kSegments>(act_.sums() + agent * P::kTasks + row, P::kRows);
-  }
-
-  // A row's value, with its bias, from the sum over its stored weights.
-  template <class P, List kList, int kAt>
-  __device__ __forceinline__ float row_value(float sum, int agent, const char* w, int row) const {
-    constexpr PhaseWeights kWeights = weights_of<kList, kAt>();
-    if constexpr (P::kNormed) {
-      const float mean = P::kCentres ? act_.norm_mean(agent) : 0.0f;
-      sum = centred<P::kCentres>(sum, kWeights.rows.scale.in(w), kWeights.rows.sums.in(w), row, mean);
-      return __fmaf_rn(sum, act_.norm_scale(agent), kWeights.rows.bias.in(w)[row]);
-    }
-    sum = scaled(sum, kWeights.rows.scale.in(w), row);
-    return kWeights.rows.bias.count == 0 ? sum : __fadd_rn(sum, kWeights.rows.bias.in(w)[row]);
-  }
-
-  // Keeps a value of this block's channel c, and pushes the sum of its segment where a mean needs that. A
-  // warp has whole segments.
+  // Keeps a value of this block's channel c where its readers look for it: in this block, or pushed to the
+  // boards by `sharers` threads that have it, of which this is number `sharer`. Where a mean needs the
+  // segment's sum, a warp has whole segments.
   template <int kVector>
-  __device__ __forceinline__ void keep(int agent, int c, float value) const {
-    static_assert(kPlan.places[kVector] == Place::own, "not divided by channels");
-    act_.vector<kVector>()[agent][c] = value;
+  __device__ __forceinline__ void keep(int agent, int c, float value, int sharer = 0, int sharers = 1) const {
+    const int channel = rank_ * own_of(kVector) + c;
+    if constexpr (kPlan.on_board(kVector)) {
+      if (channel < size_of(kVector)) {
+        board_.push(&act_.vector<kVector>()[agent][channel], value, sharer, sharers);
+      }
+    } else if (sharer == 0) {
+      act_.vector<kVector>()[agent][c] = value;
+    }
     if constexpr (kPlan.has_mean[kVector]) {
-      const int channel = rank_ * own_of(kVector) + c;
       const float part = segment_sum<values_of(kVector)>(value, channel);
       if (channel < size_of(kVector)) {
         board_.push(&act_.mean_parts<kVector>()[agent][channel / kSegment], part, c % kSegment, kSegment);
       }
     }
   }
-  // After it, every thread of the block may read what keep() was given.
+  // After it, every thread may read what keep() was given. `met`: the blocks have met since then.
+  template <int kVector>
+  __device__ __forceinline__ bool kept(bool met) const {
+    if constexpr (kPlan.on_board(kVector)) {
+      board_.exchange(act_.vector<kVector>()[0], AGENTS * size_of(kVector), met);
+      return true;
+    }
+    if constexpr (kPlan.has_mean[kVector]) {
+      board_.exchange(act_.mean_parts<kVector>()[0], AGENTS * segments_of(kVector), met);
+      return true;
+    }
+    return met;
+  }
   template <int kVector>
   __device__ __forceinline__ void kept() const {
-    if constexpr (kPlan.has_mean[kVector]) {
-      board_.exchange(act_.mean_parts<kVector>()[0], AGENTS * segments_of(kVector));
-    } else {
-      __syncthreads();
-    }
+    if (!kept<kVector>(false)) __syncthreads();
   }
 
   __device__ __forceinline__ void store(int agent, int output, float value) const {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <variant>
 
-#include "core/error.hpp"
+#include "cuda/policy/lower_vectors.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -14,35 +14,14 @@ using core::kNone;
 using core::Span;
 using policy::Activation;
 using policy::kNoVector;
-using policy::kSegment;
 
-// For larger sizes the 32-bit offsets within one layer's weights could overflow.
-constexpr std::int64_t kMostValues = 1 << 14, kMostStates = 1024, kMostTaps = 16, kMostLayers = 256;
-constexpr std::int64_t kMostShort = 1024;
-
-void require_at_most(std::int64_t value, std::int64_t limit, const std::string& what) {
-  if (value > limit) {
-    core::fail(core::ErrorKind::limit_exceeded, "", "the CUDA backend takes policies with ", what, " up to ",
-               limit, ", this one has ", value);
-  }
-}
-
-[[noreturn]] void unknown(const std::string& what) {
-  core::fail(core::ErrorKind::unsupported, "", "the GPU's kernels cannot compute this policy: ", what);
-}
+constexpr std::int64_t kMostStates = 1024, kMostTaps = 16, kMostLayers = 256, kMostShort = 1024;
 
 policy::Stored stored_of(core::Precision precision) {
-  switch (precision) {
-    case core::Precision::f32:
-      return policy::Stored::f32;
-    case core::Precision::bf16:
-      return policy::Stored::bf16;
-    case core::Precision::f16:
-      return policy::Stored::f16;
-    case core::Precision::int8:
-      break;
-  }
-  return policy::Stored::int8;
+  return precision == core::Precision::f32    ? policy::Stored::f32
+         : precision == core::Precision::bf16 ? policy::Stored::bf16
+         : precision == core::Precision::f16  ? policy::Stored::f16
+                                              : policy::Stored::int8;
 }
 
 unsigned bits_of(float value) {
@@ -51,80 +30,20 @@ unsigned bits_of(float value) {
   return bits;
 }
 
-bool inside(const Span& part, const Span& whole) {
-  return part.vector == whole.vector && part.first >= whole.first &&
-         part.first + part.size <= whole.first + whole.size;
-}
-
-// The vectors of the lowered network: a part of a core vector each.
-class Vectors {
- public:
-  Vectors(const core::Network& from, policy::Network* to) : from_(from), to_(to) {}
-
-  // A lowered vector for what a phase reads or writes, of the size that its readers ask for.
-  void add(const Span& span) {
-    const auto whole = [&](const Span& known) { return inside(span, known); };
-    if (std::any_of(spans_.begin(), spans_.end(), whole)) return;
-    require_at_most(span.size, kMostValues, "vectors (" + name(span) + ")");
-    if (spans_.size() == policy::kMostVectors) unknown("it has too many vectors");
-    policy::Vector& made = to_->vectors[spans_.size()];
-    made.values = static_cast<int>(span.size);
-    made.size = span.vector == from_.outs ? made.values : policy::round_up(made.values, kSegment);
-    spans_.push_back(span);
-  }
-  // The vector of a span that is one as a whole.
-  int of(const Span& span) const {
-    for (std::size_t i = 0; i < spans_.size(); ++i) {
-      if (spans_[i] == span) return static_cast<int>(i);
-    }
-    unknown("it reads parts of " + name(span) + " that overlap");
-  }
-  // Those that a span consists of, in order.
-  std::vector<int> parts_of(const Span& span) const {
-    std::vector<int> parts;
-    for (std::size_t i = 0; i < spans_.size(); ++i) {
-      if (inside(spans_[i], span)) parts.push_back(static_cast<int>(i));
-    }
-    std::sort(parts.begin(), parts.end(), [&](int p, int q) { return span_of(p).first < span_of(q).first; });
-    std::int64_t next = span.first;
-    for (const int part : parts) {
-      if (span_of(part).first != next) unknown("it reads " + name(span) + " in part");
-      next += span_of(part).size;
-    }
-    if (next != span.first + span.size) unknown("it reads " + name(span) + " in part");
-    return parts;
-  }
-  const Span& span_of(int vector) const { return spans_[static_cast<std::size_t>(vector)]; }
-  bool is_part(const Span& span) const { return span.size != from_.size_of(span.vector); }
-  void set_size(int vector, int size) { to_->vectors[vector].size = size; }
-  std::string name(const Span& span) const {
-    return from_.vectors[static_cast<std::size_t>(span.vector)].name;
-  }
-
- private:
-  const core::Network& from_;
-  policy::Network* to_;
-  std::vector<Span> spans_;
-};
-
 // Lowers the phases of one block. The phases of the second and later layers are those of the first one, and
 // only their weights and states are new.
 class BlockLowering {
  public:
-  BlockLowering(const core::PolicyConfig& config, Vectors& vectors, policy::Network* to, int counts[4])
-      : config_(config), n_(config.network), vectors_(vectors), to_(to), counts_(counts) {}
+  BlockLowering(const core::PolicyConfig& config, LoweredVectors& vectors, policy::Network* to, int counts[4])
+      : config_(config), vectors_(vectors), to_(to), counts_(counts) {}
 
   LoweredBlock run(const core::Block& block) {
     block_ = &block;
     for (const core::Phase& phase : block) {
       std::visit([this](const auto& p) { add(p); }, phase);
     }
-    for (LoweredPhase& phase : made_) {
-      if (phase.phase.kind == policy::Kind::product) pass_bias(&phase);
-    }
-    for (const LoweredPhase& phase : made_) {
-      if (phase.phase.kind == policy::Kind::product) find_bias(phase);
-    }
+    for (LoweredPhase& phase : made_) pass_bias(&phase);
+    for (const LoweredPhase& phase : made_) find_bias(phase);
     return std::move(made_);
   }
 
@@ -152,6 +71,7 @@ class BlockLowering {
 
   void add(const core::Convolution& p) {
     require_at_most(p.taps, kMostTaps, "taps of a convolution");
+    output_of(p.in, "a convolution of what");
     LoweredPhase& phase = push(policy::Kind::convolution);
     phase.matrix = p.weight, phase.vector = p.bias, phase.state = p.state;
     policy::Convolution& made = to_->convolutions[phase.phase.index];
@@ -189,10 +109,10 @@ class BlockLowering {
   policy::Product& product(const LoweredPhase& phase) { return to_->products[phase.phase.index]; }
 
   LoweredPhase& push(policy::Kind kind) {
-    if (made_.size() == policy::kMostPhases) unknown("a block has too many phases");
+    if (made_.size() == policy::kMostPhases) cannot_lower("a block has too many phases");
     made_.emplace_back();
     made_.back().phase = {kind, counts_[static_cast<int>(kind)]++};
-    if (made_.back().phase.index == policy::kMostPhases) unknown("it has too many phases");
+    if (made_.back().phase.index == policy::kMostPhases) cannot_lower("it has too many phases");
     return made_.back();
   }
 
@@ -228,7 +148,7 @@ class BlockLowering {
     policy::Product& made = product(*phase);
     for (const int part : vectors_.parts_of(out)) {
       const Span& span = vectors_.span_of(part);
-      if (made.outputs == policy::kMostOutputs) unknown("a product has too many outputs");
+      if (made.outputs == policy::kMostOutputs) cannot_lower("a product has too many outputs");
       made.out[made.outputs].vector = part;
       made.out[made.outputs++].activation = activation;
       phase->outputs.push_back({weight, bias, first_row + span.first - out.first, span.size, kNone});
@@ -242,12 +162,13 @@ class BlockLowering {
       if (phase.phase.kind != policy::Kind::product) continue;
       for (int i = 0; i < product(phase).outputs; ++i) {
         policy::Output& out = product(phase).out[i];
-        if (out.vector != vector || product(phase).adds || readers(span) != 1) continue;
+        const bool plain = out.activation == Activation::none && !product(phase).adds;
+        if (out.vector != vector || !plain || readers(span) != 1) continue;
         found_ = &phase.outputs[static_cast<std::size_t>(i)];
         return out;
       }
     }
-    unknown(std::string(what) + " that no product computes for it alone");
+    cannot_lower("it has " + std::string(what) + " that no product computes for it alone");
   }
 
   void activate(const Span& in, const Span& out, core::WeightId bias, float lowest, float highest) {
@@ -270,6 +191,7 @@ class BlockLowering {
 
   // The bias of what one product writes and only another one reads goes through that one.
   void pass_bias(LoweredPhase* reader) {
+    if (reader->phase.kind != policy::Kind::product) return;
     const policy::Product& reading = product(*reader);
     if (reading.norm != policy::Norm::none || readers(vectors_.span_of(reading.in)) != 1) return;
     for (LoweredPhase& writer : made_) {
@@ -286,6 +208,7 @@ class BlockLowering {
   }
 
   void find_bias(const LoweredPhase& phase) {
+    if (phase.phase.kind != policy::Kind::product) return;
     bool biased = phase.input_bias.bias != kNone || phase.norm_bias != kNone;
     for (const LoweredRows& rows : phase.outputs) {
       biased = biased || rows.bias != kNone || rows.activation_bias != kNone;
@@ -294,8 +217,7 @@ class BlockLowering {
   }
 
   const core::PolicyConfig& config_;
-  const core::Network& n_;
-  Vectors& vectors_;
+  LoweredVectors& vectors_;
   policy::Network* to_;
   int* const counts_;  // of each kind of phase in the network
   const core::Block* block_ = nullptr;
@@ -304,37 +226,8 @@ class BlockLowering {
   LoweredRows* found_ = nullptr;  // of the output that output_of() has returned
 };
 
-// What is read in a block is a vector each, and what is written and read by nothing in it. A norm's output is
-// none, nor is what only an activation reads.
-void add_vectors(const core::Block& block, Vectors* vectors) {
-  std::vector<Span> normed;
-  for (const core::Phase& phase : block) {
-    if (std::holds_alternative<core::Norm>(phase)) normed.push_back(core::writes(phase));
-  }
-  const auto add = [&](const Span& span) {
-    if (std::find(normed.begin(), normed.end(), span) == normed.end()) vectors->add(span);
-  };
-  std::vector<Span> spans;
-  for (const core::Phase& phase : block) {
-    for (const Span& span : core::reads(phase)) spans.push_back(span);
-  }
-  // In the order in which they are written: the parts of one vector follow one another.
-  for (const core::Phase& phase : block) {
-    const Span out = core::writes(phase);
-    std::vector<Span> parts;
-    for (const Span& span : spans) {
-      if (inside(span, out)) parts.push_back(span);
-    }
-    if (parts.empty()) parts.push_back(out);
-    std::sort(parts.begin(), parts.end(), [](const Span& p, const Span& q) { return p.first < q.first; });
-    for (const Span& part : parts) add(part);
-  }
-}
-
-policy::Block block_of(const LoweredBlock& lowered) {
-  policy::Block block;
-  for (const LoweredPhase& phase : lowered) block.phases[block.count++] = phase.phase;
-  return block;
+void list(const LoweredBlock& lowered, policy::Block* to) {
+  for (const LoweredPhase& phase : lowered) to->phases[to->count++] = phase.phase;
 }
 
 // A layer's states lie in the order of the network's.
@@ -345,17 +238,35 @@ void place_states(const LoweredBlock& layer, policy::Network* to) {
   }
   std::sort(phases.begin(), phases.end(),
             [](const LoweredPhase* p, const LoweredPhase* q) { return p->state < q->state; });
+  const auto place = [to](int* at, int floats) { *at = to->layer_floats, to->layer_floats += floats; };
   for (const LoweredPhase* phase : phases) {
+    policy::Convolution& convolution = to->convolutions[phase->phase.index];
+    policy::Scan& scan = to->scans[phase->phase.index];
     if (phase->phase.kind == policy::Kind::convolution) {
-      policy::Convolution& p = to->convolutions[phase->phase.index];
-      p.state_at = to->layer_floats;
-      to->layer_floats += (p.taps - 1) * to->size(p.in);
+      place(&convolution.state_at, (convolution.taps - 1) * to->size(convolution.in));
     } else {
-      policy::Scan& p = to->scans[phase->phase.index];
-      p.state_at = to->layer_floats;
-      to->layer_floats += to->size(p.x) * to->size(p.b);
+      place(&scan.state_at, to->size(scan.x) * to->size(scan.b));
     }
   }
+}
+
+// The phases of all layers have the same numbers: before the second one and later ones, what the first one
+// has made is made anew, but for whether some layer has a bias.
+std::vector<LoweredBlock> lower_layers(const core::PolicyConfig& config, LoweredVectors& vectors,
+                                       policy::Network* to, int counts[4]) {
+  std::vector<LoweredBlock> layers;
+  int before[4];
+  std::copy(counts, counts + 4, before);
+  for (const core::Block& layer : config.network.layers) {
+    std::copy(before, before + 4, counts);
+    for (int i = before[0]; i < policy::kMostPhases; ++i) {
+      const bool biased = to->products[i].biased;
+      to->products[i] = policy::Product();
+      to->products[i].biased = biased;
+    }
+    layers.push_back(BlockLowering(config, vectors, to, counts).run(layer));
+  }
+  return layers;
 }
 
 }  // namespace
@@ -363,37 +274,23 @@ void place_states(const LoweredBlock& layer, policy::Network* to) {
 Lowered lower(const core::PolicyConfig& config) {
   const core::Network& n = config.network;
   require_at_most(config.n_layer(), kMostLayers, "layers");
-  if (n.layers.empty()) unknown("it has no layer");
+  if (n.layers.empty()) cannot_lower("it has no layer");
   Lowered made;
   policy::Network& to = made.network;
   to.stored = stored_of(config.precision);
   to.layers = static_cast<int>(config.n_layer());
-  Vectors vectors(n, &to);
+  LoweredVectors vectors(n, &to);
   vectors.add(n.all_of(n.frame));
   vectors.add(n.all_of(n.hidden));
-  add_vectors(n.layers.front(), &vectors);
-  add_vectors(n.output, &vectors);
+  vectors.add_all(n.layers.front());
+  vectors.add_all(n.output);
   to.frame = vectors.of(n.all_of(n.frame)), to.hidden = vectors.of(n.all_of(n.hidden));
   to.outs = vectors.of(n.all_of(n.outs));
-  int counts[4] = {};
-  const auto lowered = [&](const core::Block& block) {
-    return BlockLowering(config, vectors, &to, counts).run(block);
-  };
-  made.input = lowered(n.input);
-  int before[4];
-  std::copy(counts, counts + 4, before);
-  for (const core::Block& layer : n.layers) {
-    std::copy(before, before + 4, counts);
-    for (int i = before[0]; i < policy::kMostPhases; ++i) {
-      const bool biased = to.products[i].biased;
-      to.products[i] = policy::Product();
-      to.products[i].biased = biased;
-    }
-    made.layers.push_back(lowered(layer));
-  }
-  made.output = lowered(n.output);
-  to.input = block_of(made.input), to.layer = block_of(made.layers.front()),
-  to.output = block_of(made.output);
+  int counts[4] = {};  // of each kind of phase
+  made.input = BlockLowering(config, vectors, &to, counts).run(n.input);
+  made.layers = lower_layers(config, vectors, &to, counts);
+  made.output = BlockLowering(config, vectors, &to, counts).run(n.output);
+  list(made.input, &to.input), list(made.layers.front(), &to.layer), list(made.output, &to.output);
   place_states(made.layers.front(), &to);
   return made;
 }

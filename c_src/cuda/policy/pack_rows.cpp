@@ -96,7 +96,7 @@ class RowPacker {
   }
   policy::MatrixPart groups(std::int64_t columns, int k_count) {
     return reserve(
-        policy::MatrixPart(dims_, static_cast<long long>(bytes_.size()), columns * k_count, kAlignment));
+        policy::MatrixPart(n_, static_cast<long long>(bytes_.size()), columns * k_count, kAlignment));
   }
   template <class Part>
   Part reserve(const Part& part) {
