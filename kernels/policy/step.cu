@@ -50,6 +50,17 @@ __device__ __forceinline__ void Step::convolve_channel(const Run& run, int agent
   for (int t = 0; t < kHistory; ++t) next[t * kSize] = taps[t + 1];
 }
 
+// The dt that scales a scan's inputs: the channel's, or a mean.
+template <int kScan>
+__device__ __forceinline__ float Step::input_dt(int agent, float dt) const {
+  constexpr int kMean = kNetwork.scans[kScan].input_dt;
+  if constexpr (kMean != kNoVector) {
+    constexpr int kOf = kPlan.mean_of[kMean];
+    return mean_of_segments<values_of(kOf), size_of(kOf)>(act_.mean_parts<kOf>()[agent]);
+  }
+  return dt;
+}
+
 // The state update of this block's channels.
 template <List kList, int kAt>
 __device__ __forceinline__ void Step::scan(Run& run) {
@@ -74,13 +85,8 @@ __device__ __forceinline__ void Step::scan(Run& run) {
     }
     const float* b = act_.vector<kOf.b>()[agent] + lane * kEach;
     const float dt = act_.vector<kOf.dt>()[agent][c], x = act_.vector<kOf.x>()[agent][c];
-    float input_dt = dt;
-    if constexpr (kOf.input_dt != kNoVector) {
-      constexpr int kMeanOf = kPlan.mean_of[kOf.input_dt];
-      input_dt = mean_of_segments<values_of(kMeanOf), size_of(kMeanOf)>(act_.mean_parts<kMeanOf>()[agent]);
-    }
     const float part = advance(h, a, b, act_.vector<kOf.c>()[agent] + lane * kEach, dt,
-                               __fmul_rn(input_dt, x), kOf.carried_decays_input);
+                               __fmul_rn(input_dt<kIndex>(agent, dt), x), kOf.carried_decays_input);
     const float y =
         gate(add_lanes<kLanesOf>(part), kWeights.vector.in(run.w)[c], x, act_.vector<kOf.z>()[agent][c]);
     static_assert(!kPlan.has_mean[kOf.out], "the lanes of a channel, not channels, are neighbours");

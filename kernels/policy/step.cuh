@@ -127,6 +127,8 @@ class Step {
   __device__ void short_product(Run& run);
   template <List kList, int kAt>
   __device__ void scan(Run& run);
+  template <int kScan>
+  __device__ float input_dt(int agent, float dt) const;
   template <int kConvolution>
   __device__ void convolve_channel(const Run& run, int agent, int c, int held, float value);
 
@@ -138,6 +140,8 @@ class Step {
   __device__ float row_value(float sum, int agent, const char* w, int row) const;
   template <class P>
   __device__ void first_sums(const Run& run);
+  template <List kList, int kAt>
+  __device__ void sums_of_rows(Run& run);
   template <List kList, int kAt>
   __device__ void channel_rows(const Run& run);
   template <List kList, int kAt, int kOutput>

@@ -68,11 +68,10 @@ __device__ __forceinline__ void Step::first_sums(const Run& run) {
   }
 }
 
-// A product of a vector on the board: this block's rows.
+// The segment sums of a product of a vector on the board, and the weights of its list, once they are there.
 template <List kList, int kAt>
-__device__ __forceinline__ void Step::product_of_rows(Run& run) {
-  constexpr int kIndex = list_of(kList).phases[kAt].index;
-  using P = BlockProduct<kIndex>;
+__device__ __forceinline__ void Step::sums_of_rows(Run& run) {
+  using P = BlockProduct<list_of(kList).phases[kAt].index>;
   if constexpr (P::kNormed) norm_scales<P>();
   if constexpr (kList == List::layer && kAt == 0) {
     first_sums<P>(run);
@@ -93,6 +92,13 @@ __device__ __forceinline__ void Step::product_of_rows(Run& run) {
         kWeights.matrix.in(run.w), act_.vector<P::kIn>()[0], size_of(P::kIn),
         [&](int a, int task, float sum) { act_.sums()[a * P::kTasks + task] = sum; });
   }
+}
+
+// A product of a vector on the board: this block's rows.
+template <List kList, int kAt>
+__device__ __forceinline__ void Step::product_of_rows(Run& run) {
+  using P = BlockProduct<list_of(kList).phases[kAt].index>;
+  sums_of_rows<kList, kAt>(run);
   if (run.pushes) {
     __syncthreads();
   } else {
