@@ -1,72 +1,111 @@
-// A block's part of the weights and its shared memory (policy/layout.cuh), as constants of the compiled
+// A block's part of the weights and its shared memory (policy/team_layout.cuh), as constants of the compiled
 // kernel. With -D: TEAM, AGENTS, STAGED.
 #pragma once
 
 #include "kernels/policy/dims.cuh"
+#include "kernels/policy/team_layout.cuh"
 
 namespace exphil {
 namespace policy {
 
-constexpr TeamLayout kTeam(kDims, TEAM);
-constexpr ActivationLayout kActivations(kDims, kTeam.share, AGENTS);
+constexpr TeamPlan kPlan(kNetwork);
+constexpr TeamLayout kTeam(kNetwork, kPlan, TEAM);
+constexpr ActivationLayout kActivations(kNetwork, kPlan, TEAM, AGENTS);
+constexpr int kStagedBytes = STAGED ? static_cast<int>(kTeam.staged_bytes) : 0;
 
-constexpr int kInnerSegments = kInner / kSegment;
-constexpr int kModelSegments = kModel / kSegment;
-constexpr int kInputSegments = kInput / kSegment;
-constexpr int kOwnSegments = kTeam.share.own_segments, kOwn = kTeam.share.own;
-constexpr int kRows = kTeam.share.rows, kHeads = kTeam.share.heads, kHiddenRows = kTeam.share.hidden;
-constexpr int kHeadSegments = kHeadDepth / kSegment;
+constexpr int own_of(int vector) {
+  return own_channels(size_of(vector), TEAM);
+}
+constexpr int segments_of(int vector) {
+  return size_of(vector) / kSegment;
+}
 
-// The arrays at the offsets of kActivations.
-struct Activations {
-  float (&h)[AGENTS][kModel];
-  float (&y)[AGENTS][kInner];
-  float (&projection_parts)[AGENTS][kInnerSegments][kProjection];
-  float* const dt_parts;  // [agent][inner segment]: sums of dt
-  float* const hidden;    // [agent][kHidden]
-  float (&obs)[AGENTS][kInput];
-  float& go;
-  float (&u)[AGENTS][kOwn];     // after conv and silu
-  float (&gate)[AGENTS][kOwn];  // silu(z)
-  float (&dt)[AGENTS][kOwn];
-  float (&projection)[AGENTS][kProjection];
-  float* const parts;  // [agent][task]
-  float (&residual)[AGENTS][kRows];
-  float (&norm_scale)[AGENTS];
-  float* const norm_mean;  // [agent], where the form centres
-  const float* (&from)[AGENTS];
-  float* (&to)[AGENTS];
-  unsigned long long (&arrived)[2 + kLayers];
+// A product in one block: its rows, and what each of them sums up.
+template <int kProduct>
+struct BlockProduct {
+  static constexpr Product kProductOf = kNetwork.products[kProduct];
+  static constexpr int kIn = kProductOf.in, kOutputs = kProductOf.outputs;
+  static constexpr Split kSplit = kPlan.splits[kProduct];
+  static constexpr int kRows = weight_rows(kNetwork, kPlan, TEAM, kProduct);
+  static constexpr int kColumns = weight_columns(kNetwork, kPlan, TEAM, kProduct);
+  static constexpr int kSegments = kColumns / kSegment, kTasks = kRows * kSegments;
+  static constexpr bool kNormed = kProductOf.norm != Norm::none;
+  static constexpr bool kCentres = kNetwork.centres(kProductOf);
 
-  __device__ __forceinline__ explicit Activations(void* base)
-      : h(array<float[AGENTS][kModel]>(kActivations.h, base)),
-        y(array<float[AGENTS][kInner]>(kActivations.y, base)),
-        projection_parts(
-            array<float[AGENTS][kInnerSegments][kProjection]>(kActivations.projection_parts, base)),
-        dt_parts(kActivations.dt_parts.in(base)),
-        hidden(kActivations.hidden.in(base)),
-        obs(array<float[AGENTS][kInput]>(kActivations.obs, base)),
-        go(*kActivations.go.in(base)),
-        u(array<float[AGENTS][kOwn]>(kActivations.u, base)),
-        gate(array<float[AGENTS][kOwn]>(kActivations.gate, base)),
-        dt(array<float[AGENTS][kOwn]>(kActivations.dt, base)),
-        projection(array<float[AGENTS][kProjection]>(kActivations.projection, base)),
-        parts(kActivations.parts.in(base)),
-        residual(array<float[AGENTS][kRows]>(kActivations.residual, base)),
-        norm_scale(array<float[AGENTS]>(kActivations.norm_scale, base)),
-        norm_mean(kActivations.norm_mean.in(base)),
-        from(array<const float* [AGENTS]>(kActivations.from, base)),
-        to(array<float* [AGENTS]>(kActivations.to, base)),
-        arrived(array<unsigned long long[2 + kLayers]>(kActivations.arrived, base)) {}
-
- private:
-  template <class Array, class T>
-  static __device__ __forceinline__ Array& array(const Part<T>& part, void* base) {
-    return *reinterpret_cast<Array*>(part.in(base));
+  static constexpr int vector(int output) { return kProductOf.out[output].vector; }
+  static constexpr bool channels(int output) { return by_channel(kPlan, vector(output)); }
+  // Rows of an output in this block, and its first one.
+  static constexpr int rows(int output) { return block_rows(kNetwork, kPlan, TEAM, vector(output)); }
+  static constexpr int first(int output) { return block_rows(kNetwork, kPlan, TEAM, kProductOf, output); }
+  // The same of the outputs that are divided by channels, one after another.
+  static constexpr int channel_first(int output) {
+    int first = 0;
+    for (int o = 0; o < output; ++o) first += channels(o) ? rows(o) : 0;
+    return first;
   }
+  static constexpr int kChannelRows = channel_first(kOutputs);
 };
 
-constexpr int kStagedBytes = STAGED ? static_cast<int>(kTeam.staged_bytes) : 0;
+// The arrays at the offsets of kActivations.
+class Activations {
+ public:
+  __device__ __forceinline__ explicit Activations(void* base) : base_(base) {}
+
+  // Floats from one agent's values to the next one's.
+  template <int kVector>
+  static constexpr int stride() {
+    if constexpr (kPlan.places[kVector] == Place::own) return own_of(kVector);
+    if constexpr (kPlan.places[kVector] == Place::common) {
+      return kNetwork.rows(kNetwork.products[kPlan.parts_of[kVector]]);
+    }
+    return size_of(kVector);
+  }
+  // Of every agent, as an array: the compiler adds up its offsets better than those of a pointer.
+  template <int kVector>
+  using Vector = float[AGENTS][stride<kVector>()];
+  template <int kVector>
+  __device__ __forceinline__ Vector<kVector>& vector() const {
+    static_assert(kPlan.places[kVector] != Place::none, "a vector that is nowhere");
+    return array<Vector<kVector>>(kActivations.vectors[kVector]);
+  }
+  template <int kVector>
+  using MeanParts = float[AGENTS][segments_of(kVector)];
+  template <int kVector>
+  __device__ __forceinline__ MeanParts<kVector>& mean_parts() const {
+    return array<MeanParts<kVector>>(kActivations.means[kVector]);
+  }
+  // The segment sums of a product that is divided by depth.
+  template <int kProduct>
+  using ProductParts = float[AGENTS][segments_of(BlockProduct<kProduct>::kIn)][BlockProduct<kProduct>::kRows];
+  template <int kProduct>
+  __device__ __forceinline__ ProductParts<kProduct>& product_parts() const {
+    return array<ProductParts<kProduct>>(kActivations.parts_of[kProduct]);
+  }
+  using Residual = float[AGENTS][most(1, kActivations.residual_rows)];
+  __device__ __forceinline__ Residual& residual() const { return array<Residual>(kActivations.residual); }
+  __device__ __forceinline__ float* board() const { return static_cast<float*>(base_); }
+  __device__ __forceinline__ float* go() const { return kActivations.go.in(base_); }
+  __device__ __forceinline__ float* sums() const { return kActivations.sums.in(base_); }
+  __device__ __forceinline__ float& norm_scale(int agent) const {
+    return kActivations.norm_scale.in(base_)[agent];
+  }
+  __device__ __forceinline__ float& norm_mean(int agent) const {
+    return kActivations.norm_mean.in(base_)[agent];
+  }
+  __device__ __forceinline__ const float*& from(int agent) const {
+    return kActivations.from.in(base_)[agent];
+  }
+  __device__ __forceinline__ float*& to(int agent) const { return kActivations.to.in(base_)[agent]; }
+  __device__ __forceinline__ unsigned long long* arrived() const { return kActivations.arrived.in(base_); }
+
+ private:
+  template <class Array>
+  __device__ __forceinline__ Array& array(const Part<float>& part) const {
+    return *reinterpret_cast<Array*>(part.in(base_));
+  }
+
+  void* base_;
+};
 
 }  // namespace policy
 }  // namespace exphil

@@ -2,6 +2,8 @@
 // NVRTC, so it holds plain types only. All pointers are device addresses.
 #pragma once
 
+#include "kernels/policy/network.cuh"
+
 namespace exphil {
 namespace policy {
 
@@ -14,7 +16,7 @@ struct alignas(16) StatePlace {
 
 // policy/step.cu
 struct StepArguments {
-  const void* weights;       // TEAM shares (policy/layout.cuh), one after another
+  const void* weights;       // TEAM shares (policy/team_layout.cuh), one after another
   const StatePlace* states;  // {count}; null: the one in `state`
   StatePlace state;
   const float* obs;            // {count, padded d_input}, zeros in the padding; null: in the second argument
@@ -24,7 +26,6 @@ struct StepArguments {
   unsigned* barrier;           // without a cluster
   int count;
   unsigned sequence;
-  float epsilon;
 };
 
 // The second argument of policy_step_armed, which is launched before its frame's observation is there and
@@ -52,66 +53,92 @@ struct ProductMatrix {
 struct ProductArguments : ProductMatrix {
   const float* x;         // {rows, k}, row stride x_stride: a multiple of 4
   const float* residual;  // row stride residual_stride
-  // {rows}: the norm's factors, read by product_many where the epilogue has them, then the means where the
-  // form centres.
-  const float* scale;
+  // {rows}: the norm's factors, written by policy_row_scales for product_many, then the means where the
+  // product centres.
+  float* scale;
   float* out;
   long long x_stride, residual_stride, out_stride;  // floats
   long long rows;
   float epsilon;
 };
 
-// policy/rows.cu. At most 128 bytes: the compiler keeps larger arguments in memory, and the kernels take
-// longer.
-struct RowArguments {
-  const float* xz;
-  float* u;
-  const float* projection;
-  float* y;
-  const float* conv;         // {taps, inner}
-  const float* conv_bias;    // {inner}
-  const void* dt_proj;       // groups {rank / 4, inner}
-  const float* dt_bias;      // {inner}, then the scales of dt_proj's rows {inner} where it has them
-  const float* a;            // {inner, state}
-  const float* d;            // {inner}
+// The rows of the kernels of policy/convolution.cu and scan.cu, and the states of a layer. Those kernels'
+// arguments have at most 128 bytes: the compiler keeps larger ones in memory, and the kernels take longer.
+struct RowStates {
   const StatePlace* states;  // {sequences} or {rows}; null: zero states that are not kept
   long long state_offset;    // of the layer within a state, in floats
   long long rows;            // all of them
   int seq;                   // steps of each sequence
   int sequences;
-  int last_only;     // y is {sequences, inner}: the last step's
-  int decays_input;  // inputs are decayed by their own step, where the form has that
-  // dt {rows, inner}, then its means {rows}, by policy_activate_dt, where the form has a mean of dt.
-  float* active_dt;
 };
-static_assert(sizeof(RowArguments) <= 128, "arguments of policy/rows.cu");
 
-// policy/window.cu: the last outputs of windows from a zero state.
+// Vectors are in arrays as policy/row_layout.cuh places them.
+
+// policy/convolution.cu
+struct ConvolutionArguments : RowStates {
+  const float* in;
+  float* out;
+  const float* weights;  // {taps, channels}
+  const float* bias;     // {channels}
+};
+static_assert(sizeof(ConvolutionArguments) <= 128, "arguments of policy/convolution.cu");
+
+// A product with few columns that is computed where its output is read.
+struct ShortMatrix {
+  const void* weights;  // groups {columns / 4, rows}
+  const float* bias;    // {rows}, then the scales of the rows {rows} where they have them
+};
+
+// policy/mean.cu. The mean's input is read from `values`, or computed by a short product and written there.
+struct MeanArguments {
+  const float* in;  // what the short product reads
+  ShortMatrix matrix;
+  float* values;
+  float* mean;
+  long long rows;
+};
+
+// policy/scan.cu
+struct ScanArguments : RowStates {
+  const float *x, *z;
+  const float* bc;  // the array of b and c, and of what a short product of dt reads
+  const float* dt;  // null: computed by the short product
+  ShortMatrix matrix;
+  const float* input_dt;
+  const float *a, *d;    // {channels, states}, {channels}
+  const float* history;  // what the convolution has read whose history the launch keeps
+  float* y;
+  int last_only;     // y is {sequences, channels}: the last step's
+  int decays_input;  // inputs are decayed by their own step, where the scan has that
+};
+static_assert(sizeof(ScanArguments) <= 128, "arguments of policy/scan.cu");
+
+// policy/window.cu, policy/window_team.cu: the last outputs of windows from a zero state.
 //
-// The windows' frames are in rows of `front`: frame t of window s in row first + s * front_step + t. The last
-// `fresh` of all rows are computed first, from obs. Where slots is not 0, front is a ring in which each row
-// is also kept `slots` rows before or after.
+// The windows' frames are in rows of the front: frame t of window s in row first + s * front_step + t. The
+// last `fresh` of all rows are computed first, from obs. Where slots is not 0, the front is a ring in which
+// each row is also kept `slots` rows before or after.
+constexpr int kMostWindowPhases = 14;
+
 struct WindowArguments {
-  float* obs;             // {fresh, padded d_input}; null: one frame, in the second argument
+  float* obs;             // {fresh, padded frame}; null: one frame, in the second argument
   const float* host_obs;  // the same in host memory, from which obs is written first; null: obs is complete
-  float *front_h,
-      *front_xz;  // {rows, model}, {rows, 2 inner}: the input projection, and xz of policy/rows.cu
-  // Between the layers, {count * seq} rows each; active_dt is followed by the means, as in RowArguments.
-  float *h, *xz, *u, *projection, *active_dt, *y;
-  float *last_h, *hidden;      // {count, model}, {count, hidden}
-  unsigned long long* tagged;  // {count, d_output} in host memory, as in StepArguments
+  float *front_hidden, *front_lead;  // {rows}: before the first layer; of its leading product
+  // Between the layers, {count * seq} rows each: by buffer (policy/window_plan.cuh). Of the hidden values
+  // there are twice as many. Those of the output block: {count} rows.
+  float* values[kMostVectors];
+  float* last_hidden;          // {count, hidden}
+  unsigned long long* tagged;  // {count, outs} in host memory, as in StepArguments
   unsigned* barrier;
-  ProductMatrix input, hidden_layer, head;
-  // Of the first layer; those of layer i are i * layer_stride bytes on. As in RowArguments.
-  ProductMatrix in_proj, x_proj, out_proj;
-  const void* dt_proj;
-  const float *conv, *conv_bias, *dt_bias, *a, *d;
+  // Of the phases of the input block, of the first layer, and of the output block. Those of layer i are i *
+  // layer_stride bytes on. Of a convolution, weights is {taps, channels} and bias {channels}; of a scan, A
+  // {channels, states} and D {channels}. A short product's weights: groups {k / 4, rows}.
+  ProductMatrix weights[kMostWindowPhases];
   long long layer_stride;
   int first, front_step, slots, fresh;
   int seq, count;
-  int decays_input;
+  int decays_input;  // inputs are decayed by their own step, where a scan has that
   unsigned sequence;
-  float epsilon;
 };
 static_assert(sizeof(WindowArguments) + kMostInlineObs * sizeof(float) <= 4096, "arguments of policy_window");
 

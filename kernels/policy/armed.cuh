@@ -19,26 +19,28 @@ namespace policy {
 
 // False where the launch was cancelled or its time is over. For one agent.
 __device__ __forceinline__ bool Step::await(const ArmedArguments& armed) {
-  static_assert(AGENTS == 1 && kActivations.go.at == kActivations.obs.end(), "exchanged together");
+  static_assert(AGENTS == 1 && kActivations.go.at == kActivations.vectors[kNetwork.frame].end(),
+                "exchanged together");
   load_places(0);
   await_launch_before();
   board_.sync();  // a block of a cluster that does not run yet takes no pushes
   load_states(0);
   if (rank_ == 0) push_obs(armed);
-  board_.exchange(&act_.obs[0][0], kInput + 1);
-  if (act_.go == 0.0f) return false;
+  board_.exchange(act_.vector<kNetwork.frame>()[0], kFrameSize + 1);
+  if (*act_.go() == 0.0f) return false;
   begin_launch_after();
   return true;
 }
 
 // In block 0: waits for the observation, and pushes it to every block together with whether it came.
 __device__ __forceinline__ void Step::push_obs(const ArmedArguments& armed) {
-  constexpr int kPer = divide_up(kInput, THREADS);
+  constexpr int kPer = divide_up(kFrameSize, THREADS);
   const unsigned long long end = nanoseconds() + armed.nanoseconds;
   const unsigned long long number = static_cast<unsigned long long>(args_.sequence) << 32;
   unsigned long long words[kPer];
 #pragma unroll
-  for (int i = 0; i < kPer; ++i) words[i] = thread() + i * THREADS < D_INPUT ? 0 : number;  // zeros behind it
+  for (int i = 0; i < kPer; ++i)
+    words[i] = thread() + i * THREADS < kFrameValues ? 0 : number;  // zeros behind it
   bool arrived, over;
   do {
     // All loads are under way before the first of them is awaited.
@@ -58,16 +60,17 @@ __device__ __forceinline__ void Step::push_obs(const ArmedArguments& armed) {
 #pragma unroll
   for (int i = 0; i < kPer; ++i) {
     const int k = thread() + i * THREADS;
-    if (k < kInput) board_.push(&act_.obs[0][k], __uint_as_float(static_cast<unsigned>(words[i])), 0, 1);
+    if (k >= kFrameSize) continue;
+    board_.push(act_.vector<kNetwork.frame>()[0] + k, __uint_as_float(static_cast<unsigned>(words[i])), 0, 1);
   }
   if (thread() != 0) return;
-  board_.push(&act_.go, arrived ? 1.0f : 0.0f, 0, 1);
+  board_.push(act_.go(), arrived ? 1.0f : 0.0f, 0, 1);
   if (!arrived) store_system(armed.ended, args_.sequence);
 }
 
 // A block must not end while copies into its shared memory are under way.
 __device__ __forceinline__ void Step::finish_staging() const {
-  for (int i = 0; i < 2 + kLayers; ++i) section(i, 0);
+  for (int i = 0; i < 2 + kNetwork.layers; ++i) section(i, 0);
 }
 
 }  // namespace policy

@@ -1,8 +1,5 @@
-// The sizes of the policy that a kernel is compiled for, as constants (policy/layout.cuh).
-//
-// Compiled with -D: D_MODEL, D_INNER, D_STATE, D_CONV, DT_RANK, D_INPUT, D_OUTPUT, N_LAYER, D_HIDDEN; 0 or 1
-// for each field of Form: LAYER_NORM, FINAL_NORM, PROJECTION_BIAS, CLIPS_DT, MEAN_DT, DECAYS_INPUT,
-// CARRIED_DECAYS_INPUT; WEIGHTS, the number of Stored; and DT_MIN and DT_MAX, the bits of the range of dt.
+// The network that a kernel is compiled for, as a constant (policy/network.cuh). Compiled with -D: NETWORK,
+// its initializer.
 #pragma once
 
 #include "kernels/policy/layout.cuh"
@@ -26,20 +23,19 @@
 namespace exphil {
 namespace policy {
 
-constexpr Form kForm{LAYER_NORM, FINAL_NORM,   PROJECTION_BIAS,     CLIPS_DT,
-                     MEAN_DT,    DECAYS_INPUT, CARRIED_DECAYS_INPUT};
-constexpr Dims kDims{D_MODEL,
-                     D_INNER,
-                     D_STATE,
-                     D_CONV,
-                     DT_RANK,
-                     D_INPUT,
-                     D_OUTPUT,
-                     N_LAYER,
-                     D_HIDDEN,
-                     kForm,
-                     static_cast<Stored>(WEIGHTS)};
+constexpr Network kNetwork = NETWORK;
 
+constexpr int size_of(int vector) {
+  return kNetwork.size(vector);
+}
+constexpr int values_of(int vector) {
+  return kNetwork.values(vector);
+}
+
+// ---- Mamba-1's names, for the kernels that still use them (policy/names.cuh) ----
+
+constexpr Dims kDims(kNetwork);
+constexpr Form kForm = kDims.form;
 constexpr int kModel = kDims.model(), kInner = kDims.inner(), kInput = kDims.input();
 constexpr int kOutput = kDims.output(), kLayers = kDims.layers();
 constexpr int kHidden = kDims.hidden(), kHeadDepth = kDims.head_depth();

@@ -55,36 +55,52 @@ __device__ __forceinline__ float dot_short(const Group* weights, int stride, con
   return total;
 }
 
-// The factor by which a norm scales kModel values (padding is zero), and their mean with layer norm, computed
-// by a warp; every lane gets them. In f32 the mean needs no subtraction afterwards: the rows of the matrix
-// that follows sum up to zero (c_src/cuda/policy/fold.hpp).
+// The factor by which a norm scales a vector of kValues values, padded to kSize with zeros, and their mean
+// with LayerNorm, computed by a warp; every lane gets them. In f32 the mean needs no subtraction afterwards:
+// the rows of the matrix that follows sum up to zero (c_src/cuda/policy/fold.hpp).
 struct NormFactors {
   float scale, mean;
 };
-__device__ __forceinline__ NormFactors norm_factors(const float* values, float epsilon) {
+template <Norm kNorm, int kValues, int kSize>
+__device__ __forceinline__ NormFactors norm_factors_of(const float* values, float epsilon) {
   float mean = 0.0f;
-  if constexpr (kForm.layer_norm) {
+  if constexpr (kNorm == Norm::layer) {
 #pragma unroll 8
-    for (int i = static_cast<int>(threadIdx.x) % 32; i < kModel; i += 32) mean = __fadd_rn(mean, values[i]);
-    mean = __fmul_rn(warp_sum(mean), 1.0f / D_MODEL);
+    for (int i = static_cast<int>(threadIdx.x) % 32; i < kSize; i += 32) mean = __fadd_rn(mean, values[i]);
+    mean = __fmul_rn(warp_sum(mean), 1.0f / kValues);
   }
   float sum = 0.0f;
 #pragma unroll 8
-  for (int i = static_cast<int>(threadIdx.x) % 32; i < kModel; i += 32) {
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < kSize; i += 32) {
     float value = values[i];
-    if constexpr (kForm.layer_norm) value = i < D_MODEL ? __fsub_rn(value, mean) : 0.0f;
+    if constexpr (kNorm == Norm::layer) value = i < kValues ? __fsub_rn(value, mean) : 0.0f;
     sum = __fmaf_rn(value, value, sum);
   }
-  return {rsqrtf(__fmaf_rn(warp_sum(sum), 1.0f / D_MODEL, epsilon)), mean};
+  return {rsqrtf(__fmaf_rn(warp_sum(sum), 1.0f / kValues, epsilon)), mean};
 }
 
-// The mean of dt over the channels from the sums of its segments.
-__device__ __forceinline__ float mean_of_dt(const float* segments) {
-  return __fmul_rn(add_segments<kInner / kSegment>(segments, 1), 1.0f / D_INNER);
+// The mean of kValues values from the sums of its segments.
+template <int kValues, int kSize>
+__device__ __forceinline__ float mean_of_segments(const float* segments) {
+  return __fmul_rn(add_segments<kSize / kSegment>(segments, 1), 1.0f / kValues);
 }
-// The sum of dt over 32 neighbouring channels, one to a lane; `channel` is this lane's.
+// The sum of a segment of kValues values, one to a lane; `channel` is this lane's.
+template <int kValues>
+__device__ __forceinline__ float segment_sum(float value, int channel) {
+  return warp_sum(channel < kValues ? value : 0.0f);
+}
+
+// ---- Mamba-1's names, for the kernels that still use them ----
+
+__device__ __forceinline__ NormFactors norm_factors(const float* values, float epsilon) {
+  return norm_factors_of < kForm.layer_norm ? Norm::layer : Norm::rms, kDims.d_model,
+         kModel > (values, epsilon);
+}
+__device__ __forceinline__ float mean_of_dt(const float* segments) {
+  return mean_of_segments<kDims.d_inner, kInner>(segments);
+}
 __device__ __forceinline__ float segment_of_dt(float dt, int channel) {
-  return warp_sum(channel < D_INNER ? dt : 0.0f);
+  return segment_sum<kDims.d_inner>(dt, channel);
 }
 
 }  // namespace policy

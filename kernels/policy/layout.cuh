@@ -1,97 +1,13 @@
 // The padded sizes of a policy, and the layout of its weights, states and shared memory. Everything is
-// constexpr over a value of Dims, so one definition serves both sides: c_src/cuda/policy
-// packs and launches with Dims from a checkpoint's config; policy/dims.cuh builds one from the -D defines of
-// a kernel.
+// constexpr over a value of Network or Dims, so one definition serves both sides: c_src/cuda/policy packs and
+// launches with one that is made of a checkpoint's config; policy/dims.cuh makes one of a kernel's defines.
 #pragma once
 
+#include "kernels/policy/names.cuh"
 #include "kernels/policy/parts.cuh"
 
 namespace exphil {
 namespace policy {
-
-// NVRTC gets -default-device: these need no annotation.
-constexpr int round_up(int value, int multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-constexpr int divide_up(int value, int by) {
-  return (value + by - 1) / by;
-}
-constexpr int power_of_two_above(int value) {
-  int power = 1;
-  while (power < value) power *= 2;
-  return power;
-}
-constexpr int power_of_two_within(int value) {
-  int power = 1;
-  while (power * 2 <= value) power *= 2;
-  return power;
-}
-constexpr int least(int left, int right) {
-  return left < right ? left : right;
-}
-constexpr int most(int left, int right) {
-  return left > right ? left : right;
-}
-
-constexpr int kSegment = 32;  // of a dot product: policy/dot.cuh
-
-// How the weights of the matrices are stored (core/precision.hpp). Kernels widen them to f32.
-enum class Stored : int { f32, bf16, f16, int8 };
-
-// What a dialect computes differently (core/policy/spec.hpp) and packing cannot fold into the weights.
-struct Form {
-  bool layer_norm = false;       // norms divide by the standard deviation, not by the root mean square
-  bool final_norm = true;        // before the heads
-  bool projection_bias = false;  // of x_proj
-  bool clips_dt = false;
-  bool mean_dt = false;       // inputs are scaled by the mean of dt over the channels
-  bool decays_input = false;  // windows may decay inputs by their own step (RowArguments::decays_input)
-  bool carried_decays_input = false;  // carried states do
-};
-
-// The sizes of a checkpoint and their padded sizes: every vector is padded with zeros to a multiple of the
-// segment size, so that any size works and every load is aligned.
-struct Dims {
-  int d_model = 0, d_inner = 0, d_state = 0, d_conv = 0, dt_rank = 0, d_input = 0, d_output = 0, n_layer = 0;
-  int d_hidden = 0;  // hidden values of all two-layer heads together; 0: the head is one linear map
-  Form form;
-  Stored stored = Stored::f32;
-
-  constexpr int weight_bytes() const { return stored == Stored::f32 ? 4 : stored == Stored::int8 ? 1 : 2; }
-  // A row's sum of q x is multiplied by the row's scale.
-  constexpr bool row_scales() const { return stored == Stored::int8; }
-  // LayerNorm's mean times the sum of a row is subtracted from the row's product: rounded rows, unlike those
-  // of f32 (c_src/cuda/policy/fold.hpp), do not sum up to zero.
-  constexpr bool centres() const { return form.layer_norm && stored != Stored::f32; }
-
-  constexpr int model() const { return round_up(d_model, kSegment); }
-  constexpr int inner() const { return round_up(d_inner, kSegment); }
-  constexpr int input() const { return round_up(d_input, kSegment); }
-  constexpr int output() const { return d_output; }
-  constexpr int layers() const { return n_layer; }
-  constexpr int hidden() const { return round_up(d_hidden, kSegment); }
-  // The values that the last product reads.
-  constexpr int head_depth() const { return d_hidden > 0 ? hidden() : model(); }
-
-  // The states of one channel are spread over neighbouring lanes of a warp, per_lane() each (in float4s).
-  constexpr int lanes() const { return least(32, power_of_two_above(divide_up(d_state, 4))); }
-  constexpr int per_lane() const { return round_up(divide_up(d_state, lanes()), 4); }
-  constexpr int state() const { return lanes() * per_lane(); }
-
-  // One row of x_proj's output: dt (rank()), B (state()), C (state()).
-  constexpr int rank() const { return round_up(dt_rank, 4); }
-  constexpr int projection() const { return rank() + 2 * state(); }
-
-  constexpr int taps() const { return d_conv; }
-  constexpr int history() const { return d_conv - 1; }  // past inputs of the causal convolution
-
-  // One agent's state, in floats: for each layer ssm {inner, state}, then conv {history, inner}, oldest
-  // first.
-  constexpr int ssm_floats() const { return inner() * state(); }
-  constexpr int conv_floats() const { return history() * inner(); }
-  constexpr int layer_state_floats() const { return ssm_floats() + conv_floats(); }
-  constexpr long long state_floats() const { return static_cast<long long>(layers()) * layer_state_floats(); }
-};
 
 // Values of a norm that a product behind it needs for each row of X: the scale, and the mean.
 constexpr int norm_values(const Dims& dims) {
@@ -104,12 +20,20 @@ struct MatrixPart : Part<unsigned char> {
   constexpr MatrixPart() = default;
   constexpr MatrixPart(const Dims& dims, long long after, long long weights, long long alignment = 16)
       : Part<unsigned char>(after, weights * dims.weight_bytes(), alignment) {}
+  constexpr MatrixPart(const Network& network, long long after, long long weights, long long alignment = 16)
+      : Part<unsigned char>(after, weights * network.weight_bytes(), alignment) {}
 };
 
 // What completes the sums of a matrix's rows, a value of each for every row: the bias, where it has one; the
 // scales of int8; and for the matrix behind a norm the sums of its rows, where the form centres.
 struct RowVectors {
   Part<float> bias, scale, sums;
+  constexpr RowVectors() = default;
+  constexpr RowVectors(const Network& network, long long after, long long rows, const Product& product,
+                       bool has_bias)
+      : bias(after, has_bias ? rows : 0),
+        scale(bias.end(), network.row_scales() ? rows : 0),
+        sums(scale.end(), network.centres(product) ? rows : 0) {}
   constexpr RowVectors(const Dims& dims, long long after, long long rows, bool normed, bool has_bias = true)
       : bias(after, has_bias ? rows : 0),
         scale(bias.end(), dims.row_scales() ? rows : 0),
@@ -132,145 +56,6 @@ struct Share {
         hidden(divide_up(dims.hidden(), team)) {}
 };
 
-// The sections of a block's weights. A matrix of R rows and S segments is stored as groups [8][S * R]: task
-// t = segment * R + row reads its 32 weights at j * S * R + t for j = 0..7, so that neighbouring threads read
-// neighbouring groups.
-struct InputSection {  // input_proj
-  MatrixPart weight;
-  RowVectors rows;
-  long long bytes;
-  constexpr InputSection(const Dims& dims, const Share& share)
-      : weight(dims, 0, 1LL * share.rows * dims.input()),
-        rows(dims, weight.end(), share.rows, false),
-        bytes(round_up_bytes(rows.end(), 16)) {}
-};
-
-// The matrix that reads the hidden state is folded with norm_f: `hidden`, or `weight` where there is no
-// hidden layer.
-struct HeadSection {
-  MatrixPart weight;
-  RowVectors rows;
-  MatrixPart hidden;
-  RowVectors hidden_rows;
-  long long bytes;
-  constexpr HeadSection(const Dims& dims, const Share& share)
-      : weight(dims, 0, 1LL * share.heads * dims.head_depth()),
-        rows(dims, weight.end(), share.heads, dims.d_hidden == 0 && dims.form.final_norm),
-        hidden(dims, rows.end(), 1LL * share.hidden * dims.model()),
-        hidden_rows(dims, hidden.end(), share.hidden, dims.form.final_norm),
-        bytes(round_up_bytes(hidden_rows.end(), 16)) {}
-};
-
-// All of a layer but in_proj. In parts that are indexed by channel, the channel is the last index.
-struct LayerSection {
-  RowVectors in_rows;           // of in_proj: x rows, then z rows
-  Part<float> conv, conv_bias;  // {taps, own}, {own}
-  MatrixPart x_proj;            // projection rows, own segments
-  RowVectors projection_rows;   // all of them
-  MatrixPart dt_proj;           // groups {rank / 4, own}
-  RowVectors dt_rows;           // {own}
-  Part<float> a, d;             // {own, state}, {own}
-  MatrixPart out_proj;          // `rows` rows, all segments
-  RowVectors out_rows;
-  long long bytes;
-  constexpr LayerSection(const Dims& dims, const Share& share)
-      : in_rows(dims, 0, 2LL * share.own, true),
-        conv(in_rows.end(), 1LL * dims.taps() * share.own),
-        conv_bias(conv.end(), share.own),
-        x_proj(dims, conv_bias.end(), 1LL * dims.projection() * share.own),
-        projection_rows(dims, x_proj.end(), dims.projection(), false, dims.form.projection_bias),
-        dt_proj(dims, projection_rows.end(), 1LL * dims.rank() * share.own),
-        dt_rows(dims, dt_proj.end(), share.own, false),
-        a(dt_rows.end(), 1LL * share.own * dims.state()),
-        d(a.end(), share.own),
-        out_proj(dims, d.end(), 1LL * share.rows * dims.inner()),
-        out_rows(dims, out_proj.end(), share.rows, false),
-        bytes(round_up_bytes(out_rows.end(), 16)) {}
-};
-
-struct InProjSection {  // x rows, then z rows; the columns are multiplied by norm
-  MatrixPart weight;
-  long long bytes;
-  constexpr InProjSection(const Dims& dims, const Share& share)
-      : weight(dims, 0, 2LL * share.own * dims.model()), bytes(round_up_bytes(weight.end(), 16)) {}
-};
-
-// The weights of one block. The part that is staged in shared memory comes first.
-struct TeamLayout {
-  Share share;
-  InputSection input;
-  HeadSection head;
-  LayerSection layer;
-  InProjSection in_proj;
-  long long input_at, head_at, layers_at, staged_bytes, in_projs_at, bytes;
-
-  constexpr TeamLayout(const Dims& dims, int team)
-      : share(dims, team),
-        input(dims, share),
-        head(dims, share),
-        layer(dims, share),
-        in_proj(dims, share),
-        input_at(0),
-        head_at(input_at + input.bytes),
-        layers_at(head_at + head.bytes),
-        staged_bytes(layers_at + dims.layers() * layer.bytes),
-        in_projs_at(staged_bytes),
-        bytes(in_projs_at + dims.layers() * in_proj.bytes) {}
-
-  constexpr long long layer_at(int index) const { return layers_at + index * layer.bytes; }
-  constexpr long long in_proj_at(int index) const { return in_projs_at + index * in_proj.bytes; }
-};
-
-// Activations of `agents` agents in a block's shared memory, after the staged weights. Those up to `go` are
-// the board, which the blocks of a team write to each other.
-struct ActivationLayout {
-  Part<float> h, y, projection_parts;  // {agents}{model}, {inner}, {inner segments, projection}
-  Part<float> dt_parts;                // {agents, inner segments}; empty where no mean of dt is needed
-  Part<float> hidden;                  // {agents, hidden}
-  Part<float> obs;                     // {agents, input}
-  Part<float> go;                      // of a launch ahead of its observation: 1 where that has come
-  Part<float> u, gate, dt;             // {agents, own} each
-  Part<float> projection;              // {agents, projection}
-  Part<float> parts;                   // {agents}{tasks} of the widest product
-  Part<float> residual;                // {agents, rows}: this block's rows of h before the layer
-  Part<float> norm_scale;              // {agents}
-  Part<float> norm_mean;               // {agents}; empty where the form does not centre
-  Part<const float*> from;             // {agents}: states to read; null beyond the last agent
-  Part<float*> to;                     // {agents}: states to write
-  Part<unsigned long long> arrived;    // barriers of the staged sections: input, head, the layers
-  long long bytes;
-
-  constexpr ActivationLayout(const Dims& dims, const Share& share, int agents)
-      : h(0, 1LL * agents * dims.model()),
-        y(h.end(), 1LL * agents * dims.inner()),
-        projection_parts(y.end(), 1LL * agents * (dims.inner() / kSegment) * dims.projection()),
-        dt_parts(projection_parts.end(), dims.form.mean_dt ? 1LL * agents * (dims.inner() / kSegment) : 0),
-        hidden(dt_parts.end(), 1LL * agents * dims.hidden()),
-        obs(hidden.end(), 1LL * agents * dims.input()),
-        go(obs.end(), 1),
-        u(go.end(), 1LL * agents * share.own),
-        gate(u.end(), 1LL * agents * share.own),
-        dt(gate.end(), 1LL * agents * share.own),
-        projection(dt.end(), 1LL * agents * dims.projection()),
-        parts(projection.end(), 1LL * agents * most_tasks(dims, share)),
-        residual(parts.end(), 1LL * agents * share.rows, sizeof(float)),
-        norm_scale(residual.end(), agents, sizeof(float)),
-        norm_mean(norm_scale.end(), dims.centres() ? agents : 0, sizeof(float)),
-        from(norm_mean.end(), agents, sizeof(float*)),
-        to(from.end(), agents, sizeof(float*)),
-        arrived(to.end(), 2 + dims.layers(), sizeof(unsigned long long)),
-        bytes(round_up_bytes(arrived.end(), 16)) {}
-
-  constexpr long long board_bytes() const { return go.end(); }
-
-  static constexpr int most_tasks(const Dims& dims, const Share& share) {
-    const int model_segments = dims.model() / kSegment;
-    return most(most(most(share.rows * (dims.input() / kSegment), 2 * share.own * model_segments),
-                     most(share.rows * (dims.inner() / kSegment), share.hidden * model_segments)),
-                share.heads * (dims.head_depth() / kSegment));
-  }
-};
-
 // ---- the kernels over many rows ----
 //
 
@@ -288,19 +73,6 @@ constexpr int few_rows(int k) {
 }
 constexpr int kFewColumns = 32, kFewThreads = 256;
 constexpr int kManyRows = 128, kManyColumns = 64, kManyThreads = 128;
-
-// policy/rows.cu.
-constexpr int kRowThreads = 256;               // of the kernels with a thread per element
-constexpr int kScaledRows = kRowThreads / 32;  // of a block of policy_row_scales: a warp per row
-constexpr int kDtRows = 4;                     // of a block of policy_activate_dt
-// Channels and threads of a block of policy_advance_*: at most 32 channels, which divide every padded inner
-// dimension.
-constexpr int advance_channels(const Dims& dims) {
-  return least(32, 128 / dims.lanes());
-}
-constexpr int advance_threads(const Dims& dims) {
-  return advance_channels(dims) * dims.lanes();
-}
 
 }  // namespace policy
 }  // namespace exphil

@@ -23,27 +23,44 @@ __device__ __forceinline__ float silu(float v) {
 __device__ __forceinline__ float softplus(float v) {
   return formulas::softplus<Math>(Real{v}).v;
 }
-// dt of a channel from its projection.
-__device__ __forceinline__ float activate_dt(float v) {
-  const float dt = softplus(v);
-  if constexpr (kForm.clips_dt) return fminf(fmaxf(dt, __uint_as_float(DT_MIN)), __uint_as_float(DT_MAX));
-  return dt;
+// An output's value as its readers get it, from the sum of its row with the bias. kOut: policy::Output.
+template <Activation kActivation, bool kClips>
+__device__ __forceinline__ float activated_by(float v, unsigned lowest, unsigned highest) {
+  if constexpr (kActivation == Activation::relu) return fmaxf(v, 0.0f);
+  if constexpr (kActivation == Activation::silu) return silu(v);
+  if constexpr (kActivation == Activation::softplus) {
+    const float value = softplus(v);
+    if constexpr (kClips) return fminf(fmaxf(value, __uint_as_float(lowest)), __uint_as_float(highest));
+    return value;
+  }
+  return v;
+}
+template <int kProduct, int kOutput>
+__device__ __forceinline__ float activated(float v) {
+  constexpr Output kOut = kNetwork.products[kProduct].out[kOutput];
+  return activated_by<kOut.activation, kOut.clips>(v, kOut.lowest, kOut.highest);
 }
 
-// dt of channel c from its row of x_proj's output. dt_proj: groups {rank / 4, stride}; scales: of its rows.
-__device__ __forceinline__ float activated_dt(const void* dt_proj, int stride, const float* scales,
-                                              const float* projection, int c, float bias) {
-  const float sum = dot_short<kRank>(static_cast<const Group*>(dt_proj) + c, stride,
-                                     reinterpret_cast<const float4*>(projection));
-  return activate_dt(__fadd_rn(scaled(sum, scales, c), bias));
+// An output's activation, which is that of its column.
+template <int kProduct, int kOutput = 0>
+__device__ __forceinline__ float activated_column(float value, int column) {
+  constexpr Product product = kNetwork.products[kProduct];
+  if constexpr (kOutput + 1 == product.outputs) {
+    return activated<kProduct, kOutput>(value);
+  } else {
+    constexpr int kEnd = first_row(kNetwork, product, kOutput + 1);
+    return column < kEnd ? activated<kProduct, kOutput>(value)
+                         : activated_column<kProduct, kOutput + 1>(value, column);
+  }
 }
 
 // One output of the causal convolution, then silu. taps: oldest first; weights are `stride` floats apart.
-__device__ __forceinline__ float convolve(const float (&taps)[kTaps], const float* weights, int stride,
+template <int kCount>
+__device__ __forceinline__ float convolve(const float (&taps)[kCount], const float* weights, int stride,
                                           float bias) {
   float sum = bias;
 #pragma unroll
-  for (int k = 0; k < kTaps; ++k) sum = __fmaf_rn(weights[k * stride], taps[k], sum);
+  for (int k = 0; k < kCount; ++k) sum = __fmaf_rn(weights[k * stride], taps[k], sum);
   return silu(sum);
 }
 
@@ -54,7 +71,7 @@ struct StateStep {
 __device__ __forceinline__ StateStep state_step(float a, float b, float dt, float dt_u, bool decays) {
   const float decay = formulas::decay<formulas::Discretization::zoh, Math>(Real{__fmul_rn(dt, a)}).v;
   float input = __fmul_rn(dt_u, b);
-  if constexpr (kForm.decays_input) input = decays ? __fmul_rn(decay, input) : input;
+  if (decays) input = __fmul_rn(decay, input);
   return {decay, input};
 }
 __device__ __forceinline__ float next_state(float h, StateStep step) {
@@ -63,29 +80,45 @@ __device__ __forceinline__ float next_state(float h, StateStep step) {
 }
 
 // Advances this lane's states of one channel by one step and returns the lane's contribution to <C, h>.
-__device__ __forceinline__ float advance(float (&h)[kPerLane], const float (&a)[kPerLane], const float* b,
+template <int kEach>
+__device__ __forceinline__ float advance(float (&h)[kEach], const float (&a)[kEach], const float* b,
                                          const float* c, float dt, float dt_u, bool decays) {
   float sum = 0.0f;
 #pragma unroll
-  for (int n = 0; n < kPerLane; ++n) {
+  for (int n = 0; n < kEach; ++n) {
     h[n] = next_state(h[n], state_step(a[n], b[n], dt, dt_u, decays));
     sum = __fmaf_rn(c[n], h[n], sum);
   }
   return sum;
 }
 
-// The sum over the kLanes lanes of a channel; every lane gets it.
+// The sum over the kCount lanes of a channel; every lane gets it.
+template <int kCount = kLanes>
 __device__ __forceinline__ float add_lanes(float part) {
 #pragma unroll
-  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+  for (int offset = kCount / 2; offset > 0; offset /= 2) {
     part = __fadd_rn(part, __shfl_xor_sync(0xffffffffu, part, offset));
   }
   return part;
 }
 
-// y = (<C, h> + D u) silu(z)
+// y = (<C, h> + D u) silu(z); gate_value: silu(z)
 __device__ __forceinline__ float gate(float read_out, float d, float u, float gate_value) {
   return __fmul_rn(__fmaf_rn(d, u, read_out), gate_value);
+}
+
+// ---- Mamba-1's names, for the kernels that still use them ----
+
+// dt of a channel from its projection.
+__device__ __forceinline__ float activate_dt(float v) {
+  return activated_by<Activation::softplus, kForm.clips_dt>(v, kDims.dt_min, kDims.dt_max);
+}
+// dt of channel c from its row of x_proj's output. dt_proj: groups {rank / 4, stride}; scales: of its rows.
+__device__ __forceinline__ float activated_dt(const void* dt_proj, int stride, const float* scales,
+                                              const float* projection, int c, float bias) {
+  const float sum = dot_short<kRank>(static_cast<const Group*>(dt_proj) + c, stride,
+                                     reinterpret_cast<const float4*>(projection));
+  return activate_dt(__fadd_rn(scaled(sum, scales, c), bias));
 }
 
 }  // namespace policy

@@ -1,39 +1,46 @@
-// The matrix products of the policy over many rows, in both shapes of policy/product.cuh. Launched by
-// c_src/cuda/policy/rows.cpp. Compiled with the dimensions and one of the PRODUCT_ names below: several
-// modules compile in parallel, faster than one module with all products.
+// A matrix product of the policy over many rows, in both shapes of policy/product.cuh. Launched by
+// c_src/cuda/policy/rows_walk.cpp. Compiled with the network and -D: PRODUCT, its index. Several modules
+// compile in parallel, faster than one module with all products.
 #include "kernels/policy/product.cuh"
 
-// few: grid {ceil(outputs / kFewColumns), ceil(rows / few_rows(K))}, kFewThreads.
-// many: grid {ceil(outputs / kManyColumns), ceil(rows / kManyRows)}, kManyThreads.
-#define POLICY_PRODUCT(name, K, outputs, Epilogue)                                                        \
-  extern "C" __global__ void __launch_bounds__(exphil::policy::kFewThreads)                               \
-      policy_##name##_few(const exphil::policy::ProductArguments args) {                                  \
-    exphil::policy::product_few<exphil::policy::K, outputs, exphil::policy::Epilogue>(args);              \
-  }                                                                                                       \
-  extern "C" __global__ void __launch_bounds__(exphil::policy::kManyThreads, 2)                           \
-      policy_##name##_many(const exphil::policy::ProductArguments args) {                                 \
-    __shared__ __align__(16) exphil::policy::ManyTiles tiles;                                             \
-    exphil::policy::ManyProduct<exphil::policy::K, outputs, exphil::policy::Epilogue>(args, tiles).run(); \
-  }
+namespace exphil {
+namespace policy {
 
-#ifdef PRODUCT_INPUT
-POLICY_PRODUCT(input, kInput, exphil::policy::kModel, BiasEpilogue)
-#endif
-#ifdef PRODUCT_IN_PROJ
-POLICY_PRODUCT(in_proj, kModel, 2 * exphil::policy::kInner, InProjEpilogue)
-#endif
-#ifdef PRODUCT_X_PROJ
-POLICY_PRODUCT(x_proj, kInner, exphil::policy::kProjection, ProjectionEpilogue)
-#endif
-#ifdef PRODUCT_OUT_PROJ
-POLICY_PRODUCT(out_proj, kInner, exphil::policy::kModel, ResidualEpilogue)
-#endif
-#ifdef PRODUCT_HIDDEN
-POLICY_PRODUCT(hidden, kModel, exphil::policy::kHidden, HeadEpilogue<true>)
-#endif
-#ifdef PRODUCT_HEAD
-POLICY_PRODUCT(head, kModel, exphil::policy::kOutput, HeadEpilogue<false>)
-#endif
-#ifdef PRODUCT_HEAD_OUT
-POLICY_PRODUCT(head_out, kHidden, exphil::policy::kOutput, BiasEpilogue)
-#endif
+using It = PhaseProduct<PRODUCT>;
+
+// A warp per row.
+template <class Of>
+__device__ __forceinline__ void row_scales(const ProductArguments& args) {
+  if constexpr (Of::kNormed) {
+    const long long row = static_cast<long long>(blockIdx.x) * kScaledRows + threadIdx.x / 32;
+    if (row >= args.rows) return;
+    const NormFactors norm =
+        norm_factors_of<Of::kNorm, Of::kValues, Of::kK>(args.x + row * args.x_stride, args.epsilon);
+    if (threadIdx.x % 32 != 0) return;
+    args.scale[row] = norm.scale;
+    if constexpr (Of::kCentres) args.scale[args.rows + row] = norm.mean;
+  }
+}
+
+}  // namespace policy
+}  // namespace exphil
+
+using namespace exphil::policy;
+
+// scale[row] = the norm's factor for row `row` of X, scale[rows + row] its mean where the product centres.
+// grid: ceil(rows / kScaledRows).
+extern "C" __global__ void __launch_bounds__(kRowThreads) policy_row_scales(const ProductArguments args) {
+  row_scales<It>(args);
+}
+
+// grid {ceil(outputs / kFewColumns), ceil(rows / few_rows(K))}, kFewThreads.
+extern "C" __global__ void __launch_bounds__(kFewThreads) policy_product_few(const ProductArguments args) {
+  product_few<It::kK, It::kOutputs, It>(args);
+}
+
+// grid {ceil(outputs / kManyColumns), ceil(rows / kManyRows)}, kManyThreads.
+extern "C" __global__ void __launch_bounds__(kManyThreads, 2)
+    policy_product_many(const ProductArguments args) {
+  __shared__ __align__(16) ManyTiles tiles;
+  ManyProduct<It::kK, It::kOutputs, It>(args, tiles).run();
+}

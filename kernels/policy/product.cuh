@@ -10,66 +10,47 @@
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/dot.cuh"
 #include "kernels/policy/math.cuh"
+#include "kernels/policy/row_layout.cuh"
 
 namespace exphil {
 namespace policy {
 
-// The last operation on a completed sum before it is written. kNormed: multiplied by the norm's factor of its
-// row of X.
-struct ProjectionEpilogue {
-  static constexpr bool kNormed = false;
-  static __device__ __forceinline__ float apply(float sum, float bias, float, const ProductArguments&,
-                                                long long, int) {
-    return kForm.projection_bias ? __fadd_rn(sum, bias) : sum;
-  }
-};
-struct BiasEpilogue {
-  static constexpr bool kNormed = false;
-  static __device__ __forceinline__ float apply(float sum, float bias, float, const ProductArguments&,
-                                                long long, int) {
-    return __fadd_rn(sum, bias);
-  }
-};
-struct ResidualEpilogue {
-  static constexpr bool kNormed = false;
-  static __device__ __forceinline__ float apply(float sum, float bias, float, const ProductArguments& args,
-                                                long long row, int column) {
-    return __fadd_rn(__fadd_rn(sum, bias), args.residual[row * args.residual_stride + column]);
-  }
-};
-// Of the product that reads the final hidden state: the head, or the hidden layer of two-layer heads, with
-// relu.
-template <bool kRelu>
-struct HeadEpilogue {
-  static constexpr bool kNormed = kForm.final_norm;
-  static __device__ __forceinline__ float apply(float sum, float bias, float scale, const ProductArguments&,
-                                                long long, int) {
-    const float value = kNormed ? __fmaf_rn(sum, scale, bias) : __fadd_rn(sum, bias);
-    return kRelu ? fmaxf(value, 0.0f) : value;
-  }
-};
-// x unchanged, silu(z).
-struct InProjEpilogue {
-  static constexpr bool kNormed = true;
-  static __device__ __forceinline__ float apply(float sum, float bias, float scale, const ProductArguments&,
-                                                long long, int column) {
-    const float value = __fmaf_rn(sum, scale, bias);
-    return column < kInner ? value : silu(value);
+// A product of the network, and the last operations on a completed sum before it is written.
+template <int kIndex>
+struct PhaseProduct {
+  static constexpr Product kProduct = kNetwork.products[kIndex];
+  static constexpr int kK = size_of(kProduct.in), kOutputs = kNetwork.rows(kProduct);
+  // Of what it reads.
+  static constexpr Norm kNorm = kProduct.norm;
+  static constexpr bool kNormed = kNorm != Norm::none, kCentres = kNetwork.centres(kProduct);
+  static constexpr int kValues = values_of(kProduct.in);
+
+  static __device__ __forceinline__ float apply(float sum, float bias, float scale,
+                                                const ProductArguments& args, long long row, int column) {
+    float value = sum;
+    if constexpr (kNormed) {
+      value = __fmaf_rn(sum, scale, bias);
+    } else if constexpr (kProduct.biased) {
+      value = __fadd_rn(sum, bias);
+    }
+    if constexpr (kProduct.adds) {
+      value = __fadd_rn(value, args.residual[row * args.residual_stride + column]);
+    }
+    return activated_column<kIndex>(value, column);
   }
 };
 
 // A sum of stored weights, with what its column has beside them; `mean` is that of its row of X.
 template <class Epilogue>
 __device__ __forceinline__ float completed(float sum, const ProductArguments& args, int column, float mean) {
-  return Epilogue::kNormed ? centred(sum, args.row_scale, args.row_sums, column, mean)
-                           : scaled(sum, args.row_scale, column);
+  return centred<Epilogue::kCentres>(sum, args.row_scale, args.row_sums, column, mean);
 }
 
 template <int kK, int kTile>
 struct alignas(16) FewTile {
   float xs[kTile][kK];
   float parts[kK / kSegment][kTile][kFewColumns];
-  float norms[norm_values(kDims)][kTile];  // scales; means where the form centres
+  float norms[norm_values(kNetwork)][kTile];  // scales; means where a product centres
 };
 
 // A block computes kTile rows and 32 columns; its warps share the segments, each lane has a column. Calls
@@ -115,17 +96,18 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args, F
   }
   if constexpr (Epilogue::kNormed) {
     for (int r = warp; r < kTile; r += kWarps) {
-      const NormFactors norm = norm_factors(tile.xs[r], args.epsilon);
+      const NormFactors norm =
+          norm_factors_of<Epilogue::kNorm, Epilogue::kValues, kK>(tile.xs[r], args.epsilon);
       if (lane != 0) continue;
       tile.norms[0][r] = norm.scale;
-      if constexpr (kDims.centres()) tile.norms[1][r] = norm.mean;
+      if constexpr (Epilogue::kCentres) tile.norms[1][r] = norm.mean;
     }
   }
   __syncthreads();
 
   for (int r = warp; r < kTile; r += kWarps) {
     if (first + r >= args.rows || column >= kOutputs) continue;
-    const float mean = Epilogue::kNormed ? tile.norms[norm_values(kDims) - 1][r] : 0.0f;
+    const float mean = Epilogue::kCentres ? tile.norms[norm_values(kNetwork) - 1][r] : 0.0f;
     const float sum = completed<Epilogue>(add_segments<kSegs>(&tile.parts[0][r][lane], kTile * kFewColumns),
                                           args, column, mean);
     const float bias = args.bias == nullptr ? 0.0f : __ldg(args.bias + column);
@@ -270,7 +252,7 @@ class ManyProduct {
       const long long row = first_row_ + row_of(i);
       if (row >= args_.rows) continue;
       const float scale = Epilogue::kNormed ? __ldg(args_.scale + row) : 1.0f;
-      const float mean = Epilogue::kNormed && kDims.centres() ? __ldg(args_.scale + args_.rows + row) : 0.0f;
+      const float mean = Epilogue::kCentres ? __ldg(args_.scale + args_.rows + row) : 0.0f;
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         const int column = first_column_ + column_of(j);

@@ -2,58 +2,40 @@
 // block.
 #pragma once
 
-#include "kernels/policy/activations.cuh"
 #include "kernels/policy/arguments.cuh"
-#include "kernels/policy/dot.cuh"
+#include "kernels/policy/held.cuh"
 #include "kernels/policy/math.cuh"
+#include "kernels/policy/segment_sums.cuh"
 #include "kernels/policy/team.cuh"
 
 namespace exphil {
 namespace policy {
 
+constexpr int kFrameValues = values_of(kNetwork.frame), kFrameSize = size_of(kNetwork.frame);
+constexpr int kAnswers = size_of(kNetwork.outs);
+
 struct InlineObs {
-  float v[D_INPUT <= kMostInlineObs ? D_INPUT : 1];
+  float v[kFrameValues <= kMostInlineObs ? kFrameValues : 1];
 };
 
-constexpr int kInTasks = 2 * kOwn * kModelSegments;
-constexpr int kInPer = divide_up(kInTasks, THREADS);
-constexpr bool kHoldInProj = kInPer <= 2;  // up to 64 registers
-
-constexpr int kConvItems = AGENTS * 2 * kOwn;
-constexpr int kConvPer = divide_up(kConvItems, THREADS);
-constexpr bool kHoldHistory = kConvPer * kHistory <= 16;
-
-constexpr int kSsmItems = AGENTS * kOwn * kLanes;
-constexpr int kSsmPer = divide_up(kSsmItems, THREADS);
-constexpr bool kHoldStates = kSsmPer * kPerLane <= 16;
-
-// Calls sink(agent, task, sum) for every segment sum of a matrix of kRowsIn rows and kSegs segments with the
-// AGENTS vectors x. Where there are few tasks, the agents are distributed over the remaining threads.
-template <int kRowsIn, int kSegs, bool kShared, class Sink>
-__device__ __forceinline__ void segment_sums(const void* weights, const float* x, int x_stride, Sink sink) {
-  constexpr int kTasks = kRowsIn * kSegs;
-  constexpr int kPadded = round_up(kTasks, 32);
-  constexpr int kSpread = least(AGENTS, power_of_two_within(THREADS / kPadded));
-  constexpr int kEach = AGENTS / kSpread;
-  const auto* w = static_cast<const Group*>(weights);
-  for (int item = thread(); item < kPadded * kSpread; item += THREADS) {
-    const int task = item % kPadded;
-    if (task >= kTasks) continue;
-    const int first = item / kPadded * kEach;
-    const float* values = x + first * x_stride + task / kRowsIn * kSegment;
-    float sum[kEach] = {};
-#pragma unroll
-    for (int j = 0; j < kSegment / 4; ++j) {
-      const float4 weight = widen(kShared && STAGED ? w[j * kTasks + task] : __ldg(w + j * kTasks + task));
-#pragma unroll
-      for (int a = 0; a < kEach; ++a) {
-        sum[a] = dot4(weight, *reinterpret_cast<const float4*>(values + a * x_stride + 4 * j), sum[a]);
-      }
-    }
-#pragma unroll
-    for (int a = 0; a < kEach; ++a) sink(first + a, task, sum[a]);
-  }
+// The lists of phases. The weights of the input, of the output and of each layer are staged by themselves.
+enum class List : int { input, layer, output };
+constexpr Block list_of(List list) {
+  return list == List::input ? kNetwork.input : list == List::layer ? kNetwork.layer : kNetwork.output;
 }
+template <List kList, int kAt>
+constexpr PhaseWeights weights_of() {
+  return kList == List::input   ? kTeam.input.phases[kAt]
+         : kList == List::layer ? kTeam.layer.phases[kAt]
+                                : kTeam.output.phases[kAt];
+}
+
+// A layer's first product, whose matrix is not staged: a lane holds its weights where they are few.
+using FirstProduct = BlockProduct<kNetwork.layer.phases[0].index>;
+static_assert(kNetwork.layer.phases[0].kind == Kind::product && FirstProduct::kSplit == Split::rows,
+              "a layer begins with a product of a vector on the board");
+constexpr int kFirstPer = divide_up(FirstProduct::kTasks, THREADS);
+constexpr bool kHoldFirst = kFirstPer <= 2;  // up to 64 registers
 
 class Step {
  public:
@@ -62,21 +44,21 @@ class Step {
         act_(shared + kStagedBytes),
         staged_(shared),
         share_(static_cast<const char*>(args.weights) + rank * kTeam.bytes),
-        board_(&act_.h[0][0], static_cast<float*>(args.board), TeamBarrier(args.barrier)),
+        board_(act_.board(), static_cast<float*>(args.board), TeamBarrier(args.barrier)),
         rank_(rank) {}
 
   // Starts loading all weights of this block; the first use needs the block's sync in group().
   __device__ __forceinline__ void start() {
 #if STAGED
     if (thread() == 0) {
-      for (int i = 0; i < 2 + kLayers; ++i) bulk_init(act_.arrived + i);
+      for (int i = 0; i < 2 + kNetwork.layers; ++i) bulk_init(act_.arrived() + i);
       bulk_publish_init();
       stage(0, kTeam.input_at, kTeam.input.bytes);
-      for (int l = 0; l < kLayers; ++l) stage(2 + l, kTeam.layer_at(l), kTeam.layer.bytes);
-      stage(1, kTeam.head_at, kTeam.head.bytes);
+      for (int l = 0; l < kNetwork.layers; ++l) stage(2 + l, kTeam.layer_at(l), kTeam.layer.bytes);
+      stage(1, kTeam.output_at, kTeam.output.bytes);
     }
 #endif
-    hold_in_proj(0);
+    hold_first(0);
   }
 
   // One frame for the AGENTS agents from `first` on.
@@ -86,12 +68,18 @@ class Step {
     answer(first, !CLUSTER && first_group);
   }
 
-  // The frame for act_.obs. pushes: every block is ready for them.
+  // The frame that is on the board. pushes: every block is ready for them.
   __device__ __forceinline__ void answer(int first, bool pushes) {
-    input(pushes);
+    Run run{nullptr, 0, 0, first, pushes};
+    walk<List::input>(run);
+    run.pushes = true;
 #pragma unroll 1
-    for (int l = 0; l < kLayers; ++l) layer(l, l + 1 < kLayers ? l + 1 : 0);
-    head(first);
+    for (int l = 0; l < kNetwork.layers; ++l) {
+      run.layer = l, run.next = l + 1 < kNetwork.layers ? l + 1 : 0;
+      if (!ARMED || l > 0) load_states(l);  // await() has loaded those of the first layer
+      walk<List::layer>(run);
+    }
+    walk<List::output>(run);
   }
 
   // Of a launch ahead of its observation: policy/armed.cuh.
@@ -99,21 +87,87 @@ class Step {
   __device__ void finish_staging() const;
 
  private:
-  __device__ void input(bool pushes);
-  __device__ void layer(int index, int next_index);
-  __device__ void in_proj(int layer, int next_layer);
-  __device__ void convolve_rows(const char* w, int layer);
-  __device__ void project(const char* w);
-  __device__ void activate_all_dt(const char* w);
-  __device__ void advance_states(const char* w, int layer);
-  __device__ void head(int first);
-  __device__ void hidden_layer(const char* w);
+  // Where the walk over the lists is.
+  struct Run {
+    const char* w;    // the weights of the list, once they are needed
+    int layer, next;  // next: the layer whose first product comes after this one's
+    int first;        // agent
+    bool pushes;      // every block is ready for them
+  };
+
+  // Every phase of a list, in its order.
+  template <List kList>
+  __device__ __forceinline__ void walk(Run& run) {
+    for_each_number<0, list_of(kList).count>([&](auto at) __attribute__((always_inline)) {
+      constexpr int kAt = decltype(at)::value;
+      constexpr Phase kPhase = list_of(kList).phases[kAt];
+      static_assert(kAt > 0 || kPhase.kind == Kind::product, "a list begins with a product");
+      if constexpr (kPhase.kind == Kind::product) {
+        if constexpr (kPlan.splits[kPhase.index] == Split::rows) {
+          product_of_rows<kList, kAt>(run);
+        } else if constexpr (kPlan.splits[kPhase.index] == Split::depth) {
+          product_of_depth<kList, kAt>(run);
+        } else {
+          short_product<kList, kAt>(run);
+        }
+      } else if constexpr (kPhase.kind == Kind::scan) {
+        scan<kList, kAt>(run);
+      }
+      // A convolution follows within its product, and a mean within the phase that reads it.
+    });
+  }
+
+  // ---- a function for each kind of phase: policy/step_products.cuh, policy/step.cu ----
+
+  template <List kList, int kAt>
+  __device__ void product_of_rows(Run& run);
+  template <List kList, int kAt>
+  __device__ void product_of_depth(Run& run);
+  template <List kList, int kAt>
+  __device__ void short_product(Run& run);
+  template <List kList, int kAt>
+  __device__ void scan(Run& run);
+  template <int kScan>
+  __device__ float input_dt(int agent, float dt) const;
+  template <int kConvolution>
+  __device__ void convolve_channel(const Run& run, int agent, int c, int held, float value);
+
+  template <class P>
+  __device__ void norm_scales();
+  template <class P>
+  __device__ float row_sum(int agent, int row) const;
+  template <class P, List kList, int kAt>
+  __device__ float row_value(float sum, int agent, const char* w, int row) const;
+  template <class P>
+  __device__ void first_sums(const Run& run);
+  template <List kList, int kAt>
+  __device__ void sums_of_rows(Run& run);
+  template <List kList, int kAt>
+  __device__ void channel_rows(const Run& run);
+  template <List kList, int kAt, int kOutput>
+  __device__ void push_rows(const Run& run);
+  template <List kList, int kAt, int kOutput>
+  __device__ void answer_rows(const Run& run);
   __device__ void push_obs(const ArmedArguments& armed);
 
-  // Waits for a section of the weights and returns its address.
+  // Where phase kAt of a layer has kind kKind and index kIndex.
+  static constexpr int at_of(Kind kind, int index) {
+    for (int i = 0; i < kNetwork.layer.count; ++i) {
+      if (kNetwork.layer.phases[i].kind == kind && kNetwork.layer.phases[i].index == index) return i;
+    }
+    return -1;
+  }
+
+  // Waits for the weights of a list.
+  template <List kList>
+  __device__ __forceinline__ const char* section(int layer) const {
+    if constexpr (kList == List::input) return section(0, kTeam.input_at);
+    if constexpr (kList == List::output) return section(1, kTeam.output_at);
+    return section(2 + layer, kTeam.layer_at(layer));
+  }
   __device__ __forceinline__ const char* section(int arrived, long long at) const {
 #if STAGED
-    bulk_wait(act_.arrived + arrived);
+    bulk_wait(act_.arrived() + arrived);
     return staged_ + at;
 #else
     (void)arrived;
@@ -123,157 +177,87 @@ class Step {
 
 #if STAGED
   __device__ __forceinline__ void stage(int arrived, long long at, long long bytes) {
-    bulk_copy(act_.arrived + arrived, staged_ + at, share_ + at, static_cast<unsigned>(bytes));
+    bulk_copy(act_.arrived() + arrived, staged_ + at, share_ + at, static_cast<unsigned>(bytes));
   }
 #endif
 
-  __device__ __forceinline__ void hold_in_proj(int layer) {
-    if constexpr (kHoldInProj) {
-      const auto* w =
-          reinterpret_cast<const Group*>(kTeam.in_proj.weight.in(share_ + kTeam.in_proj_at(layer)));
-#pragma unroll
-      for (int i = 0; i < kInPer; ++i) {
-        const int task = thread() + i * THREADS;
-#pragma unroll
-        for (int j = 0; j < kSegment / 4; ++j) {
-          if (task < kInTasks) held_[i][j] = __ldg(w + j * kInTasks + task);
-        }
-      }
-    }
+  __device__ __forceinline__ const unsigned char* first_matrix(int layer) const {
+    return kTeam.first.in(share_ + kTeam.first_at(layer));
   }
+  __device__ void hold_first(int layer);
 
-  // The caller synchronises the block.
-  __device__ __forceinline__ void load_places(int first) {
-    if (thread() < AGENTS) {
-      const int agent = first + thread();
-      StatePlace place{nullptr, nullptr};
-      if (agent < args_.count) place = args_.states == nullptr ? args_.state : args_.states[agent];
-      act_.from[thread()] = place.from;
-      act_.to[thread()] = place.to;
-    }
-  }
+  // Both of a group of agents; the caller of load_places() synchronises the block.
+  __device__ void load_places(int first);
+  __device__ void load_group(int first, const float* inline_obs);
 
-  __device__ __forceinline__ void load_group(int first, const float* inline_obs) {
-    load_places(first);
-    // Reads through an address that the compiler cannot trace to the parameter bank: indexed reads of that
-    // bank are one word at a time for the entire warp.
-    const float* from_parameters = launder(inline_obs);
-    for (int i = thread(); i < AGENTS * kInput; i += THREADS) {
-      const int agent = first + i / kInput, k = i % kInput;
-      float value = 0.0f;
-      if (args_.obs == nullptr) {
-        if (agent == 0 && k < D_INPUT) value = from_parameters[k];
-      } else if (agent < args_.count) {
-        value = __ldcs(args_.obs + static_cast<long long>(agent) * kInput + k);
-      }
-      (&act_.obs[0][0])[i] = value;
-    }
-    __syncthreads();
-  }
+  // ---- states ----
 
-  // The address in an agent's state for channel c of this block; null where there is no such agent or
-  // channel.
-  template <class T>
-  __device__ __forceinline__ T* conv_state(T* state, int layer, int c) const {
-    const int channel = rank_ * kOwn + c;
-    return state == nullptr || channel >= kInner ? nullptr
-                                                 : state + layer * kLayerStateFloats + kSsmFloats + channel;
-  }
-  template <class T>
-  __device__ __forceinline__ T* ssm_state(T* state, int layer, int c, int lane) const {
-    const int channel = rank_ * kOwn + c;
-    return state == nullptr || channel >= kInner
+  // The address in an agent's state for channel c of this block's part of a vector, with kEach floats a
+  // channel, of which the first `skipped` are not meant; null where there is no such agent or channel.
+  template <int kVector, int kEach, class T>
+  __device__ __forceinline__ T* channel_state(T* state, int layer, int at, int c, int skipped = 0) const {
+    const int channel = rank_ * own_of(kVector) + c;
+    return state == nullptr || channel >= size_of(kVector)
                ? nullptr
-               : state + layer * kLayerStateFloats + channel * kState + lane * kPerLane;
+               : state + layer * kNetwork.layer_floats + at + channel * kEach + skipped;
+  }
+  template <class Items, class T>
+  __device__ __forceinline__ T* scan_state(T* state, int layer, int c, int lane) const {
+    return channel_state<Items::kOf.x, Items::kSplit.size()>(state, layer, Items::kOf.state_at, c,
+                                                             lane * Items::kEach);
   }
 
-  // Prefetches the layer's recurrent state into registers.
-  __device__ __forceinline__ void load_states(int layer) {
-    if constexpr (kHoldHistory && kHistory > 0) {
-#pragma unroll
-      for (int k = 0; k < kConvPer; ++k) {
-        const int item = thread() + k * THREADS, row = item % (2 * kOwn);
-        if (item >= kConvItems || row >= kOwn) continue;
-        const float* from = conv_state(act_.from[item / (2 * kOwn)], layer, row);
-#pragma unroll
-        for (int t = 0; t < kHistory; ++t) history_[k][t] = from == nullptr ? 0.0f : from[t * kInner];
+  // Prefetch a layer's recurrent state into registers: policy/step_states.cuh.
+  __device__ void load_states(int layer);
+  template <Kind kKind, int kIndex>
+  __device__ void load_states_of(HeldStates<kKind, kIndex>& to, int layer);
+  template <int kIndex>
+  __device__ void load_states_of(HeldStates<Kind::convolution, kIndex>& to, int layer);
+  template <int kIndex>
+  __device__ void load_states_of(HeldStates<Kind::scan, kIndex>& to, int layer);
+
+  // ---- values ----
+
+  // Keeps a value of this block's channel c where its readers look for it: in this block, or pushed to the
+  // boards by `sharers` threads that have it, of which this is number `sharer`. Where a mean needs the
+  // segment's sum, a warp has whole segments.
+  template <int kVector>
+  __device__ __forceinline__ void keep(int agent, int c, float value, int sharer = 0, int sharers = 1) const {
+    const int channel = rank_ * own_of(kVector) + c;
+    if constexpr (kPlan.on_board(kVector)) {
+      if (channel < size_of(kVector)) {
+        board_.push(&act_.vector<kVector>()[agent][channel], value, sharer, sharers);
+      }
+    } else if (sharer == 0) {
+      act_.vector<kVector>()[agent][c] = value;
+    }
+    if constexpr (kPlan.has_mean[kVector]) {
+      const float part = segment_sum<values_of(kVector)>(value, channel);
+      if (channel < size_of(kVector)) {
+        board_.push(&act_.mean_parts<kVector>()[agent][channel / kSegment], part, c % kSegment, kSegment);
       }
     }
-    if constexpr (kHoldStates) {
-#pragma unroll
-      for (int k = 0; k < kSsmPer; ++k) {
-        const int item = thread() + k * THREADS;
-        if (item >= kSsmItems) continue;
-        const float* from =
-            ssm_state(act_.from[item / (kOwn * kLanes)], layer, item / kLanes % kOwn, item % kLanes);
-#pragma unroll
-        for (int n = 0; n < kPerLane; n += 4) {
-          const float4 value =
-              from == nullptr ? make_float4(0, 0, 0, 0) : *reinterpret_cast<const float4*>(from + n);
-          states_[k][n] = value.x, states_[k][n + 1] = value.y;
-          states_[k][n + 2] = value.z, states_[k][n + 3] = value.w;
-        }
-      }
+  }
+  // After it, every thread may read what keep() was given. `met`: the blocks have met since then.
+  template <int kVector>
+  __device__ __forceinline__ bool kept(bool met) const {
+    if constexpr (kPlan.on_board(kVector)) {
+      board_.exchange(act_.vector<kVector>()[0], AGENTS * size_of(kVector), met);
+      return true;
     }
-  }
-
-  // The norm's factors for each agent's h, one warp per agent.
-  __device__ __forceinline__ void norm_scales() {
-    for (int a = thread() / 32; a < AGENTS; a += THREADS / 32) {
-      const NormFactors norm = norm_factors(act_.h[a], args_.epsilon);
-      if (thread() % 32 != 0) continue;
-      act_.norm_scale[a] = norm.scale;
-      if constexpr (kDims.centres()) act_.norm_mean[a] = norm.mean;
+    if constexpr (kPlan.has_mean[kVector]) {
+      board_.exchange(act_.mean_parts<kVector>()[0], AGENTS * segments_of(kVector), met);
+      return true;
     }
+    return met;
   }
-
-  template <int kRowsIn, int kSegs>
-  __device__ __forceinline__ void part_sums(const void* weights, const float* x, int x_stride) {
-    segment_sums<kRowsIn, kSegs, true>(weights, x, x_stride, [&](int a, int task, float sum) {
-      act_.parts[a * kRowsIn * kSegs + task] = sum;
-    });
-  }
-
-  template <int kSegs>
-  __device__ __forceinline__ float row_sum(int agent, int row, int rows) const {
-    return add_segments<kSegs>(act_.parts + agent * rows * kSegs + row, rows);
-  }
-
-  // Pushes this block's rows of h from act_.parts to all blocks. Several threads add up the same row and
-  // share the pushes.
-  template <int kSegs, bool kResidual>
-  __device__ __forceinline__ void model_rows(const RowVectors& rows, const char* w) {
-    constexpr int kSharers = least(TEAM, power_of_two_within(THREADS / (AGENTS * kRows)));
-    for (int i = thread(); i < AGENTS * kRows * kSharers; i += THREADS) {
-      const int sharer = i / (AGENTS * kRows), agent = i / kRows % AGENTS, row = i % kRows;
-      const int model_row = rank_ * kRows + row;
-      if (model_row >= kModel) continue;
-      float value = plain_value(row_sum<kSegs>(agent, row, kRows), rows, w, row);
-      if (kResidual) value = __fadd_rn(value, act_.residual[agent][row]);
-      board_.push(&act_.h[agent][model_row], value, sharer, kSharers);
-    }
-    board_.exchange(&act_.h[0][0], AGENTS * kModel);
-  }
-
-  // The sum of a row that reads h through a norm, with its bias.
-  __device__ __forceinline__ float normed_value(float sum, int agent, const RowVectors& rows, const char* w,
-                                                int row) const {
-    const float mean = kDims.centres() ? act_.norm_mean[agent] : 0.0f;
-    sum = centred(sum, rows.scale.in(w), rows.sums.in(w), row, mean);
-    return __fmaf_rn(sum, act_.norm_scale[agent], rows.bias.in(w)[row]);
-  }
-  __device__ __forceinline__ float plain_value(float sum, const RowVectors& rows, const char* w,
-                                               int row) const {
-    return __fadd_rn(scaled(sum, rows.scale.in(w), row), rows.bias.in(w)[row]);
-  }
-  // The same of a head over the hidden state, which is normalised where the policy has a final norm.
-  __device__ __forceinline__ float head_value(float sum, int agent, const RowVectors& rows, const char* w,
-                                              int row) const {
-    return kForm.final_norm ? normed_value(sum, agent, rows, w, row) : plain_value(sum, rows, w, row);
+  template <int kVector>
+  __device__ __forceinline__ void kept() const {
+    if (!kept<kVector>(false)) __syncthreads();
   }
 
   __device__ __forceinline__ void store(int agent, int output, float value) const {
-    const long long index = static_cast<long long>(agent) * kOutput + output;
+    const long long index = static_cast<long long>(agent) * kAnswers + output;
     if (args_.out != nullptr) {
       args_.out[index] = value;
     } else {
@@ -291,9 +275,8 @@ class Step {
   const char* share_;
   Board board_;
   int rank_;
-  Group held_[kHoldInProj ? kInPer : 1][kSegment / 4];
-  float history_[kHoldHistory ? kConvPer : 1][kHistory > 0 ? kHistory : 1];
-  float states_[kHoldStates ? kSsmPer : 1][kPerLane];
+  Group held_[kHoldFirst ? kFirstPer : 1][kSegment / 4];
+  HeldLayer<0> held_states_;
 };
 
 }  // namespace policy

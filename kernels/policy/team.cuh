@@ -57,8 +57,9 @@ class Board {
   }
 
   // After it, [begin, begin + count) of this block's board holds all values that were pushed there before.
-  __device__ void exchange(float* begin, int count) const {
-    barrier_.sync();
+  // met: the blocks have met since the last of them was.
+  __device__ void exchange(float* begin, int count, bool met = false) const {
+    if (!met) barrier_.sync();
     if constexpr (TEAM > 1 && CLUSTER == 0) {
       const float* source = global_ + (begin - shared_);
       for (int i = static_cast<int>(threadIdx.x); i < count; i += THREADS) begin[i] = __ldcg(source + i);

@@ -21,7 +21,7 @@ template <>
 struct GroupOf<Stored::int8> {
   using Type = unsigned;
 };
-using Group = typename GroupOf<kDims.stored>::Type;
+using Group = typename GroupOf<kNetwork.stored>::Type;
 
 // A byte in the low bits of 2^23 is a float without a conversion, which would take a slower unit.
 template <unsigned kByte>
@@ -30,7 +30,7 @@ __device__ __forceinline__ float widen_byte(unsigned four) {
   return __fsub_rn(__uint_as_float(__byte_perm(four, kTwoTo23, 0x7440u + kByte)), 8388608.0f + 128.0f);
 }
 __device__ __forceinline__ float widen_half(unsigned half) {
-  if constexpr (kDims.stored == Stored::bf16) return __uint_as_float(half << 16);
+  if constexpr (kNetwork.stored == Stored::bf16) return __uint_as_float(half << 16);
   return device::half_to_float(static_cast<unsigned short>(half));
 }
 
@@ -47,14 +47,16 @@ __device__ __forceinline__ float4 widen(unsigned group) {
 
 // The sum over a row's stored weights as the sum over the weights.
 __device__ __forceinline__ float scaled(float sum, const float* scales, int row) {
-  if constexpr (kDims.row_scales()) return __fmul_rn(sum, scales[row]);
+  if constexpr (kNetwork.row_scales()) return __fmul_rn(sum, scales[row]);
   return sum;
 }
 // The same for a row behind a norm, which its factor has still to multiply; `mean` is that of the vector.
+// kCentres: policy::Network::centres of the product.
+template <bool kCentres = kDims.centres()>
 __device__ __forceinline__ float centred(float sum, const float* scales, const float* sums, int row,
                                          float mean) {
   sum = scaled(sum, scales, row);
-  if constexpr (kDims.centres()) return __fmaf_rn(-mean, sums[row], sum);
+  if constexpr (kCentres) return __fmaf_rn(-mean, sums[row], sum);
   return sum;
 }
 

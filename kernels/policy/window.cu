@@ -4,7 +4,7 @@
 // between the phases. Launched by c_src/cuda/policy/window.cpp, cooperatively; any power of two of blocks
 // gives the same bits.
 //
-// Compiled with the dimensions only.
+// Compiled with the network only.
 #include "kernels/policy/window.cuh"
 
 namespace exphil {
@@ -12,135 +12,192 @@ namespace policy {
 
 // Reads the frames over PCIe once; the tiles of the input projection would each read them again.
 __device__ __forceinline__ void Window::copy_frames() {
-  const int count = args_.fresh * (kInput / 4), stride = static_cast<int>(gridDim.x) * kWindowThreads;
+  const int count = args_.fresh * (kFrameSize / 4), stride = static_cast<int>(gridDim.x) * kWindowThreads;
   for (int i = static_cast<int>(blockIdx.x) * kWindowThreads + thread_; i < count; i += stride) {
     reinterpret_cast<float4*>(args_.obs)[i] = reinterpret_cast<const float4*>(args_.host_obs)[i];
   }
   barrier();
 }
 
-// The input projection and the first layer's in_proj of the fresh frames.
+// The input block and the first layer's leading product of the fresh frames.
 __device__ __forceinline__ void Window::front() {
+  constexpr int kInput = kNetwork.input.phases[0].index;
   if (args_.host_obs != nullptr) copy_frames();
-  ProductArguments p = product(obs_, kInput, args_.fresh, args_.input);
-  multiply_any<kInput, kModel, BiasEpilogue>(
-      p, [&](long long row, int column, float value) { put(args_.front_h, kModel, row, column, value); });
+  ProductArguments p = product<kInput>(obs_, kFrameSize, args_.fresh, args_.weights[0]);
+  multiply_any<kInput>(p, [&](long long row, int column, float value) {
+    put(args_.front_hidden, kHiddenSize, row, column, value);
+  });
   barrier();
-  const float* last = h_row(0, args_.count - 1, args_.seq);  // one row beyond
-  p = product(last - static_cast<long long>(args_.fresh) * kModel, kModel, args_.fresh, args_.in_proj);
-  multiply_any<kModel, 2 * kInner, InProjEpilogue>(p, [&](long long row, int column, float value) {
-    put(args_.front_xz, 2 * kInner, row, column, value);
+  const float* last = hidden_row(0, args_.count - 1, args_.seq);  // one row beyond
+  p = product<kLead>(last - static_cast<long long>(args_.fresh) * kHiddenSize, kHiddenSize, args_.fresh,
+                     args_.weights[kNetwork.input.count]);
+  multiply_any<kLead>(p, [&](long long row, int column, float value) {
+    put(args_.front_lead, kLeadWidth, row, column, value);
   });
 }
 
-// u, B, C and dt, a block for each row, after the product before it.
-__device__ __forceinline__ void Window::project_rows(int layer) {
-  float* const own_u = kRowPart.u.in(shared_);
-  float* const parts = kRowPart.parts.in(shared_);
-  float* const projection = kRowPart.projection.in(shared_);
-  float* const dt_parts = kRowPart.dt_parts.in(shared_);
-  const ProductMatrix matrix = of_layer(args_.x_proj, layer);
-  const XProjWeights weights(matrix.weights, thread_);
-  const float* const dt_bias = of_layer(args_.dt_bias, layer);
-  barrier();
-  const int warp = thread_ / 32, lane = thread_ % 32;
-  for (long long row = blockIdx.x; row < rows_; row += gridDim.x) {
-    const int window = static_cast<int>(row / args_.seq), step = static_cast<int>(row % args_.seq);
-    const float* x = xz_row(layer, window, step);
-    __syncthreads();
-    for (int c = thread_; c < kInner; c += kWindowThreads) {
-      float taps[kTaps];
+// ---- phases of rows: a block for each row ----
+
+template <int kConvolution, int kAt>
+__device__ __forceinline__ void Window::convolve_row(const Row& row) {
+  constexpr Convolution kPhase = kNetwork.convolutions[kConvolution];
+  constexpr int kSize = size_of(kPhase.in), kTaps = kPhase.taps;
+  const float* const x = vector_row<kPhase.in>(row.layer, row.window, row.step);
+  const ProductMatrix w = weights<kAt>(row.layer);
+  for (int c = thread_; c < kSize; c += kWindowThreads) {
+    float taps[kTaps];
 #pragma unroll
-      for (int t = 0; t < kTaps; ++t) {
-        const int back = kHistory - t;
-        taps[t] = back <= step ? x[c - static_cast<long long>(back) * 2 * kInner] : 0.0f;
-      }
-      const float u = convolve(taps, of_layer(args_.conv, layer) + c, kInner,
-                               __ldg(of_layer(args_.conv_bias, layer) + c));
-      own_u[c] = u;
-      args_.u[row * kInner + c] = u;
+    for (int t = 0; t < kTaps; ++t) {
+      const int back = kTaps - 1 - t;
+      taps[t] = back <= row.step ? x[c - static_cast<long long>(back) * kLeadWidth] : 0.0f;
     }
-    __syncthreads();
-    weights.sum_segments(own_u, parts, thread_);
-    __syncthreads();
-    for (int i = thread_; i < kProjection; i += kWindowThreads) {
-      float sum = add_segments<kInner / kSegment>(parts + i, kProjection);
-      sum = scaled(sum, matrix.row_scale, i);
-      if constexpr (kForm.projection_bias) sum = __fadd_rn(sum, __ldg(matrix.bias + i));
-      projection[i] = sum;
-      args_.projection[row * kProjection + i] = sum;
-    }
-    __syncthreads();
-    for (int s = warp; s < kInner / kSegment; s += kWindowThreads / 32) {
-      const int c = s * kSegment + lane;
-      const void* const dt_proj = of_layer(static_cast<const char*>(args_.dt_proj), layer);
-      const float dt = activated_dt(dt_proj, kInner, dt_bias + kInner, projection, c, __ldg(dt_bias + c));
-      args_.active_dt[row * kInner + c] = dt;
-      if constexpr (kForm.mean_dt) {
-        const float part = segment_of_dt(dt, c);
-        if (lane == 0) dt_parts[s] = part;
-      }
-    }
-    if constexpr (kForm.mean_dt) {
-      __syncthreads();
-      if (thread_ == 0) args_.active_dt[rows_ * kInner + row] = mean_of_dt(dt_parts);
+    const float value = convolve(taps, static_cast<const float*>(w.weights) + c, kSize, __ldg(w.bias + c));
+    shared_vector<kPhase.out>()[c] = value;
+    if constexpr (kWindow.vectors[kPhase.out].kept()) memory<kPhase.out>(row.at)[c] = value;
+  }
+  __syncthreads();
+}
+
+// All of the product's outputs.
+template <int kProduct, int kAt, class Weights>
+__device__ __forceinline__ void Window::multiply_row(const Row& row, const Weights& columns) {
+  constexpr Product kP = kNetwork.products[kProduct];
+  constexpr int kOutputs = kNetwork.rows(kP), kFirst = kP.out[0].vector;
+  float* const parts = kRowPart.parts.in(shared_);
+  const ProductMatrix w = weights<kAt>(row.layer);
+  columns.sum_segments(shared_vector<kP.in>(), parts, thread_);
+  __syncthreads();
+  for (int i = thread_; i < kOutputs; i += kWindowThreads) {
+    float sum = add_segments<size_of(kP.in) / kSegment>(parts + i, kOutputs);
+    sum = scaled(sum, w.row_scale, i);
+    if constexpr (kP.biased) sum = __fadd_rn(sum, __ldg(w.bias + i));
+    sum = activated_column<kProduct>(sum, i);
+    shared_vector<kFirst>()[i] = sum;
+    memory<kFirst>(row.at)[i] = sum;
+  }
+  __syncthreads();
+}
+
+template <int kProduct, int kAt, int kOut>
+__device__ __forceinline__ void Window::short_output(const Row& row) {
+  constexpr Product kP = kNetwork.products[kProduct];
+  constexpr int kVector = kP.out[kOut].vector, kFirst = first_row(kNetwork, kP, kOut);
+  const int warp = thread_ / 32, lane = thread_ % 32;
+  const ProductMatrix w = weights<kAt>(row.layer);
+  for (int s = warp; s < size_of(kVector) / kSegment; s += kWindowThreads / 32) {
+    const int c = s * kSegment + lane;
+    const float sum =
+        dot_short<size_of(kP.in)>(static_cast<const Group*>(w.weights) + kFirst + c, kNetwork.rows(kP),
+                                  reinterpret_cast<const float4*>(shared_vector<kP.in>()));
+    const float value = activated<kProduct, kOut>(
+        __fadd_rn(scaled(sum, w.row_scale, kFirst + c), __ldg(w.bias + kFirst + c)));
+    memory<kVector>(row.at)[c] = value;
+    if constexpr (kWindow.vectors[kVector].averaged) {
+      const float part = segment_sum<values_of(kVector)>(value, c);
+      if (lane == 0) kRowPart.vectors[kVector].in(shared_)[s] = part;
     }
   }
 }
+template <int kProduct, int kAt>
+__device__ __forceinline__ void Window::multiply_short(const Row& row) {
+  for_each_number<0, kNetwork.products[kProduct].outputs>(
+      [&](auto out) { short_output<kProduct, kAt, decltype(out)::value>(row); });
+}
+
+template <int kMean>
+__device__ __forceinline__ void Window::mean_of_row(const Row& row) {
+  constexpr Mean kPhase = kNetwork.means[kMean];
+  __syncthreads();
+  if (thread_ != 0) return;
+  memory<kPhase.out>(row.at)[0] =
+      mean_of_segments<values_of(kPhase.in), size_of(kPhase.in)>(kRowPart.vectors[kPhase.in].in(shared_));
+}
+
+template <int kAt>
+__device__ __forceinline__ void Window::row_phase(const Row& row, const HeldWeights& held) {
+  constexpr Phase kPhase = kNetwork.layer.phases[kAt];
+  if constexpr (kPhase.kind == Kind::convolution) {
+    convolve_row<kPhase.index, kAt>(row);
+  } else if constexpr (kPhase.kind == Kind::mean) {
+    mean_of_row<kPhase.index>(row);
+  } else if constexpr (kNetwork.products[kPhase.index].is_short) {
+    multiply_short<kPhase.index, kAt>(row);
+  } else if constexpr (kAt == kHeldPhase) {
+    multiply_row<kPhase.index, kAt>(row, held);
+  } else {
+    multiply_row<kPhase.index, kAt>(row, RowWeights<kPhase.index>(weights<kAt>(row.layer).weights, thread_));
+  }
+}
+
+// After the product before them.
+__device__ __forceinline__ void Window::row_phases(int layer) {
+  const HeldWeights held(weights<kHeldPhase>(layer).weights, thread_);
+  barrier();
+  for (long long at = blockIdx.x; at < rows_; at += gridDim.x) {
+    const Row row{layer, static_cast<int>(at / args_.seq), static_cast<int>(at % args_.seq), at};
+    __syncthreads();
+    for_each_number<1, kWindow.rows_end>([&](auto phase) { row_phase<decltype(phase)::value>(row, held); });
+  }
+}
+
+// ---- products in tiles ----
 
 // Adds the layer's output to its input; of the last layer for the last frames only.
-__device__ __forceinline__ void Window::out_proj(int layer) {
-  const bool last_only = layer + 1 == kLayers;
-  const ProductArguments p =
-      product(args_.y, kInner, last_only ? args_.count : rows_, of_layer(args_.out_proj, layer));
+__device__ __forceinline__ void Window::closing(int layer) {
+  const bool last_only = layer + 1 == kLayerCount;
+  const ProductArguments p = product<kClose>(memory<kClosed>(0), kClosedSize, last_only ? args_.count : rows_,
+                                             weights<kLastPhase>(layer));
   const auto add = [&](float* to, long long row, int column, int window, int step, float value) {
-    to[row * kModel + column] = __fadd_rn(value, h_row(layer, window, step)[column]);
+    to[row * kHiddenSize + column] = __fadd_rn(value, hidden_row(layer, window, step)[column]);
   };
   if (last_only) {
-    multiply_lone<kInner, kModel, BiasEpilogue>(
-        p, 0, kModel / kFewColumns, 0, [&](long long row, int column, float value) {
-          add(args_.last_h, row, column, static_cast<int>(row), args_.seq - 1, value);
-        });
+    multiply_lone<kClose>(p, 0, kHiddenSize / kFewColumns, 0, [&](long long row, int column, float value) {
+      add(args_.last_hidden, row, column, static_cast<int>(row), args_.seq - 1, value);
+    });
   } else {
-    multiply<kInner, kModel, BiasEpilogue>(p, 0, kModel / kFewColumns, 0,
-                                           [&](long long row, int column, float value) {
-                                             add(args_.h, row, column, static_cast<int>(row / args_.seq),
-                                                 static_cast<int>(row % args_.seq), value);
-                                           });
+    multiply<kClose>(p, 0, kHiddenSize / kFewColumns, 0, [&](long long row, int column, float value) {
+      add(args_.values[kNetwork.hidden], row, column, static_cast<int>(row / args_.seq),
+          static_cast<int>(row % args_.seq), value);
+    });
   }
 }
 
-// Of the last layer, z is needed for the last frames only.
-__device__ __forceinline__ void Window::in_proj(int layer) {
-  constexpr int kHalf = kInner / kFewColumns;
-  const bool last_only = layer + 1 == kLayers;
-  const ProductMatrix matrix = of_layer(args_.in_proj, layer);
+// Of the last layer, late outputs are needed for the last frames only.
+__device__ __forceinline__ void Window::leading(int layer) {
+  constexpr int kEarly = kWindow.early_rows(kNetwork) / kFewColumns, kAll = kLeadWidth / kFewColumns;
+  const bool last_only = layer + 1 == kLayerCount;
+  const ProductMatrix matrix = weights<0>(layer);
+  const float* const hidden = args_.values[kNetwork.hidden];
+  float* const to = args_.values[kNetwork.products[kLead].out[0].vector];
   const int seq = args_.seq;
-  const int done = multiply<kModel, 2 * kInner, InProjEpilogue>(
-      product(args_.h, kModel, rows_, matrix), 0, last_only ? kHalf : 2 * kHalf, 0,
-      [&](long long row, int column, float value) { args_.xz[row * 2 * kInner + column] = value; });
-  if (!last_only) return;
-  multiply_lone<kModel, 2 * kInner, InProjEpilogue>(
-      product(args_.h + static_cast<long long>(seq - 1) * kModel, static_cast<long long>(seq) * kModel,
-              args_.count, matrix),
-      kHalf, kHalf, done, [&](long long row, int column, float value) {
-        args_.xz[(row * seq + seq - 1) * 2 * kInner + column] = value;
-      });
+  const int done =
+      multiply<kLead>(product<kLead>(hidden, kHiddenSize, rows_, matrix), 0, last_only ? kEarly : kAll, 0,
+                      [&](long long row, int column, float value) { to[row * kLeadWidth + column] = value; });
+  if (!last_only || kEarly == kAll) return;
+  multiply_lone<kLead>(product<kLead>(hidden + static_cast<long long>(seq - 1) * kHiddenSize,
+                                      static_cast<long long>(seq) * kHiddenSize, args_.count, matrix),
+                       kEarly, kAll - kEarly, done, [&](long long row, int column, float value) {
+                         to[(row * seq + seq - 1) * kLeadWidth + column] = value;
+                       });
 }
 
-__device__ __forceinline__ void Window::head() {
-  const auto sink = [&](long long row, int column, float value) { store(row, column, value); };
-#if D_HIDDEN > 0
-  multiply_lone<kModel, kHidden, HeadEpilogue<true>>(
-      product(args_.last_h, kModel, args_.count, args_.hidden_layer), 0, kHidden / kFewColumns, 0,
-      [&](long long row, int column, float value) { args_.hidden[row * kHidden + column] = value; });
-  barrier();
-  multiply_lone<kHidden, kOutput, BiasEpilogue>(product(args_.hidden, kHidden, args_.count, args_.head), 0,
-                                                divide_up(kOutput, kFewColumns), 0, sink);
-#else
-  multiply_lone<kModel, kOutput, HeadEpilogue<false>>(product(args_.last_h, kModel, args_.count, args_.head),
-                                                      0, divide_up(kOutput, kFewColumns), 0, sink);
-#endif
+// The output block of the last frames.
+__device__ __forceinline__ void Window::output() {
+  for_each_number<0, kNetwork.output.count>([&](auto at) {
+    constexpr int kProduct = kNetwork.output.phases[decltype(at)::value].index;
+    constexpr int kIn = kNetwork.products[kProduct].in, kOut = kNetwork.products[kProduct].out[0].vector;
+    const float* const x = kIn == kNetwork.hidden ? args_.last_hidden : memory<kIn>(0);
+    multiply_lone<kProduct>(
+        product<kProduct>(x, size_of(kIn), args_.count, output_weights<decltype(at)::value>()), 0,
+        divide_up(size_of(kOut), kFewColumns), 0, [&](long long row, int column, float value) {
+          if constexpr (kOut == kNetwork.outs) {
+            store(row, column, value);
+          } else {
+            memory<kOut>(row)[column] = value;
+          }
+        });
+    if constexpr (decltype(at)::value + 1 < kNetwork.output.count) barrier();
+  });
 }
 
 }  // namespace policy

@@ -3,25 +3,59 @@
 #pragma once
 
 #include "kernels/common/device_math.cuh"
-#include "kernels/policy/product.cuh"
 #include "kernels/policy/windows.cuh"
 
 namespace exphil {
 namespace policy {
 
-constexpr WindowTeamLayout kPart(kDims, WindowTeamShape{TEAM, THREADS, ROWS});
-constexpr int kInnerSegments = kInner / kSegment, kModelSegments = kModel / kSegment;
-constexpr int kOwn = kPart.share.own, kOwnSegments = kPart.share.own_segments;
+constexpr WindowTeamLayout kPart(kNetwork, WindowTeamShape{TEAM, THREADS, ROWS});
 // Frames of a team at a time, and with those before them.
-constexpr int kRows = ROWS, kAll = kPart.all;
-constexpr int kWideInput = kInput / 4, kObsEach = divide_up(kAll * kWideInput, THREADS*TEAM);
+constexpr int kRows = ROWS, kAll = kPart.all, kFramesBefore = kWindow.history;
+constexpr int kWideFrame = kFrameSize / 4, kObsEach = divide_up(kAll * kWideFrame, THREADS*TEAM);
 
-// This block's columns of a matrix for one row after another: sums over segments. Few weights are loaded
+constexpr int own_of(int vector) {
+  return own_channels(size_of(vector), TEAM);
+}
+constexpr int segments_of(int vector) {
+  return size_of(vector) / kSegment;
+}
+
+// The columns of a product that a block has, one output after another.
+template <int kProduct>
+struct OwnOf {
+  static constexpr Product kP = kNetwork.products[kProduct];
+  static constexpr int kColumns = own_channels(kNetwork, kP, kP.outputs, TEAM);
+  static constexpr int vector(int output) { return kP.out[output].vector; }
+  static constexpr int first(int output) { return own_channels(kNetwork, kP, output, TEAM); }
+};
+
+// The leading product: a block has its channels of each output, for all frames where a convolution reads
+// them, otherwise for the team's own.
+constexpr int kLeadOwn = lead_channels(kNetwork, kWindow, TEAM);
+constexpr int kLeadSegments = kHiddenSize / kSegment, kLeadTasks = kLeadOwn * kLeadSegments;
+constexpr int kLeadOutputs = kNetwork.products[kLead].outputs;
+constexpr int lead_skips(int output) {
+  return kWindow.vectors[kNetwork.products[kLead].out[output].vector].convolved ? 0 : kFramesBefore;
+}
+constexpr bool lead_late(int output) {
+  return kWindow.vectors[kNetwork.products[kLead].out[output].vector].late();
+}
+// Frames of the first `outputs` outputs, with the late ones or without.
+constexpr int lead_frames(int outputs, bool late = true) {
+  int frames = 0;
+  for (int o = 0; o < outputs; ++o) frames += late || !lead_late(o) ? kAll - lead_skips(o) : 0;
+  return frames;
+}
+
+// This block's columns of a product for one row after another: sums over segments. Few weights are loaded
 // before the rows are there.
-template <int kK, int kOutputs, int kColumns>
+template <int kProduct>
 class OwnColumns {
  public:
-  static constexpr int kSegs = kK / kSegment, kOwnColumns = kColumns, kTasks = kSegs * kColumns;
+  static constexpr int kIn = size_of(kNetwork.products[kProduct].in);
+  static constexpr int kOutputs = kNetwork.rows(kNetwork.products[kProduct]);
+  static constexpr int kColumns = divide_up(kOutputs, TEAM);
+  static constexpr int kSegs = kIn / kSegment, kTasks = kSegs * kColumns;
 
   __device__ __forceinline__ OwnColumns(const void* weights, int rank, int thread)
       : weights_(static_cast<const Group*>(weights) + rank * kColumns),
@@ -35,7 +69,7 @@ class OwnColumns {
     }
   }
 
-  // parts: {kCount, kTasks}; x: {kCount, kK}
+  // parts: {kCount, kTasks}; x: {kCount, kIn}
   template <int kCount>
   __device__ __forceinline__ void sum_segments(const float* x, float* parts) const {
     for (int task = thread_; task < kTasks; task += THREADS) {
@@ -47,7 +81,7 @@ class OwnColumns {
 #pragma unroll
         for (int i = 0; i < kCount; ++i) {
           sum[i] =
-              dot4(weight, *reinterpret_cast<const float4*>(x + i * kK + task / kColumns * kSegment + 4 * j),
+              dot4(weight, *reinterpret_cast<const float4*>(x + i * kIn + task / kColumns * kSegment + 4 * j),
                    sum[i]);
         }
       }
@@ -73,16 +107,10 @@ class OwnColumns {
   Group held_[kHold ? kSegment / 4 : 1];
 };
 
-using InputColumns = OwnColumns<kInput, kModel, kPart.share.rows>;
-using OutColumns = OwnColumns<kInner, kModel, kPart.share.rows>;
-using HiddenColumns = OwnColumns<kModel, kHidden, most(kPart.share.hidden, 1)>;
-using HeadColumns = OwnColumns<kHeadDepth, kOutput, kPart.share.heads>;
-
-// What completes the last product; a hidden layer before it has the norm.
-template <bool kOnly>
-struct HeadOf : HeadEpilogue<false> {};
-template <>
-struct HeadOf<false> : BiasEpilogue {};
+constexpr int kInputProduct = kNetwork.input.phases[0].index, kOutputPhases = kNetwork.output.count;
+using InputColumns = OwnColumns<kInputProduct>;
+using ClosingColumns = OwnColumns<kClose>;
+using LastColumns = OwnColumns<kNetwork.output.phases[kOutputPhases - 1].index>;
 
 class TeamWindow : Windows<THREADS> {
  public:
@@ -97,11 +125,11 @@ class TeamWindow : Windows<THREADS> {
   __device__ void run();
 
  private:
-  // A team's frames: kRows of a window from step `begin` on. Local frame i is step begin - kHistory + i.
+  // A team's frames: kRows of a window from step `begin` on. Local frame i is step begin - kFramesBefore + i.
   struct Frames {
-    int window, begin;
-    int fresh;  // the first local frame whose xz is computed here
-    __device__ __forceinline__ int step(int local) const { return begin - kHistory + local; }
+    int layer, window, begin;
+    int fresh;  // the first local frame whose leading product is computed here
+    __device__ __forceinline__ int step(int local) const { return begin - kFramesBefore + local; }
   };
   __device__ __forceinline__ int groups() const { return args_.count * divide_up(args_.seq, kRows); }
   __device__ Frames frames(int layer, int group) const;
@@ -113,8 +141,16 @@ class TeamWindow : Windows<THREADS> {
   }
   __device__ __forceinline__ bool keeps(const Frames& f, int local) const;
   __device__ __forceinline__ long long fresh_row(const Frames& f, int local) const;
+  // Channels of a vector of `size` channels that this block has, and the first one.
+  __device__ __forceinline__ int own_count(int own, int size) const {
+    return most(0, least(own, size - rank_ * own));
+  }
 
   __device__ void stage(int layer);
+  template <int kAt>
+  __device__ void stage_phase(int layer);
+  template <int kAt, int kProduct, int kOut>
+  __device__ void stage_columns(const ProductMatrix& from);
   template <int kRun>
   __device__ void stage_rows(void* to, int to_stride, const void* from, long long stride, int count,
                              int valid);
@@ -124,7 +160,7 @@ class TeamWindow : Windows<THREADS> {
     __syncthreads();
   }
   __device__ void first_layer();
-  __device__ void later_layer(int layer, const OutColumns& columns);
+  __device__ void later_layer(int layer, const ClosingColumns& columns);
   __device__ void read_obs(const Frames& f, float4 (&values)[kObsEach]) const;
   __device__ void share_obs(const float4 (&values)[kObsEach]) const;
   // The float4 of the frames' observations that this thread reads: whole warps read in one piece, and the
@@ -133,29 +169,45 @@ class TeamWindow : Windows<THREADS> {
     return ((k * (THREADS / 32) + thread_ / 32) * TEAM + rank_) * 32 + thread_ % 32;
   }
   __device__ void input(const Frames& f, const InputColumns& columns);
-  __device__ void out_proj(int layer, const Frames& f, const OutColumns& columns);
-  template <int kCount, bool kAdds, class Columns, class Before, class Keep>
-  __device__ void model_rows(const Columns& columns, const ProductMatrix& matrix, const float* x,
-                             Before before, Keep keep);
+  __device__ void closing(const Frames& f, const ClosingColumns& columns);
+  template <int kCount, int kProduct, class Before, class Keep>
+  __device__ void hidden_rows(const OwnColumns<kProduct>& columns, const ProductMatrix& matrix,
+                              const float* x, Before before, Keep keep);
+  template <int kProduct>
   __device__ void norms(int count);
-  __device__ void in_proj(int layer, const Frames& f);
-  template <bool kGates>
-  __device__ void in_proj_sums();
-  __device__ void keep_in_proj(int layer, const Frames& f, int local, int column, float value);
-  __device__ void load_x(const Frames& f);
-  __device__ void finish_frames(int layer, const Frames& f);
+  __device__ void leading(const Frames& f);
+  template <bool kLate>
+  __device__ void leading_sums();
+  __device__ void keep_leading(const Frames& f, int local, int column, bool kept, float value);
+  __device__ void load_leading(const Frames& f);
+  __device__ void row_phases(const Frames& f);
+  template <int kAt>
+  __device__ void row_phase(const Frames& f);
+  template <int kConvolution, int kAt>
   __device__ void convolve_rows(const Frames& f);
-  __device__ void project(int layer, const Frames& f);
-  __device__ void activate_all_dt(const Frames& f);
-  __device__ void answer(int window, const OutColumns& columns, const HeadColumns& head);
-  __device__ void hidden_layer();
-  template <class Epilogue>
-  __device__ float finish_head(const ProductMatrix& matrix, float sum, int column) const;
+  template <int kVector>
+  __device__ void keep_own(const Frames& f) const;
+  template <int kProduct, int kAt>
+  __device__ void multiply_rows(const Frames& f);
+  template <int kProduct, int kAt>
+  __device__ void finish_rows(const Frames& f);
+  template <int kProduct, int kAt, int kOut>
+  __device__ void multiply_short(const Frames& f);
+  template <int kMean>
+  __device__ void mean_of_rows(const Frames& f);
+  __device__ void answer(int window, const ClosingColumns& columns, const LastColumns& last);
+  template <int kAt>
+  __device__ void output(int window, const OwnColumns<kNetwork.output.phases[kAt].index>& columns);
 
-  // h before a layer. A layer writes the next one's beside it, because other teams still read it.
-  __device__ __forceinline__ float* layer_h(int layer, int window, int step) const {
-    if (layer == 0) return args_.front_h + row_of(0, window, step) * kModel;
-    return args_.h + (layer % 2 * rows_ + row_of(layer, window, step)) * kModel;
+  // The hidden values before a layer. A layer writes the next one's beside it, because other teams still read
+  // it.
+  __device__ __forceinline__ float* layer_hidden(int layer, int window, int step) const {
+    if (layer == 0) return args_.front_hidden + row_of(0, window, step) * kHiddenSize;
+    return args_.values[kNetwork.hidden] + (layer % 2 * rows_ + row_of(layer, window, step)) * kHiddenSize;
+  }
+  template <int kVector>
+  __device__ __forceinline__ float* own() const {
+    return kPart.vectors[kVector].in(act_);
   }
 
   // Barrier of all threads of the team; their earlier writes to shared memory are visible after it.
@@ -180,10 +232,6 @@ class TeamWindow : Windows<THREADS> {
   static __device__ __forceinline__ void push_to_all(T* place, T value) {
 #pragma unroll
     for (int rank = 0; rank < TEAM; ++rank) push(place, rank, value);
-  }
-
-  __device__ __forceinline__ const char* staged() const {
-    return staged_;
   }
 
   char* const staged_;  // kPart.weights

@@ -1,11 +1,13 @@
 // What a team begins a layer with: its weights in shared memory, its frames' observations or outputs of the
-// layer before, and the rows of h. Part of policy/window_team.cu.
+// layer before, and the rows of the hidden values. Part of policy/window_team.cu.
 #pragma once
 
 #include "kernels/policy/window_team.cuh"
 
 namespace exphil {
 namespace policy {
+
+// ---- weights ----
 
 // `count` rows of kRun bytes each, of which `valid` exist; the rest is zero.
 template <int kRun>
@@ -22,60 +24,81 @@ __device__ __forceinline__ void TeamWindow::stage_rows(void* to, int to_stride, 
   }
 }
 
+constexpr int kGroupBytes = 4 * kNetwork.weight_bytes();
+
+// This block's columns of an output, of a product that is divided by columns.
+template <int kAt, int kProduct, int kOut>
+__device__ __forceinline__ void TeamWindow::stage_columns(const ProductMatrix& from) {
+  using Own = OwnOf<kProduct>;
+  constexpr StagedPhase w = kPart.weights.phases[kAt];
+  constexpr int kSize = size_of(Own::vector(kOut)), kOwn = own_of(Own::vector(kOut));
+  constexpr int kFirst = Own::first(kOut), kRowsOfProduct = kNetwork.rows(Own::kP);
+  constexpr int kStride = Own::kP.is_short ? kRowsOfProduct : product_columns(kRowsOfProduct);
+  const int own = own_count(kOwn, kSize);
+  const long long column = first_row(kNetwork, Own::kP, kOut) + (own > 0 ? rank_ * kOwn : 0);
+  stage_rows<kGroupBytes * kOwn>(w.matrix.in(staged_) + kFirst * kGroupBytes, kGroupBytes * Own::kColumns,
+                                 static_cast<const char*>(from.weights) + column * kGroupBytes,
+                                 1LL * kStride * kGroupBytes, size_of(Own::kP.in) / 4, own * kGroupBytes);
+  stage_rows<4 * kOwn>(w.rows.bias.in(staged_) + kFirst, 0, from.bias + column, 0, 1, own * 4);
+  if constexpr (kNetwork.row_scales()) {
+    stage_rows<4 * kOwn>(w.rows.scale.in(staged_) + kFirst, 0, from.row_scale + column, 0, 1, own * 4);
+  }
+  if constexpr (kNetwork.centres(Own::kP)) {
+    stage_rows<4 * kOwn>(w.rows.sums.in(staged_) + kFirst, 0, from.row_sums + column, 0, 1, own * 4);
+  }
+}
+
+template <int kAt>
+__device__ __forceinline__ void TeamWindow::stage_phase(int layer) {
+  constexpr Phase kPhase = kNetwork.layer.phases[kAt];
+  constexpr StagedPhase w = kPart.weights.phases[kAt];
+  const ProductMatrix from = weights<kAt>(layer);
+  if constexpr (kPhase.kind == Kind::convolution) {
+    constexpr Convolution kC = kNetwork.convolutions[kPhase.index];
+    constexpr int kSize = size_of(kC.in), kOwn = own_of(kC.in);
+    const int own = own_count(kOwn, kSize), at = own > 0 ? rank_ * kOwn : 0;
+    stage_rows<4 * kOwn>(w.channels.in(staged_), 4 * kOwn, static_cast<const float*>(from.weights) + at,
+                         4LL * kSize, kC.taps, own * 4);
+    stage_rows<4 * kOwn>(w.values.in(staged_), 0, from.bias + at, 0, 1, own * 4);
+  } else if constexpr (kPhase.kind == Kind::product) {
+    constexpr Product kP = kNetwork.products[kPhase.index];
+    if constexpr (kAt > 0 && !kP.is_short) {  // divided by depth
+      constexpr int kRun = kGroupBytes * kNetwork.rows(kP), kOwn = own_of(kP.in);
+      constexpr int kColumns = product_columns(kNetwork.rows(kP));
+      const int own = own_count(kOwn, size_of(kP.in));
+      const long long group = 1LL * (own > 0 ? rank_ * kOwn / 4 : 0) * kColumns;
+      stage_rows<kRun>(w.matrix.in(staged_), kRun,
+                       static_cast<const char*>(from.weights) + group * kGroupBytes,
+                       1LL * kColumns * kGroupBytes, own / 4, kRun);
+    } else {
+      for_each_number<0, kP.outputs>(
+          [&](auto out) { stage_columns<kAt, kPhase.index, decltype(out)::value>(from); });
+    }
+  }
+}
+
 // Starts loading this block's weights of a layer. Those of the layer before are no longer read.
 __device__ __forceinline__ void TeamWindow::stage(int layer) {
-  constexpr WindowTeamWeights w = kPart.weights;
-  constexpr int kGroup = 4 * kDims.weight_bytes(), kFloats = 4 * kOwn, kGroups = kGroup * kOwn;
-  const int first = rank_ * kOwn, own = most(0, least(kOwn, kInner - first));
-  const auto groups = [](const void* from, long long index) {
-    return static_cast<const char*>(from) + index * kGroup;
-  };
-  const ProductMatrix in_proj = of_layer(args_.in_proj, layer), x_proj = of_layer(args_.x_proj, layer);
-  char* const to = staged_;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {  // columns of x, then of z
-    const long long column = half * kInner + (own > 0 ? first : 0);
-    stage_rows<kGroups>(w.in_proj.in(to) + half * kGroups, 2 * kGroups, groups(in_proj.weights, column),
-                        1LL * product_columns(2 * kInner) * kGroup, kModel / 4, own * kGroup);
-    stage_rows<kFloats>(w.in_rows.bias.in(to) + half * kOwn, 0, in_proj.bias + column, 0, 1, own * 4);
-    if constexpr (kDims.row_scales()) {
-      stage_rows<kFloats>(w.in_rows.scale.in(to) + half * kOwn, 0, in_proj.row_scale + column, 0, 1, own * 4);
-    }
-    if constexpr (kDims.centres()) {
-      stage_rows<kFloats>(w.in_rows.sums.in(to) + half * kOwn, 0, in_proj.row_sums + column, 0, 1, own * 4);
-    }
-  }
-  const int at = own > 0 ? first : 0;
-  stage_rows<kFloats>(w.conv.in(to), kFloats, of_layer(args_.conv, layer) + at, 4LL * kInner, kTaps, own * 4);
-  stage_rows<kFloats>(w.conv_bias.in(to), 0, of_layer(args_.conv_bias, layer) + at, 0, 1, own * 4);
-  stage_rows<kGroup * kProjection>(
-      w.x_proj.in(to), kGroup * kProjection, groups(x_proj.weights, at / 4 * product_columns(kProjection)),
-      1LL * product_columns(kProjection) * kGroup, own / 4, kGroup * kProjection);
-  const char* const dt_proj = of_layer(static_cast<const char*>(args_.dt_proj), layer);
-  stage_rows<kGroups>(w.dt_proj.in(to), kGroups, groups(dt_proj, at), 1LL * kInner * kGroup, kRank / 4,
-                      own * kGroup);
-  const float* const dt_bias = of_layer(args_.dt_bias, layer);
-  stage_rows<kFloats>(w.dt_rows.bias.in(to), 0, dt_bias + at, 0, 1, own * 4);
-  if constexpr (kDims.row_scales()) {
-    stage_rows<kFloats>(w.dt_rows.scale.in(to), 0, dt_bias + kInner + at, 0, 1, own * 4);
-  }
+  for_each_number<0, kWindow.rows_end>([&](auto at) { stage_phase<decltype(at)::value>(layer); });
   device::commit_copies();
 }
 
+// ---- frames ----
+
 __device__ __forceinline__ TeamWindow::Frames TeamWindow::frames(int layer, int group) const {
   const int each = divide_up(args_.seq, kRows);
-  Frames f{group / each, group % each * kRows, 0};
+  Frames f{layer, group / each, group % each * kRows, 0};
   if (layer > 0) return f;
-  // Of all frames the last `fresh` are computed; of those before, xz is in front.
+  // Of all frames the last `fresh` are computed; the front has those before.
   const int last = (args_.count - 1) * args_.front_step + args_.seq;
   const int first = last - args_.fresh - f.window * args_.front_step;  // the first fresh one, as a step
   f.fresh = first >= args_.seq ? kAll : most(0, least(kAll, first - f.step(0)));
   return f;
 }
 
-// Whether this team writes the frame's row in front: a frame may be in several windows.
+// Whether this team writes the frame's row in the front: a frame may be in several windows.
 __device__ __forceinline__ bool TeamWindow::keeps(const Frames& f, int local) const {
-  return local >= kHistory && local >= f.fresh && exists(f, local) &&
+  return local >= kFramesBefore && local >= f.fresh && exists(f, local) &&
          (f.window + 1 == args_.count || f.step(local) < args_.front_step);
 }
 __device__ __forceinline__ long long TeamWindow::fresh_row(const Frames& f, int local) const {
@@ -87,98 +110,109 @@ __device__ __forceinline__ long long TeamWindow::fresh_row(const Frames& f, int 
 __device__ __forceinline__ void TeamWindow::read_obs(const Frames& f, float4 (&values)[kObsEach]) const {
 #pragma unroll
   for (int k = 0; k < kObsEach; ++k) {
-    const int i = obs_item(k), local = i / kWideInput;
+    const int i = obs_item(k), local = i / kWideFrame;
     values[k] = make_float4(0, 0, 0, 0);
-    if (i >= kAll * kWideInput || local < f.fresh || !exists(f, local)) continue;
-    values[k] = reinterpret_cast<const float4*>(obs_ + fresh_row(f, local) * kInput)[i % kWideInput];
+    if (i >= kAll * kWideFrame || local < f.fresh || !exists(f, local)) continue;
+    values[k] = reinterpret_cast<const float4*>(obs_ + fresh_row(f, local) * kFrameSize)[i % kWideFrame];
   }
 }
 __device__ __forceinline__ void TeamWindow::share_obs(const float4 (&values)[kObsEach]) const {
   team_sync();  // a block of a cluster that does not run yet takes no pushes
 #pragma unroll
   for (int k = 0; k < kObsEach; ++k) {
-    if (obs_item(k) >= kAll * kWideInput) continue;
-    push_to_all(reinterpret_cast<float4*>(kPart.obs.in(act_)) + obs_item(k), values[k]);
+    if (obs_item(k) >= kAll * kWideFrame) continue;
+    push_to_all(reinterpret_cast<float4*>(own<kNetwork.frame>()) + obs_item(k), values[k]);
   }
   team_sync();
 }
 
-// kCount rows of this block's columns of h, for all blocks of the team. before(row, column) is added to each
-// where kAdds; keep(row, column, value) is called for each.
-template <int kCount, bool kAdds, class Columns, class Before, class Keep>
-__device__ __forceinline__ void TeamWindow::model_rows(const Columns& columns, const ProductMatrix& matrix,
-                                                       const float* x, Before before, Keep keep) {
-  constexpr int kColumns = kPart.share.rows, kItems = kCount * kColumns;
+// ---- the hidden values ----
+
+// kCount rows of this block's columns of the hidden values, for all blocks of the team. before(row, column)
+// is added to each where the product adds; keep(row, column, value) is called for each.
+template <int kCount, int kProduct, class Before, class Keep>
+__device__ __forceinline__ void TeamWindow::hidden_rows(const OwnColumns<kProduct>& columns,
+                                                        const ProductMatrix& matrix, const float* x,
+                                                        Before before, Keep keep) {
+  using Columns = OwnColumns<kProduct>;
+  constexpr bool kAdds = kNetwork.products[kProduct].adds;
+  constexpr int kColumns = Columns::kColumns, kItems = kCount * kColumns;
   struct End {
     float bias, scale, before;
   };
   const auto end_of = [&](int item) {
     const int column = rank_ * kColumns + item % kColumns;
     End end{0.0f, 1.0f, 0.0f};
-    if (item >= kItems || column >= kModel) return end;
+    if (item >= kItems || column >= kHiddenSize) return end;
     end.bias = __ldg(matrix.bias + column);
-    if constexpr (kDims.row_scales()) end.scale = __ldg(matrix.row_scale + column);
+    if constexpr (kNetwork.row_scales()) end.scale = __ldg(matrix.row_scale + column);
     if constexpr (kAdds) end.before = before(item / kColumns, column);
     return end;
   };
-  float* const parts = kPart.model_parts.in(act_);
+  float* const parts = kPart.parts.in(act_);
   End end = end_of(thread_);  // loaded before the sums
   columns.template sum_segments<kCount>(x, parts);
   __syncthreads();
   for (int i = thread_; i < kItems; i += THREADS) {
     const int column = rank_ * kColumns + i % kColumns;
-    if (column >= kModel) continue;
+    if (column >= kHiddenSize) continue;
     if (i != thread_) end = end_of(i);
     const float* const part = parts + i / kColumns * Columns::kTasks + i % kColumns;
     float value = __fadd_rn(scaled(add_segments<Columns::kSegs>(part, kColumns), &end.scale, 0), end.bias);
+    value = activated<kProduct, 0>(value);
     if constexpr (kAdds) value = __fadd_rn(value, end.before);
-    push_to_all(kPart.h.in(act_) + i / kColumns * kModel + column, value);
+    push_to_all(own<kNetwork.hidden>() + i / kColumns * kHiddenSize + column, value);
   }
   team_sync();
   // The barrier of the team waits for stores to global memory, so these come after it.
   for (int i = thread_; i < kItems; i += THREADS) {
-    const int column = rank_ * kColumns + i % kColumns;
-    if (column < kModel) keep(i / kColumns, column, kPart.h.in(act_)[i / kColumns * kModel + column]);
+    const int row = i / kColumns, column = rank_ * kColumns + i % kColumns;
+    if (column < kHiddenSize) keep(row, column, own<kNetwork.hidden>()[row * kHiddenSize + column]);
   }
 }
 
-// The input projection of the fresh frames.
+// The input block of the fresh frames.
 __device__ __forceinline__ void TeamWindow::input(const Frames& f, const InputColumns& columns) {
-  model_rows<kAll, false>(
-      columns, args_.input, kPart.obs.in(act_), [](int, int) { return 0.0f; },
+  hidden_rows<kAll>(
+      columns, args_.weights[0], own<kNetwork.frame>(), [](int, int) { return 0.0f; },
       [&](int local, int column, float value) {
-        if (keeps(f, local)) put(args_.front_h, kModel, fresh_row(f, local), column, value);
+        if (keeps(f, local)) put(args_.front_hidden, kHiddenSize, fresh_row(f, local), column, value);
       });
 }
 
-// h before this layer: the output of the layer before, added to its input.
-__device__ __forceinline__ void TeamWindow::out_proj(int layer, const Frames& f, const OutColumns& columns) {
-  auto* const y = reinterpret_cast<float4*>(kPart.y.in(act_));
-  for (int i = thread_; i < kAll * (kInner / 4); i += THREADS) {
-    const int local = i / (kInner / 4);
+// The hidden values before this layer: the output of the layer before, added to its input.
+__device__ __forceinline__ void TeamWindow::closing(const Frames& f, const ClosingColumns& columns) {
+  auto* const y = reinterpret_cast<float4*>(own<kClosed>());
+  for (int i = thread_; i < kAll * (kClosedSize / 4); i += THREADS) {
+    const int local = i / (kClosedSize / 4);
     y[i] = make_float4(0, 0, 0, 0);
     if (!exists(f, local)) continue;
-    y[i] = reinterpret_cast<const float4*>(args_.y + row(f, local) * kInner)[i % (kInner / 4)];
+    y[i] = reinterpret_cast<const float4*>(memory<kClosed>(row(f, local)))[i % (kClosedSize / 4)];
   }
   __syncthreads();
-  model_rows<kAll, true>(
-      columns, of_layer(args_.out_proj, layer - 1), kPart.y.in(act_),
+  hidden_rows<kAll>(
+      columns, weights<kLastPhase>(f.layer - 1), own<kClosed>(),
       [&](int local, int column) {
-        return exists(f, local) ? layer_h(layer - 1, f.window, f.step(local))[column] : 0.0f;
+        return exists(f, local) ? layer_hidden(f.layer - 1, f.window, f.step(local))[column] : 0.0f;
       },
       [&](int local, int column, float value) {
-        if (local < kHistory || !exists(f, local)) return;
-        layer_h(layer, f.window, f.step(local))[column] = value;
+        if (local < kFramesBefore || !exists(f, local)) return;
+        layer_hidden(f.layer, f.window, f.step(local))[column] = value;
       });
 }
 
-// The norm's factors of the first `count` rows of h, a warp for each.
+// The factors of a product's norm of the first `count` rows of the hidden values, a warp for each.
+template <int kProduct>
 __device__ __forceinline__ void TeamWindow::norms(int count) {
-  for (int i = thread_ / 32; i < count; i += THREADS / 32) {
-    const NormFactors norm = norm_factors(kPart.h.in(act_) + i * kModel, args_.epsilon);
-    if (thread_ % 32 != 0) continue;
-    kPart.norm_scale.in(act_)[i] = norm.scale;
-    kPart.norm_mean.in(act_)[i] = norm.mean;
+  constexpr Product kP = kNetwork.products[kProduct];
+  if constexpr (kP.norm != Norm::none) {
+    for (int i = thread_ / 32; i < count; i += THREADS / 32) {
+      const NormFactors norm = norm_factors_of<kP.norm, values_of(kP.in), size_of(kP.in)>(
+          own<kNetwork.hidden>() + i * kHiddenSize, __uint_as_float(kP.epsilon));
+      if (thread_ % 32 != 0) continue;
+      kPart.norm_scale.in(act_)[i] = norm.scale;
+      kPart.norm_mean.in(act_)[i] = norm.mean;
+    }
   }
 }
 

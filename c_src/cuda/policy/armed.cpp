@@ -21,7 +21,7 @@ ArmedLaunches::ArmedLaunches(Context& context, TeamRunner& one, Doorbell& doorbe
                              std::int64_t wait_microseconds)
     : one_(one),
       doorbell_(doorbell),
-      d_input_(static_cast<std::size_t>(dims.d_input)),
+      d_input_(static_cast<std::size_t>(dims.config.d_input)),
       wait_nanoseconds_(static_cast<unsigned long long>(wait_microseconds) * 1000) {
   require_clusters(context.properties());
   one_.prepare_armed();

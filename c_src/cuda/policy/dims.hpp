@@ -1,24 +1,29 @@
-// The sizes of a policy on the GPU (kernels/policy/layout.cuh) from a checkpoint's config, and the shapes
-// that policy_step is compiled for. Immutable values; safe anywhere.
+// The network of a policy as the GPU's kernels run it (kernels/policy/network.cuh), and the shapes that
+// policy_step is compiled for. Immutable values; safe anywhere.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "core/policy/config.hpp"
-#include "core/trunk/mamba1/mamba1.hpp"
-#include "kernels/policy/layout.cuh"
+#include "cuda/policy/lower.hpp"
+#include "kernels/policy/team_layout.cuh"
 
 namespace exphil::cuda {
 
+// policy::Dims: Mamba-1's names, for the kernels that still use them.
 struct PolicyDims : policy::Dims {
-  // Throws limit_exceeded, and unsupported where the policy is of a trunk that these kernels do not know.
+  // Throws what lower() throws.
   explicit PolicyDims(const core::PolicyConfig& config);
 
   core::PolicyConfig config;
-  core::mamba1::Form mamba;
+  Lowered lowered;
+  const policy::Network& network() const { return lowered.network; }
+  int frame_size() const { return network().size(network().frame); }  // with padding
   // Whether inputs are decayed in a sequence of so many frames.
   bool decays(std::int64_t frames) const;
+  // Of the norms.
+  float epsilon() const;
   // The defines for kernels/policy/dims.cuh.
   std::vector<std::string> defines() const;
 };
@@ -30,6 +35,7 @@ struct TeamShape {
   bool armed = false;  // launched before its observation is there; agents = 1
 
   std::vector<std::string> defines(const PolicyDims& dims) const;
+  policy::TeamLayout weights(const PolicyDims& dims) const;  // of a block
   policy::ActivationLayout activations(const PolicyDims& dims) const;
   long long shared_bytes(const PolicyDims& dims) const;  // of a block
 };

@@ -5,17 +5,25 @@
 namespace exphil::cuda {
 namespace {
 
-// bias + matrix {rows, columns} times vector; either may be empty.
-std::vector<float> added(const std::vector<float>& bias, const std::vector<float>& matrix,
-                         const std::vector<float>& vector, std::int64_t rows) {
+using Values = std::vector<float>;
+
+Values slice(const Values& values, std::int64_t first, std::int64_t count) {
+  if (values.empty()) return {};
+  return {values.begin() + first, values.begin() + first + count};
+}
+
+// bias + rows [first, first + rows) of a matrix times vector; bias and matrix may be empty.
+Values added(const Values& bias, const Values& matrix, std::int64_t first, const Values& vector,
+             std::int64_t rows) {
   if (vector.empty()) return bias;
   const std::size_t columns = vector.size();
-  std::vector<float> sums(static_cast<std::size_t>(rows));
+  Values sums(static_cast<std::size_t>(rows));
   for (std::size_t row = 0; row < sums.size(); ++row) {
     double sum = bias.empty() ? 0.0 : static_cast<double>(bias[row]);
+    const std::size_t from = static_cast<std::size_t>(first) + row;
     for (std::size_t k = 0; k < columns; ++k) {
       const double value =
-          matrix.empty() ? (k == row ? 1.0 : 0.0) : static_cast<double>(matrix[row * columns + k]);
+          matrix.empty() ? (k == from ? 1.0 : 0.0) : static_cast<double>(matrix[from * columns + k]);
       sum += value * static_cast<double>(vector[k]);
     }
     sums[row] = static_cast<float>(sum);
@@ -23,68 +31,73 @@ std::vector<float> added(const std::vector<float>& bias, const std::vector<float
   return sums;
 }
 
-// The rows of a matrix behind a LayerNorm are centred. Rounded weights may not change.
-bool centres_rows(const core::PolicyWeights& w, const core::mamba1::Form& form) {
-  return form.config.spec.norm == core::NormKind::layer && w.config.precision == core::Precision::f32;
+Values sum_of(const Values& left, const Values& right) {
+  if (left.empty()) return right;
+  Values sum = left;
+  for (std::size_t i = 0; i < right.size(); ++i) sum[i] += right[i];
+  return sum;
 }
 
-FoldedLayer fold(const core::PolicyWeights& w, const core::mamba1::Form& form,
-                 const core::mamba1::LayerIds& ids) {
-  const core::mamba1::Config& c = form.config;
-  const auto of = [&w](core::WeightId id) -> const std::vector<float>& {
-    return core::values_of(w.values, id);
-  };
-  const bool centred = centres_rows(w, form);
-  FoldedLayer to;
-  to.in_proj = FoldedMatrix(of(ids.in_proj), 2 * c.d_inner, of(ids.norm), centred);
-  to.in_proj_bias = of(ids.in_proj_bias);
-  if (centred) to.in_proj_bias = added(to.in_proj_bias, of(ids.in_proj), of(ids.norm_bias), 2 * c.d_inner);
-  to.conv = FoldedMatrix(of(ids.conv), c.d_inner, c.d_conv);
-  to.conv_bias = of(ids.conv_bias);
-  to.x_proj = FoldedMatrix(of(ids.x_proj), c.dt_rank + 2 * c.d_state, c.d_inner);
-  to.dt_proj = FoldedMatrix(of(ids.dt_proj), c.d_inner, c.dt_rank);
-  to.dt_proj_bias = of(ids.dt_bias);
-  to.x_proj_bias = of(ids.x_proj_bias);
-  if (!to.x_proj_bias.empty()) {
-    const auto first = to.x_proj_bias.begin();
-    to.dt_proj_bias = added(of(ids.dt_bias), of(ids.dt_proj), {first, first + c.dt_rank}, c.d_inner);
-    std::fill(first, first + c.dt_rank, 0.0f);
+class Fold {
+ public:
+  Fold(const core::PolicyWeights& weights, const policy::Network& network) : w_(weights), network_(network) {}
+
+  std::vector<FoldedPhase> block(const LoweredBlock& block) const {
+    std::vector<FoldedPhase> folded;
+    for (const LoweredPhase& phase : block) folded.push_back(fold(phase));
+    return folded;
   }
-  to.a = FoldedMatrix(of(ids.a), c.d_inner, c.d_state);
-  to.d = of(ids.d);
-  to.out_proj = FoldedMatrix(of(ids.out_proj), c.d_model, c.d_inner);
-  to.out_proj_bias = of(ids.out_proj_bias);
-  return to;
-}
+
+ private:
+  const Values& of(core::WeightId id) const { return core::values_of(w_.values, id); }
+
+  FoldedPhase fold(const LoweredPhase& phase) const {
+    FoldedPhase to;
+    for (const LoweredRows& rows : phase.outputs) to.outputs.push_back(fold(phase, rows));
+    if (phase.matrix == core::kNone) return to;
+    const core::Weight& matrix = w_.network().weight(phase.matrix);
+    to.channels = FoldedMatrix(of(phase.matrix), matrix.rows, matrix.columns);
+    to.values = of(phase.vector);
+    return to;
+  }
+
+  FoldedRows fold(const LoweredPhase& phase, const LoweredRows& rows) const {
+    FoldedRows to;
+    const Values& matrix = of(rows.weight);
+    to.matrix =
+        rows.weight == core::kNone ? FoldedMatrix(rows.rows) : FoldedMatrix(matrix, rows.rows, phase.columns);
+    to.matrix.start_at(rows.first_row);
+    to.bias = sum_of(slice(of(rows.bias), rows.first_row, rows.rows), of(rows.activation_bias));
+    if (phase.norm != core::kNone) {
+      // Rounded weights may not change.
+      const policy::Product& product = network_.products[phase.phase.index];
+      const bool centred = product.norm == policy::Norm::layer && !network_.centres(product);
+      to.matrix.scale(of(phase.norm), centred);
+      if (centred) to.bias = added(to.bias, matrix, rows.first_row, of(phase.norm_bias), rows.rows);
+    }
+    const LoweredRows& before = phase.input_bias;
+    const Values bias = slice(of(before.bias), before.first_row, before.rows);
+    to.bias = added(to.bias, matrix, rows.first_row, bias, rows.rows);
+    return to;
+  }
+
+  const core::PolicyWeights& w_;
+  const policy::Network& network_;
+};
 
 }  // namespace
 
-FoldedMatrix::FoldedMatrix(const std::vector<float>& values, std::int64_t rows,
-                           const std::vector<float>& scale, bool centred)
-    : values_(&values), rows_(rows), columns_(static_cast<std::int64_t>(scale.size())), scale_(&scale) {
-  if (centred) centre();
-}
-
-FoldedMatrix FoldedMatrix::identity(std::int64_t rows) {
-  FoldedMatrix made;
-  made.rows_ = made.columns_ = rows;
-  return made;
-}
-
-FoldedMatrix FoldedMatrix::diagonal(const std::vector<float>& scale, bool centred) {
-  FoldedMatrix made = identity(static_cast<std::int64_t>(scale.size()));
-  made.scale_ = &scale;
-  if (centred) made.centre();
-  return made;
-}
-
 double FoldedMatrix::scaled(std::int64_t row, std::int64_t column) const {
-  const auto at = static_cast<std::size_t>(row * columns_ + column), k = static_cast<std::size_t>(column);
-  const double value = values_ != nullptr ? static_cast<double>((*values_)[at]) : row == column ? 1.0 : 0.0;
-  return scale_ == nullptr ? value : value * static_cast<double>((*scale_)[k]);
+  const auto at = static_cast<std::size_t>((first_row_ + row) * columns_ + column);
+  const double value = values_ != nullptr           ? static_cast<double>((*values_)[at])
+                       : first_row_ + row == column ? 1.0
+                                                    : 0.0;
+  return scale_ == nullptr ? value : value * static_cast<double>((*scale_)[static_cast<std::size_t>(column)]);
 }
 
-void FoldedMatrix::centre() {
+void FoldedMatrix::scale(const std::vector<float>& scale, bool centred) {
+  scale_ = &scale;
+  if (!centred) return;
   means_.resize(static_cast<std::size_t>(rows_));
   for (std::int64_t row = 0; row < rows_; ++row) {
     double sum = 0;
@@ -93,37 +106,11 @@ void FoldedMatrix::centre() {
   }
 }
 
-Folded::Folded(const core::PolicyWeights& weights, const core::mamba1::Form& form) {
-  const core::mamba1::Config& c = form.config;
-  const core::mamba1::Ids& ids = form.ids;
-  const auto of = [&](core::WeightId id) -> const std::vector<float>& {
-    return core::values_of(weights.values, id);
-  };
-  const bool centred = centres_rows(weights, form) && c.spec.final_norm;
-  input = c.spec.input_projection ? FoldedMatrix(of(ids.input_proj), c.d_model, c.d_input)
-                                  : FoldedMatrix::identity(c.d_model);
-  input_bias = of(ids.input_proj_bias);
-  for (const core::mamba1::LayerIds& layer : ids.layers) layers.push_back(fold(weights, form, layer));
-  // What reads the final hidden state, and its bias.
-  const auto last = [&](core::WeightId id, std::int64_t rows) {
-    if (!c.spec.final_norm) {
-      return id == core::kNone ? FoldedMatrix::identity(rows) : FoldedMatrix(of(id), rows, c.d_model);
-    }
-    return id == core::kNone ? FoldedMatrix::diagonal(of(ids.norm_f), centred)
-                             : FoldedMatrix(of(id), rows, of(ids.norm_f), centred);
-  };
-  const auto last_bias = [&](core::WeightId bias, core::WeightId matrix, std::int64_t rows) {
-    return centred ? added(of(bias), of(matrix), of(ids.norm_f_bias), rows) : of(bias);
-  };
-  if (ids.hidden == core::kNone) {
-    head = last(ids.head, c.d_output);
-    head_bias = last_bias(ids.head_bias, ids.head, c.d_output);
-    return;
-  }
-  hidden = last(ids.hidden, form.head_width);
-  hidden_bias = last_bias(ids.hidden_bias, ids.hidden, form.head_width);
-  head = FoldedMatrix(of(ids.head), c.d_output, form.head_width);
-  head_bias = of(ids.head_bias);
+Folded::Folded(const core::PolicyWeights& weights, const Lowered& lowered) {
+  const Fold fold(weights, lowered.network);
+  input = fold.block(lowered.input);
+  for (const LoweredBlock& layer : lowered.layers) layers.push_back(fold.block(layer));
+  output = fold.block(lowered.output);
 }
 
 }  // namespace exphil::cuda

@@ -78,7 +78,7 @@ FusedSteps::FusedSteps(std::shared_ptr<Context> context, const PolicyDims& dims,
       dims_(dims),
       tuning_(tuning),
       stream_(stream),
-      inline_obs_(tuning.inline_obs != 0 && dims.d_input <= policy::kMostInlineObs) {
+      inline_obs_(tuning.inline_obs != 0 && dims.config.d_input <= policy::kMostInlineObs) {
   TeamWeights packed(*context_, weights, dims);
   one_ = fitting_runner(packed, 1);
   // The agents of a team share each weight that is read. If so many do not fit, try fewer.
@@ -93,10 +93,10 @@ FusedSteps::FusedSteps(std::shared_ptr<Context> context, const PolicyDims& dims,
                                            (few_->shape().cluster ? kRoundsOfTeams : 1);
     const auto count = static_cast<std::size_t>(limit_);
     const std::size_t in_bytes =
-        count * (static_cast<std::size_t>(dims.input()) * 4 + sizeof(policy::StatePlace));
+        count * (static_cast<std::size_t>(dims.frame_size()) * 4 + sizeof(policy::StatePlace));
     few_in_ = context_->pinned_pool().allocate(in_bytes);
     few_device_in_ = context_->device_pool().allocate(in_bytes);
-    few_out_ = context_->pinned_pool().allocate(count * static_cast<std::size_t>(dims.output()) * 4);
+    few_out_ = context_->pinned_pool().allocate(count * static_cast<std::size_t>(dims.config.d_output) * 4);
   }
   reserve_chain(kFirstTickets);
 }
@@ -127,10 +127,10 @@ std::unique_ptr<FusedSteps::Ticket> FusedSteps::make_ticket() {
     std::lock_guard<std::mutex> lock(tickets_mutex_);
     tickets_.reserve(++made_);
   }
-  ticket->outputs = TaggedOutputs(*context_, static_cast<std::size_t>(dims_.output()));
+  ticket->outputs = TaggedOutputs(*context_, static_cast<std::size_t>(dims_.config.d_output));
   if (!inline_obs_) {
-    ticket->obs = context_->pinned_pool().allocate(static_cast<std::size_t>(dims_.input()) * 4);
-    std::memset(ticket->obs.data(), 0, static_cast<std::size_t>(dims_.input()) * 4);
+    ticket->obs = context_->pinned_pool().allocate(static_cast<std::size_t>(dims_.frame_size()) * 4);
+    std::memset(ticket->obs.data(), 0, static_cast<std::size_t>(dims_.frame_size()) * 4);
   }
   return ticket;
 }
@@ -139,7 +139,7 @@ void FusedSteps::step_chain(const policy::StatePlace* places, std::int64_t count
                             float* out) {
   for (std::int64_t first = 0; first < count; first += kMostInFlight) {
     step_some(places + first, static_cast<std::size_t>(std::min(count - first, kMostInFlight)),
-              obs + first * dims_.config.d_input, out + first * dims_.output());
+              obs + first * dims_.config.d_input, out + first * dims_.config.d_output);
   }
 }
 
@@ -150,11 +150,11 @@ void FusedSteps::step_some(const policy::StatePlace* places, std::size_t count, 
     {
       const auto lock = stream_.enter();
       for (std::size_t i = 0; i < count; ++i) {
-        launch_one(lease[i], places[i], obs + i * static_cast<std::size_t>(dims_.d_input));
+        launch_one(lease[i], places[i], obs + i * static_cast<std::size_t>(dims_.config.d_input));
       }
     }
     for (std::size_t i = 0; i < count; ++i) {
-      collect(lease[i], out + i * static_cast<std::size_t>(dims_.output()));
+      collect(lease[i], out + i * static_cast<std::size_t>(dims_.config.d_output));
     }
   } catch (...) {
     stream_.drain();
@@ -200,7 +200,7 @@ void FusedSteps::launch_one(Ticket& ticket, const policy::StatePlace& place, con
   arguments.count = 1;
   arguments.tagged = ticket.outputs.device_words();
   if (!inline_obs_) {
-    std::memcpy(ticket.obs.data(), obs, static_cast<std::size_t>(dims_.d_input) * 4);
+    std::memcpy(ticket.obs.data(), obs, static_cast<std::size_t>(dims_.config.d_input) * 4);
     arguments.obs = as_pointer<float>(ticket.obs.device_address());
   }
   arguments.sequence = ticket.sequence = next_number();
@@ -208,11 +208,11 @@ void FusedSteps::launch_one(Ticket& ticket, const policy::StatePlace& place, con
 }
 
 bool FusedSteps::poll(const Ticket& ticket, float* out, std::int64_t microseconds) const {
-  return ticket.outputs.poll(ticket.sequence, dims_.output(), microseconds, out);
+  return ticket.outputs.poll(ticket.sequence, dims_.config.d_output, microseconds, out);
 }
 
 void FusedSteps::collect(const Ticket& ticket, float* out) {
-  ticket.outputs.collect(*context_, stream_.handle(), ticket.sequence, dims_.output(),
+  ticket.outputs.collect(*context_, stream_.handle(), ticket.sequence, dims_.config.d_output,
                          tuning_.spin_microseconds, out);
 }
 
@@ -251,7 +251,7 @@ std::unique_ptr<FusedSteps::Ticket> FusedSteps::begin_ahead(const policy::StateP
 
 bool FusedSteps::poll_rung(const Ticket& ticket, float* out, std::int64_t microseconds) const {
   const auto over = [&] { return ended(ticket); };
-  return ticket.outputs.poll(ticket.sequence, dims_.output(), microseconds, out, over) ||
+  return ticket.outputs.poll(ticket.sequence, dims_.config.d_output, microseconds, out, over) ||
          (over() && poll(ticket, out, 0));
 }
 
@@ -265,7 +265,7 @@ bool FusedSteps::collect_rung(const Ticket& ticket, float* out) {
 
 void FusedSteps::step_few(const policy::StatePlace* states, std::size_t count, const float* obs, float* out) {
   const auto d_input = static_cast<std::size_t>(dims_.config.d_input),
-             stride = static_cast<std::size_t>(dims_.input());
+             stride = static_cast<std::size_t>(dims_.frame_size());
   std::lock_guard<std::mutex> busy(few_mutex_);
   auto* staged = few_in_.as<float>();
   for (std::size_t i = 0; i < count; ++i) {
@@ -288,7 +288,7 @@ void FusedSteps::step_few(const policy::StatePlace* states, std::size_t count, c
                     "cuMemcpyHtoDAsync");
     runner.launch(stream, arguments, nullptr);
   });
-  std::memcpy(out, few_out_.data(), count * static_cast<std::size_t>(dims_.output()) * 4);
+  std::memcpy(out, few_out_.data(), count * static_cast<std::size_t>(dims_.config.d_output) * 4);
 }
 
 }  // namespace exphil::cuda

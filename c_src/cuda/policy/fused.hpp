@@ -92,7 +92,7 @@ class FusedSteps {
   // The host memory of one frame in flight.
   struct Ticket {
     TaggedOutputs outputs;
-    PinnedBuffer obs;       // {dims.input()}, where it is not passed as an argument
+    PinnedBuffer obs;       // {dims.frame_size()}, where it is not passed as an argument
     unsigned sequence = 0;  // of its launch
   };
 

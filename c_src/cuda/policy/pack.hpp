@@ -13,22 +13,21 @@ namespace exphil::cuda {
 // For policy_step: the shares of `team` blocks, one after another (policy::TeamLayout).
 std::vector<std::byte> pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team);
 
-// For the kernels over many rows: the offset of each part in one buffer. Matrices are groups [k /
-// 4][policy::product_columns(outputs)]; parts are aligned to 256 bytes.
+// For the kernels over many rows: the offset of each part in one buffer, aligned to 256 bytes. Matrices are
+// groups [k / 4][policy::product_columns(outputs)].
 struct RowLayout {
   using Part = policy::Part<float>;
-  // scale and sums: as policy::RowVectors has them, for all columns.
-  struct Matrix {
+  // A product has the first four. scale and sums are for all columns. A short product has groups [k /
+  // 4][rows], and its scales follow the bias at once (policy::ShortMatrix).
+  struct Phase {
     policy::MatrixPart weights;
     Part bias, scale, sums;
+    Part channels, values;  // of a convolution {taps, channels} and the bias, of a scan A and D
   };
-  struct Layer {
-    Matrix in_proj, x_proj, out_proj;
-    policy::MatrixPart dt_proj;
-    Part conv, conv_bias, dt_bias, a, d;  // dt_bias: then the scales of dt_proj, where it has them
-  };
-  Matrix input, head, hidden;
-  std::vector<Layer> layers;
+  using Block = std::vector<Phase>;  // as the phases of the lowered block
+  Block input;
+  std::vector<Block> layers;
+  Block output;
 };
 struct PackedRows {
   RowLayout layout;

@@ -31,15 +31,38 @@ void StoredMatrix::store(std::int64_t row, std::int64_t k, unsigned char* to, st
   for (int i = 0; i < bytes; ++i) to[index * bytes + i] = static_cast<unsigned char>(bits >> 8 * i);
 }
 
-StoredLayer::StoredLayer(const FoldedLayer& layer, core::Precision precision)
-    : in_proj(layer.in_proj, precision),
-      x_proj(layer.x_proj, precision),
-      dt_proj(layer.dt_proj, precision),
-      out_proj(layer.out_proj, precision) {}
+StoredProduct::StoredProduct(const FoldedPhase& phase, const policy::Network& network,
+                             const policy::Product& product, core::Precision precision) {
+  for (std::size_t i = 0; i < phase.outputs.size(); ++i) {
+    const int output = static_cast<int>(i);
+    outputs_.push_back({policy::first_row(network, product, output), network.size(product.out[output].vector),
+                        StoredMatrix(phase.outputs[i].matrix, precision), &phase.outputs[i].bias});
+  }
+}
 
-StoredPolicy::StoredPolicy(const Folded& folded, core::Precision precision)
-    : input(folded.input, precision), hidden(folded.hidden, precision), head(folded.head, precision) {
-  for (const FoldedLayer& layer : folded.layers) layers.emplace_back(layer, precision);
+// Of the output that the row is of; a row outside is one in no output's values.
+const StoredProduct::Rows& StoredProduct::rows_of(std::int64_t row) const {
+  for (const Rows& rows : outputs_) {
+    if (row < rows.first + rows.count) return rows;
+  }
+  return outputs_.back();
+}
+
+float StoredProduct::bias(std::int64_t row) const {
+  const Rows& rows = rows_of(row);
+  return padded(*rows.bias, row - rows.first);
+}
+float StoredProduct::scale(std::int64_t row) const {
+  const Rows& rows = rows_of(row);
+  return rows.matrix.scale(row - rows.first);
+}
+float StoredProduct::sum(std::int64_t row) const {
+  const Rows& rows = rows_of(row);
+  return rows.matrix.sum(row - rows.first);
+}
+void StoredProduct::store(std::int64_t row, std::int64_t k, unsigned char* to, std::int64_t index) const {
+  const Rows& rows = rows_of(row);
+  rows.matrix.store(row - rows.first, k, to, index);
 }
 
 }  // namespace exphil::cuda

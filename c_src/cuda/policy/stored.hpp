@@ -1,5 +1,5 @@
-// A policy's folded matrices as the kernels store their weights (kernels/policy/weights.cuh). Used by
-// cuda/policy/pack.cpp. Each refers to the Folded that it was made of; immutable.
+// A policy's folded matrices as the kernels store their weights (kernels/policy/weights.cuh). Used by the
+// packers. Each refers to the Folded that it was made of; immutable.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,26 @@ class StoredMatrix {
   std::vector<float> scales_;
 };
 
-struct StoredLayer {
-  StoredLayer(const FoldedLayer& layer, core::Precision precision);
-  StoredMatrix in_proj, x_proj, dt_proj, out_proj;
-};
+// The rows of a product: those of its outputs, each padded, one output after another
+// (policy::Network::rows). Zeros in the padding and in any row outside.
+class StoredProduct {
+ public:
+  StoredProduct(const FoldedPhase& phase, const policy::Network& network, const policy::Product& product,
+                core::Precision precision);
 
-struct StoredPolicy {
-  StoredPolicy(const Folded& folded, core::Precision precision);
-  StoredMatrix input, hidden, head;
-  std::vector<StoredLayer> layers;
+  float bias(std::int64_t row) const;
+  float scale(std::int64_t row) const;
+  float sum(std::int64_t row) const;
+  void store(std::int64_t row, std::int64_t k, unsigned char* to, std::int64_t index) const;
+
+ private:
+  struct Rows {
+    std::int64_t first, count;
+    StoredMatrix matrix;
+    const std::vector<float>* bias;
+  };
+  const Rows& rows_of(std::int64_t row) const;
+  std::vector<Rows> outputs_;
 };
 
 }  // namespace exphil::cuda

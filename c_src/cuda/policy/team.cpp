@@ -10,11 +10,15 @@
 namespace exphil::cuda {
 namespace {
 
-// Threads of a block: one for each 32 weights of the widest phase, at most 256. With 512 a step of one agent
-// took 1 us longer on an H200: the same work, but barriers of twice as many warps.
+// Threads of a block: one for each 32 weights of a layer's first product, at most 256. With 512 a step of one
+// agent took 1 us longer on an H200: the same work, but barriers of twice as many warps.
 int default_threads(const PolicyDims& dims, int team) {
   constexpr int kMost = 256;
-  const int tasks = 2 * policy::Share(dims, team).own * (dims.model() / policy::kSegment);
+  const policy::Network& n = dims.network();
+  const policy::TeamPlan plan(n);
+  const int first = n.layer.phases[0].index;
+  const int tasks = policy::weight_rows(n, plan, team, first) *
+                    (policy::weight_columns(n, plan, team, first) / policy::kSegment);
   return std::clamp(policy::power_of_two_above(std::min(tasks, kMost)), 128, kMost);
 }
 
@@ -35,8 +39,7 @@ std::shared_ptr<DeviceBuffer> TeamWeights::get(int team) {
 std::vector<TeamShape> team_candidates(const DeviceProperties& device, const PolicyDims& dims,
                                        const PolicyTuning& tuning, int agents) {
   std::vector<TeamShape> shapes;
-  const int useful =
-      policy::power_of_two_above(dims.inner() / policy::kSegment);  // more blocks would have no segment
+  const int useful = policy::useful_team(dims.network(), policy::TeamPlan(dims.network()));
   const int threads = agents == 1 ? tuning.threads : tuning.batch_threads;
   for (const bool cluster : {true, false}) {
     if (cluster && device.architecture() < 90) continue;
@@ -154,7 +157,6 @@ void TeamRunner::launch(CUfunction function, CUstream stream, policy::StepArgume
   arguments.weights = weights_->as<void>();
   arguments.board = board_.as<void>();
   arguments.barrier = barrier_.as<unsigned>();
-  arguments.epsilon = dims_.mamba.config.norm_epsilon;
   void* parameters[] = {&arguments, second};
   const int groups = (arguments.count + shape_.agents - 1) / shape_.agents;
   const auto blocks = static_cast<unsigned>(std::min(groups, most_teams_) * shape_.team);

@@ -1,5 +1,8 @@
 #include "cuda/policy/variants.hpp"
 
+#include <utility>
+
+#include "core/trunk/mamba1/mamba1.hpp"
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/gradient_kernels.hpp"
 #include "cuda/policy/rows.hpp"
@@ -9,12 +12,32 @@
 namespace exphil::cuda {
 namespace {
 
-PolicyDims dims(std::int64_t d_model, std::int64_t d_inner, std::int64_t d_state, std::int64_t d_conv,
-                std::int64_t dt_rank, std::int64_t d_input, std::int64_t d_output, std::int64_t n_layer) {
-  core::mamba1::Config config;
+namespace mamba = core::mamba1;
+
+mamba::Config sizes(std::int64_t d_model, std::int64_t d_inner, std::int64_t d_state, std::int64_t d_conv,
+                    std::int64_t dt_rank, std::int64_t d_input, std::int64_t d_output, std::int64_t n_layer) {
+  mamba::Config config;
   config.d_model = d_model, config.d_inner = d_inner, config.d_state = d_state, config.d_conv = d_conv;
   config.dt_rank = dt_rank, config.d_input = d_input, config.d_output = d_output, config.n_layer = n_layer;
-  return PolicyDims(core::mamba1::describe(core::mamba1::zero_weights(config)).config);
+  return config;
+}
+
+// d_hidden: values of a two-layer head; 0: the head is one linear map.
+PolicyDims dims(const mamba::Config& config, std::int64_t d_hidden = 0, bool projection_bias = false,
+                core::Precision precision = core::Precision::f32) {
+  const auto zeros = [](std::int64_t count) { return mamba::Values(static_cast<std::size_t>(count)); };
+  mamba::Weights weights = mamba::zero_weights(config);
+  for (mamba::Layer& layer : weights.layers) {
+    if (projection_bias) layer.x_proj_bias = zeros(config.dt_rank + 2 * config.d_state);
+  }
+  if (d_hidden > 0) {
+    weights.head.clear(), weights.head_bias.clear();
+    weights.heads = {{zeros(d_hidden * config.d_model), zeros(d_hidden), zeros(config.d_output * d_hidden),
+                      zeros(config.d_output)}};
+  }
+  core::PolicyConfig made = mamba::describe(std::move(weights)).config;
+  made.precision = precision;
+  return PolicyDims(made);
 }
 
 KernelSpec step(const PolicyDims& dims, int team, int threads, int agents, bool cluster, bool staged,
@@ -25,50 +48,56 @@ KernelSpec step(const PolicyDims& dims, int team, int threads, int agents, bool 
   return team_kernel(dims, shape);
 }
 
-void append_rows(std::vector<KernelSpec>* all, const PolicyDims& dims) {
-  for (const std::string& product : row_products(dims)) {
-    for (const char* shape : {"few", "many"}) all->push_back(product_kernel(dims, product, shape));
-  }
-  for (const char* entry : {"policy_row_scales", "policy_convolve_batch", "policy_convolve_time",
-                            "policy_activate_dt", "policy_advance_batch", "policy_advance_time"}) {
-    all->push_back(rows_kernel(dims, entry));
-  }
-}
-
 }  // namespace
 
 std::vector<KernelSpec> policy_kernel_variants() {
-  const PolicyDims melee = dims(256, 512, 16, 4, 16, 287, 64, 2);
-  const PolicyDims odd = dims(65, 131, 17, 3, 5, 31, 9, 1);
+  using core::Precision;
+  const mamba::Config played = sizes(256, 512, 16, 4, 16, 287, 64, 2),
+                      uneven = sizes(65, 131, 17, 3, 5, 31, 9, 1);
+  const PolicyDims melee = dims(played), odd = dims(uneven);
   // A state wider than a warp's first float4s, no convolution history, too many inputs for an argument, and a
   // width at which product_few does not fit.
-  const PolicyDims wide = dims(32, 5440, 130, 1, 33, 1000, 1, 1);
+  const PolicyDims wide = dims(sizes(32, 5440, 130, 1, 33, 1000, 1, 1));
   // What ExPhil plays, and the parts of its form one by one.
-  PolicyDims exphil = dims(256, 512, 16, 4, 16, 287, 81, 2);
-  exphil.d_hidden = 352;
-  exphil.form = {true, false, true, true, true, true, false};
-  exphil.mamba.config.spec.dt_min = 0.001f, exphil.mamba.config.spec.dt_max = 0.1f;
-  PolicyDims bytes = exphil, half = odd;
-  bytes.stored = policy::Stored::int8, half.stored = policy::Stored::f16;
-  PolicyDims melee_bf16 = melee, melee_int8 = melee;
-  melee_bf16.stored = policy::Stored::bf16, melee_int8.stored = policy::Stored::int8;
-  PolicyDims mean = odd, normed = odd;
-  mean.form.mean_dt = mean.form.decays_input = mean.form.carried_decays_input = true;
-  normed.form.layer_norm = normed.form.projection_bias = normed.form.clips_dt = true, normed.d_hidden = 70;
+  mamba::Config edifice = sizes(256, 512, 16, 4, 16, 287, 81, 2);
+  edifice.spec.norm = core::NormKind::layer, edifice.spec.final_norm = false;
+  edifice.spec.input_dt = mamba::InputDt::mean, edifice.spec.chunk_size = 16;
+  edifice.spec.dt_min = 0.001f, edifice.spec.dt_max = 0.1f;
+  const PolicyDims exphil = dims(edifice, 352, true), bytes = dims(edifice, 352, true, Precision::int8);
+  const PolicyDims half = dims(uneven, 0, false, Precision::f16);
+  const PolicyDims melee_bf16 = dims(played, 0, false, Precision::bf16);
+  const PolicyDims melee_int8 = dims(played, 0, false, Precision::int8);
+  mamba::Config by_mean = uneven, by_layer = uneven;
+  by_mean.spec.input_dt = mamba::InputDt::mean, by_mean.spec.chunk_size = by_mean.spec.window = 16;
+  by_layer.spec.norm = core::NormKind::layer, by_layer.spec.dt_min = 0.001f, by_layer.spec.dt_max = 0.1f;
+  const PolicyDims mean = dims(by_mean), normed = dims(by_layer, 70, true);
   std::vector<KernelSpec> all = {
-      step(melee, 16, 256, 1, true, true),        step(melee, 16, 256, 8, true, true),
-      step(melee, 8, 512, 1, true, false),        step(melee, 16, 256, 1, false, false),
-      step(odd, 4, 128, 1, true, true),           step(odd, 1, 128, 2, false, false),
-      step(wide, 16, 256, 1, false, false),       step(exphil, 16, 256, 1, true, true),
-      step(exphil, 16, 256, 8, true, true),       step(exphil, 16, 256, 1, false, false),
-      step(mean, 4, 128, 1, true, true),          step(normed, 1, 128, 2, false, false),
-      step(bytes, 16, 256, 8, true, true),        step(half, 1, 128, 2, false, false),
-      step(melee_bf16, 16, 256, 1, true, true),   step(melee_int8, 16, 256, 1, false, false),
-      step(melee, 16, 256, 1, true, true, true),  step(odd, 1, 128, 1, false, false, true),
-      step(wide, 16, 256, 1, false, false, true), product_kernel(melee_bf16, "in_proj", "many"),
-      product_kernel(half, "in_proj", "few"),     rows_kernel(half, "policy_advance_batch"),
+      step(melee, 16, 256, 1, true, true),
+      step(melee, 16, 256, 8, true, true),
+      step(melee, 8, 512, 1, true, false),
+      step(melee, 16, 256, 1, false, false),
+      step(odd, 4, 128, 1, true, true),
+      step(odd, 1, 128, 2, false, false),
+      step(wide, 16, 256, 1, false, false),
+      step(exphil, 16, 256, 1, true, true),
+      step(exphil, 16, 256, 8, true, true),
+      step(exphil, 16, 256, 1, false, false),
+      step(mean, 4, 128, 1, true, true),
+      step(normed, 1, 128, 2, false, false),
+      step(bytes, 16, 256, 8, true, true),
+      step(half, 1, 128, 2, false, false),
+      step(melee_bf16, 16, 256, 1, true, true),
+      step(melee_int8, 16, 256, 1, false, false),
+      step(melee, 16, 256, 1, true, true, true),
+      step(odd, 1, 128, 1, false, false, true),
+      step(wide, 16, 256, 1, false, false, true),
+      row_kernel(melee_bf16, melee_bf16.network().layer.phases[0], "policy_product_many"),
+      row_kernel(half, half.network().layer.phases[0], "policy_product_few"),
+      row_kernel(half, {policy::Kind::scan, 0}, "policy_advance_batch"),
   };
-  for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed, bytes}) append_rows(&all, d);
+  for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed, bytes}) {
+    for (const KernelSpec& spec : row_kernels(d)) all.push_back(spec);
+  }
   for (const PolicyDims& d : {melee, odd, exphil, mean, normed, bytes}) {
     all.push_back(WindowShape{}.kernel(d));
     all.push_back(WindowShape{{8, 512, 4}}.kernel(d));

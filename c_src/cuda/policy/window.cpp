@@ -19,6 +19,21 @@ std::size_t ring_bytes(std::int64_t slots, std::int64_t width) {
   return static_cast<std::size_t>(core::checked_multiply(floats, 4, ":window"));
 }
 
+// Floats of a row.
+std::int64_t frame_width(const PolicyDims& dims) {
+  return dims.network().size(dims.network().frame);
+}
+std::int64_t hidden_width(const PolicyDims& dims) {
+  return dims.network().size(dims.network().hidden);
+}
+std::int64_t lead_width(const PolicyDims& dims) {
+  const policy::Network& n = dims.network();
+  return n.rows(n.products[policy::WindowPlan(n).lead]);
+}
+std::int64_t outs_width(const PolicyDims& dims) {
+  return dims.network().size(dims.network().outs);
+}
+
 }  // namespace
 
 KernelSpec WindowShape::kernel(const PolicyDims& dims) const {
@@ -30,7 +45,8 @@ KernelSpec WindowShape::kernel(const PolicyDims& dims) const {
 }
 
 long long WindowShape::shared_bytes(const PolicyDims& dims) const {
-  return team == 0 ? policy::window_shared_bytes(dims) : policy::WindowTeamLayout(dims, *this).bytes;
+  const policy::Network& n = dims.network();
+  return team == 0 ? policy::window_shared_bytes(n) : policy::WindowTeamLayout(n, *this).bytes;
 }
 
 std::vector<WindowShape> window_candidates(const DeviceProperties& device, const PolicyDims& dims,
@@ -54,21 +70,22 @@ std::vector<WindowShape> window_candidates(const DeviceProperties& device, const
 
 DeviceRing::DeviceRing(Context& context, const PolicyDims& dims, std::int64_t ring_slots,
                        std::shared_ptr<std::atomic<std::size_t>> held)
-    : h(context.device_pool().allocate(ring_bytes(ring_slots, dims.model()))),
-      xz(context.device_pool().allocate(ring_bytes(ring_slots, 2 * dims.inner()))),
+    : hidden(context.device_pool().allocate(ring_bytes(ring_slots, hidden_width(dims)))),
+      lead(context.device_pool().allocate(ring_bytes(ring_slots, lead_width(dims)))),
       slots(ring_slots),
       held_(std::move(held)) {
-  held_->fetch_add(h.bytes() + xz.bytes());
+  held_->fetch_add(hidden.bytes() + lead.bytes());
 }
 
 WindowKernel::WindowKernel(std::shared_ptr<Context> context, const PolicyDims& dims,
                            const PolicyTuning& tuning, const RowKernels& rows, OrderedStream& stream)
     : context_(std::move(context)),
       dims_(dims),
+      plan_(dims.network()),
       stream_(stream),
       held_(std::make_shared<std::atomic<std::size_t>>(0)),
       spin_microseconds_(tuning.spin_microseconds),
-      inline_frame_(tuning.inline_obs != 0 && dims.input() <= policy::kMostInlineObs) {
+      inline_frame_(tuning.inline_obs != 0 && frame_width(dims) <= policy::kMostInlineObs) {
   for (const WindowShape& shape : window_candidates(context_->properties(), dims, tuning)) {
     append_launch(shape, tuning);
   }
@@ -119,15 +136,18 @@ void WindowKernel::reserve(std::int64_t rows) {
     return buffer;
   };
   Buffers made;
-  made.host_in = context_->pinned_pool().allocate(static_cast<std::size_t>(capacity * dims_.input()) * 4);
-  made.outputs = TaggedOutputs(*context_, static_cast<std::size_t>(capacity * dims_.output()));
-  made.in = device(dims_.input());
-  made.front_h = device(dims_.model()), made.front_xz = device(2 * dims_.inner());
-  made.h = device(2 * dims_.model()), made.xz = device(2 * dims_.inner());
-  made.u = device(dims_.inner()), made.projection = device(dims_.projection());
-  made.active_dt = device(dims_.inner() + 1), made.y = device(dims_.inner());
-  made.last_h = device(dims_.model());
-  if (dims_.d_hidden > 0) made.hidden = device(dims_.hidden());
+  const policy::Network& n = dims_.network();
+  made.host_in =
+      context_->pinned_pool().allocate(static_cast<std::size_t>(capacity * frame_width(dims_)) * 4);
+  made.outputs = TaggedOutputs(*context_, static_cast<std::size_t>(capacity * outs_width(dims_)));
+  made.in = device(frame_width(dims_));
+  made.front_hidden = device(hidden_width(dims_)), made.front_lead = device(lead_width(dims_));
+  made.last_hidden = device(hidden_width(dims_));
+  made.values[n.hidden] = device(2 * hidden_width(dims_));
+  for (int v = 0; v < policy::kMostVectors; ++v) {
+    const policy::WindowVector& vector = plan_.vectors[v];
+    if (vector.buffer == v && v != n.hidden && v != n.outs) made.values[v] = device(vector.width);
+  }
   made.capacity = capacity;
   buffers_ = std::move(made);
   buffer_bytes_ = all;
@@ -150,14 +170,14 @@ void WindowKernel::run(DeviceRing& ring, const core::RingWindows& windows, float
     // The fresh frames of the windows before these are in the ring, those of later ones not yet.
     const std::int64_t end = first + windows.seq + count - 1, all = windows.seq + windows.count - 1;
     const std::int64_t held = std::max(all - windows.fresh, first == 0 ? 0 : first + windows.seq - 1);
-    arguments.front_h = ring.h.as<float>(), arguments.front_xz = ring.xz.as<float>();
+    arguments.front_hidden = ring.hidden.as<float>(), arguments.front_lead = ring.lead.as<float>();
     arguments.slots = static_cast<int>(ring.slots);
     arguments.first = static_cast<int>((windows.first + first) % ring.slots);
     arguments.front_step = 1;
     arguments.fresh = static_cast<int>(std::max<std::int64_t>(0, end - held));
     arguments.seq = static_cast<int>(windows.seq), arguments.count = static_cast<int>(count);
-    launch(arguments, windows.obs + (held - (all - windows.fresh)) * dims_.d_input,
-           out + first * dims_.output());
+    launch(arguments, windows.obs + (held - (all - windows.fresh)) * dims_.config.d_input,
+           out + first * outs_width(dims_));
   }
 }
 
@@ -165,7 +185,8 @@ void WindowKernel::run(const float* frames, std::int64_t count, std::int64_t seq
   std::lock_guard<std::mutex> lock(mutex_);
   reserve(count * seq);
   policy::WindowArguments arguments = weights_;
-  arguments.front_h = buffers_.front_h.as<float>(), arguments.front_xz = buffers_.front_xz.as<float>();
+  arguments.front_hidden = buffers_.front_hidden.as<float>();
+  arguments.front_lead = buffers_.front_lead.as<float>();
   arguments.front_step = arguments.seq = static_cast<int>(seq);
   arguments.count = static_cast<int>(count);
   arguments.fresh = static_cast<int>(count * seq);
@@ -193,43 +214,48 @@ CUresult WindowKernel::start(const Launch& kernel, void** parameters) const {
   return driver().cuLaunchKernelEx(&config, kernel.function, parameters, nullptr);
 }
 
+// With the addresses that every launch of this kernel has.
+policy::WindowArguments WindowKernel::arguments_of(const Launch& kernel,
+                                                   policy::WindowArguments arguments) const {
+  const Buffers& b = buffers_;
+  auto* const mapped = as_pointer<float>(b.host_in.device_address());
+  if (kernel.shape.team == 0 && arguments.fresh > kMostDirectFrames) {
+    arguments.obs = b.in.as<float>(), arguments.host_obs = mapped;
+  } else if (arguments.fresh != 1 || !inline_frame_) {
+    arguments.obs = mapped;
+  }
+  for (int v = 0; v < policy::kMostVectors; ++v) arguments.values[v] = b.values[v].as<float>();
+  arguments.last_hidden = b.last_hidden.as<float>();
+  arguments.tagged = b.outputs.device_words();
+  arguments.barrier = barrier_.as<unsigned>();
+  arguments.decays_input = dims_.decays(arguments.seq) ? 1 : 0;
+  return arguments;
+}
+
 // Under mutex_. obs: {arguments.fresh, d_input}.
 void WindowKernel::launch(policy::WindowArguments arguments, const float* obs, float* out) {
   const Buffers& b = buffers_;
   const Launch& kernel = launch_for(std::int64_t{arguments.count} * arguments.seq);
-  const bool teams = kernel.shape.team > 0;
-  const auto width = static_cast<std::size_t>(dims_.d_input),
-             stride = static_cast<std::size_t>(dims_.input());
+  const auto width = static_cast<std::size_t>(dims_.config.d_input),
+             stride = static_cast<std::size_t>(frame_width(dims_));
   auto* const staged = b.host_in.as<float>();
   for (std::size_t i = 0; i < static_cast<std::size_t>(arguments.fresh); ++i) {
     std::memcpy(staged + i * stride, obs + i * width, width * 4);
     std::fill(staged + i * stride + width, staged + (i + 1) * stride, 0.0f);
   }
-  auto* const mapped = as_pointer<float>(b.host_in.device_address());
-  if (!teams && arguments.fresh > kMostDirectFrames) {
-    arguments.obs = b.in.as<float>(), arguments.host_obs = mapped;
-  } else if (arguments.fresh != 1 || !inline_frame_) {
-    arguments.obs = mapped;
-  }
-  arguments.h = b.h.as<float>(), arguments.xz = b.xz.as<float>(), arguments.u = b.u.as<float>();
-  arguments.projection = b.projection.as<float>(), arguments.active_dt = b.active_dt.as<float>();
-  arguments.y = b.y.as<float>(), arguments.last_h = b.last_h.as<float>();
-  arguments.hidden = b.hidden.as<float>();
-  arguments.tagged = b.outputs.device_words();
-  arguments.barrier = barrier_.as<unsigned>();
-  arguments.decays_input = dims_.decays(arguments.seq) ? 1 : 0;
-  arguments.epsilon = dims_.mamba.config.norm_epsilon;
+  arguments = arguments_of(kernel, arguments);
   if (++sequence_ == 0) ++sequence_;
   arguments.sequence = sequence_;
   try {
     {
       const auto lock = stream_.enter();
       void* parameters[] = {&arguments, staged};
-      context_->check(start(kernel, parameters), teams ? "cuLaunchKernelEx(policy_window_team)"
-                                                       : "cuLaunchCooperativeKernel(policy_window)");
+      context_->check(start(kernel, parameters), kernel.shape.team > 0
+                                                     ? "cuLaunchKernelEx(policy_window_team)"
+                                                     : "cuLaunchCooperativeKernel(policy_window)");
     }
     b.outputs.collect(*context_, stream_.handle(), arguments.sequence,
-                      std::int64_t{arguments.count} * dims_.output(), spin_microseconds_, out);
+                      std::int64_t{arguments.count} * outs_width(dims_), spin_microseconds_, out);
   } catch (...) {
     stream_.drain();
     throw;

@@ -28,11 +28,12 @@ class DeviceRing final : public core::FrameRing {
  public:
   DeviceRing(Context& context, const PolicyDims& dims, std::int64_t slots,
              std::shared_ptr<std::atomic<std::size_t>> held);
-  ~DeviceRing() override { held_->fetch_sub(h.bytes() + xz.bytes()); }
+  ~DeviceRing() override { held_->fetch_sub(hidden.bytes() + lead.bytes()); }
   DeviceRing(const DeviceRing&) = delete;
   DeviceRing& operator=(const DeviceRing&) = delete;
 
-  DeviceBuffer h, xz;  // {2 slots, model}, {2 slots, 2 inner}
+  // {2 slots} rows: the hidden values, and the first layer's leading product (policy/window_plan.cuh).
+  DeviceBuffer hidden, lead;
   const std::int64_t slots;
 
  private:
@@ -71,7 +72,8 @@ class WindowKernel {
     std::int64_t capacity = 0;  // rows
     PinnedBuffer host_in;
     TaggedOutputs outputs;
-    DeviceBuffer in, front_h, front_xz, h, xz, u, projection, active_dt, y, last_h, hidden;
+    DeviceBuffer in, front_hidden, front_lead, last_hidden;
+    DeviceBuffer values[policy::kMostVectors];  // by buffer
   };
   // A kernel as this device launches it.
   struct Launch {
@@ -84,10 +86,12 @@ class WindowKernel {
   const Launch& launch_for(std::int64_t rows) const;
   CUresult start(const Launch& kernel, void** parameters) const;
   void reserve(std::int64_t rows);  // under mutex_
+  policy::WindowArguments arguments_of(const Launch& kernel, policy::WindowArguments arguments) const;
   void launch(policy::WindowArguments arguments, const float* obs, float* out);
 
   std::shared_ptr<Context> context_;
   const PolicyDims& dims_;
+  const policy::WindowPlan plan_;
   OrderedStream& stream_;
   std::vector<Launch> launches_;       // as window_candidates
   policy::WindowArguments weights_{};  // what is the same in every launch

@@ -84,7 +84,10 @@ const std::map<std::string, Runner>& gradient_runners() {
 }
 
 const std::map<std::string, Runner>& runners() {
-  static const Runner forward = run_entry<scan::Arguments>, backward = run_entry<scan::BackwardArguments>;
+  static const Runner forward = run_entry<scan::Arguments>, backward = run_entry<scan::BackwardArguments>,
+                      product = run_entry<policy::ProductArguments>,
+                      convolve = run_entry<policy::ConvolutionArguments>,
+                      advance = run_entry<policy::ScanArguments>;
   static const std::map<std::string, Runner> all = {
       {"selective_scan", forward},
       {"selective_scan_wide", forward},
@@ -96,6 +99,15 @@ const std::map<std::string, Runner>& runners() {
       {"associative_scan", run_entry<associative::Arguments>},
       {"semiseparable_product", run_entry<semiseparable::ProductArguments>},
       {"scan_row_sums", run_entry<scan::RowSumArguments>},
+      {"policy_product_few", product},
+      {"policy_product_many", product},
+      {"policy_row_scales", product},
+      {"policy_convolve_batch", convolve},
+      {"policy_convolve_time", convolve},
+      {"policy_keep_history", convolve},
+      {"policy_mean", run_entry<policy::MeanArguments>},
+      {"policy_advance_batch", advance},
+      {"policy_advance_time", advance},
       {"policy_step", run_with_obs<policy::StepArguments>},
       {"policy_step_armed", run_entry<policy::StepArguments, policy::ArmedArguments>},
       {"policy_window", run_with_obs<policy::WindowArguments>},
@@ -103,20 +115,11 @@ const std::map<std::string, Runner>& runners() {
   return all;
 }
 
-// Of the policy's other kernels, what ends like a product's shape is one, and the others but one take
-// RowArguments.
 Runner runner_of(const std::string& name) {
   const auto found = runners().find(name);
   if (found != runners().end()) return found->second;
   const auto of_gradient = gradient_runners().find(name);
-  if (of_gradient != gradient_runners().end()) return of_gradient->second;
-  if (name.rfind("policy_", 0) != 0) return nullptr;
-  if (name == "policy_row_scales") return run_entry<const float*, float*, long long, float>;
-  const auto ends_with = [&name](const std::string& end) {
-    return name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
-  };
-  if (ends_with("_few") || ends_with("_many")) return run_entry<policy::ProductArguments>;
-  return run_entry<policy::RowArguments>;
+  return of_gradient != gradient_runners().end() ? of_gradient->second : nullptr;
 }
 
 std::map<std::string, int> launches_of;

@@ -33,8 +33,8 @@ TEST_CASE("forms of a policy on an emulated GPU", "[.emulated_policy]") {
   }
   CHECK(emulated_launches("policy_step") > 0);
   CHECK(emulated_launches("policy_window") > 0);
-  CHECK(emulated_launches("policy_activate_dt") > 0);
-  CHECK(emulated_launches("policy_hidden_few") > 0);
+  CHECK(emulated_launches("policy_mean") > 0);
+  CHECK(emulated_launches("policy_product_few") > 0);
 }
 
 // Two teams for windows, more blocks than the policy has segments of channels, and more windows than teams.
@@ -101,6 +101,15 @@ TEST_CASE("windows by teams of blocks run without a GPU", "[cuda][policy][emulat
     const std::string tuning = "cluster=0,team=1,inline_obs=0,batch_agents=2,window_threads=64,";
     require_passed(
         run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning + shape}}));
+  }
+}
+
+// More blocks than the policies have segments of channels: the last one has none.
+TEST_CASE("steps by teams of blocks run without a GPU", "[cuda][policy][emulated][step_teams]") {
+  const std::string tuning = "cluster=1,staged=0,team=4,inline_obs=0,batch_agents=2,window_blocks=1,window_team=0";
+  for (const char* tag : {"[.emulated_policy]", "[.emulated_precision]"}) {
+    CAPTURE(tag);
+    require_passed(run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning}}));
   }
 }
 

@@ -56,7 +56,7 @@ void step(const policy::StepArguments& args) {
 }
 
 // The part of the layer's state from `begin` to `end`, of each of `count` states.
-void move_rows(const policy::RowArguments& args, long long count, int begin, int end, float by) {
+void move_rows(const policy::RowStates& args, long long count, int begin, int end, float by) {
   if (args.states == nullptr) return;
   for (long long i = 0; i < count; ++i) {
     grow(args.states[i], args.state_offset + begin, args.state_offset + end, by);
@@ -67,7 +67,7 @@ int run_kernel(const FakeLaunch& launch) {
   const std::string name = launch.function;
   void** const arguments = launch.arguments;
   const int ssm = dims().ssm_floats(), all = dims().layer_state_floats();
-  const auto& rows = *static_cast<const policy::RowArguments*>(arguments[0]);
+  const auto& rows = *static_cast<const policy::RowStates*>(arguments[0]);
   if (name == "policy_step") {
     step(*static_cast<const policy::StepArguments*>(arguments[0]));
   } else if (name.rfind("policy_window", 0) == 0) {

@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/policy/rounding.hpp"
+#include "core/trunk/mamba1/mamba1.hpp"
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/pack.hpp"
 #include "support/catch.hpp"
@@ -114,7 +115,7 @@ TEST_CASE("packing keeps every weight once and pads with zeros", "[cuda][policy]
   for (const int team : {1, 2, 3, 4, 8}) {
     INFO("team of " << team);
     const std::vector<std::byte> packed = pack_team(w, dims, team);
-    CHECK(static_cast<long long>(packed.size()) == team * policy::TeamLayout(dims, team).bytes);
+    CHECK(static_cast<long long>(packed.size()) == team * TeamShape{team}.weights(dims).bytes);
     CHECK(count_once(packed) == count_weights(w));
   }
   CHECK(count_once(pack_rows(w, dims).bytes) == count_weights(w));

@@ -1,0 +1,48 @@
+// The vectors of a lowered network: each is a part of a core vector that some phase reads, or a whole one.
+// Used by cuda/policy/lower.cpp while it lowers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/policy/network.hpp"
+#include "kernels/policy/network.cuh"
+
+namespace exphil::cuda {
+
+// Throws limit_exceeded.
+void require_at_most(std::int64_t value, std::int64_t limit, const std::string& what);
+// Throws unsupported.
+[[noreturn]] void cannot_lower(const std::string& why);
+
+class LoweredVectors {
+ public:
+  LoweredVectors(const core::Network& from, policy::Network* to) : from_(from), to_(to) {}
+
+  // A vector, or the part of one, where it is not there yet: padded to whole segments, but for the answer.
+  void add(const core::Span& span);
+  // What the phases of a block write, in their order, in the parts that they read. What a norm writes is no
+  // vector.
+  void add_all(const core::Block& block);
+
+  // The vector of a span that is one as a whole.
+  int of(const core::Span& span) const;
+  // Those that a span consists of, in order.
+  std::vector<int> parts_of(const core::Span& span) const;
+  const core::Span& span_of(int vector) const { return spans_[static_cast<std::size_t>(vector)]; }
+  bool is_part(const core::Span& span) const { return span.size != from_.size_of(span.vector); }
+  void set_size(int vector, int size) { to_->vectors[vector].size = size; }  // with padding
+  std::string name(const core::Span& span) const {
+    return from_.vectors[static_cast<std::size_t>(span.vector)].name;
+  }
+
+ private:
+  const core::Network& from_;
+  policy::Network* to_;
+  std::vector<core::Span> spans_;
+};
+
+bool inside(const core::Span& part, const core::Span& whole);
+
+}  // namespace exphil::cuda

@@ -1,0 +1,128 @@
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "cuda/policy/fold.hpp"
+#include "cuda/policy/pack.hpp"
+#include "cuda/policy/stored.hpp"
+
+namespace exphil::cuda {
+namespace {
+
+class RowPacker {
+ public:
+  explicit RowPacker(const PolicyDims& dims) : dims_(dims), n_(dims.network()) {}
+  std::vector<std::byte> take() { return std::move(bytes_); }
+
+  RowLayout::Block block(const LoweredBlock& lowered, const std::vector<FoldedPhase>& folded) {
+    RowLayout::Block made;
+    for (std::size_t i = 0; i < lowered.size(); ++i) made.push_back(phase(lowered[i].phase, folded[i]));
+    return made;
+  }
+
+ private:
+  RowLayout::Phase phase(const policy::Phase& at, const FoldedPhase& folded) {
+    switch (at.kind) {
+      case policy::Kind::product:
+        return product(n_.products[at.index], folded);
+      case policy::Kind::convolution:
+        return convolution(n_.convolutions[at.index], folded);
+      case policy::Kind::scan:
+        return scan(n_.scans[at.index], folded);
+      case policy::Kind::mean:
+        break;
+    }
+    return {};
+  }
+
+  // ---- one function for each kind of phase ----
+
+  // Groups [k / 4][columns] of the rows of a product, and what belongs to the columns.
+  RowLayout::Phase product(const policy::Product& product, const FoldedPhase& folded) {
+    const StoredProduct from(folded, n_, product, dims_.config.precision);
+    const int outputs = n_.rows(product), k_count = n_.size(product.in);
+    const int columns = product.is_short ? outputs : policy::product_columns(outputs);
+    RowLayout::Phase at;
+    at.weights = groups(columns, k_count);
+    unsigned char* const to = at.weights.in(bytes_.data());
+    for (int column = 0; column < outputs; ++column) {
+      for (int k = 0; k < k_count; ++k) {
+        from.store(column, k, to, (std::int64_t{k / 4} * columns + column) * 4 + k % 4);
+      }
+    }
+    const auto of_columns = [&](bool any, auto value) {
+      return vector(any ? columns : 0, [&](std::int64_t i) { return i < outputs ? value(i) : 0.0f; });
+    };
+    const auto bias = [&](std::int64_t row) { return from.bias(row); };
+    const auto scale = [&](std::int64_t row) { return from.scale(row); };
+    if (product.is_short) {
+      const std::int64_t count = std::int64_t{columns} * (n_.row_scales() ? 2 : 1);
+      at.bias = vector(count, [&](std::int64_t i) { return i < columns ? bias(i) : scale(i - columns); });
+      return at;
+    }
+    at.bias = of_columns(true, bias);
+    at.scale = of_columns(n_.row_scales(), scale);
+    at.sums = of_columns(n_.centres(product), [&](std::int64_t row) { return from.sum(row); });
+    return at;
+  }
+
+  RowLayout::Phase convolution(const policy::Convolution& p, const FoldedPhase& folded) {
+    const std::int64_t channels = n_.size(p.in);
+    RowLayout::Phase at;
+    at.channels = vector(p.taps * channels,
+                         [&](std::int64_t i) { return folded.channels(i % channels, i / channels); });
+    at.values = vector(channels, [&](std::int64_t i) { return padded(folded.values, i); });
+    return at;
+  }
+
+  RowLayout::Phase scan(const policy::Scan& p, const FoldedPhase& folded) {
+    const std::int64_t channels = n_.size(p.x), states = n_.size(p.b);
+    RowLayout::Phase at;
+    at.channels =
+        vector(channels * states, [&](std::int64_t i) { return folded.channels(i / states, i % states); });
+    at.values = vector(channels, [&](std::int64_t i) { return padded(folded.values, i); });
+    return at;
+  }
+
+  // ---- parts ----
+
+  template <class Value>
+  RowLayout::Part vector(std::int64_t count, Value value) {
+    const RowLayout::Part part =
+        reserve(RowLayout::Part(static_cast<long long>(bytes_.size()), count, kAlignment));
+    float* to = part.in(bytes_.data());
+    for (std::int64_t i = 0; i < count; ++i) to[i] = value(i);
+    return part;
+  }
+  policy::MatrixPart groups(std::int64_t columns, int k_count) {
+    return reserve(
+        policy::MatrixPart(n_, static_cast<long long>(bytes_.size()), columns * k_count, kAlignment));
+  }
+  template <class Part>
+  Part reserve(const Part& part) {
+    bytes_.resize(static_cast<std::size_t>(policy::round_up_bytes(part.end(), kAlignment)));
+    return part;
+  }
+
+  static constexpr long long kAlignment = 256;
+  const PolicyDims& dims_;
+  const policy::Network& n_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+PackedRows pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims) {
+  RowPacker packer(dims);
+  const Folded folded(weights, dims.lowered);
+  const Lowered& lowered = dims.lowered;
+  RowLayout layout;
+  layout.input = packer.block(lowered.input, folded.input);
+  for (std::size_t i = 0; i < folded.layers.size(); ++i) {
+    layout.layers.push_back(packer.block(lowered.layers[i], folded.layers[i]));
+  }
+  layout.output = packer.block(lowered.output, folded.output);
+  return {std::move(layout), packer.take()};
+}
+
+}  // namespace exphil::cuda

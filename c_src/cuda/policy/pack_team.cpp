@@ -1,0 +1,150 @@
+#include <cstdint>
+
+#include "cuda/policy/fold.hpp"
+#include "cuda/policy/pack.hpp"
+#include "cuda/policy/stored.hpp"
+#include "kernels/policy/team_layout.cuh"
+
+namespace exphil::cuda {
+namespace {
+
+using policy::kSegment;
+
+// The weights of one block of the team after another.
+class TeamPacker {
+ public:
+  TeamPacker(const core::PolicyWeights& weights, const PolicyDims& dims, int team)
+      : n_(dims.network()),
+        lowered_(dims.lowered),
+        precision_(dims.config.precision),
+        folded_(weights, dims.lowered),
+        plan_(n_),
+        team_(team),
+        layout_(n_, plan_, team) {}
+
+  std::vector<std::byte> run() {
+    const auto share = static_cast<std::size_t>(layout_.bytes);
+    std::vector<std::byte> packed(share * static_cast<std::size_t>(team_));  // zeros
+    to_ = packed.data();
+    section(lowered_.input, folded_.input, layout_.input, layout_.input_at, 0);
+    for (int l = 0; l < n_.layers; ++l) {
+      const auto at = static_cast<std::size_t>(l);
+      section(lowered_.layers[at], folded_.layers[at], layout_.layer, layout_.layer_at(l),
+              layout_.first_at(l));
+    }
+    section(lowered_.output, folded_.output, layout_.output, layout_.output_at, 0);
+    return packed;
+  }
+
+ private:
+  // The phases of a list. first_at: where the matrix of a layer's first product is.
+  void section(const LoweredBlock& phases, const std::vector<FoldedPhase>& folded,
+               const policy::TeamSection& section, long long at, long long first_at) const {
+    for (std::size_t i = 0; i < phases.size(); ++i) {
+      const policy::Phase& phase = phases[i].phase;
+      const policy::PhaseWeights& weights = section.phases[i];
+      const bool apart = &section == &layout_.layer && i == 0;
+      for_each_block([&](int rank, std::byte* block) {
+        std::byte* const to = block + at;
+        if (phase.kind == policy::Kind::convolution) {
+          const policy::Convolution& c = n_.convolutions[phase.index];
+          convolution(folded[i], weights, c, rank, to);
+        } else if (phase.kind == policy::Kind::scan) {
+          scan(folded[i], weights, n_.scans[phase.index], rank, to);
+        }
+      });
+      if (phase.kind != policy::Kind::product) continue;
+      const StoredProduct stored(folded[i], n_, n_.products[phase.index], precision_);
+      for_each_block([&](int rank, std::byte* block) {
+        matrix(stored, phase.index, rank,
+               apart ? layout_.first.in(block + first_at) : weights.matrix.in(block + at));
+        rows(stored, phase.index, weights.rows, rank, block + at);
+      });
+    }
+  }
+  template <class Pack>
+  void for_each_block(Pack pack) const {
+    for (int rank = 0; rank < team_; ++rank) pack(rank, to_ + rank * layout_.bytes);
+  }
+
+  // The row of a product (StoredProduct) for a block's row; -1 for padding.
+  std::int64_t row_of(int product, int rank, int row) const {
+    const policy::Product& p = n_.products[product];
+    if (plan_.splits[product] == policy::Split::depth) return row;
+    for (int o = 0; o < p.outputs; ++o) {
+      const int vector = p.out[o].vector, rows = policy::block_rows(n_, plan_, team_, vector);
+      if (row < rows) {
+        const std::int64_t place = std::int64_t{rank} * rows + row;
+        return place < n_.size(vector) ? policy::first_row(n_, p, o) + place : -1;
+      }
+      row -= rows;
+    }
+    return -1;
+  }
+
+  // In the order of the tasks, or of a short product's threads.
+  void matrix(const StoredProduct& from, int product, int rank, unsigned char* to) const {
+    const bool is_short = plan_.splits[product] == policy::Split::own;
+    const int rows = policy::weight_rows(n_, plan_, team_, product);
+    const int columns = policy::weight_columns(n_, plan_, team_, product);
+    const int first = plan_.splits[product] == policy::Split::depth ? rank * columns : 0;
+    const int together = is_short ? columns : kSegment, tasks = rows * (columns / together);
+    for (int task = 0; task < tasks; ++task) {
+      const std::int64_t row = row_of(product, rank, task % rows);
+      for (int k = 0; k < together; ++k) {
+        from.store(row, first + task / rows * together + k, to,
+                   (std::int64_t{k / 4} * tasks + task) * 4 + k % 4);
+      }
+    }
+  }
+
+  // The vectors of a product's rows, as far as the layout has them.
+  void rows(const StoredProduct& from, int product, const policy::RowVectors& at, int rank,
+            std::byte* to) const {
+    for (int i = 0; i < policy::weight_rows(n_, plan_, team_, product); ++i) {
+      const std::int64_t row = row_of(product, rank, i);
+      if (at.bias.count > 0) at.bias.in(to)[i] = from.bias(row);
+      if (at.scale.count > 0) at.scale.in(to)[i] = from.scale(row);
+      if (at.sums.count > 0) at.sums.in(to)[i] = from.sum(row);
+    }
+  }
+
+  // {taps, own}, {own}
+  void convolution(const FoldedPhase& from, const policy::PhaseWeights& at, const policy::Convolution& c,
+                   int rank, std::byte* to) const {
+    const int own = policy::own_channels(n_.size(c.in), team_);
+    for (int i = 0; i < own; ++i) {
+      const std::int64_t channel = std::int64_t{rank} * own + i;
+      for (int t = 0; t < c.taps; ++t) at.channels.in(to)[t * own + i] = from.channels(channel, t);
+      at.vector.in(to)[i] = padded(from.values, channel);
+    }
+  }
+
+  // {own, state}, {own}
+  void scan(const FoldedPhase& from, const policy::PhaseWeights& at, const policy::Scan& s, int rank,
+            std::byte* to) const {
+    const int own = policy::own_channels(n_.size(s.x), team_), state = n_.size(s.b);
+    for (int i = 0; i < own; ++i) {
+      const std::int64_t channel = std::int64_t{rank} * own + i;
+      for (int n = 0; n < state; ++n) at.channels.in(to)[i * state + n] = from.channels(channel, n);
+      at.vector.in(to)[i] = padded(from.values, channel);
+    }
+  }
+
+  const policy::Network& n_;
+  const Lowered& lowered_;
+  const core::Precision precision_;
+  const Folded folded_;
+  const policy::TeamPlan plan_;
+  const int team_;
+  const policy::TeamLayout layout_;
+  std::byte* to_ = nullptr;
+};
+
+}  // namespace
+
+std::vector<std::byte> pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team) {
+  return TeamPacker(weights, dims, team).run();
+}
+
+}  // namespace exphil::cuda

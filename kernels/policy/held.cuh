@@ -1,0 +1,72 @@
+// What a lane of policy_step reads of a state before it needs it: the states of each phase of a layer, in
+// registers where they are few. Which phases hold anything follows from the list.
+#pragma once
+
+#include "kernels/policy/activations.cuh"
+
+namespace exphil {
+namespace policy {
+
+constexpr int kMostHeld = 16;  // registers for a phase's states
+
+// The product that hands its output on to a convolution, and which output that is.
+struct Source {
+  int product = -1, output = 0;
+};
+constexpr Source source_of(int vector) {
+  for (int p = 0; p < kMostPhases; ++p) {
+    for (int o = 0; o < kNetwork.products[p].outputs; ++o) {
+      if (kNetwork.products[p].out[o].vector == vector) return {p, o};
+    }
+  }
+  return {};
+}
+
+// A convolution's items are those of the product before it: the channels of all of its divided outputs.
+template <int kConvolution>
+struct ConvolutionItems {
+  static constexpr Convolution kOf = kNetwork.convolutions[kConvolution];
+  static constexpr Source kSource = source_of(kOf.in);
+  using P = BlockProduct<kSource.product>;
+  static_assert(kPlan.convolution_of[kOf.in] == kConvolution && P::kSplit == Split::rows,
+                "a convolution alone reads what a product writes");
+  static constexpr int kOwn = own_of(kOf.in), kHistory = kOf.taps - 1;
+  static constexpr int kRows = P::kChannelRows, kFirst = P::channel_first(kSource.output);
+  static constexpr int kItems = AGENTS * kRows, kPer = divide_up(kItems, THREADS);
+  static constexpr bool kHeld = kPer * kHistory <= kMostHeld;
+};
+
+// A scan's items are the lanes of its channels.
+template <int kScan>
+struct ScanItems {
+  static constexpr Scan kOf = kNetwork.scans[kScan];
+  static constexpr Lanes kSplit = Lanes(values_of(kOf.b));
+  static constexpr int kOwn = own_of(kOf.x), kLanesOf = kSplit.lanes, kEach = kSplit.each;
+  static constexpr int kItems = AGENTS * kOwn * kLanesOf, kPer = divide_up(kItems, THREADS);
+  static constexpr bool kHeld = kPer * kEach <= kMostHeld;
+};
+
+// The states of phase kAt of a layer that a lane holds.
+template <Kind kKind, int kIndex>
+struct HeldStates {};
+template <int kIndex>
+struct HeldStates<Kind::convolution, kIndex> {
+  using Items = ConvolutionItems<kIndex>;
+  float values[Items::kHeld ? Items::kPer : 1][Items::kHistory > 0 ? Items::kHistory : 1];
+};
+template <int kIndex>
+struct HeldStates<Kind::scan, kIndex> {
+  using Items = ScanItems<kIndex>;
+  float values[Items::kHeld ? Items::kPer : 1][Items::kEach];
+};
+
+// Those of all phases from kAt on.
+template <int kAt>
+struct HeldLayer : HeldLayer<kAt + 1> {
+  HeldStates<kNetwork.layer.phases[kAt].kind, kNetwork.layer.phases[kAt].index> states;
+};
+template <>
+struct HeldLayer<kNetwork.layer.count> {};
+
+}  // namespace policy
+}  // namespace exphil

@@ -1,0 +1,176 @@
+// A policy's network as its kernels run it: vectors, and lists of phases over them, as constants. The host
+// makes it from core::Network (c_src/cuda/policy/lower.hpp), and NVRTC gets it as the define NETWORK
+// (policy/dims.cuh). It differs from core::Network in this:
+// - There are no norms: a product normalises what it reads, and the norm's weight is in its matrix.
+// - Products of one input are one product with several outputs, one after another.
+// - An activation belongs to the product whose output it changes.
+// - A vector that is read in parts is a vector for each part. So every vector is read and written whole.
+// - Vectors are padded with zeros: to a multiple of the segment size, or to what their readers ask for.
+//
+// A new kind of phase: a struct and an array here, its making in lower.cpp and its text in lower_text.cpp,
+// and its place in each family of kernels. In the step's: policy/team_plan.cuh (who reads and writes channel
+// by channel), team_layout.cuh and pack_team.cpp (its weights), held.cuh (a state that lanes hold), and a
+// member function that Step::walk calls.
+//
+// Plain types, compiled by the host compiler and by NVRTC.
+#pragma once
+
+namespace exphil {
+namespace policy {
+
+// NVRTC gets -default-device: these need no annotation.
+constexpr int round_up(int value, int multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+constexpr int divide_up(int value, int by) {
+  return (value + by - 1) / by;
+}
+constexpr int power_of_two_above(int value) {
+  int power = 1;
+  while (power < value) power *= 2;
+  return power;
+}
+constexpr int power_of_two_within(int value) {
+  int power = 1;
+  while (power * 2 <= value) power *= 2;
+  return power;
+}
+constexpr int least(int left, int right) {
+  return left < right ? left : right;
+}
+constexpr int most(int left, int right) {
+  return left > right ? left : right;
+}
+
+constexpr int kSegment = 32;  // of a dot product: policy/dot.cuh
+
+// How the weights of the matrices are stored (core/precision.hpp). Kernels widen them to f32.
+enum class Stored : int { f32, bf16, f16, int8 };
+enum class Kind : int { product, convolution, mean, scan };
+enum class Norm : int { none, rms, layer };
+enum class Activation : int { none, relu, silu, softplus };
+
+constexpr int kNoVector = -1;
+constexpr int kMostVectors = 24, kMostPhases = 12, kMostOutputs = 6;
+
+struct Vector {
+  int values = 0;  // the others are zeros
+  int size = 0;
+};
+
+struct Output {
+  int vector = kNoVector;
+  Activation activation = Activation::none;
+  // The bits of the range to which a softplus is clipped.
+  bool clips = false;
+  unsigned lowest = 0, highest = 0;
+};
+
+// The rows of the matrix are those of its outputs, one output after another.
+struct Product {
+  int in = kNoVector;
+  Norm norm = Norm::none;  // of `in`
+  unsigned epsilon = 0;    // its bits
+  bool biased = false;     // the bias is not zeros everywhere
+  bool adds = false;       // to its output, which it reads
+  bool is_short = false;   // so few columns that one thread sums up a row
+  int outputs = 0;
+  Output out[kMostOutputs] = {};
+};
+
+// Each channel's last inputs, then silu. State: {taps - 1, channels}, oldest first.
+struct Convolution {
+  int in = kNoVector, out = kNoVector;
+  int taps = 1;
+  int state_at = 0;  // in a layer's state, floats
+};
+
+struct Mean {
+  int in = kNoVector, out = kNoVector;
+};
+
+// A step of Mamba's scan: core::SelectiveScan, with dt and z activated. State: {channels, size of b}.
+struct Scan {
+  int x = kNoVector, dt = kNoVector, b = kNoVector, c = kNoVector, z = kNoVector, out = kNoVector;
+  int input_dt = kNoVector;
+  bool decays_input = false;          // inputs of a sequence may be decayed by their own step
+  bool carried_decays_input = false;  // those of a carried state are
+  int state_at = 0;
+};
+
+struct Phase {
+  Kind kind = Kind::product;
+  int index = 0;  // in the list of its kind
+};
+struct Block {
+  int count = 0;
+  Phase phases[kMostPhases] = {};
+};
+
+struct Network {
+  Stored stored = Stored::f32;
+  int layers = 0;        // how many times `layer` is run, each time with its own weights and states
+  int layer_floats = 0;  // of a layer's state
+  int frame = 0, hidden = 0, outs = 0;
+  Vector vectors[kMostVectors] = {};
+  Block input, layer, output;
+  Product products[kMostPhases] = {};
+  Convolution convolutions[kMostPhases] = {};
+  Mean means[kMostPhases] = {};
+  Scan scans[kMostPhases] = {};
+
+  constexpr int size(int vector) const { return vectors[vector].size; }
+  constexpr int values(int vector) const { return vectors[vector].values; }
+  constexpr long long state_floats() const { return static_cast<long long>(layers) * layer_floats; }
+
+  constexpr int weight_bytes() const { return stored == Stored::f32 ? 4 : stored == Stored::int8 ? 1 : 2; }
+  // A row's sum of q x is multiplied by the row's scale.
+  constexpr bool row_scales() const { return stored == Stored::int8; }
+  // LayerNorm's mean times the sum of a row is subtracted from the row's product: rounded rows, unlike those
+  // of f32 (c_src/cuda/policy/fold.hpp), do not sum up to zero.
+  constexpr bool centres(const Product& product) const {
+    return product.norm == Norm::layer && stored != Stored::f32;
+  }
+  constexpr int rows(const Product& product) const {
+    int sum = 0;
+    for (int i = 0; i < product.outputs; ++i) sum += size(product.out[i].vector);
+    return sum;
+  }
+};
+
+// Where output `output` begins among the rows of its product.
+constexpr int first_row(const Network& network, const Product& product, int output) {
+  int first = 0;
+  for (int i = 0; i < output; ++i) first += network.size(product.out[i].vector);
+  return first;
+}
+
+// The states of one channel of a scan are spread over neighbouring lanes of a warp, each with so many (in
+// float4s). values: of a channel, without padding.
+struct Lanes {
+  int lanes, each;
+  constexpr explicit Lanes(int values)
+      : lanes(least(32, power_of_two_above(divide_up(values, 4)))),
+        each(round_up(divide_up(values, lanes), 4)) {}
+  constexpr int size() const { return lanes * each; }
+};
+
+// ---- loops over phases at compile time ----
+
+// A number as a type: the body of such a loop is compiled for each.
+template <int kNumber>
+struct Number {
+  static constexpr int value = kNumber;
+};
+
+// Calls call(Number<i>) for i = kFirst ... kEnd - 1.
+template <int kFirst, int kEnd, class Call>
+constexpr void for_each_number(Call call) {
+  if constexpr (kFirst < kEnd) {
+    call(Number<kFirst>{});
+    for_each_number<kFirst + 1, kEnd>(call);
+  }
+}
+
+}  // namespace policy
+}  // namespace exphil

@@ -1,0 +1,250 @@
+// The products of policy_step as members of Step.
+#pragma once
+
+#include "kernels/policy/step.cuh"
+
+namespace exphil {
+namespace policy {
+
+// The norm's factors of what a product reads for each agent, one warp per agent.
+template <class P>
+__device__ __forceinline__ void Step::norm_scales() {
+  for (int a = thread() / 32; a < AGENTS; a += THREADS / 32) {
+    const NormFactors norm = norm_factors_of<P::kProductOf.norm, values_of(P::kIn), size_of(P::kIn)>(
+        act_.vector<P::kIn>()[a], __uint_as_float(P::kProductOf.epsilon));
+    if (thread() % 32 != 0) continue;
+    act_.norm_scale(a) = norm.scale;
+    if constexpr (P::kCentres) act_.norm_mean(a) = norm.mean;
+  }
+}
+
+template <class P>
+__device__ __forceinline__ float Step::row_sum(int agent, int row) const {
+  return add_segments<P::kSegments>(act_.sums() + agent * P::kTasks + row, P::kRows);
+}
+
+// A row's value, with its bias, from the sum over its stored weights.
+template <class P, List kList, int kAt>
+__device__ __forceinline__ float Step::row_value(float sum, int agent, const char* w, int row) const {
+  constexpr PhaseWeights kWeights = weights_of<kList, kAt>();
+  if constexpr (P::kNormed) {
+    const float mean = P::kCentres ? act_.norm_mean(agent) : 0.0f;
+    sum = centred<P::kCentres>(sum, kWeights.rows.scale.in(w), kWeights.rows.sums.in(w), row, mean);
+    return __fmaf_rn(sum, act_.norm_scale(agent), kWeights.rows.bias.in(w)[row]);
+  }
+  sum = scaled(sum, kWeights.rows.scale.in(w), row);
+  return kWeights.rows.bias.count == 0 ? sum : __fadd_rn(sum, kWeights.rows.bias.in(w)[row]);
+}
+
+// The segment sums of a layer's first product, of weights that the lane holds or that it reads now; then the
+// lane loads those of the next layer.
+template <class P>
+__device__ __forceinline__ void Step::first_sums(const Run& run) {
+  const float* const x = act_.vector<P::kIn>()[0];
+  constexpr int kStride = size_of(P::kIn);
+  if constexpr (kHoldFirst) {
+#pragma unroll
+    for (int i = 0; i < kFirstPer; ++i) {
+      const int task = thread() + i * THREADS;
+      if (task >= P::kTasks) continue;
+      const float* values = x + task / P::kRows * kSegment;
+      float sum[AGENTS] = {};
+#pragma unroll
+      for (int j = 0; j < kSegment / 4; ++j) {
+        const float4 weight = widen(held_[i][j]);
+#pragma unroll
+        for (int a = 0; a < AGENTS; ++a) {
+          sum[a] = dot4(weight, *reinterpret_cast<const float4*>(values + a * kStride + 4 * j), sum[a]);
+        }
+      }
+#pragma unroll
+      for (int a = 0; a < AGENTS; ++a) act_.sums()[a * P::kTasks + task] = sum[a];
+    }
+    hold_first(run.next);
+  } else {
+    segment_sums<P::kRows, P::kSegments, false>(
+        first_matrix(run.layer), x, kStride,
+        [&](int a, int task, float sum) { act_.sums()[a * P::kTasks + task] = sum; });
+  }
+}
+
+// The segment sums of a product of a vector on the board, and the weights of its list, once they are there.
+template <List kList, int kAt>
+__device__ __forceinline__ void Step::sums_of_rows(Run& run) {
+  using P = BlockProduct<list_of(kList).phases[kAt].index>;
+  if constexpr (P::kNormed) norm_scales<P>();
+  if constexpr (kList == List::layer && kAt == 0) {
+    first_sums<P>(run);
+    run.w = section<kList>(run.layer);
+  } else {
+    if constexpr (kAt == 0) run.w = section<kList>(run.layer);
+    if constexpr (P::kProductOf.adds) {
+      constexpr int kVector = P::vector(0);
+      static_assert(P::kOutputs == 1 && kPlan.on_board(kVector), "a product adds to a vector on the board");
+      for (int i = thread(); i < AGENTS * P::kRows; i += THREADS) {
+        const int row = rank_ * P::kRows + i % P::kRows;
+        act_.residual()[i / P::kRows][i % P::kRows] =
+            row < size_of(kVector) ? act_.vector<kVector>()[i / P::kRows][row] : 0.0f;
+      }
+    }
+    constexpr PhaseWeights kWeights = weights_of<kList, kAt>();
+    segment_sums<P::kRows, P::kSegments, true>(
+        kWeights.matrix.in(run.w), act_.vector<P::kIn>()[0], size_of(P::kIn),
+        [&](int a, int task, float sum) { act_.sums()[a * P::kTasks + task] = sum; });
+  }
+}
+
+// A product of a vector on the board: this block's rows.
+template <List kList, int kAt>
+__device__ __forceinline__ void Step::product_of_rows(Run& run) {
+  using P = BlockProduct<list_of(kList).phases[kAt].index>;
+  sums_of_rows<kList, kAt>(run);
+  if (run.pushes) {
+    __syncthreads();
+  } else {
+    board_.sync();
+  }
+  if constexpr (P::kChannelRows > 0) channel_rows<kList, kAt>(run);
+  bool met = false;  // the blocks: what they have pushed so far is everywhere
+  for_each_number<0, P::kOutputs>([&](auto output) __attribute__((always_inline)) {
+    constexpr int kOutput = decltype(output)::value, kVector = P::vector(kOutput);
+    if constexpr (kVector == kNetwork.outs) {
+      answer_rows<kList, kAt, kOutput>(run);
+    } else if constexpr (!P::channels(kOutput)) {
+      push_rows<kList, kAt, kOutput>(run);
+    }
+  });
+  for_each_number<0, P::kOutputs>([&](auto output) __attribute__((always_inline)) {
+    constexpr int kVector = P::vector(decltype(output)::value);
+    if constexpr (kPlan.convolution_of[kVector] >= 0) {
+      met = kept<kNetwork.convolutions[kPlan.convolution_of[kVector]].out>(met);
+    } else if constexpr (kVector != kNetwork.outs) {
+      met = kept<kVector>(met);
+    }
+  });
+  if constexpr (P::kChannelRows > 0) {
+    if (!met) __syncthreads();
+  }
+}
+
+// The rows of outputs that are divided by channels: kept, or handed on to a convolution.
+template <List kList, int kAt>
+__device__ __forceinline__ void Step::channel_rows(const Run& run) {
+  constexpr int kIndex = list_of(kList).phases[kAt].index;
+  using P = BlockProduct<kIndex>;
+  constexpr int kItems = AGENTS * P::kChannelRows;
+#pragma unroll
+  for (int k = 0; k < divide_up(kItems, THREADS); ++k) {
+    const int item = thread() + k * THREADS;
+    if (item >= kItems) continue;
+    const int agent = item / P::kChannelRows, place = item % P::kChannelRows;
+    int row = place;  // among all of the product's
+    for_each_number<0, P::kOutputs>([&](auto output) __attribute__((always_inline)) {
+      constexpr int kOutput = decltype(output)::value;
+      constexpr int kFirst = P::channel_first(kOutput), kSkipped = P::first(kOutput) - kFirst;
+      if (kSkipped > 0 && P::channels(kOutput) && place >= kFirst) row = place + kSkipped;
+    });
+    const float value = row_value<P, kList, kAt>(row_sum<P>(agent, row), agent, run.w, row);
+    for_each_number<0, P::kOutputs>([&](auto output) __attribute__((always_inline)) {
+      constexpr int kOutput = decltype(output)::value, kVector = P::vector(kOutput);
+      constexpr int kFirst = P::channel_first(kOutput);
+      if constexpr (P::channels(kOutput)) {
+        if (place < kFirst || place >= kFirst + P::rows(kOutput)) return;
+        if constexpr (kPlan.convolution_of[kVector] >= 0) {
+          convolve_channel<kPlan.convolution_of[kVector]>(run, agent, place - kFirst, k, value);
+        } else {
+          keep<kVector>(agent, place - kFirst, activated<kIndex, kOutput>(value));
+        }
+      }
+    });
+  }
+}
+
+// Pushes this block's rows of a vector on the board to all blocks. Several threads add up the same row and
+// share the pushes.
+template <List kList, int kAt, int kOutput>
+__device__ __forceinline__ void Step::push_rows(const Run& run) {
+  constexpr int kIndex = list_of(kList).phases[kAt].index;
+  using P = BlockProduct<kIndex>;
+  constexpr int kVector = P::vector(kOutput), kRows = P::rows(kOutput), kFirst = P::first(kOutput);
+  constexpr int kSharers = least(TEAM, power_of_two_within(THREADS / (AGENTS * kRows)));
+  for (int i = thread(); i < AGENTS * kRows * kSharers; i += THREADS) {
+    const int sharer = i / (AGENTS * kRows), agent = i / kRows % AGENTS, row = i % kRows;
+    const int place = rank_ * kRows + row;
+    if (place >= size_of(kVector)) continue;
+    float value = row_value<P, kList, kAt>(row_sum<P>(agent, kFirst + row), agent, run.w, kFirst + row);
+    value = activated<kIndex, kOutput>(value);
+    if constexpr (P::kProductOf.adds) value = __fadd_rn(value, act_.residual()[agent][row]);
+    board_.push(&act_.vector<kVector>()[agent][place], value, sharer, kSharers);
+  }
+}
+
+// This block's rows of the policy's answer.
+template <List kList, int kAt, int kOutput>
+__device__ __forceinline__ void Step::answer_rows(const Run& run) {
+  constexpr int kIndex = list_of(kList).phases[kAt].index;
+  using P = BlockProduct<kIndex>;
+  constexpr int kRows = P::rows(kOutput), kFirst = P::first(kOutput);
+  for (int i = thread(); i < AGENTS * kRows; i += THREADS) {
+    const int agent = i / kRows, row = i % kRows;
+    const int answer = rank_ * kRows + row;
+    if (answer >= kAnswers || run.first + agent >= args_.count) continue;
+    const float value = row_value<P, kList, kAt>(row_sum<P>(agent, kFirst + row), agent, run.w, kFirst + row);
+    store(run.first + agent, answer, activated<kIndex, kOutput>(value));
+  }
+}
+
+// A product of a vector that is divided by channels: each block has the segment sums of its channels, and
+// every block adds them all up.
+template <List kList, int kAt>
+__device__ __forceinline__ void Step::product_of_depth(Run& run) {
+  constexpr int kIndex = list_of(kList).phases[kAt].index;
+  using P = BlockProduct<kIndex>;
+  static_assert(!P::kNormed && !P::kProductOf.adds, "a norm needs all of a vector");
+  constexpr PhaseWeights kWeights = weights_of<kList, kAt>();
+  constexpr int kSegments = segments_of(P::kIn), kFirst = P::vector(0);
+  segment_sums<P::kRows, P::kSegments, true>(
+      kWeights.matrix.in(run.w), act_.vector<P::kIn>()[0], P::kColumns, [&](int a, int task, float sum) {
+        const int segment = rank_ * P::kSegments + task / P::kRows;
+        if (segment < kSegments) {
+          board_.push(&act_.product_parts<kIndex>()[a][segment][task % P::kRows], sum, 0, 1);
+        }
+      });
+  board_.exchange(&act_.product_parts<kIndex>()[0][0][0], AGENTS * kSegments * P::kRows);
+  for (int i = thread(); i < AGENTS * P::kRows; i += THREADS) {
+    const int agent = i / P::kRows, row = i % P::kRows;
+    const float sum = add_segments<kSegments>(&act_.product_parts<kIndex>()[agent][0][row], P::kRows);
+    float value = row_value<P, kList, kAt>(sum, agent, run.w, row);
+    for_each_number<0, P::kOutputs>([&](auto output) __attribute__((always_inline)) {
+      constexpr int kOutput = decltype(output)::value;
+      constexpr int kBegin = first_row(kNetwork, P::kProductOf, kOutput);
+      if constexpr (P::kProductOf.out[kOutput].activation != Activation::none) {
+        if (row >= kBegin && row < kBegin + size_of(P::vector(kOutput)))
+          value = activated<kIndex, kOutput>(value);
+      }
+    });
+    act_.vector<kFirst>()[agent][row] = value;
+  }
+  __syncthreads();
+}
+
+// A short product of a vector that every block has: this block's channels, each by one thread.
+template <List kList, int kAt>
+__device__ __forceinline__ void Step::short_product(Run& run) {
+  constexpr int kIndex = list_of(kList).phases[kAt].index;
+  using P = BlockProduct<kIndex>;
+  static_assert(!P::kNormed && !P::kProductOf.adds && P::kOutputs == 1, "a plain product");
+  constexpr PhaseWeights kWeights = weights_of<kList, kAt>();
+  constexpr int kVector = P::vector(0);
+  for (int i = thread(); i < AGENTS * P::kRows; i += THREADS) {  // a warp has whole segments
+    const int agent = i / P::kRows, c = i % P::kRows;
+    const float sum =
+        dot_short<P::kColumns>(reinterpret_cast<const Group*>(kWeights.matrix.in(run.w)) + c, P::kRows,
+                               reinterpret_cast<const float4*>(act_.vector<P::kIn>()[agent]));
+    keep<kVector>(agent, c, activated<kIndex, 0>(row_value<P, kList, kAt>(sum, agent, run.w, c)));
+  }
+  kept<kVector>();
+}
+
+}  // namespace policy
+}  // namespace exphil

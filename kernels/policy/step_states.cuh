@@ -1,0 +1,104 @@
+// What policy_step reads ahead, as members of Step: the frame, and what a lane holds (policy/held.cuh).
+#pragma once
+
+#include "kernels/policy/step.cuh"
+
+namespace exphil {
+namespace policy {
+
+// The caller synchronises the block.
+__device__ __forceinline__ void Step::load_places(int first) {
+  if (thread() < AGENTS) {
+    const int agent = first + thread();
+    StatePlace place{nullptr, nullptr};
+    if (agent < args_.count) place = args_.states == nullptr ? args_.state : args_.states[agent];
+    act_.from(thread()) = place.from;
+    act_.to(thread()) = place.to;
+  }
+}
+
+__device__ __forceinline__ void Step::load_group(int first, const float* inline_obs) {
+  load_places(first);
+  // Reads through an address that the compiler cannot trace to the parameter bank: indexed reads of that
+  // bank are one word at a time for the entire warp.
+  const float* from_parameters = launder(inline_obs);
+  for (int i = thread(); i < AGENTS * kFrameSize; i += THREADS) {
+    const int agent = first + i / kFrameSize, k = i % kFrameSize;
+    float value = 0.0f;
+    if (args_.obs == nullptr) {
+      if (agent == 0 && k < kFrameValues) value = from_parameters[k];
+    } else if (agent < args_.count) {
+      value = __ldcs(args_.obs + static_cast<long long>(agent) * kFrameSize + k);
+    }
+    (&act_.vector<kNetwork.frame>()[0][0])[i] = value;
+  }
+  __syncthreads();
+}
+
+// The weights of a layer's first product.
+__device__ __forceinline__ void Step::hold_first(int layer) {
+  if constexpr (kHoldFirst) {
+    const auto* w = reinterpret_cast<const Group*>(first_matrix(layer));
+#pragma unroll
+    for (int i = 0; i < kFirstPer; ++i) {
+      const int task = thread() + i * THREADS;
+#pragma unroll
+      for (int j = 0; j < kSegment / 4; ++j) {
+        if (task < FirstProduct::kTasks) held_[i][j] = __ldg(w + j * FirstProduct::kTasks + task);
+      }
+    }
+  }
+}
+
+// Prefetches the layer's recurrent state into registers.
+__device__ __forceinline__ void Step::load_states(int layer) {
+  for_each_number<0, kNetwork.layer.count>([&](auto at) __attribute__((always_inline)) {
+    constexpr int kAt = decltype(at)::value;
+    load_states_of(static_cast<HeldLayer<kAt>&>(held_states_).states, layer);
+  });
+}
+
+template <Kind kKind, int kIndex>
+__device__ __forceinline__ void Step::load_states_of(HeldStates<kKind, kIndex>&, int) {}
+
+template <int kIndex>
+__device__ __forceinline__ void Step::load_states_of(HeldStates<Kind::convolution, kIndex>& to, int layer) {
+  using Items = ConvolutionItems<kIndex>;
+  if constexpr (Items::kHeld && Items::kHistory > 0) {
+#pragma unroll
+    for (int k = 0; k < Items::kPer; ++k) {
+      const int item = thread() + k * THREADS, c = item % Items::kRows - Items::kFirst;
+      if (item >= Items::kItems || c < 0 || c >= Items::kOwn) continue;
+      const float* from =
+          channel_state<Items::kOf.in, 1>(act_.from(item / Items::kRows), layer, Items::kOf.state_at, c);
+#pragma unroll
+      for (int t = 0; t < Items::kHistory; ++t) {
+        to.values[k][t] = from == nullptr ? 0.0f : from[t * size_of(Items::kOf.in)];
+      }
+    }
+  }
+}
+
+template <int kIndex>
+__device__ __forceinline__ void Step::load_states_of(HeldStates<Kind::scan, kIndex>& to, int layer) {
+  using Items = ScanItems<kIndex>;
+  if constexpr (Items::kHeld) {
+#pragma unroll
+    for (int k = 0; k < Items::kPer; ++k) {
+      const int item = thread() + k * THREADS;
+      if (item >= Items::kItems) continue;
+      const float* from = scan_state<Items>(act_.from(item / (Items::kOwn * Items::kLanesOf)), layer,
+                                            item / Items::kLanesOf % Items::kOwn, item % Items::kLanesOf);
+#pragma unroll
+      for (int n = 0; n < Items::kEach; n += 4) {
+        const float4 value =
+            from == nullptr ? make_float4(0, 0, 0, 0) : *reinterpret_cast<const float4*>(from + n);
+        to.values[k][n] = value.x, to.values[k][n + 1] = value.y;
+        to.values[k][n + 2] = value.z, to.values[k][n + 3] = value.w;
+      }
+    }
+  }
+}
+
+}  // namespace policy
+}  // namespace exphil

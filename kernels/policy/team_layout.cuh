@@ -1,0 +1,177 @@
+// The layout of the weights and of the shared memory of one block of policy_step (policy/step.cu), for the
+// kernel and for c_src/cuda/policy. A new kind of phase with weights has its place in TeamSection.
+#pragma once
+
+#include "kernels/policy/layout.cuh"
+#include "kernels/policy/team_plan.cuh"
+
+namespace exphil {
+namespace policy {
+
+// ---- the weights of one block ----
+//
+// A matrix of R rows and S segments is stored as groups [8][S * R]: task t = segment * R + row reads its 32
+// weights at j * S * R + t for j = 0..7, so that neighbouring threads read neighbouring groups. That of a
+// short product: groups [columns / 4][R].
+
+struct PhaseWeights {
+  MatrixPart matrix;             // of a product
+  RowVectors rows;               // of its rows
+  Part<float> channels, vector;  // of a convolution: {taps, own}, {own}; of a scan: A {own, state}, D {own}
+};
+
+// The phases of a block of the network, one after another. skips: without the first product's matrix.
+struct TeamSection {
+  PhaseWeights phases[kMostPhases] = {};
+  long long bytes = 0;
+
+  constexpr TeamSection() = default;
+  constexpr TeamSection(const Network& n, const TeamPlan& plan, int team, const Block& block, bool skips) {
+    long long end = 0;
+    for (int i = 0; i < block.count; ++i) {
+      const int at = block.phases[i].index;
+      PhaseWeights& to = phases[i];
+      if (block.phases[i].kind == Kind::product) {
+        const Product& p = n.products[at];
+        const int rows = weight_rows(n, plan, team, at);
+        if (!skips || i > 0) to.matrix = MatrixPart(n, end, 1LL * rows * weight_columns(n, plan, team, at));
+        // Rows that every block adds up have a bias only where there is one.
+        const bool biased = p.biased || plan.splits[at] != Split::depth;
+        to.rows = RowVectors(n, skips && i == 0 ? end : to.matrix.end(), rows, p, biased);
+        end = to.rows.end();
+      } else if (block.phases[i].kind == Kind::convolution) {
+        const Convolution& c = n.convolutions[at];
+        channel_weights(&to, end, c.taps, own_channels(n.size(c.in), team));
+        end = to.vector.end();
+      } else if (block.phases[i].kind == Kind::scan) {
+        const Scan& s = n.scans[at];
+        channel_weights(&to, end, n.size(s.b), own_channels(n.size(s.x), team));
+        end = to.vector.end();
+      }
+    }
+    bytes = round_up_bytes(end, 16);
+  }
+
+ private:
+  static constexpr void channel_weights(PhaseWeights* to, long long after, long long each, long long own) {
+    to->channels = Part<float>(after, each * own);
+    to->vector = Part<float>(to->channels.end(), own);
+  }
+};
+
+// The part that is staged in shared memory comes first; then the matrices of each layer's first product,
+// which the lanes may hold in registers.
+struct TeamLayout {
+  TeamSection input, output, layer;
+  MatrixPart first;
+  long long first_bytes, input_at, output_at, layers_at, staged_bytes, firsts_at, bytes;
+
+  constexpr TeamLayout(const Network& n, const TeamPlan& plan, int team)
+      : input(n, plan, team, n.input, false),
+        output(n, plan, team, n.output, false),
+        layer(n, plan, team, n.layer, true),
+        first(n, 0,
+              1LL * weight_rows(n, plan, team, n.layer.phases[0].index) *
+                  weight_columns(n, plan, team, n.layer.phases[0].index)),
+        first_bytes(round_up_bytes(first.end(), 16)),
+        input_at(0),
+        output_at(input_at + input.bytes),
+        layers_at(output_at + output.bytes),
+        staged_bytes(layers_at + n.layers * layer.bytes),
+        firsts_at(staged_bytes),
+        bytes(firsts_at + n.layers * first_bytes) {}
+
+  constexpr long long layer_at(int index) const { return layers_at + index * layer.bytes; }
+  constexpr long long first_at(int index) const { return firsts_at + index * first_bytes; }
+};
+
+// ---- activations of `agents` agents in a block's shared memory, after the staged weights ----
+
+// Those up to `go` are the board, which the blocks of a team write to each other.
+struct ActivationLayout {
+  Part<float> vectors[kMostVectors] = {};  // {agents, size}; own channels; of a divided product, all its rows
+  Part<float> parts_of[kMostPhases] = {};  // {agents, segments, rows} of a product that is divided by depth
+  Part<float> means[kMostVectors] = {};    // {agents, segments}: sums of a vector whose mean is needed
+  Part<float> go;                          // of a launch ahead of its observation: 1 where that has come
+  Part<float> sums;                        // {agents}{tasks} of the widest product
+  Part<float> residual;                    // {agents, rows}: this block's rows of what a product adds to
+  Part<float> norm_scale, norm_mean;       // {agents} each
+  Part<const float*> from;                 // {agents}: states to read; null beyond the last agent
+  Part<float*> to;                         // {agents}: states to write
+  Part<unsigned long long> arrived;        // barriers of the staged sections: input, output, the layers
+  int residual_rows = 0;
+  long long bytes = 0;
+
+  constexpr ActivationLayout(const Network& n, const TeamPlan& plan, int team, int agents) {
+    const long long board = place_board(n, plan, agents);
+    go = Part<float>(board, 1);
+    long long end = go.end();
+    for (int v = 0; v < kMostVectors; ++v) {
+      if (plan.places[v] == Place::own) {
+        vectors[v] = Part<float>(end, 1LL * agents * own_channels(n.size(v), team));
+        end = vectors[v].end();
+      }
+      // The outputs of a product lie together: {agents, rows}.
+      if (plan.places[v] == Place::common && v == n.products[plan.parts_of[v]].out[0].vector) {
+        const Product& p = n.products[plan.parts_of[v]];
+        vectors[v] = Part<float>(end, 1LL * agents * n.rows(p));
+        for (int o = 1; o < p.outputs; ++o) {
+          const long long at = vectors[v].at + 4LL * first_row(n, p, o);
+          vectors[p.out[o].vector] = Part<float>(at, 0, sizeof(float));
+        }
+        end = vectors[v].end();
+      }
+    }
+    place_scratch(n, plan, team, agents, end);
+  }
+
+  constexpr long long board_bytes() const { return go.end(); }
+
+ private:
+  constexpr long long place_board(const Network& n, const TeamPlan& plan, int agents) {
+    long long end = 0;
+    for (int v = 0; v < kMostVectors; ++v) {
+      if (!plan.on_board(v) || v == n.frame) continue;
+      vectors[v] = Part<float>(end, 1LL * agents * n.size(v));
+      end = vectors[v].end();
+    }
+    for (int p = 0; p < kMostPhases; ++p) {
+      if (n.products[p].outputs == 0 || plan.splits[p] != Split::depth) continue;
+      const int segments = n.size(n.products[p].in) / kSegment;
+      parts_of[p] = Part<float>(end, 1LL * agents * segments * n.rows(n.products[p]));
+      end = parts_of[p].end();
+    }
+    for (int v = 0; v < kMostVectors; ++v) {
+      if (!plan.has_mean[v]) continue;
+      means[v] = Part<float>(end, 1LL * agents * (n.size(v) / kSegment));
+      end = means[v].end();
+    }
+    vectors[n.frame] = Part<float>(end, 1LL * agents * n.size(n.frame));
+    return vectors[n.frame].end();
+  }
+
+  constexpr void place_scratch(const Network& n, const TeamPlan& plan, int team, int agents,
+                               long long after) {
+    int tasks = 0;
+    bool centres = false;
+    for (int i = 0; i < kMostPhases; ++i) {
+      const Product& p = n.products[i];
+      if (p.outputs == 0 || plan.splits[i] != Split::rows) continue;
+      const int rows = weight_rows(n, plan, team, i);
+      tasks = most(tasks, rows * (n.size(p.in) / kSegment));
+      if (p.adds) residual_rows = most(residual_rows, rows);
+      centres = centres || n.centres(p);
+    }
+    sums = Part<float>(after, 1LL * agents * tasks);
+    residual = Part<float>(sums.end(), 1LL * agents * residual_rows, sizeof(float));
+    norm_scale = Part<float>(residual.end(), agents, sizeof(float));
+    norm_mean = Part<float>(norm_scale.end(), centres ? agents : 0, sizeof(float));
+    from = Part<const float*>(norm_mean.end(), agents, sizeof(float*));
+    to = Part<float*>(from.end(), agents, sizeof(float*));
+    arrived = Part<unsigned long long>(to.end(), 2 + n.layers, sizeof(unsigned long long));
+    bytes = round_up_bytes(arrived.end(), 16);
+  }
+};
+
+}  // namespace policy
+}  // namespace exphil

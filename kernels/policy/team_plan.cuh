@@ -1,0 +1,147 @@
+// How policy_step (policy/step.cu) divides a network among the blocks of a team: where each vector is, and
+// which part of each product a block computes. All of it follows from the network's lists. Constexpr over a
+// value of Network, so one definition serves the kernel and c_src/cuda/policy.
+#pragma once
+
+#include "kernels/policy/network.cuh"
+
+namespace exphil {
+namespace policy {
+
+// Where a vector is in a team.
+enum class Place : int {
+  none,    // nowhere: a product passes it on in a register, or it is the policy's answer
+  board,   // all of it in every block, which the blocks push their parts to
+  own,     // each block has its own channels
+  common,  // all of it in every block, which computes it alone
+};
+
+// How a product is divided.
+enum class Split : int {
+  rows,   // of a vector on the board: each block has some of the rows
+  depth,  // of a vector of which each block has its channels: every block adds up all blocks' segment sums
+  own,    // short, of a vector that every block has: each block has the rows of its own channels
+};
+
+// Channels of a vector that one block has, in multiples of a segment. The last blocks may have fewer, or
+// none: their weights are filled with zeros.
+constexpr int own_channels(int size, int team) {
+  return divide_up(size / kSegment, team) * kSegment;
+}
+
+// What follows from the network's lists alone. A vector that some phase reads channel by channel is divided
+// among the blocks; one that only products read is on the board.
+struct TeamPlan {
+  Place places[kMostVectors] = {};
+  Split splits[kMostPhases] = {};         // of the products
+  int convolution_of[kMostVectors] = {};  // the only reader, which a product hands it to; -1: none
+  int parts_of[kMostVectors] = {};        // the product, divided by depth, that writes it; -1: none
+  int mean_of[kMostVectors] = {};         // of a mean's output: what it is the mean of; -1: none
+  bool has_mean[kMostVectors] = {};       // a mean reads it: its segments' sums are on the board
+
+  constexpr explicit TeamPlan(const Network& n) {
+    for (int v = 0; v < kMostVectors; ++v) convolution_of[v] = parts_of[v] = mean_of[v] = -1;
+    Readers readers[kMostVectors] = {};
+    find_readers(n, n.input, readers);
+    find_readers(n, n.layer, readers);
+    find_readers(n, n.output, readers);
+    for (int v = 0; v < kMostVectors; ++v) {
+      const Readers& r = readers[v];
+      if (r.channels + r.means > 0) {
+        places[v] = Place::own;
+      } else if (r.products + r.whole > 0) {
+        places[v] = Place::board;
+      }
+    }
+    places[n.frame] = places[n.hidden] = Place::board;
+    for (int p = 0; p < kMostPhases; ++p) divide(n, p, readers);
+  }
+
+  constexpr bool on_board(int vector) const { return places[vector] == Place::board; }
+
+ private:
+  struct Readers {
+    int products = 0;  // long ones
+    int whole = 0;     // other phases that need all of it
+    int channels = 0, means = 0;
+    int convolution = -1;
+  };
+  constexpr void find_readers(const Network& n, const Block& block, Readers* readers) {
+    for (int i = 0; i < block.count; ++i) {
+      const int at = block.phases[i].index;
+      if (block.phases[i].kind == Kind::product) {
+        const Product& p = n.products[at];
+        if (p.is_short) {
+          ++readers[p.in].whole;
+        } else {
+          ++readers[p.in].products;
+        }
+      } else if (block.phases[i].kind == Kind::convolution) {
+        ++readers[n.convolutions[at].in].channels;
+        readers[n.convolutions[at].in].convolution = at;
+      } else if (block.phases[i].kind == Kind::mean) {
+        ++readers[n.means[at].in].means;
+        has_mean[n.means[at].in] = true;
+        mean_of[n.means[at].out] = n.means[at].in;
+      } else {
+        const Scan& s = n.scans[at];
+        ++readers[s.x].channels, ++readers[s.dt].channels, ++readers[s.z].channels;
+        ++readers[s.b].whole, ++readers[s.c].whole;
+      }
+    }
+  }
+  constexpr void divide(const Network& n, int product, const Readers* readers) {
+    const Product& p = n.products[product];
+    if (p.outputs == 0) return;
+    splits[product] = p.is_short ? Split::own : places[p.in] == Place::own ? Split::depth : Split::rows;
+    for (int o = 0; o < p.outputs; ++o) {
+      const int v = p.out[o].vector;
+      const Readers& r = readers[v];
+      if (splits[product] == Split::depth) places[v] = Place::common, parts_of[v] = product;
+      const bool one = r.channels == 1 && r.means == 0 && r.products == 0 && r.whole == 0;
+      if (splits[product] != Split::rows || !one || r.convolution < 0) continue;
+      places[v] = Place::none, convolution_of[v] = r.convolution;
+    }
+  }
+};
+
+// ---- the rows of a product in one block ----
+
+// Of one output: of a vector that is handed to a convolution or kept, the block's channels; of one on the
+// board or of the answer, an equal share of the rows.
+constexpr bool by_channel(const TeamPlan& plan, int vector) {
+  return plan.places[vector] == Place::own || plan.convolution_of[vector] >= 0;
+}
+constexpr int block_rows(const Network& n, const TeamPlan& plan, int team, int vector) {
+  return by_channel(plan, vector) ? own_channels(n.size(vector), team) : divide_up(n.size(vector), team);
+}
+// Of the first `outputs` outputs.
+constexpr int block_rows(const Network& n, const TeamPlan& plan, int team, const Product& p, int outputs) {
+  int rows = 0;
+  for (int o = 0; o < outputs; ++o) rows += block_rows(n, plan, team, p.out[o].vector);
+  return rows;
+}
+// Rows of a product's weights in a block, and how many weights each has.
+constexpr int weight_rows(const Network& n, const TeamPlan& plan, int team, int product) {
+  const Product& p = n.products[product];
+  return plan.splits[product] == Split::depth ? n.rows(p) : block_rows(n, plan, team, p, p.outputs);
+}
+constexpr int weight_columns(const Network& n, const TeamPlan& plan, int team, int product) {
+  const int in = n.size(n.products[product].in);
+  return plan.splits[product] == Split::depth ? own_channels(in, team) : in;
+}
+
+// Blocks of a team of which each has a segment of some vector.
+constexpr int useful_team(const Network& n, const TeamPlan& plan) {
+  int segments = n.size(n.hidden) / kSegment;
+  bool any = false;
+  for (int v = 0; v < kMostVectors; ++v) {
+    if (plan.places[v] != Place::own) continue;
+    segments = any ? most(segments, n.size(v) / kSegment) : n.size(v) / kSegment;
+    any = true;
+  }
+  return power_of_two_above(segments);
+}
+
+}  // namespace policy
+}  // namespace exphil

@@ -1,0 +1,85 @@
+// Where the kernels over many rows keep a network's vectors, and which phases share a launch
+// (kernels/policy/row_layout.cuh).
+#include "kernels/policy/row_layout.cuh"
+
+#include <set>
+#include <utility>
+
+#include "core/trunk/mamba1/mamba1.hpp"
+#include "cuda/policy/dims.hpp"
+#include "cuda/policy/rows.hpp"
+#include "support/catch.hpp"
+
+namespace exphil::cuda {
+namespace {
+
+using policy::Kind;
+using policy::kNoPhase;
+
+policy::Network network(core::mamba1::InputDt input_dt) {
+  core::mamba1::Config config;
+  config.d_model = 67, config.d_inner = 131, config.d_state = 17, config.d_conv = 3;
+  config.dt_rank = 5, config.d_input = 31, config.d_output = 9, config.n_layer = 3;
+  config.spec.input_dt = input_dt;
+  return lower(core::mamba1::describe(core::mamba1::zero_weights(config)).config).network;
+}
+
+TEST_CASE("outputs of one product lie beside each other in an array of many rows", "[cuda][policy]") {
+  const policy::Network n = network(core::mamba1::InputDt::per_channel);
+  const policy::Scan& scan = n.scans[0];
+  const policy::RowPlace x = policy::row_place(n, n.convolutions[0].in), z = policy::row_place(n, scan.z);
+  CHECK(x.owner == z.owner);
+  CHECK(x.at == 0);
+  CHECK(z.at == 160);
+  CHECK(x.stride == 2 * 160);
+  const policy::RowPlace b = policy::row_place(n, scan.b), c = policy::row_place(n, scan.c);
+  CHECK(b.owner == c.owner);
+  CHECK(b.at == 8);
+  CHECK(c.at == 8 + 32);
+  CHECK(c.stride == 8 + 2 * 32);
+  const policy::RowPlace u = policy::row_place(n, scan.x), outs = policy::row_place(n, n.outs);
+  CHECK(u.owner == scan.x);
+  CHECK(u.stride == 160);
+  CHECK(outs.stride == 9);
+}
+
+TEST_CASE("a short product is computed in the launch of the phase that reads it", "[cuda][policy]") {
+  const policy::Network plain = network(core::mamba1::InputDt::per_channel),
+                        mean = network(core::mamba1::InputDt::mean);
+  const int in_scan = policy::fused_product(plain, Kind::scan, 0);
+  REQUIRE(in_scan != kNoPhase);
+  CHECK(plain.products[in_scan].out[0].vector == plain.scans[0].dt);
+  CHECK(policy::fused_into(plain, in_scan).kind == Kind::scan);
+  const int in_mean = policy::fused_product(mean, Kind::mean, 0);
+  REQUIRE(in_mean != kNoPhase);
+  CHECK(mean.products[in_mean].out[0].vector == mean.means[0].in);
+  CHECK(policy::fused_product(mean, Kind::scan, 0) == kNoPhase);
+  CHECK(policy::fused_into(mean, in_mean).kind == Kind::mean);
+}
+
+TEST_CASE("only the convolution of a scan's input is kept by the scan", "[cuda][policy]") {
+  policy::Network n = network(core::mamba1::InputDt::per_channel);
+  CHECK(policy::kept_convolution(n, 0) == 0);
+  CHECK(policy::kept_by_scan(n, 0));
+  n.convolutions[0].out = n.scans[0].z;
+  CHECK(policy::kept_convolution(n, 0) == kNoPhase);
+  CHECK_FALSE(policy::kept_by_scan(n, 0));
+}
+
+TEST_CASE("the kernels over many rows are those of the phases", "[cuda][policy]") {
+  core::mamba1::Config config;
+  config.d_model = 67, config.d_inner = 131, config.d_state = 17, config.d_conv = 3;
+  config.dt_rank = 5, config.d_input = 31, config.d_output = 9, config.n_layer = 3;
+  const PolicyDims dims(core::mamba1::describe(core::mamba1::zero_weights(config)).config);
+  // Input, in_proj, x_proj, out_proj, head; a convolution; a scan. dt's product is in the scan.
+  const std::vector<KernelSpec> modules = row_modules(dims), kernels = row_kernels(dims);
+  CHECK(modules.size() == 7);
+  std::set<std::pair<std::string, std::vector<std::string>>> images;
+  for (const KernelSpec& spec : kernels) images.emplace(spec.file, spec.defines);
+  CHECK(images.size() == modules.size());
+  // Two shapes of each product, the factors of two norms, and two kinds of rows for the other phases.
+  CHECK(kernels.size() == 5 * 2 + 2 + 2 * 2);
+}
+
+}  // namespace
+}  // namespace exphil::cuda
