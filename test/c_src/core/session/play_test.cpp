@@ -152,7 +152,7 @@ TEST_CASE("near a temperature of zero the largest output is chosen, however smal
     for (const auto& [largest, second] : pairs) {
       std::vector<float> logits(81, -3.4e38f);
       for (std::int64_t axis = 0; axis < kAxes; ++axis) {
-        const OutputGroup& group = controller().groups[static_cast<std::size_t>(axis) + 1];
+        const OutputGroup group = controller().groups[static_cast<std::size_t>(axis) + 1];
         logits[static_cast<std::size_t>(group.first)] = second;
         logits[static_cast<std::size_t>(group.first + group.count - 2)] = largest;
       }
