@@ -19,16 +19,11 @@ namespace associative {
 EXPHIL_DEVICE void sync_block() {
   __syncthreads();
 }
-// Barriers of the block, Number from 1 on, for warps that do different work: a warp arrives at one without
-// waiting, or waits at it until `warps` warps have arrived or wait. All that wait must do so at one place of
-// the code: PTX demands it of bar.sync, and compute-sanitizer's synccheck reports another place as an error.
-template <int Number>
-EXPHIL_DEVICE void arrive_at(unsigned warps) {
-  asm volatile("bar.arrive %0, %1;" ::"n"(Number), "r"(32 * warps) : "memory");
-}
-template <int Number>
-EXPHIL_DEVICE void wait_at(unsigned warps) {
-  asm volatile("bar.sync %0, %1;" ::"n"(Number), "r"(32 * warps) : "memory");
+// A barrier of the block that its `warps` warps reach at different places of the code. PTX allows that of
+// barrier.sync, not of bar.sync: compute-sanitizer's synccheck rejects the second. (With bar.arrive on one
+// side, racecheck reports hazards between accesses that the barrier orders.)
+EXPHIL_DEVICE void sync_warps(unsigned warps) {
+  asm volatile("barrier.sync 1, %0;" ::"r"(32 * warps) : "memory");
 }
 EXPHIL_DEVICE void sync_warp() {
   __syncwarp();

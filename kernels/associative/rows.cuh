@@ -23,8 +23,6 @@ struct Rows : Kit<O, E, Compensated, Initial, Gradient> {
   using typename Base::Value;
 
   static constexpr int kWarpItems = 32 * Items;
-  // The block's barriers: the warps' totals are there; what is before each warp is there.
-  static constexpr int kTotals = 1, kCarry = 2;
   // One word of padding per thread avoids bank conflicts.
   static EXPHIL_DEVICE int padded(int i) { return i + i / Items; }
 
@@ -95,8 +93,8 @@ struct Rows : Kit<O, E, Compensated, Initial, Gradient> {
     State h = Base::first_state(p, row);
     if (blockDim.y > 1) {
       if (lane == 31) totals[warp] = joined;
-      arrive_at<kTotals>(blockDim.y);
-      wait_at<kCarry>(blockDim.y);
+      sync_warps(blockDim.y);
+      sync_warps(blockDim.y);
       h = Base::advance(p, direction, row, *tile_carry, totals[warp], tile_begin,
                         warp_begin < p.length ? warp_begin : p.length);
     }
@@ -140,10 +138,10 @@ struct Rows : Kit<O, E, Compensated, Initial, Gradient> {
     const long long k = tile, row = blockIdx.x - tile * rows;
     const int direction = p.first_direction + static_cast<int>(blockIdx.y);
     if (warp == p.warps) {  // a separate warp, so that the others keep their elements in registers
-      wait_at<kTotals>(blockDim.y);
+      sync_warps(blockDim.y);
       const State carry = join_warps(p, direction, k, row, totals);
       if (threadIdx.x == 0) tile_carry = carry;
-      arrive_at<kCarry>(blockDim.y);
+      sync_warps(blockDim.y);
       return;
     }
     scan_stretch(p, direction, k, row, memory[warp], totals, &tile_carry);

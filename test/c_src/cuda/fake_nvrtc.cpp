@@ -40,9 +40,8 @@ void write(const fs::path& path, const std::string& text) {
 int version_of_emulation() {
   const fs::path root = EXPHIL_TEST_SOURCES;
   std::string text = EXPHIL_TEST_COMPILER;
-  for (const char* name : {"test/c_src/support/grid.hpp", "test/c_src/support/grid_machine.hpp",
-                           "test/c_src/support/cuda_names.hpp", "test/c_src/support/associative_names.hpp",
-                           "c_src/core/half.hpp"}) {
+  for (const char* name : {"test/c_src/support/grid.hpp", "test/c_src/support/cuda_names.hpp",
+                           "test/c_src/support/associative_names.hpp", "c_src/core/half.hpp"}) {
     text += read(root / name);
   }
   return static_cast<int>(std::hash<std::string>()(text) % 1000000);

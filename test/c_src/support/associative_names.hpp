@@ -15,13 +15,8 @@ using std::memcpy;
 inline void sync_block() {
   grid::sync_block();
 }
-template <int Number>
-void arrive_at(unsigned warps) {
-  grid::arrive_at(Number, 32 * warps);
-}
-template <int Number>
-void wait_at(unsigned warps, int place = __builtin_LINE()) {
-  grid::wait_at(Number, 32 * warps, place);
+inline void sync_warps(unsigned) {
+  grid::sync_block();
 }
 inline void sync_warp() {
   grid::sync_warp();

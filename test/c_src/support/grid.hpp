@@ -2,8 +2,11 @@
 // shuffles. Blocks run one after another in the order of their index, so a block that waits for a later one
 // is detected; or all of them together, in clusters, for kernels whose blocks exchange values. Include it
 // before the kernel's source, which then needs no CUDA compiler. For tests of the kernels' logic without a
-// GPU; one grid at a time. Copies complete when they are started.
+// GPU; one grid at a time. Copies complete when they are started; named barriers are not emulated.
 #pragma once
+
+#include <setjmp.h>
+#include <ucontext.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +20,6 @@
 #include <vector>
 
 #include "core/half.hpp"
-#include "support/grid_machine.hpp"
 
 #define EXPHIL_EMULATED_GRID
 #define EXPHIL_DEVICE inline
@@ -30,6 +32,38 @@
 #define __cluster_dims__(...)
 
 namespace exphil::grid {
+
+struct Index {
+  unsigned x = 0, y = 0, z = 0;
+};
+
+enum class Waiting { no, warp, block, cluster, grid, done };
+
+// A fibre is begun by setcontext and continued by _longjmp, which costs no system call. (QEMU's coroutines do
+// the same.)
+struct Fibre {
+  ucontext_t context;
+  jmp_buf place;  // where it continues
+  bool begun = false;
+  Index index, block;
+  Waiting waiting = Waiting::no;
+  std::uint32_t word = 0;  // the word that it passes to a shuffle
+};
+
+struct Machine {
+  jmp_buf scheduler;
+  std::vector<Fibre> fibres;
+  std::vector<std::unique_ptr<char[]>> stacks;  // of the fibres; kept for the next grid
+  Fibre* current = nullptr;
+  const std::function<void()>* kernel = nullptr;
+  bool deadlock = false;
+  // Dynamic shared memory of each block that runs, shared_stride bytes apart, kBehind bytes longer than the
+  // kernel's; null where there is none.
+  unsigned char* shared = nullptr;
+  std::size_t shared_bytes = 0, shared_stride = 0;
+  std::size_t cluster = 0;  // blocks in a cluster; 0: the blocks run one after another
+};
+inline Machine machine;
 
 inline Fibre& lane_of_same_warp(int lane) {
   const std::size_t self = static_cast<std::size_t>(machine.current - machine.fibres.data());
@@ -130,30 +164,9 @@ inline void make_fibres(Index first, std::size_t blocks) {
   }
 }
 
-// Resumes the fibres that wait at barriers to which all have come. Returns whether there is such a barrier.
-inline bool open_barriers() {
-  bool any = false;
-  for (std::size_t i = 0; i < machine.barriers.size(); ++i) {
-    Barrier& barrier = machine.barriers[i];
-    if (barrier.expected == 0 || barrier.arrived < barrier.expected) continue;
-    const std::size_t first = i / kBarriers * threads_of_block(), last = first + threads_of_block();
-    for (std::size_t f = first; f < last; ++f) {
-      Fibre& fibre = machine.fibres[f];
-      const bool waits =
-          fibre.waiting == Waiting::barrier && fibre.barrier == static_cast<int>(i % kBarriers);
-      if (waits) fibre.waiting = Waiting::no;
-    }
-    machine.misused |= barrier.arrived > barrier.expected;
-    barrier = {};
-    any = true;
-  }
-  return any;
-}
-
-// Opens barriers, and resumes the blocks, then the clusters, then the grid whose fibres all wait for that.
-// Returns whether any.
+// Resumes the blocks, then the clusters, then the grid whose fibres all wait for that. Returns whether any.
 inline bool release_any(std::size_t blocks) {
-  bool any = open_barriers();
+  bool any = false;
   const auto release_each = [&](std::size_t together, Waiting waiting) {
     for (std::size_t b = 0; b < blocks; b += together) {
       any |= release(b * threads_of_block(), std::min(blocks, b + together) * threads_of_block(), waiting);
@@ -168,8 +181,6 @@ inline bool release_any(std::size_t blocks) {
 inline void run_blocks(Index first, std::size_t blocks) {
   poison_shared(blocks);
   make_fibres(first, blocks);
-  machine.barriers.assign(blocks * kBarriers, {});
-  machine.misused = false;
   // Between barriers of the block each warp runs alone, in ascending and then in descending order: a warp
   // that reads another warp's data without a barrier finds it missing or overwritten. So do the blocks that
   // run together.
@@ -184,10 +195,6 @@ inline void run_blocks(Index first, std::size_t blocks) {
     forward = !forward;
   } while (release_any(blocks));
   for (const Fibre& fibre : machine.fibres) machine.deadlock |= fibre.waiting != Waiting::done;
-  if (machine.misused) {
-    throw std::runtime_error(
-        "threads wait at different places for one barrier, or more come than it expects");
-  }
   if (machine.deadlock) throw std::runtime_error("the emulated grid is stuck");
   if (!kept_to_shared(blocks)) throw std::runtime_error("a block wrote behind its shared memory");
 }
@@ -207,24 +214,6 @@ inline void run(Index grid_size, Index block_size, const std::function<void()>& 
 
 inline void sync_block() {
   yield(Waiting::block);
-}
-// This thread has come to the barrier of its block, which opens when `threads` have.
-inline Barrier& arrive_at(int number, std::size_t threads) {
-  const std::size_t block =
-      static_cast<std::size_t>(machine.current - machine.fibres.data()) / threads_of_block();
-  Barrier& barrier = machine.barriers[block * kBarriers + static_cast<std::size_t>(number)];
-  machine.misused |= barrier.expected != 0 && barrier.expected != threads;
-  barrier.expected = threads;
-  ++barrier.arrived;
-  return barrier;
-}
-// The same, and waits there. `place` is the line in the source, where all that wait for one opening must be.
-inline void wait_at(int number, std::size_t threads, int place) {
-  Barrier& barrier = arrive_at(number, threads);
-  machine.misused |= barrier.place != 0 && barrier.place != place;
-  barrier.place = place;
-  machine.current->barrier = number;
-  yield(Waiting::barrier);
 }
 inline void sync_cluster() {
   yield(Waiting::cluster);
