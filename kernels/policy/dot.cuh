@@ -90,18 +90,5 @@ __device__ __forceinline__ float segment_sum(float value, int channel) {
   return warp_sum(channel < kValues ? value : 0.0f);
 }
 
-// ---- Mamba-1's names, for the kernels that still use them ----
-
-__device__ __forceinline__ NormFactors norm_factors(const float* values, float epsilon) {
-  return norm_factors_of < kForm.layer_norm ? Norm::layer : Norm::rms, kDims.d_model,
-         kModel > (values, epsilon);
-}
-__device__ __forceinline__ float mean_of_dt(const float* segments) {
-  return mean_of_segments<kDims.d_inner, kInner>(segments);
-}
-__device__ __forceinline__ float segment_of_dt(float dt, int channel) {
-  return segment_sum<kDims.d_inner>(dt, channel);
-}
-
 }  // namespace policy
 }  // namespace exphil

@@ -93,7 +93,7 @@ __device__ __forceinline__ float advance(float (&h)[kEach], const float (&a)[kEa
 }
 
 // The sum over the kCount lanes of a channel; every lane gets it.
-template <int kCount = kLanes>
+template <int kCount>
 __device__ __forceinline__ float add_lanes(float part) {
 #pragma unroll
   for (int offset = kCount / 2; offset > 0; offset /= 2) {
@@ -105,20 +105,6 @@ __device__ __forceinline__ float add_lanes(float part) {
 // y = (<C, h> + D u) silu(z); gate_value: silu(z)
 __device__ __forceinline__ float gate(float read_out, float d, float u, float gate_value) {
   return __fmul_rn(__fmaf_rn(d, u, read_out), gate_value);
-}
-
-// ---- Mamba-1's names, for the kernels that still use them ----
-
-// dt of a channel from its projection.
-__device__ __forceinline__ float activate_dt(float v) {
-  return activated_by<Activation::softplus, kForm.clips_dt>(v, kDims.dt_min, kDims.dt_max);
-}
-// dt of channel c from its row of x_proj's output. dt_proj: groups {rank / 4, stride}; scales: of its rows.
-__device__ __forceinline__ float activated_dt(const void* dt_proj, int stride, const float* scales,
-                                              const float* projection, int c, float bias) {
-  const float sum = dot_short<kRank>(static_cast<const Group*>(dt_proj) + c, stride,
-                                     reinterpret_cast<const float4*>(projection));
-  return activate_dt(__fadd_rn(scaled(sum, scales, c), bias));
 }
 
 }  // namespace policy
