@@ -23,22 +23,19 @@ __device__ __forceinline__ float silu(float v) {
 __device__ __forceinline__ float softplus(float v) {
   return formulas::softplus<Math>(Real{v}).v;
 }
-// An output's value as its readers get it, from the sum of its row with the bias. kOut: policy::Output.
-template <Activation kActivation, bool kClips>
-__device__ __forceinline__ float activated_by(float v, unsigned lowest, unsigned highest) {
-  if constexpr (kActivation == Activation::relu) return fmaxf(v, 0.0f);
-  if constexpr (kActivation == Activation::silu) return silu(v);
-  if constexpr (kActivation == Activation::softplus) {
-    const float value = softplus(v);
-    if constexpr (kClips) return fminf(fmaxf(value, __uint_as_float(lowest)), __uint_as_float(highest));
-    return value;
-  }
-  return v;
-}
+// An output's value as its readers get it, from the sum of its row with the bias.
 template <int kProduct, int kOutput>
 __device__ __forceinline__ float activated(float v) {
   constexpr Output kOut = kNetwork.products[kProduct].out[kOutput];
-  return activated_by<kOut.activation, kOut.clips>(v, kOut.lowest, kOut.highest);
+  if constexpr (kOut.activation == Activation::relu) return fmaxf(v, 0.0f);
+  if constexpr (kOut.activation == Activation::silu) return silu(v);
+  if constexpr (kOut.activation == Activation::softplus) {
+    const float value = softplus(v);
+    if constexpr (kOut.clips)
+      return fminf(fmaxf(value, __uint_as_float(kOut.lowest)), __uint_as_float(kOut.highest));
+    return value;
+  }
+  return v;
 }
 
 // An output's activation, which is that of its column.
