@@ -32,17 +32,5 @@ constexpr int values_of(int vector) {
   return kNetwork.values(vector);
 }
 
-// ---- Mamba-1's names, for the kernels that still use them (policy/names.cuh) ----
-
-constexpr Dims kDims(kNetwork);
-constexpr Form kForm = kDims.form;
-constexpr int kModel = kDims.model(), kInner = kDims.inner(), kInput = kDims.input();
-constexpr int kOutput = kDims.output(), kLayers = kDims.layers();
-constexpr int kHidden = kDims.hidden(), kHeadDepth = kDims.head_depth();
-constexpr int kLanes = kDims.lanes(), kPerLane = kDims.per_lane(), kState = kDims.state();
-constexpr int kRank = kDims.rank(), kProjection = kDims.projection();
-constexpr int kTaps = kDims.taps(), kHistory = kDims.history();
-constexpr int kSsmFloats = kDims.ssm_floats(), kLayerStateFloats = kDims.layer_state_floats();
-
 }  // namespace policy
 }  // namespace exphil

@@ -10,7 +10,7 @@
 //
 // Sums for a norm are always computed by one warp: lane l sums elements l, l + 32, ... (squares by fma),
 // then the lanes are added as a butterfly (16, 8, 4, 2, 1), which gives every lane the same bits. So is the
-// sum of dt over each segment of 32 channels.
+// sum over each segment of what a mean adds.
 //
 // Only explicitly rounded intrinsics are used: the compiler may fuse a plain a * b + c in one kernel and not
 // in another.
@@ -62,7 +62,7 @@ struct NormFactors {
   float scale, mean;
 };
 template <Norm kNorm, int kValues, int kSize>
-__device__ __forceinline__ NormFactors norm_factors_of(const float* values, float epsilon) {
+__device__ __forceinline__ NormFactors norm_factors(const float* values, float epsilon) {
   float mean = 0.0f;
   if constexpr (kNorm == Norm::layer) {
 #pragma unroll 8
@@ -88,19 +88,6 @@ __device__ __forceinline__ float mean_of_segments(const float* segments) {
 template <int kValues>
 __device__ __forceinline__ float segment_sum(float value, int channel) {
   return warp_sum(channel < kValues ? value : 0.0f);
-}
-
-// ---- Mamba-1's names, for the kernels that still use them ----
-
-__device__ __forceinline__ NormFactors norm_factors(const float* values, float epsilon) {
-  return norm_factors_of < kForm.layer_norm ? Norm::layer : Norm::rms, kDims.d_model,
-         kModel > (values, epsilon);
-}
-__device__ __forceinline__ float mean_of_dt(const float* segments) {
-  return mean_of_segments<kDims.d_inner, kInner>(segments);
-}
-__device__ __forceinline__ float segment_of_dt(float dt, int channel) {
-  return segment_sum<kDims.d_inner>(dt, channel);
 }
 
 }  // namespace policy

@@ -1,31 +1,24 @@
-// The padded sizes of a policy, and the layout of its weights, states and shared memory. Everything is
-// constexpr over a value of Network or Dims, so one definition serves both sides: c_src/cuda/policy packs and
-// launches with one that is made of a checkpoint's config; policy/dims.cuh makes one of a kernel's defines.
+// The layout of a policy's matrices, and the tiles of the kernels over many rows. Everything is constexpr
+// over a Network, so one definition serves both sides: c_src/cuda/policy packs and launches with the one that
+// it lowers from a checkpoint's network; policy/dims.cuh has it as a kernel's define.
 #pragma once
 
-#include "kernels/policy/names.cuh"
+#include "kernels/policy/network.cuh"
 #include "kernels/policy/parts.cuh"
 
 namespace exphil {
 namespace policy {
 
-// Values of a norm that a product behind it needs for each row of X: the scale, and the mean.
-constexpr int norm_values(const Dims& dims) {
-  return dims.centres() ? 2 : 1;
-}
-
 // The weights of a matrix, in groups of four consecutive k of one row: kernels/policy/weights.cuh has the
 // type of a group. A part of bytes, because their size depends on how they are stored.
 struct MatrixPart : Part<unsigned char> {
   constexpr MatrixPart() = default;
-  constexpr MatrixPart(const Dims& dims, long long after, long long weights, long long alignment = 16)
-      : Part<unsigned char>(after, weights * dims.weight_bytes(), alignment) {}
   constexpr MatrixPart(const Network& network, long long after, long long weights, long long alignment = 16)
       : Part<unsigned char>(after, weights * network.weight_bytes(), alignment) {}
 };
 
 // What completes the sums of a matrix's rows, a value of each for every row: the bias, where it has one; the
-// scales of int8; and for the matrix behind a norm the sums of its rows, where the form centres.
+// scales of int8; and for the matrix behind a norm the sums of its rows, where the product centres.
 struct RowVectors {
   Part<float> bias, scale, sums;
   constexpr RowVectors() = default;
@@ -34,26 +27,7 @@ struct RowVectors {
       : bias(after, has_bias ? rows : 0),
         scale(bias.end(), network.row_scales() ? rows : 0),
         sums(scale.end(), network.centres(product) ? rows : 0) {}
-  constexpr RowVectors(const Dims& dims, long long after, long long rows, bool normed, bool has_bias = true)
-      : bias(after, has_bias ? rows : 0),
-        scale(bias.end(), dims.row_scales() ? rows : 0),
-        sums(scale.end(), normed && dims.centres() ? rows : 0) {}
   constexpr long long end() const { return sums.end(); }
-};
-
-// ---- policy_step: the share of one block of a team ----
-//
-
-// Channels of the inner dimension (in multiples of a segment), rows of the model dimension and outputs of one
-// block. Where the last blocks have fewer, their weights are filled with zeros.
-struct Share {
-  int own_segments, own, rows, heads, hidden;
-  constexpr Share(const Dims& dims, int team)
-      : own_segments(divide_up(dims.inner() / kSegment, team)),
-        own(own_segments * kSegment),
-        rows(divide_up(dims.model(), team)),
-        heads(divide_up(dims.output(), team)),
-        hidden(divide_up(dims.hidden(), team)) {}
 };
 
 // ---- the kernels over many rows ----

@@ -23,22 +23,19 @@ __device__ __forceinline__ float silu(float v) {
 __device__ __forceinline__ float softplus(float v) {
   return formulas::softplus<Math>(Real{v}).v;
 }
-// An output's value as its readers get it, from the sum of its row with the bias. kOut: policy::Output.
-template <Activation kActivation, bool kClips>
-__device__ __forceinline__ float activated_by(float v, unsigned lowest, unsigned highest) {
-  if constexpr (kActivation == Activation::relu) return fmaxf(v, 0.0f);
-  if constexpr (kActivation == Activation::silu) return silu(v);
-  if constexpr (kActivation == Activation::softplus) {
-    const float value = softplus(v);
-    if constexpr (kClips) return fminf(fmaxf(value, __uint_as_float(lowest)), __uint_as_float(highest));
-    return value;
-  }
-  return v;
-}
+// An output's value as its readers get it, from the sum of its row with the bias.
 template <int kProduct, int kOutput>
 __device__ __forceinline__ float activated(float v) {
   constexpr Output kOut = kNetwork.products[kProduct].out[kOutput];
-  return activated_by<kOut.activation, kOut.clips>(v, kOut.lowest, kOut.highest);
+  if constexpr (kOut.activation == Activation::relu) return fmaxf(v, 0.0f);
+  if constexpr (kOut.activation == Activation::silu) return silu(v);
+  if constexpr (kOut.activation == Activation::softplus) {
+    const float value = softplus(v);
+    if constexpr (kOut.clips)
+      return fminf(fmaxf(value, __uint_as_float(kOut.lowest)), __uint_as_float(kOut.highest));
+    return value;
+  }
+  return v;
 }
 
 // An output's activation, which is that of its column.
@@ -93,7 +90,7 @@ __device__ __forceinline__ float advance(float (&h)[kEach], const float (&a)[kEa
 }
 
 // The sum over the kCount lanes of a channel; every lane gets it.
-template <int kCount = kLanes>
+template <int kCount>
 __device__ __forceinline__ float add_lanes(float part) {
 #pragma unroll
   for (int offset = kCount / 2; offset > 0; offset /= 2) {
@@ -105,20 +102,6 @@ __device__ __forceinline__ float add_lanes(float part) {
 // y = (<C, h> + D u) silu(z); gate_value: silu(z)
 __device__ __forceinline__ float gate(float read_out, float d, float u, float gate_value) {
   return __fmul_rn(__fmaf_rn(d, u, read_out), gate_value);
-}
-
-// ---- Mamba-1's names, for the kernels that still use them ----
-
-// dt of a channel from its projection.
-__device__ __forceinline__ float activate_dt(float v) {
-  return activated_by<Activation::softplus, kForm.clips_dt>(v, kDims.dt_min, kDims.dt_max);
-}
-// dt of channel c from its row of x_proj's output. dt_proj: groups {rank / 4, stride}; scales: of its rows.
-__device__ __forceinline__ float activated_dt(const void* dt_proj, int stride, const float* scales,
-                                              const float* projection, int c, float bias) {
-  const float sum = dot_short<kRank>(static_cast<const Group*>(dt_proj) + c, stride,
-                                     reinterpret_cast<const float4*>(projection));
-  return activate_dt(__fadd_rn(scaled(sum, scales, c), bias));
 }
 
 }  // namespace policy

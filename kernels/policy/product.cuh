@@ -96,8 +96,7 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args, F
   }
   if constexpr (Epilogue::kNormed) {
     for (int r = warp; r < kTile; r += kWarps) {
-      const NormFactors norm =
-          norm_factors_of<Epilogue::kNorm, Epilogue::kValues, kK>(tile.xs[r], args.epsilon);
+      const NormFactors norm = norm_factors<Epilogue::kNorm, Epilogue::kValues, kK>(tile.xs[r], args.epsilon);
       if (lane != 0) continue;
       tile.norms[0][r] = norm.scale;
       if constexpr (Epilogue::kCentres) tile.norms[1][r] = norm.mean;

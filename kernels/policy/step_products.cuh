@@ -10,7 +10,7 @@ namespace policy {
 template <class P>
 __device__ __forceinline__ void Step::norm_scales() {
   for (int a = thread() / 32; a < AGENTS; a += THREADS / 32) {
-    const NormFactors norm = norm_factors_of<P::kProductOf.norm, values_of(P::kIn), size_of(P::kIn)>(
+    const NormFactors norm = norm_factors<P::kProductOf.norm, values_of(P::kIn), size_of(P::kIn)>(
         act_.vector<P::kIn>()[a], __uint_as_float(P::kProductOf.epsilon));
     if (thread() % 32 != 0) continue;
     act_.norm_scale(a) = norm.scale;

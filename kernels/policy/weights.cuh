@@ -52,7 +52,7 @@ __device__ __forceinline__ float scaled(float sum, const float* scales, int row)
 }
 // The same for a row behind a norm, which its factor has still to multiply; `mean` is that of the vector.
 // kCentres: policy::Network::centres of the product.
-template <bool kCentres = kDims.centres()>
+template <bool kCentres>
 __device__ __forceinline__ float centred(float sum, const float* scales, const float* sums, int row,
                                          float mean) {
   sum = scaled(sum, scales, row);

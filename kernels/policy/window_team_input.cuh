@@ -207,7 +207,7 @@ __device__ __forceinline__ void TeamWindow::norms(int count) {
   constexpr Product kP = kNetwork.products[kProduct];
   if constexpr (kP.norm != Norm::none) {
     for (int i = thread_ / 32; i < count; i += THREADS / 32) {
-      const NormFactors norm = norm_factors_of<kP.norm, values_of(kP.in), size_of(kP.in)>(
+      const NormFactors norm = norm_factors<kP.norm, values_of(kP.in), size_of(kP.in)>(
           own<kNetwork.hidden>() + i * kHiddenSize, __uint_as_float(kP.epsilon));
       if (thread_ % 32 != 0) continue;
       kPart.norm_scale.in(act_)[i] = norm.scale;

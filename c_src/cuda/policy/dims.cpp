@@ -1,16 +1,13 @@
 #include "cuda/policy/dims.hpp"
 
 #include <cstdint>
-#include <cstring>
 #include <variant>
 
 #include "cuda/jit/kernel_spec.hpp"
 
 namespace exphil::cuda {
 
-PolicyDims::PolicyDims(const core::PolicyConfig& given) : config(given), lowered(lower(given)) {
-  static_cast<policy::Dims&>(*this) = policy::Dims(lowered.network);
-}
+PolicyDims::PolicyDims(const core::PolicyConfig& given) : config(given), lowered(lower(given)) {}
 
 bool PolicyDims::decays(std::int64_t frames) const {
   for (const core::Phase& phase : config.network.layers.front()) {
@@ -20,14 +17,8 @@ bool PolicyDims::decays(std::int64_t frames) const {
   return false;
 }
 
-float PolicyDims::epsilon() const {
-  float epsilon = 0;
-  for (const policy::Product& product : network().products) {
-    if (product.norm == policy::Norm::none) continue;
-    std::memcpy(&epsilon, &product.epsilon, sizeof(epsilon));
-    break;
-  }
-  return epsilon;
+bool PolicyDims::carried_decays() const {
+  return decays(config.window);
 }
 
 std::vector<std::string> PolicyDims::defines() const {

@@ -11,8 +11,7 @@
 
 namespace exphil::cuda {
 
-// policy::Dims: Mamba-1's names, for the kernels that still use them.
-struct PolicyDims : policy::Dims {
+struct PolicyDims {
   // Throws what lower() throws.
   explicit PolicyDims(const core::PolicyConfig& config);
 
@@ -20,10 +19,11 @@ struct PolicyDims : policy::Dims {
   Lowered lowered;
   const policy::Network& network() const { return lowered.network; }
   int frame_size() const { return network().size(network().frame); }  // with padding
+  int outputs() const { return network().values(network().outs); }
   // Whether inputs are decayed in a sequence of so many frames.
   bool decays(std::int64_t frames) const;
-  // Of the norms.
-  float epsilon() const;
+  // Whether those of a carried state are.
+  bool carried_decays() const;
   // The defines for kernels/policy/dims.cuh.
   std::vector<std::string> defines() const;
 };

@@ -35,7 +35,7 @@ struct PackedRows {
 };
 PackedRows pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims);
 
-// A state between the public layout (core/policy/policy.hpp) and the kernels' (policy::Dims): channels and
+// A state between the public layout (core/policy/policy.hpp) and the kernels' (policy::Network): channels and
 // states are padded with zeros, and conv has the channel last.
 void pack_state(const PolicyDims& dims, const float* values, float* packed);
 void unpack_state(const PolicyDims& dims, const float* packed, float* values);

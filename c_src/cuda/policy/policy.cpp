@@ -48,7 +48,8 @@ class CudaPolicy : public core::Policy {
         tuning_(policy_tuning()),
         prepared_(prepare(*context_, dims_, tuning_)),
         stream_(*context_),
-        arena_(std::make_shared<StateArena>(context_, static_cast<std::size_t>(dims_.state_floats()) * 4,
+        arena_(std::make_shared<StateArena>(context_,
+                                            static_cast<std::size_t>(dims_.network().state_floats()) * 4,
                                             with_spare(options.max_sessions))),
         fused_(context_, dims_, tuning_, weights, stream_),
         rows_(*context_, dims_, tuning_, weights),
@@ -179,7 +180,7 @@ void CudaPolicy::copy_state(core::State& to, const core::State& from) {
 void CudaPolicy::read_state(const core::State& state, float* values) {
   const ContextGuard guard(*context_);
   const CUdeviceptr source = slot(state);
-  const std::size_t bytes = static_cast<std::size_t>(dims_.state_floats()) * 4;
+  const std::size_t bytes = static_cast<std::size_t>(dims_.network().state_floats()) * 4;
   const PinnedBuffer staging = context_->pinned_pool().stage(bytes);
   stream_.run([&](CUstream stream) {
     context_->check(driver().cuMemcpyDtoHAsync(staging.data(), source, bytes, stream), "cuMemcpyDtoHAsync");
@@ -189,7 +190,7 @@ void CudaPolicy::read_state(const core::State& state, float* values) {
 
 void CudaPolicy::write_state(core::State& state, const float* values) {
   const ContextGuard guard(*context_);
-  const std::size_t bytes = static_cast<std::size_t>(dims_.state_floats()) * 4;
+  const std::size_t bytes = static_cast<std::size_t>(dims_.network().state_floats()) * 4;
   const PinnedBuffer staging = context_->pinned_pool().stage(bytes);
   pack_state(dims_, values, staging.as<float>());
   core::State* const changed = &state;
@@ -227,7 +228,7 @@ void CudaPolicy::advance_chain(core::State& from, core::State* const* to, std::i
     fused_.step_chain(next.places(), seq, frames, out);
   } else {
     for (std::int64_t t = 0; t < seq; ++t) {
-      step_rows(next.places() + t, 1, frames + t * dims_.config.d_input, out + t * dims_.output());
+      step_rows(next.places() + t, 1, frames + t * dims_.config.d_input, out + t * dims_.outputs());
     }
   }
   next.commit();
@@ -256,10 +257,10 @@ void CudaPolicy::step_rows(const policy::StatePlace* states, std::int64_t count,
     Slice slice;
     slice.job.batch = true;
     slice.job.rows = std::min(tuning_.slice_rows, count - first);
-    slice.job.decays_input = dims_.form.carried_decays_input;
+    slice.job.decays_input = dims_.carried_decays();
     slice.obs = obs + first * dims_.config.d_input;
     slice.states = states + first;
-    slice.out = out + first * dims_.output();
+    slice.out = out + first * dims_.outputs();
     slices.push_back(slice);
   }
   run_slices(slices, false);
@@ -286,7 +287,7 @@ void CudaPolicy::long_sequence(const policy::StatePlace& state, const float* fra
     slice.job.decays_input = decays_input;
     slice.obs = frames + first * dims_.config.d_input;
     slice.states = first == 0 ? &state : &later;
-    if (!last_only) slice.out = out + first * dims_.output();
+    if (!last_only) slice.out = out + first * dims_.outputs();
     if (last_only && first + slice.job.rows == seq) slice.out = out;
     slices.push_back(slice);
   }
@@ -298,13 +299,13 @@ void CudaPolicy::prefill(core::State& state, const float* frames, std::int64_t s
   const ContextGuard guard(*context_);
   core::State* const changed = &state;
   change(&changed, 1, [&](const policy::StatePlace* place) {
-    long_sequence(*place, frames, seq, out, false, dims_.form.carried_decays_input);
+    long_sequence(*place, frames, seq, out, false, dims_.carried_decays());
   });
 }
 
 void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t seq, float* out) {
   if (seq == 0) {  // no frame, so no last output
-    std::fill(out, out + count * dims_.output(), 0.0f);
+    std::fill(out, out + count * dims_.outputs(), 0.0f);
     return;
   }
   const ContextGuard guard(*context_);
@@ -316,7 +317,7 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
     auto* values = as_pointer<float>(scratch.slot());
     for (std::int64_t i = 0; i < count; ++i) {
       clear(scratch.slot());
-      long_sequence({values, values}, windows + i * window_floats, seq, out + i * dims_.output(), true,
+      long_sequence({values, values}, windows + i * window_floats, seq, out + i * dims_.outputs(), true,
                     decays_input);
     }
     return;
@@ -331,7 +332,7 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
     slice.job.last_only = true;
     slice.job.decays_input = decays_input;
     slice.obs = windows + first * window_floats;
-    slice.out = out + first * dims_.output();
+    slice.out = out + first * dims_.outputs();
     slices.push_back(slice);
   }
   if (!slices.empty()) run_slices(slices, false);
@@ -369,7 +370,7 @@ void CudaPolicy::warm_up() {
   core::State* both[] = {first.get(), second.get()};
   constexpr std::int64_t kFrames = 64;
   const std::vector<float> obs(static_cast<std::size_t>(kFrames * dims_.config.d_input), 0.0f);
-  std::vector<float> out(static_cast<std::size_t>(kFrames * dims_.output()));
+  std::vector<float> out(static_cast<std::size_t>(kFrames * dims_.outputs()));
   for (int i = 0; i < 3; ++i) step(both, 1, obs.data(), out.data());
   if (fused_.limit() > 1) step(both, 2, obs.data(), out.data());
   copy_state(*both[1], *both[0]);

@@ -60,12 +60,12 @@ void SlicePipeline::stage(Lane& lane, const Slice& slice) {
   core::parallel_for(rows, std::max<std::int64_t>(1, kBytesPerThread / (d_input * 4)),
                      [&](std::int64_t begin, std::int64_t end) {
                        for (std::int64_t row = begin; row < end; ++row) {
-                         float* to = staged + row * dims_.input();
+                         float* to = staged + row * dims_.frame_size();
                          std::memcpy(to, slice.obs + row * d_input, static_cast<std::size_t>(d_input) * 4);
-                         std::fill(to + d_input, to + dims_.input(), 0.0f);
+                         std::fill(to + d_input, to + dims_.frame_size(), 0.0f);
                        }
                      });
-  std::size_t bytes = static_cast<std::size_t>(rows * dims_.input()) * 4;
+  std::size_t bytes = static_cast<std::size_t>(rows * dims_.frame_size()) * 4;
   if (slice.states != nullptr) {
     const auto count = static_cast<std::size_t>(slice.job.batch ? rows : slice.job.sequences);
     std::memcpy(lane.buffers.host_in.as<char>() + bytes, slice.states, count * sizeof(*slice.states));
@@ -89,7 +89,7 @@ void SlicePipeline::enqueue(Lane& lane, const Slice& slice, const Lane* previous
   RowJob job = slice.job;
   job.keep_states = slice.states != nullptr;
   const std::int64_t out_rows = job.last_only ? job.sequences : job.rows;
-  const auto bytes = static_cast<std::size_t>(out_rows * dims_.output()) * 4;
+  const auto bytes = static_cast<std::size_t>(out_rows * dims_.outputs()) * 4;
   const bool direct = bytes <= kMostDirectOutput;
   job.out = direct ? as_pointer<float>(lane.buffers.host_out.device_address()) : lane.buffers.out.as<float>();
   kernels_.enqueue(stream, lane.buffers, job);
@@ -110,7 +110,7 @@ void SlicePipeline::finish(Lane& lane) {
   lane.pending = nullptr;
   if (slice.out == nullptr) return;
   const std::int64_t rows = slice.job.last_only ? slice.job.sequences : slice.job.rows;
-  const std::int64_t floats = rows * dims_.output();
+  const std::int64_t floats = rows * dims_.outputs();
   const auto* from = lane.buffers.host_out.as<float>();
   core::parallel_for(floats, kBytesPerThread / 4, [&](std::int64_t begin, std::int64_t end) {
     std::memcpy(slice.out + begin, from + begin, static_cast<std::size_t>(end - begin) * 4);

@@ -3,7 +3,7 @@
 namespace exphil::test {
 
 core::mamba1::Weights mamba_weights(const core::PolicyWeights& policy) {
-  const core::mamba1::Form form = core::mamba1::form_of(policy.config);
+  const Form form = form_of(policy.config);
   const auto of = [&policy](core::WeightId id) { return core::values_of(policy.values, id); };
   core::mamba1::Weights w;
   w.config = form.config;
@@ -12,7 +12,7 @@ core::mamba1::Weights mamba_weights(const core::PolicyWeights& policy) {
   w.input_proj = of(form.ids.input_proj), w.input_proj_bias = of(form.ids.input_proj_bias);
   w.norm_f = of(form.ids.norm_f), w.norm_f_bias = of(form.ids.norm_f_bias);
   if (form.head_width == 0) w.head = of(form.ids.head), w.head_bias = of(form.ids.head_bias);
-  for (const core::mamba1::LayerIds& ids : form.ids.layers) {
+  for (const LayerIds& ids : form.ids.layers) {
     core::mamba1::Layer l;
     l.norm = of(ids.norm), l.norm_bias = of(ids.norm_bias);
     l.in_proj = of(ids.in_proj), l.in_proj_bias = of(ids.in_proj_bias);

@@ -11,11 +11,32 @@
 
 namespace exphil::test {
 
+// The ids of a described network's weights by the names of core/trunk/mamba1/mamba1.hpp.
+struct LayerIds {
+  core::WeightId norm, norm_bias, in_proj, in_proj_bias, conv, conv_bias, x_proj, x_proj_bias, dt_proj,
+      dt_bias, a, d, out_proj, out_proj_bias;
+};
+struct Ids {
+  core::WeightId input_proj = core::kNone, input_proj_bias = core::kNone;
+  core::WeightId norm_f = core::kNone, norm_f_bias = core::kNone;
+  core::WeightId hidden = core::kNone, hidden_bias = core::kNone;  // of two-layer heads
+  core::WeightId head = core::kNone, head_bias = core::kNone;
+  std::vector<LayerIds> layers;
+};
+// The sizes too, apart from the loaders' part of the spec: dialect, window.
+struct Form {
+  core::mamba1::Config config;
+  std::int64_t head_width = 0;  // hidden values of all two-layer heads
+  Ids ids;
+};
+// Throws where the network is another trunk's.
+Form form_of(const core::PolicyConfig& config);
+
 // The weights that core::mamba1::describe made the policy of, without two-layer heads.
 core::mamba1::Weights mamba_weights(const core::PolicyWeights& policy);
 
 inline core::mamba1::Config mamba_config(const core::PolicyConfig& config) {
-  return core::mamba1::form_of(config).config;
+  return form_of(config).config;
 }
 
 // A fact as text: "edifice_mamba", "16"; empty where it is nothing.

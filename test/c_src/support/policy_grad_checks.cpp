@@ -123,7 +123,7 @@ void check_policy_grad_nan(const PolicyGrad& grad, const core::PolicyWeights& we
                       each * sizeof(float)) == 0);
   }
   CHECK(std::isnan(broken.frames[each + 7]));
-  CHECK(std::isnan(core::values_of(broken.weights, core::mamba1::form_of(config).ids.head)[0]));
+  CHECK(std::isnan(core::values_of(broken.weights, form_of(config).ids.head)[0]));
 }
 
 }  // namespace exphil::test

@@ -81,25 +81,4 @@ Weights zero_weights(const Config& config);
 // for each head, whose zeros cost less than products of their own.
 PolicyWeights describe(Weights weights);
 
-// The ids of a described network's weights by the names above, for a kernel that is written for this trunk as
-// a whole (kernels/policy/step.cu and its windows).
-struct LayerIds {
-  WeightId norm, norm_bias, in_proj, in_proj_bias, conv, conv_bias, x_proj, x_proj_bias, dt_proj, dt_bias, a,
-      d, out_proj, out_proj_bias;
-};
-struct Ids {
-  WeightId input_proj = kNone, input_proj_bias = kNone, norm_f = kNone, norm_f_bias = kNone;
-  WeightId hidden = kNone, hidden_bias = kNone;  // of two-layer heads
-  WeightId head = kNone, head_bias = kNone;
-  std::vector<LayerIds> layers;
-};
-// The sizes too, apart from the loaders' part of the spec: dialect, window.
-struct Form {
-  Config config;
-  std::int64_t head_width = 0;  // hidden values of all two-layer heads
-  Ids ids;
-};
-// Throws unsupported where the network is another trunk's.
-Form form_of(const PolicyConfig& config);
-
 }  // namespace exphil::core::mamba1

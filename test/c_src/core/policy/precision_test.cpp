@@ -143,7 +143,7 @@ TEST_CASE("a policy of rounded weights is near the original, in every form", "[p
 
 TEST_CASE("a matrix that does not fit is named", "[precision][policy]") {
   PolicyWeights w = *test::make_policy({});
-  const WeightId dt_proj = mamba1::form_of(w.config).ids.layers[1].dt_proj;
+  const WeightId dt_proj = test::form_of(w.config).ids.layers[1].dt_proj;
   w.values[static_cast<std::size_t>(dt_proj)][3] = 1e6f;
   const test::CaughtError error = test::error_of([&] { rounded_weights(w, Precision::f16); });
   CHECK(error.says("layer 1's dt_proj has the weight 1e+06"));

@@ -46,9 +46,9 @@ void grow(const policy::StatePlace& state, std::int64_t begin, std::int64_t end,
 
 void step(const policy::StepArguments& args) {
   for (int i = 0; i < args.count; ++i) {
-    grow(args.states == nullptr ? args.state : args.states[i], 0, dims().state_floats(), 1);
-    for (int k = 0; k < dims().output(); ++k) {
-      const int at = i * dims().output() + k;
+    grow(args.states == nullptr ? args.state : args.states[i], 0, dims().network().state_floats(), 1);
+    for (int k = 0; k < dims().outputs(); ++k) {
+      const int at = i * dims().outputs() + k;
       if (args.out != nullptr) args.out[at] = 0;
       if (args.out == nullptr) args.tagged[at] = static_cast<unsigned long long>(args.sequence) << 32;
     }
@@ -66,13 +66,14 @@ void move_rows(const policy::RowStates& args, long long count, int begin, int en
 int run_kernel(const FakeLaunch& launch) {
   const std::string name = launch.function;
   void** const arguments = launch.arguments;
-  const int ssm = dims().ssm_floats(), all = dims().layer_state_floats();
+  const policy::Network& n = dims().network();
+  const int ssm = n.convolutions[0].state_at, all = n.layer_floats;
   const auto& rows = *static_cast<const policy::RowStates*>(arguments[0]);
   if (name == "policy_step") {
     step(*static_cast<const policy::StepArguments*>(arguments[0]));
   } else if (name.rfind("policy_window", 0) == 0) {
     const auto& window = *static_cast<const policy::WindowArguments*>(arguments[0]);
-    const int outputs = window.count * dims().output();
+    const int outputs = window.count * dims().outputs();
     for (int i = 0; i < outputs; ++i) {
       window.tagged[i] = static_cast<unsigned long long>(window.sequence) << 32;
     }

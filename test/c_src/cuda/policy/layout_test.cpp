@@ -8,6 +8,7 @@
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/pack.hpp"
 #include "support/catch.hpp"
+#include "support/mamba.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -57,7 +58,7 @@ core::PolicyWeights weights() {
   for (const core::PolicyValues<float>::value_type& values : w.values) {
     for (const float value : values) next = std::max(next, value + 1);
   }
-  for (const core::mamba1::LayerIds& ids : core::mamba1::form_of(w.config).ids.layers) {
+  for (const test::LayerIds& ids : test::form_of(w.config).ids.layers) {
     std::vector<float>& a = w.values[static_cast<std::size_t>(ids.a)];
     a = numbered(static_cast<std::int64_t>(a.size()), &next);
   }
@@ -97,16 +98,20 @@ std::int64_t count_weights(const core::PolicyWeights& w) {
 
 TEST_CASE("padded sizes hold the config's and are multiples of a segment", "[cuda][policy]") {
   const PolicyDims dims(weights().config);
-  CHECK(dims.model() == 96);
-  CHECK(dims.inner() == 160);
-  CHECK(dims.input() == 32);
-  CHECK(dims.output() == 9);
-  CHECK(dims.lanes() == 8);
-  CHECK(dims.per_lane() == 4);
-  CHECK(dims.state() == 32);
-  CHECK(dims.rank() == 8);
-  CHECK(dims.projection() == 72);
-  CHECK(dims.state_floats() == 3 * (160 * 32 + 2 * 160));
+  const policy::Network& n = dims.network();
+  const policy::Scan& scan = n.scans[0];
+  CHECK(n.size(n.hidden) == 96);
+  CHECK(n.size(scan.x) == 160);
+  CHECK(dims.frame_size() == 32);
+  CHECK(dims.outputs() == 9);
+  CHECK(n.size(n.outs) == 9);
+  CHECK(policy::Lanes(n.values(scan.b)).lanes == 8);
+  CHECK(policy::Lanes(n.values(scan.b)).each == 4);
+  CHECK(n.size(scan.b) == 32);
+  const policy::Product& projection = n.products[n.layer.phases[2].index];
+  CHECK(n.size(projection.out[0].vector) == 8);  // what dt is made of
+  CHECK(n.rows(projection) == 72);
+  CHECK(n.state_floats() == 3 * (160 * 32 + 2 * 160));
 }
 
 TEST_CASE("packing keeps every weight once and pads with zeros", "[cuda][policy]") {
@@ -135,7 +140,9 @@ TEST_CASE("packed weights take the memory of their precision", "[cuda][policy][p
   const auto f16 = sizes(core::Precision::f16), int8 = sizes(core::Precision::int8);
   CHECK(f16 == bf16);
   const PolicyDims dims(weights().config);
-  const auto most = static_cast<std::size_t>(dims.layers() * 2 * dims.inner() * dims.model());  // of in_proj
+  const policy::Network& n = dims.network();
+  const policy::Product& in_proj = n.products[n.layer.phases[0].index];
+  const auto most = static_cast<std::size_t>(n.layers * n.rows(in_proj) * n.size(in_proj.in));
   CHECK(f32.first - bf16.first > 2 * most);
   CHECK(f32.second - bf16.second > 2 * most);
   CHECK(bf16.first - int8.first > most / 2);

@@ -50,7 +50,7 @@ TEST_CASE("dialects and dimensions follow from build options and shapes", "[edif
   CHECK(test::fact(c, "d_inner") == "8");
   CHECK(test::fact(c, "d_conv") == "3");
   CHECK(c.groups.empty());
-  const mamba1::LayerIds ids = mamba1::form_of(c).ids.layers[0];
+  const test::LayerIds ids = test::form_of(c).ids.layers[0];
   CHECK(values_of(bare->values, ids.a)[1] == -2.0f);
   CHECK(ids.d == kNone);
   const auto ssd =

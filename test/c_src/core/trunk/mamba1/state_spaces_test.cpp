@@ -60,7 +60,7 @@ TEST_CASE("every dimension is inferred", "[mamba_config]") {
   CHECK(last.out_proj_bias.size() == (spec.projection_bias ? 6u : 0u));
   CHECK(last.conv_bias.size() == (spec.conv_bias ? 12u : 0u));
   const float a_log = floats(file.tensors.at(mixer + "A_log").data)[7];
-  const WeightId a = mamba1::form_of(weights->config).ids.layers.back().a;
+  const WeightId a = test::form_of(weights->config).ids.layers.back().a;
   CHECK(values_of(weights->values, a)[7] == static_cast<float>(-std::exp(static_cast<double>(a_log))));
 }
 

@@ -1,16 +1,25 @@
-// From a network back to Mamba's names, for kernels that are written for the trunk as a whole.
-#include <algorithm>
+// From a network back to Mamba's names.
+#include <stdexcept>
 
-#include "core/error.hpp"
-#include "core/trunk/mamba1/mamba1.hpp"
+#include "support/mamba.hpp"
 
-namespace exphil::core::mamba1 {
-
+namespace exphil::test {
 namespace {
 
+using core::Block;
+using core::Convolution;
+using core::Network;
+using core::Norm;
+using core::Phase;
+using core::PolicyConfig;
+using core::Product;
+using core::SelectiveScan;
+using core::Softplus;
+using core::mamba1::Config;
+using core::mamba1::InputDt;
+
 [[noreturn]] void other_trunk(const PolicyConfig& config) {
-  fail(ErrorKind::unsupported, "",
-       "the GPU's kernels for one frame are Mamba's; this policy is of the trunk ", config.trunk);
+  throw std::invalid_argument("a policy of the trunk " + config.trunk + " has no names of Mamba's");
 }
 
 // The n-th phase of this kind in the block; null where there are fewer.
@@ -95,4 +104,4 @@ Form form_of(const PolicyConfig& config) {
   return form;
 }
 
-}  // namespace exphil::core::mamba1
+}  // namespace exphil::test
