@@ -27,7 +27,9 @@ XLA_FFI_Error* register_handler(XLA_FFI_Handler_Register_Args* args) {
   return nullptr;
 }
 
-void get_message(GetMessageArgs* args) { args->message = "the substitute refuses it"; }
+void get_message(GetMessageArgs* args) {
+  args->message = "the substitute refuses it";
+}
 void destroy(XLA_FFI_Error_Destroy_Args*) {}
 
 const XLA_FFI_Api* api() {
@@ -46,8 +48,12 @@ const XLA_FFI_Api* api() {
 
 namespace xla::ffi {
 #ifndef NO_API
-__attribute__((visibility("default"))) const XLA_FFI_Api* GetXlaFfiApi() { return api(); }
+__attribute__((visibility("default"))) const XLA_FFI_Api* GetXlaFfiApi() {
+  return api();
+}
 #endif
 }  // namespace xla::ffi
 
-extern "C" __attribute__((visibility("default"))) const char* registered_handlers() { return record().c_str(); }
+extern "C" __attribute__((visibility("default"))) const char* registered_handlers() {
+  return record().c_str();
+}

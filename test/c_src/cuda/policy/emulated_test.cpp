@@ -106,10 +106,12 @@ TEST_CASE("windows by teams of blocks run without a GPU", "[cuda][policy][emulat
 
 // More blocks than the policies have segments of channels: the last one has none.
 TEST_CASE("steps by teams of blocks run without a GPU", "[cuda][policy][emulated][step_teams]") {
-  const std::string tuning = "cluster=1,staged=0,team=4,inline_obs=0,batch_agents=2,window_blocks=1,window_team=0";
+  const std::string tuning =
+      "cluster=1,staged=0,team=4,inline_obs=0,batch_agents=2,window_blocks=1,window_team=0";
   for (const char* tag : {"[.emulated_policy]", "[.emulated_precision]"}) {
     CAPTURE(tag);
-    require_passed(run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning}}));
+    require_passed(
+        run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning}}));
   }
 }
 
