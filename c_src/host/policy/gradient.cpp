@@ -21,14 +21,13 @@ struct BackRows {
     for (const core::Vector& vector : n.vectors) d.emplace_back(rows * row_step(vector.size));
     std::int64_t widest = 0, sum_floats = 0, by_channel_floats = 0;
     for (const core::Phase* phase : core::phases_of(n)) {
-      if (const auto* const product = std::get_if<core::Product>(phase)) {
-        if (!(product->in == n.all_of(product->in.vector)))
-          widest = std::max(widest, padded(product->in.size));
+      if (const auto* const product = std::get_if<core::Product>(phase);
+          product != nullptr && !(product->in == n.all_of(product->in.vector)))
+        widest = std::max(widest, padded(product->in.size));
+      if (const auto* const scan = std::get_if<core::SelectiveScan>(phase)) {
+        sum_floats = std::max(sum_floats, count * sums_of(*scan, seq));
+        if (scan->input_dt) by_channel_floats = std::max(by_channel_floats, rows * padded(scan->x.size));
       }
-      const auto* const scan = std::get_if<core::SelectiveScan>(phase);
-      if (scan == nullptr) continue;
-      sum_floats = std::max(sum_floats, count * sums_of(*scan, seq));
-      if (scan->input_dt) by_channel_floats = std::max(by_channel_floats, rows * padded(scan->x.size));
     }
     part = AlignedBuffer(rows * widest);
     b_sums = AlignedBuffer(sum_floats), c_sums = AlignedBuffer(sum_floats);
@@ -256,9 +255,8 @@ class Backward {
     const MatrixRows to = target(p.input_dt).rows;
     const std::int64_t step = padded(p.x.size);
     core::parallel_for(rows_, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
+      for (std::int64_t row = begin; row < end; ++row)
         to.data[row * to.step] = sum_of(d_.by_channel.data() + row * step, p.x.size);
-      }
     });
   }
 
@@ -285,9 +283,8 @@ void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences
   GradientRecord record(packed, count, seq);
   const auto forward = [&](const SequenceGroup& group) { record_forward(packed, group, outputs, record); };
   const auto each_group = [&](const auto& run) {
-    for (std::int64_t first = 0; first < sequences.batch; first += count) {
+    for (std::int64_t first = 0; first < sequences.batch; first += count)
       run(SequenceGroup{&sequences, first, std::min(count, sequences.batch - first)});
-    }
   };
   if (d_outs == nullptr) return each_group(forward);
   GradientSums sums(weights);
