@@ -2,7 +2,7 @@
 // kernel. With -D: TEAM, AGENTS, STAGED.
 #pragma once
 
-#include "kernels/policy/dims.cuh"
+#include "kernels/policy/own.cuh"
 #include "kernels/policy/team_layout.cuh"
 
 namespace exphil {
@@ -12,13 +12,6 @@ constexpr TeamPlan kPlan(kNetwork);
 constexpr TeamLayout kTeam(kNetwork, kPlan, TEAM);
 constexpr ActivationLayout kActivations(kNetwork, kPlan, TEAM, AGENTS);
 constexpr int kStagedBytes = STAGED ? static_cast<int>(kTeam.staged_bytes) : 0;
-
-constexpr int own_of(int vector) {
-  return own_channels(size_of(vector), TEAM);
-}
-constexpr int segments_of(int vector) {
-  return size_of(vector) / kSegment;
-}
 
 // A product in one block: its rows, and what each of them sums up.
 template <int kProduct>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/common/device_math.cuh"
+#include "kernels/policy/own.cuh"
 #include "kernels/policy/windows.cuh"
 
 namespace exphil {
@@ -12,13 +13,6 @@ constexpr WindowTeamLayout kPart(kNetwork, WindowTeamShape{TEAM, THREADS, ROWS})
 // Frames of a team at a time, and with those before them.
 constexpr int kRows = ROWS, kAll = kPart.all, kFramesBefore = kWindow.history;
 constexpr int kWideFrame = kFrameSize / 4, kObsEach = divide_up(kAll * kWideFrame, THREADS*TEAM);
-
-constexpr int own_of(int vector) {
-  return own_channels(size_of(vector), TEAM);
-}
-constexpr int segments_of(int vector) {
-  return size_of(vector) / kSegment;
-}
 
 // The columns of a product that a block has, one output after another.
 template <int kProduct>

@@ -2,7 +2,7 @@
 
 defmodule ExPhil.Native.RealFolders do
   @moduledoc false
-  # The libraries name their dependencies by version, which Mix would look for in Hex. Here each name stands for its folder.
+  # The libraries name their dependencies by version, which Mix would look for in Hex. Here each name is replaced by a folder.
   # A name without a folder is of a dependency that is optional, or for another environment: Mix drops it.
   @behaviour Mix.SCM
 

@@ -167,7 +167,7 @@ bool inside(CUdeviceptr address, std::size_t bytes) {
   return false;
 }
 
-// What the driver knows of the memory at an address: nothing (0 bytes) where it has neither allocated nor
+// The memory at an address, as the driver describes it: 0 bytes where it has neither allocated nor
 // registered it. All device memory is that of device 0.
 struct Described {
   CUcontext context = nullptr;
