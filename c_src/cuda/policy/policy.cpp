@@ -158,7 +158,7 @@ void CudaPolicy::change(core::State* const* from, core::State* const* to, std::i
 
 void CudaPolicy::clear(CUdeviceptr slot) {
   const auto lock = stream_.enter();
-  context_->check(driver().cuMemsetD8Async(slot, 0, arena_->slot_bytes(), stream_.handle()),
+  context_->check(driver().cuMemsetD8Async(slot, 0, arena_->state_bytes(), stream_.handle()),
                   "cuMemsetD8Async");
 }
 
@@ -173,7 +173,7 @@ void CudaPolicy::copy_state(core::State& to, const core::State& from) {
   const ContextGuard guard(*context_);
   const CUdeviceptr target = slot(to), source = slot(from);
   const auto lock = stream_.enter();
-  context_->check(driver().cuMemcpyDtoDAsync(target, source, arena_->slot_bytes(), stream_.handle()),
+  context_->check(driver().cuMemcpyDtoDAsync(target, source, arena_->state_bytes(), stream_.handle()),
                   "cuMemcpyDtoDAsync");
 }
 

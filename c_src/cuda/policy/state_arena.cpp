@@ -8,8 +8,8 @@
 
 namespace exphil::cuda {
 
-StateArena::StateArena(std::shared_ptr<Context> context, std::size_t slot_bytes, std::int64_t slots)
-    : context_(std::move(context)), slot_bytes_((slot_bytes + 255) / 256 * 256) {
+StateArena::StateArena(std::shared_ptr<Context> context, std::size_t state_bytes, std::int64_t slots)
+    : context_(std::move(context)), state_bytes_(state_bytes), slot_bytes_((state_bytes + 255) / 256 * 256) {
   grow(std::max<std::int64_t>(slots, 1));
 }
 

@@ -21,7 +21,7 @@ namespace exphil::cuda {
 class StateArena {
  public:
   // Allocates `slots` states at first. Throws out_of_memory.
-  StateArena(std::shared_ptr<Context> context, std::size_t slot_bytes, std::int64_t slots);
+  StateArena(std::shared_ptr<Context> context, std::size_t state_bytes, std::int64_t slots);
 
   CUdeviceptr take();                                        // throws out_of_memory
   void take(policy::StatePlace* places, std::size_t count);  // a slot for each `to`: all of them, or throws
@@ -29,7 +29,7 @@ class StateArena {
   void give_back(CUdeviceptr slot) noexcept;
   void give_back(const policy::StatePlace* places, std::size_t count) noexcept;  // each `to`
   void reserve(std::size_t count);  // at least so many free slots; throws out_of_memory
-  std::size_t slot_bytes() const { return slot_bytes_; }
+  std::size_t state_bytes() const { return state_bytes_; }
   std::size_t held_bytes() const;
 
  private:
@@ -37,7 +37,8 @@ class StateArena {
   void make_room(std::size_t count);  // at least `count` free slots; under mutex_
 
   std::shared_ptr<Context> context_;
-  const std::size_t slot_bytes_;
+  const std::size_t state_bytes_;
+  const std::size_t slot_bytes_;  // of a state, and up to the next multiple of 256
   mutable std::mutex mutex_;
   std::vector<DeviceBuffer> chunks_;
   std::vector<CUdeviceptr> free_;
