@@ -2,6 +2,7 @@
 // its gradient share it. T is the type of the weights: float, or double for training in float64.
 #pragma once
 
+#include <type_traits>
 #include <vector>
 
 #include "core/policy/reference.hpp"
@@ -31,6 +32,34 @@ struct NormScale {
   double mean = 0, scale = 0;
 };
 NormScale norm_scale(const Norm& norm, const double* in);
+
+// One unit of a gated cell: its sums and its states before the step.
+struct CellUnit {
+  // sums, recurrent, state: of all units; recurrent: null where the cell has none.
+  CellUnit(const GatedCell& cell, std::int64_t unit, const double* sums, const double* recurrent,
+           const double* state);
+  void put(const double* values, double* state) const;  // the unit's values into those of all units
+
+  std::int64_t at, units;
+  int rows;
+  double x[formulas::kMaxGates] = {}, h[formulas::kMaxGates] = {}, states[2] = {};
+};
+
+// Calls use(std::integral_constant of the cell).
+template <class Use>
+auto with_cell(formulas::Cell cell, Use use) {
+  using formulas::Cell;
+  switch (cell) {
+    case Cell::gru:
+      return use(std::integral_constant<Cell, Cell::gru>());
+    case Cell::lstm:
+      return use(std::integral_constant<Cell, Cell::lstm>());
+    case Cell::min_gru:
+      return use(std::integral_constant<Cell, Cell::min_gru>());
+    default:
+      return use(std::integral_constant<Cell, Cell::min_lstm>());
+  }
+}
 
 // The block with index i of those of a PolicyFrame.
 const Block& block_of(const Network& network, std::size_t index);
