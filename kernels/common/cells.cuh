@@ -57,10 +57,13 @@ EXPHIL_FN V hyperbolic_tangent(V v) {
     return wide;
   } else {
     const V s = v * v;
-    const V near =
-        v * (one + s * (M::set(v, -1.0 / 3) + s * (M::set(v, 2.0 / 15) + s * (M::set(v, -17.0 / 315) +
-                                                                              s * M::set(v, 62.0 / 2835)))));
-    return M::select_less(M::abs(v), M::set(v, 0.25), near, wide);
+    V sum = M::set(v, -1382.0 / 155925);
+    sum = M::set(v, 62.0 / 2835) + s * sum;
+    sum = M::set(v, -17.0 / 315) + s * sum;
+    sum = M::set(v, 2.0 / 15) + s * sum;
+    sum = M::set(v, -1.0 / 3) + s * sum;
+    const V near = v + v * s * sum;
+    return M::select_less(M::abs(v), M::set(v, 0.4), near, wide);
   }
 }
 
