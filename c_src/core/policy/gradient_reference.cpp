@@ -64,7 +64,7 @@ class BlockBack {
 
   void back(const GatedCell& p) {
     for (std::int64_t unit = 0; unit < p.out.size; ++unit) {
-      const CellUnit u(p, unit, in(p.x), p.h ? in(p.h) : nullptr, before_);
+      const CellUnit u(p, unit, *f_, before_);
       double d_states[2], d_x[formulas::kMaxGates] = {}, d_h[formulas::kMaxGates] = {};
       for (int s = 0; s < u.rows; ++s) d_states[s] = d_part(p.state)[s * u.units + unit];
       d_states[0] += d(p.out)[unit];
@@ -73,8 +73,8 @@ class BlockBack {
       });
       u.put(d_states, d_part(p.state));
       for (int g = 0; g < formulas::gates_of(p.cell); ++g) {
-        d(p.x)[g * u.units + unit] += d_x[g];
-        if (p.h) d(p.h)[g * u.units + unit] += d_h[g];
+        d(p.x[g])[unit] += d_x[g];
+        if (p.h[g]) d(p.h[g])[unit] += d_h[g];
       }
     }
   }

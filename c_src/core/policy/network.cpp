@@ -165,9 +165,13 @@ class Checker {
           require(p.out.size <= n_.state(p.state).size(), "a recall is outside its state part");
         },
         [&](const GatedCell& p) {
-          const std::int64_t gates = formulas::gates_of(p.cell) * p.out.size;
-          require(p.x.size == gates, "a cell's gates have another size");
-          require(formulas::recurrent(p.cell) ? p.h.size == gates : !p.h, "a cell's gates have another size");
+          for (int gate = 0; gate < formulas::kMaxGates; ++gate) {
+            const Span &x = p.x[gate], &h = p.h[gate];
+            const bool has_x = gate < formulas::gates_of(p.cell);
+            require(has_x ? x.size == p.out.size : !x, "a cell's gates have another size");
+            require(has_x && formulas::recurrent(p.cell) ? h.size == p.out.size : !h,
+                    "a cell's gates have another size");
+          }
           state(p.state, formulas::states_of(p.cell), p.out.size);
         });
   }
@@ -206,7 +210,9 @@ std::vector<Span> reads(const Phase& phase) {
   std::vector<Span> all = match(
       phase, [](const SelectiveScan& p) { return std::vector<Span>{p.x, p.dt, p.input_dt, p.b, p.c, p.z}; },
       [](const GatedCell& p) {
-        return std::vector<Span>{p.x, p.h};
+        std::vector<Span> all(p.x.begin(), p.x.end());
+        all.insert(all.end(), p.h.begin(), p.h.end());
+        return all;
       },
       [](const Recall&) { return std::vector<Span>{}; },
       [](const auto& p) { return std::vector<Span>{p.in}; });

@@ -15,6 +15,7 @@
 // Plain data and pure functions; any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -132,12 +133,13 @@ struct SelectiveScan {
   StateId state = kNone;  // {channels, state}
 };
 
-// One step of a gated recurrence, unit by unit (kernels/common/cells.cuh). x: a vector of out.size for each
-// gate, one after another; h: the same, products of what the cell's state was before the frame, for recurrent
-// cells only. out: the first row of the state after the frame.
+// One step of a gated recurrence, unit by unit (kernels/common/cells.cuh). x: a sum for each gate; h: the same
+// of what the cell's state was before the frame, of recurrent cells only. out: the first row of the state
+// after the frame. All of them are {units}.
 struct GatedCell {
   formulas::Cell cell = formulas::Cell::gru;
-  Span x, h, out;
+  std::array<Span, formulas::kMaxGates> x, h;
+  Span out;
   StateId state = kNone;  // {states_of(cell), units}
 };
 

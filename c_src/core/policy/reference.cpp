@@ -137,7 +137,7 @@ class BlockStep {
   Doubles run(const GatedCell& p) {
     Doubles out = zeros(p.out);
     for (std::int64_t unit = 0; unit < p.out.size; ++unit) {
-      CellUnit u(p, unit, in(p.x), p.h ? in(p.h) : nullptr, part(p.state));
+      CellUnit u(p, unit, f_, part(p.state));
       out[unit] = with_cell(
           p.cell, [&u](auto cell) { return formulas::advance_cell<cell(), Math>(u.x, u.h, u.states); });
       u.put(u.states, part(p.state));
@@ -153,13 +153,12 @@ class BlockStep {
 
 }  // namespace
 
-CellUnit::CellUnit(const GatedCell& cell, std::int64_t unit, const double* sums, const double* recurrent,
-                   const double* state)
+CellUnit::CellUnit(const GatedCell& cell, std::int64_t unit, const BlockFrame& frame, const double* state)
     : at(unit), units(cell.out.size), rows(formulas::states_of(cell.cell)) {
-  for (int g = 0; g < formulas::gates_of(cell.cell); ++g) {
-    x[g] = sums[g * units + at];
-    if (recurrent != nullptr) h[g] = recurrent[g * units + at];
-  }
+  const auto value = [&](const Span& gate) {
+    return gate ? frame.at(gate.vector)[static_cast<std::size_t>(gate.first + at)] : 0.0;
+  };
+  for (int g = 0; g < formulas::kMaxGates; ++g) x[g] = value(cell.x[g]), h[g] = value(cell.h[g]);
   for (int s = 0; s < rows; ++s) states[s] = state[s * units + at];
 }
 

@@ -35,9 +35,8 @@ NormScale norm_scale(const Norm& norm, const double* in);
 
 // One unit of a gated cell: its sums and its states before the step.
 struct CellUnit {
-  // sums, recurrent, state: of all units; recurrent: null where the cell has none.
-  CellUnit(const GatedCell& cell, std::int64_t unit, const double* sums, const double* recurrent,
-           const double* state);
+  // frame: has the cell's gates. state: of all units.
+  CellUnit(const GatedCell& cell, std::int64_t unit, const BlockFrame& frame, const double* state);
   void put(const double* values, double* state) const;  // the unit's values into those of all units
 
   std::int64_t at, units;

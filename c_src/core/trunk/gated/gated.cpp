@@ -1,6 +1,7 @@
 #include "core/trunk/gated/gated.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -119,8 +120,11 @@ class Loader {
     n_.frame = b_.vector("frame", d_input_);
     n_.hidden = b_.vector("hidden", std::max(d_input_first(), units_));
     normed_ = b_.vector("normed", std::max(d_input_first(), units_));
-    x_ = b_.vector("x", gates_);
-    if (recurrent_) before_ = b_.vector("before", units_), h_ = b_.vector("h", gates_);
+    if (recurrent_) before_ = b_.vector("before", units_);
+    for (const char* gate : names_.gates) {
+      x_.push_back(b_.vector(std::string("x_") + gate, units_));
+      if (recurrent_) h_.push_back(b_.vector(std::string("h_") + gate, units_));
+    }
     out_ = b_.vector("out", units_);
   }
 
@@ -159,15 +163,13 @@ class Loader {
     const Span hidden{n_.hidden, 0, size}, normed{normed_, 0, size}, out = b_.all(out_);
     const std::string of = layer_name(layer);
     Block block = {norm(layer, hidden, normed)};
-    const Product x = b_.product(normed, b_.all(x_), of + "'s gates", true);
-    block.emplace_back(x);
-    GatedCell cell{names_.cell, x.out, {}, out, static_cast<StateId>(layer)};
+    GatedCell cell;
+    cell.cell = names_.cell, cell.out = out, cell.state = static_cast<StateId>(layer);
+    const Product x = products(of + "'s gates", normed, x_, true, &cell.x, &block);
     Product h;
     if (recurrent_) {
-      h = b_.product(b_.all(before_), b_.all(h_), of + "'s recurrent gates", has_recurrent_bias());
-      block.emplace_back(Recall{h.in, cell.state});
-      block.emplace_back(h);
-      cell.h = h.out;
+      block.emplace_back(Recall{b_.all(before_), cell.state});
+      h = products(of + "'s recurrent gates", b_.all(before_), h_, has_recurrent_bias(), &cell.h, &block);
     }
     block.emplace_back(cell);
     block.emplace_back(Copy{out, {n_.hidden, 0, units_}, !recurrent_});
@@ -179,6 +181,18 @@ class Loader {
     } else {
       add_axon(layer, size, x, h);
     }
+  }
+
+  // One matrix for the sums of all gates, which have rows of it one after another. Returns one of the products.
+  Product products(const std::string& name, const Span& in, const std::vector<VectorId>& gates, bool bias,
+                   std::array<Span, formulas::kMaxGates>* sums, Block* block) {
+    Product product = b_.product(in, b_.all(gates.front()), name, bias, gates_);
+    for (std::size_t g = 0; g < gates.size(); ++g) {
+      (*sums)[g] = product.out = b_.all(gates[g]);
+      product.first_row = static_cast<std::int64_t>(g) * units_;
+      block->emplace_back(product);
+    }
+    return product;
   }
 
   // Of the n of Axon's GRU alone; those of its other gates are zeros.
@@ -276,7 +290,8 @@ class Loader {
   NetworkBuilder b_;
   Network& n_ = b_.network;
   PolicyWeights policy_;
-  VectorId normed_ = kNone, x_ = kNone, before_ = kNone, h_ = kNone, out_ = kNone;
+  VectorId normed_ = kNone, before_ = kNone, out_ = kNone;
+  std::vector<VectorId> x_, h_;  // of each gate
 };
 
 PolicyWeights load(const Checkpoint& file, const PolicyLoadOptions& options) {
