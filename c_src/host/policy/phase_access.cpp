@@ -80,6 +80,18 @@ PhaseAccess access_of(const core::Network& network, const core::Phase& phase) {
   return std::visit(Access(network), phase);
 }
 
+std::vector<std::int64_t> row_steps(const core::Network& network) {
+  std::vector<std::int64_t> steps;
+  for (const core::Vector& vector : network.vectors) steps.push_back(padded(vector.size));
+  for (const core::Phase* phase : core::phases_of(network)) {
+    if (std::holds_alternative<core::Mean>(*phase)) {
+      steps[static_cast<std::size_t>(core::writes(*phase).vector)] = 1;
+    }
+  }
+  steps[static_cast<std::size_t>(network.frame)] = network.size_of(network.frame);
+  return steps;
+}
+
 bool is_small(const core::Phase& phase, bool many_rows) {
   return std::holds_alternative<core::Mean>(phase) ||
          (std::holds_alternative<core::Norm>(phase) && !many_rows);

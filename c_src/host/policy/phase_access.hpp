@@ -2,6 +2,7 @@
 // computes. host/policy/plan.cpp finds regions with it. A new kind of phase is added here and in phases.cpp.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "core/policy/network.hpp"
@@ -17,6 +18,10 @@ struct PhaseAccess {
 
 // Throws internal where the kernel cannot read the phase's vectors as they are.
 PhaseAccess access_of(const core::Network& network, const core::Phase& phase);
+
+// Floats from one row of each vector to the next: padded, but what a mean writes lies close together, as a
+// scan reads it, and frames are the caller's.
+std::vector<std::int64_t> row_steps(const core::Network& network);
 
 // Whether a phase takes so little time that each lane may compute it for itself: a norm of few rows, a mean.
 bool is_small(const core::Phase& phase, bool many_rows);

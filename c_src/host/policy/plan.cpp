@@ -65,12 +65,11 @@ ForwardPlan::ForwardPlan(const core::Network& network) : states(network) {
 
 void ForwardPlan::place_vectors(const core::Network& network) {
   places_.resize(network.vectors.size());
+  const std::vector<std::int64_t> steps = row_steps(network);
   for (std::size_t id = 0; id < places_.size(); ++id) {
-    places_[id].step = padded(network.vectors[id].size);
+    places_[id].step = steps[id];
     places_[id].memory = static_cast<core::VectorId>(id);
   }
-  // Frames are the caller's.
-  places_[static_cast<std::size_t>(network.frame)].step = network.size_of(network.frame);
   const auto take_own = [this](core::VectorId id, std::int64_t floats) {
     std::int64_t& at = places_[static_cast<std::size_t>(id)].own_at;
     if (at == core::kNone) at = own_floats, own_floats += padded(floats);
@@ -79,7 +78,6 @@ void ForwardPlan::place_vectors(const core::Network& network) {
     if (const auto* const norm = std::get_if<core::Norm>(phase)) {
       take_own(norm->out.vector, kFewRows * place(norm->out.vector).step);
     } else if (const auto* const mean = std::get_if<core::Mean>(phase)) {
-      places_[static_cast<std::size_t>(mean->out.vector)].step = 1;
       take_own(mean->out.vector, kPassRows);
     } else if (const auto* const scan = std::get_if<core::SelectiveScan>(phase)) {
       scan_floats = std::max(scan_floats, padded(scan_scratch_floats(scan_rule_of(*scan))));
