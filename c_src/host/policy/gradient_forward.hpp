@@ -50,7 +50,8 @@ class GradientRecord {
   float* final_states_ = nullptr;
 };
 
-// Where a part of the state of a group's sequence begins in a call's {batch, state_floats}; null where that is.
+// Where a part of the state of a group's sequence begins in a call's {batch, state_floats}; null where that
+// is.
 template <class Float>
 Float* state_part(Float* states, const SequenceGroup& group, std::int64_t sequence,
                   const core::Network& network, core::StateId id) {

@@ -1,5 +1,6 @@
 // What a phase's kernel on the CPU reads and writes: whole vectors, or of each vector only the panels that it
-// computes. host/policy/plan.cpp finds regions with it. A new kind of phase is added here and in phases.cpp.
+// computes. host/policy/schedule.cpp finds regions with it. A new kind of phase is added here and in
+// phases.cpp.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,6 @@ namespace exphil::host {
 struct PhaseAccess {
   std::vector<core::Span> whole, panels;  // inputs
   core::Span out;                         // by panels
-  // The out that may lie in the memory of this input, if the input is not read again.
-  core::Span replaces;
 };
 
 // Throws internal where the kernel cannot read the phase's vectors as they are.
@@ -26,8 +25,8 @@ std::vector<std::int64_t> row_steps(const core::Network& network);
 // Whether a phase takes so little time that each lane may compute it for itself: a norm of few rows, a mean.
 bool is_small(const core::Phase& phase, bool many_rows);
 
-// Whether the rows of a phase are split rather than its outputs, where a team computes it: those of a norm
-// and a mean, and many rows of a narrow product.
+// Whether the rows of a phase are split rather than its outputs: those of a norm and a mean, and many rows of
+// a narrow product.
 bool splits_rows(const core::Phase& phase, bool many_rows);
 
 }  // namespace exphil::host

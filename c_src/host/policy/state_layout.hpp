@@ -1,5 +1,5 @@
-// Where the parts of an agent's state lie in the CPU's memory: phase after phase, as they are used. Immutable;
-// safe to share.
+// Where the parts of an agent's state lie in the CPU's memory: phase after phase, as they are used.
+// Immutable; safe to share.
 #pragma once
 
 #include <cstdint>
