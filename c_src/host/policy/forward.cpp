@@ -24,7 +24,10 @@ class Forward {
         rows_(pass.agents * pass.frames),
         lane_(lane),
         side_(side),
-        run_{pass, plan.states, lane.at.data(), lane.scan} {}
+        in_stretches_(core::on_background_thread()),
+        run_{pass, plan.states, lane.at.data(), lane.scan} {
+    find_vectors();
+  }
 
   void run() {
     if (pass_.fresh.count > 0) run_fresh();
@@ -58,16 +61,24 @@ class Forward {
   void begin(const BlockPlan& plan, const core::Block& block, std::int64_t rows) {
     schedule_ = &plan.of(rows);
     block_rows_ = rows;
-    std::copy(work_.at.begin(), work_.at.end(), lane_.at.begin());
+    if (moved_) find_vectors();
     if (pass_.lanes == 1) return;
-    for (const std::size_t own : schedule_->own) {
-      const core::VectorId out = core::writes(block[own]).vector;
+    moved_ |= !schedule_->own.empty();
+    for (const Step& own : schedule_->own) {
+      const core::VectorId out = core::writes(block[own.phase]).vector;
       at(out).data = lane_.own + plan_.places[static_cast<std::size_t>(out)].own_at;
     }
   }
 
+  // In the memory of the workspace, all of them.
+  void find_vectors() {
+    std::copy(work_.at.begin(), work_.at.end(), lane_.at.begin());
+    moved_ = false;
+  }
+
   // Vectors from the one with index `first` on.
   void use_ring(const RingRows& ring, std::size_t first) {
+    moved_ = true;
     for (std::size_t i = first; i < plan_.kept.size(); ++i) {
       MatrixRows& rows = at(plan_.kept[i]);
       rows.data = ring.arrays[i] + ring.slot * rows.step;
@@ -116,6 +127,10 @@ class Forward {
       return;
     }
     for (const Step& step : schedule_->alone) {
+      if (!in_stretches_) {
+        run(step, {first_row(step), block_rows_ - first_row(step), 0, step.panels});
+        continue;
+      }
       split(size_of(step), step.grain, [&](std::int64_t begin, std::int64_t end) { run(step, begin, end); });
     }
   }
@@ -124,10 +139,8 @@ class Forward {
     bool prepared = region.own.empty();
     const Step& first = region.steps.front();
     split(size_of(first), first.grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::size_t i = 0; !prepared && i < region.own.size(); ++i) {
-        const std::size_t own = region.own[i];
-        run_phase((*block_)[own], packed_block_[own], run_, {0, block_rows_, 0, 0});
-      }
+      for (std::size_t i = 0; !prepared && i < region.own.size(); ++i)
+        run(region.own[i], {0, block_rows_, 0, 0});
       prepared = true;
       for (const Step& step : region.steps) run(step, begin, end);
     });
@@ -148,13 +161,17 @@ class Forward {
     return step.by_rows ? block_rows_ - first_row(step) : step.panels;
   }
 
-  // Results that leave the pass are copied while they are in the cache.
   void run(const Step& step, std::int64_t begin, std::int64_t end) {
     const std::int64_t first = first_row(step);
-    const Piece piece = step.by_rows ? Piece{first + begin, end - begin, 0, step.panels}
-                                     : Piece{first, block_rows_ - first, begin, end};
-    run_phase((*block_)[step.phase], packed_block_[step.phase], run_, piece);
-    if (passes_on_) pass_on(core::writes((*block_)[step.phase]), piece);
+    if (step.by_rows) return run(step, {first + begin, end - begin, 0, step.panels});
+    run(step, {first, block_rows_ - first, begin, end});
+  }
+
+  // Results that leave the pass are copied while they are in the cache.
+  void run(const Step& step, const Piece& piece) {
+    const core::Phase& phase = (*block_)[step.phase];
+    step.run(phase, packed_block_[step.phase], run_, piece);
+    if (passes_on_) pass_on(core::writes(phase), piece);
   }
 
   // An output to the caller; what a ring keeps to its twin.
@@ -176,8 +193,10 @@ class Forward {
   const std::int64_t rows_;
   Workspace::Lane& lane_;
   const int side_;
+  const bool in_stretches_;  // this thread gives way to others
   PhaseRun run_;
   std::int64_t regions_ = 0;
+  bool moved_ = false;      // whether a vector is elsewhere than in the workspace
   bool passes_on_ = false;  // whether results of the block leave the pass
   // Of the block that runs.
   const core::Block* block_ = nullptr;

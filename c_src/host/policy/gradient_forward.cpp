@@ -91,6 +91,7 @@ void GradientRecord::run_block(std::size_t index, const core::Block& block) {
 // A phase without a state: it does not matter where a sequence ends.
 void GradientRecord::run(const core::Phase& phase, const PackedPhase& packed, const MatrixRows* at) const {
   const PassRows none;
+  const RunPhase run_phase = runner_of(phase);
   core::parallel_for(group_.rows(), kPieceRows, [&](std::int64_t begin, std::int64_t end) {
     run_phase(phase, packed, {none, layout_, at}, {begin, end - begin, 0, panels(core::writes(phase).size)});
   });

@@ -93,8 +93,14 @@ class Runner {
 
 }  // namespace
 
-void run_phase(const core::Phase& phase, const PackedPhase& packed, const PhaseRun& run, const Piece& piece) {
-  std::visit(Runner(packed, run, piece), phase);
+RunPhase runner_of(const core::Phase& phase) {
+  return std::visit(
+      [](const auto& of_kind) -> RunPhase {
+        using Kind = std::decay_t<decltype(of_kind)>;
+        return [](const core::Phase& each, const PackedPhase& packed, const PhaseRun& run,
+                  const Piece& piece) { Runner(packed, run, piece)(*std::get_if<Kind>(&each)); };
+      },
+      phase);
 }
 
 Convolution convolution_of(const core::Convolution& phase, const PackedPhase& packed, const MatrixRows* at,

@@ -34,7 +34,10 @@ struct Piece {
   std::int64_t first = 0, count = 0, begin = 0, end = 0;
 };
 
-void run_phase(const core::Phase& phase, const PackedPhase& packed, const PhaseRun& run, const Piece& piece);
+using RunPhase = void (*)(const core::Phase& phase, const PackedPhase& packed, const PhaseRun& run,
+                          const Piece& piece);
+// The implementation of a phase's kind. Found once: a small policy's step is as fast as its dispatch.
+RunPhase runner_of(const core::Phase& phase);
 
 // ---- also for the gradient ----
 

@@ -30,10 +30,10 @@ class Scheduler {
   Schedule run(const PhaseList& phases, const std::vector<core::VectorId>& wanted) {
     for (const std::size_t i : phases) {
       made_.alone.push_back(step_of(i));
-      if (each_lane_can(i, phases, wanted)) made_.own.push_back(i);
+      if (each_lane_can(i, phases, wanted)) made_.own.push_back(made_.alone.back());
     }
     for (const Step& step : made_.alone) {
-      if (!has(made_.own, step.phase)) place(step);
+      if (!has(made_.own, step)) place(step);
     }
     return std::move(made_);
   }
@@ -45,7 +45,7 @@ class Scheduler {
   }
 
   Step step_of(std::size_t i) const {
-    Step step{i, splits_rows(block_[i], many_), panels(core::writes(block_[i]).size)};
+    Step step{i, runner_of(block_[i]), splits_rows(block_[i], many_), panels(core::writes(block_[i]).size)};
     step.grain =
         step.by_rows ? kRowsOfPiece : std::clamp<std::int64_t>(step.panels / kPieces, 1, kMostPanels);
     return step;
@@ -60,20 +60,20 @@ class Scheduler {
   }
 
   // What each lane computes for itself before phase i, in the order of the block.
-  void add_needs(std::size_t i, PhaseList* needs) const {
-    for (const std::size_t own : made_.own) {
-      if (!reads(i, out(own))) continue;
-      add_needs(own, needs);
+  void add_needs(std::size_t i, std::vector<Step>* needs) const {
+    for (const Step& own : made_.own) {
+      if (!reads(i, out(own.phase))) continue;
+      add_needs(own.phase, needs);
       if (!has(*needs, own)) needs->push_back(own);
     }
   }
 
   void place(const Step& step) {
     PhaseAccess access = access_of(n_, block_[step.phase]);
-    PhaseList needs;
+    std::vector<Step> needs;
     add_needs(step.phase, &needs);
-    for (const std::size_t own : needs) {
-      for (const core::Span& in : core::reads(block_[own])) access.whole.push_back(in);
+    for (const Step& own : needs) {
+      for (const core::Span& in : core::reads(block_[own.phase])) access.whole.push_back(in);
     }
     if (!joins(step, access)) {
       made_.regions.emplace_back();
@@ -81,7 +81,7 @@ class Scheduler {
     }
     Region& to = made_.regions.back();
     to.steps.push_back(step);
-    for (const std::size_t own : needs) {
+    for (const Step& own : needs) {
       if (!has(to.own, own)) to.own.push_back(own);
     }
     written_.push_back(access.out);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/policy/network.hpp"
+#include "host/policy/phases.hpp"
 
 namespace exphil::host {
 
@@ -14,22 +15,27 @@ using PhaseList = std::vector<std::size_t>;
 // A phase, and what its pieces are: panels of its outputs, or rows.
 struct Step {
   std::size_t phase = 0;
+  RunPhase run = nullptr;
   bool by_rows = false;
   std::int64_t panels = 0;  // of the outputs
   std::int64_t grain = 1;   // panels or rows in a piece
 };
 
+inline bool operator==(const Step& p, const Step& q) {
+  return p.phase == q.phase;
+}
+
 // What a team computes between two barriers. The steps follow one another in each piece, so that a piece
 // needs nothing that another one writes; where there are several, they have equal pieces.
 struct Region {
-  PhaseList own;  // what each lane computes for itself before its first piece
+  std::vector<Step> own;  // what each lane computes for itself, all rows of it, before its first piece
   std::vector<Step> steps;
 };
 
 struct Schedule {
   std::vector<Step> alone;  // for one lane: every phase in its order
   std::vector<Region> regions;
-  PhaseList own;  // of all regions
+  std::vector<Step> own;  // of all regions
 };
 
 // phases: those of the block that run, in their order; wanted: the vectors that are read after the block.
