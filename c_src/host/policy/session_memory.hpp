@@ -49,7 +49,7 @@ class HostRing final : public core::FrameRing {
     float* next = memory_.data();
     for (const core::VectorId id : plan.kept) {
       arrays_.push_back(next);
-      next += padded(plan.place(id).step) * 2 * slots;
+      next += padded(plan.step(id)) * 2 * slots;
     }
   }
 
@@ -73,7 +73,7 @@ class HostRing final : public core::FrameRing {
  private:
   static std::int64_t floats_of(const ForwardPlan& plan, std::int64_t slots) {
     std::int64_t row = 0;
-    for (const core::VectorId id : plan.kept) row += padded(plan.place(id).step);
+    for (const core::VectorId id : plan.kept) row += padded(plan.step(id));
     return core::checked_multiply(core::checked_multiply(row, 2, ":window"), slots, ":window");
   }
 
