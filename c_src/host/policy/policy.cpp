@@ -155,14 +155,23 @@ class HostPolicy final : public core::Policy {
   }
 
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots) override {
-    return std::make_unique<HostRing>(plan_, slots, held_);
+    return std::make_unique<Ring>(*this, slots);
   }
+
+ private:
+  struct Ring final : core::FrameRing {
+    Ring(HostPolicy& of, std::int64_t slots) : policy(of), frames(of.plan_, slots, of.held_) {}
+    void answer(const core::RingWindows& windows, float* out) override {
+      policy.answer(frames, windows, out);
+    }
+    HostPolicy& policy;
+    HostRing frames;
+  };
 
   // The last fresh frames and the first window are one pass, so that a step is one pass. More windows are
   // for a thread each.
-  void ring_windows(core::FrameRing& any_ring, const core::RingWindows& windows, float* out) override {
+  void answer(HostRing& ring, const core::RingWindows& windows, float* out) {
     const core::StepScope frame;
-    auto& ring = static_cast<HostRing&>(any_ring);
     const WorkspacePool::Borrowed work = pool_.borrow();
     const Cadence::Call call(cadence_);
     Pass pass;
@@ -183,7 +192,6 @@ class HostPolicy final : public core::Policy {
     });
   }
 
- private:
   // How the threads share a step.
   struct Sharing {
     int lanes = 1;

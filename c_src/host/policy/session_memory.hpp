@@ -42,7 +42,7 @@ class HostState final : public core::State, public SessionMemory {
 
 // Rows of every vector of ForwardPlan::kept. Every row is there twice, `slots` rows apart, so that the frames
 // of a window are contiguous.
-class HostRing final : public core::FrameRing {
+class HostRing {
  public:
   HostRing(const ForwardPlan& plan, std::int64_t slots, std::shared_ptr<std::atomic<std::size_t>> held)
       : slots_(slots), memory_(floats_of(plan, slots), std::move(held)) {

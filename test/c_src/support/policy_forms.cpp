@@ -180,7 +180,7 @@ class FormCheck {
       windows.fresh = call % 4 == 3 ? all : begin + all - put;
       windows.obs = obs_at(begin + all - windows.fresh);
       Floats out(static_cast<std::size_t>(windows.count * config_.d_output), std::nanf(""));
-      policy_.ring_windows(*ring, windows, out.data());
+      ring->answer(windows, out.data());
       for (std::int64_t i = 0; i < windows.count; ++i) {
         Floats alone(static_cast<std::size_t>(config_.d_output));
         policy_.window(obs_at(begin + i), 1, seq, alone.data());
