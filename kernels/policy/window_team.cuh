@@ -23,6 +23,12 @@ struct OwnOf {
   static constexpr int first(int output) { return own_channels(kNetwork, kP, output, TEAM); }
 };
 
+// Whether a channel of a block's own is one of the vector's.
+template <int kVector>
+__device__ __forceinline__ bool has_channel(int channel) {
+  return own_of(kVector) * TEAM == size_of(kVector) || channel < size_of(kVector);
+}
+
 // The leading product: a block has its channels of each output, for all frames where a convolution reads
 // them, otherwise for the team's own.
 constexpr int kLeadOwn = lead_channels(kNetwork, kWindow, TEAM);
@@ -88,7 +94,7 @@ class OwnColumns {
   static constexpr bool kHold = kTasks <= THREADS;
 
   __device__ __forceinline__ bool has(int task) const {
-    return task < kTasks && task % kColumns < columns_;
+    return task < kTasks && (kColumns * TEAM == kOutputs || task % kColumns < columns_);
   }
   __device__ __forceinline__ Group load(int task, int j) const {
     const int k = task / kColumns * (kSegment / 4) + j;
@@ -135,9 +141,11 @@ class TeamWindow : Windows<THREADS> {
   }
   __device__ __forceinline__ bool keeps(const Frames& f, int local) const;
   __device__ __forceinline__ long long fresh_row(const Frames& f, int local) const;
-  // Channels of a vector of `size` channels that this block has, and the first one.
-  __device__ __forceinline__ int own_count(int own, int size) const {
-    return most(0, least(own, size - rank_ * own));
+  // Channels of a vector of kSize channels that this block has.
+  template <int kOwn, int kSize>
+  __device__ __forceinline__ int own_count() const {
+    if constexpr (kOwn * TEAM == kSize) return kOwn;
+    return most(0, least(kOwn, kSize - rank_ * kOwn));
   }
 
   __device__ void stage(int layer);
@@ -145,9 +153,8 @@ class TeamWindow : Windows<THREADS> {
   __device__ void stage_phase(int layer);
   template <int kAt, int kProduct, int kOut>
   __device__ void stage_columns(const ProductMatrix& from);
-  template <int kRun>
-  __device__ void stage_rows(void* to, int to_stride, const void* from, long long stride, int count,
-                             int valid);
+  template <int kRun, int kCount>
+  __device__ void stage_rows(void* to, int to_stride, const void* from, int stride, int rows, int bytes);
   // Waits for what stage() loads.
   static __device__ __forceinline__ void await_staged() {
     device::copies_done();
@@ -172,7 +179,10 @@ class TeamWindow : Windows<THREADS> {
   __device__ void leading(const Frames& f);
   template <bool kLate>
   __device__ void leading_sums();
-  __device__ void keep_leading(const Frames& f, int local, int column, bool kept, float value);
+  template <int kOut>
+  __device__ void leading_values(const Frames& f);
+  template <bool kKept>
+  __device__ void keep_leading(const Frames& f, int local, int column, float value);
   __device__ void load_leading(const Frames& f);
   __device__ void row_phases(const Frames& f);
   template <int kAt>

@@ -22,17 +22,17 @@ constexpr int kind_at(Kind kind, int at) {
   return kNetwork.layer.phases[at].kind == kind ? kNetwork.layer.phases[at].index : -1;
 }
 
-// The value of a row from its sum; row_scale and row_sums are read at `at`, the norm's factors are those of
-// what the product reads.
+// The value of a row from its sum, before its activation; row_scale and row_sums are read at `at`, the norm's
+// factors are those of what the product reads.
 template <int kProduct>
 __device__ __forceinline__ float value_of(float sum, const float* row_scale, const float* row_sums, int at,
-                                          float bias, NormFactors norm, int column) {
+                                          float bias, NormFactors norm) {
   constexpr Product kP = kNetwork.products[kProduct];
   if constexpr (kP.norm != Norm::none) {
     sum = centred<kNetwork.centres(kP)>(sum, row_scale, row_sums, at, norm.mean);
-    return activated_column<kProduct>(__fmaf_rn(sum, norm.scale, bias), column);
+    return __fmaf_rn(sum, norm.scale, bias);
   } else {
-    return activated_column<kProduct>(__fadd_rn(scaled(sum, row_scale, at), bias), column);
+    return __fadd_rn(scaled(sum, row_scale, at), bias);
   }
 }
 
