@@ -94,7 +94,7 @@ __device__ __forceinline__ void TeamWindow::keep_leading(const Frames& f, int lo
     if ((!kKept && args_.slots == 0) || !keeps(f, local)) return;
     put(args_.front_lead, kLeadWidth, fresh_row(f, local), column, value);
   } else if (kKept && exists(f, local)) {
-    args_.values[kNetwork.products[kLead].out[0].vector][row(f, local) * kLeadWidth + column] = value;
+    memory<kLeadVector>(row(f, local))[column] = value;
   }
 }
 

@@ -207,7 +207,7 @@ class TeamWindow : Windows<THREADS> {
   // it.
   __device__ __forceinline__ float* layer_hidden(int layer, int window, int step) const {
     if (layer == 0) return args_.front_hidden + row_of(0, window, step) * kHiddenSize;
-    return args_.values[kNetwork.hidden] + (layer % 2 * rows_ + row_of(layer, window, step)) * kHiddenSize;
+    return memory<kNetwork.hidden>(layer % 2 * rows_ + row_of(layer, window, step));
   }
   template <int kVector>
   __device__ __forceinline__ float* own() const {

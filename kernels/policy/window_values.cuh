@@ -14,6 +14,7 @@ constexpr int kHiddenSize = size_of(kNetwork.hidden), kFrameSize = size_of(kNetw
 constexpr int kOutSize = size_of(kNetwork.outs), kLayerCount = kNetwork.layers;
 // Of the leading product and of the closing one.
 constexpr int kLead = kWindow.lead, kClose = kWindow.close, kLastPhase = kNetwork.layer.count - 1;
+constexpr int kLeadVector = kNetwork.products[kLead].out[0].vector;  // the first one
 constexpr int kLeadWidth = kNetwork.rows(kNetwork.products[kLead]);
 constexpr int kClosed = kNetwork.products[kClose].in, kClosedSize = size_of(kClosed);
 constexpr int kReadByOutput = kNetwork.output.phases[0].index;
