@@ -23,12 +23,6 @@ struct OwnOf {
   static constexpr int first(int output) { return own_channels(kNetwork, kP, output, TEAM); }
 };
 
-// Whether a channel of a block's own is one of the vector's.
-template <int kVector>
-__device__ __forceinline__ bool has_channel(int channel) {
-  return own_of(kVector) * TEAM == size_of(kVector) || channel < size_of(kVector);
-}
-
 // The leading product: a block has its channels of each output, for all frames where a convolution reads
 // them, otherwise for the team's own.
 constexpr int kLeadOwn = lead_channels(kNetwork, kWindow, TEAM);
