@@ -157,18 +157,14 @@ void WindowKernel::reserve(std::int64_t rows) {
     return buffer;
   };
   Buffers made;
-  const policy::Network& n = dims_.network();
   made.host_in =
       context_->pinned_pool().allocate(static_cast<std::size_t>(capacity * frame_width(dims_)) * 4);
   made.outputs = TaggedOutputs(*context_, static_cast<std::size_t>(capacity * outs_width(dims_)));
   made.in = device(frame_width(dims_));
   made.front_hidden = device(hidden_width(dims_)), made.front_lead = device(lead_width(dims_));
   made.last_hidden = device(hidden_width(dims_));
-  made.values[n.hidden] = device(2 * hidden_width(dims_));
-  for (int v = 0; v < policy::kMostVectors; ++v) {
-    const policy::WindowVector& vector = plan_.vectors[v];
-    if (vector.buffer == v && v != n.hidden && v != n.outs) made.values[v] = device(vector.width);
-  }
+  const int hidden = plan_.vectors[dims_.network().hidden].buffer;
+  for (int i = 0; i < plan_.buffers; ++i) made.values[i] = device((i == hidden ? 2 : 1) * plan_.widths[i]);
   made.capacity = capacity;
   buffers_ = std::move(made);
   buffer_bytes_ = all;
@@ -245,7 +241,7 @@ policy::WindowArguments WindowKernel::arguments_of(const Launch& kernel,
   } else if (arguments.fresh != 1 || !inline_frame_) {
     arguments.obs = mapped;
   }
-  for (int v = 0; v < policy::kMostVectors; ++v) arguments.values[v] = b.values[v].as<float>();
+  for (int i = 0; i < plan_.buffers; ++i) arguments.values[i] = b.values[i].as<float>();
   arguments.last_hidden = b.last_hidden.as<float>();
   arguments.tagged = b.outputs.device_words();
   arguments.barrier = barrier_.as<unsigned>();

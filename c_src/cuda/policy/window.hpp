@@ -56,7 +56,7 @@ class WindowKernel {
     PinnedBuffer host_in;
     TaggedOutputs outputs;
     DeviceBuffer in, front_hidden, front_lead, last_hidden;
-    DeviceBuffer values[policy::kMostVectors];  // by buffer
+    DeviceBuffer values[policy::kMostWindowBuffers];  // by buffer
   };
   // A kernel as this device launches it.
   struct Launch {
