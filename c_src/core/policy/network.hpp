@@ -133,9 +133,9 @@ struct SelectiveScan {
   StateId state = kNone;  // {channels, state}
 };
 
-// One step of a gated recurrence, unit by unit (kernels/common/cells.cuh). x: a sum for each gate; h: the same
-// of what the cell's state was before the frame, of recurrent cells only. out: the first row of the state
-// after the frame. All of them are {units}.
+// One step of a gated recurrence, unit by unit (kernels/common/cells.cuh). x: a sum for each gate; h: the
+// same of what the cell's state was before the frame, of recurrent cells only. out: the first row of the
+// state after the frame. All of them are {units}.
 struct GatedCell {
   formulas::Cell cell = formulas::Cell::gru;
   std::array<Span, formulas::kMaxGates> x, h;

@@ -6,6 +6,7 @@
 
 #include "core/policy/rounding.hpp"
 #include "core/trunk/edifice.hpp"
+#include "core/trunk/gated/gated.hpp"
 #include "core/trunk/loading.hpp"
 #include "core/trunk/mamba1/mamba1.hpp"
 
@@ -15,7 +16,7 @@ namespace {
 
 // A trunk is a line here and its folder.
 const std::vector<Trunk>& trunks() {
-  static const std::vector<Trunk> all = {mamba1::trunk()};
+  static const std::vector<Trunk> all = {mamba1::trunk(), gated::trunk()};
   return all;
 }
 

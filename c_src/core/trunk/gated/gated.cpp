@@ -47,13 +47,17 @@ class Loader {
         stated_(file),
         names_(names_of(stated_.architecture())),
         tensors_(stated_.relevant()),
-        reader_(tensors_, {"path", quote_path(file.path()), std::string("a policy of ") + names_.architecture},
+        reader_(tensors_,
+                {"path", quote_path(file.path()), std::string("a policy of ") + names_.architecture},
                 options.check_finite),
         recurrent_(formulas::recurrent(names_.cell)),
         // Edifice's norms of GRU and LSTM have an epsilon of their own.
         epsilon_(norm_epsilon(file, options, recurrent_ ? 1e-6f : 1e-5f)),
         window_(stated_.window(options)) {
-    require_no_options(options);
+    for (const auto& option : options.trunk) {
+      fail(ErrorKind::invalid_argument, ":" + option.first, ":", option.first,
+           " is not an option of a policy of ", names_.architecture);
+    }
   }
 
   PolicyWeights load() {
@@ -66,12 +70,13 @@ class Loader {
     for (std::int64_t i = 0; i < layers_; ++i) layer(i);
     output();
     policy_.config = config();
+    policy_.parameters = std::move(parameters_.all);
     check(policy_.network());
     compare_with_build();
     require_parameters(reader_, policy_.parameters);
     policy_.values = zeros_of<float>(policy_.network());
     read_parameters(reader_, &policy_);
-    policy_.fingerprint = weights_fingerprint(file_.tensors(), policy_.config.identity);
+    policy_.fingerprint = weights_fingerprint(trained(), policy_.config.identity);
     return std::move(policy_);
   }
 
@@ -140,8 +145,8 @@ class Loader {
     }
     const Product product = b_.product(b_.all(n_.frame), hidden, "input_projection", true);
     n_.input = {product};
-    add("input_projection.kernel", {d_input_, units_}, "{d_input, units}", product.weight);
-    add("input_projection.bias", {units_}, "{units}", product.bias);
+    parameters_.add("input_projection.kernel", {d_input_, units_}, "{d_input, units}", product.weight);
+    parameters_.add("input_projection.bias", {units_}, "{units}", product.bias);
   }
 
   // Of GRU and LSTM a layer begins with the norm of the layer before it.
@@ -153,8 +158,8 @@ class Loader {
   Norm norm(std::int64_t layer, const Span& in, const Span& out) {
     const std::string name = norm_name(layer);
     const Norm made = b_.norm(in, out, name, NormKind::layer, epsilon_, true);
-    add(name + ".gamma", {in.size}, "{size}", made.weight);
-    add(name + ".beta", {in.size}, "{size}", made.bias);
+    parameters_.add(name + ".gamma", {in.size}, "{size}", made.weight);
+    parameters_.add(name + ".beta", {in.size}, "{size}", made.bias);
     return made;
   }
 
@@ -183,7 +188,8 @@ class Loader {
     }
   }
 
-  // One matrix for the sums of all gates, which have rows of it one after another. Returns one of the products.
+  // One matrix for the sums of all gates, which have rows of it one after another. Returns one of the
+  // products.
   Product products(const std::string& name, const Span& in, const std::vector<VectorId>& gates, bool bias,
                    std::array<Span, formulas::kMaxGates>* sums, Block* block) {
     Product product = b_.product(in, b_.all(gates.front()), name, bias, gates_);
@@ -202,32 +208,29 @@ class Loader {
     const Span hidden{n_.hidden, 0, units_};
     const VectorId final = b_.vector("final", units_);
     n_.output.emplace_back(norm(layers_, hidden, b_.all(final)));
-    b_.heads(b_.all(final), heads_, &policy_.parameters);
+    std::int64_t width = 0;
+    for (const HeadSize& head : heads_) width += head.width;
+    const std::vector<OutputGroup> groups = groups_of(heads_);
+    const std::int64_t outputs = heads_.empty() ? units_ : groups.back().first + groups.back().count;
+    parameters_.add_heads(heads_, units_, b_.head(b_.all(final), width, outputs, false));
   }
 
   // ---- the tensors ----
-
-  // Matrices are {in, out}.
-  void add(const std::string& name, const Shape& shape, const char* axes, WeightId weight,
-           std::int64_t first = 0) {
-    PolicyParameter parameter{name, shape, axes, weight, static_cast<std::size_t>(first)};
-    parameter.transposed = shape.rank() > 1;
-    policy_.parameters.push_back(std::move(parameter));
-  }
 
   void add_gates(const std::string& of, std::int64_t size, const Product& x) {
     for (std::size_t g = 0; g < names_.gates.size(); ++g) {
       const std::string name = of + "_" + names_.gates[g];
       const auto row = static_cast<std::int64_t>(g) * units_;
-      add(name + ".kernel", {size, units_}, "{units, units}", x.weight, row * size);
-      add(name + ".bias", {units_}, "{units}", x.bias, row);
+      parameters_.add(name + ".kernel", {size, units_}, "{units, units}", x.weight, row * size);
+      parameters_.add(name + ".bias", {units_}, "{units}", x.bias, row);
     }
   }
 
   void add_fused(const std::string& of, std::int64_t size, const Product& x, const Product& h) {
-    add(of + "_input_proj.kernel", {size, gates_}, "{input, gates * units}", x.weight);
-    add(of + "_input_proj.bias", {gates_}, "{gates * units}", x.bias);
-    add(of + "_fused_scan." + of + "_recurrent_kernel", {units_, gates_}, "{units, gates * units}", h.weight);
+    parameters_.add(of + "_input_proj.kernel", {size, gates_}, "{input, gates * units}", x.weight);
+    parameters_.add(of + "_input_proj.bias", {gates_}, "{gates * units}", x.bias);
+    parameters_.add(of + "_fused_scan." + of + "_recurrent_kernel", {units_, gates_},
+                    "{units, gates * units}", h.weight);
   }
 
   void add_axon(std::int64_t layer, std::int64_t size, const Product& x, const Product& h) {
@@ -235,11 +238,12 @@ class Loader {
     for (std::size_t g = 0; g < names_.gates.size(); ++g) {
       const std::string gate = names_.gates[g];
       const auto row = static_cast<std::int64_t>(g) * units_;
-      add(of + ".input_kernel.wi" + gate, {size, units_}, "{input, units}", x.weight, row * size);
-      add(of + ".hidden_kernel.wh" + gate, {units_, units_}, "{units, units}", h.weight, row * units_);
+      parameters_.add(of + ".input_kernel.wi" + gate, {size, units_}, "{input, units}", x.weight, row * size);
+      parameters_.add(of + ".hidden_kernel.wh" + gate, {units_, units_}, "{units, units}", h.weight,
+                      row * units_);
       const bool of_input = has_recurrent_bias() && gate == "n";
-      add(of + ".bias.b" + (of_input ? "i" : "") + gate, {units_}, "{units}", x.bias, row);
-      if (of_input) add(of + ".bias.bh" + gate, {units_}, "{units}", h.bias, row);
+      parameters_.add(of + ".bias.b" + (of_input ? "i" : "") + gate, {units_}, "{units}", x.bias, row);
+      if (of_input) parameters_.add(of + ".bias.bh" + gate, {units_}, "{units}", h.bias, row);
     }
     std::vector<float>& initial = n_.states[static_cast<std::size_t>(layer)].initial;
     for (const char* part : {"h", "c"}) {
@@ -254,23 +258,32 @@ class Loader {
     const TensorView& view = reader_.take_as_it_is(name, Dtype::u32, {2}, "{2}");
     RandomKey key{};
     std::memcpy(key.data(), view.data, sizeof(key));
+    constants_.push_back({name, view.dtype, view.shape, {static_cast<const char*>(view.data), sizeof(key)}});
     return key;
+  }
+
+  // The tensors without keys, which an update of the weights does not have.
+  TensorMap trained() const {
+    TensorMap kept = tensors_;
+    for (const ConstantTensor& constant : policy_.config.constants) kept.erase(constant.name);
+    return kept;
   }
 
   PolicyConfig config() {
     PolicyConfig config;
     config.trunk = names_.architecture;
     config.d_input = d_input_, config.d_output = n_.size_of(n_.outs);
-    for (const HeadSize& head : heads_) config.groups.push_back({head.name, 0, head.count});
-    for (std::size_t i = 1; i < config.groups.size(); ++i) {
-      config.groups[i].first = config.groups[i - 1].first + config.groups[i - 1].count;
-    }
+    config.groups = groups_of(heads_);
+    config.constants = std::move(constants_);
     config.window = window_;
     config.state_signature = {layers_, units_, formulas::states_of(names_.cell), 0};
     config.facts = {{"d_model", units_},
                     {"norm_epsilon", static_cast<double>(epsilon_)},
                     {"layout", std::string(fused_ ? "fused" : "layers")}};
     config.identity = {names_.architecture, hex(hash64(&epsilon_, sizeof epsilon_))};
+    for (const ConstantTensor& key : config.constants) {
+      config.identity.push_back(hex(hash64(key.bytes.data(), key.bytes.size())));
+    }
     config.network = std::move(n_);
     config.products = products_of(config.network);
     return config;
@@ -289,6 +302,8 @@ class Loader {
   std::vector<HeadSize> heads_;
   NetworkBuilder b_;
   Network& n_ = b_.network;
+  EdificeParameters parameters_;
+  std::vector<ConstantTensor> constants_;
   PolicyWeights policy_;
   VectorId normed_ = kNone, before_ = kNone, out_ = kNone;
   std::vector<VectorId> x_, h_;  // of each gate

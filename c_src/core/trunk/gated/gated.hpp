@@ -7,9 +7,9 @@
 //
 //   state parts: h {1, units}; of LSTM h_c {2, units}, h and c
 //
-// Two layouts of GRU and LSTM are read: Axon's (gru_1.input_kernel.wir ...), where a GRU's n has a bias of its
-// own for U h, and states begin with what Axon draws from a stored key; and that of Edifice's fused kernels
-// (gru_1_input_proj, gru_1_fused_scan), without that bias and from zeros.
+// Two layouts of GRU and LSTM are read: Axon's (gru_1.input_kernel.wir ...), where a GRU's n has a bias of
+// its own for U h, and states begin with what Axon draws from a stored key; and that of Edifice's fused
+// kernels (gru_1_input_proj, gru_1_fused_scan), without that bias and from zeros.
 #pragma once
 
 #include "core/trunk/loading.hpp"

@@ -46,8 +46,8 @@ class Loader {
     add("input_proj.bias", {c_.d_model}, "{d_model}", w.input_proj_bias);
     for (std::size_t layer = 0; layer < w.layers.size(); ++layer) add_layer(layer, w.layers[layer]);
     add(prefix_ + "norm_f.weight", {c_.d_model}, "{d_model}", w.norm_f);
-    add("head.weight", {c_.d_output, c_.d_model}, "{d_output, d_model}", w.head);
-    add("head.bias", {c_.d_output}, "{d_output}", w.head_bias);
+    add("head.weight", {c_.d_output, c_.d_model}, "{d_output, d_model}", w.end.head);
+    add("head.bias", {c_.d_output}, "{d_output}", w.end.head_bias);
     return read(file_, reader_, std::move(made));
   }
 
