@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Loss do
   @moduledoc """
-  Losses of a policy's outputs: the value, and `d_outs`, its gradient by the outputs, which `ExPhil.Native.Mamba.grad/4` takes.
+  Losses of a policy's outputs: the value, and `d_outs`, its gradient by the outputs, which `ExPhil.Native.Policy.grad/4` takes.
 
   `outs` is f32 or f64, of any shape whose last axis is the outputs; `d_outs` has its type, shape and form. Values are computed
   in double. Every bad argument raises `ExPhil.Native.Error`; so do outputs without a finite loss.

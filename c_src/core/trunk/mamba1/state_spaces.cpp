@@ -5,16 +5,11 @@
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
-#include "core/trunk/mamba1/loaders.hpp"
+#include "core/trunk/mamba1/mamba1.hpp"
 
 namespace exphil::core::mamba1 {
 
 namespace {
-
-template <class... Parts>
-[[noreturn]] void bad(const Parts&... parts) {
-  fail(ErrorKind::invalid_checkpoint, "path", parts...);
-}
 
 // Files with state-spaces' names fix every option but the window.
 void apply(const PolicyLoadOptions& options, Spec* spec) {
@@ -29,52 +24,52 @@ void apply(const PolicyLoadOptions& options, Spec* spec) {
   spec->window = options.window.value_or(0);
 }
 
-class WeightsLoader {
+class Loader {
  public:
-  WeightsLoader(const Checkpoint& file, const PolicyLoadOptions& options)
+  Loader(const Checkpoint& file, const PolicyLoadOptions& options)
       : file_(file),
         reader_(file.tensors(), {"path", quote_path(file.path()), "a Mamba policy"}, options.check_finite) {
-    weights_.config.norm_epsilon = norm_epsilon(file, options);
-    apply(options, &weights_.config.spec);
+    c_.norm_epsilon = norm_epsilon(file, options);
+    apply(options, &c_.spec);
     const bool bare = !reader_.has("backbone.norm_f.weight") && reader_.has("norm_f.weight");
     prefix_ = bare ? "" : "backbone.";
   }
 
   PolicyWeights load() {
     infer_outer();
-    Config& c = weights_.config;
-    c.n_layer = count_layers();
+    c_.n_layer = count_layers();
     infer_mixer();
-    weights_.layers.resize(static_cast<std::size_t>(c.n_layer));
-    TensorReader parameters(reader_, &weights_);
-    parameters.take("input_proj.weight", {c.d_model, c.d_input}, "{d_model, d_input}", weights_.input_proj);
-    parameters.take("input_proj.bias", {c.d_model}, "{d_model}", weights_.input_proj_bias);
-    for (std::int64_t layer = 0; layer < c.n_layer; ++layer) load_layer(layer, parameters);
-    parameters.take(prefix_ + "norm_f.weight", {c.d_model}, "{d_model}", weights_.norm_f);
-    parameters.take("head.weight", {c.d_output, c.d_model}, "{d_output, d_model}", weights_.head);
-    parameters.take("head.bias", {c.d_output}, "{d_output}", weights_.head_bias);
-    reader_.require_all_taken();
-    weights_.fingerprint = weights_fingerprint(file_.tensors(), identity_of(c));
-    PolicyWeights made = describe(std::move(weights_));
-    check_derived(reader_, made);
-    return made;
+    Description made = describe(c_);
+    parameters_ = &made.policy.parameters;
+    const Weights& w = made.weights;
+    add("input_proj.weight", {c_.d_model, c_.d_input}, "{d_model, d_input}", w.input_proj);
+    add("input_proj.bias", {c_.d_model}, "{d_model}", w.input_proj_bias);
+    for (std::size_t layer = 0; layer < w.layers.size(); ++layer) add_layer(layer, w.layers[layer]);
+    add(prefix_ + "norm_f.weight", {c_.d_model}, "{d_model}", w.norm_f);
+    add("head.weight", {c_.d_output, c_.d_model}, "{d_output, d_model}", w.head);
+    add("head.bias", {c_.d_output}, "{d_output}", w.head_bias);
+    return read(file_, reader_, std::move(made));
   }
 
  private:
-  std::string layer_prefix(std::int64_t layer) const {
+  // A tensor that is one weight, if there is such a weight.
+  void add(const std::string& name, const Shape& shape, const char* axes, WeightId weight) {
+    if (weight != kNone) parameters_->push_back({name, shape, axes, weight});
+  }
+
+  std::string layer_prefix(std::size_t layer) const {
     return prefix_ + "layers." + std::to_string(layer) + ".";
   }
 
   void infer_outer() {
-    Config& c = weights_.config;
     const Shape& in = reader_.shape("input_proj.weight", 2, "{d_model, d_input}");
     const Shape& out = reader_.shape("head.weight", 2, "{d_output, d_model}");
-    c.d_model = in[0];
-    c.d_input = in[1];
-    c.d_output = out[0];
-    require_limit(c.d_model, kMaxDim, "d_model", "input_proj.weight");
-    require_limit(c.d_input, kMaxDim, "d_input", "input_proj.weight");
-    require_limit(c.d_output, kMaxDim, "d_output", "head.weight");
+    c_.d_model = in[0];
+    c_.d_input = in[1];
+    c_.d_output = out[0];
+    require_limit(c_.d_model, kMaxDim, "d_model", "input_proj.weight");
+    require_limit(c_.d_input, kMaxDim, "d_input", "input_proj.weight");
+    require_limit(c_.d_output, kMaxDim, "d_output", "head.weight");
   }
 
   // Layers are numbered from 0 without gaps; a gap shows as a missing tensor when the layer is loaded.
@@ -89,72 +84,67 @@ class WeightsLoader {
       if (numeric) indices.insert(index);
     }
     if (indices.empty())
-      bad("tensor \"", start, "0.norm.weight\" is missing from ", quote_path(file_.path()));
+      bad_checkpoint("tensor \"", start, "0.norm.weight\" is missing from ", quote_path(file_.path()));
     require_limit(static_cast<std::int64_t>(indices.size()), kMaxLayers, "the number of layers", start + "*");
     return static_cast<std::int64_t>(indices.size());
   }
 
   void infer_mixer() {
-    Config& c = weights_.config;
     const std::string mixer = layer_prefix(0) + "mixer.";
     const std::int64_t doubled = reader_.shape(mixer + "in_proj.weight", 2, "{2 d_inner, d_model}")[0];
     if (doubled % 2 != 0) {
-      bad("tensor \"", mixer, "in_proj.weight\" must have shape {2 d_inner, d_model}; got ", doubled,
-          " rows, an odd number");
+      bad_checkpoint("tensor \"", mixer, "in_proj.weight\" must have shape {2 d_inner, d_model}; got ",
+                     doubled, " rows, an odd number");
     }
-    c.d_inner = doubled / 2;
-    c.d_conv = reader_.shape(mixer + "conv1d.weight", 3, "{d_inner, 1, d_conv}")[2];
-    c.d_state = reader_.shape(mixer + "A_log", 2, "{d_inner, d_state}")[1];
-    c.dt_rank = reader_.shape(mixer + "dt_proj.weight", 2, "{d_inner, dt_rank}")[1];
-    require_limit(c.d_inner, kMaxDim, "d_inner", mixer + "in_proj.weight");
-    require_limit(c.d_conv, kMaxConvTaps, "d_conv", mixer + "conv1d.weight");
-    require_limit(c.d_state, kMaxState, "d_state", mixer + "A_log");
-    require_limit(c.dt_rank, kMaxDim, "dt_rank", mixer + "dt_proj.weight");
-    projection_bias_ = any_layer_has("in_proj.bias") || any_layer_has("out_proj.bias");
-    conv_bias_ = any_layer_has("conv1d.bias");
+    c_.d_inner = doubled / 2;
+    c_.d_conv = reader_.shape(mixer + "conv1d.weight", 3, "{d_inner, 1, d_conv}")[2];
+    c_.d_state = reader_.shape(mixer + "A_log", 2, "{d_inner, d_state}")[1];
+    c_.dt_rank = reader_.shape(mixer + "dt_proj.weight", 2, "{d_inner, dt_rank}")[1];
+    require_limit(c_.d_inner, kMaxDim, "d_inner", mixer + "in_proj.weight");
+    require_limit(c_.d_conv, kMaxConvTaps, "d_conv", mixer + "conv1d.weight");
+    require_limit(c_.d_state, kMaxState, "d_state", mixer + "A_log");
+    require_limit(c_.dt_rank, kMaxDim, "dt_rank", mixer + "dt_proj.weight");
+    c_.has.in_proj_bias = c_.has.out_proj_bias =
+        any_layer_has("in_proj.bias") || any_layer_has("out_proj.bias");
+    c_.has.conv_bias = any_layer_has("conv1d.bias");
   }
 
   bool any_layer_has(const std::string& tensor) const {
-    for (std::int64_t layer = 0; layer < weights_.config.n_layer; ++layer) {
+    for (std::size_t layer = 0; layer < static_cast<std::size_t>(c_.n_layer); ++layer) {
       if (reader_.has(layer_prefix(layer) + "mixer." + tensor)) return true;
     }
     return false;
   }
 
-  void load_layer(std::int64_t layer, TensorReader& parameters) {
-    const Config& c = weights_.config;
+  void add_layer(std::size_t layer, const LayerWeights& w) {
     const std::string mixer = layer_prefix(layer) + "mixer.";
-    const Shape inner{c.d_inner}, state{c.d_inner, c.d_state};
-    const std::int64_t projected = c.dt_rank + 2 * c.d_state;
-    Layer& w = weights_.layers[static_cast<std::size_t>(layer)];
-    parameters.take(layer_prefix(layer) + "norm.weight", {c.d_model}, "{d_model}", w.norm);
-    parameters.take(mixer + "in_proj.weight", {2 * c.d_inner, c.d_model}, "{2 d_inner, d_model}", w.in_proj);
-    parameters.take(mixer + "conv1d.weight", {c.d_inner, 1, c.d_conv}, "{d_inner, 1, d_conv}", w.conv);
-    parameters.take(mixer + "x_proj.weight", {projected, c.d_inner}, "{dt_rank + 2 d_state, d_inner}",
-                    w.x_proj);
-    parameters.take(mixer + "dt_proj.weight", {c.d_inner, c.dt_rank}, "{d_inner, dt_rank}", w.dt_proj);
-    parameters.take(mixer + "dt_proj.bias", inner, "{d_inner}", w.dt_proj_bias);
-    parameters.take(mixer + "A_log", state, "{d_inner, d_state}", w.a_log);
-    parameters.take(mixer + "D", inner, "{d_inner}", w.d);
-    parameters.take(mixer + "out_proj.weight", {c.d_model, c.d_inner}, "{d_model, d_inner}", w.out_proj);
-    if (conv_bias_) parameters.take(mixer + "conv1d.bias", inner, "{d_inner}", w.conv_bias);
-    if (projection_bias_) {
-      parameters.take(mixer + "in_proj.bias", {2 * c.d_inner}, "{2 d_inner}", w.in_proj_bias);
-      parameters.take(mixer + "out_proj.bias", {c.d_model}, "{d_model}", w.out_proj_bias);
-    }
+    const Shape inner{c_.d_inner}, state{c_.d_inner, c_.d_state};
+    const std::int64_t projected = c_.dt_rank + 2 * c_.d_state;
+    add(layer_prefix(layer) + "norm.weight", {c_.d_model}, "{d_model}", w.norm);
+    add(mixer + "in_proj.weight", {2 * c_.d_inner, c_.d_model}, "{2 d_inner, d_model}", w.in_proj);
+    add(mixer + "conv1d.weight", {c_.d_inner, 1, c_.d_conv}, "{d_inner, 1, d_conv}", w.conv);
+    add(mixer + "x_proj.weight", {projected, c_.d_inner}, "{dt_rank + 2 d_state, d_inner}", w.x_proj);
+    add(mixer + "dt_proj.weight", {c_.d_inner, c_.dt_rank}, "{d_inner, dt_rank}", w.dt_proj);
+    add(mixer + "dt_proj.bias", inner, "{d_inner}", w.dt_proj_bias);
+    add(mixer + "A_log", state, "{d_inner, d_state}", w.a_log);
+    add(mixer + "D", inner, "{d_inner}", w.d);
+    add(mixer + "out_proj.weight", {c_.d_model, c_.d_inner}, "{d_model, d_inner}", w.out_proj);
+    add(mixer + "conv1d.bias", inner, "{d_inner}", w.conv_bias);
+    add(mixer + "in_proj.bias", {2 * c_.d_inner}, "{2 d_inner}", w.in_proj_bias);
+    add(mixer + "out_proj.bias", {c_.d_model}, "{d_model}", w.out_proj_bias);
   }
 
   const Checkpoint& file_;
   CheckpointReader reader_;
   std::string prefix_;
-  bool projection_bias_ = false, conv_bias_ = false;
-  Weights weights_;
+  Config c_;
+  std::vector<PolicyParameter>* parameters_ = nullptr;
 };
 
 }  // namespace
 
 PolicyWeights load_state_spaces(const Checkpoint& file, const PolicyLoadOptions& options) {
-  return WeightsLoader(file, options).load();
+  return Loader(file, options).load();
 }
 
 }  // namespace exphil::core::mamba1

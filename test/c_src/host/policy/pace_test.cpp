@@ -57,9 +57,6 @@ class CountingPolicy final : public core::Policy {
     policy_->prefill(state, frames, seq, out);
   }
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots) override { return policy_->new_ring(slots); }
-  void ring_windows(core::FrameRing& ring, const core::RingWindows& windows, float* out) override {
-    policy_->ring_windows(ring, windows, out);
-  }
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override {
     policy_->window(windows, count, seq, out);
   }

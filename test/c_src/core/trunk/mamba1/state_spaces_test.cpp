@@ -53,7 +53,7 @@ TEST_CASE("every dimension is inferred", "[mamba_config]") {
   CHECK(c.n_layer == spec.n_layer);
   CHECK(c.norm_epsilon == 1e-5f);
   CHECK(weights->config.n_layer() == spec.n_layer);
-  const mamba1::Layer last = test::mamba_weights(*weights).layers.back();
+  const test::MambaLayer last = test::mamba_weights(*weights).layers.back();
   const std::string mixer = spec.prefix + "layers." + std::to_string(spec.n_layer - 1) + ".mixer.";
   CHECK(last.in_proj == floats(file.tensors.at(mixer + "in_proj.weight").data));
   CHECK(last.in_proj_bias.size() == (spec.projection_bias ? 24u : 0u));

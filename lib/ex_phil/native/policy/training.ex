@@ -1,0 +1,103 @@
+defmodule ExPhil.Native.Policy.Training do
+  @moduledoc false
+  # What Policy.forward/3, grad/4, weights/1 and update/2 do; their documentation is there.
+
+  import ExPhil.Native.Policy.Call, only: [failed: 1, not_a: 2]
+
+  alias ExPhil.Native.{Error, NIF, Options, Policy, Queue, Tensor}
+
+  def forward(%Policy{ref: ref}, frames, options) do
+    with {:ok, options} <- Options.read(options, [:initial_state, :return_state], &forward_options/1),
+         {:ok, frames, form} <- pack(frames, "frames"),
+         {:ok, state} <- state(options.initial_state),
+         {:ok, {outs, states}} <- Queue.run(&NIF.policy_forward(ref, frames, state, &1)) do
+      outs = Tensor.unpack(outs, form, fn names -> Enum.take(names, 2) ++ [nil] end)
+      {:ok, if(options.return_state, do: {outs, named(states, form)}, else: outs)}
+    else
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  def forward(policy, _frames, _options), do: not_a("policy", policy)
+
+  def grad(%Policy{ref: ref}, frames, d_outs, options) do
+    with {:ok, options} <- Options.read(options, [:initial_state, :d_frames], &grad_options/1),
+         {:ok, frames, form} <- pack(frames, "frames"),
+         {:ok, d_outs, _} <- pack(d_outs, "d_outs"),
+         {:ok, state} <- state(options.initial_state),
+         by_frames = options.d_frames,
+         {:ok, {gradients, d_frames}} <-
+           Queue.run(&NIF.policy_grad(ref, frames, d_outs, state, by_frames, &1)) do
+      gradients = named(gradients, form)
+      {:ok, if(options.d_frames, do: {gradients, Tensor.unpack(d_frames, form)}, else: gradients)}
+    else
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  def grad(policy, _frames, _d_outs, _options), do: not_a("policy", policy)
+
+  def weights(%Policy{ref: ref}) do
+    case NIF.policy_weights(ref) do
+      {:ok, weights} -> {:ok, Map.new(weights)}
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  def weights(policy), do: not_a("policy", policy)
+
+  def update(%Policy{ref: ref} = policy, weights) when is_map(weights) and not is_struct(weights) do
+    with {:ok, tensors} <- pack_all(weights),
+         {:ok, :ok} <- Queue.run(&NIF.update_policy(ref, tensors, &1)) do
+      with {:ok, info} <- Policy.info(policy), do: {:ok, %{policy | info: info}}
+    else
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  def update(%Policy{}, other), do: {:error, Error.invalid("weights", "a map of tensors by name", other)}
+  def update(policy, _weights), do: not_a("policy", policy)
+
+  defp forward_options(options) do
+    %{initial_state: options[:initial_state], return_state: Options.boolean(options, :return_state, false)}
+  end
+
+  defp grad_options(options) do
+    %{initial_state: options[:initial_state], d_frames: Options.boolean(options, :d_frames, false)}
+  end
+
+  defp state(nil), do: {:ok, nil}
+
+  # A tensor for each named part of a state.
+  defp state(parts) when is_map(parts) and not is_struct(parts) do
+    Enum.reduce_while(parts, {:ok, []}, fn {name, tensor}, {:ok, done} ->
+      with true <- is_atom(name), {:ok, plain, _} <- pack(tensor, ":initial_state") do
+        {:cont, {:ok, [{name, plain} | done]}}
+      else
+        false -> {:halt, {:error, Error.invalid(":initial_state", "a map whose keys are atoms", parts)}}
+        {:error, _} = error -> {:halt, error}
+      end
+    end)
+  end
+
+  defp state(other),
+    do: {:error, Error.invalid(":initial_state", "a map with a tensor for each part of a state", other)}
+
+  defp pack(tensor, argument), do: Tensor.pack(tensor, argument, "an Nx tensor or {:f32, shape, binary}")
+
+  defp pack_all(weights) do
+    Enum.reduce_while(weights, {:ok, []}, fn {name, tensor}, {:ok, done} ->
+      with :ok <- check_name(name), {:ok, plain, _} <- pack(tensor, name) do
+        {:cont, {:ok, [{name, plain} | done]}}
+      else
+        {:error, _} = error -> {:halt, error}
+      end
+    end)
+  end
+
+  defp check_name(name) when is_binary(name), do: :ok
+  defp check_name(name), do: {:error, Error.invalid("weights", "a map whose keys are strings", name)}
+
+  defp named(tensors, form),
+    do: Map.new(tensors, fn {name, tensor} -> {name, Tensor.unpack(tensor, form, fn _ -> [] end)} end)
+end
