@@ -30,7 +30,7 @@ constexpr PhaseWeights weights_of() {
                                 : kTeam.output.phases[kAt];
 }
 
-// A layer's first product, whose matrix is not staged: a lane holds its weights where they are few.
+// A layer's first product, whose matrix is not staged: a thread holds its weights where they are few.
 using FirstProduct = BlockProduct<kNetwork.layer.phases[0].index>;
 static_assert(kNetwork.layer.phases[0].kind == Kind::product && FirstProduct::kSplit == Split::rows,
               "a layer begins with a product of a vector on the board");
