@@ -189,7 +189,7 @@ __device__ __forceinline__ void Step::answer_rows(const Run& run) {
     const int agent = i / kRows, row = i % kRows;
     const int answer = rank_ * kRows + row;
     if (TEAM * kRows > kAnswers && answer >= kAnswers) continue;
-    if (AGENTS > 1 && run.first + agent >= args_.count) continue;
+    if (run.first + agent >= args_.count) continue;
     const float value = row_value<P, kList, kAt>(row_sum<P>(agent, kFirst + row), agent, run.w, kFirst + row);
     store(run.first + agent, answer, activated<kIndex, kOutput>(value));
   }
