@@ -88,10 +88,12 @@ Term policy_forward(Call& call, PolicyHandle& policy, core::TensorView frames,
 // {[{name, tensor}], the gradient of frames where asked for, else nil}
 Term policy_grad(Call& call, PolicyHandle& policy, core::TensorView frames, core::TensorView d_outs,
                  std::optional<StateTensors> state, bool by_frames);
+// loss.cpp
 // groups: [{name, first, count, binary}]. {[{name, loss, correct}], d_outs}
 using LossGroups = std::vector<std::tuple<std::string, std::int64_t, std::int64_t, bool>>;
 Term cross_entropy(Call& call, core::TensorView outs, LossGroups groups, core::TensorView targets);
 Term mean_squared_error(Call& call, core::TensorView outs, core::TensorView targets);  // {loss, d_outs}
+// optimiser.cpp
 // tensors: [{name, weight, gradient, m, v, decays}]; options: {learning_rate, beta1, beta2, epsilon,
 // weight_decay, clip_norm or nil, step}. {[{name, weight, m, v}], norm of all gradients}
 using AdamWInput =
