@@ -125,7 +125,6 @@ Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
 Term prefill(Call& call, SessionHandle& session, Frames frames);
 Term rollback(Call& call, SessionHandle& session, std::int64_t frames_back);
 Term resimulate(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames);
-Term pace(Call& call, SessionHandle& session, std::optional<double> fps);
 Term snapshot(Call& call, SessionHandle& session);
 Term restore(Call& call, SessionHandle& session, SnapshotHandle& snapshot);
 Term export_state(Call& call, SessionHandle& session);

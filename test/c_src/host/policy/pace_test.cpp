@@ -292,7 +292,7 @@ TEST_CASE("a pace outside the range is refused", "[policy][pace]") {
   for (const double fps : {0.0, -60.0, 10'001.0, 1e300}) {
     const test::CaughtError error = test::error_of([&] { core::pace_rate(fps); });
     CHECK(error.kind == core::ErrorKind::invalid_argument);
-    CHECK(error.argument == ":pace");
+    CHECK(error.argument == ":fps");
   }
   CHECK(core::pace_rate(60) == 60'000'000);
 }
