@@ -32,6 +32,7 @@ constexpr int own_channels(int size, int team) {
 // What follows from the network's lists alone. A vector that some phase reads channel by channel is divided
 // among the blocks; one that only products read is on the board.
 struct TeamPlan {
+  bool fits = true;  // policy_step has all that the network asks for
   Place places[kMostVectors] = {};
   Split splits[kMostPhases] = {};         // of the products
   int convolution_of[kMostVectors] = {};  // the only reader, which a product hands it to; -1: none
@@ -83,6 +84,8 @@ struct TeamPlan {
         ++readers[n.means[at].in].means;
         has_mean[n.means[at].in] = true;
         mean_of[n.means[at].out] = n.means[at].in;
+      } else if (block.phases[i].kind == Kind::cell) {
+        fits = false;
       } else {
         const Scan& s = n.scans[at];
         ++readers[s.x].channels, ++readers[s.dt].channels, ++readers[s.z].channels;
@@ -93,6 +96,7 @@ struct TeamPlan {
   constexpr void divide(const Network& n, int product, const Readers* readers) {
     const Product& p = n.products[product];
     if (p.outputs == 0) return;
+    if (p.counted != 0 || p.counted_first != 0) fits = false;
     splits[product] = p.is_short ? Split::own : places[p.in] == Place::own ? Split::depth : Split::rows;
     for (int o = 0; o < p.outputs; ++o) {
       const int v = p.out[o].vector;

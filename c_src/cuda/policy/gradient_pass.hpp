@@ -55,7 +55,9 @@ class GradientPass {
   void forward(const core::Product&) {}  // forward_launch() has them
   void forward(const core::Convolution& phase);
   void forward(const core::Softplus& phase);
-  void forward(const core::Mean&) {}  // its softplus's launch takes it
+  void forward(const core::Mean&) {}    // its softplus's launch takes it
+  void forward(const core::Recall&) {}  // require_gradient() refuses it, and a cell
+  void forward(const core::GatedCell&) {}
   void forward(const core::SelectiveScan& phase);
   policy::NormArguments norm_arguments(const core::Norm& phase) const;
   // One for each run of channels that is within a piece of what it reads and of what it writes.
@@ -73,6 +75,8 @@ class GradientPass {
   void back(const core::Convolution& phase);
   void back(const core::Softplus& phase);
   void back(const core::Mean&) {}  // its softplus's launch takes it
+  void back(const core::Recall&) {}
+  void back(const core::GatedCell&) {}
   void back(const core::SelectiveScan& phase);
   void own_scan_back(const core::SelectiveScan& phase);
   void weight_back(const core::Product& product, const std::vector<Matrix>& given);
