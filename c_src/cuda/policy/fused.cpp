@@ -194,12 +194,6 @@ void FusedSteps::collect(const Ticket& ticket, float* out) {
 }
 
 void FusedSteps::prepare_armed() {
-  if (dims_.network().has_cells()) {
-    core::fail(
-        core::ErrorKind::unsupported, ":latency",
-        "latency: :armed needs a policy whose step is one launch on a GPU; that of a policy with gated "
-        "cells (GRU, LSTM, minGRU, minLSTM) is several");
-  }
   if (limit_ == 0) {
     core::fail(core::ErrorKind::unsupported, ":latency",
                "latency: :armed needs a policy that fits one launch; this one is too large for ",

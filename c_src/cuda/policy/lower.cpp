@@ -1,6 +1,7 @@
 #include "cuda/policy/lower.hpp"
 
 #include <algorithm>
+#include <variant>
 
 #include "cuda/policy/lower_block.hpp"
 
@@ -69,9 +70,22 @@ std::vector<LoweredBlock> lower_layers(const core::PolicyConfig& config, Lowered
   return layers;
 }
 
+// Where the input is a copy of the frame to all of hidden, which the layers replace: a network whose frame is
+// hidden, without that copy.
+core::PolicyConfig without_copy(core::PolicyConfig config) {
+  core::Network& n = config.network;
+  const auto* const copy = n.input.size() == 1 ? std::get_if<core::Copy>(&n.input.front()) : nullptr;
+  if (copy == nullptr || n.layers.empty() || core::adds(n.layers.front().back())) return config;
+  if (!(copy->in == n.all_of(n.frame)) || !(copy->out == n.all_of(n.hidden))) return config;
+  n.frame = n.hidden;
+  n.input.clear();
+  return config;
+}
+
 }  // namespace
 
-Lowered lower(const core::PolicyConfig& config) {
+Lowered lower(const core::PolicyConfig& given) {
+  const core::PolicyConfig config = without_copy(given);
   const core::Network& n = config.network;
   require_at_most(config.n_layer(), kMostLayers, "layers");
   if (n.layers.empty()) cannot_lower("it has no layer");

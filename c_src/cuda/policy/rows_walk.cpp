@@ -82,9 +82,9 @@ class RowKernels::Walk {
   // read.
   float* array(int vector) const {
     const int owner = policy::row_place(n_, vector).owner;
-    if (owner == n_.frame) return b_.in.as<float>();
     if (owner == n_.outs) return job_.out;
     if (owner == n_.hidden && has_last_rows(owner)) return b_.last_hidden.as<float>();
+    if (owner == n_.frame) return b_.in.as<float>();  // which may be hidden
     return b_.arrays[static_cast<std::size_t>(owner)].as<float>();
   }
   bool has_last_rows(int owner) const { return last_rows_[static_cast<std::size_t>(owner)]; }

@@ -89,7 +89,7 @@ std::vector<KernelSpec> policy_kernel_variants() {
   for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed, bytes}) {
     for (const KernelSpec& spec : row_kernels(d)) all.push_back(spec);
   }
-  // The kernels over many rows alone, one cell with each kind of padding, and what ExPhil plays.
+  // Each cell with each kind of padding, and what ExPhil plays.
   std::vector<test::GatedSpec> cells = test::gated_specs();
   cells.push_back({formulas::Cell::gru, 287, 256, 81, 2, true});
   for (const test::GatedSpec& cell : cells) {
