@@ -104,6 +104,11 @@ class BlockLowering {
     made.carried_decays_input = core::decays_input(p, config_.window);
   }
 
+  template <class Gated>  // a recall or a cell
+  void add(const Gated&) {
+    cannot_lower("it has gated recurrences");
+  }
+
   // ---- products ----
 
   policy::Product& product(const LoweredPhase& phase) { return to_->products[phase.phase.index]; }
