@@ -7,7 +7,6 @@
 
 #include "core/error.hpp"
 #include "core/policy/rounding.hpp"
-#include "core/trunk/load.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/emulated_gpu.hpp"
 #include "cuda/policy/load_on_device.hpp"
@@ -17,14 +16,13 @@
 #include "cuda/policy/window.hpp"
 #include "kernels/policy/row_layout.cuh"
 #include "support/catch.hpp"
-#include "support/gated_network.hpp"
+#include "support/gated_policy.hpp"
+#include "support/numbers.hpp"
 #include "support/policy_forms.hpp"
-#include "support/shared_data.hpp"
 
 namespace exphil::test {
 namespace {
 
-using formulas::Cell;
 using policy::Kind;
 using Weights = std::shared_ptr<const core::PolicyWeights>;
 
@@ -34,8 +32,24 @@ std::vector<Kind> kinds(const policy::Block& block) {
   return kinds;
 }
 
+GatedSpec spec_of(const char* architecture, std::int64_t d_input, std::int64_t units, bool fused = false) {
+  GatedSpec spec;
+  spec.architecture = architecture, spec.d_input = d_input, spec.units = units, spec.fused = fused;
+  spec.projects = spec.architecture[0] == 'm' && d_input != units;
+  spec.heads = d_input < units;
+  return spec;
+}
+
+// Each cell, with what differs in the first layer: fewer values than units, more, and other padding.
+std::vector<GatedSpec> specs() {
+  std::vector<GatedSpec> all = {spec_of("gru", 9, 34), spec_of("gru", 70, 34, true), spec_of("lstm", 41, 34),
+                                spec_of("min_gru", 9, 34), spec_of("min_lstm", 65, 65)};
+  all.front().n_layer = 3;
+  return all;
+}
+
 cuda::PolicyDims dims_of(const GatedSpec& spec) {
-  return cuda::PolicyDims(gated_weights(spec)->config);
+  return cuda::PolicyDims(make_gated(spec)->config);
 }
 
 // Why the GPU does not take a network; empty: it does.
@@ -52,7 +66,7 @@ std::string why_not(Call call) {
 
 TEST_CASE("a gated layer is lowered to its products and a cell that writes hidden",
           "[cuda][policy][lower][gated]") {
-  const cuda::PolicyDims dims = dims_of({Cell::gru, 70, 34, 7, 2, true});
+  const cuda::PolicyDims dims = dims_of(spec_of("gru", 70, 34));
   const policy::Network& n = dims.network();
   // The frame is the first hidden.
   CHECK(n.input.count == 0);
@@ -85,17 +99,23 @@ TEST_CASE("a gated layer is lowered to its products and a cell that writes hidde
 
 // A product of what the cell writes replaces hidden.
 Weights with_product() {
-  GatedNetwork made({Cell::gru, 41, 34, 7, 2, true});
-  NetworkBuilder& b = made.builder();
-  for (core::Block& layer : b.n.layers) {
-    layer.back() = b.product(core::writes(layer[layer.size() - 2]), {b.n.hidden, 0, 34}, true);
+  auto made = std::make_shared<core::PolicyWeights>(*make_gated(spec_of("gru", 41, 34)));
+  core::Network& n = made->config.network;
+  Random random(5);
+  for (core::Block& layer : n.layers) {
+    core::Product product{core::writes(layer[layer.size() - 2]), core::writes(layer.back())};
+    product.weight = static_cast<core::WeightId>(n.weights.size());
+    n.weights.push_back({"closing product", 34, 34});
+    made->values.push_back(random.vector(34 * 34, -0.5f, 0.5f));
+    layer.back() = product;
   }
-  return made.weights();
+  core::check(n);
+  return made;
 }
 
 TEST_CASE("a cell that is added to hidden, and one whose output a product reads",
           "[cuda][policy][lower][gated]") {
-  const policy::Network added = dims_of({Cell::min_gru, 9, 34, 7, 2, false}).network();
+  const policy::Network added = dims_of(spec_of("min_gru", 9, 34)).network();
   CHECK(kinds(added.layer) == std::vector<Kind>{Kind::product, Kind::cell});
   CHECK(added.cells[0].out == added.hidden);
   CHECK(added.cells[0].adds);
@@ -108,20 +128,20 @@ TEST_CASE("a cell that is added to hidden, and one whose output a product reads"
 
 TEST_CASE("the text of a network has its cells and the values that norms count",
           "[cuda][policy][lower][gated]") {
-  const std::string gru = cuda::text_of(dims_of({Cell::gru, 70, 34, 7, 2, true}).network());
+  const std::string gru = cuda::text_of(dims_of(spec_of("gru", 70, 34)).network());
   CHECK(gru.find("Kind::cell") != std::string::npos);
   CHECK(gru.find("{formulas::Cell::gru,{") != std::string::npos);
   CHECK(gru.find(",34,70}") != std::string::npos);
   CHECK(gru.find(' ') == std::string::npos);
   std::set<std::string> texts;
-  for (const GatedSpec& spec : gated_specs()) texts.insert(cuda::text_of(dims_of(spec).network()));
-  CHECK(texts.size() == gated_specs().size());
+  for (const GatedSpec& spec : specs()) texts.insert(cuda::text_of(dims_of(spec).network()));
+  CHECK(texts.size() == specs().size());
 }
 
 TEST_CASE("a cell's state is packed unit by unit, and a new agent's state is the network's",
           "[cuda][policy][gated]") {
-  for (const GatedSpec& spec : gated_specs()) {
-    INFO(static_cast<int>(spec.cell) << " " << spec.d_input);
+  for (const GatedSpec& spec : specs()) {
+    INFO(spec.architecture << " " << spec.d_input);
     const cuda::PolicyDims dims = dims_of(spec);
     const core::Network& n = dims.config.network;
     std::vector<float> values, found(static_cast<std::size_t>(n.state_floats()));
@@ -129,7 +149,7 @@ TEST_CASE("a cell's state is packed unit by unit, and a new agent's state is the
       values.insert(values.end(), part.initial.begin(), part.initial.end());
     }
     const std::vector<float> packed = cuda::initial_state(dims);
-    CHECK(packed.empty() != spec.initial);
+    CHECK(packed.empty() == (spec.fused || spec.architecture[0] == 'm'));
     if (packed.empty()) continue;
     CHECK(packed[1] == values[1]);
     const std::size_t second = static_cast<std::size_t>(dims.network().layer_floats);
@@ -149,7 +169,7 @@ std::vector<std::string> entries_of_cells(const cuda::PolicyDims& dims) {
 }
 
 TEST_CASE("arrays and kernels of a cell over many rows", "[cuda][policy][gated]") {
-  const cuda::PolicyDims dims = dims_of({Cell::lstm, 41, 34, 7, 2, true});
+  const cuda::PolicyDims dims = dims_of(spec_of("lstm", 41, 34));
   const policy::Network& n = dims.network();
   // Both states are carried in the array from which the product reads the first.
   const policy::RowPlace before = policy::row_place(n, n.cells[0].before);
@@ -157,21 +177,20 @@ TEST_CASE("arrays and kernels of a cell over many rows", "[cuda][policy][gated]"
   CHECK(before.at == 0);
   CHECK(before.stride == 2 * 64);
   CHECK(entries_of_cells(dims) == std::vector<std::string>{"policy_cell_recall", "policy_cell_frame"});
-  CHECK(entries_of_cells(dims_of({Cell::min_gru, 9, 34, 7, 2, false})) ==
-        std::vector<std::string>{"policy_cell_time"});
+  CHECK(entries_of_cells(dims_of(spec_of("min_gru", 9, 34))) == std::vector<std::string>{"policy_cell_time"});
 }
 
 TEST_CASE("a team divides a cell unit by unit, and the kernels for windows do not take it",
           "[cuda][policy][lower][gated]") {
   cuda::DeviceProperties device;
   device.compute_major = 8, device.multiprocessors = 132, device.max_shared_per_block = 227 << 10;
-  for (const GatedSpec& spec : gated_specs()) {
+  for (const GatedSpec& spec : specs()) {
     const cuda::PolicyDims dims = dims_of(spec);
     CHECK_FALSE(policy::WindowPlan(dims.network()).fits);
     CHECK(cuda::window_candidates(device, dims, {}).empty());
     CHECK(cuda::team_candidates(device, dims, {}, 1).size() > 0);
   }
-  const policy::Network n = dims_of({Cell::gru, 287, 256, 81, 2, true}).network();
+  const policy::Network n = dims_of(spec_of("gru", 287, 256)).network();
   const policy::GatedCell& cell = n.cells[0];
   const policy::TeamPlan plan(n);
   REQUIRE(plan.fits);
@@ -187,17 +206,17 @@ TEST_CASE("a team divides a cell unit by unit, and the kernels for windows do no
 
 TEST_CASE("a team does not take a cell that another phase has to follow at once",
           "[cuda][policy][lower][gated]") {
-  policy::Network n = dims_of({Cell::gru, 34, 34, 7, 2, true}).network();
+  policy::Network n = dims_of(spec_of("gru", 34, 34)).network();
   REQUIRE(policy::TeamPlan(n).fits);
   n.products[n.layer.phases[0].index].in = n.cells[0].before;  // before anything recalls it
   CHECK_FALSE(policy::TeamPlan(n).fits);
-  policy::Network read = dims_of({Cell::min_gru, 34, 34, 7, 2, true}).network();
+  policy::Network read = dims_of(spec_of("min_gru", 34, 34)).network();
   read.products[read.output.phases[0].index].in = read.cells[0].x[0];
   CHECK_FALSE(policy::TeamPlan(read).fits);
 }
 
 TEST_CASE("a recall that the GPU's kernels cannot have is refused", "[cuda][policy][lower][gated]") {
-  core::PolicyConfig both = gated_weights({Cell::lstm, 34, 34, 7, 2, false})->config;
+  core::PolicyConfig both = make_gated(spec_of("lstm", 34, 34))->config;
   for (core::Block& layer : both.network.layers) {
     const auto of_state = [](const core::Phase& phase) { return core::recalled_by(phase) != core::kNone; };
     const core::VectorId before = core::writes(*std::find_if(layer.begin(), layer.end(), of_state)).vector;
@@ -209,7 +228,7 @@ TEST_CASE("a recall that the GPU's kernels cannot have is refused", "[cuda][poli
     }
   }
   CHECK(why_not([&] { cuda::lower(both); }).find("other values of a cell's state") != std::string::npos);
-  core::PolicyConfig other = gated_weights({})->config;
+  core::PolicyConfig other = make_gated(spec_of("gru", 34, 34))->config;
   for (core::Block& layer : other.network.layers) {
     for (core::Phase& phase : layer) {
       if (auto* const recall = std::get_if<core::Recall>(&phase)) recall->state ^= 1;
@@ -235,9 +254,9 @@ void check_gated(const Weights& weights, std::int64_t frames, const std::vector<
 
 TEST_CASE("gated policies on an emulated GPU", "[.emulated_gated]") {
   emulate_launches();
-  for (const GatedSpec& spec : gated_specs()) {
-    INFO(static_cast<int>(spec.cell) << " " << spec.d_input);
-    check_gated(gated_weights(spec), 9, {2, 5});
+  for (const GatedSpec& spec : specs()) {
+    INFO(spec.architecture << " " << spec.d_input);
+    check_gated(make_gated(spec), 9, {2, 5});
   }
   check_gated(with_product(), 9, {2});
   CHECK(emulated_launches("policy_cell_frame") > 0);
@@ -247,37 +266,21 @@ TEST_CASE("gated policies on an emulated GPU", "[.emulated_gated]") {
 
 TEST_CASE("precisions of gated policies on an emulated GPU", "[.emulated_gated_precision]") {
   emulate_launches();
-  for (const auto& [spec, precision] :
-       {std::pair(GatedSpec{Cell::gru, 70, 34, 7, 2, true}, core::Precision::int8),
-        std::pair(GatedSpec{Cell::lstm, 9, 34, 7, 2, true}, core::Precision::bf16),
-        std::pair(GatedSpec{Cell::min_gru, 9, 34, 7, 1}, core::Precision::f16)}) {
+  for (const auto& [spec, precision] : {std::pair(spec_of("gru", 70, 34), core::Precision::int8),
+                                        std::pair(spec_of("lstm", 9, 34), core::Precision::bf16),
+                                        std::pair(spec_of("min_gru", 9, 34), core::Precision::f16)}) {
     INFO(core::precision_name(precision));
-    check_gated(std::make_shared<core::PolicyWeights>(core::rounded_weights(*gated_weights(spec), precision)),
-                9, {3});
+    check_gated(std::make_shared<core::PolicyWeights>(core::rounded_weights(*make_gated(spec), precision)), 9,
+                {3});
   }
 }
 
-// Recorded policies, as ExPhil's agents play them.
-struct Recorded {
-  std::string folder;
-  std::int64_t seq;
-};
-const std::vector<Recorded>& small_recorded() {
-  static const std::vector<Recorded> all = {{"gru_e32_h32_w20", 20},     {"gru_fused_e32_h32_w20", 20},
-                                            {"lstm_e32_h32_w20", 20},    {"lstm_fused_e32_h32_w20", 20},
-                                            {"min_gru_e32_h32_w20", 20}, {"min_lstm_e32_h32_w20", 20}};
-  return all;
-}
-std::string path_of(const Recorded& set, const char* file) {
-  return shared_path("exphil/trunks/" + set.folder + "/" + file);
-}
-
-void check_recorded(const Recorded& set, std::int64_t windows) {
-  INFO(set.folder);
-  const Weights weights = core::load_weights(core::Checkpoint::open(path_of(set, "policy.bin")), {});
+// The windows that Axon answered.
+void check_recorded(const RecordedTrunk& set, std::int64_t windows) {
+  INFO(set.name);
+  const Weights weights = set.load();
   const auto policy = load_on_device(weights, 16);
-  const std::vector<float> frames = read_f32(path_of(set, "io.safetensors"), "windows"),
-                           expected = read_f32(path_of(set, "io.safetensors"), "logits_batch1");
+  const std::vector<float> frames = set.io("windows"), expected = set.io("logits_batch1");
   const auto outputs = static_cast<std::size_t>(windows * weights->config.d_output);
   std::vector<float> found(outputs);
   policy->window(frames.data(), windows, set.seq, found.data());
@@ -286,7 +289,9 @@ void check_recorded(const Recorded& set, std::int64_t windows) {
 
 TEST_CASE("recorded gated policies on an emulated GPU", "[.emulated_gated_recorded]") {
   emulate_launches();
-  for (const Recorded& set : small_recorded()) check_recorded(set, 2);
+  for (const RecordedTrunk& set : recorded_trunks()) {
+    if (set.seq == 20) check_recorded(set, 2);
+  }
 }
 
 TEST_CASE("gated policies run without a GPU", "[cuda][policy][emulated][gated]") {
@@ -312,16 +317,16 @@ TEST_CASE("gated policies in several precisions run without a GPU", "[cuda][poli
 }
 
 TEST_CASE("recorded gated policies run without a GPU", "[cuda][policy][emulated][gated][exphil]") {
-  if (!have_shared("exphil/trunks/README.md")) return;
+  if (!have_trunks()) return;
   require_passed(
       run_over_emulated("[.emulated_gated_recorded]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
 }
 
 TEST_CASE("gated policies on the GPU", "[cuda][gpu][policy][gated]") {
   if (!have_device()) return;
-  for (GatedSpec spec : gated_specs()) {
-    INFO(static_cast<int>(spec.cell) << " " << spec.d_input);
-    check_gated(gated_weights(spec), 40, {2, 9, 300});
+  for (GatedSpec spec : specs()) {
+    INFO(spec.architecture << " " << spec.d_input);
+    check_gated(make_gated(spec), 40, {2, 9, 300});
   }
   check_gated(with_product(), 40, {2, 9});
 }
@@ -329,28 +334,25 @@ TEST_CASE("gated policies on the GPU", "[cuda][gpu][policy][gated]") {
 TEST_CASE("gated policies in every precision on the GPU", "[cuda][gpu][policy][gated][precision]") {
   if (!have_device()) return;
   for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
-    for (const GatedSpec& spec : gated_specs()) {
-      INFO(static_cast<int>(spec.cell) << " " << core::precision_name(precision));
-      check_gated(
-          std::make_shared<core::PolicyWeights>(core::rounded_weights(*gated_weights(spec), precision)), 12,
-          {5});
+    for (const GatedSpec& spec : specs()) {
+      INFO(spec.architecture << " " << core::precision_name(precision));
+      check_gated(std::make_shared<core::PolicyWeights>(core::rounded_weights(*make_gated(spec), precision)),
+                  12, {5});
     }
   }
 }
 
 TEST_CASE("recorded gated policies on the GPU", "[cuda][gpu][policy][gated][exphil]") {
-  if (!have_device() || !have_shared("exphil/trunks/README.md")) return;
-  for (const Recorded& set : small_recorded()) check_recorded(set, 8);
-  check_recorded({"gru_e287_h256_w60", 60}, 8);
+  if (!have_device() || !have_trunks()) return;
+  for (const RecordedTrunk& set : recorded_trunks()) check_recorded(set, 8);
 }
 
-// Bits of a batch and of a sequence, at the size that is played.
-TEST_CASE("a gated policy of the size that is played, on the GPU", "[cuda][gpu][policy][gated][exphil]") {
-  if (!have_device() || !have_shared("exphil/trunks/README.md")) return;
-  for (const char* folder : {"gru_e287_h256_w60", "lstm_e32_h32_w20", "min_lstm_e32_h32_w20"}) {
-    INFO(folder);
-    const Weights weights =
-        core::load_weights(core::Checkpoint::open(path_of({folder, 0}, "policy.bin")), {});
+// One of them is of the size that is played.
+TEST_CASE("recorded gated policies in every call on the GPU", "[cuda][gpu][policy][gated][exphil]") {
+  if (!have_device() || !have_trunks()) return;
+  for (const RecordedTrunk& set : recorded_trunks()) {
+    INFO(set.name);
+    const Weights weights = set.load();
     check_policy_form(*load_on_device(weights, 1200), *weights, 70, {2, 33, 1030});
   }
 }
