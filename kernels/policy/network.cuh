@@ -10,10 +10,10 @@
 //   others.
 // - There are no recalls: a cell has the vector that recalls its state, and writes hidden itself.
 //
-// A new kind of phase: a struct and an array here, its making in lower_block.cpp and its text in lower_text.cpp,
-// and its place in each family of kernels. In the step's: policy/team_plan.cuh (who reads and writes channel
-// by channel), team_layout.cuh and pack_team.cpp (its weights), held.cuh (a state that threads hold), and a
-// member function that Step::walk calls.
+// A new kind of phase: a struct and an array here, its making in lower_block.cpp and its text in
+// lower_text.cpp, and its place in each family of kernels. In the step's: policy/team_plan.cuh (who reads and
+// writes channel by channel), team_layout.cuh and pack_team.cpp (its weights), held.cuh (a state that threads
+// hold), and a member function that Step::walk calls.
 //
 // Plain types, compiled by the host compiler and by NVRTC.
 #pragma once

@@ -120,10 +120,10 @@ __device__ __forceinline__ void Step::cell(Run& run) {
     const int at = state_at<kVector, 1>(run.layer, kOf.state_at, c);
     Real x[kGates], h[kGates], values[Items::kStates];
     for_each_number<0, kGates>([&](auto gate) __attribute__((always_inline)) {
-      constexpr int kGate = decltype(gate)::value;
-      x[kGate] = {act_.vector<kOf.x[kGate]>()[agent][c]};
+      constexpr int kGate = decltype(gate)::value, kX = Items::kOf.x[kGate], kH = Items::kOf.h[kGate];
+      x[kGate] = {act_.vector<kX>()[agent][c]};
       h[kGate] = {0.0f};
-      if constexpr (formulas::recurrent(kOf.cell)) h[kGate] = {act_.vector<kOf.h[kGate]>()[agent][c]};
+      if constexpr (kH != kNoVector) h[kGate] = {act_.vector<kH>()[agent][c]};
     });
 #pragma unroll
     for (int s = 0; s < Items::kStates; ++s) {
