@@ -58,8 +58,16 @@ Term xla_registered(Call& call, std::string path, std::string target, std::strin
 using LoadOptions =
     std::tuple<std::int64_t, std::optional<double>, bool, std::optional<std::int64_t>, Atom,
                std::vector<std::tuple<Atom, Atom>>, std::vector<std::tuple<Atom, std::int64_t>>>;
-Term load_policy(Call& call, BackendChoice backend, std::int64_t device, std::string path,
-                 LoadOptions options);
+// from: a path, or {NamedTensors, [{key, text}]}, the weights and what a file would have as metadata
+Term load_policy(Call& call, BackendChoice backend, std::int64_t device, Term from, LoadOptions options);
+// The low and high 32 bits.
+using SeedTuple = std::tuple<std::int64_t, std::int64_t>;
+inline std::uint64_t seed_of(const SeedTuple& seed) {
+  return static_cast<std::uint64_t>(std::get<0>(seed)) | static_cast<std::uint64_t>(std::get<1>(seed)) << 32;
+}
+// [{name, tensor}], which load_policy takes
+using InitialSizes = std::vector<std::tuple<Atom, std::int64_t>>;
+Term initial_weights(Call& call, Atom trunk, InitialSizes sizes, SeedTuple seed);
 // tensors: every weight by the name of the checkpoint; the model's sessions end.
 using NamedTensors = std::vector<std::tuple<std::string, core::TensorView>>;
 Term update_policy(Call& call, PolicyHandle& policy, NamedTensors tensors);
@@ -68,8 +76,7 @@ Term window(Call& call, PolicyHandle& policy, core::TensorView windows);
 // options: {window or 0, pad, rules, history or 0, pace in frames per second or nil, latency}; rules:
 // {temperature, deterministic, deterministic_buttons, {press, release} or nil, seed}, the seed as its low and
 // high 32 bits
-using RulesTuple = std::tuple<double, bool, bool, std::optional<std::tuple<double, double>>,
-                              std::tuple<std::int64_t, std::int64_t>>;
+using RulesTuple = std::tuple<double, bool, bool, std::optional<std::tuple<double, double>>, SeedTuple>;
 using SessionTuple = std::tuple<std::int64_t, Atom, RulesTuple, std::int64_t, std::optional<double>, Atom>;
 Term new_session(Call& call, PolicyHandle& policy, SessionTuple options);
 
@@ -83,16 +90,25 @@ Term policy_forward(Call& call, PolicyHandle& policy, core::TensorView frames,
 // {[{name, tensor}], the gradient of frames where asked for, else nil}
 Term policy_grad(Call& call, PolicyHandle& policy, core::TensorView frames, core::TensorView d_outs,
                  std::optional<StateTensors> state, bool by_frames);
-// groups: [{name, first, count, binary}]. {[{name, loss, correct}], d_outs}
-using LossGroups = std::vector<std::tuple<std::string, std::int64_t, std::int64_t, bool>>;
-Term cross_entropy(Call& call, core::TensorView outs, LossGroups groups, core::TensorView targets);
-Term mean_squared_error(Call& call, core::TensorView outs, core::TensorView targets);  // {loss, d_outs}
 // tensors: [{name, weight, gradient, m, v, decays}]; options: {learning_rate, beta1, beta2, epsilon,
 // weight_decay, clip_norm or nil, step}. {[{name, weight, m, v}], norm of all gradients}
 using AdamWInput =
     std::tuple<std::string, core::TensorView, core::TensorView, core::TensorView, core::TensorView, bool>;
 using AdamWOptions = std::tuple<double, double, double, double, double, std::optional<double>, std::int64_t>;
 Term adamw(Call& call, std::vector<AdamWInput> tensors, AdamWOptions options);
+
+// loss.cpp
+// groups: [{name, first, count, binary}]; mask: s32, 0 for rows that do not count, or nil.
+// {[{name, loss, correct}], d_outs}
+using LossGroups = std::vector<std::tuple<std::string, std::int64_t, std::int64_t, bool>>;
+Term cross_entropy(Call& call, core::TensorView outs, LossGroups groups, core::TensorView targets,
+                   std::optional<core::TensorView> mask);
+// {loss, d_outs}
+Term mean_squared_error(Call& call, core::TensorView outs, core::TensorView targets,
+                        std::optional<core::TensorView> mask);
+// draws: {temperature, seed, frame}, or nil for the likeliest. s32, in the form of cross_entropy's targets.
+using DrawsTuple = std::tuple<double, SeedTuple, SeedTuple>;
+Term choose(Call& call, core::TensorView outs, LossGroups groups, std::optional<DrawsTuple> draws);
 
 // semiseparable_layer.cpp
 // from: a path, or [{name, tensor}]

@@ -86,8 +86,7 @@ core::PlayRules rules_of(const RulesTuple& given) {
   if (const auto& hysteresis = std::get<3>(given)) {
     rules.hysteresis = {std::get<0>(*hysteresis), std::get<1>(*hysteresis)};
   }
-  const auto [low, high] = std::get<4>(given);
-  rules.seed = static_cast<std::uint64_t>(high) << 32 | (static_cast<std::uint64_t>(low) & 0xffffffffu);
+  rules.seed = seed_of(std::get<4>(given));
   return rules;
 }
 

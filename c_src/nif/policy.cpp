@@ -1,7 +1,11 @@
 // Policies: loading onto a backend, their description, and the stateless window.
+#include <cstring>
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/trunk/initial.hpp"
 #include "core/trunk/load.hpp"
 #include "nif/frames.hpp"
 #include "nif/functions.hpp"
@@ -31,12 +35,20 @@ core::PolicyLoadOptions load_options_of(const LoadOptions& given) {
   return options;
 }
 
-// [{name, first, count}] in the order of the outputs.
+// An atom that the VM has already, or else a binary: a file must not make atoms, which are never freed.
+Term encode_name(Call& call, const std::string& name) {
+  Term atom = 0;
+  return enif_make_existing_atom(call.env(), name.c_str(), &atom, ERL_NIF_LATIN1) != 0 ? atom
+                                                                                       : encode(call, name);
+}
+
+// [{name, first, count, binary}] in the order of the outputs.
 Term encode_groups(Call& call, const core::PolicyConfig& config) {
   std::vector<Term> groups;
   for (const core::OutputGroup& group : config.groups) {
-    groups.push_back(enif_make_tuple3(call.env(), encode_atom(call, group.name.c_str()),
-                                      encode_integer(call, group.first), encode_integer(call, group.count)));
+    groups.push_back(enif_make_tuple4(call.env(), encode_name(call, group.name),
+                                      encode_integer(call, group.first), encode_integer(call, group.count),
+                                      encode_bool(call, group.binary)));
   }
   return encode_list(call, groups);
 }
@@ -52,6 +64,26 @@ Term encode_facts(Call& call, const core::PolicyConfig& config) {
     facts.push_back(enif_make_tuple2(call.env(), encode_atom(call, name.c_str()), value));
   }
   return encode_list(call, facts);
+}
+
+core::TensorMap tensors_of(const NamedTensors& given) {
+  core::TensorMap tensors;
+  for (const auto& [name, view] : given) tensors[name] = view;
+  return tensors;
+}
+
+// from: a path, or {[{name, tensor}], [{key, text}]}
+std::shared_ptr<const core::PolicyWeights> weights_from(Call& call, Term from,
+                                                        const core::PolicyLoadOptions& options) {
+  if (!enif_is_tuple(call.env(), from)) {
+    const auto path = Decoder<std::string>::decode(call, from, "path");
+    return core::load_weights(core::Checkpoint::open(path), options);
+  }
+  using Metadata = std::vector<std::tuple<std::string, std::string>>;
+  const auto [given, texts] = Decoder<std::tuple<NamedTensors, Metadata>>::decode(call, from, "weights");
+  std::map<std::string, std::string> metadata;
+  for (const auto& [key, text] : texts) metadata[key] = text;
+  return core::load_weights(tensors_of(given), std::move(metadata), options);
 }
 
 std::shared_ptr<LoadedPolicy> load_weights_onto(core::Backend& backend,
@@ -79,8 +111,7 @@ const core::PolicyWeights& LoadedPolicy::trainable() const {
   return *weights;
 }
 
-Term load_policy(Call& call, BackendChoice choice, std::int64_t device, std::string path,
-                 LoadOptions options) {
+Term load_policy(Call& call, BackendChoice choice, std::int64_t device, Term from, LoadOptions options) {
   core::PolicyOptions model_options;
   if (std::get<0>(options) < 1 || std::get<0>(options) > kMaxSessions) {
     fail(ErrorKind::invalid_argument, ":max_sessions", ":max_sessions must be from 1 to ", kMaxSessions,
@@ -89,16 +120,28 @@ Term load_policy(Call& call, BackendChoice choice, std::int64_t device, std::str
   model_options.max_sessions = std::get<0>(options);
   model_options.device = static_cast<int>(device);
 
-  const auto weights = core::load_weights(core::Checkpoint::open(path), load_options_of(options));
+  const auto weights = weights_from(call, from, load_options_of(options));
   core::Backend& backend = open_backend(choice, device);
   return encode_handle(call, PolicyHandle(load_weights_onto(backend, weights, model_options)));
 }
 
+Term initial_weights(Call& call, Atom trunk, InitialSizes given, SeedTuple seed) {
+  core::NamedSizes sizes;
+  for (const auto& [name, size] : given) sizes.emplace_back(name.name, size);
+  std::vector<Term> terms;
+  for (const core::InitialTensor& tensor : core::initial_weights(trunk.name, sizes, seed_of(seed))) {
+    const std::size_t bytes = tensor.values.size() * sizeof(float);
+    NewBinary binary(bytes);
+    std::memcpy(binary.data(), tensor.values.data(), bytes);
+    terms.push_back(enif_make_tuple2(call.env(), encode(call, tensor.name),
+                                     encode_tensor(call, core::Dtype::f32, tensor.shape, binary.term(call))));
+  }
+  return encode_list(call, terms);
+}
+
 Term update_policy(Call& call, PolicyHandle& handle, NamedTensors given) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
-  core::TensorMap tensors;
-  for (const auto& [name, view] : given) tensors[name] = view;
-  const auto weights = core::replace_weights(loaded->trainable(), tensors);
+  const auto weights = core::replace_weights(loaded->trainable(), tensors_of(given));
   handle.replace(load_weights_onto(*loaded->backend, weights, loaded->options));
   return encode_atom(call, "ok");
 }

@@ -3,12 +3,14 @@
 #include <charconv>
 #include <cmath>
 #include <system_error>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "core/policy/rounding.hpp"
 #include "core/trunk/loading.hpp"
 #include "core/trunk/mamba1/loaders.hpp"
+#include "core/trunk/output_groups.hpp"
 
 namespace exphil::core {
 
@@ -89,9 +91,21 @@ std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy
   return weights;
 }
 
+std::shared_ptr<const PolicyWeights> load_weights(const TensorMap& tensors,
+                                                  std::map<std::string, std::string> metadata,
+                                                  const PolicyLoadOptions& options) {
+  try {
+    return load_weights(Checkpoint::of(tensors, std::move(metadata)), options);
+  } catch (const Error& error) {
+    if (error.argument() != "path") throw;
+    fail(error.kind(), "weights", error.what());
+  }
+}
+
 std::shared_ptr<const PolicyWeights> load_weights(const Checkpoint& file, const PolicyLoadOptions& options) {
-  const PolicyWeights weights = mamba1::is_edifice(file) ? mamba1::load_edifice(file, options)
-                                                         : mamba1::load_state_spaces(file, options);
+  PolicyWeights weights = mamba1::is_edifice(file) ? mamba1::load_edifice(file, options)
+                                                   : mamba1::load_state_spaces(file, options);
+  name_outputs(file.metadata(), &weights.config);
   return std::make_shared<const PolicyWeights>(rounded_weights(weights, options.precision));
 }
 

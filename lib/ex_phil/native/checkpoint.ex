@@ -5,6 +5,7 @@ defmodule ExPhil.Native.Checkpoint do
   """
 
   alias ExPhil.Native.{Error, Mamba, NIF, Options, Queue, Safetensors}
+  alias ExPhil.Native.Policy.Weights
 
   @dialect_options [:dialect, :window, :chunk_size, :dt]
 
@@ -63,14 +64,14 @@ defmodule ExPhil.Native.Checkpoint do
     do: {:error, Error.new(:internal, "to", "#{Error.quoted(to)} is not the model it was written from")}
 
   @doc """
-  What a safetensors file of this model's weights must say beside them, for `ExPhil.Native.Safetensors.write/3`:
-
-      info = Mamba.info(model)
-      :ok = Safetensors.write(path, Mamba.weights!(model), Checkpoint.metadata(info))
+  What a safetensors file of this model's weights must say beside them. `ExPhil.Native.Mamba.save/2` writes both.
   """
   @spec metadata(Mamba.info()) :: %{String.t() => String.t()}
   # Read by core/policy/config.cpp and edifice.cpp.
-  def metadata(%{dialect: :state_spaces} = info), do: epsilon(info)
+  def metadata(%{dialect: :state_spaces} = info) do
+    window = if info.window, do: %{"exphil_native.window_size" => to_string(info.window)}, else: %{}
+    info |> epsilon() |> Map.merge(window) |> Map.merge(Weights.heads_metadata(info.groups))
+  end
 
   def metadata(info) do
     for {key, value} <- [

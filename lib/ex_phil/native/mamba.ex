@@ -29,8 +29,9 @@ defmodule ExPhil.Native.Mamba do
   import ExPhil.Native.Mamba.Call
   import ExPhil.Native.Raising, only: [raising: 2]
 
-  alias ExPhil.Native.{Device, Error, NIF, Options, Queue, Safetensors, Telemetry, Tensor}
+  alias ExPhil.Native.{Device, Error, NIF, Options, Queue, Telemetry, Tensor}
   alias ExPhil.Native.Mamba.{Automatic, Loading, Model, Session, Snapshot, States, Training}
+  alias ExPhil.Native.Policy.Weights
 
   @type model :: Model.t()
   @type session :: Session.t()
@@ -63,7 +64,7 @@ defmodule ExPhil.Native.Mamba do
           window: nil | pos_integer(),
           chunk_size: nil | pos_integer(),
           dt: :mean | :per_channel,
-          groups: [{atom(), Range.t()}],
+          groups: [ExPhil.Native.Loss.group()],
           precision: :f32 | :bf16 | :f16 | :int8,
           backend: :cuda | :host,
           choice: choice(),
@@ -73,7 +74,7 @@ defmodule ExPhil.Native.Mamba do
         }
 
   @doc """
-  Loads a checkpoint onto a backend.
+  Loads a checkpoint onto a backend: a file, or a map of its tensors by name, such as `weights/1` returns.
 
     * `:backend`, `:device` - where to; see `ExPhil.Native.Device`, and below for `:auto`, the default
     * `:precision` - of the weights: `:f32`, `:bf16`, `:f16` or `:int8` (see below)
@@ -81,6 +82,7 @@ defmodule ExPhil.Native.Mamba do
     * `:norm_epsilon` - added to the mean square in the norms (the file's metadata `"norm_epsilon"`,
       else 1.0e-5)
     * `:check_finite` - refuse weights that are NaN or infinite (`true`)
+    * `:heads` - names of the outputs, of a map of tensors: see `init/2`. A file of `save/2` has its own
 
   Options that a file of Edifice may not contain; an option that contradicts the file is an error:
 
@@ -105,22 +107,46 @@ defmodule ExPhil.Native.Mamba do
   another precision are refused (`:mismatch`). `forward/3`, `grad/4`, `weights/1` and `update/2` need `:f32`, and give an error of kind
   `:unsupported` otherwise. A weight that is too large for `:f16`, or not finite with `:int8`, is an error of kind `:limit_exceeded`.
   """
-  @spec load(Path.t(), keyword()) :: result(model())
-  def load(path, options \\ []) do
-    with :ok <- Safetensors.check_path(path),
+  @spec load(Path.t() | weights(), keyword()) :: result(model())
+  def load(path_or_weights, options \\ []) do
+    with {:ok, {from, options}} <- Weights.source(path_or_weights, options),
          {:ok, {backend, device, options}} <- Loading.options(options) do
-      load = fn backend, device -> load(path, backend, device, options) end
+      load = fn backend, device -> load(from, backend, device, options) end
       if backend == :auto, do: Automatic.load(load, device), else: load.(backend, device)
     end
   end
 
-  defp load(path, backend, device, options) do
-    with {:ok, ref} <- Queue.run(&NIF.load_policy(backend, device, path, options, &1)),
+  defp load(from, backend, device, options) do
+    with {:ok, ref} <- Queue.run(&NIF.load_policy(backend, device, from, options, &1)),
          {:ok, info} <- NIF.policy_info(ref) do
       {:ok, %Model{ref: ref, info: Loading.info(info, :named)}}
     else
       {:error, reason} -> failed(reason)
     end
+  end
+
+  @doc """
+  A new policy of the trunk `:mamba1`, to train: fresh weights, resident on a backend.
+
+    * `:d_input`, `:d_model`, `:layers` - sizes, which must be given
+    * `:d_output` - the number of outputs, or instead `:heads`, their names in order: `[stick: 7, buttons: {4, :binary}]` is one
+      choice of seven and four separate events. `groups` of `info/1` has them then, and `ExPhil.Native.Loss` takes those
+    * `:seed` - an integer (0). The same sizes and seed give the same bits on every machine and backend
+    * `:backend`, `:device`, `:max_sessions`, `:norm_epsilon`, `:window` - as in `load/2`
+    * of `:mamba1`: `:d_state` (16), `:d_conv` (4), `:expand` (2), `:dt_rank` (`d_model` / 16, rounded up)
+
+  The weights begin as in state-spaces/mamba (`mamba_simple.py`, `mixer_seq_simple.py`): linear maps and the convolution uniform
+  by fan-in, as in PyTorch, `out_proj` divided by the square root of the number of layers; `A_log` = log(1..d_state); `D` = 1; the bias of
+  `dt_proj` such that softplus of it is log-uniform from 0.001 to 0.1; norms 1, other biases 0.
+
+      iex> alias ExPhil.Native.Mamba
+      iex> {:ok, policy} = Mamba.init(:mamba1, d_input: 5, heads: [x: 7, y: 7], d_model: 48, layers: 2, seed: 1, backend: :host)
+      iex> Map.take(Mamba.info(policy), [:d_output, :d_inner, :dt_rank, :groups])
+      %{d_output: 14, d_inner: 96, dt_rank: 3, groups: [x: 0..6, y: 7..13]}
+  """
+  @spec init(atom(), keyword()) :: result(model())
+  def init(trunk, options) do
+    with {:ok, {weights, options}} <- Weights.initial(trunk, options), do: load(weights, options)
   end
 
   @doc """
@@ -321,8 +347,7 @@ defmodule ExPhil.Native.Mamba do
   defdelegate grad(model, frames, d_outs, options \\ []), to: Training
 
   @doc """
-  Every weight by its name in the checkpoint, f32: `{:f32, shape, binary}`. `Safetensors.write/3` saves them, with
-  `ExPhil.Native.Checkpoint.metadata/1` for what the tensors do not say, as a checkpoint that `load/2` reads.
+  Every weight by its name in the checkpoint, f32: `{:f32, shape, binary}`. `load/2` takes such a map.
   """
   @spec weights(model()) :: result(weights())
   defdelegate weights(model), to: Training
@@ -336,9 +361,27 @@ defmodule ExPhil.Native.Mamba do
   @spec update(model(), weights()) :: result(model())
   defdelegate update(model, weights), to: Training
 
+  @doc """
+  Writes the policy as it is now, with the weights of the last `update/2`, as a safetensors file that `load/2` reads: it has the
+  same bits, and gives the same answers. The file's metadata have what the tensors do not say. A file at that path is replaced.
+  """
+  @spec save(model(), Path.t()) :: :ok | {:error, Error.t()}
+  def save(model, path) do
+    with {:ok, weights} <- weights(model),
+         %{} = info <- info(model),
+         do: Weights.save(weights, info, path)
+  end
+
+  @doc "As `save/2`, but raises the error."
+  @spec save!(model(), Path.t()) :: :ok
+  def save!(model, path) do
+    with {:error, error} <- save(model, path), do: raise(error)
+  end
+
   # ---- versions that raise ---------------------------------------------------------------------------------
 
-  raising load(path :: Path.t(), options :: keyword()) :: model(), "the model"
+  raising load(path :: Path.t() | weights(), options :: keyword()) :: model(), "the model"
+  raising init(trunk :: atom(), options :: keyword()) :: model(), "the model"
 
   @doc "As `info/1`, but raises the error."
   @spec info!(model()) :: info()

@@ -102,7 +102,7 @@ defmodule ExPhil.Native.Policy do
     buttons = Options.boolean(options, :deterministic_buttons, false)
 
     hysteresis = hysteresis(options[:hysteresis], deterministic or buttons)
-    {temperature, deterministic, buttons, hysteresis, seed(Keyword.get(options, :seed, 0))}
+    {temperature, deterministic, buttons, hysteresis, Options.seed(options)}
   end
 
   defguardp is_probability(value) when is_number(value) and value >= 0 and value <= 1
@@ -117,10 +117,6 @@ defmodule ExPhil.Native.Policy do
 
   defp hysteresis(other, _deterministic),
     do: Options.invalid(":hysteresis", "{press, release}, two probabilities from 0 to 1", other)
-
-  # 64 bits, as two halves.
-  defp seed(seed) when is_integer(seed), do: {seed &&& 0xFFFFFFFF, seed >>> 32 &&& 0xFFFFFFFF}
-  defp seed(other), do: Options.invalid(":seed", "an integer", other)
 
   @doc "One frame in, one action out. `obs` is {d_input}."
   @spec act(session(), Mamba.data()) :: result(Action.t())

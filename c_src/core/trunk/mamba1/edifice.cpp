@@ -55,8 +55,7 @@ class EdificeLoader {
       : file_(file),
         build_(file),
         tensors_(relevant(file.tensors())),
-        reader_(tensors_, {"path", quote_path(file.path()), "a Mamba policy of Edifice"},
-                options.check_finite) {
+        reader_(tensors_, {"path", file.name(), "a Mamba policy of Edifice"}, options.check_finite) {
     weights_.config.norm_epsilon = norm_epsilon(file, options);
     weights_.config.spec = build_.spec(options);
     block_ = weights_.config.spec.dialect == Dialect::edifice_mamba ? "mamba_block_" : "mamba_ssd_block_";

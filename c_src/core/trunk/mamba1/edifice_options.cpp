@@ -94,7 +94,7 @@ std::optional<Dialect> EdificeOptions::dialect() const {
   const std::string kind = policy ? option("backbone").value_or("nil") : file_.build()->arch;
   if (kind == "mamba") return Dialect::edifice_mamba;
   if (kind == "mamba_ssd" || (policy && kind == "mamba_2")) return Dialect::edifice_mamba_ssd;
-  bad(quote_path(file_.path()), " has the ", policy ? "backbone " : "architecture ", quote(kind),
+  bad(file_.name(), " has the ", policy ? "backbone " : "architecture ", quote(kind),
       ", which is not read; read are ", policy ? "mamba, mamba_2 and mamba_ssd" : "mamba and mamba_ssd",
       " (others use the same names of tensors with other maths)");
 }
@@ -104,7 +104,7 @@ void EdificeOptions::require_mamba_by_names() const {
   const TensorMap& tensors = file_.tensors();
   if (has_prefix(tensors, "mamba_")) return;
   const char* const shown = architecture_by_names(tensors);
-  const std::string path = quote_path(file_.path());
+  const std::string path = file_.name();
   if (shown != nullptr) {
     bad(path, " has the architecture ", shown, ", as the names of its tensors show, which is not read;",
         " read are mamba and mamba_ssd");
@@ -115,7 +115,7 @@ void EdificeOptions::require_mamba_by_names() const {
 
 void EdificeOptions::ask_for_dialect() const {
   const bool ssd = has_prefix(file_.tensors(), "mamba_ssd_block_");
-  fail(ErrorKind::invalid_argument, ":dialect", quote_path(file_.path()),
+  fail(ErrorKind::invalid_argument, ":dialect", file_.name(),
        " does not say which architecture of Edifice it is. The names of its tensors, ",
        ssd ? "mamba_ssd_block_1_..., are those of mamba_ssd: pass dialect: :edifice_mamba_ssd"
            : "mamba_block_1_..., are those of mamba and of others: pass dialect: :edifice_mamba",

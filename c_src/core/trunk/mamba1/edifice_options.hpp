@@ -1,5 +1,5 @@
 // The options in a file with Edifice's names: Edifice's and ExPhil's build options, or the metadata of a
-// converted file. Used by edifice.cpp only; one object per load.
+// file that this library wrote. Used by the loaders of this folder; one object per load.
 #pragma once
 
 #include <optional>

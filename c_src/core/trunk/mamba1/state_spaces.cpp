@@ -1,10 +1,13 @@
 // Loads policies with the names of state-spaces/mamba and of transformers' Mamba.
+#include "core/trunk/mamba1/state_spaces.hpp"
+
 #include <set>
 #include <string>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
+#include "core/trunk/mamba1/edifice_options.hpp"
 #include "core/trunk/mamba1/loaders.hpp"
 
 namespace exphil::core::mamba1 {
@@ -16,8 +19,8 @@ template <class... Parts>
   fail(ErrorKind::invalid_checkpoint, "path", parts...);
 }
 
-// Files with state-spaces' names fix every option but the window.
-void apply(const PolicyLoadOptions& options, Spec* spec) {
+// Files with state-spaces' names fix every option but the window, which their metadata may have.
+void apply(const Checkpoint& file, const PolicyLoadOptions& options, Spec* spec) {
   const auto refuse = [](const char* option) {
     fail(ErrorKind::invalid_argument, option, option,
          " does not apply to a checkpoint with state-spaces' names");
@@ -26,18 +29,17 @@ void apply(const PolicyLoadOptions& options, Spec* spec) {
   if (given.dialect && *given.dialect != Dialect::state_spaces) refuse(":dialect");
   if (given.input_dt && *given.input_dt != InputDt::per_channel) refuse(":dt");
   if (given.chunk_size) refuse(":chunk_size");
-  spec->window = options.window.value_or(0);
+  spec->window = options.window ? *options.window : EdificeOptions(file).count("window_size").value_or(0);
 }
 
 class WeightsLoader {
  public:
   WeightsLoader(const Checkpoint& file, const PolicyLoadOptions& options)
-      : file_(file),
-        reader_(file.tensors(), {"path", quote_path(file.path()), "a Mamba policy"}, options.check_finite) {
+      : file_(file), reader_(file.tensors(), {"path", file.name(), "a Mamba policy"}, options.check_finite) {
     weights_.config.norm_epsilon = norm_epsilon(file, options);
-    apply(options, &weights_.config.spec);
+    apply(file, options, &weights_.config.spec);
     const bool bare = !reader_.has("backbone.norm_f.weight") && reader_.has("norm_f.weight");
-    prefix_ = bare ? "" : "backbone.";
+    naming_.prefix = bare ? "" : "backbone.";
   }
 
   PolicyWeights load() {
@@ -47,12 +49,9 @@ class WeightsLoader {
     infer_mixer();
     weights_.layers.resize(static_cast<std::size_t>(c.n_layer));
     TensorReader parameters(reader_, &weights_);
-    parameters.take("input_proj.weight", {c.d_model, c.d_input}, "{d_model, d_input}", weights_.input_proj);
-    parameters.take("input_proj.bias", {c.d_model}, "{d_model}", weights_.input_proj_bias);
-    for (std::int64_t layer = 0; layer < c.n_layer; ++layer) load_layer(layer, parameters);
-    parameters.take(prefix_ + "norm_f.weight", {c.d_model}, "{d_model}", weights_.norm_f);
-    parameters.take("head.weight", {c.d_output, c.d_model}, "{d_output, d_model}", weights_.head);
-    parameters.take("head.bias", {c.d_output}, "{d_output}", weights_.head_bias);
+    for (const NamedTensor& tensor : state_spaces_tensors(&weights_, naming_)) {
+      parameters.take(tensor.name, tensor.shape, tensor.axes, *tensor.values);
+    }
     reader_.require_all_taken();
     weights_.fingerprint = weights_fingerprint(file_.tensors(), identity_of(c));
     PolicyWeights made = describe(std::move(weights_));
@@ -62,7 +61,7 @@ class WeightsLoader {
 
  private:
   std::string layer_prefix(std::int64_t layer) const {
-    return prefix_ + "layers." + std::to_string(layer) + ".";
+    return naming_.prefix + "layers." + std::to_string(layer) + ".";
   }
 
   void infer_outer() {
@@ -79,7 +78,7 @@ class WeightsLoader {
 
   // Layers are numbered from 0 without gaps; a gap shows as a missing tensor when the layer is loaded.
   std::int64_t count_layers() const {
-    const std::string start = prefix_ + "layers.";
+    const std::string start = naming_.prefix + "layers.";
     std::set<std::string> indices;
     for (const auto& item : file_.tensors()) {
       if (item.first.compare(0, start.size(), start) != 0) continue;
@@ -88,8 +87,7 @@ class WeightsLoader {
       const bool numeric = !index.empty() && index.find_first_not_of("0123456789") == std::string::npos;
       if (numeric) indices.insert(index);
     }
-    if (indices.empty())
-      bad("tensor \"", start, "0.norm.weight\" is missing from ", quote_path(file_.path()));
+    if (indices.empty()) bad("tensor \"", start, "0.norm.weight\" is missing from ", file_.name());
     require_limit(static_cast<std::int64_t>(indices.size()), kMaxLayers, "the number of layers", start + "*");
     return static_cast<std::int64_t>(indices.size());
   }
@@ -110,8 +108,8 @@ class WeightsLoader {
     require_limit(c.d_conv, kMaxConvTaps, "d_conv", mixer + "conv1d.weight");
     require_limit(c.d_state, kMaxState, "d_state", mixer + "A_log");
     require_limit(c.dt_rank, kMaxDim, "dt_rank", mixer + "dt_proj.weight");
-    projection_bias_ = any_layer_has("in_proj.bias") || any_layer_has("out_proj.bias");
-    conv_bias_ = any_layer_has("conv1d.bias");
+    naming_.projection_bias = any_layer_has("in_proj.bias") || any_layer_has("out_proj.bias");
+    naming_.conv_bias = any_layer_has("conv1d.bias");
   }
 
   bool any_layer_has(const std::string& tensor) const {
@@ -121,33 +119,9 @@ class WeightsLoader {
     return false;
   }
 
-  void load_layer(std::int64_t layer, TensorReader& parameters) {
-    const Config& c = weights_.config;
-    const std::string mixer = layer_prefix(layer) + "mixer.";
-    const Shape inner{c.d_inner}, state{c.d_inner, c.d_state};
-    const std::int64_t projected = c.dt_rank + 2 * c.d_state;
-    Layer& w = weights_.layers[static_cast<std::size_t>(layer)];
-    parameters.take(layer_prefix(layer) + "norm.weight", {c.d_model}, "{d_model}", w.norm);
-    parameters.take(mixer + "in_proj.weight", {2 * c.d_inner, c.d_model}, "{2 d_inner, d_model}", w.in_proj);
-    parameters.take(mixer + "conv1d.weight", {c.d_inner, 1, c.d_conv}, "{d_inner, 1, d_conv}", w.conv);
-    parameters.take(mixer + "x_proj.weight", {projected, c.d_inner}, "{dt_rank + 2 d_state, d_inner}",
-                    w.x_proj);
-    parameters.take(mixer + "dt_proj.weight", {c.d_inner, c.dt_rank}, "{d_inner, dt_rank}", w.dt_proj);
-    parameters.take(mixer + "dt_proj.bias", inner, "{d_inner}", w.dt_proj_bias);
-    parameters.take(mixer + "A_log", state, "{d_inner, d_state}", w.a_log);
-    parameters.take(mixer + "D", inner, "{d_inner}", w.d);
-    parameters.take(mixer + "out_proj.weight", {c.d_model, c.d_inner}, "{d_model, d_inner}", w.out_proj);
-    if (conv_bias_) parameters.take(mixer + "conv1d.bias", inner, "{d_inner}", w.conv_bias);
-    if (projection_bias_) {
-      parameters.take(mixer + "in_proj.bias", {2 * c.d_inner}, "{2 d_inner}", w.in_proj_bias);
-      parameters.take(mixer + "out_proj.bias", {c.d_model}, "{d_model}", w.out_proj_bias);
-    }
-  }
-
   const Checkpoint& file_;
   CheckpointReader reader_;
-  std::string prefix_;
-  bool projection_bias_ = false, conv_bias_ = false;
+  Naming naming_;
   Weights weights_;
 };
 

@@ -53,6 +53,9 @@ defmodule ExPhil.Native.Mamba.Loading do
   @spec latency(keyword()) :: :plain | :armed
   def latency(options), do: Options.one_of(options, :latency, [:plain, :armed])
 
+  defp group({name, first, count, false}), do: {name, first..(first + count - 1)}
+  defp group({name, first, count, true}), do: {name, first..(first + count - 1), :binary}
+
   @doc "The fields of Mamba.info/1 from those of NIF.policy_info, and how the backend was chosen."
   @spec info(map(), ExPhil.Native.Mamba.choice()) :: ExPhil.Native.Mamba.info()
   def info(info, choice) do
@@ -61,7 +64,7 @@ defmodule ExPhil.Native.Mamba.Loading do
 
     device = struct!(Device, info.device)
     {facts, info} = Map.pop!(info, :facts)
-    groups = for {name, first, count} <- info.groups, do: {name, first..(first + count - 1)}
+    groups = Enum.map(info.groups, &group/1)
 
     info
     |> Map.merge(Map.new(facts))

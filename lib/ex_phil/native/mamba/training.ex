@@ -6,6 +6,7 @@ defmodule ExPhil.Native.Mamba.Training do
 
   alias ExPhil.Native.{Error, Mamba, NIF, Options, Queue, Tensor}
   alias ExPhil.Native.Mamba.Model
+  alias ExPhil.Native.Policy.Weights
 
   def forward(%Model{ref: ref}, frames, options) do
     with {:ok, options} <- Options.read(options, [:initial_state, :return_state], &forward_options/1),
@@ -48,7 +49,7 @@ defmodule ExPhil.Native.Mamba.Training do
   def weights(other), do: not_a("model", other)
 
   def update(%Model{ref: ref} = model, weights) when is_map(weights) and not is_struct(weights) do
-    with {:ok, tensors} <- pack_all(weights),
+    with {:ok, tensors} <- Weights.pack(weights),
          {:ok, :ok} <- Queue.run(&NIF.update_policy(ref, tensors, &1)) do
       case Mamba.info(model) do
         {:error, _} = error -> error
@@ -88,19 +89,6 @@ defmodule ExPhil.Native.Mamba.Training do
     do: {:error, Error.invalid(":initial_state", "a map with a tensor for each part of a state", other)}
 
   defp pack(tensor, argument), do: Tensor.pack(tensor, argument, "an Nx tensor or {:f32, shape, binary}")
-
-  defp pack_all(weights) do
-    Enum.reduce_while(weights, {:ok, []}, fn {name, tensor}, {:ok, done} ->
-      with :ok <- check_name(name), {:ok, plain, _} <- pack(tensor, name) do
-        {:cont, {:ok, [{name, plain} | done]}}
-      else
-        {:error, _} = error -> {:halt, error}
-      end
-    end)
-  end
-
-  defp check_name(name) when is_binary(name), do: :ok
-  defp check_name(name), do: {:error, Error.invalid("weights", "a map whose keys are strings", name)}
 
   defp named(tensors, form),
     do: Map.new(tensors, fn {name, tensor} -> {name, Tensor.unpack(tensor, form, fn _ -> [] end)} end)
