@@ -16,10 +16,9 @@ namespace {
 // Memory of the backward pass, used by one block after the other.
 struct BackRows {
   BackRows(const core::Network& n, const GradientSums& sums, std::int64_t count, std::int64_t seq)
-      : vectors(count * sums.most_floats()) {
-    const std::int64_t rows = count * seq;
-    for (const core::Vector& vector : n.vectors) d.emplace_back(rows * row_step(vector.size));
-    std::int64_t widest = 0, sum_floats = 0, by_channel_floats = 0;
+      : steps(row_steps(n)), vectors(count * sums.most_floats()) {
+    std::int64_t rows = count * seq, widest = 0, sum_floats = 0, by_channel_floats = 0;
+    for (const std::int64_t step : steps) d.emplace_back(rows * step);
     for (const core::Phase* phase : core::phases_of(n)) {
       if (const auto* const product = std::get_if<core::Product>(phase);
           product != nullptr && !(product->in == n.all_of(product->in.vector)))
@@ -38,6 +37,7 @@ struct BackRows {
     return sum_slots(scan.x.size, 1) * tiles(seq) * scan.b.size * kTile;
   }
 
+  const std::vector<std::int64_t> steps;
   std::vector<AlignedBuffer> d;  // of each vector, the gradient of its rows
   AlignedBuffer vectors;         // {count, BlockSums::floats}
   AlignedBuffer part;            // of a part of a vector that a product reads
@@ -173,7 +173,7 @@ class Backward {
   }
   MatrixRows d(const core::Span& span) {
     AlignedBuffer& all = d_.d[static_cast<std::size_t>(span.vector)];
-    return {all.data() + span.first, row_step(n_.size_of(span.vector))};
+    return {all.data() + span.first, d_.steps[static_cast<std::size_t>(span.vector)]};
   }
   Target target(const core::Span& span) {
     const bool first = std::find(written_.begin(), written_.end(), span) == written_.end();

@@ -162,13 +162,15 @@ class Forward {
 // phase, floats of a sequence) for every convolution.
 template <class OfRows, class OfHistory>
 void for_memory(const core::Network& n, const OfRows& of_rows, const OfHistory& of_history) {
+  const std::vector<std::int64_t> steps = row_steps(n);
+  const auto step_of = [&steps](core::VectorId id) { return steps[static_cast<std::size_t>(id)]; };
   const std::vector<const core::Block*> blocks = blocks_of(n);
   for (std::size_t b = 0; b < blocks.size(); ++b) {
-    if (b > 0) of_rows(b, n.hidden, row_step(n.size_of(n.hidden)));
+    if (b > 0) of_rows(b, n.hidden, step_of(n.hidden));
     std::vector<bool> done(n.vectors.size());
     for (std::size_t i = 0; i < blocks[b]->size(); ++i) {
       const core::VectorId out = core::writes((*blocks[b])[i]).vector;
-      if (out != n.hidden && !done[static_cast<std::size_t>(out)]) of_rows(b, out, row_step(n.size_of(out)));
+      if (out != n.hidden && !done[static_cast<std::size_t>(out)]) of_rows(b, out, step_of(out));
       done[static_cast<std::size_t>(out)] = true;
       const auto* const convolution = std::get_if<core::Convolution>(&(*blocks[b])[i]);
       if (convolution != nullptr) of_history(b, i, (convolution->taps - 1) * padded(convolution->in.size));
@@ -177,6 +179,16 @@ void for_memory(const core::Network& n, const OfRows& of_rows, const OfHistory& 
 }
 
 }  // namespace
+
+std::vector<std::int64_t> row_steps(const core::Network& network) {
+  std::vector<std::int64_t> steps;
+  for (const core::Vector& vector : network.vectors) steps.push_back(padded(vector.size));
+  for (const core::Phase* phase : core::phases_of(network)) {
+    if (const auto* const mean = std::get_if<core::Mean>(phase))
+      steps[static_cast<std::size_t>(mean->out.vector)] = 1;
+  }
+  return steps;
+}
 
 GradientRecord::GradientRecord(const PackedWeights& weights, std::int64_t count, std::int64_t seq)
     : hidden_(weights.network().hidden) {

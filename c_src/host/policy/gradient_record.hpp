@@ -16,11 +16,9 @@ namespace exphil::host {
 // Rows in one piece of a thread.
 inline constexpr std::int64_t kPieceRows = 48;
 
-// Floats from one row of a vector to the next. One value a row lies close together, as a scan's input_dt is
-// read.
-inline std::int64_t row_step(std::int64_t size) {
-  return size == 1 ? 1 : padded(size);
-}
+// Of each vector, the floats from one row to the next. Means lie close together, as a scan's input_dt is
+// read; all others have room for the whole panels that a product writes.
+std::vector<std::int64_t> row_steps(const core::Network& network);
 
 // Sequences [first, first + count) of a call.
 struct SequenceGroup {

@@ -123,6 +123,16 @@ defmodule ExPhil.Native.Loss do
     Tensor.unpack(choices, form, fn names -> Enum.drop(names, -1) ++ [nil] end)
   end
 
+  @doc false
+  # How many columns targets have for these groups. Raises where they are malformed.
+  @spec columns!(term()) :: non_neg_integer()
+  def columns!(groups) do
+    groups
+    |> read_groups!()
+    |> Enum.map(fn {_, _, count, binary?} -> if binary?, do: count, else: 1 end)
+    |> Enum.sum()
+  end
+
   defp native(groups),
     do: for({name, first, count, binary?} <- groups, do: {to_string(name), first, count, binary?})
 

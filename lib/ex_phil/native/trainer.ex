@@ -1,0 +1,348 @@
+defmodule ExPhil.Native.Trainer do
+  @moduledoc """
+  Trains a policy on sequences of frames and targets: batches, schedules, clipping, masks, evaluation, a curve of the loss, and
+  checkpoints from which a run goes on with the same bits.
+
+      {:ok, policy} = Mamba.init(:mamba1, d_input: 5, heads: [x: 7, y: 7], d_model: 48, layers: 2, seed: 1)
+      {:ok, trainer} = Trainer.new(policy, learning_rate: 3.0e-3, schedule: {:cosine, 3000}, clip_norm: 1.0)
+      {:ok, trainer} = Trainer.fit(trainer, sequences, steps: 3000, held_out: others, csv: "loss.csv")
+      :ok = Mamba.save(trainer.policy, "policy.safetensors")
+
+  A *sequence* is `{frames, targets}`, or `{frames, targets, mask}`:
+
+    * `frames` - f32, {seq, d_input}
+    * `targets` - of the same frames: for `:cross_entropy` s32, {seq, columns}, as `ExPhil.Native.Loss.cross_entropy/4` takes them; for
+      `:mean_squared_error` f32, {seq, d_output}
+    * `mask` - s32, {seq}: a frame with 0 is seen by the policy and has no loss
+
+  Sequences of one call may differ in length: those of a batch are padded with frames that have no loss. Each begins with a zero
+  state.
+
+  A trainer is a value, but its policy is not: it is resident, and has the weights of the last step. `trainer.policy` is that policy.
+  Every step ends its sessions, so make new ones to play between steps.
+
+  Functions return `{:error, %ExPhil.Native.Error{}}` where something is wrong; the versions with a `!` raise it.
+  """
+
+  import ExPhil.Native.Raising, only: [raising: 2]
+
+  alias ExPhil.Native.{AdamW, Error, Loss, Mamba, Options, Safetensors}
+  alias ExPhil.Native.Trainer.{Curve, Data, Progress, Schedule, Store}
+
+  @enforce_keys [:policy, :weights, :optimiser, :options]
+  defstruct [:policy, :weights, :optimiser, :options, history: [], evaluations: []]
+
+  @typedoc "One step: its loss before the step, its learning rate, and the norm of its gradient before clipping."
+  @type entry :: {step :: pos_integer(), loss :: float(), learning_rate :: float(), norm :: float()}
+
+  @typedoc """
+  `policy` is the policy that is trained. `history` has an entry for each step and `evaluations` the loss of each evaluation on
+  held-out sequences in `fit/3`, the last one first. The other fields are not part of the interface.
+  """
+  @type t :: %__MODULE__{
+          policy: Mamba.model(),
+          weights: Mamba.weights(),
+          optimiser: AdamW.t(),
+          options: map(),
+          history: [entry()],
+          evaluations: [{step :: non_neg_integer(), loss :: float()}]
+        }
+
+  @type tensor :: ExPhil.Native.Tensor.t()
+  @type sequence ::
+          {frames :: tensor(), targets :: tensor()}
+          | {frames :: tensor(), targets :: tensor(), mask :: tensor()}
+  @type evaluation :: %{
+          required(:loss) => float(),
+          optional(:losses) => %{Loss.name() => float()},
+          optional(:correct) => %{Loss.name() => float()}
+        }
+  @type result(value) :: {:ok, value} | {:error, Error.t()}
+
+  @optimiser [:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :clip_norm]
+  @known [:loss, :batch, :seq, :seed, :schedule, :warm_up, :least_rate | @optimiser]
+
+  @doc """
+  A trainer before its first step.
+
+    * `:loss` - `:cross_entropy` over the policy's named heads, `{:cross_entropy, groups}` with `t:ExPhil.Native.Loss.group/0`s, or
+      `:mean_squared_error`. `:cross_entropy` where the policy has heads, otherwise it must be given
+    * `:batch` - sequences of a step (16)
+    * `:seq` - frames of an excerpt: a step takes so many frames, from a random place, of each of its sequences, where all places of
+      all sequences are as likely. Without it a sequence is taken whole
+    * `:seed` - of the choice of sequences, an integer (0). The batch of a step depends on the seed and the step's number
+    * `:learning_rate` (1.0e-3), `:beta1`, `:beta2`, `:epsilon`, `:weight_decay`, `:clip_norm` - as in `ExPhil.Native.AdamW.new/2`
+    * `:schedule` - `:constant`, or `{:cosine, steps}`: from `:learning_rate` down to `:least_rate` (0) over so many steps, half a cosine
+    * `:warm_up` - over so many first steps the rate rises in a line to what the schedule says (0)
+
+      iex> alias ExPhil.Native.{Mamba, Tensor, Trainer}
+      iex> policy = Mamba.init!(:mamba1, d_input: 1, heads: [sign: 2], d_model: 8, layers: 1, seed: 1, backend: :host)
+      iex> sequence = {Tensor.from_list([[1.0], [-1.0], [1.0]]), Tensor.from_list([[1], [0], [1]], :s32)}
+      iex> trainer = Trainer.new!(policy, learning_rate: 0.01, batch: 1)
+      iex> trainer = Trainer.fit!(trainer, [sequence], steps: 20, progress: false)
+      iex> Trainer.evaluate!(trainer, [sequence]).correct
+      %{sign: 1.0}
+  """
+  @spec new(Mamba.model(), keyword()) :: result(t())
+  def new(policy, options \\ [])
+
+  def new(%Mamba.Model{} = policy, options) do
+    with {:ok, weights} <- Mamba.weights(policy) do
+      safely(fn ->
+        read = Options.read!(options, @known, &read(&1, policy))
+        %__MODULE__{policy: policy, weights: weights, optimiser: optimiser(weights, options), options: read}
+      end)
+    end
+  end
+
+  def new(other, _options), do: {:error, Error.invalid("policy", "a policy", other)}
+
+  defp optimiser(weights, options), do: AdamW.new(weights, Keyword.take(options, @optimiser))
+
+  defp read(options, policy) do
+    info = Mamba.info(policy)
+
+    %{
+      d_input: info.d_input,
+      d_output: info.d_output,
+      loss: loss(Keyword.get(options, :loss, :cross_entropy), info.groups),
+      batch: Options.positive_integer(options, :batch, 16),
+      seq: Options.optional_positive_integer(options, :seq),
+      seed: Keyword.get(options, :seed, 0) |> integer!(),
+      schedule: Schedule.read!(options)
+    }
+  end
+
+  defp integer!(seed) when is_integer(seed), do: seed
+  defp integer!(other), do: Options.invalid(":seed", "an integer", other)
+
+  defp loss(:mean_squared_error, _groups), do: :mean_squared_error
+  defp loss({:cross_entropy, groups}, _groups), do: {:cross_entropy, groups, Loss.columns!(groups)}
+
+  defp loss(:cross_entropy, []) do
+    expected = "{:cross_entropy, groups} or :mean_squared_error for a policy without named heads"
+    Options.invalid(":loss", expected, :cross_entropy)
+  end
+
+  defp loss(:cross_entropy, groups), do: loss({:cross_entropy, groups}, groups)
+
+  defp loss(other, _groups),
+    do: Options.invalid(":loss", ":cross_entropy, {:cross_entropy, groups} or :mean_squared_error", other)
+
+  @doc "How many steps were taken."
+  @spec steps(t()) :: non_neg_integer()
+  def steps(%__MODULE__{optimiser: optimiser}), do: optimiser.step
+
+  @doc "The learning rate of a step, which count from 1."
+  @spec learning_rate(t(), pos_integer()) :: float()
+  def learning_rate(%__MODULE__{options: options}, step), do: Schedule.rate(options.schedule, step)
+
+  @doc """
+  One step on exactly these sequences: forward pass, loss, gradient, AdamW, and the policy has the new weights. Returns the
+  trainer, whose `history` begins with the step. The loss and the gradient are means over the frames that have a loss.
+  """
+  @spec step(t(), [sequence()]) :: result(t())
+  def step(%__MODULE__{options: options} = trainer, sequences) do
+    safely(fn -> take_step(trainer, sequences |> Data.read!("sequences", options) |> Data.all()) end)
+  end
+
+  def step(other, _sequences), do: not_a_trainer(other)
+
+  # Nothing is changed where anything of it fails: the policy is updated last.
+  defp take_step(trainer, {frames, targets, mask}) do
+    loss = compute_loss(trainer, Mamba.forward!(trainer.policy, frames), targets, mask)
+    gradients = Mamba.grad!(trainer.policy, frames, loss.d_outs)
+    number = steps(trainer) + 1
+    rate = learning_rate(trainer, number)
+
+    {weights, optimiser, norm} =
+      AdamW.step(trainer.optimiser, trainer.weights, gradients, learning_rate: rate)
+
+    policy = Mamba.update!(trainer.policy, weights)
+    history = [{number, loss.loss, rate, norm} | trainer.history]
+    %{trainer | policy: policy, weights: weights, optimiser: optimiser, history: history}
+  end
+
+  defp compute_loss(%{options: %{loss: {:cross_entropy, groups, _columns}}}, outs, targets, mask),
+    do: Loss.cross_entropy(outs, targets, groups, mask: mask)
+
+  defp compute_loss(_trainer, outs, targets, mask), do: Loss.mean_squared_error(outs, targets, mask: mask)
+
+  @doc """
+  Takes `:steps` steps, each on a batch drawn from the sequences. Returns the trainer.
+
+    * `:steps` - how many; must be given
+    * `:held_out` - sequences that are not trained on. Their loss is computed every `:evaluate_every` steps (a tenth of
+      `:steps`) and after the last
+    * `:progress` - whether to print a line of progress (`true`)
+    * `:csv`, `:svg` - files for the curve of the loss, written with each evaluation and at the end: see `csv/1` and `svg/1`
+    * `:checkpoint` - a file for `save/2`, written every `:checkpoint_every` steps (a tenth of `:steps`) and after the last
+
+  `fit/3` may be called many times, with other sequences each time: steps, schedule and history go on.
+  """
+  @spec fit(t(), [sequence()], keyword()) :: result(t())
+  def fit(trainer, sequences, options \\ [])
+
+  def fit(%__MODULE__{} = trainer, sequences, options) do
+    safely(fn ->
+      known = [:steps, :held_out, :evaluate_every, :progress, :csv, :svg, :checkpoint, :checkpoint_every]
+      run = Options.read!(options, known, &fit_options(&1, trainer))
+      data = Data.read!(sequences, "sequences", trainer.options)
+      first = steps(trainer)
+      progress = Progress.start(run.progress, run.steps)
+      numbers = Enum.take(Stream.iterate(1, &(&1 + 1)), run.steps)
+      trained = Enum.reduce(numbers, trainer, &fit_step(&2, &1, first, data, run, progress))
+      Progress.stop(progress)
+      write_curves(trained, run)
+      trained
+    end)
+  end
+
+  def fit(other, _sequences, _options), do: not_a_trainer(other)
+
+  defp fit_options(options, trainer) do
+    steps =
+      case options[:steps] do
+        0 -> 0
+        _ -> Options.positive_integer(options, :steps, nil)
+      end
+
+    tenth = max(div(steps, 10), 1)
+    if options[:svg], do: Curve.require_gnuplot!()
+
+    %{
+      steps: steps,
+      held_out: options[:held_out] && Data.read!(options[:held_out], ":held_out", trainer.options),
+      evaluate_every: Options.positive_integer(options, :evaluate_every, tenth),
+      progress: Options.boolean(options, :progress, true),
+      csv: path!(options, :csv),
+      svg: path!(options, :svg),
+      checkpoint: path!(options, :checkpoint),
+      checkpoint_every: Options.positive_integer(options, :checkpoint_every, tenth)
+    }
+  end
+
+  defp path!(options, name) do
+    path = options[name]
+
+    case path == nil || Safetensors.check_path(path, inspect(name)) do
+      {:error, error} -> raise error
+      _ -> path
+    end
+  end
+
+  defp fit_step(trainer, number, first, data, run, progress) do
+    trainer = take_step(trainer, Data.draw(data, trainer.options, first + number))
+    due? = &(rem(number, &1) == 0 or number == run.steps)
+
+    trainer =
+      if run.held_out != nil and due?.(run.evaluate_every), do: note_held_out(trainer, run), else: trainer
+
+    if run.checkpoint != nil and due?.(run.checkpoint_every), do: write!(save(trainer, run.checkpoint))
+    Progress.show(progress, number, trainer)
+    trainer
+  end
+
+  defp note_held_out(trainer, run) do
+    loss = held_out_loss(trainer, run.held_out).loss
+    trainer = %{trainer | evaluations: [{steps(trainer), loss} | trainer.evaluations]}
+    write_curves(trainer, run)
+    trainer
+  end
+
+  defp write_curves(trainer, run) do
+    if run.csv, do: Curve.write!(run.csv, ":csv", csv(trainer))
+    if run.svg && trainer.history != [], do: Curve.write!(run.svg, ":svg", write!(svg(trainer)))
+  end
+
+  defp write!(:ok), do: :ok
+  defp write!({:ok, value}), do: value
+  defp write!({:error, error}), do: raise(error)
+
+  @doc """
+  The loss on sequences, without a step: `%{loss: float}`, and for `:cross_entropy` also `losses` and `correct` of each group, as in
+  `ExPhil.Native.Loss.cross_entropy/4`. Where the trainer has `:seq`, the sequences are cut into pieces of that length, each
+  from a zero state, as in training.
+  """
+  @spec evaluate(t(), [sequence()]) :: result(evaluation())
+  def evaluate(%__MODULE__{} = trainer, sequences) do
+    safely(fn ->
+      trainer |> held_out_loss(Data.read!(sequences, "sequences", trainer.options)) |> Map.delete(:d_outs)
+    end)
+  end
+
+  def evaluate(other, _sequences), do: not_a_trainer(other)
+
+  # All outputs are gathered, so that the loss is one mean over all frames.
+  defp held_out_loss(trainer, data) do
+    {outs, targets, masks} =
+      data
+      |> Data.pieces(trainer.options)
+      |> Enum.chunk_every(trainer.options.batch)
+      |> Enum.map(fn pieces ->
+        {frames, _targets, _mask} = Data.batch(pieces, data)
+        {:f32, _shape, outs} = Mamba.forward!(trainer.policy, frames)
+        {Data.unpad(outs, pieces, trainer.options.d_output), pieces}
+      end)
+      |> Data.gather(data, trainer.options.d_output)
+
+    compute_loss(trainer, outs, targets, masks)
+  end
+
+  @doc """
+  Writes the trainer as a file for `restore/2`: weights, the optimiser's state, history and evaluations. The file is complete or
+  as it was before. `ExPhil.Native.Mamba.save/2` writes a policy to play.
+  """
+  @spec save(t(), Path.t()) :: :ok | {:error, Error.t()}
+  def save(%__MODULE__{} = trainer, path), do: Store.save(trainer, path)
+  def save(other, _path), do: not_a_trainer(other)
+
+  @doc "As `save/2`, but raises the error."
+  @spec save!(t(), Path.t()) :: :ok
+  def save!(trainer, path), do: write!(save(trainer, path))
+
+  @doc """
+  The trainer where the file of `save/2` left off. `trainer` is a new one of the same policy, backend and options: the policy gets the
+  file's weights, and the next steps have the bits that they would have had without the interruption. Whatever is wrong with the
+  file is an error and changes nothing.
+  """
+  @spec restore(t(), Path.t()) :: result(t())
+  def restore(%__MODULE__{} = trainer, path) do
+    with {:ok, stored} <- Store.read(trainer, path),
+         {:ok, policy} <- Mamba.update(trainer.policy, stored.weights),
+         do: {:ok, struct!(%{trainer | policy: policy}, stored)}
+  end
+
+  def restore(other, _path), do: not_a_trainer(other)
+
+  @doc """
+  The curve of the loss as CSV, with a line for each step: `step,loss,learning_rate,norm,held_out`. The last is empty for steps
+  without an evaluation.
+  """
+  @spec csv(t()) :: String.t()
+  def csv(%__MODULE__{} = trainer), do: Curve.csv(trainer.history, trainer.evaluations)
+
+  @doc """
+  The curve of the loss as SVG. gnuplot draws it: without it this is an error of kind `:unsupported` that says how to get it. So is
+  a trainer without a step.
+  """
+  @spec svg(t()) :: result(String.t())
+  def svg(%__MODULE__{} = trainer), do: Curve.svg(trainer.history, trainer.evaluations)
+
+  defp not_a_trainer(other), do: {:error, Error.invalid("trainer", "a trainer of Trainer.new/2", other)}
+
+  defp safely(call) do
+    {:ok, call.()}
+  rescue
+    error in Error -> {:error, error}
+  end
+
+  # ---- versions that raise ---------------------------------------------------------------------------------
+
+  raising new(policy :: Mamba.model(), options :: keyword()) :: t(), "the trainer"
+  raising step(trainer :: t(), sequences :: [sequence()]) :: t(), "the trainer"
+  raising fit(trainer :: t(), sequences :: [sequence()], options :: keyword()) :: t(), "the trainer"
+  raising evaluate(trainer :: t(), sequences :: [sequence()]) :: evaluation(), "the losses"
+  raising restore(trainer :: t(), path :: Path.t()) :: t(), "the trainer"
+  raising svg(trainer :: t()) :: String.t(), "the SVG"
+end
