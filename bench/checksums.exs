@@ -5,7 +5,7 @@
 # Goldens of the scan, the recorded match and its rollbacks, windows, batches, exported states, scans of many sizes
 # and types, associative scans and the AR-SSM layer. Needs the shared data (EXPHIL_SHARED, else ../shared). Equal
 # lines mean equal bits on the same device; on another device or SIMD target they may differ.
-alias ExPhil.Native.{AssociativeScan, Mamba, Safetensors, SelectiveScan, SemiseparableLayer}
+alias ExPhil.Native.{AssociativeScan, Policy, Safetensors, SelectiveScan, SemiseparableLayer}
 
 defmodule Checksums do
   @shared System.get_env("EXPHIL_SHARED", "../shared")
@@ -126,24 +126,24 @@ defmodule Checksums do
     match = read("melee/match.safetensors")
     {:f32, {count, width}, obs} = match["obs"]
     row = fn i -> binary_part(obs, 4 * width * rem(i, count), 4 * width) end
-    model = Mamba.load!(file("melee/policy.safetensors"), backend: backend)
+    model = Policy.load!(file("melee/policy.safetensors"), backend: backend)
 
-    session = Mamba.new_session!(model)
-    line("match steps", for(i <- 0..(count - 1), do: Mamba.step!(session, row.(i))))
-    line("match state", Mamba.export_state!(session))
-    line("match prefill", Mamba.prefill!(Mamba.new_session!(model), match["obs"]))
+    session = Policy.new_session!(model)
+    line("match steps", for(i <- 0..(count - 1), do: Policy.step!(session, row.(i))))
+    line("match state", Policy.export_state!(session))
+    line("match prefill", Policy.prefill!(Policy.new_session!(model), match["obs"]))
     rollback(model)
 
     for agents <- [1, 2, 5, 8, 9, 17, 64, 300, 1100] do
-      sessions = for _ <- 1..agents, do: Mamba.new_session!(model)
+      sessions = for _ <- 1..agents, do: Policy.new_session!(model)
       rows = fn frame -> for(i <- 0..(agents - 1), into: <<>>, do: row.(31 * i + frame)) end
-      line("batch #{agents}", for(frame <- 0..3, do: Mamba.step_batch!(sessions, rows.(frame))))
-      line("batch #{agents} states", Mamba.export_state!(List.last(sessions)))
+      line("batch #{agents}", for(frame <- 0..3, do: Policy.step_batch!(sessions, rows.(frame))))
+      line("batch #{agents} states", Policy.export_state!(List.last(sessions)))
     end
 
     for {windows, seq} <- [{1, 60}, {3, 60}, {64, 60}, {2, 1}, {200, 17}, {1, 3600}] do
       binary = for i <- 0..(windows - 1), f <- 0..(seq - 1), into: <<>>, do: row.(i * 13 + f)
-      line("windows #{windows}x#{seq}", Mamba.window!(model, {:f32, {windows, seq, width}, binary}))
+      line("windows #{windows}x#{seq}", Policy.window!(model, {:f32, {windows, seq, width}, binary}))
     end
   end
 
@@ -151,7 +151,7 @@ defmodule Checksums do
     trace = read("melee/rollback.safetensors")
     {:s32, {count}, numbers} = trace["frame"]
     {:f32, {^count, width}, obs} = trace["obs"]
-    session = Mamba.new_session!(model)
+    session = Policy.new_session!(model)
 
     {outs, _} =
       for(<<number::32-signed-little <- numbers>>, do: number)
@@ -160,14 +160,14 @@ defmodule Checksums do
         before =
           case before do
             %{^number => snapshot} ->
-              Mamba.restore!(session, snapshot)
+              Policy.restore!(session, snapshot)
               before
 
             _ ->
-              Map.put(before, number, Mamba.snapshot!(session))
+              Map.put(before, number, Policy.snapshot!(session))
           end
 
-        {Mamba.step!(session, binary_part(obs, 4 * width * i, 4 * width)), Map.delete(before, number - 9)}
+        {Policy.step!(session, binary_part(obs, 4 * width * i, 4 * width)), Map.delete(before, number - 9)}
       end)
 
     line("rollback", outs)
@@ -221,8 +221,8 @@ defmodule Checksums do
 
       {:ok, layer} = SemiseparableLayer.load(weights, backend: backend)
       x = uniform("layer#{hidden}", {3, seq, hidden}, :f32, -1.0, 1.0)
-      line("layer #{hidden} #{rank}", SemiseparableLayer.forward(layer, x))
-      line("layer #{hidden} #{rank} both", SemiseparableLayer.forward_bidirectional(layer, x))
+      line("layer #{hidden} #{rank}", SemiseparableLayer.forward!(layer, x))
+      line("layer #{hidden} #{rank} both", SemiseparableLayer.forward_bidirectional!(layer, x))
     end
   end
 end

@@ -5,7 +5,7 @@
 # POLICY defaults to the shared one (EXPHIL_SHARED, else ../shared). Inputs change from call to call. The load times
 # are of this VM's first and second load: with an empty EXPHIL_NATIVE_CACHE the first one compiles the kernels.
 Code.require_file("support.exs", __DIR__)
-alias ExPhil.Native.{Mamba, SelectiveScan}
+alias ExPhil.Native.{Policy, SelectiveScan}
 
 {backend, rest} = BenchSupport.arguments()
 policy = Enum.at(rest, 0, BenchSupport.policy())
@@ -13,10 +13,10 @@ runs = BenchSupport.integer(rest, 1, 2000)
 
 load = fn ->
   BenchSupport.timed(fn ->
-    {:ok, model} = Mamba.load(policy, backend: backend)
-    {:ok, session} = Mamba.new_session(model)
-    size = Mamba.info(model).d_input * 4
-    {:ok, _} = Mamba.step(session, :binary.copy(<<0>>, size))
+    {:ok, model} = Policy.load(policy, backend: backend)
+    {:ok, session} = Policy.new_session(model)
+    size = Policy.info!(model).d_input * 4
+    {:ok, _} = Policy.step(session, :binary.copy(<<0>>, size))
     {model, session, size}
   end)
 end
@@ -30,30 +30,30 @@ obs = for seed <- 1..64, do: BenchSupport.floats(div(size, 4), seed, 1.0, 0.0)
 obs = List.to_tuple(obs)
 pick = fn run -> elem(obs, rem(run, 64)) end
 
-BenchSupport.row("policy step, one agent", runs, fn run -> {:ok, _} = Mamba.step(session, pick.(run)) end)
+BenchSupport.row("policy step, one agent", runs, fn run -> {:ok, _} = Policy.step(session, pick.(run)) end)
 
 BenchSupport.row("snapshot, step, restore, step", div(runs, 4), fn run ->
-  {:ok, snapshot} = Mamba.snapshot(session)
-  {:ok, _} = Mamba.step(session, pick.(run))
-  {:ok, _} = Mamba.restore(session, snapshot)
-  {:ok, _} = Mamba.step(session, pick.(run + 1))
+  {:ok, snapshot} = Policy.snapshot(session)
+  {:ok, _} = Policy.step(session, pick.(run))
+  {:ok, _} = Policy.restore(session, snapshot)
+  {:ok, _} = Policy.step(session, pick.(run + 1))
 end)
 
 # A game's rollback: seven frames were played on a guess, and are played again with the real inputs. The frame itself
 # is not measured.
-played = Mamba.new_session!(model, history: 8)
+played = Policy.new_session!(model, history: 8)
 seven = for k <- 0..7, do: for(f <- 0..6, into: <<>>, do: elem(obs, rem(f + k, 64)))
 seven = List.to_tuple(seven)
-play_seven = fn run -> Mamba.resimulate!(played, 0, elem(seven, rem(run, 8))) end
+play_seven = fn run -> Policy.resimulate!(played, 0, elem(seven, rem(run, 8))) end
 
-BenchSupport.row("rollback 7", div(runs, 4), fn _ -> {:ok, _} = Mamba.rollback(played, 7) end,
+BenchSupport.row("rollback 7", div(runs, 4), fn _ -> {:ok, _} = Policy.rollback(played, 7) end,
   prepare: play_seven
 )
 
 play_seven.(0)
 
 BenchSupport.row("rollback 7 and resimulate 7", div(runs, 4), fn run ->
-  {:ok, _} = Mamba.resimulate(played, 7, elem(seven, rem(run, 8)))
+  {:ok, _} = Policy.resimulate(played, 7, elem(seven, rem(run, 8)))
 end)
 
 d_input = div(size, 4)
@@ -61,16 +61,16 @@ windows = for k <- 0..7, do: for(f <- 0..59, into: <<>>, do: elem(obs, rem(f + k
 windows = List.to_tuple(windows)
 
 BenchSupport.row("policy window of 60 frames", div(runs, 10), fn run ->
-  {:ok, _} = Mamba.window(model, {:f32, {1, 60, d_input}, elem(windows, rem(run, 8))})
+  {:ok, _} = Policy.window(model, {:f32, {1, 60, d_input}, elem(windows, rem(run, 8))})
 end)
 
 for agents <- [16, 256] do
-  sessions = for _ <- 1..agents, do: elem(Mamba.new_session(model), 1)
+  sessions = for _ <- 1..agents, do: elem(Policy.new_session(model), 1)
   batches = for k <- 0..7, do: for(a <- 1..agents, into: <<>>, do: elem(obs, rem(a + k, 64)))
   batches = List.to_tuple(batches)
 
   BenchSupport.row("policy step, #{agents} agents in one call", div(runs, 10), fn run ->
-    {:ok, _} = Mamba.step_batch(sessions, elem(batches, rem(run, 8)))
+    {:ok, _} = Policy.step_batch(sessions, elem(batches, rem(run, 8)))
   end)
 end
 
@@ -86,7 +86,7 @@ inputs =
   end
   |> List.to_tuple()
 
-chosen = Mamba.info(model).backend
+chosen = Policy.info!(model).backend
 
 BenchSupport.row("scan/5 32x60x512x16 f32, binaries to a binary", div(runs, 4), fn run ->
   {x, dt, b, c} = elem(inputs, rem(run, 4))

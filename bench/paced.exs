@@ -1,4 +1,4 @@
-# What a game sees: one frame once every 16.67 ms, in turns in one run: plain, paced (`Mamba.pace/2`), warmed
+# What a game sees: one frame once every 16.67 ms, in turns in one run: plain, paced (`Policy.pace/2`), warmed
 # (`Clock.start(60, warm: session)`: the process that steps makes a scratch step itself and polls until the tick), and on
 # CUDA armed (the same clock with `latency: :armed`, whose steps are launched before the tick).
 #
@@ -10,7 +10,7 @@
 # without a pause. "ping" is a message to another process and its answer, once a millisecond: alone, and
 # while four agents play at 60 FPS; the last row counts the events of long_schedule (2 ms) that the VM reported.
 Code.require_file("support.exs", __DIR__)
-alias ExPhil.Native.{Clock, Mamba, Policy, Safetensors}
+alias ExPhil.Native.{Clock, Policy, Safetensors}
 
 defmodule Paced do
   @fps 60
@@ -108,7 +108,7 @@ end
 precisions = if names == [], do: [:f32], else: Enum.map(names, &String.to_atom/1)
 seconds = BenchSupport.integer(rest, 0, 60)
 path = Enum.at(rest, 1, BenchSupport.policy())
-models = for precision <- precisions, do: Mamba.load!(path, backend: backend, precision: precision)
+models = for precision <- precisions, do: Policy.load!(path, backend: backend, precision: precision)
 model = hd(models)
 policy = Policy.load!(BenchSupport.shared("exphil/exphil_policy/policy.bin"), backend: backend)
 for model <- models, do: IO.inspect({model, model.info.precision, model.info.resident_bytes})
@@ -121,10 +121,10 @@ kinds = [:plain, :paced, :warmed] ++ if(backend == :cuda, do: [:armed], else: []
 
 stepping =
   for model <- models do
-    {"step #{model.info.precision}", {&Mamba.step/2, obs, &Mamba.new_session!(model, &1)}}
+    {"step #{model.info.precision}", {&Policy.step/2, obs, &Policy.new_session!(model, &1)}}
   end
 
-acting = {&Policy.act/2, frames, &Policy.new_session!(policy, [mode: :carried] ++ &1)}
+acting = {&Policy.act/2, frames, &Policy.new_session!(policy, [window: :none] ++ &1)}
 
 rows =
   for {name, {call, inputs, new}} <- stepping ++ [{"act", acting}], kind <- kinds do
@@ -135,14 +135,14 @@ rows =
 
 turns =
   for _ <- 1..max(1, div(seconds, 2)), {name, call, inputs, session, kind} <- rows do
-    {:ok, _} = Mamba.pace(session, if(kind == :paced, do: 60))
+    {:ok, _} = Policy.pace(session, if(kind == :paced, do: 60))
 
     measured =
       Paced.measured(fn ->
         Paced.turn(call, inputs, 120, if(kind in [:warmed, :armed], do: [warm: session], else: []))
       end)
 
-    {:ok, _} = Mamba.pace(session, nil)
+    {:ok, _} = Policy.pace(session, nil)
     {name, measured}
   end
 
@@ -163,10 +163,10 @@ Paced.row("ping", [Paced.measured(fn -> Paced.pings(min(seconds, 20)) end)])
 
 players =
   for _ <- 1..4 do
-    session = Mamba.new_session!(model)
+    session = Policy.new_session!(model)
 
     spawn_link(fn ->
-      Stream.repeatedly(fn -> Paced.turn(&Mamba.step(session, &1), obs, 600) end) |> Stream.run()
+      Stream.repeatedly(fn -> Paced.turn(&Policy.step(session, &1), obs, 600) end) |> Stream.run()
     end)
   end
 

@@ -9,7 +9,7 @@
 # (EXPHIL_SHARED, else ../shared). Results: bench/results/play_beside_scans.md.
 Code.require_file("support.exs", __DIR__)
 Code.require_file("../test/support/play_beside.ex", __DIR__)
-alias ExPhil.Native.Mamba
+alias ExPhil.Native.Policy
 alias ExPhil.Native.TestSupport.PlayBeside
 
 defmodule PlayBesideScans do
@@ -69,8 +69,8 @@ end
   for {default, at} <- [{60, 0}, {16, 1}, {4, 2}], do: BenchSupport.integer(rest, at, default)
 
 policy = BenchSupport.policy()
-model = Mamba.load!(policy, backend: backend)
-%{backend: backend, d_input: d_input, device: device} = Mamba.info(model)
+model = Policy.load!(policy, backend: backend)
+%{backend: backend, d_input: d_input, device: device} = Policy.info!(model)
 obs = PlayBeside.floats(d_input + 1) |> binary_part(0, d_input * 4)
 rows = fn count -> :binary.copy(obs, count) end
 
@@ -79,10 +79,10 @@ neighbours = [
   {"#{loops} loops of scans 32x60x512x16", loops, PlayBeside.scan(32, 60, 512, 16, backend)},
   {"#{loops} loops of scans 8x1024x512x16", loops, PlayBeside.scan(8, 1024, 512, 16, backend)},
   {"#{loops} loops of 64 windows of 60 frames", loops,
-   fn -> Mamba.window!(model, {:f32, {64, 60, d_input}, rows.(64 * 60)}) end},
+   fn -> Policy.window!(model, {:f32, {64, 60, d_input}, rows.(64 * 60)}) end},
   {"#{loops} loops of prefills of 2,000 frames", loops,
-   fn -> Mamba.prefill!(Mamba.new_session!(model), rows.(2000)) end},
-  {"2 loops of loads", 2, fn -> Mamba.load!(policy, backend: backend) end}
+   fn -> Policy.prefill!(Policy.new_session!(model), rows.(2000)) end},
+  {"2 loops of loads", 2, fn -> Policy.load!(policy, backend: backend) end}
 ]
 
 IO.puts("#{device.name}; #{agents} agents at 60 FPS for #{seconds} s beside each; microseconds\n")

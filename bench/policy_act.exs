@@ -6,7 +6,7 @@
 # load times run from Policy.load to the first action: of this VM's first load, and of the second. With an empty
 # EXPHIL_NATIVE_CACHE the first one compiles the kernels; run twice with the same folder for a warm cache.
 Code.require_file("support.exs", __DIR__)
-alias ExPhil.Native.{Mamba, Policy, Safetensors}
+alias ExPhil.Native.{Policy, Safetensors}
 
 {backend, rest} = BenchSupport.arguments()
 path = Enum.at(rest, 0, BenchSupport.shared("exphil/exphil_policy/policy.bin"))
@@ -26,7 +26,7 @@ end
 
 {first, _} = load.()
 {second, policy} = load.()
-info = Policy.info(policy)
+info = Policy.info!(policy)
 IO.puts("#{info.backend}, #{path}, window of #{info.window} frames, #{count} different observations")
 IO.puts("load to first act: #{round(first / 1000)} ms, again #{round(second / 1000)} ms")
 
@@ -40,12 +40,15 @@ windows =
   end
   |> List.to_tuple()
 
-measure.("window, stateless", fn run -> Mamba.window!(policy, elem(windows, rem(run, 8))) end)
+measure.("window, stateless", fn run -> Policy.window!(policy, elem(windows, rem(run, 8))) end)
 
-for mode <- [:window, :carried] do
-  session = Policy.new_session!(policy, mode: mode)
-  measure.("act, mode: #{inspect(mode)}", fn run -> Policy.act!(session, elem(frames, rem(run, count))) end)
+for window <- [nil, :none] do
+  session = Policy.new_session!(policy, window: window)
+
+  measure.("act, window: #{inspect(window)}", fn run ->
+    Policy.act!(session, elem(frames, rem(run, count)))
+  end)
 end
 
-session = Policy.new_session!(policy, mode: :carried)
-measure.("logits, mode: :carried", fn run -> Policy.logits!(session, elem(frames, rem(run, count))) end)
+session = Policy.new_session!(policy, window: :none)
+measure.("logits, window: :none", fn run -> Policy.step!(session, elem(frames, rem(run, count))) end)

@@ -3,21 +3,21 @@
 #     mix run bench/policy_grad.exs [host|cuda]
 #
 # Reads ../shared/melee, or where EXPHIL_SHARED points.
-alias ExPhil.Native.{Mamba, Safetensors}
+alias ExPhil.Native.{Policy, Safetensors}
 
 folder = Path.join(System.get_env("EXPHIL_SHARED") || "../shared", "melee")
 backend = if System.argv() == ["cuda"], do: :cuda, else: :host
-model = Mamba.load!(Path.join(folder, "policy.safetensors"), backend: backend)
+model = Policy.load!(Path.join(folder, "policy.safetensors"), backend: backend)
 {:f32, _, obs} = Safetensors.read!(Path.join(folder, "match.safetensors"))["obs"]
 frames = {:f32, {32, 60, 287}, binary_part(obs, 0, 4 * 32 * 60 * 287)}
 d_outs = {:f32, {32, 60, 64}, :binary.copy(<<0.01::float-32-little>>, 32 * 60 * 64)}
-weights = Mamba.weights!(model)
+weights = Policy.weights!(model)
 
 calls = [
-  window: fn -> Mamba.window!(model, frames) end,
-  forward: fn -> Mamba.forward!(model, frames) end,
-  grad: fn -> Mamba.grad!(model, frames, d_outs) end,
-  update: fn -> Mamba.update!(model, weights) end
+  window: fn -> Policy.window!(model, frames) end,
+  forward: fn -> Policy.forward!(model, frames) end,
+  grad: fn -> Policy.grad!(model, frames, d_outs) end,
+  update: fn -> Policy.update!(model, weights) end
 ]
 
 time = fn call ->

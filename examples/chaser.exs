@@ -62,7 +62,7 @@ end
 
 defmodule Chaser do
   alias Chaser.World
-  alias ExPhil.Native.{Clock, Gnuplot, Loss, Mamba, Tensor, Trainer}
+  alias ExPhil.Native.{Clock, Gnuplot, Loss, Policy, Tensor, Trainer}
 
   @worlds 64
   @episode 240
@@ -101,7 +101,7 @@ defmodule Chaser do
     without = if options.compare, do: train(%{options | out: Path.join(options.out, "no_memory")}, false)
     scores(with_memory, without, options)
 
-    loaded = Mamba.load!(Path.join(options.out, "policy.safetensors"), backend: backend(options))
+    loaded = Policy.load!(Path.join(options.out, "policy.safetensors"), backend: backend(options))
 
     IO.puts(
       "saved and loaded again: the same bits: #{same_bits?(with_memory.policy, loaded)}, #{told(score(loaded, true))}"
@@ -130,7 +130,7 @@ defmodule Chaser do
     File.mkdir_p!(options.out)
 
     policy =
-      Mamba.init!(:mamba1,
+      Policy.init!(:mamba1,
         d_input: 5,
         heads: @heads,
         d_model: 48,
@@ -164,7 +164,7 @@ defmodule Chaser do
         {trainer, data ++ more, [{Trainer.steps(trainer), score} | scores]}
       end)
 
-    :ok = Mamba.save(trainer.policy, Path.join(options.out, "policy.safetensors"))
+    :ok = Policy.save(trainer.policy, Path.join(options.out, "policy.safetensors"))
     losses = for {_step, loss, _rate, _norm} <- trainer.history, do: loss
     recent = Enum.take(losses, 20)
 
@@ -225,14 +225,14 @@ defmodule Chaser do
 
   # Observations of `count` worlds to their actions: agents with a state each, or each frame from a zero state.
   defp player(policy, count, true) do
-    sessions = for _ <- 1..count, do: Mamba.new_session!(policy)
-    fn obs -> choose(policy, Mamba.step_batch!(sessions, {:f32, {count, 5}, IO.iodata_to_binary(obs)})) end
+    sessions = for _ <- 1..count, do: Policy.new_session!(policy)
+    fn obs -> choose(policy, Policy.step_batch!(sessions, {:f32, {count, 5}, IO.iodata_to_binary(obs)})) end
   end
 
   defp player(policy, count, false),
-    do: fn obs -> choose(policy, Mamba.window!(policy, {:f32, {count, 1, 5}, IO.iodata_to_binary(obs)})) end
+    do: fn obs -> choose(policy, Policy.window!(policy, {:f32, {count, 1, 5}, IO.iodata_to_binary(obs)})) end
 
-  defp choose(policy, outs), do: outs |> Loss.argmax(Mamba.info!(policy).groups) |> Tensor.to_list()
+  defp choose(policy, outs), do: outs |> Loss.argmax(Policy.info!(policy).groups) |> Tensor.to_list()
 
   defp score(policy, memory?) do
     act = player(policy, @worlds, memory?)
@@ -257,13 +257,13 @@ defmodule Chaser do
 
   # One game in real time, one agent.
   defp live(policy) do
-    session = Mamba.new_session!(policy, pace: 60)
+    session = Policy.new_session!(policy, pace: 60)
     clock = Clock.start!(60)
 
     {_world, distances, times} =
       Enum.reduce(1..@game, {World.new(), [], []}, fn _, {world, distances, times} ->
         Clock.wait(clock)
-        {time, out} = :timer.tc(fn -> Mamba.step!(session, {:f32, {5}, World.observe(world)}) end)
+        {time, out} = :timer.tc(fn -> Policy.step!(session, {:f32, {5}, World.observe(world)}) end)
         world = World.step(world, choose(policy, out))
         {world, [World.distance(world) | distances], [time | times]}
       end)
@@ -278,7 +278,7 @@ defmodule Chaser do
 
   defp same_bits?(policy, loaded) do
     frames = {:f32, {1, 60, 5}, for(i <- 1..300, into: <<>>, do: <<:math.sin(i)::float-32-little>>)}
-    Mamba.forward!(policy, frames) == Mamba.forward!(loaded, frames)
+    Policy.forward!(policy, frames) == Policy.forward!(loaded, frames)
   end
 
   # ---- what comes out --------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@
 # Reads the match in ../shared (or where EXPHIL_SHARED points); without it, generated frames. Writes policy.safetensors and
 # loss.svg into --out, and then plays the policy with `mix exphil.play` for --play seconds.
 defmodule Imitate do
-  alias ExPhil.Native.{AdamW, Checkpoint, Loss, Mamba, Safetensors}
+  alias ExPhil.Native.{AdamW, Checkpoint, Loss, Policy, Safetensors}
   alias ExPhil.Native.Tools.{Demo, Reference}
 
   @seq 60
@@ -45,17 +45,17 @@ defmodule Imitate do
     data = data()
     path = Path.join(options.out, "policy.safetensors")
     :ok = Safetensors.write(path, first_weights(data.d_input))
-    model = Mamba.load!(path, backend: backend(options.backend))
+    policy = Policy.load!(path, backend: backend(options.backend))
 
     started = System.monotonic_time(:millisecond)
-    {model, weights, losses} = train(model, data, options)
+    {policy, weights, losses} = train(policy, data, options)
     seconds = (System.monotonic_time(:millisecond) - started) / 1000
 
     held_out =
-      Loss.cross_entropy(forward(model, weights, data.held_out, options), data.held_out_targets, @groups)
+      Loss.cross_entropy(forward(policy, weights, data.held_out, options), data.held_out_targets, @groups)
 
     report(losses, held_out, seconds, options)
-    save(model, weights, data, path, options)
+    save(policy, weights, data, path, options)
     File.write!(Path.join(options.out, "loss.svg"), svg(losses))
     if options.play > 0, do: play(path, options)
   end
@@ -158,35 +158,35 @@ defmodule Imitate do
 
   # ---- training --------------------------------------------------------------------------------------------------
 
-  defp train(model, data, options) do
-    weights = Map.new(Mamba.weights!(model), fn {name, tensor} -> {name, typed(tensor, options)} end)
+  defp train(policy, data, options) do
+    weights = Map.new(Policy.weights!(policy), fn {name, tensor} -> {name, typed(tensor, options)} end)
     optimiser = AdamW.new(weights, learning_rate: 3.0e-3, weight_decay: 0.01, clip_norm: 1.0)
 
-    {model, weights, _, losses} =
-      Enum.reduce(1..options.steps, {model, weights, optimiser, []}, fn step,
-                                                                        {model, weights, optimiser, losses} ->
+    {policy, weights, _, losses} =
+      Enum.reduce(1..options.steps, {policy, weights, optimiser, []}, fn step,
+                                                                         {policy, weights, optimiser, losses} ->
         {frames, targets} = sequences(data, for(_ <- 1..@batch, do: :rand.uniform(data.train) - 1))
-        loss = Loss.cross_entropy(forward(model, weights, frames, options), targets, @groups)
-        gradients = gradients(model, weights, frames, loss.d_outs, options)
+        loss = Loss.cross_entropy(forward(policy, weights, frames, options), targets, @groups)
+        gradients = gradients(policy, weights, frames, loss.d_outs, options)
         {weights, optimiser, _norm} = AdamW.step(optimiser, weights, gradients)
-        model = if options.reference, do: model, else: Mamba.update!(model, weights)
+        policy = if options.reference, do: policy, else: Policy.update!(policy, weights)
         progress(step, options.steps, loss.loss)
-        {model, weights, optimiser, [loss.loss | losses]}
+        {policy, weights, optimiser, [loss.loss | losses]}
       end)
 
     IO.write("\n")
-    {model, weights, Enum.reverse(losses)}
+    {policy, weights, Enum.reverse(losses)}
   end
 
-  defp forward(model, weights, frames, %{reference: true}),
-    do: model |> Reference.policy_grad!(weights, frames, nil) |> elem(0)
+  defp forward(policy, weights, frames, %{reference: true}),
+    do: policy |> Reference.policy_grad!(weights, frames, nil) |> elem(0)
 
-  defp forward(model, _weights, frames, _options), do: Mamba.forward!(model, frames)
+  defp forward(policy, _weights, frames, _options), do: Policy.forward!(policy, frames)
 
-  defp gradients(model, weights, frames, d_outs, %{reference: true}),
-    do: model |> Reference.policy_grad!(weights, frames, d_outs) |> elem(1)
+  defp gradients(policy, weights, frames, d_outs, %{reference: true}),
+    do: policy |> Reference.policy_grad!(weights, frames, d_outs) |> elem(1)
 
-  defp gradients(model, _weights, frames, d_outs, _options), do: Mamba.grad!(model, frames, d_outs)
+  defp gradients(policy, _weights, frames, d_outs, _options), do: Policy.grad!(policy, frames, d_outs)
 
   defp typed({:f32, shape, binary}, %{reference: true}),
     do: {:f64, shape, for(<<v::float-32-little <- binary>>, into: <<>>, do: <<v::float-64-little>>)}
@@ -223,13 +223,13 @@ defmodule Imitate do
     for group <- @groups, name = elem(group, 0), do: IO.puts("  #{name} #{text.(held_out.correct[name])}")
   end
 
-  defp save(model, weights, data, path, options) do
-    model =
+  defp save(policy, weights, data, path, options) do
+    policy =
       if options.reference,
-        do: Mamba.update!(model, Map.new(weights, fn {n, t} -> {n, narrowed(t)} end)),
-        else: model
+        do: Policy.update!(policy, Map.new(weights, fn {n, t} -> {n, narrowed(t)} end)),
+        else: policy
 
-    :ok = Safetensors.write(path, Mamba.weights!(model), Checkpoint.metadata(Mamba.info!(model)))
+    :ok = Safetensors.write(path, Policy.weights!(policy), Checkpoint.metadata(Policy.info!(policy)))
     {:f32, {count, seq, d_input}, binary} = data.held_out
 
     :ok =

@@ -16,14 +16,14 @@
 # so that a busy machine has events that no call has caused. So the last line says what this library's calls held of the
 # normal schedulers: the longest in processor time of the scheduler's thread, how many took MILLISECONDS of it, and the
 # longest with what the system took away. Prints the calls and the events of each kind of process.
-alias ExPhil.Native.{AssociativeScan, Clock, Mamba, SelectiveScan}
+alias ExPhil.Native.{AssociativeScan, Clock, Policy, SelectiveScan}
 alias ExPhil.Native.Tools.Reference
 
 defmodule LongSchedule do
   # Each kind: its name, how many processes, and a function that runs in each and returns the call to repeat.
 
   def calls(policy, backend) do
-    model = Mamba.load!(policy, backend: backend)
+    model = Policy.load!(policy, backend: backend)
     d_input = model.info.d_input
     obs = floats(d_input)
     x = {:f32, {8, 256, 512}, floats(8 * 256 * 512)}
@@ -33,12 +33,12 @@ defmodule LongSchedule do
     on = [backend: backend]
 
     step = fn ->
-      session = Mamba.new_session!(model)
-      fn -> Process.sleep(16) && Mamba.step!(session, obs) end
+      session = Policy.new_session!(model)
+      fn -> Process.sleep(16) && Policy.step!(session, obs) end
     end
 
     wait = fn ->
-      clock = Clock.start!(60, warm: Mamba.new_session!(model))
+      clock = Clock.start!(60, warm: Policy.new_session!(model))
       fn -> Clock.wait(clock) end
     end
 
@@ -50,9 +50,9 @@ defmodule LongSchedule do
       {:scan, 1, repeat.(fn -> SelectiveScan.scan(x, x, a, b, b, on) end)},
       {:grad, 1, repeat.(fn -> SelectiveScan.grad(x, x, x, a, b, b, on) end)},
       {:cumsum, 1, repeat.(fn -> AssociativeScan.cumsum(x, [axis: 1] ++ on) end)},
-      {:window, 1, repeat.(fn -> Mamba.window!(model, windows) end)},
-      {:prefill, 1, repeat.(fn -> Mamba.prefill!(Mamba.new_session!(model), floats(500 * d_input)) end)},
-      {:load, 1, repeat.(fn -> Mamba.load!(policy, on) end)}
+      {:window, 1, repeat.(fn -> Policy.window!(model, windows) end)},
+      {:prefill, 1, repeat.(fn -> Policy.prefill!(Policy.new_session!(model), floats(500 * d_input)) end)},
+      {:load, 1, repeat.(fn -> Policy.load!(policy, on) end)}
     ]
   end
 
@@ -60,19 +60,19 @@ defmodule LongSchedule do
     models =
       for precision <- [:f32, :bf16, :int8],
           into: %{},
-          do: {precision, Mamba.load!(policy, backend: backend, precision: precision)}
+          do: {precision, Policy.load!(policy, backend: backend, precision: precision)}
 
     obs = floats(models.f32.info.d_input)
-    step = fn session, _frame -> Mamba.step!(session, obs) end
+    step = fn session, _frame -> Policy.step!(session, obs) end
 
     with_snapshots = fn session, frame ->
-      Mamba.step!(session, obs)
-      if rem(frame, 4) == 0, do: Mamba.snapshot!(session)
+      Policy.step!(session, obs)
+      if rem(frame, 4) == 0, do: Policy.snapshot!(session)
     end
 
     with_rollbacks = fn session, frame ->
-      Mamba.step!(session, obs)
-      if rem(frame, 10) == 0, do: Mamba.resimulate!(session, 3, :binary.copy(obs, 3))
+      Policy.step!(session, obs)
+      if rem(frame, 10) == 0, do: Policy.resimulate!(session, 3, :binary.copy(obs, 3))
     end
 
     [
@@ -92,7 +92,7 @@ defmodule LongSchedule do
   defp agent(model, options, play) do
     fn ->
       {warm, options} = Enum.split_with(options, &(&1 == :warm))
-      session = Mamba.new_session!(model, options)
+      session = Policy.new_session!(model, options)
       for frame <- 1..30, do: play.(session, frame)
       Process.sleep(:rand.uniform(17))
       clock = Clock.start!(60, if(warm == [], do: [], else: [warm: session]))

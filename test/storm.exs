@@ -6,14 +6,14 @@
 #
 # Prints the seed, and at the end what was done. Ends with status 1 where a bit differed or an error was not an
 # ExPhil.Native.Error. The same seed gives the same operations; what the threads make of them differs.
-alias ExPhil.Native.{Error, Mamba, NIF, SelectiveScan}
+alias ExPhil.Native.{Error, Policy, NIF, SelectiveScan}
 
 defmodule Storm do
   @workers 64
 
   def run(policy, seconds, seed, backend) do
-    model = Mamba.load!(policy, backend: backend)
-    config = Map.merge(Mamba.info(model), %{model: model, policy: policy, counts: :counters.new(4, [])})
+    model = Policy.load!(policy, backend: backend)
+    config = Map.merge(Policy.info!(model), %{model: model, policy: policy, counts: :counters.new(4, [])})
     stop = System.monotonic_time(:millisecond) + round(seconds * 1000)
     main = self()
     Process.flag(:trap_exit, true)
@@ -86,25 +86,25 @@ defmodule Storm do
   end
 
   defp answers(operations, config) do
-    session = Mamba.new_session!(config.model)
-    snapshot = Mamba.snapshot!(session)
+    session = Policy.new_session!(config.model)
+    snapshot = Policy.snapshot!(session)
     answers = for operation <- operations, do: operate(operation, session, snapshot, config)
-    {answers, Mamba.export_state!(session)}
+    {answers, Policy.export_state!(session)}
   end
 
-  defp operate({kind, n}, session, _, c) when kind in 1..5, do: Mamba.step!(session, frames(n, 1, c))
-  defp operate({6, n}, session, _, c), do: Mamba.prefill!(session, frames(n, 1 + rem(n, 150), c))
-  defp operate({7, _}, session, snapshot, _), do: Mamba.restore!(session, snapshot) && :restored
+  defp operate({kind, n}, session, _, c) when kind in 1..5, do: Policy.step!(session, frames(n, 1, c))
+  defp operate({6, n}, session, _, c), do: Policy.prefill!(session, frames(n, 1 + rem(n, 150), c))
+  defp operate({7, _}, session, snapshot, _), do: Policy.restore!(session, snapshot) && :restored
 
   defp operate({8, n}, session, _, c) do
-    state = Mamba.export_state!(session)
-    Mamba.step!(session, frames(n, 1, c))
-    Mamba.import_state!(session, state) && :imported
+    state = Policy.export_state!(session)
+    Policy.step!(session, frames(n, 1, c))
+    Policy.import_state!(session, state) && :imported
   end
 
   defp operate({9, n}, _, _, c) do
     count = 1 + rem(n, 24)
-    {:f32, _, out} = Mamba.window!(c.model, {:f32, {count, 60, c.d_input}, frames(n, 60 * count, c)})
+    {:f32, _, out} = Policy.window!(c.model, {:f32, {count, 60, c.d_input}, frames(n, 60 * count, c)})
     :erlang.phash2(out)
   end
 
@@ -118,8 +118,8 @@ defmodule Storm do
   end
 
   defp operate({11, n}, session, _, c) do
-    others = for _ <- 1..rem(n, 5)//1, do: Mamba.new_session!(c.model)
-    Mamba.step_batch!([session | others], frames(n, 1 + length(others), c))
+    others = for _ <- 1..rem(n, 5)//1, do: Policy.new_session!(c.model)
+    Policy.step_batch!([session | others], frames(n, 1 + length(others), c))
   end
 
   defp operate({12, n}, session, snapshot, c) do
@@ -127,13 +127,13 @@ defmodule Storm do
 
     {:error, %Error{}} =
       case rem(n, 7) do
-        0 -> Mamba.step(session, "short")
-        1 -> Mamba.step(session, {:f32, {1}, :nothing})
-        2 -> Mamba.prefill(session, :binary.copy(<<0>>, 100_001))
-        3 -> Mamba.window(c.model, {:f32, {1, 60, c.d_input}, <<>>})
-        4 -> Mamba.import_state(session, :binary.copy(<<1>>, n))
-        5 -> Mamba.load("/nowhere/#{n}", backend: c.backend)
-        6 -> Mamba.restore(snapshot, session)
+        0 -> Policy.step(session, "short")
+        1 -> Policy.step(session, {:f32, {1}, :nothing})
+        2 -> Policy.prefill(session, :binary.copy(<<0>>, 100_001))
+        3 -> Policy.window(c.model, {:f32, {1, 60, c.d_input}, <<>>})
+        4 -> Policy.import_state(session, :binary.copy(<<1>>, n))
+        5 -> Policy.load("/nowhere/#{n}", backend: c.backend)
+        6 -> Policy.restore(snapshot, session)
       end
 
     :refused
@@ -148,8 +148,8 @@ defmodule Storm do
   end
 
   defp loads(config, stop) do
-    model = Mamba.load!(config.policy, backend: config.backend)
-    Mamba.step!(Mamba.new_session!(model), frames(1, 1, config))
+    model = Policy.load!(config.policy, backend: config.backend)
+    Policy.step!(Policy.new_session!(model), frames(1, 1, config))
     :counters.add(config.counts, 4, 1)
     Process.sleep(20)
     if System.monotonic_time(:millisecond) < stop, do: loads(config, stop)

@@ -137,9 +137,9 @@ std::int64_t microseconds_since(SteadyClock::time_point begin) {
 
 }  // namespace
 
-// {handle, ref, start, scratch}: tick n is due at start + n / fps, in nanoseconds of Erlang's monotonic time;
-// ref is the tag of the messages that ask_tick() asks for; scratch is a session of nobody's, nil without
-// `warm`.
+// %{handle, ref, start, scratch}: tick n is due at start + n / fps, in nanoseconds of Erlang's monotonic
+// time; ref is the tag of the messages that ask_tick() asks for; scratch is a session of nobody's, nil
+// without `warm`.
 Term start_clock(Call& call, double fps, std::optional<SessionHandle*> warm) {
   const core::MicroHertz rate = core::micro_hertz(fps, "fps");
   ClockHandle clock;
@@ -165,8 +165,10 @@ Term start_clock(Call& call, double fps, std::optional<SessionHandle*> warm) {
   const auto first = SteadyClock::now();
   clock.ticker = std::make_shared<core::Ticker>(
       first, rate, [receiver](std::int64_t number) { return receiver->tick(number); });
-  return enif_make_tuple4(call.env(), encode_handle(call, std::move(clock)), ref, encode_integer(call, start),
-                          scratch);
+  return encode(call, Map{{{"handle"}, encode_handle(call, std::move(clock))},
+                          {{"ref"}, ref},
+                          {{"start"}, encode_integer(call, start)},
+                          {{"scratch"}, scratch}});
 }
 
 Term take_tick(Call& call, ClockHandle& clock, Term tag) {

@@ -45,6 +45,14 @@ std::int64_t Decoder<std::int64_t>::decode(Call& call, Term term, const char* ar
   return value;
 }
 
+Unsigned Decoder<Unsigned>::decode(Call& call, Term term, const char* argument) {
+  ErlNifUInt64 value = 0;
+  if (!enif_get_uint64(call.env(), term, &value)) {
+    fail_decode(call, term, argument, "an integer from 0 to below 2^64");
+  }
+  return {value};
+}
+
 double Decoder<double>::decode(Call& call, Term term, const char* argument) {
   double value = 0;
   if (!enif_get_double(call.env(), term, &value)) fail_decode(call, term, argument, "a float");

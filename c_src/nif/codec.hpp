@@ -57,6 +57,11 @@ struct Atom {
   std::string name;
 };
 
+// An integer of 64 bits without a sign; as a bare number it would be a Term.
+struct Unsigned {
+  std::uint64_t value = 0;
+};
+
 // Bytes as an Erlang binary; std::string is UTF-8 text, which is a binary as well.
 struct Binary {
   const unsigned char* data = nullptr;
@@ -86,6 +91,10 @@ struct Decoder<bool> {
 template <>
 struct Decoder<std::int64_t> {
   static std::int64_t decode(Call& call, Term term, const char* argument);
+};
+template <>
+struct Decoder<Unsigned> {
+  static Unsigned decode(Call& call, Term term, const char* argument);
 };
 template <>
 struct Decoder<double> {

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/associative/problem.hpp"
 #include "nif/backends.hpp"
 #include "nif/dispatch.hpp"
 
@@ -19,8 +20,16 @@ Term encode_device(Call& call, const core::DeviceDescription& device);
 // The application's config, with lower priority than the environment: "" and 0 select the default. Repeating
 // the same config changes nothing, so that it does not undo set_threads. Returns nil, or why the kernel cache
 // is not used. Throws invalid_argument that names the key or the variable at fault.
-Term configure(Call& call, std::string kernels, std::string cache, std::string libcuda, std::string libnvrtc,
-               std::int64_t pinned_limit, std::int64_t threads);
+// %{kernels, cache, libcuda, libnvrtc, pinned_limit, threads}
+struct Config {
+  std::string kernels, cache, libcuda, libnvrtc;
+  std::int64_t pinned_limit = 0, threads = 0;
+};
+template <>
+struct Decoder<Config> {
+  static Config decode(Call& call, Term term, const char* argument);
+};
+Term configure(Call& call, Config config);
 Term info(Call& call);
 Term default_device(Call& call, BackendChoice choice, std::int64_t device);
 Term set_threads(Call& call, std::int64_t threads);
@@ -40,45 +49,36 @@ Term scan_grad(Call& call, BackendChoice backend, std::int64_t device, ScanTenso
                MaybeScanTensor states, ScanRequest request, bool all);
 
 // associative_scan.cpp
-// {axis, direction, compensated, block_size}
-using AssociativeOptionsTuple = std::tuple<std::int64_t, Atom, bool, std::int64_t>;
+// A map of the fields of core::AssociativeOptions; every key is optional.
+template <>
+struct Decoder<core::AssociativeOptions> {
+  static core::AssociativeOptions decode(Call& call, Term term, const char* argument);
+};
+// %{y, y_reverse: nil but for both directions}, and %{dx, da: nil where there is no a}
 Term associative_scan(Call& call, BackendChoice backend, std::int64_t device, Atom op, MaybeScanTensor a,
-                      ScanTensor x, AssociativeOptionsTuple options);
+                      ScanTensor x, core::AssociativeOptions options);
 Term associative_grad(Call& call, BackendChoice backend, std::int64_t device, Atom op, core::TensorView dy,
                       MaybeTensor dy_reverse, MaybeTensor a, core::TensorView x,
-                      AssociativeOptionsTuple options);
+                      core::AssociativeOptions options);
 
 // xla.cpp: the library of XLA's custom calls, if this process has opened it
 Term xla_status(Call& call, std::string path);  // nil where it is not open, "registered", or why not
 Term xla_registered(Call& call, std::string path, std::string target, std::string platform);
 
 // policy.cpp
-// {max_sessions, norm_epsilon, check_finite, window, precision, names, numbers}; norm_epsilon and window may
-// be nil. The last two are the options of the policy's trunk: [{name, atom}] and [{name, integer}].
-using LoadOptions =
-    std::tuple<std::int64_t, std::optional<double>, bool, std::optional<std::int64_t>, Atom,
-               std::vector<std::tuple<Atom, Atom>>, std::vector<std::tuple<Atom, std::int64_t>>>;
+struct LoadRequest;     // policy_options.hpp
+struct SessionRequest;  // these too: maps of options
+struct SampleRequest;
 // from: a path, or {NamedTensors, [{key, text}]}, the weights and what a file would have as metadata
-Term load_policy(Call& call, BackendChoice backend, std::int64_t device, Term from, LoadOptions options);
-// The low and high 32 bits.
-using SeedTuple = std::tuple<std::int64_t, std::int64_t>;
-inline std::uint64_t seed_of(const SeedTuple& seed) {
-  return static_cast<std::uint64_t>(std::get<0>(seed)) | static_cast<std::uint64_t>(std::get<1>(seed)) << 32;
-}
-// [{name, tensor}], which load_policy takes
-using InitialSizes = std::vector<std::tuple<Atom, std::int64_t>>;
-Term initial_weights(Call& call, Atom trunk, InitialSizes sizes, SeedTuple seed);
-// tensors: every weight by the name of the checkpoint; the model's sessions end.
+Term load_policy(Call& call, BackendChoice backend, std::int64_t device, Term from, LoadRequest options);
+// sizes: %{name => integer}. [{name, tensor}], which load_policy takes
+Term initial_weights(Call& call, Atom trunk, Map sizes, Unsigned seed);
+// tensors: every weight by the name of the checkpoint; the policy's sessions end.
 using NamedTensors = std::vector<std::tuple<std::string, core::TensorView>>;
 Term update_policy(Call& call, PolicyHandle& policy, NamedTensors tensors);
 Term policy_info(Call& call, PolicyHandle& policy);
 Term window(Call& call, PolicyHandle& policy, core::TensorView windows);
-// options: {window or 0, pad, rules, history or 0, pace in frames per second or nil, latency}; rules:
-// {temperature, deterministic, deterministic_buttons, {press, release} or nil, seed}, the seed as its low and
-// high 32 bits
-using RulesTuple = std::tuple<double, bool, bool, std::optional<std::tuple<double, double>>, SeedTuple>;
-using SessionTuple = std::tuple<std::int64_t, Atom, RulesTuple, std::int64_t, std::optional<double>, Atom>;
-Term new_session(Call& call, PolicyHandle& policy, SessionTuple options);
+Term new_session(Call& call, PolicyHandle& policy, SessionRequest options);
 
 // training.cpp
 Term policy_weights(Call& call, PolicyHandle& policy);  // [{name, tensor}]
@@ -107,7 +107,7 @@ Term cross_entropy(Call& call, core::TensorView outs, LossGroups groups, core::T
 Term mean_squared_error(Call& call, core::TensorView outs, core::TensorView targets,
                         std::optional<core::TensorView> mask);
 // draws: {temperature, seed, frame}, or nil for the likeliest. s32, in the form of cross_entropy's targets.
-using DrawsTuple = std::tuple<double, SeedTuple, SeedTuple>;
+using DrawsTuple = std::tuple<double, Unsigned, Unsigned>;
 Term choose(Call& call, core::TensorView outs, LossGroups groups, std::optional<DrawsTuple> draws);
 
 // semiseparable_layer.cpp
@@ -122,17 +122,14 @@ Term layer_grad(Call& call, LayerHandle& layer, core::TensorView x, core::Tensor
 struct Frames;
 Term step(Call& call, SessionHandle& session, Frames obs);
 Term finish_step(Call& call, LateHandle& late, SessionHandle& session, Frames obs);
-// play.cpp: %ExPhil.Native.Policy.Action{}, and a list of them
+// act.cpp: %ExPhil.Native.Policy.Action{}, and a list of them. unsupported where the policy has no heads for
+// it
 Term act(Call& call, SessionHandle& session, Frames obs);
 Term finish_act(Call& call, LateHandle& late, SessionHandle& session, Frames obs);
 Term act_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
 Term resimulate_acts(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames);
-// The action for given outputs. state: {frame, the held buttons as bits}; uniforms: a binary of f32 or nil.
-Term sample(Call& call, PolicyHandle& policy, Frames logits, RulesTuple rules,
-            std::tuple<std::int64_t, std::int64_t> state, std::optional<Frames> uniforms);
-core::PlayRules rules_of(const RulesTuple& given);
-// Only checks that the policy has a controller: :ok, or unsupported.
-Term require_controller(Call& call, PolicyHandle& policy);
+// The action for given outputs; no session is involved.
+Term sample(Call& call, PolicyHandle& policy, Frames logits, SampleRequest options);
 Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
 Term prefill(Call& call, SessionHandle& session, Frames frames);
 Term rollback(Call& call, SessionHandle& session, std::int64_t frames_back);
@@ -144,6 +141,7 @@ Term export_state(Call& call, SessionHandle& session);
 Term import_state(Call& call, SessionHandle& session, Binary state);
 
 // clock.cpp
+// %{handle, ref, start, scratch}, see ExPhil.Native.Clock.
 // Where `warm` is given, ticks come a lead before their time, and await_tick() waits for the rest of it.
 Term start_clock(Call& call, double fps, std::optional<SessionHandle*> warm);
 // {number, missed}: the last tick that is due, where the process was not told of it yet, and how many between

@@ -5,6 +5,7 @@
 #include "core/environment.hpp"
 #include "core/work/parallel.hpp"
 #include "nif/functions.hpp"
+#include "nif/option_reader.hpp"
 #ifdef EXPHIL_CUDA
 #include "cuda/device/settings.hpp"
 #include "cuda/jit/disk_cache.hpp"
@@ -21,6 +22,13 @@ void require_range(const char* argument, std::int64_t value, std::int64_t most, 
   core::fail(core::ErrorKind::invalid_argument, argument, argument, " must be from 0 (", zero, ") to ", most,
              ", got ", value);
 }
+bool same(const Config& a, const Config& b) {
+  const auto fields = [](const Config& c) {
+    return std::tie(c.kernels, c.cache, c.libcuda, c.libnvrtc, c.pinned_limit, c.threads);
+  };
+  return fields(a) == fields(b);
+}
+
 void require_threads(std::int64_t threads) {
   require_range(":threads", threads, kMaxThreads, "the machine's cores");
 }
@@ -36,30 +44,40 @@ Term encode_device(Call& call, const core::DeviceDescription& device) {
                           {{"details"}, encode(call, details)}});
 }
 
-Term configure(Call& call, std::string kernels, std::string cache, std::string libcuda, std::string libnvrtc,
-               std::int64_t pinned_limit, std::int64_t threads) {
-  using Config = std::tuple<std::string, std::string, std::string, std::string, std::int64_t, std::int64_t>;
+Config Decoder<Config>::decode(Call& call, Term term, const char* argument) {
+  OptionReader reader(call, term, argument);
+  Config config;
+  config.kernels = reader.take<std::string>("kernels").value_or("");
+  config.cache = reader.take<std::string>("cache").value_or("");
+  config.libcuda = reader.take<std::string>("libcuda").value_or("");
+  config.libnvrtc = reader.take<std::string>("libnvrtc").value_or("");
+  config.pinned_limit = reader.take<std::int64_t>("pinned_limit").value_or(0);
+  config.threads = reader.take<std::int64_t>("threads").value_or(0);
+  reader.finish();
+  return config;
+}
+
+Term configure(Call& call, Config given) {
   static std::mutex* const mutex = new std::mutex;  // leaked: calls may come until the process ends
   static auto* const current = new std::optional<Config>;
-  Config given{kernels, cache, libcuda, libnvrtc, pinned_limit, threads};
   const std::lock_guard<std::mutex> lock(*mutex);
   const Term nil = encode_atom(call, "nil");
-  if (*current == given) return nil;
+  if (*current && same(**current, given)) return nil;
 
-  require_range(":pinned_limit", pinned_limit, core::kMostPinned, "the default");
-  require_threads(threads);
+  require_range(":pinned_limit", given.pinned_limit, core::kMostPinned, "the default");
+  require_threads(given.threads);
   const auto from_environment = core::environment_number("EXPHIL_NATIVE_THREADS", 0, kMaxThreads);
   core::pinned_limit_from_environment();
 #ifdef EXPHIL_CUDA
   cuda::Settings settings;
-  settings.kernels_directory = std::move(kernels);
-  settings.cache_directory = std::move(cache);
-  settings.libcuda = std::move(libcuda);
-  settings.libnvrtc = std::move(libnvrtc);
-  if (pinned_limit > 0) settings.pinned_limit = static_cast<std::size_t>(pinned_limit);
+  settings.kernels_directory = given.kernels;
+  settings.cache_directory = given.cache;
+  settings.libcuda = given.libcuda;
+  settings.libnvrtc = given.libnvrtc;
+  if (given.pinned_limit > 0) settings.pinned_limit = static_cast<std::size_t>(given.pinned_limit);
   cuda::set_settings(settings);
 #endif
-  core::set_threads(static_cast<int>(from_environment.value_or(threads)));
+  core::set_threads(static_cast<int>(from_environment.value_or(given.threads)));
   *current = std::move(given);
 #ifdef EXPHIL_CUDA
   const std::string refusal = cuda::DiskCache(cuda::settings().cache_directory).refusal();

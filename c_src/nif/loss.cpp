@@ -110,8 +110,7 @@ Term choose(Call& call, core::TensorView outs, LossGroups given, std::optional<D
   const bool wide = is_double(outs, "outs");
   const Grouped grouped = grouped_of(outs, given);
   std::optional<core::Draws> draws;
-  if (drawn)
-    draws = core::Draws{std::get<0>(*drawn), seed_of(std::get<1>(*drawn)), seed_of(std::get<2>(*drawn))};
+  if (drawn) draws = core::Draws{std::get<0>(*drawn), std::get<1>(*drawn).value, std::get<2>(*drawn).value};
   const std::int64_t count = grouped.choices.elements("outs");
   NewBinary choices(static_cast<std::size_t>(core::checked_multiply(count, 4, "outs")));
   const Rows rows = rows_of(outs);

@@ -5,6 +5,7 @@
 
 #include "nif/frames.hpp"
 #include "nif/functions.hpp"
+#include "nif/policy_options.hpp"
 #include "nif/scan_request.hpp"
 #include "nif/tools/table.hpp"
 
@@ -14,7 +15,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 21;
+constexpr std::int64_t kInterface = 22;
 
 // Returned by load_nif/2 in {:error, {:load, _}}; ExPhil.Native.NIF turns them into messages.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
@@ -53,8 +54,7 @@ int upgrade(ErlNifEnv* env, void** private_data, void**, Term load_info) {
 }
 
 constexpr std::array<const char*, 0> kNone{};
-constexpr const char* kConfigure[] = {":kernels",  ":cache",        ":libcuda",
-                                      ":libnvrtc", ":pinned_limit", ":threads"};
+constexpr const char* kConfigure[] = {"config"};
 constexpr const char* kDefaultDevice[] = {":backend", ":device"};
 constexpr const char* kSetThreads[] = {":threads"};
 constexpr const char* kScan[] = {":backend", ":device",        "x",      "dt", "a", "b", "c", ":d", ":z",
@@ -74,18 +74,17 @@ constexpr const char* kLoadLayer[] = {":backend", ":device", "path", ":check_fin
 constexpr const char* kLayer[] = {"layer"};
 constexpr const char* kLayerForward[] = {"layer", "x", "bidirectional"};
 constexpr const char* kLayerGrad[] = {"layer", "x", "dy", ":d_gate_penalty", ":bidirectional"};
-constexpr const char* kModel[] = {"model"};
-constexpr const char* kUpdate[] = {"model", "weights"};
-constexpr const char* kPolicyForward[] = {"model", "frames", ":initial_state"};
-constexpr const char* kPolicyGrad[] = {"model", "frames", "d_outs", ":initial_state", ":d_frames"};
+constexpr const char* kPolicy[] = {"policy"};
+constexpr const char* kUpdate[] = {"policy", "weights"};
+constexpr const char* kPolicyForward[] = {"policy", "frames", ":initial_state"};
+constexpr const char* kPolicyGrad[] = {"policy", "frames", "d_outs", ":initial_state", ":d_frames"};
 constexpr const char* kCrossEntropy[] = {"outs", "groups", "targets", ":mask"};
 constexpr const char* kMeanSquaredError[] = {"outs", "targets", ":mask"};
 constexpr const char* kChoose[] = {"outs", "groups", "options"};
 constexpr const char* kAdamW[] = {"weights", "options"};
-constexpr const char* kWindow[] = {"model", "windows"};
-constexpr const char* kNewSession[] = {"model", "options"};
-constexpr const char* kSample[] = {"policy", "logits", "options", ":held", ":uniforms"};
-constexpr const char* kController[] = {"path"};
+constexpr const char* kWindow[] = {"policy", "windows"};
+constexpr const char* kNewSession[] = {"policy", "options"};
+constexpr const char* kSample[] = {"policy", "outs", "options"};
 constexpr const char* kSession[] = {"session"};
 constexpr const char* kStep[] = {"session", "obs"};
 constexpr const char* kLateStep[] = {"frame", "session", "obs"};
@@ -105,7 +104,7 @@ constexpr const char* kXlaRegistered[] = {"path", "target", "platform"};
 
 ErlNifFunc functions[] = {
     {"info", 0, Nif<info, kNone>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
-    {"configure", 6, Nif<configure, kConfigure>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
+    {"configure", 1, Nif<configure, kConfigure>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
     {"default_device", 2, Nif<default_device, kDefaultDevice>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
     {"set_threads", 1, Nif<set_threads, kSetThreads>::run, ERL_NIF_DIRTY_JOB_IO_BOUND},
     {"read_safetensors", 2, Nif<read_safetensors, kPath>::queued<file_work>, 0},
@@ -123,13 +122,12 @@ ErlNifFunc functions[] = {
     {"layer_grad", 6, Nif<layer_grad, kLayerGrad>::queued<layer_grad_work>, 0},
     {"load_policy", 5, Nif<load_policy, kLoadPolicy>::queued<file_work>, 0},
     {"initial_weights", 4, Nif<initial_weights, kInitialWeights>::queued<file_work>, 0},
-    {"policy_info", 1, Nif<policy_info, kModel>::scheduled, 0},
+    {"policy_info", 1, Nif<policy_info, kPolicy>::scheduled, 0},
     {"window", 3, Nif<window, kWindow>::queued<window_work>, 0},
     {"new_session", 2, Nif<new_session, kNewSession>::scheduled, 0},
     {"act", 2, Nif<act, kStep>::here<is_short_step, Nif<finish_act, kLateStep>>, 0},
     {"act_batch", 3, Nif<act_batch, kStepBatch>::queued<step_batch_work>, 0},
-    {"sample", 5, Nif<sample, kSample>::scheduled, 0},
-    {"require_controller", 1, Nif<require_controller, kController>::scheduled, 0},
+    {"sample", 3, Nif<sample, kSample>::scheduled, 0},
     {"step", 2, Nif<step, kStep>::here<is_short_step, Nif<finish_step, kLateStep>>, 0},
     {"step_batch", 3, Nif<step_batch, kStepBatch>::queued<step_batch_work>, 0},
     {"prefill", 3, Nif<prefill, kPrefill>::queued<prefill_work>, 0},
@@ -142,7 +140,7 @@ ErlNifFunc functions[] = {
     {"restore", 2, Nif<restore, kRestore>::here<is_short_copy>, 0},
     {"export_state", 1, Nif<export_state, kSession>::scheduled, 0},
     {"import_state", 2, Nif<import_state, kImport>::scheduled, 0},
-    {"policy_weights", 1, Nif<policy_weights, kModel>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
+    {"policy_weights", 1, Nif<policy_weights, kPolicy>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"update_policy", 3, Nif<update_policy, kUpdate>::queued<file_work>, 0},
     {"policy_forward", 4, Nif<policy_forward, kPolicyForward>::queued<training_work>, 0},
     {"policy_grad", 6, Nif<policy_grad, kPolicyGrad>::queued<training_work>, 0},

@@ -9,6 +9,7 @@
 #include "core/trunk/load.hpp"
 #include "nif/frames.hpp"
 #include "nif/functions.hpp"
+#include "nif/policy_options.hpp"
 
 namespace exphil::nif {
 
@@ -17,24 +18,6 @@ using core::fail;
 
 namespace {
 
-constexpr std::int64_t kMaxSessions = std::int64_t{1} << 24;
-constexpr std::int64_t kMaxWindow = 4096;
-
-core::PolicyLoadOptions load_options_of(const LoadOptions& given) {
-  core::PolicyLoadOptions options;
-  options.norm_epsilon = std::get<1>(given);
-  options.check_finite = std::get<2>(given);
-  options.window = std::get<3>(given);
-  for (const auto& [name, value] : std::get<5>(given)) options.trunk.emplace_back(name.name, value.name);
-  for (const auto& [name, value] : std::get<6>(given)) options.trunk.emplace_back(name.name, value);
-  const std::string& precision = std::get<4>(given).name;
-  if (!core::parse_precision(precision, &options.precision)) {
-    fail(ErrorKind::invalid_argument, ":precision",
-         ":precision must be :f32, :bf16, :f16 or :int8, got :", precision);
-  }
-  return options;
-}
-
 // An atom that the VM has already, or else a binary: a file must not make atoms, which are never freed.
 Term encode_name(Call& call, const std::string& name) {
   Term atom = 0;
@@ -42,28 +25,29 @@ Term encode_name(Call& call, const std::string& name) {
                                                                                        : encode(call, name);
 }
 
-// [{name, first, count, binary}] in the order of the outputs.
+// [%{name, first, count, binary}] in the order of the outputs.
 Term encode_groups(Call& call, const core::PolicyConfig& config) {
   std::vector<Term> groups;
   for (const core::OutputGroup& group : config.groups) {
-    groups.push_back(enif_make_tuple4(call.env(), encode_name(call, group.name),
-                                      encode_integer(call, group.first), encode_integer(call, group.count),
-                                      encode_bool(call, group.binary)));
+    groups.push_back(encode(call, Map{{{"name"}, encode_name(call, group.name)},
+                                      {{"first"}, encode_integer(call, group.first)},
+                                      {{"count"}, encode_integer(call, group.count)},
+                                      {{"binary"}, encode_bool(call, group.binary)}}));
   }
   return encode_list(call, groups);
 }
 
-// What the trunk tells about itself, as [{name, value}]: nil, a number, or an atom.
+// What the trunk tells about itself, as a map whose values are nil, a number, or an atom.
 Term encode_facts(Call& call, const core::PolicyConfig& config) {
-  std::vector<Term> facts;
+  Map facts;
   for (const auto& [name, fact] : config.facts) {
     Term value = encode_atom(call, "nil");
     if (const auto* const integer = std::get_if<std::int64_t>(&fact)) value = encode_integer(call, *integer);
     if (const auto* const number = std::get_if<double>(&fact)) value = enif_make_double(call.env(), *number);
     if (const auto* const atom = std::get_if<std::string>(&fact)) value = encode_atom(call, atom->c_str());
-    facts.push_back(enif_make_tuple2(call.env(), encode_atom(call, name.c_str()), value));
+    facts.emplace_back(Atom{name}, value);
   }
-  return encode_list(call, facts);
+  return encode(call, facts);
 }
 
 core::TensorMap tensors_of(const NamedTensors& given) {
@@ -104,32 +88,29 @@ const core::PolicyWeights& LoadedPolicy::trainable() const {
   const core::Precision precision = policy->config().precision;
   if (precision != core::Precision::f32) {
     fail(ErrorKind::unsupported, ":precision",
-         "the model was loaded with precision: :", core::precision_name(precision),
+         "the policy was loaded with precision: :", core::precision_name(precision),
          ", and its weights are rounded: load it with precision: :f32 to train it, or to read or replace its",
          " weights");
   }
   return *weights;
 }
 
-Term load_policy(Call& call, BackendChoice choice, std::int64_t device, Term from, LoadOptions options) {
-  core::PolicyOptions model_options;
-  if (std::get<0>(options) < 1 || std::get<0>(options) > kMaxSessions) {
-    fail(ErrorKind::invalid_argument, ":max_sessions", ":max_sessions must be from 1 to ", kMaxSessions,
-         ", got ", std::get<0>(options));
-  }
-  model_options.max_sessions = std::get<0>(options);
-  model_options.device = static_cast<int>(device);
-
-  const auto weights = weights_from(call, from, load_options_of(options));
+Term load_policy(Call& call, BackendChoice choice, std::int64_t device, Term from, LoadRequest request) {
+  core::PolicyOptions options;
+  options.max_sessions = request.max_sessions;
+  options.device = static_cast<int>(device);
+  const auto weights = weights_from(call, from, request.options);
   core::Backend& backend = open_backend(choice, device);
-  return encode_handle(call, PolicyHandle(load_weights_onto(backend, weights, model_options)));
+  return encode_handle(call, PolicyHandle(load_weights_onto(backend, weights, options)));
 }
 
-Term initial_weights(Call& call, Atom trunk, InitialSizes given, SeedTuple seed) {
+Term initial_weights(Call& call, Atom trunk, Map given, Unsigned seed) {
   core::NamedSizes sizes;
-  for (const auto& [name, size] : given) sizes.emplace_back(name.name, size);
+  for (const auto& [name, size] : given) {
+    sizes.emplace_back(name.name, Decoder<std::int64_t>::decode(call, size, (":" + name.name).c_str()));
+  }
   std::vector<Term> terms;
-  for (const core::InitialTensor& tensor : core::initial_weights(trunk.name, sizes, seed_of(seed))) {
+  for (const core::InitialTensor& tensor : core::initial_weights(trunk.name, sizes, seed.value)) {
     const std::size_t bytes = tensor.values.size() * sizeof(float);
     NewBinary binary(bytes);
     std::memcpy(binary.data(), tensor.values.data(), bytes);
@@ -185,21 +166,10 @@ Term window(Call& call, PolicyHandle& handle, core::TensorView view) {
   return windows.answer(call, {count, config.d_output}, out.term());
 }
 
-Term new_session(Call& call, PolicyHandle& handle, SessionTuple given) {
-  core::SessionOptions options;
-  options.window = std::get<0>(given);
-  if (options.window < 0 || options.window > kMaxWindow) {
-    fail(ErrorKind::limit_exceeded, ":window", ":window must be from 1 to ", kMaxWindow, " frames, got ",
-         options.window);
-  }
-  const std::string& pad = std::get<1>(given).name;
-  options.pad = pad == "repeat" ? core::Pad::repeat : pad == "zeros" ? core::Pad::zeros : core::Pad::none;
-  options.rules = rules_of(std::get<2>(given));
-  options.history = std::get<3>(given);
-  if (const auto& fps = std::get<4>(given)) options.pace = core::pace_rate(*fps);
-  options.armed = std::get<5>(given).name == "armed";
+Term new_session(Call& call, PolicyHandle& handle, SessionRequest request) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
-  auto session = std::make_shared<core::Session>(loaded->policy, options);
+  if (!request.rule.empty()) core::require_controller(loaded->policy->config(), request.rule.c_str());
+  auto session = std::make_shared<core::Session>(loaded->policy, request.options);
   return encode_handle(call, SessionHandle{loaded, std::move(session)});
 }
 

@@ -189,17 +189,17 @@ Handle& decode_handle(Call& call, Term term, const char* argument, const char* e
 template <>
 struct Decoder<PolicyHandle&> {
   static PolicyHandle& decode(Call& call, Term term, const char* argument) {
-    return decode_handle<PolicyHandle>(call, term, argument, "a model that Mamba.load returned");
+    return decode_handle<PolicyHandle>(call, term, argument, "a policy that Policy.load returned");
   }
 };
 template <>
 struct Decoder<SessionHandle&> {
   static SessionHandle& decode(Call& call, Term term, const char* argument) {
     auto& handle =
-        decode_handle<SessionHandle>(call, term, argument, "a session that Mamba.new_session returned");
+        decode_handle<SessionHandle>(call, term, argument, "a session that Policy.new_session returned");
     if (handle.loaded->replaced.load(std::memory_order_relaxed)) {
       core::fail(core::ErrorKind::mismatch, argument,
-                 "the session belongs to weights that Mamba.update replaced; start a new session");
+                 "the session belongs to weights that Policy.update replaced; start a new session");
     }
     return handle;
   }
@@ -213,7 +213,7 @@ struct Decoder<SessionHandle*> {
 template <>
 struct Decoder<SnapshotHandle&> {
   static SnapshotHandle& decode(Call& call, Term term, const char* argument) {
-    return decode_handle<SnapshotHandle>(call, term, argument, "a snapshot that Mamba.snapshot returned");
+    return decode_handle<SnapshotHandle>(call, term, argument, "a snapshot that Policy.snapshot returned");
   }
 };
 

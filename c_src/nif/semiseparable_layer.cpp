@@ -55,7 +55,7 @@ Term layer_info(Call& call, LayerHandle& handle) {
                           {{"device"}, encode_device(call, loaded.device)}});
 }
 
-// {y, gates, effective_rank, gate_penalty}
+// %{y, gates, effective_rank, gate_penalty}
 Term layer_forward(Call& call, LayerHandle& handle, core::TensorView x, bool bidirectional) {
   LoadedLayer& loaded = *handle.loaded;
   const core::SemiseparableConfig& config = loaded.layer->config();
@@ -70,12 +70,13 @@ Term layer_forward(Call& call, LayerHandle& handle, core::TensorView x, bool bid
   const auto tensor = [&](const core::Shape& shape, Result& result) {
     return encode_tensor(call, core::Dtype::f32, shape, result.term());
   };
-  return enif_make_tuple4(call.env(), tensor(x.shape, y),
-                          tensor({input.batch, input.seq, config.rank}, gates),
-                          tensor({input.batch, input.seq}, ranks), enif_make_double(call.env(), penalty));
+  return encode(call, Map{{{"y"}, tensor(x.shape, y)},
+                          {{"gates"}, tensor({input.batch, input.seq, config.rank}, gates)},
+                          {{"effective_rank"}, tensor({input.batch, input.seq}, ranks)},
+                          {{"gate_penalty"}, enif_make_double(call.env(), penalty)}});
 }
 
-// {dx, [{name, tensor}]}
+// %{dx, weights: [{name, tensor}]}
 Term layer_grad(Call& call, LayerHandle& handle, core::TensorView x, core::TensorView dy, double d_penalty,
                 bool bidirectional) {
   LoadedLayer& loaded = *handle.loaded;
@@ -101,7 +102,7 @@ Term layer_grad(Call& call, LayerHandle& handle, core::TensorView x, core::Tenso
       named("T_conv.weight", {c.hidden, 1, 3}, gradient.conv),
       named("output_proj.weight", {c.hidden, c.rank}, gradient.output),
       named("output_proj.bias", {c.hidden}, gradient.output_bias)};
-  return enif_make_tuple2(call.env(), tensor(x.shape, gradient.x), encode_list(call, weights));
+  return encode(call, Map{{{"dx"}, tensor(x.shape, gradient.x)}, {{"weights"}, encode_list(call, weights)}});
 }
 
 }  // namespace exphil::nif

@@ -1,5 +1,5 @@
 // Keeps the average of what a session's frame takes, which decides where the next one runs (is_short_step in
-// work.hpp), and tells the background threads that frames are played. Used by session.cpp and play.cpp.
+// work.hpp), and tells the background threads that frames are played. Used by session.cpp and act.cpp.
 //
 // Where frames are computed in the calling thread, this is the thread's processor time: on a busy machine the
 // system takes a thread off its core for milliseconds, and a frame that then ran in a dirty job would need

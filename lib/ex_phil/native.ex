@@ -1,8 +1,8 @@
 defmodule ExPhil.Native do
   @moduledoc """
-  Real-time Mamba inference: what this machine supports.
+  Recurrent policies in real time: what this machine supports.
 
-  `ExPhil.Native.SelectiveScan` is the operator, `ExPhil.Native.Mamba` a policy that answers a frame in O(1). Both run
+  `ExPhil.Native.Policy` answers a frame in O(1), `ExPhil.Native.SelectiveScan` is the operator. Both run
   on an NVIDIA GPU or on the CPU. `ExPhil.Native.Device` describes how one is chosen, and `info/0` what is available.
 
   Configuration, all optional; an environment variable takes precedence over the config:
@@ -24,6 +24,8 @@ defmodule ExPhil.Native do
   its module loads, the rest at the first call. An invalid value is refused: `info/0` names it, and every call returns
   that error.
   """
+
+  use ExPhil.Native.Raising
 
   alias ExPhil.Native.{Device, Error, NIF, XLA}
 
@@ -127,7 +129,7 @@ defmodule ExPhil.Native do
 
   @doc """
   The backend that calls without a `:backend` option run on. A policy may be on another one, if that is faster: see
-  `ExPhil.Native.Mamba.load/2`.
+  `ExPhil.Native.Policy.load/2`.
   """
   @spec default_backend() :: :host | :cuda
   def default_backend, do: default_backend(found().automatic)
@@ -143,7 +145,8 @@ defmodule ExPhil.Native do
       iex> ExPhil.Native.set_threads(0)
       :ok
   """
-  @spec set_threads(non_neg_integer()) :: :ok | {:error, Error.t()}
+  fallible set_threads(count :: non_neg_integer()) :: :ok
+
   def set_threads(count) do
     with :ok <- NIF.ensure_configured(), {:ok, :ok} <- NIF.set_threads(count) do
       :ok

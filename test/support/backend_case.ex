@@ -9,7 +9,7 @@ defmodule ExPhil.Native.TestSupport.BackendCase do
     quote do
       use ExUnit.Case, unquote(options)
       import ExPhil.Native.TestSupport.{BackendCase, Numbers}
-      alias ExPhil.Native.{Error, Mamba, SelectiveScan}
+      alias ExPhil.Native.{Error, Policy, SelectiveScan}
       alias ExPhil.Native.TestSupport.{Policies, Shared}
     end
   end

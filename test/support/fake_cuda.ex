@@ -16,13 +16,13 @@ defmodule ExPhil.Native.TestSupport.FakeCuda do
 
   # What the code of play/3 finds: a model, frames, a plain session's answers to them by calls that wait, and its state.
   @prelude """
-  alias ExPhil.Native.{Clock, Mamba}
-  model = Mamba.load!(path, backend: :cuda)
-  %{d_input: d_input} = Mamba.info(model)
+  alias ExPhil.Native.{Clock, Policy}
+  model = Policy.load!(path, backend: :cuda)
+  %{d_input: d_input} = Policy.info!(model)
   frames = for k <- 1..count, do: for(i <- 1..d_input, into: <<>>, do: <<:math.sin(k * i)::float-32-little>>)
-  plain = Mamba.new_session!(model)
-  outs = for frame <- frames, do: Mamba.step_batch!([plain], frame)
-  state = Mamba.export_state!(plain)
+  plain = Policy.new_session!(model)
+  outs = for frame <- frames, do: Policy.step_batch!([plain], frame)
+  state = Policy.export_state!(plain)
   """
 
   @doc """

@@ -6,7 +6,7 @@
 # CONTROLLER is a policy's file of ExPhil, or "" where there is none: the calls of Policy are then left out.
 # Prints "answer CALL: MEGABYTES ANSWER" for each. The limit is the soft RLIMIT_AS (what `ulimit -v` sets), put in place around each
 # call by prlimit, so that building the inputs is not limited.
-alias ExPhil.Native.{AssociativeScan, Error, Mamba, Policy, Safetensors, SelectiveScan, SemiseparableLayer}
+alias ExPhil.Native.{AssociativeScan, Error, Policy, Safetensors, SelectiveScan, SemiseparableLayer}
 alias ExPhil.Native.Tools.Reference
 
 defmodule Limits do
@@ -76,14 +76,14 @@ policy_path = Path.join(folder, "policy.safetensors")
 layer_path = Path.join(folder, "layer.safetensors")
 :ok = Safetensors.write(policy_path, policy)
 :ok = Safetensors.write(layer_path, layer)
-loaded = Mamba.load!(policy_path, backend: :host)
-session = Mamba.new_session!(loaded)
-exported = Mamba.export_state!(session)
+loaded = Policy.load!(policy_path, backend: :host)
+session = Policy.new_session!(loaded)
+exported = Policy.export_state!(session)
 resident = SemiseparableLayer.load!(layer_path, backend: :host)
 {_, _, obs} = random.({4})
 frames = random.({600, 4})
-snapshot = Mamba.snapshot!(session)
-windowed = Mamba.new_session!(loaded, window: 60)
+snapshot = Policy.snapshot!(session)
+windowed = Policy.new_session!(loaded, window: 60)
 x = random.({4, 512, 512})
 one = random.({4, 512})
 {a, b} = {random.({512, 16}), random.({4, 512, 16})}
@@ -92,19 +92,19 @@ states = {:f32, {4, 512, 512, 16}, elem(random.({4, 512 * 512 * 16}), 2)}
 
 calls = [
   {"Safetensors.read", fn -> Safetensors.read(policy_path) end},
-  {"Mamba.load", fn -> Mamba.load(policy_path, on_host) end},
-  {"Mamba.new_session", fn -> Mamba.new_session(loaded) end},
-  {"Mamba.step", fn -> Mamba.step(session, obs) end},
-  {"Mamba.step_batch", fn -> Mamba.step_batch([session], obs) end},
-  {"Mamba.prefill", fn -> Mamba.prefill(session, frames) end},
-  {"Mamba.window", fn -> Mamba.window(loaded, {:f32, {10, 60, 4}, elem(frames, 2)}) end},
-  {"Mamba.snapshot", fn -> Enum.map(1..8, fn _ -> Mamba.snapshot!(session) end) end},
-  {"Mamba.restore", fn -> Mamba.restore(session, snapshot) end},
-  {"Mamba.new_session, warm", fn -> Mamba.new_session(loaded, warm_start: frames) end},
-  {"Mamba.step, window", fn -> Mamba.step(windowed, obs) end},
-  {"Mamba.info", fn -> Mamba.info(loaded) end},
-  {"Mamba.export_state", fn -> Mamba.export_state(session) end},
-  {"Mamba.import_state", fn -> Mamba.import_state(session, exported) end},
+  {"Policy.load", fn -> Policy.load(policy_path, on_host) end},
+  {"Policy.new_session", fn -> Policy.new_session(loaded) end},
+  {"Policy.step", fn -> Policy.step(session, obs) end},
+  {"Policy.step_batch", fn -> Policy.step_batch([session], obs) end},
+  {"Policy.prefill", fn -> Policy.prefill(session, frames) end},
+  {"Policy.window", fn -> Policy.window(loaded, {:f32, {10, 60, 4}, elem(frames, 2)}) end},
+  {"Policy.snapshot", fn -> Enum.map(1..8, fn _ -> Policy.snapshot!(session) end) end},
+  {"Policy.restore", fn -> Policy.restore(session, snapshot) end},
+  {"Policy.new_session, warm", fn -> Policy.new_session(loaded, warm_start: frames) end},
+  {"Policy.step, window", fn -> Policy.step(windowed, obs) end},
+  {"Policy.info", fn -> Policy.info!(loaded) end},
+  {"Policy.export_state", fn -> Policy.export_state(session) end},
+  {"Policy.import_state", fn -> Policy.import_state(session, exported) end},
   {"SemiseparableLayer.load", fn -> SemiseparableLayer.load(layer_path, on_host) end},
   {"SemiseparableLayer.forward", fn -> SemiseparableLayer.forward(resident, random.({4, 512, 1024})) end},
   {"SemiseparableLayer.forward_bidirectional",
@@ -136,15 +136,15 @@ policy_calls =
   else
     policy = Policy.load!(controller, on_host)
     agents = for seed <- 1..2, do: Policy.new_session!(policy, seed: seed)
-    frame = fn count -> elem(random.({count * Policy.info(policy).d_input}), 2) end
+    frame = fn count -> elem(random.({count * Policy.info!(policy).d_input}), 2) end
 
     [
       {"Policy.load", fn -> Policy.load(controller, on_host) end},
       {"Policy.new_session", fn -> Policy.new_session(policy) end},
       {"Policy.act", fn -> Policy.act(hd(agents), frame.(1)) end},
       {"Policy.act_batch", fn -> Policy.act_batch(agents, frame.(2)) end},
-      {"Policy.logits", fn -> Policy.logits(hd(agents), frame.(1)) end},
-      {"Policy.sample", fn -> Policy.sample(policy, elem(random.({Policy.info(policy).d_output}), 2)) end}
+      {"Policy.step", fn -> Policy.step(hd(agents), frame.(1)) end},
+      {"Policy.sample", fn -> Policy.sample(policy, elem(random.({Policy.info!(policy).d_output}), 2)) end}
     ]
   end
 
@@ -157,6 +157,6 @@ for megabytes <- steps, {name, call} <- calls do
 end
 
 # The same bits as before, after all of it.
-{:ok, _} = Mamba.import_state(session, exported)
-^exported = Mamba.export_state!(session)
+{:ok, _} = Policy.import_state(session, exported)
+^exported = Policy.export_state!(session)
 IO.puts("done")

@@ -3,7 +3,7 @@ defmodule ExPhil.Native.TestSupport.PlayBeside do
   Agents that play at 60 FPS while other processes make large calls without a pause. For a test and for
   bench/play_beside_scans.exs.
   """
-  alias ExPhil.Native.{Mamba, SelectiveScan}
+  alias ExPhil.Native.{Policy, SelectiveScan}
 
   # Microseconds of a frame at 60 FPS.
   @frame 16_667
@@ -19,8 +19,8 @@ defmodule ExPhil.Native.TestSupport.PlayBeside do
     1..agents
     |> Enum.map(fn agent ->
       Task.async(fn ->
-        session = Mamba.new_session!(model)
-        for _ <- 1..20, do: Mamba.step!(session, obs)
+        session = Policy.new_session!(model)
+        for _ <- 1..20, do: Policy.step!(session, obs)
         start = System.monotonic_time(:microsecond) + div(agent * @frame, agents)
         for frame <- 1..frames, do: frame(session, obs, start + frame * @frame)
       end)
@@ -33,7 +33,7 @@ defmodule ExPhil.Native.TestSupport.PlayBeside do
     wait = div(due - System.monotonic_time(:microsecond), 1000)
     if wait > 0, do: Process.sleep(wait)
     begin = System.monotonic_time(:microsecond)
-    {:ok, _} = Mamba.step(session, obs)
+    {:ok, _} = Policy.step(session, obs)
     done = System.monotonic_time(:microsecond)
     {done - begin, begin - due, done - due}
   end

@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.AdamW do
   @moduledoc """
   The optimiser AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization") on maps of tensors by name, such as
-  `ExPhil.Native.Mamba.weights/1` and `grad/4` return.
+  `ExPhil.Native.Policy.weights/1` and `grad/4` return.
 
       optimiser = AdamW.new(weights, learning_rate: 1.0e-3)
       {weights, optimiser, _norm} = AdamW.step(optimiser, weights, gradients)

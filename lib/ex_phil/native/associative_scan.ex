@@ -105,7 +105,7 @@ defmodule ExPhil.Native.AssociativeScan do
   @spec bidirectional(tensor(), keyword()) :: {tensor(), tensor()}
   def bidirectional(x, options \\ []) do
     options = read!(options, [:op, :a, :compensated | @common])
-    {form, {y, y_reverse}} = run!(options.op, options.a, x, %{options | direction: :both})
+    {form, %{y: y, y_reverse: y_reverse}} = run!(options.op, options.a, x, %{options | direction: :both})
     {Tensor.unpack(y, form), Tensor.unpack(y_reverse, form)}
   end
 
@@ -158,12 +158,12 @@ defmodule ExPhil.Native.AssociativeScan do
     {x, form} = Tensor.pack!(x, if(op == :linear_recurrence, do: "b", else: "x"))
     a = if op == :linear_recurrence, do: a |> Tensor.pack!("a") |> elem(0)
     direction = if options.bidirectional, do: :both, else: options.direction
-    request = {axis!(options.axis, x, form), direction, options.compensated, options.block_size}
+    request = request(%{options | direction: direction}, axis!(options.axis, x, form))
     arguments = [backend, device, op, dy, dy_reverse, a, x, request]
     name = if op == :linear_recurrence, do: :linear_recurrence_grad, else: :associative_grad
 
     case Queue.run(&apply(NIF, name, arguments ++ [&1])) do
-      {:ok, {dx, da}} -> {Tensor.unpack(dx, form), da && Tensor.unpack(da, form)}
+      {:ok, %{dx: dx, da: da}} -> {Tensor.unpack(dx, form), da && Tensor.unpack(da, form)}
       {:error, reason} -> raise Error.from_nif(reason)
     end
   end
@@ -180,7 +180,7 @@ defmodule ExPhil.Native.AssociativeScan do
   defp incoming!(dy, _options), do: {dy |> Tensor.pack!("dy") |> elem(0), nil}
 
   defp one_way(op, a, x, options, known) do
-    {form, {y, nil}} = run!(op, a, x, read!(options, known))
+    {form, %{y: y}} = run!(op, a, x, read!(options, known))
     Tensor.unpack(y, form)
   end
 
@@ -224,13 +224,16 @@ defmodule ExPhil.Native.AssociativeScan do
     {backend, device} = options.place
     {x, form} = Tensor.pack!(x, if(op == :linear_recurrence, do: "b", else: "x"), nil, options.place)
     a = if a != nil, do: a |> Tensor.pack!("a", nil, options.place) |> elem(0)
-    request = {axis!(options.axis, x, form), options.direction, options.compensated, options.block_size}
+    request = request(options, axis!(options.axis, x, form))
 
     case Queue.run(&call(op, backend, device, a, x, request, &1)) do
       {:ok, results} -> {form, results}
       {:error, reason} -> raise Error.from_nif(reason)
     end
   end
+
+  defp request(options, axis),
+    do: options |> Map.take([:direction, :compensated, :block_size]) |> Map.put(:axis, axis)
 
   defp call(:linear_recurrence = op, backend, device, a, b, request, ref),
     do: NIF.linear_recurrence(backend, device, op, a, b, request, ref)

@@ -1,10 +1,12 @@
 defmodule ExPhil.Native.Checkpoint do
   @moduledoc """
-  Reads every kind of policy file that `ExPhil.Native.Mamba.load/2` reads, and converts Edifice's and ExPhil's to
+  Reads every kind of policy file that `ExPhil.Native.Policy.load/2` reads, and converts Edifice's and ExPhil's to
   safetensors.
   """
 
-  alias ExPhil.Native.{Error, Mamba, NIF, Options, Queue, Safetensors}
+  use ExPhil.Native.Raising
+
+  alias ExPhil.Native.{Error, NIF, Options, Policy, Queue, Safetensors}
   alias ExPhil.Native.Policy.Weights
 
   @dialect_options [:dialect, :window, :chunk_size, :dt]
@@ -14,7 +16,8 @@ defmodule ExPhil.Native.Checkpoint do
   layer has maps of tensors, as Axon's GRU and LSTM have. The entire file is checked
   first. Its terms are never passed to the VM: no atom is created and no function accepted.
   """
-  @spec read(Path.t()) :: {:ok, %{String.t() => Safetensors.tensor()}} | {:error, Error.t()}
+  fallible read(path :: Path.t()) :: %{String.t() => Safetensors.tensor()}
+
   def read(path) do
     with :ok <- Safetensors.check_path(path),
          {:ok, {tensors, _metadata}} <- Queue.run(&NIF.read_checkpoint(path, &1)) do
@@ -28,23 +31,25 @@ defmodule ExPhil.Native.Checkpoint do
   @doc """
   Writes Edifice's or ExPhil's policy `from` as the safetensors file `to`, with its dialect, window, chunk size and
   kind of dt in the metadata, so that it loads without options. The tensors keep their names, types and bytes. `from`
-  is loaded first, with the options `:dialect`, `:window`, `:chunk_size` and `:dt` of `ExPhil.Native.Mamba.load/2`,
-  and `to` is loaded at the end; both must have the same fingerprint. Returns the model's
-  `ExPhil.Native.Mamba.info/1`.
+  is loaded first, with the options `:dialect`, `:window`, `:chunk_size` and `:dt` of `ExPhil.Native.Policy.load/2`,
+  and `to` is loaded at the end; both must have the same fingerprint. Returns the policy's
+  `ExPhil.Native.Policy.info/1`.
   """
-  @spec convert(Path.t(), Path.t(), keyword()) :: {:ok, Mamba.info()} | {:error, Error.t()}
+  fallible convert(from :: Path.t(), to :: Path.t(), options :: keyword() \\ []) :: Policy.info()
+
   def convert(from, to, options \\ []) do
     with :ok <- Safetensors.check_path(from, "from"),
          :ok <- Safetensors.check_path(to, "to"),
          {:ok, given} <- Options.read(options, @dialect_options, & &1),
-         {:ok, model} <- Mamba.load(from, [{:backend, :host} | given]),
-         info = Mamba.info(model),
+         {:ok, policy} <- Policy.load(from, [{:backend, :host} | given]),
+         {:ok, info} <- Policy.info(policy),
          :ok <- check_dialect(info, from),
          {:ok, tensors} <- read(from),
          :ok <- Safetensors.write(to, tensors, metadata(info)),
-         {:ok, written} <- Mamba.load(to, backend: :host),
-         :ok <- check_same(info, Mamba.info(written), to),
-         do: {:ok, Mamba.info(written)}
+         {:ok, written} <- Policy.load(to, backend: :host),
+         {:ok, same} <- Policy.info(written),
+         :ok <- check_same(info, same, to),
+         do: {:ok, same}
   end
 
   defp check_dialect(%{dialect: :state_spaces}, from) do
@@ -61,12 +66,12 @@ defmodule ExPhil.Native.Checkpoint do
   defp check_same(%{fingerprint: same}, %{fingerprint: same}, _to), do: :ok
 
   defp check_same(_info, _written, to),
-    do: {:error, Error.new(:internal, "to", "#{Error.quoted(to)} is not the model it was written from")}
+    do: {:error, Error.new(:internal, "to", "#{Error.quoted(to)} is not the policy it was written from")}
 
   @doc """
-  What a safetensors file of this model's weights must say beside them. `ExPhil.Native.Mamba.save/2` writes both.
+  What a safetensors file of this policy's weights must say beside them. `ExPhil.Native.Policy.save/2` writes both.
   """
-  @spec metadata(Mamba.info()) :: %{String.t() => String.t()}
+  @spec metadata(Policy.info()) :: %{String.t() => String.t()}
   # Read by core/policy/config.cpp and edifice.cpp.
   def metadata(%{dialect: :state_spaces} = info) do
     window = if info.window, do: %{"exphil_native.window_size" => to_string(info.window)}, else: %{}

@@ -19,7 +19,7 @@ defmodule ExPhil.Native.Clock do
 
       {:ok, clock} = ExPhil.Native.Clock.start(60, warm: session)
       number = ExPhil.Native.Clock.wait(clock)
-      {:ok, out} = ExPhil.Native.Mamba.step(session, obs)
+      {:ok, out} = ExPhil.Native.Policy.step(session, obs)
 
   A process that has slept for a frame wakes on a cold core, and finds a GPU that sleeps. So it is woken half a
   millisecond before the tick, makes a step on a scratch state of the session's policy, polls, and makes more of them in the
@@ -30,9 +30,9 @@ defmodule ExPhil.Native.Clock do
   the mailbox. The clock ends with `stop/1`, with its process, or when the last reference to it is garbage-collected.
   """
 
-  import ExPhil.Native.Raising, only: [raising: 2]
+  use ExPhil.Native.Raising
 
-  alias ExPhil.Native.{Error, Mamba, NIF, Options, Telemetry}
+  alias ExPhil.Native.{Error, Policy, NIF, Options, Telemetry}
 
   @enforce_keys [:handle, :ref, :start, :fps]
   defstruct [:handle, :ref, :start, :fps, :scratch]
@@ -51,7 +51,7 @@ defmodule ExPhil.Native.Clock do
 
   Options:
 
-    * `:warm` - a session (of `ExPhil.Native.Mamba` or `ExPhil.Native.Policy`) for whose frames the process waits. It is then woken
+    * `:warm` - a session (of `ExPhil.Native.Policy`) for whose frames the process waits. It is then woken
       half a millisecond before the tick, at most a quarter of the period, and `wait/1` returns at the tick. Meanwhile
       the process polls, and gives way to other processes ten times a millisecond: 3% of a core at 60 FPS. Where other
       threads wait for a core it sleeps until the tick instead, and its frame takes as long as without `:warm`. The
@@ -60,7 +60,7 @@ defmodule ExPhil.Native.Clock do
   Of a session with `latency: :armed` the next frame is launched shortly before the tick, as the last thing.
 
   The scratch steps change no session. They are left out where little time is left, where the GPU's driver or another call would hold them up,
-  and on the CPU backend, where the process only polls: use `ExPhil.Native.Mamba.pace/2` there. Of a session with both,
+  and on the CPU backend, where the process only polls: use `ExPhil.Native.Policy.pace/2` there. Of a session with both,
   the thread of the pace sleeps while the process warms itself. The clock holds the session and three more states of the
   model's `:max_sessions` until it is garbage-collected.
 
@@ -71,16 +71,16 @@ defmodule ExPhil.Native.Clock do
       iex> second > first
       true
   """
-  @spec start(fps :: number(), keyword()) :: {:ok, t()} | {:error, Error.t()}
+  fallible start(fps :: number(), options :: keyword() \\ []) :: t()
   def start(fps, options \\ [])
 
   def start(fps, options) when is_number(fps) do
     with {:ok, rate} <- to_float(fps),
          {:ok, {session, frame}} <- Options.read(options, [:warm], &warmed/1) do
       case NIF.start_clock(rate, session) do
-        {:ok, {handle, ref, start, scratch}} ->
-          scratch = scratch && {scratch, frame}
-          {:ok, %__MODULE__{handle: handle, ref: ref, start: start, fps: fps, scratch: scratch}}
+        {:ok, started} ->
+          scratch = started.scratch && {started.scratch, frame}
+          {:ok, struct!(__MODULE__, %{started | scratch: scratch} |> Map.put(:fps, fps))}
 
         {:error, reason} ->
           {:error, Error.from_nif(reason)}
@@ -96,7 +96,7 @@ defmodule ExPhil.Native.Clock do
       nil ->
         {nil, nil}
 
-      %Mamba.Session{ref: ref, model: %{info: %{d_input: d_input}}} ->
+      %Policy.Session{ref: ref, policy: %{info: %{d_input: d_input}}} ->
         {ref, :binary.copy(<<1.0::float-32-little>>, d_input)}
 
       other ->
@@ -110,8 +110,6 @@ defmodule ExPhil.Native.Clock do
   rescue
     ArithmeticError -> {:error, Error.invalid("fps", "from 0.000001 to 10000", fps)}
   end
-
-  raising start(fps :: number(), options :: keyword()) :: t(), "the clock"
 
   @doc """
   Blocks until the next tick and returns its number. If several are past, it returns the last of them without
@@ -138,7 +136,7 @@ defmodule ExPhil.Native.Clock do
     end
   end
 
-  # The steps of the scratch session are those of Mamba.step/2 without its event. Their failures are the next frame's.
+  # The steps of the scratch session are those of Policy.step/2 without its event. Their failures are the next frame's.
   defp warm(%{handle: handle, scratch: {session, frame}} = clock, number, tag) do
     case NIF.await_tick(handle, number, tag) do
       {:ok, :step} ->

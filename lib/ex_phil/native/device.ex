@@ -8,11 +8,13 @@ defmodule ExPhil.Native.Device do
     2. the environment variable `EXPHIL_NATIVE_BACKEND` (`auto`, `cuda` or `host`);
     3. the application's config, `config :exphil_native, backend: :host`;
     4. availability: CUDA where a GPU can be used, the host elsewhere. A policy is loaded onto the backend that is
-       measured to be faster for one agent: see `ExPhil.Native.Mamba.load/2`.
+       measured to be faster for one agent: see `ExPhil.Native.Policy.load/2`.
 
   A backend that is chosen by name and unavailable is an error, never a fallback. The device's index is the call's
   `:device` option, else `config :exphil_native, device: 1`, else 0.
   """
+
+  use ExPhil.Native.Raising
 
   alias ExPhil.Native.{Error, NIF}
 
@@ -29,7 +31,8 @@ defmodule ExPhil.Native.Device do
   @backends [:auto, :cuda, :host]
 
   @doc "Every device that calls can run on: the host, and each GPU."
-  @spec list() :: {:ok, [t()]} | {:error, Error.t()}
+  fallible list() :: [t()]
+
   def list do
     case NIF.machine() do
       {:ok, %{cuda_reason: nil} = info} ->
@@ -50,7 +53,8 @@ defmodule ExPhil.Native.Device do
       iex> {device.backend, device.index}
       {:host, 0}
   """
-  @spec fetch(keyword()) :: {:ok, t()} | {:error, Error.t()}
+  fallible fetch(options :: keyword() \\ []) :: t()
+
   def fetch(options \\ []) do
     with {:ok, {backend, index}} <- choose(options[:backend], options[:device]) do
       case NIF.default_device(backend, index) do

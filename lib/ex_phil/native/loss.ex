@@ -2,7 +2,7 @@ defmodule ExPhil.Native.Loss do
   @moduledoc """
   Losses of a policy's outputs, and choices among them.
 
-  A loss is its value, and `d_outs`, its gradient by the outputs, which `ExPhil.Native.Mamba.grad/4` takes.
+  A loss is its value, and `d_outs`, its gradient by the outputs, which `ExPhil.Native.Policy.grad/4` takes.
 
   `outs` is f32 or f64, of any shape whose last axis is the outputs; `d_outs` has its type, shape and form. Values are computed
   in double. Every bad argument raises `ExPhil.Native.Error`; so do outputs without a finite loss.
@@ -12,7 +12,7 @@ defmodule ExPhil.Native.Loss do
 
   @typedoc """
   Outputs that belong together: `{name, range}` is one choice among them, `{name, range, :binary}` separate events. A policy
-  with named heads says its own: `groups` of `ExPhil.Native.Mamba.info/1`.
+  with named heads says its own: `groups` of `ExPhil.Native.Policy.info/1`.
   """
   @type group :: {name(), Range.t()} | {name(), Range.t(), :binary}
   @type name :: atom() | String.t()

@@ -10,7 +10,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 21
+  @interface 22
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -18,7 +18,7 @@ defmodule ExPhil.Native.NIF do
   def info, do: unloaded()
 
   # "" and 0 select the default; the environment takes precedence over the arguments.
-  def configure(_kernels, _cache, _libcuda, _libnvrtc, _pinned_limit, _threads), do: unloaded()
+  def configure(_config), do: unloaded()
 
   def default_device(_backend, _device), do: unloaded()
   def set_threads(_threads), do: unloaded()
@@ -64,13 +64,12 @@ defmodule ExPhil.Native.NIF do
   # from: a path, or {[{name, tensor}], [{key, text}]}.
   def load_policy(_backend, _device, _from, _options, _ref), do: unloaded()
   def initial_weights(_trunk, _sizes, _seed, _ref), do: unloaded()
-  def policy_info(_model), do: unloaded()
-  def window(_model, _windows, _ref), do: unloaded()
-  def new_session(_model, _options), do: unloaded()
+  def policy_info(_policy), do: unloaded()
+  def window(_policy, _windows, _ref), do: unloaded()
+  def new_session(_policy, _options), do: unloaded()
   def act(_session, _obs), do: unloaded()
   def act_batch(_sessions, _obs, _ref), do: unloaded()
-  def sample(_model, _logits, _rules, _state, _uniforms), do: unloaded()
-  def require_controller(_model), do: unloaded()
+  def sample(_policy, _outs, _options), do: unloaded()
   def step(_session, _obs), do: unloaded()
   def step_batch(_sessions, _obs, _ref), do: unloaded()
   def prefill(_session, _frames, _ref), do: unloaded()
@@ -86,10 +85,10 @@ defmodule ExPhil.Native.NIF do
   def xla_status(_path), do: unloaded()
   def xla_registered(_path, _target, _platform), do: unloaded()
 
-  def policy_weights(_model), do: unloaded()
-  def update_policy(_model, _tensors, _queue), do: unloaded()
-  def policy_forward(_model, _frames, _state, _queue), do: unloaded()
-  def policy_grad(_model, _frames, _d_outs, _state, _by_frames, _queue), do: unloaded()
+  def policy_weights(_policy), do: unloaded()
+  def update_policy(_policy, _tensors, _queue), do: unloaded()
+  def policy_forward(_policy, _frames, _state, _queue), do: unloaded()
+  def policy_grad(_policy, _frames, _d_outs, _state, _by_frames, _queue), do: unloaded()
   def cross_entropy(_outs, _groups, _targets, _mask), do: unloaded()
   def mean_squared_error(_outs, _targets, _mask), do: unloaded()
   def choose(_outs, _groups, _draws), do: unloaded()
@@ -136,14 +135,14 @@ defmodule ExPhil.Native.NIF do
   defp configure_now(known?) do
     result =
       with {:ok, warning} <-
-             configure(
-               config(:kernels, Path.join(priv(), "kernels")),
-               config(:cache, ""),
-               config(:libcuda, ""),
-               config(:libnvrtc, ""),
-               config(:pinned_limit, 0),
-               config(:threads, 0)
-             ) do
+             configure(%{
+               kernels: config(:kernels, Path.join(priv(), "kernels")),
+               cache: config(:cache, ""),
+               libcuda: config(:libcuda, ""),
+               libnvrtc: config(:libnvrtc, ""),
+               pinned_limit: config(:pinned_limit, 0),
+               threads: config(:threads, 0)
+             }) do
         if warning, do: :logger.warning(String.to_charlist("exphil_native: " <> warning))
         :ok
       end

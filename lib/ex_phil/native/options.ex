@@ -93,10 +93,10 @@ defmodule ExPhil.Native.Options do
     end
   end
 
-  @doc "An integer, 0 where it is not given: its low 64 bits as {low, high}, two halves."
+  @doc "An integer, 0 where it is not given: its low 64 bits."
   def seed(options, name \\ :seed) do
     case Keyword.get(options, name, 0) do
-      value when is_integer(value) -> {value &&& 0xFFFFFFFF, value >>> 32 &&& 0xFFFFFFFF}
+      value when is_integer(value) -> value &&& 0xFFFFFFFFFFFFFFFF
       value -> invalid(inspect(name), "an integer", value)
     end
   end

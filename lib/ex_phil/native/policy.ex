@@ -1,232 +1,481 @@
 defmodule ExPhil.Native.Policy do
   @moduledoc """
-  An ExPhil policy: trunk, six heads and sampling in one native call for each frame.
+  A recurrent policy that answers every frame in constant time, whatever its trunk.
 
-      {:ok, policy} = Policy.load("policy.bin")
+      {:ok, policy} = Policy.load("policy.safetensors")
+      {:ok, session} = Policy.new_session(policy, history: 8)
+      {:ok, out} = Policy.step(session, obs)                       # one frame in, its outputs out
+      {:ok, outs} = Policy.resimulate(session, 3, frames)          # the opponent's real inputs arrived: play the
+                                                                   # last 3 frames again
+
+  A policy holds the weights, a `Policy.Session` one agent's recurrent state, a `Policy.Snapshot` a copy of such a state;
+  all are resident where the policy was loaded, and are freed when nothing refers to them any more. The same inputs give
+  the same bits, whatever else is computed beside them.
+
+  Observations are f32, and finite: a NaN or an infinite value is an error. A bare binary gives a binary; a tensor
+  (`ExPhil.Native.Tensor`) gives a tensor of the same form. A function that fails returns
+  `{:error, %ExPhil.Native.Error{}}` and changes nothing; its version with a `!` raises the error.
+
+  ## Actions
+
+  Where the policy has ExPhil's six heads (`buttons`, `main_x`, `main_y`, `c_x`, `c_y`, `shoulder`), `act/2` chooses a
+  controller's state from the outputs, in the same native call:
+
       {:ok, session} = Policy.new_session(policy, temperature: 0.5, seed: 1)
       {:ok, %Policy.Action{buttons: %{a: true}, main: {x, y}}} = Policy.act(session, obs)
 
   Actions follow ExPhil's rules: buttons are pressed where sigmoid(logit) > 0.5 or sampled from it, whatever the
   temperature; sticks and shoulder are the largest logit (the lowest bin where several are equal) or sampled at the
-  temperature. Random numbers depend on the session's seed and the frame's number (Philox 4x32-10), so that a frame
-  played again after `restore/2` draws the same numbers, and the same seed gives the same play on the same outputs.
+  temperature. Random numbers depend on the session's seed and the number of actions it has taken (Philox 4x32-10), so
+  that a frame played again after `restore/2` draws the same numbers, and the same seed gives the same play on the same
+  outputs. A session may be stepped on some frames and act on others. Snapshots, exported states and rollback include the
+  state of play, which is that number and the held buttons. Of a policy without those heads the calls of actions are an
+  error of kind `:unsupported`.
 
-  Sessions are those of `ExPhil.Native.Mamba`: snapshot, restore, export, import and rollback include the state of play,
-  which is the frame's number and the held buttons.
+  ## Checkpoints
+
+  They are of three kinds, detected by content: safetensors, Edifice's `.nx` and ExPhil's `.bin` (both its forms).
+  Edifice's `:mamba` and `:mamba_ssd`, alone or under ExPhil's six heads, run on both backends.
+  See [docs/exphil.md](docs/exphil.md).
+
+  Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
+  `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,
+  `.mixer.{A_log,D}`, `backbone.norm_f.weight`, and around them `input_proj.{weight,bias}` and `head.{weight,bias}`.
+  Every dimension is inferred from the shapes.
   """
 
-  import Bitwise
+  use ExPhil.Native.Raising
 
-  import ExPhil.Native.Mamba.Call, only: [answer: 1, queued: 1, refs: 1]
-  import ExPhil.Native.Raising, only: [raising: 2]
+  import ExPhil.Native.Policy.Call
 
-  alias ExPhil.Native.{Error, Mamba, NIF, Options, Telemetry, Tensor}
-  alias ExPhil.Native.Policy.Action
+  alias ExPhil.Native.{Device, Error, NIF, Options, Queue, Telemetry, Tensor}
 
-  @type policy :: Mamba.model()
-  @type session :: Mamba.session()
-  @type result(value) :: Mamba.result(value)
+  alias ExPhil.Native.Policy.{
+    Action,
+    Automatic,
+    Loading,
+    Session,
+    SessionOptions,
+    Snapshot,
+    States,
+    Training,
+    Weights
+  }
 
-  @buttons [:a, :b, :x, :y, :z, :l, :r, :d_up]
-  @rules [:temperature, :deterministic, :deterministic_buttons, :hysteresis, :seed]
+  @enforce_keys [:ref, :info]
+  defstruct [:ref, :info]
+
+  @typedoc "A loaded policy. Safe to share between processes. Its fields are not part of the interface."
+  @type t :: %__MODULE__{ref: reference(), info: map()}
+
+  @type session :: Session.t()
+  @type snapshot :: Snapshot.t()
+  @typedoc "f32: a binary as `Nx.to_binary/1` returns it, or a tensor. The answer has the same form."
+  @type data :: binary() | Tensor.t()
+  @typedoc "A tensor for each weight, by its name in the checkpoint."
+  @type weights :: %{String.t() => Tensor.t()}
+  @typedoc "A tensor for each named part of a state, {batch, n_layer, rows, columns}; of Mamba `:ssm` and `:conv`."
+  @type state :: %{atom() => Tensor.t()}
+  @type result(value) :: {:ok, value} | {:error, Error.t()}
+
+  @typedoc "Microseconds of one agent's frame: once every 16.67 ms, and one after another."
+  @type frame_times :: %{paced: float(), back_to_back: float()}
+
+  @typedoc "How the backend was chosen; see `info/1`."
+  @type choice ::
+          :named
+          | :only_host
+          | %{cuda: frame_times() | Error.t() | nil, host: frame_times() | Error.t() | nil}
+
+  @typedoc """
+  `d_input`, `d_output` and what else is known of every policy, and the facts of its trunk: those of `:mamba1` are
+  `:dialect`, `:d_model`, `:d_inner`, `:d_state`, `:d_conv`, `:dt_rank`, `:chunk_size`, `:dt` and `:norm_epsilon`.
+  """
+  @type info :: %{
+          required(:trunk) => atom(),
+          required(:d_input) => pos_integer(),
+          required(:d_output) => pos_integer(),
+          required(:n_layer) => pos_integer(),
+          required(:window) => nil | pos_integer(),
+          required(:groups) => [ExPhil.Native.Loss.group()],
+          required(:precision) => :f32 | :bf16 | :f16 | :int8,
+          required(:backend) => :cuda | :host,
+          required(:choice) => choice(),
+          required(:device) => Device.t(),
+          required(:resident_bytes) => non_neg_integer(),
+          required(:fingerprint) => String.t(),
+          optional(atom()) => nil | atom() | number()
+        }
 
   @doc """
-  Loads a policy with ExPhil's six heads, with the options of `ExPhil.Native.Mamba.load/2`; `backend: :auto`, the default, takes
-  the backend that is faster for one agent. A file without those heads is an error of kind `:unsupported`.
+  Loads a checkpoint onto a backend: a file, or a map of its tensors by name, such as `weights/1` returns.
+
+    * `:backend`, `:device` - where to; see `ExPhil.Native.Device`, and below for `:auto`, the default
+    * `:precision` - of the weights: `:f32`, `:bf16`, `:f16` or `:int8` (see below)
+    * `:max_sessions` - how many sessions and snapshots fit before more memory is allocated (1024)
+    * `:norm_epsilon` - added to the mean square in the norms (the file's metadata `"norm_epsilon"`,
+      else 1.0e-5)
+    * `:check_finite` - refuse weights that are NaN or infinite (`true`)
+    * `:heads` - names of the outputs, of a map of tensors: see `init/2`. A file of `save/2` has its own
+
+  Options that a file of Edifice may not contain; an option that contradicts the file is an error:
+
+    * `:dialect` - `:edifice_mamba` or `:edifice_mamba_ssd`. A safetensors export needs it
+    * `:window` - frames of the windows it was trained on. For `:edifice_mamba_ssd` it determines the recurrence of a
+      carried state
+    * `:chunk_size` - of `:edifice_mamba_ssd` (32): shorter windows have another recurrence
+    * `:dt` - `:mean` (what Edifice computes on a CPU) or `:per_channel` (what its fused CUDA kernel computes); only
+      `:edifice_mamba` has both, and no file says which one it was trained with
+
+  `backend: :auto` takes the backend that is faster for one agent at 60 FPS. Where there is a GPU, the policy is loaded onto
+  both backends, and its frames are timed on each: up to 11 once every 16.67 ms, whose median decides, then up to 50 one after
+  another. This takes 0.2 s besides the two loads; of a policy whose frames take longer than a few milliseconds, a few frames
+  more. The other copy is freed. The session that is timed is the one that `new_session/2` makes by default. Where the GPU
+  fails, the host is taken. `info/1` says what was measured. Name the backend for many agents in one call, for `window/2` or
+  for training, where the GPU is faster more often than for one agent; and where two runs must have the same bits, because
+  two loads may choose differently.
+
+  A frame's step is bound by reading the weights, so fewer bytes are less time. With another precision than `:f32` the
+  matrices are rounded at load and stored in two bytes or one for each weight; `:int8` has a scale for each row. Vectors
+  (norms, biases, A, D, the convolution), states and sums stay f32. Within a precision the same inputs give the same bits, as
+  always. docs/reference.md says what each precision adds to the error. Such a policy has a fingerprint of its own: states of
+  the same policy in another precision are refused (`:mismatch`). `forward/3`, `grad/4`, `weights/1` and `update/2` need
+  `:f32`, and give an error of kind `:unsupported` otherwise. A weight that is too large for `:f16`, or not finite with
+  `:int8`, is an error of kind `:limit_exceeded`.
   """
-  @spec load(Path.t(), keyword()) :: result(policy())
-  def load(path, options \\ []) do
-    with {:ok, model} <- Mamba.load(path, options),
-         {:ok, :ok} <- answer(NIF.require_controller(model.ref)),
-         do: {:ok, model}
+  fallible load(path_or_weights :: Path.t() | weights(), options :: keyword() \\ []) :: t()
+
+  def load(path_or_weights, options \\ []) do
+    with {:ok, {from, options}} <- Weights.source(path_or_weights, options),
+         {:ok, {backend, device, options}} <- Loading.options(options) do
+      load = fn backend, device -> load(from, backend, device, options) end
+      if backend == :auto, do: Automatic.load(load, device), else: load.(backend, device)
+    end
   end
 
-  @doc "As `ExPhil.Native.Mamba.info/1`: the dialect, the window, the groups of outputs."
-  @spec info(policy()) :: Mamba.info() | {:error, Error.t()}
-  defdelegate info(policy), to: Mamba
+  defp load(from, backend, device, options) do
+    with {:ok, ref} <- Queue.run(&NIF.load_policy(backend, device, from, options, &1)),
+         {:ok, info} <- NIF.policy_info(ref) do
+      {:ok, %__MODULE__{ref: ref, info: Loading.info(info, :named)}}
+    else
+      {:error, reason} -> failed(reason)
+    end
+  end
 
   @doc """
-  A new agent.
+  A new policy of the trunk `:mamba1`, to train: fresh weights, resident on a backend.
 
-    * `:mode` - `:window` (answers from the last frames only, as ExPhil plays) or `:carried` (a state carried from
-      frame to frame). `:window` is the default where the policy's window is known
-    * `:pad` - of a window: `:repeat`, `:zeros` or `:none`; see `ExPhil.Native.Mamba.new_session/2`
+    * `:d_input`, `:d_model`, `:layers` - sizes, which must be given
+    * `:d_output` - the number of outputs, or instead `:heads`, their names in order: `[stick: 7, buttons: {4, :binary}]` is one
+      choice of seven and four separate events. `groups` of `info/1` has them then, and `ExPhil.Native.Loss` takes those
+    * `:seed` - an integer (0). The same sizes and seed give the same bits on every machine and backend
+    * `:backend`, `:device`, `:max_sessions`, `:norm_epsilon`, `:window` - as in `load/2`
+    * of `:mamba1`: `:d_state` (16), `:d_conv` (4), `:expand` (2), `:dt_rank` (`d_model` / 16, rounded up)
+
+  The weights begin as in state-spaces/mamba (`mamba_simple.py`, `mixer_seq_simple.py`): linear maps and the convolution uniform
+  by fan-in, as in PyTorch, `out_proj` divided by the square root of the number of layers; `A_log` = log(1..d_state); `D` = 1; the bias of
+  `dt_proj` such that softplus of it is log-uniform from 0.001 to 0.1; norms 1, other biases 0.
+
+      iex> alias ExPhil.Native.Policy
+      iex> {:ok, policy} = Policy.init(:mamba1, d_input: 5, heads: [x: 7, y: 7], d_model: 48, layers: 2, seed: 1, backend: :host)
+      iex> Map.take(Policy.info!(policy), [:d_output, :d_inner, :dt_rank, :groups])
+      %{d_output: 14, d_inner: 96, dt_rank: 3, groups: [x: 0..6, y: 7..13]}
+  """
+  fallible init(trunk :: atom(), options :: keyword()) :: t()
+
+  def init(trunk, options) do
+    with {:ok, {weights, options}} <- Weights.initial(trunk, options), do: load(weights, options)
+  end
+
+  @doc """
+  What the policy is and where it is resident: its trunk, the dimensions inferred from the shapes, the window it was trained
+  on where that is known, the backend and device that were chosen, the bytes held there now, and the fingerprint that ties
+  states to the policy. `groups` names the ranges of the outputs where the policy has named heads.
+
+  `choice` is how the backend was chosen:
+
+    * `:named` - by the call, the environment or the config
+    * `:only_host` - there is no GPU that can be used; `ExPhil.Native.info/0` says why
+    * `%{cuda: %{paced: microseconds, back_to_back: microseconds}, host: %{...}}` - by these medians, which `backend: :auto`
+      measured at load. Where a backend failed, it has the error instead, and the other one `nil`
+  """
+  fallible info(policy :: t()) :: info()
+
+  def info(%__MODULE__{ref: ref, info: %{choice: choice}}) do
+    with {:ok, info} <- answer(NIF.policy_info(ref)), do: {:ok, Loading.info(info, choice)}
+  end
+
+  def info(policy), do: not_a("policy", policy)
+
+  @doc """
+  A new agent, with a zero state.
+
+    * `:window` - answers as `window/2` would for the last so many frames, each time from a zero state: for policies that
+      were trained on windows. The default is the window that the policy was trained on, where `info/1` knows it, and else
+      `:none`: the state is carried from frame to frame
+    * `:pad` - what a window has before the first frame: `:repeat` (copies of it, as ExPhil plays; the default), `:zeros`,
+      or `:none` (shorter windows)
+    * `:warm_start` - frames ({seq, d_input}); the state is the one after them, their answers are dropped
+    * `:history` - records what `rollback/2` and `resimulate/3` need to go back up to so many frames (at most 1024). A frame
+      takes no longer with it. Each frame of history is one more state: the session counts as `history + 1` of the
+      policy's `:max_sessions`. With a window it is one more frame of the window
+    * `:pace` - frames per second that the session will have: see `pace/2`
+    * `:latency` - `:plain` (the default) or `:armed`, on a GPU of compute capability 9.0 or later and without a window: the next
+      frame's work is launched before its observation is there, and waits for it on the GPU for at most a millisecond. A frame
+      that follows the one before it within half a millisecond is faster then, and one after `ExPhil.Native.Clock.wait/1` with `warm:`.
+      The bits are the same. It holds a part of the GPU and has hazards for other code on it: docs/reference.md, Armed steps
+
+  With a window every frame runs the layers over its whole window again. Only the input projection and the first layer's
+  `in_proj` of each frame are kept, where the policy is: 2 x (d_model + 2 x d_inner) floats for each frame of window and history.
+
+  How `act/2` chooses, for a policy with ExPhil's heads; of another policy these options are an error of kind `:unsupported`:
+
     * `:temperature` - of sticks and shoulder (1.0)
     * `:deterministic` - the likeliest action, nothing is drawn (`false`)
     * `:deterministic_buttons` - buttons likewise, the rest sampled (`false`)
     * `:hysteresis` - `{press, release}`: probabilities, from 0 to 1, for a button that was not held, and for a held one.
       Only with `:deterministic_buttons` or `:deterministic`, else an error
     * `:seed` - of the random numbers, an integer (0)
-    * `:pace` - frames per second that the session will have; see `ExPhil.Native.Mamba.pace/2`
-    * `:latency` - `:plain` or `:armed`, with a carried state; see `ExPhil.Native.Mamba.new_session/2`
-    * `:history` - how many frames `rollback/2` and `resimulate/3` can go back; see `ExPhil.Native.Mamba.new_session/2`
   """
-  @spec new_session(policy(), keyword()) :: result(session())
+  fallible new_session(policy :: t(), options :: keyword() \\ []) :: session()
+
   def new_session(policy, options \\ [])
 
-  def new_session(%Mamba.Model{} = policy, options) do
-    with {:ok, native} <-
-           Options.read(
-             options,
-             [:mode, :pad, :history, :pace, :latency | @rules],
-             &session_options(&1, policy.info.window)
-           ),
-         {:ok, :ok} <- answer(NIF.require_controller(policy.ref)),
-         {:ok, ref} <- answer(NIF.new_session(policy.ref, native)) do
-      {:ok, %Mamba.Session{ref: ref, model: policy}}
+  def new_session(%__MODULE__{ref: ref, info: info} = policy, options) do
+    with {:ok, {frames, native}} <- SessionOptions.read(options, info.window),
+         {:ok, session} <- NIF.new_session(ref, native) do
+      warm_start(%Session{ref: session, policy: policy}, frames)
+    else
+      {:error, reason} -> failed(reason)
     end
   end
 
-  def new_session(other, _options), do: {:error, Error.invalid("policy", "a policy of Policy.load/2", other)}
+  def new_session(policy, _options), do: not_a("policy", policy)
 
-  defp session_options(options, window) do
-    mode = Options.one_of(options, :mode, if(window, do: [:window, :carried], else: [:carried, :window]))
-    pad = Options.one_of(options, :pad, [:repeat, :zeros, :none])
+  defp warm_start(session, nil), do: {:ok, session}
 
-    if mode == :window and window == nil,
-      do: Options.invalid(":mode", ":carried: the window is not known", mode)
-
-    if mode == :carried and options[:pad] != nil,
-      do: Options.invalid(":pad", "given with a window", options[:pad])
-
-    history = Options.optional_positive_integer(options, :history) || 0
-    pace = Options.positive_float(options, :pace, nil)
-
-    {if(mode == :window, do: window, else: 0), pad, rules(options), history, pace,
-     Mamba.Loading.latency(options)}
+  defp warm_start(session, frames) do
+    with {:ok, _outs} <- prefill(session, frames), do: {:ok, session}
   end
 
-  defp rules(options) do
-    temperature = Options.positive_float(options, :temperature, 1.0)
-    deterministic = Options.boolean(options, :deterministic, false)
-    buttons = Options.boolean(options, :deterministic_buttons, false)
+  @doc """
+  Advances the session by one frame, in O(1), and returns its outputs: `obs` is {d_input}, the answer {d_output}.
+  """
+  fallible step(session :: session(), obs :: data()) :: data()
+  def step(%Session{ref: ref}, obs), do: Telemetry.sampled(:step, fn -> run_step(ref, obs) end)
+  def step(session, _obs), do: not_a("session", session)
 
-    hysteresis = hysteresis(options[:hysteresis], deterministic or buttons)
-    {temperature, deterministic, buttons, hysteresis, Options.seed(options)}
-  end
+  # The library takes a binary and {type, shape, binary} as they are.
+  defp run_step(ref, obs) when is_binary(obs) or is_tuple(obs), do: answer(NIF.step(ref, obs))
+  defp run_step(ref, obs), do: with_data(obs, "obs", &NIF.step(ref, &1))
 
-  defguardp is_probability(value) when is_number(value) and value >= 0 and value <= 1
+  @doc """
+  `step/2`, and the action that the session's rules choose from its outputs: one frame in, one action out. `obs` is {d_input}.
+  """
+  fallible act(session :: session(), obs :: data()) :: Action.t()
+  def act(%Session{ref: ref}, obs), do: Telemetry.sampled(:act, fn -> run_act(ref, obs) end)
+  def act(session, _obs), do: not_a("session", session)
 
-  defp hysteresis(nil, _deterministic), do: nil
+  defp run_act(ref, obs) when is_binary(obs) or is_tuple(obs), do: answer(NIF.act(ref, obs))
+  defp run_act(ref, obs), do: with_frames(obs, "obs", &NIF.act(ref, &1))
 
-  defp hysteresis({press, release}, true) when is_probability(press) and is_probability(release),
-    do: {press * 1.0, release * 1.0}
+  @doc """
+  One frame for each of several sessions of one policy, in one launch: {n, d_input} to {n, d_output}. Bit for bit the
+  same as separate steps. A session may appear in the list only once.
+  """
+  fallible step_batch(sessions :: [session()], obs :: data()) :: data()
+  def step_batch(sessions, obs), do: batch(sessions, obs, &with_data/3, &NIF.step_batch/3)
 
-  defp hysteresis({press, release} = given, false) when is_probability(press) and is_probability(release),
-    do: Options.invalid(":hysteresis", "given with deterministic_buttons: true or deterministic: true", given)
+  @doc "`step_batch/2` with an action for each session: {n, d_input} to n actions, in their order."
+  fallible act_batch(sessions :: [session()], obs :: data()) :: [Action.t()]
+  def act_batch(sessions, obs), do: batch(sessions, obs, &with_frames/3, &NIF.act_batch/3)
 
-  defp hysteresis(other, _deterministic),
-    do: Options.invalid(":hysteresis", "{press, release}, two probabilities from 0 to 1", other)
-
-  @doc "One frame in, one action out. `obs` is {d_input}."
-  @spec act(session(), Mamba.data()) :: result(Action.t())
-  def act(%Mamba.Session{ref: ref}, obs),
-    do: Telemetry.sampled(:act, fn -> with_data(obs, "obs", &NIF.act(ref, &1)) end)
-
-  def act(other, _obs), do: not_a_session(other)
-
-  @doc "One frame for each of several sessions of one policy: {n, d_input} to n actions, in their order."
-  @spec act_batch([session()], Mamba.data()) :: result([Action.t()])
-  def act_batch(sessions, obs) do
-    with_data(obs, "obs", queued(&NIF.act_batch(refs(sessions), &1, &2)))
+  defp batch(sessions, obs, with_obs, call) do
+    with_obs.(obs, "obs", queued(&call.(refs(sessions), &1, &2)))
   catch
     :not_sessions -> {:error, Error.invalid("sessions", "a list of sessions", sessions)}
   end
 
   @doc """
-  `ExPhil.Native.Mamba.resimulate/3` with an action for each frame: {seq, d_input} to seq actions. The frame numbers and
-  the held buttons go back too, so the same frames give the same actions.
+  The same as stepping each of the frames, in one parallel pass: {seq, d_input} to {seq, d_output}. No frame at all is
+  legal and changes nothing.
   """
-  @spec resimulate(session(), non_neg_integer(), Mamba.data()) :: result([Action.t()])
-  def resimulate(%Mamba.Session{ref: ref}, frames_back, frames) do
-    frames
-    |> with_data("frames", queued(&NIF.resimulate_acts(ref, frames_back, &1, &2)))
-    |> Telemetry.went_back(:resimulate, frames_back)
-  end
-
-  def resimulate(other, _frames_back, _frames), do: not_a_session(other)
-
-  @doc "One frame in, its outputs before sampling: `ExPhil.Native.Mamba.step/2`. Advances the session, draws nothing."
-  @spec logits(session(), Mamba.data()) :: result(Mamba.data())
-  defdelegate logits(session, obs), to: Mamba, as: :step
+  fallible prefill(session :: session(), frames :: data()) :: data()
+  def prefill(%Session{ref: ref}, frames), do: with_data(frames, "frames", queued(&NIF.prefill(ref, &1, &2)))
+  def prefill(session, _frames), do: not_a("session", session)
 
   @doc """
-  The action for given outputs, by the rules of `new_session/2` (without `:mode` and `:pad`); no session is involved.
+  Stateless: runs each window from a zero state and returns the answer to its last frame, {n, seq, d_input} to
+  {n, d_output}. For policies that were trained on windows.
+  """
+  fallible window(policy :: t(), windows :: Tensor.t()) :: Tensor.t()
+
+  def window(%__MODULE__{ref: ref}, windows) do
+    expected = "an Nx tensor or {:f32, {n, seq, d_input}, binary}"
+    with_tensor(windows, "windows", expected, queued(&NIF.window(ref, &1, &2)))
+  end
+
+  def window(policy, _windows), do: not_a("policy", policy)
+
+  @doc """
+  The action for given outputs ({d_output}), by the rules of `new_session/2`; no session is involved. Its other options:
 
     * `:frame` - the frame's number, which the random numbers depend on (0)
     * `:held` - the buttons held, a map as in an action (none)
     * `:uniforms` - numbers in [0, 1) to use instead of drawn ones, as many as there are outputs: an f32 binary or tensor
   """
-  @spec sample(policy(), Mamba.data(), keyword()) :: result(Action.t())
-  def sample(policy, logits, options \\ [])
+  fallible sample(policy :: t(), outs :: data(), options :: keyword() \\ []) :: Action.t()
+  def sample(policy, outs, options \\ [])
 
-  def sample(%Mamba.Model{ref: ref}, logits, options) do
-    with {:ok, {rules, state, uniforms}} <-
-           Options.read(options, [:frame, :held, :uniforms | @rules], &sample_options/1) do
-      with_data(logits, "logits", &NIF.sample(ref, &1, rules, state, uniforms))
+  def sample(%__MODULE__{ref: ref}, outs, options) do
+    with {:ok, native} <- SessionOptions.sampling(options),
+         do: with_frames(outs, "outs", &NIF.sample(ref, &1, native))
+  end
+
+  def sample(policy, _outs, _options), do: not_a("policy", policy)
+
+  # ---- going back, and states ------------------------------------------------------------------------------
+
+  @doc """
+  Undoes the session's last `frames_back` frames: its state is the one before them, bit for bit. Returns the session. For
+  sessions with `history: n`; takes a microsecond, because the states are recorded already.
+
+  Frames of `step/2`, `act/2`, their batches and `resimulate/3` are recorded. After `prefill/2`, `restore/2` and
+  `import_state/2` the history begins anew. Going back further than is recorded is an error of kind `:limit_exceeded`
+  that says how far the session can go, and changes nothing.
+  """
+  fallible rollback(session :: session(), frames_back :: non_neg_integer()) :: session()
+  defdelegate rollback(session, frames_back), to: States
+
+  @doc """
+  `rollback/2` and one `step/2` for each of the frames, in one submission: {seq, d_input} to {seq, d_output}, with the bits
+  of those calls. `seq` is at most the session's history; no frame at all only goes back. Where it fails, nothing has
+  changed, and the session has not gone back.
+  """
+  fallible resimulate(session :: session(), frames_back :: non_neg_integer(), frames :: data()) :: data()
+  defdelegate resimulate(session, frames_back, frames), to: States
+
+  @doc """
+  `resimulate/3` with an action for each frame: {seq, d_input} to seq actions. The numbers of the frames and the held buttons
+  go back too, so the same frames give the same actions.
+  """
+  fallible resimulate_acts(session :: session(), frames_back :: non_neg_integer(), frames :: data()) :: [
+             Action.t()
+           ]
+
+  defdelegate resimulate_acts(session, frames_back, frames), to: States
+
+  @doc """
+  Tells the library how often the session gets a frame: `fps` times a second, or `nil` for no more expectation. Returns the
+  session. At most 10,000.
+
+  A step that comes once a frame finds a sleeping processor and weights that are in no cache, and takes several times as long
+  as one that follows another. With a pace, a thread wakes a millisecond before the next frame is due, runs a step on
+  a scratch state, and polls until the frame comes, or for one more millisecond. This costs a share of one core: about 6% at 60
+  FPS where frames are on time. All sessions share one thread, and those of a policy its scratch step.
+
+  Frames may come early, late or never: the answers are the same, only the latency is not as good. After eight missing frames
+  the thread sleeps until the next one. The first frames after `pace/2`, and the frames after a pause, are not yet expected.
+  """
+  fallible pace(session :: session(), fps :: number() | nil) :: session()
+
+  def pace(%Session{ref: ref} = session, fps) do
+    with {:ok, rate} <- Options.read([pace: fps], [:pace], &Options.positive_float(&1, :pace, nil)),
+         {:ok, :ok} <- answer(NIF.pace(ref, rate)),
+         do: {:ok, session}
+  end
+
+  def pace(session, _fps), do: not_a("session", session)
+
+  @doc "A copy of the session's state as it is now, for `restore/2`."
+  fallible snapshot(session :: session()) :: snapshot()
+  defdelegate snapshot(session), to: States
+
+  @doc """
+  Puts the session back to the state of the snapshot, exactly. Returns the session. The snapshot stays valid. A
+  `:history` begins anew: the session cannot roll back past a restore.
+  """
+  fallible restore(session :: session(), snapshot :: snapshot()) :: session()
+  defdelegate restore(session, snapshot), to: States
+
+  @doc "The session's state as a binary with a version and the policy's fingerprint, for `import_state/2` anywhere."
+  fallible export_state(session :: session()) :: binary()
+  defdelegate export_state(session), to: States
+
+  @doc """
+  Replaces the session's state by an exported one of the same policy. Returns the session. A damaged binary or one of
+  another version or policy is an error and changes nothing; so is the state of a session with a window of another length, or with
+  none, in a session with a window.
+  """
+  fallible import_state(session :: session(), state :: binary()) :: session()
+  defdelegate import_state(session, state), to: States
+
+  # ---- training --------------------------------------------------------------------------------------------
+
+  @doc """
+  The answers to whole sequences: {batch, seq, d_input} to {batch, seq, d_output}, each from a zero state (as `window/2`) or from
+
+    * `:initial_state` - of Mamba `%{ssm: {batch, n_layer, d_inner, d_state}, conv: {batch, n_layer, d_inner, d_conv - 1}}`, f32
+    * `:return_state` - `true` returns `{outs, state}`, the state after the last frames in that form
+
+  It is the forward pass of `grad/4`, and like it runs where the policy is.
+  """
+  fallible forward(policy :: t(), frames :: Tensor.t(), options :: keyword() \\ []) ::
+             Tensor.t() | {Tensor.t(), state()}
+
+  defdelegate forward(policy, frames, options \\ []), to: Training
+
+  @doc """
+  The gradient of every weight over whole sequences: a map from the checkpoint's tensor names to tensors of their shapes, f32.
+  `frames` is {batch, seq, d_input}; `d_outs`, {batch, seq, d_output}, is the gradient of a real loss by the outputs that `forward/3`
+  gives, which `ExPhil.Native.Loss` computes. Each weight receives the sum over frames and sequences.
+
+    * `:initial_state` - as in `forward/3`; states receive no gradient
+    * `:d_frames` - `true` returns `{gradients, d_frames}` with the gradient by the frames
+
+  Every dialect has it, in the precision `:f32`. It runs where the policy is. The same call gives the same
+  bits in every run and with any number of threads. It takes memory for the activations of 2048 frames (4096 on CUDA, on the device),
+  or of one sequence where that is longer. The first call on CUDA also compiles its kernels, or loads them from the cache, and puts
+  another copy of the weights on the device.
+  """
+  fallible grad(policy :: t(), frames :: Tensor.t(), d_outs :: Tensor.t(), options :: keyword() \\ []) ::
+             weights() | {weights(), Tensor.t()}
+
+  defdelegate grad(policy, frames, d_outs, options \\ []), to: Training
+
+  @doc """
+  Every weight by its name in the checkpoint, f32: `{:f32, shape, binary}`. `load/2` takes such a map.
+  """
+  fallible weights(policy :: t()) :: weights()
+  defdelegate weights(policy), to: Training
+
+  @doc """
+  Puts other weights into the policy, on the backend where it is: one tensor for every weight, as `weights/1` names them. Returns
+  the policy. Whoever holds it uses the new weights from then on, and its fingerprint is theirs. Its sessions and snapshots
+  belong to the old ones: every call on them returns an error of the kind `:mismatch`, and calls under way end with the old
+  weights. Bad weights are an error and change nothing.
+  """
+  fallible update(policy :: t(), weights :: weights()) :: t()
+  defdelegate update(policy, weights), to: Training
+
+  @doc """
+  Writes the policy as it is now, with the weights of the last `update/2`, as a safetensors file that `load/2` reads: it has the
+  same bits, and gives the same answers. The file's metadata have what the tensors do not say. A file at that path is replaced.
+  """
+  fallible save(policy :: t(), path :: Path.t()) :: :ok
+
+  def save(policy, path) do
+    with {:ok, weights} <- weights(policy),
+         {:ok, info} <- info(policy),
+         do: Weights.save(weights, info, path)
+  end
+
+  defimpl Inspect do
+    def inspect(%{info: info}, _options) do
+      width = if info[:d_model], do: "d_model #{info.d_model}, ", else: ""
+
+      "#ExPhil.Native.Policy<#{info.trunk}, #{info.backend}:#{info.device.index}, #{info.n_layer} layers, " <>
+        "#{width}#{info.d_input} in, #{info.d_output} out>"
     end
   end
-
-  def sample(other, _logits, _options),
-    do: {:error, Error.invalid("policy", "a policy of Policy.load/2", other)}
-
-  defp sample_options(options) do
-    frame = Keyword.get(options, :frame, 0)
-
-    if not (is_integer(frame) and frame >= 0 and frame < 1 <<< 63),
-      do: Options.invalid(":frame", "the number of a frame", frame)
-
-    {rules(options), {frame, held(Keyword.get(options, :held, %{}))}, uniforms(options[:uniforms])}
-  end
-
-  defp held(%{} = held) do
-    @buttons
-    |> Enum.with_index()
-    |> Enum.reduce(0, fn {name, bit}, bits -> if held[name], do: bits ||| 1 <<< bit, else: bits end)
-  end
-
-  defp held(other), do: Options.invalid(":held", "a map of buttons", other)
-
-  defp uniforms(nil), do: nil
-  defp uniforms(binary) when is_binary(binary), do: binary
-  defp uniforms(tensor), do: tensor |> Tensor.pack!(":uniforms") |> elem(0)
-
-  @doc "As `ExPhil.Native.Mamba.rollback/2`: the frame number and the held buttons go back too."
-  defdelegate rollback(session, frames_back), to: Mamba
-  @doc "As `ExPhil.Native.Mamba.snapshot/1`."
-  defdelegate snapshot(session), to: Mamba
-  @doc "As `ExPhil.Native.Mamba.restore/2`."
-  defdelegate restore(session, snapshot), to: Mamba
-  @doc "As `ExPhil.Native.Mamba.export_state/1`."
-  defdelegate export_state(session), to: Mamba
-  @doc "As `ExPhil.Native.Mamba.import_state/2`."
-  defdelegate import_state(session, state), to: Mamba
-
-  # ---- versions that raise ---------------------------------------------------------------------------------
-
-  raising load(path :: Path.t(), options :: keyword()) :: policy(), "the policy"
-  raising new_session(policy :: policy(), options :: keyword()) :: session(), "the session"
-  raising act(session :: session(), obs :: Mamba.data()) :: Action.t(), "the action"
-  raising act_batch(sessions :: [session()], obs :: Mamba.data()) :: [Action.t()], "the actions"
-  @doc "As `rollback/2`, but returns the session and raises the error."
-  defdelegate rollback!(session, frames_back), to: Mamba
-
-  raising resimulate(session :: session(), frames_back :: non_neg_integer(), frames :: Mamba.data()) :: [
-            Action.t()
-          ],
-          "the actions"
-
-  raising logits(session :: session(), obs :: Mamba.data()) :: Mamba.data(), "the outputs"
-  raising sample(policy :: policy(), logits :: Mamba.data(), options :: keyword()) :: Action.t(), "the action"
-  # An action is no tensor: nothing to give back in the form of the data.
-  defp with_data(data, _argument, call) when is_binary(data), do: answer(call.(data))
-
-  defp with_data(data, argument, call) do
-    with {:ok, plain, _form} <-
-           Tensor.pack(data, argument, "an f32 binary, an Nx tensor or {:f32, shape, binary}"),
-         do: answer(call.(plain))
-  end
-
-  defp not_a_session(other),
-    do: {:error, Error.invalid("session", "a session of Policy.new_session/2", other)}
 end

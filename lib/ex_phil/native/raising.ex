@@ -1,30 +1,66 @@
 defmodule ExPhil.Native.Raising do
   @moduledoc false
-  # The versions of functions that raise. In a module with load/2, which returns `{:ok, model} | {:error, error}`,
+  # Functions that can fail in use, and their versions that raise. In a module with `use ExPhil.Native.Raising`
   #
-  #     raising load(path :: Path.t(), options :: keyword()) :: model(), "the model"
+  #     @doc "..."
+  #     fallible load(path :: Path.t(), options :: keyword() \\ []) :: t()
+  #     def load(path, options \\ []), do: ...
   #
-  # defines load!/2, which returns the model or raises the error, with its documentation and its @spec. A last
-  # argument `options` is `[]` by default.
+  # is the @spec of load/2, which returns `{:ok, t()} | {:error, Error.t()}`, and defines load!/2, with its documentation and
+  # its @spec, which returns the value or raises the error. A function without a value, `:: :ok`, returns `:ok`.
 
-  defmacro raising({:"::", _, [{name, _, arguments}, returned]}, value) do
-    names = for {:"::", _, [{argument, _, _}, _type]} <- arguments, do: Macro.var(argument, nil)
-    types = for {:"::", _, [_argument, type]} <- arguments, do: type
-    parameters = Enum.map(names, &parameter/1)
+  defmacro __using__(_options) do
+    quote do
+      import ExPhil.Native.Raising, only: [fallible: 1]
+      Module.register_attribute(__MODULE__, :fallible, accumulate: true)
+      @before_compile ExPhil.Native.Raising
+    end
+  end
+
+  defmacro fallible({:"::", _, [{name, _, arguments}, value]}) do
+    types = for {_argument, typed, _default} <- Enum.map(arguments, &argument/1), do: typed
+
+    quote do
+      @fallible unquote(Macro.escape({name, arguments, value}))
+      @spec unquote(name)(unquote_splicing(types)) :: unquote(returned(value))
+    end
+  end
+
+  defmacro __before_compile__(env) do
+    env.module |> Module.get_attribute(:fallible) |> Enum.reverse() |> Enum.map(&raising/1)
+  end
+
+  defp raising({name, arguments, value}) do
+    {names, types, parameters} = arguments |> Enum.map(&argument/1) |> unzip()
     bang = :"#{name}!"
 
     quote do
-      @doc unquote("As `#{name}/#{length(arguments)}`, but returns #{value} and raises the error.")
-      @spec unquote(bang)(unquote_splicing(types)) :: unquote(returned)
+      @doc unquote("As `#{name}/#{length(arguments)}`, but returns the value itself, and raises the error.")
+      @spec unquote(bang)(unquote_splicing(types)) :: unquote(value)
       def unquote(bang)(unquote_splicing(parameters)),
         do: unquote(__MODULE__).ok!(unquote(name)(unquote_splicing(names)))
     end
   end
 
-  defp parameter({:options, _, _} = options), do: quote(do: unquote(options) \\ [])
-  defp parameter(other), do: other
+  # {the variable, `name :: type`, the parameter of a definition} of `name :: type` or `name :: type \\ default`.
+  defp argument({:\\, _, [typed, default]}) do
+    {variable, typed, _} = argument(typed)
+    {variable, typed, quote(do: unquote(variable) \\ unquote(default))}
+  end
+
+  defp argument({:"::", _, [{name, _, _}, _type]} = typed) do
+    variable = Macro.var(name, nil)
+    {variable, typed, variable}
+  end
+
+  defp unzip(triples),
+    do: {Enum.map(triples, &elem(&1, 0)), Enum.map(triples, &elem(&1, 1)), Enum.map(triples, &elem(&1, 2))}
+
+  defp returned(:ok), do: quote(do: :ok | {:error, ExPhil.Native.Error.t()})
+  defp returned(value), do: quote(do: {:ok, unquote(value)} | {:error, ExPhil.Native.Error.t()})
 
   @doc "The value, or the error raised."
   def ok!({:ok, value}), do: value
+  def ok!(:ok), do: :ok
   def ok!({:error, error}), do: raise(error)
 end

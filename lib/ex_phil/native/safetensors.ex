@@ -8,7 +8,7 @@ defmodule ExPhil.Native.Safetensors do
   :f8_e4m3fnuz :f8_e5m2fnuz`.
   """
 
-  import ExPhil.Native.Raising, only: [raising: 2]
+  use ExPhil.Native.Raising
 
   alias ExPhil.Native.{Error, Json, NIF, Queue}
 
@@ -50,18 +50,18 @@ defmodule ExPhil.Native.Safetensors do
   Every tensor of the file, by name. The entire file is read and checked first: a truncated or inconsistent file is
   an error of kind `:invalid_checkpoint`, one that cannot be read of kind `:file_error`.
   """
-  @spec read(Path.t()) :: {:ok, %{String.t() => tensor()}} | {:error, Error.t()}
+  fallible read(path :: Path.t()) :: %{String.t() => tensor()}
+
   def read(path) do
     with {:ok, {tensors, _metadata}} <- open(path), do: {:ok, tensors}
   end
 
   @doc "The file's `__metadata__`: strings by name, empty where it has none."
-  @spec metadata(Path.t()) :: {:ok, %{String.t() => String.t()}} | {:error, Error.t()}
+  fallible metadata(path :: Path.t()) :: %{String.t() => String.t()}
+
   def metadata(path) do
     with {:ok, {_tensors, metadata}} <- open(path), do: {:ok, metadata}
   end
-
-  raising read(path :: Path.t()) :: %{String.t() => tensor()}, "the tensors"
 
   @doc """
   Writes tensors by name, with an optional map of strings as metadata. What `read/1` would refuse, or return under another
@@ -76,7 +76,12 @@ defmodule ExPhil.Native.Safetensors do
       iex> read == %{"x" => tensor}
       true
   """
-  @spec write(Path.t(), %{String.t() => tensor()}, %{String.t() => String.t()}) :: :ok | {:error, Error.t()}
+  fallible write(
+             path :: Path.t(),
+             tensors :: %{String.t() => tensor()},
+             metadata :: %{String.t() => String.t()} \\ %{}
+           ) :: :ok
+
   def write(path, tensors, metadata \\ %{}) do
     with :ok <- check_path(path), :ok <- check_tensors(tensors), :ok <- check_metadata(metadata) do
       # By decreasing element size, like the reference writer: every tensor is then aligned to its element.

@@ -3,7 +3,7 @@ defmodule ExPhil.Native.SemiseparableLayer do
   An adaptive-rank semiseparable layer (AR-SSM), H = T + U V^T, on the GPU or the CPU.
 
       {:ok, layer} = SemiseparableLayer.load("layer.safetensors")
-      {y, diagnostics} = SemiseparableLayer.forward(layer, x)
+      {:ok, {y, diagnostics}} = SemiseparableLayer.forward(layer, x)
 
   For `x` of shape {batch, seq, hidden}, at each position:
 
@@ -26,7 +26,7 @@ defmodule ExPhil.Native.SemiseparableLayer do
   A layer is immutable and safe to share between processes; its memory is freed when nothing refers to it any more.
   """
 
-  import ExPhil.Native.Raising, only: [raising: 2]
+  use ExPhil.Native.Raising
 
   alias ExPhil.Native.{Device, Error, NIF, Options, Queue, Safetensors, Tensor}
 
@@ -60,7 +60,8 @@ defmodule ExPhil.Native.SemiseparableLayer do
     * `:backend`, `:device` - where to; see `ExPhil.Native.Device`
     * `:check_finite` - refuse weights that are NaN or infinite (`true`)
   """
-  @spec load(Path.t() | %{String.t() => Tensor.t()}, keyword()) :: {:ok, t()} | {:error, Error.t()}
+  fallible load(path_or_tensors :: Path.t() | %{String.t() => Tensor.t()}, options :: keyword() \\ []) :: t()
+
   def load(path_or_tensors, options \\ []) do
     with {:ok, from} <- source(path_or_tensors),
          {:ok, {backend, device, check_finite}} <- Options.read(options, @load_options, &load_options/1),
@@ -68,22 +69,17 @@ defmodule ExPhil.Native.SemiseparableLayer do
          {:ok, info} <- NIF.layer_info(ref) do
       {:ok, %__MODULE__{ref: ref, info: to_info(info)}}
     else
-      {:error, %Error{} = error} -> {:error, error}
-      {:error, reason} -> {:error, Error.from_nif(reason)}
+      {:error, reason} -> failed(reason)
     end
   end
 
-  raising load(path_or_tensors :: Path.t() | %{String.t() => Tensor.t()}, options :: keyword()) :: t(),
-          "the layer"
-
   @doc "The dimensions inferred from the shapes, the backend and device, and the bytes resident there."
-  @spec info(t()) :: info()
-  def info(%__MODULE__{info: info}), do: info
-  def info(other), do: not_a_layer!(other)
+  fallible info(layer :: t()) :: info()
+  def info(%__MODULE__{info: info}), do: {:ok, info}
+  def info(layer), do: not_a_layer(layer)
 
   @doc """
-  `{y, diagnostics}` for `x` {batch, seq, hidden} in f32; `y` has the shape and the form of `x`. A wrong `x` raises
-  `ExPhil.Native.Error`.
+  `{y, diagnostics}` for `x` {batch, seq, hidden} in f32; `y` has the shape and the form of `x`.
 
       iex> alias ExPhil.Native.SemiseparableLayer
       iex> f32 = fn shape, list -> {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
@@ -94,19 +90,19 @@ defmodule ExPhil.Native.SemiseparableLayer do
       ...>   "T_conv.weight" => f32.({1, 1, 3}, [0.0, 1.0, 0.0]),
       ...>   "output_proj.weight" => f32.({1, 1}, [1.0]), "output_proj.bias" => f32.({1}, [0.0])
       ...> }, backend: :host)
-      iex> {{:f32, {1, 3, 1}, y}, diagnostics} = SemiseparableLayer.forward(layer, f32.({1, 3, 1}, [1.0, 2.0, 3.0]))
+      iex> {{:f32, {1, 3, 1}, y}, diagnostics} = SemiseparableLayer.forward!(layer, f32.({1, 3, 1}, [1.0, 2.0, 3.0]))
       iex> {for(<<v::float-32-little <- y>>, do: v), diagnostics.gate_penalty}
       {[2.0, 8.0, 21.0], 0.5}
   """
-  @spec forward(t(), Tensor.t()) :: {Tensor.t(), diagnostics()}
-  def forward(layer, x), do: run!(layer, x, false)
+  fallible forward(layer :: t(), x :: Tensor.t()) :: {Tensor.t(), diagnostics()}
+  def forward(layer, x), do: run(layer, x, false)
 
   @doc """
   The same with k = the causal plus the anti-causal cumulative sum of u: each position depends on the entire sequence,
   and its own u counts twice.
   """
-  @spec forward_bidirectional(t(), Tensor.t()) :: {Tensor.t(), diagnostics()}
-  def forward_bidirectional(layer, x), do: run!(layer, x, true)
+  fallible forward_bidirectional(layer :: t(), x :: Tensor.t()) :: {Tensor.t(), diagnostics()}
+  def forward_bidirectional(layer, x), do: run(layer, x, true)
 
   @doc """
   `{dx, weights}`: the gradient of `x` and, under its tensor's name, that of every weight, from `dy`, the gradient of a
@@ -117,7 +113,7 @@ defmodule ExPhil.Native.SemiseparableLayer do
 
   `dy` and `dx` are f32 of the shape of `x`; the weights' gradients have the shapes of the weights. Computed on the
   CPU, in double and by one thread, whatever the backend of the layer: for small layers and for checks of faster code.
-  At 0 the slope of relu is 0. A wrong argument raises `ExPhil.Native.Error`, which names it.
+  At 0 the slope of relu is 0.
 
       iex> alias ExPhil.Native.SemiseparableLayer
       iex> f32 = fn shape, list -> {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
@@ -129,30 +125,31 @@ defmodule ExPhil.Native.SemiseparableLayer do
       ...>   "output_proj.weight" => f32.({1, 1}, [1.0]), "output_proj.bias" => f32.({1}, [0.0])
       ...> }, backend: :host)
       iex> x = f32.({1, 3, 1}, [1.0, 2.0, 3.0])
-      iex> {{:f32, {1, 3, 1}, dx}, weights} = SemiseparableLayer.grad(layer, x, f32.({1, 3, 1}, [1.0, 1.0, 1.0]))
+      iex> {{:f32, {1, 3, 1}, dx}, weights} = SemiseparableLayer.grad!(layer, x, f32.({1, 3, 1}, [1.0, 1.0, 1.0]))
       iex> {for(<<v::float-32-little <- dx>>, do: v), weights["output_proj.bias"]}
       {[8.0, 9.0, 10.0], {:f32, {1}, <<3.0::float-32-little>>}}
   """
-  @spec grad(t(), Tensor.t(), Tensor.t(), keyword()) :: {Tensor.t(), %{String.t() => Tensor.t()}}
+  fallible grad(layer :: t(), x :: Tensor.t(), dy :: Tensor.t(), options :: keyword() \\ []) ::
+             {Tensor.t(), %{String.t() => Tensor.t()}}
+
   def grad(layer, x, dy, options \\ [])
 
   def grad(%__MODULE__{ref: ref}, x, dy, options) do
-    {bidirectional, d_penalty} = Options.read!(options, [:bidirectional, :d_gate_penalty], &grad_options/1)
-    {x, form} = Tensor.pack!(x, "x")
-    {dy, _form} = Tensor.pack!(dy, "dy")
+    with {:ok, {bidirectional, d_penalty}} <-
+           Options.read(options, [:bidirectional, :d_gate_penalty], &grad_options/1),
+         {:ok, x, form} <- Tensor.pack(x, "x"),
+         {:ok, dy, _form} <- Tensor.pack(dy, "dy"),
+         {:ok, %{dx: dx, weights: weights}} <-
+           Queue.run(&NIF.layer_grad(ref, x, dy, d_penalty, bidirectional, &1)) do
+      weights = Map.new(weights, fn {name, weight} -> {name, Tensor.unpack(weight, form, fn _ -> [] end)} end)
 
-    case Queue.run(&NIF.layer_grad(ref, x, dy, d_penalty, bidirectional, &1)) do
-      {:ok, {dx, weights}} ->
-        {Tensor.unpack(dx, form),
-         Map.new(weights, fn {name, weight} -> {name, Tensor.unpack(weight, form, fn _ -> [] end)} end)}
-
-      {:error, reason} ->
-        raise Error.from_nif(reason)
+      {:ok, {Tensor.unpack(dx, form), weights}}
+    else
+      {:error, reason} -> failed(reason)
     end
   end
 
-  def grad(other, _x, _dy, _options),
-    do: raise(Error.invalid("layer", "a layer that SemiseparableLayer.load returned", other))
+  def grad(layer, _x, _dy, _options), do: not_a_layer(layer)
 
   defp grad_options(options) do
     case Keyword.get(options, :d_gate_penalty, 0.0) do
@@ -165,27 +162,30 @@ defmodule ExPhil.Native.SemiseparableLayer do
     end
   end
 
-  defp run!(%__MODULE__{ref: ref}, x, bidirectional) do
+  defp run(%__MODULE__{ref: ref}, x, bidirectional) do
     with {:ok, x, form} <- Tensor.pack(x, "x"),
-         {:ok, {y, gates, ranks, penalty}} <- Queue.run(&NIF.layer_forward(ref, x, bidirectional, &1)) do
+         {:ok, found} <- Queue.run(&NIF.layer_forward(ref, x, bidirectional, &1)) do
       none = fn _ -> [] end
 
-      {Tensor.unpack(y, form),
-       %{
-         gates: Tensor.unpack(gates, form, none),
-         effective_rank: Tensor.unpack(ranks, form, none),
-         gate_penalty: penalty
-       }}
+      {:ok,
+       {Tensor.unpack(found.y, form),
+        %{
+          gates: Tensor.unpack(found.gates, form, none),
+          effective_rank: Tensor.unpack(found.effective_rank, form, none),
+          gate_penalty: found.gate_penalty
+        }}}
     else
-      {:error, %Error{} = error} -> raise error
-      {:error, reason} -> raise Error.from_nif(reason)
+      {:error, reason} -> failed(reason)
     end
   end
 
-  defp run!(other, _x, _bidirectional), do: not_a_layer!(other)
+  defp run(layer, _x, _bidirectional), do: not_a_layer(layer)
 
-  defp not_a_layer!(other),
-    do: raise(Error.invalid("layer", "a layer that SemiseparableLayer.load returned", other))
+  defp not_a_layer(other),
+    do: {:error, Error.invalid("layer", "a layer that SemiseparableLayer.load returned", other)}
+
+  defp failed(%Error{} = error), do: {:error, error}
+  defp failed(reason), do: {:error, Error.from_nif(reason)}
 
   defp load_options(options) do
     {backend, device} = Options.place(options)

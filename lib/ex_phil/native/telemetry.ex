@@ -5,13 +5,13 @@ defmodule ExPhil.Native.Telemetry do
 
   | event | when | measurements | metadata |
   |---|---|---|---|
-  | `[:exphil_native, :step, :stop]` | after one in 64 calls of `Mamba.step/2` and `Policy.act/2` of a process, its first among them | `:duration`, in native units of time | `:call` (`:step` or `:act`), `:result` (`:ok` or `:error`), `:every` (64) |
-  | `[:exphil_native, :deadline, :miss]` | when `Clock.wait/1` finds that ticks went by | `:count` of the ticks missed, `:late`, the time since the tick that it returns, in nanoseconds | `:fps`, `:tick` |
-  | `[:exphil_native, :rollback]` | after a session went back | `:frames` | `:call` (`:rollback` or `:resimulate`) |
+  | `[:exphil_native, :policy, :step, :stop]` | after one in 64 calls of `Policy.step/2` and `act/2` of a process, its first among them | `:duration`, in native units of time | `:call` (`:step` or `:act`), `:result` (`:ok` or `:error`), `:every` (64) |
+  | `[:exphil_native, :clock, :miss]` | when `Clock.wait/1` finds that ticks went by | `:count` of the ticks missed, `:late`, the time since the tick that it returns, in nanoseconds | `:fps`, `:tick` |
+  | `[:exphil_native, :policy, :rollback]` | after a session went back | `:frames` | `:call` (`:rollback` or `:resimulate`) |
 
   `mix exphil.play` reports each frame besides: see `ExPhil.Native.Tools.Player`.
 
-      :telemetry.attach("late frames", [:exphil_native, :deadline, :miss], &MyBot.late/4, nil)
+      :telemetry.attach("late frames", [:exphil_native, :clock, :miss], &MyBot.late/4, nil)
 
   Handlers run in the process that plays, before its call returns.
   """
@@ -37,7 +37,7 @@ defmodule ExPhil.Native.Telemetry do
     result = fun.()
     duration = System.monotonic_time() - begin
 
-    execute([:step, :stop], %{duration: duration}, %{
+    execute([:policy, :step, :stop], %{duration: duration}, %{
       call: call,
       result: elem(result, 0),
       every: @every
@@ -48,14 +48,14 @@ defmodule ExPhil.Native.Telemetry do
 
   @doc false
   def missed(count, late, metadata) do
-    if count > 0 and present?(), do: execute([:deadline, :miss], %{count: count, late: late}, metadata)
+    if count > 0 and present?(), do: execute([:clock, :miss], %{count: count, late: late}, metadata)
     :ok
   end
 
   @doc false
   # Reports that a session went back, where `result` is a success. Returns it.
   def went_back({:ok, _} = result, call, frames) do
-    if present?(), do: execute([:rollback], %{frames: frames}, %{call: call})
+    if present?(), do: execute([:policy, :rollback], %{frames: frames}, %{call: call})
     result
   end
 

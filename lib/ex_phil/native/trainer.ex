@@ -3,10 +3,10 @@ defmodule ExPhil.Native.Trainer do
   Trains a policy on sequences of frames and targets: batches, schedules, clipping, masks, evaluation, a curve of the loss, and
   checkpoints from which a run goes on with the same bits.
 
-      {:ok, policy} = Mamba.init(:mamba1, d_input: 5, heads: [x: 7, y: 7], d_model: 48, layers: 2, seed: 1)
+      {:ok, policy} = Policy.init(:mamba1, d_input: 5, heads: [x: 7, y: 7], d_model: 48, layers: 2, seed: 1)
       {:ok, trainer} = Trainer.new(policy, learning_rate: 3.0e-3, schedule: {:cosine, 3000}, clip_norm: 1.0)
       {:ok, trainer} = Trainer.fit(trainer, sequences, steps: 3000, held_out: others, csv: "loss.csv")
-      :ok = Mamba.save(trainer.policy, "policy.safetensors")
+      :ok = Policy.save(trainer.policy, "policy.safetensors")
 
   A *sequence* is `{frames, targets}`, or `{frames, targets, mask}`:
 
@@ -24,9 +24,9 @@ defmodule ExPhil.Native.Trainer do
   Functions return `{:error, %ExPhil.Native.Error{}}` where something is wrong; the versions with a `!` raise it.
   """
 
-  import ExPhil.Native.Raising, only: [raising: 2]
+  use ExPhil.Native.Raising
 
-  alias ExPhil.Native.{AdamW, Error, Loss, Mamba, Options, Safetensors}
+  alias ExPhil.Native.{AdamW, Error, Loss, Options, Policy, Safetensors}
   alias ExPhil.Native.Trainer.{Curve, Data, Progress, Schedule, Store}
 
   @enforce_keys [:policy, :weights, :optimiser, :options]
@@ -40,8 +40,8 @@ defmodule ExPhil.Native.Trainer do
   held-out sequences in `fit/3`, the last one first. The other fields are not part of the interface.
   """
   @type t :: %__MODULE__{
-          policy: Mamba.model(),
-          weights: Mamba.weights(),
+          policy: Policy.t(),
+          weights: Policy.weights(),
           optimiser: AdamW.t(),
           options: map(),
           history: [entry()],
@@ -57,8 +57,6 @@ defmodule ExPhil.Native.Trainer do
           optional(:losses) => %{Loss.name() => float()},
           optional(:correct) => %{Loss.name() => float()}
         }
-  @type result(value) :: {:ok, value} | {:error, Error.t()}
-
   @optimiser [:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :clip_norm]
   @known [:loss, :batch, :seq, :seed, :schedule, :warm_up, :least_rate | @optimiser]
 
@@ -75,19 +73,20 @@ defmodule ExPhil.Native.Trainer do
     * `:schedule` - `:constant`, or `{:cosine, steps}`: from `:learning_rate` down to `:least_rate` (0) over so many steps, half a cosine
     * `:warm_up` - over so many first steps the rate rises in a line to what the schedule says (0)
 
-      iex> alias ExPhil.Native.{Mamba, Tensor, Trainer}
-      iex> policy = Mamba.init!(:mamba1, d_input: 1, heads: [sign: 2], d_model: 8, layers: 1, seed: 1, backend: :host)
+      iex> alias ExPhil.Native.{Policy, Tensor, Trainer}
+      iex> policy = Policy.init!(:mamba1, d_input: 1, heads: [sign: 2], d_model: 8, layers: 1, seed: 1, backend: :host)
       iex> sequence = {Tensor.from_list([[1.0], [-1.0], [1.0]]), Tensor.from_list([[1], [0], [1]], :s32)}
       iex> trainer = Trainer.new!(policy, learning_rate: 0.01, batch: 1)
       iex> trainer = Trainer.fit!(trainer, [sequence], steps: 20, progress: false)
       iex> Trainer.evaluate!(trainer, [sequence]).correct
       %{sign: 1.0}
   """
-  @spec new(Mamba.model(), keyword()) :: result(t())
+  fallible new(policy :: Policy.t(), options :: keyword() \\ []) :: t()
+
   def new(policy, options \\ [])
 
-  def new(%Mamba.Model{} = policy, options) do
-    with {:ok, weights} <- Mamba.weights(policy) do
+  def new(%Policy{} = policy, options) do
+    with {:ok, weights} <- Policy.weights(policy) do
       safely(fn ->
         read = Options.read!(options, @known, &read(&1, policy))
         %__MODULE__{policy: policy, weights: weights, optimiser: optimiser(weights, options), options: read}
@@ -100,7 +99,7 @@ defmodule ExPhil.Native.Trainer do
   defp optimiser(weights, options), do: AdamW.new(weights, Keyword.take(options, @optimiser))
 
   defp read(options, policy) do
-    info = Mamba.info(policy)
+    info = Policy.info!(policy)
 
     %{
       d_input: info.d_input,
@@ -141,7 +140,8 @@ defmodule ExPhil.Native.Trainer do
   One step on exactly these sequences: forward pass, loss, gradient, AdamW, and the policy has the new weights. Returns the
   trainer, whose `history` begins with the step. The loss and the gradient are means over the frames that have a loss.
   """
-  @spec step(t(), [sequence()]) :: result(t())
+  fallible step(trainer :: t(), sequences :: [sequence()]) :: t()
+
   def step(%__MODULE__{options: options} = trainer, sequences) do
     safely(fn -> take_step(trainer, sequences |> Data.read!("sequences", options) |> Data.all()) end)
   end
@@ -150,15 +150,15 @@ defmodule ExPhil.Native.Trainer do
 
   # Nothing is changed where anything of it fails: the policy is updated last.
   defp take_step(trainer, {frames, targets, mask}) do
-    loss = compute_loss(trainer, Mamba.forward!(trainer.policy, frames), targets, mask)
-    gradients = Mamba.grad!(trainer.policy, frames, loss.d_outs)
+    loss = compute_loss(trainer, Policy.forward!(trainer.policy, frames), targets, mask)
+    gradients = Policy.grad!(trainer.policy, frames, loss.d_outs)
     number = steps(trainer) + 1
     rate = learning_rate(trainer, number)
 
     {weights, optimiser, norm} =
       AdamW.step(trainer.optimiser, trainer.weights, gradients, learning_rate: rate)
 
-    policy = Mamba.update!(trainer.policy, weights)
+    policy = Policy.update!(trainer.policy, weights)
     history = [{number, loss.loss, rate, norm} | trainer.history]
     %{trainer | policy: policy, weights: weights, optimiser: optimiser, history: history}
   end
@@ -180,7 +180,8 @@ defmodule ExPhil.Native.Trainer do
 
   `fit/3` may be called many times, with other sequences each time: steps, schedule and history go on.
   """
-  @spec fit(t(), [sequence()], keyword()) :: result(t())
+  fallible fit(trainer :: t(), sequences :: [sequence()], options :: keyword() \\ []) :: t()
+
   def fit(trainer, sequences, options \\ [])
 
   def fit(%__MODULE__{} = trainer, sequences, options) do
@@ -264,7 +265,8 @@ defmodule ExPhil.Native.Trainer do
   `ExPhil.Native.Loss.cross_entropy/4`. Where the trainer has `:seq`, the sequences are cut into pieces of that length, each
   from a zero state, as in training.
   """
-  @spec evaluate(t(), [sequence()]) :: result(evaluation())
+  fallible evaluate(trainer :: t(), sequences :: [sequence()]) :: evaluation()
+
   def evaluate(%__MODULE__{} = trainer, sequences) do
     safely(fn ->
       trainer |> held_out_loss(Data.read!(sequences, "sequences", trainer.options)) |> Map.delete(:d_outs)
@@ -281,7 +283,7 @@ defmodule ExPhil.Native.Trainer do
       |> Enum.chunk_every(trainer.options.batch)
       |> Enum.map(fn pieces ->
         {frames, _targets, _mask} = Data.batch(pieces, data)
-        {:f32, _shape, outs} = Mamba.forward!(trainer.policy, frames)
+        {:f32, _shape, outs} = Policy.forward!(trainer.policy, frames)
         {Data.unpad(outs, pieces, trainer.options.d_output), pieces}
       end)
       |> Data.gather(data, trainer.options.d_output)
@@ -291,25 +293,22 @@ defmodule ExPhil.Native.Trainer do
 
   @doc """
   Writes the trainer as a file for `restore/2`: weights, the optimiser's state, history and evaluations. The file is complete or
-  as it was before. `ExPhil.Native.Mamba.save/2` writes a policy to play.
+  as it was before. `ExPhil.Native.Policy.save/2` writes a policy to play.
   """
-  @spec save(t(), Path.t()) :: :ok | {:error, Error.t()}
+  fallible save(trainer :: t(), path :: Path.t()) :: :ok
   def save(%__MODULE__{} = trainer, path), do: Store.save(trainer, path)
   def save(other, _path), do: not_a_trainer(other)
-
-  @doc "As `save/2`, but raises the error."
-  @spec save!(t(), Path.t()) :: :ok
-  def save!(trainer, path), do: write!(save(trainer, path))
 
   @doc """
   The trainer where the file of `save/2` left off. `trainer` is a new one of the same policy, backend and options: the policy gets the
   file's weights, and the next steps have the bits that they would have had without the interruption. Whatever is wrong with the
   file is an error and changes nothing.
   """
-  @spec restore(t(), Path.t()) :: result(t())
+  fallible restore(trainer :: t(), path :: Path.t()) :: t()
+
   def restore(%__MODULE__{} = trainer, path) do
     with {:ok, stored} <- Store.read(trainer, path),
-         {:ok, policy} <- Mamba.update(trainer.policy, stored.weights),
+         {:ok, policy} <- Policy.update(trainer.policy, stored.weights),
          do: {:ok, struct!(%{trainer | policy: policy}, stored)}
   end
 
@@ -326,7 +325,7 @@ defmodule ExPhil.Native.Trainer do
   The curve of the loss as SVG. gnuplot draws it: without it this is an error of kind `:unsupported` that says how to get it. So is
   a trainer without a step.
   """
-  @spec svg(t()) :: result(String.t())
+  fallible svg(trainer :: t()) :: String.t()
   def svg(%__MODULE__{} = trainer), do: Curve.svg(trainer.history, trainer.evaluations)
 
   defp not_a_trainer(other), do: {:error, Error.invalid("trainer", "a trainer of Trainer.new/2", other)}
@@ -336,13 +335,4 @@ defmodule ExPhil.Native.Trainer do
   rescue
     error in Error -> {:error, error}
   end
-
-  # ---- versions that raise ---------------------------------------------------------------------------------
-
-  raising new(policy :: Mamba.model(), options :: keyword()) :: t(), "the trainer"
-  raising step(trainer :: t(), sequences :: [sequence()]) :: t(), "the trainer"
-  raising fit(trainer :: t(), sequences :: [sequence()], options :: keyword()) :: t(), "the trainer"
-  raising evaluate(trainer :: t(), sequences :: [sequence()]) :: evaluation(), "the losses"
-  raising restore(trainer :: t(), path :: Path.t()) :: t(), "the trainer"
-  raising svg(trainer :: t()) :: String.t(), "the SVG"
 end

@@ -12,12 +12,12 @@ defmodule Mix.Tasks.Exphil.Convert do
     * `--check FRAMES` - a safetensors file with `obs` ({n, d_input} of f32): both files answer all of its frames,
       carried and in windows, and the task fails unless the answers have the same bits
     * `--dialect edifice_mamba|edifice_mamba_ssd`, `--window N`, `--chunk-size N`, `--dt mean|per_channel` - options
-      that IN does not contain; see `ExPhil.Native.Mamba.load/2`
+      that IN does not contain; see `ExPhil.Native.Policy.load/2`
   """
 
   use Mix.Task
 
-  alias ExPhil.Native.{Checkpoint, Error, Mamba, Safetensors}
+  alias ExPhil.Native.{Checkpoint, Error, Policy, Safetensors}
   alias ExPhil.Native.Tools.Arguments
 
   @requirements ["app.start"]
@@ -56,8 +56,8 @@ defmodule Mix.Tasks.Exphil.Convert do
 
   defp check(from, to, options, path) do
     frames = frames(path)
-    old = Mamba.load!(from, [{:backend, :host} | options])
-    new = Mamba.load!(to, backend: :host)
+    old = Policy.load!(from, [{:backend, :host} | options])
+    new = Policy.load!(to, backend: :host)
     {:f32, {count, _}, _} = frames
 
     if answers(old, frames) != answers(new, frames),
@@ -70,10 +70,10 @@ defmodule Mix.Tasks.Exphil.Convert do
 
   # The answers with a state carried through all frames, and of the last window.
   defp answers(model, {:f32, {count, width}, bytes} = frames) do
-    session = Mamba.new_session!(model)
-    rows = min(count, Mamba.info(model).window || count)
+    session = Policy.new_session!(model, window: :none)
+    rows = min(count, Policy.info!(model).window || count)
     last = binary_part(bytes, (count - rows) * width * 4, rows * width * 4)
-    {Mamba.prefill!(session, frames), Mamba.window!(model, {:f32, {1, rows, width}, last})}
+    {Policy.prefill!(session, frames), Policy.window!(model, {:f32, {1, rows, width}, last})}
   end
 
   defp frames(path) do

@@ -32,7 +32,7 @@ defmodule Mix.Tasks.Exphil.Play do
 
   use Mix.Task
 
-  alias ExPhil.Native.{Error, Json, Mamba}
+  alias ExPhil.Native.{Error, Json, Policy}
   alias ExPhil.Native.Tools.{Arguments, Demo, Player}
   alias ExPhil.Native.Tools.Player.{Recording, Report, Rounding}
 
@@ -57,7 +57,7 @@ defmodule Mix.Tasks.Exphil.Play do
     options = parse(args)
     recording = recording(options)
     model = load(options, recording)
-    info = Mamba.info!(model)
+    info = Policy.info!(model)
     check_sizes(info, recording, options)
     groups = groups(options[:groups], info)
     say(heading(info, recording, options))
@@ -134,7 +134,7 @@ defmodule Mix.Tasks.Exphil.Play do
 
   defp load_policy(options, more) do
     policy = options[:policy] || generated_policy()
-    policy |> Mamba.load([backend: @backends[options[:backend]]] ++ more) |> or_raise()
+    policy |> Policy.load([backend: @backends[options[:backend]]] ++ more) |> or_raise()
   end
 
   defp generated_policy do
@@ -172,7 +172,7 @@ defmodule Mix.Tasks.Exphil.Play do
   defp rounding(result, _info, groups, %{logits: nil, depth: 0} = recording, options) do
     model = load_policy(options, max_sessions: 2)
     obs = recording |> Recording.frames() |> Enum.map(&elem(&1, 1)) |> IO.iodata_to_binary()
-    outs = Mamba.prefill!(Mamba.new_session!(model), obs)
+    outs = Policy.prefill!(Policy.new_session!(model), obs)
     bytes = div(byte_size(outs), recording.count)
     Rounding.compare(result, for(<<row::binary-size(bytes) <- outs>>, do: row), groups, :f32)
   end

@@ -3,7 +3,7 @@ defmodule ExPhil.Native.ClockTest do
 
   import ExPhil.Native.TestSupport.Waiting
 
-  alias ExPhil.Native.{Clock, Error, Mamba}
+  alias ExPhil.Native.{Clock, Error, Policy}
   alias ExPhil.Native.TestSupport.Policies
 
   doctest Clock
@@ -145,7 +145,7 @@ defmodule ExPhil.Native.ClockTest do
   end
 
   test "options are read before the clock starts; of two that are the same the first one counts" do
-    session = Mamba.new_session!(Mamba.load!(Policies.checkpoint(), backend: :host))
+    session = Policy.new_session!(Policy.load!(Policies.checkpoint(), backend: :host))
     assert {:ok, clock} = Clock.start(200, warm: session, warm: session)
     assert Clock.wait(clock) < Clock.wait(clock)
     :ok = Clock.stop(clock)

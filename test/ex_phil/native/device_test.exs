@@ -2,7 +2,7 @@ defmodule ExPhil.Native.DeviceTest do
   # Not async: the environment is shared by the entire VM.
   use ExUnit.Case
 
-  alias ExPhil.Native.{Device, Error, Mamba}
+  alias ExPhil.Native.{Device, Error, Policy}
   alias ExPhil.Native.TestSupport.Policies
 
   doctest ExPhil.Native.Device
@@ -48,7 +48,7 @@ defmodule ExPhil.Native.DeviceTest do
       assert {:error, %Error{kind: :backend_unavailable, message: message}} = Device.fetch(backend: :cuda)
       assert message =~ expected
       System.put_env("EXPHIL_NATIVE_BACKEND", "cuda")
-      assert {:error, %Error{kind: :backend_unavailable}} = Mamba.load(Policies.checkpoint())
+      assert {:error, %Error{kind: :backend_unavailable}} = Policy.load(Policies.checkpoint())
     end
   end
 

@@ -29,8 +29,8 @@ defmodule ExPhil.Native.LatencyTest do
   end
 
   test "scan, step and window" do
-    model = Mamba.load!(Policies.checkpoint(d_model: 128, d_inner: 256, d_state: 16), backend: :host)
-    [session, other] = for _ <- 1..2, do: Mamba.new_session!(model)
+    model = Policy.load!(Policies.checkpoint(d_model: 128, d_inner: 256, d_state: 16), backend: :host)
+    [session, other] = for _ <- 1..2, do: Policy.new_session!(model)
     obs = PlayBeside.floats(model.info.d_input + 1) |> binary_part(0, 4 * model.info.d_input)
     window = {:f32, {1, 60, model.info.d_input}, :binary.copy(obs, 60)}
 
@@ -38,9 +38,9 @@ defmodule ExPhil.Native.LatencyTest do
       "latency",
       [
         scan: PlayBeside.scan(4, 60, 512, 16, :host),
-        step: fn -> Mamba.step!(session, obs) end,
-        steps: fn -> for _ <- 1..60, do: Mamba.step!(other, obs) end,
-        window: fn -> Mamba.window!(model, window) end
+        step: fn -> Policy.step!(session, obs) end,
+        steps: fn -> for _ <- 1..60, do: Policy.step!(other, obs) end,
+        window: fn -> Policy.window!(model, window) end
       ],
       100,
       [
@@ -54,12 +54,12 @@ defmodule ExPhil.Native.LatencyTest do
   @tag :shared
   test "act" do
     policy = Policy.load!(Shared.file("exphil/exphil_policy/policy.bin"), backend: :host)
-    [acting, stepped] = for _ <- 1..2, do: Policy.new_session!(policy, mode: :carried, seed: 1)
-    obs = :binary.copy(<<0.1::float-32-little>>, Policy.info(policy).d_input)
+    [acting, stepped] = for _ <- 1..2, do: Policy.new_session!(policy, window: :none, seed: 1)
+    obs = :binary.copy(<<0.1::float-32-little>>, Policy.info!(policy).d_input)
 
     check(
       "latency",
-      [act: fn -> Policy.act!(acting, obs) end, logits: fn -> Policy.logits!(stepped, obs) end],
+      [act: fn -> Policy.act!(acting, obs) end, logits: fn -> Policy.step!(stepped, obs) end],
       500,
       [{"sampling takes longer than the frame", &(&1.act < 2 * &1.logits + 20)}]
     )
@@ -70,8 +70,8 @@ defmodule ExPhil.Native.LatencyTest do
   # is late (bench/results/play_beside_scans.md).
   test "beside scans most frames are on time" do
     path = Policies.checkpoint(d_model: 128, d_inner: 256, d_state: 16, n_layer: 4)
-    model = Mamba.load!(path, backend: :host)
-    %{d_input: d_input} = Mamba.info(model)
+    model = Policy.load!(path, backend: :host)
+    %{d_input: d_input} = Policy.info!(model)
     obs = PlayBeside.floats(d_input + 1) |> binary_part(0, 4 * d_input)
 
     wrong =

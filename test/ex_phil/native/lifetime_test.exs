@@ -7,7 +7,7 @@ defmodule ExPhil.Native.LifetimeTest do
   # Megabytes from malloc after a tenth of the rounds, when every pool has its size, and after all of them: what the library
   # holds, whatever the allocator keeps of what was freed.
   @flat """
-  alias ExPhil.Native.Mamba
+  alias ExPhil.Native.Policy
   [path] = System.argv()
 
   defmodule Flat do
@@ -30,11 +30,11 @@ defmodule ExPhil.Native.LifetimeTest do
     end
   end
 
-  model = Mamba.load!(path, backend: :host)
-  session = Mamba.new_session!(model)
-  Flat.rounds("snapshots", 40_000, fn -> Mamba.snapshot!(session) && nil end)
-  Flat.rounds("sessions", 40_000, fn -> Mamba.new_session!(model) && nil end)
-  Flat.rounds("loads", 1_000, fn -> Mamba.load!(path, backend: :host) && nil end)
+  model = Policy.load!(path, backend: :host)
+  session = Policy.new_session!(model)
+  Flat.rounds("snapshots", 40_000, fn -> Policy.snapshot!(session) && nil end)
+  Flat.rounds("sessions", 40_000, fn -> Policy.new_session!(model) && nil end)
+  Flat.rounds("loads", 1_000, fn -> Policy.load!(path, backend: :host) && nil end)
   """
 
   @tag :tmp_dir
@@ -69,11 +69,11 @@ defmodule ExPhil.Native.LifetimeTest do
   home = :"home@127.0.0.1"
   session = :erpc.call(home, :persistent_term, :get, [:session])
   obs = <<0::416>>
-  for call <- [&ExPhil.Native.Mamba.step(&1, obs), &ExPhil.Native.Mamba.export_state/1] do
+  for call <- [&ExPhil.Native.Policy.step(&1, obs), &ExPhil.Native.Policy.export_state/1] do
     {:error, %ExPhil.Native.Error{kind: :invalid_argument, argument: "session", message: message}} = call.(session)
     IO.puts(message)
   end
-  {:ok, <<_::224>>} = :erpc.call(home, ExPhil.Native.Mamba, :step, [session, obs])
+  {:ok, <<_::224>>} = :erpc.call(home, ExPhil.Native.Policy, :step, [session, obs])
   IO.puts("PLAYED")
   """
 
@@ -82,8 +82,8 @@ defmodule ExPhil.Native.LifetimeTest do
     away = node("away", port, "-dist_listen false") ++ ["-pa", Path.join(Mix.Project.app_path(), "ebin")]
 
     code = """
-    alias ExPhil.Native.Mamba
-    session = #{inspect(Policies.checkpoint())} |> Mamba.load!(backend: :host) |> Mamba.new_session!()
+    alias ExPhil.Native.Policy
+    session = #{inspect(Policies.checkpoint())} |> Policy.load!(backend: :host) |> Policy.new_session!()
     :persistent_term.put(:session, session)
     {output, 0} = System.cmd("elixir", #{inspect(away)} ++ ["-e", #{inspect(@elsewhere)}], stderr_to_stdout: true)
     IO.puts(output)
@@ -96,28 +96,28 @@ defmodule ExPhil.Native.LifetimeTest do
   end
 
   test "a session that was written and read again in its VM is the session, while it is held" do
-    session = Policies.checkpoint() |> Mamba.load!(backend: :host) |> Mamba.new_session!()
+    session = Policies.checkpoint() |> Policy.load!(backend: :host) |> Policy.new_session!()
     read = session |> :erlang.term_to_binary() |> :erlang.binary_to_term()
-    assert byte_size(Mamba.step!(read, <<0::416>>)) == 28
-    assert Mamba.export_state!(read) == Mamba.export_state!(session)
+    assert byte_size(Policy.step!(read, <<0::416>>)) == 28
+    assert Policy.export_state!(read) == Policy.export_state!(session)
   end
 
   @upgrade """
-  alias ExPhil.Native.{Mamba, NIF}
+  alias ExPhil.Native.{Policy, NIF}
   [path] = System.argv()
-  model = Mamba.load!(path, backend: :host)
+  model = Policy.load!(path, backend: :host)
   frame = fn agent, i -> for(k <- 0..12, into: "", do: <<:math.sin(agent + i * 13 + k)::float-32-little>>) end
   upgrades = :counters.new(1, [])
 
   # Plays until the module was upgraded five times: {frames, state}.
   play = fn play, session, agent, i ->
-    Mamba.step!(session, frame.(agent, i))
+    Policy.step!(session, frame.(agent, i))
     if i >= 200 and :counters.get(upgrades, 1) >= 5,
-      do: {i, Mamba.export_state!(session)},
+      do: {i, Policy.export_state!(session)},
       else: play.(play, session, agent, i + 1)
   end
 
-  agents = for agent <- 1..4, do: Task.async(fn -> play.(play, Mamba.new_session!(model), agent, 1) end)
+  agents = for agent <- 1..4, do: Task.async(fn -> play.(play, Policy.new_session!(model), agent, 1) end)
   {NIF, beam, file} = :code.get_object_code(NIF)
 
   upgrade = fn upgrade ->
@@ -131,9 +131,9 @@ defmodule ExPhil.Native.LifetimeTest do
   upgrade.(upgrade)
 
   for {agent, {frames, state}} <- Enum.zip(1..4, Task.await_many(agents, :infinity)) do
-    replay = Mamba.new_session!(model)
-    for i <- 1..frames, do: Mamba.step!(replay, frame.(agent, i))
-    ^state = Mamba.export_state!(replay)
+    replay = Policy.new_session!(model)
+    for i <- 1..frames, do: Policy.step!(replay, frame.(agent, i))
+    ^state = Policy.export_state!(replay)
   end
 
   count = :counters.get(upgrades, 1)

@@ -7,12 +7,12 @@ defmodule ExPhil.Native.NIFTest do
   @moduletag :tmp_dir
 
   @report """
-  alias ExPhil.Native.{Error, Mamba, SelectiveScan}
+  alias ExPhil.Native.{Error, Policy, SelectiveScan}
   false = ExPhil.Native.available?()
   false = SelectiveScan.available?()
   false = SelectiveScan.cuda_available?()
   %{nif: %{loaded: false, reason: reason}, backends: %{host: %{available: false}, cuda: %{available: false}}} = ExPhil.Native.info()
-  {:error, %Error{kind: :backend_unavailable}} = Mamba.load("policy.safetensors")
+  {:error, %Error{kind: :backend_unavailable}} = Policy.load("policy.safetensors")
   {:error, %Error{kind: :backend_unavailable}} = ExPhil.Native.Device.list()
   {:error, %Error{kind: :backend_unavailable}} = ExPhil.Native.Safetensors.read("x")
   {:error, %Error{kind: :backend_unavailable}} = ExPhil.Native.set_threads(1)
@@ -103,7 +103,7 @@ defmodule ExPhil.Native.NIFTest do
   false = ExPhil.Native.available?()
   %{nif: %{loaded: false, reason: reason}, backends: %{host: %{available: false}}} = ExPhil.Native.info()
   {:error, %Error{kind: :invalid_argument, argument: name} = error} = ExPhil.Native.Device.fetch()
-  {:error, ^error} = ExPhil.Native.Mamba.load("policy.safetensors")
+  {:error, ^error} = ExPhil.Native.Policy.load("policy.safetensors")
   {:error, ^error} = ExPhil.Native.set_threads(1)
   t = {:f32, {1, 1, 1}, <<0::32>>}
   ^error =
@@ -165,24 +165,24 @@ defmodule ExPhil.Native.NIFTest do
     policy = ExPhil.Native.TestSupport.Policies.checkpoint()
 
     code = """
-    alias ExPhil.Native.{Mamba, NIF}
-    session = Mamba.new_session!(Mamba.load!(#{inspect(policy)}, backend: #{inspect(backend)}))
+    alias ExPhil.Native.{Policy, NIF}
+    session = Policy.new_session!(Policy.load!(#{inspect(policy)}, backend: #{inspect(backend)}))
     obs = :binary.copy(<<1.0::float-32-little>>, 13)
-    first = Mamba.step!(session, obs)
-    snapshot = Mamba.snapshot!(session)
+    first = Policy.step!(session, obs)
+    snapshot = Policy.snapshot!(session)
     {NIF, beam, file} = :code.get_object_code(NIF)
     for _ <- 1..3 do
       :code.purge(NIF)
       {:module, NIF} = :code.load_binary(NIF, file, beam)
       true = ExPhil.Native.available?()
-      Mamba.restore!(session, snapshot)
-      Mamba.step!(session, obs)
-      Mamba.snapshot!(session)
+      Policy.restore!(session, snapshot)
+      Policy.step!(session, obs)
+      Policy.snapshot!(session)
       :erlang.garbage_collect()
     end
     :code.purge(NIF)
-    other = Mamba.new_session!(session.model)
-    true = Mamba.step!(other, obs) == first
+    other = Policy.new_session!(session.policy)
+    true = Policy.step!(other, obs) == first
     :code.delete(NIF)
     :code.purge(NIF)
     :erlang.garbage_collect()
@@ -198,13 +198,13 @@ defmodule ExPhil.Native.NIFTest do
     policy = ExPhil.Native.TestSupport.Policies.checkpoint()
 
     code = """
-    alias ExPhil.Native.Mamba
-    model = Mamba.load!(#{inspect(policy)}, backend: #{inspect(backend)})
+    alias ExPhil.Native.Policy
+    model = Policy.load!(#{inspect(policy)}, backend: #{inspect(backend)})
     frames = :binary.copy(<<1.0::float-32-little>>, 13 * 5000)
     main = self()
     for _ <- 1..6, do: spawn(fn ->
-      session = Mamba.new_session!(model)
-      Stream.repeatedly(fn -> Mamba.prefill!(session, frames) && send(main, :called) end) |> Stream.run()
+      session = Policy.new_session!(model)
+      Stream.repeatedly(fn -> Policy.prefill!(session, frames) && send(main, :called) end) |> Stream.run()
     end)
     for _ <- 1..12, do: receive(do: (:called -> :ok))
     System.halt(0)

@@ -1,274 +1,270 @@
 defmodule ExPhil.Native.PolicyTest do
-  use ExUnit.Case, async: true
+  use ExPhil.Native.TestSupport.BackendCase, async: true
 
-  alias ExPhil.Native.{Error, Mamba, Policy, Safetensors}
-  alias ExPhil.Native.TestSupport.{Policies, Shared}
+  import ExPhil.Native.TestSupport.Properties
 
-  @moduletag :shared
-  @host [backend: :host]
-  @buttons [:a, :b, :x, :y, :z, :l, :r, :d_up]
-
-  defp file(name), do: Shared.file("exphil/" <> name)
-  defp golden, do: Safetensors.read!(file("exphil_policy/golden.safetensors"))
-
-  defp frames do
-    {:f32, {600, 287}, bytes} = Safetensors.read!(file("frames600.safetensors"))["obs"]
-    for <<row::binary-size(1148) <- bytes>>, do: row
+  setup context do
+    model = Policy.load!(Policies.checkpoint(), backend: context[:backend] || :host)
+    {:ok, model: model, frames: Policies.frames(140)}
   end
 
-  defp rows({_type, shape, bytes}, size) do
-    row = elem(shape, 1) * size
-    for <<part::binary-size(row) <- bytes>>, do: part
+  # The outputs of stepping each frame from a zero state.
+  defp stepped(model, frames, count) do
+    session = Policy.new_session!(model)
+    {for(i <- 0..(count - 1)//1, do: Policy.step!(session, row(frames, i))), session}
   end
 
-  defp button_map(bytes), do: Map.new(Enum.zip(@buttons, for(<<b <- bytes>>, do: b != 0)))
-
-  defp ints(bytes), do: for(<<i::32-signed-little <- bytes>>, do: i)
-  defp bins(%{main: {mx, my}, c: {cx, cy}, shoulder: s}), do: [mx, my, cx, cy, s]
-
-  test "info describes every file" do
-    assert {:ok, model} = Policy.load(file("exphil_policy/policy.bin"), @host)
-    info = Policy.info(model)
-    assert %{dialect: :edifice_mamba, window: 60, dt: :mean, chunk_size: nil, d_output: 81} = info
-
-    assert info.groups == [
-             buttons: 0..7,
-             main_x: 8..24,
-             main_y: 25..41,
-             c_x: 42..58,
-             c_y: 59..75,
-             shoulder: 76..80
-           ]
-
-    assert %{window: 20, d_model: 32} =
-             Mamba.info(Policy.load!(file("exphil_policy/policy_old_term.bin"), @host))
-
-    ssd = Mamba.info(Mamba.load!(file("edifice_mamba2/mamba_ssd_compressed.nx"), @host))
-    assert %{dialect: :edifice_mamba_ssd, window: 60, chunk_size: 32, d_output: 256, groups: []} = ssd
-    channel = Mamba.load!(file("edifice_mamba/mamba.nx"), @host ++ [dt: :per_channel])
-    assert Mamba.info(channel).dt == :per_channel
+  backend_test "info agrees with the shapes", %{model: model, backend: backend} do
+    info = Policy.info!(model)
+    for {name, size} <- Policies.sizes(), do: assert(Map.fetch!(info, name) == size)
+    assert %{backend: ^backend, precision: :f32, device: %ExPhil.Native.Device{backend: ^backend}} = info
+    assert info.fingerprint =~ ~r/^[0-9a-f]{16}$/
+    assert info.resident_bytes > 4 * 24 * 80
+    assert_in_delta info.norm_epsilon, 1.0e-5, 1.0e-9
+    assert inspect(model) =~ "#{backend}:0, 2 layers, d_model 24, 13 in, 7 out"
   end
 
-  test "options complete a file; a contradiction is an error" do
-    export = file("edifice_mamba2/mamba_ssd.safetensors")
-    assert {:error, %Error{argument: ":dialect"}} = Mamba.load(export, @host)
-    assert {:ok, model} = Mamba.load(export, @host ++ [dialect: :edifice_mamba_ssd, window: 60])
-    assert Mamba.info(model).window == 60
-
-    assert {:error, %Error{argument: ":window"}} =
-             Mamba.load(file("edifice_mamba/mamba.nx"), @host ++ [window: 30])
-
-    assert {:error, %Error{argument: ":dialect"}} = Mamba.load(export, @host ++ [dialect: :mamba])
-
-    assert {:error, %Error{argument: ":dt"}} =
-             Mamba.load(export, @host ++ [dialect: :edifice_mamba_ssd, dt: :none])
-
-    assert {:error, %Error{argument: ":dialect"}} =
-             Mamba.load(Policies.checkpoint(), @host ++ [dialect: :edifice_mamba])
+  backend_test "an answer has the form of the observation", %{model: model, frames: frames} do
+    session = Policy.new_session!(model)
+    obs = row(frames, 0)
+    out = Policy.step!(session, obs)
+    assert byte_size(out) == 4 * 7
+    restart = fn -> Policy.new_session!(model) end
+    assert Policy.step!(restart.(), {:f32, {13}, obs}) == {:f32, {7}, out}
+    {:f32, _, two} = rows(frames, 0, 2)
+    assert {:f32, {2, 7}, outs} = Policy.prefill!(restart.(), {:f32, {2, 13}, two})
+    assert Policy.prefill!(restart.(), two) == outs
+    assert {:f32, {2, 7}, outs} = Policy.window!(model, {:f32, {2, 1, 13}, two})
+    assert relative_error(binary_part(outs, 0, 28), out) <= 1.0e-5
+    agents = fn -> [restart.(), restart.()] end
+    assert {:f32, {2, 7}, outs} = Policy.step_batch!(agents.(), {:f32, {2, 13}, two})
+    assert Policy.step_batch!(agents.(), two) == outs
   end
 
-  test "a policy without a controller is refused with a reason, :auto selects a backend" do
-    path = file("exphil_policy/policy_old_term.bin")
-    assert {:ok, model} = Policy.load(path, backend: :auto)
-    assert Policy.info(model).backend in [:cuda, :host]
-    assert {:error, %Error{kind: :unsupported}} = Policy.load(file("edifice_mamba/mamba.nx"), @host)
-    assert {:error, %Error{kind: :unsupported}} = Policy.load(Policies.checkpoint(), @host)
-  end
+  backend_test "n steps equal one prefill, for every length from 1 to 130", %{model: model, frames: frames} do
+    {outs, _} = stepped(model, frames, 131)
 
-  test "samples from given numbers, deterministic choices and confidence are ExPhil's" do
-    policy = Policy.load!(file("exphil_policy/policy.bin"), @host)
-    golden = golden()
-    uniforms = rows(golden["uniform"], 4)
-
-    sets = [
-      {[], "sampled_buttons", "sampled_bins_t1"},
-      {[temperature: 0.4], "sampled_buttons", "sampled_bins_t0p4"},
-      {[deterministic: true], "det_buttons", "det_bins"}
-    ]
-
-    for {options, buttons, bins} <- sets,
-        expected = [rows(golden[buttons], 1), rows(golden[bins], 4)],
-        {logits, u, buttons, bins} <- Enum.zip([rows(golden["logits_axon"], 4), uniforms | expected]) do
-      action = Policy.sample!(policy, logits, [uniforms: u] ++ options)
-      assert action.buttons == button_map(buttons)
-      assert bins(action.bins) == ints(bins)
-      {x, _y} = action.main
-      assert x == elem(action.bins.main, 0) / 16
+    for n <- 1..130 do
+      session = Policy.new_session!(model)
+      prefilled = Policy.prefill!(session, elem(rows(frames, 0, n), 2))
+      assert relative_error(prefilled, outs |> Enum.take(n) |> IO.iodata_to_binary()) <= 1.0e-5
+      # The state is right too: the next answer agrees.
+      assert relative_error(Policy.step!(session, row(frames, n)), Enum.at(outs, n)) <= 1.0e-5
     end
   end
 
-  test "a session plays the windows that ExPhil plays, from the first frame on" do
-    policy = Policy.load!(file("exphil_policy/policy.bin"), @host)
-    golden = golden()
-    session = Policy.new_session!(policy, deterministic: true)
-    frames = frames()
-    warm = Enum.zip(ints(elem(golden["warmup_frames"], 2)), rows(golden["warmup_logits_axon"], 4))
+  backend_test "two prefills equal one, wherever they are split", %{model: model, frames: frames} do
+    {outs, _} = stepped(model, frames, 130)
+    outs = IO.iodata_to_binary(outs)
 
-    answers = for frame <- Enum.take(frames, 60), do: Policy.logits!(session, frame)
-
-    for {index, expected} <- warm, index < 60 do
-      got = for <<v::float-32-little <- Enum.at(answers, index)>>, do: v
-      want = for <<v::float-32-little <- expected>>, do: v
-      error = :math.sqrt(Enum.sum(Enum.zip_with(got, want, fn p, q -> (p - q) * (p - q) end)))
-      assert error <= 2.0e-5 * :math.sqrt(Enum.sum(Enum.map(want, &(&1 * &1))))
+    for at <- 0..130 do
+      session = Policy.new_session!(model)
+      first = Policy.prefill!(session, elem(rows(frames, 0, at), 2))
+      second = Policy.prefill!(session, elem(rows(frames, at, 130 - at), 2))
+      assert relative_error(first <> second, outs) <= 1.0e-5
     end
-
-    [end_of_window | _] = ints(elem(golden["window_ends"], 2))
-    fresh = Policy.new_session!(policy, deterministic: true)
-    rows = Enum.slice(frames, end_of_window - 59, 60)
-    action = rows |> Enum.map(&Policy.act!(fresh, &1)) |> List.last()
-    assert action.buttons == button_map(hd(rows(golden["det_buttons"], 1)))
-    assert bins(action.bins) == ints(hd(rows(golden["det_bins"], 4)))
   end
 
-  test "rollback, export and batches repeat the same play" do
-    policy = Policy.load!(file("exphil_policy/policy_old_term.bin"), @host)
+  @tag :property
+  backend_test "steps and prefills of any length can be mixed", %{model: model, frames: frames} do
+    {outs, stepped} = stepped(model, frames, 140)
+    final = Policy.export_state!(stepped)
 
-    for mode <- [:window, :carried] do
-      session =
-        Policy.new_session!(policy, mode: mode, seed: -5, hysteresis: {0.6, 0.4}, deterministic_buttons: true)
+    # {:step, n} steps n frames, {:prefill, n} prefills them.
+    piece = one_of([tuple([:step, integer(0, 20)]), tuple([:prefill, integer(0, 70)])])
 
-      twin =
-        Policy.new_session!(policy, mode: mode, seed: -5, hysteresis: {0.6, 0.4}, deterministic_buttons: true)
+    assert_property(list(piece), 30, fn pieces ->
+      session = Policy.new_session!(model)
 
-      for frame <- Enum.take(frames(), 30) do
-        {:ok, before} = Policy.snapshot(session)
-        {:ok, exported} = Policy.export_state(session)
-        action = Policy.act!(session, frame)
-        {:ok, _} = Policy.restore(session, before)
-        assert Policy.act!(session, {:f32, {287}, frame}) == action
-        {:ok, _} = Policy.import_state(twin, exported)
-        assert Policy.act_batch!([twin], frame) == [action]
+      {parts, at} =
+        Enum.map_reduce(pieces ++ [{:prefill, 140}], 0, fn {how, n}, at ->
+          n = min(n, 140 - at)
+          {play(session, how, rows(frames, at, n)), at + n}
+        end)
+
+      140 = at
+
+      relative_error(IO.iodata_to_binary(parts), IO.iodata_to_binary(outs)) <= 1.0e-5 and
+        relative_error(state(Policy.export_state!(session)), state(final)) <= 1.0e-5
+    end)
+  end
+
+  defp play(session, :prefill, {_, _, frames}), do: Policy.prefill!(session, frames)
+
+  defp play(session, :step, {_, {n, _}, _} = frames),
+    do: for(i <- 0..(n - 1)//1, do: Policy.step!(session, row(frames, i)))
+
+  # The floats of an exported state: between its header of 56 bytes and its checksum of 8.
+  defp state(exported), do: binary_part(exported, 56, byte_size(exported) - 64)
+
+  @tag :property
+  backend_test "a snapshot restores the same bits, whatever happened since", %{model: model, frames: frames} do
+    assert_property(tuple([integer(0, 40), integer(0, 40), integer(1, 40)]), 30, fn {before, since, after_} ->
+      session = Policy.new_session!(model)
+      Policy.prefill!(session, elem(rows(frames, 0, before), 2))
+      snapshot = Policy.snapshot!(session)
+      exported = Policy.export_state!(session)
+      expected = play(session, :step, rows(frames, before, after_))
+      Policy.prefill!(session, elem(rows(frames, 50, since), 2))
+
+      ^session = Policy.restore!(session, snapshot)
+      again = play(session, :step, rows(frames, before, after_))
+
+      other = Policy.new_session!(model)
+      Policy.import_state!(other, exported)
+      imported = play(other, :step, rows(frames, before, after_))
+
+      again == expected and imported == expected and
+        Policy.export_state!(session) == Policy.export_state!(other)
+    end)
+  end
+
+  backend_test "rolling back and forth gives the bits of play without rollbacks", %{
+    model: model,
+    frames: frames
+  } do
+    {outs, _} = stepped(model, frames, 60)
+    session = Policy.new_session!(model)
+    # Every frame is played, rolled back up to 7 frames with wrong inputs, and played again.
+    Enum.reduce(0..59, [], fn t, snapshots ->
+      snapshots = Enum.take([Policy.snapshot!(session) | snapshots], 7)
+      depth = rem(t, 7) + 1
+      wrong = Policies.frames(depth, t)
+      for i <- 0..(depth - 1), do: Policy.step!(session, row(wrong, i))
+      back = min(depth, length(snapshots))
+      Policy.restore!(session, Enum.at(snapshots, back - 1))
+      for i <- (t - back + 1)..t, do: assert(Policy.step!(session, row(frames, i)) == Enum.at(outs, i))
+      snapshots
+    end)
+  end
+
+  @tag :property
+  backend_test "a batch gives the bits of separate steps", %{model: model, frames: frames} do
+    assert_property(tuple([integer(1, 33), integer(0, 100)]), 20, fn {agents, seed} ->
+      frames_of = fn t -> Policies.frames(agents, 1000 * seed + t) end
+      batched = for _ <- 1..agents, do: Policy.new_session!(model)
+      separate = for _ <- 1..agents, do: Policy.new_session!(model)
+      # Start from different states.
+      for {pair, i} <- Enum.with_index(Enum.zip(batched, separate)), session <- Tuple.to_list(pair) do
+        Policy.prefill!(session, elem(rows(frames, i, i), 2))
       end
-    end
+
+      Enum.all?(1..3, fn t ->
+        obs = frames_of.(t)
+        batch = Policy.step_batch!(batched, elem(obs, 2))
+        single = for {session, i} <- Enum.with_index(separate), do: Policy.step!(session, row(obs, i))
+        batch == IO.iodata_to_binary(single)
+      end)
+    end)
   end
 
-  test "frames that are played again in the session give the same actions" do
-    policy = Policy.load!(file("exphil_policy/policy_old_term.bin"), @host)
-    frames = Enum.take(frames(), 20)
-
-    for mode <- [:window, :carried] do
-      options = [mode: mode, seed: 3, history: 8]
-      session = Policy.new_session!(policy, options)
-      actions = for frame <- frames, do: Policy.act!(session, frame)
-      last = frames |> Enum.drop(12) |> IO.iodata_to_binary()
-      assert Policy.resimulate!(session, 8, last) == Enum.drop(actions, 12)
-      assert {:ok, ^session} = Policy.rollback(session, 1)
-      assert Policy.act!(session, List.last(frames)) == List.last(actions)
-      assert {:error, %Error{kind: :limit_exceeded}} = Policy.resimulate(session, 9, last)
-    end
-
-    model = Mamba.load!(Policies.checkpoint(), @host)
-    session = Mamba.new_session!(model, history: 1)
-    assert {:error, %Error{kind: :unsupported}} = Policy.resimulate(session, 0, <<0::13*32>>)
+  backend_test "a batch's order does not matter", %{model: model} do
+    obs = Policies.frames(9)
+    sessions = for _ <- 1..9, do: Policy.new_session!(model)
+    outs = Policy.step_batch!(sessions, elem(obs, 2))
+    fresh = for _ <- 1..9, do: Policy.new_session!(model)
+    reversed = for(i <- 8..0//-1, do: row(obs, i)) |> IO.iodata_to_binary()
+    back = Policy.step_batch!(fresh, reversed)
+    assert for(i <- 8..0//-1, do: binary_part(back, 28 * i, 28)) |> IO.iodata_to_binary() == outs
   end
 
-  test "Mamba sessions have windows too" do
-    model = Mamba.load!(Policies.checkpoint(), @host)
-    {:f32, {20, 13}, bytes} = Policies.frames(20)
-    session = Mamba.new_session!(model, window: 6, pad: :none)
-    outs = for <<row::binary-size(52) <- bytes>>, do: Mamba.step!(session, row)
-    last = binary_part(bytes, 14 * 52, 6 * 52)
-    assert {:f32, _, expected} = Mamba.window!(model, {:f32, {1, 6, 13}, last})
-    assert List.last(outs) == expected
-    assert {:error, %Error{argument: ":pad"}} = Mamba.new_session(model, pad: :zeros)
-    assert {:error, %Error{argument: ":window"}} = Mamba.new_session(model, window: 0)
-    assert {:error, %Error{kind: :limit_exceeded}} = Mamba.new_session(model, window: 100_000)
-  end
+  backend_test "windows equal prefills from a zero state, the last answer of each", %{
+    model: model,
+    frames: frames
+  } do
+    for seq <- [1, 2, 31, 60] do
+      {:f32, _, binary} = rows(frames, 0, 2 * seq)
+      {:f32, {2, 7}, outs} = Policy.window!(model, {:f32, {2, seq, 13}, binary})
 
-  # The host's answers are checked by the tests above and against the goldens; the choices here are clear of ties.
-  @tag :gpu
-  test "CUDA plays what the host plays" do
-    for name <- ["exphil_policy/policy.bin", "exphil_policy/policy_old_term.bin"],
-        mode <- [:window, :carried] do
-      [cuda, host] =
-        for backend <- [:cuda, :host] do
-          policy = Policy.load!(file(name), backend: backend)
-          assert Policy.info(policy).backend == backend
-          session = Policy.new_session!(policy, mode: mode, deterministic: true)
-          for frame <- Enum.take(frames(), 120), do: Policy.act!(session, frame)
+      expected =
+        for i <- 0..1 do
+          out = Policy.prefill!(Policy.new_session!(model), elem(rows(frames, i * seq, seq), 2))
+          binary_part(out, byte_size(out) - 28, 28)
         end
 
-      for {p, q} <- Enum.zip(cuda, host) do
-        assert {p.buttons, p.bins} == {q.buttons, q.bins}
-        assert_in_delta p.confidence.overall, q.confidence.overall, 1.0e-4
-      end
+      assert relative_error(outs, IO.iodata_to_binary(expected)) <= 1.0e-5
     end
   end
 
-  @tag :gpu
-  test "on CUDA a frame played again, alone or in a batch, gives the same action" do
-    policy = Policy.load!(file("exphil_policy/policy.bin"), backend: :cuda)
+  backend_test "a warm start is a prefill whose answers are dropped", %{model: model, frames: frames} do
+    warm = Policy.new_session!(model, warm_start: rows(frames, 0, 50))
+    cold = Policy.new_session!(model)
+    Policy.prefill!(cold, rows(frames, 0, 50))
+    assert Policy.export_state!(warm) == Policy.export_state!(cold)
 
-    for mode <- [:window, :carried] do
-      [session, twin, other] = for seed <- [7, 7, 8], do: Policy.new_session!(policy, mode: mode, seed: seed)
+    assert Policy.export_state!(Policy.new_session!(model, warm_start: <<>>)) ==
+             Policy.export_state!(Policy.new_session!(model))
+  end
 
-      for frame <- Enum.take(frames(), 70) do
-        {:ok, before} = Policy.snapshot(session)
-        action = Policy.act!(session, frame)
-        {:ok, _} = Policy.restore(session, before)
-        assert Policy.act!(session, frame) == action
-        assert [action] == [hd(Policy.act_batch!([twin, other], frame <> frame))]
-      end
+  backend_test "no frames are legal and change nothing", %{model: model, frames: frames} do
+    session = Policy.new_session!(model)
+    Policy.step!(session, row(frames, 0))
+    before = Policy.export_state!(session)
+    assert Policy.prefill(session, <<>>) == {:ok, <<>>}
+    assert Policy.prefill(session, {:f32, {0, 13}, <<>>}) == {:ok, {:f32, {0, 7}, <<>>}}
+    assert Policy.export_state!(session) == before
+  end
+
+  backend_test "an exported state identifies its model", %{model: model, frames: frames} do
+    {_, session} = stepped(model, frames, 3)
+    exported = Policy.export_state!(session)
+    fingerprint = String.to_integer(Policy.info!(model).fingerprint, 16)
+    assert <<"EXPHILST", 2::32-little, 0::32, ^fingerprint::64-little, _::binary>> = exported
+    # 2 layers of ssm {40, 5} and conv {40, 3}.
+    assert byte_size(exported) == 56 + 4 * 2 * (40 * 5 + 40 * 3) + 8
+  end
+
+  backend_test "the same checkpoint is the same model, in another file too", %{model: model, backend: backend} do
+    copy = Policies.checkpoint_of("copy_#{backend}", Policies.tensors())
+    other = Policy.load!(copy, backend: backend)
+    assert Policy.info!(other).fingerprint == Policy.info!(model).fingerprint
+    other_epsilon = Policy.load!(copy, backend: backend, norm_epsilon: 1.0e-3)
+    assert Policy.info!(other_epsilon).fingerprint != Policy.info!(model).fingerprint
+  end
+
+  @tag :tmp_dir
+  backend_test "norm_epsilon: the option, else the file's metadata, else 1.0e-5", context do
+    %{backend: backend, tmp_dir: folder} = context
+
+    file = fn name, metadata ->
+      path = Path.join(folder, name)
+      :ok = ExPhil.Native.Safetensors.write(path, Policies.tensors(), metadata)
+      path
+    end
+
+    epsilon = fn path, options ->
+      Policy.info!(Policy.load!(path, [backend: backend] ++ options)).norm_epsilon
+    end
+
+    plain = file.("plain", %{})
+    assert_in_delta epsilon.(plain, []), 1.0e-5, 1.0e-11
+    assert_in_delta epsilon.(plain, norm_epsilon: 1.0e-3), 1.0e-3, 1.0e-9
+    named = file.("named", %{"norm_epsilon" => "1e-06"})
+    assert_in_delta epsilon.(named, []), 1.0e-6, 1.0e-12
+    assert_in_delta epsilon.(named, norm_epsilon: 1.0e-5), 1.0e-5, 1.0e-11
+
+    for text <- ["0", "-1e-5", "1e-60", "1e60", "small", "nan"] do
+      assert {:error, %Error{kind: :invalid_checkpoint, message: message}} =
+               Policy.load(file.("bad", %{"norm_epsilon" => text}), backend: backend)
+
+      assert message =~ "norm_epsilon" and message =~ text
+    end
+
+    for value <- [1.0e-60, 1.0e60, 0, -1.0] do
+      assert {:error, %Error{kind: :invalid_argument, argument: ":norm_epsilon"}} =
+               Policy.load(plain, backend: backend, norm_epsilon: value)
     end
   end
 
-  test "a temperature near zero takes the likeliest bins" do
-    policy = Policy.load!(file("exphil_policy/policy_old_term.bin"), @host)
-    logits = for i <- 0..80, into: <<>>, do: <<1.5 * :math.sin(i * 1.7)::float-32-little>>
-    likeliest = Policy.sample!(policy, logits, deterministic: true).bins
-
-    for temperature <- [1.0e-300, 1.0e-307, 1.0e-309, 5.0e-324], frame <- 1..20 do
-      assert Policy.sample!(policy, logits, temperature: temperature, frame: frame).bins == likeliest
-    end
+  backend_test "observations may start at any byte", %{model: model, frames: frames} do
+    obs = row(frames, 0)
+    <<_, moved::binary>> = <<0>> <> obs
+    assert Policy.step!(Policy.new_session!(model), moved) == Policy.step!(Policy.new_session!(model), obs)
   end
 
-  test "bad options and arguments are named" do
-    policy = Policy.load!(file("exphil_policy/policy_old_term.bin"), @host)
-
-    for {options, argument} <- [
-          {[mode: :both], ":mode"},
-          {[temperature: 0], ":temperature"},
-          {[hysteresis: 0.5], ":hysteresis"},
-          {[hysteresis: {Integer.pow(2, 2000), 0.5}, deterministic: true], ":hysteresis"},
-          {[hysteresis: {0.5, -Integer.pow(2, 2000)}, deterministic: true], ":hysteresis"},
-          {[hysteresis: {-1, 2}, deterministic_buttons: true], ":hysteresis"},
-          {[hysteresis: {0.6, 1.0001}, deterministic_buttons: true], ":hysteresis"},
-          {[hysteresis: {0.6, 0.4}], ":hysteresis"},
-          {[hysteresis: {0.6, 0.4}, deterministic_buttons: false], ":hysteresis"},
-          {[seed: :x], ":seed"},
-          {[pad: :ones], ":pad"},
-          {[mode: :carried, pad: :zeros], ":pad"},
-          {[deterministic: 1], ":deterministic"},
-          {[speed: 1], ":speed"}
-        ] do
-      assert {:error, %Error{kind: :invalid_argument, argument: ^argument}} =
-               Policy.new_session(policy, options)
-    end
-
-    session = Policy.new_session!(policy)
-    assert {:error, %Error{argument: "obs"}} = Policy.act(session, <<0::32>>)
-    assert {:error, %Error{argument: "session"}} = Policy.act(policy, <<>>)
-    assert {:error, %Error{argument: "sessions"}} = Policy.act_batch([], <<>>)
-    assert {:error, %Error{argument: "sessions"}} = Policy.act_batch([1], <<>>)
-    assert {:error, %Error{argument: "policy"}} = Policy.new_session(:x)
-    assert {:error, %Error{argument: "logits"}} = Policy.sample(policy, <<0::32>>)
-    assert {:error, %Error{argument: ":uniforms"}} = Policy.sample(policy, <<0::2592>>, uniforms: <<0::32>>)
-
-    for bad <- [<<1.0::float-32-little>>, <<-1.0::float-32-little>>, <<0x7FC00000::32-little>>] do
-      uniforms = <<0::80*32>> <> bad
-
-      assert {:error, %Error{argument: ":uniforms"} = error} =
-               Policy.sample(policy, <<0::2592>>, uniforms: uniforms)
-
-      assert Exception.message(error) =~ "number 80 is"
-      tensor = {:f32, {81}, uniforms}
-      assert {:error, %Error{argument: ":uniforms"}} = Policy.sample(policy, <<0::2592>>, uniforms: tensor)
-    end
-
-    for good <- [{0, 1}, {1.0, 0.0}, {0.6, 0.4}],
-        do: assert({:ok, _} = Policy.new_session(policy, hysteresis: good, deterministic: true))
-
-    assert {:error, %Error{argument: ":held"}} = Policy.sample(policy, <<0::2592>>, held: 3)
+  test "sessions and snapshots have readable inspect output", %{model: model} do
+    session = Policy.new_session!(model)
+    assert inspect(session) =~ ~r/^#ExPhil.Native.Policy.Session<host:0, #Reference<.*>>$/
+    assert inspect(Policy.snapshot!(session)) =~ ~r/^#ExPhil.Native.Policy.Snapshot<host:0, /
   end
 end

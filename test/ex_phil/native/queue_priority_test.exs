@@ -7,7 +7,7 @@ defmodule ExPhil.Native.QueuePriorityTest do
 
   # threads.() is the nice of each thread for large calls; own is the VM's, low that of a thread that gives way.
   @prelude """
-  alias ExPhil.Native.{Mamba, SelectiveScan}
+  alias ExPhil.Native.{Policy, SelectiveScan}
   alias ExPhil.Native.TestSupport.Waiting
   nice = fn stat -> stat |> String.split(") ") |> List.last() |> String.split() |> Enum.at(16) |> String.to_integer() end
   threads = fn ->
@@ -52,14 +52,14 @@ defmodule ExPhil.Native.QueuePriorityTest do
   # That calls beside frames give way from their beginning is in test/c_src/core/background_priority_test.cpp.
   test "a call in progress gives way when frames begin" do
     run("""
-    model = Mamba.load!(#{inspect(Policies.checkpoint())}, backend: :host)
-    obs = :binary.copy(<<0.1::float-32-little>>, Mamba.info(model).d_input)
-    session = Mamba.new_session!(model)
+    model = Policy.load!(#{inspect(Policies.checkpoint())}, backend: :host)
+    obs = :binary.copy(<<0.1::float-32-little>>, Policy.info!(model).d_input)
+    session = Policy.new_session!(model)
     scan = scan.(8, 128)
     expected = scan.()
     true = all_own.()
     loop = spawn_link(fn -> Stream.repeatedly(fn -> ^expected = scan.() end) |> Stream.run() end)
-    Waiting.until(fn -> Mamba.step!(session, obs) && low in threads.() end)
+    Waiting.until(fn -> Policy.step!(session, obs) && low in threads.() end)
     Process.unlink(loop)
     Process.exit(loop, :kill)
     """)
@@ -81,11 +81,11 @@ defmodule ExPhil.Native.QueuePriorityTest do
       [scheduler] = named.("1_scheduler")
       if :erlang.system_info(:logical_processors_available) > 1,
         do: Waiting.until(fn -> cores.(scheduler) != all end)
-      model = Mamba.load!(#{inspect(Policies.checkpoint())}, backend: :host)
+      model = Policy.load!(#{inspect(Policies.checkpoint())}, backend: :host)
       _clock = ExPhil.Native.Clock.start!(60)
-      session = Mamba.new_session!(model, pace: 60)
-      obs = :binary.copy(<<0.1::float-32-little>>, Mamba.info(model).d_input)
-      for _ <- 1..3, do: Mamba.step!(session, obs)
+      session = Policy.new_session!(model, pace: 60)
+      obs = :binary.copy(<<0.1::float-32-little>>, Policy.info!(model).d_input)
+      for _ <- 1..3, do: Policy.step!(session, obs)
       scan.(8, 16).()
       for name <- ["exphil_job", "exphil_ticks", "exphil_pace"], do: [_ | _] = named.(name)
       Waiting.until(fn -> Enum.all?(named.("exphil_"), fn thread -> cores.(thread) == all end) end)

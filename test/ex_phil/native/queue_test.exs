@@ -38,7 +38,7 @@ defmodule ExPhil.Native.QueueTest do
     wrong = uniform(5, {16, 59, 16}, -1.0, 1.0)
 
     assert_raise Error, ~r/b/, fn -> SelectiveScan.scan(x, dt, a, wrong, c, backend: :host) end
-    assert {:error, %Error{kind: :file_error}} = Mamba.load("/nowhere/policy.safetensors")
+    assert {:error, %Error{kind: :file_error}} = Policy.load("/nowhere/policy.safetensors")
     assert Process.info(self(), :messages) == {:messages, [:before]}
   end
 
@@ -148,20 +148,20 @@ defmodule ExPhil.Native.QueueTest do
   # Everything that a call of hundreds of milliseconds does on its caller's scheduler is to be queued, and to wait in a
   # receive. latency_test.exs measures the steps beside such calls.
   test "calls of hundreds of milliseconds hold no normal scheduler" do
-    model = Mamba.load!(Policies.checkpoint(), backend: :host)
+    model = Policy.load!(Policies.checkpoint(), backend: :host)
     {:f32, _, obs} = Policies.frames(1)
-    %{d_input: d_input} = Mamba.info(model)
+    %{d_input: d_input} = Policy.info!(model)
     frames = :binary.copy(obs, 40_000)
     windows = {:f32, {250, 60, d_input}, :binary.copy(obs, 250 * 60)}
     [x, dt, a, b, c] = scan_arguments(8, 1024, 512, 128)
-    session = Mamba.new_session!(model)
+    session = Policy.new_session!(model)
 
     for {function, call} <- [
-          prefill: fn -> Mamba.prefill!(session, frames) end,
-          window: fn -> Mamba.window!(model, windows) end,
+          prefill: fn -> Policy.prefill!(session, frames) end,
+          window: fn -> Policy.window!(model, windows) end,
           scan: fn -> SelectiveScan.scan(x, dt, a, b, c, backend: :host) end,
           scan_grad: fn -> SelectiveScan.grad(x, x, dt, a, b, c, backend: :host) end,
-          load_policy: fn -> Mamba.load!(Policies.checkpoint(), backend: :host) end
+          load_policy: fn -> Policy.load!(Policies.checkpoint(), backend: :host) end
         ] do
       assert {function, returned(function, call)} == {function, [:queued]}
     end
@@ -191,13 +191,13 @@ defmodule ExPhil.Native.QueueTest do
 
   test "the module is loaded again, and purged, while large calls run" do
     code = """
-    alias ExPhil.Native.{Error, Mamba, NIF, SelectiveScan}
+    alias ExPhil.Native.{Error, Policy, NIF, SelectiveScan}
     x = {:f32, {8, 1024, 512}, :binary.copy(<<0.1::float-32-little>>, 8 * 1024 * 512)}
     b = {:f32, {8, 1024, 16}, :binary.copy(<<0.1::float-32-little>>, 8 * 1024 * 16)}
     a = {:f32, {512, 16}, :binary.copy(<<-1.0::float-32-little>>, 512 * 16)}
     scan = fn -> SelectiveScan.scan(x, x, a, b, b, backend: :host) end
     expected = scan.()
-    load = fn -> Mamba.load!(#{inspect(Policies.checkpoint())}, backend: :host) end
+    load = fn -> Policy.load!(#{inspect(Policies.checkpoint())}, backend: :host) end
     {NIF, beam, file} = :code.get_object_code(NIF)
     # Purging ends processes that are inside the old code, which small calls are for a moment. Large ones are not.
     purge = fn purge -> :code.soft_purge(NIF) || purge.(purge) end
@@ -208,7 +208,7 @@ defmodule ExPhil.Native.QueueTest do
       {:module, NIF} = :code.load_binary(NIF, file, beam)
       purge.(purge)
       true = Enum.all?(Task.await_many(scans, :infinity), &(&1 == expected))
-      for model <- Task.await_many(loads, :infinity), do: {:ok, _} = Mamba.new_session(model)
+      for model <- Task.await_many(loads, :infinity), do: {:ok, _} = Policy.new_session(model)
     end
     expected = :erlang.phash2(expected)
     scans = for _ <- 1..4, do: Task.async(fn -> :erlang.phash2(scan.()) end)
@@ -231,7 +231,7 @@ defmodule ExPhil.Native.QueueTest do
 
   test "the VM stops cleanly while large calls wait and run" do
     code = """
-    alias ExPhil.Native.{Mamba, SelectiveScan}
+    alias ExPhil.Native.{Policy, SelectiveScan}
     x = {:f32, {8, 1024, 512}, :binary.copy(<<0.1::float-32-little>>, 8 * 1024 * 512)}
     b = {:f32, {8, 1024, 16}, :binary.copy(<<0.1::float-32-little>>, 8 * 1024 * 16)}
     a = {:f32, {512, 16}, :binary.copy(<<-1.0::float-32-little>>, 512 * 16)}
@@ -240,7 +240,7 @@ defmodule ExPhil.Native.QueueTest do
       Stream.repeatedly(fn -> SelectiveScan.scan(x, x, a, b, b, backend: :host) && send(main, :called) end) |> Stream.run()
     end)
     for _ <- 1..4, do: spawn(fn ->
-      Stream.repeatedly(fn -> Mamba.load!(#{inspect(Policies.checkpoint())}, backend: :host) && send(main, :called) end) |> Stream.run()
+      Stream.repeatedly(fn -> Policy.load!(#{inspect(Policies.checkpoint())}, backend: :host) && send(main, :called) end) |> Stream.run()
     end)
     for _ <- 1..20, do: receive(do: (:called -> :ok))
     System.halt(0)

@@ -27,13 +27,13 @@ defmodule ExPhil.Native.ReleaseTest do
   @bot """
   defmodule Bot do
     use Application
-    alias ExPhil.Native.Mamba
+    alias ExPhil.Native.Policy
 
     def start(_type, _arguments), do: Supervisor.start_link([], strategy: :one_for_one)
 
     def play(path) do
-      session = path |> Mamba.load!(backend: :host) |> Mamba.new_session!()
-      outs = for i <- 1..60, do: Mamba.step!(session, for(k <- 1..13, into: "", do: <<i / k::float-32-little>>))
+      session = path |> Policy.load!(backend: :host) |> Policy.new_session!()
+      outs = for i <- 1..60, do: Policy.step!(session, for(k <- 1..13, into: "", do: <<i / k::float-32-little>>))
       info = ExPhil.Native.info()
       IO.puts("PLAYED \#{:erlang.crc32(outs)} \#{info.threads} \#{info.nif.path}")
     end
@@ -42,11 +42,11 @@ defmodule ExPhil.Native.ReleaseTest do
 
   # What the same frames give here.
   defp expected(path) do
-    session = path |> ExPhil.Native.Mamba.load!(backend: :host) |> ExPhil.Native.Mamba.new_session!()
+    session = path |> ExPhil.Native.Policy.load!(backend: :host) |> ExPhil.Native.Policy.new_session!()
 
     outs =
       for i <- 1..60,
-          do: ExPhil.Native.Mamba.step!(session, for(k <- 1..13, into: "", do: <<i / k::float-32-little>>))
+          do: ExPhil.Native.Policy.step!(session, for(k <- 1..13, into: "", do: <<i / k::float-32-little>>))
 
     :erlang.crc32(outs)
   end

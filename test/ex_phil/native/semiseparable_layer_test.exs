@@ -93,15 +93,15 @@ defmodule ExPhil.Native.SemiseparableLayerTest do
     {:ok, layer} = SemiseparableLayer.load(tensors, backend: backend)
 
     assert %{hidden: @hidden, rank: @rank, gate_hidden: @inner, backend: ^backend} =
-             SemiseparableLayer.info(layer)
+             SemiseparableLayer.info!(layer)
 
     for seq <- [1, 2, 40] do
       x = uniform(99, {2, seq, @hidden}, -1.0, 1.0)
       sequences = floats(x) |> Enum.chunk_every(@hidden) |> Enum.chunk_every(seq)
 
       for {function, bidirectional} <- [
-            {&SemiseparableLayer.forward/2, false},
-            {&SemiseparableLayer.forward_bidirectional/2, true}
+            {&SemiseparableLayer.forward!/2, false},
+            {&SemiseparableLayer.forward_bidirectional!/2, true}
           ] do
         {y, diagnostics} = function.(layer, x)
         {expected, gates} = sequences |> Enum.map(&reference(tensors, &1, bidirectional)) |> Enum.unzip()
@@ -123,13 +123,13 @@ defmodule ExPhil.Native.SemiseparableLayerTest do
     x = uniform(5, {1, 9, @hidden}, -1.0, 1.0)
     from_file = SemiseparableLayer.load!(write_file(tensors, dir), backend: backend)
     from_map = SemiseparableLayer.load!(tensors, backend: backend)
-    assert SemiseparableLayer.forward(from_file, x) == SemiseparableLayer.forward(from_map, x)
+    assert SemiseparableLayer.forward!(from_file, x) == SemiseparableLayer.forward!(from_map, x)
     assert inspect(from_file) =~ "hidden 12, rank 5"
   end
 
   backend_test "an empty sequence gives empty results", %{backend: backend} do
     layer = SemiseparableLayer.load!(tensors(), backend: backend)
-    {y, diagnostics} = SemiseparableLayer.forward(layer, f32([], {2, 0, @hidden}))
+    {y, diagnostics} = SemiseparableLayer.forward!(layer, f32([], {2, 0, @hidden}))
     assert y == {:f32, {2, 0, @hidden}, ""}
 
     assert diagnostics == %{
@@ -146,12 +146,12 @@ defmodule ExPhil.Native.SemiseparableLayerTest do
     x = uniform(5, {2, 4, @hidden}, -1.0, 1.0)
     dy = uniform(6, {2, 4, @hidden}, -1.0, 1.0)
     options = [bidirectional: true, d_gate_penalty: 3]
-    {dx, weights} = SemiseparableLayer.grad(layer, x, dy, options)
+    {dx, weights} = SemiseparableLayer.grad!(layer, x, dy, options)
     shapes = fn tensors -> Map.new(tensors, fn {name, {type, shape, _}} -> {name, {type, shape}} end) end
     assert shapes.(weights) == shapes.(tensors)
 
     loss = fn x ->
-      {y, %{gate_penalty: penalty}} = SemiseparableLayer.forward_bidirectional(layer, x)
+      {y, %{gate_penalty: penalty}} = SemiseparableLayer.forward_bidirectional!(layer, x)
       (floats(y) |> Enum.zip_with(floats(dy), &(&1 * &2)) |> Enum.sum()) + 3 * penalty
     end
 
@@ -159,7 +159,7 @@ defmodule ExPhil.Native.SemiseparableLayerTest do
     differences = for i <- 0..(8 * @hidden - 1), do: (loss.(moved.(i, 0.01)) - loss.(moved.(i, -0.01))) / 0.02
     assert {:f32, {2, 4, @hidden}, _} = dx
     assert relative_error(dx, f32(differences, {2, 4, @hidden})) <= 1.0e-2
-    refute SemiseparableLayer.grad(layer, x, dy) == {dx, weights}
+    refute SemiseparableLayer.grad!(layer, x, dy) == {dx, weights}
   end
 
   test "grad names the bad argument" do
@@ -167,13 +167,13 @@ defmodule ExPhil.Native.SemiseparableLayerTest do
     x = uniform(5, {2, 4, @hidden}, -1.0, 1.0)
 
     for {argument, call} <- [
-          {"layer", fn -> SemiseparableLayer.grad(:none, x, x) end},
-          {"x", fn -> SemiseparableLayer.grad(layer, f32([1.0], {1}), x) end},
-          {"dy", fn -> SemiseparableLayer.grad(layer, x, uniform(5, {2, 3, @hidden}, -1.0, 1.0)) end},
-          {"dy", fn -> SemiseparableLayer.grad(layer, x, nil) end},
-          {":bidirectional", fn -> SemiseparableLayer.grad(layer, x, x, bidirectional: 1) end},
-          {":d_gate_penalty", fn -> SemiseparableLayer.grad(layer, x, x, d_gate_penalty: :one) end},
-          {":reverse", fn -> SemiseparableLayer.grad(layer, x, x, reverse: true) end}
+          {"layer", fn -> SemiseparableLayer.grad!(:none, x, x) end},
+          {"x", fn -> SemiseparableLayer.grad!(layer, f32([1.0], {1}), x) end},
+          {"dy", fn -> SemiseparableLayer.grad!(layer, x, uniform(5, {2, 3, @hidden}, -1.0, 1.0)) end},
+          {"dy", fn -> SemiseparableLayer.grad!(layer, x, nil) end},
+          {":bidirectional", fn -> SemiseparableLayer.grad!(layer, x, x, bidirectional: 1) end},
+          {":d_gate_penalty", fn -> SemiseparableLayer.grad!(layer, x, x, d_gate_penalty: :one) end},
+          {":reverse", fn -> SemiseparableLayer.grad!(layer, x, x, reverse: true) end}
         ] do
       assert %ExPhil.Native.Error{argument: ^argument} = assert_raise(ExPhil.Native.Error, call)
     end
@@ -182,8 +182,8 @@ defmodule ExPhil.Native.SemiseparableLayerTest do
   backend_test "a layer is shared between processes", %{backend: backend} do
     layer = SemiseparableLayer.load!(tensors(), backend: backend)
     x = uniform(5, {1, 50, @hidden}, -1.0, 1.0)
-    expected = SemiseparableLayer.forward(layer, x)
-    results = 1..16 |> Task.async_stream(fn _ -> SemiseparableLayer.forward(layer, x) end) |> Enum.to_list()
+    expected = SemiseparableLayer.forward!(layer, x)
+    results = 1..16 |> Task.async_stream(fn _ -> SemiseparableLayer.forward!(layer, x) end) |> Enum.to_list()
     assert Enum.all?(results, &(&1 == {:ok, expected}))
   end
 
@@ -219,7 +219,7 @@ defmodule ExPhil.Native.SemiseparableLayerTest do
   backend_test "bad input raises and leaves the layer as it was", %{backend: backend} do
     layer = SemiseparableLayer.load!(tensors(), backend: backend)
     x = uniform(5, {1, 3, @hidden}, -1.0, 1.0)
-    good = SemiseparableLayer.forward(layer, x)
+    good = SemiseparableLayer.forward!(layer, x)
 
     bad = [
       {uniform(1, {3, @hidden}, 0.0, 1.0), "{3, 12}"},
@@ -230,18 +230,18 @@ defmodule ExPhil.Native.SemiseparableLayerTest do
     ]
 
     for {tensor, word} <- bad,
-        function <- [&SemiseparableLayer.forward/2, &SemiseparableLayer.forward_bidirectional/2] do
+        function <- [&SemiseparableLayer.forward!/2, &SemiseparableLayer.forward_bidirectional!/2] do
       error = assert_raise Error, fn -> function.(layer, tensor) end
       assert error.argument == "x"
       assert Exception.message(error) =~ word
-      assert SemiseparableLayer.forward(layer, x) == good
+      assert SemiseparableLayer.forward!(layer, x) == good
     end
 
-    assert_raise Error, ~r/layer/, fn -> SemiseparableLayer.forward(:no_layer, x) end
+    assert_raise Error, ~r/layer/, fn -> SemiseparableLayer.forward!(:no_layer, x) end
   end
 
   test "an invalid layer" do
-    for call <- [&SemiseparableLayer.info/1, &SemiseparableLayer.forward(&1, f32([0.0], {1, 1, 1}))] do
+    for call <- [&SemiseparableLayer.info!/1, &SemiseparableLayer.forward!(&1, f32([0.0], {1, 1, 1}))] do
       error = assert_raise ExPhil.Native.Error, fn -> call.(:layer) end
       assert {error.kind, error.argument} == {:invalid_argument, "layer"}
     end

@@ -5,41 +5,41 @@ defmodule ExPhil.Native.TelemetryTest do
   import ExPhil.Native.TestSupport.Telemetry, only: [with_events: 1]
   import ExPhil.Native.TestSupport.Waiting, only: [until_tick: 2]
 
-  alias ExPhil.Native.{Clock, Mamba, Telemetry}
+  alias ExPhil.Native.{Clock, Policy, Telemetry}
   alias ExPhil.Native.TestSupport.Policies
 
   setup do
-    session = Mamba.new_session!(Mamba.load!(Policies.checkpoint(), backend: :host), history: 8)
-    {:ok, session: session, obs: <<0::size(session.model.info.d_input)-unit(32)>>}
+    session = Policy.new_session!(Policy.load!(Policies.checkpoint(), backend: :host), history: 8)
+    {:ok, session: session, obs: <<0::size(session.policy.info.d_input)-unit(32)>>}
   end
 
   test "one step in 64 is timed, the first among them", %{session: session, obs: obs} do
     with_events(fn ->
-      for _ <- 1..65, do: Mamba.step!(session, obs)
-      assert_received {[:exphil_native, :step, :stop], %{duration: first}, metadata}
+      for _ <- 1..65, do: Policy.step!(session, obs)
+      assert_received {[:exphil_native, :policy, :step, :stop], %{duration: first}, metadata}
       assert metadata == %{call: :step, result: :ok, every: 64}
       assert first > 0
-      assert_received {[:exphil_native, :step, :stop], _, _}
+      assert_received {[:exphil_native, :policy, :step, :stop], _, _}
       refute_received {[:exphil_native | _], _, _}
     end)
   end
 
   test "a step that fails is told from one that succeeds", %{session: session} do
     with_events(fn ->
-      assert {:error, _} = Mamba.step(session, <<1, 2, 3>>)
-      assert_received {[:exphil_native, :step, :stop], _, %{result: :error}}
+      assert {:error, _} = Policy.step(session, <<1, 2, 3>>)
+      assert_received {[:exphil_native, :policy, :step, :stop], _, %{result: :error}}
     end)
   end
 
   test "going back is reported with its frames, where it succeeds", %{session: session, obs: obs} do
     with_events(fn ->
-      for _ <- 1..4, do: Mamba.step!(session, obs)
-      assert_received {[:exphil_native, :step, :stop], _, _}
-      Mamba.rollback!(session, 3)
-      assert_received {[:exphil_native, :rollback], %{frames: 3}, %{call: :rollback}}
-      Mamba.resimulate!(session, 1, obs)
-      assert_received {[:exphil_native, :rollback], %{frames: 1}, %{call: :resimulate}}
-      assert {:error, _} = Mamba.rollback(session, 100)
+      for _ <- 1..4, do: Policy.step!(session, obs)
+      assert_received {[:exphil_native, :policy, :step, :stop], _, _}
+      Policy.rollback!(session, 3)
+      assert_received {[:exphil_native, :policy, :rollback], %{frames: 3}, %{call: :rollback}}
+      Policy.resimulate!(session, 1, obs)
+      assert_received {[:exphil_native, :policy, :rollback], %{frames: 1}, %{call: :resimulate}}
+      assert {:error, _} = Policy.rollback(session, 100)
       refute_received {[:exphil_native | _], _, _}
     end)
   end
@@ -52,7 +52,7 @@ defmodule ExPhil.Native.TelemetryTest do
       before = System.monotonic_time(:nanosecond)
       number = Clock.wait(clock)
       later = System.monotonic_time(:nanosecond)
-      assert_received {[:exphil_native, :deadline, :miss], %{count: count, late: late}, metadata}
+      assert_received {[:exphil_native, :clock, :miss], %{count: count, late: late}, metadata}
       assert count == number - first - 1
       assert count >= 9
       due = Clock.due(clock, number)
@@ -66,7 +66,7 @@ defmodule ExPhil.Native.TelemetryTest do
     session: session,
     obs: obs
   } do
-    assert {:ok, _} = Mamba.step(session, obs)
+    assert {:ok, _} = Policy.step(session, obs)
     assert Telemetry.sampled(:step, fn -> {:ok, 1} end) == {:ok, 1}
     refute_received {[:exphil_native | _], _, _}
   end

@@ -4,7 +4,7 @@ defmodule ExPhil.Native.TensorTest do
   use ExUnit.Case
 
   import ExPhil.Native.TestSupport.Numbers
-  alias ExPhil.Native.{Error, Mamba, SelectiveScan, Tensor}
+  alias ExPhil.Native.{Error, Policy, SelectiveScan, Tensor}
   alias ExPhil.Native.TestSupport.Policies
 
   # Only a name, so that this file compiles without Nx.
@@ -142,24 +142,24 @@ defmodule ExPhil.Native.TensorTest do
   end
 
   test "a policy answers Nx tensors with Nx tensors" do
-    model = Mamba.load!(Policies.checkpoint(), backend: :host)
+    model = Policy.load!(Policies.checkpoint(), backend: :host)
     frames = Policies.frames(6)
     obs = {:f32, {13}, row(frames, 0)}
-    new = fn -> Mamba.new_session!(model) end
+    new = fn -> Policy.new_session!(model) end
 
-    out = Mamba.step!(new.(), nx(obs, [:feature]))
-    assert {plain(out), out.names} == {Mamba.step!(new.(), obs), [nil]}
-    outs = Mamba.prefill!(new.(), nx(frames, [:time, :feature]))
-    assert {plain(outs), outs.names} == {Mamba.prefill!(new.(), frames), [:time, nil]}
+    out = Policy.step!(new.(), nx(obs, [:feature]))
+    assert {plain(out), out.names} == {Policy.step!(new.(), obs), [nil]}
+    outs = Policy.prefill!(new.(), nx(frames, [:time, :feature]))
+    assert {plain(outs), outs.names} == {Policy.prefill!(new.(), frames), [:time, nil]}
     {:f32, _, binary} = frames
     windows = {:f32, {2, 3, 13}, binary}
-    outs = Mamba.window!(model, nx(windows, [:agent, :time, :feature]))
-    assert {plain(outs), outs.names} == {Mamba.window!(model, windows), [:agent, nil]}
+    outs = Policy.window!(model, nx(windows, [:agent, :time, :feature]))
+    assert {plain(outs), outs.names} == {Policy.window!(model, windows), [:agent, nil]}
     two = rows(frames, 0, 2)
-    outs = Mamba.step_batch!([new.(), new.()], nx(two))
-    assert plain(outs) == Mamba.step_batch!([new.(), new.()], two)
-    warm = Mamba.new_session!(model, warm_start: nx(frames))
-    assert Mamba.export_state!(warm) == Mamba.export_state!(Mamba.new_session!(model, warm_start: frames))
+    outs = Policy.step_batch!([new.(), new.()], nx(two))
+    assert plain(outs) == Policy.step_batch!([new.(), new.()], two)
+    warm = Policy.new_session!(model, warm_start: nx(frames))
+    assert Policy.export_state!(warm) == Policy.export_state!(Policy.new_session!(model, warm_start: frames))
   end
 
   test "tensors that are refused: other types, vectorized ones" do
@@ -181,9 +181,9 @@ defmodule ExPhil.Native.TensorTest do
     vectorized = %{nx(x) | vectorized_axes: [agent: 4]}
     error = assert_raise Error, fn -> SelectiveScan.scan(vectorized, dt, a, b, c, backend: :host) end
     assert error.message =~ "devectorize"
-    session = Mamba.new_session!(Mamba.load!(Policies.checkpoint(), backend: :host))
-    assert {:error, %Error{argument: "obs"}} = Mamba.step(session, bytes)
-    assert {:error, %Error{argument: "obs"}} = Mamba.step(session, vectorized)
+    session = Policy.new_session!(Policy.load!(Policies.checkpoint(), backend: :host))
+    assert {:error, %Error{argument: "obs"}} = Policy.step(session, bytes)
+    assert {:error, %Error{argument: "obs"}} = Policy.step(session, vectorized)
   end
 
   test "Nx is reported where available" do

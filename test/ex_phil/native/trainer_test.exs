@@ -3,7 +3,7 @@ defmodule ExPhil.Native.TrainerTest do
   doctest ExPhil.Native.Trainer
 
   import ExUnit.CaptureIO
-  alias ExPhil.Native.{AdamW, Error, Loss, Mamba, Safetensors, Tensor, Trainer}
+  alias ExPhil.Native.{AdamW, Error, Loss, Policy, Safetensors, Tensor, Trainer}
 
   @moduletag :tmp_dir
   @heads [x: 3, jump: {2, :binary}]
@@ -11,7 +11,7 @@ defmodule ExPhil.Native.TrainerTest do
 
   defp policy(seed \\ 1),
     do:
-      Mamba.init!(:mamba1,
+      Policy.init!(:mamba1,
         d_input: 2,
         heads: @heads,
         d_model: 8,
@@ -76,12 +76,12 @@ defmodule ExPhil.Native.TrainerTest do
     {:ok, again} = Trainer.restore(Trainer.new!(policy(9), @options), path)
     assert again.history == half.history and again.evaluations == half.evaluations
     assert again.optimiser == half.optimiser
-    assert Mamba.weights!(again.policy) == half.weights
+    assert Policy.weights!(again.policy) == half.weights
     rest = fit!(again, data, steps: 10, held_out: data, evaluate_every: 5)
-    assert Mamba.weights!(rest.policy) == Mamba.weights!(whole.policy)
+    assert Policy.weights!(rest.policy) == Policy.weights!(whole.policy)
     assert rest.optimiser == whole.optimiser
     assert Trainer.csv(rest) == Trainer.csv(whole)
-    assert Mamba.info(rest.policy).fingerprint == Mamba.info(whole.policy).fingerprint
+    assert Policy.info!(rest.policy).fingerprint == Policy.info!(whole.policy).fingerprint
     assert File.ls!(folder) == ["run.safetensors"]
   end
 
@@ -93,11 +93,11 @@ defmodule ExPhil.Native.TrainerTest do
     model = policy()
     frames = {:f32, {2, 9, 2}, for({{_, _, binary}, _} <- data, into: <<>>, do: binary)}
     targets = {:s32, {2, 9, 3}, for({_, {_, _, binary}} <- data, into: <<>>, do: binary)}
-    loss = Loss.cross_entropy(Mamba.forward!(model, frames), targets, Mamba.info(model).groups)
-    weights = Mamba.weights!(model)
+    loss = Loss.cross_entropy(Policy.forward!(model, frames), targets, Policy.info!(model).groups)
+    weights = Policy.weights!(model)
     optimiser = AdamW.new(weights, learning_rate: 0.01, clip_norm: 1.0)
-    {expected, _, norm} = AdamW.step(optimiser, weights, Mamba.grad!(model, frames, loss.d_outs))
-    assert Mamba.weights!(stepped.policy) == expected
+    {expected, _, norm} = AdamW.step(optimiser, weights, Policy.grad!(model, frames, loss.d_outs))
+    assert Policy.weights!(stepped.policy) == expected
     assert stepped.history == [{1, loss.loss, 0.01, norm}]
   end
 
@@ -125,10 +125,10 @@ defmodule ExPhil.Native.TrainerTest do
   test "an evaluation is the same however its sequences are batched, and takes no step" do
     data = sequences([20, 33, 7, 12, 28])
     policy = policy()
-    before = Mamba.weights!(policy)
+    before = Policy.weights!(policy)
     [one, all] = for batch <- [1, 8], do: Trainer.evaluate!(Trainer.new!(policy, batch: batch), data)
     assert one == all
-    assert Mamba.weights!(policy) == before
+    assert Policy.weights!(policy) == before
     # With :seq they are cut: other answers.
     assert Trainer.evaluate!(Trainer.new!(policy, seq: 5), data).loss != all.loss
     assert Trainer.evaluate!(Trainer.new!(policy, seq: 33), data) == all
@@ -172,7 +172,7 @@ defmodule ExPhil.Native.TrainerTest do
   end
 
   test "regression", %{tmp_dir: folder} do
-    policy = Mamba.init!(:mamba1, d_input: 1, d_output: 1, d_model: 8, layers: 1, seed: 2, backend: :host)
+    policy = Policy.init!(:mamba1, d_input: 1, d_output: 1, d_model: 8, layers: 1, seed: 2, backend: :host)
     data = for s <- 1..4, do: sum(s)
     trainer = Trainer.new!(policy, loss: :mean_squared_error, learning_rate: 0.02)
     before = Trainer.evaluate!(trainer, data)
@@ -222,7 +222,7 @@ defmodule ExPhil.Native.TrainerTest do
 
   test "what is wrong is an error that names it, and changes nothing", %{tmp_dir: folder} do
     policy = policy()
-    weights = Mamba.weights!(policy)
+    weights = Policy.weights!(policy)
     trainer = Trainer.new!(policy, [])
     [{frames, targets} = good] = sequences([5])
 
@@ -280,7 +280,7 @@ defmodule ExPhil.Native.TrainerTest do
     assert error(Trainer.restore(trainer, Path.join(folder, "none"))).kind == :file_error
     assert error(Trainer.svg(trainer)).kind == :unsupported
     assert_raise Error, fn -> Trainer.step!(trainer, []) end
-    assert Mamba.weights!(policy) == weights
+    assert Policy.weights!(policy) == weights
   end
 
   test "a damaged or foreign file is an error and changes nothing", %{tmp_dir: folder} do
@@ -290,7 +290,7 @@ defmodule ExPhil.Native.TrainerTest do
     {:ok, tensors} = Safetensors.read(path)
     {:ok, metadata} = Safetensors.metadata(path)
     fresh = Trainer.new!(policy(3), @options)
-    weights = Mamba.weights!(fresh.policy)
+    weights = Policy.weights!(fresh.policy)
 
     for {tensors, metadata, says} <- [
           {tensors, %{}, "is not a file of Trainer.save/2"},
@@ -306,10 +306,10 @@ defmodule ExPhil.Native.TrainerTest do
       :ok = Safetensors.write(path, tensors, metadata)
       error = error(Trainer.restore(fresh, path))
       assert Exception.message(error) =~ says
-      assert Mamba.weights!(fresh.policy) == weights
+      assert Policy.weights!(fresh.policy) == weights
     end
 
-    other = Mamba.init!(:mamba1, d_input: 2, heads: @heads, d_model: 4, layers: 2, backend: :host)
+    other = Policy.init!(:mamba1, d_input: 2, heads: @heads, d_model: 4, layers: 2, backend: :host)
     Trainer.save!(trainer, path)
     assert error(Trainer.restore(Trainer.new!(other, @options), path)).kind == :invalid_checkpoint
     assert error(Trainer.save(trainer, Path.join(folder, "none/run"))).kind == :file_error

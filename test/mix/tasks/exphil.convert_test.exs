@@ -1,7 +1,7 @@
 defmodule Mix.Tasks.Exphil.ConvertTest do
   use ExUnit.Case
 
-  alias ExPhil.Native.{Checkpoint, Error, Mamba, Safetensors}
+  alias ExPhil.Native.{Checkpoint, Error, Policy, Safetensors}
   alias ExPhil.Native.TestSupport.{MixShell, Policies, Shared}
   alias Mix.Tasks.Exphil.Convert
 
@@ -45,7 +45,7 @@ defmodule Mix.Tasks.Exphil.ConvertTest do
     assert refused.([export, out, "--dialect", "x"]) =~ ~s(got "x")
     assert refused.([export, out, "--chunk-size", "0"]) =~ "--chunk-size must be a positive integer"
     Convert.run([export, out, "--dialect", "edifice_mamba_ssd", "--window", "60"])
-    assert Mamba.info(Mamba.load!(out, backend: :host)).window == 60
+    assert Policy.info!(Policy.load!(out, backend: :host)).window == 60
   end
 
   test "a file that cannot be converted is refused with the reason", %{tmp_dir: folder} do

@@ -4,7 +4,7 @@ defmodule Mix.Tasks.Exphil.PlayTest do
 
   import ExPhil.Native.TestSupport.MixShell
 
-  alias ExPhil.Native.{Mamba, Safetensors}
+  alias ExPhil.Native.{Policy, Safetensors}
   alias ExPhil.Native.Tools.Demo
   alias Mix.Tasks.Exphil.Play
 
@@ -16,7 +16,7 @@ defmodule Mix.Tasks.Exphil.PlayTest do
   defp match(folder, change \\ & &1) do
     {policy, frames} = Demo.write(folder, frames: 12)
     %{"obs" => {:f32, {12, 287}, obs}} = tensors = Demo.frames(12)
-    logits = Mamba.load!(policy, backend: :host) |> Mamba.new_session!() |> Mamba.prefill!(obs)
+    logits = Policy.load!(policy, backend: :host) |> Policy.new_session!() |> Policy.prefill!(obs)
     :ok = Safetensors.write(frames, Map.put(tensors, "logits", {:f32, {12, 64}, change.(logits)}))
     ["--policy", policy, "--frames", frames, "--backend", "host"]
   end

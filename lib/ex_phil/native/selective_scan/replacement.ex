@@ -65,7 +65,7 @@ defmodule ExPhil.Native.SelectiveScan.Replacement do
       reason: """
       Layers of :mamba (pure Nx) and :mamba_nif have the same names, so checkpoints serve both. Where supports_training?/0,
       scan/6 is an operation of Nx's graph with a gradient, and :mamba_nif can be trained with Axon, too. Without Axon: grad/7
-      is the scan's gradient, and ExPhil.Native.Mamba.grad/4 that of a whole policy.
+      is the scan's gradient, and ExPhil.Native.Policy.grad/4 that of a whole policy.
       """
     }
   end

@@ -10,6 +10,8 @@ defmodule ExPhil.Native.Tools.Benchmark do
   `run/1` blocks the calling process, and holds no state between calls.
   """
 
+  use ExPhil.Native.Raising
+
   alias ExPhil.Native.{Device, Error, Options}
   alias ExPhil.Native.Tools.Reference
   alias ExPhil.Native.Tools.Benchmark.{Arrays, Case, Policies, Scans, Statistics}
@@ -48,7 +50,8 @@ defmodule ExPhil.Native.Tools.Benchmark do
 
   An error where an option is invalid, where the backend is unavailable, or where a result is wrong.
   """
-  @spec run(keyword()) :: {:ok, report()} | {:error, Error.t()}
+  fallible run(options :: keyword() \\ []) :: report()
+
   def run(options \\ []) do
     with {:ok, options} <- Options.read(options, @options, &values/1),
          {:ok, device} <- Device.fetch(backend: options.backend),

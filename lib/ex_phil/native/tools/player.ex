@@ -8,7 +8,7 @@ defmodule ExPhil.Native.Tools.Player do
 
   Frame `i` arrives at `start + i / fps`, whatever the time of earlier frames (`ExPhil.Native.Clock`). The player
   sleeps until then, and prepares for the frame shortly before it, which `pace: false` turns off: a single session on a GPU by a
-  clock with `:warm`, any other by a pace (`ExPhil.Native.Mamba.pace/2`). A frame is missed when its answer comes after
+  clock with `:warm`, any other by a pace (`ExPhil.Native.Policy.pace/2`). A frame is missed when its answer comes after
   the next frame has arrived.
 
   `play/3` blocks the calling process until the last frame; it holds no state between calls. Where the `telemetry`
@@ -16,7 +16,9 @@ defmodule ExPhil.Native.Tools.Player do
   `latency` (of the step, microseconds) and `missed` (so far), and the metadata `index` and `number`.
   """
 
-  alias ExPhil.Native.{Clock, Mamba}
+  use ExPhil.Native.Raising
+
+  alias ExPhil.Native.{Clock, Policy}
   alias ExPhil.Native.Tools.Player.{Recording, Verify}
 
   @typedoc """
@@ -35,23 +37,24 @@ defmodule ExPhil.Native.Tools.Player do
         }
 
   @doc """
-  Plays every frame of `recording` with `model`.
+  Plays every frame of `recording` with `policy`.
 
   Options:
 
     * `:fps` - frames per second, at most 10,000 (60)
-    * `:sessions` - agents that answer each frame; above one they go through `Mamba.step_batch/2` (1)
+    * `:sessions` - agents that answer each frame; above one they go through `Policy.step_batch/2` (1)
     * `:pace` - whether to prepare for each frame before it comes (`true`)
     * `:on_frame` - called after every frame with `{frames done, missed, latency in microseconds}`; its time is
       spent between the frames
   """
-  @spec play(Mamba.model(), Recording.t(), keyword()) :: {:ok, result()} | {:error, ExPhil.Native.Error.t()}
-  def play(model, recording, options \\ []) do
+  fallible play(policy :: Policy.t(), recording :: Recording.t(), options :: keyword() \\ []) :: result()
+
+  def play(policy, recording, options \\ []) do
     options = Keyword.validate!(options, fps: 60, sessions: 1, pace: true, on_frame: fn _ -> :ok end)
 
-    with :ok <- warm_up(model, recording, options[:sessions]),
-         {:ok, sessions} <- new_sessions(model, options[:sessions]),
-         {:ok, clock} <- start_clock(model, sessions, Map.new(options)) do
+    with :ok <- warm_up(policy, recording, options[:sessions]),
+         {:ok, sessions} <- new_sessions(policy, options[:sessions]),
+         {:ok, clock} <- start_clock(policy, sessions, Map.new(options)) do
       frames = recording |> Recording.frames() |> Enum.with_index()
       result = loop(frames, start(sessions, recording.depth, clock, options))
       :ok = Clock.stop(clock)
@@ -59,33 +62,33 @@ defmodule ExPhil.Native.Tools.Player do
     end
   end
 
-  defp start_clock(_model, _sessions, %{pace: false, fps: fps}), do: Clock.start(fps)
+  defp start_clock(_policy, _sessions, %{pace: false, fps: fps}), do: Clock.start(fps)
 
   defp start_clock(%{info: %{backend: :cuda}}, [session], %{fps: fps}), do: Clock.start(fps, warm: session)
 
-  defp start_clock(_model, sessions, %{fps: fps}) do
+  defp start_clock(_policy, sessions, %{fps: fps}) do
     with {:ok, clock} <- Clock.start(fps) do
-      Enum.each(sessions, &Mamba.pace!(&1, fps))
+      Enum.each(sessions, &Policy.pace!(&1, fps))
       {:ok, clock}
     end
   end
 
   @doc "Compares the answers of a play with the expected ones: see `ExPhil.Native.Tools.Player.Verify`."
-  @spec verify(result(), Mamba.model(), Recording.t()) :: Verify.t()
-  def verify(result, model, recording), do: Verify.verify(result, model, recording)
+  @spec verify(result(), Policy.t(), Recording.t()) :: Verify.t()
+  def verify(result, policy, recording), do: Verify.verify(result, policy, recording)
 
   # The first step of a process may load code and touch memory for the first time, so it is not measured.
-  defp warm_up(model, recording, count) do
+  defp warm_up(policy, recording, count) do
     [{_, obs} | _] = Recording.frames(recording)
 
-    with {:ok, sessions} <- new_sessions(model, count),
+    with {:ok, sessions} <- new_sessions(policy, count),
          {:ok, _} <- step(sessions, batch(obs, sessions)),
          do: :ok
   end
 
-  defp new_sessions(model, count) do
+  defp new_sessions(policy, count) do
     Enum.reduce_while(1..count, {:ok, []}, fn _, {:ok, sessions} ->
-      case Mamba.new_session(model) do
+      case Policy.new_session(policy) do
         {:ok, session} -> {:cont, {:ok, [session | sessions]}}
         {:error, error} -> {:halt, {:error, error}}
       end
@@ -171,7 +174,7 @@ defmodule ExPhil.Native.Tools.Player do
 
   defp snapshot(sessions) do
     Enum.reduce_while(sessions, {:ok, []}, fn session, {:ok, snapshots} ->
-      case Mamba.snapshot(session) do
+      case Policy.snapshot(session) do
         {:ok, snapshot} -> {:cont, {:ok, [snapshot | snapshots]}}
         {:error, error} -> {:halt, {:error, error}}
       end
@@ -183,7 +186,7 @@ defmodule ExPhil.Native.Tools.Player do
     sessions
     |> Enum.zip(Enum.reverse(snapshots))
     |> Enum.reduce_while(:ok, fn {session, snapshot}, :ok ->
-      case Mamba.restore(session, snapshot) do
+      case Policy.restore(session, snapshot) do
         {:error, error} -> {:halt, {:error, error}}
         _ -> {:cont, :ok}
       end
@@ -193,6 +196,6 @@ defmodule ExPhil.Native.Tools.Player do
   defp batch(obs, [_]), do: obs
   defp batch(obs, sessions), do: :binary.copy(obs, length(sessions))
 
-  defp step([session], obs), do: Mamba.step(session, obs)
-  defp step(sessions, obs), do: Mamba.step_batch(sessions, obs)
+  defp step([session], obs), do: Policy.step(session, obs)
+  defp step(sessions, obs), do: Policy.step_batch(sessions, obs)
 end

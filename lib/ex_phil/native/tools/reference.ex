@@ -27,10 +27,10 @@ defmodule ExPhil.Native.Tools.Reference do
   def policy!(path, frames), do: call!(:reference_policy, {path, frames})
 
   @doc """
-  `Mamba.forward/3` and `Mamba.grad/4` by the scalar reference, in f64: the dimensions are the model's, the weights these,
+  `Policy.forward/3` and `Policy.grad/4` by the scalar reference, in f64: the dimensions are the model's, the weights these,
   f64 by name. `{outs, gradients}`; without d_outs no gradients.
   """
-  @spec policy_grad!(ExPhil.Native.Mamba.model(), %{String.t() => tensor()}, tensor(), nil | tensor()) ::
+  @spec policy_grad!(ExPhil.Native.Policy.t(), %{String.t() => tensor()}, tensor(), nil | tensor()) ::
           {tensor(), %{String.t() => tensor()}}
   def policy_grad!(%{ref: ref}, weights, frames, d_outs) do
     {outs, gradients} = call!(:reference_policy_grad, {ref, Map.to_list(weights), frames, d_outs})

@@ -16,7 +16,7 @@ defmodule ExPhil.Native.Device.FailuresTest do
     end
 
     code = """
-    alias ExPhil.Native.{Error, Mamba, SelectiveScan}
+    alias ExPhil.Native.{Error, Policy, SelectiveScan}
     one = {:f32, {1, 1, 1}, <<1.0::float-32-little>>}
     a = {:f32, {1, 1}, <<-1.0::float-32-little>>}
     for _ <- 1..2 do
@@ -27,9 +27,9 @@ defmodule ExPhil.Native.Device.FailuresTest do
         error in Error -> IO.puts("\#{error.kind}: \#{error.message}")
       end
     end
-    {:error, %Error{kind: :compile_failed}} = Mamba.load(#{inspect(Policies.checkpoint())}, backend: :cuda)
+    {:error, %Error{kind: :compile_failed}} = Policy.load(#{inspect(Policies.checkpoint())}, backend: :cuda)
     {:f32, _, _} = SelectiveScan.scan(one, one, a, one, one, backend: :host)
-    {:ok, _} = Mamba.load(#{inspect(Policies.checkpoint())}, backend: :host)
+    {:ok, _} = Policy.load(#{inspect(Policies.checkpoint())}, backend: :host)
     IO.puts("HOST IS SOUND")
     """
 
@@ -48,15 +48,15 @@ defmodule ExPhil.Native.Device.FailuresTest do
   test "exhausted device memory: the error gives the requested and the free bytes" do
     # 2^24 states of about 140 KB: more than any GPU has.
     path = Policies.checkpoint(d_inner: 512, d_state: 64)
-    before = Mamba.load!(Policies.checkpoint(), backend: :cuda)
-    session = Mamba.new_session!(before)
+    before = Policy.load!(Policies.checkpoint(), backend: :cuda)
+    session = Policy.new_session!(before)
 
     assert {:error, %Error{kind: :out_of_memory, message: message}} =
-             Mamba.load(path, backend: :cuda, max_sessions: Bitwise.bsl(1, 24))
+             Policy.load(path, backend: :cuda, max_sessions: Bitwise.bsl(1, 24))
 
     assert message =~ "free"
     assert message =~ ~r/\d/
-    assert {:ok, _} = Mamba.step(session, row(Policies.frames(1), 0))
-    assert {:ok, _} = Mamba.load(path, backend: :cuda)
+    assert {:ok, _} = Policy.step(session, row(Policies.frames(1), 0))
+    assert {:ok, _} = Policy.load(path, backend: :cuda)
   end
 end

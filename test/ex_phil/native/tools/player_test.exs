@@ -4,7 +4,7 @@ defmodule ExPhil.Native.Tools.PlayerTest do
 
   import ExPhil.Native.TestSupport.Telemetry, only: [with_events: 1]
 
-  alias ExPhil.Native.Mamba
+  alias ExPhil.Native.Policy
   alias ExPhil.Native.Tools.{Demo, Player}
   alias ExPhil.Native.Tools.Player.{Recording, Verify}
   alias ExPhil.Native.TestSupport.{Shared, Waiting}
@@ -13,7 +13,7 @@ defmodule ExPhil.Native.Tools.PlayerTest do
     folder = Path.join(System.tmp_dir!(), "exphil_player_test_#{System.pid()}")
     {policy, _} = Demo.write(folder, frames: 1)
     on_exit(fn -> File.rm_rf!(folder) end)
-    %{model: Mamba.load!(policy, backend: :host)}
+    %{model: Policy.load!(policy, backend: :host)}
   end
 
   # clock_test.exs tests the clock; here frames come as fast as they can be answered.
@@ -44,8 +44,8 @@ defmodule ExPhil.Native.Tools.PlayerTest do
   defp depth(numbers), do: Enum.max(numbers) - Enum.min(numbers) + 1
 
   defp stepped(model, observations) do
-    session = Mamba.new_session!(model)
-    Enum.map(observations, &Mamba.step!(session, &1))
+    session = Policy.new_session!(model)
+    Enum.map(observations, &Policy.step!(session, &1))
   end
 
   test "answers are those of a session stepped frame by frame, and match a prefill", %{model: model} do
@@ -105,7 +105,7 @@ defmodule ExPhil.Native.Tools.PlayerTest do
   @tag :shared
   test "the recorded netplay match: every answer, through every rollback" do
     {:ok, recording} = Recording.load(Shared.file("melee/rollback.safetensors"))
-    model = Mamba.load!(Shared.policy(), backend: :host)
+    model = Policy.load!(Shared.policy(), backend: :host)
     result = play!(model, recording)
     assert result.rollbacks == 531
     assert %Verify{against: :logits, frames: 3000, failed: 0} = Player.verify(result, model, recording)

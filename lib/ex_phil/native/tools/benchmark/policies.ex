@@ -2,7 +2,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
   @moduledoc false
   # The suite policy: the generated policy of ExPhil.Native.Tools.Demo on the backend, with the calls of a game.
 
-  alias ExPhil.Native.Mamba
+  alias ExPhil.Native.Policy
   alias ExPhil.Native.Tools.Benchmark.{Case, Inputs}
   alias ExPhil.Native.Tools.{Demo, Reference}
 
@@ -24,19 +24,19 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
 
   defp policy(context, agents) do
     {path, _} = Demo.write(context.folder, frames: 0)
-    model = Mamba.load!(path, backend: context.backend, max_sessions: 4 * (agents + @rollback))
-    info = Mamba.info!(model)
+    model = Policy.load!(path, backend: context.backend, max_sessions: 4 * (agents + @rollback))
+    info = Policy.info!(model)
     %{path: path, model: model, info: info, weights: weights(info)}
   end
 
   # ---- the calls -------------------------------------------------------------------------------------------
 
   defp step(policy) do
-    session = Mamba.new_session!(policy.model)
+    session = Policy.new_session!(policy.model)
 
     case_of(policy, "step, one agent", ["agents", "frames"], {1, 1},
       inputs: &elem(frames(policy, 1, &1), 2),
-      call: &Mamba.step!(session, &1),
+      call: &Policy.step!(session, &1),
       answers: fn frames -> each_frame(policy, frames) end,
       check_frames: 8
     )
@@ -44,8 +44,8 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
 
   # The cost of a frame with a rollback: restore, and replay the frames with a snapshot each.
   defp rollback(policy) do
-    session = Mamba.new_session!(policy.model)
-    before = Mamba.snapshot!(session)
+    session = Policy.new_session!(policy.model)
+    before = Policy.snapshot!(session)
 
     case_of(policy, "rollback of #{@rollback}", ["agents", "frames"], {1, @rollback},
       inputs: &rows(frames(policy, @rollback, &1)),
@@ -58,21 +58,21 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
   end
 
   defp replay(session, before, frames) do
-    Mamba.restore!(session, before)
+    Policy.restore!(session, before)
 
     for obs <- frames do
-      Mamba.snapshot!(session)
-      Mamba.step!(session, obs)
+      Policy.snapshot!(session)
+      Policy.step!(session, obs)
     end
   end
 
   defp prefill(policy) do
-    session = Mamba.new_session!(policy.model)
+    session = Policy.new_session!(policy.model)
 
     case_of(policy, "prefill of #{@window}", ["agents", "frames"], {1, @window},
       inputs: &elem(frames(policy, @window, &1), 2),
-      call: &Mamba.prefill!(session, &1),
-      answers: fn {_, _, obs} -> policy.model |> Mamba.new_session!() |> Mamba.prefill!(obs) end
+      call: &Policy.prefill!(session, &1),
+      answers: fn {_, _, obs} -> policy.model |> Policy.new_session!() |> Policy.prefill!(obs) end
     )
   end
 
@@ -81,19 +81,19 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
 
     case_of(policy, "window of #{@window}", ["agents", "frames"], {1, @window},
       inputs: &windows.(frames(policy, @window, &1)),
-      call: &Mamba.window!(policy.model, &1),
-      answers: fn frames -> policy.model |> Mamba.window!(windows.(frames)) |> elem(2) end,
+      call: &Policy.window!(policy.model, &1),
+      answers: fn frames -> policy.model |> Policy.window!(windows.(frames)) |> elem(2) end,
       last: true
     )
   end
 
   # Every agent gets the same frames only in the check, where agents and reference must agree frame by frame.
   defp agents(policy, count) do
-    sessions = for _ <- 1..count, do: Mamba.new_session!(policy.model)
+    sessions = for _ <- 1..count, do: Policy.new_session!(policy.model)
 
     case_of(policy, "#{count} agents", ["agents", "frames"], {count, 1},
       inputs: &elem(frames(policy, count, &1), 2),
-      call: &Mamba.step_batch!(sessions, &1),
+      call: &Policy.step_batch!(sessions, &1),
       answers: fn frames -> each_frame_of_all(policy, frames, count) end,
       check_frames: 4
     )
@@ -144,17 +144,17 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
   end
 
   defp each_frame(policy, frames) do
-    session = Mamba.new_session!(policy.model)
-    for obs <- rows(frames), into: <<>>, do: Mamba.step!(session, obs)
+    session = Policy.new_session!(policy.model)
+    for obs <- rows(frames), into: <<>>, do: Policy.step!(session, obs)
   end
 
   # The last agent's answers.
   defp each_frame_of_all(policy, frames, count) do
-    sessions = for _ <- 1..count, do: Mamba.new_session!(policy.model)
+    sessions = for _ <- 1..count, do: Policy.new_session!(policy.model)
     width = 4 * policy.info.d_output
 
     for obs <- rows(frames), into: <<>> do
-      sessions |> Mamba.step_batch!(:binary.copy(obs, count)) |> binary_part(width * (count - 1), width)
+      sessions |> Policy.step_batch!(:binary.copy(obs, count)) |> binary_part(width * (count - 1), width)
     end
   end
 

@@ -29,7 +29,7 @@ defmodule ExPhil.Native.Tools.Player.Rounding do
 
   @doc """
   Compares the answers of the first session with the exact ones, one binary for each frame. `groups` are those of
-  `ExPhil.Native.Mamba.info/1`; where there are none, all outputs are one group.
+  `ExPhil.Native.Policy.info/1`; where there are none, all outputs are one group.
   """
   @spec compare(Player.result(), [binary()], [{atom(), Range.t()}], :logits | :f32) :: t()
   def compare(result, exact, groups, against) do

@@ -2,14 +2,14 @@ defmodule ExPhil.Native.Tools.Player.Verify do
   @moduledoc """
   Checks the answers of a play.
 
-  They are compared with the recording's `logits`, or where it has none and no rollbacks, with one `Mamba.prefill/2`
-  of the same frames, which computes all frames in one pass. Recorded logits are those of `:f32` weights: a model of another
+  They are compared with the recording's `logits`, or where it has none and no rollbacks, with one `Policy.prefill/2`
+  of the same frames, which computes all frames in one pass. Recorded logits are those of `:f32` weights: a policy of another
   precision is always compared with its own prefill. The measure is the relative error of each frame, ||answer
   - expected|| / ||expected||, which must be at most `tolerance/0`. Every session must give the same bits, because all
   have the same frames.
   """
 
-  alias ExPhil.Native.Mamba
+  alias ExPhil.Native.Policy
   alias ExPhil.Native.Tools.Player
   alias ExPhil.Native.Tools.Player.Recording
 
@@ -33,10 +33,10 @@ defmodule ExPhil.Native.Tools.Player.Verify do
   @spec tolerance() :: float()
   def tolerance, do: @tolerance
 
-  @doc "Compares the answers in `result` with the recording's logits or, without them, with a prefill by `model`."
-  @spec verify(Player.result(), Mamba.model(), Recording.t()) :: t()
-  def verify(result, model, recording) do
-    case recording |> without_other_logits(model) |> expected(model) do
+  @doc "Compares the answers in `result` with the recording's logits or, without them, with a prefill by `policy`."
+  @spec verify(Player.result(), Policy.t(), Recording.t()) :: t()
+  def verify(result, policy, recording) do
+    case recording |> without_other_logits(policy) |> expected(policy) do
       {:nothing, _} -> %__MODULE__{against: :nothing}
       {against, rows} -> compare(result, rows, against)
     end
@@ -45,17 +45,17 @@ defmodule ExPhil.Native.Tools.Player.Verify do
   defp without_other_logits(recording, %{info: %{precision: precision}}) when precision != :f32,
     do: %{recording | logits: nil}
 
-  defp without_other_logits(recording, _model), do: recording
+  defp without_other_logits(recording, _policy), do: recording
 
-  defp expected(%Recording{logits: nil, depth: 0} = recording, model) do
+  defp expected(%Recording{logits: nil, depth: 0} = recording, policy) do
     obs = recording |> Recording.frames() |> Enum.map(&elem(&1, 1)) |> IO.iodata_to_binary()
-    outs = Mamba.prefill!(Mamba.new_session!(model), obs)
+    outs = Policy.prefill!(Policy.new_session!(policy), obs)
     bytes = div(byte_size(outs), recording.count)
     {:prefill, for(<<row::binary-size(bytes) <- outs>>, do: row)}
   end
 
-  defp expected(%Recording{logits: nil}, _model), do: {:nothing, []}
-  defp expected(recording, _model), do: {:logits, Recording.logits(recording)}
+  defp expected(%Recording{logits: nil}, _policy), do: {:nothing, []}
+  defp expected(recording, _policy), do: {:logits, Recording.logits(recording)}
 
   defp compare(result, rows, against) do
     result.answers

@@ -1,4 +1,4 @@
-// Play: takes a frame, returns a controller state. The rules are those of core/session/play.hpp.
+// A frame in, a controller's action out. The rules are those of core/session/play.hpp.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,6 +7,7 @@
 
 #include "nif/frames.hpp"
 #include "nif/functions.hpp"
+#include "nif/policy_options.hpp"
 #include "nif/step_timer.hpp"
 
 namespace exphil::nif {
@@ -15,8 +16,6 @@ using core::ErrorKind;
 using core::fail;
 
 namespace {
-
-constexpr const char* kButtonNames[core::kButtons] = {"a", "b", "x", "y", "z", "l", "r", "d_up"};
 
 // The atoms of an action, which are the same terms in every environment as long as the VM runs. An action has
 // about forty of them; looking each up by its name took longer than choosing the action.
@@ -78,23 +77,6 @@ Term encode_actions(Call& call, const std::vector<core::Action>& actions) {
 
 }  // namespace
 
-core::PlayRules rules_of(const RulesTuple& given) {
-  core::PlayRules rules;
-  rules.temperature = std::get<0>(given);
-  rules.deterministic = std::get<1>(given);
-  rules.deterministic_buttons = std::get<2>(given);
-  if (const auto& hysteresis = std::get<3>(given)) {
-    rules.hysteresis = {std::get<0>(*hysteresis), std::get<1>(*hysteresis)};
-  }
-  rules.seed = seed_of(std::get<4>(given));
-  return rules;
-}
-
-Term require_controller(Call& call, PolicyHandle& policy) {
-  core::require_controller(policy.loaded()->policy->config(), "path");
-  return encode_atom(call, "ok");
-}
-
 Term act(Call& call, SessionHandle& session, Frames obs) {
   const core::PolicyConfig& config = session.loaded->policy->config();
   obs.require({config.d_input}, "obs");
@@ -131,22 +113,19 @@ Term resimulate_acts(Call& call, SessionHandle& session, std::int64_t frames_bac
       call, session.session->resimulate_acts(frames_back, frames.data, seq, logits.data(), call.may_wait()));
 }
 
-Term sample(Call& call, PolicyHandle& policy, Frames logits, RulesTuple rules,
-            std::tuple<std::int64_t, std::int64_t> state, std::optional<Frames> uniforms) {
+Term sample(Call& call, PolicyHandle& policy, Frames logits, SampleRequest request) {
   const std::shared_ptr<LoadedPolicy> loaded = policy.loaded();
   const core::PolicyConfig& config = loaded->policy->config();
   core::require_controller(config, "policy");
-  logits.require_shape({config.d_output}, "logits");
-  if (uniforms) {
-    uniforms->require_shape({config.d_output}, ":uniforms");
-    core::require_uniforms(uniforms->data, config.d_output, ":uniforms");
+  logits.require_shape({config.d_output}, "outs");
+  const float* uniforms = nullptr;
+  if (request.uniforms) {
+    request.uniforms->require_shape({config.d_output}, ":uniforms");
+    core::require_uniforms(request.uniforms->data, config.d_output, ":uniforms");
+    uniforms = request.uniforms->data;
   }
-  core::PlayState play;
-  play.frame = static_cast<std::uint64_t>(std::get<0>(state));
-  for (std::size_t i = 0; i < play.held.size(); ++i) play.held[i] = (std::get<1>(state) >> i & 1) != 0;
-  const core::Action action =
-      core::choose_action(config, rules_of(rules), play, logits.data, uniforms ? uniforms->data : nullptr);
-  return encode_action(call, action);
+  return encode_action(call,
+                       core::choose_action(config, request.rules, request.state, logits.data, uniforms));
 }
 
 }  // namespace exphil::nif

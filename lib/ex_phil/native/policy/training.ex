@@ -1,14 +1,13 @@
-defmodule ExPhil.Native.Mamba.Training do
+defmodule ExPhil.Native.Policy.Training do
   @moduledoc false
-  # What Mamba.forward/3, grad/4, weights/1 and update/2 do; their documentation is there.
+  # What Policy.forward/3, grad/4, weights/1 and update/2 do; their documentation is there.
 
-  import ExPhil.Native.Mamba.Call, only: [failed: 1, not_a: 2]
+  import ExPhil.Native.Policy.Call, only: [failed: 1, not_a: 2]
 
-  alias ExPhil.Native.{Error, Mamba, NIF, Options, Queue, Tensor}
-  alias ExPhil.Native.Mamba.Model
+  alias ExPhil.Native.{Error, NIF, Options, Policy, Queue, Tensor}
   alias ExPhil.Native.Policy.Weights
 
-  def forward(%Model{ref: ref}, frames, options) do
+  def forward(%Policy{ref: ref}, frames, options) do
     with {:ok, options} <- Options.read(options, [:initial_state, :return_state], &forward_options/1),
          {:ok, frames, form} <- pack(frames, "frames"),
          {:ok, state} <- state(options.initial_state),
@@ -20,9 +19,9 @@ defmodule ExPhil.Native.Mamba.Training do
     end
   end
 
-  def forward(other, _frames, _options), do: not_a("model", other)
+  def forward(policy, _frames, _options), do: not_a("policy", policy)
 
-  def grad(%Model{ref: ref}, frames, d_outs, options) do
+  def grad(%Policy{ref: ref}, frames, d_outs, options) do
     with {:ok, options} <- Options.read(options, [:initial_state, :d_frames], &grad_options/1),
          {:ok, frames, form} <- pack(frames, "frames"),
          {:ok, d_outs, _} <- pack(d_outs, "d_outs"),
@@ -37,31 +36,28 @@ defmodule ExPhil.Native.Mamba.Training do
     end
   end
 
-  def grad(other, _frames, _d_outs, _options), do: not_a("model", other)
+  def grad(policy, _frames, _d_outs, _options), do: not_a("policy", policy)
 
-  def weights(%Model{ref: ref}) do
+  def weights(%Policy{ref: ref}) do
     case NIF.policy_weights(ref) do
       {:ok, weights} -> {:ok, Map.new(weights)}
       {:error, reason} -> failed(reason)
     end
   end
 
-  def weights(other), do: not_a("model", other)
+  def weights(policy), do: not_a("policy", policy)
 
-  def update(%Model{ref: ref} = model, weights) when is_map(weights) and not is_struct(weights) do
+  def update(%Policy{ref: ref} = policy, weights) when is_map(weights) and not is_struct(weights) do
     with {:ok, tensors} <- Weights.pack(weights),
          {:ok, :ok} <- Queue.run(&NIF.update_policy(ref, tensors, &1)) do
-      case Mamba.info(model) do
-        {:error, _} = error -> error
-        info -> {:ok, %{model | info: info}}
-      end
+      with {:ok, info} <- Policy.info(policy), do: {:ok, %{policy | info: info}}
     else
       {:error, reason} -> failed(reason)
     end
   end
 
-  def update(%Model{}, other), do: {:error, Error.invalid("weights", "a map of tensors by name", other)}
-  def update(other, _weights), do: not_a("model", other)
+  def update(%Policy{}, other), do: {:error, Error.invalid("weights", "a map of tensors by name", other)}
+  def update(policy, _weights), do: not_a("policy", policy)
 
   defp forward_options(options) do
     %{initial_state: options[:initial_state], return_state: Options.boolean(options, :return_state, false)}

@@ -1,4 +1,4 @@
-defmodule ExPhil.Native.Mamba.WarmTest do
+defmodule ExPhil.Native.Policy.WarmTest do
   # A clock with `warm: session`: its wait makes a scratch step in the calling process and polls until the tick. On a device in
   # a VM of its own over the fake driver, which replaces steps by simple ones; in some tests every third takes a millisecond. How
   # much faster a frame becomes is for bench/paced.exs.
@@ -20,13 +20,13 @@ defmodule ExPhil.Native.Mamba.WarmTest do
   defp run(code, variables \\ []), do: FakeCuda.play(60, @prelude <> code, variables)
 
   test "on the host the wait ends at the tick, and the session is unchanged" do
-    session = Mamba.new_session!(Mamba.load!(Policies.checkpoint(), backend: :host))
-    before = Mamba.export_state!(session)
+    session = Policy.new_session!(Policy.load!(Policies.checkpoint(), backend: :host))
+    before = Policy.export_state!(session)
     {clock, since_due} = Waiting.start_clock!(200, warm: session)
     for _ <- 1..20, do: assert(since_due.(Clock.wait(clock)) >= 0)
 
     assert :ok = Clock.stop(clock)
-    assert Mamba.export_state!(session) == before
+    assert Policy.export_state!(session) == before
   end
 
   for {name, delays} <- [{"a device", []}, {"a device that is late", @delays}] do
@@ -36,11 +36,11 @@ defmodule ExPhil.Native.Mamba.WarmTest do
         run(
           """
           for options <- [[], [pace: 200]] do
-            session = Mamba.new_session!(model, options)
+            session = Policy.new_session!(model, options)
             {clock, _} = timed = Waiting.start_clock!(200, warm: session)
-            {waits, answers} = Enum.unzip(for frame <- frames, do: {wait.(timed), Mamba.step!(session, frame)})
+            {waits, answers} = Enum.unzip(for frame <- frames, do: {wait.(timed), Policy.step!(session, frame)})
             :ok = Clock.stop(clock)
-            IO.puts("not early: \#{Enum.all?(waits)}, right: \#{answers == outs and Mamba.export_state!(session) == state}")
+            IO.puts("not early: \#{Enum.all?(waits)}, right: \#{answers == outs and Policy.export_state!(session) == state}")
           end
           """,
           unquote(Macro.escape(delays))
@@ -54,13 +54,13 @@ defmodule ExPhil.Native.Mamba.WarmTest do
   test "shortly before a tick the process makes steps of a session of nobody's" do
     output =
       run("""
-      session = Mamba.new_session!(model)
+      session = Policy.new_session!(model)
       clock = Clock.start!(200, warm: session)
       {ref, _frame} = clock.scratch
-      scratch = %Mamba.Session{ref: ref, model: model}
-      new = Mamba.export_state!(scratch)
-      Waiting.until(fn -> Clock.wait(clock); Mamba.export_state!(scratch) != new end)
-      IO.puts("new: \#{new == Mamba.export_state!(session)}")
+      scratch = %Policy.Session{ref: ref, policy: model}
+      new = Policy.export_state!(scratch)
+      Waiting.until(fn -> Clock.wait(clock); Policy.export_state!(scratch) != new end)
+      IO.puts("new: \#{new == Policy.export_state!(session)}")
       """)
 
     assert output == "new: true\n"
@@ -70,10 +70,10 @@ defmodule ExPhil.Native.Mamba.WarmTest do
   test "a busy session, a late process and a session of replaced weights: the wait ends at the tick" do
     output =
       run("""
-      session = Mamba.new_session!(model)
+      session = Policy.new_session!(model)
       {clock, _} = timed = Waiting.start_clock!(200, warm: session)
       busy = spawn_link(fn ->
-        play = fn play -> (for frame <- frames, do: Mamba.step!(session, frame)); play.(play) end
+        play = fn play -> (for frame <- frames, do: Policy.step!(session, frame)); play.(play) end
         play.(play)
       end)
       IO.puts("busy: \#{Enum.all?(for _ <- 1..40, do: wait.(timed))}")
@@ -82,8 +82,8 @@ defmodule ExPhil.Native.Mamba.WarmTest do
       first = Clock.wait(clock)
       Waiting.until_tick(clock, first + 10)
       IO.puts("late: \#{Clock.wait(clock) >= first + 10}")
-      {:ok, _} = Mamba.update(model, Mamba.weights!(model))
-      {:error, %{kind: :mismatch}} = Mamba.step(session, hd(frames))
+      {:ok, _} = Policy.update(model, Policy.weights!(model))
+      {:error, %{kind: :mismatch}} = Policy.step(session, hd(frames))
       IO.puts("replaced: \#{Enum.all?(for _ <- 1..40, do: wait.(timed))}")
       """)
 
@@ -95,8 +95,8 @@ defmodule ExPhil.Native.Mamba.WarmTest do
     output =
       run(
         """
-        session = Mamba.new_session!(model)
-        for frame <- frames, do: Mamba.step!(session, frame)
+        session = Policy.new_session!(model)
+        for frame <- frames, do: Policy.step!(session, frame)
         for round <- 1..30 do
           pid = spawn(fn ->
             clock = Clock.start!(1000, warm: session)
@@ -106,7 +106,7 @@ defmodule ExPhil.Native.Mamba.WarmTest do
           Process.exit(pid, :kill)
           if rem(round, 10) == 0, do: :erlang.garbage_collect()
         end
-        IO.puts("right: \#{Mamba.export_state!(session) == state and Mamba.step!(session, hd(frames)) != nil}")
+        IO.puts("right: \#{Policy.export_state!(session) == state and Policy.step!(session, hd(frames)) != nil}")
         """,
         @delays
       )

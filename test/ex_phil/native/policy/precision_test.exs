@@ -1,4 +1,4 @@
-defmodule ExPhil.Native.Mamba.PrecisionTest do
+defmodule ExPhil.Native.Policy.PrecisionTest do
   # Models with rounded weights, through the public calls. The numbers against the float64 reference are in
   # test/c_src/*/policy/precision_test.cpp.
   use ExPhil.Native.TestSupport.BackendCase, async: true
@@ -8,15 +8,15 @@ defmodule ExPhil.Native.Mamba.PrecisionTest do
   @precisions [:f32, :bf16, :f16, :int8]
 
   defp load(backend, precision),
-    do: Mamba.load!(Policies.checkpoint(), backend: backend, precision: precision)
+    do: Policy.load!(Policies.checkpoint(), backend: backend, precision: precision)
 
   backend_test "info says the precision, and the fingerprint depends on it", %{backend: backend} do
-    infos = for precision <- @precisions, do: Mamba.info!(load(backend, precision))
+    infos = for precision <- @precisions, do: Policy.info!(load(backend, precision))
     assert Enum.map(infos, & &1.precision) == @precisions
     assert infos |> Enum.map(& &1.fingerprint) |> Enum.uniq() |> length() == 4
     [f32, bf16, f16, int8] = Enum.map(infos, & &1.resident_bytes)
     assert f32 > bf16 and bf16 >= f16 and f16 > int8
-    assert Mamba.info!(Mamba.load!(Policies.checkpoint(), backend: backend)) == hd(infos)
+    assert Policy.info!(Policy.load!(Policies.checkpoint(), backend: backend)) == hd(infos)
   end
 
   backend_test "steps, batches and prefill give the same bits in every precision", %{backend: backend} do
@@ -24,22 +24,22 @@ defmodule ExPhil.Native.Mamba.PrecisionTest do
 
     for precision <- @precisions do
       model = load(backend, precision)
-      session = Mamba.new_session!(model)
-      stepped = for i <- 0..19, do: Mamba.step!(session, row(frames, i))
+      session = Policy.new_session!(model)
+      stepped = for i <- 0..19, do: Policy.step!(session, row(frames, i))
       {:f32, _, all} = frames
-      assert Mamba.prefill!(Mamba.new_session!(model), all) == IO.iodata_to_binary(stepped)
+      assert Policy.prefill!(Policy.new_session!(model), all) == IO.iodata_to_binary(stepped)
 
-      sessions = for _ <- 1..3, do: Mamba.new_session!(model)
+      sessions = for _ <- 1..3, do: Policy.new_session!(model)
       first = row(frames, 0)
-      assert Mamba.step_batch!(sessions, first <> first <> first) == :binary.copy(hd(stepped), 3)
-      window = Mamba.window!(model, {:f32, {1, 20, 13}, all})
+      assert Policy.step_batch!(sessions, first <> first <> first) == :binary.copy(hd(stepped), 3)
+      window = Policy.window!(model, {:f32, {1, 20, 13}, all})
       assert elem(window, 2) == List.last(stepped)
     end
   end
 
   backend_test "an answer is near that of f32", %{backend: backend} do
     {:f32, _, frames} = Policies.frames(20)
-    [f32 | others] = for p <- @precisions, do: Mamba.prefill!(Mamba.new_session!(load(backend, p)), frames)
+    [f32 | others] = for p <- @precisions, do: Policy.prefill!(Policy.new_session!(load(backend, p)), frames)
 
     for {out, limit} <- Enum.zip(others, [2.0e-2, 2.0e-3, 4.0e-2]) do
       error = relative_error(out, f32)
@@ -48,27 +48,27 @@ defmodule ExPhil.Native.Mamba.PrecisionTest do
   end
 
   test "a state belongs to one precision" do
-    state = Mamba.export_state!(Mamba.new_session!(load(:host, :f32)))
+    state = Policy.export_state!(Policy.new_session!(load(:host, :f32)))
 
     assert {:error, %Error{kind: :mismatch}} =
-             Mamba.import_state(Mamba.new_session!(load(:host, :int8)), state)
+             Policy.import_state(Policy.new_session!(load(:host, :int8)), state)
 
     model = load(:host, :int8)
-    state = Mamba.export_state!(Mamba.new_session!(model))
-    assert {:ok, _} = Mamba.import_state(Mamba.new_session!(load(:host, :int8)), state)
+    state = Policy.export_state!(Policy.new_session!(model))
+    assert {:ok, _} = Policy.import_state(Policy.new_session!(load(:host, :int8)), state)
   end
 
   test "training and the weights need f32" do
     frames = uniform(7, {1, 3, 13}, -1.0, 1.0)
     d_outs = uniform(8, {1, 3, 7}, -1.0, 1.0)
-    weights = Mamba.weights!(load(:host, :f32))
+    weights = Policy.weights!(load(:host, :f32))
 
     for precision <- [:bf16, :f16, :int8], model = load(:host, precision) do
       for result <- [
-            Mamba.grad(model, frames, d_outs),
-            Mamba.forward(model, frames),
-            Mamba.weights(model),
-            Mamba.update(model, weights)
+            Policy.grad(model, frames, d_outs),
+            Policy.forward(model, frames),
+            Policy.weights(model),
+            Policy.update(model, weights)
           ] do
         assert {:error, %Error{kind: :unsupported, argument: ":precision"} = error} = result
         assert Exception.message(error) =~ "precision: #{inspect(precision)}"
@@ -76,14 +76,14 @@ defmodule ExPhil.Native.Mamba.PrecisionTest do
       end
 
       # The model works on.
-      assert {:ok, _} = Mamba.step(Mamba.new_session!(model), binary_part(elem(frames, 2), 0, 52))
+      assert {:ok, _} = Policy.step(Policy.new_session!(model), binary_part(elem(frames, 2), 0, 52))
     end
   end
 
   test "other precisions are refused by the option's name" do
     for bad <- [:f64, :int4, "int8", nil, 8] do
       assert {:error, %Error{kind: :invalid_argument, argument: ":precision"} = error} =
-               Mamba.load(Policies.checkpoint(), precision: bad)
+               Policy.load(Policies.checkpoint(), precision: bad)
 
       assert Exception.message(error) =~ ":f32, :bf16, :f16, :int8"
       assert {:error, %Error{argument: ":precision"}} = Policy.load(Policies.checkpoint(), precision: bad)
@@ -97,9 +97,9 @@ defmodule ExPhil.Native.Mamba.PrecisionTest do
     path = Policies.checkpoint_of("large_head", large)
 
     assert {:error, %Error{kind: :limit_exceeded, argument: ":precision"} = error} =
-             Mamba.load(path, precision: :f16)
+             Policy.load(path, precision: :f16)
 
     assert Exception.message(error) =~ "head has the weight"
-    assert {:ok, _} = Mamba.load(path, precision: :bf16)
+    assert {:ok, _} = Policy.load(path, precision: :bf16)
   end
 end

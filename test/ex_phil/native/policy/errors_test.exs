@@ -1,25 +1,25 @@
-defmodule ExPhil.Native.Mamba.ErrorsTest do
+defmodule ExPhil.Native.Policy.ErrorsTest do
   # Bad input of every kind, through the public calls: each gives an error that names the argument, what was expected
   # and what was given, and the session then gives the same bits as one without the bad calls.
   use ExPhil.Native.TestSupport.BackendCase, async: true
 
   setup context do
     backend = context[:backend] || :host
-    model = Mamba.load!(Policies.checkpoint(), backend: backend)
-    other = Mamba.load!(Policies.checkpoint(seed: 2), backend: backend)
+    model = Policy.load!(Policies.checkpoint(), backend: backend)
+    other = Policy.load!(Policies.checkpoint(seed: 2), backend: backend)
     frames = Policies.frames(20)
-    session = Mamba.new_session!(model, warm_start: rows(frames, 0, 10))
+    session = Policy.new_session!(model, warm_start: rows(frames, 0, 10))
     {:ok, model: model, other: other, frames: frames, session: session, expected: answers(model, frames)}
   end
 
   # The expected answers of the session to frames 10 to 19.
   defp answers(model, frames) do
-    session = Mamba.new_session!(model, warm_start: rows(frames, 0, 10))
-    for i <- 10..19, do: Mamba.step!(session, row(frames, i))
+    session = Policy.new_session!(model, warm_start: rows(frames, 0, 10))
+    for i <- 10..19, do: Policy.step!(session, row(frames, i))
   end
 
   defp assert_unharmed(%{session: session, frames: frames, expected: expected}) do
-    assert for(i <- 10..19, do: Mamba.step!(session, row(frames, i))) == expected
+    assert for(i <- 10..19, do: Policy.step!(session, row(frames, i))) == expected
   end
 
   defp assert_error(result, kind, argument, words) do
@@ -51,13 +51,13 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
           {[1.0, 2.0], ["[1.0, 2.0]"]},
           {12, ["12"]}
         ] do
-      assert_error(Mamba.step(session, bad), :invalid_argument, "obs", words)
-      assert_raise Error, fn -> Mamba.step!(session, bad) end
+      assert_error(Policy.step(session, bad), :invalid_argument, "obs", words)
+      assert_raise Error, fn -> Policy.step!(session, bad) end
     end
 
     huge = Bitwise.bsl(1, 62)
-    assert_error(Mamba.step(session, {:f32, {huge, 4}, obs}), :limit_exceeded, "obs", ["2^63"])
-    assert_error(Mamba.step(session, {:f32, {Bitwise.bsl(1, 70)}, obs}), :limit_exceeded, "obs", ["2^63"])
+    assert_error(Policy.step(session, {:f32, {huge, 4}, obs}), :limit_exceeded, "obs", ["2^63"])
+    assert_error(Policy.step(session, {:f32, {Bitwise.bsl(1, 70)}, obs}), :limit_exceeded, "obs", ["2^63"])
     assert_unharmed(context)
   end
 
@@ -74,12 +74,12 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
           {{:f32, {21, 13}, binary}, ["1092", "1040"]},
           {:frames, [":frames"]}
         ] do
-      assert_error(Mamba.prefill(session, bad), :invalid_argument, "frames", words)
-      assert_error(Mamba.new_session(model, warm_start: bad), :invalid_argument, "frames", words)
+      assert_error(Policy.prefill(session, bad), :invalid_argument, "frames", words)
+      assert_error(Policy.new_session(model, warm_start: bad), :invalid_argument, "frames", words)
     end
 
     huge = Bitwise.bsl(1, 60)
-    assert_error(Mamba.prefill(session, {:f32, {huge, 13}, <<>>}), :limit_exceeded, "frames", ["2^63"])
+    assert_error(Policy.prefill(session, {:f32, {huge, 13}, <<>>}), :limit_exceeded, "frames", ["2^63"])
     assert_unharmed(context)
   end
 
@@ -92,51 +92,51 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
           {{:f64, {1, 10, 13}, binary}, ["f64"]},
           {binary, ["tensor"]}
         ] do
-      assert_error(Mamba.window(model, bad), :invalid_argument, "windows", words)
+      assert_error(Policy.window(model, bad), :invalid_argument, "windows", words)
     end
 
     huge = {:f32, {Bitwise.bsl(1, 40), Bitwise.bsl(1, 40), 13}, <<>>}
-    assert_error(Mamba.window(model, huge), :limit_exceeded, "windows", ["2^63"])
+    assert_error(Policy.window(model, huge), :limit_exceeded, "windows", ["2^63"])
     assert_unharmed(context)
   end
 
   backend_test "invalid batches", %{session: session, model: model, other: other} = context do
-    second = Mamba.new_session!(model)
-    before = Mamba.export_state!(second)
+    second = Policy.new_session!(model)
+    before = Policy.export_state!(second)
     {:f32, _, two} = rows(context.frames, 0, 2)
     tensor = {:f32, {2, 13}, two}
-    assert_error(Mamba.step_batch([], tensor), :invalid_argument, "sessions", ["empty"])
-    assert_error(Mamba.step_batch([session], tensor), :invalid_argument, "obs", ["{1, 13}", "{2, 13}"])
+    assert_error(Policy.step_batch([], tensor), :invalid_argument, "sessions", ["empty"])
+    assert_error(Policy.step_batch([session], tensor), :invalid_argument, "obs", ["{1, 13}", "{2, 13}"])
 
-    assert_error(Mamba.step_batch([session, second], <<two::binary, 0::32>>), :invalid_argument, "obs", [
+    assert_error(Policy.step_batch([session, second], <<two::binary, 0::32>>), :invalid_argument, "obs", [
       "104",
       "108"
     ])
 
-    assert_error(Mamba.step_batch([session, session], tensor), :invalid_argument, "sessions", ["twice"])
-    assert_error(Mamba.step_batch([session, :other], tensor), :invalid_argument, "sessions", [":other"])
-    assert_error(Mamba.step_batch([session | second], tensor), :invalid_argument, "sessions", [])
-    assert_error(Mamba.step_batch(session, tensor), :invalid_argument, "sessions", ["list"])
-    stranger = Mamba.new_session!(other)
-    assert_error(Mamba.step_batch([session, stranger], tensor), :mismatch, "sessions", [])
-    assert_error(Mamba.step_batch([stranger, second], two), :mismatch, "sessions", [])
-    assert Mamba.export_state!(second) == before
+    assert_error(Policy.step_batch([session, session], tensor), :invalid_argument, "sessions", ["twice"])
+    assert_error(Policy.step_batch([session, :other], tensor), :invalid_argument, "sessions", [":other"])
+    assert_error(Policy.step_batch([session | second], tensor), :invalid_argument, "sessions", [])
+    assert_error(Policy.step_batch(session, tensor), :invalid_argument, "sessions", ["list"])
+    stranger = Policy.new_session!(other)
+    assert_error(Policy.step_batch([session, stranger], tensor), :mismatch, "sessions", [])
+    assert_error(Policy.step_batch([stranger, second], two), :mismatch, "sessions", [])
+    assert Policy.export_state!(second) == before
     assert_unharmed(context)
   end
 
   backend_test "snapshots of another model's session", %{session: session, other: other} = context do
-    snapshot = Mamba.snapshot!(Mamba.new_session!(other))
-    assert_error(Mamba.restore(session, snapshot), :mismatch, "snapshot", ["model"])
-    assert_error(Mamba.restore(session, session), :invalid_argument, "snapshot", ["snapshot"])
-    assert_error(Mamba.restore(snapshot, snapshot), :invalid_argument, "session", ["session"])
+    snapshot = Policy.snapshot!(Policy.new_session!(other))
+    assert_error(Policy.restore(session, snapshot), :mismatch, "snapshot", ["model"])
+    assert_error(Policy.restore(session, session), :invalid_argument, "snapshot", ["snapshot"])
+    assert_error(Policy.restore(snapshot, snapshot), :invalid_argument, "session", ["session"])
     # References of other origin in the right struct.
     forged = %{snapshot | ref: make_ref()}
-    assert_error(Mamba.restore(session, forged), :invalid_argument, "snapshot", ["#Ref"])
+    assert_error(Policy.restore(session, forged), :invalid_argument, "snapshot", ["#Ref"])
     swapped = %{snapshot | ref: session.ref}
-    assert_error(Mamba.restore(session, swapped), :invalid_argument, "snapshot", ["#Ref"])
+    assert_error(Policy.restore(session, swapped), :invalid_argument, "snapshot", ["#Ref"])
 
     assert_error(
-      Mamba.step(%{session | ref: make_ref()}, row(context.frames, 0)),
+      Policy.step(%{session | ref: make_ref()}, row(context.frames, 0)),
       :invalid_argument,
       "session",
       []
@@ -147,10 +147,10 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
 
   backend_test "exported states of another model, or damaged",
                %{session: session, other: other} = context do
-    exported = Mamba.export_state!(session)
+    exported = Policy.export_state!(session)
 
     assert_error(
-      Mamba.import_state(session, Mamba.export_state!(Mamba.new_session!(other))),
+      Policy.import_state(session, Policy.export_state!(Policy.new_session!(other))),
       :mismatch,
       "state",
       ["model"]
@@ -168,49 +168,54 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
     for at <- places do
       <<head::binary-size(at), byte, tail::binary>> = exported
       flipped = <<head::binary, Bitwise.bxor(byte, 0x10), tail::binary>>
-      assert {:error, %Error{kind: kind, argument: "state"}} = Mamba.import_state(session, flipped)
+      assert {:error, %Error{kind: kind, argument: "state"}} = Policy.import_state(session, flipped)
       assert kind in [:invalid_state, :mismatch]
     end
 
     for length <- Enum.uniq(Enum.to_list(0..80) ++ Enum.take_every(80..(size - 1), 97)) do
-      assert_error(Mamba.import_state(session, binary_part(exported, 0, length)), :invalid_state, "state", [])
+      assert_error(
+        Policy.import_state(session, binary_part(exported, 0, length)),
+        :invalid_state,
+        "state",
+        []
+      )
     end
 
-    assert_error(Mamba.import_state(session, exported <> <<0>>), :invalid_state, "state", [])
-    assert_error(Mamba.import_state(session, :state), :invalid_argument, "state", [":state"])
+    assert_error(Policy.import_state(session, exported <> <<0>>), :invalid_state, "state", [])
+    assert_error(Policy.import_state(session, :state), :invalid_argument, "state", [":state"])
     assert_unharmed(context)
   end
 
   backend_test "an exported state of another version is an error that names it",
                %{session: session} = context do
-    <<magic::binary-size(8), version::32-little, rest::binary>> = Mamba.export_state!(session)
+    <<magic::binary-size(8), version::32-little, rest::binary>> = Policy.export_state!(session)
     newer = <<magic::binary, version + 1::32-little, rest::binary>>
-    assert {:error, %Error{kind: :invalid_state, message: message}} = Mamba.import_state(session, newer)
+    assert {:error, %Error{kind: :invalid_state, message: message}} = Policy.import_state(session, newer)
     assert message =~ "version" or message =~ "checksum"
     assert_unharmed(context)
   end
 
   backend_test "invalid handles", context do
     for bad <- [nil, make_ref(), :session, %{ref: make_ref()}, context.model] do
-      assert_error(Mamba.step(bad, <<>>), :invalid_argument, "session", ["session"])
-      assert_error(Mamba.prefill(bad, <<>>), :invalid_argument, "session", [])
-      assert_error(Mamba.snapshot(bad), :invalid_argument, "session", [])
-      assert_error(Mamba.export_state(bad), :invalid_argument, "session", [])
-      assert_error(Mamba.import_state(bad, <<>>), :invalid_argument, "session", [])
+      assert_error(Policy.step(bad, <<>>), :invalid_argument, "session", ["session"])
+      assert_error(Policy.prefill(bad, <<>>), :invalid_argument, "session", [])
+      assert_error(Policy.snapshot(bad), :invalid_argument, "session", [])
+      assert_error(Policy.export_state(bad), :invalid_argument, "session", [])
+      assert_error(Policy.import_state(bad, <<>>), :invalid_argument, "session", [])
     end
 
-    assert_error(Mamba.new_session(context.session), :invalid_argument, "model", [])
-    assert_error(Mamba.window(context.session, <<>>), :invalid_argument, "model", [])
+    assert_error(Policy.new_session(context.session), :invalid_argument, "policy", [])
+    assert_error(Policy.window(context.session, <<>>), :invalid_argument, "policy", [])
 
     for bad <- [nil, make_ref(), context.session, %{context.model | ref: context.session.ref}] do
-      assert_error(Mamba.info(bad), :invalid_argument, "model", ["model"])
-      assert_raise Error, fn -> Mamba.info!(bad) end
+      assert_error(Policy.info(bad), :invalid_argument, "policy", ["policy"])
+      assert_raise Error, fn -> Policy.info!(bad) end
     end
 
     assert_error(
-      Mamba.new_session(%{context.model | ref: context.session.ref}),
+      Policy.new_session(%{context.model | ref: context.session.ref}),
       :invalid_argument,
-      "model",
+      "policy",
       []
     )
 
@@ -218,9 +223,9 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
   end
 
   backend_test "options", %{model: model, backend: backend} = context do
-    assert_error(Mamba.new_session(model, warm: 1), :invalid_argument, ":warm", ["unknown", ":warm_start"])
-    assert_error(Mamba.new_session(model, :warm_start), :invalid_argument, "options", ["keyword"])
-    load = fn options -> Mamba.load(Policies.checkpoint(), [backend: backend] ++ options) end
+    assert_error(Policy.new_session(model, warm: 1), :invalid_argument, ":warm", ["unknown", ":warm_start"])
+    assert_error(Policy.new_session(model, :warm_start), :invalid_argument, "options", ["keyword"])
+    load = fn options -> Policy.load(Policies.checkpoint(), [backend: backend] ++ options) end
     assert_error(load.(size: 1), :invalid_argument, ":size", ["unknown", ":max_sessions", ":check_finite"])
     assert_error(load.(max_sessions: 0), :invalid_argument, ":max_sessions", ["0"])
     assert_error(load.(max_sessions: Bitwise.bsl(1, 62)), :invalid_argument, ":max_sessions", [])
@@ -230,7 +235,7 @@ defmodule ExPhil.Native.Mamba.ErrorsTest do
     assert_error(load.(check_finite: nil), :invalid_argument, ":check_finite", ["nil"])
     assert_error(load.(precision: :fp8), :invalid_argument, ":precision", [":fp8", ":f32"])
     assert_error(load.(device: 999), :backend_unavailable, ":device", ["999"])
-    assert_error(Mamba.load(Policies.checkpoint(), backend: :tpu), :invalid_argument, ":backend", [":tpu"])
+    assert_error(Policy.load(Policies.checkpoint(), backend: :tpu), :invalid_argument, ":backend", [":tpu"])
     assert_unharmed(context)
   end
 end

@@ -1,4 +1,4 @@
-defmodule ExPhil.Native.Mamba.FiniteTest do
+defmodule ExPhil.Native.Policy.FiniteTest do
   # A frame with a NaN or an infinite value is an error of every call that takes frames. It changes nothing: the session then gives
   # the same bits as one that never saw it.
   use ExPhil.Native.TestSupport.BackendCase, async: true
@@ -33,7 +33,7 @@ defmodule ExPhil.Native.Mamba.FiniteTest do
     end
   end
 
-  defp play(session, width, range), do: for(i <- range, do: Mamba.step!(session, frame(width, i)))
+  defp play(session, width, range), do: for(i <- range, do: Policy.step!(session, frame(width, i)))
 
   for {name, options} <- [
         carried: [],
@@ -42,41 +42,41 @@ defmodule ExPhil.Native.Mamba.FiniteTest do
         paced: [pace: 60]
       ] do
     backend_test "calls of a session refuse it and leave the state alone: #{name}", %{backend: backend} do
-      model = Mamba.load!(Policies.checkpoint(), backend: backend)
+      model = Policy.load!(Policies.checkpoint(), backend: backend)
       width = model.info.d_input
       options = [history: 3] ++ unquote(options)
-      [session, other, fresh] = for _ <- 1..3, do: Mamba.new_session!(model, options)
+      [session, other, fresh] = for _ <- 1..3, do: Policy.new_session!(model, options)
       for s <- [session, other, fresh], do: play(s, width, 1..9)
-      state = Mamba.export_state!(session)
+      state = Policy.export_state!(session)
       one = frame(width, 10)
 
-      refuse_everywhere(&Mamba.step(session, &1), "obs", one, {width}, ["value #{width - 1} is"])
-      refuse_everywhere(&Mamba.prefill(session, &1), "frames", one <> one, {2, width}, ["row 1"])
-      refuse_everywhere(&Mamba.resimulate(session, 2, &1), "frames", one <> one, {2, width}, ["row 1"])
-      both = &Mamba.step_batch([session, other], &1)
+      refuse_everywhere(&Policy.step(session, &1), "obs", one, {width}, ["value #{width - 1} is"])
+      refuse_everywhere(&Policy.prefill(session, &1), "frames", one <> one, {2, width}, ["row 1"])
+      refuse_everywhere(&Policy.resimulate(session, 2, &1), "frames", one <> one, {2, width}, ["row 1"])
+      both = &Policy.step_batch([session, other], &1)
       refuse_everywhere(both, "obs", one <> one, {2, width}, ["row 1"])
 
-      assert Mamba.export_state!(session) == state
-      assert Mamba.export_state!(other) == state
+      assert Policy.export_state!(session) == state
+      assert Policy.export_state!(other) == state
 
-      assert Mamba.rollback!(session, 3) |> play(width, 7..20) ==
-               Mamba.rollback!(fresh, 3) |> play(width, 7..20)
+      assert Policy.rollback!(session, 3) |> play(width, 7..20) ==
+               Policy.rollback!(fresh, 3) |> play(width, 7..20)
     end
   end
 
   backend_test "windows and a warm start refuse it", %{backend: backend} do
-    model = Mamba.load!(Policies.checkpoint(), backend: backend)
+    model = Policy.load!(Policies.checkpoint(), backend: backend)
     width = model.info.d_input
     six = frames(width, 1..6)
 
     for bad <- @bad do
       windows = {:f32, {2, 3, width}, spoiled(six, 5 * width + 2, bad)}
-      assert_refused(Mamba.window(model, windows), "windows", ["value 2 of row 5"])
+      assert_refused(Policy.window(model, windows), "windows", ["value 2 of row 5"])
       start = spoiled(six, 3 * width, bad)
-      assert_refused(Mamba.new_session(model, warm_start: start), "frames", ["value 0 of row 3"])
+      assert_refused(Policy.new_session(model, warm_start: start), "frames", ["value 0 of row 3"])
     end
 
-    assert {:ok, _} = Mamba.window(model, {:f32, {2, 3, width}, six})
+    assert {:ok, _} = Policy.window(model, {:f32, {2, 3, width}, six})
   end
 
   @tag :shared
@@ -87,19 +87,23 @@ defmodule ExPhil.Native.Mamba.FiniteTest do
     acts = fn session, range -> for i <- range, do: Policy.act!(session, frame(width, i)) end
     one = frame(width, 10)
 
-    for mode <- [:carried, :window] do
-      options = [mode: mode, history: 2, seed: 3, deterministic_buttons: true]
+    for window <- [nil, :none] do
+      options = [window: window, history: 2, seed: 3, deterministic_buttons: true]
       [session, other, fresh] = for _ <- 1..3, do: Policy.new_session!(policy, options)
       for s <- [session, other, fresh], do: acts.(s, 1..9)
-      state = Mamba.export_state!(session)
+      state = Policy.export_state!(session)
 
       refuse_everywhere(&Policy.act(session, &1), "obs", one, {width}, ["value #{width - 1} is"])
-      refuse_everywhere(&Policy.resimulate(session, 1, &1), "frames", one, {1, width}, ["value #{width - 1}"])
+
+      refuse_everywhere(&Policy.resimulate_acts(session, 1, &1), "frames", one, {1, width}, [
+        "value #{width - 1}"
+      ])
+
       both = &Policy.act_batch([session, other], &1)
       refuse_everywhere(both, "obs", one <> one, {2, width}, ["row 1"])
 
-      assert Mamba.export_state!(session) == state
-      assert Mamba.export_state!(other) == state
+      assert Policy.export_state!(session) == state
+      assert Policy.export_state!(other) == state
       assert acts.(session, 10..15) == acts.(fresh, 10..15)
     end
   end
@@ -110,12 +114,12 @@ defmodule ExPhil.Native.Mamba.FiniteTest do
       FakeCuda.play(6, """
       bad = <<0x7FC00000::32-little>> <> binary_part(hd(frames), 4, byte_size(hd(frames)) - 4)
       for options <- [[], [latency: :armed]] do
-        session = Mamba.new_session!(model, options)
+        session = Policy.new_session!(model, options)
         answers = for frame <- frames do
-          {:error, %{argument: "obs", message: "obs must be finite" <> _}} = Mamba.step(session, bad)
-          Mamba.step!(session, frame)
+          {:error, %{argument: "obs", message: "obs must be finite" <> _}} = Policy.step(session, bad)
+          Policy.step!(session, frame)
         end
-        IO.inspect({answers == outs, Mamba.export_state!(session) == state})
+        IO.inspect({answers == outs, Policy.export_state!(session) == state})
       end
       """)
 

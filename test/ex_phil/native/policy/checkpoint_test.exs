@@ -1,20 +1,20 @@
-defmodule ExPhil.Native.Mamba.CheckpointTest do
+defmodule ExPhil.Native.Policy.CheckpointTest do
   # Malformed checkpoints: each is refused with an error that names the problem, and a model that was loaded before
   # still gives the same bits.
   use ExPhil.Native.TestSupport.BackendCase, async: true
 
   setup context do
     backend = context[:backend] || :host
-    model = Mamba.load!(Policies.checkpoint(), backend: backend)
+    model = Policy.load!(Policies.checkpoint(), backend: backend)
     frames = Policies.frames(8)
-    expected = Mamba.prefill!(Mamba.new_session!(model), frames)
+    expected = Policy.prefill!(Policy.new_session!(model), frames)
 
-    check = fn -> assert Mamba.prefill!(Mamba.new_session!(model), frames) == expected end
+    check = fn -> assert Policy.prefill!(Policy.new_session!(model), frames) == expected end
     {:ok, check: check}
   end
 
   defp assert_refused(backend, path, kind, words, options \\ []) do
-    assert {:error, %Error{kind: ^kind} = error} = Mamba.load(path, [backend: backend] ++ options)
+    assert {:error, %Error{kind: ^kind} = error} = Policy.load(path, [backend: backend] ++ options)
     for word <- words, do: assert(Exception.message(error) =~ word)
   end
 
@@ -24,7 +24,7 @@ defmodule ExPhil.Native.Mamba.CheckpointTest do
 
   backend_test "files that cannot be read", %{backend: backend, check: check} do
     assert_refused(backend, "/no/such/policy.safetensors", :file_error, ["/no/such/policy.safetensors"])
-    assert {:error, %Error{}} = Mamba.load(System.tmp_dir!(), backend: backend)
+    assert {:error, %Error{}} = Policy.load(System.tmp_dir!(), backend: backend)
     assert_refused(backend, "", :invalid_argument, ["path"])
     assert_refused(backend, :policy, :invalid_argument, [":policy"])
     assert_refused(backend, Policies.checkpoint() <> <<0>>, :invalid_argument, ["zero bytes"])
@@ -43,7 +43,7 @@ defmodule ExPhil.Native.Mamba.CheckpointTest do
 
     for length <- Enum.uniq(lengths) do
       path = Policies.checkpoint_bytes("cut_#{backend}", binary_part(full, 0, length))
-      assert {:error, %Error{kind: :invalid_checkpoint}} = Mamba.load(path, backend: backend)
+      assert {:error, %Error{kind: :invalid_checkpoint}} = Policy.load(path, backend: backend)
     end
 
     check.()
@@ -91,7 +91,7 @@ defmodule ExPhil.Native.Mamba.CheckpointTest do
       row = div(byte_size(binary), elem(shape, 0))
       misshapen = {:f32, longer, binary <> binary_part(binary, 0, row)}
       path = Policies.checkpoint_of("misshapen_#{backend}", Map.put(tensors, name, misshapen))
-      assert {:error, %Error{kind: :invalid_checkpoint}} = Mamba.load(path, backend: backend)
+      assert {:error, %Error{kind: :invalid_checkpoint}} = Policy.load(path, backend: backend)
       path = Policies.checkpoint_of("typed_#{backend}", Map.put(tensors, name, {:s32, shape, binary}))
       assert_refused(backend, path, :invalid_checkpoint, [name])
     end
@@ -115,7 +115,7 @@ defmodule ExPhil.Native.Mamba.CheckpointTest do
       tensors = Map.put(Policies.tensors(), name, {:f32, shape, <<bits::32-little, rest::binary>>})
       path = Policies.checkpoint_of("nan_#{backend}", tensors)
       assert_refused(backend, path, :invalid_checkpoint, [name])
-      assert {:ok, _} = Mamba.load(path, backend: backend, check_finite: false)
+      assert {:ok, _} = Policy.load(path, backend: backend, check_finite: false)
     end
 
     check.()
@@ -136,16 +136,16 @@ defmodule ExPhil.Native.Mamba.CheckpointTest do
           ],
           [d_input: 3, d_model: 17, n_layer: 4, d_inner: 33, d_state: 7, d_conv: 3, dt_rank: 2, d_output: 5]
         ] do
-      model = Mamba.load!(Policies.checkpoint(sizes), backend: backend)
+      model = Policy.load!(Policies.checkpoint(sizes), backend: backend)
       frames = Policies.frames(5, 7, sizes[:d_input])
-      session = Mamba.new_session!(model)
-      outs = for i <- 0..4, do: Mamba.step!(session, row(frames, i))
-      {:f32, _, prefilled} = Mamba.prefill!(Mamba.new_session!(model), frames)
+      session = Policy.new_session!(model)
+      outs = for i <- 0..4, do: Policy.step!(session, row(frames, i))
+      {:f32, _, prefilled} = Policy.prefill!(Policy.new_session!(model), frames)
       assert relative_error(prefilled, IO.iodata_to_binary(outs)) <= 1.0e-5
 
       if backend == :cuda do
-        on_host = Mamba.load!(Policies.checkpoint(sizes), backend: :host)
-        {:f32, _, host} = Mamba.prefill!(Mamba.new_session!(on_host), frames)
+        on_host = Policy.load!(Policies.checkpoint(sizes), backend: :host)
+        {:f32, _, host} = Policy.prefill!(Policy.new_session!(on_host), frames)
         assert relative_error(prefilled, host) <= 1.0e-5
       end
     end

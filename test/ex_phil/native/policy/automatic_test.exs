@@ -1,4 +1,4 @@
-defmodule ExPhil.Native.Mamba.AutomaticTest do
+defmodule ExPhil.Native.Policy.AutomaticTest do
   # `backend: :auto` of a policy, in VMs of their own over the fake driver (test/c_src/cuda/fake_cuda.cpp): its steps take
   # next to no time, or 300 ms, or the device is lost.
   use ExPhil.Native.TestSupport.BackendCase, async: true
@@ -7,10 +7,10 @@ defmodule ExPhil.Native.Mamba.AutomaticTest do
 
   # With room for few sessions, so that the fake GPU has room for the model.
   @code """
-  alias ExPhil.Native.{Error, Mamba}
-  model = Mamba.load!(path, max_sessions: 8)
-  info = Mamba.info(model)
-  out = Mamba.step!(Mamba.new_session!(model), :binary.copy(<<0>>, 4 * info.d_input))
+  alias ExPhil.Native.{Error, Policy}
+  model = Policy.load!(path, max_sessions: 8)
+  info = Policy.info!(model)
+  out = Policy.step!(Policy.new_session!(model), :binary.copy(<<0>>, 4 * info.d_input))
   true = byte_size(out) == 4 * info.d_output
   IO.inspect({info.backend, info.choice}, width: :infinity)
   """
@@ -69,8 +69,8 @@ defmodule ExPhil.Native.Mamba.AutomaticTest do
       load(fake(@slow), [], """
       # Until the GPU has room: what is no longer used is freed soon, not at once.
       load = fn load ->
-        model = ExPhil.Native.Mamba.load!(path, max_sessions: 9_000)
-        case ExPhil.Native.Mamba.info(model) do
+        model = ExPhil.Native.Policy.load!(path, max_sessions: 9_000)
+        case ExPhil.Native.Policy.info!(model) do
           %{backend: :host, choice: %{cuda: %{paced: _}}} -> model
           %{backend: :host, choice: %{cuda: %{kind: :out_of_memory}}} -> Process.sleep(1) && load.(load)
         end
@@ -85,13 +85,13 @@ defmodule ExPhil.Native.Mamba.AutomaticTest do
   test "a named backend is not measured, and bad arguments are errors" do
     output =
       load(fake([]), [], """
-      alias ExPhil.Native.{Error, Mamba}
-      IO.inspect(Mamba.info(Mamba.load!(path, backend: :cuda)).choice)
+      alias ExPhil.Native.{Error, Policy}
+      IO.inspect(Policy.info!(Policy.load!(path, backend: :cuda)).choice)
       System.put_env("EXPHIL_NATIVE_BACKEND", "host")
-      IO.inspect(Mamba.info(Mamba.load!(path)).choice)
+      IO.inspect(Policy.info!(Policy.load!(path)).choice)
       System.delete_env("EXPHIL_NATIVE_BACKEND")
-      {:error, %Error{kind: :backend_unavailable, argument: ":device"}} = Mamba.load(path, device: 7)
-      {:error, %Error{kind: :file_error}} = Mamba.load("/nowhere/policy.safetensors")
+      {:error, %Error{kind: :backend_unavailable, argument: ":device"}} = Policy.load(path, device: 7)
+      {:error, %Error{kind: :file_error}} = Policy.load("/nowhere/policy.safetensors")
       """)
 
     assert output == ":named\n:named\n"
@@ -100,7 +100,7 @@ defmodule ExPhil.Native.Mamba.AutomaticTest do
   @tag :gpu
   test "on a GPU both backends are measured, and the faster one is taken" do
     for path <- [Policies.checkpoint(), Policies.checkpoint(d_model: 256, d_inner: 512)] do
-      %{backend: backend, choice: %{cuda: cuda, host: host}} = Mamba.info(Mamba.load!(path))
+      %{backend: backend, choice: %{cuda: cuda, host: host}} = Policy.info!(Policy.load!(path))
       assert %{paced: _, back_to_back: _} = cuda
       assert backend == if(cuda.paced <= host.paced, do: :cuda, else: :host)
     end

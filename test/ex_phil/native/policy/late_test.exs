@@ -1,4 +1,4 @@
-defmodule ExPhil.Native.Mamba.LateTest do
+defmodule ExPhil.Native.Policy.LateTest do
   # Steps on a device run where they are called, and go on in a dirty job where the device is late. In a VM of its own
   # over the fake driver (test/c_src/cuda/fake_cuda.cpp), which replaces steps by simple ones. Every 40th is not done before
   # a call of the driver waits for it: a scheduler that polled for it would be held for ever.
@@ -16,9 +16,9 @@ defmodule ExPhil.Native.Mamba.LateTest do
     # held up for long.
     output =
       run("""
-      session = Mamba.new_session!(model)
-      for frame <- Enum.take(frames, 20), do: Mamba.step!(session, frame)
-      Mamba.import_state!(session, Mamba.export_state!(Mamba.new_session!(model)))
+      session = Policy.new_session!(model)
+      for frame <- Enum.take(frames, 20), do: Policy.step!(session, frame)
+      Policy.import_state!(session, Policy.export_state!(Policy.new_session!(model)))
       test = self()
       tracer = spawn_link(fn ->
         count = fn count, moves ->
@@ -31,7 +31,7 @@ defmodule ExPhil.Native.Mamba.LateTest do
         count.(count, 0)
       end)
       :erlang.trace(test, true, [:running, {:tracer, tracer}])
-      answers = for frame <- frames, do: Mamba.step!(session, frame)
+      answers = for frame <- frames, do: Policy.step!(session, frame)
       :erlang.trace(test, false, [:running])
       :erlang.trace_delivered(test)
       receive do {:trace_delivered, ^test, _} -> :ok end
@@ -48,18 +48,18 @@ defmodule ExPhil.Native.Mamba.LateTest do
   test "a caller that is killed during a late step leaves the session before or after that step" do
     output =
       run("""
-      line = Mamba.new_session!(model)
+      line = Policy.new_session!(model)
       states = for frame <- [nil | frames] do
-        if frame, do: Mamba.step_batch!([line], frame)
-        Mamba.export_state!(line)
+        if frame, do: Policy.step_batch!([line], frame)
+        Policy.export_state!(line)
       end
       states = MapSet.new(states)
       for round <- 1..40 do
-        session = Mamba.new_session!(model)
-        pid = spawn(fn -> for frame <- frames, do: Mamba.step!(session, frame) end)
+        session = Policy.new_session!(model)
+        pid = spawn(fn -> for frame <- frames, do: Policy.step!(session, frame) end)
         Process.sleep(rem(round, 8))
         Process.exit(pid, :kill)
-        true = MapSet.member?(states, Mamba.export_state!(session))
+        true = MapSet.member?(states, Policy.export_state!(session))
         if rem(round, 10) == 0, do: :erlang.garbage_collect()
       end
       IO.puts("every state is one of the line's")

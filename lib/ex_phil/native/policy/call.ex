@@ -1,16 +1,23 @@
-defmodule ExPhil.Native.Mamba.Call do
+defmodule ExPhil.Native.Policy.Call do
   @moduledoc false
   # What the calls of a policy share: observations in any form in, answers in the same form out, the library's errors as
-  # ExPhil.Native.Error. Used by Mamba, Mamba.States, Mamba.Training and Policy.
+  # ExPhil.Native.Error. Used by Policy, Policy.States and Policy.Training.
 
   alias ExPhil.Native.{Error, Queue, Tensor}
-  alias ExPhil.Native.Mamba.Session
+  alias ExPhil.Native.Policy.Session
+
+  @expected "an f32 binary, an Nx tensor or {:f32, shape, binary}"
 
   @doc "The answer to `data`, a binary or a tensor: `call` gets the binary or `{:f32, shape, binary}`."
   def with_data(data, _argument, call) when is_binary(data), do: answer(call.(data))
+  def with_data(data, argument, call), do: with_tensor(data, argument, @expected, call)
 
-  def with_data(data, argument, call),
-    do: with_tensor(data, argument, "an f32 binary, an Nx tensor or {:f32, shape, binary}", call)
+  @doc "As `with_data/3`, of a call whose answer is no tensor."
+  def with_frames(data, _argument, call) when is_binary(data), do: answer(call.(data))
+
+  def with_frames(data, argument, call) do
+    with {:ok, plain, _form} <- Tensor.pack(data, argument, @expected), do: answer(call.(plain))
+  end
 
   @doc """
   The answer to a tensor. Leading axes keep their names; the last axis becomes that of the outputs, and a window loses
@@ -42,5 +49,5 @@ defmodule ExPhil.Native.Mamba.Call do
   def failed(reason), do: {:error, Error.from_nif(reason)}
 
   def not_a(argument, other),
-    do: {:error, Error.invalid(argument, "a #{argument} of ExPhil.Native.Mamba", other)}
+    do: {:error, Error.invalid(argument, "a #{argument} of ExPhil.Native.Policy", other)}
 end

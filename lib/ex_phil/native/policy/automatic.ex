@@ -1,13 +1,12 @@
-defmodule ExPhil.Native.Mamba.Automatic do
+defmodule ExPhil.Native.Policy.Automatic do
   @moduledoc false
-  # `backend: :auto` of Mamba.load/2 where there is a GPU: the policy is loaded onto both backends, one agent's frames are
-  # timed on each from Elixir, as a game would play them, and the model of the faster backend is returned.
+  # `backend: :auto` of Policy.load/2 where there is a GPU: the policy is loaded onto both backends, one agent's frames are
+  # timed on each from Elixir, as a game would play them, and the policy of the faster backend is returned.
   #
-  # All this is in a process of its own, so that the other model and the sessions are freed when that process ends. It mostly
+  # All this is in a process of its own, so that the other policy and the sessions are freed when that process ends. It mostly
   # sleeps, and holds no scheduler for longer than a frame does.
 
-  alias ExPhil.Native.{Clock, Error, Mamba, NIF}
-  alias ExPhil.Native.Mamba.Model
+  alias ExPhil.Native.{Clock, Error, NIF, Policy}
 
   # Ticks at 120 FPS, for the two backends in turn: each has a frame once in 16.67 ms. The first frames of each are not
   # counted: they are slower, and the very first runs in a dirty job.
@@ -22,10 +21,10 @@ defmodule ExPhil.Native.Mamba.Automatic do
 
   @type load ::
           (backend :: atom(), device :: non_neg_integer() ->
-             {:ok, Model.t()} | {:error, Error.t()})
+             {:ok, Policy.t()} | {:error, Error.t()})
 
   @doc "Loads onto the faster backend. `device` is the GPU's index."
-  @spec load(load(), non_neg_integer()) :: {:ok, Model.t()} | {:error, Error.t()}
+  @spec load(load(), non_neg_integer()) :: {:ok, Policy.t()} | {:error, Error.t()}
   def load(load, device) do
     if ExPhil.Native.cuda_available?() do
       {_pid, monitor} = spawn_monitor(fn -> exit({:shutdown, {:chosen, choose(load, device)}}) end)
@@ -38,7 +37,7 @@ defmodule ExPhil.Native.Mamba.Automatic do
           {:error, Error.new(:internal, "", "the choice of a backend failed: #{inspect(reason)}")}
       end
     else
-      with {:ok, model} <- load.(:auto, device), do: {:ok, chosen(model, :only_host)}
+      with {:ok, policy} <- load.(:auto, device), do: {:ok, chosen(policy, :only_host)}
     end
   end
 
@@ -58,11 +57,11 @@ defmodule ExPhil.Native.Mamba.Automatic do
     {:ok, chosen(if(name == :cuda, do: cuda, else: host), measured)}
   end
 
-  defp chosen(%Model{} = model, choice), do: %{model | info: %{model.info | choice: choice}}
+  defp chosen(%Policy{} = policy, choice), do: %{policy | info: %{policy.info | choice: choice}}
 
   # The name of the faster backend, and what was measured on each. A backend that fails is not taken.
-  defp measure(models) do
-    players = for {name, model} <- models, do: {name, player(name, model)}
+  defp measure(policies) do
+    players = for {name, policy} <- policies, do: {name, player(name, policy)}
     paced = paced(players)
 
     measured =
@@ -76,13 +75,11 @@ defmodule ExPhil.Native.Mamba.Automatic do
     {:failed, :host, error} -> {:cuda, %{cuda: nil, host: error}}
   end
 
-  # A function that plays a frame and returns its microseconds. The session is the kind that Policy.new_session/2 makes by
-  # default: with the window that the policy was trained on, where that is known.
-  defp player(name, model) do
-    options = if model.info.window, do: [window: model.info.window], else: []
-    obs = :binary.copy(<<0.0::float-32-little>>, model.info.d_input)
+  # A function that plays a frame and returns its microseconds.
+  defp player(name, policy) do
+    obs = :binary.copy(<<0.0::float-32-little>>, policy.info.d_input)
 
-    case Mamba.new_session(model, options) do
+    case Policy.new_session(policy) do
       {:ok, session} -> fn -> timed(name, session, obs) end
       {:error, error} -> throw({:failed, name, error})
     end

@@ -1,4 +1,4 @@
-defmodule ExPhil.Native.Mamba.ArmedTest do
+defmodule ExPhil.Native.Policy.ArmedTest do
   # Sessions whose frames are launched before their observations are there (latency: :armed): the same bits, and errors where that
   # cannot be had. Without a GPU in a VM of its own over the fake driver, whose simple step waits as the kernel does. How much faster
   # a frame becomes is for bench/paced.exs.
@@ -8,32 +8,32 @@ defmodule ExPhil.Native.Mamba.ArmedTest do
   alias ExPhil.Native.TestSupport.FakeCuda
 
   test "the CPU backend has no armed sessions" do
-    model = Mamba.load!(Policies.checkpoint(), backend: :host)
+    model = Policy.load!(Policies.checkpoint(), backend: :host)
 
     assert {:error, %Error{kind: :unsupported, argument: ":latency"} = error} =
-             Mamba.new_session(model, latency: :armed)
+             Policy.new_session(model, latency: :armed)
 
     assert Exception.message(error) =~ "CPU backend"
-    assert {:ok, _} = Mamba.new_session(model, latency: :plain)
+    assert {:ok, _} = Policy.new_session(model, latency: :plain)
   end
 
   backend_test "bad latencies are errors, and a window excludes armed frames", %{backend: backend} do
-    model = Mamba.load!(Policies.checkpoint(), backend: backend)
+    model = Policy.load!(Policies.checkpoint(), backend: backend)
 
     for bad <- [:fast, true, "armed", 1] do
       assert {:error, %Error{kind: :invalid_argument, argument: ":latency"}} =
-               Mamba.new_session(model, latency: bad)
+               Policy.new_session(model, latency: bad)
     end
 
     assert {:error, %Error{kind: :unsupported, argument: ":latency"} = error} =
-             Mamba.new_session(model, window: 3, latency: :armed)
+             Policy.new_session(model, window: 3, latency: :armed)
 
     assert Exception.message(error) =~ "window"
-    assert_raise Error, fn -> Mamba.new_session!(model, window: 3, latency: :armed) end
+    assert_raise Error, fn -> Policy.new_session!(model, window: 3, latency: :armed) end
   end
 
   @prelude """
-  right = fn session, answers -> {answers == outs, Mamba.export_state!(session) == state} end
+  right = fn session, answers -> {answers == outs, Policy.export_state!(session) == state} end
   """
 
   defp run(code, variables \\ []), do: FakeCuda.play(60, @prelude <> code, variables)
@@ -43,13 +43,13 @@ defmodule ExPhil.Native.Mamba.ArmedTest do
     output =
       run("""
       for pause <- [0, 1, 5] do
-        session = Mamba.new_session!(model, latency: :armed, history: 4)
-        answers = for frame <- frames, do: (if pause > 0, do: Process.sleep(pause); Mamba.step!(session, frame))
+        session = Policy.new_session!(model, latency: :armed, history: 4)
+        answers = for frame <- frames, do: (if pause > 0, do: Process.sleep(pause); Policy.step!(session, frame))
         IO.inspect(right.(session, answers))
       end
-      session = Mamba.new_session!(model, latency: :armed)
+      session = Policy.new_session!(model, latency: :armed)
       clock = Clock.start!(200, warm: session)
-      answers = for frame <- frames, do: (Clock.wait(clock); Mamba.step!(session, frame))
+      answers = for frame <- frames, do: (Clock.wait(clock); Policy.step!(session, frame))
       IO.inspect(right.(session, answers))
       """)
 
@@ -62,13 +62,13 @@ defmodule ExPhil.Native.Mamba.ArmedTest do
       run("""
       for _ <- 1..20 do
         Task.await(Task.async(fn ->
-          session = Mamba.new_session!(Mamba.load!(path, backend: :cuda), latency: :armed)
-          for frame <- frames, do: Mamba.step!(session, frame)
+          session = Policy.new_session!(Policy.load!(path, backend: :cuda), latency: :armed)
+          for frame <- frames, do: Policy.step!(session, frame)
         end), :infinity)
         :erlang.garbage_collect()
       end
-      session = Mamba.new_session!(model, latency: :armed)
-      IO.inspect(right.(session, for(frame <- frames, do: Mamba.step!(session, frame))))
+      session = Policy.new_session!(model, latency: :armed)
+      IO.inspect(right.(session, for(frame <- frames, do: Policy.step!(session, frame))))
       """)
 
     assert output == "{true, true}\n"
@@ -79,7 +79,7 @@ defmodule ExPhil.Native.Mamba.ArmedTest do
     output =
       run(
         """
-        {:error, error} = Mamba.new_session(model, latency: :armed)
+        {:error, error} = Policy.new_session(model, latency: :armed)
         IO.puts(inspect(error.kind) <> " " <> Exception.message(error))
         """,
         [{"FAKE_CUDA_CAPABILITY", "80"}]
@@ -98,21 +98,21 @@ defmodule ExPhil.Native.Mamba.ArmedTest do
   # The same on a device, where it has them.
   @tag :gpu
   test "armed sessions on a GPU answer as plain ones, beside other calls of the library" do
-    model = Mamba.load!(Policies.checkpoint(), backend: :cuda)
+    model = Policy.load!(Policies.checkpoint(), backend: :cuda)
     frames = frames(model, 2000)
-    plain = Mamba.new_session!(model)
-    expected = for frame <- frames, do: Mamba.step!(plain, frame)
+    plain = Policy.new_session!(model)
+    expected = for frame <- frames, do: Policy.step!(plain, frame)
 
-    case Mamba.new_session(model, latency: :armed, history: 7) do
+    case Policy.new_session(model, latency: :armed, history: 7) do
       {:ok, session} ->
         others =
           for _ <- 1..2 do
             Task.async(fn ->
               for _ <- 1..20 do
-                other = Mamba.new_session!(model, latency: :armed)
-                for frame <- Enum.take(frames, 50), do: Mamba.step!(other, frame)
+                other = Policy.new_session!(model, latency: :armed)
+                for frame <- Enum.take(frames, 50), do: Policy.step!(other, frame)
 
-                Mamba.window!(
+                Policy.window!(
                   model,
                   {:f32, {1, 5, model.info.d_input}, frames |> Enum.take(5) |> Enum.join()}
                 )
@@ -120,20 +120,20 @@ defmodule ExPhil.Native.Mamba.ArmedTest do
             end)
           end
 
-        assert for(frame <- frames, do: Mamba.step!(session, frame)) == expected
+        assert for(frame <- frames, do: Policy.step!(session, frame)) == expected
 
-        assert Mamba.resimulate!(session, 7, frames |> Enum.take(-7) |> Enum.join()) ==
+        assert Policy.resimulate!(session, 7, frames |> Enum.take(-7) |> Enum.join()) ==
                  expected |> Enum.take(-7) |> Enum.join()
 
-        assert Mamba.export_state!(session) == Mamba.export_state!(plain)
+        assert Policy.export_state!(session) == Policy.export_state!(plain)
         Task.await_many(others, :infinity)
 
-        clocked = Mamba.new_session!(model, latency: :armed)
+        clocked = Policy.new_session!(model, latency: :armed)
         clock = Clock.start!(200, warm: clocked)
 
         for {frame, answer} <- frames |> Enum.zip(expected) |> Enum.take(100) do
           Clock.wait(clock)
-          assert Mamba.step!(clocked, frame) == answer
+          assert Policy.step!(clocked, frame) == answer
         end
 
       {:error, error} ->
@@ -148,10 +148,10 @@ defmodule ExPhil.Native.Mamba.ArmedTest do
       policy = Policy.load!(path, backend: :host)
 
       assert {:error, %Error{argument: ":latency"}} =
-               Policy.new_session(policy, mode: :carried, latency: :armed)
+               Policy.new_session(policy, window: :none, latency: :armed)
 
       assert {:error, %Error{argument: ":latency"}} =
-               Policy.new_session(policy, mode: :carried, latency: :soon)
+               Policy.new_session(policy, window: :none, latency: :soon)
     end
   end
 end

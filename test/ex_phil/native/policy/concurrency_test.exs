@@ -1,9 +1,9 @@
-defmodule ExPhil.Native.Mamba.ConcurrencyTest do
+defmodule ExPhil.Native.Policy.ConcurrencyTest do
   # Models, sessions and snapshots shared between processes, dropped under load, and collected.
   use ExPhil.Native.TestSupport.BackendCase
 
   setup context do
-    model = Mamba.load!(Policies.checkpoint(), backend: context[:backend] || :host)
+    model = Policy.load!(Policies.checkpoint(), backend: context[:backend] || :host)
     {:ok, model: model, frames: Policies.frames(64)}
   end
 
@@ -13,29 +13,31 @@ defmodule ExPhil.Native.Mamba.ConcurrencyTest do
   backend_test "one session shared by 8 processes answers every frame once", %{model: model} do
     # All send the same frame, so the n-th answer does not depend on which process requests it.
     {:f32, _, obs} = Policies.frames(1)
-    alone = Mamba.new_session!(model)
-    expected = for _ <- 1..400, do: Mamba.step!(alone, obs)
-    shared = Mamba.new_session!(model)
-    answers = in_parallel(8, fn _ -> for _ <- 1..50, do: Mamba.step!(shared, obs) end)
+    alone = Policy.new_session!(model)
+    expected = for _ <- 1..400, do: Policy.step!(alone, obs)
+    shared = Policy.new_session!(model)
+    answers = in_parallel(8, fn _ -> for _ <- 1..50, do: Policy.step!(shared, obs) end)
     assert answers |> List.flatten() |> Enum.sort() == Enum.sort(expected)
-    assert Mamba.export_state!(shared) == Mamba.export_state!(alone)
+    assert Policy.export_state!(shared) == Policy.export_state!(alone)
     # In each process the answers are in the session's order.
     order = expected |> Enum.with_index() |> Map.new()
     if map_size(order) == 400, do: for(list <- answers, do: assert(list == Enum.sort_by(list, &order[&1])))
   end
 
   backend_test "sessions in 8 processes do not affect each other", %{model: model, frames: frames} do
-    expected = Mamba.prefill!(Mamba.new_session!(model), frames)
-    alone = Mamba.new_session!(model)
-    steps = for i <- 0..63, do: Mamba.step!(alone, row(frames, i))
+    expected = Policy.prefill!(Policy.new_session!(model), frames)
+    alone = Policy.new_session!(model)
+    steps = for i <- 0..63, do: Policy.step!(alone, row(frames, i))
 
     results =
       in_parallel(8, fn i ->
         if rem(i, 2) == 0 do
-          for(_ <- 1..20, do: Mamba.prefill!(Mamba.new_session!(model), frames)) |> Enum.uniq() == [expected]
+          for(_ <- 1..20, do: Policy.prefill!(Policy.new_session!(model), frames)) |> Enum.uniq() == [
+            expected
+          ]
         else
-          session = Mamba.new_session!(model)
-          for(i <- 0..63, do: Mamba.step!(session, row(frames, i))) == steps
+          session = Policy.new_session!(model)
+          for(i <- 0..63, do: Policy.step!(session, row(frames, i))) == steps
         end
       end)
 
@@ -43,58 +45,58 @@ defmodule ExPhil.Native.Mamba.ConcurrencyTest do
   end
 
   backend_test "overlapping batches in any order neither deadlock nor mix", %{model: model} do
-    sessions = for _ <- 1..6, do: Mamba.new_session!(model)
+    sessions = for _ <- 1..6, do: Policy.new_session!(model)
     {:f32, _, obs} = Policies.frames(1)
 
     in_parallel(8, fn i ->
       for round <- 1..30 do
         chosen = sessions |> Enum.shuffle() |> Enum.take(1 + rem(i + round, 6))
-        outs = Mamba.step_batch!(chosen, :binary.copy(obs, length(chosen)))
+        outs = Policy.step_batch!(chosen, :binary.copy(obs, length(chosen)))
         assert byte_size(outs) == 28 * length(chosen)
       end
     end)
 
     # Each session stepped the same frame some number of times, so its state is in this list.
-    line = Mamba.new_session!(model)
+    line = Policy.new_session!(model)
 
     states =
       for _ <- 0..240, into: MapSet.new() do
-        state = Mamba.export_state!(line)
-        Mamba.step!(line, obs)
+        state = Policy.export_state!(line)
+        Policy.step!(line, obs)
         state
       end
 
-    for session <- sessions, do: assert(MapSet.member?(states, Mamba.export_state!(session)))
+    for session <- sessions, do: assert(MapSet.member?(states, Policy.export_state!(session)))
   end
 
   backend_test "a snapshot outlives its session and its model's name", %{frames: frames, backend: backend} do
     snapshot =
       Task.await(
         Task.async(fn ->
-          model = Mamba.load!(Policies.checkpoint(), backend: backend)
-          Mamba.snapshot!(Mamba.new_session!(model, warm_start: rows(frames, 0, 10)))
+          model = Policy.load!(Policies.checkpoint(), backend: backend)
+          Policy.snapshot!(Policy.new_session!(model, warm_start: rows(frames, 0, 10)))
         end),
         :infinity
       )
 
     :erlang.garbage_collect()
-    session = Mamba.new_session!(snapshot.model)
-    Mamba.step!(session, row(frames, 0))
-    Mamba.restore!(session, snapshot)
-    expected = Mamba.new_session!(snapshot.model, warm_start: rows(frames, 0, 10))
-    assert Mamba.step!(session, row(frames, 10)) == Mamba.step!(expected, row(frames, 10))
+    session = Policy.new_session!(snapshot.policy)
+    Policy.step!(session, row(frames, 0))
+    Policy.restore!(session, snapshot)
+    expected = Policy.new_session!(snapshot.policy, warm_start: rows(frames, 0, 10))
+    assert Policy.step!(session, row(frames, 10)) == Policy.step!(expected, row(frames, 10))
   end
 
   backend_test "sessions dropped under load are freed", %{model: model, frames: frames} do
-    session = Mamba.new_session!(model)
-    keep = Mamba.snapshot!(session)
-    before = Mamba.info(model).resident_bytes
+    session = Policy.new_session!(model)
+    keep = Policy.snapshot!(session)
+    before = Policy.info!(model).resident_bytes
 
     in_parallel(4, fn _ ->
       for round <- 1..300 do
-        dropped = Mamba.new_session!(model)
-        Mamba.step!(dropped, row(frames, rem(round, 64)))
-        Mamba.snapshot!(dropped)
+        dropped = Policy.new_session!(model)
+        Policy.step!(dropped, row(frames, rem(round, 64)))
+        Policy.snapshot!(dropped)
         if rem(round, 50) == 0, do: :erlang.garbage_collect()
       end
     end)
@@ -102,15 +104,15 @@ defmodule ExPhil.Native.Mamba.ConcurrencyTest do
     # 1,200 sessions and 1,200 snapshots were created and dropped: at most a pool's worth of states is still held.
     state = 4 * 2 * (40 * 5 + 40 * 3)
     await_freed(model, before + 1200 * state)
-    assert Mamba.restore!(session, keep) == session
-    assert Mamba.export_state!(session) == Mamba.export_state!(Mamba.new_session!(model))
+    assert Policy.restore!(session, keep) == session
+    assert Policy.export_state!(session) == Policy.export_state!(Policy.new_session!(model))
   end
 
   # Returns once fewer bytes are resident; what is never freed is the suite's limit of time.
   defp await_freed(model, bytes) do
     :erlang.garbage_collect()
 
-    if Mamba.info(model).resident_bytes >= bytes do
+    if Policy.info!(model).resident_bytes >= bytes do
       Process.sleep(10)
       await_freed(model, bytes)
     end
@@ -120,19 +122,19 @@ defmodule ExPhil.Native.Mamba.ConcurrencyTest do
     model: model,
     frames: frames
   } do
-    session = Mamba.new_session!(model)
+    session = Policy.new_session!(model)
     {:f32, _, many} = frames
     many = :binary.copy(many, 20)
 
     for _ <- 1..30 do
-      pid = spawn(fn -> for _ <- 1..1000, do: Mamba.prefill!(session, many) end)
+      pid = spawn(fn -> for _ <- 1..1000, do: Policy.prefill!(session, many) end)
       Process.sleep(:rand.uniform(5))
       Process.exit(pid, :kill)
     end
 
-    fresh = Mamba.new_session!(model)
-    Mamba.import_state!(session, Mamba.export_state!(fresh))
-    assert Mamba.step!(session, row(frames, 0)) == Mamba.step!(fresh, row(frames, 0))
+    fresh = Policy.new_session!(model)
+    Policy.import_state!(session, Policy.export_state!(fresh))
+    assert Policy.step!(session, row(frames, 0)) == Policy.step!(fresh, row(frames, 0))
   end
 
   backend_test "scans of many sizes at once", %{backend: backend} do

@@ -1,0 +1,70 @@
+defmodule ExPhil.Native.Policy.Loading do
+  @moduledoc false
+  # The options of Policy.load/2 as the map that the library takes (LoadRequest in c_src/nif/policy_options.hpp), and what
+  # Policy.info/1 says.
+
+  alias ExPhil.Native.{Device, Error, Options}
+
+  @load_options [:backend, :device, :precision, :max_sessions, :norm_epsilon, :check_finite] ++
+                  [:dialect, :window, :chunk_size, :dt]
+  @precisions [:f32, :bf16, :f16, :int8]
+  @dialects [:state_spaces, :edifice_mamba, :edifice_mamba_ssd]
+
+  @doc "The backend, the device and the options that NIF.load_policy takes."
+  @spec options(term()) :: {:ok, {atom(), non_neg_integer(), map()}} | {:error, Error.t()}
+  def options(options), do: Options.read(options, @load_options, &read/1)
+
+  defp read(options) do
+    native = %{
+      precision: Options.one_of(options, :precision, @precisions),
+      max_sessions: Options.positive_integer(options, :max_sessions, 1024),
+      norm_epsilon: Options.positive_float(options, :norm_epsilon, nil),
+      check_finite: Options.boolean(options, :check_finite, true),
+      window: Options.optional_positive_integer(options, :window),
+      trunk: trunk(options)
+    }
+
+    {backend, device} = Options.place(options)
+    {backend, device, native}
+  end
+
+  # The options that some trunks have.
+  defp trunk(options) do
+    for {name, value} <- [
+          dialect: if(options[:dialect] != nil, do: Options.one_of(options, :dialect, @dialects)),
+          dt: if(options[:dt] != nil, do: Options.one_of(options, :dt, [:mean, :per_channel])),
+          chunk_size: Options.optional_positive_integer(options, :chunk_size)
+        ],
+        value != nil,
+        into: %{},
+        do: {name, value}
+  end
+
+  defp group(%{name: name, first: first, count: count, binary: binary}) do
+    range = first..(first + count - 1)
+    if binary, do: {name, range, :binary}, else: {name, range}
+  end
+
+  @doc "The fields of Policy.info/1 from those of NIF.policy_info, and how the backend was chosen."
+  @spec info(map(), ExPhil.Native.Policy.choice()) :: ExPhil.Native.Policy.info()
+  def info(info, choice) do
+    fingerprint =
+      info.fingerprint |> Integer.to_string(16) |> String.downcase() |> String.pad_leading(16, "0")
+
+    device = struct!(Device, info.device)
+    {facts, info} = Map.pop!(info, :facts)
+
+    groups = Enum.map(info.groups, &group/1)
+
+    info
+    |> Map.merge(facts)
+    |> Map.merge(%{
+      window: if(info.window > 0, do: info.window),
+      groups: groups,
+      fingerprint: fingerprint,
+      device: device,
+      backend: device.backend,
+      choice: choice
+    })
+  end
+end
