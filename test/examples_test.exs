@@ -3,7 +3,13 @@ defmodule ExPhil.Native.ExamplesTest do
   use ExUnit.Case
   import ExUnit.CaptureIO
 
-  defp run(name), do: capture_io(fn -> Code.eval_file(Path.join([File.cwd!(), "examples", name])) end)
+  defp run(name, argv \\ []) do
+    given = System.argv()
+    System.argv(argv)
+    capture_io(fn -> Code.eval_file(Path.join([File.cwd!(), "examples", name])) end)
+  after
+    System.argv(given)
+  end
 
   test "scan.exs: scan and step agree" do
     assert [_, difference] = Regex.run(~r/scan and step agree to (\S+)/, run("scan.exs"))
@@ -29,8 +35,38 @@ defmodule ExPhil.Native.ExamplesTest do
     assert output =~ ~r/game: 120 frames, \d+ actions/
   end
 
+  @tag :tmp_dir
+  test "chaser.exs: a short training runs, learns, and gives a policy that plays from its file", %{
+    tmp_dir: folder
+  } do
+    short = ~w(--rounds 3 --steps 60 --episodes 32 --batch 8 --no-live --seed 1 --out) ++ [folder]
+    output = run("chaser.exs", short)
+    assert output =~ "saved and loaded again: the same bits: true"
+
+    # With a memory, then without.
+    losses =
+      for [_, first, last] <- Regex.scan(~r/first step (\S+), mean of the last 20 (\S+)/, output),
+          do: {first, last}
+
+    assert [{first, last}, {first_without, last_without}] = losses
+    assert String.to_float(last) < 0.9 * String.to_float(first)
+    assert String.to_float(last_without) < String.to_float(first_without)
+    assert String.to_float(last) < String.to_float(last_without)
+    policy = ExPhil.Native.Policy.load!(Path.join(folder, "policy.safetensors"), backend: :host)
+    assert ExPhil.Native.Policy.info!(policy).groups == [x: 0..6, y: 7..13]
+
+    assert ["policy,step,on_target" | lines] =
+             folder |> Path.join("score.csv") |> File.read!() |> String.split("\n", trim: true)
+
+    assert length(lines) == 8
+
+    assert folder |> Path.join("loss.csv") |> File.read!() |> String.split("\n", trim: true) |> length() ==
+             181
+  end
+
   test "every example has a test here" do
     assert Enum.sort(Path.wildcard("examples/*.exs") |> Enum.map(&Path.basename/1)) == [
+             "chaser.exs",
              "imitate.exs",
              "real_time_loop.exs",
              "rollback.exs",

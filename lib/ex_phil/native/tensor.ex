@@ -82,14 +82,14 @@ defmodule ExPhil.Native.Tensor do
   defp flat(other, _dims),
     do: raise(Error.invalid("list", "lists of numbers, those of an axis as long as each other", other))
 
-  # The same number again where the type holds it, so that none is stored as another one by mistake.
+  # A number that the type does not hold is not stored as another one.
   defp element!(v, :s32) when v in -0x80000000..0x7FFFFFFF, do: <<v::signed-32-little>>
   defp element!(v, :s64) when v in -0x8000000000000000..0x7FFFFFFFFFFFFFFF, do: <<v::signed-64-little>>
 
   defp element!(v, type) when type in [:f64, :f32, :f16, :bf16] do
-    float!(v, type)
+    with :error <- float(v, type), do: not_held(v, type)
   rescue
-    # A number that is too large for the type.
+    # Where a number is too large the VM raises, or gives an infinity, which no pattern of a float matches.
     ArgumentError -> not_held(v, type)
     ArithmeticError -> not_held(v, type)
   end
@@ -98,16 +98,21 @@ defmodule ExPhil.Native.Tensor do
 
   defp not_held(v, type), do: raise(Error.invalid("list", "of numbers that #{type} holds", v))
 
-  defp float!(v, :f64), do: <<v::float-64-little>>
-  defp float!(v, :f32), do: <<v::float-32-little>>
-  defp float!(v, :f16), do: <<v::float-16-little>>
+  defp float(v, :f64), do: finite(<<v::float-64>>)
+  defp float(v, :f32), do: finite(<<v::float-32>>)
+  defp float(v, :f16), do: finite(<<v::float-16>>)
 
   # The upper half of f32, rounded to the nearest, to even where two are as near.
-  defp float!(v, :bf16) do
+  defp float(v, :bf16) do
     <<bits::32>> = <<v::float-32>>
     upper = (bits + 0x7FFF + (bits >>> 16 &&& 1)) >>> 16
-    if (upper &&& 0x7FFF) == 0x7F80, do: raise(ArithmeticError), else: <<upper::16-little>>
+    if (upper &&& 0x7FFF) >= 0x7F80, do: :error, else: <<upper::16-little>>
   end
+
+  defp finite(<<v::float-64>>), do: <<v::float-64-little>>
+  defp finite(<<v::float-32>>), do: <<v::float-32-little>>
+  defp finite(<<v::float-16>>), do: <<v::float-16-little>>
+  defp finite(_infinite), do: :error
 
   @doc """
   The numbers of a tensor as lists, one for each axis: the inverse of `from_list/2`. What is not finite is `:nan`, `:infinity` or

@@ -26,8 +26,8 @@ defmodule ExPhil.Native.Trainer do
 
   use ExPhil.Native.Raising
 
-  alias ExPhil.Native.{AdamW, Error, Loss, Options, Policy, Safetensors}
-  alias ExPhil.Native.Trainer.{Curve, Data, Progress, Schedule, Store}
+  alias ExPhil.Native.{AdamW, Error, Loss, Options, Policy}
+  alias ExPhil.Native.Trainer.{Curve, Data, Run, Schedule, Store}
 
   @enforce_keys [:policy, :weights, :optimiser, :options]
   defstruct [:policy, :weights, :optimiser, :options, history: [], evaluations: []]
@@ -143,30 +143,10 @@ defmodule ExPhil.Native.Trainer do
   fallible step(trainer :: t(), sequences :: [sequence()]) :: t()
 
   def step(%__MODULE__{options: options} = trainer, sequences) do
-    safely(fn -> take_step(trainer, sequences |> Data.read!("sequences", options) |> Data.all()) end)
+    safely(fn -> Run.step(trainer, sequences |> Data.read!("sequences", options) |> Data.all()) end)
   end
 
   def step(other, _sequences), do: not_a_trainer(other)
-
-  # Nothing is changed where anything of it fails: the policy is updated last.
-  defp take_step(trainer, {frames, targets, mask}) do
-    loss = compute_loss(trainer, Policy.forward!(trainer.policy, frames), targets, mask)
-    gradients = Policy.grad!(trainer.policy, frames, loss.d_outs)
-    number = steps(trainer) + 1
-    rate = learning_rate(trainer, number)
-
-    {weights, optimiser, norm} =
-      AdamW.step(trainer.optimiser, trainer.weights, gradients, learning_rate: rate)
-
-    policy = Policy.update!(trainer.policy, weights)
-    history = [{number, loss.loss, rate, norm} | trainer.history]
-    %{trainer | policy: policy, weights: weights, optimiser: optimiser, history: history}
-  end
-
-  defp compute_loss(%{options: %{loss: {:cross_entropy, groups, _columns}}}, outs, targets, mask),
-    do: Loss.cross_entropy(outs, targets, groups, mask: mask)
-
-  defp compute_loss(_trainer, outs, targets, mask), do: Loss.mean_squared_error(outs, targets, mask: mask)
 
   @doc """
   Takes `:steps` steps, each on a batch drawn from the sequences. Returns the trainer.
@@ -185,80 +165,10 @@ defmodule ExPhil.Native.Trainer do
   def fit(trainer, sequences, options \\ [])
 
   def fit(%__MODULE__{} = trainer, sequences, options) do
-    safely(fn ->
-      known = [:steps, :held_out, :evaluate_every, :progress, :csv, :svg, :checkpoint, :checkpoint_every]
-      run = Options.read!(options, known, &fit_options(&1, trainer))
-      data = Data.read!(sequences, "sequences", trainer.options)
-      first = steps(trainer)
-      progress = Progress.start(run.progress, run.steps)
-      numbers = Enum.take(Stream.iterate(1, &(&1 + 1)), run.steps)
-      trained = Enum.reduce(numbers, trainer, &fit_step(&2, &1, first, data, run, progress))
-      Progress.stop(progress)
-      write_curves(trained, run)
-      trained
-    end)
+    safely(fn -> Run.fit(trainer, sequences, options) end)
   end
 
   def fit(other, _sequences, _options), do: not_a_trainer(other)
-
-  defp fit_options(options, trainer) do
-    steps =
-      case options[:steps] do
-        0 -> 0
-        _ -> Options.positive_integer(options, :steps, nil)
-      end
-
-    tenth = max(div(steps, 10), 1)
-    if options[:svg], do: Curve.require_gnuplot!()
-
-    %{
-      steps: steps,
-      held_out: options[:held_out] && Data.read!(options[:held_out], ":held_out", trainer.options),
-      evaluate_every: Options.positive_integer(options, :evaluate_every, tenth),
-      progress: Options.boolean(options, :progress, true),
-      csv: path!(options, :csv),
-      svg: path!(options, :svg),
-      checkpoint: path!(options, :checkpoint),
-      checkpoint_every: Options.positive_integer(options, :checkpoint_every, tenth)
-    }
-  end
-
-  defp path!(options, name) do
-    path = options[name]
-
-    case path == nil || Safetensors.check_path(path, inspect(name)) do
-      {:error, error} -> raise error
-      _ -> path
-    end
-  end
-
-  defp fit_step(trainer, number, first, data, run, progress) do
-    trainer = take_step(trainer, Data.draw(data, trainer.options, first + number))
-    due? = &(rem(number, &1) == 0 or number == run.steps)
-
-    trainer =
-      if run.held_out != nil and due?.(run.evaluate_every), do: note_held_out(trainer, run), else: trainer
-
-    if run.checkpoint != nil and due?.(run.checkpoint_every), do: write!(save(trainer, run.checkpoint))
-    Progress.show(progress, number, trainer)
-    trainer
-  end
-
-  defp note_held_out(trainer, run) do
-    loss = held_out_loss(trainer, run.held_out).loss
-    trainer = %{trainer | evaluations: [{steps(trainer), loss} | trainer.evaluations]}
-    write_curves(trainer, run)
-    trainer
-  end
-
-  defp write_curves(trainer, run) do
-    if run.csv, do: Curve.write!(run.csv, ":csv", csv(trainer))
-    if run.svg && trainer.history != [], do: Curve.write!(run.svg, ":svg", write!(svg(trainer)))
-  end
-
-  defp write!(:ok), do: :ok
-  defp write!({:ok, value}), do: value
-  defp write!({:error, error}), do: raise(error)
 
   @doc """
   The loss on sequences, without a step: `%{loss: float}`, and for `:cross_entropy` also `losses` and `correct` of each group, as in
@@ -269,27 +179,11 @@ defmodule ExPhil.Native.Trainer do
 
   def evaluate(%__MODULE__{} = trainer, sequences) do
     safely(fn ->
-      trainer |> held_out_loss(Data.read!(sequences, "sequences", trainer.options)) |> Map.delete(:d_outs)
+      trainer |> Run.held_out_loss(Data.read!(sequences, "sequences", trainer.options)) |> Map.delete(:d_outs)
     end)
   end
 
   def evaluate(other, _sequences), do: not_a_trainer(other)
-
-  # All outputs are gathered, so that the loss is one mean over all frames.
-  defp held_out_loss(trainer, data) do
-    {outs, targets, masks} =
-      data
-      |> Data.pieces(trainer.options)
-      |> Enum.chunk_every(trainer.options.batch)
-      |> Enum.map(fn pieces ->
-        {frames, _targets, _mask} = Data.batch(pieces, data)
-        {:f32, _shape, outs} = Policy.forward!(trainer.policy, frames)
-        {Data.unpad(outs, pieces, trainer.options.d_output), pieces}
-      end)
-      |> Data.gather(data, trainer.options.d_output)
-
-    compute_loss(trainer, outs, targets, masks)
-  end
 
   @doc """
   Writes the trainer as a file for `restore/2`: weights, the optimiser's state, history and evaluations. The file is complete or

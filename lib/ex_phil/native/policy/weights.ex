@@ -49,7 +49,7 @@ defmodule ExPhil.Native.Policy.Weights do
   @spec initial(term(), term()) :: {:ok, {map(), keyword()}} | {:error, Error.t()}
   def initial(trunk, options) when is_atom(trunk) do
     with {:ok, {sizes, seed, load}} <- Options.read([], [], fn [] -> read_initial(options) end),
-         {:ok, tensors} <- Queue.run(&NIF.initial_weights(trunk, sizes, seed, &1)) do
+         {:ok, tensors} <- Queue.run(&NIF.initial_weights(trunk, Map.new(sizes), seed, &1)) do
       {:ok, {Map.new(tensors), load}}
     else
       {:error, %Error{}} = error -> error
