@@ -27,11 +27,11 @@ struct Shape {
   std::int64_t batch, seq, dim, state;
   double must, aim;
 };
-const Shape kShapes[] = {{32, 60, 512, 16, 68, 17},
-                         {1, 1024, 256, 16, 20, 10},
-                         {8, 1024, 512, 16, 110, 62},
-                         {8, 2048, 1536, 16, 600, 370},
-                         {1, 65536, 1536, 16, 2600, 1500}};
+const Shape kShapes[] = {{32, 60, 512, 16, 68, 30},
+                         {1, 1024, 256, 16, 20, 15},
+                         {8, 1024, 512, 16, 110, 90},
+                         {8, 2048, 1536, 16, 600, 480},
+                         {1, 65536, 1536, 16, 2600, 2100}};
 
 ScanShape gradient_kind(const Shape& s, Dtype dtype, bool everything) {
   ScanShape p = kind_of(s.batch, s.seq, s.dim, s.state, Discretization::zoh, dtype);

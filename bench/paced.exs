@@ -1,5 +1,5 @@
-# What a game sees: one frame once every 16.67 ms, in turns in one run: plain, paced (`Policy.pace/2`), warmed
-# (`Clock.start(60, warm: session)`: the process that steps makes a scratch step itself and polls until the tick), and on
+# What a game sees: one frame once every 16.67 ms, in turns in one run: plain, paced (a session with `fps: 60`, and a clock that
+# is not its own), warmed (`Clock.start(session)`, which on CUDA prepares the process that steps), and on
 # CUDA armed (the same clock with `latency: :armed`, whose steps are launched before the tick).
 #
 #   mix run bench/paced.exs [cuda|host] [f32] [bf16] [f16] [int8] [SECONDS] [POLICY]
@@ -17,9 +17,9 @@ defmodule Paced do
   @turn 2 * @fps
 
   # Frames of one turn: the latencies in microseconds, without the first ten, in which the pace learns the rhythm.
-  # `options` are those of the clock.
-  def turn(call, obs, frames \\ @turn, options \\ []) do
-    {:ok, clock} = Clock.start(@fps, options)
+  # The clock is that of `fps_or_session`.
+  def turn(call, obs, frames \\ @turn, fps_or_session \\ @fps) do
+    {:ok, clock} = Clock.start(fps_or_session)
 
     latencies =
       for frame <- 1..(frames + 10) do
@@ -117,6 +117,7 @@ obs = List.to_tuple(for seed <- 1..32, do: BenchSupport.floats(model.info.d_inpu
 {:f32, {_, width}, bytes} = Safetensors.read!(BenchSupport.shared("exphil/frames600.safetensors"))["obs"]
 frames = List.to_tuple(for <<frame::binary-size(width * 4) <- bytes>>, do: frame)
 
+options = %{plain: [], paced: [fps: 60], warmed: [fps: 60], armed: [fps: 60, latency: :armed]}
 kinds = [:plain, :paced, :warmed] ++ if(backend == :cuda, do: [:armed], else: [])
 
 stepping =
@@ -128,22 +129,15 @@ acting = {&Policy.act/2, frames, &Policy.new_session!(policy, [window: :none] ++
 
 rows =
   for {name, {call, inputs, new}} <- stepping ++ [{"act", acting}], kind <- kinds do
-    session = new.(if kind == :armed, do: [latency: :armed], else: [])
+    session = new.(Map.fetch!(options, kind))
     for frame <- 1..300, do: {:ok, _} = call.(session, elem(inputs, rem(frame, 32)))
     {"#{name}, #{kind}", &call.(session, &1), inputs, session, kind}
   end
 
 turns =
   for _ <- 1..max(1, div(seconds, 2)), {name, call, inputs, session, kind} <- rows do
-    {:ok, _} = Policy.pace(session, if(kind == :paced, do: 60))
-
-    measured =
-      Paced.measured(fn ->
-        Paced.turn(call, inputs, 120, if(kind in [:warmed, :armed], do: [warm: session], else: []))
-      end)
-
-    {:ok, _} = Policy.pace(session, nil)
-    {name, measured}
+    clock = if kind in [:warmed, :armed], do: session, else: 60
+    {name, Paced.measured(fn -> Paced.turn(call, inputs, 120, clock) end)}
   end
 
 medians =

@@ -3,6 +3,7 @@
 #     mix run examples/chaser.exs                       # with a memory, then without one: some minutes on two cores
 #     mix run examples/chaser.exs --rounds 4 --steps 50 --no-compare --no-live
 #     mix run examples/chaser.exs --backend cuda --out /tmp/chaser
+#     mix run examples/chaser.exs --play tmp/chaser/policy.safetensors
 #
 # The world: a target moves in straight lines in a square and bounces off its walls. The chaser chooses one of seven velocities
 # an axis, 60 times a second. Its radar shows the target for 3 frames of every 45: most of the time it must know from
@@ -75,7 +76,7 @@ defmodule Chaser do
   def run(argv) do
     switches =
       [rounds: :integer, steps: :integer, seed: :integer, backend: :string, out: :string] ++
-        [compare: :boolean, live: :boolean, episodes: :integer, batch: :integer]
+        [compare: :boolean, play: :string, live: :boolean, episodes: :integer, batch: :integer]
 
     {given, _, _} = OptionParser.parse(argv, strict: switches)
 
@@ -88,6 +89,7 @@ defmodule Chaser do
           backend: "host",
           out: "tmp/chaser",
           compare: true,
+          play: nil,
           live: true,
           episodes: 256,
           batch: 16
@@ -95,19 +97,26 @@ defmodule Chaser do
         Map.new(given)
       )
 
-    File.mkdir_p!(options.out)
     references(options)
+    if options.play, do: play_saved(options.play, options), else: train_both(options)
+  end
+
+  defp train_both(options) do
     with_memory = train(options, true)
+
     without = if options.compare, do: train(%{options | out: Path.join(options.out, "no_memory")}, false)
+
     scores(with_memory, without, options)
+    path = Path.join(options.out, "policy.safetensors")
+    loaded = Policy.load!(path, backend: backend(options))
+    IO.puts("saved and loaded again: the same bits: #{same_bits?(with_memory.policy, loaded)}")
+    play_saved(path, options)
+  end
 
-    loaded = Policy.load!(Path.join(options.out, "policy.safetensors"), backend: backend(options))
-
-    IO.puts(
-      "saved and loaded again: the same bits: #{same_bits?(with_memory.policy, loaded)}, #{told(score(loaded, true))}"
-    )
-
-    if options.live, do: live(loaded)
+  defp play_saved(path, options) do
+    policy = Policy.load!(path, backend: backend(options))
+    IO.puts("#{path}: #{told(score(policy, true))}")
+    if options.live, do: live(policy)
   end
 
   defp backend(options), do: String.to_existing_atom(options.backend)
@@ -152,7 +161,7 @@ defmodule Chaser do
     begin = System.monotonic_time(:millisecond)
 
     {trainer, _data, scores} =
-      Enum.reduce(1..options.rounds, {trainer, data, [{0, first}]}, fn round, {trainer, data, scores} ->
+      Enum.reduce(1..options.rounds//1, {trainer, data, [{0, first}]}, fn round, {trainer, data, scores} ->
         {trainer, score} = round(trainer, data, options, memory?)
         seconds = (System.monotonic_time(:millisecond) - begin) / 1000
 
@@ -257,8 +266,8 @@ defmodule Chaser do
 
   # One game in real time, one agent.
   defp live(policy) do
-    session = Policy.new_session!(policy, pace: 60)
-    clock = Clock.start!(60)
+    session = Policy.new_session!(policy, fps: 60)
+    clock = Clock.start!(session)
 
     {_world, distances, times} =
       Enum.reduce(1..@game, {World.new(), [], []}, fn _, {world, distances, times} ->

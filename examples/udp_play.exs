@@ -49,7 +49,19 @@ in_time =
     in_time
   end)
 
-in_time = wait.(wait, due.(count) + 3 * period, in_time)
+# Says that the game has ended, until the agent says so too: it has played all that came before. At most a minute.
+ended = fn ended, in_time, left ->
+  :gen_udp.send(socket, {127, 0, 0, 1}, port, "end")
+  in_time = wait.(wait, now.() + 3 * period, in_time)
+
+  receive do
+    {:udp, ^socket, _, _, "end"} -> in_time
+  after
+    0 -> if left == 0, do: in_time, else: ended.(ended, in_time, left - 1)
+  end
+end
+
+in_time = ended.(ended, wait.(wait, due.(count), in_time), 1200)
 IO.puts("game: #{count} frames, #{MapSet.size(in_time)} actions before the next frame was due")
 """
 
@@ -74,6 +86,10 @@ defmodule UdpAgent do
       {:udp, _, address, from, <<number::32, obs::binary>>} ->
         agent = frame(agent, number, obs)
         if number == agent.last, do: :gen_udp.send(agent.socket, address, from, agent.answer)
+        run(agent, port)
+
+      {:udp, _, address, from, "end"} ->
+        :gen_udp.send(agent.socket, address, from, "end")
         run(agent, port)
 
       {^port, {:data, line}} ->

@@ -38,7 +38,7 @@ defmodule LongSchedule do
     end
 
     wait = fn ->
-      clock = Clock.start!(60, warm: Policy.new_session!(model))
+      clock = Clock.start!(Policy.new_session!(model, fps: 60))
       fn -> Clock.wait(clock) end
     end
 
@@ -78,8 +78,8 @@ defmodule LongSchedule do
     [
       {:plain, 3, agent(models.f32, [], step)},
       {:snapshot, 2, agent(models.f32, [], with_snapshots)},
-      {:paced, 2, agent(models.f32, [pace: 60], step)},
-      {:warmed, 2, agent(models.f32, [:warm], step)},
+      {:paced, 2, agent(models.f32, [fps: 60], step)},
+      {:warmed, 2, agent(models.f32, [:own_clock, fps: 60], step)},
       {:history, 2, agent(models.f32, [history: 8], with_rollbacks)},
       {:window, 2, agent(models.f32, [window: 20, history: 4], with_rollbacks)},
       {:bf16, 2, agent(models.bf16, [], step)},
@@ -91,11 +91,11 @@ defmodule LongSchedule do
   # The call is one frame. Its process has a phase of its own, and garbage of a few frames.
   defp agent(model, options, play) do
     fn ->
-      {warm, options} = Enum.split_with(options, &(&1 == :warm))
+      {own, options} = Enum.split_with(options, &(&1 == :own_clock))
       session = Policy.new_session!(model, options)
       for frame <- 1..30, do: play.(session, frame)
       Process.sleep(:rand.uniform(17))
-      clock = Clock.start!(60, if(warm == [], do: [], else: [warm: session]))
+      clock = Clock.start!(if(own == [], do: 60, else: session))
       fn -> frame(clock, Process.get(:statistics), &play.(session, &1)) end
     end
   end

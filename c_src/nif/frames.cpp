@@ -73,21 +73,4 @@ Term Frames::answer(Call& call, const core::Shape& answer_shape, Term binary) co
   return is_tensor ? encode_tensor(call, core::Dtype::f32, answer_shape, binary) : binary;
 }
 
-void require_tensor(const core::TensorView& view, core::Dtype dtype, const core::Shape& shape,
-                    const char* argument) {
-  if (view.dtype != dtype || view.shape != shape) {
-    core::fail(core::ErrorKind::invalid_argument, argument, argument, " must be ", core::dtype_name(dtype),
-               " of shape ", shape.to_string(), ", got ", core::dtype_name(view.dtype), " of shape ",
-               view.shape.to_string());
-  }
-}
-
-bool is_double(const core::TensorView& view, const char* argument) {
-  if (view.dtype != core::Dtype::f32 && view.dtype != core::Dtype::f64) {
-    core::fail(core::ErrorKind::invalid_argument, argument, argument, " must be f32 or f64, got ",
-               core::dtype_name(view.dtype));
-  }
-  return view.dtype == core::Dtype::f64;
-}
-
 }  // namespace exphil::nif

@@ -32,10 +32,4 @@ struct Decoder<Frames> {
   static Frames decode(Call& call, Term term, const char* argument);
 };
 
-// Throws invalid_argument naming `argument` unless the view has this dtype and shape.
-void require_tensor(const core::TensorView& view, core::Dtype dtype, const core::Shape& shape,
-                    const char* argument);
-// Whether it is f64; throws invalid_argument unless it is f32 or f64.
-bool is_double(const core::TensorView& view, const char* argument);
-
 }  // namespace exphil::nif

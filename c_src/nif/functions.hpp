@@ -90,13 +90,6 @@ Term policy_forward(Call& call, PolicyHandle& policy, core::TensorView frames,
 // {[{name, tensor}], the gradient of frames where asked for, else nil}
 Term policy_grad(Call& call, PolicyHandle& policy, core::TensorView frames, core::TensorView d_outs,
                  std::optional<StateTensors> state, bool by_frames);
-// tensors: [{name, weight, gradient, m, v, decays}]; options: {learning_rate, beta1, beta2, epsilon,
-// weight_decay, clip_norm or nil, step}. {[{name, weight, m, v}], norm of all gradients}
-using AdamWInput =
-    std::tuple<std::string, core::TensorView, core::TensorView, core::TensorView, core::TensorView, bool>;
-using AdamWOptions = std::tuple<double, double, double, double, double, std::optional<double>, std::int64_t>;
-Term adamw(Call& call, std::vector<AdamWInput> tensors, AdamWOptions options);
-
 // loss.cpp
 // groups: [{name, first, count, binary}]; mask: s32, 0 for rows that do not count, or nil.
 // {[{name, loss, correct}], d_outs}
@@ -109,6 +102,13 @@ Term mean_squared_error(Call& call, core::TensorView outs, core::TensorView targ
 // draws: {temperature, seed, frame}, or nil for the likeliest. s32, in the form of cross_entropy's targets.
 using DrawsTuple = std::tuple<double, Unsigned, Unsigned>;
 Term choose(Call& call, core::TensorView outs, LossGroups groups, std::optional<DrawsTuple> draws);
+// optimiser.cpp
+// tensors: [{name, weight, gradient, m, v, decays}]; options: {learning_rate, beta1, beta2, epsilon,
+// weight_decay, clip_norm or nil, step}. {[{name, weight, m, v}], norm of all gradients}
+using AdamWInput =
+    std::tuple<std::string, core::TensorView, core::TensorView, core::TensorView, core::TensorView, bool>;
+using AdamWOptions = std::tuple<double, double, double, double, double, std::optional<double>, std::int64_t>;
+Term adamw(Call& call, std::vector<AdamWInput> tensors, AdamWOptions options);
 
 // semiseparable_layer.cpp
 // from: a path, or [{name, tensor}]
@@ -134,7 +134,6 @@ Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
 Term prefill(Call& call, SessionHandle& session, Frames frames);
 Term rollback(Call& call, SessionHandle& session, std::int64_t frames_back);
 Term resimulate(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames);
-Term pace(Call& call, SessionHandle& session, std::optional<double> fps);
 Term snapshot(Call& call, SessionHandle& session);
 Term restore(Call& call, SessionHandle& session, SnapshotHandle& snapshot);
 Term export_state(Call& call, SessionHandle& session);

@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "core/training/loss.hpp"
-#include "nif/frames.hpp"
 #include "nif/functions.hpp"
+#include "nif/training.hpp"
 
 namespace exphil::nif {
 

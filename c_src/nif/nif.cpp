@@ -15,7 +15,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 22;
+constexpr std::int64_t kInterface = 24;
 
 // Returned by load_nif/2 in {:error, {:load, _}}; ExPhil.Native.NIF turns them into messages.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
@@ -92,7 +92,6 @@ constexpr const char* kStepBatch[] = {"sessions", "obs"};
 constexpr const char* kPrefill[] = {"session", "frames"};
 constexpr const char* kRollback[] = {"session", "frames_back"};
 constexpr const char* kResimulate[] = {"session", "frames_back", "frames"};
-constexpr const char* kPace[] = {"session", ":pace"};
 constexpr const char* kRestore[] = {"session", "snapshot"};
 constexpr const char* kImport[] = {"session", "state"};
 constexpr const char* kClock[] = {"clock"};
@@ -135,7 +134,6 @@ ErlNifFunc functions[] = {
     {"resimulate", 4, Nif<resimulate, kResimulate>::here_or_queued<is_short_resimulate, resimulate_work>, 0},
     {"resimulate_acts", 4,
      Nif<resimulate_acts, kResimulate>::here_or_queued<is_short_resimulate, resimulate_work>, 0},
-    {"pace", 2, Nif<pace, kPace>::scheduled, 0},
     {"snapshot", 1, Nif<snapshot, kSession>::here<is_short_copy>, 0},
     {"restore", 2, Nif<restore, kRestore>::here<is_short_copy>, 0},
     {"export_state", 1, Nif<export_state, kSession>::scheduled, 0},

@@ -107,7 +107,7 @@ SessionRequest Decoder<SessionRequest>::decode(Call& call, Term term, const char
   }
   if (const auto pad = reader.take<Atom>("pad")) options.pad = pad_of(pad->name);
   options.history = reader.take<std::int64_t>("history").value_or(0);
-  if (const auto fps = reader.take<double>("pace")) options.pace = core::pace_rate(*fps);
+  if (const auto fps = reader.take<double>("fps")) options.pace = core::pace_rate(*fps);
   if (const auto latency = reader.take<Atom>("latency")) options.armed = armed_of(latency->name);
   options.rules = rules_of(reader, &request.rule);
   reader.finish();

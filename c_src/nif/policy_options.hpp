@@ -23,7 +23,7 @@ struct Decoder<LoadRequest> {
   static LoadRequest decode(Call& call, Term term, const char* argument);
 };
 
-// %{window, pad, history, pace, latency} and the rules of act:
+// %{window, pad, history, fps, latency} and the rules of act:
 // %{temperature, deterministic, deterministic_buttons, hysteresis: {press, release}, seed}. All are optional.
 struct SessionRequest {
   core::SessionOptions options;

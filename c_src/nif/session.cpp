@@ -76,11 +76,6 @@ Term resimulate(Call& call, SessionHandle& session, std::int64_t frames_back, Fr
   return frames.answer(call, {seq, config.d_output}, out.term());
 }
 
-Term pace(Call& call, SessionHandle& session, std::optional<double> fps) {
-  session.session->set_pace(fps ? core::pace_rate(*fps) : 0);
-  return encode_atom(call, "ok");
-}
-
 Term snapshot(Call& call, SessionHandle& session) {
   std::shared_ptr<core::Snapshot> taken = session.session->snapshot(call.may_wait());
   const std::size_t weight = snapshot_weight(session.loaded->policy->config());

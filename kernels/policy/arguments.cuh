@@ -118,27 +118,28 @@ static_assert(sizeof(ScanArguments) <= 128, "arguments of policy/scan.cu");
 // The windows' frames are in rows of the front: frame t of window s in row first + s * front_step + t. The
 // last `fresh` of all rows are computed first, from obs. Where slots is not 0, the front is a ring in which
 // each row is also kept `slots` rows before or after.
-constexpr int kMostWindowPhases = 14;
+constexpr int kMostWindowPhases = 14, kMostWindowBuffers = 12;
 
+// What every network uses comes first: a block's first read of each 256 bytes of its arguments takes long.
 struct WindowArguments {
   float* obs;             // {fresh, padded frame}; null: one frame, in the second argument
   const float* host_obs;  // the same in host memory, from which obs is written first; null: obs is complete
   float *front_hidden, *front_lead;  // {rows}: before the first layer; of its leading product
-  // Between the layers, {count * seq} rows each: by buffer (policy/window_plan.cuh). Of the hidden values
-  // there are twice as many. Those of the output block: {count} rows.
-  float* values[kMostVectors];
-  float* last_hidden;          // {count, hidden}
-  unsigned long long* tagged;  // {count, outs} in host memory, as in StepArguments
+  float* last_hidden;                // {count, hidden}
+  unsigned long long* tagged;        // {count, outs} in host memory, as in StepArguments
   unsigned* barrier;
-  // Of the phases of the input block, of the first layer, and of the output block. Those of layer i are i *
-  // layer_stride bytes on. Of a convolution, weights is {taps, channels} and bias {channels}; of a scan, A
-  // {channels, states} and D {channels}. A short product's weights: groups {k / 4, rows}.
-  ProductMatrix weights[kMostWindowPhases];
-  long long layer_stride;
+  long long layer_stride;  // bytes
   int first, front_step, slots, fresh;
   int seq, count;
   int decays_input;  // inputs are decayed by their own step, where a scan has that
   unsigned sequence;
+  // Between the layers, {count * seq} rows each: by buffer (policy/window_plan.cuh). Of the hidden values
+  // there are twice as many. Those of the output block: {count} rows.
+  float* values[kMostWindowBuffers];
+  // Of the phases of the input block, of the first layer, and of the output block. Those of layer i are i *
+  // layer_stride bytes on. Of a convolution, weights is {taps, channels} and bias {channels}; of a scan, A
+  // {channels, states} and D {channels}. A short product's weights: groups {k / 4, rows}.
+  ProductMatrix weights[kMostWindowPhases];
 };
 static_assert(sizeof(WindowArguments) + kMostInlineObs * sizeof(float) <= 4096, "arguments of policy_window");
 

@@ -38,7 +38,7 @@ __device__ __forceinline__ RowScale row_scale(const NormArguments& args, const f
 // x before the step `step` of a sequence, or of its history; `x` points at the sequence's channel.
 __device__ __forceinline__ float input_at(const ConvolveArguments& args, const float* x, const float* history,
                                           long long step) {
-  if (step >= 0) return x[step * args.inner];
+  if (step >= 0) return x[step * args.x_row];
   return history == nullptr ? 0.0f : history[step + TAPS - 1];
 }
 
@@ -48,8 +48,9 @@ struct Channel {
   float weight[TAPS], bias;
 
   __device__ __forceinline__ Channel(const ConvolveArguments& args, long long sequence, int c)
-      : x(args.x + sequence * args.seq * args.inner + c),
-        history(args.history == nullptr ? nullptr : args.history + (sequence * args.inner + c) * (TAPS - 1)),
+      : x(args.x + sequence * args.seq * args.x_row + c),
+        history(args.history == nullptr ? nullptr
+                                        : args.history + (sequence * args.channels + c) * (TAPS - 1)),
         bias(args.bias == nullptr ? 0.0f : __ldg(args.bias + c)) {
 #pragma unroll
     for (int k = 0; k < TAPS; ++k) weight[k] = __ldg(args.weight + static_cast<long long>(c) * TAPS + k);
@@ -135,13 +136,14 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
   const long long row = i / args.inner;
   if (row >= args.sequences * args.seq) return;
   const long long step = row % args.seq;
-  const Channel channel(args, row / args.seq, static_cast<int>(i % args.inner));
+  const int c = static_cast<int>(i % args.inner);
+  const Channel channel(args, row / args.seq, c);
   float inputs[TAPS];
 #pragma unroll
   for (int k = 0; k < TAPS; ++k) {
     inputs[k] = input_at(args, channel.x, channel.history, step - (TAPS - 1) + k);
   }
-  args.s[i] = exphil::device::silu(channel.sum(inputs));
+  args.s[row * args.s_row + c] = exphil::device::silu(channel.sum(inputs));
 }
 
 // The last TAPS - 1 inputs. A thread per (sequence, channel).
@@ -150,9 +152,10 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
   const long long i = static_cast<long long>(blockIdx.x) * kGradientThreads + thread();
   const long long sequence = i / args.inner;
   if (sequence >= args.sequences) return;
-  const Channel channel(args, sequence, static_cast<int>(i % args.inner));
+  const int c = static_cast<int>(i % args.inner);
+  const Channel channel(args, sequence, c);
   for (int k = 0; k < TAPS - 1; ++k) {
-    args.final_history[i * (TAPS - 1) + k] =
+    args.final_history[(sequence * args.channels + c) * (TAPS - 1) + k] =
         input_at(args, channel.x, channel.history, args.seq - (TAPS - 1) + k);
   }
 }
@@ -171,8 +174,8 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
   const long long begin = part % segments * kConvolveSteps;
   const long long end = args.seq - begin < kConvolveSteps ? args.seq : begin + kConvolveSteps;
   const long long last = args.seq - end < TAPS - 1 ? args.seq : end + TAPS - 1;
-  const float* ds = args.ds + sequence * args.seq * args.inner + c;
-  float* dx = args.dx + sequence * args.seq * args.inner + c;
+  const float* ds = args.ds + sequence * args.seq * args.s_row + c;
+  float* dx = args.dx + sequence * args.seq * args.x_row + c;
   float inputs[TAPS], dv[TAPS] = {}, d_weight[TAPS] = {}, d_bias = 0.0f;  // dv of this step and later ones
 #pragma unroll
   for (int k = 1; k < TAPS; ++k) {
@@ -183,21 +186,21 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
 #pragma unroll
     for (int k = TAPS - 1; k > 0; --k) inputs[k] = inputs[k - 1], dv[k] = dv[k - 1];
     inputs[0] = input_at(args, channel.x, channel.history, t - (TAPS - 1));
-    dv[0] = __fmul_rn(ds[t * args.inner], silu_derivative(channel.sum(inputs)));
+    dv[0] = __fmul_rn(ds[t * args.s_row], silu_derivative(channel.sum(inputs)));
     if (t >= end) continue;
     float sum = 0.0f;
 #pragma unroll
     for (int later = 0; later < TAPS; ++later) {
       sum = __fmaf_rn(channel.weight[TAPS - 1 - later], dv[later], sum);
     }
-    dx[t * args.inner] = sum;
+    dx[t * args.x_row] = sum;
 #pragma unroll
     for (int k = 0; k < TAPS; ++k) d_weight[k] = __fmaf_rn(dv[0], inputs[k], d_weight[k]);
     d_bias = __fadd_rn(d_bias, dv[0]);
   }
 #pragma unroll
-  for (int k = 0; k < TAPS; ++k) args.weight_parts[(part * args.inner + c) * TAPS + k] = d_weight[k];
-  if (args.bias != nullptr) args.bias_parts[part * args.inner + c] = d_bias;
+  for (int k = 0; k < TAPS; ++k) args.weight_parts[(part * args.channels + c) * TAPS + k] = d_weight[k];
+  if (args.bias != nullptr) args.bias_parts[part * args.channels + c] = d_bias;
 }
 
 // grid: kGradientThreads / strands elements of each sum, sum after sum.

@@ -71,17 +71,19 @@ struct NormArguments {
   int adds;  // dx is added to
 };
 
-// x, s, ds and dx: {sequences, seq, inner}. s = silu(v), v the sums of the causal convolution of x.
+// A run of `inner` channels of a convolution of `channels`, whose addresses are those of the first of the
+// run. x, s, ds and dx: {sequences, seq, inner}; rows of x and dx are x_row apart, those of s and ds s_row. s
+// = silu(v), v the sums of the causal convolution of x.
 struct ConvolveArguments {
-  const float *x, *weight, *bias;  // {inner, taps}, oldest first; {inner}, null: zeros
-  const float* history;            // {sequences, inner, taps - 1}: x before the first step; null: zeros
+  const float *x, *weight, *bias;  // {channels, taps}, oldest first; {channels}, null: zeros
+  const float* history;            // {sequences, channels, taps - 1}: x before the first step; null: zeros
   float* s;
   const float* ds;
   float* dx;
-  float *weight_parts, *bias_parts;  // {sequences, segments, inner, taps} and {sequences, segments, inner}
-  float* final_history;              // {sequences, inner, taps - 1}
-  long long sequences, seq;
-  int inner;
+  float *weight_parts, *bias_parts;  // {sequences, segments, channels, taps}, {sequences, segments, channels}
+  float* final_history;              // {sequences, channels, taps - 1}
+  long long sequences, seq, x_row, s_row;
+  int inner, channels;
 };
 
 // Sums of parts, in their order: to[i] = the sum over p of from[p count + i], times factor[i]; to[i] += it

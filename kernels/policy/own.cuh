@@ -11,6 +11,11 @@ namespace policy {
 constexpr int own_of(int vector) {
   return own_channels(size_of(vector), TEAM);
 }
+// Whether a channel, of those that a block may have, is one of the vector's: the last blocks may have fewer.
+template <int kVector>
+__device__ __forceinline__ bool has_channel(int channel) {
+  return own_of(kVector) * TEAM == size_of(kVector) || channel < size_of(kVector);
+}
 // The segments of a whole vector: the parts of a dot product.
 constexpr int segments_of(int vector) {
   return size_of(vector) / kSegment;

@@ -34,20 +34,20 @@ __device__ __forceinline__ void Step::convolve_channel(const Run& run, int agent
   constexpr int kAt = at_of(Kind::convolution, kConvolution);
   constexpr PhaseWeights kWeights = weights_of<List::layer, kAt>();
   const auto& states = static_cast<HeldLayer<kAt>&>(held_states_).states.values;
-  const float* history =
-      Items::kHeld ? nullptr : channel_state<kOf.in, 1>(act_.from(agent), run.layer, kOf.state_at, c);
+  const float* const from = Items::kHeld ? nullptr : act_.from(agent);
+  const int at = state_at<kOf.in, 1>(run.layer, kOf.state_at, c);
   float taps[kOf.taps];
 #pragma unroll
   for (int t = 0; t < kHistory; ++t) {
-    taps[t] = Items::kHeld ? states[held][t] : history == nullptr ? 0.0f : history[t * kSize];
+    taps[t] = Items::kHeld ? states[held][t] : has_state<kOf.in>(from, c) ? from[at + t * kSize] : 0.0f;
   }
   taps[kHistory] = value;
   keep<kOf.out>(agent, c,
                 convolve(taps, kWeights.channels.in(run.w) + c, Items::kOwn, kWeights.vector.in(run.w)[c]));
-  float* next = channel_state<kOf.in, 1>(act_.to(agent), run.layer, kOf.state_at, c);
-  if (next == nullptr) return;
+  float* const to = act_.to(agent);
+  if (!has_state<kOf.in>(to, c)) return;
 #pragma unroll
-  for (int t = 0; t < kHistory; ++t) next[t * kSize] = taps[t + 1];
+  for (int t = 0; t < kHistory; ++t) to[at + t * kSize] = taps[t + 1];
 }
 
 // The dt that scales a scan's inputs: the channel's, or a mean.
@@ -76,11 +76,12 @@ __device__ __forceinline__ void Step::scan(Run& run) {
     const int item = thread() + k * THREADS;
     if (item >= Items::kItems) continue;
     const int agent = item / (kOwn * kLanesOf), c = item / kLanesOf % kOwn, lane = item % kLanesOf;
-    const float* state = Items::kHeld ? nullptr : scan_state<Items>(act_.from(agent), run.layer, c, lane);
+    const float* const from = Items::kHeld ? nullptr : act_.from(agent);
+    const int at = scan_at<Items>(run.layer, c, lane);
     float h[kEach], a[kEach];
 #pragma unroll
     for (int n = 0; n < kEach; ++n) {
-      h[n] = Items::kHeld ? states[k][n] : state == nullptr ? 0.0f : state[n];
+      h[n] = Items::kHeld ? states[k][n] : has_state<kOf.x>(from, c) ? from[at + n] : 0.0f;
       a[n] = kWeights.channels.in(run.w)[(c * kLanesOf + lane) * kEach + n];
     }
     const float* b = act_.vector<kOf.b>()[agent] + lane * kEach;
@@ -91,10 +92,10 @@ __device__ __forceinline__ void Step::scan(Run& run) {
         gate(add_lanes<kLanesOf>(part), kWeights.vector.in(run.w)[c], x, act_.vector<kOf.z>()[agent][c]);
     static_assert(!kPlan.has_mean[kOf.out], "the lanes of a channel, not channels, are neighbours");
     keep<kOf.out>(agent, c, y, lane, kLanesOf);
-    float* next = scan_state<Items>(act_.to(agent), run.layer, c, lane);
-    if (next == nullptr) continue;
+    float* const to = act_.to(agent);
+    if (!has_state<kOf.x>(to, c)) continue;
 #pragma unroll
-    for (int n = 0; n < kEach; ++n) next[n] = h[n];
+    for (int n = 0; n < kEach; ++n) to[at + n] = h[n];
   }
   kept<kOf.out>();
 }

@@ -192,19 +192,21 @@ class Step {
 
   // ---- states ----
 
-  // The address in an agent's state for channel c of this block's part of a vector, with kEach floats a
-  // channel, of which the first `skipped` are not meant; null where there is no such agent or channel.
-  template <int kVector, int kEach, class T>
-  __device__ __forceinline__ T* channel_state(T* state, int layer, int at, int c, int skipped = 0) const {
-    const int channel = rank_ * own_of(kVector) + c;
-    return state == nullptr || channel >= size_of(kVector)
-               ? nullptr
-               : state + layer * kNetwork.layer_floats + at + channel * kEach + skipped;
+  // Whether an agent has a state for channel c of this block's part of a vector. state: null where there is
+  // no such agent; one agent alone is always there.
+  template <int kVector>
+  __device__ __forceinline__ bool has_state(const float* state, int c) const {
+    return (AGENTS == 1 || state != nullptr) && has_channel<kVector>(rank_ * own_of(kVector) + c);
   }
-  template <class Items, class T>
-  __device__ __forceinline__ T* scan_state(T* state, int layer, int c, int lane) const {
-    return channel_state<Items::kOf.x, Items::kSplit.size()>(state, layer, Items::kOf.state_at, c,
-                                                             lane * Items::kEach);
+  // Where it is in the agent's state, with kEach floats a channel, of which the first `skipped` are not
+  // meant.
+  template <int kVector, int kEach>
+  __device__ __forceinline__ int state_at(int layer, int at, int c, int skipped = 0) const {
+    return layer * kNetwork.layer_floats + at + (rank_ * own_of(kVector) + c) * kEach + skipped;
+  }
+  template <class Items>
+  __device__ __forceinline__ int scan_at(int layer, int c, int lane) const {
+    return state_at<Items::kOf.x, Items::kSplit.size()>(layer, Items::kOf.state_at, c, lane * Items::kEach);
   }
 
   // Prefetch a layer's recurrent state into registers: policy/step_states.cuh.
@@ -225,7 +227,7 @@ class Step {
   __device__ __forceinline__ void keep(int agent, int c, float value, int sharer = 0, int sharers = 1) const {
     const int channel = rank_ * own_of(kVector) + c;
     if constexpr (kPlan.on_board(kVector)) {
-      if (channel < size_of(kVector)) {
+      if (has_channel<kVector>(channel)) {
         board_.push(&act_.vector<kVector>()[agent][channel], value, sharer, sharers);
       }
     } else if (sharer == 0) {
@@ -233,7 +235,7 @@ class Step {
     }
     if constexpr (kPlan.has_mean[kVector]) {
       const float part = segment_sum<values_of(kVector)>(value, channel);
-      if (channel < size_of(kVector)) {
+      if (has_channel<kVector>(channel)) {
         board_.push(&act_.mean_parts<kVector>()[agent][channel / kSegment], part, c % kSegment, kSegment);
       }
     }

@@ -171,7 +171,7 @@ __device__ __forceinline__ void Step::push_rows(const Run& run) {
   for (int i = thread(); i < AGENTS * kRows * kSharers; i += THREADS) {
     const int sharer = i / (AGENTS * kRows), agent = i / kRows % AGENTS, row = i % kRows;
     const int place = rank_ * kRows + row;
-    if (place >= size_of(kVector)) continue;
+    if (TEAM * kRows > size_of(kVector) && place >= size_of(kVector)) continue;
     float value = row_value<P, kList, kAt>(row_sum<P>(agent, kFirst + row), agent, run.w, kFirst + row);
     value = activated<kIndex, kOutput>(value);
     if constexpr (P::kProductOf.adds) value = __fadd_rn(value, act_.residual()[agent][row]);
@@ -188,7 +188,8 @@ __device__ __forceinline__ void Step::answer_rows(const Run& run) {
   for (int i = thread(); i < AGENTS * kRows; i += THREADS) {
     const int agent = i / kRows, row = i % kRows;
     const int answer = rank_ * kRows + row;
-    if (answer >= kAnswers || run.first + agent >= args_.count) continue;
+    if (TEAM * kRows > kAnswers && answer >= kAnswers) continue;
+    if (AGENTS > 1 && run.first + agent >= args_.count) continue;
     const float value = row_value<P, kList, kAt>(row_sum<P>(agent, kFirst + row), agent, run.w, kFirst + row);
     store(run.first + agent, answer, activated<kIndex, kOutput>(value));
   }
@@ -206,7 +207,7 @@ __device__ __forceinline__ void Step::product_of_depth(Run& run) {
   segment_sums<P::kRows, P::kSegments, true>(
       kWeights.matrix.in(run.w), act_.vector<P::kIn>()[0], P::kColumns, [&](int a, int task, float sum) {
         const int segment = rank_ * P::kSegments + task / P::kRows;
-        if (segment < kSegments) {
+        if (has_channel<P::kIn>(segment * kSegment)) {
           board_.push(&act_.product_parts<kIndex>()[a][segment][task % P::kRows], sum, 0, 1);
         }
       });

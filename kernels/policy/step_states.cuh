@@ -69,11 +69,12 @@ __device__ __forceinline__ void Step::load_states_of(HeldStates<Kind::convolutio
     for (int k = 0; k < Items::kPer; ++k) {
       const int item = thread() + k * THREADS, c = item % Items::kRows - Items::kFirst;
       if (item >= Items::kItems || c < 0 || c >= Items::kOwn) continue;
-      const float* from =
-          channel_state<Items::kOf.in, 1>(act_.from(item / Items::kRows), layer, Items::kOf.state_at, c);
+      const float* state = act_.from(item / Items::kRows);
+      const int at = state_at<Items::kOf.in, 1>(layer, Items::kOf.state_at, c);
+      const bool exists = has_state<Items::kOf.in>(state, c);
 #pragma unroll
       for (int t = 0; t < Items::kHistory; ++t) {
-        to.values[k][t] = from == nullptr ? 0.0f : from[t * size_of(Items::kOf.in)];
+        to.values[k][t] = exists ? state[at + t * size_of(Items::kOf.in)] : 0.0f;
       }
     }
   }
@@ -87,12 +88,14 @@ __device__ __forceinline__ void Step::load_states_of(HeldStates<Kind::scan, kInd
     for (int k = 0; k < Items::kPer; ++k) {
       const int item = thread() + k * THREADS;
       if (item >= Items::kItems) continue;
-      const float* from = scan_state<Items>(act_.from(item / (Items::kOwn * Items::kLanesOf)), layer,
-                                            item / Items::kLanesOf % Items::kOwn, item % Items::kLanesOf);
+      const int c = item / Items::kLanesOf % Items::kOwn;
+      const float* state = act_.from(item / (Items::kOwn * Items::kLanesOf));
+      const int at = scan_at<Items>(layer, c, item % Items::kLanesOf);
+      const bool exists = has_state<Items::kOf.x>(state, c);
 #pragma unroll
       for (int n = 0; n < Items::kEach; n += 4) {
         const float4 value =
-            from == nullptr ? make_float4(0, 0, 0, 0) : *reinterpret_cast<const float4*>(from + n);
+            exists ? *reinterpret_cast<const float4*>(state + at + n) : make_float4(0, 0, 0, 0);
         to.values[k][n] = value.x, to.values[k][n + 1] = value.y;
         to.values[k][n + 2] = value.z, to.values[k][n + 3] = value.w;
       }

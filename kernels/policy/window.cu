@@ -156,7 +156,7 @@ __device__ __forceinline__ void Window::closing(int layer) {
     });
   } else {
     multiply<kClose>(p, 0, kHiddenSize / kFewColumns, 0, [&](long long row, int column, float value) {
-      add(args_.values[kNetwork.hidden], row, column, static_cast<int>(row / args_.seq),
+      add(memory<kNetwork.hidden>(0), row, column, static_cast<int>(row / args_.seq),
           static_cast<int>(row % args_.seq), value);
     });
   }
@@ -167,8 +167,8 @@ __device__ __forceinline__ void Window::leading(int layer) {
   constexpr int kEarly = kWindow.early_rows(kNetwork) / kFewColumns, kAll = kLeadWidth / kFewColumns;
   const bool last_only = layer + 1 == kLayerCount;
   const ProductMatrix matrix = weights<0>(layer);
-  const float* const hidden = args_.values[kNetwork.hidden];
-  float* const to = args_.values[kNetwork.products[kLead].out[0].vector];
+  const float* const hidden = memory<kNetwork.hidden>(0);
+  float* const to = memory<kLeadVector>(0);
   const int seq = args_.seq;
   const int done =
       multiply<kLead>(product<kLead>(hidden, kHiddenSize, rows_, matrix), 0, last_only ? kEarly : kAll, 0,

@@ -140,7 +140,7 @@ class Window : Windows<kWindowThreads> {
   template <int kVector>
   __device__ __forceinline__ float* shared_vector() const {
     constexpr WindowVector kAt = kWindow.vectors[kVector];
-    return kRowPart.vectors[kAt.buffer].in(shared_) + kAt.at;
+    return kRowPart.vectors[kAt.first].in(shared_) + kAt.at;
   }
 
   // A product over columns [32 first, 32 (first + columns)) in tiles of kTile rows, spread over the blocks

@@ -213,7 +213,7 @@ struct WindowTeamLayout {
     norm_mean = Part<float>(norm_scale.end(), all);
     end = norm_mean.end();
     for (int v = 0; v < kMostVectors; ++v) {
-      if (plan.vectors[v].writer == Writer::output && v != n.outs) end = place(v, end, n.size(v));
+      if (plan.vectors[v].writer == Writer::output) end = place(v, end, n.size(v));
     }
     activations_at = weights.bytes;
     bytes = activations_at + greater(round_up_bytes(end, 16), window_time_bytes(n, plan));

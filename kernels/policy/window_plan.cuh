@@ -19,11 +19,11 @@ namespace policy {
 // What writes a vector. `deep`: a product of rows that is not short.
 enum class Writer : int { none, input, lead, convolution, deep, brief, mean, scan, output };
 
-// Where a row's values of a vector are in memory: from value `at` of the `width` values that a row of
-// `buffer` has. A product's outputs share the buffer of its first one.
+// Where a row's values of a vector are in memory: from value `at` on of a row of buffer `buffer`. A product's
+// outputs share a buffer, which begins with vector `first`.
 struct WindowVector {
   Writer writer = Writer::none;
-  int buffer = kNoVector, at = 0, width = 0;
+  int buffer = 0, first = kNoVector, at = 0;
   bool in_rows = false;    // a product of rows reads it
   bool convolved = false;  // a convolution reads it
   bool averaged = false;   // a mean reads it
@@ -40,6 +40,7 @@ struct WindowPlan {
   int lead = 0, close = 0;  // products
   int rows_end = 1;         // phases [1, rows_end) of a layer are of rows; the others but the last one scans
   int history = 0;          // frames before a frame that convolutions read
+  int buffers = 0, widths[kMostWindowBuffers] = {};  // values of a row of each buffer
   WindowVector vectors[kMostVectors] = {};
 
   constexpr explicit WindowPlan(const Network& n) {
@@ -57,7 +58,7 @@ struct WindowPlan {
     const Product& closing = n.products[close];
     all = all && closing.adds && !closing.is_short && closing.norm == Norm::none && closing.outputs == 1 &&
           closing.out[0].vector == n.hidden && vectors[closing.in].writer == Writer::scan;
-    fits = all && late_ones_last(n);
+    fits = all && late_ones_last(n) && buffers <= kMostWindowBuffers;
   }
 
   // The rows of the leading product that come before those of late outputs.
@@ -76,12 +77,18 @@ struct WindowPlan {
   constexpr void write(const Network& n, const Product& p, Writer writer) {
     for (int o = 0; o < p.outputs; ++o) {
       WindowVector& to = vectors[p.out[o].vector];
-      to.writer = writer, to.buffer = p.out[0].vector, to.at = first_row(n, p, o), to.width = n.rows(p);
+      to.writer = writer, to.buffer = buffers, to.first = p.out[0].vector, to.at = first_row(n, p, o);
     }
+    append_buffer(n.rows(p));
   }
   constexpr void write(const Network& n, int vector, Writer writer) {
     WindowVector& to = vectors[vector];
-    to.writer = writer, to.buffer = vector, to.width = n.size(vector);
+    to.writer = writer, to.buffer = buffers, to.first = vector;
+    append_buffer(n.size(vector));
+  }
+  constexpr void append_buffer(int width) {
+    if (buffers < kMostWindowBuffers) widths[buffers] = width;
+    ++buffers;
   }
 
   // The input and the output block.
@@ -98,8 +105,8 @@ struct WindowPlan {
       const Product& p = n.products[n.output.phases[i].index];
       all = all && plain(n, n.output.phases[i].index) && !p.is_short && p.outputs == 1 && p.in == read &&
             (i == 0 || p.norm == Norm::none);
-      write(n, p, Writer::output);
       read = p.out[0].vector;
+      if (read != n.outs) write(n, p, Writer::output);
     }
     return all && read == n.outs;
   }

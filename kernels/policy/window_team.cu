@@ -50,33 +50,9 @@ __device__ __forceinline__ void TeamWindow::leading_sums() {
   }
 }
 
-// Which output of the leading product, and which frame of it, has its sums in row `slot`.
-struct LeadPlace {
-  int output, own, size;  // own: channels of a block
-  int column, at;         // of the output's first row: of the product's, of this block's
-  int local;
-  bool kept;
-};
-__device__ __forceinline__ LeadPlace lead_place(int slot) {
-  using Own = OwnOf<kLead>;
-  LeadPlace place{};
-  for_each_number<0, kLeadOutputs>([&](auto out) {
-    constexpr int kOut = decltype(out)::value, kVector = Own::vector(kOut), kFirst = lead_frames(kOut);
-    constexpr int kSkips = lead_skips(kOut), kAt = Own::first(kOut);
-    constexpr int kColumn = first_row(kNetwork, Own::kP, kOut);
-    constexpr bool kKept = kWindow.vectors[kVector].kept();
-    if (slot < kFirst) return;
-    place = {kOut, own_of(kVector), size_of(kVector), kColumn, kAt, slot - kFirst + kSkips, kKept};
-  });
-  return place;
-}
-
 // The leading product: what convolutions read in shared memory, of all frames. Of the last layer, late
 // outputs are needed for the last frame only; of the first one a session keeps them.
 __device__ __forceinline__ void TeamWindow::leading(const Frames& f) {
-  using Own = OwnOf<kLead>;
-  constexpr int kEarly = lead_frames(kLeadOutputs, false), kFrames = lead_frames(kLeadOutputs);
-  constexpr RowVectors kEnds = kPart.weights.phases[0].rows;
   const bool late = f.layer == 0 || f.layer + 1 < kLayerCount || f.begin + kRows >= args_.seq;
   norms<kLead>(kAll);
   if (late) {
@@ -85,34 +61,40 @@ __device__ __forceinline__ void TeamWindow::leading(const Frames& f) {
     leading_sums<false>();
   }
   __syncthreads();
-  for (int i = thread_; i < (late ? kFrames : kEarly) * kLeadOwn; i += THREADS) {
-    const int slot = i / kLeadOwn, c = i % kLeadOwn;
-    const LeadPlace to = lead_place(slot);
-    const int channel = rank_ * to.own + c, local = to.local;
-    if (c >= to.own || channel >= to.size || local < f.fresh) continue;
-    const int column = to.column + channel, at = to.at + c;
-    const float* const part = kPart.lead_parts.in(act_) + slot * kLeadTasks + c;
+  for_each_number<0, kLeadOutputs>([&](auto out) {
+    if (late || !lead_late(decltype(out)::value)) leading_values<decltype(out)::value>(f);
+  });
+}
+
+// This block's channels of an output of the leading product.
+template <int kOut>
+__device__ __forceinline__ void TeamWindow::leading_values(const Frames& f) {
+  using Own = OwnOf<kLead>;
+  constexpr int kVector = Own::vector(kOut), kOwn = own_of(kVector), kSkips = lead_skips(kOut);
+  constexpr int kFirst = Own::first(kOut), kColumn = first_row(kNetwork, Own::kP, kOut);
+  constexpr RowVectors kEnds = kPart.weights.phases[0].rows;
+  for (int i = thread_; i < (kAll - kSkips) * kOwn; i += THREADS) {
+    const int local = i / kOwn + kSkips, c = i % kOwn, channel = rank_ * kOwn + c;
+    if (!has_channel<kVector>(channel) || local < f.fresh) continue;
+    const float* const part = kPart.lead_parts.in(act_) + (lead_frames(kOut) + i / kOwn) * kLeadTasks + c;
     const NormFactors norm{kPart.norm_scale.in(act_)[local], kPart.norm_mean.in(act_)[local]};
-    const float value = value_of<kLead>(add_segments<kLeadSegments>(part, kLeadOwn), kEnds.scale.in(staged_),
-                                        kEnds.sums.in(staged_), at, kEnds.bias.in(staged_)[at], norm, column);
-    for_each_number<0, kLeadOutputs>([&](auto out) {
-      constexpr int kOut = decltype(out)::value, kVector = Own::vector(kOut);
-      if constexpr (kWindow.vectors[kVector].convolved) {
-        if (to.output == kOut) own<kVector>()[local * own_of(kVector) + c] = value;
-      }
-    });
-    keep_leading(f, local, column, to.kept, value);
+    const float value = activated<kLead, kOut>(
+        value_of<kLead>(add_segments<kLeadSegments>(part, kLeadOwn), kEnds.scale.in(staged_),
+                        kEnds.sums.in(staged_), kFirst + c, kEnds.bias.in(staged_)[kFirst + c], norm));
+    if constexpr (kWindow.vectors[kVector].convolved) own<kVector>()[local * kOwn + c] = value;
+    keep_leading<kWindow.vectors[kVector].kept()>(f, local, kColumn + channel, value);
   }
 }
 
 // Where a scan, or a later frame of a session, reads the leading product's outputs.
-__device__ __forceinline__ void TeamWindow::keep_leading(const Frames& f, int local, int column, bool kept,
+template <bool kKept>
+__device__ __forceinline__ void TeamWindow::keep_leading(const Frames& f, int local, int column,
                                                          float value) {
   if (f.layer == 0) {
-    if ((!kept && args_.slots == 0) || !keeps(f, local)) return;
+    if ((!kKept && args_.slots == 0) || !keeps(f, local)) return;
     put(args_.front_lead, kLeadWidth, fresh_row(f, local), column, value);
-  } else if (kept && exists(f, local)) {
-    args_.values[kNetwork.products[kLead].out[0].vector][row(f, local) * kLeadWidth + column] = value;
+  } else if (kKept && exists(f, local)) {
+    memory<kLeadVector>(row(f, local))[column] = value;
   }
 }
 
@@ -123,7 +105,7 @@ __device__ __forceinline__ void TeamWindow::load_leading(const Frames& f) {
     if constexpr (kWindow.vectors[kVector].convolved) {
       for (int i = thread_; i < f.fresh * kOwn; i += THREADS) {
         const int local = i / kOwn, channel = rank_ * kOwn + i % kOwn;
-        if (channel >= size_of(kVector) || !exists(f, local)) continue;
+        if (!has_channel<kVector>(channel) || !exists(f, local)) continue;
         own<kVector>()[i] = vector_row<kVector>(0, f.window, f.step(local))[channel];
       }
     }
@@ -193,8 +175,8 @@ __device__ __forceinline__ void TeamWindow::output(
     if (column >= Columns::kOutputs) continue;
     const float sum = add_segments<Columns::kSegs>(parts + i, Columns::kColumns);
     const NormFactors norm{kPart.norm_scale.in(act_)[0], kPart.norm_mean.in(act_)[0]};
-    const float value = value_of<kProduct>(sum, matrix.row_scale, matrix.row_sums, column,
-                                           __ldg(matrix.bias + column), norm, column);
+    const float value = activated<kProduct, 0>(value_of<kProduct>(sum, matrix.row_scale, matrix.row_sums,
+                                                                  column, __ldg(matrix.bias + column), norm));
     if constexpr (kOut == kNetwork.outs) {
       store(window, column, value);
     } else {

@@ -88,7 +88,7 @@ class OwnColumns {
   static constexpr bool kHold = kTasks <= THREADS;
 
   __device__ __forceinline__ bool has(int task) const {
-    return task < kTasks && task % kColumns < columns_;
+    return task < kTasks && (kColumns * TEAM == kOutputs || task % kColumns < columns_);
   }
   __device__ __forceinline__ Group load(int task, int j) const {
     const int k = task / kColumns * (kSegment / 4) + j;
@@ -135,9 +135,11 @@ class TeamWindow : Windows<THREADS> {
   }
   __device__ __forceinline__ bool keeps(const Frames& f, int local) const;
   __device__ __forceinline__ long long fresh_row(const Frames& f, int local) const;
-  // Channels of a vector of `size` channels that this block has, and the first one.
-  __device__ __forceinline__ int own_count(int own, int size) const {
-    return most(0, least(own, size - rank_ * own));
+  // Channels of a vector of kSize channels that this block has.
+  template <int kOwn, int kSize>
+  __device__ __forceinline__ int own_count() const {
+    if constexpr (kOwn * TEAM == kSize) return kOwn;
+    return most(0, least(kOwn, kSize - rank_ * kOwn));
   }
 
   __device__ void stage(int layer);
@@ -145,9 +147,8 @@ class TeamWindow : Windows<THREADS> {
   __device__ void stage_phase(int layer);
   template <int kAt, int kProduct, int kOut>
   __device__ void stage_columns(const ProductMatrix& from);
-  template <int kRun>
-  __device__ void stage_rows(void* to, int to_stride, const void* from, long long stride, int count,
-                             int valid);
+  template <int kRun, int kCount>
+  __device__ void stage_rows(void* to, int to_stride, const void* from, int stride, int rows, int bytes);
   // Waits for what stage() loads.
   static __device__ __forceinline__ void await_staged() {
     device::copies_done();
@@ -172,7 +173,10 @@ class TeamWindow : Windows<THREADS> {
   __device__ void leading(const Frames& f);
   template <bool kLate>
   __device__ void leading_sums();
-  __device__ void keep_leading(const Frames& f, int local, int column, bool kept, float value);
+  template <int kOut>
+  __device__ void leading_values(const Frames& f);
+  template <bool kKept>
+  __device__ void keep_leading(const Frames& f, int local, int column, float value);
   __device__ void load_leading(const Frames& f);
   __device__ void row_phases(const Frames& f);
   template <int kAt>
@@ -197,7 +201,7 @@ class TeamWindow : Windows<THREADS> {
   // it.
   __device__ __forceinline__ float* layer_hidden(int layer, int window, int step) const {
     if (layer == 0) return args_.front_hidden + row_of(0, window, step) * kHiddenSize;
-    return args_.values[kNetwork.hidden] + (layer % 2 * rows_ + row_of(layer, window, step)) * kHiddenSize;
+    return memory<kNetwork.hidden>(layer % 2 * rows_ + row_of(layer, window, step));
   }
   template <int kVector>
   __device__ __forceinline__ float* own() const {

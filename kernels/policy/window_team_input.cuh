@@ -9,18 +9,29 @@ namespace policy {
 
 // ---- weights ----
 
-// `count` rows of kRun bytes each, of which `valid` exist; the rest is zero.
-template <int kRun>
-__device__ __forceinline__ void TeamWindow::stage_rows(void* to, int to_stride, const void* from,
-                                                       long long stride, int count, int valid) {
-  constexpr int kChunks = kRun / 16;
+// kCount rows of kRun bytes each. Of the first `rows` rows the first `bytes` bytes exist; the rest is zero. A
+// thread copies the same 16 bytes of every few rows, so that its addresses differ by constants.
+template <int kRun, int kCount>
+__device__ __forceinline__ void TeamWindow::stage_rows(void* to, int to_stride, const void* from, int stride,
+                                                       int rows, int bytes) {
   static_assert(kRun % 16 == 0, "copied in 16 bytes");
-#pragma unroll 4
-  for (int i = thread_; i < count * kChunks; i += THREADS) {
-    const int at = i % kChunks * 16;
-    device::copy_async<16>(static_cast<char*>(to) + i / kChunks * to_stride + at,
-                           static_cast<const char*>(from) + (at < valid ? i / kChunks * stride + at : 0),
-                           at < valid);
+  constexpr int kWide = least(power_of_two_above(kRun / 16), power_of_two_within(THREADS));
+  constexpr int kAtOnce = most(1, least(kCount, THREADS / kWide));  // rows
+  const int first = thread_ / kWide;
+  if (first >= kAtOnce) return;
+#pragma unroll
+  for (int at = thread_ % kWide * 16; at < kRun; at += kWide * 16) {
+    char* const place = static_cast<char*>(to) + first * to_stride + at;
+    const char* const source = static_cast<const char*>(from) + 1LL * first * stride + at;
+#pragma unroll 8
+    for (int i = 0; i < divide_up(kCount, kAtOnce); ++i) {
+      const int row = first + i * kAtOnce;
+      if (kCount % kAtOnce != 0 && row >= kCount) break;
+      const bool exists = row < rows && at < bytes;
+      device::copy_async<16>(place + i * kAtOnce * to_stride,
+                             exists ? source + 1LL * i * kAtOnce * stride : static_cast<const char*>(from),
+                             exists);
+    }
   }
 }
 
@@ -34,18 +45,18 @@ __device__ __forceinline__ void TeamWindow::stage_columns(const ProductMatrix& f
   constexpr int kSize = size_of(Own::vector(kOut)), kOwn = own_of(Own::vector(kOut));
   constexpr int kFirst = Own::first(kOut), kRowsOfProduct = kNetwork.rows(Own::kP);
   constexpr int kStride = Own::kP.is_short ? kRowsOfProduct : product_columns(kRowsOfProduct);
-  const int own = own_count(kOwn, kSize);
-  const long long column = first_row(kNetwork, Own::kP, kOut) + (own > 0 ? rank_ * kOwn : 0);
-  stage_rows<kGroupBytes * kOwn>(w.matrix.in(staged_) + kFirst * kGroupBytes, kGroupBytes * Own::kColumns,
-                                 static_cast<const char*>(from.weights) + column * kGroupBytes,
-                                 1LL * kStride * kGroupBytes, size_of(Own::kP.in) / 4, own * kGroupBytes);
-  stage_rows<4 * kOwn>(w.rows.bias.in(staged_) + kFirst, 0, from.bias + column, 0, 1, own * 4);
-  if constexpr (kNetwork.row_scales()) {
-    stage_rows<4 * kOwn>(w.rows.scale.in(staged_) + kFirst, 0, from.row_scale + column, 0, 1, own * 4);
-  }
-  if constexpr (kNetwork.centres(Own::kP)) {
-    stage_rows<4 * kOwn>(w.rows.sums.in(staged_) + kFirst, 0, from.row_sums + column, 0, 1, own * 4);
-  }
+  const int own = own_count<kOwn, kSize>();
+  const int column = first_row(kNetwork, Own::kP, kOut) + (own > 0 ? rank_ * kOwn : 0);
+  stage_rows<kGroupBytes * kOwn, size_of(Own::kP.in) / 4>(
+      w.matrix.in(staged_) + kFirst * kGroupBytes, kGroupBytes * Own::kColumns,
+      static_cast<const char*>(from.weights) + column * kGroupBytes, kStride * kGroupBytes,
+      size_of(Own::kP.in) / 4, own * kGroupBytes);
+  const auto stage_values = [&](const Part<float>& to, const float* values) {
+    stage_rows<4 * kOwn, 1>(to.in(staged_) + kFirst, 0, values + column, 0, 1, own * 4);
+  };
+  stage_values(w.rows.bias, from.bias);
+  if constexpr (kNetwork.row_scales()) stage_values(w.rows.scale, from.row_scale);
+  if constexpr (kNetwork.centres(Own::kP)) stage_values(w.rows.sums, from.row_sums);
 }
 
 template <int kAt>
@@ -56,20 +67,19 @@ __device__ __forceinline__ void TeamWindow::stage_phase(int layer) {
   if constexpr (kPhase.kind == Kind::convolution) {
     constexpr Convolution kC = kNetwork.convolutions[kPhase.index];
     constexpr int kSize = size_of(kC.in), kOwn = own_of(kC.in);
-    const int own = own_count(kOwn, kSize), at = own > 0 ? rank_ * kOwn : 0;
-    stage_rows<4 * kOwn>(w.channels.in(staged_), 4 * kOwn, static_cast<const float*>(from.weights) + at,
-                         4LL * kSize, kC.taps, own * 4);
-    stage_rows<4 * kOwn>(w.values.in(staged_), 0, from.bias + at, 0, 1, own * 4);
+    const int own = own_count<kOwn, kSize>(), at = own > 0 ? rank_ * kOwn : 0;
+    stage_rows<4 * kOwn, kC.taps>(w.channels.in(staged_), 4 * kOwn,
+                                  static_cast<const float*>(from.weights) + at, 4 * kSize, kC.taps, own * 4);
+    stage_rows<4 * kOwn, 1>(w.values.in(staged_), 0, from.bias + at, 0, 1, own * 4);
   } else if constexpr (kPhase.kind == Kind::product) {
     constexpr Product kP = kNetwork.products[kPhase.index];
     if constexpr (kAt > 0 && !kP.is_short) {  // divided by depth
       constexpr int kRun = kGroupBytes * kNetwork.rows(kP), kOwn = own_of(kP.in);
-      constexpr int kColumns = product_columns(kNetwork.rows(kP));
-      const int own = own_count(kOwn, size_of(kP.in));
-      const long long group = 1LL * (own > 0 ? rank_ * kOwn / 4 : 0) * kColumns;
-      stage_rows<kRun>(w.matrix.in(staged_), kRun,
-                       static_cast<const char*>(from.weights) + group * kGroupBytes,
-                       1LL * kColumns * kGroupBytes, own / 4, kRun);
+      constexpr int kStride = kGroupBytes * product_columns(kNetwork.rows(kP));
+      const int own = own_count<kOwn, size_of(kP.in)>();
+      const char* const first =
+          static_cast<const char*>(from.weights) + (own > 0 ? rank_ * kOwn / 4 : 0) * kStride;
+      stage_rows<kRun, kOwn / 4>(w.matrix.in(staged_), kRun, first, kStride, own / 4, kRun);
     } else {
       for_each_number<0, kP.outputs>(
           [&](auto out) { stage_columns<kAt, kPhase.index, decltype(out)::value>(from); });
@@ -140,10 +150,11 @@ __device__ __forceinline__ void TeamWindow::hidden_rows(const OwnColumns<kProduc
   struct End {
     float bias, scale, before;
   };
+  const auto has_column = [](int column) { return kColumns * TEAM == kHiddenSize || column < kHiddenSize; };
   const auto end_of = [&](int item) {
     const int column = rank_ * kColumns + item % kColumns;
     End end{0.0f, 1.0f, 0.0f};
-    if (item >= kItems || column >= kHiddenSize) return end;
+    if (item >= kItems || !has_column(column)) return end;
     end.bias = __ldg(matrix.bias + column);
     if constexpr (kNetwork.row_scales()) end.scale = __ldg(matrix.row_scale + column);
     if constexpr (kAdds) end.before = before(item / kColumns, column);
@@ -155,7 +166,7 @@ __device__ __forceinline__ void TeamWindow::hidden_rows(const OwnColumns<kProduc
   __syncthreads();
   for (int i = thread_; i < kItems; i += THREADS) {
     const int column = rank_ * kColumns + i % kColumns;
-    if (column >= kHiddenSize) continue;
+    if (!has_column(column)) continue;
     if (i != thread_) end = end_of(i);
     const float* const part = parts + i / kColumns * Columns::kTasks + i % kColumns;
     float value = __fadd_rn(scaled(add_segments<Columns::kSegs>(part, kColumns), &end.scale, 0), end.bias);
@@ -167,7 +178,7 @@ __device__ __forceinline__ void TeamWindow::hidden_rows(const OwnColumns<kProduc
   // The barrier of the team waits for stores to global memory, so these come after it.
   for (int i = thread_; i < kItems; i += THREADS) {
     const int row = i / kColumns, column = rank_ * kColumns + i % kColumns;
-    if (column < kHiddenSize) keep(row, column, own<kNetwork.hidden>()[row * kHiddenSize + column]);
+    if (has_column(column)) keep(row, column, own<kNetwork.hidden>()[row * kHiddenSize + column]);
   }
 }
 

@@ -13,7 +13,7 @@ __device__ __forceinline__ void TeamWindow::keep_own(const Frames& f) const {
   constexpr int kOwn = own_of(kVector);
   for (int i = thread_; i < kRows * kOwn; i += THREADS) {
     const int row_at = i / kOwn, channel = rank_ * kOwn + i % kOwn;
-    if (channel >= size_of(kVector) || !exists(f, row_at + kFramesBefore)) continue;
+    if (!has_channel<kVector>(channel) || !exists(f, row_at + kFramesBefore)) continue;
     memory<kVector>(row(f, row_at + kFramesBefore))[channel] = own<kVector>()[i];
   }
 }
@@ -26,7 +26,7 @@ __device__ __forceinline__ void TeamWindow::convolve_rows(const Frames& f) {
   const float* const x = own<kPhase.in>();
   for (int i = thread_; i < kRows * kOwn; i += THREADS) {
     const int row_at = i / kOwn, c = i % kOwn;
-    if (rank_ * kOwn + c >= size_of(kPhase.in)) continue;
+    if (!has_channel<kPhase.in>(rank_ * kOwn + c)) continue;
     float taps[kTaps];
 #pragma unroll
     for (int t = 0; t < kTaps; ++t) {
@@ -70,7 +70,7 @@ __device__ __forceinline__ void TeamWindow::multiply_rows(const Frames& f) {
   for (int i = thread_; i < kTasks * kRows; i += THREADS) {
     const int row_at = i / kTasks, own_segment = i % kTasks / kWidth, j = i % kWidth;
     const int segment = rank_ * kOwnSegments + own_segment;
-    if (segment >= kSegments) continue;
+    if (!has_channel<kP.in>(segment * kSegment)) continue;
     const float* const x = own<kP.in>() + row_at * kOwn + own_segment * kSegment;
     float sum = 0.0f;
 #pragma unroll
@@ -131,7 +131,7 @@ __device__ __forceinline__ void TeamWindow::multiply_short(const Frames& f) {
   const auto* const weights = reinterpret_cast<const Group*>(w.matrix.in(staged_)) + kFirst;
   for (int i = thread_; i < kRows * kOwn; i += THREADS) {  // a warp has whole segments
     const int row_at = i / kOwn, c = i % kOwn, channel = rank_ * kOwn + c;
-    if (channel >= size_of(kVector)) continue;
+    if (!has_channel<kVector>(channel)) continue;
     const float* const x = own<kP.in>() + row_at * size_of(kP.in);
     const float sum =
         dot_short<size_of(kP.in)>(weights + c, Own::kColumns, reinterpret_cast<const float4*>(x));

@@ -58,19 +58,19 @@ class Windows {
                       : static_cast<long long>(window) * args_.seq + step;
   }
   __device__ __forceinline__ const float* hidden_row(int layer, int window, int step) const {
-    return (layer == 0 ? args_.front_hidden : args_.values[kNetwork.hidden]) +
+    return (layer == 0 ? args_.front_hidden : memory<kNetwork.hidden>(0)) +
            row_of(layer, window, step) * kHiddenSize;
   }
   // The leading product's outputs.
   __device__ __forceinline__ const float* lead_row(int layer, int window, int step) const {
-    constexpr int kBuffer = kNetwork.products[kLead].out[0].vector;
-    return (layer == 0 ? args_.front_lead : args_.values[kBuffer]) + row_of(layer, window, step) * kLeadWidth;
+    return (layer == 0 ? args_.front_lead : memory<kLeadVector>(0)) +
+           row_of(layer, window, step) * kLeadWidth;
   }
   // A vector of a row between the layers.
   template <int kVector>
   __device__ __forceinline__ float* memory(long long row) const {
     constexpr WindowVector kAt = kWindow.vectors[kVector];
-    return args_.values[kAt.buffer] + row * kAt.width + kAt.at;
+    return args_.values[kAt.buffer] + row * kWindow.widths[kAt.buffer] + kAt.at;
   }
   // A vector that the leading product writes, or a phase of rows.
   template <int kVector>

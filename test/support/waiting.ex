@@ -33,9 +33,9 @@ defmodule ExPhil.Native.TestSupport.Waiting do
   A clock, and a function that says how many nanoseconds ago tick `number` was due, or more: below 0 only where that tick came
   too early.
   """
-  def start_clock!(fps, options \\ []) do
+  def start_clock!(fps_or_session) do
     before = offset()
-    clock = Clock.start!(fps, options)
+    clock = Clock.start!(fps_or_session)
     offset = min(before, offset())
     {clock, fn number -> now() - (Clock.due(clock, number) + offset) end}
   end

@@ -12,7 +12,6 @@ namespace {
 
 using Kind = ErlangTerm::Kind;
 
-constexpr std::uint64_t kHeadBytes = 9;    // up to the first character of a safetensors header
 constexpr std::size_t kContainerHead = 5;  // flag, metadata size
 constexpr std::uint8_t kExternalTerm = 131;
 
@@ -25,8 +24,8 @@ template <class... Parts>
 // after 8 bytes decides. No container has one there: its byte 8 is part of the count of its metadata map,
 // which is zero, or is the byte order after "nx"; in a compressed container without metadata the header
 // length would exceed any file.
-bool looks_like_safetensors(const std::uint8_t* head, std::uint64_t bytes) {
-  return bytes >= kHeadBytes && head[8] == '{' && head[6] == 0 && head[7] == 0;
+bool looks_like_safetensors(const File& file) {
+  return file.head()[8] == '{' && file.head()[6] == 0 && file.head()[7] == 0;
 }
 
 // Null for a number, an atom or a binary.
@@ -116,13 +115,12 @@ struct Checkpoint::Contents {
   std::optional<BuildOptions> build;
 };
 
-std::unique_ptr<Checkpoint::Contents> Checkpoint::read_container(const std::string& path) {
-  const File file(path);
+std::unique_ptr<Checkpoint::Contents> Checkpoint::read_container(File& file) {
   const std::uint64_t size = file.size();
   auto contents = std::make_unique<Contents>();
-  contents->path = path;
+  contents->path = file.path();
   contents->limit = InflationLimit(size);
-  contents->file = read_bytes(file, path, 0, size);
+  contents->file = read_bytes(file, size);
   if (contents->file.get()[0] == kExternalTerm) {
     read_term(size, contents.get());
   } else {
@@ -171,34 +169,28 @@ void Checkpoint::read_parts(std::uint64_t size, Contents* contents) {
 }
 
 Checkpoint Checkpoint::open(const std::string& path) {
-  std::uint8_t head[kHeadBytes] = {};
-  std::uint64_t size = 0;
-  {
-    const File file(path);
-    size = file.size();
-    if (size == 0) bad(quote_path(path), " is empty");
-    file.read(0, head, size < kHeadBytes ? size : kHeadBytes);
+  File file(path);
+  if (file.size() == 0) bad(quote_path(path), " is empty");
+  const std::uint8_t first = file.head()[0];
+  if (looks_like_safetensors(file)) {
+    auto contents = std::make_unique<Contents>();
+    contents->path = path;
+    contents->safetensors.emplace(Safetensors::read(file));
+    contents->tensors = contents->safetensors->tensors();
+    contents->metadata = contents->safetensors->metadata();
+    return Checkpoint(std::move(contents));
   }
-  const bool container = head[0] == 0 || head[0] == 1 || head[0] == kExternalTerm;
-  if (container && !looks_like_safetensors(head, size)) {
-    try {
-      return Checkpoint(read_container(path));
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::invalid_checkpoint && error.kind() != ErrorKind::limit_exceeded) throw;
-      fail(error.kind(), error.argument(), quote_path(path), " (first byte ", int{head[0]},
-           ": a file of Edifice or ExPhil): ", error.what());
-    }
-  }
-  if (!looks_like_safetensors(head, size)) {
+  if (first != 0 && first != 1 && first != kExternalTerm) {
     bad(quote_path(path), " is no checkpoint: neither a safetensors file, in which '{' follows 8 bytes of ",
-        "length, nor one of Edifice or ExPhil, which starts with 0, 1 or 131; it starts with ", int{head[0]});
+        "length, nor one of Edifice or ExPhil, which starts with 0, 1 or 131; it starts with ", int{first});
   }
-  auto contents = std::make_unique<Contents>();
-  contents->path = path;
-  contents->safetensors.emplace(Safetensors::open(path));
-  contents->tensors = contents->safetensors->tensors();
-  contents->metadata = contents->safetensors->metadata();
-  return Checkpoint(std::move(contents));
+  try {
+    return Checkpoint(read_container(file));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::invalid_checkpoint && error.kind() != ErrorKind::limit_exceeded) throw;
+    fail(error.kind(), error.argument(), quote_path(path), " (first byte ", int{first},
+         ": a file of Edifice or ExPhil): ", error.what());
+  }
 }
 
 Checkpoint Checkpoint::of(TensorMap tensors, std::map<std::string, std::string> metadata) {

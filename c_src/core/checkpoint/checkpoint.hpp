@@ -24,11 +24,14 @@ struct BuildOptions {
   std::map<std::string, const char*> others;
 };
 
+class File;
+
 class Checkpoint {
  public:
   enum class Format { safetensors, container, term };
 
-  // Throws file_error where the file cannot be read, invalid_checkpoint where it is malformed.
+  // Opens the file once and reads each byte of it once. Throws file_error where the file cannot be read,
+  // invalid_checkpoint where it is malformed.
   static Checkpoint open(const std::string& path);
   // Of tensors that the caller keeps, as a safetensors file would have them.
   static Checkpoint of(TensorMap tensors, std::map<std::string, std::string> metadata);
@@ -45,7 +48,7 @@ class Checkpoint {
  private:
   struct Contents;
   explicit Checkpoint(std::unique_ptr<Contents> contents);
-  static std::unique_ptr<Contents> read_container(const std::string& path);
+  static std::unique_ptr<Contents> read_container(File& file);
   static void read_term(std::uint64_t size, Contents* contents);
   static void read_parts(std::uint64_t size, Contents* contents);
   std::unique_ptr<Contents> contents_;

@@ -22,34 +22,39 @@ constexpr std::uint64_t kReadBytes = 1 << 18;
 }  // namespace
 
 File::File(const std::string& path)
-    : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (descriptor_ < 0) refuse("cannot open");
-}
-
-File::~File() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-std::uint64_t File::size() const {
+    : path_(path), descriptor_{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {
+  if (descriptor_.value < 0) refuse("cannot open");
   struct stat status {};
-  if (::fstat(descriptor_, &status) != 0) refuse("cannot inspect");
+  if (::fstat(descriptor_.value, &status) != 0) refuse("cannot inspect");
   if (!S_ISREG(status.st_mode))
     fail(ErrorKind::file_error, "path", quote_path(path_), " is not a regular file");
-  return static_cast<std::uint64_t>(status.st_size);
+  size_ = static_cast<std::uint64_t>(status.st_size);
+  from_system(head_.data(), std::min<std::uint64_t>(size_, kHeadBytes));
 }
 
-void File::read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
+File::Descriptor::~Descriptor() {
+  if (value >= 0) ::close(value);
+}
+
+void File::read(void* to, std::uint64_t bytes) {
+  char* out = static_cast<char*>(to);
+  const std::uint64_t head = std::min<std::uint64_t>(size_, kHeadBytes);
+  const std::uint64_t of_head = at_ < head ? std::min(bytes, head - at_) : 0;
+  if (of_head > 0) std::memcpy(out, head_.data() + at_, of_head);
+  at_ += bytes;
+  from_system(out + of_head, bytes - of_head);
+}
+
+void File::from_system(void* to, std::uint64_t bytes) {
   char* out = static_cast<char*>(to);
   while (bytes > 0) {
-    const auto wanted = static_cast<std::size_t>(std::min(bytes, kReadBytes));
-    const ssize_t got = ::pread(descriptor_, out, wanted, static_cast<off_t>(offset));
+    const ssize_t got = ::read(descriptor_.value, out, std::min(bytes, kReadBytes));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) refuse("cannot read");
     if (got == 0) {
       fail(ErrorKind::invalid_checkpoint, "path", quote_path(path_), " became shorter while it was read");
     }
     out += got;
-    offset += static_cast<std::uint64_t>(got);
     bytes -= static_cast<std::uint64_t>(got);
     stop_if_abandoned();
     give_way();
@@ -65,12 +70,13 @@ void FreeBytes::operator()(void* data) const {
   std::free(data);
 }
 
-FileBytes read_bytes(const File& file, const std::string& path, std::uint64_t offset, std::uint64_t bytes) {
+FileBytes read_bytes(File& file, std::uint64_t bytes) {
   FileBytes data(static_cast<std::uint8_t*>(std::malloc(bytes + 1)));
   if (!data) {
-    fail(ErrorKind::out_of_memory, "path", "the system refused ", bytes, " bytes to read ", quote_path(path));
+    fail(ErrorKind::out_of_memory, "path", "the system refused ", bytes, " bytes to read ",
+         quote_path(file.path()));
   }
-  file.read(offset, data.get(), bytes);
+  file.read(data.get(), bytes);
   return data;
 }
 

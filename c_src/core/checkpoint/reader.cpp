@@ -61,15 +61,20 @@ const Shape& CheckpointReader::shape(const std::string& name, int rank, const st
   return shape;
 }
 
+void CheckpointReader::require_shape(const std::string& name, const Shape& expected,
+                                     const std::string& axes) const {
+  const Shape& shape = require(name).shape;
+  if (shape != expected) {
+    bad(source_, "tensor ", quote(name), " must have shape ", axes, " = ", expected.to_string(), "; got ",
+        shape.to_string());
+  }
+}
+
 std::vector<float> CheckpointReader::take(const std::string& name, const Shape& expected,
                                           const std::string& axes) {
-  const TensorView& view = require(name);
-  if (view.shape != expected) {
-    bad(source_, "tensor ", quote(name), " must have shape ", axes, " = ", expected.to_string(), "; got ",
-        view.shape.to_string());
-  }
+  require_shape(name, expected, axes);
   taken_.insert(name);
-  std::vector<float> values = widen(view, name, source_);
+  std::vector<float> values = widen(require(name), name, source_);
   check_finite(values, name, "");
   return values;
 }

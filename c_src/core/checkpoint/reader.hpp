@@ -10,16 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/checkpoint/safetensors.hpp"
+#include "core/tensor.hpp"
 #include "core/text.hpp"
 
 namespace exphil::core {
 
 class CheckpointReader {
  public:
-  CheckpointReader(const Safetensors& file, bool check_finite)
-      : CheckpointReader(file.tensors(), {"path", quote_path(file.path()), "a Mamba policy"}, check_finite) {}
-
   // For errors: the public argument that holds the tensors, their name, and a description of the content.
   struct Source {
     std::string argument, name, content;
@@ -33,7 +30,10 @@ class CheckpointReader {
   // The shape of a tensor that must exist with this rank and no zero dimension; `axes` describes it.
   const Shape& shape(const std::string& name, int rank, const std::string& axes) const;
 
-  // The values, widened to f32. `axes` describes the shape in the error.
+  // Throws unless the tensor exists with this shape, which `axes` describes in the error.
+  void require_shape(const std::string& name, const Shape& expected, const std::string& axes) const;
+
+  // The values of a tensor of this shape, widened to f32.
   std::vector<float> take(const std::string& name, const Shape& expected, const std::string& axes);
 
   // Throws for the first tensor that was never taken.

@@ -1,5 +1,6 @@
 #include "core/checkpoint/safetensors.hpp"
 
+#include <string_view>
 #include <utility>
 
 #include "core/checkpoint/file.hpp"
@@ -10,44 +11,35 @@ namespace exphil::core {
 
 namespace {
 
-constexpr std::uint64_t kLengthBytes = 8;
+constexpr std::size_t kLengthBytes = 8;
 
-// Where no header follows the length, the length is the beginning of another kind of file.
-void require_header(const File& file, const std::string& path, std::uint64_t file_bytes) {
-  char first = 0;
-  if (file_bytes > kLengthBytes) file.read(kLengthBytes, &first, 1);
-  if (first != '{') {
-    fail(ErrorKind::invalid_checkpoint, "path", quote_path(path),
-         " is no safetensors file: no '{' follows the 8 bytes of its header's length");
-  }
-}
-
-std::uint64_t read_header_length(const File& file, const std::string& path, std::uint64_t file_bytes) {
-  if (file_bytes < kLengthBytes) {
-    fail(ErrorKind::invalid_checkpoint, "path", quote_path(path), " has ", file_bytes,
+std::uint64_t header_length(const File& file) {
+  if (file.size() < kLengthBytes) {
+    fail(ErrorKind::invalid_checkpoint, "path", quote_path(file.path()), " has ", file.size(),
          " bytes: too short for a safetensors file");
   }
-  require_header(file, path, file_bytes);
-  unsigned char raw[kLengthBytes];
-  file.read(0, raw, kLengthBytes);
+  // Where no header follows the length, the length is the beginning of another kind of file.
+  if (file.head()[kLengthBytes] != '{') {
+    fail(ErrorKind::invalid_checkpoint, "path", quote_path(file.path()),
+         " is no safetensors file: no '{' follows the 8 bytes of its header's length");
+  }
   std::uint64_t length = 0;
-  for (int i = kLengthBytes - 1; i >= 0; --i) length = length << 8 | raw[i];
-  if (length > kMaxHeaderBytes || length > file_bytes - kLengthBytes) {
-    fail(ErrorKind::invalid_checkpoint, "path", quote_path(path), " announces a header of ", length,
-         " bytes, but has ", file_bytes, " bytes in all (limit ", kMaxHeaderBytes,
+  for (std::size_t i = kLengthBytes; i-- > 0;) length = length << 8 | file.head()[i];
+  if (length > kMaxHeaderBytes || length > file.size() - kLengthBytes) {
+    fail(ErrorKind::invalid_checkpoint, "path", quote_path(file.path()), " announces a header of ", length,
+         " bytes, but has ", file.size(), " bytes in all (limit ", kMaxHeaderBytes,
          "): it is truncated or not a safetensors file");
   }
   return length;
 }
 
-SafetensorsHeader read_header(const File& file, const std::string& path, std::uint64_t length,
-                              std::uint64_t data_bytes) {
-  std::string json(length, '\0');
-  file.read(kLengthBytes, json.data(), length);
+SafetensorsHeader read_header(File& file, std::uint64_t length, std::uint64_t data_bytes) {
+  std::string json(kLengthBytes + length, '\0');
+  file.read(json.data(), json.size());
   try {
-    return parse_safetensors_header(json, data_bytes);
+    return parse_safetensors_header(std::string_view(json).substr(kLengthBytes), data_bytes);
   } catch (const Error& error) {
-    fail(error.kind(), error.argument(), quote_path(path),
+    fail(error.kind(), error.argument(), quote_path(file.path()),
          " is a malformed safetensors file: ", error.what());
   }
 }
@@ -62,16 +54,19 @@ struct Safetensors::Contents {
 };
 
 Safetensors Safetensors::open(const std::string& path) {
-  const File file(path);
-  const std::uint64_t file_bytes = file.size();
-  const std::uint64_t header_bytes = read_header_length(file, path, file_bytes);
-  const std::uint64_t data_bytes = file_bytes - kLengthBytes - header_bytes;
-  SafetensorsHeader header = read_header(file, path, header_bytes, data_bytes);
+  File file(path);
+  return read(file);
+}
+
+Safetensors Safetensors::read(File& file) {
+  const std::uint64_t header_bytes = header_length(file);
+  const std::uint64_t data_bytes = file.size() - kLengthBytes - header_bytes;
+  SafetensorsHeader header = read_header(file, header_bytes, data_bytes);
 
   auto contents = std::make_unique<Contents>();
-  contents->path = path;
+  contents->path = file.path();
   contents->metadata = std::move(header.metadata);
-  contents->data = read_bytes(file, path, kLengthBytes + header_bytes, data_bytes);
+  contents->data = read_bytes(file, data_bytes);
   const std::uint8_t* base = contents->data.get();
   for (const SafetensorsEntry& entry : header.entries) {
     contents->tensors[entry.name] =

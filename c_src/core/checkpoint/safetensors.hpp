@@ -13,12 +13,15 @@
 
 namespace exphil::core {
 
+class File;
+
 class Safetensors {
  public:
   // Throws file_error where the file cannot be read, invalid_checkpoint where it is malformed (truncated,
   // header beyond the file, offsets that overlap, leave gaps or exceed the file, duplicate names, size and
   // shape that disagree, unknown dtype).
   static Safetensors open(const std::string& path);
+  static Safetensors read(File& file);  // one that nothing was read of
 
   Safetensors(Safetensors&&) noexcept;
   Safetensors& operator=(Safetensors&&) noexcept;

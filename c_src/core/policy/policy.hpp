@@ -21,14 +21,15 @@ namespace exphil::core {
 class State {
  public:
   virtual ~State() = default;
-};
+  // What its memory is a part of, by which a backend knows the states of one of its policies; null where it
+  // does not ask.
+  const void* owner() const { return owner_; }
 
-// The part of a session's last frames that does not depend on where a window starts: kept_of_frame()
-// (core/policy/network.hpp) of each frame, in the policy's memory. Frame t is in slot t modulo the number of
-// slots. Opaque outside its backend; freed from any thread.
-class FrameRing {
- public:
-  virtual ~FrameRing() = default;
+ protected:
+  explicit State(const void* owner = nullptr) : owner_(owner) {}
+
+ private:
+  const void* const owner_;
 };
 
 // `count` windows of `seq` frames. Window i starts in slot first + i; its frames are in consecutive slots,
@@ -37,6 +38,17 @@ struct RingWindows {
   std::int64_t first = 0, seq = 0, count = 1;
   std::int64_t fresh = 0;      // of all these frames, how many of the last ones are not in the ring yet
   const float* obs = nullptr;  // {fresh, d_input}
+};
+
+// The part of a session's last frames that does not depend on where a window starts: kept_of_frame()
+// (core/policy/network.hpp) of each frame, in the policy's memory. Frame t is in slot t modulo the number of
+// slots. The policy outlives its use; freed from any thread.
+class FrameRing {
+ public:
+  virtual ~FrameRing() = default;
+  // Puts the fresh frames into the ring and answers the windows, with the bits of Policy::window(): {count,
+  // d_output}. One call at a time. Where it throws, the slots of the fresh frames are unset.
+  virtual void answer(const RingWindows& windows, float* out) = 0;
 };
 
 // Thrown where a call may not wait and would have to. Nothing has changed then.
@@ -129,10 +141,6 @@ class Policy {
 
   // A ring of `slots` frames, none of which is set. Throws out_of_memory.
   virtual std::unique_ptr<FrameRing> new_ring(std::int64_t slots) = 0;
-  // Puts the fresh frames into the ring and answers the windows, with the bits of window(): {count,
-  // d_output}. One ring is used by one call at a time. Where it throws, the slots of the fresh frames are
-  // unset.
-  virtual void ring_windows(FrameRing& ring, const RingWindows& windows, float* out) = 0;
 
   // The gradient of whole sequences (core/policy/gradient.hpp). `weights` are those that the policy was made
   // of. The caller has checked the sequences: batch and seq are at least 1. Without d_outs {batch, seq,

@@ -40,6 +40,7 @@ Row gradient_row(const ScanShape& shape, ScanOperand of, const char* name) {
   return row;
 }
 
+// The table itself, a row for each operand: longer than a function should be, and nowhere to divide.
 Row row_of(const ScanShape& shape, ScanOperand id) {
   const Axis batch{"batch", shape.batch}, seq{"seq", shape.seq}, dim{"dim", shape.dim};
   const Axis state{"state", shape.state};

@@ -34,10 +34,10 @@ class FrameWindow {
   bool grows() const { return pad_ == Pad::none && count_ < frames_; }  // the next push makes it longer
 
   std::int64_t capacity() const { return capacity_; }
-  // The `count` windows that end at the last `count` frames, all of length(), for Policy::ring_windows. count
+  // The `count` windows that end at the last `count` frames, all of length(), for FrameRing::answer. count
   // is at most history + 1. obs points into this object.
   RingWindows ring_windows(std::int64_t count) const;
-  // After ring_windows has returned: the ring holds the frames of these windows.
+  // After it has returned: the ring holds the frames of these windows.
   void set_held(const RingWindows& windows);
   // The ring may hold other frames.
   void forget_held() { held_.assign(held_.size(), false); }

@@ -1,6 +1,6 @@
-// What a session needs to go back: its state before each of its last frames, in a ring. A frame reads one
-// entry and writes the next, so that recording costs it nothing, and going back is a subtraction. A session
-// without history has a ring of one entry. Used by session.cpp, under its lock.
+// What a session needs to go back: its state before each of its last frames, in entries that are used in
+// turn. A frame reads one entry and writes the next, so that recording costs it nothing, and going back is a
+// subtraction. A session without history has one entry. Used by session.cpp, under its lock.
 #pragma once
 
 #include <cstdint>

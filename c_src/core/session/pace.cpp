@@ -274,7 +274,7 @@ PaceThread& pace_thread() {
 }  // namespace
 
 MicroHertz pace_rate(double fps) {
-  return micro_hertz(fps, ":pace");
+  return micro_hertz(fps, ":fps");
 }
 
 Pace::Pace(std::shared_ptr<Policy> policy, MicroHertz rate) {

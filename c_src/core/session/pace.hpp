@@ -19,7 +19,7 @@
 
 namespace exphil::core {
 
-// Frames per second as a rate. Throws invalid_argument (":pace") beyond kMostMicroHertz.
+// Frames per second as a rate. Throws invalid_argument (":fps") beyond kMostMicroHertz.
 MicroHertz pace_rate(double fps);
 
 class Pace {

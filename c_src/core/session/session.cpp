@@ -117,7 +117,7 @@ void Session::step_window(const float* obs, float* out) {
 
 void Session::answer_windows(FrameWindow& window, std::int64_t count, float* out) {
   const RingWindows windows = window.ring_windows(count);
-  policy_->ring_windows(*ring_, windows, out);
+  ring_->answer(windows, out);
   window.set_held(windows);
 }
 

@@ -4,7 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "core/trunk/mamba1/initial.hpp"
+#include "core/trunk/loading.hpp"
 
 namespace exphil::core {
 
@@ -48,11 +48,12 @@ std::vector<float> Initializer::uniform(const std::string& name, const Shape& sh
 
 std::vector<InitialTensor> initial_weights(const std::string& trunk, const NamedSizes& sizes,
                                            std::uint64_t seed) {
-  if (trunk != "mamba1") {
-    fail(ErrorKind::unsupported, "trunk", "trunk must be :mamba1, got ", quote(trunk),
-         ": no other trunk can be made from nothing yet");
+  std::string known;
+  for (const Trunk& candidate : trunks()) {
+    if (trunk == candidate.name) return candidate.initial(SizeReader(sizes), Initializer(seed));
+    known += (known.empty() ? ":" : ", :") + std::string(candidate.name);
   }
-  return mamba1::initial_weights(SizeReader(sizes), Initializer(seed));
+  fail(ErrorKind::unsupported, "trunk", "trunk must be one of ", known, "; got ", quote(trunk));
 }
 
 }  // namespace exphil::core

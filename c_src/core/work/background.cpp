@@ -57,7 +57,7 @@ class Background {
     const bool alone = waiting() == 0 && running() == 0;
     if (!alone) note_several_calls();
     if (waiting() >= ready()) start_thread();
-    lane(kind).waiting.push(owner, std::move(job));
+    of(kind).waiting.push(owner, std::move(job));
     count_waiting();
     news_.fetch_add(1, std::memory_order_relaxed);
     if (low_idle_ > 0 && is_quiet()) return wake_.notify_all();  // those end
@@ -85,12 +85,12 @@ class Background {
   }
 
  private:
-  struct Lane {
+  struct OfKind {
     FairQueue<std::shared_ptr<Job>> waiting;
     std::int64_t running = 0;
   };
 
-  Lane& lane(JobKind kind) { return lanes_[static_cast<int>(kind)]; }
+  OfKind& of(JobKind kind) { return kinds_[static_cast<int>(kind)]; }
   static std::int64_t most_running(int kind) {
     const std::int64_t most[kKinds] = {threads(), kDeviceJobs, kFileJobs};
     return most[kind];
@@ -98,13 +98,13 @@ class Background {
 
   std::int64_t waiting() const {
     std::size_t count = 0;
-    for (const Lane& lane : lanes_) count += lane.waiting.size();
+    for (const OfKind& jobs : kinds_) count += jobs.waiting.size();
     return static_cast<std::int64_t>(count);
   }
 
   std::int64_t running() const {
     std::int64_t count = 0;
-    for (const Lane& lane : lanes_) count += lane.running;
+    for (const OfKind& jobs : kinds_) count += jobs.running;
     return count;
   }
 
@@ -125,8 +125,7 @@ class Background {
   }
 
   void count_waiting() {
-    waiting_compute_.store(static_cast<int>(lane(JobKind::compute).waiting.size()),
-                           std::memory_order_relaxed);
+    waiting_compute_.store(static_cast<int>(of(JobKind::compute).waiting.size()), std::memory_order_relaxed);
   }
 
   void loop() {
@@ -162,12 +161,12 @@ class Background {
   bool run_job(std::unique_lock<std::mutex>& lock) {
     for (int i = 0; i < kKinds; ++i) {
       const int kind = (turn_ + i) % kKinds;
-      Lane& lane = lanes_[kind];
-      if (lane.waiting.size() == 0 || lane.running >= most_running(kind)) continue;
+      OfKind& jobs = kinds_[kind];
+      if (jobs.waiting.size() == 0 || jobs.running >= most_running(kind)) continue;
       turn_ = kind + 1;
-      std::shared_ptr<Job> job = lane.waiting.pop();
+      std::shared_ptr<Job> job = jobs.waiting.pop();
       count_waiting();
-      ++lane.running;
+      ++jobs.running;
       const bool uses_a_core = kind != static_cast<int>(JobKind::device);
       if (uses_a_core) active_.fetch_add(1, std::memory_order_relaxed);
       lock.unlock();
@@ -178,7 +177,7 @@ class Background {
       job.reset();
       if (uses_a_core) active_.fetch_sub(1, std::memory_order_relaxed);
       lock.lock();
-      --lane.running;
+      --jobs.running;
       return true;
     }
     return false;
@@ -249,7 +248,7 @@ class Background {
 
   std::mutex mutex_;
   std::condition_variable wake_, left_;
-  Lane lanes_[kKinds];
+  OfKind kinds_[kKinds];
   std::list<Range*> ranges_;
   int turn_ = 0;
   std::int64_t started_ = 0, idle_ = 0;

@@ -45,8 +45,7 @@ namespace exphil::cuda {
 // Null where the driver is too old: callers must check before use.
 #define EXPHIL_CUDA_OPTIONAL_CALLS(X)                                                                        \
   X(cuLaunchKernelEx) X(cuTensorMapEncodeTiled) X(cuOccupancyMaxActiveClusters) X(cuDeviceGetUuid)           \
-  X(cuStreamWriteValue32) X(cuStreamWaitValue32) X(cuLaunchHostFunc) X(cuStreamGetCtx) X(cuCtxGetDevice)    \
-  X(cuPointerGetAttribute)
+  X(cuStreamWriteValue32) X(cuStreamWaitValue32) X(cuLaunchHostFunc) X(cuStreamGetCtx) X(cuCtxGetDevice)
 
 #define EXPHIL_CUDA_REQUIRED_CALLS(X)                                                                        \
   EXPHIL_CUDA_DEVICE_CALLS(X) EXPHIL_CUDA_MEMORY_CALLS(X) EXPHIL_CUDA_STREAM_CALLS(X)                        \

@@ -14,29 +14,6 @@ constexpr std::int64_t kRoundsOfTeams = 4;  // for larger batches the row kernel
 
 }  // namespace
 
-OrderedStream::OrderedStream(Context& context) : context_(context) {
-  int lowest = 0, highest = 0;
-  context.check(driver().cuCtxGetStreamPriorityRange(&lowest, &highest), "cuCtxGetStreamPriorityRange");
-  context.check(driver().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, highest),
-                "cuStreamCreateWithPriority");
-}
-
-OrderedStream::~OrderedStream() {
-  drain();
-  if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
-  driver().cuStreamDestroy(stream_);
-  CUcontext previous;
-  driver().cuCtxPopCurrent(&previous);
-}
-
-void OrderedStream::drain() noexcept {
-  Doorbell::cancel_any();
-  if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
-  context_.note(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
-  CUcontext previous;
-  driver().cuCtxPopCurrent(&previous);
-}
-
 // Holds tickets, at most kMostInFlight, for the duration of a call.
 class FusedSteps::Lease {
  public:

@@ -10,67 +10,14 @@
 #include <vector>
 
 #include "cuda/device/context.hpp"
-#include "cuda/device/doorbell.hpp"
 #include "cuda/policy/armed.hpp"
 #include "cuda/policy/dims.hpp"
+#include "cuda/policy/ordered_stream.hpp"
 #include "cuda/policy/tagged.hpp"
 #include "cuda/policy/team.hpp"
 #include "cuda/policy/tuning.hpp"
-#include "cuda/policy/wait.hpp"
 
 namespace exphil::cuda {
-
-// The stream that runs a policy's short work in the order of the calls, and the lock that fixes the order.
-// High priority, so that a frame's step does not queue behind a long prefill.
-class OrderedStream {
- public:
-  explicit OrderedStream(Context& context);
-  ~OrderedStream();
-  OrderedStream(const OrderedStream&) = delete;
-  OrderedStream& operator=(const OrderedStream&) = delete;
-
-  CUstream handle() const { return stream_; }
-  // The lock, for a caller that enqueues. Cancels the armed launch of this stream, which is in the way of all
-  // later work, and which may read a state that this work changes.
-  std::unique_lock<std::mutex> enter() {
-    std::unique_lock<std::mutex> lock(order_);
-    doorbell_.cancel();
-    return lock;
-  }
-  std::unique_lock<std::mutex> enter_soon() {  // throws core::WouldWait where the lock is held for longer
-    std::unique_lock<std::mutex> lock = lock_soon(order_);
-    doorbell_.cancel();
-    return lock;
-  }
-  Doorbell& doorbell() { return doorbell_; }
-
-  // Waits for all enqueued work. A failure is noted on the context, so that the next call reports it.
-  void drain() noexcept;
-
-  // Enqueues under the lock, then waits for the work outside it. Throws the work's error, only after none of
-  // it still runs.
-  template <class Enqueue>
-  void run(Enqueue enqueue) {
-    Event done(context_);
-    try {
-      {
-        const auto lock = enter();
-        enqueue(stream_);
-        done.record(stream_);
-      }
-      if (!spin_until([&] { return done.done(); }, 200)) done.synchronize();
-    } catch (...) {
-      drain();
-      throw;
-    }
-  }
-
- private:
-  Context& context_;
-  CUstream stream_ = nullptr;
-  Doorbell doorbell_;
-  std::mutex order_;
-};
 
 class FusedSteps {
  public:

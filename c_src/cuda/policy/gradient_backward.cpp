@@ -71,17 +71,13 @@ float* GradientPass::dense_given(const Span& span) {
   return dense_rows_of(gradients(span.vector), span).data;
 }
 
-Matrix GradientPass::changed(const Span& span) {
-  const Matrix rows = dense_rows_of(gradients(span.vector), span);
+const Matrix& GradientPass::changed(const Matrix& rows) {
   if (weight_jobs_.reads(rows)) run_weights();
   return rows;
 }
 
-float* GradientPass::stored(const Span& span) {
-  return stored(span.vector, changed(span));
-}
-
 float* GradientPass::stored(core::VectorId vector, const Matrix& rows) {
+  require_dense(rows.dense());
   if (is_first(vector, rows)) return rows.data;
   float* const spare = m_.spare(context_, rows.size());
   later_parts_.add(spare, rows.data, 1, rows.size());
@@ -117,12 +113,22 @@ void GradientPass::back(const core::Norm& p) {
 
 void GradientPass::back(const core::Convolution& p) {
   run_inputs();
-  policy::ConvolveArguments a = convolution(p);
+  const std::vector<Matrix> ds = given(p.out);
+  std::vector<Matrix> dx;
+  for (const Matrix& rows : rows_of(gradients(p.in.vector), p.in)) {
+    dx.emplace_back(stored(p.in.vector, changed(rows)), rows.rows, rows.columns);
+  }
   const std::int64_t parts = m_.shape.sequences * convolve_segments(m_.shape.seq);
-  a.ds = dense_given(p.out), a.dx = stored(p.in);
-  a.weight_parts = m_.sums.into(gradient(p.weight), parts, p.in.size * p.taps);
-  a.bias_parts = m_.sums.into(gradient(p.bias), parts, p.in.size);
-  kernels_.convolve_back(stream_, p.taps, a);
+  float* const weights = m_.sums.into(gradient(p.weight), parts, p.in.size * p.taps);
+  float* const biases = m_.sums.into(gradient(p.bias), parts, p.in.size);
+  std::vector<policy::ConvolveArguments> runs = convolution(p);
+  std::size_t next = 0;
+  for (const ColumnRun& run : common_columns(dx, ds)) {
+    policy::ConvolveArguments& a = runs[next++];
+    a.dx = run.from.data, a.ds = run.to.data;
+    a.weight_parts = weights + run.first * p.taps, a.bias_parts = advanced(biases, run.first);
+    kernels_.convolve_back(stream_, p.taps, a);
+  }
   settle();
 }
 

@@ -108,18 +108,26 @@ void GradientPass::forward(const core::Norm& p) {
   kernels_.norm(stream_, a);
 }
 
-policy::ConvolveArguments GradientPass::convolution(const core::Convolution& p) const {
-  policy::ConvolveArguments a{};
+std::vector<policy::ConvolveArguments> GradientPass::convolution(const core::Convolution& p) const {
   const auto state = static_cast<std::size_t>(p.state);
-  a.x = in(p.in), a.s = out(p.out);
-  a.weight = weight(p.weight), a.bias = weight(p.bias);
-  a.history = m_.states[state], a.final_history = m_.final_states[state];
-  a.sequences = m_.shape.sequences, a.seq = m_.shape.seq, a.inner = static_cast<int>(p.in.size);
-  return a;
+  const std::int64_t history = p.taps - 1;
+  std::vector<policy::ConvolveArguments> all;
+  for (const ColumnRun& run :
+       common_columns(rows_of(found(p.in.vector), p.in), rows_of(left(p.out.vector), p.out))) {
+    policy::ConvolveArguments a{};
+    a.x = run.from.data, a.x_row = run.from.stride, a.s = run.to.data, a.s_row = run.to.stride;
+    a.weight = weight(p.weight) + run.first * p.taps, a.bias = advanced(weight(p.bias), run.first);
+    a.history = advanced(m_.states[state], run.first * history);
+    a.final_history = advanced(m_.final_states[state], run.first * history);
+    a.sequences = m_.shape.sequences, a.seq = m_.shape.seq;
+    a.inner = static_cast<int>(run.from.columns), a.channels = static_cast<int>(p.in.size);
+    all.push_back(a);
+  }
+  return all;
 }
 
 void GradientPass::forward(const core::Convolution& p) {
-  kernels_.convolve(stream_, p.taps, convolution(p));
+  for (const policy::ConvolveArguments& run : convolution(p)) kernels_.convolve(stream_, p.taps, run);
 }
 
 }  // namespace exphil::cuda

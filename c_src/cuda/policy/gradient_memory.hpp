@@ -37,9 +37,21 @@ core::ScanShape scan_shape(const core::SelectiveScan& scan, const GradientShape&
 using VectorRows = std::vector<Matrix>;
 // The rows of a span, piece by piece.
 std::vector<Matrix> rows_of(const VectorRows& vector, const core::Span& span);
-// The same where they are one dense matrix, as kernels other than that of products need them. Throws
-// unsupported where they are not.
+// The same where they are one dense matrix, as kernels need them that are neither of products nor of
+// convolutions. Throws unsupported where they are not.
 Matrix dense_rows_of(const VectorRows& vector, const core::Span& span);
+void require_dense(bool dense);  // throws that error
+
+// Columns from `first` on of the rows of two spans of one size, within a piece of each.
+struct ColumnRun {
+  Matrix from, to;
+  std::int64_t first = 0;
+};
+// What is at `first` of an array; null where there is none.
+inline float* advanced(float* array, std::int64_t first) {
+  return array == nullptr ? array : array + first;
+}
+std::vector<ColumnRun> common_columns(const std::vector<Matrix>& from, const std::vector<Matrix>& to);
 
 // What the phases of one block read and write.
 struct GradientBlock {

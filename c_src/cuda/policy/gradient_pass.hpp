@@ -58,7 +58,8 @@ class GradientPass {
   void forward(const core::Mean&) {}  // its softplus's launch takes it
   void forward(const core::SelectiveScan& phase);
   policy::NormArguments norm_arguments(const core::Norm& phase) const;
-  policy::ConvolveArguments convolution(const core::Convolution& phase) const;
+  // One for each run of channels that is within a piece of what it reads and of what it writes.
+  std::vector<policy::ConvolveArguments> convolution(const core::Convolution& phase) const;
   policy::ActivateArguments activation(const core::Softplus& phase) const;
   policy::ActivateArguments activation(const core::SelectiveScan& phase) const;
   core::ScanOperands<CUdeviceptr> scan_operands(const core::SelectiveScan& phase) const;
@@ -87,9 +88,10 @@ class GradientPass {
   bool is_first(core::VectorId vector, const Matrix& rows);
   void clear(const Matrix& rows) const;
   // The gradient of what a phase reads, for a kernel that changes it; launches what reads it before.
-  Matrix changed(const core::Span& span);
+  const Matrix& changed(const Matrix& rows);
+  Matrix changed(const core::Span& span) { return changed(dense_rows_of(gradients(span.vector), span)); }
   // The same for a kernel that cannot add to it: other rows where that is needed, which settle() adds.
-  float* stored(const core::Span& span);
+  float* stored(const core::Span& span) { return stored(span.vector, changed(span)); }
   float* stored(core::VectorId vector, const Matrix& rows);
   void settle();
   // The gradient of a bias is the sum of the rows of that of what it was added to, which `d` is.

@@ -54,7 +54,7 @@ class CudaPolicy : public core::Policy {
         fused_(context_, dims_, tuning_, weights, stream_),
         rows_(*context_, dims_, tuning_, weights),
         windows_(context_, dims_, tuning_, rows_, stream_),
-        slices_(context_, dims_, rows_, tuning_) {
+        slices_(context_, dims_, rows_, tuning_, stream_) {
     warm_up();
   }
 
@@ -82,14 +82,11 @@ class CudaPolicy : public core::Policy {
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override;
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override;
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots) override;
-  void ring_windows(core::FrameRing& ring, const core::RingWindows& windows, float* out) override;
   void grad(const std::shared_ptr<const core::PolicyWeights>& weights, const core::PolicySequences& sequences,
             const float* d_outs, const core::PolicyGradOutputs& outputs) override;
 
  private:
-  class Mine;
-  const CudaState& mine(const core::State& state) const { return state_of(*arena_, state); }
-  CUdeviceptr slot(const core::State& state) const { return mine(state).slot(); }
+  CUdeviceptr slot(const core::State& state) const { return state_of(*arena_, state).slot(); }
   template <class Work>
   void change(core::State* const* from, core::State* const* to, std::int64_t count, Work work);
   template <class Work>
@@ -98,10 +95,6 @@ class CudaPolicy : public core::Policy {
   }
   void clear(CUdeviceptr slot);
   void warm_up();
-  void step_rows(const policy::StatePlace* states, std::int64_t count, const float* obs, float* out);
-  void long_sequence(const policy::StatePlace& state, const float* frames, std::int64_t seq, float* out,
-                     bool last_only, bool decays_input);
-  void run_slices(const std::vector<Slice>& slices, bool chained);
 
   std::shared_ptr<Context> context_;
   const PolicyDims dims_;
@@ -131,34 +124,18 @@ bool prepare(Context& context, const PolicyDims& dims, const PolicyTuning& tunin
   return true;
 }
 
-// Some states as states of this policy; a single one allocates nothing.
-class CudaPolicy::Mine {
- public:
-  Mine(const CudaPolicy& policy, core::State* const* states, std::size_t count)
-      : many_(count > 1 ? count : 0) {
-    for (std::size_t i = 0; i < count; ++i) data()[i] = const_cast<CudaState*>(&policy.mine(*states[i]));
-  }
-  CudaState** data() { return many_.empty() ? &one_ : many_.data(); }
-
- private:
-  CudaState* one_ = nullptr;
-  std::vector<CudaState*> many_;
-};
-
 // Calls work(places) for these states. They change when it returns and not where it throws; it does neither
 // before the device has finished with the places.
 template <class Work>
 void CudaPolicy::change(core::State* const* from, core::State* const* to, std::int64_t count, Work work) {
-  const auto size = static_cast<std::size_t>(count);
-  Mine sources(*this, from, size), targets(*this, to, size);
-  NextStates next(*arena_, sources.data(), targets.data(), size);
+  NextStates next(*arena_, from, to, count);
   work(next.places());
   next.commit();
 }
 
 void CudaPolicy::clear(CUdeviceptr slot) {
   const auto lock = stream_.enter();
-  context_->check(driver().cuMemsetD8Async(slot, 0, arena_->slot_bytes(), stream_.handle()),
+  context_->check(driver().cuMemsetD8Async(slot, 0, arena_->state_bytes(), stream_.handle()),
                   "cuMemsetD8Async");
 }
 
@@ -173,7 +150,7 @@ void CudaPolicy::copy_state(core::State& to, const core::State& from) {
   const ContextGuard guard(*context_);
   const CUdeviceptr target = slot(to), source = slot(from);
   const auto lock = stream_.enter();
-  context_->check(driver().cuMemcpyDtoDAsync(target, source, arena_->slot_bytes(), stream_.handle()),
+  context_->check(driver().cuMemcpyDtoDAsync(target, source, arena_->state_bytes(), stream_.handle()),
                   "cuMemcpyDtoDAsync");
 }
 
@@ -212,7 +189,7 @@ void CudaPolicy::advance(core::State* const* from, core::State* const* to, std::
     } else if (count <= fused_.limit()) {
       fused_.step_few(places, static_cast<std::size_t>(count), obs, out);
     } else {
-      step_rows(places, count, obs, out);
+      slices_.batch(places, count, obs, out);
     }
   });
 }
@@ -221,14 +198,12 @@ void CudaPolicy::advance_chain(core::State& from, core::State* const* to, std::i
                                const float* frames, float* out) {
   if (seq == 0) return;
   const ContextGuard guard(*context_);
-  const auto size = static_cast<std::size_t>(seq);
-  Mine targets(*this, to, size);
-  NextStates next(*arena_, mine(from), targets.data(), size);
+  NextStates next(*arena_, from, to, seq);
   if (fused_.limit() >= 1) {
     fused_.step_chain(next.places(), seq, frames, out);
   } else {
     for (std::int64_t t = 0; t < seq; ++t) {
-      step_rows(next.places() + t, 1, frames + t * dims_.config.d_input, out + t * dims_.outputs());
+      slices_.batch(next.places() + t, 1, frames + t * dims_.config.d_input, out + t * dims_.outputs());
     }
   }
   next.commit();
@@ -250,56 +225,12 @@ void CudaPolicy::reserve_chain(std::int64_t seq) {
   fused_.reserve_chain(seq);
 }
 
-void CudaPolicy::step_rows(const policy::StatePlace* states, std::int64_t count, const float* obs,
-                           float* out) {
-  std::vector<Slice> slices;
-  for (std::int64_t first = 0; first < count; first += tuning_.slice_rows) {
-    Slice slice;
-    slice.job.batch = true;
-    slice.job.rows = std::min(tuning_.slice_rows, count - first);
-    slice.job.decays_input = dims_.carried_decays();
-    slice.obs = obs + first * dims_.config.d_input;
-    slice.states = states + first;
-    slice.out = out + first * dims_.outputs();
-    slices.push_back(slice);
-  }
-  run_slices(slices, false);
-}
-
-void CudaPolicy::run_slices(const std::vector<Slice>& slices, bool chained) {
-  Event start(*context_);
-  {
-    const auto lock = stream_.enter();
-    start.record(stream_.handle());
-  }
-  slices_.run(slices, chained, start.handle());
-}
-
-void CudaPolicy::long_sequence(const policy::StatePlace& state, const float* frames, std::int64_t seq,
-                               float* out, bool last_only, bool decays_input) {
-  const policy::StatePlace later{state.to, state.to};  // for the slices after the first
-  std::vector<Slice> slices;
-  for (std::int64_t first = 0; first < seq; first += tuning_.slice_rows) {
-    Slice slice;
-    slice.job.rows = slice.job.seq = static_cast<int>(std::min(tuning_.slice_rows, seq - first));
-    slice.job.sequences = 1;
-    slice.job.last_only = last_only;
-    slice.job.decays_input = decays_input;
-    slice.obs = frames + first * dims_.config.d_input;
-    slice.states = first == 0 ? &state : &later;
-    if (!last_only) slice.out = out + first * dims_.outputs();
-    if (last_only && first + slice.job.rows == seq) slice.out = out;
-    slices.push_back(slice);
-  }
-  run_slices(slices, true);
-}
-
 void CudaPolicy::prefill(core::State& state, const float* frames, std::int64_t seq, float* out) {
   if (seq == 0) return;
   const ContextGuard guard(*context_);
   core::State* const changed = &state;
   change(&changed, 1, [&](const policy::StatePlace* place) {
-    long_sequence(*place, frames, seq, out, false, dims_.carried_decays());
+    slices_.sequence({*place, frames, seq, out, false, dims_.carried_decays()});
   });
 }
 
@@ -310,50 +241,20 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
   }
   const ContextGuard guard(*context_);
   if (count == 1 && windows_.takes(seq)) return windows_.run(windows, count, seq, out);
-  const std::int64_t window_floats = seq * dims_.config.d_input;
-  const bool decays_input = dims_.decays(seq);
-  if (seq > tuning_.slice_rows) {
-    const CudaState scratch(arena_);
-    auto* values = as_pointer<float>(scratch.slot());
-    for (std::int64_t i = 0; i < count; ++i) {
-      clear(scratch.slot());
-      long_sequence({values, values}, windows + i * window_floats, seq, out + i * dims_.outputs(), true,
-                    decays_input);
-    }
-    return;
+  if (seq <= slices_.most_rows()) return slices_.windows(windows, count, seq, out);
+  const CudaState scratch(arena_);
+  auto* values = as_pointer<float>(scratch.slot());
+  for (std::int64_t i = 0; i < count; ++i) {
+    clear(scratch.slot());
+    const float* const frames = windows + i * seq * dims_.config.d_input;
+    slices_.sequence({{values, values}, frames, seq, out + i * dims_.outputs(), true, dims_.decays(seq)});
   }
-  std::vector<Slice> slices;
-  const std::int64_t per_slice = tuning_.slice_rows / seq;
-  for (std::int64_t first = 0; first < count; first += per_slice) {
-    Slice slice;
-    slice.job.sequences = static_cast<int>(std::min(per_slice, count - first));
-    slice.job.seq = static_cast<int>(seq);
-    slice.job.rows = slice.job.sequences * seq;
-    slice.job.last_only = true;
-    slice.job.decays_input = decays_input;
-    slice.obs = windows + first * window_floats;
-    slice.out = out + first * dims_.outputs();
-    slices.push_back(slice);
-  }
-  if (!slices.empty()) run_slices(slices, false);
 }
 
 std::unique_ptr<core::FrameRing> CudaPolicy::new_ring(std::int64_t slots) {
-  if (!windows_.takes(slots)) return std::make_unique<ObservationRing>(dims_.config.d_input, slots);
+  if (!windows_.takes(slots)) return std::make_unique<ObservationRing>(*this, slots);
   const ContextGuard guard(*context_);
   return windows_.new_ring(slots);
-}
-
-void CudaPolicy::ring_windows(core::FrameRing& ring, const core::RingWindows& windows, float* out) {
-  if (auto* const resident = dynamic_cast<DeviceRing*>(&ring)) {
-    const ContextGuard guard(*context_);
-    return windows_.run(*resident, windows, out);
-  }
-  auto& frames = dynamic_cast<ObservationRing&>(ring);
-  frames.put(windows);
-  if (windows.count == 1) return window(frames.frame(windows.first), 1, windows.seq, out);
-  const std::vector<float> side_by_side = frames.windows(windows);
-  window(side_by_side.data(), windows.count, windows.seq, out);
 }
 
 void CudaPolicy::grad(const std::shared_ptr<const core::PolicyWeights>& weights,
@@ -374,7 +275,8 @@ void CudaPolicy::warm_up() {
   for (int i = 0; i < 3; ++i) step(both, 1, obs.data(), out.data());
   if (fused_.limit() > 1) step(both, 2, obs.data(), out.data());
   copy_state(*both[1], *both[0]);
-  change(both, 2, [&](const policy::StatePlace* places) { step_rows(places, 2, obs.data(), out.data()); });
+  change(both, 2,
+         [&](const policy::StatePlace* places) { slices_.batch(places, 2, obs.data(), out.data()); });
   prefill(*both[0], obs.data(), kFrames, out.data());
   window(obs.data(), 1, kFrames, out.data());
   stream_.run([](CUstream) {});

@@ -17,6 +17,14 @@ constexpr std::int64_t kBytesPerThread = 256 * 1024;
 
 }  // namespace
 
+struct SlicePipeline::Slice {
+  const float* obs = nullptr;  // {job.rows, d_input}
+  // One for each row of a batch, or for each sequence; may be null.
+  const policy::StatePlace* states = nullptr;
+  float* out = nullptr;  // {out_rows, d_output}; null: not needed
+  RowJob job;            // enqueue() fills in keep_states and out
+};
+
 struct SlicePipeline::Lane {
   explicit Lane(Context& context) : stream(context), done(context) {}
   StreamLease stream;
@@ -26,21 +34,77 @@ struct SlicePipeline::Lane {
 };
 
 SlicePipeline::SlicePipeline(std::shared_ptr<Context> context, const PolicyDims& dims,
-                             const RowKernels& kernels, const PolicyTuning& tuning)
-    : context_(std::move(context)), dims_(dims), kernels_(kernels), tuning_(tuning) {
+                             const RowKernels& kernels, const PolicyTuning& tuning, OrderedStream& stream)
+    : context_(std::move(context)), dims_(dims), kernels_(kernels), tuning_(tuning), stream_(stream) {
   for (int i = 0; i < tuning.lanes; ++i) lanes_.push_back(std::make_unique<Lane>(*context_));
 }
 
 SlicePipeline::~SlicePipeline() = default;
 
-void SlicePipeline::run(const std::vector<Slice>& slices, bool chained, CUevent after) {
+void SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, const float* obs,
+                          float* out) {
+  std::vector<Slice> slices;
+  for (std::int64_t first = 0; first < count; first += most_rows()) {
+    Slice slice;
+    slice.job.batch = true;
+    slice.job.rows = std::min(most_rows(), count - first);
+    slice.job.decays_input = dims_.carried_decays();
+    slice.obs = obs + first * dims_.config.d_input;
+    slice.states = states + first;
+    slice.out = out + first * dims_.outputs();
+    slices.push_back(slice);
+  }
+  run(slices, false);
+}
+
+void SlicePipeline::sequence(const LongSequence& s) {
+  const policy::StatePlace later{s.state.to, s.state.to};  // for the slices after the first
+  std::vector<Slice> slices;
+  for (std::int64_t first = 0; first < s.seq; first += most_rows()) {
+    Slice slice;
+    slice.job.rows = slice.job.seq = static_cast<int>(std::min(most_rows(), s.seq - first));
+    slice.job.sequences = 1;
+    slice.job.last_only = s.last_only;
+    slice.job.decays_input = s.decays_input;
+    slice.obs = s.frames + first * dims_.config.d_input;
+    slice.states = first == 0 ? &s.state : &later;
+    if (!s.last_only) slice.out = s.out + first * dims_.outputs();
+    if (s.last_only && first + slice.job.rows == s.seq) slice.out = s.out;
+    slices.push_back(slice);
+  }
+  run(slices, true);
+}
+
+void SlicePipeline::windows(const float* windows, std::int64_t count, std::int64_t seq, float* out) {
+  std::vector<Slice> slices;
+  const std::int64_t per_slice = most_rows() / seq;
+  for (std::int64_t first = 0; first < count; first += per_slice) {
+    Slice slice;
+    slice.job.sequences = static_cast<int>(std::min(per_slice, count - first));
+    slice.job.seq = static_cast<int>(seq);
+    slice.job.rows = slice.job.sequences * seq;
+    slice.job.last_only = true;
+    slice.job.decays_input = dims_.decays(seq);
+    slice.obs = windows + first * seq * dims_.config.d_input;
+    slice.out = out + first * dims_.outputs();
+    slices.push_back(slice);
+  }
+  if (!slices.empty()) run(slices, false);
+}
+
+void SlicePipeline::run(const std::vector<Slice>& slices, bool chained) {
+  Event start(*context_);
+  {
+    const auto lock = stream_.enter();
+    start.record(stream_.handle());
+  }
   std::lock_guard<std::mutex> lock(mutex_);
   try {
     Lane* previous = nullptr;
     for (std::size_t i = 0; i < slices.size(); ++i) {
       Lane& lane = *lanes_[i % lanes_.size()];
       finish(lane);
-      enqueue(lane, slices[i], chained && previous != &lane ? previous : nullptr, after);
+      enqueue(lane, slices[i], chained && previous != &lane ? previous : nullptr, start.handle());
       previous = &lane;
     }
     for (std::size_t i = 0; i < lanes_.size(); ++i) finish(*lanes_[(slices.size() + i) % lanes_.size()]);

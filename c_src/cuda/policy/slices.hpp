@@ -1,6 +1,10 @@
-// Work over many rows, split into slices of bounded memory that overlap: while one slice computes, the next
-// one's observations are staged through pinned memory by the library's threads and copied in, and the
-// previous one's outputs are copied out. Used by cuda/policy/policy.cpp; calls run one after another.
+// Work over many rows: batches of agents, sequences and windows. It is split into slices of bounded memory
+// that overlap: while one slice computes, the next one's observations are staged through pinned memory by the
+// library's threads and copied in, and the previous one's outputs are copied out. Used by
+// cuda/policy/policy.cpp; calls run one after another.
+//
+// Every call starts after the work that the policy's stream had when it was called, returns when every output
+// and every next state is written, and throws only when none of its work still runs.
 #pragma once
 
 #include <cstdint>
@@ -9,32 +13,40 @@
 #include <vector>
 
 #include "cuda/device/context.hpp"
+#include "cuda/policy/ordered_stream.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/tuning.hpp"
 
 namespace exphil::cuda {
 
-struct Slice {
-  const float* obs = nullptr;  // {job.rows, d_input}
-  const policy::StatePlace* states =
-      nullptr;           // one for each row of a batch, or for each sequence; may be null
-  float* out = nullptr;  // {out_rows, d_output}; null: not needed
-  RowJob job;            // run() fills in keep_states and out
+// A sequence of one agent: {seq, d_input}, and its outputs or the last one of them.
+struct LongSequence {
+  policy::StatePlace state;
+  const float* frames = nullptr;
+  std::int64_t seq = 0;
+  float* out = nullptr;
+  bool last_only = false;
+  bool decays_input = false;  // PolicyDims::decays
 };
 
 class SlicePipeline {
  public:
   SlicePipeline(std::shared_ptr<Context> context, const PolicyDims& dims, const RowKernels& kernels,
-                const PolicyTuning& tuning);
+                const PolicyTuning& tuning, OrderedStream& stream);
   ~SlicePipeline();
 
-  // Returns when every output and every next state is written; throws only when none of the work still runs.
-  // The slices start after the event `after`, which the caller has recorded. chained: each slice starts from
-  // the state that the previous one leaves.
-  void run(const std::vector<Slice>& slices, bool chained, CUevent after);
+  // One frame of each of `count` agents.
+  void batch(const policy::StatePlace* states, std::int64_t count, const float* obs, float* out);
+  void sequence(const LongSequence& sequence);
+  // The last output of each window {seq, d_input} from a zero state; seq is at most most_rows().
+  void windows(const float* windows, std::int64_t count, std::int64_t seq, float* out);
+  std::int64_t most_rows() const { return tuning_.slice_rows; }
 
  private:
+  struct Slice;
   struct Lane;
+  // chained: each slice starts from the state that the previous one leaves.
+  void run(const std::vector<Slice>& slices, bool chained);
   void enqueue(Lane& lane, const Slice& slice, const Lane* previous, CUevent after);
   void stage(Lane& lane, const Slice& slice);
   void finish(Lane& lane);
@@ -43,6 +55,7 @@ class SlicePipeline {
   const PolicyDims& dims_;
   const RowKernels& kernels_;
   const PolicyTuning tuning_;
+  OrderedStream& stream_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Lane>> lanes_;
 };

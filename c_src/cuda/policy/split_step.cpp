@@ -31,7 +31,8 @@ void CudaSplitStep::begin(const core::State& from, core::State& to, const float*
   context_.require_alive();
   if (SlowCall::in_progress()) throw core::WouldWait{};
   const CudaState& source = state_of(arena_, from);
-  to_ = const_cast<CudaState*>(&state_of(arena_, to));
+  state_of(arena_, to);
+  to_ = &to;
   if (!ring(source, obs)) launch(source, obs);
   if (armed_ && expects_soon()) launch_ahead(next_->places()->to);
 }

@@ -54,7 +54,7 @@ class CudaSplitStep : public core::SplitStep {
   FusedSteps& steps_;
   const bool armed_;
   // Of the frame in progress; the ticket is null where there is none.
-  CudaState* to_ = nullptr;
+  core::State* to_ = nullptr;
   std::optional<NextStates> next_;
   std::unique_ptr<FusedSteps::Ticket> ticket_;
   bool rung_ = false;       // it was launched ahead, and may end without its step

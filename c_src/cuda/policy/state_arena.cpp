@@ -8,8 +8,8 @@
 
 namespace exphil::cuda {
 
-StateArena::StateArena(std::shared_ptr<Context> context, std::size_t slot_bytes, std::int64_t slots)
-    : context_(std::move(context)), slot_bytes_((slot_bytes + 255) / 256 * 256) {
+StateArena::StateArena(std::shared_ptr<Context> context, std::size_t state_bytes, std::int64_t slots)
+    : context_(std::move(context)), state_bytes_(state_bytes), slot_bytes_((state_bytes + 255) / 256 * 256) {
   grow(std::max<std::int64_t>(slots, 1));
 }
 
@@ -73,7 +73,9 @@ void StateArena::give_back(CUdeviceptr slot) noexcept {
 void StateArena::give_back(const policy::StatePlace* places, std::size_t count) noexcept {
   std::lock_guard<std::mutex> lock(mutex_);
   // Within the capacity that grow() reserved.
-  for (std::size_t i = 0; i < count; ++i) free_.push_back(reinterpret_cast<CUdeviceptr>(places[i].to));
+  for (std::size_t i = 0; i < count; ++i) {
+    if (places[i].to != nullptr) free_.push_back(reinterpret_cast<CUdeviceptr>(places[i].to));
+  }
 }
 
 std::size_t StateArena::held_bytes() const {
@@ -81,44 +83,51 @@ std::size_t StateArena::held_bytes() const {
   return static_cast<std::size_t>(slots_) * slot_bytes_;
 }
 
+// A state keeps its arena alive, so no other one has had the address meanwhile.
 const CudaState& state_of(const StateArena& arena, const core::State& state) {
-  const auto* mine = dynamic_cast<const CudaState*>(&state);
-  if (mine == nullptr || mine->arena() != &arena) {
+  if (state.owner() != &arena) {
     core::fail(core::ErrorKind::mismatch, "session", "the state is of another model");
   }
-  return *mine;
+  return static_cast<const CudaState&>(state);
 }
 
-NextStates::NextStates(StateArena& arena, CudaState* const* from, CudaState* const* to, std::size_t count)
-    : arena_(arena), to_(to), count_(count), many_(count > 1 ? count : 0) {
-  take();
-  for (std::size_t i = 0; i < count; ++i) places_[i].from = as_pointer<float>(from[i]->slot());
+// The destructor runs where the body of a constructor that calls this one throws.
+NextStates::NextStates(StateArena& arena, core::State* const* to, std::size_t count)
+    : arena_(arena),
+      to_(to),
+      count_(count),
+      many_(count > 1 ? count : 0),
+      places_(count > 1 ? many_.data() : &one_) {
+  for (std::size_t i = 0; i < count; ++i) state_of(arena, *to[i]);
 }
 
-NextStates::NextStates(StateArena& arena, const CudaState& from, CudaState* const* to, std::size_t count)
-    : arena_(arena), to_(to), count_(count), many_(count > 1 ? count : 0) {
-  take();
-  for (std::size_t i = 0; i < count; ++i) {
-    places_[i].from = i == 0 ? as_pointer<float>(from.slot()) : places_[i - 1].to;
+NextStates::NextStates(StateArena& arena, core::State* const* from, core::State* const* to,
+                       std::int64_t count)
+    : NextStates(arena, to, static_cast<std::size_t>(count)) {
+  for (std::size_t i = 0; i < count_; ++i)
+    places_[i].from = as_pointer<float>(state_of(arena, *from[i]).slot());
+  arena_.take(places_, count_);
+}
+
+NextStates::NextStates(StateArena& arena, const core::State& from, core::State* const* to, std::int64_t count)
+    : NextStates(arena, to, static_cast<std::size_t>(count)) {
+  const CudaState& source = state_of(arena, from);
+  arena_.take(places_, count_);
+  for (std::size_t i = 0; i < count_; ++i) {
+    places_[i].from = i == 0 ? as_pointer<float>(source.slot()) : places_[i - 1].to;
   }
 }
 
-NextStates::NextStates(StateArena& arena, const CudaState& from, CudaState* const* to, CUdeviceptr taken)
-    : arena_(arena),
-      to_(to),
-      count_(1),
-      one_{as_pointer<float>(from.slot()), as_pointer<float>(taken)},
-      places_(&one_) {}
-
-void NextStates::take() {
-  places_ = count_ > 1 ? many_.data() : &one_;
-  arena_.take(places_, count_);
+NextStates::NextStates(StateArena& arena, const CudaState& from, core::State* const* to, CUdeviceptr taken)
+    : NextStates(arena, to, 1) {
+  one_ = {as_pointer<float>(from.slot()), as_pointer<float>(taken)};
 }
 
 void NextStates::commit() noexcept {
   for (std::size_t i = 0; i < count_; ++i) {
-    const CUdeviceptr before = to_[i]->slot();
-    to_[i]->set_slot(reinterpret_cast<CUdeviceptr>(places_[i].to));
+    auto& state = static_cast<CudaState&>(*to_[i]);  // checked before
+    const CUdeviceptr before = state.slot();
+    state.set_slot(reinterpret_cast<CUdeviceptr>(places_[i].to));
     places_[i].to = as_pointer<float>(before);  // to be returned to the arena
   }
 }

@@ -21,15 +21,15 @@ namespace exphil::cuda {
 class StateArena {
  public:
   // Allocates `slots` states at first. Throws out_of_memory.
-  StateArena(std::shared_ptr<Context> context, std::size_t slot_bytes, std::int64_t slots);
+  StateArena(std::shared_ptr<Context> context, std::size_t state_bytes, std::int64_t slots);
 
   CUdeviceptr take();                                        // throws out_of_memory
   void take(policy::StatePlace* places, std::size_t count);  // a slot for each `to`: all of them, or throws
   CUdeviceptr take_at_once();  // throws core::WouldWait where memory would have to be allocated
   void give_back(CUdeviceptr slot) noexcept;
-  void give_back(const policy::StatePlace* places, std::size_t count) noexcept;  // each `to`
+  void give_back(const policy::StatePlace* places, std::size_t count) noexcept;  // each `to` but null
   void reserve(std::size_t count);  // at least so many free slots; throws out_of_memory
-  std::size_t slot_bytes() const { return slot_bytes_; }
+  std::size_t state_bytes() const { return state_bytes_; }
   std::size_t held_bytes() const;
 
  private:
@@ -37,7 +37,8 @@ class StateArena {
   void make_room(std::size_t count);  // at least `count` free slots; under mutex_
 
   std::shared_ptr<Context> context_;
-  const std::size_t slot_bytes_;
+  const std::size_t state_bytes_;
+  const std::size_t slot_bytes_;  // of a state, and up to the next multiple of 256
   mutable std::mutex mutex_;
   std::vector<DeviceBuffer> chunks_;
   std::vector<CUdeviceptr> free_;
@@ -47,16 +48,16 @@ class StateArena {
 // One agent's state: a slot. Keeps the arena alive, not the policy.
 class CudaState : public core::State {
  public:
-  explicit CudaState(std::shared_ptr<StateArena> arena) : arena_(std::move(arena)), slot_(arena_->take()) {}
+  explicit CudaState(const std::shared_ptr<StateArena>& arena)
+      : State(arena.get()), arena_(arena), slot_(arena->take()) {}
   ~CudaState() override { arena_->give_back(slot_); }
   CudaState(const CudaState&) = delete;
   CudaState& operator=(const CudaState&) = delete;
   CUdeviceptr slot() const { return slot_; }
   void set_slot(CUdeviceptr slot) { slot_ = slot; }
-  const StateArena* arena() const { return arena_.get(); }
 
  private:
-  std::shared_ptr<StateArena> arena_;
+  const std::shared_ptr<StateArena> arena_;
   CUdeviceptr slot_;
 };
 
@@ -64,17 +65,17 @@ class CudaState : public core::State {
 const CudaState& state_of(const StateArena& arena, const core::State& state);
 
 // Where a call reads and writes the states that it changes: it reads the slot of from[i] and writes a new
-// slot, which commit() assigns to to[i]; these may be one state. A call that fails before commit() leaves
-// every state unchanged. The cost is two acquisitions of the arena's lock and a slot for each state during
-// the call, and no copy. Destroy it only when no work on the device uses the slots.
+// slot, which commit() assigns to to[i]; these may be one state. `to` is kept until then. A call that fails
+// before commit() leaves every state unchanged. The cost is two acquisitions of the arena's lock and a slot
+// for each state during the call, and no copy. Destroy it only when no work on the device uses the slots.
 class NextStates {
  public:
-  NextStates(StateArena& arena, CudaState* const* from, CudaState* const* to,
-             std::size_t count);  // throws out_of_memory
+  // Throws out_of_memory, and mismatch where a state is none of the arena's.
+  NextStates(StateArena& arena, core::State* const* from, core::State* const* to, std::int64_t count);
   // One state, which writes a slot that the caller has taken.
-  NextStates(StateArena& arena, const CudaState& from, CudaState* const* to, CUdeviceptr taken);
+  NextStates(StateArena& arena, const CudaState& from, core::State* const* to, CUdeviceptr taken);
   // A chain: reads `from` for to[0], and for each later one the slot that is written for the one before it.
-  NextStates(StateArena& arena, const CudaState& from, CudaState* const* to, std::size_t count);
+  NextStates(StateArena& arena, const core::State& from, core::State* const* to, std::int64_t count);
   ~NextStates() { arena_.give_back(places_, count_); }
   NextStates(const NextStates&) = delete;
   NextStates& operator=(const NextStates&) = delete;
@@ -83,10 +84,10 @@ class NextStates {
   void commit() noexcept;  // at most once
 
  private:
-  void take();
+  NextStates(StateArena& arena, core::State* const* to, std::size_t count);
 
   StateArena& arena_;
-  CudaState* const* to_;
+  core::State* const* to_;
   const std::size_t count_;
   policy::StatePlace one_{};  // so that one agent's step allocates nothing
   std::vector<policy::StatePlace> many_;

@@ -13,12 +13,6 @@ namespace {
 // policy_window copies more frames than this to the device before the products read them.
 constexpr int kMostDirectFrames = 4;
 
-std::size_t ring_bytes(std::int64_t slots, std::int64_t width) {
-  const std::int64_t floats =
-      core::checked_multiply(core::checked_multiply(slots, 2, ":window"), width, ":window");
-  return static_cast<std::size_t>(core::checked_multiply(floats, 4, ":window"));
-}
-
 // Floats of a row.
 std::int64_t frame_width(const PolicyDims& dims) {
   return dims.network().size(dims.network().frame);
@@ -68,14 +62,41 @@ std::vector<WindowShape> window_candidates(const DeviceProperties& device, const
   return shapes;
 }
 
-DeviceRing::DeviceRing(Context& context, const PolicyDims& dims, std::int64_t ring_slots,
-                       std::shared_ptr<std::atomic<std::size_t>> held)
-    : hidden(context.device_pool().allocate(ring_bytes(ring_slots, hidden_width(dims)))),
-      lead(context.device_pool().allocate(ring_bytes(ring_slots, lead_width(dims)))),
-      slots(ring_slots),
-      held_(std::move(held)) {
-  held_->fetch_add(hidden.bytes() + lead.bytes());
-}
+// Every row is there twice, `slots` rows apart, so that the frames of a window are contiguous.
+class WindowKernel::Ring final : public core::FrameRing {
+ public:
+  Ring(WindowKernel& kernel, std::int64_t ring_slots)
+      : hidden(allocate(kernel, ring_slots, hidden_width(kernel.dims_))),
+        lead(allocate(kernel, ring_slots, lead_width(kernel.dims_))),
+        slots(ring_slots),
+        kernel_(kernel),
+        held_(kernel.held_) {
+    held_->fetch_add(hidden.bytes() + lead.bytes());
+  }
+  ~Ring() override { held_->fetch_sub(hidden.bytes() + lead.bytes()); }
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+
+  void answer(const core::RingWindows& windows, float* out) override {
+    const ContextGuard guard(*kernel_.context_);
+    kernel_.answer(*this, windows, out);
+  }
+
+  // {2 slots} rows: the hidden values, and the first layer's leading product (policy/window_plan.cuh).
+  const DeviceBuffer hidden, lead;
+  const std::int64_t slots;
+
+ private:
+  static DeviceBuffer allocate(WindowKernel& kernel, std::int64_t slots, std::int64_t width) {
+    const std::int64_t floats =
+        core::checked_multiply(core::checked_multiply(slots, 2, ":window"), width, ":window");
+    const std::int64_t bytes = core::checked_multiply(floats, 4, ":window");
+    return kernel.context_->device_pool().allocate(static_cast<std::size_t>(bytes));
+  }
+
+  WindowKernel& kernel_;
+  const std::shared_ptr<std::atomic<std::size_t>> held_;
+};
 
 WindowKernel::WindowKernel(std::shared_ptr<Context> context, const PolicyDims& dims,
                            const PolicyTuning& tuning, const RowKernels& rows, OrderedStream& stream)
@@ -136,32 +157,28 @@ void WindowKernel::reserve(std::int64_t rows) {
     return buffer;
   };
   Buffers made;
-  const policy::Network& n = dims_.network();
   made.host_in =
       context_->pinned_pool().allocate(static_cast<std::size_t>(capacity * frame_width(dims_)) * 4);
   made.outputs = TaggedOutputs(*context_, static_cast<std::size_t>(capacity * outs_width(dims_)));
   made.in = device(frame_width(dims_));
   made.front_hidden = device(hidden_width(dims_)), made.front_lead = device(lead_width(dims_));
   made.last_hidden = device(hidden_width(dims_));
-  made.values[n.hidden] = device(2 * hidden_width(dims_));
-  for (int v = 0; v < policy::kMostVectors; ++v) {
-    const policy::WindowVector& vector = plan_.vectors[v];
-    if (vector.buffer == v && v != n.hidden && v != n.outs) made.values[v] = device(vector.width);
-  }
+  const int hidden = plan_.vectors[dims_.network().hidden].buffer;
+  for (int i = 0; i < plan_.buffers; ++i) made.values[i] = device((i == hidden ? 2 : 1) * plan_.widths[i]);
   made.capacity = capacity;
   buffers_ = std::move(made);
   buffer_bytes_ = all;
 }
 
-std::unique_ptr<DeviceRing> WindowKernel::new_ring(std::int64_t slots) {
+std::unique_ptr<core::FrameRing> WindowKernel::new_ring(std::int64_t slots) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     reserve(kMostRows);  // so that no later call allocates
   }
-  return std::make_unique<DeviceRing>(*context_, dims_, slots, held_);
+  return std::make_unique<Ring>(*this, slots);
 }
 
-void WindowKernel::run(DeviceRing& ring, const core::RingWindows& windows, float* out) {
+void WindowKernel::answer(const Ring& ring, const core::RingWindows& windows, float* out) {
   std::lock_guard<std::mutex> lock(mutex_);
   const std::int64_t per_launch = std::max<std::int64_t>(1, kMostRows / windows.seq);
   for (std::int64_t first = 0; first < windows.count; first += per_launch) {
@@ -224,7 +241,7 @@ policy::WindowArguments WindowKernel::arguments_of(const Launch& kernel,
   } else if (arguments.fresh != 1 || !inline_frame_) {
     arguments.obs = mapped;
   }
-  for (int v = 0; v < policy::kMostVectors; ++v) arguments.values[v] = b.values[v].as<float>();
+  for (int i = 0; i < plan_.buffers; ++i) arguments.values[i] = b.values[i].as<float>();
   arguments.last_hidden = b.last_hidden.as<float>();
   arguments.tagged = b.outputs.device_words();
   arguments.barrier = barrier_.as<unsigned>();

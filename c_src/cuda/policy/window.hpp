@@ -14,7 +14,7 @@
 #include "core/policy/policy.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/dims.hpp"
-#include "cuda/policy/fused.hpp"
+#include "cuda/policy/ordered_stream.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/tagged.hpp"
 #include "cuda/policy/tuning.hpp"
@@ -22,23 +22,6 @@
 #include "kernels/policy/window_layout.cuh"
 
 namespace exphil::cuda {
-
-// Every row is there twice, `slots` rows apart, so that the frames of a window are contiguous.
-class DeviceRing final : public core::FrameRing {
- public:
-  DeviceRing(Context& context, const PolicyDims& dims, std::int64_t slots,
-             std::shared_ptr<std::atomic<std::size_t>> held);
-  ~DeviceRing() override { held_->fetch_sub(hidden.bytes() + lead.bytes()); }
-  DeviceRing(const DeviceRing&) = delete;
-  DeviceRing& operator=(const DeviceRing&) = delete;
-
-  // {2 slots} rows: the hidden values, and the first layer's leading product (policy/window_plan.cuh).
-  DeviceBuffer hidden, lead;
-  const std::int64_t slots;
-
- private:
-  std::shared_ptr<std::atomic<std::size_t>> held_;
-};
 
 // A kernel for windows: policy_window_team, or policy_window where `team` is 0.
 struct WindowShape : policy::WindowTeamShape {
@@ -60,20 +43,20 @@ class WindowKernel {
   std::size_t resident_bytes() const { return held_->load() + buffer_bytes_.load(); }
 
   // As in core::Policy; throws only when none of the work still runs. A ring is for windows that it takes.
-  std::unique_ptr<DeviceRing> new_ring(std::int64_t slots);
-  void run(DeviceRing& ring, const core::RingWindows& windows, float* out);
+  std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots);
   void run(const float* frames, std::int64_t count, std::int64_t seq, float* out);
 
   // Frames of all windows of one launch. Beyond it the row kernels are as fast.
   static constexpr std::int64_t kMostRows = 512;
 
  private:
+  class Ring;
   struct Buffers {
     std::int64_t capacity = 0;  // rows
     PinnedBuffer host_in;
     TaggedOutputs outputs;
     DeviceBuffer in, front_hidden, front_lead, last_hidden;
-    DeviceBuffer values[policy::kMostVectors];  // by buffer
+    DeviceBuffer values[policy::kMostWindowBuffers];  // by buffer
   };
   // A kernel as this device launches it.
   struct Launch {
@@ -88,6 +71,7 @@ class WindowKernel {
   void reserve(std::int64_t rows);  // under mutex_
   policy::WindowArguments arguments_of(const Launch& kernel, policy::WindowArguments arguments) const;
   void launch(policy::WindowArguments arguments, const float* obs, float* out);
+  void answer(const Ring& ring, const core::RingWindows& windows, float* out);
 
   std::shared_ptr<Context> context_;
   const PolicyDims& dims_;

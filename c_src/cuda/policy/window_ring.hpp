@@ -1,5 +1,5 @@
 // The frames of a session with a window whose policy does not fit the kernel for windows: as they came, in
-// host memory. Used by cuda/policy/policy.cpp, by one call at a time.
+// host memory. Made by cuda/policy/policy.cpp; one call at a time.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,25 @@ namespace exphil::cuda {
 // Every frame is there twice, `slots` apart, so that the frames of a window are contiguous.
 class ObservationRing final : public core::FrameRing {
  public:
-  ObservationRing(std::int64_t d_input, std::int64_t slots)
-      : d_input_(d_input),
+  ObservationRing(core::Policy& policy, std::int64_t slots)
+      : policy_(policy),
+        d_input_(policy.config().d_input),
         slots_(slots),
         frames_(static_cast<std::size_t>(
-            core::checked_multiply(core::checked_multiply(d_input, 2, ":window"), slots, ":window"))) {}
+            core::checked_multiply(core::checked_multiply(d_input_, 2, ":window"), slots, ":window"))) {}
 
+  void answer(const core::RingWindows& windows, float* out) override {
+    put(windows);
+    if (windows.count == 1) return policy_.window(frame(windows.first), 1, windows.seq, out);
+    std::vector<float> side_by_side;  // {count, seq, d_input}
+    side_by_side.reserve(static_cast<std::size_t>(windows.count * windows.seq * d_input_));
+    for (std::int64_t i = windows.first; i < windows.first + windows.count; ++i) {
+      side_by_side.insert(side_by_side.end(), frame(i), frame(i + windows.seq));
+    }
+    policy_.window(side_by_side.data(), windows.count, windows.seq, out);
+  }
+
+ private:
   void put(const core::RingWindows& windows) {
     const std::int64_t first = windows.first + windows.seq + windows.count - 1 - windows.fresh;
     for (std::int64_t i = 0; i < windows.fresh; ++i) {
@@ -30,18 +43,9 @@ class ObservationRing final : public core::FrameRing {
     }
   }
   const float* frame(std::int64_t slot) const { return frames_.data() + slot * d_input_; }
-  // {count, seq, d_input}
-  std::vector<float> windows(const core::RingWindows& windows) const {
-    std::vector<float> all;
-    all.reserve(static_cast<std::size_t>(windows.count * windows.seq * d_input_));
-    for (std::int64_t i = windows.first; i < windows.first + windows.count; ++i) {
-      all.insert(all.end(), frame(i), frame(i + windows.seq));
-    }
-    return all;
-  }
 
- private:
-  std::int64_t d_input_, slots_;
+  core::Policy& policy_;
+  const std::int64_t d_input_, slots_;
   std::vector<float> frames_;
 };
 

@@ -14,16 +14,20 @@ constexpr std::int64_t kCopiedRows = 16;  // of a piece
 // One lane's part of a pass.
 class Forward {
  public:
-  Forward(const PackedWeights& weights, const ForwardPlan& plan, const Pass& pass, Workspace& work, int side)
+  Forward(const PackedWeights& weights, const ForwardPlan& plan, const Pass& pass, Workspace& work,
+          Workspace::Lane& lane, int side)
       : network_(weights.network()),
         packed_(weights.blocks()),
         plan_(plan),
         pass_(pass),
         work_(work),
         rows_(pass.agents * pass.frames),
-        lane_(work.next_lane()),
+        lane_(lane),
         side_(side),
-        run_{pass, plan.states, lane_.at, lane_.scan} {}
+        in_stretches_(core::on_background_thread()),
+        run_{pass, plan.states, lane.at.data(), lane.scan} {
+    find_vectors();
+  }
 
   void run() {
     if (pass_.fresh.count > 0) run_fresh();
@@ -51,24 +55,33 @@ class Forward {
 
  private:
   std::int64_t unused() const { return pass_.agents == 1 ? pass_.first_output : 0; }
-  MatrixRows& at(core::VectorId id) { return lane_.at[id]; }
+  MatrixRows& at(core::VectorId id) { return lane_.at[static_cast<std::size_t>(id)]; }
 
   // Before a block of `rows` rows: where its phases find every vector.
   void begin(const BlockPlan& plan, const core::Block& block, std::int64_t rows) {
     schedule_ = &plan.of(rows);
     block_rows_ = rows;
-    std::copy(work_.at(), work_.at() + plan_.vectors(), lane_.at);
-    for (const std::size_t own : schedule_->own) {
-      const core::VectorId out = core::writes(block[own]).vector;
-      at(out).data = lane_.own + plan_.place(out).own_at;
+    if (moved_) find_vectors();
+    if (pass_.lanes == 1) return;
+    moved_ |= !schedule_->own.empty();
+    for (const Step& own : schedule_->own) {
+      const core::VectorId out = core::writes(block[own.phase]).vector;
+      at(out).data = lane_.own + plan_.places[static_cast<std::size_t>(out)].own_at;
     }
+  }
+
+  // In the memory of the workspace, all of them.
+  void find_vectors() {
+    std::copy(work_.at.begin(), work_.at.end(), lane_.at.begin());
+    moved_ = false;
   }
 
   // Vectors from the one with index `first` on.
   void use_ring(const RingRows& ring, std::size_t first) {
+    moved_ = true;
     for (std::size_t i = first; i < plan_.kept.size(); ++i) {
-      const core::VectorId id = plan_.kept[i];
-      at(id).data = ring.arrays[i] + ring.slot * at(id).step;
+      MatrixRows& rows = at(plan_.kept[i]);
+      rows.data = ring.arrays[i] + ring.slot * rows.step;
     }
   }
 
@@ -88,10 +101,10 @@ class Forward {
 
   // The layers add to it.
   void copy_hidden() {
-    const MatrixRows to = work_.at()[network_.hidden];
-    const float* const from = pass_.front.arrays[0] + pass_.front.slot * to.step;
+    const MatrixRows to = work_.at[static_cast<std::size_t>(network_.hidden)];
+    const MatrixRows from{pass_.front.arrays[0] + pass_.front.slot * to.step, to.step};
     split(rows_, kCopiedRows, [=](std::int64_t begin, std::int64_t end) {
-      std::copy(from + begin * to.step, from + end * to.step, to.data + begin * to.step);
+      copy_rows(from, to, 1, begin * to.step, end * to.step);
     });
   }
 
@@ -109,28 +122,27 @@ class Forward {
   void run_block(const core::Block& block, std::size_t index) {
     block_ = &block;
     packed_block_ = packed_[index].data();
-    for (const Region& region : schedule_->regions) run_region(region);
+    if (pass_.lanes > 1) {
+      for (const Region& region : schedule_->regions) run_region(region);
+      return;
+    }
+    for (const Step& step : schedule_->alone) {
+      if (!in_stretches_) {
+        run(step, {first_row(step), block_rows_ - first_row(step), 0, step.panels});
+        continue;
+      }
+      split(size_of(step), step.grain, [&](std::int64_t begin, std::int64_t end) { run(step, begin, end); });
+    }
   }
 
   void run_region(const Region& region) {
     bool prepared = region.own.empty();
-    const auto prepare = [&] {
-      for (const std::size_t i : region.own) run(i, {0, block_rows_, 0, 0});
+    const Step& first = region.steps.front();
+    split(size_of(first), first.grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::size_t i = 0; !prepared && i < region.own.size(); ++i)
+        run(region.own[i], {0, block_rows_, 0, 0});
       prepared = true;
-    };
-    if (region.by_rows) {
-      const std::size_t i = region.phases.front();
-      const std::int64_t first = first_row(i);
-      return split(block_rows_ - first, region.grain, [&](std::int64_t begin, std::int64_t end) {
-        if (!prepared) prepare();
-        run_and_pass_on(i, {first + begin, end - begin, 0, region.panels});
-      });
-    }
-    split(region.panels, region.grain, [&](std::int64_t begin, std::int64_t end) {
-      if (!prepared) prepare();
-      for (const std::size_t i : region.phases) {
-        run_and_pass_on(i, {first_row(i), block_rows_ - first_row(i), begin, end});
-      }
+      for (const Step& step : region.steps) run(step, begin, end);
     });
   }
 
@@ -141,40 +153,36 @@ class Forward {
   }
 
   // The first row of a phase's results that is needed.
-  std::int64_t first_row(std::size_t i) const {
-    return run_.unused == 0 || plan_.feeds_state[i] ? 0 : run_.unused;
+  std::int64_t first_row(const Step& step) const {
+    return run_.unused == 0 || plan_.feeds_state[step.phase] ? 0 : run_.unused;
+  }
+  // What is split into pieces.
+  std::int64_t size_of(const Step& step) const {
+    return step.by_rows ? block_rows_ - first_row(step) : step.panels;
   }
 
-  void run(std::size_t i, const Piece& piece) { run_phase((*block_)[i], packed_block_[i], run_, piece); }
+  void run(const Step& step, std::int64_t begin, std::int64_t end) {
+    const std::int64_t first = first_row(step);
+    if (step.by_rows) return run(step, {first + begin, end - begin, 0, step.panels});
+    run(step, {first, block_rows_ - first, begin, end});
+  }
 
   // Results that leave the pass are copied while they are in the cache.
-  void run_and_pass_on(std::size_t i, const Piece& piece) {
-    run(i, piece);
-    if (!passes_on_) return;
-    const core::Span out = core::writes((*block_)[i]);
-    if (out.vector == network_.outs) return answer(out, piece);
-    if (block_ != &network_.output && plan_.keeps(out.vector)) copy_to_twin(out, piece);
+  void run(const Step& step, const Piece& piece) {
+    const core::Phase& phase = (*block_)[step.phase];
+    step.run(phase, packed_block_[step.phase], run_, piece);
+    if (passes_on_) pass_on(core::writes(phase), piece);
   }
 
-  void answer(const core::Span& span, const Piece& piece) {
-    const MatrixRows rows = at(span.vector);
-    const std::int64_t step = network_.size_of(span.vector);
-    const std::int64_t begin = span.first + piece.begin * kPanel;
-    const std::int64_t end = span.first + std::min(piece.end * kPanel, span.size);
-    for (std::int64_t row = piece.first; row < piece.first + piece.count; ++row) {
-      const float* const from = rows.data + row * rows.step;
-      std::copy(from + begin, from + end, pass_.out + row * step + begin);
-    }
-  }
-
-  void copy_to_twin(const core::Span& span, const Piece& piece) {
-    const MatrixRows rows = at(span.vector);
-    const std::int64_t begin = span.first + piece.begin * kPanel;
-    const std::int64_t end = std::min(span.first + piece.end * kPanel, rows.step);
-    for (std::int64_t row = piece.first; row < piece.first + piece.count; ++row) {
-      float* const from = rows.data + row * rows.step;
-      std::copy(from + begin, from + end, from + pass_.fresh.twin * rows.step + begin);
-    }
+  // An output to the caller; what a ring keeps to its twin.
+  void pass_on(const core::Span& span, const Piece& piece) const {
+    const bool answers = span.vector == network_.outs;
+    if (!answers && (block_ == &network_.output || !plan_.keeps(span.vector))) return;
+    const MatrixRows from = rows_at(run_.at, {span.vector, 0, 0}, piece.first);
+    const std::int64_t step = answers ? network_.size_of(span.vector) : from.step;
+    float* const to = answers ? pass_.out + piece.first * step : from.data + pass_.fresh.twin * step;
+    copy_rows(from, {to, step}, piece.count, span.first + piece.begin * kPanel,
+              span.first + std::min(piece.end * kPanel, span.size));
   }
 
   const core::Network& network_;
@@ -183,10 +191,12 @@ class Forward {
   const Pass& pass_;
   Workspace& work_;
   const std::int64_t rows_;
-  const Workspace::Lane lane_;
+  Workspace::Lane& lane_;
   const int side_;
+  const bool in_stretches_;  // this thread gives way to others
   PhaseRun run_;
   std::int64_t regions_ = 0;
+  bool moved_ = false;      // whether a vector is elsewhere than in the workspace
   bool passes_on_ = false;  // whether results of the block leave the pass
   // Of the block that runs.
   const core::Block* block_ = nullptr;
@@ -199,12 +209,12 @@ class Forward {
 
 void forward(const PackedWeights& weights, const ForwardPlan& plan, const Pass& pass,
              Workspace& work) noexcept {
+  if (pass.lanes == 1) return Forward(weights, plan, pass, work, work.lanes.front(), pass.side).run();
   work.begin();
-  if (pass.lanes == 1) return Forward(weights, plan, pass, work, pass.side).run();
   const std::thread::id caller = std::this_thread::get_id();
   const auto lane = [&] {
     const bool own = std::this_thread::get_id() == caller;
-    Forward(weights, plan, pass, work, own ? pass.side : 1 - pass.side).run();
+    Forward(weights, plan, pass, work, work.next_lane(), own ? pass.side : 1 - pass.side).run();
   };
   if (pass.shared == nullptr || !pass.shared->run(lane)) with_helpers(pass.lanes, lane);
 }

@@ -3,9 +3,10 @@
 #include <algorithm>
 
 #include "core/work/parallel.hpp"
+#include "host/policy/gradient_forward.hpp"
 #include "host/policy/gradient_kernels.hpp"
-#include "host/policy/gradient_record.hpp"
 #include "host/policy/gradient_sums.hpp"
+#include "host/policy/phase_access.hpp"
 #include "host/recurrence/gradient.hpp"
 #include "host/simd/thread_scratch.hpp"
 
@@ -16,19 +17,19 @@ namespace {
 // Memory of the backward pass, used by one block after the other.
 struct BackRows {
   BackRows(const core::Network& n, const GradientSums& sums, std::int64_t count, std::int64_t seq)
-      : steps(row_steps(n)), vectors(count * sums.most_floats()) {
-    std::int64_t rows = count * seq, widest = 0, sum_floats = 0, by_channel_floats = 0;
+      : steps(row_steps(n)), vectors(count * sums.most_floats) {
+    const std::int64_t rows = count * seq;
+    std::int64_t& of_frame = steps[static_cast<std::size_t>(n.frame)];
+    of_frame = padded(of_frame);
     for (const std::int64_t step : steps) d.emplace_back(rows * step);
+    std::int64_t sum_floats = 0, by_channel_floats = 0;
     for (const core::Phase* phase : core::phases_of(n)) {
-      if (const auto* const product = std::get_if<core::Product>(phase);
-          product != nullptr && !(product->in == n.all_of(product->in.vector)))
-        widest = std::max(widest, padded(product->in.size));
-      if (const auto* const scan = std::get_if<core::SelectiveScan>(phase)) {
-        sum_floats = std::max(sum_floats, count * sums_of(*scan, seq));
-        if (scan->input_dt) by_channel_floats = std::max(by_channel_floats, rows * padded(scan->x.size));
-      }
+      const auto* const scan = std::get_if<core::SelectiveScan>(phase);
+      if (scan == nullptr) continue;
+      sum_floats = std::max(sum_floats, count * sums_of(*scan, seq));
+      const std::int64_t step = steps[static_cast<std::size_t>(scan->out.vector)];
+      if (scan->input_dt) by_channel_floats = std::max(by_channel_floats, rows * step);
     }
-    part = AlignedBuffer(rows * widest);
     b_sums = AlignedBuffer(sum_floats), c_sums = AlignedBuffer(sum_floats);
     by_channel = AlignedBuffer(by_channel_floats);
   }
@@ -37,12 +38,12 @@ struct BackRows {
     return sum_slots(scan.x.size, 1) * tiles(seq) * scan.b.size * kTile;
   }
 
-  const std::vector<std::int64_t> steps;
-  std::vector<AlignedBuffer> d;  // of each vector, the gradient of its rows
-  AlignedBuffer vectors;         // {count, BlockSums::floats}
-  AlignedBuffer part;            // of a part of a vector that a product reads
-  AlignedBuffer b_sums, c_sums;  // ProjectionGradient::sums of each sequence
-  AlignedBuffer by_channel;      // {rows, channels}: what each channel of a scan passes to input_dt
+  std::vector<std::int64_t> steps;  // of each vector
+  std::vector<AlignedBuffer> d;     // of each vector, the gradient of its rows
+  AlignedBuffer vectors;            // {count, BlockSums::floats}
+  AlignedBuffer parts[3];           // what a phase passes back, where it cannot be stored at once
+  AlignedBuffer b_sums, c_sums;     // ProjectionGradient::sums of each sequence
+  AlignedBuffer by_channel;         // what each channel of a scan passes to input_dt
 };
 
 // An operator for each kind of phase, which passes the gradient of its result on to what it read.
@@ -57,207 +58,259 @@ class Backward {
         sums_(sums),
         scratch_(scratch),
         d_(rows),
-        rows_(group.rows()),
-        length_(group.all->length(weights.config())) {}
+        seq_(group.all->seq),
+        rows_(group.rows()) {}
 
   void run(const float* d_outs, float* d_frames) {
-    read_outs(d_outs);
+    const core::Span outs = n_.all_of(n_.outs), frame = n_.all_of(n_.frame), hidden = n_.all_of(n_.hidden);
+    const std::int64_t first = group_.first * seq_;
+    // Is only read.
+    copy_rows({const_cast<float*>(d_outs) + first * outs.size, outs.size}, own(outs), rows_, 0, outs.size);
     const std::vector<const core::Block*> blocks = blocks_of(n_);
     for (block_ = blocks.size(); block_-- > 0;) {
       const core::Block& block = *blocks[block_];
-      written_.clear();
+      there_.assign(n_.vectors.size(), {});
+      for (std::size_t id = 0; id < there_.size(); ++id)
+        there_[id].resize(static_cast<std::size_t>(n_.vectors[id].size));
       // A layer adds to hidden, so that the gradient after it is also part of that before it.
-      if (block_ + 1 < blocks.size()) written_.push_back(n_.all_of(n_.hidden));
+      const bool last = block_ + 1 == blocks.size();
+      std::vector<bool>& given = there_[static_cast<std::size_t>(last ? n_.outs : n_.hidden)];
+      given.assign(given.size(), true);
       std::fill_n(d_.vectors.data(), group_.count * sums().floats, 0.0f);
       wants_input_ = block_ > 0 || d_frames != nullptr;
       for (index_ = block.size(); index_-- > 0;) std::visit(*this, block[index_]);
       GradientSums::add_rows_of(sums(), d_.vectors, group_.count);
+      if (block_ > 0) d(hidden);
     }
-    if (d_frames != nullptr) write_frames(d_frames);
+    if (d_frames == nullptr) return;
+    copy_rows(d(frame), {d_frames + first * frame.size, frame.size}, rows_, 0, frame.size);
   }
 
-  void operator()(const core::Copy& p) { pass_on(target(p.in), d(p.out), p.in.size); }
+  void operator()(const core::Copy& p) {
+    const MatrixRows dy = d(p.out);
+    pass_on(p.in, claim(p.in), dy);
+  }
 
-  // Adds, also to the vectors of each sequence's row.
+  // Adds, also to the weights of each sequence's row.
   void operator()(const core::Norm& p) {
-    const Target to = target(p.in);
-    if (to.first) std::fill_n(to.rows.data, rows_ * to.rows.step, 0.0f);
-    core::parallel_for(group_.count, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t first = i * seq() * to.rows.step;
-        const NormGradient gradient{recorded(i).rows(p.in).data, d(p.out).data + first, to.rows.data + first,
-                                    row_of(i) + phase_sums().first, row_of(i) + phase_sums().second};
-        normalize_back(packed().norm, gradient, p.in.size, p.epsilon, seq());
-      }
+    const MatrixRows dy = d(p.out), dx = d(p.in);
+    const std::array<const float*, 3>& weights = packed().weights;
+    each_sequence([&](std::int64_t i) {
+      const NormGradient gradient{rows(p.in, i).data, dy.data + i * seq_ * dy.step,
+                                  dx.data + i * seq_ * dx.step, row_of(i, kWeight), row_of(i, kBias)};
+      normalize_back({weights[kWeight], weights[kBias]}, gradient, p.in.size, p.epsilon, seq_);
     });
   }
 
   void operator()(const core::Product& p) {
-    LinearGradient& product = phase_sums().product;
-    const MatrixRows rows = d(p.out), x = recorded(0).rows(p.in);
-    const GradientRows dy{rows.data, rows.step};
-    if (p.relu) relu_back(recorded(0).rows(p.out).data, rows_ * rows.step, rows.data);
-    product.add(dy, {x.data, x.step}, rows_, scratch_);
+    LinearGradient& product = sums().phases[index_].product;
+    const MatrixRows dy = d(p.out);
+    if (p.relu) relu_back(rows(p.out).data, rows_, dy.step, panels(p.out.size), dy.data);
+    product.add(dy, rows(p.in), rows_, scratch_);
     if (!wants_input_) return;
-    const Target to = target(p.in);
     if (p.in == n_.all_of(p.in.vector)) {
-      return product.back(dy, rows_, to.rows, to.first ? Epilogue::store : Epilogue::add);
+      const Epilogue epilogue = claim(p.in) ? Epilogue::store : Epilogue::add;
+      return product.back(dy, rows_, own(p.in), epilogue);
     }
     // Whole panels would reach beyond the part.
-    const std::int64_t step = padded(p.in.size);
-    product.back(dy, rows_, {d_.part.data(), step}, Epilogue::store);
-    pass_on(to, {d_.part.data(), step}, p.in.size);
+    const Stored to = stored(p.in, padded(p.in.size));
+    product.back(dy, rows_, to.rows, Epilogue::store);
+    settle(to);
   }
 
-  // It alone reads its input.
   void operator()(const core::Convolution& p) {
-    const MatrixRows dv = d(p.out), dx = target(p.in).rows;
-    core::parallel_for(group_.count, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t first = i * seq() * dx.step;
-        convolve_back(recorded_convolution(p, recorded(i)),
-                      {dv.data + first, dx.data + first, row_of(i) + phase_sums().first,
-                       row_of(i) + phase_sums().second},
-                      0, panels(p.in.size));
-      }
+    const MatrixRows dv = d(p.out);
+    const Stored dx = stored(p.in, dv.step);
+    each_sequence([&](std::int64_t i) {
+      const AlignedBuffer history = history_of(p, group_, i, n_);
+      Convolution convolution = convolution_of(p, packed(), r_.blocks[block_].data(), i * seq_, seq_);
+      convolution.history = const_cast<float*>(history.data());  // is only read
+      const std::int64_t first = i * seq_ * dv.step;
+      convolve_back(convolution,
+                    {dv.data + first, dx.rows.data + first, row_of(i, kWeight), row_of(i, kBias)}, 0,
+                    panels(p.in.size));
     });
+    settle(dx);
   }
 
   void operator()(const core::Softplus& p) {
-    const MatrixRows dy = d(p.out), dx = target(p.in).rows, x = recorded(0).rows(p.in);
-    core::parallel_for(rows_, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
-      const std::int64_t first = begin * dx.step;
-      std::copy_n(dy.data + first, (end - begin) * dx.step, dx.data + first);
-      activate_dt_back(x.data + first, packed().bias, {p.lowest, p.highest}, p.in.size, end - begin,
-                       dx.data + first);
+    const MatrixRows dy = d(p.out), x = rows(p.in);
+    const Stored dx = stored(p.in, padded(p.in.size));
+    const std::int64_t size = padded(p.in.size);
+    each_piece([&](std::int64_t row, std::int64_t count) {
+      const MatrixRows to = from(dx.rows, row);
+      copy_rows(from(dy, row), to, count, 0, size);
+      activate_dt_back(from(x, row), packed().weights[kBias], {p.lowest, p.highest}, panels(size), count, to);
     });
-    add_rows(dx.data, rows_, dx.step, phase_sums().bias.data(), 0, panels(p.in.size));
+    add_rows(dx.rows.data, rows_, dx.rows.step, totals(kBias), 0, panels(p.in.size));
+    settle(dx);
   }
 
   // Every value receives its share of the gradient of the mean.
   void operator()(const core::Mean& p) {
-    const MatrixRows d_mean = d(p.out);
-    const Target to = target(p.in);
-    core::parallel_for(rows_, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        float* const into = to.rows.data + row * to.rows.step;
-        const float received = d_mean.data[row * d_mean.step] / static_cast<float>(p.in.size);
-        for (std::int64_t i = 0; i < p.in.size; ++i) into[i] = to.first ? received : into[i] + received;
+    const MatrixRows dy = d(p.out);
+    const Stored dx = stored(p.in, kAnyStep);
+    each_piece([&](std::int64_t row, std::int64_t count) {
+      for (const std::int64_t end = row + count; row < end; ++row) {
+        std::fill_n(from(dx.rows, row).data, p.in.size, *from(dy, row).data / static_cast<float>(p.in.size));
       }
     });
+    settle(dx);
   }
 
   void operator()(const core::SelectiveScan& p) {
     scans(p);
     projections(p);
     if (p.input_dt) input_dt(p);
-    if (!p.activates) return;
-    const MatrixRows d_dt = d(p.dt);
-    add_rows(d_dt.data, rows_, d_dt.step, phase_sums().bias.data(), 0, panels(p.dt.size));
   }
 
  private:
-  // Where a gradient goes, and whether it is the first to go there: later ones are added.
-  struct Target {
-    MatrixRows rows;
-    bool first = true;
-  };
-
-  std::int64_t seq() const { return group_.all->seq; }
   BlockSums& sums() { return sums_.blocks[block_]; }
-  PhaseSums& phase_sums() { return sums().phases[index_]; }
   const PackedPhase& packed() const { return w_.blocks()[block_][index_]; }
-  float* row_of(std::int64_t sequence) { return d_.vectors.data() + sequence * sums().floats; }
-  RecordedPhase recorded(std::int64_t sequence) const {
-    return {packed(), r_.blocks[block_], group_, n_, index_, sequence};
+  std::int64_t place(PhaseWeightName name) { return sums().phases[index_].weights[name].place.at; }
+  float* totals(PhaseWeightName name) { return sums().totals.data() + place(name); }
+  float* row_of(std::int64_t sequence, PhaseWeightName name) {
+    return d_.vectors.data() + sequence * sums().floats + place(name);
   }
-  MatrixRows d(const core::Span& span) {
-    AlignedBuffer& all = d_.d[static_cast<std::size_t>(span.vector)];
-    return {all.data() + span.first, d_.steps[static_cast<std::size_t>(span.vector)]};
+  static MatrixRows from(const MatrixRows& rows, std::int64_t row) {
+    return {rows.data + row * rows.step, rows.step};
   }
-  Target target(const core::Span& span) {
-    const bool first = std::find(written_.begin(), written_.end(), span) == written_.end();
-    if (first) written_.push_back(span);
-    return {d(span), first};
+  // As the forward pass left them, from one sequence on.
+  MatrixRows rows(const core::Span& span, std::int64_t sequence = 0) const {
+    return rows_at(r_.blocks[block_].data(), span, sequence * seq_);
+  }
+  template <class Body>
+  void each_sequence(const Body& body) const {
+    core::parallel_for(group_.count, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (; begin < end; ++begin) body(begin);
+    });
+  }
+  template <class Body>
+  void each_piece(const Body& body) const {
+    core::parallel_for(rows_, kPieceRows,
+                       [&](std::int64_t begin, std::int64_t end) { body(begin, end - begin); });
   }
 
-  void read_outs(const float* d_outs) {
-    const MatrixRows to = d(n_.all_of(n_.outs));
-    const std::int64_t size = n_.size_of(n_.outs);
-    const float* from = d_outs + group_.first * seq() * size;
-    for (std::int64_t row = 0; row < rows_; ++row)
-      std::copy_n(from + row * size, size, to.data + row * to.step);
+  // ---- the gradients of vectors: what several phases read gets the sum of what they pass back ----
+
+  MatrixRows own(const core::Span& span) {
+    const auto id = static_cast<std::size_t>(span.vector);
+    return {d_.d[id].data() + span.first, d_.steps[id]};
   }
-  void write_frames(float* d_frames) {
-    const MatrixRows from = d(n_.all_of(n_.frame));
-    const std::int64_t size = n_.size_of(n_.frame);
-    float* to = d_frames + group_.first * seq() * size;
-    for (std::int64_t row = 0; row < rows_; ++row)
-      std::copy_n(from.data + row * from.step, size, to + row * size);
+  // The whole gradient of a span, once all readers have passed theirs back: zero where there are none.
+  MatrixRows d(const core::Span& span) {
+    claim(span, true);
+    return own(span);
   }
-  // The gradient of a vector or a part of it, from `from` on: stored where it is the first, else added.
-  void pass_on(const Target& to, MatrixRows from, std::int64_t size) const {
+  // Whether a span has no gradient yet. It has one after that: where it has one in parts, or `zeros` is set,
+  // the other values are zero now; else the caller stores it.
+  bool claim(const core::Span& span, bool zeros = false) {
+    std::vector<bool>& there = there_[static_cast<std::size_t>(span.vector)];
+    const auto begin = there.begin() + span.first, end = begin + span.size;
+    const bool none = std::find(begin, end, true) == end;
+    const MatrixRows rows = own(span);
+    for (std::int64_t i = 0; (zeros || !none) && i < span.size; ++i) {
+      if (begin[i]) continue;
+      for (std::int64_t row = 0; row < rows_; ++row) rows.data[row * rows.step + i] = 0.0f;
+    }
+    std::fill(begin, end, true);
+    return none;
+  }
+
+  // Rows where a kernel stores what it passes back to a span: its own, or where that would overwrite other
+  // gradients, or has other steps, a buffer. settle() adds what is in a buffer.
+  struct Stored {
+    core::Span span;
+    MatrixRows rows;
+    bool first = true, in_place = true;
+  };
+  // For a kernel that writes the values alone, and no padding.
+  static constexpr std::int64_t kAnyStep = 0;
+  Stored stored(const core::Span& span, std::int64_t step, std::size_t buffer = 0) {
+    Stored made{span, own(span), claim(span), false};
+    const bool fits = step == kAnyStep || (step == made.rows.step && span == n_.all_of(span.vector));
+    made.in_place = made.first && fits;
+    if (made.in_place) return made;
+    if (step == kAnyStep) step = padded(span.size);
+    d_.parts[buffer].reserve(rows_ * step);
+    made.rows = {d_.parts[buffer].data(), step};
+    return made;
+  }
+  void settle(const Stored& stored) {
+    if (!stored.in_place) pass_on(stored.span, stored.first, stored.rows);
+  }
+  void pass_on(const core::Span& span, bool first, MatrixRows rows) {
+    const MatrixRows to = own(span);
+    if (first) return copy_rows(rows, to, rows_, 0, span.size);
     for (std::int64_t row = 0; row < rows_; ++row) {
-      float* const into = to.rows.data + row * to.rows.step;
-      const float* const values = from.data + row * from.step;
-      for (std::int64_t i = 0; i < size; ++i) into[i] = to.first ? values[i] : into[i] + values[i];
+      for (std::int64_t i = 0; i < span.size; ++i) from(to, row).data[i] += from(rows, row).data[i];
     }
   }
 
-  // It is the first to pass on to x, dt and z.
+  // ---- the scan ----
+
+  // Its rows are as far apart as those of its output.
   void scans(const core::SelectiveScan& p) {
-    const std::int64_t parts = parts_of(p.x.size), each = BackRows::sums_of(p, seq());
+    const std::int64_t parts = parts_of(p.x.size), each = BackRows::sums_of(p, seq_);
+    const std::int64_t length = group_.all->length(w_.config());
     std::fill_n(d_.b_sums.data(), group_.count * each, 0.0f);
     std::fill_n(d_.c_sums.data(), group_.count * each, 0.0f);
-    const MatrixRows dy = d(p.out), dx = target(p.x).rows, d_dt = target(p.dt).rows, dz = target(p.z).rows;
+    const MatrixRows dy = d(p.out);
+    const Stored dx = stored(p.x, dy.step), d_dt = stored(p.dt, dy.step, 1), dz = stored(p.z, dy.step, 2);
     core::parallel_for(group_.count * parts, 1, [&](std::int64_t begin, std::int64_t end) {
       AlignedBuffer large;
       float* scratch =
-          thread_scratch(Scratch::gradient, gradient_scratch_floats(packed().rule, seq()), &large);
+          thread_scratch(Scratch::gradient, gradient_scratch_floats(packed().rule, seq_), &large);
       for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t sequence = i / parts, at = sequence * seq() * dy.step;
+        const std::int64_t sequence = i / parts, at = sequence * seq_ * dy.step;
         GradientSequence g;
-        g.scan = recorded_scan(p, recorded(sequence), length_);
+        g.scan = scan_of(p, packed(), r_.blocks[block_].data(), sequence * seq_, seq_, length);
+        g.scan.initial_state = state_part(group_.all->states, group_, sequence, n_, p.state);
+        g.scan.y = nullptr, g.scan.y_step = 0;
         g.dy = {dy.data + at, dy.step};
-        g.dx = dx.data + at, g.ddt = d_dt.data + at, g.dz = dz.data + at;
+        g.dx = dx.rows.data + at, g.ddt = d_dt.rows.data + at, g.dz = dz.rows.data + at;
         if (p.input_dt) g.d_input_dt = d_.by_channel.data() + at;
-        g.da = row_of(sequence) + phase_sums().second;
-        if (p.d != core::kNone) g.dd = row_of(sequence) + phase_sums().first;
+        g.da = row_of(sequence, kWeight);
+        if (p.d != core::kNone) g.dd = row_of(sequence, kSkip);
         g.b.sums = d_.b_sums.data() + sequence * each;
         g.c.sums = d_.c_sums.data() + sequence * each;
         gradient_part(packed().rule, g, i % parts, scratch);
       }
     });
+    if (p.activates) add_rows(d_dt.rows.data, rows_, dy.step, totals(kBias), 0, panels(p.dt.size));
+    for (const Stored& to : {dx, d_dt, dz}) settle(to);
   }
 
   // B and C of every row: the sums over the parts of the channels.
   void projections(const core::SelectiveScan& p) {
-    const std::int64_t parts = parts_of(p.x.size), floats = tiles(seq()) * p.b.size * kTile;
-    const MatrixRows db = target(p.b).rows, dc = target(p.c).rows;
-    core::parallel_for(rows_, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const std::int64_t sequence = row / seq(), t = row % seq();
+    const std::int64_t parts = parts_of(p.x.size), floats = tiles(seq_) * p.b.size * kTile;
+    const Stored db = stored(p.b, kAnyStep), dc = stored(p.c, kAnyStep, 1);
+    each_piece([&](std::int64_t row, std::int64_t count) {
+      for (const std::int64_t end = row + count; row < end; ++row) {
+        const std::int64_t sequence = row / seq_, t = row % seq_;
         const std::int64_t at = sequence * parts * floats + t / kTile * p.b.size * kTile + t % kTile;
-        const auto sum = [&](const float* from, float* to) {
+        const auto sum = [&](const float* sums, float* to) {
           for (std::int64_t n = 0; n < p.b.size; ++n) {
             to[n] = 0.0f;
-            for (std::int64_t part = 0; part < parts; ++part) to[n] += from[part * floats + n * kTile];
+            for (std::int64_t part = 0; part < parts; ++part) to[n] += sums[part * floats + n * kTile];
           }
         };
-        sum(d_.b_sums.data() + at, db.data + row * db.step);
-        sum(d_.c_sums.data() + at, dc.data + row * dc.step);
+        sum(d_.b_sums.data() + at, from(db.rows, row).data);
+        sum(d_.c_sums.data() + at, from(dc.rows, row).data);
       }
     });
+    settle(db), settle(dc);
   }
 
   // All channels read it.
   void input_dt(const core::SelectiveScan& p) {
-    const MatrixRows to = target(p.input_dt).rows;
-    const std::int64_t step = padded(p.x.size);
-    core::parallel_for(rows_, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row)
-        to.data[row * to.step] = sum_of(d_.by_channel.data() + row * step, p.x.size);
+    const std::int64_t step = d(p.out).step;
+    const Stored to = stored(p.input_dt, kAnyStep);
+    each_piece([&](std::int64_t row, std::int64_t count) {
+      for (const std::int64_t end = row + count; row < end; ++row)
+        *from(to.rows, row).data = sum_of(d_.by_channel.data() + row * step, p.x.size);
     });
+    settle(to);
   }
 
   const PackedWeights& w_;
@@ -267,28 +320,29 @@ class Backward {
   GradientSums& sums_;
   ProductScratch& scratch_;
   BackRows& d_;
-  const std::int64_t rows_, length_;
+  const std::int64_t seq_, rows_;
   std::size_t block_ = 0, index_ = 0;
   bool wants_input_ = true;
-  std::vector<core::Span> written_;  // whose gradients are there, in this block
+  std::vector<std::vector<bool>> there_;  // of each vector's values in this block, whether it has a gradient
 };
 
 }  // namespace
 
 void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences& sequences,
                  const float* d_outs, const core::PolicyGradOutputs& outputs) {
+  for (const core::Phase* phase : core::phases_of(weights.network())) access_of(weights.network(), *phase);
   const PackedWeights packed(weights);
   const std::int64_t seq = sequences.seq;
   const std::int64_t count = std::clamp<std::int64_t>(kGradientRows / seq, 1, sequences.batch);
   GradientRecord record(packed, count, seq);
-  const auto forward = [&](const SequenceGroup& group) { record_forward(packed, group, outputs, record); };
+  const auto forward = [&](const SequenceGroup& group) { record.run(group, outputs); };
   const auto each_group = [&](const auto& run) {
     for (std::int64_t first = 0; first < sequences.batch; first += count)
       run(SequenceGroup{&sequences, first, std::min(count, sequences.batch - first)});
   };
   if (d_outs == nullptr) return each_group(forward);
   GradientSums sums(weights);
-  ProductScratch scratch(sums.most_outs(), sums.most_depth());
+  ProductScratch scratch(sums.most_outs, sums.most_depth);
   BackRows rows(weights.network(), sums, count, seq);
   each_group([&](const SequenceGroup& group) {
     forward(group);

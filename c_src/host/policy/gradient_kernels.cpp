@@ -5,7 +5,7 @@
 // clang-format off
 #include "host/simd/simd.hpp"
 #include <hwy/foreach_target.h>
-#include "host/policy/sums-inl.hpp"
+#include "host/policy/layer_kernels-inl.hpp"
 #include "host/simd/math-inl.hpp"
 // clang-format on
 
@@ -13,19 +13,6 @@ HWY_BEFORE_NAMESPACE();
 namespace exphil {
 namespace host {
 namespace HWY_NAMESPACE {
-
-struct RowScale {
-  F mean, scale;
-};
-
-// As rms_norm and layer_norm find them.
-RowScale scale_of(bool layer_norm, const float* x, std::int64_t n, float epsilon) {
-  const F mean = fill(layer_norm ? double{run_mean_of(x, n)} : 0.0);
-  const float squares = layer_norm ? sum_of(x, n, [mean](F v) { return (v - mean) * (v - mean); })
-                                   : sum_of_squares(x, padded(n));
-  const double variance = double{squares / static_cast<float>(n)};
-  return {mean, fill(1.0 / std::sqrt(variance + double{epsilon}))};
-}
 
 // With u = (x - mean) scale and g = dy weight: dx = scale (g - mean(g) - u mean(g u)); without mean(g) for
 // RMSNorm. Padding has weight and dy zero.
@@ -37,7 +24,7 @@ void run_normalize_back(const Norm& norm, const NormGradient& r, std::int64_t n,
   for (std::int64_t row = 0; row < rows; ++row) {
     const float *x = r.x + row * width, *dy = r.dy + row * width;
     float* dx = r.dx + row * width;
-    const RowScale s = scale_of(layer_norm, x, n, epsilon);
+    const RowScale s = layer_norm ? scale_of<true>(x, n, epsilon) : scale_of<false>(x, n, epsilon);
     HWY_ALIGN float g_lanes[kPanel], gu_lanes[kPanel];
     for (std::int64_t o = 0; o < kPanel; o += kLanes) {
       F g_sum = fill(0.0), gu_sum = fill(0.0);
@@ -62,31 +49,18 @@ void run_normalize_back(const Norm& norm, const NormGradient& r, std::int64_t n,
   }
 }
 
-float run_sum_of(const float* x, std::int64_t n) {
-  return sum_of(x, n, [](F v) { return v; });
-}
-
-HWY_INLINE const float* convolution_input(const Convolution& c, std::int64_t index) {
-  const std::int64_t kept = c.taps - 1;
-  return index < kept ? c.history + index * c.step : c.x + (index - kept) * c.step;
-}
-
 void run_convolve_back(const Convolution& c, const ConvolutionGradient& r, std::int64_t begin,
                        std::int64_t end) {
   for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kLanes) {
     F d_bias = load(r.d_bias + i);
     for (std::int64_t t = 0; t < c.seq; ++t) {
-      F sum = load(c.bias + i);
-      for (std::int64_t tap = 0; tap < c.taps; ++tap) {
-        sum = hn::MulAdd(load(c.weights + tap * c.step + i), load(convolution_input(c, t + tap) + i), sum);
-      }
       float* dv = r.dv + t * c.step + i;
-      const F d = load(dv) * formulas::silu_derivative<Math>(sum);
+      const F d = load(dv) * formulas::silu_derivative<Math>(convolution_sum(c, t, i));
       store(d, dv);
       d_bias = d_bias + d;
       for (std::int64_t tap = 0; tap < c.taps; ++tap) {
         float* to = r.d_weights + tap * c.step + i;
-        store(hn::MulAdd(d, load(convolution_input(c, t + tap) + i), load(to)), to);
+        store(hn::MulAdd(d, load(input_row(c, t + tap) + i), load(to)), to);
       }
     }
     store(d_bias, r.d_bias + i);
@@ -110,23 +84,23 @@ void run_add_rows(const float* from, std::int64_t rows, std::int64_t step, float
   }
 }
 
-void run_relu_back(const float* x, std::int64_t count, float* dx) {
+void run_relu_back(const float* x, std::int64_t rows, std::int64_t step, std::int64_t panels, float* dx) {
   const F zero = fill(0.0);
-  for (std::int64_t i = 0; i < count; i += kLanes) {
-    store(hn::IfThenElse(zero < load(x + i), load(dx + i), zero), dx + i);
+  for (std::int64_t row = 0; row < rows; ++row, x += step, dx += step) {
+    for (std::int64_t i = 0; i < panels * kPanel; i += kLanes) {
+      store(hn::IfThenElse(zero < load(x + i), load(dx + i), zero), dx + i);
+    }
   }
 }
 
-void run_activate_dt_back(const float* dt, const float* bias, DtRange range, std::int64_t n,
-                          std::int64_t rows, float* d_dt) {
+void run_activate_dt_back(MatrixRows dt, const float* bias, DtRange range, std::int64_t panels,
+                          std::int64_t rows, MatrixRows d_dt) {
   const F lowest = broadcast(&range.lowest), highest = broadcast(&range.highest);
-  const std::int64_t step = padded(n);
-  for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t i = 0; i < step; i += kLanes) {
-      const std::int64_t at = row * step + i;
-      store(formulas::activate_dt_gradient<Math>(load(dt + at), load(bias + i), true, lowest, highest,
-                                                 load(d_dt + at)),
-            d_dt + at);
+  for (std::int64_t row = 0; row < rows; ++row, dt.data += dt.step, d_dt.data += d_dt.step) {
+    for (std::int64_t i = 0; i < panels * kPanel; i += kLanes) {
+      store(formulas::activate_dt_gradient<Math>(load(dt.data + i), load(bias + i), true, lowest, highest,
+                                                 load(d_dt.data + i)),
+            d_dt.data + i);
     }
   }
 }
@@ -173,13 +147,13 @@ void add_rows(const float* from, std::int64_t rows, std::int64_t step, float* su
   HWY_DYNAMIC_DISPATCH(run_add_rows)(from, rows, step, sums, begin, end);
 }
 
-void relu_back(const float* x, std::int64_t count, float* dx) {
-  HWY_DYNAMIC_DISPATCH(run_relu_back)(x, count, dx);
+void relu_back(const float* x, std::int64_t rows, std::int64_t step, std::int64_t panels, float* dx) {
+  HWY_DYNAMIC_DISPATCH(run_relu_back)(x, rows, step, panels, dx);
 }
 
-void activate_dt_back(const float* dt, const float* bias, DtRange range, std::int64_t n, std::int64_t rows,
-                      float* d_dt) {
-  HWY_DYNAMIC_DISPATCH(run_activate_dt_back)(dt, bias, range, n, rows, d_dt);
+void activate_dt_back(MatrixRows dt, const float* bias, DtRange range, std::int64_t panels, std::int64_t rows,
+                      MatrixRows d_dt) {
+  HWY_DYNAMIC_DISPATCH(run_activate_dt_back)(dt, bias, range, panels, rows, d_dt);
 }
 
 float sum_of(const float* x, std::int64_t n) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "host/policy/layer_kernels.hpp"
+#include "host/simd/matmul.hpp"
 
 namespace exphil::host {
 
@@ -31,13 +32,13 @@ void convolve_back(const Convolution& convolution, const ConvolutionGradient& gr
 void add_rows(const float* from, std::int64_t rows, std::int64_t step, float* sums, std::int64_t begin,
               std::int64_t end);
 
-// dx = 0 where x is not positive, for `count` floats, a multiple of kPanel.
-void relu_back(const float* x, std::int64_t count, float* dx);
+// dx = 0 where x is not positive, for so many panels of `rows` rows of `step` floats.
+void relu_back(const float* x, std::int64_t rows, std::int64_t step, std::int64_t panels, float* dx);
 
 // What activate_dt() passes back to `dt`, its input: the gradient `d_dt` of its result, through clip and
-// softplus. In place, for `rows` rows of n values.
-void activate_dt_back(const float* dt, const float* bias, DtRange range, std::int64_t n, std::int64_t rows,
-                      float* d_dt);
+// softplus. In place, for so many panels of `rows` rows.
+void activate_dt_back(MatrixRows dt, const float* bias, DtRange range, std::int64_t panels, std::int64_t rows,
+                      MatrixRows d_dt);
 
 // The sum of n values, as mean_of() adds them.
 float sum_of(const float* x, std::int64_t n);

@@ -6,126 +6,25 @@
 
 namespace exphil::host {
 
-namespace {
-
-// Makes room for the gradients of each kind of phase.
-class Maker {
- public:
-  Maker(const core::PolicyWeights& weights, BlockSums* block) : w_(weights), block_(*block) {}
-
-  PhaseSums operator()(const core::Norm& p) {
-    PhaseSums sums;
-    sums.first = take(padded(p.in.size)), sums.second = take(padded(p.in.size));
-    return sums;
-  }
-  PhaseSums operator()(const core::Product& p) {
-    PhaseSums sums;
-    const std::vector<float>& weight = core::values_of(w_.values, p.weight);
-    sums.product = {weight.data() + p.first_row * p.in.size, p.out.size, p.in.size};
-    return sums;
-  }
-  PhaseSums operator()(const core::Convolution& p) {
-    PhaseSums sums;
-    sums.first = take(p.taps * padded(p.in.size)), sums.second = take(padded(p.in.size));
-    return sums;
-  }
-  PhaseSums operator()(const core::Softplus& p) {
-    PhaseSums sums;
-    sums.bias = AlignedBuffer(padded(p.in.size));
-    return sums;
-  }
-  PhaseSums operator()(const core::SelectiveScan& p) {
-    PhaseSums sums;
-    sums.first = take(padded(p.x.size)), sums.second = take(padded(p.x.size) * p.b.size);
-    if (p.activates) sums.bias = AlignedBuffer(padded(p.x.size));
-    return sums;
-  }
-  PhaseSums operator()(const core::Copy&) { return {}; }
-  PhaseSums operator()(const core::Mean&) { return {}; }
-
- private:
-  std::int64_t take(std::int64_t floats) { return std::exchange(block_.floats, block_.floats + floats); }
-
-  const core::PolicyWeights& w_;
-  BlockSums& block_;
-};
-
-// Writes the sums of one phase to the weights' gradients.
-class Writer {
- public:
-  Writer(const PhaseSums& sums, const float* row, core::PolicyValues<float>* to)
-      : sums_(sums), row_(row), to_(*to) {}
-
-  void operator()(const core::Norm& p) const {
-    vector(row_ + sums_.first, p.weight);
-    vector(row_ + sums_.second, p.bias);
-  }
-  void operator()(const core::Product& p) const {
-    std::vector<float> bias(p.bias == core::kNone ? 0 : static_cast<std::size_t>(p.out.size));
-    sums_.product.write(of(p.weight).data() + p.first_row * p.in.size, bias);
-    if (p.bias != core::kNone) std::copy(bias.begin(), bias.end(), of(p.bias).data() + p.first_row);
-  }
-  void operator()(const core::Convolution& p) const {
-    const float* const taps = row_ + sums_.first;
-    std::vector<float>& to = of(p.weight);
-    for (std::int64_t i = 0; i < p.in.size * p.taps; ++i) {
-      to[static_cast<std::size_t>(i)] = taps[i % p.taps * padded(p.in.size) + i / p.taps];
-    }
-    vector(row_ + sums_.second, p.bias);
-  }
-  void operator()(const core::Softplus& p) const { vector(sums_.bias.data(), p.bias); }
-  void operator()(const core::SelectiveScan& p) const {
-    vector(row_ + sums_.first, p.d);
-    unpack_panels(row_ + sums_.second, p.x.size, p.b.size, of(p.a).data());
-    vector(sums_.bias.data(), p.dt_bias);
-  }
-  void operator()(const core::Copy&) const {}
-  void operator()(const core::Mean&) const {}
-
- private:
-  std::vector<float>& of(core::WeightId id) const { return to_[static_cast<std::size_t>(id)]; }
-  void vector(const float* from, core::WeightId id) const {
-    if (id != core::kNone) std::copy_n(from, of(id).size(), of(id).data());
-  }
-
-  const PhaseSums& sums_;
-  const float* const row_;
-  core::PolicyValues<float>& to_;
-};
-
-template <class Of>
-std::int64_t most(const std::vector<BlockSums>& blocks, const Of& of) {
-  std::int64_t found = 0;
-  for (const BlockSums& block : blocks) {
-    for (const PhaseSums& phase : block.phases) found = std::max(found, of(phase.product));
-  }
-  return found;
-}
-
-}  // namespace
-
 GradientSums::GradientSums(const core::PolicyWeights& weights) {
   for (const core::Block* block : blocks_of(weights.network())) {
-    BlockSums sums;
-    Maker make(weights, &sums);
-    for (const core::Phase& phase : *block) sums.phases.push_back(std::visit(make, phase));
+    BlockSums& sums = blocks.emplace_back();
+    for (const core::Phase& phase : *block) {
+      PhaseSums& of_phase = sums.phases.emplace_back();
+      of_phase.weights = phase_weights(phase);
+      for (PhaseWeight& weight : of_phase.weights) {
+        weight.place.at = sums.floats;
+        sums.floats += weight.place.floats();
+      }
+      if (const auto* const p = std::get_if<core::Product>(&phase)) {
+        const float* const values = core::values_of(weights.values, p->weight).data();
+        of_phase.product = {values + p->first_row * p->in.size, p->out.size, p->in.size};
+        most_outs = std::max(most_outs, p->out.size), most_depth = std::max(most_depth, p->in.size);
+      }
+    }
     sums.totals = AlignedBuffer(sums.floats);
-    blocks.push_back(std::move(sums));
+    most_floats = std::max(most_floats, sums.floats);
   }
-}
-
-std::int64_t GradientSums::most_floats() const {
-  std::int64_t found = 0;
-  for (const BlockSums& block : blocks) found = std::max(found, block.floats);
-  return found;
-}
-
-std::int64_t GradientSums::most_outs() const {
-  return most(blocks, [](const LinearGradient& product) { return product.outs(); });
-}
-
-std::int64_t GradientSums::most_depth() const {
-  return most(blocks, [](const LinearGradient& product) { return product.depth(); });
 }
 
 void GradientSums::add_rows_of(BlockSums& block, const AlignedBuffer& rows, std::int64_t count) {
@@ -138,10 +37,18 @@ void GradientSums::add_rows_of(BlockSums& block, const AlignedBuffer& rows, std:
 }
 
 void GradientSums::write(const core::PolicyWeights& weights, core::PolicyValues<float>* to) const {
+  const auto of = [to](core::WeightId id) { return (*to)[static_cast<std::size_t>(id)].data(); };
   const std::vector<const core::Block*> all = blocks_of(weights.network());
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     for (std::size_t i = 0; i < blocks[b].phases.size(); ++i) {
-      std::visit(Writer(blocks[b].phases[i], blocks[b].totals.data(), to), (*all[b])[i]);
+      const PhaseSums& sums = blocks[b].phases[i];
+      for (const PhaseWeight& weight : sums.weights) {
+        if (weight.id != core::kNone) weight.place.read(blocks[b].totals.data(), of(weight.id));
+      }
+      if (const auto* const p = std::get_if<core::Product>(&(*all[b])[i])) {
+        float* const bias = p->bias == core::kNone ? nullptr : of(p->bias) + p->first_row;
+        sums.product.write(of(p->weight) + p->first_row * p->in.size, bias);
+      }
     }
   }
   core::derive_back(weights.network(), weights.values, to);

@@ -5,7 +5,7 @@
 // clang-format off
 #include "host/simd/simd.hpp"
 #include <hwy/foreach_target.h>
-#include "host/policy/sums-inl.hpp"
+#include "host/policy/layer_kernels-inl.hpp"
 #include "host/simd/math-inl.hpp"
 // clang-format on
 
@@ -14,35 +14,27 @@ namespace exphil {
 namespace host {
 namespace HWY_NAMESPACE {
 
-void rms_norm(const Norm& norm, const float* x, std::int64_t n, float epsilon, std::int64_t rows,
-              float* out) {
-  const float* weight = norm.weight;
+template <bool kLayerNorm>
+void normalize_rows(const Norm& norm, const float* x, std::int64_t n, float epsilon, std::int64_t rows,
+                    float* out) {
   const std::int64_t width = padded(n);
   for (std::int64_t r = 0; r < rows; ++r, x += width, out += width) {
-    const float mean = sum_of_squares(x, width) / static_cast<float>(n);
-    const F scale = fill(1.0 / std::sqrt(static_cast<double>(mean) + static_cast<double>(epsilon)));
-    for (std::int64_t i = 0; i < width; i += kLanes) store(load(x + i) * scale * load(weight + i), out + i);
-  }
-}
-
-void layer_norm(const Norm& norm, const float* x, std::int64_t n, float epsilon, std::int64_t rows,
-                float* out) {
-  const std::int64_t width = padded(n);
-  for (std::int64_t r = 0; r < rows; ++r, x += width, out += width) {
-    const F mean = fill(static_cast<double>(run_mean_of(x, n)));
-    const float variance =
-        sum_of(x, n, [mean](F v) { return (v - mean) * (v - mean); }) / static_cast<float>(n);
-    const F scale = fill(1.0 / std::sqrt(static_cast<double>(variance) + static_cast<double>(epsilon)));
+    const RowScale row = scale_of<kLayerNorm>(x, n, epsilon);
     for (std::int64_t i = 0; i < width; i += kLanes) {
-      store(hn::MulAdd((load(x + i) - mean) * scale, load(norm.weight + i), load(norm.bias + i)), out + i);
+      if constexpr (kLayerNorm) {
+        const F unit = (load(x + i) - row.mean) * row.scale;
+        store(hn::MulAdd(unit, load(norm.weight + i), load(norm.bias + i)), out + i);
+      } else {
+        store(load(x + i) * row.scale * load(norm.weight + i), out + i);
+      }
     }
   }
 }
 
 void run_normalize(const Norm& norm, const float* x, std::int64_t n, float epsilon, std::int64_t rows,
                    float* out) {
-  if (norm.bias == nullptr) return rms_norm(norm, x, n, epsilon, rows, out);
-  layer_norm(norm, x, n, epsilon, rows, out);
+  if (norm.bias == nullptr) return normalize_rows<false>(norm, x, n, epsilon, rows, out);
+  normalize_rows<true>(norm, x, n, epsilon, rows, out);
 }
 
 void run_activate_dt(float* dt, const float* bias, DtRange range, std::int64_t rows, std::int64_t step,
@@ -64,20 +56,10 @@ void run_relu(float* x, std::int64_t rows, std::int64_t step, std::int64_t begin
   }
 }
 
-// Row `index` of the concatenation of history and x.
-HWY_INLINE const float* input_row(const Convolution& c, std::int64_t index) {
-  const std::int64_t kept = c.taps - 1;
-  return index < kept ? c.history + index * c.step : c.x + (index - kept) * c.step;
-}
-
 void run_convolve(const Convolution& c, std::int64_t begin, std::int64_t end) {
   for (std::int64_t t = 0; t < c.seq; ++t) {
     for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kLanes) {
-      F sum = load(c.bias + i);
-      for (std::int64_t tap = 0; tap < c.taps; ++tap) {
-        sum = hn::MulAdd(load(c.weights + tap * c.step + i), load(input_row(c, t + tap) + i), sum);
-      }
-      store(formulas::silu<Math>(sum), c.out + t * c.step + i);
+      store(formulas::silu<Math>(convolution_sum(c, t, i)), c.out + t * c.step + i);
     }
   }
   // Keeps the last taps - 1 inputs, oldest first. Each comes from a later row, so in ascending order no copy

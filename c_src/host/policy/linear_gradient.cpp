@@ -7,13 +7,6 @@
 
 namespace exphil::host {
 
-namespace {
-
-// Rows, or outputs of a weight, in one piece of a thread.
-constexpr std::int64_t kPieceRows = 48;
-
-}  // namespace
-
 ProductScratch::ProductScratch(std::int64_t most_outs, std::int64_t most_depth)
     : memory_(most_outs * kChunk + padded(most_depth) * (kChunk + 1)) {
   columns = memory_.data();
@@ -39,14 +32,14 @@ LinearGradient::LinearGradient(const float* weights, std::int64_t outs, std::int
   transposed_ = {depth, outs, to, to + padded(depth) * outs};  // the bias stays zero
 }
 
-void LinearGradient::back(GradientRows dy, std::int64_t rows, MatrixRows dx, Epilogue epilogue) const {
+void LinearGradient::back(MatrixRows dy, std::int64_t rows, MatrixRows dx, Epilogue epilogue) const {
   core::parallel_for(rows, kPieceRows, [&](std::int64_t begin, std::int64_t end) {
     multiply(transposed_, dy.data + begin * dy.step, dy.step, end - begin,
              {dx.data + begin * dx.step, dx.step}, epilogue, 0, host::panels(depth_));
   });
 }
 
-void LinearGradient::add(GradientRows dy, GradientRows x, std::int64_t rows, ProductScratch& scratch) {
+void LinearGradient::add(MatrixRows dy, MatrixRows x, std::int64_t rows, ProductScratch& scratch) {
   for (std::int64_t first = 0; first < rows; first += ProductScratch::kChunk) {
     const std::int64_t count = std::min(ProductScratch::kChunk, rows - first);
     const float *dy_rows = dy.data + first * dy.step, *x_rows = x.data + first * x.step;
@@ -72,11 +65,11 @@ void LinearGradient::add(GradientRows dy, GradientRows x, std::int64_t rows, Pro
   }
 }
 
-void LinearGradient::write(float* weights, std::vector<float>& bias) const {
+void LinearGradient::write(float* weights, float* bias) const {
   for (std::int64_t out = 0; out < outs_; ++out) {
     std::copy_n(sums_.data() + out * padded(depth_), depth_, weights + out * depth_);
   }
-  if (!bias.empty()) std::copy_n(bias_.data(), outs_, bias.data());
+  if (bias != nullptr) std::copy_n(bias_.data(), outs_, bias);
 }
 
 }  // namespace exphil::host

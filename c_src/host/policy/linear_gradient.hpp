@@ -4,18 +4,14 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "host/simd/aligned.hpp"
 #include "host/simd/matmul.hpp"
 
 namespace exphil::host {
 
-// Rows of a linear layer's input or output: `step` floats from one to the next, padding included.
-struct GradientRows {
-  const float* data = nullptr;
-  std::int64_t step = 0;
-};
+// Rows, or outputs of a weight, in one piece of a thread.
+inline constexpr std::int64_t kPieceRows = 48;
 
 // Memory that the products of all layers use in turn.
 class ProductScratch {
@@ -35,17 +31,13 @@ class LinearGradient {
   LinearGradient() = default;
   // weights: {outs, depth}.
   LinearGradient(const float* weights, std::int64_t outs, std::int64_t depth);
-  std::int64_t outs() const { return outs_; }
-  std::int64_t depth() const { return depth_; }
 
   // dx = dy W, or dx += dy W; dx has padded(depth) floats a row.
-  void back(GradientRows dy, std::int64_t rows, MatrixRows dx, Epilogue epilogue) const;
+  void back(MatrixRows dy, std::int64_t rows, MatrixRows dx, Epilogue epilogue) const;
   // Adds dy^T x to the sum of W, and the sum of dy to that of b.
-  void add(GradientRows dy, GradientRows x, std::int64_t rows, ProductScratch& scratch);
-  // The sums: {outs, depth}; {outs}, or nothing where it is empty.
-  void write(float* weights, std::vector<float>& bias) const;
-  float weight_at(std::int64_t out, std::int64_t k) const { return sums_.data()[out * padded(depth_) + k]; }
-  float bias_at(std::int64_t out) const { return bias_.data()[out]; }
+  void add(MatrixRows dy, MatrixRows x, std::int64_t rows, ProductScratch& scratch);
+  // The sums: {outs, depth}; {outs} or null.
+  void write(float* weights, float* bias) const;
 
  private:
   std::int64_t outs_ = 0, depth_ = 0;

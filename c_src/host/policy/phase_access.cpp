@@ -12,77 +12,62 @@ namespace {
 // With fewer panels a product has fewer pieces than many lanes need.
 constexpr std::int64_t kNarrow = 8;
 
-class Access {
- public:
-  explicit Access(const core::Network& network) : network_(network) {}
+template <class Kind>
+bool is(const core::Phase& phase) {
+  return std::holds_alternative<Kind>(phase);
+}
 
-  PhaseAccess operator()(const core::Copy& phase) {
-    require(in_panels(phase.out));
-    const bool same_panels = phase.in.first == 0 && phase.out.first == 0;
-    return same_panels ? of({}, {phase.in}, phase.out) : of({phase.in}, {}, phase.out);
-  }
-  PhaseAccess operator()(const core::Norm& phase) {
-    require(is_all(phase.in) && is_all(phase.out));
-    return padded(of({phase.in}, {}, phase.out));
-  }
-  PhaseAccess operator()(const core::Product& phase) {
-    require(in_panels(phase.out));
-    return phase.adds ? of({phase.in}, {phase.out}, phase.out) : of({phase.in}, {}, phase.out);
-  }
-  PhaseAccess operator()(const core::Convolution& phase) {
-    require(is_all(phase.in) && is_all(phase.out));
-    return padded(of({}, {phase.in}, phase.out));
-  }
-  PhaseAccess operator()(const core::Softplus& phase) {
-    require(in_panels(phase.in) && in_panels(phase.out));
-    return padded(of({}, {phase.in}, phase.out, phase.in));
-  }
-  PhaseAccess operator()(const core::Mean& phase) {
-    require(is_all(phase.out));
-    return padded(of({phase.in}, {}, phase.out));
-  }
-  PhaseAccess operator()(const core::SelectiveScan& phase) {
-    for (const core::Span& span : {phase.x, phase.dt, phase.z, phase.out}) require(in_panels(span));
-    std::vector<core::Span> whole = {phase.b, phase.c};
-    if (phase.input_dt) whole.push_back(phase.input_dt);
-    return padded(of(whole, {phase.x, phase.dt, phase.z}, phase.out, phase.x));
-  }
+void require(bool holds) {
+  if (!holds)
+    core::fail(core::ErrorKind::internal, "", "the CPU cannot read the parts of a network's vector");
+}
 
- private:
-  static void require(bool holds) {
-    if (!holds)
-      core::fail(core::ErrorKind::internal, "", "the CPU cannot read the parts of a network's vector");
-  }
-  bool is_all(const core::Span& span) const { return span == network_.all_of(span.vector); }
-  // Whether the span begins and ends with a panel of its vector.
-  bool in_panels(const core::Span& span) const {
-    return span.first % kPanel == 0 &&
-           (span.size % kPanel == 0 || span.first + span.size == network_.size_of(span.vector));
-  }
-  // Rows of the frame are not padded, so only a product and a copy can read them.
-  PhaseAccess padded(const PhaseAccess& access) const {
-    for (const core::Span& span : access.whole) require(span.vector != network_.frame);
-    for (const core::Span& span : access.panels) require(span.vector != network_.frame);
-    return access;
-  }
-  PhaseAccess of(std::vector<core::Span> whole, std::vector<core::Span> panels, const core::Span& out,
-                 const core::Span& replaced = {}) const {
-    const bool replaces = replaced && is_all(replaced) && is_all(out);
-    return {std::move(whole), std::move(panels), out, replaces ? replaced : core::Span{}};
-  }
+// Whether a span begins and ends with a panel of its vector.
+bool in_panels(const core::Network& network, const core::Span& span) {
+  return span.first % kPanel == 0 &&
+         (span.size % kPanel == 0 || span.first + span.size == network.size_of(span.vector));
+}
 
-  const core::Network& network_;
-};
+// Whether every panel of the outputs needs all of an input.
+bool needs_whole(const core::Network& network, const core::Phase& phase, const core::Span& in) {
+  if (const auto* const product = std::get_if<core::Product>(&phase)) return in == product->in;
+  if (const auto* const scan = std::get_if<core::SelectiveScan>(&phase)) {
+    return in == scan->b || in == scan->c || in == scan->input_dt;
+  }
+  return is<core::Norm>(phase) || is<core::Mean>(phase) || (is<core::Copy>(phase) && !in_panels(network, in));
+}
 
 }  // namespace
 
 PhaseAccess access_of(const core::Network& network, const core::Phase& phase) {
-  return std::visit(Access(network), phase);
+  PhaseAccess access;
+  access.out = core::writes(phase);
+  require(in_panels(network, access.out));
+  const bool whole_vectors = is<core::Norm>(phase) || is<core::Convolution>(phase);
+  if (whole_vectors || is<core::Mean>(phase)) require(access.out == network.all_of(access.out.vector));
+  for (const core::Span& in : core::reads(phase)) {
+    if (whole_vectors) require(in == network.all_of(in.vector));
+    // Rows of the frame are not padded.
+    require(is<core::Product>(phase) || is<core::Copy>(phase) || in.vector != network.frame);
+    const bool whole = needs_whole(network, phase, in);
+    require(whole || in_panels(network, in));
+    (whole ? access.whole : access.panels).push_back(in);
+  }
+  return access;
+}
+
+std::vector<std::int64_t> row_steps(const core::Network& network) {
+  std::vector<std::int64_t> steps;
+  for (const core::Vector& vector : network.vectors) steps.push_back(padded(vector.size));
+  for (const core::Phase* phase : core::phases_of(network)) {
+    if (is<core::Mean>(*phase)) steps[static_cast<std::size_t>(core::writes(*phase).vector)] = 1;
+  }
+  steps[static_cast<std::size_t>(network.frame)] = network.size_of(network.frame);
+  return steps;
 }
 
 bool is_small(const core::Phase& phase, bool many_rows) {
-  return std::holds_alternative<core::Mean>(phase) ||
-         (std::holds_alternative<core::Norm>(phase) && !many_rows);
+  return is<core::Mean>(phase) || (is<core::Norm>(phase) && !many_rows);
 }
 
 bool splits_rows(const core::Phase& phase, bool many_rows) {

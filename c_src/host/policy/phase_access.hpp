@@ -1,7 +1,9 @@
 // What a phase's kernel on the CPU reads and writes: whole vectors, or of each vector only the panels that it
-// computes. host/policy/plan.cpp finds regions with it. A new kind of phase is added here and in phases.cpp.
+// computes. host/policy/schedule.cpp finds regions with it. A new kind of phase is added here and in
+// phases.cpp.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "core/policy/network.hpp"
@@ -11,18 +13,20 @@ namespace exphil::host {
 struct PhaseAccess {
   std::vector<core::Span> whole, panels;  // inputs
   core::Span out;                         // by panels
-  // The out that may lie in the memory of this input, if the input is not read again.
-  core::Span replaces;
 };
 
 // Throws internal where the kernel cannot read the phase's vectors as they are.
 PhaseAccess access_of(const core::Network& network, const core::Phase& phase);
 
+// Floats from one row of each vector to the next: padded, but what a mean writes lies close together, as a
+// scan reads it, and frames are the caller's.
+std::vector<std::int64_t> row_steps(const core::Network& network);
+
 // Whether a phase takes so little time that each lane may compute it for itself: a norm of few rows, a mean.
 bool is_small(const core::Phase& phase, bool many_rows);
 
-// Whether the rows of a phase are split rather than its outputs, where a team computes it: those of a norm
-// and a mean, and many rows of a narrow product.
+// Whether the rows of a phase are split rather than its outputs: those of a norm and a mean, and many rows of
+// a narrow product.
 bool splits_rows(const core::Phase& phase, bool many_rows);
 
 }  // namespace exphil::host

@@ -1,9 +1,6 @@
 #include "host/policy/phases.hpp"
 
-#include <algorithm>
 #include <variant>
-
-#include "host/policy/layer_kernels.hpp"
 
 namespace exphil::host {
 
@@ -14,47 +11,38 @@ class Runner {
   Runner(const PackedPhase& packed, const PhaseRun& run, const Piece& piece)
       : packed_(packed), run_(run), piece_(piece) {}
 
-  void operator()(const core::Copy& phase) const {
-    const MatrixRows in = rows_of(phase.in), out = rows_of(phase.out);
-    copy_panels(in, out, phase.out.size);
-  }
+  void operator()(const core::Copy& phase) const { copy(phase.in, phase.out); }
 
   void operator()(const core::Norm& phase) const {
-    normalize(packed_.norm, rows_of(phase.in).data, phase.in.size, phase.epsilon, piece_.count,
-              rows_of(phase.out).data);
+    normalize({packed_.weights[kWeight], packed_.weights[kBias]}, rows(phase.in).data, phase.in.size,
+              phase.epsilon, piece_.count, rows(phase.out).data);
   }
 
   void operator()(const core::Product& phase) const {
-    const MatrixRows in = rows_of(phase.in), out = rows_of(phase.out);
+    const MatrixRows in = rows(phase.in), out = rows(phase.out);
     multiply(packed_.matrix, in.data, in.step, piece_.count, out,
              phase.adds ? Epilogue::add : Epilogue::store, piece_.begin, piece_.end);
     if (phase.relu) relu(out.data, piece_.count, out.step, piece_.begin, piece_.end);
   }
 
   void operator()(const core::Convolution& phase) const {
-    Convolution convolution;
-    convolution.taps = phase.taps;
-    convolution.step = row(phase.out, 0).step;
-    convolution.weights = packed_.taps;
-    convolution.bias = packed_.bias;
-    convolution.seq = run_.rows.frames;
     for (std::int64_t agent = 0; agent < run_.rows.agents; ++agent) {
+      Convolution convolution =
+          convolution_of(phase, packed_, run_.at, agent * run_.rows.frames, run_.rows.frames);
       convolution.history = state_of(phase.state, agent);
-      convolution.x = row(phase.in, agent * run_.rows.frames).data;
-      convolution.out = row(phase.out, agent * run_.rows.frames).data;
       convolve(convolution, piece_.begin, piece_.end);
     }
   }
 
   void operator()(const core::Softplus& phase) const {
-    const MatrixRows in = rows_of(phase.in), out = rows_of(phase.out);
-    if (in.data != out.data) copy_panels(in, out, phase.out.size);
-    activate_dt(out.data, packed_.bias, {phase.lowest, phase.highest}, piece_.count, out.step, piece_.begin,
-                piece_.end);
+    const MatrixRows out = rows(phase.out);
+    if (rows(phase.in).data != out.data) copy(phase.in, phase.out);
+    activate_dt(out.data, packed_.weights[kBias], {phase.lowest, phase.highest}, piece_.count, out.step,
+                piece_.begin, piece_.end);
   }
 
   void operator()(const core::Mean& phase) const {
-    const MatrixRows in = rows_of(phase.in), out = rows_of(phase.out);
+    const MatrixRows in = rows(phase.in), out = rows(phase.out);
     for (std::int64_t i = 0; i < piece_.count; ++i) {
       out.data[i * out.step] = mean_of(in.data + i * in.step, phase.in.size);
     }
@@ -63,30 +51,24 @@ class Runner {
   void operator()(const core::SelectiveScan& phase) const {
     for (std::int64_t agent = 0; agent < run_.rows.agents; ++agent) {
       float* const state = state_of(phase.state, agent);
-      scan(phase, state, agent, 0, run_.unused, false);
-      scan(phase, state, agent, run_.unused, run_.rows.frames, true);
+      if (run_.unused > 0) scan(phase, state, agent, 0, run_.unused, false);
+      if (run_.unused < run_.rows.frames) scan(phase, state, agent, run_.unused, run_.rows.frames, true);
     }
   }
 
  private:
-  MatrixRows row(const core::Span& span, std::int64_t index) const {
-    const MatrixRows& rows = run_.at[span.vector];
-    return {rows.data + index * rows.step + span.first, rows.step};
-  }
-  MatrixRows rows_of(const core::Span& span) const { return row(span, piece_.first); }
+  MatrixRows rows(const core::Span& span) const { return rows_at(run_.at, span, piece_.first); }
 
   // Padding stays zero.
-  void copy_panels(const MatrixRows& in, const MatrixRows& out, std::int64_t size) const {
-    const std::int64_t begin = piece_.begin * kPanel, end = std::min(piece_.end * kPanel, size);
-    for (std::int64_t i = 0; i < piece_.count; ++i) {
-      std::copy(in.data + i * in.step + begin, in.data + i * in.step + end, out.data + i * out.step + begin);
-    }
+  void copy(const core::Span& in, const core::Span& out) const {
+    copy_rows(rows(in), rows(out), piece_.count, piece_.begin * kPanel,
+              std::min(piece_.end * kPanel, out.size));
   }
 
   // An agent's part of a state. One that is not advanced in place is copied first, part by part where each
   // part is about to be used.
   float* state_of(core::StateId id, std::int64_t agent) const {
-    const StatePlace& place = run_.layout.place(id);
+    const PanelPlace& place = run_.layout.place(id);
     float* const state = run_.rows.states[agent];
     if (run_.rows.from != nullptr && run_.rows.from[agent] != state) {
       place.copy(run_.rows.from[agent], state, piece_.begin, piece_.end);
@@ -97,30 +79,9 @@ class Runner {
   // Steps [from, to) of one agent.
   void scan(const core::SelectiveScan& phase, float* state, std::int64_t agent, std::int64_t from,
             std::int64_t to, bool with_output) const {
-    if (from == to) return;
     const std::int64_t first = agent * run_.rows.frames + from;
-    const auto strided = [&](const core::Span& span) {
-      const MatrixRows rows = row(span, first);
-      return Rows{rows.data, rows.step};
-    };
-    ScanSequence sequence;
-    sequence.seq = to - from;
-    sequence.x = strided(phase.x);
-    sequence.dt = strided(phase.dt);
-    if (with_output) {
-      const MatrixRows out = row(phase.out, first);
-      sequence.z = strided(phase.z);
-      sequence.y = out.data;
-      sequence.y_step = out.step;
-    }
-    sequence.b = {row(phase.b, first).data, row(phase.b, first).step, 1, false};
-    sequence.c = {row(phase.c, first).data, row(phase.c, first).step, 1, false};
-    sequence.a_bounds = packed_.a_bounds;
-    sequence.a_panels = packed_.a;
-    sequence.d = packed_.d;
-    sequence.dt_bias = packed_.bias;
-    if (phase.input_dt) sequence.input_dt = row(phase.input_dt, first).data;
-    sequence.decays_input = core::decays_input(phase, run_.rows.length);
+    ScanSequence sequence = scan_of(phase, packed_, run_.at, first, to - from, run_.rows.length);
+    if (!with_output) sequence.y = nullptr, sequence.z.data = nullptr;
     sequence.h_panels = state;
     scan_channels(packed_.rule, sequence, piece_.begin, piece_.end, run_.scratch);
   }
@@ -132,8 +93,47 @@ class Runner {
 
 }  // namespace
 
-void run_phase(const core::Phase& phase, const PackedPhase& packed, const PhaseRun& run, const Piece& piece) {
-  std::visit(Runner(packed, run, piece), phase);
+RunPhase runner_of(const core::Phase& phase) {
+  return std::visit(
+      [](const auto& of_kind) -> RunPhase {
+        using Kind = std::decay_t<decltype(of_kind)>;
+        return [](const core::Phase& each, const PackedPhase& packed, const PhaseRun& run,
+                  const Piece& piece) { Runner(packed, run, piece)(*std::get_if<Kind>(&each)); };
+      },
+      phase);
+}
+
+Convolution convolution_of(const core::Convolution& phase, const PackedPhase& packed, const MatrixRows* at,
+                           std::int64_t first, std::int64_t count) {
+  Convolution convolution;
+  convolution.taps = phase.taps;
+  convolution.step = at[phase.out.vector].step;
+  convolution.weights = packed.weights[kWeight];
+  convolution.bias = packed.weights[kBias];
+  convolution.x = rows_at(at, phase.in, first).data;
+  convolution.out = rows_at(at, phase.out, first).data;
+  convolution.seq = count;
+  return convolution;
+}
+
+ScanSequence scan_of(const core::SelectiveScan& phase, const PackedPhase& packed, const MatrixRows* at,
+                     std::int64_t first, std::int64_t count, std::int64_t length) {
+  const auto rows = [=](const core::Span& span) {
+    const MatrixRows found = rows_at(at, span, first);
+    return Rows{found.data, found.step};
+  };
+  const MatrixRows b = rows_at(at, phase.b, first), c = rows_at(at, phase.c, first),
+                   y = rows_at(at, phase.out, first);
+  ScanSequence sequence;
+  sequence.seq = count;
+  sequence.x = rows(phase.x), sequence.dt = rows(phase.dt), sequence.z = rows(phase.z);
+  sequence.b = {b.data, b.step, 1, false}, sequence.c = {c.data, c.step, 1, false};
+  sequence.y = y.data, sequence.y_step = y.step;
+  sequence.a_panels = packed.weights[kWeight], sequence.a_bounds = packed.a_bounds;
+  sequence.dt_bias = packed.weights[kBias], sequence.d = packed.weights[kSkip];
+  if (phase.input_dt) sequence.input_dt = rows_at(at, phase.input_dt, first).data;
+  sequence.decays_input = core::decays_input(phase, length);
+  return sequence;
 }
 
 }  // namespace exphil::host

@@ -1,9 +1,11 @@
 // One implementation of each kind of phase on the CPU, for rows of frames or panels of outputs. Callers:
-// host/policy/forward.cpp. Any thread; cannot fail.
+// host/policy/forward.cpp, and the gradient's forward pass. Any thread; cannot fail.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "host/policy/layer_kernels.hpp"
 #include "host/policy/state_layout.hpp"
 #include "host/policy/weights.hpp"
 
@@ -32,6 +34,31 @@ struct Piece {
   std::int64_t first = 0, count = 0, begin = 0, end = 0;
 };
 
-void run_phase(const core::Phase& phase, const PackedPhase& packed, const PhaseRun& run, const Piece& piece);
+using RunPhase = void (*)(const core::Phase& phase, const PackedPhase& packed, const PhaseRun& run,
+                          const Piece& piece);
+// The implementation of a phase's kind. Found once: a small policy's step is as fast as its dispatch.
+RunPhase runner_of(const core::Phase& phase);
+
+// ---- also for the gradient ----
+
+// The rows of a vector or a part of it from row `first` on.
+inline MatrixRows rows_at(const MatrixRows* at, const core::Span& span, std::int64_t first) {
+  const MatrixRows& rows = at[span.vector];
+  return {rows.data + first * rows.step + span.first, rows.step};
+}
+
+// Values [begin, end) of `count` rows.
+inline void copy_rows(MatrixRows from, MatrixRows to, std::int64_t count, std::int64_t begin,
+                      std::int64_t end) {
+  for (std::int64_t row = 0; row < count; ++row, from.data += from.step, to.data += to.step) {
+    std::copy(from.data + begin, from.data + end, to.data + begin);
+  }
+}
+
+// The kernels' arguments for `count` rows of one sequence from row `first` on, without its state.
+Convolution convolution_of(const core::Convolution& phase, const PackedPhase& packed, const MatrixRows* at,
+                           std::int64_t first, std::int64_t count);
+ScanSequence scan_of(const core::SelectiveScan& phase, const PackedPhase& packed, const MatrixRows* at,
+                     std::int64_t first, std::int64_t count, std::int64_t length);
 
 }  // namespace exphil::host

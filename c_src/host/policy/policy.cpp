@@ -72,29 +72,24 @@ class HostPolicy final : public core::Policy {
         const std::int64_t agents = std::min(kPassRows, end - begin);
         for (std::int64_t i = 0; i < agents; ++i) sources[i] = data_of(from[begin + i]);
         for (std::int64_t i = 0; i < agents; ++i) pointers[i] = data_of(to[begin + i]);
-        Pass pass;
-        pass.from = sources;
-        pass.states = pointers;
-        pass.agents = agents;
-        pass.frames = 1;
-        pass.obs = obs + begin * config().d_input;
-        pass.out = out + begin * config().d_output;
-        pass.length = config().window;
-        share(sharing, work, &pass);
-        forward(weights_, plan_, pass, work);
+        run_step(sources, pointers, agents, obs + begin * config().d_input, out + begin * config().d_output,
+                 sharing, work);
         begin += agents;
       }
     };
-    if (count <= kAgentsPerThread) return run(*Borrowed(pool_), 0, count);
+    if (count <= kAgentsPerThread) return run(*pool_.borrow(), 0, count);
     // At most one piece of a pass per thread: each piece reads all the weights.
     const std::int64_t share = (count + core::threads() - 1) / core::threads();
     const std::int64_t piece = std::clamp(share, kAgentsPerThread, kPassRows);
     const std::int64_t pieces = (count + piece - 1) / piece;
     const int threads = static_cast<int>(std::min<std::int64_t>(pieces, core::threads()));
-    BorrowedForThreads works(pool_, threads);
+    std::vector<WorkspacePool::Borrowed> works;
+    for (int i = 0; i < threads; ++i) works.push_back(pool_.borrow());
     std::atomic<std::int64_t> next{0};
+    std::atomic<unsigned> taken{0};
     with_helpers(threads, [&]() noexcept {
-      Workspace& work = works.next();
+      // A thread that does all remaining work comes again after the others have ended.
+      Workspace& work = *works[taken.fetch_add(1, std::memory_order_relaxed) % works.size()];
       for (std::int64_t begin; (begin = next.fetch_add(piece)) < count;) {
         run(work, begin, std::min(count, begin + piece));
       }
@@ -106,20 +101,13 @@ class HostPolicy final : public core::Policy {
   void advance_chain(core::State& from, core::State* const* to, std::int64_t seq, const float* frames,
                      float* out) override {
     const core::StepScope frame;
-    Borrowed work(pool_);
+    const WorkspacePool::Borrowed work = pool_.borrow();
     float* source = data_of(&from);
     for (std::int64_t t = 0; t < seq; ++t) {
       const Cadence::Call call(cadence_);
       float* target = data_of(to[t]);
-      Pass pass;
-      pass.from = &source;
-      pass.states = &target;
-      pass.agents = pass.frames = 1;
-      pass.obs = frames + t * config().d_input;
-      pass.out = out + t * config().d_output;
-      pass.length = config().window;
-      share(sharing_of(call), *work, &pass);
-      forward(weights_, plan_, pass, *work);
+      run_step(&source, &target, 1, frames + t * config().d_input, out + t * config().d_output,
+               sharing_of(call), *work);
       source = target;
     }
   }
@@ -133,7 +121,7 @@ class HostPolicy final : public core::Policy {
   bool help_step(std::chrono::nanoseconds patience) noexcept override { return shared_.help(patience); }
 
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override {
-    Borrowed work(pool_);
+    const WorkspacePool::Borrowed work = pool_.borrow();
     Pass pass;
     pass.obs = frames;
     pass.length = config().window;
@@ -154,7 +142,7 @@ class HostPolicy final : public core::Policy {
     // With a window for every thread, each thread runs its own; fewer windows are split over the threads.
     const bool alone = count < core::threads();
     const auto run = [&](std::int64_t begin, std::int64_t end) {
-      Borrowed work(pool_);
+      const WorkspacePool::Borrowed work = pool_.borrow();
       for (std::int64_t i = begin; i < end; ++i) {
         Pass pass;
         pass.obs = windows + i * seq * config().d_input;
@@ -167,15 +155,24 @@ class HostPolicy final : public core::Policy {
   }
 
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots) override {
-    return std::make_unique<HostRing>(plan_, slots, held_);
+    return std::make_unique<Ring>(*this, slots);
   }
+
+ private:
+  struct Ring final : core::FrameRing {
+    Ring(HostPolicy& of, std::int64_t slots) : policy(of), frames(of.plan_, slots, of.held_) {}
+    void answer(const core::RingWindows& windows, float* out) override {
+      policy.answer(frames, windows, out);
+    }
+    HostPolicy& policy;
+    HostRing frames;
+  };
 
   // The last fresh frames and the first window are one pass, so that a step is one pass. More windows are
   // for a thread each.
-  void ring_windows(core::FrameRing& any_ring, const core::RingWindows& windows, float* out) override {
+  void answer(HostRing& ring, const core::RingWindows& windows, float* out) {
     const core::StepScope frame;
-    auto& ring = static_cast<HostRing&>(any_ring);
-    Borrowed work(pool_);
+    const WorkspacePool::Borrowed work = pool_.borrow();
     const Cadence::Call call(cadence_);
     Pass pass;
     pass.lanes = call.has_cores() ? lanes(kLanesOfSequence) : 1;
@@ -186,7 +183,7 @@ class HostPolicy final : public core::Policy {
     pass.front = ring.rows(windows.first);
     run_window(pass, windows.seq, out, *work);
     core::parallel_for(windows.count - 1, 1, [&](std::int64_t begin, std::int64_t end) {
-      Borrowed other(pool_);
+      const WorkspacePool::Borrowed other = pool_.borrow();
       for (std::int64_t i = begin + 1; i <= end; ++i) {
         Pass later;
         later.front = ring.rows(windows.first + i);
@@ -195,7 +192,6 @@ class HostPolicy final : public core::Policy {
     });
   }
 
- private:
   // How the threads share a step.
   struct Sharing {
     int lanes = 1;
@@ -208,18 +204,30 @@ class HostPolicy final : public core::Policy {
     if (most > 1 && !awaits_steps && shared_.has_helper()) return {2, &shared_};
     return {call.soon() ? most : 1, nullptr};
   }
-  static void share(const Sharing& sharing, const Workspace& work, Pass* pass) {
-    pass->lanes = std::min(sharing.lanes, work.lanes());
-    pass->shared = pass->lanes > 1 ? sharing.helper : nullptr;
-    pass->side = awaits_steps ? 1 : 0;
+  // One frame of each agent.
+  void run_step(float* const* from, float* const* to, std::int64_t agents, const float* obs, float* out,
+                const Sharing& sharing, Workspace& work) {
+    Pass pass;
+    pass.from = from;
+    pass.states = to;
+    pass.agents = agents;
+    pass.frames = 1;
+    pass.obs = obs;
+    pass.out = out;
+    pass.length = config().window;
+    pass.lanes = std::min(sharing.lanes, lanes_of(work));
+    pass.shared = pass.lanes > 1 ? sharing.helper : nullptr;
+    pass.side = awaits_steps ? 1 : 0;
+    forward(weights_, plan_, pass, work);
   }
 
+  static int lanes_of(const Workspace& work) { return static_cast<int>(work.lanes.size()); }
   int lanes(int most) const { return weights_.bytes() <= kSmallPolicy ? 1 : std::min(core::threads(), most); }
 
   // One agent's frames, kPassRows at a time; `pass` says where they are. last_only: out receives only the
   // last frame's output.
   void run_sequence(Pass pass, float* state, std::int64_t seq, float* out, bool last_only, Workspace& work) {
-    pass.lanes = std::min(pass.lanes, work.lanes());
+    pass.lanes = std::min(pass.lanes, lanes_of(work));
     pass.states = &state;
     pass.agents = 1;
     std::int64_t t = 0;

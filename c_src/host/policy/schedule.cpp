@@ -1,7 +1,10 @@
 #include "host/policy/schedule.hpp"
 
 #include <algorithm>
-#include <cstdint>
+#include <utility>
+
+#include "host/policy/phase_access.hpp"
+#include "host/simd/simd.hpp"
 
 namespace exphil::host {
 
@@ -15,74 +18,70 @@ bool has(const std::vector<T>& all, const T& one) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
 
-bool reads_vector(const core::Phase& phase, core::VectorId vector) {
-  const std::vector<core::Span> spans = core::reads(phase);
+bool has_vector(const std::vector<core::Span>& spans, core::VectorId vector) {
   return std::any_of(spans.begin(), spans.end(), [=](const core::Span& s) { return s.vector == vector; });
 }
 
 class Scheduler {
  public:
-  Scheduler(const ScheduleRequest& request, bool many_rows) : r_(request), many_(many_rows) {
-    for (const std::size_t i : r_.phases) {
-      if (each_lane_can(i)) made_.own.push_back(i);
-    }
-  }
+  Scheduler(const core::Network& network, const core::Block& block, bool many_rows)
+      : n_(network), block_(block), many_(many_rows) {}
 
-  Schedule run() {
-    for (const std::size_t i : r_.phases) {
-      if (!has(made_.own, i)) place(i);
+  Schedule run(const PhaseList& phases, const std::vector<core::VectorId>& wanted) {
+    for (const std::size_t i : phases) {
+      made_.alone.push_back(step_of(i));
+      if (each_lane_can(i, phases, wanted)) made_.own.push_back(made_.alone.back());
+    }
+    for (const Step& step : made_.alone) {
+      if (!has(made_.own, step)) place(step);
     }
     return std::move(made_);
   }
 
  private:
-  const core::Phase& phase(std::size_t i) const { return r_.block[i]; }
-  core::VectorId memory(const core::Span& span) const {
-    return r_.places[static_cast<std::size_t>(span.vector)].memory;
+  core::VectorId out(std::size_t i) const { return core::writes(block_[i]).vector; }
+  bool reads(std::size_t i, core::VectorId vector) const {
+    return has_vector(core::reads(block_[i]), vector);
+  }
+
+  Step step_of(std::size_t i) const {
+    Step step{i, runner_of(block_[i]), splits_rows(block_[i], many_), panels(core::writes(block_[i]).size)};
+    step.grain =
+        step.by_rows ? kRowsOfPiece : std::clamp<std::int64_t>(step.panels / kPieces, 1, kMostPanels);
+    return step;
   }
 
   // Not where its result leaves the block, nor where a phase that reads it changes what it was computed from.
-  bool each_lane_can(std::size_t i) const {
-    if (!is_small(phase(i), many_)) return false;
-    const core::Span out = core::writes(phase(i));
-    if (has(r_.wanted, out.vector)) return false;
-    for (const std::size_t reader : r_.phases) {
-      if (!reads_vector(phase(reader), out.vector)) continue;
-      for (const core::Span& in : core::reads(phase(i))) {
-        if (memory(in) == memory(core::writes(phase(reader)))) return false;
-      }
-    }
-    return true;
+  bool each_lane_can(std::size_t i, const PhaseList& phases,
+                     const std::vector<core::VectorId>& wanted) const {
+    if (!is_small(block_[i], many_) || has(wanted, out(i))) return false;
+    return std::none_of(phases.begin(), phases.end(),
+                        [&](std::size_t reader) { return reads(reader, out(i)) && reads(i, out(reader)); });
   }
 
   // What each lane computes for itself before phase i, in the order of the block.
-  void add_needs(std::size_t i, PhaseList* needs) const {
-    for (const std::size_t own : made_.own) {
-      if (!reads_vector(phase(i), core::writes(phase(own)).vector)) continue;
-      add_needs(own, needs);
+  void add_needs(std::size_t i, std::vector<Step>* needs) const {
+    for (const Step& own : made_.own) {
+      if (!reads(i, out(own.phase))) continue;
+      add_needs(own.phase, needs);
       if (!has(*needs, own)) needs->push_back(own);
     }
   }
 
-  void place(std::size_t i) {
-    PhaseAccess access = access_of(r_.network, phase(i));
-    PhaseList needs;
-    add_needs(i, &needs);
-    for (const std::size_t own : needs) {
-      for (const core::Span& in : core::reads(phase(own))) access.whole.push_back(in);
+  void place(const Step& step) {
+    PhaseAccess access = access_of(n_, block_[step.phase]);
+    std::vector<Step> needs;
+    add_needs(step.phase, &needs);
+    for (const Step& own : needs) {
+      for (const core::Span& in : core::reads(block_[own.phase])) access.whole.push_back(in);
     }
-    Region region;
-    region.by_rows = splits_rows(phase(i), many_);
-    region.panels = panels(access.out.size);
-    region.grain =
-        region.by_rows ? kRowsOfPiece : std::clamp<std::int64_t>(region.panels / kPieces, 1, kMostPanels);
-    if (!joins(region, access)) {
-      made_.regions.push_back(region);
+    if (!joins(step, access)) {
+      made_.regions.emplace_back();
       written_.clear(), read_whole_.clear();
     }
     Region& to = made_.regions.back();
-    to.phases.push_back(i);
-    for (const std::size_t own : needs) {
+    to.steps.push_back(step);
+    for (const Step& own : needs) {
       if (!has(to.own, own)) to.own.push_back(own);
     }
     written_.push_back(access.out);
@@ -90,25 +89,21 @@ class Scheduler {
   }
 
   // Whether a phase can be in the last region.
-  bool joins(const Region& region, const PhaseAccess& access) const {
+  bool joins(const Step& step, const PhaseAccess& access) const {
     if (made_.regions.empty()) return false;
-    const Region& last = made_.regions.back();
-    if (last.by_rows || region.by_rows || last.panels != region.panels) return false;
+    const Step& last = made_.regions.back().steps.back();
+    if (last.by_rows || step.by_rows || last.panels != step.panels) return false;
     for (const core::Span& w : written_) {
-      for (const core::Span& in : access.whole) {
-        if (memory(in) == memory(w)) return false;
-      }
+      if (has_vector(access.whole, w.vector)) return false;
       for (const core::Span& in : access.panels) {
-        if (memory(in) == memory(w) && in.first != w.first) return false;
+        if (in.vector == w.vector && in.first != w.first) return false;
       }
     }
-    for (const core::Span& in : read_whole_) {
-      if (memory(in) == memory(access.out)) return false;
-    }
-    return true;
+    return !has_vector(read_whole_, access.out.vector);
   }
 
-  const ScheduleRequest& r_;
+  const core::Network& n_;
+  const core::Block& block_;
   const bool many_;
   Schedule made_;
   std::vector<core::Span> written_, read_whole_;  // by the last region
@@ -116,18 +111,9 @@ class Scheduler {
 
 }  // namespace
 
-Schedule schedule_of(const ScheduleRequest& request, bool many_rows) {
-  return Scheduler(request, many_rows).run();
-}
-
-int last_reader(const core::Block& block, core::VectorId vector) {
-  int last = -1;
-  for (std::size_t i = 0; i < block.size(); ++i) {
-    if (!reads_vector(block[i], vector)) continue;
-    last = std::max(last, static_cast<int>(i));
-    if (is_small(block[i], false)) last = std::max(last, last_reader(block, core::writes(block[i]).vector));
-  }
-  return last;
+Schedule schedule_of(const core::Network& network, const core::Block& block, const PhaseList& phases,
+                     const std::vector<core::VectorId>& wanted, bool many_rows) {
+  return Scheduler(network, block, many_rows).run(phases, wanted);
 }
 
 }  // namespace exphil::host

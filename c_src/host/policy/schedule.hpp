@@ -1,25 +1,45 @@
-// Finds the regions of a block. Used by host/policy/plan.cpp when a policy is loaded.
+// In which pieces a block of a network runs on the CPU, found once from its phases. Immutable; safe to share.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
-#include "host/policy/phase_access.hpp"
-#include "host/policy/plan.hpp"
+#include "core/policy/network.hpp"
+#include "host/policy/phases.hpp"
 
 namespace exphil::host {
 
-struct ScheduleRequest {
-  const core::Network& network;
-  const core::Block& block;
-  const PhaseList& phases;                    // those that run, in their order
-  const std::vector<VectorPlace>& places;     // whose memory a vector has
-  const std::vector<core::VectorId>& wanted;  // vectors that are read after the block
+// Places of phases in their block.
+using PhaseList = std::vector<std::size_t>;
+
+// A phase, and what its pieces are: panels of its outputs, or rows.
+struct Step {
+  std::size_t phase = 0;
+  RunPhase run = nullptr;
+  bool by_rows = false;
+  std::int64_t panels = 0;  // of the outputs
+  std::int64_t grain = 1;   // panels or rows in a piece
 };
 
-Schedule schedule_of(const ScheduleRequest& request, bool many_rows);
+inline bool operator==(const Step& p, const Step& q) {
+  return p.phase == q.phase;
+}
 
-// The last phase of a block that may read a vector, where each lane may compute small phases as late as their
-// results are needed; -1 where none does.
-int last_reader(const core::Block& block, core::VectorId vector);
+// What a team computes between two barriers. The steps follow one another in each piece, so that a piece
+// needs nothing that another one writes; where there are several, they have equal pieces.
+struct Region {
+  std::vector<Step> own;  // what each lane computes for itself, all rows of it, before its first piece
+  std::vector<Step> steps;
+};
+
+struct Schedule {
+  std::vector<Step> alone;  // for one lane: every phase in its order
+  std::vector<Region> regions;
+  std::vector<Step> own;  // of all regions
+};
+
+// phases: those of the block that run, in their order; wanted: the vectors that are read after the block.
+Schedule schedule_of(const core::Network& network, const core::Block& block, const PhaseList& phases,
+                     const std::vector<core::VectorId>& wanted, bool many_rows);
 
 }  // namespace exphil::host

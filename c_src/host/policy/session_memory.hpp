@@ -42,14 +42,14 @@ class HostState final : public core::State, public SessionMemory {
 
 // Rows of every vector of ForwardPlan::kept. Every row is there twice, `slots` rows apart, so that the frames
 // of a window are contiguous.
-class HostRing final : public core::FrameRing {
+class HostRing {
  public:
   HostRing(const ForwardPlan& plan, std::int64_t slots, std::shared_ptr<std::atomic<std::size_t>> held)
       : slots_(slots), memory_(floats_of(plan, slots), std::move(held)) {
     float* next = memory_.data();
     for (const core::VectorId id : plan.kept) {
       arrays_.push_back(next);
-      next += padded(plan.place(id).step) * 2 * slots;
+      next += padded(plan.step(id)) * 2 * slots;
     }
   }
 
@@ -73,7 +73,7 @@ class HostRing final : public core::FrameRing {
  private:
   static std::int64_t floats_of(const ForwardPlan& plan, std::int64_t slots) {
     std::int64_t row = 0;
-    for (const core::VectorId id : plan.kept) row += padded(plan.place(id).step);
+    for (const core::VectorId id : plan.kept) row += padded(plan.step(id));
     return core::checked_multiply(core::checked_multiply(row, 2, ":window"), slots, ":window");
   }
 

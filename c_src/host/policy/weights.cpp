@@ -22,6 +22,25 @@ ScanRule scan_rule_of(const core::SelectiveScan& scan) {
   return rule;
 }
 
+PhaseWeights phase_weights(const core::Phase& phase) {
+  const auto row = [](core::WeightId id, std::int64_t size) { return PhaseWeight{id, {0, size, 1}}; };
+  PhaseWeights all;
+  if (const auto* const norm = std::get_if<core::Norm>(&phase)) {
+    all[kWeight] = row(norm->weight, norm->in.size);
+    if (norm->kind == core::NormKind::layer) all[kBias] = row(norm->bias, norm->in.size);
+  } else if (const auto* const convolution = std::get_if<core::Convolution>(&phase)) {
+    all[kWeight] = {convolution->weight, {0, convolution->in.size, convolution->taps}};
+    all[kBias] = row(convolution->bias, convolution->in.size);
+  } else if (const auto* const softplus = std::get_if<core::Softplus>(&phase)) {
+    all[kBias] = row(softplus->bias, softplus->in.size);
+  } else if (const auto* const scan = std::get_if<core::SelectiveScan>(&phase)) {
+    all[kWeight] = {scan->a, {0, scan->x.size, scan->b.size, true}};
+    if (scan->activates) all[kBias] = row(scan->dt_bias, scan->x.size);
+    if (scan->d != core::kNone) all[kSkip] = row(scan->d, scan->x.size);
+  }
+  return all;
+}
+
 namespace {
 
 // Packs phase after phase into an arena. Without an arena it only counts the floats that one needs.
@@ -33,71 +52,45 @@ class Packer {
     std::vector<std::vector<PackedPhase>> blocks;
     for (const core::Block* block : blocks_of(weights_.network())) {
       blocks.emplace_back();
-      for (const core::Phase& phase : *block) {
-        blocks.back().push_back(std::visit([this](const auto& of_kind) { return packed(of_kind); }, phase));
-      }
+      for (const core::Phase& phase : *block) blocks.back().push_back(packed(phase));
     }
     return blocks;
   }
   std::int64_t floats() const { return used_; }
 
  private:
-  PackedPhase packed(const core::Copy&) { return {}; }
-  PackedPhase packed(const core::Mean&) { return {}; }
-
-  PackedPhase packed(const core::Norm& phase) {
+  PackedPhase packed(const core::Phase& phase) {
     PackedPhase to;
-    to.norm.weight = vector(phase.weight, phase.in.size);
-    if (phase.kind == core::NormKind::layer) to.norm.bias = vector(phase.bias, phase.in.size);
+    if (const auto* const product = std::get_if<core::Product>(&phase)) to.matrix = matrix(*product);
+    float* const first = take(0);
+    const PhaseWeights all = phase_weights(phase);
+    for (std::size_t i = 0; i < all.size(); ++i) to.weights[i] = packed(all[i]);
+    if (const auto* const scan = std::get_if<core::SelectiveScan>(&phase)) {
+      to.rule = scan_rule_of(*scan);
+      float* const bounds = take(padded(panels(scan->x.size)));
+      if (bounds == nullptr) return to;
+      pack_a(to.rule, values(scan->a), first);
+      bounds_of(to.rule, first, bounds);
+      to.a_bounds = bounds;
+    }
     return to;
   }
 
-  PackedPhase packed(const core::Product& phase) {
-    PackedPhase to;
+  PackedMatrix matrix(const core::Product& product) {
     const core::Precision precision = weights_.config.precision;
-    const std::int64_t outs = phase.out.size, depth = phase.in.size;
-    if (float* const place = take(packed_floats(outs, depth, precision))) {
-      const float* const bias = values(phase.bias);
-      to.matrix =
-          pack_matrix(values(phase.weight) + phase.first_row * depth,
-                      bias == nullptr ? nullptr : bias + phase.first_row, outs, depth, place, precision);
-    }
-    return to;
+    const std::int64_t outs = product.out.size, depth = product.in.size;
+    float* const place = take(packed_floats(outs, depth, precision));
+    if (place == nullptr) return {};
+    const float* const bias = values(product.bias);
+    return pack_matrix(values(product.weight) + product.first_row * depth,
+                       bias == nullptr ? nullptr : bias + product.first_row, outs, depth, place, precision);
   }
 
-  PackedPhase packed(const core::Convolution& phase) {
-    PackedPhase to;
-    const std::int64_t channels = phase.in.size, step = padded(channels);
-    if (float* const taps = take(phase.taps * step)) {
-      const float* from = values(phase.weight);
-      for (std::int64_t channel = 0; channel < channels; ++channel) {
-        for (std::int64_t tap = 0; tap < phase.taps; ++tap) taps[tap * step + channel] = *from++;
-      }
-      to.taps = taps;
-    }
-    to.bias = vector(phase.bias, channels);
-    return to;
-  }
-
-  PackedPhase packed(const core::Softplus& phase) {
-    PackedPhase to;
-    to.bias = vector(phase.bias, phase.in.size);
-    return to;
-  }
-
-  PackedPhase packed(const core::SelectiveScan& phase) {
-    PackedPhase to;
-    to.rule = scan_rule_of(phase);
-    const std::int64_t channels = phase.x.size;
-    float* const a = take(panels(channels) * to.rule.a_block());
-    float* const bounds = take(padded(panels(channels)));
-    if (a != nullptr) {
-      pack_a(to.rule, values(phase.a), a);
-      bounds_of(to.rule, a, bounds);
-    }
-    to.a = a, to.a_bounds = bounds;
-    if (phase.d != core::kNone) to.d = vector(phase.d, channels);
-    if (phase.activates) to.bias = vector(phase.dt_bias, channels);
+  // The arena is zero at first.
+  const float* packed(const PhaseWeight& weight) {
+    if (weight.place.rows == 0) return nullptr;
+    float* const to = take(weight.place.floats());
+    if (to != nullptr && weight.id != core::kNone) weight.place.write(values(weight.id), to);
     return to;
   }
 
@@ -110,13 +103,6 @@ class Packer {
 
   const float* values(core::WeightId id) const {
     return id == core::kNone ? nullptr : core::values_of(weights_.values, id).data();
-  }
-
-  // A vector that the policy does not have is zero (the arena's initial value).
-  const float* vector(core::WeightId id, std::int64_t count) {
-    float* const to = take(padded(count));
-    if (to != nullptr && id != core::kNone) std::copy_n(values(id), count, to);
-    return to;
   }
 
   const core::PolicyWeights& weights_;

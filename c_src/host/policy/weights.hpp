@@ -2,28 +2,36 @@
 // Immutable after construction; safe to share.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "core/policy/config.hpp"
-#include "host/policy/layer_kernels.hpp"
+#include "host/policy/panel_place.hpp"
 #include "host/recurrence/sequence.hpp"
 #include "host/simd/aligned.hpp"
 #include "host/simd/matmul.hpp"
 
 namespace exphil::host {
 
-// What a phase has beside its vectors; the fields of other kinds of phases stay empty. Vectors that a kernel
-// always reads are zeros where the policy has none.
+// Weights of a phase that no matrix product reads.
+struct PhaseWeight {
+  core::WeightId id = core::kNone;
+  // As the phase's kernel reads them; zeros where the policy has none. Without rows the kernel reads nothing.
+  PanelPlace place;
+};
+// Norm: weight, bias of a LayerNorm. Convolution: taps {taps, padded(channels)}, bias. Softplus: bias.
+// SelectiveScan: a, bias where it activates dt, d where the policy has it.
+enum PhaseWeightName { kWeight, kBias, kSkip };
+using PhaseWeights = std::array<PhaseWeight, 3>;
+PhaseWeights phase_weights(const core::Phase& phase);
+
+// What a phase has beside its vectors; what its kind does not have is null.
 struct PackedPhase {
-  PackedMatrix matrix;          // Product: its rows of the weight
-  Norm norm;                    // Norm
-  const float* taps = nullptr;  // Convolution: {taps, padded(channels)}
-  // {padded(n)}: of a Convolution and a Softplus; of a SelectiveScan that activates dt, else null.
-  const float* bias = nullptr;
-  // SelectiveScan: a by pack_a, its bounds, and {padded(channels)}, null where the policy has no skip.
-  const float *a = nullptr, *a_bounds = nullptr, *d = nullptr;
-  ScanRule rule;
+  PackedMatrix matrix;                    // Product: its rows of the weight
+  std::array<const float*, 3> weights{};  // by PhaseWeightName; a SelectiveScan's a by pack_a
+  const float* a_bounds = nullptr;
+  ScanRule rule;  // SelectiveScan
 };
 
 class PackedWeights {

@@ -15,15 +15,17 @@ defmodule ExPhil.Native.Clock do
       def handle_info({:tick, ref, number}, %{clock: %{ref: ref} = clock} = state) do
         :ok = ExPhil.Native.Clock.next(clock)
 
-  With `warm: session` the process is also ready for the frame, and `wait/1` makes it so:
+  The clock of a session has the session's `:fps`, and `wait/1` also makes the process ready for the frame:
 
-      {:ok, clock} = ExPhil.Native.Clock.start(60, warm: session)
+      {:ok, session} = ExPhil.Native.Policy.new_session(policy, fps: 60)
+      {:ok, clock} = ExPhil.Native.Clock.start(session)
       number = ExPhil.Native.Clock.wait(clock)
       {:ok, out} = ExPhil.Native.Policy.step(session, obs)
 
-  A process that has slept for a frame wakes on a cold core, and finds a GPU that sleeps. So it is woken half a
+  On a GPU a process that has slept for a frame wakes on a cold core, and finds a GPU that sleeps. So it is woken half a
   millisecond before the tick, makes a step on a scratch state of the session's policy, polls, and makes more of them in the
-  last third of a millisecond before the tick.
+  last third of a millisecond before the tick. On the CPU backend the library's own thread prepares for the frame, and the process
+  sleeps until the tick.
 
   A tick that the machine could not deliver in time is skipped, and the next one has the number that is due then. Nothing is sent
   that was not asked for, so that a clock nobody waits for costs nothing, and `wait/1` takes no longer with many messages in
@@ -32,7 +34,8 @@ defmodule ExPhil.Native.Clock do
 
   use ExPhil.Native.Raising
 
-  alias ExPhil.Native.{Error, Policy, NIF, Options, Telemetry}
+  alias ExPhil.Native.{Error, NIF, Policy, Telemetry}
+  alias ExPhil.Native.Policy.Session
 
   @enforce_keys [:handle, :ref, :start, :fps]
   defstruct [:handle, :ref, :start, :fps, :scratch]
@@ -47,22 +50,16 @@ defmodule ExPhil.Native.Clock do
         }
 
   @doc """
-  Starts a clock for the calling process. `fps` is a number from 0.000001 to 10,000. Tick 0 is due immediately.
+  Starts a clock for the calling process: of a number of frames per second, from 0.000001 to 10,000, or of a session with
+  `:fps`, for whose frames the process waits. Tick 0 is due immediately.
 
-  Options:
-
-    * `:warm` - a session (of `ExPhil.Native.Policy`) for whose frames the process waits. It is then woken
-      half a millisecond before the tick, at most a quarter of the period, and `wait/1` returns at the tick. Meanwhile
-      the process polls, and gives way to other processes ten times a millisecond: 3% of a core at 60 FPS. Where other
-      threads wait for a core it sleeps until the tick instead, and its frame takes as long as without `:warm`. The
-      messages of `next/1` are early.
-
-  Of a session with `latency: :armed` the next frame is launched shortly before the tick, as the last thing.
-
-  The scratch steps change no session. They are left out where little time is left, where the GPU's driver or another call would hold them up,
-  and on the CPU backend, where the process only polls: use `ExPhil.Native.Policy.pace/2` there. Of a session with both,
-  the thread of the pace sleeps while the process warms itself. The clock holds the session and three more states of the
-  model's `:max_sessions` until it is garbage-collected.
+  Of a session on a GPU the process is woken half a millisecond before the tick, at most a quarter of the period, and `wait/1`
+  returns at the tick. Meanwhile the process polls, and gives way to other processes ten times a millisecond: 3% of a core at
+  60 FPS. Where other threads wait for a core it sleeps until the tick instead, and its frame takes as long as with a clock of a number. The
+  messages of `next/1` are early. The scratch steps change no session. They are left out where little time is left, and where the
+  GPU's driver or another call would hold them up. Of a session with `latency: :armed` the next frame is launched shortly
+  before the tick, as the last thing. The clock holds the session and three more states of the policy's `:max_sessions` until
+  it is garbage-collected.
 
       iex> {:ok, clock} = ExPhil.Native.Clock.start(200)
       iex> first = ExPhil.Native.Clock.wait(clock)
@@ -71,36 +68,32 @@ defmodule ExPhil.Native.Clock do
       iex> second > first
       true
   """
-  fallible start(fps :: number(), options :: keyword() \\ []) :: t()
-  def start(fps, options \\ [])
+  fallible start(fps_or_session :: number() | Policy.session()) :: t()
+  def start(fps_or_session)
 
-  def start(fps, options) when is_number(fps) do
-    with {:ok, rate} <- to_float(fps),
-         {:ok, {session, frame}} <- Options.read(options, [:warm], &warmed/1) do
-      case NIF.start_clock(rate, session) do
-        {:ok, started} ->
-          scratch = started.scratch && {started.scratch, frame}
-          {:ok, struct!(__MODULE__, %{started | scratch: scratch} |> Map.put(:fps, fps))}
+  def start(%Session{fps: nil} = session),
+    do: {:error, Error.invalid("session", "a session with :fps, see Policy.new_session/2", session)}
 
-        {:error, reason} ->
-          {:error, Error.from_nif(reason)}
-      end
-    end
+  # The frame is for a session of nobody's like this one.
+  def start(%Session{fps: fps, ref: ref, policy: %{info: %{backend: :cuda, d_input: d_input}}}),
+    do: start(fps, ref, :binary.copy(<<1.0::float-32-little>>, d_input))
+
+  def start(%Session{fps: fps}), do: start(fps, nil, nil)
+
+  def start(fps) when is_number(fps) do
+    with {:ok, _rate} <- to_float(fps), do: start(fps, nil, nil)
   end
 
-  def start(fps, _options), do: {:error, Error.invalid("fps", "a number", fps)}
+  def start(fps), do: {:error, Error.invalid("fps", "a number, or a session with :fps", fps)}
 
-  # The session, and a frame for a session of nobody's like it.
-  defp warmed(options) do
-    case options[:warm] do
-      nil ->
-        {nil, nil}
+  defp start(fps, warm, frame) do
+    case NIF.start_clock(fps * 1.0, warm) do
+      {:ok, %{scratch: scratch} = started} ->
+        started = %{started | scratch: scratch && {scratch, frame}}
+        {:ok, struct!(__MODULE__, Map.put(started, :fps, fps))}
 
-      %Policy.Session{ref: ref, policy: %{info: %{d_input: d_input}}} ->
-        {ref, :binary.copy(<<1.0::float-32-little>>, d_input)}
-
-      other ->
-        raise Error.invalid(":warm", "a session", other)
+      {:error, reason} ->
+        {:error, Error.from_nif(reason)}
     end
   end
 

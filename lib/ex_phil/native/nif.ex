@@ -10,7 +10,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 22
+  @interface 24
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -76,7 +76,6 @@ defmodule ExPhil.Native.NIF do
   def rollback(_session, _frames_back), do: unloaded()
   def resimulate(_session, _frames_back, _frames, _ref), do: unloaded()
   def resimulate_acts(_session, _frames_back, _frames, _ref), do: unloaded()
-  def pace(_session, _fps), do: unloaded()
   def snapshot(_session), do: unloaded()
   def restore(_session, _snapshot), do: unloaded()
   def export_state(_session), do: unloaded()

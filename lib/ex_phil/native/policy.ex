@@ -48,7 +48,7 @@ defmodule ExPhil.Native.Policy do
 
   import ExPhil.Native.Policy.Call
 
-  alias ExPhil.Native.{Device, Error, NIF, Options, Queue, Telemetry, Tensor}
+  alias ExPhil.Native.{Device, Error, NIF, Queue, Telemetry, Tensor}
 
   alias ExPhil.Native.Policy.{
     Action,
@@ -219,11 +219,20 @@ defmodule ExPhil.Native.Policy do
     * `:history` - records what `rollback/2` and `resimulate/3` need to go back up to so many frames (at most 1024). A frame
       takes no longer with it. Each frame of history is one more state: the session counts as `history + 1` of the
       policy's `:max_sessions`. With a window it is one more frame of the window
-    * `:pace` - frames per second that the session will have: see `pace/2`
+    * `:fps` - frames per second that the session will have, at most 10,000: the library is awake and warm when the frame
+      comes, in the way that the backend allows (below)
     * `:latency` - `:plain` (the default) or `:armed`, on a GPU of compute capability 9.0 or later and without a window: the next
       frame's work is launched before its observation is there, and waits for it on the GPU for at most a millisecond. A frame
-      that follows the one before it within half a millisecond is faster then, and one after `ExPhil.Native.Clock.wait/1` with `warm:`.
-      The bits are the same. It holds a part of the GPU and has hazards for other code on it: docs/reference.md, Armed steps
+      that follows the one before it within half a millisecond is faster then, and one after `ExPhil.Native.Clock.wait/1` of
+      its own clock.      The bits are the same. It holds a part of the GPU and has hazards for other code on it: docs/reference.md, Armed steps
+
+  With `:fps`: a step that comes once a frame finds a sleeping processor and weights that are in no cache, and takes several
+  times as long as one that follows another. So a thread of the library wakes a millisecond before the next frame is due, runs a
+  step on a scratch state, and polls until the frame comes, or for one more millisecond; on the CPU backend it also computes a part
+  of the frame. On a GPU the process that steps has to be warm as well: where it waits with `ExPhil.Native.Clock.start/1` of this
+  session, the clock prepares it, and the thread sleeps. This costs a share of one core: about 6% at 60 FPS where frames are on
+  time, 14% on the CPU backend, 3% with a clock on a GPU. Frames may come early, late or never: the answers are the same, only the latency is not
+  as good. After eight missing frames the thread sleeps until the next one; the frames after a pause are not yet expected.
 
   With a window every frame runs the layers over its whole window again. Only the input projection and the first layer's
   `in_proj` of each frame are kept, where the policy is: 2 x (d_model + 2 x d_inner) floats for each frame of window and history.
@@ -244,7 +253,7 @@ defmodule ExPhil.Native.Policy do
   def new_session(%__MODULE__{ref: ref, info: info} = policy, options) do
     with {:ok, {frames, native}} <- SessionOptions.read(options, info.window),
          {:ok, session} <- NIF.new_session(ref, native) do
-      warm_start(%Session{ref: session, policy: policy}, frames)
+      warm_start(%Session{ref: session, policy: policy, fps: native.fps}, frames)
     else
       {:error, reason} -> failed(reason)
     end
@@ -364,28 +373,6 @@ defmodule ExPhil.Native.Policy do
            ]
 
   defdelegate resimulate_acts(session, frames_back, frames), to: States
-
-  @doc """
-  Tells the library how often the session gets a frame: `fps` times a second, or `nil` for no more expectation. Returns the
-  session. At most 10,000.
-
-  A step that comes once a frame finds a sleeping processor and weights that are in no cache, and takes several times as long
-  as one that follows another. With a pace, a thread wakes a millisecond before the next frame is due, runs a step on
-  a scratch state, and polls until the frame comes, or for one more millisecond. This costs a share of one core: about 6% at 60
-  FPS where frames are on time. All sessions share one thread, and those of a policy its scratch step.
-
-  Frames may come early, late or never: the answers are the same, only the latency is not as good. After eight missing frames
-  the thread sleeps until the next one. The first frames after `pace/2`, and the frames after a pause, are not yet expected.
-  """
-  fallible pace(session :: session(), fps :: number() | nil) :: session()
-
-  def pace(%Session{ref: ref} = session, fps) do
-    with {:ok, rate} <- Options.read([pace: fps], [:pace], &Options.positive_float(&1, :pace, nil)),
-         {:ok, :ok} <- answer(NIF.pace(ref, rate)),
-         do: {:ok, session}
-  end
-
-  def pace(session, _fps), do: not_a("session", session)
 
   @doc "A copy of the session's state as it is now, for `restore/2`."
   fallible snapshot(session :: session()) :: snapshot()

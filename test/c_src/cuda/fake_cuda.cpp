@@ -548,12 +548,6 @@ CUresult cuMemGetInfo(std::size_t* free, std::size_t* all) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
-  ENTER("cuPointerGetAttribute");
-  const Described memory = described(address);
-  return memory.bytes == 0 ? CUDA_ERROR_INVALID_VALUE : put_attribute(memory, attribute, value);
-}
-
 // An unknown address is no error here: its attributes are 0.
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** values,
                                 CUdeviceptr address) {

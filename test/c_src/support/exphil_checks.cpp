@@ -200,9 +200,9 @@ void check_other_outputs(const MakePolicy& make) {
   for (const ExphilSet& set : exphil_sets()) {
     if (std::string(set.outputs) != "logits") continue;
     INFO(set.name);
-    core::mamba1::Weights without = mamba_weights(*exphil_policy(set.files[0]));
+    MambaWeights without = mamba_weights(*exphil_policy(set.files[0]));
     without.config.d_output = without.config.d_model, without.config.groups.clear();
-    const auto trunk = std::make_shared<const core::PolicyWeights>(core::mamba1::describe(without));
+    const auto trunk = std::make_shared<const core::PolicyWeights>(described(without));
     const std::string golden = exphil_path(set.golden);
     const Floats hidden =
         answers_at(*make(trunk), frames, read_s32(golden, "window_ends"), trunk->config.window);

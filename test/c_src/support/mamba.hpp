@@ -11,7 +11,7 @@
 
 namespace exphil::test {
 
-// The ids of a described network's weights by the names of core/trunk/mamba1/mamba1.hpp.
+// The ids of a described network's weights by the names of core/trunk/mamba1/mamba1.hpp, found in it.
 struct LayerIds {
   core::WeightId norm, norm_bias, in_proj, in_proj_bias, conv, conv_bias, x_proj, x_proj_bias, dt_proj,
       dt_bias, a, d, out_proj, out_proj_bias;
@@ -32,8 +32,36 @@ struct Form {
 // Throws where the network is another trunk's.
 Form form_of(const core::PolicyConfig& config);
 
-// The weights that core::mamba1::describe made the policy of, without two-layer heads.
-core::mamba1::Weights mamba_weights(const core::PolicyWeights& policy);
+using MambaValues = std::vector<float>;
+
+// The weights of core::mamba1::Weights by the same names, to change one by one. Empty where there is none.
+struct MambaLayer {
+  MambaValues norm, norm_bias, in_proj, in_proj_bias, conv, conv_bias, x_proj, x_proj_bias, dt_proj,
+      dt_proj_bias, a_log, d, out_proj, out_proj_bias;
+};
+struct MambaHead {
+  MambaValues hidden, hidden_bias;  // {width, d_model}
+  MambaValues out, out_bias;        // {count, width}
+};
+struct MambaWeights {
+  core::mamba1::Config config;
+  MambaValues input_proj, input_proj_bias;
+  std::vector<MambaLayer> layers;
+  MambaValues norm_f, norm_f_bias, head, head_bias;
+  std::vector<MambaHead> heads;
+  std::uint64_t fingerprint = 0;
+};
+
+// The weights of a policy, without two-layer heads.
+MambaWeights mamba_weights(const core::PolicyWeights& policy);
+
+// The policy of these weights; which of them exist decides the config's `has` and `head_widths`.
+core::PolicyWeights described(MambaWeights weights);
+
+// A policy of zeros, for what depends on sizes alone.
+inline core::PolicyConfig config_of(const core::mamba1::Config& config) {
+  return core::mamba1::describe(config).policy.config;
+}
 
 inline core::mamba1::Config mamba_config(const core::PolicyConfig& config) {
   return form_of(config).config;

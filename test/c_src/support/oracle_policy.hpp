@@ -73,7 +73,6 @@ class OracleModel final : public core::Policy {
   }
   void window(const float*, std::int64_t, std::int64_t, float*) override {}
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t) override { return nullptr; }
-  void ring_windows(core::FrameRing&, const core::RingWindows&, float*) override {}
   void grad(const std::shared_ptr<const core::PolicyWeights>&, const core::PolicySequences&, const float*,
             const core::PolicyGradOutputs&) override {}
 

@@ -15,73 +15,72 @@ namespace exphil::test {
 namespace {
 
 using core::PolicyWeights;
-using core::mamba1::Weights;
 using Floats = std::vector<float>;
 
 Floats random(std::int64_t count, float bound, std::uint64_t seed) {
   return Random(seed).vector(static_cast<std::size_t>(count), -bound, bound);
 }
 
-void layer_norm(Weights& w) {
+void layer_norm(MambaWeights& w) {
   w.config.spec.norm = core::NormKind::layer;
   std::uint64_t seed = 50;
-  for (core::mamba1::Layer& layer : w.layers) layer.norm_bias = random(w.config.d_model, 0.3f, seed++);
+  for (MambaLayer& layer : w.layers) layer.norm_bias = random(w.config.d_model, 0.3f, seed++);
   if (w.config.spec.final_norm) w.norm_f_bias = random(w.config.d_model, 0.3f, seed);
 }
 
-void projection_bias(Weights& w) {
+void projection_bias(MambaWeights& w) {
   std::uint64_t seed = 60;
-  for (core::mamba1::Layer& layer : w.layers) {
+  for (MambaLayer& layer : w.layers) {
     layer.x_proj_bias = random(w.config.dt_rank + 2 * w.config.d_state, 0.5f, seed++);
   }
 }
 
-void no_input_projection(Weights& w) {
+void no_input_projection(MambaWeights& w) {
   w.config.spec.input_projection = false;
   w.config.d_input = w.config.d_model;
   w.input_proj.clear(), w.input_proj_bias.clear();
 }
 
-void clipped_dt(Weights& w) {
+void clipped_dt(MambaWeights& w) {
   w.config.spec.dt_min = 0.03f, w.config.spec.dt_max = 0.2f;
 }
 
-void mean_dt(Weights& w) {
+void mean_dt(MambaWeights& w) {
   w.config.spec.input_dt = core::mamba1::InputDt::mean;
 }
 
-void no_skip(Weights& w) {
-  for (core::mamba1::Layer& layer : w.layers) layer.d.clear();
+void no_skip(MambaWeights& w) {
+  for (MambaLayer& layer : w.layers) layer.d.clear();
 }
 
-void no_final_norm(Weights& w) {
+void no_final_norm(MambaWeights& w) {
   w.config.spec.final_norm = false;
   w.norm_f.clear(), w.norm_f_bias.clear();
 }
 
-void fixed_a(Weights& w) {
-  for (core::mamba1::Layer& layer : w.layers) layer.a_log.clear();
+void fixed_a(MambaWeights& w) {
+  for (MambaLayer& layer : w.layers) layer.a_log.clear();
 }
 
 // Carried states decay their inputs, and windows of up to 6 frames.
-void short_chunks(Weights& w) {
+void short_chunks(MambaWeights& w) {
   w.config.spec.window = 4, w.config.spec.chunk_size = 6;
 }
 
 // Windows of up to 6 frames alone.
-void long_window(Weights& w) {
+void long_window(MambaWeights& w) {
   w.config.spec.window = 60, w.config.spec.chunk_size = 6;
 }
 
 // ExPhil's six, with few bins.
-void heads(Weights& w) {
+void heads(MambaWeights& w) {
   core::mamba1::Config& c = w.config;
   w.head.clear(), w.head_bias.clear();
   c.d_output = 0;
   std::uint64_t seed = 70;
   for (const char* name : {"buttons", "main_x", "main_y", "c_x", "c_y", "shoulder"}) {
     const std::int64_t count = c.groups.empty() ? 8 : 3, width = 7 + 3 * count;
-    core::mamba1::Head head;
+    MambaHead head;
     head.hidden = random(width * c.d_model, 0.5f, seed++), head.hidden_bias = random(width, 0.5f, seed++);
     head.out = random(count * width, 0.5f, seed++), head.out_bias = random(count, 0.5f, seed++);
     c.groups.push_back({name, c.d_output, count});
@@ -90,12 +89,12 @@ void heads(Weights& w) {
   }
 }
 
-void bare(Weights& w) {
+void bare(MambaWeights& w) {
   w.head.clear(), w.head_bias.clear();
   w.config.d_output = w.config.d_model;
 }
 
-void edifice(Weights& w) {
+void edifice(MambaWeights& w) {
   for (const auto& change :
        {projection_bias, clipped_dt, mean_dt, no_skip, no_final_norm, fixed_a, layer_norm}) {
     change(w);
@@ -181,7 +180,7 @@ class FormCheck {
       windows.fresh = call % 4 == 3 ? all : begin + all - put;
       windows.obs = obs_at(begin + all - windows.fresh);
       Floats out(static_cast<std::size_t>(windows.count * config_.d_output), std::nanf(""));
-      policy_.ring_windows(*ring, windows, out.data());
+      ring->answer(windows, out.data());
       for (std::int64_t i = 0; i < windows.count; ++i) {
         Floats alone(static_cast<std::size_t>(config_.d_output));
         policy_.window(obs_at(begin + i), 1, seq, alone.data());
@@ -246,10 +245,10 @@ class FormCheck {
 
 std::vector<PolicyForm> policy_forms(const PolicySpec& spec) {
   std::vector<PolicyForm> all;
-  const auto add = [&](const char* name, const std::vector<std::function<void(Weights&)>>& changes) {
-    Weights weights = mamba_weights(*make_policy(spec));
+  const auto add = [&](const char* name, const std::vector<std::function<void(MambaWeights&)>>& changes) {
+    MambaWeights weights = mamba_weights(*make_policy(spec));
     for (const auto& change : changes) change(weights);
-    all.push_back({name, std::make_shared<PolicyWeights>(core::mamba1::describe(weights))});
+    all.push_back({name, std::make_shared<PolicyWeights>(described(weights))});
   };
   add("state_spaces", {});
   add("layer_norm", {layer_norm});

@@ -22,7 +22,7 @@ std::shared_ptr<PolicyWeights> state_spaces(bool projection_bias, bool conv_bias
 // What Edifice's dialects have beyond state-spaces'. dt lies on both sides of both bounds and inside.
 std::shared_ptr<PolicyWeights> edifice(core::mamba1::InputDt input_dt, std::int64_t chunk_size,
                                        bool input_projection, bool heads, std::uint64_t seed) {
-  core::mamba1::Weights w = mamba_weights(*state_spaces(true, true, 4, seed));
+  MambaWeights w = mamba_weights(*state_spaces(true, true, 4, seed));
   Random random(seed + 100);
   core::mamba1::Config& c = w.config;
   const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
@@ -35,7 +35,7 @@ std::shared_ptr<PolicyWeights> edifice(core::mamba1::InputDt input_dt, std::int6
   c.spec.dt_min = 0.05f, c.spec.dt_max = 0.3f;
   c.spec.chunk_size = chunk_size, c.spec.window = chunk_size;
   w.norm_f.clear();
-  for (core::mamba1::Layer& layer : w.layers) {
+  for (MambaLayer& layer : w.layers) {
     layer.norm_bias = vector(c.d_model);
     layer.x_proj_bias = vector(c.dt_rank + 2 * c.d_state);
     layer.a_log.clear(), layer.d.clear();
@@ -49,14 +49,14 @@ std::shared_ptr<PolicyWeights> edifice(core::mamba1::InputDt input_dt, std::int6
   std::int64_t first = 0;
   for (const std::int64_t count : {2, 3}) {
     if (!heads) break;
-    core::mamba1::Head head;
+    MambaHead head;
     head.hidden = vector(4 * c.d_model), head.hidden_bias = vector(4);
     head.out = vector(count * 4), head.out_bias = vector(count);
     w.heads.push_back(head);
     c.groups.push_back({"group" + std::to_string(first), first, count});
     first += count;
   }
-  return std::make_shared<PolicyWeights>(core::mamba1::describe(w));
+  return std::make_shared<PolicyWeights>(described(w));
 }
 
 }  // namespace

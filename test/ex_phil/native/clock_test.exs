@@ -137,22 +137,21 @@ defmodule ExPhil.Native.ClockTest do
     :ok = Clock.stop(clock)
   end
 
-  test "a bad :warm or an unknown option is an error that names it" do
-    for bad <- [:session, make_ref(), 60],
-        do: assert({:error, %Error{kind: :invalid_argument, argument: ":warm"}} = Clock.start(60, warm: bad))
-
-    assert {:error, %Error{argument: ":cold"}} = Clock.start(60, cold: true)
-  end
-
-  test "options are read before the clock starts; of two that are the same the first one counts" do
-    session = Policy.new_session!(Policy.load!(Policies.checkpoint(), backend: :host))
-    assert {:ok, clock} = Clock.start(200, warm: session, warm: session)
+  test "the clock of a session has its rate; a session without one is an error that says so" do
+    policy = Policy.load!(Policies.checkpoint(), backend: :host)
+    session = Policy.new_session!(policy, fps: 200)
+    assert {:ok, %Clock{fps: 200.0} = clock} = Clock.start(session)
     assert Clock.wait(clock) < Clock.wait(clock)
-    :ok = Clock.stop(clock)
-    assert {:ok, clock} = Clock.start(200, warm: session, warm: nil)
-    assert Clock.wait(clock) < Clock.wait(clock)
+    assert Clock.due(clock, 200) - Clock.due(clock, 0) == 1_000_000_000
     :ok = Clock.stop(clock)
     assert Process.info(self(), :messages) == {:messages, []}
+
+    without = Policy.new_session!(policy)
+    assert {:error, %Error{kind: :invalid_argument, argument: "session"} = error} = Clock.start(without)
+    assert Exception.message(error) =~ ":fps"
+
+    for bad <- [:session, make_ref(), policy],
+        do: assert({:error, %Error{argument: "fps"}} = Clock.start(bad))
   end
 
   test "an invalid rate is an error that names fps" do

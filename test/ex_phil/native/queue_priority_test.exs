@@ -83,7 +83,7 @@ defmodule ExPhil.Native.QueuePriorityTest do
         do: Waiting.until(fn -> cores.(scheduler) != all end)
       model = Policy.load!(#{inspect(Policies.checkpoint())}, backend: :host)
       _clock = ExPhil.Native.Clock.start!(60)
-      session = Policy.new_session!(model, pace: 60)
+      session = Policy.new_session!(model, fps: 60)
       obs = :binary.copy(<<0.1::float-32-little>>, Policy.info!(model).d_input)
       for _ <- 1..3, do: Policy.step!(session, obs)
       scan.(8, 16).()

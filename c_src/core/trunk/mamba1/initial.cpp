@@ -1,13 +1,14 @@
-#include "core/trunk/mamba1/initial.hpp"
+#include "core/trunk/initial.hpp"
 
 #include <cmath>
-#include <utility>
+#include <string>
+#include <vector>
 
 #include "core/error.hpp"
 #include "core/exact_math.hpp"
 #include "core/limits.hpp"
 #include "core/trunk/load.hpp"
-#include "core/trunk/mamba1/state_spaces.hpp"
+#include "core/trunk/mamba1/mamba1.hpp"
 
 namespace exphil::core::mamba1 {
 
@@ -31,9 +32,9 @@ Config config_of(SizeReader& sizes) {
   return c;
 }
 
-void check_count(const std::vector<NamedTensor>& tensors) {
+void check_count(const std::vector<PolicyParameter>& tensors) {
   std::int64_t count = 0;
-  for (const NamedTensor& tensor : tensors) {
+  for (const PolicyParameter& tensor : tensors) {
     count += tensor.shape.elements(":d_model");
     if (count > kMostWeights) {
       fail(ErrorKind::limit_exceeded, ":d_model", "a policy of these sizes has more than ", kMostWeights,
@@ -49,45 +50,47 @@ double dt_bias(double u) {
   return dt + exact_log(1 - exact_exp(-dt));
 }
 
-// As state-spaces/mamba does: mamba_ssm/modules/mamba_simple.py for the mixer, and for what is added to the
-// hidden vector _init_weights of mamba_ssm/models/mixer_seq_simple.py, whose n_residuals_per_layer is 1 for
-// Mamba: 1 / sqrt(layers). Biases of linear layers are zero there, that of the convolution is PyTorch's.
-Values first_values(const NamedTensor& tensor, std::int64_t layers, const Initializer& draw) {
-  const double bound = 1 / std::sqrt(static_cast<double>(tensor.fan_in));
-  switch (tensor.start) {
-    case Start::zeros:
-      return Initializer::constant(tensor.shape, 0);
-    case Start::ones:
-      return Initializer::constant(tensor.shape, 1);
-    case Start::uniform:
-      return draw.uniform(tensor.name, tensor.shape, bound);
-    case Start::residual:
-      return draw.uniform(tensor.name, tensor.shape, bound / std::sqrt(static_cast<double>(layers)));
-    case Start::dt_bias:
-      return draw.drawn(tensor.name, tensor.shape, dt_bias);
-    case Start::counts:
-      break;
-  }
-  Values logs = Initializer::constant(tensor.shape, 0);
-  const auto columns = static_cast<std::size_t>(tensor.shape[1]);
+// log(1), log(2), ... in each row: A = -1, -2, ...
+std::vector<float> counts(const Shape& shape) {
+  std::vector<float> logs = Initializer::constant(shape, 0);
+  const auto columns = static_cast<std::size_t>(shape[1]);
   for (std::size_t i = 0; i < logs.size(); ++i) {
     logs[i] = static_cast<float>(exact_log(static_cast<double>(i % columns + 1)));
   }
   return logs;
 }
 
+// As state-spaces/mamba does: mamba_ssm/modules/mamba_simple.py for the mixer, and for what is added to the
+// hidden vector _init_weights of mamba_ssm/models/mixer_seq_simple.py, whose n_residuals_per_layer is 1 for
+// Mamba: 1 / sqrt(layers). Biases of linear layers are zero there, that of the convolution is PyTorch's.
+std::vector<float> first_value(const PolicyParameter& tensor, const Config& c, const Initializer& draw) {
+  const auto is = [&tensor](const std::string& end) {
+    const std::string& name = tensor.name;
+    return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+  };
+  const auto uniform = [&](std::int64_t fan_in, double scale) {
+    return draw.uniform(tensor.name, tensor.shape, scale / std::sqrt(static_cast<double>(fan_in)));
+  };
+  if (is("norm.weight") || is("norm_f.weight") || is("mixer.D"))
+    return Initializer::constant(tensor.shape, 1);
+  if (is("A_log")) return counts(tensor.shape);
+  if (is("dt_proj.bias")) return draw.drawn(tensor.name, tensor.shape, dt_bias);
+  if (is("conv1d.bias")) return uniform(c.d_conv, 1);
+  if (is("bias")) return Initializer::constant(tensor.shape, 0);
+  const std::int64_t fan_in = tensor.shape[tensor.shape.rank() - 1];
+  return uniform(fan_in, is("out_proj.weight") ? 1 / std::sqrt(static_cast<double>(c.n_layer)) : 1);
+}
+
 }  // namespace
 
 std::vector<InitialTensor> initial_weights(SizeReader sizes, const Initializer& draw) {
-  Weights places;
-  places.config = config_of(sizes);
-  const std::int64_t layers = places.config.n_layer;
-  places.layers.resize(static_cast<std::size_t>(layers));
-  const std::vector<NamedTensor> tensors = state_spaces_tensors(&places, {});
+  Config c = config_of(sizes);
+  c.has.conv_bias = true;
+  const std::vector<PolicyParameter> tensors = state_spaces_parameters(c, describe(c).weights, "backbone.");
   check_count(tensors);
   std::vector<InitialTensor> made;
-  for (const NamedTensor& tensor : tensors) {
-    made.push_back({tensor.name, tensor.shape, first_values(tensor, layers, draw)});
+  for (const PolicyParameter& tensor : tensors) {
+    made.push_back({tensor.name, tensor.shape, first_value(tensor, c, draw)});
   }
   return made;
 }

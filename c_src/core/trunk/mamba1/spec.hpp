@@ -13,9 +13,11 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "core/policy/network.hpp"
+#include "core/trunk/load.hpp"
 
 namespace exphil::core::mamba1 {
 
@@ -26,6 +28,7 @@ enum class InputDt { per_channel, mean };
 
 const char* dialect_name(Dialect dialect);  // "state_spaces"
 bool parse_dialect(const std::string& name, Dialect* dialect);
+const char* dt_name(InputDt dt);  // "mean"
 
 struct Spec {
   Dialect dialect = Dialect::state_spaces;
@@ -40,5 +43,14 @@ struct Spec {
   std::int64_t chunk_size = 0;
   std::int64_t window = 0;  // frames of the windows it was trained on; 0 where unknown
 };
+
+// The options that this trunk has.
+struct Options {
+  std::optional<Dialect> dialect;
+  std::optional<std::int64_t> chunk_size;
+  std::optional<InputDt> input_dt;  // edifice_mamba only; the mean by default
+};
+// Throws invalid_argument for an option or a value that is not this trunk's.
+Options read_options(const PolicyLoadOptions& options);
 
 }  // namespace exphil::core::mamba1

@@ -1,23 +1,16 @@
 // Loads policies with the names of state-spaces/mamba and of transformers' Mamba.
-#include "core/trunk/mamba1/state_spaces.hpp"
-
 #include <set>
 #include <string>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
-#include "core/trunk/mamba1/edifice_options.hpp"
-#include "core/trunk/mamba1/loaders.hpp"
+#include "core/trunk/edifice.hpp"
+#include "core/trunk/mamba1/mamba1.hpp"
 
 namespace exphil::core::mamba1 {
 
 namespace {
-
-template <class... Parts>
-[[noreturn]] void bad(const Parts&... parts) {
-  fail(ErrorKind::invalid_checkpoint, "path", parts...);
-}
 
 // Files with state-spaces' names fix every option but the window, which their metadata may have.
 void apply(const Checkpoint& file, const PolicyLoadOptions& options, Spec* spec) {
@@ -29,56 +22,81 @@ void apply(const Checkpoint& file, const PolicyLoadOptions& options, Spec* spec)
   if (given.dialect && *given.dialect != Dialect::state_spaces) refuse(":dialect");
   if (given.input_dt && *given.input_dt != InputDt::per_channel) refuse(":dt");
   if (given.chunk_size) refuse(":chunk_size");
-  spec->window = options.window ? *options.window : EdificeOptions(file).count("window_size").value_or(0);
+  spec->window = options.window ? *options.window : EdificeFile(file).count("window_size").value_or(0);
 }
 
-class WeightsLoader {
+// Lists the tensors of a policy.
+class Names {
  public:
-  WeightsLoader(const Checkpoint& file, const PolicyLoadOptions& options)
+  explicit Names(const Config& config) : c_(config) {}
+
+  // A tensor that is one weight, if there is such a weight.
+  void add(const std::string& name, const Shape& shape, const char* axes, WeightId weight) {
+    if (weight != kNone) list.push_back({name, shape, axes, weight});
+  }
+
+  void add_layer(const std::string& prefix, const LayerWeights& w) {
+    const std::string mixer = prefix + "mixer.";
+    const Shape inner{c_.d_inner}, state{c_.d_inner, c_.d_state};
+    const std::int64_t projected = c_.dt_rank + 2 * c_.d_state;
+    add(prefix + "norm.weight", {c_.d_model}, "{d_model}", w.norm);
+    add(mixer + "in_proj.weight", {2 * c_.d_inner, c_.d_model}, "{2 d_inner, d_model}", w.in_proj);
+    add(mixer + "conv1d.weight", {c_.d_inner, 1, c_.d_conv}, "{d_inner, 1, d_conv}", w.conv);
+    add(mixer + "x_proj.weight", {projected, c_.d_inner}, "{dt_rank + 2 d_state, d_inner}", w.x_proj);
+    add(mixer + "dt_proj.weight", {c_.d_inner, c_.dt_rank}, "{d_inner, dt_rank}", w.dt_proj);
+    add(mixer + "dt_proj.bias", inner, "{d_inner}", w.dt_proj_bias);
+    add(mixer + "A_log", state, "{d_inner, d_state}", w.a_log);
+    add(mixer + "D", inner, "{d_inner}", w.d);
+    add(mixer + "out_proj.weight", {c_.d_model, c_.d_inner}, "{d_model, d_inner}", w.out_proj);
+    add(mixer + "conv1d.bias", inner, "{d_inner}", w.conv_bias);
+    add(mixer + "in_proj.bias", {2 * c_.d_inner}, "{2 d_inner}", w.in_proj_bias);
+    add(mixer + "out_proj.bias", {c_.d_model}, "{d_model}", w.out_proj_bias);
+  }
+
+  std::vector<PolicyParameter> list;
+
+ private:
+  const Config& c_;
+};
+
+class Loader {
+ public:
+  Loader(const Checkpoint& file, const PolicyLoadOptions& options)
       : file_(file), reader_(file.tensors(), {"path", file.name(), "a Mamba policy"}, options.check_finite) {
-    weights_.config.norm_epsilon = norm_epsilon(file, options);
-    apply(file, options, &weights_.config.spec);
+    c_.norm_epsilon = norm_epsilon(file, options);
+    apply(file, options, &c_.spec);
     const bool bare = !reader_.has("backbone.norm_f.weight") && reader_.has("norm_f.weight");
-    naming_.prefix = bare ? "" : "backbone.";
+    prefix_ = bare ? "" : "backbone.";
   }
 
   PolicyWeights load() {
     infer_outer();
-    Config& c = weights_.config;
-    c.n_layer = count_layers();
+    c_.n_layer = count_layers();
     infer_mixer();
-    weights_.layers.resize(static_cast<std::size_t>(c.n_layer));
-    TensorReader parameters(reader_, &weights_);
-    for (const NamedTensor& tensor : state_spaces_tensors(&weights_, naming_)) {
-      parameters.take(tensor.name, tensor.shape, tensor.axes, *tensor.values);
-    }
-    reader_.require_all_taken();
-    weights_.fingerprint = weights_fingerprint(file_.tensors(), identity_of(c));
-    PolicyWeights made = describe(std::move(weights_));
-    check_derived(reader_, made);
-    return made;
+    Description made = describe(c_);
+    made.policy.parameters = state_spaces_parameters(c_, made.weights, prefix_);
+    return read(file_, reader_, std::move(made));
   }
 
  private:
-  std::string layer_prefix(std::int64_t layer) const {
-    return naming_.prefix + "layers." + std::to_string(layer) + ".";
+  std::string layer_prefix(std::size_t layer) const {
+    return prefix_ + "layers." + std::to_string(layer) + ".";
   }
 
   void infer_outer() {
-    Config& c = weights_.config;
     const Shape& in = reader_.shape("input_proj.weight", 2, "{d_model, d_input}");
     const Shape& out = reader_.shape("head.weight", 2, "{d_output, d_model}");
-    c.d_model = in[0];
-    c.d_input = in[1];
-    c.d_output = out[0];
-    require_limit(c.d_model, kMaxDim, "d_model", "input_proj.weight");
-    require_limit(c.d_input, kMaxDim, "d_input", "input_proj.weight");
-    require_limit(c.d_output, kMaxDim, "d_output", "head.weight");
+    c_.d_model = in[0];
+    c_.d_input = in[1];
+    c_.d_output = out[0];
+    require_limit(c_.d_model, kMaxDim, "d_model", "input_proj.weight");
+    require_limit(c_.d_input, kMaxDim, "d_input", "input_proj.weight");
+    require_limit(c_.d_output, kMaxDim, "d_output", "head.weight");
   }
 
   // Layers are numbered from 0 without gaps; a gap shows as a missing tensor when the layer is loaded.
   std::int64_t count_layers() const {
-    const std::string start = naming_.prefix + "layers.";
+    const std::string start = prefix_ + "layers.";
     std::set<std::string> indices;
     for (const auto& item : file_.tensors()) {
       if (item.first.compare(0, start.size(), start) != 0) continue;
@@ -87,33 +105,33 @@ class WeightsLoader {
       const bool numeric = !index.empty() && index.find_first_not_of("0123456789") == std::string::npos;
       if (numeric) indices.insert(index);
     }
-    if (indices.empty()) bad("tensor \"", start, "0.norm.weight\" is missing from ", file_.name());
+    if (indices.empty()) bad_checkpoint("tensor \"", start, "0.norm.weight\" is missing from ", file_.name());
     require_limit(static_cast<std::int64_t>(indices.size()), kMaxLayers, "the number of layers", start + "*");
     return static_cast<std::int64_t>(indices.size());
   }
 
   void infer_mixer() {
-    Config& c = weights_.config;
     const std::string mixer = layer_prefix(0) + "mixer.";
     const std::int64_t doubled = reader_.shape(mixer + "in_proj.weight", 2, "{2 d_inner, d_model}")[0];
     if (doubled % 2 != 0) {
-      bad("tensor \"", mixer, "in_proj.weight\" must have shape {2 d_inner, d_model}; got ", doubled,
-          " rows, an odd number");
+      bad_checkpoint("tensor \"", mixer, "in_proj.weight\" must have shape {2 d_inner, d_model}; got ",
+                     doubled, " rows, an odd number");
     }
-    c.d_inner = doubled / 2;
-    c.d_conv = reader_.shape(mixer + "conv1d.weight", 3, "{d_inner, 1, d_conv}")[2];
-    c.d_state = reader_.shape(mixer + "A_log", 2, "{d_inner, d_state}")[1];
-    c.dt_rank = reader_.shape(mixer + "dt_proj.weight", 2, "{d_inner, dt_rank}")[1];
-    require_limit(c.d_inner, kMaxDim, "d_inner", mixer + "in_proj.weight");
-    require_limit(c.d_conv, kMaxConvTaps, "d_conv", mixer + "conv1d.weight");
-    require_limit(c.d_state, kMaxState, "d_state", mixer + "A_log");
-    require_limit(c.dt_rank, kMaxDim, "dt_rank", mixer + "dt_proj.weight");
-    naming_.projection_bias = any_layer_has("in_proj.bias") || any_layer_has("out_proj.bias");
-    naming_.conv_bias = any_layer_has("conv1d.bias");
+    c_.d_inner = doubled / 2;
+    c_.d_conv = reader_.shape(mixer + "conv1d.weight", 3, "{d_inner, 1, d_conv}")[2];
+    c_.d_state = reader_.shape(mixer + "A_log", 2, "{d_inner, d_state}")[1];
+    c_.dt_rank = reader_.shape(mixer + "dt_proj.weight", 2, "{d_inner, dt_rank}")[1];
+    require_limit(c_.d_inner, kMaxDim, "d_inner", mixer + "in_proj.weight");
+    require_limit(c_.d_conv, kMaxConvTaps, "d_conv", mixer + "conv1d.weight");
+    require_limit(c_.d_state, kMaxState, "d_state", mixer + "A_log");
+    require_limit(c_.dt_rank, kMaxDim, "dt_rank", mixer + "dt_proj.weight");
+    c_.has.in_proj_bias = c_.has.out_proj_bias =
+        any_layer_has("in_proj.bias") || any_layer_has("out_proj.bias");
+    c_.has.conv_bias = any_layer_has("conv1d.bias");
   }
 
   bool any_layer_has(const std::string& tensor) const {
-    for (std::int64_t layer = 0; layer < weights_.config.n_layer; ++layer) {
+    for (std::size_t layer = 0; layer < static_cast<std::size_t>(c_.n_layer); ++layer) {
       if (reader_.has(layer_prefix(layer) + "mixer." + tensor)) return true;
     }
     return false;
@@ -121,14 +139,28 @@ class WeightsLoader {
 
   const Checkpoint& file_;
   CheckpointReader reader_;
-  Naming naming_;
-  Weights weights_;
+  std::string prefix_;
+  Config c_;
 };
 
 }  // namespace
 
+std::vector<PolicyParameter> state_spaces_parameters(const Config& c, const Weights& w,
+                                                     const std::string& prefix) {
+  Names names(c);
+  names.add("input_proj.weight", {c.d_model, c.d_input}, "{d_model, d_input}", w.input_proj);
+  names.add("input_proj.bias", {c.d_model}, "{d_model}", w.input_proj_bias);
+  for (std::size_t layer = 0; layer < w.layers.size(); ++layer) {
+    names.add_layer(prefix + "layers." + std::to_string(layer) + ".", w.layers[layer]);
+  }
+  names.add(prefix + "norm_f.weight", {c.d_model}, "{d_model}", w.norm_f);
+  names.add("head.weight", {c.d_output, c.d_model}, "{d_output, d_model}", w.head);
+  names.add("head.bias", {c.d_output}, "{d_output}", w.head_bias);
+  return std::move(names.list);
+}
+
 PolicyWeights load_state_spaces(const Checkpoint& file, const PolicyLoadOptions& options) {
-  return WeightsLoader(file, options).load();
+  return Loader(file, options).load();
 }
 
 }  // namespace exphil::core::mamba1

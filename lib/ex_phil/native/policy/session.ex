@@ -5,10 +5,10 @@ defmodule ExPhil.Native.Policy.Session do
   """
 
   @enforce_keys [:ref, :policy]
-  defstruct [:ref, :policy]
+  defstruct [:ref, :policy, :fps]
 
   @typedoc "Its fields are not part of the interface."
-  @type t :: %__MODULE__{ref: reference(), policy: ExPhil.Native.Policy.t()}
+  @type t :: %__MODULE__{ref: reference(), policy: ExPhil.Native.Policy.t(), fps: nil | float()}
 
   defimpl Inspect do
     def inspect(%{ref: ref, policy: %{info: info}}, _options) do

@@ -8,7 +8,7 @@ defmodule ExPhil.Native.Policy.SessionOptions do
   alias ExPhil.Native.{Error, Options, Tensor}
 
   @rules [:temperature, :deterministic, :deterministic_buttons, :hysteresis, :seed]
-  @session [:window, :pad, :warm_start, :history, :pace, :latency | @rules]
+  @session [:window, :pad, :warm_start, :history, :fps, :latency | @rules]
 
   @doc "The frames of `:warm_start`, or nil, and the map of NIF.new_session. `known` is the policy's window, or nil."
   @spec read(term(), nil | pos_integer()) :: {:ok, {term(), map()}} | {:error, Error.t()}
@@ -24,7 +24,7 @@ defmodule ExPhil.Native.Policy.SessionOptions do
        window: window,
        pad: pad,
        history: Options.optional_positive_integer(options, :history) || 0,
-       pace: Options.positive_float(options, :pace, nil),
+       fps: Options.positive_float(options, :fps, nil),
        latency: Options.one_of(options, :latency, [:plain, :armed])
      })}
   end

@@ -7,8 +7,8 @@ defmodule ExPhil.Native.Tools.Player do
   frame, and steps from there. A recording with rollbacks therefore costs a snapshot or a restore on every frame.
 
   Frame `i` arrives at `start + i / fps`, whatever the time of earlier frames (`ExPhil.Native.Clock`). The player
-  sleeps until then, and prepares for the frame shortly before it, which `pace: false` turns off: a single session on a GPU by a
-  clock with `:warm`, any other by a pace (`ExPhil.Native.Policy.pace/2`). A frame is missed when its answer comes after
+  sleeps until then, and prepares for the frame shortly before it, which `pace: false` turns off: its
+  sessions have `:fps`, and a single one has its own clock. A frame is missed when its answer comes after
   the next frame has arrived.
 
   `play/3` blocks the calling process until the last frame; it holds no state between calls. Where the `telemetry`
@@ -53,8 +53,9 @@ defmodule ExPhil.Native.Tools.Player do
     options = Keyword.validate!(options, fps: 60, sessions: 1, pace: true, on_frame: fn _ -> :ok end)
 
     with :ok <- warm_up(policy, recording, options[:sessions]),
-         {:ok, sessions} <- new_sessions(policy, options[:sessions]),
-         {:ok, clock} <- start_clock(policy, sessions, Map.new(options)) do
+         {:ok, sessions} <-
+           new_sessions(policy, options[:sessions], if(options[:pace], do: [fps: options[:fps]], else: [])),
+         {:ok, clock} <- start_clock(sessions, Map.new(options)) do
       frames = recording |> Recording.frames() |> Enum.with_index()
       result = loop(frames, start(sessions, recording.depth, clock, options))
       :ok = Clock.stop(clock)
@@ -62,16 +63,8 @@ defmodule ExPhil.Native.Tools.Player do
     end
   end
 
-  defp start_clock(_policy, _sessions, %{pace: false, fps: fps}), do: Clock.start(fps)
-
-  defp start_clock(%{info: %{backend: :cuda}}, [session], %{fps: fps}), do: Clock.start(fps, warm: session)
-
-  defp start_clock(_policy, sessions, %{fps: fps}) do
-    with {:ok, clock} <- Clock.start(fps) do
-      Enum.each(sessions, &Policy.pace!(&1, fps))
-      {:ok, clock}
-    end
-  end
+  defp start_clock([session], %{pace: true}), do: Clock.start(session)
+  defp start_clock(_sessions, %{fps: fps}), do: Clock.start(fps)
 
   @doc "Compares the answers of a play with the expected ones: see `ExPhil.Native.Tools.Player.Verify`."
   @spec verify(result(), Policy.t(), Recording.t()) :: Verify.t()
@@ -81,14 +74,14 @@ defmodule ExPhil.Native.Tools.Player do
   defp warm_up(policy, recording, count) do
     [{_, obs} | _] = Recording.frames(recording)
 
-    with {:ok, sessions} <- new_sessions(policy, count),
+    with {:ok, sessions} <- new_sessions(policy, count, []),
          {:ok, _} <- step(sessions, batch(obs, sessions)),
          do: :ok
   end
 
-  defp new_sessions(policy, count) do
+  defp new_sessions(policy, count, options) do
     Enum.reduce_while(1..count, {:ok, []}, fn _, {:ok, sessions} ->
-      case Policy.new_session(policy) do
+      case Policy.new_session(policy, options) do
         {:ok, session} -> {:cont, {:ok, [session | sessions]}}
         {:error, error} -> {:halt, {:error, error}}
       end

@@ -89,8 +89,8 @@ TEST_CASE("one scalar policy, computed by hand", "[mamba_reference]") {
   spec.d_state = spec.d_conv = spec.dt_rank = 1;
   spec.projection_bias = true;
   const auto policy = test::make_policy(spec);
-  const core::mamba1::Weights all = test::mamba_weights(*policy);
-  const core::mamba1::Layer& w = all.layers[0];
+  const test::MambaWeights all = test::mamba_weights(*policy);
+  const test::MambaLayer& w = all.layers[0];
   const double a = -std::exp(static_cast<double>(w.a_log[0]));
   CHECK(policy->config.state_floats() == 1);
   PolicyReferenceState state(policy->config);

@@ -192,17 +192,27 @@ TEST_CASE("policies of unusual sizes on the GPU agree with the reference", "[cud
   }
 }
 
-TEST_CASE("every form of a policy on the GPU", "[cuda][gpu][policy][forms]") {
-  if (!test::have_device()) return;
-  test::PolicySpec small, large;
-  large.d_input = 70, large.d_model = 130, large.d_inner = 300, large.d_state = 17, large.dt_rank = 5;
-  for (const test::PolicySpec& spec : {small, large}) {
-    for (const test::PolicyForm& form : test::policy_forms(spec)) {
-      INFO(form.name << " of d_model " << spec.d_model);
-      const auto policy = test::load_on_device(form.weights, 400);
-      test::check_policy_form(*policy, *form.weights, 40, {2, 3, 9, 70, 300});
-    }
+namespace {
+
+void check_forms_on_device(const test::PolicySpec& spec) {
+  for (const test::PolicyForm& form : test::policy_forms(spec)) {
+    INFO(form.name << " of d_model " << spec.d_model);
+    const auto policy = test::load_on_device(form.weights, 400);
+    test::check_policy_form(*policy, *form.weights, 40, {2, 3, 9, 70, 300});
   }
+}
+
+}  // namespace
+
+TEST_CASE("every form of a small policy on the GPU", "[cuda][gpu][policy][forms]") {
+  if (test::have_device()) check_forms_on_device({});
+}
+
+TEST_CASE("every form of a larger policy on the GPU", "[cuda][gpu][policy][forms]") {
+  if (!test::have_device()) return;
+  test::PolicySpec spec;
+  spec.d_input = 70, spec.d_model = 130, spec.d_inner = 300, spec.d_state = 17, spec.dt_rank = 5;
+  check_forms_on_device(spec);
 }
 
 // The same answers from teams of every kind: their blocks exchange values in different ways.

@@ -4,7 +4,6 @@
 
 #include "core/error.hpp"
 #include "core/policy/rounding.hpp"
-#include "core/trunk/mamba1/mamba1.hpp"
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/pack.hpp"
 #include "support/catch.hpp"
@@ -27,16 +26,16 @@ std::vector<float> numbered(std::int64_t count, float* next) {
   return values;
 }
 
-core::mamba1::Weights named_weights() {
+test::MambaWeights named_weights() {
   float next = 1;
-  core::mamba1::Weights w;
+  test::MambaWeights w;
   const core::mamba1::Config& c = w.config = config();
   const auto ones = [](std::int64_t count) { return std::vector<float>(static_cast<std::size_t>(count), 1); };
   w.input_proj = numbered(c.d_model * c.d_input, &next), w.input_proj_bias = numbered(c.d_model, &next);
   w.norm_f = ones(c.d_model);
   w.head = numbered(c.d_output * c.d_model, &next), w.head_bias = numbered(c.d_output, &next);
   for (std::int64_t i = 0; i < c.n_layer; ++i) {
-    core::mamba1::Layer l;
+    test::MambaLayer l;
     l.norm = ones(c.d_model);
     l.in_proj = numbered(2 * c.d_inner * c.d_model, &next);
     l.in_proj_bias = numbered(2 * c.d_inner, &next);
@@ -52,8 +51,8 @@ core::mamba1::Weights named_weights() {
 
 // A is numbered too: nothing here asks that it is negative.
 core::PolicyWeights weights() {
-  const core::mamba1::Weights named = named_weights();
-  core::PolicyWeights w = core::mamba1::describe(named);
+  const test::MambaWeights named = named_weights();
+  core::PolicyWeights w = test::described(named);
   float next = 1;
   for (const core::PolicyValues<float>::value_type& values : w.values) {
     for (const float value : values) next = std::max(next, value + 1);
@@ -163,7 +162,7 @@ TEST_CASE("a policy beyond the kernels' sizes is refused by name", "[cuda][polic
   core::mamba1::Config large = config();
   large.d_state = 5000;
   try {
-    PolicyDims dims(core::mamba1::describe(core::mamba1::zero_weights(large)).config);
+    PolicyDims dims(test::config_of(large));
     FAIL("accepted");
   } catch (const core::Error& error) {
     CHECK(error.kind() == core::ErrorKind::limit_exceeded);

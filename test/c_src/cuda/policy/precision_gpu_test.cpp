@@ -30,18 +30,30 @@ TEST_CASE("every policy of Edifice and ExPhil in every precision on the GPU",
   if (have_device() && have_exphil()) check_exphil_in_every_precision(load_64_on_device);
 }
 
-TEST_CASE("every form of a policy in every precision on the GPU", "[cuda][gpu][policy][precision]") {
+namespace {
+
+void check_forms_in(core::Precision precision) {
   if (!have_device()) return;
   PolicySpec odd;
   odd.d_input = 15, odd.d_model = 67, odd.d_inner = 131, odd.d_state = 17, odd.dt_rank = 5;
-  for (const core::Precision precision :
-       {core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
-    for (const PolicyForm& form : policy_forms(odd)) {
-      INFO(form.name << " " << core::precision_name(precision));
-      const auto weights = rounded(*form.weights, precision);
-      check_policy_form(*load_64_on_device(weights), *weights, 20, {2, 9, 70});
-    }
+  for (const PolicyForm& form : policy_forms(odd)) {
+    INFO(form.name << " " << core::precision_name(precision));
+    const auto weights = rounded(*form.weights, precision);
+    check_policy_form(*load_64_on_device(weights), *weights, 20, {2, 9, 70});
   }
+}
+
+}  // namespace
+
+// Apart, because a sanitizer takes minutes for each of them.
+TEST_CASE("every form of a policy in bf16 on the GPU", "[cuda][gpu][policy][precision]") {
+  check_forms_in(core::Precision::bf16);
+}
+TEST_CASE("every form of a policy in f16 on the GPU", "[cuda][gpu][policy][precision]") {
+  check_forms_in(core::Precision::f16);
+}
+TEST_CASE("every form of a policy in int8 on the GPU", "[cuda][gpu][policy][precision]") {
+  check_forms_in(core::Precision::int8);
 }
 
 TEST_CASE("a policy's memory on the GPU falls with its precision", "[cuda][gpu][policy][precision]") {

@@ -5,10 +5,10 @@
 #include <set>
 #include <utility>
 
-#include "core/trunk/mamba1/mamba1.hpp"
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/rows.hpp"
 #include "support/catch.hpp"
+#include "support/mamba.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -21,7 +21,7 @@ policy::Network network(core::mamba1::InputDt input_dt) {
   config.d_model = 67, config.d_inner = 131, config.d_state = 17, config.d_conv = 3;
   config.dt_rank = 5, config.d_input = 31, config.d_output = 9, config.n_layer = 3;
   config.spec.input_dt = input_dt;
-  return lower(core::mamba1::describe(core::mamba1::zero_weights(config)).config).network;
+  return lower(test::config_of(config)).network;
 }
 
 TEST_CASE("outputs of one product lie beside each other in an array of many rows", "[cuda][policy]") {
@@ -70,7 +70,7 @@ TEST_CASE("the kernels over many rows are those of the phases", "[cuda][policy]"
   core::mamba1::Config config;
   config.d_model = 67, config.d_inner = 131, config.d_state = 17, config.d_conv = 3;
   config.dt_rank = 5, config.d_input = 31, config.d_output = 9, config.n_layer = 3;
-  const PolicyDims dims(core::mamba1::describe(core::mamba1::zero_weights(config)).config);
+  const PolicyDims dims(test::config_of(config));
   // Input, in_proj, x_proj, out_proj, head; a convolution; a scan. dt's product is in the scan.
   const std::vector<KernelSpec> modules = row_modules(dims), kernels = row_kernels(dims);
   CHECK(modules.size() == 7);

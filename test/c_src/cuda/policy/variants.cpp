@@ -1,7 +1,5 @@
 #include "cuda/policy/variants.hpp"
 
-#include <utility>
-
 #include "core/trunk/mamba1/mamba1.hpp"
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/gradient_kernels.hpp"
@@ -23,19 +21,11 @@ mamba::Config sizes(std::int64_t d_model, std::int64_t d_inner, std::int64_t d_s
 }
 
 // d_hidden: values of a two-layer head; 0: the head is one linear map.
-PolicyDims dims(const mamba::Config& config, std::int64_t d_hidden = 0, bool projection_bias = false,
+PolicyDims dims(mamba::Config config, std::int64_t d_hidden = 0, bool projection_bias = false,
                 core::Precision precision = core::Precision::f32) {
-  const auto zeros = [](std::int64_t count) { return mamba::Values(static_cast<std::size_t>(count)); };
-  mamba::Weights weights = mamba::zero_weights(config);
-  for (mamba::Layer& layer : weights.layers) {
-    if (projection_bias) layer.x_proj_bias = zeros(config.dt_rank + 2 * config.d_state);
-  }
-  if (d_hidden > 0) {
-    weights.head.clear(), weights.head_bias.clear();
-    weights.heads = {{zeros(d_hidden * config.d_model), zeros(d_hidden), zeros(config.d_output * d_hidden),
-                      zeros(config.d_output)}};
-  }
-  core::PolicyConfig made = mamba::describe(std::move(weights)).config;
+  config.has.x_proj_bias = projection_bias;
+  if (d_hidden > 0) config.head_widths = {d_hidden};
+  core::PolicyConfig made = mamba::describe(config).policy.config;
   made.precision = precision;
   return PolicyDims(made);
 }

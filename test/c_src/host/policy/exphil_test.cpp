@@ -60,7 +60,7 @@ TEST_CASE("other combinations of the description agree with the oracle", "[host]
   const auto base = test::exphil_policy("edifice_mamba2/short_window.nx");
   for (int form = 0; form < 16; ++form) {
     INFO("form " << form);
-    core::mamba1::Weights w = test::mamba_weights(*base);
+    test::MambaWeights w = test::mamba_weights(*base);
     test::Random random(static_cast<std::uint64_t>(form));
     core::mamba1::Spec& spec = w.config.spec;
     const auto model = static_cast<std::size_t>(w.config.d_model);
@@ -76,14 +76,14 @@ TEST_CASE("other combinations of the description agree with the oracle", "[host]
     if (form & 8) {
       spec.norm = core::NormKind::rms;
       w.norm_f_bias.clear();
-      for (core::mamba1::Layer& layer : w.layers) {
+      for (test::MambaLayer& layer : w.layers) {
         layer.norm_bias.clear();
         layer.d = random.vector(static_cast<std::size_t>(w.config.d_inner), -1, 1);
         layer.a_log =
             random.vector(static_cast<std::size_t>(w.config.d_inner * w.config.d_state), -0.2f, 3.0f);
       }
     }
-    const core::PolicyWeights described = core::mamba1::describe(w);
+    const core::PolicyWeights described = test::described(w);
     const PolicyConfig& c = described.config;
     const auto policy = host::make_policy(described, {});
     for (const std::int64_t seq : {1, 3, 24, 40}) {

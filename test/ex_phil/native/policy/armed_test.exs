@@ -47,8 +47,8 @@ defmodule ExPhil.Native.Policy.ArmedTest do
         answers = for frame <- frames, do: (if pause > 0, do: Process.sleep(pause); Policy.step!(session, frame))
         IO.inspect(right.(session, answers))
       end
-      session = Policy.new_session!(model, latency: :armed)
-      clock = Clock.start!(200, warm: session)
+      session = Policy.new_session!(model, latency: :armed, fps: 200)
+      clock = Clock.start!(session)
       answers = for frame <- frames, do: (Clock.wait(clock); Policy.step!(session, frame))
       IO.inspect(right.(session, answers))
       """)
@@ -128,8 +128,8 @@ defmodule ExPhil.Native.Policy.ArmedTest do
         assert Policy.export_state!(session) == Policy.export_state!(plain)
         Task.await_many(others, :infinity)
 
-        clocked = Policy.new_session!(model, latency: :armed)
-        clock = Clock.start!(200, warm: clocked)
+        clocked = Policy.new_session!(model, latency: :armed, fps: 200)
+        clock = Clock.start!(clocked)
 
         for {frame, answer} <- frames |> Enum.zip(expected) |> Enum.take(100) do
           Clock.wait(clock)

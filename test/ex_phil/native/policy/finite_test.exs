@@ -39,7 +39,7 @@ defmodule ExPhil.Native.Policy.FiniteTest do
         carried: [],
         window: [window: 4],
         growing: [window: 4, pad: :none],
-        paced: [pace: 60]
+        on_time: [fps: 60]
       ] do
     backend_test "calls of a session refuse it and leave the state alone: #{name}", %{backend: backend} do
       model = Policy.load!(Policies.checkpoint(), backend: backend)

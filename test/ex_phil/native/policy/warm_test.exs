@@ -1,5 +1,5 @@
 defmodule ExPhil.Native.Policy.WarmTest do
-  # A clock with `warm: session`: its wait makes a scratch step in the calling process and polls until the tick. On a device in
+  # A clock of a session: its wait makes a scratch step in the calling process and polls until the tick. On a device in
   # a VM of its own over the fake driver, which replaces steps by simple ones; in some tests every third takes a millisecond. How
   # much faster a frame becomes is for bench/paced.exs.
   use ExPhil.Native.TestSupport.BackendCase, async: true
@@ -20,9 +20,9 @@ defmodule ExPhil.Native.Policy.WarmTest do
   defp run(code, variables \\ []), do: FakeCuda.play(60, @prelude <> code, variables)
 
   test "on the host the wait ends at the tick, and the session is unchanged" do
-    session = Policy.new_session!(Policy.load!(Policies.checkpoint(), backend: :host))
+    session = Policy.new_session!(Policy.load!(Policies.checkpoint(), backend: :host), fps: 200)
     before = Policy.export_state!(session)
-    {clock, since_due} = Waiting.start_clock!(200, warm: session)
+    {clock, since_due} = Waiting.start_clock!(session)
     for _ <- 1..20, do: assert(since_due.(Clock.wait(clock)) >= 0)
 
     assert :ok = Clock.stop(clock)
@@ -35,9 +35,9 @@ defmodule ExPhil.Native.Policy.WarmTest do
       output =
         run(
           """
-          for options <- [[], [pace: 200]] do
+          for options <- [[fps: 200], [fps: 200, history: 4]] do
             session = Policy.new_session!(model, options)
-            {clock, _} = timed = Waiting.start_clock!(200, warm: session)
+            {clock, _} = timed = Waiting.start_clock!(session)
             {waits, answers} = Enum.unzip(for frame <- frames, do: {wait.(timed), Policy.step!(session, frame)})
             :ok = Clock.stop(clock)
             IO.puts("not early: \#{Enum.all?(waits)}, right: \#{answers == outs and Policy.export_state!(session) == state}")
@@ -54,8 +54,8 @@ defmodule ExPhil.Native.Policy.WarmTest do
   test "shortly before a tick the process makes steps of a session of nobody's" do
     output =
       run("""
-      session = Policy.new_session!(model)
-      clock = Clock.start!(200, warm: session)
+      session = Policy.new_session!(model, fps: 200)
+      clock = Clock.start!(session)
       {ref, _frame} = clock.scratch
       scratch = %Policy.Session{ref: ref, policy: model}
       new = Policy.export_state!(scratch)
@@ -70,8 +70,8 @@ defmodule ExPhil.Native.Policy.WarmTest do
   test "a busy session, a late process and a session of replaced weights: the wait ends at the tick" do
     output =
       run("""
-      session = Policy.new_session!(model)
-      {clock, _} = timed = Waiting.start_clock!(200, warm: session)
+      session = Policy.new_session!(model, fps: 200)
+      {clock, _} = timed = Waiting.start_clock!(session)
       busy = spawn_link(fn ->
         play = fn play -> (for frame <- frames, do: Policy.step!(session, frame)); play.(play) end
         play.(play)
@@ -95,11 +95,11 @@ defmodule ExPhil.Native.Policy.WarmTest do
     output =
       run(
         """
-        session = Policy.new_session!(model)
+        session = Policy.new_session!(model, fps: 1000)
         for frame <- frames, do: Policy.step!(session, frame)
         for round <- 1..30 do
           pid = spawn(fn ->
-            clock = Clock.start!(1000, warm: session)
+            clock = Clock.start!(session)
             for _ <- Stream.repeatedly(fn -> Clock.wait(clock) end), do: :ok
           end)
           Process.sleep(rem(round, 8))

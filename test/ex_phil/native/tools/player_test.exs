@@ -36,7 +36,7 @@ defmodule ExPhil.Native.Tools.PlayerTest do
   end
 
   test "a rate outside the limits is an error", %{model: model} do
-    assert {:error, %ExPhil.Native.Error{argument: "fps"}} =
+    assert {:error, %ExPhil.Native.Error{argument: ":fps"}} =
              Player.play(model, Recording.generated(1), fps: 20_000)
   end
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/trunk/load.hpp"
+#include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
 #include "support/mamba.hpp"
@@ -53,7 +54,7 @@ TEST_CASE("every dimension is inferred", "[mamba_config]") {
   CHECK(c.n_layer == spec.n_layer);
   CHECK(c.norm_epsilon == 1e-5f);
   CHECK(weights->config.n_layer() == spec.n_layer);
-  const mamba1::Layer last = test::mamba_weights(*weights).layers.back();
+  const test::MambaLayer last = test::mamba_weights(*weights).layers.back();
   const std::string mixer = spec.prefix + "layers." + std::to_string(spec.n_layer - 1) + ".mixer.";
   CHECK(last.in_proj == floats(file.tensors.at(mixer + "in_proj.weight").data));
   CHECK(last.in_proj_bias.size() == (spec.projection_bias ? 24u : 0u));
@@ -203,6 +204,20 @@ TEST_CASE("a policy beyond a limit names it", "[mamba_config]") {
   SafetensorsWriter file = policy_file({});
   file.add_f32("backbone.layers.0.mixer.in_proj.weight", {23, 6}, std::vector<float>(23 * 6));
   CHECK(load_error(file).says("23 rows, an odd number"));
+}
+
+// x_proj would have 64 MB by the shapes of others; the file has 100 KB.
+TEST_CASE("sizes that multiply to much memory are refused before it is taken", "[mamba_config]") {
+  constexpr std::int64_t kMany = 4096;
+  SafetensorsWriter file = policy_file({});
+  file.add_f32("input_proj.weight", {1, 1}, {1});
+  file.add_f32("backbone.layers.0.mixer.in_proj.weight", {2 * kMany, 1}, std::vector<float>(2 * kMany));
+  file.add_f32("backbone.layers.0.mixer.dt_proj.weight", {1, kMany}, std::vector<float>(kMany));
+  const test::TemporaryFile path(file.bytes());
+  test::Allocations allocations;
+  CHECK(test::error_of([&] { load_weights(Checkpoint::open(path.path()), {}); }).kind ==
+        ErrorKind::invalid_checkpoint);
+  CHECK(allocations.peak() < 8 << 20);
 }
 
 TEST_CASE("norm_epsilon: the option, else the metadata, else 1e-5", "[mamba_config]") {

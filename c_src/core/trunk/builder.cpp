@@ -1,0 +1,42 @@
+#include "core/trunk/builder.hpp"
+
+namespace exphil::core {
+
+VectorId NetworkBuilder::vector(const std::string& name, std::int64_t size) {
+  network.vectors.push_back({name, size});
+  return static_cast<VectorId>(network.vectors.size()) - 1;
+}
+
+WeightId NetworkBuilder::weight(const std::string& name, std::int64_t rows, std::int64_t columns) {
+  network.weights.push_back({name, rows, columns, kNone});
+  return static_cast<WeightId>(network.weights.size()) - 1;
+}
+
+StateId NetworkBuilder::state(const std::string& name, std::int64_t layer, std::int64_t rows,
+                              std::int64_t columns) {
+  network.states.push_back({name, layer, rows, columns});
+  return static_cast<StateId>(network.states.size()) - 1;
+}
+
+Product NetworkBuilder::product(const Span& in, const Span& out, const std::string& name, bool bias) {
+  return product(in, out, name, bias, out.size);
+}
+
+Product NetworkBuilder::product(const Span& in, const Span& out, const std::string& name, bool bias,
+                                std::int64_t rows) {
+  Product made{in, out};
+  made.weight = weight(name, rows, in.size);
+  if (bias) made.bias = weight(name + "'s bias", 1, rows);
+  return made;
+}
+
+Norm NetworkBuilder::norm(const Span& in, const Span& out, const std::string& name, NormKind kind,
+                          float epsilon, bool bias) {
+  Norm made{in, out, kind};
+  made.weight = weight(name, 1, in.size);
+  if (bias) made.bias = weight(name + "'s bias", 1, in.size);
+  made.epsilon = epsilon;
+  return made;
+}
+
+}  // namespace exphil::core

@@ -1,0 +1,28 @@
+// What the trunks put their networks together with. Used in core/trunk only; one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/policy/network.hpp"
+
+namespace exphil::core {
+
+class NetworkBuilder {
+ public:
+  Network network;
+
+  VectorId vector(const std::string& name, std::int64_t size);
+  Span all(VectorId id) const { return network.all_of(id); }
+  WeightId weight(const std::string& name, std::int64_t rows, std::int64_t columns);
+  StateId state(const std::string& name, std::int64_t layer, std::int64_t rows, std::int64_t columns);
+
+  // With a weight `name` and, where there is one, its bias: "`name`'s bias".
+  Product product(const Span& in, const Span& out, const std::string& name, bool bias);
+  // `rows`: of a weight of which several products have rows.
+  Product product(const Span& in, const Span& out, const std::string& name, bool bias, std::int64_t rows);
+  Norm norm(const Span& in, const Span& out, const std::string& name, NormKind kind, float epsilon,
+            bool bias);
+};
+
+}  // namespace exphil::core

@@ -1,0 +1,164 @@
+#include "core/trunk/edifice.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/limits.hpp"
+
+namespace exphil::core {
+
+namespace {
+
+// Before the names that mix exphil.convert writes into the metadata.
+constexpr const char* kMetadataPrefix = "exphil_native.";
+
+// Of layers by the architecture, which are numbered from 1. Others have the names of mamba too.
+constexpr std::pair<const char*, const char*> kArchitectures[] = {{"mamba_ssd_block_", "mamba_ssd"},
+                                                                  {"mamba_block_", "mamba"},
+                                                                  {"gru_1", "gru"},
+                                                                  {"lstm_1", "lstm"},
+                                                                  {"min_gru_1", "min_gru"},
+                                                                  {"min_lstm_1", "min_lstm"},
+                                                                  {"gated_delta_net_1", "gated_deltanet"}};
+
+// In the order of ExPhil's logits.
+constexpr const char* kHeads[] = {"buttons", "main_x", "main_y", "c_x", "c_y", "shoulder"};
+
+std::string architecture_by_names(const TensorMap& tensors) {
+  for (const auto& [prefix, name] : kArchitectures) {
+    if (has_prefix(tensors, prefix)) return name;
+  }
+  return "";
+}
+
+bool starts_with(const std::string& text, const std::string& start) {
+  return text.compare(0, start.size(), start) == 0;
+}
+
+// "a, b and c"
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  }
+  return text;
+}
+
+}  // namespace
+
+bool has_prefix(const TensorMap& tensors, const std::string& prefix) {
+  const auto next = tensors.lower_bound(prefix);
+  return next != tensors.end() && starts_with(next->first, prefix);
+}
+
+bool has_edifices_names(const Checkpoint& file) {
+  return file.format() != Checkpoint::Format::safetensors || !architecture_by_names(file.tensors()).empty() ||
+         has_prefix(file.tensors(), "input_projection.") ||
+         file.metadata().count(std::string(kMetadataPrefix) + "dialect") != 0;
+}
+
+std::optional<std::string> EdificeFile::option(const std::string& name) const {
+  if (!has_build()) {
+    const auto found = file_.metadata().find(kMetadataPrefix + name);
+    return found == file_.metadata().end() ? std::nullopt : std::optional<std::string>(found->second);
+  }
+  const auto& [arch, values, others] = *file_.build();
+  if (const auto other = others.find(name); other != others.end()) {
+    bad_checkpoint("the file's ", name, " is ", other->second, ", neither a number nor a name");
+  }
+  const auto found = values.find(name);
+  if (found == values.end() || found->second == "nil") return std::nullopt;
+  return found->second;
+}
+
+std::optional<std::int64_t> EdificeFile::count(const std::string& name) const {
+  const std::optional<std::string> text = option(name);
+  if (!text) return std::nullopt;
+  char* end = nullptr;
+  errno = 0;
+  const long long value = std::strtoll(text->c_str(), &end, 10);
+  if (end == text->c_str() || *end != '\0' || value < 0 || errno == ERANGE) {
+    bad_checkpoint("the file's ", name, " is ", quote(*text), ", not a count below 2^63");
+  }
+  return value;
+}
+
+bool EdificeFile::is_policy() const {
+  return has_build() && file_.build()->arch == "exphil_policy";
+}
+
+std::string EdificeFile::architecture() const {
+  if (is_policy()) return option("backbone").value_or("nil");
+  return has_build() ? file_.build()->arch : architecture_by_names(file_.tensors());
+}
+
+void EdificeFile::refuse(const std::string& architecture, const std::vector<std::string>& read) const {
+  const std::string path = file_.name(), names = listed(read);
+  if (has_build()) {
+    bad_checkpoint(path, " has the ", is_policy() ? "backbone " : "architecture ", quote(architecture),
+                   ", which is not read; read are ", names,
+                   " (others use the same names of tensors with other maths)");
+  }
+  if (architecture.empty()) {
+    bad_checkpoint(path, " has no tensor of an architecture that is read; read are ", names);
+  }
+  bad_checkpoint(path, " has the architecture ", architecture,
+                 ", as the names of its tensors show, which is not read; read are ", names);
+}
+
+TensorMap EdificeFile::relevant() const {
+  if (is_policy() && option("temporal") != "true") {
+    bad_checkpoint("the policy has temporal: false: it reads single frames with dense layers");
+  }
+  TensorMap kept;
+  for (const auto& [name, view] : file_.tensors()) {
+    if (starts_with(name, "action_emb_")) {
+      bad_checkpoint("tensor ", quote(name), " belongs to ExPhil's learned embeddings, which are not read");
+    }
+    const std::string key = ".key";
+    const bool random_state = starts_with(name, "dropout_") && name.size() > key.size() &&
+                              name.compare(name.size() - key.size(), key.size(), key) == 0 &&
+                              view.dtype == Dtype::u32 && view.shape == Shape{2};
+    if (!random_state) kept.emplace(name, view);
+  }
+  return kept;
+}
+
+std::vector<HeadSize> EdificeFile::heads(const CheckpointReader& reader, const TensorMap& tensors) const {
+  const bool any = is_policy() || std::any_of(std::begin(kHeads), std::end(kHeads), [&](const char* head) {
+                     return has_prefix(tensors, std::string(head) + "_hidden.") ||
+                            has_prefix(tensors, std::string(head) + "_logits.");
+                   });
+  std::vector<HeadSize> all;
+  for (const std::string name : kHeads) {
+    if (!any) break;
+    const std::string hidden = name + "_hidden.kernel", logits = name + "_logits.kernel";
+    all.push_back({name, reader.shape(hidden, 2, "{d_model, width}")[1],
+                   reader.shape(logits, 2, "{width, outputs}")[1]});
+    require_limit(all.back().width, kMaxDim, "the width of a head", hidden);
+    require_limit(all.back().count, kMaxDim, "the outputs of a head", logits);
+  }
+  return all;
+}
+
+void EdificeFile::compare(const char* name, std::int64_t size, std::int64_t added) const {
+  const std::optional<std::int64_t> stated = has_build() ? count(name) : std::nullopt;
+  if (stated && *stated + added != size) {
+    bad_checkpoint("the file's ", name, " is ", *stated, ", but its tensors have ", size - added);
+  }
+}
+
+void EdificeFile::compare_ends(std::int64_t d_input, const std::vector<HeadSize>& heads) const {
+  for (const char* alias : {"embed_size", "embed_dim", "obs_size", "input_dim", "input_size"}) {
+    compare(alias, d_input);
+  }
+  for (const HeadSize& head : heads) {
+    if (head.name == "shoulder") compare("shoulder_buckets", head.count, 1);
+    if (head.name != "shoulder" && head.name != "buttons") compare("axis_buckets", head.count, 1);
+  }
+}
+
+}  // namespace exphil::core

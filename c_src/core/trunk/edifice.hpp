@@ -1,0 +1,56 @@
+// Files with the names of Edifice and ExPhil, whatever the trunk: what they state in their build options or,
+// where mix exphil.convert wrote them, in their metadata, and ExPhil's heads. Used in core/trunk only; one
+// object per load.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/trunk/loading.hpp"
+
+namespace exphil::core {
+
+// By its format, else by its tensors or metadata.
+bool has_edifices_names(const Checkpoint& file);
+
+bool has_prefix(const TensorMap& tensors, const std::string& prefix);
+
+// One of ExPhil's heads: out relu(hidden x + hidden_bias) + out_bias.
+struct HeadSize {
+  std::string name;
+  std::int64_t width = 0, count = 0;
+};
+
+class EdificeFile {
+ public:
+  // The file outlives this.
+  explicit EdificeFile(const Checkpoint& file) : file_(file) {}
+
+  // Nothing where absent or nil. Throws invalid_checkpoint where it is neither a number nor a name.
+  std::optional<std::string> option(const std::string& name) const;
+  // Throws invalid_checkpoint where the option is present but not a count.
+  std::optional<std::int64_t> count(const std::string& name) const;
+  bool has_build() const { return file_.build().has_value(); }
+  bool is_policy() const;  // an ExPhil policy, with heads
+  // The backbone of a policy, else the architecture. Without build options it is what the names of the
+  // tensors show, and empty where they show none that is known here.
+  std::string architecture() const;
+  // Throws: the file's architecture is not among those that are read.
+  [[noreturn]] void refuse(const std::string& architecture, const std::vector<std::string>& read) const;
+
+  // Without what has no effect on inference. Throws invalid_checkpoint for learned embeddings, and for a
+  // policy of single frames.
+  TensorMap relevant() const;
+  // All six heads, in the order of ExPhil's logits, or none.
+  std::vector<HeadSize> heads(const CheckpointReader& reader, const TensorMap& tensors) const;
+  // Throws invalid_checkpoint where the build options state another size. `added`: the option leaves out
+  // these.
+  void compare(const char* name, std::int64_t size, std::int64_t added = 0) const;
+  void compare_ends(std::int64_t d_input, const std::vector<HeadSize>& heads) const;
+
+ private:
+  const Checkpoint& file_;
+};
+
+}  // namespace exphil::core

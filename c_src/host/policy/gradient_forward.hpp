@@ -1,0 +1,66 @@
+// The forward half of host/policy/gradient.cpp: the rows of every vector of every block, for some sequences.
+// Padding of rows stays zero. One call at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/policy/gradient.hpp"
+#include "host/policy/linear_gradient.hpp"
+#include "host/policy/phases.hpp"
+#include "host/simd/aligned.hpp"
+
+namespace exphil::host {
+
+// Sequences [first, first + count) of a call.
+struct SequenceGroup {
+  const core::PolicySequences* all = nullptr;
+  std::int64_t first = 0, count = 0;
+  std::int64_t rows() const { return count * all->seq; }
+};
+
+class GradientRecord {
+ public:
+  // Room for `count` sequences of `seq` rows.
+  GradientRecord(const PackedWeights& weights, std::int64_t count, std::int64_t seq);
+
+  // Fills the blocks, and the outputs and states that are asked for.
+  void run(const SequenceGroup& group, const core::PolicyGradOutputs& outputs);
+
+  // Of each block, in the order of PackedWeights::blocks(), the rows of each vector that it reads or writes.
+  // hidden: before the block; of the input block, after it.
+  std::vector<std::vector<MatrixRows>> blocks;
+
+ private:
+  // Without memory it only counts the floats.
+  void place(float* memory);
+  void run_block(std::size_t index, const core::Block& block);
+  void run(const core::Phase& phase, const PackedPhase& packed, const MatrixRows* at) const;
+  void run(const core::Convolution& phase, const PackedPhase& packed, const MatrixRows* at) const;
+  void run(const core::SelectiveScan& phase, const PackedPhase& packed, const MatrixRows* at) const;
+
+  const PackedWeights& weights_;
+  const core::Network& n_;
+  const StateLayout layout_;
+  const std::vector<std::int64_t> steps_;
+  const std::int64_t rows_;
+  std::int64_t floats_ = 0;
+  AlignedBuffer memory_;
+  SequenceGroup group_;
+  float* final_states_ = nullptr;
+};
+
+// Where a part of the state of a group's sequence begins in a call's {batch, state_floats}; null where that
+// is.
+template <class Float>
+Float* state_part(Float* states, const SequenceGroup& group, std::int64_t sequence,
+                  const core::Network& network, core::StateId id) {
+  if (states == nullptr) return nullptr;
+  return states + (group.first + sequence) * network.state_floats() + network.state_at(id);
+}
+
+// The inputs before the first row of a sequence, as convolve() takes them.
+AlignedBuffer history_of(const core::Convolution& phase, const SequenceGroup& group, std::int64_t sequence,
+                         const core::Network& network);
+
+}  // namespace exphil::host
