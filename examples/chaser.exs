@@ -119,16 +119,16 @@ defmodule Chaser do
     if options.live, do: live(policy)
   end
 
-  defp backend(options), do: String.to_existing_atom(options.backend)
+  defp backend(%{backend: name}) when name in ["host", "cuda", "auto"], do: String.to_atom(name)
+
+  defp backend(%{backend: name}),
+    do: raise(ArgumentError, "--backend must be host, cuda or auto, got #{name}")
 
   defp references(options) do
     :rand.seed(:exsss, options.seed)
-
-    IO.puts(
-      "the expert, who sees everything: #{told(play(fn worlds, _obs -> Enum.map(worlds, &World.expert/1) end))}"
-    )
-
-    IO.puts("standing still: #{told(play(fn worlds, _obs -> Enum.map(worlds, fn _ -> [3, 3] end) end))}")
+    expert = play(fn worlds, _obs -> Enum.map(worlds, &World.expert/1) end)
+    still = play(fn worlds, _obs -> Enum.map(worlds, fn _ -> [3, 3] end) end)
+    IO.puts("the expert, who sees everything: #{told(expert)}\nstanding still: #{told(still)}")
   end
 
   # ---- training --------------------------------------------------------------------------------------------------
@@ -137,51 +137,34 @@ defmodule Chaser do
     :rand.seed(:exsss, options.seed)
     IO.puts(if memory?, do: "\nwith a memory", else: "\nwithout a memory: every frame from a zero state")
     File.mkdir_p!(options.out)
-
-    policy =
-      Policy.init!(:mamba1,
-        d_input: 5,
-        heads: @heads,
-        d_model: 48,
-        layers: 2,
-        seed: options.seed,
-        backend: backend(options)
-      )
-
-    steps = options.rounds * options.steps
-    # Without a memory a step has as many frames, each a sequence of its own.
-    shape = if memory?, do: [batch: options.batch], else: [batch: options.batch * @episode, seq: 1]
-    schedule = [learning_rate: 3.0e-3, schedule: {:cosine, steps}, least_rate: 1.0e-5, clip_norm: 1.0]
-    trainer = Trainer.new!(policy, shape ++ schedule ++ [seed: options.seed])
-
+    trainer = trainer(options, memory?)
     # Experts who err in a quarter of the frames, so that there is something to correct.
     data = episodes(options.episodes, fn _obs, experts -> Enum.map(experts, &noisy/1) end)
-    first = score(policy, memory?)
+    first = score(trainer.policy, memory?)
     IO.puts("round 0: #{told(first)}")
-    begin = System.monotonic_time(:millisecond)
 
     {trainer, _data, scores} =
       Enum.reduce(1..options.rounds//1, {trainer, data, [{0, first}]}, fn round, {trainer, data, scores} ->
         {trainer, score} = round(trainer, data, options, memory?)
-        seconds = (System.monotonic_time(:millisecond) - begin) / 1000
-
-        IO.puts(
-          "round #{round}: #{Trainer.steps(trainer)} steps, #{Float.round(seconds, 1)} s, #{told(score)}"
-        )
-
+        IO.puts("round #{round}: #{Trainer.steps(trainer)} steps, #{told(score)}")
         more = if round < options.rounds, do: corrections(trainer.policy, options, memory?, round), else: []
         {trainer, data ++ more, [{Trainer.steps(trainer), score} | scores]}
       end)
 
     :ok = Policy.save(trainer.policy, Path.join(options.out, "policy.safetensors"))
     losses = for {_step, loss, _rate, _norm} <- trainer.history, do: loss
-    recent = Enum.take(losses, 20)
-
-    IO.puts(
-      "loss of the first step #{number(List.last(losses))}, mean of the last #{length(recent)} #{number(Enum.sum(recent) / length(recent))}"
-    )
-
+    last = Enum.sum(Enum.take(losses, 20)) / length(Enum.take(losses, 20))
+    IO.puts("loss of the first step #{number(List.last(losses))}, mean of the last 20 #{number(last)}")
     %{policy: trainer.policy, scores: Enum.reverse(scores)}
+  end
+
+  defp trainer(%{seed: seed} = options, memory?) do
+    sizes = [d_input: 5, heads: @heads, d_model: 48, layers: 2]
+    policy = Policy.init!(:mamba1, sizes ++ [seed: seed, backend: backend(options)])
+    # Without a memory a step has as many frames, each a sequence of its own.
+    shape = if memory?, do: [batch: options.batch], else: [batch: options.batch * @episode, seq: 1]
+    schedule = [schedule: {:cosine, options.rounds * options.steps}, least_rate: 1.0e-5]
+    Trainer.new!(policy, shape ++ schedule ++ [learning_rate: 3.0e-3, clip_norm: 1.0, seed: seed])
   end
 
   defp round(trainer, data, options, memory?) do

@@ -36,32 +36,29 @@ defmodule ExPhil.Native.ExamplesTest do
   end
 
   @tag :tmp_dir
+  @tag timeout: 600_000
   test "chaser.exs: a short training runs, learns, and gives a policy that plays from its file", %{
     tmp_dir: folder
   } do
-    short = ~w(--rounds 3 --steps 60 --episodes 32 --batch 8 --no-live --seed 1 --out) ++ [folder]
+    short = ~w(--rounds 1 --steps 160 --episodes 48 --batch 8 --no-live --seed 1 --out) ++ [folder]
     output = run("chaser.exs", short)
     assert output =~ "saved and loaded again: the same bits: true"
 
-    # With a memory, then without.
+    # With a memory, then without. It takes a thousand steps until a policy wins the game, but not until its loss shows
+    # that it remembers.
     losses =
-      for [_, first, last] <- Regex.scan(~r/first step (\S+), mean of the last 20 (\S+)/, output),
-          do: {first, last}
+      for [_ | losses] <- Regex.scan(~r/first step (\S+), mean of the last 20 (\S+)/, output),
+          do: Enum.map(losses, &String.to_float/1)
 
-    assert [{first, last}, {first_without, last_without}] = losses
-    assert String.to_float(last) < 0.9 * String.to_float(first)
-    assert String.to_float(last_without) < String.to_float(first_without)
-    assert String.to_float(last) < String.to_float(last_without)
+    assert [[first, last], [first_without, last_without]] = losses
+    assert last < 0.8 * first and last_without < first_without
+    assert last < last_without - 0.2
+
     policy = ExPhil.Native.Policy.load!(Path.join(folder, "policy.safetensors"), backend: :host)
     assert ExPhil.Native.Policy.info!(policy).groups == [x: 0..6, y: 7..13]
-
-    assert ["policy,step,on_target" | lines] =
-             folder |> Path.join("score.csv") |> File.read!() |> String.split("\n", trim: true)
-
-    assert length(lines) == 8
-
-    assert folder |> Path.join("loss.csv") |> File.read!() |> String.split("\n", trim: true) |> length() ==
-             181
+    lines = fn file -> folder |> Path.join(file) |> File.read!() |> String.split("\n", trim: true) end
+    assert ["policy,step,on_target" | [_, _, _, _]] = lines.("score.csv")
+    assert length(lines.("loss.csv")) == 161
   end
 
   test "every example has a test here" do
