@@ -80,23 +80,11 @@ defmodule Chaser do
 
     {given, _, _} = OptionParser.parse(argv, strict: switches)
 
-    options =
-      Map.merge(
-        %{
-          rounds: 12,
-          steps: 250,
-          seed: 1,
-          backend: "host",
-          out: "tmp/chaser",
-          compare: true,
-          play: nil,
-          live: true,
-          episodes: 256,
-          batch: 16
-        },
-        Map.new(given)
-      )
+    defaults =
+      [rounds: 12, steps: 250, episodes: 256, batch: 16, seed: 1, backend: "host"] ++
+        [out: "tmp/chaser", compare: true, live: true, play: nil]
 
+    options = Map.new(defaults ++ given)
     references(options)
     if options.play, do: play_saved(options.play, options), else: train_both(options)
   end

@@ -5,10 +5,13 @@ defmodule ExPhil.Native.ExamplesTest do
 
   defp run(name, argv \\ []) do
     given = System.argv()
-    System.argv(argv)
-    capture_io(fn -> Code.eval_file(Path.join([File.cwd!(), "examples", name])) end)
-  after
-    System.argv(given)
+
+    try do
+      System.argv(argv)
+      capture_io(fn -> Code.eval_file(Path.join([File.cwd!(), "examples", name])) end)
+    after
+      System.argv(given)
+    end
   end
 
   test "scan.exs: scan and step agree" do
