@@ -1,4 +1,4 @@
-// What a lane of policy_step reads of a state before it needs it: the states of each phase of a layer, in
+// What a thread of policy_step reads of a state before it needs it: the states of each phase of a layer, in
 // registers where they are few. Which phases hold anything follows from the list.
 #pragma once
 
@@ -46,7 +46,7 @@ struct ScanItems {
   static constexpr bool kHeld = kPer * kEach <= kMostHeld;
 };
 
-// The states of phase kAt of a layer that a lane holds.
+// The states of phase kAt of a layer that a thread holds.
 template <Kind kKind, int kIndex>
 struct HeldStates {};
 template <int kIndex>

@@ -9,7 +9,7 @@
 //
 // A new kind of phase: a struct and an array here, its making in lower.cpp and its text in lower_text.cpp,
 // and its place in each family of kernels. In the step's: policy/team_plan.cuh (who reads and writes channel
-// by channel), team_layout.cuh and pack_team.cpp (its weights), held.cuh (a state that lanes hold), and a
+// by channel), team_layout.cuh and pack_team.cpp (its weights), held.cuh (a state that threads hold), and a
 // member function that Step::walk calls.
 //
 // Plain types, compiled by the host compiler and by NVRTC.

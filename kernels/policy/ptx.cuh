@@ -18,10 +18,15 @@ __device__ __forceinline__ float* dynamic_shared() {
   return exphil_dynamic_shared;
 }
 
-// The same address, with its origin hidden from the compiler.
+// The same address or number, with its origin hidden from the compiler.
 __device__ __forceinline__ const float* launder(const float* pointer) {
   const float* same;
   asm volatile("mov.u64 %0, %1;" : "=l"(same) : "l"(pointer));
+  return same;
+}
+__device__ __forceinline__ int launder(int value) {
+  int same;
+  asm volatile("mov.u32 %0, %1;" : "=r"(same) : "r"(value));
   return same;
 }
 

@@ -24,7 +24,7 @@ namespace exphil {
 namespace policy {
 
 // The convolution of one of this block's channels, whose input is `value`; shifts its history by one. held:
-// where the lane holds the history.
+// where the thread holds the history.
 template <int kConvolution>
 __device__ __forceinline__ void Step::convolve_channel(const Run& run, int agent, int c, int held,
                                                        float value) {

@@ -30,7 +30,7 @@ constexpr PhaseWeights weights_of() {
                                 : kTeam.output.phases[kAt];
 }
 
-// A layer's first product, whose matrix is not staged: a lane holds its weights where they are few.
+// A layer's first product, whose matrix is not staged: a thread holds its weights where they are few.
 using FirstProduct = BlockProduct<kNetwork.layer.phases[0].index>;
 static_assert(kNetwork.layer.phases[0].kind == Kind::product && FirstProduct::kSplit == Split::rows,
               "a layer begins with a product of a vector on the board");
@@ -193,10 +193,10 @@ class Step {
   // ---- states ----
 
   // Whether an agent has a state for channel c of this block's part of a vector. state: null where there is
-  // no such agent; one agent alone is always there.
+  // no such agent.
   template <int kVector>
   __device__ __forceinline__ bool has_state(const float* state, int c) const {
-    return (AGENTS == 1 || state != nullptr) && has_channel<kVector>(rank_ * own_of(kVector) + c);
+    return state != nullptr && has_channel<kVector>(rank_ * own_of(kVector) + c);
   }
   // Where it is in the agent's state, with kEach floats a channel, of which the first `skipped` are not
   // meant.

@@ -36,8 +36,8 @@ __device__ __forceinline__ float Step::row_value(float sum, int agent, const cha
   return kWeights.rows.bias.count == 0 ? sum : __fadd_rn(sum, kWeights.rows.bias.in(w)[row]);
 }
 
-// The segment sums of a layer's first product, of weights that the lane holds or that it reads now; then the
-// lane loads those of the next layer.
+// The segment sums of a layer's first product, of weights that the thread holds or that it reads now; then
+// the thread loads those of the next layer.
 template <class P>
 __device__ __forceinline__ void Step::first_sums(const Run& run) {
   const float* const x = act_.vector<P::kIn>()[0];
@@ -189,7 +189,7 @@ __device__ __forceinline__ void Step::answer_rows(const Run& run) {
     const int agent = i / kRows, row = i % kRows;
     const int answer = rank_ * kRows + row;
     if (TEAM * kRows > kAnswers && answer >= kAnswers) continue;
-    if (AGENTS > 1 && run.first + agent >= args_.count) continue;
+    if (run.first + agent >= args_.count) continue;
     const float value = row_value<P, kList, kAt>(row_sum<P>(agent, kFirst + row), agent, run.w, kFirst + row);
     store(run.first + agent, answer, activated<kIndex, kOutput>(value));
   }

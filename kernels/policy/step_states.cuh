@@ -1,4 +1,4 @@
-// What policy_step reads ahead, as members of Step: the frame, and what a lane holds (policy/held.cuh).
+// What policy_step reads ahead, as members of Step: the frame, and what a thread holds (policy/held.cuh).
 #pragma once
 
 #include "kernels/policy/step.cuh"

@@ -60,7 +60,7 @@ struct TeamSection {
 };
 
 // The part that is staged in shared memory comes first; then the matrices of each layer's first product,
-// which the lanes may hold in registers.
+// which the threads may hold in registers.
 struct TeamLayout {
   TeamSection input, output, layer;
   MatrixPart first;

@@ -19,21 +19,20 @@ __device__ __forceinline__ void Window::copy_frames() {
   barrier();
 }
 
-// The input block and the first layer's leading product of the fresh frames.
+// The input block of the fresh frames.
 __device__ __forceinline__ void Window::front() {
   constexpr int kInput = kNetwork.input.phases[0].index;
   if (args_.host_obs != nullptr) copy_frames();
-  ProductArguments p = product<kInput>(obs_, kFrameSize, args_.fresh, args_.weights[0]);
-  multiply_any<kInput>(p, [&](long long row, int column, float value) {
+  const ProductArguments p = product<kInput>(obs_, kFrameSize, args_.fresh, args_.weights[0]);
+  const auto sink = [&](long long row, int column, float value) {
     put(args_.front_hidden, kHiddenSize, row, column, value);
-  });
+  };
+  if (p.rows <= kLoneRows) {
+    multiply_lone<kInput>(p, 0, kHiddenSize / kFewColumns, 0, sink);
+  } else {
+    multiply<kInput>(p, 0, kHiddenSize / kFewColumns, 0, sink);
+  }
   barrier();
-  const float* last = hidden_row(0, args_.count - 1, args_.seq);  // one row beyond
-  p = product<kLead>(last - static_cast<long long>(args_.fresh) * kHiddenSize, kHiddenSize, args_.fresh,
-                     args_.weights[kNetwork.input.count]);
-  multiply_any<kLead>(p, [&](long long row, int column, float value) {
-    put(args_.front_lead, kLeadWidth, row, column, value);
-  });
 }
 
 // ---- phases of rows: a block for each row ----
@@ -162,23 +161,31 @@ __device__ __forceinline__ void Window::closing(int layer) {
   }
 }
 
-// Of the last layer, late outputs are needed for the last frames only.
+// Of the first layer for the fresh frames. Of the last one, late outputs are needed for the last frames only.
 __device__ __forceinline__ void Window::leading(int layer) {
   constexpr int kEarly = kWindow.early_rows(kNetwork) / kFewColumns, kAll = kLeadWidth / kFewColumns;
-  const bool last_only = layer + 1 == kLayerCount;
-  const ProductMatrix matrix = weights<0>(layer);
-  const float* const hidden = memory<kNetwork.hidden>(0);
-  float* const to = memory<kLeadVector>(0);
+  const bool fresh = layer == 0, last_only = !fresh && layer + 1 == kLayerCount;
   const int seq = args_.seq;
-  const int done =
-      multiply<kLead>(product<kLead>(hidden, kHiddenSize, rows_, matrix), 0, last_only ? kEarly : kAll, 0,
-                      [&](long long row, int column, float value) { to[row * kLeadWidth + column] = value; });
-  if (!last_only || kEarly == kAll) return;
-  multiply_lone<kLead>(product<kLead>(hidden + static_cast<long long>(seq - 1) * kHiddenSize,
-                                      static_cast<long long>(seq) * kHiddenSize, args_.count, matrix),
-                       kEarly, kAll - kEarly, done, [&](long long row, int column, float value) {
-                         to[(row * seq + seq - 1) * kLeadWidth + column] = value;
-                       });
+  const auto put_row = [&](long long row, int column, float value) {
+    if (fresh) {
+      put(args_.front_lead, kLeadWidth, row, column, value);
+    } else {
+      memory<kLeadVector>(row)[column] = value;
+    }
+  };
+  const float* const hidden =  // of the fresh frames: those before the row behind the last window
+      fresh ? hidden_row(0, args_.count - 1, seq) - static_cast<long long>(args_.fresh) * kHiddenSize
+            : memory<kNetwork.hidden>(0);
+  ProductArguments p = product<kLead>(hidden, kHiddenSize, fresh ? args_.fresh : rows_, weights<0>(layer));
+  const bool lone = fresh && p.rows <= kLoneRows;
+  const int many = lone ? 0 : last_only ? kEarly : kAll;
+  const int done = multiply<kLead>(p, 0, many, 0, put_row);
+  if (last_only)
+    p.x += static_cast<long long>(seq - 1) * kHiddenSize, p.x_stride *= seq, p.rows = args_.count;
+  if (many == kAll) return;
+  multiply_lone<kLead>(p, many, kAll - many, done, [&](long long row, int column, float value) {
+    put_row(last_only ? row * seq + seq - 1 : row, column, value);
+  });
 }
 
 // The output block of the last frames.

@@ -97,13 +97,13 @@ class Window : Windows<kWindowThreads> {
     if (args_.fresh > 0) front();
 #pragma unroll 1
     for (int l = 0; l < kLayerCount; ++l) {
+      if (l > 0 || args_.fresh > 0) leading(l);
       row_phases(l);
       barrier();
       advance_time(l, shared_);
       barrier();
       closing(l);
       barrier();
-      if (l + 1 < kLayerCount) leading(l + 1);
     }
     output();
   }
@@ -171,16 +171,6 @@ class Window : Windows<kWindowThreads> {
   __device__ __forceinline__ int multiply_lone(const ProductArguments& p, int first, int columns, int begin,
                                                Sink sink) const {
     return tiles<kProduct, 1>(p, first, columns, begin, sink);
-  }
-  // For the fresh frames.
-  template <int kProduct, class Sink>
-  __device__ __forceinline__ void multiply_any(const ProductArguments& p, Sink sink) const {
-    constexpr int kTiles = divide_up(kNetwork.rows(kNetwork.products[kProduct]), kFewColumns);
-    if (p.rows <= kLoneRows) {
-      multiply_lone<kProduct>(p, 0, kTiles, 0, sink);
-    } else {
-      multiply<kProduct>(p, 0, kTiles, 0, sink);
-    }
   }
 
   template <int kProduct>

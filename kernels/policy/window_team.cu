@@ -186,29 +186,33 @@ __device__ __forceinline__ void TeamWindow::output(
   if constexpr (kOut != kNetwork.outs) team_sync();
 }
 
-__device__ __forceinline__ void TeamWindow::run() {
-  first_layer();
-#pragma unroll 1
-  for (int l = 0; l + 1 < kLayerCount; ++l) {
-    unsigned before = arrive_at_barrier(args_.barrier);
-    stage(l + 1);  // arrives during the scans
-    wait_at_barrier(args_.barrier, before);
-    advance_time(l, act_);
-    before = arrive_at_barrier(args_.barrier);
-    const ClosingColumns columns(weights<kLastPhase>(l).weights, rank_, thread_);
-    wait_at_barrier(args_.barrier, before);
-    later_layer(l + 1, columns);
-  }
-  grid_barrier(args_.barrier);
-  advance_time(kLayerCount - 1, act_);
-  const unsigned before = arrive_at_barrier(args_.barrier);
-  if (team_ >= args_.count) return;
-  const ClosingColumns columns(weights<kLastPhase>(kLayerCount - 1).weights, rank_, thread_);
+// After the last scans, when the barrier that began at `before` is over.
+__device__ __forceinline__ void TeamWindow::answers(const ClosingColumns& columns, unsigned before) {
   const LastColumns last(output_weights<kOutputPhases - 1>().weights, rank_, thread_);
   wait_at_barrier(args_.barrier, before);
   for (int window = team_; window < args_.count; window += teams_) {
     answer(window, columns, last);
     team_sync();  // of which the last one's memory is no longer read
+  }
+}
+
+__device__ __forceinline__ void TeamWindow::run() {
+  first_layer();
+#pragma unroll 1
+  for (int l = 0;; ++l) {
+    const bool is_last = l + 1 == kLayerCount;
+    // Otherwise the compiler keeps the addresses of all layers in local memory.
+    thread_ = launder(thread_), rank_ = launder(rank_);
+    unsigned before = arrive_at_barrier(args_.barrier);
+    if (!is_last) stage(l + 1);  // arrives during the scans
+    wait_at_barrier(args_.barrier, before);
+    advance_time(l, act_);
+    before = arrive_at_barrier(args_.barrier);
+    if (is_last && team_ >= args_.count) return;
+    const ClosingColumns columns(weights<kLastPhase>(l).weights, rank_, thread_);
+    if (is_last) return answers(columns, before);
+    wait_at_barrier(args_.barrier, before);
+    later_layer(l + 1, columns);
   }
 }
 

@@ -193,6 +193,7 @@ class TeamWindow : Windows<THREADS> {
   __device__ void multiply_short(const Frames& f);
   template <int kMean>
   __device__ void mean_of_rows(const Frames& f);
+  __device__ void answers(const ClosingColumns& columns, unsigned before);
   __device__ void answer(int window, const ClosingColumns& columns, const LastColumns& last);
   template <int kAt>
   __device__ void output(int window, const OwnColumns<kNetwork.output.phases[kAt].index>& columns);
@@ -234,7 +235,8 @@ class TeamWindow : Windows<THREADS> {
 
   char* const staged_;  // kPart.weights
   char* const act_;     // the rest of kPart, or kTimePart
-  const int rank_, team_, teams_;
+  int rank_;
+  const int team_, teams_;
 };
 
 }  // namespace policy

@@ -108,7 +108,7 @@ class Windows {
 
   const WindowArguments& args_;
   const float* const obs_;
-  const int thread_;
+  int thread_;
   const long long rows_;
 
  private:

@@ -55,10 +55,12 @@ struct Place : BlockPlace<long long> {
   }
 };
 
+struct Threads : ThreadLayout {
+  static constexpr int kColumns = scan::kColumns, kColumnChannels = kChannels;
+};
 EXPHIL_DEVICE Place find_place(const Arguments& p) {
   Place s;
-  static_cast<BlockPlace<long long>&>(s) =
-      find_block<ThreadLayout<long long, kColumns, kChannels, false>>(p, kBlockChannels);
+  static_cast<BlockPlace<long long>&>(s) = find_block<Threads>(p, kBlockChannels);
   s.warp = threadIdx.y, s.thread = threadIdx.x + 32 * threadIdx.y;
   s.part = threadIdx.x % kLanes, s.column = s.warp * kColumns + threadIdx.x / kLanes;
   s.reverse = p.reverse != 0;

@@ -179,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(32)
   float* const history = reinterpret_cast<float*>(shared_memory) + threadIdx.x;
   const Arguments& p = all.scan;
   Place s;
-  static_cast<BlockPlace<long long>&>(s) = find_block<ThreadLayout<long long, 1, 1, false>>(p, kChannels);
+  static_cast<BlockPlace<long long>&>(s) = find_block<ThreadLayout>(p, kChannels);
   s.lane = threadIdx.x, s.own = s.lane < STATE;
 #pragma unroll 1
   for (int number = 0; number < s.channels; ++number) {

@@ -82,7 +82,11 @@ EXPHIL_DEVICE const char* offset(const void* data, long long bytes) {
   return static_cast<const char*>(data) + bytes;
 }
 
-using Threads = ThreadLayout<int, kChannels, 1, true, kBlocks>;
+struct Threads : ThreadLayout {
+  using Index = int;
+  static constexpr int kColumns = kChannels, kClusterBlocks = kBlocks;
+  static constexpr bool kLanesInTime = true;
+};
 // Recomputed wherever it is needed: registers are scarce.
 EXPHIL_DEVICE BlockPlace<int> find_block(const Arguments& p) {
   return scan::find_block<Threads>(p, kAcross);

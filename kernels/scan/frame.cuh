@@ -14,16 +14,14 @@ using Storage = device::StorageOf<ELEMENT>::Type;
 // How a kernel assigns its threads. A column is one channel, or several neighbouring ones of the same lane.
 // The lanes of a column are neighbours where they share its states, and kColumns apart where they follow each
 // other in time. Index holds a channel or a sequence: an int where the launcher ensures that it fits, which
-// saves registers.
-template <class IndexType, int Columns, int ColumnChannels, bool LanesInTime, int ClusterBlocks = 1,
-          bool OneSpan = false>
+// saves registers. A kernel's own layout has what differs from this one.
 struct ThreadLayout {
-  using Index = IndexType;
-  static constexpr int kColumns = Columns;                // of a warp
-  static constexpr int kColumnChannels = ColumnChannels;  // channels of a column
-  static constexpr bool kLanesInTime = LanesInTime;
-  static constexpr int kClusterBlocks = ClusterBlocks;  // blocks that share the same channels
-  static constexpr bool kOneSpan = OneSpan;             // a single span is worth a branch
+  using Index = long long;
+  static constexpr int kColumns = 1;         // of a warp
+  static constexpr int kColumnChannels = 1;  // channels of a column
+  static constexpr bool kLanesInTime = false;
+  static constexpr int kClusterBlocks = 1;  // blocks that share the same channels
+  static constexpr bool kOneSpan = false;   // a single span is worth a branch
 };
 
 // The sequence and the channels of a block. No block crosses the end of a span (see Arguments).

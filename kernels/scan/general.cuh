@@ -35,8 +35,11 @@ constexpr int kElements = kSteps / kSumSteps;                 // of x, dt, z, y 
 struct Place : ThreadPlace<long long> {
   long long offset, stride;  // the channel's first element of x, dt, z and y in scan order, and the stride
 };
+struct Threads : ThreadLayout {
+  static constexpr int kColumns = kChannels;
+};
 EXPHIL_DEVICE Place find_place(const Arguments& p) {
-  Place s{find_place<ThreadLayout<long long, kChannels, 1, false>>(p, threadIdx.y, blockDim.y)};
+  Place s{find_place<Threads>(p, threadIdx.y, blockDim.y)};
   s.offset = s.row(p, 0) * p.dim + s.channel;
   s.stride = s.step(p.dim);
   return s;

@@ -26,8 +26,7 @@ struct Place : scan::ThreadPlace<long long> {
   long long b_group, c_group;  // the channel's groups of b and c
 };
 EXPHIL_DEVICE Place find_place(const scan::Arguments& p) {
-  using Threads = scan::ThreadLayout<long long, 1, 1, false>;
-  Place s{scan::find_place<Threads>(p, threadIdx.y, blockDim.y)};
+  Place s{scan::find_place<scan::ThreadLayout>(p, threadIdx.y, blockDim.y)};
   s.b_group = s.channel / p.b_group_channels, s.c_group = s.channel / p.c_group_channels;
   return s;
 }

@@ -66,10 +66,14 @@ struct Place : ThreadPlace<int> {
   }
 };
 
+struct Threads : ThreadLayout {
+  using Index = int;
+  static constexpr int kColumns = kChannels, kClusterBlocks = kBlocks;
+  static constexpr bool kLanesInTime = true;
+};
 EXPHIL_DEVICE Place find_place(const Arguments& p) {
   const int warp = threadIdx.y;
-  Place s{scan::find_place<ThreadLayout<int, kChannels, 1, true, kBlocks>>(p, warp % kChannelWarps,
-                                                                           kChannelWarps)};
+  Place s{scan::find_place<Threads>(p, warp % kChannelWarps, kChannelWarps)};
   s.warp = warp, s.thread = s.lane + 32 * warp;
   s.chunk = s.lane / kChannels, s.across = s.lane % kChannels;
   s.part = warp / kChannelWarps;

@@ -53,8 +53,12 @@ struct Place : ThreadPlace<long long> {
   int thread;                // of the block
   long long offset, stride;  // bytes to the block's first element of x, dt, z and y, and from step to step
 };
+struct Threads : ThreadLayout {
+  static constexpr int kColumns = kPairs, kColumnChannels = 2;
+  static constexpr bool kOneSpan = true;
+};
 EXPHIL_DEVICE Place find_place(const Arguments& p) {
-  Place s{scan::find_place<ThreadLayout<long long, kPairs, 2, false, 1, true>>(p, threadIdx.y, kWarps)};
+  Place s{scan::find_place<Threads>(p, threadIdx.y, kWarps)};
   s.thread = threadIdx.x + 32 * threadIdx.y;
   s.offset = (s.row(p, 0) * p.dim + s.first) * kBytes;
   s.stride = s.step(p.dim) * kBytes;

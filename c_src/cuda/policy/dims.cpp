@@ -1,6 +1,8 @@
 #include "cuda/policy/dims.hpp"
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <variant>
 
 #include "cuda/jit/kernel_spec.hpp"
@@ -8,6 +10,14 @@
 namespace exphil::cuda {
 
 PolicyDims::PolicyDims(const core::PolicyConfig& given) : config(given), lowered(lower(given)) {}
+
+void PolicyDims::pad_frames(const float* frames, std::int64_t count, float* to) const {
+  const auto width = static_cast<std::size_t>(config.d_input), row = static_cast<std::size_t>(frame_size());
+  for (std::int64_t i = 0; i < count; ++i, frames += width, to += row) {
+    std::memcpy(to, frames, width * sizeof(float));
+    std::fill(to + width, to + row, 0.0f);
+  }
+}
 
 bool PolicyDims::decays(std::int64_t frames) const {
   for (const core::Phase& phase : config.network.layers.front()) {

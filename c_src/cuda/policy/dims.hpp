@@ -20,6 +20,8 @@ struct PolicyDims {
   const policy::Network& network() const { return lowered.network; }
   int frame_size() const { return network().size(network().frame); }  // with padding
   int outputs() const { return network().values(network().outs); }
+  // Copies frames {count, d_input} to rows of frame_size(), padded with zeros.
+  void pad_frames(const float* frames, std::int64_t count, float* to) const;
   // Whether inputs are decayed in a sequence of so many frames.
   bool decays(std::int64_t frames) const;
   // Whether those of a carried state are.

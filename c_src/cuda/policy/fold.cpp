@@ -53,7 +53,15 @@ class Fold {
 
   FoldedPhase fold(const LoweredPhase& phase) const {
     FoldedPhase to;
-    for (const LoweredRows& rows : phase.outputs) to.outputs.push_back(fold(phase, rows));
+    std::int64_t first = 0;
+    for (const LoweredRows& rows : phase.outputs) {
+      const policy::Product& product = network_.products[phase.phase.index];
+      FoldedRows made = fold(phase, rows);
+      made.matrix.set_precision(w_.config.precision);
+      made.first = first, made.count = network_.size(product.out[to.outputs.size()].vector);
+      first += made.count;
+      to.outputs.push_back(std::move(made));
+    }
     if (phase.matrix == core::kNone) return to;
     const core::Weight& matrix = w_.network().weight(phase.matrix);
     to.channels = FoldedMatrix(of(phase.matrix), matrix.rows, matrix.columns);
@@ -87,6 +95,10 @@ class Fold {
 
 }  // namespace
 
+float padded(const Values& vector, std::int64_t i) {
+  return i >= 0 && i < static_cast<std::int64_t>(vector.size()) ? vector[static_cast<std::size_t>(i)] : 0.0f;
+}
+
 double FoldedMatrix::scaled(std::int64_t row, std::int64_t column) const {
   const auto at = static_cast<std::size_t>((first_row_ + row) * columns_ + column);
   const double value = values_ != nullptr           ? static_cast<double>((*values_)[at])
@@ -104,6 +116,38 @@ void FoldedMatrix::scale(const std::vector<float>& scale, bool centred) {
     for (std::int64_t k = 0; k < columns_; ++k) sum += scaled(row, k);
     means_[static_cast<std::size_t>(row)] = sum / static_cast<double>(columns_);
   }
+}
+
+void FoldedMatrix::set_precision(core::Precision precision) {
+  precision_ = precision;
+  row_scales_.assign(static_cast<std::size_t>(rows_), 1.0f);
+  if (precision != core::Precision::int8) return;
+  if (values_ == nullptr && scale_ == nullptr) return;  // the identity: 1 times 1
+  Values row(static_cast<std::size_t>(columns_));
+  for (std::int64_t i = 0; i < rows_; ++i) {
+    for (std::int64_t k = 0; k < columns_; ++k) row[static_cast<std::size_t>(k)] = (*this)(i, k);
+    row_scales_[static_cast<std::size_t>(i)] = core::row_scale(precision, row.data(), columns_);
+  }
+}
+
+float FoldedMatrix::row_sum(std::int64_t row) const {
+  double sum = 0;
+  for (std::int64_t k = 0; k < columns_; ++k) sum += static_cast<double>((*this)(row, k));
+  return static_cast<float>(sum);
+}
+
+void FoldedMatrix::store(std::int64_t row, std::int64_t k, unsigned char* to, std::int64_t index) const {
+  std::uint32_t bits = core::stored_bits(precision_, (*this)(row, k), row_scale(row));
+  if (precision_ == core::Precision::int8) bits ^= 0x80u;  // q + 128
+  const int bytes = core::stored_bytes(precision_);
+  for (int i = 0; i < bytes; ++i) to[index * bytes + i] = static_cast<unsigned char>(bits >> 8 * i);
+}
+
+const FoldedRows& FoldedPhase::rows_of(std::int64_t row) const {
+  for (const FoldedRows& rows : outputs) {
+    if (row < rows.first + rows.count) return rows;
+  }
+  return outputs.back();
 }
 
 Folded::Folded(const core::PolicyWeights& weights, const Lowered& lowered) {

@@ -4,6 +4,8 @@
 // LayerNorm's mean. Used by the packers. A Folded refers to the PolicyWeights it was made of, which are
 // immutable; safe to share.
 //
+// Weights are stored as kernels/policy/weights.cuh says.
+//
 // In f32:
 // - A norm's weight goes into the columns of the matrix that follows, LayerNorm's bias into that matrix's
 //   bias. LayerNorm's mean is subtracted from the rows of the matrix instead of from its argument, because
@@ -15,9 +17,13 @@
 #include <vector>
 
 #include "core/policy/config.hpp"
+#include "core/precision.hpp"
 #include "cuda/policy/lower.hpp"
 
 namespace exphil::cuda {
+
+// Value i of a vector; zero outside.
+float padded(const std::vector<float>& vector, std::int64_t i);
 
 // {rows, columns}, seen with padding: zero outside. The matrix itself is where it was.
 class FoldedMatrix {
@@ -32,16 +38,18 @@ class FoldedMatrix {
   void start_at(std::int64_t first_row) { first_row_ = first_row; }
   // Multiplies the columns by `scale`, and then centres the rows.
   void scale(const std::vector<float>& scale, bool centred);
-
-  std::int64_t rows() const { return rows_; }
-  std::int64_t columns() const { return columns_; }
-  bool is_identity() const { return values_ == nullptr && scale_ == nullptr; }
+  // Stored in this precision, after all of the above.
+  void set_precision(core::Precision precision);
 
   float operator()(std::int64_t row, std::int64_t column) const {
     if (row < 0 || row >= rows_ || column < 0 || column >= columns_) return 0.0f;
     return static_cast<float>(scaled(row, column) -
                               (means_.empty() ? 0.0 : means_[static_cast<std::size_t>(row)]));
   }
+  float row_scale(std::int64_t row) const { return padded(row_scales_, row); }
+  float row_sum(std::int64_t row) const;
+  // Puts the bits of weight (row, k) at element `index` of `to`.
+  void store(std::int64_t row, std::int64_t k, unsigned char* to, std::int64_t index) const;
 
  private:
   double scaled(std::int64_t row, std::int64_t column) const;
@@ -50,19 +58,36 @@ class FoldedMatrix {
   std::int64_t first_row_ = 0, rows_ = 0, columns_ = 0;
   const std::vector<float>* scale_ = nullptr;
   std::vector<double> means_;
+  core::Precision precision_ = core::Precision::f32;
+  std::vector<float> row_scales_;
 };
 
-// The rows of one output of a product.
+// The rows of one output of a product, with padding [first, first + count) of the product's.
 struct FoldedRows {
   FoldedMatrix matrix;
   std::vector<float> bias;  // empty: zeros
+  std::int64_t first = 0, count = 0;
 };
 
 struct FoldedPhase {
-  std::vector<FoldedRows> outputs;  // of a product
+  // Of a product: its rows are those of its outputs, each padded, one output after another
+  // (policy::Network::rows).
+  std::vector<FoldedRows> outputs;
   // What a convolution or a scan has for each channel: the taps and the bias; A and D. Empty: zeros.
   FoldedMatrix channels;
   std::vector<float> values;
+
+  // Of such a row: zeros in the padding and in any row outside.
+  float bias(std::int64_t row) const { return padded(rows_of(row).bias, inside(row)); }
+  float scale(std::int64_t row) const { return rows_of(row).matrix.row_scale(inside(row)); }
+  float sum(std::int64_t row) const { return rows_of(row).matrix.row_sum(inside(row)); }
+  void store(std::int64_t row, std::int64_t k, unsigned char* to, std::int64_t index) const {
+    rows_of(row).matrix.store(inside(row), k, to, index);
+  }
+
+ private:
+  const FoldedRows& rows_of(std::int64_t row) const;  // the last output's where it is outside
+  std::int64_t inside(std::int64_t row) const { return row - rows_of(row).first; }
 };
 
 struct Folded {

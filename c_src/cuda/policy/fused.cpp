@@ -241,15 +241,9 @@ bool FusedSteps::collect_rung(const Ticket& ticket, float* out) {
 }
 
 void FusedSteps::step_few(const policy::StatePlace* states, std::size_t count, const float* obs, float* out) {
-  const auto d_input = static_cast<std::size_t>(dims_.config.d_input),
-             stride = static_cast<std::size_t>(dims_.frame_size());
   std::lock_guard<std::mutex> busy(few_mutex_);
-  auto* staged = few_in_.as<float>();
-  for (std::size_t i = 0; i < count; ++i) {
-    std::memcpy(staged + i * stride, obs + i * d_input, d_input * 4);
-    std::fill(staged + i * stride + d_input, staged + (i + 1) * stride, 0.0f);
-  }
-  const std::size_t obs_bytes = count * stride * 4;
+  dims_.pad_frames(obs, static_cast<std::int64_t>(count), few_in_.as<float>());
+  const std::size_t obs_bytes = count * static_cast<std::size_t>(dims_.frame_size()) * 4;
   std::memcpy(few_in_.as<char>() + obs_bytes, states, count * sizeof(*states));
   // A few agents run faster with one per team; more agents per team share the weights.
   const bool spread = static_cast<int>(count) <= one_->most_teams();

@@ -172,9 +172,8 @@ float* GradientPass::bias_parts(const core::Product& p, std::int64_t row, const 
 
 void GradientPass::bias_back(core::WeightId bias, const Span& span, const float* d) {
   if (bias == core::kNone) return;
-  const core::Phase* const writer = writer_of(*phases_, span);
-  const bool by_product = writer != nullptr && std::holds_alternative<core::Product>(*writer);
-  if (by_product && span.vector != n_.hidden && readers_of(*phases_, span) == 1) {
+  const auto* const by_product = writer_of<core::Product>(*phases_, span);
+  if (by_product != nullptr && span.vector != n_.hidden && readers_of(*phases_, span) == 1) {
     biases_.push_back({d, gradient(bias)});  // a part of the launch that sums the product's weight
     return;
   }

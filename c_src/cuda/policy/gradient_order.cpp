@@ -49,19 +49,13 @@ void require_mask(const core::Network& network, const Block& block, const Produc
 // A softplus's kernel takes its mean too, and gives back what scans of as many channels leave of it.
 void require_mean(const Block& block, const core::Mean& mean) {
   const char* const rule = "a mean is that of a softplus, and scales the inputs of scans of its size alone";
-  const Phase* const writer = writer_of(block, mean.in);
-  const auto* const softplus = writer == nullptr ? nullptr : std::get_if<core::Softplus>(writer);
+  const auto* const softplus = writer_of<core::Softplus>(block, mean.in);
   require(softplus != nullptr && mean_of(block, *softplus) == &mean, rule);
   for (const Phase& phase : block) {
     if (!reads_any_of(phase, mean.out)) continue;
     const auto* const scan = std::get_if<core::SelectiveScan>(&phase);
     require(scan != nullptr && scan->input_dt == mean.out && scan->x.size == mean.in.size, rule);
   }
-}
-
-bool is_mean(const Block& block, const Span& span) {
-  const Phase* const writer = writer_of(block, span);
-  return writer != nullptr && std::holds_alternative<core::Mean>(*writer);
 }
 
 }  // namespace
@@ -141,8 +135,7 @@ std::vector<const Product*> same_input(const Block& block, std::size_t index) {
 }
 
 bool is_relu(const Block& block, const Span& span) {
-  const Phase* const writer = writer_of(block, span);
-  const auto* const product = writer == nullptr ? nullptr : std::get_if<Product>(writer);
+  const auto* const product = writer_of<Product>(block, span);
   return product != nullptr && product->relu;
 }
 
@@ -163,7 +156,7 @@ void require_gradient(const core::Network& network) {
       }
       if (const auto* const mean = std::get_if<core::Mean>(&phase)) require_mean(*block, *mean);
       const auto* const scan = std::get_if<core::SelectiveScan>(&phase);
-      require(scan == nullptr || !scan->input_dt || is_mean(*block, scan->input_dt),
+      require(scan == nullptr || !scan->input_dt || writer_of<core::Mean>(*block, scan->input_dt) != nullptr,
               "a mean scales a scan's inputs");
     }
   }

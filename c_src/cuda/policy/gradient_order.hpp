@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <variant>
 #include <vector>
 
 #include "core/policy/network.hpp"
@@ -27,6 +28,12 @@ std::vector<std::vector<std::size_t>> forward_launches(const core::Block& block)
 // How many phases read some of a span, and the phase that writes it: null where another block does.
 int readers_of(const core::Block& block, const core::Span& span);
 const core::Phase* writer_of(const core::Block& block, const core::Span& span);
+// The writer where it is of this kind.
+template <class Kind>
+const Kind* writer_of(const core::Block& block, const core::Span& span) {
+  const core::Phase* const writer = writer_of(block, span);
+  return writer == nullptr ? nullptr : std::get_if<Kind>(writer);
+}
 
 // The products whose parts of the gradient of product `index`'s input are one sum: those that read the same
 // span, in order. (What an `adds` product is given changes in the course of a block, so it is alone.)

@@ -282,6 +282,7 @@ Lowered lower(const core::PolicyConfig& config) {
   LoweredVectors vectors(n, &to);
   vectors.add(n.all_of(n.frame));
   vectors.add(n.all_of(n.hidden));
+  vectors.add_all(n.input);
   vectors.add_all(n.layers.front());
   vectors.add_all(n.output);
   to.frame = vectors.of(n.all_of(n.frame)), to.hidden = vectors.of(n.all_of(n.hidden));

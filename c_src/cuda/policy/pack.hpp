@@ -10,6 +10,18 @@
 
 namespace exphil::cuda {
 
+// How the kernels have what a convolution or a scan has for each channel, its weights as its state: taps with
+// the channel last, states with the channel first.
+struct ChannelTable {
+  ChannelTable(const policy::Network& n, const policy::Phase& phase);
+  std::int64_t channels, each;  // each: of the weights
+  bool channel_last;
+  // Where value `value` of a channel is among those of so many channels.
+  std::int64_t at(std::int64_t channel, std::int64_t value, std::int64_t of) const {
+    return channel_last ? value * of + channel : channel * each + value;
+  }
+};
+
 // For policy_step: the shares of `team` blocks, one after another (policy::TeamLayout).
 std::vector<std::byte> pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team);
 

@@ -4,7 +4,6 @@
 
 #include "cuda/policy/fold.hpp"
 #include "cuda/policy/pack.hpp"
-#include "cuda/policy/stored.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -22,24 +21,22 @@ class RowPacker {
 
  private:
   RowLayout::Phase phase(const policy::Phase& at, const FoldedPhase& folded) {
-    switch (at.kind) {
-      case policy::Kind::product:
-        return product(n_.products[at.index], folded);
-      case policy::Kind::convolution:
-        return convolution(n_.convolutions[at.index], folded);
-      case policy::Kind::scan:
-        return scan(n_.scans[at.index], folded);
-      case policy::Kind::mean:
-        break;
+    if (at.kind == policy::Kind::product) return product(n_.products[at.index], folded);
+    if (at.kind == policy::Kind::mean) return {};
+    const ChannelTable table(n_, at);
+    RowLayout::Phase made;
+    made.channels = vector(table.channels * table.each, [](std::int64_t) { return 0.0f; });
+    float* const to = made.channels.in(bytes_.data());
+    for (std::int64_t i = 0; i < table.channels * table.each; ++i) {
+      const std::int64_t channel = i / table.each, value = i % table.each;
+      to[table.at(channel, value, table.channels)] = folded.channels(channel, value);
     }
-    return {};
+    made.values = vector(table.channels, [&](std::int64_t i) { return padded(folded.values, i); });
+    return made;
   }
-
-  // ---- one function for each kind of phase ----
 
   // Groups [k / 4][columns] of the rows of a product, and what belongs to the columns.
   RowLayout::Phase product(const policy::Product& product, const FoldedPhase& folded) {
-    const StoredProduct from(folded, n_, product, dims_.config.precision);
     const int outputs = n_.rows(product), k_count = n_.size(product.in);
     const int columns = product.is_short ? outputs : policy::product_columns(outputs);
     RowLayout::Phase at;
@@ -47,14 +44,14 @@ class RowPacker {
     unsigned char* const to = at.weights.in(bytes_.data());
     for (int column = 0; column < outputs; ++column) {
       for (int k = 0; k < k_count; ++k) {
-        from.store(column, k, to, (std::int64_t{k / 4} * columns + column) * 4 + k % 4);
+        folded.store(column, k, to, (std::int64_t{k / 4} * columns + column) * 4 + k % 4);
       }
     }
     const auto of_columns = [&](bool any, auto value) {
       return vector(any ? columns : 0, [&](std::int64_t i) { return i < outputs ? value(i) : 0.0f; });
     };
-    const auto bias = [&](std::int64_t row) { return from.bias(row); };
-    const auto scale = [&](std::int64_t row) { return from.scale(row); };
+    const auto bias = [&](std::int64_t row) { return folded.bias(row); };
+    const auto scale = [&](std::int64_t row) { return folded.scale(row); };
     if (product.is_short) {
       const std::int64_t count = std::int64_t{columns} * (n_.row_scales() ? 2 : 1);
       at.bias = vector(count, [&](std::int64_t i) { return i < columns ? bias(i) : scale(i - columns); });
@@ -62,25 +59,7 @@ class RowPacker {
     }
     at.bias = of_columns(true, bias);
     at.scale = of_columns(n_.row_scales(), scale);
-    at.sums = of_columns(n_.centres(product), [&](std::int64_t row) { return from.sum(row); });
-    return at;
-  }
-
-  RowLayout::Phase convolution(const policy::Convolution& p, const FoldedPhase& folded) {
-    const std::int64_t channels = n_.size(p.in);
-    RowLayout::Phase at;
-    at.channels = vector(p.taps * channels,
-                         [&](std::int64_t i) { return folded.channels(i % channels, i / channels); });
-    at.values = vector(channels, [&](std::int64_t i) { return padded(folded.values, i); });
-    return at;
-  }
-
-  RowLayout::Phase scan(const policy::Scan& p, const FoldedPhase& folded) {
-    const std::int64_t channels = n_.size(p.x), states = n_.size(p.b);
-    RowLayout::Phase at;
-    at.channels =
-        vector(channels * states, [&](std::int64_t i) { return folded.channels(i / states, i % states); });
-    at.values = vector(channels, [&](std::int64_t i) { return padded(folded.values, i); });
+    at.sums = of_columns(n_.centres(product), [&](std::int64_t row) { return folded.sum(row); });
     return at;
   }
 

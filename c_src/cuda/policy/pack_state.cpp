@@ -16,13 +16,13 @@ void for_each_value(const PolicyDims& dims, Copy copy) {
     for (const LoweredPhase& phase : layer) {
       if (phase.state == core::kNone) continue;
       const core::StatePart& part = from.state(phase.state);
+      const ChannelTable table(n, phase.phase);
       const bool scan = phase.phase.kind == policy::Kind::scan;
-      const policy::Scan& s = n.scans[phase.phase.index];
-      const policy::Convolution& c = n.convolutions[phase.phase.index];
-      const std::int64_t first = base + (scan ? s.state_at : c.state_at), at = from.state_at(phase.state);
+      const std::int64_t first =
+          base + (scan ? n.scans[phase.phase.index].state_at : n.convolutions[phase.phase.index].state_at);
       for (std::int64_t i = 0; i < part.size(); ++i) {
-        const std::int64_t row = i / part.columns, column = i % part.columns;
-        copy(first + (scan ? row * n.size(s.b) + column : column * n.size(c.in) + row), at + i);
+        copy(first + table.at(i / part.columns, i % part.columns, table.channels),
+             from.state_at(phase.state) + i);
       }
     }
     base += n.layer_floats;
@@ -30,6 +30,14 @@ void for_each_value(const PolicyDims& dims, Copy copy) {
 }
 
 }  // namespace
+
+ChannelTable::ChannelTable(const policy::Network& n, const policy::Phase& phase)
+    : channel_last(phase.kind == policy::Kind::convolution) {
+  const policy::Convolution& convolution = n.convolutions[phase.index];
+  const policy::Scan& scan = n.scans[phase.index];
+  channels = n.size(channel_last ? convolution.in : scan.x);
+  each = channel_last ? convolution.taps : n.size(scan.b);
+}
 
 void pack_state(const PolicyDims& dims, const float* values, float* packed) {
   std::fill(packed, packed + dims.network().state_floats(), 0.0f);

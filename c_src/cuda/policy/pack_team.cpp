@@ -2,7 +2,6 @@
 
 #include "cuda/policy/fold.hpp"
 #include "cuda/policy/pack.hpp"
-#include "cuda/policy/stored.hpp"
 #include "kernels/policy/team_layout.cuh"
 
 namespace exphil::cuda {
@@ -16,7 +15,6 @@ class TeamPacker {
   TeamPacker(const core::PolicyWeights& weights, const PolicyDims& dims, int team)
       : n_(dims.network()),
         lowered_(dims.lowered),
-        precision_(dims.config.precision),
         folded_(weights, dims.lowered),
         plan_(n_),
         team_(team),
@@ -45,20 +43,13 @@ class TeamPacker {
       const policy::PhaseWeights& weights = section.phases[i];
       const bool apart = &section == &layout_.layer && i == 0;
       for_each_block([&](int rank, std::byte* block) {
-        std::byte* const to = block + at;
-        if (phase.kind == policy::Kind::convolution) {
-          const policy::Convolution& c = n_.convolutions[phase.index];
-          convolution(folded[i], weights, c, rank, to);
-        } else if (phase.kind == policy::Kind::scan) {
-          scan(folded[i], weights, n_.scans[phase.index], rank, to);
+        if (phase.kind == policy::Kind::product) {
+          matrix(folded[i], phase.index, rank,
+                 apart ? layout_.first.in(block + first_at) : weights.matrix.in(block + at));
+          rows(folded[i], phase.index, weights.rows, rank, block + at);
+        } else if (phase.kind != policy::Kind::mean) {
+          channels(folded[i], weights, ChannelTable(n_, phase), rank, block + at);
         }
-      });
-      if (phase.kind != policy::Kind::product) continue;
-      const StoredProduct stored(folded[i], n_, n_.products[phase.index], precision_);
-      for_each_block([&](int rank, std::byte* block) {
-        matrix(stored, phase.index, rank,
-               apart ? layout_.first.in(block + first_at) : weights.matrix.in(block + at));
-        rows(stored, phase.index, weights.rows, rank, block + at);
       });
     }
   }
@@ -67,7 +58,7 @@ class TeamPacker {
     for (int rank = 0; rank < team_; ++rank) pack(rank, to_ + rank * layout_.bytes);
   }
 
-  // The row of a product (StoredProduct) for a block's row; -1 for padding.
+  // The row of a product (FoldedPhase) for a block's row; -1 for padding.
   std::int64_t row_of(int product, int rank, int row) const {
     const policy::Product& p = n_.products[product];
     if (plan_.splits[product] == policy::Split::depth) return row;
@@ -83,7 +74,7 @@ class TeamPacker {
   }
 
   // In the order of the tasks, or of a short product's threads.
-  void matrix(const StoredProduct& from, int product, int rank, unsigned char* to) const {
+  void matrix(const FoldedPhase& folded, int product, int rank, unsigned char* to) const {
     const bool is_short = plan_.splits[product] == policy::Split::own;
     const int rows = policy::weight_rows(n_, plan_, team_, product);
     const int columns = policy::weight_columns(n_, plan_, team_, product);
@@ -92,48 +83,37 @@ class TeamPacker {
     for (int task = 0; task < tasks; ++task) {
       const std::int64_t row = row_of(product, rank, task % rows);
       for (int k = 0; k < together; ++k) {
-        from.store(row, first + task / rows * together + k, to,
-                   (std::int64_t{k / 4} * tasks + task) * 4 + k % 4);
+        folded.store(row, first + task / rows * together + k, to,
+                     (std::int64_t{k / 4} * tasks + task) * 4 + k % 4);
       }
     }
   }
 
   // The vectors of a product's rows, as far as the layout has them.
-  void rows(const StoredProduct& from, int product, const policy::RowVectors& at, int rank,
+  void rows(const FoldedPhase& folded, int product, const policy::RowVectors& at, int rank,
             std::byte* to) const {
     for (int i = 0; i < policy::weight_rows(n_, plan_, team_, product); ++i) {
       const std::int64_t row = row_of(product, rank, i);
-      if (at.bias.count > 0) at.bias.in(to)[i] = from.bias(row);
-      if (at.scale.count > 0) at.scale.in(to)[i] = from.scale(row);
-      if (at.sums.count > 0) at.sums.in(to)[i] = from.sum(row);
+      if (at.bias.count > 0) at.bias.in(to)[i] = folded.bias(row);
+      if (at.scale.count > 0) at.scale.in(to)[i] = folded.scale(row);
+      if (at.sums.count > 0) at.sums.in(to)[i] = folded.sum(row);
     }
   }
 
-  // {taps, own}, {own}
-  void convolution(const FoldedPhase& from, const policy::PhaseWeights& at, const policy::Convolution& c,
-                   int rank, std::byte* to) const {
-    const int own = policy::own_channels(n_.size(c.in), team_);
+  // What the block's own channels have.
+  void channels(const FoldedPhase& from, const policy::PhaseWeights& at, const ChannelTable& table, int rank,
+                std::byte* to) const {
+    const int own = policy::own_channels(static_cast<int>(table.channels), team_);
     for (int i = 0; i < own; ++i) {
       const std::int64_t channel = std::int64_t{rank} * own + i;
-      for (int t = 0; t < c.taps; ++t) at.channels.in(to)[t * own + i] = from.channels(channel, t);
-      at.vector.in(to)[i] = padded(from.values, channel);
-    }
-  }
-
-  // {own, state}, {own}
-  void scan(const FoldedPhase& from, const policy::PhaseWeights& at, const policy::Scan& s, int rank,
-            std::byte* to) const {
-    const int own = policy::own_channels(n_.size(s.x), team_), state = n_.size(s.b);
-    for (int i = 0; i < own; ++i) {
-      const std::int64_t channel = std::int64_t{rank} * own + i;
-      for (int n = 0; n < state; ++n) at.channels.in(to)[i * state + n] = from.channels(channel, n);
+      for (int k = 0; k < table.each; ++k)
+        at.channels.in(to)[table.at(i, k, own)] = from.channels(channel, k);
       at.vector.in(to)[i] = padded(from.values, channel);
     }
   }
 
   const policy::Network& n_;
   const Lowered& lowered_;
-  const core::Precision precision_;
   const Folded folded_;
   const policy::TeamPlan plan_;
   const int team_;

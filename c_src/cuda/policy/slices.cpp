@@ -123,11 +123,8 @@ void SlicePipeline::stage(Lane& lane, const Slice& slice) {
   auto* staged = lane.buffers.host_in.as<float>();
   core::parallel_for(rows, std::max<std::int64_t>(1, kBytesPerThread / (d_input * 4)),
                      [&](std::int64_t begin, std::int64_t end) {
-                       for (std::int64_t row = begin; row < end; ++row) {
-                         float* to = staged + row * dims_.frame_size();
-                         std::memcpy(to, slice.obs + row * d_input, static_cast<std::size_t>(d_input) * 4);
-                         std::fill(to + d_input, to + dims_.frame_size(), 0.0f);
-                       }
+                       dims_.pad_frames(slice.obs + begin * d_input, end - begin,
+                                        staged + begin * dims_.frame_size());
                      });
   std::size_t bytes = static_cast<std::size_t>(rows * dims_.frame_size()) * 4;
   if (slice.states != nullptr) {

@@ -137,18 +137,10 @@ void TeamRunner::launch_armed(CUstream stream, policy::StepArguments arguments,
 // where it has to.
 CUresult TeamRunner::launch_early(CUfunction function, CUstream stream, unsigned blocks,
                                   void** parameters) const {
-  CUlaunchAttribute attribute{};
-  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  attribute.value.programmaticStreamSerializationAllowed = 1;
-  CUlaunchConfig config{};
-  config.gridDimX = blocks;
-  config.blockDimX = static_cast<unsigned>(shape_.threads);
-  config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
-  config.sharedMemBytes = shared_bytes_;
-  config.hStream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  return driver().cuLaunchKernelEx(&config, function, parameters, nullptr);
+  AttributedLaunch launch(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, blocks, shape_.threads,
+                          shared_bytes_, stream);
+  launch.attribute.value.programmaticStreamSerializationAllowed = 1;
+  return driver().cuLaunchKernelEx(&launch.config, function, parameters, nullptr);
 }
 
 // second: the kernel's second argument.

@@ -1,7 +1,6 @@
 #include "cuda/policy/window.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/tensor.hpp"
 #include "cuda/policy/clusters.hpp"
@@ -14,9 +13,6 @@ namespace {
 constexpr int kMostDirectFrames = 4;
 
 // Floats of a row.
-std::int64_t frame_width(const PolicyDims& dims) {
-  return dims.network().size(dims.network().frame);
-}
 std::int64_t hidden_width(const PolicyDims& dims) {
   return dims.network().size(dims.network().hidden);
 }
@@ -106,7 +102,7 @@ WindowKernel::WindowKernel(std::shared_ptr<Context> context, const PolicyDims& d
       stream_(stream),
       held_(std::make_shared<std::atomic<std::size_t>>(0)),
       spin_microseconds_(tuning.spin_microseconds),
-      inline_frame_(tuning.inline_obs != 0 && frame_width(dims) <= policy::kMostInlineObs) {
+      inline_frame_(tuning.inline_obs != 0 && dims.frame_size() <= policy::kMostInlineObs) {
   for (const WindowShape& shape : window_candidates(context_->properties(), dims, tuning)) {
     append_launch(shape, tuning);
   }
@@ -158,9 +154,9 @@ void WindowKernel::reserve(std::int64_t rows) {
   };
   Buffers made;
   made.host_in =
-      context_->pinned_pool().allocate(static_cast<std::size_t>(capacity * frame_width(dims_)) * 4);
+      context_->pinned_pool().allocate(static_cast<std::size_t>(capacity * dims_.frame_size()) * 4);
   made.outputs = TaggedOutputs(*context_, static_cast<std::size_t>(capacity * outs_width(dims_)));
-  made.in = device(frame_width(dims_));
+  made.in = device(dims_.frame_size());
   made.front_hidden = device(hidden_width(dims_)), made.front_lead = device(lead_width(dims_));
   made.last_hidden = device(hidden_width(dims_));
   const int hidden = plan_.vectors[dims_.network().hidden].buffer;
@@ -212,23 +208,16 @@ void WindowKernel::run(const float* frames, std::int64_t count, std::int64_t seq
 
 // Cooperative: the blocks of the grid wait for each other.
 CUresult WindowKernel::start(const Launch& kernel, void** parameters) const {
-  const auto threads =
-      static_cast<unsigned>(kernel.shape.team == 0 ? policy::kWindowThreads : kernel.shape.threads);
+  const int threads = kernel.shape.team == 0 ? policy::kWindowThreads : kernel.shape.threads;
   if (kernel.shape.team <= 1) {
-    return driver().cuLaunchCooperativeKernel(kernel.function, kernel.blocks, 1, 1, threads, 1, 1,
-                                              kernel.shared_bytes, stream_.handle(), parameters);
+    return driver().cuLaunchCooperativeKernel(kernel.function, kernel.blocks, 1, 1,
+                                              static_cast<unsigned>(threads), 1, 1, kernel.shared_bytes,
+                                              stream_.handle(), parameters);
   }
-  CUlaunchAttribute attribute{};
-  attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-  attribute.value.cooperative = 1;
-  CUlaunchConfig config{};
-  config.gridDimX = kernel.blocks, config.blockDimX = threads;
-  config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
-  config.sharedMemBytes = kernel.shared_bytes;
-  config.hStream = stream_.handle();
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  return driver().cuLaunchKernelEx(&config, kernel.function, parameters, nullptr);
+  AttributedLaunch launch(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, kernel.blocks, threads, kernel.shared_bytes,
+                          stream_.handle());
+  launch.attribute.value.cooperative = 1;
+  return driver().cuLaunchKernelEx(&launch.config, kernel.function, parameters, nullptr);
 }
 
 // With the addresses that every launch of this kernel has.
@@ -253,13 +242,8 @@ policy::WindowArguments WindowKernel::arguments_of(const Launch& kernel,
 void WindowKernel::launch(policy::WindowArguments arguments, const float* obs, float* out) {
   const Buffers& b = buffers_;
   const Launch& kernel = launch_for(std::int64_t{arguments.count} * arguments.seq);
-  const auto width = static_cast<std::size_t>(dims_.config.d_input),
-             stride = static_cast<std::size_t>(frame_width(dims_));
   auto* const staged = b.host_in.as<float>();
-  for (std::size_t i = 0; i < static_cast<std::size_t>(arguments.fresh); ++i) {
-    std::memcpy(staged + i * stride, obs + i * width, width * 4);
-    std::fill(staged + i * stride + width, staged + (i + 1) * stride, 0.0f);
-  }
+  dims_.pad_frames(obs, arguments.fresh, staged);
   arguments = arguments_of(kernel, arguments);
   if (++sequence_ == 0) ++sequence_;
   arguments.sequence = sequence_;

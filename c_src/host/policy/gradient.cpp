@@ -6,6 +6,7 @@
 #include "host/policy/gradient_forward.hpp"
 #include "host/policy/gradient_kernels.hpp"
 #include "host/policy/gradient_sums.hpp"
+#include "host/policy/gradient_vectors.hpp"
 #include "host/policy/phase_access.hpp"
 #include "host/recurrence/gradient.hpp"
 #include "host/simd/thread_scratch.hpp"
@@ -17,11 +18,9 @@ namespace {
 // Memory of the backward pass, used by one block after the other.
 struct BackRows {
   BackRows(const core::Network& n, const GradientSums& sums, std::int64_t count, std::int64_t seq)
-      : steps(row_steps(n)), vectors(count * sums.most_floats) {
+      : d(n, count * seq), vectors(count * sums.most_floats) {
     const std::int64_t rows = count * seq;
-    std::int64_t& of_frame = steps[static_cast<std::size_t>(n.frame)];
-    of_frame = padded(of_frame);
-    for (const std::int64_t step : steps) d.emplace_back(rows * step);
+    const std::vector<std::int64_t> steps = row_steps(n);
     std::int64_t sum_floats = 0, by_channel_floats = 0;
     for (const core::Phase* phase : core::phases_of(n)) {
       const auto* const scan = std::get_if<core::SelectiveScan>(phase);
@@ -38,16 +37,17 @@ struct BackRows {
     return sum_slots(scan.x.size, 1) * tiles(seq) * scan.b.size * kTile;
   }
 
-  std::vector<std::int64_t> steps;  // of each vector
-  std::vector<AlignedBuffer> d;     // of each vector, the gradient of its rows
-  AlignedBuffer vectors;            // {count, BlockSums::floats}
-  AlignedBuffer parts[3];           // what a phase passes back, where it cannot be stored at once
-  AlignedBuffer b_sums, c_sums;     // ProjectionGradient::sums of each sequence
-  AlignedBuffer by_channel;         // what each channel of a scan passes to input_dt
+  VectorGradients d;
+  AlignedBuffer vectors;         // {count, BlockSums::floats}
+  AlignedBuffer b_sums, c_sums;  // ProjectionGradient::sums of each sequence
+  AlignedBuffer by_channel;      // what each channel of a scan passes to input_dt
 };
 
 // An operator for each kind of phase, which passes the gradient of its result on to what it read.
 class Backward {
+  using Stored = VectorGradients::Stored;
+  static constexpr std::int64_t kAnyStep = VectorGradients::kAnyStep;
+
  public:
   Backward(const PackedWeights& weights, const SequenceGroup& group, const GradientRecord& record,
            GradientSums& sums, ProductScratch& scratch, BackRows& rows)
@@ -58,6 +58,7 @@ class Backward {
         sums_(sums),
         scratch_(scratch),
         d_(rows),
+        v_(rows.d),
         seq_(group.all->seq),
         rows_(group.rows()) {}
 
@@ -65,35 +66,30 @@ class Backward {
     const core::Span outs = n_.all_of(n_.outs), frame = n_.all_of(n_.frame), hidden = n_.all_of(n_.hidden);
     const std::int64_t first = group_.first * seq_;
     // Is only read.
-    copy_rows({const_cast<float*>(d_outs) + first * outs.size, outs.size}, own(outs), rows_, 0, outs.size);
+    copy_rows({const_cast<float*>(d_outs) + first * outs.size, outs.size}, v_.own(outs), rows_, 0, outs.size);
     const std::vector<const core::Block*> blocks = blocks_of(n_);
     for (block_ = blocks.size(); block_-- > 0;) {
       const core::Block& block = *blocks[block_];
-      there_.assign(n_.vectors.size(), {});
-      for (std::size_t id = 0; id < there_.size(); ++id)
-        there_[id].resize(static_cast<std::size_t>(n_.vectors[id].size));
       // A layer adds to hidden, so that the gradient after it is also part of that before it.
-      const bool last = block_ + 1 == blocks.size();
-      std::vector<bool>& given = there_[static_cast<std::size_t>(last ? n_.outs : n_.hidden)];
-      given.assign(given.size(), true);
+      v_.begin(block_ + 1 == blocks.size() ? n_.outs : n_.hidden, rows_);
       std::fill_n(d_.vectors.data(), group_.count * sums().floats, 0.0f);
       wants_input_ = block_ > 0 || d_frames != nullptr;
       for (index_ = block.size(); index_-- > 0;) std::visit(*this, block[index_]);
       GradientSums::add_rows_of(sums(), d_.vectors, group_.count);
-      if (block_ > 0) d(hidden);
+      if (block_ > 0) v_.whole(hidden);
     }
     if (d_frames == nullptr) return;
-    copy_rows(d(frame), {d_frames + first * frame.size, frame.size}, rows_, 0, frame.size);
+    copy_rows(v_.whole(frame), {d_frames + first * frame.size, frame.size}, rows_, 0, frame.size);
   }
 
   void operator()(const core::Copy& p) {
-    const MatrixRows dy = d(p.out);
-    pass_on(p.in, claim(p.in), dy);
+    const MatrixRows dy = v_.whole(p.out);
+    v_.pass_on(p.in, v_.claim(p.in), dy);
   }
 
   // Adds, also to the weights of each sequence's row.
   void operator()(const core::Norm& p) {
-    const MatrixRows dy = d(p.out), dx = d(p.in);
+    const MatrixRows dy = v_.whole(p.out), dx = v_.whole(p.in);
     const std::array<const float*, 3>& weights = packed().weights;
     each_sequence([&](std::int64_t i) {
       const NormGradient gradient{rows(p.in, i).data, dy.data + i * seq_ * dy.step,
@@ -104,23 +100,23 @@ class Backward {
 
   void operator()(const core::Product& p) {
     LinearGradient& product = sums().phases[index_].product;
-    const MatrixRows dy = d(p.out);
+    const MatrixRows dy = v_.whole(p.out);
     if (p.relu) relu_back(rows(p.out).data, rows_, dy.step, panels(p.out.size), dy.data);
     product.add(dy, rows(p.in), rows_, scratch_);
     if (!wants_input_) return;
     if (p.in == n_.all_of(p.in.vector)) {
-      const Epilogue epilogue = claim(p.in) ? Epilogue::store : Epilogue::add;
-      return product.back(dy, rows_, own(p.in), epilogue);
+      const Epilogue epilogue = v_.claim(p.in) ? Epilogue::store : Epilogue::add;
+      return product.back(dy, rows_, v_.own(p.in), epilogue);
     }
     // Whole panels would reach beyond the part.
-    const Stored to = stored(p.in, padded(p.in.size));
+    const Stored to = v_.stored(p.in, padded(p.in.size));
     product.back(dy, rows_, to.rows, Epilogue::store);
-    settle(to);
+    v_.settle(to);
   }
 
   void operator()(const core::Convolution& p) {
-    const MatrixRows dv = d(p.out);
-    const Stored dx = stored(p.in, dv.step);
+    const MatrixRows dv = v_.whole(p.out);
+    const Stored dx = v_.stored(p.in, dv.step);
     each_sequence([&](std::int64_t i) {
       const AlignedBuffer history = history_of(p, group_, i, n_);
       Convolution convolution = convolution_of(p, packed(), r_.blocks[block_].data(), i * seq_, seq_);
@@ -130,12 +126,12 @@ class Backward {
                     {dv.data + first, dx.rows.data + first, row_of(i, kWeight), row_of(i, kBias)}, 0,
                     panels(p.in.size));
     });
-    settle(dx);
+    v_.settle(dx);
   }
 
   void operator()(const core::Softplus& p) {
-    const MatrixRows dy = d(p.out), x = rows(p.in);
-    const Stored dx = stored(p.in, padded(p.in.size));
+    const MatrixRows dy = v_.whole(p.out), x = rows(p.in);
+    const Stored dx = v_.stored(p.in, padded(p.in.size));
     const std::int64_t size = padded(p.in.size);
     each_piece([&](std::int64_t row, std::int64_t count) {
       const MatrixRows to = from(dx.rows, row);
@@ -143,19 +139,19 @@ class Backward {
       activate_dt_back(from(x, row), packed().weights[kBias], {p.lowest, p.highest}, panels(size), count, to);
     });
     add_rows(dx.rows.data, rows_, dx.rows.step, totals(kBias), 0, panels(p.in.size));
-    settle(dx);
+    v_.settle(dx);
   }
 
   // Every value receives its share of the gradient of the mean.
   void operator()(const core::Mean& p) {
-    const MatrixRows dy = d(p.out);
-    const Stored dx = stored(p.in, kAnyStep);
+    const MatrixRows dy = v_.whole(p.out);
+    const Stored dx = v_.stored(p.in, kAnyStep);
     each_piece([&](std::int64_t row, std::int64_t count) {
       for (const std::int64_t end = row + count; row < end; ++row) {
         std::fill_n(from(dx.rows, row).data, p.in.size, *from(dy, row).data / static_cast<float>(p.in.size));
       }
     });
-    settle(dx);
+    v_.settle(dx);
   }
 
   void operator()(const core::SelectiveScan& p) {
@@ -191,62 +187,6 @@ class Backward {
                        [&](std::int64_t begin, std::int64_t end) { body(begin, end - begin); });
   }
 
-  // ---- the gradients of vectors: what several phases read gets the sum of what they pass back ----
-
-  MatrixRows own(const core::Span& span) {
-    const auto id = static_cast<std::size_t>(span.vector);
-    return {d_.d[id].data() + span.first, d_.steps[id]};
-  }
-  // The whole gradient of a span, once all readers have passed theirs back: zero where there are none.
-  MatrixRows d(const core::Span& span) {
-    claim(span, true);
-    return own(span);
-  }
-  // Whether a span has no gradient yet. It has one after that: where it has one in parts, or `zeros` is set,
-  // the other values are zero now; else the caller stores it.
-  bool claim(const core::Span& span, bool zeros = false) {
-    std::vector<bool>& there = there_[static_cast<std::size_t>(span.vector)];
-    const auto begin = there.begin() + span.first, end = begin + span.size;
-    const bool none = std::find(begin, end, true) == end;
-    const MatrixRows rows = own(span);
-    for (std::int64_t i = 0; (zeros || !none) && i < span.size; ++i) {
-      if (begin[i]) continue;
-      for (std::int64_t row = 0; row < rows_; ++row) rows.data[row * rows.step + i] = 0.0f;
-    }
-    std::fill(begin, end, true);
-    return none;
-  }
-
-  // Rows where a kernel stores what it passes back to a span: its own, or where that would overwrite other
-  // gradients, or has other steps, a buffer. settle() adds what is in a buffer.
-  struct Stored {
-    core::Span span;
-    MatrixRows rows;
-    bool first = true, in_place = true;
-  };
-  // For a kernel that writes the values alone, and no padding.
-  static constexpr std::int64_t kAnyStep = 0;
-  Stored stored(const core::Span& span, std::int64_t step, std::size_t buffer = 0) {
-    Stored made{span, own(span), claim(span), false};
-    const bool fits = step == kAnyStep || (step == made.rows.step && span == n_.all_of(span.vector));
-    made.in_place = made.first && fits;
-    if (made.in_place) return made;
-    if (step == kAnyStep) step = padded(span.size);
-    d_.parts[buffer].reserve(rows_ * step);
-    made.rows = {d_.parts[buffer].data(), step};
-    return made;
-  }
-  void settle(const Stored& stored) {
-    if (!stored.in_place) pass_on(stored.span, stored.first, stored.rows);
-  }
-  void pass_on(const core::Span& span, bool first, MatrixRows rows) {
-    const MatrixRows to = own(span);
-    if (first) return copy_rows(rows, to, rows_, 0, span.size);
-    for (std::int64_t row = 0; row < rows_; ++row) {
-      for (std::int64_t i = 0; i < span.size; ++i) from(to, row).data[i] += from(rows, row).data[i];
-    }
-  }
-
   // ---- the scan ----
 
   // Its rows are as far apart as those of its output.
@@ -255,8 +195,9 @@ class Backward {
     const std::int64_t length = group_.all->length(w_.config());
     std::fill_n(d_.b_sums.data(), group_.count * each, 0.0f);
     std::fill_n(d_.c_sums.data(), group_.count * each, 0.0f);
-    const MatrixRows dy = d(p.out);
-    const Stored dx = stored(p.x, dy.step), d_dt = stored(p.dt, dy.step, 1), dz = stored(p.z, dy.step, 2);
+    const MatrixRows dy = v_.whole(p.out);
+    const Stored dx = v_.stored(p.x, dy.step), d_dt = v_.stored(p.dt, dy.step, 1),
+                 dz = v_.stored(p.z, dy.step, 2);
     core::parallel_for(group_.count * parts, 1, [&](std::int64_t begin, std::int64_t end) {
       AlignedBuffer large;
       float* scratch =
@@ -278,13 +219,13 @@ class Backward {
       }
     });
     if (p.activates) add_rows(d_dt.rows.data, rows_, dy.step, totals(kBias), 0, panels(p.dt.size));
-    for (const Stored& to : {dx, d_dt, dz}) settle(to);
+    for (const Stored& to : {dx, d_dt, dz}) v_.settle(to);
   }
 
   // B and C of every row: the sums over the parts of the channels.
   void projections(const core::SelectiveScan& p) {
     const std::int64_t parts = parts_of(p.x.size), floats = tiles(seq_) * p.b.size * kTile;
-    const Stored db = stored(p.b, kAnyStep), dc = stored(p.c, kAnyStep, 1);
+    const Stored db = v_.stored(p.b, kAnyStep), dc = v_.stored(p.c, kAnyStep, 1);
     each_piece([&](std::int64_t row, std::int64_t count) {
       for (const std::int64_t end = row + count; row < end; ++row) {
         const std::int64_t sequence = row / seq_, t = row % seq_;
@@ -299,18 +240,18 @@ class Backward {
         sum(d_.c_sums.data() + at, from(dc.rows, row).data);
       }
     });
-    settle(db), settle(dc);
+    v_.settle(db), v_.settle(dc);
   }
 
   // All channels read it.
   void input_dt(const core::SelectiveScan& p) {
-    const std::int64_t step = d(p.out).step;
-    const Stored to = stored(p.input_dt, kAnyStep);
+    const std::int64_t step = v_.whole(p.out).step;
+    const Stored to = v_.stored(p.input_dt, kAnyStep);
     each_piece([&](std::int64_t row, std::int64_t count) {
       for (const std::int64_t end = row + count; row < end; ++row)
         *from(to.rows, row).data = sum_of(d_.by_channel.data() + row * step, p.x.size);
     });
-    settle(to);
+    v_.settle(to);
   }
 
   const PackedWeights& w_;
@@ -320,10 +261,10 @@ class Backward {
   GradientSums& sums_;
   ProductScratch& scratch_;
   BackRows& d_;
+  VectorGradients& v_;
   const std::int64_t seq_, rows_;
   std::size_t block_ = 0, index_ = 0;
   bool wants_input_ = true;
-  std::vector<std::vector<bool>> there_;  // of each vector's values in this block, whether it has a gradient
 };
 
 }  // namespace

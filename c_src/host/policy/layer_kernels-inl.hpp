@@ -78,7 +78,7 @@ HWY_INLINE RowScale scale_of(const float* x, std::int64_t n, float epsilon) {
 // Row `index` of the concatenation of history and x.
 HWY_INLINE const float* input_row(const Convolution& c, std::int64_t index) {
   const std::int64_t kept = c.taps - 1;
-  return index < kept ? c.history + index * c.step : c.x + (index - kept) * c.step;
+  return index < kept ? c.history + index * c.step : c.x + (index - kept) * c.x_step;
 }
 
 // What silu is taken of, for the vector of channels at i of row t.

@@ -33,12 +33,13 @@ void relu(float* x, std::int64_t rows, std::int64_t step, std::int64_t begin, st
 
 // The causal depthwise convolution and silu over one sequence, for panels [begin, end) of its channels.
 struct Convolution {
-  std::int64_t taps = 0;           // d_conv
-  std::int64_t step = 0;           // floats in a row of every array here: padded(d_inner)
+  std::int64_t taps = 0;  // d_conv
+  std::int64_t step = 0;  // floats in a row of every array but x: padded(channels)
+  std::int64_t x_step = 0;
   const float* weights = nullptr;  // {taps, step}, oldest first
   const float* bias = nullptr;     // {step}
   float* history = nullptr;        // {taps - 1, step}: the inputs before row 0, oldest first; updated
-  const float* x = nullptr;        // {seq, step}
+  const float* x = nullptr;        // {seq, x_step}
   float* out = nullptr;            // {seq, step}
   std::int64_t seq = 0;
 };

@@ -43,10 +43,10 @@ PhaseAccess access_of(const core::Network& network, const core::Phase& phase) {
   PhaseAccess access;
   access.out = core::writes(phase);
   require(in_panels(network, access.out));
-  const bool whole_vectors = is<core::Norm>(phase) || is<core::Convolution>(phase);
-  if (whole_vectors || is<core::Mean>(phase)) require(access.out == network.all_of(access.out.vector));
+  const bool whole_out = is<core::Norm>(phase) || is<core::Convolution>(phase) || is<core::Mean>(phase);
+  if (whole_out) require(access.out == network.all_of(access.out.vector));
   for (const core::Span& in : core::reads(phase)) {
-    if (whole_vectors) require(in == network.all_of(in.vector));
+    if (is<core::Norm>(phase)) require(in == network.all_of(in.vector));
     // Rows of the frame are not padded.
     require(is<core::Product>(phase) || is<core::Copy>(phase) || in.vector != network.frame);
     const bool whole = needs_whole(network, phase, in);

@@ -110,7 +110,8 @@ Convolution convolution_of(const core::Convolution& phase, const PackedPhase& pa
   convolution.step = at[phase.out.vector].step;
   convolution.weights = packed.weights[kWeight];
   convolution.bias = packed.weights[kBias];
-  convolution.x = rows_at(at, phase.in, first).data;
+  const MatrixRows x = rows_at(at, phase.in, first);
+  convolution.x = x.data, convolution.x_step = x.step;
   convolution.out = rows_at(at, phase.out, first).data;
   convolution.seq = count;
   return convolution;

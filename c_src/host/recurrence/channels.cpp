@@ -22,38 +22,38 @@ using Body = void (*)(const Recurrence&);
 // Of one block of channels, between two calls of give_way(): some 10 us.
 inline constexpr std::int64_t kStepsPerOffer = 8 * kTile;
 
-template <class W, bool kShared>
+template <class W, class Scan>
 Body diagonal_body(Discretization discretization) {
   switch (discretization) {
     case Discretization::zoh:
-      return diagonal<Discretization::zoh, W, kShared>;
+      return diagonal<Discretization::zoh, W, Scan>;
     case Discretization::foh:
-      return diagonal<Discretization::foh, W, kShared>;
+      return diagonal<Discretization::foh, W, Scan>;
     case Discretization::bilinear:
-      return diagonal<Discretization::bilinear, W, kShared>;
+      return diagonal<Discretization::bilinear, W, Scan>;
     case Discretization::highorder:
-      return diagonal<Discretization::highorder, W, kShared>;
+      return diagonal<Discretization::highorder, W, Scan>;
     case Discretization::poly:
-      return diagonal<Discretization::poly, W, kShared>;
+      return diagonal<Discretization::poly, W, Scan>;
     case Discretization::rk4:
-      return diagonal<Discretization::rk4, W, kShared>;
+      return diagonal<Discretization::rk4, W, Scan>;
   }
   return nullptr;
 }
 
 Body choose_body(const ScanRule& rule, bool shared, bool within_range, bool decays_input, bool ladder) {
   constexpr auto kZoh = Discretization::zoh;
-  if (ladder && decays_input) return diagonal<kZoh, F, true, true, true, true>;
-  if (ladder)
-    return shared ? diagonal<kZoh, F, true, true, false, true> : diagonal<kZoh, F, false, true, false, true>;
-  if (decays_input) return diagonal<kZoh, F, true, true, true>;
+  if (ladder && decays_input) return diagonal<kZoh, F, PowersOf<DecayedScan>>;
+  if (ladder) return shared ? diagonal<kZoh, F, PowersOf<SharedScan>> : diagonal<kZoh, F, PowersOf<AnyScan>>;
+  if (decays_input) return diagonal<kZoh, F, DecayedScan>;
   if (rule.full_matrix) return full_matrix;
   if (rule.complex) {
-    return shared ? diagonal_body<C, true>(rule.discretization)
-                  : diagonal_body<C, false>(rule.discretization);
+    return shared ? diagonal_body<C, SharedScan>(rule.discretization)
+                  : diagonal_body<C, AnyScan>(rule.discretization);
   }
-  if (shared && rule.discretization == kZoh && within_range) return diagonal<kZoh, F, true, false>;
-  return shared ? diagonal_body<F, true>(rule.discretization) : diagonal_body<F, false>(rule.discretization);
+  if (shared && rule.discretization == kZoh && within_range) return diagonal<kZoh, F, SharedScanInRange>;
+  return shared ? diagonal_body<F, SharedScan>(rule.discretization)
+                : diagonal_body<F, AnyScan>(rule.discretization);
 }
 
 // The block's h starts as initial_state or zeros; a resident state is updated in place.

@@ -95,10 +95,28 @@ inline bool is_ladder(const ScanRule& rule, const float* a, std::int64_t lanes) 
   return true;
 }
 
-// kShared: B and C are the same for all lanes, known at compile time. kDecaysInput: see ScanSequence.
-// kPowers: see is_ladder.
-template <Discretization D, class W, bool kShared, bool kClamp = true, bool kDecaysInput = false,
-          bool kPowers = false>
+// What a body of the recurrence knows at compile time.
+struct AnyScan {
+  static constexpr bool kShared = false;       // B and C are the same for all lanes
+  static constexpr bool kClamp = true;         // some |A dt'| may exceed kExp2Range
+  static constexpr bool kDecaysInput = false;  // see ScanSequence
+  static constexpr bool kPowers = false;       // see is_ladder
+};
+struct SharedScan : AnyScan {
+  static constexpr bool kShared = true;
+};
+struct SharedScanInRange : SharedScan {
+  static constexpr bool kClamp = false;
+};
+struct DecayedScan : SharedScan {
+  static constexpr bool kDecaysInput = true;
+};
+template <class Scan>
+struct PowersOf : Scan {
+  static constexpr bool kPowers = true;
+};
+
+template <Discretization D, class W, class Scan>
 void diagonal(const Recurrence& r) {
   using N = Number<W>;
   const std::int64_t state = r.rule->state, steps = r.tile->steps;
@@ -109,25 +127,25 @@ void diagonal(const Recurrence& r) {
       F y = fill(0.0);
       // Two chains of products, of the odd and of the even powers.
       W power{}, next{}, square{};
-      if constexpr (kPowers) {
-        power = formulas::scaled_decay<D, ScaledMath<kClamp>>(fill(-formulas::kLog2E), dt);
+      if constexpr (Scan::kPowers) {
+        power = formulas::scaled_decay<D, ScaledMath<Scan::kClamp>>(fill(-formulas::kLog2E), dt);
         next = square = power * power;
       }
       for (std::int64_t n = 0; n < state; ++n) {
         const std::int64_t at = n * N::kParts, panel = at * kPanel + o;
         W abar, gain;
-        if constexpr (kPowers) {
+        if constexpr (Scan::kPowers) {
           abar = power;
           power = next;
           next = abar * square;
         } else {
-          discretize<D, kClamp>(N::panel(r.a + panel), dt, &abar, &gain);
+          discretize<D, Scan::kClamp>(N::panel(r.a + panel), dt, &abar, &gain);
         }
-        const W b = kShared || r.b.shared ? N::shared(b_row + at) : N::panel(b_row + panel);
-        const W c = kShared || r.c.shared ? N::shared(c_row + at) : N::panel(c_row + panel);
+        const W b = Scan::kShared || r.b.shared ? N::shared(b_row + at) : N::panel(b_row + panel);
+        const W c = Scan::kShared || r.c.shared ? N::shared(c_row + at) : N::panel(c_row + panel);
         W input = b * dt_x;
         if constexpr (D != Discretization::zoh) input = gain * input;
-        if constexpr (kDecaysInput) input = abar * input;
+        if constexpr (Scan::kDecaysInput) input = abar * input;
         const W h = N::multiply_add(abar, N::panel(r.h + panel), input);
         N::put(h, r.h + panel);
         y = N::add_output(c, h, y);

@@ -162,6 +162,9 @@ void store_cluster(T* place, int rank, T value) {
 inline const float* launder(const float* pointer) {
   return pointer;
 }
+inline int launder(int value) {
+  return value;
+}
 inline void store_system(unsigned long long* to, unsigned long long value) {
   __atomic_store_n(to, value, __ATOMIC_RELEASE);
 }

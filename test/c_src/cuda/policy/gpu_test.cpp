@@ -1,12 +1,10 @@
-// The resident policy on a GPU: the recorded match, policies of unusual sizes against the reference, and the
-// bit-for-bit guarantees of core/policy/policy.hpp. Skipped, with a message, where there is no device.
-#include <cmath>
-#include <cstring>
-#include <map>
+// The resident policy on a GPU: policies of unusual sizes against the reference, and the bit-for-bit
+// guarantees of core/policy/policy.hpp. Skipped, with a message, where there is no device.
 #include <thread>
 
 #include "core/policy/reference.hpp"
 #include "cuda/cuda_test.hpp"
+#include "cuda/policy/gpu_calls.hpp"
 #include "cuda/policy/load_on_device.hpp"
 #include "support/catch.hpp"
 #include "support/melee.hpp"
@@ -16,49 +14,16 @@
 #include "support/random_sessions.hpp"
 #include "support/rollback_case.hpp"
 
-namespace exphil {
+namespace exphil::test {
 
 namespace {
 
-using core::Policy;
-using core::State;
-using test::relative_error;
-using Floats = std::vector<float>;
-
-Floats unset(std::int64_t count) {
-  return Floats(static_cast<std::size_t>(count), std::nanf(""));
-}
-
-bool same_bits(const Floats& p, const Floats& q) {
-  return p.size() == q.size() &&
-         (p.empty() || std::memcmp(p.data(), q.data(), p.size() * sizeof(float)) == 0);
-}
-
-Floats read(Policy& policy, const State& state) {
-  Floats all = unset(policy.config().state_floats());
-  policy.read_state(state, all.data());
-  return all;
-}
-
-Floats step(Policy& policy, State& state, const float* obs) {
-  Floats out = unset(policy.config().d_output);
-  State* pointer = &state;
-  policy.step(&pointer, 1, obs, out.data());
-  return out;
-}
-
-Floats prefill(Policy& policy, State& state, const float* frames, std::int64_t seq) {
-  Floats out = unset(seq * policy.config().d_output);
-  policy.prefill(state, frames, seq, out.data());
-  return out;
-}
-
 Floats observations(const core::PolicyConfig& config, std::int64_t frames, std::uint64_t seed = 3) {
-  return test::Random(seed).vector(static_cast<std::size_t>(frames * config.d_input), -1, 1);
+  return Random(seed).vector(static_cast<std::size_t>(frames * config.d_input), -1, 1);
 }
 
-std::vector<test::PolicySpec> awkward_policies() {
-  std::vector<test::PolicySpec> all(6);
+std::vector<PolicySpec> awkward_policies() {
+  std::vector<PolicySpec> all(6);
   all[1].d_input = 1, all[1].d_output = 1, all[1].d_model = 1, all[1].d_inner = 1, all[1].n_layer = 1;
   all[1].d_state = 1, all[1].d_conv = 1, all[1].dt_rank = 1;
   all[2].d_model = 64, all[2].d_inner = 128, all[2].d_state = 16, all[2].dt_rank = 4, all[2].d_conv = 2;
@@ -73,102 +38,33 @@ std::vector<test::PolicySpec> awkward_policies() {
 
 }  // namespace
 
-TEST_CASE("the recorded match on the GPU, frame by frame and in one pass", "[cuda][gpu][policy]") {
-  if (!test::have_device() || !test::have_melee()) return;
-  const auto policy = test::load_64_on_device(test::melee_policy());
-  const test::Match match = test::melee_match();
-  const auto state = policy->new_state();
-  Floats stepped;
-  double worst = 0;
-  for (std::int64_t i = 0; i < match.frames; ++i) {
-    const Floats out = step(*policy, *state, match.obs_at(i));
-    worst = std::max(worst, relative_error(out.data(), match.logits_at(i), out.size()));
-    stepped.insert(stepped.end(), out.begin(), out.end());
-  }
-  CHECK(worst <= 1e-5);
-  const Floats last = read(*policy, *state);
-  CHECK(relative_error(last, match.state()) <= 1e-5);
-
-  for (const std::int64_t cut : {std::int64_t{0}, std::int64_t{1}, std::int64_t{61}, std::int64_t{1999}}) {
-    const auto other = policy->new_state();
-    Floats parts = prefill(*policy, *other, match.obs_at(0), cut);
-    const Floats rest = prefill(*policy, *other, match.obs_at(cut), match.frames - cut);
-    parts.insert(parts.end(), rest.begin(), rest.end());
-    CHECK(same_bits(parts, stepped));
-    CHECK(same_bits(read(*policy, *other), last));
-  }
-}
-
-TEST_CASE("the recorded rollbacks on the GPU", "[cuda][gpu][policy]") {
-  if (!test::have_device() || !test::have_melee()) return;
-  const auto policy = test::load_on_device(test::melee_policy(), 16);  // grows
-  const test::Match trace = test::melee_rollback();
-  std::map<std::int32_t, std::unique_ptr<State>> before;
-  const auto state = policy->new_state();
-  double worst = 0;
-  for (std::int64_t i = 0; i < trace.frames; ++i) {
-    auto& kept = before[trace.frame[static_cast<std::size_t>(i)]];
-    if (kept) {
-      policy->copy_state(*state, *kept);
-    } else {
-      kept = policy->new_state();
-      policy->copy_state(*kept, *state);
-    }
-    const Floats out = step(*policy, *state, trace.obs_at(i));
-    worst = std::max(worst, relative_error(out.data(), trace.logits_at(i), out.size()));
-  }
-  CHECK(worst <= 1e-5);
-}
-
 TEST_CASE("rolling back in a session on the GPU", "[cuda][gpu][policy][rollback]") {
-  if (!test::have_device()) return;
-  if (test::have_melee())
-    test::check_recorded_rollbacks(test::load_64_on_device(test::melee_policy()), test::melee_rollback());
-  for (const test::PolicySpec& spec : awkward_policies()) {
-    test::check_long_resimulation(test::load_on_device(test::make_policy(spec), 4));  // the arena grows
+  if (!have_device()) return;
+  if (have_melee()) check_recorded_rollbacks(load_64_on_device(melee_policy()), melee_rollback());
+  for (const PolicySpec& spec : awkward_policies()) {
+    check_long_resimulation(load_on_device(make_policy(spec), 4));  // the arena grows
   }
 }
 
 TEST_CASE("random operations of sessions on the GPU on threads, and replays on one thread",
           "[cuda][gpu][policy][rollback][sessions]") {
-  if (!test::have_device()) return;
-  const std::vector<test::PolicySpec> specs = awkward_policies();
-  const auto operations = test::session_operations(24'000) / static_cast<std::int64_t>(specs.size());
-  for (const test::PolicySpec& spec : specs) {
+  if (!have_device()) return;
+  const std::vector<PolicySpec> specs = awkward_policies();
+  const auto operations = session_operations(24'000) / static_cast<std::int64_t>(specs.size());
+  for (const PolicySpec& spec : specs) {
     std::vector<std::shared_ptr<Policy>> policies;
-    for (auto& weights : test::in_every_precision(*test::make_policy(spec))) {
-      policies.push_back(test::load_on_device(weights, 400));
+    for (auto& weights : in_every_precision(*make_policy(spec))) {
+      policies.push_back(load_on_device(weights, 400));
     }
-    test::check_random_sessions(policies, operations, spec.seed);
+    check_random_sessions(policies, operations, spec.seed);
   }
-}
-
-TEST_CASE("windows of the match on the GPU, one by one and in one call", "[cuda][gpu][policy]") {
-  if (!test::have_device() || !test::have_melee()) return;
-  const auto policy = test::load_64_on_device(test::melee_policy());
-  const test::Match match = test::melee_match();
-  const test::Windows windows = test::melee_windows();
-  const auto count = static_cast<std::int64_t>(windows.end_index.size());
-  Floats inputs;
-  for (const std::int32_t end : windows.end_index) {
-    inputs.insert(inputs.end(), match.obs_at(end + 1 - windows.kLength), match.obs_at(end + 1));
-  }
-  Floats out = unset(count * match.d_output), alone = out;
-  policy->window(inputs.data(), count, windows.kLength, out.data());
-  for (std::int64_t i = 0; i < count; ++i) {
-    policy->window(inputs.data() + i * windows.kLength * match.d_input, 1, windows.kLength,
-                   alone.data() + i * match.d_output);
-    CHECK(relative_error(out.data() + i * match.d_output, windows.logits.data() + i * match.d_output,
-                         static_cast<std::size_t>(match.d_output)) <= 1e-5);
-  }
-  CHECK(same_bits(out, alone));
 }
 
 TEST_CASE("policies of unusual sizes on the GPU agree with the reference", "[cuda][gpu][policy]") {
-  if (!test::have_device()) return;
-  for (const test::PolicySpec& spec : awkward_policies()) {
-    const auto weights = test::make_policy(spec);
-    const auto policy = test::load_64_on_device(weights);
+  if (!have_device()) return;
+  for (const PolicySpec& spec : awkward_policies()) {
+    const auto weights = make_policy(spec);
+    const auto policy = load_64_on_device(weights);
     const core::PolicyConfig& config = policy->config();
     CAPTURE(spec.d_model, spec.d_inner, spec.d_state, spec.d_conv, spec.dt_rank);
     constexpr std::int64_t kFrames = 20;
@@ -204,6 +100,7 @@ void check_forms_on_device(const test::PolicySpec& spec) {
 
 }  // namespace
 
+// Apart, because a sanitizer takes minutes for each of them.
 TEST_CASE("every form of a small policy on the GPU", "[cuda][gpu][policy][forms]") {
   if (test::have_device()) check_forms_on_device({});
 }
@@ -217,27 +114,26 @@ TEST_CASE("every form of a larger policy on the GPU", "[cuda][gpu][policy][forms
 
 // The same answers from teams of every kind: their blocks exchange values in different ways.
 TEST_CASE("every form of a policy on the GPU in teams of other shapes", "[cuda][gpu][policy][forms]") {
-  if (!test::have_device()) return;
-  test::PolicySpec spec;
+  if (!have_device()) return;
+  PolicySpec spec;
   spec.d_model = 130, spec.d_inner = 300, spec.d_state = 17, spec.dt_rank = 5;
   for (const char* shape : {"team=1", "cluster=0", "staged=0", "fused_limit=0", "few_limit=0,team=4"}) {
-    const test::Environment variable("EXPHIL_NATIVE_POLICY", shape);
-    for (const test::PolicyForm& form : test::policy_forms(spec)) {
+    const Environment variable("EXPHIL_NATIVE_POLICY", shape);
+    for (const PolicyForm& form : policy_forms(spec)) {
       if (form.name != "edifice_of_one_size" && form.name != "exphil") continue;
       INFO(form.name << " with " << shape);
-      const auto policy = test::load_64_on_device(form.weights);
-      test::check_policy_form(*policy, *form.weights, 40, {2, 9, 40});
+      const auto policy = load_64_on_device(form.weights);
+      check_policy_form(*policy, *form.weights, 40, {2, 9, 40});
     }
   }
 }
 
 TEST_CASE("a batch on the GPU equals its agents alone, bit for bit", "[cuda][gpu][policy]") {
-  if (!test::have_device()) return;
-  std::vector<std::shared_ptr<const core::PolicyWeights>> policies = {
-      test::make_policy(awkward_policies()[3])};
-  if (test::have_melee()) policies.push_back(test::melee_policy());
+  if (!have_device()) return;
+  std::vector<std::shared_ptr<const core::PolicyWeights>> policies = {make_policy(awkward_policies()[3])};
+  if (have_melee()) policies.push_back(melee_policy());
   for (const auto& weights : policies) {
-    const auto policy = test::load_on_device(weights, 2100);
+    const auto policy = load_on_device(weights, 2100);
     const core::PolicyConfig& config = policy->config();
     for (const std::int64_t count : {2, 3, 7, 8, 9, 31, 64, 65, 256, 257, 1030, 2050}) {
       CAPTURE(count);
@@ -267,16 +163,16 @@ TEST_CASE("a batch on the GPU equals its agents alone, bit for bit", "[cuda][gpu
 }
 
 TEST_CASE("states on the GPU: zeros, copies and written values are read back", "[cuda][gpu][policy]") {
-  if (!test::have_device()) return;
-  for (const test::PolicySpec& spec : awkward_policies()) {
-    const auto policy = test::load_on_device(test::make_policy(spec), 1);
+  if (!have_device()) return;
+  for (const PolicySpec& spec : awkward_policies()) {
+    const auto policy = load_on_device(make_policy(spec), 1);
     const core::PolicyConfig& config = policy->config();
     std::vector<std::unique_ptr<State>> states;
     for (int i = 0; i < 40; ++i) states.push_back(policy->new_state());  // beyond max_sessions
     for (const auto& state : states) {
       for (const float value : read(*policy, *state)) REQUIRE(value == 0.0f);
     }
-    const Floats values = test::Random(9).vector(static_cast<std::size_t>(config.state_floats()), -1, 1);
+    const Floats values = Random(9).vector(static_cast<std::size_t>(config.state_floats()), -1, 1);
     policy->write_state(*states[3], values.data());
     CHECK(same_bits(read(*policy, *states[3]), values));
     policy->copy_state(*states[7], *states[3]);
@@ -288,8 +184,8 @@ TEST_CASE("states on the GPU: zeros, copies and written values are read back", "
 }
 
 TEST_CASE("threads step their own agents on one GPU policy concurrently", "[cuda][gpu][policy]") {
-  if (!test::have_device()) return;
-  const auto policy = test::load_64_on_device(test::make_policy(awkward_policies()[2]));
+  if (!have_device()) return;
+  const auto policy = load_64_on_device(make_policy(awkward_policies()[2]));
   const core::PolicyConfig& config = policy->config();
   constexpr std::int64_t kFrames = 200;
   constexpr int kThreads = 6;
@@ -313,4 +209,4 @@ TEST_CASE("threads step their own agents on one GPU policy concurrently", "[cuda
   for (const Floats& result : results) CHECK(same_bits(result, expected));
 }
 
-}  // namespace exphil
+}  // namespace exphil::test
