@@ -21,6 +21,7 @@ namespace exphil::core {
 struct OutputGroup {
   std::string name;
   std::int64_t first = 0, count = 0;
+  bool binary = false;  // separate events, not one choice among them
 };
 
 // A size or an option that the trunk tells about itself: nothing, a number or a name.
