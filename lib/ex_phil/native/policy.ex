@@ -48,8 +48,19 @@ defmodule ExPhil.Native.Policy do
 
   import ExPhil.Native.Policy.Call
 
-  alias ExPhil.Native.{Device, Error, NIF, Queue, Safetensors, Telemetry, Tensor}
-  alias ExPhil.Native.Policy.{Action, Automatic, Loading, Session, SessionOptions, Snapshot, States, Training}
+  alias ExPhil.Native.{Device, Error, NIF, Queue, Telemetry, Tensor}
+
+  alias ExPhil.Native.Policy.{
+    Action,
+    Automatic,
+    Loading,
+    Session,
+    SessionOptions,
+    Snapshot,
+    States,
+    Training,
+    Weights
+  }
 
   @enforce_keys [:ref, :info]
   defstruct [:ref, :info]
@@ -86,7 +97,7 @@ defmodule ExPhil.Native.Policy do
           required(:d_output) => pos_integer(),
           required(:n_layer) => pos_integer(),
           required(:window) => nil | pos_integer(),
-          required(:groups) => [{atom(), Range.t()}],
+          required(:groups) => [ExPhil.Native.Loss.group()],
           required(:precision) => :f32 | :bf16 | :f16 | :int8,
           required(:backend) => :cuda | :host,
           required(:choice) => choice(),
@@ -97,7 +108,7 @@ defmodule ExPhil.Native.Policy do
         }
 
   @doc """
-  Loads the checkpoint at `path` onto a backend.
+  Loads a checkpoint onto a backend: a file, or a map of its tensors by name, such as `weights/1` returns.
 
     * `:backend`, `:device` - where to; see `ExPhil.Native.Device`, and below for `:auto`, the default
     * `:precision` - of the weights: `:f32`, `:bf16`, `:f16` or `:int8` (see below)
@@ -105,6 +116,7 @@ defmodule ExPhil.Native.Policy do
     * `:norm_epsilon` - added to the mean square in the norms (the file's metadata `"norm_epsilon"`,
       else 1.0e-5)
     * `:check_finite` - refuse weights that are NaN or infinite (`true`)
+    * `:heads` - names of the outputs, of a map of tensors: see `init/2`. A file of `save/2` has its own
 
   Options that a file of Edifice may not contain; an option that contradicts the file is an error:
 
@@ -131,23 +143,48 @@ defmodule ExPhil.Native.Policy do
   `:f32`, and give an error of kind `:unsupported` otherwise. A weight that is too large for `:f16`, or not finite with
   `:int8`, is an error of kind `:limit_exceeded`.
   """
-  fallible load(path :: Path.t(), options :: keyword() \\ []) :: t()
+  fallible load(path_or_weights :: Path.t() | weights(), options :: keyword() \\ []) :: t()
 
-  def load(path, options \\ []) do
-    with :ok <- Safetensors.check_path(path),
+  def load(path_or_weights, options \\ []) do
+    with {:ok, {from, options}} <- Weights.source(path_or_weights, options),
          {:ok, {backend, device, options}} <- Loading.options(options) do
-      load = fn backend, device -> load(path, backend, device, options) end
+      load = fn backend, device -> load(from, backend, device, options) end
       if backend == :auto, do: Automatic.load(load, device), else: load.(backend, device)
     end
   end
 
-  defp load(path, backend, device, options) do
-    with {:ok, ref} <- Queue.run(&NIF.load_policy(backend, device, path, options, &1)),
+  defp load(from, backend, device, options) do
+    with {:ok, ref} <- Queue.run(&NIF.load_policy(backend, device, from, options, &1)),
          {:ok, info} <- NIF.policy_info(ref) do
       {:ok, %__MODULE__{ref: ref, info: Loading.info(info, :named)}}
     else
       {:error, reason} -> failed(reason)
     end
+  end
+
+  @doc """
+  A new policy of the trunk `:mamba1`, to train: fresh weights, resident on a backend.
+
+    * `:d_input`, `:d_model`, `:layers` - sizes, which must be given
+    * `:d_output` - the number of outputs, or instead `:heads`, their names in order: `[stick: 7, buttons: {4, :binary}]` is one
+      choice of seven and four separate events. `groups` of `info/1` has them then, and `ExPhil.Native.Loss` takes those
+    * `:seed` - an integer (0). The same sizes and seed give the same bits on every machine and backend
+    * `:backend`, `:device`, `:max_sessions`, `:norm_epsilon`, `:window` - as in `load/2`
+    * of `:mamba1`: `:d_state` (16), `:d_conv` (4), `:expand` (2), `:dt_rank` (`d_model` / 16, rounded up)
+
+  The weights begin as in state-spaces/mamba (`mamba_simple.py`, `mixer_seq_simple.py`): linear maps and the convolution uniform
+  by fan-in, as in PyTorch, `out_proj` divided by the square root of the number of layers; `A_log` = log(1..d_state); `D` = 1; the bias of
+  `dt_proj` such that softplus of it is log-uniform from 0.001 to 0.1; norms 1, other biases 0.
+
+      iex> alias ExPhil.Native.Policy
+      iex> {:ok, policy} = Policy.init(:mamba1, d_input: 5, heads: [x: 7, y: 7], d_model: 48, layers: 2, seed: 1, backend: :host)
+      iex> Map.take(Policy.info!(policy), [:d_output, :d_inner, :dt_rank, :groups])
+      %{d_output: 14, d_inner: 96, dt_rank: 3, groups: [x: 0..6, y: 7..13]}
+  """
+  fallible init(trunk :: atom(), options :: keyword()) :: t()
+
+  def init(trunk, options) do
+    with {:ok, {weights, options}} <- Weights.initial(trunk, options), do: load(weights, options)
   end
 
   @doc """
@@ -394,8 +431,7 @@ defmodule ExPhil.Native.Policy do
   defdelegate grad(policy, frames, d_outs, options \\ []), to: Training
 
   @doc """
-  Every weight by its name in the checkpoint, f32: `{:f32, shape, binary}`. `Safetensors.write/3` saves them, with
-  `ExPhil.Native.Checkpoint.metadata/1` for what the tensors do not say, as a checkpoint that `load/2` reads.
+  Every weight by its name in the checkpoint, f32: `{:f32, shape, binary}`. `load/2` takes such a map.
   """
   fallible weights(policy :: t()) :: weights()
   defdelegate weights(policy), to: Training
@@ -408,6 +444,18 @@ defmodule ExPhil.Native.Policy do
   """
   fallible update(policy :: t(), weights :: weights()) :: t()
   defdelegate update(policy, weights), to: Training
+
+  @doc """
+  Writes the policy as it is now, with the weights of the last `update/2`, as a safetensors file that `load/2` reads: it has the
+  same bits, and gives the same answers. The file's metadata have what the tensors do not say. A file at that path is replaced.
+  """
+  fallible save(policy :: t(), path :: Path.t()) :: :ok
+
+  def save(policy, path) do
+    with {:ok, weights} <- weights(policy),
+         {:ok, info} <- info(policy),
+         do: Weights.save(weights, info, path)
+  end
 
   defimpl Inspect do
     def inspect(%{info: info}, _options) do
