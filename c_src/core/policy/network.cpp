@@ -41,7 +41,7 @@ class Checker {
     owners_.assign(n_.states.size(), 0);
     written_ = {n_.all_of(n_.frame)};
     block(n_.input, false);
-    Span passed = hidden_written();
+    Span passed = hidden_begun();
     for (const Block& layer : n_.layers) {
       require(layer.size() == n_.layers.front().size(), "layers have different phases");
       for (std::size_t i = 0; i < layer.size(); ++i) {
@@ -65,6 +65,14 @@ class Checker {
     require(span.vector >= 0 && static_cast<std::size_t>(span.vector) < n_.vectors.size(), "no such vector");
     require(span.first >= 0 && span.size > 0 && span.first + span.size <= n_.size_of(span.vector),
             "a span is outside of its vector");
+  }
+
+  // What the input wrote of hidden, in parts or at once: its first values.
+  Span hidden_begun() const {
+    Span begun{n_.hidden, 0, 0};
+    while (begun.size < n_.size_of(n_.hidden) && is_written({n_.hidden, begun.size, 1})) ++begun.size;
+    require(begun.size > 0, "a block does not end with hidden");
+    return begun;
   }
 
   // What the last phase of the block wrote: it passes on hidden.
@@ -276,7 +284,12 @@ std::vector<bool> frame_only(const Network& network) {
 
 std::vector<Span> kept_of_frame(const Network& network) {
   const std::vector<bool> alone = frame_only(network);
-  std::vector<Span> kept = {writes(network.input.back())};
+  Span hidden{network.hidden, 0, 0};
+  for (const Phase& phase : network.input) {
+    const Span out = writes(phase);
+    if (out.vector == hidden.vector) hidden.size = std::max(hidden.size, out.first + out.size);
+  }
+  std::vector<Span> kept = {hidden};
   for (std::size_t i = 0; i < alone.size(); ++i) {
     if (!alone[i]) continue;
     const Span out = writes(network.layers.front()[i]);

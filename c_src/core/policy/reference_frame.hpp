@@ -2,9 +2,9 @@
 // its gradient share it. T is the type of the weights: float, or double for training in float64.
 #pragma once
 
-#include <type_traits>
 #include <vector>
 
+#include "core/policy/cells.hpp"
 #include "core/policy/reference.hpp"
 
 namespace exphil::core {
@@ -43,22 +43,6 @@ struct CellUnit {
   int rows;
   double x[formulas::kMaxGates] = {}, h[formulas::kMaxGates] = {}, states[2] = {};
 };
-
-// Calls use(std::integral_constant of the cell).
-template <class Use>
-auto with_cell(formulas::Cell cell, Use use) {
-  using formulas::Cell;
-  switch (cell) {
-    case Cell::gru:
-      return use(std::integral_constant<Cell, Cell::gru>());
-    case Cell::lstm:
-      return use(std::integral_constant<Cell, Cell::lstm>());
-    case Cell::min_gru:
-      return use(std::integral_constant<Cell, Cell::min_gru>());
-    default:
-      return use(std::integral_constant<Cell, Cell::min_lstm>());
-  }
-}
 
 // The block with index i of those of a PolicyFrame.
 const Block& block_of(const Network& network, std::size_t index);

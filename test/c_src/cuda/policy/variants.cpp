@@ -6,6 +6,7 @@
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/team.hpp"
 #include "cuda/policy/window.hpp"
+#include "support/gated_network.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -87,6 +88,13 @@ std::vector<KernelSpec> policy_kernel_variants() {
   };
   for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed, bytes}) {
     for (const KernelSpec& spec : row_kernels(d)) all.push_back(spec);
+  }
+  // Each cell with each kind of padding, and what ExPhil plays.
+  std::vector<test::GatedSpec> cells = test::gated_specs();
+  cells.push_back({formulas::Cell::gru, 287, 256, 81, 2, true});
+  for (const test::GatedSpec& cell : cells) {
+    for (const KernelSpec& spec : row_kernels(PolicyDims(test::gated_weights(cell)->config)))
+      all.push_back(spec);
   }
   for (const PolicyDims& d : {melee, odd, exphil, mean, normed, bytes}) {
     all.push_back(WindowShape{}.kernel(d));

@@ -4,10 +4,9 @@
 #include <string>
 
 #include "core/policy/reference.hpp"
-#include "core/trunk/load.hpp"
 #include "support/catch.hpp"
+#include "support/gated_policy.hpp"
 #include "support/numbers.hpp"
-#include "support/shared_data.hpp"
 
 namespace exphil {
 
@@ -15,27 +14,6 @@ namespace {
 
 using core::PolicyWeights;
 using Doubles = std::vector<double>;
-
-struct Recorded {
-  std::string folder;
-  std::int64_t seq;
-  std::string path(const char* file) const { return test::shared_path("exphil/trunks/" + folder + "/" + file); }
-  std::vector<float> io(const char* name) const { return test::read_f32(path("io.safetensors"), name); }
-};
-
-std::vector<Recorded> recorded() {
-  return {{"gru_e32_h32_w20", 20},       {"gru_fused_e32_h32_w20", 20}, {"gru_e287_h256_w60", 60},
-          {"lstm_e32_h32_w20", 20},      {"lstm_fused_e32_h32_w20", 20}, {"min_gru_e32_h32_w20", 20},
-          {"min_lstm_e32_h32_w20", 20}};
-}
-
-bool have_trunks() {
-  return test::have_shared("exphil/trunks/README.md");
-}
-
-std::shared_ptr<const PolicyWeights> load(const std::string& path) {
-  return core::load_weights(core::Checkpoint::open(path), {});
-}
 
 // The outputs of every frame of window `index`.
 Doubles outputs(const PolicyWeights& weights, const std::vector<float>& windows, std::int64_t index,
@@ -59,10 +37,10 @@ Doubles last_outputs(const PolicyWeights& weights, const std::vector<float>& win
 
 TEST_CASE("the oracle gives the recorded answers of GRU, LSTM, minGRU and minLSTM policies",
           "[policy_reference][gated][exphil]") {
-  if (!have_trunks()) return;
-  for (const Recorded& set : recorded()) {
-    INFO(set.folder);
-    const auto policy = load(set.path("policy.bin"));
+  if (!test::have_trunks()) return;
+  for (const test::RecordedTrunk& set : test::recorded_trunks()) {
+    INFO(set.name);
+    const auto policy = set.load();
     CHECK(policy->config.window == set.seq);
     CHECK(policy->config.groups.size() == 6);
     const std::vector<float> windows = set.io("windows");
@@ -72,16 +50,16 @@ TEST_CASE("the oracle gives the recorded answers of GRU, LSTM, minGRU and minLST
 
 TEST_CASE("the oracle gives the recorded hidden states of trunks without heads",
           "[policy_reference][gated][exphil]") {
-  if (!have_trunks()) return;
-  for (const Recorded& set : recorded()) {
-    if (set.folder == "gru_e287_h256_w60") continue;  // has the policy alone
-    INFO(set.folder);
+  if (!test::have_trunks()) return;
+  for (const test::RecordedTrunk& set : test::recorded_trunks()) {
+    if (set.name == "gru_e287_h256_w60") continue;  // has the policy alone
+    INFO(set.name);
     const std::vector<float> windows = set.io("windows");
     for (const char* file : {"trunk.nx"}) {
-      const auto trunk = load(set.path(file));
+      const auto trunk = set.load(file);
       CHECK(trunk->config.groups.empty());
       CHECK(test::relative_error(last_outputs(*trunk, windows, set.seq), set.io("trunk_batch1")) < 3e-6);
-      if (set.folder.compare(0, 3, "min") == 0) continue;
+      if (set.name.compare(0, 3, "min") == 0) continue;
       Doubles every = outputs(*trunk, windows, 0, set.seq);
       const Doubles second = outputs(*trunk, windows, 1, set.seq);
       every.insert(every.end(), second.begin(), second.end());
@@ -91,9 +69,9 @@ TEST_CASE("the oracle gives the recorded hidden states of trunks without heads",
 }
 
 TEST_CASE("states begin with what Axon draws from the stored keys, bit for bit", "[gated][exphil]") {
-  if (!have_trunks()) return;
-  for (const Recorded& set : recorded()) {
-    const auto policy = load(set.path("policy.bin"));
+  if (!test::have_trunks()) return;
+  for (const test::RecordedTrunk& set : test::recorded_trunks()) {
+    const auto policy = set.load();
     const core::Network& network = policy->network();
     std::vector<float> h0, c0;
     for (const core::StatePart& part : network.states) {
@@ -101,10 +79,10 @@ TEST_CASE("states begin with what Axon draws from the stored keys, bit for bit",
       h0.insert(h0.end(), part.initial.begin(), units);
       c0.insert(c0.end(), units, part.initial.end());
     }
-    INFO(set.folder);
-    const bool drawn = set.folder.find("fused") == std::string::npos && set.folder.compare(0, 3, "min") != 0;
+    INFO(set.name);
+    const bool drawn = set.name.find("fused") == std::string::npos && set.name.compare(0, 3, "min") != 0;
     CHECK(h0 == (drawn ? set.io("h0_batch1") : std::vector<float>()));
-    CHECK(c0 == (drawn && set.folder.compare(0, 4, "lstm") == 0 ? set.io("c0_batch1") : std::vector<float>()));
+    CHECK(c0 == (drawn && set.name.compare(0, 4, "lstm") == 0 ? set.io("c0_batch1") : std::vector<float>()));
     CHECK(policy->config.constants.empty() != drawn);
   }
 }
