@@ -3,7 +3,16 @@ defmodule ExPhil.Native.ExamplesTest do
   use ExUnit.Case
   import ExUnit.CaptureIO
 
-  defp run(name), do: capture_io(fn -> Code.eval_file(Path.join([File.cwd!(), "examples", name])) end)
+  defp run(name, argv \\ []) do
+    given = System.argv()
+
+    try do
+      System.argv(argv)
+      capture_io(fn -> Code.eval_file(Path.join([File.cwd!(), "examples", name])) end)
+    after
+      System.argv(given)
+    end
+  end
 
   test "scan.exs: scan and step agree" do
     assert [_, difference] = Regex.run(~r/scan and step agree to (\S+)/, run("scan.exs"))
@@ -29,8 +38,35 @@ defmodule ExPhil.Native.ExamplesTest do
     assert output =~ ~r/game: 120 frames, \d+ actions/
   end
 
+  @tag :tmp_dir
+  @tag timeout: 600_000
+  test "chaser.exs: a short training runs, learns, and gives a policy that plays from its file", %{
+    tmp_dir: folder
+  } do
+    short = ~w(--rounds 1 --steps 160 --episodes 48 --batch 8 --no-live --seed 1 --out) ++ [folder]
+    output = run("chaser.exs", short)
+    assert output =~ "saved and loaded again: the same bits: true"
+
+    # With a memory, then without. It takes a thousand steps until a policy wins the game, but not until its loss shows
+    # that it remembers.
+    losses =
+      for [_ | losses] <- Regex.scan(~r/first step (\S+), mean of the last 20 (\S+)/, output),
+          do: Enum.map(losses, &String.to_float/1)
+
+    assert [[first, last], [first_without, last_without]] = losses
+    assert last < 0.8 * first and last_without < first_without
+    assert last < last_without - 0.2
+
+    policy = ExPhil.Native.Policy.load!(Path.join(folder, "policy.safetensors"), backend: :host)
+    assert ExPhil.Native.Policy.info!(policy).groups == [x: 0..6, y: 7..13]
+    lines = fn file -> folder |> Path.join(file) |> File.read!() |> String.split("\n", trim: true) end
+    assert ["policy,step,on_target" | [_, _, _, _]] = lines.("score.csv")
+    assert length(lines.("loss.csv")) == 161
+  end
+
   test "every example has a test here" do
     assert Enum.sort(Path.wildcard("examples/*.exs") |> Enum.map(&Path.basename/1)) == [
+             "chaser.exs",
              "imitate.exs",
              "real_time_loop.exs",
              "rollback.exs",

@@ -1,5 +1,5 @@
 defmodule ExPhil.Native.ReadmeTest do
-  # Every Elixir block of README.md, docs/reference.md and docs/xla.md runs unchanged, in an empty folder, in order: a block may
+  # Every Elixir block of README.md, docs/reference.md, docs/training.md and docs/xla.md runs unchanged, in an empty folder, in order: a block may
   # use the variables of earlier blocks. Not async: the current folder is shared by the entire VM.
   use ExUnit.Case
   alias ExPhil.Native.TestSupport.Quotes
@@ -61,6 +61,15 @@ defmodule ExPhil.Native.ReadmeTest do
     assert {:f32, {1, 8, 4}, _} = bindings[:y]
     assert bindings[:causal] == cumsum([1, 3, 6, 4, 9, 15])
     assert bindings[:anti_causal] == cumsum([6, 5, 3, 15, 11, 6])
+  end
+
+  test "the page about training", %{tmp_dir: folder} do
+    bindings = "docs/training.md" |> blocks() |> run(folder)
+    assert %{stick: stick, jump: jump} = bindings[:correct]
+    assert stick > 0.95 and jump > 0.95
+    assert {bindings[:stick], bindings[:jump]} == {1, 1}
+    assert {:s32, {2}, _} = bindings[:drawn]
+    assert Enum.sort(File.ls!(folder)) == ["loss.csv", "policy.safetensors", "run.safetensors"]
   end
 
   @tag :axon

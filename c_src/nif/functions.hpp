@@ -69,8 +69,10 @@ Term xla_registered(Call& call, std::string path, std::string target, std::strin
 struct LoadRequest;     // policy_options.hpp
 struct SessionRequest;  // these too: maps of options
 struct SampleRequest;
-Term load_policy(Call& call, BackendChoice backend, std::int64_t device, std::string path,
-                 LoadRequest options);
+// from: a path, or {NamedTensors, [{key, text}]}, the weights and what a file would have as metadata
+Term load_policy(Call& call, BackendChoice backend, std::int64_t device, Term from, LoadRequest options);
+// sizes: %{name => integer}. [{name, tensor}], which load_policy takes
+Term initial_weights(Call& call, Atom trunk, Map sizes, Unsigned seed);
 // tensors: every weight by the name of the checkpoint; the policy's sessions end.
 using NamedTensors = std::vector<std::tuple<std::string, core::TensorView>>;
 Term update_policy(Call& call, PolicyHandle& policy, NamedTensors tensors);
@@ -89,10 +91,17 @@ Term policy_forward(Call& call, PolicyHandle& policy, core::TensorView frames,
 Term policy_grad(Call& call, PolicyHandle& policy, core::TensorView frames, core::TensorView d_outs,
                  std::optional<StateTensors> state, bool by_frames);
 // loss.cpp
-// groups: [{name, first, count, binary}]. {[{name, loss, correct}], d_outs}
+// groups: [{name, first, count, binary}]; mask: s32, 0 for rows that do not count, or nil.
+// {[{name, loss, correct}], d_outs}
 using LossGroups = std::vector<std::tuple<std::string, std::int64_t, std::int64_t, bool>>;
-Term cross_entropy(Call& call, core::TensorView outs, LossGroups groups, core::TensorView targets);
-Term mean_squared_error(Call& call, core::TensorView outs, core::TensorView targets);  // {loss, d_outs}
+Term cross_entropy(Call& call, core::TensorView outs, LossGroups groups, core::TensorView targets,
+                   std::optional<core::TensorView> mask);
+// {loss, d_outs}
+Term mean_squared_error(Call& call, core::TensorView outs, core::TensorView targets,
+                        std::optional<core::TensorView> mask);
+// draws: {temperature, seed, frame}, or nil for the likeliest. s32, in the form of cross_entropy's targets.
+using DrawsTuple = std::tuple<double, Unsigned, Unsigned>;
+Term choose(Call& call, core::TensorView outs, LossGroups groups, std::optional<DrawsTuple> draws);
 // optimiser.cpp
 // tensors: [{name, weight, gradient, m, v, decays}]; options: {learning_rate, beta1, beta2, epsilon,
 // weight_decay, clip_norm or nil, step}. {[{name, weight, m, v}], norm of all gradients}

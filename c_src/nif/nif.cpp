@@ -15,7 +15,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 22;
+constexpr std::int64_t kInterface = 24;
 
 // Returned by load_nif/2 in {:error, {:load, _}}; ExPhil.Native.NIF turns them into messages.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
@@ -69,6 +69,7 @@ constexpr const char* kAssociativeGrad[] = {":backend",   ":device", "op", "dy",
 constexpr const char* kLinearRecurrenceGrad[] = {":backend",   ":device", "op", "dy",
                                                  "dy_reverse", "a",       "b",  "options"};
 constexpr const char* kLoadPolicy[] = {":backend", ":device", "path", "options"};
+constexpr const char* kInitialWeights[] = {"trunk", "options", ":seed"};
 constexpr const char* kLoadLayer[] = {":backend", ":device", "path", ":check_finite"};
 constexpr const char* kLayer[] = {"layer"};
 constexpr const char* kLayerForward[] = {"layer", "x", "bidirectional"};
@@ -77,8 +78,9 @@ constexpr const char* kPolicy[] = {"policy"};
 constexpr const char* kUpdate[] = {"policy", "weights"};
 constexpr const char* kPolicyForward[] = {"policy", "frames", ":initial_state"};
 constexpr const char* kPolicyGrad[] = {"policy", "frames", "d_outs", ":initial_state", ":d_frames"};
-constexpr const char* kCrossEntropy[] = {"outs", "groups", "targets"};
-constexpr const char* kMeanSquaredError[] = {"outs", "targets"};
+constexpr const char* kCrossEntropy[] = {"outs", "groups", "targets", ":mask"};
+constexpr const char* kMeanSquaredError[] = {"outs", "targets", ":mask"};
+constexpr const char* kChoose[] = {"outs", "groups", "options"};
 constexpr const char* kAdamW[] = {"weights", "options"};
 constexpr const char* kWindow[] = {"policy", "windows"};
 constexpr const char* kNewSession[] = {"policy", "options"};
@@ -118,6 +120,7 @@ ErlNifFunc functions[] = {
     {"layer_forward", 4, Nif<layer_forward, kLayerForward>::queued<layer_forward_work>, 0},
     {"layer_grad", 6, Nif<layer_grad, kLayerGrad>::queued<layer_grad_work>, 0},
     {"load_policy", 5, Nif<load_policy, kLoadPolicy>::queued<file_work>, 0},
+    {"initial_weights", 4, Nif<initial_weights, kInitialWeights>::queued<file_work>, 0},
     {"policy_info", 1, Nif<policy_info, kPolicy>::scheduled, 0},
     {"window", 3, Nif<window, kWindow>::queued<window_work>, 0},
     {"new_session", 2, Nif<new_session, kNewSession>::scheduled, 0},
@@ -139,8 +142,9 @@ ErlNifFunc functions[] = {
     {"update_policy", 3, Nif<update_policy, kUpdate>::queued<file_work>, 0},
     {"policy_forward", 4, Nif<policy_forward, kPolicyForward>::queued<training_work>, 0},
     {"policy_grad", 6, Nif<policy_grad, kPolicyGrad>::queued<training_work>, 0},
-    {"cross_entropy", 3, Nif<cross_entropy, kCrossEntropy>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
-    {"mean_squared_error", 2, Nif<mean_squared_error, kMeanSquaredError>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
+    {"cross_entropy", 4, Nif<cross_entropy, kCrossEntropy>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
+    {"mean_squared_error", 3, Nif<mean_squared_error, kMeanSquaredError>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
+    {"choose", 3, Nif<choose, kChoose>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"adamw", 2, Nif<adamw, kAdamW>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"tool", 2, tool, 0},
     {"xla_status", 1, Nif<xla_status, kPath>::run, 0},

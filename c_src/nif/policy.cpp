@@ -1,7 +1,11 @@
 // Policies: loading onto a backend, their description, and the stateless window.
+#include <cstring>
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/trunk/initial.hpp"
 #include "core/trunk/load.hpp"
 #include "nif/frames.hpp"
 #include "nif/functions.hpp"
@@ -14,13 +18,21 @@ using core::fail;
 
 namespace {
 
-// [%{name, first, count}] in the order of the outputs.
+// An atom that the VM has already, or else a binary: a file must not make atoms, which are never freed.
+Term encode_name(Call& call, const std::string& name) {
+  Term atom = 0;
+  return enif_make_existing_atom(call.env(), name.c_str(), &atom, ERL_NIF_LATIN1) != 0 ? atom
+                                                                                       : encode(call, name);
+}
+
+// [%{name, first, count, binary}] in the order of the outputs.
 Term encode_groups(Call& call, const core::PolicyConfig& config) {
   std::vector<Term> groups;
   for (const core::OutputGroup& group : config.groups) {
-    groups.push_back(encode(call, Map{{{"name"}, encode_atom(call, group.name.c_str())},
+    groups.push_back(encode(call, Map{{{"name"}, encode_name(call, group.name)},
                                       {{"first"}, encode_integer(call, group.first)},
-                                      {{"count"}, encode_integer(call, group.count)}}));
+                                      {{"count"}, encode_integer(call, group.count)},
+                                      {{"binary"}, encode_bool(call, group.binary)}}));
   }
   return encode_list(call, groups);
 }
@@ -36,6 +48,26 @@ Term encode_facts(Call& call, const core::PolicyConfig& config) {
     facts.emplace_back(Atom{name}, value);
   }
   return encode(call, facts);
+}
+
+core::TensorMap tensors_of(const NamedTensors& given) {
+  core::TensorMap tensors;
+  for (const auto& [name, view] : given) tensors[name] = view;
+  return tensors;
+}
+
+// from: a path, or {[{name, tensor}], [{key, text}]}
+std::shared_ptr<const core::PolicyWeights> weights_from(Call& call, Term from,
+                                                        const core::PolicyLoadOptions& options) {
+  if (!enif_is_tuple(call.env(), from)) {
+    const auto path = Decoder<std::string>::decode(call, from, "path");
+    return core::load_weights(core::Checkpoint::open(path), options);
+  }
+  using Metadata = std::vector<std::tuple<std::string, std::string>>;
+  const auto [given, texts] = Decoder<std::tuple<NamedTensors, Metadata>>::decode(call, from, "weights");
+  std::map<std::string, std::string> metadata;
+  for (const auto& [key, text] : texts) metadata[key] = text;
+  return core::load_weights(tensors_of(given), std::move(metadata), options);
 }
 
 std::shared_ptr<LoadedPolicy> load_weights_onto(core::Backend& backend,
@@ -63,21 +95,34 @@ const core::PolicyWeights& LoadedPolicy::trainable() const {
   return *weights;
 }
 
-Term load_policy(Call& call, BackendChoice choice, std::int64_t device, std::string path,
-                 LoadRequest request) {
+Term load_policy(Call& call, BackendChoice choice, std::int64_t device, Term from, LoadRequest request) {
   core::PolicyOptions options;
   options.max_sessions = request.max_sessions;
   options.device = static_cast<int>(device);
-  const auto weights = core::load_weights(core::Checkpoint::open(path), request.options);
+  const auto weights = weights_from(call, from, request.options);
   core::Backend& backend = open_backend(choice, device);
   return encode_handle(call, PolicyHandle(load_weights_onto(backend, weights, options)));
 }
 
+Term initial_weights(Call& call, Atom trunk, Map given, Unsigned seed) {
+  core::NamedSizes sizes;
+  for (const auto& [name, size] : given) {
+    sizes.emplace_back(name.name, Decoder<std::int64_t>::decode(call, size, (":" + name.name).c_str()));
+  }
+  std::vector<Term> terms;
+  for (const core::InitialTensor& tensor : core::initial_weights(trunk.name, sizes, seed.value)) {
+    const std::size_t bytes = tensor.values.size() * sizeof(float);
+    NewBinary binary(bytes);
+    std::memcpy(binary.data(), tensor.values.data(), bytes);
+    terms.push_back(enif_make_tuple2(call.env(), encode(call, tensor.name),
+                                     encode_tensor(call, core::Dtype::f32, tensor.shape, binary.term(call))));
+  }
+  return encode_list(call, terms);
+}
+
 Term update_policy(Call& call, PolicyHandle& handle, NamedTensors given) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
-  core::TensorMap tensors;
-  for (const auto& [name, view] : given) tensors[name] = view;
-  const auto weights = core::replace_weights(loaded->trainable(), tensors);
+  const auto weights = core::replace_weights(loaded->trainable(), tensors_of(given));
   handle.replace(load_weights_onto(*loaded->backend, weights, loaded->options));
   return encode_atom(call, "ok");
 }

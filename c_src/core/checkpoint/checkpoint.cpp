@@ -193,12 +193,22 @@ Checkpoint Checkpoint::open(const std::string& path) {
   }
 }
 
+Checkpoint Checkpoint::of(TensorMap tensors, std::map<std::string, std::string> metadata) {
+  auto contents = std::make_unique<Contents>();
+  contents->tensors = std::move(tensors);
+  contents->metadata = std::move(metadata);
+  return Checkpoint(std::move(contents));
+}
+
 Checkpoint::Checkpoint(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
 
 const std::string& Checkpoint::path() const {
   return contents_->path;
+}
+std::string Checkpoint::name() const {
+  return contents_->path.empty() ? "the weights" : quote_path(contents_->path);
 }
 Checkpoint::Format Checkpoint::format() const {
   return contents_->format;

@@ -33,10 +33,13 @@ class Checkpoint {
   // Opens the file once and reads each byte of it once. Throws file_error where the file cannot be read,
   // invalid_checkpoint where it is malformed.
   static Checkpoint open(const std::string& path);
+  // Of tensors that the caller keeps, as a safetensors file would have them.
+  static Checkpoint of(TensorMap tensors, std::map<std::string, std::string> metadata);
   Checkpoint(Checkpoint&&) noexcept;
   ~Checkpoint();
 
-  const std::string& path() const;
+  const std::string& path() const;  // empty where it is no file
+  std::string name() const;         // for messages: the quoted path, or "the weights"
   Format format() const;
   const TensorMap& tensors() const;  // "layer.name" in the formats of Edifice and ExPhil
   const std::map<std::string, std::string>& metadata() const;  // __metadata__ of safetensors

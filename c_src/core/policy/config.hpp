@@ -21,6 +21,7 @@ namespace exphil::core {
 struct OutputGroup {
   std::string name;
   std::int64_t first = 0, count = 0;
+  bool binary = false;  // separate events, not one choice among them
 };
 
 // The bytes of a tensor that is not trained.

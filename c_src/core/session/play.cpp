@@ -4,25 +4,13 @@
 #include <cmath>
 
 #include "core/error.hpp"
+#include "core/philox.hpp"
 
 namespace exphil::core {
 
 namespace {
 
 constexpr const char* kHeads[] = {"buttons", "main_x", "main_y", "c_x", "c_y", "shoulder"};
-
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): four words from a
-// counter and a key.
-std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> c, std::uint64_t key) {
-  auto k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = std::uint64_t{0xD2511F53} * c[0], p1 = std::uint64_t{0xCD9E8D57} * c[2];
-    c = {static_cast<std::uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<std::uint32_t>(p1),
-         static_cast<std::uint32_t>(p0 >> 32) ^ c[3] ^ k1, static_cast<std::uint32_t>(p0)};
-    k0 += 0x9E3779B9, k1 += 0xBB67AE85;
-  }
-  return c;
-}
 
 double sigmoid(double v) {
   return 1.0 / (1.0 + std::exp(-v));
@@ -100,7 +88,7 @@ void draw(std::uint64_t seed, std::uint64_t frame, std::int64_t count, float* un
   for (std::int64_t i = 0; i < count; i += 4) {
     const auto words = philox({static_cast<std::uint32_t>(i / 4), 0, low, high}, seed);
     for (std::int64_t k = i; k < std::min(i + 4, count); ++k) {
-      uniforms[k] = static_cast<float>(words[static_cast<std::size_t>(k - i)] >> 8) * 0x1p-24f;
+      uniforms[k] = uniform_of(words[static_cast<std::size_t>(k - i)]);
     }
   }
 }

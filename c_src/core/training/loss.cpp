@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.hpp"
+#include "core/philox.hpp"
 
 namespace exphil::core {
 
@@ -59,18 +60,53 @@ Answer binary(T logit, std::int32_t target, double scale, T* d_logit) {
   return {std::max(z, 0.0) + std::log1p(small) - target * z, (z > 0) == (target == 1)};
 }
 
+std::int64_t columns_of(const std::vector<LossGroup>& groups) {
+  std::int64_t columns = 0;
+  for (const LossGroup& group : groups) columns += group.columns();
+  return columns;
+}
+
+std::int64_t rows_that_count(std::int64_t rows, const std::int32_t* mask) {
+  return mask == nullptr ? rows : rows - std::count(mask, mask + rows, 0);
+}
+
+// The choice at which the sum of the shares passes `uniform`. A temperature near 0 leaves the largest
+// outputs.
+template <class T>
+std::int32_t drawn(const T* logits, std::int64_t count, double temperature, double uniform) {
+  const double most = *std::max_element(logits, logits + count);
+  const double by = std::max(temperature, 1e-250);
+  const auto share = [&](std::int64_t i) { return std::exp((double{logits[i]} - most) / by); };
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) sum += share(i);
+  double left = uniform * sum;
+  std::int32_t last = 0;  // the last with a share, where rounding leaves a rest
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double part = share(i);
+    if (part > 0) last = static_cast<std::int32_t>(i);
+    if (part > 0 && left < part) break;
+    left -= part;
+  }
+  return last;
+}
+
 }  // namespace
 
 template <class T>
 std::vector<GroupLoss> cross_entropy(const T* outs, std::int64_t rows, std::int64_t d_output,
                                      const std::vector<LossGroup>& groups, const std::int32_t* targets,
-                                     T* d_outs) {
+                                     const std::int32_t* mask, T* d_outs) {
   check_groups(groups, d_output);
   std::fill(d_outs, d_outs + rows * d_output, T{0});
   std::vector<GroupLoss> losses(groups.size());
   std::vector<std::int64_t> counted(groups.size());
-  const double scale = rows > 0 ? 1.0 / static_cast<double>(rows) : 0.0;
+  const std::int64_t counting = rows_that_count(rows, mask), columns = columns_of(groups);
+  const double scale = counting > 0 ? 1.0 / static_cast<double>(counting) : 0.0;
   for (std::int64_t row = 0; row < rows; ++row, outs += d_output, d_outs += d_output) {
+    if (mask != nullptr && mask[row] == 0) {
+      targets += columns;
+      continue;
+    }
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const LossGroup& group = groups[g];
       for (std::int64_t k = 0; k < group.columns(); ++k) {
@@ -92,22 +128,62 @@ std::vector<GroupLoss> cross_entropy(const T* outs, std::int64_t rows, std::int6
   return losses;
 }
 template std::vector<GroupLoss> cross_entropy(const float*, std::int64_t, std::int64_t,
-                                              const std::vector<LossGroup>&, const std::int32_t*, float*);
+                                              const std::vector<LossGroup>&, const std::int32_t*,
+                                              const std::int32_t*, float*);
 template std::vector<GroupLoss> cross_entropy(const double*, std::int64_t, std::int64_t,
-                                              const std::vector<LossGroup>&, const std::int32_t*, double*);
+                                              const std::vector<LossGroup>&, const std::int32_t*,
+                                              const std::int32_t*, double*);
 
 template <class T>
-double mean_squared_error(const T* outs, const T* targets, std::int64_t count, T* d_outs) {
-  const double scale = count > 0 ? 1.0 / static_cast<double>(count) : 0.0;
+double mean_squared_error(const T* outs, const T* targets, std::int64_t rows, std::int64_t width,
+                          const std::int32_t* mask, T* d_outs) {
+  const std::int64_t counting = rows_that_count(rows, mask) * width;
+  const double scale = counting > 0 ? 1.0 / static_cast<double>(counting) : 0.0;
+  std::fill(d_outs, d_outs + rows * width, T{0});
   double sum = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const double difference = double{outs[i]} - double{targets[i]};
-    sum += difference * difference;
-    d_outs[i] = static_cast<T>(2 * difference * scale);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    if (mask != nullptr && mask[row] == 0) continue;
+    for (std::int64_t i = row * width; i < (row + 1) * width; ++i) {
+      const double difference = double{outs[i]} - double{targets[i]};
+      sum += difference * difference;
+      d_outs[i] = static_cast<T>(2 * difference * scale);
+    }
   }
   return sum * scale;
 }
-template double mean_squared_error(const float*, const float*, std::int64_t, float*);
-template double mean_squared_error(const double*, const double*, std::int64_t, double*);
+template double mean_squared_error(const float*, const float*, std::int64_t, std::int64_t,
+                                   const std::int32_t*, float*);
+template double mean_squared_error(const double*, const double*, std::int64_t, std::int64_t,
+                                   const std::int32_t*, double*);
+
+template <class T>
+void choose(const T* outs, std::int64_t rows, std::int64_t d_output, const std::vector<LossGroup>& groups,
+            const Draws* draws, std::int32_t* choices) {
+  check_groups(groups, d_output);
+  const std::int64_t columns = columns_of(groups);
+  for (std::int64_t row = 0; row < rows; ++row, outs += d_output) {
+    if (!std::all_of(outs, outs + d_output, [](T value) { return std::isfinite(value); })) {
+      fail(ErrorKind::invalid_argument, "outs", "outs must be finite; row ", row, " is not");
+    }
+    std::int64_t column = row * columns;
+    for (const LossGroup& group : groups) {
+      for (std::int64_t k = 0; k < group.columns(); ++k, ++column) {
+        const T* const at = outs + group.first + k;
+        const double uniform =
+            draws ? uniform_at(draws->seed, draws->frame, static_cast<std::uint64_t>(column)) : 0;
+        if (group.binary) {
+          *choices++ = draws ? uniform < 1 / (1 + std::exp(-double{*at})) : *at > 0;
+        } else {
+          *choices++ = draws ? drawn(at, group.count, draws->temperature, uniform)
+                             : static_cast<std::int32_t>(std::max_element(at, at + group.count) - at);
+        }
+      }
+    }
+  }
+}
+template void choose(const float*, std::int64_t, std::int64_t, const std::vector<LossGroup>&, const Draws*,
+                     std::int32_t*);
+template void choose(const double*, std::int64_t, std::int64_t, const std::vector<LossGroup>&, const Draws*,
+                     std::int32_t*);
 
 }  // namespace exphil::core

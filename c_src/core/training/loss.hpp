@@ -27,13 +27,28 @@ struct GroupLoss {
 // is left out: it counts for neither value nor gradient. d_outs is zero for outputs of no group. Throws
 // invalid_argument for a group that is not within the outputs or overlaps another ("groups") and for a target
 // out of range ("targets").
+// mask: {rows}, or null. A row with 0 counts for nothing: not for the mean either.
 template <class T>
 std::vector<GroupLoss> cross_entropy(const T* outs, std::int64_t rows, std::int64_t d_output,
                                      const std::vector<LossGroup>& groups, const std::int32_t* targets,
-                                     T* d_outs);
+                                     const std::int32_t* mask, T* d_outs);
 
-// The mean over all elements of (outs - targets)^2.
+// The mean of (outs - targets)^2 over all elements of the rows that count. outs, targets, d_outs: {rows,
+// width}.
 template <class T>
-double mean_squared_error(const T* outs, const T* targets, std::int64_t count, T* d_outs);
+double mean_squared_error(const T* outs, const T* targets, std::int64_t rows, std::int64_t width,
+                          const std::int32_t* mask, T* d_outs);
+
+// How choose() draws. Numbers depend on the seed, the frame, the row and the column.
+struct Draws {
+  double temperature = 1;  // of choices; separate events do not use it. Above 0
+  std::uint64_t seed = 0, frame = 0;
+};
+// The choice of every group in the form of targets, {rows, columns of all groups}: the likeliest (the first
+// of equals; an event happens above 0), or drawn. Throws invalid_argument as cross_entropy() does, and for
+// outputs that are not finite ("outs").
+template <class T>
+void choose(const T* outs, std::int64_t rows, std::int64_t d_output, const std::vector<LossGroup>& groups,
+            const Draws* draws, std::int32_t* choices);
 
 }  // namespace exphil::core

@@ -130,7 +130,7 @@ std::string EdificeFile::architecture() const {
 }
 
 void EdificeFile::refuse(const std::string& architecture, const std::vector<std::string>& read) const {
-  const std::string path = quote_path(file_.path()), names = listed(read);
+  const std::string path = file_.name(), names = listed(read);
   if (has_build()) {
     bad_checkpoint(path, " has the ", is_policy() ? "backbone " : "architecture ", quote(architecture),
                    ", which is not read; read are ", names,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/policy/rounding.hpp"
@@ -9,16 +10,21 @@
 #include "core/trunk/gated/gated.hpp"
 #include "core/trunk/loading.hpp"
 #include "core/trunk/mamba1/mamba1.hpp"
+#include "core/trunk/output_groups.hpp"
 
 namespace exphil::core {
 
-namespace {
-
 // A trunk is a line here and its folder.
 const std::vector<Trunk>& trunks() {
-  static const std::vector<Trunk> all = {mamba1::trunk(), gated::trunk()};
+  static const std::vector<Trunk> all = [] {
+    std::vector<Trunk> made = {mamba1::trunk()};
+    for (const Trunk& trunk : gated::trunks()) made.push_back(trunk);
+    return made;
+  }();
   return all;
 }
+
+namespace {
 
 const Trunk& trunk_with_edifices_names(const Checkpoint& file) {
   const EdificeFile edifice(file);
@@ -50,8 +56,20 @@ std::shared_ptr<const PolicyWeights> replace_weights(const PolicyWeights& policy
   return weights;
 }
 
+std::shared_ptr<const PolicyWeights> load_weights(const TensorMap& tensors,
+                                                  std::map<std::string, std::string> metadata,
+                                                  const PolicyLoadOptions& options) {
+  try {
+    return load_weights(Checkpoint::of(tensors, std::move(metadata)), options);
+  } catch (const Error& error) {
+    if (error.argument() != "path") throw;
+    fail(error.kind(), "weights", error.what());
+  }
+}
+
 std::shared_ptr<const PolicyWeights> load_weights(const Checkpoint& file, const PolicyLoadOptions& options) {
-  const PolicyWeights weights = trunk_of(file).load(file, options);
+  PolicyWeights weights = trunk_of(file).load(file, options);
+  name_outputs(file.metadata(), &weights.config);
   return std::make_shared<const PolicyWeights>(rounded_weights(weights, options.precision));
 }
 

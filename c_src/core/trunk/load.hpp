@@ -2,6 +2,7 @@
 // any thread.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,12 +43,20 @@ struct PolicyLoadOptions {
 // build options, from safetensors metadata that mix exphil.convert wrote, or from the option; the names alone
 // do not determine it. Where they show an architecture that is not read, the error says which.
 //
+// A safetensors file's metadata may name the outputs of its head: see output_groups.hpp.
+//
 // Infers every dimension from the shapes, cross-checks it, and compares it with the build options. F32, F16
 // and BF16 tensors are accepted and widened to f32. Throws invalid_checkpoint naming the tensor that is
 // missing, unexpected, misshapen, of a wrong dtype or not finite, or the build option that disagrees;
 // limit_exceeded naming the tensor that is too large, or the matrix that the precision cannot hold;
 // invalid_argument where an option contradicts the file, or is not one of the trunk's.
 std::shared_ptr<const PolicyWeights> load_weights(const Checkpoint& file, const PolicyLoadOptions& options);
+
+// The same from a caller's tensors, and what a safetensors file would have as metadata. Errors have the
+// argument "weights".
+std::shared_ptr<const PolicyWeights> load_weights(const TensorMap& tensors,
+                                                  std::map<std::string, std::string> metadata,
+                                                  const PolicyLoadOptions& options);
 
 // Other numbers for the same policy: a tensor for each of its parameters, by name. The fingerprint is the one
 // that a file of these tensors would have. Errors are those of load_weights, with the argument "weights".

@@ -6,18 +6,23 @@
 
 #include "core/checkpoint/reader.hpp"
 #include "core/error.hpp"
+#include "core/trunk/initial.hpp"
 #include "core/trunk/load.hpp"
 
 namespace exphil::core {
 
 // One kind of layers. load.cpp has a table of all.
 struct Trunk {
+  const char* name;  // PolicyConfig::trunk
   // The architectures of Edifice, and the backbones of ExPhil's policies, that it reads.
   std::vector<std::string> architectures, backbones;
   // Whether a file without Edifice's names has this trunk's.
   bool (*has_names)(const TensorMap& tensors);
   PolicyWeights (*load)(const Checkpoint& file, const PolicyLoadOptions& options);
+  // Fresh weights: d_input, d_output, d_model, layers and the trunk's own sizes.
+  std::vector<InitialTensor> (*initial)(SizeReader sizes, const Initializer& draw);
 };
+const std::vector<Trunk>& trunks();  // load.cpp
 
 template <class... Parts>
 [[noreturn]] void bad_checkpoint(const Parts&... parts) {

@@ -1,4 +1,4 @@
-// Windows of one agent in one launch (kernels/policy/window_team.cu, window.cu): Mamba.window of few frames,
+// Windows of one agent in one launch (kernels/policy/window_team.cu, window.cu): Policy.window of few frames,
 // and sessions with a window, whose frames stay on the device. Used by cuda/policy/policy.cpp; safe from any
 // thread, one call at a time runs.
 #pragma once

@@ -7,6 +7,7 @@ defmodule ExPhil.Native.Checkpoint do
   use ExPhil.Native.Raising
 
   alias ExPhil.Native.{Error, NIF, Options, Policy, Queue, Safetensors}
+  alias ExPhil.Native.Policy.Weights
 
   @dialect_options [:dialect, :window, :chunk_size, :dt]
 
@@ -68,14 +69,14 @@ defmodule ExPhil.Native.Checkpoint do
     do: {:error, Error.new(:internal, "to", "#{Error.quoted(to)} is not the policy it was written from")}
 
   @doc """
-  What a safetensors file of this policy's weights must say beside them, for `ExPhil.Native.Safetensors.write/3`:
-
-      info = Policy.info!(policy)
-      :ok = Safetensors.write(path, Policy.weights!(policy), Checkpoint.metadata(info))
+  What a safetensors file of this policy's weights must say beside them. `ExPhil.Native.Policy.save/2` writes both.
   """
   @spec metadata(Policy.info()) :: %{String.t() => String.t()}
   # Read by core/policy/config.cpp and edifice.cpp.
-  def metadata(%{dialect: :state_spaces} = info), do: epsilon(info)
+  def metadata(%{dialect: :state_spaces} = info) do
+    window = if info.window, do: %{"exphil_native.window_size" => to_string(info.window)}, else: %{}
+    info |> epsilon() |> Map.merge(window) |> Map.merge(Weights.heads_metadata(info.groups))
+  end
 
   def metadata(info) do
     # A trunk has those of these facts that it knows.

@@ -1,15 +1,21 @@
 defmodule ExPhil.Native.Loss do
   @moduledoc """
-  Losses of a policy's outputs: the value, and `d_outs`, its gradient by the outputs, which `ExPhil.Native.Policy.grad/4` takes.
+  Losses of a policy's outputs, and choices among them.
+
+  A loss is its value, and `d_outs`, its gradient by the outputs, which `ExPhil.Native.Policy.grad/4` takes.
 
   `outs` is f32 or f64, of any shape whose last axis is the outputs; `d_outs` has its type, shape and form. Values are computed
   in double. Every bad argument raises `ExPhil.Native.Error`; so do outputs without a finite loss.
   """
 
-  alias ExPhil.Native.{Error, NIF, Tensor}
+  alias ExPhil.Native.{Error, NIF, Options, Tensor}
 
-  @typedoc "Outputs that belong together: `{name, range}` is one choice among them, `{name, range, :binary}` separate events."
-  @type group :: {atom(), Range.t()} | {atom(), Range.t(), :binary}
+  @typedoc """
+  Outputs that belong together: `{name, range}` is one choice among them, `{name, range, :binary}` separate events. A policy
+  with named heads says its own: `groups` of `ExPhil.Native.Policy.info/1`.
+  """
+  @type group :: {name(), Range.t()} | {name(), Range.t(), :binary}
+  @type name :: atom() | String.t()
 
   @doc """
   Cross-entropy over named groups of outputs: `%{loss: float, losses: %{name => float}, correct: %{name => float}, d_outs:
@@ -22,6 +28,9 @@ defmodule ExPhil.Native.Loss do
   `targets` is s32, of the shape of `outs` with another last axis: one column for each choice, the index within its group, and one
   for each output of a binary group, 0 or 1, in the order of `groups`. A target of -1 is left out.
 
+    * `:mask` - s32, of the shape of `outs` without its last axis: a row with 0 is left out, of the mean as well. For
+      sequences that were padded
+
       iex> f32 = fn shape, list -> {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
       iex> outs = f32.({1, 3}, [0.0, 0.0, 0.0])
       iex> targets = {:s32, {1, 2}, <<1::32-little, 1::32-little>>}
@@ -30,18 +39,18 @@ defmodule ExPhil.Native.Loss do
       iex> {Float.round(loss.loss, 4), for(<<v::float-32-little <- d_outs>>, do: v)}
       {1.3863, [0.5, -0.5, -0.5]}
   """
-  @spec cross_entropy(Tensor.t(), Tensor.t(), [group()]) :: %{
+  @spec cross_entropy(Tensor.t(), Tensor.t(), [group()], keyword()) :: %{
           loss: float(),
-          losses: %{atom() => float()},
-          correct: %{atom() => float()},
+          losses: %{name() => float()},
+          correct: %{name() => float()},
           d_outs: Tensor.t()
         }
-  def cross_entropy(outs, targets, groups) do
+  def cross_entropy(outs, targets, groups, options \\ []) do
+    mask = Options.read!(options, [:mask], &mask!/1)
     groups = read_groups!(groups)
     {outs, form} = Tensor.pack!(outs, "outs")
     {targets, _} = Tensor.pack!(targets, "targets", [:s32])
-    native = for {name, first, count, binary?} <- groups, do: {Atom.to_string(name), first, count, binary?}
-    {losses, d_outs} = ok!(NIF.cross_entropy(outs, native, targets))
+    {losses, d_outs} = ok!(NIF.cross_entropy(outs, native(groups), targets, mask))
     named = Enum.zip(groups, losses)
 
     %{
@@ -54,13 +63,81 @@ defmodule ExPhil.Native.Loss do
 
   @doc """
   The mean of (outs - targets)^2 over all elements: `%{loss: float, d_outs: tensor}`. `targets` has the shape and type of `outs`.
+  `:mask` is that of `cross_entropy/4`.
+
+      iex> alias ExPhil.Native.{Loss, Tensor}
+      iex> outs = Tensor.from_list([[1.0, 2.0], [9.0, 9.0]])
+      iex> loss = Loss.mean_squared_error(outs, Tensor.from_list([[0.0, 0.0], [0.0, 0.0]]), mask: Tensor.from_list([1, 0], :s32))
+      iex> {loss.loss, Tensor.to_list(loss.d_outs)}
+      {2.5, [[1.0, 2.0], [0.0, 0.0]]}
   """
-  @spec mean_squared_error(Tensor.t(), Tensor.t()) :: %{loss: float(), d_outs: Tensor.t()}
-  def mean_squared_error(outs, targets) do
+  @spec mean_squared_error(Tensor.t(), Tensor.t(), keyword()) :: %{loss: float(), d_outs: Tensor.t()}
+  def mean_squared_error(outs, targets, options \\ []) do
+    mask = Options.read!(options, [:mask], &mask!/1)
     {outs, form} = Tensor.pack!(outs, "outs")
     {targets, _} = Tensor.pack!(targets, "targets", [elem(outs, 0)])
-    {loss, d_outs} = ok!(NIF.mean_squared_error(outs, targets))
+    {loss, d_outs} = ok!(NIF.mean_squared_error(outs, targets, mask))
     %{loss: loss, d_outs: Tensor.unpack(d_outs, form)}
+  end
+
+  @doc """
+  The likeliest choice of every group, in the form of `cross_entropy/4`'s targets: s32, one column for each choice, the index
+  within its group (the first of equals), and one for each output of a binary group, 1 where the output is above 0.
+
+      iex> alias ExPhil.Native.{Loss, Tensor}
+      iex> outs = Tensor.from_list([[0.1, 0.3, 0.2, -1.0], [2.0, 0.0, 1.0, 1.0]])
+      iex> outs |> Loss.argmax([{:stick, 0..2}, {:jump, 3..3, :binary}]) |> Tensor.to_list()
+      [[1, 0], [0, 1]]
+  """
+  @spec argmax(Tensor.t(), [group()]) :: Tensor.t()
+  def argmax(outs, groups), do: choose(outs, groups, nil)
+
+  @doc """
+  A choice of every group, drawn with the probabilities that the outputs give: softmax for a choice, sigmoid for each output of a
+  binary group. In the form of `argmax/2`.
+
+    * `:temperature` - divides the outputs of a choice (1.0); a binary group does not use it
+    * `:seed`, `:frame` - integers (0). The random numbers depend on both, and on the row and the column: draw with another frame
+      each time. The same call draws the same
+
+      iex> alias ExPhil.Native.{Loss, Tensor}
+      iex> outs = Tensor.from_list([[0.0, 50.0, 0.0]])
+      iex> outs |> Loss.sample([stick: 0..2], seed: 7, frame: 3) |> Tensor.to_list()
+      [[1]]
+  """
+  @spec sample(Tensor.t(), [group()], keyword()) :: Tensor.t()
+  def sample(outs, groups, options \\ []) do
+    draws =
+      Options.read!(options, [:temperature, :seed, :frame], fn options ->
+        {Options.positive_float(options, :temperature, 1.0), Options.seed(options),
+         Options.seed(options, :frame)}
+      end)
+
+    choose(outs, groups, draws)
+  end
+
+  defp choose(outs, groups, draws) do
+    groups = read_groups!(groups)
+    {outs, form} = Tensor.pack!(outs, "outs")
+    choices = ok!(NIF.choose(outs, native(groups), draws))
+    Tensor.unpack(choices, form, fn names -> Enum.drop(names, -1) ++ [nil] end)
+  end
+
+  @doc false
+  # How many columns targets have for these groups. Raises where they are malformed.
+  @spec columns!(term()) :: non_neg_integer()
+  def columns!(groups) do
+    groups
+    |> read_groups!()
+    |> Enum.map(fn {_, _, count, binary?} -> if binary?, do: count, else: 1 end)
+    |> Enum.sum()
+  end
+
+  defp native(groups),
+    do: for({name, first, count, binary?} <- groups, do: {to_string(name), first, count, binary?})
+
+  defp mask!(options) do
+    if options[:mask], do: options[:mask] |> Tensor.pack!(":mask", [:s32]) |> elem(0)
   end
 
   defp read_groups!(groups) when is_list(groups) do
@@ -82,7 +159,7 @@ defmodule ExPhil.Native.Loss do
   defp read_group!({name, range}), do: read_group!({name, range, :choice})
 
   defp read_group!({name, first..last//1, kind})
-       when is_atom(name) and last >= first and kind in [:choice, :binary],
+       when (is_atom(name) or is_binary(name)) and last >= first and kind in [:choice, :binary],
        do: {name, first, last - first + 1, kind == :binary}
 
   defp read_group!(other),

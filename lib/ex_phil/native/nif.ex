@@ -10,7 +10,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 22
+  @interface 24
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -61,7 +61,9 @@ defmodule ExPhil.Native.NIF do
   def layer_forward(_layer, _x, _bidirectional, _ref), do: unloaded()
   def layer_grad(_layer, _x, _dy, _d_penalty, _bidirectional, _ref), do: unloaded()
 
-  def load_policy(_backend, _device, _path, _options, _ref), do: unloaded()
+  # from: a path, or {[{name, tensor}], [{key, text}]}.
+  def load_policy(_backend, _device, _from, _options, _ref), do: unloaded()
+  def initial_weights(_trunk, _sizes, _seed, _ref), do: unloaded()
   def policy_info(_policy), do: unloaded()
   def window(_policy, _windows, _ref), do: unloaded()
   def new_session(_policy, _options), do: unloaded()
@@ -86,8 +88,9 @@ defmodule ExPhil.Native.NIF do
   def update_policy(_policy, _tensors, _queue), do: unloaded()
   def policy_forward(_policy, _frames, _state, _queue), do: unloaded()
   def policy_grad(_policy, _frames, _d_outs, _state, _by_frames, _queue), do: unloaded()
-  def cross_entropy(_outs, _groups, _targets), do: unloaded()
-  def mean_squared_error(_outs, _targets), do: unloaded()
+  def cross_entropy(_outs, _groups, _targets, _mask), do: unloaded()
+  def mean_squared_error(_outs, _targets, _mask), do: unloaded()
+  def choose(_outs, _groups, _draws), do: unloaded()
   def adamw(_tensors, _options), do: unloaded()
 
   def start_clock(_fps, _warm), do: unloaded()

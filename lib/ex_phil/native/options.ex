@@ -4,6 +4,8 @@ defmodule ExPhil.Native.Options do
   # Every reader returns the value or raises ExPhil.Native.Error. Calls that return errors use read/3, the others
   # read!/3.
 
+  import Bitwise
+
   alias ExPhil.Native.{Device, Error}
 
   @doc "Checks the names, then lets `reader` read the values. Raises the error of the first bad one."
@@ -88,6 +90,14 @@ defmodule ExPhil.Native.Options do
     case Device.choose(options[:backend], options[:device]) do
       {:ok, place} -> place
       {:error, error} -> raise error
+    end
+  end
+
+  @doc "An integer, 0 where it is not given: its low 64 bits."
+  def seed(options, name \\ :seed) do
+    case Keyword.get(options, name, 0) do
+      value when is_integer(value) -> value &&& 0xFFFFFFFFFFFFFFFF
+      value -> invalid(inspect(name), "an integer", value)
     end
   end
 

@@ -35,8 +35,8 @@ defmodule ExPhil.Native.Policy do
   ## Checkpoints
 
   They are of three kinds, detected by content: safetensors, Edifice's `.nx` and ExPhil's `.bin` (both its forms).
-  Edifice's `:mamba` and `:mamba_ssd`, alone or under ExPhil's six heads, run on both backends.
-  See [docs/exphil.md](docs/exphil.md).
+  Edifice's `:mamba` and `:mamba_ssd`, alone or under ExPhil's six heads, run on both backends; its `:gru`, `:lstm`, `:min_gru`
+  and `:min_lstm` on the CPU. See [docs/exphil.md](docs/exphil.md).
 
   Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
   `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,
@@ -48,8 +48,19 @@ defmodule ExPhil.Native.Policy do
 
   import ExPhil.Native.Policy.Call
 
-  alias ExPhil.Native.{Device, Error, NIF, Queue, Safetensors, Telemetry, Tensor}
-  alias ExPhil.Native.Policy.{Action, Automatic, Loading, Session, SessionOptions, Snapshot, States, Training}
+  alias ExPhil.Native.{Device, Error, NIF, Queue, Telemetry, Tensor}
+
+  alias ExPhil.Native.Policy.{
+    Action,
+    Automatic,
+    Loading,
+    Session,
+    SessionOptions,
+    Snapshot,
+    States,
+    Training,
+    Weights
+  }
 
   @enforce_keys [:ref, :info]
   defstruct [:ref, :info]
@@ -63,7 +74,8 @@ defmodule ExPhil.Native.Policy do
   @type data :: binary() | Tensor.t()
   @typedoc "A tensor for each weight, by its name in the checkpoint."
   @type weights :: %{String.t() => Tensor.t()}
-  @typedoc "A tensor for each named part of a state, {batch, n_layer, rows, columns}; of Mamba `:ssm` and `:conv`."
+  @typedoc "A tensor for each named part of a state, {batch, n_layer, rows, columns}; of Mamba `:ssm` and `:conv`,
+  of GRU, minGRU and minLSTM `:h`, of LSTM `:h_c`."
   @type state :: %{atom() => Tensor.t()}
   @type result(value) :: {:ok, value} | {:error, Error.t()}
 
@@ -78,7 +90,8 @@ defmodule ExPhil.Native.Policy do
 
   @typedoc """
   `d_input`, `d_output` and what else is known of every policy, and the facts of its trunk: those of `:mamba1` are
-  `:dialect`, `:d_model`, `:d_inner`, `:d_state`, `:d_conv`, `:dt_rank`, `:chunk_size`, `:dt` and `:norm_epsilon`.
+  `:dialect`, `:d_model`, `:d_inner`, `:d_state`, `:d_conv`, `:dt_rank`, `:chunk_size`, `:dt` and `:norm_epsilon`; of `:gru`, `:lstm`,
+  `:min_gru` and `:min_lstm` they are `:d_model`, `:layout` and `:norm_epsilon`.
   """
   @type info :: %{
           required(:trunk) => atom(),
@@ -86,7 +99,7 @@ defmodule ExPhil.Native.Policy do
           required(:d_output) => pos_integer(),
           required(:n_layer) => pos_integer(),
           required(:window) => nil | pos_integer(),
-          required(:groups) => [{atom(), Range.t()}],
+          required(:groups) => [ExPhil.Native.Loss.group()],
           required(:precision) => :f32 | :bf16 | :f16 | :int8,
           required(:backend) => :cuda | :host,
           required(:choice) => choice(),
@@ -97,7 +110,7 @@ defmodule ExPhil.Native.Policy do
         }
 
   @doc """
-  Loads the checkpoint at `path` onto a backend.
+  Loads a checkpoint onto a backend: a file, or a map of its tensors by name, such as `weights/1` returns.
 
     * `:backend`, `:device` - where to; see `ExPhil.Native.Device`, and below for `:auto`, the default
     * `:precision` - of the weights: `:f32`, `:bf16`, `:f16` or `:int8` (see below)
@@ -105,6 +118,7 @@ defmodule ExPhil.Native.Policy do
     * `:norm_epsilon` - added to the mean square in the norms (the file's metadata `"norm_epsilon"`,
       else 1.0e-5)
     * `:check_finite` - refuse weights that are NaN or infinite (`true`)
+    * `:heads` - names of the outputs, of a map of tensors: see `init/2`. A file of `save/2` has its own
 
   Options that a file of Edifice may not contain; an option that contradicts the file is an error:
 
@@ -131,23 +145,48 @@ defmodule ExPhil.Native.Policy do
   `:f32`, and give an error of kind `:unsupported` otherwise. A weight that is too large for `:f16`, or not finite with
   `:int8`, is an error of kind `:limit_exceeded`.
   """
-  fallible load(path :: Path.t(), options :: keyword() \\ []) :: t()
+  fallible load(path_or_weights :: Path.t() | weights(), options :: keyword() \\ []) :: t()
 
-  def load(path, options \\ []) do
-    with :ok <- Safetensors.check_path(path),
+  def load(path_or_weights, options \\ []) do
+    with {:ok, {from, options}} <- Weights.source(path_or_weights, options),
          {:ok, {backend, device, options}} <- Loading.options(options) do
-      load = fn backend, device -> load(path, backend, device, options) end
+      load = fn backend, device -> load(from, backend, device, options) end
       if backend == :auto, do: Automatic.load(load, device), else: load.(backend, device)
     end
   end
 
-  defp load(path, backend, device, options) do
-    with {:ok, ref} <- Queue.run(&NIF.load_policy(backend, device, path, options, &1)),
+  defp load(from, backend, device, options) do
+    with {:ok, ref} <- Queue.run(&NIF.load_policy(backend, device, from, options, &1)),
          {:ok, info} <- NIF.policy_info(ref) do
       {:ok, %__MODULE__{ref: ref, info: Loading.info(info, :named)}}
     else
       {:error, reason} -> failed(reason)
     end
+  end
+
+  @doc """
+  A new policy of the trunk `:mamba1`, to train: fresh weights, resident on a backend.
+
+    * `:d_input`, `:d_model`, `:layers` - sizes, which must be given
+    * `:d_output` - the number of outputs, or instead `:heads`, their names in order: `[stick: 7, buttons: {4, :binary}]` is one
+      choice of seven and four separate events. `groups` of `info/1` has them then, and `ExPhil.Native.Loss` takes those
+    * `:seed` - an integer (0). The same sizes and seed give the same bits on every machine and backend
+    * `:backend`, `:device`, `:max_sessions`, `:norm_epsilon`, `:window` - as in `load/2`
+    * of `:mamba1`: `:d_state` (16), `:d_conv` (4), `:expand` (2), `:dt_rank` (`d_model` / 16, rounded up)
+
+  The weights begin as in state-spaces/mamba (`mamba_simple.py`, `mixer_seq_simple.py`): linear maps and the convolution uniform
+  by fan-in, as in PyTorch, `out_proj` divided by the square root of the number of layers; `A_log` = log(1..d_state); `D` = 1; the bias of
+  `dt_proj` such that softplus of it is log-uniform from 0.001 to 0.1; norms 1, other biases 0.
+
+      iex> alias ExPhil.Native.Policy
+      iex> {:ok, policy} = Policy.init(:mamba1, d_input: 5, heads: [x: 7, y: 7], d_model: 48, layers: 2, seed: 1, backend: :host)
+      iex> Map.take(Policy.info!(policy), [:d_output, :d_inner, :dt_rank, :groups])
+      %{d_output: 14, d_inner: 96, dt_rank: 3, groups: [x: 0..6, y: 7..13]}
+  """
+  fallible init(trunk :: atom(), options :: keyword()) :: t()
+
+  def init(trunk, options) do
+    with {:ok, {weights, options}} <- Weights.initial(trunk, options), do: load(weights, options)
   end
 
   @doc """
@@ -171,9 +210,9 @@ defmodule ExPhil.Native.Policy do
   def info(policy), do: not_a("policy", policy)
 
   @doc """
-  A new agent, with a zero state.
+  A new agent. Its state is zero; that of GRU and LSTM may begin with other values, see [docs/exphil.md](docs/exphil.md).
 
-    * `:window` - answers as `window/2` would for the last so many frames, each time from a zero state: for policies that
+    * `:window` - answers as `window/2` would for the last so many frames, each time from a new agent's state: for policies that
       were trained on windows. The default is the window that the policy was trained on, where `info/1` knows it, and else
       `:none`: the state is carried from frame to frame
     * `:pad` - what a window has before the first frame: `:repeat` (copies of it, as ExPhil plays; the default), `:zeros`,
@@ -277,7 +316,7 @@ defmodule ExPhil.Native.Policy do
   def prefill(session, _frames), do: not_a("session", session)
 
   @doc """
-  Stateless: runs each window from a zero state and returns the answer to its last frame, {n, seq, d_input} to
+  Stateless: runs each window from a new agent's state and returns the answer to its last frame, {n, seq, d_input} to
   {n, d_output}. For policies that were trained on windows.
   """
   fallible window(policy :: t(), windows :: Tensor.t()) :: Tensor.t()
@@ -363,9 +402,10 @@ defmodule ExPhil.Native.Policy do
   # ---- training --------------------------------------------------------------------------------------------
 
   @doc """
-  The answers to whole sequences: {batch, seq, d_input} to {batch, seq, d_output}, each from a zero state (as `window/2`) or from
+  The answers to whole sequences: {batch, seq, d_input} to {batch, seq, d_output}, each from a new agent's state (as `window/2`) or from
 
-    * `:initial_state` - of Mamba `%{ssm: {batch, n_layer, d_inner, d_state}, conv: {batch, n_layer, d_inner, d_conv - 1}}`, f32
+    * `:initial_state` - of Mamba `%{ssm: {batch, n_layer, d_inner, d_state}, conv: {batch, n_layer, d_inner, d_conv - 1}}`, of GRU,
+      minGRU and minLSTM `%{h: {batch, n_layer, 1, d_model}}`, of LSTM `%{h_c: {batch, n_layer, 2, d_model}}`, f32
     * `:return_state` - `true` returns `{outs, state}`, the state after the last frames in that form
 
   It is the forward pass of `grad/4`, and like it runs where the policy is.
@@ -394,8 +434,7 @@ defmodule ExPhil.Native.Policy do
   defdelegate grad(policy, frames, d_outs, options \\ []), to: Training
 
   @doc """
-  Every weight by its name in the checkpoint, f32: `{:f32, shape, binary}`. `Safetensors.write/3` saves them, with
-  `ExPhil.Native.Checkpoint.metadata/1` for what the tensors do not say, as a checkpoint that `load/2` reads.
+  Every weight by its name in the checkpoint, f32: `{:f32, shape, binary}`. `load/2` takes such a map.
   """
   fallible weights(policy :: t()) :: weights()
   defdelegate weights(policy), to: Training
@@ -408,6 +447,18 @@ defmodule ExPhil.Native.Policy do
   """
   fallible update(policy :: t(), weights :: weights()) :: t()
   defdelegate update(policy, weights), to: Training
+
+  @doc """
+  Writes the policy as it is now, with the weights of the last `update/2`, as a safetensors file that `load/2` reads: it has the
+  same bits, and gives the same answers. The file's metadata have what the tensors do not say. A file at that path is replaced.
+  """
+  fallible save(policy :: t(), path :: Path.t()) :: :ok
+
+  def save(policy, path) do
+    with {:ok, weights} <- weights(policy),
+         {:ok, info} <- info(policy),
+         do: Weights.save(weights, info, path)
+  end
 
   defimpl Inspect do
     def inspect(%{info: info}, _options) do

@@ -16,9 +16,11 @@ defmodule ExPhil.Native.Tensor do
   itself, and is off by default.
   """
 
-  alias ExPhil.Native.{Error, SharedMemory}
+  import Bitwise
 
-  @type type :: :f32 | :f16 | :bf16 | :c64 | :s32 | :s64
+  alias ExPhil.Native.{Error, Safetensors, SharedMemory}
+
+  @type type :: :f32 | :f16 | :bf16 | :c64 | :f64 | :s32 | :s64
   @type plain :: {type(), shape :: tuple(), binary()}
   # Nx.Tensor.t() where Nx is available.
   @type t :: plain() | struct()
@@ -47,6 +49,120 @@ defmodule ExPhil.Native.Tensor do
   @doc "Whether Nx is available."
   @spec nx?() :: boolean()
   def nx?, do: Code.ensure_loaded?(Nx)
+
+  @doc """
+  A tensor of numbers in lists: a list is an axis, and all lists of an axis are as long. `type` is one of `:f32 :f64 :f16 :bf16 :s32
+  :s64`. Of a number alone it makes a tensor without axes. Raises `ExPhil.Native.Error` for anything else.
+
+      iex> ExPhil.Native.Tensor.from_list([[1, 2], [3, 4]], :s32)
+      {:s32, {2, 2}, <<1::32-little, 2::32-little, 3::32-little, 4::32-little>>}
+  """
+  @spec from_list(list() | number(), type()) :: plain()
+  def from_list(list, type \\ :f32)
+
+  def from_list(list, type) when type in [:f32, :f64, :f16, :bf16, :s32, :s64] do
+    dims = dims(list)
+    elements = for number <- flat(list, dims), into: <<>>, do: element!(number, type)
+    {type, List.to_tuple(dims), elements}
+  end
+
+  def from_list(_list, type) do
+    raise Error.invalid("type", "one of :f32, :f64, :f16, :bf16, :s32 and :s64", type)
+  end
+
+  defp dims([first | _] = list) when is_list(list), do: [length(list) | dims(first)]
+  defp dims([]), do: [0]
+  defp dims(_number), do: []
+
+  defp flat(list, [count | dims]) when is_list(list) and length(list) == count,
+    do: Enum.flat_map(list, &flat(&1, dims))
+
+  defp flat(number, []) when is_number(number), do: [number]
+
+  defp flat(other, _dims),
+    do: raise(Error.invalid("list", "lists of numbers, those of an axis as long as each other", other))
+
+  # A number that the type does not hold is not stored as another one.
+  defp element!(v, :s32) when v in -0x80000000..0x7FFFFFFF, do: <<v::signed-32-little>>
+  defp element!(v, :s64) when v in -0x8000000000000000..0x7FFFFFFFFFFFFFFF, do: <<v::signed-64-little>>
+
+  defp element!(v, type) when type in [:f64, :f32, :f16, :bf16] do
+    with :error <- float(v, type), do: not_held(v, type)
+  rescue
+    # Where a number is too large the VM raises, or gives an infinity, which no pattern of a float matches.
+    ArgumentError -> not_held(v, type)
+    ArithmeticError -> not_held(v, type)
+  end
+
+  defp element!(v, type), do: not_held(v, type)
+
+  defp not_held(v, type), do: raise(Error.invalid("list", "of numbers that #{type} holds", v))
+
+  defp float(v, :f64), do: finite(<<v::float-64>>)
+  defp float(v, :f32), do: finite(<<v::float-32>>)
+  defp float(v, :f16), do: finite(<<v::float-16>>)
+
+  # The upper half of f32, rounded to the nearest, to even where two are as near.
+  defp float(v, :bf16) do
+    <<bits::32>> = <<v::float-32>>
+    upper = (bits + 0x7FFF + (bits >>> 16 &&& 1)) >>> 16
+    if (upper &&& 0x7FFF) >= 0x7F80, do: :error, else: <<upper::16-little>>
+  end
+
+  defp finite(<<v::float-64>>), do: <<v::float-64-little>>
+  defp finite(<<v::float-32>>), do: <<v::float-32-little>>
+  defp finite(<<v::float-16>>), do: <<v::float-16-little>>
+  defp finite(_infinite), do: :error
+
+  @doc """
+  The numbers of a tensor as lists, one for each axis: the inverse of `from_list/2`. What is not finite is `:nan`, `:infinity` or
+  `:neg_infinity`, as in `Nx.to_list/1`, and a complex number is `{re, im}`.
+
+      iex> ExPhil.Native.Tensor.to_list({:f32, {2, 1}, <<1.5::float-32-little, -2.0::float-32-little>>})
+      [[1.5], [-2.0]]
+  """
+  @spec to_list(t()) :: list() | number() | :nan | :infinity | :neg_infinity | {number(), number()}
+  def to_list(tensor) do
+    {{type, shape, binary} = packed, _form} = pack!(tensor, "tensor")
+
+    if not Safetensors.sound?(packed, Map.keys(@nx_types)),
+      do: raise(Error.invalid("tensor", "an Nx tensor or {type, shape, binary} that agree", tensor))
+
+    binary |> numbers(type) |> nested(Tuple.to_list(shape))
+  end
+
+  defp nested([number], []), do: number
+  defp nested(numbers, [_count]), do: numbers
+
+  defp nested(numbers, [count | dims]) do
+    case Enum.product(dims) do
+      0 -> List.duplicate(nested([], dims), count)
+      size -> numbers |> Enum.chunk_every(size) |> Enum.map(&nested(&1, dims))
+    end
+  end
+
+  defp numbers(binary, :s32), do: for(<<v::signed-32-little <- binary>>, do: v)
+  defp numbers(binary, :s64), do: for(<<v::signed-64-little <- binary>>, do: v)
+  defp numbers(binary, :f64), do: for(<<bits::64-little <- binary>>, do: number(<<bits::64>>, 11))
+  defp numbers(binary, :f32), do: for(<<bits::32-little <- binary>>, do: number(<<bits::32>>, 8))
+  defp numbers(binary, :f16), do: for(<<bits::16-little <- binary>>, do: number(<<bits::16>>, 5))
+  defp numbers(binary, :bf16), do: for(<<bits::16-little <- binary>>, do: number(<<bits::16, 0::16>>, 8))
+
+  defp numbers(binary, :c64),
+    do: for(<<re::32-little, im::32-little <- binary>>, do: {number(<<re::32>>, 8), number(<<im::32>>, 8)})
+
+  # From the big-endian bits of a float with so many bits of exponent. A pattern of a float matches finite ones alone.
+  defp number(<<v::float-32>>, 8), do: v
+  defp number(<<v::float-64>>, 11), do: v
+  defp number(<<v::float-16>>, 5), do: v
+
+  defp number(bits, exponent) do
+    case bits do
+      <<0::1, _::size(exponent), 0::size(bit_size(bits) - exponent - 1)>> -> :infinity
+      <<1::1, _::size(exponent), 0::size(bit_size(bits) - exponent - 1)>> -> :neg_infinity
+      _ -> :nan
+    end
+  end
 
   @doc false
   # {type, shape, binary}, and the form of the result. The NIF checks shape and size. place: of a call that reads

@@ -527,7 +527,9 @@ CUresult cuMemAlloc(CUdeviceptr* address, std::size_t bytes) {
   std::lock_guard<std::recursive_mutex> lock(mutex);
   const std::size_t free = kFakeMemory - total(device_blocks);
   if (bytes > free) return CUDA_ERROR_OUT_OF_MEMORY;
-  *address = reinterpret_cast<CUdeviceptr>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+  const std::size_t whole = (bytes + 255) / 256 * 256;
+  // Zeros, because a simple step writes a part of a state alone, and the rest is exported with it.
+  *address = reinterpret_cast<CUdeviceptr>(std::memset(std::aligned_alloc(256, whole), 0, whole));
   device_blocks[*address] = bytes;
   return CUDA_SUCCESS;
 }

@@ -2,6 +2,7 @@ defmodule ExPhil.Native.TensorTest do
   # Nx tensors in, Nx tensors out: with the user's Nx where available, else with a substitute of the same interface.
   # Not async: the substitute is a module of the entire VM.
   use ExUnit.Case
+  doctest ExPhil.Native.Tensor
 
   import ExPhil.Native.TestSupport.Numbers
   alias ExPhil.Native.{Error, Policy, SelectiveScan, Tensor}
@@ -189,5 +190,66 @@ defmodule ExPhil.Native.TensorTest do
   test "Nx is reported where available" do
     assert Tensor.nx?()
     assert is_binary(ExPhil.Native.info().nx)
+  end
+
+  test "lists and back, of every type" do
+    for type <- [:f64, :f32, :f16, :bf16] do
+      list = [[[1.0, -2.5], [0.0, 3.0]], [[0.5, 4.0], [-1.0, 1.5]]]
+      assert {^type, {2, 2, 2}, _} = tensor = Tensor.from_list(list, type)
+      assert Tensor.to_list(tensor) == list
+    end
+
+    for type <- [:s32, :s64],
+        do: assert([-1, 0, 7] |> Tensor.from_list(type) |> Tensor.to_list() == [-1, 0, 7])
+
+    assert Tensor.to_list(Tensor.from_list(3, :s32)) == 3
+    assert Tensor.from_list([]) == {:f32, {0}, <<>>}
+    assert Tensor.to_list({:f32, {2, 0, 3}, <<>>}) == [[], []]
+    assert Tensor.to_list({:c64, {1}, <<1.0::float-32-little, -2.0::float-32-little>>}) == [{1.0, -2.0}]
+    # bf16 rounds to the nearest, to even in the middle.
+    assert Tensor.to_list(Tensor.from_list([1.00390625, 1.01171875, 3.3895e38], :bf16)) == [
+             1.0,
+             1.015625,
+             3.3895313892515355e38
+           ]
+  end
+
+  test "what is not finite" do
+    specials = fn type, bits ->
+      Tensor.to_list({type, {3}, for({value, size} <- bits, into: <<>>, do: <<value::little-size(size)>>)})
+    end
+
+    expected = [:infinity, :neg_infinity, :nan]
+    assert specials.(:f32, [{0x7F800000, 32}, {0xFF800000, 32}, {0x7FC00000, 32}]) == expected
+
+    assert specials.(:f64, [{0x7FF0000000000000, 64}, {0xFFF0000000000000, 64}, {0x7FF0000000000001, 64}]) ==
+             expected
+
+    assert specials.(:f16, [{0x7C00, 16}, {0xFC00, 16}, {0xFE00, 16}]) == expected
+    assert specials.(:bf16, [{0x7F80, 16}, {0xFF80, 16}, {0x7FC0, 16}]) == expected
+  end
+
+  test "lists that are no tensors, and numbers that a type does not hold" do
+    refused = fn argument, call -> assert %Error{argument: ^argument} = assert_raise(Error, call) end
+
+    for list <- [[[1], [1, 2]], [1, [2]], [[1], 2], ["a"], :a, [nil]],
+        do: refused.("list", fn -> Tensor.from_list(list) end)
+
+    refused.("type", fn -> Tensor.from_list([1], :u8) end)
+
+    for {number, type} <- [
+          {1.5, :s32},
+          {0x80000000, :s32},
+          {0x8000000000000000, :s64},
+          {1.0e39, :f32},
+          {1.0e5, :f16},
+          {3.4e38, :bf16},
+          {Integer.pow(10, 400), :f64}
+        ],
+        do: refused.("list", fn -> Tensor.from_list([number], type) end)
+
+    refused.("tensor", fn -> Tensor.to_list({:f32, {2}, <<0::32>>}) end)
+    refused.("tensor", fn -> Tensor.to_list({:u8, {1}, <<0>>}) end)
+    refused.("tensor", fn -> Tensor.to_list([1.0]) end)
   end
 end

@@ -13,6 +13,7 @@
 #include "core/trunk/builder.hpp"
 #include "core/trunk/edifice.hpp"
 #include "core/trunk/gated/initial_state.hpp"
+#include "core/trunk/initial.hpp"
 
 namespace exphil::core::gated {
 
@@ -47,8 +48,7 @@ class Loader {
         stated_(file),
         names_(names_of(stated_.architecture())),
         tensors_(stated_.relevant()),
-        reader_(tensors_,
-                {"path", quote_path(file.path()), std::string("a policy of ") + names_.architecture},
+        reader_(tensors_, {"path", file.name(), std::string("a policy of ") + names_.architecture},
                 options.check_finite),
         recurrent_(formulas::recurrent(names_.cell)),
         // Edifice's norms of GRU and LSTM have an epsilon of their own.
@@ -313,12 +313,24 @@ PolicyWeights load(const Checkpoint& file, const PolicyLoadOptions& options) {
   return Loader(file, options).load();
 }
 
+std::vector<InitialTensor> initial(SizeReader, const Initializer&) {
+  fail(ErrorKind::unsupported, "trunk",
+       "fresh weights of GRU, LSTM, minGRU and minLSTM are not made yet; load a checkpoint of one");
+}
+
 }  // namespace
 
-Trunk trunk() {
-  std::vector<std::string> names;
-  for (const Names& known : all_names()) names.emplace_back(known.architecture);
-  return {names, names, [](const TensorMap&) { return false; }, load};
+std::vector<Trunk> trunks() {
+  std::vector<Trunk> all;
+  for (const Names& known : all_names()) {
+    all.push_back({known.architecture,
+                   {known.architecture},
+                   {known.architecture},
+                   [](const TensorMap&) { return false; },
+                   load,
+                   initial});
+  }
+  return all;
 }
 
 }  // namespace exphil::core::gated

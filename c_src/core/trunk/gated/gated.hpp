@@ -16,6 +16,6 @@
 
 namespace exphil::core::gated {
 
-Trunk trunk();
+std::vector<Trunk> trunks();  // one for each cell
 
 }  // namespace exphil::core::gated

@@ -30,7 +30,7 @@ Dialect dialect_of(const Checkpoint& file, const EdificeFile& stated, const std:
   }
   dialect = agree(dialect, option, ":dialect");
   if (!dialect) {
-    fail(ErrorKind::invalid_argument, ":dialect", quote_path(file.path()),
+    fail(ErrorKind::invalid_argument, ":dialect", file.name(),
          " does not say which architecture of Edifice it is. The names of its tensors, ",
          ssd_names ? "mamba_ssd_block_1_..., are those of mamba_ssd: pass dialect: :edifice_mamba_ssd"
                    : "mamba_block_1_..., are those of mamba and of others: pass dialect: :edifice_mamba",
@@ -81,8 +81,7 @@ class Loader {
       : file_(file),
         stated_(file),
         tensors_(stated_.relevant()),
-        reader_(tensors_, {"path", quote_path(file.path()), "a Mamba policy of Edifice"},
-                options.check_finite) {
+        reader_(tensors_, {"path", file.name(), "a Mamba policy of Edifice"}, options.check_finite) {
     c_.norm_epsilon = norm_epsilon(file, options);
     c_.spec = spec_of(file, stated_, options);
     block_ = c_.spec.dialect == Dialect::edifice_mamba ? "mamba_block_" : "mamba_ssd_block_";

@@ -206,7 +206,8 @@ PolicyWeights read(const Checkpoint& file, CheckpointReader& reader, Description
 }
 
 Trunk trunk() {
-  return {{"mamba", "mamba_ssd"}, {"mamba", "mamba_2", "mamba_ssd"}, has_names, load};
+  return {"mamba1", {"mamba", "mamba_ssd"}, {"mamba", "mamba_2", "mamba_ssd"}, has_names,
+          load,     initial_weights};
 }
 
 }  // namespace exphil::core::mamba1

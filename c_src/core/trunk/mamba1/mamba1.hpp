@@ -76,6 +76,14 @@ PolicyWeights read(const Checkpoint& file, CheckpointReader& reader, Description
 PolicyWeights load_state_spaces(const Checkpoint& file, const PolicyLoadOptions& options);
 PolicyWeights load_edifice(const Checkpoint& file, const PolicyLoadOptions& options);
 
+// The tensors of these weights by state-spaces' names, in the order of a forward pass.
+std::vector<PolicyParameter> state_spaces_parameters(const Config& config, const Weights& weights,
+                                                     const std::string& prefix);
+
+// initial.cpp. Own sizes: d_state (16), d_conv (4), expand (2), dt_rank (d_model / 16, rounded up), the
+// defaults of state-spaces/mamba, mamba_ssm/modules/mamba_simple.py. The tensors have its names.
+std::vector<InitialTensor> initial_weights(SizeReader sizes, const Initializer& draw);
+
 Trunk trunk();
 
 }  // namespace exphil::core::mamba1

@@ -5,14 +5,15 @@
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
+#include "core/trunk/edifice.hpp"
 #include "core/trunk/mamba1/mamba1.hpp"
 
 namespace exphil::core::mamba1 {
 
 namespace {
 
-// Files with state-spaces' names fix every option but the window.
-void apply(const PolicyLoadOptions& options, Spec* spec) {
+// Files with state-spaces' names fix every option but the window, which their metadata may have.
+void apply(const Checkpoint& file, const PolicyLoadOptions& options, Spec* spec) {
   const auto refuse = [](const char* option) {
     fail(ErrorKind::invalid_argument, option, option,
          " does not apply to a checkpoint with state-spaces' names");
@@ -21,16 +22,49 @@ void apply(const PolicyLoadOptions& options, Spec* spec) {
   if (given.dialect && *given.dialect != Dialect::state_spaces) refuse(":dialect");
   if (given.input_dt && *given.input_dt != InputDt::per_channel) refuse(":dt");
   if (given.chunk_size) refuse(":chunk_size");
-  spec->window = options.window.value_or(0);
+  spec->window = options.window ? *options.window : EdificeFile(file).count("window_size").value_or(0);
 }
+
+// Lists the tensors of a policy.
+class Names {
+ public:
+  explicit Names(const Config& config) : c_(config) {}
+
+  // A tensor that is one weight, if there is such a weight.
+  void add(const std::string& name, const Shape& shape, const char* axes, WeightId weight) {
+    if (weight != kNone) list.push_back({name, shape, axes, weight});
+  }
+
+  void add_layer(const std::string& prefix, const LayerWeights& w) {
+    const std::string mixer = prefix + "mixer.";
+    const Shape inner{c_.d_inner}, state{c_.d_inner, c_.d_state};
+    const std::int64_t projected = c_.dt_rank + 2 * c_.d_state;
+    add(prefix + "norm.weight", {c_.d_model}, "{d_model}", w.norm);
+    add(mixer + "in_proj.weight", {2 * c_.d_inner, c_.d_model}, "{2 d_inner, d_model}", w.in_proj);
+    add(mixer + "conv1d.weight", {c_.d_inner, 1, c_.d_conv}, "{d_inner, 1, d_conv}", w.conv);
+    add(mixer + "x_proj.weight", {projected, c_.d_inner}, "{dt_rank + 2 d_state, d_inner}", w.x_proj);
+    add(mixer + "dt_proj.weight", {c_.d_inner, c_.dt_rank}, "{d_inner, dt_rank}", w.dt_proj);
+    add(mixer + "dt_proj.bias", inner, "{d_inner}", w.dt_proj_bias);
+    add(mixer + "A_log", state, "{d_inner, d_state}", w.a_log);
+    add(mixer + "D", inner, "{d_inner}", w.d);
+    add(mixer + "out_proj.weight", {c_.d_model, c_.d_inner}, "{d_model, d_inner}", w.out_proj);
+    add(mixer + "conv1d.bias", inner, "{d_inner}", w.conv_bias);
+    add(mixer + "in_proj.bias", {2 * c_.d_inner}, "{2 d_inner}", w.in_proj_bias);
+    add(mixer + "out_proj.bias", {c_.d_model}, "{d_model}", w.out_proj_bias);
+  }
+
+  std::vector<PolicyParameter> list;
+
+ private:
+  const Config& c_;
+};
 
 class Loader {
  public:
   Loader(const Checkpoint& file, const PolicyLoadOptions& options)
-      : file_(file),
-        reader_(file.tensors(), {"path", quote_path(file.path()), "a Mamba policy"}, options.check_finite) {
+      : file_(file), reader_(file.tensors(), {"path", file.name(), "a Mamba policy"}, options.check_finite) {
     c_.norm_epsilon = norm_epsilon(file, options);
-    apply(options, &c_.spec);
+    apply(file, options, &c_.spec);
     const bool bare = !reader_.has("backbone.norm_f.weight") && reader_.has("norm_f.weight");
     prefix_ = bare ? "" : "backbone.";
   }
@@ -40,23 +74,11 @@ class Loader {
     c_.n_layer = count_layers();
     infer_mixer();
     Description made = describe(c_);
-    parameters_ = &made.policy.parameters;
-    const Weights& w = made.weights;
-    add("input_proj.weight", {c_.d_model, c_.d_input}, "{d_model, d_input}", w.input_proj);
-    add("input_proj.bias", {c_.d_model}, "{d_model}", w.input_proj_bias);
-    for (std::size_t layer = 0; layer < w.layers.size(); ++layer) add_layer(layer, w.layers[layer]);
-    add(prefix_ + "norm_f.weight", {c_.d_model}, "{d_model}", w.norm_f);
-    add("head.weight", {c_.d_output, c_.d_model}, "{d_output, d_model}", w.end.head);
-    add("head.bias", {c_.d_output}, "{d_output}", w.end.head_bias);
+    made.policy.parameters = state_spaces_parameters(c_, made.weights, prefix_);
     return read(file_, reader_, std::move(made));
   }
 
  private:
-  // A tensor that is one weight, if there is such a weight.
-  void add(const std::string& name, const Shape& shape, const char* axes, WeightId weight) {
-    if (weight != kNone) parameters_->push_back({name, shape, axes, weight});
-  }
-
   std::string layer_prefix(std::size_t layer) const {
     return prefix_ + "layers." + std::to_string(layer) + ".";
   }
@@ -83,8 +105,7 @@ class Loader {
       const bool numeric = !index.empty() && index.find_first_not_of("0123456789") == std::string::npos;
       if (numeric) indices.insert(index);
     }
-    if (indices.empty())
-      bad_checkpoint("tensor \"", start, "0.norm.weight\" is missing from ", quote_path(file_.path()));
+    if (indices.empty()) bad_checkpoint("tensor \"", start, "0.norm.weight\" is missing from ", file_.name());
     require_limit(static_cast<std::int64_t>(indices.size()), kMaxLayers, "the number of layers", start + "*");
     return static_cast<std::int64_t>(indices.size());
   }
@@ -116,32 +137,27 @@ class Loader {
     return false;
   }
 
-  void add_layer(std::size_t layer, const LayerWeights& w) {
-    const std::string mixer = layer_prefix(layer) + "mixer.";
-    const Shape inner{c_.d_inner}, state{c_.d_inner, c_.d_state};
-    const std::int64_t projected = c_.dt_rank + 2 * c_.d_state;
-    add(layer_prefix(layer) + "norm.weight", {c_.d_model}, "{d_model}", w.norm);
-    add(mixer + "in_proj.weight", {2 * c_.d_inner, c_.d_model}, "{2 d_inner, d_model}", w.in_proj);
-    add(mixer + "conv1d.weight", {c_.d_inner, 1, c_.d_conv}, "{d_inner, 1, d_conv}", w.conv);
-    add(mixer + "x_proj.weight", {projected, c_.d_inner}, "{dt_rank + 2 d_state, d_inner}", w.x_proj);
-    add(mixer + "dt_proj.weight", {c_.d_inner, c_.dt_rank}, "{d_inner, dt_rank}", w.dt_proj);
-    add(mixer + "dt_proj.bias", inner, "{d_inner}", w.dt_proj_bias);
-    add(mixer + "A_log", state, "{d_inner, d_state}", w.a_log);
-    add(mixer + "D", inner, "{d_inner}", w.d);
-    add(mixer + "out_proj.weight", {c_.d_model, c_.d_inner}, "{d_model, d_inner}", w.out_proj);
-    add(mixer + "conv1d.bias", inner, "{d_inner}", w.conv_bias);
-    add(mixer + "in_proj.bias", {2 * c_.d_inner}, "{2 d_inner}", w.in_proj_bias);
-    add(mixer + "out_proj.bias", {c_.d_model}, "{d_model}", w.out_proj_bias);
-  }
-
   const Checkpoint& file_;
   CheckpointReader reader_;
   std::string prefix_;
   Config c_;
-  std::vector<PolicyParameter>* parameters_ = nullptr;
 };
 
 }  // namespace
+
+std::vector<PolicyParameter> state_spaces_parameters(const Config& c, const Weights& w,
+                                                     const std::string& prefix) {
+  Names names(c);
+  names.add("input_proj.weight", {c.d_model, c.d_input}, "{d_model, d_input}", w.input_proj);
+  names.add("input_proj.bias", {c.d_model}, "{d_model}", w.input_proj_bias);
+  for (std::size_t layer = 0; layer < w.layers.size(); ++layer) {
+    names.add_layer(prefix + "layers." + std::to_string(layer) + ".", w.layers[layer]);
+  }
+  names.add(prefix + "norm_f.weight", {c.d_model}, "{d_model}", w.norm_f);
+  names.add("head.weight", {c.d_output, c.d_model}, "{d_output, d_model}", w.end.head);
+  names.add("head.bias", {c.d_output}, "{d_output}", w.end.head_bias);
+  return std::move(names.list);
+}
 
 PolicyWeights load_state_spaces(const Checkpoint& file, const PolicyLoadOptions& options) {
   return Loader(file, options).load();

@@ -40,6 +40,11 @@ defmodule ExPhil.Native.Policy.Loading do
         do: {name, value}
   end
 
+  defp group(%{name: name, first: first, count: count, binary: binary}) do
+    range = first..(first + count - 1)
+    if binary, do: {name, range, :binary}, else: {name, range}
+  end
+
   @doc "The fields of Policy.info/1 from those of NIF.policy_info, and how the backend was chosen."
   @spec info(map(), ExPhil.Native.Policy.choice()) :: ExPhil.Native.Policy.info()
   def info(info, choice) do
@@ -49,8 +54,7 @@ defmodule ExPhil.Native.Policy.Loading do
     device = struct!(Device, info.device)
     {facts, info} = Map.pop!(info, :facts)
 
-    groups =
-      for %{name: name, first: first, count: count} <- info.groups, do: {name, first..(first + count - 1)}
+    groups = Enum.map(info.groups, &group/1)
 
     info
     |> Map.merge(facts)

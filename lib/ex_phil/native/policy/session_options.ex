@@ -54,7 +54,7 @@ defmodule ExPhil.Native.Policy.SessionOptions do
     deterministic = Options.boolean(options, :deterministic, false)
     buttons = Options.boolean(options, :deterministic_buttons, false)
     hysteresis = hysteresis(options[:hysteresis], deterministic or buttons)
-    seed = seed(Keyword.get(options, :seed, 0))
+    seed = Options.seed(options)
 
     %{
       temperature: temperature,
@@ -78,10 +78,6 @@ defmodule ExPhil.Native.Policy.SessionOptions do
 
   defp hysteresis(other, _deterministic),
     do: Options.invalid(":hysteresis", "{press, release}, two probabilities from 0 to 1", other)
-
-  # Its low 64 bits.
-  defp seed(seed) when is_integer(seed), do: seed &&& 0xFFFFFFFFFFFFFFFF
-  defp seed(other), do: Options.invalid(":seed", "an integer", other)
 
   defp held(%{} = held) do
     names = for {name, true} <- held, do: name

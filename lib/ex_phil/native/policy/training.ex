@@ -5,6 +5,7 @@ defmodule ExPhil.Native.Policy.Training do
   import ExPhil.Native.Policy.Call, only: [failed: 1, not_a: 2]
 
   alias ExPhil.Native.{Error, NIF, Options, Policy, Queue, Tensor}
+  alias ExPhil.Native.Policy.Weights
 
   def forward(%Policy{ref: ref}, frames, options) do
     with {:ok, options} <- Options.read(options, [:initial_state, :return_state], &forward_options/1),
@@ -47,7 +48,7 @@ defmodule ExPhil.Native.Policy.Training do
   def weights(policy), do: not_a("policy", policy)
 
   def update(%Policy{ref: ref} = policy, weights) when is_map(weights) and not is_struct(weights) do
-    with {:ok, tensors} <- pack_all(weights),
+    with {:ok, tensors} <- Weights.pack(weights),
          {:ok, :ok} <- Queue.run(&NIF.update_policy(ref, tensors, &1)) do
       with {:ok, info} <- Policy.info(policy), do: {:ok, %{policy | info: info}}
     else
@@ -84,19 +85,6 @@ defmodule ExPhil.Native.Policy.Training do
     do: {:error, Error.invalid(":initial_state", "a map with a tensor for each part of a state", other)}
 
   defp pack(tensor, argument), do: Tensor.pack(tensor, argument, "an Nx tensor or {:f32, shape, binary}")
-
-  defp pack_all(weights) do
-    Enum.reduce_while(weights, {:ok, []}, fn {name, tensor}, {:ok, done} ->
-      with :ok <- check_name(name), {:ok, plain, _} <- pack(tensor, name) do
-        {:cont, {:ok, [{name, plain} | done]}}
-      else
-        {:error, _} = error -> {:halt, error}
-      end
-    end)
-  end
-
-  defp check_name(name) when is_binary(name), do: :ok
-  defp check_name(name), do: {:error, Error.invalid("weights", "a map whose keys are strings", name)}
 
   defp named(tensors, form),
     do: Map.new(tensors, fn {name, tensor} -> {name, Tensor.unpack(tensor, form, fn _ -> [] end)} end)

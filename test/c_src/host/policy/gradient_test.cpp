@@ -64,6 +64,20 @@ TEST_CASE("the host's gradient of a policy is the oracle's, on every SIMD target
   });
 }
 
+TEST_CASE("the gradient of policies with sizes of one", "[host][policy][gradient]") {
+  using Spec = test::PolicySpec;
+  for (const auto size : {&Spec::d_input, &Spec::d_output, &Spec::d_model, &Spec::d_inner, &Spec::d_state,
+                          &Spec::d_conv, &Spec::dt_rank}) {
+    Spec spec;
+    spec.*size = 1;
+    const auto policy = test::make_policy(spec);
+    CAPTURE(spec.d_input, spec.d_output, spec.d_model, spec.d_inner, spec.d_state, spec.d_conv, spec.dt_rank);
+    // The norm of one value has nearly no slope: little is left of what is subtracted there.
+    const double tolerance = spec.d_model == 1 ? 1e-3 : 2e-5;
+    check_against_oracle(*policy, test::policy_grad_case(policy->config, 3, 37, true), tolerance);
+  }
+}
+
 TEST_CASE("the gradient of the shared policy over the recorded match", "[host][policy][gradient][melee]") {
   if (!test::have_melee()) return;
   const auto policy = test::melee_policy();

@@ -2,6 +2,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
   @moduledoc false
   # The page's plots, drawn by gnuplot as SVG. gnuplot is optional: everything but the page works without it.
 
+  alias ExPhil.Native.Gnuplot
   alias ExPhil.Native.Tools.Benchmark.Report
 
   @blue "#1f6fb2"
@@ -24,13 +25,13 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
 
   @doc "Whether gnuplot is available."
   @spec available?() :: boolean()
-  def available?, do: System.find_executable("gnuplot") != nil
+  defdelegate available?, to: Gnuplot
 
   @doc "How to get gnuplot."
   @spec advice() :: String.t()
   def advice do
-    "the page's plots are drawn by gnuplot, which was not found; install it (Debian: apt-get install gnuplot-nox), or " <>
-      "use --json, which needs nothing"
+    "the page's plots are drawn by gnuplot, which was not found; #{Gnuplot.remedy()}, or use " <>
+      "--json, which needs nothing"
   end
 
   @doc "Times of a suite's cases: lines where cases form lines over a size, otherwise a row for each case."
@@ -47,7 +48,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
   file. Each row is `%{name: text, ours: boolean, p50_us: number, p99_us: number | nil}`.
   """
   @spec latencies([map(), ...], float()) :: {:ok, String.t()} | {:error, String.t()}
-  def latencies(rows, frame_us), do: rows |> comparison(frame_us) |> run()
+  def latencies(rows, frame_us), do: rows |> comparison(frame_us) |> Gnuplot.svg()
 
   # ---- scripts ---------------------------------------------------------------------------------------------
 
@@ -148,16 +149,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
   defp short(value) when value >= 100, do: "#{round(value)}"
   defp short(value), do: "#{Float.round(value / 1, 1)}"
 
-  defp terminal(rows) do
-    """
-    set encoding utf8
-    set terminal svg size 720,#{130 + 30 * rows} font "sans-serif,13" background "#ffffff" noenhanced
-    set border 3 lc rgb '#999999'
-    set tics nomirror tc rgb '#333333'
-    set grid lc rgb '#dddddd' lt 1 lw 0.7
-    set key outside bottom center horizontal Left reverse maxrows 2 samplen 2 spacing 1.1 tc rgb '#333333'
-    """
-  end
+  defp terminal(rows), do: Gnuplot.terminal(130 + 30 * rows)
 
   # Row 0 is at the top.
   defp data(results, numbers) do
@@ -204,23 +196,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
   # ---- drawing ---------------------------------------------------------------------------------------------
 
   defp draw(script, id) do
-    with {:ok, svg} <- run(script), do: {:ok, embeddable(svg, id)}
-  end
-
-  defp run(script) do
-    file =
-      Path.join(System.tmp_dir!(), "exphil_plot.#{System.pid()}.#{System.unique_integer([:positive])}.gp")
-
-    try do
-      File.write!(file, script)
-
-      case System.cmd("gnuplot", [file], stderr_to_stdout: true) do
-        {svg, 0} -> {:ok, svg}
-        {output, status} -> {:error, "gnuplot failed (status #{status}): #{String.trim(output)}"}
-      end
-    after
-      File.rm(file)
-    end
+    with {:ok, svg} <- Gnuplot.svg(script), do: {:ok, embeddable(svg, id)}
   end
 
   # One page holds many of these: without the XML prologue, with unique identifiers, at full width, and without

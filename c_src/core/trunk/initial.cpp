@@ -1,0 +1,59 @@
+#include "core/trunk/initial.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "core/trunk/loading.hpp"
+
+namespace exphil::core {
+
+std::int64_t SizeReader::take(const std::string& name, std::int64_t limit, std::int64_t otherwise) {
+  const auto found =
+      std::find_if(sizes_.begin(), sizes_.end(), [&name](const auto& size) { return size.first == name; });
+  std::int64_t value = otherwise;
+  if (found != sizes_.end()) {
+    value = found->second;
+    sizes_.erase(found);
+  }
+  if (value < 1) {
+    fail(ErrorKind::invalid_argument, ":" + name, ":", name, " must be a positive integer, got ", value);
+  }
+  if (value > limit) {
+    fail(ErrorKind::limit_exceeded, ":" + name, ":", name, " is ", value, "; the limit is ", limit);
+  }
+  return value;
+}
+
+std::int64_t SizeReader::take(const std::string& name, std::int64_t limit) {
+  const bool given =
+      std::any_of(sizes_.begin(), sizes_.end(), [&name](const auto& size) { return size.first == name; });
+  if (!given) fail(ErrorKind::invalid_argument, ":" + name, ":", name, " must be given");
+  return take(name, limit, 0);
+}
+
+void SizeReader::require_all_taken(const char* trunk) const {
+  if (sizes_.empty()) return;
+  const std::string& name = sizes_.front().first;
+  fail(ErrorKind::invalid_argument, ":" + name, ":", name, " is not a size of the trunk :", trunk);
+}
+
+std::vector<float> Initializer::constant(const Shape& shape, float value) {
+  return std::vector<float>(static_cast<std::size_t>(shape.elements("weights")), value);
+}
+
+std::vector<float> Initializer::uniform(const std::string& name, const Shape& shape, double bound) const {
+  return drawn(name, shape, [bound](double u) { return (2 * u - 1) * bound; });
+}
+
+std::vector<InitialTensor> initial_weights(const std::string& trunk, const NamedSizes& sizes,
+                                           std::uint64_t seed) {
+  std::string known;
+  for (const Trunk& candidate : trunks()) {
+    if (trunk == candidate.name) return candidate.initial(SizeReader(sizes), Initializer(seed));
+    known += (known.empty() ? ":" : ", :") + std::string(candidate.name);
+  }
+  fail(ErrorKind::unsupported, "trunk", "trunk must be one of ", known, "; got ", quote(trunk));
+}
+
+}  // namespace exphil::core

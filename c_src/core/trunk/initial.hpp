@@ -1,0 +1,68 @@
+// From nothing to the weights of a policy that can be trained, whatever its trunk: the tensors of a
+// checkpoint by name, which load_weights takes. The same sizes and seed give the same bits on every machine.
+// Called by nif/ and the tests; pure functions, any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/hash.hpp"
+#include "core/philox.hpp"
+#include "core/tensor.hpp"
+
+namespace exphil::core {
+
+// A size by its name in Elixir: "d_input".
+using NamedSizes = std::vector<std::pair<std::string, std::int64_t>>;
+
+struct InitialTensor {
+  std::string name;
+  Shape shape;
+  std::vector<float> values;
+};
+
+// The sizes d_input, d_output, d_model and layers, which every trunk has, and those of the trunk. Throws
+// invalid_argument naming the size that is missing, unknown or not positive; limit_exceeded naming the one
+// that is too large.
+std::vector<InitialTensor> initial_weights(const std::string& trunk, const NamedSizes& sizes,
+                                           std::uint64_t seed);
+
+// Takes the sizes one by one. Used by the trunks.
+class SizeReader {
+ public:
+  explicit SizeReader(NamedSizes sizes) : sizes_(std::move(sizes)) {}
+  std::int64_t take(const std::string& name, std::int64_t limit);  // must be there
+  std::int64_t take(const std::string& name, std::int64_t limit, std::int64_t otherwise);
+  void require_all_taken(const char* trunk) const;
+
+ private:
+  NamedSizes sizes_;
+};
+
+// The first value of every weight. A number depends on the seed, the tensor's name and its place in it, not
+// on the other tensors. Used by the trunks.
+class Initializer {
+ public:
+  explicit Initializer(std::uint64_t seed) : seed_(seed) {}
+
+  static std::vector<float> constant(const Shape& shape, float value);
+  // From -bound to bound, PyTorch's default for linear layers and convolutions with bound 1 / sqrt(fan_in).
+  std::vector<float> uniform(const std::string& name, const Shape& shape, double bound) const;
+  // value(u) with u from 0 to below 1.
+  template <class Value>
+  std::vector<float> drawn(const std::string& name, const Shape& shape, const Value& value) const {
+    std::vector<float> values(static_cast<std::size_t>(shape.elements(name)));
+    const std::uint64_t stream = hash64(name.data(), name.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(value(double{uniform_at(seed_, stream, i)}));
+    }
+    return values;
+  }
+
+ private:
+  std::uint64_t seed_;
+};
+
+}  // namespace exphil::core

@@ -1,0 +1,98 @@
+#include "core/trunk/initial.hpp"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/exact_math.hpp"
+#include "core/limits.hpp"
+#include "core/trunk/load.hpp"
+#include "core/trunk/mamba1/mamba1.hpp"
+
+namespace exphil::core::mamba1 {
+
+namespace {
+
+// 8 GB of weights, before anything is allocated for them.
+constexpr std::int64_t kMostWeights = std::int64_t{1} << 31;
+constexpr double kLeastDt = 0.001, kMostDt = 0.1;
+
+Config config_of(SizeReader& sizes) {
+  Config c;
+  c.d_input = sizes.take("d_input", kMaxDim);
+  c.d_output = sizes.take("d_output", kMaxDim);
+  c.d_model = sizes.take("d_model", kMaxDim);
+  c.n_layer = sizes.take("layers", kMaxLayers);
+  c.d_state = sizes.take("d_state", kMaxState, 16);
+  c.d_conv = sizes.take("d_conv", kMaxConvTaps, 4);
+  c.d_inner = c.d_model * sizes.take("expand", kMaxDim / c.d_model, 2);
+  c.dt_rank = sizes.take("dt_rank", kMaxDim, (c.d_model + 15) / 16);
+  sizes.require_all_taken("mamba1");
+  return c;
+}
+
+void check_count(const std::vector<PolicyParameter>& tensors) {
+  std::int64_t count = 0;
+  for (const PolicyParameter& tensor : tensors) {
+    count += tensor.shape.elements(":d_model");
+    if (count > kMostWeights) {
+      fail(ErrorKind::limit_exceeded, ":d_model", "a policy of these sizes has more than ", kMostWeights,
+           " weights, the limit");
+    }
+  }
+}
+
+// The inverse of softplus: softplus(result) = dt, with dt drawn log-uniformly.
+double dt_bias(double u) {
+  const double low = exact_log(kLeastDt), span = exact_log(kMostDt) - low;
+  const double part = u * span, dt = exact_exp(low + part);
+  return dt + exact_log(1 - exact_exp(-dt));
+}
+
+// log(1), log(2), ... in each row: A = -1, -2, ...
+std::vector<float> counts(const Shape& shape) {
+  std::vector<float> logs = Initializer::constant(shape, 0);
+  const auto columns = static_cast<std::size_t>(shape[1]);
+  for (std::size_t i = 0; i < logs.size(); ++i) {
+    logs[i] = static_cast<float>(exact_log(static_cast<double>(i % columns + 1)));
+  }
+  return logs;
+}
+
+// As state-spaces/mamba does: mamba_ssm/modules/mamba_simple.py for the mixer, and for what is added to the
+// hidden vector _init_weights of mamba_ssm/models/mixer_seq_simple.py, whose n_residuals_per_layer is 1 for
+// Mamba: 1 / sqrt(layers). Biases of linear layers are zero there, that of the convolution is PyTorch's.
+std::vector<float> first_value(const PolicyParameter& tensor, const Config& c, const Initializer& draw) {
+  const auto is = [&tensor](const std::string& end) {
+    const std::string& name = tensor.name;
+    return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+  };
+  const auto uniform = [&](std::int64_t fan_in, double scale) {
+    return draw.uniform(tensor.name, tensor.shape, scale / std::sqrt(static_cast<double>(fan_in)));
+  };
+  if (is("norm.weight") || is("norm_f.weight") || is("mixer.D"))
+    return Initializer::constant(tensor.shape, 1);
+  if (is("A_log")) return counts(tensor.shape);
+  if (is("dt_proj.bias")) return draw.drawn(tensor.name, tensor.shape, dt_bias);
+  if (is("conv1d.bias")) return uniform(c.d_conv, 1);
+  if (is("bias")) return Initializer::constant(tensor.shape, 0);
+  const std::int64_t fan_in = tensor.shape[tensor.shape.rank() - 1];
+  return uniform(fan_in, is("out_proj.weight") ? 1 / std::sqrt(static_cast<double>(c.n_layer)) : 1);
+}
+
+}  // namespace
+
+std::vector<InitialTensor> initial_weights(SizeReader sizes, const Initializer& draw) {
+  Config c = config_of(sizes);
+  c.has.conv_bias = true;
+  const std::vector<PolicyParameter> tensors = state_spaces_parameters(c, describe(c).weights, "backbone.");
+  check_count(tensors);
+  std::vector<InitialTensor> made;
+  for (const PolicyParameter& tensor : tensors) {
+    made.push_back({tensor.name, tensor.shape, first_value(tensor, c, draw)});
+  }
+  return made;
+}
+
+}  // namespace exphil::core::mamba1

@@ -1,0 +1,117 @@
+defmodule ExPhil.Native.Trainer.Store do
+  @moduledoc false
+  # The file of Trainer.save/2: a safetensors file with the weights, the optimiser's two means of each ("m/", "v/"), and the
+  # curve as f64 rows. Written under another name first, so that a run that is killed while it writes leaves the older file.
+
+  alias ExPhil.Native.{Error, Safetensors, Tensor}
+
+  @format "exphil_native.trainer"
+  @version "1"
+  @steps "exphil_native.steps"
+  @history "history"
+  @evaluations "evaluations"
+
+  @doc "Writes the trainer."
+  @spec save(ExPhil.Native.Trainer.t(), term()) :: :ok | {:error, Error.t()}
+  def save(trainer, path) do
+    %{step: step, m: m, v: v} = trainer.optimiser
+
+    tensors =
+      for {kind, tensors} <- [weights: trainer.weights, m: m, v: v],
+          {name, tensor} <- tensors,
+          into: %{@history => rows(trainer.history, 4), @evaluations => rows(trainer.evaluations, 2)},
+          do: {"#{kind}/#{name}", tensor}
+
+    metadata = %{@format => @version, @steps => Integer.to_string(step)}
+
+    with :ok <- Safetensors.check_path(path) do
+      unfinished = "#{path}.#{System.pid()}-#{System.unique_integer([:positive])}.tmp"
+
+      with :ok <- Safetensors.write(unfinished, tensors, metadata), do: rename(unfinished, path)
+    end
+  end
+
+  defp rename(from, to) do
+    case File.rename(from, to) do
+      :ok ->
+        :ok
+
+      {:error, posix} ->
+        File.rm(from)
+        message = "#{Error.quoted(to)} cannot be written: #{:file.format_error(posix)}"
+        {:error, Error.new(:file_error, "path", message)}
+    end
+  end
+
+  defp rows([], columns), do: {:f64, {0, columns}, <<>>}
+
+  defp rows(entries, columns) do
+    {:f64, {length(entries), columns},
+     for(entry <- entries, v <- Tuple.to_list(entry), into: <<>>, do: <<v / 1::float-64-little>>)}
+  end
+
+  @doc "The fields of a trainer that go on from the file, checked against `trainer`."
+  @spec read(ExPhil.Native.Trainer.t(), term()) :: {:ok, map()} | {:error, Error.t()}
+  def read(trainer, path) do
+    with {:ok, metadata} <- Safetensors.metadata(path),
+         {:ok, step} <- step(metadata, path),
+         {:ok, tensors} <- Safetensors.read(path),
+         {:ok, weights} <- named(tensors, "weights/", trainer.weights, path),
+         {:ok, m} <- named(tensors, "m/", trainer.weights, path),
+         {:ok, v} <- named(tensors, "v/", trainer.weights, path),
+         {:ok, history} <- entries(tensors, @history, 4, path),
+         {:ok, evaluations} <- entries(tensors, @evaluations, 2, path) do
+      optimiser = %{trainer.optimiser | step: step, m: m, v: v}
+      {:ok, %{weights: weights, optimiser: optimiser, history: history, evaluations: evaluations}}
+    end
+  end
+
+  defp step(%{@format => @version, @steps => text}, path) do
+    case Integer.parse(text) do
+      {step, ""} when step >= 0 -> {:ok, step}
+      _ -> bad(path, "has no number of steps, but #{Error.quoted(text)}")
+    end
+  end
+
+  defp step(%{@format => version}, path),
+    do: bad(path, "is of the version #{Error.quoted(version)}, not #{@version}")
+
+  defp step(_metadata, path), do: bad(path, "is not a file of Trainer.save/2")
+
+  # The file's tensors under this prefix, which must be those of the policy.
+  defp named(tensors, prefix, weights, path) do
+    found =
+      for {name, tensor} <- tensors,
+          String.starts_with?(name, prefix),
+          into: %{},
+          do: {binary_part(name, byte_size(prefix), byte_size(name) - byte_size(prefix)), tensor}
+
+    stranger = fn {name, weight} -> not (is_map_key(found, name) and alike?(found[name], weight)) end
+
+    case Enum.find(weights, stranger) do
+      nil when map_size(found) == map_size(weights) ->
+        {:ok, found}
+
+      nil ->
+        bad(path, "has more tensors #{prefix} than the policy has weights")
+
+      {name, {type, shape, _}} ->
+        bad(path, "must have #{Error.quoted(prefix <> name)}, #{type} of shape #{inspect(shape)}")
+    end
+  end
+
+  defp alike?({type, shape, _}, {other_type, other_shape, _}), do: {type, shape} == {other_type, other_shape}
+
+  defp entries(tensors, name, columns, path) do
+    case tensors do
+      %{^name => {:f64, {_, ^columns}, _} = tensor} ->
+        {:ok,
+         tensor |> Tensor.to_list() |> Enum.map(fn [step | rest] -> List.to_tuple([trunc(step) | rest]) end)}
+
+      _ ->
+        bad(path, "must have #{Error.quoted(name)}, f64 with #{columns} columns")
+    end
+  end
+
+  defp bad(path, what), do: {:error, Error.new(:invalid_checkpoint, "path", "#{Error.quoted(path)} #{what}")}
+end

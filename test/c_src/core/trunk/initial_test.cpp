@@ -1,0 +1,182 @@
+// Fresh weights: their names and shapes load, their values are what state-spaces' initialisation gives, and
+// the bits are the same everywhere.
+#include "core/trunk/initial.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/exact_math.hpp"
+#include "core/hash.hpp"
+#include "core/trunk/load.hpp"
+#include "support/catch.hpp"
+#include "support/errors.hpp"
+#include "support/policy.hpp"
+
+namespace exphil::core {
+
+namespace {
+
+const NamedSizes kSizes = {{"d_input", 5}, {"d_output", 14}, {"d_model", 48}, {"layers", 2}};
+
+NamedSizes with(NamedSizes sizes, const std::string& name, std::int64_t value) {
+  sizes.emplace_back(name, value);
+  return sizes;
+}
+
+NamedSizes without(const std::string& name) {
+  NamedSizes sizes = kSizes;
+  sizes.erase(
+      std::find_if(sizes.begin(), sizes.end(), [&name](const auto& size) { return size.first == name; }));
+  return sizes;
+}
+
+TensorMap views(const std::vector<InitialTensor>& tensors) {
+  TensorMap map;
+  for (const InitialTensor& t : tensors)
+    map[t.name] = {Dtype::f32, t.shape, t.values.data(), t.values.size() * sizeof(float)};
+  return map;
+}
+
+const std::vector<float>& values(const std::vector<InitialTensor>& tensors, const std::string& name) {
+  const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                  [&name](const auto& tensor) { return tensor.name == name; });
+  REQUIRE(found != tensors.end());
+  return found->values;
+}
+
+float largest(const std::vector<float>& values) {
+  float most = 0;
+  for (const float value : values) most = std::max(most, std::abs(value));
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("fresh weights load with the sizes that were asked for", "[initial]") {
+  const auto defaults = load_weights(views(initial_weights("mamba1", kSizes, 1)), {}, {});
+  CHECK(defaults->config.d_input == 5);
+  CHECK(defaults->config.d_output == 14);
+  CHECK(defaults->config.state_signature == std::array<std::int64_t, 4>{2, 96, 16, 4});
+  NamedSizes sizes = with(with(kSizes, "d_state", 3), "d_conv", 1);
+  sizes = with(with(sizes, "expand", 1), "dt_rank", 7);
+  const auto own = load_weights(views(initial_weights("mamba1", sizes, 1)), {}, {});
+  CHECK(own->config.state_signature == std::array<std::int64_t, 4>{2, 48, 3, 1});
+}
+
+TEST_CASE("fresh weights begin as state-spaces' do", "[initial]") {
+  const auto tensors = initial_weights("mamba1", kSizes, 1);
+  const std::string mixer = "backbone.layers.1.mixer.";
+  for (std::size_t i = 0; i < 96 * 16; ++i) {
+    const double expected = std::log(static_cast<double>(i % 16 + 1));
+    CHECK(std::abs(values(tensors, mixer + "A_log")[i] - expected) <= 1e-7 * expected);
+  }
+  std::vector<double> steps;
+  for (const float bias : values(tensors, mixer + "dt_proj.bias"))
+    steps.push_back(std::log1p(std::exp(bias)));
+  const auto [least, most] = std::minmax_element(steps.begin(), steps.end());
+  CHECK(*least >= 0.001 * (1 - 1e-5));
+  CHECK(*most <= 0.1 * (1 + 1e-5));
+  // Log-uniform: about half of them are below the geometric mean.
+  CHECK(std::abs(std::count_if(steps.begin(), steps.end(), [](double dt) { return dt < 0.01; }) - 48) < 20);
+  CHECK(values(tensors, mixer + "D") == std::vector<float>(96, 1));
+  CHECK(values(tensors, "backbone.norm_f.weight") == std::vector<float>(48, 1));
+  CHECK(values(tensors, "head.bias") == std::vector<float>(14, 0));
+  // Uniform up to the bound: so many numbers come close to it.
+  const auto bounded = [&](const std::string& name, double bound) {
+    CAPTURE(name);
+    CHECK(largest(values(tensors, name)) <= bound);
+    CHECK(largest(values(tensors, name)) > 0.95 * bound);
+  };
+  bounded("input_proj.weight", 1 / std::sqrt(5.0));
+  bounded("head.weight", 1 / std::sqrt(48.0));
+  bounded(mixer + "in_proj.weight", 1 / std::sqrt(48.0));
+  bounded(mixer + "conv1d.weight", 1 / std::sqrt(4.0));
+  bounded(mixer + "conv1d.bias", 1 / std::sqrt(4.0));
+  bounded(mixer + "dt_proj.weight", 1 / std::sqrt(3.0));
+  bounded(mixer + "out_proj.weight", 1 / std::sqrt(96.0) / std::sqrt(2.0));
+}
+
+TEST_CASE("fresh weights have the same bits everywhere, and others for another seed", "[initial]") {
+  const auto hash = [](std::uint64_t seed) {
+    HashedParts parts;
+    for (const InitialTensor& t : initial_weights("mamba1", kSizes, seed)) {
+      parts.add(t.name);
+      parts.add(hex(hash64(t.values.data(), t.values.size() * sizeof(float))));
+    }
+    return hex(parts.hash64());
+  };
+  CHECK(hash(1) == "b125d9767eeace90");
+  CHECK(hash(std::uint64_t{1} << 32 | 1) == "1d750ae071b766cc");
+  // A layer keeps its numbers whatever else there is.
+  const auto two = initial_weights("mamba1", kSizes, 1);
+  NamedSizes sizes = without("layers");
+  const auto three = initial_weights("mamba1", with(sizes, "layers", 3), 1);
+  const std::string name = "backbone.layers.1.mixer.in_proj.weight";
+  CHECK(values(two, name) == values(three, name));
+  CHECK(values(two, name) != values(two, "backbone.layers.0.mixer.in_proj.weight"));
+}
+
+TEST_CASE("bad sizes of a fresh policy are errors that name them", "[initial]") {
+  const auto error = [](const std::string& trunk, const NamedSizes& sizes) {
+    return test::error_of([&] { initial_weights(trunk, sizes, 0); });
+  };
+  for (const auto& [name, size] : kSizes) {
+    CHECK(error("mamba1", without(name)).argument == ":" + name);
+    CHECK(error("mamba1", with(without(name), name, 0)).argument == ":" + name);
+    const auto large = error("mamba1", with(without(name), name, std::int64_t{1} << 62));
+    CHECK(large.argument == ":" + name);
+    CHECK(large.kind == ErrorKind::limit_exceeded);
+  }
+  CHECK(error("mamba1", with(kSizes, "heads_per_group", 2)).argument == ":heads_per_group");
+  CHECK(error("mamba1", with(kSizes, "d_conv", 17)).kind == ErrorKind::limit_exceeded);
+  CHECK(error("mamba1", with(without("d_model"), "d_model", 1 << 20)).argument == ":d_model");
+  CHECK(error("gru9", kSizes).argument == "trunk");
+}
+
+TEST_CASE("exact_log and exact_exp are those of the C library but for rounding", "[initial]") {
+  for (double x = 1e-6; x < 1e6; x *= 1.37) {
+    CHECK(std::abs(exact_log(x) - std::log(x)) <= 4e-16 * std::max(1.0, std::abs(std::log(x))));
+  }
+  for (double x = -50; x < 50; x += 0.37) {
+    CHECK(std::abs(exact_exp(x) / std::exp(x) - 1) < 1e-14);
+  }
+  CHECK(exact_log(1) == 0);
+  CHECK(exact_exp(0) == 1);
+}
+
+TEST_CASE("metadata name the outputs of a head", "[initial]") {
+  const auto tensors = initial_weights("mamba1", kSizes, 1);
+  const auto load = [&](const std::string& heads) {
+    return load_weights(views(tensors), {{"exphil_native.heads", heads}}, {});
+  };
+  const auto groups = load("x:7,y:3,jump:4:binary")->config.groups;
+  REQUIRE(groups.size() == 3);
+  CHECK(groups[1].name == "y");
+  CHECK(groups[1].first == 7);
+  CHECK(groups[1].count == 3);
+  CHECK(groups[2].first == 10);
+  CHECK((groups[2].binary && !groups[1].binary));
+  CHECK(load("x:14")->fingerprint == load("y:14")->fingerprint);
+  for (const char* bad :
+       {"", "x", "x:13", "x:15", "x:0,y:14", "x:14,", "x:-1,y:15", "x:14:other", ":14", "x y:14",
+        "x:99999999999999999999", "x:9223372036854775807,y:9223372036854775807", "x:14:binary:"}) {
+    CAPTURE(bad);
+    const auto error = test::error_of([&] { load(bad); });
+    CHECK(error.kind == ErrorKind::invalid_checkpoint);
+    CHECK(error.argument == "weights");
+  }
+}
+
+TEST_CASE("errors of weights that a caller gives name them", "[initial]") {
+  const auto tensors = initial_weights("mamba1", kSizes, 1);
+  TensorMap map = views(tensors);
+  map.erase("head.bias");
+  const auto error = test::error_of([&] { load_weights(map, {}, {}); });
+  CHECK(error.argument == "weights");
+  CHECK(error.message == "tensor \"head.bias\" is missing from the weights");
+  // The window of a file that this library saved.
+  CHECK(load_weights(views(tensors), {{"exphil_native.window_size", "60"}}, {})->config.window == 60);
+}
+
+}  // namespace exphil::core
