@@ -9,6 +9,7 @@
 #include "cuda/emulated_gpu.hpp"
 #include "cuda/policy/gated_specs.hpp"
 #include "cuda/policy/load_on_device.hpp"
+#include "support/random_sessions.hpp"
 
 namespace exphil::test {
 namespace {
@@ -53,6 +54,21 @@ TEST_CASE("precisions of gated policies on an emulated GPU", "[.emulated_gated_p
   }
 }
 
+TEST_CASE("random operations of sessions of gated policies on the GPU",
+          "[cuda][gpu][policy][rollback][sessions][gated]") {
+  if (!have_device()) return;
+  GatedSpec spec;
+  spec.d_input = 9, spec.window = 6;
+  const std::vector<PolicyForm> forms = gated_forms(spec);
+  const auto operations = session_operations(12'000) / static_cast<std::int64_t>(forms.size());
+  for (const PolicyForm& form : forms) {
+    INFO(form.name);
+    std::vector<std::shared_ptr<core::Policy>> policies;
+    for (auto& weights : in_every_precision(*form.weights)) policies.push_back(load_on_device(weights, 400));
+    check_random_sessions(policies, operations, 7);
+  }
+}
+
 // The windows that Axon answered.
 void check_recorded(const RecordedTrunk& set, std::int64_t windows) {
   INFO(set.name);
@@ -76,16 +92,13 @@ TEST_CASE("gated policies run without a GPU", "[cuda][policy][emulated][gated]")
   require_passed(run_over_emulated("[.emulated_gated]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
 }
 
-// More blocks than some of the cells have units for.
 TEST_CASE("steps of gated policies by teams of blocks run without a GPU",
           "[cuda][policy][emulated][step_teams][gated]") {
-  for (const char* team : {"team=4,", "team=16,"}) {
-    const std::string tuning = std::string(team) + "cluster=1,staged=0,inline_obs=0,batch_agents=2";
-    for (const char* tag : {"[.emulated_gated]", "[.emulated_gated_precision]"}) {
-      CAPTURE(tag, team);
-      require_passed(
-          run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning}}));
-    }
+  const std::string tuning = "team=4,cluster=1,staged=0,inline_obs=0,batch_agents=2";
+  for (const char* tag : {"[.emulated_gated]", "[.emulated_gated_precision]"}) {
+    CAPTURE(tag);
+    require_passed(
+        run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning}}));
   }
 }
 
