@@ -60,6 +60,7 @@ struct ProductArguments : ProductMatrix {
   long long x_stride, residual_stride, out_stride;  // floats
   long long rows;
   float epsilon;
+  int first_layer;  // not 0: of the first layer, whose norm may count other values
 };
 
 // The rows of the kernels of policy/convolution.cu and scan.cu, and the states of a layer. Those kernels'
@@ -112,6 +113,18 @@ struct ScanArguments : RowStates {
   int decays_input;  // inputs are decayed by their own step, where the scan has that
 };
 static_assert(sizeof(ScanArguments) <= 128, "arguments of policy/scan.cu");
+
+// policy/cell.cu. A batch of agents is sequences of one frame. The arrays of h have a row for each sequence
+// where the cell recalls its state, otherwise one for each frame.
+struct CellArguments : RowStates {
+  const float* x[formulas::kMaxGates];
+  const float* h[formulas::kMaxGates];
+  float* carry;          // {sequences, states, units}: where the cell recalls its state
+  float* out;            // one row for each frame
+  const float* initial;  // an agent's new state; null: zeros
+  int step;              // of the sequences
+};
+static_assert(sizeof(CellArguments) <= 128, "arguments of policy/cell.cu");
 
 // policy/window.cu, policy/window_team.cu: the last outputs of windows from a zero state.
 //

@@ -70,7 +70,7 @@ __device__ __forceinline__ void Step::push_obs(const ArmedArguments& armed) {
 
 // A block must not end while copies into its shared memory are under way.
 __device__ __forceinline__ void Step::finish_staging() const {
-  for (int i = 0; i < 2 + kNetwork.layers; ++i) section(i, 0);
+  for (int i = kTeam.input.bytes > 0 ? 0 : 1; i < 2 + kNetwork.layers; ++i) section(i, 0);
 }
 
 }  // namespace policy

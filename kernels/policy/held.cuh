@@ -46,6 +46,22 @@ struct ScanItems {
   static constexpr bool kHeld = kPer * kEach <= kMostHeld;
 };
 
+// A cell's items are its units, each as often as threads share the pushes of its output; and the values of
+// every unit's state before the frame.
+template <int kCell>
+struct CellItems {
+  static constexpr GatedCell kOf = kNetwork.cells[kCell];
+  static constexpr int kStates = formulas::states_of(kOf.cell), kUnits = size_of(kOf.x[0]);
+  static constexpr int kOwn = own_of(kOf.x[0]);
+  // What is added to is read before anything is pushed: by the thread that pushes it.
+  static constexpr int kSharers = kOf.adds ? 1 : least(TEAM, power_of_two_within(THREADS / (AGENTS * kOwn)));
+  static constexpr int kItems = AGENTS * kOwn * kSharers, kPer = divide_up(kItems, THREADS);
+  static constexpr bool kHeld = kPer * kStates <= kMostHeld;
+  static constexpr bool kRecalls = kOf.before != kNoVector;
+  static constexpr int kRecalled = kRecalls ? AGENTS * kUnits : 0, kRecallPer = divide_up(kRecalled, THREADS);
+  static constexpr bool kRecallHeld = kRecallPer <= kMostHeld;
+};
+
 // The states of phase kAt of a layer that a thread holds.
 template <Kind kKind, int kIndex>
 struct HeldStates {};
@@ -58,6 +74,13 @@ template <int kIndex>
 struct HeldStates<Kind::scan, kIndex> {
   using Items = ScanItems<kIndex>;
   float values[Items::kHeld ? Items::kPer : 1][Items::kEach];
+};
+
+template <int kIndex>
+struct HeldStates<Kind::cell, kIndex> {
+  using Items = CellItems<kIndex>;
+  float values[Items::kHeld ? Items::kPer : 1][Items::kStates];
+  float recalled[Items::kRecallHeld && Items::kRecalls ? Items::kRecallPer : 1];
 };
 
 // Those of all phases from kAt on.

@@ -6,14 +6,19 @@
 // - An activation belongs to the product whose output it changes.
 // - A vector that is read in parts is a vector for each part. So every vector is read and written whole.
 // - Vectors are padded with zeros: to a multiple of the segment size, or to what their readers ask for.
+// - What reads or writes the first values of hidden reads or writes hidden, with zeros in its matrix for the
+//   others.
+// - There are no recalls: a cell has the vector that recalls its state, and writes hidden itself.
 //
-// A new kind of phase: a struct and an array here, its making in lower.cpp and its text in lower_text.cpp,
-// and its place in each family of kernels. In the step's: policy/team_plan.cuh (who reads and writes channel
-// by channel), team_layout.cuh and pack_team.cpp (its weights), held.cuh (a state that threads hold), and a
-// member function that Step::walk calls.
+// A new kind of phase: a struct and an array here, its making in lower_block.cpp and its text in
+// lower_text.cpp, and its place in each family of kernels. In the step's: policy/team_plan.cuh (who reads and
+// writes channel by channel), team_layout.cuh and pack_team.cpp (its weights), held.cuh (a state that threads
+// hold), and a member function that Step::walk calls.
 //
 // Plain types, compiled by the host compiler and by NVRTC.
 #pragma once
+
+#include "kernels/common/cells.cuh"
 
 namespace exphil {
 namespace policy {
@@ -46,7 +51,7 @@ constexpr int kSegment = 32;  // of a dot product: policy/dot.cuh
 
 // How the weights of the matrices are stored (core/precision.hpp). Kernels widen them to f32.
 enum class Stored : int { f32, bf16, f16, int8 };
-enum class Kind : int { product, convolution, mean, scan };
+enum class Kind : int { product, convolution, mean, scan, cell };
 enum class Norm : int { none, rms, layer };
 enum class Activation : int { none, relu, silu, softplus };
 
@@ -76,6 +81,8 @@ struct Product {
   bool is_short = false;   // so few columns that one thread sums up a row
   int outputs = 0;
   Output out[kMostOutputs] = {};
+  // Values of `in` that the norm counts: 0: all. In the first layer another number of them; 0: the same.
+  int counted = 0, counted_first = 0;
 };
 
 // Each channel's last inputs, then silu. State: {taps - 1, channels}, oldest first.
@@ -95,6 +102,17 @@ struct Scan {
   int input_dt = kNoVector;
   bool decays_input = false;          // inputs of a sequence may be decayed by their own step
   bool carried_decays_input = false;  // those of a carried state are
+  int state_at = 0;
+};
+
+// A step of a gated recurrence: core::GatedCell. State: {states of the cell, size of x[0]}.
+struct GatedCell {
+  formulas::Cell cell = formulas::Cell::gru;
+  int x[formulas::kMaxGates] = {kNoVector, kNoVector, kNoVector, kNoVector};
+  int h[formulas::kMaxGates] = {kNoVector, kNoVector, kNoVector, kNoVector};
+  int before = kNoVector;  // the first of its states before the frame, of which products make h
+  int out = kNoVector;
+  bool adds = false;  // to its output
   int state_at = 0;
 };
 
@@ -118,6 +136,7 @@ struct Network {
   Convolution convolutions[kMostPhases] = {};
   Mean means[kMostPhases] = {};
   Scan scans[kMostPhases] = {};
+  GatedCell cells[kMostPhases] = {};
 
   constexpr int size(int vector) const { return vectors[vector].size; }
   constexpr int values(int vector) const { return vectors[vector].values; }
@@ -130,6 +149,25 @@ struct Network {
   // of f32 (c_src/cuda/policy/fold.hpp), do not sum up to zero.
   constexpr bool centres(const Product& product) const {
     return product.norm == Norm::layer && stored != Stored::f32;
+  }
+  constexpr int counted(const Product& product) const {
+    return product.counted == 0 ? values(product.in) : product.counted;
+  }
+  constexpr int counted_first(const Product& product) const {
+    return product.counted_first == 0 ? counted(product) : product.counted_first;
+  }
+  constexpr bool has_cells() const {
+    for (int i = 0; i < layer.count; ++i) {
+      if (layer.phases[i].kind == Kind::cell) return true;
+    }
+    return false;
+  }
+  // Whether products read it as a cell's state before the frame.
+  constexpr bool recalled(int vector) const {
+    for (const GatedCell& cell : cells) {
+      if (vector != kNoVector && cell.before == vector) return true;
+    }
+    return false;
   }
   constexpr int rows(const Product& product) const {
     int sum = 0;

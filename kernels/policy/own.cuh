@@ -9,7 +9,7 @@ namespace policy {
 
 // The channels of a vector that are a block's own.
 constexpr int own_of(int vector) {
-  return own_channels(size_of(vector), TEAM);
+  return own_channels(kNetwork, TEAM, vector);
 }
 // Whether a channel, of those that a block may have, is one of the vector's: the last blocks may have fewer.
 template <int kVector>

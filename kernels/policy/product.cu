@@ -14,8 +14,7 @@ __device__ __forceinline__ void row_scales(const ProductArguments& args) {
   if constexpr (Of::kNormed) {
     const long long row = static_cast<long long>(blockIdx.x) * kScaledRows + threadIdx.x / 32;
     if (row >= args.rows) return;
-    const NormFactors norm =
-        norm_factors<Of::kNorm, Of::kValues, Of::kK>(args.x + row * args.x_stride, args.epsilon);
+    const NormFactors norm = row_factors<Of>(args.x + row * args.x_stride, args);
     if (threadIdx.x % 32 != 0) return;
     args.scale[row] = norm.scale;
     if constexpr (Of::kCentres) args.scale[args.rows + row] = norm.mean;

@@ -23,7 +23,7 @@ struct PhaseProduct {
   // Of what it reads.
   static constexpr Norm kNorm = kProduct.norm;
   static constexpr bool kNormed = kNorm != Norm::none, kCentres = kNetwork.centres(kProduct);
-  static constexpr int kValues = values_of(kProduct.in);
+  static constexpr int kValues = kNetwork.counted(kProduct), kFirst = kNetwork.counted_first(kProduct);
 
   static __device__ __forceinline__ float apply(float sum, float bias, float scale,
                                                 const ProductArguments& args, long long row, int column) {
@@ -39,6 +39,17 @@ struct PhaseProduct {
     return activated_column<kIndex>(value, column);
   }
 };
+
+// The factors of a row that the product reads, by a warp.
+template <class Epilogue>
+__device__ __forceinline__ NormFactors row_factors(const float* x, const ProductArguments& args) {
+  if constexpr (Epilogue::kFirst != Epilogue::kValues) {
+    if (args.first_layer != 0) {
+      return norm_factors<Epilogue::kNorm, Epilogue::kFirst, Epilogue::kK>(x, args.epsilon);
+    }
+  }
+  return norm_factors<Epilogue::kNorm, Epilogue::kValues, Epilogue::kK>(x, args.epsilon);
+}
 
 // A sum of stored weights, with what its column has beside them; `mean` is that of its row of X.
 template <class Epilogue>
@@ -96,7 +107,7 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args, F
   }
   if constexpr (Epilogue::kNormed) {
     for (int r = warp; r < kTile; r += kWarps) {
-      const NormFactors norm = norm_factors<Epilogue::kNorm, Epilogue::kValues, kK>(tile.xs[r], args.epsilon);
+      const NormFactors norm = row_factors<Epilogue>(tile.xs[r], args);
       if (lane != 0) continue;
       tile.norms[0][r] = norm.scale;
       if constexpr (Epilogue::kCentres) tile.norms[1][r] = norm.mean;

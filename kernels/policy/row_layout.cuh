@@ -20,6 +20,10 @@ constexpr RowPlace row_place(const Network& n, int vector) {
       return {product.out[0].vector, n.rows(product), first_row(n, product, i)};
     }
   }
+  for (const GatedCell& cell : n.cells) {  // with all of the cell's states
+    if (cell.before != vector) continue;
+    return {vector, formulas::states_of(cell.cell) * n.size(vector), 0};
+  }
   return {vector, n.size(vector), 0};
 }
 

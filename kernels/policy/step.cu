@@ -100,6 +100,52 @@ __device__ __forceinline__ void Step::scan(Run& run) {
   kept<kOf.out>();
 }
 
+// The step of this block's units of a cell. The blocks have met since they read what it writes.
+template <List kList, int kAt>
+__device__ __forceinline__ void Step::cell(Run& run) {
+  static_assert(kList == List::layer, "states are a layer's");
+  constexpr int kIndex = list_of(kList).phases[kAt].index;
+  using Items = CellItems<kIndex>;
+  constexpr GatedCell kOf = Items::kOf;
+  constexpr int kGates = formulas::gates_of(kOf.cell), kOut = kOf.out, kVector = kOf.x[0];
+  const auto& states = static_cast<HeldLayer<kAt>&>(held_states_).states.values;
+#pragma unroll
+  for (int k = 0; k < Items::kPer; ++k) {
+    const int item = thread() + k * THREADS;
+    if (item >= Items::kItems) continue;
+    const int agent = item / Items::kOwn % AGENTS, c = item % Items::kOwn;
+    const int sharer = item / (Items::kOwn * AGENTS), unit = rank_ * Items::kOwn + c;
+    if (!has_channel<kVector>(unit)) continue;
+    const float* const from = Items::kHeld ? nullptr : act_.from(agent);
+    const int at = state_at<kVector, 1>(run.layer, kOf.state_at, c);
+    Real x[kGates], h[kGates], values[Items::kStates];
+    for_each_number<0, kGates>([&](auto gate) __attribute__((always_inline)) {
+      constexpr int kGate = decltype(gate)::value, kX = Items::kOf.x[kGate], kH = Items::kOf.h[kGate];
+      x[kGate] = {act_.vector<kX>()[agent][c]};
+      h[kGate] = {0.0f};
+      if constexpr (kH != kNoVector) h[kGate] = {act_.vector<kH>()[agent][c]};
+    });
+#pragma unroll
+    for (int s = 0; s < Items::kStates; ++s) {
+      values[s] = {Items::kHeld ? states[k][s] : from != nullptr ? from[at + s * Items::kUnits] : 0.0f};
+    }
+    float out = formulas::advance_cell<kOf.cell, Math>(x, h, values).v;
+    float* const place = &act_.vector<kOut>()[agent][unit];
+    if constexpr (kOf.adds) out = __fadd_rn(*place, out);
+    board_.push(place, out, sharer, Items::kSharers);
+    float* const to = act_.to(agent);
+    if (to == nullptr || sharer != 0) continue;
+#pragma unroll
+    for (int s = 0; s < Items::kStates; ++s) to[at + s * Items::kUnits] = values[s].v;
+  }
+  // The rest of hidden, which the first layer may have read.
+  constexpr int kRest = kOf.adds ? 0 : size_of(kOut) - Items::kUnits;
+  for (int i = thread(); rank_ == 0 && i < AGENTS * kRest; i += THREADS) {
+    board_.push(&act_.vector<kOut>()[i / most(kRest, 1)][Items::kUnits + i % most(kRest, 1)], 0.0f, 0, 1);
+  }
+  board_.exchange(act_.vector<kOut>()[0], AGENTS * size_of(kOut));
+}
+
 }  // namespace policy
 }  // namespace exphil
 

@@ -53,7 +53,7 @@ class Step {
     if (thread() == 0) {
       for (int i = 0; i < 2 + kNetwork.layers; ++i) bulk_init(act_.arrived() + i);
       bulk_publish_init();
-      stage(0, kTeam.input_at, kTeam.input.bytes);
+      if (kTeam.input.bytes > 0) stage(0, kTeam.input_at, kTeam.input.bytes);
       for (int l = 0; l < kNetwork.layers; ++l) stage(2 + l, kTeam.layer_at(l), kTeam.layer.bytes);
       stage(1, kTeam.output_at, kTeam.output.bytes);
     }
@@ -72,12 +72,13 @@ class Step {
   __device__ __forceinline__ void answer(int first, bool pushes) {
     Run run{nullptr, 0, 0, first, pushes};
     walk<List::input>(run);
-    run.pushes = true;
+    if constexpr (kNetwork.input.count > 0) run.pushes = true;
 #pragma unroll 1
     for (int l = 0; l < kNetwork.layers; ++l) {
       run.layer = l, run.next = l + 1 < kNetwork.layers ? l + 1 : 0;
       if (!ARMED || l > 0) load_states(l);  // await() has loaded those of the first layer
       walk<List::layer>(run);
+      run.pushes = true;
     }
     walk<List::output>(run);
   }
@@ -112,6 +113,8 @@ class Step {
         }
       } else if constexpr (kPhase.kind == Kind::scan) {
         scan<kList, kAt>(run);
+      } else if constexpr (kPhase.kind == Kind::cell) {
+        cell<kList, kAt>(run);
       }
       // A convolution follows within its product, and a mean within the phase that reads it.
     });
@@ -127,13 +130,22 @@ class Step {
   __device__ void short_product(Run& run);
   template <List kList, int kAt>
   __device__ void scan(Run& run);
+  template <List kList, int kAt>
+  __device__ void cell(Run& run);
+  template <int kIndex>
+  __device__ float recalled_value(int layer, int item) const;
+  __device__ void recall(int layer);
+  template <int kIndex>
+  __device__ void recall(const HeldStates<Kind::cell, kIndex>& held, int layer);
+  template <Kind kKind, int kIndex>
+  __device__ void recall(const HeldStates<kKind, kIndex>&, int) {}
   template <int kScan>
   __device__ float input_dt(int agent, float dt) const;
   template <int kConvolution>
   __device__ void convolve_channel(const Run& run, int agent, int c, int held, float value);
 
   template <class P>
-  __device__ void norm_scales();
+  __device__ void norm_scales(bool first_layer);
   template <class P>
   __device__ float row_sum(int agent, int row) const;
   template <class P, List kList, int kAt>
@@ -217,6 +229,8 @@ class Step {
   __device__ void load_states_of(HeldStates<Kind::convolution, kIndex>& to, int layer);
   template <int kIndex>
   __device__ void load_states_of(HeldStates<Kind::scan, kIndex>& to, int layer);
+  template <int kIndex>
+  __device__ void load_states_of(HeldStates<Kind::cell, kIndex>& to, int layer);
 
   // ---- values ----
 

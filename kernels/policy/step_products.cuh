@@ -8,10 +8,18 @@ namespace policy {
 
 // The norm's factors of what a product reads for each agent, one warp per agent.
 template <class P>
-__device__ __forceinline__ void Step::norm_scales() {
+__device__ __forceinline__ void Step::norm_scales(bool first_layer) {
+  constexpr int kCounted = kNetwork.counted(P::kProductOf), kFirst = kNetwork.counted_first(P::kProductOf);
+  constexpr Norm kNorm = P::kProductOf.norm;
   for (int a = thread() / 32; a < AGENTS; a += THREADS / 32) {
-    const NormFactors norm = norm_factors<P::kProductOf.norm, values_of(P::kIn), size_of(P::kIn)>(
-        act_.vector<P::kIn>()[a], __uint_as_float(P::kProductOf.epsilon));
+    const float* const x = act_.vector<P::kIn>()[a];
+    const float epsilon = __uint_as_float(P::kProductOf.epsilon);
+    NormFactors norm;
+    if (kFirst != kCounted && first_layer) {
+      norm = norm_factors<kNorm, kFirst, size_of(P::kIn)>(x, epsilon);
+    } else {
+      norm = norm_factors<kNorm, kCounted, size_of(P::kIn)>(x, epsilon);
+    }
     if (thread() % 32 != 0) continue;
     act_.norm_scale(a) = norm.scale;
     if constexpr (P::kCentres) act_.norm_mean(a) = norm.mean;
@@ -72,9 +80,10 @@ __device__ __forceinline__ void Step::first_sums(const Run& run) {
 template <List kList, int kAt>
 __device__ __forceinline__ void Step::sums_of_rows(Run& run) {
   using P = BlockProduct<list_of(kList).phases[kAt].index>;
-  if constexpr (P::kNormed) norm_scales<P>();
+  if constexpr (P::kNormed) norm_scales<P>(kList == List::layer && run.layer == 0);
   if constexpr (kList == List::layer && kAt == 0) {
     first_sums<P>(run);
+    recall(run.layer);
     run.w = section<kList>(run.layer);
   } else {
     if constexpr (kAt == 0) run.w = section<kList>(run.layer);
@@ -98,8 +107,13 @@ __device__ __forceinline__ void Step::sums_of_rows(Run& run) {
 template <List kList, int kAt>
 __device__ __forceinline__ void Step::product_of_rows(Run& run) {
   using P = BlockProduct<list_of(kList).phases[kAt].index>;
+  constexpr bool kBeforeCell = [] {
+    constexpr Block kBlock = list_of(kList);
+    return kAt + 1 < kBlock.count && kBlock.phases[kAt + 1].kind == Kind::cell;
+  }();
   sums_of_rows<kList, kAt>(run);
-  if (run.pushes) {
+  // A cell pushes to what the products before it have read.
+  if (run.pushes && !kBeforeCell) {
     __syncthreads();
   } else {
     board_.sync();

@@ -103,5 +103,62 @@ __device__ __forceinline__ void Step::load_states_of(HeldStates<Kind::scan, kInd
   }
 }
 
+template <int kIndex>
+__device__ __forceinline__ void Step::load_states_of(HeldStates<Kind::cell, kIndex>& to, int layer) {
+  using Items = CellItems<kIndex>;
+  constexpr int kVector = Items::kOf.x[0];
+  if constexpr (Items::kHeld) {
+#pragma unroll
+    for (int k = 0; k < Items::kPer; ++k) {
+      const int item = thread() + k * THREADS, c = item % Items::kOwn;
+      if (item >= Items::kItems) continue;
+      const float* state = act_.from(item / Items::kOwn % AGENTS);
+      const int at = state_at<kVector, 1>(layer, Items::kOf.state_at, c);
+      const bool exists = has_state<kVector>(state, c);
+#pragma unroll
+      for (int s = 0; s < Items::kStates; ++s)
+        to.values[k][s] = exists ? state[at + s * Items::kUnits] : 0.0f;
+    }
+  }
+  if constexpr (Items::kRecalls && Items::kRecallHeld) {
+#pragma unroll
+    for (int k = 0; k < Items::kRecallPer; ++k) {
+      to.recalled[k] = recalled_value<kIndex>(layer, thread() + k * THREADS);
+    }
+  }
+}
+
+// Of the states of all units before the frame, value `item` of those of all agents.
+template <int kIndex>
+__device__ __forceinline__ float Step::recalled_value(int layer, int item) const {
+  using Items = CellItems<kIndex>;
+  if (item >= Items::kRecalled) return 0.0f;
+  const float* const state = act_.from(item / Items::kUnits);
+  if (state == nullptr) return 0.0f;
+  return state[layer * kNetwork.layer_floats + Items::kOf.state_at + item % Items::kUnits];
+}
+
+// Puts them where the products of them look for them. The block's threads meet before these.
+__device__ __forceinline__ void Step::recall(int layer) {
+  for_each_number<0, kNetwork.layer.count>([&](auto at) __attribute__((always_inline)) {
+    constexpr int kAt = decltype(at)::value;
+    recall(static_cast<HeldLayer<kAt>&>(held_states_).states, layer);
+  });
+}
+
+template <int kIndex>
+__device__ __forceinline__ void Step::recall(const HeldStates<Kind::cell, kIndex>& held, int layer) {
+  using Items = CellItems<kIndex>;
+  if constexpr (Items::kRecalls) {
+    float* const to = act_.vector<Items::kOf.before>()[0];
+#pragma unroll
+    for (int k = 0; k < Items::kRecallPer; ++k) {
+      const int item = thread() + k * THREADS;
+      if (item >= Items::kRecalled) continue;
+      to[item] = Items::kRecallHeld ? held.recalled[k] : recalled_value<kIndex>(layer, item);
+    }
+  }
+}
+
 }  // namespace policy
 }  // namespace exphil

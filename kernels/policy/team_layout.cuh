@@ -108,7 +108,7 @@ struct ActivationLayout {
     long long end = go.end();
     for (int v = 0; v < kMostVectors; ++v) {
       if (plan.places[v] == Place::own) {
-        vectors[v] = Part<float>(end, 1LL * agents * own_channels(n.size(v), team));
+        vectors[v] = Part<float>(end, 1LL * agents * own_channels(n, team, v));
         end = vectors[v].end();
       }
       // The outputs of a product lie together: {agents, rows}.

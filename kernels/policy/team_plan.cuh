@@ -28,10 +28,23 @@ enum class Split : int {
 constexpr int own_channels(int size, int team) {
   return divide_up(size / kSegment, team) * kSegment;
 }
+// What cells read is divided unit by unit.
+constexpr bool is_gate(const Network& n, int vector) {
+  for (const GatedCell& cell : n.cells) {
+    for (int gate = 0; gate < formulas::kMaxGates; ++gate) {
+      if (cell.x[gate] == vector || cell.h[gate] == vector) return true;
+    }
+  }
+  return false;
+}
+constexpr int own_channels(const Network& n, int team, int vector) {
+  return is_gate(n, vector) ? divide_up(n.size(vector), team) : own_channels(n.size(vector), team);
+}
 
 // What follows from the network's lists alone. A vector that some phase reads channel by channel is divided
 // among the blocks; one that only products read is on the board.
 struct TeamPlan {
+  bool fits = true;  // policy_step has all that the network asks for
   Place places[kMostVectors] = {};
   Split splits[kMostPhases] = {};         // of the products
   int convolution_of[kMostVectors] = {};  // the only reader, which a product hands it to; -1: none
@@ -55,6 +68,9 @@ struct TeamPlan {
     }
     places[n.frame] = places[n.hidden] = Place::board;
     for (int p = 0; p < kMostPhases; ++p) divide(n, p, readers);
+    for (int i = 0; i < n.layer.count; ++i) {
+      if (n.layer.phases[i].kind == Kind::cell) fits = fits && cell_fits(n, i, readers);
+    }
   }
 
   constexpr bool on_board(int vector) const { return places[vector] == Place::board; }
@@ -83,12 +99,41 @@ struct TeamPlan {
         ++readers[n.means[at].in].means;
         has_mean[n.means[at].in] = true;
         mean_of[n.means[at].out] = n.means[at].in;
+      } else if (block.phases[i].kind == Kind::cell) {
+        const GatedCell& cell = n.cells[at];
+        for (int gate = 0; gate < formulas::gates_of(cell.cell); ++gate) {
+          ++readers[cell.x[gate]].channels;
+          if (formulas::recurrent(cell.cell)) ++readers[cell.h[gate]].channels;
+        }
       } else {
         const Scan& s = n.scans[at];
         ++readers[s.x].channels, ++readers[s.dt].channels, ++readers[s.z].channels;
         ++readers[s.b].whole, ++readers[s.c].whole;
       }
     }
+  }
+  // A cell, phase `at` of a layer, that directly follows products of vectors on the board, of which it alone
+  // reads the outputs; but for a layer's first product, which may not read the cell's state.
+  constexpr bool cell_fits(const Network& n, int at, const Readers* readers) const {
+    const GatedCell& cell = n.cells[n.layer.phases[at].index];
+    bool all = at > 0 && n.layer.phases[at - 1].kind == Kind::product && on_board(cell.out);
+    all = all && (cell.before == kNoVector ||
+                  (on_board(cell.before) && n.products[n.layer.phases[0].index].in != cell.before));
+    for (int gate = 0; gate < formulas::gates_of(cell.cell); ++gate) {
+      all = all && gate_fits(n, cell.x[gate], readers);
+      all = all && (!formulas::recurrent(cell.cell) || gate_fits(n, cell.h[gate], readers));
+    }
+    return all;
+  }
+  constexpr bool gate_fits(const Network& n, int vector, const Readers* readers) const {
+    const Readers& r = readers[vector];
+    if (r.channels != 1 || r.products + r.whole + r.means > 0) return false;
+    for (int p = 0; p < kMostPhases; ++p) {
+      for (int o = 0; o < n.products[p].outputs; ++o) {
+        if (n.products[p].out[o].vector == vector) return splits[p] == Split::rows;
+      }
+    }
+    return false;
   }
   constexpr void divide(const Network& n, int product, const Readers* readers) {
     const Product& p = n.products[product];
@@ -113,7 +158,7 @@ constexpr bool by_channel(const TeamPlan& plan, int vector) {
   return plan.places[vector] == Place::own || plan.convolution_of[vector] >= 0;
 }
 constexpr int block_rows(const Network& n, const TeamPlan& plan, int team, int vector) {
-  return by_channel(plan, vector) ? own_channels(n.size(vector), team) : divide_up(n.size(vector), team);
+  return by_channel(plan, vector) ? own_channels(n, team, vector) : divide_up(n.size(vector), team);
 }
 // Of the first `outputs` outputs.
 constexpr int block_rows(const Network& n, const TeamPlan& plan, int team, const Product& p, int outputs) {
@@ -131,13 +176,14 @@ constexpr int weight_columns(const Network& n, const TeamPlan& plan, int team, i
   return plan.splits[product] == Split::depth ? own_channels(in, team) : in;
 }
 
-// Blocks of a team of which each has a segment of some vector.
+// Blocks of a team of which each has a segment of some vector, or eight units of a cell.
 constexpr int useful_team(const Network& n, const TeamPlan& plan) {
   int segments = n.size(n.hidden) / kSegment;
   bool any = false;
   for (int v = 0; v < kMostVectors; ++v) {
     if (plan.places[v] != Place::own) continue;
-    segments = any ? most(segments, n.size(v) / kSegment) : n.size(v) / kSegment;
+    const int parts = n.size(v) / (is_gate(n, v) ? 8 : kSegment);
+    segments = any ? most(segments, parts) : parts;
     any = true;
   }
   return power_of_two_above(segments);

@@ -72,7 +72,7 @@ struct WindowPlan {
  private:
   static constexpr bool plain(const Network& n, int product) {
     const Product& p = n.products[product];
-    return p.outputs > 0 && !p.adds;
+    return p.outputs > 0 && !p.adds && p.counted == 0 && p.counted_first == 0;
   }
   constexpr void write(const Network& n, const Product& p, Writer writer) {
     for (int o = 0; o < p.outputs; ++o) {

@@ -79,6 +79,17 @@ std::vector<float> CheckpointReader::take(const std::string& name, const Shape& 
   return values;
 }
 
+const TensorView& CheckpointReader::take_as_it_is(const std::string& name, Dtype dtype, const Shape& expected,
+                                                  const std::string& axes) {
+  require_shape(name, expected, axes);
+  const TensorView& view = require(name);
+  if (view.dtype != dtype) {
+    bad(source_, "tensor ", quote(name), " must be ", dtype_name(dtype), "; got ", dtype_name(view.dtype));
+  }
+  taken_.insert(name);
+  return view;
+}
+
 void CheckpointReader::require_all_taken() const {
   for (const auto& item : tensors_) {
     if (taken_.count(item.first) == 0) {

@@ -36,6 +36,10 @@ class CheckpointReader {
   // The values of a tensor of this shape, widened to f32.
   std::vector<float> take(const std::string& name, const Shape& expected, const std::string& axes);
 
+  // The tensor of this type and shape, which is no parameter.
+  const TensorView& take_as_it_is(const std::string& name, Dtype dtype, const Shape& expected,
+                                  const std::string& axes);
+
   // Throws for the first tensor that was never taken.
   void require_all_taken() const;
 

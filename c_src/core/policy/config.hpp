@@ -24,6 +24,14 @@ struct OutputGroup {
   bool binary = false;  // separate events, not one choice among them
 };
 
+// The bytes of a tensor that is not trained.
+struct ConstantTensor {
+  std::string name;
+  Dtype dtype = Dtype::f32;
+  Shape shape;
+  std::string bytes;
+};
+
 // A size or an option that the trunk tells about itself: nothing, a number or a name.
 using Fact = std::variant<std::monostate, std::int64_t, double, std::string>;
 
@@ -38,6 +46,8 @@ struct PolicyConfig {
   std::vector<std::pair<std::string, Fact>> facts;  // "d_model", "dialect", ...
   // What affects a state beside the tensors, for the fingerprint.
   std::vector<std::string> identity;
+  // Tensors of the checkpoint that are no parameters, such as a random key, saved as they are.
+  std::vector<ConstantTensor> constants;
   // Numbers that tell a state of this policy from one of other sizes, in exported states.
   std::array<std::int64_t, 4> state_signature{};
 

@@ -12,11 +12,12 @@
 
 namespace exphil::core {
 
-// Each sequence starts from a zero state, as a window does, or from a given one, as a session does.
+// Each sequence starts from the state of a new agent, as a window does, or from a given one, as a session
+// does.
 struct PolicySequences {
   std::int64_t batch = 0, seq = 0;
   const float* frames = nullptr;  // {batch, seq, d_input}
-  const float* states = nullptr;  // {batch, state_floats}, as in core/policy/policy.hpp; null: zeros
+  const float* states = nullptr;  // {batch, state_floats}, as in core/policy/policy.hpp; null: a new one
 
   // The length by which core::decays_input decides about these sequences: a carried state follows the
   // recurrence of the windows that the policy was trained on.

@@ -36,6 +36,9 @@ class BlockBack {
     for (std::size_t i = block.size(); i-- > 0;) {
       before_ = frame.before[i].data();
       std::visit([this](const auto& p) { back(p); }, block[i]);
+      // What a phase replaces, hidden at the end of a layer, passes nothing back.
+      const Span out = writes(block[i]);
+      if (!adds(block[i])) std::fill_n(d(out), out.size, 0.0);
     }
     *d_hidden = d_[static_cast<std::size_t>(&block == &n_.input ? n_.frame : n_.hidden)];
   }
@@ -53,6 +56,27 @@ class BlockBack {
 
   void back(const Copy& p) {
     for (std::int64_t i = 0; i < p.in.size; ++i) d(p.in)[i] += d(p.out)[i];
+  }
+
+  void back(const Recall& p) {
+    for (std::int64_t i = 0; i < p.out.size; ++i) d_part(p.state)[i] += d(p.out)[i];
+  }
+
+  void back(const GatedCell& p) {
+    for (std::int64_t unit = 0; unit < p.out.size; ++unit) {
+      const CellUnit u(p, unit, *f_, before_);
+      double d_states[2], d_x[formulas::kMaxGates] = {}, d_h[formulas::kMaxGates] = {};
+      for (int s = 0; s < u.rows; ++s) d_states[s] = d_part(p.state)[s * u.units + unit];
+      d_states[0] += d(p.out)[unit];
+      with_cell(p.cell, [&](auto cell) {
+        formulas::cell_gradient<cell(), Math>(u.x, u.h, u.states, d_states, d_x, d_h);
+      });
+      u.put(d_states, d_part(p.state));
+      for (int g = 0; g < formulas::gates_of(p.cell); ++g) {
+        d(p.x[g])[unit] += d_x[g];
+        if (p.h[g]) d(p.h[g])[unit] += d_h[g];
+      }
+    }
   }
 
   // With u = (in - mean) scale and g = d_out weight: d_in = scale (g - mean(g) - u mean(g u)); without

@@ -41,15 +41,17 @@ class Checker {
     owners_.assign(n_.states.size(), 0);
     written_ = {n_.all_of(n_.frame)};
     block(n_.input, false);
+    Span passed = hidden_begun();
     for (const Block& layer : n_.layers) {
       require(layer.size() == n_.layers.front().size(), "layers have different phases");
       for (std::size_t i = 0; i < layer.size(); ++i) {
         require(layer[i].index() == n_.layers.front()[i].index(), "layers have different phases");
       }
-      written_ = {n_.all_of(n_.hidden)};
+      written_ = {passed};
       block(layer, true);
+      if (!adds(layer.back())) passed = hidden_written();
     }
-    written_ = {n_.all_of(n_.hidden)};
+    written_ = {passed};
     block(n_.output, false);
     for (const int owners : owners_) require(owners == 1, "a state part has not one phase");
   }
@@ -65,7 +67,23 @@ class Checker {
             "a span is outside of its vector");
   }
 
+  // What the input wrote of hidden, in parts or at once: its first values.
+  Span hidden_begun() const {
+    Span begun{n_.hidden, 0, 0};
+    while (begun.size < n_.size_of(n_.hidden) && is_written({n_.hidden, begun.size, 1})) ++begun.size;
+    require(begun.size > 0, "a block does not end with hidden");
+    return begun;
+  }
+
+  // What the last phase of the block wrote: it passes on hidden.
+  Span hidden_written() const {
+    const Span last = written_.back();
+    require(last.vector == n_.hidden && last.first == 0, "a block does not end with hidden");
+    return last;
+  }
+
   void block(const Block& block, bool layer) {
+    recalled_.clear();
     for (std::size_t i = 0; i < block.size(); ++i) {
       for (const Span& span : reads(block[i])) {
         inside(span);
@@ -74,16 +92,21 @@ class Checker {
       const Span out = writes(block[i]);
       inside(out);
       if (layer && out.vector == n_.hidden) {
-        const auto* const product = std::get_if<Product>(&block[i]);
-        require(i + 1 == block.size() && product != nullptr && product->adds,
-                "a layer ends with its residual");
+        require(i + 1 == block.size(), "a layer writes hidden before its end");
       } else {
+        require(!adds(block[i]), "a phase adds to a vector that is not hidden");
         for (const Span& other : written_) require(!overlap(out, other), "a vector is written twice");
       }
       written_.push_back(out);
       sizes(block[i]);
-      if (state_of(block[i]) != kNone) ++owners_.at(static_cast<std::size_t>(state_of(block[i])));
+      if (recalled_by(block[i]) != kNone) recalled_.push_back(recalled_by(block[i]));
+      if (state_of(block[i]) == kNone) continue;
+      ++owners_.at(static_cast<std::size_t>(state_of(block[i])));
+      recalled_.erase(std::remove(recalled_.begin(), recalled_.end(), state_of(block[i])), recalled_.end());
     }
+    require(recalled_.empty(), "a state part is recalled where no later phase owns it");
+    require(!layer || (!block.empty() && writes(block.back()).vector == n_.hidden),
+            "a layer does not end with hidden");
   }
 
   // Of several spans that were written one after another, too.
@@ -144,12 +167,27 @@ class Checker {
           require(!p.input_dt || p.input_dt.size == 1, "a scan's dt of the input is one value");
           weight(p.a, p.x.size, p.b.size), vector(p.d, p.x.size), vector(p.dt_bias, p.x.size);
           state(p.state, p.x.size, p.b.size);
+        },
+        [&](const Recall& p) {
+          require(p.state >= 0 && static_cast<std::size_t>(p.state) < n_.states.size(), "no such state part");
+          require(p.out.size <= n_.state(p.state).size(), "a recall is outside its state part");
+        },
+        [&](const GatedCell& p) {
+          for (int gate = 0; gate < formulas::kMaxGates; ++gate) {
+            const Span &x = p.x[gate], &h = p.h[gate];
+            const bool has_x = gate < formulas::gates_of(p.cell);
+            require(has_x ? x.size == p.out.size : !x, "a cell's gates have another size");
+            require(has_x && formulas::recurrent(p.cell) ? h.size == p.out.size : !h,
+                    "a cell's gates have another size");
+          }
+          state(p.state, formulas::states_of(p.cell), p.out.size);
         });
   }
 
   const Network& n_;
   std::vector<Span> written_;
   std::vector<int> owners_;
+  std::vector<StateId> recalled_;  // in this block, and no phase yet that owns them
 };
 
 // Whether `phase` reads any of the spans.
@@ -178,12 +216,15 @@ void check(const Network& network) {
 
 std::vector<Span> reads(const Phase& phase) {
   std::vector<Span> all = match(
-      phase,
-      [](const Product& p) {
-        return std::vector<Span>{p.in, p.adds ? p.out : Span{}};
+      phase, [](const SelectiveScan& p) { return std::vector<Span>{p.x, p.dt, p.input_dt, p.b, p.c, p.z}; },
+      [](const GatedCell& p) {
+        std::vector<Span> all(p.x.begin(), p.x.end());
+        all.insert(all.end(), p.h.begin(), p.h.end());
+        return all;
       },
-      [](const SelectiveScan& p) { return std::vector<Span>{p.x, p.dt, p.input_dt, p.b, p.c, p.z}; },
+      [](const Recall&) { return std::vector<Span>{}; },
       [](const auto& p) { return std::vector<Span>{p.in}; });
+  if (adds(phase)) all.push_back(writes(phase));
   keep_present(&all);
   return all;
 }
@@ -192,10 +233,21 @@ Span writes(const Phase& phase) {
   return std::visit([](const auto& p) { return p.out; }, phase);
 }
 
+bool adds(const Phase& phase) {
+  return match(
+      phase, [](const Product& p) { return p.adds; }, [](const Copy& p) { return p.adds; },
+      [](const auto&) { return false; });
+}
+
 StateId state_of(const Phase& phase) {
   return match(
       phase, [](const Convolution& p) { return p.state; }, [](const SelectiveScan& p) { return p.state; },
-      [](const auto&) { return kNone; });
+      [](const GatedCell& p) { return p.state; }, [](const auto&) { return kNone; });
+}
+
+StateId recalled_by(const Phase& phase) {
+  const auto* const recall = std::get_if<Recall>(&phase);
+  return recall == nullptr ? kNone : recall->state;
 }
 
 std::vector<WeightId> weights_of(const Phase& phase) {
@@ -224,7 +276,7 @@ std::vector<bool> frame_only(const Network& network) {
   if (network.layers.empty()) return alone;
   std::vector<Span> others;  // what depends on a state
   for (const Phase& phase : network.layers.front()) {
-    alone.push_back(state_of(phase) == kNone && !reads_any(phase, others));
+    alone.push_back(state_of(phase) == kNone && recalled_by(phase) == kNone && !reads_any(phase, others));
     if (!alone.back()) others.push_back(writes(phase));
   }
   return alone;
@@ -232,7 +284,12 @@ std::vector<bool> frame_only(const Network& network) {
 
 std::vector<Span> kept_of_frame(const Network& network) {
   const std::vector<bool> alone = frame_only(network);
-  std::vector<Span> kept = {network.all_of(network.hidden)};
+  Span hidden{network.hidden, 0, 0};
+  for (const Phase& phase : network.input) {
+    const Span out = writes(phase);
+    if (out.vector == hidden.vector) hidden.size = std::max(hidden.size, out.first + out.size);
+  }
+  std::vector<Span> kept = {hidden};
   for (std::size_t i = 0; i < alone.size(); ++i) {
     if (!alone[i]) continue;
     const Span out = writes(network.layers.front()[i]);

@@ -5,18 +5,23 @@
 // there is.
 //
 // Rules of a network, which check() enforces:
-// - Blocks pass on one vector, `hidden`. A layer reads it and adds to it in its last phase, a product. All
-//   other vectors of a block are written in it before they are read, each by one phase.
-// - All layers have the same phases, with weights and states of their own.
-// - A state part belongs to one phase.
+// - Blocks pass on one vector, `hidden`, or its first values. A layer reads it, and adds to it or replaces it
+//   in its last phase, a product or a copy. All other vectors of a block are written in it before they are
+//   read, each by one phase.
+// - All layers have the same phases, with weights and states of their own. The first may read more of hidden
+//   than the others.
+// - A state part belongs to one phase. A recall of the same block may read it.
 //
 // Plain data and pure functions; any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
+
+#include "kernels/common/cells.cuh"
 
 namespace exphil::core {
 
@@ -51,17 +56,26 @@ struct Weight {
   std::int64_t size() const { return rows * columns; }
 };
 
-// A part of an agent's state: f32 {rows, columns}, zeros at first.
+// A part of an agent's state: f32 {rows, columns}.
 struct StatePart {
   std::string name;  // the same in every layer: "ssm"
   std::int64_t layer = 0, rows = 0, columns = 0;
+  std::vector<float> initial;  // {rows, columns} of a new agent; empty: zeros
   std::int64_t size() const { return rows * columns; }
 };
 
 // ---- phases ----
 
-struct Copy {  // out = in
+// out = in, or out += in where it adds.
+struct Copy {
   Span in, out;
+  bool adds = false;
+};
+
+// out = the first values of a state part, as they were before the frame. The part is a later cell's.
+struct Recall {
+  Span out;
+  StateId state = kNone;
 };
 
 enum class NormKind { rms, layer };
@@ -119,7 +133,18 @@ struct SelectiveScan {
   StateId state = kNone;  // {channels, state}
 };
 
-using Phase = std::variant<Copy, Norm, Product, Convolution, Softplus, Mean, SelectiveScan>;
+// One step of a gated recurrence, unit by unit (kernels/common/cells.cuh). x: a sum for each gate; h: the
+// same of what the cell's state was before the frame, of recurrent cells only. out: the first row of the
+// state after the frame. All of them are {units}.
+struct GatedCell {
+  formulas::Cell cell = formulas::Cell::gru;
+  std::array<Span, formulas::kMaxGates> x, h;
+  Span out;
+  StateId state = kNone;  // {states_of(cell), units}
+};
+
+using Phase =
+    std::variant<Copy, Norm, Product, Convolution, Softplus, Mean, SelectiveScan, Recall, GatedCell>;
 using Block = std::vector<Phase>;
 
 struct Network {
@@ -145,9 +170,11 @@ void check(const Network& network);
 
 // ---- what follows from a phase ----
 
-std::vector<Span> reads(const Phase& phase);  // of an `adds` product also what it adds to
+std::vector<Span> reads(const Phase& phase);  // also what it adds to
 Span writes(const Phase& phase);
-StateId state_of(const Phase& phase);  // kNone where it has none
+bool adds(const Phase& phase);            // to what it writes, which it also reads
+StateId state_of(const Phase& phase);     // the part that it owns; kNone where it has none
+StateId recalled_by(const Phase& phase);  // the part that it reads; kNone where it is no recall
 std::vector<WeightId> weights_of(const Phase& phase);
 
 // ---- what follows from a list ----

@@ -90,7 +90,7 @@ class Policy {
   virtual std::uint64_t fingerprint() const = 0;
   virtual std::size_t resident_bytes() const = 0;  // weights and states held now
 
-  virtual std::unique_ptr<State> new_state() = 0;  // zeros; throws out_of_memory
+  virtual std::unique_ptr<State> new_state() = 0;  // a new agent's; throws out_of_memory
   virtual void copy_state(State& to, const State& from) = 0;
 
   // values: {state_floats}, the parts of config().network.states one after another. Host memory, f32.

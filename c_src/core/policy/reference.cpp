@@ -50,7 +50,13 @@ class BlockStep {
   }
   static Doubles zeros(const Span& span) { return Doubles(static_cast<std::size_t>(span.size)); }
 
-  Doubles run(const Copy& p) { return Doubles(in(p.in), in(p.in) + p.in.size); }
+  Doubles run(const Copy& p) {
+    Doubles out(in(p.in), in(p.in) + p.in.size);
+    for (std::int64_t i = 0; p.adds && i < p.in.size; ++i) out[i] += in(p.out)[i];
+    return out;
+  }
+
+  Doubles run(const Recall& p) { return Doubles(part(p.state), part(p.state) + p.out.size); }
 
   Doubles run(const Norm& p) {
     const double* x = in(p.in);
@@ -128,6 +134,17 @@ class BlockStep {
     return out;
   }
 
+  Doubles run(const GatedCell& p) {
+    Doubles out = zeros(p.out);
+    for (std::int64_t unit = 0; unit < p.out.size; ++unit) {
+      CellUnit u(p, unit, f_, part(p.state));
+      out[unit] = with_cell(
+          p.cell, [&u](auto cell) { return formulas::advance_cell<cell(), Math>(u.x, u.h, u.states); });
+      u.put(u.states, part(p.state));
+    }
+    return out;
+  }
+
   const Network& n_;
   const PolicyValues<T>& w_;
   PolicyReferenceState& state_;
@@ -135,6 +152,28 @@ class BlockStep {
 };
 
 }  // namespace
+
+CellUnit::CellUnit(const GatedCell& cell, std::int64_t unit, const BlockFrame& frame, const double* state)
+    : at(unit), units(cell.out.size), rows(formulas::states_of(cell.cell)) {
+  const auto value = [&](const Span& gate) {
+    return gate ? frame.at(gate.vector)[static_cast<std::size_t>(gate.first + at)] : 0.0;
+  };
+  for (int g = 0; g < formulas::kMaxGates; ++g) x[g] = value(cell.x[g]), h[g] = value(cell.h[g]);
+  for (int s = 0; s < rows; ++s) states[s] = state[s * units + at];
+}
+
+void CellUnit::put(const double* values, double* state) const {
+  for (int s = 0; s < rows; ++s) state[s * units + at] = values[s];
+}
+
+PolicyReferenceState::PolicyReferenceState(const PolicyConfig& config)
+    : values(static_cast<std::size_t>(config.state_floats())), length(config.window) {
+  const Network& network = config.network;
+  for (std::size_t id = 0; id < network.states.size(); ++id) {
+    const std::vector<float>& initial = network.states[id].initial;
+    std::copy(initial.begin(), initial.end(), values.begin() + network.state_at(static_cast<StateId>(id)));
+  }
+}
 
 NormScale norm_scale(const Norm& norm, const double* in) {
   const double count = static_cast<double>(norm.in.size);

@@ -9,8 +9,7 @@
 namespace exphil::core {
 
 struct PolicyReferenceState {
-  explicit PolicyReferenceState(const PolicyConfig& config)
-      : values(static_cast<std::size_t>(config.state_floats())), length(config.window) {}
+  explicit PolicyReferenceState(const PolicyConfig& config);  // of a new agent
   std::vector<double> values;  // the parts of the network's states, one after another
   std::int64_t length;         // of the sequence that the state runs through: core::decays_input
 };
@@ -18,7 +17,7 @@ struct PolicyReferenceState {
 void policy_reference_step(const PolicyWeights& weights, PolicyReferenceState& state, const float* obs,
                            double* out);
 
-// Runs a window from a zero state and returns the outputs of all its frames, {seq, d_output}.
+// Runs a window from the state of a new agent and returns the outputs of all its frames, {seq, d_output}.
 void policy_reference_window(const PolicyWeights& weights, const float* frames, std::int64_t seq,
                              double* outs);
 

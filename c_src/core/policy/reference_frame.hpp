@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "core/policy/cells.hpp"
 #include "core/policy/reference.hpp"
 
 namespace exphil::core {
@@ -31,6 +32,17 @@ struct NormScale {
   double mean = 0, scale = 0;
 };
 NormScale norm_scale(const Norm& norm, const double* in);
+
+// One unit of a gated cell: its sums and its states before the step.
+struct CellUnit {
+  // frame: has the cell's gates. state: of all units.
+  CellUnit(const GatedCell& cell, std::int64_t unit, const BlockFrame& frame, const double* state);
+  void put(const double* values, double* state) const;  // the unit's values into those of all units
+
+  std::int64_t at, units;
+  int rows;
+  double x[formulas::kMaxGates] = {}, h[formulas::kMaxGates] = {}, states[2] = {};
+};
 
 // The block with index i of those of a PolicyFrame.
 const Block& block_of(const Network& network, std::size_t index);

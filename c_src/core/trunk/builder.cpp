@@ -14,7 +14,7 @@ WeightId NetworkBuilder::weight(const std::string& name, std::int64_t rows, std:
 
 StateId NetworkBuilder::state(const std::string& name, std::int64_t layer, std::int64_t rows,
                               std::int64_t columns) {
-  network.states.push_back({name, layer, rows, columns});
+  network.states.push_back({name, layer, rows, columns, {}});
   return static_cast<StateId>(network.states.size()) - 1;
 }
 
@@ -36,6 +36,28 @@ Norm NetworkBuilder::norm(const Span& in, const Span& out, const std::string& na
   made.weight = weight(name, 1, in.size);
   if (bias) made.bias = weight(name + "'s bias", 1, in.size);
   made.epsilon = epsilon;
+  return made;
+}
+
+NetworkBuilder::Head NetworkBuilder::head(const Span& hidden, std::int64_t width, std::int64_t d_output,
+                                          bool linear) {
+  Head made;
+  Span last = hidden;
+  if (width > 0) {
+    Product first = product(hidden, all(vector("head_hidden", width)), "the heads' hidden layers", true);
+    first.relu = true;
+    made.hidden = first.weight, made.hidden_bias = first.bias;
+    network.output.emplace_back(first);
+    last = first.out;
+  }
+  network.outs = vector("outs", d_output);
+  if (width > 0 || linear) {
+    const Product head = product(last, all(network.outs), width > 0 ? "the heads" : "head", true);
+    made.head = head.weight, made.head_bias = head.bias;
+    network.output.emplace_back(head);
+  } else {
+    network.output.emplace_back(Copy{last, all(network.outs)});
+  }
   return made;
 }
 

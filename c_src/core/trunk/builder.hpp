@@ -23,6 +23,15 @@ class NetworkBuilder {
   Product product(const Span& in, const Span& out, const std::string& name, bool bias, std::int64_t rows);
   Norm norm(const Span& in, const Span& out, const std::string& name, NormKind kind, float epsilon,
             bool bias);
+
+  // Ends the policy: hidden, with its final norm, becomes the outputs. Several heads of two layers, which
+  // read the same hidden state, are one product with all their hidden layers, {width, d_model}, and one with
+  // a block for each, {d_output, width}, whose zeros cost less than products of their own. Without a width it
+  // is one linear map, or the hidden state itself.
+  struct Head {
+    WeightId hidden = kNone, hidden_bias = kNone, head = kNone, head_bias = kNone;
+  };
+  Head head(const Span& hidden, std::int64_t width, std::int64_t d_output, bool linear);
 };
 
 }  // namespace exphil::core

@@ -24,6 +24,8 @@ constexpr std::pair<const char*, const char*> kArchitectures[] = {{"mamba_ssd_bl
                                                                   {"min_lstm_1", "min_lstm"},
                                                                   {"gated_delta_net_1", "gated_deltanet"}};
 
+constexpr std::int64_t kMaxWindow = std::int64_t{1} << 20;
+
 // In the order of ExPhil's logits.
 constexpr const char* kHeads[] = {"buttons", "main_x", "main_y", "c_x", "c_y", "shoulder"};
 
@@ -48,6 +50,38 @@ std::string listed(const std::vector<std::string>& names) {
 }
 
 }  // namespace
+
+std::vector<OutputGroup> groups_of(const std::vector<HeadSize>& heads) {
+  std::vector<OutputGroup> groups;
+  for (const HeadSize& head : heads) {
+    groups.push_back({head.name, groups.empty() ? 0 : groups.back().first + groups.back().count, head.count});
+  }
+  return groups;
+}
+
+void EdificeParameters::add(const std::string& name, const Shape& shape, const char* axes, WeightId weight,
+                            std::int64_t first) {
+  if (weight == kNone) return;
+  all.push_back({name, shape, axes, weight, static_cast<std::size_t>(first)});
+  all.back().transposed = shape.rank() > 1;
+}
+
+void EdificeParameters::add_heads(const std::vector<HeadSize>& heads, std::int64_t d_model,
+                                  const NetworkBuilder::Head& ids) {
+  std::int64_t width = 0, hidden_at = 0, out_at = 0;
+  for (const HeadSize& head : heads) width += head.width;
+  for (const HeadSize& head : heads) {
+    const std::string hidden = head.name + "_hidden.", logits = head.name + "_logits.";
+    add(hidden + "kernel", {d_model, head.width}, "{d_model, width}", ids.hidden, hidden_at * d_model);
+    add(hidden + "bias", {head.width}, "{width}", ids.hidden_bias, hidden_at);
+    add(logits + "kernel", {head.width, head.count}, "{width, outputs}", ids.head,
+        out_at * width + hidden_at);
+    all.back().columns = static_cast<std::size_t>(head.width);
+    all.back().stride = static_cast<std::size_t>(width);
+    add(logits + "bias", {head.count}, "{outputs}", ids.head_bias, out_at);
+    hidden_at += head.width, out_at += head.count;
+  }
+}
 
 bool has_prefix(const TensorMap& tensors, const std::string& prefix) {
   const auto next = tensors.lower_bound(prefix);
@@ -142,6 +176,14 @@ std::vector<HeadSize> EdificeFile::heads(const CheckpointReader& reader, const T
     require_limit(all.back().count, kMaxDim, "the outputs of a head", logits);
   }
   return all;
+}
+
+std::int64_t EdificeFile::window(const PolicyLoadOptions& options) const {
+  const std::int64_t frames = agree(count("window_size"), options.window, ":window").value_or(0);
+  if (frames > kMaxWindow) {
+    bad_checkpoint("the window is ", frames, " frames; the limit is ", kMaxWindow);
+  }
+  return frames;
 }
 
 void EdificeFile::compare(const char* name, std::int64_t size, std::int64_t added) const {

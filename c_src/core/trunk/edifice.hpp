@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/trunk/builder.hpp"
 #include "core/trunk/loading.hpp"
 
 namespace exphil::core {
@@ -21,6 +22,31 @@ struct HeadSize {
   std::string name;
   std::int64_t width = 0, count = 0;
 };
+
+// One group of outputs for each head, one after another.
+std::vector<OutputGroup> groups_of(const std::vector<HeadSize>& heads);
+
+// Lists which tensor fills which weight.
+class EdificeParameters {
+ public:
+  std::vector<PolicyParameter> all;
+
+  // `name` fills the weight from its value `first` on; nothing where there is no such weight. Matrices are
+  // {in, out} in the file.
+  void add(const std::string& name, const Shape& shape, const char* axes, WeightId weight,
+           std::int64_t first = 0);
+  // Each head fills rows of the hidden layers, and a block of the outputs.
+  void add_heads(const std::vector<HeadSize>& heads, std::int64_t d_model, const NetworkBuilder::Head& ids);
+};
+
+// The file's value, else the option's; a contradiction is an invalid argument.
+template <class T>
+std::optional<T> agree(const std::optional<T>& file, const std::optional<T>& option, const char* name) {
+  if (file && option && *file != *option) {
+    fail(ErrorKind::invalid_argument, name, name, " contradicts the file, which says otherwise");
+  }
+  return file ? file : option;
+}
 
 class EdificeFile {
  public:
@@ -44,6 +70,8 @@ class EdificeFile {
   TensorMap relevant() const;
   // All six heads, in the order of ExPhil's logits, or none.
   std::vector<HeadSize> heads(const CheckpointReader& reader, const TensorMap& tensors) const;
+  // Frames of the windows that it was trained on, by the file or the option; 0 where unknown.
+  std::int64_t window(const PolicyLoadOptions& options) const;
   // Throws invalid_checkpoint where the build options state another size. `added`: the option leaves out
   // these.
   void compare(const char* name, std::int64_t size, std::int64_t added = 0) const;

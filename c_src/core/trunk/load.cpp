@@ -7,6 +7,7 @@
 
 #include "core/policy/rounding.hpp"
 #include "core/trunk/edifice.hpp"
+#include "core/trunk/gated/gated.hpp"
 #include "core/trunk/loading.hpp"
 #include "core/trunk/mamba1/mamba1.hpp"
 #include "core/trunk/output_groups.hpp"
@@ -15,7 +16,11 @@ namespace exphil::core {
 
 // A trunk is a line here and its folder.
 const std::vector<Trunk>& trunks() {
-  static const std::vector<Trunk> all = {mamba1::trunk()};
+  static const std::vector<Trunk> all = [] {
+    std::vector<Trunk> made = {mamba1::trunk()};
+    for (const Trunk& trunk : gated::trunks()) made.push_back(trunk);
+    return made;
+  }();
   return all;
 }
 

@@ -12,8 +12,6 @@ namespace exphil::core {
 
 namespace {
 
-constexpr float kNormEpsilon = 1e-5f;
-
 // Rejects a value that f32 rounds to zero or infinity.
 bool to_epsilon(double value, float* epsilon) {
   *epsilon = static_cast<float>(value);
@@ -40,9 +38,9 @@ void require_limit(std::int64_t size, std::int64_t limit, const std::string& wha
   }
 }
 
-float norm_epsilon(const Checkpoint& file, const PolicyLoadOptions& options) {
+float norm_epsilon(const Checkpoint& file, const PolicyLoadOptions& options, float otherwise) {
   const char* const range = "must be a number that f32 holds as positive and finite; got ";
-  float epsilon = kNormEpsilon;
+  float epsilon = otherwise;
   const auto found = file.metadata().find("norm_epsilon");
   if (options.norm_epsilon) {
     if (!to_epsilon(*options.norm_epsilon, &epsilon)) {

@@ -31,8 +31,8 @@ template <class... Parts>
 
 // limit_exceeded where `size`, which tensor `name` defines, is beyond `limit`.
 void require_limit(std::int64_t size, std::int64_t limit, const std::string& what, const std::string& name);
-// The option takes precedence over the metadata, the metadata over the default of 1e-5.
-float norm_epsilon(const Checkpoint& file, const PolicyLoadOptions& options);
+// The option takes precedence over the metadata, the metadata over the trunk's default.
+float norm_epsilon(const Checkpoint& file, const PolicyLoadOptions& options, float otherwise = 1e-5f);
 // identity: PolicyConfig::identity
 std::uint64_t weights_fingerprint(const TensorMap& tensors, const std::vector<std::string>& identity);
 // Throws for the first of the parameters that is missing or misshapen: before memory is taken for values

@@ -109,13 +109,22 @@ class PolicyGradient::Group {
   StreamLease stream_;
 };
 
+namespace {
+
+// Refused before anything is compiled.
+const core::PolicyWeights& supported(const core::PolicyWeights& weights) {
+  require_gradient(weights.network());
+  return weights;
+}
+
+}  // namespace
+
 PolicyGradient::PolicyGradient(std::shared_ptr<Context> context,
                                std::shared_ptr<const core::PolicyWeights> weights)
     : context_(std::move(context)),
       weights_(std::move(weights)),
-      values_(*weights_),
+      values_(supported(*weights_)),
       kernels_(*context_, weights_->network()) {
-  require_gradient(weights_->network());
   on_device_ = context_->device_pool().allocate(values_.bytes());
   std::unique_ptr<Upload> upload;
   StreamLease stream(*context_);  // idle before the upload's memory goes back

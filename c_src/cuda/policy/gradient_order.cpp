@@ -148,12 +148,23 @@ const core::Mean* mean_of(const Block& block, const core::Softplus& softplus) {
 }
 
 void require_gradient(const core::Network& network) {
+  for (const core::Phase* phase : core::phases_of(network)) {
+    if (!std::holds_alternative<core::GatedCell>(*phase) && !std::holds_alternative<core::Recall>(*phase))
+      continue;
+    core::fail(core::ErrorKind::unsupported, ":backend",
+               "the gradient of a policy with gated cells (GRU, LSTM, minGRU, minLSTM) is not computed on a "
+               "GPU: load the policy with backend: :host, the CPU backend, to train it");
+  }
+  for (const Block& layer : network.layers)
+    require(core::adds(layer.back()), "every layer adds to its input");
   for (const Block* block : blocks_of(network)) {
     for (const Phase& phase : *block) {
       if (const auto* const product = std::get_if<Product>(&phase)) {
         require(!overlap(product->in, product->out), "no product adds to what it reads");
         if (product->relu) require_mask(network, *block, *product);
       }
+      const auto* const copy = std::get_if<core::Copy>(&phase);
+      require(copy == nullptr || !copy->adds, "no copy adds to what it writes");
       if (const auto* const mean = std::get_if<core::Mean>(&phase)) require_mean(*block, *mean);
       const auto* const scan = std::get_if<core::SelectiveScan>(&phase);
       require(scan == nullptr || !scan->input_dt || writer_of<core::Mean>(*block, scan->input_dt) != nullptr,

@@ -16,6 +16,7 @@
 #include <set>
 #include <vector>
 
+#include "core/error.hpp"
 #include "cuda/policy/gradient_kernels.hpp"
 #include "cuda/policy/gradient_memory.hpp"
 #include "cuda/policy/gradient_values.hpp"
@@ -57,6 +58,11 @@ class GradientPass {
   void forward(const core::Softplus& phase);
   void forward(const core::Mean&) {}  // its softplus's launch takes it
   void forward(const core::SelectiveScan& phase);
+  void forward(const core::Recall&) { refuse_gated(); }
+  void forward(const core::GatedCell&) { refuse_gated(); }
+  [[noreturn]] static void refuse_gated() {
+    core::fail(core::ErrorKind::unsupported, "", "the gradient on a GPU has no gated recurrences");
+  }
   policy::NormArguments norm_arguments(const core::Norm& phase) const;
   // One for each run of channels that is within a piece of what it reads and of what it writes.
   std::vector<policy::ConvolveArguments> convolution(const core::Convolution& phase) const;
@@ -74,6 +80,8 @@ class GradientPass {
   void back(const core::Softplus& phase);
   void back(const core::Mean&) {}  // its softplus's launch takes it
   void back(const core::SelectiveScan& phase);
+  void back(const core::Recall&) { refuse_gated(); }
+  void back(const core::GatedCell&) { refuse_gated(); }
   void own_scan_back(const core::SelectiveScan& phase);
   void weight_back(const core::Product& product, const std::vector<Matrix>& given);
   float* bias_parts(const core::Product& product, std::int64_t row, const Matrix& given);

@@ -52,9 +52,10 @@ class Text {
   void put(unsigned value) { text_ << value << 'u'; }
   void put(bool value) { text_ << (value ? "true" : "false"); }
   void put(policy::Stored value) { name("Stored", value, {"f32", "bf16", "f16", "int8"}); }
-  void put(policy::Kind value) { name("Kind", value, {"product", "convolution", "mean", "scan"}); }
+  void put(policy::Kind value) { name("Kind", value, {"product", "convolution", "mean", "scan", "cell"}); }
   void put(policy::Norm value) { name("Norm", value, {"none", "rms", "layer"}); }
   void put(policy::Activation value) { name("Activation", value, {"none", "relu", "silu", "softplus"}); }
+  void put(formulas::Cell value) { name("formulas::Cell", value, {"gru", "lstm", "min_gru", "min_lstm"}); }
   template <class Enum>
   void name(const char* type, Enum value, std::initializer_list<const char*> names) {
     text_ << type << "::" << names.begin()[static_cast<int>(value)];
@@ -65,22 +66,36 @@ class Text {
   void put(const policy::Phase& p) { list(p.kind, p.index); }
   void put(const policy::Block& b) { list(b.count, used(b.phases, b.count)); }
   void put(const policy::Product& p) {
-    list(p.in, p.norm, p.epsilon, p.biased, p.adds, p.is_short, p.outputs, used(p.out, p.outputs));
+    const First<policy::Output> out = used(p.out, p.outputs);
+    if (p.counted == 0 && p.counted_first == 0) {
+      list(p.in, p.norm, p.epsilon, p.biased, p.adds, p.is_short, p.outputs, out);
+    } else {
+      list(p.in, p.norm, p.epsilon, p.biased, p.adds, p.is_short, p.outputs, out, p.counted, p.counted_first);
+    }
   }
   void put(const policy::Convolution& p) { list(p.in, p.out, p.taps, p.state_at); }
   void put(const policy::Mean& p) { list(p.in, p.out); }
   void put(const policy::Scan& p) {
     list(p.x, p.dt, p.b, p.c, p.z, p.out, p.input_dt, p.decays_input, p.carried_decays_input, p.state_at);
   }
+  void put(const policy::GatedCell& p) {
+    constexpr int kGates = formulas::kMaxGates;
+    list(p.cell, used(p.x, kGates), used(p.h, kGates), p.before, p.out, p.adds, p.state_at);
+  }
 
  public:
   void put(const policy::Network& n) {
     int vectors = policy::kMostVectors;
     while (vectors > 0 && n.vectors[vectors - 1].values == 0) --vectors;
-    list(n.stored, n.layers, n.layer_floats, n.frame, n.hidden, n.outs, used(n.vectors, vectors), n.input,
-         n.layer, n.output, used(n.products, n, policy::Kind::product),
-         used(n.convolutions, n, policy::Kind::convolution), used(n.means, n, policy::Kind::mean),
-         used(n.scans, n, policy::Kind::scan));
+    const auto all = [&](const auto&... more) {
+      list(n.stored, n.layers, n.layer_floats, n.frame, n.hidden, n.outs, used(n.vectors, vectors), n.input,
+           n.layer, n.output, used(n.products, n, policy::Kind::product),
+           used(n.convolutions, n, policy::Kind::convolution), used(n.means, n, policy::Kind::mean),
+           used(n.scans, n, policy::Kind::scan), more...);
+    };
+    // Kinds that a network has not are no part of its text.
+    if (n.has_cells()) return all(used(n.cells, n, policy::Kind::cell));
+    all();
   }
 
  private:

@@ -28,6 +28,20 @@ bool inside(const Span& part, const Span& whole) {
          part.first + part.size <= whole.first + whole.size;
 }
 
+const core::Copy* copy_of(const core::Block& block, const core::GatedCell& cell, core::VectorId hidden) {
+  const core::Copy* found = nullptr;
+  for (const core::Phase& phase : block) {
+    for (const Span& read : core::reads(phase)) {
+      if (!inside(read, cell.out)) continue;
+      const auto* const copy = std::get_if<core::Copy>(&phase);
+      const bool all = copy != nullptr && copy->in == cell.out && copy->out.first == 0;
+      if (!all || copy->out.vector != hidden || found != nullptr) return nullptr;
+      found = copy;
+    }
+  }
+  return found;
+}
+
 void LoweredVectors::add(const Span& span) {
   const auto whole = [&](const Span& known) { return inside(span, known); };
   if (std::any_of(spans_.begin(), spans_.end(), whole)) return;
@@ -46,6 +60,8 @@ void LoweredVectors::add_all(const core::Block& block) {
   }
   for (const core::Phase& phase : block) {
     if (std::holds_alternative<core::Norm>(phase)) continue;
+    const auto* const cell = std::get_if<core::GatedCell>(&phase);
+    if (cell != nullptr && copy_of(block, *cell, from_.hidden) != nullptr) continue;
     const Span out = core::writes(phase);
     std::vector<Span> parts;
     for (const Span& span : reads) {
@@ -58,6 +74,7 @@ void LoweredVectors::add_all(const core::Block& block) {
 }
 
 int LoweredVectors::of(const Span& span) const {
+  if (begins_hidden(span) && span.size < from_.size_of(span.vector)) return of(from_.all_of(span.vector));
   for (std::size_t i = 0; i < spans_.size(); ++i) {
     if (spans_[i] == span) return static_cast<int>(i);
   }
@@ -65,6 +82,7 @@ int LoweredVectors::of(const Span& span) const {
 }
 
 std::vector<int> LoweredVectors::parts_of(const Span& span) const {
+  if (begins_hidden(span)) return {of(span)};
   std::vector<int> parts;
   for (std::size_t i = 0; i < spans_.size(); ++i) {
     if (inside(spans_[i], span)) parts.push_back(static_cast<int>(i));

@@ -23,26 +23,32 @@ class LoweredVectors {
   // A vector, or the part of one, where it is not there yet: padded to whole segments, but for the answer.
   void add(const core::Span& span);
   // What the phases of a block write, in their order, in the parts that they read. What a norm writes is no
-  // vector.
+  // vector, nor what a cell writes that is copied to hidden alone.
   void add_all(const core::Block& block);
 
-  // The vector of a span that is one as a whole.
+  // The vector of a span that is one as a whole. Of the first values of hidden it is hidden.
   int of(const core::Span& span) const;
   // Those that a span consists of, in order.
   std::vector<int> parts_of(const core::Span& span) const;
   const core::Span& span_of(int vector) const { return spans_[static_cast<std::size_t>(vector)]; }
-  bool is_part(const core::Span& span) const { return span.size != from_.size_of(span.vector); }
+  bool is_part(const core::Span& span) const {
+    return span.size != from_.size_of(span.vector) && !begins_hidden(span);
+  }
   void set_size(int vector, int size) { to_->vectors[vector].size = size; }  // with padding
   std::string name(const core::Span& span) const {
     return from_.vectors[static_cast<std::size_t>(span.vector)].name;
   }
 
  private:
+  bool begins_hidden(const core::Span& span) const { return span.vector == from_.hidden && span.first == 0; }
+
   const core::Network& from_;
   policy::Network* to_;
   std::vector<core::Span> spans_;
 };
 
 bool inside(const core::Span& part, const core::Span& whole);
+// The copy to hidden which alone reads what a cell of the block writes; null where there is none.
+const core::Copy* copy_of(const core::Block& block, const core::GatedCell& cell, core::VectorId hidden);
 
 }  // namespace exphil::cuda

@@ -11,7 +11,8 @@
 namespace exphil::cuda {
 
 // How the kernels have what a convolution or a scan has for each channel, its weights as its state: taps with
-// the channel last, states with the channel first.
+// the channel last, states with the channel first. Of a cell, which has no weights: its states as channels,
+// each of all units.
 struct ChannelTable {
   ChannelTable(const policy::Network& n, const policy::Phase& phase);
   std::int64_t channels, each;  // each: of the weights
@@ -40,6 +41,7 @@ struct RowLayout {
   Block input;
   std::vector<Block> layers;
   Block output;
+  Part initial;  // a new agent's state; none where that is zeros
 };
 struct PackedRows {
   RowLayout layout;
@@ -51,5 +53,7 @@ PackedRows pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims)
 // states are padded with zeros, and conv has the channel last.
 void pack_state(const PolicyDims& dims, const float* values, float* packed);
 void unpack_state(const PolicyDims& dims, const float* packed, float* values);
+// That of a new agent, packed; empty: zeros.
+std::vector<float> initial_state(const PolicyDims& dims);
 
 }  // namespace exphil::cuda

@@ -19,10 +19,16 @@ class RowPacker {
     return made;
   }
 
+  RowLayout::Part initial() {
+    const std::vector<float> state = initial_state(dims_);
+    return vector(static_cast<std::int64_t>(state.size()),
+                  [&](std::int64_t i) { return state[static_cast<std::size_t>(i)]; });
+  }
+
  private:
   RowLayout::Phase phase(const policy::Phase& at, const FoldedPhase& folded) {
     if (at.kind == policy::Kind::product) return product(n_.products[at.index], folded);
-    if (at.kind == policy::Kind::mean) return {};
+    if (at.kind == policy::Kind::mean || at.kind == policy::Kind::cell) return {};
     const ChannelTable table(n_, at);
     RowLayout::Phase made;
     made.channels = vector(table.channels * table.each, [](std::int64_t) { return 0.0f; });
@@ -101,6 +107,7 @@ PackedRows pack_rows(const core::PolicyWeights& weights, const PolicyDims& dims)
     layout.layers.push_back(packer.block(lowered.layers[i], folded.layers[i]));
   }
   layout.output = packer.block(lowered.output, folded.output);
+  layout.initial = packer.initial();
   return {std::move(layout), packer.take()};
 }
 

@@ -6,6 +6,12 @@
 namespace exphil::cuda {
 namespace {
 
+std::int64_t state_at(const policy::Network& n, const policy::Phase& phase) {
+  if (phase.kind == policy::Kind::cell) return n.cells[phase.index].state_at;
+  return phase.kind == policy::Kind::scan ? n.scans[phase.index].state_at
+                                          : n.convolutions[phase.index].state_at;
+}
+
 // copy(place in the kernels' layout, place in the public one) for every value of a state.
 template <class Copy>
 void for_each_value(const PolicyDims& dims, Copy copy) {
@@ -17,9 +23,7 @@ void for_each_value(const PolicyDims& dims, Copy copy) {
       if (phase.state == core::kNone) continue;
       const core::StatePart& part = from.state(phase.state);
       const ChannelTable table(n, phase.phase);
-      const bool scan = phase.phase.kind == policy::Kind::scan;
-      const std::int64_t first =
-          base + (scan ? n.scans[phase.phase.index].state_at : n.convolutions[phase.phase.index].state_at);
+      const std::int64_t first = base + state_at(n, phase.phase);
       for (std::int64_t i = 0; i < part.size(); ++i) {
         copy(first + table.at(i / part.columns, i % part.columns, table.channels),
              from.state_at(phase.state) + i);
@@ -33,10 +37,30 @@ void for_each_value(const PolicyDims& dims, Copy copy) {
 
 ChannelTable::ChannelTable(const policy::Network& n, const policy::Phase& phase)
     : channel_last(phase.kind == policy::Kind::convolution) {
+  if (phase.kind == policy::Kind::cell) {
+    const policy::GatedCell& cell = n.cells[phase.index];
+    channels = formulas::states_of(cell.cell), each = n.size(cell.x[0]);
+    return;
+  }
   const policy::Convolution& convolution = n.convolutions[phase.index];
   const policy::Scan& scan = n.scans[phase.index];
   channels = n.size(channel_last ? convolution.in : scan.x);
   each = channel_last ? convolution.taps : n.size(scan.b);
+}
+
+std::vector<float> initial_state(const PolicyDims& dims) {
+  const core::Network& n = dims.config.network;
+  std::vector<float> values;
+  bool any = false;
+  for (const core::StatePart& part : n.states) {
+    any = any || !part.initial.empty();
+    values.insert(values.end(), part.initial.begin(), part.initial.end());
+    if (part.initial.empty()) values.resize(values.size() + static_cast<std::size_t>(part.size()));
+  }
+  if (!any) return {};
+  std::vector<float> packed(static_cast<std::size_t>(dims.network().state_floats()));
+  pack_state(dims, values.data(), packed.data());
+  return packed;
 }
 
 void pack_state(const PolicyDims& dims, const float* values, float* packed) {

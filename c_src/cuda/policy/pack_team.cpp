@@ -47,7 +47,7 @@ class TeamPacker {
           matrix(folded[i], phase.index, rank,
                  apart ? layout_.first.in(block + first_at) : weights.matrix.in(block + at));
           rows(folded[i], phase.index, weights.rows, rank, block + at);
-        } else if (phase.kind != policy::Kind::mean) {
+        } else if (phase.kind != policy::Kind::mean && phase.kind != policy::Kind::cell) {
           channels(folded[i], weights, ChannelTable(n_, phase), rank, block + at);
         }
       });

@@ -31,7 +31,6 @@ namespace exphil::cuda {
 namespace {
 
 bool prepare(Context& context, const PolicyDims& dims, const PolicyTuning& tuning);
-
 // Slots for this many states, plus the next states of the usual number of concurrent calls.
 std::int64_t with_spare(std::int64_t states) {
   constexpr std::int64_t kSpare = 32;
@@ -93,7 +92,7 @@ class CudaPolicy : public core::Policy {
   void change(core::State* const* states, std::int64_t count, Work work) {
     change(states, states, count, work);
   }
-  void clear(CUdeviceptr slot);
+  void begin(CUdeviceptr slot);  // writes a new agent's state
   void warm_up();
 
   std::shared_ptr<Context> context_;
@@ -133,16 +132,19 @@ void CudaPolicy::change(core::State* const* from, core::State* const* to, std::i
   next.commit();
 }
 
-void CudaPolicy::clear(CUdeviceptr slot) {
+void CudaPolicy::begin(CUdeviceptr slot) {
   const auto lock = stream_.enter();
-  context_->check(driver().cuMemsetD8Async(slot, 0, arena_->state_bytes(), stream_.handle()),
-                  "cuMemsetD8Async");
+  const CUdeviceptr initial = rows_.initial_state();
+  const std::size_t bytes = arena_->state_bytes();
+  if (initial == 0)
+    return context_->check(driver().cuMemsetD8Async(slot, 0, bytes, stream_.handle()), "cuMemsetD8Async");
+  context_->check(driver().cuMemcpyDtoDAsync(slot, initial, bytes, stream_.handle()), "cuMemcpyDtoDAsync");
 }
 
 std::unique_ptr<core::State> CudaPolicy::new_state() {
   const ContextGuard guard(*context_);
   auto state = std::make_unique<CudaState>(arena_);
-  clear(state->slot());
+  begin(state->slot());
   return state;
 }
 
@@ -245,7 +247,7 @@ void CudaPolicy::window(const float* windows, std::int64_t count, std::int64_t s
   const CudaState scratch(arena_);
   auto* values = as_pointer<float>(scratch.slot());
   for (std::int64_t i = 0; i < count; ++i) {
-    clear(scratch.slot());
+    begin(scratch.slot());
     const float* const frames = windows + i * seq * dims_.config.d_input;
     slices_.sequence({{values, values}, frames, seq, out + i * dims_.outputs(), true, dims_.decays(seq)});
   }

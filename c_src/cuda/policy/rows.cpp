@@ -12,8 +12,8 @@ namespace {
 using policy::Kind;
 
 const char* const kFiles[] = {"policy/product.cu", "policy/convolution.cu", "policy/mean.cu",
-                              "policy/scan.cu"};
-const char* const kIndexNames[] = {"PRODUCT", "CONVOLUTION", "MEAN", "SCAN"};
+                              "policy/scan.cu", "policy/cell.cu"};
+const char* const kIndexNames[] = {"PRODUCT", "CONVOLUTION", "MEAN", "SCAN", "CELL"};
 
 // The kernels of a phase, in the order in which RowKernels::Walk finds them.
 std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) {
@@ -29,10 +29,54 @@ std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) 
       return {"policy_convolve_batch", "policy_convolve_time", "policy_keep_history"};
     case Kind::mean:
       return {"policy_mean"};
+    case Kind::cell:
+      if (n.cells[phase.index].before == policy::kNoVector) return {"policy_cell_time"};
+      return {"policy_cell_recall", "policy_cell_frame"};
     case Kind::scan:
       break;
   }
   return {"policy_advance_batch", "policy_advance_time"};
+}
+
+// A vector that a phase of a block reads.
+template <class Call>
+void for_each_read(const policy::Network& n, const policy::Phase& phase, Call call) {
+  const int at = phase.index;
+  if (phase.kind == Kind::product) call(n.products[at].in);
+  if (phase.kind == Kind::convolution) call(n.convolutions[at].in);
+  if (phase.kind == Kind::mean) call(n.means[at].in);
+  const policy::Scan& s = n.scans[at];
+  for (const int vector : {s.x, s.dt, s.b, s.c, s.z, s.input_dt}) {
+    if (phase.kind == Kind::scan && vector != policy::kNoVector) call(vector);
+  }
+  for (int gate = 0; phase.kind == Kind::cell && gate < formulas::kMaxGates; ++gate) {
+    for (const int vector : {n.cells[at].x[gate], n.cells[at].h[gate]}) {
+      if (vector != policy::kNoVector) call(vector);
+    }
+  }
+}
+
+// Whether the launches of a cell's frames can have all that depends on its state before the frame: products
+// of that state, of which the cell alone reads the outputs.
+bool recurrent_products_fit(const policy::Network& n, const policy::Block& block,
+                            const policy::GatedCell& cell) {
+  const auto is_h = [&](int vector) {
+    return std::find(std::begin(cell.h), std::end(cell.h), vector) != std::end(cell.h);
+  };
+  bool fit = true;
+  int made = 0;  // of h
+  for (int i = 0; cell.before != policy::kNoVector && i < block.count; ++i) {
+    const policy::Phase phase = block.phases[i];
+    const policy::Product& product = n.products[phase.index];
+    const bool recurrent = phase.kind == Kind::product && product.in == cell.before;
+    for (int o = 0; recurrent && o < product.outputs; ++o, ++made) fit = fit && is_h(product.out[o].vector);
+    fit = fit && !(recurrent && (product.adds || product.is_short));
+    const bool self = phase.kind == Kind::cell && &n.cells[phase.index] == &cell;
+    for_each_read(n, phase, [&](int vector) {
+      fit = fit && (self || !is_h(vector)) && (recurrent || vector != cell.before);
+    });
+  }
+  return fit && (cell.before == policy::kNoVector || made == formulas::gates_of(cell.cell));
 }
 
 // Throws where the kernels have no launch for what the network does.
@@ -47,6 +91,10 @@ void check(const policy::Network& n) {
       if (phase.kind == Kind::product && n.products[phase.index].is_short) {
         require(policy::fused_into(n, phase.index).index != policy::kNoPhase,
                 "neither a mean nor a scan follows a product of a part of a vector");
+      }
+      if (phase.kind == Kind::cell) {
+        require(recurrent_products_fit(n, *block, n.cells[phase.index]),
+                "what reads a cell's state is not a product whose outputs that cell alone reads");
       }
       if (phase.kind != Kind::scan) continue;
       const policy::Scan& scan = n.scans[phase.index];

@@ -1,7 +1,7 @@
 // A policy over many rows: a batch of agents that each advance by a frame, or frames of sequences in order.
 // One kernel after another on one stream, a launch for each phase of the network
-// (kernels/policy/product.cu, convolution.cu, mean.cu, scan.cu). All calls share RowKernels; each slice of
-// work in flight has a RowBuffers.
+// (kernels/policy/product.cu, convolution.cu, mean.cu, scan.cu, cell.cu); of a cell that recalls its state,
+// two for each frame. All calls share RowKernels; each slice of work in flight has a RowBuffers.
 #pragma once
 
 #include <cuda.h>
@@ -55,6 +55,10 @@ class RowKernels {
   std::size_t resident_bytes() const { return weights_.bytes(); }
   // The weights' addresses for policy_window; everything else is zero.
   policy::WindowArguments window_weights() const;
+  // A new agent's state, on the device; 0: zeros.
+  CUdeviceptr initial_state() const {
+    return layout_.initial.count == 0 ? 0 : weights_.address() + static_cast<std::size_t>(layout_.initial.at);
+  }
   // Enqueues every kernel of a job in order on `stream`. buffers.in holds obs {capacity, size of the frame},
   // then the table.
   void enqueue(CUstream stream, const RowBuffers& buffers, const RowJob& job) const;

@@ -57,7 +57,8 @@ class RowKernels::Walk {
       const Phase phase = block.phases[i];
       switch (phase.kind) {
         case Kind::product:
-          product(n_.products[phase.index], weights[at], kernels[at]);
+          if (n_.recalled(n_.products[phase.index].in)) break;  // in the launches of the cell
+          product(n_.products[phase.index], weights[at], kernels[at], last_ ? job_.sequences : job_.rows);
           break;
         case Kind::convolution:
           convolution(n_.convolutions[phase.index], weights[at], kernels[at]);
@@ -67,6 +68,9 @@ class RowKernels::Walk {
           break;
         case Kind::scan:
           scan(phase.index, before, weights[at], kernels[at]);
+          break;
+        case Kind::cell:
+          cell(n_.cells[phase.index], {block, weights, kernels}, kernels[at]);
           break;
       }
     }
@@ -78,9 +82,9 @@ class RowKernels::Walk {
   // read.
   float* array(int vector) const {
     const int owner = policy::row_place(n_, vector).owner;
-    if (owner == n_.frame) return b_.in.as<float>();
     if (owner == n_.outs) return job_.out;
     if (owner == n_.hidden && has_last_rows(owner)) return b_.last_hidden.as<float>();
+    if (owner == n_.frame) return b_.in.as<float>();  // which may be hidden
     return b_.arrays[static_cast<std::size_t>(owner)].as<float>();
   }
   bool has_last_rows(int owner) const { return last_rows_[static_cast<std::size_t>(owner)]; }
@@ -114,11 +118,13 @@ class RowKernels::Walk {
 
   // ---- one function for each kind of phase ----
 
-  void product(const policy::Product& product, const RowLayout::Phase& weights, const Kernels& kernels) {
+  void product(const policy::Product& product, const RowLayout::Phase& weights, const Kernels& kernels,
+               std::int64_t rows) {
     if (product.is_short) return;  // in the launch of the next phase
     policy::ProductArguments p{};
     static_cast<policy::ProductMatrix&>(p) = k_.matrix(weights);
-    p.rows = last_ ? job_.sequences : job_.rows;
+    p.rows = rows;
+    p.first_layer = layer_ == 0 ? 1 : 0;
     const View in = read(product.in);
     p.x = in.first, p.x_stride = in.stride;
     std::memcpy(&p.epsilon, &product.epsilon, sizeof(p.epsilon));
@@ -194,6 +200,45 @@ class RowKernels::Walk {
     const unsigned groups =
         job_.batch ? std::min(blocks(job_.rows, lanes), kMostGridY) : static_cast<unsigned>(job_.sequences);
     start(kernels[job_.batch ? 0 : 1], {tiles, groups}, policy::advance_threads(lanes), a);
+  }
+
+  // A block of the network, for a cell whose launches are those of other phases too.
+  struct Phases {
+    const policy::Block& block;
+    const Weights& weights;
+    const BlockKernels& kernels;
+  };
+
+  void cell(const policy::GatedCell& p, const Phases& phases, const Kernels& kernels) {
+    policy::CellArguments a{};
+    static_cast<policy::RowStates&>(a) = states();
+    if (job_.batch) a.seq = 1, a.sequences = static_cast<int>(job_.rows);
+    for (int gate = 0; gate < formulas::gates_of(p.cell); ++gate) {
+      a.x[gate] = array(p.x[gate]);
+      if (formulas::recurrent(p.cell)) a.h[gate] = array(p.h[gate]);
+    }
+    a.out = written(p.out);
+    a.initial = as_pointer<float>(k_.initial_state());
+    const std::int64_t columns = std::int64_t{a.sequences} * n_.size(p.out);
+    const auto all = [](std::int64_t values) { return Dim3{blocks(values, policy::kRowThreads)}; };
+    if (p.before == policy::kNoVector) return start(kernels[0], all(columns), policy::kRowThreads, a);
+    a.carry = array(p.before);
+    start(kernels[0], all(std::int64_t{a.sequences} * policy::row_place(n_, p.before).stride),
+          policy::kRowThreads, a);
+    for (a.step = 0; a.step < a.seq; ++a.step) {
+      recurrent_products(p.before, phases, a.sequences);
+      start(kernels[1], all(columns), policy::kRowThreads, a);
+    }
+  }
+
+  // What the states before a frame give the cell, a row for each sequence.
+  void recurrent_products(int before, const Phases& phases, std::int64_t sequences) {
+    for (int i = 0; i < phases.block.count; ++i) {
+      const Phase phase = phases.block.phases[i];
+      if (phase.kind != Kind::product || n_.products[phase.index].in != before) continue;
+      const auto at = static_cast<std::size_t>(i);
+      product(n_.products[phase.index], phases.weights[at], phases.kernels[at], sequences);
+    }
   }
 
   template <class Arguments>

@@ -59,7 +59,7 @@ class Forward {
 
   // Before a block of `rows` rows: where its phases find every vector.
   void begin(const BlockPlan& plan, const core::Block& block, std::int64_t rows) {
-    schedule_ = &plan.of(rows);
+    schedule_ = &plan.of(rows, pass_.frames);
     block_rows_ = rows;
     if (moved_) find_vectors();
     if (pass_.lanes == 1) return;
@@ -99,8 +99,9 @@ class Forward {
     passes_on_ = false;
   }
 
-  // The layers add to it.
+  // The layers add to it, or replace it.
   void copy_hidden() {
+    if (!plan_.window_reads_hidden) return;
     const MatrixRows to = work_.at[static_cast<std::size_t>(network_.hidden)];
     const MatrixRows from{pass_.front.arrays[0] + pass_.front.slot * to.step, to.step};
     split(rows_, kCopiedRows, [=](std::int64_t begin, std::int64_t end) {
@@ -127,23 +128,71 @@ class Forward {
       return;
     }
     for (const Step& step : schedule_->alone) {
-      if (!in_stretches_) {
+      if (!step.walk.empty()) {
+        walk(step);
+      } else if (!in_stretches_) {
         run(step, {first_row(step), block_rows_ - first_row(step), 0, step.panels});
-        continue;
+      } else {
+        split(size_of(step), step.grain,
+              [&](std::int64_t begin, std::int64_t end) { run(step, begin, end); });
       }
-      split(size_of(step), step.grain, [&](std::int64_t begin, std::int64_t end) { run(step, begin, end); });
     }
   }
 
   void run_region(const Region& region) {
     bool prepared = region.own.empty();
     const Step& first = region.steps.front();
+    if (!first.walk.empty()) return walk(first);
     split(size_of(first), first.grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::size_t i = 0; !prepared && i < region.own.size(); ++i)
-        run(region.own[i], {0, block_rows_, 0, 0});
+      for (std::size_t i = 0; !prepared && i < region.own.size(); ++i) {
+        const Step& own = region.own[i];
+        own.run((*block_)[own.phase], packed_block_[own.phase], run_, {0, block_rows_, 0, own.panels});
+      }
       prepared = true;
       for (const Step& step : region.steps) run(step, begin, end);
     });
+  }
+
+  // Frame by frame: the state after one is what the next one recalls.
+  void walk(const Step& step) {
+    if (pass_.lanes > 1 && step.by_panels) {
+      for (std::int64_t agent = 0; agent < pass_.agents; ++agent) walk_by_panels(step, agent);
+      return;
+    }
+    split(pass_.agents, 1, [&](std::int64_t agent, std::int64_t end) {
+      for (; agent < end; ++agent) {
+        for (std::int64_t t = 0; t < pass_.frames; ++t) {
+          for (const Step& each : step.walk) walk_frame(each, agent, t, 0, each.panels);
+          core::give_way();
+        }
+      }
+    });
+  }
+
+  // The lanes meet once a frame. What the next frame recalls is copied by the lane that computed it.
+  void walk_by_panels(const Step& step, std::int64_t agent) {
+    const std::int64_t count = step.walk.front().panels, lanes = 2 * pass_.lanes;
+    const auto run_all = [&](bool recalls, std::int64_t t, std::int64_t begin, std::int64_t end) {
+      for (const Step& each : step.walk) {
+        const bool recall = core::recalled_by((*block_)[each.phase]) != core::kNone;
+        if (recall == recalls) walk_frame(each, agent, t, begin, end);
+      }
+    };
+    for (std::int64_t t = -1; t < pass_.frames; ++t) {
+      split(count, (count + lanes - 1) / lanes, [&](std::int64_t begin, std::int64_t end) {
+        if (t >= 0) run_all(false, t, begin, end);
+        if (t + 1 < pass_.frames) run_all(true, t + 1, begin, end);
+      });
+    }
+  }
+
+  // A phase for one frame of an agent.
+  void walk_frame(const Step& step, std::int64_t agent, std::int64_t t, std::int64_t begin,
+                  std::int64_t end) const {
+    const PassRows one{pass_.states + agent, nullptr, 1, 1, pass_.length};
+    const PhaseRun run{one, plan_.states, run_.at, lane_.scan};
+    step.run((*block_)[step.phase], packed_block_[step.phase], run,
+             {agent * pass_.frames + t, 1, begin, end});
   }
 
   template <class Body>
@@ -210,7 +259,7 @@ class Forward {
 void forward(const PackedWeights& weights, const ForwardPlan& plan, const Pass& pass,
              Workspace& work) noexcept {
   if (pass.lanes == 1) return Forward(weights, plan, pass, work, work.lanes.front(), pass.side).run();
-  work.begin();
+  work.begin(pass.frames > 1 ? plan.most_regions : plan.step_regions);
   const std::thread::id caller = std::this_thread::get_id();
   const auto lane = [&] {
     const bool own = std::this_thread::get_id() == caller;

@@ -5,8 +5,10 @@
 #include "core/work/parallel.hpp"
 #include "host/policy/gradient_forward.hpp"
 #include "host/policy/gradient_kernels.hpp"
+#include "host/policy/gradient_rows.hpp"
 #include "host/policy/gradient_sums.hpp"
 #include "host/policy/gradient_vectors.hpp"
+#include "host/policy/gradient_walk.hpp"
 #include "host/policy/phase_access.hpp"
 #include "host/recurrence/gradient.hpp"
 #include "host/simd/thread_scratch.hpp"
@@ -14,34 +16,6 @@
 namespace exphil::host {
 
 namespace {
-
-// Memory of the backward pass, used by one block after the other.
-struct BackRows {
-  BackRows(const core::Network& n, const GradientSums& sums, std::int64_t count, std::int64_t seq)
-      : d(n, count * seq), vectors(count * sums.most_floats) {
-    const std::int64_t rows = count * seq;
-    const std::vector<std::int64_t> steps = row_steps(n);
-    std::int64_t sum_floats = 0, by_channel_floats = 0;
-    for (const core::Phase* phase : core::phases_of(n)) {
-      const auto* const scan = std::get_if<core::SelectiveScan>(phase);
-      if (scan == nullptr) continue;
-      sum_floats = std::max(sum_floats, count * sums_of(*scan, seq));
-      const std::int64_t step = steps[static_cast<std::size_t>(scan->out.vector)];
-      if (scan->input_dt) by_channel_floats = std::max(by_channel_floats, rows * step);
-    }
-    b_sums = AlignedBuffer(sum_floats), c_sums = AlignedBuffer(sum_floats);
-    by_channel = AlignedBuffer(by_channel_floats);
-  }
-  // Floats of a sequence in b_sums and in c_sums.
-  static std::int64_t sums_of(const core::SelectiveScan& scan, std::int64_t seq) {
-    return sum_slots(scan.x.size, 1) * tiles(seq) * scan.b.size * kTile;
-  }
-
-  VectorGradients d;
-  AlignedBuffer vectors;         // {count, BlockSums::floats}
-  AlignedBuffer b_sums, c_sums;  // ProjectionGradient::sums of each sequence
-  AlignedBuffer by_channel;      // what each channel of a scan passes to input_dt
-};
 
 // An operator for each kind of phase, which passes the gradient of its result on to what it read.
 class Backward {
@@ -70,11 +44,23 @@ class Backward {
     const std::vector<const core::Block*> blocks = blocks_of(n_);
     for (block_ = blocks.size(); block_-- > 0;) {
       const core::Block& block = *blocks[block_];
-      // A layer adds to hidden, so that the gradient after it is also part of that before it.
+      // Where a layer adds to hidden, the gradient after it is also part of that before it.
       v_.begin(block_ + 1 == blocks.size() ? n_.outs : n_.hidden, rows_);
       std::fill_n(d_.vectors.data(), group_.count * sums().floats, 0.0f);
       wants_input_ = block_ > 0 || d_frames != nullptr;
-      for (index_ = block.size(); index_-- > 0;) std::visit(*this, block[index_]);
+      for (index_ = block.size(); index_-- > 0;) {
+        const core::Phase& phase = block[index_];
+        if (std::holds_alternative<core::GatedCell>(phase)) {
+          const std::size_t first = walk_begin(block, index_);
+          walk(block, first, index_);
+          index_ = first;
+          continue;
+        }
+        std::visit(*this, phase);
+        const core::Span out = core::writes(phase);
+        // A layer that replaces the first values of hidden passes on no others.
+        if (out.vector == n_.hidden && !core::adds(phase)) v_.drop(block_ == 0 ? out : hidden);
+      }
       GradientSums::add_rows_of(sums(), d_.vectors, group_.count);
       if (block_ > 0) v_.whole(hidden);
     }
@@ -92,8 +78,8 @@ class Backward {
     const MatrixRows dy = v_.whole(p.out), dx = v_.whole(p.in);
     const std::array<const float*, 3>& weights = packed().weights;
     each_sequence([&](std::int64_t i) {
-      const NormGradient gradient{rows(p.in, i).data, dy.data + i * seq_ * dy.step,
-                                  dx.data + i * seq_ * dx.step, row_of(i, kWeight), row_of(i, kBias)};
+      const NormGradient gradient{rows(p.in, i), from(dy, i * seq_), from(dx, i * seq_), row_of(i, kWeight),
+                                  row_of(i, kBias)};
       normalize_back({weights[kWeight], weights[kBias]}, gradient, p.in.size, p.epsilon, seq_);
     });
   }
@@ -160,6 +146,9 @@ class Backward {
     if (p.input_dt) input_dt(p);
   }
 
+  void operator()(const core::Recall&) {}     // walk() has them
+  void operator()(const core::GatedCell&) {}  // the same
+
  private:
   BlockSums& sums() { return sums_.blocks[block_]; }
   const PackedPhase& packed() const { return w_.blocks()[block_][index_]; }
@@ -185,6 +174,17 @@ class Backward {
   void each_piece(const Body& body) const {
     core::parallel_for(rows_, kPieceRows,
                        [&](std::int64_t begin, std::int64_t end) { body(begin, end - begin); });
+  }
+
+  // ---- cells, back through time ----
+
+  // Phases [first, last]: the gradients of all vectors frame by frame, then those of the weights.
+  void walk(const core::Block& block, std::size_t first, std::size_t last) {
+    walk_back({n_, group_, r_, block, block_, first, last}, sums(), v_);
+    for (index_ = last + 1; index_-- > first;) {
+      const auto* const p = std::get_if<core::Product>(&block[index_]);
+      if (p != nullptr) sums().phases[index_].product.add(v_.own(p->out), rows(p->in), rows_, scratch_);
+    }
   }
 
   // ---- the scan ----

@@ -1,5 +1,6 @@
 #include "host/policy/gradient_forward.hpp"
 
+#include <algorithm>
 #include <variant>
 
 #include "core/tensor.hpp"
@@ -26,6 +27,19 @@ AlignedBuffer history_of(const core::Convolution& phase, const SequenceGroup& gr
   return history;
 }
 
+std::int64_t walked_together(std::int64_t sequences) {
+  return std::clamp<std::int64_t>((sequences + core::threads() - 1) / core::threads(), 1, kPieceRows);
+}
+
+std::vector<MatrixRows> rows_of_frame(const std::vector<MatrixRows>& at, std::int64_t first, std::int64_t t,
+                                      std::int64_t seq) {
+  std::vector<MatrixRows> rows = at;
+  for (MatrixRows& each : rows) {
+    if (each.data != nullptr) each = {each.data + (first * seq + t) * each.step, each.step * seq};
+  }
+  return rows;
+}
+
 GradientRecord::GradientRecord(const PackedWeights& weights, std::int64_t count, std::int64_t seq)
     : weights_(weights), n_(weights.network()), layout_(n_), steps_(row_steps(n_)), rows_(count * seq) {
   place(nullptr);
@@ -34,17 +48,24 @@ GradientRecord::GradientRecord(const PackedWeights& weights, std::int64_t count,
 }
 
 void GradientRecord::place(float* memory) {
-  blocks.clear();
+  blocks.clear(), before.clear();
   floats_ = 0;
-  const auto take = [&](std::vector<MatrixRows>& at, core::VectorId id) {
-    MatrixRows& rows = at[static_cast<std::size_t>(id)];
+  const auto take_rows = [&](MatrixRows& rows, std::int64_t step) {
     if (rows.step != 0) return;
-    rows.step = steps_[static_cast<std::size_t>(id)];
+    rows.step = step;
     if (memory != nullptr) rows.data = memory + floats_;
     const std::int64_t more = padded(core::checked_multiply(rows_, rows.step, "frames"));
     if (__builtin_add_overflow(floats_, more, &floats_)) core::checked_multiply(INT64_MAX, 2, "frames");
   };
+  const auto take = [&](std::vector<MatrixRows>& at, core::VectorId id) {
+    take_rows(at[static_cast<std::size_t>(id)], steps_[static_cast<std::size_t>(id)]);
+  };
   for (const core::Block* block : blocks_of(n_)) {
+    std::vector<MatrixRows>& states = before.emplace_back(block->size());
+    for (std::size_t i = 0; i < block->size(); ++i) {
+      const auto* const cell = std::get_if<core::GatedCell>(&(*block)[i]);
+      if (cell != nullptr) take_rows(states[i], layout_.place(cell->state).floats());
+    }
     std::vector<MatrixRows>& at = blocks.emplace_back(n_.vectors.size());
     if (blocks.size() > 1) take(at, n_.hidden);
     for (const core::Phase& phase : *block) {
@@ -74,11 +95,16 @@ void GradientRecord::run_block(std::size_t index, const core::Block& block) {
   const auto hidden = static_cast<std::size_t>(n_.hidden);
   for (std::size_t i = 0; i < block.size(); ++i) {
     const PackedPhase& packed = weights_.blocks()[index][i];
-    if (index > 0 && core::writes(block[i]).vector == n_.hidden) {  // the residual of a layer
+    if (index > 0 && core::writes(block[i]).vector == n_.hidden) {  // the end of a layer
       at[hidden] = blocks[index + 1][hidden];
-      copy_rows(blocks[index][hidden], at[hidden], group_.rows(), 0, at[hidden].step);
+      if (core::adds(block[i]))
+        copy_rows(blocks[index][hidden], at[hidden], group_.rows(), 0, at[hidden].step);
     }
-    if (const auto* const convolution = std::get_if<core::Convolution>(&block[i])) {
+    const std::size_t last = walk_end(block, i);
+    if (last > i || std::holds_alternative<core::GatedCell>(block[i])) {
+      walk(index, block, i, last, at.data());
+      i = last;
+    } else if (const auto* const convolution = std::get_if<core::Convolution>(&block[i])) {
       run(*convolution, packed, at.data());
     } else if (const auto* const scan = std::get_if<core::SelectiveScan>(&block[i])) {
       run(*scan, packed, at.data());
@@ -126,6 +152,51 @@ void GradientRecord::run(const core::SelectiveScan& phase, const PackedPhase& pa
       scan_channels(packed.rule, scan, first, std::min(first + kPartBlocks, blocks), scratch);
     }
   });
+}
+
+// Phases [first, last], for some sequences at once in each thread.
+void GradientRecord::walk(std::size_t index, const core::Block& block, std::size_t first, std::size_t last,
+                          const MatrixRows* at) const {
+  const std::vector<MatrixRows> rows(at, at + n_.vectors.size());
+  core::parallel_for(group_.count, walked_together(group_.count), [&](std::int64_t begin, std::int64_t end) {
+    walk(index, block, first, last, rows, {group_.all, begin, end - begin});
+  });
+}
+
+// part.first: in the group.
+void GradientRecord::walk(std::size_t index, const core::Block& block, std::size_t first, std::size_t last,
+                          const std::vector<MatrixRows>& at, const SequenceGroup& part) const {
+  const std::int64_t seq = part.all->seq, floats = padded(layout_.floats());
+  AlignedBuffer memory(part.count * floats);
+  std::vector<float*> states;
+  for (std::int64_t i = 0; i < part.count; ++i) {
+    states.push_back(memory.data() + i * floats);
+    layout_.reset(states.back());
+    const float* const given = state_part(part.all->states, group_, part.first + i, n_, 0);
+    if (given != nullptr) layout_.write(given, states.back());
+  }
+  const PassRows one{states.data(), nullptr, part.count, 1, part.all->length(weights_.config())};
+  for (std::int64_t t = 0; t < seq; ++t) {
+    const std::vector<MatrixRows> rows = rows_of_frame(at, part.first, t, seq);
+    for (std::size_t i = first; i <= last; ++i) {
+      const MatrixRows kept = before[index][i];
+      const core::StateId id = core::state_of(block[i]);
+      for (std::int64_t s = 0; kept.data != nullptr && s < part.count; ++s) {
+        std::copy_n(states[static_cast<std::size_t>(s)] + layout_.place(id).at, kept.step,
+                    kept.data + ((part.first + s) * seq + t) * kept.step);
+      }
+      runner_of(block[i])(block[i], weights_.blocks()[index][i], {one, layout_, rows.data()},
+                          {0, part.count, 0, panels(core::writes(block[i]).size)});
+    }
+  }
+  for (std::size_t i = first; i <= last; ++i) {
+    const core::StateId id = core::state_of(block[i]);
+    if (id == core::kNone) continue;
+    for (std::int64_t s = 0; s < part.count; ++s) {
+      float* const to = state_part(final_states_, group_, part.first + s, n_, id);
+      if (to != nullptr) layout_.place(id).read(states[static_cast<std::size_t>(s)], to);
+    }
+  }
 }
 
 }  // namespace exphil::host

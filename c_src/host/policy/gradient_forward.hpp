@@ -30,6 +30,8 @@ class GradientRecord {
   // Of each block, in the order of PackedWeights::blocks(), the rows of each vector that it reads or writes.
   // hidden: before the block; of the input block, after it.
   std::vector<std::vector<MatrixRows>> blocks;
+  // Of each block and each of its phases: the states of a cell before each row, {states, padded(units)}.
+  std::vector<std::vector<MatrixRows>> before;
 
  private:
   // Without memory it only counts the floats.
@@ -38,6 +40,10 @@ class GradientRecord {
   void run(const core::Phase& phase, const PackedPhase& packed, const MatrixRows* at) const;
   void run(const core::Convolution& phase, const PackedPhase& packed, const MatrixRows* at) const;
   void run(const core::SelectiveScan& phase, const PackedPhase& packed, const MatrixRows* at) const;
+  void walk(std::size_t index, const core::Block& block, std::size_t first, std::size_t last,
+            const MatrixRows* at) const;
+  void walk(std::size_t index, const core::Block& block, std::size_t first, std::size_t last,
+            const std::vector<MatrixRows>& at, const SequenceGroup& part) const;
 
   const PackedWeights& weights_;
   const core::Network& n_;
@@ -58,6 +64,13 @@ Float* state_part(Float* states, const SequenceGroup& group, std::int64_t sequen
   if (states == nullptr) return nullptr;
   return states + (group.first + sequence) * network.state_floats() + network.state_at(id);
 }
+
+// Sequences that a thread walks together: as many for each, so that a weight is read once for several.
+std::int64_t walked_together(std::int64_t sequences);
+
+// Row t of each sequence from `first` on, as rows of their own.
+std::vector<MatrixRows> rows_of_frame(const std::vector<MatrixRows>& at, std::int64_t first, std::int64_t t,
+                                      std::int64_t seq);
 
 // The inputs before the first row of a sequence, as convolve() takes them.
 AlignedBuffer history_of(const core::Convolution& phase, const SequenceGroup& group, std::int64_t sequence,

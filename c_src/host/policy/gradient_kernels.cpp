@@ -22,8 +22,8 @@ void run_normalize_back(const Norm& norm, const NormGradient& r, std::int64_t n,
   const std::int64_t width = padded(n);
   const F each = fill(1.0 / static_cast<double>(n));
   for (std::int64_t row = 0; row < rows; ++row) {
-    const float *x = r.x + row * width, *dy = r.dy + row * width;
-    float* dx = r.dx + row * width;
+    const float *x = r.x.data + row * r.x.step, *dy = r.dy.data + row * r.dy.step;
+    float* dx = r.dx.data + row * r.dx.step;
     const RowScale s = layer_norm ? scale_of<true>(x, n, epsilon) : scale_of<false>(x, n, epsilon);
     HWY_ALIGN float g_lanes[kPanel], gu_lanes[kPanel];
     for (std::int64_t o = 0; o < kPanel; o += kLanes) {
@@ -73,6 +73,35 @@ void run_convolve_back(const Convolution& c, const ConvolutionGradient& r, std::
       store(dx, r.dx + t * c.step + i);
     }
   }
+}
+
+template <formulas::Cell kCell>
+void cell_back_of(const CellRows& c, const CellGradient& r, std::int64_t begin, std::int64_t end) {
+  constexpr int kStates = formulas::states_of(kCell), kGates = formulas::gates_of(kCell);
+  const auto add = [](const MatrixRows& rows, std::int64_t at, F v) {
+    store(load(rows.data + at) + v, rows.data + at);
+  };
+  for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kLanes) {
+    F states[kStates], d_states[kStates], d_x[kGates], d_h[kGates];
+    for (int s = 0; s < kStates; ++s) d_states[s] = load(r.d_states + s * c.step + i);
+    for (std::int64_t t = c.seq; t-- > 0;) {
+      const CellSums<kCell> sums(c, t, i);
+      for (int s = 0; s < kStates; ++s) states[s] = load(r.before.data + t * r.before.step + s * c.step + i);
+      d_states[0] = d_states[0] + load(r.d_out.data + t * r.d_out.step + i);
+      formulas::cell_gradient<kCell, Math>(sums.x, sums.h, states, d_states, d_x, d_h);
+      for (int g = 0; g < kGates; ++g) {
+        const MatrixRows &to_x = r.d_x[static_cast<std::size_t>(g)],
+                         &to_h = r.d_h[static_cast<std::size_t>(g)];
+        add(to_x, t * to_x.step + i, d_x[g]);
+        if constexpr (formulas::recurrent(kCell)) add(to_h, t * to_h.step + i, d_h[g]);
+      }
+    }
+    for (int s = 0; s < kStates; ++s) store(d_states[s], r.d_states + s * c.step + i);
+  }
+}
+
+void run_cell_back(const CellRows& c, const CellGradient& r, std::int64_t begin, std::int64_t end) {
+  core::with_cell(c.cell, [&](auto cell) { cell_back_of<cell()>(c, r, begin, end); });
 }
 
 void run_add_rows(const float* from, std::int64_t rows, std::int64_t step, float* sums, std::int64_t begin,
@@ -126,6 +155,7 @@ namespace exphil::host {
 
 HWY_EXPORT(run_normalize_back);
 HWY_EXPORT(run_convolve_back);
+HWY_EXPORT(run_cell_back);
 HWY_EXPORT(run_add_rows);
 HWY_EXPORT(run_relu_back);
 HWY_EXPORT(run_activate_dt_back);
@@ -140,6 +170,10 @@ void normalize_back(const Norm& norm, const NormGradient& gradient, std::int64_t
 void convolve_back(const Convolution& convolution, const ConvolutionGradient& gradient, std::int64_t begin,
                    std::int64_t end) {
   HWY_DYNAMIC_DISPATCH(run_convolve_back)(convolution, gradient, begin, end);
+}
+
+void cell_back(const CellRows& cell, const CellGradient& gradient, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(run_cell_back)(cell, gradient, begin, end);
 }
 
 void add_rows(const float* from, std::int64_t rows, std::int64_t step, float* sums, std::int64_t begin,

@@ -1,4 +1,4 @@
-// The elementwise parts of a policy's gradient on the CPU. Row strides are padded(n). Callers:
+// The elementwise parts of a policy's gradient on the CPU. Callers:
 // host/policy/gradient.cpp. Any thread.
 #pragma once
 
@@ -12,9 +12,8 @@ namespace exphil::host {
 // What normalize() passes back: adds the gradient of x to dx, and those of weight and bias to theirs
 // ({padded(n)}), row after row. d_bias is null for RMSNorm.
 struct NormGradient {
-  const float* x = nullptr;
-  const float* dy = nullptr;
-  float *dx = nullptr, *d_weight = nullptr, *d_bias = nullptr;
+  MatrixRows x, dy, dx;
+  float *d_weight = nullptr, *d_bias = nullptr;
 };
 void normalize_back(const Norm& norm, const NormGradient& gradient, std::int64_t n, float epsilon,
                     std::int64_t rows);
@@ -27,6 +26,17 @@ struct ConvolutionGradient {
 };
 void convolve_back(const Convolution& convolution, const ConvolutionGradient& gradient, std::int64_t begin,
                    std::int64_t end);
+
+// What advance_cell() passes back for one sequence and panels [begin, end), from its last row to its first:
+// adds to the gradients of the sums, and turns those of the states after the rows into those of the states
+// before them, without what passes through h.
+struct CellGradient {
+  MatrixRows before;  // {seq, states_of(cell) step}: the states before each row
+  MatrixRows d_out;
+  std::array<MatrixRows, formulas::kMaxGates> d_x, d_h;
+  float* d_states = nullptr;  // {states_of(cell), step}
+};
+void cell_back(const CellRows& cell, const CellGradient& gradient, std::int64_t begin, std::int64_t end);
 
 // sums += every row, one after another, for panels [begin, end) of rows of `step` floats.
 void add_rows(const float* from, std::int64_t rows, std::int64_t step, float* sums, std::int64_t begin,

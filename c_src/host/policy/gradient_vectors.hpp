@@ -32,6 +32,12 @@ class VectorGradients {
     there.assign(there.size(), true);
   }
 
+  // What was in the span before its phase is not read by that phase, nor after it.
+  void drop(const core::Span& span) {
+    std::vector<bool>& there = there_[static_cast<std::size_t>(span.vector)];
+    std::fill_n(there.begin() + span.first, span.size, false);
+  }
+
   // The memory of a span's gradient.
   MatrixRows own(const core::Span& span) {
     const auto id = static_cast<std::size_t>(span.vector);

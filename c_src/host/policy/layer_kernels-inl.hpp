@@ -1,6 +1,6 @@
 // What a layer's kernels and their gradients share: sums over a row in one fixed order, the scale of a norm,
-// the sum of a convolution. Compiled per SIMD target; included by layer_kernels.cpp and gradient_kernels.cpp
-// alone.
+// the sums of a convolution and of a cell. Compiled per SIMD target; included by layer_kernels.cpp and
+// gradient_kernels.cpp alone.
 #if defined(EXPHIL_HOST_POLICY_LAYER_KERNELS_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef EXPHIL_HOST_POLICY_LAYER_KERNELS_INL
 #undef EXPHIL_HOST_POLICY_LAYER_KERNELS_INL
@@ -8,6 +8,7 @@
 #define EXPHIL_HOST_POLICY_LAYER_KERNELS_INL
 #endif
 
+#include "core/policy/cells.hpp"
 #include "host/policy/layer_kernels.hpp"
 #include "host/simd/math-inl.hpp"
 
@@ -89,6 +90,20 @@ HWY_INLINE F convolution_sum(const Convolution& c, std::int64_t t, std::int64_t 
   }
   return sum;
 }
+
+// The sums of a cell's gates for the vector of units at i of row t.
+template <formulas::Cell kCell>
+struct CellSums {
+  static constexpr int kGates = formulas::gates_of(kCell);
+  HWY_INLINE CellSums(const CellRows& c, std::int64_t t, std::int64_t i) {
+    for (int g = 0; g < kGates; ++g) {
+      const auto gate = static_cast<std::size_t>(g);
+      x[g] = load(c.x[gate].data + t * c.x[gate].step + i);
+      if constexpr (formulas::recurrent(kCell)) h[g] = load(c.h[gate].data + t * c.h[gate].step + i);
+    }
+  }
+  F x[kGates], h[kGates];
+};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace host

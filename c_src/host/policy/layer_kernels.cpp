@@ -15,10 +15,12 @@ namespace host {
 namespace HWY_NAMESPACE {
 
 template <bool kLayerNorm>
-void normalize_rows(const Norm& norm, const float* x, std::int64_t n, float epsilon, std::int64_t rows,
-                    float* out) {
+void normalize_rows(const Norm& norm, MatrixRows from, std::int64_t n, float epsilon, std::int64_t rows,
+                    MatrixRows to) {
   const std::int64_t width = padded(n);
-  for (std::int64_t r = 0; r < rows; ++r, x += width, out += width) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* const x = from.data + r * from.step;
+    float* const out = to.data + r * to.step;
     const RowScale row = scale_of<kLayerNorm>(x, n, epsilon);
     for (std::int64_t i = 0; i < width; i += kLanes) {
       if constexpr (kLayerNorm) {
@@ -31,8 +33,8 @@ void normalize_rows(const Norm& norm, const float* x, std::int64_t n, float epsi
   }
 }
 
-void run_normalize(const Norm& norm, const float* x, std::int64_t n, float epsilon, std::int64_t rows,
-                   float* out) {
+void run_normalize(const Norm& norm, MatrixRows x, std::int64_t n, float epsilon, std::int64_t rows,
+                   MatrixRows out) {
   if (norm.bias == nullptr) return normalize_rows<false>(norm, x, n, epsilon, rows, out);
   normalize_rows<true>(norm, x, n, epsilon, rows, out);
 }
@@ -71,6 +73,24 @@ void run_convolve(const Convolution& c, std::int64_t begin, std::int64_t end) {
   }
 }
 
+template <formulas::Cell kCell>
+void advance_cell_of(const CellRows& c, std::int64_t begin, std::int64_t end) {
+  constexpr int kStates = formulas::states_of(kCell);
+  for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kLanes) {
+    F states[kStates];
+    for (int s = 0; s < kStates; ++s) states[s] = load(c.states + s * c.step + i);
+    for (std::int64_t t = 0; t < c.seq; ++t) {
+      const CellSums<kCell> sums(c, t, i);
+      store(formulas::advance_cell<kCell, Math>(sums.x, sums.h, states), c.out.data + t * c.out.step + i);
+    }
+    for (int s = 0; s < kStates; ++s) store(states[s], c.states + s * c.step + i);
+  }
+}
+
+void run_advance_cell(const CellRows& c, std::int64_t begin, std::int64_t end) {
+  core::with_cell(c.cell, [&](auto cell) { advance_cell_of<cell()>(c, begin, end); });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace host
 }  // namespace exphil
@@ -84,9 +104,10 @@ HWY_EXPORT(run_activate_dt);
 HWY_EXPORT(run_mean_of);
 HWY_EXPORT(run_relu);
 HWY_EXPORT(run_convolve);
+HWY_EXPORT(run_advance_cell);
 
-void normalize(const Norm& norm, const float* x, std::int64_t n, float epsilon, std::int64_t rows,
-               float* out) {
+void normalize(const Norm& norm, MatrixRows x, std::int64_t n, float epsilon, std::int64_t rows,
+               MatrixRows out) {
   HWY_DYNAMIC_DISPATCH(run_normalize)(norm, x, n, epsilon, rows, out);
 }
 
@@ -105,6 +126,10 @@ void relu(float* x, std::int64_t rows, std::int64_t step, std::int64_t begin, st
 
 void convolve(const Convolution& convolution, std::int64_t begin, std::int64_t end) {
   HWY_DYNAMIC_DISPATCH(run_convolve)(convolution, begin, end);
+}
+
+void advance_cell(const CellRows& cell, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(run_advance_cell)(cell, begin, end);
 }
 
 }  // namespace exphil::host

@@ -1,10 +1,13 @@
-// The elementwise parts of a Mamba layer on the CPU. Row strides are padded(n), padding is zero on entry and
-// stays zero. Callers: host/policy/forward.cpp. Any thread.
+// The elementwise parts of a layer on the CPU. Padding is zero on entry and stays zero. Callers:
+// host/policy/forward.cpp. Any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
+#include "host/simd/matmul.hpp"
 #include "host/simd/simd.hpp"
+#include "kernels/common/cells.cuh"
 
 namespace exphil::host {
 
@@ -15,8 +18,8 @@ struct Norm {
 };
 
 // For `rows` rows of n values. A row's result does not depend on the other rows.
-void normalize(const Norm& norm, const float* x, std::int64_t n, float epsilon, std::int64_t rows,
-               float* out);
+void normalize(const Norm& norm, MatrixRows x, std::int64_t n, float epsilon, std::int64_t rows,
+               MatrixRows out);
 
 // dt' = clip(softplus(dt + bias)) in place, for panels [begin, end) of `rows` rows of `step` floats.
 struct DtRange {
@@ -44,5 +47,17 @@ struct Convolution {
   std::int64_t seq = 0;
 };
 void convolve(const Convolution& convolution, std::int64_t begin, std::int64_t end);
+
+// The frames of one sequence through a gated cell (kernels/common/cells.cuh), for panels [begin, end) of its
+// units. Recurrent cells have one frame: their h depends on the state.
+struct CellRows {
+  formulas::Cell cell = formulas::Cell::gru;
+  std::array<MatrixRows, formulas::kMaxGates> x, h;  // {seq, units}
+  MatrixRows out;
+  float* states = nullptr;  // {states_of(cell), step}; updated
+  std::int64_t step = 0;    // padded(units)
+  std::int64_t seq = 0;
+};
+void advance_cell(const CellRows& cell, std::int64_t begin, std::int64_t end);
 
 }  // namespace exphil::host

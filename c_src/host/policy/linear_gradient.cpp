@@ -39,6 +39,10 @@ void LinearGradient::back(MatrixRows dy, std::int64_t rows, MatrixRows dx, Epilo
   });
 }
 
+void LinearGradient::add_back(MatrixRows dy, std::int64_t rows, MatrixRows dx) const {
+  multiply(transposed_, dy.data, dy.step, rows, dx, Epilogue::add, 0, host::panels(depth_));
+}
+
 void LinearGradient::add(MatrixRows dy, MatrixRows x, std::int64_t rows, ProductScratch& scratch) {
   for (std::int64_t first = 0; first < rows; first += ProductScratch::kChunk) {
     const std::int64_t count = std::min(ProductScratch::kChunk, rows - first);

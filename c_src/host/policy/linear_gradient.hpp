@@ -34,6 +34,8 @@ class LinearGradient {
 
   // dx = dy W, or dx += dy W; dx has padded(depth) floats a row.
   void back(MatrixRows dy, std::int64_t rows, MatrixRows dx, Epilogue epilogue) const;
+  // The second one in the calling thread.
+  void add_back(MatrixRows dy, std::int64_t rows, MatrixRows dx) const;
   // Adds dy^T x to the sum of W, and the sum of dy to that of b.
   void add(MatrixRows dy, MatrixRows x, std::int64_t rows, ProductScratch& scratch);
   // The sums: {outs, depth}; {outs} or null.

@@ -12,7 +12,8 @@ namespace exphil::host {
 // Panel p of column c is at + p panel() + c column(). Padding is never written.
 struct PanelPlace {
   std::int64_t at = 0, rows = 0, columns = 0;
-  bool together = false;  // the columns of a panel, as a scan reads them; else each column has its own row
+  bool together = false;    // the columns of a panel, as a scan reads them; else each column has its own row
+  bool by_columns = false;  // the array is {columns, rows}
 
   std::int64_t panel() const { return together ? columns * kPanel : kPanel; }
   std::int64_t column() const { return together ? kPanel : padded(rows); }
@@ -36,9 +37,14 @@ struct PanelPlace {
  private:
   template <class Each>
   void for_values(const Each& each) const {
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::int64_t first = at + row / kPanel * panel() + row % kPanel;
-      for (std::int64_t c = 0; c < columns; ++c) each(first + c * column());
+    const auto place = [this](std::int64_t row, std::int64_t c) {
+      return at + row / kPanel * panel() + row % kPanel + c * column();
+    };
+    for (std::int64_t c = 0; by_columns && c < columns; ++c) {
+      for (std::int64_t row = 0; row < rows; ++row) each(place(row, c));
+    }
+    for (std::int64_t row = 0; !by_columns && row < rows; ++row) {
+      for (std::int64_t c = 0; c < columns; ++c) each(place(row, c));
     }
   }
 };

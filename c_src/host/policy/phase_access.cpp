@@ -22,10 +22,25 @@ void require(bool holds) {
     core::fail(core::ErrorKind::internal, "", "the CPU cannot read the parts of a network's vector");
 }
 
+// The first values of hidden may be all that a block passes on.
+bool begins_hidden(const core::Network& network, const core::Span& span) {
+  return span.vector == network.hidden && span.first == 0;
+}
+
 // Whether a span begins and ends with a panel of its vector.
 bool in_panels(const core::Network& network, const core::Span& span) {
   return span.first % kPanel == 0 &&
-         (span.size % kPanel == 0 || span.first + span.size == network.size_of(span.vector));
+         (span.size % kPanel == 0 || span.first + span.size == network.size_of(span.vector) ||
+          begins_hidden(network, span));
+}
+
+// Whether a recall reads values of a cell that lie one after another.
+bool can_recall(const core::Network& network, const core::Recall& recall) {
+  for (const core::Phase* phase : core::phases_of(network)) {
+    const auto* const cell = std::get_if<core::GatedCell>(phase);
+    if (cell != nullptr && cell->state == recall.state) return recall.out.size <= cell->out.size;
+  }
+  return false;
 }
 
 // Whether every panel of the outputs needs all of an input.
@@ -42,11 +57,13 @@ bool needs_whole(const core::Network& network, const core::Phase& phase, const c
 PhaseAccess access_of(const core::Network& network, const core::Phase& phase) {
   PhaseAccess access;
   access.out = core::writes(phase);
-  require(in_panels(network, access.out));
-  const bool whole_out = is<core::Norm>(phase) || is<core::Convolution>(phase) || is<core::Mean>(phase);
+  // A norm writes zeros to the rest of its last panel.
+  require(is<core::Norm>(phase) ? access.out.first == 0 : in_panels(network, access.out));
+  const bool whole_out = is<core::Convolution>(phase) || is<core::Mean>(phase);
   if (whole_out) require(access.out == network.all_of(access.out.vector));
+  if (const auto* const recall = std::get_if<core::Recall>(&phase)) require(can_recall(network, *recall));
   for (const core::Span& in : core::reads(phase)) {
-    if (is<core::Norm>(phase)) require(in == network.all_of(in.vector));
+    if (is<core::Norm>(phase)) require(in == network.all_of(in.vector) || begins_hidden(network, in));
     // Rows of the frame are not padded.
     require(is<core::Product>(phase) || is<core::Copy>(phase) || in.vector != network.frame);
     const bool whole = needs_whole(network, phase, in);
@@ -67,12 +84,12 @@ std::vector<std::int64_t> row_steps(const core::Network& network) {
 }
 
 bool is_small(const core::Phase& phase, bool many_rows) {
-  return is<core::Mean>(phase) || (is<core::Norm>(phase) && !many_rows);
+  return is<core::Mean>(phase) || (!many_rows && (is<core::Norm>(phase) || is<core::Recall>(phase)));
 }
 
 bool splits_rows(const core::Phase& phase, bool many_rows) {
   const auto* const product = std::get_if<core::Product>(&phase);
-  if (product == nullptr) return is_small(phase, false);
+  if (product == nullptr) return is<core::Norm>(phase) || is<core::Mean>(phase);
   return many_rows && panels(product->out.size) < kNarrow && product->out.size < product->in.size;
 }
 

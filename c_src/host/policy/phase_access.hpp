@@ -22,7 +22,8 @@ PhaseAccess access_of(const core::Network& network, const core::Phase& phase);
 // scan reads it, and frames are the caller's.
 std::vector<std::int64_t> row_steps(const core::Network& network);
 
-// Whether a phase takes so little time that each lane may compute it for itself: a norm of few rows, a mean.
+// Whether a phase takes so little time that each lane may compute it for itself: a norm or a recall of few
+// rows, a mean.
 bool is_small(const core::Phase& phase, bool many_rows);
 
 // Whether the rows of a phase are split rather than its outputs: those of a norm and a mean, and many rows of

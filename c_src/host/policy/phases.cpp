@@ -11,11 +11,38 @@ class Runner {
   Runner(const PackedPhase& packed, const PhaseRun& run, const Piece& piece)
       : packed_(packed), run_(run), piece_(piece) {}
 
-  void operator()(const core::Copy& phase) const { copy(phase.in, phase.out); }
+  void operator()(const core::Copy& phase) const {
+    if (phase.adds) return add(phase.in, phase.out);
+    copy(phase.in, phase.out);
+    // The rest of the last panel may have values of a block before this one.
+    const MatrixRows out = rows(phase.out);
+    const std::int64_t size = phase.out.size, width = std::min(piece_.end * kPanel, padded(size));
+    for (std::int64_t i = 0; i < piece_.count && size < width; ++i)
+      std::fill(out.data + i * out.step + size, out.data + i * out.step + width, 0.0f);
+  }
+
+  void operator()(const core::Recall& phase) const {
+    const std::int64_t at = run_.layout.place(phase.state).at, begin = piece_.begin * kPanel,
+                       end = std::min(piece_.end * kPanel, phase.out.size);
+    const MatrixRows out = rows(phase.out);
+    for (std::int64_t agent = 0; agent < run_.rows.agents; ++agent) {
+      const float* const state = (run_.rows.from != nullptr ? run_.rows.from : run_.rows.states)[agent] + at;
+      std::copy(state + begin, state + end, out.data + agent * out.step + begin);
+    }
+  }
+
+  void operator()(const core::GatedCell& phase) const {
+    const std::int64_t frames = run_.rows.frames;
+    for (std::int64_t agent = 0; agent < run_.rows.agents; ++agent) {
+      CellRows cell = cell_of(phase, run_.at, piece_.first + agent * frames, frames);
+      cell.states = state_of(phase.state, agent);
+      advance_cell(cell, piece_.begin, piece_.end);
+    }
+  }
 
   void operator()(const core::Norm& phase) const {
-    normalize({packed_.weights[kWeight], packed_.weights[kBias]}, rows(phase.in).data, phase.in.size,
-              phase.epsilon, piece_.count, rows(phase.out).data);
+    normalize({packed_.weights[kWeight], packed_.weights[kBias]}, rows(phase.in), phase.in.size,
+              phase.epsilon, piece_.count, rows(phase.out));
   }
 
   void operator()(const core::Product& phase) const {
@@ -65,6 +92,14 @@ class Runner {
               std::min(piece_.end * kPanel, out.size));
   }
 
+  void add(const core::Span& in, const core::Span& out) const {
+    MatrixRows from = rows(in), to = rows(out);
+    const std::int64_t begin = piece_.begin * kPanel, end = std::min(piece_.end * kPanel, out.size);
+    for (std::int64_t row = 0; row < piece_.count; ++row, from.data += from.step, to.data += to.step) {
+      for (std::int64_t i = begin; i < end; ++i) to.data[i] += from.data[i];
+    }
+  }
+
   // An agent's part of a state. One that is not advanced in place is copied first, part by part where each
   // part is about to be used.
   float* state_of(core::StateId id, std::int64_t agent) const {
@@ -101,6 +136,37 @@ RunPhase runner_of(const core::Phase& phase) {
                   const Piece& piece) { Runner(packed, run, piece)(*std::get_if<Kind>(&each)); };
       },
       phase);
+}
+
+std::size_t walk_end(const core::Block& block, std::size_t first) {
+  std::size_t last = first;
+  for (std::size_t i = first; i <= last; ++i) {
+    const core::StateId recalled = core::recalled_by(block[i]);
+    if (recalled == core::kNone) continue;
+    for (std::size_t owner = i + 1; owner < block.size(); ++owner) {
+      if (core::state_of(block[owner]) == recalled) last = std::max(last, owner);
+    }
+  }
+  return last;
+}
+
+std::size_t walk_begin(const core::Block& block, std::size_t last) {
+  for (std::size_t first = 0; first < last; ++first) {
+    if (core::recalled_by(block[first]) != core::kNone && walk_end(block, first) >= last) return first;
+  }
+  return last;
+}
+
+CellRows cell_of(const core::GatedCell& phase, const MatrixRows* at, std::int64_t first, std::int64_t count) {
+  CellRows cell;
+  cell.cell = phase.cell;
+  for (std::size_t g = 0; g < phase.x.size(); ++g) {
+    if (phase.x[g]) cell.x[g] = rows_at(at, phase.x[g], first);
+    if (phase.h[g]) cell.h[g] = rows_at(at, phase.h[g], first);
+  }
+  cell.out = rows_at(at, phase.out, first);
+  cell.step = padded(phase.out.size), cell.seq = count;
+  return cell;
 }
 
 Convolution convolution_of(const core::Convolution& phase, const PackedPhase& packed, const MatrixRows* at,

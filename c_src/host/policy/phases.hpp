@@ -29,7 +29,8 @@ struct PhaseRun {
   std::int64_t unused = 0;         // outputs of so many first rows are not read
 };
 
-// Rows [first, first + count) and panels [begin, end) of the outputs. A phase with a state takes all rows.
+// Rows [first, first + count) and panels [begin, end) of the outputs. A phase with a state takes all rows of
+// the pass; from row `first` on where the pass is one frame of a longer one.
 struct Piece {
   std::int64_t first = 0, count = 0, begin = 0, end = 0;
 };
@@ -55,9 +56,16 @@ inline void copy_rows(MatrixRows from, MatrixRows to, std::int64_t count, std::i
   }
 }
 
+// The first phase of the walk that ends with phase `last` of a block, and the last phase of one that begins
+// with phase `first`. A walk is what runs frame by frame: from a recall to the cell that owns what it reads.
+// A phase that begins or ends none is its own.
+std::size_t walk_begin(const core::Block& block, std::size_t last);
+std::size_t walk_end(const core::Block& block, std::size_t first);
+
 // The kernels' arguments for `count` rows of one sequence from row `first` on, without its state.
 Convolution convolution_of(const core::Convolution& phase, const PackedPhase& packed, const MatrixRows* at,
                            std::int64_t first, std::int64_t count);
+CellRows cell_of(const core::GatedCell& phase, const MatrixRows* at, std::int64_t first, std::int64_t count);
 ScanSequence scan_of(const core::SelectiveScan& phase, const PackedPhase& packed, const MatrixRows* at,
                      std::int64_t first, std::int64_t count, std::int64_t length);
 

@@ -15,7 +15,23 @@ namespace {
 // ones, lie in the same sets of the L1 cache.
 constexpr std::int64_t kApart = 20 * kPanel;
 
+bool has_recall(const core::Block& block) {
+  return std::any_of(block.begin(), block.end(),
+                     [](const core::Phase& phase) { return core::recalled_by(phase) != core::kNone; });
+}
+
 }  // namespace
+
+std::int64_t BlockPlan::most_regions(bool of_sequences) const {
+  auto most = static_cast<std::int64_t>(std::max(few.regions.size(), many.regions.size()));
+  if (!walks || !of_sequences) return most;
+  std::int64_t count = 0;
+  for (const Region& region : sequences.regions) {
+    // A walk that is split by panels recalls once for each agent, and has one more for each row.
+    count += region.steps.front().walk.empty() ? 1 : 2 * kPassRows;
+  }
+  return std::max(most, count);
+}
 
 ForwardPlan::ForwardPlan(const core::Network& network) : states(network) {
   for (const core::Span& span : core::kept_of_frame(network)) {
@@ -28,8 +44,10 @@ ForwardPlan::ForwardPlan(const core::Network& network) : states(network) {
 void ForwardPlan::plan_blocks(const core::Network& network) {
   using Wanted = std::vector<core::VectorId>;
   const auto plan_of = [&](const core::Block& block, const PhaseList& phases, const Wanted& wanted) {
-    return BlockPlan{schedule_of(network, block, phases, wanted, false),
-                     schedule_of(network, block, phases, wanted, true)};
+    const auto schedule = [&](PassKind kind) { return schedule_of(network, block, phases, wanted, kind); };
+    BlockPlan plan{schedule(PassKind::few_rows), schedule(PassKind::many_rows), {}, has_recall(block)};
+    if (plan.walks) plan.sequences = schedule(PassKind::sequences);
+    return plan;
   };
   const auto all_of = [](const core::Block& block) {
     PhaseList all(block.size());
@@ -39,7 +57,7 @@ void ForwardPlan::plan_blocks(const core::Network& network) {
   const Wanted hidden = {network.hidden}, outs = {network.outs};
   input = plan_of(network.input, all_of(network.input), hidden);
   output = plan_of(network.output, all_of(network.output), outs);
-  most_regions = 1 + 2 * input.most_regions() + output.most_regions();
+  step_regions = most_regions = regions(network, false);
   if (network.layers.empty()) return;
   const core::Block& block = network.layers.front();
   const std::vector<bool> frame_only = core::frame_only(network);
@@ -49,8 +67,18 @@ void ForwardPlan::plan_blocks(const core::Network& network) {
   frame_part = plan_of(block, alone, kept);
   window_part = plan_of(block, after, hidden);
   feeds_state = core::feeds_state(block);
-  most_regions += frame_part.most_regions() + static_cast<std::int64_t>(network.layers.size()) *
-                                                  std::max(layer.most_regions(), window_part.most_regions());
+  window_reads_hidden = after.empty();
+  for (const std::size_t i : after) {
+    for (const core::Span& in : core::reads(block[i])) window_reads_hidden |= in.vector == network.hidden;
+  }
+  step_regions = regions(network, false), most_regions = regions(network, true);
+}
+
+std::int64_t ForwardPlan::regions(const core::Network& network, bool of_sequences) const {
+  const std::int64_t layers =
+      std::max(layer.most_regions(of_sequences), window_part.most_regions(of_sequences));
+  return 1 + 2 * input.most_regions(false) + output.most_regions(false) + frame_part.most_regions(false) +
+         static_cast<std::int64_t>(network.layers.size()) * layers;
 }
 
 void ForwardPlan::place_vectors(const core::Network& network) {

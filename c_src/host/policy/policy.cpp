@@ -44,7 +44,9 @@ class HostPolicy final : public core::Policy {
   }
 
   std::unique_ptr<core::State> new_state() override {
-    return std::make_unique<HostState>(plan_.states.floats(), held_);
+    auto state = std::make_unique<HostState>(plan_.states.floats(), held_);
+    plan_.states.reset(state->data());
+    return state;
   }
 
   void copy_state(core::State& to, const core::State& from) override {
@@ -243,9 +245,9 @@ class HostPolicy final : public core::Policy {
     } while (t < seq);
   }
 
-  // The last output of `seq` frames from a zero state.
+  // The last output of `seq` frames from a new agent's state.
   void run_window(Pass pass, std::int64_t seq, float* out, Workspace& work) {
-    std::memset(work.state, 0, static_cast<std::size_t>(plan_.states.floats()) * sizeof(float));
+    plan_.states.reset(work.state);
     pass.length = seq;
     run_sequence(pass, work.state, seq, out, true, work);
   }

@@ -24,13 +24,26 @@ bool has_vector(const std::vector<core::Span>& spans, core::VectorId vector) {
 
 class Scheduler {
  public:
-  Scheduler(const core::Network& network, const core::Block& block, bool many_rows)
-      : n_(network), block_(block), many_(many_rows) {}
+  Scheduler(const core::Network& network, const core::Block& block, PassKind kind)
+      : n_(network), block_(block), many_(kind != PassKind::few_rows), walks_(kind == PassKind::sequences) {}
 
   Schedule run(const PhaseList& phases, const std::vector<core::VectorId>& wanted) {
-    for (const std::size_t i : phases) {
+    for (std::size_t at = 0; at < phases.size(); ++at) {
+      const std::size_t i = phases[at];
       made_.alone.push_back(step_of(i));
-      if (each_lane_can(i, phases, wanted)) made_.own.push_back(made_.alone.back());
+      if (walks_ && core::recalled_by(block_[i]) != core::kNone) {
+        std::vector<Step> walk;
+        for (const std::size_t last = walk_end(block_, i); at < phases.size() && phases[at] <= last; ++at) {
+          walk.push_back(step_of(phases[at]));
+          walked_.push_back(phases[at]);
+        }
+        --at;
+        made_.alone.back().by_panels = splits_by_panels(walk);
+        made_.alone.back().walk = std::move(walk);
+      }
+    }
+    for (const Step& step : made_.alone) {
+      if (step.walk.empty() && each_lane_can(step.phase, phases, wanted)) made_.own.push_back(step);
     }
     for (const Step& step : made_.alone) {
       if (!has(made_.own, step)) place(step);
@@ -45,7 +58,9 @@ class Scheduler {
   }
 
   Step step_of(std::size_t i) const {
-    Step step{i, runner_of(block_[i]), splits_rows(block_[i], many_), panels(core::writes(block_[i]).size)};
+    Step step;
+    step.phase = i, step.run = runner_of(block_[i]), step.by_rows = splits_rows(block_[i], many_);
+    step.panels = panels(core::writes(block_[i]).size);
     step.grain =
         step.by_rows ? kRowsOfPiece : std::clamp<std::int64_t>(step.panels / kPieces, 1, kMostPanels);
     return step;
@@ -55,8 +70,27 @@ class Scheduler {
   bool each_lane_can(std::size_t i, const PhaseList& phases,
                      const std::vector<core::VectorId>& wanted) const {
     if (!is_small(block_[i], many_) || has(wanted, out(i))) return false;
-    return std::none_of(phases.begin(), phases.end(),
-                        [&](std::size_t reader) { return reads(reader, out(i)) && reads(i, out(reader)); });
+    return std::none_of(phases.begin(), phases.end(), [&](std::size_t reader) {
+      return reads(reader, out(i)) && (reads(i, out(reader)) || has(walked_, reader));
+    });
+  }
+
+  // Whether what a walk's recalls and cells do needs their own panels alone, and its other phases beside them
+  // read whole vectors only of recalls or of phases that are not walked.
+  bool splits_by_panels(const std::vector<Step>& walk) const {
+    for (const Step& step : walk) {
+      const PhaseAccess access = access_of(n_, block_[step.phase]);
+      if (step.panels != walk.front().panels || step.by_rows) return false;
+      for (const Step& other : walk) {
+        const core::Span w = core::writes(block_[other.phase]);
+        const bool recall = core::recalled_by(block_[other.phase]) != core::kNone;
+        if (!recall && has_vector(access.whole, w.vector)) return false;
+        for (const core::Span& in : access.panels) {
+          if (in.vector == w.vector && (recall || in.first != w.first)) return false;
+        }
+      }
+    }
+    return true;
   }
 
   // What each lane computes for itself before phase i, in the order of the block.
@@ -69,6 +103,10 @@ class Scheduler {
   }
 
   void place(const Step& step) {
+    if (!step.walk.empty()) {  // a region of its own
+      made_.regions.push_back({{}, {step}});
+      return;
+    }
     PhaseAccess access = access_of(n_, block_[step.phase]);
     std::vector<Step> needs;
     add_needs(step.phase, &needs);
@@ -77,13 +115,15 @@ class Scheduler {
     }
     if (!joins(step, access)) {
       made_.regions.emplace_back();
-      written_.clear(), read_whole_.clear();
+      written_.clear(), read_whole_.clear(), recalled_.clear();
     }
     Region& to = made_.regions.back();
     to.steps.push_back(step);
     for (const Step& own : needs) {
       if (!has(to.own, own)) to.own.push_back(own);
+      recalled_.push_back(core::recalled_by(block_[own.phase]));
     }
+    recalled_.push_back(core::recalled_by(block_[step.phase]));
     written_.push_back(access.out);
     read_whole_.insert(read_whole_.end(), access.whole.begin(), access.whole.end());
   }
@@ -92,6 +132,10 @@ class Scheduler {
   bool joins(const Step& step, const PhaseAccess& access) const {
     if (made_.regions.empty()) return false;
     const Step& last = made_.regions.back().steps.back();
+    if (!last.walk.empty()) return false;
+    // A lane may recall a state when another one has advanced it in place.
+    const core::StateId state = core::state_of(block_[step.phase]);
+    if (state != core::kNone && has(recalled_, state)) return false;
     if (last.by_rows || step.by_rows || last.panels != step.panels) return false;
     for (const core::Span& w : written_) {
       if (has_vector(access.whole, w.vector)) return false;
@@ -104,16 +148,18 @@ class Scheduler {
 
   const core::Network& n_;
   const core::Block& block_;
-  const bool many_;
+  const bool many_, walks_;
   Schedule made_;
+  PhaseList walked_;
   std::vector<core::Span> written_, read_whole_;  // by the last region
+  std::vector<core::StateId> recalled_;           // by the last region
 };
 
 }  // namespace
 
 Schedule schedule_of(const core::Network& network, const core::Block& block, const PhaseList& phases,
-                     const std::vector<core::VectorId>& wanted, bool many_rows) {
-  return Scheduler(network, block, many_rows).run(phases, wanted);
+                     const std::vector<core::VectorId>& wanted, PassKind kind) {
+  return Scheduler(network, block, kind).run(phases, wanted);
 }
 
 }  // namespace exphil::host

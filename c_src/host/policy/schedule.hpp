@@ -19,6 +19,12 @@ struct Step {
   bool by_rows = false;
   std::int64_t panels = 0;  // of the outputs
   std::int64_t grain = 1;   // panels or rows in a piece
+  // Of passes with several frames of an agent: what runs frame by frame, from a recall on, to the last cell
+  // that owns what is recalled. Its piece is an agent.
+  std::vector<Step> walk;
+  // Whether a walk can be split by panels too: where its recalls are complete, every panel needs nothing that
+  // another one writes.
+  bool by_panels = false;
 };
 
 inline bool operator==(const Step& p, const Step& q) {
@@ -38,8 +44,11 @@ struct Schedule {
   std::vector<Step> own;  // of all regions
 };
 
+// What a pass has: few rows, with one frame of each agent; many rows; several frames of an agent.
+enum class PassKind { few_rows, many_rows, sequences };
+
 // phases: those of the block that run, in their order; wanted: the vectors that are read after the block.
 Schedule schedule_of(const core::Network& network, const core::Block& block, const PhaseList& phases,
-                     const std::vector<core::VectorId>& wanted, bool many_rows);
+                     const std::vector<core::VectorId>& wanted, PassKind kind);
 
 }  // namespace exphil::host

@@ -1,5 +1,6 @@
 #include "host/policy/state_layout.hpp"
 
+#include <algorithm>
 #include <variant>
 
 namespace exphil::host {
@@ -10,9 +11,27 @@ StateLayout::StateLayout(const core::Network& network) : places_(network.states.
     if (id == core::kNone) continue;
     const core::StatePart& part = network.state(id);
     const bool together = std::holds_alternative<core::SelectiveScan>(*phase);
-    const PanelPlace place{floats_, part.rows, part.columns, together};
+    PanelPlace place{floats_, part.rows, part.columns, together};
+    // Each state of a cell has a row of its own, {units}.
+    if (std::holds_alternative<core::GatedCell>(*phase)) {
+      place = {floats_, part.columns, part.rows, false, true};
+    }
     places_[static_cast<std::size_t>(id)] = place;
     floats_ += place.floats();
+  }
+  for (std::size_t id = 0; id < places_.size(); ++id) {
+    const std::vector<float>& initial = network.states[id].initial;
+    if (initial.empty()) continue;
+    initial_.resize(static_cast<std::size_t>(floats_));
+    places_[id].write(initial.data(), initial_.data());
+  }
+}
+
+void StateLayout::reset(float* state) const {
+  if (initial_.empty()) {
+    std::fill_n(state, floats_, 0.0f);
+  } else {
+    std::copy(initial_.begin(), initial_.end(), state);
   }
 }
 

@@ -15,6 +15,8 @@ class StateLayout {
   explicit StateLayout(const core::Network& network);
   std::int64_t floats() const { return floats_; }
   const PanelPlace& place(core::StateId id) const { return places_[static_cast<std::size_t>(id)]; }
+  // Makes it a new agent's: zeros, or what the network says.
+  void reset(float* state) const;
   // From a state in this layout to the public order of its values, and back.
   void read(const float* state, float* values) const;
   void write(const float* values, float* state) const;
@@ -22,6 +24,7 @@ class StateLayout {
  private:
   std::vector<PanelPlace> places_;
   std::int64_t floats_ = 0;
+  std::vector<float> initial_;  // empty: zeros
 };
 
 }  // namespace exphil::host

@@ -17,9 +17,9 @@ Workspace::Workspace(const ForwardPlan& plan, int lane_count)
   }
 }
 
-void Workspace::begin() {
+void Workspace::begin(std::int64_t regions) {
   taken_.store(0, std::memory_order_relaxed);
-  team.begin();
+  team.begin(regions);
 }
 
 // A lane that runs again because no helper was available does so after the others have ended.

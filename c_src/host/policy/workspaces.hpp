@@ -27,8 +27,8 @@ class Workspace {
   };
 
   Workspace(const ForwardPlan& plan, int lane_count);
-  void begin();       // before several lanes start
-  Lane& next_lane();  // called once by each of them
+  void begin(std::int64_t regions);  // before several lanes start a pass with at most so many
+  Lane& next_lane();                 // called once by each of them
 
   std::vector<MatrixRows> at;  // of each vector, its rows; frames are the caller's
   float* state = nullptr;      // one agent's state

@@ -33,8 +33,11 @@
   }
 
 HWY_BEFORE_NAMESPACE();
+// clang-format off
 #include "kernels/common/formulas.cuh"
 #include "kernels/common/gradient_formulas.cuh"
+#include "kernels/common/cells.cuh"
+// clang-format on
 
 namespace exphil {
 namespace host {

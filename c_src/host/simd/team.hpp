@@ -43,8 +43,11 @@ class Team {
  public:
   explicit Team(std::int64_t phases) : phases_(static_cast<std::size_t>(phases)) {}
 
-  void begin() {
-    for (Phase& phase : phases_) {
+  void begin() { begin(static_cast<std::int64_t>(phases_.size())); }
+  // For a pass of at most so many phases.
+  void begin(std::int64_t phases) {
+    for (std::int64_t i = 0; i < phases; ++i) {
+      Phase& phase = phases_[static_cast<std::size_t>(i)];
       phase.next.store(0, std::memory_order_relaxed);
       phase.done.store(0, std::memory_order_relaxed);
       for (auto& claimed : phase.claimed) claimed.store(0, std::memory_order_relaxed);

@@ -29,9 +29,9 @@ defmodule ExPhil.Native.Checkpoint do
   end
 
   @doc """
-  Writes Edifice's or ExPhil's policy `from` as the safetensors file `to`, with its dialect, window, chunk size and
-  kind of dt in the metadata, so that it loads without options. The tensors keep their names, types and bytes. `from`
-  is loaded first, with the options `:dialect`, `:window`, `:chunk_size` and `:dt` of `ExPhil.Native.Policy.load/2`,
+  Writes Edifice's or ExPhil's policy `from` as the safetensors file `to`, with its window, and of Mamba its dialect, chunk
+  size and kind of dt, in the metadata, so that it loads without options. The tensors keep their names, types and bytes, the
+  random keys of GRU and LSTM too. `from` is loaded first, with the options `:dialect`, `:window`, `:chunk_size` and `:dt` of `ExPhil.Native.Policy.load/2`,
   and `to` is loaded at the end; both must have the same fingerprint. Returns the policy's
   `ExPhil.Native.Policy.info/1`.
   """
@@ -79,12 +79,9 @@ defmodule ExPhil.Native.Checkpoint do
   end
 
   def metadata(info) do
-    for {key, value} <- [
-          dialect: info.dialect,
-          window_size: info.window,
-          chunk_size: info.chunk_size,
-          dt: info.dt
-        ],
+    # A trunk has those of these facts that it knows.
+    for {key, fact} <- [dialect: :dialect, window_size: :window, chunk_size: :chunk_size, dt: :dt],
+        value = info[fact],
         value != nil,
         into: epsilon(info),
         do: {"exphil_native.#{key}", to_string(value)}

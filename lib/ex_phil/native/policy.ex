@@ -35,8 +35,8 @@ defmodule ExPhil.Native.Policy do
   ## Checkpoints
 
   They are of three kinds, detected by content: safetensors, Edifice's `.nx` and ExPhil's `.bin` (both its forms).
-  Edifice's `:mamba` and `:mamba_ssd`, alone or under ExPhil's six heads, run on both backends.
-  See [docs/exphil.md](docs/exphil.md).
+  Edifice's `:mamba` and `:mamba_ssd`, alone or under ExPhil's six heads, run on both backends; its `:gru`, `:lstm`, `:min_gru`
+  and `:min_lstm` on the CPU. See [docs/exphil.md](docs/exphil.md).
 
   Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
   `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,
@@ -74,7 +74,8 @@ defmodule ExPhil.Native.Policy do
   @type data :: binary() | Tensor.t()
   @typedoc "A tensor for each weight, by its name in the checkpoint."
   @type weights :: %{String.t() => Tensor.t()}
-  @typedoc "A tensor for each named part of a state, {batch, n_layer, rows, columns}; of Mamba `:ssm` and `:conv`."
+  @typedoc "A tensor for each named part of a state, {batch, n_layer, rows, columns}; of Mamba `:ssm` and `:conv`,
+  of GRU, minGRU and minLSTM `:h`, of LSTM `:h_c`."
   @type state :: %{atom() => Tensor.t()}
   @type result(value) :: {:ok, value} | {:error, Error.t()}
 
@@ -89,7 +90,8 @@ defmodule ExPhil.Native.Policy do
 
   @typedoc """
   `d_input`, `d_output` and what else is known of every policy, and the facts of its trunk: those of `:mamba1` are
-  `:dialect`, `:d_model`, `:d_inner`, `:d_state`, `:d_conv`, `:dt_rank`, `:chunk_size`, `:dt` and `:norm_epsilon`.
+  `:dialect`, `:d_model`, `:d_inner`, `:d_state`, `:d_conv`, `:dt_rank`, `:chunk_size`, `:dt` and `:norm_epsilon`; of `:gru`, `:lstm`,
+  `:min_gru` and `:min_lstm` they are `:d_model`, `:layout` and `:norm_epsilon`.
   """
   @type info :: %{
           required(:trunk) => atom(),
@@ -208,9 +210,9 @@ defmodule ExPhil.Native.Policy do
   def info(policy), do: not_a("policy", policy)
 
   @doc """
-  A new agent, with a zero state.
+  A new agent. Its state is zero; that of GRU and LSTM may begin with other values, see [docs/exphil.md](docs/exphil.md).
 
-    * `:window` - answers as `window/2` would for the last so many frames, each time from a zero state: for policies that
+    * `:window` - answers as `window/2` would for the last so many frames, each time from a new agent's state: for policies that
       were trained on windows. The default is the window that the policy was trained on, where `info/1` knows it, and else
       `:none`: the state is carried from frame to frame
     * `:pad` - what a window has before the first frame: `:repeat` (copies of it, as ExPhil plays; the default), `:zeros`,
@@ -314,7 +316,7 @@ defmodule ExPhil.Native.Policy do
   def prefill(session, _frames), do: not_a("session", session)
 
   @doc """
-  Stateless: runs each window from a zero state and returns the answer to its last frame, {n, seq, d_input} to
+  Stateless: runs each window from a new agent's state and returns the answer to its last frame, {n, seq, d_input} to
   {n, d_output}. For policies that were trained on windows.
   """
   fallible window(policy :: t(), windows :: Tensor.t()) :: Tensor.t()
@@ -400,9 +402,10 @@ defmodule ExPhil.Native.Policy do
   # ---- training --------------------------------------------------------------------------------------------
 
   @doc """
-  The answers to whole sequences: {batch, seq, d_input} to {batch, seq, d_output}, each from a zero state (as `window/2`) or from
+  The answers to whole sequences: {batch, seq, d_input} to {batch, seq, d_output}, each from a new agent's state (as `window/2`) or from
 
-    * `:initial_state` - of Mamba `%{ssm: {batch, n_layer, d_inner, d_state}, conv: {batch, n_layer, d_inner, d_conv - 1}}`, f32
+    * `:initial_state` - of Mamba `%{ssm: {batch, n_layer, d_inner, d_state}, conv: {batch, n_layer, d_inner, d_conv - 1}}`, of GRU,
+      minGRU and minLSTM `%{h: {batch, n_layer, 1, d_model}}`, of LSTM `%{h_c: {batch, n_layer, 2, d_model}}`, f32
     * `:return_state` - `true` returns `{outs, state}`, the state after the last frames in that form
 
   It is the forward pass of `grad/4`, and like it runs where the policy is.

@@ -39,7 +39,11 @@ defmodule Mix.Tasks.Exphil.Convert do
     case Checkpoint.convert(from, to, options) do
       {:ok, info} ->
         window = if info.window, do: "window #{info.window}", else: "no window"
-        Mix.shell().info("#{to}: #{info.dialect}, #{window}, #{info.d_input} in, #{info.d_output} out")
+
+        Mix.shell().info(
+          "#{to}: #{info[:dialect] || info.trunk}, #{window}, #{info.d_input} in, #{info.d_output} out"
+        )
+
         if check, do: check(from, to, options, check)
 
       {:error, error} ->

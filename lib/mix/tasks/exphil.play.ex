@@ -204,7 +204,7 @@ defmodule Mix.Tasks.Exphil.Play do
 
     """
     backend #{info.backend}, device #{info.device.name}#{measured(info.choice)}
-    policy #{options[:policy] || "generated"}: #{info.n_layer} layers, d_model #{info.d_model}, state #{info.d_state}, weights #{info.precision}
+    policy #{options[:policy] || "generated"}: #{info.n_layer} layers, d_model #{info.d_model}#{if info[:d_state], do: ", state #{info.d_state}"}, weights #{info.precision}
     playing #{recording.count} frames of #{options[:frames] || "generated play"} at #{options[:fps]} FPS with #{agents}#{unless options[:pace], do: ", without a pace"}
     """
     |> String.trim_trailing()

@@ -87,7 +87,7 @@ const std::map<std::string, Runner>& runners() {
   static const Runner forward = run_entry<scan::Arguments>, backward = run_entry<scan::BackwardArguments>,
                       product = run_entry<policy::ProductArguments>,
                       convolve = run_entry<policy::ConvolutionArguments>,
-                      advance = run_entry<policy::ScanArguments>;
+                      advance = run_entry<policy::ScanArguments>, cell = run_entry<policy::CellArguments>;
   static const std::map<std::string, Runner> all = {
       {"selective_scan", forward},
       {"selective_scan_wide", forward},
@@ -108,6 +108,9 @@ const std::map<std::string, Runner>& runners() {
       {"policy_mean", run_entry<policy::MeanArguments>},
       {"policy_advance_batch", advance},
       {"policy_advance_time", advance},
+      {"policy_cell_recall", cell},
+      {"policy_cell_frame", cell},
+      {"policy_cell_time", cell},
       {"policy_step", run_with_obs<policy::StepArguments>},
       {"policy_step_armed", run_entry<policy::StepArguments, policy::ArmedArguments>},
       {"policy_window", run_with_obs<policy::WindowArguments>},

@@ -35,7 +35,7 @@ WeightId NetworkMaker::weight(std::int64_t rows, std::int64_t columns) {
 
 core::StateId NetworkMaker::state(const char* name, std::int64_t layer, std::int64_t rows,
                                   std::int64_t columns) {
-  network.states.push_back({name, layer, rows, columns});
+  network.states.push_back({name, layer, rows, columns, {}});
   return static_cast<core::StateId>(network.states.size()) - 1;
 }
 

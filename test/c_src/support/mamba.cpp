@@ -79,9 +79,9 @@ core::PolicyWeights described(MambaWeights w) {
   put(ids.input_proj, w.input_proj), put(ids.input_proj_bias, w.input_proj_bias);
   put(ids.norm_f, w.norm_f), put(ids.norm_f_bias, w.norm_f_bias);
   if (!w.heads.empty()) {
-    put_heads(w, at(ids.hidden), at(ids.hidden_bias), at(ids.head), at(ids.head_bias));
+    put_heads(w, at(ids.end.hidden), at(ids.end.hidden_bias), at(ids.end.head), at(ids.end.head_bias));
   } else {
-    put(ids.head, w.head), put(ids.head_bias, w.head_bias);
+    put(ids.end.head, w.head), put(ids.end.head_bias, w.head_bias);
   }
   for (std::size_t i = 0; i < w.layers.size(); ++i) {
     const core::mamba1::LayerWeights& to = ids.layers[i];

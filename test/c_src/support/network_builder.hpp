@@ -27,7 +27,7 @@ class NetworkBuilder {
     return static_cast<core::WeightId>(n.weights.size()) - 1;
   }
   core::StateId state(const char* name, std::int64_t layer, std::int64_t rows, std::int64_t columns) {
-    n.states.push_back({name, layer, rows, columns});
+    n.states.push_back({name, layer, rows, columns, {}});
     return static_cast<core::StateId>(n.states.size()) - 1;
   }
   core::Span all(core::VectorId id) const { return n.all_of(id); }

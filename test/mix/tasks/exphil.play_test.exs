@@ -5,6 +5,7 @@ defmodule Mix.Tasks.Exphil.PlayTest do
   import ExPhil.Native.TestSupport.MixShell
 
   alias ExPhil.Native.{Policy, Safetensors}
+  alias ExPhil.Native.TestSupport.Shared
   alias ExPhil.Native.Tools.Demo
   alias Mix.Tasks.Exphil.Play
 
@@ -36,6 +37,15 @@ defmodule Mix.Tasks.Exphil.PlayTest do
     assert written =~ ~s("frames":12)
     assert written =~ ~s("backend":"host")
     assert written =~ ~s("failed":0)
+  end
+
+  @tag :shared
+  test "plays ExPhil's GRU" do
+    policy = Shared.file("exphil/trunks/gru_e287_h256_w60/policy.bin")
+    Play.run(["--policy", policy, "--seconds", "0.2", "--backend", "host"])
+    text = output()
+    assert text =~ "2 layers, d_model 256, weights f32"
+    assert text =~ "all 12 answers match one prefill of the same frames"
   end
 
   test "plays an entire recording and checks its logits", %{tmp_dir: folder} do

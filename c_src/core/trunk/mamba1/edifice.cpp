@@ -15,16 +15,6 @@ namespace {
 
 constexpr float kDtMin = 0.001f, kDtMax = 0.1f;
 constexpr std::int64_t kDefaultChunk = 32;
-constexpr std::int64_t kMaxWindow = std::int64_t{1} << 20;
-
-// The file's value, else the option's; a contradiction is an invalid argument.
-template <class T>
-std::optional<T> agree(const std::optional<T>& file, const std::optional<T>& option, const char* name) {
-  if (file && option && *file != *option) {
-    fail(ErrorKind::invalid_argument, name, name, " contradicts the file, which says otherwise");
-  }
-  return file ? file : option;
-}
 
 // Throws where neither the file nor the option says it.
 Dialect dialect_of(const Checkpoint& file, const EdificeFile& stated, const std::optional<Dialect>& option) {
@@ -74,10 +64,7 @@ Spec spec_of(const Checkpoint& file, const EdificeFile& stated, const PolicyLoad
   if (ssd && spec.input_dt != InputDt::mean) {
     fail(ErrorKind::invalid_argument, ":dt", ":dt is :mean for :edifice_mamba_ssd, always");
   }
-  spec.window = agree(stated.count("window_size"), load.window, ":window").value_or(0);
-  if (spec.window > kMaxWindow) {
-    bad_checkpoint("the window is ", spec.window, " frames; the limit is ", kMaxWindow);
-  }
+  spec.window = stated.window(load);
   if (!ssd && options.chunk_size) {
     fail(ErrorKind::invalid_argument, ":chunk_size", ":chunk_size applies to :edifice_mamba_ssd only");
   }
@@ -104,12 +91,12 @@ class Loader {
     c_.has = {true, true, true, true, true, false, false, false, false};
     infer();
     Description made = describe(c_);
-    parameters_ = &made.policy.parameters;
     const Weights& w = made.weights;
-    add("input_projection.kernel", {c_.d_input, c_.d_model}, "{d_input, d_model}", w.input_proj);
-    add("input_projection.bias", {c_.d_model}, "{d_model}", w.input_proj_bias);
+    parameters_.add("input_projection.kernel", {c_.d_input, c_.d_model}, "{d_input, d_model}", w.input_proj);
+    parameters_.add("input_projection.bias", {c_.d_model}, "{d_model}", w.input_proj_bias);
     for (std::size_t layer = 0; layer < w.layers.size(); ++layer) add_layer(layer, w.layers[layer]);
-    add_heads(w);
+    parameters_.add_heads(heads_, c_.d_model, w.end);
+    made.policy.parameters = parameters_.all;
     PolicyWeights policy = read(file_, reader_, std::move(made));
     compare_with_build();
     return policy;
@@ -152,57 +139,29 @@ class Loader {
     require_limit(c_.d_state, kMaxState, "d_state", bc_proj);
     require_limit(c_.d_input, kMaxDim, "d_input", "input_projection.kernel");
     heads_ = stated_.heads(reader_, tensors_);
-    c_.d_output = heads_.empty() ? c_.d_model : 0;
-    for (const HeadSize& head : heads_) {
-      c_.groups.push_back({head.name, c_.d_output, head.count});
-      c_.head_widths.push_back(head.width);
-      c_.d_output += head.count;
-    }
-  }
-
-  // A tensor that fills the weight from `first` on, if there is such a weight. Matrices are {in, out}.
-  PolicyParameter* add(const std::string& name, const Shape& shape, const char* axes, WeightId weight,
-                       std::int64_t first = 0) {
-    if (weight == kNone) return nullptr;
-    parameters_->push_back({name, shape, axes, weight, static_cast<std::size_t>(first)});
-    parameters_->back().transposed = shape.rank() > 1;
-    return &parameters_->back();
+    c_.groups = groups_of(heads_);
+    for (const HeadSize& head : heads_) c_.head_widths.push_back(head.width);
+    c_.d_output = heads_.empty() ? c_.d_model : c_.groups.back().first + c_.groups.back().count;
   }
 
   void add_layer(std::size_t layer, const LayerWeights& w) {
     const std::string p = layer_prefix(layer), conv = p + "conv_dw_conv.";
     const Shape inner{c_.d_inner};
-    add(p + "norm.gamma", {c_.d_model}, "{d_model}", w.norm);
-    add(p + "norm.beta", {c_.d_model}, "{d_model}", w.norm_bias);
-    add(p + "in_proj.kernel", {c_.d_model, 2 * c_.d_inner}, "{d_model, 2 d_inner}", w.in_proj);
-    add(p + "in_proj.bias", {2 * c_.d_inner}, "{2 d_inner}", w.in_proj_bias);
-    add(conv + "kernel", {c_.d_conv, 1, c_.d_inner}, "{d_conv, 1, d_inner}", w.conv);
-    add(conv + "bias", inner, "{d_inner}", w.conv_bias);
-    add(p + "ssm_dt_rank.kernel", {c_.d_inner, c_.dt_rank}, "{d_inner, dt_rank}", w.x_proj);
-    add(p + "ssm_dt_rank.bias", {c_.dt_rank}, "{dt_rank}", w.x_proj_bias);
-    add(p + "ssm_bc_proj.kernel", {c_.d_inner, 2 * c_.d_state}, "{d_inner, 2 d_state}", w.x_proj,
-        c_.dt_rank * c_.d_inner);
-    add(p + "ssm_bc_proj.bias", {2 * c_.d_state}, "{2 d_state}", w.x_proj_bias, c_.dt_rank);
-    add(p + "ssm_dt_proj.kernel", {c_.dt_rank, c_.d_inner}, "{dt_rank, d_inner}", w.dt_proj);
-    add(p + "ssm_dt_proj.bias", inner, "{d_inner}", w.dt_proj_bias);
-    add(p + "out_proj.kernel", {c_.d_inner, c_.d_model}, "{d_inner, d_model}", w.out_proj);
-    add(p + "out_proj.bias", {c_.d_model}, "{d_model}", w.out_proj_bias);
-  }
-
-  // Each fills rows of the hidden layers, and a block of the outputs.
-  void add_heads(const Weights& w) {
-    std::int64_t width = 0, hidden_at = 0, out_at = 0;
-    for (const HeadSize& head : heads_) width += head.width;
-    for (const HeadSize& head : heads_) {
-      const std::string hidden = head.name + "_hidden.", logits = head.name + "_logits.";
-      add(hidden + "kernel", {c_.d_model, head.width}, "{d_model, width}", w.hidden, hidden_at * c_.d_model);
-      add(hidden + "bias", {head.width}, "{width}", w.hidden_bias, hidden_at);
-      PolicyParameter* const block = add(logits + "kernel", {head.width, head.count}, "{width, outputs}",
-                                         w.head, out_at * width + hidden_at);
-      block->columns = static_cast<std::size_t>(head.width), block->stride = static_cast<std::size_t>(width);
-      add(logits + "bias", {head.count}, "{outputs}", w.head_bias, out_at);
-      hidden_at += head.width, out_at += head.count;
-    }
+    parameters_.add(p + "norm.gamma", {c_.d_model}, "{d_model}", w.norm);
+    parameters_.add(p + "norm.beta", {c_.d_model}, "{d_model}", w.norm_bias);
+    parameters_.add(p + "in_proj.kernel", {c_.d_model, 2 * c_.d_inner}, "{d_model, 2 d_inner}", w.in_proj);
+    parameters_.add(p + "in_proj.bias", {2 * c_.d_inner}, "{2 d_inner}", w.in_proj_bias);
+    parameters_.add(conv + "kernel", {c_.d_conv, 1, c_.d_inner}, "{d_conv, 1, d_inner}", w.conv);
+    parameters_.add(conv + "bias", inner, "{d_inner}", w.conv_bias);
+    parameters_.add(p + "ssm_dt_rank.kernel", {c_.d_inner, c_.dt_rank}, "{d_inner, dt_rank}", w.x_proj);
+    parameters_.add(p + "ssm_dt_rank.bias", {c_.dt_rank}, "{dt_rank}", w.x_proj_bias);
+    parameters_.add(p + "ssm_bc_proj.kernel", {c_.d_inner, 2 * c_.d_state}, "{d_inner, 2 d_state}", w.x_proj,
+                    c_.dt_rank * c_.d_inner);
+    parameters_.add(p + "ssm_bc_proj.bias", {2 * c_.d_state}, "{2 d_state}", w.x_proj_bias, c_.dt_rank);
+    parameters_.add(p + "ssm_dt_proj.kernel", {c_.dt_rank, c_.d_inner}, "{dt_rank, d_inner}", w.dt_proj);
+    parameters_.add(p + "ssm_dt_proj.bias", inner, "{d_inner}", w.dt_proj_bias);
+    parameters_.add(p + "out_proj.kernel", {c_.d_inner, c_.d_model}, "{d_inner, d_model}", w.out_proj);
+    parameters_.add(p + "out_proj.bias", {c_.d_model}, "{d_model}", w.out_proj_bias);
   }
 
   // Compares every dimension that the build options name with the shapes.
@@ -228,7 +187,7 @@ class Loader {
   std::string block_;
   Config c_;
   std::vector<HeadSize> heads_;
-  std::vector<PolicyParameter>* parameters_ = nullptr;
+  EdificeParameters parameters_;
 };
 
 }  // namespace

@@ -41,9 +41,6 @@ class Describing {
     if (by_mean()) active_dt_ = b_.vector("active_dt", c_.d_inner), mean_dt_ = b_.vector("mean_dt", 1);
     y_ = b_.vector("y", c_.d_inner);
     if (c_.spec.final_norm) final_ = b_.vector("final", c_.d_model);
-    const std::int64_t width = std::accumulate(c_.head_widths.begin(), c_.head_widths.end(), std::int64_t{0});
-    if (width > 0) head_hidden_ = b_.vector("head_hidden", width);
-    n_.outs = b_.vector("outs", c_.d_output);
   }
   bool by_mean() const { return c_.spec.input_dt == InputDt::mean; }
   Span all(VectorId id) const { return b_.all(id); }
@@ -127,26 +124,8 @@ class Describing {
       n_.output.emplace_back(norm);
       final = norm.out;
     }
-    if (head_hidden_ != kNone) {
-      heads(final);
-    } else if (c_.has.head) {
-      const Product head = b_.product(final, all(n_.outs), "head", true);
-      w_.head = head.weight, w_.head_bias = head.bias;
-      n_.output.emplace_back(head);
-    } else {
-      n_.output.emplace_back(Copy{final, all(n_.outs)});
-    }
-  }
-
-  void heads(const Span& final) {
-    Product first{final, all(head_hidden_)}, second{all(head_hidden_), all(n_.outs)};
-    first.weight = w_.hidden = b_.weight("the heads' hidden layers", first.out.size, c_.d_model);
-    first.bias = w_.hidden_bias = b_.weight("the heads' hidden biases", 1, first.out.size);
-    first.relu = true;
-    second.weight = w_.head = b_.weight("the heads", c_.d_output, first.out.size);
-    second.bias = w_.head_bias = b_.weight("the heads' biases", 1, c_.d_output);
-    n_.output.emplace_back(first);
-    n_.output.emplace_back(second);
+    const std::int64_t width = std::accumulate(c_.head_widths.begin(), c_.head_widths.end(), std::int64_t{0});
+    w_.end = b_.head(final, width, c_.d_output, c_.has.head);
   }
 
   PolicyConfig config() {
@@ -183,7 +162,7 @@ class Describing {
   Network& n_ = b_.network;
   Weights w_;
   VectorId normed_ = kNone, x_ = kNone, z_ = kNone, u_ = kNone, projected_ = kNone, dt_ = kNone;
-  VectorId active_dt_ = kNone, mean_dt_ = kNone, y_ = kNone, final_ = kNone, head_hidden_ = kNone;
+  VectorId active_dt_ = kNone, mean_dt_ = kNone, y_ = kNone, final_ = kNone;
 };
 
 bool has_names(const TensorMap& tensors) {

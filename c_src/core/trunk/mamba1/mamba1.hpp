@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/policy/config.hpp"
+#include "core/trunk/builder.hpp"
 #include "core/trunk/loading.hpp"
 #include "core/trunk/mamba1/spec.hpp"
 
@@ -52,14 +53,11 @@ struct LayerWeights {
   WeightId out_proj, out_proj_bias;  // {d_model, d_inner}
 };
 
-// Several heads are one product with all hidden layers, {sum of widths, d_model}, and one with a block for
-// each head, {d_output, sum of widths}, whose zeros cost less than products of their own.
 struct Weights {
   WeightId input_proj = kNone, input_proj_bias = kNone;  // {d_model, d_input}
   std::vector<LayerWeights> layers;
   WeightId norm_f = kNone, norm_f_bias = kNone;  // {d_model}
-  WeightId hidden = kNone, hidden_bias = kNone;  // of two-layer heads
-  WeightId head = kNone, head_bias = kNone;      // {d_output, d_model}
+  NetworkBuilder::Head end;
 };
 
 // The policy without numbers and parameters.

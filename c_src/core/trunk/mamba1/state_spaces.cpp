@@ -154,8 +154,8 @@ std::vector<PolicyParameter> state_spaces_parameters(const Config& c, const Weig
     names.add_layer(prefix + "layers." + std::to_string(layer) + ".", w.layers[layer]);
   }
   names.add(prefix + "norm_f.weight", {c.d_model}, "{d_model}", w.norm_f);
-  names.add("head.weight", {c.d_output, c.d_model}, "{d_output, d_model}", w.head);
-  names.add("head.bias", {c.d_output}, "{d_output}", w.head_bias);
+  names.add("head.weight", {c.d_output, c.d_model}, "{d_output, d_model}", w.end.head);
+  names.add("head.bias", {c.d_output}, "{d_output}", w.end.head_bias);
   return std::move(names.list);
 }
 

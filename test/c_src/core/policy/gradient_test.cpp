@@ -6,6 +6,7 @@
 #include "core/policy/gradient_reference.hpp"
 #include "core/policy/reference.hpp"
 #include "support/catch.hpp"
+#include "support/gated_policy.hpp"
 #include "support/melee.hpp"
 #include "support/numbers.hpp"
 #include "support/policy_grad_case.hpp"
@@ -77,7 +78,7 @@ void check_every_weight(const PolicyWeights& given, const PolicyGradCase& c) {
 
 TEST_CASE("the gradient of every weight of small policies is that of finite differences",
           "[policy][gradient]") {
-  for (const test::NamedPolicy& policy : test::small_policies()) {
+  for (const test::NamedPolicy& policy : test::every_small_policy()) {
     CAPTURE(policy.name);
     for (const bool with_state : {false, true}) {
       check_every_weight(*policy.weights, test::policy_grad_case(policy.weights->config, 2, 7, with_state));
@@ -86,7 +87,7 @@ TEST_CASE("the gradient of every weight of small policies is that of finite diff
 }
 
 TEST_CASE("the gradient by the frames and the states is that of finite differences", "[policy][gradient]") {
-  for (const test::NamedPolicy& policy : test::small_policies()) {
+  for (const test::NamedPolicy& policy : test::every_small_policy()) {
     CAPTURE(policy.name);
     PolicyWeights weights = *policy.weights;
     PolicyGradCase c = test::policy_grad_case(weights.config, 1, 5, true);

@@ -6,6 +6,7 @@
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/team.hpp"
 #include "cuda/policy/window.hpp"
+#include "support/gated_policy.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -36,6 +37,16 @@ KernelSpec step(const PolicyDims& dims, int team, int threads, int agents, bool 
   shape.team = team, shape.threads = threads, shape.agents = agents;
   shape.cluster = cluster, shape.staged = staged, shape.armed = armed;
   return team_kernel(dims, shape);
+}
+
+// What ExPhil plays, and sizes that need padding.
+std::vector<test::GatedSpec> gated_variants(const char* architecture) {
+  test::GatedSpec played, odd;
+  played.architecture = odd.architecture = architecture;
+  played.d_input = 287, played.units = 256, played.heads = true;
+  odd.d_input = 41, odd.units = 34;
+  played.projects = odd.projects = architecture[0] == 'm';
+  return {played, odd};
 }
 
 }  // namespace
@@ -87,6 +98,17 @@ std::vector<KernelSpec> policy_kernel_variants() {
   };
   for (const PolicyDims& d : {melee, odd, wide, exphil, mean, normed, bytes}) {
     for (const KernelSpec& spec : row_kernels(d)) all.push_back(spec);
+  }
+  // Each cell with each kind of padding, and what ExPhil plays.
+  for (const char* architecture : {"gru", "lstm", "min_gru", "min_lstm"}) {
+    for (const test::GatedSpec& spec : gated_variants(architecture)) {
+      const PolicyDims gated(test::make_gated(spec)->config);
+      for (const KernelSpec& kernel : row_kernels(gated)) all.push_back(kernel);
+      const bool played = spec.units == 256;
+      all.push_back(step(gated, played ? 16 : 4, played ? 256 : 128, 1, true, played));
+      all.push_back(step(gated, played ? 16 : 1, played ? 256 : 128, 8, false, false));
+      if (played) all.push_back(step(gated, 16, 256, 1, true, true, true));
+    }
   }
   for (const PolicyDims& d : {melee, odd, exphil, mean, normed, bytes}) {
     all.push_back(WindowShape{}.kernel(d));

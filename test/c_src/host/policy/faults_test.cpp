@@ -1,6 +1,10 @@
 // A host policy whose memory runs out at every allocation of every operation.
+#include "core/work/parallel.hpp"
 #include "host/policy/policy.hpp"
+#include "support/allocations.hpp"
+#include "support/catch.hpp"
 #include "support/edifice_writer.hpp"
+#include "support/gated_policy.hpp"
 #include "support/policy.hpp"
 #include "support/policy_faults.hpp"
 
@@ -42,6 +46,38 @@ TEST_CASE("a failed allocation leaves sessions that act as they were, carried an
           "[policy][faults]") {
   CHECK(fail_allocations(*controller()) > 0);
   CHECK(fail_allocations(*controller(), 6) > 0);
+}
+
+TEST_CASE("a failed allocation leaves sessions of gated policies as they were, carried and with a window",
+          "[policy][gated][faults]") {
+  for (const PolicyForm& form : gated_forms({})) {
+    INFO(form.name);
+    CHECK(fail_allocations(*form.weights) > 0);
+    CHECK(fail_allocations(*form.weights, 6) > 0);
+  }
+}
+
+TEST_CASE("steps and prefills of gated policies allocate nothing", "[policy][gated][faults]") {
+  core::set_threads(1);
+  for (const PolicyForm& form : gated_forms({})) {
+    INFO(form.name);
+    const auto policy = host::make_policy(*form.weights, {});
+    const core::PolicyConfig& c = policy->config();
+    const auto state = policy->new_state();
+    core::State* const one = state.get();
+    constexpr std::int64_t kFrames = 70;
+    const std::vector<float> frames(static_cast<std::size_t>(kFrames * c.d_input), 0.5f);
+    std::vector<float> outs(static_cast<std::size_t>(kFrames * c.d_output));
+    const auto calls = [&] {
+      policy->step(&one, 1, frames.data(), outs.data());
+      policy->prefill(*state, frames.data(), kFrames, outs.data());
+    };
+    calls();
+    const Allocations counted;
+    calls();
+    CHECK(counted.count() == 0);
+  }
+  core::set_threads(0);
 }
 
 }  // namespace exphil::test

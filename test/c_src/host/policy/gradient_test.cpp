@@ -6,6 +6,7 @@
 #include "host/simd/targets.hpp"
 #include "support/catch.hpp"
 #include "support/exphil_data.hpp"
+#include "support/gated_policy.hpp"
 #include "support/melee.hpp"
 #include "support/numbers.hpp"
 #include "support/policy.hpp"
@@ -48,7 +49,7 @@ TEST_CASE("the host's gradient of a policy is the oracle's, on every SIMD target
           "[host][policy][gradient]") {
   test::for_each_target([&] {
     INFO(host::simd_target());
-    for (const test::NamedPolicy& policy : test::small_policies()) {
+    for (const test::NamedPolicy& policy : test::every_small_policy()) {
       CAPTURE(policy.name);
       for (const std::int64_t seq : {1, 2, 7, 16, 17, 37}) {
         CAPTURE(seq);
@@ -111,7 +112,7 @@ TEST_CASE("a policy's gradient has the same bits in every run, with any number o
 
 TEST_CASE("outputs, states and the gradient of frames do not depend on the batch",
           "[host][policy][gradient]") {
-  for (const test::NamedPolicy& policy : test::small_policies()) {
+  for (const test::NamedPolicy& policy : test::every_small_policy()) {
     CAPTURE(policy.name);
     // More rows than kGradientRows: two groups.
     test::check_policy_grad_bits(on_host(*policy.weights), *policy.weights,
@@ -125,7 +126,7 @@ TEST_CASE("NaN in one sequence leaves what belongs to the others the same bits",
 }
 
 TEST_CASE("the forward pass of the gradient is that of a session", "[host][policy][gradient]") {
-  for (const test::NamedPolicy& policy : test::small_policies()) {
+  for (const test::NamedPolicy& policy : test::every_small_policy()) {
     CAPTURE(policy.name);
     const core::PolicyConfig& config = policy.weights->config;
     PolicyGradCase c = test::policy_grad_case(config, 1, 33, true);

@@ -1,0 +1,137 @@
+// One step of a gated recurrence for one unit, and its gradient: GRU, LSTM, minGRU and minLSTM. Compiled as
+// formulas.cuh is, for the same value types and math policies: by the scalar reference, for each SIMD target
+// and by NVRTC.
+//
+// A unit has gates_of(kind) sums from the input, x, in the order given below; where recurrent(kind), as many
+// from the state of all units before the frame, h; and states_of(kind) states of its own. `out` is what the
+// cell tells the phases after it; it is states[0] after the step for every kind.
+//
+//   gru       r, z, n    h' = (1 - z) tanh(x_n + r h_n) + z h        (Cho et al. 2014; h_n has its own bias)
+//   lstm      i, f, g, o  c' = f c + i tanh(g);  h' = o tanh(c')      (Hochreiter and Schmidhuber 1997)
+//   min_gru   z, v       h' = (1 - z) h + z v                         (Feng et al. 2024)
+//   min_lstm  f, i, v    h' = (f h + i v) / (f + i + 1e-6)            (the same)
+//
+// r, z, i, f and o go through the sigmoid.
+#if !defined(EXPHIL_CELLS_CUH) || defined(EXPHIL_FORMULAS_BEGIN)
+#ifndef EXPHIL_CELLS_CUH
+#define EXPHIL_CELLS_CUH
+namespace exphil {
+namespace formulas {
+// The numbers are part of the kernels' interface: append only.
+enum class Cell : int { gru = 0, lstm = 1, min_gru = 2, min_lstm = 3 };
+constexpr int gates_of(Cell cell) {
+  return cell == Cell::lstm ? 4 : cell == Cell::min_gru ? 2 : 3;
+}
+constexpr int states_of(Cell cell) {
+  return cell == Cell::lstm ? 2 : 1;
+}
+constexpr bool recurrent(Cell cell) {
+  return cell == Cell::gru || cell == Cell::lstm;
+}
+constexpr int kMaxGates = 4;
+}  // namespace formulas
+}  // namespace exphil
+#endif
+
+#ifndef EXPHIL_FORMULAS_BEGIN
+#include "kernels/common/gradient_formulas.cuh"
+#endif
+
+#ifdef EXPHIL_FORMULAS_BEGIN
+EXPHIL_FORMULAS_BEGIN
+using ::exphil::formulas::Cell;
+using ::exphil::formulas::gates_of;
+using ::exphil::formulas::recurrent;
+using ::exphil::formulas::states_of;
+#else
+namespace exphil {
+namespace formulas {
+#endif
+
+// By way of one exponential. Near 0, where that cancels, a series for f32; a double keeps 1e-16 without it.
+template <class M, class V>
+EXPHIL_FN V hyperbolic_tangent(V v) {
+  const V zero = M::set(v, 0.0), one = M::set(v, 1.0), e = M::exp(zero - (M::abs(v) + M::abs(v)));
+  const V magnitude = (one - e) / (one + e), wide = M::select_less(v, zero, zero - magnitude, magnitude);
+  if constexpr (IsDouble<V>::value) {
+    return wide;
+  } else {
+    const V s = v * v;
+    V sum = M::set(v, -1382.0 / 155925);
+    sum = M::set(v, 62.0 / 2835) + s * sum;
+    sum = M::set(v, -17.0 / 315) + s * sum;
+    sum = M::set(v, 2.0 / 15) + s * sum;
+    sum = M::set(v, -1.0 / 3) + s * sum;
+    const V near = v + v * s * sum;
+    return M::select_less(M::abs(v), M::set(v, 0.4), near, wide);
+  }
+}
+
+// x, h: a sum for each gate; h of recurrent cells only. states: before the step; receives those after it.
+template <Cell kCell, class M, class V>
+EXPHIL_FN V advance_cell(const V* x, const V* h, V* states) {
+  const V one = M::set(x[0], 1.0);
+  if constexpr (kCell == Cell::gru) {
+    const V r = sigmoid<M>(x[0] + h[0]), z = sigmoid<M>(x[1] + h[1]);
+    const V n = hyperbolic_tangent<M>(x[2] + r * h[2]);
+    states[0] = (one - z) * n + z * states[0];
+  } else if constexpr (kCell == Cell::lstm) {
+    const V i = sigmoid<M>(x[0] + h[0]), f = sigmoid<M>(x[1] + h[1]), o = sigmoid<M>(x[3] + h[3]);
+    states[1] = f * states[1] + i * hyperbolic_tangent<M>(x[2] + h[2]);
+    states[0] = o * hyperbolic_tangent<M>(states[1]);
+  } else if constexpr (kCell == Cell::min_gru) {
+    const V z = sigmoid<M>(x[0]);
+    states[0] = (one - z) * states[0] + z * x[1];
+  } else {
+    const V f = sigmoid<M>(x[0]), i = sigmoid<M>(x[1]), total = f + (i + M::set(f, 1e-6));
+    states[0] = (f / total) * states[0] + (i / total) * x[2];
+  }
+  return states[0];
+}
+
+// x, h and states as before the step. d_states: the gradient of the states after it, that of `out` added to
+// the first; receives that of the states before it, without what passes through h. d_x, d_h: that of the
+// sums.
+template <Cell kCell, class M, class V>
+EXPHIL_FN void cell_gradient(const V* x, const V* h, const V* states, V* d_states, V* d_x, V* d_h) {
+  const V one = M::set(x[0], 1.0), d = d_states[0];
+  if constexpr (kCell == Cell::gru) {
+    const V r = sigmoid<M>(x[0] + h[0]), z = sigmoid<M>(x[1] + h[1]);
+    const V n = hyperbolic_tangent<M>(x[2] + r * h[2]);
+    d_x[2] = d * (one - z) * (one - n * n);
+    d_x[1] = d * (states[0] - n) * z * (one - z);
+    d_x[0] = d_x[2] * h[2] * r * (one - r);
+    d_h[0] = d_x[0], d_h[1] = d_x[1], d_h[2] = d_x[2] * r;
+    d_states[0] = d * z;
+  } else if constexpr (kCell == Cell::lstm) {
+    const V i = sigmoid<M>(x[0] + h[0]), f = sigmoid<M>(x[1] + h[1]), o = sigmoid<M>(x[3] + h[3]);
+    const V g = hyperbolic_tangent<M>(x[2] + h[2]), c = f * states[1] + i * g;
+    const V t = hyperbolic_tangent<M>(c), d_c = d_states[1] + d * o * (one - t * t);
+    d_x[0] = d_h[0] = d_c * g * i * (one - i);
+    d_x[1] = d_h[1] = d_c * states[1] * f * (one - f);
+    d_x[2] = d_h[2] = d_c * i * (one - g * g);
+    d_x[3] = d_h[3] = d * t * o * (one - o);
+    d_states[0] = M::set(d, 0.0), d_states[1] = d_c * f;
+  } else if constexpr (kCell == Cell::min_gru) {
+    const V z = sigmoid<M>(x[0]);
+    d_x[0] = d * (x[1] - states[0]) * z * (one - z);
+    d_x[1] = d * z;
+    d_states[0] = d * (one - z);
+  } else {
+    const V f = sigmoid<M>(x[0]), i = sigmoid<M>(x[1]), total = f + (i + M::set(f, 1e-6));
+    const V out = (f * states[0] + i * x[2]) / total;
+    d_x[0] = d * (states[0] - out) / total * f * (one - f);
+    d_x[1] = d * (x[2] - out) / total * i * (one - i);
+    d_x[2] = d * (i / total);
+    d_states[0] = d * (f / total);
+  }
+}
+
+#ifdef EXPHIL_FORMULAS_BEGIN
+EXPHIL_FORMULAS_END
+#else
+}  // namespace formulas
+}  // namespace exphil
+#endif
+
+#endif

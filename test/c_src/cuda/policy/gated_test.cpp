@@ -1,0 +1,152 @@
+// Policies of gated cells (GRU, LSTM, minGRU, minLSTM) on a GPU: every call, against the reference and bit by
+// bit, and against what Axon answered.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/policy/rounding.hpp"
+#include "cuda/cuda_test.hpp"
+#include "cuda/emulated_gpu.hpp"
+#include "cuda/policy/gated_specs.hpp"
+#include "cuda/policy/load_on_device.hpp"
+#include "support/random_sessions.hpp"
+
+namespace exphil::test {
+namespace {
+
+using Weights = std::shared_ptr<const core::PolicyWeights>;
+
+// What a policy refuses, with a sentence for its user.
+void check_refusals(core::Policy& policy, const Weights& weights) {
+  const std::vector<float> frames(static_cast<std::size_t>(policy.config().d_input));
+  core::PolicySequences sequences;
+  sequences.batch = sequences.seq = 1, sequences.frames = frames.data();
+  CHECK(why_not([&] { policy.grad(weights, sequences, nullptr, {}); }).find("backend: :host") !=
+        std::string::npos);
+}
+
+void check_gated(const Weights& weights, std::int64_t frames, const std::vector<std::int64_t>& batches) {
+  const auto policy = load_on_device(weights, 400);
+  check_policy_form(*policy, *weights, frames, batches);
+  check_refusals(*policy, weights);
+}
+
+TEST_CASE("gated policies on an emulated GPU", "[.emulated_gated]") {
+  emulate_launches();
+  for (const GatedSpec& spec : gated_specs()) {
+    INFO(spec.architecture << " " << spec.d_input);
+    check_gated(make_gated(spec), 9, {2, 5});
+  }
+  check_gated(gated_with_product(), 9, {2});
+  CHECK(emulated_launches("policy_cell_frame") > 0);
+  CHECK(emulated_launches("policy_cell_time") > 0);
+  CHECK(emulated_launches("policy_step") > 0);
+}
+
+TEST_CASE("precisions of gated policies on an emulated GPU", "[.emulated_gated_precision]") {
+  emulate_launches();
+  for (const auto& [spec, precision] : {std::pair(spec_of("gru", 70, 34), core::Precision::int8),
+                                        std::pair(spec_of("lstm", 9, 34), core::Precision::bf16),
+                                        std::pair(spec_of("min_gru", 9, 34), core::Precision::f16)}) {
+    INFO(core::precision_name(precision));
+    check_gated(std::make_shared<core::PolicyWeights>(core::rounded_weights(*make_gated(spec), precision)), 9,
+                {3});
+  }
+}
+
+TEST_CASE("random operations of sessions of gated policies on the GPU",
+          "[cuda][gpu][policy][rollback][sessions][gated]") {
+  if (!have_device()) return;
+  GatedSpec spec;
+  spec.d_input = 9, spec.window = 6;
+  const std::vector<PolicyForm> forms = gated_forms(spec);
+  const auto operations = session_operations(12'000) / static_cast<std::int64_t>(forms.size());
+  for (const PolicyForm& form : forms) {
+    INFO(form.name);
+    std::vector<std::shared_ptr<core::Policy>> policies;
+    for (auto& weights : in_every_precision(*form.weights)) policies.push_back(load_on_device(weights, 400));
+    check_random_sessions(policies, operations, 7);
+  }
+}
+
+// The windows that Axon answered.
+void check_recorded(const RecordedTrunk& set, std::int64_t windows) {
+  INFO(set.name);
+  const Weights weights = set.load();
+  const auto policy = load_on_device(weights, 16);
+  const std::vector<float> frames = set.io("windows"), expected = set.io("logits_batch1");
+  const auto outputs = static_cast<std::size_t>(windows * weights->config.d_output);
+  std::vector<float> found(outputs);
+  policy->window(frames.data(), windows, set.seq, found.data());
+  CHECK(relative_error(found.data(), expected.data(), outputs) < 1e-5);
+}
+
+TEST_CASE("recorded gated policies on an emulated GPU", "[.emulated_gated_recorded]") {
+  emulate_launches();
+  for (const RecordedTrunk& set : recorded_trunks()) {
+    if (set.seq == 20) check_recorded(set, 2);
+  }
+}
+
+TEST_CASE("gated policies run without a GPU", "[cuda][policy][emulated][gated]") {
+  require_passed(run_over_emulated("[.emulated_gated]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+}
+
+TEST_CASE("steps of gated policies by teams of blocks run without a GPU",
+          "[cuda][policy][emulated][step_teams][gated]") {
+  const std::string tuning = "team=4,cluster=1,staged=0,inline_obs=0,batch_agents=2";
+  for (const char* tag : {"[.emulated_gated]", "[.emulated_gated_precision]"}) {
+    CAPTURE(tag);
+    require_passed(
+        run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning}}));
+  }
+}
+
+TEST_CASE("gated policies in several precisions run without a GPU", "[cuda][policy][emulated][gated]") {
+  require_passed(
+      run_over_emulated("[.emulated_gated_precision]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+}
+
+TEST_CASE("recorded gated policies run without a GPU", "[cuda][policy][emulated][gated][exphil]") {
+  if (!have_trunks()) return;
+  require_passed(
+      run_over_emulated("[.emulated_gated_recorded]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+}
+
+TEST_CASE("gated policies on the GPU", "[cuda][gpu][policy][gated]") {
+  if (!have_device()) return;
+  for (GatedSpec spec : gated_specs()) {
+    INFO(spec.architecture << " " << spec.d_input);
+    check_gated(make_gated(spec), 40, {2, 9, 300});
+  }
+  check_gated(gated_with_product(), 40, {2, 9});
+}
+
+TEST_CASE("gated policies in every precision on the GPU", "[cuda][gpu][policy][gated][precision]") {
+  if (!have_device()) return;
+  for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
+    for (const GatedSpec& spec : gated_specs()) {
+      INFO(spec.architecture << " " << core::precision_name(precision));
+      check_gated(std::make_shared<core::PolicyWeights>(core::rounded_weights(*make_gated(spec), precision)),
+                  12, {5});
+    }
+  }
+}
+
+TEST_CASE("recorded gated policies on the GPU", "[cuda][gpu][policy][gated][exphil]") {
+  if (!have_device() || !have_trunks()) return;
+  for (const RecordedTrunk& set : recorded_trunks()) check_recorded(set, 8);
+}
+
+// One of them is of the size that is played.
+TEST_CASE("recorded gated policies in every call on the GPU", "[cuda][gpu][policy][gated][exphil]") {
+  if (!have_device() || !have_trunks()) return;
+  for (const RecordedTrunk& set : recorded_trunks()) {
+    INFO(set.name);
+    const Weights weights = set.load();
+    check_policy_form(*load_on_device(weights, 1200), *weights, 70, {2, 33, 1030});
+  }
+}
+
+}  // namespace
+}  // namespace exphil::test

@@ -1,0 +1,134 @@
+defmodule ExPhil.Native.Policy.GatedTest do
+  # GRU, LSTM, minGRU and minLSTM policies of ExPhil on the host, as its agents load and play them: the recorded policies of
+  # exphil/trunks. Every kind of call of every size is in test/c_src/host/policy/gated_test.cpp.
+  use ExUnit.Case, async: true
+
+  import ExPhil.Native.TestSupport.Numbers
+
+  alias ExPhil.Native.{Checkpoint, Policy, Safetensors}
+  alias ExPhil.Native.TestSupport.Shared
+
+  @moduletag :shared
+  @moduletag :tmp_dir
+
+  @small ~w(gru_e32_h32_w20 gru_fused_e32_h32_w20 lstm_e32_h32_w20 lstm_fused_e32_h32_w20 min_gru_e32_h32_w20
+            min_lstm_e32_h32_w20)
+  @real "gru_e287_h256_w60"
+
+  defp file(set, name), do: Shared.file("exphil/trunks/#{set}/#{name}")
+  defp io(set), do: set |> file("io.safetensors") |> Safetensors.read!()
+  defp load(set, options \\ []), do: Policy.load!(file(set, "policy.bin"), [backend: :host] ++ options)
+  defp trunk(set), do: set |> String.replace(~r/(_fused)?_e\d+_h.*/, "") |> String.to_atom()
+
+  # Frame `t` of window `index`.
+  defp frame({:f32, {_, seq, width}, bytes}, index, t),
+    do: binary_part(bytes, (index * seq + t) * width * 4, width * 4)
+
+  defp close?(got, expected), do: relative_error(got, expected) < 1.0e-5
+
+  for set <- @small ++ [@real] do
+    test "#{set} loads, and answers as Axon does" do
+      set = unquote(set)
+      policy = load(set)
+      %{"windows" => windows, "logits_batch1" => {:f32, {8, 81}, bytes} = expected} = io(set)
+      {:f32, {8, seq, width}, _} = windows
+      info = Policy.info!(policy)
+      assert %{trunk: trunk, window: ^seq, d_input: ^width, d_output: 81, n_layer: 2, backend: :host} = info
+      assert trunk == trunk(set)
+      assert [{:buttons, 0..7} | _] = info.groups
+      answers = Policy.window!(policy, windows)
+      assert close?(answers, expected)
+      # A session with windows of this length, of its own: the last answer of the first window.
+      session = Policy.new_session!(policy, window: seq)
+      outs = for t <- 0..(seq - 1), do: Policy.step!(session, frame(windows, 0, t))
+      assert close?(List.last(outs), {:f32, {81}, binary_part(bytes, 0, 81 * 4)})
+    end
+  end
+
+  for set <- @small do
+    test "#{set}: steps, actions, snapshots, rollback, exported states" do
+      set = unquote(set)
+      policy = load(set)
+      %{"windows" => windows} = io(set)
+      at = &frame(windows, 0, &1)
+      session = Policy.new_session!(policy, history: 8)
+      outs = for t <- 0..19, do: Policy.step!(session, at.(t))
+      {:f32, {8, 20, 32}, bytes} = windows
+
+      assert Policy.prefill!(Policy.new_session!(policy), binary_part(bytes, 0, 20 * 32 * 4)) ==
+               IO.iodata_to_binary(outs)
+
+      # Rolled back by three frames, and played again.
+      again = Policy.resimulate!(session, 3, IO.iodata_to_binary(for t <- 17..19, do: at.(t)))
+      assert again == outs |> Enum.drop(17) |> IO.iodata_to_binary()
+      snapshot = Policy.snapshot!(session)
+      next = Policy.step!(session, frame(windows, 1, 0))
+      Policy.restore!(session, snapshot)
+      assert Policy.step!(session, frame(windows, 1, 0)) == next
+      Policy.restore!(session, snapshot)
+      other = Policy.new_session!(policy)
+      Policy.import_state!(other, Policy.export_state!(session))
+      assert Policy.step!(other, frame(windows, 1, 0)) == next
+      assert %Policy.Action{buttons: %{a: _}} = Policy.act!(other, at.(0))
+    end
+
+    test "#{set}: gradients, updates" do
+      policy = load(unquote(set))
+      weights = Policy.weights!(policy)
+      frames = uniform(1, {2, 6, 32}, -1.0, 1.0)
+      d_outs = uniform(2, {2, 6, 81}, -1.0, 1.0)
+      {outs, state} = Policy.forward!(policy, frames, return_state: true)
+      assert map_size(state) == 1
+      gradients = Policy.grad!(policy, frames, d_outs, initial_state: state)
+      assert Map.keys(gradients) == Map.keys(weights)
+      for {name, {type, shape, _}} <- gradients, do: assert({^type, ^shape, _} = weights[name])
+      # The loss is linear in the outputs: a small step along the gradient lowers it by rate * |gradient|^2.
+      rate = 1.0e-4
+      gradients = Policy.grad!(policy, frames, d_outs)
+
+      moved =
+        Map.new(weights, fn {name, {:f32, shape, bytes}} ->
+          values = Enum.zip_with(floats(bytes), floats(gradients[name]), &(&1 - rate * &2))
+          {name, {:f32, shape, for(v <- values, into: <<>>, do: <<v::float-32-little>>)}}
+        end)
+
+      squares = for {_, g} <- gradients, v <- floats(g), reduce: 0.0, do: (sum -> sum + v * v)
+      loss = fn outs -> Enum.zip_with(floats(outs), floats(d_outs), &(&1 * &2)) |> Enum.sum() end
+      before = loss.(outs)
+      policy = Policy.update!(policy, moved)
+      change = loss.(Policy.forward!(policy, frames)) - before
+      assert_in_delta change / (-rate * squares), 1.0, 0.2
+      assert Policy.info!(policy).trunk == trunk(unquote(set))
+    end
+
+    test "#{set}: converted, with its random keys", %{tmp_dir: folder} do
+      set = unquote(set)
+      out = Path.join(folder, "out.safetensors")
+      info = Checkpoint.convert!(file(set, "policy.bin"), out)
+      assert info.trunk == trunk(set)
+      tensors = Safetensors.read!(out)
+      assert tensors == Checkpoint.read!(file(set, "policy.bin"))
+      states = for {name, {:u32, {2}, _}} <- tensors, name =~ "hidden_state", do: name
+      count = %{"gru_e" => 2, "lstm_" => 4}[String.slice(set, 0, 5)] || 0
+      assert length(states) == if(set =~ "fused", do: 0, else: count)
+      %{"windows" => windows} = io(set)
+      converted = Policy.load!(out, backend: :host)
+      assert Policy.window!(converted, windows) == Policy.window!(load(set), windows)
+      assert Policy.info!(converted).fingerprint == info.fingerprint
+    end
+  end
+
+  test "in another precision, a window is near that of f32" do
+    %{"windows" => windows, "logits_batch1" => expected} = io(@real)
+
+    for {precision, bound} <- [bf16: 2.0e-2, f16: 2.0e-3, int8: 2.0e-2] do
+      answers = Policy.window!(load(@real, precision: precision), windows)
+      assert relative_error(answers, expected) < bound, "#{precision}"
+    end
+  end
+
+  test "by itself a gated policy takes a backend that runs it" do
+    assert {:ok, policy} = Policy.load(file("gru_e32_h32_w20", "policy.bin"), backend: :auto)
+    assert Policy.info!(policy).trunk == :gru
+  end
+end
