@@ -36,9 +36,10 @@ const std::vector<Names>& all_names() {
   return all;
 }
 
-const Names& names_of(const std::string& architecture) {
-  return *std::find_if(all_names().begin(), all_names().end(),
-                       [&](const Names& names) { return names.architecture == architecture; });
+// A pointer, because compilers take a reference for one into the argument.
+const Names* names_of(const std::string& architecture) {
+  return &*std::find_if(all_names().begin(), all_names().end(),
+                        [&](const Names& names) { return names.architecture == architecture; });
 }
 
 class Loader {
@@ -46,7 +47,7 @@ class Loader {
   Loader(const Checkpoint& file, const PolicyLoadOptions& options)
       : file_(file),
         stated_(file),
-        names_(names_of(stated_.architecture())),
+        names_(*names_of(stated_.architecture())),
         tensors_(stated_.relevant()),
         reader_(tensors_, {"path", file.name(), std::string("a policy of ") + names_.architecture},
                 options.check_finite),

@@ -72,8 +72,8 @@ TEST_CASE("fresh weights begin as state-spaces' do", "[initial]") {
     CHECK(std::abs(values(tensors, mixer + "A_log")[i] - expected) <= 1e-7 * expected);
   }
   std::vector<double> steps;
-  for (const float bias : values(tensors, mixer + "dt_proj.bias"))
-    steps.push_back(std::log1p(std::exp(bias)));
+  const std::vector<float> biases = values(tensors, mixer + "dt_proj.bias");
+  for (const float bias : biases) steps.push_back(std::log1p(std::exp(bias)));
   const auto [least, most] = std::minmax_element(steps.begin(), steps.end());
   CHECK(*least >= 0.001 * (1 - 1e-5));
   CHECK(*most <= 0.1 * (1 + 1e-5));
