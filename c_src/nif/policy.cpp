@@ -50,6 +50,17 @@ Term encode_facts(Call& call, const core::PolicyConfig& config) {
   return encode(call, facts);
 }
 
+// [{name, tensor}]: those that are no parameters.
+Term encode_constants(Call& call, const core::PolicyConfig& config) {
+  std::vector<Term> constants;
+  for (const core::ConstantTensor& c : config.constants) {
+    const Term bytes = encode_bytes(call, c.bytes.data(), c.bytes.size());
+    constants.push_back(enif_make_tuple2(call.env(), encode(call, c.name),
+                                         encode_tensor(call, c.dtype, c.shape, bytes)));
+  }
+  return encode_list(call, constants);
+}
+
 core::TensorMap tensors_of(const NamedTensors& given) {
   core::TensorMap tensors;
   for (const auto& [name, view] : given) tensors[name] = view;
@@ -138,6 +149,7 @@ Term policy_info(Call& call, PolicyHandle& handle) {
                 {{"window"}, integer(config.window)},
                 {{"trunk"}, encode_atom(call, config.trunk.c_str())},
                 {{"facts"}, encode_facts(call, config)},
+                {{"constants"}, encode_constants(call, config)},
                 {{"fingerprint"}, enif_make_uint64(call.env(), loaded->policy->fingerprint())},
                 {{"resident_bytes"}, integer(static_cast<std::int64_t>(loaded->policy->resident_bytes()))},
                 {{"precision"}, encode_atom(call, core::precision_name(config.precision))},

@@ -457,7 +457,8 @@ defmodule ExPhil.Native.Policy do
   def save(policy, path) do
     with {:ok, weights} <- weights(policy),
          {:ok, info} <- info(policy),
-         do: Weights.save(weights, info, path)
+         {:ok, %{constants: constants}} <- answer(NIF.policy_info(policy.ref)),
+         do: Weights.save(Map.merge(weights, Map.new(constants)), info, path)
   end
 
   defimpl Inspect do

@@ -52,7 +52,7 @@ defmodule ExPhil.Native.Policy.Loading do
       info.fingerprint |> Integer.to_string(16) |> String.downcase() |> String.pad_leading(16, "0")
 
     device = struct!(Device, info.device)
-    {facts, info} = Map.pop!(info, :facts)
+    {facts, info} = info |> Map.delete(:constants) |> Map.pop!(:facts)
 
     groups = Enum.map(info.groups, &group/1)
 

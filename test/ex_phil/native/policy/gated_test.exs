@@ -118,6 +118,24 @@ defmodule ExPhil.Native.Policy.GatedTest do
     end
   end
 
+  test "saved after an update, with its random keys", %{tmp_dir: folder} do
+    for set <- ["gru_e32_h32_w20", "lstm_e32_h32_w20", "min_lstm_e32_h32_w20"] do
+      policy = load(set)
+      weights = Policy.weights!(policy)
+      {name, {:f32, shape, values}} = Enum.find(weights, fn {name, _} -> name =~ "_hidden.bias" end)
+      zeros = {:f32, shape, :binary.copy(<<0.0::float-32-little>>, div(byte_size(values), 4))}
+      Policy.update!(policy, %{weights | name => zeros})
+      path = Path.join(folder, set <> ".safetensors")
+      Policy.save!(policy, path)
+      saved = Policy.load!(path, backend: :host)
+      %{"windows" => windows} = io(set)
+      assert Policy.window!(saved, windows) == Policy.window!(policy, windows)
+      assert Policy.window!(saved, windows) != Policy.window!(load(set), windows)
+      assert Policy.info!(saved).fingerprint == Policy.info!(policy).fingerprint
+      refute Map.has_key?(Policy.info!(saved), :constants)
+    end
+  end
+
   test "in another precision, a window is near that of f32" do
     %{"windows" => windows, "logits_batch1" => expected} = io(@real)
 
