@@ -55,8 +55,8 @@ Term encode_constants(Call& call, const core::PolicyConfig& config) {
   std::vector<Term> constants;
   for (const core::ConstantTensor& c : config.constants) {
     const Term bytes = encode_bytes(call, c.bytes.data(), c.bytes.size());
-    constants.push_back(enif_make_tuple2(call.env(), encode(call, c.name),
-                                         encode_tensor(call, c.dtype, c.shape, bytes)));
+    constants.push_back(
+        enif_make_tuple2(call.env(), encode(call, c.name), encode_tensor(call, c.dtype, c.shape, bytes)));
   }
   return encode_list(call, constants);
 }
