@@ -1,7 +1,8 @@
 // exp and log in double precision from additions, products and quotients alone. The C library's differ by the
 // last bit between machines, and fresh weights must not. Accurate to a few units in the last place where
-// used: log of positive numbers, exp from -50 to 50. A product and a sum stand in statements of their own,
-// which -ffp-contract=on does not fuse. Pure functions; any thread.
+// used: log of positive numbers, exp from -50 to 50. No statement has a product and a sum, because the
+// compiler may round the two as one (-ffp-contract=on), and does so on some machines only. Pure functions;
+// any thread.
 #pragma once
 
 #include <cmath>

@@ -77,6 +77,12 @@ defmodule ExPhil.Native.Error do
   @spec quoted(String.t()) :: String.t()
   def quoted(text), do: inspect(text, binaries: :as_strings, printable_limit: 1024)
 
+  @doc false
+  # The system refused to write the file that `argument` names.
+  @spec not_written(String.t(), Path.t(), :file.posix()) :: t()
+  def not_written(argument, path, posix),
+    do: new(:file_error, argument, "#{quoted(path)} cannot be written: #{:file.format_error(posix)}")
+
   defp cut(text, most) do
     head = binary_part(text, 0, most)
     if String.valid?(head), do: head, else: cut(text, most - 1)

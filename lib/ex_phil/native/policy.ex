@@ -1,4 +1,6 @@
 defmodule ExPhil.Native.Policy do
+  # One module, because a policy is one noun to its users. Three fifths of the file are their documentation; the work is
+  # done in lib/ex_phil/native/policy/.
   @moduledoc """
   A recurrent policy that answers every frame in constant time, whatever its trunk.
 

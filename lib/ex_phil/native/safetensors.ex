@@ -136,17 +136,8 @@ defmodule ExPhil.Native.Safetensors do
   end
 
   defp write_file(path, contents) do
-    case File.write(path, contents) do
-      :ok ->
-        :ok
-
-      {:error, posix} ->
-        {:error,
-         Error.new(
-           :file_error,
-           "path",
-           "#{Error.quoted(path)} cannot be written: #{:file.format_error(posix)}"
-         )}
+    with {:error, posix} <- File.write(path, contents) do
+      {:error, Error.not_written("path", path, posix)}
     end
   end
 

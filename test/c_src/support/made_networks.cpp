@@ -8,6 +8,13 @@ using core::Span;
 using core::VectorId;
 using core::WeightId;
 
+NetworkMaker::NetworkMaker(std::uint64_t seed, std::int64_t d_input, std::int64_t d_hidden,
+                           std::int64_t d_output)
+    : random_(seed) {
+  network.frame = vector("frame", d_input), network.hidden = vector("hidden", d_hidden);
+  network.outs = vector("outs", d_output);
+}
+
 std::shared_ptr<const core::PolicyWeights> NetworkMaker::policy(std::int64_t window) const {
   core::check(network);
   auto made = std::make_shared<core::PolicyWeights>();
@@ -92,9 +99,8 @@ core::SelectiveScan NetworkMaker::scan(core::SelectiveScan scan, std::int64_t la
 std::shared_ptr<const core::PolicyWeights> odd_network(const OddSizes& sizes) {
   constexpr std::int64_t kState = 3, kRelu = 5, kLast = 4;
   const std::int64_t inner = sizes.inner;
-  NetworkMaker m(11);
+  NetworkMaker m(11, 10, sizes.width, 6);
   core::Network& n = m.network;
-  n.frame = m.vector("frame", 10), n.hidden = m.vector("hidden", sizes.width), n.outs = m.vector("outs", 6);
   const VectorId normed = m.vector("normed", sizes.width),
                  joined = m.vector("joined", 3 * inner + 2 * kState), u = m.vector("u", inner),
                  active = m.vector("active", inner), relu = m.vector("relu", kRelu),
@@ -128,16 +134,9 @@ std::shared_ptr<const core::PolicyWeights> odd_network(const OddSizes& sizes) {
 
 namespace {
 
-NetworkMaker begin(std::uint64_t seed, std::int64_t width, std::int64_t outs) {
-  NetworkMaker m(seed);
-  m.network.frame = m.vector("frame", 6), m.network.hidden = m.vector("hidden", width);
-  m.network.outs = m.vector("outs", outs);
-  return m;
-}
-
 // And one output.
 std::shared_ptr<const core::PolicyWeights> two_convolutions() {
-  NetworkMaker m = begin(21, 18, 1);
+  NetworkMaker m(21, 6, 18, 1);
   core::Network& n = m.network;
   const VectorId normed = m.vector("normed", 18), x = m.vector("x", 35), u = m.vector("u", 35),
                  v = m.vector("v", 35);
@@ -157,7 +156,7 @@ std::shared_ptr<const core::PolicyWeights> two_convolutions() {
 // A scan without a convolution, whose dt is activated before it in parts of a vector, and its mean.
 std::shared_ptr<const core::PolicyWeights> scan_of_mean() {
   constexpr std::int64_t kInner = 32, kState = 5;
-  NetworkMaker m = begin(22, 20, 7);
+  NetworkMaker m(22, 6, 20, 7);
   core::Network& n = m.network;
   const VectorId normed = m.vector("normed", 20), raw = m.vector("raw", 2 * kInner),
                  dt = m.vector("dt", 2 * kInner), mean = m.vector("mean", 1), bc = m.vector("bc", 2 * kState),
@@ -184,7 +183,7 @@ std::shared_ptr<const core::PolicyWeights> scan_of_mean() {
 
 // A norm in the input block, and an output block of three products.
 std::shared_ptr<const core::PolicyWeights> no_state() {
-  NetworkMaker m = begin(23, 19, 18);
+  NetworkMaker m(23, 6, 19, 18);
   core::Network& n = m.network;
   const VectorId raw = m.vector("raw", 19), normed = m.vector("normed", 19), wide = m.vector("wide", 40),
                  first = m.vector("first", 24), second = m.vector("second", 9);

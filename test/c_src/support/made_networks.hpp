@@ -14,7 +14,8 @@ namespace exphil::test {
 // Makes a network part by part: vectors, weights and states, and phases with weights of their own.
 class NetworkMaker {
  public:
-  explicit NetworkMaker(std::uint64_t seed) : random_(seed) {}
+  // With the vectors frame, hidden and outs.
+  NetworkMaker(std::uint64_t seed, std::int64_t d_input, std::int64_t d_hidden, std::int64_t d_output);
 
   core::Network network;
   // Checks it.

@@ -56,8 +56,7 @@ defmodule ExPhil.Native.Trainer.Curve do
   @spec write!(Path.t(), String.t(), String.t()) :: :ok
   def write!(path, argument, contents) do
     with {:error, posix} <- File.write(path, contents) do
-      message = "#{Error.quoted(path)} cannot be written: #{:file.format_error(posix)}"
-      raise Error.new(:file_error, argument, message)
+      raise Error.not_written(argument, path, posix)
     end
   end
 end

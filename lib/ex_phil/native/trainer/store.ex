@@ -32,14 +32,9 @@ defmodule ExPhil.Native.Trainer.Store do
   end
 
   defp rename(from, to) do
-    case File.rename(from, to) do
-      :ok ->
-        :ok
-
-      {:error, posix} ->
-        File.rm(from)
-        message = "#{Error.quoted(to)} cannot be written: #{:file.format_error(posix)}"
-        {:error, Error.new(:file_error, "path", message)}
+    with {:error, posix} <- File.rename(from, to) do
+      File.rm(from)
+      {:error, Error.not_written("path", to, posix)}
     end
   end
 

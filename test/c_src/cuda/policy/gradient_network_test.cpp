@@ -7,67 +7,19 @@
 #include "cuda/policy/gradient_order.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
-#include "support/network_builder.hpp"
+#include "support/made_networks.hpp"
 #include "support/policy_grad_checks.hpp"
 
 namespace exphil::test {
 namespace {
 
-using core::Span;
-
-constexpr std::int64_t kWidth = 9, kInner = 7, kState = 3, kTaps = 3, kRelu = 5, kLast = 4;
-
-class OddNetwork {
- public:
-  OddNetwork() {
-    normed_ = b_.vector("normed", kWidth), joined_ = b_.vector("joined", 3 * kInner + 2 * kState);
-    u_ = b_.vector("u", kInner), active_ = b_.vector("active", kInner), relu_ = b_.vector("relu", kRelu);
-    unread_ = b_.vector("unread", 2), both_ = b_.vector("both", kInner + kLast);
-    // Parts of vectors that are not cut.
-    n_.input = {b_.product({n_.frame, 0, 4}, {n_.hidden, 0, 6}, true),
-                b_.product({n_.frame, 3, 7}, {n_.hidden, 6, kWidth - 6}, false)};
-    for (std::int64_t i = 0; i < 2; ++i) layer(i);
-    n_.output = {b_.product({n_.hidden, 2, 5}, n_.all_of(n_.outs), true)};
-  }
-
-  const core::Network& network() const { return n_; }
-  std::shared_ptr<const core::PolicyWeights> weights() const { return b_.weights(); }
-
- private:
-  Span all(core::VectorId id) const { return n_.all_of(id); }
-
-  core::SelectiveScan scan(std::int64_t index) {
-    core::SelectiveScan scan;
-    scan.x = all(u_), scan.dt = {joined_, kInner, kInner}, scan.z = {joined_, 2 * kInner, kInner};
-    scan.b = {joined_, 3 * kInner, kState}, scan.c = {joined_, 3 * kInner + kState, kState};
-    scan.out = {both_, 0, kInner};
-    scan.chunk_size = 16;
-    return b_.scan(scan, index);
-  }
-
-  void layer(std::int64_t index) {
-    const Span x{joined_, 0, kInner}, z{joined_, 2 * kInner, kInner};
-    const core::Softplus softplus{all(u_), all(active_), b_.weight(1, kInner), 0.05f, 2.0f};
-    core::Product relu = b_.product(all(active_), all(relu_), true);
-    relu.relu = true;
-    // `unread` gives x and z gradients before the convolution and the scan do.
-    n_.layers.push_back({b_.norm(all(n_.hidden), all(normed_)), b_.product(all(normed_), all(joined_), true),
-                         b_.convolution(x, all(u_), kTaps, index), softplus, scan(index), relu,
-                         b_.product(all(relu_), {both_, kInner, kLast}, false),
-                         b_.product(x, {unread_, 0, 1}, true), b_.product(z, {unread_, 1, 1}, false),
-                         b_.residual(all(both_))});
-  }
-
-  NetworkBuilder b_{10, kWidth, 6};
-  core::Network& n_ = b_.n;
-  core::VectorId normed_, joined_, u_, active_, relu_, unread_, both_;
-};
+constexpr std::int64_t kWidth = 9, kInner = 7, kState = 3, kTaps = 3;
 
 // A convolution over x, B and C together, as Mamba-2 has it: products write them in other parts than those in
 // which the scan reads what the convolution has written, and products read parts of both vectors.
 std::shared_ptr<const core::PolicyWeights> joined_convolution() {
-  NetworkBuilder b(10, kWidth, 6);
-  core::Network& n = b.n;
+  NetworkMaker b(12, 10, kWidth, 6);
+  core::Network& n = b.network;
   constexpr std::int64_t kJoined = kInner + 2 * kState;
   const core::VectorId joined = b.vector("joined", kJoined), convolved = b.vector("convolved", kJoined),
                        dt = b.vector("dt", kInner), z = b.vector("z", kInner), y = b.vector("y", kInner),
@@ -82,13 +34,13 @@ std::shared_ptr<const core::PolicyWeights> joined_convolution() {
                         b.product(b.all(n.hidden), {joined, 4, kJoined - 4}, false),
                         b.product(b.all(n.hidden), b.all(z), true),
                         b.convolution(b.all(joined), b.all(convolved), kTaps, layer),
-                        b.product({convolved, 0, kInner}, b.all(dt), false), b.scan(scan, layer),
+                        b.product({convolved, 0, kInner}, b.all(dt), false), b.scan(scan, layer, true, false),
                         b.product({joined, 2, 9}, {unread, 0, 1}, false),
                         b.product({convolved, kInner, 2 * kState}, {unread, 1, 1}, true),
                         b.residual(b.all(y))});
   }
   n.output = {b.product(b.all(n.hidden), b.all(n.outs), true)};
-  return b.weights();
+  return b.policy();
 }
 
 PolicyGrad on_device(const std::shared_ptr<const core::PolicyWeights>& weights) {
@@ -104,7 +56,7 @@ PolicyGrad on_device(const std::shared_ptr<const core::PolicyWeights>& weights) 
 
 // Sequences whose inputs are decayed, and others from given states.
 void check_odd_networks() {
-  for (const auto& weights : {OddNetwork().weights(), joined_convolution()}) {
+  for (const auto& weights : {odd_network(), joined_convolution()}) {
     CAPTURE(weights->network().vectors[3].name);
     const PolicyGrad grad = on_device(weights);
     for (const auto& [seq, with_state] : {std::pair{7, false}, {37, true}}) {
@@ -131,8 +83,8 @@ TEST_CASE("the gradient of odd networks on the GPU", "[cuda][gpu][policy][gradie
 
 TEST_CASE("products that wait for nothing share a launch", "[cuda][policy][gradient]") {
   using Launches = std::vector<std::vector<std::size_t>>;
-  const OddNetwork odd;
-  CHECK(cuda::forward_launches(odd.network().layers[0]) ==
+  const auto odd = odd_network();
+  CHECK(cuda::forward_launches(odd->network().layers[0]) ==
         Launches{{0}, {1}, {2}, {3}, {4}, {5, 7, 8}, {6}, {9}});
   for (const NamedPolicy& policy : small_policies()) {
     CAPTURE(policy.name);
@@ -148,17 +100,17 @@ TEST_CASE("a network whose gradient no kernel takes is refused", "[cuda][policy]
     const CaughtError error = error_of([&] { cuda::require_gradient(network); });
     return error.kind == core::ErrorKind::unsupported && error.says(what);
   };
-  core::Network network = OddNetwork().network();
+  core::Network network = odd_network()->network();
   cuda::require_gradient(network);
   std::get<core::Product>(network.output[0]).relu = true;
   CHECK(says(network, "relu"));
-  network = OddNetwork().network();
+  network = odd_network()->network();
   std::get<core::Softplus>(network.layers[0][3]).in = std::get<core::Product>(network.layers[0][5]).out;
   CHECK(says(network, "relu"));
-  network = OddNetwork().network();
+  network = odd_network()->network();
   network.layers[1][7] = core::Mean{std::get<core::Product>(network.layers[1][7]).in, {}};
   CHECK(says(network, "softplus"));
-  network = OddNetwork().network();
+  network = odd_network()->network();
   std::get<core::SelectiveScan>(network.layers[0][4]).input_dt = {network.hidden, 0, 1};
   CHECK(says(network, "mean"));
 }

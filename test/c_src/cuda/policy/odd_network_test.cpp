@@ -9,7 +9,7 @@
 #include "cuda/policy/window.hpp"
 #include "kernels/policy/window_plan.cuh"
 #include "support/catch.hpp"
-#include "support/network_builder.hpp"
+#include "support/made_networks.hpp"
 #include "support/policy_forms.hpp"
 
 namespace exphil::test {
@@ -20,36 +20,36 @@ using Weights = std::shared_ptr<const core::PolicyWeights>;
 constexpr std::int64_t kWidth = 34, kInner = 38, kState = 5, kTaps = 3;
 
 // A norm, a product to all that the layer needs, a convolution, a scan, and a product that is added.
-void append_layer(NetworkBuilder& b, std::int64_t index) {
+void append_layer(NetworkMaker& b, std::int64_t index) {
   if (index == 0) {
     b.vector("normed", kWidth), b.vector("joined", 3 * kInner), b.vector("x", kInner);
     b.vector("projected", 2 * kState), b.vector("y", kInner);
   }
-  const core::VectorId normed = b.n.outs + 1, joined = normed + 1, x = joined + 1, projected = x + 1,
+  const core::VectorId normed = b.network.outs + 1, joined = normed + 1, x = joined + 1, projected = x + 1,
                        y = projected + 1;
   core::SelectiveScan scan;
   scan.x = b.all(x), scan.dt = {joined, kInner, kInner}, scan.z = {joined, 2 * kInner, kInner};
   scan.b = {projected, 0, kState}, scan.c = {projected, kState, kState}, scan.out = b.all(y);
-  b.n.layers.push_back(
-      {b.norm(b.all(b.n.hidden), b.all(normed)), b.product(b.all(normed), b.all(joined), true),
+  b.network.layers.push_back(
+      {b.norm(b.all(b.network.hidden), b.all(normed)), b.product(b.all(normed), b.all(joined), true),
        b.convolution({joined, 0, kInner}, b.all(x), kTaps, index),
-       b.product(b.all(x), b.all(projected), false), b.scan(scan, index), b.residual(b.all(y))});
+       b.product(b.all(x), b.all(projected), false), b.scan(scan, index, true, false), b.residual(b.all(y))});
 }
 
 // inputs: products of the input block. The kernels for windows take one.
 Weights with_inputs(int inputs) {
-  NetworkBuilder b(9, kWidth, 7);
+  NetworkMaker b(13, 9, kWidth, 7);
   for (std::int64_t layer = 0; layer < 2; ++layer) append_layer(b, layer);
   if (inputs == 1) {
-    b.n.input = {b.product(b.all(b.n.frame), b.all(b.n.hidden), true)};
+    b.network.input = {b.product(b.all(b.network.frame), b.all(b.network.hidden), true)};
   } else {
     const core::VectorId between = b.vector("between", 40);
-    core::Product first = b.product(b.all(b.n.frame), b.all(between), true);
+    core::Product first = b.product(b.all(b.network.frame), b.all(between), true);
     first.relu = true;
-    b.n.input = {first, b.product(b.all(between), b.all(b.n.hidden), true)};
+    b.network.input = {first, b.product(b.all(between), b.all(b.network.hidden), true)};
   }
-  b.n.output = {b.product(b.all(b.n.hidden), b.all(b.n.outs), true)};
-  return b.weights();
+  b.network.output = {b.product(b.all(b.network.hidden), b.all(b.network.outs), true)};
+  return b.policy();
 }
 
 TEST_CASE("a network that the kernels for windows do not take has no such kernel", "[cuda][policy][window]") {

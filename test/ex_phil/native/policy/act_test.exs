@@ -146,21 +146,8 @@ defmodule ExPhil.Native.Policy.ActTest do
     policy = Policy.load!(file("exphil_policy/policy_old_term.bin"), @host)
 
     for window <- [nil, :none] do
-      session =
-        Policy.new_session!(policy,
-          window: window,
-          seed: -5,
-          hysteresis: {0.6, 0.4},
-          deterministic_buttons: true
-        )
-
-      twin =
-        Policy.new_session!(policy,
-          window: window,
-          seed: -5,
-          hysteresis: {0.6, 0.4},
-          deterministic_buttons: true
-        )
+      options = [window: window, seed: -5, hysteresis: {0.6, 0.4}, deterministic_buttons: true]
+      [session, twin] = for _ <- 1..2, do: Policy.new_session!(policy, options)
 
       for frame <- Enum.take(frames(), 30) do
         {:ok, before} = Policy.snapshot(session)

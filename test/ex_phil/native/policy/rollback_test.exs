@@ -5,6 +5,7 @@ defmodule ExPhil.Native.Policy.RollbackTest do
   import Bitwise
 
   alias ExPhil.Native.Error
+  alias ExPhil.Native.TestSupport.Waiting
 
   setup %{backend: backend} do
     {:ok, model: Policy.load!(Policies.checkpoint(), backend: backend)}
@@ -159,7 +160,7 @@ defmodule ExPhil.Native.Policy.RollbackTest do
     zeros = Policy.export_state!(Policy.new_session!(model))
 
     # The steps' average decides, in which a machine that was held up shows for some steps.
-    in_a_minute(fn ->
+    Waiting.until(fn ->
       for frame <- frames, do: Policy.step!(here, frame)
       Policy.import_state!(here, zeros)
       assert {moves, ^outs} = moves(fn -> Policy.resimulate!(here, 0, corrected) end)
@@ -167,13 +168,5 @@ defmodule ExPhil.Native.Policy.RollbackTest do
     end)
 
     assert Policy.export_state!(here) == Policy.export_state!(elsewhere)
-  end
-
-  # Tries until the function is true.
-  defp in_a_minute(function, end_at \\ System.monotonic_time(:second) + 60) do
-    unless function.() do
-      assert System.monotonic_time(:second) < end_at, "not within a minute"
-      in_a_minute(function, end_at)
-    end
   end
 end
