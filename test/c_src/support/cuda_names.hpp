@@ -151,6 +151,10 @@ inline void grid_sync() {
   grid::sync_grid();
 }
 #if EXPHIL_EMULATED_CLUSTER
+inline void cluster_arrive() {}
+inline void cluster_wait() {
+  grid::sync_cluster();
+}
 inline void cluster_sync() {
   grid::sync_cluster();
 }
