@@ -88,6 +88,14 @@ __device__ __forceinline__ void cluster_sync() {
           : "memory");
 }
 
+// The barrier in two parts, for work between them that needs nothing from the other blocks.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 // Stores to the same address in the shared memory of block `rank` of the cluster.
 __device__ __forceinline__ void store_cluster(float* place, int rank, float value) {
   unsigned remote;
