@@ -97,21 +97,9 @@ class TeamProduct {
   // shared: room for kPasses kOuts kQuads THREADS float4, where it keeps them there.
   __device__ __forceinline__ TeamProduct(const RecurrentWeights& weights, float* shared)
       : weights_(weights), shared_(reinterpret_cast<float4*>(shared)) {
-    if constexpr (HELD == kInL2) return;
+    if constexpr (HELD != kInL2) {
 #pragma unroll 1
-    for (int pass = 0; pass < kPasses; ++pass) {
-#pragma unroll
-      for (int out = 0; out < kOuts; ++out) {
-#pragma unroll
-        for (int j = 0; j < kQuads; ++j) {
-          const float4 quad = Source::load(weights_, group(pass), out, first(j));
-          if constexpr (HELD == kInRegisters) {
-            held_[out][j] = quad;
-          } else {
-            shared_[place(pass, out, j)] = quad;
-          }
-        }
-      }
+      for (int pass = 0; pass < kPasses; ++pass) hold(pass);
     }
   }
 
@@ -139,6 +127,20 @@ class TeamProduct {
   }
   __device__ __forceinline__ static int place(int pass, int out, int j) {
     return ((pass * kOuts + out) * kQuads + j) * THREADS + thread();
+  }
+  __device__ __forceinline__ void hold(int pass) {
+#pragma unroll
+    for (int out = 0; out < kOuts; ++out) {
+#pragma unroll
+      for (int j = 0; j < kQuads; ++j) {
+        const float4 quad = Source::load(weights_, group(pass), out, first(j));
+        if constexpr (HELD == kInRegisters) {
+          held_[out][j] = quad;
+        } else {
+          shared_[place(pass, out, j)] = quad;
+        }
+      }
+    }
   }
   __device__ __forceinline__ float4 quad(int pass, int out, int j) const {
     if constexpr (HELD == kInRegisters) return held_[out][j];
