@@ -1,13 +1,26 @@
-// Instructions between the blocks of a cluster that CUDA C++ does not name. In a separate header, so that the
-// tests can run the kernels on a CPU: with EXPHIL_EMULATED_GRID they supply these functions. Compiled with
-// -D: CLUSTER, 1 where the blocks are clusters; EXPHIL_CLUSTERS says whether this architecture has them
-// (compute capability 9.0 and later).
+// Clusters of blocks, by instructions that CUDA C++ does not name: their barriers, and stores to each other's
+// shared memory. Compiled with -D, where a kernel has teams of several blocks: TEAM, the blocks of a team,
+// and CLUSTER, 1 where a team is a cluster. With EXPHIL_EMULATED_GRID the tests supply the functions, and run
+// the kernels on a CPU.
 #pragma once
 
-#if defined(CLUSTER) && CLUSTER && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
+// Below compute capability 9.0 there are no clusters, and no variant with them is launched; such a variant
+// still compiles, without clusters.
+#if defined(CLUSTER) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#undef CLUSTER
+#define CLUSTER 0
+#endif
+#if defined(CLUSTER) && CLUSTER
 #define EXPHIL_CLUSTERS 1
 #else
 #define EXPHIL_CLUSTERS 0
+#endif
+
+// What a kernel declares whose teams of TEAM blocks are clusters.
+#if EXPHIL_CLUSTERS
+#define TEAM_SHAPE __cluster_dims__(TEAM, 1, 1)
+#else
+#define TEAM_SHAPE
 #endif
 
 #ifndef EXPHIL_EMULATED_GRID
@@ -17,6 +30,11 @@ namespace device {
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ float* dynamic_shared() {
+  extern __shared__ __align__(128) float exphil_dynamic_shared[];
+  return exphil_dynamic_shared;
 }
 
 // The same address or number, with its origin hidden from the compiler.
@@ -46,6 +64,14 @@ __device__ __forceinline__ void cluster_sync() {
       "barrier.cluster.arrive.release.aligned;\n\t"
       "barrier.cluster.wait.acquire.aligned;" ::
           : "memory");
+}
+
+// The same barrier in two parts: what is written before the first is visible after the second.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
 // Stores to the same address in the shared memory of block `rank` of the cluster.

@@ -8,8 +8,11 @@
 namespace exphil {
 namespace policy {
 
+using device::dynamic_shared;
 #if EXPHIL_CLUSTERS
+using device::cluster_arrive;
 using device::cluster_sync;
+using device::cluster_wait;
 using device::store_cluster;
 #endif
 
@@ -23,11 +26,6 @@ namespace policy {
 
 using device::launder;
 using device::shared_address;
-
-__device__ __forceinline__ float* dynamic_shared() {
-  extern __shared__ __align__(128) float exphil_dynamic_shared[];
-  return exphil_dynamic_shared;
-}
 
 __device__ __forceinline__ unsigned load_acquire(const unsigned* from) {
   unsigned value;

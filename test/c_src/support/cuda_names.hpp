@@ -157,6 +157,10 @@ T* launder_shared(T* pointer) {
 inline void cluster_sync() {
   grid::sync_cluster();
 }
+inline void cluster_arrive() {}
+inline void cluster_wait() {
+  grid::sync_cluster();
+}
 template <class T>
 void store_cluster(T* place, int rank, T value) {
   *grid::in_cluster(place, rank) = value;
@@ -178,13 +182,13 @@ inline void await_bytes(const Arrivals* arrivals, unsigned) {
   grid::machine.deadlock |= *arrivals != 0;
 }
 #endif
+inline float* dynamic_shared() {
+  return &shared_memory[kMostBlocks > 1 ? blockIdx.x * (kSharedBytes / sizeof(float4)) : 0].x;
+}
 }  // namespace exphil::device
 
 // Of kernels/policy/ptx.cuh.
 namespace exphil::policy {
-inline float* dynamic_shared() {
-  return &shared_memory[kMostBlocks > 1 ? blockIdx.x * (kSharedBytes / sizeof(float4)) : 0].x;
-}
 inline void grid_sync() {
   grid::sync_grid();
 }

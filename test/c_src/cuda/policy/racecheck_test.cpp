@@ -1,15 +1,13 @@
-// A policy that is small enough for compute-sanitizer's racecheck, which runs kernels thousands of times
+// Policies that are small enough for compute-sanitizer's racecheck, which runs kernels thousands of times
 // slower: two frames of one agent, one frame of three, and a window, against the reference. Hidden;
 // .ci/sanitize_gpu runs it on a machine with a GPU, once for each shape of a team, which EXPHIL_NATIVE_POLICY
 // chooses.
-#include <algorithm>
-
 #include "core/policy/reference.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/device/context.hpp"
+#include "cuda/policy/gated_specs.hpp"
 #include "cuda/policy/loader.hpp"
 #include "support/catch.hpp"
-#include "support/gated_policy.hpp"
 #include "support/numbers.hpp"
 #include "support/policy.hpp"
 
@@ -33,41 +31,7 @@ std::vector<double> expected_frame(const core::PolicyWeights& weights, core::Pol
   return out;
 }
 
-// Two windows, and one alone, by walks over their frames or frame by frame, as EXPHIL_NATIVE_POLICY chooses.
-void check_gated_windows(const char* architecture) {
-  INFO(architecture);
-  test::GatedSpec spec;
-  spec.architecture = architecture, spec.d_input = 5, spec.units = 40;
-  const auto weights = test::make_gated(spec);
-  const core::PolicyConfig& config = weights->config;
-  const auto policy = cuda::load_policy(cuda::Context::open(0), weights, {});
-  constexpr std::int64_t kSeq = 4;
-  const auto outputs = static_cast<std::size_t>(config.d_output);
-  const std::vector<float> obs =
-      test::Random(3).vector(static_cast<std::size_t>(2 * kSeq * config.d_input), -1, 1);
-  std::vector<float> out(2 * outputs), alone(outputs);
-  policy->window(obs.data(), 2, kSeq, out.data());
-  policy->window(obs.data(), 1, kSeq, alone.data());
-  CHECK(std::equal(alone.begin(), alone.end(), out.begin()));
-  for (std::int64_t i = 0; i < 2; ++i) {
-    std::vector<double> expected(static_cast<std::size_t>(kSeq) * outputs);
-    core::policy_reference_window(*weights, obs.data() + i * kSeq * config.d_input, kSeq, expected.data());
-    CHECK(test::relative_error(out.data() + i * config.d_output,
-                               expected.data() + (kSeq - 1) * config.d_output, outputs) <= 1e-5);
-  }
-}
-
-}  // namespace
-
-TEST_CASE("windows of gated policies under racecheck", "[.racecheck][shapes]") {
-  if (!test::have_device()) return;
-  for (const char* architecture : {"gru", "lstm"}) check_gated_windows(architecture);
-}
-
-TEST_CASE("a small policy under racecheck: one agent, three in one call, and a window",
-          "[.racecheck][shapes]") {
-  if (!test::have_device()) return;
-  const auto weights = test::make_policy(small_policy());
+void check_small(const std::shared_ptr<const core::PolicyWeights>& weights) {
   const core::PolicyConfig& config = weights->config;
   core::PolicyOptions options;
   options.max_sessions = 4;
@@ -103,6 +67,22 @@ TEST_CASE("a small policy under racecheck: one agent, three in one call, and a w
   std::vector<double> window(static_cast<std::size_t>((2 + kAgents) * config.d_output));
   core::policy_reference_window(*weights, obs.data(), 2 + kAgents, window.data());
   CHECK(test::relative_error(out.data(), window.data() + (1 + kAgents) * config.d_output, outputs) <= 1e-5);
+}
+
+}  // namespace
+
+TEST_CASE("a small policy under racecheck: one agent, three in one call, and a window",
+          "[.racecheck][shapes]") {
+  if (!test::have_device()) return;
+  check_small(test::make_policy(small_policy()));
+}
+
+TEST_CASE("small policies of gated cells under racecheck", "[.racecheck][shapes][gated]") {
+  if (!test::have_device()) return;
+  for (const char* architecture : {"gru", "lstm", "min_gru"}) {
+    INFO(architecture);
+    check_small(test::make_gated(test::spec_of(architecture, 9, 34)));
+  }
 }
 
 }  // namespace exphil
