@@ -125,7 +125,7 @@ if defn? and function_exported?(Nx, :block, 4) do
     `ExPhil.Native.RecurrentScan.gru_scan/3` as an operation: h, or `{h, final_h}` with `return_state: true`.
 
     This and the seven operations below take the options of the eager call (`:h0 :return_state`, and what its table says), without
-    `:backend` and `:device`; `gru_scan` and `lstm_scan` run on the host. They are differentiable in their inputs and in `:h0` and `:c0`, once. The gradients are those of the
+    `:backend` and `:device`. They are differentiable in their inputs and in `:h0` and `:c0`, once. The gradients are those of the
     eager call's `_grad`.
     """
     deftransform(gru_scan(wx, r, options \\ []), do: Recurrent.run(:gru_scan, [wx, r], options))

@@ -142,16 +142,17 @@ inline unsigned short float_to_half(float value) {
 }
 }  // namespace exphil::device
 
-// Of kernels/policy/ptx.cuh.
-namespace exphil::policy {
+// Of kernels/common/cluster.cuh.
+namespace exphil::device {
 inline float* dynamic_shared() {
   return &shared_memory[kMostBlocks > 1 ? blockIdx.x * (kSharedBytes / sizeof(float4)) : 0].x;
 }
-inline void grid_sync() {
-  grid::sync_grid();
-}
 #if EXPHIL_EMULATED_CLUSTER
 inline void cluster_sync() {
+  grid::sync_cluster();
+}
+inline void cluster_arrive() {}
+inline void cluster_wait() {
   grid::sync_cluster();
 }
 template <class T>
@@ -159,6 +160,13 @@ void store_cluster(T* place, int rank, T value) {
   *grid::in_cluster(place, rank) = value;
 }
 #endif
+}  // namespace exphil::device
+
+// Of kernels/policy/ptx.cuh.
+namespace exphil::policy {
+inline void grid_sync() {
+  grid::sync_grid();
+}
 inline const float* launder(const float* pointer) {
   return pointer;
 }
