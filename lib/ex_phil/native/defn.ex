@@ -41,6 +41,8 @@ if defn? and function_exported?(Nx, :block, 4) do
 
     import ExPhil.Native.Defn.Blocks
 
+    use ExPhil.Native.Raising
+
     alias ExPhil.Native.{Block, Error, Options, XLA}
     alias ExPhil.Native.Defn.Recurrent
 
@@ -48,8 +50,10 @@ if defn? and function_exported?(Nx, :block, 4) do
     Registers the custom calls with the XLA that EXLA has loaded. Call it once, after EXLA has started and before the first
     computation is compiled. Without it, or if it fails, every operation goes through host memory.
     """
-    @spec register() :: :ok | {:error, Error.t()}
+    fallible register() :: :ok
     def register, do: XLA.register()
+
+    @type tensor :: Nx.Tensor.t() | number()
 
     @scan_options [
                     :d,
@@ -70,6 +74,8 @@ if defn? and function_exported?(Nx, :block, 4) do
     Shapes and options are those of the eager call, without `:backend` and `:device`: the compiler chooses the device.
     Differentiable in `x dt a b c` and in `:d :z :dt_bias :initial_state`.
     """
+    @spec selective_scan(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) ::
+            Nx.Tensor.t() | {Nx.Tensor.t(), Nx.Tensor.t()}
     deftransform selective_scan(x, dt, a, b, c, options \\ []) do
       options = Options.read!(options, @scan_options, & &1)
       tensors = cast_operands({x, dt, a, b, c}, options)
@@ -91,20 +97,25 @@ if defn? and function_exported?(Nx, :block, 4) do
     end
 
     @doc "The cumulative sum: `ExPhil.Native.AssociativeScan.cumsum/2`. Options: `:axis :reverse :compensated`."
+    @spec cumsum(tensor(), keyword()) :: Nx.Tensor.t()
     deftransform(cumsum(x, options \\ []), do: cumulative(:cumsum, x, options))
 
     @doc "The cumulative product: `ExPhil.Native.AssociativeScan.cumprod/2`. Options: `:axis :reverse`."
+    @spec cumprod(tensor(), keyword()) :: Nx.Tensor.t()
     deftransform(cumprod(x, options \\ []), do: cumulative(:cumprod, x, options))
 
     @doc "The running maximum: `ExPhil.Native.AssociativeScan.cummax/2`. Its gradient goes to the first of equal maxima."
+    @spec cummax(tensor(), keyword()) :: Nx.Tensor.t()
     deftransform(cummax(x, options \\ []), do: cumulative(:cummax, x, options))
 
     @doc "The running minimum: `ExPhil.Native.AssociativeScan.cummin/2`. Its gradient goes to the first of equal minima."
+    @spec cummin(tensor(), keyword()) :: Nx.Tensor.t()
     deftransform(cummin(x, options \\ []), do: cumulative(:cummin, x, options))
 
     @doc """
     h_t = a_t h_(t-1) + b_t from h = 0: `ExPhil.Native.AssociativeScan.linear_recurrence/3`. Options: `:axis :reverse`.
     """
+    @spec linear_recurrence(tensor(), tensor(), keyword()) :: Nx.Tensor.t()
     deftransform linear_recurrence(a, b, options \\ []) do
       b = as_floating(Nx.to_tensor(b))
       a = Nx.as_type(Nx.to_tensor(a), b.type)
@@ -121,6 +132,9 @@ if defn? and function_exported?(Nx, :block, 4) do
       end)
     end
 
+    @typedoc "h, or with `return_state: true` h and the last state, of an LSTM `{final_h, final_c}`."
+    @type recurrence :: Nx.Tensor.t() | {Nx.Tensor.t(), Nx.Tensor.t() | {Nx.Tensor.t(), Nx.Tensor.t()}}
+
     @doc """
     `ExPhil.Native.RecurrentScan.gru_scan/3` as an operation: h, or `{h, final_h}` with `return_state: true`.
 
@@ -128,35 +142,43 @@ if defn? and function_exported?(Nx, :block, 4) do
     `:backend` and `:device`. They are differentiable in their inputs and in `:h0` and `:c0`, once. The gradients are those of the
     eager call's `_grad`.
     """
+    @spec gru_scan(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(gru_scan(wx, r, options \\ []), do: Recurrent.run(:gru_scan, [wx, r], options))
 
     @doc "`ExPhil.Native.RecurrentScan.lstm_scan/3`: h, or `{h, {final_h, final_c}}` with `return_state: true`."
+    @spec lstm_scan(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(lstm_scan(wx, r, options \\ []), do: Recurrent.run(:lstm_scan, [wx, r], options))
 
     @doc "`ExPhil.Native.RecurrentScan.mingru/3`."
+    @spec mingru(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(mingru(gates, candidates, options \\ []),
       do: Recurrent.run(:mingru, [gates, candidates], options)
     )
 
     @doc "`ExPhil.Native.RecurrentScan.minlstm/4`."
+    @spec minlstm(tensor(), tensor(), tensor(), keyword()) :: recurrence()
     deftransform(minlstm(forget_gates, input_gates, candidates, options \\ []),
       do: Recurrent.run(:minlstm, [forget_gates, input_gates, candidates], options)
     )
 
     @doc "`ExPhil.Native.RecurrentScan.elu_gru/3`."
+    @spec elu_gru(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(elu_gru(gates, candidates, options \\ []),
       do: Recurrent.run(:elu_gru, [gates, candidates], options)
     )
 
     @doc "`ExPhil.Native.RecurrentScan.real_gru/3`."
+    @spec real_gru(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(real_gru(gates, candidates, options \\ []),
       do: Recurrent.run(:real_gru, [gates, candidates], options)
     )
 
     @doc "`ExPhil.Native.RecurrentScan.diag_linear/3`."
+    @spec diag_linear(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(diag_linear(a, b, options \\ []), do: Recurrent.run(:diag_linear, [a, b], options))
 
     @doc "`ExPhil.Native.RecurrentScan.liquid/3`."
+    @spec liquid(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(liquid(tau, activation, options \\ []),
       do: Recurrent.run(:liquid, [tau, activation], options)
     )

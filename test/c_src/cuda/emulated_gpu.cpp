@@ -125,6 +125,7 @@ const std::map<std::string, Runner>& runners() {
       {"policy_cell_recall", cell},
       {"policy_cell_frame", cell},
       {"policy_cell_time", cell},
+      {"policy_cell_walk", run_entry<policy::CellWalkArguments>},
       {"policy_step", run_with_obs<policy::StepArguments>},
       {"policy_step_armed", run_entry<policy::StepArguments, policy::ArmedArguments>},
       {"policy_window", run_with_obs<policy::WindowArguments>},
