@@ -68,6 +68,7 @@ constexpr const char* kAssociativeGrad[] = {":backend",   ":device", "op", "dy",
                                             "dy_reverse", "a",       "x",  "options"};
 constexpr const char* kLinearRecurrenceGrad[] = {":backend",   ":device", "op", "dy",
                                                  "dy_reverse", "a",       "b",  "options"};
+constexpr const char* kRecurrent[] = {":backend", ":device", "op", "tensors", "options"};
 constexpr const char* kLoadPolicy[] = {":backend", ":device", "path", "options"};
 constexpr const char* kInitialWeights[] = {"trunk", "options", ":seed"};
 constexpr const char* kLoadLayer[] = {":backend", ":device", "path", ":check_finite"};
@@ -116,6 +117,7 @@ ErlNifFunc functions[] = {
     {"associative_grad", 9, Nif<associative_grad, kAssociativeGrad>::queued<associative_grad_work>, 0},
     {"linear_recurrence_grad", 9, Nif<associative_grad, kLinearRecurrenceGrad>::queued<associative_grad_work>,
      0},
+    {"recurrent", 6, Nif<recurrent, kRecurrent>::queued<recurrent_work>, 0},
     {"load_layer", 5, Nif<load_layer, kLoadLayer>::queued<file_work>, 0},
     {"layer_info", 1, Nif<layer_info, kLayer>::scheduled, 0},
     {"layer_forward", 4, Nif<layer_forward, kLayerForward>::queued<layer_forward_work>, 0},

@@ -2,15 +2,20 @@
 // run the kernels on a CPU: with EXPHIL_EMULATED_GRID they supply these functions.
 #pragma once
 
+#include "kernels/common/cluster.cuh"
 #include "kernels/policy/dims.cuh"
 
 namespace exphil {
 namespace policy {
+
 using device::dynamic_shared;
-#if defined(CLUSTER) && CLUSTER
+#if EXPHIL_CLUSTERS
+using device::cluster_arrive;
 using device::cluster_sync;
+using device::cluster_wait;
 using device::store_cluster;
 #endif
+
 }  // namespace policy
 }  // namespace exphil
 
@@ -18,19 +23,9 @@ using device::store_cluster;
 
 namespace exphil {
 namespace policy {
-using device::shared_address;
 
-// The same address or number, with its origin hidden from the compiler.
-__device__ __forceinline__ const float* launder(const float* pointer) {
-  const float* same;
-  asm volatile("mov.u64 %0, %1;" : "=l"(same) : "l"(pointer));
-  return same;
-}
-__device__ __forceinline__ int launder(int value) {
-  int same;
-  asm volatile("mov.u32 %0, %1;" : "=r"(same) : "r"(value));
-  return same;
-}
+using device::launder;
+using device::shared_address;
 
 __device__ __forceinline__ unsigned load_acquire(const unsigned* from) {
   unsigned value;

@@ -56,6 +56,9 @@ defmodule ExPhil.Native.NIF do
   def associative_grad(_backend, _device, _op, _dy, _dy_reverse, _a, _x, _options, _ref), do: unloaded()
   def linear_recurrence_grad(_backend, _device, _op, _dy, _dy_reverse, _a, _b, _options, _ref), do: unloaded()
 
+  # tensors: [{name, tensor}], the first input first; request: activated, gradient, and the names of the results.
+  def recurrent(_backend, _device, _op, _tensors, _request, _ref), do: unloaded()
+
   def load_layer(_backend, _device, _path_or_tensors, _check_finite, _ref), do: unloaded()
   def layer_info(_layer), do: unloaded()
   def layer_forward(_layer, _x, _bidirectional, _ref), do: unloaded()

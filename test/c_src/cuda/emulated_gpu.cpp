@@ -13,6 +13,7 @@
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/gradient_arguments.cuh"
 #include "kernels/recurrent/arguments.cuh"
+#include "kernels/recurrent/linear_arguments.cuh"
 #include "kernels/scan/backward_arguments.cuh"
 #include "kernels/semiseparable/arguments.cuh"
 
@@ -104,6 +105,8 @@ const std::map<std::string, Runner>& runners() {
       {"selective_scan_backward_carry", backward},
       {"selective_scan_backward_matrix", backward},
       {"associative_scan", run_entry<associative::Arguments>},
+      {"recurrent_linear", run_entry<recurrent::LinearArguments>},
+      {"recurrent_linear_back", run_entry<recurrent::LinearArguments>},
       {"semiseparable_product", run_entry<semiseparable::ProductArguments>},
       {"scan_row_sums", run_entry<scan::RowSumArguments>},
       {"policy_product_few", product},
@@ -118,6 +121,7 @@ const std::map<std::string, Runner>& runners() {
       {"policy_cell_recall", cell},
       {"policy_cell_frame", cell},
       {"policy_cell_time", cell},
+      {"policy_cell_walk", run_entry<policy::CellWalkArguments>},
       {"policy_step", run_with_obs<policy::StepArguments>},
       {"policy_step_armed", run_entry<policy::StepArguments, policy::ArmedArguments>},
       {"policy_window", run_with_obs<policy::WindowArguments>},

@@ -6,6 +6,7 @@
 
 #include "cuda/associative/variants.hpp"
 #include "cuda/policy/variants.hpp"
+#include "cuda/recurrent/linear.hpp"
 #include "cuda/recurrent/walk.hpp"
 #include "cuda/scan/variants.hpp"
 #include "cuda/semiseparable/layer.hpp"
