@@ -184,7 +184,7 @@ defmodule ExPhil.Native.Policy do
   Those of the other trunks begin as in Axon and Edifice: kernels, the recurrent ones too, uniform within sqrt(6 / (in + out)) (glorot),
   norms 1, biases 0. GRU and LSTM have Axon's layout. Its state does not begin with zeros but with what Axon draws from a key that is
   stored with the weights; here the key depends on the seed. GRU and LSTM begin with a norm of the frame itself, as in Edifice, which
-  loses its scale: a constant among the inputs keeps it. The outputs are one linear map of the last norm, `head.kernel` and
+  loses its scale: constants among the inputs keep it. The outputs are one linear map of the last norm, `head.kernel` and
   `head.bias`, which Edifice's files do not have.
 
       iex> alias ExPhil.Native.Policy
@@ -415,7 +415,8 @@ defmodule ExPhil.Native.Policy do
 
     * `:initial_state` - of Mamba `%{ssm: {batch, n_layer, d_inner, d_state}, conv: {batch, n_layer, d_inner, d_conv - 1}}`, of GRU,
       minGRU and minLSTM `%{h: {batch, n_layer, 1, d_model}}`, of LSTM `%{h_c: {batch, n_layer, 2, d_model}}`, f32
-    * `:return_state` - `true` returns `{outs, state}`, the state after the last frames in that form
+    * `:return_state` - `true` returns `{outs, state}`, the state after the last frames in that form. Without a frame, {batch, 0, d_input},
+      it is the one that was given, or a new agent's
 
   It is the forward pass of `grad/4`, and like it runs where the policy is.
   """
