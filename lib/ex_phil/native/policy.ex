@@ -279,7 +279,14 @@ defmodule ExPhil.Native.Policy do
   end
 
   @doc """
-  Advances the session by one frame, in O(1), and returns its outputs: `obs` is {d_input}, the answer {d_output}.
+  Plays one frame: the session goes on by it, in a time that does not depend on the frames before, and the policy answers.
+
+    * `session` - of `new_session/2`. Calls of several processes on one session run one after another
+    * `obs` - the frame's observation, f32 of shape {d_input}, in the units that the policy was trained on: a binary of 4 * d_input bytes,
+      or a tensor
+
+  Returns `{:ok, outs}`, the outputs of the policy's last layer (of a choice its logits, before any softmax) in the order of `groups` of
+  `info/1`: f32 of shape {d_output}, a binary for a binary and a tensor for a tensor. `act/2` returns an action instead.
   """
   fallible step(session :: session(), obs :: data()) :: data()
   def step(%Session{ref: ref}, obs), do: Telemetry.sampled(:step, fn -> run_step(ref, obs) end)
@@ -290,7 +297,11 @@ defmodule ExPhil.Native.Policy do
   defp run_step(ref, obs), do: with_data(obs, "obs", &NIF.step(ref, &1))
 
   @doc """
-  `step/2`, and the action that the session's rules choose from its outputs: one frame in, one action out. `obs` is {d_input}.
+  `step/2`, and the action that the session's rules choose from its outputs: one frame in, one action out.
+
+    * `session`, `obs` - as in `step/2`
+
+  Returns `{:ok, action}`, an `ExPhil.Native.Policy.Action`.
   """
   fallible act(session :: session(), obs :: data()) :: Action.t()
   def act(%Session{ref: ref}, obs), do: Telemetry.sampled(:act, fn -> run_act(ref, obs) end)

@@ -75,6 +75,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
 
   @doc "One sentence that describes each suite."
   @spec title(String.t()) :: String.t()
+  def title(suite)
   def title("scan"), do: "the selective scan over full sequences"
   def title("step"), do: "one step of the selective scan, with its state in the VM"
   def title("discretization"), do: "the selective scan under each discretization rule"
