@@ -21,7 +21,7 @@
 # 60 frames, and what it gains where it was trained for what it is played as: on windows of 60 frames, each as a new agent, or
 # on excerpts of 60 frames that begin with the state in which the frames before them ended (truncated back-propagation).
 #
-# Writes policy.safetensors, loss.csv, score.csv and, where gnuplot is installed, loss.svg, score.svg and live.svg into --out.
+# Writes policy.safetensors, loss.csv, score.csv and, where gnuplot is installed, loss.svg and chaser.svg into --out.
 
 for file <- ["world.exs", "games.exs", "report.exs"],
     do: Code.require_file(Path.join("chaser", file), __DIR__)
@@ -68,16 +68,16 @@ defmodule Chaser do
     without =
       if options.compare, do: [{"without", train(trunk, :memoryless, %{options | out: out}).scores}], else: []
 
-    Report.curves([{"with a memory", with_memory.scores} | without], options.out)
+    curves = Report.curves([{"with a memory", with_memory.scores} | without], options.out)
     path = Path.join(options.out, "policy.safetensors")
     loaded = Policy.load!(path, backend: backend(options))
     IO.puts("saved and loaded again: the same bits: #{same_bits?(with_memory.policy, loaded)}")
-    play_saved(path, options)
+    play_saved(path, options, curves)
   end
 
   defp train_both(_trunks, _options), do: raise(ArgumentError, "--trunk must be one trunk without --table")
 
-  defp play_saved(path, options) do
+  defp play_saved(path, options, curves \\ []) do
     policy = Policy.load!(path, backend: backend(options))
     IO.puts("#{path}: #{Report.told(Games.score(policy, :carried, options.worlds))}")
 
@@ -85,7 +85,7 @@ defmodule Chaser do
       game = Games.live(policy)
       IO.puts("live, 8 s at 60 FPS: #{Report.told(game.score)}, median step #{game.median} us")
       File.mkdir_p!(options.out)
-      Report.paths(game.worlds, options.out)
+      Report.picture(curves, game.worlds, options.out)
     end
   end
 

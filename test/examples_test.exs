@@ -65,6 +65,17 @@ defmodule ExPhil.Native.ExamplesTest do
   end
 
   @tag :tmp_dir
+  @tag :gnuplot
+  test "chaser.exs draws its curves and a game", %{tmp_dir: folder} do
+    Code.require_file("examples/chaser/report.exs")
+    world = fn x -> %{target: {x, 0.5}, chaser: {0.5, x}} end
+    curves = [{"with a memory", [{0, 0.0}, {250, 40.0}]}, {"without", [{0, 0.0}, {250, 2.0}]}]
+    Chaser.Report.picture(curves, Enum.map(1..60, &world.(&1 / 60)), folder)
+    svg = File.read!(Path.join(folder, "chaser.svg"))
+    for word <- ["with a memory", "without", "target", "chaser"], do: assert(svg =~ ">#{word}<")
+  end
+
+  @tag :tmp_dir
   @tag timeout: 600_000
   test "chaser.exs --table: each trunk is trained and played in two ways", %{tmp_dir: folder} do
     small = ~w(--rounds 2 --steps 2 --episodes 2 --batch 1 --worlds 2 --no-live --out) ++ [folder]

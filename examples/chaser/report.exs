@@ -3,7 +3,7 @@
 defmodule Chaser.Report do
   alias ExPhil.Native.Gnuplot
 
-  # `lines`: {name, [{step, score}]}. Writes score.csv and, where gnuplot is installed, score.svg.
+  # `lines`: {name, [{step, score}]}. Writes score.csv.
   def curves(lines, folder) do
     lines = for {name, scores} <- lines, do: {name, for({step, score} <- scores, do: {step, score.on_target})}
     csv = for {name, points} <- lines, {step, share} <- points, do: "#{name},#{step},#{share}\n"
@@ -15,7 +15,7 @@ defmodule Chaser.Report do
         {step, share} <- points,
         do: IO.puts(bar(String.pad_trailing(name, width), step, share))
 
-    draw(Path.join(folder, "score.svg"), lines, "training steps", "% of frames on target")
+    lines
   end
 
   defp bar(name, step, share) do
@@ -45,16 +45,15 @@ defmodule Chaser.Report do
   defp trained_on(:carried), do: "carried states"
   defp cell(share, own?), do: if(own?, do: "**#{share(share)}**", else: share(share))
 
-  # The paths of a live game as live.svg.
-  def paths(worlds, folder) do
+  # chaser.svg: the curves, and a live game seen from above. Without gnuplot there is none.
+  def picture(curves, worlds, folder) do
     path = fn key -> for world <- worlds, do: world[key] end
-    draw(Path.join(folder, "live.svg"), [{"target", path.(:target)}, {"chaser", path.(:chaser)}], "x", "y")
-  end
+    game = {[{"target", path.(:target)}, {"chaser", path.(:chaser)}], "8 seconds live, x", "y"}
+    panels = if curves == [], do: [game], else: [{curves, "training steps", "% of frames on target"}, game]
 
-  defp draw(path, lines, x_label, y_label) do
     if Gnuplot.available?() do
-      {:ok, svg} = Gnuplot.lines(lines, x_label, y_label)
-      File.write!(path, svg)
+      {:ok, svg} = Gnuplot.panels(panels)
+      File.write!(Path.join(folder, "chaser.svg"), svg)
     end
   end
 
