@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/policy/rounding.hpp"
+#include "core/trunk/deltanet/deltanet.hpp"
 #include "core/trunk/edifice.hpp"
 #include "core/trunk/gated/gated.hpp"
 #include "core/trunk/loading.hpp"
@@ -19,6 +20,7 @@ const std::vector<Trunk>& trunks() {
   static const std::vector<Trunk> all = [] {
     std::vector<Trunk> made = {mamba1::trunk()};
     for (const Trunk& trunk : gated::trunks()) made.push_back(trunk);
+    made.push_back(deltanet::trunk());
     return made;
   }();
   return all;

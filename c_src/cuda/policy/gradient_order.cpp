@@ -147,7 +147,21 @@ const core::Mean* mean_of(const Block& block, const core::Softplus& softplus) {
   return nullptr;
 }
 
+namespace {
+
+// Neither those that only trunks with a matrix state have.
+void refuse_heads(const core::Phase& phase) {
+  if (!std::holds_alternative<core::HeadRecurrence>(phase)) return;
+  core::fail(
+      core::ErrorKind::unsupported, ":backend",
+      "the gradient of a policy with a matrix state (gated DeltaNet, Mamba-2) is not computed on a GPU: "
+      "load the policy with backend: :host, the CPU backend, to train it");
+}
+
+}  // namespace
+
 void require_gradient(const core::Network& network) {
+  for (const core::Phase* phase : core::phases_of(network)) refuse_heads(*phase);
   for (const core::Phase* phase : core::phases_of(network)) {
     if (!std::holds_alternative<core::GatedCell>(*phase) && !std::holds_alternative<core::Recall>(*phase))
       continue;

@@ -60,6 +60,11 @@ class GradientPass {
   void forward(const core::SelectiveScan& phase);
   void forward(const core::Recall&) { refuse_gated(); }
   void forward(const core::GatedCell&) { refuse_gated(); }
+  // require_gradient() has refused the others.
+  template <class Other>
+  void forward(const Other&) {
+    refuse_gated();
+  }
   [[noreturn]] static void refuse_gated() {
     core::fail(core::ErrorKind::unsupported, "", "the gradient on a GPU has no gated recurrences");
   }
@@ -82,6 +87,10 @@ class GradientPass {
   void back(const core::SelectiveScan& phase);
   void back(const core::Recall&) { refuse_gated(); }
   void back(const core::GatedCell&) { refuse_gated(); }
+  template <class Other>
+  void back(const Other&) {
+    refuse_gated();
+  }
   void own_scan_back(const core::SelectiveScan& phase);
   void weight_back(const core::Product& product, const std::vector<Matrix>& given);
   float* bias_parts(const core::Product& product, std::int64_t row, const Matrix& given);

@@ -6,6 +6,8 @@
 #include <utility>
 #include <variant>
 
+#include "core/error.hpp"
+
 namespace exphil::cuda {
 namespace {
 
@@ -101,6 +103,17 @@ class BlockLowering {
     }
     made.decays_input = p.chunk_size > 1;
     made.carried_decays_input = core::decays_input(p, config_.window);
+  }
+
+  // No kernel has these yet.
+  void add(const core::HeadRecurrence&) { refuse_heads(); }
+  void add(const core::Sigmoid&) { refuse_heads(); }
+  void add(const core::Gate&) { refuse_heads(); }
+  [[noreturn]] static void refuse_heads() {
+    core::fail(
+        core::ErrorKind::unsupported, ":backend",
+        "policies with a matrix state (gated DeltaNet, Mamba-2) run on the CPU alone: load this one with "
+        "backend: :host");
   }
 
   // Its vector is the cell's.

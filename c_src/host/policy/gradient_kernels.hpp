@@ -15,6 +15,7 @@ struct NormGradient {
   MatrixRows x, dy, dx;
   float *d_weight = nullptr, *d_bias = nullptr;
 };
+// Of a norm with parts, nothing beyond them.
 void normalize_back(const Norm& norm, const NormGradient& gradient, std::int64_t n, float epsilon,
                     std::int64_t rows);
 
@@ -37,6 +38,14 @@ struct CellGradient {
   float* d_states = nullptr;  // {states_of(cell), step}
 };
 void cell_back(const CellRows& cell, const CellGradient& gradient, std::int64_t begin, std::int64_t end);
+
+// What sigmoid() and gate() pass back for n values of `rows` rows. x: what sigmoid() read. d_x and d_gate are
+// stored, and nothing beyond their values.
+void sigmoid_back(MatrixRows x, MatrixRows dy, MatrixRows d_x, std::int64_t rows, std::int64_t n);
+struct GateGradient {
+  MatrixRows x, gate, dy, d_x, d_gate;
+};
+void gate_back(const GateGradient& gradient, std::int64_t rows, std::int64_t n);
 
 // sums += every row, one after another, for panels [begin, end) of rows of `step` floats.
 void add_rows(const float* from, std::int64_t rows, std::int64_t step, float* sums, std::int64_t begin,

@@ -8,10 +8,8 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/hash.hpp"
 #include "core/limits.hpp"
-#include "core/trunk/builder.hpp"
-#include "core/trunk/edifice.hpp"
+#include "core/trunk/edifice_loader.hpp"
 #include "core/trunk/gated/initial_state.hpp"
 #include "core/trunk/initial.hpp"
 
@@ -42,19 +40,14 @@ const Names* names_of(const std::string& architecture) {
                         [&](const Names& names) { return names.architecture == architecture; });
 }
 
-class Loader {
+class Loader : private EdificeLoader {
  public:
-  Loader(const Checkpoint& file, const PolicyLoadOptions& options)
-      : file_(file),
-        stated_(file),
-        names_(*names_of(stated_.architecture())),
-        tensors_(stated_.relevant()),
-        reader_(tensors_, {"path", file.name(), std::string("a policy of ") + names_.architecture},
-                options.check_finite),
-        recurrent_(formulas::recurrent(names_.cell)),
-        // Edifice's norms of GRU and LSTM have an epsilon of their own.
-        epsilon_(norm_epsilon(file, options, recurrent_ ? 1e-6f : 1e-5f)),
-        window_(stated_.window(options)) {
+  // Edifice's norms of GRU and LSTM have an epsilon of their own.
+  Loader(const Checkpoint& file, const PolicyLoadOptions& options, const Names& names)
+      : EdificeLoader(file, options, std::string(names.architecture) + "_",
+                      formulas::recurrent(names.cell) ? 1e-6f : 1e-5f, names.architecture),
+        names_(names),
+        recurrent_(formulas::recurrent(names_.cell)) {
     for (const auto& option : options.trunk) {
       fail(ErrorKind::invalid_argument, ":" + option.first, ":", option.first,
            " is not an option of a policy of ", names_.architecture);
@@ -69,24 +62,14 @@ class Loader {
       b_.state(names_.cell == Cell::lstm ? "h_c" : "h", i, formulas::states_of(names_.cell), units_);
     }
     for (std::int64_t i = 0; i < layers_; ++i) layer(i);
-    output();
-    policy_.config = config();
-    policy_.parameters = std::move(parameters_.all);
-    check(policy_.network());
-    compare_with_build();
-    require_parameters(reader_, policy_.parameters);
-    policy_.values = zeros_of<float>(policy_.network());
-    read_parameters(reader_, &policy_);
-    policy_.fingerprint = weights_fingerprint(trained(), policy_.config.identity);
-    return std::move(policy_);
+    output(norm_name(layers_));
+    PolicyConfig made = config(names_.architecture);
+    made.state_signature = {layers_, units_, formulas::states_of(names_.cell), 0};
+    made.facts.emplace_back("layout", std::string(fused_ ? "fused" : "layers"));
+    return read(std::move(made));
   }
 
  private:
-  // "gru_1", ...
-  std::string layer_name(std::int64_t layer) const {
-    return std::string(names_.architecture) + "_" + std::to_string(layer + 1);
-  }
-
   // ---- sizes ----
 
   void infer() {
@@ -98,26 +81,7 @@ class Loader {
     units_ = reader_.shape(kernel, 2, fused_ ? "{units, gates * units}" : "{units, units}")[0];
     require_limit(units_, kMaxDim, "the number of units", kernel);
     gates_ = formulas::gates_of(names_.cell) * units_;
-    projects_ = has_prefix(tensors_, "input_projection.");
-    const std::string input = projects_    ? "input_projection.kernel"
-                              : recurrent_ ? "input_ln.gamma"
-                                           : first + "_norm.gamma";
-    d_input_ = reader_.shape(input, projects_ ? 2 : 1, projects_ ? "{d_input, units}" : "{d_input}")[0];
-    require_limit(d_input_, kMaxDim, "d_input", input);
-    while (layers_ <= kMaxLayers && has_layer(layers_)) ++layers_;
-    require_limit(layers_, kMaxLayers, "the number of layers", first);
-    heads_ = stated_.heads(reader_, tensors_);
-  }
-
-  // Layers are numbered from 1 without gaps; a gap shows as a tensor that is not read.
-  bool has_layer(std::int64_t layer) const {
-    return has_prefix(tensors_, layer_name(layer) + "_") || has_prefix(tensors_, layer_name(layer) + ".");
-  }
-
-  void compare_with_build() const {
-    stated_.compare_ends(d_input_, heads_);
-    stated_.compare("hidden_size", units_);
-    stated_.compare("num_layers", layers_);
+    infer_ends(recurrent_ ? "input_ln.gamma" : first + "_norm.gamma");
   }
 
   // ---- the network ----
@@ -134,21 +98,7 @@ class Loader {
     out_ = b_.vector("out", units_);
   }
 
-  // What the first layer reads: the frame, or what the input projection makes of it.
-  std::int64_t d_input_first() const { return projects_ ? units_ : d_input_; }
   std::int64_t d_input_of(std::int64_t layer) const { return layer == 0 ? d_input_first() : units_; }
-
-  void input() {
-    const Span hidden{n_.hidden, 0, d_input_first()};
-    if (!projects_) {
-      n_.input = {Copy{b_.all(n_.frame), hidden}};
-      return;
-    }
-    const Product product = b_.product(b_.all(n_.frame), hidden, "input_projection", true);
-    n_.input = {product};
-    parameters_.add("input_projection.kernel", {d_input_, units_}, "{d_input, units}", product.weight);
-    parameters_.add("input_projection.bias", {units_}, "{units}", product.bias);
-  }
 
   // Of GRU and LSTM a layer begins with the norm of the layer before it.
   std::string norm_name(std::int64_t layer) const {
@@ -156,19 +106,11 @@ class Loader {
     return layer == 0 ? "input_ln" : layer_name(layer - 1) + "_ln";
   }
 
-  Norm norm(std::int64_t layer, const Span& in, const Span& out) {
-    const std::string name = norm_name(layer);
-    const Norm made = b_.norm(in, out, name, NormKind::layer, epsilon_, true);
-    parameters_.add(name + ".gamma", {in.size}, "{size}", made.weight);
-    parameters_.add(name + ".beta", {in.size}, "{size}", made.bias);
-    return made;
-  }
-
   void layer(std::int64_t layer) {
     const std::int64_t size = d_input_of(layer);
     const Span hidden{n_.hidden, 0, size}, normed{normed_, 0, size}, out = b_.all(out_);
     const std::string of = layer_name(layer);
-    Block block = {norm(layer, hidden, normed)};
+    Block block = {norm(norm_name(layer), hidden, normed)};
     GatedCell cell;
     cell.cell = names_.cell, cell.out = out, cell.state = static_cast<StateId>(layer);
     const Product x = products(of + "'s gates", normed, x_, true, &cell.x, &block);
@@ -189,32 +131,17 @@ class Loader {
     }
   }
 
-  // One matrix for the sums of all gates, which have rows of it one after another. Returns one of the
-  // products.
+  // One matrix for the sums of all gates. Returns one of the products.
   Product products(const std::string& name, const Span& in, const std::vector<VectorId>& gates, bool bias,
                    std::array<Span, formulas::kMaxGates>* sums, Block* block) {
-    Product product = b_.product(in, b_.all(gates.front()), name, bias, gates_);
-    for (std::size_t g = 0; g < gates.size(); ++g) {
-      (*sums)[g] = product.out = b_.all(gates[g]);
-      product.first_row = static_cast<std::int64_t>(g) * units_;
-      block->emplace_back(product);
-    }
-    return product;
+    std::vector<Span> outs;
+    for (const VectorId gate : gates) outs.push_back(b_.all(gate));
+    std::copy(outs.begin(), outs.end(), sums->begin());
+    return b_.split_product(in, outs, name, bias, block);
   }
 
   // Of the n of Axon's GRU alone; those of its other gates are zeros.
   bool has_recurrent_bias() const { return names_.cell == Cell::gru && !fused_; }
-
-  void output() {
-    const Span hidden{n_.hidden, 0, units_};
-    const VectorId final = b_.vector("final", units_);
-    n_.output.emplace_back(norm(layers_, hidden, b_.all(final)));
-    std::int64_t width = 0;
-    for (const HeadSize& head : heads_) width += head.width;
-    const std::vector<OutputGroup> groups = groups_of(heads_);
-    const std::int64_t outputs = heads_.empty() ? units_ : groups.back().first + groups.back().count;
-    parameters_.add_heads(heads_, units_, b_.head(b_.all(final), width, outputs, false));
-  }
 
   // ---- the tensors ----
 
@@ -263,55 +190,16 @@ class Loader {
     return key;
   }
 
-  // The tensors without keys, which an update of the weights does not have.
-  TensorMap trained() const {
-    TensorMap kept = tensors_;
-    for (const ConstantTensor& constant : policy_.config.constants) kept.erase(constant.name);
-    return kept;
-  }
-
-  PolicyConfig config() {
-    PolicyConfig config;
-    config.trunk = names_.architecture;
-    config.d_input = d_input_, config.d_output = n_.size_of(n_.outs);
-    config.groups = groups_of(heads_);
-    config.constants = std::move(constants_);
-    config.window = window_;
-    config.state_signature = {layers_, units_, formulas::states_of(names_.cell), 0};
-    config.facts = {{"d_model", units_},
-                    {"norm_epsilon", static_cast<double>(epsilon_)},
-                    {"layout", std::string(fused_ ? "fused" : "layers")}};
-    config.identity = {names_.architecture, hex(hash64(&epsilon_, sizeof epsilon_))};
-    for (const ConstantTensor& key : config.constants) {
-      config.identity.push_back(hex(hash64(key.bytes.data(), key.bytes.size())));
-    }
-    config.network = std::move(n_);
-    config.products = products_of(config.network);
-    return config;
-  }
-
-  const Checkpoint& file_;
-  const EdificeFile stated_;
   const Names& names_;
-  const TensorMap tensors_;
-  CheckpointReader reader_;
   const bool recurrent_;
-  const float epsilon_;
-  const std::int64_t window_;
-  bool fused_ = false, projects_ = false;
-  std::int64_t d_input_ = 0, units_ = 0, gates_ = 0, layers_ = 0;
-  std::vector<HeadSize> heads_;
-  NetworkBuilder b_;
-  Network& n_ = b_.network;
-  EdificeParameters parameters_;
-  std::vector<ConstantTensor> constants_;
-  PolicyWeights policy_;
+  bool fused_ = false;
+  std::int64_t gates_ = 0;
   VectorId normed_ = kNone, before_ = kNone, out_ = kNone;
   std::vector<VectorId> x_, h_;  // of each gate
 };
 
 PolicyWeights load(const Checkpoint& file, const PolicyLoadOptions& options) {
-  return Loader(file, options).load();
+  return Loader(file, options, *names_of(EdificeFile(file).architecture())).load();
 }
 
 std::vector<InitialTensor> initial(SizeReader, const Initializer&) {
