@@ -26,11 +26,14 @@ inline float uniform_of(std::uint32_t word) {
 }
 
 // Number `index` of the stream.
-inline float uniform_at(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
+inline std::uint32_t word_at(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
   const auto words = philox({static_cast<std::uint32_t>(index / 4), static_cast<std::uint32_t>(index >> 34),
                              static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)},
                             seed);
-  return uniform_of(words[index % 4]);
+  return words[index % 4];
+}
+inline float uniform_at(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
+  return uniform_of(word_at(seed, stream, index));
 }
 
 }  // namespace exphil::core

@@ -122,11 +122,11 @@ Term initial_weights(Call& call, Atom trunk, Map given, Unsigned seed) {
   }
   std::vector<Term> terms;
   for (const core::InitialTensor& tensor : core::initial_weights(trunk.name, sizes, seed.value)) {
-    const std::size_t bytes = tensor.values.size() * sizeof(float);
-    NewBinary binary(bytes);
-    std::memcpy(binary.data(), tensor.values.data(), bytes);
+    const core::TensorView view = tensor.view();
+    NewBinary binary(view.bytes);
+    std::memcpy(binary.data(), view.data, view.bytes);
     terms.push_back(enif_make_tuple2(call.env(), encode(call, tensor.name),
-                                     encode_tensor(call, core::Dtype::f32, tensor.shape, binary.term(call))));
+                                     encode_tensor(call, view.dtype, view.shape, binary.term(call))));
   }
   return encode_list(call, terms);
 }

@@ -1,6 +1,7 @@
 #include "core/trunk/initial.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -32,10 +33,15 @@ std::int64_t SizeReader::take(const std::string& name, std::int64_t limit) {
   return take(name, limit, 0);
 }
 
-void SizeReader::require_all_taken(const char* trunk) const {
+void SizeReader::require_all_taken(const std::string& trunk) const {
   if (sizes_.empty()) return;
   const std::string& name = sizes_.front().first;
   fail(ErrorKind::invalid_argument, ":" + name, ":", name, " is not a size of the trunk :", trunk);
+}
+
+TensorView InitialTensor::view() const {
+  if (!words.empty()) return {Dtype::u32, shape, words.data(), words.size() * sizeof(words[0])};
+  return {Dtype::f32, shape, values.data(), values.size() * sizeof(float)};
 }
 
 std::vector<float> Initializer::constant(const Shape& shape, float value) {
@@ -46,11 +52,34 @@ std::vector<float> Initializer::uniform(const std::string& name, const Shape& sh
   return drawn(name, shape, [bound](double u) { return (2 * u - 1) * bound; });
 }
 
+std::vector<float> Initializer::glorot(const std::string& name, const Shape& shape) const {
+  return uniform(name, shape, std::sqrt(6.0 / static_cast<double>(shape[0] + shape[1])));
+}
+
+std::vector<std::uint32_t> Initializer::words(const std::string& name, std::size_t count) const {
+  std::vector<std::uint32_t> drawn(count);
+  const std::uint64_t stream = hash64(name.data(), name.size());
+  for (std::size_t i = 0; i < count; ++i) drawn[i] = word_at(seed_, stream, i);
+  return drawn;
+}
+
+void require_weight_limit(const std::vector<PolicyParameter>& tensors) {
+  constexpr std::int64_t kMostWeights = std::int64_t{1} << 31;
+  std::int64_t count = 0;
+  for (const PolicyParameter& tensor : tensors) {
+    count += tensor.shape.elements(":d_model");
+    if (count > kMostWeights) {
+      fail(ErrorKind::limit_exceeded, ":d_model", "a policy of these sizes has more than ", kMostWeights,
+           " weights, the limit");
+    }
+  }
+}
+
 std::vector<InitialTensor> initial_weights(const std::string& trunk, const NamedSizes& sizes,
                                            std::uint64_t seed) {
   std::string known;
   for (const Trunk& candidate : trunks()) {
-    if (trunk == candidate.name) return candidate.initial(SizeReader(sizes), Initializer(seed));
+    if (trunk == candidate.name) return candidate.initial(trunk, SizeReader(sizes), Initializer(seed));
     known += (known.empty() ? ":" : ", :") + std::string(candidate.name);
   }
   fail(ErrorKind::unsupported, "trunk", "trunk must be one of ", known, "; got ", quote(trunk));

@@ -10,6 +10,7 @@
 
 #include "core/hash.hpp"
 #include "core/philox.hpp"
+#include "core/policy/parameters.hpp"
 #include "core/tensor.hpp"
 
 namespace exphil::core {
@@ -21,6 +22,8 @@ struct InitialTensor {
   std::string name;
   Shape shape;
   std::vector<float> values;
+  std::vector<std::uint32_t> words;  // instead of values: a random key, which is no weight
+  TensorView view() const;           // valid as long as this is
 };
 
 // The sizes d_input, d_output, d_model and layers, which every trunk has, and those of the trunk. Throws
@@ -35,7 +38,7 @@ class SizeReader {
   explicit SizeReader(NamedSizes sizes) : sizes_(std::move(sizes)) {}
   std::int64_t take(const std::string& name, std::int64_t limit);  // must be there
   std::int64_t take(const std::string& name, std::int64_t limit, std::int64_t otherwise);
-  void require_all_taken(const char* trunk) const;
+  void require_all_taken(const std::string& trunk) const;
 
  private:
   NamedSizes sizes_;
@@ -48,6 +51,10 @@ class Initializer {
   explicit Initializer(std::uint64_t seed) : seed_(seed) {}
 
   static std::vector<float> constant(const Shape& shape, float value);
+  // Axon's glorot_uniform of a kernel {in, out}: from -bound to bound, bound = sqrt(6 / (in + out)).
+  std::vector<float> glorot(const std::string& name, const Shape& shape) const;
+  // `count` random words.
+  std::vector<std::uint32_t> words(const std::string& name, std::size_t count) const;
   // From -bound to bound, PyTorch's default for linear layers and convolutions with bound 1 / sqrt(fan_in).
   std::vector<float> uniform(const std::string& name, const Shape& shape, double bound) const;
   // value(u) with u from 0 to below 1.
@@ -64,5 +71,9 @@ class Initializer {
  private:
   std::uint64_t seed_;
 };
+
+// Throws limit_exceeded for more weights than 8 GB, before anything is allocated for them. Used by the
+// trunks.
+void require_weight_limit(const std::vector<PolicyParameter>& tensors);
 
 }  // namespace exphil::core

@@ -134,12 +134,13 @@ PolicyGradient::PolicyGradient(std::shared_ptr<Context> context,
   stream.synchronize();
 }
 
-GradientShape PolicyGradient::shape(const PolicySequences& s, bool gradient, bool keeps_state) const {
+GradientShape PolicyGradient::shape(const PolicySequences& s, bool gradient, bool keeps_state,
+                                    bool by_state) const {
   GradientShape shape;
   shape.sequences = s.batch, shape.seq = s.seq;
   shape.length = s.length(config());
   shape.with_state = s.states != nullptr;
-  shape.gradient = gradient, shape.keeps_state = keeps_state;
+  shape.gradient = gradient, shape.keeps_state = keeps_state, shape.by_state = gradient && by_state;
   return shape;
 }
 

@@ -31,6 +31,8 @@ std::map<std::string, Member> members() {
           {"window_threads", &PolicyTuning::window_threads},
           {"window_rows", &PolicyTuning::window_rows},
           {"window_rounds", &PolicyTuning::window_rounds},
+          {"walk_team", &PolicyTuning::walk_team},
+          {"walk_counts", &PolicyTuning::walk_counts},
           {"armed_microseconds", &PolicyTuning::armed_microseconds},
           {"spin_microseconds", &PolicyTuning::spin_microseconds}};
 }

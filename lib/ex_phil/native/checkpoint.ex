@@ -75,40 +75,30 @@ defmodule ExPhil.Native.Checkpoint do
   What a safetensors file of this policy's weights must say beside them. `ExPhil.Native.Policy.save/2` writes both.
   """
   @spec metadata(Policy.info()) :: %{String.t() => String.t()}
-  # Read by core/policy/config.cpp and edifice.cpp.
-  def metadata(%{dialect: :state_spaces} = info) do
-    window = if info.window, do: %{"exphil_native.window_size" => to_string(info.window)}, else: %{}
-    info |> epsilon() |> Map.merge(window) |> Map.merge(Weights.heads_metadata(info.groups))
-  end
-
-  # Read by core/trunk/mamba2/settings.cpp.
-  def metadata(%{trunk: :mamba2} = info) do
-    settings = [:ngroups, :norm_before_gate, :dt_limit_min, :dt_limit_max, :mixer_norm_epsilon]
-
-    for key <- settings,
-        info[key] != nil,
-        into: metadata(info |> Map.delete(:trunk) |> Map.put(:dialect, :state_spaces)),
-        do: {to_string(key), to_string(info[key])}
-  end
-
+  # Read by core/trunk: loading.cpp, edifice.cpp, output_groups.cpp and mamba2/settings.cpp.
   def metadata(info) do
-    # A trunk has those of these facts that it knows.
-    for {key, fact} <- [
-          dialect: :dialect,
-          window_size: :window,
-          chunk_size: :chunk_size,
-          dt: :dt,
-          num_heads: :num_heads
-        ],
+    # The names of tensors show state-spaces' dialect. A trunk has those of these facts that it knows.
+    own = [:num_heads, :ngroups, :norm_before_gate, :dt_limit_min, :dt_limit_max, :mixer_norm_epsilon]
+    facts = [window_size: :window, chunk_size: :chunk_size, dt: :dt] ++ Enum.map(own, &{&1, &1})
+
+    facts =
+      if info[:dialect] == :state_spaces,
+        do: Keyword.take(facts, [:window_size]),
+        else: [{:dialect, :dialect} | facts]
+
+    for {key, fact} <- facts,
         value = info[fact],
         value != nil,
-        into: epsilon(info),
+        into: Map.merge(epsilon(info), Weights.heads_metadata(info.groups)),
         do: {"exphil_native.#{key}", to_string(value)}
   end
 
-  # 1.0e-5, as an f32, is what load/2 takes where the file says nothing.
-  defp epsilon(%{norm_epsilon: epsilon}) do
+  # 1.0e-5, as an f32, is what load/2 takes of Mamba where the file says nothing.
+  defp epsilon(%{trunk: trunk, norm_epsilon: epsilon}) do
     <<default::float-32>> = <<1.0e-5::float-32>>
-    if epsilon == default, do: %{}, else: %{"norm_epsilon" => Float.to_string(epsilon)}
+
+    if trunk == :mamba1 and epsilon == default,
+      do: %{},
+      else: %{"norm_epsilon" => Float.to_string(epsilon)}
   end
 end

@@ -39,14 +39,18 @@ if defn? and function_exported?(Nx, :block, 4) do
 
     import Nx.Defn
 
+    use ExPhil.Native.Raising
+
     alias ExPhil.Native.{AssociativeScan, Block, Error, Expression, Options, SelectiveScan, XLA}
 
     @doc """
     Registers the custom calls with the XLA that EXLA has loaded. Call it once, after EXLA has started and before the first
     computation is compiled. Without it, or if it fails, every operation goes through host memory.
     """
-    @spec register() :: :ok | {:error, Error.t()}
+    fallible register() :: :ok
     def register, do: XLA.register()
+
+    @type tensor :: Nx.Tensor.t() | number()
 
     @scan_options [
                     :d,
@@ -67,6 +71,8 @@ if defn? and function_exported?(Nx, :block, 4) do
     Shapes and options are those of the eager call, without `:backend` and `:device`: the compiler chooses the device.
     Differentiable in `x dt a b c` and in `:d :z :dt_bias :initial_state`.
     """
+    @spec selective_scan(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) ::
+            Nx.Tensor.t() | {Nx.Tensor.t(), Nx.Tensor.t()}
     deftransform selective_scan(x, dt, a, b, c, options \\ []) do
       options = Options.read!(options, @scan_options, & &1)
       tensors = cast_operands({x, dt, a, b, c}, options)
@@ -88,20 +94,25 @@ if defn? and function_exported?(Nx, :block, 4) do
     end
 
     @doc "The cumulative sum: `ExPhil.Native.AssociativeScan.cumsum/2`. Options: `:axis :reverse :compensated`."
+    @spec cumsum(tensor(), keyword()) :: Nx.Tensor.t()
     deftransform(cumsum(x, options \\ []), do: cumulative(:cumsum, x, options))
 
     @doc "The cumulative product: `ExPhil.Native.AssociativeScan.cumprod/2`. Options: `:axis :reverse`."
+    @spec cumprod(tensor(), keyword()) :: Nx.Tensor.t()
     deftransform(cumprod(x, options \\ []), do: cumulative(:cumprod, x, options))
 
     @doc "The running maximum: `ExPhil.Native.AssociativeScan.cummax/2`. Its gradient goes to the first of equal maxima."
+    @spec cummax(tensor(), keyword()) :: Nx.Tensor.t()
     deftransform(cummax(x, options \\ []), do: cumulative(:cummax, x, options))
 
     @doc "The running minimum: `ExPhil.Native.AssociativeScan.cummin/2`. Its gradient goes to the first of equal minima."
+    @spec cummin(tensor(), keyword()) :: Nx.Tensor.t()
     deftransform(cummin(x, options \\ []), do: cumulative(:cummin, x, options))
 
     @doc """
     h_t = a_t h_(t-1) + b_t from h = 0: `ExPhil.Native.AssociativeScan.linear_recurrence/3`. Options: `:axis :reverse`.
     """
+    @spec linear_recurrence(tensor(), tensor(), keyword()) :: Nx.Tensor.t()
     deftransform linear_recurrence(a, b, options \\ []) do
       b = as_floating(Nx.to_tensor(b))
       a = Nx.as_type(Nx.to_tensor(a), b.type)

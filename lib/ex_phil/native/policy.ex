@@ -38,7 +38,7 @@ defmodule ExPhil.Native.Policy do
 
   They are of three kinds, detected by content: safetensors, Edifice's `.nx` and ExPhil's `.bin` (both its forms).
   Edifice's `:mamba`, `:mamba_ssd`, `:gru`, `:lstm`, `:min_gru` and `:min_lstm`, alone or under ExPhil's six heads, run on both
-  backends (the gradient of the last four on the CPU alone). See [docs/exphil.md](docs/exphil.md).
+  backends. See [docs/exphil.md](docs/exphil.md).
 
   Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
   `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,
@@ -167,18 +167,25 @@ defmodule ExPhil.Native.Policy do
   end
 
   @doc """
-  A new policy of the trunk `:mamba1`, to train: fresh weights, resident on a backend.
+  A new policy, to train: fresh weights, resident on a backend. The trunk is `:mamba1`, `:gru`, `:lstm`, `:min_gru` or `:min_lstm`.
 
     * `:d_input`, `:d_model`, `:layers` - sizes, which must be given
     * `:d_output` - the number of outputs, or instead `:heads`, their names in order: `[stick: 7, buttons: {4, :binary}]` is one
       choice of seven and four separate events. `groups` of `info/1` has them then, and `ExPhil.Native.Loss` takes those
     * `:seed` - an integer (0). The same sizes and seed give the same bits on every machine and backend
     * `:backend`, `:device`, `:max_sessions`, `:norm_epsilon`, `:window` - as in `load/2`
-    * of `:mamba1`: `:d_state` (16), `:d_conv` (4), `:expand` (2), `:dt_rank` (`d_model` / 16, rounded up)
+    * of `:mamba1`: `:d_state` (16), `:d_conv` (4), `:expand` (2), `:dt_rank` (`d_model` / 16, rounded up); the other trunks have no
+      sizes of their own
 
-  The weights begin as in state-spaces/mamba (`mamba_simple.py`, `mixer_seq_simple.py`): linear maps and the convolution uniform
+  Mamba's weights begin as in state-spaces/mamba (`mamba_simple.py`, `mixer_seq_simple.py`): linear maps and the convolution uniform
   by fan-in, as in PyTorch, `out_proj` divided by the square root of the number of layers; `A_log` = log(1..d_state); `D` = 1; the bias of
   `dt_proj` such that softplus of it is log-uniform from 0.001 to 0.1; norms 1, other biases 0.
+
+  Those of the other trunks begin as in Axon and Edifice: kernels, the recurrent ones too, uniform within sqrt(6 / (in + out)) (glorot),
+  norms 1, biases 0. GRU and LSTM have Axon's layout. Its state does not begin with zeros but with what Axon draws from a key that is
+  stored with the weights; here the key depends on the seed. GRU and LSTM begin with a norm of the frame itself, as in Edifice, which
+  loses its scale: a constant among the inputs keeps it. The outputs are one linear map of the last norm, `head.kernel` and
+  `head.bias`, which Edifice's files do not have.
 
       iex> alias ExPhil.Native.Policy
       iex> {:ok, policy} = Policy.init(:mamba1, d_input: 5, heads: [x: 7, y: 7], d_model: 48, layers: 2, seed: 1, backend: :host)
@@ -436,7 +443,8 @@ defmodule ExPhil.Native.Policy do
   defdelegate grad(policy, frames, d_outs, options \\ []), to: Training
 
   @doc """
-  Every weight by its name in the checkpoint, f32: `{:f32, shape, binary}`. `load/2` takes such a map.
+  Every weight by its name in the checkpoint, f32: `{:f32, shape, binary}`. `load/2` takes such a map; that
+  of a GRU or an LSTM in Axon's layout lacks the random keys, which are no weights and which `load/2` needs too.
   """
   fallible weights(policy :: t()) :: weights()
   defdelegate weights(policy), to: Training

@@ -138,7 +138,7 @@ PolicyWeights load(const Checkpoint& file, const PolicyLoadOptions& options) {
   return Loader(file, options).load();
 }
 
-std::vector<InitialTensor> initial(SizeReader, const Initializer&) {
+std::vector<InitialTensor> initial(const std::string&, SizeReader, const Initializer&) {
   fail(ErrorKind::unsupported, "trunk",
        "fresh weights of a gated DeltaNet are not made yet; load a checkpoint of one");
 }

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "core/error.hpp"
 #include "core/exact_math.hpp"
 #include "core/limits.hpp"
 #include "core/trunk/load.hpp"
@@ -14,11 +13,9 @@ namespace exphil::core::mamba1 {
 
 namespace {
 
-// 8 GB of weights, before anything is allocated for them.
-constexpr std::int64_t kMostWeights = std::int64_t{1} << 31;
 constexpr double kLeastDt = 0.001, kMostDt = 0.1;
 
-Config config_of(SizeReader& sizes) {
+Config config_of(const std::string& trunk, SizeReader& sizes) {
   Config c;
   c.d_input = sizes.take("d_input", kMaxDim);
   c.d_output = sizes.take("d_output", kMaxDim);
@@ -28,19 +25,8 @@ Config config_of(SizeReader& sizes) {
   c.d_conv = sizes.take("d_conv", kMaxConvTaps, 4);
   c.d_inner = c.d_model * sizes.take("expand", kMaxDim / c.d_model, 2);
   c.dt_rank = sizes.take("dt_rank", kMaxDim, (c.d_model + 15) / 16);
-  sizes.require_all_taken("mamba1");
+  sizes.require_all_taken(trunk);
   return c;
-}
-
-void check_count(const std::vector<PolicyParameter>& tensors) {
-  std::int64_t count = 0;
-  for (const PolicyParameter& tensor : tensors) {
-    count += tensor.shape.elements(":d_model");
-    if (count > kMostWeights) {
-      fail(ErrorKind::limit_exceeded, ":d_model", "a policy of these sizes has more than ", kMostWeights,
-           " weights, the limit");
-    }
-  }
 }
 
 // The inverse of softplus: softplus(result) = dt, with dt drawn log-uniformly.
@@ -83,14 +69,15 @@ std::vector<float> first_value(const PolicyParameter& tensor, const Config& c, c
 
 }  // namespace
 
-std::vector<InitialTensor> initial_weights(SizeReader sizes, const Initializer& draw) {
-  Config c = config_of(sizes);
+std::vector<InitialTensor> initial_weights(const std::string& trunk, SizeReader sizes,
+                                           const Initializer& draw) {
+  Config c = config_of(trunk, sizes);
   c.has.conv_bias = true;
   const std::vector<PolicyParameter> tensors = state_spaces_parameters(c, describe(c).weights, "backbone.");
-  check_count(tensors);
+  require_weight_limit(tensors);
   std::vector<InitialTensor> made;
   for (const PolicyParameter& tensor : tensors) {
-    made.push_back({tensor.name, tensor.shape, first_value(tensor, c, draw)});
+    made.push_back({tensor.name, tensor.shape, first_value(tensor, c, draw), {}});
   }
   return made;
 }

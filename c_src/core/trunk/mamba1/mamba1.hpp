@@ -82,7 +82,8 @@ std::vector<PolicyParameter> state_spaces_parameters(const Config& config, const
 
 // initial.cpp. Own sizes: d_state (16), d_conv (4), expand (2), dt_rank (d_model / 16, rounded up), the
 // defaults of state-spaces/mamba, mamba_ssm/modules/mamba_simple.py. The tensors have its names.
-std::vector<InitialTensor> initial_weights(SizeReader sizes, const Initializer& draw);
+std::vector<InitialTensor> initial_weights(const std::string& trunk, SizeReader sizes,
+                                           const Initializer& draw);
 
 Trunk trunk();
 

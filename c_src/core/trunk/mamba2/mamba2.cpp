@@ -112,9 +112,8 @@ class Loader {
     const std::int64_t groups = settings_.groups, projected = s_.channels - s_.d_ssm;
     if (projected % 2 != 0 || groups > projected / 2 || projected / 2 % groups != 0 ||
         s_.heads % groups != 0) {
-      bad_checkpoint("ngroups is ", groups, " by the ", settings_.from, ", which does not divide the heads (",
-                     s_.heads, ") and the rows of B and C (", projected,
-                     " in all); pass ngroups: as it was trained");
+      bad_checkpoint("ngroups is ", groups, ", which does not divide the heads (", s_.heads,
+                     ") and the rows of B and C (", projected, " in all); pass ngroups: as it was trained");
     }
     s_.d_state = projected / 2 / groups;
     require_limit(s_.d_state, kMaxState, "d_state", names_.layer_prefix(0) + "mixer.conv1d.weight");
@@ -272,7 +271,7 @@ PolicyWeights load(const Checkpoint& file, const PolicyLoadOptions& options) {
   return Loader(file, options).load();
 }
 
-std::vector<InitialTensor> initial(SizeReader, const Initializer&) {
+std::vector<InitialTensor> initial(const std::string&, SizeReader, const Initializer&) {
   fail(ErrorKind::unsupported, "trunk",
        "fresh weights of Mamba-2 are not made yet; load a checkpoint of one");
 }

@@ -19,6 +19,8 @@ namespace {
 
 const NamedSizes kSizes = {{"d_input", 5}, {"d_output", 14}, {"d_model", 48}, {"layers", 2}};
 
+constexpr const char* kGated[] = {"gru", "lstm", "min_gru", "min_lstm"};
+
 NamedSizes with(NamedSizes sizes, const std::string& name, std::int64_t value) {
   sizes.emplace_back(name, value);
   return sizes;
@@ -33,8 +35,7 @@ NamedSizes without(const std::string& name) {
 
 TensorMap views(const std::vector<InitialTensor>& tensors) {
   TensorMap map;
-  for (const InitialTensor& t : tensors)
-    map[t.name] = {Dtype::f32, t.shape, t.values.data(), t.values.size() * sizeof(float)};
+  for (const InitialTensor& t : tensors) map[t.name] = t.view();
   return map;
 }
 
@@ -117,20 +118,118 @@ TEST_CASE("fresh weights have the same bits everywhere, and others for another s
   CHECK(values(two, name) != values(two, "backbone.layers.0.mixer.in_proj.weight"));
 }
 
+TEST_CASE("fresh gated policies load with the sizes that were asked for", "[initial]") {
+  for (const char* trunk : kGated) {
+    CAPTURE(trunk);
+    const auto policy = load_weights(views(initial_weights(trunk, kSizes, 1)), {}, {});
+    CHECK(policy->config.trunk == trunk);
+    CHECK(policy->config.d_input == 5);
+    CHECK(policy->config.d_output == 14);
+    CHECK(policy->config.n_layer() == 2);
+    const std::int64_t states = std::string(trunk) == "lstm" ? 2 : 1;
+    CHECK(policy->config.state_floats() == 2 * 48 * states);
+    // Without an input projection where it is not needed.
+    const NamedSizes square = with(without("d_input"), "d_input", 48);
+    CHECK(load_weights(views(initial_weights(trunk, square, 1)), {}, {})->config.d_input == 48);
+  }
+}
+
+TEST_CASE("fresh gated policies begin as Axon's and Edifice's do", "[initial]") {
+  const auto is = [](const std::string& name, const std::string& end) {
+    return name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+  };
+  for (const char* trunk : kGated) {
+    for (const InitialTensor& t : initial_weights(trunk, kSizes, 1)) {
+      CAPTURE(trunk, t.name);
+      if (is(t.name, ".key")) {
+        CHECK(t.words.size() == 2);
+      } else if (t.shape.rank() == 1) {
+        CHECK(t.values == std::vector<float>(t.values.size(), is(t.name, ".gamma") ? 1.0f : 0.0f));
+      } else {
+        // Uniform up to the bound: so many numbers come close to it, on both sides.
+        const double bound = std::sqrt(6.0 / static_cast<double>(t.shape[0] + t.shape[1]));
+        const auto [least, most] = std::minmax_element(t.values.begin(), t.values.end());
+        CHECK(*most <= bound);
+        CHECK(*most > 0.95 * bound);
+        CHECK(*least >= -bound);
+        CHECK(*least < -0.95 * bound);
+      }
+    }
+  }
+}
+
+TEST_CASE("the states of a fresh GRU and LSTM begin with what their key draws", "[initial]") {
+  for (const char* trunk : {"gru", "lstm"}) {
+    CAPTURE(trunk);
+    const auto policy = load_weights(views(initial_weights(trunk, kSizes, 1)), {}, {});
+    const std::vector<StatePart>& states = policy->network().states;
+    const float limit = std::sqrt(6.0f / 49);
+    for (const StatePart& state : states) {
+      CHECK(largest(state.initial) <= limit);
+      CHECK(largest(state.initial) > 0.8f * limit);
+    }
+    CHECK(states[0].initial != states[1].initial);
+    // The key of h is that of c, as in Axon.
+    const std::vector<float>& first = states[0].initial;
+    if (states[0].rows == 2) CHECK(std::equal(first.begin(), first.begin() + 48, first.begin() + 48));
+    const auto other = load_weights(views(initial_weights(trunk, kSizes, 2)), {}, {});
+    CHECK(other->network().states[0].initial != first);
+  }
+  for (const char* trunk : {"min_gru", "min_lstm"}) {
+    const auto policy = load_weights(views(initial_weights(trunk, kSizes, 1)), {}, {});
+    CHECK(policy->network().states[0].initial.empty());
+  }
+}
+
+TEST_CASE("fresh gated weights have the same bits everywhere", "[initial]") {
+  const auto hash = [](const char* trunk) {
+    HashedParts parts;
+    for (const InitialTensor& t : initial_weights(trunk, kSizes, 1)) {
+      parts.add(t.name);
+      parts.add(hex(hash64(t.view().data, t.view().bytes)));
+    }
+    return hex(parts.hash64());
+  };
+  CHECK(hash("gru") == "e791c9080f5508bc");
+  CHECK(hash("lstm") == "b07480d674fb6b53");
+  CHECK(hash("min_gru") == "df9bf002b320b464");
+  CHECK(hash("min_lstm") == "f14b19e0ac38fa87");
+}
+
+TEST_CASE("a gated policy with a linear head and without one: its errors name the tensor",
+          "[initial][gated]") {
+  for (const char* trunk : kGated) {
+    CAPTURE(trunk);
+    const auto tensors = initial_weights(trunk, kSizes, 1);
+    TensorMap map = views(tensors);
+    map.erase("head.bias");
+    CHECK(test::error_of([&] { load_weights(map, {}, {}); }).message ==
+          "tensor \"head.bias\" is missing from the weights");
+    map.erase("head.kernel");
+    CHECK(load_weights(map, {}, {})->config.d_output == 48);
+    map["head.bias"] = views(tensors)["head.bias"];
+    CHECK(test::error_of([&] { load_weights(map, {}, {}); }).message ==
+          "tensor \"head.kernel\" is missing from the weights");
+  }
+}
+
 TEST_CASE("bad sizes of a fresh policy are errors that name them", "[initial]") {
   const auto error = [](const std::string& trunk, const NamedSizes& sizes) {
     return test::error_of([&] { initial_weights(trunk, sizes, 0); });
   };
-  for (const auto& [name, size] : kSizes) {
-    CHECK(error("mamba1", without(name)).argument == ":" + name);
-    CHECK(error("mamba1", with(without(name), name, 0)).argument == ":" + name);
-    const auto large = error("mamba1", with(without(name), name, std::int64_t{1} << 62));
-    CHECK(large.argument == ":" + name);
-    CHECK(large.kind == ErrorKind::limit_exceeded);
+  for (const char* trunk : {"mamba1", "gru", "lstm", "min_gru", "min_lstm"}) {
+    for (const auto& [name, size] : kSizes) {
+      CHECK(error(trunk, without(name)).argument == ":" + name);
+      CHECK(error(trunk, with(without(name), name, 0)).argument == ":" + name);
+      const auto large = error(trunk, with(without(name), name, std::int64_t{1} << 62));
+      CHECK(large.argument == ":" + name);
+      CHECK(large.kind == ErrorKind::limit_exceeded);
+    }
+    CHECK(error(trunk, with(without("d_model"), "d_model", 1 << 20)).argument == ":d_model");
   }
+  CHECK(error("gru", with(kSizes, "d_state", 16)).message == ":d_state is not a size of the trunk :gru");
   CHECK(error("mamba1", with(kSizes, "heads_per_group", 2)).argument == ":heads_per_group");
   CHECK(error("mamba1", with(kSizes, "d_conv", 17)).kind == ErrorKind::limit_exceeded);
-  CHECK(error("mamba1", with(without("d_model"), "d_model", 1 << 20)).argument == ":d_model");
   CHECK(error("gru9", kSizes).argument == "trunk");
 }
 

@@ -4,11 +4,11 @@
 #include "cuda/cuda_test.hpp"
 #include "cuda/emulated_gpu.hpp"
 #include "cuda/policy/gradient.hpp"
+#include "cuda/policy/gradient_on_device.hpp"
 #include "cuda/policy/gradient_order.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
 #include "support/made_networks.hpp"
-#include "support/policy_grad_checks.hpp"
 
 namespace exphil::test {
 namespace {
@@ -43,22 +43,11 @@ std::shared_ptr<const core::PolicyWeights> joined_convolution() {
   return b.policy();
 }
 
-PolicyGrad on_device(const std::shared_ptr<const core::PolicyWeights>& weights) {
-  const auto context = cuda::Context::open(0);
-  const cuda::ContextGuard guard(*context);
-  const auto gradient = std::make_shared<cuda::PolicyGradient>(context, weights);
-  return [context, gradient](const core::PolicySequences& sequences, const float* d_outs,
-                             const core::PolicyGradOutputs& outputs) {
-    const cuda::ContextGuard current(*context);
-    gradient->run(sequences, d_outs, outputs);
-  };
-}
-
 // Sequences whose inputs are decayed, and others from given states.
 void check_odd_networks() {
   for (const auto& weights : {odd_network(), joined_convolution()}) {
     CAPTURE(weights->network().vectors[3].name);
-    const PolicyGrad grad = on_device(weights);
+    const PolicyGrad grad = gradient_on_device(weights);
     for (const auto& [seq, with_state] : {std::pair{7, false}, {37, true}}) {
       CAPTURE(seq);
       check_policy_grad(grad, *weights, policy_grad_case(weights->config, 3, seq, with_state));

@@ -2,7 +2,7 @@ defmodule ExPhil.Native.Policy.InitTest do
   # From nothing, from a map of weights, and to a file.
   use ExPhil.Native.TestSupport.BackendCase, async: true
 
-  alias ExPhil.Native.{Loss, Policy, Safetensors}
+  alias ExPhil.Native.{Loss, Policy, Safetensors, Tensor, Trainer}
 
   @moduletag :tmp_dir
   @sizes [d_input: 5, d_output: 14, d_model: 12, layers: 2]
@@ -65,6 +65,63 @@ defmodule ExPhil.Native.Policy.InitTest do
     assert Policy.save!(loaded, path) == :ok
   end
 
+  backend_test "gated policies: the same sizes and seed are the same bits, which train, are saved, and play again",
+               %{
+                 backend: backend,
+                 tmp_dir: folder
+               } do
+    for trunk <- [:gru, :lstm, :min_gru, :min_lstm] do
+      sizes = [d_input: 5, heads: [x: 3, jump: {2, :binary}], d_model: 8, layers: 2, window: 20]
+      init = &Policy.init!(trunk, sizes ++ [seed: &1, backend: &2])
+      policy = init.(3, backend)
+      assert %{trunk: ^trunk, d_model: 8, n_layer: 2, d_output: 5, window: 20} = info = Policy.info!(policy)
+      assert info.groups == [{:x, 0..2}, {:jump, 3..4, :binary}]
+      assert Policy.weights!(policy) == Policy.weights!(init.(3, :host))
+      assert info.fingerprint == Policy.info!(init.(3, :host)).fingerprint
+      assert Policy.weights!(policy) != Policy.weights!(init.(4, :host))
+
+      path = Path.join(folder, "#{trunk}.safetensors")
+      :ok = Policy.save(policy, path)
+      loaded = Policy.load!(path, backend: backend)
+      assert Policy.weights!(loaded) == Policy.weights!(policy)
+      # From the state that the key gives.
+      assert Policy.window!(loaded, frames()) == Policy.window!(policy, frames())
+      [saved, read] = for policy <- [policy, loaded], do: Map.drop(Policy.info!(policy), [:resident_bytes])
+      assert saved == read
+    end
+  end
+
+  test "gated policies learn" do
+    # To remember: the last sign that was not 0.
+    sequences =
+      for seed <- 1..16 do
+        {signs, _} = Enum.map_reduce(1..12, :rand.seed_s(:exsss, seed), fn _, r -> :rand.uniform_s(4, r) end)
+        frames = for sign <- signs, do: [0.5, 1.0, -0.5, 0.0, Enum.at([-1.0, 1.0, 0.0, 0.0], sign - 1)]
+        last = Enum.scan([2 | signs], fn sign, last -> if sign < 3, do: sign, else: last end)
+        {Tensor.from_list(frames), Tensor.from_list(for(sign <- tl(last), do: [sign - 1]), :s32)}
+      end
+
+    for trunk <- [:gru, :lstm, :min_gru, :min_lstm] do
+      policy = Policy.init!(trunk, d_input: 5, heads: [sign: 2], d_model: 12, layers: 2, backend: :host)
+      trainer = Trainer.new!(policy, learning_rate: 0.01, batch: 16, clip_norm: 1.0)
+      trainer = Trainer.fit!(trainer, sequences, steps: 150, progress: false)
+      %{loss: loss, correct: %{sign: correct}} = Trainer.evaluate!(trainer, sequences)
+      assert {trunk, true} == {trunk, loss < 0.2 and correct > 0.9}
+    end
+  end
+
+  test "an epsilon of the norms that is another trunk's default is saved", %{tmp_dir: folder} do
+    path = Path.join(folder, "policy.safetensors")
+
+    for {trunk, epsilon} <- [gru: 1.0e-5, min_gru: 1.0e-6, mamba1: 1.0e-6, gru: 1.0e-6] do
+      policy = Policy.init!(trunk, @sizes ++ [norm_epsilon: epsilon, backend: :host])
+      :ok = Policy.save(policy, path)
+
+      assert Policy.info!(Policy.load!(path, backend: :host)).norm_epsilon ==
+               Policy.info!(policy).norm_epsilon
+    end
+  end
+
   defp twice(binary), do: for(<<v::float-32-little <- binary>>, into: <<>>, do: <<2 * v::float-32-little>>)
 
   test "a name that the VM has not as an atom stays a string", %{tmp_dir: folder} do
@@ -116,6 +173,10 @@ defmodule ExPhil.Native.Policy.InitTest do
         ] do
       assert {argument, options} == {error(Policy.init(:mamba1, options)).argument, options}
     end
+
+    for trunk <- [:gru, :lstm, :min_gru, :min_lstm],
+        {argument, options} <- [{":d_model", without.(:d_model)}, {":d_state", [d_state: 4] ++ @sizes}],
+        do: assert({argument, trunk} == {error(Policy.init(trunk, options)).argument, trunk})
 
     assert error(Policy.init(:perceptron, @sizes)).argument == "trunk"
     assert error(Policy.init("mamba1", @sizes)).argument == "trunk"

@@ -176,7 +176,7 @@ defmodule ExPhil.Native.Policy.Mamba2Test do
     assert error.(copy(set, folder, %{"d_intermediate" => "64"}), []) =~ "an MLP between its mixers"
 
     assert error.(copy(set, folder, %{"ngroups" => "3"}), []) =~
-             "ngroups is 3 by the metadata, which does not divide"
+             "ngroups is 3, which does not divide"
 
     assert error.(copy(set, folder, %{"norm_before_gate" => "1"}), []) =~
              "norm_before_gate is \"1\", neither true nor"
