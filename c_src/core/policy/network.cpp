@@ -112,12 +112,26 @@ std::vector<WeightId> weights_of(const Phase& phase) {
 }
 
 std::vector<bool> frame_only(const Network& network) {
-  std::vector<bool> alone;
-  if (network.layers.empty()) return alone;
-  std::vector<Span> others;  // what depends on a state
-  for (const Phase& phase : network.layers.front()) {
-    alone.push_back(state_of(phase) == kNone && recalled_by(phase) == kNone && !reads_any(phase, others));
-    if (!alone.back()) others.push_back(writes(phase));
+  if (network.layers.empty()) return {};
+  const Block& layer = network.layers.front();
+  std::vector<bool> alone(layer.size(), true);
+  const auto depends = [&](std::size_t i) {
+    if (state_of(layer[i]) != kNone || recalled_by(layer[i]) != kNone) return true;
+    for (std::size_t other = 0; other < layer.size(); ++other) {
+      if (alone[other]) continue;
+      const Span written = writes(layer[other]);
+      // Windows that share a frame would write the rest of the vector that is kept of it.
+      if (written.vector == writes(layer[i]).vector) return true;
+      if (other < i && reads_any(layer[i], {written})) return true;
+    }
+    return false;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t i = 0; i < layer.size(); ++i) {
+      if (!alone[i] || !depends(i)) continue;
+      alone[i] = false, changed = true;
+    }
   }
   return alone;
 }

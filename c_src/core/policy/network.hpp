@@ -212,8 +212,8 @@ std::vector<WeightId> weights_of(const Phase& phase);
 
 // ---- what follows from a list ----
 
-// For each phase of a layer, the first one: whether it needs the frame alone, and no state. Such phases are
-// computed once for each frame of a session with a window.
+// For each phase of a layer, the first one: whether it needs the frame alone, no state, and no other phase
+// writes its vector. Such phases are computed once for each frame of a session with a window.
 std::vector<bool> frame_only(const Network& network);
 // The vectors, or parts of them, that a window needs of each frame: what frame-only phases write and later
 // ones read; first of all `hidden`.

@@ -138,15 +138,10 @@ PolicyWeights load(const Checkpoint& file, const PolicyLoadOptions& options) {
   return Loader(file, options).load();
 }
 
-std::vector<InitialTensor> initial(const std::string&, SizeReader, const Initializer&) {
-  fail(ErrorKind::unsupported, "trunk",
-       "fresh weights of a gated DeltaNet are not made yet; load a checkpoint of one");
-}
-
 }  // namespace
 
 Trunk trunk() {
-  return {kName, {kName}, {kName}, [](const TensorMap&) { return false; }, load, initial};
+  return {kName, {kName}, {kName}, [](const TensorMap&) { return false; }, load, nullptr};
 }
 
 }  // namespace exphil::core::deltanet

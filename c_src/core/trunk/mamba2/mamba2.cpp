@@ -271,11 +271,6 @@ PolicyWeights load(const Checkpoint& file, const PolicyLoadOptions& options) {
   return Loader(file, options).load();
 }
 
-std::vector<InitialTensor> initial(const std::string&, SizeReader, const Initializer&) {
-  fail(ErrorKind::unsupported, "trunk",
-       "fresh weights of Mamba-2 are not made yet; load a checkpoint of one");
-}
-
 // Of Mamba-3 too, which the loader refuses by its name.
 bool has_names(const TensorMap& tensors) {
   return has_mixer_tensor(tensors, "dt_bias");
@@ -284,7 +279,7 @@ bool has_names(const TensorMap& tensors) {
 }  // namespace
 
 Trunk trunk() {
-  return {"mamba2", {}, {}, has_names, load, initial};
+  return {"mamba2", {}, {}, has_names, load, nullptr};
 }
 
 }  // namespace exphil::core::mamba2
