@@ -38,12 +38,14 @@ defmodule ExPhil.Native.Policy do
 
   They are of three kinds, detected by content: safetensors, Edifice's `.nx` and ExPhil's `.bin` (both its forms).
   Edifice's `:mamba`, `:mamba_ssd`, `:gru`, `:lstm`, `:min_gru` and `:min_lstm`, alone or under ExPhil's six heads, run on both
-  backends. See [docs/exphil.md](docs/exphil.md).
+  backends; its `:gated_deltanet` runs on the CPU alone. See [docs/exphil.md](docs/exphil.md).
 
   Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
   `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,
   `.mixer.{A_log,D}`, `backbone.norm_f.weight`, and around them `input_proj.{weight,bias}` and `head.{weight,bias}`.
-  Every dimension is inferred from the shapes.
+  Every dimension is inferred from the shapes. Mamba-2, of the same naming, runs on the CPU alone; what its shapes do not say
+  comes from the file's metadata, a `config.json` beside it or options: see
+  [docs/reference.md](docs/reference.md#checkpoints).
   """
 
   use ExPhil.Native.Raising
@@ -76,8 +78,8 @@ defmodule ExPhil.Native.Policy do
   @type data :: binary() | Tensor.t()
   @typedoc "A tensor for each weight, by its name in the checkpoint."
   @type weights :: %{String.t() => Tensor.t()}
-  @typedoc "A tensor for each named part of a state, {batch, n_layer, rows, columns}; of Mamba `:ssm` and `:conv`,
-  of GRU, minGRU and minLSTM `:h`, of LSTM `:h_c`."
+  @typedoc "A tensor for each named part of a state, {batch, n_layer, rows, columns}; of Mamba and Mamba-2 `:ssm` and `:conv`,
+  of GRU, minGRU and minLSTM `:h`, of LSTM `:h_c`, of a gated DeltaNet `:s` and `:conv`."
   @type state :: %{atom() => Tensor.t()}
   @type result(value) :: {:ok, value} | {:error, Error.t()}
 
@@ -93,7 +95,10 @@ defmodule ExPhil.Native.Policy do
   @typedoc """
   `d_input`, `d_output` and what else is known of every policy, and the facts of its trunk: those of `:mamba1` are
   `:dialect`, `:d_model`, `:d_inner`, `:d_state`, `:d_conv`, `:dt_rank`, `:chunk_size`, `:dt` and `:norm_epsilon`; of `:gru`, `:lstm`,
-  `:min_gru` and `:min_lstm` they are `:d_model`, `:layout` and `:norm_epsilon`.
+  `:min_gru` and `:min_lstm` they are `:d_model`, `:layout` and `:norm_epsilon`; of `:gated_deltanet` `:d_model`, `:num_heads`,
+  `:d_conv` and `:norm_epsilon`; of `:mamba2` `:d_model`, `:d_inner`, `:d_ssm`, `:d_state`, `:d_conv`, `:num_heads`, `:headdim`,
+  `:ngroups`, `:norm_before_gate`, `:dt_limit_min`, `:dt_limit_max` (`nil`: no limit), `:norm_epsilon`, `:mixer_norm_epsilon` and
+  `:settings_from`, the last source of what shapes cannot say: `:metadata`, `:config`, `:options` or `:defaults`.
   """
   @type info :: %{
           required(:trunk) => atom(),
@@ -130,6 +135,12 @@ defmodule ExPhil.Native.Policy do
     * `:chunk_size` - of `:edifice_mamba_ssd` (32): shorter windows have another recurrence
     * `:dt` - `:mean` (what Edifice computes on a CPU) or `:per_channel` (what its fused CUDA kernel computes); only
       `:edifice_mamba` has both, and no file says which one it was trained with
+    * `:num_heads` - of a gated DeltaNet (4)
+
+  Options of Mamba-2 that neither the file's metadata nor a `config.json` beside it contains:
+
+    * `:ngroups` - groups of B and C (1)
+    * `:norm_before_gate` - whether the norm inside a layer comes before the gate (`false`)
 
   `backend: :auto` takes the backend that is faster for one agent at 60 FPS. Where there is a GPU, the policy is loaded onto
   both backends, and its frames are timed on each: up to 11 once every 16.67 ms, whose median decides, then up to 50 one after
