@@ -13,6 +13,7 @@
 #include "core/trunk/builder.hpp"
 #include "core/trunk/edifice.hpp"
 #include "core/trunk/gated/initial_state.hpp"
+#include "core/trunk/gated/sizes.hpp"
 #include "core/trunk/initial.hpp"
 
 namespace exphil::core::gated {
@@ -20,27 +21,6 @@ namespace exphil::core::gated {
 namespace {
 
 using formulas::Cell;
-
-// How Edifice names a cell and its tensors. Gates are in the order of kernels/common/cells.cuh.
-struct Names {
-  const char* architecture;
-  Cell cell;
-  std::vector<const char*> gates;  // "r" of gru_1.input_kernel.wir; min_gru_1_"gate"
-};
-
-const std::vector<Names>& all_names() {
-  static const std::vector<Names> all = {{"gru", Cell::gru, {"r", "z", "n"}},
-                                         {"lstm", Cell::lstm, {"i", "f", "g", "o"}},
-                                         {"min_gru", Cell::min_gru, {"gate", "candidate"}},
-                                         {"min_lstm", Cell::min_lstm, {"forget", "input", "candidate"}}};
-  return all;
-}
-
-// A pointer, because compilers take a reference for one into the argument.
-const Names* names_of(const std::string& architecture) {
-  return &*std::find_if(all_names().begin(), all_names().end(),
-                        [&](const Names& names) { return names.architecture == architecture; });
-}
 
 class Loader {
  public:
@@ -62,13 +42,14 @@ class Loader {
   }
 
   PolicyWeights load() {
-    infer();
+    sizes_ = sizes_of(names_, tensors_, reader_);
+    heads_ = stated_.heads(reader_, tensors_);
     vectors();
     input();
-    for (std::int64_t i = 0; i < layers_; ++i) {
-      b_.state(names_.cell == Cell::lstm ? "h_c" : "h", i, formulas::states_of(names_.cell), units_);
+    for (std::int64_t i = 0; i < sizes_.layers; ++i) {
+      b_.state(names_.cell == Cell::lstm ? "h_c" : "h", i, formulas::states_of(names_.cell), sizes_.units);
     }
-    for (std::int64_t i = 0; i < layers_; ++i) layer(i);
+    for (std::int64_t i = 0; i < sizes_.layers; ++i) layer(i);
     output();
     policy_.config = config();
     policy_.parameters = std::move(parameters_.all);
@@ -82,77 +63,48 @@ class Loader {
   }
 
  private:
-  // "gru_1", ...
-  std::string layer_name(std::int64_t layer) const {
-    return std::string(names_.architecture) + "_" + std::to_string(layer + 1);
-  }
-
-  // ---- sizes ----
-
-  void infer() {
-    const std::string first = layer_name(0);
-    fused_ = recurrent_ && has_prefix(tensors_, first + "_input_proj.");
-    const std::string kernel = !recurrent_ ? first + "_" + names_.gates[0] + ".kernel"
-                               : fused_    ? first + "_fused_scan." + first + "_recurrent_kernel"
-                                           : first + ".hidden_kernel.wh" + names_.gates[0];
-    units_ = reader_.shape(kernel, 2, fused_ ? "{units, gates * units}" : "{units, units}")[0];
-    require_limit(units_, kMaxDim, "the number of units", kernel);
-    gates_ = formulas::gates_of(names_.cell) * units_;
-    projects_ = has_prefix(tensors_, "input_projection.");
-    const std::string input = projects_    ? "input_projection.kernel"
-                              : recurrent_ ? "input_ln.gamma"
-                                           : first + "_norm.gamma";
-    d_input_ = reader_.shape(input, projects_ ? 2 : 1, projects_ ? "{d_input, units}" : "{d_input}")[0];
-    require_limit(d_input_, kMaxDim, "d_input", input);
-    while (layers_ <= kMaxLayers && has_layer(layers_)) ++layers_;
-    require_limit(layers_, kMaxLayers, "the number of layers", first);
-    heads_ = stated_.heads(reader_, tensors_);
-  }
-
-  // Layers are numbered from 1 without gaps; a gap shows as a tensor that is not read.
-  bool has_layer(std::int64_t layer) const {
-    return has_prefix(tensors_, layer_name(layer) + "_") || has_prefix(tensors_, layer_name(layer) + ".");
-  }
-
   void compare_with_build() const {
-    stated_.compare_ends(d_input_, heads_);
-    stated_.compare("hidden_size", units_);
-    stated_.compare("num_layers", layers_);
+    stated_.compare_ends(sizes_.d_input, heads_);
+    stated_.compare("hidden_size", sizes_.units);
+    stated_.compare("num_layers", sizes_.layers);
   }
+
+  std::string layer_name(std::int64_t layer) const { return gated::layer_name(names_, layer); }
 
   // ---- the network ----
 
   void vectors() {
-    n_.frame = b_.vector("frame", d_input_);
-    n_.hidden = b_.vector("hidden", std::max(d_input_first(), units_));
-    normed_ = b_.vector("normed", std::max(d_input_first(), units_));
-    if (recurrent_) before_ = b_.vector("before", units_);
+    n_.frame = b_.vector("frame", sizes_.d_input);
+    n_.hidden = b_.vector("hidden", std::max(d_input_first(), sizes_.units));
+    normed_ = b_.vector("normed", std::max(d_input_first(), sizes_.units));
+    if (recurrent_) before_ = b_.vector("before", sizes_.units);
     for (const char* gate : names_.gates) {
-      x_.push_back(b_.vector(std::string("x_") + gate, units_));
-      if (recurrent_) h_.push_back(b_.vector(std::string("h_") + gate, units_));
+      x_.push_back(b_.vector(std::string("x_") + gate, sizes_.units));
+      if (recurrent_) h_.push_back(b_.vector(std::string("h_") + gate, sizes_.units));
     }
-    out_ = b_.vector("out", units_);
+    out_ = b_.vector("out", sizes_.units);
   }
 
   // What the first layer reads: the frame, or what the input projection makes of it.
-  std::int64_t d_input_first() const { return projects_ ? units_ : d_input_; }
-  std::int64_t d_input_of(std::int64_t layer) const { return layer == 0 ? d_input_first() : units_; }
+  std::int64_t d_input_first() const { return sizes_.projects ? sizes_.units : sizes_.d_input; }
+  std::int64_t d_input_of(std::int64_t layer) const { return layer == 0 ? d_input_first() : sizes_.units; }
 
   void input() {
     const Span hidden{n_.hidden, 0, d_input_first()};
-    if (!projects_) {
+    if (!sizes_.projects) {
       n_.input = {Copy{b_.all(n_.frame), hidden}};
       return;
     }
     const Product product = b_.product(b_.all(n_.frame), hidden, "input_projection", true);
     n_.input = {product};
-    parameters_.add("input_projection.kernel", {d_input_, units_}, "{d_input, units}", product.weight);
-    parameters_.add("input_projection.bias", {units_}, "{units}", product.bias);
+    parameters_.add("input_projection.kernel", {sizes_.d_input, sizes_.units}, "{d_input, units}",
+                    product.weight);
+    parameters_.add("input_projection.bias", {sizes_.units}, "{units}", product.bias);
   }
 
   // Of GRU and LSTM a layer begins with the norm of the layer before it.
   std::string norm_name(std::int64_t layer) const {
-    if (!recurrent_) return layer < layers_ ? layer_name(layer) + "_norm" : "final_norm";
+    if (!recurrent_) return layer < sizes_.layers ? layer_name(layer) + "_norm" : "final_norm";
     return layer == 0 ? "input_ln" : layer_name(layer - 1) + "_ln";
   }
 
@@ -178,11 +130,11 @@ class Loader {
       h = products(of + "'s recurrent gates", b_.all(before_), h_, has_recurrent_bias(), &cell.h, &block);
     }
     block.emplace_back(cell);
-    block.emplace_back(Copy{out, {n_.hidden, 0, units_}, !recurrent_});
+    block.emplace_back(Copy{out, {n_.hidden, 0, sizes_.units}, !recurrent_});
     n_.layers.push_back(std::move(block));
     if (!recurrent_) {
       add_gates(of, size, x);
-    } else if (fused_) {
+    } else if (sizes_.fused) {
       add_fused(of, size, x, h);
     } else {
       add_axon(layer, size, x, h);
@@ -193,27 +145,27 @@ class Loader {
   // products.
   Product products(const std::string& name, const Span& in, const std::vector<VectorId>& gates, bool bias,
                    std::array<Span, formulas::kMaxGates>* sums, Block* block) {
-    Product product = b_.product(in, b_.all(gates.front()), name, bias, gates_);
+    Product product = b_.product(in, b_.all(gates.front()), name, bias, sizes_.gates);
     for (std::size_t g = 0; g < gates.size(); ++g) {
       (*sums)[g] = product.out = b_.all(gates[g]);
-      product.first_row = static_cast<std::int64_t>(g) * units_;
+      product.first_row = static_cast<std::int64_t>(g) * sizes_.units;
       block->emplace_back(product);
     }
     return product;
   }
 
   // Of the n of Axon's GRU alone; those of its other gates are zeros.
-  bool has_recurrent_bias() const { return names_.cell == Cell::gru && !fused_; }
+  bool has_recurrent_bias() const { return names_.cell == Cell::gru && !sizes_.fused; }
 
   void output() {
-    const Span hidden{n_.hidden, 0, units_};
-    const VectorId final = b_.vector("final", units_);
-    n_.output.emplace_back(norm(layers_, hidden, b_.all(final)));
+    const Span hidden{n_.hidden, 0, sizes_.units};
+    const VectorId final = b_.vector("final", sizes_.units);
+    n_.output.emplace_back(norm(sizes_.layers, hidden, b_.all(final)));
     std::int64_t width = 0;
     for (const HeadSize& head : heads_) width += head.width;
     const std::vector<OutputGroup> groups = groups_of(heads_);
-    const std::int64_t outputs = heads_.empty() ? units_ : groups.back().first + groups.back().count;
-    parameters_.add_heads(heads_, units_, b_.head(b_.all(final), width, outputs, false));
+    const std::int64_t outputs = heads_.empty() ? sizes_.units : groups.back().first + groups.back().count;
+    parameters_.add_heads(heads_, sizes_.units, b_.head(b_.all(final), width, outputs, false));
   }
 
   // ---- the tensors ----
@@ -221,16 +173,16 @@ class Loader {
   void add_gates(const std::string& of, std::int64_t size, const Product& x) {
     for (std::size_t g = 0; g < names_.gates.size(); ++g) {
       const std::string name = of + "_" + names_.gates[g];
-      const auto row = static_cast<std::int64_t>(g) * units_;
-      parameters_.add(name + ".kernel", {size, units_}, "{units, units}", x.weight, row * size);
-      parameters_.add(name + ".bias", {units_}, "{units}", x.bias, row);
+      const auto row = static_cast<std::int64_t>(g) * sizes_.units;
+      parameters_.add(name + ".kernel", {size, sizes_.units}, "{units, units}", x.weight, row * size);
+      parameters_.add(name + ".bias", {sizes_.units}, "{units}", x.bias, row);
     }
   }
 
   void add_fused(const std::string& of, std::int64_t size, const Product& x, const Product& h) {
-    parameters_.add(of + "_input_proj.kernel", {size, gates_}, "{input, gates * units}", x.weight);
-    parameters_.add(of + "_input_proj.bias", {gates_}, "{gates * units}", x.bias);
-    parameters_.add(of + "_fused_scan." + of + "_recurrent_kernel", {units_, gates_},
+    parameters_.add(of + "_input_proj.kernel", {size, sizes_.gates}, "{input, gates * units}", x.weight);
+    parameters_.add(of + "_input_proj.bias", {sizes_.gates}, "{gates * units}", x.bias);
+    parameters_.add(of + "_fused_scan." + of + "_recurrent_kernel", {sizes_.units, sizes_.gates},
                     "{units, gates * units}", h.weight);
   }
 
@@ -238,19 +190,20 @@ class Loader {
     const std::string of = layer_name(layer);
     for (std::size_t g = 0; g < names_.gates.size(); ++g) {
       const std::string gate = names_.gates[g];
-      const auto row = static_cast<std::int64_t>(g) * units_;
-      parameters_.add(of + ".input_kernel.wi" + gate, {size, units_}, "{input, units}", x.weight, row * size);
-      parameters_.add(of + ".hidden_kernel.wh" + gate, {units_, units_}, "{units, units}", h.weight,
-                      row * units_);
+      const auto row = static_cast<std::int64_t>(g) * sizes_.units;
+      parameters_.add(of + ".input_kernel.wi" + gate, {size, sizes_.units}, "{input, units}", x.weight,
+                      row * size);
+      parameters_.add(of + ".hidden_kernel.wh" + gate, {sizes_.units, sizes_.units}, "{units, units}",
+                      h.weight, row * sizes_.units);
       const bool of_input = has_recurrent_bias() && gate == "n";
-      parameters_.add(of + ".bias.b" + (of_input ? "i" : "") + gate, {units_}, "{units}", x.bias, row);
-      if (of_input) parameters_.add(of + ".bias.bh" + gate, {units_}, "{units}", h.bias, row);
+      parameters_.add(of + ".bias.b" + (of_input ? "i" : "") + gate, {sizes_.units}, "{units}", x.bias, row);
+      if (of_input) parameters_.add(of + ".bias.bh" + gate, {sizes_.units}, "{units}", h.bias, row);
     }
     std::vector<float>& initial = n_.states[static_cast<std::size_t>(layer)].initial;
     for (const char* part : {"h", "c"}) {
       if (*part == 'c' && names_.cell != Cell::lstm) continue;
       const RandomKey key = take_key(of + "_" + part + "_hidden_state.key");
-      const std::vector<float> values = initial_state(key, units_);
+      const std::vector<float> values = initial_state(key, sizes_.units);
       initial.insert(initial.end(), values.begin(), values.end());
     }
   }
@@ -273,14 +226,14 @@ class Loader {
   PolicyConfig config() {
     PolicyConfig config;
     config.trunk = names_.architecture;
-    config.d_input = d_input_, config.d_output = n_.size_of(n_.outs);
+    config.d_input = sizes_.d_input, config.d_output = n_.size_of(n_.outs);
     config.groups = groups_of(heads_);
     config.constants = std::move(constants_);
     config.window = window_;
-    config.state_signature = {layers_, units_, formulas::states_of(names_.cell), 0};
-    config.facts = {{"d_model", units_},
+    config.state_signature = {sizes_.layers, sizes_.units, formulas::states_of(names_.cell), 0};
+    config.facts = {{"d_model", sizes_.units},
                     {"norm_epsilon", static_cast<double>(epsilon_)},
-                    {"layout", std::string(fused_ ? "fused" : "layers")}};
+                    {"layout", std::string(sizes_.fused ? "fused" : "layers")}};
     config.identity = {names_.architecture, hex(hash64(&epsilon_, sizeof epsilon_))};
     for (const ConstantTensor& key : config.constants) {
       config.identity.push_back(hex(hash64(key.bytes.data(), key.bytes.size())));
@@ -298,8 +251,7 @@ class Loader {
   const bool recurrent_;
   const float epsilon_;
   const std::int64_t window_;
-  bool fused_ = false, projects_ = false;
-  std::int64_t d_input_ = 0, units_ = 0, gates_ = 0, layers_ = 0;
+  Sizes sizes_;
   std::vector<HeadSize> heads_;
   NetworkBuilder b_;
   Network& n_ = b_.network;
