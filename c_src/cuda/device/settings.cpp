@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <system_error>
 
 #include "core/environment.hpp"
 
@@ -39,6 +41,15 @@ std::size_t machine_memory() {
 
 std::size_t default_pinned_limit() {
   return std::clamp(machine_memory() / 16, std::size_t{512} << 20, std::size_t{8} << 30);
+}
+
+// A path relative to the folder in which the process was when a setting was read first: it may go to another.
+std::string absolute(const std::string& path) {
+  static const std::string* const start = [] {
+    std::error_code error;
+    return new std::string(std::filesystem::current_path(error).string());
+  }();
+  return path.empty() || path[0] == '/' || start->empty() ? path : *start + "/" + path;
 }
 
 void override_from(const char* name, std::string* field) {
@@ -80,6 +91,8 @@ Settings settings() {
   if (current.pinned_limit == 0) current.pinned_limit = default_pinned_limit();
   if (current.kernels_directory.empty()) current.kernels_directory = "kernels";
   if (current.cache_directory.empty()) current.cache_directory = default_cache_directory();
+  current.kernels_directory = absolute(current.kernels_directory);
+  current.cache_directory = absolute(current.cache_directory);
   return current;
 }
 

@@ -23,7 +23,8 @@ struct Settings {
 // Throws as settings() does; the settings take effect even then.
 void set_settings(const Settings& settings);
 
-// The current settings, with the environment and the defaults applied. cache_directory is "" only where
+// The current settings, with the environment and the defaults applied. Folders are absolute: relative ones
+// are those of the folder in which the process was when it first asked. cache_directory is "" only where
 // config, environment and home directory name none: nothing is cached on disk then. Throws invalid_argument
 // with the variable's name where EXPHIL_NATIVE_PINNED_LIMIT is not a number of bytes.
 Settings settings();

@@ -1,6 +1,8 @@
 // Settings: from config and environment, and the names tried for the libraries.
 #include "cuda/device/settings.hpp"
 
+#include <filesystem>
+
 #include "cuda/cuda_test.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
@@ -33,6 +35,20 @@ TEST_CASE("the environment takes precedence over config", "[cuda][settings]") {
   CHECK(cuda::settings().kernels_directory == "/environment/kernels");
   CHECK(cuda::settings().cache_directory == "/config/cache");
   CHECK(cuda::settings().pinned_limit == 4096);
+}
+
+TEST_CASE("relative folders stay where they are when the process goes to another", "[cuda][settings]") {
+  const KeepSettings keep;
+  const Environment kernels("EXPHIL_NATIVE_KERNELS", "some/kernels"), cache("EXPHIL_NATIVE_CACHE", "cache");
+  const std::string here = std::filesystem::current_path();
+  const Settings before = cuda::settings();
+  CHECK(before.kernels_directory == here + "/some/kernels");
+  CHECK(before.cache_directory == here + "/cache");
+  std::filesystem::current_path("/");
+  const Settings after = cuda::settings();
+  std::filesystem::current_path(here);
+  CHECK(after.kernels_directory == before.kernels_directory);
+  CHECK(after.cache_directory == before.cache_directory);
 }
 
 TEST_CASE("the pinned limit follows the machine's memory where none is given", "[cuda][settings]") {
