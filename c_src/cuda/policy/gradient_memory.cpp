@@ -290,28 +290,4 @@ float* GradientMemory::spare(Context& context, std::int64_t floats) {
   return as_pointer<float>(spares_.back().address());
 }
 
-core::ScanShape scan_shape(const core::SelectiveScan& p, const GradientShape& shape, bool gradient) {
-  using core::ScanOperand;
-  core::ScanShape scan;
-  scan.batch = shape.sequences, scan.seq = shape.seq, scan.dim = p.x.size, scan.state = p.b.size;
-  scan.options.dt_softplus = p.activates;
-  if (p.activates) scan.options.dt_min = p.lowest, scan.options.dt_max = p.highest;
-  scan.add(ScanOperand::z);
-  if (p.dt_bias != core::kNone) scan.add(ScanOperand::dt_bias);
-  if (p.d != core::kNone) scan.add(ScanOperand::d);
-  if (shape.with_state) scan.add(ScanOperand::initial_state);
-  if (!gradient) {
-    if (shape.keeps_state) scan.add(ScanOperand::final_state);
-    return scan;
-  }
-  scan.remove(ScanOperand::y);
-  for (const ScanOperand id :
-       {ScanOperand::dy, ScanOperand::grad_x, ScanOperand::grad_dt, ScanOperand::grad_a, ScanOperand::grad_b,
-        ScanOperand::grad_c, ScanOperand::grad_z}) {
-    scan.add(id);
-  }
-  if (p.d != core::kNone) scan.add(ScanOperand::grad_d);
-  return scan;
-}
-
 }  // namespace exphil::cuda
