@@ -5,7 +5,8 @@
 #   mix run test/storm.exs POLICY[,POLICY...] [SECONDS] [SEED] [host|cuda]
 #
 # All policies are played at once: each series by one of them. Prints the seed, and at the end what was done. Ends
-# with status 1 where a bit differed or an error was not an ExPhil.Native.Error. The same seed gives the same operations; what the threads make of them differs.
+# with status 1 where a bit differed or an error was not an ExPhil.Native.Error. The same seed gives the same
+# operations; what the threads make of them differs.
 alias ExPhil.Native.{Error, Policy, NIF, SelectiveScan}
 
 defmodule Storm do

@@ -103,9 +103,9 @@ using StateTensors = std::vector<std::tuple<Atom, core::TensorView>>;
 // {outs, [{name, tensor}] of the states after the last frame}
 Term policy_forward(Call& call, PolicyHandle& policy, core::TensorView frames,
                     std::optional<StateTensors> state);
-// {[{name, tensor}], the gradient of frames where asked for, else nil}
+// {[{name, tensor}], the gradient of frames where asked for, else nil, that of the initial state, the same}
 Term policy_grad(Call& call, PolicyHandle& policy, core::TensorView frames, core::TensorView d_outs,
-                 std::optional<StateTensors> state, bool by_frames);
+                 std::optional<StateTensors> state, bool by_frames, bool by_state);
 // loss.cpp
 // groups: [{name, first, count, binary}]; mask: s32, 0 for rows that do not count, or nil.
 // {[{name, loss, correct}], d_outs}

@@ -1,6 +1,6 @@
 // exphil_diagonal_recurrence, exphil_dense_recurrence and their gradients, NAME_grad: the fused recurrent
 // operators as custom calls. Those whose states do not meet are the first (mingru, minlstm, elu_gru,
-// real_gru, diag_linear, liquid), gru_scan and lstm_scan the second, for the CPU alone.
+// real_gru, diag_linear, liquid), gru_scan and lstm_scan the second.
 //
 // Attributes: op, the operator; activated (boolean); operands and results, names separated by spaces.
 // Arguments: the inputs of the operator in the order of its row (core/recurrent/operators.hpp), then those
@@ -13,7 +13,7 @@
 #include "host/recurrent/scan.hpp"
 #include "xla/platforms.hpp"
 #ifdef EXPHIL_CUDA
-#include "cuda/recurrent/linear.hpp"
+#include "cuda/recurrent/scan.hpp"
 #endif
 
 namespace exphil::xla {
@@ -92,9 +92,9 @@ void run_host(const Frame& frame) {
 
 #ifdef EXPHIL_CUDA
 // Runs in the initialise stage too, where buffers have addresses but no contents: kernels are compiled there.
-template <bool kGradient>
+template <bool kDense, bool kGradient>
 void run_cuda(const Frame& frame) {
-  const core::RecurrentCall call = read_call<false, kGradient>(frame);
+  const core::RecurrentCall call = read_call<kDense, kGradient>(frame);
   cuda::Context& context = context_of(frame);
   const cuda::ContextGuard guard(context);
   if (!frame.executing()) return cuda::prepare_recurrent(context, call.shape);
@@ -120,7 +120,12 @@ EXPHIL_XLA_HANDLER(exphil_dense_recurrence_host, exphil::xla::kHostTraits,
 EXPHIL_XLA_HANDLER(exphil_dense_recurrence_grad_host, exphil::xla::kHostTraits,
                    (exphil::xla::run_host<true, true>))
 #ifdef EXPHIL_CUDA
-EXPHIL_XLA_HANDLER(exphil_diagonal_recurrence_cuda, exphil::xla::kReplayTraits, exphil::xla::run_cuda<false>)
+EXPHIL_XLA_HANDLER(exphil_diagonal_recurrence_cuda, exphil::xla::kReplayTraits,
+                   (exphil::xla::run_cuda<false, false>))
 EXPHIL_XLA_HANDLER(exphil_diagonal_recurrence_grad_cuda, exphil::xla::kScratchTraits,
-                   exphil::xla::run_cuda<true>)
+                   (exphil::xla::run_cuda<false, true>))
+EXPHIL_XLA_HANDLER(exphil_dense_recurrence_cuda, exphil::xla::kScratchTraits,
+                   (exphil::xla::run_cuda<true, false>))
+EXPHIL_XLA_HANDLER(exphil_dense_recurrence_grad_cuda, exphil::xla::kScratchTraits,
+                   (exphil::xla::run_cuda<true, true>))
 #endif

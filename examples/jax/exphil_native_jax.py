@@ -224,7 +224,7 @@ def _recurrence_backward(axis, reverse, saved, dh):
 _recurrence.defvjp(_recurrence_forward, _recurrence_backward)
 
 
-# The fused recurrent operators: the names of their inputs; those with r are dense, and run on the CPU alone.
+# The fused recurrent operators: the names of their inputs; those with r are dense.
 _RECURRENT = {
     "gru_scan": ("wx", "r"),
     "lstm_scan": ("wx", "r"),

@@ -1,10 +1,11 @@
-// Chooses code by the kind of a gated cell, which kernels/common/cells.cuh needs when it is compiled. Pure
-// functions; any thread.
+// Chooses code by the kind of a gated cell or of a recurrence over heads, which kernels/common/cells.cuh and
+// heads.cuh need when it is compiled. Pure functions; any thread.
 #pragma once
 
 #include <type_traits>
 
 #include "kernels/common/cells.cuh"
+#include "kernels/common/heads.cuh"
 
 namespace exphil::core {
 
@@ -22,6 +23,14 @@ auto with_cell(formulas::Cell cell, Use use) {
     default:
       return use(std::integral_constant<Cell, Cell::min_lstm>());
   }
+}
+
+// Calls use(std::integral_constant of the rule).
+template <class Use>
+auto with_rule(formulas::HeadRule rule, Use use) {
+  using formulas::HeadRule;
+  if (rule == HeadRule::delta) return use(std::integral_constant<HeadRule, HeadRule::delta>());
+  return use(std::integral_constant<HeadRule, HeadRule::linear>());
 }
 
 }  // namespace exphil::core

@@ -82,17 +82,21 @@ class BlockBack {
   // With u = (in - mean) scale and g = d_out weight: d_in = scale (g - mean(g) - u mean(g u)); without
   // mean(g) for RMSNorm.
   void back(const Norm& p) {
-    const double *x = in(p.in), *dy = d(p.out), count = static_cast<double>(p.in.size);
-    const NormScale norm = norm_scale(p, x);
+    const std::int64_t size = p.in.size / p.parts;
+    for (std::int64_t first = 0; first < p.in.size; first += size) part_back(p, first, first + size);
+  }
+  void part_back(const Norm& p, std::int64_t begin, std::int64_t end) {
+    const double *x = in(p.in), *dy = d(p.out), count = static_cast<double>(end - begin);
+    const NormScale norm = norm_scale(p, x + begin);
     double mean_g = 0, mean_gu = 0;
-    for (std::int64_t i = 0; i < p.in.size; ++i) {
+    for (std::int64_t i = begin; i < end; ++i) {
       const double u = (x[i] - norm.mean) * norm.scale, g = dy[i] * value(p.weight, i);
       add(p.weight, i, dy[i] * u);
       add(p.bias, i, dy[i]);
       if (p.kind == NormKind::layer) mean_g += g / count;
       mean_gu += g * u / count;
     }
-    for (std::int64_t i = 0; i < p.in.size; ++i) {
+    for (std::int64_t i = begin; i < end; ++i) {
       const double u = (x[i] - norm.mean) * norm.scale;
       d(p.in)[i] += norm.scale * (dy[i] * value(p.weight, i) - mean_g - u * mean_gu);
     }
@@ -143,7 +147,56 @@ class BlockBack {
   }
 
   void back(const Mean& p) {
-    for (std::int64_t i = 0; i < p.in.size; ++i) d(p.in)[i] += *d(p.out) / static_cast<double>(p.in.size);
+    const std::int64_t size = p.in.size / p.out.size;
+    for (std::int64_t i = 0; i < p.in.size; ++i) d(p.in)[i] += d(p.out)[i / size] / static_cast<double>(size);
+  }
+
+  void back(const Sigmoid& p) {
+    for (std::int64_t i = 0; i < p.in.size; ++i) {
+      const double s = formulas::sigmoid<Math>(in(p.in)[i]);
+      d(p.in)[i] += d(p.out)[i] * s * (1.0 - s);
+    }
+  }
+
+  void back(const Gate& p) {
+    for (std::int64_t i = 0; i < p.in.size; ++i) {
+      const double z = in(p.gate)[i];
+      d(p.gate)[i] += d(p.out)[i] * in(p.in)[i] * formulas::silu_derivative<Math>(z);
+      d(p.in)[i] += d(p.out)[i] * formulas::silu<Math>(z);
+    }
+  }
+
+  void back(const HeadRecurrence& p) {
+    for (std::int64_t row = 0; row < p.value.size; ++row) {
+      with_rule(p.rule, [&](auto rule) { row_back<rule()>(p, row, HeadRow(p, row, *f_, w_)); });
+    }
+  }
+  template <formulas::HeadRule kRule>
+  void row_back(const HeadRecurrence& p, std::int64_t row, const HeadRow& r) {
+    const std::int64_t keys = p.keys();
+    const double *s = before_ + row * keys, dy = d(p.out)[row];
+    double *ds = d_part(p.state) + row * keys, *d_key = d(p.key) + r.group * keys,
+           *d_query = d(p.query) + r.group * keys;
+    double recalled = 0, d_input = 0, d_decay = 0;
+    for (std::int64_t k = 0; k < keys; ++k) recalled += s[k] * r.key[k];
+    const double input = formulas::head_input<kRule>(r.rate, r.value, r.decay, recalled);
+    for (std::int64_t k = 0; k < keys; ++k) {
+      d_query[k] += dy * formulas::advance_head(s[k], r.decay, input, r.key[k]);
+      ds[k] += dy * r.query[k];
+      d_input += ds[k] * r.key[k];
+      d_decay += ds[k] * s[k];
+    }
+    const auto g = formulas::head_input_gradient<kRule, Math>(r.rate, r.value, r.decay, recalled, d_input);
+    for (std::int64_t k = 0; k < keys; ++k) {
+      d_key[k] += ds[k] * input + g.recalled * s[k];
+      ds[k] = ds[k] * r.decay + g.recalled * r.key[k];
+    }
+    d_decay += g.decay;
+    d(p.rate)[r.rate_at] += g.rate;
+    d(p.value)[row] += g.value + dy * r.d;
+    if (p.d != kNone) add(p.d, r.d_at, dy * r.value);
+    if (p.a != kNone) add(p.a, r.head, d_decay * r.decay * r.raw_decay), d_decay *= r.decay * r.a;
+    d(p.decay)[r.head] += d_decay;
   }
 
   void back(const SelectiveScan& p) {

@@ -3,192 +3,26 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "core/error.hpp"
+#include "core/policy/match.hpp"
 
 namespace exphil::core {
 
 namespace {
 
-// A function object of several lambdas, for std::visit.
-template <class... Cases>
-struct Cases_ : Cases... {
-  using Cases::operator()...;
-};
-template <class... Cases>
-Cases_(Cases...) -> Cases_<Cases...>;
-
-template <class... Cases>
-auto match(const Phase& phase, Cases... cases) {
-  return std::visit(Cases_{cases...}, phase);
-}
-
-bool overlap(const Span& p, const Span& q) {
-  return p.vector == q.vector && p.first < q.first + q.size && q.first < p.first + p.size;
-}
-
 void keep_present(std::vector<Span>* spans) {
   spans->erase(std::remove_if(spans->begin(), spans->end(), [](const Span& s) { return !s; }), spans->end());
 }
 
-// ---- the rules ----
-
-class Checker {
- public:
-  explicit Checker(const Network& network) : n_(network) {}
-
-  void run() {
-    for (const Span& span : {n_.all_of(n_.frame), n_.all_of(n_.hidden), n_.all_of(n_.outs)}) inside(span);
-    owners_.assign(n_.states.size(), 0);
-    written_ = {n_.all_of(n_.frame)};
-    block(n_.input, false);
-    Span passed = hidden_begun();
-    for (const Block& layer : n_.layers) {
-      require(layer.size() == n_.layers.front().size(), "layers have different phases");
-      for (std::size_t i = 0; i < layer.size(); ++i) {
-        require(layer[i].index() == n_.layers.front()[i].index(), "layers have different phases");
-      }
-      written_ = {passed};
-      block(layer, true);
-      if (!adds(layer.back())) passed = hidden_written();
-    }
-    written_ = {passed};
-    block(n_.output, false);
-    for (const int owners : owners_) require(owners == 1, "a state part has not one phase");
-  }
-
- private:
-  static void require(bool holds, const char* what) {
-    if (!holds) fail(ErrorKind::internal, "", "a network is wrong: ", what);
-  }
-
-  void inside(const Span& span) const {
-    require(span.vector >= 0 && static_cast<std::size_t>(span.vector) < n_.vectors.size(), "no such vector");
-    require(span.first >= 0 && span.size > 0 && span.first + span.size <= n_.size_of(span.vector),
-            "a span is outside of its vector");
-  }
-
-  // What the input wrote of hidden, in parts or at once: its first values.
-  Span hidden_begun() const {
-    Span begun{n_.hidden, 0, 0};
-    while (begun.size < n_.size_of(n_.hidden) && is_written({n_.hidden, begun.size, 1})) ++begun.size;
-    require(begun.size > 0, "a block does not end with hidden");
-    return begun;
-  }
-
-  // What the last phase of the block wrote: it passes on hidden.
-  Span hidden_written() const {
-    const Span last = written_.back();
-    require(last.vector == n_.hidden && last.first == 0, "a block does not end with hidden");
-    return last;
-  }
-
-  void block(const Block& block, bool layer) {
-    recalled_.clear();
-    for (std::size_t i = 0; i < block.size(); ++i) {
-      for (const Span& span : reads(block[i])) {
-        inside(span);
-        require(is_written(span), "a vector is read before it is written");
-      }
-      const Span out = writes(block[i]);
-      inside(out);
-      if (layer && out.vector == n_.hidden) {
-        require(i + 1 == block.size(), "a layer writes hidden before its end");
-      } else {
-        require(!adds(block[i]), "a phase adds to a vector that is not hidden");
-        for (const Span& other : written_) require(!overlap(out, other), "a vector is written twice");
-      }
-      written_.push_back(out);
-      sizes(block[i]);
-      if (recalled_by(block[i]) != kNone) recalled_.push_back(recalled_by(block[i]));
-      if (state_of(block[i]) == kNone) continue;
-      ++owners_.at(static_cast<std::size_t>(state_of(block[i])));
-      recalled_.erase(std::remove(recalled_.begin(), recalled_.end(), state_of(block[i])), recalled_.end());
-    }
-    require(recalled_.empty(), "a state part is recalled where no later phase owns it");
-    require(!layer || (!block.empty() && writes(block.back()).vector == n_.hidden),
-            "a layer does not end with hidden");
-  }
-
-  // Of several spans that were written one after another, too.
-  bool is_written(const Span& span) const {
-    std::int64_t at = span.first;
-    for (bool more = true; more && at < span.first + span.size;) {
-      more = false;
-      for (const Span& w : written_) {
-        if (w.vector != span.vector || w.first > at || w.first + w.size <= at) continue;
-        at = w.first + w.size, more = true;
-      }
-    }
-    return at >= span.first + span.size;
-  }
-
-  void weight(WeightId id, std::int64_t rows, std::int64_t columns) const {
-    require(id >= 0 && static_cast<std::size_t>(id) < n_.weights.size(), "no such weight");
-    require(n_.weight(id).rows == rows && n_.weight(id).columns == columns, "a weight has another shape");
-  }
-  void vector(WeightId id, std::int64_t size) const {
-    if (id != kNone) weight(id, 1, size);
-  }
-  void state(StateId id, std::int64_t rows, std::int64_t columns) const {
-    require(id >= 0 && static_cast<std::size_t>(id) < n_.states.size(), "no such state part");
-    require(n_.state(id).rows == rows && n_.state(id).columns == columns, "a state part has another shape");
-  }
-
-  void sizes(const Phase& phase) const {
-    match(
-        phase, [&](const Copy& p) { require(p.in.size == p.out.size, "a copy changes the size"); },
-        [&](const Norm& p) {
-          require(p.in.size == p.out.size, "a norm changes the size");
-          weight(p.weight, 1, p.in.size), vector(p.bias, p.in.size);
-        },
-        [&](const Product& p) {
-          require(!(p.relu && p.adds), "a product with relu adds");
-          require(p.weight != kNone, "no such weight");
-          const Weight& w = n_.weight(p.weight);
-          require(w.columns == p.in.size, "a weight has another shape");
-          require(p.first_row >= 0 && p.first_row + p.out.size <= w.rows, "a product is outside its weight");
-          vector(p.bias, w.rows);
-        },
-        [&](const Convolution& p) {
-          require(p.in.size == p.out.size, "a convolution changes the size");
-          weight(p.weight, p.in.size, p.taps), vector(p.bias, p.in.size);
-          state(p.state, p.in.size, p.taps - 1);
-        },
-        [&](const Softplus& p) {
-          require(p.in.size == p.out.size, "a softplus changes the size");
-          vector(p.bias, p.in.size);
-        },
-        [&](const Mean& p) { require(p.out.size == 1, "a mean is one value"); },
-        [&](const SelectiveScan& p) {
-          for (const Span& span : {p.dt, p.z, p.out}) {
-            require(span.size == p.x.size, "a scan's vectors have different sizes");
-          }
-          require(p.b.size == p.c.size, "a scan's B and C have different sizes");
-          require(!p.input_dt || p.input_dt.size == 1, "a scan's dt of the input is one value");
-          weight(p.a, p.x.size, p.b.size), vector(p.d, p.x.size), vector(p.dt_bias, p.x.size);
-          state(p.state, p.x.size, p.b.size);
-        },
-        [&](const Recall& p) {
-          require(p.state >= 0 && static_cast<std::size_t>(p.state) < n_.states.size(), "no such state part");
-          require(p.out.size <= n_.state(p.state).size(), "a recall is outside its state part");
-        },
-        [&](const GatedCell& p) {
-          for (int gate = 0; gate < formulas::kMaxGates; ++gate) {
-            const Span &x = p.x[gate], &h = p.h[gate];
-            const bool has_x = gate < formulas::gates_of(p.cell);
-            require(has_x ? x.size == p.out.size : !x, "a cell's gates have another size");
-            require(has_x && formulas::recurrent(p.cell) ? h.size == p.out.size : !h,
-                    "a cell's gates have another size");
-          }
-          state(p.state, formulas::states_of(p.cell), p.out.size);
-        });
-  }
-
-  const Network& n_;
-  std::vector<Span> written_;
-  std::vector<int> owners_;
-  std::vector<StateId> recalled_;  // in this block, and no phase yet that owns them
-};
+// What a phase with a state reads that changes its output alone: a scan's C and z, a query.
+std::vector<Span> output_alone(const Phase& phase) {
+  return match(
+      phase,
+      [](const SelectiveScan& p) {
+        return std::vector<Span>{p.c, p.z};
+      },
+      [](const HeadRecurrence& p) { return std::vector<Span>{p.query}; },
+      [](const auto&) { return std::vector<Span>{}; });
+}
 
 // Whether `phase` reads any of the spans.
 bool reads_any(const Phase& phase, const std::vector<Span>& spans) {
@@ -210,10 +44,6 @@ std::int64_t Network::state_at(StateId id) const {
   return floats;
 }
 
-void check(const Network& network) {
-  Checker(network).run();
-}
-
 std::vector<Span> reads(const Phase& phase) {
   std::vector<Span> all = match(
       phase, [](const SelectiveScan& p) { return std::vector<Span>{p.x, p.dt, p.input_dt, p.b, p.c, p.z}; },
@@ -221,6 +51,12 @@ std::vector<Span> reads(const Phase& phase) {
         std::vector<Span> all(p.x.begin(), p.x.end());
         all.insert(all.end(), p.h.begin(), p.h.end());
         return all;
+      },
+      [](const HeadRecurrence& p) {
+        return std::vector<Span>{p.value, p.key, p.query, p.rate, p.decay};
+      },
+      [](const Gate& p) {
+        return std::vector<Span>{p.in, p.gate};
       },
       [](const Recall&) { return std::vector<Span>{}; },
       [](const auto& p) { return std::vector<Span>{p.in}; });
@@ -242,7 +78,8 @@ bool adds(const Phase& phase) {
 StateId state_of(const Phase& phase) {
   return match(
       phase, [](const Convolution& p) { return p.state; }, [](const SelectiveScan& p) { return p.state; },
-      [](const GatedCell& p) { return p.state; }, [](const auto&) { return kNone; });
+      [](const GatedCell& p) { return p.state; }, [](const HeadRecurrence& p) { return p.state; },
+      [](const auto&) { return kNone; });
 }
 
 StateId recalled_by(const Phase& phase) {
@@ -266,18 +103,35 @@ std::vector<WeightId> weights_of(const Phase& phase) {
       [](const SelectiveScan& p) {
         return std::vector<WeightId>{p.a, p.d, p.dt_bias};
       },
+      [](const HeadRecurrence& p) {
+        return std::vector<WeightId>{p.a, p.d};
+      },
       [](const auto&) { return std::vector<WeightId>{}; });
   all.erase(std::remove(all.begin(), all.end(), kNone), all.end());
   return all;
 }
 
 std::vector<bool> frame_only(const Network& network) {
-  std::vector<bool> alone;
-  if (network.layers.empty()) return alone;
-  std::vector<Span> others;  // what depends on a state
-  for (const Phase& phase : network.layers.front()) {
-    alone.push_back(state_of(phase) == kNone && recalled_by(phase) == kNone && !reads_any(phase, others));
-    if (!alone.back()) others.push_back(writes(phase));
+  if (network.layers.empty()) return {};
+  const Block& layer = network.layers.front();
+  std::vector<bool> alone(layer.size(), true);
+  const auto depends = [&](std::size_t i) {
+    if (state_of(layer[i]) != kNone || recalled_by(layer[i]) != kNone) return true;
+    for (std::size_t other = 0; other < layer.size(); ++other) {
+      if (alone[other]) continue;
+      const Span written = writes(layer[other]);
+      // Windows that share a frame would write the rest of the vector that is kept of it.
+      if (written.vector == writes(layer[i]).vector) return true;
+      if (other < i && reads_any(layer[i], {written})) return true;
+    }
+    return false;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t i = 0; i < layer.size(); ++i) {
+      if (!alone[i] || !depends(i)) continue;
+      alone[i] = false, changed = true;
+    }
   }
   return alone;
 }
@@ -310,11 +164,9 @@ std::vector<bool> feeds_state(const Block& layer) {
                                          [&](const Span& span) { return overlap(span, writes(layer[i])); });
     feeds[i] = state_of(layer[i]) != kNone || feeds_later;
     if (!feeds[i]) continue;
-    // A scan's C and z, and what a gate multiplies, change its output alone.
-    const auto* const scan = std::get_if<SelectiveScan>(&layer[i]);
+    const std::vector<Span> unneeded = feeds_later ? std::vector<Span>() : output_alone(layer[i]);
     for (const Span& span : reads(layer[i])) {
-      const bool output_alone = scan != nullptr && !feeds_later && (span == scan->c || span == scan->z);
-      if (!output_alone) needed.push_back(span);
+      if (std::find(unneeded.begin(), unneeded.end(), span) == unneeded.end()) needed.push_back(span);
     }
   }
   return feeds;

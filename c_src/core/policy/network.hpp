@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "kernels/common/cells.cuh"
+#include "kernels/common/heads.cuh"
 
 namespace exphil::core {
 
@@ -80,11 +81,13 @@ struct Recall {
 
 enum class NormKind { rms, layer };
 // RMSNorm: out = in / sqrt(mean(in^2) + epsilon) * weight. LayerNorm: the same of in - mean(in), plus bias.
+// parts: as many equal parts of `in` are normalised, each by itself; of RMSNorm only.
 struct Norm {
   Span in, out;
   NormKind kind = NormKind::rms;
   WeightId weight = kNone, bias = kNone;
   float epsilon = 0;
+  std::int64_t parts = 1;
 };
 
 // out = W in + b with the rows [first_row, first_row + out.size) of the weight and of the bias. relu: of the
@@ -113,7 +116,17 @@ struct Softplus {
   float lowest = 0, highest = 0;
 };
 
-// out, of size 1 = the mean of in.
+// out = 1 / (1 + exp(-in)).
+struct Sigmoid {
+  Span in, out;
+};
+
+// out = in silu(gate).
+struct Gate {
+  Span in, gate, out;
+};
+
+// out = the means of as many equal parts of `in` as it has values.
 struct Mean {
   Span in, out;
 };
@@ -143,8 +156,28 @@ struct GatedCell {
   StateId state = kNone;  // {states_of(cell), units}
 };
 
-using Phase =
-    std::variant<Copy, Norm, Product, Convolution, Softplus, Mean, SelectiveScan, Recall, GatedCell>;
+// One step of a recurrence whose state is a matrix for each head (kernels/common/heads.cuh), as of Mamba-2
+// and of linear attention with the delta rule. There are decay.size heads. A row of the state belongs to one
+// value; head h has the key and the query of group h / (heads / groups).
+//   S' = decay S + (rate value or its error) key^T;  out = S' query + d value
+struct HeadRecurrence {
+  formulas::HeadRule rule = formulas::HeadRule::linear;
+  Span value, out;  // {heads, channels}
+  Span key, query;  // {groups, keys}
+  Span rate;        // {heads} or {heads, channels}
+  Span decay;       // {heads}
+  std::int64_t groups = 1;
+  WeightId a = kNone;      // {heads}: then the decay is exp(a decay)
+  WeightId d = kNone;      // {skips}
+  std::int64_t skips = 0;  // heads, or heads times channels
+  StateId state = kNone;   // {heads channels, keys}
+  std::int64_t heads() const { return decay.size; }
+  std::int64_t keys() const { return key.size / groups; }
+  std::int64_t channels() const { return value.size / heads(); }  // of a head
+};
+
+using Phase = std::variant<Copy, Norm, Product, Convolution, Softplus, Mean, SelectiveScan, Recall, GatedCell,
+                           Sigmoid, Gate, HeadRecurrence>;
 using Block = std::vector<Phase>;
 
 struct Network {
@@ -179,8 +212,8 @@ std::vector<WeightId> weights_of(const Phase& phase);
 
 // ---- what follows from a list ----
 
-// For each phase of a layer, the first one: whether it needs the frame alone, and no state. Such phases are
-// computed once for each frame of a session with a window.
+// For each phase of a layer, the first one: whether it needs the frame alone, no state, and no other phase
+// writes its vector. Such phases are computed once for each frame of a session with a window.
 std::vector<bool> frame_only(const Network& network);
 // The vectors, or parts of them, that a window needs of each frame: what frame-only phases write and later
 // ones read; first of all `hidden`.

@@ -7,7 +7,8 @@
 
 #include "core/policy/reference_frame.hpp"
 #include "core/scalar_math.hpp"
-#include "kernels/common/formulas.cuh"
+#include "kernels/common/gradient_formulas.cuh"
+#include "kernels/common/heads.cuh"
 
 namespace exphil::core {
 
@@ -59,11 +60,14 @@ class BlockStep {
   Doubles run(const Recall& p) { return Doubles(part(p.state), part(p.state) + p.out.size); }
 
   Doubles run(const Norm& p) {
-    const double* x = in(p.in);
-    const NormScale norm = norm_scale(p, x);
     Doubles out = zeros(p.out);
-    for (std::int64_t i = 0; i < p.in.size; ++i) {
-      out[i] = (x[i] - norm.mean) * norm.scale * value(p.weight, i) + value(p.bias, i);
+    const std::int64_t size = p.in.size / p.parts;
+    for (std::int64_t first = 0; first < p.in.size; first += size) {
+      const double* x = in(p.in);
+      const NormScale norm = norm_scale(p, x + first);
+      for (std::int64_t i = first; i < first + size; ++i) {
+        out[i] = (x[i] - norm.mean) * norm.scale * value(p.weight, i) + value(p.bias, i);
+      }
     }
     return out;
   }
@@ -110,9 +114,40 @@ class BlockStep {
   }
 
   Doubles run(const Mean& p) {
-    double sum = 0;
-    for (std::int64_t d = 0; d < p.in.size; ++d) sum += in(p.in)[d];
-    return {sum / static_cast<double>(p.in.size)};
+    Doubles out = zeros(p.out);
+    const std::int64_t size = p.in.size / p.out.size;
+    for (std::int64_t d = 0; d < p.in.size; ++d) out[d / size] += in(p.in)[d] / static_cast<double>(size);
+    return out;
+  }
+
+  Doubles run(const Sigmoid& p) {
+    Doubles out = zeros(p.out);
+    for (std::int64_t d = 0; d < p.in.size; ++d) out[d] = formulas::sigmoid<Math>(in(p.in)[d]);
+    return out;
+  }
+
+  Doubles run(const Gate& p) {
+    Doubles out = zeros(p.out);
+    for (std::int64_t d = 0; d < p.in.size; ++d) out[d] = in(p.in)[d] * formulas::silu<Math>(in(p.gate)[d]);
+    return out;
+  }
+
+  Doubles run(const HeadRecurrence& p) {
+    Doubles out = zeros(p.out);
+    for (std::int64_t row = 0; row < p.value.size; ++row) {
+      const HeadRow r(p, row, f_, w_);
+      double *s = part(p.state) + row * p.keys(), recalled = 0, y = r.d * r.value;
+      for (std::int64_t k = 0; k < p.keys(); ++k) recalled += s[k] * r.key[k];
+      const double input = with_rule(p.rule, [&](auto rule) {
+        return formulas::head_input<rule()>(r.rate, r.value, r.decay, recalled);
+      });
+      for (std::int64_t k = 0; k < p.keys(); ++k) {
+        s[k] = formulas::advance_head(s[k], r.decay, input, r.key[k]);
+        y += s[k] * r.query[k];
+      }
+      out[row] = y;
+    }
+    return out;
   }
 
   Doubles run(const SelectiveScan& p) {
@@ -162,6 +197,26 @@ CellUnit::CellUnit(const GatedCell& cell, std::int64_t unit, const BlockFrame& f
   for (int s = 0; s < rows; ++s) states[s] = state[s * units + at];
 }
 
+template <class T>
+HeadRow::HeadRow(const HeadRecurrence& p, std::int64_t row, const BlockFrame& frame,
+                 const PolicyValues<T>& weights)
+    : head(row / p.channels()), group(head / (p.heads() / p.groups)) {
+  const auto at = [&](const Span& span) { return frame.at(span.vector).data() + span.first; };
+  rate_at = p.rate.size == p.heads() ? head : row;
+  value = at(p.value)[row], rate = at(p.rate)[rate_at], decay = raw_decay = at(p.decay)[head];
+  key = at(p.key) + group * p.keys(), query = at(p.query) + group * p.keys();
+  if (p.a != kNone) {
+    a = static_cast<double>(values_of(weights, p.a)[static_cast<std::size_t>(head)]);
+    decay = std::exp(a * raw_decay);
+  }
+  if (p.d == kNone) return;
+  d_at = p.skips == p.heads() ? head : row;
+  d = static_cast<double>(values_of(weights, p.d)[static_cast<std::size_t>(d_at)]);
+}
+template HeadRow::HeadRow(const HeadRecurrence&, std::int64_t, const BlockFrame&, const PolicyValues<float>&);
+template HeadRow::HeadRow(const HeadRecurrence&, std::int64_t, const BlockFrame&,
+                          const PolicyValues<double>&);
+
 void CellUnit::put(const double* values, double* state) const {
   for (int s = 0; s < rows; ++s) state[s * units + at] = values[s];
 }
@@ -176,11 +231,12 @@ PolicyReferenceState::PolicyReferenceState(const PolicyConfig& config)
 }
 
 NormScale norm_scale(const Norm& norm, const double* in) {
-  const double count = static_cast<double>(norm.in.size);
+  const std::int64_t size = norm.in.size / norm.parts;
+  const double count = static_cast<double>(size);
   NormScale made;
   double squares = 0;
-  for (std::int64_t i = 0; norm.kind == NormKind::layer && i < norm.in.size; ++i) made.mean += in[i] / count;
-  for (std::int64_t i = 0; i < norm.in.size; ++i) squares += (in[i] - made.mean) * (in[i] - made.mean);
+  for (std::int64_t i = 0; norm.kind == NormKind::layer && i < size; ++i) made.mean += in[i] / count;
+  for (std::int64_t i = 0; i < size; ++i) squares += (in[i] - made.mean) * (in[i] - made.mean);
   made.scale = 1.0 / std::sqrt(squares / count + double{norm.epsilon});
   return made;
 }

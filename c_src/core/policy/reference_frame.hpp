@@ -31,7 +31,7 @@ PolicyFrame policy_reference_frame(const PolicyConfig& config, const PolicyValue
 struct NormScale {
   double mean = 0, scale = 0;
 };
-NormScale norm_scale(const Norm& norm, const double* in);
+NormScale norm_scale(const Norm& norm, const double* in);  // in: the values of one part
 
 // One unit of a gated cell: its sums and its states before the step.
 struct CellUnit {
@@ -42,6 +42,15 @@ struct CellUnit {
   std::int64_t at, units;
   int rows;
   double x[formulas::kMaxGates] = {}, h[formulas::kMaxGates] = {}, states[2] = {};
+};
+
+// One row of a recurrence over heads: what it has of the frame, and of the weights.
+struct HeadRow {
+  template <class T>
+  HeadRow(const HeadRecurrence& p, std::int64_t row, const BlockFrame& frame, const PolicyValues<T>& weights);
+  std::int64_t head, group, rate_at = 0, d_at = 0;     // d_at: in p.d, where there is one
+  double value, rate, decay, raw_decay, a = 0, d = 0;  // raw_decay: without `a`
+  const double *key, *query;
 };
 
 // The block with index i of those of a PolicyFrame.

@@ -1,5 +1,6 @@
 #include "core/policy/rounding.hpp"
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -57,7 +58,7 @@ class Rounding {
   void fold_norms(Block* block) {
     for (Phase& phase : *block) {
       auto* const norm = std::get_if<Norm>(&phase);
-      if (norm == nullptr) continue;
+      if (norm == nullptr || !only_products_read(*block, norm->out)) continue;
       std::set<WeightId> done;  // several products may have rows of one matrix
       for (Phase& reader : *block) {
         auto* const product = std::get_if<Product>(&reader);
@@ -68,6 +69,19 @@ class Rounding {
       values(norm->weight).assign(values(norm->weight).size(), 1.0f);
       if (norm->bias != kNone) values(norm->bias).assign(values(norm->bias).size(), 0.0f);
     }
+  }
+
+  // Another phase, such as a gate, has no matrix that could take the norm's weight.
+  static bool only_products_read(const Block& block, const Span& span) {
+    bool read = false;
+    for (const Phase& phase : block) {
+      const std::vector<Span> all = reads(phase);
+      if (std::none_of(all.begin(), all.end(), [&](const Span& s) { return s.vector == span.vector; }))
+        continue;
+      if (!std::holds_alternative<Product>(phase)) return false;
+      read = true;
+    }
+    return read;
   }
 
   // The bias of every product of this matrix.

@@ -30,6 +30,20 @@ Product NetworkBuilder::product(const Span& in, const Span& out, const std::stri
   return made;
 }
 
+Product NetworkBuilder::split_product(const Span& in, const std::vector<Span>& outs, const std::string& name,
+                                      bool bias, Block* block) {
+  std::int64_t rows = 0;
+  for (const Span& out : outs) rows += out.size;
+  Product made = product(in, outs.front(), name, bias, rows);
+  rows = 0;
+  for (const Span& out : outs) {
+    made.out = out, made.first_row = rows;
+    block->emplace_back(made);
+    rows += out.size;
+  }
+  return made;
+}
+
 Norm NetworkBuilder::norm(const Span& in, const Span& out, const std::string& name, NormKind kind,
                           float epsilon, bool bias) {
   Norm made{in, out, kind};

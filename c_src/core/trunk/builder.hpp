@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/policy/network.hpp"
 
@@ -21,6 +22,10 @@ class NetworkBuilder {
   Product product(const Span& in, const Span& out, const std::string& name, bool bias);
   // `rows`: of a weight of which several products have rows.
   Product product(const Span& in, const Span& out, const std::string& name, bool bias, std::int64_t rows);
+  // One matrix for several outputs, whose rows are one after another; a product for each, appended to the
+  // block. Returns one of them.
+  Product split_product(const Span& in, const std::vector<Span>& outs, const std::string& name, bool bias,
+                        Block* block);
   Norm norm(const Span& in, const Span& out, const std::string& name, NormKind kind, float epsilon,
             bool bias);
 

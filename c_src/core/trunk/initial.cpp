@@ -79,6 +79,7 @@ std::vector<InitialTensor> initial_weights(const std::string& trunk, const Named
                                            std::uint64_t seed) {
   std::string known;
   for (const Trunk& candidate : trunks()) {
+    if (candidate.initial == nullptr) continue;
     if (trunk == candidate.name) return candidate.initial(trunk, SizeReader(sizes), Initializer(seed));
     known += (known.empty() ? ":" : ", :") + std::string(candidate.name);
   }

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "core/policy/rounding.hpp"
+#include "core/trunk/deltanet/deltanet.hpp"
 #include "core/trunk/edifice.hpp"
 #include "core/trunk/gated/gated.hpp"
 #include "core/trunk/loading.hpp"
 #include "core/trunk/mamba1/mamba1.hpp"
+#include "core/trunk/mamba2/mamba2.hpp"
 #include "core/trunk/output_groups.hpp"
 
 namespace exphil::core {
@@ -19,6 +21,8 @@ const std::vector<Trunk>& trunks() {
   static const std::vector<Trunk> all = [] {
     std::vector<Trunk> made = {mamba1::trunk()};
     for (const Trunk& trunk : gated::trunks()) made.push_back(trunk);
+    made.push_back(deltanet::trunk());
+    made.push_back(mamba2::trunk());
     return made;
   }();
   return all;

@@ -43,6 +43,11 @@ struct PolicyLoadOptions {
 // build options, from safetensors metadata that mix exphil.convert wrote, or from the option; the names alone
 // do not determine it. Where they show an architecture that is not read, the error says which.
 //
+// - Mamba-2, with state-spaces' names; core/trunk/mamba2/settings.hpp says where what shapes cannot say comes
+// from.
+//
+// - Edifice's :gru, :lstm, :min_gru, :min_lstm and :gated_deltanet, alone or with ExPhil's six heads.
+//
 // A safetensors file's metadata may name the outputs of its head: see output_groups.hpp.
 //
 // Infers every dimension from the shapes, cross-checks it, and compares it with the build options. F32, F16

@@ -20,6 +20,7 @@ struct Trunk {
   bool (*has_names)(const TensorMap& tensors);
   PolicyWeights (*load)(const Checkpoint& file, const PolicyLoadOptions& options);
   // Fresh weights: d_input, d_output, d_model, layers and the trunk's own sizes.
+  // Null: none are made.
   std::vector<InitialTensor> (*initial)(const std::string& trunk, SizeReader sizes, const Initializer& draw);
 };
 const std::vector<Trunk>& trunks();  // load.cpp

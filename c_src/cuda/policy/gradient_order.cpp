@@ -191,6 +191,18 @@ bool is_walked(const Block& block, const Product& product) {
   return writer_of<core::Recall>(block, product.in) != nullptr;
 }
 
+namespace {
+
+void refuse_heads(const Phase& phase) {
+  if (!std::holds_alternative<core::HeadRecurrence>(phase)) return;
+  core::fail(
+      core::ErrorKind::unsupported, ":backend",
+      "the gradient of a policy with a matrix state (gated DeltaNet, Mamba-2) is not computed on a GPU: "
+      "load the policy with backend: :host, the CPU backend, to train it");
+}
+
+}  // namespace
+
 void require_gradient(const core::Network& network) {
   for (const Block* block : blocks_of(network)) {
     for (const Phase& phase : *block) {
@@ -201,6 +213,7 @@ void require_gradient(const core::Network& network) {
       if (const auto* const recall = std::get_if<core::Recall>(&phase)) require_walk(*block, *recall);
       if (const auto* const cell = std::get_if<core::GatedCell>(&phase)) require_walk(*block, *cell);
       if (const auto* const mean = std::get_if<core::Mean>(&phase)) require_mean(*block, *mean);
+      refuse_heads(phase);
       const auto* const scan = std::get_if<core::SelectiveScan>(&phase);
       require(scan == nullptr || !scan->input_dt || writer_of<core::Mean>(*block, scan->input_dt) != nullptr,
               "a mean scales a scan's inputs");

@@ -64,6 +64,11 @@ class GradientPass {
   recurrent::RecurrentWeights recurrent_weights(const core::GatedCell& phase) const;
   // The rows of a state of a cell before each frame.
   recurrent::Rows states_before(const core::GatedCell& phase, int state) const;
+  // No kernel has the gradient of the others: require_gradient() has refused them.
+  template <class Other>
+  void forward(const Other&) {
+    core::fail(core::ErrorKind::internal, "", "the gradient on a GPU lacks a kind of phase");
+  }
   policy::NormArguments norm_arguments(const core::Norm& phase) const;
   // One for each run of channels that is within a piece of what it reads and of what it writes.
   std::vector<policy::ConvolveArguments> convolution(const core::Convolution& phase) const;
@@ -86,6 +91,11 @@ class GradientPass {
   // The gradient of hidden as the block finds it: what the last phase has replaced passes nothing on.
   void replaced_hidden();
   void show_hidden(const VectorRows& as);
+  // No kernel has the gradient of the others: require_gradient() has refused them.
+  template <class Other>
+  void back(const Other&) {
+    core::fail(core::ErrorKind::internal, "", "the gradient on a GPU lacks a kind of phase");
+  }
   void own_scan_back(const core::SelectiveScan& phase);
   void weight_back(const core::Product& product, const std::vector<Matrix>& given);
   float* bias_parts(const core::Product& product, std::int64_t row, const Matrix& given);

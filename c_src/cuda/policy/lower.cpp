@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "core/error.hpp"
 #include "cuda/policy/lower_block.hpp"
 
 namespace exphil::cuda {
@@ -82,9 +83,21 @@ core::PolicyConfig without_copy(core::PolicyConfig config) {
   return config;
 }
 
+// No kernel has a recurrence over heads.
+void require_kernels(const core::Network& network) {
+  for (const core::Phase* phase : core::phases_of(network)) {
+    if (!std::holds_alternative<core::HeadRecurrence>(*phase)) continue;
+    core::fail(
+        core::ErrorKind::unsupported, ":backend",
+        "policies with a matrix state (Mamba-2, gated DeltaNet) do not run on a GPU yet: load this one "
+        "with backend: :host, the CPU backend");
+  }
+}
+
 }  // namespace
 
 Lowered lower(const core::PolicyConfig& given) {
+  require_kernels(given.network);
   const core::PolicyConfig config = without_copy(given);
   const core::Network& n = config.network;
   require_at_most(config.n_layer(), kMostLayers, "layers");

@@ -45,7 +45,10 @@ class BlockLowering {
  private:
   // ---- one function for each kind of core phase ----
 
-  void add(const core::Norm& norm) { norms_.push_back(&norm); }
+  void add(const core::Norm& norm) {
+    if (norm.parts != 1) cannot_lower("it has a norm of parts of a vector");
+    norms_.push_back(&norm);
+  }
 
   void add(const core::Copy& copy) {
     if (std::find(taken_.begin(), taken_.end(), &copy) != taken_.end()) return;
@@ -80,6 +83,7 @@ class BlockLowering {
   void add(const core::Softplus& p) { activate(p.in, p.out, p.bias, p.lowest, p.highest); }
 
   void add(const core::Mean& p) {
+    if (p.out.size != 1) cannot_lower("it has means of parts of a vector");
     policy::Mean& made = to_->means[push(policy::Kind::mean).phase.index];
     made.in = vectors_.of(p.in), made.out = vectors_.of(p.out);
     vectors_.set_size(made.out, 1);
@@ -102,6 +106,11 @@ class BlockLowering {
     made.decays_input = p.chunk_size > 1;
     made.carried_decays_input = core::decays_input(p, config_.window);
   }
+
+  // No kernel has these yet; lower() has refused the recurrences.
+  void add(const core::HeadRecurrence&) { cannot_lower("it has a recurrence over heads"); }
+  void add(const core::Sigmoid&) { cannot_lower("it has a sigmoid"); }
+  void add(const core::Gate&) { cannot_lower("it has a gate that no scan has"); }
 
   // Its vector is the cell's.
   void add(const core::Recall& p) { recalls_.push_back(&p); }

@@ -2,6 +2,7 @@
 
 #include "core/error.hpp"
 #include "cuda/jit/launch.hpp"
+#include "cuda/recurrent/elements.hpp"
 #include "kernels/recurrent/linear_arguments.cuh"
 
 namespace exphil::cuda {
@@ -12,10 +13,6 @@ using core::Dtype;
 using core::RecurrentShape;
 using Id = core::RecurrentOperand;
 using formulas::Cell;
-
-int element_of(Dtype dtype) {
-  return dtype == Dtype::f32 ? 0 : dtype == Dtype::f16 ? 1 : 2;  // device::Element
-}
 
 KernelSpec spec_of(Cell cell, Dtype dtype, bool gradient) {
   return {"recurrent/linear.cu",
@@ -42,17 +39,17 @@ std::int64_t groups_of(const RecurrentShape& s) {
 
 }  // namespace
 
-std::size_t recurrent_scratch(const RecurrentShape& s) {
+std::size_t linear_scratch(const RecurrentShape& s) {
   if (!s.has(Id::dh) || has_states(s)) return 0;
   return static_cast<std::size_t>(s.batch * s.seq * s.hidden) * sizeof(float);
 }
 
-void prepare_recurrent(Context& context, const RecurrentShape& shape) {
+void prepare_linear(Context& context, const RecurrentShape& shape) {
   context.kernels().prepare(specs_of(shape));
 }
 
-void enqueue_recurrent(Context& context, CUstream stream, const RecurrentShape& s,
-                       const core::RecurrentOperands<CUdeviceptr>& operands, CUdeviceptr scratch) {
+void enqueue_linear(Context& context, CUstream stream, const RecurrentShape& s,
+                    const core::RecurrentOperands<CUdeviceptr>& operands, CUdeviceptr scratch) {
   const std::int64_t blocks = s.batch * groups_of(s);
   if (blocks > kMostGridBlocks) {
     core::fail(core::ErrorKind::limit_exceeded, s.row().inputs[0], s.row().inputs[0], " needs ", blocks,
@@ -77,7 +74,7 @@ void enqueue_recurrent(Context& context, CUstream stream, const RecurrentShape& 
   }
 }
 
-std::vector<KernelSpec> recurrent_kernel_variants() {
+std::vector<KernelSpec> linear_kernel_variants() {
   std::vector<KernelSpec> specs;
   for (const Cell cell : {Cell::min_gru, Cell::min_lstm, Cell::elu_gru, Cell::diag_linear, Cell::liquid,
                           Cell::mix, Cell::share, Cell::linear}) {

@@ -1,5 +1,5 @@
 // The launches of kernels/recurrent/linear.cu: the fused recurrent operators whose cell is linear in its
-// state. Callers: scan.cpp, the XLA handlers, tests. Any thread.
+// state. Callers: scan.cpp. Any thread.
 #pragma once
 
 #include <cuda.h>
@@ -13,20 +13,13 @@
 
 namespace exphil::cuda {
 
-// Bytes of device memory that a call needs beside its tensors: a gradient's states in f32, where they are not
-// given.
-std::size_t recurrent_scratch(const core::RecurrentShape& shape);
-
-// Compiles the kernels. The context must be current.
-void prepare_recurrent(Context& context, const core::RecurrentShape& shape);
-
-// Queued on `stream`: the operator, or with dh its gradient, on tensors in device memory. `scratch` holds
-// recurrent_scratch() bytes, aligned to 256. The context must be current. Throws limit_exceeded for more
-// blocks than a grid has.
-void enqueue_recurrent(Context& context, CUstream stream, const core::RecurrentShape& shape,
-                       const core::RecurrentOperands<CUdeviceptr>& operands, CUdeviceptr scratch);
+// As the functions of the same kind in scan.hpp.
+std::size_t linear_scratch(const core::RecurrentShape& shape);
+void prepare_linear(Context& context, const core::RecurrentShape& shape);
+void enqueue_linear(Context& context, CUstream stream, const core::RecurrentShape& shape,
+                    const core::RecurrentOperands<CUdeviceptr>& operands, CUdeviceptr scratch);
 
 // Every kernel of the family in f32, and some in each other type, for the tests that compile them.
-std::vector<KernelSpec> recurrent_kernel_variants();
+std::vector<KernelSpec> linear_kernel_variants();
 
 }  // namespace exphil::cuda

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.hpp"
 #include "cuda/device/places.hpp"
 #include "cuda/device/upload.hpp"
+#include "cuda/recurrent/dense.hpp"
 #include "cuda/recurrent/linear.hpp"
 
 namespace exphil::cuda {
@@ -50,11 +50,20 @@ void copy_out(Context& context, const core::RecurrentCall& call, const Workspace
 
 }  // namespace
 
+std::size_t recurrent_scratch(const core::RecurrentShape& shape) {
+  return shape.dense() ? dense_scratch(shape) : linear_scratch(shape);
+}
+
+void prepare_recurrent(Context& context, const core::RecurrentShape& shape) {
+  shape.dense() ? prepare_dense(context, shape) : prepare_linear(context, shape);
+}
+
+void enqueue_recurrent(Context& context, CUstream stream, const core::RecurrentShape& shape,
+                       const core::RecurrentOperands<CUdeviceptr>& operands, CUdeviceptr scratch) {
+  (shape.dense() ? enqueue_dense : enqueue_linear)(context, stream, shape, operands, scratch);
+}
+
 void run_recurrent(Context& context, const core::RecurrentCall& call) {
-  if (call.shape.dense()) {
-    core::fail(core::ErrorKind::unsupported, ":backend", call.shape.row().name,
-               " does not run on CUDA yet; call it with backend: :host");
-  }
   const ContextGuard guard(context);
   const Workspace at(call);
   // Destroyed in reverse order: the stream is idle before its memory is returned to the pool.

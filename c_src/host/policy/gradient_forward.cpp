@@ -108,6 +108,8 @@ void GradientRecord::run_block(std::size_t index, const core::Block& block) {
       run(*convolution, packed, at.data());
     } else if (const auto* const scan = std::get_if<core::SelectiveScan>(&block[i])) {
       run(*scan, packed, at.data());
+    } else if (const auto* const heads = std::get_if<core::HeadRecurrence>(&block[i])) {
+      run(*heads, packed, at.data());
     } else {
       run(block[i], packed, at.data());
     }
@@ -150,6 +152,27 @@ void GradientRecord::run(const core::SelectiveScan& phase, const PackedPhase& pa
       scan.initial_state = state_part(group_.all->states, group_, sequence, n_, phase.state);
       scan.final_state = state_part(final_states_, group_, sequence, n_, phase.state);
       scan_channels(packed.rule, scan, first, std::min(first + kPartBlocks, blocks), scratch);
+    }
+  });
+}
+
+// Head by head of each sequence.
+void GradientRecord::run(const core::HeadRecurrence& phase, const PackedPhase& packed,
+                         const MatrixRows* at) const {
+  const std::int64_t seq = group_.all->seq, count = phase.heads(), channels = phase.channels();
+  const PanelPlace place{0, phase.keys(), channels, false, true};
+  core::parallel_for(group_.count * count, 1, [&](std::int64_t begin, std::int64_t end) {
+    AlignedBuffer states(place.floats());
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t sequence = i / count, row = i % count * channels;
+      std::fill_n(states.data(), place.floats(), 0.0f);
+      const float* const given = state_part(group_.all->states, group_, sequence, n_, phase.state);
+      if (given != nullptr) place.write(given + row * phase.keys(), states.data());
+      HeadRows heads = heads_of(phase, packed, at, sequence * seq, seq);
+      heads.from = heads.states = states.data();
+      advance_heads(heads, row, row + channels);
+      float* const to = state_part(final_states_, group_, sequence, n_, phase.state);
+      if (to != nullptr) place.read(states.data(), to + row * phase.keys());
     }
   });
 }

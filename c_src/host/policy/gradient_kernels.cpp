@@ -16,8 +16,30 @@ namespace HWY_NAMESPACE {
 
 // With u = (x - mean) scale and g = dy weight: dx = scale (g - mean(g) - u mean(g u)); without mean(g) for
 // RMSNorm. Padding has weight and dy zero.
+void normalize_part_back(const Norm& norm, const NormGradient& r, std::int64_t row, std::int64_t first,
+                         std::int64_t n, float epsilon) {
+  const float *x = r.x.data + row * r.x.step + first, *dy = r.dy.data + row * r.dy.step + first;
+  float *dx = r.dx.data + row * r.dx.step + first, *const d_weight = r.d_weight + first;
+  const float *const weight = norm.weight + first, scale = part_scale(x, n, epsilon);
+  float sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float u = x[i] * scale;
+    d_weight[i] += dy[i] * u;
+    sum += dy[i] * weight[i] * u;
+  }
+  const float mean = sum / static_cast<float>(n);
+  for (std::int64_t i = 0; i < n; ++i) dx[i] += scale * (dy[i] * weight[i] - x[i] * scale * mean);
+}
+
 void run_normalize_back(const Norm& norm, const NormGradient& r, std::int64_t n, float epsilon,
                         std::int64_t rows) {
+  for (std::int64_t row = 0; norm.parts > 0 && row < rows; ++row) {
+    const std::int64_t size = n / norm.parts;
+    for (std::int64_t first = 0; first < n; first += size) {
+      normalize_part_back(norm, r, row, first, size, epsilon);
+    }
+  }
+  if (norm.parts > 0) return;
   const bool layer_norm = norm.bias != nullptr;
   const std::int64_t width = padded(n);
   const F each = fill(1.0 / static_cast<double>(n));
@@ -104,6 +126,28 @@ void run_cell_back(const CellRows& c, const CellGradient& r, std::int64_t begin,
   core::with_cell(c.cell, [&](auto cell) { cell_back_of<cell()>(c, r, begin, end); });
 }
 
+void run_sigmoid_back(MatrixRows x, MatrixRows dy, MatrixRows d_x, std::int64_t rows, std::int64_t n) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    in_vectors(0, n, [&](std::int64_t i, std::int64_t count) {
+      const F s = formulas::sigmoid<Math>(load_some(x.data + i, count));
+      store_some(load_some(dy.data + i, count) * s * (fill(1.0) - s), d_x.data + i, count);
+    });
+    x.data += x.step, dy.data += dy.step, d_x.data += d_x.step;
+  }
+}
+
+void run_gate_back(const GateGradient& g, std::int64_t rows, std::int64_t n) {
+  const auto at = [](const MatrixRows& m, std::int64_t row) { return m.data + row * m.step; };
+  for (std::int64_t row = 0; row < rows; ++row) {
+    in_vectors(0, n, [&](std::int64_t i, std::int64_t count) {
+      const F x = load_some(at(g.x, row) + i, count), z = load_some(at(g.gate, row) + i, count);
+      const F dy = load_some(at(g.dy, row) + i, count);
+      store_some(dy * formulas::silu<Math>(z), at(g.d_x, row) + i, count);
+      store_some(dy * x * formulas::silu_derivative<Math>(z), at(g.d_gate, row) + i, count);
+    });
+  }
+}
+
 void run_relu_back(const float* x, std::int64_t rows, std::int64_t step, std::int64_t panels, float* dx) {
   const F zero = fill(0.0);
   for (std::int64_t row = 0; row < rows; ++row, x += step, dx += step) {
@@ -136,6 +180,8 @@ namespace exphil::host {
 HWY_EXPORT(run_normalize_back);
 HWY_EXPORT(run_convolve_back);
 HWY_EXPORT(run_cell_back);
+HWY_EXPORT(run_sigmoid_back);
+HWY_EXPORT(run_gate_back);
 HWY_EXPORT(run_relu_back);
 HWY_EXPORT(run_activate_dt_back);
 HWY_EXPORT(run_sum_of);
@@ -152,6 +198,14 @@ void convolve_back(const Convolution& convolution, const ConvolutionGradient& gr
 
 void cell_back(const CellRows& cell, const CellGradient& gradient, std::int64_t begin, std::int64_t end) {
   HWY_DYNAMIC_DISPATCH(run_cell_back)(cell, gradient, begin, end);
+}
+
+void sigmoid_back(MatrixRows x, MatrixRows dy, MatrixRows d_x, std::int64_t rows, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(run_sigmoid_back)(x, dy, d_x, rows, n);
+}
+
+void gate_back(const GateGradient& gradient, std::int64_t rows, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(run_gate_back)(gradient, rows, n);
 }
 
 void relu_back(const float* x, std::int64_t rows, std::int64_t step, std::int64_t panels, float* dx) {

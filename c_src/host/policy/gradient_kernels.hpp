@@ -16,6 +16,7 @@ struct NormGradient {
   MatrixRows x, dy, dx;
   float *d_weight = nullptr, *d_bias = nullptr;
 };
+// Of a norm with parts, nothing beyond them.
 void normalize_back(const Norm& norm, const NormGradient& gradient, std::int64_t n, float epsilon,
                     std::int64_t rows);
 
@@ -38,6 +39,14 @@ struct CellGradient {
   float* d_states = nullptr;  // {states_of(cell), step}
 };
 void cell_back(const CellRows& cell, const CellGradient& gradient, std::int64_t begin, std::int64_t end);
+
+// What sigmoid() and gate() pass back for n values of `rows` rows. x: what sigmoid() read. d_x and d_gate are
+// stored, and nothing beyond their values.
+void sigmoid_back(MatrixRows x, MatrixRows dy, MatrixRows d_x, std::int64_t rows, std::int64_t n);
+struct GateGradient {
+  MatrixRows x, gate, dy, d_x, d_gate;
+};
+void gate_back(const GateGradient& gradient, std::int64_t rows, std::int64_t n);
 
 // dx = 0 where x is not positive, for so many panels of `rows` rows of `step` floats.
 void relu_back(const float* x, std::int64_t rows, std::int64_t step, std::int64_t panels, float* dx);

@@ -36,13 +36,14 @@ inline float sum_of_squares(const float* x, std::int64_t width) {
 // kPanel running sums of body(value), then added in lane order. Values beyond n do not count.
 template <class Body>
 HWY_INLINE float sum_of(const float* x, std::int64_t n, const Body& body) {
-  HWY_ALIGN float lanes[kPanel], tail[kPanel] = {};
+  HWY_ALIGN float lanes[kPanel], rest[kPanel] = {}, tail[kPanel] = {};
   const std::int64_t whole = n / kPanel * kPanel;
+  for (std::int64_t i = whole; i < n; ++i) rest[i - whole] = x[i];
   for (std::int64_t o = 0; o < kPanel; o += kLanes) {
     F sum = fill(0.0);
     for (std::int64_t i = o; i < whole; i += kPanel) sum = sum + body(load(x + i));
     store(sum, lanes + o);
-    if (whole < n) store(body(load(x + whole + o)), tail + o);
+    if (whole < n) store(body(load(rest + o)), tail + o);
   }
   float total = 0.0f;
   for (std::int64_t lane = 0; lane < kPanel; ++lane) {
@@ -57,6 +58,32 @@ inline float run_sum_of(const float* x, std::int64_t n) {
 }
 inline float run_mean_of(const float* x, std::int64_t n) {
   return run_sum_of(x, n) / static_cast<float>(n);
+}
+
+// 1 / sqrt(mean(x^2) + epsilon) of one part of a row.
+inline float part_scale(const float* x, std::int64_t n, float epsilon) {
+  const float squares = sum_of(x, n, [](F v) { return v * v; });
+  return static_cast<float>(1.0 / std::sqrt(double{squares / static_cast<float>(n)} + double{epsilon}));
+}
+
+// Calls body(at, count) for values [begin, end) in vectors: with kLanes values, or fewer at the end.
+template <class Body>
+HWY_INLINE void in_vectors(std::int64_t begin, std::int64_t end, const Body& body) {
+  for (; begin + kLanes <= end; begin += kLanes) body(begin, kLanes);
+  if (begin < end) body(begin, end - begin);
+}
+// `count` values and zeros; writes `count` values alone.
+HWY_INLINE F load_some(const float* from, std::int64_t count) {
+  if (count == kLanes) return load(from);
+  HWY_ALIGN float some[kLanes] = {};
+  for (std::int64_t i = 0; i < count; ++i) some[i] = from[i];
+  return load(some);
+}
+HWY_INLINE void store_some(F v, float* to, std::int64_t count) {
+  if (count == kLanes) return store(v, to);
+  HWY_ALIGN float some[kLanes];
+  store(v, some);
+  for (std::int64_t i = 0; i < count; ++i) to[i] = some[i];
 }
 
 // A norm of a row is (x - mean) * scale; RMSNorm has no mean.

@@ -33,8 +33,23 @@ void normalize_rows(const Norm& norm, const MatrixRows& from, std::int64_t n, fl
   }
 }
 
+void normalize_parts(const Norm& norm, MatrixRows from, std::int64_t n, float epsilon, std::int64_t rows,
+                     MatrixRows to) {
+  const std::int64_t size = n / norm.parts;
+  for (std::int64_t r = 0; r < rows; ++r, from.data += from.step, to.data += to.step) {
+    for (std::int64_t first = 0; first < n; first += size) {
+      const F scale = fill(double{part_scale(from.data + first, size, epsilon)});
+      in_vectors(first, first + size, [&](std::int64_t i, std::int64_t count) {
+        store_some(load_some(from.data + i, count) * scale * load_some(norm.weight + i, count), to.data + i,
+                   count);
+      });
+    }
+  }
+}
+
 void run_normalize(const Norm& norm, const MatrixRows& x, std::int64_t n, float epsilon, std::int64_t rows,
                    const MatrixRows& out) {
+  if (norm.parts > 0) return normalize_parts(norm, x, n, epsilon, rows, out);
   if (norm.bias == nullptr) return normalize_rows<false>(norm, x, n, epsilon, rows, out);
   normalize_rows<true>(norm, x, n, epsilon, rows, out);
 }
@@ -46,6 +61,25 @@ void run_activate_dt(float* dt, const float* bias, DtRange range, std::int64_t r
     for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kLanes) {
       store(formulas::activate_dt<Math>(load(dt + i), load(bias + i), true, lowest, highest), dt + i);
     }
+  }
+}
+
+void run_sigmoid(MatrixRows x, MatrixRows out, std::int64_t rows, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t r = 0; r < rows; ++r, x.data += x.step, out.data += out.step) {
+    in_vectors(begin, end, [&](std::int64_t i, std::int64_t count) {
+      store_some(formulas::sigmoid<Math>(load_some(x.data + i, count)), out.data + i, count);
+    });
+  }
+}
+
+void run_gate(MatrixRows x, MatrixRows gate, MatrixRows out, std::int64_t rows, std::int64_t begin,
+              std::int64_t end) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    in_vectors(begin, end, [&](std::int64_t i, std::int64_t count) {
+      const F open = formulas::silu<Math>(load_some(gate.data + i, count));
+      store_some(load_some(x.data + i, count) * open, out.data + i, count);
+    });
+    x.data += x.step, gate.data += gate.step, out.data += out.step;
   }
 }
 
@@ -102,6 +136,8 @@ namespace exphil::host {
 HWY_EXPORT(run_normalize);
 HWY_EXPORT(run_activate_dt);
 HWY_EXPORT(run_mean_of);
+HWY_EXPORT(run_sigmoid);
+HWY_EXPORT(run_gate);
 HWY_EXPORT(run_relu);
 HWY_EXPORT(run_convolve);
 HWY_EXPORT(run_advance_cell);
@@ -118,6 +154,15 @@ void activate_dt(float* dt, const float* bias, DtRange range, std::int64_t rows,
 
 float mean_of(const float* x, std::int64_t n) {
   return HWY_DYNAMIC_DISPATCH(run_mean_of)(x, n);
+}
+
+void sigmoid(MatrixRows x, MatrixRows out, std::int64_t rows, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(run_sigmoid)(x, out, rows, begin, end);
+}
+
+void gate(MatrixRows x, MatrixRows gate, MatrixRows out, std::int64_t rows, std::int64_t begin,
+          std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(run_gate)(x, gate, out, rows, begin, end);
 }
 
 void relu(float* x, std::int64_t rows, std::int64_t step, std::int64_t begin, std::int64_t end) {

@@ -15,6 +15,9 @@ namespace exphil::host {
 // LayerNorm: the same of x - mean(x), plus bias.
 struct Norm {
   const float *weight = nullptr, *bias = nullptr;
+  // 0: all n values, and zeros in the rest of their last panel. Else as many equal parts of them, each by
+  // itself, and nothing beyond them; of RMSNorm only.
+  std::int64_t parts = 0;
 };
 
 // For `rows` rows of n values. A row's result does not depend on the other rows.
@@ -30,6 +33,11 @@ void activate_dt(float* dt, const float* bias, DtRange range, std::int64_t rows,
 
 // The mean of n values.
 float mean_of(const float* x, std::int64_t n);
+
+// out = 1 / (1 + exp(-x)); out = x silu(gate): values [begin, end) of `rows` rows, and nothing beyond them.
+void sigmoid(MatrixRows x, MatrixRows out, std::int64_t rows, std::int64_t begin, std::int64_t end);
+void gate(MatrixRows x, MatrixRows gate, MatrixRows out, std::int64_t rows, std::int64_t begin,
+          std::int64_t end);
 
 // max(0, x) in place, for panels [begin, end) of `rows` rows of `step` floats.
 void relu(float* x, std::int64_t rows, std::int64_t step, std::int64_t begin, std::int64_t end);

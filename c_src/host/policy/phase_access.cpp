@@ -34,6 +34,13 @@ bool in_panels(const core::Network& network, const core::Span& span) {
           begins_hidden(network, span));
 }
 
+// Whether all that a gate reads and writes is in panels; else it takes rows.
+bool gates_panels(const core::Network& network, const core::Phase& phase) {
+  const auto* const gate = std::get_if<core::Gate>(&phase);
+  return gate != nullptr && in_panels(network, gate->in) && in_panels(network, gate->gate) &&
+         in_panels(network, gate->out);
+}
+
 // Whether a recall reads values of a cell that lie one after another.
 bool can_recall(const core::Network& network, const core::Recall& recall) {
   for (const core::Phase* phase : core::phases_of(network)) {
@@ -49,7 +56,9 @@ bool needs_whole(const core::Network& network, const core::Phase& phase, const c
   if (const auto* const scan = std::get_if<core::SelectiveScan>(&phase)) {
     return in == scan->b || in == scan->c || in == scan->input_dt;
   }
-  return is<core::Norm>(phase) || is<core::Mean>(phase) || (is<core::Copy>(phase) && !in_panels(network, in));
+  if (is<core::Gate>(phase)) return !gates_panels(network, phase);
+  return is<core::Norm>(phase) || is<core::Mean>(phase) || is<core::HeadRecurrence>(phase) ||
+         (is<core::Copy>(phase) && !in_panels(network, in));
 }
 
 }  // namespace
@@ -57,8 +66,10 @@ bool needs_whole(const core::Network& network, const core::Phase& phase, const c
 PhaseAccess access_of(const core::Network& network, const core::Phase& phase) {
   PhaseAccess access;
   access.out = core::writes(phase);
-  // A norm writes zeros to the rest of its last panel.
-  require(is<core::Norm>(phase) ? access.out.first == 0 : in_panels(network, access.out));
+  // A norm writes zeros to the rest of its last panel, but where it takes parts.
+  const auto* const norm = std::get_if<core::Norm>(&phase);
+  require(norm != nullptr ? access.out.first == 0 || norm_parts(*norm) > 0
+                          : splits_rows(network, phase, false) || in_panels(network, access.out));
   const bool whole_out = is<core::Convolution>(phase) || is<core::Mean>(phase);
   if (whole_out) require(access.out == network.all_of(access.out.vector));
   if (const auto* const recall = std::get_if<core::Recall>(&phase)) require(can_recall(network, *recall));
@@ -77,18 +88,24 @@ std::vector<std::int64_t> row_steps(const core::Network& network) {
   std::vector<std::int64_t> steps;
   for (const core::Vector& vector : network.vectors) steps.push_back(padded(vector.size));
   for (const core::Phase* phase : core::phases_of(network)) {
-    if (is<core::Mean>(*phase)) steps[static_cast<std::size_t>(core::writes(*phase).vector)] = 1;
+    if (is<core::Mean>(*phase) && core::writes(*phase).size == 1)
+      steps[static_cast<std::size_t>(core::writes(*phase).vector)] = 1;
   }
   steps[static_cast<std::size_t>(network.frame)] = network.size_of(network.frame);
   return steps;
+}
+
+std::int64_t norm_parts(const core::Norm& norm) {
+  return norm.parts > 1 || norm.out.first != 0 ? norm.parts : 0;
 }
 
 bool is_small(const core::Phase& phase, bool many_rows) {
   return is<core::Mean>(phase) || (!many_rows && (is<core::Norm>(phase) || is<core::Recall>(phase)));
 }
 
-bool splits_rows(const core::Phase& phase, bool many_rows) {
+bool splits_rows(const core::Network& network, const core::Phase& phase, bool many_rows) {
   const auto* const product = std::get_if<core::Product>(&phase);
+  if (is<core::Gate>(phase)) return !gates_panels(network, phase);
   if (product == nullptr) return is<core::Norm>(phase) || is<core::Mean>(phase);
   return many_rows && panels(product->out.size) < kNarrow && product->out.size < product->in.size;
 }

@@ -26,8 +26,11 @@ std::vector<std::int64_t> row_steps(const core::Network& network);
 // rows, a mean.
 bool is_small(const core::Phase& phase, bool many_rows);
 
-// Whether the rows of a phase are split rather than its outputs: those of a norm and a mean, and many rows of
-// a narrow product.
-bool splits_rows(const core::Phase& phase, bool many_rows);
+// Whether the rows of a phase are split rather than its outputs: those of a norm and a mean, many rows of a
+// narrow product, and those of a gate of vectors that are cut beside their panels.
+bool splits_rows(const core::Network& network, const core::Phase& phase, bool many_rows);
+
+// The parts of a norm as its kernel takes them: 0 where it takes its input as a whole.
+std::int64_t norm_parts(const core::Norm& norm);
 
 }  // namespace exphil::host

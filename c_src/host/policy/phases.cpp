@@ -2,6 +2,8 @@
 
 #include <variant>
 
+#include "host/policy/phase_access.hpp"
+
 namespace exphil::host {
 
 namespace {
@@ -41,8 +43,8 @@ class Runner {
   }
 
   void operator()(const core::Norm& phase) const {
-    normalize({packed_.weights[kWeight], packed_.weights[kBias]}, rows(phase.in), phase.in.size,
-              phase.epsilon, piece_.count, rows(phase.out));
+    normalize({packed_.weights[kWeight], packed_.weights[kBias], norm_parts(phase)}, rows(phase.in),
+              phase.in.size, phase.epsilon, piece_.count, rows(phase.out));
   }
 
   void operator()(const core::Product& phase) const {
@@ -70,8 +72,34 @@ class Runner {
 
   void operator()(const core::Mean& phase) const {
     const MatrixRows in = rows(phase.in), out = rows(phase.out);
+    const std::int64_t size = phase.in.size / phase.out.size;
     for (std::int64_t i = 0; i < piece_.count; ++i) {
-      out.data[i * out.step] = mean_of(in.data + i * in.step, phase.in.size);
+      for (std::int64_t part = 0; part < phase.out.size; ++part) {
+        out.data[i * out.step + part] = mean_of(in.data + i * in.step + part * size, size);
+      }
+    }
+  }
+
+  void operator()(const core::Sigmoid& phase) const {
+    sigmoid(rows(phase.in), rows(phase.out), piece_.count, first_value(), end_value(phase.out));
+  }
+
+  void operator()(const core::Gate& phase) const {
+    gate(rows(phase.in), rows(phase.gate), rows(phase.out), piece_.count, first_value(),
+         end_value(phase.out));
+  }
+
+  // A state that is not advanced in place is read where it is.
+  void operator()(const core::HeadRecurrence& phase) const {
+    const PanelPlace& place = run_.layout.place(phase.state);
+    const std::int64_t frames = run_.rows.frames, begin = first_value(), end = end_value(phase.out);
+    for (std::int64_t agent = 0; agent < run_.rows.agents; ++agent) {
+      HeadRows heads = heads_of(phase, packed_, run_.at, piece_.first + agent * frames, frames);
+      heads.states = run_.rows.states[agent] + place.at + begin * place.column();
+      heads.from = heads.states;
+      if (run_.rows.from != nullptr) heads.from = run_.rows.from[agent] + place.at + begin * place.column();
+      heads.unanswered = run_.unused;
+      advance_heads(heads, begin, end);
     }
   }
 
@@ -85,6 +113,9 @@ class Runner {
 
  private:
   MatrixRows rows(const core::Span& span) const { return rows_at(run_.at, span, piece_.first); }
+  // The piece in values.
+  std::int64_t first_value() const { return piece_.begin * kPanel; }
+  std::int64_t end_value(const core::Span& span) const { return std::min(piece_.end * kPanel, span.size); }
 
   // Padding stays zero.
   void copy(const core::Span& in, const core::Span& out) const {
@@ -171,6 +202,21 @@ CellRows cell_of(const core::GatedCell& phase, const MatrixRows* at, std::int64_
   cell.out = rows_at(at, phase.out, first);
   cell.step = padded(phase.out.size), cell.seq = count;
   return cell;
+}
+
+HeadRows heads_of(const core::HeadRecurrence& phase, const PackedPhase& packed, const MatrixRows* at,
+                  std::int64_t first, std::int64_t count) {
+  HeadRows heads;
+  heads.rule = phase.rule;
+  heads.keys = phase.keys(), heads.channels = phase.channels();
+  heads.heads_of_group = phase.heads() / phase.groups;
+  heads.value = rows_at(at, phase.value, first), heads.key = rows_at(at, phase.key, first);
+  heads.query = rows_at(at, phase.query, first), heads.rate = rows_at(at, phase.rate, first);
+  heads.decay = rows_at(at, phase.decay, first), heads.out = rows_at(at, phase.out, first);
+  heads.rate_of_head = phase.rate.size == phase.heads(), heads.skip_of_head = phase.skips == phase.heads();
+  heads.a = packed.weights[kWeight], heads.d = packed.weights[kSkip];
+  heads.seq = count;
+  return heads;
 }
 
 Convolution convolution_of(const core::Convolution& phase, const PackedPhase& packed, const MatrixRows* at,

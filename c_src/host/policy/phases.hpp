@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "host/policy/head_kernels.hpp"
 #include "host/policy/layer_kernels.hpp"
 #include "host/policy/state_layout.hpp"
 #include "host/policy/weights.hpp"
@@ -66,6 +67,8 @@ std::size_t walk_end(const core::Block& block, std::size_t first);
 Convolution convolution_of(const core::Convolution& phase, const PackedPhase& packed, const MatrixRows* at,
                            std::int64_t first, std::int64_t count);
 CellRows cell_of(const core::GatedCell& phase, const MatrixRows* at, std::int64_t first, std::int64_t count);
+HeadRows heads_of(const core::HeadRecurrence& phase, const PackedPhase& packed, const MatrixRows* at,
+                  std::int64_t first, std::int64_t count);
 ScanSequence scan_of(const core::SelectiveScan& phase, const PackedPhase& packed, const MatrixRows* at,
                      std::int64_t first, std::int64_t count, std::int64_t length);
 

@@ -61,7 +61,7 @@ class Scheduler {
   Step step_of(std::size_t i) const {
     Step step;
     step.phase = static_cast<std::uint32_t>(i);
-    step.run = runner_of(block_[i]), step.by_rows = splits_rows(block_[i], many_);
+    step.run = runner_of(block_[i]), step.by_rows = splits_rows(n_, block_[i], many_);
     step.panels = static_cast<std::int32_t>(panels(core::writes(block_[i]).size));
     step.grain = step.by_rows ? kRowsOfPiece : std::clamp(step.panels / kPieces, 1, kMostPanels);
     return step;
@@ -71,6 +71,9 @@ class Scheduler {
   bool each_lane_can(std::size_t i, const PhaseList& phases,
                      const std::vector<core::VectorId>& wanted) const {
     if (!is_small(block_[i], many_) || has(wanted, out(i))) return false;
+    for (const std::size_t other : phases) {  // whose part of the vector would be elsewhere
+      if (other != i && out(other) == out(i)) return false;
+    }
     return std::none_of(phases.begin(), phases.end(), [&](std::size_t reader) {
       return reads(reader, out(i)) && (reads(i, out(reader)) || has(walked_, reader));
     });

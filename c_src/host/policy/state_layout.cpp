@@ -12,8 +12,9 @@ StateLayout::StateLayout(const core::Network& network) : places_(network.states.
     const core::StatePart& part = network.state(id);
     const bool together = std::holds_alternative<core::SelectiveScan>(*phase);
     PanelPlace place{floats_, part.rows, part.columns, together};
-    // Each state of a cell has a row of its own, {units}.
-    if (std::holds_alternative<core::GatedCell>(*phase)) {
+    // Each state of a cell has a row of its own, {units}; each value of a recurrence over heads too, {keys}.
+    if (std::holds_alternative<core::GatedCell>(*phase) ||
+        std::holds_alternative<core::HeadRecurrence>(*phase)) {
       place = {floats_, part.columns, part.rows, false, true};
     }
     places_[static_cast<std::size_t>(id)] = place;
@@ -42,7 +43,9 @@ void StateLayout::read(const float* state, float* values) const {
   }
 }
 
+// The padding too: that of a recurrence over heads takes part in sums.
 void StateLayout::write(const float* values, float* state) const {
+  std::fill_n(state, floats_, 0.0f);
   for (const PanelPlace& place : places_) {
     place.write(values, state);
     values += place.rows * place.columns;

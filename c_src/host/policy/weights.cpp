@@ -37,6 +37,9 @@ PhaseWeights phase_weights(const core::Phase& phase) {
     all[kWeight] = {scan->a, {0, scan->x.size, scan->b.size, true}};
     if (scan->activates) all[kBias] = row(scan->dt_bias, scan->x.size);
     if (scan->d != core::kNone) all[kSkip] = row(scan->d, scan->x.size);
+  } else if (const auto* const heads = std::get_if<core::HeadRecurrence>(&phase)) {
+    if (heads->a != core::kNone) all[kWeight] = row(heads->a, heads->heads());
+    if (heads->d != core::kNone) all[kSkip] = row(heads->d, heads->skips);
   }
   return all;
 }

@@ -21,7 +21,8 @@ struct PhaseWeight {
   PanelPlace place;
 };
 // Norm: weight, bias of a LayerNorm. Convolution: taps {taps, padded(channels)}, bias. Softplus: bias.
-// SelectiveScan: a, bias where it activates dt, d where the policy has it.
+// SelectiveScan: a, bias where it activates dt, d where the policy has it. HeadRecurrence: a and d, where the
+// policy has them.
 enum PhaseWeightName { kWeight, kBias, kSkip };
 using PhaseWeights = std::array<PhaseWeight, 3>;
 PhaseWeights phase_weights(const core::Phase& phase);

@@ -37,6 +37,7 @@ HWY_BEFORE_NAMESPACE();
 #include "kernels/common/formulas.cuh"
 #include "kernels/common/gradient_formulas.cuh"
 #include "kernels/common/cells.cuh"
+#include "kernels/common/heads.cuh"
 // clang-format on
 
 namespace exphil {

@@ -9,7 +9,7 @@ defmodule ExPhil.Native.Checkpoint do
   alias ExPhil.Native.{Error, NIF, Options, Policy, Queue, Safetensors}
   alias ExPhil.Native.Policy.Weights
 
-  @dialect_options [:dialect, :window, :chunk_size, :dt]
+  @dialect_options [:dialect, :window, :chunk_size, :dt, :num_heads]
 
   @doc """
   Every tensor of the file, by name: in the formats of Edifice and ExPhil `"layer.tensor"`, and `"layer.tensor.part"` where a
@@ -30,8 +30,8 @@ defmodule ExPhil.Native.Checkpoint do
 
   @doc """
   Writes Edifice's or ExPhil's policy `from` as the safetensors file `to`, with its window, and of Mamba its dialect, chunk
-  size and kind of dt, in the metadata, so that it loads without options. The tensors keep their names, types and bytes, the
-  random keys of GRU and LSTM too. `from` is loaded first, with the options `:dialect`, `:window`, `:chunk_size` and `:dt` of `ExPhil.Native.Policy.load/2`,
+  size and kind of dt, and of a gated DeltaNet its number of heads, in the metadata, so that it loads without options. The tensors keep their names, types and bytes, the
+  random keys of GRU and LSTM too. `from` is loaded first, with the options `:dialect`, `:window`, `:chunk_size`, `:dt` and `:num_heads` of `ExPhil.Native.Policy.load/2`,
   and `to` is loaded at the end; both must have the same fingerprint. Returns the policy's
   `ExPhil.Native.Policy.info/1`.
   """
@@ -51,6 +51,9 @@ defmodule ExPhil.Native.Checkpoint do
          :ok <- check_same(info, same, to),
          do: {:ok, same}
   end
+
+  defp check_dialect(%{trunk: :mamba2} = info, from),
+    do: info |> Map.delete(:trunk) |> Map.put(:dialect, :state_spaces) |> check_dialect(from)
 
   defp check_dialect(%{dialect: :state_spaces}, from) do
     {:error,
@@ -72,10 +75,11 @@ defmodule ExPhil.Native.Checkpoint do
   What a safetensors file of this policy's weights must say beside them. `ExPhil.Native.Policy.save/2` writes both.
   """
   @spec metadata(Policy.info()) :: %{String.t() => String.t()}
-  # Read by core/trunk: loading.cpp, edifice.cpp and output_groups.cpp.
+  # Read by core/trunk: loading.cpp, edifice.cpp, output_groups.cpp and mamba2/settings.cpp.
   def metadata(info) do
     # The names of tensors show state-spaces' dialect. A trunk has those of these facts that it knows.
-    facts = [window_size: :window, chunk_size: :chunk_size, dt: :dt]
+    own = [:num_heads, :ngroups, :norm_before_gate, :dt_limit_min, :dt_limit_max, :mixer_norm_epsilon]
+    facts = [window_size: :window, chunk_size: :chunk_size, dt: :dt] ++ Enum.map(own, &{&1, &1})
 
     facts =
       if info[:dialect] == :state_spaces,

@@ -132,42 +132,53 @@ if defn? and function_exported?(Nx, :block, 4) do
       end)
     end
 
+    @typedoc "h, or with `return_state: true` h and the last state, of an LSTM `{final_h, final_c}`."
+    @type recurrence :: Nx.Tensor.t() | {Nx.Tensor.t(), Nx.Tensor.t() | {Nx.Tensor.t(), Nx.Tensor.t()}}
+
     @doc """
     `ExPhil.Native.RecurrentScan.gru_scan/3` as an operation: h, or `{h, final_h}` with `return_state: true`.
 
     This and the seven operations below take the options of the eager call (`:h0 :return_state`, and what its table says), without
-    `:backend` and `:device`; `gru_scan` and `lstm_scan` run on the host. They are differentiable in their inputs and in `:h0` and `:c0`, once. The gradients are those of the
+    `:backend` and `:device`. They are differentiable in their inputs and in `:h0` and `:c0`, once. The gradients are those of the
     eager call's `_grad`.
     """
+    @spec gru_scan(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(gru_scan(wx, r, options \\ []), do: Recurrent.run(:gru_scan, [wx, r], options))
 
     @doc "`ExPhil.Native.RecurrentScan.lstm_scan/3`: h, or `{h, {final_h, final_c}}` with `return_state: true`."
+    @spec lstm_scan(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(lstm_scan(wx, r, options \\ []), do: Recurrent.run(:lstm_scan, [wx, r], options))
 
     @doc "`ExPhil.Native.RecurrentScan.mingru/3`."
+    @spec mingru(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(mingru(gates, candidates, options \\ []),
       do: Recurrent.run(:mingru, [gates, candidates], options)
     )
 
     @doc "`ExPhil.Native.RecurrentScan.minlstm/4`."
+    @spec minlstm(tensor(), tensor(), tensor(), keyword()) :: recurrence()
     deftransform(minlstm(forget_gates, input_gates, candidates, options \\ []),
       do: Recurrent.run(:minlstm, [forget_gates, input_gates, candidates], options)
     )
 
     @doc "`ExPhil.Native.RecurrentScan.elu_gru/3`."
+    @spec elu_gru(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(elu_gru(gates, candidates, options \\ []),
       do: Recurrent.run(:elu_gru, [gates, candidates], options)
     )
 
     @doc "`ExPhil.Native.RecurrentScan.real_gru/3`."
+    @spec real_gru(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(real_gru(gates, candidates, options \\ []),
       do: Recurrent.run(:real_gru, [gates, candidates], options)
     )
 
     @doc "`ExPhil.Native.RecurrentScan.diag_linear/3`."
+    @spec diag_linear(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(diag_linear(a, b, options \\ []), do: Recurrent.run(:diag_linear, [a, b], options))
 
     @doc "`ExPhil.Native.RecurrentScan.liquid/3`."
+    @spec liquid(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(liquid(tau, activation, options \\ []),
       do: Recurrent.run(:liquid, [tau, activation], options)
     )

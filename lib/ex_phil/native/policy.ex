@@ -38,12 +38,14 @@ defmodule ExPhil.Native.Policy do
 
   They are of three kinds, detected by content: safetensors, Edifice's `.nx` and ExPhil's `.bin` (both its forms).
   Edifice's `:mamba`, `:mamba_ssd`, `:gru`, `:lstm`, `:min_gru` and `:min_lstm`, alone or under ExPhil's six heads, run on both
-  backends. See [docs/exphil.md](docs/exphil.md).
+  backends; its `:gated_deltanet` runs on the CPU alone. See [docs/exphil.md](docs/exphil.md).
 
   Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
   `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,
   `.mixer.{A_log,D}`, `backbone.norm_f.weight`, and around them `input_proj.{weight,bias}` and `head.{weight,bias}`.
-  Every dimension is inferred from the shapes.
+  Every dimension is inferred from the shapes. Mamba-2, of the same naming, runs on the CPU alone; what its shapes do not say
+  comes from the file's metadata, a `config.json` beside it or options: see
+  [docs/reference.md](docs/reference.md#checkpoints).
   """
 
   use ExPhil.Native.Raising
@@ -76,8 +78,8 @@ defmodule ExPhil.Native.Policy do
   @type data :: binary() | Tensor.t()
   @typedoc "A tensor for each weight, by its name in the checkpoint."
   @type weights :: %{String.t() => Tensor.t()}
-  @typedoc "A tensor for each named part of a state, {batch, n_layer, rows, columns}; of Mamba `:ssm` and `:conv`,
-  of GRU, minGRU and minLSTM `:h`, of LSTM `:h_c`."
+  @typedoc "A tensor for each named part of a state, {batch, n_layer, rows, columns}; of Mamba and Mamba-2 `:ssm` and `:conv`,
+  of GRU, minGRU and minLSTM `:h`, of LSTM `:h_c`, of a gated DeltaNet `:s` and `:conv`."
   @type state :: %{atom() => Tensor.t()}
   @type result(value) :: {:ok, value} | {:error, Error.t()}
 
@@ -93,7 +95,10 @@ defmodule ExPhil.Native.Policy do
   @typedoc """
   `d_input`, `d_output` and what else is known of every policy, and the facts of its trunk: those of `:mamba1` are
   `:dialect`, `:d_model`, `:d_inner`, `:d_state`, `:d_conv`, `:dt_rank`, `:chunk_size`, `:dt` and `:norm_epsilon`; of `:gru`, `:lstm`,
-  `:min_gru` and `:min_lstm` they are `:d_model`, `:layout` and `:norm_epsilon`.
+  `:min_gru` and `:min_lstm` they are `:d_model`, `:layout` and `:norm_epsilon`; of `:gated_deltanet` `:d_model`, `:num_heads`,
+  `:d_conv` and `:norm_epsilon`; of `:mamba2` `:d_model`, `:d_inner`, `:d_ssm`, `:d_state`, `:d_conv`, `:num_heads`, `:headdim`,
+  `:ngroups`, `:norm_before_gate`, `:dt_limit_min`, `:dt_limit_max` (`nil`: no limit), `:norm_epsilon`, `:mixer_norm_epsilon` and
+  `:settings_from`, the last source of what shapes cannot say: `:metadata`, `:config`, `:options` or `:defaults`.
   """
   @type info :: %{
           required(:trunk) => atom(),
@@ -130,6 +135,12 @@ defmodule ExPhil.Native.Policy do
     * `:chunk_size` - of `:edifice_mamba_ssd` (32): shorter windows have another recurrence
     * `:dt` - `:mean` (what Edifice computes on a CPU) or `:per_channel` (what its fused CUDA kernel computes); only
       `:edifice_mamba` has both, and no file says which one it was trained with
+    * `:num_heads` - of a gated DeltaNet (4)
+
+  Options of Mamba-2 that neither the file's metadata nor a `config.json` beside it contains:
+
+    * `:ngroups` - groups of B and C (1)
+    * `:norm_before_gate` - whether the norm inside a layer comes before the gate (`false`)
 
   `backend: :auto` takes the backend that is faster for one agent at 60 FPS. Where there is a GPU, the policy is loaded onto
   both backends, and its frames are timed on each: up to 11 once every 16.67 ms, whose median decides, then up to 50 one after
@@ -184,7 +195,7 @@ defmodule ExPhil.Native.Policy do
   Those of the other trunks begin as in Axon and Edifice: kernels, the recurrent ones too, uniform within sqrt(6 / (in + out)) (glorot),
   norms 1, biases 0. GRU and LSTM have Axon's layout. Its state does not begin with zeros but with what Axon draws from a key that is
   stored with the weights; here the key depends on the seed. GRU and LSTM begin with a norm of the frame itself, as in Edifice, which
-  loses its scale: a constant among the inputs keeps it. The outputs are one linear map of the last norm, `head.kernel` and
+  loses its scale: constants among the inputs keep it. The outputs are one linear map of the last norm, `head.kernel` and
   `head.bias`, which Edifice's files do not have.
 
       iex> alias ExPhil.Native.Policy
@@ -279,7 +290,14 @@ defmodule ExPhil.Native.Policy do
   end
 
   @doc """
-  Advances the session by one frame, in O(1), and returns its outputs: `obs` is {d_input}, the answer {d_output}.
+  Plays one frame: the session goes on by it, in a time that does not depend on the frames before, and the policy answers.
+
+    * `session` - of `new_session/2`. Calls of several processes on one session run one after another
+    * `obs` - the frame's observation, f32 of shape {d_input}, in the units that the policy was trained on: a binary of 4 * d_input bytes,
+      or a tensor
+
+  Returns `{:ok, outs}`, the outputs of the policy's last layer (of a choice its logits, before any softmax) in the order of `groups` of
+  `info/1`: f32 of shape {d_output}, a binary for a binary and a tensor for a tensor. `act/2` returns an action instead.
   """
   fallible step(session :: session(), obs :: data()) :: data()
   def step(%Session{ref: ref}, obs), do: Telemetry.sampled(:step, fn -> run_step(ref, obs) end)
@@ -290,7 +308,11 @@ defmodule ExPhil.Native.Policy do
   defp run_step(ref, obs), do: with_data(obs, "obs", &NIF.step(ref, &1))
 
   @doc """
-  `step/2`, and the action that the session's rules choose from its outputs: one frame in, one action out. `obs` is {d_input}.
+  `step/2`, and the action that the session's rules choose from its outputs: one frame in, one action out.
+
+    * `session`, `obs` - as in `step/2`
+
+  Returns `{:ok, action}`, an `ExPhil.Native.Policy.Action`.
   """
   fallible act(session :: session(), obs :: data()) :: Action.t()
   def act(%Session{ref: ref}, obs), do: Telemetry.sampled(:act, fn -> run_act(ref, obs) end)
@@ -415,7 +437,8 @@ defmodule ExPhil.Native.Policy do
 
     * `:initial_state` - of Mamba `%{ssm: {batch, n_layer, d_inner, d_state}, conv: {batch, n_layer, d_inner, d_conv - 1}}`, of GRU,
       minGRU and minLSTM `%{h: {batch, n_layer, 1, d_model}}`, of LSTM `%{h_c: {batch, n_layer, 2, d_model}}`, f32
-    * `:return_state` - `true` returns `{outs, state}`, the state after the last frames in that form
+    * `:return_state` - `true` returns `{outs, state}`, the state after the last frames in that form. Without a frame, {batch, 0, d_input},
+      it is the one that was given, or a new agent's
 
   It is the forward pass of `grad/4`, and like it runs where the policy is.
   """
@@ -429,8 +452,10 @@ defmodule ExPhil.Native.Policy do
   `frames` is {batch, seq, d_input}; `d_outs`, {batch, seq, d_output}, is the gradient of a real loss by the outputs that `forward/3`
   gives, which `ExPhil.Native.Loss` computes. Each weight receives the sum over frames and sequences.
 
-    * `:initial_state` - as in `forward/3`; states receive no gradient
+    * `:initial_state` - as in `forward/3`
     * `:d_frames` - `true` returns `{gradients, d_frames}` with the gradient by the frames
+    * `:d_initial_state` - `true` returns `{gradients, d_state}`, or `{gradients, d_frames, d_state}`, with the gradient by the states before
+      the first frames, given or not, in the form of `:initial_state`; of GRU, LSTM, minGRU and minLSTM alone
 
   Every dialect has it, in the precision `:f32`. It runs where the policy is. The same call gives the same
   bits in every run and with any number of threads. It takes memory for the activations of 2048 frames (4096 on CUDA, on the device),
@@ -438,7 +463,7 @@ defmodule ExPhil.Native.Policy do
   another copy of the weights on the device.
   """
   fallible grad(policy :: t(), frames :: Tensor.t(), d_outs :: Tensor.t(), options :: keyword() \\ []) ::
-             weights() | {weights(), Tensor.t()}
+             weights() | {weights(), Tensor.t() | state()} | {weights(), Tensor.t(), state()}
 
   defdelegate grad(policy, frames, d_outs, options \\ []), to: Training
 

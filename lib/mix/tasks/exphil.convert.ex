@@ -11,7 +11,7 @@ defmodule Mix.Tasks.Exphil.Convert do
 
     * `--check FRAMES` - a safetensors file with `obs` ({n, d_input} of f32): both files answer all of its frames,
       carried and in windows, and the task fails unless the answers have the same bits
-    * `--dialect edifice_mamba|edifice_mamba_ssd`, `--window N`, `--chunk-size N`, `--dt mean|per_channel` - options
+    * `--dialect edifice_mamba|edifice_mamba_ssd`, `--window N`, `--chunk-size N`, `--dt mean|per_channel`, `--num-heads N` - options
       that IN does not contain; see `ExPhil.Native.Policy.load/2`
   """
 
@@ -21,7 +21,14 @@ defmodule Mix.Tasks.Exphil.Convert do
   alias ExPhil.Native.Tools.Arguments
 
   @requirements ["app.start"]
-  @switches [check: :string, dialect: :string, window: :integer, chunk_size: :integer, dt: :string]
+  @switches [
+    check: :string,
+    dialect: :string,
+    window: :integer,
+    chunk_size: :integer,
+    dt: :string,
+    num_heads: :integer
+  ]
   @names %{
     "state_spaces" => :state_spaces,
     "edifice_mamba" => :edifice_mamba,

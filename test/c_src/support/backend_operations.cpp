@@ -200,9 +200,7 @@ std::vector<Operation> backend_operations(const Backends& backend, const std::ve
   all.push_back(associative(backend, AssociativeOp::linear_recurrence, {width, 300}, false));
   for (const bool gradient : {false, true}) {
     all.push_back(recurrent(backend, core::RecurrentOp::minlstm, 3 * width, gradient));
-    // The CUDA backend has no dense ones.
-    if (!backend->waits_for_device())
-      all.push_back(recurrent(backend, core::RecurrentOp::lstm_scan, width, gradient));
+    all.push_back(recurrent(backend, core::RecurrentOp::lstm_scan, width, gradient));
   }
   for (Operation& operation : layer(backend)) all.push_back(std::move(operation));
   return all;

@@ -28,10 +28,10 @@ defmodule ExPhil.Native.RecurrentScanTest do
     for {name, i} <- Enum.with_index(row.states), do: {name, tensor({batch, hidden}, 10 + i)}
   end
 
-  defp call(row, inputs, options), do: apply(RecurrentScan, row.name, inputs ++ [[backend: :host] ++ options])
+  defp call(row, inputs, options), do: apply(RecurrentScan, row.name, inputs ++ [options ++ [backend: :host]])
 
   defp grad(row, dh, inputs, options),
-    do: apply(RecurrentScan, :"#{row.name}_grad", [dh | inputs] ++ [[backend: :host] ++ options])
+    do: apply(RecurrentScan, :"#{row.name}_grad", [dh | inputs] ++ [options ++ [backend: :host]])
 
   # The frames [from, from + count) of {batch, seq, n}.
   defp frames({:f32, {batch, seq, n}, binary}, from, count) do
@@ -140,6 +140,21 @@ defmodule ExPhil.Native.RecurrentScanTest do
 
     {:f32, _, first} = call(row, small, [])
     assert binary_part(elem(h, 2), 0, byte_size(first)) == first
+  end
+
+  @tag :gpu
+  test "the GPU's results are those of the CPU, within rounding" do
+    for row <- Operators.all() do
+      inputs = inputs(row, {3, 70, 33})
+      given = states(row, {3, 70, 33})
+      dh = tensor({3, 70, 33}, 20)
+      on = fn backend -> [backend: backend] ++ given end
+      close(call(row, inputs, on.(:cuda)), call(row, inputs, on.(:host)), 1.0e-4)
+      of_gpu = grad(row, dh, inputs, on.(:cuda))
+      of_cpu = grad(row, dh, inputs, on.(:host))
+      assert Map.keys(of_gpu) == Map.keys(of_cpu)
+      for {name, gradient} <- of_gpu, do: close(gradient, of_cpu[name], 1.0e-3)
+    end
   end
 
   test "halves keep their type" do

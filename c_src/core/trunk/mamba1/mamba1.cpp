@@ -7,6 +7,7 @@
 #include "core/hash.hpp"
 #include "core/trunk/builder.hpp"
 #include "core/trunk/edifice.hpp"
+#include "core/trunk/state_spaces.hpp"
 
 namespace exphil::core::mamba1 {
 
@@ -166,11 +167,7 @@ class Describing {
 };
 
 bool has_names(const TensorMap& tensors) {
-  const std::string last = "mixer.x_proj.weight";
-  return std::any_of(tensors.begin(), tensors.end(), [&last](const auto& item) {
-    const std::string& name = item.first;
-    return name.size() > last.size() && name.compare(name.size() - last.size(), last.size(), last) == 0;
-  });
+  return has_mixer_tensor(tensors, "x_proj.weight");
 }
 
 PolicyWeights load(const Checkpoint& file, const PolicyLoadOptions& options) {

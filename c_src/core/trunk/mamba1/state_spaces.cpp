@@ -1,19 +1,18 @@
 // Loads policies with the names of state-spaces/mamba and of transformers' Mamba.
-#include <set>
 #include <string>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
-#include "core/trunk/edifice.hpp"
 #include "core/trunk/mamba1/mamba1.hpp"
+#include "core/trunk/state_spaces.hpp"
 
 namespace exphil::core::mamba1 {
 
 namespace {
 
 // Files with state-spaces' names fix every option but the window, which their metadata may have.
-void apply(const Checkpoint& file, const PolicyLoadOptions& options, Spec* spec) {
+void apply(const StateSpacesFile& file, const PolicyLoadOptions& options, Spec* spec) {
   const auto refuse = [](const char* option) {
     fail(ErrorKind::invalid_argument, option, option,
          " does not apply to a checkpoint with state-spaces' names");
@@ -22,18 +21,13 @@ void apply(const Checkpoint& file, const PolicyLoadOptions& options, Spec* spec)
   if (given.dialect && *given.dialect != Dialect::state_spaces) refuse(":dialect");
   if (given.input_dt && *given.input_dt != InputDt::per_channel) refuse(":dt");
   if (given.chunk_size) refuse(":chunk_size");
-  spec->window = options.window ? *options.window : EdificeFile(file).count("window_size").value_or(0);
+  spec->window = file.window(options);
 }
 
 // Lists the tensors of a policy.
-class Names {
+class Names : public StateSpacesParameters {
  public:
   explicit Names(const Config& config) : c_(config) {}
-
-  // A tensor that is one weight, if there is such a weight.
-  void add(const std::string& name, const Shape& shape, const char* axes, WeightId weight) {
-    if (weight != kNone) list.push_back({name, shape, axes, weight});
-  }
 
   void add_layer(const std::string& prefix, const LayerWeights& w) {
     const std::string mixer = prefix + "mixer.";
@@ -53,8 +47,6 @@ class Names {
     add(mixer + "out_proj.bias", {c_.d_model}, "{d_model}", w.out_proj_bias);
   }
 
-  std::vector<PolicyParameter> list;
-
  private:
   const Config& c_;
 };
@@ -62,56 +54,26 @@ class Names {
 class Loader {
  public:
   Loader(const Checkpoint& file, const PolicyLoadOptions& options)
-      : file_(file), reader_(file.tensors(), {"path", file.name(), "a Mamba policy"}, options.check_finite) {
+      : file_(file),
+        reader_(file.tensors(), {"path", file.name(), "a Mamba policy"}, options.check_finite),
+        names_(file_, reader_) {
     c_.norm_epsilon = norm_epsilon(file, options);
-    apply(file, options, &c_.spec);
-    const bool bare = !reader_.has("backbone.norm_f.weight") && reader_.has("norm_f.weight");
-    prefix_ = bare ? "" : "backbone.";
+    apply(names_, options, &c_.spec);
   }
 
   PolicyWeights load() {
-    infer_outer();
-    c_.n_layer = count_layers();
+    const StateSpacesFile::Ends ends = names_.ends();
+    c_.d_model = ends.d_model, c_.d_input = ends.d_input, c_.d_output = ends.d_output;
+    c_.n_layer = names_.count_layers();
     infer_mixer();
     Description made = describe(c_);
-    made.policy.parameters = state_spaces_parameters(c_, made.weights, prefix_);
+    made.policy.parameters = state_spaces_parameters(c_, made.weights, names_.prefix());
     return read(file_, reader_, std::move(made));
   }
 
  private:
-  std::string layer_prefix(std::size_t layer) const {
-    return prefix_ + "layers." + std::to_string(layer) + ".";
-  }
-
-  void infer_outer() {
-    const Shape& in = reader_.shape("input_proj.weight", 2, "{d_model, d_input}");
-    const Shape& out = reader_.shape("head.weight", 2, "{d_output, d_model}");
-    c_.d_model = in[0];
-    c_.d_input = in[1];
-    c_.d_output = out[0];
-    require_limit(c_.d_model, kMaxDim, "d_model", "input_proj.weight");
-    require_limit(c_.d_input, kMaxDim, "d_input", "input_proj.weight");
-    require_limit(c_.d_output, kMaxDim, "d_output", "head.weight");
-  }
-
-  // Layers are numbered from 0 without gaps; a gap shows as a missing tensor when the layer is loaded.
-  std::int64_t count_layers() const {
-    const std::string start = prefix_ + "layers.";
-    std::set<std::string> indices;
-    for (const auto& item : file_.tensors()) {
-      if (item.first.compare(0, start.size(), start) != 0) continue;
-      const std::string rest = item.first.substr(start.size());
-      const std::string index = rest.substr(0, rest.find('.'));
-      const bool numeric = !index.empty() && index.find_first_not_of("0123456789") == std::string::npos;
-      if (numeric) indices.insert(index);
-    }
-    if (indices.empty()) bad_checkpoint("tensor \"", start, "0.norm.weight\" is missing from ", file_.name());
-    require_limit(static_cast<std::int64_t>(indices.size()), kMaxLayers, "the number of layers", start + "*");
-    return static_cast<std::int64_t>(indices.size());
-  }
-
   void infer_mixer() {
-    const std::string mixer = layer_prefix(0) + "mixer.";
+    const std::string mixer = names_.layer_prefix(0) + "mixer.";
     const std::int64_t doubled = reader_.shape(mixer + "in_proj.weight", 2, "{2 d_inner, d_model}")[0];
     if (doubled % 2 != 0) {
       bad_checkpoint("tensor \"", mixer, "in_proj.weight\" must have shape {2 d_inner, d_model}; got ",
@@ -125,21 +87,14 @@ class Loader {
     require_limit(c_.d_conv, kMaxConvTaps, "d_conv", mixer + "conv1d.weight");
     require_limit(c_.d_state, kMaxState, "d_state", mixer + "A_log");
     require_limit(c_.dt_rank, kMaxDim, "dt_rank", mixer + "dt_proj.weight");
-    c_.has.in_proj_bias = c_.has.out_proj_bias =
-        any_layer_has("in_proj.bias") || any_layer_has("out_proj.bias");
-    c_.has.conv_bias = any_layer_has("conv1d.bias");
-  }
-
-  bool any_layer_has(const std::string& tensor) const {
-    for (std::size_t layer = 0; layer < static_cast<std::size_t>(c_.n_layer); ++layer) {
-      if (reader_.has(layer_prefix(layer) + "mixer." + tensor)) return true;
-    }
-    return false;
+    c_.has.in_proj_bias = c_.has.out_proj_bias = names_.any_layer_has(c_.n_layer, "mixer.in_proj.bias") ||
+                                                 names_.any_layer_has(c_.n_layer, "mixer.out_proj.bias");
+    c_.has.conv_bias = names_.any_layer_has(c_.n_layer, "mixer.conv1d.bias");
   }
 
   const Checkpoint& file_;
   CheckpointReader reader_;
-  std::string prefix_;
+  const StateSpacesFile names_;
   Config c_;
 };
 

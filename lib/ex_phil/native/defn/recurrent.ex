@@ -90,9 +90,7 @@ if Code.ensure_loaded?(Nx) and function_exported?(Nx, :block, 4) do
       {"op", name} = List.keyfind(block.attributes, "op", 0)
       row = Operators.fetch!(String.to_existing_atom(name))
       {inputs, given} = Enum.split(tensors, length(row.inputs))
-      # The CUDA backend has no dense ones.
-      place = if row.gates > 1, do: [backend: :host], else: []
-      options = Enum.zip(block.operands, given) ++ place
+      options = Enum.zip(block.operands, given)
 
       if block.function == row.name do
         state = if block.results == [], do: [], else: [return_state: true]

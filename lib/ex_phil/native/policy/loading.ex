@@ -6,7 +6,7 @@ defmodule ExPhil.Native.Policy.Loading do
   alias ExPhil.Native.{Device, Error, Options}
 
   @load_options [:backend, :device, :precision, :max_sessions, :norm_epsilon, :check_finite] ++
-                  [:dialect, :window, :chunk_size, :dt]
+                  [:dialect, :window, :chunk_size, :dt, :num_heads, :ngroups, :norm_before_gate]
   @precisions [:f32, :bf16, :f16, :int8]
   @dialects [:state_spaces, :edifice_mamba, :edifice_mamba_ssd]
 
@@ -33,7 +33,13 @@ defmodule ExPhil.Native.Policy.Loading do
     for {name, value} <- [
           dialect: if(options[:dialect] != nil, do: Options.one_of(options, :dialect, @dialects)),
           dt: if(options[:dt] != nil, do: Options.one_of(options, :dt, [:mean, :per_channel])),
-          chunk_size: Options.optional_positive_integer(options, :chunk_size)
+          chunk_size: Options.optional_positive_integer(options, :chunk_size),
+          num_heads: Options.optional_positive_integer(options, :num_heads),
+          ngroups: Options.optional_positive_integer(options, :ngroups),
+          norm_before_gate:
+            if(options[:norm_before_gate] != nil,
+              do: Options.boolean(options, :norm_before_gate, false)
+            )
         ],
         value != nil,
         into: %{},

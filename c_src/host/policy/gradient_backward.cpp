@@ -1,0 +1,306 @@
+#include "host/policy/gradient_backward.hpp"
+
+#include <algorithm>
+
+#include "core/work/parallel.hpp"
+#include "host/policy/gradient_heads.hpp"
+#include "host/policy/gradient_kernels.hpp"
+#include "host/policy/gradient_walk.hpp"
+#include "host/policy/phase_access.hpp"
+#include "host/recurrence/gradient.hpp"
+#include "host/simd/thread_scratch.hpp"
+
+namespace exphil::host {
+
+namespace {
+
+// An operator for each kind of phase, which passes the gradient of its result on to what it read.
+class Backward {
+  using Stored = VectorGradients::Stored;
+  static constexpr std::int64_t kAnyStep = VectorGradients::kAnyStep;
+
+ public:
+  Backward(const PackedWeights& weights, const SequenceGroup& group, const GradientRecord& record,
+           const BackMemory& memory)
+      : w_(weights),
+        n_(weights.network()),
+        group_(group),
+        r_(record),
+        sums_(memory.sums),
+        scratch_(memory.scratch),
+        d_(memory.rows),
+        v_(memory.rows.d),
+        seq_(group.all->seq),
+        rows_(group.rows()) {}
+
+  void run(const float* d_outs, const core::PolicyGradOutputs& outputs) {
+    float* const d_frames = outputs.frames;
+    d_states_ = outputs.d_states;
+    const core::Span outs = n_.all_of(n_.outs), frame = n_.all_of(n_.frame), hidden = n_.all_of(n_.hidden);
+    const std::int64_t first = group_.first * seq_;
+    // Is only read.
+    copy_rows({const_cast<float*>(d_outs) + first * outs.size, outs.size}, v_.own(outs), rows_, 0, outs.size);
+    const std::vector<const core::Block*> blocks = blocks_of(n_);
+    for (block_ = blocks.size(); block_-- > 0;) {
+      const core::Block& block = *blocks[block_];
+      // Where a layer adds to hidden, the gradient after it is also part of that before it.
+      v_.begin(block_ + 1 == blocks.size() ? n_.outs : n_.hidden, rows_);
+      std::fill_n(d_.vectors.data(), group_.count * sums().floats, 0.0f);
+      wants_input_ = block_ > 0 || d_frames != nullptr;
+      for (index_ = block.size(); index_-- > 0;) {
+        const core::Phase& phase = block[index_];
+        if (std::holds_alternative<core::GatedCell>(phase)) {
+          const std::size_t first = walk_begin(block, index_);
+          walk(block, first, index_);
+          index_ = first;
+          continue;
+        }
+        std::visit(*this, phase);
+        const core::Span out = core::writes(phase);
+        // A layer that replaces the first values of hidden passes on no others.
+        if (out.vector == n_.hidden && !core::adds(phase)) v_.drop(block_ == 0 ? out : hidden);
+      }
+      GradientSums::add_rows_of(sums(), d_.vectors, group_.count);
+      if (block_ > 0) v_.whole(hidden);
+    }
+    if (d_frames == nullptr) return;
+    copy_rows(v_.whole(frame), {d_frames + first * frame.size, frame.size}, rows_, 0, frame.size);
+  }
+
+  void operator()(const core::Copy& p) {
+    const MatrixRows dy = v_.whole(p.out);
+    v_.pass_on(p.in, v_.claim(p.in), dy);
+  }
+
+  // Adds, also to the weights of each sequence's row.
+  void operator()(const core::Norm& p) {
+    const MatrixRows dy = v_.whole(p.out), dx = v_.whole(p.in);
+    const std::array<const float*, 3>& weights = packed().weights;
+    each_sequence([&](std::int64_t i) {
+      const NormGradient gradient{rows(p.in, i), from(dy, i * seq_), from(dx, i * seq_), row_of(i, kWeight),
+                                  row_of(i, kBias)};
+      normalize_back({weights[kWeight], weights[kBias], norm_parts(p)}, gradient, p.in.size, p.epsilon, seq_);
+    });
+  }
+
+  void operator()(const core::Product& p) {
+    LinearGradient& product = sums().phases[index_].product;
+    const MatrixRows dy = v_.whole(p.out);
+    if (p.relu) relu_back(rows(p.out).data, rows_, dy.step, panels(p.out.size), dy.data);
+    product.add(dy, rows(p.in), rows_, scratch_);
+    if (!wants_input_) return;
+    if (p.in == n_.all_of(p.in.vector)) {
+      const Epilogue epilogue = v_.claim(p.in) ? Epilogue::store : Epilogue::add;
+      return product.back(dy, rows_, v_.own(p.in), epilogue);
+    }
+    // Whole panels would reach beyond the part.
+    const Stored to = v_.stored(p.in, padded(p.in.size));
+    product.back(dy, rows_, to.rows, Epilogue::store);
+    v_.settle(to);
+  }
+
+  void operator()(const core::Convolution& p) {
+    const MatrixRows dv = v_.whole(p.out);
+    const Stored dx = v_.stored(p.in, dv.step);
+    each_sequence([&](std::int64_t i) {
+      const AlignedBuffer history = history_of(p, group_, i, n_);
+      Convolution convolution = convolution_of(p, packed(), r_.blocks[block_].data(), i * seq_, seq_);
+      convolution.history = const_cast<float*>(history.data());  // is only read
+      const std::int64_t first = i * seq_ * dv.step;
+      convolve_back(convolution,
+                    {dv.data + first, dx.rows.data + first, row_of(i, kWeight), row_of(i, kBias)}, 0,
+                    panels(p.in.size));
+    });
+    v_.settle(dx);
+  }
+
+  void operator()(const core::Softplus& p) {
+    const MatrixRows dy = v_.whole(p.out), x = rows(p.in);
+    const Stored dx = v_.stored(p.in, padded(p.in.size));
+    const std::int64_t size = padded(p.in.size);
+    each_piece([&](std::int64_t row, std::int64_t count) {
+      const MatrixRows to = from(dx.rows, row);
+      copy_rows(from(dy, row), to, count, 0, size);
+      activate_dt_back(from(x, row), packed().weights[kBias], {p.lowest, p.highest}, panels(size), count, to);
+    });
+    add_rows(dx.rows.data, rows_, dx.rows.step, totals(kBias), 0, panels(p.in.size));
+    v_.settle(dx);
+  }
+
+  // Every value receives its share of the gradient of its mean.
+  void operator()(const core::Mean& p) {
+    const MatrixRows dy = v_.whole(p.out);
+    const Stored dx = v_.stored(p.in, kAnyStep);
+    const std::int64_t size = p.in.size / p.out.size;
+    each_piece([&](std::int64_t row, std::int64_t count) {
+      for (const std::int64_t end = row + count; row < end; ++row) {
+        for (std::int64_t part = 0; part < p.out.size; ++part) {
+          std::fill_n(from(dx.rows, row).data + part * size, size,
+                      from(dy, row).data[part] / static_cast<float>(size));
+        }
+      }
+    });
+    v_.settle(dx);
+  }
+
+  void operator()(const core::Sigmoid& p) {
+    const MatrixRows dy = v_.whole(p.out), x = rows(p.in);
+    const Stored dx = v_.stored(p.in, kAnyStep);
+    each_piece([&](std::int64_t row, std::int64_t count) {
+      sigmoid_back(from(x, row), from(dy, row), from(dx.rows, row), count, p.in.size);
+    });
+    v_.settle(dx);
+  }
+
+  void operator()(const core::Gate& p) {
+    const MatrixRows dy = v_.whole(p.out), x = rows(p.in), z = rows(p.gate);
+    const Stored dx = v_.stored(p.in, kAnyStep), dz = v_.stored(p.gate, kAnyStep, 1);
+    each_piece([&](std::int64_t row, std::int64_t count) {
+      gate_back({from(x, row), from(z, row), from(dy, row), from(dx.rows, row), from(dz.rows, row)}, count,
+                p.in.size);
+    });
+    v_.settle(dx), v_.settle(dz);
+  }
+
+  void operator()(const core::HeadRecurrence& p) {
+    const std::array<float*, 2> sums = {p.a == core::kNone ? nullptr : row_of(0, kWeight),
+                                        p.d == core::kNone ? nullptr : row_of(0, kSkip)};
+    heads_back({p, packed(), n_, group_, r_.blocks[block_].data()}, sums, this->sums().floats, v_);
+  }
+
+  void operator()(const core::SelectiveScan& p) {
+    scans(p);
+    projections(p);
+    if (p.input_dt) input_dt(p);
+  }
+
+  void operator()(const core::Recall&) {}     // walk() has them
+  void operator()(const core::GatedCell&) {}  // the same
+
+ private:
+  BlockSums& sums() { return sums_.blocks[block_]; }
+  const PackedPhase& packed() const { return w_.blocks()[block_][index_]; }
+  std::int64_t place(PhaseWeightName name) { return sums().phases[index_].weights[name].place.at; }
+  float* totals(PhaseWeightName name) { return sums().totals.data() + place(name); }
+  float* row_of(std::int64_t sequence, PhaseWeightName name) {
+    return d_.vectors.data() + sequence * sums().floats + place(name);
+  }
+  static MatrixRows from(const MatrixRows& rows, std::int64_t row) {
+    return {rows.data + row * rows.step, rows.step};
+  }
+  // As the forward pass left them, from one sequence on.
+  MatrixRows rows(const core::Span& span, std::int64_t sequence = 0) const {
+    return rows_at(r_.blocks[block_].data(), span, sequence * seq_);
+  }
+  template <class Body>
+  void each_sequence(const Body& body) const {
+    core::parallel_for(group_.count, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (; begin < end; ++begin) body(begin);
+    });
+  }
+  template <class Body>
+  void each_piece(const Body& body) const {
+    core::parallel_for(rows_, kPieceRows,
+                       [&](std::int64_t begin, std::int64_t end) { body(begin, end - begin); });
+  }
+
+  // ---- cells, back through time ----
+
+  // Phases [first, last]: the gradients of all vectors frame by frame, then those of the weights.
+  void walk(const core::Block& block, std::size_t first, std::size_t last) {
+    walk_back({n_, group_, r_, block, block_, first, last, d_states_}, sums(), v_);
+    for (index_ = last + 1; index_-- > first;) {
+      const auto* const p = std::get_if<core::Product>(&block[index_]);
+      if (p != nullptr) sums().phases[index_].product.add(v_.own(p->out), rows(p->in), rows_, scratch_);
+    }
+  }
+
+  // ---- the scan ----
+
+  // Its rows are as far apart as those of its output.
+  void scans(const core::SelectiveScan& p) {
+    const std::int64_t parts = parts_of(p.x.size), each = BackRows::sums_of(p, seq_);
+    const std::int64_t length = group_.all->length(w_.config());
+    std::fill_n(d_.b_sums.data(), group_.count * each, 0.0f);
+    std::fill_n(d_.c_sums.data(), group_.count * each, 0.0f);
+    const MatrixRows dy = v_.whole(p.out);
+    const Stored dx = v_.stored(p.x, dy.step), d_dt = v_.stored(p.dt, dy.step, 1),
+                 dz = v_.stored(p.z, dy.step, 2);
+    core::parallel_for(group_.count * parts, 1, [&](std::int64_t begin, std::int64_t end) {
+      AlignedBuffer large;
+      float* scratch =
+          thread_scratch(Scratch::gradient, gradient_scratch_floats(packed().rule, seq_), &large);
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t sequence = i / parts, at = sequence * seq_ * dy.step;
+        GradientSequence g;
+        g.scan = scan_of(p, packed(), r_.blocks[block_].data(), sequence * seq_, seq_, length);
+        g.scan.initial_state = state_part(group_.all->states, group_, sequence, n_, p.state);
+        g.scan.y = nullptr, g.scan.y_step = 0;
+        g.dy = {dy.data + at, dy.step};
+        g.dx = dx.rows.data + at, g.ddt = d_dt.rows.data + at, g.dz = dz.rows.data + at;
+        if (p.input_dt) g.d_input_dt = d_.by_channel.data() + at;
+        g.da = row_of(sequence, kWeight);
+        if (p.d != core::kNone) g.dd = row_of(sequence, kSkip);
+        g.b.sums = d_.b_sums.data() + sequence * each;
+        g.c.sums = d_.c_sums.data() + sequence * each;
+        gradient_part(packed().rule, g, i % parts, scratch);
+      }
+    });
+    if (p.activates) add_rows(d_dt.rows.data, rows_, dy.step, totals(kBias), 0, panels(p.dt.size));
+    for (const Stored& to : {dx, d_dt, dz}) v_.settle(to);
+  }
+
+  // B and C of every row: the sums over the parts of the channels.
+  void projections(const core::SelectiveScan& p) {
+    const std::int64_t parts = parts_of(p.x.size), floats = tiles(seq_) * p.b.size * kTile;
+    const Stored db = v_.stored(p.b, kAnyStep), dc = v_.stored(p.c, kAnyStep, 1);
+    each_piece([&](std::int64_t row, std::int64_t count) {
+      for (const std::int64_t end = row + count; row < end; ++row) {
+        const std::int64_t sequence = row / seq_, t = row % seq_;
+        const std::int64_t at = sequence * parts * floats + t / kTile * p.b.size * kTile + t % kTile;
+        const auto sum = [&](const float* sums, float* to) {
+          for (std::int64_t n = 0; n < p.b.size; ++n) {
+            to[n] = 0.0f;
+            for (std::int64_t part = 0; part < parts; ++part) to[n] += sums[part * floats + n * kTile];
+          }
+        };
+        sum(d_.b_sums.data() + at, from(db.rows, row).data);
+        sum(d_.c_sums.data() + at, from(dc.rows, row).data);
+      }
+    });
+    v_.settle(db), v_.settle(dc);
+  }
+
+  // All channels read it.
+  void input_dt(const core::SelectiveScan& p) {
+    const std::int64_t step = v_.whole(p.out).step;
+    const Stored to = v_.stored(p.input_dt, kAnyStep);
+    each_piece([&](std::int64_t row, std::int64_t count) {
+      for (const std::int64_t end = row + count; row < end; ++row)
+        *from(to.rows, row).data = sum_of(d_.by_channel.data() + row * step, p.x.size);
+    });
+    v_.settle(to);
+  }
+
+  const PackedWeights& w_;
+  const core::Network& n_;
+  const SequenceGroup& group_;
+  const GradientRecord& r_;
+  GradientSums& sums_;
+  ProductScratch& scratch_;
+  BackRows& d_;
+  VectorGradients& v_;
+  const std::int64_t seq_, rows_;
+  float* d_states_ = nullptr;
+  std::size_t block_ = 0, index_ = 0;
+  bool wants_input_ = true;
+};
+
+}  // namespace
+
+void pass_back(const PackedWeights& weights, const SequenceGroup& group, const GradientRecord& record,
+               const BackMemory& memory, const float* d_outs, const core::PolicyGradOutputs& outputs) {
+  Backward(weights, group, record, memory).run(d_outs, outputs);
+}
+
+}  // namespace exphil::host
