@@ -28,9 +28,10 @@ struct Shape {
   // A multiple of 4: blocks send each other float4s.
   constexpr int own() const { return ((units + team - 1) / team + 3) / 4 * 4; }
   constexpr int tasks() const { return own() * segments(); }
-  // Each thread has gates() * 32 registers of weights and some 70 others, of 65536 in all.
+  // Each thread has gates() * 32 registers of weights and some 70 others: three warps of a GRU, two of an
+  // LSTM on each quarter of a multiprocessor, which has 16384.
   constexpr int threads() const {
-    const int most = gates() == 4 ? 320 : 384, all = (tasks() + 31) / 32 * 32;
+    const int most = gates() == 4 ? 256 : 384, all = (tasks() + 31) / 32 * 32;
     return all < most ? all : most;
   }
   constexpr int staged() const { return tasks() > threads() ? tasks() - threads() : 0; }  // tasks
