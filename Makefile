@@ -290,6 +290,11 @@ $(BUILD)/c_src/cuda/%.o $(BUILD)/bench/%.o: EXTRA_FLAGS = $(CUDA_FLAGS)
 TEST_FLAGS := -O1 -U_FORTIFY_SOURCE -Itest/c_src
 $(BUILD)/test/%.o: EXTRA_FLAGS = $(TEST_FLAGS)
 $(BUILD)/test/c_src/cuda/%.o: EXTRA_FLAGS = $(TEST_FLAGS) $(CUDA_FLAGS)
+# Catch2 2 is one header of 18,000 lines, half of what it takes to compile a small test, so it is precompiled. Not for ccache, which
+# would keep nothing of what includes it.
+CATCH_HEADER := $(if $(findstring ccache,$(CXX)),,$(BUILD)/test/catch.hpp)
+$(BUILD)/test/%_test.o: EXTRA_FLAGS += $(CATCH_HEADER:%=-include %)
+$(BUILD)/test/c_src/cuda/%_test.o: EXTRA_FLAGS += $(CATCH_HEADER:%=-include %)
 # Only the two files that open the fake libraries have their places, which differ from one checkout to another.
 $(BUILD)/test/c_src/cuda/cuda_test.o $(BUILD)/test/c_src/cuda/emulated_gpu.o: \
   EXTRA_FLAGS += -DEXPHIL_FAKE_CUDA='"$(FAKE_CUDA_LIBRARY)"' -DEXPHIL_FAKE_NVRTC='"$(FAKE_NVRTC_LIBRARY)"'
@@ -322,6 +327,13 @@ $(BUILD_CUDA)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBR
 	@echo "LD   $@"
 	@$(CXX) $(CXXFLAGS) $(filter %.o,$^) -o $@ $(CATCH2_LIBS) $(LIBS)
 
+$(filter %_test.o,$(TEST_OBJECTS)): $(CATCH_HEADER:%=%.gch)
+$(BUILD)/test/catch.hpp.gch: test/c_src/support/catch.hpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	@echo "CXX  $<"
+	@echo '#include "support/catch.hpp"' > $(@:.gch=)
+	@$(CXX) $(FLAGS) $(TEST_FLAGS) -x c++-header $(@:.gch=) -o $@
+
 # The fuzz targets: each a program over core alone, and one that writes their seeds.
 FUZZ_TARGETS := safetensors policy layer state scan
 CORE_OBJECTS := $(filter $(BUILD)/c_src/core/%,$(LIBRARY_OBJECTS))
@@ -329,7 +341,8 @@ fuzz_programs: $(FUZZ_TARGETS:%=$(BUILD)/%) $(BUILD)/seeds
 
 $(BUILD)/test/fuzz/%.o: EXTRA_FLAGS = -Itest/c_src -Itest/fuzz
 $(BUILD)/seeds: $(BUILD)/test/fuzz/seeds.o $(CORE_OBJECTS) \
-  $(addprefix $(BUILD)/test/c_src/support/,policy.o safetensors_writer.o edifice_writer.o)
+  $(addprefix $(BUILD)/test/c_src/support/,policy.o safetensors_writer.o edifice_writer.o gated_policy.o \
+  shared_data.o)
 	@echo "LD   $@"
 	@$(CXX) $(CXXFLAGS) $^ -o $@ $(LIBS)
 

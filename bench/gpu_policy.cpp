@@ -6,17 +6,16 @@
 // FRAMES and AGENTS in the environment bound the length of the checks and the largest batch. TUNING is
 // "default" or a list for EXPHIL_NATIVE_POLICY (cuda/policy/tuning.hpp): "team=8,threads=256".
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "bench/gpu_policy_times.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/error.hpp"
@@ -29,46 +28,10 @@
 namespace {
 
 using namespace exphil;
+using namespace exphil::bench;
 using core::Policy;
 using core::State;
-using Clock = std::chrono::steady_clock;
-using Floats = std::vector<float>;
 using States = std::vector<std::unique_ptr<State>>;
-
-int failures = 0;
-
-std::int64_t from_environment(const char* name, std::int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoll(text);
-}
-
-double microseconds(Clock::time_point begin) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
-
-void report(const char* what, double value, double limit) {
-  const bool good = value <= limit;
-  failures += good ? 0 : 1;
-  std::printf("  %-46s %10.3g  (at most %g)  %s\n", what, value, limit, good ? "ok" : "WRONG");
-  std::fflush(stdout);
-}
-
-double relative_error(const float* out, const float* reference, std::size_t count) {
-  double difference = 0, size = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const double delta = double{out[i]} - double{reference[i]};
-    if (!std::isfinite(delta)) return INFINITY;
-    difference += delta * delta;
-    size += double{reference[i]} * double{reference[i]};
-  }
-  return size > 0 ? std::sqrt(difference / size) : std::sqrt(difference);
-}
-
-std::int64_t bit_differences(const Floats& p, const Floats& q) {
-  std::int64_t different = 0;
-  for (std::size_t i = 0; i < p.size(); ++i) different += std::memcmp(&p[i], &q[i], 4) != 0;
-  return different + static_cast<std::int64_t>(p.size() != q.size());
-}
 
 template <class T>
 const T* data_of(const core::Safetensors& file, const char* name) {
@@ -247,31 +210,6 @@ void Check::windows() {
   // Together they go through the row kernels, alone through policy_window.
   report("windows60: worst window, relative error", worst, 1e-5);
   report("windows60: values unlike one by one, bits", static_cast<double>(bit_differences(out, alone)), 0);
-}
-
-void time(const char* what, int runs, const std::function<void()>& body,
-          const std::function<void()>& between = {}) {
-  for (int i = 0; i < std::max(2, runs / 10); ++i) body();
-  std::vector<double> times;
-  for (int i = 0; i < runs; ++i) {
-    if (between) between();
-    const auto begin = Clock::now();
-    body();
-    times.push_back(microseconds(begin));
-  }
-  std::sort(times.begin(), times.end());
-  const auto at = [&](double part) {
-    return times[static_cast<std::size_t>(part * static_cast<double>(times.size() - 1))];
-  };
-  std::printf("  %-34s p50 %9.1f  p90 %9.1f  p99 %9.1f  min %9.1f us  (%d)\n", what, at(0.5), at(0.9),
-              at(0.99), at(0), runs);
-  std::fflush(stdout);
-}
-
-void wait_2_ms() {
-  const auto begin = Clock::now();
-  while (microseconds(begin) < 2000) {
-  }
 }
 
 // A window alone; and a session that answers each frame as a window of 60, back to back, with pauses, and

@@ -1,13 +1,17 @@
-// The gradient of the shared policy over 32 windows of 60 frames on the GPU. Its checks are the tests of tag
-// [gpu][policy][gradient].
+// The gradient of a policy over 32 windows of 60 frames on the GPU: of the shared one over its match, or of
+// any file that loads over random frames. Its checks are the tests of tag [gpu][policy][gradient].
 //   make build/bench/gpu_policy_gradient
 //   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy_gradient ../shared/melee
+//   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy_gradient POLICY
+// where POLICY is ../shared/exphil/trunks/gru_e287_h256_w60/policy.bin, say.
 // Kernels: events around all launches of a call, after a fill of 256 MB that empties the L2. Whole call:
 // core::Policy::grad on host memory, with uploads and downloads, by the clock.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -54,8 +58,7 @@ void time_kernels(std::shared_ptr<cuda::Context> context, const Weights& weights
           policy.enqueue(stream, memory, sums.address(), false, !gradient, false);
         },
         sums.address(), policy.gradient_bytes());
-    std::printf("  %-30s %9.1f us%s\n", gradient ? "gradient (forward included)" : "forward", us,
-                gradient ? "   (must 1200)" : "");
+    std::printf("  %-30s %9.1f us\n", gradient ? "gradient (forward included)" : "forward", us);
   }
 }
 
@@ -67,7 +70,9 @@ void time_calls(const std::shared_ptr<cuda::Context>& context, const Weights& we
   std::vector<double> times;
   for (int run = -3; run < kRuns; ++run) {
     const Clock::time_point start = Clock::now();
-    policy->grad(weights, sequences, d_outs.data(), {&gradient, nullptr, nullptr, nullptr});
+    core::PolicyGradOutputs outputs;
+    outputs.weights = &gradient;
+    policy->grad(weights, sequences, d_outs.data(), outputs);
     const double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
     if (run >= 0) times.push_back(us);
   }
@@ -76,19 +81,43 @@ void time_calls(const std::shared_ptr<cuda::Context>& context, const Weights& we
               times[kRuns * 9 / 10]);
 }
 
+// What the targets are for: Mamba's, and those of the recurrent cells.
+void print_targets(const core::PolicyConfig& config) {
+  const bool mamba = config.trunk.rfind("mamba", 0) == 0;
+  std::printf("%s, %lld > %lld; must: %s\n", config.trunk.c_str(), static_cast<long long>(config.d_input),
+              static_cast<long long>(config.d_output),
+              mamba ? "gradient 1200 us" : "forward 300 us, gradient 950 us (GRU 287 > 256 x 2 > 64)");
+}
+
+std::vector<float> frames_for(const std::string& path, const core::PolicyConfig& config) {
+  const auto floats = static_cast<std::size_t>(kBatch * kSeq * config.d_input);
+  if (std::filesystem::is_directory(path)) {
+    const core::Safetensors match = core::Safetensors::open(path + "/match.safetensors");
+    const auto* const from = static_cast<const float*>(match.find("obs")->data);
+    return {from, from + floats};
+  }
+  std::mt19937 random(1);
+  std::vector<float> frames(floats);
+  for (float& value : frames) value = std::uniform_real_distribution<float>(-1.0f, 1.0f)(random);
+  return frames;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    const std::string folder = argc > 1 ? argv[1] : "../shared/melee";
+    const std::string path = argc > 1 ? argv[1] : "../shared/melee";
+    const bool shared = std::filesystem::is_directory(path);
     const auto context = cuda::Context::open(0);
     const cuda::ContextGuard guard(*context);
     std::printf("%s\n", context->properties().name.c_str());
-    const Weights weights = core::load_weights(core::Checkpoint::open(folder + "/policy.safetensors"), {});
-    const core::Safetensors match = core::Safetensors::open(folder + "/match.safetensors");
+    const Weights weights =
+        core::load_weights(core::Checkpoint::open(shared ? path + "/policy.safetensors" : path), {});
+    print_targets(weights->config);
+    const std::vector<float> frames = frames_for(path, weights->config);
     core::PolicySequences sequences;
     sequences.batch = kBatch, sequences.seq = kSeq;
-    sequences.frames = static_cast<const float*>(match.find("obs")->data);
+    sequences.frames = frames.data();
     time_kernels(context, weights, sequences);
     time_calls(context, weights, sequences);
   } catch (const core::Error& error) {

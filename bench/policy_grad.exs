@@ -1,40 +1,69 @@
-# The gradient of the shared policy over 32 windows of 60 frames, beside its forward pass, in turns.
+# The gradient of a policy over 32 windows of 60 frames, beside its forward pass and a whole training step, in turns.
 #
-#     mix run bench/policy_grad.exs [host|cuda]
+#     mix run bench/policy_grad.exs [host|cuda] [POLICY] [ROUNDS]
 #
-# Reads ../shared/melee, or where EXPHIL_SHARED points.
-alias ExPhil.Native.{Policy, Safetensors}
+# POLICY defaults to the shared one (EXPHIL_SHARED, else ../shared). Frames are random. "step" is Trainer.step!: forward pass,
+# loss, gradient, AdamW and the new weights in the resident policy.
+Code.require_file("support.exs", __DIR__)
+alias ExPhil.Native.{AdamW, Loss, Policy, Tensor, Trainer}
 
-folder = Path.join(System.get_env("EXPHIL_SHARED") || "../shared", "melee")
-backend = if System.argv() == ["cuda"], do: :cuda, else: :host
-model = Policy.load!(Path.join(folder, "policy.safetensors"), backend: backend)
-{:f32, _, obs} = Safetensors.read!(Path.join(folder, "match.safetensors"))["obs"]
-frames = {:f32, {32, 60, 287}, binary_part(obs, 0, 4 * 32 * 60 * 287)}
-d_outs = {:f32, {32, 60, 64}, :binary.copy(<<0.01::float-32-little>>, 32 * 60 * 64)}
-weights = Policy.weights!(model)
+{backend, rest} = BenchSupport.arguments()
+policy = Policy.load!(Enum.at(rest, 0, BenchSupport.policy()), backend: backend)
+rounds = BenchSupport.integer(rest, 1, 21)
+{windows, seq} = {32, 60}
+%{d_input: d_input, d_output: d_output} = Policy.info!(policy)
 
-calls = [
-  window: fn -> Policy.window!(model, frames) end,
-  forward: fn -> Policy.forward!(model, frames) end,
-  grad: fn -> Policy.grad!(model, frames, d_outs) end,
-  update: fn -> Policy.update!(model, weights) end
-]
-
-time = fn call ->
-  {microseconds, _} = :timer.tc(call)
-  microseconds / 1000
+batch = fn seed ->
+  {:f32, {windows, seq, d_input}, BenchSupport.floats(windows * seq * d_input, seed, 2.0, 0.0)}
 end
 
-for {_, call} <- calls, do: call.()
-times = for _ <- 1..21, {name, call} <- calls, do: {name, time.(call)}
+[frames | _] = batches = for seed <- 1..4, do: batch.(seed)
+batches = List.to_tuple(batches)
+d_outs = {:f32, {windows, seq, d_output}, :binary.copy(<<0.01::float-32-little>>, windows * seq * d_output)}
+weights = Policy.weights!(policy)
+
+targets = {:s32, {windows, seq, 1}, :binary.copy(<<0::32>>, windows * seq)}
+group = [{:all, 0..(d_output - 1)}]
+outs = Policy.forward!(policy, frames)
+optimiser = AdamW.new(weights)
+
+sequences =
+  for {:f32, {_, _, _}, bytes} <- Tuple.to_list(batches) do
+    for window <- 0..(windows - 1) do
+      size = 4 * seq * d_input
+
+      {{:f32, {seq, d_input}, binary_part(bytes, window * size, size)},
+       Tensor.from_list(List.duplicate([0], seq), :s32)}
+    end
+  end
+  |> List.to_tuple()
+
+trainer = Trainer.new!(policy, loss: {:cross_entropy, group}, learning_rate: 1.0e-6)
+
+calls = [
+  window: fn run -> Policy.window!(policy, elem(batches, rem(run, 4))) end,
+  forward: fn run -> Policy.forward!(policy, elem(batches, rem(run, 4))) end,
+  grad: fn run -> Policy.grad!(policy, elem(batches, rem(run, 4)), d_outs) end,
+  loss: fn _ -> Loss.cross_entropy(outs, targets, group) end,
+  adamw: fn _ -> AdamW.step(optimiser, weights, weights) end,
+  update: fn _ -> Policy.update!(policy, weights) end,
+  step: fn run -> Trainer.step!(trainer, elem(sequences, rem(run, 4))) end
+]
+
+for {_, call} <- calls, do: call.(0)
+
+times =
+  for run <- 1..rounds, {name, call} <- calls, do: {name, elem(BenchSupport.timed(fn -> call.(run) end), 0)}
+
 sorted = for {name, _} <- calls, do: {name, times |> Keyword.get_values(name) |> Enum.sort()}
-window = Enum.at(sorted[:window], 10)
+[window, forward] = for name <- [:window, :forward], do: Enum.at(sorted[name], div(rounds, 2))
 
 for {name, list} <- sorted do
-  median = Enum.at(list, 10)
+  [best, median, worst] = for at <- [0, div(rounds, 2), rounds - 1], do: Enum.at(list, at)
+  [to_window, to_forward] = for of <- [window, forward], do: Float.round(median / of, 2)
 
   IO.puts(
-    "#{name}: median #{Float.round(median, 1)} ms, best #{Float.round(hd(list), 1)}, worst #{Float.round(List.last(list), 1)}; " <>
-      "#{Float.round(median / window, 2)} times window"
+    "#{name}: median #{round(median)} us, best #{round(best)}, worst #{round(worst)}; " <>
+      "#{to_window} times window, #{to_forward} times forward"
   )
 end

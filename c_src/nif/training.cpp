@@ -185,7 +185,7 @@ Term policy_forward(Call& call, PolicyHandle& handle, core::TensorView frames,
 }
 
 Term policy_grad(Call& call, PolicyHandle& handle, core::TensorView frames, core::TensorView d_outs,
-                 std::optional<StateTensors> state, bool by_frames) {
+                 std::optional<StateTensors> state, bool by_frames, bool by_state) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
   const core::PolicyWeights& weights = loaded->trainable();
   core::PolicySequences s = sequences_of(weights.config, frames, 1);
@@ -195,10 +195,20 @@ Term policy_grad(Call& call, PolicyHandle& handle, core::TensorView frames, core
   auto gradient = core::zeros_of<float>(weights.network());
   std::optional<F32Result> d_frames;
   if (by_frames) d_frames.emplace(call, *loaded->backend, frames.shape, "frames");
-  loaded->policy->grad(loaded->weights, s, static_cast<const float*>(d_outs.data),
-                       {&gradient, d_frames ? d_frames->floats() : nullptr, nullptr, nullptr});
-  return enif_make_tuple2(call.env(), encode_values(call, *loaded->backend, weights, gradient),
-                          d_frames ? d_frames->tensor(call) : encode_atom(call, "nil"));
+  core::PolicyGradOutputs outputs;
+  outputs.weights = &gradient;
+  if (d_frames) outputs.frames = d_frames->floats();
+  std::vector<float> d_states;
+  if (by_state) {
+    const std::int64_t floats = core::checked_multiply(s.batch, weights.config.state_floats(), "frames");
+    d_states.resize(static_cast<std::size_t>(floats));
+    outputs.d_states = d_states.data();
+  }
+  loaded->policy->grad(loaded->weights, s, static_cast<const float*>(d_outs.data), outputs);
+  return enif_make_tuple3(call.env(), encode_values(call, *loaded->backend, weights, gradient),
+                          d_frames ? d_frames->tensor(call) : encode_atom(call, "nil"),
+                          by_state ? encode_states(call, *loaded->backend, weights.config, s.batch, d_states)
+                                   : encode_atom(call, "nil"));
 }
 
 }  // namespace exphil::nif

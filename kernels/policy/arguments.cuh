@@ -126,6 +126,12 @@ struct CellArguments : RowStates {
 };
 static_assert(sizeof(CellArguments) <= 128, "arguments of policy/cell.cu");
 
+// policy/cell_walk.cu, without h, carry and step.
+struct CellWalkArguments : CellArguments {
+  ProductMatrix recurrent;  // the product of the states
+  int together;             // sequences of a cluster at a time
+};
+
 // policy/window.cu, policy/window_team.cu: the last outputs of windows from a zero state.
 //
 // The windows' frames are in rows of the front: frame t of window s in row first + s * front_step + t. The

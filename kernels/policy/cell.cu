@@ -2,31 +2,26 @@
 // column of the output; a batch of agents is sequences of one frame. Compiled with the network and -D: CELL,
 // its index.
 //
-// A cell without a recall walks the frames of its sequences in one launch. One that recalls its state has a
+// A cell without a recall walks the frames of its sequences in one launch. So does one that recalls its state
+// where the device has clusters (policy/cell_walk.cu). Elsewhere, and in a batch of agents, that one has a
 // launch for each frame, after the product that makes h: policy_cell_recall puts the states into `carry`,
-// from which that product reads, and policy_cell_frame advances them there. Both forms do the same operations
+// from which that product reads, and policy_cell_frame advances them there. All do the same operations
 // on a unit, so that a sequence gives the bits of its steps.
-#include "kernels/policy/rows.cuh"
+#include "kernels/policy/cell.cuh"
 
 namespace exphil {
 namespace policy {
 
-constexpr GatedCell kIt = kNetwork.cells[CELL];
-constexpr int kGates = formulas::gates_of(kIt.cell), kStates = formulas::states_of(kIt.cell);
 constexpr bool kRecurrent = formulas::recurrent(kIt.cell);
-constexpr int kUnits = size_of(kIt.x[0]), kState = kStates * kUnits;
-constexpr int kColumns = size_of(kIt.out);  // those beyond the units are zeros
-constexpr RowPlace kOut = row_place(kNetwork, kIt.out);
 
 // A unit's sums: x of row `row`, h of row `h_row`.
 struct Gates {
   Real x[kGates], h[kGates];
 
   __device__ __forceinline__ Gates(const CellArguments& args, long long row, long long h_row, int unit) {
+    load_x(args, row, unit, x);
     for_each_number<0, kGates>([&](auto gate) {
       constexpr int kGate = decltype(gate)::value;
-      constexpr RowPlace kX = row_place(kNetwork, kIt.x[kGate]);
-      x[kGate] = {args.x[kGate][row * kX.stride + kX.at + unit]};
       h[kGate] = {0.0f};
       if constexpr (kRecurrent) {
         constexpr RowPlace kH = row_place(kNetwork, kIt.h[kGate]);
@@ -42,15 +37,8 @@ __device__ __forceinline__ float advance(const Gates& gates, Real (&states)[kSta
 
 // Writes a unit's output after a frame.
 __device__ __forceinline__ void put(const CellArguments& args, long long row, int unit, float value) {
-  float* const out = args.out + row * kOut.stride + kOut.at + unit;
-  if constexpr (kIt.adds) value = __fadd_rn(*out, value);
-  *out = value;
-}
-
-// Of an agent's states before its first frame, value `at`.
-__device__ __forceinline__ float first_state(const CellArguments& args, const StatePlace& state, int at) {
-  if (state.from != nullptr) return state.from[kIt.state_at + at];
-  return args.initial == nullptr ? 0.0f : args.initial[args.state_offset + kIt.state_at + at];
+  float* const out = out_place(args, row, unit);
+  *out = output(kIt.adds ? *out : 0.0f, value);
 }
 
 // This thread's sequence, and its column.
@@ -62,11 +50,6 @@ struct CellPlace {
     sequence = i / columns, column = static_cast<int>(i % columns);
   }
 };
-
-// Zeros in the columns of a frame beyond the units, which a cell that replaces its output has to write.
-__device__ __forceinline__ void put_zero(const CellArguments& args, long long row, int column) {
-  if constexpr (!kIt.adds) args.out[row * kOut.stride + kOut.at + column] = 0.0f;
-}
 
 }  // namespace policy
 }  // namespace exphil

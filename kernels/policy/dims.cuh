@@ -2,22 +2,13 @@
 // its initializer.
 #pragma once
 
+#include "kernels/common/cluster.cuh"
 #include "kernels/policy/layout.cuh"
 
-// Below compute capability 9.0 there are no clusters, and c_src/cuda/policy/team.cpp does not use them; such
-// a variant still compiles, without clusters.
-#if defined(CLUSTER) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-#undef CLUSTER
+// As common/cluster.cuh has it of CLUSTER.
+#if defined(STAGED) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 #undef STAGED
-#define CLUSTER 0
 #define STAGED 0
-#endif
-
-// What a kernel declares whose teams of TEAM blocks are clusters.
-#if defined(CLUSTER) && CLUSTER
-#define TEAM_SHAPE __cluster_dims__(TEAM, 1, 1)
-#else
-#define TEAM_SHAPE
 #endif
 
 namespace exphil {

@@ -1,12 +1,4 @@
-// The order in which every dot product of the policy is summed. A result does not depend on the kernel that
-// computed it: one agent alone, a batch, or an entire sequence give the same bits.
-//
-//   K is split into contiguous segments of 32 (padded with zeros). Each segment is summed from +0 by fma, in
-//   the order of its elements. The segments are then added in order, starting from +0.
-//
-// A matrix-vector kernel assigns a thread to each (row, segment) and adds the segments afterwards: a chain of
-// 32 + K / 32 dependent operations instead of K. A tiled matrix product keeps a second set of accumulators
-// and adds it every 32 steps: one extra add for 32 fma.
+// The sums of a policy's products and norms. The order of a dot product is that of kernels/common/dot.cuh.
 //
 // Sums for a norm are always computed by one warp: lane l sums elements l, l + 32, ... (squares by fma),
 // then the lanes are added as a butterfly (16, 8, 4, 2, 1), which gives every lane the same bits. So is the
@@ -16,28 +8,13 @@
 // in another.
 #pragma once
 
+#include "kernels/common/dot.cuh"
 #include "kernels/policy/dims.cuh"
 #include "kernels/policy/warp.cuh"
 #include "kernels/policy/weights.cuh"
 
 namespace exphil {
 namespace policy {
-
-__device__ __forceinline__ float dot4(float4 weight, float4 value, float sum) {
-  sum = __fmaf_rn(weight.x, value.x, sum);
-  sum = __fmaf_rn(weight.y, value.y, sum);
-  sum = __fmaf_rn(weight.z, value.z, sum);
-  return __fmaf_rn(weight.w, value.w, sum);
-}
-
-// The sum of segment sums that are `stride` floats apart.
-template <int kCount>
-__device__ __forceinline__ float add_segments(const float* sums, int stride) {
-  float total = 0.0f;
-#pragma unroll 16
-  for (int s = 0; s < kCount; ++s) total = __fadd_rn(total, sums[s * stride]);
-  return total;
-}
 
 // A short dot product by one thread in the canonical order; weights are `stride` groups apart.
 template <int kCount>

@@ -19,6 +19,7 @@
 #pragma once
 
 #include "kernels/common/cells.cuh"
+#include "kernels/common/segments.cuh"
 
 namespace exphil {
 namespace policy {
@@ -47,7 +48,7 @@ constexpr int most(int left, int right) {
   return left > right ? left : right;
 }
 
-constexpr int kSegment = 32;  // of a dot product: policy/dot.cuh
+using exphil::kSegment;  // of a dot product: common/dot.cuh
 
 // How the weights of the matrices are stored (core/precision.hpp). Kernels widen them to f32.
 enum class Stored : int { f32, bf16, f16, int8 };

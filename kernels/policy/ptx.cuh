@@ -2,33 +2,30 @@
 // run the kernels on a CPU: with EXPHIL_EMULATED_GRID they supply these functions.
 #pragma once
 
+#include "kernels/common/cluster.cuh"
 #include "kernels/policy/dims.cuh"
+
+namespace exphil {
+namespace policy {
+
+using device::dynamic_shared;
+#if EXPHIL_CLUSTERS
+using device::cluster_arrive;
+using device::cluster_sync;
+using device::cluster_wait;
+using device::store_cluster;
+#endif
+
+}  // namespace policy
+}  // namespace exphil
 
 #ifndef EXPHIL_EMULATED_GRID
 
 namespace exphil {
 namespace policy {
 
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ __forceinline__ float* dynamic_shared() {
-  extern __shared__ __align__(128) float exphil_dynamic_shared[];
-  return exphil_dynamic_shared;
-}
-
-// The same address or number, with its origin hidden from the compiler.
-__device__ __forceinline__ const float* launder(const float* pointer) {
-  const float* same;
-  asm volatile("mov.u64 %0, %1;" : "=l"(same) : "l"(pointer));
-  return same;
-}
-__device__ __forceinline__ int launder(int value) {
-  int same;
-  asm volatile("mov.u32 %0, %1;" : "=r"(same) : "r"(value));
-  return same;
-}
+using device::launder;
+using device::shared_address;
 
 __device__ __forceinline__ unsigned load_acquire(const unsigned* from) {
   unsigned value;
@@ -78,30 +75,6 @@ __device__ __forceinline__ unsigned long long nanoseconds() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
   return now;
 }
-
-#if defined(CLUSTER) && CLUSTER
-// Barrier of all threads of the cluster; their earlier writes to shared memory are visible after it.
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n\t"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
-}
-
-// Stores to the same address in the shared memory of block `rank` of the cluster.
-__device__ __forceinline__ void store_cluster(float* place, int rank, float value) {
-  unsigned remote;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(place)), "r"(rank));
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");
-}
-__device__ __forceinline__ void store_cluster(float4* place, int rank, float4 value) {
-  unsigned remote;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(place)), "r"(rank));
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(remote), "f"(value.x), "f"(value.y),
-               "f"(value.z), "f"(value.w)
-               : "memory");
-}
-#endif
 
 #if defined(STAGED) && STAGED
 // One bulk copy from global to shared memory. Its completion is awaited by the parity of the barrier's first

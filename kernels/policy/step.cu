@@ -100,7 +100,8 @@ __device__ __forceinline__ void Step::scan(Run& run) {
   kept<kOf.out>();
 }
 
-// The step of this block's units of a cell. The blocks have met since they read what it writes.
+// The step of this block's units of a cell. The blocks have met since they read what it writes. While they
+// meet again, each computes what the next layer's cells need of their states before the frame.
 template <List kList, int kAt>
 __device__ __forceinline__ void Step::cell(Run& run) {
   static_assert(kList == List::layer, "states are a layer's");
@@ -143,7 +144,11 @@ __device__ __forceinline__ void Step::cell(Run& run) {
   for (int i = thread(); rank_ == 0 && i < AGENTS * kRest; i += THREADS) {
     board_.push(&act_.vector<kOut>()[i / most(kRest, 1)][Items::kUnits + i % most(kRest, 1)], 0.0f, 0, 1);
   }
-  board_.exchange(act_.vector<kOut>()[0], AGENTS * size_of(kOut));
+  const unsigned pushed = board_.pushed();
+  if constexpr (kAt == kLastCell) {
+    if (run.layer + 1 < kNetwork.layers) early_products(run.layer + 1);
+  }
+  board_.collect(act_.vector<kOut>()[0], AGENTS * size_of(kOut), pushed);
 }
 
 }  // namespace policy

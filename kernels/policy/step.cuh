@@ -37,6 +37,28 @@ static_assert(kNetwork.layer.phases[0].kind == Kind::product && FirstProduct::kS
 constexpr int kFirstPer = divide_up(FirstProduct::kTasks, THREADS);
 constexpr bool kHoldFirst = kFirstPer <= 2;  // up to 64 registers
 
+// Products of a cell's state before the frame need nothing of the frame. Those of the first layer come before
+// it, and those of the next layer while the blocks exchange the output of a layer's last cell.
+constexpr bool is_early(List list, int at) {
+  const Phase phase = list_of(list).phases[at];
+  return list == List::layer && phase.kind == Kind::product &&
+         kNetwork.recalled(kNetwork.products[phase.index].in);
+}
+constexpr int kLastCell = [] {
+  int last = -1;
+  for (int i = 0; i < kNetwork.layer.count; ++i) {
+    if (kNetwork.layer.phases[i].kind == Kind::cell) last = i;
+  }
+  return last;
+}();
+// Whether a cell is the next phase of the walk.
+constexpr bool before_cell(List list, int at) {
+  const Block block = list_of(list);
+  int next = at + 1;
+  while (next < block.count && is_early(list, next)) ++next;
+  return next < block.count && block.phases[next].kind == Kind::cell;
+}
+
 class Step {
  public:
   __device__ __forceinline__ Step(const StepArguments& args, char* shared, int rank)
@@ -71,12 +93,14 @@ class Step {
   // The frame that is on the board. pushes: every block is ready for them.
   __device__ __forceinline__ void answer(int first, bool pushes) {
     Run run{nullptr, 0, 0, first, pushes};
+    if (!ARMED) load_recalled(0), early_products(0);  // else await() has done it
     walk<List::input>(run);
     if constexpr (kNetwork.input.count > 0) run.pushes = true;
 #pragma unroll 1
     for (int l = 0; l < kNetwork.layers; ++l) {
       run.layer = l, run.next = l + 1 < kNetwork.layers ? l + 1 : 0;
       if (!ARMED || l > 0) load_states(l);  // await() has loaded those of the first layer
+      if (l + 1 < kNetwork.layers) load_recalled(l + 1);
       walk<List::layer>(run);
       run.pushes = true;
     }
@@ -103,7 +127,9 @@ class Step {
       constexpr int kAt = decltype(at)::value;
       constexpr Phase kPhase = list_of(kList).phases[kAt];
       static_assert(kAt > 0 || kPhase.kind == Kind::product, "a list begins with a product");
-      if constexpr (kPhase.kind == Kind::product) {
+      if constexpr (is_early(kList, kAt)) {
+        // early_products() has it.
+      } else if constexpr (kPhase.kind == Kind::product) {
         if constexpr (kPlan.splits[kPhase.index] == Split::rows) {
           product_of_rows<kList, kAt>(run);
         } else if constexpr (kPlan.splits[kPhase.index] == Split::depth) {
@@ -132,6 +158,7 @@ class Step {
   __device__ void scan(Run& run);
   template <List kList, int kAt>
   __device__ void cell(Run& run);
+  __device__ void early_products(int layer);
   template <int kIndex>
   __device__ float recalled_value(int layer, int item) const;
   __device__ void recall(int layer);
@@ -231,6 +258,11 @@ class Step {
   __device__ void load_states_of(HeldStates<Kind::scan, kIndex>& to, int layer);
   template <int kIndex>
   __device__ void load_states_of(HeldStates<Kind::cell, kIndex>& to, int layer);
+  __device__ void load_recalled(int layer);
+  template <int kIndex>
+  __device__ void load_recalled_of(HeldStates<Kind::cell, kIndex>& to, int layer);
+  template <Kind kKind, int kIndex>
+  __device__ void load_recalled_of(HeldStates<kKind, kIndex>&, int) {}
 
   // ---- values ----
 

@@ -83,7 +83,6 @@ __device__ __forceinline__ void Step::sums_of_rows(Run& run) {
   if constexpr (P::kNormed) norm_scales<P>(kList == List::layer && run.layer == 0);
   if constexpr (kList == List::layer && kAt == 0) {
     first_sums<P>(run);
-    recall(run.layer);
     run.w = section<kList>(run.layer);
   } else {
     if constexpr (kAt == 0) run.w = section<kList>(run.layer);
@@ -107,13 +106,9 @@ __device__ __forceinline__ void Step::sums_of_rows(Run& run) {
 template <List kList, int kAt>
 __device__ __forceinline__ void Step::product_of_rows(Run& run) {
   using P = BlockProduct<list_of(kList).phases[kAt].index>;
-  constexpr bool kBeforeCell = [] {
-    constexpr Block kBlock = list_of(kList);
-    return kAt + 1 < kBlock.count && kBlock.phases[kAt + 1].kind == Kind::cell;
-  }();
   sums_of_rows<kList, kAt>(run);
   // A cell pushes to what the products before it have read.
-  if (run.pushes && !kBeforeCell) {
+  if (run.pushes && !before_cell(kList, kAt)) {
     __syncthreads();
   } else {
     board_.sync();
@@ -138,6 +133,31 @@ __device__ __forceinline__ void Step::product_of_rows(Run& run) {
   });
   if constexpr (P::kChannelRows > 0) {
     if (!met) __syncthreads();
+  }
+}
+
+// The products of a layer that need nothing of the frame. The block alone: nothing is pushed.
+__device__ __forceinline__ void Step::early_products(int layer) {
+  constexpr bool kAny = [] {
+    bool any = false;
+    for (int i = 0; i < kNetwork.layer.count; ++i) any = any || is_early(List::layer, i);
+    return any;
+  }();
+  if constexpr (kAny) {
+    recall(layer);
+    Run run{section<List::layer>(layer), layer, 0, 0, true};
+    for_each_number<0, kNetwork.layer.count>([&](auto at) __attribute__((always_inline)) {
+      constexpr int kAt = decltype(at)::value;
+      if constexpr (is_early(List::layer, kAt)) {
+        using P = BlockProduct<kNetwork.layer.phases[kAt].index>;
+        static_assert(kAt > 0 && P::kChannelRows == P::kRows, "cells alone read what it writes");
+        __syncthreads();
+        sums_of_rows<List::layer, kAt>(run);
+        __syncthreads();
+        channel_rows<List::layer, kAt>(run);
+      }
+    });
+    __syncthreads();
   }
 }
 

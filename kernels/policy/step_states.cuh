@@ -120,6 +120,19 @@ __device__ __forceinline__ void Step::load_states_of(HeldStates<Kind::cell, kInd
         to.values[k][s] = exists ? state[at + s * Items::kUnits] : 0.0f;
     }
   }
+}
+
+// The same of all units' states before the frame, which early_products() needs.
+__device__ __forceinline__ void Step::load_recalled(int layer) {
+  for_each_number<0, kNetwork.layer.count>([&](auto at) __attribute__((always_inline)) {
+    constexpr int kAt = decltype(at)::value;
+    load_recalled_of(static_cast<HeldLayer<kAt>&>(held_states_).states, layer);
+  });
+}
+
+template <int kIndex>
+__device__ __forceinline__ void Step::load_recalled_of(HeldStates<Kind::cell, kIndex>& to, int layer) {
+  using Items = CellItems<kIndex>;
   if constexpr (Items::kRecalls && Items::kRecallHeld) {
 #pragma unroll
     for (int k = 0; k < Items::kRecallPer; ++k) {
@@ -138,7 +151,7 @@ __device__ __forceinline__ float Step::recalled_value(int layer, int item) const
   return state[layer * kNetwork.layer_floats + Items::kOf.state_at + item % Items::kUnits];
 }
 
-// Puts them where the products of them look for them. The block's threads meet before these.
+// Puts them where the products of them look for them.
 __device__ __forceinline__ void Step::recall(int layer) {
   for_each_number<0, kNetwork.layer.count>([&](auto at) __attribute__((always_inline)) {
     constexpr int kAt = decltype(at)::value;

@@ -31,6 +31,33 @@ class TeamBarrier {
     }
   }
 
+  // The same in two parts, for work between them that needs nothing from the other blocks. Returns what the
+  // second part needs.
+  __device__ unsigned arrive() const {
+    if constexpr (TEAM == 1) {
+      return 0;
+    } else {
+#if CLUSTER
+      cluster_arrive();
+      return 0;
+#else
+      return arrive_at_barrier(counter_);
+#endif
+    }
+  }
+  __device__ void wait(unsigned arrived) const {
+    if constexpr (TEAM == 1) {
+      __syncthreads();
+    } else {
+#if CLUSTER
+      (void)arrived;
+      cluster_wait();
+#else
+      wait_at_barrier(counter_, arrived);
+#endif
+    }
+  }
+
  private:
   unsigned* counter_;
 };
@@ -67,6 +94,15 @@ class Board {
     } else {
       (void)begin, (void)count;
     }
+  }
+
+  // The same in two parts: everything is pushed; then [begin, begin + count) is there.
+  __device__ unsigned pushed() const {
+    return barrier_.arrive();
+  }
+  __device__ void collect(float* begin, int count, unsigned pushed) const {
+    barrier_.wait(pushed);
+    exchange(begin, count, true);
   }
 
   __device__ void sync() const {

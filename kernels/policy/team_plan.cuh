@@ -123,6 +123,12 @@ struct TeamPlan {
       all = all && gate_fits(n, cell.x[gate], readers);
       all = all && (!formulas::recurrent(cell.cell) || gate_fits(n, cell.h[gate], readers));
     }
+    for (const Product& p : n.products) all = all && (p.in != cell.before || all_gates(n, p));
+    return all;
+  }
+  static constexpr bool all_gates(const Network& n, const Product& p) {
+    bool all = true;
+    for (int o = 0; o < p.outputs; ++o) all = all && is_gate(n, p.out[o].vector);
     return all;
   }
   constexpr bool gate_fits(const Network& n, int vector, const Readers* readers) const {

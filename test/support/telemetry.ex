@@ -4,7 +4,7 @@ defmodule ExPhil.Native.TestSupport.Telemetry do
   # those of other processes, of tests beside it too, are dropped. The real :telemetry reports them where it is available, else a
   # module in its place.
 
-  @events [[:step, :stop], [:deadline, :miss], [:rollback], [:tools, :player, :frame]]
+  @events [[:policy, :step, :stop], [:clock, :miss], [:policy, :rollback], [:tools, :player, :frame]]
 
   def with_events(test) do
     if Code.ensure_loaded?(:telemetry), do: with_application(test), else: with_substitute(test)

@@ -35,7 +35,8 @@ class PolicyGradient {
 
   // For a benchmark: sequences of this shape, and the kernels of both passes on memory that holds their
   // inputs.
-  GradientShape shape(const core::PolicySequences& sequences, bool gradient, bool keeps_state) const;
+  GradientShape shape(const core::PolicySequences& sequences, bool gradient, bool keeps_state,
+                      bool by_state = false) const;
   void enqueue(CUstream stream, GradientMemory& memory, CUdeviceptr gradient, bool adds, bool outs,
                bool frames) const;
   const core::PolicyConfig& config() const { return weights_->config; }

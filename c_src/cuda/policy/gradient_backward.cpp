@@ -18,8 +18,12 @@ void GradientPass::backward(bool frames) {
 
 // What it leaves of gradients of rows is that of hidden, or of the frames.
 void GradientPass::backward_block() {
+  const bool is_last = block_ + 1 == blocks_.size();
+  show_hidden(is_last ? found(n_.hidden) : left(n_.hidden));
   for (phase_ = phases_->size(); phase_-- > 0;) {
-    std::visit([this](const auto& p) { back(p); }, (*phases_)[phase_]);
+    const core::Phase& phase = (*phases_)[phase_];
+    std::visit([this](const auto& p) { back(p); }, phase);
+    if (block_ > 0 && core::writes(phase).vector == n_.hidden && !core::adds(phase)) replaced_hidden();
   }
   run_weights();
   kernels_.add_parts(stream_, m_.sums.sums());
@@ -29,6 +33,16 @@ void GradientPass::backward_block() {
   const bool has_hidden = written_.count(hidden) > 0;
   written_.clear();
   if (has_hidden) written_.insert(hidden);
+}
+
+void GradientPass::show_hidden(const VectorRows& as) {
+  Matrix& rows = m_.gradients[static_cast<std::size_t>(n_.hidden)][0];
+  rows = Matrix(rows.data, rows.rows, as[0].columns);
+}
+
+void GradientPass::replaced_hidden() {
+  written_.erase(gradients(n_.hidden)[0].data);
+  show_hidden(found(n_.hidden));
 }
 
 void GradientPass::run_inputs() {
@@ -135,6 +149,7 @@ void GradientPass::back(const core::Convolution& p) {
 void GradientPass::back(const core::Product& p) {
   const std::vector<Matrix> d = given(p.out);
   weight_back(p, d);
+  if (is_walked(*phases_, p)) return;
   // The gradient of an input that several products read is one sum, with the first of them.
   if (same_input(*phases_, phase_).front() == &p) input_back(p);
 }

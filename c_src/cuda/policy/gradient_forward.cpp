@@ -39,6 +39,11 @@ const VectorRows& GradientPass::left(core::VectorId id) const {
   return id == n_.hidden ? m_.blocks[block_].hidden : found(id);
 }
 
+const VectorRows& GradientPass::gradients(core::VectorId id) const {
+  const bool shared = id == n_.frame || id == n_.hidden || id == n_.outs;
+  return (shared ? m_.gradients : m_.blocks[block_].gradients)[static_cast<std::size_t>(id)];
+}
+
 void GradientPass::copy(Matrix from, Matrix to) const {
   context_.check(driver().cuMemcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(to.data),
                                             reinterpret_cast<CUdeviceptr>(from.data),
@@ -73,6 +78,7 @@ void GradientPass::forward_launch(const std::vector<std::size_t>& phases, bool o
 }
 
 void GradientPass::add_forward(const core::Product& p, Products& launch) const {
+  if (is_walked(*phases_, p)) return;
   const std::vector<Matrix> x = rows_of(found(p.in.vector), p.in);
   const float* const bias = weight(p.bias);
   std::int64_t row = 0;
@@ -89,7 +95,13 @@ void GradientPass::add_forward(const core::Product& p, Products& launch) const {
 }
 
 void GradientPass::forward(const core::Copy& p) {
-  copy(dense_rows_of(found(p.in.vector), p.in), dense_rows_of(left(p.out.vector), p.out));
+  const Matrix from = dense_rows_of(found(p.in.vector), p.in), to = dense_rows_of(left(p.out.vector), p.out);
+  if (!p.adds) return copy(from, to);
+  copy(dense_rows_of(found(p.out.vector), p.out), to);
+  PartialSums now;
+  now.set_adds(true);
+  now.add(from.data, to.data, 1, to.size());
+  kernels_.add_parts(stream_, now.sums());
 }
 
 policy::NormArguments GradientPass::norm_arguments(const core::Norm& p) const {

@@ -107,30 +107,30 @@ class Plan {
 // Takes the memory of one GradientMemory.
 class Layout {
  public:
-  Layout(const Network& network, const Pieces& pieces, GradientMemory& memory)
-      : n_(network), m_(memory), rows_(memory.shape.rows()), pieces_(pieces) {}
+  Layout(const Network& network, const std::vector<Pieces>& pieces, GradientMemory& memory)
+      : n_(network), m_(memory), rows_(memory.shape.rows()), pieces_(pieces), blocks_(blocks_of(network)) {}
 
   // What a call uploads, in this order.
   void take_inputs() {
-    take(m_.blocks.front().vectors, n_.frame);
-    if (m_.shape.gradient) take(m_.gradients, n_.outs);
+    take(0, m_.blocks.front().vectors, n_.frame);
+    if (m_.shape.gradient) take(0, m_.gradients, n_.outs);
     if (m_.shape.with_state) take_states(m_.states);
   }
 
   void take_results() {
     if (m_.shape.keeps_state) take_states(m_.final_states);
-    const std::vector<const Block*> blocks = blocks_of(n_);
-    for (std::size_t i = 0; i < blocks.size(); ++i) take_block(*blocks[i], m_.blocks[i]);
+    for (std::size_t i = 0; i < blocks_.size(); ++i) take_block(i);
   }
 
   // Blocks are one after another.
   void take_gradients() {
-    take(m_.gradients, n_.frame), take(m_.gradients, n_.hidden);
+    if (m_.shape.by_state) take_states(m_.d_states);
+    take(0, m_.gradients, n_.frame), take(0, m_.gradients, n_.hidden);
     const Places start = plan.places();
     Places end = start;
-    for (const Block* block : kinds_of_block(n_)) {
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
       plan.go_to(start);
-      for (const core::Phase& phase : *block) take_gradient(*block, core::writes(phase).vector);
+      for (const core::Phase& phase : *blocks_[i]) take_gradient(i, core::writes(phase).vector);
       if (plan.places().bytes() > end.bytes()) end = plan.places();
     }
     plan.go_to(end);
@@ -139,10 +139,10 @@ class Layout {
   Plan plan;
 
  private:
-  void take(std::vector<VectorRows>& vectors, core::VectorId id) {
+  void take(std::size_t block, std::vector<VectorRows>& vectors, core::VectorId id) {
     VectorRows& vector = vectors[static_cast<std::size_t>(id)];
     if (!vector.empty()) return;
-    for (const Span& piece : pieces_[static_cast<std::size_t>(id)])
+    for (const Span& piece : pieces_[block][static_cast<std::size_t>(id)])
       vector.emplace_back(nullptr, 0, piece.size);
     for (Matrix& piece : vector) plan.take(piece, rows_, piece.columns);
   }
@@ -153,36 +153,49 @@ class Layout {
     }
   }
 
-  void take_block(const Block& phases, GradientBlock& block) {
-    block.active_dt.resize(phases.size());
+  void take_block(std::size_t index) {
+    const Block& phases = *blocks_[index];
+    GradientBlock& block = m_.blocks[index];
+    block.active_dt.resize(phases.size()), block.cell_states.resize(phases.size());
     for (std::size_t i = 0; i < phases.size(); ++i) {
       const Span out = core::writes(phases[i]);
-      if (out.vector != n_.hidden) take(block.vectors, out.vector);
+      if (out.vector != n_.hidden) take(index, block.vectors, out.vector);
       const auto* const scan = std::get_if<core::SelectiveScan>(&phases[i]);
       if (scan != nullptr && scan->activates && !is_selective_scan(*scan, m_.shape)) {
         plan.take(block.active_dt[i], rows_, scan->x.size);
       }
+      // What a recall gives of a cell is its first state.
+      const auto* const cell = std::get_if<core::GatedCell>(&phases[i]);
+      if (cell == nullptr || !m_.shape.gradient) continue;
+      const bool recalls = formulas::recurrent(cell->cell);
+      if (formulas::states_of(cell->cell) > (recalls ? 1 : 0)) {
+        plan.take(block.cell_states[i], rows_, cell->out.size);
+      }
     }
     if (&block == &m_.blocks.back()) return;
+    hidden_ = hidden_after(n_, phases, hidden_);
     block.hidden.resize(1);
-    plan.take(block.hidden[0], rows_, n_.size_of(n_.hidden));
+    plan.take(block.hidden[0], rows_, hidden_);
   }
 
-  void take_gradient(const Block& block, core::VectorId id) {
+  void take_gradient(std::size_t block, core::VectorId id) {
     if (id == n_.hidden || id == n_.outs) return;
-    for (const core::Phase& phase : block) {
+    std::vector<VectorRows>& gradients = m_.blocks[block].gradients;
+    for (const core::Phase& phase : *blocks_[block]) {
       const auto* const scan = std::get_if<core::SelectiveScan>(&phase);
       if (scan == nullptr || scan->input_dt.vector != id) continue;
-      m_.gradients[static_cast<std::size_t>(id)].resize(1);
-      return plan.take(m_.gradients[static_cast<std::size_t>(id)][0], rows_, scan->x.size);
+      gradients[static_cast<std::size_t>(id)].resize(1);
+      return plan.take(gradients[static_cast<std::size_t>(id)][0], rows_, scan->x.size);
     }
-    take(m_.gradients, id);
+    take(block, gradients, id);
   }
 
   const Network& n_;
   GradientMemory& m_;
   const std::int64_t rows_;
-  const Pieces& pieces_;
+  const std::vector<Pieces>& pieces_;  // of each block
+  const std::vector<const Block*> blocks_;
+  std::int64_t hidden_ = 0;  // values of it that the blocks so far leave
 };
 
 }  // namespace
@@ -238,10 +251,15 @@ GradientMemory::GradientMemory(Context& context, const Network& network, const G
       gradients(network.vectors.size()),
       states(network.states.size()),
       final_states(network.states.size()),
+      d_states(network.states.size()),
       frame_(network.frame),
       outs_(network.outs) {
-  for (GradientBlock& block : blocks) block.vectors.resize(network.vectors.size());
-  const Pieces pieces = pieces_of(network);
+  for (GradientBlock& block : blocks) {
+    block.vectors.resize(network.vectors.size()), block.gradients.resize(network.vectors.size());
+  }
+  const std::vector<const Block*> all = blocks_of(network);
+  std::vector<Pieces> pieces;
+  for (const Block* block : all) pieces.push_back(pieces_of(network, *block));
   Layout layout(network, pieces, *this);
   layout.take_inputs();
   layout.take_results();
@@ -251,9 +269,9 @@ GradientMemory::GradientMemory(Context& context, const Network& network, const G
   if (shape.gradient) {
     layout.take_gradients();
     std::size_t bytes = 0;
-    for (const Block* block : kinds_of_block(network)) {
-      part_floats = std::max(part_floats, PartFloats(shape, pieces).of(*block));
-      bytes = std::max(bytes, scan_bytes(context, *block, shape));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      part_floats = std::max(part_floats, PartFloats(shape, pieces[i]).of(*all[i]));
+      bytes = std::max(bytes, scan_bytes(context, *all[i], shape));
     }
     layout.plan.take(parts, part_floats);
     scratch = layout.plan.take_bytes(bytes);

@@ -23,6 +23,7 @@ struct GradientShape {
   bool with_state = false;   // the sequences start from given states
   bool gradient = true;      // otherwise the forward pass alone
   bool keeps_state = false;  // the states after the last step are wanted
+  bool by_state = false;     // and the gradient of those before the first
   std::int64_t rows() const { return sequences * seq; }
 };
 
@@ -58,6 +59,10 @@ struct GradientBlock {
   std::vector<VectorRows> vectors;  // by their ids; hidden: as the block finds it
   VectorRows hidden;                // as the block leaves it
   std::vector<Matrix> active_dt;    // by phase: of a scan of policy/gradient_scan.cu that activates dt itself
+  std::vector<Matrix> cell_states;  // by phase: a state of a cell before each frame, where no recall has it
+  // Of what its phases write, but for hidden and outs. They share their memory with those of other blocks.
+  // What scales a scan's inputs has a column for each channel: their sum is it.
+  std::vector<VectorRows> gradients;
 };
 
 class GradientMemory {
@@ -67,11 +72,10 @@ class GradientMemory {
 
   const GradientShape shape;
   std::vector<GradientBlock> blocks;  // input, layers, output
-  // Of each vector. Those of one block share their memory with those of the blocks after it; frame, hidden
-  // and outs have their own. What scales a scan's inputs has a column for each channel: their sum is it.
+  // Of the frame, of hidden and of outs. Of hidden, as many columns as the pass gives it.
   std::vector<VectorRows> gradients;
-  // {sequences, rows, columns} by their ids; null: zeros, and not wanted.
-  std::vector<float*> states, final_states;
+  // {sequences, rows, columns} by their ids; null: those of a new agent, and not wanted.
+  std::vector<float*> states, final_states, d_states;
   PartialSums sums;
   CUdeviceptr scan_scratch = 0;
 

@@ -58,6 +58,30 @@ void require_mean(const Block& block, const core::Mean& mean) {
   }
 }
 
+const char* const kWalkRule =
+    "between a state that a cell recalls and the cell are products alone, which make its sums";
+
+void require_walk(const Block& block, const core::Recall& recall) {
+  for (const Phase& phase : block) {
+    if (!reads_any_of(phase, recall.out)) continue;
+    const auto* const product = std::get_if<Product>(&phase);
+    require(product != nullptr && product->in == recall.out && !product->relu && !product->adds, kWalkRule);
+    for (const Phase& reader : block) {
+      if (!reads_any_of(reader, product->out)) continue;
+      const auto* const cell = std::get_if<core::GatedCell>(&reader);
+      require(cell != nullptr && cell->state == recall.state, kWalkRule);
+    }
+  }
+}
+
+void require_walk(const Block& block, const core::GatedCell& cell) {
+  for (int g = 0; formulas::recurrent(cell.cell) && g < formulas::gates_of(cell.cell); ++g) {
+    const Product* const product = recurrent_product(block, cell.h[static_cast<std::size_t>(g)]).product;
+    const auto* const recall = product == nullptr ? nullptr : writer_of<core::Recall>(block, product->in);
+    require(recall != nullptr && recall->state == cell.state && recall->out.size == cell.out.size, kWalkRule);
+  }
+}
+
 }  // namespace
 
 std::vector<const Block*> blocks_of(const core::Network& network) {
@@ -67,32 +91,39 @@ std::vector<const Block*> blocks_of(const core::Network& network) {
   return all;
 }
 
-std::vector<const Block*> kinds_of_block(const core::Network& network) {
-  std::vector<const Block*> all = {&network.input, &network.output};
-  if (!network.layers.empty()) all.push_back(&network.layers.front());
-  return all;
-}
-
-std::vector<std::vector<Span>> pieces_of(const core::Network& network) {
+std::vector<std::vector<Span>> pieces_of(const core::Network& network, const Block& block) {
   std::vector<std::set<std::int64_t>> cuts(network.vectors.size());
-  for (std::size_t i = 0; i < cuts.size(); ++i) cuts[i] = {0, network.vectors[i].size};
-  const auto cut = [&](const Span& span) {
-    if (span.vector == network.frame || span.vector == network.hidden || span.vector == network.outs) return;
-    cuts[static_cast<std::size_t>(span.vector)].insert({span.first, span.first + span.size});
+  const auto is_whole = [&](core::VectorId id) {
+    return id == network.frame || id == network.hidden || id == network.outs;
   };
-  for (const Block* block : kinds_of_block(network)) {
-    for (const Phase& phase : *block) {
-      for (const Span& span : core::reads(phase)) cut(span);
-      cut(core::writes(phase));
-    }
+  const auto cut = [&](const Span& span) {
+    if (!span || is_whole(span.vector)) return;
+    cuts[static_cast<std::size_t>(span.vector)].insert({0, span.first, span.first + span.size});
+  };
+  for (const Phase& phase : block) {
+    for (const Span& span : core::reads(phase)) cut(span);
+    cut(core::writes(phase));
   }
   std::vector<std::vector<Span>> pieces(cuts.size());
   for (std::size_t i = 0; i < cuts.size(); ++i) {
+    const auto id = static_cast<core::VectorId>(i);
+    if (is_whole(id)) pieces[i] = {network.all_of(id)};
+    if (cuts[i].empty()) continue;
     for (auto cut = cuts[i].begin(), end = std::next(cut); end != cuts[i].end(); ++cut, ++end) {
-      pieces[i].push_back({static_cast<core::VectorId>(i), *cut, *end - *cut});
+      pieces[i].push_back({id, *cut, *end - *cut});
     }
   }
   return pieces;
+}
+
+std::int64_t hidden_after(const core::Network& network, const Block& block, std::int64_t found) {
+  std::int64_t values = 0;
+  for (const Phase& phase : block) {
+    const Span out = core::writes(phase);
+    if (out.vector != network.hidden) continue;
+    values = std::max(values, core::adds(phase) ? found : out.first + out.size);
+  }
+  return values;
 }
 
 std::vector<std::vector<std::size_t>> forward_launches(const Block& block) {
@@ -147,24 +178,28 @@ const core::Mean* mean_of(const Block& block, const core::Softplus& softplus) {
   return nullptr;
 }
 
-void require_gradient(const core::Network& network) {
-  for (const core::Phase* phase : core::phases_of(network)) {
-    if (!std::holds_alternative<core::GatedCell>(*phase) && !std::holds_alternative<core::Recall>(*phase))
-      continue;
-    core::fail(core::ErrorKind::unsupported, ":backend",
-               "the gradient of a policy with gated cells (GRU, LSTM, minGRU, minLSTM) is not computed on a "
-               "GPU: load the policy with backend: :host, the CPU backend, to train it");
+RecurrentProduct recurrent_product(const Block& block, const Span& h) {
+  const auto* const product = writer_of<Product>(block, h);
+  if (product == nullptr || h.first < product->out.first ||
+      h.first + h.size > product->out.first + product->out.size) {
+    return {};
   }
-  for (const Block& layer : network.layers)
-    require(core::adds(layer.back()), "every layer adds to its input");
+  return {product, product->first_row + h.first - product->out.first};
+}
+
+bool is_walked(const Block& block, const Product& product) {
+  return writer_of<core::Recall>(block, product.in) != nullptr;
+}
+
+void require_gradient(const core::Network& network) {
   for (const Block* block : blocks_of(network)) {
     for (const Phase& phase : *block) {
       if (const auto* const product = std::get_if<Product>(&phase)) {
         require(!overlap(product->in, product->out), "no product adds to what it reads");
         if (product->relu) require_mask(network, *block, *product);
       }
-      const auto* const copy = std::get_if<core::Copy>(&phase);
-      require(copy == nullptr || !copy->adds, "no copy adds to what it writes");
+      if (const auto* const recall = std::get_if<core::Recall>(&phase)) require_walk(*block, *recall);
+      if (const auto* const cell = std::get_if<core::GatedCell>(&phase)) require_walk(*block, *cell);
       if (const auto* const mean = std::get_if<core::Mean>(&phase)) require_mean(*block, *mean);
       const auto* const scan = std::get_if<core::SelectiveScan>(&phase);
       require(scan == nullptr || !scan->input_dt || writer_of<core::Mean>(*block, scan->input_dt) != nullptr,

@@ -14,12 +14,13 @@ namespace exphil::cuda {
 
 // Input, layers, output.
 std::vector<const core::Block*> blocks_of(const core::Network& network);
-// The same with the first layer alone: all have the same phases.
-std::vector<const core::Block*> kinds_of_block(const core::Network& network);
 
-// The pieces of each vector, in order: a vector is cut where phases read or write parts of it, because
-// kernels other than that of products take dense rows. The frame, hidden and outs are whole.
-std::vector<std::vector<core::Span>> pieces_of(const core::Network& network);
+// The pieces of each vector of a block, in order: what the block uses of a vector is cut where phases read or
+// write parts of it, because kernels other than that of products take dense rows. The frame, hidden and outs
+// are whole.
+std::vector<std::vector<core::Span>> pieces_of(const core::Network& network, const core::Block& block);
+// Values of hidden as a block leaves them, which finds `found`.
+std::int64_t hidden_after(const core::Network& network, const core::Block& block, std::int64_t found);
 
 // The phases of a block in the order of their launches. A launch is one phase, or several products of which
 // none reads what an earlier phase has yet to write.
@@ -45,9 +46,20 @@ bool is_relu(const core::Block& block, const core::Span& span);
 // The mean of a softplus's output, which the same launch takes; null where there is none.
 const core::Mean* mean_of(const core::Block& block, const core::Softplus& softplus);
 
+// The product that makes the sums h of a gate of a recurrent cell from what a recall gives, and the row of
+// its weight for the first of them. The cell's walk computes it.
+struct RecurrentProduct {
+  const core::Product* product = nullptr;
+  std::int64_t row = 0;
+};
+RecurrentProduct recurrent_product(const core::Block& block, const core::Span& h);
+// Whether that is such a product.
+bool is_walked(const core::Block& block, const core::Product& product);
+
 // Throws unsupported where the kernels cannot take the gradient:
 // - a relu's mask is a part of the launch that takes the gradient of its output: one sum of products;
 // - no product adds to what it reads;
+// - between a recall and its cell are products alone, which make the cell's sums and nothing else;
 // - a mean is that of a softplus, and what scales a scan's inputs is such a mean.
 void require_gradient(const core::Network& network);
 

@@ -20,6 +20,7 @@
 #include "cuda/policy/gradient_kernels.hpp"
 #include "cuda/policy/gradient_memory.hpp"
 #include "cuda/policy/gradient_values.hpp"
+#include "kernels/recurrent/arguments.cuh"
 
 namespace exphil::cuda {
 
@@ -43,7 +44,7 @@ class GradientPass {
   Matrix weight(const core::Product& product) const;
   const VectorRows& found(core::VectorId id) const;  // as the block's phases read it
   const VectorRows& left(core::VectorId id) const;   // as they write it
-  const VectorRows& gradients(core::VectorId id) const { return m_.gradients[static_cast<std::size_t>(id)]; }
+  const VectorRows& gradients(core::VectorId id) const;
   float* in(const core::Span& span) const { return dense_rows_of(found(span.vector), span).data; }
   float* out(const core::Span& span) const { return dense_rows_of(left(span.vector), span).data; }
   void copy(Matrix from, Matrix to) const;
@@ -58,11 +59,11 @@ class GradientPass {
   void forward(const core::Softplus& phase);
   void forward(const core::Mean&) {}  // its softplus's launch takes it
   void forward(const core::SelectiveScan& phase);
-  void forward(const core::Recall&) { refuse_gated(); }
-  void forward(const core::GatedCell&) { refuse_gated(); }
-  [[noreturn]] static void refuse_gated() {
-    core::fail(core::ErrorKind::unsupported, "", "the gradient on a GPU has no gated recurrences");
-  }
+  void forward(const core::Recall&) {}  // its cell's walk takes it, and the products that read it
+  void forward(const core::GatedCell& phase);
+  recurrent::RecurrentWeights recurrent_weights(const core::GatedCell& phase) const;
+  // The rows of a state of a cell before each frame.
+  recurrent::Rows states_before(const core::GatedCell& phase, int state) const;
   policy::NormArguments norm_arguments(const core::Norm& phase) const;
   // One for each run of channels that is within a piece of what it reads and of what it writes.
   std::vector<policy::ConvolveArguments> convolution(const core::Convolution& phase) const;
@@ -80,8 +81,11 @@ class GradientPass {
   void back(const core::Softplus& phase);
   void back(const core::Mean&) {}  // its softplus's launch takes it
   void back(const core::SelectiveScan& phase);
-  void back(const core::Recall&) { refuse_gated(); }
-  void back(const core::GatedCell&) { refuse_gated(); }
+  void back(const core::Recall&) {}  // its cell's walk takes it
+  void back(const core::GatedCell& phase);
+  // The gradient of hidden as the block finds it: what the last phase has replaced passes nothing on.
+  void replaced_hidden();
+  void show_hidden(const VectorRows& as);
   void own_scan_back(const core::SelectiveScan& phase);
   void weight_back(const core::Product& product, const std::vector<Matrix>& given);
   float* bias_parts(const core::Product& product, std::int64_t row, const Matrix& given);

@@ -10,10 +10,18 @@ GradientValues::GradientValues(const core::PolicyWeights& weights) : weights_(we
   for (const std::vector<float>& values : weights.values) {
     place_.push_back(places_.take(values.size() * sizeof(float)));
   }
+  for (const core::StatePart& part : network().states) {
+    initial_.push_back(places_.take(part.initial.size() * sizeof(float)));
+  }
 }
 
 float* GradientValues::in(CUdeviceptr memory, core::WeightId id) const {
   return id == core::kNone ? nullptr : as_pointer<float>(memory + place_[static_cast<std::size_t>(id)]);
+}
+
+const float* GradientValues::initial_in(CUdeviceptr memory, core::StateId id) const {
+  if (network().state(id).initial.empty()) return nullptr;
+  return as_pointer<float>(memory + initial_[static_cast<std::size_t>(id)]);
 }
 
 std::vector<ImageSegment> GradientValues::segments() const {
@@ -21,6 +29,10 @@ std::vector<ImageSegment> GradientValues::segments() const {
   for (std::size_t i = 0; i < place_.size(); ++i) {
     const std::vector<float>& values = weights_.values[i];
     if (!values.empty()) all.push_back({values.data(), place_[i], values.size() * sizeof(float)});
+  }
+  for (std::size_t i = 0; i < initial_.size(); ++i) {
+    const std::vector<float>& values = network().states[i].initial;
+    if (!values.empty()) all.push_back({values.data(), initial_[i], values.size() * sizeof(float)});
   }
   return all;
 }

@@ -1,5 +1,6 @@
 // A policy's values as its gradient uses them on the device: every weight of the network in one piece of
-// memory, as it is, without padding or folding. The weights and their gradient have the same layout. Used by
+// memory, as it is, without padding or folding, and the states of a new agent that are not zeros. The weights
+// and their gradient have the same layout. Used by
 // cuda/policy/gradient.cpp. Immutable; safe to share while the PolicyWeights exist.
 #pragma once
 
@@ -21,15 +22,17 @@ class GradientValues {
   const core::Network& network() const { return weights_.network(); }
   // The address of a weight in a piece of memory; null where it is absent.
   float* in(CUdeviceptr memory, core::WeightId id) const;
+  // That of a new agent's state part; null where it is zeros.
+  const float* initial_in(CUdeviceptr memory, core::StateId id) const;
 
-  // The host tensors of an upload of the weights.
+  // The host tensors of an upload of the weights and initial states.
   std::vector<ImageSegment> segments() const;
   // A gradient of this layout, in host memory.
   void copy_out(const char* from, core::PolicyValues<float>* to) const;
 
  private:
   const core::PolicyWeights& weights_;
-  std::vector<std::size_t> place_;  // of each weight
+  std::vector<std::size_t> place_, initial_;  // of each weight, of each state part
   Places places_;
 };
 

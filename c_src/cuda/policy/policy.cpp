@@ -111,7 +111,7 @@ class CudaPolicy : public core::Policy {
 
 // Compiles the most likely kernels in parallel; others are compiled on first use.
 bool prepare(Context& context, const PolicyDims& dims, const PolicyTuning& tuning) {
-  std::vector<KernelSpec> specs = row_modules(dims);
+  std::vector<KernelSpec> specs = row_modules(context.properties(), dims, tuning);
   for (const WindowShape& shape : window_candidates(context.properties(), dims, tuning)) {
     specs.push_back(shape.kernel(dims));
   }

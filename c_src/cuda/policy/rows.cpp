@@ -139,12 +139,18 @@ std::vector<KernelSpec> row_kernels(const PolicyDims& dims) {
   return all;
 }
 
-std::vector<KernelSpec> row_modules(const PolicyDims& dims) {
+std::vector<KernelSpec> row_modules(const DeviceProperties& device, const PolicyDims& dims,
+                                    const PolicyTuning& tuning) {
   std::vector<KernelSpec> modules;
   for (const KernelSpec& spec : row_kernels(dims)) {
     const bool next =
         modules.empty() || modules.back().file != spec.file || modules.back().defines != spec.defines;
     if (next) modules.push_back(spec);
+  }
+  for (int cell = 0; cell < policy::kMostPhases; ++cell) {
+    const std::vector<walk::Shape> shapes = cell_walk_candidates(device, dims, tuning, cell);
+    if (shapes.empty()) continue;
+    modules.push_back(cell_walk_kernel(dims, cell, shapes.front(), tuning.walk_counts != 0));
   }
   return modules;
 }
@@ -187,6 +193,9 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
   input_ = kernels_of(dims.network().input);
   layer_ = kernels_of(dims.network().layer);
   output_ = kernels_of(dims.network().output);
+  for (int cell = 0; cell < policy::kMostPhases; ++cell) {
+    walks_[static_cast<std::size_t>(cell)] = CellWalk::find(context, dims, tuning, cell);
+  }
 }
 
 RowKernels::BlockKernels RowKernels::kernels_of(const policy::Block& block) const {

@@ -1,17 +1,21 @@
 // A policy over many rows: a batch of agents that each advance by a frame, or frames of sequences in order.
 // One kernel after another on one stream, a launch for each phase of the network
 // (kernels/policy/product.cu, convolution.cu, mean.cu, scan.cu, cell.cu); of a cell that recalls its state,
-// two for each frame. All calls share RowKernels; each slice of work in flight has a RowBuffers.
+// one walk over all frames (cell_walk.hpp) or, where that does not fit the device, two for each frame. All
+// calls share RowKernels; each slice of work in flight has a RowBuffers.
 #pragma once
 
 #include <cuda.h>
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/policy/config.hpp"
 #include "cuda/device/context.hpp"
+#include "cuda/policy/cell_walk.hpp"
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/pack.hpp"
 #include "cuda/policy/tuning.hpp"
@@ -45,7 +49,8 @@ struct RowJob {
 // KernelCache::prepare. A short product has none: it is computed in the launch of the next phase.
 KernelSpec row_kernel(const PolicyDims& dims, policy::Phase phase, const std::string& entry);
 std::vector<KernelSpec> row_kernels(const PolicyDims& dims);
-std::vector<KernelSpec> row_modules(const PolicyDims& dims);
+std::vector<KernelSpec> row_modules(const DeviceProperties& device, const PolicyDims& dims,
+                                    const PolicyTuning& tuning);
 
 class RowKernels {
  public:
@@ -80,6 +85,7 @@ class RowKernels {
   RowLayout layout_;
   DeviceBuffer weights_;
   BlockKernels input_, layer_, output_;
+  std::array<std::optional<CellWalk>, policy::kMostPhases> walks_;  // by cell
 };
 
 }  // namespace exphil::cuda

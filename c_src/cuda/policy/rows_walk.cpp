@@ -70,7 +70,7 @@ class RowKernels::Walk {
           scan(phase.index, before, weights[at], kernels[at]);
           break;
         case Kind::cell:
-          cell(n_.cells[phase.index], {block, weights, kernels}, kernels[at]);
+          cell(phase.index, {block, weights, kernels}, kernels[at]);
           break;
       }
     }
@@ -209,7 +209,8 @@ class RowKernels::Walk {
     const BlockKernels& kernels;
   };
 
-  void cell(const policy::GatedCell& p, const Phases& phases, const Kernels& kernels) {
+  void cell(int index, const Phases& phases, const Kernels& kernels) {
+    const policy::GatedCell& p = n_.cells[index];
     policy::CellArguments a{};
     static_cast<policy::RowStates&>(a) = states();
     if (job_.batch) a.seq = 1, a.sequences = static_cast<int>(job_.rows);
@@ -222,6 +223,7 @@ class RowKernels::Walk {
     const std::int64_t columns = std::int64_t{a.sequences} * n_.size(p.out);
     const auto all = [](std::int64_t values) { return Dim3{blocks(values, policy::kRowThreads)}; };
     if (p.before == policy::kNoVector) return start(kernels[0], all(columns), policy::kRowThreads, a);
+    if (walked(index, phases, a)) return;
     a.carry = array(p.before);
     start(kernels[0], all(std::int64_t{a.sequences} * policy::row_place(n_, p.before).stride),
           policy::kRowThreads, a);
@@ -229,6 +231,21 @@ class RowKernels::Walk {
       recurrent_products(p.before, phases, a.sequences);
       start(kernels[1], all(columns), policy::kRowThreads, a);
     }
+  }
+
+  // All frames in one launch, with the product of the states. False where there is none for them.
+  bool walked(int cell, const Phases& phases, const policy::CellArguments& arguments) const {
+    const std::optional<CellWalk>& walk = k_.walks_[static_cast<std::size_t>(cell)];
+    if (!walk || job_.batch) return false;
+    policy::CellWalkArguments a{};
+    static_cast<policy::CellArguments&>(a) = arguments;
+    for (int i = 0; i < phases.block.count; ++i) {
+      const Phase phase = phases.block.phases[i];
+      if (phase.kind != Kind::product || phase.index != walk->product()) continue;
+      a.recurrent = k_.matrix(phases.weights[static_cast<std::size_t>(i)]);
+    }
+    walk->enqueue(k_.context_, stream_, a);
+    return true;
   }
 
   // What the states before a frame give the cell, a row for each sequence.

@@ -31,6 +31,8 @@ std::map<std::string, Member> members() {
           {"window_threads", &PolicyTuning::window_threads},
           {"window_rows", &PolicyTuning::window_rows},
           {"window_rounds", &PolicyTuning::window_rounds},
+          {"walk_team", &PolicyTuning::walk_team},
+          {"walk_counts", &PolicyTuning::walk_counts},
           {"armed_microseconds", &PolicyTuning::armed_microseconds},
           {"spin_microseconds", &PolicyTuning::spin_microseconds}};
 }
@@ -61,6 +63,7 @@ PolicyTuning policy_tuning() {
   if (tuning.lanes < 1 || tuning.lanes > 16) refuse("lanes out of range");
   if (tuning.window_blocks < 0) refuse("window_blocks below 0");
   if (tuning.armed_microseconds < 0) refuse("armed_microseconds below 0");
+  if (tuning.walk_team > 16) refuse("walk_team above 16");
   if (tuning.slice_rows < 64) refuse("slice_rows below 64");
   return tuning;
 }

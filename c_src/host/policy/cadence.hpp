@@ -19,16 +19,22 @@ namespace exphil::host {
 // middle of a piece would keep the step waiting.
 class Cadence {
  public:
+  // shares: whether threads ever share the policy's steps. To read the clock is a tenth of a small policy's
+  // step.
+  explicit Cadence(bool shares) : shares_(shares) {}
+
   class Call {
    public:
     explicit Call(Cadence& cadence)
         : cadence_(cadence),
           alone_(calls_.fetch_add(1, std::memory_order_relaxed) == 0),
-          soon_(Clock::now().time_since_epoch() -
-                    Clock::duration(cadence.last_.load(std::memory_order_relaxed)) <
-                kSoon) {}
+          soon_(cadence.shares_ && Clock::now().time_since_epoch() -
+                                           Clock::duration(cadence.last_.load(std::memory_order_relaxed)) <
+                                       kSoon) {}
     ~Call() {
-      cadence_.last_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+      if (cadence_.shares_) {
+        cadence_.last_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+      }
       calls_.fetch_sub(1, std::memory_order_relaxed);
     }
     Call(const Call&) = delete;
@@ -45,7 +51,8 @@ class Cadence {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::microseconds kSoon{500};
   static inline std::atomic<int> calls_{0};  // of all policies
-  std::atomic<Clock::rep> last_{0};          // when the last call of this policy ended
+  const bool shares_;
+  std::atomic<Clock::rep> last_{0};  // when the last call of this policy ended
 };
 
 }  // namespace exphil::host

@@ -25,9 +25,7 @@ class Forward {
         lane_(lane),
         side_(side),
         in_stretches_(core::on_background_thread()),
-        run_{pass, plan.states, lane.at.data(), lane.scan} {
-    find_vectors();
-  }
+        run_{pass, plan.states, lane.at.data(), lane.scan} {}
 
   void run() {
     if (pass_.fresh.count > 0) run_fresh();
@@ -61,9 +59,9 @@ class Forward {
   void begin(const BlockPlan& plan, const core::Block& block, std::int64_t rows) {
     schedule_ = &plan.of(rows, pass_.frames);
     block_rows_ = rows;
-    if (moved_) find_vectors();
+    if (lane_.moved) find_vectors();
     if (pass_.lanes == 1) return;
-    moved_ |= !schedule_->own.empty();
+    lane_.moved |= !schedule_->own.empty();
     for (const Step& own : schedule_->own) {
       const core::VectorId out = core::writes(block[own.phase]).vector;
       at(out).data = lane_.own + plan_.places[static_cast<std::size_t>(out)].own_at;
@@ -73,12 +71,12 @@ class Forward {
   // In the memory of the workspace, all of them.
   void find_vectors() {
     std::copy(work_.at.begin(), work_.at.end(), lane_.at.begin());
-    moved_ = false;
+    lane_.moved = false;
   }
 
   // Vectors from the one with index `first` on.
   void use_ring(const RingRows& ring, std::size_t first) {
-    moved_ = true;
+    lane_.moved = true;
     for (std::size_t i = first; i < plan_.kept.size(); ++i) {
       MatrixRows& rows = at(plan_.kept[i]);
       rows.data = ring.arrays[i] + ring.slot * rows.step;
@@ -116,6 +114,7 @@ class Forward {
     passes_on_ = true;
     MatrixRows& hidden = at(network_.hidden);
     hidden.data += skipped * hidden.step;
+    lane_.moved |= skipped > 0;
     run_.unused = 0;
     run_block(network_.output, packed_.size() - 1);
   }
@@ -128,8 +127,8 @@ class Forward {
       return;
     }
     for (const Step& step : schedule_->alone) {
-      if (!step.walk.empty()) {
-        walk(step);
+      if (step.begins_walk) {
+        walk(schedule_->walk_of(step));
       } else if (!in_stretches_) {
         run(step, {first_row(step), block_rows_ - first_row(step), 0, step.panels});
       } else {
@@ -142,7 +141,7 @@ class Forward {
   void run_region(const Region& region) {
     bool prepared = region.own.empty();
     const Step& first = region.steps.front();
-    if (!first.walk.empty()) return walk(first);
+    if (first.begins_walk) return walk(schedule_->walk_of(first));
     split(size_of(first), first.grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::size_t i = 0; !prepared && i < region.own.size(); ++i) {
         const Step& own = region.own[i];
@@ -154,15 +153,15 @@ class Forward {
   }
 
   // Frame by frame: the state after one is what the next one recalls.
-  void walk(const Step& step) {
-    if (pass_.lanes > 1 && step.by_panels) {
-      for (std::int64_t agent = 0; agent < pass_.agents; ++agent) walk_by_panels(step, agent);
+  void walk(const Walk& walk) {
+    if (pass_.lanes > 1 && walk.by_panels) {
+      for (std::int64_t agent = 0; agent < pass_.agents; ++agent) walk_by_panels(walk, agent);
       return;
     }
     split(pass_.agents, 1, [&](std::int64_t agent, std::int64_t end) {
       for (; agent < end; ++agent) {
         for (std::int64_t t = 0; t < pass_.frames; ++t) {
-          for (const Step& each : step.walk) walk_frame(each, agent, t, 0, each.panels);
+          for (const Step& each : walk.steps) walk_frame(each, agent, t, 0, each.panels);
           core::give_way();
         }
       }
@@ -170,10 +169,10 @@ class Forward {
   }
 
   // The lanes meet once a frame. What the next frame recalls is copied by the lane that computed it.
-  void walk_by_panels(const Step& step, std::int64_t agent) {
-    const std::int64_t count = step.walk.front().panels, lanes = 2 * pass_.lanes;
+  void walk_by_panels(const Walk& walk, std::int64_t agent) {
+    const std::int64_t count = walk.steps.front().panels, lanes = 2 * pass_.lanes;
     const auto run_all = [&](bool recalls, std::int64_t t, std::int64_t begin, std::int64_t end) {
-      for (const Step& each : step.walk) {
+      for (const Step& each : walk.steps) {
         const bool recall = core::recalled_by((*block_)[each.phase]) != core::kNone;
         if (recall == recalls) walk_frame(each, agent, t, begin, end);
       }
@@ -245,7 +244,6 @@ class Forward {
   const bool in_stretches_;  // this thread gives way to others
   PhaseRun run_;
   std::int64_t regions_ = 0;
-  bool moved_ = false;      // whether a vector is elsewhere than in the workspace
   bool passes_on_ = false;  // whether results of the block leave the pass
   // Of the block that runs.
   const core::Block* block_ = nullptr;

@@ -36,7 +36,9 @@ class Backward {
         seq_(group.all->seq),
         rows_(group.rows()) {}
 
-  void run(const float* d_outs, float* d_frames) {
+  void run(const float* d_outs, const core::PolicyGradOutputs& outputs) {
+    float* const d_frames = outputs.frames;
+    d_states_ = outputs.d_states;
     const core::Span outs = n_.all_of(n_.outs), frame = n_.all_of(n_.frame), hidden = n_.all_of(n_.hidden);
     const std::int64_t first = group_.first * seq_;
     // Is only read.
@@ -180,7 +182,7 @@ class Backward {
 
   // Phases [first, last]: the gradients of all vectors frame by frame, then those of the weights.
   void walk(const core::Block& block, std::size_t first, std::size_t last) {
-    walk_back({n_, group_, r_, block, block_, first, last}, sums(), v_);
+    walk_back({n_, group_, r_, block, block_, first, last, d_states_}, sums(), v_);
     for (index_ = last + 1; index_-- > first;) {
       const auto* const p = std::get_if<core::Product>(&block[index_]);
       if (p != nullptr) sums().phases[index_].product.add(v_.own(p->out), rows(p->in), rows_, scratch_);
@@ -263,6 +265,7 @@ class Backward {
   BackRows& d_;
   VectorGradients& v_;
   const std::int64_t seq_, rows_;
+  float* d_states_ = nullptr;
   std::size_t block_ = 0, index_ = 0;
   bool wants_input_ = true;
 };
@@ -271,6 +274,7 @@ class Backward {
 
 void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences& sequences,
                  const float* d_outs, const core::PolicyGradOutputs& outputs) {
+  core::require_outputs(weights.network(), outputs);
   for (const core::Phase* phase : core::phases_of(weights.network())) access_of(weights.network(), *phase);
   const PackedWeights packed(weights);
   const std::int64_t seq = sequences.seq;
@@ -287,7 +291,7 @@ void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences
   BackRows rows(weights.network(), sums, count, seq);
   each_group([&](const SequenceGroup& group) {
     forward(group);
-    Backward(packed, group, record, sums, scratch, rows).run(d_outs, outputs.frames);
+    Backward(packed, group, record, sums, scratch, rows).run(d_outs, outputs);
   });
   if (outputs.weights != nullptr) sums.write(weights, outputs.weights);
 }

@@ -15,8 +15,8 @@ namespace host {
 namespace HWY_NAMESPACE {
 
 template <bool kLayerNorm>
-void normalize_rows(const Norm& norm, MatrixRows from, std::int64_t n, float epsilon, std::int64_t rows,
-                    MatrixRows to) {
+void normalize_rows(const Norm& norm, const MatrixRows& from, std::int64_t n, float epsilon,
+                    std::int64_t rows, const MatrixRows& to) {
   const std::int64_t width = padded(n);
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* const x = from.data + r * from.step;
@@ -33,8 +33,8 @@ void normalize_rows(const Norm& norm, MatrixRows from, std::int64_t n, float eps
   }
 }
 
-void run_normalize(const Norm& norm, MatrixRows x, std::int64_t n, float epsilon, std::int64_t rows,
-                   MatrixRows out) {
+void run_normalize(const Norm& norm, const MatrixRows& x, std::int64_t n, float epsilon, std::int64_t rows,
+                   const MatrixRows& out) {
   if (norm.bias == nullptr) return normalize_rows<false>(norm, x, n, epsilon, rows, out);
   normalize_rows<true>(norm, x, n, epsilon, rows, out);
 }
@@ -106,8 +106,8 @@ HWY_EXPORT(run_relu);
 HWY_EXPORT(run_convolve);
 HWY_EXPORT(run_advance_cell);
 
-void normalize(const Norm& norm, MatrixRows x, std::int64_t n, float epsilon, std::int64_t rows,
-               MatrixRows out) {
+void normalize(const Norm& norm, const MatrixRows& x, std::int64_t n, float epsilon, std::int64_t rows,
+               const MatrixRows& out) {
   HWY_DYNAMIC_DISPATCH(run_normalize)(norm, x, n, epsilon, rows, out);
 }
 

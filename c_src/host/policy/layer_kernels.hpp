@@ -18,8 +18,8 @@ struct Norm {
 };
 
 // For `rows` rows of n values. A row's result does not depend on the other rows.
-void normalize(const Norm& norm, MatrixRows x, std::int64_t n, float epsilon, std::int64_t rows,
-               MatrixRows out);
+void normalize(const Norm& norm, const MatrixRows& x, std::int64_t n, float epsilon, std::int64_t rows,
+               const MatrixRows& out);
 
 // dt' = clip(softplus(dt + bias)) in place, for panels [begin, end) of `rows` rows of `step` floats.
 struct DtRange {

@@ -132,8 +132,12 @@ RunPhase runner_of(const core::Phase& phase) {
   return std::visit(
       [](const auto& of_kind) -> RunPhase {
         using Kind = std::decay_t<decltype(of_kind)>;
-        return [](const core::Phase& each, const PackedPhase& packed, const PhaseRun& run,
-                  const Piece& piece) { Runner(packed, run, piece)(*std::get_if<Kind>(&each)); };
+        return
+            [](const core::Phase& each, const PackedPhase& packed, const PhaseRun& run, const Piece& piece) {
+              const auto* const found = std::get_if<Kind>(&each);
+              if (found == nullptr) __builtin_unreachable();
+              Runner(packed, run, piece)(*found);
+            };
       },
       phase);
 }
@@ -189,18 +193,26 @@ ScanSequence scan_of(const core::SelectiveScan& phase, const PackedPhase& packed
     const MatrixRows found = rows_at(at, span, first);
     return Rows{found.data, found.step};
   };
-  const MatrixRows b = rows_at(at, phase.b, first), c = rows_at(at, phase.c, first),
-                   y = rows_at(at, phase.out, first);
-  ScanSequence sequence;
-  sequence.seq = count;
-  sequence.x = rows(phase.x), sequence.dt = rows(phase.dt), sequence.z = rows(phase.z);
-  sequence.b = {b.data, b.step, 1, false}, sequence.c = {c.data, c.step, 1, false};
-  sequence.y = y.data, sequence.y_step = y.step;
-  sequence.a_panels = packed.weights[kWeight], sequence.a_bounds = packed.a_bounds;
-  sequence.dt_bias = packed.weights[kBias], sequence.d = packed.weights[kSkip];
-  if (phase.input_dt) sequence.input_dt = rows_at(at, phase.input_dt, first).data;
-  sequence.decays_input = core::decays_input(phase, length);
-  return sequence;
+  const auto projection = [=](const core::Span& span) {
+    const MatrixRows found = rows_at(at, span, first);
+    return Projection{found.data, found.step, 1, false};
+  };
+  const MatrixRows y = rows_at(at, phase.out, first);
+  // All at once: to clear it first takes longer than the rest.
+  return {count,
+          rows(phase.x),
+          rows(phase.dt),
+          rows(phase.z),
+          y.data,
+          y.step,
+          projection(phase.b),
+          projection(phase.c),
+          packed.a_bounds,
+          packed.weights[kWeight],
+          packed.weights[kSkip],
+          packed.weights[kBias],
+          phase.input_dt ? rows_at(at, phase.input_dt, first).data : nullptr,
+          core::decays_input(phase, length)};
 }
 
 }  // namespace exphil::host

@@ -28,7 +28,7 @@ std::int64_t BlockPlan::most_regions(bool of_sequences) const {
   std::int64_t count = 0;
   for (const Region& region : sequences.regions) {
     // A walk that is split by panels recalls once for each agent, and has one more for each row.
-    count += region.steps.front().walk.empty() ? 1 : 2 * kPassRows;
+    count += region.steps.front().begins_walk ? 2 * kPassRows : 1;
   }
   return std::max(most, count);
 }

@@ -35,6 +35,7 @@ class HostPolicy final : public core::Policy {
       : weights_(weights),
         plan_(weights_.network()),
         pool_(plan_, lanes(kLanesOfSequence)),
+        cadence_(lanes(kLanesOfSequence) > 1),
         held_(std::make_shared<std::atomic<std::size_t>>(0)) {}
 
   const core::PolicyConfig& config() const override { return weights_.config(); }
@@ -201,9 +202,9 @@ class HostPolicy final : public core::Policy {
   };
   // A thread that is awake helps at once; others only where steps follow one another.
   Sharing sharing_of(const Cadence::Call& call) {
-    if (!call.has_cores()) return {};
     const int most = lanes(kLanesOfStep);
-    if (most > 1 && !awaits_steps && shared_.has_helper()) return {2, &shared_};
+    if (most == 1 || !call.has_cores()) return {};
+    if (!awaits_steps && shared_.has_helper()) return {2, &shared_};
     return {call.soon() ? most : 1, nullptr};
   }
   // One frame of each agent.

@@ -10,8 +10,8 @@ namespace exphil::host {
 
 namespace {
 
-constexpr std::int64_t kMostPanels = 4, kPieces = 8;  // of a piece; of a region, where that is not more
-constexpr std::int64_t kRowsOfPiece = 8;
+constexpr std::int32_t kMostPanels = 4, kPieces = 8;  // of a piece; of a region, where that is not more
+constexpr std::int32_t kRowsOfPiece = 8;
 
 template <class T>
 bool has(const std::vector<T>& all, const T& one) {
@@ -32,18 +32,19 @@ class Scheduler {
       const std::size_t i = phases[at];
       made_.alone.push_back(step_of(i));
       if (walks_ && core::recalled_by(block_[i]) != core::kNone) {
-        std::vector<Step> walk;
+        Walk walk;
         for (const std::size_t last = walk_end(block_, i); at < phases.size() && phases[at] <= last; ++at) {
-          walk.push_back(step_of(phases[at]));
+          walk.steps.push_back(step_of(phases[at]));
           walked_.push_back(phases[at]);
         }
         --at;
-        made_.alone.back().by_panels = splits_by_panels(walk);
-        made_.alone.back().walk = std::move(walk);
+        made_.alone.back().begins_walk = true;
+        walk.by_panels = splits_by_panels(walk.steps);
+        made_.walks.push_back(std::move(walk));
       }
     }
     for (const Step& step : made_.alone) {
-      if (step.walk.empty() && each_lane_can(step.phase, phases, wanted)) made_.own.push_back(step);
+      if (!step.begins_walk && each_lane_can(step.phase, phases, wanted)) made_.own.push_back(step);
     }
     for (const Step& step : made_.alone) {
       if (!has(made_.own, step)) place(step);
@@ -59,10 +60,10 @@ class Scheduler {
 
   Step step_of(std::size_t i) const {
     Step step;
-    step.phase = i, step.run = runner_of(block_[i]), step.by_rows = splits_rows(block_[i], many_);
-    step.panels = panels(core::writes(block_[i]).size);
-    step.grain =
-        step.by_rows ? kRowsOfPiece : std::clamp<std::int64_t>(step.panels / kPieces, 1, kMostPanels);
+    step.phase = static_cast<std::uint32_t>(i);
+    step.run = runner_of(block_[i]), step.by_rows = splits_rows(block_[i], many_);
+    step.panels = static_cast<std::int32_t>(panels(core::writes(block_[i]).size));
+    step.grain = step.by_rows ? kRowsOfPiece : std::clamp(step.panels / kPieces, 1, kMostPanels);
     return step;
   }
 
@@ -103,7 +104,7 @@ class Scheduler {
   }
 
   void place(const Step& step) {
-    if (!step.walk.empty()) {  // a region of its own
+    if (step.begins_walk) {  // a region of its own
       made_.regions.push_back({{}, {step}});
       return;
     }
@@ -132,7 +133,7 @@ class Scheduler {
   bool joins(const Step& step, const PhaseAccess& access) const {
     if (made_.regions.empty()) return false;
     const Step& last = made_.regions.back().steps.back();
-    if (!last.walk.empty()) return false;
+    if (last.begins_walk) return false;
     // A lane may recall a state when another one has advanced it in place.
     const core::StateId state = core::state_of(block_[step.phase]);
     if (state != core::kNone && has(recalled_, state)) return false;

@@ -13,7 +13,7 @@ Workspace::Workspace(const ForwardPlan& plan, int lane_count)
   state = take(padded(plan.states.floats()));
   for (int i = 0; i < lane_count; ++i) {
     float* const own = take(plan.own_floats);
-    lanes.push_back({at, own, take(plan.scan_floats)});
+    lanes.push_back({at, false, own, take(plan.scan_floats)});
   }
 }
 

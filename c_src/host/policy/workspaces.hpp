@@ -22,6 +22,7 @@ class Workspace {
  public:
   struct Lane {
     std::vector<MatrixRows> at;  // of each vector, as the lane's current block finds it
+    bool moved = false;          // whether one of them is elsewhere than in the workspace
     float* own = nullptr;        // ForwardPlan::own_floats
     float* scan = nullptr;       // ForwardPlan::scan_floats
   };

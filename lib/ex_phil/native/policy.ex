@@ -38,7 +38,7 @@ defmodule ExPhil.Native.Policy do
 
   They are of three kinds, detected by content: safetensors, Edifice's `.nx` and ExPhil's `.bin` (both its forms).
   Edifice's `:mamba`, `:mamba_ssd`, `:gru`, `:lstm`, `:min_gru` and `:min_lstm`, alone or under ExPhil's six heads, run on both
-  backends (the gradient of the last four on the CPU alone). See [docs/exphil.md](docs/exphil.md).
+  backends. See [docs/exphil.md](docs/exphil.md).
 
   Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
   `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,
@@ -441,8 +441,10 @@ defmodule ExPhil.Native.Policy do
   `frames` is {batch, seq, d_input}; `d_outs`, {batch, seq, d_output}, is the gradient of a real loss by the outputs that `forward/3`
   gives, which `ExPhil.Native.Loss` computes. Each weight receives the sum over frames and sequences.
 
-    * `:initial_state` - as in `forward/3`; states receive no gradient
+    * `:initial_state` - as in `forward/3`
     * `:d_frames` - `true` returns `{gradients, d_frames}` with the gradient by the frames
+    * `:d_initial_state` - `true` returns `{gradients, d_state}`, or `{gradients, d_frames, d_state}`, with the gradient by the states before
+      the first frames, given or not, in the form of `:initial_state`; of GRU, LSTM, minGRU and minLSTM alone
 
   Every dialect has it, in the precision `:f32`. It runs where the policy is. The same call gives the same
   bits in every run and with any number of threads. It takes memory for the activations of 2048 frames (4096 on CUDA, on the device),
@@ -450,7 +452,7 @@ defmodule ExPhil.Native.Policy do
   another copy of the weights on the device.
   """
   fallible grad(policy :: t(), frames :: Tensor.t(), d_outs :: Tensor.t(), options :: keyword() \\ []) ::
-             weights() | {weights(), Tensor.t()}
+             weights() | {weights(), Tensor.t() | state()} | {weights(), Tensor.t(), state()}
 
   defdelegate grad(policy, frames, d_outs, options \\ []), to: Training
 

@@ -12,6 +12,9 @@
 #include "kernels/associative/arguments.cuh"
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/gradient_arguments.cuh"
+#include "kernels/recurrent/arguments.cuh"
+#include "kernels/recurrent/dense_arguments.cuh"
+#include "kernels/recurrent/linear_arguments.cuh"
 #include "kernels/scan/backward_arguments.cuh"
 #include "kernels/semiseparable/arguments.cuh"
 
@@ -67,7 +70,9 @@ const std::map<std::string, Runner>& gradient_runners() {
   static const Runner norm = run_entry<policy::NormArguments>,
                       convolve = run_entry<policy::ConvolveArguments>,
                       scan = run_entry<policy::GradientScanArguments>,
-                      activate = run_entry<policy::ActivateArguments>;
+                      activate = run_entry<policy::ActivateArguments>,
+                      walk = run_entry<recurrent::WalkArguments>,
+                      walk_back = run_entry<recurrent::WalkBackArguments>;
   static const std::map<std::string, Runner> all = {
       {"policy_gradient_product", run_entry<policy::ProductJobs>},
       {"policy_gradient_sums", run_entry<policy::PartSums>},
@@ -79,7 +84,11 @@ const std::map<std::string, Runner>& gradient_runners() {
       {"policy_gradient_scan", scan},
       {"policy_gradient_scan_back", scan},
       {"policy_gradient_activate", activate},
-      {"policy_gradient_activate_back", activate}};
+      {"policy_gradient_activate_back", activate},
+      {"recurrent_walk", walk},
+      {"recurrent_units", walk},
+      {"recurrent_walk_back", walk_back},
+      {"recurrent_units_back", walk_back}};
   return all;
 }
 
@@ -97,6 +106,11 @@ const std::map<std::string, Runner>& runners() {
       {"selective_scan_backward_carry", backward},
       {"selective_scan_backward_matrix", backward},
       {"associative_scan", run_entry<associative::Arguments>},
+      {"recurrent_weights", run_entry<recurrent::WeightArguments>},
+      {"recurrent_widen", run_entry<recurrent::ConvertArguments>},
+      {"recurrent_narrow", run_entry<recurrent::ConvertArguments>},
+      {"recurrent_linear", run_entry<recurrent::LinearArguments>},
+      {"recurrent_linear_back", run_entry<recurrent::LinearArguments>},
       {"semiseparable_product", run_entry<semiseparable::ProductArguments>},
       {"scan_row_sums", run_entry<scan::RowSumArguments>},
       {"policy_product_few", product},
@@ -111,6 +125,7 @@ const std::map<std::string, Runner>& runners() {
       {"policy_cell_recall", cell},
       {"policy_cell_frame", cell},
       {"policy_cell_time", cell},
+      {"policy_cell_walk", run_entry<policy::CellWalkArguments>},
       {"policy_step", run_with_obs<policy::StepArguments>},
       {"policy_step_armed", run_entry<policy::StepArguments, policy::ArmedArguments>},
       {"policy_window", run_with_obs<policy::WindowArguments>},

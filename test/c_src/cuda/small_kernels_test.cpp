@@ -10,6 +10,7 @@
 #include "cuda/semiseparable/layer.hpp"
 #include "support/associative_case.hpp"
 #include "support/catch.hpp"
+#include "support/gated_policy.hpp"
 #include "support/policy.hpp"
 #include "support/policy_grad_checks.hpp"
 #include "support/scan_grad_case.hpp"
@@ -104,19 +105,26 @@ TEST_CASE("a small AR-SSM layer on the device", "[.racecheck][kernels]") {
   }
 }
 
-TEST_CASE("the gradient of small policies on the device, by one call", "[.racecheck][kernels]") {
-  if (!have_device()) return;
+void check_gradients(const std::vector<NamedPolicy>& policies, std::int64_t seq) {
   const auto context = cuda::Context::open(0);
   const cuda::ContextGuard guard(*context);
-  for (const NamedPolicy& policy : small_policies()) {
+  for (const NamedPolicy& policy : policies) {
     CAPTURE(policy.name);
     cuda::PolicyGradient gradient(context, policy.weights);
     const PolicyGrad run = [&](const core::PolicySequences& sequences, const float* d_outs,
                                const core::PolicyGradOutputs& outputs) {
       gradient.run(sequences, d_outs, outputs);
     };
-    check_policy_grad(run, *policy.weights, policy_grad_case(policy.weights->config, 2, 33, true));
+    check_policy_grad(run, *policy.weights, policy_grad_case(policy.weights->config, 2, seq, true));
   }
+}
+
+TEST_CASE("the gradient of small policies on the device, by one call", "[.racecheck][kernels]") {
+  if (have_device()) check_gradients(small_policies(), 33);
+}
+
+TEST_CASE("the gradient of small gated policies on the device, by one call", "[.racecheck][kernels][gated]") {
+  if (have_device()) check_gradients(small_gated_policies(), 5);
 }
 
 }  // namespace

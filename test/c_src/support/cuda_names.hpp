@@ -140,31 +140,59 @@ inline float half_to_float(unsigned short half) {
 inline unsigned short float_to_half(float value) {
   return core::f32_to_f16(value);
 }
-}  // namespace exphil::device
 
-// Of kernels/policy/ptx.cuh.
-namespace exphil::policy {
-inline float* dynamic_shared() {
-  return &shared_memory[kMostBlocks > 1 ? blockIdx.x * (kSharedBytes / sizeof(float4)) : 0].x;
-}
-inline void grid_sync() {
-  grid::sync_grid();
-}
-#if EXPHIL_EMULATED_CLUSTER
-inline void cluster_sync() {
-  grid::sync_cluster();
-}
-template <class T>
-void store_cluster(T* place, int rank, T value) {
-  *grid::in_cluster(place, rank) = value;
-}
-#endif
+// Of kernels/common/cluster.cuh. Whoever waits for bytes waits for the whole cluster: then all of them have
+// been sent, or the grid is stuck.
 inline const float* launder(const float* pointer) {
   return pointer;
 }
 inline int launder(int value) {
   return value;
 }
+template <class T>
+T* launder_shared(T* pointer) {
+  return pointer;
+}
+#if EXPHIL_EMULATED_CLUSTER
+inline void cluster_sync() {
+  grid::sync_cluster();
+}
+inline void cluster_arrive() {}
+inline void cluster_wait() {
+  grid::sync_cluster();
+}
+template <class T>
+void store_cluster(T* place, int rank, T value) {
+  *grid::in_cluster(place, rank) = value;
+}
+using Arrivals = long long;  // bytes that are still to come
+inline void begin_arrivals(Arrivals* arrivals) {
+  *arrivals = 0;
+}
+inline void publish_arrivals() {}
+inline void expect_bytes(Arrivals* arrivals, unsigned bytes) {
+  *arrivals += bytes;
+}
+inline void send(float4* place, int rank, float4 value, Arrivals* arrivals) {
+  store_cluster(place, rank, value);
+  *grid::in_cluster(arrivals, rank) -= static_cast<long long>(sizeof(value));
+}
+inline void await_bytes(const Arrivals* arrivals, unsigned) {
+  grid::sync_cluster();
+  grid::machine.deadlock |= *arrivals != 0;
+}
+#endif
+inline float* dynamic_shared() {
+  return &shared_memory[kMostBlocks > 1 ? blockIdx.x * (kSharedBytes / sizeof(float4)) : 0].x;
+}
+}  // namespace exphil::device
+
+// Of kernels/policy/ptx.cuh.
+namespace exphil::policy {
+inline void grid_sync() {
+  grid::sync_grid();
+}
+using device::launder;
 inline void store_system(unsigned long long* to, unsigned long long value) {
   __atomic_store_n(to, value, __ATOMIC_RELEASE);
 }

@@ -2,7 +2,7 @@ defmodule ExPhil.Native.ExpressionTest do
   # Terms with the form of Nx's expressions; defn_test.exs uses Nx's own.
   use ExUnit.Case, async: true
 
-  alias ExPhil.Native.{Error, Expression, SelectiveScan}
+  alias ExPhil.Native.Expression
 
   @expression %{__struct__: Nx.Tensor, data: %{__struct__: Nx.Defn.Expr}}
   @plain {:f32, {1, 1, 1}, <<0::32>>}
@@ -16,6 +16,8 @@ defmodule ExPhil.Native.ExpressionTest do
   end
 
   unless Code.ensure_loaded?(ExPhil.Native.Defn) do
+    alias ExPhil.Native.{Error, SelectiveScan}
+
     test "a scan of an expression says what the library was compiled without" do
       for call <- [
             fn -> SelectiveScan.scan(@expression, @plain, @plain, @plain, @plain) end,

@@ -91,8 +91,8 @@ defmodule ExPhil.Native.LossTest do
 
     none = {:s32, {3}, <<0::96>>}
 
-    assert %{loss: 0.0, correct: %{main: 0.0}} =
-             Loss.cross_entropy(f64({3, 8}, outs()), targets, @groups, mask: none)
+    nothing = Loss.cross_entropy(f64({3, 8}, outs()), targets, @groups, mask: none)
+    assert {nothing.loss, nothing.correct.main} == {0.0, 0.0}
 
     bad = fn mask -> fn -> Loss.cross_entropy(f64({3, 8}, outs()), targets, @groups, mask: mask) end end
     assert %Error{argument: ":mask"} = assert_raise(Error, bad.({:s32, {2}, <<0::64>>}))

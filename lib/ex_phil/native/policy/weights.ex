@@ -126,8 +126,8 @@ defmodule ExPhil.Native.Policy.Weights do
     metadata(
       for group <- groups do
         case group do
-          {name, first..last, :binary} -> {name, {last - first + 1, :binary}}
-          {name, first..last} -> {name, last - first + 1}
+          {name, first..last//1, :binary} -> {name, {last - first + 1, :binary}}
+          {name, first..last//1} -> {name, last - first + 1}
         end
       end
     )

@@ -155,7 +155,9 @@ defmodule ExPhil.Native.Trainer.Data do
     targets = padded(pieces, & &1.targets, data.target_bytes, seq)
     masked? = Enum.any?(pieces, fn {sequence, _, length} -> length < seq or sequence.mask != nil end)
     mask = if masked?, do: {:s32, shape, padded(pieces, &mask/1, 4, seq)}
-    {{:f32, Tuple.append(shape, d_input), frames}, {type, Tuple.append(shape, width), targets}, mask}
+
+    {{:f32, Tuple.insert_at(shape, tuple_size(shape), d_input), frames},
+     {type, Tuple.insert_at(shape, tuple_size(shape), width), targets}, mask}
   end
 
   defp mask(%{mask: nil, count: count}), do: :binary.copy(<<1::32-little>>, count)

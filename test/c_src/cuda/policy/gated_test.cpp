@@ -8,6 +8,7 @@
 #include "cuda/cuda_test.hpp"
 #include "cuda/emulated_gpu.hpp"
 #include "cuda/policy/gated_specs.hpp"
+#include "cuda/policy/gradient_on_device.hpp"
 #include "cuda/policy/load_on_device.hpp"
 #include "support/random_sessions.hpp"
 
@@ -16,19 +17,9 @@ namespace {
 
 using Weights = std::shared_ptr<const core::PolicyWeights>;
 
-// What a policy refuses, with a sentence for its user.
-void check_refusals(core::Policy& policy, const Weights& weights) {
-  const std::vector<float> frames(static_cast<std::size_t>(policy.config().d_input));
-  core::PolicySequences sequences;
-  sequences.batch = sequences.seq = 1, sequences.frames = frames.data();
-  CHECK(why_not([&] { policy.grad(weights, sequences, nullptr, {}); }).find("backend: :host") !=
-        std::string::npos);
-}
-
 void check_gated(const Weights& weights, std::int64_t frames, const std::vector<std::int64_t>& batches) {
   const auto policy = load_on_device(weights, 400);
   check_policy_form(*policy, *weights, frames, batches);
-  check_refusals(*policy, weights);
 }
 
 TEST_CASE("gated policies on an emulated GPU", "[.emulated_gated]") {
@@ -111,6 +102,88 @@ TEST_CASE("recorded gated policies run without a GPU", "[cuda][policy][emulated]
   if (!have_trunks()) return;
   require_passed(
       run_over_emulated("[.emulated_gated_recorded]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+}
+
+// From the state of a new agent, which a file may give, and from given states.
+void check_gradient(const Weights& weights, std::int64_t batch, const std::vector<std::int64_t>& lengths) {
+  const PolicyGrad grad = gradient_on_device(weights);
+  for (const std::int64_t seq : lengths) {
+    for (const bool with_state : {false, true}) {
+      CAPTURE(seq, with_state);
+      check_policy_grad(grad, *weights, policy_grad_case(weights->config, batch, seq, with_state));
+    }
+  }
+}
+
+void check_gradient_bits(const Weights& weights, std::int64_t batch, std::int64_t seq) {
+  const PolicyGrad grad = gradient_on_device(weights);
+  check_policy_grad_bits(grad, *weights, policy_grad_case(weights->config, batch, seq, true));
+  check_policy_grad_nan(grad, *weights, seq);
+}
+
+TEST_CASE("gradients of gated policies on an emulated GPU", "[.emulated_gated_gradient]") {
+  emulate_launches();
+  for (const NamedPolicy& policy : small_gated_policies()) {
+    CAPTURE(policy.name);
+    check_gradient(policy.weights, 3, {1, 9});
+  }
+  check_gradient(gated_with_product(), 2, {4});
+  check_gradient_bits(make_gated(spec_of("lstm", 41, 34)), 5, 5);
+  CHECK(emulated_launches("recurrent_walk_back") > 0);
+  CHECK(emulated_launches("recurrent_units_back") > 0);
+}
+
+TEST_CASE("gradients of gated policies by clusters on an emulated GPU",
+          "[.emulated_gated_cluster_gradient]") {
+  emulate_launches();
+  for (const GatedSpec& spec : {spec_of("gru", 9, 34), spec_of("lstm", 41, 34)}) {
+    CAPTURE(spec.architecture);
+    check_gradient(make_gated(spec), 3, {5});
+  }
+  check_gradient_bits(make_gated(spec_of("gru", 70, 34, true)), 3, 4);
+}
+
+TEST_CASE("the gradient of gated policies runs without a GPU", "[cuda][policy][gradient][emulated][gated]") {
+  require_passed(run_over_emulated("[.emulated_gated_gradient]"));
+}
+
+TEST_CASE("the gradient of gated policies by clusters runs without a GPU",
+          "[cuda][policy][gradient][emulated][gated]") {
+  require_passed(run_over_emulated("[.emulated_gated_cluster_gradient]", {{"FAKE_CUDA_CAPABILITY", "90"}}));
+}
+
+TEST_CASE("the gradient of gated policies on the GPU", "[cuda][gpu][policy][gradient][gated]") {
+  if (!have_device()) return;
+  for (const NamedPolicy& policy : small_gated_policies()) {
+    CAPTURE(policy.name);
+    check_gradient(policy.weights, 3, {1, 2, 7, 8, 9, 33});
+  }
+  for (const GatedSpec& spec : gated_specs()) {
+    CAPTURE(spec.architecture, spec.d_input);
+    check_gradient(make_gated(spec), 9, {31});
+    // More rows than one group of sequences takes.
+    check_gradient_bits(make_gated(spec), 15, 300);
+  }
+  check_gradient(gated_with_product(), 40, {12});
+  for (const char* architecture : {"gru", "lstm"}) {
+    CAPTURE(architecture);
+    GatedSpec wide = spec_of(architecture, 287, 256);
+    check_gradient(make_gated(wide), 5, {20});
+    check_gradient_bits(make_gated(wide), 32, 60);
+  }
+}
+
+TEST_CASE("the gradient of recorded gated policies on the GPU",
+          "[cuda][gpu][policy][gradient][gated][exphil]") {
+  if (!have_device() || !have_trunks()) return;
+  for (const RecordedTrunk& set : recorded_trunks()) {
+    INFO(set.name);
+    const Weights weights = set.load();
+    PolicyGradCase c = policy_grad_case(weights->config, 2, set.seq, false);
+    const std::vector<float> windows = set.io("windows");
+    std::copy_n(windows.begin(), c.frames.size(), c.frames.begin());
+    check_policy_grad(gradient_on_device(weights), *weights, c, 5e-5);
+  }
 }
 
 TEST_CASE("gated policies on the GPU", "[cuda][gpu][policy][gated]") {

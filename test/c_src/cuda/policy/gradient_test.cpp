@@ -6,26 +6,14 @@
 
 #include "cuda/cuda_test.hpp"
 #include "cuda/emulated_gpu.hpp"
+#include "cuda/policy/gradient_on_device.hpp"
 #include "support/catch.hpp"
 #include "support/exphil_data.hpp"
 #include "support/melee.hpp"
 #include "support/policy.hpp"
-#include "support/policy_grad_checks.hpp"
 
 namespace exphil::test {
 namespace {
-
-// The gradient of one policy on device 0.
-PolicyGrad on_device(std::shared_ptr<const core::PolicyWeights> weights) {
-  const auto context = cuda::Context::open(0);
-  const cuda::ContextGuard guard(*context);
-  const auto gradient = std::make_shared<cuda::PolicyGradient>(context, std::move(weights));
-  return [context, gradient](const core::PolicySequences& sequences, const float* d_outs,
-                             const core::PolicyGradOutputs& outputs) {
-    const cuda::ContextGuard current(*context);
-    gradient->run(sequences, d_outs, outputs);
-  };
-}
 
 // Sizes on both sides of a tile of the products, and heads that are not multiples of four.
 PolicySpec wide_spec() {
@@ -40,7 +28,7 @@ TEST_CASE("gradients of small policies on an emulated GPU", "[.emulated_policy_g
   emulate_launches();
   for (const NamedPolicy& policy : small_policies()) {
     CAPTURE(policy.name);
-    const PolicyGrad grad = on_device(policy.weights);
+    const PolicyGrad grad = gradient_on_device(policy.weights);
     for (const auto& [seq, with_state] : {std::pair{7, false}, {37, true}}) {
       CAPTURE(seq);
       check_policy_grad(grad, *policy.weights, policy_grad_case(policy.weights->config, 3, seq, with_state));
@@ -51,7 +39,7 @@ TEST_CASE("gradients of small policies on an emulated GPU", "[.emulated_policy_g
 TEST_CASE("the bits of gradients on an emulated GPU", "[.emulated_policy_gradient]") {
   emulate_launches();
   const auto wide = make_policy(wide_spec());
-  const PolicyGrad grad = on_device(wide);
+  const PolicyGrad grad = gradient_on_device(wide);
   check_policy_grad(grad, *wide, policy_grad_case(wide->config, 9, 33, true));
   check_policy_grad_bits(grad, *wide, policy_grad_case(wide->config, 3, 33, false));
   check_policy_grad_nan(grad, *wide, 20);
@@ -66,7 +54,7 @@ TEST_CASE("the gradient of a policy on the GPU is the oracle's", "[cuda][gpu][po
   if (!have_device()) return;
   for (const NamedPolicy& policy : small_policies()) {
     CAPTURE(policy.name);
-    const PolicyGrad grad = on_device(policy.weights);
+    const PolicyGrad grad = gradient_on_device(policy.weights);
     for (const std::int64_t seq : {1, 2, 7, 16, 17, 31, 32, 33, 64, 65, 130}) {
       CAPTURE(seq);
       for (const bool with_state : {false, true}) {
@@ -77,7 +65,7 @@ TEST_CASE("the gradient of a policy on the GPU is the oracle's", "[cuda][gpu][po
   }
   const auto wide = make_policy(wide_spec());
   for (const std::int64_t batch : {1, 2, 9, 40}) {
-    check_policy_grad(on_device(wide), *wide, policy_grad_case(wide->config, batch, 33, true));
+    check_policy_grad(gradient_on_device(wide), *wide, policy_grad_case(wide->config, batch, 33, true));
   }
 }
 
@@ -88,7 +76,7 @@ TEST_CASE("the gradient of the shared policy on the GPU", "[cuda][gpu][policy][g
   for (const std::int64_t batch : {2, 32}) {
     PolicyGradCase c = policy_grad_case(policy->config, batch, 60, false);
     std::copy_n(match.obs_at(0), c.frames.size(), c.frames.begin());
-    check_policy_grad(on_device(policy), *policy, c);
+    check_policy_grad(gradient_on_device(policy), *policy, c);
   }
 }
 
@@ -102,7 +90,7 @@ TEST_CASE("the gradient of Edifice's and ExPhil's policies on the GPU",
     PolicyGradCase c = policy_grad_case(policy->config, 1, 20, false);
     const std::vector<float> frames = exphil_frames();
     std::copy_n(frames.begin() + 200 * policy->config.d_input, c.frames.size(), c.frames.begin());
-    check_policy_grad(on_device(policy), *policy, c, 5e-5);
+    check_policy_grad(gradient_on_device(policy), *policy, c, 5e-5);
   }
 }
 
@@ -111,12 +99,12 @@ TEST_CASE("a policy's gradient on the GPU has the same bits in every run and bat
   if (!have_device()) return;
   for (const NamedPolicy& policy : small_policies()) {
     CAPTURE(policy.name);
-    const PolicyGrad grad = on_device(policy.weights);
+    const PolicyGrad grad = gradient_on_device(policy.weights);
     // More rows than kGradientRows: two groups.
     check_policy_grad_bits(grad, *policy.weights, policy_grad_case(policy.weights->config, 15, 300, true));
   }
   const auto wide = make_policy(wide_spec());
-  check_policy_grad_nan(on_device(wide), *wide, 20);
+  check_policy_grad_nan(gradient_on_device(wide), *wide, 20);
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
-// A policy that is small enough for compute-sanitizer's racecheck, which runs kernels thousands of times
+// Policies that are small enough for compute-sanitizer's racecheck, which runs kernels thousands of times
 // slower: two frames of one agent, one frame of three, and a window, against the reference. Hidden;
 // .ci/sanitize_gpu runs it on a machine with a GPU, once for each shape of a team, which EXPHIL_NATIVE_POLICY
 // chooses.
 #include "core/policy/reference.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/device/context.hpp"
+#include "cuda/policy/gated_specs.hpp"
 #include "cuda/policy/loader.hpp"
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
@@ -30,12 +31,7 @@ std::vector<double> expected_frame(const core::PolicyWeights& weights, core::Pol
   return out;
 }
 
-}  // namespace
-
-TEST_CASE("a small policy under racecheck: one agent, three in one call, and a window",
-          "[.racecheck][shapes]") {
-  if (!test::have_device()) return;
-  const auto weights = test::make_policy(small_policy());
+void check_small(const std::shared_ptr<const core::PolicyWeights>& weights) {
   const core::PolicyConfig& config = weights->config;
   core::PolicyOptions options;
   options.max_sessions = 4;
@@ -71,6 +67,22 @@ TEST_CASE("a small policy under racecheck: one agent, three in one call, and a w
   std::vector<double> window(static_cast<std::size_t>((2 + kAgents) * config.d_output));
   core::policy_reference_window(*weights, obs.data(), 2 + kAgents, window.data());
   CHECK(test::relative_error(out.data(), window.data() + (1 + kAgents) * config.d_output, outputs) <= 1e-5);
+}
+
+}  // namespace
+
+TEST_CASE("a small policy under racecheck: one agent, three in one call, and a window",
+          "[.racecheck][shapes]") {
+  if (!test::have_device()) return;
+  check_small(test::make_policy(small_policy()));
+}
+
+TEST_CASE("small policies of gated cells under racecheck", "[.racecheck][shapes][gated]") {
+  if (!test::have_device()) return;
+  for (const char* architecture : {"gru", "lstm", "min_gru"}) {
+    INFO(architecture);
+    check_small(test::make_gated(test::spec_of(architecture, 9, 34)));
+  }
 }
 
 }  // namespace exphil

@@ -72,7 +72,8 @@ TEST_CASE("the kernels over many rows are those of the phases", "[cuda][policy]"
   config.dt_rank = 5, config.d_input = 31, config.d_output = 9, config.n_layer = 3;
   const PolicyDims dims(test::config_of(config));
   // Input, in_proj, x_proj, out_proj, head; a convolution; a scan. dt's product is in the scan.
-  const std::vector<KernelSpec> modules = row_modules(dims), kernels = row_kernels(dims);
+  const std::vector<KernelSpec> modules = row_modules(DeviceProperties(), dims, PolicyTuning()),
+                                kernels = row_kernels(dims);
   CHECK(modules.size() == 7);
   std::set<std::pair<std::string, std::vector<std::string>>> images;
   for (const KernelSpec& spec : kernels) images.emplace(spec.file, spec.defines);

@@ -1,6 +1,7 @@
 #include "cuda/policy/variants.hpp"
 
 #include "core/trunk/mamba1/mamba1.hpp"
+#include "cuda/policy/cell_walk.hpp"
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/gradient_kernels.hpp"
 #include "cuda/policy/rows.hpp"
@@ -37,6 +38,15 @@ KernelSpec step(const PolicyDims& dims, int team, int threads, int agents, bool 
   shape.team = team, shape.threads = threads, shape.agents = agents;
   shape.cluster = cluster, shape.staged = staged, shape.armed = armed;
   return team_kernel(dims, shape);
+}
+
+// Every walk that a device with clusters may try; one of them with a barrier of the cluster.
+void append_walks(const PolicyDims& dims, std::vector<KernelSpec>* all) {
+  DeviceProperties device;
+  device.compute_major = 9, device.max_shared_per_block = 227 * 1024;
+  const std::vector<walk::Shape> shapes = cell_walk_candidates(device, dims, PolicyTuning(), 0);
+  for (const walk::Shape& shape : shapes) all->push_back(cell_walk_kernel(dims, 0, shape, true));
+  if (!shapes.empty()) all->push_back(cell_walk_kernel(dims, 0, shapes.back(), false));
 }
 
 // What ExPhil plays, and sizes that need padding.
@@ -105,10 +115,19 @@ std::vector<KernelSpec> policy_kernel_variants() {
       const PolicyDims gated(test::make_gated(spec)->config);
       for (const KernelSpec& kernel : row_kernels(gated)) all.push_back(kernel);
       const bool played = spec.units == 256;
+      append_walks(gated, &all);
       all.push_back(step(gated, played ? 16 : 4, played ? 256 : 128, 1, true, played));
       all.push_back(step(gated, played ? 16 : 1, played ? 256 : 128, 8, false, false));
       if (played) all.push_back(step(gated, 16, 256, 1, true, true, true));
     }
+  }
+  // Walks of which some weights are in shared memory.
+  for (const core::Precision precision : {Precision::f32, Precision::int8}) {
+    test::GatedSpec wide;
+    wide.architecture = "lstm", wide.d_input = 41, wide.units = 512;
+    core::PolicyConfig config = test::make_gated(wide)->config;
+    config.precision = precision;
+    append_walks(PolicyDims(config), &all);
   }
   for (const PolicyDims& d : {melee, odd, exphil, mean, normed, bytes}) {
     all.push_back(WindowShape{}.kernel(d));

@@ -19,8 +19,9 @@ defmodule ExPhil.Native.Tools.Benchmark.Page do
   svg { width: 100%; height: auto; }
   .wide { overflow-x: auto; }
   table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; width: 100%; }
-  th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #eee; white-space: nowrap; }
-  thead th { color: #555; font-weight: 600; border-bottom: 1px solid #bbb; }
+  th, td { padding: .25rem .45rem; text-align: right; border-bottom: 1px solid #eee; }
+  td { white-space: nowrap; }
+  thead th { vertical-align: bottom; color: #555; font-weight: 600; border-bottom: 1px solid #bbb; }
   tbody th { text-align: left; font-weight: 500; }
   thead th:first-child { text-align: left; }
   .yes { color: #1c7c3c; } .no { color: #b3261e; font-weight: 600; }

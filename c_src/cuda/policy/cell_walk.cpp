@@ -1,0 +1,63 @@
+#include "cuda/policy/cell_walk.hpp"
+
+#include <algorithm>
+
+#include "cuda/jit/launch.hpp"
+#include "cuda/policy/clusters.hpp"
+#include "kernels/policy/cell_walk_layout.cuh"
+
+namespace exphil::cuda {
+
+KernelSpec cell_walk_kernel(const PolicyDims& dims, int cell, const walk::Shape& shape, bool counts) {
+  std::vector<std::string> defines = dims.defines();
+  defines.insert(defines.end(), {define("CELL", cell), define("TEAM", shape.team), define("CLUSTER", 1),
+                                 define("SEQUENCES", shape.most), define("COUNTS", counts ? 1 : 0)});
+  return {"policy/cell_walk.cu", "policy_cell_walk", defines};
+}
+
+std::vector<walk::Shape> cell_walk_candidates(const DeviceProperties& device, const PolicyDims& dims,
+                                              const PolicyTuning& tuning, int cell) {
+  std::vector<walk::Shape> shapes;
+  const policy::Network& n = dims.network();
+  const policy::GatedCell& it = n.cells[cell];
+  if (device.architecture() < 90 || policy::recurrent_product(n, it) == policy::kNoPhase) return shapes;
+  const auto append = [&](int team) {
+    walk::Shape shape{it.cell, n.size(it.before), team};
+    shape.team = policy::divide_up(shape.units, shape.own());  // each of which has units
+    const auto fits = [&] { return shape.shared_bytes(n.weight_bytes()) <= device.max_shared_per_block; };
+    while (shape.most > 1 && !fits()) shape.most /= 2;
+    if (shape.good() && fits()) shapes.push_back(shape);
+  };
+  if (tuning.walk_team > 0) append(tuning.walk_team);
+  for (const int team : {2 * kPortableCluster, kPortableCluster}) {
+    if (tuning.walk_team < 0) append(team);
+  }
+  return shapes;
+}
+
+std::optional<CellWalk> CellWalk::find(Context& context, const PolicyDims& dims, const PolicyTuning& tuning,
+                                       int cell) {
+  for (const walk::Shape& shape : cell_walk_candidates(context.properties(), dims, tuning, cell)) {
+    CellWalk made;
+    made.shape_ = shape;
+    made.product_ = policy::recurrent_product(dims.network(), dims.network().cells[cell]);
+    made.shared_bytes_ = static_cast<unsigned>(shape.shared_bytes(dims.network().weight_bytes()));
+    made.function_ = context.kernels().get(cell_walk_kernel(dims, cell, shape, tuning.walk_counts != 0),
+                                           made.shared_bytes_);
+    if (!allow_cluster(made.function_, shape.team)) continue;
+    made.clusters_ = cluster_capacity(made.function_, shape.team, shape.threads(), made.shared_bytes_);
+    if (made.clusters_ > 0) return made;
+  }
+  return std::nullopt;
+}
+
+// As few sequences in a cluster as fill the device: the time of a frame grows with them.
+void CellWalk::enqueue(Context& context, CUstream stream, policy::CellWalkArguments arguments) const {
+  const auto per_cluster = [&](int clusters) { return (arguments.sequences + clusters - 1) / clusters; };
+  arguments.together = std::min(per_cluster(clusters_), shape_.sequences());
+  const int clusters = std::min(clusters_, per_cluster(arguments.together));
+  launch_overlapped(context, function_, {static_cast<unsigned>(clusters * shape_.team)},
+                    {static_cast<unsigned>(shape_.threads())}, shared_bytes_, stream, arguments);
+}
+
+}  // namespace exphil::cuda

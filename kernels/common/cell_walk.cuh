@@ -1,0 +1,260 @@
+// All frames of sequences of a GRU or an LSTM in one launch. The sums of the inputs, W x + b, are there for
+// all frames; U h, the sums of the states, are made here. A cluster holds U for the whole walk, and takes up
+// to kMostSequences sequences at a time. In each frame its blocks
+//   - sum up their rows of U, of the state of all units before the frame, in the order of common/dot.cuh;
+//   - advance their own units by common/cells.cuh;
+//   - send their new states to all blocks of the cluster, which wait for them.
+// The states are in two buffers. A block sends frame t + 1 after it has all of frame t, which the others sent
+// after they had read frame t - 1: so two are enough, and nothing else is waited for. The same holds for the
+// sums of segments: the warps that add them up all send something.
+//
+// The walk is shared by operators. What reads and writes their memory is `It`:
+//   static constexpr walk::Shape kShape
+//   static constexpr bool kCounts     blocks count the bytes that arrive; otherwise a barrier of the cluster
+//   Group; static float4 widen(Group) four consecutive weights of a row of U as they are stored
+//   Group weights(gate, unit, k4)     those from 4 k4 on
+//   Unit; Unit unit(unit)             what a thread keeps of a unit for
+//   float completed(Unit, gate, sum)  U h of a gate from the sum over the stored weights: scale, bias
+//   Inputs; Inputs inputs(row, unit)  of a frame, loaded ahead: has x, the gates' sums of the input
+//   void put(row, unit, Inputs, states)       after a frame
+//   float initial(sequence, at)       at: of an agent's state {states, units}, before the first frame
+//   void finish(sequence, unit, states)       after the last frame
+// Row t of a sequence is sequence * seq + t. Several threads ask for the inputs and states of a unit, one
+// puts and finishes. No state may be written while a block still reads initial ones: finish() and put() are
+// called after a barrier.
+#pragma once
+
+#include "kernels/common/cell_walk_layout.cuh"
+#include "kernels/common/cluster.cuh"
+#include "kernels/common/device_math.cuh"
+#include "kernels/common/dot.cuh"
+
+namespace exphil {
+namespace walk {
+
+#if EXPHIL_CLUSTERS
+
+using device::Real;
+
+template <class It>
+class CellWalk {
+ public:
+  // Loads U. shared: kShape.shared_bytes(), aligned to 16 bytes.
+  __device__ __forceinline__ CellWalk(const It& it, float* shared)
+      : it_(it),
+        states_(device::launder_shared(shared)),
+        sums_(states_ + kShape.states_bytes() / 4),
+        arrivals_(reinterpret_cast<device::Arrivals*>(sums_ + kShape.sums_bytes() / 4)),
+        staged_(reinterpret_cast<Group*>(arrivals_ + 2)),
+        rank_(device::launder(static_cast<int>(blockIdx.x) % kShape.team)),
+        thread_(device::launder(static_cast<int>(threadIdx.x))) {
+    if (thread_ == 0 && It::kCounts) {
+      device::begin_arrivals(&arrivals_[0]), device::begin_arrivals(&arrivals_[1]);
+      device::publish_arrivals();
+    }
+    for_each_weight(thread_, [&](int gate, int j, Group weights) { held_[gate][j] = It::widen(weights); });
+    if constexpr (kShape.staged() > 0) {
+      for (int task = thread_ + kThreads; task < kTasks; task += kThreads) {
+        for_each_weight(task, [&](int gate, int j, Group weights) { *staged(task, gate, j) = weights; });
+      }
+    }
+  }
+
+  // All sequences, `together` of them at a time.
+  __device__ __forceinline__ void run(long long sequences, int seq, int together) {
+    const long long clusters = gridDim.x / kShape.team, cluster = blockIdx.x / kShape.team;
+    for (long long first = cluster * together; first < sequences; first += clusters * together) {
+      const long long left = sequences - first;
+      walk(first, left < together ? static_cast<int>(left) : together, seq);
+    }
+  }
+
+ private:
+  using Group = typename It::Group;
+  static constexpr Shape kShape = It::kShape;
+  static constexpr int kGates = kShape.gates(), kStates = formulas::states_of(kShape.cell);
+  static constexpr int kUnits = kShape.units, kOwn = kShape.own(), kTasks = kShape.tasks();
+  static constexpr int kThreads = kShape.threads(), kSegments = kShape.segments(), kFours = kSegment / 4;
+  // Of a sequence, and of a buffer.
+  static constexpr int kStateStride = kSegments * kSegmentStride, kSumStride = kGates * kTasks;
+  static constexpr int kStateBuffer = kShape.sequences() * kStateStride;
+  static constexpr int kSumBuffer = kShape.sequences() * kSumStride;
+
+  // A thread's unit of one of the sequences. Where there are more threads than units, `sharers` of them have
+  // the same one, and send its state to different blocks.
+  struct Place {
+    int sequence, unit, sharer, sharers;
+    bool mine;
+    const float* sums;  // of its segments, in the first buffer
+    float* four;        // its state and those of its neighbours, the same
+  };
+  __device__ __forceinline__ Place place(int count) const {
+    const int items = count * kOwn, item = thread_ % items, sequence = item / kOwn, own = item % kOwn;
+    int sharers = 1;
+    while (sharers * 8 <= kShape.team && 2 * sharers * items <= kThreads) sharers *= 2;
+    Place at{sequence, rank_ * kOwn + own, thread_ / items, sharers, false, nullptr, nullptr};
+    at.mine = at.sharer < sharers && (kOwn * kShape.team == kUnits || at.unit < kUnits);
+    at.sums = sums_ + sequence * kSumStride + own;
+    at.four = state(sequence, at.unit / 4 * 4);
+    return at;
+  }
+
+  // A unit's state in the first buffer.
+  __device__ __forceinline__ float* state(int sequence, int unit) const {
+    return states_ + sequence * kStateStride + unit / kSegment * kSegmentStride + unit % kSegment;
+  }
+
+  // Calls call(gate, j, weights) for the groups of a task.
+  template <class Call>
+  __device__ __forceinline__ void for_each_weight(int task, Call call) const {
+    const int unit = rank_ * kOwn + task % kOwn;
+    if (task >= kTasks || unit >= kUnits) return;
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+      for (int j = 0; j < kFours; ++j) call(gate, j, it_.weights(gate, unit, task / kOwn * kFours + j));
+    }
+  }
+  __device__ __forceinline__ Group* staged(int task, int gate, int j) const {
+    return staged_ + (gate * kFours + j) * kShape.staged() + task - kThreads;
+  }
+
+  // The sums of a task for kTogether sequences. from: their states; to: {kTogether, gates} sums.
+  template <int kTogether, class Weights>
+  __device__ __forceinline__ void sum_task(const float* from, float* to, Weights weights) const {
+    float sum[kTogether][kGates] = {};
+#pragma unroll
+    for (int j = 0; j < kFours; ++j) {
+      float4 h[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        h[i] = *reinterpret_cast<const float4*>(from + i * kStateStride + 4 * j);
+      }
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        const float4 weight = weights(gate, j);
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) sum[i][gate] = dot4(weight, h[i], sum[i][gate]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) to[i * kSumStride + gate * kTasks] = sum[i][gate];
+    }
+  }
+  template <int kTogether>
+  __device__ __forceinline__ void sum_tasks(const float* states, float* sums) const {
+    if (kTasks == kThreads || thread_ < kTasks) {
+      sum_task<kTogether>(states + thread_ / kOwn * kSegmentStride, sums + thread_,
+                          [&](int gate, int j) { return held_[gate][j]; });
+    }
+    if constexpr (kShape.staged() > 0) {
+#pragma unroll 1
+      for (int task = thread_ + kThreads; task < kTasks; task += kThreads) {
+        sum_task<kTogether>(states + task / kOwn * kSegmentStride, sums + task,
+                            [&](int gate, int j) { return It::widen(*staged(task, gate, j)); });
+      }
+    }
+  }
+  // The segments' sums of all tasks of a frame. Two sequences at a time: their sums do not wait for each
+  // other.
+  __device__ __forceinline__ void sum_segments(int count) const {
+    const float* states = states_ + buffer_ * kStateBuffer;
+    float* sums = sums_ + buffer_ * kSumBuffer;
+#pragma unroll 1
+    for (; count > 1; count -= 2, states += 2 * kStateStride, sums += 2 * kSumStride) {
+      sum_tasks<2>(states, sums);
+    }
+    if (count > 0) sum_tasks<1>(states, sums);
+  }
+
+  __device__ __forceinline__ void advance(const Place& at, const typename It::Unit& unit,
+                                          const typename It::Inputs& inputs, Real (&states)[kStates]) const {
+    const float* const sums = at.sums + buffer_ * kSumBuffer;
+    Real h[kGates];
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) {
+      h[gate] = {it_.completed(unit, gate, add_segments<kSegments>(sums + gate * kTasks, kOwn))};
+    }
+    formulas::advance_cell<kShape.cell, device::Math>(inputs.x, h, states);
+  }
+
+  // Sends a unit's state to all blocks, four neighbouring ones by one thread. Called by whole warps.
+  __device__ __forceinline__ void send(const Place& at, float value) const {
+    const int lane = thread_ % 32, first = lane / 4 * 4;
+    float4 four;
+    four.x = __shfl_sync(0xffffffffu, value, first), four.y = __shfl_sync(0xffffffffu, value, first + 1);
+    four.z = __shfl_sync(0xffffffffu, value, first + 2), four.w = __shfl_sync(0xffffffffu, value, first + 3);
+    if (!at.mine) return;
+    auto* const to = reinterpret_cast<float4*>(at.four + (1 - buffer_) * kStateBuffer);
+    for (int rank = 4 * at.sharer + lane % 4; rank < kShape.team; rank += 4 * at.sharers) {
+      if constexpr (It::kCounts) {
+        device::send(to, rank, four, &arrivals_[1 - buffer_]);
+      } else {
+        device::store_cluster(to, rank, four);
+      }
+    }
+  }
+  // Waits for the states of all units after the frame.
+  __device__ __forceinline__ void receive(int count) {
+    buffer_ = 1 - buffer_;
+    if constexpr (It::kCounts) {
+      if (thread_ == 0) device::expect_bytes(&arrivals_[buffer_], count * kUnits * 4);
+      device::await_bytes(&arrivals_[buffer_], rounds_ >> buffer_ & 1u);
+      rounds_ ^= 1u << buffer_;
+    } else {
+      device::cluster_sync();
+    }
+  }
+
+  // All frames of sequences [first, first + count). What a frame does between receiving and sending states is
+  // what the whole cluster waits for: the rest is done in between.
+  __device__ __forceinline__ void walk(long long first, int count, int seq) {
+    const Place at = place(count);
+    const bool busy = thread_ < (at.sharers * count * kOwn + 31) / 32 * 32;
+    Real states[kStates] = {};
+    typename It::Unit unit{};
+    typename It::Inputs inputs{};
+    long long row = (first + at.sequence) * seq;
+    for (int i = thread_; i < count * kUnits; i += kThreads) {
+      state(i / kUnits, i % kUnits)[buffer_ * kStateBuffer] = it_.initial(first + i / kUnits, i % kUnits);
+    }
+    if (at.mine) {
+      unit = it_.unit(at.unit), inputs = it_.inputs(row, at.unit);
+#pragma unroll
+      for (int s = 0; s < kStates; ++s) {
+        states[s] = {it_.initial(first + at.sequence, s * kUnits + at.unit)};
+      }
+    }
+    device::cluster_sync();  // initial states are read, and the blocks may send
+#pragma unroll 1
+    for (int left = seq; left > 0; --left, ++row) {
+      sum_segments(count);
+      __syncthreads();
+      if (busy) {
+        advance(at, unit, inputs, states);
+        if (left > 1) send(at, states[0].v);
+        if (at.mine && at.sharer == 0) it_.put(row, at.unit, inputs, states);
+        if (at.mine && left > 1) inputs = it_.inputs(row + 1, at.unit);
+      }
+      if (left > 1) receive(count);
+    }
+    if (at.mine && at.sharer == 0) it_.finish(first + at.sequence, at.unit, states);
+  }
+
+  const It& it_;
+  float* const states_;
+  float* const sums_;
+  device::Arrivals* const arrivals_;
+  Group* const staged_;
+  const int rank_, thread_;
+  int buffer_ = 0;       // that has the states before the frame
+  unsigned rounds_ = 0;  // of each buffer's arrivals: the parity
+  float4 held_[kGates][kFours] = {};
+};
+
+#endif
+
+}  // namespace walk
+}  // namespace exphil

@@ -1,0 +1,110 @@
+// All frames of sequences of a cell that recalls its state, GRU or LSTM, in one launch: common/cell_walk.cuh
+// for a policy. Launched by c_src/cuda/policy/cell_walk.cpp, after the products of the inputs. Compiled with
+// the network and -D: CELL, its index; TEAM, blocks of a cluster; CLUSTER=1; SEQUENCES, walk::Shape::most;
+// COUNTS, whether blocks count the bytes that arrive.
+#include "kernels/policy/cell.cuh"
+#include "kernels/policy/cell_walk_layout.cuh"
+#include "kernels/policy/product.cuh"
+// After the network, which leaves clusters out below compute capability 9.0.
+#include "kernels/common/cell_walk.cuh"
+
+namespace exphil {
+namespace policy {
+
+constexpr int kRecurrent = recurrent_product(kNetwork, kIt);
+static_assert(kRecurrent != kNoPhase, "one product of the state makes all of h");
+
+// The walk's memory.
+class PolicyCell {
+ public:
+  static constexpr walk::Shape kShape{kIt.cell, kUnits, TEAM, SEQUENCES};
+  static constexpr bool kCounts = COUNTS != 0;
+  using Group = policy::Group;
+  struct Unit {
+    float scale[kGates], bias[kGates];
+  };
+  struct Inputs {
+    Real x[kGates];
+    float old;  // of its output
+  };
+
+  __device__ __forceinline__ explicit PolicyCell(const CellWalkArguments& args) : args_(args) {}
+
+  static __device__ __forceinline__ float4 widen(Group group) { return policy::widen(group); }
+
+  __device__ __forceinline__ Group weights(int gate, int unit, int k4) const {
+    constexpr int kOutputs = It::kOutputs;
+    const int at = k4 * product_columns(kOutputs) + gate * kUnits + unit;
+    return __ldg(static_cast<const Group*>(args_.recurrent.weights) + at);
+  }
+
+  __device__ __forceinline__ Unit unit(int unit) const {
+    Unit made{};
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) {
+      made.bias[gate] = __ldg(args_.recurrent.bias + gate * kUnits + unit);
+      if (kNetwork.row_scales()) made.scale[gate] = __ldg(args_.recurrent.row_scale + gate * kUnits + unit);
+    }
+    return made;
+  }
+
+  __device__ __forceinline__ float completed(const Unit& unit, int gate, float sum) const {
+    return It::apply(scaled(sum, unit.scale, gate), unit.bias[gate], 1.0f, {}, 0, gate * kUnits);
+  }
+
+  __device__ __forceinline__ Inputs inputs(long long row, int unit) const {
+    Inputs made{};
+    load_x(args_, row, unit, made.x);
+    if (kIt.adds) made.old = *out_place(args_, row, unit);
+    return made;
+  }
+
+  __device__ __forceinline__ void put(long long row, int unit, const Inputs& inputs,
+                                      const Real (&states)[kStates]) const {
+    *out_place(args_, row, unit) = output(inputs.old, states[0].v);
+  }
+
+  __device__ __forceinline__ float initial(long long sequence, int at) const {
+    return first_state(args_, layer_state(args_, sequence), at);
+  }
+
+  __device__ __forceinline__ void finish(long long sequence, int unit, const Real (&states)[kStates]) const {
+    const StatePlace state = layer_state(args_, sequence);
+    if (state.to == nullptr) return;
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) state.to[kIt.state_at + s * kUnits + unit] = states[s].v;
+  }
+
+ private:
+  using It = PhaseProduct<kRecurrent>;
+
+  const CellWalkArguments& args_;
+};
+
+// Zeros in the columns beyond the units, of all rows.
+__device__ __forceinline__ void put_zeros(const CellWalkArguments& args) {
+  constexpr int kBeyond = kColumns - kUnits;
+  if constexpr (kBeyond > 0) {
+    const long long all = static_cast<long long>(args.sequences) * args.seq * kBeyond;
+    const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
+    for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += step) {
+      put_zero(args, i / kBeyond, kUnits + static_cast<int>(i % kBeyond));
+    }
+  }
+}
+
+}  // namespace policy
+}  // namespace exphil
+
+// grid: clusters of TEAM blocks. The weights are loaded before the launch before it ends.
+extern "C" __global__ void TEAM_SHAPE __launch_bounds__(exphil::policy::PolicyCell::kShape.threads(), 1)
+    policy_cell_walk(const __grid_constant__ exphil::policy::CellWalkArguments args) {
+  using namespace exphil;
+#if EXPHIL_CLUSTERS
+  const policy::PolicyCell it(args);
+  walk::CellWalk<policy::PolicyCell> frames(it, policy::dynamic_shared());
+  policy::await_launch_before();
+  policy::put_zeros(args);
+  frames.run(args.sequences, args.seq, args.together);
+#endif
+}

@@ -1,0 +1,155 @@
+// The gradient of recurrent/walk.cu: from the last frame to the first, in one launch, by the same teams. With
+// the gradient of a unit's state after a frame, its block finds those of the unit's sums. What these pass
+// back to all units through U, the block multiplies by the rows of U of its units, and sends each block what
+// is for its units; the owner adds what the blocks sent in their order. One barrier of the team a frame. The
+// gradients of U and of what x is made of are products over all rows, which other kernels compute.
+#include "kernels/recurrent/team.cuh"
+
+namespace exphil {
+namespace recurrent {
+namespace {
+
+// Outputs: values of the state, kBackOuts of a group; depth: the sums of the block's own units, gate by gate.
+struct BackSource {
+  static constexpr ProductShape kShape = back_product(kCell, UNITS, TEAM);
+  __device__ __forceinline__ static int value(int group, int out) { return out * kShape.groups + group; }
+  __device__ __forceinline__ static float at(const RecurrentWeights& w, int k, int sum) {
+    const int unit = rank() * kOwn + sum % kOwn;
+    if (k >= UNITS || sum >= kGates * kOwn || unit >= UNITS) return 0.0f;
+    return __ldg(w.u[sum / kOwn] + unit * w.u_unit + k * w.u_k);
+  }
+  __device__ __forceinline__ static float4 load(const RecurrentWeights& w, int group, int out, int first) {
+    const int k = group < kShape.groups ? value(group, out) : UNITS;
+    return make_float4(at(w, k, first), at(w, k, first + 1), at(w, k, first + 2), at(w, k, first + 3));
+  }
+};
+using BackProduct = TeamProduct<BackSource>;
+constexpr int kDepth = BackSource::kShape.depth;
+
+class WalkBack {
+ public:
+  __device__ __forceinline__ WalkBack(const WalkBackArguments& args, float* shared)
+      : a_(args),
+        sums_(shared),
+        inbox_(shared + ROWS * kDepth),
+        product_(args.weights, inbox_ + 2 * TEAM * ROWS * kOwn) {}
+
+  __device__ __forceinline__ void run() {
+    begin();
+    const bool first_too = a_.d_initial[0].at != nullptr;
+    for (long long t = a_.seq - 1; t >= 0; --t) frame(t, t > 0 || first_too);
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      const Item item(i, a_.sequences);
+      if (!item.exists) continue;
+      if (first_too) d_[i][0].v = __fadd_rn(d_[i][0].v, received(item, -1));
+#pragma unroll
+      for (int s = 0; s < kStates; ++s)
+        store_if_wanted(a_.d_initial[s], item.sequence, item.unit, d_[i][s].v);
+    }
+  }
+
+ private:
+  // What frame t + 1 has sent to this block, {TEAM, ROWS, kOwn}.
+  __device__ __forceinline__ float* inbox(long long t) const {
+    return inbox_ + ((t + 2) % 2) * TEAM * ROWS * kOwn;
+  }
+
+  __device__ __forceinline__ void begin() {
+    for (int i = thread(); i < ROWS * kDepth; i += THREADS) sums_[i] = 0.0f;
+    for (int i = thread(); i < 2 * TEAM * ROWS * kOwn; i += THREADS) inbox_[i] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      const Item item(i, a_.sequences);
+#pragma unroll
+      for (int s = 0; s < kStates; ++s) {
+        d_[i][s].v = item.exists ? load_or_zero(a_.d_final[s], item.sequence, item.unit) : 0.0f;
+      }
+      fetch(i, item, a_.seq - 1);
+    }
+    team_arrive();
+    team_wait();
+  }
+
+  // What frame t needs from memory.
+  __device__ __forceinline__ void fetch(int i, const Item& item, long long t) {
+    if (!item.exists || t < 0) return;
+    const long long row = item.sequence * a_.seq + t;
+    d_out_[i] = load_or_zero(a_.d_out, row, item.unit);
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+      x_[i][g].v = load_or_zero(a_.x[g], row, item.unit), h_[i][g].v = load_or_zero(a_.h[g], row, item.unit);
+    }
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) before_[i][s].v = load_or_zero(a_.before[s], row, item.unit);
+  }
+
+  // The gradient of the state after frame t that the sums of frame t + 1 pass back.
+  __device__ __forceinline__ float received(const Item& item, long long t) const {
+    const float* const from = inbox(t) + item.row * kOwn + item.own;
+    float sum = from[0];
+#pragma unroll
+    for (int other = 1; other < TEAM; ++other) sum = __fadd_rn(sum, from[other * ROWS * kOwn]);
+    return sum;
+  }
+
+  __device__ __forceinline__ void frame(long long t, bool sends) {
+    Real d_x[kItems][kGates], d_h[kItems][kGates];
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      const Item item(i, a_.sequences);
+      if (!item.exists) continue;
+      d_[i][0].v = __fadd_rn(__fadd_rn(d_[i][0].v, received(item, t)), d_out_[i]);
+      formulas::cell_gradient<kCell, device::Math>(x_[i], h_[i], before_[i], d_[i], d_x[i], d_h[i]);
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) sums_[item.row * kDepth + g * kOwn + item.own] = d_h[i][g].v;
+    }
+    __syncthreads();
+    if (sends) send(t - 1);
+    // What goes to memory comes after the barrier's first part, which would wait for it.
+    team_arrive();
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      const Item item(i, a_.sequences);
+      if (item.exists) keep(item, t, d_x[i], d_h[i]);
+      fetch(i, item, t - 1);
+    }
+    team_wait();
+  }
+
+  __device__ __forceinline__ void send(long long to) const {
+    float* const boxes = inbox(to) + rank() * ROWS * kOwn;
+    product_.run(sums_, [boxes](int group, int out, int row, float sum) {
+      const int k = BackSource::value(group, out);
+      if (k < UNITS) team_store(boxes + row * kOwn + k % kOwn, k / kOwn, sum);
+    });
+  }
+
+  __device__ __forceinline__ void keep(const Item& item, long long t, const Real (&d_x)[kGates],
+                                       const Real (&d_h)[kGates]) const {
+    const long long row = item.sequence * a_.seq + t;
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+      store_if_wanted(a_.d_x[g], row, item.unit, d_x[g].v);
+      store_if_wanted(a_.d_h[g], row, item.unit, d_h[g].v);
+    }
+  }
+
+  const WalkBackArguments& a_;
+  float* const sums_;   // {ROWS, kDepth}
+  float* const inbox_;  // {2, TEAM, ROWS, kOwn}
+  const BackProduct product_;
+  Real d_[kItems][kStates];  // of the states after the frame, but for what comes through U
+  Real x_[kItems][kGates], h_[kItems][kGates], before_[kItems][kStates];
+  float d_out_[kItems];
+};
+
+}  // namespace
+}  // namespace recurrent
+}  // namespace exphil
+
+// grid: a team for each ROWS sequences.
+extern "C" __global__ void TEAM_SHAPE __launch_bounds__(THREADS, 1)
+    recurrent_walk_back(const __grid_constant__ exphil::recurrent::WalkBackArguments args) {
+  exphil::recurrent::WalkBack(args, exphil::device::dynamic_shared()).run();
+}

@@ -1,0 +1,396 @@
+// Gated recurrences over whole sequences and their gradient, by the kernels of kernels/recurrent alone:
+// against the formulas in double, in each layout of the operands, and the bits of every way to launch them.
+#include "cuda/recurrent/walk.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/policy/cells.hpp"
+#include "core/scalar_math.hpp"
+#include "cuda/cuda_test.hpp"
+#include "cuda/device/places.hpp"
+#include "cuda/device/stream.hpp"
+#include "cuda/emulated_gpu.hpp"
+#include "support/catch.hpp"
+#include "support/errors.hpp"
+#include "support/numbers.hpp"
+
+namespace exphil::test {
+namespace {
+
+using formulas::Cell;
+using Floats = std::vector<float>;
+using Doubles = std::vector<double>;
+
+// gates_first: the sums of a gate are one matrix, U has a row for each sum (a policy's weights). Otherwise a
+// frame has the sums of all gates, and U a row for each value of the state (Edifice's gru_scan, lstm_scan).
+struct WalkCase {
+  Cell cell = Cell::gru;
+  std::size_t units = 5, sequences = 2, seq = 4;
+  bool gates_first = true, starts = true, biased = true;
+  std::uint64_t seed = 1;
+
+  std::size_t gates() const { return static_cast<std::size_t>(formulas::gates_of(cell)); }
+  std::size_t states() const { return static_cast<std::size_t>(formulas::states_of(cell)); }
+  bool recurrent() const { return formulas::recurrent(cell); }
+  std::size_t rows() const { return sequences * seq; }
+};
+
+// u {gates, units, units}; bias {gates, units}; x, h, d_x, d_h {rows, gates, units}; out, d_out {rows,
+// units}; initial, final, d_final, d_initial {states, sequences, units}.
+struct WalkInputs {
+  Floats u, bias, x, initial, d_out, d_final;
+};
+struct WalkResults {
+  Floats out, final, d_x, d_h, d_initial;
+};
+
+WalkInputs inputs_of(const WalkCase& c) {
+  Random random(c.seed);
+  const std::size_t state = c.states() * c.sequences * c.units, sums = c.gates() * c.units;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(c.units));
+  return {random.vector(sums * c.units, -scale, scale), random.vector(sums, -1, 1),
+          random.vector(c.rows() * sums, -2, 2),        random.vector(state, -1, 1),
+          random.vector(c.rows() * c.units, -1, 1),     random.vector(state, -1, 1)};
+}
+
+// ---- the formulas, in double ----
+
+class Reference {
+ public:
+  Reference(const WalkCase& c, const WalkInputs& inputs) : c_(c), in_(inputs) {}
+
+  Doubles out, final, d_x, d_h, d_initial;
+
+  void run() {
+    out.resize(c_.rows() * c_.units), d_x.resize(in_.x.size()), d_h.resize(in_.x.size());
+    final.resize(in_.initial.size()), d_initial.resize(in_.initial.size());
+    core::with_cell(c_.cell, [this](auto cell) {
+      for (std::size_t s = 0; s < c_.sequences; ++s) sequence<cell()>(s);
+    });
+  }
+
+ private:
+  struct Frame {
+    Doubles h, before;  // {gates, units}, {states, units}
+  };
+  std::size_t state_at(std::size_t state, std::size_t sequence) const {
+    return (state * c_.sequences + sequence) * c_.units;
+  }
+
+  template <Cell kCell>
+  void sequence(std::size_t s) {
+    const std::size_t n = c_.units, gates = c_.gates();
+    Doubles states(c_.states() * n), d(states.size());
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      states[i] = c_.starts ? in_.initial[state_at(i / n, s) + i % n] : 0.0;
+      d[i] = in_.d_final[state_at(i / n, s) + i % n];
+    }
+    std::vector<Frame> frames(c_.seq);
+    for (std::size_t t = 0; t < c_.seq; ++t) {
+      frames[t] = {recurrent_sums(states), states};
+      for (std::size_t unit = 0; unit < n; ++unit) {
+        double x[4] = {}, h[4] = {}, own[2] = {};
+        gather(frames[t], s * c_.seq + t, unit, x, h, own);
+        out[(s * c_.seq + t) * n + unit] = formulas::advance_cell<kCell, core::ScalarMath<double>>(x, h, own);
+        for (std::size_t i = 0; i < c_.states(); ++i) states[i * n + unit] = own[i];
+      }
+    }
+    for (std::size_t i = 0; i < states.size(); ++i) final[state_at(i / n, s) + i % n] = states[i];
+    for (std::size_t t = c_.seq; t-- > 0;) {
+      const std::size_t row = s * c_.seq + t;
+      Doubles d_sums(gates * n);
+      for (std::size_t unit = 0; unit < n; ++unit) {
+        double x[4] = {}, h[4] = {}, own[2] = {}, dx[4] = {}, dh[4] = {}, d_own[2] = {};
+        gather(frames[t], row, unit, x, h, own);
+        for (std::size_t i = 0; i < c_.states(); ++i) d_own[i] = d[i * n + unit];
+        d_own[0] += in_.d_out[row * n + unit];
+        formulas::cell_gradient<kCell, core::ScalarMath<double>>(x, h, own, d_own, dx, dh);
+        for (std::size_t i = 0; i < c_.states(); ++i) d[i * n + unit] = d_own[i];
+        for (std::size_t g = 0; g < gates; ++g) {
+          d_x[(row * gates + g) * n + unit] = dx[g];
+          d_h[(row * gates + g) * n + unit] = d_sums[g * n + unit] = dh[g];
+        }
+      }
+      for (std::size_t i = 0; c_.recurrent() && i < d_sums.size(); ++i) {
+        for (std::size_t k = 0; k < n; ++k) d[k] += in_.u[i * n + k] * d_sums[i];
+      }
+    }
+    for (std::size_t i = 0; i < d.size(); ++i) d_initial[state_at(i / n, s) + i % n] = d[i];
+  }
+
+  Doubles recurrent_sums(const Doubles& states) const {
+    Doubles h(c_.gates() * c_.units);
+    for (std::size_t i = 0; c_.recurrent() && i < h.size(); ++i) {
+      h[i] = c_.biased ? in_.bias[i] : 0.0;
+      for (std::size_t k = 0; k < c_.units; ++k) h[i] += in_.u[i * c_.units + k] * states[k];
+    }
+    return h;
+  }
+
+  void gather(const Frame& frame, std::size_t row, std::size_t unit, double* x, double* h,
+              double* states) const {
+    for (std::size_t g = 0; g < c_.gates(); ++g) {
+      x[g] = in_.x[(row * c_.gates() + g) * c_.units + unit], h[g] = frame.h[g * c_.units + unit];
+    }
+    for (std::size_t i = 0; i < c_.states(); ++i) states[i] = frame.before[i * c_.units + unit];
+  }
+
+  const WalkCase& c_;
+  const WalkInputs& in_;
+};
+
+// ---- on a device ----
+
+class OnDevice {
+ public:
+  OnDevice(const WalkCase& c, const WalkInputs& inputs, const cuda::RecurrentTuning& tuning = {})
+      : c_(c),
+        in_(inputs),
+        tuning_(tuning),
+        context_(cuda::Context::open(0)),
+        guard_(*context_),
+        stream_(*context_) {}
+
+  WalkResults run() {
+    take();
+    enqueue();
+    WalkResults r;
+    r.out = download(out_, c_.rows() * c_.units), r.final = download(final_, in_.initial.size());
+    r.d_x = in_rows(download(d_x_, in_.x.size()));
+    if (c_.recurrent()) r.d_h = in_rows(download(d_h_, in_.x.size()));
+    r.d_initial = download(d_initial_, in_.initial.size());
+    return r;
+  }
+
+ private:
+  float* take(std::size_t floats) {
+    buffers_.push_back(context_->device_pool().allocate(floats * sizeof(float)));
+    return cuda::as_pointer<float>(buffers_.back().address());
+  }
+  float* upload(const Floats& values) {
+    float* const to = take(values.size());
+    context_->check(cuda::driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(to), values.data(),
+                                                values.size() * sizeof(float)),
+                    "upload");
+    return to;
+  }
+  Floats download(const float* from, std::size_t floats) {
+    stream_.synchronize();
+    Floats values(floats);
+    context_->check(cuda::driver().cuMemcpyDtoH(values.data(), reinterpret_cast<CUdeviceptr>(from),
+                                                floats * sizeof(float)),
+                    "download");
+    return values;
+  }
+
+  // {rows, gates, units} as the case has them on the device, and back.
+  std::size_t place(std::size_t row, std::size_t gate) const {
+    return (c_.gates_first ? gate * c_.rows() + row : row * c_.gates() + gate) * c_.units;
+  }
+  Floats as_given(const Floats& rows) const {
+    Floats all(rows.size());
+    for (std::size_t i = 0; i < c_.rows() * c_.gates(); ++i) {
+      std::copy_n(&rows[i * c_.units], c_.units, &all[place(i / c_.gates(), i % c_.gates())]);
+    }
+    return all;
+  }
+  Floats in_rows(const Floats& given) const {
+    Floats all(given.size());
+    for (std::size_t i = 0; i < c_.rows() * c_.gates(); ++i) {
+      std::copy_n(&given[place(i / c_.gates(), i % c_.gates())], c_.units, &all[i * c_.units]);
+    }
+    return all;
+  }
+  Floats u_as_given() const {
+    if (c_.gates_first) return in_.u;
+    Floats transposed(in_.u.size());
+    const std::size_t sums = c_.gates() * c_.units;
+    for (std::size_t i = 0; i < sums; ++i) {
+      for (std::size_t k = 0; k < c_.units; ++k) transposed[k * sums + i] = in_.u[i * c_.units + k];
+    }
+    return transposed;
+  }
+
+  void take() {
+    u_ = upload(u_as_given()), bias_ = upload(in_.bias), x_ = upload(as_given(in_.x));
+    initial_ = upload(in_.initial), d_out_ = upload(in_.d_out), d_final_ = upload(in_.d_final);
+    out_ = take(c_.rows() * c_.units), final_ = take(in_.initial.size()), h_ = take(in_.x.size());
+    before_ = take(c_.states() * c_.rows() * c_.units);
+    d_x_ = take(in_.x.size()), d_h_ = take(in_.x.size()), d_initial_ = take(in_.initial.size());
+  }
+
+  recurrent::Rows sums(float* all, std::size_t gate) const {
+    return {all + place(0, gate), static_cast<long long>((c_.gates_first ? 1 : c_.gates()) * c_.units)};
+  }
+  recurrent::Rows states(float* all, std::size_t state, std::size_t rows) const {
+    return {all + state * rows * c_.units, static_cast<long long>(c_.units)};
+  }
+  static recurrent::ConstRows read(const recurrent::Rows& rows) { return {rows.at, rows.row}; }
+
+  recurrent::RecurrentWeights weights() const {
+    recurrent::RecurrentWeights w{};
+    const std::size_t n = c_.units;
+    for (std::size_t g = 0; g < c_.gates(); ++g) w.u[g] = u_ + g * n * (c_.gates_first ? n : 1);
+    w.u_unit = static_cast<long long>(c_.gates_first ? n : 1);
+    w.u_k = static_cast<long long>(c_.gates_first ? 1 : c_.gates() * n);
+    return w;
+  }
+
+  void enqueue() {
+    recurrent::WalkArguments a{};
+    recurrent::WalkBackArguments b{};
+    a.weights = b.weights = weights();
+    for (std::size_t g = 0; g < c_.gates(); ++g) {
+      if (c_.biased && c_.recurrent()) a.bias[g] = bias_ + g * c_.units;
+      a.x[g] = b.x[g] = read(sums(x_, g));
+      b.d_x[g] = sums(d_x_, g);
+      if (c_.recurrent()) a.h[g] = sums(h_, g), b.h[g] = read(a.h[g]), b.d_h[g] = sums(d_h_, g);
+    }
+    for (std::size_t s = 0; s < c_.states(); ++s) {
+      if (c_.starts) a.initial[s] = read(states(initial_, s, c_.sequences));
+      a.final[s] = states(final_, s, c_.sequences), a.before[s] = states(before_, s, c_.rows());
+      b.before[s] = read(a.before[s]), b.d_final[s] = read(states(d_final_, s, c_.sequences));
+      b.d_initial[s] = states(d_initial_, s, c_.sequences);
+    }
+    a.out = states(out_, 0, c_.rows()), b.d_out = read(states(d_out_, 0, c_.rows()));
+    a.sequences = b.sequences = static_cast<long long>(c_.sequences);
+    a.seq = b.seq = static_cast<long long>(c_.seq), a.units = b.units = static_cast<int>(c_.units);
+    cuda::enqueue_walk(*context_, stream_.handle(), c_.cell, a, tuning_);
+    cuda::enqueue_walk_back(*context_, stream_.handle(), c_.cell, b, tuning_);
+  }
+
+  const WalkCase& c_;
+  const WalkInputs& in_;
+  const cuda::RecurrentTuning tuning_;
+  const std::shared_ptr<cuda::Context> context_;
+  const cuda::ContextGuard guard_;
+  std::vector<cuda::DeviceBuffer> buffers_;
+  cuda::StreamLease stream_;
+  float *u_ = nullptr, *bias_ = nullptr, *x_ = nullptr, *initial_ = nullptr, *d_out_ = nullptr,
+        *d_final_ = nullptr, *out_ = nullptr, *final_ = nullptr, *h_ = nullptr, *before_ = nullptr,
+        *d_x_ = nullptr, *d_h_ = nullptr, *d_initial_ = nullptr;
+};
+
+bool same_bits(const Floats& p, const Floats& q) {
+  return p.size() == q.size() && std::memcmp(p.data(), q.data(), p.size() * sizeof(float)) == 0;
+}
+bool same_bits(const WalkResults& p, const WalkResults& q) {
+  return same_bits(p.out, q.out) && same_bits(p.final, q.final) && same_bits(p.d_x, q.d_x) &&
+         same_bits(p.d_h, q.d_h) && same_bits(p.d_initial, q.d_initial);
+}
+
+void check_walk(const WalkCase& c, const cuda::RecurrentTuning& tuning = {}) {
+  CAPTURE(static_cast<int>(c.cell), c.units, c.sequences, c.seq, c.gates_first);
+  const WalkInputs inputs = inputs_of(c);
+  Reference expected(c, inputs);
+  expected.run();
+  const WalkResults found = OnDevice(c, inputs, tuning).run();
+  constexpr double kBound = 1e-5;
+  CHECK(relative_error(found.out, expected.out) < kBound);
+  CHECK(relative_error(found.final, expected.final) < kBound);
+  CHECK(relative_error(found.d_x, expected.d_x) < kBound);
+  if (c.recurrent()) CHECK(relative_error(found.d_h, expected.d_h) < kBound);
+  CHECK(relative_error(found.d_initial, expected.d_initial) < kBound);
+}
+
+// The first sequence alone has the bits that it has among others, however the others are launched.
+void check_walk_bits(const WalkCase& c, int team) {
+  CAPTURE(static_cast<int>(c.cell), c.units, team);
+  const WalkInputs inputs = inputs_of(c);
+  const WalkResults all = OnDevice(c, inputs, {team}).run();
+  for (const auto& [rows, held] : {std::pair(1, 0), std::pair(2, 2), std::pair(3, 0)}) {
+    CAPTURE(rows, held);
+    CHECK(same_bits(OnDevice(c, inputs, {team, rows, held}).run(), all));
+  }
+  WalkCase first = c;
+  first.sequences = 1;
+  WalkInputs alone = inputs;
+  alone.x.resize(c.seq * c.gates() * c.units), alone.d_out.resize(c.seq * c.units);
+  const auto cut = [&](Floats* states) {
+    Floats kept;
+    for (std::size_t s = 0; s < c.states(); ++s) {
+      const auto from = states->begin() + static_cast<std::ptrdiff_t>(s * c.sequences * c.units);
+      kept.insert(kept.end(), from, from + static_cast<std::ptrdiff_t>(c.units));
+    }
+    *states = kept;
+  };
+  cut(&alone.initial), cut(&alone.d_final);
+  WalkResults one = OnDevice(first, alone, {team}).run();
+  const auto begins = [](const Floats& whole, const Floats& part) {
+    return std::memcmp(whole.data(), part.data(), part.size() * sizeof(float)) == 0;
+  };
+  CHECK(begins(all.out, one.out));
+  CHECK(begins(all.d_x, one.d_x));
+  CHECK(begins(all.d_h, one.d_h));
+}
+
+constexpr Cell kCells[] = {Cell::gru, Cell::lstm, Cell::min_gru, Cell::min_lstm};
+
+void check_layouts(std::size_t units, std::size_t sequences, std::size_t seq) {
+  for (const Cell cell : kCells) {
+    check_walk({cell, units, sequences, seq, true, true, true, 3});
+    check_walk({cell, units, sequences, seq, false, false, false, 4});
+  }
+}
+
+TEST_CASE("walks of gated cells on an emulated GPU", "[.emulated_walks]") {
+  emulate_launches();
+  check_layouts(5, 3, 9);
+  check_layouts(33, 2, 3);
+  check_walk_bits({Cell::gru, 20, 4, 3}, 1);
+  CHECK(emulated_launches("recurrent_walk") > 0);
+  CHECK(emulated_launches("recurrent_units_back") > 0);
+}
+
+TEST_CASE("walks of gated cells by clusters on an emulated GPU", "[.emulated_cluster_walks]") {
+  emulate_launches();
+  check_walk({Cell::gru, 39, 3, 4, true, true, true, 3});
+  check_walk({Cell::lstm, 39, 3, 4, false, false, false, 4});
+  check_walk({Cell::gru, 70, 2, 3}, {8});
+  check_walk_bits({Cell::lstm, 21, 3, 4}, 4);
+}
+
+TEST_CASE("walks of gated cells run without a GPU", "[cuda][recurrent][emulated]") {
+  require_passed(run_over_emulated("[.emulated_walks]"));
+}
+
+TEST_CASE("walks of gated cells by clusters run without a GPU", "[cuda][recurrent][emulated]") {
+  require_passed(run_over_emulated("[.emulated_cluster_walks]", {{"FAKE_CUDA_CAPABILITY", "90"}}));
+}
+
+TEST_CASE("walks of gated cells on the GPU", "[cuda][gpu][recurrent]") {
+  if (!have_device()) return;
+  for (const std::size_t units : {1, 31, 33, 64, 129, 256, 320, 512}) check_layouts(units, 5, 9);
+  check_layouts(256, 1, 60);
+  check_layouts(256, 70, 20);
+  const int team = cuda::Context::open(0)->properties().compute_major >= 9 ? 8 : 1;
+  for (const Cell cell : {Cell::gru, Cell::lstm}) check_walk_bits({cell, 256, 9, 17}, team);
+}
+
+TEST_CASE("a walk has teams that fit the device and the sequences", "[cuda][recurrent]") {
+  cuda::DeviceProperties device;
+  device.compute_major = 9, device.multiprocessors = 132, device.max_shared_per_block = 227 * 1024;
+  const auto plan = [&](int units, std::int64_t sequences) {
+    return cuda::plan_walk(device, cuda::Walk::forward, Cell::gru, units, sequences);
+  };
+  CHECK(plan(256, 1).team == 8);
+  CHECK(plan(256, 1).rows == 1);
+  CHECK(plan(256, 1).held == recurrent::kInRegisters);
+  CHECK(plan(256, 32).rows == 3);
+  CHECK(plan(256, 32).blocks == 88);
+  CHECK(plan(256, 1000).rows == 4);
+  CHECK(plan(33, 1).team == 2);
+  CHECK(plan(320, 1).held == recurrent::kInShared);
+  CHECK(plan(1024, 1).held == recurrent::kInL2);
+  device.compute_major = 8;
+  CHECK(plan(256, 1).team == 1);
+  const CaughtError error = error_of([&] { plan(100'000, 1); });
+  CHECK(error.kind == core::ErrorKind::limit_exceeded);
+  CHECK(error.says("100000 units"));
+}
+
+}  // namespace
+}  // namespace exphil::test
