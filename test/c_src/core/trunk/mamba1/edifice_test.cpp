@@ -133,33 +133,13 @@ TEST_CASE("other architectures are refused, whatever their tensors are called", 
 }
 
 TEST_CASE("without build options the names show an architecture that is not read", "[edifice]") {
-  const std::string layer = "gated_delta_net_1_norm", words = "the architecture gated_deltanet, as the names";
+  const std::string words = "no tensor of an architecture that is read; read are mamba, ";
   PolicyLoadOptions options;
   options.trunk = {{"dialect", "edifice_mamba"}};  // is no help
-  refused(file_of({{layer, "gamma", {4}}}, ""), words);
-  refused(file_of({{layer, "gamma", {4}}}, ""), words, options);
-  test::SafetensorsWriter writer;
-  writer.add_f32(layer + ".gamma", {1}, {1});
-  const test::TemporaryFile file(writer.bytes());
-  CHECK(test::error_of([&] { load_weights(Checkpoint::open(file.path()), {}); }).says(words));
+  refused(file_of({{"rwkv_1_norm", "gamma", {4}}}, ""), words);
+  refused(file_of({{"rwkv_1_norm", "gamma", {4}}}, ""),
+          words + "mamba_ssd, gru, lstm, min_gru, min_lstm and gated_deltanet", options);
   refused(file_of({{"rwkv_1_norm", "gamma", {4}}}, ""), "no tensor of an architecture that is read");
-}
-
-// As recorded.
-TEST_CASE("ExPhil's recorded policies of other backbones are refused by the backbone", "[edifice][exphil]") {
-  if (!test::have_shared("exphil/trunks/README.md")) return;
-  const auto error_of = [](const char* name) {
-    const std::string path =
-        test::shared_path(std::string("exphil/trunks/gated_deltanet_e32_h32_w20/") + name);
-    return test::error_of([&] { load_weights(Checkpoint::open(path), {}); });
-  };
-  const test::CaughtError policy = error_of("policy.bin"), trunk = error_of("trunk.nx"),
-                          tensors = error_of("params.safetensors");
-  INFO(policy.message << "; " << trunk.message << "; " << tensors.message);
-  CHECK(policy.says("backbone \"gated_deltanet\", which is not read; read are mamba, "));
-  CHECK(policy.says("gru, lstm, min_gru and min_lstm"));
-  CHECK(trunk.says("the architecture gated_deltanet, as the names of its tensors show"));
-  CHECK(tensors.says("the architecture gated_deltanet, as the names of its tensors show"));
 }
 
 // A log shows each message as one line.
