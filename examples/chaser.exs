@@ -1,9 +1,12 @@
 # From nothing to a bot that wins: a policy that learns to chase a target which it sees for 3 frames in 45.
 #
 #     mix run examples/chaser.exs                       # with a memory, then without one: some minutes on two cores
+#     mix run examples/chaser.exs --trunk gru           # mamba1 (the default), gru, lstm, min_gru or min_lstm
 #     mix run examples/chaser.exs --rounds 4 --steps 50 --no-compare --no-live
 #     mix run examples/chaser.exs --backend cuda --out /tmp/chaser
 #     mix run examples/chaser.exs --play tmp/chaser/policy.safetensors
+#     mix run examples/chaser.exs --table               # every trunk, trained and played in two ways: an hour
+#     mix run examples/chaser.exs --table --trunk gru,lstm --batch 4 --episodes 96
 #
 # The world: a target moves in straight lines in a square and bounces off its walls. The chaser chooses one of seven velocities
 # an axis, 60 times a second. Its radar shows the target for 3 frames of every 45: most of the time it must know from
@@ -14,97 +17,76 @@
 # each round plays the policy as it is now, asks the expert what it would have done in those places, and adds that to the data
 # (DAgger: Ross, Gordon and Bagnell, 2011). What counts is the closed loop: the share of frames within 0.15 of the target.
 #
-# Writes policy.safetensors, loss.csv, score.csv and, where gnuplot is installed, loss.svg and score.svg into --out.
+# --table says how well each trunk plays when its state is carried from frame to frame and when each answer is that to its last
+# 60 frames, and what it gains where it was trained for what it is played as: on windows of 60 frames, each as a new agent, or
+# on excerpts of 60 frames that begin with the state in which the frames before them ended (truncated back-propagation).
+#
+# Writes policy.safetensors, loss.csv, score.csv and, where gnuplot is installed, loss.svg and chaser.svg into --out.
 
-defmodule Chaser.World do
-  # Positions from -1 to 1, velocities in units a second.
-  @dt 1 / 60
-  @reload 45
-  @seen 3
-  @fastest 1.2
-  @bins 7
-
-  def bins, do: @bins
-
-  def new do
-    place = fn -> {1.6 * :rand.uniform() - 0.8, 1.6 * :rand.uniform() - 0.8} end
-    angle = 2 * :math.pi() * :rand.uniform()
-    speed = 0.4 + 0.4 * :rand.uniform()
-    velocity = {speed * :math.cos(angle), speed * :math.sin(angle)}
-    %{chaser: place.(), target: place.(), velocity: velocity, frame: :rand.uniform(@reload) - 1}
-  end
-
-  # Where the chaser is, whether the radar sees the target, and then where it is from the chaser.
-  def observe(%{chaser: {x, y}, target: {tx, ty}, frame: frame}) do
-    seen = if rem(frame, @reload) < @seen, do: 1.0, else: 0.0
-    for v <- [x, y, seen, seen * (tx - x), seen * (ty - y)], into: <<>>, do: <<v::float-32-little>>
-  end
-
-  # The velocity of the target, and towards it.
-  def expert(%{chaser: {x, y}, target: {tx, ty}, velocity: {vx, vy}}),
-    do: [bin(vx + 5 * (tx - x)), bin(vy + 5 * (ty - y))]
-
-  defp bin(v), do: round((max(-@fastest, min(@fastest, v)) + @fastest) / (2 * @fastest) * (@bins - 1))
-  defp velocity(bin), do: 2 * @fastest * bin / (@bins - 1) - @fastest
-
-  def step(%{chaser: {x, y}, target: {tx, ty}, velocity: {vx, vy}} = world, [bin_x, bin_y]) do
-    {tx, vx} = bounce(tx + vx * @dt, vx)
-    {ty, vy} = bounce(ty + vy * @dt, vy)
-    chaser = {x + velocity(bin_x) * @dt, y + velocity(bin_y) * @dt}
-    %{world | chaser: chaser, target: {tx, ty}, velocity: {vx, vy}, frame: world.frame + 1}
-  end
-
-  defp bounce(at, v) when at > 1, do: {2 - at, -v}
-  defp bounce(at, v) when at < -1, do: {-2 - at, -v}
-  defp bounce(at, v), do: {at, v}
-
-  def distance(%{chaser: {x, y}, target: {tx, ty}}), do: :math.sqrt((x - tx) ** 2 + (y - ty) ** 2)
-end
+for file <- ["world.exs", "games.exs", "report.exs"],
+    do: Code.require_file(Path.join("chaser", file), __DIR__)
 
 defmodule Chaser do
-  alias Chaser.World
-  alias ExPhil.Native.{Clock, Gnuplot, Loss, Policy, Tensor, Trainer}
+  alias Chaser.{Games, Report, World}
+  alias ExPhil.Native.{Gnuplot, Policy, Trainer}
 
-  @worlds 64
   @episode 240
-  # A game of eight seconds; the first two are to find the target.
-  @game 480
-  @judged 360
-  @close 0.15
   @heads [x: World.bins(), y: World.bins()]
+  @trunks [:mamba1, :gru, :lstm, :min_gru, :min_lstm]
 
   def run(argv) do
-    switches =
-      [rounds: :integer, steps: :integer, seed: :integer, backend: :string, out: :string] ++
-        [compare: :boolean, play: :string, live: :boolean, episodes: :integer, batch: :integer]
-
-    {given, _, _} = OptionParser.parse(argv, strict: switches)
+    numbers = for name <- [:rounds, :steps, :seed, :episodes, :batch, :worlds], do: {name, :integer}
+    texts = for name <- [:backend, :out, :trunk, :play], do: {name, :string}
+    flags = for name <- [:compare, :live, :table], do: {name, :boolean}
+    {given, _, _} = OptionParser.parse(argv, strict: numbers ++ texts ++ flags)
 
     defaults =
-      [rounds: 12, steps: 250, episodes: 256, batch: 16, seed: 1, backend: "host"] ++
-        [out: "tmp/chaser", compare: true, live: true, play: nil]
+      [rounds: 12, steps: 250, episodes: 256, batch: 16, worlds: 64, seed: 1, backend: "host", trunk: nil] ++
+        [out: "tmp/chaser", compare: true, live: true, play: nil, table: false]
 
     options = Map.new(defaults ++ given)
     references(options)
-    if options.play, do: play_saved(options.play, options), else: train_both(options)
+
+    cond do
+      options.play -> play_saved(options.play, options)
+      options.table -> table(trunks(options.trunk || Enum.join(@trunks, ",")), options)
+      true -> train_both(trunks(options.trunk || "mamba1"), options)
+    end
   end
 
-  defp train_both(options) do
-    with_memory = train(options, true)
+  defp trunks(names) do
+    for name <- String.split(names, ",") do
+      Enum.find(@trunks, &(to_string(&1) == name)) ||
+        raise ArgumentError, "--trunk must be of #{Enum.join(@trunks, ", ")}, got #{name}"
+    end
+  end
 
-    without = if options.compare, do: train(%{options | out: Path.join(options.out, "no_memory")}, false)
+  defp train_both([trunk], options) do
+    with_memory = train(trunk, :whole, options)
+    out = Path.join(options.out, "no_memory")
 
-    scores(with_memory, without, options)
+    without =
+      if options.compare, do: [{"without", train(trunk, :memoryless, %{options | out: out}).scores}], else: []
+
+    curves = Report.curves([{"with a memory", with_memory.scores} | without], options.out)
     path = Path.join(options.out, "policy.safetensors")
     loaded = Policy.load!(path, backend: backend(options))
     IO.puts("saved and loaded again: the same bits: #{same_bits?(with_memory.policy, loaded)}")
-    play_saved(path, options)
+    play_saved(path, options, curves)
   end
 
-  defp play_saved(path, options) do
+  defp train_both(_trunks, _options), do: raise(ArgumentError, "--trunk must be one trunk without --table")
+
+  defp play_saved(path, options, curves \\ []) do
     policy = Policy.load!(path, backend: backend(options))
-    IO.puts("#{path}: #{told(score(policy, true))}")
-    if options.live, do: live(policy)
+    IO.puts("#{path}: #{Report.told(Games.score(policy, :carried, options.worlds))}")
+
+    if options.live do
+      game = Games.live(policy)
+      IO.puts("live, 8 s at 60 FPS: #{Report.told(game.score)}, median step #{game.median} us")
+      File.mkdir_p!(options.out)
+      Report.picture(curves, game.worlds, options.out)
+    end
   end
 
   defp backend(%{backend: name}) when name in ["host", "cuda", "auto"], do: String.to_atom(name)
@@ -114,54 +96,112 @@ defmodule Chaser do
 
   defp references(options) do
     :rand.seed(:exsss, options.seed)
-    expert = play(fn worlds, _obs -> Enum.map(worlds, &World.expert/1) end)
-    still = play(fn worlds, _obs -> Enum.map(worlds, fn _ -> [3, 3] end) end)
-    IO.puts("the expert, who sees everything: #{told(expert)}\nstanding still: #{told(still)}")
+    expert = Games.play(fn worlds -> Enum.map(worlds, &World.expert/1) end, options.worlds)
+    still = Games.play(fn worlds -> Enum.map(worlds, fn _ -> [3, 3] end) end, options.worlds)
+    IO.puts("the expert, who sees everything: #{Report.told(expert)}\nstanding still: #{Report.told(still)}")
+  end
+
+  # ---- every trunk -----------------------------------------------------------------------------------------------
+
+  defp table(trunks, options) do
+    trained =
+      for trunk <- trunks, way <- [:carried, :windowed] do
+        made = train(trunk, way, %{options | out: Path.join(options.out, "#{trunk}_#{way}")})
+        played = Map.new([:windowed, :carried], &{&1, Games.score(made.policy, &1, options.worlds)})
+        for {way, score} <- played, do: IO.puts("played #{way}: #{Report.told(score)}")
+        {trunk, way, played, made.scores}
+      end
+
+    without =
+      if options.compare do
+        out = Path.join(options.out, "no_memory")
+        [{"no memory", train(hd(trunks), :memoryless, %{options | out: out}).scores}]
+      else
+        []
+      end
+
+    Report.curves(
+      for({trunk, :carried, _, scores} <- trained, do: {"#{trunk}", scores}) ++ without,
+      options.out
+    )
+
+    Report.table(for({trunk, way, played, _} <- trained, do: {trunk, way, played}), options.out)
   end
 
   # ---- training --------------------------------------------------------------------------------------------------
 
-  defp train(options, memory?) do
+  # `learns`: :whole, from whole episodes; :carried, from excerpts and the states in which those before them ended; :windowed, from
+  # excerpts alone; :memoryless, from single frames.
+  defp train(trunk, learns, options) do
     :rand.seed(:exsss, options.seed)
-    IO.puts(if memory?, do: "\nwith a memory", else: "\nwithout a memory: every frame from a zero state")
+    IO.puts("\n#{trunk}, #{said(learns)}")
     File.mkdir_p!(options.out)
-    trainer = trainer(options, memory?)
+    way = if learns == :whole, do: :carried, else: learns
+    trainer = trainer(trunk, learns, options)
+    d_input = d_input(trunk)
     # Experts who err in a quarter of the frames, so that there is something to correct.
-    data = episodes(options.episodes, fn _obs, experts -> Enum.map(experts, &noisy/1) end)
-    first = score(trainer.policy, memory?)
-    IO.puts("round 0: #{told(first)}")
+    data =
+      Games.episodes(options.episodes, @episode, d_input, fn _, experts -> Enum.map(experts, &noisy/1) end)
+
+    scores = [{0, told_score(trainer, way, options)}]
 
     {trainer, _data, scores} =
-      Enum.reduce(1..options.rounds//1, {trainer, data, [{0, first}]}, fn round, {trainer, data, scores} ->
-        {trainer, score} = round(trainer, data, options, memory?)
-        IO.puts("round #{round}: #{Trainer.steps(trainer)} steps, #{told(score)}")
-        more = if round < options.rounds, do: corrections(trainer.policy, options, memory?, round), else: []
+      Enum.reduce(1..options.rounds//1, {trainer, data, scores}, fn round, {trainer, data, scores} ->
+        trainer = fit(trainer, data, options)
+        score = told_score(trainer, way, options)
+        more = if round < options.rounds, do: corrections(trainer.policy, options, way, round), else: []
         {trainer, data ++ more, [{Trainer.steps(trainer), score} | scores]}
       end)
 
     :ok = Policy.save(trainer.policy, Path.join(options.out, "policy.safetensors"))
     losses = for {_step, loss, _rate, _norm} <- trainer.history, do: loss
     last = Enum.sum(Enum.take(losses, 20)) / length(Enum.take(losses, 20))
-    IO.puts("loss of the first step #{number(List.last(losses))}, mean of the last 20 #{number(last)}")
+
+    IO.puts(
+      "loss of the first step #{Report.number(List.last(losses))}, mean of the last 20 #{Report.number(last)}"
+    )
+
     %{policy: trainer.policy, scores: Enum.reverse(scores)}
   end
 
-  defp trainer(%{seed: seed} = options, memory?) do
-    sizes = [d_input: 5, heads: @heads, d_model: 48, layers: 2]
-    policy = Policy.init!(:mamba1, sizes ++ [seed: seed, backend: backend(options)])
-    # Without a memory a step has as many frames, each a sequence of its own.
-    shape = if memory?, do: [batch: options.batch], else: [batch: options.batch * @episode, seq: 1]
+  defp said(:whole), do: "with a memory"
+  defp said(:carried), do: "with a memory, from carried states"
+  defp said(:windowed), do: "with a memory, from windows of #{Games.window()} frames"
+  defp said(:memoryless), do: "without a memory: every frame from a zero state"
+
+  # GRU and LSTM begin with a norm of the frame, which would lose its scale. Two constants, larger than the rest, keep it.
+  defp d_input(trunk), do: if(trunk in [:gru, :lstm], do: 7, else: 5)
+
+  defp trainer(trunk, learns, %{seed: seed, batch: batch} = options) do
+    sizes = [d_input: d_input(trunk), heads: @heads, d_model: 48, layers: 2]
+    policy = Policy.init!(trunk, sizes ++ [seed: seed, backend: backend(options)])
+    # A step has as many frames, however it learns.
+    excerpts = [batch: div(batch * @episode, Games.window()), seq: Games.window()]
+
+    shape =
+      case learns do
+        :whole -> [batch: batch]
+        :carried -> [carry: true] ++ excerpts
+        :windowed -> excerpts
+        :memoryless -> [batch: batch * @episode, seq: 1]
+      end
+
     schedule = [schedule: {:cosine, options.rounds * options.steps}, least_rate: 1.0e-5]
     Trainer.new!(policy, shape ++ schedule ++ [learning_rate: 3.0e-3, clip_norm: 1.0, seed: seed])
   end
 
-  defp round(trainer, data, options, memory?) do
+  defp fit(trainer, data, options) do
     svg = if Gnuplot.available?(), do: [svg: Path.join(options.out, "loss.svg")], else: []
+    Trainer.fit!(trainer, data, [steps: options.steps, csv: Path.join(options.out, "loss.csv")] ++ svg)
+  end
 
-    trainer =
-      Trainer.fit!(trainer, data, [steps: options.steps, csv: Path.join(options.out, "loss.csv")] ++ svg)
+  # Windows take as long to play as to train on: those are played at the end alone.
+  defp told_score(_trainer, :windowed, _options), do: nil
 
-    {trainer, score(trainer.policy, memory?)}
+  defp told_score(trainer, way, options) do
+    score = Games.score(trainer.policy, way, options.worlds)
+    IO.puts("#{Trainer.steps(trainer)} steps: #{Report.told(score)}")
+    score
   end
 
   defp noisy(expert) do
@@ -171,127 +211,26 @@ defmodule Chaser do
   end
 
   # The places where the policy comes, with what the expert does there. In early rounds the expert also plays some frames.
-  defp corrections(policy, options, memory?, round) do
+  defp corrections(policy, options, way, round) do
     count = max(div(options.episodes, 2), 1)
-    act = player(policy, count, memory?)
+    act = Games.player(policy, count, way)
     share = max(0.5 * (1 - 2 * round / options.rounds), 0.0)
 
-    episodes(count, fn obs, experts ->
-      Enum.zip_with(act.(obs), experts, fn own, expert ->
+    Games.episodes(count, @episode, Policy.info!(policy).d_input, fn worlds, experts ->
+      Enum.zip_with(act.(worlds), experts, fn own, expert ->
         if :rand.uniform() < share, do: expert, else: own
       end)
     end)
   end
 
-  # Sequences for the trainer: what was seen, and what the expert does. `act` decides what is played.
-  defp episodes(count, act) do
-    worlds = for _ <- 1..count, do: World.new()
-
-    {_worlds, frames} =
-      Enum.reduce(1..@episode, {worlds, []}, fn _, {worlds, frames} ->
-        obs = Enum.map(worlds, &World.observe/1)
-        experts = Enum.map(worlds, &World.expert/1)
-        actions = act.(obs, experts)
-        {Enum.zip_with(worlds, actions, &World.step/2), [Enum.zip(obs, experts) | frames]}
-      end)
-
-    for episode <- frames |> Enum.reverse() |> Enum.zip_with(& &1) do
-      {obs, experts} = Enum.unzip(episode)
-      {{:f32, {@episode, 5}, IO.iodata_to_binary(obs)}, Tensor.from_list(experts, :s32)}
-    end
-  end
-
-  # ---- the closed loop -------------------------------------------------------------------------------------------
-
-  # Observations of `count` worlds to their actions: agents with a state each, or each frame from a zero state.
-  defp player(policy, count, true) do
-    sessions = for _ <- 1..count, do: Policy.new_session!(policy)
-    fn obs -> choose(policy, Policy.step_batch!(sessions, {:f32, {count, 5}, IO.iodata_to_binary(obs)})) end
-  end
-
-  defp player(policy, count, false),
-    do: fn obs -> choose(policy, Policy.window!(policy, {:f32, {count, 1, 5}, IO.iodata_to_binary(obs)})) end
-
-  defp choose(policy, outs), do: outs |> Loss.argmax(Policy.info!(policy).groups) |> Tensor.to_list()
-
-  defp score(policy, memory?) do
-    act = player(policy, @worlds, memory?)
-    play(fn _worlds, obs -> act.(obs) end)
-  end
-
-  # Plays games of all worlds: the share of judged frames near the target, and the mean distance.
-  defp play(act) do
-    {_worlds, distances} =
-      Enum.reduce(1..@game, {for(_ <- 1..@worlds, do: World.new()), []}, fn _, {worlds, distances} ->
-        worlds = Enum.zip_with(worlds, act.(worlds, Enum.map(worlds, &World.observe/1)), &World.step/2)
-        {worlds, [Enum.map(worlds, &World.distance/1) | distances]}
-      end)
-
-    distances |> Enum.take(@judged) |> List.flatten() |> judge()
-  end
-
-  defp judge(distances) do
-    near = Enum.count(distances, &(&1 < @close))
-    %{on_target: 100 * near / length(distances), distance: Enum.sum(distances) / length(distances)}
-  end
-
-  # One game in real time, one agent.
-  defp live(policy) do
-    session = Policy.new_session!(policy, fps: 60)
-    clock = Clock.start!(session)
-
-    {_world, distances, times} =
-      Enum.reduce(1..@game, {World.new(), [], []}, fn _, {world, distances, times} ->
-        Clock.wait(clock)
-        {time, out} = :timer.tc(fn -> Policy.step!(session, {:f32, {5}, World.observe(world)}) end)
-        world = World.step(world, choose(policy, out))
-        {world, [World.distance(world) | distances], [time | times]}
-      end)
-
-    Clock.stop(clock)
-    median = times |> Enum.sort() |> Enum.at(div(@game, 2))
-
-    IO.puts(
-      "live, 8 s at 60 FPS: #{distances |> Enum.take(@judged) |> judge() |> told()}, median step #{median} us"
-    )
-  end
-
   defp same_bits?(policy, loaded) do
-    frames = {:f32, {1, 60, 5}, for(i <- 1..300, into: <<>>, do: <<:math.sin(i)::float-32-little>>)}
+    d_input = Policy.info!(policy).d_input
+
+    frames =
+      {:f32, {1, 60, d_input}, for(i <- 1..(60 * d_input), into: <<>>, do: <<:math.sin(i)::float-32-little>>)}
+
     Policy.forward!(policy, frames) == Policy.forward!(loaded, frames)
   end
-
-  # ---- what comes out --------------------------------------------------------------------------------------------
-
-  defp scores(with_memory, without, options) do
-    lines =
-      [{"with a memory", points(with_memory)}] ++ if(without, do: [{"without", points(without)}], else: [])
-
-    csv = for {name, points} <- lines, {step, score} <- points, do: "#{name},#{step},#{score}\n"
-    File.write!(Path.join(options.out, "score.csv"), ["policy,step,on_target\n", csv])
-    IO.puts("")
-    for {name, points} <- lines, {step, score} <- points, do: IO.puts(bar(name, step, score))
-
-    if Gnuplot.available?() do
-      {:ok, svg} = Gnuplot.lines(lines, "training steps", "% of frames on target")
-      File.write!(Path.join(options.out, "score.svg"), svg)
-    end
-  end
-
-  defp points(%{scores: scores}), do: for({step, score} <- scores, do: {step, score.on_target})
-
-  defp bar(name, step, score) do
-    String.pad_trailing(name, 14) <>
-      String.pad_leading("#{step}", 6) <>
-      String.pad_leading(number(score), 7) <>
-      "% " <>
-      String.duplicate("#", round(score / 2))
-  end
-
-  defp told(%{on_target: share, distance: distance}),
-    do: "on target in #{number(share)}% of frames, mean distance #{number(distance)}"
-
-  defp number(v), do: :erlang.float_to_binary(v / 1, decimals: 2)
 end
 
 Chaser.run(System.argv())

@@ -8,7 +8,7 @@
 # Reads the match in ../shared (or where EXPHIL_SHARED points); without it, generated frames. Writes policy.safetensors and
 # loss.svg into --out, and then plays the policy with `mix exphil.play` for --play seconds.
 defmodule Imitate do
-  alias ExPhil.Native.{AdamW, Checkpoint, Loss, Policy, Safetensors}
+  alias ExPhil.Native.{AdamW, Loss, Policy, Safetensors}
   alias ExPhil.Native.Tools.{Demo, Reference}
 
   @seq 60
@@ -17,10 +17,7 @@ defmodule Imitate do
   # The last numbers of an observation: two sticks from -1 to 1, the trigger from 0 to 1, four buttons.
   @controller [main_x: {17, -1.0}, main_y: {17, -1.0}, c_x: {9, -1.0}, c_y: {9, -1.0}, trigger: {5, 0.0}]
   @buttons 4
-  @groups [main_x: 0..16, main_y: 17..33, c_x: 34..42, c_y: 43..51, trigger: 52..56] ++
-            [{:buttons, 57..60, :binary}]
-  @outputs 61
-  @sizes %{d_model: 32, d_inner: 64, d_state: 8, d_conv: 4, dt_rank: 2, n_layer: 2}
+  @heads [main_x: 17, main_y: 17, c_x: 9, c_y: 9, trigger: 5, buttons: {@buttons, :binary}]
 
   def run(argv) do
     switches = [
@@ -44,15 +41,19 @@ defmodule Imitate do
     :rand.seed(:exsss, options.seed)
     data = data()
     path = Path.join(options.out, "policy.safetensors")
-    :ok = Safetensors.write(path, first_weights(data.d_input))
-    policy = Policy.load!(path, backend: backend(options.backend))
+    sizes = [d_input: data.d_input, heads: @heads, d_model: 32, d_state: 8, layers: 2]
+    policy = Policy.init!(:mamba1, sizes ++ [seed: options.seed, backend: backend(options.backend)])
 
     started = System.monotonic_time(:millisecond)
     {policy, weights, losses} = train(policy, data, options)
     seconds = (System.monotonic_time(:millisecond) - started) / 1000
 
     held_out =
-      Loss.cross_entropy(forward(policy, weights, data.held_out, options), data.held_out_targets, @groups)
+      Loss.cross_entropy(
+        forward(policy, weights, data.held_out, options),
+        data.held_out_targets,
+        groups(policy)
+      )
 
     report(losses, held_out, seconds, options)
     save(policy, weights, data, path, options)
@@ -108,54 +109,6 @@ defmodule Imitate do
     {{:f32, {count, @seq, data.d_input}, all.(data.rows)}, targets}
   end
 
-  # ---- the policy ------------------------------------------------------------------------------------------------
-
-  defp first_weights(d_input) do
-    s = @sizes
-    layers = for i <- 0..(s.n_layer - 1), into: %{}, do: {i, layer("backbone.layers.#{i}.", s)}
-
-    Map.merge(Enum.reduce(layers, %{}, fn {_, tensors}, all -> Map.merge(all, tensors) end), %{
-      "input_proj.weight" => uniform({s.d_model, d_input}),
-      "input_proj.bias" => zeros({s.d_model}),
-      "backbone.norm_f.weight" => ones({s.d_model}),
-      "head.weight" => uniform({@outputs, s.d_model}),
-      "head.bias" => zeros({@outputs})
-    })
-  end
-
-  # Mamba's initialisation: A = -(1..d_state), dt from 0.001 to 0.1.
-  defp layer(name, s) do
-    mixer = name <> "mixer."
-
-    %{
-      (name <> "norm.weight") => ones({s.d_model}),
-      (mixer <> "in_proj.weight") => uniform({2 * s.d_inner, s.d_model}),
-      (mixer <> "conv1d.weight") => uniform({s.d_inner, 1, s.d_conv}),
-      (mixer <> "conv1d.bias") => zeros({s.d_inner}),
-      (mixer <> "x_proj.weight") => uniform({s.dt_rank + 2 * s.d_state, s.d_inner}),
-      (mixer <> "dt_proj.weight") => uniform({s.d_inner, s.dt_rank}),
-      (mixer <> "dt_proj.bias") =>
-        tensor({s.d_inner}, fn _ -> inverse_softplus(:math.pow(10, -1 - 2 * :rand.uniform())) end),
-      (mixer <> "A_log") => tensor({s.d_inner, s.d_state}, &:math.log(rem(&1, s.d_state) + 1)),
-      (mixer <> "D") => ones({s.d_inner}),
-      (mixer <> "out_proj.weight") => uniform({s.d_model, s.d_inner})
-    }
-  end
-
-  defp inverse_softplus(dt), do: dt + :math.log(1 - :math.exp(-dt))
-  defp ones(shape), do: tensor(shape, fn _ -> 1.0 end)
-  defp zeros(shape), do: tensor(shape, fn _ -> 0.0 end)
-
-  defp uniform(shape) do
-    bound = 1 / :math.sqrt(elem(shape, tuple_size(shape) - 1))
-    tensor(shape, fn _ -> (2 * :rand.uniform() - 1) * bound end)
-  end
-
-  defp tensor(shape, value) do
-    count = shape |> Tuple.to_list() |> Enum.product()
-    {:f32, shape, for(i <- 0..(count - 1), into: <<>>, do: <<value.(i)::float-32-little>>)}
-  end
-
   # ---- training --------------------------------------------------------------------------------------------------
 
   defp train(policy, data, options) do
@@ -166,7 +119,7 @@ defmodule Imitate do
       Enum.reduce(1..options.steps, {policy, weights, optimiser, []}, fn step,
                                                                          {policy, weights, optimiser, losses} ->
         {frames, targets} = sequences(data, for(_ <- 1..@batch, do: :rand.uniform(data.train) - 1))
-        loss = Loss.cross_entropy(forward(policy, weights, frames, options), targets, @groups)
+        loss = Loss.cross_entropy(forward(policy, weights, frames, options), targets, groups(policy))
         gradients = gradients(policy, weights, frames, loss.d_outs, options)
         {weights, optimiser, _norm} = AdamW.step(optimiser, weights, gradients)
         policy = if options.reference, do: policy, else: Policy.update!(policy, weights)
@@ -177,6 +130,8 @@ defmodule Imitate do
     IO.write("\n")
     {policy, weights, Enum.reverse(losses)}
   end
+
+  defp groups(policy), do: Policy.info!(policy).groups
 
   defp forward(policy, weights, frames, %{reference: true}),
     do: policy |> Reference.policy_grad!(weights, frames, nil) |> elem(0)
@@ -220,7 +175,7 @@ defmodule Imitate do
     )
 
     IO.puts("held-out loss #{text.(held_out.loss)}; accuracy of each group:")
-    for group <- @groups, name = elem(group, 0), do: IO.puts("  #{name} #{text.(held_out.correct[name])}")
+    for {name, _} <- @heads, do: IO.puts("  #{name} #{text.(held_out.correct[name])}")
   end
 
   defp save(policy, weights, data, path, options) do
@@ -229,7 +184,7 @@ defmodule Imitate do
         do: Policy.update!(policy, Map.new(weights, fn {n, t} -> {n, narrowed(t)} end)),
         else: policy
 
-    :ok = Safetensors.write(path, Policy.weights!(policy), Checkpoint.metadata(Policy.info!(policy)))
+    :ok = Policy.save(policy, path)
     {:f32, {count, seq, d_input}, binary} = data.held_out
 
     :ok =

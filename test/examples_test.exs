@@ -64,6 +64,49 @@ defmodule ExPhil.Native.ExamplesTest do
     assert length(lines.("loss.csv")) == 161
   end
 
+  @tag :tmp_dir
+  @tag :gnuplot
+  test "chaser.exs draws its curves and a game", %{tmp_dir: folder} do
+    Code.require_file("examples/chaser/report.exs")
+    world = fn x -> %{target: {x, 0.5}, chaser: {0.5, x}} end
+    curves = [{"with a memory", [{0, 0.0}, {250, 40.0}]}, {"without", [{0, 0.0}, {250, 2.0}]}]
+    Chaser.Report.picture(curves, Enum.map(1..60, &world.(&1 / 60)), folder)
+    svg = File.read!(Path.join(folder, "chaser.svg"))
+    for word <- ["with a memory", "without", "target", "chaser"], do: assert(svg =~ ">#{word}<")
+  end
+
+  @tag :tmp_dir
+  @tag timeout: 600_000
+  test "chaser.exs --table: each trunk is trained and played in two ways", %{tmp_dir: folder} do
+    small = ~w(--rounds 2 --steps 2 --episodes 2 --batch 1 --worlds 2 --no-live --out) ++ [folder]
+    output = run("chaser.exs", ~w(--table --trunk gru,min_lstm) ++ small)
+    cell = "(\\*\\*\\d+\\.\\d\\*\\*|\\d+\\.\\d)"
+    rows = Regex.scan(~r/^\| `(\w+)` \| (.*) \| #{cell} \| #{cell} \|$/m, output, capture: :all_but_first)
+
+    assert [
+             ["gru", "carried states", windowed, "**" <> _],
+             ["gru", "windows", "**" <> _, carried],
+             ["min_lstm", "carried states" | _],
+             ["min_lstm", "windows" | _]
+           ] = rows
+
+    refute windowed =~ "*" or carried =~ "*"
+    lines = fn file -> folder |> Path.join(file) |> File.read!() |> String.split("\n", trim: true) end
+    assert ["trunk,trained,played,on_target" | shares] = lines.("trunks.csv")
+    assert length(shares) == 8
+    # A curve for each trunk that learned from carried states, and for the one without a memory.
+    assert length(lines.("score.csv")) == 1 + 3 * 3
+    policy = ExPhil.Native.Policy.load!(Path.join(folder, "gru_windowed/policy.safetensors"), backend: :host)
+    assert %{trunk: :gru, groups: [x: 0..6, y: 7..13]} = ExPhil.Native.Policy.info!(policy)
+
+    # And one alone.
+    output = run("chaser.exs", ~w(--trunk lstm --no-compare) ++ small)
+    assert output =~ "saved and loaded again: the same bits: true"
+    path = Path.join(folder, "policy.safetensors")
+    assert ExPhil.Native.Policy.info!(ExPhil.Native.Policy.load!(path, backend: :host)).trunk == :lstm
+    assert_raise ArgumentError, ~r/--trunk must be/, fn -> run("chaser.exs", ~w(--trunk rwkv)) end
+  end
+
   test "every example has a test here" do
     assert Enum.sort(Path.wildcard("examples/*.exs") |> Enum.map(&Path.basename/1)) == [
              "chaser.exs",

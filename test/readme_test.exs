@@ -35,6 +35,18 @@ defmodule ExPhil.Native.ReadmeTest do
 
   defp nx?({_file, _line, code}), do: code =~ "Nx."
 
+  test "its pictures are there" do
+    text = File.read!("README.md")
+    pictures = Regex.scan(~r/!\[[^\]]+\]\(([^)]+)\)/, text, capture: :all_but_first) |> List.flatten()
+    assert "docs/chaser.svg" in pictures
+
+    for picture <- pictures,
+        do: assert({picture, true} == {picture, File.read!(picture) =~ ~r/<svg.*<\/svg>/s})
+
+    chaser = File.read!("docs/chaser.svg")
+    for word <- ["with a memory", "without", "target", "chaser"], do: assert(chaser =~ ">#{word}<")
+  end
+
   test "the README without Nx", %{tmp_dir: folder} do
     plain = Enum.reject(blocks("README.md"), &nx?/1)
     assert length(plain) >= 5

@@ -2,23 +2,31 @@
 # processes are killed in the middle of calls; models come and go; the module is loaded again. Every process runs
 # each series of its operations twice, the second time on a fresh session, and compares every answer bit by bit.
 #
-#   mix run test/storm.exs POLICY [SECONDS] [SEED] [host|cuda]
+#   mix run test/storm.exs POLICY[,POLICY...] [SECONDS] [SEED] [host|cuda]
 #
-# Prints the seed, and at the end what was done. Ends with status 1 where a bit differed or an error was not an
-# ExPhil.Native.Error. The same seed gives the same operations; what the threads make of them differs.
+# All policies are played at once: each series by one of them. Prints the seed, and at the end what was done. Ends
+# with status 1 where a bit differed or an error was not an ExPhil.Native.Error. The same seed gives the same
+# operations; what the threads make of them differs.
 alias ExPhil.Native.{Error, Policy, NIF, SelectiveScan}
 
 defmodule Storm do
   @workers 64
 
-  def run(policy, seconds, seed, backend) do
-    model = Policy.load!(policy, backend: backend)
-    config = Map.merge(Policy.info!(model), %{model: model, policy: policy, counts: :counters.new(4, [])})
+  def run(paths, seconds, seed, backend) do
+    counts = :counters.new(4, [])
+
+    policies =
+      for path <- paths do
+        model = Policy.load!(path, backend: backend)
+        Map.merge(Policy.info!(model), %{model: model, path: path, counts: counts})
+      end
+
+    config = %{policies: List.to_tuple(policies), counts: counts}
     stop = System.monotonic_time(:millisecond) + round(seconds * 1000)
     main = self()
     Process.flag(:trap_exit, true)
     spawn_link(fn -> reload(stop) end)
-    spawn_link(fn -> loads(config, stop) end)
+    spawn_link(fn -> loads(policies, config, stop) end)
     workers = for i <- 1..@workers, into: %{}, do: start(i, seed, config, stop, main)
     kill(workers, @workers, :rand.seed_s(:exsss, seed), seed, config, stop, main)
   end
@@ -68,9 +76,11 @@ defmodule Storm do
   end
 
   defp worker(random, config, stop, main) do
+    {at, random} = :rand.uniform_s(tuple_size(config.policies), random)
+    policy = elem(config.policies, at - 1)
     {operations, random} = series(random)
-    first = answers(operations, config)
-    if first != answers(operations, config), do: send(main, {:differs, operations})
+    first = answers(operations, policy)
+    if first != answers(operations, policy), do: send(main, {:differs, {policy.path, operations}})
     :counters.add(config.counts, 1, 1)
     if System.monotonic_time(:millisecond) < stop, do: worker(random, config, stop, main)
   end
@@ -147,12 +157,12 @@ defmodule Storm do
     binary_part(:binary.copy(period, div(count, 64) + 1), 0, count * 4)
   end
 
-  defp loads(config, stop) do
-    model = Policy.load!(config.policy, backend: config.backend)
-    Policy.step!(Policy.new_session!(model), frames(1, 1, config))
+  defp loads([policy | later], config, stop) do
+    model = Policy.load!(policy.path, backend: policy.backend)
+    Policy.step!(Policy.new_session!(model), frames(1, 1, policy))
     :counters.add(config.counts, 4, 1)
     Process.sleep(20)
-    if System.monotonic_time(:millisecond) < stop, do: loads(config, stop)
+    if System.monotonic_time(:millisecond) < stop, do: loads(later ++ [policy], config, stop)
   end
 
   # Only where no process is inside the old code: purging ends those.
@@ -164,9 +174,9 @@ defmodule Storm do
   end
 end
 
-[policy | rest] = System.argv()
+[policies | rest] = System.argv()
 seconds = rest |> Enum.at(0, "20") |> String.to_integer()
 seed = rest |> Enum.at(1, "#{:rand.uniform(1_000_000_000)}") |> String.to_integer()
 backend = rest |> Enum.at(2, "host") |> String.to_atom()
 IO.puts("storm: seed #{seed}, #{seconds} s, #{backend}")
-System.halt(Storm.run(policy, seconds, seed, backend))
+System.halt(Storm.run(String.split(policies, ","), seconds, seed, backend))

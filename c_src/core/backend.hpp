@@ -11,6 +11,7 @@
 
 #include "core/associative/problem.hpp"
 #include "core/policy/policy.hpp"
+#include "core/recurrent/call.hpp"
 #include "core/scan/call.hpp"
 #include "core/scan/gradient.hpp"
 #include "core/semiseparable/layer.hpp"
@@ -66,6 +67,10 @@ class Backend {
 
   // The same for a scan of core/associative/problem.hpp.
   virtual void associative_scan(const AssociativeProblem& problem, const AssociativeOutputs& outputs) = 0;
+
+  // The same for a fused recurrent operator and its gradient: the results that the call has.
+  virtual void recurrent_scan(const RecurrentCall& call) = 0;
+  virtual void recurrent_scan_grad(const RecurrentCall& call) = 0;
 
   virtual std::unique_ptr<Policy> load(std::shared_ptr<const PolicyWeights> weights,
                                        const PolicyOptions& options) = 0;

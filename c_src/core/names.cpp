@@ -58,4 +58,13 @@ Op associative_op_named(const std::string& name, const char* argument) {
   return find(kOps, name, argument);
 }
 
+RecurrentOp recurrent_op_named(const std::string& name, const char* argument) {
+  Named<RecurrentOp> ops[kRecurrentOps];
+  for (std::size_t i = 0; i < kRecurrentOps; ++i) {
+    const auto op = static_cast<RecurrentOp>(i);
+    ops[i] = {recurrent_row(op).name, op};
+  }
+  return find(ops, name, argument);
+}
+
 }  // namespace exphil::core

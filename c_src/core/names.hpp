@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/direction.hpp"
+#include "core/recurrent/operators.hpp"
 #include "core/scan/shape.hpp"
 #include "kernels/associative/ops.cuh"
 
@@ -16,5 +17,6 @@ ScanAlgorithm scan_algorithm_named(const std::string& name,
                                    const char* argument);  // auto, sequential, chunked
 associative::Op associative_op_named(const std::string& name,
                                      const char* argument);  // cumsum, ..., linear_recurrence
+RecurrentOp recurrent_op_named(const std::string& name, const char* argument);  // gru_scan, ..., liquid
 
 }  // namespace exphil::core

@@ -11,6 +11,7 @@
 #include "cuda/device/context.hpp"
 #include "cuda/device/settings.hpp"
 #include "cuda/policy/loader.hpp"
+#include "cuda/recurrent/scan.hpp"
 #include "cuda/scan/gradient_runner.hpp"
 #include "cuda/scan/runner.hpp"
 #include "cuda/semiseparable/layer.hpp"
@@ -94,6 +95,13 @@ class CudaBackend : public core::Backend {
     context_->require_alive();
     run_associative(*context_, problem, outputs);
   }
+
+  void recurrent_scan(const core::RecurrentCall& call) override {
+    context_->require_alive();
+    run_recurrent(*context_, call);
+  }
+
+  void recurrent_scan_grad(const core::RecurrentCall& call) override { recurrent_scan(call); }
 
   std::unique_ptr<core::Policy> load(std::shared_ptr<const core::PolicyWeights> weights,
                                      const core::PolicyOptions& options) override {

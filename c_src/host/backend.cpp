@@ -10,6 +10,7 @@
 #include "core/work/parallel.hpp"
 #include "host/associative/scan.hpp"
 #include "host/policy/policy.hpp"
+#include "host/recurrent/scan.hpp"
 #include "host/scan/gradient.hpp"
 #include "host/scan/scan.hpp"
 #include "host/semiseparable/layer.hpp"
@@ -63,6 +64,9 @@ class HostBackend final : public core::Backend {
                         const core::AssociativeOutputs& outputs) override {
     host::associative_scan(problem, outputs);
   }
+
+  void recurrent_scan(const core::RecurrentCall& call) override { host::recurrent_scan(call); }
+  void recurrent_scan_grad(const core::RecurrentCall& call) override { host::recurrent_scan_grad(call); }
 
   std::unique_ptr<core::Policy> load(std::shared_ptr<const core::PolicyWeights> weights,
                                      const core::PolicyOptions& options) override {

@@ -61,6 +61,22 @@ Term associative_grad(Call& call, BackendChoice backend, std::int64_t device, At
                       MaybeTensor dy_reverse, MaybeTensor a, core::TensorView x,
                       core::AssociativeOptions options);
 
+// recurrent.cpp
+// A map; every key is optional. gradient: whether the tensors are those of the gradient, with dh.
+struct RecurrentRequest {
+  bool activated = false, gradient = false;
+  std::vector<std::string> results;
+};
+template <>
+struct Decoder<RecurrentRequest> {
+  static RecurrentRequest decode(Call& call, Term term, const char* argument);
+};
+// tensors: [{name, tensor}], named as core::recurrent_operand_named does, the first input first. A list of
+// the results, in the order of the request.
+using NamedTerms = std::vector<std::tuple<Atom, Term>>;
+Term recurrent(Call& call, BackendChoice backend, std::int64_t device, Atom op, NamedTerms tensors,
+               RecurrentRequest request);
+
 // xla.cpp: the library of XLA's custom calls, if this process has opened it
 Term xla_status(Call& call, std::string path);  // nil where it is not open, "registered", or why not
 Term xla_registered(Call& call, std::string path, std::string target, std::string platform);
@@ -87,9 +103,9 @@ using StateTensors = std::vector<std::tuple<Atom, core::TensorView>>;
 // {outs, [{name, tensor}] of the states after the last frame}
 Term policy_forward(Call& call, PolicyHandle& policy, core::TensorView frames,
                     std::optional<StateTensors> state);
-// {[{name, tensor}], the gradient of frames where asked for, else nil}
+// {[{name, tensor}], the gradient of frames where asked for, else nil, that of the initial state, the same}
 Term policy_grad(Call& call, PolicyHandle& policy, core::TensorView frames, core::TensorView d_outs,
-                 std::optional<StateTensors> state, bool by_frames);
+                 std::optional<StateTensors> state, bool by_frames, bool by_state);
 // loss.cpp
 // groups: [{name, first, count, binary}]; mask: s32, 0 for rows that do not count, or nil.
 // {[{name, loss, correct}], d_outs}

@@ -15,7 +15,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 24;
+constexpr std::int64_t kInterface = 26;
 
 // Returned by load_nif/2 in {:error, {:load, _}}; ExPhil.Native.NIF turns them into messages.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
@@ -68,6 +68,7 @@ constexpr const char* kAssociativeGrad[] = {":backend",   ":device", "op", "dy",
                                             "dy_reverse", "a",       "x",  "options"};
 constexpr const char* kLinearRecurrenceGrad[] = {":backend",   ":device", "op", "dy",
                                                  "dy_reverse", "a",       "b",  "options"};
+constexpr const char* kRecurrent[] = {":backend", ":device", "op", "tensors", "options"};
 constexpr const char* kLoadPolicy[] = {":backend", ":device", "path", "options"};
 constexpr const char* kInitialWeights[] = {"trunk", "options", ":seed"};
 constexpr const char* kLoadLayer[] = {":backend", ":device", "path", ":check_finite"};
@@ -77,7 +78,8 @@ constexpr const char* kLayerGrad[] = {"layer", "x", "dy", ":d_gate_penalty", ":b
 constexpr const char* kPolicy[] = {"policy"};
 constexpr const char* kUpdate[] = {"policy", "weights"};
 constexpr const char* kPolicyForward[] = {"policy", "frames", ":initial_state"};
-constexpr const char* kPolicyGrad[] = {"policy", "frames", "d_outs", ":initial_state", ":d_frames"};
+constexpr const char* kPolicyGrad[] = {"policy",         "frames",    "d_outs",
+                                       ":initial_state", ":d_frames", ":d_initial_state"};
 constexpr const char* kCrossEntropy[] = {"outs", "groups", "targets", ":mask"};
 constexpr const char* kMeanSquaredError[] = {"outs", "targets", ":mask"};
 constexpr const char* kChoose[] = {"outs", "groups", "options"};
@@ -115,6 +117,7 @@ ErlNifFunc functions[] = {
     {"associative_grad", 9, Nif<associative_grad, kAssociativeGrad>::queued<associative_grad_work>, 0},
     {"linear_recurrence_grad", 9, Nif<associative_grad, kLinearRecurrenceGrad>::queued<associative_grad_work>,
      0},
+    {"recurrent", 6, Nif<recurrent, kRecurrent>::queued<recurrent_work>, 0},
     {"load_layer", 5, Nif<load_layer, kLoadLayer>::queued<file_work>, 0},
     {"layer_info", 1, Nif<layer_info, kLayer>::scheduled, 0},
     {"layer_forward", 4, Nif<layer_forward, kLayerForward>::queued<layer_forward_work>, 0},
@@ -141,7 +144,7 @@ ErlNifFunc functions[] = {
     {"policy_weights", 1, Nif<policy_weights, kPolicy>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"update_policy", 3, Nif<update_policy, kUpdate>::queued<file_work>, 0},
     {"policy_forward", 4, Nif<policy_forward, kPolicyForward>::queued<training_work>, 0},
-    {"policy_grad", 6, Nif<policy_grad, kPolicyGrad>::queued<training_work>, 0},
+    {"policy_grad", 7, Nif<policy_grad, kPolicyGrad>::queued<training_work>, 0},
     {"cross_entropy", 4, Nif<cross_entropy, kCrossEntropy>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"mean_squared_error", 3, Nif<mean_squared_error, kMeanSquaredError>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"choose", 3, Nif<choose, kChoose>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},

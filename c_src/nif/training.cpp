@@ -47,14 +47,16 @@ Term encode_values(Call& call, core::Backend& backend, const core::PolicyWeights
   return encode_list(call, terms);
 }
 
-core::PolicySequences sequences_of(const core::PolicyConfig& config, const core::TensorView& frames) {
+// least: the fewest frames of a sequence.
+core::PolicySequences sequences_of(const core::PolicyConfig& config, const core::TensorView& frames,
+                                   std::int64_t least) {
   core::PolicySequences s;
   const Shape& shape = frames.shape;
   if (frames.dtype != core::Dtype::f32 || shape.rank() != 3 || shape[2] != config.d_input || shape[0] < 1 ||
-      shape[1] < 1) {
+      shape[1] < least) {
     fail(ErrorKind::invalid_argument, "frames", "frames must be f32 of the shape {batch, seq, ",
-         config.d_input, "} with at least one sequence of one frame, got ", core::dtype_name(frames.dtype),
-         " of shape ", shape.to_string());
+         config.d_input, "} with at least one sequence", least > 0 ? " of one frame" : "", ", got ",
+         core::dtype_name(frames.dtype), " of shape ", shape.to_string());
   }
   s.batch = shape[0], s.seq = shape[1];
   s.frames = static_cast<const float*>(frames.data);
@@ -109,6 +111,19 @@ std::vector<float> states_of(const core::PolicyConfig& config, std::int64_t batc
   return states;
 }
 
+// What `batch` new agents begin with.
+std::vector<float> first_states(const core::PolicyConfig& config, std::int64_t batch) {
+  std::vector<float> first(static_cast<std::size_t>(config.state_floats()));
+  auto at = first.begin();
+  for (const core::StatePart& part : config.network.states) {
+    std::copy(part.initial.begin(), part.initial.end(), at);
+    at += part.size();
+  }
+  std::vector<float> states;
+  for (std::int64_t b = 0; b < batch; ++b) states.insert(states.end(), first.begin(), first.end());
+  return states;
+}
+
 // And back: [{name, tensor}].
 Term encode_states(Call& call, core::Backend& backend, const core::PolicyConfig& config, std::int64_t batch,
                    const std::vector<float>& states) {
@@ -153,32 +168,47 @@ Term policy_forward(Call& call, PolicyHandle& handle, core::TensorView frames,
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
   const core::PolicyWeights& weights = loaded->trainable();
   const core::PolicyConfig& c = weights.config;
-  core::PolicySequences s = sequences_of(c, frames);
+  core::PolicySequences s = sequences_of(c, frames, 0);
+  const std::int64_t floats = core::checked_multiply(s.batch, c.state_floats(), "frames");
   const std::vector<float> initial = states_of(c, s.batch, state);
   if (state) s.states = initial.data();
   F32Result outs(call, *loaded->backend, {s.batch, s.seq, c.d_output}, "frames");
-  std::vector<float> final(
-      static_cast<std::size_t>(core::checked_multiply(s.batch, c.state_floats(), "frames")));
+  if (s.seq == 0) {  // the states are as they were
+    return enif_make_tuple2(
+        call.env(), outs.tensor(call),
+        encode_states(call, *loaded->backend, c, s.batch, state ? initial : first_states(c, s.batch)));
+  }
+  std::vector<float> final(static_cast<std::size_t>(floats));
   loaded->policy->grad(loaded->weights, s, nullptr, {nullptr, nullptr, outs.floats(), final.data()});
   return enif_make_tuple2(call.env(), outs.tensor(call),
                           encode_states(call, *loaded->backend, c, s.batch, final));
 }
 
 Term policy_grad(Call& call, PolicyHandle& handle, core::TensorView frames, core::TensorView d_outs,
-                 std::optional<StateTensors> state, bool by_frames) {
+                 std::optional<StateTensors> state, bool by_frames, bool by_state) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
   const core::PolicyWeights& weights = loaded->trainable();
-  core::PolicySequences s = sequences_of(weights.config, frames);
+  core::PolicySequences s = sequences_of(weights.config, frames, 1);
   const std::vector<float> initial = states_of(weights.config, s.batch, state);
   if (state) s.states = initial.data();
   require_tensor(d_outs, core::Dtype::f32, {s.batch, s.seq, weights.config.d_output}, "d_outs");
   auto gradient = core::zeros_of<float>(weights.network());
   std::optional<F32Result> d_frames;
   if (by_frames) d_frames.emplace(call, *loaded->backend, frames.shape, "frames");
-  loaded->policy->grad(loaded->weights, s, static_cast<const float*>(d_outs.data),
-                       {&gradient, d_frames ? d_frames->floats() : nullptr, nullptr, nullptr});
-  return enif_make_tuple2(call.env(), encode_values(call, *loaded->backend, weights, gradient),
-                          d_frames ? d_frames->tensor(call) : encode_atom(call, "nil"));
+  core::PolicyGradOutputs outputs;
+  outputs.weights = &gradient;
+  if (d_frames) outputs.frames = d_frames->floats();
+  std::vector<float> d_states;
+  if (by_state) {
+    const std::int64_t floats = core::checked_multiply(s.batch, weights.config.state_floats(), "frames");
+    d_states.resize(static_cast<std::size_t>(floats));
+    outputs.d_states = d_states.data();
+  }
+  loaded->policy->grad(loaded->weights, s, static_cast<const float*>(d_outs.data), outputs);
+  return enif_make_tuple3(call.env(), encode_values(call, *loaded->backend, weights, gradient),
+                          d_frames ? d_frames->tensor(call) : encode_atom(call, "nil"),
+                          by_state ? encode_states(call, *loaded->backend, weights.config, s.batch, d_states)
+                                   : encode_atom(call, "nil"));
 }
 
 }  // namespace exphil::nif

@@ -1,8 +1,10 @@
 #include "nif/work.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 
+#include "core/recurrent/operators.hpp"
 #include "nif/backends.hpp"
 #include "nif/resources.hpp"
 
@@ -23,8 +25,9 @@ struct Speed {
   double updates;  // of a scan's state
   double bytes;    // of an associative scan, or to a device and back
   double weights;  // multiplied by one row
+  double gates;    // bytes of the gates of a fused recurrent operator
 };
-constexpr Speed kCore{3000, 4000, 40000}, kDevice{400000, 15000, 4000000};
+constexpr Speed kCore{3000, 4000, 40000, 1500}, kDevice{400000, 15000, 4000000, 15000};
 
 const Speed& speed(JobKind kind) {
   return kind == JobKind::device ? kDevice : kCore;
@@ -96,6 +99,17 @@ Work associative_of(ErlNifEnv* env, Term backend, Term x, double times) {
   return {kind, times * tensor_of(env, x).bytes / speed(kind).bytes > kLargeScan};
 }
 
+// Whether an atom names a fused recurrent operator whose state goes through a product.
+bool is_dense(ErlNifEnv* env, Term op) {
+  char name[32];
+  if (enif_get_atom(env, op, name, sizeof name, ERL_NIF_LATIN1) == 0) return false;
+  for (std::size_t i = 0; i < core::kRecurrentOps; ++i) {
+    const core::RecurrentRow& row = core::recurrent_row(static_cast<core::RecurrentOp>(i));
+    if (row.dense() && std::strcmp(row.name, name) == 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 JobKind job_kind(ErlNifEnv* env, Term first) {
@@ -155,6 +169,26 @@ Work associative_scan_work(ErlNifEnv* env, const Term argv[]) {
 
 Work associative_grad_work(ErlNifEnv* env, const Term argv[]) {
   return associative_of(env, argv[0], argv[6], 3);
+}
+
+// {backend, device, op, [{name, tensor}], request}: the first tensor has the gates of one input, of a dense
+// cell all sums; the second is then r, {hidden, sums}.
+Work recurrent_work(ErlNifEnv* env, const Term argv[]) {
+  const JobKind kind = job_kind(env, argv[0]);
+  Tensor tensors[2];
+  Term head = 0, tail = argv[3];
+  for (Tensor& tensor : tensors) {
+    int arity = 0;
+    const Term* pair = nullptr;
+    if (!enif_get_list_cell(env, tail, &head, &tail) || !enif_get_tuple(env, head, &arity, &pair) ||
+        arity != 2)
+      return {kind, false};
+    tensor = tensor_of(env, pair[1]);
+  }
+  const Tensor &x = tensors[0], &r = tensors[1];
+  const double steps = x.bytes / 4 / std::max(x.last_dim, 1.0);
+  const double products = is_dense(env, argv[2]) ? steps * r.bytes / 4 / speed(kind).weights : 0;
+  return {kind, 3 * (products + x.bytes / speed(kind).gates) > kLargeScan};
 }
 
 Work layer_forward_work(ErlNifEnv* env, const Term argv[]) {

@@ -190,6 +190,18 @@ std::string Frame::text(const char* name, const std::string& otherwise) const {
   return span == nullptr ? otherwise : std::string(span->ptr, span->len);
 }
 
+std::vector<std::string> Frame::words(const char* name) const {
+  constexpr const char* kBetween = " \t\n";
+  const std::string list = text(name, "");
+  std::vector<std::string> all;
+  for (std::size_t begin = list.find_first_not_of(kBetween); begin != std::string::npos;) {
+    const std::size_t end = std::min(list.find_first_of(kBetween, begin), list.size());
+    all.push_back(list.substr(begin, end - begin));
+    begin = list.find_first_not_of(kBetween, end);
+  }
+  return all;
+}
+
 bool Frame::boolean(const char* name, bool otherwise) const {
   const XLA_FFI_Scalar* value = scalar(name);
   if (value == nullptr) return otherwise;

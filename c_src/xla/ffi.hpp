@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/tensor.hpp"
 
@@ -32,6 +33,8 @@ class Frame {
 
   // Attributes by name; `otherwise` where absent. A number may be of any integer or floating type.
   std::string text(const char* name, const std::string& otherwise) const;
+  // The words of a text, between spaces; none where it is absent.
+  std::vector<std::string> words(const char* name) const;
   bool boolean(const char* name, bool otherwise) const;
   std::int64_t integer(const char* name, std::int64_t otherwise) const;
   double number(const char* name, double otherwise) const;

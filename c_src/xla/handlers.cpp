@@ -3,12 +3,16 @@
 #include "xla/platforms.hpp"
 
 // The operators, with their traits on CUDA; scan.cpp and the others define the functions.
-#define EXPHIL_XLA_OPERATORS(X)                 \
-  X(exphil_selective_scan, kReplayTraits)       \
-  X(exphil_selective_scan_grad, kScratchTraits) \
-  X(exphil_scan_cumulative, kScratchTraits)     \
-  X(exphil_linear_recurrence, kScratchTraits)   \
-  X(exphil_linear_recurrence_grad, kScratchTraits)
+#define EXPHIL_XLA_OPERATORS(X)                      \
+  X(exphil_selective_scan, kReplayTraits)            \
+  X(exphil_selective_scan_grad, kScratchTraits)      \
+  X(exphil_scan_cumulative, kScratchTraits)          \
+  X(exphil_linear_recurrence, kScratchTraits)        \
+  X(exphil_linear_recurrence_grad, kScratchTraits)   \
+  X(exphil_diagonal_recurrence, kReplayTraits)       \
+  X(exphil_diagonal_recurrence_grad, kScratchTraits) \
+  X(exphil_dense_recurrence, kScratchTraits)         \
+  X(exphil_dense_recurrence_grad, kScratchTraits)
 
 #define EXPHIL_DECLARE(NAME, TRAITS)      \
   extern "C" XLA_FFI_Handler NAME##_host; \

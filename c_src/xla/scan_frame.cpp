@@ -13,17 +13,6 @@ namespace {
 constexpr const char* kAttributes =
     "operands results discretization direction algorithm dt_softplus dt_min dt_max dy";
 
-std::vector<std::string> words(const std::string& text) {
-  constexpr const char* kBetween = " \t\n";
-  std::vector<std::string> all;
-  for (std::size_t begin = text.find_first_not_of(kBetween); begin != std::string::npos;) {
-    const std::size_t end = std::min(text.find_first_of(kBetween, begin), text.size());
-    all.push_back(text.substr(begin, end - begin));
-    begin = text.find_first_not_of(kBetween, end);
-  }
-  return all;
-}
-
 // "d, z, dt_bias, initial_state"
 template <class Named>
 std::string list_names(const std::vector<Named>& named) {
@@ -67,7 +56,7 @@ core::ScanInputs read_scan_inputs(const Frame& frame, std::int64_t first, std::i
                                          {"dt_bias", &inputs.dt_bias},
                                          {"initial_state", &inputs.initial_state}};
   known.insert(known.end(), more.begin(), more.end());
-  for (const std::string& name : words(frame.text("operands", ""))) {
+  for (const std::string& name : frame.words("operands")) {
     const auto found = find_named(known, name);
     if (found == known.end() || found->view->has_value()) {
       core::fail(core::ErrorKind::invalid_argument, "operands", "operands must list ", list_names(known),
@@ -84,7 +73,7 @@ core::ScanInputs read_scan_inputs(const Frame& frame, std::int64_t first, std::i
 
 std::vector<NamedOperand> read_results(const Frame& frame, const std::vector<NamedOperand>& known) {
   std::vector<NamedOperand> results;
-  for (const std::string& name : words(frame.text("results", ""))) {
+  for (const std::string& name : frame.words("results")) {
     const auto found = find_named(known, name);
     if (found == known.end() || find_named(results, name) != results.end()) {
       core::fail(core::ErrorKind::invalid_argument, "results", "results must list ", list_names(known),

@@ -22,6 +22,10 @@ _OPERATORS = (
     "exphil_scan_cumulative",
     "exphil_linear_recurrence",
     "exphil_linear_recurrence_grad",
+    "exphil_diagonal_recurrence",
+    "exphil_diagonal_recurrence_grad",
+    "exphil_dense_recurrence",
+    "exphil_dense_recurrence_grad",
 )
 _LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "priv" / "exphil_native_xla.so"
 
@@ -218,3 +222,70 @@ def _recurrence_backward(axis, reverse, saved, dh):
 
 
 _recurrence.defvjp(_recurrence_forward, _recurrence_backward)
+
+
+# The fused recurrent operators: the names of their inputs; those with r are dense.
+_RECURRENT = {
+    "gru_scan": ("wx", "r"),
+    "lstm_scan": ("wx", "r"),
+    "mingru": ("gates", "candidates"),
+    "minlstm": ("forget_gates", "input_gates", "candidates"),
+    "elu_gru": ("gates", "candidates"),
+    "real_gru": ("gates", "candidates"),
+    "diag_linear": ("a", "b"),
+    "liquid": ("tau", "activation"),
+}
+
+
+def recurrent_scan(op, *inputs, h0=None, c0=None, activated=False, return_state=False):
+    """A fused recurrent operator by its name: h {batch, seq, hidden}, or (h, final_h) with return_state; of lstm_scan
+    (h, (final_h, final_c)). Differentiable in its inputs and in h0 and c0, once. docs/reference.md has the operators.
+    """
+    given = {name: value for name, value in (("h0", h0), ("c0", c0)) if value is not None}
+    static = (op, tuple(given), bool(activated), bool(return_state))
+    h, *final = _recurrent(static, (*inputs, *given.values()))
+    if not return_state:
+        return h
+    return h, final[0] if len(final) == 1 else tuple(final)
+
+
+def _recurrent_call(static, gradient, tensors, results, operands, names):
+    op, _, activated, _ = static
+    kind = "dense" if _RECURRENT[op][1] == "r" else "diagonal"
+    target = f"exphil_{kind}_recurrence{'_grad' if gradient else ''}"
+    call = jax.ffi.ffi_call(target, results, vmap_method="sequential")
+    return tuple(call(*tensors, op=op, activated=activated, operands=" ".join(operands), results=" ".join(names)))
+
+
+def _final_names(static):
+    op, _, _, return_state = static
+    return () if not return_state else ("final_h", "final_c") if op == "lstm_scan" else ("final_h",)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _recurrent(static, tensors):
+    """(h, the last states that `static` asks for) of the inputs and the states that it names."""
+    op, given, _, _ = static
+    x = tensors[0]
+    gates = {"gru_scan": 3, "lstm_scan": 4}.get(op, 1)
+    batch, seq, hidden = x.shape[0], x.shape[1], x.shape[2] // gates
+    final = _final_names(static)
+    results = [jax.ShapeDtypeStruct((batch, seq, hidden), x.dtype)]
+    results += [jax.ShapeDtypeStruct((batch, hidden), x.dtype) for _ in final]
+    return _recurrent_call(static, False, tensors, results, given, final)
+
+
+def _recurrent_forward(static, tensors):
+    out = _recurrent(static, tensors)
+    return out, (tensors, out[0])
+
+
+def _recurrent_backward(static, saved, cotangents):
+    (tensors, h), (op, given, _, _) = saved, static
+    operands = [*given, "dh", *(f"d_{name}" for name in _final_names(static)), "h"]
+    names = [*_RECURRENT[op], *given]
+    results = [_like(tensor) for tensor in tensors]
+    return (_recurrent_call(static, True, (*tensors, *cotangents, h), results, operands, names),)
+
+
+_recurrent.defvjp(_recurrent_forward, _recurrent_backward)

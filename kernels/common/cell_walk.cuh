@@ -134,7 +134,7 @@ class CellWalk {
       for (int gate = 0; gate < kGates; ++gate) {
         const float4 weight = weights(gate, j);
 #pragma unroll
-        for (int i = 0; i < kTogether; ++i) sum[i][gate] = device::dot4(weight, h[i], sum[i][gate]);
+        for (int i = 0; i < kTogether; ++i) sum[i][gate] = dot4(weight, h[i], sum[i][gate]);
       }
     }
 #pragma unroll
@@ -175,7 +175,7 @@ class CellWalk {
     Real h[kGates];
 #pragma unroll
     for (int gate = 0; gate < kGates; ++gate) {
-      h[gate] = {it_.completed(unit, gate, device::add_segments<kSegments>(sums + gate * kTasks, kOwn))};
+      h[gate] = {it_.completed(unit, gate, add_segments<kSegments>(sums + gate * kTasks, kOwn))};
     }
     formulas::advance_cell<kShape.cell, device::Math>(inputs.x, h, states);
   }

@@ -9,7 +9,7 @@
 namespace exphil {
 namespace walk {
 
-constexpr int kMostSequences = 8;  // that a cluster walks at a time
+constexpr int kMostSequences = 8;  // that a cluster walks at a time, where its shared memory has room
 // A segment of a state in shared memory has 16 bytes behind it, so that the lanes of a warp that read two
 // segments read different banks.
 constexpr int kSegmentStride = kSegment + 4;
@@ -21,6 +21,7 @@ struct Shape {
   formulas::Cell cell = formulas::Cell::gru;
   int units = kSegment;  // a multiple of the segments' length
   int team = 1;          // blocks of a cluster
+  int most = kMostSequences;
 
   constexpr int gates() const { return formulas::gates_of(cell); }
   constexpr int segments() const { return units / kSegment; }
@@ -34,9 +35,9 @@ struct Shape {
   }
   constexpr int staged() const { return tasks() > threads() ? tasks() - threads() : 0; }  // tasks
   constexpr int sequences() const {                                                       // at a time
-    return threads() / own() < kMostSequences ? threads() / own() : kMostSequences;
+    return threads() / own() < most ? threads() / own() : most;
   }
-  // Not more blocks than have units, and a thread for each unit.
+  // Every block has units, so that every block waits for every other one; and a thread for each of them.
   constexpr bool good() const {
     return formulas::recurrent(cell) && units % kSegment == 0 && own() * (team - 1) < units &&
            sequences() > 0;

@@ -46,6 +46,11 @@ EXPHIL_DEVICE void barrier(int number, int threads) {
 }
 #endif
 
+// max(v, 0), and NaN of NaN, of which fmaxf makes 0.
+EXPHIL_DEVICE float rectified(float v) {
+  return v <= 0.0f ? 0.0f : v;
+}
+
 // A float whose operators round explicitly, and whose quotient is exact to 2 units in the last place.
 struct Real {
   float v;

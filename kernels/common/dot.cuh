@@ -15,7 +15,6 @@
 #include "kernels/common/segments.cuh"
 
 namespace exphil {
-namespace device {
 
 __device__ __forceinline__ float dot4(float4 weight, float4 value, float sum) {
   sum = __fmaf_rn(weight.x, value.x, sum);
@@ -33,5 +32,4 @@ __device__ __forceinline__ float add_segments(const float* sums, int stride) {
   return total;
 }
 
-}  // namespace device
 }  // namespace exphil

@@ -1,7 +1,7 @@
 // All frames of sequences of a cell that recalls its state, GRU or LSTM, in one launch: common/cell_walk.cuh
 // for a policy. Launched by c_src/cuda/policy/cell_walk.cpp, after the products of the inputs. Compiled with
-// the network and -D: CELL, its index; TEAM, blocks of a cluster; CLUSTER=1; COUNTS, whether blocks count the
-// bytes that arrive.
+// the network and -D: CELL, its index; TEAM, blocks of a cluster; CLUSTER=1; SEQUENCES, walk::Shape::most;
+// COUNTS, whether blocks count the bytes that arrive.
 #include "kernels/policy/cell.cuh"
 #include "kernels/policy/cell_walk_layout.cuh"
 #include "kernels/policy/product.cuh"
@@ -17,7 +17,7 @@ static_assert(kRecurrent != kNoPhase, "one product of the state makes all of h")
 // The walk's memory.
 class PolicyCell {
  public:
-  static constexpr walk::Shape kShape{kIt.cell, kUnits, TEAM};
+  static constexpr walk::Shape kShape{kIt.cell, kUnits, TEAM, SEQUENCES};
   static constexpr bool kCounts = COUNTS != 0;
   using Group = policy::Group;
   struct Unit {

@@ -16,9 +16,6 @@
 namespace exphil {
 namespace policy {
 
-using device::add_segments;
-using device::dot4;
-
 // A short dot product by one thread in the canonical order; weights are `stride` groups apart.
 template <int kCount>
 __device__ __forceinline__ float dot_short(const Group* weights, int stride, const float4* values) {

@@ -22,7 +22,7 @@ struct ProductPiece {
 // kMask: zero where other(m, n) is not positive.
 enum AfterProduct : int { kStore, kAdd, kRelu, kMask };
 
-constexpr int kMostPieces = 3;
+constexpr int kMostPieces = 4;  // the gates of an LSTM, whose sums read one input
 
 struct ProductJob {
   ProductPiece pieces[kMostPieces];  // k runs through one after another

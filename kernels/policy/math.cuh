@@ -27,7 +27,7 @@ __device__ __forceinline__ float softplus(float v) {
 template <int kProduct, int kOutput>
 __device__ __forceinline__ float activated(float v) {
   constexpr Output kOut = kNetwork.products[kProduct].out[kOutput];
-  if constexpr (kOut.activation == Activation::relu) return fmaxf(v, 0.0f);
+  if constexpr (kOut.activation == Activation::relu) return device::rectified(v);
   if constexpr (kOut.activation == Activation::silu) return silu(v);
   if constexpr (kOut.activation == Activation::softplus) {
     const float value = softplus(v);

@@ -6,6 +6,7 @@
 //
 // Every element is summed by one thread in the order of k, whatever the number of rows. A weight's gradient
 // is summed in fixed parts of the rows; policy_gradient_sums adds the parts in order.
+#include "kernels/common/device_math.cuh"
 #include "kernels/policy/gradient_arguments.cuh"
 
 namespace exphil {
@@ -194,11 +195,11 @@ class JobProduct {
 
   __device__ __forceinline__ float finished(float value, long long row, int column) const {
     if (job_.bias != nullptr) value = __fadd_rn(value, __ldg(job_.bias + column));
-    if (job_.after == kRelu) return fmaxf(value, 0.0f);
+    if (job_.after == kRelu) return device::rectified(value);
     if (job_.after == kStore) return value;
     const float other = job_.other[row * job_.other_row + column];
     if (job_.after == kAdd) return __fadd_rn(value, other);
-    return other > 0.0f ? value : 0.0f;
+    return other <= 0.0f ? 0.0f : value;
   }
 
   __device__ __forceinline__ void write(const float (&total)[kPerThread][4]) const {

@@ -1,9 +1,11 @@
 // Writes the seed corpus: a small sound input of each kind, in a folder for each target. Run by .ci/fuzz.
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "support/edifice_writer.hpp"
+#include "support/gated_policy.hpp"
 #include "support/policy.hpp"
 #include "support/safetensors_writer.hpp"
 
@@ -12,6 +14,7 @@ namespace {
 using namespace exphil::test;
 
 std::string root;
+constexpr std::size_t kMostBytes = 65536;  // as .ci/fuzz bounds an input
 
 void write(const std::string& target, const std::string& name, const std::string& bytes) {
   std::filesystem::create_directories(root + "/" + target);
@@ -88,6 +91,35 @@ void write_edifice() {
   write_parts();
 }
 
+// GRU, LSTM, minGRU and minLSTM in each layout, with and without ExPhil's heads.
+void write_gated() {
+  using namespace erlang;
+  GatedSpec small;
+  small.d_input = 3, small.units = 2, small.n_layer = 1;
+  for (const GatedSpec& each : gated_specs(small)) {
+    const char* const arch = each.architecture.c_str();
+    const Options play = {{"backbone", atom(arch)}, {"temporal", atom("true")}, {"window_size", integer(6)}};
+    const Text build = each.heads ? config(play) : spec(arch, {{"hidden_size", integer(2)}});
+    const std::string name = each.architecture + (each.fused ? "_fused" : "");
+    write("policy", name + "_safetensors", text(gated_file(each).bytes()));
+    for (const int flag : {0, 1}) {
+      write("policy", name + std::to_string(flag), file_of(gated_file(each), build, flag));
+    }
+  }
+}
+
+// What Edifice wrote, where the shared folder has it and the fuzzer takes files of that size.
+void write_recorded() {
+  if (!have_trunks()) return;
+  for (const RecordedTrunk& trunk : recorded_trunks()) {
+    for (const char* const file : {"trunk.nx", "policy.bin", "params.safetensors"}) {
+      std::ifstream in(trunk.path(file), std::ios::binary);
+      const std::string bytes{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+      if (!bytes.empty() && bytes.size() <= kMostBytes) write("policy", trunk.name + "_" + file, bytes);
+    }
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -106,6 +138,8 @@ int main(int count, char** arguments) {
     write("policy", "layers" + std::to_string(layers), text(policy.bytes()));
   }
   write_edifice();
+  write_gated();
+  write_recorded();
   write("layer", "layer", text(layer().bytes()));
   write("state", "empty", "");
   write("scan", "request", std::string(96, '\x01'));

@@ -11,4 +11,8 @@ HANDLERS = (
     "exphil_scan_cumulative",
     "exphil_linear_recurrence",
     "exphil_linear_recurrence_grad",
+    "exphil_diagonal_recurrence",
+    "exphil_diagonal_recurrence_grad",
+    "exphil_dense_recurrence",
+    "exphil_dense_recurrence_grad",
 )

@@ -3,26 +3,10 @@
 #include <cmath>
 #include <string>
 
+#include "core/checks.hpp"
 #include "core/error.hpp"
-#include "core/scan/checks.hpp"
 
 namespace exphil::core {
-
-void wrong_shape(const TensorView& view, const std::string& name, const std::string& expected) {
-  fail(ErrorKind::invalid_argument, name, name, " must be ", expected, "; got shape ",
-       view.shape.to_string());
-}
-
-void require_shape(const TensorView& view, const std::string& name, const Shape& expected,
-                   const std::string& axes) {
-  if (view.shape != expected) wrong_shape(view, name, axes + " = " + expected.to_string());
-}
-
-void require_dtype(const TensorView& view, const std::string& name, Dtype expected, const std::string& why) {
-  if (view.dtype == expected) return;
-  fail(ErrorKind::invalid_argument, name, name, " must be ", dtype_name(expected), why, "; got ",
-       dtype_name(view.dtype));
-}
 
 namespace {
 

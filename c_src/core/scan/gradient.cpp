@@ -1,7 +1,7 @@
 #include "core/scan/gradient.hpp"
 
+#include "core/checks.hpp"
 #include "core/error.hpp"
-#include "core/scan/checks.hpp"
 
 namespace exphil::core {
 

@@ -22,7 +22,14 @@ constexpr std::pair<const char*, const char*> kArchitectures[] = {{"mamba_ssd_bl
                                                                   {"lstm_1", "lstm"},
                                                                   {"min_gru_1", "min_gru"},
                                                                   {"min_lstm_1", "min_lstm"},
-                                                                  {"gated_delta_net_1", "gated_deltanet"}};
+                                                                  {"gated_delta_net_1", "gated_deltanet"},
+                                                                  {"delta_net_1_", "deltanet"},
+                                                                  {"layer_1_attn_", "attention"},
+                                                                  {"ltc_layer_1_", "liquid"},
+                                                                  {"ttt_1_", "ttt"}};
+// Most others call their first layer so: rwkv_block_1_norm, xlstm_block_1_ff.
+constexpr const char* kFirstBlock = "_block_1_";
+constexpr std::size_t kLongestArchitecture = 32;
 
 constexpr std::int64_t kMaxWindow = std::int64_t{1} << 20;
 
@@ -32,6 +39,11 @@ constexpr const char* kHeads[] = {"buttons", "main_x", "main_y", "c_x", "c_y", "
 std::string architecture_by_names(const TensorMap& tensors) {
   for (const auto& [prefix, name] : kArchitectures) {
     if (has_prefix(tensors, prefix)) return name;
+  }
+  for (const auto& item : tensors) {
+    const std::string name = item.first.substr(0, std::min(item.first.find(kFirstBlock), item.first.size()));
+    const bool is_word = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
+    if (name.size() < item.first.size() && name.size() <= kLongestArchitecture && is_word) return name;
   }
   return "";
 }

@@ -11,7 +11,7 @@ namespace exphil::cuda {
 KernelSpec cell_walk_kernel(const PolicyDims& dims, int cell, const walk::Shape& shape, bool counts) {
   std::vector<std::string> defines = dims.defines();
   defines.insert(defines.end(), {define("CELL", cell), define("TEAM", shape.team), define("CLUSTER", 1),
-                                 define("COUNTS", counts ? 1 : 0)});
+                                 define("SEQUENCES", shape.most), define("COUNTS", counts ? 1 : 0)});
   return {"policy/cell_walk.cu", "policy_cell_walk", defines};
 }
 
@@ -21,11 +21,16 @@ std::vector<walk::Shape> cell_walk_candidates(const DeviceProperties& device, co
   const policy::Network& n = dims.network();
   const policy::GatedCell& it = n.cells[cell];
   if (device.architecture() < 90 || policy::recurrent_product(n, it) == policy::kNoPhase) return shapes;
-  for (int team = 16; team >= 2; team /= 2) {
-    const bool chosen = tuning.walk_team < 0 ? team >= kPortableCluster : team == tuning.walk_team;
-    const walk::Shape shape{it.cell, n.size(it.before), team};
-    if (!chosen || !shape.good()) continue;
-    if (shape.shared_bytes(n.weight_bytes()) <= device.max_shared_per_block) shapes.push_back(shape);
+  const auto append = [&](int team) {
+    walk::Shape shape{it.cell, n.size(it.before), team};
+    shape.team = policy::divide_up(shape.units, shape.own());  // each of which has units
+    const auto fits = [&] { return shape.shared_bytes(n.weight_bytes()) <= device.max_shared_per_block; };
+    while (shape.most > 1 && !fits()) shape.most /= 2;
+    if (shape.good() && fits()) shapes.push_back(shape);
+  };
+  if (tuning.walk_team > 0) append(tuning.walk_team);
+  for (const int team : {2 * kPortableCluster, kPortableCluster}) {
+    if (tuning.walk_team < 0) append(team);
   }
   return shapes;
 }

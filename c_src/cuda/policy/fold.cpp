@@ -1,6 +1,7 @@
 #include "cuda/policy/fold.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace exphil::cuda {
 namespace {
@@ -136,11 +137,41 @@ float FoldedMatrix::row_sum(std::int64_t row) const {
   return static_cast<float>(sum);
 }
 
-void FoldedMatrix::store(std::int64_t row, std::int64_t k, unsigned char* to, std::int64_t index) const {
-  std::uint32_t bits = core::stored_bits(precision_, (*this)(row, k), row_scale(row));
-  if (precision_ == core::Precision::int8) bits ^= 0x80u;  // q + 128
-  const int bytes = core::stored_bytes(precision_);
-  for (int i = 0; i < bytes; ++i) to[index * bytes + i] = static_cast<unsigned char>(bits >> 8 * i);
+void FoldedMatrix::read(std::int64_t row, std::int64_t first, int count, float* to) const {
+  if (row < 0 || row >= rows_ || first < 0 || first + count > columns_ || values_ == nullptr) {
+    for (int k = 0; k < count; ++k) to[k] = (*this)(row, first + k);
+    return;
+  }
+  const float* const from = values_->data() + (first_row_ + row) * columns_ + first;
+  const double mean = means_.empty() ? 0.0 : means_[static_cast<std::size_t>(row)];
+  if (scale_ == nullptr) {
+    for (int k = 0; k < count; ++k) to[k] = static_cast<float>(static_cast<double>(from[k]) - mean);
+    return;
+  }
+  const float* const scale = scale_->data() + first;
+  for (int k = 0; k < count; ++k) {
+    to[k] = static_cast<float>(static_cast<double>(from[k]) * static_cast<double>(scale[k]) - mean);
+  }
+}
+
+void FoldedMatrix::store(std::int64_t row, std::int64_t first, std::int64_t count, unsigned char* to,
+                         std::int64_t item, std::int64_t items) const {
+  const float scale = row_scale(row);
+  const auto bytes = static_cast<std::size_t>(core::stored_bytes(precision_));
+  for (std::int64_t k = 0; k < count; k += 4) {
+    float group[4];
+    read(row, first + k, 4, group);
+    unsigned char* const at = to + static_cast<std::size_t>(k * items + item * 4) * bytes;
+    if (precision_ == core::Precision::f32) {
+      std::memcpy(at, group, sizeof group);
+      continue;
+    }
+    for (std::size_t i = 0; i < 4; ++i) {
+      std::uint32_t bits = core::stored_bits(precision_, group[i], scale);
+      if (precision_ == core::Precision::int8) bits ^= 0x80u;  // q + 128
+      std::memcpy(at + i * bytes, &bits, bytes);               // little-endian, as the device
+    }
+  }
 }
 
 const FoldedRows& FoldedPhase::rows_of(std::int64_t row) const {

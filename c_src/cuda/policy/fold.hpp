@@ -48,11 +48,14 @@ class FoldedMatrix {
   }
   float row_scale(std::int64_t row) const { return padded(row_scales_, row); }
   float row_sum(std::int64_t row) const;
-  // Puts the bits of weight (row, k) at element `index` of `to`.
-  void store(std::int64_t row, std::int64_t k, unsigned char* to, std::int64_t index) const;
+  // Puts the bits of `count` weights of a row, from column `first` on, into groups of four: those of all
+  // `items` lie together, group after group, and these are of this item. count: a multiple of 4.
+  void store(std::int64_t row, std::int64_t first, std::int64_t count, unsigned char* to, std::int64_t item,
+             std::int64_t items) const;
 
  private:
   double scaled(std::int64_t row, std::int64_t column) const;
+  void read(std::int64_t row, std::int64_t first, int count, float* to) const;
 
   const std::vector<float>* values_ = nullptr;  // null: the identity
   std::int64_t first_row_ = 0, rows_ = 0, columns_ = 0;
@@ -81,8 +84,9 @@ struct FoldedPhase {
   float bias(std::int64_t row) const { return padded(rows_of(row).bias, inside(row)); }
   float scale(std::int64_t row) const { return rows_of(row).matrix.row_scale(inside(row)); }
   float sum(std::int64_t row) const { return rows_of(row).matrix.row_sum(inside(row)); }
-  void store(std::int64_t row, std::int64_t k, unsigned char* to, std::int64_t index) const {
-    rows_of(row).matrix.store(inside(row), k, to, index);
+  void store(std::int64_t row, std::int64_t first, std::int64_t count, unsigned char* to, std::int64_t item,
+             std::int64_t items) const {
+    rows_of(row).matrix.store(inside(row), first, count, to, item, items);
   }
 
  private:

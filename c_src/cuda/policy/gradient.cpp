@@ -26,8 +26,10 @@ class PolicyGradient::Group {
         first_(first),
         out_(outputs),
         final_states_(n_.states.size()),
+        d_states_(n_.states.size()),
         memory_(*policy.context_, n_,
-                policy.shape({count, all.seq, all.frames, all.states}, gradient, outputs.states != nullptr)),
+                policy.shape({count, all.seq, all.frames, all.states}, gradient, outputs.states != nullptr,
+                             outputs.d_states != nullptr)),
         download_(*policy.context_),
         stream_(*policy.context_) {}
 
@@ -41,15 +43,19 @@ class PolicyGradient::Group {
     upload_->run();
     stream_.synchronize();
     download_.finish();
-    for (std::size_t i = 0; i < final_states_.size(); ++i) {
+    put_states(final_states_, out_.states), put_states(d_states_, out_.d_states);
+  }
+
+ private:
+  void put_states(const std::vector<std::vector<float>>& parts, float* to) const {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
       const std::int64_t each = n_.states[i].size();
-      for (std::int64_t s = 0; !final_states_[i].empty() && s < memory_.shape.sequences; ++s) {
-        std::copy_n(final_states_[i].data() + s * each, each, out_.states + place(s, i));
+      for (std::int64_t s = 0; !parts[i].empty() && s < memory_.shape.sequences; ++s) {
+        std::copy_n(parts[i].data() + s * each, each, to + place(s, i));
       }
     }
   }
 
- private:
   // Where a part of a sequence's state is, of {batch, state_floats}.
   std::int64_t place(std::int64_t sequence, std::size_t part) const {
     return (first_ + sequence) * n_.state_floats() + n_.state_at(static_cast<core::StateId>(part));
@@ -87,12 +93,15 @@ class PolicyGradient::Group {
     if (out_.frames != nullptr && memory_.shape.gradient) {
       bring(out_.frames + row * c_.d_input, memory_.d_frames());
     }
-    for (std::size_t i = 0; i < final_states_.size(); ++i) {
-      if (memory_.final_states[i] == nullptr) continue;
-      const std::int64_t each = n_.states[i].size();
-      final_states_[i].resize(static_cast<std::size_t>(memory_.shape.sequences * each));
-      bring(final_states_[i].data(), {memory_.final_states[i], memory_.shape.sequences, each});
-    }
+    const auto bring_states = [&](std::vector<std::vector<float>>* to, const std::vector<float*>& parts) {
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        if (parts[i] == nullptr) continue;
+        const Matrix rows{parts[i], memory_.shape.sequences, n_.states[i].size()};
+        (*to)[i].resize(static_cast<std::size_t>(rows.size()));
+        bring((*to)[i].data(), rows);
+      }
+    };
+    bring_states(&final_states_, memory_.final_states), bring_states(&d_states_, memory_.d_states);
   }
 
   const PolicyGradient& p_;
@@ -101,7 +110,7 @@ class PolicyGradient::Group {
   const PolicySequences& all_;
   const std::int64_t first_;
   const PolicyGradOutputs& out_;
-  std::vector<std::vector<float>> final_states_;  // {sequences, size} of each part
+  std::vector<std::vector<float>> final_states_, d_states_;  // {sequences, size} of each part
   // Destroyed in reverse order: the stream is idle before the memory that it uses goes back.
   GradientMemory memory_;
   Download download_;
@@ -153,6 +162,7 @@ void PolicyGradient::enqueue(CUstream stream, GradientMemory& memory, CUdevicept
 
 void PolicyGradient::run(const PolicySequences& sequences, const float* d_outs,
                          const PolicyGradOutputs& outputs) const {
+  core::require_outputs(weights_->network(), outputs);
   const bool gradient = d_outs != nullptr;
   const DeviceBuffer sums = context_->device_pool().allocate(gradient ? gradient_bytes() : 0);
   const std::int64_t count = std::clamp<std::int64_t>(kGradientRows / sequences.seq, 1, sequences.batch);

@@ -48,9 +48,11 @@ class RowPacker {
     RowLayout::Phase at;
     at.weights = groups(columns, k_count);
     unsigned char* const to = at.weights.in(bytes_.data());
-    for (int column = 0; column < outputs; ++column) {
-      for (int k = 0; k < k_count; ++k) {
-        folded.store(column, k, to, (std::int64_t{k / 4} * columns + column) * 4 + k % 4);
+    // So few groups at a time that neighbouring columns find their lines in the cache.
+    for (int k = 0; k < k_count; k += kStored) {
+      const std::int64_t first = std::int64_t{k} * columns * n_.weight_bytes();
+      for (int column = 0; column < outputs; ++column) {
+        folded.store(column, k, std::min(kStored, k_count - k), to + first, column, columns);
       }
     }
     const auto of_columns = [&](bool any, auto value) {
@@ -90,6 +92,7 @@ class RowPacker {
   }
 
   static constexpr long long kAlignment = 256;
+  static constexpr int kStored = 16;
   const PolicyDims& dims_;
   const policy::Network& n_;
   std::vector<std::byte> bytes_;

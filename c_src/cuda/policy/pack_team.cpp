@@ -82,10 +82,7 @@ class TeamPacker {
     const int together = is_short ? columns : kSegment, tasks = rows * (columns / together);
     for (int task = 0; task < tasks; ++task) {
       const std::int64_t row = row_of(product, rank, task % rows);
-      for (int k = 0; k < together; ++k) {
-        folded.store(row, first + task / rows * together + k, to,
-                     (std::int64_t{k / 4} * tasks + task) * 4 + k % 4);
-      }
+      folded.store(row, first + task / rows * together, together, to, task, tasks);
     }
   }
 

@@ -63,6 +63,7 @@ PolicyTuning policy_tuning() {
   if (tuning.lanes < 1 || tuning.lanes > 16) refuse("lanes out of range");
   if (tuning.window_blocks < 0) refuse("window_blocks below 0");
   if (tuning.armed_microseconds < 0) refuse("armed_microseconds below 0");
+  if (tuning.walk_team > 16) refuse("walk_team above 16");
   if (tuning.slice_rows < 64) refuse("slice_rows below 64");
   return tuning;
 }

@@ -10,6 +10,7 @@ namespace exphil::host {
 
 void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences& sequences,
                  const float* d_outs, const core::PolicyGradOutputs& outputs) {
+  core::require_outputs(weights.network(), outputs);
   for (const core::Phase* phase : core::phases_of(weights.network())) access_of(weights.network(), *phase);
   const PackedWeights packed(weights);
   const std::int64_t seq = sequences.seq;
@@ -26,7 +27,7 @@ void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences
   BackRows rows(weights.network(), sums, count, seq);
   each_group([&](const SequenceGroup& group) {
     forward(group);
-    pass_back(packed, group, record, {sums, scratch, rows}, d_outs, outputs.frames);
+    pass_back(packed, group, record, {sums, scratch, rows}, d_outs, outputs);
   });
   if (outputs.weights != nullptr) sums.write(weights, outputs.weights);
 }

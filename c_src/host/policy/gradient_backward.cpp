@@ -33,7 +33,9 @@ class Backward {
         seq_(group.all->seq),
         rows_(group.rows()) {}
 
-  void run(const float* d_outs, float* d_frames) {
+  void run(const float* d_outs, const core::PolicyGradOutputs& outputs) {
+    float* const d_frames = outputs.frames;
+    d_states_ = outputs.d_states;
     const core::Span outs = n_.all_of(n_.outs), frame = n_.all_of(n_.frame), hidden = n_.all_of(n_.hidden);
     const std::int64_t first = group_.first * seq_;
     // Is only read.
@@ -206,7 +208,7 @@ class Backward {
 
   // Phases [first, last]: the gradients of all vectors frame by frame, then those of the weights.
   void walk(const core::Block& block, std::size_t first, std::size_t last) {
-    walk_back({n_, group_, r_, block, block_, first, last}, sums(), v_);
+    walk_back({n_, group_, r_, block, block_, first, last, d_states_}, sums(), v_);
     for (index_ = last + 1; index_-- > first;) {
       const auto* const p = std::get_if<core::Product>(&block[index_]);
       if (p != nullptr) sums().phases[index_].product.add(v_.own(p->out), rows(p->in), rows_, scratch_);
@@ -289,6 +291,7 @@ class Backward {
   BackRows& d_;
   VectorGradients& v_;
   const std::int64_t seq_, rows_;
+  float* d_states_ = nullptr;
   std::size_t block_ = 0, index_ = 0;
   bool wants_input_ = true;
 };
@@ -296,8 +299,8 @@ class Backward {
 }  // namespace
 
 void pass_back(const PackedWeights& weights, const SequenceGroup& group, const GradientRecord& record,
-               const BackMemory& memory, const float* d_outs, float* d_frames) {
-  Backward(weights, group, record, memory).run(d_outs, d_frames);
+               const BackMemory& memory, const float* d_outs, const core::PolicyGradOutputs& outputs) {
+  Backward(weights, group, record, memory).run(d_outs, outputs);
 }
 
 }  // namespace exphil::host

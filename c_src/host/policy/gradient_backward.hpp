@@ -14,9 +14,8 @@ struct BackMemory {
   BackRows& rows;
 };
 
-// Of the sequences of a group, after their forward pass. d_outs: of all sequences of the call; d_frames: the
-// same, or null.
+// Of the sequences of a group, after their forward pass. d_outs and outputs: of all sequences of the call.
 void pass_back(const PackedWeights& weights, const SequenceGroup& group, const GradientRecord& record,
-               const BackMemory& memory, const float* d_outs, float* d_frames);
+               const BackMemory& memory, const float* d_outs, const core::PolicyGradOutputs& outputs);
 
 }  // namespace exphil::host

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/policy/gradient.hpp"
-#include "host/policy/linear_gradient.hpp"
 #include "host/policy/phases.hpp"
 #include "host/simd/aligned.hpp"
+#include "host/simd/linear_gradient.hpp"
 
 namespace exphil::host {
 

@@ -148,15 +148,6 @@ void run_gate_back(const GateGradient& g, std::int64_t rows, std::int64_t n) {
   }
 }
 
-void run_add_rows(const float* from, std::int64_t rows, std::int64_t step, float* sums, std::int64_t begin,
-                  std::int64_t end) {
-  for (std::int64_t i = begin * kPanel; i < end * kPanel; i += kLanes) {
-    F sum = load(sums + i);
-    for (std::int64_t row = 0; row < rows; ++row) sum = sum + load(from + row * step + i);
-    store(sum, sums + i);
-  }
-}
-
 void run_relu_back(const float* x, std::int64_t rows, std::int64_t step, std::int64_t panels, float* dx) {
   const F zero = fill(0.0);
   for (std::int64_t row = 0; row < rows; ++row, x += step, dx += step) {
@@ -178,17 +169,6 @@ void run_activate_dt_back(MatrixRows dt, const float* bias, DtRange range, std::
   }
 }
 
-void run_transpose(const float* from, std::int64_t from_step, std::int64_t rows, std::int64_t columns,
-                   float* to, std::int64_t step) {
-  constexpr std::int64_t kSquare = 16;  // rows and columns whose lines stay in L1
-  for (std::int64_t row0 = 0; row0 < rows; row0 += kSquare) {
-    const std::int64_t row1 = row0 + kSquare < rows ? row0 + kSquare : rows;
-    for (std::int64_t k = 0; k < columns; ++k) {
-      for (std::int64_t row = row0; row < row1; ++row) to[k * step + row] = from[row * from_step + k];
-    }
-  }
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace host
 }  // namespace exphil
@@ -202,10 +182,8 @@ HWY_EXPORT(run_convolve_back);
 HWY_EXPORT(run_cell_back);
 HWY_EXPORT(run_sigmoid_back);
 HWY_EXPORT(run_gate_back);
-HWY_EXPORT(run_add_rows);
 HWY_EXPORT(run_relu_back);
 HWY_EXPORT(run_activate_dt_back);
-HWY_EXPORT(run_transpose);
 HWY_EXPORT(run_sum_of);
 
 void normalize_back(const Norm& norm, const NormGradient& gradient, std::int64_t n, float epsilon,
@@ -230,11 +208,6 @@ void gate_back(const GateGradient& gradient, std::int64_t rows, std::int64_t n) 
   HWY_DYNAMIC_DISPATCH(run_gate_back)(gradient, rows, n);
 }
 
-void add_rows(const float* from, std::int64_t rows, std::int64_t step, float* sums, std::int64_t begin,
-              std::int64_t end) {
-  HWY_DYNAMIC_DISPATCH(run_add_rows)(from, rows, step, sums, begin, end);
-}
-
 void relu_back(const float* x, std::int64_t rows, std::int64_t step, std::int64_t panels, float* dx) {
   HWY_DYNAMIC_DISPATCH(run_relu_back)(x, rows, step, panels, dx);
 }
@@ -246,11 +219,6 @@ void activate_dt_back(MatrixRows dt, const float* bias, DtRange range, std::int6
 
 float sum_of(const float* x, std::int64_t n) {
   return HWY_DYNAMIC_DISPATCH(run_sum_of)(x, n);
-}
-
-void transpose(const float* from, std::int64_t from_step, std::int64_t rows, std::int64_t columns, float* to,
-               std::int64_t step) {
-  HWY_DYNAMIC_DISPATCH(run_transpose)(from, from_step, rows, columns, to, step);
 }
 
 }  // namespace exphil::host

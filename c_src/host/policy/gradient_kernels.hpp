@@ -6,6 +6,7 @@
 
 #include "host/policy/layer_kernels.hpp"
 #include "host/simd/matmul.hpp"
+#include "host/simd/rows.hpp"
 
 namespace exphil::host {
 
@@ -47,10 +48,6 @@ struct GateGradient {
 };
 void gate_back(const GateGradient& gradient, std::int64_t rows, std::int64_t n);
 
-// sums += every row, one after another, for panels [begin, end) of rows of `step` floats.
-void add_rows(const float* from, std::int64_t rows, std::int64_t step, float* sums, std::int64_t begin,
-              std::int64_t end);
-
 // dx = 0 where x is not positive, for so many panels of `rows` rows of `step` floats.
 void relu_back(const float* x, std::int64_t rows, std::int64_t step, std::int64_t panels, float* dx);
 
@@ -61,9 +58,5 @@ void activate_dt_back(MatrixRows dt, const float* bias, DtRange range, std::int6
 
 // The sum of n values, as mean_of() adds them.
 float sum_of(const float* x, std::int64_t n);
-
-// to[k step + row] = from[row from_step + k], for row < rows and k < columns.
-void transpose(const float* from, std::int64_t from_step, std::int64_t rows, std::int64_t columns, float* to,
-               std::int64_t step);
 
 }  // namespace exphil::host

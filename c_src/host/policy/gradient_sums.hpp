@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/policy/gradient.hpp"
-#include "host/policy/linear_gradient.hpp"
 #include "host/policy/weights.hpp"
+#include "host/simd/linear_gradient.hpp"
 
 namespace exphil::host {
 

@@ -36,6 +36,7 @@ class Walk {
         std::visit([this](const auto& phase) { back(phase); }, p_.block[index_]);
       }
     }
+    for (index_ = p_.first; index_ <= p_.last; ++index_) write_d_state(core::state_of(p_.block[index_]));
   }
 
  private:
@@ -53,6 +54,19 @@ class Walk {
     std::size_t i = p_.first;
     while (core::state_of(p_.block[i]) != id) ++i;
     return d_states_[i - p_.first].data() + sequence * state_floats(id);
+  }
+
+  // What is left is the gradient of the states before the first frame.
+  void write_d_state(core::StateId id) {
+    if (id == core::kNone || p_.d_states == nullptr) return;
+    const core::StatePart& part = n_.state(id);
+    for (std::int64_t s = 0; s < count_; ++s) {
+      float* const to = state_part(p_.d_states, p_.group, first_ + s, n_, id);
+      const float* const from = d_state(id, s);
+      for (std::int64_t row = 0; row < part.rows; ++row) {
+        std::copy_n(from + row * padded(part.columns), part.columns, to + row * part.columns);
+      }
+    }
   }
 
   void back(const core::GatedCell& p) {

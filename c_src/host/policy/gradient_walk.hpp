@@ -18,6 +18,7 @@ struct WalkedPhases {
   const core::Block& block;
   std::size_t block_index = 0;  // of PackedWeights::blocks()
   std::size_t first = 0, last = 0;
+  float* d_states = nullptr;  // as in core::PolicyGradOutputs
 };
 
 // Completes the gradients of the vectors that the phases write and read. Those of the products' weights are

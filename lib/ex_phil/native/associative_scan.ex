@@ -145,6 +145,8 @@ defmodule ExPhil.Native.AssociativeScan do
   @doc "The gradient of `linear_recurrence/3`; see `grad/4`."
   @spec grad(:linear_recurrence, tensor() | {tensor(), tensor()}, tensor(), tensor(), keyword()) ::
           {tensor(), tensor()}
+  def grad(op, dy, a, b, options)
+
   def grad(:linear_recurrence, dy, a, b, options) do
     {db, da} = grad!(:linear_recurrence, dy, a, b, options)
     {da, db}

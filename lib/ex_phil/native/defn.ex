@@ -39,9 +39,12 @@ if defn? and function_exported?(Nx, :block, 4) do
 
     import Nx.Defn
 
+    import ExPhil.Native.Defn.Blocks
+
     use ExPhil.Native.Raising
 
-    alias ExPhil.Native.{AssociativeScan, Block, Error, Expression, Options, SelectiveScan, XLA}
+    alias ExPhil.Native.{Block, Error, Options, XLA}
+    alias ExPhil.Native.Defn.Recurrent
 
     @doc """
     Registers the custom calls with the XLA that EXLA has loaded. Call it once, after EXLA has started and before the first
@@ -129,6 +132,57 @@ if defn? and function_exported?(Nx, :block, 4) do
       end)
     end
 
+    @typedoc "h, or with `return_state: true` h and the last state, of an LSTM `{final_h, final_c}`."
+    @type recurrence :: Nx.Tensor.t() | {Nx.Tensor.t(), Nx.Tensor.t() | {Nx.Tensor.t(), Nx.Tensor.t()}}
+
+    @doc """
+    `ExPhil.Native.RecurrentScan.gru_scan/3` as an operation: h, or `{h, final_h}` with `return_state: true`.
+
+    This and the seven operations below take the options of the eager call (`:h0 :return_state`, and what its table says), without
+    `:backend` and `:device`. They are differentiable in their inputs and in `:h0` and `:c0`, once. The gradients are those of the
+    eager call's `_grad`.
+    """
+    @spec gru_scan(tensor(), tensor(), keyword()) :: recurrence()
+    deftransform(gru_scan(wx, r, options \\ []), do: Recurrent.run(:gru_scan, [wx, r], options))
+
+    @doc "`ExPhil.Native.RecurrentScan.lstm_scan/3`: h, or `{h, {final_h, final_c}}` with `return_state: true`."
+    @spec lstm_scan(tensor(), tensor(), keyword()) :: recurrence()
+    deftransform(lstm_scan(wx, r, options \\ []), do: Recurrent.run(:lstm_scan, [wx, r], options))
+
+    @doc "`ExPhil.Native.RecurrentScan.mingru/3`."
+    @spec mingru(tensor(), tensor(), keyword()) :: recurrence()
+    deftransform(mingru(gates, candidates, options \\ []),
+      do: Recurrent.run(:mingru, [gates, candidates], options)
+    )
+
+    @doc "`ExPhil.Native.RecurrentScan.minlstm/4`."
+    @spec minlstm(tensor(), tensor(), tensor(), keyword()) :: recurrence()
+    deftransform(minlstm(forget_gates, input_gates, candidates, options \\ []),
+      do: Recurrent.run(:minlstm, [forget_gates, input_gates, candidates], options)
+    )
+
+    @doc "`ExPhil.Native.RecurrentScan.elu_gru/3`."
+    @spec elu_gru(tensor(), tensor(), keyword()) :: recurrence()
+    deftransform(elu_gru(gates, candidates, options \\ []),
+      do: Recurrent.run(:elu_gru, [gates, candidates], options)
+    )
+
+    @doc "`ExPhil.Native.RecurrentScan.real_gru/3`."
+    @spec real_gru(tensor(), tensor(), keyword()) :: recurrence()
+    deftransform(real_gru(gates, candidates, options \\ []),
+      do: Recurrent.run(:real_gru, [gates, candidates], options)
+    )
+
+    @doc "`ExPhil.Native.RecurrentScan.diag_linear/3`."
+    @spec diag_linear(tensor(), tensor(), keyword()) :: recurrence()
+    deftransform(diag_linear(a, b, options \\ []), do: Recurrent.run(:diag_linear, [a, b], options))
+
+    @doc "`ExPhil.Native.RecurrentScan.liquid/3`."
+    @spec liquid(tensor(), tensor(), keyword()) :: recurrence()
+    deftransform(liquid(tau, activation, options \\ []),
+      do: Recurrent.run(:liquid, [tau, activation], options)
+    )
+
     # ---- the selective scan ----------------------------------------------------------------------------------
 
     defp cast_operands({x, dt, a, b, c}, options) do
@@ -149,13 +203,6 @@ if defn? and function_exported?(Nx, :block, 4) do
         {name, Nx.as_type(Nx.to_tensor(options[name]), type)}
       end
       |> Map.new(&refuse_vectorized/1)
-    end
-
-    defp refuse_vectorized({name, %{vectorized_axes: []} = tensor}), do: {name, tensor}
-
-    defp refuse_vectorized({name, %{vectorized_axes: axes}}) do
-      message = "#{name} is vectorized over #{inspect(Keyword.keys(axes))}; Nx.devectorize it first"
-      raise Error.new(:invalid_argument, to_string(name), message)
     end
 
     defp scan_template(%{x: x, a: a}, options) do
@@ -216,9 +263,6 @@ if defn? and function_exported?(Nx, :block, 4) do
     end
 
     defp state_shape(%{x: x, a: a}), do: {elem(x.shape, 0), elem(x.shape, 2), elem(a.shape, 1)}
-
-    defp broadcast_to(%{shape: shape} = tensor, shape), do: tensor
-    defp broadcast_to(tensor, shape), do: Nx.broadcast(tensor, shape)
 
     # Where `like` is complex: the library's gradient is dL/dRe + i dL/dIm, Nx's its conjugate.
     defp conjugate(tensor, like), do: if(complex?(like), do: Nx.conjugate(tensor), else: tensor)
@@ -313,74 +357,5 @@ if defn? and function_exported?(Nx, :block, 4) do
 
     defp wide(%{type: {kind, 16}} = tensor) when kind in [:f, :bf], do: Nx.as_type(tensor, {:f, 32})
     defp wide(tensor), do: tensor
-
-    # ---- blocks ----------------------------------------------------------------------------------------------
-
-    defp as_floating(%{type: type} = tensor) when type in [{:f, 32}, {:f, 16}, {:bf, 16}, {:c, 64}],
-      do: tensor
-
-    defp as_floating(%{type: {:c, _}} = tensor), do: Nx.as_type(tensor, {:c, 64})
-    defp as_floating(tensor), do: Nx.as_type(tensor, {:f, 32})
-
-    defp complex?(%{type: {kind, _}}), do: kind == :c
-
-    defp run_block(block, tensors, template) do
-      default = fn struct, tensors ->
-        Nx.runtime_call(template, List.to_tuple(tensors), [block: struct], &__MODULE__.run/2)
-      end
-
-      Nx.block(block, alike(tensors), template, of_arity(default, length(tensors)))
-    end
-
-    # Nx.block/4 and custom_grad want tensors of one kind. A function may use tensors from outside of the computation, beside its
-    # arguments.
-    defp alike(tensors),
-      do: if(Expression.any?(tensors), do: Enum.map(tensors, &Nx.Defn.Expr.tensor/1), else: tensors)
-
-    # Nx.block/4 needs a function of the block and of each tensor.
-    for arity <- 1..12 do
-      arguments = Macro.generate_arguments(arity, __MODULE__)
-
-      defp of_arity(fun, unquote(arity)),
-        do: fn block, unquote_splicing(arguments) -> fun.(block, unquote(arguments)) end
-    end
-
-    # custom_grad needs an expression; outside of defn there is nothing to differentiate.
-    defp with_gradient(out, inputs, gradient) do
-      if Expression.any?(inputs),
-        do: Nx.Defn.Kernel.custom_grad(out, alike(inputs), gradient),
-        else: out
-    end
-
-    @doc false
-    # The default of a block: the eager call, on tensors in any backend. The result is in Nx's binary backend: inside a
-    # runtime call no other computation may run on the caller's device.
-    def run(tensors, block: %Block{} = block) do
-      tensors |> Tuple.to_list() |> Enum.map(&plain/1) |> call(block) |> from_plain()
-    end
-
-    defp call([x, dt, a, b, c | more], %Block{function: :scan} = block),
-      do: SelectiveScan.scan(x, dt, a, b, c, Enum.zip(block.operands, more) ++ block.options)
-
-    defp call([dy, x, dt, a, b, c | more], %Block{function: :grad} = block) do
-      gradients = SelectiveScan.grad(dy, x, dt, a, b, c, Enum.zip(block.operands, more) ++ block.options)
-      block.results |> Enum.map(&Map.fetch!(gradients, &1)) |> List.to_tuple()
-    end
-
-    defp call([a, b], %Block{function: :linear_recurrence} = block),
-      do: AssociativeScan.linear_recurrence(a, b, block.options)
-
-    defp call([x], block), do: apply(AssociativeScan, block.function, [x, block.options])
-
-    @types %{{:f, 32} => :f32, {:f, 16} => :f16, {:bf, 16} => :bf16, {:c, 64} => :c64}
-    @nx_types Map.new(@types, fn {nx, type} -> {type, nx} end)
-
-    defp plain(tensor), do: {Map.fetch!(@types, tensor.type), tensor.shape, Nx.to_binary(tensor)}
-
-    defp from_plain({type, shape, binary}) when is_atom(type),
-      do:
-        binary |> Nx.from_binary(Map.fetch!(@nx_types, type), backend: Nx.BinaryBackend) |> Nx.reshape(shape)
-
-    defp from_plain(results), do: results |> Tuple.to_list() |> Enum.map(&from_plain/1) |> List.to_tuple()
   end
 end

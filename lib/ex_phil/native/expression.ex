@@ -18,10 +18,10 @@ defmodule ExPhil.Native.Expression do
   defp expression?(%{__struct__: Nx.Tensor, data: %{__struct__: Nx.Defn.Expr}}), do: true
   defp expression?(_term), do: false
 
-  @doc "`ExPhil.Native.SelectiveScan.scan/6` of expressions. An error says why, where the library was compiled without Nx."
-  def scan(x, dt, a, b, c, options) do
+  @doc "The operation of `ExPhil.Native.Defn`. An error says why there is none, where the library was compiled without Nx."
+  def call(operation, arguments) do
     if Code.ensure_loaded?(Defn),
-      do: Defn.selective_scan(x, dt, a, b, c, options),
+      do: apply(Defn, operation, arguments),
       else: raise(Error.new(:unsupported, "", missing()))
   end
 

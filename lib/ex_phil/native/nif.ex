@@ -10,7 +10,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 24
+  @interface 26
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -56,6 +56,9 @@ defmodule ExPhil.Native.NIF do
   def associative_grad(_backend, _device, _op, _dy, _dy_reverse, _a, _x, _options, _ref), do: unloaded()
   def linear_recurrence_grad(_backend, _device, _op, _dy, _dy_reverse, _a, _b, _options, _ref), do: unloaded()
 
+  # tensors: [{name, tensor}], the first input first; request: activated, gradient, and the names of the results.
+  def recurrent(_backend, _device, _op, _tensors, _request, _ref), do: unloaded()
+
   def load_layer(_backend, _device, _path_or_tensors, _check_finite, _ref), do: unloaded()
   def layer_info(_layer), do: unloaded()
   def layer_forward(_layer, _x, _bidirectional, _ref), do: unloaded()
@@ -87,7 +90,7 @@ defmodule ExPhil.Native.NIF do
   def policy_weights(_policy), do: unloaded()
   def update_policy(_policy, _tensors, _queue), do: unloaded()
   def policy_forward(_policy, _frames, _state, _queue), do: unloaded()
-  def policy_grad(_policy, _frames, _d_outs, _state, _by_frames, _queue), do: unloaded()
+  def policy_grad(_policy, _frames, _d_outs, _state, _by_frames, _by_state, _queue), do: unloaded()
   def cross_entropy(_outs, _groups, _targets, _mask), do: unloaded()
   def mean_squared_error(_outs, _targets, _mask), do: unloaded()
   def choose(_outs, _groups, _draws), do: unloaded()

@@ -195,7 +195,7 @@ defmodule ExPhil.Native.Policy do
   Those of the other trunks begin as in Axon and Edifice: kernels, the recurrent ones too, uniform within sqrt(6 / (in + out)) (glorot),
   norms 1, biases 0. GRU and LSTM have Axon's layout. Its state does not begin with zeros but with what Axon draws from a key that is
   stored with the weights; here the key depends on the seed. GRU and LSTM begin with a norm of the frame itself, as in Edifice, which
-  loses its scale: a constant among the inputs keeps it. The outputs are one linear map of the last norm, `head.kernel` and
+  loses its scale: constants among the inputs keep it. The outputs are one linear map of the last norm, `head.kernel` and
   `head.bias`, which Edifice's files do not have.
 
       iex> alias ExPhil.Native.Policy
@@ -290,7 +290,14 @@ defmodule ExPhil.Native.Policy do
   end
 
   @doc """
-  Advances the session by one frame, in O(1), and returns its outputs: `obs` is {d_input}, the answer {d_output}.
+  Plays one frame: the session goes on by it, in a time that does not depend on the frames before, and the policy answers.
+
+    * `session` - of `new_session/2`. Calls of several processes on one session run one after another
+    * `obs` - the frame's observation, f32 of shape {d_input}, in the units that the policy was trained on: a binary of 4 * d_input bytes,
+      or a tensor
+
+  Returns `{:ok, outs}`, the outputs of the policy's last layer (of a choice its logits, before any softmax) in the order of `groups` of
+  `info/1`: f32 of shape {d_output}, a binary for a binary and a tensor for a tensor. `act/2` returns an action instead.
   """
   fallible step(session :: session(), obs :: data()) :: data()
   def step(%Session{ref: ref}, obs), do: Telemetry.sampled(:step, fn -> run_step(ref, obs) end)
@@ -301,7 +308,11 @@ defmodule ExPhil.Native.Policy do
   defp run_step(ref, obs), do: with_data(obs, "obs", &NIF.step(ref, &1))
 
   @doc """
-  `step/2`, and the action that the session's rules choose from its outputs: one frame in, one action out. `obs` is {d_input}.
+  `step/2`, and the action that the session's rules choose from its outputs: one frame in, one action out.
+
+    * `session`, `obs` - as in `step/2`
+
+  Returns `{:ok, action}`, an `ExPhil.Native.Policy.Action`.
   """
   fallible act(session :: session(), obs :: data()) :: Action.t()
   def act(%Session{ref: ref}, obs), do: Telemetry.sampled(:act, fn -> run_act(ref, obs) end)
@@ -426,7 +437,8 @@ defmodule ExPhil.Native.Policy do
 
     * `:initial_state` - of Mamba `%{ssm: {batch, n_layer, d_inner, d_state}, conv: {batch, n_layer, d_inner, d_conv - 1}}`, of GRU,
       minGRU and minLSTM `%{h: {batch, n_layer, 1, d_model}}`, of LSTM `%{h_c: {batch, n_layer, 2, d_model}}`, f32
-    * `:return_state` - `true` returns `{outs, state}`, the state after the last frames in that form
+    * `:return_state` - `true` returns `{outs, state}`, the state after the last frames in that form. Without a frame, {batch, 0, d_input},
+      it is the one that was given, or a new agent's
 
   It is the forward pass of `grad/4`, and like it runs where the policy is.
   """
@@ -440,8 +452,10 @@ defmodule ExPhil.Native.Policy do
   `frames` is {batch, seq, d_input}; `d_outs`, {batch, seq, d_output}, is the gradient of a real loss by the outputs that `forward/3`
   gives, which `ExPhil.Native.Loss` computes. Each weight receives the sum over frames and sequences.
 
-    * `:initial_state` - as in `forward/3`; states receive no gradient
+    * `:initial_state` - as in `forward/3`
     * `:d_frames` - `true` returns `{gradients, d_frames}` with the gradient by the frames
+    * `:d_initial_state` - `true` returns `{gradients, d_state}`, or `{gradients, d_frames, d_state}`, with the gradient by the states before
+      the first frames, given or not, in the form of `:initial_state`; of GRU, LSTM, minGRU and minLSTM alone
 
   Every dialect has it, in the precision `:f32`. It runs where the policy is. The same call gives the same
   bits in every run and with any number of threads. It takes memory for the activations of 2048 frames (4096 on CUDA, on the device),
@@ -449,7 +463,7 @@ defmodule ExPhil.Native.Policy do
   another copy of the weights on the device.
   """
   fallible grad(policy :: t(), frames :: Tensor.t(), d_outs :: Tensor.t(), options :: keyword() \\ []) ::
-             weights() | {weights(), Tensor.t()}
+             weights() | {weights(), Tensor.t() | state()} | {weights(), Tensor.t(), state()}
 
   defdelegate grad(policy, frames, d_outs, options \\ []), to: Training
 

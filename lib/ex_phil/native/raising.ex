@@ -6,7 +6,8 @@ defmodule ExPhil.Native.Raising do
   #     fallible load(path :: Path.t(), options :: keyword() \\ []) :: t()
   #     def load(path, options \\ []), do: ...
   #
-  # is the @spec of load/2, which returns `{:ok, t()} | {:error, Error.t()}`, and defines load!/2, with its documentation and
+  # is the @spec of load/2, and where no argument has a default its head, so that the documentation shows those names whatever the
+  # clauses match. load/2 returns `{:ok, t()} | {:error, Error.t()}`, and defines load!/2, with its documentation and
   # its @spec, which returns the value or raises the error. A function without a value, `:: :ok`, returns `:ok`.
 
   defmacro __using__(_options) do
@@ -18,11 +19,15 @@ defmodule ExPhil.Native.Raising do
   end
 
   defmacro fallible({:"::", _, [{name, _, arguments}, value]}) do
-    types = for {_argument, typed, _default} <- Enum.map(arguments, &argument/1), do: typed
+    {names, types, _parameters} = arguments |> Enum.map(&argument/1) |> unzip()
+    # A head with defaults is the module's own.
+    defaults? = Enum.any?(arguments, &match?({:\\, _, _}, &1))
+    head = if not defaults?, do: quote(do: def(unquote(name)(unquote_splicing(names))))
 
     quote do
       @fallible unquote(Macro.escape({name, arguments, value}))
       @spec unquote(name)(unquote_splicing(types)) :: unquote(returned(value))
+      unquote(head)
     end
   end
 

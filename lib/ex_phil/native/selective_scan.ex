@@ -72,7 +72,7 @@ defmodule ExPhil.Native.SelectiveScan do
   @spec scan(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: tensor() | {tensor(), tensor()}
   def scan(x, dt, a, b, c, options \\ []) do
     if Expression.any?([x, dt, a, b, c], options),
-      do: Expression.scan(x, dt, a, b, c, options),
+      do: Expression.call(:selective_scan, [x, dt, a, b, c, options]),
       else: scan_now(x, dt, a, b, c, options)
   end
 

@@ -15,8 +15,8 @@ defmodule ExPhil.Native.Trainer do
       `:mean_squared_error` f32, {seq, d_output}
     * `mask` - s32, {seq}: a frame with 0 is seen by the policy and has no loss
 
-  Sequences of one call may differ in length: those of a batch are padded with frames that have no loss. Each begins with a zero
-  state.
+  Sequences of one call may differ in length: those of a batch are padded with frames that have no loss. Each begins with a new
+  agent's state, if `:carry` of `new/2` does not say otherwise.
 
   A trainer is a value, but its policy is not: it is resident, and has the weights of the last step. `trainer.policy` is that policy.
   Every step ends its sessions, so make new ones to play between steps.
@@ -27,10 +27,10 @@ defmodule ExPhil.Native.Trainer do
   use ExPhil.Native.Raising
 
   alias ExPhil.Native.{AdamW, Error, Loss, Options, Policy}
-  alias ExPhil.Native.Trainer.{Curve, Data, Run, Schedule, Store}
+  alias ExPhil.Native.Trainer.{Curve, Data, Lanes, Run, Schedule, Store}
 
   @enforce_keys [:policy, :weights, :optimiser, :options]
-  defstruct [:policy, :weights, :optimiser, :options, history: [], evaluations: []]
+  defstruct [:policy, :weights, :optimiser, :options, lanes: nil, history: [], evaluations: []]
 
   @typedoc "One step: its loss before the step, its learning rate, and the norm of its gradient before clipping."
   @type entry :: {step :: pos_integer(), loss :: float(), learning_rate :: float(), norm :: float()}
@@ -44,6 +44,7 @@ defmodule ExPhil.Native.Trainer do
           weights: Policy.weights(),
           optimiser: AdamW.t(),
           options: map(),
+          lanes: nil | Lanes.t(),
           history: [entry()],
           evaluations: [{step :: non_neg_integer(), loss :: float()}]
         }
@@ -58,7 +59,7 @@ defmodule ExPhil.Native.Trainer do
           optional(:correct) => %{Loss.name() => float()}
         }
   @optimiser [:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :clip_norm]
-  @known [:loss, :batch, :seq, :seed, :schedule, :warm_up, :least_rate | @optimiser]
+  @known [:loss, :batch, :seq, :carry, :seed, :schedule, :warm_up, :least_rate | @optimiser]
 
   @doc """
   A trainer before its first step.
@@ -68,6 +69,10 @@ defmodule ExPhil.Native.Trainer do
     * `:batch` - sequences of a step (16)
     * `:seq` - frames of an excerpt: a step takes so many frames, from a random place, of each of its sequences, where all places of
       all sequences are as likely. Without it a sequence is taken whole
+    * `:carry` - with `:seq`: a step takes the next so many frames of each of its sequences, from the state in which the frames before them
+      ended (truncated back-propagation through time; the gradient ends where the excerpt begins). A sequence that ends makes room for
+      another. For policies that are played with a carried state; without it every excerpt begins as a new agent, which is how a policy
+      with a `:window` is played (`false`)
     * `:seed` - of the choice of sequences, an integer (0). The batch of a step depends on the seed and the step's number
     * `:learning_rate` (1.0e-3), `:beta1`, `:beta2`, `:epsilon`, `:weight_decay`, `:clip_norm` - as in `ExPhil.Native.AdamW.new/2`
     * `:schedule` - `:constant`, or `{:cosine, steps}`: from `:learning_rate` down to `:least_rate` (0) over so many steps, half a cosine
@@ -107,9 +112,16 @@ defmodule ExPhil.Native.Trainer do
       loss: loss(Keyword.get(options, :loss, :cross_entropy), info.groups),
       batch: Options.positive_integer(options, :batch, 16),
       seq: Options.optional_positive_integer(options, :seq),
+      carry: carry(options),
       seed: Keyword.get(options, :seed, 0) |> integer!(),
       schedule: Schedule.read!(options)
     }
+  end
+
+  defp carry(options) do
+    carry = Options.boolean(options, :carry, false)
+    if carry and options[:seq] == nil, do: Options.invalid(":carry", "given with :seq", true)
+    carry
   end
 
   defp integer!(seed) when is_integer(seed), do: seed
@@ -158,7 +170,8 @@ defmodule ExPhil.Native.Trainer do
     * `:csv`, `:svg` - files for the curve of the loss, written with each evaluation and at the end: see `csv/1` and `svg/1`
     * `:checkpoint` - a file for `save/2`, written every `:checkpoint_every` steps (a tenth of `:steps`) and after the last
 
-  `fit/3` may be called many times, with other sequences each time: steps, schedule and history go on.
+  `fit/3` may be called many times, with other sequences each time: steps, schedule and history go on. With `:carry` the states go on
+  too where the sequences are the same; with others each begins anew.
   """
   fallible fit(trainer :: t(), sequences :: [sequence()], options :: keyword() \\ []) :: t()
 
@@ -173,7 +186,7 @@ defmodule ExPhil.Native.Trainer do
   @doc """
   The loss on sequences, without a step: `%{loss: float}`, and for `:cross_entropy` also `losses` and `correct` of each group, as in
   `ExPhil.Native.Loss.cross_entropy/4`. Where the trainer has `:seq`, the sequences are cut into pieces of that length, each
-  from a zero state, as in training.
+  from a new agent's state, as in training; with `:carry` they are not cut.
   """
   fallible evaluate(trainer :: t(), sequences :: [sequence()]) :: evaluation()
 
@@ -186,7 +199,7 @@ defmodule ExPhil.Native.Trainer do
   def evaluate(other, _sequences), do: not_a_trainer(other)
 
   @doc """
-  Writes the trainer as a file for `restore/2`: weights, the optimiser's state, history and evaluations. The file is complete or
+  Writes the trainer as a file for `restore/2`: weights, the optimiser's state, history, evaluations, and of `:carry` the states. The file is complete or
   as it was before. `ExPhil.Native.Policy.save/2` writes a policy to play.
   """
   fallible save(trainer :: t(), path :: Path.t()) :: :ok

@@ -16,6 +16,7 @@ defmodule Mix.Tasks.Exphil.Bench do
     * `--warmup N`, `--runs N` - calls of each case before, and while, it is measured (10 and 100; quick, 2 and 20)
     * `--dtype f32|f16|bf16` - type of inputs and results (f32); the policy is f32 only
     * `--backend auto|cuda|host` - where to run (auto)
+    * `--policy FILE` - of any trunk, for the suite policy (a generated Mamba of 2 layers, d_model 256)
     * `--json FILE` - write every number to FILE, with the machine, the versions and the date
     * `--html FILE` - write one self-contained page with plots; needs gnuplot
 
@@ -25,7 +26,7 @@ defmodule Mix.Tasks.Exphil.Bench do
 
   use Mix.Task
 
-  alias ExPhil.Native.{Error, Json}
+  alias ExPhil.Native.{Error, Json, Policy}
   alias ExPhil.Native.Tools.{Arguments, Benchmark}
   alias ExPhil.Native.Tools.Benchmark.{Page, Report}
 
@@ -37,6 +38,7 @@ defmodule Mix.Tasks.Exphil.Bench do
     runs: :integer,
     dtype: :string,
     backend: :string,
+    policy: :string,
     json: :string,
     html: :string
   ]
@@ -49,6 +51,7 @@ defmodule Mix.Tasks.Exphil.Bench do
     options = parse(args)
     if options[:html], do: or_raise(Page.ready())
     Enum.each([:json, :html], &check_folder(&1, options[&1]))
+    if options[:policy], do: or_raise(Policy.load(options[:policy], backend: :host))
 
     result = options |> bench_options() |> Benchmark.run()
     clear_line()
@@ -107,6 +110,7 @@ defmodule Mix.Tasks.Exphil.Bench do
       runs: options[:runs],
       dtype: @dtypes[Keyword.get(options, :dtype, "f32")],
       backend: @backends[Keyword.get(options, :backend, "auto")],
+      policy: options[:policy],
       progress: progress()
     ]
   end
@@ -161,6 +165,9 @@ defmodule Mix.Tasks.Exphil.Bench do
 
   defp or_raise(:ok), do: :ok
   defp or_raise({:ok, value}), do: value
-  defp or_raise({:error, %Error{} = error}), do: Mix.raise(Exception.message(error))
+
+  defp or_raise({:error, %Error{} = error}),
+    do: error |> Exception.message() |> Arguments.convert_first() |> Mix.raise()
+
   defp or_raise({:error, reason}) when is_binary(reason), do: Mix.raise(reason)
 end

@@ -1,13 +1,14 @@
 defmodule Mix.Tasks.Exphil.Play do
   @shortdoc "Plays recorded or generated frames with a policy in real time"
   @moduledoc """
-  Plays frames with a Mamba policy at a fixed rate and reports the latency of the steps.
+  Plays frames with a policy of any trunk at a fixed rate and reports the latency of the steps.
 
       mix exphil.play
       mix exphil.play --policy policy.safetensors --frames match.safetensors
       mix exphil.play --seconds 3 --sessions 64 --backend host --json play.json
 
-  Without `--policy` and `--frames` both are generated (see `ExPhil.Native.Tools.Demo`) and ten seconds are played.
+  What is left out of `--policy` and `--frames` is generated (see `ExPhil.Native.Tools.Demo`), and ten seconds of generated frames
+  are played. A policy that was trained on windows answers each frame from its window.
 
   Options:
 
@@ -58,6 +59,7 @@ defmodule Mix.Tasks.Exphil.Play do
     recording = recording(options)
     model = load(options, recording)
     info = Policy.info!(model)
+    recording = if options[:frames], do: recording, else: Recording.generated(recording.count, info.d_input)
     check_sizes(info, recording, options)
     groups = groups(options[:groups], info)
     say(heading(info, recording, options))
@@ -145,7 +147,7 @@ defmodule Mix.Tasks.Exphil.Play do
   defp check_sizes(info, recording, options) do
     if info.d_input != recording.d_input do
       Mix.raise(
-        "the policy takes #{info.d_input} numbers a frame and #{options[:frames] || "the generated stream"} has " <>
+        "the policy takes #{info.d_input} numbers a frame and #{options[:frames]} has " <>
           "#{recording.d_input}; --policy and --frames must fit each other"
       )
     end
@@ -204,7 +206,7 @@ defmodule Mix.Tasks.Exphil.Play do
 
     """
     backend #{info.backend}, device #{info.device.name}#{measured(info.choice)}
-    policy #{options[:policy] || "generated"}: #{info.n_layer} layers, d_model #{info.d_model}#{if info[:d_state], do: ", state #{info.d_state}"}, weights #{info.precision}
+    policy #{options[:policy] || "generated"}: #{info.trunk}, #{info.n_layer} layers, d_model #{info.d_model}#{if info[:d_state], do: ", state #{info.d_state}"}#{if info.window, do: ", windows of #{info.window}"}, weights #{info.precision}
     playing #{recording.count} frames of #{options[:frames] || "generated play"} at #{options[:fps]} FPS with #{agents}#{unless options[:pace], do: ", without a pace"}
     """
     |> String.trim_trailing()
@@ -245,6 +247,9 @@ defmodule Mix.Tasks.Exphil.Play do
   defp say(text), do: Mix.shell().info(text)
 
   defp or_raise({:ok, value}), do: value
-  defp or_raise({:error, %Error{} = error}), do: Mix.raise(Exception.message(error))
+
+  defp or_raise({:error, %Error{} = error}),
+    do: error |> Exception.message() |> Arguments.convert_first() |> Mix.raise()
+
   defp or_raise({:error, reason}) when is_binary(reason), do: Mix.raise(reason)
 end

@@ -13,6 +13,8 @@
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/gradient_arguments.cuh"
 #include "kernels/recurrent/arguments.cuh"
+#include "kernels/recurrent/dense_arguments.cuh"
+#include "kernels/recurrent/linear_arguments.cuh"
 #include "kernels/scan/backward_arguments.cuh"
 #include "kernels/semiseparable/arguments.cuh"
 
@@ -104,6 +106,11 @@ const std::map<std::string, Runner>& runners() {
       {"selective_scan_backward_carry", backward},
       {"selective_scan_backward_matrix", backward},
       {"associative_scan", run_entry<associative::Arguments>},
+      {"recurrent_weights", run_entry<recurrent::WeightArguments>},
+      {"recurrent_widen", run_entry<recurrent::ConvertArguments>},
+      {"recurrent_narrow", run_entry<recurrent::ConvertArguments>},
+      {"recurrent_linear", run_entry<recurrent::LinearArguments>},
+      {"recurrent_linear_back", run_entry<recurrent::LinearArguments>},
       {"semiseparable_product", run_entry<semiseparable::ProductArguments>},
       {"scan_row_sums", run_entry<scan::RowSumArguments>},
       {"policy_product_few", product},

@@ -8,6 +8,7 @@
 #include "support/associative_case.hpp"
 #include "support/faults.hpp"
 #include "support/policy.hpp"
+#include "support/recurrent_case.hpp"
 #include "support/scan_grad_case.hpp"
 #include "support/semiseparable_case.hpp"
 
@@ -101,6 +102,22 @@ Operation associative(const Backends& backend, AssociativeOp op, const core::Sha
           }};
 }
 
+// All results of a fused operator, or of its gradient, one behind another.
+Operation recurrent(const Backends& backend, core::RecurrentOp op, std::int64_t hidden, bool gradient) {
+  const RecurrentKind kind{op, false};
+  const auto test = std::make_shared<RecurrentCase>(kind, RecurrentSizes{2, 5, hidden}, gradient);
+  return {(gradient ? "gradient of " : "") + name_of(kind), {{}}, [=](Results& out) {
+            const RecurrentResults results = run_recurrent(*test, [&](const core::RecurrentCall& call) {
+              gradient ? backend->recurrent_scan_grad(call) : backend->recurrent_scan(call);
+            });
+            out[0].clear();
+            for (const std::vector<float>& values : results) {
+              const std::vector<std::uint8_t> bytes = bytes_of(values);
+              out[0].insert(out[0].end(), bytes.begin(), bytes.end());
+            }
+          }};
+}
+
 constexpr std::int64_t kHidden = 4, kRank = 2, kInner = 3, kRows = 2 * 5;
 
 std::vector<Operation> layer(const Backends& backend) {
@@ -181,6 +198,10 @@ std::vector<Operation> backend_operations(const Backends& backend, const std::ve
   }
   // Rows in tiles that hand over to the next.
   all.push_back(associative(backend, AssociativeOp::linear_recurrence, {width, 300}, false));
+  for (const bool gradient : {false, true}) {
+    all.push_back(recurrent(backend, core::RecurrentOp::minlstm, 3 * width, gradient));
+    all.push_back(recurrent(backend, core::RecurrentOp::lstm_scan, width, gradient));
+  }
   for (Operation& operation : layer(backend)) all.push_back(std::move(operation));
   return all;
 }

@@ -1,6 +1,7 @@
 #include "support/edifice_writer.hpp"
 
 #include <cmath>
+#include <map>
 
 namespace exphil::test::erlang {
 
@@ -43,6 +44,23 @@ Text config_map(const Options& options) {
   std::vector<std::pair<Text, Text>> pairs;
   for (const auto& [name, value] : options) pairs.push_back({atom(name), value});
   return map(pairs);
+}
+
+using Placed = std::map<std::string, Text>;  // by name: what a container's map has
+
+// Of the names from `next` on that begin with `prefix`.
+Text nested(const std::string& prefix, Placed::const_iterator* next, const Placed& all) {
+  std::vector<std::pair<Text, Text>> pairs;
+  while (*next != all.end() && (*next)->first.compare(0, prefix.size(), prefix) == 0) {
+    const std::string rest = (*next)->first.substr(prefix.size());
+    const std::string key = rest.substr(0, rest.find('.'));
+    if (key.size() < rest.size()) {
+      pairs.push_back({key, nested(prefix + key + ".", next, all)});
+    } else {
+      pairs.push_back({key, (*next)->second}), ++*next;
+    }
+  }
+  return container_map(pairs);
 }
 
 }  // namespace
@@ -95,6 +113,22 @@ Text file_of(const std::vector<Tensor>& tensors, const Text& metadata, const std
     layers.push_back({layer, container_map(pairs)});
   }
   return container(flag, metadata, serialized(term(container_map(layers)), data));
+}
+
+Text file_of(const SafetensorsWriter& tensors, const Text& metadata, int flag) {
+  Text data;
+  Placed placed;
+  for (const auto& [name, tensor] : tensors.tensors) {
+    NxTensor made;
+    made.shape = tensor.shape;
+    made.offset = static_cast<std::int64_t>(data.size());
+    made.size = static_cast<std::int64_t>(tensor.data.size());
+    if (tensor.dtype == "U32") made.type = tuple({atom("u"), integer(32)});
+    data.append(tensor.data.begin(), tensor.data.end());
+    placed[name] = made.bytes();
+  }
+  auto next = placed.cbegin();
+  return container(flag, metadata, serialized(term(nested("", &next, placed)), data));
 }
 
 Text term_of(const std::vector<Tensor>& tensors, const Options& options) {

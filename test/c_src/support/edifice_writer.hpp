@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/erlang_writer.hpp"
+#include "support/safetensors_writer.hpp"
 
 namespace exphil::test::erlang {
 
@@ -27,6 +28,9 @@ std::vector<Tensor> full_policy();
 // A container of these tensors, all 0.5 but for `poison` ("layer.name"), which is NaN. Flag 1: compressed.
 Text file_of(const std::vector<Tensor>& tensors, const Text& metadata, const std::string& poison = "",
              int flag = 0);
+
+// A container of the tensors of a safetensors file: "a.b.c" is c in the map b in the layer a.
+Text file_of(const SafetensorsWriter& tensors, const Text& metadata, int flag = 0);
 
 // The older form of ExPhil: one term with the config and the tensors, all 0.5.
 Text term_of(const std::vector<Tensor>& tensors, const Options& config);

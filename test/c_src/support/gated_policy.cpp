@@ -110,17 +110,17 @@ std::shared_ptr<const core::PolicyWeights> make_gated(const GatedSpec& spec) {
   return load_policy(gated_file(spec));
 }
 
+std::vector<GatedSpec> gated_specs(const GatedSpec& spec) {
+  return {of_kind(spec, "gru", false, true),      of_kind(spec, "gru", true, false),
+          of_kind(spec, "lstm", false, true),     of_kind(spec, "lstm", true, false),
+          of_kind(spec, "min_gru", false, false), of_kind(spec, "min_lstm", false, true)};
+}
+
 std::vector<PolicyForm> gated_forms(const GatedSpec& spec) {
   std::vector<PolicyForm> all;
-  const auto add = [&](const char* name, const char* architecture, bool fused, bool heads) {
-    all.push_back({name, make_gated(of_kind(spec, architecture, fused, heads))});
-  };
-  add("gru", "gru", false, true);
-  add("fused gru", "gru", true, false);
-  add("lstm", "lstm", false, true);
-  add("fused lstm", "lstm", true, false);
-  add("min_gru", "min_gru", false, false);
-  add("min_lstm", "min_lstm", false, true);
+  for (const GatedSpec& each : gated_specs(spec)) {
+    all.push_back({(each.fused ? "fused " : "") + each.architecture, make_gated(each)});
+  }
   return all;
 }
 
@@ -136,12 +136,6 @@ std::vector<NamedPolicy> small_gated_policies() {
   all.push_back({"lstm of narrow frames", make_gated(of_kind(narrow, "lstm", false, false))});
   all.push_back({"min_lstm with a projection", make_gated(of_kind(narrow, "min_lstm", false, false))});
   all.push_back({"gru with heads", make_gated(of_kind(narrow, "gru", false, true))});
-  return all;
-}
-
-std::vector<NamedPolicy> every_small_policy() {
-  std::vector<NamedPolicy> all = small_policies();
-  for (NamedPolicy& policy : small_gated_policies()) all.push_back(std::move(policy));
   return all;
 }
 

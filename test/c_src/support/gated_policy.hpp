@@ -28,12 +28,11 @@ SafetensorsWriter gated_file(const GatedSpec& spec);
 std::shared_ptr<const core::PolicyWeights> make_gated(const GatedSpec& spec);
 
 // Each architecture in each layout, with and without heads, of the sizes of `spec`.
+std::vector<GatedSpec> gated_specs(const GatedSpec& spec);
 std::vector<PolicyForm> gated_forms(const GatedSpec& spec);
 
 // The same for gradients: small, with frames wider and narrower than the units.
 std::vector<NamedPolicy> small_gated_policies();
-// small_policies(), and these.
-std::vector<NamedPolicy> every_small_policy();
 
 // A recorded policy of shared/exphil/trunks.
 struct RecordedTrunk {

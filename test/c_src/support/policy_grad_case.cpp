@@ -1,6 +1,7 @@
 #include "support/policy_grad_case.hpp"
 
 #include "core/policy/reference.hpp"
+#include "support/gated_policy.hpp"
 #include "support/mamba.hpp"
 #include "support/numbers.hpp"
 #include "support/policy.hpp"
@@ -110,6 +111,12 @@ double reference_loss(const core::PolicyWeights& weights, const PolicyGradCase& 
     }
   }
   return loss;
+}
+
+std::vector<NamedPolicy> every_small_policy() {
+  std::vector<NamedPolicy> all = small_policies();
+  for (NamedPolicy& policy : small_gated_policies()) all.push_back(std::move(policy));
+  return all;
 }
 
 }  // namespace exphil::test

@@ -19,6 +19,8 @@ struct NamedPolicy {
 // dt, its mean or each channel's, decayed inputs, no input projection, two-layer heads, outputs that are the
 // hidden state.
 std::vector<NamedPolicy> small_policies();
+// These, and small_gated_policies().
+std::vector<NamedPolicy> every_small_policy();
 
 struct PolicyGradCase {
   std::int64_t batch = 0, seq = 0;

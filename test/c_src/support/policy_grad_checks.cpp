@@ -50,7 +50,9 @@ PolicyGradResult run_policy_grad(const PolicyGrad& grad, const core::PolicyWeigh
   r.frames.resize(c.frames.size());
   r.outs.resize(c.d_outs.size());
   r.states.resize(size(c.batch * config.state_floats()));
-  const core::PolicyGradOutputs outputs{&r.weights, r.frames.data(), r.outs.data(), r.states.data()};
+  if (core::gives_d_states(config.network)) r.d_states.resize(r.states.size());
+  const core::PolicyGradOutputs outputs{&r.weights, r.frames.data(), r.outs.data(), r.states.data(),
+                                        r.d_states.empty() ? nullptr : r.d_states.data()};
   const Floats d_outs = c.d_outs_f32();
   grad(c.sequences(), forward_only ? nullptr : d_outs.data(), outputs);
   return r;
@@ -65,7 +67,7 @@ bool same_bits(const PolicyGradResult& p, const PolicyGradResult& q) {
   for (std::size_t i = 0; i < p.weights.size(); ++i) {
     if (!same_bits(p.weights[i], q.weights[i])) return false;
   }
-  return same_bits(p.frames, q.frames) && same_bits(p.outs, q.outs);
+  return same_bits(p.frames, q.frames) && same_bits(p.outs, q.outs) && same_bits(p.d_states, q.d_states);
 }
 
 void check_policy_grad(const PolicyGrad& grad, const core::PolicyWeights& weights, const PolicyGradCase& c,
@@ -75,6 +77,9 @@ void check_policy_grad(const PolicyGrad& grad, const core::PolicyWeights& weight
       core::policy_grad_reference<float>(weights.config, weights.values, c.sequences(), c.d_outs.data());
   CHECK(relative_error(found.outs, expected.outs) <= tolerance);
   CHECK(relative_error(found.frames, expected.frames) <= tolerance);
+  if (core::gives_d_states(weights.network())) {
+    CHECK(relative_error(found.d_states, expected.states) <= tolerance);
+  }
   for (std::size_t id = 0; id < found.weights.size(); ++id) {
     CAPTURE(weights.network().weights[id].name);
     CHECK(relative_error(found.weights[id], expected.weights[id]) <= tolerance);
@@ -106,6 +111,7 @@ void check_policy_grad_bits(const PolicyGrad& grad, const core::PolicyWeights& w
     CHECK(same_part(together.outs, one.outs, b));
     CHECK(same_part(together.frames, one.frames, b));
     CHECK(same_part(together.states, one.states, b));
+    CHECK(same_part(together.d_states, one.d_states, b));
   }
   CHECK(same_bits(run_policy_grad(grad, weights, c, true).outs, together.outs));
 }

@@ -17,13 +17,14 @@ using PolicyGrad = std::function<void(const core::PolicySequences& sequences, co
 struct PolicyGradResult {
   core::PolicyValues<float> weights;
   std::vector<float> frames, outs, states;
+  std::vector<float> d_states;  // where the network's gradient gives them
 };
 
 PolicyGradResult run_policy_grad(const PolicyGrad& grad, const core::PolicyWeights& weights,
                                  const PolicyGradCase& c, bool forward_only = false);
 
 bool same_bits(const std::vector<float>& p, const std::vector<float>& q);
-// Of the weights' gradient, the frames' and the outputs.
+// Of the weights' gradient, the frames', the states' and the outputs.
 bool same_bits(const PolicyGradResult& p, const PolicyGradResult& q);
 
 // Outputs, states and all gradients against the float64 oracle.

@@ -265,5 +265,165 @@ if Code.ensure_loaded?(Nx.Defn) do
         same(db, expected_db)
       end
     end
+
+    # ---- the fused recurrent operators -----------------------------------------------------------------------
+
+    alias ExPhil.Native.RecurrentScan
+    alias ExPhil.Native.RecurrentScan.Operators
+
+    # {inputs, [h0: _, c0: _]} of sequences of 6 steps.
+    defp recurrent_tensors(row, type \\ {:f, 32}) do
+      {batch, seq, hidden} = {2, 6, 3}
+
+      shapes =
+        if row.gates > 1,
+          do: [{batch, seq, row.gates * hidden}, {hidden, row.gates * hidden}],
+          else: Enum.map(row.inputs, fn _ -> {batch, seq, hidden} end)
+
+      {values, _} =
+        Enum.map_reduce(shapes ++ Enum.map(row.states, fn _ -> {batch, hidden} end), Nx.Random.key(12), fn
+          shape, key -> Nx.Random.normal(key, shape: shape)
+        end)
+
+      values = Enum.map(values, &Nx.as_type(&1, type))
+      values = if row.name == :liquid, do: List.update_at(values, 0, &Nx.add(0.3, Nx.abs(&1))), else: values
+      {inputs, states} = Enum.split(values, length(row.inputs))
+      {Enum.map(inputs, &Nx.as_type(&1, type)), Enum.zip(row.states, states)}
+    end
+
+    defp native(row, inputs, options), do: apply(Native, row.name, inputs ++ [options])
+    defp eager(row, inputs, options), do: apply(RecurrentScan, row.name, inputs ++ [options])
+
+    defp both({h, {final_h, final_c}}), do: {h, final_h, final_c}
+    defp both(out), do: out
+
+    # Step by step in Nx: {h, last states}.
+    defp plain_recurrence(row, [first | more] = inputs, states) do
+      {_, seq, _} = first.shape
+
+      {state, rows} =
+        Enum.reduce(0..(seq - 1), {Keyword.values(states), []}, fn t, {state, rows} ->
+          x = if row.gates > 1, do: [first[[.., t, ..]] | more], else: Enum.map(inputs, & &1[[.., t, ..]])
+          state = plain_step(row.name, x, state)
+          {state, [hd(state) | rows]}
+        end)
+
+      {rows |> Enum.reverse() |> Nx.stack(axis: 1), state}
+    end
+
+    defp plain_step(:gru_scan, [wx, r], [h]) do
+      rh = Nx.dot(h, r)
+      [{xr, hr}, {xz, hz}, {xn, hn}] = Enum.zip(parts(wx, 3), parts(rh, 3))
+      z = Nx.sigmoid(Nx.add(xz, hz))
+      n = Nx.tanh(Nx.add(xn, Nx.multiply(Nx.sigmoid(Nx.add(xr, hr)), hn)))
+      [mix(z, h, n)]
+    end
+
+    defp plain_step(:lstm_scan, [wx, r], [h, c]) do
+      [i, f, g, o] = wx |> Nx.add(Nx.dot(h, r)) |> parts(4)
+      c = Nx.add(Nx.multiply(Nx.sigmoid(f), c), Nx.multiply(Nx.sigmoid(i), Nx.tanh(g)))
+      [Nx.multiply(Nx.sigmoid(o), Nx.tanh(c)), c]
+    end
+
+    defp plain_step(:minlstm, [f, i, v], [h]) do
+      {f, i} = {Nx.sigmoid(f), Nx.sigmoid(i)}
+      total = Nx.add(Nx.add(f, i), 1.0e-6)
+      [Nx.divide(Nx.add(Nx.multiply(f, h), Nx.multiply(i, v)), total)]
+    end
+
+    defp plain_step(:diag_linear, [a, b], [h]), do: [Nx.add(Nx.multiply(Nx.sigmoid(a), h), b)]
+
+    defp plain_step(:liquid, [tau, v], [h]) do
+      decay = Nx.exp(Nx.divide(-1, tau))
+      [Nx.add(v, Nx.multiply(Nx.subtract(h, v), decay))]
+    end
+
+    defp plain_step(:elu_gru, [z, v], [h]) do
+      raised = Nx.select(Nx.greater(v, 0), Nx.add(v, 1), Nx.exp(Nx.min(v, 0)))
+      [mix(Nx.sigmoid(z), raised, h)]
+    end
+
+    defp plain_step(_min, [z, v], [h]), do: [mix(Nx.sigmoid(z), v, h)]
+
+    # z a + (1 - z) b
+    defp mix(z, a, b), do: Nx.add(Nx.multiply(z, a), Nx.multiply(Nx.subtract(1, z), b))
+
+    defp parts(tensor, count) do
+      size = div(elem(tensor.shape, 1), count)
+      for i <- 0..(count - 1), do: Nx.slice_along_axis(tensor, i * size, size, axis: 1)
+    end
+
+    test "the fused recurrent operators give the eager call's bits, in a defn and outside" do
+      for row <- Operators.all(), type <- [{:f, 32}, {:bf, 16}] do
+        {inputs, states} = recurrent_tensors(row, type)
+
+        for options <- [[], states, [return_state: true], [return_state: true] ++ states] do
+          expected = eager(row, inputs, options)
+          assert native(row, inputs, options) == expected
+          call = fn inputs -> row |> native(Tuple.to_list(inputs), options) |> both() end
+          assert Nx.Defn.jit(call).(List.to_tuple(inputs)) == both(expected)
+          # The eager call of expressions is this operation.
+          call = fn inputs -> row |> eager(Tuple.to_list(inputs), options) |> both() end
+          assert Nx.Defn.jit(call).(List.to_tuple(inputs)) == both(expected)
+        end
+      end
+    end
+
+    test "their activated inputs are those after the activations" do
+      for name <- [:mingru, :minlstm, :real_gru, :diag_linear] do
+        row = Operators.fetch!(name)
+        {inputs, states} = recurrent_tensors(row)
+        {gates, [last]} = Enum.split(inputs, -1)
+        active = Enum.map(gates, &Nx.sigmoid/1) ++ [last]
+        call = &native(row, Tuple.to_list(&1), [activated: true] ++ states)
+        close(Nx.Defn.jit(call).(List.to_tuple(active)), native(row, inputs, states), 1.0e-6)
+      end
+    end
+
+    test "their gradients are those of a plain recurrence in Nx, and the eager call's bits" do
+      for row <- Operators.all(), final <- [false, true] do
+        {inputs, states} = recurrent_tensors(row)
+        tensors = Map.new(Enum.zip(row.inputs, inputs) ++ states)
+        dh = Nx.cos(Nx.iota({2, 6, 3}))
+        d_final = for name <- Operators.d_final(row), do: {name, Nx.sin(Nx.iota({2, 3}))}
+        split = fn t -> {Enum.map(row.inputs, &t[&1]), Enum.map(row.states, &{&1, t[&1]})} end
+
+        weigh = fn h, state ->
+          sum = &Nx.sum(Nx.multiply(&1, &2))
+          finals = if final, do: Enum.zip_with(Keyword.values(d_final), state, sum), else: []
+          Enum.reduce(finals, sum.(dh, h), &Nx.add/2)
+        end
+
+        of_native = fn t ->
+          {inputs, states} = split.(t)
+          out = row |> native(inputs, [return_state: true] ++ states) |> both() |> Tuple.to_list()
+          if final, do: weigh.(hd(out), tl(out)), else: weigh.(native(row, inputs, states), [])
+        end
+
+        of_plain = fn t ->
+          {inputs, states} = split.(t)
+          {h, state} = plain_recurrence(row, inputs, states)
+          weigh.(h, state)
+        end
+
+        gradient = Nx.Defn.grad(tensors, of_native)
+        expected = Nx.Defn.grad(tensors, of_plain)
+        for {name, value} <- gradient, do: close(value, expected[name], 2.0e-5)
+
+        options = states ++ if(final, do: d_final, else: [])
+        eager = apply(RecurrentScan, :"#{row.name}_grad", [dh | inputs] ++ [options])
+        assert {row.name, gradient} == {row.name, eager}
+      end
+    end
+
+    test "the fused recurrent operators cast, and refuse, as the eager calls do" do
+      x = Nx.iota({1, 2, 3}, type: {:f, 64})
+      assert Native.mingru(x, Nx.as_type(x, {:s, 32})).type == {:f, 32}
+      assert_raise Error, ~r/gates must be {batch, seq, hidden}/, fn -> Native.mingru(x[0], x[0]) end
+      assert_raise Error, ~r/r must be {hidden, 3 hidden}/, fn -> Native.gru_scan(x, x[0]) end
+      assert_raise Error, ~r/unknown option :c0/, fn -> Native.gru_scan(x, x[0], c0: x[0]) end
+      assert_raise Error, ~r/vectorized/, fn -> Native.mingru(Nx.vectorize(x, :batch), x) end
+      assert_raise Error, ~r/unknown option :backend/, fn -> Native.mingru(x, x, backend: :host) end
+    end
   end
 end

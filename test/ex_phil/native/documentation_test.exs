@@ -52,7 +52,34 @@ defmodule ExPhil.Native.DocumentationTest do
   # A pattern without a name shows as `arg1`, and the variable of the clause that refuses everything else as its own.
   test "names the arguments" do
     assert [] ==
-             functions() |> Enum.filter(&(Enum.join(elem(&1, 3)) =~ ~r/\b(arg\d+|other|opts)\b/)) |> named()
+             functions()
+             |> Enum.filter(&(Enum.join(elem(&1, 3)) =~ ~r/\b(arg\d*|other|opts|atom|binary|integer)\b/))
+             |> named()
+  end
+
+  test "names the arguments as its spec does" do
+    named =
+      for {module, name, arity, [signature | _], _} <- functions(),
+          {{^name, ^arity}, [spec | _]} <- specs(module),
+          {:"::", _, [{^name, _, arguments}, _]} <- [Code.Typespec.spec_to_quoted(name, spec)],
+          names = for({:"::", _, [{argument, _, _}, _type]} <- arguments, do: argument),
+          length(names) == arity,
+          do: {"#{inspect(module)}.#{name}/#{arity}", names, shown(signature)}
+
+    assert length(named) > 50
+    assert [] == Enum.reject(named, fn {_, names, shown} -> names == shown end)
+  end
+
+  # The arguments of `step(session, obs)`.
+  defp shown(signature) do
+    {_name, _, arguments} = Code.string_to_quoted!(signature)
+
+    for argument <- arguments do
+      case argument do
+        {:\\, _, [{name, _, _}, _default]} -> name
+        {name, _, _} -> name
+      end
+    end
   end
 
   test "a call that can fail has a version with a `!`, which names the same arguments" do

@@ -7,13 +7,27 @@ defmodule ExPhil.Native.StormTest do
   @seconds System.get_env("EXPHIL_STORM_SECONDS", "5")
   @moduletag timeout: 1_800_000 + 2000 * String.to_integer(@seconds)
 
-  backend_test "64 processes, kills, nonsense, loads and reloads: every answer has its bits", %{
-    backend: backend
-  } do
-    arguments = [Policies.checkpoint(), @seconds, "#{:rand.uniform(1_000_000_000)}", "#{backend}"]
+  # Of exphil/trunks.
+  @gated ~w(gru_e32_h32_w20 gru_fused_e32_h32_w20 lstm_e32_h32_w20 lstm_fused_e32_h32_w20 min_gru_e32_h32_w20
+            min_lstm_e32_h32_w20)
+
+  defp storm(policies, backend) do
+    arguments = [Enum.join(policies, ","), @seconds, "#{:rand.uniform(1_000_000_000)}", "#{backend}"]
     {output, status} = peer_script("test/storm.exs", arguments, library())
     IO.puts(String.trim(output))
     assert {status, output} == {0, output}
     assert output =~ "series compared"
+  end
+
+  backend_test "64 processes, kills, nonsense, loads and reloads: every answer has its bits", %{
+    backend: backend
+  } do
+    storm([Policies.checkpoint()], backend)
+  end
+
+  @tag :shared
+  backend_test "the same with policies of every trunk at once", %{backend: backend} do
+    gated = for set <- @gated, do: Shared.file("exphil/trunks/#{set}/policy.bin")
+    storm([Policies.checkpoint() | gated], backend)
   end
 end

@@ -4,6 +4,8 @@ defmodule Mix.Tasks.Exphil.BenchTest do
 
   import ExPhil.Native.TestSupport.MixShell
 
+  alias ExPhil.Native.Policy
+  alias ExPhil.Native.TestSupport.Shared
   alias Mix.Tasks.Exphil.Bench
 
   @moduletag :tmp_dir
@@ -34,6 +36,35 @@ defmodule Mix.Tasks.Exphil.BenchTest do
     assert %{"name" => "small", "suite" => "scan", "shape" => [1, 4, 16, 4], "line" => nil} = small
     assert small["p50_us"] > 0 and small["p50_us"] <= small["p99_us"]
     assert text =~ ExPhil.Native.Tools.Benchmark.Report.time(small["p50_us"])
+  end
+
+  test "--policy measures a policy of any trunk, right by the scalar reference", %{tmp_dir: folder} do
+    json = Path.join(folder, "bench.json")
+
+    for {trunk, window} <- [gru: 20, lstm: nil, min_gru: 7, mamba1: nil] do
+      path = Path.join(folder, "#{trunk}.safetensors")
+      options = [d_input: 9, d_output: 4, d_model: 8, layers: 2, window: window, backend: :host]
+      :ok = trunk |> Policy.init!(options) |> Policy.save(path)
+      Bench.run(@few ++ ["--suite", "policy", "--policy", path, "--json", json])
+      text = output()
+      assert text =~ ~r/policy +#{Regex.escape(path)}: #{trunk}, 2 layers, d_model 8/
+      assert text =~ "window of #{window || 60}"
+      assert %{"policy" => name, "cases" => [step | _]} = json |> File.read!() |> decode()
+      assert name =~ path and step["relative_error"] <= step["tolerance"]
+      assert step["operations"] > 0
+    end
+
+    missing = Path.join(folder, "none.safetensors")
+    assert_raise Mix.Error, ~r/none.safetensors/, fn -> Bench.run(@few ++ ["--policy", missing]) end
+  end
+
+  @tag :shared
+  test "--policy measures ExPhil's gated policies" do
+    for trunk <- ~w(gru gru_fused lstm lstm_fused min_gru min_lstm) do
+      path = Shared.file("exphil/trunks/#{trunk}_e32_h32_w20/policy.bin")
+      Bench.run(@few ++ ["--suite", "policy", "--policy", path])
+      assert output() =~ "window of 20"
+    end
   end
 
   @tag :gnuplot

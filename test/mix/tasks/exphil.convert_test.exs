@@ -33,6 +33,30 @@ defmodule Mix.Tasks.Exphil.ConvertTest do
     end
   end
 
+  test "gated policies of every layout load again, as the same policies with the same answers", %{
+    tmp_dir: folder
+  } do
+    out = Path.join(folder, "out.safetensors")
+    frames = Path.join(folder, "frames.safetensors")
+    {:f32, {8, 20, 32}, windows} = Shared.read("exphil/trunks/gru_e32_h32_w20/io.safetensors")["windows"]
+    :ok = Safetensors.write(frames, %{"obs" => {:f32, {160, 32}, windows}})
+
+    for trunk <- ~w(gru gru_fused lstm lstm_fused min_gru min_lstm),
+        {file, window} <- [
+          {"policy.bin", "window 20"},
+          {"trunk.nx", "no window"},
+          {"params.safetensors", "no window"}
+        ] do
+      from = file("trunks/#{trunk}_e32_h32_w20/#{file}")
+      Convert.run([from, out, "--check", frames])
+      output = MixShell.output()
+      assert output =~ "#{String.replace(trunk, "_fused", "")}, #{window}, 32 in"
+      assert output =~ "the same answers to 160 frames"
+      assert {:ok, tensors} = Checkpoint.read(from)
+      assert Safetensors.read!(out) == tensors
+    end
+  end
+
   test "an export without metadata needs its dialect", %{tmp_dir: folder} do
     out = Path.join(folder, "out.safetensors")
     export = file("edifice_mamba2/mamba_ssd.safetensors")

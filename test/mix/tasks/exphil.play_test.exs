@@ -44,8 +44,67 @@ defmodule Mix.Tasks.Exphil.PlayTest do
     policy = Shared.file("exphil/trunks/gru_e287_h256_w60/policy.bin")
     Play.run(["--policy", policy, "--seconds", "0.2", "--backend", "host"])
     text = output()
-    assert text =~ "2 layers, d_model 256, weights f32"
+    assert text =~ "gru, 2 layers, d_model 256, windows of 60, weights f32"
     assert text =~ "all 12 answers match one prefill of the same frames"
+  end
+
+  @tag :shared
+  test "plays every gated policy of ExPhil and Edifice, with frames of its size", %{tmp_dir: folder} do
+    for trunk <- ~w(gru gru_fused lstm lstm_fused min_gru min_lstm),
+        file <- ~w(policy.bin trunk.nx params.safetensors) do
+      path = Shared.file("exphil/trunks/#{trunk}_e32_h32_w20/#{file}")
+      Play.run(["--policy", path, "--seconds", "0.1", "--fps", "240", "--backend", "host", "--sessions", "2"])
+      text = output()
+      windows = if file == "policy.bin", do: ", windows of 20", else: ""
+      assert text =~ "#{String.replace(trunk, "_fused", "")}, 2 layers, d_model 32#{windows}, weights f32"
+      assert text =~ "all 24 answers match one prefill of the same frames"
+    end
+
+    # Recorded frames, and rounded weights.
+    frames = Path.join(folder, "frames.safetensors")
+    {:f32, {8, 20, 32}, windows} = Shared.read("exphil/trunks/lstm_e32_h32_w20/io.safetensors")["windows"]
+    :ok = Safetensors.write(frames, %{"obs" => {:f32, {160, 32}, windows}})
+    policy = Shared.file("exphil/trunks/lstm_e32_h32_w20/policy.bin")
+
+    Play.run([
+      "--policy",
+      policy,
+      "--frames",
+      frames,
+      "--fps",
+      "1000",
+      "--backend",
+      "host",
+      "--precision",
+      "bf16"
+    ])
+
+    text = output()
+    assert text =~ "all 160 answers match one prefill of the same frames"
+    assert text =~ "error of rounded weights"
+  end
+
+  @tag :shared
+  test "a file that lacks its dialect is refused in words of the shell" do
+    path = Shared.file("exphil/trunks/mamba_2_e32_h32_w40/trunk.nx")
+    error = catch_error(Play.run(["--policy", path, "--backend", "host"]))
+    assert Exception.message(error) =~ "`mix exphil.convert FILE NEW.safetensors --dialect edifice_mamba_ssd`"
+    refute Exception.message(error) =~ "dialect: :"
+  end
+
+  test "a fresh policy of any trunk and size is played", %{tmp_dir: folder} do
+    for {trunk, d_input} <- [mamba1: 3, gru: 300, min_lstm: 600] do
+      path = Path.join(folder, "#{trunk}.safetensors")
+
+      policy =
+        Policy.init!(trunk, d_input: d_input, heads: [x: 3, y: 2], d_model: 8, layers: 1, backend: :host)
+
+      :ok = Policy.save(policy, path)
+      Play.run(["--policy", path, "--seconds", "0.1", "--fps", "240", "--backend", "host"])
+      text = output()
+      assert text =~ "#{trunk}, 1 layers, d_model 8"
+      assert text =~ "all 24 answers match one prefill of the same frames"
+    end
   end
 
   test "plays an entire recording and checks its logits", %{tmp_dir: folder} do

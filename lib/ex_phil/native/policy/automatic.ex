@@ -98,7 +98,14 @@ defmodule ExPhil.Native.Policy.Automatic do
   defp paced(players) do
     clock = Clock.start!(@ticks_per_second)
     stop = System.monotonic_time(:millisecond) + @bound
-    turn = fn -> for {name, frame} <- players, do: {name, Clock.wait(clock) && frame.()} end
+
+    turn = fn ->
+      for {name, frame} <- players do
+        Clock.wait(clock)
+        {name, frame.()}
+      end
+    end
+
     for _ <- 1..@untimed, System.monotonic_time(:millisecond) < stop, do: turn.()
     first = turn.()
     others = for _ <- 2..@timed, System.monotonic_time(:millisecond) < stop, do: turn.()

@@ -22,15 +22,18 @@ defmodule ExPhil.Native.Policy.Training do
   def forward(policy, _frames, _options), do: not_a("policy", policy)
 
   def grad(%Policy{ref: ref}, frames, d_outs, options) do
-    with {:ok, options} <- Options.read(options, [:initial_state, :d_frames], &grad_options/1),
+    with {:ok, options} <-
+           Options.read(options, [:initial_state, :d_frames, :d_initial_state], &grad_options/1),
          {:ok, frames, form} <- pack(frames, "frames"),
          {:ok, d_outs, _} <- pack(d_outs, "d_outs"),
          {:ok, state} <- state(options.initial_state),
-         by_frames = options.d_frames,
-         {:ok, {gradients, d_frames}} <-
-           Queue.run(&NIF.policy_grad(ref, frames, d_outs, state, by_frames, &1)) do
+         %{d_frames: by_frames, d_initial_state: by_state} = options,
+         {:ok, {gradients, d_frames, d_state}} <-
+           Queue.run(&NIF.policy_grad(ref, frames, d_outs, state, by_frames, by_state, &1)) do
+      frames = if by_frames, do: [Tensor.unpack(d_frames, form)], else: []
+      state = if by_state, do: [named(d_state, form)], else: []
       gradients = named(gradients, form)
-      {:ok, if(options.d_frames, do: {gradients, Tensor.unpack(d_frames, form)}, else: gradients)}
+      {:ok, if(by_frames or by_state, do: List.to_tuple([gradients | frames ++ state]), else: gradients)}
     else
       {:error, reason} -> failed(reason)
     end
@@ -64,7 +67,11 @@ defmodule ExPhil.Native.Policy.Training do
   end
 
   defp grad_options(options) do
-    %{initial_state: options[:initial_state], d_frames: Options.boolean(options, :d_frames, false)}
+    %{
+      initial_state: options[:initial_state],
+      d_frames: Options.boolean(options, :d_frames, false),
+      d_initial_state: Options.boolean(options, :d_initial_state, false)
+    }
   end
 
   defp state(nil), do: {:ok, nil}

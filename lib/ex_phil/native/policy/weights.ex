@@ -92,6 +92,7 @@ defmodule ExPhil.Native.Policy.Weights do
 
   defp heads!(other), do: invalid_heads(other)
 
+  @spec invalid_heads(term()) :: no_return()
   defp invalid_heads(got) do
     expected = "a list of {name, count} or {name, {count, :binary}}, where names have letters, digits and _"
     Options.invalid(":heads", expected, got)

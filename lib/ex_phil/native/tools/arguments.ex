@@ -27,6 +27,14 @@ defmodule ExPhil.Native.Tools.Arguments do
     end
   end
 
+  @doc "The message of a file that lacks an option, for a task that has not that option either."
+  @spec convert_first(String.t()) :: String.t()
+  def convert_first(message) do
+    Regex.replace(~r/pass dialect: :(\w+) if it is that/, message, fn _, dialect ->
+      "if it is that, `mix exphil.convert FILE NEW.safetensors --dialect #{dialect}` writes one that says so"
+    end)
+  end
+
   @doc "The message with `:chunk_size`, `chunk_size: 8` and `:mean` as a shell has them: `--chunk-size`, `--chunk-size 8`, `mean`."
   @spec in_shell_words(String.t(), [atom()], [String.t()]) :: String.t()
   def in_shell_words(message, options, values) do

@@ -18,7 +18,7 @@ defmodule ExPhil.Native.Tools.Benchmark do
 
   @suites ["scan", "step", "discretization", "associative", "transfer", "policy"]
   @dtypes [:f32, :f16, :bf16]
-  @options [:suites, :quick, :warmup, :runs, :dtype, :backend, :progress]
+  @options [:suites, :quick, :warmup, :runs, :dtype, :backend, :policy, :progress]
 
   @frame_us 1.0e6 / 60
 
@@ -46,6 +46,7 @@ defmodule ExPhil.Native.Tools.Benchmark do
     * `:warmup`, `:runs` - how often a case is called before, and while, it is measured (10 and 100; quick, 2 and 20)
     * `:dtype` - `:f32`, `:f16` or `:bf16` inputs and results (`:f32`); the policy is f32 only
     * `:backend` - see `ExPhil.Native.Device`
+    * `:policy` - a file of a policy of any trunk, for the suite `policy`; without it a Mamba is generated
     * `:progress` - a function that is called with every `t:event/0`
 
   An error where an option is invalid, where the backend is unavailable, or where a result is wrong.
@@ -73,6 +74,7 @@ defmodule ExPhil.Native.Tools.Benchmark do
       warmup: count(options, :warmup, if(quick, do: 2, else: 10), 0),
       runs: count(options, :runs, if(quick, do: 20, else: 100), 1),
       backend: options[:backend],
+      path: options[:policy],
       progress: options[:progress] || fn _event -> :ok end
     }
   end
@@ -111,6 +113,9 @@ defmodule ExPhil.Native.Tools.Benchmark do
     context = Map.put(context, :folder, folder)
 
     try do
+      context =
+        if "policy" in context.suites, do: Map.put(context, :policy, Policies.load(context)), else: context
+
       cases = Enum.flat_map(context.suites, &cases(&1, context))
 
       results =
@@ -243,6 +248,7 @@ defmodule ExPhil.Native.Tools.Benchmark do
       device_details: context.device.details,
       threads: ExPhil.Native.info().threads,
       dtype: context.dtype,
+      policy: context[:policy][:name],
       quick: context.quick,
       suites: context.suites,
       warmup: context.warmup,

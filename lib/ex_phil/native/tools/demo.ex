@@ -2,15 +2,15 @@ defmodule ExPhil.Native.Tools.Demo do
   @moduledoc """
   A policy and an observation stream generated from a seed, so that there is something to play without a download.
 
-  The policy is an untrained Mamba with the standard initialisation of the Mamba paper's code: its answers are
-  meaningless, but its shapes, its cost and its numerical range are those of a trained one. The stream resembles two
-  characters of a platform fighter: positions that move smoothly, one-hot action buckets, a controller.
+  The policy is an untrained Mamba, as `ExPhil.Native.Policy.init/2` makes it: its answers are meaningless, but its shapes, its cost
+  and its numerical range are those of a trained one. The stream resembles two characters of a platform fighter: positions
+  that move smoothly, one-hot action buckets, a controller.
 
   The same seed gives the same bytes on every run and every machine. `mix exphil.play`, the examples and the tests
-  use it. Every function is pure except `write/2`.
+  use it. Every function but `write/2` returns the same for the same arguments, and does nothing else.
   """
 
-  alias ExPhil.Native.Safetensors
+  alias ExPhil.Native.{Policy, Safetensors}
 
   @typedoc "A tensor as `{type, shape, binary}`; see `ExPhil.Native.Tensor`."
   @type tensor :: {atom(), tuple(), binary()}
@@ -18,16 +18,8 @@ defmodule ExPhil.Native.Tools.Demo do
   @d_input 287
   @d_output 64
   @d_model 256
-  @d_inner 512
-  @d_state 16
-  @d_conv 4
-  @dt_rank 16
   @n_layer 2
   @actions 128
-
-  # The initial range of Mamba's time steps.
-  @dt_min 1.0e-3
-  @dt_max 1.0e-1
 
   @doc "Floats in one observation of `frames/2`, the input size of `policy/1`."
   @spec d_input() :: pos_integer()
@@ -43,13 +35,8 @@ defmodule ExPhil.Native.Tools.Demo do
   """
   @spec policy(seed :: integer()) :: %{String.t() => tensor()}
   def policy(seed \\ 1) do
-    {tensors, _random} =
-      Enum.map_reduce(parameters(), random(seed), fn {name, shape, how}, random ->
-        {values, random} = initialise(how, shape, random)
-        {{name, {:f32, shape, values}}, random}
-      end)
-
-    Map.new(tensors)
+    sizes = [d_input: @d_input, d_output: @d_output, d_model: @d_model, layers: @n_layer]
+    :mamba1 |> Policy.init!(sizes ++ [seed: seed, backend: :host]) |> Policy.weights!()
   end
 
   @doc """
@@ -95,70 +82,6 @@ defmodule ExPhil.Native.Tools.Demo do
     :ok = Safetensors.write(part, tensors)
     File.rename!(part, path)
   end
-
-  # ---- the policy: names and shapes as in state-spaces/mamba -----------------------------------------------
-
-  defp parameters do
-    layers = Enum.flat_map(0..(@n_layer - 1), &layer/1)
-
-    linear("input_proj", @d_model, @d_input) ++
-      layers ++
-      [{"backbone.norm_f.weight", {@d_model}, :ones}] ++
-      linear("head", @d_output, @d_model)
-  end
-
-  defp layer(index) do
-    mixer = "backbone.layers.#{index}.mixer"
-    dt_bound = 1 / :math.sqrt(@dt_rank)
-    # A layer's output is added to the residual stream n_layer times: scaled so that its variance stays 1.
-    out_bound = 1 / :math.sqrt(@d_inner) / :math.sqrt(@n_layer)
-
-    [
-      {"backbone.layers.#{index}.norm.weight", {@d_model}, :ones},
-      {"#{mixer}.in_proj.weight", {2 * @d_inner, @d_model}, {:uniform, 1 / :math.sqrt(@d_model)}},
-      {"#{mixer}.conv1d.weight", {@d_inner, 1, @d_conv}, {:uniform, 1 / :math.sqrt(@d_conv)}},
-      {"#{mixer}.conv1d.bias", {@d_inner}, {:uniform, 1 / :math.sqrt(@d_conv)}},
-      {"#{mixer}.x_proj.weight", {@dt_rank + 2 * @d_state, @d_inner}, {:uniform, 1 / :math.sqrt(@d_inner)}},
-      {"#{mixer}.dt_proj.weight", {@d_inner, @dt_rank}, {:uniform, dt_bound}},
-      {"#{mixer}.dt_proj.bias", {@d_inner}, :inverse_softplus_dt},
-      {"#{mixer}.A_log", {@d_inner, @d_state}, :log_of_index},
-      {"#{mixer}.D", {@d_inner}, :ones},
-      {"#{mixer}.out_proj.weight", {@d_model, @d_inner}, {:uniform, out_bound}}
-    ]
-  end
-
-  defp linear(name, rows, columns) do
-    bound = 1 / :math.sqrt(columns)
-    [{"#{name}.weight", {rows, columns}, {:uniform, bound}}, {"#{name}.bias", {rows}, {:uniform, bound}}]
-  end
-
-  defp initialise(:ones, shape, random), do: {floats(List.duplicate(1.0, size(shape))), random}
-
-  defp initialise(:log_of_index, {rows, columns}, random) do
-    row = floats(for n <- 1..columns, do: :math.log(n))
-    {:binary.copy(row, rows), random}
-  end
-
-  # dt log-uniform in [dt_min, dt_max]; the bias is the number whose softplus is dt.
-  defp initialise(:inverse_softplus_dt, shape, random) do
-    generate(size(shape), random, fn u ->
-      dt = :math.exp(:math.log(@dt_min) + u * (:math.log(@dt_max) - :math.log(@dt_min)))
-      dt + :math.log(1 - :math.exp(-dt))
-    end)
-  end
-
-  defp initialise({:uniform, bound}, shape, random),
-    do: generate(size(shape), random, &((2 * &1 - 1) * bound))
-
-  defp generate(count, random, from_uniform, values \\ <<>>)
-  defp generate(0, random, _from_uniform, values), do: {values, random}
-
-  defp generate(count, random, from_uniform, values) do
-    {u, random} = :rand.uniform_s(random)
-    generate(count - 1, random, from_uniform, <<values::binary, from_uniform.(u)::float-32-little>>)
-  end
-
-  defp size(shape), do: shape |> Tuple.to_list() |> Enum.product()
 
   # ---- the stream: two characters that wander, jump, get hit and lose stocks -------------------------------
 

@@ -3,16 +3,20 @@ defmodule ExPhil.Native.Trainer.Run do
   # The steps and runs of ExPhil.Native.Trainer, which documents them. Every function raises ExPhil.Native.Error.
 
   alias ExPhil.Native.{AdamW, Loss, Options, Policy, Safetensors, Trainer}
-  alias ExPhil.Native.Trainer.{Curve, Data, Progress}
+  alias ExPhil.Native.Trainer.{Curve, Data, Lanes, Progress}
 
   @fit_options [:steps, :held_out, :evaluate_every, :progress, :csv, :svg, :checkpoint, :checkpoint_every]
 
   # Nothing is changed where anything of it fails: the policy is updated last.
-  @doc "One step on a batch."
+  @doc "One step on a batch, from a new agent's state."
   @spec step(Trainer.t(), Data.batch()) :: Trainer.t()
-  def step(trainer, {frames, targets, mask}) do
-    loss = compute_loss(trainer, Policy.forward!(trainer.policy, frames), targets, mask)
-    gradients = Policy.grad!(trainer.policy, frames, loss.d_outs)
+  def step(trainer, batch), do: trainer |> step(batch, nil) |> elem(0)
+
+  # From these states. Returns the trainer and the states after the batch.
+  defp step(trainer, {frames, targets, mask}, state) do
+    {outs, last} = Policy.forward!(trainer.policy, frames, initial_state: state, return_state: true)
+    loss = compute_loss(trainer, outs, targets, mask)
+    gradients = Policy.grad!(trainer.policy, frames, loss.d_outs, initial_state: state)
     number = Trainer.steps(trainer) + 1
     rate = Trainer.learning_rate(trainer, number)
 
@@ -21,7 +25,24 @@ defmodule ExPhil.Native.Trainer.Run do
 
     policy = Policy.update!(trainer.policy, weights)
     history = [{number, loss.loss, rate, norm} | trainer.history]
-    %{trainer | policy: policy, weights: weights, optimiser: optimiser, history: history}
+    {%{trainer | policy: policy, weights: weights, optimiser: optimiser, history: history}, last}
+  end
+
+  # The first excerpt of a sequence begins as a new agent does, and the next ones with the state of those before them. The gradient
+  # ends where an excerpt begins.
+  defp carried_step(%{options: options} = trainer, data, fingerprint, number) do
+    lanes = if trainer.lanes && trainer.lanes.data == fingerprint, do: trainer.lanes
+    {places, pieces} = Lanes.draw(data, options, number, lanes)
+    state = Lanes.initial_state(places, lanes, first_state(trainer.policy, options))
+    {trainer, last} = step(trainer, Data.batch(pieces, data), state)
+    %{trainer | lanes: Lanes.next(fingerprint, places, options.seq, last)}
+  end
+
+  @doc "The state of a new agent."
+  @spec first_state(Policy.t(), map()) :: Policy.state()
+  def first_state(policy, %{d_input: d_input}) do
+    {_outs, state} = Policy.forward!(policy, {:f32, {1, 0, d_input}, <<>>}, return_state: true)
+    state
   end
 
   defp compute_loss(%{options: %{loss: {:cross_entropy, groups, _columns}}}, outs, targets, mask),
@@ -34,6 +55,7 @@ defmodule ExPhil.Native.Trainer.Run do
   def fit(trainer, sequences, options) do
     run = Options.read!(options, @fit_options, &fit_options(&1, trainer))
     data = Data.read!(sequences, "sequences", trainer.options)
+    run = Map.put(run, :fingerprint, if(trainer.options.carry, do: Lanes.fingerprint(data)))
     first = Trainer.steps(trainer)
     progress = Progress.start(run.progress, run.steps)
     numbers = Enum.take(Stream.iterate(1, &(&1 + 1)), run.steps)
@@ -75,7 +97,11 @@ defmodule ExPhil.Native.Trainer.Run do
   end
 
   defp fit_step(trainer, number, first, data, run, progress) do
-    trainer = step(trainer, Data.draw(data, trainer.options, first + number))
+    trainer =
+      if run.fingerprint,
+        do: carried_step(trainer, data, run.fingerprint, first + number),
+        else: step(trainer, Data.draw(data, trainer.options, first + number))
+
     due? = &(rem(number, &1) == 0 or number == run.steps)
 
     trainer =
@@ -98,13 +124,17 @@ defmodule ExPhil.Native.Trainer.Run do
     if run.svg && trainer.history != [], do: Curve.write!(run.svg, ":svg", Trainer.svg!(trainer))
   end
 
+  # What is trained from carried states is judged from them.
+  defp whole(%{carry: true} = options), do: %{options | seq: nil}
+  defp whole(options), do: options
+
   @doc "The loss on these sequences, cut as in training."
   @spec held_out_loss(Trainer.t(), Data.t()) :: map()
   def held_out_loss(trainer, data) do
     # All outputs are gathered, so that the loss is one mean over all frames.
     {outs, targets, masks} =
       data
-      |> Data.pieces(trainer.options)
+      |> Data.pieces(whole(trainer.options))
       |> Enum.chunk_every(trainer.options.batch)
       |> Enum.map(fn pieces ->
         {frames, _targets, _mask} = Data.batch(pieces, data)

@@ -4,12 +4,17 @@ defmodule ExPhil.Native.Trainer.Store do
   # curve as f64 rows. Written under another name first, so that a run that is killed while it writes leaves the older file.
 
   alias ExPhil.Native.{Error, Safetensors, Tensor}
+  alias ExPhil.Native.Trainer.{Lanes, Run}
 
   @format "exphil_native.trainer"
   @version "1"
   @steps "exphil_native.steps"
   @history "history"
   @evaluations "evaluations"
+  # Of Trainer.Lanes, where there are some.
+  @lanes "exphil_native.lanes"
+  @places "lanes"
+  @state "state/"
 
   @doc "Writes the trainer."
   @spec save(ExPhil.Native.Trainer.t(), term()) :: :ok | {:error, Error.t()}
@@ -22,13 +27,27 @@ defmodule ExPhil.Native.Trainer.Store do
           into: %{@history => rows(trainer.history, 4), @evaluations => rows(trainer.evaluations, 2)},
           do: {"#{kind}/#{name}", tensor}
 
-    metadata = %{@format => @version, @steps => Integer.to_string(step)}
+    metadata =
+      Map.merge(%{@format => @version, @steps => Integer.to_string(step)}, lanes_metadata(trainer.lanes))
+
+    tensors = Map.merge(tensors, lanes_tensors(trainer.lanes))
 
     with :ok <- Safetensors.check_path(path) do
       unfinished = "#{path}.#{System.pid()}-#{System.unique_integer([:positive])}.tmp"
 
       with :ok <- Safetensors.write(unfinished, tensors, metadata), do: rename(unfinished, path)
     end
+  end
+
+  defp lanes_metadata(nil), do: %{}
+  defp lanes_metadata(%Lanes{data: data}), do: %{@lanes => data}
+
+  defp lanes_tensors(nil), do: %{}
+
+  defp lanes_tensors(%Lanes{places: places, state: state}) do
+    for {name, tensor} <- state,
+        into: %{@places => Tensor.from_list(Enum.map(places, &Tuple.to_list/1), :s32)},
+        do: {"#{@state}#{name}", tensor}
   end
 
   defp rename(from, to) do
@@ -57,7 +76,11 @@ defmodule ExPhil.Native.Trainer.Store do
          {:ok, history} <- entries(tensors, @history, 4, path),
          {:ok, evaluations} <- entries(tensors, @evaluations, 2, path) do
       optimiser = %{trainer.optimiser | step: step, m: m, v: v}
-      {:ok, %{weights: weights, optimiser: optimiser, history: history, evaluations: evaluations}}
+
+      with {:ok, lanes} <- lanes(trainer, metadata[@lanes], tensors, path) do
+        {:ok,
+         %{weights: weights, optimiser: optimiser, history: history, evaluations: evaluations, lanes: lanes}}
+      end
     end
   end
 
@@ -72,6 +95,31 @@ defmodule ExPhil.Native.Trainer.Store do
     do: bad(path, "is of the version #{Error.quoted(version)}, not #{@version}")
 
   defp step(_metadata, path), do: bad(path, "is not a file of Trainer.save/2")
+
+  # A trainer that does not carry states has no use for them.
+  defp lanes(%{options: %{carry: false}}, _data, _tensors, _path), do: {:ok, nil}
+  defp lanes(_trainer, nil, _tensors, _path), do: {:ok, nil}
+
+  defp lanes(%{options: %{batch: batch} = options, policy: policy}, data, tensors, path) do
+    first = Run.first_state(policy, options)
+    state = Map.new(first, fn {name, _} -> {name, tensors["#{@state}#{name}"]} end)
+
+    alike = fn {name, {:f32, shape, _}} ->
+      match?({:f32, _, _}, state[name]) and elem(state[name], 1) == put_elem(shape, 0, batch)
+    end
+
+    case tensors[@places] do
+      {:s32, {^batch, 2}, _} = places ->
+        if Enum.all?(first, alike),
+          do: {:ok, %Lanes{data: data, places: places(places), state: state}},
+          else: bad(path, "must have the states of #{batch} lanes as this policy has them")
+
+      _ ->
+        bad(path, "must have #{Error.quoted(@places)}, s32 of shape {#{batch}, 2}, as :batch says")
+    end
+  end
+
+  defp places(tensor), do: tensor |> Tensor.to_list() |> Enum.map(&List.to_tuple/1)
 
   # The file's tensors under this prefix, which must be those of the policy.
   defp named(tensors, prefix, weights, path) do

@@ -22,27 +22,6 @@ void check_gated(const Weights& weights, std::int64_t frames, const std::vector<
   check_policy_form(*policy, *weights, frames, batches);
 }
 
-// `count` windows together, of each number of frames: the bits of each alone, and of its steps.
-void check_windows(core::Policy& policy, std::int64_t count) {
-  const core::PolicyConfig& config = policy.config();
-  const auto outputs = static_cast<std::size_t>(config.d_output);
-  for (std::int64_t seq = 1; seq <= 9; ++seq) {
-    CAPTURE(count, seq);
-    const auto frames = Random(7).vector(static_cast<std::size_t>(count * seq * config.d_input), -1, 1);
-    std::vector<float> out(static_cast<std::size_t>(count) * outputs), stepped = out;
-    policy.window(frames.data(), count, seq, out.data());
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto state = policy.new_state();
-      core::State* one = state.get();
-      for (std::int64_t t = 0; t < seq; ++t) {
-        policy.step(&one, 1, frames.data() + (i * seq + t) * config.d_input,
-                    stepped.data() + static_cast<std::size_t>(i) * outputs);
-      }
-    }
-    CHECK(out == stepped);
-  }
-}
-
 TEST_CASE("gated policies on an emulated GPU", "[.emulated_gated]") {
   emulate_launches();
   for (const GatedSpec& spec : gated_specs()) {
@@ -53,23 +32,6 @@ TEST_CASE("gated policies on an emulated GPU", "[.emulated_gated]") {
   CHECK(emulated_launches("policy_cell_frame") > 0);
   CHECK(emulated_launches("policy_cell_time") > 0);
   CHECK(emulated_launches("policy_step") > 0);
-}
-
-// Prefills and windows walk their frames in one launch of each layer: 1, 2 and 5 sequences of 1 to 9 frames,
-// more than the clusters take at once, and units that the blocks share evenly or not.
-TEST_CASE("walks of gated policies on an emulated GPU", "[.emulated_gated_walk]") {
-  emulate_launches();
-  for (const GatedSpec& spec :
-       {spec_of("gru", 9, 34), spec_of("lstm", 41, 34), spec_of("gru", 41, 70, true)}) {
-    INFO(spec.architecture << " " << spec.units);
-    const Weights weights = make_gated(spec);
-    const auto policy = load_on_device(weights, 16);
-    check_policy_form(*policy, *weights, 9, {2});
-    check_windows(*policy, 5);
-    check_windows(*policy, 19);
-  }
-  CHECK(emulated_launches("policy_cell_walk") > 0);
-  CHECK(emulated_launches("policy_cell_frame") == emulated_launches("policy_cell_recall"));  // batches alone
 }
 
 TEST_CASE("precisions of gated policies on an emulated GPU", "[.emulated_gated_precision]") {
@@ -128,17 +90,6 @@ TEST_CASE("steps of gated policies by teams of blocks run without a GPU",
     CAPTURE(tag);
     require_passed(
         run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning}}));
-  }
-}
-
-// Two clusters of four blocks, which count bytes or meet at barriers; and of two. Some units are padding, and
-// the blocks of four share 96 units unevenly.
-TEST_CASE("walks of gated policies run without a GPU", "[cuda][policy][emulated][gated][walk]") {
-  for (const char* tuning : {"walk_team=4", "walk_team=4,walk_counts=0", "walk_team=2"}) {
-    CAPTURE(tuning);
-    const std::string all = std::string("cluster=0,team=1,inline_obs=0,batch_agents=2,") + tuning;
-    require_passed(run_over_emulated("[.emulated_gated_walk]",
-                                     {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", all}}));
   }
 }
 

@@ -1,6 +1,8 @@
 // The gradient on CUDA of networks that no trunk makes, against the float64 oracle: vectors that are read and
 // written in parts, gradients that a kernel must add to, a convolution over parts, a relu in a layer, a
 // vector that nothing reads. And the order of launches.
+#include <algorithm>
+
 #include "cuda/cuda_test.hpp"
 #include "cuda/emulated_gpu.hpp"
 #include "cuda/policy/gradient.hpp"
@@ -8,6 +10,7 @@
 #include "cuda/policy/gradient_order.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
+#include "support/gated_policy.hpp"
 #include "support/made_networks.hpp"
 
 namespace exphil::test {
@@ -102,6 +105,23 @@ TEST_CASE("a network whose gradient no kernel takes is refused", "[cuda][policy]
   network = odd_network()->network();
   std::get<core::SelectiveScan>(network.layers[0][4]).input_dt = {network.hidden, 0, 1};
   CHECK(says(network, "mean"));
+  // What a walk of a cell cannot take: another use of the recalled state, and of the sums.
+  GatedSpec spec;
+  const core::Network gated = make_gated(spec)->network();
+  cuda::require_gradient(gated);
+  const auto recall = std::find_if(gated.layers[0].begin(), gated.layers[0].end(), [](const auto& phase) {
+    return std::holds_alternative<core::Recall>(phase);
+  });
+  const auto after = static_cast<std::size_t>(recall - gated.layers[0].begin()) + 1;
+  network = gated;
+  std::get<core::Product>(network.layers[0][after]).relu = true;
+  CHECK(says(network, "recalls"));
+  network = gated;
+  std::get<core::Copy>(network.layers[1].back()).in = std::get<core::Recall>(*recall).out;
+  CHECK(says(network, "recalls"));
+  network = gated;
+  std::get<core::Copy>(network.layers[1].back()).in = std::get<core::Product>(network.layers[1][after]).out;
+  CHECK(says(network, "recalls"));
 }
 
 }  // namespace

@@ -121,6 +121,14 @@ std::vector<KernelSpec> policy_kernel_variants() {
       if (played) all.push_back(step(gated, 16, 256, 1, true, true, true));
     }
   }
+  // Walks of which some weights are in shared memory.
+  for (const core::Precision precision : {Precision::f32, Precision::int8}) {
+    test::GatedSpec wide;
+    wide.architecture = "lstm", wide.d_input = 41, wide.units = 512;
+    core::PolicyConfig config = test::make_gated(wide)->config;
+    config.precision = precision;
+    append_walks(PolicyDims(config), &all);
+  }
   for (const PolicyDims& d : {melee, odd, exphil, mean, normed, bytes}) {
     all.push_back(WindowShape{}.kernel(d));
     all.push_back(WindowShape{{8, 512, 4}}.kernel(d));

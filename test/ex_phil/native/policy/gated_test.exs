@@ -17,7 +17,10 @@ defmodule ExPhil.Native.Policy.GatedTest do
 
   defp file(set, name), do: Shared.file("exphil/trunks/#{set}/#{name}")
   defp io(set), do: set |> file("io.safetensors") |> Safetensors.read!()
-  defp load(set, options \\ []), do: Policy.load!(file(set, "policy.bin"), [backend: :host] ++ options)
+
+  defp load(set, options \\ []),
+    do: Policy.load!(file(set, "policy.bin"), Keyword.merge([backend: :host], options))
+
   defp trunk(set), do: set |> String.replace(~r/(_fused)?_e\d+_h.*/, "") |> String.to_atom()
 
   # Frame `t` of window `index`.
@@ -82,6 +85,28 @@ defmodule ExPhil.Native.Policy.GatedTest do
       gradients = Policy.grad!(policy, frames, d_outs, initial_state: state)
       assert Map.keys(gradients) == Map.keys(weights)
       for {name, {type, shape, _}} <- gradients, do: assert({^type, ^shape, _} = weights[name])
+
+      # So is that of the initial state, a tensor of its shape. A small step of the state along it lowers the loss.
+      {^gradients, d_state} =
+        Policy.grad!(policy, frames, d_outs, initial_state: state, d_initial_state: true)
+
+      {^gradients, {:f32, {2, 6, 32}, _}, ^d_state} =
+        Policy.grad!(policy, frames, d_outs, initial_state: state, d_frames: true, d_initial_state: true)
+
+      [{part, {:f32, shape, values}}] = Map.to_list(state)
+      %{^part => {:f32, ^shape, d_values}} = d_state
+      loss = fn outs -> Enum.zip_with(floats(outs), floats(d_outs), &(&1 * &2)) |> Enum.sum() end
+      at = &(Policy.forward!(policy, frames, initial_state: %{part => {:f32, shape, &1}}) |> loss.())
+      rate = 1.0e-3
+
+      lower =
+        for {v, d} <- Enum.zip(floats(values), floats(d_values)),
+            into: <<>>,
+            do: <<v - rate * d::float-32-little>>
+
+      squares = for d <- floats(d_values), reduce: 0.0, do: (sum -> sum + d * d)
+      assert_in_delta (at.(lower) - at.(values)) / (-rate * squares), 1.0, 0.05
+
       # The loss is linear in the outputs: a small step along the gradient lowers it by rate * |gradient|^2.
       rate = 1.0e-4
       gradients = Policy.grad!(policy, frames, d_outs)
@@ -93,7 +118,6 @@ defmodule ExPhil.Native.Policy.GatedTest do
         end)
 
       squares = for {_, g} <- gradients, v <- floats(g), reduce: 0.0, do: (sum -> sum + v * v)
-      loss = fn outs -> Enum.zip_with(floats(outs), floats(d_outs), &(&1 * &2)) |> Enum.sum() end
       before = loss.(outs)
       policy = Policy.update!(policy, moved)
       change = loss.(Policy.forward!(policy, frames)) - before
@@ -115,6 +139,36 @@ defmodule ExPhil.Native.Policy.GatedTest do
       converted = Policy.load!(out, backend: :host)
       assert Policy.window!(converted, windows) == Policy.window!(load(set), windows)
       assert Policy.info!(converted).fingerprint == info.fingerprint
+    end
+  end
+
+  for set <- @small ++ [@real] do
+    @tag :gpu
+    test "#{set}: outputs, states and gradients on a GPU are those of the CPU" do
+      set = unquote(set)
+      %{"windows" => {:f32, {8, seq, width}, bytes}} = io(set)
+      frames = {:f32, {2, seq, width}, binary_part(bytes, 0, 2 * seq * width * 4)}
+      d_outs = uniform(2, {2, seq, 81}, -1.0, 1.0)
+      [gpu, cpu] = for backend <- [:cuda, :host], do: load(set, backend: backend)
+      # From a new agent's state, and from where that chunk ended.
+      close = fn got, expected, what -> assert relative_error(got, expected) < 5.0e-5, what end
+
+      Enum.reduce(1..2, [], fn chunk, start ->
+        [{outs, state}, {expected_outs, expected_state}] =
+          for policy <- [gpu, cpu], do: Policy.forward!(policy, frames, [return_state: true] ++ start)
+
+        close.(outs, expected_outs, "outs of chunk #{chunk}")
+        for {part, tensor} <- state, do: close.(tensor, expected_state[part], "#{part} after chunk #{chunk}")
+        options = [d_frames: true, d_initial_state: true] ++ start
+
+        [{gradients, d_frames, d_state}, {expected, expected_frames, expected_d_state}] =
+          for policy <- [gpu, cpu], do: Policy.grad!(policy, frames, d_outs, options)
+
+        for {name, tensor} <- gradients, do: close.(tensor, expected[name], name)
+        close.(d_frames, expected_frames, "d_frames")
+        for {part, tensor} <- d_state, do: close.(tensor, expected_d_state[part], "d_#{part}")
+        [initial_state: expected_state]
+      end)
     end
   end
 

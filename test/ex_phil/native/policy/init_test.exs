@@ -91,6 +91,23 @@ defmodule ExPhil.Native.Policy.InitTest do
     end
   end
 
+  test "without a frame a forward pass gives a new agent's state, or the one that it got" do
+    for trunk <- [:mamba1, :gru, :lstm, :min_gru] do
+      policy = Policy.init!(trunk, @sizes ++ [backend: :host])
+      none = {:f32, {2, 0, 5}, <<>>}
+      assert {{:f32, {2, 0, 14}, <<>>}, first} = Policy.forward!(policy, none, return_state: true)
+      {outs, last} = Policy.forward!(policy, frames(), return_state: true)
+      assert Policy.forward!(policy, frames(), initial_state: first) == outs
+      assert {_, ^last} = Policy.forward!(policy, none, initial_state: last, return_state: true)
+
+      zeros? =
+        Enum.all?(first, fn {_, {:f32, _, binary}} -> binary == :binary.copy(<<0>>, byte_size(binary)) end)
+
+      assert zeros? == trunk not in [:gru, :lstm]
+      assert error(Policy.grad(policy, none, {:f32, {2, 0, 14}, <<>>})).argument == "frames"
+    end
+  end
+
   test "gated policies learn" do
     # To remember: the last sign that was not 0.
     sequences =

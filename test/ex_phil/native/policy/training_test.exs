@@ -67,7 +67,12 @@ defmodule ExPhil.Native.Policy.TrainingTest do
     refused.(Policy.grad(model, frames(2, 3), d_outs(2, 3), initial_state: %{}), ":initial_state")
     {_, state} = Policy.forward!(model, frames(1, 3), return_state: true)
     refused.(Policy.grad(model, frames(2, 3), d_outs(2, 3), initial_state: state), ":initial_state")
+    refused.(Policy.grad(model, frames(2, 3), d_outs(2, 3), d_initial_state: 1), ":d_initial_state")
     refused.(Policy.grad(model, frames(2, 3), d_outs(2, 3), other: 1), ":other")
+
+    assert {:error, %{kind: :unsupported, argument: ":d_initial_state"}} =
+             Policy.grad(model, frames(2, 3), d_outs(2, 3), d_initial_state: true)
+
     refused.(Policy.grad(:none, frames(2, 3), d_outs(2, 3)), "policy")
     refused.(Policy.forward(model, :none), "frames")
     refused.(Policy.weights(:none), "policy")

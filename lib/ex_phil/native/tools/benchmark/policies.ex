@@ -1,38 +1,57 @@
 defmodule ExPhil.Native.Tools.Benchmark.Policies do
   @moduledoc false
-  # The suite policy: the generated policy of ExPhil.Native.Tools.Demo on the backend, with the calls of a game.
+  # The suite policy: a policy of any trunk, or the generated one of ExPhil.Native.Tools.Demo, on the backend, with the calls of a game.
 
   alias ExPhil.Native.Policy
   alias ExPhil.Native.Tools.Benchmark.{Case, Inputs}
   alias ExPhil.Native.Tools.{Demo, Reference}
 
+  # Where the policy was not trained on windows of another length.
   @window 60
   # The longest rollback of a game's netcode.
   @rollback 7
   # The reference takes about a millisecond for a frame.
   @reference_frames 60
 
-  @doc "The cases; the policy is written to `context.folder` and loaded from there."
+  @doc "The cases of the policy that `load/1` returned."
   @spec cases(String.t(), map()) :: [Case.t()]
-  def cases("policy", context) do
-    agents = if context.quick, do: [16], else: [16, 64, 256]
-    policy = policy(context, Enum.sum(agents))
-
+  def cases("policy", %{policy: policy} = context) do
     [step(policy), rollback(policy), prefill(policy), window(policy)] ++
-      Enum.map(agents, &agents(policy, &1))
+      Enum.map(agents(context), &agents(policy, &1))
   end
 
-  defp policy(context, agents) do
-    {path, _} = Demo.write(context.folder, frames: 0)
-    model = Policy.load!(path, backend: context.backend, max_sessions: 4 * (agents + @rollback))
+  defp agents(context), do: if(context.quick, do: [16], else: [16, 64, 256])
+
+  @doc "Loads the policy at `context.path`; where that is nil, one is written to `context.folder` and loaded from there."
+  @spec load(map()) :: map()
+  def load(context) do
+    path = context.path || context.folder |> Demo.write(frames: 0) |> elem(0)
+    max_sessions = 4 * (Enum.sum(agents(context)) + @rollback)
+    model = Policy.load!(path, backend: context.backend, max_sessions: max_sessions)
     info = Policy.info!(model)
-    %{path: path, model: model, info: info, weights: weights(info)}
+    {_outs, state} = Policy.forward!(model, {:f32, {1, 0, info.d_input}, <<>>}, return_state: true)
+    states = for {name, {_, shape, _}} <- state, do: {name, Enum.product(Tuple.to_list(shape))}
+
+    %{
+      path: path,
+      model: model,
+      info: info,
+      window: info.window || @window,
+      weights: weights(model),
+      states: states |> Enum.map(&elem(&1, 1)) |> Enum.sum(),
+      # A convolution's state is only shifted.
+      updated: for({name, floats} <- states, name != :conv, reduce: 0, do: (sum -> sum + floats)),
+      name: "#{context.path || "generated"}: #{info.trunk}, #{info.n_layer} layers, d_model #{info.d_model}"
+    }
   end
+
+  # Carried states, whatever the policy was trained on.
+  defp session(policy), do: Policy.new_session!(policy.model, window: :none)
 
   # ---- the calls -------------------------------------------------------------------------------------------
 
   defp step(policy) do
-    session = Policy.new_session!(policy.model)
+    session = session(policy)
 
     case_of(policy, "step, one agent", ["agents", "frames"], {1, 1},
       inputs: &elem(frames(policy, 1, &1), 2),
@@ -44,7 +63,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
 
   # The cost of a frame with a rollback: restore, and replay the frames with a snapshot each.
   defp rollback(policy) do
-    session = Policy.new_session!(policy.model)
+    session = session(policy)
     before = Policy.snapshot!(session)
 
     case_of(policy, "rollback of #{@rollback}", ["agents", "frames"], {1, @rollback},
@@ -66,21 +85,21 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
     end
   end
 
-  defp prefill(policy) do
-    session = Policy.new_session!(policy.model)
+  defp prefill(%{window: window} = policy) do
+    session = session(policy)
 
-    case_of(policy, "prefill of #{@window}", ["agents", "frames"], {1, @window},
-      inputs: &elem(frames(policy, @window, &1), 2),
+    case_of(policy, "prefill of #{window}", ["agents", "frames"], {1, window},
+      inputs: &elem(frames(policy, window, &1), 2),
       call: &Policy.prefill!(session, &1),
-      answers: fn {_, _, obs} -> policy.model |> Policy.new_session!() |> Policy.prefill!(obs) end
+      answers: fn {_, _, obs} -> policy |> session() |> Policy.prefill!(obs) end
     )
   end
 
-  defp window(policy) do
+  defp window(%{window: window} = policy) do
     windows = fn {type, {count, width}, binary} -> {type, {1, count, width}, binary} end
 
-    case_of(policy, "window of #{@window}", ["agents", "frames"], {1, @window},
-      inputs: &windows.(frames(policy, @window, &1)),
+    case_of(policy, "window of #{window}", ["agents", "frames"], {1, window},
+      inputs: &windows.(frames(policy, window, &1)),
       call: &Policy.window!(policy.model, &1),
       answers: fn frames -> policy.model |> Policy.window!(windows.(frames)) |> elem(2) end,
       last: true
@@ -89,7 +108,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
 
   # Every agent gets the same frames only in the check, where agents and reference must agree frame by frame.
   defp agents(policy, count) do
-    sessions = for _ <- 1..count, do: Policy.new_session!(policy.model)
+    sessions = for _ <- 1..count, do: session(policy)
 
     case_of(policy, "#{count} agents", ["agents", "frames"], {count, 1},
       inputs: &elem(frames(policy, count, &1), 2),
@@ -104,7 +123,6 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
   defp case_of(policy, name, axes, {agents, frames}, options) do
     info = policy.info
     count = agents * frames
-    states = 4 * info.n_layer * info.d_inner * (info.d_state + info.d_conv - 1)
     answers = if options[:last], do: agents, else: count
     passes = Keyword.get(options, :passes, 1)
 
@@ -113,13 +131,14 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
       name: name,
       axes: axes,
       shape: [agents, frames],
-      operations: count * (2 * policy.weights + 7 * info.n_layer * info.d_inner * info.d_state),
+      operations: count * (2 * policy.weights + 7 * policy.updated),
       bytes: %{
         in: 4 * count * info.d_input,
         out: 4 * answers * info.d_output,
         # A pass reads the weights once and each agent's state once, and writes the state back.
         resident:
-          4 * passes * policy.weights + 2 * states * (passes * agents + Keyword.get(options, :copies, 0))
+          4 * passes * policy.weights +
+            8 * policy.states * (passes * agents + Keyword.get(options, :copies, 0))
       },
       inputs: options[:inputs],
       call: options[:call],
@@ -144,13 +163,13 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
   end
 
   defp each_frame(policy, frames) do
-    session = Policy.new_session!(policy.model)
+    session = session(policy)
     for obs <- rows(frames), into: <<>>, do: Policy.step!(session, obs)
   end
 
   # The last agent's answers.
   defp each_frame_of_all(policy, frames, count) do
-    sessions = for _ <- 1..count, do: Policy.new_session!(policy.model)
+    sessions = for _ <- 1..count, do: session(policy)
     width = 4 * policy.info.d_output
 
     for obs <- rows(frames), into: <<>> do
@@ -165,13 +184,10 @@ defmodule ExPhil.Native.Tools.Benchmark.Policies do
   defp rows({_, {count, width}, binary}),
     do: for(i <- 0..(count - 1), do: binary_part(binary, 4 * width * i, 4 * width))
 
-  # Elements of all weight matrices; vectors of d_model and d_inner are negligible.
-  defp weights(info) do
-    mixer =
-      2 * info.d_inner * info.d_model + info.d_inner * info.d_conv +
-        info.d_inner * (info.dt_rank + 2 * info.d_state) + info.dt_rank * info.d_inner +
-        info.d_inner * info.d_state + info.d_inner * info.d_model
-
-    info.n_layer * mixer + info.d_model * (info.d_input + info.d_output)
+  # Elements of all weight matrices; vectors are negligible.
+  defp weights(model) do
+    for {_, {_, shape, _}} <- Policy.weights!(model), tuple_size(shape) > 1, reduce: 0 do
+      sum -> sum + Enum.product(Tuple.to_list(shape))
+    end
   end
 end

@@ -39,10 +39,13 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
 
     [
       {"backend", "#{report.backend}, #{report.device}"},
-      {"type", to_string(report.dtype)},
-      {"runs", "#{report.runs} of each case, after #{report.warmup} to warm up"},
-      {"memory ceiling (copies, read and written)", rate(rates.memory)}
+      {"type", to_string(report.dtype)}
     ] ++
+      if(report.policy, do: [{"policy", report.policy}], else: []) ++
+      [
+        {"runs", "#{report.runs} of each case, after #{report.warmup} to warm up"},
+        {"memory ceiling (copies, read and written)", rate(rates.memory)}
+      ] ++
       link ++
       [
         {"date", report.date},
@@ -75,6 +78,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
 
   @doc "One sentence that describes each suite."
   @spec title(String.t()) :: String.t()
+  def title(suite)
   def title("scan"), do: "the selective scan over full sequences"
   def title("step"), do: "one step of the selective scan, with its state in the VM"
   def title("discretization"), do: "the selective scan under each discretization rule"
@@ -85,7 +89,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
   def title("transfer"),
     do: "a tensor from the VM, its first half added to its second, and as many bytes back to the VM"
 
-  def title("policy"), do: "a Mamba policy of 2 layers, d_model 256: from an observation to its answer"
+  def title("policy"), do: "a policy: from an observation to its answer"
 
   @doc "Remarks on the tables."
   @spec remarks(map()) :: [String.t()]

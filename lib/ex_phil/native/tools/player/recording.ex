@@ -31,10 +31,21 @@ defmodule ExPhil.Native.Tools.Player.Recording do
     end
   end
 
-  @doc "`count` generated frames; see `ExPhil.Native.Tools.Demo`."
-  @spec generated(non_neg_integer()) :: t()
-  def generated(count) do
-    {:ok, recording} = from_tensors(Demo.frames(count), "generated")
+  @doc """
+  `count` generated frames of `d_input` numbers: those of `ExPhil.Native.Tools.Demo`, of which wider frames repeat the numbers and narrower
+  ones have the first.
+  """
+  @spec generated(non_neg_integer(), pos_integer()) :: t()
+  def generated(count, d_input \\ Demo.d_input()) do
+    %{"obs" => {:f32, {^count, width}, obs}} = tensors = Demo.frames(count)
+    copies = div(d_input - 1, width) + 1
+
+    obs =
+      for row <- rows(obs, 4 * width),
+          into: <<>>,
+          do: row |> :binary.copy(copies) |> binary_part(0, 4 * d_input)
+
+    {:ok, recording} = from_tensors(%{tensors | "obs" => {:f32, {count, d_input}, obs}}, "generated")
     recording
   end
 

@@ -94,6 +94,8 @@ defmodule ExPhil.Native.Tools.Player.Report do
   @doc "One line of progress: what has been played so far."
   @spec progress({frames :: integer(), missed :: integer(), latency :: float()}, total :: integer()) ::
           String.t()
+  def progress(played, total)
+
   def progress({frames, missed, latency}, total) do
     "frame #{frames} of #{total}, missed #{missed}, last step #{us(latency)}"
   end

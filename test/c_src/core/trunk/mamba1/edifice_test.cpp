@@ -119,12 +119,14 @@ TEST_CASE("a state is refused by a policy with other maths", "[edifice]") {
 }
 
 TEST_CASE("other architectures are refused, whatever their tensors are called", "[edifice]") {
-  for (const char* arch : {"gated_ssm", "mamba_nif", "xlstm"})
+  for (const char* arch : {"gated_ssm", "mamba_nif", "attention", "xlstm", "rwkv", "liquid"}) {
+    const std::string end = std::string(arch) + "\", which is not read; read are mamba, mamba_";
     refused(file_of(trunk(), spec(arch, {})),
-            std::string("architecture \"") + arch + "\", which is not read");
-  for (const char* backbone : {"mamba_nif", "gated_ssm", "attention"}) {
-    refused(file_of(full_policy(), config(with(kPlay, "backbone", atom(backbone)))),
-            std::string("backbone \"") + backbone + "\", which is not read; read are mamba, mamba_2");
+            "architecture \"" + end + "ssd, gru, lstm, min_gru and min_lstm");
+    const Options play = with(kPlay, "backbone", atom(arch));
+    for (const Text& policy : {file_of(full_policy(), config(play)), term_of(full_policy(), play)}) {
+      refused(policy, "backbone \"" + end + "2, mamba_ssd, gru, lstm, min_gru and min_lstm");
+    }
   }
   refused(file_of(full_policy(), config(with(kPlay, "temporal", atom("false")))), "temporal: false");
   std::vector<Tensor> learned = full_policy();
@@ -133,13 +135,31 @@ TEST_CASE("other architectures are refused, whatever their tensors are called", 
 }
 
 TEST_CASE("without build options the names show an architecture that is not read", "[edifice]") {
-  const std::string words = "no tensor of an architecture that is read; read are mamba, ";
   PolicyLoadOptions options;
   options.trunk = {{"dialect", "edifice_mamba"}};  // is no help
-  refused(file_of({{"rwkv_1_norm", "gamma", {4}}}, ""), words);
-  refused(file_of({{"rwkv_1_norm", "gamma", {4}}}, ""),
-          words + "mamba_ssd, gru, lstm, min_gru, min_lstm and gated_deltanet", options);
-  refused(file_of({{"rwkv_1_norm", "gamma", {4}}}, ""), "no tensor of an architecture that is read");
+  const std::pair<const char*, const char*> known[] = {
+      {"delta_net_1_norm", "deltanet"}, {"layer_1_attn_qkv", "attention"},
+      {"ltc_layer_1_norm", "liquid"},   {"ttt_1_norm", "ttt"},
+      {"rwkv_block_1_norm", "rwkv"},    {"xlstm_block_1_ff", "xlstm"},
+      {"retnet_block_1_ffn", "retnet"}};
+  for (const auto& [layer, architecture] : known) {
+    const std::string words =
+        std::string("the architecture ") + architecture +
+        ", as the names of its tensors show, which is not read; read are mamba, mamba_ssd, "
+        "gru, lstm, min_gru, min_lstm and gated_deltanet";
+    // Edifice's networks begin with a projection, whose name is before that of most layers.
+    const std::vector<Tensor> tensors = {{"input_projection", "kernel", {3, 4}}, {layer, "gamma", {4}}};
+    refused(file_of(tensors, ""), words);
+    refused(file_of(tensors, ""), words, options);
+    test::SafetensorsWriter writer;
+    writer.add_f32("input_projection.kernel", {1, 1}, {1});
+    writer.add_f32(std::string(layer) + ".gamma", {1}, {1});
+    const test::TemporaryFile file(writer.bytes());
+    CHECK(test::error_of([&] { load_weights(Checkpoint::open(file.path()), {}); }).says(words));
+  }
+  for (const char* const layer : {"rwkv_1_norm", "a b_block_1_norm", "_block_1norm"}) {
+    refused(file_of({{layer, "gamma", {4}}}, ""), "no tensor of an architecture that is read");
+  }
 }
 
 // A log shows each message as one line.

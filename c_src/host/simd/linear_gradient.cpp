@@ -1,9 +1,9 @@
-#include "host/policy/linear_gradient.hpp"
+#include "host/simd/linear_gradient.hpp"
 
 #include <algorithm>
 
 #include "core/work/parallel.hpp"
-#include "host/policy/gradient_kernels.hpp"
+#include "host/simd/rows.hpp"
 
 namespace exphil::host {
 

@@ -1,5 +1,5 @@
-// Checks of tensors that a scan and its gradient share. Each throws invalid_argument with what was expected
-// and what was given. Used by call.cpp and gradient.cpp.
+// Checks of tensors that the operators share. Each throws invalid_argument with what was expected and what
+// was given. Used by core/scan and core/recurrent. Pure functions; any thread.
 #pragma once
 
 #include <string>

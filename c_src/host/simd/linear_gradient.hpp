@@ -1,6 +1,6 @@
 // The gradient of one linear layer y = x W^T + b over many rows: that of x, and sums over the rows for W and
 // b. Every element is added up by one thread in the order of the rows, so any number of threads gives the
-// same bits. Used by host/policy/gradient.cpp; one call at a time.
+// same bits. Used by the gradients of policies and of the dense recurrent operators; one call at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,44 @@
+# A step of any policy for an Elixir caller with a carried state, whatever the file's window: back to back, plain and armed, and
+# as a step of a window session; then once every 16.67 ms, plain, warmed and armed (bench/paced.exs has these names).
+#
+#   mix run bench/carried.exs [cuda|host] [POLICY] [RUNS] [SECONDS]
+#
+# POLICY defaults to the shared one (EXPHIL_SHARED, else ../shared), RUNS to 3000, SECONDS (of each row at 60 FPS) to 6. Armed
+# steps need CUDA.
+Code.require_file("support.exs", __DIR__)
+alias ExPhil.Native.{Clock, Policy}
+
+{backend, rest} = BenchSupport.arguments()
+policy = Policy.load!(Enum.at(rest, 0, BenchSupport.policy()), backend: backend)
+runs = BenchSupport.integer(rest, 1, 3000)
+frames = 60 * BenchSupport.integer(rest, 2, 6)
+info = Policy.info!(policy)
+IO.puts("#{inspect(policy)}")
+
+obs = for(seed <- 1..64, do: BenchSupport.floats(info.d_input, seed, 2.0, 0.0)) |> List.to_tuple()
+pick = fn run -> elem(obs, rem(run, 64)) end
+armed = if backend == :cuda, do: [armed: [window: :none, latency: :armed]], else: []
+
+for {name, options} <- [plain: [window: :none]] ++ armed ++ [window: [window: 60]] do
+  session = Policy.new_session!(policy, options)
+  BenchSupport.row("#{name}, back to back", runs, fn run -> Policy.step!(session, pick.(run)) end, warm: 100)
+end
+
+# The first ten frames, in which the pace learns the rhythm, are left out.
+for {name, options} <- [plain: [window: :none], warmed: [window: :none, fps: 60]] ++ armed do
+  session = Policy.new_session!(policy, options)
+  {:ok, clock} = Clock.start(if name == :plain, do: 60, else: session)
+
+  times =
+    for run <- 1..(frames + 10) do
+      Clock.wait(clock)
+      {microseconds, _} = BenchSupport.timed(fn -> Policy.step!(session, pick.(run)) end)
+      microseconds
+    end
+
+  Clock.stop(clock)
+
+  IO.puts(
+    "#{String.pad_trailing("#{name}, at 60 FPS", 46)} #{BenchSupport.percentiles(Enum.drop(times, 10))}"
+  )
+end
