@@ -34,6 +34,22 @@ class KeyVector {
   HWY_ALIGN float tail_[kPanel] = {};
 };
 
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE float sum_in_halves(Lanes /*lanes*/, F v) {
+  return hn::GetLane(v);
+}
+#else
+template <class D>
+HWY_INLINE float sum_in_halves(D /*lanes*/, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) == 1) {
+    return hn::GetLane(v);
+  } else {
+    const hn::Half<D> half;
+    return sum_in_halves(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+#endif
+
 // A sum over a row: one for each lane of a panel, then added in halves, the same on every target.
 class LaneSums {
  public:
@@ -41,13 +57,11 @@ class LaneSums {
     for (std::int64_t v = 0; v < kVectors; ++v) sums_[v] = fill(0.0);
   }
   HWY_INLINE void add(std::int64_t vector, F p, F q) { sums_[vector] = hn::MulAdd(p, q, sums_[vector]); }
-  float total() const {
-    HWY_ALIGN float lanes[kPanel];
-    for (std::int64_t v = 0; v < kVectors; ++v) store(sums_[v], lanes + v * kLanes);
-    for (std::int64_t half = kPanel / 2; half > 0; half /= 2) {
-      for (std::int64_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  float total() {
+    for (std::int64_t half = kVectors / 2; half > 0; half /= 2) {
+      for (std::int64_t v = 0; v < half; ++v) sums_[v] = sums_[v] + sums_[v + half];
     }
-    return lanes[0];
+    return sum_in_halves(Lanes(), sums_[0]);
   }
 
  private:
