@@ -25,8 +25,8 @@ for {name, options} <- [plain: [window: :none]] ++ armed ++ [window: [window: 60
 end
 
 # The first ten frames, in which the pace learns the rhythm, are left out.
-for {name, options} <- [plain: [window: :none], warmed: [window: :none, fps: 60]] ++ armed do
-  session = Policy.new_session!(policy, options)
+for {name, options} <- [plain: [window: :none], warmed: [window: :none]] ++ armed do
+  session = Policy.new_session!(policy, if(name == :plain, do: options, else: [fps: 60] ++ options))
   {:ok, clock} = Clock.start(if name == :plain, do: 60, else: session)
 
   times =

@@ -122,10 +122,10 @@ TEST_CASE("other architectures are refused, whatever their tensors are called", 
   for (const char* arch : {"gated_ssm", "mamba_nif", "attention", "xlstm", "rwkv", "liquid"}) {
     const std::string end = std::string(arch) + "\", which is not read; read are mamba, mamba_";
     refused(file_of(trunk(), spec(arch, {})),
-            "architecture \"" + end + "ssd, gru, lstm, min_gru and min_lstm");
+            "architecture \"" + end + "ssd, gru, lstm, min_gru, min_lstm and gated_deltanet");
     const Options play = with(kPlay, "backbone", atom(arch));
     for (const Text& policy : {file_of(full_policy(), config(play)), term_of(full_policy(), play)}) {
-      refused(policy, "backbone \"" + end + "2, mamba_ssd, gru, lstm, min_gru and min_lstm");
+      refused(policy, "backbone \"" + end + "2, mamba_ssd, gru, lstm, min_gru, min_lstm and gated_deltanet");
     }
   }
   refused(file_of(full_policy(), config(with(kPlay, "temporal", atom("false")))), "temporal: false");
