@@ -85,7 +85,7 @@ TEST_CASE("gated policies run without a GPU", "[cuda][policy][emulated][gated]")
 
 TEST_CASE("steps of gated policies by teams of blocks run without a GPU",
           "[cuda][policy][emulated][step_teams][gated]") {
-  const std::string tuning = "team=4,cluster=1,staged=0,inline_obs=0,batch_agents=2";
+  const std::string tuning = "team=4,cluster=1,staged=0,inline_obs=0,batch_agents=2,walk_team=4";
   for (const char* tag : {"[.emulated_gated]", "[.emulated_gated_precision]"}) {
     CAPTURE(tag);
     require_passed(
