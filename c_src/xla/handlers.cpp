@@ -9,7 +9,7 @@
   X(exphil_scan_cumulative, kScratchTraits)          \
   X(exphil_linear_recurrence, kScratchTraits)        \
   X(exphil_linear_recurrence_grad, kScratchTraits)   \
-  X(exphil_diagonal_recurrence, kReplayTraits)       \
+  X(exphil_diagonal_recurrence, kScratchTraits)      \
   X(exphil_diagonal_recurrence_grad, kScratchTraits) \
   X(exphil_dense_recurrence, kScratchTraits)         \
   X(exphil_dense_recurrence_grad, kScratchTraits)

@@ -120,7 +120,7 @@ EXPHIL_XLA_HANDLER(exphil_dense_recurrence_host, exphil::xla::kHostTraits,
 EXPHIL_XLA_HANDLER(exphil_dense_recurrence_grad_host, exphil::xla::kHostTraits,
                    (exphil::xla::run_host<true, true>))
 #ifdef EXPHIL_CUDA
-EXPHIL_XLA_HANDLER(exphil_diagonal_recurrence_cuda, exphil::xla::kReplayTraits,
+EXPHIL_XLA_HANDLER(exphil_diagonal_recurrence_cuda, exphil::xla::kScratchTraits,
                    (exphil::xla::run_cuda<false, false>))
 EXPHIL_XLA_HANDLER(exphil_diagonal_recurrence_grad_cuda, exphil::xla::kScratchTraits,
                    (exphil::xla::run_cuda<false, true>))
