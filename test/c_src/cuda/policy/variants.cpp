@@ -6,6 +6,7 @@
 #include "cuda/policy/gradient_kernels.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/team.hpp"
+#include "cuda/policy/training_kernels.hpp"
 #include "cuda/policy/window.hpp"
 #include "support/gated_policy.hpp"
 #include "support/head_policy.hpp"
@@ -162,6 +163,7 @@ std::vector<KernelSpec> policy_kernel_variants() {
   for (const KernelSpec& spec : gradient_kernels(1)) {
     if (!spec.defines.empty()) all.push_back(spec);
   }
+  for (const KernelSpec& spec : training_kernels()) all.push_back(spec);
   return all;
 }
 
