@@ -32,6 +32,7 @@ struct LoadedPolicy {
   core::PolicyOptions options;                         // for the next weights
   std::shared_ptr<const core::PolicyWeights> weights;  // in the VM's memory: see trainable(). Null if not f32
   std::atomic<bool> replaced{false};                   // update() put other weights into the model
+  std::shared_ptr<core::Gatherer> gatherer;            // of a model that gathers frames; else null
 
   // The weights, for the gradient and to be read and replaced. Throws unsupported where they were rounded.
   const core::PolicyWeights& trainable() const;
