@@ -230,6 +230,13 @@ format:
 	$(CLANG_FORMAT) -i $(CPP_FILES)
 	mix format
 
+## package: pack the built libraries, what they need, and the kernels for machines without a compiler, in PACKAGES=FOLDER (default: $(BUILD)/packages)
+PACKAGES ?= $(BUILD)/packages
+package: native
+	@CXX='$(CXX)' .ci/package $(PRIV) $(PACKAGES)
+# What a package has besides libraries and kernels.
+PACKAGED := $(addprefix $(PRIV)/,manifest source lib licenses)
+
 ## bench: build the benchmark programs into $(BUILD)/bench
 bench: $(BENCH_PROGRAMS) $(BENCH_LIBRARIES)
 
@@ -238,7 +245,7 @@ clean: clean_native
 	rm -rf _build tmp
 
 clean_native:
-	rm -rf $(BUILD) $(PRIV)/exphil_native.so $(PRIV)/exphil_native_xla.so $(PRIV)/kernels
+	rm -rf $(BUILD) $(PRIV)/exphil_native.so $(PRIV)/exphil_native_xla.so $(PRIV)/kernels $(PACKAGED)
 
 # For `mix exphil.doctor`: where the build finds the CUDA headers, if it does.
 cuda_headers:
@@ -257,6 +264,7 @@ INSTALLED_KERNELS := $(KERNELS:kernels/%=$(PRIV)/kernels/%)
 .SECONDEXPANSION:
 native: $(PRIV)/exphil_native.so $(INSTALLED_KERNELS) $$(if $$(XLA_INCLUDE),$(PRIV)/exphil_native_xla.so)
 	@rm -f $(filter-out $(INSTALLED_KERNELS),$(call sources_in,$(PRIV)/kernels,cu) $(call sources_in,$(PRIV)/kernels,cuh))
+	@rm -rf $(PACKAGED)
 
 # Installed by rename: a VM that has loaded the old library keeps it. Compared by content: with and without CUDA there are two
 # libraries, and the older one may be the one to install.
@@ -268,15 +276,17 @@ $(PRIV)/kernels/%: kernels/%
 
 # Each library exports its own entry points alone (exports.map). A symbol of the C++ library that it exported too could be
 # replaced by that of another libstdc++ in the process, such as the one that JAX brings.
+# Highway and TBB are those of $(PRIV)/lib where a package brought them.
+BUNDLED := -Wl,-rpath,'$$ORIGIN/lib'
 $(BUILD_CUDA)/exphil_native.so: $(NIF_OBJECTS) $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
-	@$(CXX) -shared -Wl,--version-script=c_src/nif/exports.map $(filter %.o,$^) -o $@ $(LIBS)
+	@$(CXX) -shared -Wl,--version-script=c_src/nif/exports.map $(BUNDLED) $(filter %.o,$^) -o $@ $(LIBS)
 	@$(if $(CUDA_FOUND),,echo '$(NO_CUDA): built without the CUDA backend')
 
 # Custom calls for XLA. A separate library, because JAX has no BEAM.
 $(BUILD_CUDA)/exphil_native_xla.so: $(XLA_OBJECTS) $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
-	@$(CXX) -shared -Wl,--version-script=c_src/xla/exports.map $(filter %.o,$^) -o $@ $(LIBS)
+	@$(CXX) -shared -Wl,--version-script=c_src/xla/exports.map $(BUNDLED) $(filter %.o,$^) -o $@ $(LIBS)
 
 # ---- objects, programs ---------------------------------------------------------------------------------------
 
@@ -380,4 +390,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(wildcard $(BUILD)/test/fuzz/*.d) $(NIF_OBJECTS:.o=.d) $(LIBRARY_OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d $(BUILD)/emulation.d
 .SECONDARY:
-.PHONY: all setup demo test test_without_cuda test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_latency lint lint_c lint_ex check check_layers check_ex format bench clean clean_native cuda_headers xla_headers help native force
+.PHONY: all setup package demo test test_without_cuda test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_latency lint lint_c lint_ex check check_layers check_ex format bench clean clean_native cuda_headers xla_headers help native force
