@@ -105,7 +105,8 @@ setup:
 	@.ci/setup
 
 ## demo: set up, build, and play ten seconds at 60 FPS with a generated policy
-demo: setup
+demo:
+	@.ci/setup --run
 	@$(MAKE) --no-print-directory all
 	@mix exphil.play
 
@@ -309,9 +310,14 @@ $(BUILD)/test/c_src/cuda/%_test.o: EXTRA_FLAGS += $(CATCH_HEADER:%=-include %)
 $(BUILD)/test/c_src/cuda/cuda_test.o $(BUILD)/test/c_src/cuda/emulated_gpu.o: \
   EXTRA_FLAGS += -DEXPHIL_FAKE_CUDA='"$(FAKE_CUDA_LIBRARY)"' -DEXPHIL_FAKE_NVRTC='"$(FAKE_NVRTC_LIBRARY)"'
 
+# [37/112]: the files that are compiled now, of those that were out of date when the first was. They are counted then, by a make that
+# builds nothing (COUNTING), so that a build with nothing to compile does not wait for it.
+OUT_OF_DATE = $(if $(COUNTING),,$(eval OUT_OF_DATE := $$(shell MAKEFLAGS= $$(MAKE) -n --no-print-directory COUNTING=1 \
+  $$(MAKEOVERRIDES) $$(MAKECMDGOALS) 2>/dev/null | grep -c 'CXX  '))$(OUT_OF_DATE))
+progress = $(eval COMPILED += x)[$(words $(COMPILED))/$(OUT_OF_DATE)] CXX  $<
 define compile
 	@mkdir -p $(@D)
-	@echo "CXX  $<"
+	@echo "$(progress)"
 	@$(CXX) $(FLAGS) $(EXTRA_FLAGS) -c $< -o $@
 endef
 $(BUILD)/%.o: %.cpp $(BUILD)/flags
@@ -325,7 +331,7 @@ endif
 # are, for what includes them; and whether there are any, for what asks that or is linked from other objects without them.
 $(BUILD)/flags: HELD = $(CXX) $(FLAGS)
 $(BUILD)/cuda_flags $(BUILD_CUDA)/cuda_found: HELD = $(CUDA_FLAGS)
-$(BUILD)/flags $(BUILD)/cuda_flags $(BUILD_CUDA)/cuda_found: force
+$(BUILD)/flags $(BUILD)/cuda_flags $(BUILD_CUDA)/cuda_found: $(if $(COUNTING),,force)
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(HELD)' | cmp -s - $@ || printf '%s\n' '$(HELD)' > $@
 
@@ -340,7 +346,7 @@ $(BUILD_CUDA)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBR
 $(filter %_test.o,$(TEST_OBJECTS)): $(CATCH_HEADER:%=%.gch)
 $(BUILD)/test/catch.hpp.gch: test/c_src/support/catch.hpp $(BUILD)/flags
 	@mkdir -p $(@D)
-	@echo "CXX  $<"
+	@echo "$(progress)"
 	@echo '#include "support/catch.hpp"' > $(@:.gch=)
 	@$(CXX) $(FLAGS) $(TEST_FLAGS) -x c++-header $(@:.gch=) -o $@
 
@@ -371,7 +377,7 @@ EMULATION := $(abspath $(BUILD))/emulation/cuda_names.hpp
 EMULATE = $(CXX) -std=c++17 -O1 -U_FORTIFY_SOURCE -fPIC -fvisibility=hidden -w -I$(CURDIR)/c_src -I$(CURDIR)/test/c_src
 $(EMULATION).gch: test/c_src/support/cuda_names.hpp $(BUILD)/flags
 	@mkdir -p $(@D)
-	@echo "CXX  $<"
+	@echo "$(progress)"
 	@echo '#include "support/cuda_names.hpp"' > $(EMULATION)
 	@$(EMULATE) -MMD -MP -MF $(BUILD)/emulation.d -MT $@ -x c++-header $(EMULATION) -o $@
 

@@ -31,6 +31,11 @@ defmodule ExPhil.Native.MixProject do
   @user if Mix.Project.get(),
           do: {Path.dirname(Mix.Project.project_file()), Mix.Project.config()[:deps] || []}
 
+  @folder (case @user do
+             {folder, _deps} -> folder
+             nil -> __DIR__
+           end)
+
   # What the library uses where it is there. Nx.block/4, which ExPhil.Native.Defn needs, is in Nx from 0.12.
   @optional [nx: "~> 0.12", telemetry: "~> 1.0"]
   # Only where the project that uses this library has them, too: it compiles implementations of EXLA's protocol.
@@ -133,7 +138,7 @@ defmodule ExPhil.Native.MixProject do
 
   @doc false
   # Paths in the settings are relative to the project that uses this library.
-  def folder, do: if(@user, do: elem(@user, 0), else: __DIR__)
+  def folder, do: @folder
 end
 
 defmodule Mix.Tasks.Compile.ExphilNative do
