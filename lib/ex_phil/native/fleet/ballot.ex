@@ -32,18 +32,18 @@ defmodule ExPhil.Native.Fleet.Ballot do
 
   @doc "An acceptor's answer to a message of `propose/5` about its own view."
   @spec answer(acceptor(), tuple()) :: {tuple(), acceptor()}
-  def answer(%{promised: promised} = acceptor, {_, number}) when number < promised and promised != nil,
-    do: {{:busy, promised}, acceptor}
+  def answer(%{promised: promised} = acceptor, message) do
+    ballot = ballot(message)
 
-  def answer(acceptor, {:prepare, number}),
-    do: {{:promised, acceptor.accepted}, %{acceptor | promised: number}}
+    cond do
+      promised != nil and ballot < promised -> {{:busy, promised}, acceptor}
+      match?({:prepare, _}, message) -> {{:promised, acceptor.accepted}, %{acceptor | promised: ballot}}
+      true -> {{:accepted, ballot}, %{promised: ballot, accepted: elem(message, 1)}}
+    end
+  end
 
-  def answer(%{promised: promised} = acceptor, {:accept, {number, _}})
-      when number < promised and promised != nil,
-      do: {{:busy, promised}, acceptor}
-
-  def answer(_acceptor, {:accept, {number, members}}),
-    do: {:accepted, %{promised: number, accepted: {number, members}}}
+  defp ballot({:prepare, ballot}), do: ballot
+  defp ballot({:accept, {ballot, _members}}), do: ballot
 
   @doc """
   Proposes `members` for the view that follows. Returns the view that was decided, which may be another proposer's; `{:newer, view}` where
@@ -75,7 +75,7 @@ defmodule ExPhil.Native.Fleet.Ballot do
     newer = for {_, {:newer, newer}} <- replies, do: newer
 
     granted =
-      for {node, answer} when elem(answer, 0) == :promised or answer == :accepted <- replies,
+      for {node, answer} when elem(answer, 0) in [:promised, :accepted] <- replies,
           do: {node, answer}
 
     reached = for {node, _} <- granted, do: view.members[node]
