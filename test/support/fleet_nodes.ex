@@ -27,15 +27,20 @@ defmodule ExPhil.Native.TestSupport.FleetNodes do
     end
   end
 
-  @doc "A VM that is connected to this one and to the others it knows. `{peer, node}`."
-  def start do
+  @doc """
+  A VM that is connected to this one and to the others it knows, `{peer, node}`; or, with `apart: true`, to none, and which does not leave a third
+  node when it loses a second one, so that a test says who reaches whom.
+  """
+  def start(options \\ []) do
+    apart = if options[:apart], do: ~w(-kernel prevent_overlapping_partitions false)c, else: []
+
     {:ok, peer, node} =
       :peer.start(%{
         name: :"exphil_#{System.pid()}_#{System.unique_integer([:positive])}",
         connection: :standard_io,
         args:
           [~c"-setcookie", Atom.to_charlist(Node.get_cookie())] ++
-            ~w(+S 1:1 +sbwt none +sbwtdcpu none)c ++ paths(),
+            ~w(+S 1:1 +sbwt none +sbwtdcpu none)c ++ apart ++ paths(),
         env: [{~c"EXPHIL_NATIVE_NIF", String.to_charlist(ExPhil.Native.info().nif.path)}],
         wait_boot: 600_000
       })
@@ -43,7 +48,7 @@ defmodule ExPhil.Native.TestSupport.FleetNodes do
     {:ok, _} = call(peer, :application, :ensure_all_started, [:exphil_native])
     # What it logs of nodes that are lost is expected.
     :ok = call(peer, :logger, :set_primary_config, [:level, :none])
-    true = call(peer, :net_kernel, :connect_node, [node()])
+    unless options[:apart], do: true = call(peer, :net_kernel, :connect_node, [node()])
     {peer, node}
   end
 
@@ -85,22 +90,39 @@ defmodule ExPhil.Native.TestSupport.FleetNodes do
     receive(do: ({:DOWN, ^monitor, :process, _, _} -> :ok))
   end
 
-  @doc "Cuts the VM off from these nodes: none of them can connect to it, nor it to them, until `heal/3`."
-  def cut(peer, node, others), do: cookies(peer, node, others, :cut_off)
+  @doc "Connects VMs with each other."
+  def connect(vms) do
+    for {peer, one} <- vms,
+        {_, other} <- vms,
+        one != other,
+        do: true = call(peer, :net_kernel, :connect_node, [other])
 
-  @doc "Undoes `cut/3`, and connects them again."
-  def heal(peer, node, others) do
-    cookies(peer, node, others, Node.get_cookie())
-    for {other, _} <- others, do: Waiting.until(fn -> call(peer, :net_kernel, :connect_node, [other]) end)
     :ok
   end
 
-  # `others`: {node, peer}, whose peer is nil for this VM.
-  defp cookies(peer, node, others, cookie) do
-    for {other, its_peer} <- others do
-      true = call(peer, :erlang, :set_cookie, [other, cookie])
-      true = there(its_peer, :erlang, :set_cookie, [node, cookie])
-      if cookie == :cut_off, do: there(its_peer, :erlang, :disconnect_node, [node])
+  @doc "Cuts a VM off from the others: neither side can connect to the other one, until `heal/2`."
+  def cut({peer, node} = vm, others) do
+    # Each side expects another cookie.
+    cookies(vm, others, :cut_off_there, :cut_off_here)
+    for {other, _} <- others, do: call(other, :erlang, :disconnect_node, [node])
+
+    for {other, name} <- others do
+      Waiting.until(fn ->
+        name not in call(peer, Node, :list, []) and node not in call(other, Node, :list, [])
+      end)
+    end
+  end
+
+  @doc "Undoes `cut/2`, and connects them again."
+  def heal(vm, others) do
+    cookies(vm, others, Node.get_cookie(), Node.get_cookie())
+    connect([vm | others])
+  end
+
+  defp cookies({peer, node}, others, there, here) do
+    for {other, name} <- others do
+      true = call(peer, :erlang, :set_cookie, [name, there])
+      true = call(other, :erlang, :set_cookie, [node, here])
     end
   end
 
@@ -123,10 +145,10 @@ defmodule ExPhil.Native.TestSupport.FleetNodes do
   def obs(number, player \\ 0),
     do: for(i <- 0..4, into: <<>>, do: <<:math.sin(0.37 * number + 1.3 * i + player)::float-32-little>>)
 
-  @doc "Returns once the fleet has these nodes, and every agent its copy."
-  def settled(fleet, nodes) do
+  @doc "Returns once the fleet has these nodes, and every agent its copy, as this VM or that of the peer sees it."
+  def settled(fleet, nodes, peer \\ nil) do
     Waiting.until(fn ->
-      with {:ok, %{answers: true, missing: []} = info} <- Fleet.info(fleet) do
+      with {:ok, %{answers: true, missing: []} = info} <- there(peer, Fleet, :info, [fleet]) do
         Enum.sort(nodes) == Enum.map(info.nodes, & &1.node) and info.copies == info.agents
       else
         _ -> false

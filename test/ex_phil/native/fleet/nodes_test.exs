@@ -41,16 +41,28 @@ defmodule ExPhil.Native.Fleet.NodesTest do
     {peer, node}
   end
 
-  defp on(fleet, node), do: Enum.find(Fleet.info!(fleet).nodes, &(&1.node == node))
+  # VMs that know each other and not this one, which only controls them.
+  defp start_apart(count, options) do
+    vms = for _ <- 1..count, do: start(apart: true)
+    on_exit(fn -> for {peer, _} <- vms, Process.alive?(peer), do: :peer.stop(peer) end)
+    connect(vms)
+    for {peer, _} <- vms, do: start_fleet(peer, options)
+    vms
+  end
+
+  defp on(fleet, node, peer \\ nil),
+    do: Enum.find(there(peer, Fleet, :info!, [fleet]).nodes, &(&1.node == node))
 
   defp playing(fleet),
     do: for(%{node: node, agents: agents} when agents > 0 <- Fleet.info!(fleet).nodes, do: node)
 
   # Plays frames of an agent and compares each with the session that nothing disturbs.
-  defp play(fleet, key, session, numbers) do
+  defp play(fleet, key, session, numbers, peer \\ nil) do
     for number <- numbers do
       expected = Policy.act!(session, obs(number))
-      assert {number, Fleet.act!(fleet, key, number, obs(number), @patient)} == {number, expected}
+
+      assert {number, there(peer, Fleet, :act, [fleet, key, number, obs(number), @patient])} ==
+               {number, {:ok, expected}}
     end
   end
 
@@ -175,57 +187,52 @@ defmodule ExPhil.Native.Fleet.NodesTest do
 
   test "of a split network the side without the majority stops, says so, and joins again", context do
     %{fleet: fleet, options: options, policy: policy} = context
-    start_here(options)
-    [{peer, first}, {other, second}] = for _ <- 1..2, do: start_there(options)
-    settled(fleet, [node(), first, second])
-    sessions = for key <- 1..4, do: {key, Policy.new_session!(policy, options[:session])}
-    for {key, session} <- sessions, do: play(fleet, key, session, 0..9)
-    assert %{agents: agents} = on(fleet, first)
-    assert agents > 0
+    [{peer, first} = vm, {other, second}, third] = vms = start_apart(3, options)
+    nodes = for {_, node} <- vms, do: node
+    settled(fleet, nodes, other)
+    sessions = for key <- 1..6, do: {key, Policy.new_session!(policy, options[:session])}
+    for {key, session} <- sessions, do: play(fleet, key, session, 0..9, peer)
+    assert %{agents: 2} = on(fleet, first, peer)
 
-    others = [{node(), nil}, {second, other}]
-    cut(peer, first, others)
+    cut(vm, [{other, second}, third])
     # The majority goes on with every agent.
-    for {key, session} <- sessions, do: play(fleet, key, session, 10..19)
-    assert %{agents: 4} = on(fleet, second)
+    for {key, session} <- sessions, do: play(fleet, key, session, 10..19, other)
+    assert %{agents: 6, missing: []} = call(other, Fleet, :info!, [fleet])
 
-    for key <- 1..4 do
+    for key <- 1..6 do
       assert {:error, %Error{kind: :unavailable} = error} =
                call(peer, Fleet, :act, [fleet, key, 10, obs(10), @patient])
 
       assert error.message =~ "reaches 1 of the fleet's 3 nodes, which is no majority"
     end
 
-    heal(peer, first, others)
-    settled(fleet, [node(), first, second])
-    for {key, session} <- sessions, do: play(fleet, key, session, 20..29)
+    heal(vm, [{other, second}, third])
+    settled(fleet, nodes, other)
+    for {key, session} <- sessions, do: play(fleet, key, session, 20..29, peer)
     assert {:ok, _} = call(peer, Fleet, :act, [fleet, :new, 0, obs(0), @patient])
   end
 
   test "two halves of a split network both stop, and go on together", context do
     %{fleet: fleet, options: options, policy: policy} = context
-    pid = start_fleet(options)
-    on_exit(fn -> if Process.alive?(pid), do: stop_fleet(pid) end)
-    {peer, there} = start_there(options)
-    settled(fleet, [node(), there])
+    [{peer, first} = vm, {other, second}] = start_apart(2, options)
+    settled(fleet, [first, second], peer)
     sessions = for key <- 1..4, do: {key, Policy.new_session!(policy, options[:session])}
-    for {key, session} <- sessions, do: play(fleet, key, session, 0..9)
-    assert %{agents: 2, copies: 2} = on(fleet, node())
+    for {key, session} <- sessions, do: play(fleet, key, session, 0..9, peer)
+    assert %{agents: 2, copies: 2} = on(fleet, first, peer)
 
-    cut(peer, there, [{node(), nil}])
+    cut(vm, [{other, second}])
 
-    for key <- 1..4 do
-      for call <- [&apply/3, &call(peer, &1, &2, &3)] do
-        assert {:error, %Error{kind: :unavailable}} = call.(Fleet, :act, [fleet, key, 10, obs(10), @patient])
-      end
+    for key <- 1..4, side <- [peer, other] do
+      assert {:error, %Error{kind: :unavailable}} =
+               call(side, Fleet, :act, [fleet, key, 10, obs(10), @patient])
     end
 
-    heal(peer, there, [{node(), nil}])
-    for {key, session} <- sessions, do: play(fleet, key, session, 10..19)
-    assert %{agents: 2, copies: 2, taken_over: 0} = on(fleet, node())
+    heal(vm, [{other, second}])
+    for {key, session} <- sessions, do: play(fleet, key, session, 10..19, peer)
+    assert %{agents: 2, copies: 2, taken_over: 0} = on(fleet, first, peer)
     # Of two, one goes on where the other has died for certain.
     kill(peer)
-    for {key, session} <- sessions, do: play(fleet, key, session, 20..29)
+    for {key, session} <- sessions, do: play(fleet, key, session, 20..29, other)
   end
 
   test "an agent whose node dies without a copy is lost, and not begun anew in the middle", context do
