@@ -148,15 +148,19 @@ class RowKernels::Walk {
 
   void multiply(const policy::Product& product, const Kernels& kernels, const policy::ProductArguments& p) {
     const int tile = policy::few_rows(n_.size(product.in)), outputs = n_.rows(product);
-    if (p.rows <= k_.few_limit_ && tile > 0) {
+    if (p.rows <= k_.tuning_.few_limit && tile > 0) {
       start(kernels[0], {blocks(outputs, policy::kFewColumns), blocks(p.rows, tile)}, policy::kFewThreads, p);
       return;
     }
     if (product.norm != policy::Norm::none) {
-      start(kernels[2], {blocks(p.rows, policy::kScaledRows)}, policy::kRowThreads, p);
+      start(kernels[3], {blocks(p.rows, policy::kScaledRows)}, policy::kRowThreads, p);
     }
-    start(kernels[1], {blocks(outputs, policy::kManyColumns), blocks(p.rows, policy::kManyRows)},
-          policy::kManyThreads, p);
+    const Dim3 many{blocks(outputs, policy::kManyColumns), blocks(p.rows, policy::kManyRows)};
+    if (std::int64_t{many.x} * many.y >= k_.tuning_.many_blocks) {
+      start(kernels[2], many, policy::kManyThreads, p);
+    } else {
+      start(kernels[1], {many.x, blocks(p.rows, policy::kSomeRows)}, policy::kManyThreads, p);
+    }
   }
 
   void convolution(const policy::Convolution& p, const RowLayout::Phase& weights, const Kernels& kernels) {
@@ -297,8 +301,14 @@ class RowKernels::Walk {
   }
 
   template <class Arguments>
-  void start(CUfunction kernel, Dim3 grid, int threads, const Arguments& arguments) const {
-    launch(k_.context_, kernel, grid, {static_cast<unsigned>(threads)}, 0, stream_, arguments);
+  void start(CUfunction kernel, Dim3 grid, int threads, const Arguments& arguments) {
+    const Dim3 block{static_cast<unsigned>(threads)};
+    if (first_) {
+      launch(k_.context_, kernel, grid, block, 0, stream_, arguments);
+    } else {
+      launch_overlapped(k_.context_, kernel, grid, block, 0, stream_, arguments);
+    }
+    first_ = false;
   }
 
   const RowKernels& k_;
@@ -307,6 +317,7 @@ class RowKernels::Walk {
   const RowBuffers& b_;
   const RowJob& job_;
   int layer_ = 0;
+  bool first_ = true;                                   // nothing of this job was launched yet
   bool last_ = false;                                   // only the last row of each sequence is computed
   std::array<bool, policy::kMostVectors> last_rows_{};  // whether an array holds those alone
 };

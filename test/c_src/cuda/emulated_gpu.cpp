@@ -121,6 +121,7 @@ const std::map<std::string, Runner>& runners() {
       {"semiseparable_product", run_entry<semiseparable::ProductArguments>},
       {"scan_row_sums", run_entry<scan::RowSumArguments>},
       {"policy_product_few", product},
+      {"policy_product_some", product},
       {"policy_product_many", product},
       {"policy_row_scales", product},
       {"policy_convolve_batch", convolve},
