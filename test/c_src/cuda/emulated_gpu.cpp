@@ -71,6 +71,8 @@ const std::map<std::string, Runner>& gradient_runners() {
                       convolve = run_entry<policy::ConvolveArguments>,
                       scan = run_entry<policy::GradientScanArguments>,
                       activate = run_entry<policy::ActivateArguments>,
+                      heads = run_entry<policy::GradientHeadsArguments>,
+                      gate = run_entry<policy::GradientGateArguments>,
                       walk = run_entry<recurrent::WalkArguments>,
                       walk_back = run_entry<recurrent::WalkBackArguments>;
   static const std::map<std::string, Runner> all = {
@@ -78,6 +80,12 @@ const std::map<std::string, Runner>& gradient_runners() {
       {"policy_gradient_sums", run_entry<policy::PartSums>},
       {"policy_gradient_norm", norm},
       {"policy_gradient_norm_back", norm},
+      {"policy_gradient_norm_of_parts", norm},
+      {"policy_gradient_norm_of_parts_back", norm},
+      {"policy_gradient_heads", heads},
+      {"policy_gradient_heads_back", heads},
+      {"policy_gradient_gate", gate},
+      {"policy_gradient_gate_back", gate},
       {"policy_gradient_convolve", convolve},
       {"policy_gradient_history", convolve},
       {"policy_gradient_convolve_back", convolve},
