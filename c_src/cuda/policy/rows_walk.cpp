@@ -19,17 +19,6 @@ unsigned blocks(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
 }
 
-// Where the outputs of the last frames alone are wanted: the phase of the last layer from which on the other
-// rows are left out. That is its last scan or recurrence over heads, where only products and gates follow;
-// otherwise none, because rows of earlier frames feed a state.
-int first_of_last_rows(const policy::Block& layer) {
-  const auto kind = [&](int at) { return layer.phases[at].kind; };
-  int last = layer.count;
-  while (last > 0 && (kind(last - 1) == Kind::product || kind(last - 1) == Kind::gate)) --last;
-  const bool recurrent = last > 0 && (kind(last - 1) == Kind::scan || kind(last - 1) == Kind::heads);
-  return recurrent ? last - 1 : layer.count;
-}
-
 }  // namespace
 
 class RowKernels::Walk {
@@ -42,7 +31,7 @@ class RowKernels::Walk {
     for (layer_ = 0; layer_ < n_.layers; ++layer_) {
       const bool last = job_.last_only && layer_ + 1 == n_.layers;
       block(n_.layer, k_.layout_.layers[static_cast<std::size_t>(layer_)], k_.layer_,
-            last ? first_of_last_rows(n_.layer) : n_.layer.count);
+            last ? policy::first_of_last_rows(n_.layer) : n_.layer.count);
     }
     block(n_.output, k_.layout_.output, k_.output_, job_.last_only ? 0 : n_.output.count);
   }
@@ -184,8 +173,7 @@ class RowKernels::Walk {
       a.in = array(n_.products[fused].in), a.matrix = k_.short_matrix(*before);
     }
     a.values = fused != policy::kNoPhase ? written(p.in) : array(p.in);
-    a.mean = written(p.out);
-    a.rows = job_.rows;
+    a.mean = written(p.out), a.rows = job_.rows;
     start(kernels[0], {blocks(job_.rows, policy::kMeanRows)}, policy::kRowThreads, a);
   }
 
@@ -220,23 +208,17 @@ class RowKernels::Walk {
     a.value = array(p.value), a.key = array(p.key), a.query = array(p.query), a.rate = array(p.rate);
     if (p.z != policy::kNoVector) a.z = array(p.z);
     a.a = k_.address(weights.channels), a.d = k_.address(weights.values);
-    a.out = written(p.out);
-    a.last_only = last_ ? 1 : 0;
+    a.out = written(p.out), a.last_only = last_ ? 1 : 0;
     const int tile = policy::kHeadThreads / policy::Lanes(policy::keys_of(n_, p)).lanes;
     const unsigned tiles = blocks(n_.size(p.value), job_.batch ? tile * policy::kHeadsAhead : tile);
-    const auto rows = static_cast<unsigned>(std::min<std::int64_t>(job_.rows, kMostGridY));
-    start(kernels[job_.batch ? 0 : 1], {tiles, job_.batch ? rows : static_cast<unsigned>(job_.sequences)},
-          policy::kHeadThreads, a);
+    const std::int64_t rows = job_.batch ? std::min<std::int64_t>(job_.rows, kMostGridY) : job_.sequences;
+    start(kernels[job_.batch ? 0 : 1], {tiles, static_cast<unsigned>(rows)}, policy::kHeadThreads, a);
   }
 
   void gate(const policy::Gate& p, const RowLayout::Phase& weights, const Kernels& kernels) {
     policy::GateArguments a{};
-    const View in = read(p.in);
-    a.in = in.first, a.in_stride = in.stride;
-    if (p.gate != policy::kNoVector) {
-      const View gate = read(p.gate);
-      a.gate = gate.first, a.gate_stride = gate.stride;
-    }
+    const View in = read(p.in), gate = read(p.gate == policy::kNoVector ? p.in : p.gate);
+    a.in = in.first, a.in_stride = in.stride, a.gate = gate.first, a.gate_stride = gate.stride;
     a.weight = k_.address(weights.values);
     const policy::RowPlace out = policy::row_place(n_, p.out);
     a.out = written(p.out) + out.at + p.at, a.out_stride = out.stride;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/policy/rounding.hpp"
+#include "cuda/cuda_test.hpp"
 #include "cuda/emulated_gpu.hpp"
 #include "cuda/policy/load_on_device.hpp"
 #include "support/catch.hpp"
