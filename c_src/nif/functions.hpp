@@ -163,6 +163,7 @@ Term act(Call& call, SessionHandle& session, Frames obs);
 Term finish_act(Call& call, LateHandle& late, SessionHandle& session, Frames obs);
 Term act_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
 Term resimulate_acts(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames);
+Term encode_action(Call& call, const core::Action& action);
 // The action for given outputs; no session is involved.
 Term sample(Call& call, PolicyHandle& policy, Frames logits, SampleRequest options);
 Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
@@ -173,6 +174,11 @@ Term snapshot(Call& call, SessionHandle& session);
 Term restore(Call& call, SessionHandle& session, SnapshotHandle& snapshot);
 Term export_state(Call& call, SessionHandle& session);
 Term import_state(Call& call, SessionHandle& session, Binary state);
+
+// gather.cpp: step and act of a session whose policy gathers. Nothing where the frame is answered by the
+// message {ref, answer}, with what the call would have returned.
+std::optional<Term> gather_step(Call& call, SessionHandle& session, Frames obs, Term ref);
+std::optional<Term> gather_act(Call& call, SessionHandle& session, Frames obs, Term ref);
 
 // clock.cpp
 // %{handle, ref, start, scratch}, see ExPhil.Native.Clock.

@@ -35,7 +35,9 @@ struct LoadedPolicy {
   core::PolicyOptions options;  // for the next weights
   // In the VM's memory: see trainable(). Null if not f32. Of training, those that it began with.
   std::shared_ptr<const core::PolicyWeights> weights;
-  std::atomic<bool> replaced{false};  // update() put other weights into the model
+  std::atomic<bool> replaced{false};         // update() put other weights into the model
+  bool gathers = false;                      // frames of many processes, one launch
+  std::shared_ptr<core::Gatherer> gatherer;  // of `policy`, where the model gathers frames; else null
 
   const core::PolicyConfig& config() const { return weights ? weights->config : policy->config(); }
   // The weights, for the gradient and to be read and replaced. Throws unsupported where they were rounded.

@@ -126,7 +126,7 @@ void hold_training(PolicyHandle& handle, const std::shared_ptr<core::PolicyTrain
   auto next = std::make_shared<LoadedPolicy>();
   next->training = training;
   next->backend = before->backend, next->device = before->device, next->options = before->options;
-  next->weights = before->weights;
+  next->weights = before->weights, next->gathers = before->gathers;
   handle.replace(std::move(next));
 }
 

@@ -126,13 +126,21 @@ int dirty_flag(JobKind kind) {
 }
 
 bool is_short_step(ErlNifEnv* env, const Term argv[]) {
-  constexpr float kShort = 500;  // half of what a call may take on a normal scheduler
   const SessionHandle* handle = find_handle<SessionHandle>(env, argv[0]);
-  if (handle == nullptr) return false;
-  const bool waits = handle->loaded->backend->waits_for_device();
-  if (waits && !handle->session->splits_frames()) return false;
-  const float taken = handle->step_microseconds->load(std::memory_order_relaxed);
+  return handle != nullptr && has_short_steps(*handle);
+}
+
+bool has_short_steps(const SessionHandle& session) {
+  constexpr float kShort = 500;  // half of what a call may take on a normal scheduler
+  const bool waits = session.loaded->backend->waits_for_device();
+  if (waits && !session.session->splits_frames()) return false;
+  const float taken = session.step_microseconds->load(std::memory_order_relaxed);
   return taken > 0 && taken < (waits ? static_cast<float>(core::kPatience.count()) : kShort);
+}
+
+bool is_gathered(ErlNifEnv* env, const Term argv[]) {
+  const SessionHandle* handle = find_handle<SessionHandle>(env, argv[0]);
+  return handle != nullptr && handle->session->gatherer() != nullptr;
 }
 
 // The frames after the first find the weights in the processor's caches, and take less than half of its time.

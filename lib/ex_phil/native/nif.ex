@@ -10,7 +10,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 27
+  @interface 28
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -75,6 +75,8 @@ defmodule ExPhil.Native.NIF do
   def sample(_policy, _outs, _options), do: unloaded()
   def step(_session, _obs), do: unloaded()
   def step_batch(_sessions, _obs, _ref), do: unloaded()
+  def gather_step(_session, _obs, _ref), do: unloaded()
+  def gather_act(_session, _obs, _ref), do: unloaded()
   def prefill(_session, _frames, _ref), do: unloaded()
   def rollback(_session, _frames_back), do: unloaded()
   def resimulate(_session, _frames_back, _frames, _ref), do: unloaded()
