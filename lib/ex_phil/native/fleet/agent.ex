@@ -20,12 +20,16 @@ defmodule ExPhil.Native.Fleet.Agent do
               [:peer, :peer_member, :monitor, :mover, :used, :exported, :moved_to] ++
               [pending: [], sequence: 0, armed: false, promoting: false]
 
-  @doc "Starts the owner of a new agent on this node. Called by the key's registrar, in the view of that tag."
-  @spec start(atom(), term(), term()) :: {:ok, pid()} | :retry | {:error, Error.t()}
-  def start(fleet, key, tag) do
-    if Placing.tag(View.get(fleet)) == tag and View.quorum(fleet) == true,
-      do: start_child(fleet, {:owner, fleet, key}),
-      else: :retry
+  @doc """
+  Starts the owner of a new agent on this node, unless more than `most` agents play here by now. Called by the key's registrar, in the view of
+  that tag.
+  """
+  @spec start(atom(), term(), term(), non_neg_integer()) :: {:ok, pid()} | :retry | {:error, Error.t()}
+  def start(fleet, key, tag, most) do
+    if Placing.tag(View.get(fleet)) == tag and View.quorum(fleet) == true and
+         Placing.load(fleet).owners <= most,
+       do: start_child(fleet, {:owner, fleet, key}),
+       else: :retry
   end
 
   @doc "Starts a copy on this node. Called by its owner."

@@ -111,11 +111,20 @@ defmodule ExPhil.Native.Fleet.Copy do
 
     case open(fleet, nodes) do
       [] -> {:ok, state}
-      open -> make(state, view, open |> Enum.min_by(&busy/1) |> elem(0))
+      open -> make(state, view, choose(open, state.key))
     end
   end
 
-  defp busy({node, load}), do: {(load.owners + load.copies) / load.devices, node}
+  # The less busy one of two that depend on the key: when a node dies, its agents do not all choose the same one.
+  defp choose(open, key) do
+    {node, _} =
+      open
+      |> Enum.sort_by(fn {node, _} -> :erlang.phash2({key, node}) end)
+      |> Enum.take(2)
+      |> Enum.min_by(fn {_, load} -> (load.owners + load.copies) / load.devices end)
+
+    node
+  end
 
   defp open(_fleet, []), do: []
 
