@@ -105,7 +105,8 @@ setup:
 	@.ci/setup
 
 ## demo: set up, build, and play ten seconds at 60 FPS with a generated policy
-demo: setup
+demo:
+	@.ci/setup --run
 	@$(MAKE) --no-print-directory all
 	@mix exphil.play
 
@@ -163,7 +164,7 @@ $(BUILD)/venv/jax:
 	@mkdir -p $(@D)
 	@.ci/setup --xla
 	python3 -m venv $(BUILD)/venv
-	$(BUILD)/venv/bin/pip install --quiet --disable-pip-version-check $(JAX)
+	$(BUILD)/venv/bin/pip install --quiet --disable-pip-version-check $(JAX) 'setuptools>=70.1'
 	@touch $@
 
 ## sanitize: the C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer, leaks checked; those with threads with ThreadSanitizer
@@ -231,6 +232,17 @@ format:
 	$(CLANG_FORMAT) -i $(CPP_FILES)
 	mix format
 
+## package: pack the built libraries, what they need, and the kernels for machines without a compiler, in PACKAGES=FOLDER (default: $(BUILD)/packages)
+PACKAGES ?= $(BUILD)/packages
+package: native
+	@CXX='$(CXX)' .ci/package $(PRIV) $(PACKAGES)
+# What a package has besides libraries and kernels.
+PACKAGED := $(addprefix $(PRIV)/,manifest source lib licenses)
+
+## checksums: write checksum.exs and packages.url, for a package on Hex, of the packages in PACKAGES, which URL=PLACE has
+checksums:
+	@.ci/publish $(PACKAGES) $(URL)
+
 ## bench: build the benchmark programs into $(BUILD)/bench
 bench: $(BENCH_PROGRAMS) $(BENCH_LIBRARIES)
 
@@ -239,7 +251,7 @@ clean: clean_native
 	rm -rf _build tmp
 
 clean_native:
-	rm -rf $(BUILD) $(PRIV)/exphil_native.so $(PRIV)/exphil_native_xla.so $(PRIV)/kernels
+	rm -rf $(BUILD) $(PRIV)/exphil_native.so $(PRIV)/exphil_native_xla.so $(PRIV)/kernels $(PACKAGED)
 
 # For `mix exphil.doctor`: where the build finds the CUDA headers, if it does.
 cuda_headers:
@@ -258,6 +270,7 @@ INSTALLED_KERNELS := $(KERNELS:kernels/%=$(PRIV)/kernels/%)
 .SECONDEXPANSION:
 native: $(PRIV)/exphil_native.so $(INSTALLED_KERNELS) $$(if $$(XLA_INCLUDE),$(PRIV)/exphil_native_xla.so)
 	@rm -f $(filter-out $(INSTALLED_KERNELS),$(call sources_in,$(PRIV)/kernels,cu) $(call sources_in,$(PRIV)/kernels,cuh))
+	@rm -rf $(PACKAGED)
 
 # Installed by rename: a VM that has loaded the old library keeps it. Compared by content: with and without CUDA there are two
 # libraries, and the older one may be the one to install.
@@ -269,15 +282,17 @@ $(PRIV)/kernels/%: kernels/%
 
 # Each library exports its own entry points alone (exports.map). A symbol of the C++ library that it exported too could be
 # replaced by that of another libstdc++ in the process, such as the one that JAX brings.
+# Highway and TBB are those of $(PRIV)/lib where a package brought them.
+BUNDLED := -Wl,-rpath,'$$ORIGIN/lib'
 $(BUILD_CUDA)/exphil_native.so: $(NIF_OBJECTS) $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
-	@$(CXX) -shared -Wl,--version-script=c_src/nif/exports.map $(filter %.o,$^) -o $@ $(LIBS)
+	@$(CXX) -shared -Wl,--version-script=c_src/nif/exports.map $(BUNDLED) $(filter %.o,$^) -o $@ $(LIBS)
 	@$(if $(CUDA_FOUND),,echo '$(NO_CUDA): built without the CUDA backend')
 
 # Custom calls for XLA. A separate library, because JAX has no BEAM.
 $(BUILD_CUDA)/exphil_native_xla.so: $(XLA_OBJECTS) $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
-	@$(CXX) -shared -Wl,--version-script=c_src/xla/exports.map $(filter %.o,$^) -o $@ $(LIBS)
+	@$(CXX) -shared -Wl,--version-script=c_src/xla/exports.map $(BUNDLED) $(filter %.o,$^) -o $@ $(LIBS)
 
 # ---- objects, programs ---------------------------------------------------------------------------------------
 
@@ -304,9 +319,14 @@ $(BUILD)/test/c_src/cuda/%_test.o: EXTRA_FLAGS += $(CATCH_HEADER:%=-include %)
 $(BUILD)/test/c_src/cuda/cuda_test.o $(BUILD)/test/c_src/cuda/emulated_gpu.o: \
   EXTRA_FLAGS += -DEXPHIL_FAKE_CUDA='"$(FAKE_CUDA_LIBRARY)"' -DEXPHIL_FAKE_NVRTC='"$(FAKE_NVRTC_LIBRARY)"'
 
+# [37/112]: the files that are compiled now, of those that were out of date when the first was. They are counted then, by a make that
+# builds nothing (COUNTING), so that a build with nothing to compile does not wait for it.
+OUT_OF_DATE = $(if $(COUNTING),,$(eval OUT_OF_DATE := $$(shell MAKEFLAGS= $$(MAKE) -n --no-print-directory COUNTING=1 \
+  $$(MAKEOVERRIDES) $$(MAKECMDGOALS) 2>/dev/null | grep -c 'CXX  '))$(OUT_OF_DATE))
+progress = $(eval COMPILED += x)[$(words $(COMPILED))/$(OUT_OF_DATE)] CXX  $<
 define compile
 	@mkdir -p $(@D)
-	@echo "CXX  $<"
+	@echo "$(progress)"
 	@$(CXX) $(FLAGS) $(STANDARD_FLAGS) $(EXTRA_FLAGS) -c $< -o $@
 endef
 $(BUILD)/%.o: %.cpp $(BUILD)/flags
@@ -320,7 +340,7 @@ endif
 # are, for what includes them; and whether there are any, for what asks that or is linked from other objects without them.
 $(BUILD)/flags: HELD = $(CXX) $(FLAGS)
 $(BUILD)/cuda_flags $(BUILD_CUDA)/cuda_found: HELD = $(CUDA_FLAGS)
-$(BUILD)/flags $(BUILD)/cuda_flags $(BUILD_CUDA)/cuda_found: force
+$(BUILD)/flags $(BUILD)/cuda_flags $(BUILD_CUDA)/cuda_found: $(if $(COUNTING),,force)
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(HELD)' | cmp -s - $@ || printf '%s\n' '$(HELD)' > $@
 
@@ -343,7 +363,7 @@ $(BUILD)/standard.hpp.gch: $(BUILD)/flags
 $(filter %_test.o,$(TEST_OBJECTS)): $(CATCH_HEADER:%=%.gch)
 $(BUILD)/test/catch.hpp.gch: test/c_src/support/catch.hpp $(BUILD)/flags
 	@mkdir -p $(@D)
-	@echo "CXX  $<"
+	@echo "$(progress)"
 	@echo '#include "support/catch.hpp"' > $(@:.gch=)
 	@$(CXX) $(FLAGS) $(TEST_FLAGS) -x c++-header $(@:.gch=) -o $@
 
@@ -374,7 +394,7 @@ EMULATION := $(abspath $(BUILD))/emulation/cuda_names.hpp
 EMULATE = $(CXX) -std=c++17 -O1 -U_FORTIFY_SOURCE -fPIC -fvisibility=hidden -w -I$(CURDIR)/c_src -I$(CURDIR)/test/c_src
 $(EMULATION).gch: test/c_src/support/cuda_names.hpp $(BUILD)/flags
 	@mkdir -p $(@D)
-	@echo "CXX  $<"
+	@echo "$(progress)"
 	@echo '#include "support/cuda_names.hpp"' > $(EMULATION)
 	@$(EMULATE) -MMD -MP -MF $(BUILD)/emulation.d -MT $@ -x c++-header $(EMULATION) -o $@
 
@@ -393,4 +413,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(wildcard $(BUILD)/test/fuzz/*.d) $(NIF_OBJECTS:.o=.d) $(LIBRARY_OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d $(BUILD)/emulation.d
 .SECONDARY:
-.PHONY: all setup demo test test_without_cuda test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_latency lint lint_c lint_ex check check_layers check_ex format bench clean clean_native cuda_headers xla_headers help native force
+.PHONY: all setup package checksums demo test test_without_cuda test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_latency lint lint_c lint_ex check check_layers check_ex format bench clean clean_native cuda_headers xla_headers help native force

@@ -98,6 +98,7 @@ std::shared_ptr<LoadedPolicy> load_weights_onto(core::Backend& backend,
   loaded->device = backend.describe();
   loaded->options = options;
   loaded->policy = backend.load(weights, options);
+  loaded->gathers = gathers;
   if (gathers) loaded->gatherer = std::make_shared<core::Gatherer>(loaded->policy);
   if (weights->config.precision == core::Precision::f32) loaded->weights = std::move(weights);
   return loaded;
@@ -106,7 +107,7 @@ std::shared_ptr<LoadedPolicy> load_weights_onto(core::Backend& backend,
 }  // namespace
 
 const core::PolicyWeights& LoadedPolicy::trainable() const {
-  const core::Precision precision = policy->config().precision;
+  const core::Precision precision = config().precision;
   if (precision != core::Precision::f32) {
     fail(ErrorKind::unsupported, ":precision",
          "the policy was loaded with precision: :", core::precision_name(precision),
@@ -114,6 +115,27 @@ const core::PolicyWeights& LoadedPolicy::trainable() const {
          " weights");
   }
   return *weights;
+}
+
+void LoadedPolicy::grad(const core::PolicySequences& sequences, const float* d_outs,
+                        const core::PolicyGradOutputs& outputs) const {
+  training ? training->grad(sequences, d_outs, outputs) : policy->grad(weights, sequences, d_outs, outputs);
+}
+
+// As update_policy() with the tensors that a checkpoint would have.
+std::shared_ptr<LoadedPolicy> LoadedPolicy::load_trained() {
+  const std::lock_guard<std::mutex> lock(loading_);
+  if (trained_) return trained_;
+  core::PolicyValues<float> values = core::zeros_of<float>(weights->network());
+  training->read(&values, nullptr, nullptr);
+  std::vector<std::vector<float>> files;
+  core::TensorMap tensors;
+  for (const core::PolicyParameter& p : weights->parameters) {
+    std::vector<float>& file = files.emplace_back(p.count());
+    core::copy_parameter(p, values, file.data());
+    tensors[p.name] = {core::Dtype::f32, p.shape, file.data(), p.count() * sizeof(float)};
+  }
+  return trained_ = load_weights_onto(*backend, core::replace_weights(*weights, tensors), options, gathers);
 }
 
 Term load_policy(Call& call, BackendChoice choice, std::int64_t device, Term from, LoadRequest request) {
@@ -142,9 +164,9 @@ Term initial_weights(Call& call, Atom trunk, Map given, Unsigned seed) {
 }
 
 Term update_policy(Call& call, PolicyHandle& handle, NamedTensors given) {
-  const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
+  const std::shared_ptr<LoadedPolicy> loaded = handle.found();
   const auto weights = core::replace_weights(loaded->trainable(), tensors_of(given));
-  handle.replace(load_weights_onto(*loaded->backend, weights, loaded->options, loaded->gatherer != nullptr));
+  handle.replace(load_weights_onto(*loaded->backend, weights, loaded->options, loaded->gathers));
   return encode_atom(call, "ok");
 }
 

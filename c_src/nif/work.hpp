@@ -46,6 +46,7 @@ Work recurrent_work(ErlNifEnv* env, const Term argv[]);
 Work layer_forward_work(ErlNifEnv* env, const Term argv[]);
 Work layer_grad_work(ErlNifEnv* env, const Term argv[]);  // on this machine, wherever the layer is
 Work training_work(ErlNifEnv* env, const Term argv[]);
+Work train_step_work(ErlNifEnv* env, const Term argv[]);
 Work window_work(ErlNifEnv* env, const Term argv[]);
 Work prefill_work(ErlNifEnv* env, const Term argv[]);
 Work resimulate_work(ErlNifEnv* env, const Term argv[]);

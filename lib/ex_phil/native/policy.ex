@@ -43,8 +43,8 @@ defmodule ExPhil.Native.Policy do
   Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
   `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,
   `.mixer.{A_log,D}`, `backbone.norm_f.weight`, and around them `input_proj.{weight,bias}` and `head.{weight,bias}`.
-  Every dimension is inferred from the shapes. Mamba-2, of the same naming, runs on the CPU alone; what its shapes do not say
-  comes from the file's metadata, a `config.json` beside it or options: see
+  Every dimension is inferred from the shapes. Mamba-2 has the same naming, and its gradient runs on the CPU alone; what
+  its shapes do not say comes from the file's metadata, a `config.json` beside it or options: see
   [docs/reference.md](docs/reference.md#checkpoints).
   """
 
