@@ -55,6 +55,26 @@ defmodule ExPhil.Native.GuidesTest do
     assert svg?(folder, "corridor.svg")
   end
 
+  test "from ExPhil's agent", %{tmp_dir: folder} do
+    {found, _} = guide("from_exphil", folder)
+    assert found.same?
+    assert %{buttons: _, main_stick: {x, y}, c_stick: _, shoulder: _} = found.answer
+    assert x >= 0 and x <= 1 and y >= 0 and y <= 1
+    assert svg?(folder, "stick.svg")
+  end
+
+  @tag :axon
+  test "the scan from Nx and Axon", %{tmp_dir: folder} do
+    Enum.each([:nx, :polaris, :axon], &Application.ensure_all_started/1)
+    {found, _} = guide("nx_and_axon", folder, ~s({:nx, "~> 0.12"}, {:axon, "~> 0.8"}, ))
+    assert found.difference < 1.0e-4
+    assert Nx.shape(found.slope) == {4, 60, 32}
+    # What answering 0 would cost.
+    spread = found.distances |> Nx.pow(2) |> Nx.mean() |> Nx.to_number()
+    assert found.error < 0.5 * spread
+    assert svg?(folder, "axon.svg")
+  end
+
   test "every guide has a test here, and is linked from the README" do
     text = File.read!(__ENV__.file)
     files = Path.wildcard("docs/guides/*.livemd")
