@@ -22,7 +22,7 @@ defmodule ExPhil.Native.MixProject do
     ] ++ if(published?(), do: precompiler(), else: [])
   end
 
-  def application, do: [extra_applications: []]
+  def application, do: [extra_applications: [:logger]]
 
   defp elixirc_paths(:test), do: ["lib", "test/support"]
   defp elixirc_paths(_), do: ["lib"]

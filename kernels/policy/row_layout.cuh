@@ -83,9 +83,10 @@ constexpr int norm_values(const Network& n) {
 
 // ---- shapes of launches ----
 
-constexpr int kRowThreads = 256;               // of the kernels with a thread per element
-constexpr int kScaledRows = kRowThreads / 32;  // of a block of policy_row_scales: a warp per row
-constexpr int kMeanRows = 4;                   // of a block of policy_mean
+constexpr int kRowThreads = 256;                    // of the kernels with a thread per element
+constexpr int kScaledRows = kRowThreads / 32;       // of a block of policy_row_scales: a warp per row
+constexpr int kHeadThreads = 128, kHeadsAhead = 4;  // of policy/heads.cu
+constexpr int kMeanRows = 4;                        // of a block of policy_mean
 // Channels and threads of a block of policy_advance_*, whose states have so many lanes: at most 32 channels,
 // which divide every padded size.
 constexpr int advance_channels(int lanes) {

@@ -107,6 +107,10 @@ class Policy {
   virtual void advance(State* const* from, State* const* to, std::int64_t count, const float* obs,
                        float* out) = 0;
 
+  // From now on an advance of up to `count` states allocates no memory of the backend, unless other calls use
+  // it up. Throws out_of_memory.
+  virtual void reserve_batch(std::int64_t /*count*/) {}
+
   // Null where the policy computes in the calling thread.
   virtual std::unique_ptr<SplitStep> split_step() { return nullptr; }
   // The same, with frames that may be launched ahead of their observation where they follow each other

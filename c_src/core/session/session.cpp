@@ -39,8 +39,10 @@ std::vector<Session*> in_address_order(const std::vector<Session*>& sessions) {
 
 }  // namespace
 
-Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options)
+Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options,
+                 std::shared_ptr<Gatherer> gatherer)
     : policy_(std::move(policy)),
+      gatherer_(options.armed ? nullptr : std::move(gatherer)),
       rules_(options.rules),
       history_(*policy_, checked_history(options.history), options.window == 0) {
   if (options.window > 0 && options.armed) {
@@ -54,6 +56,11 @@ Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options)
     split_ = options.armed ? policy_->armed_step() : policy_->split_step();
   }
   if (options.pace != 0) pace_ = std::make_unique<Pace>(policy_, options.pace);
+  if (gatherer_) gatherer_->add_session();
+}
+
+Session::~Session() {
+  if (gatherer_) gatherer_->remove_session();
 }
 
 void Session::set_pace(MicroHertz rate) {
@@ -155,6 +162,15 @@ Action Session::act(const float* obs, float* logits, bool may_wait) {
   return choose_locked(logits, noise);
 }
 
+void Session::submit(std::unique_ptr<GatheredFrame> frame, bool may_wait) {
+  if (frame->acts()) require_controller(policy_->config(), "session");
+  Lock lock = lock_for_step(may_wait);
+  frame_arrived();
+  if (frame->acts()) prepare_noise_locked((frame->noise_ = std::make_unique<Noise>()).get());
+  gatherer_->submit(std::move(frame));
+  lock.release();  // the gatherer unlocks
+}
+
 void Session::prefill(const float* frames, std::int64_t seq, float* out) {
   if (seq == 0) return;
   const std::lock_guard<HandoverMutex> lock(mutex_);
@@ -174,7 +190,6 @@ Session::Locks Session::lock_all(const std::vector<Session*>& sessions) {
 }
 
 void Session::step_locked(const std::vector<Session*>& sessions, const float* obs, float* out) {
-  for (Session* session : sessions) session->frame_arrived();
   std::vector<State*> from, to;
   from.reserve(sessions.size()), to.reserve(sessions.size());
   for (Session* session : sessions) {
@@ -231,6 +246,7 @@ void Session::step_batch(const std::vector<Session*>& sessions, const float* obs
   if (sessions.empty()) return;
   require_same_policy(sessions);
   const Locks locks = lock_all(sessions);
+  for (Session* session : sessions) session->frame_arrived();
   step_locked(sessions, obs, out);
 }
 
@@ -242,6 +258,7 @@ std::vector<Action> Session::act_batch(const std::vector<Session*>& sessions, co
   const PolicyConfig& config = sessions[0]->policy_->config();
   require_controller(config, "sessions");
   const Locks locks = lock_all(sessions);
+  for (Session* session : sessions) session->frame_arrived();
   step_locked(sessions, obs, logits);
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     actions[i] = sessions[i]->choose_locked(logits + static_cast<std::int64_t>(i) * config.d_output);

@@ -115,6 +115,8 @@ class Layout {
     take(0, m_.blocks.front().vectors, n_.frame);
     if (m_.shape.gradient) take(0, m_.gradients, n_.outs);
     if (m_.shape.with_state) take_states(m_.states);
+    if (m_.shape.target_columns > 0) plan.take(m_.targets, rows_ * m_.shape.target_columns);
+    if (m_.shape.with_mask) plan.take(m_.mask, rows_);
   }
 
   void take_results() {

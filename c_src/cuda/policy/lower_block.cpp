@@ -46,8 +46,10 @@ class BlockLowering {
   // ---- one function for each kind of core phase ----
 
   void add(const core::Norm& norm) {
-    if (norm.parts != 1) cannot_lower("it has a norm of parts of a vector");
-    norms_.push_back(&norm);
+    if (of_products(*block_, norm)) return norms_.push_back(&norm);
+    if (norm.kind != core::NormKind::rms) cannot_lower("it has a LayerNorm that no product follows");
+    if (gate_of(*block_, norm.out) != nullptr) return gated_norms_.push_back(&norm);
+    gate(&norm, nullptr, norm.out);
   }
 
   void add(const core::Copy& copy) {
@@ -71,12 +73,16 @@ class BlockLowering {
 
   void add(const core::Convolution& p) {
     require_at_most(p.taps, kMostTaps, "taps of a convolution");
-    output_of(p.in, "a convolution of what");
-    LoweredPhase& phase = push(policy::Kind::convolution);
-    phase.matrix = p.weight, phase.vector = p.bias, phase.state = p.state;
     require_zeros(p.state);
-    policy::Convolution& made = to_->convolutions[phase.phase.index];
-    made.in = vectors_.of(p.in), made.out = vectors_.of(p.out), made.taps = static_cast<int>(p.taps);
+    for (const int out : vectors_.parts_of(p.out)) {
+      const std::int64_t first = vectors_.span_of(out).first - p.out.first;
+      const Span in = {p.in.vector, p.in.first + first, vectors_.span_of(out).size};
+      output_of(in, "a convolution of what");
+      LoweredPhase& phase = push(policy::Kind::convolution);
+      phase.matrix = p.weight, phase.vector = p.bias, phase.state = p.state, phase.first_channel = first;
+      policy::Convolution& made = to_->convolutions[phase.phase.index];
+      made.in = vectors_.of(in), made.out = out, made.taps = static_cast<int>(p.taps);
+    }
   }
 
   // The product that writes its input writes its output instead.
@@ -107,10 +113,53 @@ class BlockLowering {
     made.carried_decays_input = core::decays_input(p, config_.window);
   }
 
-  // No kernel has these yet; lower() has refused the recurrences.
-  void add(const core::HeadRecurrence&) { cannot_lower("it has a recurrence over heads"); }
+  void add(const core::HeadRecurrence& p) {
+    require_at_most(p.keys(), kMostStates, "keys of a head (d_state)");
+    require_zeros(p.state);
+    if (p.a == kNone || !(p.rate == p.decay)) cannot_lower("the decay of its heads is not exp(A dt)");
+    const core::Gate* const gate = gate_of(config_.network, *block_, p);
+    LoweredPhase& phase = push(policy::Kind::heads);
+    phase.matrix = p.a, phase.vector = p.d, phase.state = p.state;
+    policy::Heads& made = to_->heads[phase.phase.index];
+    made = policy::Heads();
+    made.value = vectors_.of(p.value), made.rate = vectors_.of(p.rate);
+    made.key = vectors_.of(p.key), made.query = vectors_.of(p.query);
+    made.heads = static_cast<int>(p.heads()), made.groups = static_cast<int>(p.groups);
+    made.out = vectors_.of(gate != nullptr ? gate->out : p.out);
+    if (gate == nullptr) return;
+    made.z = gate_vector(*gate);
+    taken_.push_back(gate);
+  }
+
+  void add(const core::Gate& p) {
+    if (std::find(taken_.begin(), taken_.end(), &p) != taken_.end()) return;
+    const auto before = [&](const core::Norm* norm) { return norm->out == p.in; };
+    const auto norm = std::find_if(gated_norms_.begin(), gated_norms_.end(), before);
+    gate(norm == gated_norms_.end() ? nullptr : *norm, &p, p.out);
+  }
+
+  // One of them, or both: the norm is gated.
+  void gate(const core::Norm* norm, const core::Gate* gate, const Span& out) {
+    LoweredPhase& phase = push(policy::Kind::gate);
+    policy::Gate& made = to_->gates[phase.phase.index];
+    made = policy::Gate();
+    made.in = vectors_.of(norm != nullptr ? norm->in : gate->in);
+    if (gate != nullptr) made.gate = gate_vector(*gate);
+    const LoweredVectors::Place place = vectors_.place_of(out);
+    made.out = place.vector, made.at = static_cast<int>(place.at);
+    if (norm == nullptr) return;
+    made.parts = static_cast<int>(norm->parts), made.epsilon = bits_of(norm->epsilon);
+    phase.vector = norm->weight;
+  }
+
+  // silu(z): the product that writes z activates it.
+  int gate_vector(const core::Gate& gate) {
+    output_of(gate.gate, "a gate").activation = Activation::silu;
+    return vectors_.of(gate.gate);
+  }
+
+  // No kernel has it yet; lower() has refused what needs it.
   void add(const core::Sigmoid&) { cannot_lower("it has a sigmoid"); }
-  void add(const core::Gate&) { cannot_lower("it has a gate that no scan has"); }
 
   // Its vector is the cell's.
   void add(const core::Recall& p) { recalls_.push_back(&p); }
@@ -274,8 +323,9 @@ class BlockLowering {
   int* const counts_;  // of each kind of phase in the network
   const core::Block* block_ = nullptr;
   std::vector<const core::Norm*> norms_;
-  std::vector<const core::Recall*> recalls_;  // null: a cell has it
-  std::vector<const core::Copy*> taken_;      // by cells, which write their outputs
+  std::vector<const core::Recall*> recalls_;    // null: a cell has it
+  std::vector<const core::Norm*> gated_norms_;  // the gates behind them have them
+  std::vector<const void*> taken_;  // copies by cells and gates by heads, which write their outputs
   LoweredBlock made_;
   LoweredRows* found_ = nullptr;  // of the output that output_of() has returned
 };

@@ -12,8 +12,9 @@ namespace {
 using policy::Kind;
 
 const char* const kFiles[] = {"policy/product.cu", "policy/convolution.cu", "policy/mean.cu",
-                              "policy/scan.cu", "policy/cell.cu"};
-const char* const kIndexNames[] = {"PRODUCT", "CONVOLUTION", "MEAN", "SCAN", "CELL"};
+                              "policy/scan.cu",    "policy/cell.cu",        "policy/heads.cu",
+                              "policy/gate.cu"};
+const char* const kIndexNames[] = {"PRODUCT", "CONVOLUTION", "MEAN", "SCAN", "CELL", "HEADS", "GATE"};
 
 // The kernels of a phase, in the order in which RowKernels::Walk finds them.
 std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) {
@@ -32,6 +33,10 @@ std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) 
     case Kind::cell:
       if (n.cells[phase.index].before == policy::kNoVector) return {"policy_cell_time"};
       return {"policy_cell_recall", "policy_cell_frame"};
+    case Kind::heads:
+      return {"policy_heads_batch", "policy_heads_time"};
+    case Kind::gate:
+      return {"policy_gate"};
     case Kind::scan:
       break;
   }

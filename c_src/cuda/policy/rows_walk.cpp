@@ -20,12 +20,14 @@ unsigned blocks(std::int64_t items, std::int64_t per_block) {
 }
 
 // Where the outputs of the last frames alone are wanted: the phase of the last layer from which on the other
-// rows are left out. That is its last scan, where only products follow; otherwise none, because rows of
-// earlier frames feed a state.
+// rows are left out. That is its last scan or recurrence over heads, where only products and gates follow;
+// otherwise none, because rows of earlier frames feed a state.
 int first_of_last_rows(const policy::Block& layer) {
+  const auto kind = [&](int at) { return layer.phases[at].kind; };
   int last = layer.count;
-  while (last > 0 && layer.phases[last - 1].kind == Kind::product) --last;
-  return last > 0 && layer.phases[last - 1].kind == Kind::scan ? last - 1 : layer.count;
+  while (last > 0 && (kind(last - 1) == Kind::product || kind(last - 1) == Kind::gate)) --last;
+  const bool recurrent = last > 0 && (kind(last - 1) == Kind::scan || kind(last - 1) == Kind::heads);
+  return recurrent ? last - 1 : layer.count;
 }
 
 }  // namespace
@@ -71,6 +73,12 @@ class RowKernels::Walk {
           break;
         case Kind::cell:
           cell(phase.index, {block, weights, kernels}, kernels[at]);
+          break;
+        case Kind::heads:
+          heads(n_.heads[phase.index], weights[at], kernels[at]);
+          break;
+        case Kind::gate:
+          gate(n_.gates[phase.index], weights[at], kernels[at]);
           break;
       }
     }
@@ -200,6 +208,36 @@ class RowKernels::Walk {
     const unsigned groups =
         job_.batch ? std::min(blocks(job_.rows, lanes), kMostGridY) : static_cast<unsigned>(job_.sequences);
     start(kernels[job_.batch ? 0 : 1], {tiles, groups}, policy::advance_threads(lanes), a);
+  }
+
+  void heads(const policy::Heads& p, const RowLayout::Phase& weights, const Kernels& kernels) {
+    policy::HeadsArguments a{};
+    static_cast<policy::RowStates&>(a) = states();
+    a.value = array(p.value), a.key = array(p.key), a.query = array(p.query), a.rate = array(p.rate);
+    if (p.z != policy::kNoVector) a.z = array(p.z);
+    a.a = k_.address(weights.channels), a.d = k_.address(weights.values);
+    a.out = written(p.out);
+    a.last_only = last_ ? 1 : 0;
+    const int tile = policy::kHeadThreads / policy::Lanes(policy::keys_of(n_, p)).lanes;
+    const unsigned tiles = blocks(n_.size(p.value), job_.batch ? tile * policy::kHeadsAhead : tile);
+    const auto rows = static_cast<unsigned>(std::min<std::int64_t>(job_.rows, kMostGridY));
+    start(kernels[job_.batch ? 0 : 1], {tiles, job_.batch ? rows : static_cast<unsigned>(job_.sequences)},
+          policy::kHeadThreads, a);
+  }
+
+  void gate(const policy::Gate& p, const RowLayout::Phase& weights, const Kernels& kernels) {
+    policy::GateArguments a{};
+    const View in = read(p.in);
+    a.in = in.first, a.in_stride = in.stride;
+    if (p.gate != policy::kNoVector) {
+      const View gate = read(p.gate);
+      a.gate = gate.first, a.gate_stride = gate.stride;
+    }
+    a.weight = k_.address(weights.values);
+    const policy::RowPlace out = policy::row_place(n_, p.out);
+    a.out = written(p.out) + out.at + p.at, a.out_stride = out.stride;
+    a.rows = last_ ? job_.sequences : job_.rows;
+    start(kernels[0], {blocks(a.rows, policy::kScaledRows)}, policy::kRowThreads, a);
   }
 
   // A block of the network, for a cell whose launches are those of other phases too.

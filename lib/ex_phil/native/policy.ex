@@ -43,8 +43,8 @@ defmodule ExPhil.Native.Policy do
   Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
   `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,
   `.mixer.{A_log,D}`, `backbone.norm_f.weight`, and around them `input_proj.{weight,bias}` and `head.{weight,bias}`.
-  Every dimension is inferred from the shapes. Mamba-2, of the same naming, runs on the CPU alone; what its shapes do not say
-  comes from the file's metadata, a `config.json` beside it or options: see
+  Every dimension is inferred from the shapes. Mamba-2 has the same naming, and its gradient runs on the CPU alone; what
+  its shapes do not say comes from the file's metadata, a `config.json` beside it or options: see
   [docs/reference.md](docs/reference.md#checkpoints).
   """
 
@@ -275,7 +275,8 @@ defmodule ExPhil.Native.Policy do
   def new_session(%__MODULE__{ref: ref, info: info} = policy, options) do
     with {:ok, {frames, native}} <- SessionOptions.read(options, info.window),
          {:ok, session} <- NIF.new_session(ref, native) do
-      warm_start(%Session{ref: session, policy: policy, fps: native.fps}, frames)
+      gathers = info.gathered != nil and native.latency != :armed
+      warm_start(%Session{ref: session, policy: policy, fps: native.fps, gathers: gathers}, frames)
     else
       {:error, reason} -> failed(reason)
     end
@@ -300,7 +301,13 @@ defmodule ExPhil.Native.Policy do
   `info/1`: f32 of shape {d_output}, a binary for a binary and a tensor for a tensor. `act/2` returns an action instead.
   """
   fallible step(session :: session(), obs :: data()) :: data()
-  def step(%Session{ref: ref}, obs), do: Telemetry.sampled(:step, fn -> run_step(ref, obs) end)
+
+  def step(%Session{ref: ref, gathers: false}, obs),
+    do: Telemetry.sampled(:step, fn -> run_step(ref, obs) end)
+
+  def step(%Session{ref: ref}, obs),
+    do: Telemetry.sampled(:step, fn -> with_data(obs, "obs", queued(&NIF.gather_step(ref, &1, &2))) end)
+
   def step(session, _obs), do: not_a("session", session)
 
   # The library takes a binary and {type, shape, binary} as they are.
@@ -315,7 +322,11 @@ defmodule ExPhil.Native.Policy do
   Returns `{:ok, action}`, an `ExPhil.Native.Policy.Action`.
   """
   fallible act(session :: session(), obs :: data()) :: Action.t()
-  def act(%Session{ref: ref}, obs), do: Telemetry.sampled(:act, fn -> run_act(ref, obs) end)
+  def act(%Session{ref: ref, gathers: false}, obs), do: Telemetry.sampled(:act, fn -> run_act(ref, obs) end)
+
+  def act(%Session{ref: ref}, obs),
+    do: Telemetry.sampled(:act, fn -> with_frames(obs, "obs", queued(&NIF.gather_act(ref, &1, &2))) end)
+
   def act(session, _obs), do: not_a("session", session)
 
   defp run_act(ref, obs) when is_binary(obs) or is_tuple(obs), do: answer(NIF.act(ref, obs))

@@ -12,6 +12,7 @@
 #include "kernels/associative/arguments.cuh"
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/gradient_arguments.cuh"
+#include "kernels/policy/training_arguments.cuh"
 #include "kernels/recurrent/arguments.cuh"
 #include "kernels/recurrent/dense_arguments.cuh"
 #include "kernels/recurrent/linear_arguments.cuh"
@@ -72,7 +73,8 @@ const std::map<std::string, Runner>& gradient_runners() {
                       scan = run_entry<policy::GradientScanArguments>,
                       activate = run_entry<policy::ActivateArguments>,
                       walk = run_entry<recurrent::WalkArguments>,
-                      walk_back = run_entry<recurrent::WalkBackArguments>;
+                      walk_back = run_entry<recurrent::WalkBackArguments>,
+                      training_sums = run_entry<policy::TrainingSumsArguments>;
   static const std::map<std::string, Runner> all = {
       {"policy_gradient_product", run_entry<policy::ProductJobs>},
       {"policy_gradient_sums", run_entry<policy::PartSums>},
@@ -85,6 +87,11 @@ const std::map<std::string, Runner>& gradient_runners() {
       {"policy_gradient_scan_back", scan},
       {"policy_gradient_activate", activate},
       {"policy_gradient_activate_back", activate},
+      {"policy_training_loss", run_entry<policy::TrainingLossArguments>},
+      {"policy_training_squares", training_sums},
+      {"policy_training_result", training_sums},
+      {"policy_training_adamw", run_entry<policy::AdamWArguments>},
+      {"policy_training_derive", run_entry<policy::DeriveArguments>},
       {"recurrent_walk", walk},
       {"recurrent_units", walk},
       {"recurrent_walk_back", walk_back},
@@ -125,6 +132,9 @@ const std::map<std::string, Runner>& runners() {
       {"policy_cell_recall", cell},
       {"policy_cell_frame", cell},
       {"policy_cell_time", cell},
+      {"policy_heads_batch", run_entry<policy::HeadsArguments>},
+      {"policy_heads_time", run_entry<policy::HeadsArguments>},
+      {"policy_gate", run_entry<policy::GateArguments>},
       {"policy_cell_walk", run_entry<policy::CellWalkArguments>},
       {"policy_step", run_with_obs<policy::StepArguments>},
       {"policy_step_armed", run_entry<policy::StepArguments, policy::ArmedArguments>},
