@@ -76,6 +76,7 @@ defmodule ExPhil.Native.ReleaseTest do
       {"MIX_ENV", "prod"},
       {"EXPHIL_NATIVE_PRECOMPILED", "packages"},
       {"EXPHIL_NATIVE_PRECOMPILED_SHA256", nil},
+      {"EXPHIL_SKIP_NATIVE", nil},
       {"EXPHIL_HEX", "0"},
       {"MIX_BUILD_PATH", nil},
       {"MAKE", nil},
