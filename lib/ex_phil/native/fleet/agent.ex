@@ -139,6 +139,8 @@ defmodule ExPhil.Native.Fleet.Agent do
   def handle_call(:move, _from, %{log: %{last: nil}} = state),
     do: {:stop, :normal, {:ok, :moved}, left(state)}
 
+  def handle_call(:move, _from, %{mover: mover} = state) when mover != nil, do: {:reply, :retry, state}
+
   def handle_call(:move, from, state) do
     case Copy.hand_over(state) do
       {:ok, state} -> moved(%{state | mover: from})
@@ -279,16 +281,11 @@ defmodule ExPhil.Native.Fleet.Agent do
   defp go_on({:ok, state}), do: {:noreply, state}
   defp go_on({:look_after, state}), do: {:noreply, state, {:continue, :look_after}}
 
-  # Whoever moves this agent hears of it once: the copy is the owner, or there is no copy any more.
+  # Whoever moves this agent hears of it once the copy is the owner.
   defp moved(%{mover: mover, moved_to: to} = state) when mover != nil and to != nil do
     GenServer.reply(mover, {:ok, :moved})
     Process.send_after(self(), :linger, @linger)
     {:noreply, %{state | mover: nil, session: nil}}
-  end
-
-  defp moved(%{mover: mover, peer: nil} = state) when mover != nil do
-    GenServer.reply(mover, :retry)
-    {:noreply, %{state | mover: nil}}
   end
 
   defp moved(state), do: {:noreply, state}

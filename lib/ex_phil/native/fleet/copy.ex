@@ -88,10 +88,11 @@ defmodule ExPhil.Native.Fleet.Copy do
     %{state | pending: [], promoting: false, mover: nil}
   end
 
-  @doc "Without a copy."
+  @doc "Without a copy. Whoever waits for it to take over is told to try again."
   def dropped(state) do
     if state.monitor, do: Process.demonitor(state.monitor, [:flush])
-    %{state | peer: nil, peer_member: nil, monitor: nil, pending: [], promoting: false}
+    if state.mover, do: GenServer.reply(state.mover, :retry)
+    %{state | peer: nil, peer_member: nil, monitor: nil, pending: [], promoting: false, mover: nil}
   end
 
   @doc "Whether the other process's node is no member any more, as a majority has decided, or not with that process."

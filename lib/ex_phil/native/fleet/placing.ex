@@ -130,6 +130,17 @@ defmodule ExPhil.Native.Fleet.Placing do
   @spec announce(atom(), term()) :: :ok
   def announce(fleet, key), do: everywhere(fleet, :learn, [fleet, key, self()])
 
+  @doc "This node takes agents again. Called on that node."
+  @spec opened(atom()) :: :ok
+  def opened(fleet) do
+    Directory.put(fleet, :draining, false)
+    wake(fleet)
+  end
+
+  @doc "This node takes agents from now on: those on other nodes that have no copy may have waited for it."
+  @spec wake(atom()) :: :ok
+  def wake(fleet), do: everywhere(fleet, :wake, [fleet])
+
   defp everywhere(fleet, function, arguments) do
     nodes = for node <- Map.keys(View.get(fleet).members), node != node(), node in Node.list(), do: node
     for node <- nodes, do: :erpc.cast(node, Directory, function, arguments)
