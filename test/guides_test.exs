@@ -63,6 +63,12 @@ defmodule ExPhil.Native.GuidesTest do
     assert svg?(folder, "stick.svg")
   end
 
+  test "a fleet", %{tmp_dir: folder} do
+    {found, _} = guide("fleet", folder)
+    assert length(found.matches) == 16 and found.same_bits? and found.asked_again?
+    assert found.missing.kind == :missing_frames
+  end
+
   @tag :axon
   test "the scan from Nx and Axon", %{tmp_dir: folder} do
     Enum.each([:nx, :polaris, :axon], &Application.ensure_all_started/1)
