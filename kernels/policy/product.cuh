@@ -287,8 +287,9 @@ class ManyProduct {
     for (int i = 0; i < kI; ++i) {
       const long long row = first_row_ + row_of(i);
       if (row >= args_.rows) continue;
-      const float scale = Epilogue::kNormed ? __ldg(args_.scale + row) : 1.0f;
-      const float mean = Epilogue::kCentres ? __ldg(args_.scale + args_.rows + row) : 0.0f;
+      // Not by __ldg, which may have read before the launch that writes them has ended.
+      const float scale = Epilogue::kNormed ? args_.scale[row] : 1.0f;
+      const float mean = Epilogue::kCentres ? args_.scale[args_.rows + row] : 0.0f;
 #pragma unroll
       for (int j = 0; j < kJ; ++j) {
         const int column = first_column_ + column_of(j);
