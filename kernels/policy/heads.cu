@@ -32,19 +32,28 @@ struct Channel {
   // In an agent's state.
   __device__ __forceinline__ int place() const { return kIt.state_at + c * It::kStates + lane * kEach; }
 
-  // Advances the states by the frame of a row. Lane 0 writes the output to row `to`.
-  __device__ __forceinline__ void advance(const HeadsArguments& args, long long row, long long to,
-                                          bool answers, float (&h)[kEach]) const {
+  // What a frame gives this lane. Plain loads: the launch before writes it, and may overlap with this one.
+  struct Frame {
     float key[kEach], query[kEach];
-    const auto read = [](const auto* place) { return __ldg(place); };
-    It::load(args.key + row * kKey.stride + kKey.at + first_key, lane, key, read);
-    It::load(args.query + row * kQuery.stride + kQuery.at + first_key, lane, query, read);
-    const float rate = __ldg(args.rate + row * kRate.stride + kRate.at + head);
-    const float value = __ldg(args.value + row * kValue.stride + kValue.at + c);
-    const float sum = add_lanes<kAcross>(It::advance(h, key, query, a, rate, value));
-    if (lane != 0 || !exists || !answers) return;
-    args.out[to * kOut.stride + kOut.at + c] =
-        It::output(sum, d, value, args.z + row * kZ.stride + kZ.at + c);
+    float rate, value, gate;
+  };
+  __device__ __forceinline__ Frame load(const HeadsArguments& args, long long row) const {
+    const auto read = [](const auto* place) { return *place; };
+    Frame frame;
+    It::load(args.key + row * kKey.stride + kKey.at + first_key, lane, frame.key, read);
+    It::load(args.query + row * kQuery.stride + kQuery.at + first_key, lane, frame.query, read);
+    frame.rate = args.rate[row * kRate.stride + kRate.at + head];
+    frame.value = args.value[row * kValue.stride + kValue.at + c];
+    frame.gate = kIt.z != kNoVector && lane == 0 ? args.z[row * kZ.stride + kZ.at + c] : 0.0f;
+    return frame;
+  }
+  // Advances the states by a frame. The first lane gets the output.
+  __device__ __forceinline__ float advance(const Frame& frame, float (&h)[kEach]) const {
+    const float sum = It::advance(h, frame.key, frame.query, a, frame.rate, frame.value);
+    return It::output(add_lanes<kAcross>(sum), d, frame.value, &frame.gate);
+  }
+  __device__ __forceinline__ void store(const HeadsArguments& args, long long row, float value) const {
+    if (lane == 0 && exists) args.out[row * kOut.stride + kOut.at + c] = value;
   }
 };
 
@@ -67,17 +76,23 @@ extern "C" __global__ void __launch_bounds__(kHeadThreads) policy_heads_batch(co
       const Channel channel(args, c);
       It::load_state(state.from + channel.place(), channel.exists, h[i]);
     }
+    float out[kHeadsAhead];
 #pragma unroll
     for (int i = 0; i < kHeadsAhead; ++i) {
       const Channel channel(args, first + i * kTile + static_cast<int>(threadIdx.x) / kAcross);
-      channel.advance(args, row, row, true, h[i]);
+      out[i] = channel.advance(channel.load(args, row), h[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kHeadsAhead; ++i) {
+      const Channel channel(args, first + i * kTile + static_cast<int>(threadIdx.x) / kAcross);
+      channel.store(args, row, out[i]);
       if (channel.exists) It::store_state(state.to + channel.place(), h[i]);
     }
   }
 }
 
-// A sequence in order, with the state in registers: the same operations as step by step. grid: tiles of kTile
-// channels, sequences.
+// A sequence in order, with the state in registers: the same operations as step by step. kHeadsAhead frames
+// are loaded before the first is needed. grid: tiles of kTile channels, sequences.
 extern "C" __global__ void __launch_bounds__(kHeadThreads) policy_heads_time(const HeadsArguments args) {
   const Channel channel(args, static_cast<int>(blockIdx.x) * kTile + static_cast<int>(threadIdx.x) / kAcross);
   follow_launch_before();
@@ -86,10 +101,20 @@ extern "C" __global__ void __launch_bounds__(kHeadThreads) policy_heads_time(con
   float h[kEach];
   It::load_state(state.from + channel.place(), channel.exists && state.from != nullptr, h);
   const long long row = static_cast<long long>(sequence) * args.seq;
-#pragma unroll 4
-  for (int step = 0; step < args.seq; ++step) {
-    const bool answers = !args.last_only || step + 1 == args.seq;
-    channel.advance(args, row + step, args.last_only ? sequence : row + step, answers, h);
+  for (int first = 0; first < args.seq; first += kHeadsAhead) {
+    Channel::Frame frames[kHeadsAhead];
+#pragma unroll
+    for (int i = 0; i < kHeadsAhead; ++i) {
+      frames[i] = channel.load(args, row + least(first + i, args.seq - 1));
+    }
+#pragma unroll
+    for (int i = 0; i < kHeadsAhead; ++i) {
+      const int step = first + i;
+      if (step >= args.seq) continue;
+      const float out = channel.advance(frames[i], h);
+      if (!args.last_only) channel.store(args, row + step, out);
+      if (args.last_only && step + 1 == args.seq) channel.store(args, sequence, out);
+    }
   }
   if (state.to != nullptr && channel.exists) It::store_state(state.to + channel.place(), h);
 }

@@ -36,7 +36,9 @@ __device__ __forceinline__ void Step::heads(Run& run) {
   const auto read = [](const auto* place) __attribute__((always_inline)) {
     return *place;
   };
-#pragma unroll
+  // States that no thread holds are loaded for so many rows at once.
+  constexpr int kTogether = Items::kHeld ? Items::kPer : least(Items::kPer, 4);
+#pragma unroll kTogether
   for (int k = 0; k < Items::kPer; ++k) {
     const int item = thread() + k * THREADS;
     if (item >= Items::kItems) continue;
