@@ -78,10 +78,11 @@ class PolicyHandle {
   std::shared_ptr<LoadedPolicy> loaded_;
 };
 
-// A batch of training, kept from step to step: fresh memory of megabytes costs more than to fill it.
+// A batch of training in the backend's memory for results, kept from step to step: fresh memory of megabytes
+// costs more than to fill it, and a GPU reads page-locked memory directly.
 struct TrainingBuffers {
   std::mutex mutex;
-  std::vector<std::int32_t> frames, targets, mask;  // four bytes each, whatever they are
+  core::ResultBuffer frames, targets, mask;  // four bytes each, whatever they are
 };
 // The training of a policy.
 struct TrainingHandle {
