@@ -246,8 +246,10 @@ struct Decoder<SessionHandle&> {
     auto& handle =
         decode_handle<SessionHandle>(call, term, argument, "a session that Policy.new_session returned");
     if (handle.loaded->replaced.load(std::memory_order_relaxed)) {
-      core::fail(core::ErrorKind::mismatch, argument,
-                 "the session belongs to weights that Policy.update replaced; start a new session");
+      core::fail(
+          core::ErrorKind::mismatch, argument,
+          "the session belongs to weights that Policy.update or a step of training replaced; start a new "
+          "session");
     }
     return handle;
   }
