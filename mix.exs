@@ -127,7 +127,7 @@ defmodule ExPhil.Native.MixProject do
       groups_for_extras: [Guides: ~r"docs/guides/", Reference: ~r"docs/[^/]+$"],
       assets: %{"docs" => "docs"},
       groups_for_modules: [
-        Playing: [ExPhil.Native.Policy, ExPhil.Native.Clock, ~r/^ExPhil.Native.Policy\./],
+        Playing: [ExPhil.Native.Policy, ExPhil.Native.Clock, ExPhil.Native.Fleet, ~r/^ExPhil.Native.Policy\./],
         Training: [~r/^ExPhil.Native.(Trainer|Loss|AdamW)/],
         Operators: [~r/^ExPhil.Native.(SelectiveScan|AssociativeScan|RecurrentScan|SemiseparableLayer)/],
         "Nx and XLA": [~r/^ExPhil.Native.(Defn|Edifice|Block|Expression)/],

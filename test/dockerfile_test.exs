@@ -31,7 +31,8 @@ defmodule ExPhil.Native.DockerfileTest do
     File.mkdir_p!(work)
     # The tests' own settings are not the image's.
     clean =
-      for name <- ~w(MIX_BUILD_PATH EXPHIL_NATIVE_NIF EXPHIL_NATIVE_PRECOMPILED_SHA256 MAKE CXX),
+      for name <-
+            ~w(MIX_BUILD_PATH MIX_EXS EXPHIL_SKIP_NATIVE EXPHIL_NATIVE_NIF EXPHIL_NATIVE_PRECOMPILED_SHA256 MAKE CXX),
           do: {name, nil}
 
     env = [{"PATH", WithoutTools.path(Path.join(folder, "bin"))}, {"EXPHIL_HEX", "0"} | clean]

@@ -193,7 +193,7 @@ defmodule ExPhil.Native.Doctor do
     [
       {:title, "Elixir"},
       {:missing, "Nx", "not loaded", "tensors are {type, shape, binary}; everything else works",
-       "add {:nx, \"~> 0.7\"} to your own dependencies"}
+       "add {:nx, \"~> 0.12\"} to your own dependencies"}
     ]
   end
 
