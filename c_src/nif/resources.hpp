@@ -78,10 +78,11 @@ class PolicyHandle {
   std::shared_ptr<LoadedPolicy> loaded_;
 };
 
-// A batch of training, kept from step to step: fresh memory of megabytes costs more than to fill it.
+// A batch of training in the backend's memory for results, kept from step to step: fresh memory of megabytes
+// costs more than to fill it, and a GPU reads page-locked memory directly.
 struct TrainingBuffers {
   std::mutex mutex;
-  std::vector<std::int32_t> frames, targets, mask;  // four bytes each, whatever they are
+  core::ResultBuffer frames, targets, mask;  // four bytes each, whatever they are
 };
 // The training of a policy.
 struct TrainingHandle {
@@ -245,8 +246,10 @@ struct Decoder<SessionHandle&> {
     auto& handle =
         decode_handle<SessionHandle>(call, term, argument, "a session that Policy.new_session returned");
     if (handle.loaded->replaced.load(std::memory_order_relaxed)) {
-      core::fail(core::ErrorKind::mismatch, argument,
-                 "the session belongs to weights that Policy.update replaced; start a new session");
+      core::fail(
+          core::ErrorKind::mismatch, argument,
+          "the session belongs to weights that Policy.update or a step of training replaced; start a new "
+          "session");
     }
     return handle;
   }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/work/parallel.hpp"
 #include "nif/functions.hpp"
 #include "nif/sequences.hpp"
 #include "nif/training.hpp"
@@ -52,8 +53,9 @@ core::PolicyValues<float> values_of(const core::PolicyWeights& policy, const Nam
 // The rows of a batch that some pieces fill, in memory that the next step uses again.
 class Batch {
  public:
-  Batch(TrainingBuffers& buffers, const core::PolicyTraining& training, const std::vector<Piece>& pieces)
-      : buffers_(buffers), config_(training.policy().config), squares_(training.loss().squares) {
+  Batch(core::Backend& backend, TrainingBuffers& buffers, const core::PolicyTraining& training,
+        const std::vector<Piece>& pieces)
+      : config_(training.policy().config), squares_(training.loss().squares) {
     columns_ = squares_ ? config_.d_output : core::columns_of(training.loss().groups);
     if (pieces.empty()) fail(ErrorKind::invalid_argument, "sequences", "there must be at least one sequence");
     bool masked = false;
@@ -63,25 +65,26 @@ class Batch {
       masked = masked || mask || (seq_ != 0 && count != seq_);
       seq_ = std::max(seq_, count);
     }
-    const std::int64_t rows =
-        core::checked_multiply(static_cast<std::int64_t>(pieces.size()), seq_, "sequences");
-    resize(&buffers.frames, rows, config_.d_input), resize(&buffers.targets, rows, columns_);
-    if (masked) resize(&buffers.mask, rows, 1);
-    std::int64_t row = 0;
-    for (const Piece& piece : pieces) {
-      put(piece, row, masked);
-      row += seq_;
-    }
-    given_.sequences.batch = static_cast<std::int64_t>(pieces.size()), given_.sequences.seq = seq_;
-    given_.sequences.frames = reinterpret_cast<const float*>(buffers.frames.data());
-    if (squares_) given_.values = reinterpret_cast<const float*>(buffers.targets.data());
-    if (!squares_) given_.choices = buffers.targets.data();
-    if (masked) given_.mask = buffers.mask.data();
+    const auto count = static_cast<std::int64_t>(pieces.size());
+    const std::int64_t rows = core::checked_multiply(count, seq_, "sequences");
+    frames_ = words(backend, &buffers.frames, rows, config_.d_input);
+    targets_ = words(backend, &buffers.targets, rows, columns_);
+    if (masked) mask_ = words(backend, &buffers.mask, rows, 1);
+    core::parallel_for(count, std::max<std::int64_t>(1, kShare / (seq_ * config_.d_input)),
+                       [&](std::int64_t begin, std::int64_t end) {
+                         for (std::int64_t i = begin; i < end; ++i)
+                           put(pieces[static_cast<std::size_t>(i)], i * seq_);
+                       });
+    given_.sequences.batch = count, given_.sequences.seq = seq_;
+    given_.sequences.frames = reinterpret_cast<const float*>(frames_);
+    if (squares_) given_.values = reinterpret_cast<const float*>(targets_);
+    if (!squares_) given_.choices = targets_;
+    given_.mask = mask_;
   }
   core::TrainingBatch& given() { return given_; }
 
  private:
-  using Words = std::vector<std::int32_t>;  // of four bytes, whatever they are
+  static constexpr std::int64_t kShare = 1 << 16;  // words that are worth another thread
 
   static void check(const Binary& binary, std::int64_t columns, std::int64_t first, std::int64_t count) {
     if (columns == 0) return;
@@ -92,31 +95,38 @@ class Batch {
     }
   }
 
-  static void resize(Words* words, std::int64_t rows, std::int64_t columns) {
-    words->resize(static_cast<std::size_t>(core::checked_multiply(rows, columns, "sequences")));
+  // Room for so many rows; what is in it is of an earlier step.
+  static std::int32_t* words(core::Backend& backend, core::ResultBuffer* buffer, std::int64_t rows,
+                             std::int64_t columns) {
+    const std::int64_t bytes = core::checked_multiply(core::checked_multiply(rows, columns, "sequences"),
+                                                      sizeof(std::int32_t), "sequences");
+    if (buffer->bytes() < static_cast<std::size_t>(bytes)) {
+      *buffer = core::ResultBuffer();
+      *buffer = backend.allocate_result(static_cast<std::size_t>(bytes));
+    }
+    return static_cast<std::int32_t*>(buffer->data());
   }
 
   // Rows [row, row + seq_), of which the piece may have fewer.
-  void put(const Piece& piece, std::int64_t row, bool masked) {
+  void put(const Piece& piece, std::int64_t row) const {
     const auto& [frames, targets, mask, first, count] = piece;
-    put(frames, &buffers_.frames, config_.d_input, row, first, count);
-    put(targets, &buffers_.targets, columns_, row, first, count);
-    if (mask) return put(*mask, &buffers_.mask, 1, row, first, count);
-    if (!masked) return;
-    std::int32_t* const to = buffers_.mask.data() + row;
-    std::fill(std::fill_n(to, count, 1), to + seq_, 0);
+    put(frames, frames_, config_.d_input, row, first, count);
+    put(targets, targets_, columns_, row, first, count);
+    if (mask_ == nullptr) return;
+    if (mask) return put(*mask, mask_, 1, row, first, count);
+    std::fill(std::fill_n(mask_ + row, count, 1), mask_ + row + seq_, 0);
   }
-  void put(const Binary& from, Words* words, std::int64_t columns, std::int64_t row, std::int64_t first,
-           std::int64_t count) const {
-    std::int32_t* const to = words->data() + row * columns;
+  void put(const Binary& from, std::int32_t* words, std::int64_t columns, std::int64_t row,
+           std::int64_t first, std::int64_t count) const {
+    std::int32_t* const to = words + row * columns;
     std::memcpy(to, from.data + 4 * first * columns, static_cast<std::size_t>(4 * count * columns));
     std::fill(to + count * columns, to + seq_ * columns, 0);
   }
 
-  TrainingBuffers& buffers_;
   const core::PolicyConfig& config_;
   const bool squares_;
   std::int64_t columns_ = 0, seq_ = 0;
+  std::int32_t *frames_ = nullptr, *targets_ = nullptr, *mask_ = nullptr;
   core::TrainingBatch given_;
 };
 
@@ -153,7 +163,8 @@ Term train_step(Call& call, TrainingHandle& handle, PolicyHandle& policy, std::v
   core::PolicyTraining& training = *handle.training;
   const core::PolicyConfig& config = training.policy().config;
   const std::lock_guard<std::mutex> lock(handle.buffers->mutex);
-  Batch made(*handle.buffers, training, pieces);
+  core::Backend& backend = *policy.found()->backend;
+  Batch made(backend, *handle.buffers, training, pieces);
   core::TrainingBatch& batch = made.given();
   const std::vector<float> initial = states_of(config, batch.sequences.batch, state);
   std::vector<float> final(initial.size());
@@ -163,7 +174,6 @@ Term train_step(Call& call, TrainingHandle& handle, PolicyHandle& policy, std::v
            rule.adamw.weight_decay, rule.clip_norm, rule.adamw.step) = given;
   const core::TrainingStep step = training.step(batch, rule);
   hold_training(policy, handle.training);
-  core::Backend& backend = *policy.found()->backend;
   return enif_make_tuple3(
       call.env(), enif_make_double(call.env(), step.loss), enif_make_double(call.env(), step.norm),
       state ? encode_states(call, backend, config, batch.sequences.batch, final) : encode_atom(call, "nil"));

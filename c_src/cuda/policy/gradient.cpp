@@ -44,17 +44,35 @@ class PolicyGradient::Group {
   // Returns when the results are in host memory, but for the weights' gradient.
   void run() {
     std::vector<ImageSegment> inputs = segments();
-    const std::size_t end = inputs.back().at + inputs.back().bytes;
-    upload_ = std::make_unique<Upload>(*p_.context_, stream_.handle(), memory_.address(), std::move(inputs),
-                                       std::vector<std::size_t>{end},
-                                       [this](std::size_t) { enqueue(stream_.handle()); });
-    upload_->run();
+    if (call_.training != nullptr && all_.states == nullptr) {
+      copy_in(inputs);
+      enqueue(stream_.handle());
+    } else {
+      upload(std::move(inputs));
+    }
     stream_.synchronize();
     download_.finish();
     put_states(final_states_, out_.states), put_states(d_states_, out_.d_states);
   }
 
  private:
+  // A step's tensors are whole, and in page-locked memory where they are large.
+  void copy_in(const std::vector<ImageSegment>& inputs) const {
+    for (const ImageSegment& input : inputs) {
+      p_.context_->check(
+          driver().cuMemcpyHtoDAsync(memory_.address() + input.at, input.data, input.bytes, stream_.handle()),
+          "cuMemcpyHtoDAsync");
+    }
+  }
+
+  void upload(std::vector<ImageSegment> inputs) {
+    const std::size_t end = inputs.back().at + inputs.back().bytes;
+    upload_ = std::make_unique<Upload>(*p_.context_, stream_.handle(), memory_.address(), std::move(inputs),
+                                       std::vector<std::size_t>{end},
+                                       [this](std::size_t) { enqueue(stream_.handle()); });
+    upload_->run();
+  }
+
   GradientShape shape(std::int64_t count) const {
     GradientShape shape = p_.shape({count, all_.seq, all_.frames, all_.states}, call_.has_gradient(),
                                    out_.states != nullptr, out_.d_states != nullptr);

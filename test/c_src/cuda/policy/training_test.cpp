@@ -40,7 +40,7 @@ TEST_CASE("training on an emulated GPU", "[.emulated_training]") {
 
 // A step that fails leaves the numbers of the one before it, and the next one can be made.
 int fail_step(const std::shared_ptr<const core::PolicyWeights>& weights, const Failing& failing) {
-  TrainingCase c(weights, false, 2, 5, true);
+  TrainingCase c(weights, false, 2, 5, false);
   const auto training = c.make(on_device());
   training->step(c.given(), c.rule(1));
   return fail_at_each_point("step of training", failing, [&] {
@@ -99,6 +99,11 @@ TEST_CASE("training on the GPU is the CPU's", "[cuda][gpu][policy][training]") {
   // More rows than a group of the gradient has.
   check({every_small_policy().front()}, 15, 300);
   check_refused_training(on_device(), TrainingCase(every_small_policy().front().weights, false, 2, 5, true));
+}
+
+TEST_CASE("a small step of training under racecheck", "[.racecheck][training]") {
+  if (!have_device()) return;
+  check({every_small_policy().front()}, 2, 5);
 }
 
 TEST_CASE("training of the shared policy on the GPU", "[cuda][gpu][policy][training][melee]") {
