@@ -50,7 +50,7 @@ defmodule ExPhil.Native.Fleet do
   Every call on an agent takes `timeout: milliseconds` (5000) as a last argument: how long it looks for an agent that is moving.
   """
 
-  use Supervisor
+  @behaviour Supervisor
   use ExPhil.Native.Raising
 
   import ExPhil.Native.Policy.Call, only: [with_data: 3, with_frames: 3]

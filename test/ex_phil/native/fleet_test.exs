@@ -151,6 +151,7 @@ defmodule ExPhil.Native.FleetTest do
     before = for number <- 0..99, do: Fleet.act!(fleet, :agent, number, obs(number))
     assert {:ok, %{generation: 1, agents: 1}} = Fleet.update(fleet, Policy.weights!(other))
     assert for(number <- 95..99, do: Fleet.act!(fleet, :agent, number, obs(number))) == Enum.take(before, -5)
+
     # As Policy.update/2 of the first policy: it keeps what is no weight, such as the keys of a GRU's first states.
     policy = Policy.update!(context.policy, Policy.weights!(other))
     session = Policy.new_session!(policy, @session)
