@@ -9,6 +9,7 @@
 #   :axon      needs Axon
 #   :bound     needs a VM that can bind its schedulers to cores
 #   :latency   measures time, when nothing else of the tests runs: `make test_latency` runs it
+#   :either    takes seconds and runs the same code with and without the CUDA backend: `make test_without_cuda` leaves it out
 #   :nodes     needs other VMs as nodes: OTP's :peer and epmd
 #   :fake_cuda needs the fake driver of the C++ tests, and NVRTC
 alias ExPhil.Native.TestSupport.{FakeCuda, FleetNodes, Properties, Shared}
