@@ -41,6 +41,20 @@ defmodule ExPhil.Native.Fleet.Reach do
     end
   end
 
+  @doc """
+  Whether a proposal leaves out a member that this node reaches, itself too: who has lost one connection does not decide alone that the other side
+  is gone.
+  """
+  @spec hasty?(map(), tuple()) :: boolean()
+  def hasty?(state, {:accept, {_, members}}) do
+    kept = Map.values(members)
+    here = Map.values(state.view.members) |> Enum.reject(&(&1 in state.down))
+    # What it has accepted once may have been decided.
+    not match?(%{accepted: {_, ^members}}, state.acceptor) and not Enum.all?(here, &(&1 in kept))
+  end
+
+  def hasty?(_state, _message), do: false
+
   @doc "Those of the nodes that have a process of that name, or do not answer."
   @spec with_process(MapSet.t(node()), atom()) :: MapSet.t(node())
   def with_process(nodes, name) do

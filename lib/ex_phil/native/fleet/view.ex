@@ -12,8 +12,9 @@ defmodule ExPhil.Native.Fleet.View do
 
   alias ExPhil.Native.Fleet.{Ballot, Devices, Directory, Reach}
 
-  # Milliseconds between attempts.
-  @again 50
+  # Milliseconds between attempts to decide a view, and to settle with another fleet.
+  @again 10
+  @settle 200
 
   def start_link(config), do: GenServer.start_link(__MODULE__, config, name: process(config.name))
 
@@ -84,6 +85,9 @@ defmodule ExPhil.Native.Fleet.View do
       view.number < number ->
         {:reply, {:behind, view.number}, state}
 
+      Reach.hasty?(state, message) ->
+        {:reply, {:reached, number}, state}
+
       true ->
         {answer, acceptor} = Ballot.answer(state.acceptor, message)
         {:reply, answer, %{state | acceptor: acceptor}}
@@ -146,14 +150,14 @@ defmodule ExPhil.Native.Fleet.View do
 
     case result do
       {:proposed, {:failed, round}} ->
-        again(:propose)
+        again(%{state | round: round})
         {:noreply, %{state | round: round}}
 
       {:proposed, {_, view}} ->
         {:noreply, state |> adopt(view) |> propose()}
 
       _failed ->
-        again(:propose)
+        again(state)
         {:noreply, state}
     end
   end
@@ -175,7 +179,7 @@ defmodule ExPhil.Native.Fleet.View do
   defp settle(state) do
     state = %{state | unsettled: Reach.with_process(state.unsettled, process(state.fleet))}
     for node <- state.unsettled, do: GenServer.cast({process(state.fleet), node}, hello(state, true))
-    if MapSet.size(state.unsettled) > 0, do: Process.send_after(self(), :settle, 4 * @again)
+    if MapSet.size(state.unsettled) > 0, do: Process.send_after(self(), :settle, @settle)
     Reach.publish(state)
   end
 
@@ -190,7 +194,7 @@ defmodule ExPhil.Native.Fleet.View do
       alone?(state) and (not alone or view.id < state.view.id) ->
         GenServer.cast(pid, {:join, self()})
         # Asked again until the view is decided.
-        if MapSet.size(state.unsettled) == 0, do: Process.send_after(self(), :settle, 4 * @again)
+        if MapSet.size(state.unsettled) == 0, do: Process.send_after(self(), :settle, @settle)
         %{state | unsettled: MapSet.put(state.unsettled, node(pid))}
 
       alone ->
@@ -251,7 +255,7 @@ defmodule ExPhil.Native.Fleet.View do
   # The chair finds out about lost members by itself.
   defp pass_on(state) do
     for pid <- state.joining, do: GenServer.cast({process(state.fleet), chair(state.fleet)}, {:join, pid})
-    if Enum.any?(Map.values(state.view.members), &(&1 in state.down)), do: again(:propose)
+    if Enum.any?(Map.values(state.view.members), &(&1 in state.down)), do: again(state)
     %{state | joining: MapSet.new()}
   end
 
@@ -262,7 +266,9 @@ defmodule ExPhil.Native.Fleet.View do
     %{state | proposer: monitor, round: round + 1}
   end
 
-  defp again(what), do: Process.send_after(self(), what, @again + :rand.uniform(@again))
+  # The longer the more often it has failed: nobody may be there who could decide.
+  defp again(%{round: round}),
+    do: Process.send_after(self(), :propose, min(@again * max(round, 1), @settle) + :rand.uniform(@again))
 
   defp adopt(%{view: %{id: id, number: number}} = state, %{id: id, number: new}) when new <= number, do: state
 

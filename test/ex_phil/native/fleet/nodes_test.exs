@@ -258,6 +258,8 @@ defmodule ExPhil.Native.Fleet.NodesTest do
 
   test "an agent's process that ends is replaced by its copy", context do
     %{fleet: fleet, options: options, policy: policy} = context
+    # Of windows this time.
+    options = Keyword.put(options, :session, window: 12, history: 4, seed: 5)
     start_here(options)
     [{_, first}, {_, second}] = for _ <- 1..2, do: start_there(options)
     settled(fleet, [node(), first, second])
@@ -272,5 +274,26 @@ defmodule ExPhil.Native.Fleet.NodesTest do
 
     assert :ok = Fleet.stop(fleet, :agent)
     assert %{agents: 0, copies: 0} = Fleet.info!(fleet)
+  end
+
+  test "nodes that meet later: the fleet without agents joins the other, two with agents stay apart",
+       context do
+    %{fleet: fleet, options: options, policy: policy} = context
+    vms = for _ <- 1..2, do: start(apart: true)
+    on_exit(fn -> for {peer, _} <- vms, Process.alive?(peer), do: :peer.stop(peer) end)
+    [{peer, first}, {other, second}] = vms
+    apart = Module.concat(fleet, Apart)
+    for {peer, _} <- vms, name <- [fleet, apart], do: start_fleet(peer, Keyword.put(options, :name, name))
+    session = Policy.new_session!(policy, options[:session])
+    play(fleet, :agent, session, 0..5, other)
+    alone = for {peer, _} <- vms, do: {peer, Policy.new_session!(policy, options[:session])}
+    for {peer, session} <- alone, do: play(apart, :agent, session, 0..5, peer)
+
+    connect(vms)
+    settled(fleet, [first, second], peer)
+    play(fleet, :agent, session, 6..12, peer)
+    assert %{agents: 1, copies: 1} = call(peer, Fleet, :info!, [fleet])
+    # Each of the others has an agent of this key, and goes on with it.
+    for {peer, session} <- alone, do: play(apart, :agent, session, 6..12, peer)
   end
 end
