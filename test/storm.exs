@@ -4,7 +4,7 @@
 #
 #   mix run test/storm.exs POLICY[,POLICY...] [SECONDS] [SEED] [host|cuda]
 #
-# All policies are played at once: each series by one of them. Prints the seed, and at the end what was done. Ends
+# All policies are played at once, each as it is and with gather: true: a series by one of them. Prints the seed, and at the end what was done. Ends
 # with status 1 where a bit differed or an error was not an ExPhil.Native.Error. The same seed gives the same
 # operations; what the threads make of them differs.
 alias ExPhil.Native.{Error, Policy, NIF, SelectiveScan}
@@ -16,8 +16,8 @@ defmodule Storm do
     counts = :counters.new(4, [])
 
     policies =
-      for path <- paths do
-        model = Policy.load!(path, backend: backend)
+      for path <- paths, gather <- [false, true] do
+        model = Policy.load!(path, backend: backend, gather: gather)
         Map.merge(Policy.info!(model), %{model: model, path: path, counts: counts})
       end
 

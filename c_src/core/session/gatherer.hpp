@@ -103,8 +103,8 @@ class Gatherer {
 
  private:
   friend class Session;
-  // Of Session: one more, or less. The first starts the threads, which have the priority of its thread. Makes
-  // room for a launch with a frame of each session: throws out_of_memory.
+  // Of Session: one more, or less. The first starts the threads, which have the priority of its thread; each
+  // makes room for a launch with a frame of every session. Throws out_of_memory.
   void add_session();
   void remove_session() noexcept;
   // Session::submit has locked the frame's session. Throws std::bad_alloc; nothing has changed then.
@@ -136,7 +136,7 @@ class Gatherer {
   GatherCounts counts_;
 
   std::mutex sessions_mutex_;
-  std::int64_t sessions_ = 0, room_ = 0;
+  std::int64_t sessions_ = 0;
   std::vector<std::thread> threads_;
 };
 

@@ -8,9 +8,7 @@
 // (NextStates), so a failed call changes no state. Work over many rows runs on other streams, starts after
 // the work that the policy's stream had when it was called, and is complete when the call returns.
 #include <algorithm>
-#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "core/error.hpp"
@@ -19,6 +17,7 @@
 #include "cuda/policy/gradient.hpp"
 #include "cuda/policy/loader.hpp"
 #include "cuda/policy/pack.hpp"
+#include "cuda/policy/prepare.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/slices.hpp"
 #include "cuda/policy/split_step.hpp"
@@ -29,8 +28,8 @@
 
 namespace exphil::cuda {
 namespace {
+constexpr std::int64_t kFrames = 1024;  // more agents than this in one call do not hurry
 
-bool prepare(Context& context, const PolicyDims& dims, const PolicyTuning& tuning);
 // Slots for this many states, plus the next states of the usual number of concurrent calls.
 std::int64_t with_spare(std::int64_t states) {
   constexpr std::int64_t kSpare = 32;
@@ -39,16 +38,13 @@ std::int64_t with_spare(std::int64_t states) {
 
 class CudaPolicy : public core::Policy {
  public:
-  // More agents than this in one call do not hurry.
-  static constexpr std::int64_t kFrames = 1024;
-
   CudaPolicy(std::shared_ptr<Context> context, const core::PolicyWeights& weights,
              const core::PolicyOptions& options)
       : context_(std::move(context)),
         dims_(weights.config),
         fingerprint_(weights.fingerprint),
         tuning_(policy_tuning()),
-        prepared_(prepare(*context_, dims_, tuning_)),
+        prepared_(prepare_kernels(*context_, dims_, tuning_)),
         stream_(*context_),
         arena_(std::make_shared<StateArena>(context_,
                                             static_cast<std::size_t>(dims_.network().state_floats()) * 4,
@@ -115,20 +111,6 @@ class CudaPolicy : public core::Policy {
   SlicePipeline batches_;  // of frames, up to kFrames at once, which a long prefill must not hold up
   LazyPolicyGradient gradient_;
 };
-
-// Compiles the most likely kernels in parallel; others are compiled on first use.
-bool prepare(Context& context, const PolicyDims& dims, const PolicyTuning& tuning) {
-  std::vector<KernelSpec> specs = row_modules(context.properties(), dims, tuning);
-  for (const WindowShape& shape : window_candidates(context.properties(), dims, tuning)) {
-    specs.push_back(shape.kernel(dims));
-  }
-  for (const int agents : {1, tuning.batch_agents}) {
-    const std::vector<TeamShape> shapes = team_candidates(context.properties(), dims, tuning, agents);
-    if (!shapes.empty()) specs.push_back(team_kernel(dims, shapes.front()));
-  }
-  context.kernels().prepare(specs);
-  return true;
-}
 
 // Calls work(places) for these states. They change when it returns and not where it throws; it does neither
 // before the device has finished with the places.

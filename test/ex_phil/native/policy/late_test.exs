@@ -67,4 +67,32 @@ defmodule ExPhil.Native.Policy.LateTest do
 
     assert output =~ "every state is one of the line's"
   end
+
+  test "late steps of a policy that gathers are answered by message, with the right bits, and callers may be killed" do
+    output =
+      run("""
+      policy = Policy.load!(path, backend: :cuda, gather: true)
+      session = Policy.new_session!(policy)
+      right = Enum.map(frames, &Policy.step!(session, &1)) == outs and Policy.export_state!(session) == state
+      %{frames: played, launches: launches} = Policy.info!(policy).gathered
+      IO.puts("right: \#{right}, \#{played} frames in \#{launches} launches")
+      line = Policy.new_session!(model)
+      states = for frame <- [nil | frames] do
+        if frame, do: Policy.step_batch!([line], frame)
+        Policy.export_state!(line)
+      end
+      states = MapSet.new(states)
+      for round <- 1..40 do
+        session = Policy.new_session!(policy)
+        pid = spawn(fn -> for frame <- frames, do: Policy.step!(session, frame) end)
+        Process.sleep(rem(round, 8))
+        Process.exit(pid, :kill)
+        true = MapSet.member?(states, Policy.export_state!(session))
+      end
+      IO.puts("every state is one of the line's")
+      """)
+
+    assert output =~ "right: true, 400 frames in 400 launches"
+    assert output =~ "every state is one of the line's"
+  end
 end
