@@ -6,6 +6,7 @@ using namespace exphil::policy;
 
 // grid: ceil(rows / kScaledRows).
 extern "C" __global__ void __launch_bounds__(kRowThreads) policy_gate(const GateArguments args) {
+  follow_launch_before();
   constexpr Gate kIt = kNetwork.gates[GATE];
   constexpr int kValues = values_of(kIt.in), kPart = kValues / most(kIt.parts, 1);
   constexpr int kWritten = written_by_gate<GATE>();

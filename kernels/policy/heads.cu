@@ -56,6 +56,7 @@ using namespace exphil::policy;
 // One step of each row's own state. Bound by the traffic of the states, so kHeadsAhead of them are loaded
 // before the first is needed. grid: tiles of kTile * kHeadsAhead channels, any.
 extern "C" __global__ void __launch_bounds__(kHeadThreads) policy_heads_batch(const HeadsArguments args) {
+  follow_launch_before();
   const int first = static_cast<int>(blockIdx.x) * kTile * kHeadsAhead;
   for (long long row = blockIdx.y; row < args.rows; row += gridDim.y) {
     const StatePlace state = layer_state(args, row);
@@ -79,6 +80,7 @@ extern "C" __global__ void __launch_bounds__(kHeadThreads) policy_heads_batch(co
 // channels, sequences.
 extern "C" __global__ void __launch_bounds__(kHeadThreads) policy_heads_time(const HeadsArguments args) {
   const Channel channel(args, static_cast<int>(blockIdx.x) * kTile + static_cast<int>(threadIdx.x) / kAcross);
+  follow_launch_before();
   const int sequence = static_cast<int>(blockIdx.y);
   const StatePlace state = layer_state(args, sequence);
   float h[kEach];

@@ -90,16 +90,6 @@ __device__ __forceinline__ float advance(float (&h)[kEach], const float (&a)[kEa
   return sum;
 }
 
-// The sum over the kCount lanes of a channel; every lane gets it.
-template <int kCount>
-__device__ __forceinline__ float add_lanes(float part) {
-#pragma unroll
-  for (int offset = kCount / 2; offset > 0; offset /= 2) {
-    part = __fadd_rn(part, __shfl_xor_sync(0xffffffffu, part, offset));
-  }
-  return part;
-}
-
 // y = (<C, h> + D u) silu(z); gate_value: silu(z)
 __device__ __forceinline__ float gate(float read_out, float d, float u, float gate_value) {
   return __fmul_rn(__fmaf_rn(d, u, read_out), gate_value);

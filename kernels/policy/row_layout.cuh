@@ -73,6 +73,18 @@ constexpr bool kept_by_scan(const Network& n, int convolution) {
   return false;
 }
 
+// Where the outputs of the last frames alone are wanted: the phase of the last layer from which on the other
+// rows are left out. That is its last scan or recurrence over heads, where only products and gates follow;
+// otherwise none, because rows of earlier frames feed a state.
+constexpr int first_of_last_rows(const Block& layer) {
+  int last = layer.count;
+  while (last > 0 &&
+         (layer.phases[last - 1].kind == Kind::product || layer.phases[last - 1].kind == Kind::gate))
+    --last;
+  const Kind kind = last > 0 ? layer.phases[last - 1].kind : Kind::product;
+  return kind == Kind::scan || kind == Kind::heads ? last - 1 : layer.count;
+}
+
 // Values of a norm that a product behind it needs for each row of X: the scale, and the mean.
 constexpr int norm_values(const Network& n) {
   for (int p = 0; p < kMostPhases; ++p) {

@@ -29,10 +29,11 @@ defmodule ExPhil.Native.TestSupport.FleetNodes do
 
   @doc """
   A VM that is connected to this one and to the others it knows, `{peer, node}`; or, with `apart: true`, to none, and which does not leave a third
-  node when it loses a second one, so that a test says who reaches whom.
+  node when it loses a second one, so that a test says who reaches whom. `schedulers: n` of that VM, 1 where it is left out.
   """
   def start(options \\ []) do
     apart = if options[:apart], do: ~w(-kernel prevent_overlapping_partitions false)c, else: []
+    schedulers = options[:schedulers] || 1
 
     {:ok, peer, node} =
       :peer.start(%{
@@ -40,7 +41,7 @@ defmodule ExPhil.Native.TestSupport.FleetNodes do
         connection: :standard_io,
         args:
           [~c"-setcookie", Atom.to_charlist(Node.get_cookie())] ++
-            ~w(+S 1:1 +sbwt none +sbwtdcpu none)c ++ apart ++ paths(),
+            ~w(+S #{schedulers}:#{schedulers} +sbwt none +sbwtdcpu none)c ++ apart ++ paths(),
         env: [{~c"EXPHIL_NATIVE_NIF", String.to_charlist(ExPhil.Native.info().nif.path)}],
         wait_boot: 600_000
       })

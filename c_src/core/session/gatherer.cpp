@@ -74,13 +74,7 @@ void Gatherer::add_session() {
       }
     }
   }
-  const std::int64_t most = std::min<std::int64_t>(sessions_ + 1, kMost);
-  if (most > room_) {
-    std::int64_t room = 1;
-    while (room < most) room *= 2;
-    policy_->reserve_batch(room);
-    room_ = room;
-  }
+  policy_->reserve_batch(std::min<std::int64_t>(sessions_ + 1, kMost));
   ++sessions_;
 }
 

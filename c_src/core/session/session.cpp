@@ -128,6 +128,10 @@ void Session::answer_windows(FrameWindow& window, std::int64_t count, float* out
   window.set_held(windows);
 }
 
+AgentWindow Session::agent_window() const {
+  return {ring_.get(), window_->ring_windows(1), window_->data(), false};
+}
+
 void Session::prepare_noise_locked(Noise* noise) {
   prepare_noise(policy_->config(), rules_, history_.play().frame, nullptr, noise);
 }
@@ -206,39 +210,47 @@ void Session::step_locked(const std::vector<Session*>& sessions, const float* ob
   for (Session* session : sessions) session->history_.advance();
 }
 
-// One call per window, then one call for the carried states. A call that fails changes no carried state, and
+// One call for the windows, then one for the carried states. A call that fails changes no carried state, and
 // the windows are restored.
 void Session::step_mixed(const std::vector<Session*>& sessions, const std::vector<State*>& from_states,
                          const std::vector<State*>& to_states, const float* obs, float* out) {
   Policy& policy = *sessions[0]->policy_;
-  const auto count = static_cast<std::int64_t>(from_states.size());
+  const std::size_t carried = from_states.size(), windowed = sessions.size() - carried;
   const auto d_input = static_cast<std::size_t>(policy.config().d_input);
   const auto d_output = static_cast<std::size_t>(policy.config().d_output);
-  std::vector<float> some_obs(from_states.size() * d_input), some_out(from_states.size() * d_output);
-  std::size_t done = 0;
-  try {
-    float* next = some_obs.data();
-    for (; done < sessions.size(); ++done) {
-      const float* from = obs + done * d_input;
-      if (sessions[done]->window_) {
-        sessions[done]->step_window(from, out + done * d_output);
-      } else {
-        next = std::copy(from, from + d_input, next);
-      }
+  std::vector<float> some_obs(carried * d_input), some_out(carried * d_output);
+  std::vector<float> window_out(windowed * d_output);
+  std::vector<AgentWindow> windows(windowed);
+  auto window = windows.begin();
+  float* next = some_obs.data();
+  for (std::size_t k = 0; k < sessions.size(); ++k) {
+    if (sessions[k]->window_) {
+      sessions[k]->window_->push(obs + k * d_input);
+      *window++ = sessions[k]->agent_window();
+    } else {
+      next = std::copy_n(obs + k * d_input, d_input, next);
     }
-    if (count > 0)
-      policy.advance(from_states.data(), to_states.data(), count, some_obs.data(), some_out.data());
+  }
+  try {
+    policy.answer_windows(windows.data(), static_cast<std::int64_t>(windowed), window_out.data());
+    if (carried > 0)
+      policy.advance(from_states.data(), to_states.data(), static_cast<std::int64_t>(carried),
+                     some_obs.data(), some_out.data());
   } catch (...) {
-    for (std::size_t k = 0; k < done; ++k) {
-      if (sessions[k]->window_) sessions[k]->window_->undo(1);
+    for (Session* session : sessions) {
+      if (session->window_) session->window_->undo(1);
     }
     throw;
   }
-  const float* from = some_out.data();
+  window = windows.begin();
+  const float *from = some_out.data(), *from_window = window_out.data();
   for (std::size_t k = 0; k < sessions.size(); ++k) {
-    if (sessions[k]->window_) continue;
-    std::copy(from, from + d_output, out + k * d_output);
-    from += d_output;
+    const float*& row = sessions[k]->window_ ? from_window : from;
+    std::copy_n(row, d_output, out + k * d_output);
+    row += d_output;
+    if (!sessions[k]->window_) continue;
+    if (window->in_ring) sessions[k]->window_->set_held(window->ring_windows);
+    ++window;
   }
 }
 

@@ -142,6 +142,7 @@ class Session {
   // The answers of the windows that end at the last `count` frames of `window`, through the ring. Where it
   // throws, the ring lacks the frames that `window` does not call held.
   void answer_windows(FrameWindow& window, std::int64_t count, float* out);
+  AgentWindow agent_window() const;  // that ends at the last frame
   // `seq` frames of a session with a window, which first goes back `back` frames. Where it throws, nothing
   // has changed.
   void run_windows(std::int64_t back, const float* frames, std::int64_t seq, float* out);

@@ -22,9 +22,9 @@ std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) 
     case Kind::product:
       if (n.products[phase.index].is_short) return {};
       if (n.products[phase.index].norm == policy::Norm::none) {
-        return {"policy_product_few", "policy_product_many"};
+        return {"policy_product_few", "policy_product_some", "policy_product_many"};
       }
-      return {"policy_product_few", "policy_product_many", "policy_row_scales"};
+      return {"policy_product_few", "policy_product_some", "policy_product_many", "policy_row_scales"};
     case Kind::convolution:
       if (policy::kept_by_scan(n, phase.index)) return {"policy_convolve_batch", "policy_convolve_time"};
       return {"policy_convolve_batch", "policy_convolve_time", "policy_keep_history"};
@@ -185,7 +185,7 @@ void RowBuffers::reserve(Context& context, const PolicyDims& dims, std::int64_t 
 
 RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTuning& tuning,
                        const core::PolicyWeights& weights)
-    : context_(context), dims_(dims), few_limit_(tuning.few_limit) {
+    : context_(context), dims_(dims), tuning_(tuning) {
   check(dims.network());
   PackedRows packed = pack_rows(weights, dims);
   layout_ = std::move(packed.layout);

@@ -50,7 +50,7 @@ defmodule ExPhil.Native.Fleet do
   Every call on an agent takes `timeout: milliseconds` (5000) as a last argument: how long it looks for an agent that is moving.
   """
 
-  use Supervisor
+  @behaviour Supervisor
   use ExPhil.Native.Raising
 
   import ExPhil.Native.Policy.Call, only: [with_data: 3, with_frames: 3]
@@ -282,9 +282,7 @@ defmodule ExPhil.Native.Fleet do
   @doc "The node takes agents again. Returns `:ok`."
   fallible undrain(fleet :: name(), node :: node()) :: :ok
 
-  def undrain(fleet, node) do
-    with true <- on_member(fleet, node, Directory, :put, [fleet, :draining, false]), do: :ok
-  end
+  def undrain(fleet, node), do: on_member(fleet, node, Placing, :opened, [fleet])
 
   defp on_member(fleet, node, module, function, arguments) do
     cond do

@@ -43,9 +43,8 @@ defmodule ExPhil.Native.Policy do
   Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
   `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,
   `.mixer.{A_log,D}`, `backbone.norm_f.weight`, and around them `input_proj.{weight,bias}` and `head.{weight,bias}`.
-  Every dimension is inferred from the shapes. Mamba-2 has the same naming, and its gradient runs on the CPU alone; what
-  its shapes do not say comes from the file's metadata, a `config.json` beside it or options: see
-  [docs/reference.md](docs/reference.md#checkpoints).
+  Every dimension is inferred from the shapes. Mamba-2 has the same naming; what its shapes do not say comes from the
+  file's metadata, a `config.json` beside it or options: see [docs/reference.md](docs/reference.md#checkpoints).
   """
 
   use ExPhil.Native.Raising
@@ -113,6 +112,8 @@ defmodule ExPhil.Native.Policy do
           required(:device) => Device.t(),
           required(:resident_bytes) => non_neg_integer(),
           required(:fingerprint) => String.t(),
+          required(:gathered) =>
+            nil | %{frames: non_neg_integer(), launches: non_neg_integer(), most: non_neg_integer()},
           optional(atom()) => nil | atom() | number()
         }
 
@@ -122,6 +123,7 @@ defmodule ExPhil.Native.Policy do
     * `:backend`, `:device` - where to; see `ExPhil.Native.Device`, and below for `:auto`, the default
     * `:precision` - of the weights: `:f32`, `:bf16`, `:f16` or `:int8` (see below)
     * `:max_sessions` - how many sessions and snapshots fit before more memory is allocated (1024)
+    * `:gather` - frames of `step/2` and `act/2` that many processes play at once are launched together (`false`; see below)
     * `:norm_epsilon` - added to the mean square in the norms (the file's metadata `"norm_epsilon"`,
       else 1.0e-5)
     * `:check_finite` - refuse weights that are NaN or infinite (`true`)
@@ -149,6 +151,12 @@ defmodule ExPhil.Native.Policy do
   fails, the host is taken. `info/1` says what was measured. Name the backend for many agents in one call, for `window/2` or
   for training, where the GPU is faster more often than for one agent; and where two runs must have the same bits, because
   two loads may choose differently.
+
+  With `gather: true` frames that come while others are computed go into the next launch together, at most 256 at once, whichever
+  processes they are of: for hundreds of agents and more on one backend. Each caller has the answer of a lone step, with its bits and
+  its errors, and waits for it without a scheduler. A process that plays alone pays nothing: its frames are computed where they are
+  called, as without the option. Frames are taken in their order. Sessions of every kind gather, except those with `latency: :armed`.
+  `info/1` says how many frames there were in how many launches.
 
   A frame's step is bound by reading the weights, so fewer bytes are less time. With another precision than `:f32` the
   matrices are rounded at load and stored in two bytes or one for each weight; `:int8` has a scale for each row. Vectors
@@ -212,7 +220,8 @@ defmodule ExPhil.Native.Policy do
   @doc """
   What the policy is and where it is resident: its trunk, the dimensions inferred from the shapes, the window it was trained
   on where that is known, the backend and device that were chosen, the bytes held there now, and the fingerprint that ties
-  states to the policy. `groups` names the ranges of the outputs where the policy has named heads.
+  states to the policy. `groups` names the ranges of the outputs where the policy has named heads. `gathered` is, of a policy
+  loaded with `gather: true`, how many frames were played by `step/2` and `act/2` in how many launches, and the most frames of one.
 
   `choice` is how the backend was chosen:
 

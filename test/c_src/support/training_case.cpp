@@ -21,6 +21,22 @@ core::TrainingLoss groups_of(std::int64_t d_output) {
   return loss;
 }
 
+// A policy that was not made of a checkpoint has no tensors: each weight is one.
+std::shared_ptr<const core::PolicyWeights> with_parameters(
+    std::shared_ptr<const core::PolicyWeights> policy) {
+  if (!policy->parameters.empty()) return policy;
+  auto named = std::make_shared<core::PolicyWeights>(*policy);
+  for (std::size_t id = 0; id < named->network().weights.size(); ++id) {
+    const core::Weight& weight = named->network().weights[id];
+    if (weight.negative_exp_of != core::kNone || weight.size() == 0) continue;
+    core::PolicyParameter p;
+    p.name = "weight" + std::to_string(id), p.shape = {weight.rows, weight.columns};
+    p.weight = static_cast<core::WeightId>(id);
+    named->parameters.push_back(p);
+  }
+  return named;
+}
+
 double distance(const std::vector<float>& p, const std::vector<float>& q, double* size) {
   double squares = 0;
   for (std::size_t i = 0; i < p.size(); ++i) {
@@ -46,7 +62,8 @@ double relative_error(const core::PolicyWeights& policy, const core::PolicyValue
 
 TrainingCase::TrainingCase(std::shared_ptr<const core::PolicyWeights> policy, bool squares,
                            std::int64_t batch, std::int64_t seq, bool with_state)
-    : weights(std::move(policy)), sequences(policy_grad_case(weights->config, batch, seq, with_state)) {
+    : weights(with_parameters(std::move(policy))),
+      sequences(policy_grad_case(weights->config, batch, seq, with_state)) {
   const std::int64_t d_output = weights->config.d_output;
   if (!squares) loss = groups_of(d_output);
   loss.squares = squares;

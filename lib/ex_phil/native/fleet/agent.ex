@@ -20,12 +20,16 @@ defmodule ExPhil.Native.Fleet.Agent do
               [:peer, :peer_member, :monitor, :mover, :used, :exported, :moved_to] ++
               [pending: [], sequence: 0, armed: false, promoting: false]
 
-  @doc "Starts the owner of a new agent on this node. Called by the key's registrar, in the view of that tag."
-  @spec start(atom(), term(), term()) :: {:ok, pid()} | :retry | {:error, Error.t()}
-  def start(fleet, key, tag) do
-    if Placing.tag(View.get(fleet)) == tag and View.quorum(fleet) == true,
-      do: start_child(fleet, {:owner, fleet, key}),
-      else: :retry
+  @doc """
+  Starts the owner of a new agent on this node, unless more than `most` agents play here by now. Called by the key's registrar, in the view of
+  that tag.
+  """
+  @spec start(atom(), term(), term(), non_neg_integer()) :: {:ok, pid()} | :retry | {:error, Error.t()}
+  def start(fleet, key, tag, most) do
+    if Placing.tag(View.get(fleet)) == tag and View.quorum(fleet) == true and
+         Placing.load(fleet).owners <= most,
+       do: start_child(fleet, {:owner, fleet, key}),
+       else: :retry
   end
 
   @doc "Starts a copy on this node. Called by its owner."
@@ -134,6 +138,8 @@ defmodule ExPhil.Native.Fleet.Agent do
   # Leaves this node. The answer comes when another one has taken over.
   def handle_call(:move, _from, %{log: %{last: nil}} = state),
     do: {:stop, :normal, {:ok, :moved}, left(state)}
+
+  def handle_call(:move, _from, %{mover: mover} = state) when mover != nil, do: {:reply, :retry, state}
 
   def handle_call(:move, from, state) do
     case Copy.hand_over(state) do
@@ -275,16 +281,11 @@ defmodule ExPhil.Native.Fleet.Agent do
   defp go_on({:ok, state}), do: {:noreply, state}
   defp go_on({:look_after, state}), do: {:noreply, state, {:continue, :look_after}}
 
-  # Whoever moves this agent hears of it once: the copy is the owner, or there is no copy any more.
+  # Whoever moves this agent hears of it once the copy is the owner.
   defp moved(%{mover: mover, moved_to: to} = state) when mover != nil and to != nil do
     GenServer.reply(mover, {:ok, :moved})
     Process.send_after(self(), :linger, @linger)
     {:noreply, %{state | mover: nil, session: nil}}
-  end
-
-  defp moved(%{mover: mover, peer: nil} = state) when mover != nil do
-    GenServer.reply(mover, :retry)
-    {:noreply, %{state | mover: nil}}
   end
 
   defp moved(state), do: {:noreply, state}

@@ -61,8 +61,9 @@ defmodule ExPhil.Native.Fleet.Ballot do
     end
   end
 
-  # What an earlier proposer may have had decided goes first.
-  defp value(promises, members) do
+  @doc "What to propose after these promises: what an earlier proposer may have had decided goes first."
+  @spec value([{:promised, {ballot(), members()} | nil}], members()) :: members()
+  def value(promises, members) do
     case for {:promised, {_, _} = accepted} <- promises, do: accepted do
       [] -> members
       accepted -> accepted |> Enum.max_by(&elem(&1, 0)) |> elem(1)

@@ -6,8 +6,10 @@ defmodule ExPhil.Native.Fleet.Caller do
   alias ExPhil.Native.Error
   alias ExPhil.Native.Fleet.{Directory, Placing, View}
 
-  # Milliseconds between attempts.
+  # Milliseconds between attempts. One in so many asks for the agent's place where its process is gone: whoever takes over says so to every
+  # node.
   @pause 2
+  @asks 8
 
   @doc """
   The agent's answer to `request`, `{:ok, _} | {:error, _}`. `place`: whether the agent is placed where it is unknown; else the answer is
@@ -24,7 +26,8 @@ defmodule ExPhil.Native.Fleet.Caller do
           request: request,
           place: place,
           deadline: now() + timeout,
-          timeout: timeout
+          timeout: timeout,
+          tries: 0
         }),
       else: not_here(fleet)
   end
@@ -60,7 +63,8 @@ defmodule ExPhil.Native.Fleet.Caller do
     case request(pid, call) do
       {:moved, to} -> found(to, call)
       :retry -> again(call)
-      :gone -> locate(call)
+      :gone when rem(call.tries, @asks) == 0 -> locate(call)
+      :gone -> again(call)
       answer -> answer
     end
   end
@@ -88,7 +92,7 @@ defmodule ExPhil.Native.Fleet.Caller do
   defp again(call) do
     if now() < call.deadline do
       Process.sleep(@pause)
-      attempt(call)
+      attempt(%{call | tries: call.tries + 1})
     else
       late(call)
     end

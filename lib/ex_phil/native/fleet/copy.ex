@@ -88,10 +88,11 @@ defmodule ExPhil.Native.Fleet.Copy do
     %{state | pending: [], promoting: false, mover: nil}
   end
 
-  @doc "Without a copy."
+  @doc "Without a copy. Whoever waits for it to take over is told to try again."
   def dropped(state) do
     if state.monitor, do: Process.demonitor(state.monitor, [:flush])
-    %{state | peer: nil, peer_member: nil, monitor: nil, pending: [], promoting: false}
+    if state.mover, do: GenServer.reply(state.mover, :retry)
+    %{state | peer: nil, peer_member: nil, monitor: nil, pending: [], promoting: false, mover: nil}
   end
 
   @doc "Whether the other process's node is no member any more, as a majority has decided, or not with that process."
@@ -111,11 +112,20 @@ defmodule ExPhil.Native.Fleet.Copy do
 
     case open(fleet, nodes) do
       [] -> {:ok, state}
-      open -> make(state, view, open |> Enum.min_by(&busy/1) |> elem(0))
+      open -> make(state, view, choose(open, state.key))
     end
   end
 
-  defp busy({node, load}), do: {(load.owners + load.copies) / load.devices, node}
+  # The less busy one of two that depend on the key: when a node dies, its agents do not all choose the same one.
+  defp choose(open, key) do
+    {node, _} =
+      open
+      |> Enum.sort_by(fn {node, _} -> :erlang.phash2({key, node}) end)
+      |> Enum.take(2)
+      |> Enum.min_by(fn {_, load} -> (load.owners + load.copies) / load.devices end)
+
+    node
+  end
 
   defp open(_fleet, []), do: []
 

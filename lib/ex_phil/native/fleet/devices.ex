@@ -7,7 +7,7 @@ defmodule ExPhil.Native.Fleet.Devices do
 
   require Logger
 
-  alias ExPhil.Native.Fleet.{Agent, Directory, View}
+  alias ExPhil.Native.Fleet.{Agent, Directory, Placing, View}
   alias ExPhil.Native.{Device, Error, Policy}
 
   def start_link(config), do: GenServer.start_link(__MODULE__, config, name: process(config.name))
@@ -169,7 +169,7 @@ defmodule ExPhil.Native.Fleet.Devices do
 
     if generation > Directory.get(fleet, :generation) do
       case prepare(fleet, generation, source) do
-        :ok -> commit(fleet, generation, source)
+        :ok -> commit(fleet, generation, source) && Placing.wake(fleet)
         {:error, error} -> Logger.error("fleet #{inspect(fleet)}: weights of the fleet: #{error.message}")
       end
     end

@@ -104,6 +104,13 @@ defmodule ExPhil.Native.Fleet.Directory do
   @spec pids(fleet(), :owner | :copy) :: [pid()]
   def pids(fleet, role), do: :ets.select(fleet, [{{{role, :_}, :"$1", :_}, [], [:"$1"]}])
 
+  @doc "Agents and copies here look again at the view and at the nodes that take agents."
+  @spec wake(fleet()) :: :ok
+  def wake(fleet) do
+    for role <- [:owner, :copy], pid <- pids(fleet, role), do: send(pid, :view)
+    :ok
+  end
+
   @doc "The copies that are here, each with its owner's process."
   @spec copies(fleet()) :: [{pid(), pid()}]
   def copies(fleet), do: :ets.select(fleet, [{{{:copy, :_}, :"$1", :"$2"}, [], [{{:"$1", :"$2"}}]}])

@@ -56,7 +56,7 @@ defmodule ExPhil.Native.Fleet.Drain do
   defp refused(_), do: nil
 
   defp given_up(fleet, error) do
-    Directory.put(fleet, :draining, false)
+    Placing.opened(fleet)
     {:error, error}
   end
 

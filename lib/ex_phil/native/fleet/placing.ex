@@ -8,6 +8,8 @@ defmodule ExPhil.Native.Fleet.Placing do
   alias ExPhil.Native.Fleet.{Agent, Directory, View}
 
   @timeout 5000
+  # How many agents, and a sixteenth, may have come to a node since it said how busy it was. With more it is asked again.
+  @slack 2
 
   @type place :: {:ok, pid()} | :unknown | :retry | {:error, Error.t()}
 
@@ -120,9 +122,29 @@ defmodule ExPhil.Native.Fleet.Placing do
   @doc "The agent has ended on purpose: no node of the fleet knows it any more."
   @spec forget(atom(), term()) :: :ok
   def forget(fleet, key) do
-    nodes = for node <- Map.keys(View.get(fleet).members), node != node(), node in Node.list(), do: node
-    for node <- nodes, do: :erpc.cast(node, Directory, :forget, [fleet, key])
+    everywhere(fleet, :forget, [fleet, key])
     Directory.forget(fleet, key)
+  end
+
+  @doc "The agent is the calling process from now on: callers on other nodes need not ask."
+  @spec announce(atom(), term()) :: :ok
+  def announce(fleet, key), do: everywhere(fleet, :learn, [fleet, key, self()])
+
+  @doc "This node takes agents again. Called on that node."
+  @spec opened(atom()) :: :ok
+  def opened(fleet) do
+    Directory.put(fleet, :draining, false)
+    wake(fleet)
+  end
+
+  @doc "This node takes agents from now on: those on other nodes that have no copy may have waited for it."
+  @spec wake(atom()) :: :ok
+  def wake(fleet), do: everywhere(fleet, :wake, [fleet])
+
+  defp everywhere(fleet, function, arguments) do
+    nodes = for node <- Map.keys(View.get(fleet).members), node != node(), node in Node.list(), do: node
+    for node <- nodes, do: :erpc.cast(node, Directory, function, arguments)
+    :ok
   end
 
   @doc "How busy this node is, and whether agents may come to it."
@@ -155,8 +177,12 @@ defmodule ExPhil.Native.Fleet.Placing do
          Error.new(:unavailable, "", "no node of the fleet takes agents: each has no device, or is drained")}
 
       open ->
-        {node, _} = Enum.min_by(open, fn {node, load} -> {load.owners / load.devices, node != near, node} end)
-        remote(node, :start, [fleet, key, tag], Agent)
+        {node, load} =
+          Enum.min_by(open, fn {node, load} ->
+            {load.owners / load.devices, node != near, :erlang.phash2({key, node})}
+          end)
+
+        remote(node, :start, [fleet, key, tag, load.owners + @slack + div(load.owners, 16)], Agent)
     end
   end
 

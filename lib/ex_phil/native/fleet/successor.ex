@@ -8,7 +8,7 @@ defmodule ExPhil.Native.Fleet.Successor do
   require Logger
 
   alias ExPhil.Native.Error
-  alias ExPhil.Native.Fleet.{Agent, Copy, Devices, Directory, Log, Player, View}
+  alias ExPhil.Native.Fleet.{Agent, Copy, Devices, Directory, Log, Placing, Player, View}
 
   @doc "The view, or who is out of reach, has changed."
   def view_changed(state) do
@@ -146,6 +146,7 @@ defmodule ExPhil.Native.Fleet.Successor do
       if is_reference(state.monitor), do: Process.demonitor(state.monitor, [:flush])
       Directory.enter(state.fleet, :owner, state.key, state.device)
       Directory.leave(state.fleet, :copy, state.key, self())
+      Placing.announce(state.fleet, state.key)
       now = Agent.now()
 
       {:ok,

@@ -10,10 +10,9 @@ defmodule ExPhil.Native.Fleet.View do
 
   require Logger
 
-  alias ExPhil.Native.Fleet.{Ballot, Devices, Directory}
+  alias ExPhil.Native.Fleet.{Ballot, Devices, Directory, Reach}
 
-  # Milliseconds: how long an answer is held back before a lost majority becomes an error; between attempts.
-  @grace 1000
+  # Milliseconds between attempts.
   @again 50
 
   def start_link(config), do: GenServer.start_link(__MODULE__, config, name: process(config.name))
@@ -55,6 +54,8 @@ defmodule ExPhil.Native.Fleet.View do
       monitors: %{},
       down: MapSet.new(),
       dead: MapSet.new(),
+      # Members that epmd knew.
+      registered: MapSet.new(),
       joining: MapSet.new(),
       # Other fleets of this name that we have not settled with.
       unsettled: MapSet.new(),
@@ -62,16 +63,12 @@ defmodule ExPhil.Native.Fleet.View do
       lost_at: nil
     }
 
-    {:ok, publish(state), {:continue, :look_around}}
+    {:ok, Reach.publish(state), {:continue, :look_around}}
   end
 
   @impl true
-  def handle_continue(:look_around, %{fleet: fleet} = state) do
-    nodes = Node.list()
-    found = Enum.zip(nodes, :erpc.multicall(nodes, :erlang, :whereis, [process(fleet)], 5000))
-    others = for {node, {:ok, pid}} when is_pid(pid) <- found, into: MapSet.new(), do: node
-    {:noreply, settle(%{state | unsettled: others, ready: true})}
-  end
+  def handle_continue(:look_around, state),
+    do: {:noreply, settle(%{state | unsettled: MapSet.new(Node.list()), ready: true})}
 
   @impl true
   def handle_call({:ballot, %{id: id, number: number, members: members}, message}, _from, state) do
@@ -96,7 +93,7 @@ defmodule ExPhil.Native.Fleet.View do
   @impl true
   def handle_cast({:hello, pid, view, alone, reply}, state) do
     if reply, do: GenServer.cast(pid, hello(state, false))
-    {:noreply, state |> met(pid, view, alone) |> publish()}
+    {:noreply, state |> met(pid, view, alone) |> Reach.publish()}
   end
 
   # One that is about to join another fleet takes no members: they would be left behind.
@@ -120,27 +117,29 @@ defmodule ExPhil.Native.Fleet.View do
     {:noreply, state}
   end
 
-  def handle_info({:nodedown, node}, state),
-    do: {:noreply, publish(%{state | unsettled: MapSet.delete(state.unsettled, node)})}
+  def handle_info({:nodedown, node}, state), do: {:noreply, Reach.publish(settled(state, node))}
 
   def handle_info({:DOWN, monitor, :process, pid, reason}, state) when is_map_key(state.monitors, monitor) do
     state = %{state | monitors: Map.delete(state.monitors, monitor), down: MapSet.put(state.down, pid)}
 
     if reason == :noconnection do
-      probe(pid)
-      {:noreply, state |> publish() |> propose()}
+      probe(state, pid)
+      {:noreply, state |> Reach.publish() |> propose()}
     else
-      {:noreply, state |> ended(pid) |> publish() |> propose()}
+      {:noreply, state |> ended(pid) |> Reach.publish() |> propose()}
     end
   end
 
   def handle_info({:probed, pid, true}, state),
-    do: {:noreply, state |> ended(pid) |> publish() |> propose()}
+    do: {:noreply, state |> ended(pid) |> Reach.publish() |> propose()}
 
   def handle_info({:probed, pid, false}, state) do
-    if pid in state.down and pid in Map.values(state.view.members), do: probe(pid)
+    if pid in state.down and pid in Map.values(state.view.members), do: probe(state, pid)
     {:noreply, state}
   end
+
+  def handle_info({:registered, pid}, state),
+    do: {:noreply, %{state | registered: MapSet.put(state.registered, pid)}}
 
   def handle_info({:DOWN, monitor, :process, _, result}, %{proposer: monitor} = state) do
     state = %{state | proposer: nil}
@@ -161,7 +160,7 @@ defmodule ExPhil.Native.Fleet.View do
 
   def handle_info(:propose, state), do: {:noreply, propose(state)}
   def handle_info(:settle, state), do: {:noreply, settle(state)}
-  def handle_info(:grace, state), do: {:noreply, publish(state)}
+  def handle_info(:grace, state), do: {:noreply, Reach.publish(state)}
   def handle_info(_other, state), do: {:noreply, state}
 
   # ---- meeting other members ---------------------------------------------------------------------------------
@@ -172,14 +171,16 @@ defmodule ExPhil.Native.Fleet.View do
 
   defp hello(state, reply), do: {:hello, self(), state.view, alone?(state), reply}
 
+  # Until every other fleet of this name has been met, or has ended.
   defp settle(state) do
+    state = %{state | unsettled: Reach.with_process(state.unsettled, process(state.fleet))}
     for node <- state.unsettled, do: GenServer.cast({process(state.fleet), node}, hello(state, true))
     if MapSet.size(state.unsettled) > 0, do: Process.send_after(self(), :settle, 4 * @again)
-    publish(state)
+    Reach.publish(state)
   end
 
   defp met(%{view: %{id: id}} = state, pid, %{id: id} = view, _alone) do
-    state = settled(state, pid) |> present(pid)
+    state = state |> settled(node(pid)) |> present(pid)
     if view.number < state.view.number, do: GenServer.cast(pid, {:decided, state.view})
     if view.number > state.view.number, do: adopt(state, view), else: state
   end
@@ -193,7 +194,7 @@ defmodule ExPhil.Native.Fleet.View do
         %{state | unsettled: MapSet.put(state.unsettled, node(pid))}
 
       alone ->
-        settled(state, pid)
+        settled(state, node(pid))
 
       true ->
         Logger.error(
@@ -201,11 +202,11 @@ defmodule ExPhil.Native.Fleet.View do
             "and has agents; the two stay apart until one of them is stopped"
         )
 
-        settled(state, pid)
+        settled(state, node(pid))
     end
   end
 
-  defp settled(state, pid), do: %{state | unsettled: MapSet.delete(state.unsettled, node(pid))}
+  defp settled(state, node), do: %{state | unsettled: MapSet.delete(state.unsettled, node)}
 
   # Of a member that was out of reach: it is back. Of a node whose member is another process: that one has ended.
   defp present(state, pid) do
@@ -215,6 +216,8 @@ defmodule ExPhil.Native.Fleet.View do
       ended -> state |> ended(ended) |> propose()
     end
   end
+
+  defp probe(state, pid), do: if(pid in state.registered, do: Reach.probe(pid, self()))
 
   defp wish(state, pid) do
     joining = for joining <- state.joining, node(joining) != node(pid), into: MapSet.new([pid]), do: joining
@@ -227,25 +230,6 @@ defmodule ExPhil.Native.Fleet.View do
     if pid == self() or pid in Map.values(state.monitors),
       do: state,
       else: %{state | monitors: Map.put(state.monitors, Process.monitor(pid), pid)}
-  end
-
-  # Whether the VM has ended: epmd, on its host, knows the names of those that have not.
-  defp probe(pid) do
-    view = self()
-
-    spawn(fn ->
-      [name, host] = pid |> node() |> Atom.to_string() |> String.split("@")
-
-      case :net_adm.names(String.to_charlist(host)) do
-        {:ok, names} ->
-          if List.keymember?(names, String.to_charlist(name), 0), do: Process.sleep(@again)
-          send(view, {:probed, pid, not List.keymember?(names, String.to_charlist(name), 0)})
-
-        {:error, _} ->
-          Process.sleep(10 * @again)
-          send(view, {:probed, pid, false})
-      end
-    end)
   end
 
   # ---- views -------------------------------------------------------------------------------------------------
@@ -292,12 +276,19 @@ defmodule ExPhil.Native.Fleet.View do
         pids = Map.values(members)
         joining = state.joining |> Enum.reject(&(&1 in pids)) |> MapSet.new()
         state = %{state | view: view, acceptor: Ballot.new(), round: 0, joining: joining}
-        keep = &(&1 in pids)
-        state = %{state | down: MapSet.new(Enum.filter(state.down, keep))}
-        state = %{state | dead: MapSet.new(Enum.filter(state.dead, keep))}
+        of_members = fn set -> MapSet.new(Enum.filter(set, &(&1 in pids))) end
+        for pid <- pids -- Map.values(old.members), do: Reach.look_up(pid, self())
+
+        state = %{
+          state
+          | down: of_members.(state.down),
+            dead: of_members.(state.dead),
+            registered: of_members.(state.registered)
+        }
+
         state = Enum.reduce(pids, %{state | unsettled: drop_nodes(state.unsettled, members)}, &watch(&2, &1))
         Devices.follow(fleet, Map.keys(members))
-        publish(state)
+        Reach.publish(state)
 
       old.id == view.id ->
         Logger.warning("fleet #{inspect(fleet)}: the other members went on without #{node()}; it begins anew")
@@ -309,29 +300,4 @@ defmodule ExPhil.Native.Fleet.View do
   end
 
   defp drop_nodes(nodes, members), do: MapSet.new(Enum.reject(nodes, &is_map_key(members, &1)))
-
-  # What callers and agents read, then a message to those agents that act on it.
-  defp publish(%{fleet: fleet, view: view} = state) do
-    reached = Map.values(view.members) |> Enum.reject(&(&1 in state.down))
-    missing = for {node, pid} <- view.members, pid in state.down, do: node
-    here = Ballot.quorum?(view.members, reached, state.dead)
-    state = %{state | lost_at: if(not here, do: state.lost_at || lost())}
-
-    Directory.put(fleet, :missing, missing)
-    Directory.put(fleet, :view, view)
-    Directory.put(fleet, :quorum, answers(state, here))
-    for role <- [:owner, :copy], pid <- Directory.pids(fleet, role), do: send(pid, :view)
-    state
-  end
-
-  defp lost do
-    Process.send_after(self(), :grace, @grace + 1)
-    System.monotonic_time(:millisecond)
-  end
-
-  defp answers(%{ready: ready, unsettled: unsettled}, true),
-    do: if(ready and MapSet.size(unsettled) == 0, do: true, else: :wait)
-
-  defp answers(%{lost_at: lost_at}, false),
-    do: if(System.monotonic_time(:millisecond) - lost_at > @grace, do: false, else: :wait)
 end

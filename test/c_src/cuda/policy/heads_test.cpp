@@ -6,6 +6,7 @@
 #include "core/policy/rounding.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/emulated_gpu.hpp"
+#include "cuda/policy/gradient_on_device.hpp"
 #include "cuda/policy/load_on_device.hpp"
 #include "support/catch.hpp"
 #include "support/head_policy.hpp"
@@ -94,6 +95,80 @@ void check_recorded(const std::string& name) {
 TEST_CASE("recorded Mamba-2 on an emulated GPU", "[.emulated_heads_recorded]") {
   emulate_launches();
   for (const char* name : {"mamba2_grouped_small", "mamba2_dssm"}) check_recorded(name);
+}
+
+void check_gradient(const Weights& weights, std::int64_t batch, const std::vector<std::int64_t>& lengths) {
+  const PolicyGrad grad = gradient_on_device(weights);
+  for (const std::int64_t seq : lengths) {
+    for (const bool with_state : {false, true}) {
+      CAPTURE(seq, with_state);
+      check_policy_grad(grad, *weights, policy_grad_case(weights->config, batch, seq, with_state));
+    }
+  }
+}
+
+void check_gradient_bits(const Weights& weights, std::int64_t batch, std::int64_t seq) {
+  const PolicyGrad grad = gradient_on_device(weights);
+  check_policy_grad_bits(grad, *weights, policy_grad_case(weights->config, batch, seq, true));
+  check_policy_grad_nan(grad, *weights, seq);
+}
+
+// Segments of time with an end, tiles of rows with an end, keys that do not fill their lanes.
+TEST_CASE("gradients of Mamba-2 on an emulated GPU", "[.emulated_heads_gradient]") {
+  emulate_launches();
+  for (const PolicyForm& form : mamba2_forms(3, 4)) {
+    CAPTURE(form.name);
+    check_gradient(form.weights, 3, {1, 18});
+  }
+  const std::vector<PolicyForm> wide = mamba2_forms(23, 33);
+  check_gradient(wide[0].weights, 2, {5});
+  check_gradient_bits(wide[1].weights, 3, 4);
+  CHECK(emulated_launches("policy_gradient_heads_back") > 0);
+  CHECK(emulated_launches("policy_gradient_gate_back") > 0);
+  CHECK(emulated_launches("policy_gradient_norm_of_parts_back") > 0);
+}
+
+TEST_CASE("the gradient of Mamba-2 runs without a GPU", "[cuda][policy][gradient][emulated][heads]") {
+  require_passed(run_over_emulated("[.emulated_heads_gradient]"));
+}
+
+TEST_CASE("the gradient of Mamba-2 on the GPU", "[cuda][gpu][policy][gradient][heads]") {
+  if (!have_device()) return;
+  for (const auto& [channels, keys] : {std::pair(3, 4), std::pair(23, 33), std::pair(64, 64)}) {
+    for (const PolicyForm& form : mamba2_forms(channels, keys)) {
+      CAPTURE(form.name, channels, keys);
+      check_gradient(form.weights, 3, {1, 2, 15, 16, 17, 33});
+      check_gradient_bits(form.weights, 15, 300);
+    }
+  }
+}
+
+TEST_CASE("the recorded gradients of Mamba-2 on the GPU", "[cuda][gpu][policy][gradient][heads][mamba2]") {
+  if (!have_device() || !have_mamba2()) return;
+  for (const std::string& name : recorded_mamba2()) {
+    if (name == "mamba2_grouped") continue;  // has none
+    INFO(name);
+    const Weights weights = load_mamba2(name);
+    const std::string file = mamba2_path(name, "grad.safetensors");
+    const std::vector<float> obs = read_f32(file, "obs"), g = read_f32(file, "g");
+    core::PolicyValues<float> gradient = core::zeros_of<float>(weights->network());
+    std::vector<float> frames(obs.size());
+    core::PolicyGradOutputs outputs;
+    outputs.weights = &gradient, outputs.frames = frames.data();
+    gradient_on_device(weights)({3, 40, obs.data()}, g.data(), outputs);
+    CHECK(relative_error(frames, read_f64(file, "grad.obs")) <= 1e-4);
+    for (const core::PolicyParameter& parameter : weights->parameters) {
+      INFO(parameter.name);
+      std::vector<float> values(parameter.count());
+      core::copy_parameter(parameter, gradient, values.data());
+      const std::string recorded = "grad." + parameter.name;
+      if (values.size() > 1024) {  // recorded as f32
+        CHECK(relative_error(values, read_f32(file, recorded)) <= 1e-4);
+      } else {
+        CHECK(relative_error(values, read_f64(file, recorded)) <= 1e-4);
+      }
+    }
+  }
 }
 
 TEST_CASE("Mamba-2 runs without a GPU", "[cuda][policy][emulated][heads]") {

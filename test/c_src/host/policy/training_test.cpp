@@ -110,16 +110,21 @@ TEST_CASE("runs of values that are trained alike", "[policy][training]") {
     CAPTURE(policy.name);
     const TrainingCase c(policy.weights, false, 1, 1, false);
     std::size_t values = 0, in_runs = 0;
-    for (const core::PolicyParameter& p : policy.weights->parameters) values += p.count();
-    const auto runs = core::trained_runs(*policy.weights, c.tensors);
-    for (const core::TrainedRun& run : runs) in_runs += run.count;
+    for (const core::PolicyParameter& p : c.weights->parameters) values += p.count();
+    REQUIRE(values > 0);
+    const auto runs = core::trained_runs(*c.weights, c.tensors);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      in_runs += runs[i].count;
+      if (i == 0 || runs[i - 1].weight != runs[i].weight) continue;
+      const std::size_t end = runs[i - 1].first + runs[i - 1].count;  // or else they are one run
+      CHECK((runs[i].first > end || (runs[i].first == end && runs[i].decays != runs[i - 1].decays)));
+    }
     CHECK(values == in_runs);
-    CHECK(runs.size() <= policy.weights->network().weights.size());
     std::vector<core::TrainedTensor> twice = c.tensors;
     twice.push_back(twice.front());
-    CHECK(error_of([&] { core::trained_runs(*policy.weights, twice); }).says("one place"));
+    CHECK(error_of([&] { core::trained_runs(*c.weights, twice); }).says("one place"));
     twice.back().name = "other";
-    CHECK(error_of([&] { core::trained_runs(*policy.weights, twice); }).says("other"));
+    CHECK(error_of([&] { core::trained_runs(*c.weights, twice); }).says("other"));
   }
 }
 

@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Policy.Mamba2Test do
-  # Mamba-2 policies of state-spaces/mamba on the host, as a user loads and plays them: the recorded policies of mamba23. Every
-  # kind of call of every size is in test/c_src/host/policy/heads_test.cpp.
+  # Mamba-2 policies of state-spaces/mamba, as a user loads and plays them: the recorded policies of mamba23. Every kind of call of
+  # every size is in heads_test.cpp of test/c_src/host/policy and test/c_src/cuda/policy.
   use ExUnit.Case, async: true
 
   import ExPhil.Native.TestSupport.Numbers
@@ -19,7 +19,7 @@ defmodule ExPhil.Native.Policy.Mamba2Test do
   defp read(set, name), do: set |> file(name) |> Safetensors.read!()
 
   defp load(set, options \\ []),
-    do: Policy.load!(file(set, "policy.safetensors"), [backend: :host] ++ options)
+    do: Policy.load!(file(set, "policy.safetensors"), Keyword.merge([backend: :host], options))
 
   defp close?(got, expected, bound \\ 1.0e-5), do: relative_error(got, expected) < bound
 
@@ -36,10 +36,12 @@ defmodule ExPhil.Native.Policy.Mamba2Test do
     {width, bytes}
   end
 
-  for set <- @cases do
-    test "#{set}: a carried state, windows, the state after the last frame" do
+  for set <- @cases, backend <- [:host, :cuda] do
+    if backend == :cuda, do: @tag(:gpu)
+
+    test "#{set} on #{backend}: a carried state, windows, the state after the last frame" do
       set = unquote(set)
-      policy = load(set)
+      policy = load(set, backend: unquote(backend))
       golden = read(set, "golden.safetensors")
       {width, bytes} = frames(set)
       {:f64, {count, d_output}, _} = golden["logits"]
@@ -64,10 +66,12 @@ defmodule ExPhil.Native.Policy.Mamba2Test do
     end
   end
 
-  for set <- @with_gradients do
-    test "#{set}: gradients" do
+  for set <- @with_gradients, backend <- [:host, :cuda] do
+    if backend == :cuda, do: @tag(:gpu)
+
+    test "#{set} on #{backend}: gradients" do
       set = unquote(set)
-      policy = load(set)
+      policy = load(set, backend: unquote(backend))
       recorded = read(set, "grad.safetensors")
       assert close?(Policy.forward!(policy, recorded["obs"]), recorded["logits"])
       gradients = Policy.grad!(policy, recorded["obs"], recorded["g"])
@@ -79,10 +83,12 @@ defmodule ExPhil.Native.Policy.Mamba2Test do
     end
   end
 
-  for set <- @cases do
-    test "#{set}: steps, snapshots, rollback, exported states, batches" do
+  for set <- @cases, backend <- [:host, :cuda] do
+    if backend == :cuda, do: @tag(:gpu)
+
+    test "#{set} on #{backend}: steps, snapshots, rollback, exported states, batches" do
       set = unquote(set)
-      policy = load(set)
+      policy = load(set, backend: unquote(backend))
       {width, bytes} = frames(set)
       at = &binary_part(bytes, &1 * width * 4, width * 4)
       session = Policy.new_session!(policy, history: 8)

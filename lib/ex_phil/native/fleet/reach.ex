@@ -1,0 +1,77 @@
+defmodule ExPhil.Native.Fleet.Reach do
+  @moduledoc false
+  # Who of a fleet's members can be reached, and what follows from it on this node. Called by ExPhil.Native.Fleet.View, in its process, on its
+  # state.
+
+  alias ExPhil.Native.Fleet.{Ballot, Directory}
+
+  # Milliseconds: how long calls wait before a lost majority is an error; between two looks at a node that is out of reach; the same
+  # where its host does not answer.
+  @grace 1000
+  @look 50
+  @far 500
+
+  @doc """
+  Whether the VM of a member that is out of reach has ended: `{:probed, pid, ended}` to `view`, at once or after a while. epmd, on its
+  host, knows the names of the VMs that have not ended, where it knew them before.
+  """
+  @spec probe(pid(), pid()) :: pid()
+  def probe(pid, view), do: spawn(fn -> send(view, {:probed, pid, ended?(pid, 2)}) end)
+
+  @doc "Whether epmd knows the VM of a member: `{:registered, pid}` to `view` where it does."
+  @spec look_up(pid(), pid()) :: pid()
+  def look_up(pid, view), do: spawn(fn -> if there?(pid) == true, do: send(view, {:registered, pid}) end)
+
+  # A VM that was killed a moment ago may still be there.
+  defp ended?(pid, looks) do
+    case there?(pid) do
+      :unknown -> Process.sleep(@far) && false
+      false -> true
+      true when looks > 1 -> Process.sleep(@look) && ended?(pid, looks - 1)
+      true -> false
+    end
+  end
+
+  defp there?(pid) do
+    with [name, host] <- pid |> node() |> Atom.to_string() |> String.split("@"),
+         {:ok, names} <- :net_adm.names(String.to_charlist(host)) do
+      List.keymember?(names, String.to_charlist(name), 0)
+    else
+      _ -> :unknown
+    end
+  end
+
+  @doc "Those of the nodes that have a process of that name, or do not answer."
+  @spec with_process(MapSet.t(node()), atom()) :: MapSet.t(node())
+  def with_process(nodes, name) do
+    nodes = MapSet.to_list(nodes)
+    found = Enum.zip(nodes, :erpc.multicall(nodes, :erlang, :whereis, [name], 2 * @far))
+    for {node, answer} <- found, answer != {:ok, :undefined}, into: MapSet.new(), do: node
+  end
+
+  @doc "What callers and agents read, then a message to the agents, who act on it."
+  @spec publish(map()) :: map()
+  def publish(%{fleet: fleet, view: view} = state) do
+    reached = Map.values(view.members) |> Enum.reject(&(&1 in state.down))
+    missing = for {node, pid} <- view.members, pid in state.down, do: node
+    here = Ballot.quorum?(view.members, reached, state.dead)
+    state = %{state | lost_at: if(not here, do: state.lost_at || lost())}
+
+    Directory.put(fleet, :missing, missing)
+    Directory.put(fleet, :view, view)
+    Directory.put(fleet, :quorum, answers(state, here))
+    Directory.wake(fleet)
+    state
+  end
+
+  defp lost do
+    Process.send_after(self(), :grace, @grace + 1)
+    System.monotonic_time(:millisecond)
+  end
+
+  defp answers(%{ready: ready, unsettled: unsettled}, true),
+    do: if(ready and MapSet.size(unsettled) == 0, do: true, else: :wait)
+
+  defp answers(%{lost_at: lost_at}, false),
+    do: if(System.monotonic_time(:millisecond) - lost_at > @grace, do: false, else: :wait)
+end
