@@ -14,16 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .calls import alike, call
 from .library import find, register
 
 __all__ = [
     "cummax", "cummin", "cumprod", "cumsum", "find", "linear_recurrence", "recurrent_scan", "register", "selective_scan",
 ]  # fmt: skip
-
-
-def _ffi_call(*arguments, **options):
-    register()
-    return jax.ffi.ffi_call(*arguments, **options)
 
 
 def selective_scan(
@@ -46,7 +42,7 @@ def selective_scan(
     if dt_range is not None:
         options["dt_min"], options["dt_max"] = float(dt_range[0]), float(dt_range[1])
     static = (tuple(given), tuple(options.items()), bool(return_state))
-    out = _scan(static, (x, dt, a, b, c, *given.values()))
+    out = _scan(static, alike((x, dt, a, b, c, *given.values())))
     return out if return_state else out[0]
 
 
@@ -72,8 +68,13 @@ def _scan(static, tensors):
     if return_state:
         state_type = jnp.complex64 if jnp.iscomplexobj(a) else jnp.float32
         results.append(jax.ShapeDtypeStruct((x.shape[0], x.shape[2], a.shape[1]), state_type))
-    call = _ffi_call("exphil_selective_scan", results, vmap_method="sequential")
-    return tuple(call(*tensors, **_attributes(options, given, ["final_state"] if return_state else [])))
+    attributes = _attributes(options, given, ["final_state"] if return_state else [])
+    return call("exphil_selective_scan", tensors, results, _scan_rows(given, tensors), [True] * len(results), attributes)
+
+
+def _scan_rows(given, tensors):
+    """Whether each of x, dt, a, b, c and `given` has a row for each of the batch. Constant b and c have none."""
+    return [True, True, False, tensors[3].ndim > 2, tensors[4].ndim > 2, *(name in ("z", "initial_state") for name in given)]
 
 
 def _scan_forward(static, tensors):
@@ -86,10 +87,11 @@ def _scan_backward(static, tensors, cotangents):
     operands = [*given, "d_final_state"] if return_state else given
     d_final_state = [jnp.conj(cotangents[1])] if return_state else []
     options = [(name, value) for name, value in options if name != "algorithm"]
-    call = _ffi_call(
-        "exphil_selective_scan_grad", [_like(tensor) for tensor in tensors], vmap_method="sequential"
-    )
-    gradients = call(cotangents[0], *tensors, *d_final_state, **_attributes(options, operands, [*_MAIN, *given]))
+    rows, attributes = _scan_rows(given, tensors), _attributes(options, operands, [*_MAIN, *given])
+    arguments = (cotangents[0], *tensors, *d_final_state)
+    results = [_like(tensor) for tensor in tensors]
+    arguments_rows = [True, *rows, *(True for _ in d_final_state)]
+    gradients = call("exphil_selective_scan_grad", arguments, results, arguments_rows, rows, attributes)
     return (tuple(jnp.conj(gradient) for gradient in gradients),)
 
 
@@ -97,9 +99,13 @@ _scan.defvjp(_scan_forward, _scan_backward)
 
 
 def _associative(target, arguments, results, axis, reverse, **attributes):
-    call = _ffi_call(target, results, vmap_method="sequential")
-    direction = "reverse" if reverse else "forward"
-    return call(*arguments, axis=np.int64(axis), direction=direction, **attributes)
+    attributes = {"axis": np.int64(axis), "direction": "reverse" if reverse else "forward", **attributes}
+    # The leading dimension is one of rows unless it is that of the scan.
+    several = isinstance(results, list)
+    row = axis % max(arguments[0].ndim, 1) != 0
+    given = results if several else [results]
+    out = call(target, arguments, given, [row] * len(arguments), [row] * len(given), attributes)
+    return out if several else out[0]
 
 
 def _earlier(values, axis, reverse, first):
@@ -171,7 +177,7 @@ def cummin(x, axis=0, reverse=False):
 def linear_recurrence(a, b, axis=0, reverse=False, initial_state=None):
     """h_t = a_t h_(t-1) + b_t along `axis`, from h = initial_state, of b's shape without `axis`, or 0."""
     tensors = (a, b) if initial_state is None else (a, b, initial_state)
-    return _recurrence(axis, bool(reverse), tensors)
+    return _recurrence(axis, bool(reverse), alike(tensors))
 
 
 def _recurrence_operands(initial):
@@ -226,7 +232,7 @@ def recurrent_scan(op, *inputs, h0=None, c0=None, activated=False, return_state=
     """
     given = {name: value for name, value in (("h0", h0), ("c0", c0)) if value is not None}
     static = (op, tuple(given), bool(activated), bool(return_state))
-    h, *final = _recurrent(static, (*inputs, *given.values()))
+    h, *final = _recurrent(static, alike((*inputs, *given.values())))
     if not return_state:
         return h
     return h, final[0] if len(final) == 1 else tuple(final)
@@ -236,8 +242,12 @@ def _recurrent_call(static, gradient, tensors, results, operands, names):
     op, _, activated, _ = static
     kind = "dense" if _RECURRENT[op][1] == "r" else "diagonal"
     target = f"exphil_{kind}_recurrence{'_grad' if gradient else ''}"
-    call = _ffi_call(target, results, vmap_method="sequential")
-    return tuple(call(*tensors, op=op, activated=activated, operands=" ".join(operands), results=" ".join(names)))
+    attributes = dict(op=op, activated=activated, operands=" ".join(operands), results=" ".join(names))
+    # The recurrent weights are the second input of a dense operator, and the second gradient.
+    weights = 1 if kind == "dense" else None
+    rows = [n != weights for n in range(len(tensors))]
+    result_rows = [n != weights or not gradient for n in range(len(results))]
+    return call(target, tensors, results, rows, result_rows, attributes)
 
 
 def _final_names(static):
