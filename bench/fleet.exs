@@ -69,7 +69,9 @@ defmodule FleetBench do
   defp kill(vms, start, seconds) do
     Process.sleep(1000 * seconds)
     settled(vms)
-    {peer, node} = vm = Enum.random(vms)
+    # One that has agents: a new one has only copies.
+    playing = for %{node: node, agents: agents} when agents > 0 <- Fleet.info!(@fleet).nodes, do: node
+    {peer, node} = vm = Enum.random(for {_, node} = vm <- vms, node in playing, do: vm)
     at = now()
     FleetNodes.kill(peer)
     Waiting.until(fn -> node not in Enum.map(Fleet.info!(@fleet).nodes, & &1.node) end)

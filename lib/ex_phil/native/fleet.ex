@@ -1,4 +1,5 @@
 defmodule ExPhil.Native.Fleet do
+  # Half of the file is documentation; the work is done in lib/ex_phil/native/fleet/.
   @moduledoc """
   Agents on several devices and several nodes, on OTP's own distribution. An agent is a key; a node that dies ends no match.
 

@@ -63,6 +63,23 @@ defmodule ExPhil.Native.Fleet.Reach do
     for {node, answer} <- found, answer != {:ok, :undefined}, into: MapSet.new(), do: node
   end
 
+  @doc "Whether this is a fleet of this node only, without agents, which may join another one."
+  @spec alone?(map()) :: boolean()
+  def alone?(state), do: map_size(state.view.members) == 1 and Directory.counters(state.fleet).owners == 0
+
+  @doc "What the process of the view says of itself to another one; `reply`: whether that one is to answer."
+  @spec hello(map(), boolean()) :: tuple()
+  def hello(state, reply), do: {:hello, self(), state.view, alone?(state), reply}
+
+  @doc "Without what is known of others than these."
+  @spec only(map(), [pid()]) :: map()
+  def only(state, pids) do
+    [down, dead, registered] =
+      for set <- [state.down, state.dead, state.registered], do: MapSet.new(Enum.filter(set, &(&1 in pids)))
+
+    %{state | down: down, dead: dead, registered: registered}
+  end
+
   @doc "What callers and agents read, then a message to the agents, who act on it."
   @spec publish(map()) :: map()
   def publish(%{fleet: fleet, view: view} = state) do

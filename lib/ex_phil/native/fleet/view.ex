@@ -96,13 +96,13 @@ defmodule ExPhil.Native.Fleet.View do
 
   @impl true
   def handle_cast({:hello, pid, view, alone, reply}, state) do
-    if reply, do: GenServer.cast(pid, hello(state, false))
+    if reply, do: GenServer.cast(pid, Reach.hello(state, false))
     {:noreply, state |> met(pid, view, alone) |> Reach.publish()}
   end
 
   # One that is about to join another fleet takes no members: they would be left behind.
   def handle_cast({:join, pid}, state) do
-    if alone?(state) and MapSet.size(MapSet.delete(state.unsettled, node(pid))) > 0,
+    if Reach.alone?(state) and MapSet.size(MapSet.delete(state.unsettled, node(pid))) > 0,
       do: {:noreply, state},
       else: {:noreply, join(state, pid)}
   end
@@ -111,13 +111,13 @@ defmodule ExPhil.Native.Fleet.View do
 
   defp join(state, pid) do
     state = if state.view.members[node(pid)] == pid, do: state, else: wish(state, pid)
-    GenServer.cast(pid, hello(state, false))
+    GenServer.cast(pid, Reach.hello(state, false))
     propose(state)
   end
 
   @impl true
   def handle_info({:nodeup, node}, state) do
-    GenServer.cast({process(state.fleet), node}, hello(state, true))
+    GenServer.cast({process(state.fleet), node}, Reach.hello(state, true))
     {:noreply, state}
   end
 
@@ -169,16 +169,10 @@ defmodule ExPhil.Native.Fleet.View do
 
   # ---- meeting other members ---------------------------------------------------------------------------------
 
-  # `alone`: a fleet of this node only, without agents, which may join another one.
-  defp alone?(state),
-    do: map_size(state.view.members) == 1 and Directory.counters(state.fleet).owners == 0
-
-  defp hello(state, reply), do: {:hello, self(), state.view, alone?(state), reply}
-
   # Until every other fleet of this name has been met, or has ended.
   defp settle(state) do
     state = %{state | unsettled: Reach.with_process(state.unsettled, process(state.fleet))}
-    for node <- state.unsettled, do: GenServer.cast({process(state.fleet), node}, hello(state, true))
+    for node <- state.unsettled, do: GenServer.cast({process(state.fleet), node}, Reach.hello(state, true))
     if MapSet.size(state.unsettled) > 0, do: Process.send_after(self(), :settle, @settle)
     Reach.publish(state)
   end
@@ -191,7 +185,7 @@ defmodule ExPhil.Native.Fleet.View do
 
   defp met(state, pid, view, alone) do
     cond do
-      alone?(state) and (not alone or view.id < state.view.id) ->
+      Reach.alone?(state) and (not alone or view.id < state.view.id) ->
         GenServer.cast(pid, {:join, self()})
         # Asked again until the view is decided.
         if MapSet.size(state.unsettled) == 0, do: Process.send_after(self(), :settle, @settle)
@@ -282,16 +276,8 @@ defmodule ExPhil.Native.Fleet.View do
         pids = Map.values(members)
         joining = state.joining |> Enum.reject(&(&1 in pids)) |> MapSet.new()
         state = %{state | view: view, acceptor: Ballot.new(), round: 0, joining: joining}
-        of_members = fn set -> MapSet.new(Enum.filter(set, &(&1 in pids))) end
         for pid <- pids -- Map.values(old.members), do: Reach.look_up(pid, self())
-
-        state = %{
-          state
-          | down: of_members.(state.down),
-            dead: of_members.(state.dead),
-            registered: of_members.(state.registered)
-        }
-
+        state = Reach.only(state, pids)
         state = Enum.reduce(pids, %{state | unsettled: drop_nodes(state.unsettled, members)}, &watch(&2, &1))
         Devices.follow(fleet, Map.keys(members))
         Reach.publish(state)
