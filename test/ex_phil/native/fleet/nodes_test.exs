@@ -9,6 +9,7 @@ defmodule ExPhil.Native.Fleet.NodesTest do
   alias ExPhil.Native.TestSupport.{FleetPlayer, Waiting}
 
   @moduletag :nodes
+  @moduletag :either
   @moduletag :tmp_dir
   @moduletag :capture_log
   @history 6
