@@ -12,7 +12,7 @@
 
 namespace exphil::nif {
 
-// %{max_sessions, check_finite, precision, norm_epsilon, window, trunk: %{option => an atom or an integer}};
+// %{max_sessions, check_finite, precision, norm_epsilon, window, trunk: %{option => an atom or a number}};
 // the last three may be missing or nil.
 struct LoadRequest {
   std::int64_t max_sessions = 0;

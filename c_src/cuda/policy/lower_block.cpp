@@ -109,6 +109,10 @@ class BlockLowering {
 
   // No kernel has these yet; lower() has refused the recurrences.
   void add(const core::HeadRecurrence&) { cannot_lower("it has a recurrence over heads"); }
+  template <class Other>
+  void add(const Other&) {
+    cannot_lower("it has a phase that no kernel runs");
+  }
   void add(const core::Sigmoid&) { cannot_lower("it has a sigmoid"); }
   void add(const core::Gate&) { cannot_lower("it has a gate that no scan has"); }
 
