@@ -1,5 +1,5 @@
 [
-  inputs: ["{mix,.formatter}.exs", "{lib,test,bench,examples}/**/*.{ex,exs}"],
+  inputs: ["{mix,.formatter}.exs", "{lib,mix,test,bench,examples}/**/*.{ex,exs}"],
   line_length: 110,
   locals_without_parens: [fallible: 1]
 ]

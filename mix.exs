@@ -1,3 +1,5 @@
+Code.require_file("mix/package.exs", __DIR__)
+
 defmodule ExPhil.Native.MixProject do
   use Mix.Project
 
@@ -15,11 +17,12 @@ defmodule ExPhil.Native.MixProject do
       # PropEr comes from the system's Erlang, not from a dependency; Elixir 1.15 and newer would hide it.
       prune_code_paths: Mix.env() != :test,
       deps: deps(),
-      package: package()
-    ]
+      package: package(),
+      docs: docs()
+    ] ++ if(published?(), do: precompiler(), else: [])
   end
 
-  def application, do: [extra_applications: []]
+  def application, do: [extra_applications: [:logger]]
 
   defp elixirc_paths(:test), do: ["lib", "test/support"]
   defp elixirc_paths(_), do: ["lib"]
@@ -28,10 +31,23 @@ defmodule ExPhil.Native.MixProject do
   @user if Mix.Project.get(),
           do: {Path.dirname(Mix.Project.project_file()), Mix.Project.config()[:deps] || []}
 
+  @folder (case @user do
+             {folder, _deps} -> folder
+             nil -> __DIR__
+           end)
+
   # What the library uses where it is there. Nx.block/4, which ExPhil.Native.Defn needs, is in Nx from 0.12.
   @optional [nx: "~> 0.12", telemetry: "~> 1.0"]
   # Only where the project that uses this library has them, too: it compiles implementations of EXLA's protocol.
   @protocols [exla: "~> 0.12", edifice: ">= 0.0.0"]
+
+  # Where the release workflow wrote the checksums of the published packages and where they are (.ci/publish), as in the package on
+  # Hex: elixir_make downloads the one for the machine, and builds where there is none.
+  @precompiler [elixir_make: "~> 0.8", cc_precompiler: "~> 0.1"]
+  @published Enum.all?(["checksum.exs", "packages.url"], &File.exists?(Path.join(__DIR__, &1)))
+
+  # For `mix docs`.
+  @ex_doc {:ex_doc, "~> 0.34", only: :dev, runtime: false}
 
   # Each is declared, so that it is compiled before this library, which looks for its modules then. As a dependency: what that
   # project has, from where it has it, which needs neither Hex nor network. On its own: only where Hex is installed, so that
@@ -47,8 +63,15 @@ defmodule ExPhil.Native.MixProject do
         do: for({app, need} <- @optional, place(app) == nil, do: {app, need, optional: true}),
         else: []
 
-    from_user ++ from_hex
+    precompiler =
+      if published?(),
+        do: for({app, need} <- @precompiler, do: {app, need, [runtime: false] ++ (place(app) || [])}),
+        else: []
+
+    from_user ++ from_hex ++ precompiler ++ if(hex?() and @user == nil, do: [@ex_doc], else: [])
   end
+
+  defp published?, do: @published and (hex?() or Enum.all?(@precompiler, &place(elem(&1, 0))))
 
   defp hex?, do: Code.ensure_loaded?(Hex) and (@user != nil or System.get_env("EXPHIL_HEX") != "0")
 
@@ -71,33 +94,114 @@ defmodule ExPhil.Native.MixProject do
     [
       licenses: ["Apache-2.0"],
       links: %{},
-      files: ~w(c_src kernels lib .ci/setup Makefile mix.exs README.md CHANGELOG.md LICENSE .formatter.exs)
+      files:
+        ~w(c_src kernels lib mix .ci/setup .ci/package Makefile mix.exs README.md CHANGELOG.md LICENSE .formatter.exs) ++
+          if(@published, do: ~w(checksum.exs packages.url), else: [])
     ]
   end
+
+  # elixir_make's: how `mix compile` gets the library where packages are published.
+  defp precompiler do
+    [
+      make_precompiler: {:nif, CCPrecompiler},
+      make_precompiler_url: __DIR__ |> Path.join("packages.url") |> File.read!() |> String.trim(),
+      make_precompiler_filename: "exphil_native",
+      # A library for an older interface loads in a newer VM: that of OTP 25 serves every later one.
+      make_precompiler_nif_versions: [versions: ["2.16"]],
+      make_targets: ["native"],
+      make_env: %{"MAKEFLAGS" => "", "MAKELEVEL" => "0"},
+      cc_precompiler: [
+        only_listed_targets: false,
+        compilers: %{{:unix, :linux} => Map.new(~w(x86_64 aarch64), &{"#{&1}-linux-gnu", "#{&1}-linux-gnu-"})}
+      ]
+    ]
+  end
+
+  # For `mix docs`, where Hex and with it ex_doc is installed.
+  defp docs do
+    [
+      main: "readme",
+      extras:
+        ["README.md"] ++
+          Path.wildcard("docs/guides/*.livemd") ++ Path.wildcard("docs/*.md") ++ ["CHANGELOG.md"],
+      groups_for_extras: [Guides: ~r"docs/guides/", Reference: ~r"docs/[^/]+$"],
+      assets: %{"docs" => "docs"},
+      groups_for_modules: [
+        Playing: [ExPhil.Native.Policy, ExPhil.Native.Clock, ~r/^ExPhil.Native.Policy\./],
+        Training: [~r/^ExPhil.Native.(Trainer|Loss|AdamW)/],
+        Operators: [~r/^ExPhil.Native.(SelectiveScan|AssociativeScan|RecurrentScan|SemiseparableLayer)/],
+        "Nx and XLA": [~r/^ExPhil.Native.(Defn|Edifice|Block|Expression)/],
+        "This machine": [ExPhil.Native, ~r/^ExPhil.Native.(Doctor|Telemetry|Error|Safetensors|SharedMemory)/]
+      ]
+    ]
+  end
+
+  @doc false
+  # Paths in the settings are relative to the project that uses this library.
+  def folder, do: @folder
 end
 
 defmodule Mix.Tasks.Compile.ExphilNative do
   @moduledoc false
-  # Builds the NIF and installs the kernels with `make native`, before the Elixir files are compiled. It is
+  # Installs the NIF and the kernels in priv/ before the Elixir files are compiled: those of a package, where one is named
+  # (EXPHIL_NATIVE_PRECOMPILED or `config :exphil_native, precompiled:`) or published, and else built with `make native`. It is
   # in this file because lib/ is not compiled yet when the compilers run. The make variables of the
-  # Makefile (BUILD, CXX, CXXFLAGS, CUDA_HOME) are taken from the environment. EXPHIL_SKIP_NATIVE=1 compiles the
+  # Makefile (BUILD, CXX, CXXFLAGS, CUDA_HOME) are taken from the environment. EXPHIL_SKIP_NATIVE=1 compiles
   # only the Elixir files: every native call then returns an error.
   use Mix.Task.Compiler
+  alias ExPhil.Native.Package
 
   @impl true
-  def run(_args) do
-    if System.get_env("EXPHIL_SKIP_NATIVE") == "1", do: {:noop, []}, else: build()
+  def run(args) do
+    cond do
+      System.get_env("EXPHIL_SKIP_NATIVE") == "1" -> {:noop, []}
+      from = setting("PRECOMPILED", :precompiled) -> take(from)
+      Mix.Project.config()[:make_precompiler] -> download(args)
+      # Of an earlier compilation that named a package, on a machine that could build nothing.
+      System.find_executable(make()) == nil and Package.installed?("priv", here()) -> {:noop, []}
+      true -> build()
+    end
+  end
+
+  defp here, do: Package.here(Mix.Project.config()[:version])
+
+  # The environment takes precedence.
+  defp setting(variable, key) do
+    case System.get_env("EXPHIL_NATIVE_" <> variable) do
+      empty when empty in [nil, ""] -> Application.get_env(:exphil_native, key)
+      value -> value
+    end
+  end
+
+  defp take(from) do
+    from = if from =~ ~r"^https?://", do: from, else: Path.expand(from, ExPhil.Native.MixProject.folder())
+
+    case Package.install!(from, "priv", here(), setting("PRECOMPILED_SHA256", :precompiled_sha256)) do
+      :installed -> Mix.shell().info("exphil_native: installed the package #{from}")
+      :unchanged -> :ok
+    end
+
+    linked()
+  end
+
+  # elixir_make unpacks into the build folder, and builds into priv/ where it cannot download.
+  defp download(args) do
+    Mix.Task.run("compile.elixir_make", args)
+    if File.dir?("priv"), do: linked(), else: {:ok, []}
+  end
+
+  # priv/ may be new: link it into the build folder.
+  defp linked do
+    Mix.Project.build_structure()
+    {:ok, []}
   end
 
   defp build do
-    make = System.get_env("MAKE") || "make"
-    if System.find_executable(make) == nil, do: Mix.raise("make was not found; " <> advice())
+    if System.find_executable(make()) == nil, do: Mix.raise("make was not found; " <> advice())
 
-    case make(make, ["native"]) do
+    case make(make(), ["native"]) do
       0 ->
-        # priv/ may be new: link it into the build folder.
-        Mix.Project.build_structure()
-        {:ok, []}
+        linked()
 
       status ->
         Mix.raise("building the NIF failed (make: status #{status}); see the lines above. " <> advice())
@@ -106,14 +210,17 @@ defmodule Mix.Tasks.Compile.ExphilNative do
 
   defp advice do
     "`make setup` (or .ci/setup) in exphil_native's folder installs or names the packages that it needs, and " <>
-      "`EXPHIL_SKIP_NATIVE=1 mix exphil.doctor` says what this machine has"
+      "`EXPHIL_SKIP_NATIVE=1 mix exphil.doctor` says what this machine has. EXPHIL_NATIVE_PRECOMPILED names a package " <>
+      "of `make package` to use instead of a build"
   end
 
   @impl true
   def clean do
-    make(System.get_env("MAKE") || "make", ["clean_native"])
+    if System.find_executable(make()), do: make(make(), ["clean_native"]), else: File.rm_rf!("priv")
     :ok
   end
+
+  defp make, do: System.get_env("MAKE") || "make"
 
   defp make(make, targets) do
     {_, status} =

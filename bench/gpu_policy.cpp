@@ -1,7 +1,7 @@
 // The resident policy on a CUDA device: checks it on the recorded match, then times its calls for one or
 // several settings. Exits with 1 where a check fails.
 //   make build/bench/gpu_policy
-//   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy ../shared/melee [check|time|windows|armed|all]
+//   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy ../shared/melee [check|time|windows|armed|batch|all]
 //   [TUNING ...]
 // FRAMES and AGENTS in the environment bound the length of the checks and the largest batch. TUNING is
 // "default" or a list for EXPHIL_NATIVE_POLICY (cuda/policy/tuning.hpp): "team=8,threads=256".
@@ -284,11 +284,33 @@ void armed_sessions(const std::shared_ptr<Policy>& policy, Check& check) {
   }
 }
 
+// One call for so many agents; `least`: the smallest batch that is timed.
+void time_batches(Policy& policy, Check& check, std::int64_t least, std::int64_t most_agents) {
+  const core::PolicyConfig& config = policy.config();
+  Floats out(static_cast<std::size_t>(most_agents * config.d_output));
+  States states;
+  std::vector<State*> pointers;
+  Floats inputs;
+  for (std::int64_t count : {2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 65536}) {
+    if (count > most_agents) break;
+    if (count < least) continue;
+    if (count < most_agents && std::getenv("ONLY") != nullptr) continue;
+    while (static_cast<std::int64_t>(states.size()) < count) {
+      const float* from = check.obs(static_cast<std::int64_t>(states.size()) * 13 % 3600);
+      inputs.insert(inputs.end(), from, from + config.d_input);
+      states.push_back(policy.new_state());
+      pointers.push_back(states.back().get());
+    }
+    time(core::message("step, ", count, " agents").c_str(), count > 2000 ? 20 : 200,
+         [&] { policy.step(pointers.data(), count, inputs.data(), out.data()); });
+  }
+}
+
 void time_all(Policy& policy, Check& check, std::int64_t most_agents) {
   const core::PolicyConfig& config = policy.config();
   const auto state = policy.new_state(), kept = policy.new_state();
   State* one = state.get();
-  Floats out(static_cast<std::size_t>(std::max<std::int64_t>(most_agents, 3600) * config.d_output));
+  Floats out(static_cast<std::size_t>(3600 * config.d_output));
   std::int64_t frame = 0;
   time("step, one agent", 3000, [&] { policy.step(&one, 1, check.obs(frame++ % 3600), out.data()); });
   time(
@@ -304,21 +326,7 @@ void time_all(Policy& policy, Check& check, std::int64_t most_agents) {
        [&] { policy.window(check.obs(frame++ % 1000), 32, 60, out.data()); });
   time("prefill, 60 frames", 300, [&] { policy.prefill(*one, check.obs(frame++ % 3500), 60, out.data()); });
   time("prefill, 3600 frames", 20, [&] { policy.prefill(*one, check.obs(0), 3600, out.data()); });
-
-  States states;
-  std::vector<State*> pointers;
-  Floats inputs;
-  for (std::int64_t count : {2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 65536}) {
-    if (count > most_agents) break;
-    while (static_cast<std::int64_t>(states.size()) < count) {
-      const float* from = check.obs(static_cast<std::int64_t>(states.size()) * 13 % 3600);
-      inputs.insert(inputs.end(), from, from + config.d_input);
-      states.push_back(policy.new_state());
-      pointers.push_back(states.back().get());
-    }
-    time(core::message("step, ", count, " agents").c_str(), count > 2000 ? 20 : 200,
-         [&] { policy.step(pointers.data(), count, inputs.data(), out.data()); });
-  }
+  time_batches(policy, check, 2, most_agents);
 }
 
 void run(const std::string& melee, const std::string& mode, const std::string& tuning,
@@ -341,6 +349,10 @@ void run(const std::string& melee, const std::string& mode, const std::string& t
   if (mode == "windows") check.windows();
   if (mode == "all" || mode == "armed") armed_sessions(policy, check);
   if (mode == "armed") return;
+  if (mode == "batch") {  // of 256 agents and more
+    time_batches(*policy, check, 256, most_agents);
+    return;
+  }
   if (mode != "check") time_window_sessions(policy, check);
   if (mode == "all" || mode == "time") time_all(*policy, check, most_agents);
 }
@@ -349,7 +361,8 @@ void run(const std::string& melee, const std::string& mode, const std::string& t
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: gpu_policy MELEE_FOLDER [check|time|windows|armed|all] [TUNING ...]\n");
+    std::fprintf(stderr,
+                 "usage: gpu_policy MELEE_FOLDER [check|time|windows|armed|batch|all] [TUNING ...]\n");
     return 2;
   }
   const std::string mode = argc > 2 ? argv[2] : "all";

@@ -3,9 +3,11 @@
 #     mix run bench/policy_grad.exs [host|cuda] [POLICY] [ROUNDS]
 #
 # POLICY defaults to the shared one (EXPHIL_SHARED, else ../shared). Frames are random. "step" is Trainer.step!: forward pass,
-# loss, gradient, AdamW and the new weights in the resident policy.
+# loss, gradient and AdamW where the policy is. Its parts: "read" checks the sequences, "resident" is the call that trains on them. "weights" brings the numbers out after a step, "play" loads the policy that a step has left. "loss", "adamw" and "update" are the
+# calls of a loop of one's own, on the CPU but for the last.
 Code.require_file("support.exs", __DIR__)
 alias ExPhil.Native.{AdamW, Loss, Policy, Tensor, Trainer}
+alias ExPhil.Native.Trainer.{Data, Resident}
 
 {backend, rest} = BenchSupport.arguments()
 policy = Policy.load!(Enum.at(rest, 0, BenchSupport.policy()), backend: backend)
@@ -38,7 +40,23 @@ sequences =
   end
   |> List.to_tuple()
 
-trainer = Trainer.new!(policy, loss: {:cross_entropy, group}, learning_rate: 1.0e-6)
+# The trainer and its policy are their own, so that the others find theirs as it was.
+trained = Policy.load!(Enum.at(rest, 0, BenchSupport.policy()), backend: backend)
+trainer = Trainer.new!(trained, loss: {:cross_entropy, group}, learning_rate: 1.0e-6)
+Process.put(:trainer, trainer)
+
+read = fn run ->
+  sequences |> elem(rem(run, 4)) |> Data.read!("sequences", trainer.options) |> Data.all()
+end
+
+made = List.to_tuple(for run <- 0..3, do: read.(run))
+
+# One step, as Trainer.step!/2 makes it of a batch.
+resident = fn run ->
+  now = Process.get(:trainer)
+  Resident.step!(now, elem(made, rem(run, 4)), nil, 1.0e-6)
+  Process.put(:trainer, %{now | step: now.step + 1})
+end
 
 calls = [
   window: fn run -> Policy.window!(policy, elem(batches, rem(run, 4))) end,
@@ -47,7 +65,13 @@ calls = [
   loss: fn _ -> Loss.cross_entropy(outs, targets, group) end,
   adamw: fn _ -> AdamW.step(optimiser, weights, weights) end,
   update: fn _ -> Policy.update!(policy, weights) end,
-  step: fn run -> Trainer.step!(trainer, elem(sequences, rem(run, 4))) end
+  read: read,
+  resident: resident,
+  step: fn run ->
+    Process.put(:trainer, Trainer.step!(Process.get(:trainer), elem(sequences, rem(run, 4))))
+  end,
+  weights: fn _ -> Policy.weights!(trained) end,
+  play: fn _ -> Policy.info!(trained) end
 ]
 
 for {_, call} <- calls, do: call.(0)

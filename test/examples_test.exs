@@ -38,6 +38,7 @@ defmodule ExPhil.Native.ExamplesTest do
     assert output =~ ~r/game: 120 frames, \d+ actions/
   end
 
+  @tag :either
   @tag :tmp_dir
   @tag timeout: 600_000
   test "chaser.exs: a short training runs, learns, and gives a policy that plays from its file", %{
@@ -76,6 +77,7 @@ defmodule ExPhil.Native.ExamplesTest do
     for word <- ["with a memory", "without", "target", "chaser"], do: assert(svg =~ ">#{word}<")
   end
 
+  @tag :either
   @tag :tmp_dir
   @tag timeout: 600_000
   test "chaser.exs --table: each trunk is trained and played in two ways", %{tmp_dir: folder} do

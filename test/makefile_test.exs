@@ -49,4 +49,74 @@ defmodule ExPhil.Native.MakefileTest do
 
     refute output =~ "exphil_native_xla"
   end
+
+  # Writes the files that g++ would.
+  @compiler """
+  #!/bin/sh
+  while [ $# -gt 0 ]; do
+    case $1 in -dumpmachine) echo x86_64-linux-gnu ;; -o) shift; echo >"$1" ;; esac
+    shift
+  done
+  """
+
+  test "a build says how many files it compiles and which this is", %{tmp_dir: folder} do
+    compiler = Path.expand("compiler", folder)
+    File.write!(compiler, @compiler)
+    File.chmod!(compiler, 0o755)
+    build = Path.expand("build", folder)
+
+    variables = [
+      "CXX=#{compiler} -O2",
+      "BUILD=#{build}",
+      "PRIV=#{folder}/priv",
+      "XLA_INCLUDE=",
+      "ERL_INCLUDE=/elsewhere"
+    ]
+
+    steps = fn arguments ->
+      {output, status} = make(["-j4", "native" | arguments ++ variables], %{})
+      assert {status, output} == {0, output}
+
+      for [_, n, of, file] <- Regex.scan(~r"^\[(\d+)/(\d+)\] CXX  (\S+)$"m, output),
+          do: {String.to_integer(n), of, file}
+    end
+
+    all = steps.([])
+    count = length(all)
+    assert count > 100 and Enum.map(all, &elem(&1, 0)) |> Enum.sort() == Enum.to_list(1..count)
+    assert Enum.all?(all, &(elem(&1, 1) == "#{count}"))
+    assert steps.([]) == []
+
+    objects = for name <- ~w(session reference), do: Path.wildcard("#{build}/c_src/core/**/#{name}.o") |> hd()
+    for object <- objects, do: File.touch!(object, 0)
+    assert [{1, "2", _}, {2, "2", _}] = Enum.sort(steps.([]))
+    # Other flags: everything again.
+    assert [{_, _, _} | _] = again = steps.(["CXXFLAGS=-O1 -g1"])
+    assert length(again) == count and Enum.all?(again, &(elem(&1, 1) == "#{count}"))
+  end
+
+  # .ci/setup on a PATH without any of what it looks for, nor apt-get: it lists what is missing.
+  test "make demo needs less than make test", %{tmp_dir: folder} do
+    for program <- ~w(sh ls id cat),
+        do: File.ln_s!(System.find_executable(program), Path.join(folder, program))
+
+    bare = [{"PATH", Path.expand(folder)}, {"CXX", "no-such-compiler"}]
+
+    missing = fn arguments ->
+      {output, 1} = System.cmd(Path.expand(".ci/setup"), arguments, env: bare, stderr_to_stdout: true)
+      [_, names] = Regex.run(~r/are missing \(named as Debian packages\): (.*)/, output)
+      String.split(names)
+    end
+
+    for_play = missing.(["--run"])
+    assert "g++" in for_play and "make" in for_play
+    for test <- ~w(gnuplot-nox clang-format), do: refute(test in for_play)
+    assert missing.(["--test"]) == missing.([])
+    assert "gnuplot-nox" in missing.([])
+    {demo, 0} = make(["-n", "demo"], %{})
+    assert demo =~ ~r"^\.ci/setup --run$"m
+    assert {:ok, script} = File.read(".ci/setup")
+    [for_tests] = Regex.run(~r/--run\) ;;\n  \*\)\n(.*?)esac/s, script, capture: :all_but_first)
+    for test <- ~w(erlang-proper catch2), do: assert(for_tests =~ "need #{test} ")
+  end
 end

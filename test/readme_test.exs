@@ -2,33 +2,13 @@ defmodule ExPhil.Native.ReadmeTest do
   # Every Elixir block of README.md, docs/reference.md, docs/training.md and docs/xla.md runs unchanged, in an empty folder, in order: a block may
   # use the variables of earlier blocks. Not async: the current folder is shared by the entire VM.
   use ExUnit.Case
+  import ExPhil.Native.TestSupport.Documents
   alias ExPhil.Native.TestSupport.Quotes
 
   @compile {:no_warn_undefined, Nx}
   @moduletag :tmp_dir
   # The examples run in real time or train; a loaded machine takes long for some.
   @moduletag timeout: 600_000
-
-  # {file, line, code} of each block.
-  defp blocks(file) do
-    text = File.read!(file)
-
-    for [{start, length}] <- Regex.scan(~r/(?<=```elixir\n).*?(?=^```)/ms, text, return: :index) do
-      line = text |> binary_part(0, start) |> String.split("\n") |> length()
-      {file, line, binary_part(text, start, length)}
-    end
-  end
-
-  defp run(blocks, folder) do
-    File.cd!(folder, fn ->
-      Enum.reduce(blocks, {[], __ENV__}, fn {file, line, code}, {bindings, env} ->
-        quoted = Code.string_to_quoted!(code, file: file, line: line)
-        {_, bindings, env} = Code.eval_quoted_with_env(quoted, bindings, env)
-        {bindings, env}
-      end)
-      |> elem(0)
-    end)
-  end
 
   # Lines of a config file, not of a program.
   defp config?({_file, _line, code}), do: String.starts_with?(code, "config ")

@@ -9,8 +9,10 @@
 #   :axon      needs Axon
 #   :bound     needs a VM that can bind its schedulers to cores
 #   :latency   measures time, when nothing else of the tests runs: `make test_latency` runs it
+#   :either    takes seconds and runs the same code with and without the CUDA backend: `make test_without_cuda` leaves it out
+#   :nodes     needs other VMs as nodes: OTP's :peer and epmd
 #   :fake_cuda needs the fake driver of the C++ tests, and NVRTC
-alias ExPhil.Native.TestSupport.{FakeCuda, Properties, Shared}
+alias ExPhil.Native.TestSupport.{FakeCuda, FleetNodes, Properties, Shared}
 alias ExPhil.Native.Tools.Machine
 
 info = ExPhil.Native.info()
@@ -34,6 +36,7 @@ left_out =
     {:axon, not Code.ensure_loaded?(Axon), "Axon is not available"},
     {:bound, not Machine.can_bind?(),
      "this VM knows no CPU topology, as where there is no /sys, and cannot bind its schedulers"},
+    {:nodes, FleetNodes.unavailable() != nil, FleetNodes.unavailable()},
     {:fake_cuda, not FakeCuda.available?(),
      "build/libfake_cuda.so is missing (make build/c_src_tests), or NVRTC"}
   ]

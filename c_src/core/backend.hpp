@@ -15,6 +15,7 @@
 #include "core/scan/call.hpp"
 #include "core/scan/gradient.hpp"
 #include "core/semiseparable/layer.hpp"
+#include "core/training/policy_training.hpp"
 
 namespace exphil::core {
 
@@ -74,6 +75,11 @@ class Backend {
 
   virtual std::unique_ptr<Policy> load(std::shared_ptr<const PolicyWeights> weights,
                                        const PolicyOptions& options) = 0;
+  // Training that begins with these weights. `tensors`: all of the policy's, in the order in which the
+  // squares of the gradient are added up. Throws unsupported where the backend lacks the policy's gradient.
+  virtual std::unique_ptr<PolicyTraining> train(std::shared_ptr<const PolicyWeights> weights,
+                                                TrainingLoss loss, const std::vector<TrainedTensor>& tensors,
+                                                TrainingStart start) = 0;
 
   virtual std::unique_ptr<SemiseparableLayer> load_semiseparable(const SemiseparableWeights& weights) = 0;
 };

@@ -11,6 +11,7 @@
 #include "cuda/device/context.hpp"
 #include "cuda/device/settings.hpp"
 #include "cuda/policy/loader.hpp"
+#include "cuda/policy/training.hpp"
 #include "cuda/recurrent/scan.hpp"
 #include "cuda/scan/gradient_runner.hpp"
 #include "cuda/scan/runner.hpp"
@@ -107,6 +108,14 @@ class CudaBackend : public core::Backend {
                                      const core::PolicyOptions& options) override {
     context_->require_alive();
     return load_policy(context_, std::move(weights), options);
+  }
+
+  std::unique_ptr<core::PolicyTraining> train(std::shared_ptr<const core::PolicyWeights> weights,
+                                              core::TrainingLoss loss,
+                                              const std::vector<core::TrainedTensor>& tensors,
+                                              core::TrainingStart start) override {
+    context_->require_alive();
+    return make_training(context_, std::move(weights), std::move(loss), tensors, std::move(start));
   }
 
   std::unique_ptr<core::SemiseparableLayer> load_semiseparable(

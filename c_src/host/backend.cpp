@@ -10,6 +10,7 @@
 #include "core/work/parallel.hpp"
 #include "host/associative/scan.hpp"
 #include "host/policy/policy.hpp"
+#include "host/policy/training.hpp"
 #include "host/recurrent/scan.hpp"
 #include "host/scan/gradient.hpp"
 #include "host/scan/scan.hpp"
@@ -71,6 +72,13 @@ class HostBackend final : public core::Backend {
   std::unique_ptr<core::Policy> load(std::shared_ptr<const core::PolicyWeights> weights,
                                      const core::PolicyOptions& options) override {
     return make_policy(*weights, options);
+  }
+
+  std::unique_ptr<core::PolicyTraining> train(std::shared_ptr<const core::PolicyWeights> weights,
+                                              core::TrainingLoss loss,
+                                              const std::vector<core::TrainedTensor>& tensors,
+                                              core::TrainingStart start) override {
+    return make_training(std::move(weights), std::move(loss), tensors, std::move(start));
   }
 
   std::unique_ptr<core::SemiseparableLayer> load_semiseparable(

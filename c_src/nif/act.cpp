@@ -48,6 +48,14 @@ Term encode_pair(Call& call, Term first, Term second) {
   return enif_make_tuple2(call.env(), first, second);
 }
 
+Term encode_actions(Call& call, const std::vector<core::Action>& actions) {
+  std::vector<Term> terms;
+  for (const core::Action& action : actions) terms.push_back(encode_action(call, action));
+  return encode_list(call, terms);
+}
+
+}  // namespace
+
 Term encode_action(Call& call, const core::Action& action) {
   static const ActionAtoms atoms(call);
   const auto number = [&](double value) {
@@ -68,14 +76,6 @@ Term encode_action(Call& call, const core::Action& action) {
        encode_map<5>(call, atoms.confidence,
                      {number(sure[0]), number(sure[1]), number(sure[2]), number(sure[3]), number(sure[4])})});
 }
-
-Term encode_actions(Call& call, const std::vector<core::Action>& actions) {
-  std::vector<Term> terms;
-  for (const core::Action& action : actions) terms.push_back(encode_action(call, action));
-  return encode_list(call, terms);
-}
-
-}  // namespace
 
 Term act(Call& call, SessionHandle& session, Frames obs) {
   const core::PolicyConfig& config = session.loaded->policy->config();

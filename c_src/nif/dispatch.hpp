@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <tuple>
 
 #include "nif/held.hpp"
@@ -20,6 +21,15 @@
 namespace exphil::nif {
 
 Term encode_ok(Call& call, Term value);
+// What a function returned: {:ok, value}, or :queued where it returned nothing, because a message will have
+// it.
+template <class Result>
+Term encode_result(Call& call, const Result& result) {
+  return encode_ok(call, encode(call, result));
+}
+inline Term encode_result(Call& call, const std::optional<Term>& result) {
+  return result ? encode_ok(call, *result) : encode_atom(call, "queued");
+}
 // For the exception that is being handled. Call only inside a catch block.
 Term encode_current_exception(Call& call) noexcept;
 
@@ -44,7 +54,7 @@ struct Nif<Function, Arguments> {
     const HeldTimer held;
     Call call(env);
     try {
-      return encode_ok(call, encode(call, apply(call, argv, std::index_sequence_for<Args...>{})));
+      return encode_result(call, apply(call, argv, std::index_sequence_for<Args...>{}));
     } catch (...) {
       return encode_current_exception(call);
     }
@@ -64,8 +74,7 @@ struct Nif<Function, Arguments> {
     const ErlNifTime begin = enif_monotonic_time(ERL_NIF_USEC);
     Call call(env, false);
     try {
-      const Term answer =
-          encode_ok(call, encode(call, apply(call, argv, std::index_sequence_for<Args...>{})));
+      const Term answer = encode_result(call, apply(call, argv, std::index_sequence_for<Args...>{}));
       report_time(env, enif_monotonic_time(ERL_NIF_USEC) - begin);
       return answer;
     } catch (const core::WouldWait&) {

@@ -106,10 +106,31 @@ Term policy_forward(Call& call, PolicyHandle& policy, core::TensorView frames,
 // {[{name, tensor}], the gradient of frames where asked for, else nil, that of the initial state, the same}
 Term policy_grad(Call& call, PolicyHandle& policy, core::TensorView frames, core::TensorView d_outs,
                  std::optional<StateTensors> state, bool by_frames, bool by_state);
+// trainer.cpp
+using LossGroups = std::vector<std::tuple<std::string, std::int64_t, std::int64_t, bool>>;
+// [{name, decays}] of all tensors, in the order in which the squares of the gradient are added up
+using TrainedTensors = std::vector<std::tuple<std::string, bool>>;
+// {steps, nil or {m, v}}
+using TrainingStartTuple = std::tuple<std::int64_t, std::optional<std::tuple<NamedTensors, NamedTensors>>>;
+// {learning_rate, beta1, beta2, epsilon, weight_decay, clip_norm or nil, step}
+using AdamWOptions = std::tuple<double, double, double, double, double, std::optional<double>, std::int64_t>;
+// groups: of cross-entropy; nil for the mean of squares. A handle for training that begins with the policy's
+// weights.
+Term new_training(Call& call, PolicyHandle& policy, std::optional<LossGroups> groups, TrainedTensors tensors,
+                  TrainingStartTuple start);
+// Frames [first, first + count) of a sequence: {frames, targets, mask or nil, first, count}, the binaries of
+// the whole sequence: f32 {seq, d_input}; s32 {seq, columns}, or f32 {seq, d_output} of squares; s32 {seq}.
+using Piece = std::tuple<Binary, Binary, std::optional<Binary>, std::int64_t, std::int64_t>;
+// On a batch of these pieces, the shorter ones padded with frames that have no loss. The policy has the
+// weights of the step then, and its sessions end. {loss, norm, the states after the last frames where initial
+// ones are given, else nil}
+Term train_step(Call& call, TrainingHandle& training, PolicyHandle& policy, std::vector<Piece> pieces,
+                std::optional<StateTensors> state, AdamWOptions options);
+// {steps, weights, m, v}, each [{name, tensor}]
+Term training_values(Call& call, TrainingHandle& training, PolicyHandle& policy);
 // loss.cpp
 // groups: [{name, first, count, binary}]; mask: s32, 0 for rows that do not count, or nil.
 // {[{name, loss, correct}], d_outs}
-using LossGroups = std::vector<std::tuple<std::string, std::int64_t, std::int64_t, bool>>;
 Term cross_entropy(Call& call, core::TensorView outs, LossGroups groups, core::TensorView targets,
                    std::optional<core::TensorView> mask);
 // {loss, d_outs}
@@ -119,11 +140,9 @@ Term mean_squared_error(Call& call, core::TensorView outs, core::TensorView targ
 using DrawsTuple = std::tuple<double, Unsigned, Unsigned>;
 Term choose(Call& call, core::TensorView outs, LossGroups groups, std::optional<DrawsTuple> draws);
 // optimiser.cpp
-// tensors: [{name, weight, gradient, m, v, decays}]; options: {learning_rate, beta1, beta2, epsilon,
-// weight_decay, clip_norm or nil, step}. {[{name, weight, m, v}], norm of all gradients}
+// tensors: [{name, weight, gradient, m, v, decays}]. {[{name, weight, m, v}], norm of all gradients}
 using AdamWInput =
     std::tuple<std::string, core::TensorView, core::TensorView, core::TensorView, core::TensorView, bool>;
-using AdamWOptions = std::tuple<double, double, double, double, double, std::optional<double>, std::int64_t>;
 Term adamw(Call& call, std::vector<AdamWInput> tensors, AdamWOptions options);
 
 // semiseparable_layer.cpp
@@ -144,6 +163,7 @@ Term act(Call& call, SessionHandle& session, Frames obs);
 Term finish_act(Call& call, LateHandle& late, SessionHandle& session, Frames obs);
 Term act_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
 Term resimulate_acts(Call& call, SessionHandle& session, std::int64_t frames_back, Frames frames);
+Term encode_action(Call& call, const core::Action& action);
 // The action for given outputs; no session is involved.
 Term sample(Call& call, PolicyHandle& policy, Frames logits, SampleRequest options);
 Term step_batch(Call& call, std::vector<SessionHandle*> sessions, Frames obs);
@@ -154,6 +174,11 @@ Term snapshot(Call& call, SessionHandle& session);
 Term restore(Call& call, SessionHandle& session, SnapshotHandle& snapshot);
 Term export_state(Call& call, SessionHandle& session);
 Term import_state(Call& call, SessionHandle& session, Binary state);
+
+// gather.cpp: step and act of a session whose policy gathers. Nothing where the frame is answered by the
+// message {ref, answer}, with what the call would have returned.
+std::optional<Term> gather_step(Call& call, SessionHandle& session, Frames obs, Term ref);
+std::optional<Term> gather_act(Call& call, SessionHandle& session, Frames obs, Term ref);
 
 // clock.cpp
 // %{handle, ref, start, scratch}, see ExPhil.Native.Clock.

@@ -15,7 +15,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 26;
+constexpr std::int64_t kInterface = 28;
 
 // Returned by load_nif/2 in {:error, {:load, _}}; ExPhil.Native.NIF turns them into messages.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
@@ -80,6 +80,9 @@ constexpr const char* kUpdate[] = {"policy", "weights"};
 constexpr const char* kPolicyForward[] = {"policy", "frames", ":initial_state"};
 constexpr const char* kPolicyGrad[] = {"policy",         "frames",    "d_outs",
                                        ":initial_state", ":d_frames", ":d_initial_state"};
+constexpr const char* kNewTraining[] = {"policy", "groups", "weights", "optimiser"};
+constexpr const char* kTrainStep[] = {"trainer", "policy", "sequences", ":initial_state", "options"};
+constexpr const char* kTrainingValues[] = {"trainer", "policy"};
 constexpr const char* kCrossEntropy[] = {"outs", "groups", "targets", ":mask"};
 constexpr const char* kMeanSquaredError[] = {"outs", "targets", ":mask"};
 constexpr const char* kChoose[] = {"outs", "groups", "options"};
@@ -89,6 +92,7 @@ constexpr const char* kNewSession[] = {"policy", "options"};
 constexpr const char* kSample[] = {"policy", "outs", "options"};
 constexpr const char* kSession[] = {"session"};
 constexpr const char* kStep[] = {"session", "obs"};
+constexpr const char* kGatherStep[] = {"session", "obs", "ref"};
 constexpr const char* kLateStep[] = {"frame", "session", "obs"};
 constexpr const char* kStepBatch[] = {"sessions", "obs"};
 constexpr const char* kPrefill[] = {"session", "frames"};
@@ -129,6 +133,8 @@ ErlNifFunc functions[] = {
     {"new_session", 2, Nif<new_session, kNewSession>::scheduled, 0},
     {"act", 2, Nif<act, kStep>::here<is_short_step, Nif<finish_act, kLateStep>>, 0},
     {"act_batch", 3, Nif<act_batch, kStepBatch>::queued<step_batch_work>, 0},
+    {"gather_step", 3, Nif<gather_step, kGatherStep>::here<is_gathered>, 0},
+    {"gather_act", 3, Nif<gather_act, kGatherStep>::here<is_gathered>, 0},
     {"sample", 3, Nif<sample, kSample>::scheduled, 0},
     {"step", 2, Nif<step, kStep>::here<is_short_step, Nif<finish_step, kLateStep>>, 0},
     {"step_batch", 3, Nif<step_batch, kStepBatch>::queued<step_batch_work>, 0},
@@ -145,6 +151,9 @@ ErlNifFunc functions[] = {
     {"update_policy", 3, Nif<update_policy, kUpdate>::queued<file_work>, 0},
     {"policy_forward", 4, Nif<policy_forward, kPolicyForward>::queued<training_work>, 0},
     {"policy_grad", 7, Nif<policy_grad, kPolicyGrad>::queued<training_work>, 0},
+    {"new_training", 5, Nif<new_training, kNewTraining>::queued<file_work>, 0},
+    {"train_step", 6, Nif<train_step, kTrainStep>::queued<train_step_work>, 0},
+    {"training_values", 3, Nif<training_values, kTrainingValues>::queued<file_work>, 0},
     {"cross_entropy", 4, Nif<cross_entropy, kCrossEntropy>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"mean_squared_error", 3, Nif<mean_squared_error, kMeanSquaredError>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"choose", 3, Nif<choose, kChoose>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},

@@ -61,6 +61,15 @@ Term encode_constants(Call& call, const core::PolicyConfig& config) {
   return encode_list(call, constants);
 }
 
+// nil where the model does not gather.
+Term encode_gathered(Call& call, const core::Gatherer* gatherer) {
+  if (gatherer == nullptr) return encode_atom(call, "nil");
+  const core::GatherCounts counts = gatherer->counts();
+  return encode(call, Map{{{"frames"}, encode_integer(call, counts.frames)},
+                          {{"launches"}, encode_integer(call, counts.launches)},
+                          {{"most"}, encode_integer(call, counts.most)}});
+}
+
 core::TensorMap tensors_of(const NamedTensors& given) {
   core::TensorMap tensors;
   for (const auto& [name, view] : given) tensors[name] = view;
@@ -83,12 +92,14 @@ std::shared_ptr<const core::PolicyWeights> weights_from(Call& call, Term from,
 
 std::shared_ptr<LoadedPolicy> load_weights_onto(core::Backend& backend,
                                                 std::shared_ptr<const core::PolicyWeights> weights,
-                                                const core::PolicyOptions& options) {
+                                                const core::PolicyOptions& options, bool gathers) {
   auto loaded = std::make_shared<LoadedPolicy>();
   loaded->backend = &backend;
   loaded->device = backend.describe();
   loaded->options = options;
   loaded->policy = backend.load(weights, options);
+  loaded->gathers = gathers;
+  if (gathers) loaded->gatherer = std::make_shared<core::Gatherer>(loaded->policy);
   if (weights->config.precision == core::Precision::f32) loaded->weights = std::move(weights);
   return loaded;
 }
@@ -96,7 +107,7 @@ std::shared_ptr<LoadedPolicy> load_weights_onto(core::Backend& backend,
 }  // namespace
 
 const core::PolicyWeights& LoadedPolicy::trainable() const {
-  const core::Precision precision = policy->config().precision;
+  const core::Precision precision = config().precision;
   if (precision != core::Precision::f32) {
     fail(ErrorKind::unsupported, ":precision",
          "the policy was loaded with precision: :", core::precision_name(precision),
@@ -106,13 +117,34 @@ const core::PolicyWeights& LoadedPolicy::trainable() const {
   return *weights;
 }
 
+void LoadedPolicy::grad(const core::PolicySequences& sequences, const float* d_outs,
+                        const core::PolicyGradOutputs& outputs) const {
+  training ? training->grad(sequences, d_outs, outputs) : policy->grad(weights, sequences, d_outs, outputs);
+}
+
+// As update_policy() with the tensors that a checkpoint would have.
+std::shared_ptr<LoadedPolicy> LoadedPolicy::load_trained() {
+  const std::lock_guard<std::mutex> lock(loading_);
+  if (trained_) return trained_;
+  core::PolicyValues<float> values = core::zeros_of<float>(weights->network());
+  training->read(&values, nullptr, nullptr);
+  std::vector<std::vector<float>> files;
+  core::TensorMap tensors;
+  for (const core::PolicyParameter& p : weights->parameters) {
+    std::vector<float>& file = files.emplace_back(p.count());
+    core::copy_parameter(p, values, file.data());
+    tensors[p.name] = {core::Dtype::f32, p.shape, file.data(), p.count() * sizeof(float)};
+  }
+  return trained_ = load_weights_onto(*backend, core::replace_weights(*weights, tensors), options, gathers);
+}
+
 Term load_policy(Call& call, BackendChoice choice, std::int64_t device, Term from, LoadRequest request) {
   core::PolicyOptions options;
   options.max_sessions = request.max_sessions;
   options.device = static_cast<int>(device);
   const auto weights = weights_from(call, from, request.options);
   core::Backend& backend = open_backend(choice, device);
-  return encode_handle(call, PolicyHandle(load_weights_onto(backend, weights, options)));
+  return encode_handle(call, PolicyHandle(load_weights_onto(backend, weights, options, request.gather)));
 }
 
 Term initial_weights(Call& call, Atom trunk, Map given, Unsigned seed) {
@@ -132,9 +164,9 @@ Term initial_weights(Call& call, Atom trunk, Map given, Unsigned seed) {
 }
 
 Term update_policy(Call& call, PolicyHandle& handle, NamedTensors given) {
-  const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
+  const std::shared_ptr<LoadedPolicy> loaded = handle.found();
   const auto weights = core::replace_weights(loaded->trainable(), tensors_of(given));
-  handle.replace(load_weights_onto(*loaded->backend, weights, loaded->options));
+  handle.replace(load_weights_onto(*loaded->backend, weights, loaded->options, loaded->gathers));
   return encode_atom(call, "ok");
 }
 
@@ -154,6 +186,7 @@ Term policy_info(Call& call, PolicyHandle& handle) {
                 {{"resident_bytes"}, integer(static_cast<std::int64_t>(loaded->policy->resident_bytes()))},
                 {{"precision"}, encode_atom(call, core::precision_name(config.precision))},
                 {{"groups"}, encode_groups(call, config)},
+                {{"gathered"}, encode_gathered(call, loaded->gatherer.get())},
                 {{"device"}, encode_device(call, loaded->device)}});
 }
 
@@ -181,7 +214,7 @@ Term window(Call& call, PolicyHandle& handle, core::TensorView view) {
 Term new_session(Call& call, PolicyHandle& handle, SessionRequest request) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
   if (!request.rule.empty()) core::require_controller(loaded->policy->config(), request.rule.c_str());
-  auto session = std::make_shared<core::Session>(loaded->policy, request.options);
+  auto session = std::make_shared<core::Session>(loaded->policy, request.options, loaded->gatherer);
   return encode_handle(call, SessionHandle{loaded, std::move(session)});
 }
 

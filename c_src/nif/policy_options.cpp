@@ -81,6 +81,7 @@ LoadRequest Decoder<LoadRequest>::decode(Call& call, Term term, const char* argu
   options.norm_epsilon = reader.take<double>("norm_epsilon");
   options.check_finite = reader.take<bool>("check_finite").value_or(options.check_finite);
   options.window = reader.take<std::int64_t>("window");
+  request.gather = reader.take<bool>("gather").value_or(false);
   if (const auto precision = reader.take<Atom>("precision")) {
     options.precision = precision_of(precision->name);
   }

@@ -48,7 +48,7 @@ const core::Backend* backend_of(ErlNifEnv* env, Term term) {
   const Handle* handle = find_handle<Handle>(env, term);
   if (handle == nullptr) return nullptr;
   if constexpr (std::is_same_v<Handle, PolicyHandle>) {
-    return handle->loaded()->backend;
+    return handle->found()->backend;
   } else {
     return handle->loaded->backend;
   }
@@ -62,6 +62,7 @@ void keep_resource_types() {
   keep_type<SnapshotHandle>();
   keep_type<ResultHandle>();
   keep_type<LayerHandle>();
+  keep_type<TrainingHandle>();
 }
 
 const core::Backend* find_backend(ErlNifEnv* env, Term term) {
@@ -73,10 +74,10 @@ const core::Backend* find_backend(ErlNifEnv* env, Term term) {
 }
 
 bool open_resource_types(ErlNifEnv* env) {
-  return open_type<PolicyHandle>(env, "model.1") && open_type<SessionHandle>(env, "session.1") &&
+  return open_type<PolicyHandle>(env, "model.2") && open_type<SessionHandle>(env, "session.1") &&
          open_type<SnapshotHandle>(env, "snapshot.1") && open_type<LateHandle>(env, "late.1") &&
          open_type<ResultHandle>(env, "result.1") && open_type<LayerHandle>(env, "layer.1") &&
-         open_type<ClockHandle>(env, "clock.3");
+         open_type<ClockHandle>(env, "clock.3") && open_type<TrainingHandle>(env, "training.1");
 }
 
 std::size_t snapshot_weight(const core::PolicyConfig& config) {

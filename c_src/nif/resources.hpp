@@ -2,13 +2,14 @@
 //
 // A resource's destructor runs on a normal scheduler at an unknown time, so it only passes its object to
 // core's reaper; a result's bytes return to their pool under a mutex. Many threads read a handle
-// concurrently, and only update_policy() changes one, a policy's; the objects it points to do
+// concurrently, and only update_policy() and train_step() change one, a policy's; the objects it points to do
 // their own locking.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <string>
@@ -24,25 +25,50 @@
 
 namespace exphil::nif {
 
-// A model with one set of weights.
+// A model with one set of weights. After a step of training these are where they are trained, and become a
+// policy that plays when a call needs one.
 struct LoadedPolicy {
-  std::shared_ptr<core::Policy> policy;
-  core::Backend* backend = nullptr;  // valid until the library unloads
+  std::shared_ptr<core::Policy> policy;            // null where there is `training`
+  std::shared_ptr<core::PolicyTraining> training;  // has the weights as they are after its last step
+  core::Backend* backend = nullptr;                // valid until the library unloads
   core::DeviceDescription device;
-  core::PolicyOptions options;                         // for the next weights
-  std::shared_ptr<const core::PolicyWeights> weights;  // in the VM's memory: see trainable(). Null if not f32
-  std::atomic<bool> replaced{false};                   // update() put other weights into the model
+  core::PolicyOptions options;  // for the next weights
+  // In the VM's memory: see trainable(). Null if not f32. Of training, those that it began with.
+  std::shared_ptr<const core::PolicyWeights> weights;
+  std::atomic<bool> replaced{false};         // update() put other weights into the model
+  bool gathers = false;                      // frames of many processes, one launch
+  std::shared_ptr<core::Gatherer> gatherer;  // of `policy`, where the model gathers frames; else null
 
+  const core::PolicyConfig& config() const { return weights ? weights->config : policy->config(); }
   // The weights, for the gradient and to be read and replaced. Throws unsupported where they were rounded.
   const core::PolicyWeights& trainable() const;
+  // core::Policy::grad() of the weights, where they are.
+  void grad(const core::PolicySequences& sequences, const float* d_outs,
+            const core::PolicyGradOutputs& outputs) const;
+  // Of `training`: its weights as a policy that plays, made once.
+  std::shared_ptr<LoadedPolicy> load_trained();
+
+ private:
+  std::mutex loading_;
+  std::shared_ptr<LoadedPolicy> trained_;
 };
 
-// A model. update() replaces what it holds; a call keeps what it found.
+// A model. update() and a step of training replace what it holds; a call keeps what it found.
 class PolicyHandle {
  public:
   PolicyHandle() = default;
   explicit PolicyHandle(std::shared_ptr<LoadedPolicy> loaded) : loaded_(std::move(loaded)) {}
-  std::shared_ptr<LoadedPolicy> loaded() const { return std::atomic_load(&loaded_); }
+  // As it is; it may have no `policy`.
+  std::shared_ptr<LoadedPolicy> found() const { return std::atomic_load(&loaded_); }
+  // One that has. After a step of training this loads the weights, so not on a normal scheduler.
+  std::shared_ptr<LoadedPolicy> loaded() {
+    std::shared_ptr<LoadedPolicy> before = found();
+    if (before->training == nullptr) return before;
+    std::shared_ptr<LoadedPolicy> made = before->load_trained();
+    const bool newest = std::atomic_compare_exchange_strong(&loaded_, &before, made) || before == made;
+    if (!newest) made->replaced.store(true);
+    return made;
+  }
   void replace(std::shared_ptr<LoadedPolicy> next) {
     std::atomic_exchange(&loaded_, std::move(next))->replaced.store(true);
   }
@@ -50,6 +76,17 @@ class PolicyHandle {
 
  private:
   std::shared_ptr<LoadedPolicy> loaded_;
+};
+
+// A batch of training, kept from step to step: fresh memory of megabytes costs more than to fill it.
+struct TrainingBuffers {
+  std::mutex mutex;
+  std::vector<std::int32_t> frames, targets, mask;  // four bytes each, whatever they are
+};
+// The training of a policy.
+struct TrainingHandle {
+  std::shared_ptr<core::PolicyTraining> training;
+  std::shared_ptr<TrainingBuffers> buffers = std::make_shared<TrainingBuffers>();
 };
 
 // Members are destroyed in reverse order: the state before its policy.
@@ -113,6 +150,10 @@ inline void release(ClockHandle& handle) noexcept {
 }
 inline void release(PolicyHandle& handle) noexcept {
   core::reap(handle.take());
+}
+inline void release(TrainingHandle& handle) noexcept {
+  core::reap(std::move(handle.training));
+  core::reap(std::move(handle.buffers));
 }
 inline void release(SessionHandle& handle) noexcept {
   core::reap(std::move(handle.session));
@@ -190,6 +231,12 @@ template <>
 struct Decoder<PolicyHandle&> {
   static PolicyHandle& decode(Call& call, Term term, const char* argument) {
     return decode_handle<PolicyHandle>(call, term, argument, "a policy that Policy.load returned");
+  }
+};
+template <>
+struct Decoder<TrainingHandle&> {
+  static TrainingHandle& decode(Call& call, Term term, const char* argument) {
+    return decode_handle<TrainingHandle>(call, term, argument, "a trainer of Trainer.new");
   }
 };
 template <>

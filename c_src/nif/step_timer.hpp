@@ -29,11 +29,7 @@ class StepTimer {
   ~StepTimer() {
     if (late_) return;
     const Clock::duration end = waits_ ? Clock::now().time_since_epoch() : processor_time();
-    // A single frame that the driver held up for long does not send the next ones to dirty jobs.
-    const float taken = std::min(std::chrono::duration<float, std::micro>(end - begin_).count(), kMost);
-    const float before = microseconds_.load(std::memory_order_relaxed);
-    const float now = before == 0 ? taken : before + (taken - before) / kSteps;
-    microseconds_.store(now, std::memory_order_relaxed);
+    note(microseconds_, std::chrono::duration<float, std::micro>(end - begin_).count());
     core::note_frame();
   }
   StepTimer(const StepTimer&) = delete;
@@ -41,12 +37,30 @@ class StepTimer {
 
   // What to throw for a frame that goes on in a dirty job, whose timer begins where this one did.
   LateCall late(Call& call, const core::Late& late) {
+    return {encode_handle(call, LateHandle{late.frame, hand_over()})};
+  }
+  // Another timer goes on with the frame; returns where it begins.
+  Clock::time_point hand_over() {
     late_ = true;
-    return {encode_handle(call, LateHandle{late.frame, Clock::time_point(begin_)})};
+    return Clock::time_point(begin_);
+  }
+
+  // A frame that was measured elsewhere, in this unit.
+  static void note(const SessionHandle& session, const core::GatheredLaunch& launch) {
+    const bool waits = session.loaded->backend->waits_for_device();
+    note(*session.step_microseconds, waits ? launch.microseconds : launch.processor_microseconds);
   }
 
  private:
   static constexpr float kSteps = 16, kMost = 1000;
+
+  // A single frame that the driver held up for long does not send the next ones to dirty jobs.
+  static void note(std::atomic<float>& microseconds, float taken) {
+    taken = std::min(taken, kMost);
+    const float before = microseconds.load(std::memory_order_relaxed);
+    const float now = before == 0 ? taken : before + (taken - before) / kSteps;
+    microseconds.store(now, std::memory_order_relaxed);
+  }
 
   // Of the calling thread.
   static Clock::duration processor_time() {

@@ -69,11 +69,14 @@ Tensor tensor_of(ErlNifEnv* env, Term term) {
   return tensor;
 }
 
-// Of a call that takes `frames` through a policy.
+// Of a call that takes so many frames through a policy.
+Work policy_work(JobKind kind, const std::shared_ptr<LoadedPolicy>& loaded, double rows) {
+  return {kind,
+          rows * static_cast<double>(loaded->config().products) / speed(kind).weights > kLargePolicyCall};
+}
 Work policy_work(ErlNifEnv* env, JobKind kind, const std::shared_ptr<LoadedPolicy>& loaded, Term frames) {
-  const core::PolicyConfig& config = loaded->policy->config();
-  const double rows = tensor_of(env, frames).bytes / static_cast<double>(config.d_input * 4);
-  return {kind, rows * static_cast<double>(config.products) / speed(kind).weights > kLargePolicyCall};
+  const double row = static_cast<double>(loaded->config().d_input * 4);
+  return policy_work(kind, loaded, tensor_of(env, frames).bytes / row);
 }
 
 // Of a scan over x with this A, `times` over.
@@ -123,13 +126,21 @@ int dirty_flag(JobKind kind) {
 }
 
 bool is_short_step(ErlNifEnv* env, const Term argv[]) {
-  constexpr float kShort = 500;  // half of what a call may take on a normal scheduler
   const SessionHandle* handle = find_handle<SessionHandle>(env, argv[0]);
-  if (handle == nullptr) return false;
-  const bool waits = handle->loaded->backend->waits_for_device();
-  if (waits && !handle->session->splits_frames()) return false;
-  const float taken = handle->step_microseconds->load(std::memory_order_relaxed);
+  return handle != nullptr && has_short_steps(*handle);
+}
+
+bool has_short_steps(const SessionHandle& session) {
+  constexpr float kShort = 500;  // half of what a call may take on a normal scheduler
+  const bool waits = session.loaded->backend->waits_for_device();
+  if (waits && !session.session->splits_frames()) return false;
+  const float taken = session.step_microseconds->load(std::memory_order_relaxed);
   return taken > 0 && taken < (waits ? static_cast<float>(core::kPatience.count()) : kShort);
+}
+
+bool is_gathered(ErlNifEnv* env, const Term argv[]) {
+  const SessionHandle* handle = find_handle<SessionHandle>(env, argv[0]);
+  return handle != nullptr && handle->session->gatherer() != nullptr;
 }
 
 // The frames after the first find the weights in the processor's caches, and take less than half of its time.
@@ -201,12 +212,29 @@ Work layer_grad_work(ErlNifEnv* env, const Term argv[]) {
 
 Work window_work(ErlNifEnv* env, const Term argv[]) {
   const PolicyHandle* handle = find_handle<PolicyHandle>(env, argv[0]);
-  return handle != nullptr ? policy_work(env, job_kind(env, argv[0]), handle->loaded(), argv[1]) : Work{};
+  return handle != nullptr ? policy_work(env, job_kind(env, argv[0]), handle->found(), argv[1]) : Work{};
 }
 
 Work training_work(ErlNifEnv* env, const Term argv[]) {
   const PolicyHandle* handle = find_handle<PolicyHandle>(env, argv[0]);
-  return handle != nullptr ? policy_work(env, JobKind::compute, handle->loaded(), argv[1]) : Work{};
+  return handle != nullptr ? policy_work(env, JobKind::compute, handle->found(), argv[1]) : Work{};
+}
+
+// {training, policy, pieces}: as a gradient of all of their frames.
+Work train_step_work(ErlNifEnv* env, const Term argv[]) {
+  const PolicyHandle* handle = find_handle<PolicyHandle>(env, argv[1]);
+  if (handle == nullptr) return {};
+  double rows = 0;
+  Term head = 0, tail = argv[2];
+  while (enif_get_list_cell(env, tail, &head, &tail)) {
+    int arity = 0;
+    const Term* parts = nullptr;
+    ErlNifSInt64 count = 0;
+    if (!enif_get_tuple(env, head, &arity, &parts) || arity != 5 || !enif_get_int64(env, parts[4], &count))
+      return {};
+    rows += static_cast<double>(count);
+  }
+  return policy_work(job_kind(env, argv[1]), handle->found(), 3 * rows);
 }
 
 Work prefill_work(ErlNifEnv* env, const Term argv[]) {

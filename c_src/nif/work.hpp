@@ -22,6 +22,11 @@ int dirty_flag(core::JobKind kind);
 // Whether a session's frames have lately taken far less than a millisecond on this machine, or on a device
 // less than a call waits there.
 bool is_short_step(ErlNifEnv* env, const Term argv[]);
+struct SessionHandle;
+bool has_short_steps(const SessionHandle& session);
+
+// Whether the call is of a session whose policy gathers: its frame is short, or another thread computes it.
+bool is_gathered(ErlNifEnv* env, const Term argv[]);
 
 // Whether so few frames are played again that they are short together; never on a device.
 bool is_short_resimulate(ErlNifEnv* env, const Term argv[]);
@@ -41,6 +46,7 @@ Work recurrent_work(ErlNifEnv* env, const Term argv[]);
 Work layer_forward_work(ErlNifEnv* env, const Term argv[]);
 Work layer_grad_work(ErlNifEnv* env, const Term argv[]);  // on this machine, wherever the layer is
 Work training_work(ErlNifEnv* env, const Term argv[]);
+Work train_step_work(ErlNifEnv* env, const Term argv[]);
 Work window_work(ErlNifEnv* env, const Term argv[]);
 Work prefill_work(ErlNifEnv* env, const Term argv[]);
 Work resimulate_work(ErlNifEnv* env, const Term argv[]);

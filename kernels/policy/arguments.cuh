@@ -114,6 +114,25 @@ struct ScanArguments : RowStates {
 };
 static_assert(sizeof(ScanArguments) <= 128, "arguments of policy/scan.cu");
 
+// policy/heads.cu
+struct HeadsArguments : RowStates {
+  const float *value, *key, *query, *rate;
+  const float* z;      // null where nothing gates
+  const float *a, *d;  // {channels}: those of a channel's head
+  float* out;
+  int last_only;  // out is {sequences, channels}: the last step's
+};
+static_assert(sizeof(HeadsArguments) <= 128, "arguments of policy/heads.cu");
+
+// policy/gate.cu
+struct GateArguments {
+  const float *in, *gate;
+  const float* weight;  // of the norm: {values}
+  float* out;
+  long long in_stride, gate_stride, out_stride;  // floats
+  long long rows;
+};
+
 // policy/cell.cu. A batch of agents is sequences of one frame. The arrays of h have a row for each sequence
 // where the cell recalls its state, otherwise one for each frame.
 struct CellArguments : RowStates {

@@ -58,6 +58,7 @@ using namespace exphil::policy;
 
 // grid: a thread for each sequence and state value.
 extern "C" __global__ void __launch_bounds__(kRowThreads) policy_cell_recall(const CellArguments args) {
+  follow_launch_before();
   const CellPlace place(kState);
   if (place.sequence >= args.sequences) return;
   const StatePlace state = layer_state(args, place.sequence);
@@ -66,6 +67,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_cell_recall(con
 
 // Frame args.step of each sequence. grid: a thread for each sequence and column.
 extern "C" __global__ void __launch_bounds__(kRowThreads) policy_cell_frame(const CellArguments args) {
+  follow_launch_before();
   const CellPlace place(kColumns);
   if (place.sequence >= args.sequences) return;
   const long long row = place.sequence * args.seq + args.step;
@@ -88,6 +90,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_cell_frame(cons
 
 // All frames of each sequence, with the states in registers. grid: a thread for each sequence and column.
 extern "C" __global__ void __launch_bounds__(kRowThreads) policy_cell_time(const CellArguments args) {
+  follow_launch_before();
   const CellPlace place(kColumns);
   if (place.sequence >= args.sequences) return;
   const long long first = place.sequence * args.seq;

@@ -22,6 +22,7 @@ using namespace exphil::policy;
 // A batch: each row updates its own history.
 extern "C" __global__ void __launch_bounds__(kRowThreads)
     policy_convolve_batch(const ConvolutionArguments args) {
+  follow_launch_before();
   const long long i = static_cast<long long>(blockIdx.x) * kRowThreads + threadIdx.x;
   const long long row = i / kChannels;
   const int c = static_cast<int>(i % kChannels);
@@ -41,6 +42,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
 // Sequences. The state's history is only read here, because other rows read it too.
 extern "C" __global__ void __launch_bounds__(kRowThreads)
     policy_convolve_time(const ConvolutionArguments args) {
+  follow_launch_before();
   const long long i = static_cast<long long>(blockIdx.x) * kRowThreads + threadIdx.x;
   const long long row = i / kChannels;
   const int c = static_cast<int>(i % kChannels);
@@ -61,6 +63,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
 // The history after sequences, where no scan's launch keeps it (policy/row_layout.cuh).
 extern "C" __global__ void __launch_bounds__(kRowThreads)
     policy_keep_history(const ConvolutionArguments args) {
+  follow_launch_before();
   const long long i = static_cast<long long>(blockIdx.x) * kRowThreads + threadIdx.x;
   if (i >= static_cast<long long>(args.sequences) * kChannels || args.states == nullptr) return;
   const int sequence = static_cast<int>(i / kChannels);

@@ -69,40 +69,42 @@ __device__ __forceinline__ float silu_derivative(float v) {
   return formulas::silu_derivative<device::Math>(Real{v}).v;
 }
 
-}  // namespace
-}  // namespace policy
-}  // namespace exphil
+// Row `row` of x, or part `part` of it, among all of them.
+template <bool kParts>
+__device__ __forceinline__ long long part_row(const NormArguments& args, long long row, int part) {
+  return kParts ? row * args.parts + part : row;
+}
 
-using namespace exphil::policy;
-
-// A warp per row.
-extern "C" __global__ void __launch_bounds__(kGradientThreads)
-    policy_gradient_norm(const NormArguments args) {
+template <bool kParts>
+__device__ __forceinline__ void norm(const NormArguments& args) {
   const long long row = static_cast<long long>(blockIdx.x) * (kGradientThreads / 32) + thread() / 32;
-  if (row >= args.rows) return;
+  if (row >= (kParts ? args.rows * args.parts : args.rows)) return;
   const float* x = args.x + row * args.width;
   float* out = args.out + row * args.width;
+  const float* const weight = args.weight + (kParts ? row % args.parts * args.width : 0);
   const RowScale s = row_scale(args, x);
   for (int i = thread() % 32; i < args.width; i += 32) {
     const float u = __fmul_rn(__fsub_rn(x[i], s.mean), s.scale);
-    out[i] = __fmaf_rn(u, __ldg(args.weight + i), args.bias == nullptr ? 0.0f : __ldg(args.bias + i));
+    out[i] = __fmaf_rn(u, __ldg(weight + i), args.bias == nullptr ? 0.0f : __ldg(args.bias + i));
   }
 }
 
 // With g = dy weight: dx = scale (g - mean(g) - u mean(g u)); without mean(g) for RMSNorm. A block takes
 // kNormRows rows: first a warp per row, then a thread per column.
-extern "C" __global__ void __launch_bounds__(kGradientThreads)
-    policy_gradient_norm_back(const NormArguments args) {
+template <bool kParts>
+__device__ __forceinline__ void norm_back(const NormArguments& args) {
   __shared__ float scales[kNormRows][4];  // mean, scale, mean(g), mean(g u)
-  const long long first = static_cast<long long>(blockIdx.x) * kNormRows;
+  const int part = kParts ? static_cast<int>(blockIdx.x) % args.parts : 0;
+  const long long first = static_cast<long long>(blockIdx.x) / (kParts ? args.parts : 1) * kNormRows;
   const int rows = args.rows - first < kNormRows ? static_cast<int>(args.rows - first) : kNormRows;
   const float each = 1.0f / static_cast<float>(args.width);
   for (int r = thread() / 32; r < rows; r += kGradientThreads / 32) {
-    const float *x = args.x + (first + r) * args.width, *dy = args.dy + (first + r) * args.width;
+    const long long at = part_row<kParts>(args, first + r, part) * args.width;
+    const float *x = args.x + at, *dy = args.dy + at;
     const RowScale s = row_scale(args, x);
     float g_sum = 0.0f, gu_sum = 0.0f;
     for (int i = thread() % 32; i < args.width; i += 32) {
-      const float g = __fmul_rn(dy[i], __ldg(args.weight + i));
+      const float g = __fmul_rn(dy[i], __ldg(args.weight + part * args.width + i));
       g_sum = __fadd_rn(g_sum, g);
       gu_sum = __fmaf_rn(g, __fmul_rn(__fsub_rn(x[i], s.mean), s.scale), gu_sum);
     }
@@ -113,11 +115,11 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
   }
   __syncthreads();
   for (int i = thread(); i < args.width; i += kGradientThreads) {
-    const float weight = __ldg(args.weight + i);
+    const float weight = __ldg(args.weight + part * args.width + i);
     float d_weight = 0.0f, d_bias = 0.0f;
 #pragma unroll 4
     for (int r = 0; r < rows; ++r) {
-      const long long at = (first + r) * args.width + i;
+      const long long at = part_row<kParts>(args, first + r, part) * args.width + i;
       const float d = args.dy[at], u = __fmul_rn(__fsub_rn(args.x[at], scales[r][0]), scales[r][1]);
       const float inner = __fmaf_rn(d, weight, __fmaf_rn(-u, scales[r][3], -scales[r][2]));
       args.dx[at] = __fmaf_rn(scales[r][1], inner, args.adds ? args.dx[at] : 0.0f);
@@ -127,6 +129,35 @@ extern "C" __global__ void __launch_bounds__(kGradientThreads)
     args.weight_parts[static_cast<long long>(blockIdx.x) * args.width + i] = d_weight;
     if (args.bias != nullptr) args.bias_parts[static_cast<long long>(blockIdx.x) * args.width + i] = d_bias;
   }
+}
+
+}  // namespace
+}  // namespace policy
+}  // namespace exphil
+
+using namespace exphil::policy;
+
+// A warp per row.
+extern "C" __global__ void __launch_bounds__(kGradientThreads)
+    policy_gradient_norm(const NormArguments args) {
+  norm<false>(args);
+}
+
+// The same of every part of a row, of RMSNorm.
+extern "C" __global__ void __launch_bounds__(kGradientThreads)
+    policy_gradient_norm_of_parts(const NormArguments args) {
+  norm<true>(args);
+}
+
+extern "C" __global__ void __launch_bounds__(kGradientThreads)
+    policy_gradient_norm_back(const NormArguments args) {
+  norm_back<false>(args);
+}
+
+// Blocks of the same rows, one for each part, are neighbours.
+extern "C" __global__ void __launch_bounds__(kGradientThreads)
+    policy_gradient_norm_of_parts_back(const NormArguments args) {
+  norm_back<true>(args);
 }
 
 // A thread per (row, channel).

@@ -68,7 +68,8 @@ struct NormArguments {
   long long rows;
   int width;
   float epsilon;
-  int adds;  // dx is added to
+  int adds;   // dx is added to
+  int parts;  // of a row, each normalised by itself; width: of one. weight and weight_parts: of all of them
 };
 
 // A run of `inner` channels of a convolution of `channels`, whose addresses are those of the first of the
@@ -135,6 +136,36 @@ struct GradientScanArguments {
   int decays;  // inputs are decayed by their own step
 };
 constexpr int kScanThreads = 256, kScanSegment = 32;
+
+// ---- policy/gradient_heads.cu: a recurrence over heads whose rate and decay are dt (common/heads.cuh) ----
+
+// Tiles: of rows of a head (policy/gradient_heads.cuh).
+struct GradientHeadsArguments {
+  const float *value, *dt;   // {rows, heads channels}, {rows, heads}
+  const float *key, *query;  // {rows, groups keys}
+  const float *a, *d;        // {heads}; {skips}, null: zeros
+  const float* initial;      // {sequences, heads channels, keys}; null: zeros
+  float *out, *final;        // final: as initial, or null
+  const float* d_out;
+  float* d_value;
+  float* dt_parts;                 // {tiles of a head, rows, heads}
+  float *key_parts, *query_parts;  // {tiles of a group, rows, groups keys}
+  float* a_parts;                  // {sequences, tiles of a head, heads}
+  float* d_parts;                  // as a_parts, or {sequences, skips} where each value has one; null: none
+  float* states;                   // {sequences, tiles, slots, floats of a thread, kHeadWalkThreads}
+  long long sequences, seq;
+  int heads, groups, channels, skips;
+};
+
+// ---- policy/gradient_gate.cu: out = x silu(gate) ----
+
+struct GradientGateArguments {
+  const float *x, *gate;
+  float* out;
+  const float* d_out;
+  float *dx, *d_gate;
+  long long count;
+};
 
 // Threads of a channel, a power of two, and channels of a block.
 constexpr int scan_lanes(int state) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/policy/activations.cuh"
+#include "kernels/policy/math.cuh"
 
 namespace exphil {
 namespace policy {
@@ -62,6 +63,15 @@ struct CellItems {
   static constexpr bool kRecallHeld = kRecallPer <= kMostHeld;
 };
 
+// The items of a recurrence over heads are the lanes of its channels.
+template <int kHeads>
+struct HeadItems : HeadRows<kHeads> {
+  using Rows = HeadRows<kHeads>;
+  static constexpr int kOwn = own_of(Rows::kOf.value), kItems = AGENTS * kOwn * Rows::kLanesOf;
+  static constexpr int kPer = divide_up(kItems, THREADS);
+  static constexpr bool kHeld = kPer * Rows::kEach <= kMostHeld;
+};
+
 // The states of phase kAt of a layer that a thread holds.
 template <Kind kKind, int kIndex>
 struct HeldStates {};
@@ -81,6 +91,12 @@ struct HeldStates<Kind::cell, kIndex> {
   using Items = CellItems<kIndex>;
   float values[Items::kHeld ? Items::kPer : 1][Items::kStates];
   float recalled[Items::kRecallHeld && Items::kRecalls ? Items::kRecallPer : 1];
+};
+
+template <int kIndex>
+struct HeldStates<Kind::heads, kIndex> {
+  using Items = HeadItems<kIndex>;
+  float values[Items::kHeld ? Items::kPer : 1][Items::kEach];
 };
 
 // Those of all phases from kAt on.

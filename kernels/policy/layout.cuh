@@ -46,7 +46,7 @@ constexpr int few_rows(int k) {
   return rows;
 }
 constexpr int kFewColumns = 32, kFewThreads = 256;
-constexpr int kManyRows = 128, kManyColumns = 64, kManyThreads = 128;
+constexpr int kSomeRows = 32, kManyRows = 128, kManyColumns = 64, kManyThreads = 128;
 
 }  // namespace policy
 }  // namespace exphil

@@ -19,6 +19,7 @@ using namespace exphil::policy;
 
 // grid: tiles of kMeanRows rows.
 extern "C" __global__ void __launch_bounds__(kRowThreads) policy_mean(const MeanArguments args) {
+  follow_launch_before();
   constexpr int kSegments = kChannels / kSegment;
   __shared__ float parts[kMeanRows][kSegments];
   const int lane = static_cast<int>(threadIdx.x) % 32;

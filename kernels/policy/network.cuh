@@ -52,12 +52,13 @@ using exphil::kSegment;  // of a dot product: common/dot.cuh
 
 // How the weights of the matrices are stored (core/precision.hpp). Kernels widen them to f32.
 enum class Stored : int { f32, bf16, f16, int8 };
-enum class Kind : int { product, convolution, mean, scan, cell };
+enum class Kind : int { product, convolution, mean, scan, cell, heads, gate };
+constexpr int kKinds = 7;
 enum class Norm : int { none, rms, layer };
 enum class Activation : int { none, relu, silu, softplus };
 
 constexpr int kNoVector = -1;
-constexpr int kMostVectors = 24, kMostPhases = 12, kMostOutputs = 6;
+constexpr int kMostVectors = 24, kMostPhases = 12, kMostOutputs = 8;
 
 struct Vector {
   int values = 0;  // the others are zeros
@@ -117,6 +118,25 @@ struct GatedCell {
   int state_at = 0;
 };
 
+// A step of a recurrence with a matrix state for each head: core::HeadRecurrence with the linear rule, whose
+// rate and decay are one vector, with a value for each head; gated by z, activated, where there is one.
+// State: {channels, Lanes(keys).size()}; a channel is a value of a head.
+struct Heads {
+  int value = kNoVector, key = kNoVector, query = kNoVector, rate = kNoVector;
+  int z = kNoVector, out = kNoVector;
+  int heads = 1, groups = 1;
+  int state_at = 0;
+};
+
+// The values of `in`, normalised (RMSNorm) in `parts` equal parts, or not where that is 0, times those of
+// `gate`, activated, where there is one. They are the values of `out` from value `at` on; the phase of the
+// last ones writes the padding too.
+struct Gate {
+  int in = kNoVector, gate = kNoVector, out = kNoVector;
+  int at = 0, parts = 0;
+  unsigned epsilon = 0;  // its bits
+};
+
 struct Phase {
   Kind kind = Kind::product;
   int index = 0;  // in the list of its kind
@@ -138,6 +158,8 @@ struct Network {
   Mean means[kMostPhases] = {};
   Scan scans[kMostPhases] = {};
   GatedCell cells[kMostPhases] = {};
+  Heads heads[kMostPhases] = {};
+  Gate gates[kMostPhases] = {};
 
   constexpr int size(int vector) const { return vectors[vector].size; }
   constexpr int values(int vector) const { return vectors[vector].values; }
@@ -157,9 +179,9 @@ struct Network {
   constexpr int counted_first(const Product& product) const {
     return product.counted_first == 0 ? counted(product) : product.counted_first;
   }
-  constexpr bool has_cells() const {
+  constexpr bool has(Kind kind) const {  // a layer
     for (int i = 0; i < layer.count; ++i) {
-      if (layer.phases[i].kind == Kind::cell) return true;
+      if (layer.phases[i].kind == kind) return true;
     }
     return false;
   }
@@ -184,8 +206,8 @@ constexpr int first_row(const Network& network, const Product& product, int outp
   return first;
 }
 
-// The states of one channel of a scan are spread over neighbouring lanes of a warp, each with so many (in
-// float4s). values: of a channel, without padding.
+// The states of one channel of a scan, or of a row of a head, are spread over neighbouring lanes of a warp,
+// each with so many (in float4s). values: of a channel, without padding.
 struct Lanes {
   int lanes, each;
   constexpr explicit Lanes(int values)
@@ -193,6 +215,18 @@ struct Lanes {
         each(round_up(divide_up(values, lanes), 4)) {}
   constexpr int size() const { return lanes * each; }
 };
+
+// Keys of a head, values of one of its rows, and the head and the group of such a row: rows beyond the last
+// one have those of the last.
+constexpr int keys_of(const Network& n, const Heads& heads) {
+  return n.values(heads.key) / heads.groups;
+}
+constexpr int head_of(const Network& n, const Heads& heads, int channel) {
+  return least(channel, n.values(heads.value) - 1) / (n.values(heads.value) / heads.heads);
+}
+constexpr int group_of(const Heads& heads, int head) {
+  return head / (heads.heads / heads.groups);
+}
 
 // ---- loops over phases at compile time ----
 

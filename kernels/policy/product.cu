@@ -1,4 +1,4 @@
-// A matrix product of the policy over many rows, in both shapes of policy/product.cuh. Launched by
+// A matrix product of the policy over many rows, in the shapes of policy/product.cuh. Launched by
 // c_src/cuda/policy/rows_walk.cpp. Compiled with the network and -D: PRODUCT, its index. Several modules
 // compile in parallel, faster than one module with all products.
 #include "kernels/policy/product.cuh"
@@ -11,6 +11,8 @@ using It = PhaseProduct<PRODUCT>;
 // A warp per row.
 template <class Of>
 __device__ __forceinline__ void row_scales(const ProductArguments& args) {
+  begin_launch_after();
+  await_launch_before();
   if constexpr (Of::kNormed) {
     const long long row = static_cast<long long>(blockIdx.x) * kScaledRows + threadIdx.x / 32;
     if (row >= args.rows) return;
@@ -37,9 +39,16 @@ extern "C" __global__ void __launch_bounds__(kFewThreads) policy_product_few(con
   product_few<It::kK, It::kOutputs, It>(args);
 }
 
+// grid {ceil(outputs / kManyColumns), ceil(rows / kSomeRows)}, kManyThreads.
+extern "C" __global__ void __launch_bounds__(kManyThreads, 5)
+    policy_product_some(const ProductArguments args) {
+  __shared__ __align__(16) ManyTiles<kSomeRows> tiles;
+  ManyProduct<It::kK, It::kOutputs, It, kSomeRows>(args, tiles).run();
+}
+
 // grid {ceil(outputs / kManyColumns), ceil(rows / kManyRows)}, kManyThreads.
 extern "C" __global__ void __launch_bounds__(kManyThreads, 2)
     policy_product_many(const ProductArguments args) {
-  __shared__ __align__(16) ManyTiles tiles;
-  ManyProduct<It::kK, It::kOutputs, It>(args, tiles).run();
+  __shared__ __align__(16) ManyTiles<kManyRows> tiles;
+  ManyProduct<It::kK, It::kOutputs, It, kManyRows>(args, tiles).run();
 }

@@ -1,6 +1,6 @@
 // Matrix products of the policy over many rows (agents or frames): out = X W^T with a fused epilogue, in the
-// canonical order of policy/dot.cuh. Two shapes: `product_few` keeps latency low for up to about a thousand
-// rows, `product_many` keeps the FMA units busy beyond.
+// canonical order of policy/dot.cuh. `product_few` keeps latency low where the results are few,
+// `product_some` and `product_many` keep the FMA units busy where there are more of them.
 //
 // X: {rows, kK} with a row stride in floats, a multiple of 4. W: groups [kK / 4][kColumns] of four
 // consecutive k of one column (policy/weights.cuh), columns padded with zeros to a multiple of 64; bias is
@@ -10,6 +10,7 @@
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/dot.cuh"
 #include "kernels/policy/math.cuh"
+#include "kernels/policy/ptx.cuh"
 #include "kernels/policy/row_layout.cuh"
 
 namespace exphil {
@@ -66,7 +67,8 @@ struct alignas(16) FewTile {
 
 // A block computes kTile rows and 32 columns; its warps share the segments, each lane has a column. Calls
 // sink(row, column, value) once for each result.
-template <int kK, int kOutputs, class Epilogue, int kTile, class Sink>
+// kWaits: for the launch before, of which X may be the result.
+template <int kK, int kOutputs, class Epilogue, int kTile, bool kWaits, class Sink>
 __device__ __forceinline__ void product_few_tile(const ProductArguments& args, FewTile<kK, kTile>& tile,
                                                  int column_tile, long long row_tile, Sink sink) {
   constexpr int kColumns = product_columns(kOutputs), kSegs = kK / kSegment, kWarps = kFewThreads / 32;
@@ -74,12 +76,14 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args, F
   const int column = column_tile * kFewColumns + lane;
   const long long first = row_tile * kTile;
 
+  if constexpr (kWaits) begin_launch_after();
   const auto* weights = static_cast<const Group*>(args.weights);
   Group held[kSegment / 4];  // the first segment's weights, loaded before X
 #pragma unroll
   for (int j = 0; j < kSegment / 4; ++j) {
     if (warp < kSegs) held[j] = __ldg(weights + (warp * (kSegment / 4) + j) * kColumns + column);
   }
+  if constexpr (kWaits) await_launch_before();
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kK / 4; i += kFewThreads) {
     const int row = i / (kK / 4), k = i % (kK / 4) * 4;
     float4 value = make_float4(0, 0, 0, 0);
@@ -130,43 +134,50 @@ template <int kK, int kOutputs, class Epilogue>
 __device__ __forceinline__ void product_few(const ProductArguments& args) {
   if constexpr (few_rows(kK) > 0) {
     __shared__ FewTile<kK, few_rows(kK)> tile;
-    product_few_tile<kK, kOutputs, Epilogue>(
+    product_few_tile<kK, kOutputs, Epilogue, few_rows(kK), true>(
         args, tile, static_cast<int>(blockIdx.x), blockIdx.y,
         [&](long long row, int column, float value) { args.out[row * args.out_stride + column] = value; });
   }
 }
 
-// product_many: tiles of 128 rows by 64 columns, 8 x 8 results per thread in registers, 16 k at a time
-// through two buffers in shared memory, and a second set of 64 registers for the sum over segments.
+// product_many and product_some: tiles of kRows rows by 64 columns, 8 x 8 or 4 x 4 results per thread in
+// registers, 16 k at a time through two buffers in shared memory, and as many registers again for the sum
+// over segments.
 constexpr int kManyDepth = 16;
 
 // X of one k step is stored transposed, [k][row], with the rows of k in group k / 4 permuted by an XOR, so
 // that neither the transposing stores nor the reads have bank conflicts.
+template <int kRows>
 struct ManyTiles {
-  float x[2][kManyDepth][kManyRows];
+  float x[2][kManyDepth][kRows];
   float w[2][kManyDepth][kManyColumns];
 };
-static_assert(sizeof(ManyTiles) <= 48 * 1024, "static shared memory");
 
-template <int kK, int kOutputs, class Epilogue>
+template <int kK, int kOutputs, class Epilogue, int kRows>
 class ManyProduct {
  public:
-  __device__ __forceinline__ ManyProduct(const ProductArguments& args, ManyTiles& tiles)
+  using Tiles = ManyTiles<kRows>;
+  static_assert(sizeof(Tiles) <= 48 * 1024, "static shared memory");
+
+  __device__ __forceinline__ ManyProduct(const ProductArguments& args, Tiles& tiles)
       : args_(args),
         tiles_(tiles),
         thread_(static_cast<int>(threadIdx.x)),
-        first_row_(static_cast<long long>(blockIdx.y) * kManyRows),
+        first_row_(static_cast<long long>(blockIdx.y) * kRows),
         first_column_(static_cast<int>(blockIdx.x) * kManyColumns) {}
 
   __device__ __forceinline__ void run() {
     constexpr int kSteps = kK / kManyDepth;
-    fetch(0);
+    begin_launch_after();
+    fetch_weights(0);
+    await_launch_before();
+    fetch_rows(0);
     put(0);
     __syncthreads();
-    float total[8][8] = {};
+    float total[kI][kJ] = {};
 #pragma unroll 1
     for (int step = 0; step < kSteps; step += 2) {  // a segment
-      float sum[8][8] = {};
+      float sum[kI][kJ] = {};
       fetch(step + 1);
       accumulate(0, sum);
       put(1);
@@ -182,15 +193,28 @@ class ManyProduct {
 
  private:
   static constexpr int kColumns = product_columns(kOutputs);
+  // A warp has 4 groups of rows and 8 of columns. Rows of a thread: 4, and 4 more 64 further on where there
+  // are so many; columns: 4, and 4 more 32 further on where no second warp has those.
+  static constexpr int kAcross = kRows < 64 ? 2 : 1;
+  static constexpr int kI = kRows > 64 ? 8 : 4, kJ = 8 / kAcross;
+  static_assert(kI * kJ * kManyThreads == kRows * kManyColumns, "every result once");
 
   __device__ __forceinline__ void fetch(int step) {
+    fetch_weights(step);
+    fetch_rows(step);
+  }
+
+  __device__ __forceinline__ void fetch_rows(int step) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kRows / 32; ++i) {
       const long long row = first_row_ + thread_ / 4 + 32 * i;
       x_[i] = row < args_.rows ? *reinterpret_cast<const float4*>(args_.x + row * args_.x_stride +
                                                                   step * kManyDepth + thread_ % 4 * 4)
                                : make_float4(0, 0, 0, 0);
     }
+  }
+
+  __device__ __forceinline__ void fetch_weights(int step) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       w_[i] =
@@ -202,7 +226,7 @@ class ManyProduct {
   __device__ __forceinline__ void put(int buffer) {
     const int group = thread_ % 4;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kRows / 32; ++i) {
       const int row = (thread_ / 4 + 32 * i) ^ (group * 8);
       tiles_.x[buffer][4 * group + 0][row] = x_[i].x;
       tiles_.x[buffer][4 * group + 1][row] = x_[i].y;
@@ -220,51 +244,53 @@ class ManyProduct {
     }
   }
 
-  // Rows 4 y .. 4 y + 3 and 64 more; columns 4 x .. 4 x + 3 and 32 more.
   __device__ __forceinline__ int row_of(int i) const {
-    return thread_ / 8 * 4 + i % 4 + i / 4 * 64;
+    return (thread_ / (32 * kAcross) * 4 + thread_ % 32 / 8) * 4 + i % 4 + i / 4 * 64;
   }
   __device__ __forceinline__ int column_of(int j) const {
-    return thread_ % 8 * 4 + j % 4 + j / 4 * 32;
+    return thread_ % 8 * 4 + (kAcross == 2 ? thread_ / 32 % 2 * 32 : 0) + j % 4 + j / 4 * 32;
   }
 
-  __device__ __forceinline__ void accumulate(int buffer, float (&sum)[8][8]) const {
-#pragma unroll 4
+  __device__ __forceinline__ void accumulate(int buffer, float (&sum)[kI][kJ]) const {
+    // More of the larger tile would need more registers than there are.
+#pragma unroll(kRows > 64 ? 4 : kManyDepth)
     for (int k = 0; k < kManyDepth; ++k) {
-      float x[8], w[8];
+      float x[kI], w[kJ];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = row_of(4 * half) ^ (k / 4 * 8);
-        const float4 xv = *reinterpret_cast<const float4*>(&tiles_.x[buffer][k][row]);
-        const float4 wv = *reinterpret_cast<const float4*>(&tiles_.w[buffer][k][column_of(4 * half)]);
-        x[4 * half] = xv.x, x[4 * half + 1] = xv.y, x[4 * half + 2] = xv.z, x[4 * half + 3] = xv.w;
-        w[4 * half] = wv.x, w[4 * half + 1] = wv.y, w[4 * half + 2] = wv.z, w[4 * half + 3] = wv.w;
+      for (int i = 0; i < kI; i += 4) {
+        const float4 v = *reinterpret_cast<const float4*>(&tiles_.x[buffer][k][row_of(i) ^ (k / 4 * 8)]);
+        x[i] = v.x, x[i + 1] = v.y, x[i + 2] = v.z, x[i + 3] = v.w;
       }
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
+      for (int j = 0; j < kJ; j += 4) {
+        const float4 v = *reinterpret_cast<const float4*>(&tiles_.w[buffer][k][column_of(j)]);
+        w[j] = v.x, w[j + 1] = v.y, w[j + 2] = v.z, w[j + 3] = v.w;
+      }
 #pragma unroll
-        for (int j = 0; j < 8; ++j) sum[i][j] = __fmaf_rn(w[j], x[i], sum[i][j]);
+      for (int i = 0; i < kI; ++i) {
+#pragma unroll
+        for (int j = 0; j < kJ; ++j) sum[i][j] = __fmaf_rn(w[j], x[i], sum[i][j]);
       }
     }
   }
 
-  static __device__ __forceinline__ void fold(const float (&sum)[8][8], float (&total)[8][8]) {
+  static __device__ __forceinline__ void fold(const float (&sum)[kI][kJ], float (&total)[kI][kJ]) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < kI; ++i) {
 #pragma unroll
-      for (int j = 0; j < 8; ++j) total[i][j] = __fadd_rn(total[i][j], sum[i][j]);
+      for (int j = 0; j < kJ; ++j) total[i][j] = __fadd_rn(total[i][j], sum[i][j]);
     }
   }
 
-  __device__ __forceinline__ void write(const float (&total)[8][8]) const {
+  __device__ __forceinline__ void write(const float (&total)[kI][kJ]) const {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < kI; ++i) {
       const long long row = first_row_ + row_of(i);
       if (row >= args_.rows) continue;
       const float scale = Epilogue::kNormed ? __ldg(args_.scale + row) : 1.0f;
       const float mean = Epilogue::kCentres ? __ldg(args_.scale + args_.rows + row) : 0.0f;
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
+      for (int j = 0; j < kJ; ++j) {
         const int column = first_column_ + column_of(j);
         if (column >= kOutputs) continue;
         const float bias = args_.bias == nullptr ? 0.0f : __ldg(args_.bias + column);
@@ -275,11 +301,11 @@ class ManyProduct {
   }
 
   const ProductArguments& args_;
-  ManyTiles& tiles_;
+  Tiles& tiles_;
   const int thread_;
   const long long first_row_;
   const int first_column_;
-  float4 x_[4];
+  float4 x_[kRows / 32];
   Group w_[2];
 };
 

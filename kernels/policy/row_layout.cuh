@@ -73,6 +73,18 @@ constexpr bool kept_by_scan(const Network& n, int convolution) {
   return false;
 }
 
+// Where the outputs of the last frames alone are wanted: the phase of the last layer from which on the other
+// rows are left out. That is its last scan or recurrence over heads, where only products and gates follow;
+// otherwise none, because rows of earlier frames feed a state.
+constexpr int first_of_last_rows(const Block& layer) {
+  int last = layer.count;
+  while (last > 0 &&
+         (layer.phases[last - 1].kind == Kind::product || layer.phases[last - 1].kind == Kind::gate))
+    --last;
+  const Kind kind = last > 0 ? layer.phases[last - 1].kind : Kind::product;
+  return kind == Kind::scan || kind == Kind::heads ? last - 1 : layer.count;
+}
+
 // Values of a norm that a product behind it needs for each row of X: the scale, and the mean.
 constexpr int norm_values(const Network& n) {
   for (int p = 0; p < kMostPhases; ++p) {
@@ -83,9 +95,10 @@ constexpr int norm_values(const Network& n) {
 
 // ---- shapes of launches ----
 
-constexpr int kRowThreads = 256;               // of the kernels with a thread per element
-constexpr int kScaledRows = kRowThreads / 32;  // of a block of policy_row_scales: a warp per row
-constexpr int kMeanRows = 4;                   // of a block of policy_mean
+constexpr int kRowThreads = 256;                    // of the kernels with a thread per element
+constexpr int kScaledRows = kRowThreads / 32;       // of a block of policy_row_scales: a warp per row
+constexpr int kHeadThreads = 128, kHeadsAhead = 4;  // of policy/heads.cu
+constexpr int kMeanRows = 4;                        // of a block of policy_mean
 // Channels and threads of a block of policy_advance_*, whose states have so many lanes: at most 32 channels,
 // which divide every padded size.
 constexpr int advance_channels(int lanes) {

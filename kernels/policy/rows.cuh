@@ -9,10 +9,18 @@
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/dot.cuh"
 #include "kernels/policy/math.cuh"
+#include "kernels/policy/ptx.cuh"
 #include "kernels/policy/row_layout.cuh"
 
 namespace exphil {
 namespace policy {
+
+// Every kernel over many rows calls it before it reads what the launch before it wrote: the blocks of the
+// next launch may begin while those of this one run (c_src/cuda/policy/rows_walk.cpp).
+__device__ __forceinline__ void follow_launch_before() {
+  begin_launch_after();
+  await_launch_before();
+}
 
 __device__ __forceinline__ StatePlace layer_state(const RowStates& rows, long long index) {
   if (rows.states == nullptr) return {nullptr, nullptr};

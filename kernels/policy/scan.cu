@@ -73,6 +73,7 @@ using namespace exphil::policy;
 extern "C" __global__ void __launch_bounds__(kThreads) policy_advance_batch(const ScanArguments args) {
   constexpr int kAhead = least(kAcross, 4);  // rows whose states are loaded together
   const Channel channel(args, static_cast<int>(blockIdx.x) * kTileChannels);
+  follow_launch_before();
   const int c = channel.c, lane = channel.lane;
   for (long long first = static_cast<long long>(blockIdx.y) * kAcross; first < args.rows;
        first += static_cast<long long>(gridDim.y) * kAcross) {
@@ -187,6 +188,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) policy_advance_time(const
   const int first = static_cast<int>(blockIdx.x) * kTileChannels;
   const int sequence = static_cast<int>(blockIdx.y);
   const Channel channel(args, first);
+  follow_launch_before();
   const int lane = channel.lane, local = channel.c - first;
   const StatePlace state = layer_state(args, sequence);
   const int place = kIt.state_at + channel.c * kStates + lane * kEach;

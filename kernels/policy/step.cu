@@ -13,6 +13,7 @@
 // CLUSTER, STAGED, ARMED. With ARMED it is launched before the observation of its frame is there and waits
 // for it (policy/armed.cuh), so that neither the launch nor the first loads of weights are part of the
 // frame's time.
+#include "kernels/policy/step_heads.cuh"
 #include "kernels/policy/step_products.cuh"
 #include "kernels/policy/step_states.cuh"
 

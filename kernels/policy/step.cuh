@@ -35,7 +35,8 @@ using FirstProduct = BlockProduct<kNetwork.layer.phases[0].index>;
 static_assert(kNetwork.layer.phases[0].kind == Kind::product && FirstProduct::kSplit == Split::rows,
               "a layer begins with a product of a vector on the board");
 constexpr int kFirstPer = divide_up(FirstProduct::kTasks, THREADS);
-constexpr bool kHoldFirst = kFirstPer <= 2;  // up to 64 registers
+// Up to 64 registers; beside heads, whose first product has more rows and whose states are a few, up to 96.
+constexpr bool kHoldFirst = kFirstPer <= (kNetwork.has(Kind::heads) ? 3 : 2);
 
 // Products of a cell's state before the frame need nothing of the frame. Those of the first layer come before
 // it, and those of the next layer while the blocks exchange the output of a layer's last cell.
@@ -141,12 +142,16 @@ class Step {
         scan<kList, kAt>(run);
       } else if constexpr (kPhase.kind == Kind::cell) {
         cell<kList, kAt>(run);
+      } else if constexpr (kPhase.kind == Kind::heads) {
+        heads<kList, kAt>(run);
+      } else if constexpr (kPhase.kind == Kind::gate) {
+        gate_of_board<kList, kAt>(run);
       }
       // A convolution follows within its product, and a mean within the phase that reads it.
     });
   }
 
-  // ---- a function for each kind of phase: policy/step_products.cuh, policy/step.cu ----
+  // ---- a function for each kind of phase: policy/step_products.cuh, step_heads.cuh, step.cu ----
 
   template <List kList, int kAt>
   __device__ void product_of_rows(Run& run);
@@ -158,6 +163,10 @@ class Step {
   __device__ void scan(Run& run);
   template <List kList, int kAt>
   __device__ void cell(Run& run);
+  template <List kList, int kAt>
+  __device__ void heads(Run& run);
+  template <List kList, int kAt>
+  __device__ void gate_of_board(Run& run);
   __device__ void early_products(int layer);
   template <int kIndex>
   __device__ float recalled_value(int layer, int item) const;
@@ -248,6 +257,11 @@ class Step {
     return state_at<Items::kOf.x, Items::kSplit.size()>(layer, Items::kOf.state_at, c, lane * Items::kEach);
   }
 
+  template <class Items>
+  __device__ __forceinline__ int head_state_at(int layer, int c, int lane) const {
+    return state_at<Items::kOf.value, Items::kStates>(layer, Items::kOf.state_at, c, lane * Items::kEach);
+  }
+
   // Prefetch a layer's recurrent state into registers: policy/step_states.cuh.
   __device__ void load_states(int layer);
   template <Kind kKind, int kIndex>
@@ -258,6 +272,8 @@ class Step {
   __device__ void load_states_of(HeldStates<Kind::scan, kIndex>& to, int layer);
   template <int kIndex>
   __device__ void load_states_of(HeldStates<Kind::cell, kIndex>& to, int layer);
+  template <int kIndex>
+  __device__ void load_states_of(HeldStates<Kind::heads, kIndex>& to, int layer);
   __device__ void load_recalled(int layer);
   template <int kIndex>
   __device__ void load_recalled_of(HeldStates<Kind::cell, kIndex>& to, int layer);

@@ -15,9 +15,11 @@ namespace policy {
 // short product: groups [columns / 4][R].
 
 struct PhaseWeights {
-  MatrixPart matrix;             // of a product
-  RowVectors rows;               // of its rows
-  Part<float> channels, vector;  // of a convolution: {taps, own}, {own}; of a scan: A {own, state}, D {own}
+  MatrixPart matrix;  // of a product
+  RowVectors rows;    // of its rows
+  // Of a convolution: {taps, own}, {own}; of a scan: A {own, state}, D {own}; of a recurrence over heads: A
+  // and D {own}; of a gate, in every block: the weight of its norm {size}.
+  Part<float> channels, vector;
 };
 
 // The phases of a block of the network, one after another. skips: without the first product's matrix.
@@ -41,11 +43,18 @@ struct TeamSection {
         end = to.rows.end();
       } else if (block.phases[i].kind == Kind::convolution) {
         const Convolution& c = n.convolutions[at];
-        channel_weights(&to, end, c.taps, own_channels(n.size(c.in), team));
+        channel_weights(&to, end, c.taps, own_channels(n, team, c.in));
         end = to.vector.end();
       } else if (block.phases[i].kind == Kind::scan) {
         const Scan& s = n.scans[at];
         channel_weights(&to, end, n.size(s.b), own_channels(n.size(s.x), team));
+        end = to.vector.end();
+      } else if (block.phases[i].kind == Kind::heads) {
+        channel_weights(&to, end, 1, own_channels(n, team, n.heads[at].value));
+        end = to.vector.end();
+      } else if (block.phases[i].kind == Kind::gate) {
+        const Gate& gate = n.gates[at];
+        to.vector = Part<float>(end, gate.parts == 0 ? 0 : n.size(gate.in));
         end = to.vector.end();
       }
     }

@@ -37,8 +37,23 @@ constexpr bool is_gate(const Network& n, int vector) {
   }
   return false;
 }
+// So is what heads read whole, before and behind its convolution.
+constexpr bool is_key(const Network& n, int vector) {
+  for (const Heads& heads : n.heads) {
+    const int keys[] = {heads.key, heads.query};
+    for (const int key : keys) {
+      if (key == kNoVector) continue;
+      if (key == vector) return true;
+      for (const Convolution& c : n.convolutions) {
+        if (c.in == vector && c.out == key) return true;
+      }
+    }
+  }
+  return false;
+}
 constexpr int own_channels(const Network& n, int team, int vector) {
-  return is_gate(n, vector) ? divide_up(n.size(vector), team) : own_channels(n.size(vector), team);
+  return is_gate(n, vector) || is_key(n, vector) ? divide_up(n.size(vector), team)
+                                                 : own_channels(n.size(vector), team);
 }
 
 // What follows from the network's lists alone. A vector that some phase reads channel by channel is divided
@@ -70,6 +85,8 @@ struct TeamPlan {
     for (int p = 0; p < kMostPhases; ++p) divide(n, p, readers);
     for (int i = 0; i < n.layer.count; ++i) {
       if (n.layer.phases[i].kind == Kind::cell) fits = fits && cell_fits(n, i, readers);
+      if (n.layer.phases[i].kind == Kind::heads) fits = fits && heads_fit(n.heads[n.layer.phases[i].index]);
+      if (n.layer.phases[i].kind == Kind::gate) fits = fits && gate_fits(n.gates[n.layer.phases[i].index]);
     }
   }
 
@@ -105,12 +122,31 @@ struct TeamPlan {
           ++readers[cell.x[gate]].channels;
           if (formulas::recurrent(cell.cell)) ++readers[cell.h[gate]].channels;
         }
+      } else if (block.phases[i].kind == Kind::heads) {
+        const Heads& h = n.heads[at];
+        ++readers[h.value].channels;
+        if (h.z != kNoVector) ++readers[h.z].channels;
+        ++readers[h.key].whole, ++readers[h.query].whole, ++readers[h.rate].whole;
+      } else if (block.phases[i].kind == Kind::gate) {
+        const Gate& g = n.gates[at];
+        ++readers[g.in].whole;
+        if (g.gate != kNoVector) ++readers[g.gate].whole;
       } else {
         const Scan& s = n.scans[at];
         ++readers[s.x].channels, ++readers[s.dt].channels, ++readers[s.z].channels;
         ++readers[s.b].whole, ++readers[s.c].whole;
       }
     }
+  }
+  // Heads of which each block has values, and every block what those share.
+  constexpr bool heads_fit(const Heads& heads) const {
+    const bool gated = heads.z == kNoVector || places[heads.z] == Place::own;
+    const bool shared = on_board(heads.key) && on_board(heads.query) && on_board(heads.rate);
+    return gated && shared && places[heads.value] == Place::own && on_board(heads.out);
+  }
+  // Every block computes it from the boards.
+  constexpr bool gate_fits(const Gate& gate) const {
+    return on_board(gate.in) && on_board(gate.out) && (gate.gate == kNoVector || on_board(gate.gate));
   }
   // A cell, phase `at` of a layer, that directly follows products of vectors on the board, of which it alone
   // reads the outputs; but for a layer's first product, which may not read the cell's state.

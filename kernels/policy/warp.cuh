@@ -17,5 +17,15 @@ __device__ __forceinline__ float warp_sum(float value) {
   return value;
 }
 
+// The sum over the kCount lanes of a channel; every lane gets it.
+template <int kCount>
+__device__ __forceinline__ float add_lanes(float part) {
+#pragma unroll
+  for (int offset = kCount / 2; offset > 0; offset /= 2) {
+    part = __fadd_rn(part, __shfl_xor_sync(0xffffffffu, part, offset));
+  }
+  return part;
+}
+
 }  // namespace policy
 }  // namespace exphil

@@ -1,7 +1,6 @@
 defmodule ExPhil.Native.TestSupport.Mixers do
   @moduledoc false
-  # The recorded policies of mamba23, Mamba-2 and Mamba-3, and the checks of every one of them on the host, as a user loads and
-  # plays them.
+  # The recorded policies of mamba23, Mamba-2 and Mamba-3, and the checks of every one of them, as a user loads and plays them.
   import ExPhil.Native.TestSupport.Numbers
   import ExUnit.Assertions
 
@@ -12,7 +11,7 @@ defmodule ExPhil.Native.TestSupport.Mixers do
   def read(set, name), do: set |> file(name) |> Safetensors.read!()
 
   def load(set, options \\ []),
-    do: Policy.load!(file(set, "policy.safetensors"), [backend: :host] ++ options)
+    do: Policy.load!(file(set, "policy.safetensors"), Keyword.merge([backend: :host], options))
 
   def open(path, options \\ []), do: Policy.load(path, [backend: :host] ++ options)
 
@@ -48,8 +47,8 @@ defmodule ExPhil.Native.TestSupport.Mixers do
   end
 
   @doc "The carried state's answers and the windows. Returns info/1, the state after the last frame, and what was recorded."
-  def check_answers(set) do
-    policy = load(set)
+  def check_answers(set, options \\ []) do
+    policy = load(set, options)
     golden = read(set, "golden.safetensors")
     {width, bytes} = frames(set)
     {:f64, {count, d_output}, _} = golden["logits"]
@@ -72,8 +71,8 @@ defmodule ExPhil.Native.TestSupport.Mixers do
     {info, state, golden}
   end
 
-  def check_gradients(set) do
-    policy = load(set)
+  def check_gradients(set, options \\ []) do
+    policy = load(set, options)
     recorded = read(set, "grad.safetensors")
     assert close?(Policy.forward!(policy, recorded["obs"]), recorded["logits"])
     gradients = Policy.grad!(policy, recorded["obs"], recorded["g"])
@@ -85,8 +84,8 @@ defmodule ExPhil.Native.TestSupport.Mixers do
   end
 
   @doc "Steps, prefills, rollback, snapshots, exported states and batches have the same bits."
-  def check_calls(set) do
-    policy = load(set)
+  def check_calls(set, options \\ []) do
+    policy = load(set, options)
     {width, bytes} = frames(set)
     at = &binary_part(bytes, &1 * width * 4, width * 4)
     session = Policy.new_session!(policy, history: 8)

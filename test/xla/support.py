@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "examples" / "jax"))
+# The package of this checkout, unless the installed one is asked for.
+if os.environ.get("EXPHIL_JAX") != "installed":
+    sys.path.insert(0, str(ROOT / "examples" / "jax"))
 
 import exphil_native_jax as exphil  # noqa: E402
 

@@ -49,15 +49,52 @@ struct PolicyParameter {
       const auto outs = static_cast<std::size_t>(shape[shape.rank() - 1]);
       i = i % outs * (count() / outs) + i / outs;
     }
-    return first + (stride == 0 ? i : i / columns * stride + i % columns);
+    return in_weight(i);
+  }
+  // The same for value `at` of the rectangle, counted row by row.
+  std::size_t in_weight(std::size_t at) const {
+    return first + (stride == 0 ? at : at / columns * stride + at % columns);
   }
 };
+
+// Calls visit(i, place) for each value of a parameter's tensor, in any order: value i of the file is value
+// `place` of the weight. Transposed tensors are gone through in squares, so that neither side is read or
+// written across all of its memory for each cache line.
+template <class Visit>
+void each_place(const PolicyParameter& p, const Visit& visit) {
+  const std::size_t count = p.count();
+  if (!p.transposed) {
+    for (std::size_t i = 0; i < count; ++i) visit(i, p.in_weight(i));
+    return;
+  }
+  constexpr std::size_t kSquare = 32;
+  const auto outs = static_cast<std::size_t>(p.shape[p.shape.rank() - 1]);
+  const std::size_t ins = outs == 0 ? 0 : count / outs;
+  for (std::size_t in = 0; in < ins; in += kSquare) {
+    for (std::size_t out = 0; out < outs; out += kSquare) {
+      for (std::size_t o = out; o < std::min(out + kSquare, outs); ++o) {
+        for (std::size_t i = in; i < std::min(in + kSquare, ins); ++i)
+          visit(i * outs + o, p.in_weight(o * ins + i));
+      }
+    }
+  }
+}
 
 // The values of one parameter in the order of the file. `to` has parameter.count() of room.
 template <class T, class Value>
 void copy_parameter(const PolicyParameter& parameter, const PolicyValues<T>& values, Value* to) {
   const std::vector<T>& from = values_of(values, parameter.weight);
-  for (std::size_t i = 0, n = parameter.count(); i < n; ++i) to[i] = from[parameter.place(i)];
+  if (!parameter.transposed && parameter.stride == 0) {
+    std::copy_n(from.data() + parameter.first, parameter.count(), to);
+    return;
+  }
+  each_place(parameter, [&](std::size_t i, std::size_t place) { to[i] = from[place]; });
+}
+// And back.
+template <class T, class Value>
+void put_parameter(const PolicyParameter& parameter, const Value* from, PolicyValues<T>* values) {
+  std::vector<T>& to = (*values)[static_cast<std::size_t>(parameter.weight)];
+  each_place(parameter, [&](std::size_t i, std::size_t place) { to[place] = from[i]; });
 }
 
 // Sets the weights that follow from others: A = -exp(A_log).

@@ -51,6 +51,14 @@ class FrameRing {
   virtual void answer(const RingWindows& windows, float* out) = 0;
 };
 
+// One of several windows that are answered together, each of an agent of its own.
+struct AgentWindow {
+  FrameRing* ring = nullptr;
+  RingWindows ring_windows;       // count is 1
+  const float* frames = nullptr;  // all of them: {seq, d_input}
+  bool in_ring = false;           // set by the call: the ring holds the fresh frames now
+};
+
 // Thrown where a call may not wait and would have to. Nothing has changed then.
 struct WouldWait {};
 
@@ -107,6 +115,10 @@ class Policy {
   virtual void advance(State* const* from, State* const* to, std::int64_t count, const float* obs,
                        float* out) = 0;
 
+  // From now on an advance of up to `count` states allocates no memory of the backend, unless other calls use
+  // it up. Throws out_of_memory.
+  virtual void reserve_batch(std::int64_t /*count*/) {}
+
   // Null where the policy computes in the calling thread.
   virtual std::unique_ptr<SplitStep> split_step() { return nullptr; }
   // The same, with frames that may be launched ahead of their observation where they follow each other
@@ -141,6 +153,15 @@ class Policy {
 
   // A ring of `slots` frames, none of which is set. Throws out_of_memory.
   virtual std::unique_ptr<FrameRing> new_ring(std::int64_t slots) = 0;
+
+  // The answers of these windows, through their rings or not: {count, d_output}, the same bits either way.
+  // Where it throws, the fresh slots of their rings are unset. One call at a time for each ring.
+  virtual void answer_windows(AgentWindow* windows, std::int64_t count, float* out) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      windows[i].ring->answer(windows[i].ring_windows, out + i * config().d_output);
+      windows[i].in_ring = true;
+    }
+  }
 
   // The gradient of whole sequences (core/policy/gradient.hpp). `weights` are those that the policy was made
   // of. The caller has checked the sequences: batch and seq are at least 1. Without d_outs {batch, seq,

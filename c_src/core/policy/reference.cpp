@@ -72,16 +72,28 @@ class BlockStep {
   }
 
   Doubles run(const Product& p) {
-    const double* x = in(p.in);
+    constexpr std::int64_t kTogether = 8;
     Doubles out = zeros(p.out);
-    for (std::int64_t row = 0; row < p.out.size; ++row) {
-      double sum = value(p.bias, p.first_row + row);
-      for (std::int64_t k = 0; k < p.in.size; ++k) {
-        sum += value(p.weight, (p.first_row + row) * p.in.size + k) * x[k];
-      }
-      out[row] = p.relu ? std::max(sum, 0.0) : p.adds ? in(p.out)[row] + sum : sum;
-    }
+    std::int64_t row = 0;
+    for (; row + kTogether <= p.out.size; row += kTogether) put_rows<kTogether>(p, row, &out);
+    for (; row < p.out.size; ++row) put_rows<1>(p, row, &out);
     return out;
+  }
+
+  // Each row is a sum in the order of its inputs. Several are summed together, because each addition waits
+  // for the one before it.
+  template <int Rows>
+  void put_rows(const Product& p, std::int64_t row, Doubles* out) {
+    const double* x = in(p.in);
+    const T* weight = values_of(w_, p.weight).data() + (p.first_row + row) * p.in.size;
+    double sums[Rows];
+    for (int r = 0; r < Rows; ++r) sums[r] = value(p.bias, p.first_row + row + r);
+    for (std::int64_t k = 0; k < p.in.size; ++k) {
+      for (int r = 0; r < Rows; ++r) sums[r] += static_cast<double>(weight[r * p.in.size + k]) * x[k];
+    }
+    for (int r = 0; r < Rows; ++r) {
+      (*out)[row + r] = p.relu ? std::max(sums[r], 0.0) : p.adds ? in(p.out)[row + r] + sums[r] : sums[r];
+    }
   }
 
   Doubles run(const Convolution& p) {

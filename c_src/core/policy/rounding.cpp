@@ -71,14 +71,16 @@ class Rounding {
     }
   }
 
-  // Another phase, such as a gate, has no matrix that could take the norm's weight.
+  // Another phase, such as a gate, has no matrix that could take the norm's weight; and one of more columns has
+  // others beside those of the norm.
   static bool only_products_read(const Block& block, const Span& span) {
     bool read = false;
     for (const Phase& phase : block) {
       const std::vector<Span> all = reads(phase);
       if (std::none_of(all.begin(), all.end(), [&](const Span& s) { return s.vector == span.vector; }))
         continue;
-      if (!std::holds_alternative<Product>(phase)) return false;
+      const auto* const product = std::get_if<Product>(&phase);
+      if (product == nullptr || !(product->in == span)) return false;
       read = true;
     }
     return read;

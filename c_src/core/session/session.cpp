@@ -39,8 +39,10 @@ std::vector<Session*> in_address_order(const std::vector<Session*>& sessions) {
 
 }  // namespace
 
-Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options)
+Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options,
+                 std::shared_ptr<Gatherer> gatherer)
     : policy_(std::move(policy)),
+      gatherer_(options.armed ? nullptr : std::move(gatherer)),
       rules_(options.rules),
       history_(*policy_, checked_history(options.history), options.window == 0) {
   if (options.window > 0 && options.armed) {
@@ -54,6 +56,11 @@ Session::Session(std::shared_ptr<Policy> policy, const SessionOptions& options)
     split_ = options.armed ? policy_->armed_step() : policy_->split_step();
   }
   if (options.pace != 0) pace_ = std::make_unique<Pace>(policy_, options.pace);
+  if (gatherer_) gatherer_->add_session();
+}
+
+Session::~Session() {
+  if (gatherer_) gatherer_->remove_session();
 }
 
 void Session::set_pace(MicroHertz rate) {
@@ -121,6 +128,10 @@ void Session::answer_windows(FrameWindow& window, std::int64_t count, float* out
   window.set_held(windows);
 }
 
+AgentWindow Session::agent_window() const {
+  return {ring_.get(), window_->ring_windows(1), window_->data(), false};
+}
+
 void Session::prepare_noise_locked(Noise* noise) {
   prepare_noise(policy_->config(), rules_, history_.play().frame, nullptr, noise);
 }
@@ -155,6 +166,15 @@ Action Session::act(const float* obs, float* logits, bool may_wait) {
   return choose_locked(logits, noise);
 }
 
+void Session::submit(std::unique_ptr<GatheredFrame> frame, bool may_wait) {
+  if (frame->acts()) require_controller(policy_->config(), "session");
+  Lock lock = lock_for_step(may_wait);
+  frame_arrived();
+  if (frame->acts()) prepare_noise_locked((frame->noise_ = std::make_unique<Noise>()).get());
+  gatherer_->submit(std::move(frame));
+  lock.release();  // the gatherer unlocks
+}
+
 void Session::prefill(const float* frames, std::int64_t seq, float* out) {
   if (seq == 0) return;
   const std::lock_guard<HandoverMutex> lock(mutex_);
@@ -174,7 +194,6 @@ Session::Locks Session::lock_all(const std::vector<Session*>& sessions) {
 }
 
 void Session::step_locked(const std::vector<Session*>& sessions, const float* obs, float* out) {
-  for (Session* session : sessions) session->frame_arrived();
   std::vector<State*> from, to;
   from.reserve(sessions.size()), to.reserve(sessions.size());
   for (Session* session : sessions) {
@@ -191,39 +210,47 @@ void Session::step_locked(const std::vector<Session*>& sessions, const float* ob
   for (Session* session : sessions) session->history_.advance();
 }
 
-// One call per window, then one call for the carried states. A call that fails changes no carried state, and
+// One call for the windows, then one for the carried states. A call that fails changes no carried state, and
 // the windows are restored.
 void Session::step_mixed(const std::vector<Session*>& sessions, const std::vector<State*>& from_states,
                          const std::vector<State*>& to_states, const float* obs, float* out) {
   Policy& policy = *sessions[0]->policy_;
-  const auto count = static_cast<std::int64_t>(from_states.size());
+  const std::size_t carried = from_states.size(), windowed = sessions.size() - carried;
   const auto d_input = static_cast<std::size_t>(policy.config().d_input);
   const auto d_output = static_cast<std::size_t>(policy.config().d_output);
-  std::vector<float> some_obs(from_states.size() * d_input), some_out(from_states.size() * d_output);
-  std::size_t done = 0;
-  try {
-    float* next = some_obs.data();
-    for (; done < sessions.size(); ++done) {
-      const float* from = obs + done * d_input;
-      if (sessions[done]->window_) {
-        sessions[done]->step_window(from, out + done * d_output);
-      } else {
-        next = std::copy(from, from + d_input, next);
-      }
+  std::vector<float> some_obs(carried * d_input), some_out(carried * d_output);
+  std::vector<float> window_out(windowed * d_output);
+  std::vector<AgentWindow> windows(windowed);
+  auto window = windows.begin();
+  float* next = some_obs.data();
+  for (std::size_t k = 0; k < sessions.size(); ++k) {
+    if (sessions[k]->window_) {
+      sessions[k]->window_->push(obs + k * d_input);
+      *window++ = sessions[k]->agent_window();
+    } else {
+      next = std::copy_n(obs + k * d_input, d_input, next);
     }
-    if (count > 0)
-      policy.advance(from_states.data(), to_states.data(), count, some_obs.data(), some_out.data());
+  }
+  try {
+    policy.answer_windows(windows.data(), static_cast<std::int64_t>(windowed), window_out.data());
+    if (carried > 0)
+      policy.advance(from_states.data(), to_states.data(), static_cast<std::int64_t>(carried),
+                     some_obs.data(), some_out.data());
   } catch (...) {
-    for (std::size_t k = 0; k < done; ++k) {
-      if (sessions[k]->window_) sessions[k]->window_->undo(1);
+    for (Session* session : sessions) {
+      if (session->window_) session->window_->undo(1);
     }
     throw;
   }
-  const float* from = some_out.data();
+  window = windows.begin();
+  const float *from = some_out.data(), *from_window = window_out.data();
   for (std::size_t k = 0; k < sessions.size(); ++k) {
-    if (sessions[k]->window_) continue;
-    std::copy(from, from + d_output, out + k * d_output);
-    from += d_output;
+    const float*& row = sessions[k]->window_ ? from_window : from;
+    std::copy_n(row, d_output, out + k * d_output);
+    row += d_output;
+    if (!sessions[k]->window_) continue;
+    if (window->in_ring) sessions[k]->window_->set_held(window->ring_windows);
+    ++window;
   }
 }
 
@@ -231,6 +258,7 @@ void Session::step_batch(const std::vector<Session*>& sessions, const float* obs
   if (sessions.empty()) return;
   require_same_policy(sessions);
   const Locks locks = lock_all(sessions);
+  for (Session* session : sessions) session->frame_arrived();
   step_locked(sessions, obs, out);
 }
 
@@ -242,6 +270,7 @@ std::vector<Action> Session::act_batch(const std::vector<Session*>& sessions, co
   const PolicyConfig& config = sessions[0]->policy_->config();
   require_controller(config, "sessions");
   const Locks locks = lock_all(sessions);
+  for (Session* session : sessions) session->frame_arrived();
   step_locked(sessions, obs, logits);
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     actions[i] = sessions[i]->choose_locked(logits + static_cast<std::int64_t>(i) * config.d_output);

@@ -13,6 +13,7 @@
 
 #include "core/policy/policy.hpp"
 #include "core/session/frame_window.hpp"
+#include "core/session/gatherer.hpp"
 #include "core/session/history.hpp"
 #include "core/session/late_frame.hpp"
 #include "core/session/pace.hpp"
@@ -53,7 +54,12 @@ class Snapshot {
 class Session {
  public:
   // A zero state, or an empty window. limit_exceeded where the history is longer than kMostHistory.
-  explicit Session(std::shared_ptr<Policy> policy, const SessionOptions& options = {});
+  // gatherer: of this policy; null where frames are launched one by one, as those of `armed` are.
+  explicit Session(std::shared_ptr<Policy> policy, const SessionOptions& options = {},
+                   std::shared_ptr<Gatherer> gatherer = nullptr);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
   const std::shared_ptr<Policy>& policy() const { return policy_; }
   bool has_window() const { return window_.has_value(); }
 
@@ -64,6 +70,12 @@ class Session {
   // One frame, and the action for its outputs by the session's rules. Throws unsupported where the policy has
   // no controller; logits: {d_output} of room.
   Action act(const float* obs, float* logits, bool may_wait = true);
+  // null where frames are launched one by one
+  Gatherer* gatherer() const { return gatherer_.get(); }
+  // step() or act() of a session that gathers, by a caller that does not wait: the frame is answered by a
+  // thread of the gatherer. Until then any other call that needs the session waits. Throws as those do, and
+  // WouldWait where another call has the session and it may not wait; the frame has not begun then.
+  void submit(std::unique_ptr<GatheredFrame> frame, bool may_wait = true);
   // The history begins anew: one cannot roll back into a prefill. The same holds for restore and
   // import_state.
   void prefill(const float* frames, std::int64_t seq, float* out);
@@ -108,6 +120,7 @@ class Session {
                                        float* logits);
 
  private:
+  friend class Gatherer;
   friend class LateFrame;
   using Lock = std::unique_lock<HandoverMutex>;
   using Locks = std::vector<Lock>;
@@ -129,6 +142,7 @@ class Session {
   // The answers of the windows that end at the last `count` frames of `window`, through the ring. Where it
   // throws, the ring lacks the frames that `window` does not call held.
   void answer_windows(FrameWindow& window, std::int64_t count, float* out);
+  AgentWindow agent_window() const;  // that ends at the last frame
   // `seq` frames of a session with a window, which first goes back `back` frames. Where it throws, nothing
   // has changed.
   void run_windows(std::int64_t back, const float* frames, std::int64_t seq, float* out);
@@ -140,6 +154,7 @@ class Session {
   void resimulate_locked(std::int64_t frames_back, const float* frames, std::int64_t seq, float* out);
 
   std::shared_ptr<Policy> policy_;
+  std::shared_ptr<Gatherer> gatherer_;
   const PlayRules rules_;
   History history_;                    // the current state and those before it
   std::optional<FrameWindow> window_;  // of a session with a window, which has no states

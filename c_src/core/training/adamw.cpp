@@ -9,22 +9,31 @@
 namespace exphil::core {
 
 template <class T>
+AdamWFactors<T>::AdamWFactors(const AdamW& options)
+    : beta1(static_cast<T>(options.beta1)),
+      beta2(static_cast<T>(options.beta2)),
+      rest1(static_cast<T>(1 - options.beta1)),
+      rest2(static_cast<T>(1 - options.beta2)),
+      rate(static_cast<T>(options.learning_rate /
+                          (1 - std::pow(options.beta1, static_cast<double>(options.step))))),
+      root(static_cast<T>(1 / std::sqrt(1 - std::pow(options.beta2, static_cast<double>(options.step))))),
+      kept(static_cast<T>(1 - options.learning_rate * options.weight_decay)),
+      epsilon(static_cast<T>(options.epsilon)),
+      scale(static_cast<T>(options.gradient_scale)) {}
+template struct AdamWFactors<float>;
+template struct AdamWFactors<double>;
+
+template <class T>
 void adamw_step(const AdamW& options, const AdamWTensor<T>& t, std::int64_t count) {
-  const auto beta1 = static_cast<T>(options.beta1), beta2 = static_cast<T>(options.beta2);
-  const auto rest1 = static_cast<T>(1 - options.beta1), rest2 = static_cast<T>(1 - options.beta2);
-  const double step = static_cast<double>(options.step);
-  const auto rate = static_cast<T>(options.learning_rate / (1 - std::pow(options.beta1, step)));
-  const auto root = static_cast<T>(1 / std::sqrt(1 - std::pow(options.beta2, step)));
-  const auto kept = static_cast<T>(1 - options.learning_rate * options.weight_decay);
-  const auto epsilon = static_cast<T>(options.epsilon), scale = static_cast<T>(options.gradient_scale);
+  const AdamWFactors<T> f(options);
   parallel_for(count, 1 << 15, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const T gradient = t.gradient[i] * scale;
-      const T m = beta1 * t.m[i] + rest1 * gradient;
-      const T v = beta2 * t.v[i] + rest2 * gradient * gradient;
+      const T gradient = t.gradient[i] * f.scale;
+      const T m = f.beta1 * t.m[i] + f.rest1 * gradient;
+      const T v = f.beta2 * t.v[i] + f.rest2 * gradient * gradient;
       t.next_m[i] = m;
       t.next_v[i] = v;
-      t.next_weight[i] = kept * t.weight[i] - rate * m / (std::sqrt(v) * root + epsilon);
+      t.next_weight[i] = f.kept * t.weight[i] - f.rate * m / (std::sqrt(v) * f.root + f.epsilon);
     }
   });
 }

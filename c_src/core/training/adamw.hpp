@@ -1,6 +1,6 @@
 // One step of AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", algorithm 2) on one
-// tensor. Element by element, so any number of threads gives the same bits. Callers: nif/training.cpp. Memory
-// of the caller.
+// tensor. Element by element, so any number of threads gives the same bits. Callers: nif/optimiser.cpp and
+// the backends' training steps. Memory of the caller.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,16 @@ struct AdamW {
   double weight_decay = 0;    // of this tensor
   double gradient_scale = 1;  // multiplies the gradient first, for clipping by its norm
   std::int64_t step = 1;      // counts from 1
+};
+
+// What the elements of a step have in common, rounded to their type.
+template <class T>
+struct AdamWFactors {
+  explicit AdamWFactors(const AdamW& options);
+  T beta1, beta2, rest1, rest2;  // rest: 1 - beta
+  T rate, root;                  // with the corrections of the means
+  T kept;                        // of a weight by decay
+  T epsilon, scale;
 };
 
 // m and v are the running means of the gradient and of its square; the results may be the inputs.

@@ -8,7 +8,15 @@
 
 namespace exphil::core {
 
-namespace {
+std::int64_t columns_of(const std::vector<LossGroup>& groups) {
+  std::int64_t columns = 0;
+  for (const LossGroup& group : groups) columns += group.columns();
+  return columns;
+}
+
+std::int64_t rows_that_count(std::int64_t rows, const std::int32_t* mask) {
+  return mask == nullptr ? rows : rows - std::count(mask, mask + rows, 0);
+}
 
 void check_groups(const std::vector<LossGroup>& groups, std::int64_t d_output) {
   std::vector<bool> taken(static_cast<std::size_t>(d_output));
@@ -27,7 +35,10 @@ void check_groups(const std::vector<LossGroup>& groups, std::int64_t d_output) {
   }
 }
 
-void check_target(const LossGroup& group, std::int32_t target, std::int64_t choices) {
+namespace {
+
+void check_target(const LossGroup& group, std::int32_t target) {
+  const std::int64_t choices = group.binary ? 2 : group.count;
   if (target >= -1 && target < choices) return;
   fail(ErrorKind::invalid_argument, "targets", "a target of group ", quote(group.name), " must be from 0 to ",
        choices - 1, ", or -1 to leave it out; got ", target);
@@ -60,16 +71,6 @@ Answer binary(T logit, std::int32_t target, double scale, T* d_logit) {
   return {std::max(z, 0.0) + std::log1p(small) - target * z, (z > 0) == (target == 1)};
 }
 
-std::int64_t columns_of(const std::vector<LossGroup>& groups) {
-  std::int64_t columns = 0;
-  for (const LossGroup& group : groups) columns += group.columns();
-  return columns;
-}
-
-std::int64_t rows_that_count(std::int64_t rows, const std::int32_t* mask) {
-  return mask == nullptr ? rows : rows - std::count(mask, mask + rows, 0);
-}
-
 // The choice at which the sum of the shares passes `uniform`. A temperature near 0 leaves the largest
 // outputs.
 template <class T>
@@ -92,40 +93,72 @@ std::int32_t drawn(const T* logits, std::int64_t count, double temperature, doub
 
 }  // namespace
 
+void check_targets(const std::vector<LossGroup>& groups, std::int64_t rows, const std::int32_t* targets,
+                   const std::int32_t* mask) {
+  const std::int64_t columns = columns_of(groups);
+  for (std::int64_t row = 0; row < rows; ++row, targets += columns) {
+    if (mask != nullptr && mask[row] == 0) continue;
+    const std::int32_t* target = targets;
+    for (const LossGroup& group : groups) {
+      for (std::int64_t k = 0; k < group.columns(); ++k) check_target(group, *target++);
+    }
+  }
+}
+
+template <class T>
+void CrossEntropy::add(const T* outs, std::int64_t rows, const std::int32_t* targets,
+                       const std::int32_t* mask, T* d_outs) {
+  std::fill(d_outs, d_outs + rows * d_output_, T{0});
+  for (std::int64_t row = 0; row < rows; ++row, outs += d_output_, d_outs += d_output_) {
+    if (mask != nullptr && mask[row] == 0) {
+      targets += columns_;
+      continue;
+    }
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const LossGroup& group = groups_[g];
+      for (std::int64_t k = 0; k < group.columns(); ++k) {
+        const std::int32_t target = *targets++;
+        check_target(group, target);
+        if (target < 0) continue;
+        const std::int64_t at = group.first + k;
+        const Answer answer = group.binary ? binary(outs[at], target, scale_, d_outs + at)
+                                           : categorical(outs + at, group.count, target, scale_, d_outs + at);
+        losses_[g].loss += answer.loss * scale_;
+        losses_[g].correct += answer.correct ? 1 : 0;
+        ++counted_[g];
+      }
+    }
+  }
+}
+template void CrossEntropy::add(const float*, std::int64_t, const std::int32_t*, const std::int32_t*, float*);
+template void CrossEntropy::add(const double*, std::int64_t, const std::int32_t*, const std::int32_t*,
+                                double*);
+
+CrossEntropy::CrossEntropy(const std::vector<LossGroup>& groups, std::int64_t d_output, std::int64_t counting)
+    : groups_(groups),
+      d_output_(d_output),
+      columns_(columns_of(groups)),
+      scale_(counting > 0 ? 1.0 / static_cast<double>(counting) : 0.0),
+      losses_(groups.size()),
+      counted_(groups.size()) {
+  check_groups(groups, d_output);
+}
+
+std::vector<GroupLoss> CrossEntropy::losses() const {
+  std::vector<GroupLoss> losses = losses_;
+  for (std::size_t g = 0; g < losses.size(); ++g) {
+    if (counted_[g] > 0) losses[g].correct /= static_cast<double>(counted_[g]);
+  }
+  return losses;
+}
+
 template <class T>
 std::vector<GroupLoss> cross_entropy(const T* outs, std::int64_t rows, std::int64_t d_output,
                                      const std::vector<LossGroup>& groups, const std::int32_t* targets,
                                      const std::int32_t* mask, T* d_outs) {
-  check_groups(groups, d_output);
-  std::fill(d_outs, d_outs + rows * d_output, T{0});
-  std::vector<GroupLoss> losses(groups.size());
-  std::vector<std::int64_t> counted(groups.size());
-  const std::int64_t counting = rows_that_count(rows, mask), columns = columns_of(groups);
-  const double scale = counting > 0 ? 1.0 / static_cast<double>(counting) : 0.0;
-  for (std::int64_t row = 0; row < rows; ++row, outs += d_output, d_outs += d_output) {
-    if (mask != nullptr && mask[row] == 0) {
-      targets += columns;
-      continue;
-    }
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      const LossGroup& group = groups[g];
-      for (std::int64_t k = 0; k < group.columns(); ++k) {
-        const std::int32_t target = *targets++;
-        check_target(group, target, group.binary ? 2 : group.count);
-        if (target < 0) continue;
-        const std::int64_t at = group.first + k;
-        const Answer answer = group.binary ? binary(outs[at], target, scale, d_outs + at)
-                                           : categorical(outs + at, group.count, target, scale, d_outs + at);
-        losses[g].loss += answer.loss * scale;
-        losses[g].correct += answer.correct ? 1 : 0;
-        ++counted[g];
-      }
-    }
-  }
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    if (counted[g] > 0) losses[g].correct /= static_cast<double>(counted[g]);
-  }
-  return losses;
+  CrossEntropy sums(groups, d_output, rows_that_count(rows, mask));
+  sums.add(outs, rows, targets, mask, d_outs);
+  return sums.losses();
 }
 template std::vector<GroupLoss> cross_entropy(const float*, std::int64_t, std::int64_t,
                                               const std::vector<LossGroup>&, const std::int32_t*,
@@ -134,22 +167,31 @@ template std::vector<GroupLoss> cross_entropy(const double*, std::int64_t, std::
                                               const std::vector<LossGroup>&, const std::int32_t*,
                                               const std::int32_t*, double*);
 
+SquaredError::SquaredError(std::int64_t width, std::int64_t counting)
+    : width_(width), scale_(counting * width > 0 ? 1.0 / static_cast<double>(counting * width) : 0.0) {}
+
+template <class T>
+void SquaredError::add(const T* outs, const T* targets, std::int64_t rows, const std::int32_t* mask,
+                       T* d_outs) {
+  std::fill(d_outs, d_outs + rows * width_, T{0});
+  for (std::int64_t row = 0; row < rows; ++row) {
+    if (mask != nullptr && mask[row] == 0) continue;
+    for (std::int64_t i = row * width_; i < (row + 1) * width_; ++i) {
+      const double difference = double{outs[i]} - double{targets[i]};
+      sum_ += difference * difference;
+      d_outs[i] = static_cast<T>(2 * difference * scale_);
+    }
+  }
+}
+template void SquaredError::add(const float*, const float*, std::int64_t, const std::int32_t*, float*);
+template void SquaredError::add(const double*, const double*, std::int64_t, const std::int32_t*, double*);
+
 template <class T>
 double mean_squared_error(const T* outs, const T* targets, std::int64_t rows, std::int64_t width,
                           const std::int32_t* mask, T* d_outs) {
-  const std::int64_t counting = rows_that_count(rows, mask) * width;
-  const double scale = counting > 0 ? 1.0 / static_cast<double>(counting) : 0.0;
-  std::fill(d_outs, d_outs + rows * width, T{0});
-  double sum = 0;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    if (mask != nullptr && mask[row] == 0) continue;
-    for (std::int64_t i = row * width; i < (row + 1) * width; ++i) {
-      const double difference = double{outs[i]} - double{targets[i]};
-      sum += difference * difference;
-      d_outs[i] = static_cast<T>(2 * difference * scale);
-    }
-  }
-  return sum * scale;
+  SquaredError sum(width, rows_that_count(rows, mask));
+  sum.add(outs, targets, rows, mask, d_outs);
+  return sum.loss();
 }
 template double mean_squared_error(const float*, const float*, std::int64_t, std::int64_t,
                                    const std::int32_t*, float*);

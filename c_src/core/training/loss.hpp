@@ -1,5 +1,6 @@
 // Loss functions of a policy's outputs: the value, and its gradient by the outputs. Computed in double, in
-// the order of the rows. Callers: nif/training.cpp. Any thread; memory of the caller.
+// the order of the rows. Callers: nif/loss.cpp and the backends'
+// training steps. Any thread; memory of the caller.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,47 @@ struct LossGroup {
 struct GroupLoss {
   double loss = 0;     // the mean over the rows
   double correct = 0;  // the share of targets that the outputs' most likely choice meets
+};
+
+std::int64_t columns_of(const std::vector<LossGroup>& groups);  // of the targets
+// Rows that a mask {rows} leaves in; all where it is null.
+std::int64_t rows_that_count(std::int64_t rows, const std::int32_t* mask);
+// Throws invalid_argument for a group that is not within the outputs or overlaps another ("groups").
+void check_groups(const std::vector<LossGroup>& groups, std::int64_t d_output);
+// Throws invalid_argument for a target out of range ("targets") in a row that counts.
+void check_targets(const std::vector<LossGroup>& groups, std::int64_t rows, const std::int32_t* targets,
+                   const std::int32_t* mask);
+
+// cross_entropy() over rows that come in parts, in their order. `counting`: the rows of all parts that count.
+// Keeps a reference to the groups. Throws as it does.
+class CrossEntropy {
+ public:
+  CrossEntropy(const std::vector<LossGroup>& groups, std::int64_t d_output, std::int64_t counting);
+  template <class T>
+  void add(const T* outs, std::int64_t rows, const std::int32_t* targets, const std::int32_t* mask,
+           T* d_outs);
+  std::vector<GroupLoss> losses() const;
+
+ private:
+  const std::vector<LossGroup>& groups_;
+  const std::int64_t d_output_, columns_;
+  const double scale_;
+  std::vector<GroupLoss> losses_;
+  std::vector<std::int64_t> counted_;  // targets of each group
+};
+
+// mean_squared_error() likewise.
+class SquaredError {
+ public:
+  SquaredError(std::int64_t width, std::int64_t counting);
+  template <class T>
+  void add(const T* outs, const T* targets, std::int64_t rows, const std::int32_t* mask, T* d_outs);
+  double loss() const { return sum_ * scale_; }
+
+ private:
+  const std::int64_t width_;
+  const double scale_;
+  double sum_ = 0;
 };
 
 // Cross-entropy: for every row the sum over the groups, a binary group counting the sum over its events; of

@@ -78,8 +78,7 @@ void read_parameters(CheckpointReader& reader, PolicyWeights* policy) {
   for (const PolicyParameter& parameter : policy->parameters) {
     stop_if_abandoned();
     const std::vector<float> values = reader.take(parameter.name, parameter.shape, parameter.axes);
-    std::vector<float>& to = policy->values[static_cast<std::size_t>(parameter.weight)];
-    for (std::size_t i = 0; i < values.size(); ++i) to[parameter.place(i)] = values[i];
+    put_parameter(parameter, values.data(), &policy->values);
   }
   reader.require_all_taken();
   derive(policy->network(), &policy->values);

@@ -7,31 +7,45 @@
 namespace exphil::cuda {
 
 StreamPool::~StreamPool() {
-  for (CUstream stream : free_) destroy(stream);
+  for (const auto& streams : free_) {
+    for (CUstream stream : streams) destroy(stream);
+  }
 }
 
-CUstream StreamPool::take() {
+CUstream StreamPool::take(StreamPriority priority) {
   context_.require_alive();
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!free_.empty()) {
-      CUstream stream = free_.back();
-      free_.pop_back();
+    std::vector<CUstream>& free = free_[static_cast<int>(priority)];
+    if (!free.empty()) {
+      CUstream stream = free.back();
+      free.pop_back();
       return stream;
     }
   }
   const ContextGuard guard(context_);
   const SlowCall slow;
+  return create(priority);
+}
+
+// Non-blocking: no implicit ordering with the legacy default stream, which EXLA or others may use.
+CUstream StreamPool::create(StreamPriority priority) {
   CUstream stream = nullptr;
-  // Non-blocking: no implicit ordering with the legacy default stream, which EXLA or others may use.
-  context_.check(driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  if (priority == StreamPriority::low) {
+    context_.check(driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    return stream;
+  }
+  int lowest = 0, highest = 0;
+  context_.check(driver().cuCtxGetStreamPriorityRange(&lowest, &highest), "cuCtxGetStreamPriorityRange");
+  context_.check(driver().cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest),
+                 "cuStreamCreateWithPriority");
   return stream;
 }
 
-void StreamPool::give(CUstream stream) noexcept {
+void StreamPool::give(CUstream stream, StreamPriority priority) noexcept {
   try {
     std::lock_guard<std::mutex> lock(mutex_);
-    free_.push_back(stream);
+    free_[static_cast<int>(priority)].push_back(stream);
   } catch (...) {
     destroy(stream);
   }
@@ -46,7 +60,8 @@ void StreamPool::destroy(CUstream stream) noexcept {
   driver().cuCtxPopCurrent(&previous);
 }
 
-StreamLease::StreamLease(Context& context) : context_(context), stream_(context.streams().take()) {}
+StreamLease::StreamLease(Context& context, StreamPriority priority)
+    : context_(context), priority_(priority), stream_(context.streams().take(priority)) {}
 
 StreamLease::~StreamLease() {
   if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) {
@@ -59,7 +74,7 @@ StreamLease::~StreamLease() {
   driver().cuCtxPopCurrent(&previous);
   context_.note(result, "cuStreamSynchronize");
   // A stream that cannot be synchronised is in an abandoned graph capture or on a lost device.
-  result == CUDA_SUCCESS ? context_.streams().give(stream_) : context_.streams().destroy(stream_);
+  result == CUDA_SUCCESS ? context_.streams().give(stream_, priority_) : context_.streams().destroy(stream_);
 }
 
 void StreamLease::synchronize() {

@@ -11,26 +11,32 @@ namespace exphil::cuda {
 
 class Context;
 
+// Frames have streams of the highest priority, so that they do not queue behind scans and prefills.
+enum class StreamPriority { low, high };
+
 // Safe from any thread.
 class StreamPool {
  public:
   explicit StreamPool(Context& context) : context_(context) {}
   ~StreamPool();
-  CUstream take();  // non-blocking stream; created where none is free
+  // A non-blocking stream; created where none is free.
+  CUstream take(StreamPriority priority = StreamPriority::low);
   // The stream must be idle. Never throws: where the list cannot grow, the stream is destroyed.
-  void give(CUstream stream) noexcept;
+  void give(CUstream stream, StreamPriority priority = StreamPriority::low) noexcept;
   void destroy(CUstream stream) noexcept;  // one that is no longer usable
 
  private:
   Context& context_;
+  CUstream create(StreamPriority priority);
+
   std::mutex mutex_;
-  std::vector<CUstream> free_;
+  std::vector<CUstream> free_[2];  // by their priority
 };
 
 // A leased stream. synchronize() waits and throws the error of the work. One thread at a time.
 class StreamLease {
  public:
-  explicit StreamLease(Context& context);
+  explicit StreamLease(Context& context, StreamPriority priority = StreamPriority::low);
   ~StreamLease();  // synchronises first, so that the call's pooled buffers may be freed
   StreamLease(const StreamLease&) = delete;
   StreamLease& operator=(const StreamLease&) = delete;
@@ -39,6 +45,7 @@ class StreamLease {
 
  private:
   Context& context_;
+  const StreamPriority priority_;
   CUstream stream_;
 };
 

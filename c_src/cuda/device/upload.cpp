@@ -159,4 +159,15 @@ void Upload::queue_next() {
   while (ready_ < ends_.size() && ends_[ready_] <= end) on_ready_(ready_++);
 }
 
+void upload_now(Context& context, CUdeviceptr image, std::vector<ImageSegment> segments) {
+  if (segments.empty()) return;
+  const std::size_t end = segments.back().at + segments.back().bytes;
+  std::unique_ptr<Upload> upload;
+  StreamLease stream(context);  // idle before the upload's memory goes back
+  upload = std::make_unique<Upload>(context, stream.handle(), image, std::move(segments),
+                                    std::vector<std::size_t>{end}, [](std::size_t) {});
+  upload->run();
+  stream.synchronize();
+}
+
 }  // namespace exphil::cuda

@@ -71,4 +71,7 @@ class Upload {
   bool failed_ = false;
 };
 
+// Copies all of it, and returns when it is there.
+void upload_now(Context& context, CUdeviceptr image, std::vector<ImageSegment> segments);
+
 }  // namespace exphil::cuda

@@ -63,10 +63,31 @@ class Fold {
       first += made.count;
       to.outputs.push_back(std::move(made));
     }
-    if (phase.matrix == core::kNone) return to;
-    const core::Weight& matrix = w_.network().weight(phase.matrix);
-    to.channels = FoldedMatrix(of(phase.matrix), matrix.rows, matrix.columns);
     to.values = of(phase.vector);
+    if (phase.matrix == core::kNone) return to;
+    if (phase.phase.kind == policy::Kind::heads) return heads(phase);
+    const core::Weight& matrix = w_.network().weight(phase.matrix);
+    const bool convolves = phase.phase.kind == policy::Kind::convolution;
+    const std::int64_t channels =
+        convolves ? network_.values(network_.convolutions[phase.phase.index].in) : matrix.rows;
+    to.channels = FoldedMatrix(of(phase.matrix), channels, matrix.columns);
+    to.channels.start_at(phase.first_channel);
+    to.values = slice(to.values, phase.first_channel, channels);
+    return to;
+  }
+
+  // A and D of a head, for each of its values.
+  FoldedPhase heads(const LoweredPhase& phase) const {
+    const policy::Heads& heads = network_.heads[phase.phase.index];
+    const std::int64_t rows = network_.values(heads.value), times = rows / heads.heads;
+    FoldedPhase to;
+    to.channels = FoldedMatrix(of(phase.matrix), heads.heads, 1);
+    to.channels.repeat(times);
+    to.values = of(phase.vector);
+    if (static_cast<std::int64_t>(to.values.size()) != heads.heads) return to;
+    Values all(static_cast<std::size_t>(rows));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = to.values[i / static_cast<std::size_t>(times)];
+    to.values = all;
     return to;
   }
 
@@ -101,7 +122,7 @@ float padded(const Values& vector, std::int64_t i) {
 }
 
 double FoldedMatrix::scaled(std::int64_t row, std::int64_t column) const {
-  const auto at = static_cast<std::size_t>((first_row_ + row) * columns_ + column);
+  const auto at = static_cast<std::size_t>((first_row_ + row / times_) * columns_ + column);
   const double value = values_ != nullptr           ? static_cast<double>((*values_)[at])
                        : first_row_ + row == column ? 1.0
                                                     : 0.0;

@@ -36,6 +36,8 @@ class FoldedMatrix {
 
   // Rows [first_row, ...) of `values` are meant.
   void start_at(std::int64_t first_row) { first_row_ = first_row; }
+  // Each row stands for `times` rows, all of which rows() counts.
+  void repeat(std::int64_t times) { times_ = times, rows_ *= times; }
   // Multiplies the columns by `scale`, and then centres the rows.
   void scale(const std::vector<float>& scale, bool centred);
   // Stored in this precision, after all of the above.
@@ -58,7 +60,7 @@ class FoldedMatrix {
   void read(std::int64_t row, std::int64_t first, int count, float* to) const;
 
   const std::vector<float>* values_ = nullptr;  // null: the identity
-  std::int64_t first_row_ = 0, rows_ = 0, columns_ = 0;
+  std::int64_t first_row_ = 0, rows_ = 0, columns_ = 0, times_ = 1;
   const std::vector<float>* scale_ = nullptr;
   std::vector<double> means_;
   core::Precision precision_ = core::Precision::f32;
@@ -76,7 +78,8 @@ struct FoldedPhase {
   // Of a product: its rows are those of its outputs, each padded, one output after another
   // (policy::Network::rows).
   std::vector<FoldedRows> outputs;
-  // What a convolution or a scan has for each channel: the taps and the bias; A and D. Empty: zeros.
+  // What a convolution, a scan or a recurrence over heads has for each channel: the taps and the bias; A and
+  // D. Of a gate: the weight of its norm. Empty: zeros.
   FoldedMatrix channels;
   std::vector<float> values;
 

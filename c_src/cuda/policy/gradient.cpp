@@ -14,32 +14,40 @@ using core::PolicyConfig;
 using core::PolicyGradOutputs;
 using core::PolicySequences;
 
+// One call. d_outs: null without a gradient, and of a step of training.
+struct PolicyGradient::Call {
+  CUdeviceptr weights, gradient;
+  const PolicySequences& sequences;
+  const float* d_outs;
+  const PolicyGradOutputs& outputs;
+  const TrainingPass* training;
+  bool has_gradient() const { return d_outs != nullptr || training != nullptr; }
+};
+
 // Sequences [first, first + count) of a call: their upload, passes and downloads.
 class PolicyGradient::Group {
  public:
-  Group(const PolicyGradient& policy, const PolicySequences& all, std::int64_t first, std::int64_t count,
-        const PolicyGradOutputs& outputs, bool gradient)
+  Group(const PolicyGradient& policy, const Call& call, std::int64_t first, std::int64_t count)
       : p_(policy),
         c_(policy.config()),
         n_(c_.network),
-        all_(all),
+        call_(call),
+        all_(call.sequences),
         first_(first),
-        out_(outputs),
+        out_(call.outputs),
         final_states_(n_.states.size()),
         d_states_(n_.states.size()),
-        memory_(*policy.context_, n_,
-                policy.shape({count, all.seq, all.frames, all.states}, gradient, outputs.states != nullptr,
-                             outputs.d_states != nullptr)),
+        memory_(*policy.context_, n_, shape(count)),
         download_(*policy.context_),
         stream_(*policy.context_) {}
 
   // Returns when the results are in host memory, but for the weights' gradient.
-  void run(const float* d_outs, CUdeviceptr gradient) {
-    std::vector<ImageSegment> inputs = segments(d_outs);
+  void run() {
+    std::vector<ImageSegment> inputs = segments();
     const std::size_t end = inputs.back().at + inputs.back().bytes;
-    upload_ = std::make_unique<Upload>(
-        *p_.context_, stream_.handle(), memory_.address(), std::move(inputs), std::vector<std::size_t>{end},
-        [this, gradient](std::size_t) { enqueue(stream_.handle(), gradient); });
+    upload_ = std::make_unique<Upload>(*p_.context_, stream_.handle(), memory_.address(), std::move(inputs),
+                                       std::vector<std::size_t>{end},
+                                       [this](std::size_t) { enqueue(stream_.handle()); });
     upload_->run();
     stream_.synchronize();
     download_.finish();
@@ -47,6 +55,16 @@ class PolicyGradient::Group {
   }
 
  private:
+  GradientShape shape(std::int64_t count) const {
+    GradientShape shape = p_.shape({count, all_.seq, all_.frames, all_.states}, call_.has_gradient(),
+                                   out_.states != nullptr, out_.d_states != nullptr);
+    if (call_.training != nullptr) {
+      shape.target_columns = call_.training->target_columns;
+      shape.with_mask = call_.training->mask != nullptr;
+    }
+    return shape;
+  }
+
   void put_states(const std::vector<std::vector<float>>& parts, float* to) const {
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const std::int64_t each = n_.states[i].size();
@@ -61,29 +79,49 @@ class PolicyGradient::Group {
     return (first_ + sequence) * n_.state_floats() + n_.state_at(static_cast<core::StateId>(part));
   }
 
-  std::vector<ImageSegment> segments(const float* d_outs) const {
+  std::vector<ImageSegment> segments() const {
     std::vector<ImageSegment> all;
-    const auto add = [&](const float* from, const float* to, std::int64_t floats) {
+    const auto add = [&](const void* from, const float* to, std::int64_t floats) {
       if (floats > 0) all.push_back({from, memory_.place_of(to), static_cast<std::size_t>(floats) * 4});
     };
     const std::int64_t rows = memory_.shape.rows(), row = first_ * all_.seq;
     add(all_.frames + row * c_.d_input, memory_.frames().data, rows * c_.d_input);
-    if (d_outs != nullptr) add(d_outs + row * c_.d_output, memory_.d_outs().data, rows * c_.d_output);
+    if (call_.d_outs != nullptr) {
+      add(call_.d_outs + row * c_.d_output, memory_.d_outs().data, rows * c_.d_output);
+    }
     for (std::size_t i = 0; all_.states != nullptr && i < memory_.states.size(); ++i) {
       const std::int64_t each = n_.states[i].size();
       for (std::int64_t s = 0; each > 0 && s < memory_.shape.sequences; ++s) {
         add(all_.states + place(s, i), memory_.states[i] + s * each, each);
       }
     }
+    if (const TrainingPass* const t = call_.training) {
+      const auto from = [row](const void* values, std::int64_t columns) {
+        return values == nullptr ? nullptr : static_cast<const float*>(values) + row * columns;
+      };
+      add(from(t->targets, t->target_columns), memory_.targets, rows * t->target_columns);
+      if (t->mask != nullptr) add(from(t->mask, 1), memory_.mask, rows);
+    }
     return all;
   }
 
-  void enqueue(CUstream stream, CUdeviceptr gradient) {
+  void passes(CUstream stream) {
+    GradientPass pass(*p_.context_, stream, p_.kernels_, p_.values_, call_.weights, call_.gradient,
+                      first_ > 0, memory_);
+    const TrainingPass* const training = call_.training;
+    pass.forward(out_.outs != nullptr || training != nullptr);
+    if (training != nullptr) training->loss(stream, memory_, first_ * all_.seq);
+    if (memory_.shape.gradient) pass.backward(out_.frames != nullptr);
+    const bool is_last = first_ + memory_.shape.sequences == all_.batch;
+    if (training != nullptr && is_last) training->update(stream);
+  }
+
+  void enqueue(CUstream stream) {
     if (first_ == 0 && memory_.shape.gradient) {  // the bytes between two tensors are copied out too
-      p_.context_->check(driver().cuMemsetD8Async(gradient, 0, p_.gradient_bytes(), stream),
+      p_.context_->check(driver().cuMemsetD8Async(call_.gradient, 0, p_.gradient_bytes(), stream),
                          "cuMemsetD8Async");
     }
-    p_.enqueue(stream, memory_, gradient, first_ > 0, out_.outs != nullptr, out_.frames != nullptr);
+    passes(stream);
     const std::int64_t row = first_ * all_.seq;
     const auto bring = [&](float* to, const Matrix& from) {
       download_.add(stream, to, reinterpret_cast<CUdeviceptr>(from.data),
@@ -107,6 +145,7 @@ class PolicyGradient::Group {
   const PolicyGradient& p_;
   const PolicyConfig& c_;
   const core::Network& n_;
+  const Call& call_;
   const PolicySequences& all_;
   const std::int64_t first_;
   const PolicyGradOutputs& out_;
@@ -135,12 +174,7 @@ PolicyGradient::PolicyGradient(std::shared_ptr<Context> context,
       values_(supported(*weights_)),
       kernels_(*context_, weights_->network()) {
   on_device_ = context_->device_pool().allocate(values_.bytes());
-  std::unique_ptr<Upload> upload;
-  StreamLease stream(*context_);  // idle before the upload's memory goes back
-  upload = std::make_unique<Upload>(*context_, stream.handle(), on_device_.address(), values_.segments(),
-                                    std::vector<std::size_t>{values_.bytes()}, [](std::size_t) {});
-  upload->run();
-  stream.synchronize();
+  upload_now(*context_, on_device_.address(), values_.segments());
 }
 
 GradientShape PolicyGradient::shape(const PolicySequences& s, bool gradient, bool keeps_state,
@@ -160,17 +194,27 @@ void PolicyGradient::enqueue(CUstream stream, GradientMemory& memory, CUdevicept
   if (memory.shape.gradient) pass.backward(frames);
 }
 
-void PolicyGradient::run(const PolicySequences& sequences, const float* d_outs,
+void PolicyGradient::run_groups(const Call& call) const {
+  const PolicySequences& all = call.sequences;
+  const std::int64_t count = std::clamp<std::int64_t>(kGradientRows / all.seq, 1, all.batch);
+  for (std::int64_t first = 0; first < all.batch; first += count) {
+    Group(*this, call, first, std::min(count, all.batch - first)).run();
+  }
+}
+
+void PolicyGradient::run(CUdeviceptr weights, const PolicySequences& sequences, const float* d_outs,
                          const PolicyGradOutputs& outputs) const {
   core::require_outputs(weights_->network(), outputs);
   const bool gradient = d_outs != nullptr;
   const DeviceBuffer sums = context_->device_pool().allocate(gradient ? gradient_bytes() : 0);
-  const std::int64_t count = std::clamp<std::int64_t>(kGradientRows / sequences.seq, 1, sequences.batch);
-  for (std::int64_t first = 0; first < sequences.batch; first += count) {
-    Group group(*this, sequences, first, std::min(count, sequences.batch - first), outputs, gradient);
-    group.run(d_outs, sums.address());
-  }
+  run_groups({weights, sums.address(), sequences, d_outs, outputs, nullptr});
   if (gradient && outputs.weights != nullptr) copy_out(sums.address(), outputs.weights);
+}
+
+void PolicyGradient::train(CUdeviceptr weights, const PolicySequences& sequences,
+                           const PolicyGradOutputs& outputs, const TrainingPass& training) const {
+  core::require_outputs(weights_->network(), outputs);
+  run_groups({weights, training.gradient, sequences, nullptr, outputs, &training});
 }
 
 void PolicyGradient::copy_out(CUdeviceptr gradient, core::PolicyValues<float>* to) const {

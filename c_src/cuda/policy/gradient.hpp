@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -22,6 +23,18 @@ namespace exphil::cuda {
 // layers, 15 KB a frame and layer at d_inner 512.
 inline constexpr std::int64_t kGradientRows = 4096;
 
+// What a step of training adds to a gradient (cuda/policy/training.cpp).
+struct TrainingPass {
+  const void *targets = nullptr,
+             *mask = nullptr;  // {rows, target_columns}, {rows} of the call; four bytes each
+  std::int64_t target_columns = 0;
+  CUdeviceptr gradient = 0;  // where it goes
+  // Between the passes of rows from `first` on: writes the gradient of their outs.
+  std::function<void(CUstream stream, const GradientMemory& memory, std::int64_t first)> loss;
+  // After the gradient of all rows.
+  std::function<void(CUstream stream)> update;
+};
+
 class PolicyGradient {
  public:
   // Uploads the weights and compiles the kernels. The context is current.
@@ -31,7 +44,21 @@ class PolicyGradient {
   // As host::policy_grad: without d_outs the forward pass alone. The context is current. Throws
   // out_of_memory, limit_exceeded, device_lost.
   void run(const core::PolicySequences& sequences, const float* d_outs,
+           const core::PolicyGradOutputs& outputs) const {
+    run(address(), sequences, d_outs, outputs);
+  }
+  // The same of other weights, at an address of the values' layout.
+  void run(CUdeviceptr weights, const core::PolicySequences& sequences, const float* d_outs,
            const core::PolicyGradOutputs& outputs) const;
+  // Returns when `update` is done. Its weights' gradient stays on the device: outputs.weights is not used.
+  void train(CUdeviceptr weights, const core::PolicySequences& sequences,
+             const core::PolicyGradOutputs& outputs, const TrainingPass& training) const;
+
+  // Values of the gradient's layout, in host memory.
+  void copy_out(CUdeviceptr values, core::PolicyValues<float>* to) const;
+  const GradientValues& values() const { return values_; }
+  // The weights that it was made with, and the states of a new agent.
+  CUdeviceptr address() const { return on_device_.address(); }
 
   // For a benchmark: sequences of this shape, and the kernels of both passes on memory that holds their
   // inputs.
@@ -44,7 +71,8 @@ class PolicyGradient {
 
  private:
   class Group;
-  void copy_out(CUdeviceptr gradient, core::PolicyValues<float>* to) const;
+  struct Call;
+  void run_groups(const Call& call) const;
 
   std::shared_ptr<Context> context_;
   const std::shared_ptr<const core::PolicyWeights> weights_;

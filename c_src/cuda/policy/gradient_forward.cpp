@@ -109,7 +109,8 @@ policy::NormArguments GradientPass::norm_arguments(const core::Norm& p) const {
   a.x = in(p.in);
   a.weight = weight(p.weight);
   a.bias = p.kind == core::NormKind::layer ? weight(p.bias) : nullptr;
-  a.rows = m_.shape.rows(), a.width = static_cast<int>(p.in.size);
+  a.rows = m_.shape.rows(), a.width = static_cast<int>(p.in.size / p.parts);
+  a.parts = static_cast<int>(p.parts);
   a.epsilon = p.epsilon;
   return a;
 }

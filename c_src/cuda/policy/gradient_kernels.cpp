@@ -21,15 +21,15 @@ std::int64_t divide_up(std::int64_t value, std::int64_t by) {
   return (value + by - 1) / by;
 }
 
-Dim3 grid_of(std::int64_t blocks) {
+}  // namespace
+
+Dim3 gradient_grid(std::int64_t blocks) {
   if (blocks > kMostGridBlocks) {
     core::fail(core::ErrorKind::limit_exceeded, "frames", "the gradient of so many frames takes ", blocks,
                " blocks; a launch has at most ", kMostGridBlocks);
   }
   return {static_cast<unsigned>(blocks), 1, 1};
 }
-
-}  // namespace
 
 std::int64_t part_rows(std::int64_t rows) {
   const std::int64_t least = divide_up(rows, kMostParts);
@@ -145,8 +145,9 @@ std::vector<KernelSpec> gradient_kernels(std::int64_t taps) {
     all.push_back(gradient_scan_spec(entry));
   }
   for (const char* entry :
-       {"policy_gradient_norm", "policy_gradient_norm_back", "policy_gradient_convolve",
-        "policy_gradient_history", "policy_gradient_convolve_back", "policy_gradient_sums"}) {
+       {"policy_gradient_norm", "policy_gradient_norm_back", "policy_gradient_norm_of_parts",
+        "policy_gradient_norm_of_parts_back", "policy_gradient_convolve", "policy_gradient_history",
+        "policy_gradient_convolve_back", "policy_gradient_sums"}) {
     all.push_back(gradient_kernel_spec(taps, entry));
   }
   return all;
@@ -178,6 +179,13 @@ GradientKernels::GradientKernels(Context& context, const core::Network& network)
   scan_back_ = own_scan("policy_gradient_scan_back");
   activate_ = own_scan("policy_gradient_activate");
   activate_back_ = own_scan("policy_gradient_activate_back");
+  load_heads(network);
+  for (const core::Phase* phase : core::phases_of(network)) {
+    const auto* const norm = std::get_if<core::Norm>(phase);
+    if (norm == nullptr || norm->parts == 1 || norm_of_parts_.forward != nullptr) continue;
+    norm_of_parts_ = {entry("policy_gradient_norm_of_parts", any_taps),
+                      entry("policy_gradient_norm_of_parts_back", any_taps)};
+  }
 }
 
 namespace {
@@ -206,33 +214,36 @@ void GradientKernels::run(CUstream stream, const Products& products) const {
     }
     std::int64_t blocks = cut_tiles(&jobs, policy::kTileRows);
     if (blocks < few) blocks = cut_tiles(&jobs, policy::kLowTileRows);
-    launch(context_, product_, grid_of(blocks), {policy::kTileThreads}, 0, stream, jobs);
+    launch(context_, product_, gradient_grid(blocks), {policy::kTileThreads}, 0, stream, jobs);
   }
 }
 
 void GradientKernels::norm(CUstream stream, const policy::NormArguments& a) const {
-  launch(context_, norm_, grid_of(divide_up(a.rows, policy::kGradientThreads / 32)),
+  const CUfunction kernel = a.parts > 1 ? norm_of_parts_.forward : norm_;
+  launch(context_, kernel, gradient_grid(divide_up(a.rows * a.parts, policy::kGradientThreads / 32)),
          {policy::kGradientThreads}, 0, stream, a);
 }
 
 void GradientKernels::norm_back(CUstream stream, const policy::NormArguments& a) const {
-  launch(context_, norm_back_, grid_of(norm_blocks(a.rows)), {policy::kGradientThreads}, 0, stream, a);
+  const CUfunction kernel = a.parts > 1 ? norm_of_parts_.back : norm_back_;
+  launch(context_, kernel, gradient_grid(norm_blocks(a.rows) * a.parts), {policy::kGradientThreads}, 0,
+         stream, a);
 }
 
 void GradientKernels::convolve(CUstream stream, std::int64_t taps, const policy::ConvolveArguments& a) const {
   const Convolution& kernels = convolutions_.at(taps);
   launch(context_, kernels.forward,
-         grid_of(divide_up(a.sequences * a.seq * a.inner, policy::kGradientThreads)),
+         gradient_grid(divide_up(a.sequences * a.seq * a.inner, policy::kGradientThreads)),
          {policy::kGradientThreads}, 0, stream, a);
   if (a.final_history == nullptr) return;
-  launch(context_, kernels.history, grid_of(divide_up(a.sequences * a.inner, policy::kGradientThreads)),
+  launch(context_, kernels.history, gradient_grid(divide_up(a.sequences * a.inner, policy::kGradientThreads)),
          {policy::kGradientThreads}, 0, stream, a);
 }
 
 void GradientKernels::convolve_back(CUstream stream, std::int64_t taps,
                                     const policy::ConvolveArguments& a) const {
   const std::int64_t tiles = divide_up(a.inner, policy::kGradientThreads);
-  launch(context_, convolutions_.at(taps).back, grid_of(a.sequences * convolve_segments(a.seq) * tiles),
+  launch(context_, convolutions_.at(taps).back, gradient_grid(a.sequences * convolve_segments(a.seq) * tiles),
          {policy::kGradientThreads}, 0, stream, a);
 }
 
@@ -246,18 +257,19 @@ void GradientKernels::add_parts(CUstream stream, const std::vector<policy::PartS
       sum.first_block = blocks;
       blocks += divide_up(sum.count, policy::kGradientThreads / sum.strands);
     }
-    if (blocks > 0) launch(context_, sums_, grid_of(blocks), {policy::kGradientThreads}, 0, stream, sums);
+    if (blocks > 0)
+      launch(context_, sums_, gradient_grid(blocks), {policy::kGradientThreads}, 0, stream, sums);
   }
 }
 
 namespace {
 
 Dim3 scan_grid(const policy::GradientScanArguments& a) {
-  return grid_of(a.sequences * scan_tiles(a.inner, a.state));
+  return gradient_grid(a.sequences * scan_tiles(a.inner, a.state));
 }
 
 Dim3 activate_grid(const policy::ActivateArguments& a) {
-  return grid_of(divide_up(a.rows, policy::kScanThreads / 32));
+  return gradient_grid(divide_up(a.rows, policy::kScanThreads / 32));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "core/policy/network.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/jit/kernel_spec.hpp"
+#include "cuda/jit/launch.hpp"
 #include "kernels/policy/gradient_arguments.cuh"
 
 namespace exphil::cuda {
@@ -67,14 +68,23 @@ std::int64_t parts_of_rows(std::int64_t rows);
 // Segments of time of policy_gradient_convolve_back, and blocks of policy_gradient_norm_back.
 std::int64_t convolve_segments(std::int64_t seq);
 std::int64_t norm_blocks(std::int64_t rows);
+// Tiles of a head of policy/gradient_heads.cu, and floats of its states that the backward kernel keeps.
+std::int64_t head_tiles(const core::HeadRecurrence& heads);
+std::int64_t head_state_floats(const core::HeadRecurrence& heads, std::int64_t sequences, std::int64_t seq);
 // Tiles of channels of policy/gradient_scan.cu.
 std::int64_t scan_tiles(std::int64_t inner, std::int64_t state);
+
+// The grid of so many blocks. Throws limit_exceeded where a launch cannot have them.
+Dim3 gradient_grid(std::int64_t blocks);
 
 KernelSpec gradient_product_spec();
 KernelSpec gradient_scan_spec(const char* entry);
 KernelSpec gradient_kernel_spec(std::int64_t taps, const char* entry);
-// Every kernel of a policy whose convolutions have these taps.
+KernelSpec gradient_heads_spec(std::int64_t keys, const char* entry);
+KernelSpec gradient_gate_spec(const char* entry);
+// Every kernel of a policy whose convolutions have these taps, but for those of heads; those of heads.
 std::vector<KernelSpec> gradient_kernels(std::int64_t taps);
+std::vector<KernelSpec> gradient_head_kernels(std::int64_t keys);
 
 class GradientKernels {
  public:
@@ -93,13 +103,24 @@ class GradientKernels {
   void scan_back(CUstream stream, const policy::GradientScanArguments& arguments) const;
   void activate(CUstream stream, const policy::ActivateArguments& arguments) const;
   void activate_back(CUstream stream, const policy::ActivateArguments& arguments) const;
+  void heads(CUstream stream, std::int64_t keys, const policy::GradientHeadsArguments& arguments) const;
+  void heads_back(CUstream stream, std::int64_t keys, const policy::GradientHeadsArguments& arguments) const;
+  void gate(CUstream stream, const policy::GradientGateArguments& arguments) const;
+  void gate_back(CUstream stream, const policy::GradientGateArguments& arguments) const;
 
  private:
   struct Convolution {
     CUfunction forward, history, back;
   };
 
+  struct Pair {
+    CUfunction forward = nullptr, back = nullptr;
+  };
+  void load_heads(const core::Network& network);
+
   Context& context_;
+  std::map<std::int64_t, Pair> heads_;  // by their keys
+  Pair gate_, norm_of_parts_;           // where a phase needs them
   CUfunction product_, norm_, norm_back_, sums_;
   std::map<std::int64_t, Convolution> convolutions_;  // by their taps
   CUfunction scan_, scan_back_, activate_, activate_back_;

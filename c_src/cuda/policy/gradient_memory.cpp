@@ -47,6 +47,12 @@ class PartFloats {
     const std::int64_t parts = p_.sequences * convolve_segments(p_.seq);
     add(parts * p.in.size * p.taps), add(parts * p.in.size);
   }
+  void add_phase(const core::HeadRecurrence& p) {
+    const std::int64_t tiles = head_tiles(p), of_group = tiles * p.heads() / p.groups;
+    add(p_.sequences * tiles * p.heads()), add(p_.sequences * std::max(tiles * p.heads(), p.skips));
+    add(tiles * p_.rows() * p.heads());
+    for (int i = 0; i < 2; ++i) add(of_group * p_.rows() * p.key.size);
+  }
   void add_phase(const core::SelectiveScan& p) {
     add(p_.sequences * p.x.size * p.b.size), add(p_.sequences * p.x.size);
     if (is_selective_scan(p, p_)) return;
@@ -76,6 +82,10 @@ std::size_t scan_bytes(const Context& context, const Block& block, const Gradien
   for (const core::Phase& phase : block) {
     const auto* const scan = std::get_if<core::SelectiveScan>(&phase);
     if (scan != nullptr) most = std::max(most, scan_bytes(context, *scan, shape));
+    const auto* const heads = std::get_if<core::HeadRecurrence>(&phase);
+    if (heads == nullptr) continue;
+    const std::int64_t floats = head_state_floats(*heads, shape.sequences, shape.seq);
+    most = std::max(most, static_cast<std::size_t>(floats) * sizeof(float));
   }
   return most;
 }
@@ -115,6 +125,8 @@ class Layout {
     take(0, m_.blocks.front().vectors, n_.frame);
     if (m_.shape.gradient) take(0, m_.gradients, n_.outs);
     if (m_.shape.with_state) take_states(m_.states);
+    if (m_.shape.target_columns > 0) plan.take(m_.targets, rows_ * m_.shape.target_columns);
+    if (m_.shape.with_mask) plan.take(m_.mask, rows_);
   }
 
   void take_results() {

@@ -24,6 +24,10 @@ struct GradientShape {
   bool gradient = true;      // otherwise the forward pass alone
   bool keeps_state = false;  // the states after the last step are wanted
   bool by_state = false;     // and the gradient of those before the first
+  // Of a step of training, which finds the gradient of outs itself: values of a row of its targets, and
+  // whether there is a mask.
+  std::int64_t target_columns = 0;
+  bool with_mask = false;
   std::int64_t rows() const { return sequences * seq; }
 };
 
@@ -76,6 +80,7 @@ class GradientMemory {
   std::vector<VectorRows> gradients;
   // {sequences, rows, columns} by their ids; null: those of a new agent, and not wanted.
   std::vector<float*> states, final_states, d_states;
+  float *targets = nullptr, *mask = nullptr;  // {rows, target_columns}, {rows}: four bytes each; uploaded
   PartialSums sums;
   CUdeviceptr scan_scratch = 0;
 

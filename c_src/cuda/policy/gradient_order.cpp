@@ -193,12 +193,17 @@ bool is_walked(const Block& block, const Product& product) {
 
 namespace {
 
-void refuse_heads(const Phase& phase) {
-  if (!std::holds_alternative<core::HeadRecurrence>(phase)) return;
-  core::fail(
-      core::ErrorKind::unsupported, ":backend",
-      "the gradient of a policy with a matrix state (gated DeltaNet, Mamba-2) is not computed on a GPU: "
-      "load the policy with backend: :host, the CPU backend, to train it");
+void require_heads(const Phase& phase) {
+  const auto* const heads = std::get_if<core::HeadRecurrence>(&phase);
+  if (heads == nullptr) return;
+  if (heads->rule != formulas::HeadRule::linear) {
+    const bool delta = heads->rule == formulas::HeadRule::delta;
+    core::fail(
+        core::ErrorKind::unsupported, ":backend", "the gradient of a policy with the ",
+        delta ? "delta rule (gated DeltaNet)" : "trapezoidal rule (Mamba-3)",
+        " is not computed on a GPU: load the policy with backend: :host, the CPU backend, to train it");
+  }
+  require(heads->a != core::kNone && heads->rate == heads->decay, "the decay of heads is exp(A dt)");
 }
 
 }  // namespace
@@ -213,7 +218,7 @@ void require_gradient(const core::Network& network) {
       if (const auto* const recall = std::get_if<core::Recall>(&phase)) require_walk(*block, *recall);
       if (const auto* const cell = std::get_if<core::GatedCell>(&phase)) require_walk(*block, *cell);
       if (const auto* const mean = std::get_if<core::Mean>(&phase)) require_mean(*block, *mean);
-      refuse_heads(phase);
+      require_heads(phase);
       const auto* const scan = std::get_if<core::SelectiveScan>(&phase);
       require(scan == nullptr || !scan->input_dt || writer_of<core::Mean>(*block, scan->input_dt) != nullptr,
               "a mean scales a scan's inputs");

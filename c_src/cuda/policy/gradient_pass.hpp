@@ -61,6 +61,10 @@ class GradientPass {
   void forward(const core::SelectiveScan& phase);
   void forward(const core::Recall&) {}  // its cell's walk takes it, and the products that read it
   void forward(const core::GatedCell& phase);
+  void forward(const core::Gate& phase);
+  void forward(const core::HeadRecurrence& phase);
+  policy::GradientGateArguments gate_arguments(const core::Gate& phase) const;
+  policy::GradientHeadsArguments heads(const core::HeadRecurrence& phase) const;
   recurrent::RecurrentWeights recurrent_weights(const core::GatedCell& phase) const;
   // The rows of a state of a cell before each frame.
   recurrent::Rows states_before(const core::GatedCell& phase, int state) const;
@@ -88,6 +92,8 @@ class GradientPass {
   void back(const core::SelectiveScan& phase);
   void back(const core::Recall&) {}  // its cell's walk takes it
   void back(const core::GatedCell& phase);
+  void back(const core::Gate& phase);
+  void back(const core::HeadRecurrence& phase);
   // The gradient of hidden as the block finds it: what the last phase has replaced passes nothing on.
   void replaced_hidden();
   void show_hidden(const VectorRows& as);
@@ -101,7 +107,8 @@ class GradientPass {
   float* bias_parts(const core::Product& product, std::int64_t row, const Matrix& given);
   void input_back(const core::Product& product);
   policy::ProductJob& input_job(const core::Span& span, const Matrix& to, const Matrix& x);
-  float* a_parts(const core::SelectiveScan& phase, std::int64_t parts);
+  // Parts of the gradient of a weight that may be -exp of another one, and of that one's.
+  float* negative_exp_parts(core::WeightId id, std::int64_t parts, std::int64_t count);
 
   // The gradient of what a phase has written, complete: zeros where nothing read it.
   std::vector<Matrix> given(const core::Span& span);

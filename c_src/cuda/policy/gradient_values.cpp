@@ -24,12 +24,17 @@ const float* GradientValues::initial_in(CUdeviceptr memory, core::StateId id) co
   return as_pointer<float>(memory + initial_[static_cast<std::size_t>(id)]);
 }
 
-std::vector<ImageSegment> GradientValues::segments() const {
+std::vector<ImageSegment> GradientValues::segments(const core::PolicyValues<float>& of) const {
   std::vector<ImageSegment> all;
   for (std::size_t i = 0; i < place_.size(); ++i) {
-    const std::vector<float>& values = weights_.values[i];
+    const std::vector<float>& values = of[i];
     if (!values.empty()) all.push_back({values.data(), place_[i], values.size() * sizeof(float)});
   }
+  return all;
+}
+
+std::vector<ImageSegment> GradientValues::segments() const {
+  std::vector<ImageSegment> all = segments(weights_.values);
   for (std::size_t i = 0; i < initial_.size(); ++i) {
     const std::vector<float>& values = network().states[i].initial;
     if (!values.empty()) all.push_back({values.data(), initial_[i], values.size() * sizeof(float)});

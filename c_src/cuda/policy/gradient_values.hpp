@@ -20,6 +20,7 @@ class GradientValues {
 
   std::size_t bytes() const { return places_.bytes(); }
   const core::Network& network() const { return weights_.network(); }
+  std::size_t place(core::WeightId id) const { return place_[static_cast<std::size_t>(id)]; }
   // The address of a weight in a piece of memory; null where it is absent.
   float* in(CUdeviceptr memory, core::WeightId id) const;
   // That of a new agent's state part; null where it is zeros.
@@ -27,6 +28,8 @@ class GradientValues {
 
   // The host tensors of an upload of the weights and initial states.
   std::vector<ImageSegment> segments() const;
+  // The same of other values of the weights, without states.
+  std::vector<ImageSegment> segments(const core::PolicyValues<float>& values) const;
   // A gradient of this layout, in host memory.
   void copy_out(const char* from, core::PolicyValues<float>* to) const;
 

@@ -30,8 +30,8 @@ void place_states(const LoweredBlock& layer, policy::Network* to) {
   for (const LoweredPhase& phase : layer) {
     if (phase.state != kNone) phases.push_back(&phase);
   }
-  std::sort(phases.begin(), phases.end(),
-            [](const LoweredPhase* p, const LoweredPhase* q) { return p->state < q->state; });
+  std::stable_sort(phases.begin(), phases.end(),
+                   [](const LoweredPhase* p, const LoweredPhase* q) { return p->state < q->state; });
   const auto place = [to](int* at, int floats) { *at = to->layer_floats, to->layer_floats += floats; };
   for (const LoweredPhase* phase : phases) {
     policy::Convolution& convolution = to->convolutions[phase->phase.index];
@@ -41,6 +41,9 @@ void place_states(const LoweredBlock& layer, policy::Network* to) {
       place(&convolution.state_at, (convolution.taps - 1) * to->size(convolution.in));
     } else if (phase->phase.kind == policy::Kind::cell) {
       place(&cell.state_at, formulas::states_of(cell.cell) * to->size(cell.x[0]));
+    } else if (phase->phase.kind == policy::Kind::heads) {
+      policy::Heads& heads = to->heads[phase->phase.index];
+      place(&heads.state_at, to->size(heads.value) * policy::Lanes(policy::keys_of(*to, heads)).size());
     } else {
       place(&scan.state_at, to->size(scan.x) * to->size(scan.b));
     }
@@ -94,14 +97,14 @@ void refuse_trapezoid(const core::Network& network) {
   }
 }
 
-// No kernel has a recurrence over heads.
+// No kernel has the delta rule.
 void require_kernels(const core::Network& network) {
   for (const core::Phase* phase : core::phases_of(network)) {
-    if (!std::holds_alternative<core::HeadRecurrence>(*phase)) continue;
-    core::fail(
-        core::ErrorKind::unsupported, ":backend",
-        "policies with a matrix state (Mamba-2, gated DeltaNet) do not run on a GPU yet: load this one "
-        "with backend: :host, the CPU backend");
+    const auto* const heads = std::get_if<core::HeadRecurrence>(phase);
+    if (heads == nullptr || heads->rule == formulas::HeadRule::linear) continue;
+    core::fail(core::ErrorKind::unsupported, ":backend",
+               "policies with the delta rule (gated DeltaNet) do not run on a GPU yet: load this one with "
+               "backend: :host, the CPU backend");
   }
 }
 

@@ -28,8 +28,11 @@ struct LoweredPhase {
   // The bias of what it reads: rows [first_row, first_row + rows) of `bias`. It goes through the product, and
   // the product that writes it has no bias there.
   LoweredRows input_bias;
-  // Of a convolution {channels, taps} and {channels}, of a scan A and D.
+  // Of a convolution {channels, taps} and {channels}, of a scan and of a recurrence over heads A and D, of a
+  // gate the weight of its norm.
   core::WeightId matrix = core::kNone, vector = core::kNone;
+  // The convolution's first channel among those of its weights and its state.
+  std::int64_t first_channel = 0;
   core::StateId state = core::kNone;
 };
 using LoweredBlock = std::vector<LoweredPhase>;

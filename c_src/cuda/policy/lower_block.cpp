@@ -1,10 +1,10 @@
 #include "cuda/policy/lower_block.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <utility>
 #include <variant>
+
+#include "cuda/policy/lower_products.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -16,18 +16,11 @@ using policy::kNoVector;
 
 constexpr std::int64_t kMostStates = 1024, kMostTaps = 16, kMostShort = 1024;
 
-unsigned bits_of(float value) {
-  unsigned bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-
 // Lowers the phases of one block. The phases of the second and later layers are those of the first one, and
 // only their weights and states are new.
-class BlockLowering {
+class BlockLowering : private ProductLowering {
  public:
-  BlockLowering(const core::PolicyConfig& config, LoweredVectors& vectors, policy::Network* to, int* counts)
-      : config_(config), vectors_(vectors), to_(to), counts_(counts) {}
+  using ProductLowering::ProductLowering;
 
   LoweredBlock run(const core::Block& block) {
     block_ = &block;
@@ -46,8 +39,10 @@ class BlockLowering {
   // ---- one function for each kind of core phase ----
 
   void add(const core::Norm& norm) {
-    if (norm.parts != 1) cannot_lower("it has a norm of parts of a vector");
-    norms_.push_back(&norm);
+    if (of_products(*block_, norm)) return norms_.push_back(&norm);
+    if (norm.kind != core::NormKind::rms) cannot_lower("it has a LayerNorm that no product follows");
+    if (gate_of(*block_, norm.out) != nullptr) return gated_norms_.push_back(&norm);
+    gate(&norm, nullptr, norm.out);
   }
 
   void add(const core::Copy& copy) {
@@ -71,12 +66,16 @@ class BlockLowering {
 
   void add(const core::Convolution& p) {
     require_at_most(p.taps, kMostTaps, "taps of a convolution");
-    output_of(p.in, "a convolution of what");
-    LoweredPhase& phase = push(policy::Kind::convolution);
-    phase.matrix = p.weight, phase.vector = p.bias, phase.state = p.state;
     require_zeros(p.state);
-    policy::Convolution& made = to_->convolutions[phase.phase.index];
-    made.in = vectors_.of(p.in), made.out = vectors_.of(p.out), made.taps = static_cast<int>(p.taps);
+    for (const int out : vectors_.parts_of(p.out)) {
+      const std::int64_t first = vectors_.span_of(out).first - p.out.first;
+      const Span in = {p.in.vector, p.in.first + first, vectors_.span_of(out).size};
+      output_of(in, "a convolution of what");
+      LoweredPhase& phase = push(policy::Kind::convolution);
+      phase.matrix = p.weight, phase.vector = p.bias, phase.state = p.state, phase.first_channel = first;
+      policy::Convolution& made = to_->convolutions[phase.phase.index];
+      made.in = vectors_.of(in), made.out = out, made.taps = static_cast<int>(p.taps);
+    }
   }
 
   // The product that writes its input writes its output instead.
@@ -107,14 +106,57 @@ class BlockLowering {
     made.carried_decays_input = core::decays_input(p, config_.window);
   }
 
-  // No kernel has these yet; lower() has refused the recurrences.
-  void add(const core::HeadRecurrence&) { cannot_lower("it has a recurrence over heads"); }
+  void add(const core::HeadRecurrence& p) {
+    require_at_most(p.keys(), kMostStates, "keys of a head (d_state)");
+    require_zeros(p.state);
+    if (p.a == kNone || !(p.rate == p.decay)) cannot_lower("the decay of its heads is not exp(A dt)");
+    const core::Gate* const gate = gate_of(config_.network, *block_, p);
+    LoweredPhase& phase = push(policy::Kind::heads);
+    phase.matrix = p.a, phase.vector = p.d, phase.state = p.state;
+    policy::Heads& made = to_->heads[phase.phase.index];
+    made = policy::Heads();
+    made.value = vectors_.of(p.value), made.rate = vectors_.of(p.rate);
+    made.key = vectors_.of(p.key), made.query = vectors_.of(p.query);
+    made.heads = static_cast<int>(p.heads()), made.groups = static_cast<int>(p.groups);
+    made.out = vectors_.of(gate != nullptr ? gate->out : p.out);
+    if (gate == nullptr) return;
+    made.z = gate_vector(*gate);
+    taken_.push_back(gate);
+  }
+
+  void add(const core::Gate& p) {
+    if (std::find(taken_.begin(), taken_.end(), &p) != taken_.end()) return;
+    const auto before = [&](const core::Norm* norm) { return norm->out == p.in; };
+    const auto norm = std::find_if(gated_norms_.begin(), gated_norms_.end(), before);
+    gate(norm == gated_norms_.end() ? nullptr : *norm, &p, p.out);
+  }
+
+  // One of them, or both: the norm is gated.
+  void gate(const core::Norm* norm, const core::Gate* gate, const Span& out) {
+    LoweredPhase& phase = push(policy::Kind::gate);
+    policy::Gate& made = to_->gates[phase.phase.index];
+    made = policy::Gate();
+    made.in = vectors_.of(norm != nullptr ? norm->in : gate->in);
+    if (gate != nullptr) made.gate = gate_vector(*gate);
+    const LoweredVectors::Place place = vectors_.place_of(out);
+    made.out = place.vector, made.at = static_cast<int>(place.at);
+    if (norm == nullptr) return;
+    made.parts = static_cast<int>(norm->parts), made.epsilon = bits_of(norm->epsilon);
+    phase.vector = norm->weight;
+  }
+
+  // silu(z): the product that writes z activates it.
+  int gate_vector(const core::Gate& gate) {
+    output_of(gate.gate, "a gate").activation = Activation::silu;
+    return vectors_.of(gate.gate);
+  }
+
+  // No kernel has these yet; lower() has refused what needs them.
   template <class Other>
   void add(const Other&) {
     cannot_lower("it has a phase that no kernel runs");
   }
   void add(const core::Sigmoid&) { cannot_lower("it has a sigmoid"); }
-  void add(const core::Gate&) { cannot_lower("it has a gate that no scan has"); }
 
   // Its vector is the cell's.
   void add(const core::Recall& p) { recalls_.push_back(&p); }
@@ -157,131 +199,9 @@ class BlockLowering {
     cannot_lower("a new agent's state is not zeros where no cell has it");
   }
 
-  // ---- products ----
-
-  policy::Product& product(const LoweredPhase& phase) { return to_->products[phase.phase.index]; }
-
-  LoweredPhase& push(policy::Kind kind) {
-    if (made_.size() == policy::kMostPhases) cannot_lower("a block has too many phases");
-    made_.emplace_back();
-    made_.back().phase = {kind, counts_[static_cast<int>(kind)]++};
-    if (made_.back().phase.index == policy::kMostPhases) cannot_lower("it has too many phases");
-    return made_.back();
-  }
-
-  const core::Norm* norm_to(const Span& span) const {
-    for (const core::Norm* norm : norms_) {
-      if (norm->out == span) return norm;
-    }
-    return nullptr;
-  }
-
-  // The product of a vector: a new one, or one that reads the same already.
-  LoweredPhase& product_of(const Span& span, bool adds) {
-    const core::Norm* const norm = norm_to(span);
-    const int in = vectors_.of(norm != nullptr ? norm->in : span);
-    for (LoweredPhase& phase : made_) {
-      if (phase.phase.kind != policy::Kind::product || adds) continue;
-      const bool same_norm = phase.norm == (norm != nullptr ? norm->weight : kNone);
-      if (product(phase).in == in && same_norm && !product(phase).adds) return phase;
-    }
-    LoweredPhase& phase = push(policy::Kind::product);
-    phase.columns = span.size;
-    policy::Product& made = product(phase);
-    made.in = in;
-    if (norm == nullptr) return phase;
-    phase.norm = norm->weight, phase.norm_bias = norm->bias;
-    made.norm = norm->kind == core::NormKind::layer ? policy::Norm::layer : policy::Norm::rms;
-    made.epsilon = bits_of(norm->epsilon);
-    if (span.size != to_->values(in)) made.counted = static_cast<int>(span.size);
-    return phase;
-  }
-
-  void append(LoweredPhase* phase, const Span& out, core::WeightId weight, core::WeightId bias,
-              std::int64_t first_row, Activation activation) {
-    policy::Product& made = product(*phase);
-    for (const int part : vectors_.parts_of(out)) {
-      const Span& span = vectors_.span_of(part);
-      if (made.outputs == policy::kMostOutputs) cannot_lower("a product has too many outputs");
-      made.out[made.outputs].vector = part;
-      made.out[made.outputs++].activation = activation;
-      // Rows of the first values of hidden; the product gives zeros for the others.
-      const std::int64_t rows = std::min(span.size, out.size);
-      phase->outputs.push_back({weight, bias, first_row + span.first - out.first, rows, kNone});
-    }
-  }
-
-  // The output of a product that writes a vector, which has no activation yet and one reader.
-  policy::Output& output_of(const Span& span, const char* what) {
-    const int vector = vectors_.of(span);
-    for (LoweredPhase& phase : made_) {
-      if (phase.phase.kind != policy::Kind::product) continue;
-      for (int i = 0; i < product(phase).outputs; ++i) {
-        policy::Output& out = product(phase).out[i];
-        const bool plain = out.activation == Activation::none && !product(phase).adds;
-        if (out.vector != vector || !plain || readers(span) != 1) continue;
-        found_ = &phase.outputs[static_cast<std::size_t>(i)];
-        return out;
-      }
-    }
-    cannot_lower("it has " + std::string(what) + " that no product computes for it alone");
-  }
-
-  void activate(const Span& in, const Span& out, core::WeightId bias, float lowest, float highest) {
-    policy::Output& made = output_of(in, "a softplus");
-    made.vector = vectors_.of(out), made.activation = Activation::softplus;
-    made.clips = std::isfinite(lowest) || std::isfinite(highest);
-    if (made.clips) made.lowest = bits_of(lowest), made.highest = bits_of(highest);
-    found_->activation_bias = bias;
-  }
-
-  std::int64_t readers(const Span& span) const {
-    std::int64_t count = 0;
-    for (const core::Phase& phase : *block_) {
-      for (const Span& read : core::reads(phase)) count += inside(span, read) ? 1 : 0;
-    }
-    return count;
-  }
-
-  // ---- biases ----
-
-  // The bias of what one product writes and only another one reads goes through that one.
-  void pass_bias(LoweredPhase* reader) {
-    if (reader->phase.kind != policy::Kind::product) return;
-    const policy::Product& reading = product(*reader);
-    if (reading.norm != policy::Norm::none || readers(vectors_.span_of(reading.in)) != 1) return;
-    for (LoweredPhase& writer : made_) {
-      if (writer.phase.kind != policy::Kind::product) continue;
-      const policy::Product& writing = product(writer);
-      for (int i = 0; i < writing.outputs; ++i) {
-        LoweredRows& rows = writer.outputs[static_cast<std::size_t>(i)];
-        const bool plain = writing.out[i].activation == Activation::none && !writing.adds;
-        if (writing.out[i].vector != reading.in || !plain) continue;
-        reader->input_bias = rows;
-        rows.bias = kNone;
-      }
-    }
-  }
-
-  void find_bias(const LoweredPhase& phase) {
-    if (phase.phase.kind != policy::Kind::product) return;
-    bool biased = phase.input_bias.bias != kNone || phase.norm_bias != kNone;
-    for (const LoweredRows& rows : phase.outputs) {
-      biased = biased || rows.bias != kNone || rows.activation_bias != kNone;
-    }
-    if (biased) product(phase).biased = true;
-  }
-
-  const core::PolicyConfig& config_;
-  LoweredVectors& vectors_;
-  policy::Network* to_;
-  int* const counts_;  // of each kind of phase in the network
-  const core::Block* block_ = nullptr;
-  std::vector<const core::Norm*> norms_;
-  std::vector<const core::Recall*> recalls_;  // null: a cell has it
-  std::vector<const core::Copy*> taken_;      // by cells, which write their outputs
-  LoweredBlock made_;
-  LoweredRows* found_ = nullptr;  // of the output that output_of() has returned
+  std::vector<const core::Recall*> recalls_;    // null: a cell has it
+  std::vector<const core::Norm*> gated_norms_;  // the gates behind them have them
+  std::vector<const void*> taken_;  // copies by cells and gates by heads, which write their outputs
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace exphil::cuda {
 
 // Of each kind of lowered phase, how many a network has so far.
-using PhaseCounts = std::array<int, 5>;
+using PhaseCounts = std::array<int, policy::kKinds>;
 
 // The phases of the second and later layers are those of the first one, and only their weights and states are
 // new. `to` receives what is a phase's own, `counts` how many there are then.

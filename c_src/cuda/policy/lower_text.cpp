@@ -52,7 +52,9 @@ class Text {
   void put(unsigned value) { text_ << value << 'u'; }
   void put(bool value) { text_ << (value ? "true" : "false"); }
   void put(policy::Stored value) { name("Stored", value, {"f32", "bf16", "f16", "int8"}); }
-  void put(policy::Kind value) { name("Kind", value, {"product", "convolution", "mean", "scan", "cell"}); }
+  void put(policy::Kind value) {
+    name("Kind", value, {"product", "convolution", "mean", "scan", "cell", "heads", "gate"});
+  }
   void put(policy::Norm value) { name("Norm", value, {"none", "rms", "layer"}); }
   void put(policy::Activation value) { name("Activation", value, {"none", "relu", "silu", "softplus"}); }
   void put(formulas::Cell value) { name("formulas::Cell", value, {"gru", "lstm", "min_gru", "min_lstm"}); }
@@ -82,6 +84,10 @@ class Text {
     constexpr int kGates = formulas::kMaxGates;
     list(p.cell, used(p.x, kGates), used(p.h, kGates), p.before, p.out, p.adds, p.state_at);
   }
+  void put(const policy::Heads& p) {
+    list(p.value, p.key, p.query, p.rate, p.z, p.out, p.heads, p.groups, p.state_at);
+  }
+  void put(const policy::Gate& p) { list(p.in, p.gate, p.out, p.at, p.parts, p.epsilon); }
 
  public:
   void put(const policy::Network& n) {
@@ -94,7 +100,11 @@ class Text {
            used(n.scans, n, policy::Kind::scan), more...);
     };
     // Kinds that a network has not are no part of its text.
-    if (n.has_cells()) return all(used(n.cells, n, policy::Kind::cell));
+    const auto cells = used(n.cells, n, policy::Kind::cell);
+    if (n.has(policy::Kind::heads) || n.has(policy::Kind::gate)) {
+      return all(cells, used(n.heads, n, policy::Kind::heads), used(n.gates, n, policy::Kind::gate));
+    }
+    if (n.has(policy::Kind::cell)) return all(cells);
     all();
   }
 

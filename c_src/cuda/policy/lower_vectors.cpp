@@ -28,6 +28,10 @@ bool inside(const Span& part, const Span& whole) {
          part.first + part.size <= whole.first + whole.size;
 }
 
+bool overlap(const Span& p, const Span& q) {
+  return p.vector == q.vector && p.first < q.first + q.size && q.first < p.first + p.size;
+}
+
 const core::Copy* copy_of(const core::Block& block, const core::GatedCell& cell, core::VectorId hidden) {
   const core::Copy* found = nullptr;
   for (const core::Phase& phase : block) {
@@ -40,6 +44,39 @@ const core::Copy* copy_of(const core::Block& block, const core::GatedCell& cell,
     }
   }
   return found;
+}
+
+const core::Gate* gate_of(const core::Block& block, const Span& span) {
+  const core::Gate* found = nullptr;
+  for (const core::Phase& phase : block) {
+    for (const Span& read : core::reads(phase)) {
+      if (!overlap(read, span)) continue;
+      const auto* const gate = std::get_if<core::Gate>(&phase);
+      if (gate == nullptr || !(gate->in == span) || !(read == span) || found != nullptr) return nullptr;
+      found = gate;
+    }
+  }
+  return found;
+}
+
+const core::Gate* gate_of(const core::Network& network, const core::Block& block,
+                          const core::HeadRecurrence& heads) {
+  const core::Gate* const gate = gate_of(block, heads.out);
+  return gate != nullptr && gate->out == network.all_of(gate->out.vector) ? gate : nullptr;
+}
+
+bool of_products(const core::Block& block, const core::Norm& norm) {
+  if (norm.parts != 1) return false;
+  for (const core::Phase& phase : block) {
+    const std::vector<Span> reads = core::reads(phase);
+    const auto reads_it = [&](const Span& read) { return overlap(read, norm.out); };
+    const auto found = std::find_if(reads.begin(), reads.end(), reads_it);
+    if (found == reads.end()) continue;
+    const bool multiplies =
+        std::holds_alternative<core::Product>(phase) || std::holds_alternative<core::Copy>(phase);
+    if (!multiplies || !(*found == norm.out)) return false;
+  }
+  return true;
 }
 
 void LoweredVectors::add(const Span& span) {
@@ -56,21 +93,56 @@ void LoweredVectors::add(const Span& span) {
 void LoweredVectors::add_all(const core::Block& block) {
   std::vector<Span> reads;
   for (const core::Phase& phase : block) {
-    for (const Span& span : core::reads(phase)) reads.push_back(span);
+    const std::vector<Span> all = reads_of(block, phase);
+    reads.insert(reads.end(), all.begin(), all.end());
   }
   for (const core::Phase& phase : block) {
-    if (std::holds_alternative<core::Norm>(phase)) continue;
-    const auto* const cell = std::get_if<core::GatedCell>(&phase);
-    if (cell != nullptr && copy_of(block, *cell, from_.hidden) != nullptr) continue;
+    if (!writes_vector(block, phase)) continue;
     const Span out = core::writes(phase);
     std::vector<Span> parts;
     for (const Span& span : reads) {
       if (inside(span, out)) parts.push_back(span);
     }
+    for (const Span& span : reads) {
+      if (parts.empty() && inside(out, span)) parts.push_back(span);
+    }
     if (parts.empty()) parts.push_back(out);
     std::sort(parts.begin(), parts.end(), [](const Span& p, const Span& q) { return p.first < q.first; });
     for (const Span& part : parts) add(part);
   }
+}
+
+bool LoweredVectors::writes_vector(const core::Block& block, const core::Phase& phase) const {
+  if (const auto* const norm = std::get_if<core::Norm>(&phase)) {
+    return !of_products(block, *norm) && gate_of(block, norm->out) == nullptr;
+  }
+  if (const auto* const cell = std::get_if<core::GatedCell>(&phase)) {
+    return copy_of(block, *cell, from_.hidden) == nullptr;
+  }
+  const auto* const heads = std::get_if<core::HeadRecurrence>(&phase);
+  return heads == nullptr || gate_of(from_, block, *heads) == nullptr;
+}
+
+// A convolution reads those parts of its input of which the output is read.
+std::vector<Span> LoweredVectors::reads_of(const core::Block& block, const core::Phase& phase) {
+  const auto* const convolution = std::get_if<core::Convolution>(&phase);
+  if (convolution == nullptr) return core::reads(phase);
+  std::vector<Span> parts;
+  for (const core::Phase& reader : block) {
+    for (const Span& read : core::reads(reader)) {
+      if (!inside(read, convolution->out)) continue;
+      parts.push_back(
+          {convolution->in.vector, convolution->in.first + read.first - convolution->out.first, read.size});
+    }
+  }
+  return parts.empty() ? core::reads(phase) : parts;
+}
+
+LoweredVectors::Place LoweredVectors::place_of(const Span& span) const {
+  for (std::size_t i = 0; i < spans_.size(); ++i) {
+    if (inside(span, spans_[i])) return {static_cast<int>(i), span.first - spans_[i].first};
+  }
+  cannot_lower("it writes " + name(span) + " in other parts than it reads");
 }
 
 int LoweredVectors::of(const Span& span) const {

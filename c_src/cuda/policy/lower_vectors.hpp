@@ -22,14 +22,21 @@ class LoweredVectors {
 
   // A vector, or the part of one, where it is not there yet: padded to whole segments, but for the answer.
   void add(const core::Span& span);
-  // What the phases of a block write, in their order, in the parts that they read. What a norm writes is no
-  // vector, nor what a cell writes that is copied to hidden alone.
+  // What the phases of a block write, in their order, in the parts that they read. What a norm writes that a
+  // product or a gate applies is no vector, nor what a cell writes that is copied to hidden alone, nor what a
+  // recurrence over heads writes that is only gated.
   void add_all(const core::Block& block);
 
   // The vector of a span that is one as a whole. Of the first values of hidden it is hidden.
   int of(const core::Span& span) const;
   // Those that a span consists of, in order.
   std::vector<int> parts_of(const core::Span& span) const;
+  // The vector that has all of a span, and where in it the span begins.
+  struct Place {
+    int vector;
+    std::int64_t at;
+  };
+  Place place_of(const core::Span& span) const;
   const core::Span& span_of(int vector) const { return spans_[static_cast<std::size_t>(vector)]; }
   bool is_part(const core::Span& span) const {
     return span.size != from_.size_of(span.vector) && !begins_hidden(span);
@@ -40,6 +47,8 @@ class LoweredVectors {
   }
 
  private:
+  bool writes_vector(const core::Block& block, const core::Phase& phase) const;
+  static std::vector<core::Span> reads_of(const core::Block& block, const core::Phase& phase);
   bool begins_hidden(const core::Span& span) const { return span.vector == from_.hidden && span.first == 0; }
 
   const core::Network& from_;
@@ -48,7 +57,15 @@ class LoweredVectors {
 };
 
 bool inside(const core::Span& part, const core::Span& whole);
+bool overlap(const core::Span& p, const core::Span& q);
 // The copy to hidden which alone reads what a cell of the block writes; null where there is none.
 const core::Copy* copy_of(const core::Block& block, const core::GatedCell& cell, core::VectorId hidden);
+// The gate which alone reads a span, as its input; null where there is none.
+const core::Gate* gate_of(const core::Block& block, const core::Span& span);
+// The same of what a recurrence over heads writes, where the recurrence can write the gate's output.
+const core::Gate* gate_of(const core::Network& network, const core::Block& block,
+                          const core::HeadRecurrence& heads);
+// Whether only products of all that a norm writes read it: they apply it.
+bool of_products(const core::Block& block, const core::Norm& norm);
 
 }  // namespace exphil::cuda

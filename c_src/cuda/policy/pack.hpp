@@ -12,10 +12,11 @@ namespace exphil::cuda {
 
 // How the kernels have what a convolution or a scan has for each channel, its weights as its state: taps with
 // the channel last, states with the channel first. Of a cell, which has no weights: its states as channels,
-// each of all units.
+// each of all units. Of a recurrence over heads: a channel is a value of a head.
 struct ChannelTable {
-  ChannelTable(const policy::Network& n, const policy::Phase& phase);
-  std::int64_t channels, each;  // each: of the weights
+  enum class Of { weights, state };
+  ChannelTable(const policy::Network& n, const policy::Phase& phase, Of of);
+  std::int64_t channels, each;  // each: of the weights, and of a state with the channel first
   bool channel_last;
   // Where value `value` of a channel is among those of so many channels.
   std::int64_t at(std::int64_t channel, std::int64_t value, std::int64_t of) const {
@@ -35,7 +36,9 @@ struct RowLayout {
   struct Phase {
     policy::MatrixPart weights;
     Part bias, scale, sums;
-    Part channels, values;  // of a convolution {taps, channels} and the bias, of a scan A and D
+    // Of a convolution {taps, channels} and the bias, of a scan and of a recurrence over heads A and D, of a
+    // gate the weight of its norm.
+    Part channels, values;
   };
   using Block = std::vector<Phase>;  // as the phases of the lowered block
   Block input;

@@ -29,8 +29,14 @@ class RowPacker {
   RowLayout::Phase phase(const policy::Phase& at, const FoldedPhase& folded) {
     if (at.kind == policy::Kind::product) return product(n_.products[at.index], folded);
     if (at.kind == policy::Kind::mean || at.kind == policy::Kind::cell) return {};
-    const ChannelTable table(n_, at);
     RowLayout::Phase made;
+    if (at.kind == policy::Kind::gate) {
+      const policy::Gate& gate = n_.gates[at.index];
+      made.values =
+          vector(gate.parts == 0 ? 0 : n_.size(gate.in), [&](auto i) { return padded(folded.values, i); });
+      return made;
+    }
+    const ChannelTable table(n_, at, ChannelTable::Of::weights);
     made.channels = vector(table.channels * table.each, [](std::int64_t) { return 0.0f; });
     float* const to = made.channels.in(bytes_.data());
     for (std::int64_t i = 0; i < table.channels * table.each; ++i) {

@@ -8,6 +8,7 @@ namespace {
 
 std::int64_t state_at(const policy::Network& n, const policy::Phase& phase) {
   if (phase.kind == policy::Kind::cell) return n.cells[phase.index].state_at;
+  if (phase.kind == policy::Kind::heads) return n.heads[phase.index].state_at;
   return phase.kind == policy::Kind::scan ? n.scans[phase.index].state_at
                                           : n.convolutions[phase.index].state_at;
 }
@@ -22,11 +23,13 @@ void for_each_value(const PolicyDims& dims, Copy copy) {
     for (const LoweredPhase& phase : layer) {
       if (phase.state == core::kNone) continue;
       const core::StatePart& part = from.state(phase.state);
-      const ChannelTable table(n, phase.phase);
+      const ChannelTable table(n, phase.phase, ChannelTable::Of::state);
       const std::int64_t first = base + state_at(n, phase.phase);
-      for (std::int64_t i = 0; i < part.size(); ++i) {
-        copy(first + table.at(i / part.columns, i % part.columns, table.channels),
-             from.state_at(phase.state) + i);
+      const bool convolves = phase.phase.kind == policy::Kind::convolution;
+      const std::int64_t rows = convolves ? n.values(n.convolutions[phase.phase.index].in) : part.rows;
+      const std::int64_t outside = from.state_at(phase.state) + phase.first_channel * part.columns;
+      for (std::int64_t i = 0; i < rows * part.columns; ++i) {
+        copy(first + table.at(i / part.columns, i % part.columns, table.channels), outside + i);
       }
     }
     base += n.layer_floats;
@@ -35,11 +38,17 @@ void for_each_value(const PolicyDims& dims, Copy copy) {
 
 }  // namespace
 
-ChannelTable::ChannelTable(const policy::Network& n, const policy::Phase& phase)
+ChannelTable::ChannelTable(const policy::Network& n, const policy::Phase& phase, Of of)
     : channel_last(phase.kind == policy::Kind::convolution) {
   if (phase.kind == policy::Kind::cell) {
     const policy::GatedCell& cell = n.cells[phase.index];
     channels = formulas::states_of(cell.cell), each = n.size(cell.x[0]);
+    return;
+  }
+  if (phase.kind == policy::Kind::heads) {
+    const policy::Heads& heads = n.heads[phase.index];
+    channels = n.size(heads.value);
+    each = of == Of::weights ? 1 : policy::Lanes(policy::keys_of(n, heads)).size();
     return;
   }
   const policy::Convolution& convolution = n.convolutions[phase.index];

@@ -47,8 +47,11 @@ class TeamPacker {
           matrix(folded[i], phase.index, rank,
                  apart ? layout_.first.in(block + first_at) : weights.matrix.in(block + at));
           rows(folded[i], phase.index, weights.rows, rank, block + at);
+        } else if (phase.kind == policy::Kind::gate) {
+          for (long long k = 0; k < weights.vector.count; ++k)
+            weights.vector.in(block + at)[k] = padded(folded[i].values, k);
         } else if (phase.kind != policy::Kind::mean && phase.kind != policy::Kind::cell) {
-          channels(folded[i], weights, ChannelTable(n_, phase), rank, block + at);
+          channels(folded[i], weights, ChannelTable(n_, phase, ChannelTable::Of::weights), rank, block + at);
         }
       });
     }
@@ -100,7 +103,7 @@ class TeamPacker {
   // What the block's own channels have.
   void channels(const FoldedPhase& from, const policy::PhaseWeights& at, const ChannelTable& table, int rank,
                 std::byte* to) const {
-    const int own = policy::own_channels(static_cast<int>(table.channels), team_);
+    const auto own = static_cast<int>(at.vector.count);
     for (int i = 0; i < own; ++i) {
       const std::int64_t channel = std::int64_t{rank} * own + i;
       for (int k = 0; k < table.each; ++k)

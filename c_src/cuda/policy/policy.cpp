@@ -39,6 +39,9 @@ std::int64_t with_spare(std::int64_t states) {
 
 class CudaPolicy : public core::Policy {
  public:
+  // More agents than this in one call do not hurry.
+  static constexpr std::int64_t kFrames = 1024;
+
   CudaPolicy(std::shared_ptr<Context> context, const core::PolicyWeights& weights,
              const core::PolicyOptions& options)
       : context_(std::move(context)),
@@ -53,7 +56,8 @@ class CudaPolicy : public core::Policy {
         fused_(context_, dims_, tuning_, weights, stream_),
         rows_(*context_, dims_, tuning_, weights),
         windows_(context_, dims_, tuning_, rows_, stream_),
-        slices_(context_, dims_, rows_, tuning_, stream_) {
+        slices_(context_, dims_, rows_, tuning_, stream_),
+        batches_(context_, dims_, rows_, tuning_, stream_, StreamPriority::high) {
     warm_up();
   }
 
@@ -76,11 +80,13 @@ class CudaPolicy : public core::Policy {
   void advance_chain(core::State& from, core::State* const* to, std::int64_t seq, const float* frames,
                      float* out) override;
   void reserve_chain(std::int64_t seq) override;
+  void reserve_batch(std::int64_t count) override;
   std::unique_ptr<core::SplitStep> split_step() override;
   std::unique_ptr<core::SplitStep> armed_step() override;
   void prefill(core::State& state, const float* frames, std::int64_t seq, float* out) override;
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override;
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots) override;
+  void answer_windows(core::AgentWindow* windows, std::int64_t count, float* out) override;
   void grad(const std::shared_ptr<const core::PolicyWeights>& weights, const core::PolicySequences& sequences,
             const float* d_outs, const core::PolicyGradOutputs& outputs) override;
 
@@ -106,6 +112,7 @@ class CudaPolicy : public core::Policy {
   RowKernels rows_;
   WindowKernel windows_;
   SlicePipeline slices_;
+  SlicePipeline batches_;  // of frames, up to kFrames at once, which a long prefill must not hold up
   LazyPolicyGradient gradient_;
 };
 
@@ -191,7 +198,7 @@ void CudaPolicy::advance(core::State* const* from, core::State* const* to, std::
     } else if (count <= fused_.limit()) {
       fused_.step_few(places, static_cast<std::size_t>(count), obs, out);
     } else {
-      slices_.batch(places, count, obs, out);
+      (count <= kFrames ? batches_ : slices_).batch(places, count, obs, out);
     }
   });
 }
@@ -227,6 +234,12 @@ void CudaPolicy::reserve_chain(std::int64_t seq) {
   fused_.reserve_chain(seq);
 }
 
+void CudaPolicy::reserve_batch(std::int64_t count) {
+  const ContextGuard guard(*context_);
+  arena_->reserve(static_cast<std::size_t>(count));
+  if (count > fused_.limit()) batches_.reserve_batch(std::min(count, kFrames));
+}
+
 void CudaPolicy::prefill(core::State& state, const float* frames, std::int64_t seq, float* out) {
   if (seq == 0) return;
   const ContextGuard guard(*context_);
@@ -259,6 +272,11 @@ std::unique_ptr<core::FrameRing> CudaPolicy::new_ring(std::int64_t slots) {
   return windows_.new_ring(slots);
 }
 
+void CudaPolicy::answer_windows(core::AgentWindow* windows, std::int64_t count, float* out) {
+  const ContextGuard guard(*context_);
+  if (!slices_.answer(windows, count, out)) core::Policy::answer_windows(windows, count, out);
+}
+
 void CudaPolicy::grad(const std::shared_ptr<const core::PolicyWeights>& weights,
                       const core::PolicySequences& sequences, const float* d_outs,
                       const core::PolicyGradOutputs& outputs) {
@@ -271,16 +289,16 @@ void CudaPolicy::warm_up() {
   const ContextGuard guard(*context_);
   const std::unique_ptr<core::State> first = new_state(), second = new_state();
   core::State* both[] = {first.get(), second.get()};
-  constexpr std::int64_t kFrames = 64;
-  const std::vector<float> obs(static_cast<std::size_t>(kFrames * dims_.config.d_input), 0.0f);
-  std::vector<float> out(static_cast<std::size_t>(kFrames * dims_.outputs()));
+  constexpr std::int64_t kSeq = 64;
+  const std::vector<float> obs(static_cast<std::size_t>(kSeq * dims_.config.d_input), 0.0f);
+  std::vector<float> out(static_cast<std::size_t>(kSeq * dims_.outputs()));
   for (int i = 0; i < 3; ++i) step(both, 1, obs.data(), out.data());
   if (fused_.limit() > 1) step(both, 2, obs.data(), out.data());
   copy_state(*both[1], *both[0]);
   change(both, 2,
-         [&](const policy::StatePlace* places) { slices_.batch(places, 2, obs.data(), out.data()); });
-  prefill(*both[0], obs.data(), kFrames, out.data());
-  window(obs.data(), 1, kFrames, out.data());
+         [&](const policy::StatePlace* places) { batches_.batch(places, 2, obs.data(), out.data()); });
+  prefill(*both[0], obs.data(), kSeq, out.data());
+  window(obs.data(), 1, kSeq, out.data());
   stream_.run([](CUstream) {});
 }
 

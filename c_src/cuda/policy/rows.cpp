@@ -12,8 +12,9 @@ namespace {
 using policy::Kind;
 
 const char* const kFiles[] = {"policy/product.cu", "policy/convolution.cu", "policy/mean.cu",
-                              "policy/scan.cu", "policy/cell.cu"};
-const char* const kIndexNames[] = {"PRODUCT", "CONVOLUTION", "MEAN", "SCAN", "CELL"};
+                              "policy/scan.cu",    "policy/cell.cu",        "policy/heads.cu",
+                              "policy/gate.cu"};
+const char* const kIndexNames[] = {"PRODUCT", "CONVOLUTION", "MEAN", "SCAN", "CELL", "HEADS", "GATE"};
 
 // The kernels of a phase, in the order in which RowKernels::Walk finds them.
 std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) {
@@ -21,9 +22,9 @@ std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) 
     case Kind::product:
       if (n.products[phase.index].is_short) return {};
       if (n.products[phase.index].norm == policy::Norm::none) {
-        return {"policy_product_few", "policy_product_many"};
+        return {"policy_product_few", "policy_product_some", "policy_product_many"};
       }
-      return {"policy_product_few", "policy_product_many", "policy_row_scales"};
+      return {"policy_product_few", "policy_product_some", "policy_product_many", "policy_row_scales"};
     case Kind::convolution:
       if (policy::kept_by_scan(n, phase.index)) return {"policy_convolve_batch", "policy_convolve_time"};
       return {"policy_convolve_batch", "policy_convolve_time", "policy_keep_history"};
@@ -32,6 +33,10 @@ std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) 
     case Kind::cell:
       if (n.cells[phase.index].before == policy::kNoVector) return {"policy_cell_time"};
       return {"policy_cell_recall", "policy_cell_frame"};
+    case Kind::heads:
+      return {"policy_heads_batch", "policy_heads_time"};
+    case Kind::gate:
+      return {"policy_gate"};
     case Kind::scan:
       break;
   }
@@ -180,7 +185,7 @@ void RowBuffers::reserve(Context& context, const PolicyDims& dims, std::int64_t 
 
 RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTuning& tuning,
                        const core::PolicyWeights& weights)
-    : context_(context), dims_(dims), few_limit_(tuning.few_limit) {
+    : context_(context), dims_(dims), tuning_(tuning) {
   check(dims.network());
   PackedRows packed = pack_rows(weights, dims);
   layout_ = std::move(packed.layout);

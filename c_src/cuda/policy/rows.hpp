@@ -81,7 +81,7 @@ class RowKernels {
 
   Context& context_;
   const PolicyDims& dims_;
-  const std::int64_t few_limit_;
+  const PolicyTuning tuning_;
   RowLayout layout_;
   DeviceBuffer weights_;
   BlockKernels input_, layer_, output_;

@@ -19,15 +19,6 @@ unsigned blocks(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
 }
 
-// Where the outputs of the last frames alone are wanted: the phase of the last layer from which on the other
-// rows are left out. That is its last scan, where only products follow; otherwise none, because rows of
-// earlier frames feed a state.
-int first_of_last_rows(const policy::Block& layer) {
-  int last = layer.count;
-  while (last > 0 && layer.phases[last - 1].kind == Kind::product) --last;
-  return last > 0 && layer.phases[last - 1].kind == Kind::scan ? last - 1 : layer.count;
-}
-
 }  // namespace
 
 class RowKernels::Walk {
@@ -40,7 +31,7 @@ class RowKernels::Walk {
     for (layer_ = 0; layer_ < n_.layers; ++layer_) {
       const bool last = job_.last_only && layer_ + 1 == n_.layers;
       block(n_.layer, k_.layout_.layers[static_cast<std::size_t>(layer_)], k_.layer_,
-            last ? first_of_last_rows(n_.layer) : n_.layer.count);
+            last ? policy::first_of_last_rows(n_.layer) : n_.layer.count);
     }
     block(n_.output, k_.layout_.output, k_.output_, job_.last_only ? 0 : n_.output.count);
   }
@@ -71,6 +62,12 @@ class RowKernels::Walk {
           break;
         case Kind::cell:
           cell(phase.index, {block, weights, kernels}, kernels[at]);
+          break;
+        case Kind::heads:
+          heads(n_.heads[phase.index], weights[at], kernels[at]);
+          break;
+        case Kind::gate:
+          gate(n_.gates[phase.index], weights[at], kernels[at]);
           break;
       }
     }
@@ -140,15 +137,19 @@ class RowKernels::Walk {
 
   void multiply(const policy::Product& product, const Kernels& kernels, const policy::ProductArguments& p) {
     const int tile = policy::few_rows(n_.size(product.in)), outputs = n_.rows(product);
-    if (p.rows <= k_.few_limit_ && tile > 0) {
+    if (p.rows <= k_.tuning_.few_limit && tile > 0) {
       start(kernels[0], {blocks(outputs, policy::kFewColumns), blocks(p.rows, tile)}, policy::kFewThreads, p);
       return;
     }
     if (product.norm != policy::Norm::none) {
-      start(kernels[2], {blocks(p.rows, policy::kScaledRows)}, policy::kRowThreads, p);
+      start(kernels[3], {blocks(p.rows, policy::kScaledRows)}, policy::kRowThreads, p);
     }
-    start(kernels[1], {blocks(outputs, policy::kManyColumns), blocks(p.rows, policy::kManyRows)},
-          policy::kManyThreads, p);
+    const Dim3 many{blocks(outputs, policy::kManyColumns), blocks(p.rows, policy::kManyRows)};
+    if (std::int64_t{many.x} * many.y >= k_.tuning_.many_blocks) {
+      start(kernels[2], many, policy::kManyThreads, p);
+    } else {
+      start(kernels[1], {many.x, blocks(p.rows, policy::kSomeRows)}, policy::kManyThreads, p);
+    }
   }
 
   void convolution(const policy::Convolution& p, const RowLayout::Phase& weights, const Kernels& kernels) {
@@ -172,8 +173,7 @@ class RowKernels::Walk {
       a.in = array(n_.products[fused].in), a.matrix = k_.short_matrix(*before);
     }
     a.values = fused != policy::kNoPhase ? written(p.in) : array(p.in);
-    a.mean = written(p.out);
-    a.rows = job_.rows;
+    a.mean = written(p.out), a.rows = job_.rows;
     start(kernels[0], {blocks(job_.rows, policy::kMeanRows)}, policy::kRowThreads, a);
   }
 
@@ -200,6 +200,30 @@ class RowKernels::Walk {
     const unsigned groups =
         job_.batch ? std::min(blocks(job_.rows, lanes), kMostGridY) : static_cast<unsigned>(job_.sequences);
     start(kernels[job_.batch ? 0 : 1], {tiles, groups}, policy::advance_threads(lanes), a);
+  }
+
+  void heads(const policy::Heads& p, const RowLayout::Phase& weights, const Kernels& kernels) {
+    policy::HeadsArguments a{};
+    static_cast<policy::RowStates&>(a) = states();
+    a.value = array(p.value), a.key = array(p.key), a.query = array(p.query), a.rate = array(p.rate);
+    if (p.z != policy::kNoVector) a.z = array(p.z);
+    a.a = k_.address(weights.channels), a.d = k_.address(weights.values);
+    a.out = written(p.out), a.last_only = last_ ? 1 : 0;
+    const int tile = policy::kHeadThreads / policy::Lanes(policy::keys_of(n_, p)).lanes;
+    const unsigned tiles = blocks(n_.size(p.value), job_.batch ? tile * policy::kHeadsAhead : tile);
+    const std::int64_t rows = job_.batch ? std::min<std::int64_t>(job_.rows, kMostGridY) : job_.sequences;
+    start(kernels[job_.batch ? 0 : 1], {tiles, static_cast<unsigned>(rows)}, policy::kHeadThreads, a);
+  }
+
+  void gate(const policy::Gate& p, const RowLayout::Phase& weights, const Kernels& kernels) {
+    policy::GateArguments a{};
+    const View in = read(p.in), gate = read(p.gate == policy::kNoVector ? p.in : p.gate);
+    a.in = in.first, a.in_stride = in.stride, a.gate = gate.first, a.gate_stride = gate.stride;
+    a.weight = k_.address(weights.values);
+    const policy::RowPlace out = policy::row_place(n_, p.out);
+    a.out = written(p.out) + out.at + p.at, a.out_stride = out.stride;
+    a.rows = last_ ? job_.sequences : job_.rows;
+    start(kernels[0], {blocks(a.rows, policy::kScaledRows)}, policy::kRowThreads, a);
   }
 
   // A block of the network, for a cell whose launches are those of other phases too.
@@ -259,8 +283,14 @@ class RowKernels::Walk {
   }
 
   template <class Arguments>
-  void start(CUfunction kernel, Dim3 grid, int threads, const Arguments& arguments) const {
-    launch(k_.context_, kernel, grid, {static_cast<unsigned>(threads)}, 0, stream_, arguments);
+  void start(CUfunction kernel, Dim3 grid, int threads, const Arguments& arguments) {
+    const Dim3 block{static_cast<unsigned>(threads)};
+    if (first_) {
+      launch(k_.context_, kernel, grid, block, 0, stream_, arguments);
+    } else {
+      launch_overlapped(k_.context_, kernel, grid, block, 0, stream_, arguments);
+    }
+    first_ = false;
   }
 
   const RowKernels& k_;
@@ -269,6 +299,7 @@ class RowKernels::Walk {
   const RowBuffers& b_;
   const RowJob& job_;
   int layer_ = 0;
+  bool first_ = true;                                   // nothing of this job was launched yet
   bool last_ = false;                                   // only the last row of each sequence is computed
   std::array<bool, policy::kMostVectors> last_rows_{};  // whether an array holds those alone
 };

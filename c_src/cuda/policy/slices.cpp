@@ -14,11 +14,22 @@ namespace {
 // the lane's staging; core::kSmallestPooledResult is unrelated.
 constexpr std::size_t kMostDirectOutput = 64 * 1024;
 constexpr std::int64_t kBytesPerThread = 256 * 1024;
+// Fewer windows are faster through their rings, one after another: 42 us for each of 60 frames, where 32 of
+// them take 507 us together (bench/results/gpu_policy.md).
+constexpr std::int64_t kWindowsTogether = 10;
+
+// Powers of two, so that calls of different sizes soon need no more growth.
+std::int64_t capacity_for(std::int64_t rows) {
+  std::int64_t capacity = 64;
+  while (capacity < rows) capacity *= 2;
+  return capacity;
+}
 
 }  // namespace
 
 struct SlicePipeline::Slice {
-  const float* obs = nullptr;  // {job.rows, d_input}
+  const float* obs = nullptr;             // {job.rows, d_input}
+  const float* const* windows = nullptr;  // or instead, for each sequence, {job.seq, d_input}
   // One for each row of a batch, or for each sequence; may be null.
   const policy::StatePlace* states = nullptr;
   float* out = nullptr;  // {out_rows, d_output}; null: not needed
@@ -26,7 +37,7 @@ struct SlicePipeline::Slice {
 };
 
 struct SlicePipeline::Lane {
-  explicit Lane(Context& context) : stream(context), done(context) {}
+  Lane(Context& context, StreamPriority priority) : stream(context, priority), done(context) {}
   StreamLease stream;
   Event done;
   RowBuffers buffers;
@@ -34,9 +45,10 @@ struct SlicePipeline::Lane {
 };
 
 SlicePipeline::SlicePipeline(std::shared_ptr<Context> context, const PolicyDims& dims,
-                             const RowKernels& kernels, const PolicyTuning& tuning, OrderedStream& stream)
+                             const RowKernels& kernels, const PolicyTuning& tuning, OrderedStream& stream,
+                             StreamPriority priority)
     : context_(std::move(context)), dims_(dims), kernels_(kernels), tuning_(tuning), stream_(stream) {
-  for (int i = 0; i < tuning.lanes; ++i) lanes_.push_back(std::make_unique<Lane>(*context_));
+  for (int i = 0; i < tuning.lanes; ++i) lanes_.push_back(std::make_unique<Lane>(*context_, priority));
 }
 
 SlicePipeline::~SlicePipeline() = default;
@@ -55,6 +67,11 @@ void SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, 
     slices.push_back(slice);
   }
   run(slices, false);
+}
+
+void SlicePipeline::reserve_batch(std::int64_t count) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  lanes_[0]->buffers.reserve(*context_, dims_, capacity_for(std::min(count, most_rows())));
 }
 
 void SlicePipeline::sequence(const LongSequence& s) {
@@ -76,6 +93,26 @@ void SlicePipeline::sequence(const LongSequence& s) {
 }
 
 void SlicePipeline::windows(const float* windows, std::int64_t count, std::int64_t seq, float* out) {
+  std::vector<const float*> each;
+  for (std::int64_t i = 0; i < count; ++i) each.push_back(windows + i * seq * dims_.config.d_input);
+  run_windows(each.data(), count, seq, out);
+}
+
+bool SlicePipeline::answer(const core::AgentWindow* windows, std::int64_t count, float* out) {
+  if (count < kWindowsTogether) return false;
+  const std::int64_t seq = windows[0].ring_windows.seq;
+  if (seq > most_rows()) return false;
+  std::vector<const float*> each;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (windows[i].ring_windows.seq != seq) return false;
+    each.push_back(windows[i].frames);
+  }
+  run_windows(each.data(), count, seq, out);
+  return true;
+}
+
+void SlicePipeline::run_windows(const float* const* windows, std::int64_t count, std::int64_t seq,
+                                float* out) {
   std::vector<Slice> slices;
   const std::int64_t per_slice = most_rows() / seq;
   for (std::int64_t first = 0; first < count; first += per_slice) {
@@ -85,7 +122,7 @@ void SlicePipeline::windows(const float* windows, std::int64_t count, std::int64
     slice.job.rows = slice.job.sequences * seq;
     slice.job.last_only = true;
     slice.job.decays_input = dims_.decays(seq);
-    slice.obs = windows + first * seq * dims_.config.d_input;
+    slice.windows = windows + first;
     slice.out = out + first * dims_.outputs();
     slices.push_back(slice);
   }
@@ -121,10 +158,18 @@ void SlicePipeline::run(const std::vector<Slice>& slices, bool chained) {
 void SlicePipeline::stage(Lane& lane, const Slice& slice) {
   const std::int64_t rows = slice.job.rows, d_input = dims_.config.d_input;
   auto* staged = lane.buffers.host_in.as<float>();
-  core::parallel_for(rows, std::max<std::int64_t>(1, kBytesPerThread / (d_input * 4)),
+  // Of a batch and of a sequence each row is a part; of windows each window.
+  const std::int64_t length = slice.windows != nullptr ? slice.job.seq : 1;
+  core::parallel_for(rows / length, std::max<std::int64_t>(1, kBytesPerThread / (length * d_input * 4)),
                      [&](std::int64_t begin, std::int64_t end) {
-                       dims_.pad_frames(slice.obs + begin * d_input, end - begin,
-                                        staged + begin * dims_.frame_size());
+                       float* const to = staged + begin * length * dims_.frame_size();
+                       if (slice.windows == nullptr) {
+                         return dims_.pad_frames(slice.obs + begin * d_input, end - begin, to);
+                       }
+                       for (std::int64_t i = begin; i < end; ++i) {
+                         dims_.pad_frames(slice.windows[i], length,
+                                          to + (i - begin) * length * dims_.frame_size());
+                       }
                      });
   std::size_t bytes = static_cast<std::size_t>(rows * dims_.frame_size()) * 4;
   if (slice.states != nullptr) {
@@ -138,9 +183,7 @@ void SlicePipeline::stage(Lane& lane, const Slice& slice) {
 }
 
 void SlicePipeline::enqueue(Lane& lane, const Slice& slice, const Lane* previous, CUevent after) {
-  std::int64_t capacity = 64;  // powers of two, so that calls of different sizes soon need no more growth
-  while (capacity < slice.job.rows) capacity *= 2;
-  lane.buffers.reserve(*context_, dims_, capacity);
+  lane.buffers.reserve(*context_, dims_, capacity_for(slice.job.rows));
   const CUstream stream = lane.stream.handle();
   stage(lane, slice);
   context_->check(driver().cuStreamWaitEvent(stream, after, 0), "cuStreamWaitEvent");

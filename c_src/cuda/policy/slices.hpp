@@ -12,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/policy/policy.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/policy/ordered_stream.hpp"
 #include "cuda/policy/rows.hpp"
@@ -32,19 +33,26 @@ struct LongSequence {
 class SlicePipeline {
  public:
   SlicePipeline(std::shared_ptr<Context> context, const PolicyDims& dims, const RowKernels& kernels,
-                const PolicyTuning& tuning, OrderedStream& stream);
+                const PolicyTuning& tuning, OrderedStream& stream,
+                StreamPriority priority = StreamPriority::low);
   ~SlicePipeline();
 
   // One frame of each of `count` agents.
   void batch(const policy::StatePlace* states, std::int64_t count, const float* obs, float* out);
+  // From now on a batch of so many agents, at most most_rows(), allocates nothing. Throws out_of_memory.
+  void reserve_batch(std::int64_t count);
   void sequence(const LongSequence& sequence);
-  // The last output of each window {seq, d_input} from a zero state; seq is at most most_rows().
+  // The last output of each of `count` windows {seq, d_input} from a zero state; seq is at most most_rows().
   void windows(const float* windows, std::int64_t count, std::int64_t seq, float* out);
+  // Those of several agents, without their rings. False, and nothing done, where the rings are faster or the
+  // windows have several lengths.
+  bool answer(const core::AgentWindow* windows, std::int64_t count, float* out);
   std::int64_t most_rows() const { return tuning_.slice_rows; }
 
  private:
   struct Slice;
   struct Lane;
+  void run_windows(const float* const* windows, std::int64_t count, std::int64_t seq, float* out);
   // chained: each slice starts from the state that the previous one leaves.
   void run(const std::vector<Slice>& slices, bool chained);
   void enqueue(Lane& lane, const Slice& slice, const Lane* previous, CUevent after);

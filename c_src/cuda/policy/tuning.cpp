@@ -24,6 +24,7 @@ std::map<std::string, Member> members() {
           {"inline_obs", &PolicyTuning::inline_obs},
           {"fused_limit", &PolicyTuning::fused_limit},
           {"few_limit", &PolicyTuning::few_limit},
+          {"many_blocks", &PolicyTuning::many_blocks},
           {"slice_rows", &PolicyTuning::slice_rows},
           {"lanes", &PolicyTuning::lanes},
           {"window_blocks", &PolicyTuning::window_blocks},

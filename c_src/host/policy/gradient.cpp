@@ -9,7 +9,8 @@
 namespace exphil::host {
 
 void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences& sequences,
-                 const float* d_outs, const core::PolicyGradOutputs& outputs) {
+                 const float* d_outs, const core::PolicyGradOutputs& outputs,
+                 const std::function<void(std::int64_t, std::int64_t)>& between) {
   core::require_outputs(weights.network(), outputs);
   for (const core::Phase* phase : core::phases_of(weights.network())) access_of(weights.network(), *phase);
   const PackedWeights packed(weights);
@@ -27,6 +28,7 @@ void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences
   BackRows rows(weights.network(), sums, count, seq);
   each_group([&](const SequenceGroup& group) {
     forward(group);
+    if (between) between(group.first * seq, group.rows());
     pass_back(packed, group, record, {sums, scratch, rows}, d_outs, outputs);
   });
   if (outputs.weights != nullptr) sums.write(weights, outputs.weights);

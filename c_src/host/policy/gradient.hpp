@@ -3,6 +3,8 @@
 // activations of kGradientRows rows need.
 #pragma once
 
+#include <functional>
+
 #include "core/policy/gradient.hpp"
 
 namespace exphil::host {
@@ -14,7 +16,10 @@ inline constexpr std::int64_t kGradientRows = 2048;
 // forward pass alone, which leaves outputs.weights and outputs.frames as they are. The same call gives the
 // same bits in every run; the gradients of frames, the outputs and the states of a sequence also in any
 // batch.
+// between(first, rows), where given, is called between the two passes of rows [first, first + rows), with
+// their outs in outputs.outs: it may write their d_outs.
 void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences& sequences,
-                 const float* d_outs, const core::PolicyGradOutputs& outputs);
+                 const float* d_outs, const core::PolicyGradOutputs& outputs,
+                 const std::function<void(std::int64_t, std::int64_t)>& between = {});
 
 }  // namespace exphil::host

@@ -161,6 +161,20 @@ class HostPolicy final : public core::Policy {
     return std::make_unique<Ring>(*this, slots);
   }
 
+  // A thread for each window.
+  void answer_windows(core::AgentWindow* windows, std::int64_t count, float* out) override {
+    if (count == 1) return Policy::answer_windows(windows, count, out);
+    const core::StepScope frame;
+    core::parallel_for(count, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const core::AgentWindow& window = windows[i];
+        answer_first(static_cast<Ring*>(window.ring)->frames, window.ring_windows, 1,
+                     out + i * config().d_output);
+      }
+    });
+    for (std::int64_t i = 0; i < count; ++i) windows[i].in_ring = true;
+  }
+
  private:
   struct Ring final : core::FrameRing {
     Ring(HostPolicy& of, std::int64_t slots) : policy(of), frames(of.plan_, slots, of.held_) {}
@@ -171,20 +185,27 @@ class HostPolicy final : public core::Policy {
     HostRing frames;
   };
 
-  // The last fresh frames and the first window are one pass, so that a step is one pass. More windows are
-  // for a thread each.
-  void answer(HostRing& ring, const core::RingWindows& windows, float* out) {
-    const core::StepScope frame;
+  // The first window, on so many lanes. The last fresh frames and it are one pass, so that a step is one
+  // pass.
+  void answer_first(HostRing& ring, const core::RingWindows& windows, int lanes, float* out) {
     const WorkspacePool::Borrowed work = pool_.borrow();
-    const Cadence::Call call(cadence_);
     Pass pass;
-    pass.lanes = call.has_cores() ? lanes(kLanesOfSequence) : 1;
+    pass.lanes = lanes;
     ring.for_fresh(windows, config().d_input, [&](const FreshFrames& fresh) {
       if (pass.fresh.count > 0) run_sequence(pass, nullptr, 0, nullptr, true, *work);
       pass.fresh = fresh;
     });
     pass.front = ring.rows(windows.first);
     run_window(pass, windows.seq, out, *work);
+  }
+
+  // More windows than one are for a thread each.
+  void answer(HostRing& ring, const core::RingWindows& windows, float* out) {
+    const core::StepScope frame;
+    {
+      const Cadence::Call call(cadence_);
+      answer_first(ring, windows, call.has_cores() ? lanes(kLanesOfSequence) : 1, out);
+    }
     core::parallel_for(windows.count - 1, 1, [&](std::int64_t begin, std::int64_t end) {
       const WorkspacePool::Borrowed other = pool_.borrow();
       for (std::int64_t i = begin + 1; i <= end; ++i) {

@@ -25,9 +25,7 @@ core::PolicyValues<double> values_of(const core::PolicyWeights& policy, const Na
       fail(ErrorKind::invalid_argument, "weights", "weights must have ", core::quote(parameter.name),
            ", f64 of shape ", parameter.shape.to_string());
     }
-    const auto* from = static_cast<const double*>(found->second.data);
-    std::vector<double>& to = values[static_cast<std::size_t>(parameter.weight)];
-    for (std::size_t i = 0; i < parameter.count(); ++i) to[parameter.place(i)] = from[i];
+    core::put_parameter(parameter, static_cast<const double*>(found->second.data), &values);
   }
   core::derive(policy.network(), &values);
   return values;

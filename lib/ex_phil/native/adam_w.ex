@@ -36,7 +36,7 @@ defmodule ExPhil.Native.AdamW do
         {name, {type, shape, <<0::size(bit_size(binary))>>}}
       end)
 
-    %__MODULE__{options: Options.read!(options, @known, &values/1), step: 0, m: zeros, v: zeros}
+    %__MODULE__{options: options!(options), step: 0, m: zeros, v: zeros}
   end
 
   # Gradients are compared with the weights, tensor by tensor, where they are used.
@@ -98,9 +98,11 @@ defmodule ExPhil.Native.AdamW do
     check!(gradients, "gradients")
 
     step = optimiser.step + 1
-    settings = {learning_rate, o.beta1, o.beta2, o.epsilon, o.weight_decay, o.clip_norm, step}
 
-    case NIF.adamw(Enum.map(weights, &operands!(&1, gradients, optimiser)), settings) do
+    case NIF.adamw(
+           Enum.map(weights, &operands!(&1, gradients, optimiser)),
+           settings(o, learning_rate, step)
+         ) do
       {:ok, {tensors, norm}} ->
         weights = Map.new(tensors, fn {name, weight, _, _} -> {name, weight} end)
         m = Map.new(tensors, fn {name, _, m, _} -> {name, m} end)
@@ -113,10 +115,26 @@ defmodule ExPhil.Native.AdamW do
   end
 
   defp operands!({name, {_, shape, _} = weight}, gradients, optimiser) do
-    decays? = tuple_size(shape) > 1 and not String.ends_with?(name, "A_log")
-
     {name, weight, fetch!(gradients, name, "gradients"), fetch!(optimiser.m, name, "weights"),
-     fetch!(optimiser.v, name, "weights"), decays?}
+     fetch!(optimiser.v, name, "weights"), decays?(name, shape)}
+  end
+
+  @doc false
+  # Whether :weight_decay is for this tensor.
+  @spec decays?(String.t(), tuple()) :: boolean()
+  def decays?(name, shape), do: tuple_size(shape) > 1 and not String.ends_with?(name, "A_log")
+
+  @doc false
+  # The options of new/2 as they are kept. Raises.
+  @spec options!(keyword()) :: map()
+  def options!(options), do: Options.read!(options, @known, &values/1)
+
+  @doc false
+  # As the library takes them, for a step of this number.
+  @spec settings(map(), float(), pos_integer()) :: tuple()
+  def settings(options, learning_rate, step) do
+    {learning_rate, options.beta1, options.beta2, options.epsilon, options.weight_decay, options.clip_norm,
+     step}
   end
 
   defp fetch!(tensors, name, argument) do

@@ -98,8 +98,8 @@ defmodule ExPhil.Native.Checkpoint do
         else: [{:dialect, :dialect} | facts]
 
     for {key, fact} <- facts,
-        value = info[fact],
-        value != nil,
+        # Not a filter: what is false is written too.
+        value <- List.wrap(info[fact]),
         into: Map.merge(epsilon(info), Weights.heads_metadata(info.groups)),
         do: {"exphil_native.#{key}", to_string(value)}
   end

@@ -21,6 +21,9 @@ defmodule ExPhil.Native.Error do
   | `:out_of_memory` | of the host or the device; with the requested and the free bytes |
   | `:device_lost` | the GPU's context is gone until the VM restarts; the host backend still works |
   | `:cuda_error` | any other failed CUDA call, with its name and code |
+  | `:unavailable` | of `ExPhil.Native.Fleet`: no answer now; the same call may be sent again |
+  | `:missing_frames` | of a fleet: frames before this one are missing |
+  | `:lost` | of a fleet: the agent has ended without being stopped |
   | `:internal` | a defect in this library |
   """
 
@@ -42,6 +45,9 @@ defmodule ExPhil.Native.Error do
           | :out_of_memory
           | :device_lost
           | :cuda_error
+          | :unavailable
+          | :missing_frames
+          | :lost
           | :internal
 
   @type t :: %__MODULE__{

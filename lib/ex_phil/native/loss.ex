@@ -133,6 +133,11 @@ defmodule ExPhil.Native.Loss do
     |> Enum.sum()
   end
 
+  @doc false
+  # As the library takes them. Raises where they are malformed.
+  @spec native!(term()) :: [tuple()]
+  def native!(groups), do: groups |> read_groups!() |> native()
+
   defp native(groups),
     do: for({name, first, count, binary?} <- groups, do: {to_string(name), first, count, binary?})
 

@@ -10,7 +10,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 26
+  @interface 28
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -75,6 +75,8 @@ defmodule ExPhil.Native.NIF do
   def sample(_policy, _outs, _options), do: unloaded()
   def step(_session, _obs), do: unloaded()
   def step_batch(_sessions, _obs, _ref), do: unloaded()
+  def gather_step(_session, _obs, _ref), do: unloaded()
+  def gather_act(_session, _obs, _ref), do: unloaded()
   def prefill(_session, _frames, _ref), do: unloaded()
   def rollback(_session, _frames_back), do: unloaded()
   def resimulate(_session, _frames_back, _frames, _ref), do: unloaded()
@@ -91,6 +93,9 @@ defmodule ExPhil.Native.NIF do
   def update_policy(_policy, _tensors, _queue), do: unloaded()
   def policy_forward(_policy, _frames, _state, _queue), do: unloaded()
   def policy_grad(_policy, _frames, _d_outs, _state, _by_frames, _by_state, _queue), do: unloaded()
+  def new_training(_policy, _groups, _tensors, _start, _queue), do: unloaded()
+  def train_step(_training, _policy, _pieces, _state, _options, _queue), do: unloaded()
+  def training_values(_training, _policy, _queue), do: unloaded()
   def cross_entropy(_outs, _groups, _targets, _mask), do: unloaded()
   def mean_squared_error(_outs, _targets, _mask), do: unloaded()
   def choose(_outs, _groups, _draws), do: unloaded()

@@ -43,9 +43,8 @@ defmodule ExPhil.Native.Policy do
   Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
   `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,
   `.mixer.{A_log,D}`, `backbone.norm_f.weight`, and around them `input_proj.{weight,bias}` and `head.{weight,bias}`.
-  Every dimension is inferred from the shapes. Mamba-2, of the same naming, runs on the CPU alone; what its shapes do not say
-  comes from the file's metadata, a `config.json` beside it or options: see
-  [docs/reference.md](docs/reference.md#checkpoints).
+  Every dimension is inferred from the shapes. Mamba-2 has the same naming; what its shapes do not say comes from the
+  file's metadata, a `config.json` beside it or options: see [docs/reference.md](docs/reference.md#checkpoints).
   """
 
   use ExPhil.Native.Raising
@@ -79,7 +78,7 @@ defmodule ExPhil.Native.Policy do
   @typedoc "A tensor for each weight, by its name in the checkpoint."
   @type weights :: %{String.t() => Tensor.t()}
   @typedoc "A tensor for each named part of a state, {batch, n_layer, rows, columns}; of Mamba and Mamba-2 `:ssm` and `:conv`,
-  of GRU, minGRU and minLSTM `:h`, of LSTM `:h_c`, of a gated DeltaNet `:s` and `:conv`."
+  of Mamba-3 `:angle`, `:ssm`, `:k` and `:v`, of GRU, minGRU and minLSTM `:h`, of LSTM `:h_c`, of a gated DeltaNet `:s` and `:conv`."
   @type state :: %{atom() => Tensor.t()}
   @type result(value) :: {:ok, value} | {:error, Error.t()}
 
@@ -98,7 +97,9 @@ defmodule ExPhil.Native.Policy do
   `:min_gru` and `:min_lstm` they are `:d_model`, `:layout` and `:norm_epsilon`; of `:gated_deltanet` `:d_model`, `:num_heads`,
   `:d_conv` and `:norm_epsilon`; of `:mamba2` `:d_model`, `:d_inner`, `:d_ssm`, `:d_state`, `:d_conv`, `:num_heads`, `:headdim`,
   `:ngroups`, `:norm_before_gate`, `:dt_limit_min`, `:dt_limit_max` (`nil`: no limit), `:norm_epsilon`, `:mixer_norm_epsilon` and
-  `:settings_from`, the last source of what shapes cannot say: `:metadata`, `:config`, `:options` or `:defaults`.
+  `:settings_from`, the last source of what shapes cannot say: `:metadata`, `:config`, `:options` or `:defaults`; of `:mamba3`
+  `:d_model`, `:d_inner`, `:d_state`, `:num_heads`, `:headdim`, `:ngroups`, `:num_rope_angles`, `:is_mimo`, `:mimo_rank` (`nil`:
+  SISO), `:is_outproj_norm`, `:a_floor`, `:norm_epsilon`, `:mixer_norm_epsilon` and `:settings_from`.
   """
   @type info :: %{
           required(:trunk) => atom(),
@@ -113,6 +114,8 @@ defmodule ExPhil.Native.Policy do
           required(:device) => Device.t(),
           required(:resident_bytes) => non_neg_integer(),
           required(:fingerprint) => String.t(),
+          required(:gathered) =>
+            nil | %{frames: non_neg_integer(), launches: non_neg_integer(), most: non_neg_integer()},
           optional(atom()) => nil | atom() | number()
         }
 
@@ -122,6 +125,7 @@ defmodule ExPhil.Native.Policy do
     * `:backend`, `:device` - where to; see `ExPhil.Native.Device`, and below for `:auto`, the default
     * `:precision` - of the weights: `:f32`, `:bf16`, `:f16` or `:int8` (see below)
     * `:max_sessions` - how many sessions and snapshots fit before more memory is allocated (1024)
+    * `:gather` - frames of `step/2` and `act/2` that many processes play at once are launched together (`false`; see below)
     * `:norm_epsilon` - added to the mean square in the norms (the file's metadata `"norm_epsilon"`,
       else 1.0e-5)
     * `:check_finite` - refuse weights that are NaN or infinite (`true`)
@@ -141,6 +145,9 @@ defmodule ExPhil.Native.Policy do
 
     * `:ngroups` - groups of B and C (1)
     * `:norm_before_gate` - whether the norm inside a layer comes before the gate (`false`)
+    * `:dt_limit` - `{min, max}`, the bounds of dt (none); max may be `:infinity`
+
+  and of Mamba-3 `:a_floor`, the least -A (1.0e-4).
 
   `backend: :auto` takes the backend that is faster for one agent at 60 FPS. Where there is a GPU, the policy is loaded onto
   both backends, and its frames are timed on each: up to 11 once every 16.67 ms, whose median decides, then up to 50 one after
@@ -149,6 +156,12 @@ defmodule ExPhil.Native.Policy do
   fails, the host is taken. `info/1` says what was measured. Name the backend for many agents in one call, for `window/2` or
   for training, where the GPU is faster more often than for one agent; and where two runs must have the same bits, because
   two loads may choose differently.
+
+  With `gather: true` frames that come while others are computed go into the next launch together, at most 256 at once, whichever
+  processes they are of: for hundreds of agents and more on one backend. Each caller has the answer of a lone step, with its bits and
+  its errors, and waits for it without a scheduler. A process that plays alone pays nothing: its frames are computed where they are
+  called, as without the option. Frames are taken in their order. Sessions of every kind gather, except those with `latency: :armed`.
+  `info/1` says how many frames there were in how many launches.
 
   A frame's step is bound by reading the weights, so fewer bytes are less time. With another precision than `:f32` the
   matrices are rounded at load and stored in two bytes or one for each weight; `:int8` has a scale for each row. Vectors
@@ -178,19 +191,23 @@ defmodule ExPhil.Native.Policy do
   end
 
   @doc """
-  A new policy, to train: fresh weights, resident on a backend. The trunk is `:mamba1`, `:gru`, `:lstm`, `:min_gru` or `:min_lstm`.
+  A new policy, to train: fresh weights, resident on a backend. The trunk is `:mamba1`, `:mamba2`, `:mamba3`, `:gru`, `:lstm`,
+  `:min_gru` or `:min_lstm`.
 
     * `:d_input`, `:d_model`, `:layers` - sizes, which must be given
     * `:d_output` - the number of outputs, or instead `:heads`, their names in order: `[stick: 7, buttons: {4, :binary}]` is one
       choice of seven and four separate events. `groups` of `info/1` has them then, and `ExPhil.Native.Loss` takes those
     * `:seed` - an integer (0). The same sizes and seed give the same bits on every machine and backend
     * `:backend`, `:device`, `:max_sessions`, `:norm_epsilon`, `:window` - as in `load/2`
-    * of `:mamba1`: `:d_state` (16), `:d_conv` (4), `:expand` (2), `:dt_rank` (`d_model` / 16, rounded up); the other trunks have no
-      sizes of their own
+    * of `:mamba1`: `:d_state` (16), `:d_conv` (4), `:expand` (2), `:dt_rank` (`d_model` / 16, rounded up); of `:mamba2`:
+      `:d_state` (128), `:headdim` (64), `:ngroups` (1), `:d_conv` (4), `:expand` (2); of `:mamba3`: `:d_state` (128), `:headdim` (64),
+      `:ngroups` (1), `:expand` (2), `:mimo_rank` (none: SISO); the other trunks have no sizes of their own
 
   Mamba's weights begin as in state-spaces/mamba (`mamba_simple.py`, `mixer_seq_simple.py`): linear maps and the convolution uniform
   by fan-in, as in PyTorch, `out_proj` divided by the square root of the number of layers; `A_log` = log(1..d_state); `D` = 1; the bias of
-  `dt_proj` such that softplus of it is log-uniform from 0.001 to 0.1; norms 1, other biases 0.
+  `dt_proj` such that softplus of it is log-uniform from 0.001 to 0.1; norms 1, other biases 0. Those of Mamba-2 and Mamba-3 begin as
+  in its `mamba2.py` and `mamba3.py`: `A_log` the logarithm of a uniform number from 1 to 16; the biases of B and C 1; `mimo_x` and
+  `mimo_o` 1 / `mimo_rank`, `mimo_z` 1.
 
   Those of the other trunks begin as in Axon and Edifice: kernels, the recurrent ones too, uniform within sqrt(6 / (in + out)) (glorot),
   norms 1, biases 0. GRU and LSTM have Axon's layout. Its state does not begin with zeros but with what Axon draws from a key that is
@@ -212,7 +229,8 @@ defmodule ExPhil.Native.Policy do
   @doc """
   What the policy is and where it is resident: its trunk, the dimensions inferred from the shapes, the window it was trained
   on where that is known, the backend and device that were chosen, the bytes held there now, and the fingerprint that ties
-  states to the policy. `groups` names the ranges of the outputs where the policy has named heads.
+  states to the policy. `groups` names the ranges of the outputs where the policy has named heads. `gathered` is, of a policy
+  loaded with `gather: true`, how many frames were played by `step/2` and `act/2` in how many launches, and the most frames of one.
 
   `choice` is how the backend was chosen:
 
@@ -275,7 +293,8 @@ defmodule ExPhil.Native.Policy do
   def new_session(%__MODULE__{ref: ref, info: info} = policy, options) do
     with {:ok, {frames, native}} <- SessionOptions.read(options, info.window),
          {:ok, session} <- NIF.new_session(ref, native) do
-      warm_start(%Session{ref: session, policy: policy, fps: native.fps}, frames)
+      gathers = info.gathered != nil and native.latency != :armed
+      warm_start(%Session{ref: session, policy: policy, fps: native.fps, gathers: gathers}, frames)
     else
       {:error, reason} -> failed(reason)
     end
@@ -300,7 +319,13 @@ defmodule ExPhil.Native.Policy do
   `info/1`: f32 of shape {d_output}, a binary for a binary and a tensor for a tensor. `act/2` returns an action instead.
   """
   fallible step(session :: session(), obs :: data()) :: data()
-  def step(%Session{ref: ref}, obs), do: Telemetry.sampled(:step, fn -> run_step(ref, obs) end)
+
+  def step(%Session{ref: ref, gathers: false}, obs),
+    do: Telemetry.sampled(:step, fn -> run_step(ref, obs) end)
+
+  def step(%Session{ref: ref}, obs),
+    do: Telemetry.sampled(:step, fn -> with_data(obs, "obs", queued(&NIF.gather_step(ref, &1, &2))) end)
+
   def step(session, _obs), do: not_a("session", session)
 
   # The library takes a binary and {type, shape, binary} as they are.
@@ -315,7 +340,11 @@ defmodule ExPhil.Native.Policy do
   Returns `{:ok, action}`, an `ExPhil.Native.Policy.Action`.
   """
   fallible act(session :: session(), obs :: data()) :: Action.t()
-  def act(%Session{ref: ref}, obs), do: Telemetry.sampled(:act, fn -> run_act(ref, obs) end)
+  def act(%Session{ref: ref, gathers: false}, obs), do: Telemetry.sampled(:act, fn -> run_act(ref, obs) end)
+
+  def act(%Session{ref: ref}, obs),
+    do: Telemetry.sampled(:act, fn -> with_frames(obs, "obs", queued(&NIF.gather_act(ref, &1, &2))) end)
+
   def act(session, _obs), do: not_a("session", session)
 
   defp run_act(ref, obs) when is_binary(obs) or is_tuple(obs), do: answer(NIF.act(ref, obs))

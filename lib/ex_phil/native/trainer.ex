@@ -19,7 +19,10 @@ defmodule ExPhil.Native.Trainer do
   agent's state, if `:carry` of `new/2` does not say otherwise.
 
   A trainer is a value, but its policy is not: it is resident, and has the weights of the last step. `trainer.policy` is that policy.
-  Every step ends its sessions, so make new ones to play between steps.
+  Every step ends its sessions, so make new ones to play between steps. The optimiser's means are resident too: a whole step runs
+  where the policy is, and the next one needs the trainer that the last one returned; an older one is an error of kind `:mismatch`.
+  Numbers leave the device when they are asked for: by `save/2`, by `ExPhil.Native.Policy.weights/1` and `ExPhil.Native.Policy.save/2`, or
+  to play the policy, which loads them anew.
 
   Functions return `{:error, %ExPhil.Native.Error{}}` where something is wrong; the versions with a `!` raise it.
   """
@@ -27,10 +30,10 @@ defmodule ExPhil.Native.Trainer do
   use ExPhil.Native.Raising
 
   alias ExPhil.Native.{AdamW, Error, Loss, Options, Policy}
-  alias ExPhil.Native.Trainer.{Curve, Data, Lanes, Run, Schedule, Store}
+  alias ExPhil.Native.Trainer.{Curve, Data, Lanes, Resident, Run, Schedule, Store}
 
-  @enforce_keys [:policy, :weights, :optimiser, :options]
-  defstruct [:policy, :weights, :optimiser, :options, lanes: nil, history: [], evaluations: []]
+  @enforce_keys [:policy, :resident, :optimiser, :options]
+  defstruct [:policy, :resident, :optimiser, :options, step: 0, lanes: nil, history: [], evaluations: []]
 
   @typedoc "One step: its loss before the step, its learning rate, and the norm of its gradient before clipping."
   @type entry :: {step :: pos_integer(), loss :: float(), learning_rate :: float(), norm :: float()}
@@ -41,9 +44,10 @@ defmodule ExPhil.Native.Trainer do
   """
   @type t :: %__MODULE__{
           policy: Policy.t(),
-          weights: Policy.weights(),
-          optimiser: AdamW.t(),
+          resident: reference(),
+          optimiser: map(),
           options: map(),
+          step: non_neg_integer(),
           lanes: nil | Lanes.t(),
           history: [entry()],
           evaluations: [{step :: non_neg_integer(), loss :: float()}]
@@ -94,14 +98,14 @@ defmodule ExPhil.Native.Trainer do
     with {:ok, weights} <- Policy.weights(policy) do
       safely(fn ->
         read = Options.read!(options, @known, &read(&1, policy))
-        %__MODULE__{policy: policy, weights: weights, optimiser: optimiser(weights, options), options: read}
+        optimiser = AdamW.options!(Keyword.take(options, @optimiser))
+        resident = Resident.new!(policy, read, weights)
+        %__MODULE__{policy: policy, resident: resident, optimiser: optimiser, options: read}
       end)
     end
   end
 
   def new(other, _options), do: {:error, Error.invalid("policy", "a policy", other)}
-
-  defp optimiser(weights, options), do: AdamW.new(weights, Keyword.take(options, @optimiser))
 
   defp read(options, policy) do
     info = Policy.info!(policy)
@@ -142,7 +146,7 @@ defmodule ExPhil.Native.Trainer do
 
   @doc "How many steps were taken."
   @spec steps(t()) :: non_neg_integer()
-  def steps(%__MODULE__{optimiser: optimiser}), do: optimiser.step
+  def steps(%__MODULE__{step: step}), do: step
 
   @doc "The learning rate of a step, which count from 1."
   @spec learning_rate(t(), pos_integer()) :: float()
@@ -214,9 +218,13 @@ defmodule ExPhil.Native.Trainer do
   fallible restore(trainer :: t(), path :: Path.t()) :: t()
 
   def restore(%__MODULE__{} = trainer, path) do
-    with {:ok, stored} <- Store.read(trainer, path),
-         {:ok, policy} <- Policy.update(trainer.policy, stored.weights),
-         do: {:ok, struct!(%{trainer | policy: policy}, stored)}
+    with {:ok, stored, values} <- Store.read(trainer, path),
+         {:ok, policy} <- Policy.update(trainer.policy, values.weights) do
+      safely(fn ->
+        resident = Resident.new!(policy, trainer.options, values.weights, values)
+        struct!(%{trainer | policy: policy, resident: resident}, stored)
+      end)
+    end
   end
 
   def restore(other, _path), do: not_a_trainer(other)

@@ -12,6 +12,7 @@
 #include "kernels/associative/arguments.cuh"
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/gradient_arguments.cuh"
+#include "kernels/policy/training_arguments.cuh"
 #include "kernels/recurrent/arguments.cuh"
 #include "kernels/recurrent/dense_arguments.cuh"
 #include "kernels/recurrent/linear_arguments.cuh"
@@ -71,13 +72,22 @@ const std::map<std::string, Runner>& gradient_runners() {
                       convolve = run_entry<policy::ConvolveArguments>,
                       scan = run_entry<policy::GradientScanArguments>,
                       activate = run_entry<policy::ActivateArguments>,
+                      heads = run_entry<policy::GradientHeadsArguments>,
+                      gate = run_entry<policy::GradientGateArguments>,
                       walk = run_entry<recurrent::WalkArguments>,
-                      walk_back = run_entry<recurrent::WalkBackArguments>;
+                      walk_back = run_entry<recurrent::WalkBackArguments>,
+                      training_sums = run_entry<policy::TrainingSumsArguments>;
   static const std::map<std::string, Runner> all = {
       {"policy_gradient_product", run_entry<policy::ProductJobs>},
       {"policy_gradient_sums", run_entry<policy::PartSums>},
       {"policy_gradient_norm", norm},
       {"policy_gradient_norm_back", norm},
+      {"policy_gradient_norm_of_parts", norm},
+      {"policy_gradient_norm_of_parts_back", norm},
+      {"policy_gradient_heads", heads},
+      {"policy_gradient_heads_back", heads},
+      {"policy_gradient_gate", gate},
+      {"policy_gradient_gate_back", gate},
       {"policy_gradient_convolve", convolve},
       {"policy_gradient_history", convolve},
       {"policy_gradient_convolve_back", convolve},
@@ -85,6 +95,11 @@ const std::map<std::string, Runner>& gradient_runners() {
       {"policy_gradient_scan_back", scan},
       {"policy_gradient_activate", activate},
       {"policy_gradient_activate_back", activate},
+      {"policy_training_loss", run_entry<policy::TrainingLossArguments>},
+      {"policy_training_squares", training_sums},
+      {"policy_training_result", training_sums},
+      {"policy_training_adamw", run_entry<policy::AdamWArguments>},
+      {"policy_training_derive", run_entry<policy::DeriveArguments>},
       {"recurrent_walk", walk},
       {"recurrent_units", walk},
       {"recurrent_walk_back", walk_back},
@@ -114,6 +129,7 @@ const std::map<std::string, Runner>& runners() {
       {"semiseparable_product", run_entry<semiseparable::ProductArguments>},
       {"scan_row_sums", run_entry<scan::RowSumArguments>},
       {"policy_product_few", product},
+      {"policy_product_some", product},
       {"policy_product_many", product},
       {"policy_row_scales", product},
       {"policy_convolve_batch", convolve},
@@ -125,6 +141,9 @@ const std::map<std::string, Runner>& runners() {
       {"policy_cell_recall", cell},
       {"policy_cell_frame", cell},
       {"policy_cell_time", cell},
+      {"policy_heads_batch", run_entry<policy::HeadsArguments>},
+      {"policy_heads_time", run_entry<policy::HeadsArguments>},
+      {"policy_gate", run_entry<policy::GateArguments>},
       {"policy_cell_walk", run_entry<policy::CellWalkArguments>},
       {"policy_step", run_with_obs<policy::StepArguments>},
       {"policy_step_armed", run_entry<policy::StepArguments, policy::ArmedArguments>},

@@ -42,6 +42,12 @@ inline float __fsub_rn(float p, float q) {
 inline float __fmul_rn(float p, float q) {
   return p * q;
 }
+inline float __fdiv_rn(float p, float q) {
+  return p / q;
+}
+inline float __fsqrt_rn(float v) {
+  return std::sqrt(v);
+}
 inline float __fmaf_rn(float p, float q, float r) {
   return std::fmaf(p, q, r);
 }
@@ -66,8 +72,12 @@ inline unsigned __byte_perm(unsigned p, unsigned q, unsigned selector) {
 inline float rsqrtf(float v) {
   return 1.0f / std::sqrt(v);
 }
+using std::exp;
+using std::log;
+using std::log1p;
 using std::max;
 using std::min;
+using std::sqrt;
 
 template <class T>
 T __ldg(const T* from) {

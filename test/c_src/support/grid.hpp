@@ -250,13 +250,14 @@ inline std::uint32_t from_lane(std::uint32_t word, int lane) {
   sync_warp();
   return other;
 }
+// Of four or eight bytes.
 template <class T>
 T shuffle(T value, int lane) {
-  static_assert(sizeof(T) == 4);
-  std::uint32_t word;
-  std::memcpy(&word, &value, 4);
-  word = from_lane(word, lane);
-  std::memcpy(&value, &word, 4);
+  static_assert(sizeof(T) % 4 == 0);
+  std::uint32_t words[sizeof(T) / 4];
+  std::memcpy(words, &value, sizeof(T));
+  for (std::uint32_t& word : words) word = from_lane(word, lane);
+  std::memcpy(&value, words, sizeof(T));
   return value;
 }
 

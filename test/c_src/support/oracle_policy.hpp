@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -45,6 +46,7 @@ class OracleModel final : public core::Policy {
   }
   void advance(core::State* const* from, core::State* const* to, std::int64_t count, const float* obs,
                float* out) override {
+    if (on_advance) on_advance(count);
     for (std::int64_t i = 0; i < count; ++i) {
       if (from[i] != to[i]) copy_state(*to[i], *from[i]);
       prefill(*to[i], obs + i * config().d_input, 1, out + i * config().d_output);
@@ -82,6 +84,8 @@ class OracleModel final : public core::Policy {
   bool splits = false;
   std::atomic<bool> late{false}, fails{false};
   std::atomic<int> dropped{0};  // frames
+  // Called first by each advance, with its agents; what it throws, the advance throws. Set before any call.
+  std::function<void(std::int64_t)> on_advance;
 
  private:
   static OracleState& of(core::State& state) { return static_cast<OracleState&>(state); }

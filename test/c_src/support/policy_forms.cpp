@@ -191,6 +191,45 @@ class FormCheck {
     }
   }
 
+  // Windows of several agents in one call, frame by frame, where some agents are as many frames ahead. Every
+  // third frame of an agent goes through its ring alone, which may lack the frames before it.
+  void rings_together(std::int64_t count, std::int64_t seq) {
+    CAPTURE(count, seq);
+    std::vector<std::unique_ptr<core::FrameRing>> rings;
+    std::vector<std::int64_t> held(
+        static_cast<std::size_t>(count));  // frames before this one are in the ring
+    for (std::int64_t i = 0; i < count; ++i) rings.push_back(policy_.new_ring(seq + 1));
+    for (std::int64_t t = 0; t + seq + 2 < frames_; ++t) {
+      std::vector<core::AgentWindow> windows(static_cast<std::size_t>(count));
+      for (std::int64_t i = 0; i < count; ++i) {
+        core::AgentWindow& window = windows[static_cast<std::size_t>(i)];
+        const std::int64_t begin = t + i % 3, end = begin + seq;
+        window.ring = rings[static_cast<std::size_t>(i)].get();
+        window.frames = obs_at(begin);
+        window.ring_windows.first = begin % (seq + 1);
+        window.ring_windows.seq = seq;
+        window.ring_windows.fresh = std::min(seq, end - held[static_cast<std::size_t>(i)]);
+        window.ring_windows.obs = obs_at(end - window.ring_windows.fresh);
+      }
+      Floats out(static_cast<std::size_t>(count * config_.d_output), std::nanf(""));
+      if (t % 3 == 2) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          core::AgentWindow& window = windows[static_cast<std::size_t>(i)];
+          window.ring->answer(window.ring_windows, out.data() + i * config_.d_output);
+          window.in_ring = true;
+        }
+      } else {
+        policy_.answer_windows(windows.data(), count, out.data());
+      }
+      for (std::int64_t i = 0; i < count; ++i) {
+        Floats alone(static_cast<std::size_t>(config_.d_output));
+        policy_.window(obs_at(t + i % 3), 1, seq, alone.data());
+        CHECK(same_bits(alone.data(), out.data() + i * config_.d_output, config_.d_output));
+        if (windows[static_cast<std::size_t>(i)].in_ring) held[static_cast<std::size_t>(i)] = t + i % 3 + seq;
+      }
+    }
+  }
+
   // Agents that saw different frames, stepped together and alone.
   void batch(std::int64_t count) {
     CAPTURE(count);
@@ -279,6 +318,7 @@ void check_policy_form(core::Policy& policy, const PolicyWeights& weights, std::
   check.prefill();
   check.windows();
   for (const std::int64_t seq : {std::int64_t{1}, std::int64_t{4}, frames - 3}) check.rings(seq);
+  for (const std::int64_t count : {3, 12}) check.rings_together(count, 4);
   for (const std::int64_t count : batches) check.batch(count);
 }
 

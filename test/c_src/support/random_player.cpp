@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "support/gathered.hpp"
 #include "support/step_without_waiting.hpp"
 
 namespace exphil::test {
@@ -53,7 +54,7 @@ void keep_or_restore(RandomAgent& agent) {
 // Into a new session of the same kind.
 void move(RandomAgent& agent) {
   const Bytes state = agent.session->export_state();
-  agent.session = std::make_unique<Session>(agent.policy, agent.options);
+  agent.new_session();
   agent.session->import_state(state.data(), state.size());
   agent.recorded = 0;
 }
@@ -85,7 +86,9 @@ void RandomPlayer::step(RandomAgent& agent, bool may_wait) {
   const Numbers numbers = some_frames(1);
   const float* const obs = observations_.at(numbers[0]);
   Floats out(agent.d_output());
-  if (may_wait) {
+  if (agent.session->gatherer() != nullptr && pick(4) != 0) {
+    out = play_gathered(*agent.session, obs).out;
+  } else if (may_wait) {
     agent.session->step(obs, out.data());
   } else {
     step_without_waiting(*agent.session, obs, out.data());

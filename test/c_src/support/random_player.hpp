@@ -32,6 +32,7 @@ struct WindowCall {
 struct RandomAgent {
   std::shared_ptr<core::Policy> policy;
   core::SessionOptions options;
+  std::shared_ptr<core::Gatherer> gatherer;  // of its policy, or null
   std::unique_ptr<core::Session> session;
   std::vector<PlayedFrame> frames;
   std::vector<WindowCall> windows;
@@ -41,6 +42,7 @@ struct RandomAgent {
   int kept_at = -1;
   std::string wrong;  // the first thing that was, on its thread
 
+  void new_session() { session = std::make_unique<core::Session>(policy, options, gatherer); }
   std::size_t d_output() const { return static_cast<std::size_t>(policy->config().d_output); }
 };
 

@@ -94,6 +94,8 @@ void check_random_sessions(const std::vector<std::shared_ptr<core::Policy>>& pol
   const auto policy_count = static_cast<int>(policies.size());
   const Observations observations(static_cast<std::size_t>(policies[0]->config().d_input), seed);
   Random random(seed);
+  std::vector<std::shared_ptr<core::Gatherer>> gatherers;
+  for (const auto& policy : policies) gatherers.push_back(std::make_shared<core::Gatherer>(policy));
   for (std::int64_t done = 0; done < operations; done += kRound) {
     INFO("seed " << seed << ", the round after " << done << " operations");
     std::vector<RandomAgent> agents(kAgents);
@@ -102,7 +104,8 @@ void check_random_sessions(const std::vector<std::shared_ptr<core::Policy>>& pol
       RandomAgent& agent = agents[static_cast<std::size_t>(i)];
       agent.policy = policies[static_cast<std::size_t>(i % policy_count)];
       agent.options = kind_of(i, i / policy_count % 4, armed);
-      agent.session = std::make_unique<Session>(agent.policy, agent.options);
+      if (i / policy_count % 3 != 0) agent.gatherer = gatherers[static_cast<std::size_t>(i % policy_count)];
+      agent.new_session();
       of_threads[random.bits() % kThreads].push_back(&agent);
     }
     const std::int64_t count = std::min(kRound, operations - done) / kThreads;

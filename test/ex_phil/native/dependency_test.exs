@@ -3,6 +3,7 @@ defmodule ExPhil.Native.DependencyTest do
   # this library looks for when it is compiled.
   use ExUnit.Case, async: true
 
+  @moduletag :either
   @moduletag :tmp_dir
   @moduletag timeout: 600_000
 

@@ -1,9 +1,10 @@
 defmodule ExPhil.Native.ReleaseTest do
   # An application with this library as a dependency, built with `mix release` and started from its folder: the release
-  # has to carry the library and the kernels, and its config has to arrive.
+  # has to carry the library and the kernels, and its config has to arrive. There is neither make nor a compiler: the library's native
+  # part is that of a package.
   use ExUnit.Case, async: true
 
-  alias ExPhil.Native.TestSupport.Policies
+  alias ExPhil.Native.TestSupport.{Policies, WithoutTools}
 
   @moduletag :tmp_dir
 
@@ -36,6 +37,8 @@ defmodule ExPhil.Native.ReleaseTest do
       outs = for i <- 1..60, do: Policy.step!(session, for(k <- 1..13, into: "", do: <<i / k::float-32-little>>))
       info = ExPhil.Native.info()
       IO.puts("PLAYED \#{:erlang.crc32(outs)} \#{info.threads} \#{info.nif.path}")
+      mapped = for line <- File.stream!("/proc/self/maps"), [path] <- [Regex.run(~r"/.*\\.so.*", line)], do: path
+      for path <- Enum.uniq(mapped), do: IO.puts("MAPPED \#{path}")
     end
   end
   """
@@ -55,7 +58,8 @@ defmodule ExPhil.Native.ReleaseTest do
     source = Path.join(folder, "bot")
     File.mkdir_p!(Path.join(source, "lib"))
     File.mkdir_p!(Path.join(source, "config"))
-    File.write!(Path.join(source, "mix.exs"), String.replace(@project, "PATH", inspect(File.cwd!())))
+    library = WithoutTools.project(Path.join(folder, "exphil_native"))
+    File.write!(Path.join(source, "mix.exs"), String.replace(@project, "PATH", inspect(Path.expand(library))))
     File.write!(Path.join(source, "lib/bot.ex"), @bot)
 
     File.write!(
@@ -64,11 +68,27 @@ defmodule ExPhil.Native.ReleaseTest do
     )
 
     release = Path.join(folder, "installed")
-    # The library that these tests use is built already; a build here could be of other flags.
-    env = [{"MIX_ENV", "prod"}, {"EXPHIL_SKIP_NATIVE", "1"}, {"EXPHIL_HEX", "0"}, {"MIX_BUILD_PATH", nil}]
+    path = WithoutTools.path(Path.join(folder, "bin"))
+    File.ln_s!(Path.dirname(WithoutTools.package()), Path.join(source, "packages"))
+
+    # Relative to the project that uses the library.
+    env = [
+      {"MIX_ENV", "prod"},
+      {"EXPHIL_NATIVE_PRECOMPILED", "packages"},
+      {"EXPHIL_NATIVE_PRECOMPILED_SHA256", nil},
+      {"EXPHIL_SKIP_NATIVE", nil},
+      {"EXPHIL_HEX", "0"},
+      {"MIX_BUILD_PATH", nil},
+      {"MAKE", nil},
+      {"PATH", path}
+    ]
 
     {output, status} =
-      System.cmd("mix", ["release", "bot", "--path", release], cd: source, env: env, stderr_to_stdout: true)
+      System.cmd(Path.join(path, "mix"), ["release", "bot", "--path", release],
+        cd: source,
+        env: env,
+        stderr_to_stdout: true
+      )
 
     assert {status, output} == {0, output}
     [libraries] = Path.wildcard(Path.join(release, "lib/exphil_native-*/priv"))
@@ -76,19 +96,36 @@ defmodule ExPhil.Native.ReleaseTest do
     assert Path.wildcard(Path.join(libraries, "kernels/**/*.cu")) != []
     File.rm_rf!(source)
 
-    path = Policies.checkpoint()
+    checkpoint = Policies.checkpoint()
 
-    {output, status} =
-      System.cmd(
-        Path.join(release, "bin/bot"),
-        ["eval", "Application.load(:exphil_native); Bot.play(#{inspect(path)})"],
-        env: [{"EXPHIL_NATIVE_NIF", nil}, {"EXPHIL_NATIVE_THREADS", nil}],
-        stderr_to_stdout: true
+    output =
+      eval(
+        release,
+        path,
+        "Application.load(:exphil_native); Bot.play(#{inspect(checkpoint)}); ExPhil.Native.Doctor.run"
       )
 
-    assert {status, output} == {0, output}
     assert [_, sum, "1", library] = Regex.run(~r/^PLAYED (\d+) (\d+) (.+)$/m, output)
-    assert String.to_integer(sum) == expected(path)
+    assert String.to_integer(sum) == expected(checkpoint)
     assert String.starts_with?(library, Path.expand(release))
+    # Those of the package, not the system's.
+    for name <- ~w(libtbb.so libhwy.so),
+        do: assert(output =~ ~r/^MAPPED #{Path.expand(libraries)}\/lib\/#{name}/m)
+
+    # The doctor, where there is no Mix.
+    assert output =~ ~r/^Machine\n  \[ok\] system +Elixir #{System.version()}/m
+    assert output =~ ~r/^  \[ok\] NIF +#{library}$/m
+    assert output =~ ~r/^  \[ok\] host +.*threads: 1$/m
+    refute output =~ "costs: the library cannot be built"
+  end
+
+  defp eval(release, path, code) do
+    env = [{"EXPHIL_NATIVE_NIF", nil}, {"EXPHIL_NATIVE_THREADS", nil}, {"PATH", path}]
+
+    {output, status} =
+      System.cmd(Path.join(release, "bin/bot"), ["eval", code], env: env, stderr_to_stdout: true)
+
+    assert {status, output} == {0, output}
+    output
   end
 end

@@ -5,6 +5,7 @@ defmodule ExPhil.Native.StormTest do
   import ExPhil.Native.TestSupport.Peer
 
   @seconds System.get_env("EXPHIL_STORM_SECONDS", "5")
+  @moduletag :either
   @moduletag timeout: 1_800_000 + 2000 * String.to_integer(@seconds)
 
   # Of exphil/trunks.

@@ -5,7 +5,7 @@ defmodule ExPhil.Native.Policy.Loading do
 
   alias ExPhil.Native.{Device, Error, Options}
 
-  @load_options [:backend, :device, :precision, :max_sessions, :norm_epsilon, :check_finite] ++
+  @load_options [:backend, :device, :precision, :max_sessions, :norm_epsilon, :check_finite, :gather] ++
                   [
                     :dialect,
                     :window,
@@ -30,6 +30,7 @@ defmodule ExPhil.Native.Policy.Loading do
       max_sessions: Options.positive_integer(options, :max_sessions, 1024),
       norm_epsilon: Options.positive_float(options, :norm_epsilon, nil),
       check_finite: Options.boolean(options, :check_finite, true),
+      gather: Options.boolean(options, :gather, false),
       window: Options.optional_positive_integer(options, :window),
       trunk: trunk(options)
     }

@@ -5,10 +5,15 @@ defmodule ExPhil.Native.Policy.Session do
   """
 
   @enforce_keys [:ref, :policy]
-  defstruct [:ref, :policy, :fps]
+  defstruct [:ref, :policy, :fps, gathers: false]
 
   @typedoc "Its fields are not part of the interface."
-  @type t :: %__MODULE__{ref: reference(), policy: ExPhil.Native.Policy.t(), fps: nil | float()}
+  @type t :: %__MODULE__{
+          ref: reference(),
+          policy: ExPhil.Native.Policy.t(),
+          fps: nil | float(),
+          gathers: boolean()
+        }
 
   defimpl Inspect do
     def inspect(%{ref: ref, policy: %{info: info}}, _options) do

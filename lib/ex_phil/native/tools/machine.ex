@@ -1,10 +1,10 @@
 defmodule ExPhil.Native.Tools.Machine do
   @moduledoc false
-  # What this machine has for the build and for calls. Called by mix exphil.doctor and the tests.
+  # What this machine has for the build and for calls. Called by ExPhil.Native.Doctor and the tests.
 
   alias ExPhil.Native.{Device, Error}
 
-  @doc "Everything that the page reports."
+  @doc "Everything that the page reports. Outside of Mix, as in a release, there is nothing to build: packages is nil."
   @spec facts() :: map()
   def facts do
     root = source_folder()
@@ -12,11 +12,11 @@ defmodule ExPhil.Native.Tools.Machine do
     %{
       info: ExPhil.Native.info(),
       refused: refused(),
-      packages: packages(root),
-      compiler: compiler(System.get_env("CXX") || "g++"),
-      make: first_line(System.get_env("MAKE") || "make", ["--version"]),
-      gnuplot: first_line("gnuplot", ["--version"]),
-      cuda_headers: cuda_headers(root),
+      packages: root && packages(root),
+      compiler: root && compiler(System.get_env("CXX") || "g++"),
+      make: root && first_line(System.get_env("MAKE") || "make", ["--version"]),
+      gnuplot: root && first_line("gnuplot", ["--version"]),
+      cuda_headers: root && cuda_headers(root),
       schedulers: {System.schedulers_online(), :erlang.system_info(:scheduler_bind_type), can_bind?()},
       system:
         "Elixir #{System.version()}, Erlang/OTP #{System.otp_release()}, #{:erlang.system_info(:system_architecture)}"
@@ -49,11 +49,13 @@ defmodule ExPhil.Native.Tools.Machine do
     end
   end
 
-  # This project, or its folder as a dependency.
+  # This project, or its folder as a dependency; nil where Mix does not run.
   defp source_folder do
-    if Mix.Project.config()[:app] == :exphil_native,
-      do: File.cwd!(),
-      else: Mix.Project.deps_paths()[:exphil_native]
+    cond do
+      not List.keymember?(Application.started_applications(), :mix, 0) -> nil
+      Mix.Project.config()[:app] == :exphil_native -> File.cwd!()
+      true -> Mix.Project.deps_paths()[:exphil_native]
+    end
   end
 
   defp packages(root) do

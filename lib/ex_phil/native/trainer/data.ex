@@ -92,12 +92,12 @@ defmodule ExPhil.Native.Trainer.Data do
   defp refuse!(name, expected, got, argument),
     do: raise(%{Error.invalid(name, expected, got) | argument: argument})
 
-  @doc "A batch of all sequences, whole."
-  @spec all(t()) :: batch()
-  def all(data), do: data.sequences |> Tuple.to_list() |> Enum.map(&{&1, 0, &1.count}) |> batch(data)
+  @doc "All sequences, whole."
+  @spec all(t()) :: [piece()]
+  def all(data), do: data.sequences |> Tuple.to_list() |> Enum.map(&{&1, 0, &1.count})
 
-  @doc "The batch of one step: it depends on the data, the seed and the step's number alone."
-  @spec draw(t(), map(), pos_integer()) :: batch()
+  @doc "The pieces of one step: they depend on the data, the seed and the step's number alone."
+  @spec draw(t(), map(), pos_integer()) :: [piece()]
   def draw(data, %{batch: count, seq: seq, seed: seed}, step) do
     ends = ends(data, seq)
     places = elem(ends, tuple_size(ends) - 1)
@@ -109,7 +109,7 @@ defmodule ExPhil.Native.Trainer.Data do
         {piece(data, ends, place - 1, seq), random}
       end)
 
-    batch(pieces, data)
+    pieces
   end
 
   # For each sequence, how many places there are in it and in those before it.

@@ -2,30 +2,22 @@ defmodule ExPhil.Native.Trainer.Run do
   @moduledoc false
   # The steps and runs of ExPhil.Native.Trainer, which documents them. Every function raises ExPhil.Native.Error.
 
-  alias ExPhil.Native.{AdamW, Loss, Options, Policy, Safetensors, Trainer}
-  alias ExPhil.Native.Trainer.{Curve, Data, Lanes, Progress}
+  alias ExPhil.Native.{Loss, Options, Policy, Safetensors, Trainer}
+  alias ExPhil.Native.Trainer.{Curve, Data, Lanes, Progress, Resident}
 
   @fit_options [:steps, :held_out, :evaluate_every, :progress, :csv, :svg, :checkpoint, :checkpoint_every]
 
-  # Nothing is changed where anything of it fails: the policy is updated last.
-  @doc "One step on a batch, from a new agent's state."
-  @spec step(Trainer.t(), Data.batch()) :: Trainer.t()
-  def step(trainer, batch), do: trainer |> step(batch, nil) |> elem(0)
+  # Nothing is changed where anything of it fails.
+  @doc "One step on these pieces, from a new agent's state."
+  @spec step(Trainer.t(), [Data.piece()]) :: Trainer.t()
+  def step(trainer, pieces), do: trainer |> step(pieces, nil) |> elem(0)
 
-  # From these states. Returns the trainer and the states after the batch.
-  defp step(trainer, {frames, targets, mask}, state) do
-    {outs, last} = Policy.forward!(trainer.policy, frames, initial_state: state, return_state: true)
-    loss = compute_loss(trainer, outs, targets, mask)
-    gradients = Policy.grad!(trainer.policy, frames, loss.d_outs, initial_state: state)
+  # From these states. Returns the trainer and the states after the pieces.
+  defp step(trainer, pieces, state) do
     number = Trainer.steps(trainer) + 1
     rate = Trainer.learning_rate(trainer, number)
-
-    {weights, optimiser, norm} =
-      AdamW.step(trainer.optimiser, trainer.weights, gradients, learning_rate: rate)
-
-    policy = Policy.update!(trainer.policy, weights)
-    history = [{number, loss.loss, rate, norm} | trainer.history]
-    {%{trainer | policy: policy, weights: weights, optimiser: optimiser, history: history}, last}
+    {loss, norm, last} = Resident.step!(trainer, pieces, state, rate)
+    {%{trainer | step: number, history: [{number, loss, rate, norm} | trainer.history]}, last}
   end
 
   # The first excerpt of a sequence begins as a new agent does, and the next ones with the state of those before them. The gradient
@@ -34,7 +26,7 @@ defmodule ExPhil.Native.Trainer.Run do
     lanes = if trainer.lanes && trainer.lanes.data == fingerprint, do: trainer.lanes
     {places, pieces} = Lanes.draw(data, options, number, lanes)
     state = Lanes.initial_state(places, lanes, first_state(trainer.policy, options))
-    {trainer, last} = step(trainer, Data.batch(pieces, data), state)
+    {trainer, last} = step(trainer, pieces, state)
     %{trainer | lanes: Lanes.next(fingerprint, places, options.seq, last)}
   end
 

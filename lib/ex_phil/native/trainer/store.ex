@@ -3,8 +3,8 @@ defmodule ExPhil.Native.Trainer.Store do
   # The file of Trainer.save/2: a safetensors file with the weights, the optimiser's two means of each ("m/", "v/"), and the
   # curve as f64 rows. Written under another name first, so that a run that is killed while it writes leaves the older file.
 
-  alias ExPhil.Native.{Error, Safetensors, Tensor}
-  alias ExPhil.Native.Trainer.{Lanes, Run}
+  alias ExPhil.Native.{Error, Policy, Safetensors, Tensor}
+  alias ExPhil.Native.Trainer.{Lanes, Resident, Run}
 
   @format "exphil_native.trainer"
   @version "1"
@@ -19,10 +19,14 @@ defmodule ExPhil.Native.Trainer.Store do
   @doc "Writes the trainer."
   @spec save(ExPhil.Native.Trainer.t(), term()) :: :ok | {:error, Error.t()}
   def save(trainer, path) do
-    %{step: step, m: m, v: v} = trainer.optimiser
+    with :ok <- Safetensors.check_path(path), do: write(trainer, path)
+  end
+
+  defp write(trainer, path) do
+    %{step: step, weights: weights, m: m, v: v} = Resident.values!(trainer)
 
     tensors =
-      for {kind, tensors} <- [weights: trainer.weights, m: m, v: v],
+      for {kind, tensors} <- [weights: weights, m: m, v: v],
           {name, tensor} <- tensors,
           into: %{@history => rows(trainer.history, 4), @evaluations => rows(trainer.evaluations, 2)},
           do: {"#{kind}/#{name}", tensor}
@@ -32,11 +36,10 @@ defmodule ExPhil.Native.Trainer.Store do
 
     tensors = Map.merge(tensors, lanes_tensors(trainer.lanes))
 
-    with :ok <- Safetensors.check_path(path) do
-      unfinished = "#{path}.#{System.pid()}-#{System.unique_integer([:positive])}.tmp"
-
-      with :ok <- Safetensors.write(unfinished, tensors, metadata), do: rename(unfinished, path)
-    end
+    unfinished = "#{path}.#{System.pid()}-#{System.unique_integer([:positive])}.tmp"
+    with :ok <- Safetensors.write(unfinished, tensors, metadata), do: rename(unfinished, path)
+  rescue
+    error in Error -> {:error, error}
   end
 
   defp lanes_metadata(nil), do: %{}
@@ -64,23 +67,21 @@ defmodule ExPhil.Native.Trainer.Store do
      for(entry <- entries, v <- Tuple.to_list(entry), into: <<>>, do: <<v / 1::float-64-little>>)}
   end
 
-  @doc "The fields of a trainer that go on from the file, checked against `trainer`."
-  @spec read(ExPhil.Native.Trainer.t(), term()) :: {:ok, map()} | {:error, Error.t()}
+  @doc "The fields of a trainer that go on from the file, checked against `trainer`, and what is resident of it."
+  @spec read(ExPhil.Native.Trainer.t(), term()) :: {:ok, map(), Resident.values()} | {:error, Error.t()}
   def read(trainer, path) do
     with {:ok, metadata} <- Safetensors.metadata(path),
          {:ok, step} <- step(metadata, path),
          {:ok, tensors} <- Safetensors.read(path),
-         {:ok, weights} <- named(tensors, "weights/", trainer.weights, path),
-         {:ok, m} <- named(tensors, "m/", trainer.weights, path),
-         {:ok, v} <- named(tensors, "v/", trainer.weights, path),
+         {:ok, like} <- Policy.weights(trainer.policy),
+         {:ok, weights} <- named(tensors, "weights/", like, path),
+         {:ok, m} <- named(tensors, "m/", like, path),
+         {:ok, v} <- named(tensors, "v/", like, path),
          {:ok, history} <- entries(tensors, @history, 4, path),
-         {:ok, evaluations} <- entries(tensors, @evaluations, 2, path) do
-      optimiser = %{trainer.optimiser | step: step, m: m, v: v}
-
-      with {:ok, lanes} <- lanes(trainer, metadata[@lanes], tensors, path) do
-        {:ok,
-         %{weights: weights, optimiser: optimiser, history: history, evaluations: evaluations, lanes: lanes}}
-      end
+         {:ok, evaluations} <- entries(tensors, @evaluations, 2, path),
+         {:ok, lanes} <- lanes(trainer, metadata[@lanes], tensors, path) do
+      {:ok, %{step: step, history: history, evaluations: evaluations, lanes: lanes},
+       %{step: step, weights: weights, m: m, v: v}}
     end
   end
 

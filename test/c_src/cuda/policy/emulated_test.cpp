@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/policy/rounding.hpp"
+#include "cuda/cuda_test.hpp"
 #include "cuda/emulated_gpu.hpp"
 #include "cuda/policy/load_on_device.hpp"
 #include "support/catch.hpp"
@@ -35,6 +36,15 @@ TEST_CASE("forms of a policy on an emulated GPU", "[.emulated_policy]") {
   CHECK(emulated_launches("policy_window") > 0);
   CHECK(emulated_launches("policy_mean") > 0);
   CHECK(emulated_launches("policy_product_few") > 0);
+  for (const char* tiles : {"fused_limit=0,few_limit=0", "fused_limit=0,few_limit=0,many_blocks=1"}) {
+    INFO(tiles);
+    const Environment variable("EXPHIL_NATIVE_POLICY", tiles);
+    const auto weights = policy_forms(small_spec()).front().weights;
+    const auto policy = load_on_device(weights, 64);
+    check_policy_form(*policy, *weights, 9, {2, 40});
+  }
+  CHECK(emulated_launches("policy_product_some") > 0);
+  CHECK(emulated_launches("policy_product_many") > 0);
 }
 
 // Two teams for windows, more blocks than the policy has segments of channels, and more windows than teams.

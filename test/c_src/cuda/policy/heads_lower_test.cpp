@@ -1,19 +1,108 @@
-// Policies with a matrix state, which no kernel runs yet: a GPU refuses them in words that say what to do.
+// How policies with a matrix state are lowered for a GPU: Mamba-2's gates and norms, its convolution in
+// parts; and that gated DeltaNet is refused in words that say what to do.
+#include "cuda/policy/dims.hpp"
 #include "cuda/policy/lower.hpp"
+#include "cuda/policy/pack.hpp"
+#include "kernels/policy/team_plan.cuh"
+#include "kernels/policy/window_plan.cuh"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
 #include "support/mamba3_policy.hpp"
 
 namespace exphil::cuda {
 
-TEST_CASE("a GPU refuses a policy with a matrix state, and says where it runs",
+namespace {
+
+using policy::Kind;
+
+std::vector<Kind> kinds(const policy::Network& n) {
+  std::vector<Kind> all;
+  for (int i = 0; i < n.layer.count; ++i) all.push_back(n.layer.phases[i].kind);
+  return all;
+}
+
+policy::Network lowered(const test::Mamba2Spec& spec) {
+  return lower(test::load_policy(test::mamba2_file(spec))->config).network;
+}
+
+}  // namespace
+
+TEST_CASE("a GPU refuses a policy with the delta rule, and says where it runs",
           "[cuda][policy][lower][heads]") {
+  int refused = 0;
   for (const test::PolicyForm& form : test::head_forms(5, 3)) {
+    if (form.weights->config.trunk == "mamba2") continue;
     const test::CaughtError error = test::error_of([&] { lower(form.weights->config); });
     INFO(form.name << ": " << error.message);
     CHECK(error.kind == core::ErrorKind::unsupported);
     CHECK(error.argument == ":backend");
     CHECK(error.says("do not run on a GPU yet: load this one with backend: :host"));
+    ++refused;
+  }
+  CHECK(refused == 2);
+}
+
+TEST_CASE(
+    "Mamba-2's convolution is lowered in the parts that the heads read, its gate and norm into its "
+    "neighbours",
+    "[cuda][policy][lower][heads]") {
+  test::Mamba2Spec spec;
+  spec.heads = 3, spec.headdim = 24, spec.d_state = 64;
+  const policy::Network n = lowered(spec);
+  CHECK(kinds(n) == std::vector<Kind>{Kind::product, Kind::convolution, Kind::convolution, Kind::convolution,
+                                      Kind::heads, Kind::product});
+  const policy::Heads& heads = n.heads[0];
+  CHECK(n.values(heads.value) == 72);
+  CHECK(n.values(heads.key) == 64);
+  CHECK(n.values(heads.query) == 64);
+  CHECK(n.values(heads.rate) == 3);
+  CHECK(heads.z != policy::kNoVector);
+  CHECK(n.convolutions[0].out == heads.value);
+  CHECK(n.convolutions[1].out == heads.key);
+  CHECK(n.convolutions[2].out == heads.query);
+  const policy::Product& out = n.products[n.layer.phases[5].index];
+  CHECK(out.in == heads.out);
+  CHECK(out.norm == policy::Norm::rms);
+  CHECK(out.adds);
+  // States: {96, 64} of the heads, {3, channels} of each convolution.
+  CHECK(n.layer_floats == 96 * 64 + 3 * (96 + 64 + 64));
+  CHECK(policy::TeamPlan(n).fits);
+  CHECK(!policy::WindowPlan(n).fits);
+}
+
+TEST_CASE("Mamba-2's norms of groups, norms before the gate and channels that are gated alone are phases",
+          "[cuda][policy][lower][heads]") {
+  test::Mamba2Spec grouped, before, mlp, bare;
+  grouped.groups = 2, before.norm_before_gate = true, mlp.mlp = 7, bare.norm = false, bare.mlp = 7;
+  for (const auto* spec : {&grouped, &before, &mlp, &bare}) {
+    const policy::Network n = lowered(*spec);
+    CAPTURE(spec->groups, spec->norm_before_gate, spec->mlp);
+    CHECK(n.has(Kind::gate));
+    CHECK(policy::TeamPlan(n).fits);
+  }
+  const policy::Network of_groups = lowered(grouped), of_mlp = lowered(mlp);
+  CHECK(of_groups.gates[0].parts == 2);
+  CHECK(of_groups.gates[0].gate == policy::kNoVector);
+  CHECK(of_groups.heads[0].z != policy::kNoVector);
+  CHECK(lowered(before).heads[0].z == policy::kNoVector);
+  CHECK(lowered(before).gates[0].gate != policy::kNoVector);
+  CHECK(of_mlp.gates[0].at == 0);
+  CHECK(of_mlp.gates[1].at == 7);
+  CHECK(of_mlp.gates[0].out == of_mlp.gates[1].out);
+  CHECK(of_mlp.values(of_mlp.gates[0].out) == 17);
+}
+
+TEST_CASE("states of Mamba-2 are packed and unpacked", "[cuda][policy][lower][heads]") {
+  for (const test::PolicyForm& form : test::head_forms(9, 5)) {
+    if (form.weights->config.trunk != "mamba2") continue;
+    INFO(form.name);
+    const PolicyDims dims(form.weights->config);
+    std::vector<float> values(static_cast<std::size_t>(dims.config.state_floats()));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i + 1);
+    std::vector<float> packed(static_cast<std::size_t>(dims.network().state_floats())), back(values.size());
+    pack_state(dims, values.data(), packed.data());
+    unpack_state(dims, packed.data(), back.data());
+    CHECK(back == values);
   }
 }
 

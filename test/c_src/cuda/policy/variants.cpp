@@ -6,8 +6,10 @@
 #include "cuda/policy/gradient_kernels.hpp"
 #include "cuda/policy/rows.hpp"
 #include "cuda/policy/team.hpp"
+#include "cuda/policy/training_kernels.hpp"
 #include "cuda/policy/window.hpp"
 #include "support/gated_policy.hpp"
+#include "support/head_policy.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -57,6 +59,28 @@ std::vector<test::GatedSpec> gated_variants(const char* architecture) {
   odd.d_input = 41, odd.units = 34;
   played.projects = odd.projects = architecture[0] == 'm';
   return {played, odd};
+}
+
+// Of the size that is played, with the states of its public sizes; every form in small, with keys that do not
+// fill their lanes.
+void append_heads(std::vector<KernelSpec>* all) {
+  test::Mamba2Spec played;
+  played.d_input = 287, played.d_output = 64, played.d_model = 256, played.heads = 8, played.headdim = 64;
+  for (const std::int64_t state : {64, 128}) {
+    played.d_state = state;
+    const PolicyDims d(test::load_policy(test::mamba2_file(played))->config);
+    for (const KernelSpec& kernel : row_kernels(d)) all->push_back(kernel);
+    for (const bool armed : {false, true}) all->push_back(step(d, 16, 256, 1, true, true, armed));
+    all->push_back(step(d, 16, 256, 8, true, false));
+    all->push_back(step(d, 16, 256, 1, false, false));
+  }
+  for (const test::PolicyForm& form : test::head_forms(23, 5)) {
+    if (form.weights->config.trunk != "mamba2") continue;
+    const PolicyDims d(form.weights->config);
+    for (const KernelSpec& kernel : row_kernels(d)) all->push_back(kernel);
+    all->push_back(step(d, 4, 128, 1, true, true));
+    all->push_back(step(d, 1, 128, 2, false, false));
+  }
 }
 
 }  // namespace
@@ -121,6 +145,7 @@ std::vector<KernelSpec> policy_kernel_variants() {
       if (played) all.push_back(step(gated, 16, 256, 1, true, true, true));
     }
   }
+  append_heads(&all);
   // Walks of which some weights are in shared memory.
   for (const core::Precision precision : {Precision::f32, Precision::int8}) {
     test::GatedSpec wide;
@@ -135,9 +160,15 @@ std::vector<KernelSpec> policy_kernel_variants() {
   }
   // The gradient's kernels: those of one convolution, and what another one compiles anew.
   for (const KernelSpec& spec : gradient_kernels(4)) all.push_back(spec);
+  for (const std::int64_t keys : {64, 128, 5, 256}) {
+    for (const KernelSpec& spec : gradient_head_kernels(keys)) {
+      if (keys == 64 || !spec.defines.empty()) all.push_back(spec);
+    }
+  }
   for (const KernelSpec& spec : gradient_kernels(1)) {
     if (!spec.defines.empty()) all.push_back(spec);
   }
+  for (const KernelSpec& spec : training_kernels()) all.push_back(spec);
   return all;
 }
 

@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Policy.Mamba2Test do
-  # Mamba-2 policies of state-spaces/mamba on the host, as a user loads and plays them: the recorded policies of mamba23. Every
-  # kind of call of every size is in test/c_src/host/policy/heads_test.cpp.
+  # Mamba-2 policies of state-spaces/mamba, as a user loads and plays them: the recorded policies of mamba23. Every kind of call of
+  # every size is in heads_test.cpp of test/c_src/host/policy and test/c_src/cuda/policy.
   use ExUnit.Case, async: true
 
   import ExPhil.Native.TestSupport.Mixers
@@ -14,21 +14,27 @@ defmodule ExPhil.Native.Policy.Mamba2Test do
   @cases ~w(mamba2_base mamba2_grouped mamba2_grouped_small mamba2_nonorm mamba2_dtlimit mamba2_dssm mamba2_real)
   @with_gradients @cases -- ~w(mamba2_grouped mamba2_real)
 
-  for set <- @cases do
-    test "#{set}: a carried state, windows, the state after the last frame" do
-      {info, state, golden} = check_answers(unquote(set))
+  for set <- @cases, backend <- [:host, :cuda] do
+    if backend == :cuda, do: @tag(:gpu)
+
+    test "#{set} on #{backend}: a carried state, windows, the state after the last frame" do
+      {info, state, golden} = check_answers(unquote(set), backend: unquote(backend))
       assert %{trunk: :mamba2, settings_from: :metadata} = info
       assert close?(state.ssm, golden["ssm_state"])
       assert close?(state.conv, golden["conv_state"])
     end
   end
 
-  for set <- @with_gradients do
-    test "#{set}: gradients", do: check_gradients(unquote(set))
+  for set <- @with_gradients, backend <- [:host, :cuda] do
+    if backend == :cuda, do: @tag(:gpu)
+    test "#{set} on #{backend}: gradients", do: check_gradients(unquote(set), backend: unquote(backend))
   end
 
-  for set <- @cases do
-    test "#{set}: steps, snapshots, rollback, exported states, batches", do: check_calls(unquote(set))
+  for set <- @cases, backend <- [:host, :cuda] do
+    if backend == :cuda, do: @tag(:gpu)
+
+    test "#{set} on #{backend}: steps, snapshots, rollback, exported states, batches",
+      do: check_calls(unquote(set), backend: unquote(backend))
   end
 
   test "what shapes cannot say: by the metadata, a config.json, an option or the default", %{tmp_dir: folder} do
@@ -66,6 +72,25 @@ defmodule ExPhil.Native.Policy.Mamba2Test do
     assert {:ok, policy} = open(copy("mamba2_dtlimit", folder, %{}, config), norm_before_gate: false)
     assert_in_delta Policy.info!(policy).dt_limit_max, 0.05, 1.0e-8
     assert window(policy) == window(load("mamba2_dtlimit"))
+  end
+
+  test "bounds of dt by an option; converted, the file has them", %{tmp_dir: folder} do
+    set = "mamba2_dtlimit"
+    expected = window(load(set))
+    from = copy(set, folder, %{"norm_epsilon" => "0.001", "ngroups" => "1"})
+    bounds = [dt_limit: {0.008, 0.05}]
+    assert {:ok, policy} = open(from, bounds)
+    assert window(policy) == expected
+    assert {:ok, policy} = open(from, dt_limit: {0, :infinity})
+    assert window(policy) != expected
+    to = Path.join(folder, "converted.safetensors")
+    assert {:ok, %{settings_from: :metadata}} = Checkpoint.convert(from, to, bounds)
+    assert window(Policy.load!(to, backend: :host)) == expected
+    assert {:error, %Error{kind: :invalid_argument, message: message}} = open(to, dt_limit: {0.008, 0.06})
+    assert message =~ ":dt_limit contradicts the file"
+
+    for bad <- [{0.05, 0.008}, {-1, 1}, 0.05, {0, nil}],
+        do: assert({:error, %Error{argument: ":dt_limit"}} = open(from, dt_limit: bad))
   end
 
   test "saved, and loaded again", %{tmp_dir: folder} do

@@ -4,6 +4,7 @@ defmodule ExPhil.Native.Policy.Mamba3Test do
   use ExUnit.Case, async: true
 
   import ExPhil.Native.TestSupport.Mixers
+  import ExPhil.Native.TestSupport.Numbers, only: [uniform: 4]
 
   alias ExPhil.Native.{Checkpoint, Error, Policy, Safetensors}
 
@@ -108,6 +109,32 @@ defmodule ExPhil.Native.Policy.Mamba3Test do
 
     assert error.(%{"d_intermediate" => "64"}, []) =~ "an MLP between its mixers"
     assert error.(%{}, norm_before_gate: true) =~ ":norm_before_gate is not an option of a Mamba-3 policy"
+  end
+
+  test "fresh policies play, train and load from their file", %{tmp_dir: folder} do
+    sizes = [d_input: 5, d_output: 3, d_model: 12, layers: 2, headdim: 6, d_state: 8, backend: :host]
+
+    for {trunk, own} <- [mamba2: [ngroups: 2, d_conv: 3], mamba3: [ngroups: 2], mamba3: [mimo_rank: 2]] do
+      policy = Policy.init!(trunk, sizes ++ own)
+      assert %{trunk: ^trunk, num_heads: 4, headdim: 6, d_state: 8} = info = Policy.info!(policy)
+      assert info.ngroups == Keyword.get(own, :ngroups, 1)
+      {_, _, out} = window(policy)
+      assert byte_size(out) == 2 * 3 * 4
+      frames = uniform(5, {2, 4, 5}, -1.0, 1.0)
+
+      gradients =
+        Policy.grad!(policy, frames, {:f32, {2, 4, 3}, String.duplicate(<<1.0::float-32-little>>, 24)})
+
+      assert gradients |> Map.keys() |> Enum.sort() ==
+               policy |> Policy.weights!() |> Map.keys() |> Enum.sort()
+
+      path = Path.join(folder, "fresh.safetensors")
+      Policy.save!(policy, path)
+      assert window(Policy.load!(path, backend: :host)) == window(policy)
+    end
+
+    assert {:error, %Error{message: message}} = Policy.init(:mamba3, Keyword.put(sizes, :headdim, 5))
+    assert message =~ ":headdim is 5, which does not divide the 24 channels of a layer"
   end
 
   @tag :gpu

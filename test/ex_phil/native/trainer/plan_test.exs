@@ -21,7 +21,7 @@ defmodule ExPhil.Native.Trainer.PlanTest do
     short = {Tensor.from_list([[50.0, 0.0]]), {:s32, {1, 3}, <<0::96>>}}
     trainer = Trainer.new!(policy(), batch: 4, seq: 3, seed: 7)
     data = Trainer.Data.read!([{frames, targets}, short], "sequences", trainer.options)
-    draw = fn step -> Trainer.Data.draw(data, trainer.options, step) end
+    draw = fn step -> data |> Trainer.Data.draw(trainer.options, step) |> Trainer.Data.batch(data) end
     assert draw.(3) == draw.(3)
     assert draw.(3) != draw.(4)
 

@@ -6,12 +6,14 @@
 
 #include "core/policy/gradient_reference.hpp"
 #include "core/policy/reference.hpp"
+#include "core/policy/rounding.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
 #include "support/gated_policy.hpp"
 #include "support/mamba3_policy.hpp"
 #include "support/named_tensors.hpp"
 #include "support/numbers.hpp"
+#include "support/policy_grad_case.hpp"
 #include "support/shared_data.hpp"
 
 namespace exphil {
@@ -142,6 +144,20 @@ TEST_CASE("the oracle's gradient with a matrix state is that of differences", "[
       const double expected = result.weights[id][parameter.place(parameter.count() / 2)];
       CHECK(std::abs(found - expected) <= 1e-5 * std::max(1.0, std::abs(expected)));
     }
+  }
+}
+
+// The weight of a norm goes into the matrix behind it only where that matrix has its columns alone.
+TEST_CASE("a policy with a matrix state answers in bf16 nearly as in f32", "[heads][precision]") {
+  for (const test::PolicyForm& form : test::head_forms(8, 6)) {
+    INFO(form.name);
+    const core::PolicyWeights& exact = *form.weights;
+    const core::PolicyWeights rounded = core::rounded_weights(exact, core::Precision::bf16);
+    const auto c = test::policy_grad_case(exact.config, 1, 9, false);
+    Doubles outs(static_cast<std::size_t>(9 * exact.config.d_output)), near = outs;
+    core::policy_reference_window(exact, c.frames.data(), 9, outs.data());
+    core::policy_reference_window(rounded, c.frames.data(), 9, near.data());
+    CHECK(test::relative_error(near, outs) < 0.03);
   }
 }
 

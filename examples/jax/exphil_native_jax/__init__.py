@@ -1,46 +1,29 @@
-"""The scans of exphil_native as JAX functions: an example for Python users, tested, not a package.
+"""The scans of exphil_native as JAX functions.
 
     import exphil_native_jax as exphil
-    exphil.register()                                   # once; needs priv/exphil_native_xla.so (run `make` first)
     y = exphil.selective_scan(x, dt, a, b, c, dt_softplus=True)
 
 The functions work under jit, grad, vmap, scan and donation, on the CPU and on NVIDIA GPUs: the kernels run on XLA's own stream and
-in XLA's own memory. Shapes, types and options are those of docs/reference.md.
+in XLA's own memory. Shapes, types and options are those of docs/reference.md. `pip install ./examples/jax` installs the package
+with the library that `make jax` built.
 """
 
-import ctypes
 import functools
-import pathlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-_OPERATORS = (
-    "exphil_selective_scan",
-    "exphil_selective_scan_grad",
-    "exphil_scan_cumulative",
-    "exphil_linear_recurrence",
-    "exphil_linear_recurrence_grad",
-    "exphil_diagonal_recurrence",
-    "exphil_diagonal_recurrence_grad",
-    "exphil_dense_recurrence",
-    "exphil_dense_recurrence_grad",
-)
-_LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "priv" / "exphil_native_xla.so"
+from .library import find, register
+
+__all__ = [
+    "cummax", "cummin", "cumprod", "cumsum", "find", "linear_recurrence", "recurrent_scan", "register", "selective_scan",
+]  # fmt: skip
 
 
-def register(library=_LIBRARY):
-    """Registers the handlers of `library` with JAX, for the CPU and, where it was built with CUDA, for GPUs."""
-    loaded = ctypes.cdll.LoadLibrary(str(library))
-    for name in _OPERATORS:
-        host = jax.ffi.pycapsule(getattr(loaded, f"{name}_host"))
-        jax.ffi.register_ffi_target(name, host, platform="cpu")
-        try:
-            cuda = jax.ffi.pycapsule(getattr(loaded, f"{name}_cuda"))
-        except AttributeError:
-            continue
-        jax.ffi.register_ffi_target(name, {"initialize": cuda, "execute": cuda}, platform="CUDA")
+def _ffi_call(*arguments, **options):
+    register()
+    return jax.ffi.ffi_call(*arguments, **options)
 
 
 def selective_scan(
@@ -89,7 +72,7 @@ def _scan(static, tensors):
     if return_state:
         state_type = jnp.complex64 if jnp.iscomplexobj(a) else jnp.float32
         results.append(jax.ShapeDtypeStruct((x.shape[0], x.shape[2], a.shape[1]), state_type))
-    call = jax.ffi.ffi_call("exphil_selective_scan", results, vmap_method="sequential")
+    call = _ffi_call("exphil_selective_scan", results, vmap_method="sequential")
     return tuple(call(*tensors, **_attributes(options, given, ["final_state"] if return_state else [])))
 
 
@@ -103,7 +86,7 @@ def _scan_backward(static, tensors, cotangents):
     operands = [*given, "d_final_state"] if return_state else given
     d_final_state = [jnp.conj(cotangents[1])] if return_state else []
     options = [(name, value) for name, value in options if name != "algorithm"]
-    call = jax.ffi.ffi_call(
+    call = _ffi_call(
         "exphil_selective_scan_grad", [_like(tensor) for tensor in tensors], vmap_method="sequential"
     )
     gradients = call(cotangents[0], *tensors, *d_final_state, **_attributes(options, operands, [*_MAIN, *given]))
@@ -114,7 +97,7 @@ _scan.defvjp(_scan_forward, _scan_backward)
 
 
 def _associative(target, arguments, results, axis, reverse, **attributes):
-    call = jax.ffi.ffi_call(target, results, vmap_method="sequential")
+    call = _ffi_call(target, results, vmap_method="sequential")
     direction = "reverse" if reverse else "forward"
     return call(*arguments, axis=np.int64(axis), direction=direction, **attributes)
 
@@ -253,7 +236,7 @@ def _recurrent_call(static, gradient, tensors, results, operands, names):
     op, _, activated, _ = static
     kind = "dense" if _RECURRENT[op][1] == "r" else "diagonal"
     target = f"exphil_{kind}_recurrence{'_grad' if gradient else ''}"
-    call = jax.ffi.ffi_call(target, results, vmap_method="sequential")
+    call = _ffi_call(target, results, vmap_method="sequential")
     return tuple(call(*tensors, op=op, activated=activated, operands=" ".join(operands), results=" ".join(names)))
 
 

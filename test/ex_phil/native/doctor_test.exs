@@ -1,12 +1,12 @@
-defmodule Mix.Tasks.Exphil.DoctorTest do
+defmodule ExPhil.Native.DoctorTest do
+  # Also of mix exphil.doctor.
   # Not async: there is one Mix shell.
   use ExUnit.Case
 
   import ExPhil.Native.TestSupport.Peer
 
-  alias ExPhil.Native.Error
+  alias ExPhil.Native.{Doctor, Error}
   alias ExPhil.Native.TestSupport.MixShell
-  alias Mix.Tasks.Exphil.Doctor
 
   @host %{available: true, name: "AVX2", details: %{}}
   @bare %{
@@ -127,7 +127,7 @@ defmodule Mix.Tasks.Exphil.DoctorTest do
     end)
 
     System.put_env("EXPHIL_NATIVE_BACKEND", "gpu")
-    assert catch_exit(Doctor.run([])) == {:shutdown, 1}
+    assert catch_exit(Mix.Tasks.Exphil.Doctor.run([])) == {:shutdown, 1}
     page = MixShell.output()
     assert page =~ ~r/\[!!\] EXPHIL_NATIVE_BACKEND must be auto, cuda or host, got "gpu"/
     refute page =~ "default backend"
@@ -159,6 +159,13 @@ defmodule Mix.Tasks.Exphil.DoctorTest do
     assert page =~ ~r/\[ok\] NVRTC\s+13.0 \(libnvrtc.so.13\)/
   end
 
+  test "where nothing is built the page has no line about a build" do
+    bare = %{@bare | packages: nil, compiler: nil, make: nil, cuda_headers: nil}
+    page = Doctor.page(bare)
+    assert page =~ ~r/\AMachine\n  \[ok\] system\s+Elixir 1.14.0/
+    refute page =~ "Build" or page =~ "compiler" or page =~ "gnuplot" or page =~ "CUDA headers"
+  end
+
   test "a library that did not load is reported as missing" do
     info = %{
       @bare.info
@@ -177,7 +184,7 @@ defmodule Mix.Tasks.Exphil.DoctorTest do
 
   test "the page of this machine lists what this test run uses" do
     MixShell.capture()
-    Doctor.run([])
+    Mix.Tasks.Exphil.Doctor.run([])
     page = MixShell.output()
     assert page =~ "Elixir #{System.version()}"
     assert page =~ ~r/\[ok\] NIF/

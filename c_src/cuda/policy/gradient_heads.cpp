@@ -1,0 +1,164 @@
+// The recurrences over heads and the gates of cuda/policy/gradient_pass.hpp, forward and backward, and the
+// launches of their kernels.
+#include <algorithm>
+
+#include "cuda/jit/launch.hpp"
+#include "cuda/policy/gradient_order.hpp"
+#include "cuda/policy/gradient_pass.hpp"
+#include "kernels/policy/gradient_heads.cuh"
+
+namespace exphil::cuda {
+
+namespace {
+
+policy::HeadTile tile_of(const core::HeadRecurrence& heads) {
+  return policy::HeadTile(static_cast<int>(heads.keys()));
+}
+
+std::int64_t divide_up(std::int64_t value, std::int64_t by) {
+  return (value + by - 1) / by;
+}
+
+}  // namespace
+
+// ---- launches ----
+
+std::int64_t head_tiles(const core::HeadRecurrence& heads) {
+  return tile_of(heads).tiles(static_cast<int>(heads.channels()));
+}
+
+std::int64_t head_state_floats(const core::HeadRecurrence& heads, std::int64_t sequences, std::int64_t seq) {
+  const std::int64_t segment = policy::kHeadSegment;
+  const std::int64_t slots = divide_up(seq, segment) + std::min(seq, segment);
+  return sequences * heads.heads() * head_tiles(heads) * slots * tile_of(heads).floats() *
+         policy::kHeadWalkThreads;
+}
+
+KernelSpec gradient_heads_spec(std::int64_t keys, const char* entry) {
+  return {"policy/gradient_heads.cu", entry, {define("KEYS", keys)}};
+}
+
+KernelSpec gradient_gate_spec(const char* entry) {
+  return {"policy/gradient_gate.cu", entry, {}};
+}
+
+std::vector<KernelSpec> gradient_head_kernels(std::int64_t keys) {
+  return {gradient_heads_spec(keys, "policy_gradient_heads"),
+          gradient_heads_spec(keys, "policy_gradient_heads_back"), gradient_gate_spec("policy_gradient_gate"),
+          gradient_gate_spec("policy_gradient_gate_back")};
+}
+
+void GradientKernels::load_heads(const core::Network& network) {
+  bool gates = false;
+  for (const core::Phase* phase : core::phases_of(network)) {
+    gates = gates || std::holds_alternative<core::Gate>(*phase);
+    if (const auto* const p = std::get_if<core::HeadRecurrence>(phase)) heads_[p->keys()] = {};
+  }
+  KernelCache& cache = context_.kernels();
+  for (auto& [keys, pair] : heads_) {
+    pair = {cache.get(gradient_heads_spec(keys, "policy_gradient_heads")),
+            cache.get(gradient_heads_spec(keys, "policy_gradient_heads_back"))};
+  }
+  if (!gates) return;
+  gate_ = {cache.get(gradient_gate_spec("policy_gradient_gate")),
+           cache.get(gradient_gate_spec("policy_gradient_gate_back"))};
+}
+
+namespace {
+
+Dim3 heads_grid(std::int64_t keys, const policy::GradientHeadsArguments& a) {
+  return gradient_grid(a.sequences * a.heads * policy::HeadTile(static_cast<int>(keys)).tiles(a.channels));
+}
+
+Dim3 gate_grid(const policy::GradientGateArguments& a) {
+  return gradient_grid(divide_up(a.count, policy::kGradientThreads));
+}
+
+}  // namespace
+
+void GradientKernels::heads(CUstream stream, std::int64_t keys,
+                            const policy::GradientHeadsArguments& a) const {
+  launch(context_, heads_.at(keys).forward, heads_grid(keys, a), {policy::kHeadWalkThreads}, 0, stream, a);
+}
+
+void GradientKernels::heads_back(CUstream stream, std::int64_t keys,
+                                 const policy::GradientHeadsArguments& a) const {
+  launch(context_, heads_.at(keys).back, heads_grid(keys, a), {policy::kHeadWalkThreads}, 0, stream, a);
+}
+
+void GradientKernels::gate(CUstream stream, const policy::GradientGateArguments& a) const {
+  launch(context_, gate_.forward, gate_grid(a), {policy::kGradientThreads}, 0, stream, a);
+}
+
+void GradientKernels::gate_back(CUstream stream, const policy::GradientGateArguments& a) const {
+  launch(context_, gate_.back, gate_grid(a), {policy::kGradientThreads}, 0, stream, a);
+}
+
+// ---- gates ----
+
+policy::GradientGateArguments GradientPass::gate_arguments(const core::Gate& p) const {
+  policy::GradientGateArguments a{};
+  a.x = in(p.in), a.gate = in(p.gate);
+  a.count = m_.shape.rows() * p.in.size;
+  return a;
+}
+
+void GradientPass::forward(const core::Gate& p) {
+  policy::GradientGateArguments a = gate_arguments(p);
+  a.out = out(p.out);
+  kernels_.gate(stream_, a);
+}
+
+void GradientPass::back(const core::Gate& p) {
+  run_inputs();
+  policy::GradientGateArguments a = gate_arguments(p);
+  a.d_out = dense_given(p.out);
+  a.dx = stored(p.in), a.d_gate = stored(p.gate);
+  kernels_.gate_back(stream_, a);
+  settle();
+}
+
+// ---- recurrences over heads ----
+
+policy::GradientHeadsArguments GradientPass::heads(const core::HeadRecurrence& p) const {
+  policy::GradientHeadsArguments a{};
+  const auto state = static_cast<std::size_t>(p.state);
+  a.value = in(p.value), a.dt = in(p.rate), a.key = in(p.key), a.query = in(p.query);
+  a.a = weight(p.a), a.d = weight(p.d);
+  a.initial = m_.states[state], a.final = m_.final_states[state], a.out = out(p.out);
+  a.states = as_pointer<float>(m_.scan_scratch);
+  a.sequences = m_.shape.sequences, a.seq = m_.shape.seq;
+  a.heads = static_cast<int>(p.heads()), a.groups = static_cast<int>(p.groups);
+  a.channels = static_cast<int>(p.channels()), a.skips = static_cast<int>(p.skips);
+  return a;
+}
+
+void GradientPass::forward(const core::HeadRecurrence& p) {
+  kernels_.heads(stream_, p.keys(), heads(p));
+}
+
+void GradientPass::back(const core::HeadRecurrence& p) {
+  run_inputs();
+  const std::int64_t tiles = head_tiles(p), count = m_.shape.sequences;
+  policy::GradientHeadsArguments a = heads(p);
+  a.d_out = dense_given(p.out);
+  a.d_value = stored(p.value);
+  a.a_parts = negative_exp_parts(p.a, count * tiles, p.heads());
+  const bool of_heads = p.skips == p.heads();
+  a.d_parts = m_.sums.into(gradient(p.d), of_heads ? count * tiles : count, p.skips);
+  // These are needed at once, and no group adds to those of another.
+  PartialSums now = m_.sums.rest();
+  const auto parts_of = [&](const core::Span& span, std::int64_t parts) {
+    const Matrix to = changed(span);
+    now.set_adds(!is_first(span.vector, to));
+    return now.into(to.data, parts, to.size());
+  };
+  a.dt_parts = parts_of(p.rate, tiles);
+  a.key_parts = parts_of(p.key, tiles * p.heads() / p.groups);
+  a.query_parts = parts_of(p.query, tiles * p.heads() / p.groups);
+  kernels_.heads_back(stream_, p.keys(), a);
+  kernels_.add_parts(stream_, now.sums());
+  settle();
+}
+
+}  // namespace exphil::cuda

@@ -1,0 +1,306 @@
+// A recurrence over heads of a policy's gradient, forward and backward (common/heads.cuh, the linear rule).
+// Launched by c_src/cuda/policy/gradient_kernels.cpp. Compiled with -D KEYS, the keys of a head; other sizes
+// are arguments.
+//
+//   S' = decay S + (dt value) key^T,  decay = exp(a dt);  out = S' query + d value
+//
+// A block has rows of one head's matrix in registers and walks through time. Sums over the keys of a row are
+// over neighbouring lanes; those over rows (of the key, the query and dt) go through shared memory, in order,
+// and are parts for every block. The backward kernel keeps the states before each segment of time, and
+// computes those of a segment again when it comes to it.
+#include "kernels/common/device_math.cuh"
+#include "kernels/common/gradient_formulas.cuh"
+#include "kernels/policy/gradient_arguments.cuh"
+#include "kernels/policy/gradient_heads.cuh"
+#include "kernels/policy/warp.cuh"
+
+namespace exphil {
+namespace policy {
+namespace {
+
+using device::Real;
+
+constexpr HeadTile kTile(KEYS);
+constexpr int kAcross = kTile.lanes.lanes, kEach = kTile.lanes.each, kStates = kTile.lanes.size();
+constexpr int kRows = kTile.each, kApart = kHeadWalkThreads / kAcross, kWarps = kHeadWalkThreads / 32;
+
+struct Values {
+  float v[kEach];
+};
+
+// What a block's sums of a step go through: of the keys, of the queries, and of dt and of the decay.
+struct Sums {
+  float keys[kWarps][kStates], queries[kWarps][kStates];
+  float rate[kWarps], decay[kWarps];
+};
+
+class HeadWalk {
+ public:
+  __device__ __forceinline__ explicit HeadWalk(const GradientHeadsArguments& args)
+      : args_(args), tiles_(kTile.tiles(args.channels)), lane_(thread() % kAcross) {
+    const int all = tiles_ * args.heads, tile = static_cast<int>(blockIdx.x % all);
+    sequence_ = blockIdx.x / all;
+    head_ = tile / tiles_, tile_ = tile % tiles_;
+    group_ = head_ / (args.heads / args.groups);
+    a_ = __ldg(args.a + head_);
+    segments_ = (args.seq + kHeadSegment - 1) / kHeadSegment;
+    const long long slots = segments_ + (args.seq < kHeadSegment ? args.seq : kHeadSegment);
+    states_ = args.states + blockIdx.x * slots * kTile.floats() * kHeadWalkThreads + thread();
+  }
+
+  __device__ __forceinline__ void forward() {
+    initial();
+    for (long long t = 0; t < args_.seq; ++t) {
+      step(t);
+      const Values query = load(args_.query, t);
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < kEach; ++n) sum = __fmaf_rn(query.v[n], h_[i].v[n], sum);
+        sum = add_lanes<kAcross>(sum);
+        if (lane_ != 0 || !exists(i)) continue;
+        const long long at = place(t, i);
+        args_.out[at] = __fmaf_rn(skip(i), args_.value[at], sum);
+      }
+    }
+    if (args_.final == nullptr) return;
+    for_each_state([&](int i, int n, long long at) { args_.final[at] = h_[i].v[n]; });
+  }
+
+  __device__ __forceinline__ void backward() {
+    initial();
+    for (long long t = 0; t < args_.seq; ++t) {
+      if (t % kHeadSegment == 0) keep(t / kHeadSegment);
+      step(t);
+    }
+    float da = 0.0f;
+    for (long long segment = segments_; segment-- > 0;) {
+      const long long first = segment * kHeadSegment;
+      const long long end = args_.seq - first < kHeadSegment ? args_.seq : first + kHeadSegment;
+      bring(segment);
+      for (long long t = first; t < end; ++t) {
+        keep(segments_ + t - first);
+        step(t);
+      }
+      for (long long t = end; t-- > first;) {
+        bring(segments_ + t - first);
+        back(t, &da);
+      }
+    }
+    const long long part = sequence_ * tiles_ + tile_;
+    if (thread() == 0) args_.a_parts[part * args_.heads + head_] = da;
+    if (args_.d_parts != nullptr) skips_back(part);
+  }
+
+ private:
+  // ---- places ----
+
+  __device__ __forceinline__ long long row(long long t) const {
+    return sequence_ * args_.seq + t;
+  }
+  // The thread's row `i`, among those of the head.
+  __device__ __forceinline__ int channel(int i) const {
+    return tile_ * kTile.rows + i * kApart + thread() / kAcross;
+  }
+  __device__ __forceinline__ bool exists(int i) const {
+    return channel(i) < args_.channels;
+  }
+  __device__ __forceinline__ long long width() const {
+    return static_cast<long long>(args_.heads) * args_.channels;
+  }
+  __device__ __forceinline__ long long of_heads(int i) const {
+    return static_cast<long long>(head_) * args_.channels + channel(i);
+  }
+  __device__ __forceinline__ long long place(long long t, int i) const {
+    return row(t) * width() + of_heads(i);
+  }
+  template <class Call>
+  __device__ __forceinline__ void for_each_state(Call call) const {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int n = 0; n < kEach; ++n) {
+        const int key = lane_ * kEach + n;
+        if (exists(i) && key < KEYS) call(i, n, (sequence_ * width() + of_heads(i)) * KEYS + key);
+      }
+    }
+  }
+
+  // ---- what it reads ----
+
+  // This lane's values of a key or a query; zeros behind the last one.
+  __device__ __forceinline__ Values load(const float* from, long long t) const {
+    const float* const at = from + (row(t) * args_.groups + group_) * KEYS + lane_ * kEach;
+    Values made;
+    if constexpr (KEYS % 4 == 0) {
+#pragma unroll
+      for (int n = 0; n < kEach; n += 4) {
+        float4 four = make_float4(0, 0, 0, 0);
+        if (lane_ * kEach + n < KEYS) four = __ldg(reinterpret_cast<const float4*>(at + n));
+        made.v[n] = four.x, made.v[n + 1] = four.y, made.v[n + 2] = four.z, made.v[n + 3] = four.w;
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < kEach; ++n) made.v[n] = lane_ * kEach + n < KEYS ? __ldg(at + n) : 0.0f;
+    }
+    return made;
+  }
+  __device__ __forceinline__ float dt(long long t) const {
+    return __ldg(args_.dt + row(t) * args_.heads + head_);
+  }
+  __device__ __forceinline__ float decay(float dt) const {
+    return formulas::decay<formulas::Discretization::zoh, device::Math>(Real{__fmul_rn(dt, a_)}).v;
+  }
+  __device__ __forceinline__ float value(long long t, int i) const {
+    return exists(i) ? __ldg(args_.value + place(t, i)) : 0.0f;
+  }
+  __device__ __forceinline__ float skip(int i) const {
+    if (args_.d == nullptr || !exists(i)) return 0.0f;
+    return __ldg(args_.d + (args_.skips == args_.heads ? head_ : of_heads(i)));
+  }
+
+  // ---- states ----
+
+  __device__ __forceinline__ void initial() {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) h_[i] = Values{};
+    if (args_.initial == nullptr) return;
+    for_each_state([&](int i, int n, long long at) { h_[i].v[n] = args_.initial[at]; });
+  }
+  __device__ __forceinline__ float* slot(long long number) const {
+    return states_ + number * kTile.floats() * kHeadWalkThreads;
+  }
+  __device__ __forceinline__ void keep(long long number) const {
+#pragma unroll
+    for (int k = 0; k < kTile.floats(); ++k) slot(number)[k * kHeadWalkThreads] = h_[k / kEach].v[k % kEach];
+  }
+  __device__ __forceinline__ void bring(long long number) {
+#pragma unroll
+    for (int k = 0; k < kTile.floats(); ++k) h_[k / kEach].v[k % kEach] = slot(number)[k * kHeadWalkThreads];
+  }
+  __device__ __forceinline__ void step(long long t) {
+    const float rate = dt(t), by = decay(rate);
+    const Values key = load(args_.key, t);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float input = __fmul_rn(rate, value(t, i));
+#pragma unroll
+      for (int n = 0; n < kEach; ++n) h_[i].v[n] = __fmaf_rn(by, h_[i].v[n], __fmul_rn(input, key.v[n]));
+    }
+  }
+
+  // ---- backward ----
+
+  // From the states before step t, which h_ has.
+  __device__ __forceinline__ void back(long long t, float* da) {
+    __shared__ Sums sums;
+    const float rate = dt(t), by = decay(rate);
+    const Values key = load(args_.key, t), query = load(args_.query, t);
+    Values d_key{}, d_query{};
+    float d_rate = 0.0f, d_decay = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float x = value(t, i), dy = exists(i) ? __ldg(args_.d_out + place(t, i)) : 0.0f;
+      const float input = __fmul_rn(rate, x);
+      float d_input = 0.0f;
+#pragma unroll
+      for (int n = 0; n < kEach; ++n) {
+        const float before = h_[i].v[n], after = __fmaf_rn(by, before, __fmul_rn(input, key.v[n]));
+        const float d = __fmaf_rn(dy, query.v[n], dh_[i].v[n]);
+        d_query.v[n] = __fmaf_rn(dy, after, d_query.v[n]);
+        d_key.v[n] = __fmaf_rn(d, input, d_key.v[n]);
+        d_input = __fmaf_rn(d, key.v[n], d_input);
+        d_decay = __fmaf_rn(d, before, d_decay);
+        dh_[i].v[n] = __fmul_rn(d, by);
+      }
+      d_input = add_lanes<kAcross>(d_input);
+      if (lane_ != 0) continue;
+      d_rate = __fmaf_rn(d_input, x, d_rate);
+      d_skip_[i] = __fmaf_rn(dy, x, d_skip_[i]);
+      if (exists(i)) args_.d_value[place(t, i)] = __fmaf_rn(d_input, rate, __fmul_rn(dy, skip(i)));
+    }
+    to_warp(d_key, sums.keys), to_warp(d_query, sums.queries);
+    d_rate = warp_sum(d_rate), d_decay = warp_sum(d_decay);
+    if (thread() % 32 == 0) sums.rate[thread() / 32] = d_rate, sums.decay[thread() / 32] = d_decay;
+    __syncthreads();
+    key_back(t, sums.keys, args_.key_parts), key_back(t, sums.queries, args_.query_parts);
+    if (thread() == 0) {
+      const float d_exponent = __fmul_rn(of_warps(sums.decay), by);
+      *da = __fmaf_rn(d_exponent, rate, *da);
+      args_.dt_parts[(tile_ * args_.sequences * args_.seq + row(t)) * args_.heads + head_] =
+          __fmaf_rn(d_exponent, a_, of_warps(sums.rate));
+    }
+    __syncthreads();
+  }
+
+  // The sums over a warp's rows.
+  static __device__ __forceinline__ void to_warp(const Values& values, float (&sums)[kWarps][kStates]) {
+#pragma unroll
+    for (int n = 0; n < kEach; ++n) {
+      float sum = values.v[n];
+#pragma unroll
+      for (int offset = kAcross; offset < 32; offset *= 2) {
+        sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, offset));
+      }
+      if (thread() % 32 < kAcross) sums[thread() / 32][thread() % 32 * kEach + n] = sum;
+    }
+  }
+  static __device__ __forceinline__ float of_warps(const float* values) {
+    float sum = 0.0f;
+    for (int w = 0; w < kWarps; ++w) sum = __fadd_rn(sum, values[w]);
+    return sum;
+  }
+  __device__ __forceinline__ void key_back(long long t, const float (&sums)[kWarps][kStates],
+                                           float* parts) const {
+    const int part = head_ % (args_.heads / args_.groups) * tiles_ + tile_;
+    float* const to = parts + ((part * args_.sequences * args_.seq + row(t)) * args_.groups + group_) * KEYS;
+    for (int n = thread(); n < KEYS; n += kHeadWalkThreads) {
+      float sum = 0.0f;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) sum = __fadd_rn(sum, sums[w][n]);
+      to[n] = sum;
+    }
+  }
+  __device__ __forceinline__ void skips_back(long long part) const {
+    __shared__ float sums[kWarps];
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      sum = __fadd_rn(sum, d_skip_[i]);
+      if (args_.skips == args_.heads || lane_ != 0 || !exists(i)) continue;
+      args_.d_parts[sequence_ * width() + of_heads(i)] = d_skip_[i];
+    }
+    if (args_.skips != args_.heads) return;
+    sum = warp_sum(sum);
+    if (thread() % 32 == 0) sums[thread() / 32] = sum;
+    __syncthreads();
+    if (thread() == 0) args_.d_parts[part * args_.heads + head_] = of_warps(sums);
+  }
+
+  const GradientHeadsArguments& args_;
+  const int tiles_, lane_;
+  int head_, tile_, group_;
+  long long sequence_, segments_;
+  float a_;
+  float* states_;
+  Values h_[kRows] = {}, dh_[kRows] = {};
+  float d_skip_[kRows] = {};  // in the first lane
+};
+
+}  // namespace
+}  // namespace policy
+}  // namespace exphil
+
+using namespace exphil::policy;
+
+// grid of both: tiles of each head of each sequence.
+extern "C" __global__ void __launch_bounds__(kHeadWalkThreads)
+    policy_gradient_heads(const GradientHeadsArguments args) {
+  HeadWalk(args).forward();
+}
+
+extern "C" __global__ void __launch_bounds__(kHeadWalkThreads)
+    policy_gradient_heads_back(const GradientHeadsArguments args) {
+  HeadWalk(args).backward();
+}

@@ -1,0 +1,100 @@
+// A recurrence over heads and the gate behind it as members of Step. The rows of the heads' matrices are
+// divided among the blocks, and the lanes of a row are neighbours, as those of a scan's channel.
+#pragma once
+
+#include "kernels/policy/step.cuh"
+
+namespace exphil {
+namespace policy {
+
+template <int kIndex>
+__device__ __forceinline__ void Step::load_states_of(HeldStates<Kind::heads, kIndex>& to, int layer) {
+  using Items = HeadItems<kIndex>;
+  if constexpr (Items::kHeld) {
+#pragma unroll
+    for (int k = 0; k < Items::kPer; ++k) {
+      const int item = thread() + k * THREADS;
+      if (item >= Items::kItems) continue;
+      const int c = item / Items::kLanesOf % Items::kOwn, lane = item % Items::kLanesOf;
+      const float* const state = act_.from(item / (Items::kOwn * Items::kLanesOf));
+      Items::load_state(state + head_state_at<Items>(layer, c, lane), has_state<Items::kOf.value>(state, c),
+                        to.values[k]);
+    }
+  }
+}
+
+// The state update of this block's rows.
+template <List kList, int kAt>
+__device__ __forceinline__ void Step::heads(Run& run) {
+  static_assert(kList == List::layer, "states are a layer's");
+  constexpr int kIndex = list_of(kList).phases[kAt].index;
+  using Items = HeadItems<kIndex>;
+  constexpr Heads kOf = Items::kOf;
+  constexpr PhaseWeights kWeights = weights_of<kList, kAt>();
+  constexpr int kOwn = Items::kOwn, kLanesOf = Items::kLanesOf, kEach = Items::kEach;
+  const auto& states = static_cast<HeldLayer<kAt>&>(held_states_).states.values;
+  const auto read = [](const auto* place) __attribute__((always_inline)) {
+    return *place;
+  };
+#pragma unroll
+  for (int k = 0; k < Items::kPer; ++k) {
+    const int item = thread() + k * THREADS;
+    if (item >= Items::kItems) continue;
+    const int agent = item / (kOwn * kLanesOf), c = item / kLanesOf % kOwn, lane = item % kLanesOf;
+    const int channel = rank_ * kOwn + c, at = head_state_at<Items>(run.layer, c, lane);
+    float h[kEach], key[kEach], query[kEach];
+    if constexpr (Items::kHeld) {
+#pragma unroll
+      for (int n = 0; n < kEach; ++n) h[n] = states[k][n];
+    } else {
+      const float* const from = act_.from(agent);
+      Items::load_state(from + at, has_state<kOf.value>(from, c), h);
+    }
+    Items::load(act_.vector<kOf.key>()[agent] + Items::first_key(channel), lane, key, read);
+    Items::load(act_.vector<kOf.query>()[agent] + Items::first_key(channel), lane, query, read);
+    const float value = act_.vector<kOf.value>()[agent][c];
+    const float part = Items::advance(h, key, query, kWeights.channels.in(run.w)[c],
+                                      act_.vector<kOf.rate>()[agent][Items::head(channel)], value);
+    const float* gates = nullptr;
+    if constexpr (kOf.z != kNoVector) gates = &act_.vector<kOf.z>()[agent][c];
+    const float out = Items::output(add_lanes<kLanesOf>(part), kWeights.vector.in(run.w)[c], value, gates);
+    static_assert(!kPlan.has_mean[kOf.out], "the lanes of a channel, not channels, are neighbours");
+    keep<kOf.out>(agent, c, out, lane, kLanesOf);
+    float* const to = act_.to(agent);
+    if (has_state<kOf.value>(to, c)) Items::store_state(to + at, h);
+  }
+  kept<kOf.out>();
+}
+
+// Each block computes all of it: the warps have parts of the vector, and share one where there are few.
+template <List kList, int kAt>
+__device__ __forceinline__ void Step::gate_of_board(Run& run) {
+  constexpr int kIndex = list_of(kList).phases[kAt].index;
+  constexpr Gate kOf = kNetwork.gates[kIndex];
+  constexpr PhaseWeights kWeights = weights_of<kList, kAt>();
+  constexpr int kValues = values_of(kOf.in), kParts = most(kOf.parts, 1), kPart = kValues / kParts;
+  constexpr int kWarps = THREADS / 32, kAll = AGENTS * kParts, kSharers = most(1, kWarps / kAll);
+  const int lane = thread() % 32, warp = thread() / 32;
+  for (int i = warp % (kWarps / kSharers); warp < kWarps / kSharers * kSharers && i < kAll;
+       i += kWarps / kSharers) {
+    const int agent = i / kParts, part = i % kParts;
+    const float* const in = act_.vector<kOf.in>()[agent];
+    float* const out = act_.vector<kOf.out>()[agent] + kOf.at;
+    const float* gates = nullptr;
+    if constexpr (kOf.gate != kNoVector) gates = act_.vector<kOf.gate>()[agent];
+    float factor = 0.0f;
+    if constexpr (kOf.parts > 0) factor = part_factor<kIndex>(in, part);
+    for (int v = warp / (kWarps / kSharers) * 32 + lane; v < kPart; v += 32 * kSharers) {
+      const int at = part * kPart + v;
+      out[at] = gated<kIndex>(in[at], factor, kWeights.vector.in(run.w), gates, at);
+    }
+  }
+  constexpr int kRest = written_by_gate<kIndex>() - kValues;
+  for (int i = thread(); i < AGENTS * kRest; i += THREADS) {
+    act_.vector<kOf.out>()[i / most(kRest, 1)][kOf.at + kValues + i % most(kRest, 1)] = 0.0f;
+  }
+  __syncthreads();
+}
+
+}  // namespace policy
+}  // namespace exphil

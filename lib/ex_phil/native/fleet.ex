@@ -1,0 +1,332 @@
+defmodule ExPhil.Native.Fleet do
+  @moduledoc """
+  Agents on several devices and several nodes, on OTP's own distribution. An agent is a key; a node that dies ends no match.
+
+      children = [
+        {ExPhil.Native.Fleet, name: Bots, policy: "policy.bin", session: [window: 60, history: 8]}
+      ]
+
+      {:ok, action} = Fleet.act(Bots, {match, port}, frame_number, obs)
+
+  The same child goes into the supervision tree of every node. The nodes connect as any Erlang nodes do (`Node.connect/1`, libcluster), best
+  before the fleet starts. [docs/fleet.md](docs/fleet.md) says when a fleet is worth it, and what it promises.
+
+    * An agent's first frame places it: on the node with the fewest agents for each device, on the caller's own where that is equal.
+      Later frames find it, from every node.
+    * A frame has a number, any integer, one more than the frame before it. A frame that was answered gets the same answer
+      again. The same number with other inputs, or an earlier number, goes back and plays on from there, as far as the session's `:history`
+      goes. A number too far ahead is an error of kind `:missing_frames` that names what is missing.
+    * With `copies: 1` each agent's frames and its exported state are also on another node. A frame is answered when that node has
+      it. When a node or its VM dies, the agent goes on there, with the same bits on the same kind of device.
+    * Of a split network the side without a majority answers nothing: errors of kind `:unavailable` say which nodes are out of reach.
+
+  ## Options
+
+    * `:name` - an atom, the same on every node
+    * `:policy` - a checkpoint's path or a map of weights, the same on every node: see `ExPhil.Native.Policy.load/2`
+    * `:devices` - `:all` (the default), or a list of devices' indices: a policy is loaded for each entry, and agents go to the one with the
+      fewest. `[]`: this node plays no agents, and calls those of the others
+    * `:load` - options of `Policy.load/2` but `:device`. `backend: :auto` is refused, because nodes may then choose differently; left out,
+      the backend is `ExPhil.Native.default_backend/0`
+    * `:session` - options of `Policy.new_session/2`, or a function of the key to them (another `:seed` for each agent); they must be the
+      same on every node (`[]`)
+    * `:copies` - 0 or 1 (1)
+    * `:export` - milliseconds between exported states (1000). Frames since then are played again when a node dies
+    * `:burn_in` - frames: see `update/2`. The default is the session's or the policy's window, else 60
+    * `:idle` - milliseconds without a frame after which an agent is freed (600000), or `:infinity`
+    * `:late` - milliseconds; `info/1` counts answers that took the caller longer (a frame of the session's `:fps`, else 16.67)
+
+  ## Errors
+
+  Besides those of `ExPhil.Native.Policy`:
+
+  | kind | |
+  |---|---|
+  | `:unavailable` | no answer now. The same call may be sent again: a frame is never played twice |
+  | `:missing_frames` | frames before this one are missing; the message names them |
+  | `:limit_exceeded` | further back than the session's history |
+  | `:lost` | the agent ended without `stop/2`: its node died without a copy, or it was freed as idle. After `stop/2` its key is new |
+
+  Every call on an agent takes `timeout: milliseconds` (5000) as a last argument: how long it looks for an agent that is moving.
+  """
+
+  use Supervisor
+  use ExPhil.Native.Raising
+
+  import ExPhil.Native.Policy.Call, only: [with_data: 3, with_frames: 3]
+
+  alias ExPhil.Native.{Error, Options, Policy}
+  alias ExPhil.Native.Fleet.{Caller, Devices, Directory, Drain, Placing, Report, View}
+
+  @timeout 5000
+
+  @typedoc "The fleet's name."
+  @type name :: atom()
+  @typedoc "An agent's name, any term: `{match, port}`. No atom is made of it."
+  @type key :: term()
+  @typedoc "Any integer: the first frame of an agent may have any number, each one after it has one more."
+  @type frame_number :: integer()
+
+  @typedoc "A node: `frames` were asked for by callers on it; `taken_over` agents came from nodes that died, `moved` ones left for a drain."
+  @type node_info :: %{
+          node: node(),
+          devices: [%{backend: :cuda | :host, index: non_neg_integer(), agents: integer()}],
+          agents: integer(),
+          copies: integer(),
+          frames: integer(),
+          late: integer(),
+          frames_per_second: float(),
+          taken_over: integer(),
+          moved: integer(),
+          generation: non_neg_integer(),
+          draining: boolean()
+        }
+
+  @typedoc "`view` counts changes of the members; `answers`: whether this side has a majority; `missing`: members out of reach."
+  @type info :: %{
+          view: non_neg_integer(),
+          answers: boolean(),
+          missing: [node()],
+          nodes: [node_info()],
+          agents: integer(),
+          copies: integer(),
+          frames: integer(),
+          late: integer(),
+          frames_per_second: float()
+        }
+
+  @doc """
+  Starts the node's part of the fleet; see the module for the options. Loads the policy onto each device first.
+
+  Returns `{:ok, pid}`, or `{:error, reason}`, whose reason is or contains the `ExPhil.Native.Error` of a bad option or of a policy that cannot
+  be loaded.
+  """
+  @spec start_link(options :: keyword()) :: Supervisor.on_start()
+  def start_link(options) do
+    with {:ok, config} <- ExPhil.Native.Fleet.Options.read(options),
+         do: Supervisor.start_link(__MODULE__, config, name: config.name)
+  end
+
+  @doc "The child of a supervisor; its id is the fleet's name."
+  @spec child_spec(options :: keyword()) :: Supervisor.child_spec()
+  def child_spec(options) do
+    id = if Keyword.keyword?(options), do: options[:name] || __MODULE__, else: __MODULE__
+    %{id: id, start: {__MODULE__, :start_link, [options]}, type: :supervisor}
+  end
+
+  @doc false
+  @impl true
+  def init(config) do
+    children = [
+      {Directory, config},
+      {Devices, config},
+      {View, config},
+      {DynamicSupervisor, name: Module.concat(config.name, Agents)}
+    ]
+
+    Supervisor.init(children, strategy: :rest_for_one, max_restarts: 20, max_seconds: 10)
+  end
+
+  # ---- frames ------------------------------------------------------------------------------------------------
+
+  @doc """
+  One frame of an agent, and the action for it: `ExPhil.Native.Policy.act/2` wherever the agent is. The first call of a key places it.
+
+    * `key` - the agent, any term
+    * `frame_number` - see the module
+    * `obs` - f32 of shape {d_input}: a binary of 4 * d_input bytes, or a tensor
+    * `timeout:` - milliseconds (5000)
+
+  Returns `{:ok, action}`.
+  """
+  fallible act(
+             fleet :: name(),
+             key :: key(),
+             frame_number :: frame_number(),
+             obs :: Policy.data(),
+             options :: keyword() \\ []
+           ) :: Policy.Action.t()
+
+  def act(fleet, key, frame_number, obs, options \\ []) do
+    with_frames(obs, "obs", fn obs ->
+      with {:ok, [action]} <- play(fleet, key, frame_number, {:act, obs, :one}, options), do: {:ok, action}
+    end)
+  end
+
+  @doc """
+  One frame of an agent: `ExPhil.Native.Policy.step/2` wherever the agent is. Arguments as in `act/5`. Returns `{:ok, outs}`, f32 of shape
+  {d_output}, a binary for a binary and a tensor for a tensor.
+  """
+  fallible step(
+             fleet :: name(),
+             key :: key(),
+             frame_number :: frame_number(),
+             obs :: Policy.data(),
+             options :: keyword() \\ []
+           ) :: Policy.data()
+
+  def step(fleet, key, frame_number, obs, options \\ []) do
+    with_data(obs, "obs", fn obs ->
+      with {:ok, [outs]} <- play(fleet, key, frame_number, {:step, obs, :one}, options),
+           do: {:ok, like(obs, [outs])}
+    end)
+  end
+
+  @doc """
+  Several frames of an agent, of the numbers from `frame_number` on: goes back to before that frame where it was played, and plays these. `frames` is f32
+  of shape {seq, d_input}, with `seq` at most the session's history. What was answered before for the same frames is answered again, without
+  going back.
+
+  Returns `{:ok, outs}`, {seq, d_output}, in the form of `frames`.
+  """
+  fallible resimulate(
+             fleet :: name(),
+             key :: key(),
+             frame_number :: frame_number(),
+             frames :: Policy.data(),
+             options :: keyword() \\ []
+           ) :: Policy.data()
+
+  def resimulate(fleet, key, frame_number, frames, options \\ []) do
+    with_data(frames, "frames", fn frames ->
+      with {:ok, outs} <- play(fleet, key, frame_number, {:step, frames, :many}, options),
+           do: {:ok, like(frames, outs)}
+    end)
+  end
+
+  @doc "`resimulate/5` with an action for each frame. Returns `{:ok, actions}`, in the order of the frames."
+  fallible resimulate_acts(
+             fleet :: name(),
+             key :: key(),
+             frame_number :: frame_number(),
+             frames :: Policy.data(),
+             options :: keyword() \\ []
+           ) :: [Policy.Action.t()]
+
+  def resimulate_acts(fleet, key, frame_number, frames, options \\ []) do
+    with_frames(frames, "frames", fn frames ->
+      play(fleet, key, frame_number, {:act, frames, :many}, options)
+    end)
+  end
+
+  # with_data/3 and with_frames/3 give a binary or {type, shape, binary}.
+  defp play(fleet, key, number, {kind, frames, how_many}, options) do
+    begin = System.monotonic_time()
+
+    with {:ok, timeout} <- timeout(options),
+         :ok <- number(number),
+         {:ok, binary} <- plain(frames, how_many),
+         {:ok, answers} <- Caller.call(fleet, key, {:play, number, kind, binary, how_many}, true, timeout) do
+      Caller.count(fleet, length(answers), System.monotonic_time() - begin)
+      {:ok, answers}
+    end
+  end
+
+  defp plain(binary, _how_many) when is_binary(binary), do: {:ok, binary}
+  defp plain({:f32, {_}, binary}, :one), do: {:ok, binary}
+  defp plain({:f32, {_, _}, binary}, :many), do: {:ok, binary}
+  defp plain(other, :one), do: {:error, Error.invalid("obs", "f32 of shape {d_input}", other)}
+  defp plain(other, :many), do: {:error, Error.invalid("frames", "f32 of shape {seq, d_input}", other)}
+
+  defp like(binary, outs) when is_binary(binary), do: IO.iodata_to_binary(outs)
+  defp like({_, {_}, _}, [outs]), do: {:f32, {div(byte_size(outs), 4)}, outs}
+  defp like({_, {_, _}, _}, []), do: {:f32, {0, 0}, <<>>}
+
+  defp like({_, {_, _}, _}, outs),
+    do: {:f32, {length(outs), div(byte_size(hd(outs)), 4)}, IO.iodata_to_binary(outs)}
+
+  defp number(number) when is_integer(number), do: :ok
+  defp number(other), do: {:error, Error.invalid("frame_number", "an integer", other)}
+
+  defp timeout(options) do
+    Options.read(options, [:timeout], &Options.positive_integer(&1, :timeout, @timeout))
+  end
+
+  @doc """
+  Ends an agent and frees it. Its key is new afterwards, also where the agent was lost. Returns `:ok`, also where there is no such agent.
+
+    * `timeout:` - milliseconds (5000)
+  """
+  fallible stop(fleet :: name(), key :: key(), options :: keyword() \\ []) :: :ok
+
+  def stop(fleet, key, options \\ []) do
+    with {:ok, timeout} <- timeout(options) do
+      case Caller.call(fleet, key, :stop, false, timeout) do
+        {:error, _} = error -> error
+        _stopped_or_unknown -> Placing.forget(fleet, key)
+      end
+    end
+  end
+
+  # ---- the fleet ---------------------------------------------------------------------------------------------
+
+  @doc """
+  The fleet as this node sees it: its nodes with their devices, agents, copies, frames, frames a second (of the last second) and late answers,
+  and the sums. `mix exphil.fleet` prints it.
+  """
+  fallible info(fleet :: name()) :: info()
+
+  def info(fleet),
+    do: if(Directory.here?(fleet), do: {:ok, Report.fleet(fleet)}, else: Caller.not_here(fleet))
+
+  @doc """
+  Moves all agents and copies away from a node, for an upgrade; new ones do not come to it. Each agent's session is built on another
+  node while it still plays here, and takes over between two frames.
+
+  Returns `{:ok, moved}`, the number of agents that were moved, when none is left. The node may be stopped then; `undrain/2` lets it take
+  agents again. Where no other node takes agents, an error of kind `:unavailable`.
+  """
+  fallible drain(fleet :: name(), node :: node()) :: non_neg_integer()
+  def drain(fleet, node), do: on_member(fleet, node, Drain, :run, [fleet])
+
+  @doc "The node takes agents again. Returns `:ok`."
+  fallible undrain(fleet :: name(), node :: node()) :: :ok
+
+  def undrain(fleet, node) do
+    with true <- on_member(fleet, node, Directory, :put, [fleet, :draining, false]), do: :ok
+  end
+
+  defp on_member(fleet, node, module, function, arguments) do
+    cond do
+      not Directory.here?(fleet) ->
+        Caller.not_here(fleet)
+
+      not is_map_key(View.get(fleet).members, node) ->
+        {:error, Error.invalid("node", "a node of the fleet", node)}
+
+      true ->
+        :erpc.call(node, module, function, arguments)
+    end
+  rescue
+    error in ErlangError ->
+      {:error,
+       Error.new(:unavailable, "node", "#{node} does not answer: #{inspect(error.original, limit: 8)}")}
+  end
+
+  @doc """
+  Other weights for all agents, on all nodes: `weights` is the path of a checkpoint of the same sizes (on every node), or a map as
+  `ExPhil.Native.Policy.weights/1` returns it. They are loaded beside the present ones on every node first; where one node fails nothing
+  changes. Then each agent changes over between two of its frames.
+
+  States of the old weights mean nothing to the new ones. An agent goes on as a new session that has played its last `:burn_in` frames: with
+  a window of no more frames its answers are those of the new weights alone. Answers that were given stay.
+
+  Returns `{:ok, %{generation: count, agents: changed}}`: how often the weights were changed, and how many agents have changed over; others do
+  with their next frame.
+  """
+  fallible update(fleet :: name(), weights :: Path.t() | Policy.weights()) :: %{
+             generation: pos_integer(),
+             agents: non_neg_integer()
+           }
+
+  def update(fleet, weights) when is_binary(weights) or (is_map(weights) and not is_struct(weights)) do
+    cond do
+      not Directory.here?(fleet) -> Caller.not_here(fleet)
+      View.quorum(fleet) != true -> Caller.no_majority(fleet)
+      true -> on_member(fleet, View.chair(fleet), Devices, :update, [fleet, weights])
+    end
+  end
+
+  def update(_fleet, other),
+    do: {:error, Error.invalid("weights", "a path or a map of tensors by name", other)}
+end

@@ -1,0 +1,298 @@
+defmodule ExPhil.Native.Fleet.Agent do
+  @moduledoc false
+  # One agent, as a process. As its owner it plays the agent's frames, one call after another; as its copy, on another node, it keeps
+  # the log with which it can become the owner (ExPhil.Native.Fleet.Successor). A frame is answered when the copy has it: so the copy can
+  # give that answer again, and an owner that was given up, and does not know it, answers nothing.
+
+  use GenServer, restart: :temporary, shutdown: :brutal_kill
+
+  alias ExPhil.Native.Fleet.{Copy, Devices, Directory, Frames, Log, Placing, Player, Successor, View}
+  alias ExPhil.Native.{Error, Policy}
+
+  # Frames after which a state is exported even before its time.
+  @most_frames 256
+  # Milliseconds for which an agent that has moved away says where it is.
+  @linger 1000
+
+  # `peer`: the copy of an owner, the owner of a copy; `peer_member` the member of that node (ExPhil.Native.Fleet.View). `pending`: what
+  # the copy may not know, newest first, numbered by `sequence`. `played`: the last frame of a copy's own session.
+  defstruct [:fleet, :key, :role, :options, :session, :device, :log, :played] ++
+              [:peer, :peer_member, :monitor, :mover, :used, :exported, :moved_to] ++
+              [pending: [], sequence: 0, armed: false, promoting: false]
+
+  @doc """
+  Starts the owner of a new agent on this node, unless more than `most` agents play here by now. Called by the key's registrar, in the view of
+  that tag.
+  """
+  @spec start(atom(), term(), term(), non_neg_integer()) :: {:ok, pid()} | :retry | {:error, Error.t()}
+  def start(fleet, key, tag, most) do
+    if Placing.tag(View.get(fleet)) == tag and View.quorum(fleet) == true and
+         Placing.load(fleet).owners <= most,
+       do: start_child(fleet, {:owner, fleet, key}),
+       else: :retry
+  end
+
+  @doc "Starts a copy on this node. Called by its owner."
+  @spec start_copy(atom(), map()) :: {:ok, pid(), pid()} | :retry | {:error, Error.t()}
+  def start_copy(fleet, copy) do
+    with true <- Placing.tag(View.get(fleet)) == copy.tag,
+         {:ok, pid} <- start_child(fleet, {:copy, fleet, copy}) do
+      {:ok, pid, Process.whereis(View.process(fleet))}
+    else
+      false -> :retry
+      failed -> failed
+    end
+  end
+
+  defp start_child(fleet, how) do
+    case DynamicSupervisor.start_child(Module.concat(fleet, Agents), {__MODULE__, how}) do
+      {:ok, pid} -> {:ok, pid}
+      {:error, %Error{} = error} -> {:error, error}
+      {:error, _} -> :retry
+    end
+  end
+
+  @doc "New weights: the agent goes on with them."
+  @spec change_over(pid(), non_neg_integer()) :: :ok | :gone | {:error, Error.t()}
+  def change_over(pid, generation) do
+    GenServer.call(pid, {:change_over, generation}, :infinity)
+  catch
+    :exit, _ -> :gone
+  end
+
+  def start_link(how), do: GenServer.start_link(__MODULE__, how)
+
+  # ---- the process -------------------------------------------------------------------------------------------
+
+  @impl true
+  def init({:owner, fleet, key}) do
+    state = new(fleet, key)
+
+    with {index, policy, generation} <- Devices.pick(fleet, Directory.get(fleet, :generation)),
+         {:ok, session} <- Policy.new_session(policy, state.options),
+         true <- Directory.enter(fleet, :owner, key, index) do
+      log = Log.new(sizes(state, policy), generation)
+      {:ok, owner(%{state | device: index, session: session, log: log})}
+    else
+      {:error, error} -> {:stop, error}
+      _taken_or_no_device -> {:stop, :retry}
+    end
+  end
+
+  def init({:copy, fleet, %{key: key, owner: owner} = copy}) do
+    if Directory.enter(fleet, :copy, key, owner) do
+      state = %{new(fleet, key) | role: :copy, log: copy.log, sequence: copy.sequence}
+      {:ok, %{state | peer: owner, peer_member: copy.member, monitor: Process.monitor(owner)}}
+    else
+      {:stop, :retry}
+    end
+  end
+
+  defp new(fleet, key) do
+    session = Directory.get(fleet, :config).session
+    options = if is_function(session), do: session.(key), else: session
+    %__MODULE__{fleet: fleet, key: key, options: options, used: now(), exported: now()}
+  end
+
+  defp sizes(%{fleet: fleet, options: options}, policy) do
+    window = if is_integer(options[:window]), do: options[:window], else: policy.info.window || 60
+    %{history: options[:history] || 0, burn_in: Directory.get(fleet, :config).burn_in || window}
+  end
+
+  @doc "The state of an owner, which has a session and is entered in the table."
+  def owner(%{fleet: fleet, log: log} = state) do
+    # The weights may have changed while the session was made.
+    if Directory.get(fleet, :generation) != log.generation, do: send(self(), :change_over)
+    rest(%{state | role: :owner})
+  end
+
+  # Looks after a while whether the agent is still used.
+  defp rest(%{fleet: fleet} = state) do
+    idle = Directory.get(fleet, :config).idle
+    if idle != :infinity, do: Process.send_after(self(), :idle, max(state.used + idle - now(), 0) + 1)
+    state
+  end
+
+  @impl true
+  def handle_call(_request, _from, %{moved_to: to} = state) when to != nil, do: {:reply, {:moved, to}, state}
+  def handle_call(_request, _from, %{role: :copy} = state), do: {:reply, :retry, state}
+
+  def handle_call({:play, number, kind, obs, how_many}, _from, state) do
+    if View.quorum(state.fleet) == true,
+      do: %{state | used: now()} |> Frames.play(number, kind, obs, how_many) |> confirmed(),
+      else: {:reply, :retry, state}
+  end
+
+  def handle_call({:change_over, generation}, _from, state) do
+    {reply, state} = changed_over(state, generation)
+    {:reply, reply, state, {:continue, :look_after}}
+  end
+
+  def handle_call(:stop, _from, state) do
+    case Copy.let_go(state) do
+      {:ok, %{peer: nil} = state} -> {:stop, :normal, {:ok, :stopped}, left(state)}
+      other -> confirmed({:retry, other |> elem(1)})
+    end
+  end
+
+  # Leaves this node. The answer comes when another one has taken over.
+  def handle_call(:move, _from, %{log: %{last: nil}} = state),
+    do: {:stop, :normal, {:ok, :moved}, left(state)}
+
+  def handle_call(:move, from, state) do
+    case Copy.hand_over(state) do
+      {:ok, state} -> moved(%{state | mover: from})
+      {_, state} -> {:reply, :retry, state, {:continue, :look_after}}
+    end
+  end
+
+  # The copy leaves that node.
+  def handle_call({:leave_copy, node}, _from, %{peer: peer} = state)
+      when peer != nil and node(peer) == node do
+    {_, state} = Copy.let_go(state)
+    {:reply, if(state.peer, do: :retry, else: :ok), state, {:continue, :look_after}}
+  end
+
+  def handle_call({:leave_copy, _node}, _from, state), do: {:reply, :ok, state}
+
+  @impl true
+  def handle_continue(:look_after, state), do: state |> look_after() |> moved()
+
+  @impl true
+  def handle_info({:copy, owner, tag, news}, %{role: :copy} = state),
+    do: state |> Successor.learn(owner, tag, news) |> go_on()
+
+  # Of an owner that was given up.
+  def handle_info({:copy, owner, tag, _news}, state), do: send(owner, {tag, :owner}) && {:noreply, state}
+
+  def handle_info({:warm, owner}, %{role: :copy} = state), do: {:noreply, Successor.warm_up(state, owner)}
+
+  def handle_info({:warmed, copy}, %{role: :owner, peer: copy, mover: mover} = state) when mover != nil,
+    do: state |> Copy.promote() |> moved()
+
+  def handle_info({:not_warmed, copy, error}, %{role: :owner, peer: copy} = state),
+    do: {:noreply, Copy.refused(state, error)}
+
+  def handle_info(:view, %{role: :copy} = state), do: state |> Successor.view_changed() |> go_on()
+
+  def handle_info(:view, %{peer: peer} = state) do
+    state = if peer != nil and Copy.gone?(state), do: Copy.dropped(state), else: state
+    {:noreply, state, {:continue, :look_after}}
+  end
+
+  def handle_info({:DOWN, monitor, :process, _, reason}, %{monitor: monitor, role: :copy} = state),
+    do: %{state | monitor: nil} |> Successor.owner_down(reason) |> go_on()
+
+  def handle_info({:DOWN, monitor, :process, _, :noconnection}, %{monitor: monitor} = state),
+    do: {:noreply, %{state | monitor: nil}}
+
+  def handle_info({:DOWN, monitor, :process, _, _ended}, %{monitor: monitor} = state),
+    do: {:noreply, Copy.dropped(%{state | monitor: nil}), {:continue, :look_after}}
+
+  def handle_info(:change_over, state) do
+    {_, state} = changed_over(state, Directory.get(state.fleet, :generation))
+    {:noreply, state, {:continue, :look_after}}
+  end
+
+  def handle_info(:look_after, state), do: {:noreply, state, {:continue, :look_after}}
+  def handle_info(:linger, state), do: {:stop, :normal, state}
+
+  def handle_info(:idle, %{role: :owner, moved_to: nil} = state) do
+    if now() - state.used >= Directory.get(state.fleet, :config).idle,
+      do: free(state),
+      else: {:noreply, rest(state)}
+  end
+
+  def handle_info(_other, state), do: {:noreply, state}
+
+  # ---- between frames, and after them ----------------------------------------------------------------------
+
+  # A reply that holds once the copy knows what led to it.
+  defp confirmed({reply, state}) do
+    case Copy.confirm(state) do
+      {:ok, %{moved_to: nil} = state} -> {:reply, reply, state, {:continue, :look_after}}
+      {:ok, state} -> {:reply, {:moved, state.moved_to}, state, {:continue, :look_after}}
+      {:error, state} -> {:reply, :retry, state}
+      {:given_up, state} -> {:stop, :normal, :retry, left(state)}
+    end
+  end
+
+  # Nobody waits meanwhile.
+  defp look_after(%{role: :owner, moved_to: nil, log: %{last: last}} = state) when last != nil do
+    {_, state} = Copy.ensure(state)
+    {_, state} = state |> export() |> Copy.confirm()
+    state
+  end
+
+  defp look_after(state), do: state
+
+  # Without a copy too: states bound the log.
+  defp export(%{log: %{last: last, states: [{at, _} | _]}} = state) do
+    due = now() - state.exported >= Directory.get(state.fleet, :config).export
+
+    with true <- last > at and (due or last - at >= @most_frames),
+         {:ok, exported} <- Policy.export_state(state.session) do
+      Copy.tell(%{state | log: Log.put_state(state.log, exported), exported: now()}, {:state, exported})
+    else
+      _ -> state
+    end
+  end
+
+  defp changed_over(%{log: %{generation: generation}} = state, generation), do: {:ok, state}
+
+  defp changed_over(%{log: log, role: :owner, moved_to: nil} = state, generation) do
+    {policy, generation} = Devices.policy(state.fleet, state.device, generation)
+    switched = Log.switch(log, generation)
+
+    # Answers that were given stay, in this log and in the copy's.
+    case Player.build(switched, policy, state.options) do
+      {:ok, session, _} ->
+        state = %{state | session: session, log: switched}
+        {:ok, Copy.tell(state, {:switch, generation, Log.answers(switched)})}
+
+      {:error, _} = error ->
+        {error, state}
+    end
+  end
+
+  defp changed_over(state, _generation), do: {:ok, state}
+
+  defp free(state) do
+    case Copy.let_go(state) do
+      {:ok, %{peer: nil} = state} ->
+        Placing.forget(state.fleet, state.key)
+        if state.log.last, do: Directory.freed(state.fleet, state.key, state.log.last)
+        {:stop, :normal, left(state)}
+
+      {_, state} ->
+        {:noreply, rest(%{state | used: now()})}
+    end
+  end
+
+  # The table is right before anybody knows.
+  defp left(state) do
+    Directory.leave(state.fleet, :owner, state.key, self())
+    state
+  end
+
+  defp go_on({:stop, state}), do: {:stop, :normal, state}
+  defp go_on({:ok, state}), do: {:noreply, state}
+  defp go_on({:look_after, state}), do: {:noreply, state, {:continue, :look_after}}
+
+  # Whoever moves this agent hears of it once: the copy is the owner, or there is no copy any more.
+  defp moved(%{mover: mover, moved_to: to} = state) when mover != nil and to != nil do
+    GenServer.reply(mover, {:ok, :moved})
+    Process.send_after(self(), :linger, @linger)
+    {:noreply, %{state | mover: nil, session: nil}}
+  end
+
+  defp moved(%{mover: mover, peer: nil} = state) when mover != nil do
+    GenServer.reply(mover, :retry)
+    {:noreply, %{state | mover: nil}}
+  end
+
+  defp moved(state), do: {:noreply, state}
+
+  @doc "Milliseconds of the monotonic clock."
+  def now, do: System.monotonic_time(:millisecond)
+end

@@ -1,0 +1,137 @@
+defmodule ExPhil.Native.Fleet.Caller do
+  @moduledoc false
+  # A call on an agent, in the calling process: finds its process, asks it, and asks again where the agent has moved, until the call's time
+  # is over. A frame that is sent twice is played once, because it has a number.
+
+  alias ExPhil.Native.Error
+  alias ExPhil.Native.Fleet.{Directory, Placing, View}
+
+  # Milliseconds between attempts. One in so many asks for the agent's place where its process is gone: whoever takes over says so to every
+  # node.
+  @pause 2
+  @asks 8
+
+  @doc """
+  The agent's answer to `request`, `{:ok, _} | {:error, _}`. `place`: whether the agent is placed where it is unknown; else the answer is
+  :unknown then.
+  """
+  @spec call(atom(), term(), term(), boolean(), pos_integer()) ::
+          {:ok, term()} | :unknown | {:error, Error.t()}
+  def call(fleet, key, request, place, timeout) do
+    if Directory.here?(fleet),
+      do:
+        attempt(%{
+          fleet: fleet,
+          key: key,
+          request: request,
+          place: place,
+          deadline: now() + timeout,
+          timeout: timeout,
+          tries: 0
+        }),
+      else: not_here(fleet)
+  end
+
+  @doc "The error of a fleet that does not run on this node."
+  @spec not_here(term()) :: {:error, Error.t()}
+  def not_here(fleet),
+    do: {:error, Error.invalid("fleet", "the name of an ExPhil.Native.Fleet that runs on #{node()}", fleet)}
+
+  @doc "Counts frames that were answered in `elapsed` native units of time."
+  @spec count(atom(), non_neg_integer(), integer()) :: :ok
+  def count(fleet, frames, elapsed) do
+    Directory.count(fleet, :frames, frames)
+    late = Directory.get(fleet, :config).late
+
+    if System.convert_time_unit(elapsed, :native, :microsecond) > 1000 * late,
+      do: Directory.count(fleet, :late, 1)
+
+    :ok
+  end
+
+  defp attempt(%{fleet: fleet} = call) do
+    case View.quorum(fleet) do
+      true -> fleet |> Directory.find(call.key) |> ask(call)
+      :wait -> again(call)
+      false -> no_majority(fleet)
+    end
+  end
+
+  defp ask(nil, call), do: locate(call)
+
+  defp ask(pid, call) do
+    case request(pid, call) do
+      {:moved, to} -> found(to, call)
+      :retry -> again(call)
+      :gone when rem(call.tries, @asks) == 0 -> locate(call)
+      :gone -> again(call)
+      answer -> answer
+    end
+  end
+
+  defp locate(call) do
+    case Placing.locate(call.fleet, call.key, call.place) do
+      {:ok, pid} -> found(pid, call)
+      :retry -> again(call)
+      answer -> answer
+    end
+  end
+
+  defp found(pid, call) do
+    case request(pid, call) do
+      moved when moved in [:retry, :gone] or elem(moved, 0) == :moved ->
+        again(call)
+
+      answer ->
+        # An agent that has not answered yet may be placed again.
+        if elem(answer, 0) == :ok, do: Directory.learn(call.fleet, call.key, pid)
+        answer
+    end
+  end
+
+  defp again(call) do
+    if now() < call.deadline do
+      Process.sleep(@pause)
+      attempt(%{call | tries: call.tries + 1})
+    else
+      late(call)
+    end
+  end
+
+  # A process on a node that is not connected is not asked: connecting may take seconds.
+  defp request(pid, call) do
+    if node(pid) == node() or node(pid) in Node.list(),
+      do: GenServer.call(pid, call.request, max(call.deadline - now(), 1)),
+      else: :gone
+  catch
+    :exit, {:timeout, _} -> late(call)
+    :exit, _ -> :gone
+  end
+
+  defp late(call) do
+    {:error,
+     Error.new(
+       :unavailable,
+       "",
+       "agent #{inspect(call.key, limit: 8)} did not answer in #{call.timeout} ms: its node is lost, cut off or busy; " <>
+         "the same call may be sent again"
+     )}
+  end
+
+  @doc "The error on the side of a split network that has no majority."
+  @spec no_majority(atom()) :: {:error, Error.t()}
+  def no_majority(fleet) do
+    %{members: members} = View.get(fleet)
+    missing = View.missing(fleet)
+
+    {:error,
+     Error.new(
+       :unavailable,
+       "",
+       "#{node()} reaches #{map_size(members) - length(missing)} of the fleet's #{map_size(members)} nodes, which is no majority: " <>
+         "agents may go on elsewhere (out of reach: #{Enum.join(missing, ", ")})"
+     )}
+  end
+
+  defp now, do: System.monotonic_time(:millisecond)
+end

@@ -1,0 +1,195 @@
+defmodule ExPhil.Native.Fleet.Copy do
+  @moduledoc false
+  # The owner's side of an agent's copy on another node: how it makes one, tells it what happens, and hands over to it. Functions on the
+  # state of ExPhil.Native.Fleet.Agent, in its process. ExPhil.Native.Fleet.Successor is the copy's side.
+  #
+  # At most one process may go on with an agent. A copy counts from the moment at which it learns `:arm`. The owner makes another one
+  # only when the first has ended, or its node is no member any more, which a majority has decided; and the copy takes over only when
+  # the owner has ended, or its node is no member any more.
+
+  alias ExPhil.Native.Fleet.{Agent, Directory, Placing, View}
+
+  # Milliseconds: how long a call waits for a copy that is out of reach; between looks; before another attempt to make one.
+  @patience 2000
+  @look 10
+  @again 100
+
+  # ---- the owner's side --------------------------------------------------------------------------------------
+
+  @doc "Adds news for the copy. `confirm/1` sends it."
+  def tell(%{peer: nil} = state, _news), do: state
+
+  def tell(state, news),
+    do: %{state | sequence: state.sequence + 1, pending: [{state.sequence + 1, news} | state.pending]}
+
+  @doc """
+  Sends what is pending and waits until the copy has it: `{:ok, state}`. `{:error, state}` where the copy is out of reach and nobody has
+  decided what becomes of it; `{:given_up, state}` where it is the owner now.
+  """
+  def confirm(%{peer: nil} = state), do: {:ok, %{state | pending: []}}
+  def confirm(%{pending: []} = state), do: {:ok, state}
+  def confirm(state), do: send_news(state, Agent.now() + @patience)
+
+  defp send_news(%{peer: peer} = state, deadline) do
+    state = watch(state)
+    tag = make_ref()
+    send(peer, {:copy, self(), tag, Enum.reverse(state.pending)})
+    await(state, tag, deadline)
+  end
+
+  defp watch(%{monitor: nil, peer: peer} = state), do: %{state | monitor: Process.monitor(peer)}
+  defp watch(state), do: state
+
+  defp await(%{monitor: monitor} = state, tag, deadline) do
+    receive do
+      {^tag, :ok} -> {:ok, confirmed(state)}
+      {^tag, :owner} -> {:given_up, state}
+      {^tag, {:refused, error}} -> {:ok, refused(state, error)}
+      {:DOWN, ^monitor, :process, _, :noconnection} -> await_decision(%{state | monitor: nil}, deadline)
+      {:DOWN, ^monitor, :process, _, _ended} -> {:ok, dropped(%{state | monitor: nil})}
+    after
+      max(deadline - Agent.now(), 0) -> {:error, state}
+    end
+  end
+
+  # The copy's node is out of reach: until it is back, or no member any more.
+  defp await_decision(%{peer: peer} = state, deadline) do
+    cond do
+      gone?(state) ->
+        {:ok, dropped(state)}
+
+      Agent.now() >= deadline ->
+        {:error, state}
+
+      node(peer) in Node.list() ->
+        send_news(state, deadline)
+
+      true ->
+        receive do
+          :view -> await_decision(state, deadline)
+        after
+          @look -> await_decision(state, deadline)
+        end
+    end
+  end
+
+  defp confirmed(%{promoting: true, peer: peer} = state) do
+    Directory.leave(state.fleet, :owner, state.key, self())
+    Directory.learn(state.fleet, state.key, peer)
+    Directory.count(state.fleet, :moved, 1)
+    %{state | pending: [], moved_to: peer}
+  end
+
+  defp confirmed(state), do: %{state | pending: []}
+
+  @doc "The copy cannot become the owner: whoever wanted it is told so."
+  def refused(state, error) do
+    if state.mover, do: GenServer.reply(state.mover, {:error, error})
+    %{state | pending: [], promoting: false, mover: nil}
+  end
+
+  @doc "Without a copy."
+  def dropped(state) do
+    if state.monitor, do: Process.demonitor(state.monitor, [:flush])
+    %{state | peer: nil, peer_member: nil, monitor: nil, pending: [], promoting: false}
+  end
+
+  @doc "Whether the other process's node is no member any more, as a majority has decided, or not with that process."
+  def gone?(%{fleet: fleet, peer: peer, peer_member: member}),
+    do: View.get(fleet).members[node(peer)] != member
+
+  @doc "With a copy on another node, where the fleet has copies and a node for it: `{:ok, state}`, or `{:retry, state}` where that failed."
+  def ensure(%{peer: nil} = state) do
+    if Directory.get(state.fleet, :config).copies > 0, do: make(state), else: {:ok, state}
+  end
+
+  def ensure(state), do: {:ok, state}
+
+  defp make(%{fleet: fleet} = state) do
+    %{members: members} = view = View.get(fleet)
+    nodes = Map.keys(members) -- [node() | View.missing(fleet)]
+
+    case open(fleet, nodes) do
+      [] -> {:ok, state}
+      open -> make(state, view, choose(open, state.key))
+    end
+  end
+
+  # The less busy one of two that depend on the key: when a node dies, its agents do not all choose the same one.
+  defp choose(open, key) do
+    {node, _} =
+      open
+      |> Enum.sort_by(fn {node, _} -> :erlang.phash2({key, node}) end)
+      |> Enum.take(2)
+      |> Enum.min_by(fn {_, load} -> (load.owners + load.copies) / load.devices end)
+
+    node
+  end
+
+  defp open(_fleet, []), do: []
+
+  defp open(fleet, nodes) do
+    loads = nodes |> Enum.zip(:erpc.multicall(nodes, Placing, :load, [fleet], @patience))
+
+    Placing.open([{node(), Placing.load(fleet)} | for({node, {:ok, load}} <- loads, do: {node, load})])
+    |> List.keydelete(node(), 0)
+  end
+
+  defp make(%{fleet: fleet, log: log} = state, view, node) do
+    copy = %{
+      key: state.key,
+      owner: self(),
+      member: view.members[node()],
+      log: log,
+      sequence: state.sequence,
+      tag: Placing.tag(view)
+    }
+
+    case Placing.remote(node, :start_copy, [fleet, copy], Agent) do
+      {:ok, pid, member} ->
+        {_, state} =
+          %{state | peer: pid, peer_member: member, pending: []} |> watch() |> tell(:arm) |> confirm()
+
+        {:ok, state}
+
+      _ ->
+        Process.send_after(self(), :look_after, @again)
+        {:retry, state}
+    end
+  end
+
+  @doc "Ends the copy, on purpose: `{:ok, state}` without one, or what `confirm/1` answers."
+  def let_go(state) do
+    with {:ok, %{moved_to: nil} = state} <- state |> tell(:end) |> confirm(), do: {:ok, dropped(state)}
+  end
+
+  @doc """
+  Begins to hand over to the copy, which warms up first: `{:ok, state}`, or `{:retry, state}` where there is none. Where the copy is on a node
+  that takes no agents there is another one first.
+  """
+  def hand_over(%{peer: nil} = state) do
+    case make(state) do
+      {:ok, %{peer: peer} = state} when peer != nil -> warm(state)
+      {_, state} -> {:retry, state}
+    end
+  end
+
+  def hand_over(%{peer: peer} = state) do
+    case Placing.remote(node(peer), :load, [state.fleet]) do
+      %{open: true} -> warm(state)
+      :retry -> {:retry, state}
+      _ -> with {:ok, %{peer: nil} = state} <- let_go(state), do: hand_over(state)
+    end
+  end
+
+  defp warm(state) do
+    send(state.peer, {:warm, self()})
+    {:ok, state}
+  end
+
+  @doc "The copy is warm: where it agrees, it is the owner from here on."
+  def promote(state) do
+    {_, state} = %{state | promoting: true} |> tell(:promote) |> confirm()
+    state
+  end
+end

@@ -1,0 +1,196 @@
+defmodule ExPhil.Native.Fleet.Devices do
+  @moduledoc false
+  # The policies of a node's fleet: one on each device, loaded when the fleet starts and when its weights change. Agents read them from
+  # the fleet's table. The weights of the generation before stay, for agents that have not changed over.
+
+  use GenServer
+
+  require Logger
+
+  alias ExPhil.Native.Fleet.{Agent, Directory, View}
+  alias ExPhil.Native.{Device, Error, Policy}
+
+  def start_link(config), do: GenServer.start_link(__MODULE__, config, name: process(config.name))
+
+  defp process(fleet), do: Module.concat(fleet, Devices)
+
+  @doc """
+  The device of this node that plays the fewest agents, its policy with the weights of that generation, and that generation. Where the node
+  does not have that generation, its own. nil where the node has no devices.
+  """
+  @spec pick(atom(), non_neg_integer()) :: {non_neg_integer(), Policy.t(), non_neg_integer()} | nil
+  def pick(fleet, generation) do
+    loads = Directory.device_loads(fleet)
+    if loads != [], do: loads |> Enum.with_index() |> Enum.min() |> elem(1) |> at(fleet, generation)
+  end
+
+  defp at(index, fleet, generation) do
+    {policy, generation} = policy(fleet, index, generation)
+    {index, policy, generation}
+  end
+
+  @doc "The policy of that device with the weights of that generation, or where they are not here of the node's own."
+  @spec policy(atom(), non_neg_integer(), non_neg_integer()) :: {Policy.t(), non_neg_integer()}
+  def policy(fleet, index, generation) do
+    case Directory.row(fleet, {:policies, generation}) do
+      {_, policies} ->
+        {Enum.at(policies, index), generation}
+
+      nil ->
+        current = Directory.get(fleet, :generation)
+        {fleet |> Directory.get({:policies, current}) |> Enum.at(index), current}
+    end
+  end
+
+  @doc """
+  Other weights on every node of the view, then in every agent. Called on the node that chairs the view, so that two updates run one after
+  another.
+  """
+  @spec update(atom(), Path.t() | map()) :: {:ok, map()} | {:error, Error.t()}
+  def update(fleet, source), do: GenServer.call(process(fleet), {:update, source}, :infinity)
+
+  @doc "Loads weights beside the present ones."
+  @spec prepare(atom(), non_neg_integer(), Path.t() | map()) :: :ok | {:error, Error.t()}
+  def prepare(fleet, generation, source) do
+    with {:ok, policies} <- load(Directory.get(fleet, :config), Directory.get(fleet, :first), source) do
+      Directory.put(fleet, {:policies, generation}, policies)
+      :ok
+    end
+  end
+
+  @doc "Weights that were prepared are not used."
+  @spec discard(atom(), non_neg_integer()) :: true
+  def discard(fleet, generation), do: :ets.delete(fleet, {:policies, generation})
+
+  @doc "New agents have the prepared weights from now on, and the others from the frame that follows."
+  @spec commit(atom(), non_neg_integer(), Path.t() | map()) :: {:ok, non_neg_integer()}
+  def commit(fleet, generation, source) do
+    Directory.put(fleet, :source, source)
+    Directory.put(fleet, :generation, generation)
+    # A few at a time: the others play meanwhile.
+    changed =
+      fleet
+      |> Directory.pids(:owner)
+      |> Task.async_stream(&Agent.change_over(&1, generation), max_concurrency: 2, timeout: :infinity)
+      |> Enum.count(&(&1 == {:ok, :ok}))
+
+    for {{:policies, old}, _} <- :ets.match_object(fleet, {{:policies, :_}, :_}),
+        old < generation - 1,
+        do: discard(fleet, old)
+
+    {:ok, changed}
+  end
+
+  @doc "The generation of this node's weights and where they come from."
+  @spec current(atom()) :: {non_neg_integer(), Path.t() | map()}
+  def current(fleet), do: {Directory.get(fleet, :generation), Directory.get(fleet, :source)}
+
+  @doc "The nodes of the view are these: takes over the weights of the one with the newest."
+  @spec follow(atom(), [node()]) :: :ok
+  def follow(fleet, nodes), do: GenServer.cast(process(fleet), {:follow, nodes})
+
+  # ---- the process -------------------------------------------------------------------------------------------
+
+  @impl true
+  def init(%{name: fleet, policy: source} = config) do
+    with {:ok, devices} <- devices(config.devices, config.load),
+         Directory.put(fleet, :devices, devices),
+         Directory.put(fleet, :device_counters, :counters.new(max(length(devices), 1), [])),
+         {:ok, policies} <- load(config, source, source) do
+      Directory.put(fleet, :first, source)
+      Directory.put(fleet, :source, source)
+      Directory.put(fleet, {:policies, 0}, policies)
+      Directory.put(fleet, :generation, 0)
+      {:ok, fleet}
+    else
+      {:error, error} -> {:stop, error}
+    end
+  end
+
+  # {backend, index} of each device.
+  defp devices(:all, load) do
+    with {:ok, list} <- Device.list() do
+      backend = load[:backend] || ExPhil.Native.default_backend()
+      here = for %{backend: ^backend, index: index} <- list, do: {backend, index}
+      if here == [], do: unavailable(backend), else: {:ok, here}
+    end
+  end
+
+  defp devices(indices, load) do
+    backend = load[:backend] || ExPhil.Native.default_backend()
+    {:ok, for(index <- indices, do: {backend, index})}
+  end
+
+  defp unavailable(backend), do: with({:ok, _} <- Device.fetch(backend: backend), do: {:ok, []})
+
+  defp load(%{name: fleet, load: load}, first, source) do
+    fleet
+    |> Directory.get(:devices)
+    |> Enum.reduce_while({:ok, []}, fn {backend, index}, {:ok, policies} ->
+      case loaded(first, source, Keyword.merge(load, backend: backend, device: index)) do
+        {:ok, policy} -> {:cont, {:ok, policies ++ [policy]}}
+        {:error, _} = error -> {:halt, error}
+      end
+    end)
+  end
+
+  # A map of weights has not all that a checkpoint of the same policy says, so it goes into that policy.
+  defp loaded(first, weights, load) when is_map(weights) and is_binary(first),
+    do: with({:ok, policy} <- Policy.load(first, load), do: Policy.update(policy, weights))
+
+  defp loaded(_first, source, load), do: Policy.load(source, load)
+
+  @impl true
+  def handle_call({:update, source}, _from, fleet) do
+    %{members: members} = View.get(fleet)
+    nodes = Map.keys(members)
+    generation = Directory.get(fleet, :generation) + 1
+
+    reply =
+      case everywhere(nodes, :prepare, [fleet, generation, source]) do
+        {:ok, _} ->
+          with {:ok, changed} <- everywhere(nodes, :commit, [fleet, generation, source]),
+               do: {:ok, %{generation: generation, agents: changed |> Keyword.values() |> Enum.sum()}}
+
+        {:error, _} = error ->
+          everywhere(nodes, :discard, [fleet, generation])
+          error
+      end
+
+    {:reply, reply, fleet}
+  end
+
+  @impl true
+  def handle_cast({:follow, nodes}, fleet) do
+    found = nodes |> :erpc.multicall(__MODULE__, :current, [fleet], 10_000)
+
+    {generation, source} =
+      for({:ok, found} <- found, do: found) |> Enum.max_by(&elem(&1, 0), fn -> {0, nil} end)
+
+    if generation > Directory.get(fleet, :generation) do
+      case prepare(fleet, generation, source) do
+        :ok -> commit(fleet, generation, source)
+        {:error, error} -> Logger.error("fleet #{inspect(fleet)}: weights of the fleet: #{error.message}")
+      end
+    end
+
+    {:noreply, fleet}
+  end
+
+  # {:ok, [{node, value}]}, or the first error.
+  defp everywhere(nodes, call, arguments) do
+    nodes
+    |> Enum.zip(:erpc.multicall(nodes, __MODULE__, call, arguments))
+    |> Enum.reduce_while({:ok, []}, fn
+      {node, {:ok, {:ok, value}}}, {:ok, done} -> {:cont, {:ok, [{node, value} | done]}}
+      {node, {:ok, value}}, {:ok, done} when value in [:ok, true] -> {:cont, {:ok, [{node, value} | done]}}
+      {node, {:ok, {:error, error}}}, _ -> {:halt, {:error, on_node(error, node)}}
+      {node, failed}, _ -> {:halt, {:error, on_node(failed, node)}}
+    end)
+  end
+
+  defp on_node(%Error{} = error, node), do: %{error | message: "#{node}: #{error.message}"}
+
+  defp on_node(failed, node),
+    do: Error.new(:unavailable, "", "#{node} did not take the weights: #{inspect(failed, limit: 8)}")
+end

@@ -1,0 +1,192 @@
+defmodule ExPhil.Native.Fleet.Directory do
+  @moduledoc false
+  # What a node knows of its fleet: one public ETS table, named like the fleet, which every caller reads by itself.
+  #
+  #     {{:owner, key}, pid, device}     an agent that plays here
+  #     {{:copy, key}, pid, owner}       a copy of an agent that plays on another node
+  #     {{:known, key}, pid}             where a caller of this node last found the agent
+  #     {{:freed, key}, last}            an agent that was freed because it was idle, with its last frame
+  #     {:config | :view | :quorum | ..., value}
+  #
+  # The process owns the table and removes the rows of processes that ended. Frames never pass through it.
+
+  use GenServer
+
+  # How many of the agents that were freed for being idle are remembered.
+  @most_freed 10_000
+  # Milliseconds over which frames a second are counted.
+  @sample 1000
+  @counters [owners: 1, copies: 2, frames: 3, late: 4, taken_over: 5, moved: 6]
+
+  @type fleet :: atom()
+
+  def start_link(config), do: GenServer.start_link(__MODULE__, config, name: process(config.name))
+
+  defp process(fleet), do: Module.concat(fleet, Directory)
+
+  @doc "A value of the fleet on this node. Raises where the fleet does not run here."
+  @spec get(fleet(), atom()) :: term()
+  def get(fleet, name) do
+    [{_, value}] = :ets.lookup(fleet, name)
+    value
+  end
+
+  @spec put(fleet(), atom(), term()) :: true
+  def put(fleet, name, value), do: :ets.insert(fleet, {name, value})
+
+  @doc "Whether the fleet runs on this node."
+  @spec here?(fleet()) :: boolean()
+  def here?(fleet), do: is_atom(fleet) and :ets.whereis(fleet) != :undefined and :ets.member(fleet, :view)
+
+  @doc "The process that plays the agent as far as this node knows, or nil."
+  @spec find(fleet(), term()) :: pid() | nil
+  def find(fleet, key),
+    do: at(fleet, {:owner, key}, 2) || at(fleet, {:known, key}, 2) || at(fleet, {:copy, key}, 3)
+
+  defp at(fleet, name, position) do
+    case :ets.lookup(fleet, name) do
+      [row] -> elem(row, position - 1)
+      [] -> nil
+    end
+  end
+
+  @doc "The row of that name, or nil."
+  @spec row(fleet(), term()) :: tuple() | nil
+  def row(fleet, name) do
+    case :ets.lookup(fleet, name) do
+      [row] -> row
+      [] -> nil
+    end
+  end
+
+  @doc "A caller found the agent there."
+  @spec learn(fleet(), term(), pid()) :: true
+  def learn(_fleet, _key, pid) when node(pid) == node(), do: true
+  def learn(fleet, key, pid), do: :ets.insert(fleet, {{:known, key}, pid})
+
+  @doc "The agent has ended on purpose: nothing is left to know of it. Called on every node."
+  @spec forget(fleet(), term()) :: :ok
+  def forget(fleet, key) do
+    for name <- [:known, :freed], do: :ets.delete(fleet, {name, key})
+    :ok
+  end
+
+  @doc "Remembers that the agent was freed after frame `last`. Called on its node."
+  @spec freed(fleet(), term(), integer()) :: :ok
+  def freed(fleet, key, last), do: GenServer.call(process(fleet), {:freed, key, last})
+
+  @doc "Enters the calling process as the agent's owner, on a device, or as its copy. false where another one is entered."
+  @spec enter(fleet(), :owner | :copy, term(), term()) :: boolean()
+  def enter(fleet, role, key, about) do
+    entered = :ets.insert_new(fleet, {{role, key}, self(), about})
+    if entered, do: counted(fleet, role, about, 1)
+    entered and GenServer.call(process(fleet), {:watch, self(), role, key}, :infinity) == :ok
+  end
+
+  @doc "Removes what `enter/4` entered."
+  @spec leave(fleet(), :owner | :copy, term(), pid()) :: :ok
+  def leave(fleet, role, key, pid) do
+    with {_, ^pid, about} <- row(fleet, {role, key}),
+         1 <- :ets.select_delete(fleet, [{{{role, key}, pid, :_}, [], [true]}]),
+         do: counted(fleet, role, about, -1)
+
+    :ok
+  end
+
+  defp counted(fleet, :owner, device, by) do
+    :counters.add(get(fleet, :device_counters), device + 1, by)
+    count(fleet, :owners, by)
+  end
+
+  defp counted(fleet, :copy, _owner, by), do: count(fleet, :copies, by)
+
+  @doc "The processes of the agents that play here, or of the copies."
+  @spec pids(fleet(), :owner | :copy) :: [pid()]
+  def pids(fleet, role), do: :ets.select(fleet, [{{{role, :_}, :"$1", :_}, [], [:"$1"]}])
+
+  @doc "The copies that are here, each with its owner's process."
+  @spec copies(fleet()) :: [{pid(), pid()}]
+  def copies(fleet), do: :ets.select(fleet, [{{{:copy, :_}, :"$1", :"$2"}, [], [{{:"$1", :"$2"}}]}])
+
+  @doc "How many agents each device of this node plays, in the order of the devices."
+  @spec device_loads(fleet()) :: [integer()]
+  def device_loads(fleet) do
+    case get(fleet, :devices) do
+      [] -> []
+      devices -> for index <- 1..length(devices), do: :counters.get(get(fleet, :device_counters), index)
+    end
+  end
+
+  @doc "Adds to one of the node's counters."
+  @spec count(fleet(), atom(), integer()) :: :ok
+  def count(fleet, name, by), do: :counters.add(get(fleet, :counters), @counters[name], by)
+
+  @spec counters(fleet()) :: %{atom() => integer()}
+  def counters(fleet) do
+    counters = get(fleet, :counters)
+    Map.new(@counters, fn {name, index} -> {name, :counters.get(counters, index)} end)
+  end
+
+  @doc "Forgets agents and where they were: this node begins anew."
+  @spec clear(fleet()) :: :ok
+  def clear(fleet) do
+    for name <- [:owner, :copy], do: :ets.match_delete(fleet, {{name, :_}, :_, :_})
+    for name <- [:known, :freed], do: :ets.match_delete(fleet, {{name, :_}, :_})
+    counters = get(fleet, :counters)
+    for name <- [:owners, :copies], do: :counters.put(counters, @counters[name], 0)
+    devices = get(fleet, :device_counters)
+    for index <- 1..:counters.info(devices).size, do: :counters.put(devices, index, 0)
+    :ok
+  end
+
+  # ---- the process -------------------------------------------------------------------------------------------
+
+  @impl true
+  def init(config) do
+    options = [:named_table, :public, :set, read_concurrency: true, write_concurrency: true]
+    :ets.new(config.name, options)
+    put(config.name, :counters, :counters.new(length(@counters), [:write_concurrency]))
+    put(config.name, :config, Map.delete(config, :policy))
+    put(config.name, :draining, false)
+    put(config.name, :frames_per_second, 0.0)
+    Process.send_after(self(), :sample, @sample)
+    sampled = {System.monotonic_time(:millisecond), 0}
+    {:ok, %{fleet: config.name, watched: %{}, freed: {:queue.new(), 0}, sampled: sampled}}
+  end
+
+  @impl true
+  def handle_call({:watch, pid, role, key}, _from, state) do
+    {:reply, :ok, %{state | watched: Map.put(state.watched, Process.monitor(pid), {pid, role, key})}}
+  end
+
+  def handle_call({:freed, key, last}, _from, %{fleet: fleet} = state) do
+    :ets.insert(fleet, {{:freed, key}, last})
+    {queue, count} = state.freed
+    {:reply, :ok, %{state | freed: bounded(fleet, :queue.in(key, queue), count + 1)}}
+  end
+
+  @impl true
+  def handle_info(:sample, %{fleet: fleet, sampled: {at, frames}} = state) do
+    now = System.monotonic_time(:millisecond)
+    %{frames: played} = counters(fleet)
+    put(fleet, :frames_per_second, 1000 * (played - frames) / max(now - at, 1))
+    Process.send_after(self(), :sample, @sample)
+    {:noreply, %{state | sampled: {now, played}}}
+  end
+
+  def handle_info({:DOWN, monitor, :process, pid, reason}, state) do
+    {{^pid, role, key}, watched} = Map.pop!(state.watched, monitor)
+    # An agent that did not end on purpose: where no copy goes on with it, it is lost, and not a new one.
+    if role == :owner and reason != :normal, do: :ets.insert_new(state.fleet, {{:known, key}, pid})
+    leave(state.fleet, role, key, pid)
+    {:noreply, %{state | watched: watched}}
+  end
+
+  defp bounded(_fleet, queue, count) when count <= @most_freed, do: {queue, count}
+
+  defp bounded(fleet, queue, count) do
+    {{:value, oldest}, queue} = :queue.out(queue)
+    :ets.delete(fleet, {:freed, oldest})
+    {queue, count - 1}
+  end
+end

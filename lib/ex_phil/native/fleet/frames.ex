@@ -1,0 +1,87 @@
+defmodule ExPhil.Native.Fleet.Frames do
+  @moduledoc false
+  # An owner's frames by their numbers: those that were answered get the same answer, those that follow are played, those further back are
+  # a rollback first. Functions on the state of ExPhil.Native.Fleet.Agent, in its process.
+
+  alias ExPhil.Native.Error
+  alias ExPhil.Native.Fleet.{Copy, Log, Player}
+
+  @doc """
+  The answers to the frames from `number` on, `{{:ok, answers} | {:error, error}, state}`; `{:retry, state}` where a new agent ought to have a
+  copy, and has none yet. The copy does not know of them until `Copy.confirm/1`.
+  """
+  def play(state, number, kind, obs, how_many) do
+    case frames(state, obs, how_many) do
+      {:ok, frames} -> play(state, number, kind, frames)
+      {:error, _} = error -> {error, state}
+    end
+  end
+
+  defp frames(%{session: %{policy: %{info: %{d_input: d_input}}}}, obs, how_many) do
+    size = 4 * d_input
+
+    case {how_many, byte_size(obs)} do
+      {:one, ^size} -> {:ok, [obs]}
+      {:many, bytes} when rem(bytes, size) == 0 -> {:ok, Player.split(obs, div(bytes, size))}
+      {:one, _} -> {:error, Error.invalid("obs", "a frame of #{d_input} numbers, #{size} bytes", obs)}
+      {:many, _} -> {:error, Error.invalid("frames", "frames of #{d_input} numbers, #{size} bytes each", obs)}
+    end
+  end
+
+  # The number of its first frame is the agent's first. Before that is answered the agent has a copy.
+  defp play(%{log: %{last: nil}} = state, number, kind, frames) do
+    case Copy.ensure(state) do
+      {:ok, state} -> advance(state, number, 0, kind, frames, [])
+      retry -> retry
+    end
+  end
+
+  defp play(%{log: log} = state, number, kind, frames) do
+    {kept, rest} = kept(log, number, kind, frames, [])
+    from = number + length(kept)
+
+    cond do
+      rest == [] -> {{:ok, kept}, state}
+      from > log.last + 1 -> {{:error, gap(log.last, from)}, state}
+      from < log.first -> {{:error, too_far(log.first, from)}, state}
+      true -> advance(state, from, log.last + 1 - from, kind, rest, kept)
+    end
+  end
+
+  # Frames that were answered already, with their answers, and those to be played.
+  defp kept(log, number, kind, [obs | rest] = frames, done) do
+    case Log.fetch(log, number) do
+      {^kind, ^obs, answer} when answer != nil -> kept(log, number + 1, kind, rest, [answer | done])
+      _ -> {Enum.reverse(done), frames}
+    end
+  end
+
+  defp kept(_log, _number, _kind, [], done), do: {Enum.reverse(done), []}
+
+  defp advance(state, from, back, kind, frames, kept) do
+    case Player.play(state.session, back, kind, frames) do
+      {:ok, answers} ->
+        log = Log.put(state.log, from, Enum.zip_with(frames, answers, &{kind, &1, &2}))
+        state = Copy.tell(%{state | log: log}, {:frames, from, Enum.map(frames, &{kind, &1, nil})})
+        {{:ok, kept ++ answers}, state}
+
+      {:error, _} = error ->
+        {error, state}
+    end
+  end
+
+  defp gap(last, from) do
+    missing = if from == last + 2, do: "frame #{last + 1} is", else: "frames #{last + 1} to #{from - 1} are"
+
+    Error.new(
+      :missing_frames,
+      "frame_number",
+      "frame #{from} cannot be played yet: #{missing} missing (the last one was #{last})"
+    )
+  end
+
+  defp too_far(first, from) do
+    text = "frame #{from} is further back than what is kept of the agent, which begins with frame #{first}"
+    Error.new(:limit_exceeded, "frame_number", text)
+  end
+end

@@ -1,0 +1,297 @@
+// Frames of many callers in one launch: which launches there are, and that a frame has the bits, the errors
+// and the order of one that its caller steps.
+#include "core/session/gatherer.hpp"
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "support/catch.hpp"
+#include "support/errors.hpp"
+#include "support/gathered.hpp"
+#include "support/head_policy.hpp"
+#include "support/numbers.hpp"
+#include "support/oracle_policy.hpp"
+
+namespace exphil::core {
+
+namespace {
+
+using test::GatheredAnswer;
+using test::make_oracle;
+using test::OracleModel;
+using test::submit;
+using Out = std::vector<float>;
+using Bytes = std::vector<std::uint8_t>;
+
+constexpr std::size_t kIn = 5, kOut = 3, kFrames = 700;
+const float* obs(std::size_t t) {
+  static const Out all = test::Random(1).vector(kFrames * kIn, -1, 1);
+  return all.data() + t * kIn;
+}
+
+// The launches of a policy, which go on one by one as a test lets them.
+class Launches {
+ public:
+  explicit Launches(OracleModel& policy) {
+    policy.on_advance = [this](std::int64_t agents) { begin(agents); };
+  }
+  // Until `count` launches have begun. The last of them waits where hold() was called before.
+  void await(std::size_t count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return sizes_.size() >= count; });
+  }
+  void hold() { set(true); }
+  void release() { set(false); }
+  void fail_number(std::size_t number) {  // from 1 on
+    const std::lock_guard<std::mutex> lock(mutex_);
+    fails_ = number;
+  }
+  std::vector<std::int64_t> sizes() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return sizes_;
+  }
+
+ private:
+  void begin(std::int64_t agents) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    sizes_.push_back(agents);
+    changed_.notify_all();
+    const std::size_t number = sizes_.size();
+    changed_.wait(lock, [&] { return !held_; });
+    if (number == fails_) fail(ErrorKind::cuda_error, "", "the launch fails");
+  }
+  void set(bool held) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    held_ = held;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::int64_t> sizes_;
+  std::size_t fails_ = 0;
+  bool held_ = false;
+};
+
+// `count` sessions that gather, each after a frame of its own, and the launches since.
+struct Fleet {
+  explicit Fleet(std::size_t count, std::shared_ptr<OracleModel> of = make_oracle())
+      : policy(std::move(of)), gatherer(std::make_shared<Gatherer>(policy)), launches(*policy) {
+    for (std::size_t i = 0; i < count; ++i) {
+      sessions.push_back(std::make_unique<Session>(policy, SessionOptions{}, gatherer));
+    }
+  }
+  Session& at(std::size_t i) { return *sessions[i]; }
+
+  const std::shared_ptr<OracleModel> policy;
+  const std::shared_ptr<Gatherer> gatherer;
+  Launches launches;
+  std::vector<std::unique_ptr<Session>> sessions;
+};
+
+// Of a session that plays these frames alone: the last answer, and the state after it.
+std::pair<Out, Bytes> alone(const std::vector<std::size_t>& frames) {
+  Session session(make_oracle());
+  Out out(kOut);
+  for (const std::size_t t : frames) session.step(obs(t), out.data());
+  return {out, session.export_state()};
+}
+
+}  // namespace
+
+TEST_CASE("frames that come during a launch are the next one, with the bits of lone frames",
+          "[session][gather]") {
+  Fleet fleet(40);
+  fleet.launches.hold();
+  std::vector<std::future<GatheredAnswer>> answers;
+  answers.push_back(submit(fleet.at(0), obs(0)));
+  fleet.launches.await(1);
+  for (std::size_t i = 1; i < 40; ++i) answers.push_back(submit(fleet.at(i), obs(i), false, false));
+  fleet.launches.release();
+  for (std::size_t i = 0; i < 40; ++i) {
+    const GatheredAnswer answer = answers[i].get();
+    CHECK(answer.frames == (i == 0 ? 1 : 39));
+    const auto [out, state] = alone({i});
+    CHECK(answer.out == out);
+    CHECK(fleet.at(i).export_state() == state);
+  }
+  CHECK(fleet.launches.sizes() == std::vector<std::int64_t>{1, 39});
+  const GatherCounts counts = fleet.gatherer->counts();
+  CHECK(counts.frames == 40);
+  CHECK(counts.launches == 2);
+  CHECK(counts.most == 39);
+}
+
+TEST_CASE("a launch has a bound, and frames are launched in their order", "[session][gather]") {
+  constexpr std::size_t kMost = Gatherer::kMost, kAll = 2 * kMost + 89;
+  Fleet fleet(kAll);
+  fleet.launches.hold();
+  std::vector<std::future<GatheredAnswer>> answers;
+  answers.push_back(submit(fleet.at(0), obs(0)));
+  fleet.launches.await(1);
+  for (std::size_t i = 1; i < kAll; ++i) answers.push_back(submit(fleet.at(i), obs(i)));
+  fleet.launches.release();
+  for (std::size_t i = 0; i < kAll; ++i) {
+    const std::size_t launch = i == 0           ? 1
+                               : i <= kMost     ? kMost
+                               : i <= 2 * kMost ? kMost
+                                                : kAll - 1 - 2 * kMost;
+    CHECK(answers[i].get().frames == static_cast<std::int64_t>(launch));
+  }
+  CHECK(fleet.launches.sizes() == std::vector<std::int64_t>{1, kMost, kMost, 88});
+}
+
+TEST_CASE("a launch that fails is an error of each of its frames, and changes no state",
+          "[session][gather]") {
+  Fleet fleet(10);
+  for (std::size_t i = 0; i < 10; ++i) submit(fleet.at(i), obs(i)).get();
+  fleet.launches.hold();
+  auto before = submit(fleet.at(0), obs(20));
+  fleet.launches.await(11);
+  std::vector<std::future<GatheredAnswer>> answers;
+  for (std::size_t i = 1; i < 10; ++i) answers.push_back(submit(fleet.at(i), obs(20 + i)));
+  fleet.launches.fail_number(12);
+  fleet.launches.release();
+  CHECK(before.get().out == alone({0, 20}).first);
+  for (std::size_t i = 1; i < 10; ++i) {
+    CHECK(test::error_of([&] { answers[i - 1].get(); }).kind == ErrorKind::cuda_error);
+    CHECK(fleet.at(i).export_state() == alone({i}).second);
+    CHECK(submit(fleet.at(i), obs(20 + i)).get().out == alone({i, 20 + i}).first);
+  }
+  CHECK(fleet.launches.sizes()[11] == 9);
+}
+
+TEST_CASE("other calls of a session wait for its frame, and those that may not wait say so",
+          "[session][gather]") {
+  Fleet fleet(2);
+  const auto kept = fleet.at(0).snapshot();
+  fleet.launches.hold();
+  auto answer = submit(fleet.at(0), obs(3));
+  fleet.launches.await(1);
+  Out out(kOut);
+  CHECK_THROWS_AS(fleet.at(0).step(obs(0), out.data(), false), WouldWait);
+  CHECK_THROWS_AS(fleet.at(0).restore(*kept, false), WouldWait);
+  CHECK_THROWS_AS(submit(fleet.at(0), obs(0), false, false), WouldWait);
+  Bytes seen;
+  std::thread other([&] { seen = fleet.at(0).export_state(); });
+  fleet.launches.release();
+  other.join();
+  CHECK(seen == alone({3}).second);
+  CHECK(answer.get().out == alone({3}).first);
+  fleet.at(0).restore(*kept);
+  CHECK(submit(fleet.at(0), obs(5)).get().out == alone({5}).first);
+}
+
+TEST_CASE("a caller steps its frame itself while it is alone, and not in a crowd", "[session][gather]") {
+  Fleet fleet(4);
+  Out out(kOut);
+  for (std::size_t t = 0; t < 5; ++t) {
+    auto turn = fleet.gatherer->take_turn();
+    REQUIRE(turn);
+    CHECK_FALSE(fleet.gatherer->take_turn());
+    fleet.at(0).step(obs(t), out.data(), false);
+  }
+  CHECK(out == alone({0, 1, 2, 3, 4}).first);
+  std::vector<std::future<GatheredAnswer>> answers;
+  {
+    auto turn = fleet.gatherer->take_turn();
+    REQUIRE(turn);
+    for (std::size_t i = 1; i < 4; ++i) answers.push_back(submit(fleet.at(i), obs(i)));
+    CHECK(fleet.launches.sizes().size() == 5);  // nobody launches beside the turn
+  }
+  for (auto& answer : answers) CHECK(answer.get().frames == 3);
+  int frames = 0;
+  while (!fleet.gatherer->take_turn()) {
+    CHECK(submit(fleet.at(1), obs(0)).get().frames == 1);
+    ++frames;
+  }
+  CHECK(frames > 1);
+  CHECK(frames < 20);
+  auto turn = fleet.gatherer->take_turn();
+  REQUIRE(turn);
+  auto waits = submit(fleet.at(2), obs(9));
+  turn->give_up();
+  CHECK(waits.get().out == alone({2, 9}).first);
+}
+
+TEST_CASE("a late frame of a caller that is alone is answered by the gatherer", "[session][gather]") {
+  const auto policy = make_oracle();
+  policy->splits = true;
+  Fleet fleet(3, policy);
+  for (const bool fails : {false, true}) {
+    policy->late = true;
+    policy->fails = fails;
+    auto turn = fleet.gatherer->take_turn();
+    REQUIRE(turn);
+    Out out(kOut);
+    std::shared_ptr<LateFrame> late;
+    try {
+      fleet.at(0).step(obs(0), out.data(), false);
+    } catch (const Late& thrown) {
+      late = thrown.frame;
+    }
+    REQUIRE(late);
+    auto frame = std::make_unique<test::AwaitedFrame>(fleet.at(0), obs(0), false);
+    auto answer = frame->future();
+    fleet.gatherer->finish(std::move(*turn), late, std::move(frame));
+    auto behind = submit(fleet.at(1), obs(1));
+    if (fails) {
+      CHECK(test::error_of([&] { answer.get(); }).kind == ErrorKind::cuda_error);
+      CHECK(behind.get().out == alone({1, 1}).first);
+    } else {
+      CHECK(answer.get().out == alone({0}).first);
+      CHECK(behind.get().out == alone({1}).first);
+    }
+    CHECK(fleet.at(0).export_state() == alone({0}).second);
+  }
+  CHECK(policy->collisions == 0);
+}
+
+TEST_CASE("threads that play, save and go back in sessions that gather: every answer has its bits",
+          "[session][gather]") {
+  constexpr std::size_t kThreads = 6, kRounds = 150;
+  const auto policy = make_oracle();
+  policy->splits = true;
+  const auto gatherer = std::make_shared<Gatherer>(policy);
+  SessionOptions options;
+  options.history = 3;
+  std::vector<std::unique_ptr<Session>> sessions;
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    sessions.push_back(std::make_unique<Session>(policy, options, gatherer));
+  }
+  Session shared(policy, options, gatherer);
+  std::vector<int> wrong(kThreads);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      Session& own = *sessions[i];
+      Session plain(make_oracle(), options);
+      Out out(kOut), right(kOut);
+      for (std::size_t t = 0; t < kRounds; ++t) {
+        if (t % 7 == i) policy->late = t % 2 == 0;
+        const float* frame = obs((t * kThreads + i) % kFrames);
+        plain.step(frame, right.data());
+        if (t % 3 == 0) {
+          Session::step_batch({&own}, frame, out.data());
+        } else {
+          out = test::play_gathered(own, frame).out;
+        }
+        if (out != right) ++wrong[i];
+        test::play_gathered(shared, obs(0));
+        if (t % 5 == 4) plain.roll_back(1), own.roll_back(1);
+        if (t % 11 == 10) own.restore(*own.snapshot()), plain.restore(*plain.snapshot());
+      }
+      if (own.export_state() != plain.export_state()) ++wrong[i];
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == std::vector<int>(kThreads));
+  CHECK(policy->collisions == 0);
+  Session counted(make_oracle());
+  Out out(kOut);
+  for (std::size_t t = 0; t < kThreads * kRounds; ++t) counted.step(obs(0), out.data());
+  CHECK(shared.export_state() == counted.export_state());
+}
+
+}  // namespace exphil::core

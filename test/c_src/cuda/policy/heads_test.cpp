@@ -1,0 +1,253 @@
+// Mamba-2 policies on a GPU: every call, against the reference and bit by bit, and against what was recorded.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/policy/rounding.hpp"
+#include "cuda/cuda_test.hpp"
+#include "cuda/emulated_gpu.hpp"
+#include "cuda/policy/gradient_on_device.hpp"
+#include "cuda/policy/load_on_device.hpp"
+#include "support/catch.hpp"
+#include "support/head_policy.hpp"
+#include "support/numbers.hpp"
+#include "support/precision_checks.hpp"
+#include "support/random_sessions.hpp"
+#include "support/shared_data.hpp"
+
+namespace exphil::test {
+namespace {
+
+using Weights = std::shared_ptr<const core::PolicyWeights>;
+
+std::vector<PolicyForm> mamba2_forms(std::int64_t channels, std::int64_t keys, std::int64_t window = 0) {
+  std::vector<PolicyForm> all;
+  for (PolicyForm& form : head_forms(channels, keys, 2, window)) {
+    if (form.weights->config.trunk == "mamba2") all.push_back(std::move(form));
+  }
+  return all;
+}
+
+void check_heads(const Weights& weights, std::int64_t frames, const std::vector<std::int64_t>& batches) {
+  const auto policy = load_on_device(weights, 400);
+  check_policy_form(*policy, *weights, frames, batches);
+}
+
+TEST_CASE("Mamba-2 on an emulated GPU", "[.emulated_heads]") {
+  emulate_launches();
+  // Keys that fill their lanes, and odd ones; the rows of some have no block of the team.
+  for (const auto& [channels, keys] : {std::pair(24, 16), std::pair(23, 5)}) {
+    for (const PolicyForm& form : mamba2_forms(channels, keys)) {
+      INFO(form.name << ", " << channels << ", " << keys);
+      check_heads(form.weights, 9, {2, 5});
+    }
+  }
+  CHECK(emulated_launches("policy_heads_batch") > 0);
+  CHECK(emulated_launches("policy_heads_time") > 0);
+  CHECK(emulated_launches("policy_gate") > 0);
+  CHECK(emulated_launches("policy_step") > 0);
+}
+
+TEST_CASE("precisions of Mamba-2 on an emulated GPU", "[.emulated_heads_precision]") {
+  emulate_launches();
+  const std::vector<PolicyForm> forms = mamba2_forms(24, 16);
+  for (const auto& [form, precision] :
+       {std::pair(std::size_t{0}, core::Precision::int8), std::pair(std::size_t{1}, core::Precision::bf16),
+        std::pair(std::size_t{3}, core::Precision::f16)}) {
+    INFO(forms[form].name << " " << core::precision_name(precision));
+    check_heads(std::make_shared<core::PolicyWeights>(core::rounded_weights(*forms[form].weights, precision)),
+                9, {3});
+  }
+}
+
+// Frames, the state after the last one, and windows.
+void check_recorded(const std::string& name) {
+  INFO(name);
+  const Weights weights = load_mamba2(name);
+  const core::PolicyConfig& c = weights->config;
+  const auto policy = load_on_device(weights, 16);
+  const auto outputs = static_cast<std::size_t>(c.d_output);
+  const std::string golden = mamba2_path(name, "golden.safetensors");
+  const std::vector<float> obs = read_f32(golden, "obs");
+  const auto expected = read_f64(golden, "logits");
+  const auto state = policy->new_state();
+  core::State* const one = state.get();
+  std::vector<float> out(expected.size());
+  for (std::size_t t = 0; t < out.size() / outputs; ++t) {
+    policy->step(&one, 1, obs.data() + t * static_cast<std::size_t>(c.d_input), out.data() + t * outputs);
+  }
+  CHECK(relative_error(out, expected) <= 1e-5);
+  std::vector<float> values(static_cast<std::size_t>(c.state_floats()));
+  policy->read_state(*state, values.data());
+  auto states = mamba2_ssm_state(name);
+  const auto conv = read_f64(golden, "conv_state");
+  states.insert(states.end(), conv.begin(), conv.end());
+  CHECK(relative_error(values, states) <= 1e-5);
+  const auto windows = read_f64(golden, "window_logits");
+  const auto ends = read_s32(golden, "end_frame_index");
+  std::vector<float> last(outputs);
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    policy->window(obs.data() + (ends[i] - 19) * c.d_input, 1, 20, last.data());
+    CHECK(relative_error(last.data(), windows.data() + i * outputs, outputs) <= 1e-5);
+  }
+}
+
+TEST_CASE("recorded Mamba-2 on an emulated GPU", "[.emulated_heads_recorded]") {
+  emulate_launches();
+  for (const char* name : {"mamba2_grouped_small", "mamba2_dssm"}) check_recorded(name);
+}
+
+void check_gradient(const Weights& weights, std::int64_t batch, const std::vector<std::int64_t>& lengths) {
+  const PolicyGrad grad = gradient_on_device(weights);
+  for (const std::int64_t seq : lengths) {
+    for (const bool with_state : {false, true}) {
+      CAPTURE(seq, with_state);
+      check_policy_grad(grad, *weights, policy_grad_case(weights->config, batch, seq, with_state));
+    }
+  }
+}
+
+void check_gradient_bits(const Weights& weights, std::int64_t batch, std::int64_t seq) {
+  const PolicyGrad grad = gradient_on_device(weights);
+  check_policy_grad_bits(grad, *weights, policy_grad_case(weights->config, batch, seq, true));
+  check_policy_grad_nan(grad, *weights, seq);
+}
+
+// Segments of time with an end, tiles of rows with an end, keys that do not fill their lanes.
+TEST_CASE("gradients of Mamba-2 on an emulated GPU", "[.emulated_heads_gradient]") {
+  emulate_launches();
+  for (const PolicyForm& form : mamba2_forms(3, 4)) {
+    CAPTURE(form.name);
+    check_gradient(form.weights, 3, {1, 18});
+  }
+  const std::vector<PolicyForm> wide = mamba2_forms(23, 33);
+  check_gradient(wide[0].weights, 2, {5});
+  check_gradient_bits(wide[1].weights, 3, 4);
+  CHECK(emulated_launches("policy_gradient_heads_back") > 0);
+  CHECK(emulated_launches("policy_gradient_gate_back") > 0);
+  CHECK(emulated_launches("policy_gradient_norm_of_parts_back") > 0);
+}
+
+TEST_CASE("the gradient of Mamba-2 runs without a GPU", "[cuda][policy][gradient][emulated][heads]") {
+  require_passed(run_over_emulated("[.emulated_heads_gradient]"));
+}
+
+TEST_CASE("the gradient of Mamba-2 on the GPU", "[cuda][gpu][policy][gradient][heads]") {
+  if (!have_device()) return;
+  for (const auto& [channels, keys] : {std::pair(3, 4), std::pair(23, 33), std::pair(64, 64)}) {
+    for (const PolicyForm& form : mamba2_forms(channels, keys)) {
+      CAPTURE(form.name, channels, keys);
+      check_gradient(form.weights, 3, {1, 2, 15, 16, 17, 33});
+      check_gradient_bits(form.weights, 15, 300);
+    }
+  }
+}
+
+TEST_CASE("the recorded gradients of Mamba-2 on the GPU", "[cuda][gpu][policy][gradient][heads][mamba2]") {
+  if (!have_device() || !have_mamba2()) return;
+  for (const std::string& name : recorded_mamba2()) {
+    if (name == "mamba2_grouped") continue;  // has none
+    INFO(name);
+    const Weights weights = load_mamba2(name);
+    const std::string file = mamba2_path(name, "grad.safetensors");
+    const std::vector<float> obs = read_f32(file, "obs"), g = read_f32(file, "g");
+    core::PolicyValues<float> gradient = core::zeros_of<float>(weights->network());
+    std::vector<float> frames(obs.size());
+    core::PolicyGradOutputs outputs;
+    outputs.weights = &gradient, outputs.frames = frames.data();
+    gradient_on_device(weights)({3, 40, obs.data()}, g.data(), outputs);
+    CHECK(relative_error(frames, read_f64(file, "grad.obs")) <= 1e-4);
+    for (const core::PolicyParameter& parameter : weights->parameters) {
+      INFO(parameter.name);
+      std::vector<float> values(parameter.count());
+      core::copy_parameter(parameter, gradient, values.data());
+      const std::string recorded = "grad." + parameter.name;
+      if (values.size() > 1024) {  // recorded as f32
+        CHECK(relative_error(values, read_f32(file, recorded)) <= 1e-4);
+      } else {
+        CHECK(relative_error(values, read_f64(file, recorded)) <= 1e-4);
+      }
+    }
+  }
+}
+
+TEST_CASE("Mamba-2 runs without a GPU", "[cuda][policy][emulated][heads]") {
+  require_passed(run_over_emulated("[.emulated_heads]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+}
+
+// More blocks than the policies have segments of rows: the last one has none.
+TEST_CASE("steps of Mamba-2 by teams of blocks run without a GPU",
+          "[cuda][policy][emulated][step_teams][heads]") {
+  const std::string tuning = "team=4,cluster=1,staged=0,inline_obs=0,batch_agents=2";
+  for (const char* tag : {"[.emulated_heads]", "[.emulated_heads_precision]"}) {
+    CAPTURE(tag);
+    require_passed(
+        run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning}}));
+  }
+}
+
+TEST_CASE("Mamba-2 in several precisions runs without a GPU", "[cuda][policy][emulated][heads]") {
+  require_passed(
+      run_over_emulated("[.emulated_heads_precision]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+}
+
+TEST_CASE("recorded Mamba-2 runs without a GPU", "[cuda][policy][emulated][heads][mamba2]") {
+  if (!have_mamba2()) return;
+  require_passed(
+      run_over_emulated("[.emulated_heads_recorded]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+}
+
+TEST_CASE("Mamba-2 on the GPU", "[cuda][gpu][policy][heads]") {
+  if (!have_device()) return;
+  for (const auto& [channels, keys] :
+       {std::pair(24, 16), std::pair(23, 5), std::pair(64, 64), std::pair(33, 128), std::pair(3, 1)}) {
+    for (const PolicyForm& form : mamba2_forms(channels, keys)) {
+      INFO(form.name << ", " << channels << ", " << keys);
+      check_heads(form.weights, 40, {2, 9, 300});
+    }
+  }
+}
+
+// Of the size that is played.
+TEST_CASE("a large Mamba-2 on the GPU", "[cuda][gpu][policy][heads]") {
+  if (!have_device()) return;
+  Mamba2Spec spec;
+  spec.d_input = 287, spec.d_output = 64, spec.d_model = 256, spec.heads = 8, spec.headdim = 64;
+  for (const std::int64_t state : {64, 128}) {
+    CAPTURE(state);
+    spec.d_state = state;
+    check_heads(load_policy(mamba2_file(spec)), 70, {2, 33, 1030});
+  }
+}
+
+TEST_CASE("Mamba-2 in every precision on the GPU", "[cuda][gpu][policy][heads][precision]") {
+  if (!have_device()) return;
+  for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
+    for (const PolicyForm& form : mamba2_forms(24, 16)) {
+      INFO(form.name << " " << core::precision_name(precision));
+      check_heads(std::make_shared<core::PolicyWeights>(core::rounded_weights(*form.weights, precision)), 12,
+                  {5});
+    }
+  }
+}
+
+TEST_CASE("random operations of sessions of Mamba-2 on the GPU",
+          "[cuda][gpu][policy][rollback][sessions][heads]") {
+  if (!have_device()) return;
+  const std::vector<PolicyForm> forms = mamba2_forms(9, 6, 6);
+  const auto operations = session_operations(12'000) / static_cast<std::int64_t>(forms.size());
+  for (const PolicyForm& form : forms) {
+    INFO(form.name);
+    std::vector<std::shared_ptr<core::Policy>> policies;
+    for (auto& weights : in_every_precision(*form.weights)) policies.push_back(load_on_device(weights, 400));
+    check_random_sessions(policies, operations, 7);
+  }
+}
+
+TEST_CASE("recorded Mamba-2 on the GPU", "[cuda][gpu][policy][heads][mamba2]") {
+  if (!have_device() || !have_mamba2()) return;
+  for (const std::string& name : recorded_mamba2()) check_recorded(name);
+}
+
+}  // namespace
+}  // namespace exphil::test

@@ -1,0 +1,276 @@
+defmodule ExPhil.Native.Fleet.NodesTest do
+  # Fleets over several VMs of this machine. Not async: this VM becomes a node meanwhile. What a pause is, and how late frames are, is for
+  # bench/fleet.exs.
+  use ExUnit.Case
+
+  import ExPhil.Native.TestSupport.FleetNodes
+
+  alias ExPhil.Native.{Error, Fleet, Policy}
+  alias ExPhil.Native.TestSupport.{FleetPlayer, Waiting}
+
+  @moduletag :nodes
+  @moduletag :tmp_dir
+  @moduletag :capture_log
+  @history 6
+  # A frame waits for as long as the machine needs.
+  @patient [timeout: 600_000]
+
+  setup_all do
+    on_exit(distribute())
+  end
+
+  setup %{tmp_dir: folder} = context do
+    {path, policy} = controller(folder)
+    name = Module.concat(__MODULE__, "Fleet#{context.line}")
+    session = [history: @history, temperature: 0.8, seed: 3]
+    options = [name: name, policy: path, load: [backend: :host], session: session, export: 50]
+    [fleet: name, policy: policy, options: options]
+  end
+
+  # This VM plays no agents: it is the game's.
+  defp start_here(options) do
+    pid = start_fleet(Keyword.put(options, :devices, []))
+    on_exit(fn -> if Process.alive?(pid), do: stop_fleet(pid) end)
+    pid
+  end
+
+  defp start_there(options) do
+    {peer, node} = start()
+    on_exit(fn -> if Process.alive?(peer), do: :peer.stop(peer) end)
+    start_fleet(peer, options)
+    {peer, node}
+  end
+
+  # VMs that know each other and not this one, which only controls them.
+  defp start_apart(count, options) do
+    vms = for _ <- 1..count, do: start(apart: true)
+    on_exit(fn -> for {peer, _} <- vms, Process.alive?(peer), do: :peer.stop(peer) end)
+    connect(vms)
+    for {peer, _} <- vms, do: start_fleet(peer, options)
+    vms
+  end
+
+  defp on(fleet, node, peer \\ nil),
+    do: Enum.find(there(peer, Fleet, :info!, [fleet]).nodes, &(&1.node == node))
+
+  defp playing(fleet),
+    do: for(%{node: node, agents: agents} when agents > 0 <- Fleet.info!(fleet).nodes, do: node)
+
+  # Plays frames of an agent and compares each with the session that nothing disturbs.
+  defp play(fleet, key, session, numbers, peer \\ nil) do
+    for number <- numbers do
+      expected = Policy.act!(session, obs(number))
+
+      assert {number, there(peer, Fleet, :act, [fleet, key, number, obs(number), @patient])} ==
+               {number, {:ok, expected}}
+    end
+  end
+
+  test "VMs that are killed and replaced: every answer is that of an undisturbed run, no agent is lost",
+       context do
+    %{fleet: fleet, policy: policy, options: options} = context
+    :rand.seed(:exsss, 20)
+    start_here(options)
+    vms = for _ <- 1..3, do: start_there(options)
+    settled(fleet, [node() | for({_, node} <- vms, do: node)])
+    stop = :atomics.new(1, [])
+    frames = :counters.new(1, [])
+
+    players =
+      for player <- 1..12,
+          do: Task.async(fn -> FleetPlayer.run(fleet, player, policy, options[:session], stop, frames) end)
+
+    vms =
+      Enum.reduce(1..3, vms, fn _, vms ->
+        settled(fleet, [node() | for({_, node} <- vms, do: node)])
+        before = :counters.get(frames, 1)
+        Waiting.until(fn -> :counters.get(frames, 1) > before + 200 and Fleet.info!(fleet).agents == 12 end)
+        {peer, node} = vm = Enum.random(for {_, node} = vm <- vms, node in playing(fleet), do: vm)
+        kill(peer)
+        Waiting.until(fn -> node not in Enum.map(Fleet.info!(fleet).nodes, & &1.node) end)
+        [start_there(options) | List.delete(vms, vm)]
+      end)
+
+    settled(fleet, [node() | for({_, node} <- vms, do: node)])
+    before = :counters.get(frames, 1)
+    Waiting.until(fn -> :counters.get(frames, 1) > before + 200 end)
+    :atomics.put(stop, 1, 1)
+    assert Enum.all?(Task.await_many(players, :infinity), &(&1 > 0))
+    assert %{agents: 12, copies: 12, answers: true} = Fleet.info!(fleet)
+  end
+
+  test "a node that joins takes new agents, near the caller where the load is equal", context do
+    %{fleet: fleet, options: options} = context
+    start_here(options)
+    {_, first} = start_there(options)
+    settled(fleet, [node(), first])
+    for key <- 1..4, do: Fleet.act!(fleet, key, 0, obs(0), @patient)
+    assert %{agents: 4, copies: 0} = on(fleet, first)
+
+    {peer, second} = start_there(options)
+    # Agents that had no other node get their copies there.
+    settled(fleet, [node(), first, second])
+    assert %{agents: 0, copies: 4} = on(fleet, second)
+    for key <- 5..8, do: Fleet.act!(fleet, key, 0, obs(0), @patient)
+    assert %{agents: 4, copies: 4} = on(fleet, second)
+    assert %{agents: 4, copies: 4} = on(fleet, first)
+
+    assert {:ok, _} = call(peer, Fleet, :act, [fleet, {:near, 2}, 0, obs(0), @patient])
+    assert %{agents: 5} = on(fleet, second)
+  end
+
+  test "a drained node has neither agents nor copies, and they play on", context do
+    %{fleet: fleet, options: options, policy: policy} = context
+    start_here(options)
+    [{peer, first}, {_, second}, {_, third}] = for _ <- 1..3, do: start_there(options)
+    settled(fleet, [node(), first, second, third])
+    sessions = for key <- 1..6, do: {key, Policy.new_session!(policy, options[:session])}
+    for {key, session} <- sessions, do: play(fleet, key, session, 0..9)
+    %{agents: agents} = on(fleet, first)
+
+    # The agents play while they are moved.
+    players = for {key, session} <- sessions, do: Task.async(fn -> play(fleet, key, session, 10..200) end)
+    assert Fleet.drain(fleet, first) == {:ok, agents}
+    Task.await_many(players, :infinity)
+    assert %{agents: 0, copies: 0, draining: true, moved: ^agents} = on(fleet, first)
+
+    # Not even new ones come.
+    for key <- 7..9, do: Fleet.act!(fleet, key, 0, obs(0), @patient)
+    assert %{agents: 0, copies: 0} = on(fleet, first)
+    kill(peer)
+    settled(fleet, [node(), second, third])
+    for {key, session} <- sessions, do: play(fleet, key, session, 201..210)
+    assert {:error, %Error{kind: :invalid_argument, argument: "node"}} = Fleet.drain(fleet, first)
+
+    assert {:ok, _} = Fleet.drain(fleet, second)
+    assert {:error, %Error{kind: :unavailable, message: message}} = Fleet.drain(fleet, third)
+    assert message =~ "no other node"
+    assert :ok = Fleet.undrain(fleet, second)
+    for {key, session} <- sessions, do: play(fleet, key, session, 211..215)
+  end
+
+  test "other weights reach every node, one that joins later too", context do
+    %{fleet: fleet, options: options, tmp_dir: folder} = context
+    {path, policy} = controller(folder, seed: 5)
+    start_here(options)
+    [{peer, first}, {_, second}] = for _ <- 1..2, do: start_there(options)
+    settled(fleet, [node(), first, second])
+    for key <- 1..4, number <- 0..79, do: Fleet.act!(fleet, key, number, obs(number), @patient)
+    last = for key <- 1..4, do: {key, Fleet.act!(fleet, key, 79, obs(79), @patient)}
+
+    assert {:ok, %{generation: 1, agents: 4}} = Fleet.update(fleet, path)
+    # What was answered stays.
+    for {key, action} <- last, do: assert(Fleet.act!(fleet, key, 79, obs(79), @patient) == action)
+
+    # A new session that has played the last 60 frames.
+    sessions =
+      for key <- 1..4 do
+        session = Policy.new_session!(policy, options[:session])
+        for number <- 20..79, do: Policy.act!(session, obs(number))
+        {key, session}
+      end
+
+    for {key, session} <- sessions, do: play(fleet, key, session, 80..90)
+    kill(peer)
+    {_, third} = start_there(options)
+    settled(fleet, [node(), second, third])
+    Waiting.until(fn -> on(fleet, third).generation == 1 end)
+    for {key, session} <- sessions, do: play(fleet, key, session, 91..100)
+    assert {:ok, _} = Fleet.drain(fleet, second)
+    for {key, session} <- sessions, do: play(fleet, key, session, 101..110)
+    session = Policy.new_session!(policy, options[:session])
+    play(fleet, :new, session, 0..5)
+
+    assert {:error, %Error{kind: :file_error}} = Fleet.update(fleet, Path.join(folder, "none.bin"))
+    assert [1] = Enum.uniq(for %{generation: generation} <- Fleet.info!(fleet).nodes, do: generation)
+  end
+
+  test "of a split network the side without the majority stops, says so, and joins again", context do
+    %{fleet: fleet, options: options, policy: policy} = context
+    [{peer, first} = vm, {other, second}, third] = vms = start_apart(3, options)
+    nodes = for {_, node} <- vms, do: node
+    settled(fleet, nodes, other)
+    sessions = for key <- 1..6, do: {key, Policy.new_session!(policy, options[:session])}
+    for {key, session} <- sessions, do: play(fleet, key, session, 0..9, peer)
+    assert %{agents: 2} = on(fleet, first, peer)
+
+    cut(vm, [{other, second}, third])
+    # The majority goes on with every agent.
+    for {key, session} <- sessions, do: play(fleet, key, session, 10..19, other)
+    assert %{agents: 6, missing: []} = call(other, Fleet, :info!, [fleet])
+
+    for key <- 1..6 do
+      assert {:error, %Error{kind: :unavailable} = error} =
+               call(peer, Fleet, :act, [fleet, key, 10, obs(10), @patient])
+
+      assert error.message =~ "reaches 1 of the fleet's 3 nodes, which is no majority"
+    end
+
+    heal(vm, [{other, second}, third])
+    settled(fleet, nodes, other)
+    for {key, session} <- sessions, do: play(fleet, key, session, 20..29, peer)
+    assert {:ok, _} = call(peer, Fleet, :act, [fleet, :new, 0, obs(0), @patient])
+  end
+
+  test "two halves of a split network both stop, and go on together", context do
+    %{fleet: fleet, options: options, policy: policy} = context
+    [{peer, first} = vm, {other, second}] = start_apart(2, options)
+    settled(fleet, [first, second], peer)
+    sessions = for key <- 1..4, do: {key, Policy.new_session!(policy, options[:session])}
+    for {key, session} <- sessions, do: play(fleet, key, session, 0..9, peer)
+    assert %{agents: 2, copies: 2} = on(fleet, first, peer)
+
+    cut(vm, [{other, second}])
+
+    for key <- 1..4, side <- [peer, other] do
+      assert {:error, %Error{kind: :unavailable}} =
+               call(side, Fleet, :act, [fleet, key, 10, obs(10), @patient])
+    end
+
+    heal(vm, [{other, second}])
+    for {key, session} <- sessions, do: play(fleet, key, session, 10..19, peer)
+    assert %{agents: 2, copies: 2, taken_over: 0} = on(fleet, first, peer)
+    # Of two, one goes on where the other has died for certain.
+    kill(peer)
+    for {key, session} <- sessions, do: play(fleet, key, session, 20..29, other)
+  end
+
+  test "an agent whose node dies without a copy is lost, and not begun anew in the middle", context do
+    %{fleet: fleet, options: options} = context
+    options = Keyword.put(options, :copies, 0)
+    start_here(options)
+    {peer, first} = start_there(options)
+
+    settled = fn nodes ->
+      Waiting.until(fn -> Enum.sort(nodes) == Enum.map(Fleet.info!(fleet).nodes, & &1.node) end)
+    end
+
+    settled.([node(), first])
+    for number <- 0..4, do: Fleet.act!(fleet, :agent, number, obs(number), @patient)
+    {_, second} = start_there(options)
+    settled.([node(), first, second])
+    kill(peer)
+    assert {:error, %Error{kind: :lost, message: message}} = Fleet.act(fleet, :agent, 5, obs(5), @patient)
+    assert message =~ "#{first}"
+    assert :ok = Fleet.stop(fleet, :agent)
+    assert {:ok, _} = Fleet.act(fleet, :agent, 0, obs(0), @patient)
+  end
+
+  test "an agent's process that ends is replaced by its copy", context do
+    %{fleet: fleet, options: options, policy: policy} = context
+    start_here(options)
+    [{_, first}, {_, second}] = for _ <- 1..2, do: start_there(options)
+    settled(fleet, [node(), first, second])
+    session = Policy.new_session!(policy, options[:session])
+    play(fleet, :agent, session, 0..20)
+
+    for part <- [21..25, 26..30] do
+      Process.exit(Fleet.Directory.find(fleet, :agent), :kill)
+      play(fleet, :agent, session, part)
+      settled(fleet, [node(), first, second])
+    end
+
+    assert :ok = Fleet.stop(fleet, :agent)
+    assert %{agents: 0, copies: 0} = Fleet.info!(fleet)
+  end
+end
