@@ -375,7 +375,7 @@ fuzz_programs: $(FUZZ_TARGETS:%=$(BUILD)/%) $(BUILD)/seeds
 $(BUILD)/test/fuzz/%.o: EXTRA_FLAGS = -Itest/c_src -Itest/fuzz
 $(BUILD)/seeds: $(BUILD)/test/fuzz/seeds.o $(CORE_OBJECTS) \
   $(addprefix $(BUILD)/test/c_src/support/,policy.o safetensors_writer.o edifice_writer.o gated_policy.o \
-  shared_data.o)
+  head_policy.o mamba3_policy.o shared_data.o)
 	@echo "LD   $@"
 	@$(CXX) $(CXXFLAGS) $^ -o $@ $(LIBS)
 

@@ -12,6 +12,7 @@ struct ScalarMath {
   static T exp(T v) { return std::exp(v); }
   static T log1p(T v) { return std::log1p(v); }
   static T abs(T v) { return std::abs(v); }
+  static T floor(T v) { return std::floor(v); }
   static T max(T left, T right) { return left < right ? right : left; }
   static T min(T left, T right) { return right < left ? right : left; }
   static void sin_cos(T v, T* sin, T* cos) {

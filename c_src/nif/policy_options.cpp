@@ -87,8 +87,11 @@ LoadRequest Decoder<LoadRequest>::decode(Call& call, Term term, const char* argu
   }
   for (const auto& [name, value] : reader.take<Map>("trunk").value_or(Map{})) {
     const std::string shown = ":" + name.name;
+    double number = 0;
     if (enif_is_atom(call.env(), value)) {
       options.trunk.emplace_back(name.name, Decoder<Atom>::decode(call, value, shown.c_str()).name);
+    } else if (enif_get_double(call.env(), value, &number) != 0) {
+      options.trunk.emplace_back(name.name, number);
     } else {
       options.trunk.emplace_back(name.name, Decoder<std::int64_t>::decode(call, value, shown.c_str()));
     }

@@ -7,14 +7,17 @@
 //
 //   linear   S' = decay S + (rate value) key^T                                   (Dao and Gu 2024, Mamba-2)
 //   delta    S' = decay S + (rate (value - decay <S, key>)) key^T                 (Yang et al. 2024, gated)
-//   out = <S', query>
+//   trapezoid  S' = decay S + the sum over ranks of (rate_before value_before) key_before^T
+//                + (rate value) key^T                                              (Mamba-3)
+//   out = <S', query>, of each rank
 #if !defined(EXPHIL_HEADS_CUH) || defined(EXPHIL_FORMULAS_BEGIN)
 #ifndef EXPHIL_HEADS_CUH
 #define EXPHIL_HEADS_CUH
 namespace exphil {
 namespace formulas {
 // The numbers are part of the kernels' interface: append only.
-enum class HeadRule : int { linear = 0, delta = 1 };
+enum class HeadRule : int { linear = 0, delta = 1, trapezoid = 2 };
+constexpr int kMaxRanks = 16;
 }  // namespace formulas
 }  // namespace exphil
 #endif
@@ -26,6 +29,7 @@ enum class HeadRule : int { linear = 0, delta = 1 };
 #ifdef EXPHIL_FORMULAS_BEGIN
 EXPHIL_FORMULAS_BEGIN
 using ::exphil::formulas::HeadRule;
+using ::exphil::formulas::kMaxRanks;
 #else
 namespace exphil {
 namespace formulas {
@@ -34,7 +38,7 @@ namespace formulas {
 // What a row adds to its state for each unit of the key. recalled: <S, key>, of the delta rule.
 template <HeadRule kRule, class V>
 EXPHIL_FN V head_input(V rate, V value, V decay, V recalled) {
-  if constexpr (kRule == HeadRule::linear) {
+  if constexpr (kRule != HeadRule::delta) {
     (void)decay, (void)recalled;
     return rate * value;
   } else {
@@ -54,7 +58,7 @@ struct HeadInputGradient {
 };
 template <HeadRule kRule, class M, class V>
 EXPHIL_FN HeadInputGradient<V> head_input_gradient(V rate, V value, V decay, V recalled, V d_input) {
-  if constexpr (kRule == HeadRule::linear) {
+  if constexpr (kRule != HeadRule::delta) {
     (void)decay, (void)recalled;
     return {d_input * value, d_input * rate, M::set(value, 0.0), M::set(value, 0.0)};
   } else {

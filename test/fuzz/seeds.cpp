@@ -6,6 +6,7 @@
 
 #include "support/edifice_writer.hpp"
 #include "support/gated_policy.hpp"
+#include "support/mamba3_policy.hpp"
 #include "support/policy.hpp"
 #include "support/safetensors_writer.hpp"
 
@@ -108,6 +109,21 @@ void write_gated() {
   }
 }
 
+// Mamba-2 and Mamba-3, with and without every part.
+void write_mixers() {
+  for (const std::int64_t more : {0, 1}) {
+    Mamba2Spec second;
+    second.d_input = second.d_model = second.headdim = second.d_state = second.d_conv = 2, second.n_layer = 1;
+    second.mlp = 2 * more, second.biases = second.limits = second.norm_before_gate = more != 0;
+    second.groups = 1 + more, second.norm = second.conv_bias = more == 0;
+    write("policy", "mamba2_" + std::to_string(more), text(mamba2_file(second).bytes()));
+    Mamba3Spec third;
+    third.d_input = third.d_model = third.headdim = third.d_state = 2, third.n_layer = 1;
+    third.mimo = third.norm = more != 0, third.ranks = third.groups = 1 + more, third.floor = 0.5;
+    write("policy", "mamba3_" + std::to_string(more), text(mamba3_file(third).bytes()));
+  }
+}
+
 // What Edifice wrote, where the shared folder has it and the fuzzer takes files of that size.
 void write_recorded() {
   if (!have_trunks()) return;
@@ -139,6 +155,7 @@ int main(int count, char** arguments) {
   }
   write_edifice();
   write_gated();
+  write_mixers();
   write_recorded();
   write("layer", "layer", text(layer().bytes()));
   write("state", "empty", "");

@@ -30,6 +30,7 @@ template <class Use>
 auto with_rule(formulas::HeadRule rule, Use use) {
   using formulas::HeadRule;
   if (rule == HeadRule::delta) return use(std::integral_constant<HeadRule, HeadRule::delta>());
+  if (rule == HeadRule::trapezoid) return use(std::integral_constant<HeadRule, HeadRule::trapezoid>());
   return use(std::integral_constant<HeadRule, HeadRule::linear>());
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "core/policy/reference_frame.hpp"
+#include "core/policy/reference_phases.hpp"
 #include "core/scalar_math.hpp"
 #include "kernels/common/gradient_formulas.cuh"
 
@@ -47,11 +48,16 @@ class BlockBack {
   const double* in(const Span& span) const { return f_->at(span.vector).data() + span.first; }
   double* d(const Span& span) { return d_[static_cast<std::size_t>(span.vector)].data() + span.first; }
   double* d_part(StateId id) { return d_state_.data() + n_.state_at(id); }
-  double value(WeightId id, std::int64_t i) const {
-    return id == kNone ? 0.0 : static_cast<double>(values_of(w_, id)[static_cast<std::size_t>(i)]);
+  double value(WeightId id, std::int64_t i) const { return value_of(w_, id, i); }
+  ReferenceGradients gradients(const Phase& p) {
+    return {d_, dw_, state_of(p) == kNone ? nullptr : d_part(state_of(p))};
   }
-  void add(WeightId id, std::int64_t i, double value) {
-    if (id != kNone) dw_[static_cast<std::size_t>(id)][static_cast<std::size_t>(i)] += value;
+  void add(WeightId id, std::int64_t i, double value) { ReferenceGradients{d_, dw_}.add(id, i, value); }
+
+  // The phases of reference_phases.hpp.
+  template <class P>
+  void back(const P& p) {
+    phase_back(p, ReferenceInputs<T>{w_, *f_, before_}, gradients(p));
   }
 
   void back(const Copy& p) {
@@ -90,15 +96,17 @@ class BlockBack {
     const NormScale norm = norm_scale(p, x + begin);
     double mean_g = 0, mean_gu = 0;
     for (std::int64_t i = begin; i < end; ++i) {
-      const double u = (x[i] - norm.mean) * norm.scale, g = dy[i] * value(p.weight, i);
-      add(p.weight, i, dy[i] * u);
-      add(p.bias, i, dy[i]);
+      const std::int64_t at = i % (p.in.size / p.repeats);
+      const double u = (x[i] - norm.mean) * norm.scale, g = dy[i] * value(p.weight, at);
+      add(p.weight, at, dy[i] * u);
+      add(p.bias, at, dy[i]);
       if (p.kind == NormKind::layer) mean_g += g / count;
       mean_gu += g * u / count;
     }
     for (std::int64_t i = begin; i < end; ++i) {
       const double u = (x[i] - norm.mean) * norm.scale;
-      d(p.in)[i] += norm.scale * (dy[i] * value(p.weight, i) - mean_g - u * mean_gu);
+      const double weight = value(p.weight, i % (p.in.size / p.repeats));
+      d(p.in)[i] += norm.scale * (dy[i] * weight - mean_g - u * mean_gu);
     }
   }
 
@@ -164,39 +172,6 @@ class BlockBack {
       d(p.gate)[i] += d(p.out)[i] * in(p.in)[i] * formulas::silu_derivative<Math>(z);
       d(p.in)[i] += d(p.out)[i] * formulas::silu<Math>(z);
     }
-  }
-
-  void back(const HeadRecurrence& p) {
-    for (std::int64_t row = 0; row < p.value.size; ++row) {
-      with_rule(p.rule, [&](auto rule) { row_back<rule()>(p, row, HeadRow(p, row, *f_, w_)); });
-    }
-  }
-  template <formulas::HeadRule kRule>
-  void row_back(const HeadRecurrence& p, std::int64_t row, const HeadRow& r) {
-    const std::int64_t keys = p.keys();
-    const double *s = before_ + row * keys, dy = d(p.out)[row];
-    double *ds = d_part(p.state) + row * keys, *d_key = d(p.key) + r.group * keys,
-           *d_query = d(p.query) + r.group * keys;
-    double recalled = 0, d_input = 0, d_decay = 0;
-    for (std::int64_t k = 0; k < keys; ++k) recalled += s[k] * r.key[k];
-    const double input = formulas::head_input<kRule>(r.rate, r.value, r.decay, recalled);
-    for (std::int64_t k = 0; k < keys; ++k) {
-      d_query[k] += dy * formulas::advance_head(s[k], r.decay, input, r.key[k]);
-      ds[k] += dy * r.query[k];
-      d_input += ds[k] * r.key[k];
-      d_decay += ds[k] * s[k];
-    }
-    const auto g = formulas::head_input_gradient<kRule, Math>(r.rate, r.value, r.decay, recalled, d_input);
-    for (std::int64_t k = 0; k < keys; ++k) {
-      d_key[k] += ds[k] * input + g.recalled * s[k];
-      ds[k] = ds[k] * r.decay + g.recalled * r.key[k];
-    }
-    d_decay += g.decay;
-    d(p.rate)[r.rate_at] += g.rate;
-    d(p.value)[row] += g.value + dy * r.d;
-    if (p.d != kNone) add(p.d, r.d_at, dy * r.value);
-    if (p.a != kNone) add(p.a, r.head, d_decay * r.decay * r.raw_decay), d_decay *= r.decay * r.a;
-    d(p.decay)[r.head] += d_decay;
   }
 
   void back(const SelectiveScan& p) {

@@ -53,7 +53,17 @@ std::vector<Span> reads(const Phase& phase) {
         return all;
       },
       [](const HeadRecurrence& p) {
-        return std::vector<Span>{p.value, p.key, p.query, p.rate, p.decay};
+        return std::vector<Span>{p.value, p.key,          p.query,      p.rate,
+                                 p.decay, p.value_before, p.key_before, p.rate_before};
+      },
+      [](const Angle& p) {
+        return std::vector<Span>{p.rate, p.dt};
+      },
+      [](const Rotation& p) {
+        return std::vector<Span>{p.in, p.turn};
+      },
+      [](const Trapezoid& p) {
+        return std::vector<Span>{p.dt, p.a, p.mix};
       },
       [](const Gate& p) {
         return std::vector<Span>{p.in, p.gate};
@@ -79,6 +89,7 @@ StateId state_of(const Phase& phase) {
   return match(
       phase, [](const Convolution& p) { return p.state; }, [](const SelectiveScan& p) { return p.state; },
       [](const GatedCell& p) { return p.state; }, [](const HeadRecurrence& p) { return p.state; },
+      [](const Delay& p) { return p.state; }, [](const Angle& p) { return p.state; },
       [](const auto&) { return kNone; });
 }
 
@@ -104,8 +115,10 @@ std::vector<WeightId> weights_of(const Phase& phase) {
         return std::vector<WeightId>{p.a, p.d, p.dt_bias};
       },
       [](const HeadRecurrence& p) {
-        return std::vector<WeightId>{p.a, p.d};
+        return std::vector<WeightId>{p.a, p.d, p.scale};
       },
+      [](const Rotation& p) { return std::vector<WeightId>{p.bias}; },
+      [](const RankScale& p) { return std::vector<WeightId>{p.weight}; },
       [](const auto&) { return std::vector<WeightId>{}; });
   all.erase(std::remove(all.begin(), all.end(), kNone), all.end());
   return all;

@@ -81,13 +81,14 @@ struct Recall {
 
 enum class NormKind { rms, layer };
 // RMSNorm: out = in / sqrt(mean(in^2) + epsilon) * weight. LayerNorm: the same of in - mean(in), plus bias.
-// parts: as many equal parts of `in` are normalised, each by itself; of RMSNorm only.
+// parts: as many equal parts of `in` are normalised, each by itself; of RMSNorm only. repeats: the weight has
+// a value for the first of so many runs of parts, and is that of all of them.
 struct Norm {
   Span in, out;
   NormKind kind = NormKind::rms;
   WeightId weight = kNone, bias = kNone;
   float epsilon = 0;
-  std::int64_t parts = 1;
+  std::int64_t parts = 1, repeats = 1;
 };
 
 // out = W in + b with the rows [first_row, first_row + out.size) of the weight and of the bias. relu: of the
@@ -160,6 +161,8 @@ struct GatedCell {
 // and of linear attention with the delta rule. There are decay.size heads. A row of the state belongs to one
 // value; head h has the key and the query of group h / (heads / groups).
 //   S' = decay S + (rate value or its error) key^T;  out = S' query + d value
+// Of the trapezoidal rule (Mamba-3) there is also what the frame before had, and there may be ranks: several
+// keys and queries of a group, and a value and an output for each, of which `scale` has the factors.
 struct HeadRecurrence {
   formulas::HeadRule rule = formulas::HeadRule::linear;
   Span value, out;  // {heads, channels}
@@ -171,13 +174,62 @@ struct HeadRecurrence {
   WeightId d = kNone;      // {skips}
   std::int64_t skips = 0;  // heads, or heads times channels
   StateId state = kNone;   // {heads channels, keys}
+  // Of the trapezoidal rule: value {heads, channels}, key and query {ranks, groups, keys}, out {ranks, heads,
+  // channels}, rates {heads}.
+  Span value_before, key_before, rate_before;
+  std::int64_t ranks = 1;
+  WeightId scale = kNone;  // {heads, ranks channels}: of the values of a rank
   std::int64_t heads() const { return decay.size; }
-  std::int64_t keys() const { return key.size / groups; }
+  std::int64_t keys() const { return key.size / ranks / groups; }
   std::int64_t channels() const { return value.size / heads(); }  // of a head
 };
 
+// out = what `in` was in the frame before.
+struct Delay {
+  Span in, out;
+  StateId state = kNone;  // as many values
+};
+
+// Angles that add up (kernels/common/trapezoid.cuh): each head's own, by the rates that all heads share and
+// its dt. out: the cosine and the sine of each.
+struct Angle {
+  Span rate, dt, out;     // {angles}, {heads}, {heads, angles, 2}
+  StateId state = kNone;  // {heads, angles}
+  std::int64_t heads() const { return dt.size; }
+  std::int64_t angles() const { return rate.size; }
+};
+
+// Rotary position: a key or a query of each head from that of its group, plus a bias, its pairs rotated by
+// the head's angles. Pair j is of the elements 2 j and 2 j + 1, or of j and j + size / 2 where they are
+// halves; what has no angle stays.
+struct Rotation {
+  Span in, turn, out;     // {ranks, groups, size}, {heads, angles, 2}, {ranks, heads, size}
+  WeightId bias = kNone;  // {heads, ranks size}
+  std::int64_t ranks = 1, groups = 1, heads = 1;
+  bool halves = false;
+  std::int64_t size() const { return in.size / ranks / groups; }
+  std::int64_t angles() const { return turn.size / heads / 2; }
+};
+
+// The coefficients of the trapezoidal rule for each head (kernels/common/trapezoid.cuh). out {3, heads}: the
+// factors of the input before, of the input now, and of the state.
+struct Trapezoid {
+  Span dt, a, mix, out;
+  float floor = 0;  // of -A
+};
+
+// From the channels of heads to several ranks of them, or back:
+//   out[r][h][c] = weight[h][r][c] in[h][c];  out[h][c] = sum over r of weight[h][r][c] in[r][h][c]
+struct RankScale {
+  Span in, out;
+  WeightId weight = kNone;  // {heads, ranks channels}
+  std::int64_t heads = 1, ranks = 1;
+  bool back = false;
+  std::int64_t channels() const { return (back ? out.size : in.size) / heads; }
+};
+
 using Phase = std::variant<Copy, Norm, Product, Convolution, Softplus, Mean, SelectiveScan, Recall, GatedCell,
-                           Sigmoid, Gate, HeadRecurrence>;
+                           Sigmoid, Gate, HeadRecurrence, Delay, Angle, Rotation, Trapezoid, RankScale>;
 using Block = std::vector<Phase>;
 
 struct Network {

@@ -118,7 +118,9 @@ class Checker {
           require(p.in.size == p.out.size, "a norm changes the size");
           require(p.parts > 0 && p.in.size % p.parts == 0, "a norm's parts are not equal");
           require(p.parts == 1 || p.kind == NormKind::rms, "a LayerNorm has parts");
-          weight(p.weight, 1, p.in.size), vector(p.bias, p.in.size);
+          require(p.repeats > 0 && p.parts % p.repeats == 0,
+                  "a norm's weight does not repeat with its parts");
+          weight(p.weight, 1, p.in.size / p.repeats), vector(p.bias, p.in.size);
         },
         [&](const Product& p) {
           require(!(p.relu && p.adds), "a product with relu adds");
@@ -143,6 +145,26 @@ class Checker {
           require(p.in.size == p.out.size && p.gate.size == p.out.size, "a gate changes the size");
         },
         [&](const HeadRecurrence& p) { heads(p); },
+        [&](const Delay& p) {
+          require(p.in.size == p.out.size, "a delay changes the size");
+          require(p.state >= 0 && static_cast<std::size_t>(p.state) < n_.states.size(), "no such state part");
+          require(n_.state(p.state).size() == p.in.size, "a state part has another shape");
+        },
+        [&](const Angle& p) {
+          require(p.out.size == 2 * p.heads() * p.angles(), "angles have not two values each");
+          state(p.state, p.heads(), p.angles());
+        },
+        [&](const Rotation& p) { rotation(p); },
+        [&](const Trapezoid& p) {
+          require(p.a.size == p.dt.size && p.mix.size == p.dt.size && p.out.size == 3 * p.dt.size,
+                  "the trapezoidal rule's vectors have different sizes");
+        },
+        [&](const RankScale& p) {
+          const std::int64_t one = p.back ? p.out.size : p.in.size, all = p.back ? p.in.size : p.out.size;
+          require(p.ranks > 0 && all == p.ranks * one && p.heads > 0 && one % p.heads == 0,
+                  "ranks have not equal channels");
+          weight(p.weight, p.heads, p.ranks * p.channels());
+        },
         [&](const SelectiveScan& p) {
           for (const Span& span : {p.dt, p.z, p.out}) {
             require(span.size == p.x.size, "a scan's vectors have different sizes");
@@ -168,12 +190,38 @@ class Checker {
         });
   }
 
+  void rotation(const Rotation& p) const {
+    require(p.ranks > 0 && p.groups > 0 && p.heads > 0 && p.heads % p.groups == 0 &&
+                p.in.size % (p.ranks * p.groups) == 0 && p.turn.size % (2 * p.heads) == 0,
+            "a rotation's heads are not equal");
+    require(p.out.size == p.ranks * p.heads * p.size() && 2 * p.angles() <= p.size(),
+            "a rotation's vectors have different sizes");
+    weight(p.bias, p.heads, p.ranks * p.size());
+  }
+
+  // Of the rules but the trapezoidal one there is one rank and nothing of the frame before.
+  void terms(const HeadRecurrence& p) const {
+    require(p.ranks > 0 && p.key.size % p.ranks == 0, "a recurrence's ranks are not equal");
+    if (p.rule == formulas::HeadRule::trapezoid) {
+      require(p.ranks <= formulas::kMaxRanks, "a recurrence has too many ranks");
+      require(p.value_before.size == p.value.size && p.key_before.size == p.key.size &&
+                  p.rate_before.size == p.rate.size && p.rate.size == p.heads(),
+              "a recurrence's vectors have different sizes");
+      if (p.scale != kNone) weight(p.scale, p.heads(), p.ranks * p.channels());
+    } else {
+      require(p.ranks == 1 && p.scale == kNone && !p.value_before && !p.key_before && !p.rate_before,
+              "a recurrence has what only the trapezoidal rule reads");
+    }
+  }
+
   void heads(const HeadRecurrence& p) const {
     const auto divides = [](std::int64_t parts, std::int64_t size) { return parts > 0 && size % parts == 0; };
     const auto one_or_each = [&](std::int64_t size) { return size == p.heads() || size == p.value.size; };
-    require(p.out.size == p.value.size && p.query.size == p.key.size,
+    terms(p);
+    require(p.out.size == p.ranks * p.value.size && p.query.size == p.key.size,
             "a recurrence's vectors have different sizes");
-    require(divides(p.heads(), p.value.size) && divides(p.groups, p.heads()) && divides(p.groups, p.key.size),
+    require(divides(p.heads(), p.value.size) && divides(p.groups, p.heads()) &&
+                divides(p.ranks * p.groups, p.key.size),
             "a recurrence's heads are not equal");
     require(one_or_each(p.rate.size), "a recurrence's rates are neither the heads' nor the values'");
     vector(p.a, p.heads());

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/policy/reference_frame.hpp"
+#include "core/policy/reference_phases.hpp"
 #include "core/scalar_math.hpp"
 #include "kernels/common/gradient_formulas.cuh"
-#include "kernels/common/heads.cuh"
 
 namespace exphil::core {
 
@@ -46,9 +46,7 @@ class BlockStep {
  private:
   double* part(StateId id) { return state_.values.data() + n_.state_at(id); }
   const double* in(const Span& span) const { return f_.at(span.vector).data() + span.first; }
-  double value(WeightId id, std::int64_t i) const {
-    return id == kNone ? 0.0 : static_cast<double>(values_of(w_, id)[static_cast<std::size_t>(i)]);
-  }
+  double value(WeightId id, std::int64_t i) const { return value_of(w_, id, i); }
   static Doubles zeros(const Span& span) { return Doubles(static_cast<std::size_t>(span.size)); }
 
   Doubles run(const Copy& p) {
@@ -66,7 +64,8 @@ class BlockStep {
       const double* x = in(p.in);
       const NormScale norm = norm_scale(p, x + first);
       for (std::int64_t i = first; i < first + size; ++i) {
-        out[i] = (x[i] - norm.mean) * norm.scale * value(p.weight, i) + value(p.bias, i);
+        const std::int64_t at = i % (p.in.size / p.repeats);
+        out[i] = (x[i] - norm.mean) * norm.scale * value(p.weight, at) + value(p.bias, at);
       }
     }
     return out;
@@ -144,21 +143,11 @@ class BlockStep {
     return out;
   }
 
-  Doubles run(const HeadRecurrence& p) {
+  // The phases of reference_phases.hpp.
+  template <class P>
+  Doubles run(const P& p) {
     Doubles out = zeros(p.out);
-    for (std::int64_t row = 0; row < p.value.size; ++row) {
-      const HeadRow r(p, row, f_, w_);
-      double *s = part(p.state) + row * p.keys(), recalled = 0, y = r.d * r.value;
-      for (std::int64_t k = 0; k < p.keys(); ++k) recalled += s[k] * r.key[k];
-      const double input = with_rule(p.rule, [&](auto rule) {
-        return formulas::head_input<rule()>(r.rate, r.value, r.decay, recalled);
-      });
-      for (std::int64_t k = 0; k < p.keys(); ++k) {
-        s[k] = formulas::advance_head(s[k], r.decay, input, r.key[k]);
-        y += s[k] * r.query[k];
-      }
-      out[row] = y;
-    }
+    step_phase(p, ReferenceInputs<T>{w_, f_}, state_of(p) == kNone ? nullptr : part(state_of(p)), out.data());
     return out;
   }
 
@@ -208,26 +197,6 @@ CellUnit::CellUnit(const GatedCell& cell, std::int64_t unit, const BlockFrame& f
   for (int g = 0; g < formulas::kMaxGates; ++g) x[g] = value(cell.x[g]), h[g] = value(cell.h[g]);
   for (int s = 0; s < rows; ++s) states[s] = state[s * units + at];
 }
-
-template <class T>
-HeadRow::HeadRow(const HeadRecurrence& p, std::int64_t row, const BlockFrame& frame,
-                 const PolicyValues<T>& weights)
-    : head(row / p.channels()), group(head / (p.heads() / p.groups)) {
-  const auto at = [&](const Span& span) { return frame.at(span.vector).data() + span.first; };
-  rate_at = p.rate.size == p.heads() ? head : row;
-  value = at(p.value)[row], rate = at(p.rate)[rate_at], decay = raw_decay = at(p.decay)[head];
-  key = at(p.key) + group * p.keys(), query = at(p.query) + group * p.keys();
-  if (p.a != kNone) {
-    a = static_cast<double>(values_of(weights, p.a)[static_cast<std::size_t>(head)]);
-    decay = std::exp(a * raw_decay);
-  }
-  if (p.d == kNone) return;
-  d_at = p.skips == p.heads() ? head : row;
-  d = static_cast<double>(values_of(weights, p.d)[static_cast<std::size_t>(d_at)]);
-}
-template HeadRow::HeadRow(const HeadRecurrence&, std::int64_t, const BlockFrame&, const PolicyValues<float>&);
-template HeadRow::HeadRow(const HeadRecurrence&, std::int64_t, const BlockFrame&,
-                          const PolicyValues<double>&);
 
 void CellUnit::put(const double* values, double* state) const {
   for (int s = 0; s < rows; ++s) state[s * units + at] = values[s];

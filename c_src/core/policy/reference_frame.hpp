@@ -17,6 +17,12 @@ struct BlockFrame {
   std::vector<double>& at(VectorId id) { return vectors[static_cast<std::size_t>(id)]; }
 };
 
+// 0 of a weight that is absent.
+template <class T>
+double value_of(const PolicyValues<T>& weights, WeightId id, std::int64_t i) {
+  return id == kNone ? 0.0 : static_cast<double>(values_of(weights, id)[static_cast<std::size_t>(i)]);
+}
+
 struct PolicyFrame {
   std::vector<BlockFrame> blocks;  // input, layers, output
   std::vector<double> out;         // {d_output}
@@ -50,7 +56,15 @@ struct HeadRow {
   HeadRow(const HeadRecurrence& p, std::int64_t row, const BlockFrame& frame, const PolicyValues<T>& weights);
   std::int64_t head, group, rate_at = 0, d_at = 0;     // d_at: in p.d, where there is one
   double value, rate, decay, raw_decay, a = 0, d = 0;  // raw_decay: without `a`
-  const double *key, *query;
+  const double *key, *query;                           // of rank 0
+  // Of the frame before; and the factor of the value in each rank.
+  double value_before = 0, rate_before = 0, scale[formulas::kMaxRanks];
+  const double* key_before = nullptr;
+  std::int64_t scale_at = 0;  // of rank 0 in p.scale, where there is one
+  // What comes before that of rank r: in keys and queries, in outputs, in p.scale.
+  static std::int64_t key_of(const HeadRecurrence& p, std::int64_t r) { return r * p.groups * p.keys(); }
+  static std::int64_t out_of(const HeadRecurrence& p, std::int64_t r) { return r * p.value.size; }
+  static std::int64_t scale_of(const HeadRecurrence& p, std::int64_t r) { return r * p.channels(); }
 };
 
 // The block with index i of those of a PolicyFrame.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.hpp"
+#include "core/exact_math.hpp"
 #include "core/text.hpp"
 #include "core/trunk/loading.hpp"
 
@@ -27,10 +28,12 @@ std::int64_t SizeReader::take(const std::string& name, std::int64_t limit, std::
 }
 
 std::int64_t SizeReader::take(const std::string& name, std::int64_t limit) {
-  const bool given =
-      std::any_of(sizes_.begin(), sizes_.end(), [&name](const auto& size) { return size.first == name; });
-  if (!given) fail(ErrorKind::invalid_argument, ":" + name, ":", name, " must be given");
+  if (!has(name)) fail(ErrorKind::invalid_argument, ":" + name, ":", name, " must be given");
   return take(name, limit, 0);
+}
+
+bool SizeReader::has(const std::string& name) const {
+  return std::any_of(sizes_.begin(), sizes_.end(), [&name](const auto& size) { return size.first == name; });
 }
 
 void SizeReader::require_all_taken(const std::string& trunk) const {
@@ -61,6 +64,17 @@ std::vector<std::uint32_t> Initializer::words(const std::string& name, std::size
   const std::uint64_t stream = hash64(name.data(), name.size());
   for (std::size_t i = 0; i < count; ++i) drawn[i] = word_at(seed_, stream, i);
   return drawn;
+}
+
+double initial_dt_bias(double u) {
+  constexpr double kLeast = 0.001, kMost = 0.1;
+  const double low = exact_log(kLeast), span = exact_log(kMost) - low;
+  const double part = u * span, dt = exact_exp(low + part);
+  return dt + exact_log(1 - exact_exp(-dt));
+}
+
+bool ends_with(const std::string& name, const std::string& end) {
+  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
 void require_weight_limit(const std::vector<PolicyParameter>& tensors) {

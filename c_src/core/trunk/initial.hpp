@@ -38,6 +38,7 @@ class SizeReader {
   explicit SizeReader(NamedSizes sizes) : sizes_(std::move(sizes)) {}
   std::int64_t take(const std::string& name, std::int64_t limit);  // must be there
   std::int64_t take(const std::string& name, std::int64_t limit, std::int64_t otherwise);
+  bool has(const std::string& name) const;
   void require_all_taken(const std::string& trunk) const;
 
  private:
@@ -71,6 +72,13 @@ class Initializer {
  private:
   std::uint64_t seed_;
 };
+
+// The bias of a dt for u from 0 to below 1: softplus of it is log-uniform from 0.001 to 0.1, as in
+// state-spaces/mamba.
+double initial_dt_bias(double u);
+
+// Whether a tensor's name ends so.
+bool ends_with(const std::string& name, const std::string& end);
 
 // Throws limit_exceeded for more weights than 8 GB, before anything is allocated for them. Used by the
 // trunks.

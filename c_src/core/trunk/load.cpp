@@ -12,6 +12,7 @@
 #include "core/trunk/loading.hpp"
 #include "core/trunk/mamba1/mamba1.hpp"
 #include "core/trunk/mamba2/mamba2.hpp"
+#include "core/trunk/mamba3/mamba3.hpp"
 #include "core/trunk/output_groups.hpp"
 
 namespace exphil::core {
@@ -22,6 +23,7 @@ const std::vector<Trunk>& trunks() {
     std::vector<Trunk> made = {mamba1::trunk()};
     for (const Trunk& trunk : gated::trunks()) made.push_back(trunk);
     made.push_back(deltanet::trunk());
+    made.push_back(mamba3::trunk());
     made.push_back(mamba2::trunk());
     return made;
   }();

@@ -18,7 +18,7 @@ namespace exphil::core {
 inline constexpr std::int64_t kMaxLayers = 1024;
 
 // An option that only some trunks have, by its name in Elixir: a number, or an atom's name.
-using TrunkOption = std::variant<std::int64_t, std::string>;
+using TrunkOption = std::variant<std::int64_t, std::string, double>;
 
 struct PolicyLoadOptions {
   // By default the metadata's "norm_epsilon", else 1e-5. Must be positive and finite as f32.
@@ -43,8 +43,8 @@ struct PolicyLoadOptions {
 // build options, from safetensors metadata that mix exphil.convert wrote, or from the option; the names alone
 // do not determine it. Where they show an architecture that is not read, the error says which.
 //
-// - Mamba-2, with state-spaces' names; core/trunk/mamba2/settings.hpp says where what shapes cannot say comes
-// from.
+// - Mamba-2 and Mamba-3, with state-spaces' names; core/trunk/stated.hpp says where what shapes cannot say
+// comes from.
 //
 // - Edifice's :gru, :lstm, :min_gru, :min_lstm and :gated_deltanet, alone or with ExPhil's six heads.
 //

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/limits.hpp"
+#include "core/text.hpp"
 #include "core/trunk/edifice.hpp"
 
 namespace exphil::core {
@@ -14,6 +15,15 @@ bool has_mixer_tensor(const TensorMap& tensors, const std::string& name) {
     const std::string& each = item.first;
     return each.size() > last.size() && each.compare(each.size() - last.size(), last.size(), last) == 0;
   });
+}
+
+void refuse_mlps(const Checkpoint& file) {
+  for (const auto& item : file.tensors()) {
+    if (item.first.find(".mlp.") == std::string::npos && item.first.find(".norm2.") == std::string::npos)
+      continue;
+    bad_checkpoint("tensor ", quote(item.first),
+                   " belongs to an MLP between the mixers, which is not supported");
+  }
 }
 
 StateSpacesFile::StateSpacesFile(const Checkpoint& file, const CheckpointReader& reader)
@@ -28,6 +38,11 @@ StateSpacesFile::Ends StateSpacesFile::ends() const {
   require_limit(in[1], kMaxDim, "d_input", "input_proj.weight");
   require_limit(out[0], kMaxDim, "d_output", "head.weight");
   return {in[0], in[1], out[0]};
+}
+
+MixerEnds StateSpacesFile::mixer_ends(float norm_epsilon) const {
+  const Ends found = ends();
+  return {found.d_model, found.d_input, found.d_output, count_layers(), norm_epsilon, prefix_};
 }
 
 // Layers are numbered from 0 without gaps; a gap shows as a missing tensor when the layer is loaded.

@@ -11,6 +11,15 @@
 
 namespace exphil::core {
 
+// What a policy has around its mixers.
+struct MixerEnds {
+  std::int64_t d_model = 0, d_input = 0, d_output = 0, layers = 0;
+  float norm_epsilon = 1e-5f;
+  std::string prefix = "backbone.";  // or none
+};
+
+// Throws invalid_checkpoint for a tensor of an MLP between the mixers.
+void refuse_mlps(const Checkpoint& file);
 // Whether a layer's mixer has this tensor.
 bool has_mixer_tensor(const TensorMap& tensors, const std::string& name);
 
@@ -29,6 +38,7 @@ class StateSpacesFile {
   };
   Ends ends() const;
   std::int64_t count_layers() const;
+  MixerEnds mixer_ends(float norm_epsilon) const;
   // Of so many layers.
   bool any_layer_has(std::int64_t layers, const std::string& tensor) const;
   // Frames of the windows it was trained on, by the option or the metadata; 0 where unknown.

@@ -86,6 +86,17 @@ core::PolicyConfig without_copy(core::PolicyConfig config) {
   return config;
 }
 
+// Nor the phases of Mamba-3.
+void refuse_trapezoid(const core::Network& network) {
+  for (const core::Phase* phase : core::phases_of(network)) {
+    const auto* const heads = std::get_if<core::HeadRecurrence>(phase);
+    if (heads == nullptr || heads->rule != formulas::HeadRule::trapezoid) continue;
+    core::fail(
+        core::ErrorKind::unsupported, ":backend",
+        "policies of Mamba-3 do not run on a GPU yet: load this one with backend: :host, the CPU backend");
+  }
+}
+
 // No kernel has the delta rule.
 void require_kernels(const core::Network& network) {
   for (const core::Phase* phase : core::phases_of(network)) {
@@ -100,6 +111,7 @@ void require_kernels(const core::Network& network) {
 }  // namespace
 
 Lowered lower(const core::PolicyConfig& given) {
+  refuse_trapezoid(given.network);
   require_kernels(given.network);
   const core::PolicyConfig config = without_copy(given);
   const core::Network& n = config.network;

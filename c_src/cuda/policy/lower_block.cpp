@@ -151,7 +151,11 @@ class BlockLowering : private ProductLowering {
     return vectors_.of(gate.gate);
   }
 
-  // No kernel has it yet; lower() has refused what needs it.
+  // No kernel has these yet; lower() has refused what needs them.
+  template <class Other>
+  void add(const Other&) {
+    cannot_lower("it has a phase that no kernel runs");
+  }
   void add(const core::Sigmoid&) { cannot_lower("it has a sigmoid"); }
 
   // Its vector is the cell's.

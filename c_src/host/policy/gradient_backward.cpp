@@ -5,6 +5,7 @@
 #include "core/work/parallel.hpp"
 #include "host/policy/gradient_heads.hpp"
 #include "host/policy/gradient_kernels.hpp"
+#include "host/policy/gradient_trapezoid.hpp"
 #include "host/policy/gradient_walk.hpp"
 #include "host/policy/phase_access.hpp"
 #include "host/recurrence/gradient.hpp"
@@ -79,7 +80,8 @@ class Backward {
     each_sequence([&](std::int64_t i) {
       const NormGradient gradient{rows(p.in, i), from(dy, i * seq_), from(dx, i * seq_), row_of(i, kWeight),
                                   row_of(i, kBias)};
-      normalize_back({weights[kWeight], weights[kBias], norm_parts(p)}, gradient, p.in.size, p.epsilon, seq_);
+      normalize_back({weights[kWeight], weights[kBias], norm_parts(p), p.repeats}, gradient, p.in.size,
+                     p.epsilon, seq_);
     });
   }
 
@@ -162,10 +164,14 @@ class Backward {
     v_.settle(dx), v_.settle(dz);
   }
 
-  void operator()(const core::HeadRecurrence& p) {
-    const std::array<float*, 2> sums = {p.a == core::kNone ? nullptr : row_of(0, kWeight),
-                                        p.d == core::kNone ? nullptr : row_of(0, kSkip)};
-    heads_back({p, packed(), n_, group_, r_.blocks[block_].data()}, sums, this->sums().floats, v_);
+  // The phases of gradient_heads.hpp and gradient_trapezoid.hpp.
+  template <class P>
+  void operator()(const P& p) {
+    std::array<float*, 3> all{};
+    for (const PhaseWeightName name : {kWeight, kBias, kSkip}) {
+      if (sums().phases[index_].weights[name].id != core::kNone) all[name] = row_of(0, name);
+    }
+    phase_back(p, {packed(), n_, group_, r_.blocks[block_].data(), all, sums().floats, v_});
   }
 
   void operator()(const core::SelectiveScan& p) {

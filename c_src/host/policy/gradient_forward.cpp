@@ -110,6 +110,8 @@ void GradientRecord::run_block(std::size_t index, const core::Block& block) {
       run(*scan, packed, at.data());
     } else if (const auto* const heads = std::get_if<core::HeadRecurrence>(&block[i])) {
       run(*heads, packed, at.data());
+    } else if (core::state_of(block[i]) != core::kNone) {
+      run_sequences(block[i], packed, at.data());
     } else {
       run(block[i], packed, at.data());
     }
@@ -173,6 +175,27 @@ void GradientRecord::run(const core::HeadRecurrence& phase, const PackedPhase& p
       advance_heads(heads, row, row + channels);
       float* const to = state_part(final_states_, group_, sequence, n_, phase.state);
       if (to != nullptr) place.read(states.data(), to + row * phase.keys());
+    }
+  });
+}
+
+// A delay or angles: every sequence as a pass of its own.
+void GradientRecord::run_sequences(const core::Phase& phase, const PackedPhase& packed,
+                                   const MatrixRows* at) const {
+  const std::int64_t seq = group_.all->seq, length = group_.all->length(weights_.config());
+  const core::StateId id = core::state_of(phase);
+  const PanelPlace& place = layout_.place(id);
+  core::parallel_for(group_.count, 1, [&](std::int64_t begin, std::int64_t end) {
+    AlignedBuffer memory(layout_.floats());
+    float* const state = memory.data();
+    for (std::int64_t i = begin; i < end; ++i) {
+      layout_.reset(state);
+      const float* const given = state_part(group_.all->states, group_, i, n_, id);
+      if (given != nullptr) place.write(given, state);
+      const PassRows one{&state, nullptr, 1, seq, length};
+      runner_of(phase)(phase, packed, {one, layout_, at}, {i * seq, seq, 0, panels_of(phase)});
+      float* const to = state_part(final_states_, group_, i, n_, id);
+      if (to != nullptr) place.read(state, to);
     }
   });
 }

@@ -41,6 +41,7 @@ class GradientRecord {
   void run(const core::Convolution& phase, const PackedPhase& packed, const MatrixRows* at) const;
   void run(const core::SelectiveScan& phase, const PackedPhase& packed, const MatrixRows* at) const;
   void run(const core::HeadRecurrence& phase, const PackedPhase& packed, const MatrixRows* at) const;
+  void run_sequences(const core::Phase& phase, const PackedPhase& packed, const MatrixRows* at) const;
   void walk(std::size_t index, const core::Block& block, std::size_t first, std::size_t last,
             const MatrixRows* at) const;
   void walk(std::size_t index, const core::Block& block, std::size_t first, std::size_t last,

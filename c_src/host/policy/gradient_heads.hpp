@@ -8,17 +8,22 @@
 
 namespace exphil::host {
 
-struct RecordedHeads {
-  const core::HeadRecurrence& phase;
+// A phase of the block, as the forward pass left it, and where its gradients go.
+struct RecordedPhase {
   const PackedPhase& packed;
   const core::Network& network;
   const SequenceGroup& group;
-  const MatrixRows* at;  // of each vector, as the forward pass left it
+  const MatrixRows* at;  // of each vector
+  // By PhaseWeightName, in the row of the group's first sequence; null where there is none. row_floats: from
+  // one sequence's row to the next.
+  std::array<float*, 3> sums;
+  std::int64_t row_floats;
+  VectorGradients& vectors;
+  float* sum(PhaseWeightName name, std::int64_t sequence) const {
+    return sums[name] == nullptr ? nullptr : sums[name] + sequence * row_floats;
+  }
 };
 
-// sums: of a and d, in the row of the group's first sequence; null where there is none. row_floats: from one
-// sequence's row to the next.
-void heads_back(const RecordedHeads& heads, const std::array<float*, 2>& sums, std::int64_t row_floats,
-                VectorGradients& vectors);
+void phase_back(const core::HeadRecurrence& phase, const RecordedPhase& recorded);
 
 }  // namespace exphil::host

@@ -17,10 +17,10 @@ namespace HWY_NAMESPACE {
 // With u = (x - mean) scale and g = dy weight: dx = scale (g - mean(g) - u mean(g u)); without mean(g) for
 // RMSNorm. Padding has weight and dy zero.
 void normalize_part_back(const Norm& norm, const NormGradient& r, std::int64_t row, std::int64_t first,
-                         std::int64_t n, float epsilon) {
+                         std::int64_t n, std::int64_t all, float epsilon) {
   const float *x = r.x.data + row * r.x.step + first, *dy = r.dy.data + row * r.dy.step + first;
-  float *dx = r.dx.data + row * r.dx.step + first, *const d_weight = r.d_weight + first;
-  const float *const weight = norm.weight + first, scale = part_scale(x, n, epsilon);
+  const float *const weight = norm.weight_of(first, all), scale = part_scale(x, n, epsilon);
+  float *dx = r.dx.data + row * r.dx.step + first, *const d_weight = r.d_weight + (weight - norm.weight);
   float sum = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     const float u = x[i] * scale;
@@ -36,7 +36,7 @@ void run_normalize_back(const Norm& norm, const NormGradient& r, std::int64_t n,
   for (std::int64_t row = 0; norm.parts > 0 && row < rows; ++row) {
     const std::int64_t size = n / norm.parts;
     for (std::int64_t first = 0; first < n; first += size) {
-      normalize_part_back(norm, r, row, first, size, epsilon);
+      normalize_part_back(norm, r, row, first, size, n, epsilon);
     }
   }
   if (norm.parts > 0) return;

@@ -104,7 +104,7 @@ class VectorGradients {
   std::vector<std::int64_t> steps_;       // of each vector
   std::vector<AlignedBuffer> memory_;     // of each vector, its rows
   std::vector<std::vector<bool>> there_;  // of each vector's values, whether they have a gradient
-  AlignedBuffer buffers_[5];
+  AlignedBuffer buffers_[8];
 };
 
 }  // namespace exphil::host

@@ -15,8 +15,12 @@ struct HeadRows {
   formulas::HeadRule rule = formulas::HeadRule::linear;
   std::int64_t keys = 0, channels = 0, heads_of_group = 1;  // channels: of a head
   MatrixRows value, key, query, rate, decay, out;           // {seq, ...}
-  bool rate_of_head = true, skip_of_head = true;            // else one for each value
-  const float *a = nullptr, *d = nullptr;                   // null where there is none
+  // Of the trapezoidal rule. values: of all heads; scale: null, or the factors of ranks.
+  MatrixRows value_before, key_before, rate_before;
+  std::int64_t ranks = 1, groups = 1, values = 0;
+  const float* scale = nullptr;
+  bool rate_of_head = true, skip_of_head = true;  // else one for each value
+  const float *a = nullptr, *d = nullptr;         // null where there is none
   // {rows, padded(keys)}: the states of the rows that a call advances; from: where the first frame reads
   // them.
   float* states = nullptr;
@@ -33,8 +37,10 @@ struct HeadGradient {
       nullptr;       // {channels, keys}: the states of the head before the first frame; null: zeros
   MatrixRows d_out;  // of all heads, as are the others
   MatrixRows d_value, d_rate, d_decay;         // stored
-  float *d_key = nullptr, *d_query = nullptr;  // {seq, padded(keys)}: of this head alone; stored
+  float *d_key = nullptr, *d_query = nullptr;  // {seq, ranks, padded(keys)}: of this head alone; stored
   float *d_a = nullptr, *d_d = nullptr;        // added to; null where there is none
+  MatrixRows d_value_before, d_rate_before;    // of the trapezoidal rule: stored
+  float *d_key_before = nullptr, *d_scale = nullptr;
 };
 std::int64_t head_gradient_scratch_floats(const HeadRows& heads);
 void heads_back(const HeadRows& heads, const HeadGradient& gradient, std::int64_t head, float* scratch);

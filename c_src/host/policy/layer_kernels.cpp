@@ -39,8 +39,9 @@ void normalize_parts(const Norm& norm, MatrixRows from, std::int64_t n, float ep
   for (std::int64_t r = 0; r < rows; ++r, from.data += from.step, to.data += to.step) {
     for (std::int64_t first = 0; first < n; first += size) {
       const F scale = fill(double{part_scale(from.data + first, size, epsilon)});
-      in_vectors(first, first + size, [&](std::int64_t i, std::int64_t count) {
-        store_some(load_some(from.data + i, count) * scale * load_some(norm.weight + i, count), to.data + i,
+      const float *const x = from.data + first, *const weight = norm.weight_of(first, n);
+      in_vectors(0, size, [&](std::int64_t i, std::int64_t count) {
+        store_some(load_some(x + i, count) * scale * load_some(weight + i, count), to.data + first + i,
                    count);
       });
     }

@@ -18,6 +18,8 @@ struct Norm {
   // 0: all n values, and zeros in the rest of their last panel. Else as many equal parts of them, each by
   // itself, and nothing beyond them; of RMSNorm only.
   std::int64_t parts = 0;
+  std::int64_t repeats = 1;  // of the weight, over the parts
+  const float* weight_of(std::int64_t first, std::int64_t n) const { return weight + first % (n / repeats); }
 };
 
 // For `rows` rows of n values. A row's result does not depend on the other rows.

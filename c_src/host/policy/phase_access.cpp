@@ -58,7 +58,8 @@ bool needs_whole(const core::Network& network, const core::Phase& phase, const c
   }
   if (is<core::Gate>(phase)) return !gates_panels(network, phase);
   return is<core::Norm>(phase) || is<core::Mean>(phase) || is<core::HeadRecurrence>(phase) ||
-         (is<core::Copy>(phase) && !in_panels(network, in));
+         is<core::Angle>(phase) || is<core::Rotation>(phase) || is<core::Trapezoid>(phase) ||
+         is<core::RankScale>(phase) || (is<core::Copy>(phase) && !in_panels(network, in));
 }
 
 }  // namespace
@@ -70,7 +71,7 @@ PhaseAccess access_of(const core::Network& network, const core::Phase& phase) {
   const auto* const norm = std::get_if<core::Norm>(&phase);
   require(norm != nullptr ? access.out.first == 0 || norm_parts(*norm) > 0
                           : splits_rows(network, phase, false) || in_panels(network, access.out));
-  const bool whole_out = is<core::Convolution>(phase) || is<core::Mean>(phase);
+  const bool whole_out = is<core::Convolution>(phase) || is<core::Mean>(phase) || is<core::Trapezoid>(phase);
   if (whole_out) require(access.out == network.all_of(access.out.vector));
   if (const auto* const recall = std::get_if<core::Recall>(&phase)) require(can_recall(network, *recall));
   for (const core::Span& in : core::reads(phase)) {
@@ -99,14 +100,20 @@ std::int64_t norm_parts(const core::Norm& norm) {
   return norm.parts > 1 || norm.out.first != 0 ? norm.parts : 0;
 }
 
+std::int64_t panels_of(const core::Phase& phase) {
+  const auto* const heads = std::get_if<core::HeadRecurrence>(&phase);
+  return panels(heads != nullptr ? heads->value.size : core::writes(phase).size);
+}
+
 bool is_small(const core::Phase& phase, bool many_rows) {
-  return is<core::Mean>(phase) || (!many_rows && (is<core::Norm>(phase) || is<core::Recall>(phase)));
+  return is<core::Mean>(phase) ||
+         (!many_rows && (is<core::Norm>(phase) || is<core::Recall>(phase) || is<core::Trapezoid>(phase)));
 }
 
 bool splits_rows(const core::Network& network, const core::Phase& phase, bool many_rows) {
   const auto* const product = std::get_if<core::Product>(&phase);
   if (is<core::Gate>(phase)) return !gates_panels(network, phase);
-  if (product == nullptr) return is<core::Norm>(phase) || is<core::Mean>(phase);
+  if (product == nullptr) return is<core::Norm>(phase) || is<core::Mean>(phase) || is<core::Trapezoid>(phase);
   return many_rows && panels(product->out.size) < kNarrow && product->out.size < product->in.size;
 }
 

@@ -22,12 +22,16 @@ PhaseAccess access_of(const core::Network& network, const core::Phase& phase);
 // scan reads it, and frames are the caller's.
 std::vector<std::int64_t> row_steps(const core::Network& network);
 
-// Whether a phase takes so little time that each lane may compute it for itself: a norm or a recall of few
-// rows, a mean.
+// The panels that a phase is split by: those of its outputs; of a recurrence over heads, of its values.
+std::int64_t panels_of(const core::Phase& phase);
+
+// Whether a phase takes so little time that each lane may compute it for itself: a norm, a recall or the
+// coefficients of a rule for few rows, a mean.
 bool is_small(const core::Phase& phase, bool many_rows);
 
-// Whether the rows of a phase are split rather than its outputs: those of a norm and a mean, many rows of a
-// narrow product, and those of a gate of vectors that are cut beside their panels.
+// Whether the rows of a phase are split rather than its outputs: those of a norm, a mean and the
+// coefficients of a rule, many rows of a narrow product, and those of a gate of vectors that are cut beside
+// their panels.
 bool splits_rows(const core::Network& network, const core::Phase& phase, bool many_rows);
 
 // The parts of a norm as its kernel takes them: 0 where it takes its input as a whole.

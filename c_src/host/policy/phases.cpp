@@ -43,8 +43,8 @@ class Runner {
   }
 
   void operator()(const core::Norm& phase) const {
-    normalize({packed_.weights[kWeight], packed_.weights[kBias], norm_parts(phase)}, rows(phase.in),
-              phase.in.size, phase.epsilon, piece_.count, rows(phase.out));
+    normalize({packed_.weights[kWeight], packed_.weights[kBias], norm_parts(phase), phase.repeats},
+              rows(phase.in), phase.in.size, phase.epsilon, piece_.count, rows(phase.out));
   }
 
   void operator()(const core::Product& phase) const {
@@ -89,18 +89,49 @@ class Runner {
          end_value(phase.out));
   }
 
-  // A state that is not advanced in place is read where it is.
   void operator()(const core::HeadRecurrence& phase) const {
-    const PanelPlace& place = run_.layout.place(phase.state);
-    const std::int64_t frames = run_.rows.frames, begin = first_value(), end = end_value(phase.out);
-    for (std::int64_t agent = 0; agent < run_.rows.agents; ++agent) {
-      HeadRows heads = heads_of(phase, packed_, run_.at, piece_.first + agent * frames, frames);
-      heads.states = run_.rows.states[agent] + place.at + begin * place.column();
-      heads.from = heads.states;
-      if (run_.rows.from != nullptr) heads.from = run_.rows.from[agent] + place.at + begin * place.column();
+    const std::int64_t begin = first_value(), end = end_value(phase.value),
+                       skipped = begin * run_.layout.place(phase.state).column();
+    each_agent(phase.state, [&](const float* from, float* state, std::int64_t first, std::int64_t frames) {
+      HeadRows heads = heads_of(phase, packed_, run_.at, first, frames);
+      heads.states = state + skipped, heads.from = from + skipped;
       heads.unanswered = run_.unused;
       advance_heads(heads, begin, end);
-    }
+    });
+  }
+
+  void operator()(const core::Delay& phase) const {
+    const std::int64_t begin = first_value(), end = end_value(phase.out);
+    each_agent(phase.state, [&](const float* from, float* state, std::int64_t first, std::int64_t frames) {
+      const MatrixRows in = rows_at(run_.at, phase.in, first), out = rows_at(run_.at, phase.out, first);
+      std::copy(from + begin, from + end, out.data + begin);
+      copy_rows(in, {out.data + out.step, out.step}, frames - 1, begin, end);
+      copy_rows({in.data + (frames - 1) * in.step, 0}, {state, 0}, 1, begin, end);
+    });
+  }
+
+  // Two outputs for each angle.
+  void operator()(const core::Angle& phase) const {
+    each_agent(phase.state, [&](const float* from, float* state, std::int64_t first, std::int64_t frames) {
+      advance_angles({phase.angles(), rows_at(run_.at, phase.rate, first), rows_at(run_.at, phase.dt, first),
+                      rows_at(run_.at, phase.out, first), from, state, frames},
+                     first_value() / 2, end_value(phase.out) / 2);
+    });
+  }
+
+  void operator()(const core::Rotation& phase) const {
+    rotate(phase, {rows(phase.in), rows(phase.turn), rows(phase.out), packed_.weights[kWeight]}, piece_.count,
+           first_value(), end_value(phase.out));
+  }
+
+  void operator()(const core::Trapezoid& phase) const {
+    trapezoid_coefficients(phase.dt.size, phase.floor,
+                           {rows(phase.dt), rows(phase.a), rows(phase.mix), rows(phase.out)}, piece_.count);
+  }
+
+  void operator()(const core::RankScale& phase) const {
+    scale_ranks(phase, packed_.weights[kWeight], rows(phase.in), rows(phase.out), piece_.count, first_value(),
+                end_value(phase.out));
   }
 
   void operator()(const core::SelectiveScan& phase) const {
@@ -116,6 +147,18 @@ class Runner {
   // The piece in values.
   std::int64_t first_value() const { return piece_.begin * kPanel; }
   std::int64_t end_value(const core::Span& span) const { return std::min(piece_.end * kPanel, span.size); }
+
+  // body(where a part is read, where it is advanced, the agent's first row, its rows). A state that is not
+  // advanced in place is read where it is.
+  template <class Body>
+  void each_agent(core::StateId id, const Body& body) const {
+    const std::int64_t at = run_.layout.place(id).at, frames = run_.rows.frames;
+    for (std::int64_t agent = 0; agent < run_.rows.agents; ++agent) {
+      float* const state = run_.rows.states[agent] + at;
+      const float* const from = run_.rows.from != nullptr ? run_.rows.from[agent] + at : state;
+      body(from, state, piece_.first + agent * frames, frames);
+    }
+  }
 
   // Padding stays zero.
   void copy(const core::Span& in, const core::Span& out) const {
@@ -171,94 +214,6 @@ RunPhase runner_of(const core::Phase& phase) {
             };
       },
       phase);
-}
-
-std::size_t walk_end(const core::Block& block, std::size_t first) {
-  std::size_t last = first;
-  for (std::size_t i = first; i <= last; ++i) {
-    const core::StateId recalled = core::recalled_by(block[i]);
-    if (recalled == core::kNone) continue;
-    for (std::size_t owner = i + 1; owner < block.size(); ++owner) {
-      if (core::state_of(block[owner]) == recalled) last = std::max(last, owner);
-    }
-  }
-  return last;
-}
-
-std::size_t walk_begin(const core::Block& block, std::size_t last) {
-  for (std::size_t first = 0; first < last; ++first) {
-    if (core::recalled_by(block[first]) != core::kNone && walk_end(block, first) >= last) return first;
-  }
-  return last;
-}
-
-CellRows cell_of(const core::GatedCell& phase, const MatrixRows* at, std::int64_t first, std::int64_t count) {
-  CellRows cell;
-  cell.cell = phase.cell;
-  for (std::size_t g = 0; g < phase.x.size(); ++g) {
-    if (phase.x[g]) cell.x[g] = rows_at(at, phase.x[g], first);
-    if (phase.h[g]) cell.h[g] = rows_at(at, phase.h[g], first);
-  }
-  cell.out = rows_at(at, phase.out, first);
-  cell.step = padded(phase.out.size), cell.seq = count;
-  return cell;
-}
-
-HeadRows heads_of(const core::HeadRecurrence& phase, const PackedPhase& packed, const MatrixRows* at,
-                  std::int64_t first, std::int64_t count) {
-  HeadRows heads;
-  heads.rule = phase.rule;
-  heads.keys = phase.keys(), heads.channels = phase.channels();
-  heads.heads_of_group = phase.heads() / phase.groups;
-  heads.value = rows_at(at, phase.value, first), heads.key = rows_at(at, phase.key, first);
-  heads.query = rows_at(at, phase.query, first), heads.rate = rows_at(at, phase.rate, first);
-  heads.decay = rows_at(at, phase.decay, first), heads.out = rows_at(at, phase.out, first);
-  heads.rate_of_head = phase.rate.size == phase.heads(), heads.skip_of_head = phase.skips == phase.heads();
-  heads.a = packed.weights[kWeight], heads.d = packed.weights[kSkip];
-  heads.seq = count;
-  return heads;
-}
-
-Convolution convolution_of(const core::Convolution& phase, const PackedPhase& packed, const MatrixRows* at,
-                           std::int64_t first, std::int64_t count) {
-  Convolution convolution;
-  convolution.taps = phase.taps;
-  convolution.step = at[phase.out.vector].step;
-  convolution.weights = packed.weights[kWeight];
-  convolution.bias = packed.weights[kBias];
-  const MatrixRows x = rows_at(at, phase.in, first);
-  convolution.x = x.data, convolution.x_step = x.step;
-  convolution.out = rows_at(at, phase.out, first).data;
-  convolution.seq = count;
-  return convolution;
-}
-
-ScanSequence scan_of(const core::SelectiveScan& phase, const PackedPhase& packed, const MatrixRows* at,
-                     std::int64_t first, std::int64_t count, std::int64_t length) {
-  const auto rows = [=](const core::Span& span) {
-    const MatrixRows found = rows_at(at, span, first);
-    return Rows{found.data, found.step};
-  };
-  const auto projection = [=](const core::Span& span) {
-    const MatrixRows found = rows_at(at, span, first);
-    return Projection{found.data, found.step, 1, false};
-  };
-  const MatrixRows y = rows_at(at, phase.out, first);
-  // All at once: to clear it first takes longer than the rest.
-  return {count,
-          rows(phase.x),
-          rows(phase.dt),
-          rows(phase.z),
-          y.data,
-          y.step,
-          projection(phase.b),
-          projection(phase.c),
-          packed.a_bounds,
-          packed.weights[kWeight],
-          packed.weights[kSkip],
-          packed.weights[kBias],
-          phase.input_dt ? rows_at(at, phase.input_dt, first).data : nullptr,
-          core::decays_input(phase, length)};
 }
 
 }  // namespace exphil::host

@@ -8,6 +8,7 @@
 #include "host/policy/head_kernels.hpp"
 #include "host/policy/layer_kernels.hpp"
 #include "host/policy/state_layout.hpp"
+#include "host/policy/trapezoid_kernels.hpp"
 #include "host/policy/weights.hpp"
 
 namespace exphil::host {

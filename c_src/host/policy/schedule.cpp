@@ -62,7 +62,7 @@ class Scheduler {
     Step step;
     step.phase = static_cast<std::uint32_t>(i);
     step.run = runner_of(block_[i]), step.by_rows = splits_rows(n_, block_[i], many_);
-    step.panels = static_cast<std::int32_t>(panels(core::writes(block_[i]).size));
+    step.panels = static_cast<std::int32_t>(panels_of(block_[i]));
     step.grain = step.by_rows ? kRowsOfPiece : std::clamp(step.panels / kPieces, 1, kMostPanels);
     return step;
   }

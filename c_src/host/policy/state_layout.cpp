@@ -16,6 +16,8 @@ StateLayout::StateLayout(const core::Network& network) : places_(network.states.
     if (std::holds_alternative<core::GatedCell>(*phase) ||
         std::holds_alternative<core::HeadRecurrence>(*phase)) {
       place = {floats_, part.columns, part.rows, false, true};
+    } else if (std::holds_alternative<core::Delay>(*phase) || std::holds_alternative<core::Angle>(*phase)) {
+      place = {floats_, part.size(), 1};
     }
     places_[static_cast<std::size_t>(id)] = place;
     floats_ += place.floats();

@@ -26,7 +26,7 @@ PhaseWeights phase_weights(const core::Phase& phase) {
   const auto row = [](core::WeightId id, std::int64_t size) { return PhaseWeight{id, {0, size, 1}}; };
   PhaseWeights all;
   if (const auto* const norm = std::get_if<core::Norm>(&phase)) {
-    all[kWeight] = row(norm->weight, norm->in.size);
+    all[kWeight] = row(norm->weight, norm->in.size / norm->repeats);
     if (norm->kind == core::NormKind::layer) all[kBias] = row(norm->bias, norm->in.size);
   } else if (const auto* const convolution = std::get_if<core::Convolution>(&phase)) {
     all[kWeight] = {convolution->weight, {0, convolution->in.size, convolution->taps}};
@@ -40,6 +40,11 @@ PhaseWeights phase_weights(const core::Phase& phase) {
   } else if (const auto* const heads = std::get_if<core::HeadRecurrence>(&phase)) {
     if (heads->a != core::kNone) all[kWeight] = row(heads->a, heads->heads());
     if (heads->d != core::kNone) all[kSkip] = row(heads->d, heads->skips);
+    if (heads->scale != core::kNone) all[kBias] = row(heads->scale, heads->ranks * heads->value.size);
+  } else if (const auto* const rotation = std::get_if<core::Rotation>(&phase)) {
+    all[kWeight] = row(rotation->bias, rotation->out.size);
+  } else if (const auto* const ranks = std::get_if<core::RankScale>(&phase)) {
+    all[kWeight] = row(ranks->weight, ranks->ranks * ranks->heads * ranks->channels());
   }
   return all;
 }

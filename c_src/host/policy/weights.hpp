@@ -21,8 +21,8 @@ struct PhaseWeight {
   PanelPlace place;
 };
 // Norm: weight, bias of a LayerNorm. Convolution: taps {taps, padded(channels)}, bias. Softplus: bias.
-// SelectiveScan: a, bias where it activates dt, d where the policy has it. HeadRecurrence: a and d, where the
-// policy has them.
+// SelectiveScan: a, bias where it activates dt, d where the policy has it. HeadRecurrence: a, the factors of
+// ranks in the bias' place, and d, where the policy has them. Rotation: its bias. RankScale: its weight.
 enum PhaseWeightName { kWeight, kBias, kSkip };
 using PhaseWeights = std::array<PhaseWeight, 3>;
 PhaseWeights phase_weights(const core::Phase& phase);

@@ -38,6 +38,7 @@ HWY_BEFORE_NAMESPACE();
 #include "kernels/common/gradient_formulas.cuh"
 #include "kernels/common/cells.cuh"
 #include "kernels/common/heads.cuh"
+#include "kernels/common/trapezoid.cuh"
 // clang-format on
 
 namespace exphil {
@@ -146,6 +147,7 @@ struct Math {
   static HWY_INLINE F exp(F v) { return exponential(v); }
   static HWY_INLINE F log1p(F v) { return log1p_unit(v); }
   static HWY_INLINE F abs(F v) { return hn::Abs(v); }
+  static HWY_INLINE F floor(F v) { return hn::Floor(v); }
   static HWY_INLINE F max(F left, F right) { return hn::IfThenElse(left < right, right, left); }
   static HWY_INLINE F min(F left, F right) { return hn::IfThenElse(right < left, right, left); }
   static HWY_INLINE F select_less(F left, F right, F if_less, F otherwise) {

@@ -9,7 +9,8 @@ defmodule ExPhil.Native.Checkpoint do
   alias ExPhil.Native.{Error, NIF, Options, Policy, Queue, Safetensors}
   alias ExPhil.Native.Policy.Weights
 
-  @dialect_options [:dialect, :window, :chunk_size, :dt, :num_heads]
+  @dialect_options [:dialect, :window, :chunk_size, :dt, :num_heads] ++
+                     [:ngroups, :norm_before_gate, :dt_limit, :a_floor]
 
   @doc """
   Every tensor of the file, by name: in the formats of Edifice and ExPhil `"layer.tensor"`, and `"layer.tensor.part"` where a
@@ -31,8 +32,9 @@ defmodule ExPhil.Native.Checkpoint do
   @doc """
   Writes Edifice's or ExPhil's policy `from` as the safetensors file `to`, with its window, and of Mamba its dialect, chunk
   size and kind of dt, and of a gated DeltaNet its number of heads, in the metadata, so that it loads without options. The tensors keep their names, types and bytes, the
-  random keys of GRU and LSTM too. `from` is loaded first, with the options `:dialect`, `:window`, `:chunk_size`, `:dt` and `:num_heads` of `ExPhil.Native.Policy.load/2`,
-  and `to` is loaded at the end; both must have the same fingerprint. Returns the policy's
+  random keys of GRU and LSTM too. Of Mamba-2 and Mamba-3 it writes what their shapes do not say, where a `config.json` or an option
+  said it. `from` is loaded first, with the options `:dialect`, `:window`, `:chunk_size`, `:dt`, `:num_heads`, `:ngroups`,
+  `:norm_before_gate`, `:dt_limit` and `:a_floor` of `ExPhil.Native.Policy.load/2`, and `to` is loaded at the end; both must have the same fingerprint. Returns the policy's
   `ExPhil.Native.Policy.info/1`.
   """
   fallible convert(from :: Path.t(), to :: Path.t(), options :: keyword() \\ []) :: Policy.info()
@@ -52,8 +54,8 @@ defmodule ExPhil.Native.Checkpoint do
          do: {:ok, same}
   end
 
-  defp check_dialect(%{trunk: :mamba2} = info, from),
-    do: info |> Map.delete(:trunk) |> Map.put(:dialect, :state_spaces) |> check_dialect(from)
+  # What a config.json or an option said goes into the metadata.
+  defp check_dialect(%{settings_from: :metadata}, from), do: check_dialect(%{dialect: :state_spaces}, from)
 
   defp check_dialect(%{dialect: :state_spaces}, from) do
     {:error,
@@ -75,10 +77,19 @@ defmodule ExPhil.Native.Checkpoint do
   What a safetensors file of this policy's weights must say beside them. `ExPhil.Native.Policy.save/2` writes both.
   """
   @spec metadata(Policy.info()) :: %{String.t() => String.t()}
-  # Read by core/trunk: loading.cpp, edifice.cpp, output_groups.cpp and mamba2/settings.cpp.
+  # Read by core/trunk: loading.cpp, edifice.cpp, output_groups.cpp and stated.cpp.
   def metadata(info) do
     # The names of tensors show state-spaces' dialect. A trunk has those of these facts that it knows.
-    own = [:num_heads, :ngroups, :norm_before_gate, :dt_limit_min, :dt_limit_max, :mixer_norm_epsilon]
+    own = [
+      :num_heads,
+      :ngroups,
+      :norm_before_gate,
+      :dt_limit_min,
+      :dt_limit_max,
+      :mixer_norm_epsilon,
+      :a_floor
+    ]
+
     facts = [window_size: :window, chunk_size: :chunk_size, dt: :dt] ++ Enum.map(own, &{&1, &1})
 
     facts =
@@ -87,8 +98,8 @@ defmodule ExPhil.Native.Checkpoint do
         else: [{:dialect, :dialect} | facts]
 
     for {key, fact} <- facts,
-        value = info[fact],
-        value != nil,
+        # Not a filter: what is false is written too.
+        value <- List.wrap(info[fact]),
         into: Map.merge(epsilon(info), Weights.heads_metadata(info.groups)),
         do: {"exphil_native.#{key}", to_string(value)}
   end

@@ -78,7 +78,7 @@ defmodule ExPhil.Native.Policy do
   @typedoc "A tensor for each weight, by its name in the checkpoint."
   @type weights :: %{String.t() => Tensor.t()}
   @typedoc "A tensor for each named part of a state, {batch, n_layer, rows, columns}; of Mamba and Mamba-2 `:ssm` and `:conv`,
-  of GRU, minGRU and minLSTM `:h`, of LSTM `:h_c`, of a gated DeltaNet `:s` and `:conv`."
+  of Mamba-3 `:angle`, `:ssm`, `:k` and `:v`, of GRU, minGRU and minLSTM `:h`, of LSTM `:h_c`, of a gated DeltaNet `:s` and `:conv`."
   @type state :: %{atom() => Tensor.t()}
   @type result(value) :: {:ok, value} | {:error, Error.t()}
 
@@ -97,7 +97,9 @@ defmodule ExPhil.Native.Policy do
   `:min_gru` and `:min_lstm` they are `:d_model`, `:layout` and `:norm_epsilon`; of `:gated_deltanet` `:d_model`, `:num_heads`,
   `:d_conv` and `:norm_epsilon`; of `:mamba2` `:d_model`, `:d_inner`, `:d_ssm`, `:d_state`, `:d_conv`, `:num_heads`, `:headdim`,
   `:ngroups`, `:norm_before_gate`, `:dt_limit_min`, `:dt_limit_max` (`nil`: no limit), `:norm_epsilon`, `:mixer_norm_epsilon` and
-  `:settings_from`, the last source of what shapes cannot say: `:metadata`, `:config`, `:options` or `:defaults`.
+  `:settings_from`, the last source of what shapes cannot say: `:metadata`, `:config`, `:options` or `:defaults`; of `:mamba3`
+  `:d_model`, `:d_inner`, `:d_state`, `:num_heads`, `:headdim`, `:ngroups`, `:num_rope_angles`, `:is_mimo`, `:mimo_rank` (`nil`:
+  SISO), `:is_outproj_norm`, `:a_floor`, `:norm_epsilon`, `:mixer_norm_epsilon` and `:settings_from`.
   """
   @type info :: %{
           required(:trunk) => atom(),
@@ -143,6 +145,9 @@ defmodule ExPhil.Native.Policy do
 
     * `:ngroups` - groups of B and C (1)
     * `:norm_before_gate` - whether the norm inside a layer comes before the gate (`false`)
+    * `:dt_limit` - `{min, max}`, the bounds of dt (none); max may be `:infinity`
+
+  and of Mamba-3 `:a_floor`, the least -A (1.0e-4).
 
   `backend: :auto` takes the backend that is faster for one agent at 60 FPS. Where there is a GPU, the policy is loaded onto
   both backends, and its frames are timed on each: up to 11 once every 16.67 ms, whose median decides, then up to 50 one after
@@ -186,19 +191,23 @@ defmodule ExPhil.Native.Policy do
   end
 
   @doc """
-  A new policy, to train: fresh weights, resident on a backend. The trunk is `:mamba1`, `:gru`, `:lstm`, `:min_gru` or `:min_lstm`.
+  A new policy, to train: fresh weights, resident on a backend. The trunk is `:mamba1`, `:mamba2`, `:mamba3`, `:gru`, `:lstm`,
+  `:min_gru` or `:min_lstm`.
 
     * `:d_input`, `:d_model`, `:layers` - sizes, which must be given
     * `:d_output` - the number of outputs, or instead `:heads`, their names in order: `[stick: 7, buttons: {4, :binary}]` is one
       choice of seven and four separate events. `groups` of `info/1` has them then, and `ExPhil.Native.Loss` takes those
     * `:seed` - an integer (0). The same sizes and seed give the same bits on every machine and backend
     * `:backend`, `:device`, `:max_sessions`, `:norm_epsilon`, `:window` - as in `load/2`
-    * of `:mamba1`: `:d_state` (16), `:d_conv` (4), `:expand` (2), `:dt_rank` (`d_model` / 16, rounded up); the other trunks have no
-      sizes of their own
+    * of `:mamba1`: `:d_state` (16), `:d_conv` (4), `:expand` (2), `:dt_rank` (`d_model` / 16, rounded up); of `:mamba2`:
+      `:d_state` (128), `:headdim` (64), `:ngroups` (1), `:d_conv` (4), `:expand` (2); of `:mamba3`: `:d_state` (128), `:headdim` (64),
+      `:ngroups` (1), `:expand` (2), `:mimo_rank` (none: SISO); the other trunks have no sizes of their own
 
   Mamba's weights begin as in state-spaces/mamba (`mamba_simple.py`, `mixer_seq_simple.py`): linear maps and the convolution uniform
   by fan-in, as in PyTorch, `out_proj` divided by the square root of the number of layers; `A_log` = log(1..d_state); `D` = 1; the bias of
-  `dt_proj` such that softplus of it is log-uniform from 0.001 to 0.1; norms 1, other biases 0.
+  `dt_proj` such that softplus of it is log-uniform from 0.001 to 0.1; norms 1, other biases 0. Those of Mamba-2 and Mamba-3 begin as
+  in its `mamba2.py` and `mamba3.py`: `A_log` the logarithm of a uniform number from 1 to 16; the biases of B and C 1; `mimo_x` and
+  `mimo_o` 1 / `mimo_rank`, `mimo_z` 1.
 
   Those of the other trunks begin as in Axon and Edifice: kernels, the recurrent ones too, uniform within sqrt(6 / (in + out)) (glorot),
   norms 1, biases 0. GRU and LSTM have Axon's layout. Its state does not begin with zeros but with what Axon draws from a key that is

@@ -11,8 +11,9 @@ defmodule Mix.Tasks.Exphil.Convert do
 
     * `--check FRAMES` - a safetensors file with `obs` ({n, d_input} of f32): both files answer all of its frames,
       carried and in windows, and the task fails unless the answers have the same bits
-    * `--dialect edifice_mamba|edifice_mamba_ssd`, `--window N`, `--chunk-size N`, `--dt mean|per_channel`, `--num-heads N` - options
-      that IN does not contain; see `ExPhil.Native.Policy.load/2`
+    * `--dialect edifice_mamba|edifice_mamba_ssd`, `--window N`, `--chunk-size N`, `--dt mean|per_channel`, `--num-heads N`,
+      `--ngroups N`, `--norm-before-gate`, `--dt-limit MIN,MAX`, `--a-floor X` - options that IN does not contain; see
+      `ExPhil.Native.Policy.load/2`
   """
 
   use Mix.Task
@@ -27,7 +28,11 @@ defmodule Mix.Tasks.Exphil.Convert do
     window: :integer,
     chunk_size: :integer,
     dt: :string,
-    num_heads: :integer
+    num_heads: :integer,
+    ngroups: :integer,
+    norm_before_gate: :boolean,
+    dt_limit: :string,
+    a_floor: :float
   ]
   @names %{
     "state_spaces" => :state_spaces,
@@ -41,7 +46,7 @@ defmodule Mix.Tasks.Exphil.Convert do
   def run(args) do
     {options, [from, to]} = Arguments.parse_paths!(args, @switches, "exphil.convert", ["IN", "OUT"])
     {check, options} = Keyword.pop(options, :check)
-    options = for {name, value} <- options, do: {name, Map.get(@names, value, value)}
+    options = for {name, value} <- options, do: {name, value(name, value)}
 
     case Checkpoint.convert(from, to, options) do
       {:ok, info} ->
@@ -57,6 +62,17 @@ defmodule Mix.Tasks.Exphil.Convert do
         refuse(error)
     end
   end
+
+  defp value(:dt_limit, text) do
+    numbers = for part <- String.split(text, ","), do: Float.parse(part)
+
+    case numbers do
+      [{least, ""}, {most, ""}] -> {least, most}
+      _ -> Mix.raise("--dt-limit must be two numbers with a comma between them, got #{text}")
+    end
+  end
+
+  defp value(_name, value), do: Map.get(@names, value, value)
 
   defp refuse(error) do
     error

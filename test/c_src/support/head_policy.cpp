@@ -1,46 +1,11 @@
 #include "support/head_policy.hpp"
 
-#include <cmath>
-
-#include "support/numbers.hpp"
-#include "support/shared_data.hpp"
+#include "support/random_writer.hpp"
 
 namespace exphil::test {
 
-namespace {
-
-class Writer {
- public:
-  explicit Writer(std::uint64_t seed) : random_(seed) {}
-  SafetensorsWriter file;
-
-  void matrix(const std::string& name, std::int64_t rows, std::int64_t columns, std::int64_t fan_in) {
-    const float bound = 1.5f / std::sqrt(static_cast<float>(fan_in));
-    file.add_f32(name, {rows, columns}, values(rows * columns, -bound, bound));
-  }
-  void vector(const std::string& name, std::int64_t size, float least = -0.5f, float most = 0.5f) {
-    file.add_f32(name, {size}, values(size, least, most));
-  }
-  std::vector<float> values(std::int64_t count, float least, float most) {
-    return random_.vector(static_cast<std::size_t>(count), least, most);
-  }
-
-  // Edifice's: {in, out}.
-  void dense(const std::string& name, std::int64_t in, std::int64_t out) {
-    matrix(name + ".kernel", in, out, in), vector(name + ".bias", out);
-  }
-  void norm(const std::string& name, std::int64_t size) {
-    vector(name + ".gamma", size, 0.7f, 1.3f), vector(name + ".beta", size);
-  }
-
- private:
-  Random random_;
-};
-
-}  // namespace
-
 SafetensorsWriter deltanet_file(const DeltanetSpec& spec) {
-  Writer w(spec.seed);
+  RandomWriter w(spec.seed);
   const std::int64_t units = spec.units;
   w.file.metadata["exphil_native.num_heads"] = std::to_string(spec.heads);
   if (spec.window > 0) w.file.metadata["exphil_native.window_size"] = std::to_string(spec.window);
@@ -58,7 +23,7 @@ SafetensorsWriter deltanet_file(const DeltanetSpec& spec) {
 }
 
 SafetensorsWriter mamba2_file(const Mamba2Spec& spec) {
-  Writer w(spec.seed);
+  RandomWriter w(spec.seed);
   const std::int64_t d_ssm = spec.heads * spec.headdim, d_inner = d_ssm + spec.mlp, model = spec.d_model;
   const std::int64_t channels = d_ssm + 2 * spec.groups * spec.d_state;
   const std::int64_t rows = 2 * spec.mlp + d_ssm + channels + spec.heads;
@@ -114,30 +79,6 @@ std::vector<NamedPolicy> small_head_policies() {
   std::vector<NamedPolicy> all;
   for (const PolicyForm& form : head_forms(3, 4)) all.push_back({form.name, form.weights});
   return all;
-}
-
-bool have_mamba2() {
-  return have_shared("mamba23/README.md");
-}
-
-std::vector<std::string> recorded_mamba2() {
-  return {"mamba2_base",   "mamba2_grouped", "mamba2_grouped_small",
-          "mamba2_nonorm", "mamba2_dtlimit", "mamba2_dssm"};
-}
-
-std::string mamba2_path(const std::string& name, const char* file) {
-  return shared_path("mamba23/" + name + "/" + file);
-}
-
-std::vector<double> mamba2_ssm_state(const std::string& name) {
-  const std::string golden = mamba2_path(name, "golden.safetensors");
-  if (name != "mamba2_grouped") return read_f64(golden, "ssm_state");
-  const std::vector<float> large = read_f32(golden, "ssm_state");
-  return {large.begin(), large.end()};
-}
-
-std::shared_ptr<const core::PolicyWeights> load_mamba2(const std::string& name) {
-  return core::load_weights(core::Checkpoint::open(mamba2_path(name)), {});
 }
 
 }  // namespace exphil::test

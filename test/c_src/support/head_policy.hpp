@@ -1,9 +1,8 @@
 // Generated policies whose trunks have a matrix state for each head, Mamba-2 and gated DeltaNet, of any size:
-// names and shapes of a real checkpoint, random weights. And the recorded Mamba-2 policies.
+// names and shapes of a real checkpoint, random weights.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -40,12 +39,5 @@ std::vector<PolicyForm> head_forms(std::int64_t channels, std::int64_t keys, std
                                    std::int64_t window = 0);
 // The same for gradients.
 std::vector<NamedPolicy> small_head_policies();
-
-// The recorded policies of shared/mamba23.
-bool have_mamba2();
-std::vector<std::string> recorded_mamba2();
-std::string mamba2_path(const std::string& name, const char* file = "policy.safetensors");
-std::vector<double> mamba2_ssm_state(const std::string& name);  // after the last frame
-std::shared_ptr<const core::PolicyWeights> load_mamba2(const std::string& name);
 
 }  // namespace exphil::test

@@ -12,6 +12,9 @@ defmodule ExPhil.Native.StormTest do
   @gated ~w(gru_e32_h32_w20 gru_fused_e32_h32_w20 lstm_e32_h32_w20 lstm_fused_e32_h32_w20 min_gru_e32_h32_w20
             min_lstm_e32_h32_w20)
 
+  # Of mamba23, which run on the CPU alone.
+  @mixers ~w(mamba2_dssm mamba3_siso mamba3_mimo_norm)
+
   defp storm(policies, backend) do
     arguments = [Enum.join(policies, ","), @seconds, "#{:rand.uniform(1_000_000_000)}", "#{backend}"]
     {output, status} = peer_script("test/storm.exs", arguments, library())
@@ -29,6 +32,7 @@ defmodule ExPhil.Native.StormTest do
   @tag :shared
   backend_test "the same with policies of every trunk at once", %{backend: backend} do
     gated = for set <- @gated, do: Shared.file("exphil/trunks/#{set}/policy.bin")
-    storm([Policies.checkpoint() | gated], backend)
+    mixers = for set <- @mixers, backend == :host, do: Shared.file("mamba23/#{set}/policy.safetensors")
+    storm([Policies.checkpoint() | gated ++ mixers], backend)
   end
 end

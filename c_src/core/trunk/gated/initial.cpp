@@ -23,10 +23,7 @@ Sizes sizes_of(const std::string& trunk, SizeReader& given) {
 
 std::vector<float> first_value(const PolicyParameter& tensor, const Initializer& draw) {
   if (tensor.shape.rank() == 2) return draw.glorot(tensor.name, tensor.shape);
-  const std::string gamma = ".gamma";
-  const bool is_gamma = tensor.name.size() > gamma.size() &&
-                        tensor.name.compare(tensor.name.size() - gamma.size(), gamma.size(), gamma) == 0;
-  return Initializer::constant(tensor.shape, is_gamma ? 1 : 0);
+  return Initializer::constant(tensor.shape, ends_with(tensor.name, ".gamma") ? 1 : 0);
 }
 
 }  // namespace

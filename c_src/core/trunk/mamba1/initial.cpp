@@ -13,8 +13,6 @@ namespace exphil::core::mamba1 {
 
 namespace {
 
-constexpr double kLeastDt = 0.001, kMostDt = 0.1;
-
 Config config_of(const std::string& trunk, SizeReader& sizes) {
   Config c;
   c.d_input = sizes.take("d_input", kMaxDim);
@@ -27,13 +25,6 @@ Config config_of(const std::string& trunk, SizeReader& sizes) {
   c.dt_rank = sizes.take("dt_rank", kMaxDim, (c.d_model + 15) / 16);
   sizes.require_all_taken(trunk);
   return c;
-}
-
-// The inverse of softplus: softplus(result) = dt, with dt drawn log-uniformly.
-double dt_bias(double u) {
-  const double low = exact_log(kLeastDt), span = exact_log(kMostDt) - low;
-  const double part = u * span, dt = exact_exp(low + part);
-  return dt + exact_log(1 - exact_exp(-dt));
 }
 
 // log(1), log(2), ... in each row: A = -1, -2, ...
@@ -50,17 +41,14 @@ std::vector<float> counts(const Shape& shape) {
 // hidden vector _init_weights of mamba_ssm/models/mixer_seq_simple.py, whose n_residuals_per_layer is 1 for
 // Mamba: 1 / sqrt(layers). Biases of linear layers are zero there, that of the convolution is PyTorch's.
 std::vector<float> first_value(const PolicyParameter& tensor, const Config& c, const Initializer& draw) {
-  const auto is = [&tensor](const std::string& end) {
-    const std::string& name = tensor.name;
-    return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
-  };
+  const auto is = [&tensor](const char* end) { return ends_with(tensor.name, end); };
   const auto uniform = [&](std::int64_t fan_in, double scale) {
     return draw.uniform(tensor.name, tensor.shape, scale / std::sqrt(static_cast<double>(fan_in)));
   };
   if (is("norm.weight") || is("norm_f.weight") || is("mixer.D"))
     return Initializer::constant(tensor.shape, 1);
   if (is("A_log")) return counts(tensor.shape);
-  if (is("dt_proj.bias")) return draw.drawn(tensor.name, tensor.shape, dt_bias);
+  if (is("dt_proj.bias")) return draw.drawn(tensor.name, tensor.shape, initial_dt_bias);
   if (is("conv1d.bias")) return uniform(c.d_conv, 1);
   if (is("bias")) return Initializer::constant(tensor.shape, 0);
   const std::int64_t fan_in = tensor.shape[tensor.shape.rank() - 1];

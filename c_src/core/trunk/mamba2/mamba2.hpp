@@ -11,6 +11,11 @@
 
 namespace exphil::core::mamba2 {
 
+// initial.cpp. Own sizes: d_state (128), d_conv (4), headdim (64), expand (2), ngroups (1), the defaults of
+// mamba_ssm's Mamba2.
+std::vector<InitialTensor> initial_weights(const std::string& trunk, SizeReader sizes,
+                                           const Initializer& draw);
+
 Trunk trunk();
 
 }  // namespace exphil::core::mamba2

@@ -1,6 +1,5 @@
-// What the shapes of a Mamba-2 policy's tensors cannot say. By the file's metadata, else a config.json beside
-// it (that of state-spaces/mamba or of transformers), else an option, else the default of mamba_ssm's Mamba2.
-// Used in core/trunk/mamba2 only; pure functions.
+// What the shapes of a Mamba-2 policy's tensors cannot say (core/trunk/stated.hpp). Used in core/trunk/mamba2
+// only; pure functions.
 #pragma once
 
 #include <cstdint>

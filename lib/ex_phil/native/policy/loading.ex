@@ -6,7 +6,17 @@ defmodule ExPhil.Native.Policy.Loading do
   alias ExPhil.Native.{Device, Error, Options}
 
   @load_options [:backend, :device, :precision, :max_sessions, :norm_epsilon, :check_finite, :gather] ++
-                  [:dialect, :window, :chunk_size, :dt, :num_heads, :ngroups, :norm_before_gate]
+                  [
+                    :dialect,
+                    :window,
+                    :chunk_size,
+                    :dt,
+                    :num_heads,
+                    :ngroups,
+                    :norm_before_gate,
+                    :dt_limit,
+                    :a_floor
+                  ]
   @precisions [:f32, :bf16, :f16, :int8]
   @dialects [:state_spaces, :edifice_mamba, :edifice_mamba_ssd]
 
@@ -31,12 +41,17 @@ defmodule ExPhil.Native.Policy.Loading do
 
   # The options that some trunks have.
   defp trunk(options) do
+    {least_dt, most_dt} = dt_limit(options)
+
     for {name, value} <- [
           dialect: if(options[:dialect] != nil, do: Options.one_of(options, :dialect, @dialects)),
           dt: if(options[:dt] != nil, do: Options.one_of(options, :dt, [:mean, :per_channel])),
           chunk_size: Options.optional_positive_integer(options, :chunk_size),
           num_heads: Options.optional_positive_integer(options, :num_heads),
           ngroups: Options.optional_positive_integer(options, :ngroups),
+          dt_limit_min: least_dt,
+          dt_limit_max: most_dt,
+          a_floor: Options.positive_float(options, :a_floor, nil),
           norm_before_gate:
             if(options[:norm_before_gate] != nil,
               do: Options.boolean(options, :norm_before_gate, false)
@@ -45,6 +60,23 @@ defmodule ExPhil.Native.Policy.Loading do
         value != nil,
         into: %{},
         do: {name, value}
+  end
+
+  # An upper bound may be :infinity, which a file states as "inf" and the library takes where nothing is stated.
+  defp dt_limit(options) do
+    case options[:dt_limit] do
+      {least, :infinity} when is_number(least) and least >= 0 ->
+        {least * 1.0, nil}
+
+      {least, most} when is_number(least) and least >= 0 ->
+        Options.range([dt_limit: {least, most}], :dt_limit)
+
+      nil ->
+        {nil, nil}
+
+      other ->
+        Options.invalid(":dt_limit", "{min, max} with 0 <= min <= max, where max may be :infinity", other)
+    end
   end
 
   defp group(%{name: name, first: first, count: count, binary: binary}) do

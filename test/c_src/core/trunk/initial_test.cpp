@@ -118,6 +118,64 @@ TEST_CASE("fresh weights have the same bits everywhere, and others for another s
   CHECK(values(two, name) != values(two, "backbone.layers.0.mixer.in_proj.weight"));
 }
 
+TEST_CASE("fresh Mamba-2 and Mamba-3 policies load with the sizes that were asked for", "[initial]") {
+  const NamedSizes small = with(with(kSizes, "headdim", 12), "d_state", 8);
+  const auto second = load_weights(views(initial_weights("mamba2", with(small, "d_conv", 3), 1)), {}, {});
+  CHECK(second->config.trunk == "mamba2");
+  CHECK(second->config.state_signature == std::array<std::int64_t, 4>{2, 96, 8, 3});
+  PolicyLoadOptions groups;
+  groups.trunk = {{"ngroups", std::int64_t{4}}};
+  const auto grouped =
+      load_weights(views(initial_weights("mamba2", with(small, "ngroups", 4), 1)), {}, groups);
+  CHECK(grouped->config.state_signature == std::array<std::int64_t, 4>{2, 96, 8, 4});
+  // Of 8 heads: one rank or three, and two angles each.
+  const auto third = load_weights(views(initial_weights("mamba3", small, 1)), {}, {});
+  CHECK(third->config.trunk == "mamba3");
+  CHECK(third->config.state_signature == std::array<std::int64_t, 4>{2, 96, 8, 10});
+  const auto ranks = load_weights(
+      views(initial_weights("mamba3", with(with(small, "mimo_rank", 3), "ngroups", 2), 1)), {}, {});
+  CHECK(ranks->config.state_signature == std::array<std::int64_t, 4>{2, 96, 8, 26});
+  const auto bad = [&](const char* trunk, const char* size, std::int64_t value) {
+    return test::error_of([&] { initial_weights(trunk, with(small, size, value), 1); });
+  };
+  for (const char* trunk : {"mamba2", "mamba3"}) {
+    CHECK(bad(trunk, "ngroups", 3).says(":ngroups is 3, which does not divide the 8 heads"));
+    CHECK(bad(trunk, "dt_rank", 3).says(":dt_rank is not a size of the trunk"));
+    const test::CaughtError heads =
+        test::error_of([&] { initial_weights(trunk, with(kSizes, "headdim", 7), 1); });
+    CHECK(heads.says(":headdim is 7, which does not divide the 96 channels"));
+  }
+  CHECK(test::error_of([&] {
+          initial_weights("mamba3", with(with(kSizes, "headdim", 12), "d_state", 3), 1);
+        }).says("of which no pair is rotated"));
+}
+
+TEST_CASE("fresh Mamba-2 and Mamba-3 policies begin as state-spaces' do", "[initial]") {
+  const NamedSizes small = with(with(with(kSizes, "headdim", 2), "d_state", 8), "mimo_rank", 4);
+  const auto third = initial_weights("mamba3", small, 1);
+  const std::string mixer = "backbone.layers.1.mixer.";
+  CHECK(values(third, mixer + "B_bias") == std::vector<float>(48 * 4 * 8, 1));
+  CHECK(values(third, mixer + "mimo_z") == std::vector<float>(48 * 4 * 2, 1));
+  CHECK(values(third, mixer + "mimo_x") == std::vector<float>(48 * 4 * 2, 0.25f));
+  CHECK(values(third, mixer + "C_norm.weight") == std::vector<float>(8, 1));
+  const auto second = initial_weights("mamba2", with(with(kSizes, "headdim", 2), "d_state", 8), 1);
+  for (const float log : values(second, mixer + "A_log")) {
+    CHECK(log >= 0);
+    CHECK(log <= std::log(16.0f) * 1.000001f);
+  }
+  for (const auto& tensors : {second, third}) {
+    CHECK(values(tensors, mixer + "D") == std::vector<float>(48, 1));
+    CHECK(values(tensors, "head.bias") == std::vector<float>(14, 0));
+    CHECK(largest(values(tensors, mixer + "out_proj.weight")) <= 1 / std::sqrt(96.0 * 2));
+    CHECK(largest(values(tensors, mixer + "out_proj.weight")) > 0.95 / std::sqrt(96.0 * 2));
+    for (const float bias : values(tensors, mixer + "dt_bias")) {
+      const double dt = std::log1p(std::exp(double{bias}));
+      CHECK(dt >= 0.001 * (1 - 1e-5));
+      CHECK(dt <= 0.1 * (1 + 1e-5));
+    }
+  }
+}
+
 TEST_CASE("fresh gated policies load with the sizes that were asked for", "[initial]") {
   for (const char* trunk : kGated) {
     CAPTURE(trunk);

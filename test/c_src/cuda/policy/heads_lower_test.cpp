@@ -7,7 +7,7 @@
 #include "kernels/policy/window_plan.cuh"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
-#include "support/head_policy.hpp"
+#include "support/mamba3_policy.hpp"
 
 namespace exphil::cuda {
 
@@ -103,6 +103,16 @@ TEST_CASE("states of Mamba-2 are packed and unpacked", "[cuda][policy][lower][he
     pack_state(dims, values.data(), packed.data());
     unpack_state(dims, packed.data(), back.data());
     CHECK(back == values);
+  }
+}
+
+TEST_CASE("a GPU refuses a Mamba-3 policy by its name", "[cuda][policy][lower][heads]") {
+  for (const test::PolicyForm& form : test::mamba3_forms(5, 3)) {
+    const test::CaughtError error = test::error_of([&] { lower(form.weights->config); });
+    INFO(form.name << ": " << error.message);
+    CHECK(error.kind == core::ErrorKind::unsupported);
+    CHECK(error.argument == ":backend");
+    CHECK(error.says("policies of Mamba-3 do not run on a GPU yet: load this one with backend: :host"));
   }
 }
 

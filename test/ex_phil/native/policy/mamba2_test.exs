@@ -3,10 +3,9 @@ defmodule ExPhil.Native.Policy.Mamba2Test do
   # every size is in heads_test.cpp of test/c_src/host/policy and test/c_src/cuda/policy.
   use ExUnit.Case, async: true
 
-  import ExPhil.Native.TestSupport.Numbers
+  import ExPhil.Native.TestSupport.Mixers
 
-  alias ExPhil.Native.{Checkpoint, Error, Policy, Safetensors}
-  alias ExPhil.Native.TestSupport.Shared
+  alias ExPhil.Native.{Checkpoint, Error, Policy}
 
   @moduletag :shared
   @moduletag :tmp_dir
@@ -15,52 +14,12 @@ defmodule ExPhil.Native.Policy.Mamba2Test do
   @cases ~w(mamba2_base mamba2_grouped mamba2_grouped_small mamba2_nonorm mamba2_dtlimit mamba2_dssm mamba2_real)
   @with_gradients @cases -- ~w(mamba2_grouped mamba2_real)
 
-  defp file(set, name), do: Shared.file("mamba23/#{set}/#{name}")
-  defp read(set, name), do: set |> file(name) |> Safetensors.read!()
-
-  defp load(set, options \\ []),
-    do: Policy.load!(file(set, "policy.safetensors"), Keyword.merge([backend: :host], options))
-
-  defp close?(got, expected, bound \\ 1.0e-5), do: relative_error(got, expected) < bound
-
-  # The frames of a case, {count, width} as one binary.
-  defp frames("mamba2_real") do
-    %{"obs" => {:f32, {_, width}, bytes}} = Shared.read("melee/match.safetensors")
-    metadata = Safetensors.metadata!(file("mamba2_real", "golden.safetensors"))
-    [start, count] = for key <- ["match_start", "match_frames"], do: String.to_integer(metadata[key])
-    {width, binary_part(bytes, start * width * 4, count * width * 4)}
-  end
-
-  defp frames(set) do
-    {:f32, {_, width}, bytes} = read(set, "golden.safetensors")["obs"]
-    {width, bytes}
-  end
-
   for set <- @cases, backend <- [:host, :cuda] do
     if backend == :cuda, do: @tag(:gpu)
 
     test "#{set} on #{backend}: a carried state, windows, the state after the last frame" do
-      set = unquote(set)
-      policy = load(set, backend: unquote(backend))
-      golden = read(set, "golden.safetensors")
-      {width, bytes} = frames(set)
-      {:f64, {count, d_output}, _} = golden["logits"]
-      info = Policy.info!(policy)
-      assert %{trunk: :mamba2, d_input: ^width, d_output: ^d_output, settings_from: :metadata} = info
-      session = Policy.new_session!(policy)
-      outs = for t <- 0..(count - 1), do: Policy.step!(session, binary_part(bytes, t * width * 4, width * 4))
-      assert close?({:f32, nil, IO.iodata_to_binary(outs)}, golden["logits"])
-
-      {:s32, _, ends} = golden["end_frame_index"]
-
-      windows =
-        for <<last::32-little <- ends>>,
-          into: <<>>,
-          do: binary_part(bytes, (last - 19) * width * 4, 20 * width * 4)
-
-      assert close?(Policy.window!(policy, {:f32, {16, 20, width}, windows}), golden["window_logits"])
-
-      {_, state} = Policy.forward!(policy, {:f32, {1, count, width}, bytes}, return_state: true)
+      {info, state, golden} = check_answers(unquote(set), backend: unquote(backend))
+      assert %{trunk: :mamba2, settings_from: :metadata} = info
       assert close?(state.ssm, golden["ssm_state"])
       assert close?(state.conv, golden["conv_state"])
     end
@@ -68,59 +27,14 @@ defmodule ExPhil.Native.Policy.Mamba2Test do
 
   for set <- @with_gradients, backend <- [:host, :cuda] do
     if backend == :cuda, do: @tag(:gpu)
-
-    test "#{set} on #{backend}: gradients" do
-      set = unquote(set)
-      policy = load(set, backend: unquote(backend))
-      recorded = read(set, "grad.safetensors")
-      assert close?(Policy.forward!(policy, recorded["obs"]), recorded["logits"])
-      gradients = Policy.grad!(policy, recorded["obs"], recorded["g"])
-      {_, shape, _} = recorded["obs"]
-      assert shape |> elem(0) == 3
-      for {name, gradient} <- gradients, do: assert(close?(gradient, recorded["grad." <> name], 1.0e-4), name)
-      names = for "grad." <> name <- Map.keys(recorded), name != "obs", do: name
-      assert Enum.sort(names) == gradients |> Map.keys() |> Enum.sort()
-    end
+    test "#{set} on #{backend}: gradients", do: check_gradients(unquote(set), backend: unquote(backend))
   end
 
   for set <- @cases, backend <- [:host, :cuda] do
     if backend == :cuda, do: @tag(:gpu)
 
-    test "#{set} on #{backend}: steps, snapshots, rollback, exported states, batches" do
-      set = unquote(set)
-      policy = load(set, backend: unquote(backend))
-      {width, bytes} = frames(set)
-      at = &binary_part(bytes, &1 * width * 4, width * 4)
-      session = Policy.new_session!(policy, history: 8)
-      outs = for t <- 0..19, do: Policy.step!(session, at.(t))
-
-      assert Policy.prefill!(Policy.new_session!(policy), binary_part(bytes, 0, 20 * width * 4)) ==
-               IO.iodata_to_binary(outs)
-
-      again = Policy.resimulate!(session, 3, IO.iodata_to_binary(for t <- 17..19, do: at.(t)))
-      assert again == outs |> Enum.drop(17) |> IO.iodata_to_binary()
-      snapshot = Policy.snapshot!(session)
-      next = Policy.step!(session, at.(20))
-      Policy.restore!(session, snapshot)
-      other = Policy.new_session!(policy)
-      Policy.import_state!(other, Policy.export_state!(session))
-      assert Policy.step_batch!([session, other], at.(20) <> at.(20)) == next <> next
-    end
-  end
-
-  # The file without its metadata, and perhaps with a config.json beside it.
-  defp copy(set, folder, metadata, config \\ nil) do
-    path = Path.join(folder, "policy.safetensors")
-    Safetensors.write!(path, read(set, "policy.safetensors"), metadata)
-    if config, do: File.write!(Path.join(folder, "config.json"), config)
-    path
-  end
-
-  defp open(path, options \\ []), do: Policy.load(path, [backend: :host] ++ options)
-
-  defp window(policy) do
-    %{d_input: width} = Policy.info!(policy)
-    Policy.window!(policy, uniform(3, {2, 12, width}, -1.0, 1.0))
+    test "#{set} on #{backend}: steps, snapshots, rollback, exported states, batches",
+      do: check_calls(unquote(set), backend: unquote(backend))
   end
 
   test "what shapes cannot say: by the metadata, a config.json, an option or the default", %{tmp_dir: folder} do
@@ -160,15 +74,27 @@ defmodule ExPhil.Native.Policy.Mamba2Test do
     assert window(policy) == window(load("mamba2_dtlimit"))
   end
 
+  test "bounds of dt by an option; converted, the file has them", %{tmp_dir: folder} do
+    set = "mamba2_dtlimit"
+    expected = window(load(set))
+    from = copy(set, folder, %{"norm_epsilon" => "0.001", "ngroups" => "1"})
+    bounds = [dt_limit: {0.008, 0.05}]
+    assert {:ok, policy} = open(from, bounds)
+    assert window(policy) == expected
+    assert {:ok, policy} = open(from, dt_limit: {0, :infinity})
+    assert window(policy) != expected
+    to = Path.join(folder, "converted.safetensors")
+    assert {:ok, %{settings_from: :metadata}} = Checkpoint.convert(from, to, bounds)
+    assert window(Policy.load!(to, backend: :host)) == expected
+    assert {:error, %Error{kind: :invalid_argument, message: message}} = open(to, dt_limit: {0.008, 0.06})
+    assert message =~ ":dt_limit contradicts the file"
+
+    for bad <- [{0.05, 0.008}, {-1, 1}, 0.05, {0, nil}],
+        do: assert({:error, %Error{argument: ":dt_limit"}} = open(from, dt_limit: bad))
+  end
+
   test "saved, and loaded again", %{tmp_dir: folder} do
-    for set <- @cases do
-      policy = load(set)
-      path = Path.join(folder, set <> ".safetensors")
-      Policy.save!(policy, path)
-      saved = Policy.load!(path, backend: :host)
-      assert window(saved) == window(policy)
-      assert Policy.info!(saved).fingerprint == Policy.info!(policy).fingerprint
-    end
+    for set <- @cases, do: check_saved(set, folder)
   end
 
   test "what is not supported is named", %{tmp_dir: folder} do
@@ -178,7 +104,6 @@ defmodule ExPhil.Native.Policy.Mamba2Test do
     end
 
     set = "mamba2_base"
-    assert error.(file("mamba3_siso", "policy.safetensors"), []) =~ "is a Mamba-3 policy"
     assert error.(copy(set, folder, %{"d_intermediate" => "64"}), []) =~ "an MLP between its mixers"
 
     assert error.(copy(set, folder, %{"ngroups" => "3"}), []) =~

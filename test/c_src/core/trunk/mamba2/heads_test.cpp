@@ -1,4 +1,4 @@
-// Mamba-2 and gated DeltaNet policies: the oracle against what was recorded, its gradient against
+// Mamba-2, Mamba-3 and gated DeltaNet policies: the oracle against what was recorded, its gradient against
 // differences, and the errors of bad files, which name the tensor.
 #include <cmath>
 #include <limits>
@@ -10,7 +10,7 @@
 #include "support/catch.hpp"
 #include "support/errors.hpp"
 #include "support/gated_policy.hpp"
-#include "support/head_policy.hpp"
+#include "support/mamba3_policy.hpp"
 #include "support/named_tensors.hpp"
 #include "support/numbers.hpp"
 #include "support/policy_grad_case.hpp"
@@ -30,7 +30,15 @@ std::vector<test::SafetensorsWriter> files() {
   test::Mamba2Spec biased, before;
   biased.biases = true, biased.mlp = 3;
   before.groups = 2, before.norm_before_gate = before.skip_of_value = true;
-  return {test::mamba2_file(biased), test::mamba2_file(before), test::deltanet_file({})};
+  test::Mamba3Spec ranks;
+  ranks.mimo = ranks.norm = true, ranks.ranks = 2;
+  return {test::mamba2_file(biased), test::mamba2_file(before), test::deltanet_file({}),
+          test::mamba3_file({}), test::mamba3_file(ranks)};
+}
+
+// The oracle's gradient of these policies.
+bool takes_minutes(const std::string& name) {
+  return name == "mamba2_base" || name == "mamba3_siso" || name == "mamba3_mimo";
 }
 
 test::CaughtError error_of(const test::SafetensorsWriter& file) {
@@ -39,17 +47,17 @@ test::CaughtError error_of(const test::SafetensorsWriter& file) {
 
 }  // namespace
 
-TEST_CASE("the oracle gives the recorded answers, windows and states of Mamba-2",
-          "[policy_reference][heads][mamba2]") {
-  if (!test::have_mamba2()) return;
-  for (const std::string& name : test::recorded_mamba2()) {
-    INFO(name);
-    const auto weights = test::load_mamba2(name);
+TEST_CASE("the oracle gives the recorded answers, windows and states of Mamba-2 and Mamba-3",
+          "[policy_reference][heads][mamba2][mamba3]") {
+  if (!test::have_mamba23()) return;
+  for (const test::RecordedMixer& set : test::recorded_mixers()) {
+    INFO(set.name);
+    const auto weights = test::load_mixer(set.name);
     const core::PolicyConfig& c = weights->config;
-    const std::string golden = test::mamba2_path(name, "golden.safetensors");
+    CHECK(c.trunk == set.name.substr(0, 6));
+    const std::string golden = test::mixer_path(set.name, "golden.safetensors");
     const std::vector<float> obs = test::read_f32(golden, "obs");
-    const Doubles expected = test::read_f64(golden, "logits"), ssm = test::mamba2_ssm_state(name),
-                  conv = test::read_f64(golden, "conv_state"),
+    const Doubles expected = test::read_f64(golden, "logits"),
                   windows = test::read_f64(golden, "window_logits");
     core::PolicyReferenceState state(c);
     Doubles outs(expected.size());
@@ -58,9 +66,7 @@ TEST_CASE("the oracle gives the recorded answers, windows and states of Mamba-2"
                                   outs.data() + t * static_cast<std::size_t>(c.d_output));
     }
     CHECK(test::relative_error(outs, expected) < kRounded);
-    Doubles states = ssm;
-    states.insert(states.end(), conv.begin(), conv.end());
-    CHECK(test::relative_error(state.values, states) < 1e-7);  // large ones are recorded as f32
+    CHECK(test::mixer_state_error(set.name, c, state.values) < kRounded);
     const auto ends = test::read_s32(golden, "end_frame_index");
     for (std::size_t i = 0; i < ends.size(); ++i) {
       Doubles window(static_cast<std::size_t>(20 * c.d_output));
@@ -72,13 +78,14 @@ TEST_CASE("the oracle gives the recorded answers, windows and states of Mamba-2"
   }
 }
 
-TEST_CASE("the oracle gives the recorded gradients of Mamba-2", "[policy_reference][heads][mamba2]") {
-  if (!test::have_mamba2()) return;
-  for (const std::string& name : test::recorded_mamba2()) {
-    if (name == "mamba2_grouped" || name == "mamba2_base") continue;  // has none; takes minutes
-    INFO(name);
-    const auto weights = test::load_mamba2(name);
-    const std::string file = test::mamba2_path(name, "grad.safetensors");
+TEST_CASE("the oracle gives the recorded gradients of Mamba-2 and Mamba-3",
+          "[policy_reference][heads][mamba2][mamba3]") {
+  if (!test::have_mamba23()) return;
+  for (const test::RecordedMixer& set : test::recorded_mixers()) {
+    if (!set.gradients || takes_minutes(set.name)) continue;
+    INFO(set.name);
+    const auto weights = test::load_mixer(set.name);
+    const std::string file = test::mixer_path(set.name, "grad.safetensors");
     const std::vector<float> obs = test::read_f32(file, "obs"), g = test::read_f32(file, "g");
     const core::PolicySequences sequences{3, 40, obs.data()};
     const Doubles d_outs(g.begin(), g.end());
@@ -89,12 +96,7 @@ TEST_CASE("the oracle gives the recorded gradients of Mamba-2", "[policy_referen
       INFO(parameter.name);
       Doubles values(parameter.count());
       core::copy_parameter(parameter, result.weights, values.data());
-      const std::string recorded = "grad." + parameter.name;
-      if (values.size() > 1024) {  // recorded as f32
-        CHECK(test::relative_error(values, test::read_f32(file, recorded)) < kRounded);
-      } else {
-        CHECK(test::relative_error(values, test::read_f64(file, recorded)) < kRounded);
-      }
+      CHECK(test::relative_error(values, test::mixer_values(file, "grad." + parameter.name)) < kRounded);
     }
   }
 }
@@ -118,7 +120,7 @@ TEST_CASE("the oracle gives the recorded answers of a gated DeltaNet", "[policy_
 }
 
 TEST_CASE("the oracle's gradient with a matrix state is that of differences", "[policy_reference][heads]") {
-  for (const test::NamedPolicy& policy : test::small_head_policies()) {
+  for (const test::NamedPolicy& policy : test::small_matrix_policies()) {
     INFO(policy.name);
     const core::PolicyWeights& weights = *policy.weights;
     const auto c = test::policy_grad_case(weights.config, 1, 5, true);
@@ -192,13 +194,11 @@ TEST_CASE("heads that do not divide a gated DeltaNet's units are refused, and an
   CHECK(test::error_of([&] { test::load_policy(file, options); }).says(":dialect is not an option"));
 }
 
-TEST_CASE("a tensor of Mamba-3 or of an MLP is refused by what it belongs to", "[heads][mamba2]") {
-  test::SafetensorsWriter file = test::mamba2_file({});
-  file.add_f32("backbone.layers.0.mlp.fc1.weight", {1}, {1.0f});
-  CHECK(error_of(file).says("belongs to an MLP between the mixers"));
-  test::SafetensorsWriter third = test::mamba2_file({});
-  third.add_f32("backbone.layers.0.mixer.B_bias", {1}, {1.0f});
-  CHECK(error_of(third).says("is a Mamba-3 policy"));
+TEST_CASE("a tensor of an MLP is refused by what it belongs to", "[heads][mamba2][mamba3]") {
+  for (test::SafetensorsWriter file : {test::mamba2_file({}), test::mamba3_file({})}) {
+    file.add_f32("backbone.layers.0.mlp.fc1.weight", {1}, {1.0f});
+    CHECK(error_of(file).says("belongs to an MLP between the mixers"));
+  }
 }
 
 }  // namespace exphil
