@@ -1,5 +1,6 @@
-// A policy of any trunk but Mamba's (gpu_policy.cpp) on a CUDA device: checks that windows, prefills and batches have the bits of
-// its steps, and times them for one or several settings. Exits with 1 where a check fails.
+// A policy of any trunk but Mamba's (gpu_policy.cpp) on a CUDA device: checks that windows, prefills and
+// batches have the bits of its steps, and times them for one or several settings. Exits with 1 where a check
+// fails.
 //   make build/bench/gpu_policy_gated
 //   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy_gated
 //   ../shared/exphil/trunks/gru_e287_h256_w60/policy.bin [f32|bf16|f16|int8] [TUNING ...]

@@ -71,8 +71,8 @@ class Rounding {
     }
   }
 
-  // Another phase, such as a gate, has no matrix that could take the norm's weight; and one of more columns has
-  // others beside those of the norm.
+  // Another phase, such as a gate, has no matrix that could take the norm's weight; and one of more columns
+  // has others beside those of the norm.
   static bool only_products_read(const Block& block, const Span& span) {
     bool read = false;
     for (const Phase& phase : block) {
