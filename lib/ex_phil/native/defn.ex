@@ -43,7 +43,7 @@ if defn? and function_exported?(Nx, :block, 4) do
 
     use ExPhil.Native.Raising
 
-    alias ExPhil.Native.{Block, Error, Options, XLA}
+    alias ExPhil.Native.{Block, Options, XLA}
     alias ExPhil.Native.Defn.Recurrent
 
     @doc """
