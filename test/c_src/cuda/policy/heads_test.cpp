@@ -9,7 +9,7 @@
 #include "cuda/policy/gradient_on_device.hpp"
 #include "cuda/policy/load_on_device.hpp"
 #include "support/catch.hpp"
-#include "support/head_policy.hpp"
+#include "support/mamba3_policy.hpp"
 #include "support/numbers.hpp"
 #include "support/precision_checks.hpp"
 #include "support/random_sessions.hpp"
@@ -60,14 +60,22 @@ TEST_CASE("precisions of Mamba-2 on an emulated GPU", "[.emulated_heads_precisio
   }
 }
 
+std::vector<std::string> recorded_mamba2() {
+  std::vector<std::string> names;
+  for (const RecordedMixer& set : recorded_mixers()) {
+    if (!set.is_mamba3()) names.push_back(set.name);
+  }
+  return names;
+}
+
 // Frames, the state after the last one, and windows.
 void check_recorded(const std::string& name) {
   INFO(name);
-  const Weights weights = load_mamba2(name);
+  const Weights weights = load_mixer(name);
   const core::PolicyConfig& c = weights->config;
   const auto policy = load_on_device(weights, 16);
   const auto outputs = static_cast<std::size_t>(c.d_output);
-  const std::string golden = mamba2_path(name, "golden.safetensors");
+  const std::string golden = mixer_path(name, "golden.safetensors");
   const std::vector<float> obs = read_f32(golden, "obs");
   const auto expected = read_f64(golden, "logits");
   const auto state = policy->new_state();
@@ -79,10 +87,7 @@ void check_recorded(const std::string& name) {
   CHECK(relative_error(out, expected) <= 1e-5);
   std::vector<float> values(static_cast<std::size_t>(c.state_floats()));
   policy->read_state(*state, values.data());
-  auto states = mamba2_ssm_state(name);
-  const auto conv = read_f64(golden, "conv_state");
-  states.insert(states.end(), conv.begin(), conv.end());
-  CHECK(relative_error(values, states) <= 1e-5);
+  CHECK(mixer_state_error(name, c, {values.begin(), values.end()}) <= 1e-5);
   const auto windows = read_f64(golden, "window_logits");
   const auto ends = read_s32(golden, "end_frame_index");
   std::vector<float> last(outputs);
@@ -144,12 +149,12 @@ TEST_CASE("the gradient of Mamba-2 on the GPU", "[cuda][gpu][policy][gradient][h
 }
 
 TEST_CASE("the recorded gradients of Mamba-2 on the GPU", "[cuda][gpu][policy][gradient][heads][mamba2]") {
-  if (!have_device() || !have_mamba2()) return;
+  if (!have_device() || !have_mamba23()) return;
   for (const std::string& name : recorded_mamba2()) {
     if (name == "mamba2_grouped") continue;  // has none
     INFO(name);
-    const Weights weights = load_mamba2(name);
-    const std::string file = mamba2_path(name, "grad.safetensors");
+    const Weights weights = load_mixer(name);
+    const std::string file = mixer_path(name, "grad.safetensors");
     const std::vector<float> obs = read_f32(file, "obs"), g = read_f32(file, "g");
     core::PolicyValues<float> gradient = core::zeros_of<float>(weights->network());
     std::vector<float> frames(obs.size());
@@ -192,7 +197,7 @@ TEST_CASE("Mamba-2 in several precisions runs without a GPU", "[cuda][policy][em
 }
 
 TEST_CASE("recorded Mamba-2 runs without a GPU", "[cuda][policy][emulated][heads][mamba2]") {
-  if (!have_mamba2()) return;
+  if (!have_mamba23()) return;
   require_passed(
       run_over_emulated("[.emulated_heads_recorded]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
 }
@@ -245,7 +250,7 @@ TEST_CASE("random operations of sessions of Mamba-2 on the GPU",
 }
 
 TEST_CASE("recorded Mamba-2 on the GPU", "[cuda][gpu][policy][heads][mamba2]") {
-  if (!have_device() || !have_mamba2()) return;
+  if (!have_device() || !have_mamba23()) return;
   for (const std::string& name : recorded_mamba2()) check_recorded(name);
 }
 
