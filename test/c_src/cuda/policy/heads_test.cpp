@@ -107,7 +107,8 @@ void check_gradient(const Weights& weights, std::int64_t batch, const std::vecto
   for (const std::int64_t seq : lengths) {
     for (const bool with_state : {false, true}) {
       CAPTURE(seq, with_state);
-      check_policy_grad(grad, *weights, policy_grad_case(weights->config, batch, seq, with_state));
+      // The gradient of one head's A or dt_bias is a sum of terms of both signs, of which little may be left.
+      check_policy_grad(grad, *weights, policy_grad_case(weights->config, batch, seq, with_state), 1e-4);
     }
   }
 }
