@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/environment.hpp"
 #include "core/policy/rounding.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/emulated_gpu.hpp"
@@ -38,7 +39,8 @@ TEST_CASE("forms of a policy on an emulated GPU", "[.emulated_policy]") {
   CHECK(emulated_launches("policy_product_few") > 0);
   for (const char* tiles : {"fused_limit=0,few_limit=0", "fused_limit=0,few_limit=0,many_blocks=1"}) {
     INFO(tiles);
-    const Environment variable("EXPHIL_NATIVE_POLICY", tiles);
+    const std::string given = core::environment("EXPHIL_NATIVE_POLICY");
+    const Environment variable("EXPHIL_NATIVE_POLICY", (given + "," + tiles).c_str());
     const auto weights = policy_forms(small_spec()).front().weights;
     const auto policy = load_on_device(weights, 64);
     check_policy_form(*policy, *weights, 9, {2, 40});
