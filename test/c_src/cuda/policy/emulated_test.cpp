@@ -37,10 +37,15 @@ TEST_CASE("forms of a policy on an emulated GPU", "[.emulated_policy]") {
   CHECK(emulated_launches("policy_window") > 0);
   CHECK(emulated_launches("policy_mean") > 0);
   CHECK(emulated_launches("policy_product_few") > 0);
-  for (const char* tiles : {"fused_limit=0,few_limit=0", "fused_limit=0,few_limit=0,many_blocks=1"}) {
+}
+
+// The larger tiles of products over many rows.
+TEST_CASE("products of many rows on an emulated GPU", "[.emulated_tiles]") {
+  emulate_launches();
+  const std::string given = core::environment("EXPHIL_NATIVE_POLICY");
+  for (const char* tiles : {",fused_limit=0,few_limit=0", ",fused_limit=0,few_limit=0,many_blocks=1"}) {
     INFO(tiles);
-    const std::string given = core::environment("EXPHIL_NATIVE_POLICY");
-    const Environment variable("EXPHIL_NATIVE_POLICY", (given + "," + tiles).c_str());
+    const Environment variable("EXPHIL_NATIVE_POLICY", (given + tiles).c_str());
     const auto weights = policy_forms(small_spec()).front().weights;
     const auto policy = load_on_device(weights, 64);
     check_policy_form(*policy, *weights, 9, {2, 40});
@@ -128,7 +133,10 @@ TEST_CASE("steps by teams of blocks run without a GPU", "[cuda][policy][emulated
 }
 
 TEST_CASE("policies of several forms run without a GPU", "[cuda][policy][emulated]") {
-  require_passed(run_over_emulated("[.emulated_policy]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+  for (const char* tag : {"[.emulated_policy]", "[.emulated_tiles]"}) {
+    CAPTURE(tag);
+    require_passed(run_over_emulated(tag, {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+  }
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ TEST_CASE("the kernels over many rows are those of the phases", "[cuda][policy]"
   for (const KernelSpec& spec : kernels) images.emplace(spec.file, spec.defines);
   CHECK(images.size() == modules.size());
   // Two shapes of each product, the factors of two norms, and two kinds of rows for the other phases.
-  CHECK(kernels.size() == 5 * 2 + 2 + 2 * 2);
+  CHECK(kernels.size() == 5 * 3 + 2 + 2 * 2);
 }
 
 }  // namespace
