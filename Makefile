@@ -116,8 +116,8 @@ test: setup
 	@$(MAKE) --no-print-directory test_c test_ex
 	@$(MAKE) --no-print-directory test_latency
 
-## test_c: the C++ tests (Catch2), in three processes
-test_c: $(if $(CUDA_FOUND),test_c_emulated test_c_teams) test_c_others
+## test_c: the C++ tests (Catch2), in four processes
+test_c: $(if $(CUDA_FOUND),test_c_emulated test_c_heads test_c_teams) test_c_others
 	@$(if $(CUDA_FOUND),,echo 'skipped: the C++ tests of the CUDA backend: $(NO_CUDA)')
 
 ## test_without_cuda: build without CUDA headers, as most users do, and run the tests that this changes; other objects are those of $(BUILD)
@@ -134,13 +134,14 @@ endif
 test_variants: test_variants_faults test_variants_gradient test_variants_compiled
 
 # Each is a process that runs the test cases of its tags.
-test_c_emulated: TAGS = [emulated]~[teams]~[.]
+test_c_emulated: TAGS = [emulated]~[teams]~[heads]~[.]
+test_c_heads: TAGS = [emulated][heads]
 test_c_teams: TAGS = [emulated][teams]
 test_c_others: TAGS = ~[emulated]~[.]
 test_variants_compiled: TAGS = [variants]~[emulated]
 test_variants_faults: TAGS = [variants][emulated]~[scan_grad]
 test_variants_gradient: TAGS = [variants][emulated][scan_grad]
-test_c_emulated test_c_teams test_c_others test_variants_compiled test_variants_faults test_variants_gradient: $(BUILD_CUDA)/c_src_tests
+test_c_emulated test_c_heads test_c_teams test_c_others test_variants_compiled test_variants_faults test_variants_gradient: $(BUILD_CUDA)/c_src_tests
 	$(BUILD_CUDA)/c_src_tests '$(TAGS)'
 
 ## test_ex: the Elixir tests (ExUnit)
@@ -413,4 +414,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(wildcard $(BUILD)/test/fuzz/*.d) $(NIF_OBJECTS:.o=.d) $(LIBRARY_OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d $(BUILD)/emulation.d
 .SECONDARY:
-.PHONY: all setup package checksums demo test test_without_cuda test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_latency lint lint_c lint_ex check check_layers check_ex format bench clean clean_native cuda_headers xla_headers help native force
+.PHONY: all setup package checksums demo test test_without_cuda test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_heads test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_latency lint lint_c lint_ex check check_layers check_ex format bench clean clean_native cuda_headers xla_headers help native force
