@@ -357,7 +357,7 @@ $(filter $(BUILD)/c_src/%,$(NIF_OBJECTS) $(LIBRARY_OBJECTS) $(XLA_OBJECTS)): $(S
 STANDARD_NAMES := algorithm array atomic chrono cmath cstdint cstring functional map memory mutex optional set string utility variant vector
 $(BUILD)/standard.hpp.gch: $(BUILD)/flags
 	@mkdir -p $(@D)
-	@echo "CXX  the standard library's headers"
+	@echo "PCH  $(@:.gch=)"
 	@printf '#include <%s>\n' $(STANDARD_NAMES) > $(@:.gch=)
 	@$(CXX) $(FLAGS) -x c++-header $(@:.gch=) -o $@
 
