@@ -36,7 +36,7 @@ class FoldedMatrix {
 
   // Rows [first_row, ...) of `values` are meant.
   void start_at(std::int64_t first_row) { first_row_ = first_row; }
-  // Each row stands for `times` rows, all of which rows() counts.
+  // Each row is `times` rows, all of which rows() counts.
   void repeat(std::int64_t times) { times_ = times, rows_ *= times; }
   // Multiplies the columns by `scale`, and then centres the rows.
   void scale(const std::vector<float>& scale, bool centred);

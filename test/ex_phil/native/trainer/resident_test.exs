@@ -204,7 +204,7 @@ defmodule ExPhil.Native.Trainer.ResidentTest do
 
     steps(Trainer.new!(policy, @options), 20)
     :atomics.put(stop, 1, 1)
-    for answer <- readers |> Task.await_many(60_000) |> List.flatten(), do: assert(answer in answers)
+    for answer <- readers |> Task.await_many(:infinity) |> List.flatten(), do: assert(answer in answers)
   end
 
   test "means that are not finite are refused when they are read", %{tmp_dir: folder} do
