@@ -6,7 +6,10 @@ defmodule ExPhil.Native.MakefileTest do
 
   # An outer make's variables are not for these; the usual places of XLA's header may have one on this machine.
   defp make(arguments, env) do
-    clean = for name <- ~w(MAKEFLAGS MFLAGS MAKELEVEL XLA_INCLUDE VIRTUAL_ENV BUILD), do: {name, nil}
+    clean =
+      for name <- ~w(MAKEFLAGS MFLAGS MAKELEVEL XLA_INCLUDE VIRTUAL_ENV BUILD BUILD_CUDA PRIV CUDA_INCLUDE),
+          do: {name, nil}
+
     System.cmd("make", arguments, env: Map.to_list(Map.merge(Map.new(clean), env)), stderr_to_stdout: true)
   end
 
