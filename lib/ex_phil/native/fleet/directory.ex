@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Fleet.Directory do
   @moduledoc false
-  # What a node knows of its fleet: one public ETS table, named like the fleet, which every caller reads by itself.
+  # What a node knows of its fleet: one public ETS table, named like the fleet, which callers read without asking a process.
   #
   #     {{:owner, key}, pid, device}     an agent that plays here
   #     {{:copy, key}, pid, owner}       a copy of an agent that plays on another node
