@@ -11,6 +11,27 @@ defmodule ExPhil.Native.Policy.LateTest do
   defp run(code),
     do: FakeCuda.play(400, code, [{"FAKE_CUDA_DELAY", "-1"}, {"FAKE_CUDA_DELAY_EVERY", "40"}])
 
+  # Callers are killed while they play sessions of a policy; each leaves its session between two frames.
+  defp killed(policy) do
+    """
+    line = Policy.new_session!(model)
+    states = for frame <- [nil | frames] do
+      if frame, do: Policy.step_batch!([line], frame)
+      Policy.export_state!(line)
+    end
+    states = MapSet.new(states)
+    for round <- 1..40 do
+      session = Policy.new_session!(#{policy})
+      pid = spawn(fn -> for frame <- frames, do: Policy.step!(session, frame) end)
+      Process.sleep(rem(round, 8))
+      Process.exit(pid, :kill)
+      true = MapSet.member?(states, Policy.export_state!(session))
+      if rem(round, 10) == 0, do: :erlang.garbage_collect()
+    end
+    IO.puts("every state is one of the line's")
+    """
+  end
+
   test "steps stay on their scheduler, late ones do not, and all have the right bits" do
     # A process is scheduled out when it goes on in a dirty job. Every late frame does; of the others those that the system
     # held up for long.
@@ -46,51 +67,22 @@ defmodule ExPhil.Native.Policy.LateTest do
   end
 
   test "a caller that is killed during a late step leaves the session before or after that step" do
-    output =
-      run("""
-      line = Policy.new_session!(model)
-      states = for frame <- [nil | frames] do
-        if frame, do: Policy.step_batch!([line], frame)
-        Policy.export_state!(line)
-      end
-      states = MapSet.new(states)
-      for round <- 1..40 do
-        session = Policy.new_session!(model)
-        pid = spawn(fn -> for frame <- frames, do: Policy.step!(session, frame) end)
-        Process.sleep(rem(round, 8))
-        Process.exit(pid, :kill)
-        true = MapSet.member?(states, Policy.export_state!(session))
-        if rem(round, 10) == 0, do: :erlang.garbage_collect()
-      end
-      IO.puts("every state is one of the line's")
-      """)
+    output = run(killed("model"))
 
     assert output =~ "every state is one of the line's"
   end
 
   test "late steps of a policy that gathers are answered by message, with the right bits, and callers may be killed" do
     output =
-      run("""
-      policy = Policy.load!(path, backend: :cuda, gather: true)
-      session = Policy.new_session!(policy)
-      right = Enum.map(frames, &Policy.step!(session, &1)) == outs and Policy.export_state!(session) == state
-      %{frames: played, launches: launches} = Policy.info!(policy).gathered
-      IO.puts("right: \#{right}, \#{played} frames in \#{launches} launches")
-      line = Policy.new_session!(model)
-      states = for frame <- [nil | frames] do
-        if frame, do: Policy.step_batch!([line], frame)
-        Policy.export_state!(line)
-      end
-      states = MapSet.new(states)
-      for round <- 1..40 do
+      run(
+        """
+        policy = Policy.load!(path, backend: :cuda, gather: true)
         session = Policy.new_session!(policy)
-        pid = spawn(fn -> for frame <- frames, do: Policy.step!(session, frame) end)
-        Process.sleep(rem(round, 8))
-        Process.exit(pid, :kill)
-        true = MapSet.member?(states, Policy.export_state!(session))
-      end
-      IO.puts("every state is one of the line's")
-      """)
+        right = Enum.map(frames, &Policy.step!(session, &1)) == outs and Policy.export_state!(session) == state
+        %{frames: played, launches: launches} = Policy.info!(policy).gathered
+        IO.puts("right: \#{right}, \#{played} frames in \#{launches} launches")
+        """ <> killed("policy")
+      )
 
     assert output =~ "right: true, 400 frames in 400 launches"
     assert output =~ "every state is one of the line's"
