@@ -11,6 +11,9 @@
 #include "xla/named_frame.hpp"
 #include "xla/platforms.hpp"
 #include "xla/scan_frame.hpp"
+#ifdef EXPHIL_CUDA
+#include "cuda/ssd/scan.hpp"
+#endif
 
 namespace exphil::xla {
 
@@ -48,10 +51,17 @@ void run_host(const Frame& frame) {
 }
 
 #ifdef EXPHIL_CUDA
+// Runs in the initialise stage too, where buffers have addresses but no contents: kernels are compiled there.
 template <bool kGradient>
 void run_cuda(const Frame& frame) {
-  read_call<kGradient>(frame);
-  core::fail(core::ErrorKind::unsupported, "", "the operator of Mamba-2 runs on the CPU alone");
+  const core::SsdCall call = read_call<kGradient>(frame);
+  cuda::Context& context = context_of(frame);
+  const cuda::ContextGuard guard(context);
+  if (!frame.executing()) return cuda::prepare_ssd(context, call.shape);
+  core::SsdOperands<CUdeviceptr> operands{};
+  for (const Id id : core::all_operands<Id>()) operands[id] = address_of(call.operands[id]);
+  const Scratch scratch(frame, cuda::ssd_scratch(call.shape));
+  cuda::enqueue_ssd(context, stream_of(frame), call.shape, operands, address_of(scratch.data()));
 }
 #endif
 
