@@ -244,6 +244,10 @@ PACKAGED := $(addprefix $(PRIV)/,manifest source lib licenses)
 checksums:
 	@.ci/publish $(PACKAGES) $(URL)
 
+## badges: write or take away the links to Livebook in README.md and the guides, as mix.exs declares this project's address
+badges:
+	@.ci/badges
+
 ## bench: build the benchmark programs into $(BUILD)/bench
 bench: $(BENCH_PROGRAMS) $(BENCH_LIBRARIES)
 
@@ -414,4 +418,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(wildcard $(BUILD)/test/fuzz/*.d) $(NIF_OBJECTS:.o=.d) $(LIBRARY_OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d $(BUILD)/emulation.d
 .SECONDARY:
-.PHONY: all setup package checksums demo test test_without_cuda test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_heads test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_latency lint lint_c lint_ex check check_layers check_ex format bench clean clean_native cuda_headers xla_headers help native force
+.PHONY: all setup package checksums badges demo test test_without_cuda test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_heads test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_latency lint lint_c lint_ex check check_layers check_ex format bench clean clean_native cuda_headers xla_headers help native force

@@ -4,6 +4,8 @@ defmodule ExPhil.Native.MixProject do
   use Mix.Project
 
   @version "0.1.0"
+  # The address of this project on a forge, as a string, where it has one; `make badges` then writes the links to Livebook.
+  @source_url nil
 
   def project do
     [
@@ -17,6 +19,7 @@ defmodule ExPhil.Native.MixProject do
       # PropEr comes from the system's Erlang, not from a dependency; Elixir 1.15 and newer would hide it.
       prune_code_paths: Mix.env() != :test,
       deps: deps(),
+      source_url: @source_url,
       package: package(),
       docs: docs()
     ] ++ if(published?(), do: precompiler(), else: [])
@@ -93,7 +96,7 @@ defmodule ExPhil.Native.MixProject do
   defp package do
     [
       licenses: ["Apache-2.0"],
-      links: %{},
+      links: if(@source_url, do: %{"Source" => @source_url}, else: %{}),
       files:
         ~w(c_src kernels lib mix .ci/setup .ci/package Makefile mix.exs README.md CHANGELOG.md LICENSE .formatter.exs) ++
           if(@published, do: ~w(checksum.exs packages.url), else: [])
