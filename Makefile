@@ -358,7 +358,9 @@ $(BUILD_CUDA)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBR
 	@$(CXX) $(CXXFLAGS) $(filter %.o,$^) -o $@ $(CATCH2_LIBS) $(LIBS)
 
 $(filter $(BUILD)/c_src/%,$(NIF_OBJECTS) $(LIBRARY_OBJECTS) $(XLA_OBJECTS)): $(STANDARD_HEADER:%=%.gch)
-STANDARD_NAMES := algorithm array atomic chrono cmath cstdint cstring functional map memory mutex optional set string utility variant vector
+# Those that many files include, themselves or through core/text.hpp.
+STANDARD_NAMES := algorithm array atomic chrono cmath condition_variable cstdint cstring functional limits map memory mutex optional set \
+  sstream stdexcept string string_view thread tuple type_traits utility variant vector
 $(BUILD)/standard.hpp.gch: $(BUILD)/flags
 	@mkdir -p $(@D)
 	@echo "PCH  $(@:.gch=)"
