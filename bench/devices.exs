@@ -25,11 +25,14 @@ defmodule DevicesBench do
     if play.(agents), do: double(play, 2 * agents), else: between(play, div(agents, 2), agents)
   end
 
-  defp between(_play, played, late) when late - played <= max(@least, div(played, 50)), do: played
-
   defp between(play, played, late) do
     agents = div(played + late, 2)
-    if play.(agents), do: between(play, agents, late), else: between(play, played, agents)
+
+    cond do
+      late - played <= max(@least, div(played, 50)) -> played
+      play.(agents) -> between(play, agents, late)
+      true -> between(play, played, agents)
+    end
   end
 
   # Whether the agents are played in time, and a line about it.
