@@ -156,7 +156,7 @@ void SlicePipeline::run(const std::vector<Slice>& slices, bool chained) {
     for (std::size_t i = 0; i < lanes_.size(); ++i) finish(*lanes_[(slices.size() + i) % lanes_.size()]);
   } catch (...) {
     for (auto& lane : lanes_) {
-      Doorbell::cancel_any();
+      context_->armed().cancel();
       context_->note(driver().cuStreamSynchronize(lane->stream.handle()), "cuStreamSynchronize");
       lane->pending = nullptr;
     }
