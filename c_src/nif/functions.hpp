@@ -102,7 +102,7 @@ struct LoadRequest;     // policy_options.hpp
 struct SessionRequest;  // these too: maps of options
 struct SampleRequest;
 // from: a path, or {NamedTensors, [{key, text}]}, the weights and what a file would have as metadata
-Term load_policy(Call& call, BackendChoice backend, std::int64_t device, Term from, LoadRequest options);
+Term load_policy(Call& call, BackendChoice backend, DeviceChoice devices, Term from, LoadRequest options);
 // sizes: %{name => integer}. [{name, tensor}], which load_policy takes
 Term initial_weights(Call& call, Atom trunk, Map sizes, Unsigned seed);
 // tensors: every weight by the name of the checkpoint; the policy's sessions end.
@@ -110,6 +110,7 @@ using NamedTensors = std::vector<std::tuple<std::string, core::TensorView>>;
 Term update_policy(Call& call, PolicyHandle& policy, NamedTensors tensors);
 Term policy_info(Call& call, PolicyHandle& policy);
 Term window(Call& call, PolicyHandle& policy, core::TensorView windows);
+// {session, the index of its device}
 Term new_session(Call& call, PolicyHandle& policy, SessionRequest options);
 
 // training.cpp
