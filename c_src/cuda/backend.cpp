@@ -16,6 +16,7 @@
 #include "cuda/scan/gradient_runner.hpp"
 #include "cuda/scan/runner.hpp"
 #include "cuda/semiseparable/layer.hpp"
+#include "cuda/ssd/scan.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -104,9 +105,9 @@ class CudaBackend : public core::Backend {
 
   void recurrent_scan_grad(const core::RecurrentCall& call) override { recurrent_scan(call); }
 
-  void ssd_scan(const core::SsdCall&) override {
-    core::fail(core::ErrorKind::unsupported, ":backend",
-               "the operator of Mamba-2 runs on the CPU alone; use backend: :host");
+  void ssd_scan(const core::SsdCall& call) override {
+    context_->require_alive();
+    run_ssd(*context_, call);
   }
   void ssd_scan_grad(const core::SsdCall& call) override { ssd_scan(call); }
 
