@@ -25,11 +25,11 @@ defmodule ExPhil.Native.Fleet do
 
     * `:name` - an atom, the same on every node
     * `:policy` - a checkpoint's path or a map of weights, the same on every node: see `ExPhil.Native.Policy.load/2`
-    * `:devices` - `:all` (the default), or a list of devices' indices: a policy is loaded for each entry, and agents go to the one with the
-      fewest. `[]`: this node plays no agents, and calls those of the others
+    * `:devices` - `:all` (the default), or a list of devices' indices: as `:device` of `Policy.load/2`. Agents go to the one with the
+      fewest. `[]`: this node plays no agents, and calls those of the others. An index may be there twice: its device has two policies
     * `:load` - options of `Policy.load/2` but `:device`. `backend: :auto` is refused, because nodes may then choose differently; left out,
       the backend is `ExPhil.Native.default_backend/0`
-    * `:session` - options of `Policy.new_session/2`, or a function of the key to them (another `:seed` for each agent); they must be the
+    * `:session` - options of `Policy.new_session/2` but `:device`, or a function of the key to them (another `:seed` for each agent); they must be the
       same on every node (`[]`)
     * `:copies` - 0 or 1 (1)
     * `:export` - milliseconds between exported states (1000). Frames since then are played again when a node dies

@@ -112,6 +112,7 @@ defmodule ExPhil.Native.Policy do
           required(:backend) => :cuda | :host,
           required(:choice) => choice(),
           required(:device) => Device.t(),
+          required(:devices) => [Device.t()],
           required(:resident_bytes) => non_neg_integer(),
           required(:fingerprint) => String.t(),
           required(:gathered) =>
@@ -125,9 +126,10 @@ defmodule ExPhil.Native.Policy do
   Returns `{:ok, policy}`. A file that cannot be read is an error of kind `:file_error`, a damaged one or one of unknown shapes
   `:invalid_checkpoint`, a backend that is named and not there `:backend_unavailable`.
 
-    * `:backend`, `:device` - where to; see `ExPhil.Native.Device`, and below for `:auto`, the default
+    * `:backend`, `:device` - where to; see `ExPhil.Native.Device`, and below for `:auto`, the default. `:device` may be a list of GPUs,
+      or `:all`: see below
     * `:precision` - of the weights: `:f32`, `:bf16`, `:f16` or `:int8` (see below)
-    * `:max_sessions` - how many sessions and snapshots fit before more memory is allocated (1024)
+    * `:max_sessions` - how many sessions and snapshots fit on each device before more memory is allocated (1024)
     * `:gather` - frames of `step/2` and `act/2` that many processes play at once are launched together (`false`; see below)
     * `:norm_epsilon` - added to the mean square in the norms (the file's metadata `"norm_epsilon"`,
       else 1.0e-5)
@@ -166,6 +168,15 @@ defmodule ExPhil.Native.Policy do
   called, as without the option. Frames are taken in their order. Sessions of every kind gather, except those with `latency: :armed`.
   `info/1` says how many frames there were in how many launches.
 
+  On several GPUs, `device: [0, 1]` or `device: :all`, the weights are on each. A new session goes to the device with the fewest
+  sessions, and to the lowest number of those with as few; `new_session/2` takes a `:device` too. A batch, `step_batch/2` or `act_batch/2`, over
+  sessions of several devices is computed by all of them side by side, and so are many windows of `window/2`; the answers are in the callers' order,
+  with the same bits. Where one device fails, the call is an error and no session has changed. `update/2` changes all devices or none, `gather: true` gathers
+  on each, and a state of one device may be restored or imported on another. `forward/3`, `grad/4` and `ExPhil.Native.Trainer` compute on the
+  first. After a device was lost its sessions' calls are errors of kind `:device_lost`; those of the other devices go on, and new sessions go to them.
+  Each session holds one more state of `:max_sessions`. With `backend: :auto` GPUs are taken without measuring; where there is
+  none, `:all` is the host, and a list of several an error.
+
   A frame's step is bound by reading the weights, so fewer bytes are less time. With another precision than `:f32` the
   matrices are rounded at load and stored in two bytes or one for each weight; `:int8` has a scale for each row. Vectors
   (norms, biases, A, D, the convolution), states and sums stay f32. Within a precision the same inputs give the same bits, as
@@ -178,14 +189,14 @@ defmodule ExPhil.Native.Policy do
 
   def load(path_or_weights, options \\ []) do
     with {:ok, {from, options}} <- Weights.source(path_or_weights, options),
-         {:ok, {backend, device, options}} <- Loading.options(options) do
-      load = fn backend, device -> load(from, backend, device, options) end
-      if backend == :auto, do: Automatic.load(load, device), else: load.(backend, device)
+         {:ok, {backend, devices, options}} <- Loading.options(options) do
+      load = fn backend, devices -> load(from, backend, devices, options) end
+      if backend == :auto, do: Automatic.load(load, devices), else: load.(backend, devices)
     end
   end
 
-  defp load(from, backend, device, options) do
-    with {:ok, ref} <- Queue.run(&NIF.load_policy(backend, device, from, options, &1)),
+  defp load(from, backend, devices, options) do
+    with {:ok, ref} <- Queue.run(&NIF.load_policy(backend, devices, from, options, &1)),
          {:ok, info} <- NIF.policy_info(ref) do
       {:ok, %__MODULE__{ref: ref, info: Loading.info(info, :named)}}
     else
@@ -233,8 +244,8 @@ defmodule ExPhil.Native.Policy do
 
   @doc """
   What the policy is and where it is resident: its trunk, the dimensions inferred from the shapes, the window it was trained
-  on where that is known, the backend and device that were chosen, the bytes held there now, and the fingerprint that ties
-  states to the policy.
+  on where that is known, the backend and device that were chosen (`devices`: all of them, `device` the first), the bytes held
+  there now, and the fingerprint that ties states to the policy.
 
   Returns `{:ok, info}`, a map (`t:info/0`); only what is no policy is an error.
 
@@ -276,6 +287,7 @@ defmodule ExPhil.Native.Policy do
       frame's work is launched before its observation is there, and waits for it on the GPU for at most a millisecond. A frame
       that follows the one before it within half a millisecond is faster then, and one after `ExPhil.Native.Clock.wait/1` of
       its own clock.      The bits are the same. It holds a part of the GPU and has hazards for other code on it: docs/reference.md, Armed steps
+    * `:device` - of a policy on several devices: the index of the one that the session goes to (the one with the fewest sessions)
 
   With `:fps`: a step that comes once a frame finds a sleeping processor and weights that are in no cache, and takes several
   times as long as one that follows another. So a thread of the library wakes a millisecond before the next frame is due, runs a
@@ -303,9 +315,10 @@ defmodule ExPhil.Native.Policy do
 
   def new_session(%__MODULE__{ref: ref, info: info} = policy, options) do
     with {:ok, {frames, native}} <- SessionOptions.read(options, info.window),
-         {:ok, session} <- NIF.new_session(ref, native) do
+         {:ok, {session, device}} <- NIF.new_session(ref, native) do
       gathers = info.gathered != nil and native.latency != :armed
-      warm_start(%Session{ref: session, policy: policy, fps: native.fps, gathers: gathers}, frames)
+      session = %Session{ref: session, policy: policy, device: device, fps: native.fps, gathers: gathers}
+      warm_start(session, frames)
     else
       {:error, reason} -> failed(reason)
     end
@@ -367,7 +380,7 @@ defmodule ExPhil.Native.Policy do
   defp run_act(ref, obs), do: with_frames(obs, "obs", &NIF.act(ref, &1))
 
   @doc """
-  One frame for each of several sessions of one policy, in one launch, with the bits of separate steps.
+  One frame for each of several sessions of one policy, in one launch on each of their devices, with the bits of separate steps.
 
     * `sessions` - a list of n sessions, each of them once
     * `obs` - f32 of shape {n, d_input}, a row for each session: a binary of 4 * n * d_input bytes, or a tensor
@@ -499,7 +512,8 @@ defmodule ExPhil.Native.Policy do
 
   @doc """
   Puts the session back to the state of the snapshot, exactly. The snapshot stays valid. A `:history` begins anew: the session
-  cannot roll back past a restore.
+  cannot roll back past a restore. A snapshot of a session on another device of the policy is copied from there through the host's
+  memory, which waits for both devices.
 
   Returns `{:ok, session}`, the same one. A snapshot of another policy is an error of kind `:mismatch` and changes nothing.
   """
