@@ -31,7 +31,11 @@ defmodule ExPhil.Native.Device do
 
   @backends [:auto, :cuda, :host]
 
-  @doc "Every device that calls can run on: the host, and each GPU."
+  @doc """
+  Every device that calls can run on: the host, and each GPU.
+
+  Returns `{:ok, devices}`, structs of this module, or an error of kind `:backend_unavailable` where the native library is not loaded.
+  """
   fallible list() :: [t()]
 
   def list do
@@ -49,6 +53,9 @@ defmodule ExPhil.Native.Device do
 
   @doc """
   The device that a call with these options (`:backend`, `:device`) runs on.
+
+  Returns `{:ok, device}`, a struct of this module. A backend or a device that is named and not there is an error of kind
+  `:backend_unavailable`.
 
       iex> {:ok, device} = ExPhil.Native.Device.fetch(backend: :host)
       iex> {device.backend, device.index}
