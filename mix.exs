@@ -136,7 +136,9 @@ defmodule ExPhil.Native.MixProject do
       groups_for_modules: [
         Playing: [ExPhil.Native.Policy, ExPhil.Native.Clock, ExPhil.Native.Fleet, ~r/^ExPhil.Native.Policy\./],
         Training: [~r/^ExPhil.Native.(Trainer|Loss|AdamW)/],
-        Operators: [~r/^ExPhil.Native.(SelectiveScan|AssociativeScan|RecurrentScan|SemiseparableLayer)/],
+        Operators: [
+          ~r/^ExPhil.Native.(SelectiveScan|StateSpaceDuality|AssociativeScan|RecurrentScan|SemiseparableLayer)/
+        ],
         "Nx and XLA": [~r/^ExPhil.Native.(Defn|Edifice|Block|Expression)/],
         "This machine": [ExPhil.Native, ~r/^ExPhil.Native.(Doctor|Telemetry|Error|Safetensors|SharedMemory)/]
       ]

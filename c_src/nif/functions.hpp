@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/associative/problem.hpp"
+#include "core/dt_options.hpp"
 #include "nif/backends.hpp"
 #include "nif/dispatch.hpp"
 
@@ -76,6 +77,21 @@ struct Decoder<RecurrentRequest> {
 using NamedTerms = std::vector<std::tuple<Atom, Term>>;
 Term recurrent(Call& call, BackendChoice backend, std::int64_t device, Atom op, NamedTerms tensors,
                RecurrentRequest request);
+
+// ssd.cpp
+// A map; every key is optional. gradient: as above.
+struct SsdRequest {
+  core::DtOptions options;
+  bool gradient = false;
+  std::vector<std::string> results;
+};
+template <>
+struct Decoder<SsdRequest> {
+  static SsdRequest decode(Call& call, Term term, const char* argument);
+};
+// tensors: [{name, tensor}], named as core::ssd_operand_named does: x, dt, a, b, c first. A list of the
+// results, in the order of the request.
+Term ssd(Call& call, BackendChoice backend, std::int64_t device, NamedTerms tensors, SsdRequest request);
 
 // xla.cpp: the library of XLA's custom calls, if this process has opened it
 Term xla_status(Call& call, std::string path);  // nil where it is not open, "registered", or why not

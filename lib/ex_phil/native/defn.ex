@@ -33,7 +33,7 @@ if defn? and function_exported?(Nx, :block, 4) do
     ## Gradients
 
     They equal `ExPhil.Native.SelectiveScan.grad/7` and `ExPhil.Native.AssociativeScan.grad/4`. There is no second
-    derivative of `selective_scan/6`. For complex tensors they follow Nx's convention, dL/dRe - i dL/dIm, which
+    derivative of `selective_scan/6` or `state_space_duality/6`. For complex tensors they follow Nx's convention, dL/dRe - i dL/dIm, which
     is the conjugate of the eager calls'.
     """
 
@@ -44,7 +44,7 @@ if defn? and function_exported?(Nx, :block, 4) do
     use ExPhil.Native.Raising
 
     alias ExPhil.Native.{Block, Options, XLA}
-    alias ExPhil.Native.Defn.Recurrent
+    alias ExPhil.Native.Defn.{Duality, Recurrent}
 
     @doc """
     Registers the custom calls with the XLA that EXLA has loaded. Call it once, after EXLA has started and before the first
@@ -99,6 +99,19 @@ if defn? and function_exported?(Nx, :block, 4) do
       out = run_block(block, main ++ values, scan_template(tensors, options))
       with_gradient(out, main ++ values, &scan_gradient(&1, main ++ values, given, static, tensors))
     end
+
+    @doc """
+    `ExPhil.Native.StateSpaceDuality.scan/6`, the operator of Mamba-2, as an operation: y, or `{y, final_state}` with
+    `return_state: true`.
+
+    Shapes and options are those of the eager call, without `:backend` and `:device`. Differentiable, once, in `x dt a b c` and in
+    `:d :z :dt_bias :initial_state`; the gradients are those of `ExPhil.Native.StateSpaceDuality.grad/7`.
+    """
+    @spec state_space_duality(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) ::
+            Nx.Tensor.t() | {Nx.Tensor.t(), Nx.Tensor.t()}
+    deftransform(state_space_duality(x, dt, a, b, c, options \\ []),
+      do: Duality.run([x, dt, a, b, c], options)
+    )
 
     @doc "The cumulative sum, of the type and the shape of `x`: `ExPhil.Native.AssociativeScan.cumsum/2`. Options: `:axis :reverse :compensated`."
     @spec cumsum(tensor(), keyword()) :: Nx.Tensor.t()
