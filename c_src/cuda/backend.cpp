@@ -13,6 +13,7 @@
 #include "cuda/policy/loader.hpp"
 #include "cuda/policy/training.hpp"
 #include "cuda/recurrent/scan.hpp"
+#include "cuda/scan/devices.hpp"
 #include "cuda/scan/gradient_runner.hpp"
 #include "cuda/scan/runner.hpp"
 #include "cuda/semiseparable/layer.hpp"
@@ -147,6 +148,15 @@ std::shared_ptr<core::Backend> open_cuda_backend(int device) {
   std::shared_ptr<core::Backend>& backend = (*backends)[device];
   if (!backend) backend = std::make_shared<CudaBackend>(std::move(context));
   return backend;
+}
+
+void scan_on_cuda_devices(const std::vector<int>& devices, const core::ScanCall& call) {
+  std::vector<std::shared_ptr<Context>> contexts;
+  for (const int device : devices) {
+    contexts.push_back(Context::open(device));
+    contexts.back()->require_alive();
+  }
+  run_scan_on(contexts, call);
 }
 
 std::vector<core::DeviceDescription> cuda_devices() {
