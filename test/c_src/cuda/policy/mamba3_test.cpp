@@ -62,6 +62,9 @@ TEST_CASE("gradients of Mamba-3 on an emulated GPU", "[.emulated_mamba3_gradient
   check_gradient(wide[1].weights, 2, {1, 5}, kGradients);
   check_gradient(wide[4].weights, 3, {15}, kGradients);
   check_gradient_bits(wide[4].weights, 3, 4);
+  for (const char* name : {"mamba3_siso_norm", "mamba3_mimo_norm"}) {
+    if (have_mamba23()) check_recorded_gradient(name);
+  }
   for (const char* entry :
        {"policy_gradient_heads_back", "policy_gradient_angle_back", "policy_gradient_rotation_back",
         "policy_gradient_delay_back", "policy_gradient_ranks_back", "policy_gradient_coefficients_back"}) {
