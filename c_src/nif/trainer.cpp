@@ -135,8 +135,8 @@ void hold_training(PolicyHandle& handle, const std::shared_ptr<core::PolicyTrain
   const std::shared_ptr<LoadedPolicy> before = handle.found();
   auto next = std::make_shared<LoadedPolicy>();
   next->training = training;
-  next->backend = before->backend, next->device = before->device, next->options = before->options;
-  next->weights = before->weights, next->gathers = before->gathers;
+  next->backend = before->backend, next->device = before->device, next->plan = before->plan;
+  next->weights = before->weights;
   handle.replace(std::move(next));
 }
 

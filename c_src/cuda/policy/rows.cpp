@@ -205,7 +205,7 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
   layout_ = std::move(packed.layout);
   weights_ = context.device_pool().allocate(packed.bytes.size());
   {
-    const SlowCall slow;
+    const SlowCall slow(&context.armed());
     context.check(driver().cuMemcpyHtoD(weights_.address(), packed.bytes.data(), packed.bytes.size()),
                   "cuMemcpyHtoD");
   }

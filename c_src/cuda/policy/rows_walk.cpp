@@ -146,18 +146,20 @@ class RowKernels::Walk {
 
   void multiply(const policy::Product& product, const Kernels& kernels, const policy::ProductArguments& p) {
     const int tile = policy::few_rows(n_.size(product.in)), outputs = n_.rows(product);
-    if (p.rows <= k_.tuning_.few_limit && tile > 0) {
+    const Dim3 some{blocks(outputs, policy::kManyColumns), blocks(p.rows, policy::kSomeRows)};
+    if (p.rows <= k_.tuning_.few_limit && std::int64_t{some.x} * some.y < k_.tuning_.some_blocks &&
+        tile > 0) {
       start(kernels[0], {blocks(outputs, policy::kFewColumns), blocks(p.rows, tile)}, policy::kFewThreads, p);
       return;
     }
     if (product.norm != policy::Norm::none) {
       start(kernels[3], {blocks(p.rows, policy::kScaledRows)}, policy::kRowThreads, p);
     }
-    const Dim3 many{blocks(outputs, policy::kManyColumns), blocks(p.rows, policy::kManyRows)};
+    const Dim3 many{some.x, blocks(p.rows, policy::kManyRows)};
     if (std::int64_t{many.x} * many.y >= k_.tuning_.many_blocks) {
       start(kernels[2], many, policy::kManyThreads, p);
     } else {
-      start(kernels[1], {many.x, blocks(p.rows, policy::kSomeRows)}, policy::kManyThreads, p);
+      start(kernels[1], some, policy::kManyThreads, p);
     }
   }
 
