@@ -169,8 +169,12 @@ defmodule ExPhil.Native.Fleet.Devices do
 
     if generation > Directory.get(fleet, :generation) do
       case prepare(fleet, generation, source) do
-        :ok -> commit(fleet, generation, source) && Placing.wake(fleet)
-        {:error, error} -> Logger.error("fleet #{inspect(fleet)}: weights of the fleet: #{error.message}")
+        :ok ->
+          commit(fleet, generation, source)
+          Placing.wake(fleet)
+
+        {:error, error} ->
+          Logger.error("fleet #{inspect(fleet)}: weights of the fleet: #{error.message}")
       end
     end
 
