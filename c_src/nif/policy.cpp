@@ -62,9 +62,9 @@ Term encode_constants(Call& call, const core::PolicyConfig& config) {
 }
 
 // nil where the model does not gather.
-Term encode_gathered(Call& call, const core::Gatherer* gatherer) {
-  if (gatherer == nullptr) return encode_atom(call, "nil");
-  const core::GatherCounts counts = gatherer->counts();
+Term encode_gathered(Call& call, const LoadedPolicy& loaded) {
+  if (!loaded.gathers) return encode_atom(call, "nil");
+  const core::GatherCounts counts = loaded.gatherer ? loaded.gatherer->counts() : core::GatherCounts{};
   return encode(call, Map{{{"frames"}, encode_integer(call, counts.frames)},
                           {{"launches"}, encode_integer(call, counts.launches)},
                           {{"most"}, encode_integer(call, counts.most)}});
@@ -118,14 +118,33 @@ const core::PolicyWeights& LoadedPolicy::trainable() const {
 }
 
 void LoadedPolicy::grad(const core::PolicySequences& sequences, const float* d_outs,
-                        const core::PolicyGradOutputs& outputs) const {
-  training ? training->grad(sequences, d_outs, outputs) : policy->grad(weights, sequences, d_outs, outputs);
+                        const core::PolicyGradOutputs& outputs) {
+  if (training) return training->grad(sequences, d_outs, outputs);
+  const auto gradient = [this] {
+    const std::lock_guard<std::mutex> lock(making_);
+    if (!gradient_) gradient_ = backend->gradient(weights);
+    return gradient_;
+  }();
+  gradient->run(sequences, d_outs, outputs);
 }
 
-// As update_policy() with the tensors that a checkpoint would have.
-std::shared_ptr<LoadedPolicy> LoadedPolicy::load_trained() {
-  const std::lock_guard<std::mutex> lock(loading_);
-  if (trained_) return trained_;
+std::size_t LoadedPolicy::resident_bytes() {
+  const std::lock_guard<std::mutex> lock(making_);
+  return (policy ? policy->resident_bytes() : 0) + (gradient_ ? gradient_->resident_bytes() : 0);
+}
+
+std::shared_ptr<LoadedPolicy> LoadedPolicy::with(std::shared_ptr<const core::PolicyWeights> others,
+                                                 std::shared_ptr<core::PolicyTraining> trained) const {
+  auto next = std::make_shared<LoadedPolicy>();
+  next->training = std::move(trained);
+  next->backend = backend, next->device = device, next->options = options;
+  next->weights = std::move(others), next->gathers = gathers;
+  return next;
+}
+
+// Of `training`: as update_policy() with the tensors that a checkpoint would have.
+std::shared_ptr<const core::PolicyWeights> LoadedPolicy::weights_to_load() const {
+  if (training == nullptr) return weights;
   core::PolicyValues<float> values = core::zeros_of<float>(weights->network());
   training->read(&values, nullptr, nullptr);
   std::vector<std::vector<float>> files;
@@ -135,7 +154,16 @@ std::shared_ptr<LoadedPolicy> LoadedPolicy::load_trained() {
     core::copy_parameter(p, values, file.data());
     tensors[p.name] = {core::Dtype::f32, p.shape, file.data(), p.count() * sizeof(float)};
   }
-  return trained_ = load_weights_onto(*backend, core::replace_weights(*weights, tensors), options, gathers);
+  return core::replace_weights(*weights, tensors);
+}
+
+std::shared_ptr<LoadedPolicy> LoadedPolicy::load() {
+  const std::lock_guard<std::mutex> lock(making_);
+  if (!loaded_) {
+    loaded_ = load_weights_onto(*backend, weights_to_load(), options, gathers);
+    loaded_->gradient_ = gradient_;
+  }
+  return loaded_;
 }
 
 Term load_policy(Call& call, BackendChoice choice, std::int64_t device, Term from, LoadRequest request) {
@@ -166,28 +194,30 @@ Term initial_weights(Call& call, Atom trunk, Map given, Unsigned seed) {
 Term update_policy(Call& call, PolicyHandle& handle, NamedTensors given) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.found();
   const auto weights = core::replace_weights(loaded->trainable(), tensors_of(given));
-  handle.replace(load_weights_onto(*loaded->backend, weights, loaded->options, loaded->gathers));
-  return encode_atom(call, "ok");
+  handle.replace(loaded->with(weights, nullptr));
+  return enif_make_uint64(call.env(), weights->fingerprint);
 }
 
 Term policy_info(Call& call, PolicyHandle& handle) {
-  const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
-  const core::PolicyConfig& config = loaded->policy->config();
+  std::shared_ptr<LoadedPolicy> loaded = handle.found();
+  if (loaded->training) loaded = handle.loaded();  // the fingerprint of what was trained
+  const core::PolicyConfig& config = loaded->config();
+  const std::uint64_t fingerprint =
+      loaded->policy ? loaded->policy->fingerprint() : loaded->weights->fingerprint;
   const auto integer = [&](std::int64_t value) { return encode_integer(call, value); };
-  return encode(
-      call, Map{{{"d_input"}, integer(config.d_input)},
-                {{"d_output"}, integer(config.d_output)},
-                {{"n_layer"}, integer(config.n_layer())},
-                {{"window"}, integer(config.window)},
-                {{"trunk"}, encode_atom(call, config.trunk.c_str())},
-                {{"facts"}, encode_facts(call, config)},
-                {{"constants"}, encode_constants(call, config)},
-                {{"fingerprint"}, enif_make_uint64(call.env(), loaded->policy->fingerprint())},
-                {{"resident_bytes"}, integer(static_cast<std::int64_t>(loaded->policy->resident_bytes()))},
-                {{"precision"}, encode_atom(call, core::precision_name(config.precision))},
-                {{"groups"}, encode_groups(call, config)},
-                {{"gathered"}, encode_gathered(call, loaded->gatherer.get())},
-                {{"device"}, encode_device(call, loaded->device)}});
+  return encode(call, Map{{{"d_input"}, integer(config.d_input)},
+                          {{"d_output"}, integer(config.d_output)},
+                          {{"n_layer"}, integer(config.n_layer())},
+                          {{"window"}, integer(config.window)},
+                          {{"trunk"}, encode_atom(call, config.trunk.c_str())},
+                          {{"facts"}, encode_facts(call, config)},
+                          {{"constants"}, encode_constants(call, config)},
+                          {{"fingerprint"}, enif_make_uint64(call.env(), fingerprint)},
+                          {{"resident_bytes"}, integer(static_cast<std::int64_t>(loaded->resident_bytes()))},
+                          {{"precision"}, encode_atom(call, core::precision_name(config.precision))},
+                          {{"groups"}, encode_groups(call, config)},
+                          {{"gathered"}, encode_gathered(call, *loaded)},
+                          {{"device"}, encode_device(call, loaded->device)}});
 }
 
 Term window(Call& call, PolicyHandle& handle, core::TensorView view) {

@@ -25,10 +25,10 @@
 
 namespace exphil::nif {
 
-// A model with one set of weights. After a step of training these are where they are trained, and become a
-// policy that plays when a call needs one.
+// A model with one set of weights. After update() these are in the VM's memory, after a step of training
+// where they are trained, and become a policy that plays when a call needs one.
 struct LoadedPolicy {
-  std::shared_ptr<core::Policy> policy;            // null where there is `training`
+  std::shared_ptr<core::Policy> policy;            // null until load()
   std::shared_ptr<core::PolicyTraining> training;  // has the weights as they are after its last step
   core::Backend* backend = nullptr;                // valid until the library unloads
   core::DeviceDescription device;
@@ -42,15 +42,23 @@ struct LoadedPolicy {
   const core::PolicyConfig& config() const { return weights ? weights->config : policy->config(); }
   // The weights, for the gradient and to be read and replaced. Throws unsupported where they were rounded.
   const core::PolicyWeights& trainable() const;
-  // core::Policy::grad() of the weights, where they are.
+  // core::PolicyGradient::run() of the weights, where they are.
   void grad(const core::PolicySequences& sequences, const float* d_outs,
-            const core::PolicyGradOutputs& outputs) const;
-  // Of `training`: its weights as a policy that plays, made once.
-  std::shared_ptr<LoadedPolicy> load_trained();
+            const core::PolicyGradOutputs& outputs);
+  // What the policy and the gradient hold where they are, as far as they are made.
+  std::size_t resident_bytes();
+  // The same model with other weights, or with weights that are trained; not loaded yet.
+  std::shared_ptr<LoadedPolicy> with(std::shared_ptr<const core::PolicyWeights> others,
+                                     std::shared_ptr<core::PolicyTraining> trained) const;
+  // With a policy that plays, made once. Throws what a backend's load throws.
+  std::shared_ptr<LoadedPolicy> load();
 
  private:
-  std::mutex loading_;
-  std::shared_ptr<LoadedPolicy> trained_;
+  std::shared_ptr<const core::PolicyWeights> weights_to_load() const;
+
+  std::mutex making_;  // of both
+  std::shared_ptr<LoadedPolicy> loaded_;
+  std::shared_ptr<const core::PolicyGradient> gradient_;  // of `weights`
 };
 
 // A model. update() and a step of training replace what it holds; a call keeps what it found.
@@ -60,11 +68,11 @@ class PolicyHandle {
   explicit PolicyHandle(std::shared_ptr<LoadedPolicy> loaded) : loaded_(std::move(loaded)) {}
   // As it is; it may have no `policy`.
   std::shared_ptr<LoadedPolicy> found() const { return std::atomic_load(&loaded_); }
-  // One that has. After a step of training this loads the weights, so not on a normal scheduler.
+  // One that has. After update() or a step of training this loads the weights, so not on a normal scheduler.
   std::shared_ptr<LoadedPolicy> loaded() {
     std::shared_ptr<LoadedPolicy> before = found();
-    if (before->training == nullptr) return before;
-    std::shared_ptr<LoadedPolicy> made = before->load_trained();
+    if (before->policy != nullptr) return before;
+    std::shared_ptr<LoadedPolicy> made = before->load();
     const bool newest = std::atomic_compare_exchange_strong(&loaded_, &before, made) || before == made;
     if (!newest) made->replaced.store(true);
     return made;

@@ -507,7 +507,8 @@ defmodule ExPhil.Native.Policy do
   Puts other weights into the policy, on the backend where it is: one tensor for every weight, as `weights/1` names them. Returns
   the policy. Whoever holds it uses the new weights from then on, and its fingerprint is theirs. Its sessions and snapshots
   belong to the old ones: every call on them returns an error of the kind `:mismatch`, and calls under way end with the old
-  weights. Bad weights are an error and change nothing.
+  weights. Bad weights are an error and change nothing. The first call that plays the new ones, `new_session/2` or `window/2`, loads
+  them, which takes longer than this; `forward/3`, `grad/4` and `weights/1` do without. Until then `resident_bytes` of `info/1` does not count them.
   """
   fallible update(policy :: t(), weights :: weights()) :: t()
   defdelegate update(policy, weights), to: Training

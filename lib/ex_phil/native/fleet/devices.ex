@@ -134,9 +134,14 @@ defmodule ExPhil.Native.Fleet.Devices do
     end)
   end
 
-  # A map of weights has not all that a checkpoint of the same policy says, so it goes into that policy.
-  defp loaded(first, weights, load) when is_map(weights) and is_binary(first),
-    do: with({:ok, policy} <- Policy.load(first, load), do: Policy.update(policy, weights))
+  # A map of weights has not all that a checkpoint of the same policy says, so it goes into that policy. A session loads it now: agents
+  # change over only where it can be loaded, and do not wait for it then.
+  defp loaded(first, weights, load) when is_map(weights) and is_binary(first) do
+    with {:ok, policy} <- Policy.load(first, load),
+         {:ok, policy} <- Policy.update(policy, weights),
+         {:ok, _session} <- Policy.new_session(policy),
+         do: {:ok, policy}
+  end
 
   defp loaded(_first, source, load), do: Policy.load(source, load)
 
