@@ -48,7 +48,7 @@ void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences
   if (d_outs == nullptr) return each_group(forward);
   GradientSums sums(weights);
   ProductScratch scratch(sums.most_outs, sums.most_depth);
-  BackRows rows(weights.network(), sums, count, seq);
+  BackRows rows(weights.network(), count, seq);
   each_group([&](const SequenceGroup& group) {
     forward(group);
     if (between) between(group.first * seq, group.rows());
