@@ -244,6 +244,10 @@ PACKAGED := $(addprefix $(PRIV)/,manifest source lib licenses)
 checksums:
 	@.ci/publish $(PACKAGES) $(URL)
 
+## badges: write or take away the links to Livebook in README.md and the guides, as mix.exs declares this project's address
+badges:
+	@.ci/badges
+
 ## bench: build the benchmark programs into $(BUILD)/bench
 bench: $(BENCH_PROGRAMS) $(BENCH_LIBRARIES)
 
@@ -354,7 +358,9 @@ $(BUILD_CUDA)/c_src_tests: $(TEST_OBJECTS) $(LIBRARY_OBJECTS) | $(FAKE_CUDA_LIBR
 	@$(CXX) $(CXXFLAGS) $(filter %.o,$^) -o $@ $(CATCH2_LIBS) $(LIBS)
 
 $(filter $(BUILD)/c_src/%,$(NIF_OBJECTS) $(LIBRARY_OBJECTS) $(XLA_OBJECTS)): $(STANDARD_HEADER:%=%.gch)
-STANDARD_NAMES := algorithm array atomic chrono cmath cstdint cstring functional map memory mutex optional set string utility variant vector
+# Those that many files include, themselves or through core/text.hpp.
+STANDARD_NAMES := algorithm array atomic chrono cmath condition_variable cstdint cstring functional limits map memory mutex optional set \
+  sstream stdexcept string string_view thread tuple type_traits utility variant vector
 $(BUILD)/standard.hpp.gch: $(BUILD)/flags
 	@mkdir -p $(@D)
 	@echo "PCH  $(@:.gch=)"
@@ -414,4 +420,4 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 
 -include $(wildcard $(BUILD)/test/fuzz/*.d) $(NIF_OBJECTS:.o=.d) $(LIBRARY_OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d $(BUILD)/emulation.d
 .SECONDARY:
-.PHONY: all setup package checksums demo test test_without_cuda test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_heads test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_latency lint lint_c lint_ex check check_layers check_ex format bench clean clean_native cuda_headers xla_headers help native force
+.PHONY: all setup package checksums badges demo test test_without_cuda test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_heads test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_latency lint lint_c lint_ex check check_layers check_ex format bench clean clean_native cuda_headers xla_headers help native force

@@ -4,6 +4,8 @@ defmodule ExPhil.Native.MixProject do
   use Mix.Project
 
   @version "0.1.0"
+  # The address of this project on a forge, as a string, where it has one; `make badges` then writes the links to Livebook.
+  @source_url nil
 
   def project do
     [
@@ -17,6 +19,7 @@ defmodule ExPhil.Native.MixProject do
       # PropEr comes from the system's Erlang, not from a dependency; Elixir 1.15 and newer would hide it.
       prune_code_paths: Mix.env() != :test,
       deps: deps(),
+      source_url: @source_url,
       package: package(),
       docs: docs()
     ] ++ if(published?(), do: precompiler(), else: [])
@@ -93,7 +96,7 @@ defmodule ExPhil.Native.MixProject do
   defp package do
     [
       licenses: ["Apache-2.0"],
-      links: %{},
+      links: if(@source_url, do: %{"Source" => @source_url}, else: %{}),
       files:
         ~w(c_src kernels lib mix .ci/setup .ci/package Makefile mix.exs README.md CHANGELOG.md LICENSE .formatter.exs) ++
           if(@published, do: ~w(checksum.exs packages.url), else: [])
@@ -117,24 +120,34 @@ defmodule ExPhil.Native.MixProject do
     ]
   end
 
-  # For `mix docs`, where Hex and with it ex_doc is installed.
+  # For `mix docs`, where Hex and with it ex_doc is installed. ExDoc follows a link to a page by the last part of its path alone, and
+  # the last page of a name is the one: docs/training.md before bench/results/training.md. The names of the pages written are other
+  # ones, because docs/fleet.md and docs/guides/fleet.livemd would have one.
   defp docs do
+    results = for path <- Path.wildcard("bench/results/*.md"), do: page(path, "results-")
+    guides = for path <- Path.wildcard("docs/guides/*.livemd"), do: page(path, "guide-")
+    more = ~w(CHANGELOG.md SECURITY.md LICENSE)
+
     [
       main: "readme",
-      extras:
-        ["README.md"] ++
-          Path.wildcard("docs/guides/*.livemd") ++ Path.wildcard("docs/*.md") ++ ["CHANGELOG.md"],
-      groups_for_extras: [Guides: ~r"docs/guides/", Reference: ~r"docs/[^/]+$"],
+      extras: ["README.md"] ++ guides ++ results ++ Path.wildcard("docs/*.md") ++ more,
+      groups_for_extras: [Guides: ~r"docs/guides/", Reference: ~r"docs/[^/]+$", Results: ~r"bench/results/"],
       assets: %{"docs" => "docs"},
       groups_for_modules: [
         Playing: [ExPhil.Native.Policy, ExPhil.Native.Clock, ExPhil.Native.Fleet, ~r/^ExPhil.Native.Policy\./],
         Training: [~r/^ExPhil.Native.(Trainer|Loss|AdamW)/],
-        Operators: [~r/^ExPhil.Native.(SelectiveScan|AssociativeScan|RecurrentScan|SemiseparableLayer)/],
+        Operators: [
+          ~r/^ExPhil.Native.(SelectiveScan|StateSpaceDuality|AssociativeScan|RecurrentScan|SemiseparableLayer)/
+        ],
         "Nx and XLA": [~r/^ExPhil.Native.(Defn|Edifice|Block|Expression)/],
         "This machine": [ExPhil.Native, ~r/^ExPhil.Native.(Doctor|Telemetry|Error|Safetensors|SharedMemory)/]
       ]
     ]
   end
+
+  # An atom: ExDoc of before 0.35 takes no string with options.
+  defp page(path, prefix),
+    do: {String.to_atom(path), filename: prefix <> (path |> Path.basename() |> Path.rootname())}
 
   @doc false
   # Paths in the settings are relative to the project that uses this library.

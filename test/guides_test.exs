@@ -11,8 +11,10 @@ defmodule ExPhil.Native.GuidesTest do
   @moduletag timeout: 600_000
 
   @setup """
-  # The checkout that this notebook is in. Where nothing can be compiled, EXPHIL_NATIVE_PRECOMPILED names a package.
-  Mix.install([{:exphil_native, path: Path.expand("../..", __DIR__)}, DEPENDENCIES{:kino, "~> 0.14"}])
+  # The checkout that this notebook is in, and else the package on Hex. Where nothing can be compiled, EXPHIL_NATIVE_PRECOMPILED names one.
+  checkout = Path.expand("../..", __DIR__)
+  native = if File.exists?(Path.join(checkout, "lib/ex_phil/native.ex")), do: [path: checkout], else: "~> 0.1"
+  Mix.install([{:exphil_native, native}, DEPENDENCIES{:kino, "~> 0.14"}])
   """
 
   # The variables after the guide, and what it printed.
@@ -81,6 +83,84 @@ defmodule ExPhil.Native.GuidesTest do
     assert svg?(folder, "axon.svg")
   end
 
+  # In a copy, because it is for the address that mix.exs declares.
+  test "make badges links each guide to Livebook where this project has an address, and is idempotent", %{
+    tmp_dir: folder
+  } do
+    for path <- ["mix.exs", "README.md", ".ci/badges" | Path.wildcard("docs/guides/*.livemd")] do
+      File.mkdir_p!(Path.dirname(Path.join(folder, path)))
+      File.cp!(path, Path.join(folder, path))
+    end
+
+    badges = fn url ->
+      mix = Path.join(folder, "mix.exs")
+
+      File.write!(
+        mix,
+        String.replace(File.read!(mix), ~r/@source_url (nil|".*")$/m, "@source_url #{inspect(url)}")
+      )
+
+      assert {"", 0} = System.cmd(Path.join(folder, ".ci/badges"), [], stderr_to_stdout: true)
+
+      for path <- ["README.md" | Path.wildcard("docs/guides/*.livemd")],
+          into: %{},
+          do: {path, File.read!(Path.join(folder, path))}
+    end
+
+    declared = Mix.Project.config()[:source_url]
+
+    here =
+      for path <- ["README.md" | Path.wildcard("docs/guides/*.livemd")],
+          into: %{},
+          do: {path, File.read!(path)}
+
+    assert badges.(declared) == here
+    with_badges = badges.("https://example.com/a/b")
+    assert badges.("https://example.com/a/b") == with_badges
+
+    for {path, text} <- with_badges, path != "README.md" do
+      [title, "", badge, "" | _] = String.split(text, "\n")
+      assert title =~ ~r/^# /
+
+      [_, url] =
+        Regex.run(
+          ~r"^\[!\[Run in Livebook\]\(https://livebook.dev/badge/v1/blue.svg\)\]\((https://livebook.dev/run\?.*)\)$",
+          badge
+        )
+
+      assert URI.decode_query(URI.parse(url).query) == %{"url" => "https://example.com/a/b/blob/main/#{path}"}
+      assert with_badges["README.md"] =~ "](#{path}) #{badge}"
+    end
+
+    assert Enum.all?(badges.(nil), fn {_, text} -> not (text =~ "livebook.dev") end)
+    assert badges.(declared) == here
+  end
+
+  # What the first block would install: with the notebook where it is, and where Livebook has it from its URL, without a folder.
+  test "a guide installs its checkout, or the package where there is none", %{tmp_dir: folder} do
+    {:__block__, meta, lines} =
+      @setup
+      |> String.replace("DEPENDENCIES", "")
+      |> Code.string_to_quoted!()
+      |> Macro.prewalk(&dependencies/1)
+
+    from = fn file ->
+      # Livebook evaluates a notebook of a URL in its own folder.
+      {[{:exphil_native, from} | _], _} =
+        File.cd!(folder, fn -> Code.eval_quoted({:__block__, meta, lines}, [], file: file) end)
+
+      from
+    end
+
+    assert [path: path] = from.(Path.expand("docs/guides/rollback.livemd") <> "#cell:setup")
+    assert path == File.cwd!()
+    requirement = from.("#cell:setup")
+    assert Version.match?(Mix.Project.config()[:version], requirement)
+  end
+
+  defp dependencies({{:., _, [{:__aliases__, _, [:Mix]}, :install]}, _, [dependencies]}), do: dependencies
+  defp dependencies(other), do: other
+
   test "every guide has a test here, and is linked from the README" do
     text = File.read!(__ENV__.file)
     files = Path.wildcard("docs/guides/*.livemd")
@@ -90,7 +170,7 @@ defmodule ExPhil.Native.GuidesTest do
       assert text =~ ~s[guide("#{Path.basename(file, ".livemd")}"]
       assert File.read!("README.md") =~ file
       # What it links to is there.
-      for [_, link] <- Regex.scan(~r/\]\(([^)#]+)[^)]*\)/, File.read!(file)),
+      for [_, link] <- Regex.scan(~r/\]\(((?!https:)[^)#]+)[^)]*\)/, File.read!(file)),
           do: assert({file, link, true} == {file, link, File.exists?(Path.expand(link, "docs/guides"))})
     end
   end

@@ -16,6 +16,7 @@
 #include "core/scan/call.hpp"
 #include "core/scan/gradient.hpp"
 #include "core/semiseparable/layer.hpp"
+#include "core/ssd/call.hpp"
 #include "core/training/policy_training.hpp"
 
 namespace exphil::core {
@@ -73,6 +74,10 @@ class Backend {
   // The same for a fused recurrent operator and its gradient: the results that the call has.
   virtual void recurrent_scan(const RecurrentCall& call) = 0;
   virtual void recurrent_scan_grad(const RecurrentCall& call) = 0;
+
+  // The same for the operator of Mamba-2.
+  virtual void ssd_scan(const SsdCall& call) = 0;
+  virtual void ssd_scan_grad(const SsdCall& call) = 0;
 
   virtual std::unique_ptr<Policy> load(std::shared_ptr<const PolicyWeights> weights,
                                        const PolicyOptions& options) = 0;

@@ -20,4 +20,10 @@ void require_dtype(const TensorView& view, const std::string& name, Dtype expect
        dtype_name(view.dtype));
 }
 
+void require_axis_limit(std::int64_t size, std::int64_t limit, const std::string& name,
+                        const std::string& axis) {
+  if (size <= limit) return;
+  fail(ErrorKind::limit_exceeded, name, axis, " of ", name, " is ", size, "; the limit is ", limit);
+}
+
 }  // namespace exphil::core

@@ -1,5 +1,6 @@
 // Checks of tensors that the operators share. Each throws invalid_argument with what was expected and what
-// was given. Used by core/scan and core/recurrent. Pure functions; any thread.
+// was given, unless it says otherwise. Used by core/scan, core/ssd and core/recurrent. Pure functions; any
+// thread.
 #pragma once
 
 #include <string>
@@ -16,5 +17,9 @@ void require_shape(const TensorView& view, const std::string& name, const Shape&
 
 // why: " like x", or "".
 void require_dtype(const TensorView& view, const std::string& name, Dtype expected, const std::string& why);
+
+// Throws limit_exceeded: "dim of x is 20; the limit is 10".
+void require_axis_limit(std::int64_t size, std::int64_t limit, const std::string& name,
+                        const std::string& axis);
 
 }  // namespace exphil::core

@@ -105,6 +105,12 @@ class CudaBackend : public core::Backend {
 
   void recurrent_scan_grad(const core::RecurrentCall& call) override { recurrent_scan(call); }
 
+  void ssd_scan(const core::SsdCall&) override {
+    core::fail(core::ErrorKind::unsupported, ":backend",
+               "the operator of Mamba-2 runs on the CPU alone; use backend: :host");
+  }
+  void ssd_scan_grad(const core::SsdCall& call) override { ssd_scan(call); }
+
   std::unique_ptr<core::Policy> load(std::shared_ptr<const core::PolicyWeights> weights,
                                      const core::PolicyOptions& options) override {
     context_->require_alive();

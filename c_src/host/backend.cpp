@@ -17,6 +17,7 @@
 #include "host/scan/scan.hpp"
 #include "host/semiseparable/layer.hpp"
 #include "host/simd/simd.hpp"
+#include "host/ssd/scan.hpp"
 
 namespace exphil::host {
 
@@ -69,6 +70,9 @@ class HostBackend final : public core::Backend {
 
   void recurrent_scan(const core::RecurrentCall& call) override { host::recurrent_scan(call); }
   void recurrent_scan_grad(const core::RecurrentCall& call) override { host::recurrent_scan_grad(call); }
+
+  void ssd_scan(const core::SsdCall& call) override { host::ssd_scan(call); }
+  void ssd_scan_grad(const core::SsdCall& call) override { host::ssd_scan_grad(call); }
 
   std::unique_ptr<core::Policy> load(std::shared_ptr<const core::PolicyWeights> weights,
                                      const core::PolicyOptions& options) override {

@@ -1,5 +1,6 @@
 #include "nif/backends.hpp"
 
+#include <algorithm>
 #include <atomic>
 
 #include "host/backend.hpp"
@@ -56,6 +57,27 @@ BackendChoice Decoder<BackendChoice>::decode(Call& call, Term term, const char* 
   fail(ErrorKind::invalid_argument, argument, argument, " must be :auto, :cuda or :host, got :", name);
 }
 
+DeviceChoice Decoder<DeviceChoice>::decode(Call& call, Term term, const char* argument) {
+  DeviceChoice choice;
+  if (enif_is_atom(call.env(), term)) {
+    choice.all = Decoder<Atom>::decode(call, term, argument).name == "all";
+    if (!choice.all) fail(ErrorKind::invalid_argument, argument, argument, " must be :all or a list");
+    return choice;
+  }
+  choice.indices = Decoder<std::vector<std::int64_t>>::decode(call, term, argument);
+  if (choice.indices.empty()) {
+    fail(ErrorKind::invalid_argument, argument, argument, " must name at least one device, got []");
+  }
+  std::vector<std::int64_t> sorted = choice.indices;
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice != sorted.end()) {
+    fail(ErrorKind::invalid_argument, argument, argument, " must name different devices, got ", *twice,
+         " twice");
+  }
+  return choice;
+}
+
 BackendChoice resolve(BackendChoice choice) {
   if (choice != BackendChoice::automatic) return choice;
   return cuda_status().usable() ? BackendChoice::cuda : BackendChoice::host;
@@ -67,6 +89,21 @@ core::Backend& open_backend(BackendChoice choice, std::int64_t device) {
     fail(ErrorKind::backend_unavailable, ":device", "the host backend has only device 0, not ", device);
   }
   return *host::host_backend();  // kept there until the process ends
+}
+
+std::vector<core::Backend*> open_backends(BackendChoice choice, const DeviceChoice& devices) {
+  std::vector<std::int64_t> indices = devices.indices;
+  if (devices.all && resolve(choice) == BackendChoice::cuda) {
+    for (const core::DeviceDescription& device : cuda_status().devices) {
+      const std::pair<std::string, std::string> usable("usable", "true");
+      if (std::find(device.details.begin(), device.details.end(), usable) != device.details.end())
+        indices.push_back(device.index);
+    }
+  }
+  if (indices.empty()) indices.push_back(0);  // the host's; of CUDA an error that says why there is none
+  std::vector<core::Backend*> backends;
+  for (const std::int64_t index : indices) backends.push_back(&open_backend(choice, index));
+  return backends;
 }
 
 core::Backend& open_backend(BackendChoice choice, std::int64_t device, const core::DeviceRanges& inputs) {

@@ -19,12 +19,26 @@ struct Decoder<BackendChoice> {
   static BackendChoice decode(Call& call, Term term, const char* argument);
 };
 
+// The devices of one backend that a call names, in its order: :all that can be used, or indices.
+struct DeviceChoice {
+  bool all = false;
+  std::vector<std::int64_t> indices;  // different ones, at least one
+};
+
+template <>
+struct Decoder<DeviceChoice> {
+  static DeviceChoice decode(Call& call, Term term, const char* argument);
+};
+
 // The backend that :auto selects; any other choice is returned unchanged. Never automatic.
 BackendChoice resolve(BackendChoice choice);
 
 // The backend's object for one device, valid until the library unloads. Throws backend_unavailable with the
 // reason.
 core::Backend& open_backend(BackendChoice choice, std::int64_t device);
+
+// Those of several devices. Of the host backend :all is its only one.
+std::vector<core::Backend*> open_backends(BackendChoice choice, const DeviceChoice& devices);
 
 // The same for a call whose inputs may be in device memory. Throws unsupported where the backend computes on
 // the host.

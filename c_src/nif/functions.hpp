@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/associative/problem.hpp"
+#include "core/dt_options.hpp"
 #include "nif/backends.hpp"
 #include "nif/dispatch.hpp"
 
@@ -77,6 +78,21 @@ using NamedTerms = std::vector<std::tuple<Atom, Term>>;
 Term recurrent(Call& call, BackendChoice backend, std::int64_t device, Atom op, NamedTerms tensors,
                RecurrentRequest request);
 
+// ssd.cpp
+// A map; every key is optional. gradient: as above.
+struct SsdRequest {
+  core::DtOptions options;
+  bool gradient = false;
+  std::vector<std::string> results;
+};
+template <>
+struct Decoder<SsdRequest> {
+  static SsdRequest decode(Call& call, Term term, const char* argument);
+};
+// tensors: [{name, tensor}], named as core::ssd_operand_named does: x, dt, a, b, c first. A list of the
+// results, in the order of the request.
+Term ssd(Call& call, BackendChoice backend, std::int64_t device, NamedTerms tensors, SsdRequest request);
+
 // xla.cpp: the library of XLA's custom calls, if this process has opened it
 Term xla_status(Call& call, std::string path);  // nil where it is not open, "registered", or why not
 Term xla_registered(Call& call, std::string path, std::string target, std::string platform);
@@ -86,7 +102,7 @@ struct LoadRequest;     // policy_options.hpp
 struct SessionRequest;  // these too: maps of options
 struct SampleRequest;
 // from: a path, or {NamedTensors, [{key, text}]}, the weights and what a file would have as metadata
-Term load_policy(Call& call, BackendChoice backend, std::int64_t device, Term from, LoadRequest options);
+Term load_policy(Call& call, BackendChoice backend, DeviceChoice devices, Term from, LoadRequest options);
 // sizes: %{name => integer}. [{name, tensor}], which load_policy takes
 Term initial_weights(Call& call, Atom trunk, Map sizes, Unsigned seed);
 // The new fingerprint. tensors: every weight by the name of the checkpoint; the sessions of the policy end.
@@ -94,6 +110,7 @@ using NamedTensors = std::vector<std::tuple<std::string, core::TensorView>>;
 Term update_policy(Call& call, PolicyHandle& policy, NamedTensors tensors);
 Term policy_info(Call& call, PolicyHandle& policy);
 Term window(Call& call, PolicyHandle& policy, core::TensorView windows);
+// {session, the index of its device}
 Term new_session(Call& call, PolicyHandle& policy, SessionRequest options);
 
 // training.cpp

@@ -15,7 +15,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 29;
+constexpr std::int64_t kInterface = 32;
 
 // Returned by load_nif/2 in {:error, {:load, _}}; ExPhil.Native.NIF turns them into messages.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
@@ -69,6 +69,7 @@ constexpr const char* kAssociativeGrad[] = {":backend",   ":device", "op", "dy",
 constexpr const char* kLinearRecurrenceGrad[] = {":backend",   ":device", "op", "dy",
                                                  "dy_reverse", "a",       "b",  "options"};
 constexpr const char* kRecurrent[] = {":backend", ":device", "op", "tensors", "options"};
+constexpr const char* kSsd[] = {":backend", ":device", "tensors", "options"};
 constexpr const char* kLoadPolicy[] = {":backend", ":device", "path", "options"};
 constexpr const char* kInitialWeights[] = {"trunk", "options", ":seed"};
 constexpr const char* kLoadLayer[] = {":backend", ":device", "path", ":check_finite"};
@@ -122,6 +123,7 @@ ErlNifFunc functions[] = {
     {"linear_recurrence_grad", 9, Nif<associative_grad, kLinearRecurrenceGrad>::queued<associative_grad_work>,
      0},
     {"recurrent", 6, Nif<recurrent, kRecurrent>::queued<recurrent_work>, 0},
+    {"ssd", 5, Nif<ssd, kSsd>::queued<ssd_work>, 0},
     {"load_layer", 5, Nif<load_layer, kLoadLayer>::queued<file_work>, 0},
     {"layer_info", 1, Nif<layer_info, kLayer>::scheduled, 0},
     {"layer_forward", 4, Nif<layer_forward, kLayerForward>::queued<layer_forward_work>, 0},

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "nif/codec.hpp"
 
@@ -40,5 +41,14 @@ class OptionReader {
   const char* const argument_;
   Map map_;
 };
+
+// The names of the results that a call wants, in its order; none where they are left out.
+inline std::vector<std::string> take_results(OptionReader& reader) {
+  std::vector<std::string> names;
+  for (const Atom& name : reader.take<std::vector<Atom>>("results").value_or(std::vector<Atom>())) {
+    names.push_back(name.name);
+  }
+  return names;
+}
 
 }  // namespace exphil::nif

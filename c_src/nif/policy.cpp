@@ -1,4 +1,5 @@
 // Policies: loading onto a backend, their description, and the stateless window.
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -61,10 +62,16 @@ Term encode_constants(Call& call, const core::PolicyConfig& config) {
   return encode_list(call, constants);
 }
 
-// nil where the model does not gather.
-Term encode_gathered(Call& call, const LoadedPolicy& loaded) {
-  if (!loaded.gathers) return encode_atom(call, "nil");
-  const core::GatherCounts counts = loaded.gatherer ? loaded.gatherer->counts() : core::GatherCounts{};
+// nil where the model does not gather. Of all its devices.
+Term encode_gathered(Call& call, const std::vector<const LoadedPolicy*>& devices) {
+  if (!devices[0]->plan.gathers) return encode_atom(call, "nil");
+  core::GatherCounts counts;
+  for (const LoadedPolicy* device : devices) {
+    if (!device->gatherer) continue;  // not loaded yet
+    const core::GatherCounts own = device->gatherer->counts();
+    counts.frames += own.frames, counts.launches += own.launches;
+    counts.most = std::max(counts.most, own.most);
+  }
   return encode(call, Map{{{"frames"}, encode_integer(call, counts.frames)},
                           {{"launches"}, encode_integer(call, counts.launches)},
                           {{"most"}, encode_integer(call, counts.most)}});
@@ -90,89 +97,15 @@ std::shared_ptr<const core::PolicyWeights> weights_from(Call& call, Term from,
   return core::load_weights(tensors_of(given), std::move(metadata), options);
 }
 
-std::shared_ptr<LoadedPolicy> load_weights_onto(core::Backend& backend,
-                                                std::shared_ptr<const core::PolicyWeights> weights,
-                                                const core::PolicyOptions& options, bool gathers) {
-  auto loaded = std::make_shared<LoadedPolicy>();
-  loaded->backend = &backend;
-  loaded->device = backend.describe();
-  loaded->options = options;
-  loaded->policy = backend.load(weights, options);
-  loaded->gathers = gathers;
-  if (gathers) loaded->gatherer = std::make_shared<core::Gatherer>(loaded->policy);
-  if (weights->config.precision == core::Precision::f32) loaded->weights = std::move(weights);
-  return loaded;
-}
-
 }  // namespace
 
-const core::PolicyWeights& LoadedPolicy::trainable() const {
-  const core::Precision precision = config().precision;
-  if (precision != core::Precision::f32) {
-    fail(ErrorKind::unsupported, ":precision",
-         "the policy was loaded with precision: :", core::precision_name(precision),
-         ", and its weights are rounded: load it with precision: :f32 to train it, or to read or replace its",
-         " weights");
-  }
-  return *weights;
-}
-
-void LoadedPolicy::grad(const core::PolicySequences& sequences, const float* d_outs,
-                        const core::PolicyGradOutputs& outputs) {
-  if (training) return training->grad(sequences, d_outs, outputs);
-  const auto gradient = [this] {
-    const std::lock_guard<std::mutex> lock(making_);
-    if (!gradient_) gradient_ = backend->gradient(weights);
-    return gradient_;
-  }();
-  gradient->run(sequences, d_outs, outputs);
-}
-
-std::size_t LoadedPolicy::resident_bytes() {
-  const std::lock_guard<std::mutex> lock(making_);
-  return (policy ? policy->resident_bytes() : 0) + (gradient_ ? gradient_->resident_bytes() : 0);
-}
-
-std::shared_ptr<LoadedPolicy> LoadedPolicy::with(std::shared_ptr<const core::PolicyWeights> others,
-                                                 std::shared_ptr<core::PolicyTraining> trained) const {
-  auto next = std::make_shared<LoadedPolicy>();
-  next->training = std::move(trained);
-  next->backend = backend, next->device = device, next->options = options;
-  next->weights = std::move(others), next->gathers = gathers;
-  return next;
-}
-
-// Of `training`: as update_policy() with the tensors that a checkpoint would have.
-std::shared_ptr<const core::PolicyWeights> LoadedPolicy::weights_to_load() const {
-  if (training == nullptr) return weights;
-  core::PolicyValues<float> values = core::zeros_of<float>(weights->network());
-  training->read(&values, nullptr, nullptr);
-  std::vector<std::vector<float>> files;
-  core::TensorMap tensors;
-  for (const core::PolicyParameter& p : weights->parameters) {
-    std::vector<float>& file = files.emplace_back(p.count());
-    core::copy_parameter(p, values, file.data());
-    tensors[p.name] = {core::Dtype::f32, p.shape, file.data(), p.count() * sizeof(float)};
-  }
-  return core::replace_weights(*weights, tensors);
-}
-
-std::shared_ptr<LoadedPolicy> LoadedPolicy::load() {
-  const std::lock_guard<std::mutex> lock(making_);
-  if (!loaded_) {
-    loaded_ = load_weights_onto(*backend, weights_to_load(), options, gathers);
-    loaded_->gradient_ = gradient_;
-  }
-  return loaded_;
-}
-
-Term load_policy(Call& call, BackendChoice choice, std::int64_t device, Term from, LoadRequest request) {
-  core::PolicyOptions options;
-  options.max_sessions = request.max_sessions;
-  options.device = static_cast<int>(device);
+Term load_policy(Call& call, BackendChoice choice, DeviceChoice devices, Term from, LoadRequest request) {
+  LoadPlan plan;
+  plan.options.max_sessions = request.max_sessions;
+  plan.gathers = request.gather;
   const auto weights = weights_from(call, from, request.options);
-  core::Backend& backend = open_backend(choice, device);
-  return encode_handle(call, PolicyHandle(load_weights_onto(backend, weights, options, request.gather)));
+  plan.backends = open_backends(choice, devices);
+  return encode_handle(call, PolicyHandle(LoadedPolicy::load(plan, weights)));
 }
 
 Term initial_weights(Call& call, Atom trunk, Map given, Unsigned seed) {
@@ -194,7 +127,9 @@ Term initial_weights(Call& call, Atom trunk, Map given, Unsigned seed) {
 Term update_policy(Call& call, PolicyHandle& handle, NamedTensors given) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.found();
   const auto weights = core::replace_weights(loaded->trainable(), tensors_of(given));
-  handle.replace(loaded->with(weights, nullptr));
+  // Whether several devices can have them is told here.
+  const bool several = loaded->plan.backends.size() > 1;
+  handle.replace(several ? LoadedPolicy::load(loaded->plan, weights) : loaded->with(weights, nullptr));
   return enif_make_uint64(call.env(), weights->fingerprint);
 }
 
@@ -205,6 +140,13 @@ Term policy_info(Call& call, PolicyHandle& handle) {
   const std::uint64_t fingerprint =
       loaded->policy ? loaded->policy->fingerprint() : loaded->weights->fingerprint;
   const auto integer = [&](std::int64_t value) { return encode_integer(call, value); };
+  const std::vector<const LoadedPolicy*> all = loaded->on_devices();
+  std::vector<Term> devices;
+  std::size_t resident_bytes = 0;
+  for (const LoadedPolicy* device : all) {
+    devices.push_back(encode_device(call, device->device));
+    resident_bytes += device->resident_bytes();
+  }
   return encode(call, Map{{{"d_input"}, integer(config.d_input)},
                           {{"d_output"}, integer(config.d_output)},
                           {{"n_layer"}, integer(config.n_layer())},
@@ -213,11 +155,12 @@ Term policy_info(Call& call, PolicyHandle& handle) {
                           {{"facts"}, encode_facts(call, config)},
                           {{"constants"}, encode_constants(call, config)},
                           {{"fingerprint"}, enif_make_uint64(call.env(), fingerprint)},
-                          {{"resident_bytes"}, integer(static_cast<std::int64_t>(loaded->resident_bytes()))},
+                          {{"resident_bytes"}, integer(static_cast<std::int64_t>(resident_bytes))},
                           {{"precision"}, encode_atom(call, core::precision_name(config.precision))},
                           {{"groups"}, encode_groups(call, config)},
-                          {{"gathered"}, encode_gathered(call, *loaded)},
-                          {{"device"}, encode_device(call, loaded->device)}});
+                          {{"gathered"}, encode_gathered(call, all)},
+                          {{"device"}, devices[0]},
+                          {{"devices"}, encode_list(call, devices)}});
 }
 
 Term window(Call& call, PolicyHandle& handle, core::TensorView view) {
@@ -237,15 +180,16 @@ Term window(Call& call, PolicyHandle& handle, core::TensorView view) {
   const std::int64_t floats = core::checked_multiply(count, config.d_output, "windows");
   Result out(call, *loaded->backend,
              static_cast<std::size_t>(core::checked_multiply(floats, sizeof(float), "windows")));
-  loaded->policy->window(windows.data, count, seq, out.floats());
+  loaded->window(windows.data, count, seq, out.floats());
   return windows.answer(call, {count, config.d_output}, out.term());
 }
 
 Term new_session(Call& call, PolicyHandle& handle, SessionRequest request) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
   if (!request.rule.empty()) core::require_controller(loaded->policy->config(), request.rule.c_str());
-  auto session = std::make_shared<core::Session>(loaded->policy, request.options, loaded->gatherer);
-  return encode_handle(call, SessionHandle{loaded, std::move(session)});
+  SessionHandle made = make_session(loaded, request.options, request.device);
+  const Term device = encode_integer(call, made.loaded->device.index);
+  return enif_make_tuple2(call.env(), encode_handle(call, std::move(made)), device);
 }
 
 }  // namespace exphil::nif

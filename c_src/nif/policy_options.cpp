@@ -114,6 +114,7 @@ SessionRequest Decoder<SessionRequest>::decode(Call& call, Term term, const char
   if (const auto fps = reader.take<double>("fps")) options.pace = core::pace_rate(*fps);
   if (const auto latency = reader.take<Atom>("latency")) options.armed = armed_of(latency->name);
   options.rules = rules_of(reader, &request.rule);
+  request.device = reader.take<std::int64_t>("device");
   reader.finish();
   return request;
 }

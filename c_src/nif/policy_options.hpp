@@ -24,11 +24,12 @@ struct Decoder<LoadRequest> {
   static LoadRequest decode(Call& call, Term term, const char* argument);
 };
 
-// %{window, pad, history, fps, latency} and the rules of act:
+// %{window, pad, history, fps, latency, device: the index of one of the policy's} and the rules of act:
 // %{temperature, deterministic, deterministic_buttons, hysteresis: {press, release}, seed}. All are optional.
 struct SessionRequest {
   core::SessionOptions options;
   std::string rule;  // ":temperature", say: a rule that was given, where there is one
+  std::optional<std::int64_t> device;
 };
 template <>
 struct Decoder<SessionRequest> {

@@ -1,10 +1,10 @@
 // The fused recurrent operators and their gradients: one NIF, whose tensors and results have names.
-#include <optional>
 #include <string>
 
 #include "core/names.hpp"
 #include "core/recurrent/call.hpp"
 #include "nif/functions.hpp"
+#include "nif/named_results.hpp"
 #include "nif/option_reader.hpp"
 
 namespace exphil::nif {
@@ -18,9 +18,7 @@ RecurrentRequest Decoder<RecurrentRequest>::decode(Call& call, Term term, const 
   RecurrentRequest request;
   request.activated = reader.take<bool>("activated").value_or(false);
   request.gradient = reader.take<bool>("gradient").value_or(false);
-  for (const Atom& name : reader.take<std::vector<Atom>>("results").value_or(std::vector<Atom>())) {
-    request.results.push_back(name.name);
-  }
+  request.results = take_results(reader);
   reader.finish();
   return request;
 }
@@ -50,26 +48,14 @@ Term recurrent(Call& call, BackendChoice choice, std::int64_t device, Atom op_na
   core::Backend& backend = open_backend(choice, device, call.device_ranges());
   given.on_device = call.device_ranges();
 
-  core::PerOperand<RecurrentOperand, std::optional<Result>> results;
+  std::vector<RecurrentOperand> results;
   for (const std::string& name : request.results) {
-    const RecurrentOperand id = operand_named(op, request.gradient, Flow::out, name);
-    core::require_recurrent_result(given.shape, id, "results");
-    given.shape.add(id);
-    given.set(id, results[id].emplace(call, backend, core::describe(given.shape, id).bytes()).data());
+    results.push_back(operand_named(op, request.gradient, Flow::out, name));
+    core::require_recurrent_result(given.shape, results.back(), "results");
   }
-  if (request.gradient) {
-    backend.recurrent_scan_grad(given);
-  } else {
-    backend.recurrent_scan(given);
-  }
-
-  std::vector<Term> terms;
-  for (const std::string& name : request.results) {
-    const RecurrentOperand id = operand_named(op, request.gradient, Flow::out, name);
-    const core::Operand operand = core::describe(given.shape, id);
-    terms.push_back(encode_tensor(call, operand.dtype, operand.axes.shape(), results[id]->term()));
-  }
-  return encode_list(call, terms);
+  return run_for_results(call, backend, results, &given, [&] {
+    request.gradient ? backend.recurrent_scan_grad(given) : backend.recurrent_scan(given);
+  });
 }
 
 }  // namespace exphil::nif

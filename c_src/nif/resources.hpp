@@ -16,75 +16,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/backend.hpp"
 #include "core/session/scratch_step.hpp"
-#include "core/session/session.hpp"
 #include "core/work/reaper.hpp"
 #include "core/work/ticker.hpp"
 #include "nif/codec.hpp"
+#include "nif/loaded_policy.hpp"
 
 namespace exphil::nif {
-
-// A model with one set of weights. After update() these are in the VM's memory, after a step of training
-// where they are trained, and become a policy that plays when a call needs one.
-struct LoadedPolicy {
-  std::shared_ptr<core::Policy> policy;            // null until load()
-  std::shared_ptr<core::PolicyTraining> training;  // has the weights as they are after its last step
-  core::Backend* backend = nullptr;                // valid until the library unloads
-  core::DeviceDescription device;
-  core::PolicyOptions options;  // for the next weights
-  // In the VM's memory: see trainable(). Null if not f32. Of training, those that it began with.
-  std::shared_ptr<const core::PolicyWeights> weights;
-  std::atomic<bool> replaced{false};         // update() put other weights into the model
-  bool gathers = false;                      // frames of many processes, one launch
-  std::shared_ptr<core::Gatherer> gatherer;  // of `policy`, where the model gathers frames; else null
-
-  const core::PolicyConfig& config() const { return weights ? weights->config : policy->config(); }
-  // The weights, for the gradient and to be read and replaced. Throws unsupported where they were rounded.
-  const core::PolicyWeights& trainable() const;
-  // core::PolicyGradient::run() of the weights, where they are.
-  void grad(const core::PolicySequences& sequences, const float* d_outs,
-            const core::PolicyGradOutputs& outputs);
-  // What the policy and the gradient hold where they are, as far as they are made.
-  std::size_t resident_bytes();
-  // The same model with other weights, or with weights that are trained; not loaded yet.
-  std::shared_ptr<LoadedPolicy> with(std::shared_ptr<const core::PolicyWeights> others,
-                                     std::shared_ptr<core::PolicyTraining> trained) const;
-  // With a policy that plays, made once. Throws what a backend's load throws.
-  std::shared_ptr<LoadedPolicy> load();
-
- private:
-  std::shared_ptr<const core::PolicyWeights> weights_to_load() const;
-
-  std::mutex making_;  // of both
-  std::shared_ptr<LoadedPolicy> loaded_;
-  std::shared_ptr<const core::PolicyGradient> gradient_;  // of `weights`
-};
-
-// A model. update() and a step of training replace what it holds; a call keeps what it found.
-class PolicyHandle {
- public:
-  PolicyHandle() = default;
-  explicit PolicyHandle(std::shared_ptr<LoadedPolicy> loaded) : loaded_(std::move(loaded)) {}
-  // As it is; it may have no `policy`.
-  std::shared_ptr<LoadedPolicy> found() const { return std::atomic_load(&loaded_); }
-  // One that has. After update() or a step of training this loads the weights, so not on a normal scheduler.
-  std::shared_ptr<LoadedPolicy> loaded() {
-    std::shared_ptr<LoadedPolicy> before = found();
-    if (before->policy != nullptr) return before;
-    std::shared_ptr<LoadedPolicy> made = before->load();
-    const bool newest = std::atomic_compare_exchange_strong(&loaded_, &before, made) || before == made;
-    if (!newest) made->replaced.store(true);
-    return made;
-  }
-  void replace(std::shared_ptr<LoadedPolicy> next) {
-    std::atomic_exchange(&loaded_, std::move(next))->replaced.store(true);
-  }
-  std::shared_ptr<LoadedPolicy> take() { return std::move(loaded_); }
-
- private:
-  std::shared_ptr<LoadedPolicy> loaded_;
-};
 
 // A batch of training in the backend's memory for results, kept from step to step: fresh memory of megabytes
 // costs more than to fill it, and a GPU reads page-locked memory directly.
@@ -111,6 +49,10 @@ struct SessionHandle {
     if (session->has_window()) step_microseconds->store(0.0f, std::memory_order_relaxed);
   }
 };
+// A new session: on the device of that index (invalid_argument where the model is not there), or on the one
+// with the fewest sessions.
+SessionHandle make_session(const std::shared_ptr<LoadedPolicy>& loaded, const core::SessionOptions& options,
+                           std::optional<std::int64_t> device);
 struct SnapshotHandle {
   std::shared_ptr<LoadedPolicy> loaded;
   std::shared_ptr<core::Snapshot> snapshot;

@@ -1,9 +1,16 @@
 #include "nif/scan_request.hpp"
 
 #include "core/names.hpp"
-#include "nif/option_reader.hpp"
 
 namespace exphil::nif {
+
+void take_dt_options(OptionReader& reader, core::DtOptions* options) {
+  options->dt_softplus = reader.take<bool>("dt_softplus").value_or(options->dt_softplus);
+  if (const auto range = reader.take<std::tuple<double, double>>("dt_range")) {
+    options->dt_min = static_cast<float>(std::get<0>(*range));
+    options->dt_max = static_cast<float>(std::get<1>(*range));
+  }
+}
 
 ScanRequest Decoder<ScanRequest>::decode(Call& call, Term term, const char* argument) {
   OptionReader reader(call, term, argument);
@@ -12,11 +19,7 @@ ScanRequest Decoder<ScanRequest>::decode(Call& call, Term term, const char* argu
   if (const auto rule = reader.take<Atom>("discretization")) {
     options.discretization = core::discretization_named(rule->name, ":discretization");
   }
-  options.dt_softplus = reader.take<bool>("dt_softplus").value_or(options.dt_softplus);
-  if (const auto range = reader.take<std::tuple<double, double>>("dt_range")) {
-    options.dt_min = static_cast<float>(std::get<0>(*range));
-    options.dt_max = static_cast<float>(std::get<1>(*range));
-  }
+  take_dt_options(reader, &options);
   if (const auto direction = reader.take<Atom>("direction", ":reverse")) {
     options.direction = core::direction_named(direction->name, ":reverse");
   }

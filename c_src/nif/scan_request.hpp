@@ -1,9 +1,10 @@
-// The options of a scan call as a map from Elixir, including the results to compute. Used by scan.cpp and by
-// the reference scan of tools/.
+// The options of a scan call as a map from Elixir, including the results to compute. Used by scan.cpp, by
+// ssd.cpp and by the reference scan of tools/.
 #pragma once
 
 #include "core/scan/call.hpp"
 #include "nif/codec.hpp"
+#include "nif/option_reader.hpp"
 
 namespace exphil::nif {
 
@@ -19,5 +20,8 @@ template <>
 struct Decoder<ScanRequest> {
   static ScanRequest decode(Call& call, Term term, const char* argument);
 };
+
+// dt_softplus and dt_range, which every operator with a dt has.
+void take_dt_options(OptionReader& reader, core::DtOptions* options);
 
 }  // namespace exphil::nif

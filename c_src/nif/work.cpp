@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "core/recurrent/operators.hpp"
 #include "nif/backends.hpp"
@@ -102,6 +103,21 @@ Work associative_of(ErlNifEnv* env, Term backend, Term x, double times) {
   return {kind, times * tensor_of(env, x).bytes / speed(kind).bytes > kLargeScan};
 }
 
+// The first `count` of [{name, tensor}]; empty where there are fewer.
+std::vector<Tensor> named_tensors(ErlNifEnv* env, Term list, std::size_t count) {
+  std::vector<Tensor> tensors;
+  Term head = 0;
+  while (tensors.size() < count) {
+    int arity = 0;
+    const Term* pair = nullptr;
+    if (!enif_get_list_cell(env, list, &head, &list) || !enif_get_tuple(env, head, &arity, &pair) ||
+        arity != 2)
+      return {};
+    tensors.push_back(tensor_of(env, pair[1]));
+  }
+  return tensors;
+}
+
 // Whether an atom names a fused recurrent operator whose state goes through a product.
 bool is_dense(ErlNifEnv* env, Term op) {
   char name[32];
@@ -186,20 +202,22 @@ Work associative_grad_work(ErlNifEnv* env, const Term argv[]) {
 // cell all sums; the second is then r, {hidden, sums}.
 Work recurrent_work(ErlNifEnv* env, const Term argv[]) {
   const JobKind kind = job_kind(env, argv[0]);
-  Tensor tensors[2];
-  Term head = 0, tail = argv[3];
-  for (Tensor& tensor : tensors) {
-    int arity = 0;
-    const Term* pair = nullptr;
-    if (!enif_get_list_cell(env, tail, &head, &tail) || !enif_get_tuple(env, head, &arity, &pair) ||
-        arity != 2)
-      return {kind, false};
-    tensor = tensor_of(env, pair[1]);
-  }
+  const std::vector<Tensor> tensors = named_tensors(env, argv[3], 2);
+  if (tensors.empty()) return {kind, false};
   const Tensor &x = tensors[0], &r = tensors[1];
   const double steps = x.bytes / 4 / std::max(x.last_dim, 1.0);
   const double products = is_dense(env, argv[2]) ? steps * r.bytes / 4 / speed(kind).weights : 0;
   return {kind, 3 * (products + x.bytes / speed(kind).gates) > kLargeScan};
+}
+
+// {backend, device, [{name, tensor}], request}: x, and b with the states as its last axis. A gradient takes
+// some four times as long.
+Work ssd_work(ErlNifEnv* env, const Term argv[]) {
+  const JobKind kind = job_kind(env, argv[0]);
+  const std::vector<Tensor> tensors = named_tensors(env, argv[2], 4);
+  if (tensors.empty()) return {kind, false};
+  const double updates = tensors[0].bytes / 4 * tensors[3].last_dim;
+  return {kind, 2 * (updates / speed(kind).updates + 3 * tensors[0].bytes / kDevice.bytes) > kLargeScan};
 }
 
 Work layer_forward_work(ErlNifEnv* env, const Term argv[]) {

@@ -43,6 +43,7 @@ Work scan_grad_work(ErlNifEnv* env, const Term argv[]);
 Work associative_scan_work(ErlNifEnv* env, const Term argv[]);
 Work associative_grad_work(ErlNifEnv* env, const Term argv[]);
 Work recurrent_work(ErlNifEnv* env, const Term argv[]);
+Work ssd_work(ErlNifEnv* env, const Term argv[]);
 Work layer_forward_work(ErlNifEnv* env, const Term argv[]);
 Work layer_grad_work(ErlNifEnv* env, const Term argv[]);  // on this machine, wherever the layer is
 Work training_work(ErlNifEnv* env, const Term argv[]);

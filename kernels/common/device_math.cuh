@@ -140,6 +140,7 @@ struct Math {
   static EXPHIL_DEVICE Real abs(Real v) { return {fabsf(v.v)}; }
   static EXPHIL_DEVICE Real max(Real p, Real q) { return {fmaxf(p.v, q.v)}; }
   static EXPHIL_DEVICE Real min(Real p, Real q) { return {fminf(p.v, q.v)}; }
+  static EXPHIL_DEVICE Real floor(Real v) { return {floorf(v.v)}; }
   static EXPHIL_DEVICE void sin_cos(Real v, Real* sine, Real* cosine) {
     sin_cos_sum(v.v, 0.0f, &sine->v, &cosine->v);
   }

@@ -48,6 +48,7 @@ class Activations {
   template <int kVector>
   static constexpr int stride() {
     if constexpr (kPlan.places[kVector] == Place::own) return own_of(kVector);
+    if constexpr (kPlan.places[kVector] == Place::heads) return values_of_heads(kNetwork, TEAM, kVector);
     if constexpr (kPlan.places[kVector] == Place::common) {
       return kNetwork.rows(kNetwork.products[kPlan.parts_of[kVector]]);
     }

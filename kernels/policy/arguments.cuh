@@ -114,13 +114,15 @@ struct ScanArguments : RowStates {
 };
 static_assert(sizeof(ScanArguments) <= 128, "arguments of policy/scan.cu");
 
-// policy/heads.cu
+// policy/heads.cu. a: of a channel's head, or the factors of its ranks {channels, 3 ranks}.
 struct HeadsArguments : RowStates {
   const float *value, *key, *query, *rate;
   const float* z;      // null where nothing gates
-  const float *a, *d;  // {channels}: those of a channel's head
+  const float *a, *d;  // {channels}
   float* out;
   int last_only;  // out is {sequences, channels}: the last step's
+  // With the trapezoidal rule, whose a and mix are in the array of rate.
+  const float *value_before, *key_before;
 };
 static_assert(sizeof(HeadsArguments) <= 128, "arguments of policy/heads.cu");
 
@@ -131,6 +133,23 @@ struct GateArguments {
   float* out;
   long long in_stride, gate_stride, out_stride;  // floats
   long long rows;
+  const float* scales;  // of ranks: {values of out, 2 ranks}
+};
+
+// policy/angle.cu, rotation.cu, delay.cu. A batch of agents is sequences of one frame.
+struct AngleArguments : RowStates {
+  const float *rate, *dt;
+  float* out;
+};
+struct RotationArguments {
+  const float *in, *turn;
+  const float *bias, *weight;  // {heads, ranks size}; of the norm {size}
+  float* out;
+  long long rows;
+};
+struct DelayArguments : RowStates {
+  const float* in;
+  float* out;
 };
 
 // policy/cell.cu. A batch of agents is sequences of one frame. The arrays of h have a row for each sequence

@@ -14,46 +14,74 @@ constexpr int kTile = kHeadThreads / kAcross;  // rows of a head that a block ha
 constexpr RowPlace kValue = row_place(kNetwork, kIt.value), kKey = row_place(kNetwork, kIt.key);
 constexpr RowPlace kQuery = row_place(kNetwork, kIt.query), kRate = row_place(kNetwork, kIt.rate);
 constexpr RowPlace kZ = row_place(kNetwork, most(kIt.z, 0)), kOut = row_place(kNetwork, kIt.out);
+// With the trapezoidal rule: keys of the ranks are kApart values apart.
+constexpr int kApart = kIt.heads * It::kKeys, kFrames = frames_ahead(kIt);
+constexpr RowPlace kA = row_place(kNetwork, most(kIt.a, 0)), kMix = row_place(kNetwork, most(kIt.mix, 0));
+constexpr RowPlace kValueBefore = row_place(kNetwork, most(kIt.value_before, 0));
+constexpr RowPlace kKeyBefore = row_place(kNetwork, most(kIt.key_before, 0));
 
 // What all lanes of a channel have; those beyond the last channel have the last one's.
 struct Channel {
   int c, lane, head, first_key;
   bool exists;
-  float a, d;
+  float weights[most(kIt.weights(), 1)], d;
 
   __device__ __forceinline__ Channel(const HeadsArguments& args, int channel)
       : c(least(channel, kChannels - 1)),
         lane(static_cast<int>(threadIdx.x) % kAcross),
         head(It::head(c)),
         first_key(It::first_key(c)),
-        exists(channel < kChannels),
-        a(__ldg(args.a + c)),
-        d(__ldg(args.d + c)) {}
+        exists(channel < kChannels) {
+#pragma unroll
+    for (int i = 0; i < kIt.weights(); ++i) weights[i] = __ldg(args.a + c * kIt.weights() + i);
+    d = __ldg(args.d + c);
+  }
   // In an agent's state.
-  __device__ __forceinline__ int place() const { return kIt.state_at + c * It::kStates + lane * kEach; }
+  __device__ __forceinline__ int place() const {
+    return kIt.state_at + c * It::kStates + lane * kEach;
+  }
 
   // What a frame gives this lane. Plain loads: the launch before writes it, and may overlap with this one.
-  struct Frame {
-    float key[kEach], query[kEach];
-    float rate, value, gate;
-  };
+  using Frame = It::Frame;
   __device__ __forceinline__ Frame load(const HeadsArguments& args, long long row) const {
     const auto read = [](const auto* place) { return *place; };
     Frame frame;
-    It::load(args.key + row * kKey.stride + kKey.at + first_key, lane, frame.key, read);
-    It::load(args.query + row * kQuery.stride + kQuery.at + first_key, lane, frame.query, read);
+    It::load(args.key + row * kKey.stride + kKey.at + first_key, kApart, lane, frame.key, read);
+    It::load(args.query + row * kQuery.stride + kQuery.at + first_key, kApart, lane, frame.query, read);
     frame.rate = args.rate[row * kRate.stride + kRate.at + head];
     frame.value = args.value[row * kValue.stride + kValue.at + c];
     frame.gate = kIt.z != kNoVector && lane == 0 ? args.z[row * kZ.stride + kZ.at + c] : 0.0f;
+    if constexpr (kIt.trapezoid()) {
+      It::load(args.key_before + row * kKeyBefore.stride + kKeyBefore.at + first_key, kApart, lane,
+               frame.key_before, read);
+      frame.value_before = args.value_before[row * kValueBefore.stride + kValueBefore.at + c];
+      frame.a = args.rate[row * kA.stride + kA.at + head];
+      frame.mix = args.rate[row * kMix.stride + kMix.at + head];
+    }
     return frame;
   }
-  // Advances the states by a frame. The first lane gets the output.
-  __device__ __forceinline__ float advance(const Frame& frame, float (&h)[kEach]) const {
-    const float sum = It::advance(h, frame.key, frame.query, a, frame.rate, frame.value);
-    return It::output(add_lanes<kAcross>(sum), d, frame.value, &frame.gate);
+  // Advances the states by a frame. The first lane gets the outputs.
+  struct Outputs {
+    float values[It::kOutputs];
+  };
+  __device__ __forceinline__ Outputs advance(const Frame& frame, float (&h)[kEach]) const {
+    float sums[It::kRanks];
+    It::advance(h, frame, weights, sums);
+#pragma unroll
+    for (int r = 0; r < It::kRanks; ++r) sums[r] = add_lanes<kAcross>(sums[r]);
+    Outputs out;
+#pragma unroll
+    for (int r = 0; r < It::kOutputs; ++r) {
+      out.values[r] = It::output(sums, d, frame, &frame.gate, weights, r);
+    }
+    return out;
   }
-  __device__ __forceinline__ void store(const HeadsArguments& args, long long row, float value) const {
-    if (lane == 0 && exists) args.out[row * kOut.stride + kOut.at + c] = value;
+  __device__ __forceinline__ void store(const HeadsArguments& args, long long row, const Outputs& out) const {
+    if (lane != 0 || !exists || (It::kOutputs > 1 && c >= It::kValues)) return;
+#pragma unroll
+    for (int r = 0; r < It::kOutputs; ++r) {
+      args.out[row * kOut.stride + kOut.at + r * It::kValues + c] = out.values[r];
+    }
   }
 };
 
@@ -76,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(kHeadThreads) policy_heads_batch(co
       const Channel channel(args, c);
       It::load_state(state.from + channel.place(), channel.exists, h[i]);
     }
-    float out[kHeadsAhead];
+    Channel::Outputs out[kHeadsAhead];
 #pragma unroll
     for (int i = 0; i < kHeadsAhead; ++i) {
       const Channel channel(args, first + i * kTile + static_cast<int>(threadIdx.x) / kAcross);
@@ -91,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(kHeadThreads) policy_heads_batch(co
   }
 }
 
-// A sequence in order, with the state in registers: the same operations as step by step. kHeadsAhead frames
+// A sequence in order, with the state in registers: the same operations as step by step. kFrames frames
 // are loaded before the first is needed. grid: tiles of kTile channels, sequences.
 extern "C" __global__ void __launch_bounds__(kHeadThreads) policy_heads_time(const HeadsArguments args) {
   const Channel channel(args, static_cast<int>(blockIdx.x) * kTile + static_cast<int>(threadIdx.x) / kAcross);
@@ -101,17 +129,17 @@ extern "C" __global__ void __launch_bounds__(kHeadThreads) policy_heads_time(con
   float h[kEach];
   It::load_state(state.from + channel.place(), channel.exists && state.from != nullptr, h);
   const long long row = static_cast<long long>(sequence) * args.seq;
-  for (int first = 0; first < args.seq; first += kHeadsAhead) {
-    Channel::Frame frames[kHeadsAhead];
+  for (int first = 0; first < args.seq; first += kFrames) {
+    Channel::Frame frames[kFrames];
 #pragma unroll
-    for (int i = 0; i < kHeadsAhead; ++i) {
+    for (int i = 0; i < kFrames; ++i) {
       frames[i] = channel.load(args, row + least(first + i, args.seq - 1));
     }
 #pragma unroll
-    for (int i = 0; i < kHeadsAhead; ++i) {
+    for (int i = 0; i < kFrames; ++i) {
       const int step = first + i;
       if (step >= args.seq) continue;
-      const float out = channel.advance(frames[i], h);
+      const Channel::Outputs out = channel.advance(frames[i], h);
       if (!args.last_only) channel.store(args, row + step, out);
       if (args.last_only && step + 1 == args.seq) channel.store(args, sequence, out);
     }

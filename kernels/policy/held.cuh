@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/policy/activations.cuh"
-#include "kernels/policy/math.cuh"
+#include "kernels/policy/heads.cuh"
 
 namespace exphil {
 namespace policy {
@@ -72,6 +72,28 @@ struct HeadItems : HeadRows<kHeads> {
   static constexpr bool kHeld = kPer * Rows::kEach <= kMostHeld;
 };
 
+// The items of a cumulative angle are the angles of the block's heads; those of a delay the values that the
+// block has. A vector of heads is {ranks, heads, values of a head}.
+constexpr int kBlockHeads = heads_of_block(kNetwork, TEAM), kHeads = kNetwork.heads[0].heads;
+constexpr int kHeadsOf = most(kNetwork.heads[0].value, 0);  // the heads' value
+constexpr int kHeadChannels = values_of(kHeadsOf) / kHeads;
+template <int kAngle>
+struct AngleItems {
+  static constexpr Angle kOf = kNetwork.angles[kAngle];
+  static constexpr int kAngles = values_of(kOf.rate);
+  static constexpr int kItems = AGENTS * kBlockHeads * kAngles, kPer = divide_up(kItems, THREADS);
+  static constexpr bool kHeld = kPer <= kMostHeld;
+};
+template <int kDelay>
+struct DelayItems {
+  static constexpr Delay kOf = kNetwork.delays[kDelay];
+  static constexpr bool kOfHeads = kPlan.places[kOf.out] == Place::heads;
+  static constexpr int kKeys = keys_of(kNetwork, kNetwork.heads[0]);
+  static constexpr int kOwn = Activations::stride<kOf.out>();
+  static constexpr int kItems = AGENTS * kOwn, kPer = divide_up(kItems, THREADS);
+  static constexpr bool kHeld = kPer <= kMostHeld;
+};
+
 // The states of phase kAt of a layer that a thread holds.
 template <Kind kKind, int kIndex>
 struct HeldStates {};
@@ -97,6 +119,17 @@ template <int kIndex>
 struct HeldStates<Kind::heads, kIndex> {
   using Items = HeadItems<kIndex>;
   float values[Items::kHeld ? Items::kPer : 1][Items::kEach];
+};
+
+template <int kIndex>
+struct HeldStates<Kind::angle, kIndex> {
+  using Items = AngleItems<kIndex>;
+  float values[Items::kHeld ? Items::kPer : 1];
+};
+template <int kIndex>
+struct HeldStates<Kind::delay, kIndex> {
+  using Items = DelayItems<kIndex>;
+  float values[Items::kHeld ? Items::kPer : 1];
 };
 
 // Those of all phases from kAt on.

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "kernels/common/device_math.cuh"
-#include "kernels/common/heads.cuh"
 #include "kernels/policy/dot.cuh"
 #include "kernels/policy/ptx.cuh"
 
@@ -93,97 +92,6 @@ __device__ __forceinline__ float advance(float (&h)[kEach], const float (&a)[kEa
 // y = (<C, h> + D u) silu(z); gate_value: silu(z)
 __device__ __forceinline__ float gate(float read_out, float d, float u, float gate_value) {
   return __fmul_rn(__fmaf_rn(d, u, read_out), gate_value);
-}
-
-// ---- a recurrence over heads: formulas of common/heads.cuh, the state's step as of a scan ----
-
-template <int kHeads>
-struct HeadRows {
-  static constexpr Heads kOf = kNetwork.heads[kHeads];
-  static constexpr int kKeys = keys_of(kNetwork, kOf);
-  static constexpr Lanes kSplit = Lanes(kKeys);
-  static constexpr int kLanesOf = kSplit.lanes, kEach = kSplit.each, kStates = kSplit.size();
-  static constexpr int kChannels = size_of(kOf.value);
-
-  // The head of a row, and where its group's keys and queries begin.
-  static __device__ __forceinline__ int head(int channel) { return head_of(kNetwork, kOf, channel); }
-  static __device__ __forceinline__ int first_key(int channel) {
-    if constexpr (kOf.groups == 1) return 0;
-    return group_of(kOf, head(channel)) * kKeys;
-  }
-  // This lane's values of a key or a query; zeros behind the last one. read: of a float or of a float4.
-  template <class Read>
-  static __device__ __forceinline__ void load(const float* values, int lane, float (&to)[kEach], Read read) {
-    const float* const from = values + lane * kEach;
-    if constexpr (kKeys == kStates) {
-#pragma unroll
-      for (int n = 0; n < kEach; n += 4) {
-        const float4 four = read(reinterpret_cast<const float4*>(from + n));
-        to[n] = four.x, to[n + 1] = four.y, to[n + 2] = four.z, to[n + 3] = four.w;
-      }
-    } else {
-#pragma unroll
-      for (int n = 0; n < kEach; ++n) to[n] = lane * kEach + n < kKeys ? read(from + n) : 0.0f;
-    }
-  }
-  // The states of a lane; zeros where there are none.
-  static __device__ __forceinline__ void load_state(const float* from, bool exists, float (&h)[kEach]) {
-#pragma unroll
-    for (int n = 0; n < kEach; n += 4) {
-      const float4 four = exists ? *reinterpret_cast<const float4*>(from + n) : make_float4(0, 0, 0, 0);
-      h[n] = four.x, h[n + 1] = four.y, h[n + 2] = four.z, h[n + 3] = four.w;
-    }
-  }
-  static __device__ __forceinline__ void store_state(float* to, const float (&h)[kEach]) {
-#pragma unroll
-    for (int n = 0; n < kEach; n += 4) {
-      *reinterpret_cast<float4*>(to + n) = make_float4(h[n], h[n + 1], h[n + 2], h[n + 3]);
-    }
-  }
-  // Advances this lane's states of a row by one step and returns the lane's contribution to <S', query>.
-  static __device__ __forceinline__ float advance(float (&h)[kEach], const float (&key)[kEach],
-                                                  const float (&query)[kEach], float a, float rate,
-                                                  float value) {
-    const float decay = formulas::decay<formulas::Discretization::zoh, Math>(Real{__fmul_rn(rate, a)}).v;
-    const float input =
-        formulas::head_input<formulas::HeadRule::linear>(Real{rate}, Real{value}, Real{decay}, Real{0.0f}).v;
-    float sum = 0.0f;
-#pragma unroll
-    for (int n = 0; n < kEach; ++n) {
-      h[n] = next_state(h[n], {decay, __fmul_rn(input, key[n])});
-      sum = __fmaf_rn(query[n], h[n], sum);
-    }
-    return sum;
-  }
-  // The output of a row from the sum of its lanes. gates: silu(z), read where there is one.
-  static __device__ __forceinline__ float output(float sum, float d, float value, const float* gates) {
-    if constexpr (kOf.z == kNoVector) return __fmaf_rn(d, value, sum);
-    return gate(sum, d, value, *gates);
-  }
-};
-
-// The factor by which a gate's phase normalises a part of its input, by a warp.
-template <int kGate>
-__device__ __forceinline__ float part_factor(const float* in, int part) {
-  constexpr Gate kOf = kNetwork.gates[kGate];
-  constexpr int kValues = values_of(kOf.in) / most(kOf.parts, 1);
-  return norm_factors<Norm::rms, kValues, kValues>(in + part * kValues, __uint_as_float(kOf.epsilon)).scale;
-}
-// One of its values.
-template <int kGate>
-__device__ __forceinline__ float gated(float value, float factor, const float* weight, const float* gates,
-                                       int i) {
-  constexpr Gate kOf = kNetwork.gates[kGate];
-  if constexpr (kOf.parts > 0) value = __fmul_rn(__fmul_rn(value, factor), weight[i]);
-  if constexpr (kOf.gate != kNoVector) value = __fmul_rn(value, gates[i]);
-  return value;
-}
-// Values of its output that it writes, with the padding behind the last one.
-template <int kGate>
-constexpr int written_by_gate() {
-  constexpr Gate kOf = kNetwork.gates[kGate];
-  constexpr int kValues = values_of(kOf.in);
-  return kOf.at + kValues == values_of(kOf.out) ? size_of(kOf.out) - kOf.at : kValues;
 }
 
 }  // namespace policy

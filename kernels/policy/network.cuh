@@ -19,7 +19,9 @@
 #pragma once
 
 #include "kernels/common/cells.cuh"
+#include "kernels/common/heads.cuh"
 #include "kernels/common/segments.cuh"
+#include "kernels/policy/loops.cuh"
 
 namespace exphil {
 namespace policy {
@@ -52,8 +54,8 @@ using exphil::kSegment;  // of a dot product: common/dot.cuh
 
 // How the weights of the matrices are stored (core/precision.hpp). Kernels widen them to f32.
 enum class Stored : int { f32, bf16, f16, int8 };
-enum class Kind : int { product, convolution, mean, scan, cell, heads, gate };
-constexpr int kKinds = 7;
+enum class Kind : int { product, convolution, mean, scan, cell, heads, gate, angle, rotation, delay };
+constexpr int kKinds = 10;
 enum class Norm : int { none, rms, layer };
 enum class Activation : int { none, relu, silu, softplus };
 
@@ -121,20 +123,61 @@ struct GatedCell {
 // A step of a recurrence with a matrix state for each head: core::HeadRecurrence with the linear rule, whose
 // rate and decay are one vector, with a value for each head; gated by z, activated, where there is one.
 // State: {channels, Lanes(keys).size()}; a channel is a value of a head.
+//
+// With the trapezoidal rule the rate is dt, and the coefficients follow from it, a and mix
+// (common/trapezoid.cuh); key, query and key_before are {ranks, heads, keys}. Where it is ranked (MIMO) a
+// channel has factors of its ranks: of the value, of z before it is activated, and of what is summed up over
+// the ranks. Without z the outputs are those of all ranks, {ranks, channels}.
 struct Heads {
   int value = kNoVector, key = kNoVector, query = kNoVector, rate = kNoVector;
   int z = kNoVector, out = kNoVector;
   int heads = 1, groups = 1;
   int state_at = 0;
+  formulas::HeadRule rule = formulas::HeadRule::linear;
+  int value_before = kNoVector, key_before = kNoVector, a = kNoVector, mix = kNoVector;
+  unsigned floor = 0;  // of -A: its bits
+  int ranks = 1;
+  bool ranked = false;
+
+  constexpr bool trapezoid() const { return rule == formulas::HeadRule::trapezoid; }
+  // Weights of a channel beside D.
+  constexpr int weights() const { return !trapezoid() ? 1 : ranked ? 3 * ranks : 0; }
+  constexpr bool spreads() const { return ranked && z == kNoVector; }
 };
 
 // The values of `in`, normalised (RMSNorm) in `parts` equal parts, or not where that is 0, times those of
 // `gate`, activated, where there is one. They are the values of `out` from value `at` on; the phase of the
 // last ones writes the padding too.
+//
+// Of ranks, where there are any: `in` is {ranks, values of out}, and the gate is not activated. Each rank's
+// values are gated by the gate times a factor of the channel and rank, activated, and summed up over the
+// ranks with other factors.
 struct Gate {
   int in = kNoVector, gate = kNoVector, out = kNoVector;
   int at = 0, parts = 0;
   unsigned epsilon = 0;  // its bits
+  int ranks = 0;
+};
+
+// core::Angle. out: {heads, angles, 2}, cosine and sine. State: {heads, angles}.
+struct Angle {
+  int rate = kNoVector, dt = kNoVector, out = kNoVector;
+  int heads = 1;
+  int state_at = 0;
+};
+
+// core::Rotation of what it reads, normalised (RMSNorm) by ranks and groups.
+struct Rotation {
+  int in = kNoVector, turn = kNoVector, out = kNoVector;
+  int heads = 1, groups = 1, ranks = 1;
+  bool halves = false;
+  unsigned epsilon = 0;  // its bits
+};
+
+// core::Delay. State: the values of `in`, with its padding.
+struct Delay {
+  int in = kNoVector, out = kNoVector;
+  int state_at = 0;
 };
 
 struct Phase {
@@ -160,6 +203,9 @@ struct Network {
   GatedCell cells[kMostPhases] = {};
   Heads heads[kMostPhases] = {};
   Gate gates[kMostPhases] = {};
+  Angle angles[kMostPhases] = {};
+  Rotation rotations[kMostPhases] = {};
+  Delay delays[kMostPhases] = {};
 
   constexpr int size(int vector) const { return vectors[vector].size; }
   constexpr int values(int vector) const { return vectors[vector].values; }
@@ -219,7 +265,7 @@ struct Lanes {
 // Keys of a head, values of one of its rows, and the head and the group of such a row: rows beyond the last
 // one have those of the last.
 constexpr int keys_of(const Network& n, const Heads& heads) {
-  return n.values(heads.key) / heads.groups;
+  return n.values(heads.key) / (heads.trapezoid() ? heads.ranks * heads.heads : heads.groups);
 }
 constexpr int head_of(const Network& n, const Heads& heads, int channel) {
   return least(channel, n.values(heads.value) - 1) / (n.values(heads.value) / heads.heads);
@@ -228,21 +274,12 @@ constexpr int group_of(const Heads& heads, int head) {
   return head / (heads.heads / heads.groups);
 }
 
-// ---- loops over phases at compile time ----
-
-// A number as a type: the body of such a loop is compiled for each.
-template <int kNumber>
-struct Number {
-  static constexpr int value = kNumber;
-};
-
-// Calls call(Number<i>) for i = kFirst ... kEnd - 1.
-template <int kFirst, int kEnd, class Call>
-constexpr void for_each_number(Call call) {
-  if constexpr (kFirst < kEnd) {
-    call(Number<kFirst>{});
-    for_each_number<kFirst + 1, kEnd>(call);
-  }
+// Of a rotation: the values of a key, and its angles.
+constexpr int size_of(const Network& n, const Rotation& rotation) {
+  return n.values(rotation.in) / (rotation.ranks * rotation.groups);
+}
+constexpr int angles_of(const Network& n, const Rotation& rotation) {
+  return n.values(rotation.turn) / (2 * rotation.heads);
 }
 
 }  // namespace policy

@@ -99,6 +99,10 @@ constexpr int kRowThreads = 256;                    // of the kernels with a thr
 constexpr int kScaledRows = kRowThreads / 32;       // of a block of policy_row_scales: a warp per row
 constexpr int kHeadThreads = 128, kHeadsAhead = 4;  // of policy/heads.cu
 constexpr int kMeanRows = 4;                        // of a block of policy_mean
+// Frames that policy_heads_time loads ahead: fewer where each has several keys.
+constexpr int frames_ahead(const Heads& heads) {
+  return most(1, kHeadsAhead / heads.ranks);
+}
 // Channels and threads of a block of policy_advance_*, whose states have so many lanes: at most 32 channels,
 // which divide every padded size.
 constexpr int advance_channels(int lanes) {

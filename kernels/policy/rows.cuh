@@ -1,6 +1,6 @@
-// What the kernels over many rows have in common that are no products: policy/convolution.cu, mean.cu and
-// scan.cu. They run over a batch of agents (a state for each row) or over time (rows of sequences in order).
-// Each is compiled for one phase of the network. Launched by c_src/cuda/policy/rows_walk.cpp.
+// What the kernels over many rows have in common that are no products: policy/convolution.cu, mean.cu,
+// scan.cu and others. They run over a batch of agents (a state for each row) or over time (rows of sequences
+// in order). Each is compiled for one phase of the network. Launched by c_src/cuda/policy/rows_walk.cpp.
 //
 // A new kind of phase has a file like these, and a function in each of rows.cpp (the names of its kernels),
 // rows_walk.cpp (its launches) and pack_rows.cpp (its weights).
@@ -8,7 +8,7 @@
 
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/dot.cuh"
-#include "kernels/policy/math.cuh"
+#include "kernels/policy/heads.cuh"
 #include "kernels/policy/ptx.cuh"
 #include "kernels/policy/row_layout.cuh"
 

@@ -15,6 +15,7 @@
 // frame's time.
 #include "kernels/policy/step_heads.cuh"
 #include "kernels/policy/step_products.cuh"
+#include "kernels/policy/step_rotations.cuh"
 #include "kernels/policy/step_states.cuh"
 
 #if ARMED

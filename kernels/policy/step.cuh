@@ -3,8 +3,8 @@
 #pragma once
 
 #include "kernels/policy/arguments.cuh"
+#include "kernels/policy/heads.cuh"
 #include "kernels/policy/held.cuh"
-#include "kernels/policy/math.cuh"
 #include "kernels/policy/segment_sums.cuh"
 #include "kernels/policy/team.cuh"
 
@@ -146,12 +146,19 @@ class Step {
         heads<kList, kAt>(run);
       } else if constexpr (kPhase.kind == Kind::gate) {
         gate_of_board<kList, kAt>(run);
+      } else if constexpr (kPhase.kind == Kind::angle) {
+        angle<kList, kAt>(run);
+      } else if constexpr (kPhase.kind == Kind::rotation) {
+        rotation<kList, kAt>(run);
+      } else if constexpr (kPhase.kind == Kind::delay) {
+        delay<kList, kAt>(run);
       }
       // A convolution follows within its product, and a mean within the phase that reads it.
     });
   }
 
-  // ---- a function for each kind of phase: policy/step_products.cuh, step_heads.cuh, step.cu ----
+  // ---- a function for each kind of phase: policy/step_products.cuh, step_heads.cuh, step_rotations.cuh,
+  // step.cu ----
 
   template <List kList, int kAt>
   __device__ void product_of_rows(Run& run);
@@ -167,6 +174,14 @@ class Step {
   __device__ void heads(Run& run);
   template <List kList, int kAt>
   __device__ void gate_of_board(Run& run);
+  template <int kIndex>
+  __device__ typename HeadRows<kIndex>::Frame head_frame(int agent, int c, int lane) const;
+  template <List kList, int kAt>
+  __device__ void angle(Run& run);
+  template <List kList, int kAt>
+  __device__ void rotation(Run& run);
+  template <List kList, int kAt>
+  __device__ void delay(Run& run);
   __device__ void early_products(int layer);
   template <int kIndex>
   __device__ float recalled_value(int layer, int item) const;
@@ -262,6 +277,23 @@ class Step {
     return state_at<Items::kOf.value, Items::kStates>(layer, Items::kOf.state_at, c, lane * Items::kEach);
   }
 
+  // ---- heads whose keys are rotated: policy/step_rotations.cuh ----
+
+  __device__ __forceinline__ int block_first_head() const {
+    return least(rank_ * own_of(kHeadsOf), values_of(kHeadsOf) - 1) / kHeadChannels;
+  }
+  // Of the heads of this block, number i; the last head where there are fewer.
+  __device__ __forceinline__ int block_head(int i) const {
+    return least(block_first_head() + i, kHeads - 1);
+  }
+  __device__ bool owns_head(int i) const;
+  template <int kIndex>
+  __device__ int angle_at(int layer, int item) const;
+  template <int kIndex>
+  __device__ int delay_at(int layer, int item) const;
+  template <int kIndex>
+  __device__ bool owns_delayed(int item) const;
+
   // Prefetch a layer's recurrent state into registers: policy/step_states.cuh.
   __device__ void load_states(int layer);
   template <Kind kKind, int kIndex>
@@ -274,6 +306,10 @@ class Step {
   __device__ void load_states_of(HeldStates<Kind::cell, kIndex>& to, int layer);
   template <int kIndex>
   __device__ void load_states_of(HeldStates<Kind::heads, kIndex>& to, int layer);
+  template <int kIndex>
+  __device__ void load_states_of(HeldStates<Kind::angle, kIndex>& to, int layer);
+  template <int kIndex>
+  __device__ void load_states_of(HeldStates<Kind::delay, kIndex>& to, int layer);
   __device__ void load_recalled(int layer);
   template <int kIndex>
   __device__ void load_recalled_of(HeldStates<Kind::cell, kIndex>& to, int layer);

@@ -194,6 +194,21 @@ __device__ __forceinline__ void Step::channel_rows(const Run& run) {
   }
 }
 
+// So many threads share the pushes of a row. The outputs of a layer with many of them begin at different
+// threads, behind those that keep rows, so that warps push them beside each other.
+constexpr int push_sharers(int rows) {
+  return least(TEAM, power_of_two_within(THREADS / (AGENTS * rows)));
+}
+template <class P>
+constexpr int first_pusher(int output) {
+  if (!kNetwork.has(Kind::angle)) return 0;
+  int first = AGENTS * P::kChannelRows;
+  for (int o = 0; o < output; ++o) {
+    if (!P::channels(o)) first += AGENTS * P::rows(o) * push_sharers(P::rows(o));
+  }
+  return first % THREADS;
+}
+
 // Pushes this block's rows of a vector on the board to all blocks. Several threads add up the same row and
 // share the pushes.
 template <List kList, int kAt, int kOutput>
@@ -201,8 +216,9 @@ __device__ __forceinline__ void Step::push_rows(const Run& run) {
   constexpr int kIndex = list_of(kList).phases[kAt].index;
   using P = BlockProduct<kIndex>;
   constexpr int kVector = P::vector(kOutput), kRows = P::rows(kOutput), kFirst = P::first(kOutput);
-  constexpr int kSharers = least(TEAM, power_of_two_within(THREADS / (AGENTS * kRows)));
-  for (int i = thread(); i < AGENTS * kRows * kSharers; i += THREADS) {
+  constexpr int kSharers = push_sharers(kRows), kPusher = first_pusher<P>(kOutput);
+  const int first = kPusher == 0 ? thread() : (thread() + THREADS - kPusher) % THREADS;
+  for (int i = first; i < AGENTS * kRows * kSharers; i += THREADS) {
     const int sharer = i / (AGENTS * kRows), agent = i / kRows % AGENTS, row = i % kRows;
     const int place = rank_ * kRows + row;
     if (TEAM * kRows > size_of(kVector) && place >= size_of(kVector)) continue;

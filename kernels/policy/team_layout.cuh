@@ -18,7 +18,9 @@ struct PhaseWeights {
   MatrixPart matrix;  // of a product
   RowVectors rows;    // of its rows
   // Of a convolution: {taps, own}, {own}; of a scan: A {own, state}, D {own}; of a recurrence over heads: A
-  // and D {own}; of a gate, in every block: the weight of its norm {size}.
+  // and D {own}, or with factors of ranks {own, 3 ranks}; of a gate, in every block: the factors of ranks
+  // {values, 2 ranks} and the weight of its norm {size}; of a rotation: the bias of the block's heads {heads,
+  // ranks size} and the weight of its norm {size}.
   Part<float> channels, vector;
 };
 
@@ -50,11 +52,17 @@ struct TeamSection {
         channel_weights(&to, end, n.size(s.b), own_channels(n.size(s.x), team));
         end = to.vector.end();
       } else if (block.phases[i].kind == Kind::heads) {
-        channel_weights(&to, end, 1, own_channels(n, team, n.heads[at].value));
+        channel_weights(&to, end, n.heads[at].weights(), own_channels(n, team, n.heads[at].value));
         end = to.vector.end();
       } else if (block.phases[i].kind == Kind::gate) {
         const Gate& gate = n.gates[at];
-        to.vector = Part<float>(end, gate.parts == 0 ? 0 : n.size(gate.in));
+        to.channels = Part<float>(end, 2LL * gate.ranks * n.values(gate.out));
+        to.vector = Part<float>(to.channels.end(), gate.parts == 0 ? 0 : n.size(gate.in));
+        end = to.vector.end();
+      } else if (block.phases[i].kind == Kind::rotation) {
+        const Rotation& rotation = n.rotations[at];
+        to.channels = Part<float>(end, values_of_heads(n, team, rotation.out));
+        to.vector = Part<float>(to.channels.end(), size_of(n, rotation));
         end = to.vector.end();
       }
     }
@@ -118,6 +126,10 @@ struct ActivationLayout {
     for (int v = 0; v < kMostVectors; ++v) {
       if (plan.places[v] == Place::own) {
         vectors[v] = Part<float>(end, 1LL * agents * own_channels(n, team, v));
+        end = vectors[v].end();
+      }
+      if (plan.places[v] == Place::heads) {
+        vectors[v] = Part<float>(end, 1LL * agents * values_of_heads(n, team, v));
         end = vectors[v].end();
       }
       // The outputs of a product lie together: {agents, rows}.

@@ -14,6 +14,7 @@ enum class Place : int {
   board,   // all of it in every block, which the blocks push their parts to
   own,     // each block has its own channels
   common,  // all of it in every block, which computes it alone
+  heads,   // each block has what belongs to the heads of its channels, and computes it alone
 };
 
 // How a product is divided.
@@ -40,6 +41,7 @@ constexpr bool is_gate(const Network& n, int vector) {
 // So is what heads read whole, before and behind its convolution.
 constexpr bool is_key(const Network& n, int vector) {
   for (const Heads& heads : n.heads) {
+    if (heads.trapezoid()) continue;
     const int keys[] = {heads.key, heads.query};
     for (const int key : keys) {
       if (key == kNoVector) continue;
@@ -54,6 +56,25 @@ constexpr bool is_key(const Network& n, int vector) {
 constexpr int own_channels(const Network& n, int team, int vector) {
   return is_gate(n, vector) || is_key(n, vector) ? divide_up(n.size(vector), team)
                                                  : own_channels(n.size(vector), team);
+}
+
+// Of heads with rotated keys, which a layer has once: the first one that a block has channels of, and how
+// many a block has at the most.
+constexpr int first_head(const Network& n, int team, int rank) {
+  return head_of(n, n.heads[0], rank * own_channels(n.size(n.heads[0].value), team));
+}
+constexpr int heads_of_block(const Network& n, int team) {
+  if (n.heads[0].value == kNoVector) return 1;
+  const int own = own_channels(n.size(n.heads[0].value), team);
+  int found = 1;
+  for (int rank = 0; rank < team; ++rank) {
+    found = most(found, head_of(n, n.heads[0], (rank + 1) * own - 1) - first_head(n, team, rank) + 1);
+  }
+  return found;
+}
+// Values that a block has of a vector with as many for each head.
+constexpr int values_of_heads(const Network& n, int team, int vector) {
+  return n.values(vector) / n.heads[0].heads * heads_of_block(n, team);
 }
 
 // What follows from the network's lists alone. A vector that some phase reads channel by channel is divided
@@ -82,11 +103,13 @@ struct TeamPlan {
       }
     }
     places[n.frame] = places[n.hidden] = Place::board;
+    for (int i = 0; i < n.layer.count; ++i) place_heads(n, n.layer.phases[i]);
     for (int p = 0; p < kMostPhases; ++p) divide(n, p, readers);
     for (int i = 0; i < n.layer.count; ++i) {
       if (n.layer.phases[i].kind == Kind::cell) fits = fits && cell_fits(n, i, readers);
       if (n.layer.phases[i].kind == Kind::heads) fits = fits && heads_fit(n.heads[n.layer.phases[i].index]);
       if (n.layer.phases[i].kind == Kind::gate) fits = fits && gate_fits(n.gates[n.layer.phases[i].index]);
+      fits = fits && rotation_fits(n, n.layer.phases[i]);
     }
   }
 
@@ -97,6 +120,7 @@ struct TeamPlan {
     int products = 0;  // long ones
     int whole = 0;     // other phases that need all of it
     int channels = 0, means = 0;
+    int delays = 0;  // which read what a block has
     int convolution = -1;
   };
   constexpr void find_readers(const Network& n, const Block& block, Readers* readers) {
@@ -127,10 +151,20 @@ struct TeamPlan {
         ++readers[h.value].channels;
         if (h.z != kNoVector) ++readers[h.z].channels;
         ++readers[h.key].whole, ++readers[h.query].whole, ++readers[h.rate].whole;
+        if (h.trapezoid()) {
+          ++readers[h.value_before].channels;
+          ++readers[h.key_before].whole, ++readers[h.a].whole, ++readers[h.mix].whole;
+        }
       } else if (block.phases[i].kind == Kind::gate) {
         const Gate& g = n.gates[at];
         ++readers[g.in].whole;
         if (g.gate != kNoVector) ++readers[g.gate].whole;
+      } else if (block.phases[i].kind == Kind::angle) {
+        ++readers[n.angles[at].rate].whole, ++readers[n.angles[at].dt].whole;
+      } else if (block.phases[i].kind == Kind::rotation) {
+        ++readers[n.rotations[at].in].whole, ++readers[n.rotations[at].turn].whole;
+      } else if (block.phases[i].kind == Kind::delay) {
+        ++readers[n.delays[at].in].delays;
       } else {
         const Scan& s = n.scans[at];
         ++readers[s.x].channels, ++readers[s.dt].channels, ++readers[s.z].channels;
@@ -141,8 +175,37 @@ struct TeamPlan {
   // Heads of which each block has values, and every block what those share.
   constexpr bool heads_fit(const Heads& heads) const {
     const bool gated = heads.z == kNoVector || places[heads.z] == Place::own;
-    const bool shared = on_board(heads.key) && on_board(heads.query) && on_board(heads.rate);
+    const Place keys = heads.trapezoid() ? Place::heads : Place::board;
+    bool shared = places[heads.key] == keys && places[heads.query] == keys && on_board(heads.rate);
+    if (heads.trapezoid()) {
+      shared = shared && places[heads.key_before] == keys && places[heads.value_before] == Place::own &&
+               on_board(heads.a) && on_board(heads.mix);
+    }
     return gated && shared && places[heads.value] == Place::own && on_board(heads.out);
+  }
+  // What is computed for each head: keys, queries, their angles, and the keys of the frame before.
+  constexpr void place_heads(const Network& n, const Phase& phase) {
+    if (phase.kind == Kind::angle) places[n.angles[phase.index].out] = Place::heads;
+    if (phase.kind == Kind::rotation) places[n.rotations[phase.index].out] = Place::heads;
+    if (phase.kind != Kind::delay) return;
+    const Delay& delay = n.delays[phase.index];
+    if (delay.out == n.heads[0].key_before) places[delay.out] = Place::heads;
+  }
+  // They need all of what is on the board, and a delay what the block has itself.
+  constexpr bool rotation_fits(const Network& n, const Phase& phase) const {
+    if (phase.kind == Kind::angle) {
+      const Angle& angle = n.angles[phase.index];
+      return on_board(angle.rate) && on_board(angle.dt) && angle.heads == n.heads[0].heads;
+    }
+    if (phase.kind == Kind::rotation) {
+      const Rotation& rotation = n.rotations[phase.index];
+      return on_board(rotation.in) && places[rotation.turn] == Place::heads &&
+             rotation.heads == n.heads[0].heads;
+    }
+    if (phase.kind != Kind::delay) return true;
+    const Delay& delay = n.delays[phase.index];
+    return places[delay.in] == places[delay.out] &&
+           (places[delay.in] == Place::own || places[delay.in] == Place::heads);
   }
   // Every block computes it from the boards.
   constexpr bool gate_fits(const Gate& gate) const {

@@ -49,7 +49,7 @@ defmodule ExPhil.Native do
         }
 
   @doc """
-  Describes the native library, the backends and their devices, and why one is unavailable. Never fails.
+  Describes the native library, the backends and their devices, and why one is unavailable: a map (`t:info/0`). Never fails.
 
       iex> info = ExPhil.Native.info()
       iex> info.backends.host.available
@@ -128,7 +128,7 @@ defmodule ExPhil.Native do
   def cuda_available?, do: match?({:ok, %{cuda_reason: nil}}, NIF.machine())
 
   @doc """
-  The backend that calls without a `:backend` option run on. A policy may be on another one, if that is faster: see
+  The backend that calls without a `:backend` option run on, `:host` or `:cuda`. A policy may be on another one, if that is faster: see
   `ExPhil.Native.Policy.load/2`.
   """
   @spec default_backend() :: :host | :cuda
@@ -141,6 +141,8 @@ defmodule ExPhil.Native do
   @doc """
   Sets how many threads the host backend uses, for later calls of the entire VM. 0 is the number of cores, which is
   also the maximum. Idle threads sleep. Results do not depend on the number of threads.
+
+  Returns `:ok`, or an error of kind `:invalid_argument` for what is no such number.
 
       iex> ExPhil.Native.set_threads(0)
       :ok

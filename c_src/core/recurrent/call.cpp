@@ -110,10 +110,7 @@ void take_sizes(const TensorView& x, RecurrentShape* shape) {
   shape->batch = x.shape[0], shape->seq = x.shape[1], shape->hidden = x.shape[2] / gates;
   shape->dtype = x.dtype;
   const std::int64_t limit = shape->dense() ? kMaxRecurrentHidden : kMaxDim;
-  if (shape->hidden > limit) {
-    fail(ErrorKind::limit_exceeded, name, "hidden of ", name, " is ", shape->hidden, "; the limit is ",
-         limit);
-  }
+  require_axis_limit(shape->hidden, limit, name, "hidden");
 }
 
 void take_tensor(const TensorView& view, Id id, RecurrentCall* call) {

@@ -1,7 +1,7 @@
 #include "core/recurrent/reference.hpp"
 
-#include "core/half.hpp"
 #include "core/recurrent/cells.hpp"
+#include "core/reference_values.hpp"
 #include "core/scalar_math.hpp"
 
 namespace exphil::core {
@@ -13,18 +13,8 @@ using Id = RecurrentOperand;
 using Math = ScalarMath<double>;
 using Values = std::vector<double>;
 
-// The elements of an operand; zeros where the call has none.
 Values read(const RecurrentCall& call, Id id) {
-  const Operand operand = describe(call.shape, id);
-  Values values(static_cast<std::size_t>(operand.axes.shape().elements(operand.name)));
-  if (!operand.present) return values;
-  const auto* halves = static_cast<const std::uint16_t*>(call.input(id));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = call.shape.dtype == Dtype::f16    ? f16_to_f32(halves[i])
-                : call.shape.dtype == Dtype::bf16 ? bf16_to_f32(halves[i])
-                                                  : static_cast<const float*>(call.input(id))[i];
-  }
-  return values;
+  return values_of(describe(call.shape, id), call.input(id));
 }
 
 template <Cell kCell>

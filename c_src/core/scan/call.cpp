@@ -1,6 +1,5 @@
 #include "core/scan/call.hpp"
 
-#include <cmath>
 #include <string>
 
 #include "core/checks.hpp"
@@ -11,12 +10,6 @@ namespace exphil::core {
 namespace {
 
 using formulas::Discretization;
-
-void require_limit(std::int64_t size, std::int64_t limit, const std::string& name, const std::string& axis) {
-  if (size > limit) {
-    fail(ErrorKind::limit_exceeded, name, axis, " of ", name, " is ", size, "; the limit is ", limit);
-  }
-}
 
 void require_not_empty(const TensorView& view, const std::string& name, int axis, const std::string& axes,
                        const std::string& axis_name) {
@@ -38,7 +31,7 @@ void take_x(const TensorView& x, ScanShape* shape) {
   shape->seq = x.shape[1];
   shape->dim = x.shape[2];
   shape->dtype = x.dtype;
-  require_limit(shape->dim, kMaxDim, "x", "dim");
+  require_axis_limit(shape->dim, kMaxDim, "x", "dim");
   check_bytes(x, "x");
 }
 
@@ -64,7 +57,7 @@ void take_a(const TensorView& a, ScanShape* shape) {
   if (shape->full_matrix && shape->complex) {
     fail(ErrorKind::unsupported, "a", "a full matrix a {dim, state, state} must be f32; got c64");
   }
-  require_limit(shape->state, shape->full_matrix ? kMaxFullMatrixState : kMaxState, "a", "state");
+  require_axis_limit(shape->state, shape->full_matrix ? kMaxFullMatrixState : kMaxState, "a", "state");
   check_bytes(a, "a");
 }
 
@@ -129,13 +122,6 @@ void take_operand(const TensorView& view, ScanOperand id, ScanShape* shape) {
   check_bytes(view, operand.name);
 }
 
-void check_options(const ScanOptions& options) {
-  if (std::isnan(options.dt_min) || std::isnan(options.dt_max) || options.dt_min > options.dt_max) {
-    fail(ErrorKind::invalid_argument, ":dt_range", ":dt_range must be {min, max} with min at most max; got {",
-         options.dt_min, ", ", options.dt_max, "}");
-  }
-}
-
 void check_result_sizes(const ScanShape& shape) {
   const std::int64_t per_step = checked_multiply(shape.batch, shape.dim, "x");
   const std::int64_t states = checked_multiply(per_step, shape.state, "a");
@@ -149,7 +135,7 @@ const TensorView* pointer_to(const std::optional<TensorView>& view) {
 }  // namespace
 
 ScanCall validate_scan(const ScanInputs& inputs, const ScanOptions& options, const ScanResults& results) {
-  check_options(options);
+  check_dt_range(options);
   ScanOperands<const TensorView*> views;
   views[ScanOperand::x] = &inputs.x, views[ScanOperand::dt] = &inputs.dt, views[ScanOperand::a] = &inputs.a;
   views[ScanOperand::b] = &inputs.b, views[ScanOperand::c] = &inputs.c;

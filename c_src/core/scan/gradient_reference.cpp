@@ -103,9 +103,7 @@ class GradientLoop {
     }
     dx_[at] += dt * ddt_x;
     ddt += in_.x[at] * ddt_x;
-    ddt_[at] = formulas::activate_dt_gradient<Math>(in_.dt[at], in_.bias(d), p_.options.dt_softplus,
-                                                    static_cast<T>(p_.options.dt_min),
-                                                    static_cast<T>(p_.options.dt_max), ddt);
+    ddt_[at] = activate_dt_gradient<Math>(p_.options, in_.dt[at], in_.bias(d), ddt);
     if (!dbias_.empty()) dbias_[d] += ddt_[at];
   }
 

@@ -111,10 +111,7 @@ struct ReferenceOperands {
   }
 
   T bias(std::int64_t d) const { return dt_bias.empty() ? T{0} : dt_bias[d]; }
-  T active_dt(std::int64_t at, std::int64_t d) const {
-    return formulas::activate_dt<Math>(dt[at], bias(d), p.options.dt_softplus,
-                                       static_cast<T>(p.options.dt_min), static_cast<T>(p.options.dt_max));
-  }
+  T active_dt(std::int64_t at, std::int64_t d) const { return activate_dt<Math>(p.options, dt[at], bias(d)); }
   W initial(std::int64_t index) const { return initial_state.empty() ? W{} : initial_state[index]; }
 
   // Computes the next h of one channel.

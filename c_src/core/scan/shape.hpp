@@ -5,9 +5,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <limits>
 
 #include "core/direction.hpp"
+#include "core/dt_options.hpp"
 #include "core/scan/operands.hpp"
 #include "core/tensor.hpp"
 #include "kernels/common/formulas.cuh"
@@ -17,12 +17,8 @@ namespace exphil::core {
 // How time is split. automatic: the backend decides by shape. The others are for tests and benchmarks.
 enum class ScanAlgorithm { automatic, sequential, chunked };
 
-struct ScanOptions {
+struct ScanOptions : DtOptions {
   formulas::Discretization discretization = formulas::Discretization::zoh;
-  bool dt_softplus = false;
-  // dt' is clamped to [dt_min, dt_max], applied last.
-  float dt_min = -std::numeric_limits<float>::infinity();
-  float dt_max = std::numeric_limits<float>::infinity();
   Direction direction = Direction::forward;
   ScanAlgorithm algorithm = ScanAlgorithm::automatic;
 };

@@ -4,16 +4,16 @@
 
 namespace exphil::core {
 
-History::History(Policy& policy, std::int64_t frames, bool carried)
-    : plays_(static_cast<std::size_t>(frames) + 1) {
+History::History(Policy& policy, std::int64_t frames, bool carried, bool spare)
+    : frames_(frames), plays_(static_cast<std::size_t>(frames) + (spare ? 2 : 1)) {
   if (!carried) return;
   states_.reserve(plays_.size());
-  for (std::int64_t i = 0; i <= frames; ++i) states_.push_back(policy.new_state());
+  while (states_.size() < plays_.size()) states_.push_back(policy.new_state());
   if (frames > 0) policy.reserve_chain(frames);
 }
 
 std::size_t History::index(std::int64_t by) const {
-  const std::int64_t entries = frames() + 1;
+  const auto entries = static_cast<std::int64_t>(plays_.size());
   return static_cast<std::size_t>((current_ + by % entries + entries) % entries);
 }
 

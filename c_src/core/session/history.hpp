@@ -1,6 +1,8 @@
 // What a session needs to go back: its state before each of its last frames, in entries that are used in
 // turn. A frame reads one entry and writes the next, so that recording costs it nothing, and going back is a
-// subtraction. A session without history has one entry. Used by session.cpp, under its lock.
+// subtraction. A session without history has one entry. Where a frame may be answered and yet fail, because
+// its batch failed on another device, there is one more entry: it takes the next frame, and none that one can
+// go back to is lost. Used by session.cpp, under its lock.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +17,10 @@ namespace exphil::core {
 class History {
  public:
   // `frames`: how far back it goes. Not carried: a session with a window, which needs only the play states.
-  // Throws out_of_memory.
-  History(Policy& policy, std::int64_t frames, bool carried);
+  // spare: with that one more entry. Throws out_of_memory.
+  History(Policy& policy, std::int64_t frames, bool carried, bool spare = false);
 
-  std::int64_t frames() const { return static_cast<std::int64_t>(plays_.size()) - 1; }
+  std::int64_t frames() const { return frames_; }
   // The frames recorded since the history began, at most frames().
   std::int64_t recorded() const { return recorded_; }
 
@@ -36,6 +38,7 @@ class History {
  private:
   std::size_t index(std::int64_t by) const;
 
+  const std::int64_t frames_;
   std::vector<std::unique_ptr<State>> states_;
   std::vector<PlayState> plays_;
   std::int64_t current_ = 0, recorded_ = 0;

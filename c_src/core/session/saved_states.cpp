@@ -35,11 +35,12 @@ std::unique_ptr<Snapshot> Session::snapshot(bool may_wait) {
   std::unique_ptr<State> copy = window_ ? nullptr : policy_->new_state();
   const Lock lock = lock_for_step(may_wait);
   if (copy) policy_->copy_state(*copy, *history_.state());
-  return std::make_unique<Snapshot>(policy_, std::move(copy), window_, history_.play());
+  std::shared_ptr<const Replicas> replicas = place_ ? place_->replicas() : nullptr;
+  return std::make_unique<Snapshot>(policy_, std::move(replicas), std::move(copy), window_, history_.play());
 }
 
 void Session::restore(const Snapshot& snapshot, bool may_wait) {
-  if (snapshot.policy() != policy_) {
+  if (!is_of_model(snapshot.policy().get(), snapshot.replicas())) {
     fail(ErrorKind::mismatch, "snapshot", "the snapshot was taken from a session of another model");
   }
   const std::optional<FrameWindow>& other = snapshot.window();
@@ -48,9 +49,15 @@ void Session::restore(const Snapshot& snapshot, bool may_wait) {
     fail(ErrorKind::mismatch, "snapshot",
          "the snapshot was taken from a session with another window or padding");
   }
+  const bool moves = !window_ && snapshot.policy() != policy_;
+  if (moves && !may_wait) throw WouldWait{};
+  StateValues moved;
+  if (moves) moved = read_values(*snapshot.policy(), *snapshot.state());
   const Lock lock = lock_for_step(may_wait);
   if (window_) {
     window_->assign(*other);
+  } else if (moves) {
+    policy_->write_state(*history_.state(), moved.carried.data());
   } else {
     policy_->copy_state(*history_.state(), *snapshot.state());
   }

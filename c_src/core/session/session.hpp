@@ -18,6 +18,7 @@
 #include "core/session/late_frame.hpp"
 #include "core/session/pace.hpp"
 #include "core/session/play.hpp"
+#include "core/session/replicas.hpp"
 #include "core/work/handover_mutex.hpp"
 
 namespace exphil::core {
@@ -35,10 +36,15 @@ inline constexpr std::int64_t kMostHistory = 1024;
 
 class Snapshot {
  public:
-  // No state where the session has a window.
-  Snapshot(std::shared_ptr<Policy> policy, std::unique_ptr<State> state, std::optional<FrameWindow> window,
-           PlayState play)
-      : policy_(std::move(policy)), state_(std::move(state)), window_(std::move(window)), play_(play) {}
+  // No state where the session has a window. replicas: of a model on several devices, else null.
+  Snapshot(std::shared_ptr<Policy> policy, std::shared_ptr<const Replicas> replicas,
+           std::unique_ptr<State> state, std::optional<FrameWindow> window, PlayState play)
+      : policy_(std::move(policy)),
+        replicas_(std::move(replicas)),
+        state_(std::move(state)),
+        window_(std::move(window)),
+        play_(play) {}
+  const Replicas* replicas() const { return replicas_.get(); }
   const std::shared_ptr<Policy>& policy() const { return policy_; }
   const State* state() const { return state_.get(); }
   const std::optional<FrameWindow>& window() const { return window_; }
@@ -46,6 +52,7 @@ class Snapshot {
 
  private:
   std::shared_ptr<Policy> policy_;  // declared first, so that the state is freed before the policy
+  std::shared_ptr<const Replicas> replicas_;
   std::unique_ptr<State> state_;
   std::optional<FrameWindow> window_;
   PlayState play_;
@@ -55,8 +62,10 @@ class Session {
  public:
   // A zero state, or an empty window. limit_exceeded where the history is longer than kMostHistory.
   // gatherer: of this policy; null where frames are launched one by one, as those of `armed` are.
+  // place: of a model on several devices, that of this policy. Such a session holds one more state.
   explicit Session(std::shared_ptr<Policy> policy, const SessionOptions& options = {},
-                   std::shared_ptr<Gatherer> gatherer = nullptr);
+                   std::shared_ptr<Gatherer> gatherer = nullptr,
+                   std::optional<Replicas::Place> place = std::nullopt);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -106,14 +115,15 @@ class Session {
   void caller_has_warmed() noexcept { caller_warmed_.store(true, std::memory_order_relaxed); }
 
   std::unique_ptr<Snapshot> snapshot(bool may_wait = true);
-  // mismatch unless the snapshot's policy is this session's
+  // mismatch unless the snapshot is of this session's model. That of another device is read from there.
   void restore(const Snapshot& snapshot, bool may_wait = true);
   std::vector<std::uint8_t> export_state();
   void import_state(const std::uint8_t* bytes,
                     std::size_t size);  // invalid_state or mismatch; unchanged then
 
-  // One frame for each session, all of one policy (mismatch otherwise; invalid_argument where a session
-  // appears twice). Locks are taken in address order, so two overlapping batches cannot deadlock.
+  // One frame for each session, all of one model (mismatch otherwise; invalid_argument where a session
+  // appears twice). Locks are taken in address order, so two overlapping batches cannot deadlock. The devices
+  // of the model compute side by side. Where one fails, no session has changed. These are in batch.cpp.
   static void step_batch(const std::vector<Session*>& sessions, const float* obs, float* out);
   // step_batch, with the action of each session; logits: {sessions, d_output}, written.
   static std::vector<Action> act_batch(const std::vector<Session*>& sessions, const float* obs,
@@ -124,10 +134,19 @@ class Session {
   friend class LateFrame;
   using Lock = std::unique_lock<HandoverMutex>;
   using Locks = std::vector<Lock>;
+  static void require_one_model(const std::vector<Session*>& sessions);
   static Locks lock_all(const std::vector<Session*>& sessions);
   static void step_locked(const std::vector<Session*>& sessions, const float* obs, float* out);
+  // The sessions of one policy, whose histories stay where they are; and of a model on several devices.
+  static void run_locked(const std::vector<Session*>& sessions, const float* obs, float* out);
+  static void run_devices(const std::vector<Session*>& sessions, const float* obs, float* out);
   static void step_mixed(const std::vector<Session*>& sessions, const std::vector<State*>& from,
                          const std::vector<State*>& to, const float* obs, float* out);
+  const Replicas* replicas() const { return place_ ? place_->replicas().get() : nullptr; }
+  // Whether states of the policy mean the same here.
+  bool is_of_model(const Policy* policy, const Replicas* replicas) const {
+    return policy == policy_.get() || (replicas != nullptr && replicas == this->replicas());
+  }
   Lock lock_for_step(bool may_wait);
   void frame_arrived() {
     const bool warmed = caller_warmed_.exchange(false, std::memory_order_relaxed);
@@ -154,6 +173,7 @@ class Session {
   void resimulate_locked(std::int64_t frames_back, const float* frames, std::int64_t seq, float* out);
 
   std::shared_ptr<Policy> policy_;
+  const std::optional<Replicas::Place> place_;  // of a model on several devices
   std::shared_ptr<Gatherer> gatherer_;
   const PlayRules rules_;
   History history_;                    // the current state and those before it

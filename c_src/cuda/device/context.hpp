@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "cuda/device/doorbell.hpp"
 #include "cuda/device/driver.hpp"
 #include "cuda/device/memory.hpp"
 #include "cuda/device/stream.hpp"
@@ -56,6 +57,7 @@ class Context {
   PinnedPool& pinned_pool() { return *pinned_pool_; }
   StreamPool& streams() { return *streams_; }
   KernelCache& kernels() { return *kernels_; }
+  ArmedSlot& armed() { return armed_; }  // which launch of this device waits on it
 
   // Throws for anything but CUDA_SUCCESS, with the call's name and the error's name and number. A sticky
   // error (illegal address, lost device, ...) marks the context lost.
@@ -81,6 +83,7 @@ class Context {
   std::atomic_flag reason_claimed_ = ATOMIC_FLAG_INIT;
   std::string lost_reason_;  // written once, by the thread that claimed it, before lost_ is set
   std::atomic<bool> lost_{false};
+  ArmedSlot armed_;
   std::unique_ptr<DevicePool> device_pool_;
   std::unique_ptr<PinnedPool> pinned_pool_;
   std::unique_ptr<StreamPool> streams_;

@@ -37,7 +37,7 @@ DeviceBuffer::~DeviceBuffer() {
 }
 
 DevicePool::DevicePool(Context& context)
-    : context_(context), impl_(std::make_shared<DeviceBuffer::Impl>(context.handle())) {}
+    : context_(context), impl_(std::make_shared<DeviceBuffer::Impl>(context.handle(), &context.armed())) {}
 
 DevicePool::~DevicePool() {
   impl_->close();
@@ -49,7 +49,7 @@ DeviceBuffer DevicePool::allocate(std::size_t bytes) {
   if (impl_->waiting() > context_.properties().total_memory / 4) impl_->trim();
   if (!impl_->take(size, &buffer.address_, &buffer.block_)) {
     const ContextGuard guard(context_);
-    const SlowCall slow;
+    const SlowCall slow(&context_.armed());
     CUresult result = driver().cuMemAlloc(&buffer.address_, size);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
       impl_->trim();
@@ -83,7 +83,7 @@ void DevicePool::trim() {
 
 class PinnedBuffer::Impl : public PoolState<PinnedBlock> {
  public:
-  Impl(CUcontext context, std::size_t limit) : PoolState(context), shares(limit) {}
+  Impl(CUcontext context, std::size_t limit) : PoolState(context, nullptr), shares(limit) {}
   PinnedShares shares;
 };
 

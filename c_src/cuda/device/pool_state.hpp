@@ -28,7 +28,8 @@ inline void free_block(const PinnedBlock& block) {
 template <class Block>
 class PoolState {
  public:
-  explicit PoolState(CUcontext context) : context_(context) {}
+  // armed: of the device whose memory it is; null for page-locked memory. See SlowCall.
+  PoolState(CUcontext context, ArmedSlot* armed) : context_(context), armed_(armed) {}
 
   bool take(std::size_t size, Block* block, std::size_t* block_bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -125,13 +126,14 @@ class PoolState {
   // Results are ignored: on a lost device, or one that is shutting down, there is nothing left to free.
   void release(const std::vector<Block>& blocks) {
     if (blocks.empty() || driver().cuCtxPushCurrent(context_) != CUDA_SUCCESS) return;
-    const SlowCall slow;
+    const SlowCall slow(armed_);
     for (const Block& block : blocks) free_block(block);
     CUcontext previous;
     driver().cuCtxPopCurrent(&previous);
   }
 
   const CUcontext context_;
+  ArmedSlot* const armed_;
   mutable std::mutex mutex_;
   BlockList<Block> waiting_;
   std::size_t held_ = 0;

@@ -24,7 +24,7 @@ CUstream StreamPool::take(StreamPriority priority) {
     }
   }
   const ContextGuard guard(context_);
-  const SlowCall slow;
+  const SlowCall slow(&context_.armed());
   return create(priority);
 }
 
@@ -54,7 +54,7 @@ void StreamPool::give(CUstream stream, StreamPriority priority) noexcept {
 void StreamPool::destroy(CUstream stream) noexcept {
   // Results are ignored: on a lost or closing device nothing can be destroyed.
   if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
-  const SlowCall slow;
+  const SlowCall slow(&context_.armed());
   driver().cuStreamDestroy(stream);
   CUcontext previous;
   driver().cuCtxPopCurrent(&previous);
@@ -68,7 +68,7 @@ StreamLease::~StreamLease() {
     context_.streams().destroy(stream_);
     return;
   }
-  Doorbell::cancel_any();
+  context_.armed().cancel();
   CUresult result = driver().cuStreamSynchronize(stream_);
   CUcontext previous;
   driver().cuCtxPopCurrent(&previous);
@@ -79,7 +79,7 @@ StreamLease::~StreamLease() {
 
 void StreamLease::synchronize() {
   const ContextGuard guard(context_);
-  Doorbell::cancel_any();
+  context_.armed().cancel();
   context_.check(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
 }
 
@@ -109,7 +109,7 @@ void Event::make_wait(CUstream stream) {
 
 void Event::synchronize() {
   const ContextGuard guard(context_);
-  Doorbell::cancel_any();
+  context_.armed().cancel();
   context_.check(driver().cuEventSynchronize(event_), "cuEventSynchronize");
 }
 

@@ -70,7 +70,7 @@ CUmodule KernelCache::Impl::load_image(const std::string& image, const KernelSpe
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   void* values[] = {log.data(), reinterpret_cast<void*>(log.size())};
   CUmodule module = nullptr;
-  const SlowCall slow;
+  const SlowCall slow(&context.armed());
   const CUresult result = driver().cuModuleLoadDataEx(&module, image.data(), 2, options, values);
   switch (result) {
     case CUDA_ERROR_INVALID_IMAGE:
@@ -107,7 +107,7 @@ CUfunction KernelCache::get(const KernelSpec& spec, std::size_t dynamic_shared) 
   const ContextGuard guard(context);
   CUmodule module = impl_->load(spec);
   CUfunction handle = nullptr;
-  const SlowCall slow;  // the driver may load a kernel's code only now
+  const SlowCall slow(&context.armed());  // the driver may load a kernel's code only now
   context.check(driver().cuModuleGetFunction(&handle, module, spec.entry.c_str()), "cuModuleGetFunction");
 
   int allowed = 0;  // 48 KB less the kernel's static shared memory

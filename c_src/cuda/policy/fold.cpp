@@ -63,11 +63,16 @@ class Fold {
       first += made.count;
       to.outputs.push_back(std::move(made));
     }
-    to.values = of(phase.vector);
-    if (phase.matrix == core::kNone) return to;
     if (phase.phase.kind == policy::Kind::heads) return heads(phase);
+    to.values = of(phase.vector);
+    if (!phase.scales.empty()) add_ranks(phase, network_.gates[phase.phase.index].ranks, &to);
+    if (phase.matrix == core::kNone) return to;
     const core::Weight& matrix = w_.network().weight(phase.matrix);
     const bool convolves = phase.phase.kind == policy::Kind::convolution;
+    if (phase.phase.kind == policy::Kind::rotation) {
+      to.channels = FoldedMatrix(of(phase.matrix), matrix.rows, matrix.columns);
+      return to;
+    }
     const std::int64_t channels =
         convolves ? network_.values(network_.convolutions[phase.phase.index].in) : matrix.rows;
     to.channels = FoldedMatrix(of(phase.matrix), channels, matrix.columns);
@@ -76,13 +81,34 @@ class Fold {
     return to;
   }
 
+  // Of weights {heads, ranks channels}: for each channel of a head those of its ranks.
+  void add_ranks(const LoweredPhase& phase, std::int64_t ranks, FoldedPhase* to) const {
+    auto made = std::make_shared<Values>();
+    const core::Weight& shape = w_.network().weight(phase.scales.front());
+    const std::int64_t own = shape.columns / ranks, channels = shape.rows * own;  // own: of a head
+    for (std::int64_t channel = 0; channel < channels; ++channel) {
+      for (const core::WeightId weight : phase.scales) {
+        for (std::int64_t rank = 0; rank < ranks; ++rank) {
+          const std::int64_t row = channel / own * ranks + rank;
+          made->push_back(of(weight)[static_cast<std::size_t>(row * own + channel % own)]);
+        }
+      }
+    }
+    to->channels = FoldedMatrix(*made, channels, ranks * static_cast<std::int64_t>(phase.scales.size()));
+    to->made = std::move(made);
+  }
+
   // A and D of a head, for each of its values.
   FoldedPhase heads(const LoweredPhase& phase) const {
     const policy::Heads& heads = network_.heads[phase.phase.index];
     const std::int64_t rows = network_.values(heads.value), times = rows / heads.heads;
     FoldedPhase to;
-    to.channels = FoldedMatrix(of(phase.matrix), heads.heads, 1);
-    to.channels.repeat(times);
+    if (!heads.trapezoid()) {
+      to.channels = FoldedMatrix(of(phase.matrix), heads.heads, 1);
+      to.channels.repeat(times);
+    } else if (heads.ranked) {
+      add_ranks(phase, heads.ranks, &to);
+    }
     to.values = of(phase.vector);
     if (static_cast<std::int64_t>(to.values.size()) != heads.heads) return to;
     Values all(static_cast<std::size_t>(rows));

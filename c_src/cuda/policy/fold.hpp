@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/policy/config.hpp"
@@ -79,9 +80,12 @@ struct FoldedPhase {
   // (policy::Network::rows).
   std::vector<FoldedRows> outputs;
   // What a convolution, a scan or a recurrence over heads has for each channel: the taps and the bias; A and
-  // D. Of a gate: the weight of its norm. Empty: zeros.
+  // D. Of a gate: the weight of its norm. Of a rotation: its bias, by heads, and the weight of its norm.
+  // Empty: zeros. With ranks, of heads and gates: the factors of each channel's ranks, one weight after
+  // another.
   FoldedMatrix channels;
   std::vector<float> values;
+  std::shared_ptr<const std::vector<float>> made;  // what `channels` refers to, where it is no weight
 
   // Of such a row: zeros in the padding and in any row outside.
   float bias(std::int64_t row) const { return padded(rows_of(row).bias, inside(row)); }

@@ -235,7 +235,7 @@ bool FusedSteps::poll_rung(const Ticket& ticket, float* out, std::int64_t micros
 bool FusedSteps::collect_rung(const Ticket& ticket, float* out) {
   if (poll_rung(ticket, out, tuning_.spin_microseconds)) return true;
   if (ended(ticket)) return false;
-  Doorbell::cancel_any();
+  context_->armed().cancel();
   context_->check(driver().cuStreamSynchronize(stream_.handle()), "cuStreamSynchronize");
   return poll(ticket, out, 0);
 }

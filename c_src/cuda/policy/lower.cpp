@@ -44,6 +44,12 @@ void place_states(const LoweredBlock& layer, policy::Network* to) {
     } else if (phase->phase.kind == policy::Kind::heads) {
       policy::Heads& heads = to->heads[phase->phase.index];
       place(&heads.state_at, to->size(heads.value) * policy::Lanes(policy::keys_of(*to, heads)).size());
+    } else if (phase->phase.kind == policy::Kind::angle) {
+      policy::Angle& angle = to->angles[phase->phase.index];
+      place(&angle.state_at, policy::round_up(angle.heads * to->values(angle.rate), 4));
+    } else if (phase->phase.kind == policy::Kind::delay) {
+      policy::Delay& delay = to->delays[phase->phase.index];
+      place(&delay.state_at, to->size(delay.in));
     } else {
       place(&scan.state_at, to->size(scan.x) * to->size(scan.b));
     }
@@ -86,22 +92,11 @@ core::PolicyConfig without_copy(core::PolicyConfig config) {
   return config;
 }
 
-// Nor the phases of Mamba-3.
-void refuse_trapezoid(const core::Network& network) {
-  for (const core::Phase* phase : core::phases_of(network)) {
-    const auto* const heads = std::get_if<core::HeadRecurrence>(phase);
-    if (heads == nullptr || heads->rule != formulas::HeadRule::trapezoid) continue;
-    core::fail(
-        core::ErrorKind::unsupported, ":backend",
-        "policies of Mamba-3 do not run on a GPU yet: load this one with backend: :host, the CPU backend");
-  }
-}
-
 // No kernel has the delta rule.
 void require_kernels(const core::Network& network) {
   for (const core::Phase* phase : core::phases_of(network)) {
     const auto* const heads = std::get_if<core::HeadRecurrence>(phase);
-    if (heads == nullptr || heads->rule == formulas::HeadRule::linear) continue;
+    if (heads == nullptr || heads->rule != formulas::HeadRule::delta) continue;
     core::fail(core::ErrorKind::unsupported, ":backend",
                "policies with the delta rule (gated DeltaNet) do not run on a GPU yet: load this one with "
                "backend: :host, the CPU backend");
@@ -111,7 +106,6 @@ void require_kernels(const core::Network& network) {
 }  // namespace
 
 Lowered lower(const core::PolicyConfig& given) {
-  refuse_trapezoid(given.network);
   require_kernels(given.network);
   const core::PolicyConfig config = without_copy(given);
   const core::Network& n = config.network;

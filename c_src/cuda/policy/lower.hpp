@@ -29,8 +29,10 @@ struct LoweredPhase {
   // the product that writes it has no bias there.
   LoweredRows input_bias;
   // Of a convolution {channels, taps} and {channels}, of a scan and of a recurrence over heads A and D, of a
-  // gate the weight of its norm.
+  // gate the weight of its norm, of a rotation its bias and the weight of its norm.
   core::WeightId matrix = core::kNone, vector = core::kNone;
+  // Of a recurrence over heads and of a gate with ranks, {heads, ranks channels} each.
+  std::vector<core::WeightId> scales;
   // The convolution's first channel among those of its weights and its state.
   std::int64_t first_channel = 0;
   core::StateId state = core::kNone;

@@ -53,10 +53,12 @@ class Text {
   void put(bool value) { text_ << (value ? "true" : "false"); }
   void put(policy::Stored value) { name("Stored", value, {"f32", "bf16", "f16", "int8"}); }
   void put(policy::Kind value) {
-    name("Kind", value, {"product", "convolution", "mean", "scan", "cell", "heads", "gate"});
+    name("Kind", value,
+         {"product", "convolution", "mean", "scan", "cell", "heads", "gate", "angle", "rotation", "delay"});
   }
   void put(policy::Norm value) { name("Norm", value, {"none", "rms", "layer"}); }
   void put(policy::Activation value) { name("Activation", value, {"none", "relu", "silu", "softplus"}); }
+  void put(formulas::HeadRule value) { name("formulas::HeadRule", value, {"linear", "delta", "trapezoid"}); }
   void put(formulas::Cell value) { name("formulas::Cell", value, {"gru", "lstm", "min_gru", "min_lstm"}); }
   template <class Enum>
   void name(const char* type, Enum value, std::initializer_list<const char*> names) {
@@ -85,9 +87,20 @@ class Text {
     list(p.cell, used(p.x, kGates), used(p.h, kGates), p.before, p.out, p.adds, p.state_at);
   }
   void put(const policy::Heads& p) {
-    list(p.value, p.key, p.query, p.rate, p.z, p.out, p.heads, p.groups, p.state_at);
+    if (!p.trapezoid())
+      return list(p.value, p.key, p.query, p.rate, p.z, p.out, p.heads, p.groups, p.state_at);
+    list(p.value, p.key, p.query, p.rate, p.z, p.out, p.heads, p.groups, p.state_at, p.rule, p.value_before,
+         p.key_before, p.a, p.mix, p.floor, p.ranks, p.ranked);
   }
-  void put(const policy::Gate& p) { list(p.in, p.gate, p.out, p.at, p.parts, p.epsilon); }
+  void put(const policy::Gate& p) {
+    if (p.ranks == 0) return list(p.in, p.gate, p.out, p.at, p.parts, p.epsilon);
+    list(p.in, p.gate, p.out, p.at, p.parts, p.epsilon, p.ranks);
+  }
+  void put(const policy::Angle& p) { list(p.rate, p.dt, p.out, p.heads, p.state_at); }
+  void put(const policy::Rotation& p) {
+    list(p.in, p.turn, p.out, p.heads, p.groups, p.ranks, p.halves, p.epsilon);
+  }
+  void put(const policy::Delay& p) { list(p.in, p.out, p.state_at); }
 
  public:
   void put(const policy::Network& n) {
@@ -101,9 +114,13 @@ class Text {
     };
     // Kinds that a network has not are no part of its text.
     const auto cells = used(n.cells, n, policy::Kind::cell);
-    if (n.has(policy::Kind::heads) || n.has(policy::Kind::gate)) {
-      return all(cells, used(n.heads, n, policy::Kind::heads), used(n.gates, n, policy::Kind::gate));
+    const auto heads = used(n.heads, n, policy::Kind::heads);
+    const auto gates = used(n.gates, n, policy::Kind::gate);
+    if (n.has(policy::Kind::angle)) {
+      return all(cells, heads, gates, used(n.angles, n, policy::Kind::angle),
+                 used(n.rotations, n, policy::Kind::rotation), used(n.delays, n, policy::Kind::delay));
     }
+    if (n.has(policy::Kind::heads) || n.has(policy::Kind::gate)) return all(cells, heads, gates);
     if (n.has(policy::Kind::cell)) return all(cells);
     all();
   }

@@ -47,16 +47,14 @@ const core::Copy* copy_of(const core::Block& block, const core::GatedCell& cell,
 }
 
 const core::Gate* gate_of(const core::Block& block, const Span& span) {
-  const core::Gate* found = nullptr;
-  for (const core::Phase& phase : block) {
-    for (const Span& read : core::reads(phase)) {
-      if (!overlap(read, span)) continue;
-      const auto* const gate = std::get_if<core::Gate>(&phase);
-      if (gate == nullptr || !(gate->in == span) || !(read == span) || found != nullptr) return nullptr;
-      found = gate;
-    }
-  }
-  return found;
+  return only_reader<core::Gate>(block, span);
+}
+
+GateRanks ranks_of(const core::Block& block, const core::Gate& gate) {
+  const auto* const gates = writer_of<core::RankScale>(block, gate.gate);
+  const auto* const sum = only_reader<core::RankScale>(block, gate.out);
+  if (gates == nullptr || sum == nullptr || gates->back || !sum->back) return {};
+  return {gates, sum};
 }
 
 const core::Gate* gate_of(const core::Network& network, const core::Block& block,
@@ -114,8 +112,12 @@ void LoweredVectors::add_all(const core::Block& block) {
 
 bool LoweredVectors::writes_vector(const core::Block& block, const core::Phase& phase) const {
   if (const auto* const norm = std::get_if<core::Norm>(&phase)) {
-    return !of_products(block, *norm) && gate_of(block, norm->out) == nullptr;
+    return !of_products(block, *norm) && gate_of(block, norm->out) == nullptr &&
+           only_reader<core::Rotation>(block, norm->out) == nullptr;
   }
+  if (std::holds_alternative<core::Trapezoid>(phase)) return false;
+  if (const auto* const scale = std::get_if<core::RankScale>(&phase)) return scale->back;
+  if (const auto* const gate = std::get_if<core::Gate>(&phase)) return !ranks_of(block, *gate);
   if (const auto* const cell = std::get_if<core::GatedCell>(&phase)) {
     return copy_of(block, *cell, from_.hidden) == nullptr;
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/policy/network.hpp"
@@ -23,8 +24,9 @@ class LoweredVectors {
   // A vector, or the part of one, where it is not there yet: padded to whole segments, but for the answer.
   void add(const core::Span& span);
   // What the phases of a block write, in their order, in the parts that they read. What a norm writes that a
-  // product or a gate applies is no vector, nor what a cell writes that is copied to hidden alone, nor what a
-  // recurrence over heads writes that is only gated.
+  // product, a gate or a rotation applies is no vector, nor what a cell writes that is copied to hidden
+  // alone, nor what a recurrence over heads writes that is only gated, nor its coefficients, nor what a gate
+  // has of ranks.
   void add_all(const core::Block& block);
 
   // The vector of a span that is one as a whole. Of the first values of hidden it is hidden.
@@ -65,6 +67,35 @@ const core::Gate* gate_of(const core::Block& block, const core::Span& span);
 // The same of what a recurrence over heads writes, where the recurrence can write the gate's output.
 const core::Gate* gate_of(const core::Network& network, const core::Block& block,
                           const core::HeadRecurrence& heads);
+// The phase, or one of those, that writes a span as a whole; null where there is none.
+template <class P>
+const P* writer_of(const core::Block& block, const core::Span& span) {
+  for (const core::Phase& phase : block) {
+    if (const auto* const found = std::get_if<P>(&phase); found != nullptr && found->out == span)
+      return found;
+  }
+  return nullptr;
+}
+// The one phase that reads any of a span, where it is such a one and reads it as its input; else null.
+template <class P>
+const P* only_reader(const core::Block& block, const core::Span& span) {
+  const P* found = nullptr;
+  for (const core::Phase& phase : block) {
+    for (const core::Span& read : core::reads(phase)) {
+      if (!overlap(read, span)) continue;
+      const auto* const reader = std::get_if<P>(&phase);
+      if (reader == nullptr || found != nullptr || !(reader->in == span) || !(read == span)) return nullptr;
+      found = reader;
+    }
+  }
+  return found;
+}
+// Where a gate is of ranks: what makes them of the one vector that gates, and what sums them up.
+struct GateRanks {
+  const core::RankScale *gates = nullptr, *sum = nullptr;
+  explicit operator bool() const { return gates != nullptr && sum != nullptr; }
+};
+GateRanks ranks_of(const core::Block& block, const core::Gate& gate);
 // Whether only products of all that a norm writes read it: they apply it.
 bool of_products(const core::Block& block, const core::Norm& norm);
 

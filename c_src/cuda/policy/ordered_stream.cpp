@@ -2,7 +2,7 @@
 
 namespace exphil::cuda {
 
-OrderedStream::OrderedStream(Context& context) : context_(context) {
+OrderedStream::OrderedStream(Context& context) : context_(context), doorbell_(context.armed()) {
   int lowest = 0, highest = 0;
   context.check(driver().cuCtxGetStreamPriorityRange(&lowest, &highest), "cuCtxGetStreamPriorityRange");
   context.check(driver().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, highest),
@@ -18,7 +18,7 @@ OrderedStream::~OrderedStream() {
 }
 
 void OrderedStream::drain() noexcept {
-  Doorbell::cancel_any();
+  context_.armed().cancel();
   if (driver().cuCtxPushCurrent(context_.handle()) != CUDA_SUCCESS) return;
   context_.note(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
   CUcontext previous;

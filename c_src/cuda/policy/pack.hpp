@@ -12,7 +12,8 @@ namespace exphil::cuda {
 
 // How the kernels have what a convolution or a scan has for each channel, its weights as its state: taps with
 // the channel last, states with the channel first. Of a cell, which has no weights: its states as channels,
-// each of all units. Of a recurrence over heads: a channel is a value of a head.
+// each of all units. Of a recurrence over heads and of a gate: a channel is a value of a head. Of a rotation:
+// a head. Cumulative angles and delays keep their states as they are.
 struct ChannelTable {
   enum class Of { weights, state };
   ChannelTable(const policy::Network& n, const policy::Phase& phase, Of of);
@@ -23,6 +24,13 @@ struct ChannelTable {
     return channel_last ? value * of + channel : channel * each + value;
   }
 };
+
+// Whether a kind of phase has weights that are none of a matrix.
+inline bool has_channels(policy::Kind kind) {
+  using policy::Kind;
+  return kind != Kind::product && kind != Kind::mean && kind != Kind::cell && kind != Kind::angle &&
+         kind != Kind::delay;
+}
 
 // For policy_step: the shares of `team` blocks, one after another (policy::TeamLayout).
 std::vector<std::byte> pack_team(const core::PolicyWeights& weights, const PolicyDims& dims, int team);
@@ -37,7 +45,8 @@ struct RowLayout {
     policy::MatrixPart weights;
     Part bias, scale, sums;
     // Of a convolution {taps, channels} and the bias, of a scan and of a recurrence over heads A and D, of a
-    // gate the weight of its norm.
+    // gate the weight of its norm, of a rotation its bias and the weight of its norm; the factors of ranks
+    // are in place of A.
     Part channels, values;
   };
   using Block = std::vector<Phase>;  // as the phases of the lowered block

@@ -28,14 +28,8 @@ class RowPacker {
  private:
   RowLayout::Phase phase(const policy::Phase& at, const FoldedPhase& folded) {
     if (at.kind == policy::Kind::product) return product(n_.products[at.index], folded);
-    if (at.kind == policy::Kind::mean || at.kind == policy::Kind::cell) return {};
+    if (!has_channels(at.kind)) return {};
     RowLayout::Phase made;
-    if (at.kind == policy::Kind::gate) {
-      const policy::Gate& gate = n_.gates[at.index];
-      made.values =
-          vector(gate.parts == 0 ? 0 : n_.size(gate.in), [&](auto i) { return padded(folded.values, i); });
-      return made;
-    }
     const ChannelTable table(n_, at, ChannelTable::Of::weights);
     made.channels = vector(table.channels * table.each, [](std::int64_t) { return 0.0f; });
     float* const to = made.channels.in(bytes_.data());
@@ -43,7 +37,11 @@ class RowPacker {
       const std::int64_t channel = i / table.each, value = i % table.each;
       to[table.at(channel, value, table.channels)] = folded.channels(channel, value);
     }
-    made.values = vector(table.channels, [&](std::int64_t i) { return padded(folded.values, i); });
+    const policy::Gate& gate = n_.gates[at.index];
+    const std::int64_t values = at.kind == policy::Kind::gate       ? (gate.parts == 0 ? 0 : n_.size(gate.in))
+                                : at.kind == policy::Kind::rotation ? size_of(n_, n_.rotations[at.index])
+                                                                    : table.channels;
+    made.values = vector(values, [&](std::int64_t i) { return padded(folded.values, i); });
     return made;
   }
 

@@ -9,6 +9,8 @@ namespace {
 std::int64_t state_at(const policy::Network& n, const policy::Phase& phase) {
   if (phase.kind == policy::Kind::cell) return n.cells[phase.index].state_at;
   if (phase.kind == policy::Kind::heads) return n.heads[phase.index].state_at;
+  if (phase.kind == policy::Kind::angle) return n.angles[phase.index].state_at;
+  if (phase.kind == policy::Kind::delay) return n.delays[phase.index].state_at;
   return phase.kind == policy::Kind::scan ? n.scans[phase.index].state_at
                                           : n.convolutions[phase.index].state_at;
 }
@@ -23,8 +25,12 @@ void for_each_value(const PolicyDims& dims, Copy copy) {
     for (const LoweredPhase& phase : layer) {
       if (phase.state == core::kNone) continue;
       const core::StatePart& part = from.state(phase.state);
-      const ChannelTable table(n, phase.phase, ChannelTable::Of::state);
       const std::int64_t first = base + state_at(n, phase.phase);
+      if (phase.phase.kind == policy::Kind::angle || phase.phase.kind == policy::Kind::delay) {
+        for (std::int64_t i = 0; i < part.size(); ++i) copy(first + i, from.state_at(phase.state) + i);
+        continue;
+      }
+      const ChannelTable table(n, phase.phase, ChannelTable::Of::state);
       const bool convolves = phase.phase.kind == policy::Kind::convolution;
       const std::int64_t rows = convolves ? n.values(n.convolutions[phase.phase.index].in) : part.rows;
       const std::int64_t outside = from.state_at(phase.state) + phase.first_channel * part.columns;
@@ -48,7 +54,16 @@ ChannelTable::ChannelTable(const policy::Network& n, const policy::Phase& phase,
   if (phase.kind == policy::Kind::heads) {
     const policy::Heads& heads = n.heads[phase.index];
     channels = n.size(heads.value);
-    each = of == Of::weights ? 1 : policy::Lanes(policy::keys_of(n, heads)).size();
+    each = of == Of::weights ? heads.weights() : policy::Lanes(policy::keys_of(n, heads)).size();
+    return;
+  }
+  if (phase.kind == policy::Kind::gate) {
+    channels = n.values(n.gates[phase.index].out), each = 2 * n.gates[phase.index].ranks;
+    return;
+  }
+  if (phase.kind == policy::Kind::rotation) {
+    const policy::Rotation& rotation = n.rotations[phase.index];
+    channels = rotation.heads, each = rotation.ranks * policy::size_of(n, rotation);
     return;
   }
   const policy::Convolution& convolution = n.convolutions[phase.index];

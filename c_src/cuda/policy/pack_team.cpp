@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 
 #include "cuda/policy/fold.hpp"
@@ -48,9 +49,10 @@ class TeamPacker {
                  apart ? layout_.first.in(block + first_at) : weights.matrix.in(block + at));
           rows(folded[i], phase.index, weights.rows, rank, block + at);
         } else if (phase.kind == policy::Kind::gate) {
-          for (long long k = 0; k < weights.vector.count; ++k)
-            weights.vector.in(block + at)[k] = padded(folded[i].values, k);
-        } else if (phase.kind != policy::Kind::mean && phase.kind != policy::Kind::cell) {
+          every_channel(folded[i], weights, ChannelTable(n_, phase, ChannelTable::Of::weights), block + at);
+        } else if (phase.kind == policy::Kind::rotation) {
+          heads(folded[i], weights, ChannelTable(n_, phase, ChannelTable::Of::weights), rank, block + at);
+        } else if (has_channels(phase.kind)) {
           channels(folded[i], weights, ChannelTable(n_, phase, ChannelTable::Of::weights), rank, block + at);
         }
       });
@@ -110,6 +112,24 @@ class TeamPacker {
         at.channels.in(to)[table.at(i, k, own)] = from.channels(channel, k);
       at.vector.in(to)[i] = padded(from.values, channel);
     }
+  }
+
+  // What every block has of all channels.
+  static void every_channel(const FoldedPhase& from, const policy::PhaseWeights& at,
+                            const ChannelTable& table, std::byte* to) {
+    for (long long i = 0; i < at.channels.count; ++i)
+      at.channels.in(to)[i] = from.channels(i / table.each, i % table.each);
+    for (long long i = 0; i < at.vector.count; ++i) at.vector.in(to)[i] = padded(from.values, i);
+  }
+
+  // What the heads of the block's channels have.
+  void heads(const FoldedPhase& from, const policy::PhaseWeights& at, const ChannelTable& table, int rank,
+             std::byte* to) const {
+    for (long long i = 0; i < at.channels.count; ++i) {
+      const std::int64_t head = policy::first_head(n_, team_, rank) + i / table.each;
+      at.channels.in(to)[i] = from.channels(std::min(head, table.channels - 1), i % table.each);
+    }
+    for (long long i = 0; i < at.vector.count; ++i) at.vector.in(to)[i] = padded(from.values, i);
   }
 
   const policy::Network& n_;

@@ -11,10 +11,11 @@ namespace {
 
 using policy::Kind;
 
-const char* const kFiles[] = {"policy/product.cu", "policy/convolution.cu", "policy/mean.cu",
-                              "policy/scan.cu",    "policy/cell.cu",        "policy/heads.cu",
-                              "policy/gate.cu"};
-const char* const kIndexNames[] = {"PRODUCT", "CONVOLUTION", "MEAN", "SCAN", "CELL", "HEADS", "GATE"};
+const char* const kFiles[] = {
+    "policy/product.cu", "policy/convolution.cu", "policy/mean.cu",  "policy/scan.cu",     "policy/cell.cu",
+    "policy/heads.cu",   "policy/gate.cu",        "policy/angle.cu", "policy/rotation.cu", "policy/delay.cu"};
+const char* const kIndexNames[] = {"PRODUCT", "CONVOLUTION", "MEAN",  "SCAN",     "CELL",
+                                   "HEADS",   "GATE",        "ANGLE", "ROTATION", "DELAY"};
 
 // The kernels of a phase, in the order in which RowKernels::Walk finds them.
 std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) {
@@ -37,6 +38,12 @@ std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) 
       return {"policy_heads_batch", "policy_heads_time"};
     case Kind::gate:
       return {"policy_gate"};
+    case Kind::angle:
+      return {"policy_angle"};
+    case Kind::rotation:
+      return {"policy_rotation"};
+    case Kind::delay:
+      return {"policy_delay"};
     case Kind::scan:
       break;
   }
@@ -100,6 +107,13 @@ void check(const policy::Network& n) {
       if (phase.kind == Kind::cell) {
         require(recurrent_products_fit(n, *block, n.cells[phase.index]),
                 "what reads a cell's state is not a product whose outputs that cell alone reads");
+      }
+      if (phase.kind == Kind::heads && n.heads[phase.index].trapezoid()) {
+        const policy::Heads& heads = n.heads[phase.index];
+        const int owner = policy::row_place(n, heads.rate).owner;
+        require(
+            policy::row_place(n, heads.a).owner == owner && policy::row_place(n, heads.mix).owner == owner,
+            "dt, a and mix of its heads are not outputs of one product");
       }
       if (phase.kind != Kind::scan) continue;
       const policy::Scan& scan = n.scans[phase.index];
@@ -191,7 +205,7 @@ RowKernels::RowKernels(Context& context, const PolicyDims& dims, const PolicyTun
   layout_ = std::move(packed.layout);
   weights_ = context.device_pool().allocate(packed.bytes.size());
   {
-    const SlowCall slow;
+    const SlowCall slow(&context.armed());
     context.check(driver().cuMemcpyHtoD(weights_.address(), packed.bytes.data(), packed.bytes.size()),
                   "cuMemcpyHtoD");
   }

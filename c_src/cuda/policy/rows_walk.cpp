@@ -69,6 +69,15 @@ class RowKernels::Walk {
         case Kind::gate:
           gate(n_.gates[phase.index], weights[at], kernels[at]);
           break;
+        case Kind::angle:
+          angle(n_.angles[phase.index], kernels[at]);
+          break;
+        case Kind::rotation:
+          rotation(n_.rotations[phase.index], weights[at], kernels[at]);
+          break;
+        case Kind::delay:
+          delay(n_.delays[phase.index], kernels[at]);
+          break;
       }
     }
   }
@@ -137,18 +146,20 @@ class RowKernels::Walk {
 
   void multiply(const policy::Product& product, const Kernels& kernels, const policy::ProductArguments& p) {
     const int tile = policy::few_rows(n_.size(product.in)), outputs = n_.rows(product);
-    if (p.rows <= k_.tuning_.few_limit && tile > 0) {
+    const Dim3 some{blocks(outputs, policy::kManyColumns), blocks(p.rows, policy::kSomeRows)};
+    if (p.rows <= k_.tuning_.few_limit && std::int64_t{some.x} * some.y < k_.tuning_.some_blocks &&
+        tile > 0) {
       start(kernels[0], {blocks(outputs, policy::kFewColumns), blocks(p.rows, tile)}, policy::kFewThreads, p);
       return;
     }
     if (product.norm != policy::Norm::none) {
       start(kernels[3], {blocks(p.rows, policy::kScaledRows)}, policy::kRowThreads, p);
     }
-    const Dim3 many{blocks(outputs, policy::kManyColumns), blocks(p.rows, policy::kManyRows)};
+    const Dim3 many{some.x, blocks(p.rows, policy::kManyRows)};
     if (std::int64_t{many.x} * many.y >= k_.tuning_.many_blocks) {
       start(kernels[2], many, policy::kManyThreads, p);
     } else {
-      start(kernels[1], {many.x, blocks(p.rows, policy::kSomeRows)}, policy::kManyThreads, p);
+      start(kernels[1], some, policy::kManyThreads, p);
     }
   }
 
@@ -208,6 +219,7 @@ class RowKernels::Walk {
     a.value = array(p.value), a.key = array(p.key), a.query = array(p.query), a.rate = array(p.rate);
     if (p.z != policy::kNoVector) a.z = array(p.z);
     a.a = k_.address(weights.channels), a.d = k_.address(weights.values);
+    if (p.trapezoid()) a.value_before = array(p.value_before), a.key_before = array(p.key_before);
     a.out = written(p.out), a.last_only = last_ ? 1 : 0;
     const int tile = policy::kHeadThreads / policy::Lanes(policy::keys_of(n_, p)).lanes;
     const unsigned tiles = blocks(n_.size(p.value), job_.batch ? tile * policy::kHeadsAhead : tile);
@@ -219,11 +231,43 @@ class RowKernels::Walk {
     policy::GateArguments a{};
     const View in = read(p.in), gate = read(p.gate == policy::kNoVector ? p.in : p.gate);
     a.in = in.first, a.in_stride = in.stride, a.gate = gate.first, a.gate_stride = gate.stride;
-    a.weight = k_.address(weights.values);
+    a.weight = k_.address(weights.values), a.scales = k_.address(weights.channels);
     const policy::RowPlace out = policy::row_place(n_, p.out);
     a.out = written(p.out) + out.at + p.at, a.out_stride = out.stride;
     a.rows = last_ ? job_.sequences : job_.rows;
     start(kernels[0], {blocks(a.rows, policy::kScaledRows)}, policy::kRowThreads, a);
+  }
+
+  // The states of a phase that takes a batch of agents as sequences of one frame.
+  policy::RowStates sequences() const {
+    policy::RowStates rows = states();
+    if (job_.batch) rows.seq = 1, rows.sequences = static_cast<int>(job_.rows);
+    return rows;
+  }
+  template <class Arguments>
+  void for_each_thread(const Kernels& kernels, std::int64_t threads, const Arguments& arguments) {
+    start(kernels[0], {blocks(threads, policy::kRowThreads)}, policy::kRowThreads, arguments);
+  }
+
+  void angle(const policy::Angle& p, const Kernels& kernels) {
+    policy::AngleArguments a{};
+    static_cast<policy::RowStates&>(a) = sequences();
+    a.rate = array(p.rate), a.dt = array(p.dt), a.out = written(p.out);
+    for_each_thread(kernels, std::int64_t{a.sequences} * p.heads * n_.values(p.rate), a);
+  }
+
+  void rotation(const policy::Rotation& p, const RowLayout::Phase& weights, const Kernels& kernels) {
+    policy::RotationArguments a{};
+    a.in = array(p.in), a.turn = array(p.turn), a.out = written(p.out), a.rows = job_.rows;
+    a.bias = k_.address(weights.channels), a.weight = k_.address(weights.values);
+    for_each_thread(kernels, a.rows * p.ranks * p.heads * 32, a);
+  }
+
+  void delay(const policy::Delay& p, const Kernels& kernels) {
+    policy::DelayArguments a{};
+    static_cast<policy::RowStates&>(a) = sequences();
+    a.in = array(p.in), a.out = written(p.out);
+    for_each_thread(kernels, job_.rows * n_.size(p.in), a);
   }
 
   // A block of the network, for a cell whose launches are those of other phases too.
@@ -236,8 +280,7 @@ class RowKernels::Walk {
   void cell(int index, const Phases& phases, const Kernels& kernels) {
     const policy::GatedCell& p = n_.cells[index];
     policy::CellArguments a{};
-    static_cast<policy::RowStates&>(a) = states();
-    if (job_.batch) a.seq = 1, a.sequences = static_cast<int>(job_.rows);
+    static_cast<policy::RowStates&>(a) = sequences();
     for (int gate = 0; gate < formulas::gates_of(p.cell); ++gate) {
       a.x[gate] = array(p.x[gate]);
       if (formulas::recurrent(p.cell)) a.h[gate] = array(p.h[gate]);

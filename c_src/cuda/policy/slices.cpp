@@ -13,7 +13,9 @@ namespace {
 // The kernel writes outputs up to this size directly to host memory, because a copy costs 2 us. This concerns
 // the lane's staging; core::kSmallestPooledResult is unrelated.
 constexpr std::size_t kMostDirectOutput = 64 * 1024;
-constexpr std::int64_t kBytesPerThread = 256 * 1024;
+// Frames and outputs of fewer bytes are copied by the calling thread alone, because to wake others takes as
+// long; of more by all, so much at a time.
+constexpr std::int64_t kCopiedAlone = 1024 * 1024, kCopiedAtOnce = 32 * 1024;
 // Fewer windows are faster through their rings, one after another: 42 us for each of 60 frames, where 32 of
 // them take 507 us together (bench/results/gpu_policy.md).
 constexpr std::int64_t kWindowsTogether = 10;
@@ -23,6 +25,13 @@ std::int64_t capacity_for(std::int64_t rows) {
   std::int64_t capacity = 64;
   while (capacity < rows) capacity *= 2;
   return capacity;
+}
+
+// Calls copy(begin, end) over `parts` parts of so many bytes.
+template <class Copy>
+void copy_parts(std::int64_t parts, std::int64_t bytes, Copy copy) {
+  const std::int64_t at_once = std::max<std::int64_t>(1, kCopiedAtOnce / bytes);
+  core::parallel_for(parts, parts * bytes < kCopiedAlone ? parts : at_once, copy);
 }
 
 }  // namespace
@@ -147,7 +156,7 @@ void SlicePipeline::run(const std::vector<Slice>& slices, bool chained) {
     for (std::size_t i = 0; i < lanes_.size(); ++i) finish(*lanes_[(slices.size() + i) % lanes_.size()]);
   } catch (...) {
     for (auto& lane : lanes_) {
-      Doorbell::cancel_any();
+      context_->armed().cancel();
       context_->note(driver().cuStreamSynchronize(lane->stream.handle()), "cuStreamSynchronize");
       lane->pending = nullptr;
     }
@@ -160,17 +169,13 @@ void SlicePipeline::stage(Lane& lane, const Slice& slice) {
   auto* staged = lane.buffers.host_in.as<float>();
   // Of a batch and of a sequence each row is a part; of windows each window.
   const std::int64_t length = slice.windows != nullptr ? slice.job.seq : 1;
-  core::parallel_for(rows / length, std::max<std::int64_t>(1, kBytesPerThread / (length * d_input * 4)),
-                     [&](std::int64_t begin, std::int64_t end) {
-                       float* const to = staged + begin * length * dims_.frame_size();
-                       if (slice.windows == nullptr) {
-                         return dims_.pad_frames(slice.obs + begin * d_input, end - begin, to);
-                       }
-                       for (std::int64_t i = begin; i < end; ++i) {
-                         dims_.pad_frames(slice.windows[i], length,
-                                          to + (i - begin) * length * dims_.frame_size());
-                       }
-                     });
+  copy_parts(rows / length, length * dims_.frame_size() * 4, [&](std::int64_t begin, std::int64_t end) {
+    float* const to = staged + begin * length * dims_.frame_size();
+    if (slice.windows == nullptr) return dims_.pad_frames(slice.obs + begin * d_input, end - begin, to);
+    for (std::int64_t i = begin; i < end; ++i) {
+      dims_.pad_frames(slice.windows[i], length, to + (i - begin) * length * dims_.frame_size());
+    }
+  });
   std::size_t bytes = static_cast<std::size_t>(rows * dims_.frame_size()) * 4;
   if (slice.states != nullptr) {
     const auto count = static_cast<std::size_t>(slice.job.batch ? rows : slice.job.sequences);
@@ -214,10 +219,11 @@ void SlicePipeline::finish(Lane& lane) {
   lane.pending = nullptr;
   if (slice.out == nullptr) return;
   const std::int64_t rows = slice.job.last_only ? slice.job.sequences : slice.job.rows;
-  const std::int64_t floats = rows * dims_.outputs();
+  const std::int64_t each = dims_.outputs();
   const auto* from = lane.buffers.host_out.as<float>();
-  core::parallel_for(floats, kBytesPerThread / 4, [&](std::int64_t begin, std::int64_t end) {
-    std::memcpy(slice.out + begin, from + begin, static_cast<std::size_t>(end - begin) * 4);
+  copy_parts(rows, each * 4, [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(slice.out + begin * each, from + begin * each,
+                static_cast<std::size_t>((end - begin) * each) * 4);
   });
 }
 

@@ -54,7 +54,7 @@ class TaggedOutputs {
   void collect(Context& context, CUstream stream, unsigned number, std::int64_t count,
                std::int64_t spin_microseconds, float* out) const {
     if (poll(number, count, spin_microseconds, out)) return;
-    Doorbell::cancel_any();
+    context.armed().cancel();
     context.check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
     if (!poll(number, count, 0, out)) {
       core::fail(core::ErrorKind::internal, "", "a policy's kernel ended without all of its outputs");

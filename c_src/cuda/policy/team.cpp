@@ -30,7 +30,7 @@ std::shared_ptr<DeviceBuffer> TeamWeights::get(int team) {
   }
   const std::vector<std::byte> host = pack_team(weights_, dims_, team);
   auto buffer = std::make_shared<DeviceBuffer>(context_.device_pool().allocate(host.size()));
-  const SlowCall slow;
+  const SlowCall slow(&context_.armed());
   context_.check(driver().cuMemcpyHtoD(buffer->address(), host.data(), host.size()), "cuMemcpyHtoD");
   packed_.emplace_back(team, buffer);
   return buffer;
@@ -80,7 +80,7 @@ TeamRunner::TeamRunner(Context& context, const PolicyDims& dims, const PolicyTun
       barrier_ = context.device_pool().allocate(sizeof(unsigned));
       context.check(driver().cuMemsetD8Async(barrier_.address(), 0, sizeof(unsigned), nullptr),
                     "cuMemsetD8Async");
-      const SlowCall slow;
+      const SlowCall slow(&context.armed());
       context.check(driver().cuStreamSynchronize(nullptr), "cuStreamSynchronize");
     }
     return;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/work/parallel.hpp"
-#include "host/policy/head_kernels.hpp"
+#include "host/recurrence/head_kernels.hpp"
 #include "host/simd/thread_scratch.hpp"
 
 namespace exphil::host {

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "host/policy/head_kernels.hpp"
 #include "host/policy/layer_kernels.hpp"
 #include "host/policy/state_layout.hpp"
 #include "host/policy/trapezoid_kernels.hpp"
 #include "host/policy/weights.hpp"
+#include "host/recurrence/head_kernels.hpp"
 
 namespace exphil::host {
 

@@ -5,12 +5,14 @@
 
 #include "core/recurrent/cells.hpp"
 #include "core/work/background.hpp"
+#include "host/simd/convert.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "host/recurrent/cells.cpp"
 // clang-format off
 #include "host/simd/simd.hpp"
 #include <hwy/foreach_target.h>
+#include "host/simd/convert-inl.hpp"
 #include "host/simd/math-inl.hpp"
 // clang-format on
 
@@ -24,41 +26,6 @@ using formulas::Cell;
 
 // Between two calls of give_way(): some 10 us.
 inline constexpr std::int64_t kStepsPerOffer = 16;
-
-template <Dtype T>
-void widen_elements(const void* data, std::int64_t count, float* to) {
-  const auto* from = static_cast<const Element<T>*>(data);
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(load_as_f32<T>(from + i), to + i);
-  for (; i < padded(count); i += kLanes) {
-    HWY_ALIGN Element<T> rest[kPanel] = {};
-    if (i < count) std::copy(from + i, from + count, rest);
-    store(load_as_f32<T>(rest), to + i);
-  }
-}
-
-template <Dtype T>
-void narrow_elements(const float* from, std::int64_t count, void* data) {
-  auto* const to = static_cast<Element<T>*>(data);
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store_from_f32<T>(load(from + i), to + i);
-  if (i == count) return;
-  HWY_ALIGN Element<T> rest[kPanel];
-  store_from_f32<T>(load(from + i), rest);
-  std::copy(rest, rest + (count - i), to + i);
-}
-
-void run_widen_row(Dtype dtype, const void* from, std::int64_t count, float* to) {
-  if (dtype == Dtype::f32) return widen_elements<Dtype::f32>(from, count, to);
-  if (dtype == Dtype::f16) return widen_elements<Dtype::f16>(from, count, to);
-  widen_elements<Dtype::bf16>(from, count, to);
-}
-
-void run_narrow_row(Dtype dtype, const float* from, std::int64_t count, void* to) {
-  if (dtype == Dtype::f32) return narrow_elements<Dtype::f32>(from, count, to);
-  if (dtype == Dtype::f16) return narrow_elements<Dtype::f16>(from, count, to);
-  narrow_elements<Dtype::bf16>(from, count, to);
-}
 
 // The element `elements` behind an address.
 const void* at(Dtype dtype, const void* data, std::int64_t elements) {
@@ -230,8 +197,6 @@ HWY_EXPORT(run_sweep_linear);
 HWY_EXPORT(run_sweep_linear_back);
 HWY_EXPORT(run_dense_step);
 HWY_EXPORT(run_dense_step_back);
-HWY_EXPORT(run_widen_row);
-HWY_EXPORT(run_narrow_row);
 
 void sweep_linear(const LinearSweep& sweep) {
   HWY_DYNAMIC_DISPATCH(run_sweep_linear)(sweep, nullptr);
@@ -257,14 +222,6 @@ void dense_step(const DenseStep& step) {
 
 void dense_step_back(const DenseStepBack& step) {
   HWY_DYNAMIC_DISPATCH(run_dense_step_back)(step);
-}
-
-void widen_row(core::Dtype dtype, const void* from, std::int64_t count, float* to) {
-  HWY_DYNAMIC_DISPATCH(run_widen_row)(dtype, from, count, to);
-}
-
-void narrow_row(core::Dtype dtype, const float* from, std::int64_t count, void* to) {
-  HWY_DYNAMIC_DISPATCH(run_narrow_row)(dtype, from, count, to);
 }
 
 }  // namespace exphil::host

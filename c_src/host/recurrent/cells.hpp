@@ -66,8 +66,4 @@ struct DenseStepBack {
 };
 void dense_step_back(const DenseStepBack& step);
 
-// Rows of a tensor as floats, zeros up to a multiple of kPanel, and back.
-void widen_row(core::Dtype dtype, const void* from, std::int64_t count, float* to);
-void narrow_row(core::Dtype dtype, const float* from, std::int64_t count, void* to);
-
 }  // namespace exphil::host

@@ -8,6 +8,7 @@
 #include "core/work/background.hpp"
 #include "core/work/parallel.hpp"
 #include "host/recurrent/cells.hpp"
+#include "host/simd/convert.hpp"
 #include "host/simd/linear_gradient.hpp"
 #include "host/simd/rows.hpp"
 

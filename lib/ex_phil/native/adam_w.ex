@@ -21,7 +21,7 @@ defmodule ExPhil.Native.AdamW do
   @known [:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :clip_norm]
 
   @doc """
-  The optimiser before its first step.
+  The optimiser before its first step, for `weights`, f32 tensors by name. Raises `ExPhil.Native.Error` for anything else.
 
     * `:learning_rate` (1.0e-3), `:beta1` (0.9), `:beta2` (0.999), `:epsilon` (1.0e-8)
     * `:weight_decay` (0.01) - of tensors with two axes or more, but for `A_log`, as Mamba is trained
@@ -86,8 +86,8 @@ defmodule ExPhil.Native.AdamW do
   end
 
   @doc """
-  One step: `{weights, optimiser, norm}` with the norm of all gradients before clipping. `gradients` has a tensor for every
-  weight, of its type and shape; numbers that are not finite raise, given or as the result of the step, and change nothing.
+  One step: returns `{weights, optimiser, norm}`, new tensors of the same names and shapes, and the norm of all gradients before
+  clipping. `gradients` has a tensor for every weight, of its type and shape; another one raises `ExPhil.Native.Error`. Numbers that are not finite raise, given or as the result of the step, and change nothing.
   `:learning_rate` overrides that of `new/2` for this step.
   """
   @spec step(t(), tensors(), tensors(), keyword()) :: {tensors(), t(), float()}

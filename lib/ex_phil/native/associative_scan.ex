@@ -39,7 +39,8 @@ defmodule ExPhil.Native.AssociativeScan do
   @operations [:cumsum, :cumprod, :cummax, :cummin, :linear_recurrence]
 
   @doc """
-  Cumulative sum. Takes `:compensated` beside the other options.
+  Cumulative sum, of the type and the shape of `x`, which has 1 to 4 axes: f32, f16, bf16, c64, s32 or s64. Takes the options of the
+  module, and `:compensated`. Raises `ExPhil.Native.Error`.
 
       iex> x = {:f32, {4}, <<1.0::float-32-little, 2.0::float-32-little, 3.0::float-32-little, 4.0::float-32-little>>}
       iex> {:f32, {4}, y} = ExPhil.Native.AssociativeScan.cumsum(x, backend: :host)
@@ -55,7 +56,8 @@ defmodule ExPhil.Native.AssociativeScan do
   def cumsum(x, options \\ []), do: one_way(:cumsum, nil, x, options, [:compensated | @one_way])
 
   @doc """
-  Cumulative product.
+  Cumulative product, of the type and the shape of `x`, which has 1 to 4 axes: f32, f16 or bf16. Takes the options of the module.
+  Raises `ExPhil.Native.Error`.
 
       iex> x = {:f32, {3}, <<2.0::float-32-little, 3.0::float-32-little, 4.0::float-32-little>>}
       iex> {:f32, {3}, y} = ExPhil.Native.AssociativeScan.cumprod(x, backend: :host)
@@ -66,7 +68,8 @@ defmodule ExPhil.Native.AssociativeScan do
   def cumprod(x, options \\ []), do: one_way(:cumprod, nil, x, options, @one_way)
 
   @doc """
-  The largest element so far.
+  The largest element so far, of the type and the shape of `x`, which has 1 to 4 axes: f32, f16, bf16, s32 or s64. Takes the options
+  of the module. Raises `ExPhil.Native.Error`.
 
       iex> x = {:s64, {4}, <<3::64-little, 1::64-little, 5::64-little, 2::64-little>>}
       iex> {:s64, {4}, y} = ExPhil.Native.AssociativeScan.cummax(x, backend: :host)
@@ -76,12 +79,21 @@ defmodule ExPhil.Native.AssociativeScan do
   @spec cummax(tensor(), keyword()) :: tensor()
   def cummax(x, options \\ []), do: one_way(:cummax, nil, x, options, @one_way)
 
-  @doc "The smallest element so far; see `cummax/2`."
+  @doc """
+  The smallest element so far, of the type and the shape of `x`, which has 1 to 4 axes: f32, f16, bf16, s32 or s64. Takes the options
+  of the module. Raises `ExPhil.Native.Error`.
+
+      iex> x = {:s32, {4}, <<3::32-little, 1::32-little, 5::32-little, 2::32-little>>}
+      iex> {:s32, {4}, y} = ExPhil.Native.AssociativeScan.cummin(x, backend: :host)
+      iex> for <<v::32-signed-little <- y>>, do: v
+      [3, 1, 1, 1]
+  """
   @spec cummin(tensor(), keyword()) :: tensor()
   def cummin(x, options \\ []), do: one_way(:cummin, nil, x, options, @one_way)
 
   @doc """
-  h_t = a_t h_(t-1) + b_t, from h = 0. `a` and `b` have one shape and one type; both are complex (c64) or neither is.
+  h_t = a_t h_(t-1) + b_t, from h = 0. `a` and `b` have one shape, of 1 to 4 axes, and one type, f32, f16, bf16 or c64; both are complex
+  or neither is. Returns h, of their shape and type. Takes the options of the module. Raises `ExPhil.Native.Error`.
 
       iex> half = {:f32, {3}, :binary.copy(<<0.5::float-32-little>>, 3)}
       iex> one = {:f32, {3}, :binary.copy(<<1.0::float-32-little>>, 3)}
@@ -95,7 +107,7 @@ defmodule ExPhil.Native.AssociativeScan do
   @doc """
   `{causal, anti_causal}`: an operation from the first element to the last, and from the last to the first, in one
   launch. `:op` names it: `:cumsum` (the default), `:cumprod`, `:cummax`, `:cummin`, or `:linear_recurrence` with its
-  `a` under `:a`. Takes the other options but `:reverse`.
+  `a` under `:a`. Both results have the type and the shape of `x`. Takes the other options but `:reverse`. Raises `ExPhil.Native.Error`.
 
       iex> x = {:s32, {3}, <<1::32-little, 2::32-little, 3::32-little>>}
       iex> {{:s32, {3}, y}, {:s32, {3}, z}} = ExPhil.Native.AssociativeScan.bidirectional(x, backend: :host)
@@ -111,7 +123,7 @@ defmodule ExPhil.Native.AssociativeScan do
 
   @doc """
   The gradient of a scan from `dy`, the gradient of a real loss by its result: dx of cumsum, cumprod, cummax and cummin,
-  `{da, db}` of the linear recurrence.
+  `{da, db}` of the linear recurrence, all of the type and the shape of `x`. Raises `ExPhil.Native.Error`.
 
       grad(:cumsum, dy, x, options)
       grad(:linear_recurrence, dy, a, b, options)
@@ -142,7 +154,10 @@ defmodule ExPhil.Native.AssociativeScan do
   def grad(:linear_recurrence, dy, a, b), do: grad(:linear_recurrence, dy, a, b, [])
   def grad(op, dy, x, options), do: op |> grad!(dy, nil, x, options) |> elem(0)
 
-  @doc "The gradient of `linear_recurrence/3`; see `grad/4`."
+  @doc """
+  The gradient of `linear_recurrence/3`, `op` is `:linear_recurrence`: `{da, db}`, of the type and the shape of `a` and `b`, as `dy`, the
+  gradient of a real loss by h. Options and errors are those of `grad/4`.
+  """
   @spec grad(:linear_recurrence, tensor() | {tensor(), tensor()}, tensor(), tensor(), keyword()) ::
           {tensor(), tensor()}
   def grad(op, dy, a, b, options)

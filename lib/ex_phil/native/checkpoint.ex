@@ -14,8 +14,11 @@ defmodule ExPhil.Native.Checkpoint do
 
   @doc """
   Every tensor of the file, by name: in the formats of Edifice and ExPhil `"layer.tensor"`, and `"layer.tensor.part"` where a
-  layer has maps of tensors, as Axon's GRU and LSTM have. The entire file is checked
-  first. Its terms are never passed to the VM: no atom is created and no function accepted.
+  layer has maps of tensors, as Axon's GRU and LSTM have.
+
+  Returns `{:ok, tensors}`, a map of `{type, shape, binary}` by name, row-major and little-endian. The entire file is checked first: a
+  damaged one is an error of kind `:invalid_checkpoint`, one that cannot be read of kind `:file_error`. Its terms are never passed to the
+  VM: no atom is created and no function accepted.
   """
   fallible read(path :: Path.t()) :: %{String.t() => Safetensors.tensor()}
 
@@ -34,8 +37,11 @@ defmodule ExPhil.Native.Checkpoint do
   size and kind of dt, and of a gated DeltaNet its number of heads, in the metadata, so that it loads without options. The tensors keep their names, types and bytes, the
   random keys of GRU and LSTM too. Of Mamba-2 and Mamba-3 it writes what their shapes do not say, where a `config.json` or an option
   said it. `from` is loaded first, with the options `:dialect`, `:window`, `:chunk_size`, `:dt`, `:num_heads`, `:ngroups`,
-  `:norm_before_gate`, `:dt_limit` and `:a_floor` of `ExPhil.Native.Policy.load/2`, and `to` is loaded at the end; both must have the same fingerprint. Returns the policy's
-  `ExPhil.Native.Policy.info/1`.
+  `:norm_before_gate`, `:dt_limit` and `:a_floor` of `ExPhil.Native.Policy.load/2`, and `to` is loaded at the end; both must have the same
+  fingerprint.
+
+  Returns `{:ok, info}`, the policy's `ExPhil.Native.Policy.info/1`. Errors are those of `read/1` and of `ExPhil.Native.Policy.load/2`; a
+  file with state-spaces' names is one of kind `:invalid_argument`, because there is nothing to convert.
   """
   fallible convert(from :: Path.t(), to :: Path.t(), options :: keyword() \\ []) :: Policy.info()
 
@@ -74,7 +80,8 @@ defmodule ExPhil.Native.Checkpoint do
     do: {:error, Error.new(:internal, "to", "#{Error.quoted(to)} is not the policy it was written from")}
 
   @doc """
-  What a safetensors file of this policy's weights must say beside them. `ExPhil.Native.Policy.save/2` writes both.
+  What a safetensors file of this policy's weights must say beside them: a map of strings for `ExPhil.Native.Safetensors.write/3`.
+  `info` is that of `ExPhil.Native.Policy.info/1`. `ExPhil.Native.Policy.save/2` writes both.
   """
   @spec metadata(Policy.info()) :: %{String.t() => String.t()}
   # Read by core/trunk: loading.cpp, edifice.cpp, output_groups.cpp and stated.cpp.

@@ -53,6 +53,8 @@ defmodule ExPhil.Native.Clock do
   Starts a clock for the calling process: of a number of frames per second, from 0.000001 to 10,000, or of a session with
   `:fps`, for whose frames the process waits. Tick 0 is due immediately.
 
+  Returns `{:ok, clock}`, or an error that says what is wrong with the number or the session.
+
   Of a session on a GPU the process is woken half a millisecond before the tick, at most a quarter of the period, and `wait/1`
   returns at the tick. Meanwhile the process polls, and gives way to other processes ten times a millisecond: 3% of a core at
   60 FPS. Where other threads wait for a core it sleeps until the tick instead, and its frame takes as long as with a clock of a number. The
@@ -154,7 +156,7 @@ defmodule ExPhil.Native.Clock do
   end
 
   @doc """
-  Asks for the next tick as one message, `{:tick, clock.ref, number}`, to the calling process, which started the clock. It comes at
+  Asks for the next tick as one message, `{:tick, clock.ref, number}`, to the calling process, which started the clock, and returns `:ok`. It comes at
   once where a tick is past that the process was not told of. A message that was asked for before, and has not come, is the same one;
   `wait/1` drops it. Raises as `wait/1` does.
   """
@@ -166,11 +168,11 @@ defmodule ExPhil.Native.Clock do
     end
   end
 
-  @doc "When tick `number` is due, in nanoseconds of `System.monotonic_time/1`."
+  @doc "When tick `number` is due: an integer, in nanoseconds of `System.monotonic_time/1`."
   @spec due(t(), integer()) :: integer()
   def due(%__MODULE__{start: start, fps: fps}, number), do: start + round(number * 1.0e9 / fps)
 
-  @doc "Ends the clock and removes the message of `next/1` from the calling process's mailbox."
+  @doc "Ends the clock and removes the message of `next/1` from the calling process's mailbox. Returns `:ok`, also of one that has ended."
   @spec stop(t()) :: :ok
   def stop(%__MODULE__{handle: handle, ref: ref}) do
     case NIF.stop_clock(handle) do

@@ -33,7 +33,7 @@ if defn? and function_exported?(Nx, :block, 4) do
     ## Gradients
 
     They equal `ExPhil.Native.SelectiveScan.grad/7` and `ExPhil.Native.AssociativeScan.grad/4`. There is no second
-    derivative of `selective_scan/6`. For complex tensors they follow Nx's convention, dL/dRe - i dL/dIm, which
+    derivative of `selective_scan/6` or `state_space_duality/6`. For complex tensors they follow Nx's convention, dL/dRe - i dL/dIm, which
     is the conjugate of the eager calls'.
     """
 
@@ -44,11 +44,13 @@ if defn? and function_exported?(Nx, :block, 4) do
     use ExPhil.Native.Raising
 
     alias ExPhil.Native.{Block, Options, XLA}
-    alias ExPhil.Native.Defn.Recurrent
+    alias ExPhil.Native.Defn.{Duality, Recurrent}
 
     @doc """
     Registers the custom calls with the XLA that EXLA has loaded. Call it once, after EXLA has started and before the first
     computation is compiled. Without it, or if it fails, every operation goes through host memory.
+
+    Returns `:ok`, or an error of kind `:unsupported` that says what is missing.
     """
     fallible register() :: :ok
     def register, do: XLA.register()
@@ -69,7 +71,9 @@ if defn? and function_exported?(Nx, :block, 4) do
                     [:algorithm]
 
     @doc """
-    `ExPhil.Native.SelectiveScan.scan/6` as an operation: y, or `{y, final_state}` with `return_state: true`.
+    `ExPhil.Native.SelectiveScan.scan/6` as an operation: y, of the shape and the type of `x`, or `{y, final_state}` with
+    `return_state: true`, {batch, dim, state}. `x` and `dt` are {batch, seq, dim}, `a` {dim, state}, `b` and `c` {batch, seq, state}. Raises
+    `ExPhil.Native.Error`.
 
     Shapes and options are those of the eager call, without `:backend` and `:device`: the compiler chooses the device.
     Differentiable in `x dt a b c` and in `:d :z :dt_bias :initial_state`.
@@ -96,24 +100,38 @@ if defn? and function_exported?(Nx, :block, 4) do
       with_gradient(out, main ++ values, &scan_gradient(&1, main ++ values, given, static, tensors))
     end
 
-    @doc "The cumulative sum: `ExPhil.Native.AssociativeScan.cumsum/2`. Options: `:axis :reverse :compensated`."
+    @doc """
+    `ExPhil.Native.StateSpaceDuality.scan/6`, the operator of Mamba-2, as an operation: y, or `{y, final_state}` with
+    `return_state: true`.
+
+    Shapes and options are those of the eager call, without `:backend` and `:device`. Differentiable, once, in `x dt a b c` and in
+    `:d :z :dt_bias :initial_state`; the gradients are those of `ExPhil.Native.StateSpaceDuality.grad/7`.
+    """
+    @spec state_space_duality(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) ::
+            Nx.Tensor.t() | {Nx.Tensor.t(), Nx.Tensor.t()}
+    deftransform(state_space_duality(x, dt, a, b, c, options \\ []),
+      do: Duality.run([x, dt, a, b, c], options)
+    )
+
+    @doc "The cumulative sum, of the type and the shape of `x`: `ExPhil.Native.AssociativeScan.cumsum/2`. Options: `:axis :reverse :compensated`."
     @spec cumsum(tensor(), keyword()) :: Nx.Tensor.t()
     deftransform(cumsum(x, options \\ []), do: cumulative(:cumsum, x, options))
 
-    @doc "The cumulative product: `ExPhil.Native.AssociativeScan.cumprod/2`. Options: `:axis :reverse`."
+    @doc "The cumulative product, of the type and the shape of `x`: `ExPhil.Native.AssociativeScan.cumprod/2`. Options: `:axis :reverse`."
     @spec cumprod(tensor(), keyword()) :: Nx.Tensor.t()
     deftransform(cumprod(x, options \\ []), do: cumulative(:cumprod, x, options))
 
-    @doc "The running maximum: `ExPhil.Native.AssociativeScan.cummax/2`. Its gradient goes to the first of equal maxima."
+    @doc "The running maximum, of the type and the shape of `x`: `ExPhil.Native.AssociativeScan.cummax/2`. Its gradient goes to the first of equal maxima."
     @spec cummax(tensor(), keyword()) :: Nx.Tensor.t()
     deftransform(cummax(x, options \\ []), do: cumulative(:cummax, x, options))
 
-    @doc "The running minimum: `ExPhil.Native.AssociativeScan.cummin/2`. Its gradient goes to the first of equal minima."
+    @doc "The running minimum, of the type and the shape of `x`: `ExPhil.Native.AssociativeScan.cummin/2`. Its gradient goes to the first of equal minima."
     @spec cummin(tensor(), keyword()) :: Nx.Tensor.t()
     deftransform(cummin(x, options \\ []), do: cumulative(:cummin, x, options))
 
     @doc """
-    h_t = a_t h_(t-1) + b_t from h = 0: `ExPhil.Native.AssociativeScan.linear_recurrence/3`. Options: `:axis :reverse`.
+    h_t = a_t h_(t-1) + b_t from h = 0, of the shape and the type of `b`: `ExPhil.Native.AssociativeScan.linear_recurrence/3`. Options:
+    `:axis :reverse`.
     """
     @spec linear_recurrence(tensor(), tensor(), keyword()) :: Nx.Tensor.t()
     deftransform linear_recurrence(a, b, options \\ []) do
@@ -145,39 +163,60 @@ if defn? and function_exported?(Nx, :block, 4) do
     @spec gru_scan(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(gru_scan(wx, r, options \\ []), do: Recurrent.run(:gru_scan, [wx, r], options))
 
-    @doc "`ExPhil.Native.RecurrentScan.lstm_scan/3`: h, or `{h, {final_h, final_c}}` with `return_state: true`."
+    @doc """
+    `ExPhil.Native.RecurrentScan.lstm_scan/3` as an operation: h, {batch, seq, hidden}, or `{h, {final_h, final_c}}` with `return_state: true`.
+    `wx` is {batch, seq, 4 hidden}, `r` {hidden, 4 hidden}.
+    """
     @spec lstm_scan(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(lstm_scan(wx, r, options \\ []), do: Recurrent.run(:lstm_scan, [wx, r], options))
 
-    @doc "`ExPhil.Native.RecurrentScan.mingru/3`."
+    @doc """
+    `ExPhil.Native.RecurrentScan.mingru/3` as an operation: h, or `{h, final_h}` with `return_state: true`. `gates` and `candidates` are {batch, seq,
+    hidden}, as h.
+    """
     @spec mingru(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(mingru(gates, candidates, options \\ []),
       do: Recurrent.run(:mingru, [gates, candidates], options)
     )
 
-    @doc "`ExPhil.Native.RecurrentScan.minlstm/4`."
+    @doc """
+    `ExPhil.Native.RecurrentScan.minlstm/4` as an operation: h, or `{h, final_h}` with `return_state: true`. `forget_gates`, `input_gates` and `candidates` are {batch, seq,
+    hidden}, as h.
+    """
     @spec minlstm(tensor(), tensor(), tensor(), keyword()) :: recurrence()
     deftransform(minlstm(forget_gates, input_gates, candidates, options \\ []),
       do: Recurrent.run(:minlstm, [forget_gates, input_gates, candidates], options)
     )
 
-    @doc "`ExPhil.Native.RecurrentScan.elu_gru/3`."
+    @doc """
+    `ExPhil.Native.RecurrentScan.elu_gru/3` as an operation: h, or `{h, final_h}` with `return_state: true`. `gates` and `candidates` are {batch, seq,
+    hidden}, as h.
+    """
     @spec elu_gru(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(elu_gru(gates, candidates, options \\ []),
       do: Recurrent.run(:elu_gru, [gates, candidates], options)
     )
 
-    @doc "`ExPhil.Native.RecurrentScan.real_gru/3`."
+    @doc """
+    `ExPhil.Native.RecurrentScan.real_gru/3` as an operation: h, or `{h, final_h}` with `return_state: true`. `gates` and `candidates` are {batch, seq,
+    hidden}, as h.
+    """
     @spec real_gru(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(real_gru(gates, candidates, options \\ []),
       do: Recurrent.run(:real_gru, [gates, candidates], options)
     )
 
-    @doc "`ExPhil.Native.RecurrentScan.diag_linear/3`."
+    @doc """
+    `ExPhil.Native.RecurrentScan.diag_linear/3` as an operation: h, or `{h, final_h}` with `return_state: true`. `a` and `b` are {batch, seq,
+    hidden}, as h.
+    """
     @spec diag_linear(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(diag_linear(a, b, options \\ []), do: Recurrent.run(:diag_linear, [a, b], options))
 
-    @doc "`ExPhil.Native.RecurrentScan.liquid/3`."
+    @doc """
+    `ExPhil.Native.RecurrentScan.liquid/3` as an operation: h, or `{h, final_h}` with `return_state: true`. `tau` and `activation` are {batch, seq,
+    hidden}, as h.
+    """
     @spec liquid(tensor(), tensor(), keyword()) :: recurrence()
     deftransform(liquid(tau, activation, options \\ []),
       do: Recurrent.run(:liquid, [tau, activation], options)

@@ -11,7 +11,8 @@ defmodule ExPhil.Native.Device do
        measured to be faster for one agent: see `ExPhil.Native.Policy.load/2`.
 
   A backend that is chosen by name and unavailable is an error, never a fallback. The device's index is the call's
-  `:device` option, else `config :exphil_native, device: 1`, else 0.
+  `:device` option, else `config :exphil_native, device: 1`, else 0. A policy may be on several devices:
+  `ExPhil.Native.Policy.load/2`.
   """
 
   use ExPhil.Native.Raising
@@ -30,7 +31,11 @@ defmodule ExPhil.Native.Device do
 
   @backends [:auto, :cuda, :host]
 
-  @doc "Every device that calls can run on: the host, and each GPU."
+  @doc """
+  Every device that calls can run on: the host, and each GPU.
+
+  Returns `{:ok, devices}`, structs of this module, or an error of kind `:backend_unavailable` where the native library is not loaded.
+  """
   fallible list() :: [t()]
 
   def list do
@@ -48,6 +53,9 @@ defmodule ExPhil.Native.Device do
 
   @doc """
   The device that a call with these options (`:backend`, `:device`) runs on.
+
+  Returns `{:ok, device}`, a struct of this module. A backend or a device that is named and not there is an error of kind
+  `:backend_unavailable`.
 
       iex> {:ok, device} = ExPhil.Native.Device.fetch(backend: :host)
       iex> {device.backend, device.index}
@@ -72,6 +80,28 @@ defmodule ExPhil.Native.Device do
       {:ok, {backend, device}}
     end
   end
+
+  @doc false
+  # The backend and the devices for NIF.load_policy, which knows how many there are.
+  @spec choose_several(term(), term()) ::
+          {:ok, {backend(), :all | [non_neg_integer()]}} | {:error, Error.t()}
+  def choose_several(backend, devices) do
+    with {:ok, devices} <- devices(devices),
+         {:ok, backend} <- backend(backend),
+         :ok <- configured(),
+         do: {:ok, {backend, devices}}
+  end
+
+  defp devices(:all), do: {:ok, :all}
+
+  defp devices([_ | _] = indices) do
+    if Enum.all?(indices, &is_integer/1) and Enum.uniq(indices) == indices,
+      do: Enum.find_value(indices, {:ok, indices}, &with({:ok, _} <- device(&1), do: nil)),
+      else: {:error, Error.invalid(":device", "a list of different indices of devices", indices)}
+  end
+
+  defp devices([]), do: {:error, Error.invalid(":device", "the indices of one device or more", [])}
+  defp devices(device), do: with({:ok, index} <- device(device), do: {:ok, [index]})
 
   @doc false
   # Whether the values of the environment and of the config are valid.

@@ -25,11 +25,11 @@ defmodule ExPhil.Native.Fleet do
 
     * `:name` - an atom, the same on every node
     * `:policy` - a checkpoint's path or a map of weights, the same on every node: see `ExPhil.Native.Policy.load/2`
-    * `:devices` - `:all` (the default), or a list of devices' indices: a policy is loaded for each entry, and agents go to the one with the
-      fewest. `[]`: this node plays no agents, and calls those of the others
+    * `:devices` - `:all` (the default), or a list of devices' indices: as `:device` of `Policy.load/2`. Agents go to the one with the
+      fewest. `[]`: this node plays no agents, and calls those of the others. An index may be there twice: its device has two policies
     * `:load` - options of `Policy.load/2` but `:device`. `backend: :auto` is refused, because nodes may then choose differently; left out,
       the backend is `ExPhil.Native.default_backend/0`
-    * `:session` - options of `Policy.new_session/2`, or a function of the key to them (another `:seed` for each agent); they must be the
+    * `:session` - options of `Policy.new_session/2` but `:device`, or a function of the key to them (another `:seed` for each agent); they must be the
       same on every node (`[]`)
     * `:copies` - 0 or 1 (1)
     * `:export` - milliseconds between exported states (1000). Frames since then are played again when a node dies
@@ -108,7 +108,7 @@ defmodule ExPhil.Native.Fleet do
          do: Supervisor.start_link(__MODULE__, config, name: config.name)
   end
 
-  @doc "The child of a supervisor; its id is the fleet's name."
+  @doc "The child of a supervisor, for `{ExPhil.Native.Fleet, options}` in a list of children; its id is the fleet's name."
   @spec child_spec(options :: keyword()) :: Supervisor.child_spec()
   def child_spec(options) do
     id = if Keyword.keyword?(options), do: options[:name] || __MODULE__, else: __MODULE__
@@ -138,7 +138,7 @@ defmodule ExPhil.Native.Fleet do
     * `obs` - f32 of shape {d_input}: a binary of 4 * d_input bytes, or a tensor
     * `timeout:` - milliseconds (5000)
 
-  Returns `{:ok, action}`.
+  Returns `{:ok, action}`, an `ExPhil.Native.Policy.Action`, or an error of the module's table or of `ExPhil.Native.Policy.act/2`.
   """
   fallible act(
              fleet :: name(),
@@ -155,8 +155,13 @@ defmodule ExPhil.Native.Fleet do
   end
 
   @doc """
-  One frame of an agent: `ExPhil.Native.Policy.step/2` wherever the agent is. Arguments as in `act/5`. Returns `{:ok, outs}`, f32 of shape
-  {d_output}, a binary for a binary and a tensor for a tensor.
+  One frame of an agent, and the policy's outputs for it: `ExPhil.Native.Policy.step/2` wherever the agent is. The first call of a key places
+  it.
+
+    * `key`, `frame_number`, `timeout:` - as in `act/5`
+    * `obs` - f32 of shape {d_input}: a binary of 4 * d_input bytes, or a tensor
+
+  Returns `{:ok, outs}`, f32 of shape {d_output}, a binary for a binary and a tensor for a tensor. Errors are those of `act/5`.
   """
   fallible step(
              fleet :: name(),
@@ -174,11 +179,13 @@ defmodule ExPhil.Native.Fleet do
   end
 
   @doc """
-  Several frames of an agent, of the numbers from `frame_number` on: goes back to before that frame where it was played, and plays these. `frames` is f32
-  of shape {seq, d_input}, with `seq` at most the session's history. What was answered before for the same frames is answered again, without
-  going back.
+  Several frames of an agent, of the numbers from `frame_number` on: goes back to before that frame where it was played, and plays these.
+  What was answered before for the same frames is answered again, without going back.
 
-  Returns `{:ok, outs}`, {seq, d_output}, in the form of `frames`.
+    * `frames` - f32 of shape {seq, d_input}, with `seq` at most the session's history: a binary of 4 * seq * d_input bytes, or a tensor
+
+  Returns `{:ok, outs}`, f32 of shape {seq, d_output}, in the form of `frames`. Errors are those of `act/5`; further back than the history
+  is one of kind `:limit_exceeded`.
   """
   fallible resimulate(
              fleet :: name(),
@@ -195,7 +202,13 @@ defmodule ExPhil.Native.Fleet do
     end)
   end
 
-  @doc "`resimulate/5` with an action for each frame. Returns `{:ok, actions}`, in the order of the frames."
+  @doc """
+  Several frames of an agent, as `resimulate/5` plays them, with an action for each.
+
+    * `frames` - f32 of shape {seq, d_input}, with `seq` at most the session's history: a binary of 4 * seq * d_input bytes, or a tensor
+
+  Returns `{:ok, actions}`, in the order of the frames. Errors are those of `resimulate/5`.
+  """
   fallible resimulate_acts(
              fleet :: name(),
              key :: key(),
@@ -244,9 +257,11 @@ defmodule ExPhil.Native.Fleet do
   end
 
   @doc """
-  Ends an agent and frees it. Its key is new afterwards, also where the agent was lost. Returns `:ok`, also where there is no such agent.
+  Ends an agent and frees it. Its key is new afterwards, also where the agent was lost.
 
     * `timeout:` - milliseconds (5000)
+
+  Returns `:ok`, also where there is no such agent, or an error of kind `:unavailable`.
   """
   fallible stop(fleet :: name(), key :: key(), options :: keyword() \\ []) :: :ok
 
@@ -264,6 +279,8 @@ defmodule ExPhil.Native.Fleet do
   @doc """
   The fleet as this node sees it: its nodes with their devices, agents, copies, frames, frames a second (of the last second) and late answers,
   and the sums. `mix exphil.fleet` prints it.
+
+  Returns `{:ok, info}`, a map (`t:info/0`), or an error of kind `:invalid_argument` where the fleet does not run on this node.
   """
   fallible info(fleet :: name()) :: info()
 
@@ -280,7 +297,11 @@ defmodule ExPhil.Native.Fleet do
   fallible drain(fleet :: name(), node :: node()) :: non_neg_integer()
   def drain(fleet, node), do: on_member(fleet, node, Drain, :run, [fleet])
 
-  @doc "The node takes agents again. Returns `:ok`."
+  @doc """
+  Lets a node that was drained take agents again.
+
+  Returns `:ok`, or an error: of kind `:unavailable` where the node does not answer.
+  """
   fallible undrain(fleet :: name(), node :: node()) :: :ok
 
   def undrain(fleet, node), do: on_member(fleet, node, Placing, :opened, [fleet])
@@ -303,15 +324,15 @@ defmodule ExPhil.Native.Fleet do
   end
 
   @doc """
-  Other weights for all agents, on all nodes: `weights` is the path of a checkpoint of the same sizes (on every node), or a map as
-  `ExPhil.Native.Policy.weights/1` returns it. They are loaded beside the present ones on every node first; where one node fails nothing
-  changes. Then each agent changes over between two of its frames.
+  Other weights for all agents, on all nodes: `weights` is the path of a checkpoint of the same sizes (on every node), or a map of
+  f32 tensors by name, as of `ExPhil.Native.Policy.weights/1`.
+
+  Returns `{:ok, %{generation: count, agents: changed}}`: how often the weights were changed, and how many agents have changed over; others do
+  with their next frame. The weights are loaded beside the present ones on every node first; where one node fails that is the error, and
+  nothing changes. Then each agent changes over between two of its frames.
 
   States of the old weights mean nothing to the new ones. An agent goes on as a new session that has played its last `:burn_in` frames: with
   a window of no more frames its answers are those of the new weights alone. Answers that were given stay.
-
-  Returns `{:ok, %{generation: count, agents: changed}}`: how often the weights were changed, and how many agents have changed over; others do
-  with their next frame.
   """
   fallible update(fleet :: name(), weights :: Path.t() | Policy.weights()) :: %{
              generation: pos_integer(),

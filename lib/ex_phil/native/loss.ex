@@ -19,7 +19,7 @@ defmodule ExPhil.Native.Loss do
 
   @doc """
   Cross-entropy over named groups of outputs: `%{loss: float, losses: %{name => float}, correct: %{name => float}, d_outs:
-  tensor}`.
+  tensor}`. `outs` is f32 or f64, {..., d_output}, and `d_outs`, the gradient, has its type and shape. Raises `ExPhil.Native.Error`.
 
   The loss of a row is the sum over the groups, and a binary group counts the sum over its outputs; `loss` is the mean over the
   rows and `losses` its parts. `correct` is the share of targets that the most likely choice meets (the first of equals; a binary
@@ -62,8 +62,8 @@ defmodule ExPhil.Native.Loss do
   end
 
   @doc """
-  The mean of (outs - targets)^2 over all elements: `%{loss: float, d_outs: tensor}`. `targets` has the shape and type of `outs`.
-  `:mask` is that of `cross_entropy/4`.
+  The mean of (outs - targets)^2 over all elements: `%{loss: float, d_outs: tensor}`. `outs` is f32 or f64, of any shape; `targets` and
+  `d_outs` have its shape and type. `:mask` is that of `cross_entropy/4`. Raises `ExPhil.Native.Error`.
 
       iex> alias ExPhil.Native.{Loss, Tensor}
       iex> outs = Tensor.from_list([[1.0, 2.0], [9.0, 9.0]])
@@ -82,7 +82,8 @@ defmodule ExPhil.Native.Loss do
 
   @doc """
   The likeliest choice of every group, in the form of `cross_entropy/4`'s targets: s32, one column for each choice, the index
-  within its group (the first of equals), and one for each output of a binary group, 1 where the output is above 0.
+  within its group (the first of equals), and one for each output of a binary group, 1 where the output is above 0. `outs` is
+  f32 or f64, {..., d_output}. Raises `ExPhil.Native.Error`.
 
       iex> alias ExPhil.Native.{Loss, Tensor}
       iex> outs = Tensor.from_list([[0.1, 0.3, 0.2, -1.0], [2.0, 0.0, 1.0, 1.0]])
@@ -94,7 +95,8 @@ defmodule ExPhil.Native.Loss do
 
   @doc """
   A choice of every group, drawn with the probabilities that the outputs give: softmax for a choice, sigmoid for each output of a
-  binary group. In the form of `argmax/2`.
+  binary group. Takes and returns tensors as `argmax/2` does: s32, a column for each choice and for each output of a binary group. Raises
+  `ExPhil.Native.Error`.
 
     * `:temperature` - divides the outputs of a choice (1.0); a binary group does not use it
     * `:seed`, `:frame` - integers (0). The random numbers depend on both, and on the row and the column: draw with another frame

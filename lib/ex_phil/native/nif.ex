@@ -10,7 +10,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 29
+  @interface 32
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -58,6 +58,9 @@ defmodule ExPhil.Native.NIF do
 
   # tensors: [{name, tensor}], the first input first; request: activated, gradient, and the names of the results.
   def recurrent(_backend, _device, _op, _tensors, _request, _ref), do: unloaded()
+
+  # tensors: [{name, tensor}], x, dt, a, b and c first; request: dt_softplus, dt_range, gradient, and the names of the results.
+  def ssd(_backend, _device, _tensors, _request, _ref), do: unloaded()
 
   def load_layer(_backend, _device, _path_or_tensors, _check_finite, _ref), do: unloaded()
   def layer_info(_layer), do: unloaded()

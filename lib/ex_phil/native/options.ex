@@ -93,6 +93,15 @@ defmodule ExPhil.Native.Options do
     end
   end
 
+  @doc "The same of a call that takes several devices: `:all`, or their indices."
+  @spec places(keyword()) :: {Device.backend(), :all | [non_neg_integer()]}
+  def places(options) do
+    case Device.choose_several(options[:backend], options[:device]) do
+      {:ok, places} -> places
+      {:error, error} -> raise error
+    end
+  end
+
   @doc "An integer, 0 where it is not given: its low 64 bits."
   def seed(options, name \\ :seed) do
     case Keyword.get(options, name, 0) do

@@ -112,6 +112,7 @@ defmodule ExPhil.Native.Policy do
           required(:backend) => :cuda | :host,
           required(:choice) => choice(),
           required(:device) => Device.t(),
+          required(:devices) => [Device.t()],
           required(:resident_bytes) => non_neg_integer(),
           required(:fingerprint) => String.t(),
           required(:gathered) =>
@@ -122,9 +123,13 @@ defmodule ExPhil.Native.Policy do
   @doc """
   Loads a checkpoint onto a backend: a file, or a map of its tensors by name, such as `weights/1` returns.
 
-    * `:backend`, `:device` - where to; see `ExPhil.Native.Device`, and below for `:auto`, the default
+  Returns `{:ok, policy}`. A file that cannot be read is an error of kind `:file_error`, a damaged one or one of unknown shapes
+  `:invalid_checkpoint`, a backend that is named and not there `:backend_unavailable`.
+
+    * `:backend`, `:device` - where to; see `ExPhil.Native.Device`, and below for `:auto`, the default. `:device` may be a list of GPUs,
+      or `:all`: see below
     * `:precision` - of the weights: `:f32`, `:bf16`, `:f16` or `:int8` (see below)
-    * `:max_sessions` - how many sessions and snapshots fit before more memory is allocated (1024)
+    * `:max_sessions` - how many sessions and snapshots fit on each device before more memory is allocated (1024)
     * `:gather` - frames of `step/2` and `act/2` that many processes play at once are launched together (`false`; see below)
     * `:norm_epsilon` - added to the mean square in the norms (the file's metadata `"norm_epsilon"`,
       else 1.0e-5)
@@ -163,6 +168,15 @@ defmodule ExPhil.Native.Policy do
   called, as without the option. Frames are taken in their order. Sessions of every kind gather, except those with `latency: :armed`.
   `info/1` says how many frames there were in how many launches.
 
+  On several GPUs, `device: [0, 1]` or `device: :all`, the weights are on each. A new session goes to the device with the fewest
+  sessions, and to the lowest number of those with as few; `new_session/2` takes a `:device` too. A batch, `step_batch/2` or `act_batch/2`, over
+  sessions of several devices is computed by all of them side by side, and so are many windows of `window/2`; the answers are in the callers' order,
+  with the same bits. Where one device fails, the call is an error and no session has changed. `update/2` changes all devices or none, `gather: true` gathers
+  on each, and a state of one device may be restored or imported on another. `forward/3`, `grad/4` and `ExPhil.Native.Trainer` compute on the
+  first. After a device was lost its sessions' calls are errors of kind `:device_lost`; those of the other devices go on, and new sessions go to them.
+  Each session holds one more state of `:max_sessions`. With `backend: :auto` GPUs are taken without measuring; where there is
+  none, `:all` is the host, and a list of several an error.
+
   A frame's step is bound by reading the weights, so fewer bytes are less time. With another precision than `:f32` the
   matrices are rounded at load and stored in two bytes or one for each weight; `:int8` has a scale for each row. Vectors
   (norms, biases, A, D, the convolution), states and sums stay f32. Within a precision the same inputs give the same bits, as
@@ -175,14 +189,14 @@ defmodule ExPhil.Native.Policy do
 
   def load(path_or_weights, options \\ []) do
     with {:ok, {from, options}} <- Weights.source(path_or_weights, options),
-         {:ok, {backend, device, options}} <- Loading.options(options) do
-      load = fn backend, device -> load(from, backend, device, options) end
-      if backend == :auto, do: Automatic.load(load, device), else: load.(backend, device)
+         {:ok, {backend, devices, options}} <- Loading.options(options) do
+      load = fn backend, devices -> load(from, backend, devices, options) end
+      if backend == :auto, do: Automatic.load(load, devices), else: load.(backend, devices)
     end
   end
 
-  defp load(from, backend, device, options) do
-    with {:ok, ref} <- Queue.run(&NIF.load_policy(backend, device, from, options, &1)),
+  defp load(from, backend, devices, options) do
+    with {:ok, ref} <- Queue.run(&NIF.load_policy(backend, devices, from, options, &1)),
          {:ok, info} <- NIF.policy_info(ref) do
       {:ok, %__MODULE__{ref: ref, info: Loading.info(info, :named)}}
     else
@@ -191,8 +205,10 @@ defmodule ExPhil.Native.Policy do
   end
 
   @doc """
-  A new policy, to train: fresh weights, resident on a backend. The trunk is `:mamba1`, `:mamba2`, `:mamba3`, `:gru`, `:lstm`,
+  A new policy, to train: fresh f32 weights, resident on a backend. The trunk is `:mamba1`, `:mamba2`, `:mamba3`, `:gru`, `:lstm`,
   `:min_gru` or `:min_lstm`.
+
+  Returns `{:ok, policy}`, or an error that names the option.
 
     * `:d_input`, `:d_model`, `:layers` - sizes, which must be given
     * `:d_output` - the number of outputs, or instead `:heads`, their names in order: `[stick: 7, buttons: {4, :binary}]` is one
@@ -228,8 +244,12 @@ defmodule ExPhil.Native.Policy do
 
   @doc """
   What the policy is and where it is resident: its trunk, the dimensions inferred from the shapes, the window it was trained
-  on where that is known, the backend and device that were chosen, the bytes held there now, and the fingerprint that ties
-  states to the policy. `groups` names the ranges of the outputs where the policy has named heads. `gathered` is, of a policy
+  on where that is known, the backend and device that were chosen (`devices`: all of them, `device` the first), the bytes held
+  there now, and the fingerprint that ties states to the policy.
+
+  Returns `{:ok, info}`, a map (`t:info/0`); only what is no policy is an error.
+
+  `groups` names the ranges of the outputs where the policy has named heads. `gathered` is, of a policy
   loaded with `gather: true`, how many frames were played by `step/2` and `act/2` in how many launches, and the most frames of one.
 
   `choice` is how the backend was chosen:
@@ -250,6 +270,8 @@ defmodule ExPhil.Native.Policy do
   @doc """
   A new agent. Its state is zero; that of GRU and LSTM may begin with other values, see [docs/exphil.md](docs/exphil.md).
 
+  Returns `{:ok, session}`, or an error that names the option, or of kind `:out_of_memory`.
+
     * `:window` - answers as `window/2` would for the last so many frames, each time from a new agent's state: for policies that
       were trained on windows. The default is the window that the policy was trained on, where `info/1` knows it, and else
       `:none`: the state is carried from frame to frame
@@ -265,6 +287,7 @@ defmodule ExPhil.Native.Policy do
       frame's work is launched before its observation is there, and waits for it on the GPU for at most a millisecond. A frame
       that follows the one before it within half a millisecond is faster then, and one after `ExPhil.Native.Clock.wait/1` of
       its own clock.      The bits are the same. It holds a part of the GPU and has hazards for other code on it: docs/reference.md, Armed steps
+    * `:device` - of a policy on several devices: the index of the one that the session goes to (the one with the fewest sessions)
 
   With `:fps`: a step that comes once a frame finds a sleeping processor and weights that are in no cache, and takes several
   times as long as one that follows another. So a thread of the library wakes a millisecond before the next frame is due, runs a
@@ -292,9 +315,10 @@ defmodule ExPhil.Native.Policy do
 
   def new_session(%__MODULE__{ref: ref, info: info} = policy, options) do
     with {:ok, {frames, native}} <- SessionOptions.read(options, info.window),
-         {:ok, session} <- NIF.new_session(ref, native) do
+         {:ok, {session, device}} <- NIF.new_session(ref, native) do
       gathers = info.gathered != nil and native.latency != :armed
-      warm_start(%Session{ref: session, policy: policy, fps: native.fps, gathers: gathers}, frames)
+      session = %Session{ref: session, policy: policy, device: device, fps: native.fps, gathers: gathers}
+      warm_start(session, frames)
     else
       {:error, reason} -> failed(reason)
     end
@@ -317,6 +341,9 @@ defmodule ExPhil.Native.Policy do
 
   Returns `{:ok, outs}`, the outputs of the policy's last layer (of a choice its logits, before any softmax) in the order of `groups` of
   `info/1`: f32 of shape {d_output}, a binary for a binary and a tensor for a tensor. `act/2` returns an action instead.
+
+  An observation of another size, or with a number that is not finite, is an error of kind `:invalid_argument`; a session of weights
+  that `update/2` has replaced is one of kind `:mismatch`. An error leaves the session as it was.
   """
   fallible step(session :: session(), obs :: data()) :: data()
 
@@ -333,11 +360,13 @@ defmodule ExPhil.Native.Policy do
   defp run_step(ref, obs), do: with_data(obs, "obs", &NIF.step(ref, &1))
 
   @doc """
-  `step/2`, and the action that the session's rules choose from its outputs: one frame in, one action out.
+  Plays one frame and chooses a controller's action from the outputs, by the session's rules: `step/2` and `sample/3` in one call.
 
-    * `session`, `obs` - as in `step/2`
+    * `session` - of `new_session/2`, of a policy with ExPhil's six heads
+    * `obs` - the frame's observation, f32 of shape {d_input}: a binary of 4 * d_input bytes, or a tensor
 
-  Returns `{:ok, action}`, an `ExPhil.Native.Policy.Action`.
+  Returns `{:ok, action}`, an `ExPhil.Native.Policy.Action`. Errors are those of `step/2`, and one of kind `:unsupported` of a policy
+  without those heads.
   """
   fallible act(session :: session(), obs :: data()) :: Action.t()
   def act(%Session{ref: ref, gathers: false}, obs), do: Telemetry.sampled(:act, fn -> run_act(ref, obs) end)
@@ -351,13 +380,26 @@ defmodule ExPhil.Native.Policy do
   defp run_act(ref, obs), do: with_frames(obs, "obs", &NIF.act(ref, &1))
 
   @doc """
-  One frame for each of several sessions of one policy, in one launch: {n, d_input} to {n, d_output}. Bit for bit the
-  same as separate steps. A session may appear in the list only once.
+  One frame for each of several sessions of one policy, in one launch on each of their devices, with the bits of separate steps.
+
+    * `sessions` - a list of n sessions, each of them once
+    * `obs` - f32 of shape {n, d_input}, a row for each session: a binary of 4 * n * d_input bytes, or a tensor
+
+  Returns `{:ok, outs}`, f32 of shape {n, d_output}, in the form of `obs`. Errors are those of `step/2`, and leave all sessions as
+  they were; a session that is twice in the list, and sessions of several policies, are others.
   """
   fallible step_batch(sessions :: [session()], obs :: data()) :: data()
   def step_batch(sessions, obs), do: batch(sessions, obs, &with_data/3, &NIF.step_batch/3)
 
-  @doc "`step_batch/2` with an action for each session: {n, d_input} to n actions, in their order."
+  @doc """
+  One frame and one action for each of several sessions of one policy, in one launch, with the actions of separate calls of `act/2`.
+
+    * `sessions` - a list of n sessions, each of them once
+    * `obs` - f32 of shape {n, d_input}, a row for each session: a binary of 4 * n * d_input bytes, or a tensor
+
+  Returns `{:ok, actions}`, n of them in the order of the sessions. Errors are those of `step_batch/2`, and one of kind `:unsupported` of
+  a policy without ExPhil's six heads.
+  """
   fallible act_batch(sessions :: [session()], obs :: data()) :: [Action.t()]
   def act_batch(sessions, obs), do: batch(sessions, obs, &with_frames/3, &NIF.act_batch/3)
 
@@ -368,16 +410,23 @@ defmodule ExPhil.Native.Policy do
   end
 
   @doc """
-  The same as stepping each of the frames, in one parallel pass: {seq, d_input} to {seq, d_output}. No frame at all is
-  legal and changes nothing.
+  Plays many frames of one session in one parallel pass, with the bits of stepping each.
+
+    * `frames` - f32 of shape {seq, d_input}: a binary of 4 * seq * d_input bytes, or a tensor. No frame at all changes nothing
+
+  Returns `{:ok, outs}`, f32 of shape {seq, d_output}, in the form of `frames`. Errors are those of `step/2`.
   """
   fallible prefill(session :: session(), frames :: data()) :: data()
   def prefill(%Session{ref: ref}, frames), do: with_data(frames, "frames", queued(&NIF.prefill(ref, &1, &2)))
   def prefill(session, _frames), do: not_a("session", session)
 
   @doc """
-  Stateless: runs each window from a new agent's state and returns the answer to its last frame, {n, seq, d_input} to
-  {n, d_output}. For policies that were trained on windows.
+  Runs each window from a new agent's state and answers its last frame. No session is involved. For policies that were trained on windows.
+
+    * `windows` - f32 of shape {n, seq, d_input}: an Nx tensor or `{:f32, {n, seq, d_input}, binary}`
+
+  Returns `{:ok, outs}`, f32 of shape {n, d_output}, in the form of `windows`. Another shape, and numbers that are not finite, are errors of
+  kind `:invalid_argument`.
   """
   fallible window(policy :: t(), windows :: Tensor.t()) :: Tensor.t()
 
@@ -389,7 +438,12 @@ defmodule ExPhil.Native.Policy do
   def window(policy, _windows), do: not_a("policy", policy)
 
   @doc """
-  The action for given outputs ({d_output}), by the rules of `new_session/2`; no session is involved. Its other options:
+  Chooses the action for given outputs, by the rules of `new_session/2`. No session is involved.
+
+    * `outs` - f32 of shape {d_output}: a binary of 4 * d_output bytes, or a tensor
+
+  Returns `{:ok, action}`, an `ExPhil.Native.Policy.Action`, or an error: of kind `:unsupported` of a policy without ExPhil's six heads. Beside
+  the options of `new_session/2` for actions:
 
     * `:frame` - the frame's number, which the random numbers depend on (0)
     * `:held` - the buttons held, a map as in an action (none)
@@ -408,8 +462,10 @@ defmodule ExPhil.Native.Policy do
   # ---- going back, and states ------------------------------------------------------------------------------
 
   @doc """
-  Undoes the session's last `frames_back` frames: its state is the one before them, bit for bit. Returns the session. For
-  sessions with `history: n`; takes a microsecond, because the states are recorded already.
+  Undoes the session's last `frames_back` frames: its state is the one before them, bit for bit. For sessions with
+  `history: n`; takes a microsecond, because the states are recorded already.
+
+  Returns `{:ok, session}`, the same one.
 
   Frames of `step/2`, `act/2`, their batches and `resimulate/3` are recorded. After `prefill/2`, `restore/2` and
   `import_state/2` the history begins anew. Going back further than is recorded is an error of kind `:limit_exceeded`
@@ -419,16 +475,26 @@ defmodule ExPhil.Native.Policy do
   defdelegate rollback(session, frames_back), to: States
 
   @doc """
-  `rollback/2` and one `step/2` for each of the frames, in one submission: {seq, d_input} to {seq, d_output}, with the bits
-  of those calls. `seq` is at most the session's history; no frame at all only goes back. Where it fails, nothing has
-  changed, and the session has not gone back.
+  Goes back `frames_back` frames, and plays these frames from there, in one submission, with the bits of `rollback/2` and of one
+  `step/2` for each.
+
+    * `frames` - f32 of shape {seq, d_input}: a binary of 4 * seq * d_input bytes, or a tensor. `seq` is at most the session's
+      history; no frame at all only goes back
+
+  Returns `{:ok, outs}`, f32 of shape {seq, d_output}, in the form of `frames`. Errors are those of `rollback/2` and `step/2`; after one
+  nothing has changed, and the session has not gone back.
   """
   fallible resimulate(session :: session(), frames_back :: non_neg_integer(), frames :: data()) :: data()
   defdelegate resimulate(session, frames_back, frames), to: States
 
   @doc """
-  `resimulate/3` with an action for each frame: {seq, d_input} to seq actions. The numbers of the frames and the held buttons
-  go back too, so the same frames give the same actions.
+  Goes back `frames_back` frames, and plays these frames from there, with an action for each. The numbers of the frames and the held
+  buttons go back too, so the same frames give the same actions.
+
+    * `frames` - f32 of shape {seq, d_input}: a binary of 4 * seq * d_input bytes, or a tensor, as in `resimulate/3`
+
+  Returns `{:ok, actions}`, `seq` of them. Errors are those of `resimulate/3`, and one of kind `:unsupported` of a policy without ExPhil's
+  six heads.
   """
   fallible resimulate_acts(session :: session(), frames_back :: non_neg_integer(), frames :: data()) :: [
              Action.t()
@@ -436,25 +502,40 @@ defmodule ExPhil.Native.Policy do
 
   defdelegate resimulate_acts(session, frames_back, frames), to: States
 
-  @doc "A copy of the session's state as it is now, for `restore/2`."
+  @doc """
+  A copy of the session's state as it is now, for `restore/2`, on the device where the session is.
+
+  Returns `{:ok, snapshot}`, or an error: of kind `:mismatch` of a session of replaced weights, or `:out_of_memory`.
+  """
   fallible snapshot(session :: session()) :: snapshot()
   defdelegate snapshot(session), to: States
 
   @doc """
-  Puts the session back to the state of the snapshot, exactly. Returns the session. The snapshot stays valid. A
-  `:history` begins anew: the session cannot roll back past a restore.
+  Puts the session back to the state of the snapshot, exactly. The snapshot stays valid. A `:history` begins anew: the session
+  cannot roll back past a restore. A snapshot of a session on another device of the policy is copied from there through the host's
+  memory, which waits for both devices.
+
+  Returns `{:ok, session}`, the same one. A snapshot of another policy is an error of kind `:mismatch` and changes nothing.
   """
   fallible restore(session :: session(), snapshot :: snapshot()) :: session()
   defdelegate restore(session, snapshot), to: States
 
-  @doc "The session's state as a binary with a version and the policy's fingerprint, for `import_state/2` anywhere."
+  @doc """
+  The session's state as a binary with a version and the policy's fingerprint, for `import_state/2` in any VM.
+
+  Returns `{:ok, binary}`, or an error: of kind `:mismatch` of a session of replaced weights.
+  """
   fallible export_state(session :: session()) :: binary()
   defdelegate export_state(session), to: States
 
   @doc """
-  Replaces the session's state by an exported one of the same policy. Returns the session. A damaged binary or one of
-  another version or policy is an error and changes nothing; so is the state of a session with a window of another length, or with
-  none, in a session with a window.
+  Replaces the session's state by an exported one of the same policy.
+
+    * `state` - a binary of `export_state/1`, of this VM or another one
+
+  Returns `{:ok, session}`, the same one. A damaged binary or one of another version is an error of kind `:invalid_state`, one of another
+  policy `:mismatch`; so is the state of a session with a window of another length, or with none, in a session with a window. An error
+  changes nothing.
   """
   fallible import_state(session :: session(), state :: binary()) :: session()
   defdelegate import_state(session, state), to: States
@@ -462,7 +543,12 @@ defmodule ExPhil.Native.Policy do
   # ---- training --------------------------------------------------------------------------------------------
 
   @doc """
-  The answers to whole sequences: {batch, seq, d_input} to {batch, seq, d_output}, each from a new agent's state (as `window/2`) or from
+  The answers to every frame of whole sequences, each from a new agent's state, as in `window/2`, or from the one given.
+
+    * `frames` - f32 of shape {batch, seq, d_input}: an Nx tensor or `{:f32, shape, binary}`
+
+  Returns `{:ok, outs}`, f32 of shape {batch, seq, d_output}, in the form of `frames`. A policy of another precision than `:f32` is an error
+  of kind `:unsupported`. Options:
 
     * `:initial_state` - of Mamba `%{ssm: {batch, n_layer, d_inner, d_state}, conv: {batch, n_layer, d_inner, d_conv - 1}}`, of GRU,
       minGRU and minLSTM `%{h: {batch, n_layer, 1, d_model}}`, of LSTM `%{h_c: {batch, n_layer, 2, d_model}}`, f32
@@ -477,9 +563,14 @@ defmodule ExPhil.Native.Policy do
   defdelegate forward(policy, frames, options \\ []), to: Training
 
   @doc """
-  The gradient of every weight over whole sequences: a map from the checkpoint's tensor names to tensors of their shapes, f32.
-  `frames` is {batch, seq, d_input}; `d_outs`, {batch, seq, d_output}, is the gradient of a real loss by the outputs that `forward/3`
-  gives, which `ExPhil.Native.Loss` computes. Each weight receives the sum over frames and sequences.
+  The gradient of every weight over whole sequences. Each weight receives the sum over frames and sequences.
+
+    * `frames` - f32 of shape {batch, seq, d_input}, as in `forward/3`
+    * `d_outs` - f32 of shape {batch, seq, d_output}: the gradient of a real loss by the outputs that `forward/3` gives, which
+      `ExPhil.Native.Loss` computes
+
+  Returns `{:ok, gradients}`, a map from the checkpoint's tensor names to f32 tensors of their shapes. A policy of another precision than
+  `:f32` is an error of kind `:unsupported`. Options:
 
     * `:initial_state` - as in `forward/3`
     * `:d_frames` - `true` returns `{gradients, d_frames}` with the gradient by the frames
@@ -497,18 +588,25 @@ defmodule ExPhil.Native.Policy do
   defdelegate grad(policy, frames, d_outs, options \\ []), to: Training
 
   @doc """
-  Every weight by its name in the checkpoint, f32: `{:f32, shape, binary}`. `load/2` takes such a map; that
-  of a GRU or an LSTM in Axon's layout lacks the random keys, which are no weights and which `load/2` needs too.
+  Every weight by its name in the checkpoint: a copy of those that the policy plays with.
+
+  Returns `{:ok, weights}`, a map of `{:f32, shape, binary}` by name, or an error: of kind `:unsupported` in another precision than `:f32`.
+  `load/2` takes such a map; that of a GRU or an LSTM in Axon's layout lacks the random keys, which are no weights and which `load/2`
+  needs too.
   """
   fallible weights(policy :: t()) :: weights()
   defdelegate weights(policy), to: Training
 
   @doc """
-  Puts other weights into the policy, on the backend where it is: one tensor for every weight, as `weights/1` names them. Returns
-  the policy. Whoever holds it uses the new weights from then on, and its fingerprint is theirs. Its sessions and snapshots
-  belong to the old ones: every call on them returns an error of the kind `:mismatch`, and calls under way end with the old
-  weights. Bad weights are an error and change nothing. The first call that plays the new ones, `new_session/2` or `window/2`, loads
-  them, which takes longer than this; `forward/3`, `grad/4` and `weights/1` do without. Until then `resident_bytes` of `info/1` does not count them.
+  Puts other weights into the policy, on the backend where it is: f32, one tensor for every weight by its name, as in `weights/1`.
+
+  Returns `{:ok, policy}`, the same one: whoever holds it uses the new weights from then on, and its fingerprint is theirs. Its sessions
+  and snapshots belong to the old ones: every call on them returns an error of the kind `:mismatch`, and calls under way end with the
+  old weights. Weights of another name or shape, or that are not finite, are an error and change nothing.
+
+  The first call that plays the new weights, `new_session/2` or `window/2`, loads them, which takes longer than this call; `forward/3`,
+  `grad/4` and `weights/1` do without. Until then `resident_bytes` of `info/1` does not count them. On several devices they are
+  loaded here, onto all or none.
   """
   fallible update(policy :: t(), weights :: weights()) :: t()
   defdelegate update(policy, weights), to: Training
@@ -516,6 +614,8 @@ defmodule ExPhil.Native.Policy do
   @doc """
   Writes the policy as it is now, with the weights of the last `update/2`, as a safetensors file that `load/2` reads: it has the
   same bits, and gives the same answers. The file's metadata have what the tensors do not say. A file at that path is replaced.
+
+  Returns `:ok`, or an error of kind `:file_error` where it cannot be written.
   """
   fallible save(policy :: t(), path :: Path.t()) :: :ok
 

@@ -8,7 +8,8 @@ defmodule ExPhil.Native.Raising do
   #
   # is the @spec of load/2, and where no argument has a default its head, so that the documentation shows those names whatever the
   # clauses match. load/2 returns `{:ok, t()} | {:error, Error.t()}`, and defines load!/2, with its documentation and
-  # its @spec, which returns the value or raises the error. A function without a value, `:: :ok`, returns `:ok`.
+  # its @spec, which returns the value or raises the error. A function without a value, `:: :ok`, returns `:ok`. The
+  # documentation of load!/2 begins as load/2's does, up to its paragraph "Returns ...", which every one has.
 
   defmacro __using__(_options) do
     quote do
@@ -25,7 +26,8 @@ defmodule ExPhil.Native.Raising do
     head = if not defaults?, do: quote(do: def(unquote(name)(unquote_splicing(names))))
 
     quote do
-      @fallible unquote(Macro.escape({name, arguments, value}))
+      # Before the head, which uses @doc up.
+      @fallible {unquote(Macro.escape({name, arguments, value})), Module.get_attribute(__MODULE__, :doc)}
       @spec unquote(name)(unquote_splicing(types)) :: unquote(returned(value))
       unquote(head)
     end
@@ -35,16 +37,28 @@ defmodule ExPhil.Native.Raising do
     env.module |> Module.get_attribute(:fallible) |> Enum.reverse() |> Enum.map(&raising/1)
   end
 
-  defp raising({name, arguments, value}) do
+  defp raising({{name, arguments, value}, {_line, doc}}) do
     {names, types, parameters} = arguments |> Enum.map(&argument/1) |> unzip()
     bang = :"#{name}!"
 
     quote do
-      @doc unquote("As `#{name}/#{length(arguments)}`, but returns the value itself, and raises the error.")
+      @doc unquote(text(doc, "`#{name}/#{length(arguments)}`", value))
       @spec unquote(bang)(unquote_splicing(types)) :: unquote(value)
       def unquote(bang)(unquote_splicing(parameters)),
         do: unquote(__MODULE__).ok!(unquote(name)(unquote_splicing(names)))
     end
+  end
+
+  defp text(doc, call, value) do
+    [does | _] = String.split(doc, "\n\nReturns ", parts: 2)
+    type = value |> Macro.to_string() |> String.replace(~r/\s+/, " ")
+    returned = if value == :ok, do: "`:ok`", else: "the value itself, `#{type}`"
+
+    """
+    #{String.trim(does)}
+
+    Returns #{returned}, and raises the `ExPhil.Native.Error` that #{call} returns, whose arguments and options it has.
+    """
   end
 
   # {the variable, `name :: type`, the parameter of a definition} of `name :: type` or `name :: type \\ default`.

@@ -77,7 +77,12 @@ defmodule ExPhil.Native.RecurrentScan do
     gradient = :"#{name}_grad"
     state = if length(row.states) == 2, do: "`{h, {final_h, final_c}}`", else: "`{h, final_h}`"
 
-    @doc "The operator of this name in the table above: h, or #{state} with `return_state: true`."
+    @doc """
+    h, {batch, seq, hidden}, or #{state} with `return_state: true`, of the type and the form of the first input.
+
+    #{Operators.shapes(row)}, of one type of `:f32 :f16 :bf16`. The formula is in the module's table and the options are below it. Raises
+    `ExPhil.Native.Error` with the argument's name.
+    """
     @spec unquote(name)(unquote_splicing(tensors), keyword()) ::
             tensor() | {tensor(), tensor() | {tensor(), tensor()}}
     def unquote(name)(unquote_splicing(variables), options \\ []) do
@@ -88,7 +93,13 @@ defmodule ExPhil.Native.RecurrentScan do
         else: forward!(unquote(Macro.escape(row)), inputs, options)
     end
 
-    @doc "The gradient of `#{name}`: a map with the keys #{Enum.map_join(inputs ++ row.states, ", ", &"`:#{&1}`")}."
+    @doc """
+    The gradient of `#{name}`: a map with the keys #{Enum.map_join(inputs ++ row.states, ", ", &"`:#{&1}`")} (a state's where it is
+    given), each of the type and the shape of its tensor.
+
+    `dh`, {batch, seq, hidden}, is the gradient of a real loss by h. #{Operators.shapes(row)}. The module's part "Gradients" has the options.
+    Raises `ExPhil.Native.Error` with the argument's name.
+    """
     @spec unquote(gradient)(tensor(), unquote_splicing(tensors), keyword()) :: %{atom() => tensor()}
     def unquote(gradient)(dh, unquote_splicing(variables), options \\ []) do
       gradient!(unquote(Macro.escape(row)), dh, unquote(variables), options)

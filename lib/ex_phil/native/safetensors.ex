@@ -47,8 +47,10 @@ defmodule ExPhil.Native.Safetensors do
   @name "strings of UTF-8 of at most #{@most_name} bytes"
 
   @doc """
-  Every tensor of the file, by name. The entire file is read and checked first: a truncated or inconsistent file is
-  an error of kind `:invalid_checkpoint`, one that cannot be read of kind `:file_error`.
+  Every tensor of the file, by name.
+
+  Returns `{:ok, tensors}`, a map of `{type, shape, binary}` by name. The entire file is read and checked first: a truncated or
+  inconsistent file is an error of kind `:invalid_checkpoint`, one that cannot be read of kind `:file_error`.
   """
   fallible read(path :: Path.t()) :: %{String.t() => tensor()}
 
@@ -56,7 +58,11 @@ defmodule ExPhil.Native.Safetensors do
     with {:ok, {tensors, _metadata}} <- open(path), do: {:ok, tensors}
   end
 
-  @doc "The file's `__metadata__`: strings by name, empty where it has none."
+  @doc """
+  The file's `__metadata__`: strings by name.
+
+  Returns `{:ok, metadata}`, an empty map where the file has none. Errors are those of `read/1`.
+  """
   fallible metadata(path :: Path.t()) :: %{String.t() => String.t()}
 
   def metadata(path) do
@@ -64,9 +70,11 @@ defmodule ExPhil.Native.Safetensors do
   end
 
   @doc """
-  Writes tensors by name, with an optional map of strings as metadata. What `read/1` would refuse, or return under another
-  name, is not written: names and metadata are strings of UTF-8, no tensor is called `__metadata__`, and shapes have at
-  most 8 dimensions.
+  Writes tensors, `{type, shape, binary}` by name, with an optional map of strings as metadata.
+
+  Returns `:ok`, or an error: of kind `:file_error` where the file cannot be written, and `:invalid_argument` for what `read/1` would
+  refuse, or return under another name: names and metadata are strings of UTF-8, no tensor is called `__metadata__`, and shapes have
+  at most 8 dimensions.
 
       iex> path = Path.join(System.tmp_dir!(), "exphil_doc_#{System.unique_integer([:positive])}.safetensors")
       iex> tensor = {:f32, {2}, <<1.0::float-32-little, 2.0::float-32-little>>}

@@ -55,7 +55,10 @@ defmodule ExPhil.Native.SelectiveScan do
   @step_options [:d, :z, :dt_bias | @common]
 
   @doc """
-  The scan: `y`, or `{y, final_state}` with `return_state: true`.
+  The scan: `y`, of the shape and the type of `x`, or `{y, final_state}` with `return_state: true`, {batch, dim, state}.
+
+  `x` and `dt` are {batch, seq, dim}, `a` {dim, state}, `b` and `c` {batch, seq, state}: Nx tensors or `{type, shape, binary}`; the module
+  has the other shapes, the types and the options. Every bad argument raises `ExPhil.Native.Error` with its name.
 
   Inside `defn` or an Axon layer it is `ExPhil.Native.Defn.selective_scan/6`, an operation of that computation with a gradient.
   That needs Nx 0.12 or later, and takes neither `:backend` nor `:device`.
@@ -99,8 +102,8 @@ defmodule ExPhil.Native.SelectiveScan do
   end
 
   @doc """
-  `{y, states}`: the scan, and the state after each step as {batch, seq, dim, state}. Takes the options of `scan/6`
-  but `:return_state`.
+  `{y, states}`: the scan, and the state after each step as {batch, seq, dim, state}. Takes tensors and options of `scan/6`
+  but `:return_state`, and raises as it does.
   """
   @spec scan_with_states(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: {tensor(), tensor()}
   def scan_with_states(x, dt, a, b, c, options \\ []) do
@@ -111,7 +114,8 @@ defmodule ExPhil.Native.SelectiveScan do
 
   @doc """
   `{causal, anti_causal}`: `scan/6` from the first step to the last and from the last to the first, in one launch.
-  Takes the options `:d :z :dt_bias :dt_softplus :dt_range :discretization :backend :device :algorithm`.
+  Both have the shape and the type of `x`. Takes the options `:d :z :dt_bias :dt_softplus :dt_range :discretization :backend :device
+  :algorithm`, and raises as `scan/6` does.
   """
   @spec bidirectional(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: {tensor(), tensor()}
   def bidirectional(x, dt, a, b, c, options \\ []) do
@@ -174,13 +178,17 @@ defmodule ExPhil.Native.SelectiveScan do
   @spec available?() :: boolean()
   def available?, do: ExPhil.Native.available?()
 
-  @doc "Whether scans can run on a GPU."
+  @doc "Whether scans can run on a GPU. Never fails; `ExPhil.Native.info/0` says why not."
   @spec cuda_available?() :: boolean()
   def cuda_available?, do: ExPhil.Native.cuda_available?()
 
   # ---- the rest of ExPhil's own module: docs/replacing-exphil-nif.md --------------------------------------
 
-  @doc "`{:ok, text}`: the backend and the name of the device that a scan without options runs on."
+  @doc """
+  The backend and the name of the device that a scan without options runs on, as a text.
+
+  Returns `{:ok, text}`, or an error: of kind `:backend_unavailable` where the named one is not there.
+  """
   @spec device_info() :: {:ok, String.t()} | {:error, Error.t()}
   defdelegate device_info(), to: Replacement
 
@@ -188,43 +196,38 @@ defmodule ExPhil.Native.SelectiveScan do
   @spec ping() :: String.t()
   defdelegate ping(), to: Replacement
 
-  @doc "As `cuda_available?/0`."
+  @doc "Whether scans can run on a GPU, under ExPhil's name for `cuda_available?/0`."
   @spec cuda_available() :: boolean()
   def cuda_available, do: cuda_available?()
 
-  @doc "The name of the first GPU that scans can use. Raises where there is none."
+  @doc "The name of the first GPU that scans can use, a string. Raises `ExPhil.Native.Error` where there is none."
   @spec cuda_device_info() :: String.t()
   defdelegate cuda_device_info(), to: Replacement
 
+  @typedoc "The sizes of ExPhil's calls on binaries."
+  @type sizes :: {batch :: pos_integer(), seq :: pos_integer(), dim :: pos_integer(), state :: pos_integer()}
+  @typedoc "f32 numbers of 4 bytes, row-major and little-endian."
+  @type f32 :: binary()
+
   @doc """
-  `scan/5` on f32 binaries, with their sizes as `{batch, seq, dim, state}`; returns the binary of y.
+  `scan/5` on f32 binaries, with their sizes as `{batch, seq, dim, state}`: `x` and `dt` have 4 * batch * seq * dim bytes, `a` 4 * dim *
+  state, `b` and `c` 4 * batch * seq * state. Returns the binary of y, of as many bytes as `x`. Raises `ExPhil.Native.Error`.
   """
-  @spec selective_scan(binary(), binary(), binary(), binary(), binary(), Replacement.sizes()) :: binary()
+  @spec selective_scan(f32(), f32(), f32(), f32(), f32(), sizes()) :: f32()
   defdelegate selective_scan(x, dt, a, b, c, sizes), to: Replacement
 
-  @doc "`scan_with_states/5` on f32 binaries; returns y followed by the states, in one binary."
-  @spec selective_scan_forward_with_states(
-          binary(),
-          binary(),
-          binary(),
-          binary(),
-          binary(),
-          Replacement.sizes()
-        ) ::
-          binary()
+  @doc """
+  `scan_with_states/5` on f32 binaries, of the sizes of `selective_scan/6`. Returns one binary: y, 4 * batch * seq * dim bytes, followed by
+  the states, 4 * batch * seq * dim * state. Raises `ExPhil.Native.Error`.
+  """
+  @spec selective_scan_forward_with_states(f32(), f32(), f32(), f32(), f32(), sizes()) :: f32()
   defdelegate selective_scan_forward_with_states(x, dt, a, b, c, sizes), to: Replacement
 
-  @doc "`backward/7` on f32 binaries; returns dx, ddt, db and dc, one after another in one binary."
-  @spec selective_scan_backward(
-          binary(),
-          binary(),
-          binary(),
-          binary(),
-          binary(),
-          binary(),
-          binary(),
-          Replacement.sizes()
-        ) :: binary()
+  @doc """
+  `backward/8` on f32 binaries, of the sizes of `selective_scan/6`; `dy` is as large as `x`, and `states` has 4 * batch * seq * dim * state
+  bytes. Returns dx, ddt, db and dc, one after another in one binary. Raises `ExPhil.Native.Error`.
+  """
+  @spec selective_scan_backward(f32(), f32(), f32(), f32(), f32(), f32(), f32(), sizes()) :: f32()
   defdelegate selective_scan_backward(dy, x, states, dt, a, b, c, sizes), to: Replacement
 
   @doc "What ExPhil's module answers about training with Axon, as a map of the same keys."

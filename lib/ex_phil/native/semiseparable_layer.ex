@@ -55,7 +55,10 @@ defmodule ExPhil.Native.SemiseparableLayer do
   @load_options [:backend, :device, :check_finite]
 
   @doc """
-  Loads a layer onto a backend, from a safetensors file or from a map of names to tensors.
+  Loads a layer onto a backend, from a safetensors file or from a map of f32 tensors by name.
+
+  Returns `{:ok, layer}`. A file that cannot be read is an error of kind `:file_error`, tensors of other names or shapes
+  `:invalid_checkpoint`, a backend that is named and not there `:backend_unavailable`.
 
     * `:backend`, `:device` - where to; see `ExPhil.Native.Device`
     * `:check_finite` - refuse weights that are NaN or infinite (`true`)
@@ -73,13 +76,20 @@ defmodule ExPhil.Native.SemiseparableLayer do
     end
   end
 
-  @doc "The dimensions inferred from the shapes, the backend and device, and the bytes resident there."
+  @doc """
+  The dimensions inferred from the shapes, the backend and device, and the bytes resident there.
+
+  Returns `{:ok, info}`, a map (`t:info/0`); only what is no layer is an error.
+  """
   fallible info(layer :: t()) :: info()
   def info(%__MODULE__{info: info}), do: {:ok, info}
   def info(layer), do: not_a_layer(layer)
 
   @doc """
-  `{y, diagnostics}` for `x` {batch, seq, hidden} in f32; `y` has the shape and the form of `x`.
+  The layer's answer to `x`, f32 of shape {batch, seq, hidden}: an Nx tensor or `{:f32, shape, binary}`.
+
+  Returns `{:ok, {y, diagnostics}}`: `y` has the type, the shape and the form of `x`, `diagnostics` is a map (`t:diagnostics/0`). Another
+  type or shape is an error of kind `:invalid_argument`.
 
       iex> alias ExPhil.Native.SemiseparableLayer
       iex> f32 = fn shape, list -> {:f32, shape, for(v <- list, into: <<>>, do: <<v::float-32-little>>)} end
@@ -98,20 +108,24 @@ defmodule ExPhil.Native.SemiseparableLayer do
   def forward(layer, x), do: run(layer, x, false)
 
   @doc """
-  The same with k = the causal plus the anti-causal cumulative sum of u: each position depends on the entire sequence,
-  and its own u counts twice.
+  The layer's answer to `x`, f32 of shape {batch, seq, hidden}, with k = the causal plus the anti-causal cumulative sum of u: each
+  position depends on the entire sequence, and its own u counts twice.
+
+  Returns `{:ok, {y, diagnostics}}`, and errors, as `forward/2` does.
   """
   fallible forward_bidirectional(layer :: t(), x :: Tensor.t()) :: {Tensor.t(), diagnostics()}
   def forward_bidirectional(layer, x), do: run(layer, x, true)
 
   @doc """
-  `{dx, weights}`: the gradient of `x` and, under its tensor's name, that of every weight, from `dy`, the gradient of a
-  real loss by y.
+  The gradients of `x` and of every weight, from `dy`, the gradient of a real loss by y; `x` and `dy` are f32 of shape {batch, seq, hidden}.
+
+  Returns `{:ok, {dx, weights}}`: f32, `dx` of the shape of `x`, and a map of the weights' gradients by their tensors' names, of their
+  shapes. Errors are those of `forward/2`.
 
     * `:bidirectional` - `true` is the gradient of `forward_bidirectional/2` (`false`)
     * `:d_gate_penalty` - the gradient of the loss by `gate_penalty` (0.0)
 
-  `dy` and `dx` are f32 of the shape of `x`; the weights' gradients have the shapes of the weights. Computed on the
+  Computed on the
   CPU, in double and by one thread, whatever the backend of the layer: for small layers and for checks of faster code.
   At 0 the slope of relu is 0.
 

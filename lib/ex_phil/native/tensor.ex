@@ -46,7 +46,7 @@ defmodule ExPhil.Native.Tensor do
   }
   @nx_types Map.new(@types, fn {nx, type} -> {type, nx} end)
 
-  @doc "Whether Nx is available."
+  @doc "Whether Nx is available, so that calls take and return its tensors."
   @spec nx?() :: boolean()
   def nx?, do: Code.ensure_loaded?(Nx)
 

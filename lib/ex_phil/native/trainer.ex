@@ -30,7 +30,7 @@ defmodule ExPhil.Native.Trainer do
   use ExPhil.Native.Raising
 
   alias ExPhil.Native.{AdamW, Error, Loss, Options, Policy}
-  alias ExPhil.Native.Trainer.{Curve, Data, Lanes, Resident, Run, Schedule, Store}
+  alias ExPhil.Native.Trainer.{Curve, Data, Resident, Run, Schedule, Store}
 
   @enforce_keys [:policy, :resident, :optimiser, :options]
   defstruct [:policy, :resident, :optimiser, :options, step: 0, lanes: nil, history: [], evaluations: []]
@@ -48,7 +48,7 @@ defmodule ExPhil.Native.Trainer do
           optimiser: map(),
           options: map(),
           step: non_neg_integer(),
-          lanes: nil | Lanes.t(),
+          lanes: term(),
           history: [entry()],
           evaluations: [{step :: non_neg_integer(), loss :: float()}]
         }
@@ -67,6 +67,8 @@ defmodule ExPhil.Native.Trainer do
 
   @doc """
   A trainer before its first step.
+
+  Returns `{:ok, trainer}`, or an error that names the option.
 
     * `:loss` - `:cross_entropy` over the policy's named heads, `{:cross_entropy, groups}` with `t:ExPhil.Native.Loss.group/0`s, or
       `:mean_squared_error`. `:cross_entropy` where the policy has heads, otherwise it must be given
@@ -144,17 +146,23 @@ defmodule ExPhil.Native.Trainer do
   defp loss(other, _groups),
     do: Options.invalid(":loss", ":cross_entropy, {:cross_entropy, groups} or :mean_squared_error", other)
 
-  @doc "How many steps were taken."
+  @doc "How many steps were taken: an integer from 0."
   @spec steps(t()) :: non_neg_integer()
   def steps(%__MODULE__{step: step}), do: step
 
-  @doc "The learning rate of a step, which count from 1."
+  @doc "The learning rate of a step, a float. Steps count from 1."
   @spec learning_rate(t(), pos_integer()) :: float()
   def learning_rate(%__MODULE__{options: options}, step), do: Schedule.rate(options.schedule, step)
 
   @doc """
-  One step on exactly these sequences: forward pass, loss, gradient, AdamW, and the policy has the new weights. Returns the
-  trainer, whose `history` begins with the step. The loss and the gradient are means over the frames that have a loss.
+  One step on exactly these sequences: forward pass, loss, gradient, AdamW, and the policy has the new weights. The loss and the gradient
+  are means over the frames that have a loss.
+
+    * `sequences` - a list of `{frames, targets}` or `{frames, targets, mask}`: f32 {seq, d_input}, s32 {seq, columns} or f32 {seq,
+      d_output}, and s32 {seq}
+
+  Returns `{:ok, trainer}`, whose `history` begins with the step. A sequence that does not fit the policy is an error that names it; a
+  loss that is not finite is one too, and changes nothing.
   """
   fallible step(trainer :: t(), sequences :: [sequence()]) :: t()
 
@@ -165,7 +173,9 @@ defmodule ExPhil.Native.Trainer do
   def step(other, _sequences), do: not_a_trainer(other)
 
   @doc """
-  Takes `:steps` steps, each on a batch drawn from the sequences. Returns the trainer.
+  Takes `:steps` steps, each on a batch drawn from the sequences, which are those of `step/2`.
+
+  Returns `{:ok, trainer}`. Errors are those of `step/2`, and of kind `:file_error` for the files below.
 
     * `:steps` - how many; must be given
     * `:held_out` - sequences that are not trained on. Their loss is computed every `:evaluate_every` steps (a tenth of
@@ -188,8 +198,10 @@ defmodule ExPhil.Native.Trainer do
   def fit(other, _sequences, _options), do: not_a_trainer(other)
 
   @doc """
-  The loss on sequences, without a step: `%{loss: float}`, and for `:cross_entropy` also `losses` and `correct` of each group, as in
-  `ExPhil.Native.Loss.cross_entropy/4`. Where the trainer has `:seq`, the sequences are cut into pieces of that length, each
+  The loss on sequences, those of `step/2`, without a step.
+
+  Returns `{:ok, %{loss: float}}`, for `:cross_entropy` also with `losses` and `correct` of each group, as in
+  `ExPhil.Native.Loss.cross_entropy/4`. Errors are those of `step/2`. Where the trainer has `:seq`, the sequences are cut into pieces of that length, each
   from a new agent's state, as in training; with `:carry` they are not cut.
   """
   fallible evaluate(trainer :: t(), sequences :: [sequence()]) :: evaluation()
@@ -205,6 +217,8 @@ defmodule ExPhil.Native.Trainer do
   @doc """
   Writes the trainer as a file for `restore/2`: weights, the optimiser's state, history, evaluations, and of `:carry` the states. The file is complete or
   as it was before. `ExPhil.Native.Policy.save/2` writes a policy to play.
+
+  Returns `:ok`, or an error of kind `:file_error`.
   """
   fallible save(trainer :: t(), path :: Path.t()) :: :ok
   def save(%__MODULE__{} = trainer, path), do: Store.save(trainer, path)
@@ -212,8 +226,9 @@ defmodule ExPhil.Native.Trainer do
 
   @doc """
   The trainer where the file of `save/2` left off. `trainer` is a new one of the same policy, backend and options: the policy gets the
-  file's weights, and the next steps have the bits that they would have had without the interruption. Whatever is wrong with the
-  file is an error and changes nothing.
+  file's weights, and the next steps have the bits that they would have had without the interruption.
+
+  Returns `{:ok, trainer}`. Whatever is wrong with the file is an error and changes nothing.
   """
   fallible restore(trainer :: t(), path :: Path.t()) :: t()
 
@@ -230,15 +245,17 @@ defmodule ExPhil.Native.Trainer do
   def restore(other, _path), do: not_a_trainer(other)
 
   @doc """
-  The curve of the loss as CSV, with a line for each step: `step,loss,learning_rate,norm,held_out`. The last is empty for steps
+  The curve of the loss as CSV, a string with a line for each step: `step,loss,learning_rate,norm,held_out`. The last is empty for steps
   without an evaluation.
   """
   @spec csv(t()) :: String.t()
   def csv(%__MODULE__{} = trainer), do: Curve.csv(trainer.history, trainer.evaluations)
 
   @doc """
-  The curve of the loss as SVG. gnuplot draws it: without it this is an error of kind `:unsupported` that says how to get it. So is
-  a trainer without a step.
+  The curve of the loss as SVG, which gnuplot draws.
+
+  Returns `{:ok, svg}`, a string. Without gnuplot this is an error of kind `:unsupported` that says how to get it. So is a trainer
+  without a step.
   """
   fallible svg(trainer :: t()) :: String.t()
   def svg(%__MODULE__{} = trainer), do: Curve.svg(trainer.history, trainer.evaluations)

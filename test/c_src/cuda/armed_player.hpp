@@ -29,12 +29,12 @@ inline constexpr const char* kLongWait = ",cluster=0,armed_microseconds=16000000
 inline constexpr const char* kShortWait = ",cluster=0,armed_microseconds=5000";
 inline constexpr const char* kNoWait = ",cluster=0,armed_microseconds=0";
 
-inline SharedPolicy load_armed_policy() {
+inline SharedPolicy load_armed_policy(int device = 0) {
   PolicySpec spec;
   spec.d_input = 9;
   core::PolicyOptions options;
   options.max_sessions = 16;
-  return cuda::load_policy(cuda::Context::open(0), make_policy(spec), options);
+  return cuda::load_policy(cuda::Context::open(device), make_policy(spec), options);
 }
 
 inline core::SessionOptions options_of(bool armed) {

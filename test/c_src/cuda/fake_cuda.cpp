@@ -6,9 +6,11 @@
 // call: FAKE_CUDA_INIT (cuInit's result), FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY ("90"); where there is no
 // test program to set them, FAKE_CUDA_STEPS ("1": simplify_steps()), FAKE_CUDA_DELAY ("-1": held) with
 // FAKE_CUDA_DELAY_EVERY (delay()), FAKE_CUDA_LOST: the device is lost at the first call of that name, or
-// after as many as FAKE_CUDA_LOST_AFTER says; and FAKE_CUDA_BLOCK ("ADDRESS:BYTES" in hexadecimal: device
-// memory that another library has allocated, with the floats 0, 1, 2, ...). In one file, despite its length:
-// it mirrors one library, and most of it is a table.
+// after as many as FAKE_CUDA_LOST_AFTER says, of the device FAKE_CUDA_LOST_DEVICE alone where that is set;
+// and FAKE_CUDA_BLOCK ("ADDRESS:BYTES" in hexadecimal: memory of device 0 that another library has
+// allocated, with the floats 0, 1, 2, ...). Each device has a context, an order of its work, bounded memory
+// and sticky errors of its own. In one file, despite its length: it mirrors one library, and most of it is a
+// table.
 #include "cuda/fake_cuda.hpp"
 
 #include <cuda.h>
@@ -32,27 +34,40 @@
 
 namespace {
 
+constexpr int kMostDevices = 16;
+constexpr int kAnyDevice = -1;
+
 struct Failure {
   CUresult result;
   int skip;
+  int device = kAnyDevice;
+};
+struct Block {
+  std::size_t bytes;
+  int device;
 };
 
 std::recursive_mutex mutex;
 std::map<std::string, std::int64_t> call_counts;
 std::map<std::string, Failure> failures;
 Failure any_failure{CUDA_SUCCESS, -1};  // among the calls that do work; skip = -1: none
-CUresult sticky = CUDA_SUCCESS;
-std::map<CUdeviceptr, std::size_t> device_blocks;
+CUresult sticky[kMostDevices] = {};
+std::map<CUdeviceptr, Block> device_blocks;
 std::map<void*, std::size_t> pinned_blocks;
-std::set<void*> streams, events;
+using Live = std::map<void*, int>;  // the device of each handle
+Live streams, events;
 std::map<void*, int> opted_in;  // functions
 thread_local std::vector<CUcontext> stack;
-char the_context;
+char contexts[kMostDevices];
 int (*launch_callback)(const FakeLaunch&) = nullptr;
 bool simple_steps = false;
 std::atomic<std::int64_t> armed_timeouts{0};
-auto* const work = new FakeStream;        // never destroyed, as its thread does not end
-std::map<void*, std::uint64_t> recorded;  // by event: the last work before it
+auto* const works = new FakeStream[kMostDevices];  // never destroyed, as their threads do not end
+struct Recorded {
+  int device = 0;
+  std::uint64_t number = 0;
+};
+std::map<void*, Recorded> recorded;  // by event: the last work before it
 
 struct Module;
 struct Function {
@@ -69,6 +84,21 @@ int from_environment(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
+CUcontext context_of(int device) {
+  return reinterpret_cast<CUcontext>(&contexts[device]);
+}
+int device_of(CUcontext context) {
+  return static_cast<int>(reinterpret_cast<char*>(context) - contexts);
+}
+// Of the context that is current on this thread.
+int current_device() {
+  return stack.empty() ? 0 : device_of(stack.back());
+}
+// The order of work of that device.
+FakeStream& work() {
+  return works[current_device()];
+}
+
 bool stays(CUresult result) {
   return result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_FAILED;
 }
@@ -81,51 +111,68 @@ bool does_work(const std::string& call) {
 }
 
 // Counts a call and returns an injected or required error before it does anything.
-CUresult enter(const char* call, bool needs_context = true) {
+CUresult enter(const char* call, bool needs_context = true, int device = current_device()) {
   std::lock_guard<std::recursive_mutex> lock(mutex);
   ++call_counts[call];
   const auto failure = failures.find(call);
-  if (failure != failures.end() && failure->second.skip-- <= 0) {
+  if (failure != failures.end() &&
+      (failure->second.device == kAnyDevice || failure->second.device == device) &&
+      failure->second.skip-- <= 0) {
     const CUresult result = failure->second.result;
     failures.erase(failure);
-    if (stays(result)) sticky = result;
+    if (stays(result)) sticky[device] = result;
     return result;
   }
   if (any_failure.skip >= 0 && does_work(call) && any_failure.skip-- == 0) {
-    if (stays(any_failure.result)) sticky = any_failure.result;
+    if (stays(any_failure.result)) sticky[device] = any_failure.result;
     return any_failure.result;
   }
   if (!needs_context) return CUDA_SUCCESS;
-  if (sticky != CUDA_SUCCESS) return sticky;
+  if (sticky[device] != CUDA_SUCCESS) return sticky[device];
   return stack.empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
-template <class Map>
-std::size_t total(const Map& blocks) {
+std::size_t total_pinned() {
   std::size_t sum = 0;
-  for (const auto& block : blocks) sum += block.second;
+  for (const auto& block : pinned_blocks) sum += block.second;
+  return sum;
+}
+std::size_t total_of(int device) {
+  std::size_t sum = 0;
+  for (const auto& [address, block] : device_blocks) {
+    if (device == kAnyDevice || block.device == device) sum += block.bytes;
+  }
   return sum;
 }
 
 template <class Handle>
-CUresult create(std::set<void*>& live, Handle* handle) {
+CUresult create(Live& live, Handle* handle) {
   std::lock_guard<std::recursive_mutex> lock(mutex);
   void* made = std::malloc(1);
-  live.insert(made);
+  live[made] = current_device();
   *handle = static_cast<Handle>(made);
   return CUDA_SUCCESS;
 }
 
-CUresult destroy(std::set<void*>& live, void* handle) {
+CUresult destroy(Live& live, void* handle) {
   std::lock_guard<std::recursive_mutex> lock(mutex);
   if (live.erase(handle) == 0) return CUDA_ERROR_INVALID_HANDLE;
   std::free(handle);
   return CUDA_SUCCESS;
 }
 
-CUresult alive(const std::set<void*>& live, void* handle) {
+CUresult alive(const Live& live, void* handle) {
   std::lock_guard<std::recursive_mutex> lock(mutex);
   return live.count(handle) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+// Work goes to a stream of the current context alone; null is its default stream.
+CUresult usable(void* stream) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (stream == nullptr) return CUDA_SUCCESS;
+  const auto found = streams.find(stream);
+  if (found == streams.end()) return CUDA_ERROR_INVALID_HANDLE;
+  return found->second == current_device() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 // FAKE_CUDA_BLOCK
@@ -142,14 +189,14 @@ void add_foreign_block() {
   }
   for (std::size_t i = 0; i < bytes / 4; ++i) static_cast<float*>(wanted)[i] = static_cast<float>(i);
   std::lock_guard<std::recursive_mutex> lock(mutex);
-  device_blocks[address] = bytes;
+  device_blocks[address] = {bytes, 0};
 }
 
 void* host(CUdeviceptr address) {
   return reinterpret_cast<void*>(address);
 }
 
-std::uint64_t last_before(void* event) {
+Recorded last_before(void* event) {
   std::lock_guard<std::recursive_mutex> lock(mutex);
   return recorded[event];
 }
@@ -157,8 +204,8 @@ std::uint64_t last_before(void* event) {
 // Whether the range is within one allocated device or pinned block.
 bool inside(CUdeviceptr address, std::size_t bytes) {
   std::lock_guard<std::recursive_mutex> lock(mutex);
-  for (const auto& [start, size] : device_blocks) {
-    if (address >= start && address + bytes <= start + size) return true;
+  for (const auto& [start, block] : device_blocks) {
+    if (address >= start && address + bytes <= start + block.bytes) return true;
   }
   for (const auto& [start, size] : pinned_blocks) {
     const auto base = reinterpret_cast<CUdeviceptr>(start);
@@ -168,7 +215,7 @@ bool inside(CUdeviceptr address, std::size_t bytes) {
 }
 
 // The memory at an address, as the driver describes it: 0 bytes where it has neither allocated nor
-// registered it. All device memory is that of device 0.
+// registered it.
 struct Described {
   CUcontext context = nullptr;
   unsigned type = 0;
@@ -180,13 +227,14 @@ struct Described {
 Described described(CUdeviceptr address) {
   std::lock_guard<std::recursive_mutex> lock(mutex);
   Described found;
-  const auto look = [&](CUdeviceptr start, std::size_t bytes, unsigned type) {
+  const auto look = [&](CUdeviceptr start, std::size_t bytes, unsigned type, int device) {
     if (address < start || address >= start + bytes) return;
-    found = {reinterpret_cast<CUcontext>(&the_context), type, 0, start, bytes};
+    found = {context_of(device), type, device, start, bytes};
   };
-  for (const auto& [start, bytes] : device_blocks) look(start, bytes, CU_MEMORYTYPE_DEVICE);
+  for (const auto& [start, block] : device_blocks)
+    look(start, block.bytes, CU_MEMORYTYPE_DEVICE, block.device);
   for (const auto& [start, bytes] : pinned_blocks) {
-    look(reinterpret_cast<CUdeviceptr>(start), bytes, CU_MEMORYTYPE_HOST);
+    look(reinterpret_cast<CUdeviceptr>(start), bytes, CU_MEMORYTYPE_HOST, 0);
   }
   return found;
 }
@@ -214,21 +262,30 @@ CUresult put_attribute(const Described& memory, CUpointer_attribute attribute, v
 }
 
 template <class T>
-CUresult fill(CUdeviceptr to, T value, std::size_t count) {
+CUresult fill(CUdeviceptr to, T value, std::size_t count, void* stream) {
   if (!inside(to, count * sizeof(T))) return CUDA_ERROR_INVALID_VALUE;
-  work->add([=] { std::fill_n(static_cast<T*>(host(to)), count, value); });
+  if (CUresult unusable = usable(stream); unusable) return unusable;
+  work().add([=] { std::fill_n(static_cast<T*>(host(to)), count, value); });
   return CUDA_SUCCESS;
 }
 
-CUresult copy(void* to, const void* from, std::size_t bytes, CUdeviceptr checked) {
+CUresult copy(void* to, const void* from, std::size_t bytes, CUdeviceptr checked, void* stream) {
   if (!inside(checked, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  work->add([=] { std::memmove(to, from, bytes); });
+  if (CUresult unusable = usable(stream); unusable) return unusable;
+  work().add([=] { std::memmove(to, from, bytes); });
   return CUDA_SUCCESS;
 }
 
-CUresult wait_for_all(CUresult result) {
-  work->wait_for(work->enqueued());
+CUresult wait_for_all(CUresult result, FakeStream& of = work()) {
+  of.wait_for(of.enqueued());
   return result;
+}
+
+// All work of the stream's device, whichever context is current.
+FakeStream& work_of(void* stream) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  const auto found = streams.find(stream);
+  return found == streams.end() ? work() : works[found->second];
 }
 
 // A step that costs next to nothing: the first kSimple values of a state depend on their old values and on
@@ -274,17 +331,17 @@ void launch_armed(const exphil::policy::StepArguments& step, const exphil::polic
     const std::chrono::nanoseconds most(armed.nanoseconds);
     armed_timeouts += most.count() > 0 && std::chrono::steady_clock::now() - begin >= most;
   };
-  work->add(body, true, true);
+  work().add(body, true, true);
 }
 
 CUresult launch_simple(const Function& function, void** arguments) {
   if (function.name == "policy_step") {
     const auto step = *static_cast<const exphil::policy::StepArguments*>(arguments[0]);
     if (step.obs == nullptr || step.tagged == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-    work->add([step, words = words_at(step.tagged)] { simple_step(step, words); }, true);
+    work().add([step, words = words_at(step.tagged)] { simple_step(step, words); }, true);
   } else if (function.name.rfind("policy_window", 0) == 0) {
     const auto window = *static_cast<const exphil::policy::WindowArguments*>(arguments[0]);
-    work->add([window, words = words_at(window.tagged)] {
+    work().add([window, words = words_at(window.tagged)] {
       std::fill_n(window.tagged, words, static_cast<unsigned long long>(window.sequence) << 32);
     });
   }
@@ -293,7 +350,9 @@ CUresult launch_simple(const Function& function, void** arguments) {
 
 CUresult launch(CUfunction function, const unsigned (&grid)[3], const unsigned (&block)[3],
                 std::size_t shared_bytes, void* stream, void** arguments) {
-  if (CUresult dead = alive(streams, stream); dead) return dead;
+  if (CUresult unusable = stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : usable(stream); unusable) {
+    return unusable;
+  }
   std::lock_guard<std::recursive_mutex> lock(mutex);  // kernels run one at a time
   const auto* const f = reinterpret_cast<const Function*>(function);
   const bool armed = f->name == "policy_step_armed";
@@ -304,7 +363,7 @@ CUresult launch(CUfunction function, const unsigned (&grid)[3], const unsigned (
                   arguments};
   std::copy_n(grid, 3, made.grid), std::copy_n(block, 3, made.block);
   if (!armed) {
-    work->wait_for(work->enqueued());
+    wait_for_all(CUDA_SUCCESS);
     return static_cast<CUresult>(launch_callback(made));
   }
   launch_armed(*static_cast<const exphil::policy::StepArguments*>(arguments[0]),
@@ -340,7 +399,7 @@ extern "C" {
 FakeCuda fake_cuda = {
     [](const char* call, int result, int skip) {
       std::lock_guard<std::recursive_mutex> lock(mutex);
-      failures[call] = {static_cast<CUresult>(result), skip};
+      failures[call] = {static_cast<CUresult>(result), skip, kAnyDevice};
     },
     [](const char* call) {
       std::lock_guard<std::recursive_mutex> lock(mutex);
@@ -349,11 +408,11 @@ FakeCuda fake_cuda = {
     [] { return static_cast<int>(stack.size()); },
     [] {
       std::lock_guard<std::recursive_mutex> lock(mutex);
-      return total(device_blocks);
+      return total_of(kAnyDevice);
     },
     [] {
       std::lock_guard<std::recursive_mutex> lock(mutex);
-      return total(pinned_blocks);
+      return total_pinned();
     },
     [] {
       std::lock_guard<std::recursive_mutex> lock(mutex);
@@ -370,13 +429,19 @@ FakeCuda fake_cuda = {
     [](int result, int skip) {
       std::lock_guard<std::recursive_mutex> lock(mutex);
       const bool happened = any_failure.skip < 0;
-      any_failure = {static_cast<CUresult>(result), skip};
+      any_failure = {static_cast<CUresult>(result), skip, kAnyDevice};
       return happened;
     },
     nullptr,
     [] { simple_steps = true; },
-    [](std::int64_t microseconds, int every) { work->set_delay(microseconds, every); },
+    [](std::int64_t microseconds, int every) {
+      for (int device = 0; device < kMostDevices; ++device) works[device].set_delay(microseconds, every);
+    },
     [] { return armed_timeouts.load(); },
+    [](int device) {
+      std::lock_guard<std::recursive_mutex> lock(mutex);
+      sticky[device] = CUDA_ERROR_ILLEGAL_ADDRESS;
+    },
 };
 
 // ---- the process and its devices
@@ -386,11 +451,12 @@ CUresult cuInit(unsigned) {
   add_foreign_block();
   if (from_environment("FAKE_CUDA_STEPS", 0) != 0) simple_steps = true;
   if (const int delay = from_environment("FAKE_CUDA_DELAY", 0); delay != 0) {
-    work->set_delay(delay, from_environment("FAKE_CUDA_DELAY_EVERY", 1));
+    fake_cuda.delay(delay, from_environment("FAKE_CUDA_DELAY_EVERY", 1));
   }
   if (const char* const call = std::getenv("FAKE_CUDA_LOST"); call != nullptr) {
     std::lock_guard<std::recursive_mutex> lock(mutex);
-    failures[call] = {CUDA_ERROR_ILLEGAL_ADDRESS, from_environment("FAKE_CUDA_LOST_AFTER", 0)};
+    failures[call] = {CUDA_ERROR_ILLEGAL_ADDRESS, from_environment("FAKE_CUDA_LOST_AFTER", 0),
+                      from_environment("FAKE_CUDA_LOST_DEVICE", kAnyDevice)};
   }
   return static_cast<CUresult>(from_environment("FAKE_CUDA_INIT", 0));
 }
@@ -476,14 +542,14 @@ CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
-  ENTER("cuDevicePrimaryCtxRetain", false);
-  *context = reinterpret_cast<CUcontext>(&the_context);
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  ENTER("cuDevicePrimaryCtxRetain", false, device);
+  *context = context_of(device);
   return CUDA_SUCCESS;
 }
 
 CUresult cuCtxPushCurrent(CUcontext context) {
-  ENTER("cuCtxPushCurrent", false);
+  ENTER("cuCtxPushCurrent", false, device_of(context));
   stack.push_back(context);
   return CUDA_SUCCESS;
 }
@@ -503,14 +569,14 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
 
 CUresult cuCtxGetDevice(CUdevice* device) {
   ENTER("cuCtxGetDevice");
-  *device = 0;
+  *device = current_device();
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   ENTER("cuStreamGetCtx", false);
   if (CUresult dead = alive(streams, stream); dead) return dead;
-  *context = reinterpret_cast<CUcontext>(&the_context);
+  *context = context_of(streams[stream]);
   return CUDA_SUCCESS;
 }
 
@@ -525,12 +591,12 @@ CUresult cuCtxSynchronize() {
 CUresult cuMemAlloc(CUdeviceptr* address, std::size_t bytes) {
   ENTER("cuMemAlloc");
   std::lock_guard<std::recursive_mutex> lock(mutex);
-  const std::size_t free = kFakeMemory - total(device_blocks);
+  const std::size_t free = kFakeMemory - total_of(current_device());
   if (bytes > free) return CUDA_ERROR_OUT_OF_MEMORY;
   const std::size_t whole = (bytes + 255) / 256 * 256;
   // Zeros, because a simple step writes a part of a state alone, and the rest is exported with it.
   *address = reinterpret_cast<CUdeviceptr>(std::memset(std::aligned_alloc(256, whole), 0, whole));
-  device_blocks[*address] = bytes;
+  device_blocks[*address] = {bytes, current_device()};
   return CUDA_SUCCESS;
 }
 
@@ -545,7 +611,7 @@ CUresult cuMemFree(CUdeviceptr address) {
 CUresult cuMemGetInfo(std::size_t* free, std::size_t* all) {
   ENTER("cuMemGetInfo");
   std::lock_guard<std::recursive_mutex> lock(mutex);
-  *free = kFakeMemory - total(device_blocks);
+  *free = kFakeMemory - total_of(current_device());
   *all = kFakeMemory;
   return CUDA_SUCCESS;
 }
@@ -564,7 +630,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
 CUresult cuMemHostAlloc(void** data, std::size_t bytes, unsigned) {
   ENTER("cuMemHostAlloc");
   std::lock_guard<std::recursive_mutex> lock(mutex);
-  if (bytes > kFakeMemory - total(pinned_blocks)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (bytes > kFakeMemory - total_pinned()) return CUDA_ERROR_OUT_OF_MEMORY;
   *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   pinned_blocks[*data] = bytes;
   return CUDA_SUCCESS;
@@ -589,7 +655,7 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* address, void* data, unsigned) {
 CUresult cuMemHostRegister(void* data, std::size_t bytes, unsigned) {
   ENTER("cuMemHostRegister");
   std::lock_guard<std::recursive_mutex> lock(mutex);
-  if (bytes > kFakeMemory - total(pinned_blocks)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (bytes > kFakeMemory - total_pinned()) return CUDA_ERROR_OUT_OF_MEMORY;
   return pinned_blocks.emplace(data, bytes).second ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
 CUresult cuMemHostUnregister(void* data) {
@@ -600,39 +666,39 @@ CUresult cuMemHostUnregister(void* data) {
 
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, std::size_t bytes) {
   ENTER("cuMemcpyHtoD");
-  return wait_for_all(copy(host(to), from, bytes, to));
+  return wait_for_all(copy(host(to), from, bytes, to, nullptr));
 }
 CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, std::size_t bytes) {
   ENTER("cuMemcpyDtoH");
-  return wait_for_all(copy(to, host(from), bytes, from));
+  return wait_for_all(copy(to, host(from), bytes, from, nullptr));
 }
-CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, std::size_t bytes, CUstream) {
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
   ENTER("cuMemcpyHtoDAsync");
-  return copy(host(to), from, bytes, to);
+  return copy(host(to), from, bytes, to, stream);
 }
-CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t bytes, CUstream) {
+CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   ENTER("cuMemcpyDtoHAsync");
-  return copy(to, host(from), bytes, from);
+  return copy(to, host(from), bytes, from, stream);
 }
-CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream) {
+CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   ENTER("cuMemcpyDtoDAsync");
-  return inside(from, bytes) ? copy(host(to), host(from), bytes, to) : CUDA_ERROR_INVALID_VALUE;
+  return inside(from, bytes) ? copy(host(to), host(from), bytes, to, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D*, CUstream) {
   ENTER("cuMemcpy2DAsync");
   return CUDA_ERROR_NOT_SUPPORTED;
 }
-CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t count, CUstream) {
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t count, CUstream stream) {
   ENTER("cuMemsetD8Async");
-  return fill(to, value, count);
+  return fill(to, value, count, stream);
 }
-CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, std::size_t count, CUstream) {
+CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, std::size_t count, CUstream stream) {
   ENTER("cuMemsetD16Async");
-  return fill(to, value, count);
+  return fill(to, value, count, stream);
 }
-CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, std::size_t count, CUstream) {
+CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, std::size_t count, CUstream stream) {
   ENTER("cuMemsetD32Async");
-  return fill(to, value, count);
+  return fill(to, value, count, stream);
 }
 
 // ---- streams and events
@@ -652,17 +718,26 @@ CUresult cuStreamDestroy(CUstream stream) {
 }
 CUresult cuStreamSynchronize(CUstream stream) {
   ENTER("cuStreamSynchronize");
-  return wait_for_all(stream == nullptr ? CUDA_SUCCESS : alive(streams, stream));  // null: the default stream
+  // null: the default stream
+  return wait_for_all(stream == nullptr ? CUDA_SUCCESS : alive(streams, stream), work_of(stream));
 }
 CUresult cuStreamQuery(CUstream stream) {
   ENTER("cuStreamQuery");
-  if (!work->done(work->enqueued())) return CUDA_ERROR_NOT_READY;
+  FakeStream& of = work_of(stream);
+  if (!of.done(of.enqueued())) return CUDA_ERROR_NOT_READY;
   return alive(streams, stream);
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
   ENTER("cuStreamWaitEvent");
-  const CUresult result = alive(streams, stream);
-  return result == CUDA_SUCCESS ? alive(events, event) : result;
+  if (CUresult dead = alive(streams, stream); dead) return dead;
+  if (CUresult dead = alive(events, event); dead) return dead;
+  // Work of one device is in order anyway.
+  const Recorded last = last_before(event);
+  FakeStream &waits = work_of(stream), &other = works[last.device];
+  if (&waits != &other && !other.done(last.number)) {
+    waits.add([&other, last] { other.wait_for(last.number); }, false, true);
+  }
+  return CUDA_SUCCESS;
 }
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   ENTER("cuCtxGetStreamPriorityRange");
@@ -677,20 +752,26 @@ CUresult cuEventDestroy(CUevent event) {
   ENTER("cuEventDestroy");
   return destroy(events, event);
 }
-CUresult cuEventRecord(CUevent event, CUstream) {
+CUresult cuEventRecord(CUevent event, CUstream stream) {
   ENTER("cuEventRecord");
   std::lock_guard<std::recursive_mutex> lock(mutex);
-  recorded[event] = work->enqueued();
-  return alive(events, event);
+  if (CUresult dead = alive(events, event); dead) return dead;
+  if (CUresult unusable = usable(stream); unusable) return unusable;
+  if (events[event] != current_device()) return CUDA_ERROR_INVALID_HANDLE;
+  recorded[event] = {current_device(), work().enqueued()};
+  return CUDA_SUCCESS;
 }
 CUresult cuEventSynchronize(CUevent event) {
   ENTER("cuEventSynchronize");
-  work->wait_for(last_before(event));
+  const Recorded last = last_before(event);
+  works[last.device].wait_for(last.number);
   return alive(events, event);
 }
 CUresult cuEventQuery(CUevent event) {
   ENTER("cuEventQuery");
-  if (!work->done(last_before(event))) return CUDA_ERROR_NOT_READY;
+  if (const Recorded last = last_before(event); !works[last.device].done(last.number)) {
+    return CUDA_ERROR_NOT_READY;
+  }
   return alive(events, event);
 }
 CUresult cuEventElapsedTime(float* milliseconds, CUevent, CUevent end) {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// Bytes of "device" memory; pinned memory is bounded by the same number.
+// Bytes of each device's memory; pinned memory is bounded by the same number.
 inline constexpr std::size_t kFakeMemory = std::size_t{64} << 20;
 
 // For FakeCuda::delay.
@@ -32,7 +32,7 @@ struct FakeCuda {
   void (*fail_next)(const char* call, int result, int skip);
   std::int64_t (*calls)(const char* call);  // made so far
   int (*context_depth)();                   // pushed on this thread
-  std::size_t (*device_bytes)();            // allocated now
+  std::size_t (*device_bytes)();            // allocated now, on all devices
   std::size_t (*pinned_bytes)();
   int (*streams)();  // alive
   int (*events)();
@@ -53,4 +53,6 @@ struct FakeCuda {
   void (*delay)(std::int64_t microseconds, int every);
   // Launches of policy_step_armed whose wait for their observation was over.
   std::int64_t (*armed_timeouts)();
+  // From now on every call that works on this device fails, as after an illegal address.
+  void (*lose)(int device);
 };

@@ -40,8 +40,9 @@ struct Index {
 enum class Waiting { no, warp, block, cluster, grid, done };
 
 // A fibre is begun by setcontext and continued by _longjmp, which costs no system call. (QEMU's coroutines do
-// the same.)
+// the same.) It is begun once: where a kernel has ended, it waits for that of the next block.
 struct Fibre {
+  std::unique_ptr<char[]> stack;
   ucontext_t context;
   jmp_buf place;  // where it continues
   bool begun = false;
@@ -52,8 +53,8 @@ struct Fibre {
 
 struct Machine {
   jmp_buf scheduler;
-  std::vector<Fibre> fibres;
-  std::vector<std::unique_ptr<char[]>> stacks;  // of the fibres; kept for the next grid
+  std::vector<Fibre> fibres;  // of the blocks that run; behind them those that earlier grids needed
+  std::size_t count = 0;      // of the blocks that run
   Fibre* current = nullptr;
   const std::function<void()>* kernel = nullptr;
   bool deadlock = false;
@@ -80,6 +81,13 @@ __attribute__((noinline)) inline void yield(Waiting waiting) {
   machine.current->waiting = waiting;
   if (_setjmp(machine.current->place) == 0) _longjmp(machine.scheduler, 1);
 }
+inline void enter() {
+  for (;;) {
+    (*machine.kernel)();
+    yield(Waiting::done);
+  }
+}
+
 // Runs a fibre until it yields.
 __attribute__((noinline)) inline void resume(Fibre& fibre) {
   machine.current = &fibre;
@@ -87,13 +95,15 @@ __attribute__((noinline)) inline void resume(Fibre& fibre) {
   blockIdx = fibre.block;
   if (_setjmp(machine.scheduler) != 0) return;
   if (fibre.begun) _longjmp(fibre.place, 1);
+  constexpr std::size_t kStack = 128 * 1024;
   fibre.begun = true;
+  fibre.stack.reset(new char[kStack]);
+  getcontext(&fibre.context);
+  fibre.context.uc_stack.ss_sp = fibre.stack.get();
+  fibre.context.uc_stack.ss_size = kStack;
+  fibre.context.uc_link = nullptr;
+  makecontext(&fibre.context, enter, 0);
   setcontext(&fibre.context);
-}
-
-inline void enter() {
-  (*machine.kernel)();
-  yield(Waiting::done);
 }
 
 // Resumes every fibre of [first, last) in this state of waiting, if all unfinished ones are in it.
@@ -129,7 +139,7 @@ inline bool kept_to_shared(std::size_t blocks) {
 
 // Runs the warp whose first fibre is `first` until all of its fibres wait for the block or are done.
 inline void run_warp(std::size_t first) {
-  const std::size_t last = std::min(first + 32, machine.fibres.size());
+  const std::size_t last = std::min(first + 32, machine.count);
   do {
     for (std::size_t i = first; i < last; ++i) {
       Fibre& fibre = machine.fibres[i];
@@ -145,22 +155,16 @@ inline std::size_t threads_of_block() {
 
 // Fibres for `blocks` blocks from `first` on.
 inline void make_fibres(Index first, std::size_t blocks) {
-  constexpr std::size_t kStack = 128 * 1024;
-  machine.fibres.resize(blocks * threads_of_block());
-  while (machine.stacks.size() < machine.fibres.size()) machine.stacks.emplace_back(new char[kStack]);
-  for (std::size_t i = 0; i < machine.fibres.size(); ++i) {
+  machine.count = blocks * threads_of_block();
+  // A jmp_buf may not move.
+  if (machine.fibres.size() < machine.count) machine.fibres = std::vector<Fibre>(machine.count);
+  for (std::size_t i = 0; i < machine.count; ++i) {
     Fibre& fibre = machine.fibres[i];
     const auto thread = static_cast<unsigned>(i % threads_of_block()), row = thread / blockDim.x;
     fibre.index = {thread % blockDim.x, row % blockDim.y, row / blockDim.y};
     fibre.block = first;
     fibre.block.x += static_cast<unsigned>(i / threads_of_block());
     fibre.waiting = Waiting::no;
-    fibre.begun = false;
-    getcontext(&fibre.context);
-    fibre.context.uc_stack.ss_sp = machine.stacks[i].get();
-    fibre.context.uc_stack.ss_size = kStack;
-    fibre.context.uc_link = nullptr;
-    makecontext(&fibre.context, enter, 0);
   }
 }
 
@@ -194,7 +198,10 @@ inline void run_blocks(Index first, std::size_t blocks) {
     }
     forward = !forward;
   } while (release_any(blocks));
-  for (const Fibre& fibre : machine.fibres) machine.deadlock |= fibre.waiting != Waiting::done;
+  for (std::size_t i = 0; i < machine.count; ++i) {
+    machine.deadlock |= machine.fibres[i].waiting != Waiting::done;
+  }
+  if (machine.deadlock) machine.fibres.clear();  // some are inside a kernel
   if (machine.deadlock) throw std::runtime_error("the emulated grid is stuck");
   if (!kept_to_shared(blocks)) throw std::runtime_error("a block wrote behind its shared memory");
 }
@@ -205,7 +212,6 @@ inline void run(Index grid_size, Index block_size, const std::function<void()>& 
   blockDim = block_size;
   machine.kernel = &kernel;
   machine.deadlock = false;
-  machine.fibres.clear();
   if (machine.cluster > 0) return run_blocks({0, 0, 0}, grid_size.x);
   for (unsigned y = 0; y < grid_size.y; ++y) {
     for (unsigned x = 0; x < grid_size.x; ++x) run_blocks({x, y, 0}, 1);

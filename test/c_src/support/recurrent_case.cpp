@@ -1,14 +1,8 @@
 #include "support/recurrent_case.hpp"
 
-#include <algorithm>
-#include <cstring>
-#include <stdexcept>
-
 #include "core/error.hpp"
-#include "core/half.hpp"
 #include "core/recurrent/reference.hpp"
 #include "support/numbers.hpp"
-#include "support/scan_case.hpp"
 
 namespace exphil::test {
 
@@ -17,20 +11,6 @@ namespace {
 using core::Dtype;
 using formulas::Cell;
 using Id = RecurrentId;
-
-constexpr std::size_t kGuard = 64;
-
-std::vector<unsigned char> rounded(const std::vector<float>& values, Dtype dtype) {
-  std::vector<unsigned char> bytes(values.size() * core::dtype_size(dtype));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::uint16_t half =
-        dtype == Dtype::f16 ? core::f32_to_f16(values[i]) : core::f32_to_bf16(values[i]);
-    const bool wide = dtype == Dtype::f32;
-    std::memcpy(&bytes[i * core::dtype_size(dtype)], wide ? static_cast<const void*>(&values[i]) : &half,
-                core::dtype_size(dtype));
-  }
-  return bytes;
-}
 
 const std::vector<double>& expected_of(const core::RecurrentValues& values,
                                        const core::RecurrentGradients& gradients, Id id) {
@@ -139,26 +119,9 @@ std::size_t RecurrentCase::elements(Id id) const {
 
 RecurrentResults run_recurrent(const RecurrentCase& test, const RunRecurrent& run,
                                const std::vector<Id>& wanted) {
-  core::RecurrentCall call = test.call();
-  core::PerOperand<Id, std::vector<unsigned char>> memory;
-  const core::RecurrentShape shape = call.shape;
-  for (const Id id : core::all_operands<Id>()) {
-    const bool want = wanted.empty() || std::find(wanted.begin(), wanted.end(), id) != wanted.end();
-    if (!want || !can_have(shape, id)) continue;
-    call.shape.add(id);
-    memory[id].assign(core::describe(call.shape, id).bytes() + kGuard, 0xcd);
-    call.set(id, memory[id].data());
-  }
-  run(call);
-  RecurrentResults results;
-  for (const Id id : core::all_operands<Id>()) {
-    if (memory[id].empty()) continue;
-    if (!std::all_of(memory[id].end() - kGuard, memory[id].end(), [](unsigned char b) { return b == 0xcd; }))
-      throw std::runtime_error(core::message("wrote behind ", core::describe(call.shape, id).name));
-    const std::size_t count = (memory[id].size() - kGuard) / core::dtype_size(shape.dtype);
-    results[id] = widen_result(memory[id].data(), shape.dtype, count);
-  }
-  return results;
+  const core::RecurrentCall call = test.call();
+  return run_guarded(
+      call, wanted, [&](Id id) { return can_have(call.shape, id); }, run);
 }
 
 std::string recurrent_mismatch(const RecurrentCase& test, const RunRecurrent& run) {

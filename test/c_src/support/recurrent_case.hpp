@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/recurrent/call.hpp"
+#include "support/operator_results.hpp"
 
 namespace exphil::test {
 
@@ -51,8 +52,7 @@ class RecurrentCase {
 
 using RunRecurrent = std::function<void(const core::RecurrentCall&)>;
 
-// Each result by its operand, as floats; what is not a result is empty.
-using RecurrentResults = core::PerOperand<RecurrentId, std::vector<float>>;
+using RecurrentResults = OperatorResults<RecurrentId>;
 
 // Every result that the call can have, or those of `wanted`. Throws where the run wrote behind one.
 RecurrentResults run_recurrent(const RecurrentCase& test, const RunRecurrent& run,

@@ -266,6 +266,130 @@ if Code.ensure_loaded?(Nx.Defn) do
       end
     end
 
+    # ---- the operator of Mamba-2 -----------------------------------------------------------------------------
+
+    alias ExPhil.Native.StateSpaceDuality
+
+    @duality_options [:d, :z, :dt_bias, :initial_state]
+
+    # batch 2, seq 6, heads 4, headdim 3, groups 2, state 5
+    defp duality_tensors(type \\ {:f, 32}) do
+      shapes = [x: {2, 6, 4, 3}, dt: {2, 6, 4}, a: {4}, b: {2, 6, 2, 5}, c: {2, 6, 2, 5}]
+      more = [d: {4}, z: {2, 6, 4, 3}, dt_bias: {4}, initial_state: {2, 4, 3, 5}]
+
+      {tensors, _} =
+        Enum.map_reduce(shapes ++ more, Nx.Random.key(21), fn {name, shape}, key ->
+          {value, key} = Nx.Random.normal(key, shape: shape)
+          {{name, value}, key}
+        end)
+
+      Map.new(tensors, fn
+        {:a, a} -> {:a, Nx.negate(Nx.abs(a))}
+        {name, value} -> {name, if(name in [:x, :dt, :b, :c, :z], do: Nx.as_type(value, type), else: value)}
+      end)
+    end
+
+    # Step by step in Nx: {y, final state}.
+    defp plain_duality(t) do
+      dt = Nx.log1p(Nx.exp(Nx.add(t.dt, Map.get(t, :dt_bias, 0))))
+      start = Map.get_lazy(t, :initial_state, fn -> Nx.broadcast(0.0, {2, 4, 3, 5}) end)
+      # A group for each head.
+      [b, c] =
+        for v <- [t.b, t.c],
+            do: v |> Nx.new_axis(3) |> Nx.broadcast({2, 6, 2, 2, 5}) |> Nx.reshape({2, 6, 4, 5})
+
+      {state, rows} =
+        Enum.reduce(0..5, {start, []}, fn i, {s, rows} ->
+          dt = dt[[.., i]] |> Nx.new_axis(-1) |> Nx.new_axis(-1)
+          [x, b, c] = for {v, axis} <- [{t.x, 3}, {b, 2}, {c, 2}], do: Nx.new_axis(v[[.., i]], axis)
+
+          s =
+            Nx.add(
+              Nx.multiply(Nx.exp(Nx.multiply(dt, Nx.reshape(t.a, {4, 1, 1}))), s),
+              Nx.multiply(Nx.multiply(dt, x), b)
+            )
+
+          {s, [Nx.sum(Nx.multiply(s, c), axes: [3]) | rows]}
+        end)
+
+      y = rows |> Enum.reverse() |> Nx.stack(axis: 1)
+      y = if t[:d], do: Nx.add(y, Nx.multiply(Nx.reshape(t.d, {4, 1}), t.x)), else: y
+      {if(t[:z], do: Nx.multiply(y, Nx.multiply(t.z, Nx.sigmoid(t.z))), else: y), state}
+    end
+
+    defp duality(module, function, t, options),
+      do:
+        apply(module, function, [
+          t.x,
+          t.dt,
+          t.a,
+          t.b,
+          t.c,
+          Map.to_list(Map.take(t, @duality_options)) ++ options
+        ])
+
+    test "the operator of Mamba-2 gives the eager call's bits, in a defn and outside" do
+      for type <- [{:f, 32}, {:bf, 16}],
+          optional <- [[], @duality_options],
+          options <- [[], [dt_softplus: true, return_state: true], [dt_range: {0.1, 0.5}]] do
+        t = Map.take(duality_tensors(type), [:x, :dt, :a, :b, :c] ++ optional)
+        expected = duality(StateSpaceDuality, :scan, t, options)
+        assert duality(Native, :state_space_duality, t, options) == expected
+        assert Nx.Defn.jit(&duality(Native, :state_space_duality, &1, options)).(t) == expected
+        # The eager call of expressions is this operation.
+        assert Nx.Defn.jit(&duality(StateSpaceDuality, :scan, &1, options)).(t) == expected
+      end
+    end
+
+    test "the gradients of the operator of Mamba-2 are those of a plain one in Nx, and the eager call's bits" do
+      for optional <- [[], [:z], @duality_options], final <- [false, true] do
+        t = Map.take(duality_tensors(), [:x, :dt, :a, :b, :c] ++ optional)
+        dy = Nx.cos(Nx.iota({2, 6, 4, 3}))
+        d_final = Nx.sin(Nx.iota({2, 4, 3, 5}))
+
+        weigh = fn {y, state} ->
+          sum = &Nx.sum(Nx.multiply(&1, &2))
+          if final, do: Nx.add(sum.(y, dy), sum.(state, d_final)), else: sum.(y, dy)
+        end
+
+        options = [dt_softplus: true, return_state: final]
+
+        of_native = fn t ->
+          out = duality(Native, :state_space_duality, t, options)
+          weigh.(if final, do: out, else: {out, nil})
+        end
+
+        gradient = Nx.Defn.grad(t, of_native)
+        expected = Nx.Defn.grad(t, &weigh.(plain_duality(&1)))
+        for {name, value} <- gradient, do: close(value, expected[name], 2.0e-5)
+
+        given =
+          Map.to_list(Map.take(t, @duality_options)) ++ if(final, do: [d_final_state: d_final], else: [])
+
+        eager = StateSpaceDuality.grad(dy, t.x, t.dt, t.a, t.b, t.c, [dt_softplus: true] ++ given)
+        assert gradient == eager
+      end
+    end
+
+    test "the operator of Mamba-2 casts, and refuses, as the eager call does" do
+      t = duality_tensors()
+      run = &Native.state_space_duality(&1.x, &1.dt, &1.a, &1.b, &1.c, &2)
+      assert run.(%{t | x: Nx.as_type(t.x, {:f, 64}), dt: Nx.iota({2, 6, 4})}, []).type == {:f, 32}
+
+      assert_raise Error, ~r/x must be {batch, seq, heads, headdim}/, fn ->
+        run.(%{t | x: t.dt}, return_state: true)
+      end
+
+      assert_raise Error, ~r/b must be {batch, seq, groups, state}/, fn ->
+        run.(%{t | b: t.dt}, return_state: true)
+      end
+
+      assert_raise Error, ~r/a must be {heads}/, fn -> run.(%{t | a: t.dt}, []) end
+      assert_raise Error, ~r/a must be real/, fn -> run.(%{t | a: Nx.as_type(t.a, {:c, 64})}, []) end
+      assert_raise Error, ~r/vectorized/, fn -> run.(%{t | x: Nx.vectorize(t.x, :batch)}, []) end
+      assert_raise Error, ~r/unknown option :backend/, fn -> run.(t, backend: :host) end
+    end
+
     # ---- the fused recurrent operators -----------------------------------------------------------------------
 
     alias ExPhil.Native.RecurrentScan

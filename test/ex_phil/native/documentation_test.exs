@@ -49,12 +49,90 @@ defmodule ExPhil.Native.DocumentationTest do
              |> named()
   end
 
+  # A delegate to another text: the reader of `h` has to look elsewhere.
+  test "says itself what a function does" do
+    assert [] ==
+             functions()
+             |> Enum.filter(fn {_, _, _, _, %{"en" => text}} ->
+               text =~ ~r/\A\s*(As|See|The same as|Same as|Like|Delegates)\b/i or
+                 text =~ ~r/\A\s*`[^`]+`\W*\z/
+             end)
+             |> named()
+  end
+
+  test "says what a call that can fail returns, and its errors" do
+    failing = failing()
+
+    texts =
+      for {module, name, arity, signature, %{"en" => text}} <- functions(),
+          {module, name, arity} in failing,
+          do: {module, name, arity, signature, text}
+
+    assert length(texts) > 40
+    # What comes before it is also what the version with a `!` says.
+    assert [] == texts |> Enum.reject(&(elem(&1, 4) =~ ~r/\n\nReturns `(:ok`|\{:ok, )/)) |> named()
+    assert [] == texts |> Enum.reject(&(elem(&1, 4) =~ ~r/\berrors?\b/i)) |> named()
+    before = fn text -> text |> String.split("\n\nReturns ") |> hd() end
+    assert [] == texts |> Enum.filter(&(before.(elem(&1, 4)) =~ ~r/\{:(ok|error)|\bReturns\b/)) |> named()
+
+    for {module, name, arity, _, text} <- texts, {module, name, arity} not in @without do
+      [raising] = for {^module, bang, ^arity, _, doc} <- functions(), bang == :"#{name}!", do: doc["en"]
+      assert String.starts_with?(raising, before.(text) <> "\n\nReturns ")
+      assert raising =~ "and raises the `ExPhil.Native.Error` that `#{name}/#{arity}` returns"
+    end
+  end
+
+  test "says the types and the shapes of tensors, and the bytes of binaries" do
+    texts =
+      for {module, name, arity, signature, %{"en" => text}} <- functions(),
+          {{^name, ^arity}, [spec | _]} <- specs(module),
+          do:
+            {module, name, arity, signature, text, Macro.to_string(Code.Typespec.spec_to_quoted(name, spec))}
+
+    tensors = for text <- texts, elem(text, 5) =~ ~r/\b(data|tensor|Tensor\.t|weights|plain)\(\)/, do: text
+    assert length(tensors) > 60
+
+    # {batch, seq, hidden}, of the shape of another one, or in a map that names them.
+    sized =
+      ~r/\{(\w+|\d \w+|\.\.\.)(, (\w+|\d \w+))*\}|\bshapes? (and|of)|\bshape, binary\}|\b(type|any shape|by (its |their )?name)\b/
+
+    lacking =
+      for {module, name, arity, signature, text, _} <- tensors,
+          not (text =~ sized),
+          do: {module, name, arity, signature, text}
+
+    assert [] == named(lacking)
+
+    binaries =
+      for {module, name, arity, signature, text, spec} <- texts,
+          spec =~ ~r/\bdata\(\)/,
+          do: {module, name, arity, signature, text}
+
+    assert length(binaries) > 15
+    assert [] == binaries |> Enum.reject(&(elem(&1, 4) =~ ~r/a binary of 4 \*/)) |> named()
+  end
+
   # A pattern without a name shows as `arg1`, and the variable of the clause that refuses everything else as its own.
   test "names the arguments" do
     assert [] ==
              functions()
-             |> Enum.filter(&(Enum.join(elem(&1, 3)) =~ ~r/\b(arg\d*|other|opts|atom|binary|integer)\b/))
+             |> Enum.filter(
+               &(Enum.join(elem(&1, 3)) =~ ~r/\b(arg\d*|other|opts|atom|binary|integer|map)\b|[( ]_/)
+             )
              |> named()
+  end
+
+  test "h shows the arguments, the spec, the shapes, what is returned and the errors" do
+    shown = ExUnit.CaptureIO.capture_io(fn -> IEx.Introspection.h({ExPhil.Native.Policy, :step}) end)
+    assert shown =~ "def step(session, obs)"
+    assert shown =~ "@spec step(session :: session(), obs :: data())"
+
+    for words <- ["4 * d_input bytes", "Returns `{:ok, outs}`", "`:invalid_argument`"],
+        do: assert(shown =~ words)
+
+    shown = ExUnit.CaptureIO.capture_io(fn -> IEx.Introspection.h({ExPhil.Native.Policy, :step!}) end)
+    assert shown =~ "def step!(session, obs)"
+    for words <- ["4 * d_input bytes", "Returns the value itself", "raises"], do: assert(shown =~ words)
   end
 
   test "names the arguments as its spec does" do
@@ -88,12 +166,7 @@ defmodule ExPhil.Native.DocumentationTest do
     all =
       Map.new(functions(), fn {module, name, arity, signature, _} -> {{module, name, arity}, signature} end)
 
-    failing =
-      for {module, _} <- public(),
-          {{name, arity}, specs} <- specs(module),
-          Enum.any?(specs, &fails?(name, &1)),
-          do: {module, name, arity}
-
+    failing = failing()
     assert {ExPhil.Native.Policy, :load, 2} in failing and {ExPhil.Native.Clock, :start, 1} in failing
 
     lacking =
@@ -104,6 +177,13 @@ defmodule ExPhil.Native.DocumentationTest do
       end
 
     assert [] == Enum.reject(lacking, &is_nil/1)
+  end
+
+  defp failing do
+    for {module, _} <- public(),
+        {{name, arity}, specs} <- specs(module),
+        Enum.any?(specs, &fails?(name, &1)),
+        do: {module, name, arity}
   end
 
   defp fails?(name, spec),

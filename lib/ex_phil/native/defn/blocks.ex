@@ -5,7 +5,7 @@ if Code.ensure_loaded?(Nx) and function_exported?(Nx, :block, 4) do
     # the eager call. Callers: ExPhil.Native.Defn and the modules beside this one.
 
     alias ExPhil.Native.{AssociativeScan, Block, Error, Expression, SelectiveScan}
-    alias ExPhil.Native.Defn.Recurrent
+    alias ExPhil.Native.Defn.{Duality, Recurrent}
 
     def refuse_vectorized({name, %{vectorized_axes: []} = tensor}), do: {name, tensor}
 
@@ -63,6 +63,9 @@ if Code.ensure_loaded?(Nx) and function_exported?(Nx, :block, 4) do
 
     defp call(tensors, %Block{target: target} = block) when target in @recurrences,
       do: Recurrent.eager(block, tensors)
+
+    defp call(tensors, %Block{target: "exphil_state_space_duality" <> _} = block),
+      do: Duality.eager(block, tensors)
 
     defp call([x, dt, a, b, c | more], %Block{function: :scan} = block),
       do: SelectiveScan.scan(x, dt, a, b, c, Enum.zip(block.operands, more) ++ block.options)

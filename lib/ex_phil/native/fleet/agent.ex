@@ -68,8 +68,8 @@ defmodule ExPhil.Native.Fleet.Agent do
   def init({:owner, fleet, key}) do
     state = new(fleet, key)
 
-    with {index, policy, generation} <- Devices.pick(fleet, Directory.get(fleet, :generation)),
-         {:ok, session} <- Policy.new_session(policy, state.options),
+    with {index, {policy, _} = place, generation} <- Devices.pick(fleet, Directory.get(fleet, :generation)),
+         {:ok, session} <- Devices.new_session(place, state.options),
          true <- Directory.enter(fleet, :owner, key, index) do
       log = Log.new(sizes(state, policy), generation)
       {:ok, owner(%{state | device: index, session: session, log: log})}
@@ -243,11 +243,11 @@ defmodule ExPhil.Native.Fleet.Agent do
   defp changed_over(%{log: %{generation: generation}} = state, generation), do: {:ok, state}
 
   defp changed_over(%{log: log, role: :owner, moved_to: nil} = state, generation) do
-    {policy, generation} = Devices.policy(state.fleet, state.device, generation)
+    {place, generation} = Devices.place(state.fleet, state.device, generation)
     switched = Log.switch(log, generation)
 
     # Answers that were given stay, in this log and in the copy's.
-    case Player.build(switched, policy, state.options) do
+    case Player.build(switched, place, state.options) do
       {:ok, session, _} ->
         state = %{state | session: session, log: switched}
         {:ok, Copy.tell(state, {:switch, generation, Log.answers(switched)})}

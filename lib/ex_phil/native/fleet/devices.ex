@@ -1,40 +1,51 @@
 defmodule ExPhil.Native.Fleet.Devices do
   @moduledoc false
-  # The policies of a node's fleet: one on each device, loaded when the fleet starts and when its weights change. Agents read them from
-  # the fleet's table. The weights of the generation before stay, for agents that have not changed over.
+  # The policy of a node's fleet, on all its devices (ExPhil.Native.Policy.load/2): loaded when the fleet starts and when its weights
+  # change. Agents read it from the fleet's table, with the device that is theirs. The weights of the generation before stay, for agents
+  # that have not changed over.
 
   use GenServer
 
   require Logger
 
   alias ExPhil.Native.Fleet.{Agent, Directory, Placing, View}
-  alias ExPhil.Native.{Device, Error, Policy}
+  alias ExPhil.Native.{Error, Policy}
+
+  @typedoc "A policy, and the index of one of its devices."
+  @type place :: {Policy.t(), non_neg_integer()}
 
   def start_link(config), do: GenServer.start_link(__MODULE__, config, name: process(config.name))
 
   defp process(fleet), do: Module.concat(fleet, Devices)
 
   @doc """
-  The device of this node that plays the fewest agents, its policy with the weights of that generation, and that generation. Where the node
-  does not have that generation, its own. nil where the node has no devices.
+  The number of the device of this node that plays the fewest agents, its place with the weights of that generation, and that generation.
+  Where the node does not have that generation, its own. nil where the node has no devices.
   """
-  @spec pick(atom(), non_neg_integer()) :: {non_neg_integer(), Policy.t(), non_neg_integer()} | nil
+  @spec pick(atom(), non_neg_integer()) :: {non_neg_integer(), place(), non_neg_integer()} | nil
   def pick(fleet, generation) do
     loads = Directory.device_loads(fleet)
     if loads != [], do: loads |> Enum.with_index() |> Enum.min() |> elem(1) |> at(fleet, generation)
   end
 
   defp at(index, fleet, generation) do
-    {policy, generation} = policy(fleet, index, generation)
-    {index, policy, generation}
+    {place, generation} = place(fleet, index, generation)
+    {index, place, generation}
   end
 
-  @doc "The policy of that device with the weights of that generation, or where they are not here of the node's own."
-  @spec policy(atom(), non_neg_integer(), non_neg_integer()) :: {Policy.t(), non_neg_integer()}
-  def policy(fleet, index, generation) do
+  @doc "A session there."
+  @spec new_session(place(), keyword()) :: {:ok, Policy.session()} | {:error, Error.t()}
+  def new_session({policy, device}, options) do
+    options = if Keyword.keyword?(options), do: Keyword.put(options, :device, device), else: options
+    Policy.new_session(policy, options)
+  end
+
+  @doc "The place of that device with the weights of that generation, or where they are not here of the node's own."
+  @spec place(atom(), non_neg_integer(), non_neg_integer()) :: {place(), non_neg_integer()}
+  def place(fleet, index, generation) do
     case Directory.row(fleet, {:policies, generation}) do
-      {_, policies} ->
-        {Enum.at(policies, index), generation}
+      {_, places} ->
+        {Enum.at(places, index), generation}
 
       nil ->
         current = Directory.get(fleet, :generation)
@@ -52,8 +63,8 @@ defmodule ExPhil.Native.Fleet.Devices do
   @doc "Loads weights beside the present ones."
   @spec prepare(atom(), non_neg_integer(), Path.t() | map()) :: :ok | {:error, Error.t()}
   def prepare(fleet, generation, source) do
-    with {:ok, policies} <- load(Directory.get(fleet, :config), Directory.get(fleet, :first), source) do
-      Directory.put(fleet, {:policies, generation}, policies)
+    with {:ok, places} <- load(Directory.get(fleet, :config), Directory.get(fleet, :first), source) do
+      Directory.put(fleet, {:policies, generation}, places)
       :ok
     end
   end
@@ -93,13 +104,12 @@ defmodule ExPhil.Native.Fleet.Devices do
 
   @impl true
   def init(%{name: fleet, policy: source} = config) do
-    with {:ok, devices} <- devices(config.devices, config.load),
-         Directory.put(fleet, :devices, devices),
-         Directory.put(fleet, :device_counters, :counters.new(max(length(devices), 1), [])),
-         {:ok, policies} <- load(config, source, source) do
+    with {:ok, places} <- load(config, source, source) do
+      Directory.put(fleet, :devices, for({policy, index} <- places, do: {policy.info.backend, index}))
+      Directory.put(fleet, :device_counters, :counters.new(max(length(places), 1), []))
       Directory.put(fleet, :first, source)
       Directory.put(fleet, :source, source)
-      Directory.put(fleet, {:policies, 0}, policies)
+      Directory.put(fleet, {:policies, 0}, places)
       Directory.put(fleet, :generation, 0)
       {:ok, fleet}
     else
@@ -107,32 +117,27 @@ defmodule ExPhil.Native.Fleet.Devices do
     end
   end
 
-  # {backend, index} of each device.
-  defp devices(:all, load) do
-    with {:ok, list} <- Device.list() do
-      backend = load[:backend] || ExPhil.Native.default_backend()
-      here = for %{backend: ^backend, index: index} <- list, do: {backend, index}
-      if here == [], do: unavailable(backend), else: {:ok, here}
-    end
-  end
+  # The places of the node. An index that is there twice has two policies.
+  defp load(%{devices: devices, load: load}, first, source) do
+    load = Keyword.put_new_lazy(load, :backend, &ExPhil.Native.default_backend/0)
 
-  defp devices(indices, load) do
-    backend = load[:backend] || ExPhil.Native.default_backend()
-    {:ok, for(index <- indices, do: {backend, index})}
-  end
+    devices
+    |> different()
+    |> Enum.reduce_while({:ok, []}, fn device, {:ok, places} ->
+      case loaded(first, source, Keyword.put(load, :device, device)) do
+        {:ok, policy} ->
+          {:cont, {:ok, places ++ for(%{index: index} <- policy.info.devices, do: {policy, index})}}
 
-  defp unavailable(backend), do: with({:ok, _} <- Device.fetch(backend: backend), do: {:ok, []})
-
-  defp load(%{name: fleet, load: load}, first, source) do
-    fleet
-    |> Directory.get(:devices)
-    |> Enum.reduce_while({:ok, []}, fn {backend, index}, {:ok, policies} ->
-      case loaded(first, source, Keyword.merge(load, backend: backend, device: index)) do
-        {:ok, policy} -> {:cont, {:ok, policies ++ [policy]}}
-        {:error, _} = error -> {:halt, error}
+        {:error, _} = error ->
+          {:halt, error}
       end
     end)
   end
+
+  # What Policy.load/2 takes, one after another.
+  defp different(:all), do: [:all]
+  defp different([]), do: []
+  defp different(indices), do: [Enum.uniq(indices) | different(indices -- Enum.uniq(indices))]
 
   # A map of weights has not all that a checkpoint of the same policy says, so it goes into that policy. A session loads it now: agents
   # change over only where it can be loaded, and do not wait for it then.

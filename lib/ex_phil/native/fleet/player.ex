@@ -2,17 +2,17 @@ defmodule ExPhil.Native.Fleet.Player do
   @moduledoc false
   # An agent's session: new, played, and built again from a log with the bits that it had.
 
-  alias ExPhil.Native.Fleet.Log
+  alias ExPhil.Native.Fleet.{Devices, Log}
   alias ExPhil.Native.{Error, Policy}
 
   @type answers :: [binary() | Policy.Action.t()]
 
   @doc "A session that is where the log ends, and the log with an answer to each frame that was played for it."
-  @spec build(Log.t(), Policy.t(), keyword()) :: {:ok, Policy.session(), Log.t()} | {:error, Error.t()}
-  def build(log, policy, options) do
+  @spec build(Log.t(), Devices.place(), keyword()) :: {:ok, Policy.session(), Log.t()} | {:error, Error.t()}
+  def build(log, place, options) do
     {state, frames} = Log.replay(log)
 
-    with {:ok, session} <- Policy.new_session(policy, options),
+    with {:ok, session} <- Devices.new_session(place, options),
          {:ok, session} <- import_state(session, state),
          {:ok, answers} <- replay(session, frames, log) do
       numbers = for {number, _} <- frames, do: number

@@ -155,9 +155,9 @@ defmodule ExPhil.Native.Fleet.Successor do
   end
 
   defp build(%{fleet: fleet, log: log} = state) do
-    with {index, policy, generation} <- Devices.pick(fleet, log.generation),
+    with {index, place, generation} <- Devices.pick(fleet, log.generation),
          log = if(generation == log.generation, do: log, else: Log.switch(log, generation)),
-         {:ok, session, log} <- Player.build(log, policy, state.options) do
+         {:ok, session, log} <- Player.build(log, place, state.options) do
       {:ok, %{state | session: session, log: log, device: index, played: log.last}}
     else
       nil -> {:error, Error.new(:unavailable, "", "#{node()} has no device")}

@@ -19,32 +19,42 @@ defmodule ExPhil.Native.Policy.Automatic do
   @most_frames 50
   @most_time 8
 
+  @type devices :: :all | [non_neg_integer()]
   @type load ::
-          (backend :: atom(), device :: non_neg_integer() ->
+          (backend :: atom(), devices() ->
              {:ok, Policy.t()} | {:error, Error.t()})
 
-  @doc "Loads onto the faster backend. `device` is the GPU's index."
-  @spec load(load(), non_neg_integer()) :: {:ok, Policy.t()} | {:error, Error.t()}
-  def load(load, device) do
-    if ExPhil.Native.cuda_available?() do
-      {_pid, monitor} = spawn_monitor(fn -> exit({:shutdown, {:chosen, choose(load, device)}}) end)
+  @doc "Loads onto the faster backend. `devices` are GPUs; whoever names several has them, and nothing is measured."
+  @spec load(load(), devices()) :: {:ok, Policy.t()} | {:error, Error.t()}
+  def load(load, devices) do
+    cond do
+      not ExPhil.Native.cuda_available?() ->
+        with {:ok, policy} <- load.(:auto, devices), do: {:ok, chosen(policy, :only_host)}
 
-      receive do
-        {:DOWN, ^monitor, _, _, {:shutdown, {:chosen, result}}} ->
-          result
+      match?([_], devices) ->
+        measured(load, devices)
 
-        {:DOWN, ^monitor, _, _, reason} ->
-          {:error, Error.new(:internal, "", "the choice of a backend failed: #{inspect(reason)}")}
-      end
-    else
-      with {:ok, policy} <- load.(:auto, device), do: {:ok, chosen(policy, :only_host)}
+      true ->
+        load.(:cuda, devices)
+    end
+  end
+
+  defp measured(load, devices) do
+    {_pid, monitor} = spawn_monitor(fn -> exit({:shutdown, {:chosen, choose(load, devices)}}) end)
+
+    receive do
+      {:DOWN, ^monitor, _, _, {:shutdown, {:chosen, result}}} ->
+        result
+
+      {:DOWN, ^monitor, _, _, reason} ->
+        {:error, Error.new(:internal, "", "the choice of a backend failed: #{inspect(reason)}")}
     end
   end
 
   # What is wrong with the file or the options is found on the host.
-  defp choose(load, device) do
-    with {:ok, host} <- load.(:host, 0) do
-      case load.(:cuda, device) do
+  defp choose(load, devices) do
+    with {:ok, host} <- load.(:host, [0]) do
+      case load.(:cuda, devices) do
         {:ok, cuda} -> faster(cuda, host)
         {:error, %Error{argument: ":device"} = error} -> {:error, error}
         {:error, error} -> {:ok, chosen(host, %{cuda: error, host: nil})}

@@ -20,8 +20,8 @@ defmodule ExPhil.Native.Policy.Loading do
   @precisions [:f32, :bf16, :f16, :int8]
   @dialects [:state_spaces, :edifice_mamba, :edifice_mamba_ssd]
 
-  @doc "The backend, the device and the options that NIF.load_policy takes."
-  @spec options(term()) :: {:ok, {atom(), non_neg_integer(), map()}} | {:error, Error.t()}
+  @doc "The backend, the devices and the options that NIF.load_policy takes."
+  @spec options(term()) :: {:ok, {atom(), :all | [non_neg_integer()], map()}} | {:error, Error.t()}
   def options(options), do: Options.read(options, @load_options, &read/1)
 
   defp read(options) do
@@ -35,8 +35,8 @@ defmodule ExPhil.Native.Policy.Loading do
       trunk: trunk(options)
     }
 
-    {backend, device} = Options.place(options)
-    {backend, device, native}
+    {backend, devices} = Options.places(options)
+    {backend, devices, native}
   end
 
   # The options that some trunks have.
@@ -99,6 +99,7 @@ defmodule ExPhil.Native.Policy.Loading do
       groups: groups,
       fingerprint: fingerprint(info.fingerprint),
       device: device,
+      devices: Enum.map(info.devices, &struct!(Device, &1)),
       backend: device.backend,
       choice: choice
     })

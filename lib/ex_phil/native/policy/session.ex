@@ -5,19 +5,20 @@ defmodule ExPhil.Native.Policy.Session do
   """
 
   @enforce_keys [:ref, :policy]
-  defstruct [:ref, :policy, :fps, gathers: false]
+  defstruct [:ref, :policy, :device, :fps, gathers: false]
 
-  @typedoc "Its fields are not part of the interface."
+  @typedoc "`device` is the index of the one of its policy's devices that it is on. The other fields are not part of the interface."
   @type t :: %__MODULE__{
           ref: reference(),
           policy: ExPhil.Native.Policy.t(),
+          device: nil | non_neg_integer(),
           fps: nil | float(),
           gathers: boolean()
         }
 
   defimpl Inspect do
-    def inspect(%{ref: ref, policy: %{info: info}}, _options) do
-      "#ExPhil.Native.Policy.Session<#{info.backend}:#{info.device.index}, #{inspect(ref)}>"
+    def inspect(%{ref: ref, device: device, policy: %{info: info}}, _options) do
+      "#ExPhil.Native.Policy.Session<#{info.backend}:#{device}, #{inspect(ref)}>"
     end
   end
 end

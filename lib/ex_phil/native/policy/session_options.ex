@@ -8,7 +8,7 @@ defmodule ExPhil.Native.Policy.SessionOptions do
   alias ExPhil.Native.{Error, Options, Tensor}
 
   @rules [:temperature, :deterministic, :deterministic_buttons, :hysteresis, :seed]
-  @session [:window, :pad, :warm_start, :history, :fps, :latency | @rules]
+  @session [:window, :pad, :warm_start, :history, :fps, :latency, :device | @rules]
 
   @doc "The frames of `:warm_start`, or nil, and the map of NIF.new_session. `known` is the policy's window, or nil."
   @spec read(term(), nil | pos_integer()) :: {:ok, {term(), map()}} | {:error, Error.t()}
@@ -25,9 +25,14 @@ defmodule ExPhil.Native.Policy.SessionOptions do
        pad: pad,
        history: Options.optional_positive_integer(options, :history) || 0,
        fps: Options.positive_float(options, :fps, nil),
-       latency: Options.one_of(options, :latency, [:plain, :armed])
+       latency: Options.one_of(options, :latency, [:plain, :armed]),
+       device: device(options[:device])
      })}
   end
+
+  defp device(nil), do: nil
+  defp device(index) when is_integer(index) and index >= 0 and index < 1024, do: index
+  defp device(other), do: Options.invalid(":device", "the index of one of the policy's devices", other)
 
   defp window(nil, known), do: known || 0
   defp window(:none, _known), do: 0

@@ -5,14 +5,18 @@ defmodule ExPhil.Native.Policy.Snapshot do
   """
 
   @enforce_keys [:ref, :policy]
-  defstruct [:ref, :policy]
+  defstruct [:ref, :policy, :device]
 
   @typedoc "Its fields are not part of the interface."
-  @type t :: %__MODULE__{ref: reference(), policy: ExPhil.Native.Policy.t()}
+  @type t :: %__MODULE__{
+          ref: reference(),
+          policy: ExPhil.Native.Policy.t(),
+          device: nil | non_neg_integer()
+        }
 
   defimpl Inspect do
-    def inspect(%{ref: ref, policy: %{info: info}}, _options) do
-      "#ExPhil.Native.Policy.Snapshot<#{info.backend}:#{info.device.index}, #{inspect(ref)}>"
+    def inspect(%{ref: ref, device: device, policy: %{info: info}}, _options) do
+      "#ExPhil.Native.Policy.Snapshot<#{info.backend}:#{device}, #{inspect(ref)}>"
     end
   end
 end

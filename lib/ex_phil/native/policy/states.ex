@@ -29,8 +29,9 @@ defmodule ExPhil.Native.Policy.States do
 
   defp resimulate(session, _frames_back, _frames, _with_them, _call), do: not_a("session", session)
 
-  def snapshot(%Session{ref: ref, policy: policy}) do
-    with {:ok, snapshot} <- answer(NIF.snapshot(ref)), do: {:ok, %Snapshot{ref: snapshot, policy: policy}}
+  def snapshot(%Session{ref: ref, policy: policy, device: device}) do
+    with {:ok, snapshot} <- answer(NIF.snapshot(ref)),
+         do: {:ok, %Snapshot{ref: snapshot, policy: policy, device: device}}
   end
 
   def snapshot(session), do: not_a("session", session)

@@ -40,6 +40,16 @@ defmodule ExPhil.Native.RecurrentScan.Operators do
   def with_state([h, final]), do: {h, final}
   def with_state([h, final_h, final_c]), do: {h, {final_h, final_c}}
 
+  @doc "The inputs and their shapes, for documentation."
+  @spec shapes(t()) :: String.t()
+  def shapes(%{gates: 1, inputs: inputs}) do
+    [last | others] = inputs |> Enum.map(&"`#{&1}`") |> Enum.reverse()
+    Enum.join(Enum.reverse(others), ", ") <> " and #{last} are {batch, seq, hidden}"
+  end
+
+  def shapes(%{gates: gates, inputs: [sums, weights]}),
+    do: "`#{sums}` is {batch, seq, #{gates} hidden}, `#{weights}` {hidden, #{gates} hidden}"
+
   @doc "The custom call of the operator; that of its gradient has _grad behind it."
   def target(%{gates: 1}), do: "exphil_diagonal_recurrence"
   def target(_row), do: "exphil_dense_recurrence"

@@ -5,9 +5,6 @@ defmodule ExPhil.Native.SelectiveScan.Replacement do
 
   alias ExPhil.Native.{Device, Error, SelectiveScan}
 
-  @type sizes ::
-          {batch :: pos_integer(), seq :: pos_integer(), dim :: pos_integer(), state :: pos_integer()}
-
   def device_info do
     with {:ok, device} <- Device.fetch(), do: {:ok, "#{device.backend}: #{device.name}"}
   end

@@ -25,7 +25,7 @@ defmodule ExPhil.Native.Tools.Benchmark do
   # The reference is timed three times unless that would take longer than this.
   @reference_ns 500_000_000
 
-  @typedoc "What was measured, as maps, lists, strings, atoms and numbers: ready for `ExPhil.Native.Json.encode/1`."
+  @typedoc "What was measured, as maps, lists, strings, atoms and numbers: which a writer of JSON takes as they are."
   @type report :: map()
 
   @typedoc "Progress: a case begins, some of its runs are done, its result is available."
@@ -39,7 +39,9 @@ defmodule ExPhil.Native.Tools.Benchmark do
   def suites, do: @suites
 
   @doc """
-  Runs suites and returns the report.
+  Runs suites, one after another.
+
+  Returns `{:ok, report}`, a map, or an error: of an invalid option, a backend that is not there, or a result that is wrong.
 
     * `:suites` - which; all of them, without `"policy"` where `:dtype` is not `:f32`
     * `:quick` - `true` skips slow cases and measures less often (`false`)
@@ -48,8 +50,6 @@ defmodule ExPhil.Native.Tools.Benchmark do
     * `:backend` - see `ExPhil.Native.Device`
     * `:policy` - a file of a policy of any trunk, for the suite `policy`; without it a Mamba is generated
     * `:progress` - a function that is called with every `t:event/0`
-
-  An error where an option is invalid, where the backend is unavailable, or where a result is wrong.
   """
   fallible run(options :: keyword() \\ []) :: report()
 

@@ -19,7 +19,7 @@ defmodule ExPhil.Native.Tools.Chart do
   @type line :: {title :: String.t(), [{x :: number(), y :: number()}]}
 
   @doc """
-  The chart of `lines`, with the names of its axes. The y axis begins at 0 unless a point is below it.
+  The chart of `lines`, with the names of its axes: a string of SVG. The y axis begins at 0 unless a point is below it.
 
       iex> svg = ExPhil.Native.Tools.Chart.lines([{"score", [{0, 50}, {10, 100}]}], "steps", "% right")
       iex> svg =~ "<svg" and svg =~ ">score<" and svg =~ ">% right<"

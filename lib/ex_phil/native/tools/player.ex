@@ -37,9 +37,9 @@ defmodule ExPhil.Native.Tools.Player do
         }
 
   @doc """
-  Plays every frame of `recording` with `policy`.
+  Plays every frame of `recording` with `policy`, in real time, and returns when the last one was played.
 
-  Options:
+  Returns `{:ok, result}`, a map (`t:result/0`), or the first error of a step.
 
     * `:fps` - frames per second, at most 10,000 (60)
     * `:sessions` - agents that answer each frame; above one they go through `Policy.step_batch/2` (1)
@@ -66,7 +66,10 @@ defmodule ExPhil.Native.Tools.Player do
   defp start_clock([session], %{pace: true}), do: Clock.start(session)
   defp start_clock(_sessions, %{fps: fps}), do: Clock.start(fps)
 
-  @doc "Compares the answers of a play with the expected ones: see `ExPhil.Native.Tools.Player.Verify`."
+  @doc """
+  Compares the answers of a play with the recording's logits or, without them, with a prefill by `policy`: a struct of
+  `ExPhil.Native.Tools.Player.Verify`, with the largest relative error and its frame.
+  """
   @spec verify(result(), Policy.t(), Recording.t()) :: Verify.t()
   def verify(result, policy, recording), do: Verify.verify(result, policy, recording)
 

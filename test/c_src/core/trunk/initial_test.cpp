@@ -159,7 +159,8 @@ TEST_CASE("fresh Mamba-2 and Mamba-3 policies begin as state-spaces' do", "[init
   CHECK(values(third, mixer + "mimo_x") == std::vector<float>(48 * 4 * 2, 0.25f));
   CHECK(values(third, mixer + "C_norm.weight") == std::vector<float>(8, 1));
   const auto second = initial_weights("mamba2", with(with(kSizes, "headdim", 2), "d_state", 8), 1);
-  for (const float log : values(second, mixer + "A_log")) {
+  const auto logs = values(second, mixer + "A_log");
+  for (const float log : logs) {
     CHECK(log >= 0);
     CHECK(log <= std::log(16.0f) * 1.000001f);
   }
@@ -168,7 +169,8 @@ TEST_CASE("fresh Mamba-2 and Mamba-3 policies begin as state-spaces' do", "[init
     CHECK(values(tensors, "head.bias") == std::vector<float>(14, 0));
     CHECK(largest(values(tensors, mixer + "out_proj.weight")) <= 1 / std::sqrt(96.0 * 2));
     CHECK(largest(values(tensors, mixer + "out_proj.weight")) > 0.95 / std::sqrt(96.0 * 2));
-    for (const float bias : values(tensors, mixer + "dt_bias")) {
+    const auto biases = values(tensors, mixer + "dt_bias");
+    for (const float bias : biases) {
       const double dt = std::log1p(std::exp(double{bias}));
       CHECK(dt >= 0.001 * (1 - 1e-5));
       CHECK(dt <= 0.1 * (1 + 1e-5));

@@ -1,6 +1,7 @@
 // Frames that are launched ahead of their observation (latency: :armed): the bits of plain frames, however
 // the launch ends; and no launch waits on the device while something else uses it. On the fake driver the
 // step's kernel is its simple one, which waits as the real one does; on the emulated GPU it is the real one.
+// What disturbs the launches of one device leaves those of another as they are.
 #include <functional>
 #include <string>
 #include <thread>
@@ -146,6 +147,42 @@ TEST_CASE("random operations of emulated armed sessions", "[.armed_sessions]") {
   CHECK(emulated_launches("policy_step_armed") > 0);
 }
 
+// Two of four devices. The frame that waits on device 0 is answered by the launch that waited for it.
+TEST_CASE("a launch on one device waits while another device is used", "[.armed_devices]") {
+  fake().simplify_steps();
+  const SharedPolicy here = load_armed_policy(0), there = load_armed_policy(2);
+  const auto context = cuda::Context::open(2);
+  ArmedPlayer plain(here, false), armed(here, true);
+  // The first one takes page-locked memory, which concerns every device.
+  ArmedPlayer(there, true).play(0);
+  for (std::size_t t = 0; t < 4; ++t) plain.play(t), armed.session.arm(), armed.play(t);
+  const std::vector<std::pair<std::string, std::function<void()>>> uses = {
+      {"steps", [&] { ArmedPlayer(there, false).play(0); }},
+      {"an armed session",
+       [&] {
+         ArmedPlayer other(there, true);
+         other.session.arm();
+         other.play(0);
+         other.session.arm();
+       }},
+      {"a snapshot", [&] { ArmedPlayer(there, false).session.snapshot(); }},
+      {"an allocation", [&] { context->device_pool().allocate(12 << 20); }},
+      {"a free", [&] { context->device_pool().trim(); }},
+      {"a slow call", [&] { const cuda::SlowCall slow(&context->armed()); }},
+      {"a synchronised stream", [&] { cuda::StreamLease(*context).synchronize(); }},
+  };
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    INFO(uses[i].first);
+    armed.session.arm();
+    uses[i].second();
+    const std::int64_t before = launches();
+    armed.session.arm();  // launches where nothing waits any more
+    CHECK(launches() == before);
+    CHECK(armed.play(4 + i) == plain.play(4 + i));
+  }
+  CHECK(fake().armed_timeouts() == 0);
+}
+
 TEST_CASE("a launch that waits is dropped with its session and its policy", "[.armed_frames]") {
   fake().simplify_steps();
   const auto context = cuda::Context::open(0);
@@ -246,14 +283,19 @@ TEST_CASE("armed frames on the fake driver", "[cuda][policy][armed][nvrtc]") {
   if (!have_nvrtc()) return;
   check_over_fake("[.armed_frames]", kLongWait);
   check_over_fake("[.armed_over]", kNoWait);
+  const RunResult devices = run_over_fake(
+      "[.armed_devices]",
+      {{"EXPHIL_NATIVE_POLICY", std::string(kSimpleSteps) + kLongWait}, {"FAKE_CUDA_DEVICES", "4"}});
+  INFO(devices.output);
+  CHECK(devices.status == 0);
   const RunResult old = run_over_fake(
       "[.armed_refused]", {{"EXPHIL_NATIVE_POLICY", kSimpleSteps}, {"FAKE_CUDA_CAPABILITY", "80"}});
   INFO(old.output);
   CHECK(old.status == 0);
 }
 
-// The fake driver has one queue for all streams, so in the storm of operations a launch that waits is in the
-// way of other streams' work, and waits for less.
+// The fake driver has one queue for all streams of a device, so in the storm of operations a launch that
+// waits is in the way of other streams' work, and waits for less.
 TEST_CASE("armed frames run without a GPU", "[cuda][policy][armed][emulated]") {
   for (const auto& [tag, wait] :
        {std::pair("[.armed_emulated]", kLongWait), std::pair("[.armed_sessions]", kShortWait)}) {

@@ -1,5 +1,6 @@
 // How policies with a matrix state are lowered for a GPU: Mamba-2's gates and norms, its convolution in
-// parts; and that gated DeltaNet is refused in words that say what to do.
+// parts, Mamba-3's rotations, delays and ranks; and that gated DeltaNet is refused in words that say what to
+// do.
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/lower.hpp"
 #include "cuda/policy/pack.hpp"
@@ -23,6 +24,9 @@ std::vector<Kind> kinds(const policy::Network& n) {
 
 policy::Network lowered(const test::Mamba2Spec& spec) {
   return lower(test::load_policy(test::mamba2_file(spec))->config).network;
+}
+policy::Network lowered(const test::Mamba3Spec& spec) {
+  return lower(test::load_policy(test::mamba3_file(spec))->config).network;
 }
 
 }  // namespace
@@ -92,9 +96,9 @@ TEST_CASE("Mamba-2's norms of groups, norms before the gate and channels that ar
   CHECK(of_mlp.values(of_mlp.gates[0].out) == 17);
 }
 
-TEST_CASE("states of Mamba-2 are packed and unpacked", "[cuda][policy][lower][heads]") {
-  for (const test::PolicyForm& form : test::head_forms(9, 5)) {
-    if (form.weights->config.trunk != "mamba2") continue;
+TEST_CASE("states of Mamba-2 and Mamba-3 are packed and unpacked", "[cuda][policy][lower][heads]") {
+  for (const test::PolicyForm& form : test::matrix_forms(9, 5)) {
+    if (form.weights->config.trunk == "gated_deltanet") continue;
     INFO(form.name);
     const PolicyDims dims(form.weights->config);
     std::vector<float> values(static_cast<std::size_t>(dims.config.state_floats()));
@@ -106,14 +110,41 @@ TEST_CASE("states of Mamba-2 are packed and unpacked", "[cuda][policy][lower][he
   }
 }
 
-TEST_CASE("a GPU refuses a Mamba-3 policy by its name", "[cuda][policy][lower][heads]") {
-  for (const test::PolicyForm& form : test::mamba3_forms(5, 3)) {
-    const test::CaughtError error = test::error_of([&] { lower(form.weights->config); });
-    INFO(form.name << ": " << error.message);
-    CHECK(error.kind == core::ErrorKind::unsupported);
-    CHECK(error.argument == ":backend");
-    CHECK(error.says("policies of Mamba-3 do not run on a GPU yet: load this one with backend: :host"));
-  }
+TEST_CASE("Mamba-3's keys are rotated, and what was there before is kept, beside the heads",
+          "[cuda][policy][lower][heads][mamba3]") {
+  test::Mamba3Spec spec;
+  spec.heads = 3, spec.headdim = 24, spec.d_state = 64, spec.angles = 16;
+  const policy::Network n = lowered(spec);
+  const std::vector<Kind> siso = {Kind::product, Kind::angle, Kind::rotation, Kind::rotation,
+                                  Kind::delay,   Kind::delay, Kind::heads,    Kind::product};
+  CHECK(kinds(n) == siso);
+  const policy::Heads& heads = n.heads[0];
+  CHECK(heads.trapezoid());
+  CHECK(!heads.ranked);
+  CHECK(policy::keys_of(n, heads) == 64);
+  CHECK(n.rotations[0].out == heads.key);
+  CHECK(n.rotations[1].out == heads.query);
+  CHECK(n.delays[0].out == heads.key_before);
+  CHECK(n.delays[1].out == heads.value_before);
+  CHECK(n.products[n.layer.phases[7].index].in == heads.out);
+  CHECK(n.layer_floats == 3 * 16 + 96 * 64 + 3 * 64 + 96);
+  CHECK(policy::TeamPlan(n).fits);
+  CHECK(!policy::WindowPlan(n).fits);
+  // With a norm, the gate is a phase of its own; so it is of ranks.
+  spec.norm = true;
+  CHECK(lowered(spec).gates[0].parts == 3);
+  CHECK(lowered(spec).gates[0].ranks == 0);
+  spec.mimo = true, spec.ranks = 4;
+  const policy::Network normed = lowered(spec);
+  CHECK(normed.gates[0].parts == 12);
+  CHECK(normed.gates[0].ranks == 4);
+  CHECK(normed.heads[0].spreads());
+  spec.norm = false;
+  const policy::Network ranked = lowered(spec);
+  CHECK(kinds(ranked) == siso);
+  CHECK(ranked.heads[0].ranked);
+  CHECK(!ranked.heads[0].spreads());
+  for (const policy::Network* of_ranks : {&normed, &ranked}) CHECK(policy::TeamPlan(*of_ranks).fits);
 }
 
 }  // namespace exphil::cuda

@@ -4,21 +4,12 @@
 #include <vector>
 
 #include "core/policy/rounding.hpp"
-#include "cuda/cuda_test.hpp"
-#include "cuda/emulated_gpu.hpp"
-#include "cuda/policy/gradient_on_device.hpp"
-#include "cuda/policy/load_on_device.hpp"
-#include "support/catch.hpp"
-#include "support/mamba3_policy.hpp"
-#include "support/numbers.hpp"
+#include "cuda/policy/heads_checks.hpp"
 #include "support/precision_checks.hpp"
 #include "support/random_sessions.hpp"
-#include "support/shared_data.hpp"
 
 namespace exphil::test {
 namespace {
-
-using Weights = std::shared_ptr<const core::PolicyWeights>;
 
 std::vector<PolicyForm> mamba2_forms(std::int64_t channels, std::int64_t keys, std::int64_t window = 0) {
   std::vector<PolicyForm> all;
@@ -26,11 +17,6 @@ std::vector<PolicyForm> mamba2_forms(std::int64_t channels, std::int64_t keys, s
     if (form.weights->config.trunk == "mamba2") all.push_back(std::move(form));
   }
   return all;
-}
-
-void check_heads(const Weights& weights, std::int64_t frames, const std::vector<std::int64_t>& batches) {
-  const auto policy = load_on_device(weights, 400);
-  check_policy_form(*policy, *weights, frames, batches);
 }
 
 TEST_CASE("Mamba-2 on an emulated GPU", "[.emulated_heads]") {
@@ -61,61 +47,12 @@ TEST_CASE("precisions of Mamba-2 on an emulated GPU", "[.emulated_heads_precisio
 }
 
 std::vector<std::string> recorded_mamba2() {
-  std::vector<std::string> names;
-  for (const RecordedMixer& set : recorded_mixers()) {
-    if (!set.is_mamba3()) names.push_back(set.name);
-  }
-  return names;
-}
-
-// Frames, the state after the last one, and windows.
-void check_recorded(const std::string& name) {
-  INFO(name);
-  const Weights weights = load_mixer(name);
-  const core::PolicyConfig& c = weights->config;
-  const auto policy = load_on_device(weights, 16);
-  const auto outputs = static_cast<std::size_t>(c.d_output);
-  const std::string golden = mixer_path(name, "golden.safetensors");
-  const std::vector<float> obs = read_f32(golden, "obs");
-  const auto expected = read_f64(golden, "logits");
-  const auto state = policy->new_state();
-  core::State* const one = state.get();
-  std::vector<float> out(expected.size());
-  for (std::size_t t = 0; t < out.size() / outputs; ++t) {
-    policy->step(&one, 1, obs.data() + t * static_cast<std::size_t>(c.d_input), out.data() + t * outputs);
-  }
-  CHECK(relative_error(out, expected) <= 1e-5);
-  std::vector<float> values(static_cast<std::size_t>(c.state_floats()));
-  policy->read_state(*state, values.data());
-  CHECK(mixer_state_error(name, c, {values.begin(), values.end()}) <= 1e-5);
-  const auto windows = read_f64(golden, "window_logits");
-  const auto ends = read_s32(golden, "end_frame_index");
-  std::vector<float> last(outputs);
-  for (std::size_t i = 0; i < ends.size(); ++i) {
-    policy->window(obs.data() + (ends[i] - 19) * c.d_input, 1, 20, last.data());
-    CHECK(relative_error(last.data(), windows.data() + i * outputs, outputs) <= 1e-5);
-  }
+  return recorded_of(false);
 }
 
 TEST_CASE("recorded Mamba-2 on an emulated GPU", "[.emulated_heads_recorded]") {
   emulate_launches();
-  for (const char* name : {"mamba2_grouped_small", "mamba2_dssm"}) check_recorded(name);
-}
-
-void check_gradient(const Weights& weights, std::int64_t batch, const std::vector<std::int64_t>& lengths) {
-  const PolicyGrad grad = gradient_on_device(weights);
-  for (const std::int64_t seq : lengths) {
-    for (const bool with_state : {false, true}) {
-      CAPTURE(seq, with_state);
-      check_policy_grad(grad, *weights, policy_grad_case(weights->config, batch, seq, with_state));
-    }
-  }
-}
-
-void check_gradient_bits(const Weights& weights, std::int64_t batch, std::int64_t seq) {
-  const PolicyGrad grad = gradient_on_device(weights);
-  check_policy_grad_bits(grad, *weights, policy_grad_case(weights->config, batch, seq, true));
-  check_policy_grad_nan(grad, *weights, seq);
+  for (const char* name : {"mamba2_grouped_small", "mamba2_dssm"}) check_recorded_heads(name);
 }
 
 // Segments of time with an end, tiles of rows with an end, keys that do not fill their lanes.
@@ -153,27 +90,7 @@ TEST_CASE("the recorded gradients of Mamba-2 on the GPU", "[cuda][gpu][policy][g
   if (!have_device() || !have_mamba23()) return;
   for (const std::string& name : recorded_mamba2()) {
     if (name == "mamba2_grouped") continue;  // has none
-    INFO(name);
-    const Weights weights = load_mixer(name);
-    const std::string file = mixer_path(name, "grad.safetensors");
-    const std::vector<float> obs = read_f32(file, "obs"), g = read_f32(file, "g");
-    core::PolicyValues<float> gradient = core::zeros_of<float>(weights->network());
-    std::vector<float> frames(obs.size());
-    core::PolicyGradOutputs outputs;
-    outputs.weights = &gradient, outputs.frames = frames.data();
-    gradient_on_device(weights)({3, 40, obs.data()}, g.data(), outputs);
-    CHECK(relative_error(frames, read_f64(file, "grad.obs")) <= 1e-4);
-    for (const core::PolicyParameter& parameter : weights->parameters) {
-      INFO(parameter.name);
-      std::vector<float> values(parameter.count());
-      core::copy_parameter(parameter, gradient, values.data());
-      const std::string recorded = "grad." + parameter.name;
-      if (values.size() > 1024) {  // recorded as f32
-        CHECK(relative_error(values, read_f32(file, recorded)) <= 1e-4);
-      } else {
-        CHECK(relative_error(values, read_f64(file, recorded)) <= 1e-4);
-      }
-    }
+    check_recorded_gradient(name);
   }
 }
 
@@ -252,7 +169,7 @@ TEST_CASE("random operations of sessions of Mamba-2 on the GPU",
 
 TEST_CASE("recorded Mamba-2 on the GPU", "[cuda][gpu][policy][heads][mamba2]") {
   if (!have_device() || !have_mamba23()) return;
-  for (const std::string& name : recorded_mamba2()) check_recorded(name);
+  for (const std::string& name : recorded_mamba2()) check_recorded_heads(name);
 }
 
 }  // namespace

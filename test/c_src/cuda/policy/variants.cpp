@@ -9,7 +9,7 @@
 #include "cuda/policy/training_kernels.hpp"
 #include "cuda/policy/window.hpp"
 #include "support/gated_policy.hpp"
-#include "support/head_policy.hpp"
+#include "support/mamba3_policy.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -61,6 +61,14 @@ std::vector<test::GatedSpec> gated_variants(const char* architecture) {
   return {played, odd};
 }
 
+void append_played(const test::SafetensorsWriter& file, std::vector<KernelSpec>* all) {
+  const PolicyDims d(test::load_policy(file)->config);
+  for (const KernelSpec& kernel : row_kernels(d)) all->push_back(kernel);
+  for (const bool armed : {false, true}) all->push_back(step(d, 16, 256, 1, true, true, armed));
+  all->push_back(step(d, 16, 256, 8, true, false));
+  all->push_back(step(d, 16, 256, 1, false, false));
+}
+
 // Of the size that is played, with the states of its public sizes; every form in small, with keys that do not
 // fill their lanes.
 void append_heads(std::vector<KernelSpec>* all) {
@@ -68,14 +76,18 @@ void append_heads(std::vector<KernelSpec>* all) {
   played.d_input = 287, played.d_output = 64, played.d_model = 256, played.heads = 8, played.headdim = 64;
   for (const std::int64_t state : {64, 128}) {
     played.d_state = state;
-    const PolicyDims d(test::load_policy(test::mamba2_file(played))->config);
-    for (const KernelSpec& kernel : row_kernels(d)) all->push_back(kernel);
-    for (const bool armed : {false, true}) all->push_back(step(d, 16, 256, 1, true, true, armed));
-    all->push_back(step(d, 16, 256, 8, true, false));
-    all->push_back(step(d, 16, 256, 1, false, false));
+    append_played(test::mamba2_file(played), all);
   }
-  for (const test::PolicyForm& form : test::head_forms(23, 5)) {
-    if (form.weights->config.trunk != "mamba2") continue;
+  test::Mamba3Spec rotated;
+  rotated.d_input = 287, rotated.d_output = 64, rotated.d_model = 256, rotated.heads = 8,
+  rotated.headdim = 64;
+  for (const std::int64_t state : {64, 128}) {
+    rotated.d_state = state, rotated.angles = state / 4;
+    rotated.mimo = state > 64, rotated.ranks = rotated.mimo ? 4 : 1;
+    append_played(test::mamba3_file(rotated), all);
+  }
+  for (const test::PolicyForm& form : test::matrix_forms(23, 5)) {
+    if (form.weights->config.trunk == "gated_deltanet") continue;
     const PolicyDims d(form.weights->config);
     for (const KernelSpec& kernel : row_kernels(d)) all->push_back(kernel);
     all->push_back(step(d, 4, 128, 1, true, true));

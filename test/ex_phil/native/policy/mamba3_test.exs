@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Policy.Mamba3Test do
-  # Mamba-3 policies of state-spaces/mamba on the host, SISO and MIMO: the recorded policies of mamba23. Every kind of call of
-  # every size is in test/c_src/host/policy/heads_test.cpp.
+  # Mamba-3 policies of state-spaces/mamba, SISO and MIMO: the recorded policies of mamba23. Every kind of call of every size is in
+  # heads_test.cpp of test/c_src/host/policy and mamba3_test.cpp of test/c_src/cuda/policy.
   use ExUnit.Case, async: true
 
   import ExPhil.Native.TestSupport.Mixers
@@ -25,9 +25,11 @@ defmodule ExPhil.Native.Policy.Mamba3Test do
     end
   end
 
-  for set <- @cases do
-    test "#{set}: a carried state, windows, the state after the last frame" do
-      {info, state, golden} = check_answers(unquote(set))
+  for set <- @cases, backend <- [:host, :cuda] do
+    if backend == :cuda, do: @tag(:gpu)
+
+    test "#{set} on #{backend}: a carried state, windows, the state after the last frame" do
+      {info, state, golden} = check_answers(unquote(set), backend: unquote(backend))
       assert %{trunk: :mamba3, settings_from: :metadata} = info
       assert Enum.sort(Map.keys(state)) == [:angle, :k, :ssm, :v]
       # Plain f32 adds up to 2e-5 rad over the frames, and k and the state turn with the angles.
@@ -40,8 +42,11 @@ defmodule ExPhil.Native.Policy.Mamba3Test do
     test "#{set}: gradients", do: check_gradients(unquote(set))
   end
 
-  for set <- @cases do
-    test "#{set}: steps, snapshots, rollback, exported states, batches", do: check_calls(unquote(set))
+  for set <- @cases, backend <- [:host, :cuda] do
+    if backend == :cuda, do: @tag(:gpu)
+
+    test "#{set} on #{backend}: steps, snapshots, rollback, exported states, batches",
+      do: check_calls(unquote(set), backend: unquote(backend))
   end
 
   test "saved, and loaded again", %{tmp_dir: folder} do
@@ -138,9 +143,12 @@ defmodule ExPhil.Native.Policy.Mamba3Test do
   end
 
   @tag :gpu
-  test "a GPU refuses it by its name" do
-    path = file("mamba3_siso", "policy.safetensors")
-    assert {:error, %Error{kind: :unsupported, message: message}} = Policy.load(path, backend: :cuda)
-    assert message =~ "policies of Mamba-3 do not run on a GPU yet"
+  test "its gradient is refused on a GPU, by its name" do
+    policy = Policy.load!(file("mamba3_siso", "policy.safetensors"), backend: :cuda)
+    sizes = Policy.info!(policy)
+    frames = uniform(5, {1, 2, sizes.d_input}, -1.0, 1.0)
+    d_outs = {:f32, {1, 2, sizes.d_output}, String.duplicate(<<1.0::float-32-little>>, 2 * sizes.d_output)}
+    assert {:error, %Error{kind: :unsupported, message: message}} = Policy.grad(policy, frames, d_outs)
+    assert message =~ "the gradient of a policy with the trapezoidal rule (Mamba-3) is not computed on a GPU"
   end
 end

@@ -28,11 +28,11 @@ defmodule ExPhil.Native.Tools.Benchmark.Page do
   @media print { body { max-width: none; padding: 0; } section { break-inside: avoid; } }
   """
 
-  @doc "Whether gnuplot is available to draw the plots; else how to get it."
+  @doc "Whether gnuplot is available to draw the plots: `:ok`, else `{:error, text}`, which says how to get it."
   @spec ready() :: :ok | {:error, String.t()}
   def ready, do: if(Plot.available?(), do: :ok, else: {:error, Plot.advice()})
 
-  @doc "The page."
+  @doc "The page of a report: `{:ok, html}`, one file with its plots inside, or `{:error, text}` where gnuplot cannot draw them."
   @spec html(map()) :: {:ok, iodata()} | {:error, String.t()}
   def html(report) do
     with :ok <- ready(), {:ok, sections} <- sections(report) do

@@ -54,7 +54,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
       ]
   end
 
-  @doc "The cells of `columns/0` for one case."
+  @doc "The cells of `columns/0` for one case, as strings."
   @spec cells(map()) :: [String.t()]
   def cells(result) do
     [
@@ -72,7 +72,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
     ]
   end
 
-  @doc "The names of the columns."
+  @doc "The names of the columns of a suite's table, as strings."
   @spec columns() :: [String.t()]
   def columns, do: @columns ++ ["meets 60 FPS"]
 
@@ -91,7 +91,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
 
   def title("policy"), do: "a policy: from an observation to its answer"
 
-  @doc "Remarks on the tables."
+  @doc "Remarks on the tables: sentences, of which there may be none."
   @spec remarks(map()) :: [String.t()]
   def remarks(report) do
     [
@@ -123,12 +123,12 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
     "#{suite}: #{title(suite)}\n" <> align([["" | columns()] | rows])
   end
 
-  @doc "A case's name with its shape."
+  @doc "A case's name with its shape, as a string."
   @spec label(map()) :: String.t()
   def label(%{suite: "policy"} = result), do: result.name
   def label(result), do: "#{result.name} (#{shape(result)})"
 
-  @doc "The shape in short: 1x256x1024x16."
+  @doc "The shape of a case in short, as a string: 1x256x1024x16."
   @spec shape(map()) :: String.t()
   def shape(result), do: Enum.join(result.shape, "x")
 
@@ -161,7 +161,7 @@ defmodule ExPhil.Native.Tools.Benchmark.Report do
   def time(us) when us < 1.0e6, do: digits(us / 1000) <> " ms"
   def time(us), do: digits(us / 1.0e6) <> " s"
 
-  @doc "Bytes a second."
+  @doc "Bytes a second in the most readable unit, as a string."
   @spec rate(number()) :: String.t()
   def rate(value), do: amount(value, "B/s")
 

@@ -22,7 +22,7 @@ defmodule ExPhil.Native.Tools.Player.Recording do
           depth: non_neg_integer()
         }
 
-  @doc "Reads a recording from a file."
+  @doc "Reads a recording from a safetensors file: `{:ok, recording}`, or `{:error, text}`, which says what is wrong with the file."
   @spec load(Path.t()) :: {:ok, t()} | {:error, String.t()}
   def load(path) do
     case Safetensors.read(path) do

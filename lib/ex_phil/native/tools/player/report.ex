@@ -22,7 +22,7 @@ defmodule ExPhil.Native.Tools.Player.Report do
           budget_share: float()
         }
 
-  @doc "`budget_share` is the 99th percentile of the step as a share of the time of a frame."
+  @doc "The numbers of a play, as a map (`t:summary/0`). `budget_share` is the 99th percentile of the step as a share of the time of a frame."
   @spec summarise(Player.result()) :: summary()
   def summarise(result) do
     sorted = Enum.sort(result.latencies)
@@ -100,7 +100,7 @@ defmodule ExPhil.Native.Tools.Player.Report do
     "frame #{frames} of #{total}, missed #{missed}, last step #{us(latency)}"
   end
 
-  @doc "The numbers for a program, ready for `ExPhil.Native.Json.encode/1`."
+  @doc "The numbers for a program, as maps, lists, strings, atoms and numbers, which a writer of JSON takes as they are."
   @spec document(summary(), Verify.t(), map(), nil | Rounding.t()) :: map()
   def document(summary, verify, context, rounding \\ nil) do
     checked = %{

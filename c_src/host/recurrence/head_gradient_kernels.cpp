@@ -1,13 +1,14 @@
-#include "host/policy/head_kernels.hpp"
+#include "host/recurrence/head_kernels.hpp"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "host/policy/head_gradient_kernels.cpp"
+#define HWY_TARGET_INCLUDE "host/recurrence/head_gradient_kernels.cpp"
 // clang-format off
 #include "host/simd/simd.hpp"
 #include <hwy/foreach_target.h>
 #include <algorithm>
 #include "core/scalar_math.hpp"
-#include "host/policy/head_kernels-inl.hpp"
+#include "core/work/background.hpp"
+#include "host/recurrence/head_kernels-inl.hpp"
 #include "host/simd/math-inl.hpp"
 // clang-format on
 
@@ -182,11 +183,21 @@ template <formulas::HeadRule kRule, int kRanks>
 void keep_states(const HeadRows& h, std::int64_t head, std::int64_t first, std::int64_t end, float* states) {
   const std::int64_t width = padded(h.keys), floats = h.channels * width;
   for (std::int64_t t = first; t + 1 < end; ++t, states += floats) {
+    core::give_way();
     const HeadFrame<kRule, kRanks> f(h, head, t);
     for (std::int64_t c = 0; c < h.channels; ++c) {
       const HeadValue r(h, head, head * h.channels + c, t);
       advance_row<kRule, kRanks, false>(h, f, r, t, states + c * width, states + floats + c * width, nullptr);
     }
+  }
+}
+
+// from: {channels, keys}, or null: zeros.
+inline void load_states(const HeadRows& h, const float* from, float* to) {
+  const std::int64_t width = padded(h.keys);
+  std::fill_n(to, h.channels * width, 0.0f);
+  for (std::int64_t c = 0; from != nullptr && c < h.channels; ++c) {
+    std::copy_n(from + c * h.keys, h.keys, to + c * width);
   }
 }
 
@@ -197,10 +208,7 @@ void heads_back_of(const HeadRows& h, const HeadGradient& g, std::int64_t head, 
   const std::int64_t width = padded(h.keys), floats = h.channels * width;
   const std::int64_t parts = (h.seq + kKeptFrames - 1) / kKeptFrames;
   float *const kept = scratch + parts * floats, *const d = kept + (kKeptFrames + 1) * floats;
-  std::fill_n(scratch, floats, 0.0f), std::fill_n(d, floats, 0.0f);
-  for (std::int64_t c = 0; g.initial != nullptr && c < h.channels; ++c) {
-    std::copy_n(g.initial + c * h.keys, h.keys, scratch + c * width);
-  }
+  load_states(h, g.initial, scratch), load_states(h, g.d_final, d);
   for (std::int64_t part = 0; part + 1 < parts; ++part) {
     std::copy_n(scratch + part * floats, floats, kept);
     keep_states<kRule, kRanks>(h, head, part * kKeptFrames, (part + 1) * kKeptFrames + 1, kept);
@@ -210,8 +218,13 @@ void heads_back_of(const HeadRows& h, const HeadGradient& g, std::int64_t head, 
     const std::int64_t first = part * kKeptFrames, end = std::min(h.seq, first + kKeptFrames);
     std::copy_n(scratch + part * floats, floats, kept);
     keep_states<kRule, kRanks>(h, head, first, end, kept);
-    for (std::int64_t t = end; t-- > first;)
+    for (std::int64_t t = end; t-- > first;) {
+      core::give_way();
       frame_back<kRule, kRanks>(h, g, head, t, kept + (t - first) * floats, d);
+    }
+  }
+  for (std::int64_t c = 0; g.d_initial != nullptr && c < h.channels; ++c) {
+    std::copy_n(d + c * width, h.keys, g.d_initial + c * h.keys);
   }
 }
 

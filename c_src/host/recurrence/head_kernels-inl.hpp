@@ -1,16 +1,16 @@
 // What a recurrence over heads and its gradient share: sums over a row in one fixed order, and one frame of a
 // row. Compiled per SIMD target; included by head_kernels.cpp and head_gradient_kernels.cpp alone.
-#if defined(EXPHIL_HOST_POLICY_HEAD_KERNELS_INL) == defined(HWY_TARGET_TOGGLE)
-#ifdef EXPHIL_HOST_POLICY_HEAD_KERNELS_INL
-#undef EXPHIL_HOST_POLICY_HEAD_KERNELS_INL
+#if defined(EXPHIL_HOST_RECURRENCE_HEAD_KERNELS_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef EXPHIL_HOST_RECURRENCE_HEAD_KERNELS_INL
+#undef EXPHIL_HOST_RECURRENCE_HEAD_KERNELS_INL
 #else
-#define EXPHIL_HOST_POLICY_HEAD_KERNELS_INL
+#define EXPHIL_HOST_RECURRENCE_HEAD_KERNELS_INL
 #endif
 
 #include <cmath>
 
 #include "core/policy/cells.hpp"
-#include "host/policy/head_kernels.hpp"
+#include "host/recurrence/head_kernels.hpp"
 #include "host/simd/math-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,12 +1,12 @@
-#include "host/policy/head_kernels.hpp"
+#include "host/recurrence/head_kernels.hpp"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "host/policy/head_kernels.cpp"
+#define HWY_TARGET_INCLUDE "host/recurrence/head_kernels.cpp"
 // clang-format off
 #include "host/simd/simd.hpp"
 #include <hwy/foreach_target.h>
 #include <algorithm>
-#include "host/policy/head_kernels-inl.hpp"
+#include "host/recurrence/head_kernels-inl.hpp"
 #include "host/simd/math-inl.hpp"
 // clang-format on
 

@@ -1,5 +1,5 @@
 // A recurrence over heads (kernels/common/heads.cuh) on the CPU, row by row of its states: forward, and its
-// gradient. Callers: host/policy/phases.cpp and the gradient. Any thread.
+// gradient. Callers: host/policy/phases.cpp and its gradient, host/ssd. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,12 @@ void advance_heads(const HeadRows& heads, std::int64_t begin, std::int64_t end);
 // What advance_heads() passes back for the rows of one head.
 struct HeadGradient {
   const float* initial =
-      nullptr;       // {channels, keys}: the states of the head before the first frame; null: zeros
-  MatrixRows d_out;  // of all heads, as are the others
+      nullptr;  // {channels, keys}: the states of the head before the first frame; null: zeros
+  // As `initial`: the gradient of the states after the last frame, null: zeros; receives that of `initial`,
+  // null: not wanted.
+  const float* d_final = nullptr;
+  float* d_initial = nullptr;
+  MatrixRows d_out;                            // of all heads, as are the others
   MatrixRows d_value, d_rate, d_decay;         // stored
   float *d_key = nullptr, *d_query = nullptr;  // {seq, ranks, padded(keys)}: of this head alone; stored
   float *d_a = nullptr, *d_d = nullptr;        // added to; null where there is none

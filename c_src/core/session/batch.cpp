@@ -1,0 +1,187 @@
+// The calls of a Session for several agents at once; see session.hpp.
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/session/session.hpp"
+
+namespace exphil::core {
+
+namespace {
+
+std::vector<Session*> in_address_order(const std::vector<Session*>& sessions) {
+  std::vector<Session*> ordered = sessions;
+  std::sort(ordered.begin(), ordered.end(), std::less<Session*>());
+  if (std::adjacent_find(ordered.begin(), ordered.end()) != ordered.end()) {
+    fail(ErrorKind::invalid_argument, "sessions", "sessions must be distinct; a session appears twice");
+  }
+  return ordered;
+}
+
+// The sessions of a batch that are on one device, and where they are in it.
+struct Part {
+  std::vector<Session*> sessions;
+  std::vector<std::size_t> rows;
+};
+
+std::vector<Part> parts_of(const std::vector<Session*>& sessions) {
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    auto part = std::find_if(parts.begin(), parts.end(), [&](const Part& other) {
+      return other.sessions[0]->policy() == sessions[i]->policy();
+    });
+    if (part == parts.end()) part = parts.emplace(part);
+    part->sessions.push_back(sessions[i]);
+    part->rows.push_back(i);
+  }
+  return parts;
+}
+
+}  // namespace
+
+void Session::require_one_model(const std::vector<Session*>& sessions) {
+  for (std::size_t i = 1; i < sessions.size(); ++i) {
+    if (!sessions[0]->is_of_model(sessions[i]->policy_.get(), sessions[i]->replicas())) {
+      fail(ErrorKind::mismatch, "sessions", "sessions must all be of one model; session ", i,
+           " is of another model than session 0");
+    }
+  }
+}
+
+// To order thousands of sessions takes longer than to lock them, so they are ordered only where one of them is
+// in use, or is there twice: nothing waits while it holds locks that were taken in another order.
+Session::Locks Session::lock_all(const std::vector<Session*>& sessions) {
+  Locks locks;
+  locks.reserve(sessions.size());
+  for (Session* session : sessions) {
+    if (!locks.emplace_back(session->mutex_, std::try_to_lock).owns_lock()) break;
+  }
+  if (locks.empty() || locks.back().owns_lock()) return locks;
+  locks.clear();
+  for (Session* session : in_address_order(sessions)) locks.emplace_back(session->mutex_);
+  return locks;
+}
+
+void Session::step_locked(const std::vector<Session*>& sessions, const float* obs, float* out) {
+  sessions[0]->place_ ? run_devices(sessions, obs, out) : run_locked(sessions, obs, out);
+  for (Session* session : sessions) session->history_.advance();
+}
+
+// The states of the frames that were computed are in entries that no session goes back to, so that all
+// sessions are where they were when a device has failed. Only the windows have to be restored.
+void Session::run_devices(const std::vector<Session*>& sessions, const float* obs, float* out) {
+  const std::vector<Part> parts = parts_of(sessions);
+  if (parts.size() == 1) return run_locked(sessions, obs, out);
+  const PolicyConfig& config = sessions[0]->policy_->config();
+  const auto d_input = static_cast<std::size_t>(config.d_input);
+  const auto d_output = static_cast<std::size_t>(config.d_output);
+  const auto errors = sessions[0]->place_->replicas()->run(parts.size(), [&](std::size_t number) {
+    const Part& part = parts[number];
+    std::vector<float> own_obs, own_out(part.rows.size() * d_output);
+    own_obs.reserve(part.rows.size() * d_input);
+    for (const std::size_t row : part.rows) {
+      own_obs.insert(own_obs.end(), obs + row * d_input, obs + (row + 1) * d_input);
+    }
+    run_locked(part.sessions, own_obs.data(), own_out.data());
+    for (std::size_t k = 0; k < part.rows.size(); ++k) {
+      std::copy_n(own_out.data() + k * d_output, d_output, out + part.rows[k] * d_output);
+    }
+  });
+  const auto failed =
+      std::find_if(errors.begin(), errors.end(), [](const auto& error) { return error != nullptr; });
+  if (failed == errors.end()) return;
+  for (std::size_t number = 0; number < parts.size(); ++number) {
+    if (errors[number]) continue;  // this one has restored its windows
+    for (Session* session : parts[number].sessions) {
+      if (session->window_) session->window_->undo(1);
+    }
+  }
+  std::rethrow_exception(*failed);
+}
+
+void Session::run_locked(const std::vector<Session*>& sessions, const float* obs, float* out) {
+  std::vector<State*> from, to;
+  from.reserve(sessions.size()), to.reserve(sessions.size());
+  for (Session* session : sessions) {
+    if (session->window_) continue;
+    from.push_back(session->history_.state());
+    to.push_back(session->history_.state(1));
+  }
+  if (from.size() == sessions.size()) {
+    const auto count = static_cast<std::int64_t>(from.size());
+    sessions[0]->policy_->advance(from.data(), to.data(), count, obs, out);
+  } else {
+    step_mixed(sessions, from, to, obs, out);
+  }
+}
+
+// One call for the windows, then one for the carried states. A call that fails changes no carried state, and
+// the windows are restored.
+void Session::step_mixed(const std::vector<Session*>& sessions, const std::vector<State*>& from_states,
+                         const std::vector<State*>& to_states, const float* obs, float* out) {
+  Policy& policy = *sessions[0]->policy_;
+  const std::size_t carried = from_states.size(), windowed = sessions.size() - carried;
+  const auto d_input = static_cast<std::size_t>(policy.config().d_input);
+  const auto d_output = static_cast<std::size_t>(policy.config().d_output);
+  std::vector<float> some_obs(carried * d_input), some_out(carried * d_output);
+  std::vector<float> window_out(windowed * d_output);
+  std::vector<AgentWindow> windows(windowed);
+  auto window = windows.begin();
+  float* next = some_obs.data();
+  for (std::size_t k = 0; k < sessions.size(); ++k) {
+    if (sessions[k]->window_) {
+      sessions[k]->window_->push(obs + k * d_input);
+      *window++ = sessions[k]->agent_window();
+    } else {
+      next = std::copy_n(obs + k * d_input, d_input, next);
+    }
+  }
+  try {
+    policy.answer_windows(windows.data(), static_cast<std::int64_t>(windowed), window_out.data());
+    if (carried > 0)
+      policy.advance(from_states.data(), to_states.data(), static_cast<std::int64_t>(carried),
+                     some_obs.data(), some_out.data());
+  } catch (...) {
+    for (Session* session : sessions) {
+      if (session->window_) session->window_->undo(1);
+    }
+    throw;
+  }
+  window = windows.begin();
+  const float *from = some_out.data(), *from_window = window_out.data();
+  for (std::size_t k = 0; k < sessions.size(); ++k) {
+    const float*& row = sessions[k]->window_ ? from_window : from;
+    std::copy_n(row, d_output, out + k * d_output);
+    row += d_output;
+    if (!sessions[k]->window_) continue;
+    if (window->in_ring) sessions[k]->window_->set_held(window->ring_windows);
+    ++window;
+  }
+}
+
+void Session::step_batch(const std::vector<Session*>& sessions, const float* obs, float* out) {
+  if (sessions.empty()) return;
+  require_one_model(sessions);
+  const Locks locks = lock_all(sessions);
+  for (Session* session : sessions) session->frame_arrived();
+  step_locked(sessions, obs, out);
+}
+
+std::vector<Action> Session::act_batch(const std::vector<Session*>& sessions, const float* obs,
+                                       float* logits) {
+  std::vector<Action> actions(sessions.size());
+  if (sessions.empty()) return actions;
+  require_one_model(sessions);
+  const PolicyConfig& config = sessions[0]->policy_->config();
+  require_controller(config, "sessions");
+  const Locks locks = lock_all(sessions);
+  for (Session* session : sessions) session->frame_arrived();
+  step_locked(sessions, obs, logits);
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    actions[i] = sessions[i]->choose_locked(logits + static_cast<std::int64_t>(i) * config.d_output);
+  }
+  return actions;
+}
+
+}  // namespace exphil::core

@@ -1,0 +1,134 @@
+// Mamba-3 policies on a GPU, SISO and MIMO: every call, against the reference and bit by bit, and against
+// what was recorded.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/policy/rounding.hpp"
+#include "cuda/policy/heads_checks.hpp"
+#include "support/precision_checks.hpp"
+#include "support/random_sessions.hpp"
+
+namespace exphil::test {
+namespace {
+
+// What f32 costs: angles add up over the frames, and keys and states turn with them.
+constexpr double kStates = 5e-5;
+
+TEST_CASE("Mamba-3 on an emulated GPU", "[.emulated_mamba3]") {
+  emulate_launches();
+  // Keys that fill their lanes, and odd ones; the rows of some have no block of the team.
+  for (const auto& [channels, keys] : {std::pair(24, 16), std::pair(23, 5)}) {
+    for (const PolicyForm& form : mamba3_forms(channels, keys)) {
+      INFO(form.name << ", " << channels << ", " << keys);
+      check_heads(form.weights, 9, {2, 5});
+    }
+  }
+  for (const char* entry : {"policy_heads_batch", "policy_heads_time", "policy_gate", "policy_step",
+                            "policy_angle", "policy_rotation", "policy_delay"}) {
+    INFO(entry);
+    CHECK(emulated_launches(entry) > 0);
+  }
+}
+
+TEST_CASE("precisions of Mamba-3 on an emulated GPU", "[.emulated_mamba3_precision]") {
+  emulate_launches();
+  const std::vector<PolicyForm> forms = mamba3_forms(24, 16);
+  for (const auto& [form, precision] :
+       {std::pair(std::size_t{0}, core::Precision::int8), std::pair(std::size_t{2}, core::Precision::bf16),
+        std::pair(std::size_t{4}, core::Precision::f16)}) {
+    INFO(forms[form].name << " " << core::precision_name(precision));
+    check_heads(std::make_shared<core::PolicyWeights>(core::rounded_weights(*forms[form].weights, precision)),
+                9, {3});
+  }
+}
+
+TEST_CASE("recorded Mamba-3 on an emulated GPU", "[.emulated_mamba3_recorded]") {
+  emulate_launches();
+  for (const char* name : {"mamba3_siso_norm", "mamba3_mimo_norm"}) check_recorded_heads(name, kStates);
+}
+
+TEST_CASE("Mamba-3 runs without a GPU", "[cuda][policy][emulated][heads][mamba3]") {
+  require_passed(run_over_emulated("[.emulated_mamba3]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+}
+
+// More blocks than the policies have segments of rows: the last one has none. Blocks have parts of a head,
+// and parts of several.
+TEST_CASE("steps of Mamba-3 by teams of blocks run without a GPU",
+          "[cuda][policy][emulated][step_teams][heads][mamba3]") {
+  const std::string tuning = "team=4,cluster=1,staged=0,inline_obs=0,batch_agents=2";
+  for (const char* tag : {"[.emulated_mamba3]", "[.emulated_mamba3_precision]"}) {
+    CAPTURE(tag);
+    require_passed(
+        run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning}}));
+  }
+}
+
+TEST_CASE("Mamba-3 in several precisions runs without a GPU", "[cuda][policy][emulated][heads][mamba3]") {
+  require_passed(
+      run_over_emulated("[.emulated_mamba3_precision]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+}
+
+TEST_CASE("recorded Mamba-3 runs without a GPU", "[cuda][policy][emulated][heads][mamba3]") {
+  if (!have_mamba23()) return;
+  require_passed(
+      run_over_emulated("[.emulated_mamba3_recorded]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+}
+
+TEST_CASE("Mamba-3 on the GPU", "[cuda][gpu][policy][heads][mamba3]") {
+  if (!have_device()) return;
+  for (const auto& [channels, keys] :
+       {std::pair(24, 16), std::pair(23, 5), std::pair(64, 64), std::pair(33, 128), std::pair(3, 2)}) {
+    for (const PolicyForm& form : mamba3_forms(channels, keys)) {
+      INFO(form.name << ", " << channels << ", " << keys);
+      check_heads(form.weights, 40, {2, 9, 300});
+    }
+  }
+}
+
+// Of the size that is played.
+TEST_CASE("a large Mamba-3 on the GPU", "[cuda][gpu][policy][heads][mamba3]") {
+  if (!have_device()) return;
+  Mamba3Spec spec;
+  spec.d_input = 287, spec.d_output = 64, spec.d_model = 256, spec.heads = 8, spec.headdim = 64;
+  for (const std::int64_t state : {64, 128}) {
+    for (const std::int64_t ranks : {0, 4}) {
+      CAPTURE(state, ranks);
+      spec.d_state = state, spec.angles = state / 4;
+      spec.mimo = spec.norm = ranks > 0, spec.ranks = std::max<std::int64_t>(ranks, 1);
+      check_heads(load_policy(mamba3_file(spec)), 70, {2, 33, 1030});
+    }
+  }
+}
+
+TEST_CASE("Mamba-3 in every precision on the GPU", "[cuda][gpu][policy][heads][mamba3][precision]") {
+  if (!have_device()) return;
+  for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
+    for (const PolicyForm& form : mamba3_forms(24, 16)) {
+      INFO(form.name << " " << core::precision_name(precision));
+      check_heads(std::make_shared<core::PolicyWeights>(core::rounded_weights(*form.weights, precision)), 12,
+                  {5});
+    }
+  }
+}
+
+TEST_CASE("random operations of sessions of Mamba-3 on the GPU",
+          "[cuda][gpu][policy][rollback][sessions][heads][mamba3]") {
+  if (!have_device()) return;
+  const std::vector<PolicyForm> forms = mamba3_forms(9, 6, 2, 6);
+  const auto operations = session_operations(12'000) / static_cast<std::int64_t>(forms.size());
+  for (const PolicyForm& form : forms) {
+    INFO(form.name);
+    std::vector<std::shared_ptr<core::Policy>> policies;
+    for (auto& weights : in_every_precision(*form.weights)) policies.push_back(load_on_device(weights, 400));
+    check_random_sessions(policies, operations, 7);
+  }
+}
+
+TEST_CASE("recorded Mamba-3 on the GPU", "[cuda][gpu][policy][heads][mamba3]") {
+  if (!have_device() || !have_mamba23()) return;
+  for (const std::string& name : recorded_of(true)) check_recorded_heads(name, kStates);
+}
+
+}  // namespace
+}  // namespace exphil::test
