@@ -10,6 +10,7 @@
 #include "cuda/associative/scan.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/device/settings.hpp"
+#include "cuda/policy/gradient.hpp"
 #include "cuda/policy/loader.hpp"
 #include "cuda/policy/training.hpp"
 #include "cuda/recurrent/scan.hpp"
@@ -116,6 +117,12 @@ class CudaBackend : public core::Backend {
                                      const core::PolicyOptions& options) override {
     context_->require_alive();
     return load_policy(context_, std::move(weights), options);
+  }
+
+  std::unique_ptr<core::PolicyGradient> gradient(
+      std::shared_ptr<const core::PolicyWeights> weights) override {
+    context_->require_alive();
+    return make_gradient(context_, std::move(weights));
   }
 
   std::unique_ptr<core::PolicyTraining> train(std::shared_ptr<const core::PolicyWeights> weights,
