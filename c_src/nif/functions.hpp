@@ -39,7 +39,7 @@ Term set_threads(Call& call, std::int64_t threads);
 struct ScanRequest;
 using MaybeTensor = std::optional<core::TensorView>;
 using MaybeScanTensor = std::optional<ScanTensor>;
-Term scan(Call& call, BackendChoice backend, std::int64_t device, ScanTensor x, ScanTensor dt, ScanTensor a,
+Term scan(Call& call, BackendChoice backend, DeviceChoice devices, ScanTensor x, ScanTensor dt, ScanTensor a,
           ScanTensor b, ScanTensor c, MaybeScanTensor d, MaybeScanTensor z, MaybeScanTensor dt_bias,
           MaybeScanTensor initial_state, ScanRequest request);
 
