@@ -603,6 +603,10 @@ defmodule ExPhil.Native.Policy do
   Returns `{:ok, policy}`, the same one: whoever holds it uses the new weights from then on, and its fingerprint is theirs. Its sessions
   and snapshots belong to the old ones: every call on them returns an error of the kind `:mismatch`, and calls under way end with the
   old weights. Weights of another name or shape, or that are not finite, are an error and change nothing.
+
+  The first call that plays the new weights, `new_session/2` or `window/2`, loads them, which takes longer than this call; `forward/3`,
+  `grad/4` and `weights/1` do without. Until then `resident_bytes` of `info/1` does not count them. On several devices they are
+  loaded here, onto all or none.
   """
   fallible update(policy :: t(), weights :: weights()) :: t()
   defdelegate update(policy, weights), to: Training

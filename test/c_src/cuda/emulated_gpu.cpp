@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/associative/arguments.cuh"
+#include "kernels/common/convert_arguments.cuh"
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/gradient_arguments.cuh"
 #include "kernels/policy/training_arguments.cuh"
@@ -18,6 +19,7 @@
 #include "kernels/recurrent/linear_arguments.cuh"
 #include "kernels/scan/backward_arguments.cuh"
 #include "kernels/semiseparable/arguments.cuh"
+#include "kernels/ssd/arguments.cuh"
 
 namespace exphil::test {
 namespace {
@@ -88,6 +90,17 @@ const std::map<std::string, Runner>& gradient_runners() {
       {"policy_gradient_heads_back", heads},
       {"policy_gradient_gate", gate},
       {"policy_gradient_gate_back", gate},
+      {"policy_gradient_coefficients", run_entry<policy::GradientCoefficientsArguments>},
+      {"policy_gradient_coefficients_back", run_entry<policy::GradientCoefficientsArguments>},
+      {"policy_gradient_angle", run_entry<policy::GradientAngleArguments>},
+      {"policy_gradient_angle_back", run_entry<policy::GradientAngleArguments>},
+      {"policy_gradient_rotation", run_entry<policy::GradientRotationArguments>},
+      {"policy_gradient_rotation_back", run_entry<policy::GradientRotationArguments>},
+      {"policy_gradient_rotation_input_back", run_entry<policy::GradientRotationArguments>},
+      {"policy_gradient_delay", run_entry<policy::GradientDelayArguments>},
+      {"policy_gradient_delay_back", run_entry<policy::GradientDelayArguments>},
+      {"policy_gradient_ranks", run_entry<policy::GradientRankArguments>},
+      {"policy_gradient_ranks_back", run_entry<policy::GradientRankArguments>},
       {"policy_gradient_convolve", convolve},
       {"policy_gradient_history", convolve},
       {"policy_gradient_convolve_back", convolve},
@@ -122,8 +135,13 @@ const std::map<std::string, Runner>& runners() {
       {"selective_scan_backward_matrix", backward},
       {"associative_scan", run_entry<associative::Arguments>},
       {"recurrent_weights", run_entry<recurrent::WeightArguments>},
-      {"recurrent_widen", run_entry<recurrent::ConvertArguments>},
-      {"recurrent_narrow", run_entry<recurrent::ConvertArguments>},
+      {"convert_widen", run_entry<convert::Arguments>},
+      {"convert_narrow", run_entry<convert::Arguments>},
+      {"ssd_active_dt", run_entry<ssd::DtArguments>},
+      {"ssd_dt_back", run_entry<ssd::DtArguments>},
+      {"ssd_gate", run_entry<ssd::GateArguments>},
+      {"ssd_gate_back", run_entry<ssd::GateArguments>},
+      {"ssd_add_parts", run_entry<ssd::PartArguments>},
       {"recurrent_linear", run_entry<recurrent::LinearArguments>},
       {"recurrent_linear_back", run_entry<recurrent::LinearArguments>},
       {"semiseparable_product", run_entry<semiseparable::ProductArguments>},
