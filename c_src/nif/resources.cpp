@@ -78,10 +78,10 @@ int find_device(ErlNifEnv* env, Term term) {
 }
 
 bool open_resource_types(ErlNifEnv* env) {
-  return open_type<PolicyHandle>(env, "model.2") && open_type<SessionHandle>(env, "session.1") &&
-         open_type<SnapshotHandle>(env, "snapshot.1") && open_type<LateHandle>(env, "late.1") &&
+  return open_type<PolicyHandle>(env, "model.3") && open_type<SessionHandle>(env, "session.2") &&
+         open_type<SnapshotHandle>(env, "snapshot.2") && open_type<LateHandle>(env, "late.2") &&
          open_type<ResultHandle>(env, "result.1") && open_type<LayerHandle>(env, "layer.1") &&
-         open_type<ClockHandle>(env, "clock.3") && open_type<TrainingHandle>(env, "training.1");
+         open_type<ClockHandle>(env, "clock.4") && open_type<TrainingHandle>(env, "training.1");
 }
 
 std::size_t snapshot_weight(const core::PolicyConfig& config) {

@@ -1,7 +1,7 @@
 #include "core/session/replicas.hpp"
 
 #include <algorithm>
-#include <system_error>
+#include <exception>
 #include <utility>
 
 #include "core/work/own_thread.hpp"
@@ -61,7 +61,7 @@ std::vector<std::size_t> Replicas::alive() const {
 void Replicas::start() {
   try {
     while (threads_.size() + 1 < devices()) threads_.emplace_back([this] { run_thread(); });
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
   }
 }
 
@@ -96,12 +96,17 @@ std::vector<std::exception_ptr> Replicas::run(std::size_t count, const Part& par
   Call call{part, std::vector<std::exception_ptr>(count), count};
   std::unique_lock<std::mutex> lock(mutex_);
   start();
-  for (std::size_t i = 1; i < count; ++i) tasks_.push_back({&call, i});
+  const auto is_own = [&call](const Task& task) { return task.call == &call; };
+  try {
+    for (std::size_t i = 1; i < count; ++i) tasks_.push_back({&call, i});
+  } catch (...) {  // no thread has seen them
+    tasks_.erase(std::remove_if(tasks_.begin(), tasks_.end(), is_own), tasks_.end());
+    throw;
+  }
   wake_.notify_all();
   run_task(lock, {&call, 0});
   while (call.left > 0) {
-    const auto own =
-        std::find_if(tasks_.begin(), tasks_.end(), [&call](const Task& task) { return task.call == &call; });
+    const auto own = std::find_if(tasks_.begin(), tasks_.end(), is_own);
     if (own == tasks_.end()) {
       ended_.wait(lock);
     } else {

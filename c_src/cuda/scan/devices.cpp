@@ -7,7 +7,6 @@
 #include <functional>
 #include <future>
 #include <optional>
-#include <system_error>
 #include <thread>
 
 #include "core/error.hpp"
@@ -41,7 +40,7 @@ void side_by_side(std::size_t count, const std::function<void(std::size_t)>& par
   threads.reserve(count);
   try {
     for (std::size_t i = 1; i < count; ++i) threads.emplace_back(run, i);
-  } catch (const std::system_error&) {  // the parts that have no thread run here, in their order
+  } catch (const std::exception&) {  // the parts that have no thread run here, in their order
   }
   run(0);
   for (std::size_t i = threads.size() + 1; i < count; ++i) run(i);
