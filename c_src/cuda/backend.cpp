@@ -10,9 +10,11 @@
 #include "cuda/associative/scan.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/device/settings.hpp"
+#include "cuda/policy/gradient.hpp"
 #include "cuda/policy/loader.hpp"
 #include "cuda/policy/training.hpp"
 #include "cuda/recurrent/scan.hpp"
+#include "cuda/scan/devices.hpp"
 #include "cuda/scan/gradient_runner.hpp"
 #include "cuda/scan/runner.hpp"
 #include "cuda/semiseparable/layer.hpp"
@@ -117,6 +119,12 @@ class CudaBackend : public core::Backend {
     return load_policy(context_, std::move(weights), options);
   }
 
+  std::unique_ptr<core::PolicyGradient> gradient(
+      std::shared_ptr<const core::PolicyWeights> weights) override {
+    context_->require_alive();
+    return make_gradient(context_, std::move(weights));
+  }
+
   std::unique_ptr<core::PolicyTraining> train(std::shared_ptr<const core::PolicyWeights> weights,
                                               core::TrainingLoss loss,
                                               const std::vector<core::TrainedTensor>& tensors,
@@ -147,6 +155,15 @@ std::shared_ptr<core::Backend> open_cuda_backend(int device) {
   std::shared_ptr<core::Backend>& backend = (*backends)[device];
   if (!backend) backend = std::make_shared<CudaBackend>(std::move(context));
   return backend;
+}
+
+void scan_on_cuda_devices(const std::vector<int>& devices, const core::ScanCall& call) {
+  std::vector<std::shared_ptr<Context>> contexts;
+  for (const int device : devices) {
+    contexts.push_back(Context::open(device));
+    contexts.back()->require_alive();
+  }
+  run_scan_on(contexts, call);
 }
 
 std::vector<core::DeviceDescription> cuda_devices() {

@@ -81,7 +81,7 @@ __device__ __forceinline__ void norm(const NormArguments& args) {
   if (row >= (kParts ? args.rows * args.parts : args.rows)) return;
   const float* x = args.x + row * args.width;
   float* out = args.out + row * args.width;
-  const float* const weight = args.weight + (kParts ? row % args.parts * args.width : 0);
+  const float* const weight = args.weight + (kParts ? row % args.weights * args.width : 0);
   const RowScale s = row_scale(args, x);
   for (int i = thread() % 32; i < args.width; i += 32) {
     const float u = __fmul_rn(__fsub_rn(x[i], s.mean), s.scale);
@@ -104,7 +104,7 @@ __device__ __forceinline__ void norm_back(const NormArguments& args) {
     const RowScale s = row_scale(args, x);
     float g_sum = 0.0f, gu_sum = 0.0f;
     for (int i = thread() % 32; i < args.width; i += 32) {
-      const float g = __fmul_rn(dy[i], __ldg(args.weight + part * args.width + i));
+      const float g = __fmul_rn(dy[i], __ldg(args.weight + part % args.weights * args.width + i));
       g_sum = __fadd_rn(g_sum, g);
       gu_sum = __fmaf_rn(g, __fmul_rn(__fsub_rn(x[i], s.mean), s.scale), gu_sum);
     }
@@ -115,7 +115,7 @@ __device__ __forceinline__ void norm_back(const NormArguments& args) {
   }
   __syncthreads();
   for (int i = thread(); i < args.width; i += kGradientThreads) {
-    const float weight = __ldg(args.weight + part * args.width + i);
+    const float weight = __ldg(args.weight + part % args.weights * args.width + i);
     float d_weight = 0.0f, d_bias = 0.0f;
 #pragma unroll 4
     for (int r = 0; r < rows; ++r) {

@@ -68,8 +68,9 @@ struct NormArguments {
   long long rows;
   int width;
   float epsilon;
-  int adds;   // dx is added to
-  int parts;  // of a row, each normalised by itself; width: of one. weight and weight_parts: of all of them
+  int adds;     // dx is added to
+  int parts;    // of a row, each normalised by itself; width: of one. weight_parts: of all of them
+  int weights;  // the weight has those of so many parts, one after another, and repeats them
 };
 
 // A run of `inner` channels of a convolution of `channels`, whose addresses are those of the first of the
@@ -137,9 +138,11 @@ struct GradientScanArguments {
 };
 constexpr int kScanThreads = 256, kScanSegment = 32;
 
-// ---- policy/gradient_heads.cu: a recurrence over heads whose rate and decay are dt (common/heads.cuh) ----
+// ---- policy/gradient_heads.cu: a recurrence over heads (common/heads.cuh) ----
 
-// Tiles: of rows of a head (policy/gradient_heads.cuh).
+// With the linear rule the rate and the decay are dt. With the trapezoidal one there are ranks: keys and
+// queries {rows, ranks, heads keys}, out {rows, ranks, heads channels}; dt is the rate. Tiles: of rows of a
+// head (policy/gradient_heads.cuh).
 struct GradientHeadsArguments {
   const float *value, *dt;   // {rows, heads channels}, {rows, heads}
   const float *key, *query;  // {rows, groups keys}
@@ -157,6 +160,65 @@ struct GradientHeadsArguments {
   float* states;                   // {sequences, tiles, slots, floats of a thread, kHeadWalkThreads}
   long long sequences, seq;
   int heads, groups, channels, skips;
+  // With the trapezoidal rule.
+  const float *value_before, *key_before, *rate_before, *decay;  // as those of the frame itself
+  const float* scale;                                            // {heads, ranks, channels}; null: ones
+  float* d_value_before;
+  float *rate_before_parts, *decay_parts, *key_before_parts;  // as dt_parts and key_parts
+  float* scale_parts;  // {sequences, heads, ranks, channels}; null: none
+};
+
+// ---- policy/gradient_trapezoid.cu: beside heads with the trapezoidal rule (common/trapezoid.cuh) ----
+
+// {rows, heads} each.
+struct GradientCoefficientsArguments {
+  const float *dt, *a, *mix;
+  float *before, *now, *decay;
+  const float *d_before, *d_now, *d_decay;
+  float *d_dt, *d_a, *d_mix;
+  long long count;  // rows heads
+  float floor;      // of -A
+};
+
+struct GradientAngleArguments {
+  const float *rate, *dt;  // {rows, angles}, {rows, heads}
+  const float* initial;    // {sequences, heads, angles}; null: zeros
+  float *turn, *final;     // {rows, heads, angles, 2}; as initial, or null
+  const float* d_turn;
+  float *rate_parts, *dt_parts;  // {heads, rows, angles}, {angles, rows, heads}
+  long long sequences, seq;
+  int heads, angles;
+};
+
+struct GradientRotationArguments {
+  const float *in, *turn,
+      *bias;   // {rows, ranks, groups, size}, {rows, heads, angles, 2}, {heads, ranks, size}
+  float* out;  // {rows, ranks, heads, size}
+  const float* d_out;
+  float *d_in, *d_turn;
+  float* bias_parts;  // {rows, heads, ranks, size}
+  long long rows;
+  int ranks, groups, heads, size, angles, halves;
+};
+
+// {rows, size} each, and {sequences, size}.
+struct GradientDelayArguments {
+  const float *in, *initial;  // initial: null: zeros
+  float *out, *final;         // final: or null
+  const float* d_out;
+  float* d_in;
+  long long sequences, seq;
+  int size;
+};
+
+// core::RankScale.
+struct GradientRankArguments {
+  const float *in, *weight;  // weight: {heads, ranks, channels}
+  float* out;
+  const float* d_out;
+  float* weight_parts;  // {blocks of kNormRows rows, heads, ranks, channels}
+  long long rows;
+  int heads, ranks, channels, back;
 };
 
 // ---- policy/gradient_gate.cu: out = x silu(gate) ----

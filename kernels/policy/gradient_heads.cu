@@ -1,8 +1,10 @@
-// A recurrence over heads of a policy's gradient, forward and backward (common/heads.cuh, the linear rule).
-// Launched by c_src/cuda/policy/gradient_kernels.cpp. Compiled with -D KEYS, the keys of a head; other sizes
-// are arguments.
+// A recurrence over heads of a policy's gradient, forward and backward (common/heads.cuh). Launched by
+// c_src/cuda/policy/gradient_heads.cpp. Compiled with -D KEYS, the keys of a head, and RANKS: 0 with the
+// linear rule, otherwise those of the trapezoidal one; other sizes are arguments.
 //
-//   S' = decay S + (dt value) key^T,  decay = exp(a dt);  out = S' query + d value
+//   linear     S' = decay S + (dt value) key^T,  decay = exp(a dt);  out = S' query + d value
+//   trapezoid  S' = decay S + the sum over ranks of (rate_before scale value_before) key_before^T
+//                 + (dt scale value) key^T;  out = S' query + d scale value, of each rank
 //
 // A block has rows of one head's matrix in registers and walks through time. Sums over the keys of a row are
 // over neighbouring lanes; those over rows (of the key, the query and dt) go through shared memory, in order,
@@ -34,6 +36,10 @@ struct Sums {
   float rate[kWarps], decay[kWarps];
 };
 
+// The trapezoidal rule, or its place in the linear one.
+constexpr bool kTrapezoid = RANKS > 0;
+constexpr int kRanks = kTrapezoid ? RANKS : 1;
+
 class HeadWalk {
  public:
   __device__ __forceinline__ explicit HeadWalk(const GradientHeadsArguments& args)
@@ -42,7 +48,7 @@ class HeadWalk {
     sequence_ = blockIdx.x / all;
     head_ = tile / tiles_, tile_ = tile % tiles_;
     group_ = head_ / (args.heads / args.groups);
-    a_ = __ldg(args.a + head_);
+    a_ = kTrapezoid ? 0.0f : __ldg(args.a + head_);
     segments_ = (args.seq + kHeadSegment - 1) / kHeadSegment;
     const long long slots = segments_ + (args.seq < kHeadSegment ? args.seq : kHeadSegment);
     states_ = args.states + blockIdx.x * slots * kTile.floats() * kHeadWalkThreads + thread();
@@ -52,17 +58,7 @@ class HeadWalk {
     initial();
     for (long long t = 0; t < args_.seq; ++t) {
       step(t);
-      const Values query = load(args_.query, t);
-#pragma unroll
-      for (int i = 0; i < kRows; ++i) {
-        float sum = 0.0f;
-#pragma unroll
-        for (int n = 0; n < kEach; ++n) sum = __fmaf_rn(query.v[n], h_[i].v[n], sum);
-        sum = add_lanes<kAcross>(sum);
-        if (lane_ != 0 || !exists(i)) continue;
-        const long long at = place(t, i);
-        args_.out[at] = __fmaf_rn(skip(i), args_.value[at], sum);
-      }
+      for (int rank = 0; rank < kRanks; ++rank) read_out(t, rank);
     }
     if (args_.final == nullptr) return;
     for_each_state([&](int i, int n, long long at) { args_.final[at] = h_[i].v[n]; });
@@ -87,17 +83,37 @@ class HeadWalk {
       }
       for (long long t = end; t-- > first;) {
         bring(segments_ + t - first);
-        back(t, &da);
+        if constexpr (kTrapezoid) {
+          back_trapezoid(t);
+        } else {
+          back_linear(t, &da);
+        }
       }
     }
     if (args_.d_initial != nullptr)
       for_each_state([&](int i, int n, long long at) { args_.d_initial[at] = dh_[i].v[n]; });
     const long long part = sequence_ * tiles_ + tile_;
-    if (thread() == 0) args_.a_parts[part * args_.heads + head_] = da;
+    if (!kTrapezoid && thread() == 0) args_.a_parts[part * args_.heads + head_] = da;
+    if (kTrapezoid) scales_back();
     if (args_.d_parts != nullptr) skips_back(part);
   }
 
  private:
+  __device__ __forceinline__ void read_out(long long t, int rank) {
+    const Values query = load(args_.query, t, rank);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      float sum = 0.0f;
+#pragma unroll
+      for (int n = 0; n < kEach; ++n) sum = __fmaf_rn(query.v[n], h_[i].v[n], sum);
+      sum = add_lanes<kAcross>(sum);
+      if (lane_ != 0 || !exists(i)) continue;
+      const float value = args_.value[place(t, i)];
+      args_.out[place(t, i, rank)] =
+          __fmaf_rn(skip(i), kTrapezoid ? __fmul_rn(scale(i, rank), value) : value, sum);
+    }
+  }
+
   // ---- places ----
 
   __device__ __forceinline__ long long row(long long t) const {
@@ -119,6 +135,9 @@ class HeadWalk {
   __device__ __forceinline__ long long place(long long t, int i) const {
     return row(t) * width() + of_heads(i);
   }
+  __device__ __forceinline__ long long place(long long t, int i, int rank) const {
+    return (row(t) * kRanks + rank) * width() + of_heads(i);
+  }
   template <class Call>
   __device__ __forceinline__ void for_each_state(Call call) const {
 #pragma unroll
@@ -134,8 +153,8 @@ class HeadWalk {
   // ---- what it reads ----
 
   // This lane's values of a key or a query; zeros behind the last one.
-  __device__ __forceinline__ Values load(const float* from, long long t) const {
-    const float* const at = from + (row(t) * args_.groups + group_) * KEYS + lane_ * kEach;
+  __device__ __forceinline__ Values load(const float* from, long long t, int rank = 0) const {
+    const float* const at = from + ((row(t) * kRanks + rank) * args_.groups + group_) * KEYS + lane_ * kEach;
     Values made;
     if constexpr (KEYS % 4 == 0) {
 #pragma unroll
@@ -164,6 +183,21 @@ class HeadWalk {
     return __ldg(args_.d + (args_.skips == args_.heads ? head_ : of_heads(i)));
   }
 
+  // With the trapezoidal rule: a number of the head, the value before, and the factor of a rank.
+  __device__ __forceinline__ float of_head(const float* from, long long t) const {
+    return __ldg(from + row(t) * args_.heads + head_);
+  }
+  __device__ __forceinline__ float value_before(long long t, int i) const {
+    return exists(i) ? __ldg(args_.value_before + place(t, i)) : 0.0f;
+  }
+  __device__ __forceinline__ long long scale_at(int i, int rank) const {
+    return (static_cast<long long>(head_) * kRanks + rank) * args_.channels + channel(i);
+  }
+  __device__ __forceinline__ float scale(int i, int rank) const {
+    if (args_.scale == nullptr) return 1.0f;
+    return exists(i) ? __ldg(args_.scale + scale_at(i, rank)) : 0.0f;
+  }
+
   // ---- states ----
 
   __device__ __forceinline__ void initial() {
@@ -184,59 +218,14 @@ class HeadWalk {
     for (int k = 0; k < kTile.floats(); ++k) h_[k / kEach].v[k % kEach] = slot(number)[k * kHeadWalkThreads];
   }
   __device__ __forceinline__ void step(long long t) {
-    const float rate = dt(t), by = decay(rate);
-    const Values key = load(args_.key, t);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const float input = __fmul_rn(rate, value(t, i));
-#pragma unroll
-      for (int n = 0; n < kEach; ++n) h_[i].v[n] = __fmaf_rn(by, h_[i].v[n], __fmul_rn(input, key.v[n]));
+    if constexpr (kTrapezoid) {
+      step_trapezoid(t);
+    } else {
+      step_linear(t);
     }
   }
 
   // ---- backward ----
-
-  // From the states before step t, which h_ has.
-  __device__ __forceinline__ void back(long long t, float* da) {
-    __shared__ Sums sums;
-    const float rate = dt(t), by = decay(rate);
-    const Values key = load(args_.key, t), query = load(args_.query, t);
-    Values d_key{}, d_query{};
-    float d_rate = 0.0f, d_decay = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const float x = value(t, i), dy = exists(i) ? __ldg(args_.d_out + place(t, i)) : 0.0f;
-      const float input = __fmul_rn(rate, x);
-      float d_input = 0.0f;
-#pragma unroll
-      for (int n = 0; n < kEach; ++n) {
-        const float before = h_[i].v[n], after = __fmaf_rn(by, before, __fmul_rn(input, key.v[n]));
-        const float d = __fmaf_rn(dy, query.v[n], dh_[i].v[n]);
-        d_query.v[n] = __fmaf_rn(dy, after, d_query.v[n]);
-        d_key.v[n] = __fmaf_rn(d, input, d_key.v[n]);
-        d_input = __fmaf_rn(d, key.v[n], d_input);
-        d_decay = __fmaf_rn(d, before, d_decay);
-        dh_[i].v[n] = __fmul_rn(d, by);
-      }
-      d_input = add_lanes<kAcross>(d_input);
-      if (lane_ != 0) continue;
-      d_rate = __fmaf_rn(d_input, x, d_rate);
-      d_skip_[i] = __fmaf_rn(dy, x, d_skip_[i]);
-      if (exists(i)) args_.d_value[place(t, i)] = __fmaf_rn(d_input, rate, __fmul_rn(dy, skip(i)));
-    }
-    to_warp(d_key, sums.keys), to_warp(d_query, sums.queries);
-    d_rate = warp_sum(d_rate), d_decay = warp_sum(d_decay);
-    if (thread() % 32 == 0) sums.rate[thread() / 32] = d_rate, sums.decay[thread() / 32] = d_decay;
-    __syncthreads();
-    key_back(t, sums.keys, args_.key_parts), key_back(t, sums.queries, args_.query_parts);
-    if (thread() == 0) {
-      const float d_exponent = __fmul_rn(of_warps(sums.decay), by);
-      *da = __fmaf_rn(d_exponent, rate, *da);
-      args_.dt_parts[(tile_ * args_.sequences * args_.seq + row(t)) * args_.heads + head_] =
-          __fmaf_rn(d_exponent, a_, of_warps(sums.rate));
-    }
-    __syncthreads();
-  }
 
   // The sums over a warp's rows.
   static __device__ __forceinline__ void to_warp(const Values& values, float (&sums)[kWarps][kStates]) {
@@ -255,10 +244,11 @@ class HeadWalk {
     for (int w = 0; w < kWarps; ++w) sum = __fadd_rn(sum, values[w]);
     return sum;
   }
-  __device__ __forceinline__ void key_back(long long t, const float (&sums)[kWarps][kStates],
-                                           float* parts) const {
+  __device__ __forceinline__ void key_back(long long t, const float (&sums)[kWarps][kStates], float* parts,
+                                           int rank = 0) const {
     const int part = head_ % (args_.heads / args_.groups) * tiles_ + tile_;
-    float* const to = parts + ((part * args_.sequences * args_.seq + row(t)) * args_.groups + group_) * KEYS;
+    const long long of_part = part * args_.sequences * args_.seq + row(t);
+    float* const to = parts + ((of_part * kRanks + rank) * args_.groups + group_) * KEYS;
     for (int n = thread(); n < KEYS; n += kHeadWalkThreads) {
       float sum = 0.0f;
 #pragma unroll
@@ -282,6 +272,14 @@ class HeadWalk {
     if (thread() == 0) args_.d_parts[part * args_.heads + head_] = of_warps(sums);
   }
 
+  // ---- the rules: policy/gradient_heads_linear.cuh, gradient_heads_trapezoid.cuh ----
+
+  __device__ __forceinline__ void step_linear(long long t);
+  __device__ __forceinline__ void back_linear(long long t, float* da);
+  __device__ __forceinline__ void step_trapezoid(long long t);
+  __device__ __forceinline__ void back_trapezoid(long long t);
+  __device__ __forceinline__ void scales_back() const;
+
   const GradientHeadsArguments& args_;
   const int tiles_, lane_;
   int head_, tile_, group_;
@@ -290,11 +288,15 @@ class HeadWalk {
   float* states_;
   Values h_[kRows] = {}, dh_[kRows] = {};
   float d_skip_[kRows] = {};  // in the first lane
+  float d_scale_[kTrapezoid ? kRows : 1][kRanks] = {};
 };
 
 }  // namespace
 }  // namespace policy
 }  // namespace exphil
+
+#include "kernels/policy/gradient_heads_linear.cuh"
+#include "kernels/policy/gradient_heads_trapezoid.cuh"
 
 using namespace exphil::policy;
 

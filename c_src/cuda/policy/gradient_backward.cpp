@@ -98,6 +98,12 @@ float* GradientPass::stored(core::VectorId vector, const Matrix& rows) {
   return spare;
 }
 
+float* GradientPass::summed(const Span& span, std::int64_t parts, PartialSums& now) {
+  const Matrix to = changed(span);
+  now.set_adds(!is_first(span.vector, to));
+  return now.into(to.data, parts, to.size());
+}
+
 void GradientPass::settle() {
   kernels_.add_parts(stream_, later_parts_.sums());
   later_parts_.restart();
@@ -120,7 +126,7 @@ void GradientPass::back(const core::Norm& p) {
   a.dy = dense_given(p.out);
   const Matrix dx = changed(p.in);
   a.dx = dx.data, a.adds = is_first(p.in.vector, dx) ? 0 : 1;
-  a.weight_parts = m_.sums.into(gradient(p.weight), blocks, p.in.size);
+  a.weight_parts = m_.sums.into(gradient(p.weight), blocks * p.repeats, p.in.size / p.repeats);
   if (a.bias != nullptr) a.bias_parts = m_.sums.into(gradient(p.bias), blocks, p.in.size);
   kernels_.norm_back(stream_, a);
 }

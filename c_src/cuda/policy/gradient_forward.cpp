@@ -110,7 +110,7 @@ policy::NormArguments GradientPass::norm_arguments(const core::Norm& p) const {
   a.weight = weight(p.weight);
   a.bias = p.kind == core::NormKind::layer ? weight(p.bias) : nullptr;
   a.rows = m_.shape.rows(), a.width = static_cast<int>(p.in.size / p.parts);
-  a.parts = static_cast<int>(p.parts);
+  a.parts = static_cast<int>(p.parts), a.weights = static_cast<int>(p.parts / p.repeats);
   a.epsilon = p.epsilon;
   return a;
 }

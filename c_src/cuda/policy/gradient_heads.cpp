@@ -19,6 +19,11 @@ std::int64_t divide_up(std::int64_t value, std::int64_t by) {
   return (value + by - 1) / by;
 }
 
+// 0 with the linear rule.
+std::int64_t ranks_of(const core::HeadRecurrence& heads) {
+  return heads.rule == formulas::HeadRule::trapezoid ? heads.ranks : 0;
+}
+
 }  // namespace
 
 // ---- launches ----
@@ -34,30 +39,33 @@ std::int64_t head_state_floats(const core::HeadRecurrence& heads, std::int64_t s
          policy::kHeadWalkThreads;
 }
 
-KernelSpec gradient_heads_spec(std::int64_t keys, const char* entry) {
-  return {"policy/gradient_heads.cu", entry, {define("KEYS", keys)}};
+KernelSpec gradient_heads_spec(std::int64_t keys, std::int64_t ranks, const char* entry) {
+  return {"policy/gradient_heads.cu", entry, {define("KEYS", keys), define("RANKS", ranks)}};
 }
 
 KernelSpec gradient_gate_spec(const char* entry) {
   return {"policy/gradient_gate.cu", entry, {}};
 }
 
-std::vector<KernelSpec> gradient_head_kernels(std::int64_t keys) {
-  return {gradient_heads_spec(keys, "policy_gradient_heads"),
-          gradient_heads_spec(keys, "policy_gradient_heads_back"), gradient_gate_spec("policy_gradient_gate"),
-          gradient_gate_spec("policy_gradient_gate_back")};
+std::vector<KernelSpec> gradient_head_kernels(std::int64_t keys, std::int64_t ranks) {
+  return {gradient_heads_spec(keys, ranks, "policy_gradient_heads"),
+          gradient_heads_spec(keys, ranks, "policy_gradient_heads_back"),
+          gradient_gate_spec("policy_gradient_gate"), gradient_gate_spec("policy_gradient_gate_back")};
 }
 
 void GradientKernels::load_heads(const core::Network& network) {
   bool gates = false;
   for (const core::Phase* phase : core::phases_of(network)) {
     gates = gates || std::holds_alternative<core::Gate>(*phase);
-    if (const auto* const p = std::get_if<core::HeadRecurrence>(phase)) heads_[p->keys()] = {};
+    const auto* const p = std::get_if<core::HeadRecurrence>(phase);
+    if (p == nullptr) continue;
+    heads_[{p->keys(), ranks_of(*p)}] = {};
+    if (ranks_of(*p) > 0) load_trapezoid();
   }
   KernelCache& cache = context_.kernels();
-  for (auto& [keys, pair] : heads_) {
-    pair = {cache.get(gradient_heads_spec(keys, "policy_gradient_heads")),
-            cache.get(gradient_heads_spec(keys, "policy_gradient_heads_back"))};
+  for (auto& [sizes, pair] : heads_) {
+    pair = {cache.get(gradient_heads_spec(sizes.first, sizes.second, "policy_gradient_heads")),
+            cache.get(gradient_heads_spec(sizes.first, sizes.second, "policy_gradient_heads_back"))};
   }
   if (!gates) return;
   gate_ = {cache.get(gradient_gate_spec("policy_gradient_gate")),
@@ -76,14 +84,16 @@ Dim3 gate_grid(const policy::GradientGateArguments& a) {
 
 }  // namespace
 
-void GradientKernels::heads(CUstream stream, std::int64_t keys,
+void GradientKernels::heads(CUstream stream, const core::HeadRecurrence& p,
                             const policy::GradientHeadsArguments& a) const {
-  launch(context_, heads_.at(keys).forward, heads_grid(keys, a), {policy::kHeadWalkThreads}, 0, stream, a);
+  launch(context_, heads_.at({p.keys(), ranks_of(p)}).forward, heads_grid(p.keys(), a),
+         {policy::kHeadWalkThreads}, 0, stream, a);
 }
 
-void GradientKernels::heads_back(CUstream stream, std::int64_t keys,
+void GradientKernels::heads_back(CUstream stream, const core::HeadRecurrence& p,
                                  const policy::GradientHeadsArguments& a) const {
-  launch(context_, heads_.at(keys).back, heads_grid(keys, a), {policy::kHeadWalkThreads}, 0, stream, a);
+  launch(context_, heads_.at({p.keys(), ranks_of(p)}).back, heads_grid(p.keys(), a),
+         {policy::kHeadWalkThreads}, 0, stream, a);
 }
 
 void GradientKernels::gate(CUstream stream, const policy::GradientGateArguments& a) const {
@@ -130,11 +140,14 @@ policy::GradientHeadsArguments GradientPass::heads(const core::HeadRecurrence& p
   a.sequences = m_.shape.sequences, a.seq = m_.shape.seq;
   a.heads = static_cast<int>(p.heads()), a.groups = static_cast<int>(p.groups);
   a.channels = static_cast<int>(p.channels()), a.skips = static_cast<int>(p.skips);
+  if (ranks_of(p) == 0) return a;
+  a.value_before = in(p.value_before), a.key_before = in(p.key_before);
+  a.rate_before = in(p.rate_before), a.decay = in(p.decay), a.scale = weight(p.scale);
   return a;
 }
 
 void GradientPass::forward(const core::HeadRecurrence& p) {
-  kernels_.heads(stream_, p.keys(), heads(p));
+  kernels_.heads(stream_, p, heads(p));
 }
 
 void GradientPass::back(const core::HeadRecurrence& p) {
@@ -143,20 +156,22 @@ void GradientPass::back(const core::HeadRecurrence& p) {
   policy::GradientHeadsArguments a = heads(p);
   a.d_out = dense_given(p.out);
   a.d_value = stored(p.value);
-  a.a_parts = negative_exp_parts(p.a, count * tiles, p.heads());
+  if (p.a != core::kNone) a.a_parts = negative_exp_parts(p.a, count * tiles, p.heads());
   const bool of_heads = p.skips == p.heads();
   a.d_parts = m_.sums.into(gradient(p.d), of_heads ? count * tiles : count, p.skips);
+  if (p.value_before) a.d_value_before = stored(p.value_before);
+  if (p.scale != core::kNone) a.scale_parts = m_.sums.into(gradient(p.scale), count, p.ranks * p.value.size);
   // These are needed at once, and no group adds to those of another.
   PartialSums now = m_.sums.rest();
-  const auto parts_of = [&](const core::Span& span, std::int64_t parts) {
-    const Matrix to = changed(span);
-    now.set_adds(!is_first(span.vector, to));
-    return now.into(to.data, parts, to.size());
-  };
+  const auto parts_of = [&](const core::Span& span, std::int64_t parts) { return summed(span, parts, now); };
   a.dt_parts = parts_of(p.rate, tiles);
   a.key_parts = parts_of(p.key, tiles * p.heads() / p.groups);
   a.query_parts = parts_of(p.query, tiles * p.heads() / p.groups);
-  kernels_.heads_back(stream_, p.keys(), a);
+  if (ranks_of(p) > 0) {
+    a.decay_parts = parts_of(p.decay, tiles), a.rate_before_parts = parts_of(p.rate_before, tiles);
+    a.key_before_parts = parts_of(p.key_before, tiles);
+  }
+  kernels_.heads_back(stream_, p, a);
   kernels_.add_parts(stream_, now.sums());
   settle();
 }

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/policy/network.hpp"
@@ -80,11 +82,14 @@ Dim3 gradient_grid(std::int64_t blocks);
 KernelSpec gradient_product_spec();
 KernelSpec gradient_scan_spec(const char* entry);
 KernelSpec gradient_kernel_spec(std::int64_t taps, const char* entry);
-KernelSpec gradient_heads_spec(std::int64_t keys, const char* entry);
+// ranks: 0 with the linear rule.
+KernelSpec gradient_heads_spec(std::int64_t keys, std::int64_t ranks, const char* entry);
 KernelSpec gradient_gate_spec(const char* entry);
+KernelSpec gradient_trapezoid_spec(const char* entry);
 // Every kernel of a policy whose convolutions have these taps, but for those of heads; those of heads.
 std::vector<KernelSpec> gradient_kernels(std::int64_t taps);
-std::vector<KernelSpec> gradient_head_kernels(std::int64_t keys);
+std::vector<KernelSpec> gradient_head_kernels(std::int64_t keys, std::int64_t ranks);
+std::vector<KernelSpec> gradient_trapezoid_kernels();
 
 class GradientKernels {
  public:
@@ -103,10 +108,19 @@ class GradientKernels {
   void scan_back(CUstream stream, const policy::GradientScanArguments& arguments) const;
   void activate(CUstream stream, const policy::ActivateArguments& arguments) const;
   void activate_back(CUstream stream, const policy::ActivateArguments& arguments) const;
-  void heads(CUstream stream, std::int64_t keys, const policy::GradientHeadsArguments& arguments) const;
-  void heads_back(CUstream stream, std::int64_t keys, const policy::GradientHeadsArguments& arguments) const;
+  void heads(CUstream stream, const core::HeadRecurrence& phase,
+             const policy::GradientHeadsArguments& arguments) const;
+  void heads_back(CUstream stream, const core::HeadRecurrence& phase,
+                  const policy::GradientHeadsArguments& arguments) const;
   void gate(CUstream stream, const policy::GradientGateArguments& arguments) const;
   void gate_back(CUstream stream, const policy::GradientGateArguments& arguments) const;
+  // A kernel of policy/gradient_trapezoid.cu, with so many threads.
+  template <class Arguments>
+  void trapezoid(CUstream stream, const char* entry, std::int64_t threads, const Arguments& arguments) const {
+    const std::int64_t blocks = (threads + policy::kGradientThreads - 1) / policy::kGradientThreads;
+    launch(context_, trapezoid_.at(entry), gradient_grid(blocks), {policy::kGradientThreads}, 0, stream,
+           arguments);
+  }
 
  private:
   struct Convolution {
@@ -117,10 +131,12 @@ class GradientKernels {
     CUfunction forward = nullptr, back = nullptr;
   };
   void load_heads(const core::Network& network);
+  void load_trapezoid();
 
   Context& context_;
-  std::map<std::int64_t, Pair> heads_;  // by their keys
-  Pair gate_, norm_of_parts_;           // where a phase needs them
+  std::map<std::pair<std::int64_t, std::int64_t>, Pair> heads_;  // by their keys and ranks
+  Pair gate_, norm_of_parts_;                                    // where a phase needs them
+  std::map<std::string, CUfunction> trapezoid_;                  // likewise
   CUfunction product_, norm_, norm_back_, sums_;
   std::map<std::int64_t, Convolution> convolutions_;  // by their taps
   CUfunction scan_, scan_back_, activate_, activate_back_;

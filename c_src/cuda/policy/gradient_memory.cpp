@@ -52,7 +52,15 @@ class PartFloats {
     add(p_.sequences * tiles * p.heads()), add(p_.sequences * std::max(tiles * p.heads(), p.skips));
     add(tiles * p_.rows() * p.heads());
     for (int i = 0; i < 2; ++i) add(of_group * p_.rows() * p.key.size);
+    if (p.rule != formulas::HeadRule::trapezoid) return;
+    for (int i = 0; i < 2; ++i) add(tiles * p_.rows() * p.heads());
+    add(of_group * p_.rows() * p.key.size), add(p_.sequences * p.ranks * p.value.size);
   }
+  void add_phase(const core::Angle& p) {
+    for (int i = 0; i < 2; ++i) add(p_.rows() * p.heads() * p.angles());
+  }
+  void add_phase(const core::Rotation& p) { add(p_.rows() * p.out.size); }
+  void add_phase(const core::RankScale& p) { add(norm_blocks(p_.rows()) * p.ranks * p.heads * p.channels()); }
   void add_phase(const core::SelectiveScan& p) {
     add(p_.sequences * p.x.size * p.b.size), add(p_.sequences * p.x.size);
     if (is_selective_scan(p, p_)) return;

@@ -196,12 +196,12 @@ namespace {
 void require_heads(const Phase& phase) {
   const auto* const heads = std::get_if<core::HeadRecurrence>(&phase);
   if (heads == nullptr) return;
-  if (heads->rule != formulas::HeadRule::linear) {
-    const bool delta = heads->rule == formulas::HeadRule::delta;
+  if (heads->rule == formulas::HeadRule::trapezoid) return;
+  if (heads->rule == formulas::HeadRule::delta) {
     core::fail(
-        core::ErrorKind::unsupported, ":backend", "the gradient of a policy with the ",
-        delta ? "delta rule (gated DeltaNet)" : "trapezoidal rule (Mamba-3)",
-        " is not computed on a GPU: load the policy with backend: :host, the CPU backend, to train it");
+        core::ErrorKind::unsupported, ":backend",
+        "the gradient of a policy with the delta rule (gated DeltaNet) is not computed on a GPU: load the "
+        "policy with backend: :host, the CPU backend, to train it");
   }
   require(heads->a != core::kNone && heads->rate == heads->decay, "the decay of heads is exp(A dt)");
 }

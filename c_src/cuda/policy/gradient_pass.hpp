@@ -63,6 +63,16 @@ class GradientPass {
   void forward(const core::GatedCell& phase);
   void forward(const core::Gate& phase);
   void forward(const core::HeadRecurrence& phase);
+  void forward(const core::Trapezoid& phase);
+  void forward(const core::Angle& phase);
+  void forward(const core::Rotation& phase);
+  void forward(const core::Delay& phase);
+  void forward(const core::RankScale& phase);
+  policy::GradientCoefficientsArguments coefficients(const core::Trapezoid& phase) const;
+  policy::GradientAngleArguments angles(const core::Angle& phase) const;
+  policy::GradientRotationArguments rotation(const core::Rotation& phase) const;
+  policy::GradientDelayArguments delay(const core::Delay& phase) const;
+  policy::GradientRankArguments ranks(const core::RankScale& phase) const;
   policy::GradientGateArguments gate_arguments(const core::Gate& phase) const;
   policy::GradientHeadsArguments heads(const core::HeadRecurrence& phase) const;
   recurrent::RecurrentWeights recurrent_weights(const core::GatedCell& phase) const;
@@ -94,6 +104,11 @@ class GradientPass {
   void back(const core::GatedCell& phase);
   void back(const core::Gate& phase);
   void back(const core::HeadRecurrence& phase);
+  void back(const core::Trapezoid& phase);
+  void back(const core::Angle& phase);
+  void back(const core::Rotation& phase);
+  void back(const core::Delay& phase);
+  void back(const core::RankScale& phase);
   // The gradient of hidden as the block finds it: what the last phase has replaced passes nothing on.
   void replaced_hidden();
   void show_hidden(const VectorRows& as);
@@ -122,6 +137,8 @@ class GradientPass {
   // The same for a kernel that cannot add to it: other rows where that is needed, which settle() adds.
   float* stored(const core::Span& span) { return stored(span.vector, changed(span)); }
   float* stored(core::VectorId vector, const Matrix& rows);
+  // The same for one that leaves parts of the sum, which `now` adds at once: room for them.
+  float* summed(const core::Span& span, std::int64_t parts, PartialSums& now);
   void settle();
   // The gradient of a bias is the sum of the rows of that of what it was added to, which `d` is.
   void bias_back(core::WeightId bias, const core::Span& span, const float* d);

@@ -64,12 +64,12 @@ inline void check_recorded_heads(const std::string& name, double states = 1e-5) 
 }
 
 inline void check_gradient(const Weights& weights, std::int64_t batch,
-                           const std::vector<std::int64_t>& lengths) {
+                           const std::vector<std::int64_t>& lengths, double tolerance = 2e-5) {
   const PolicyGrad grad = gradient_on_device(weights);
   for (const std::int64_t seq : lengths) {
     for (const bool with_state : {false, true}) {
       CAPTURE(seq, with_state);
-      check_policy_grad(grad, *weights, policy_grad_case(weights->config, batch, seq, with_state));
+      check_policy_grad(grad, *weights, policy_grad_case(weights->config, batch, seq, with_state), tolerance);
     }
   }
 }

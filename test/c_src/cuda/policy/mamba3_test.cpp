@@ -14,6 +14,9 @@ namespace {
 
 // What f32 costs: angles add up over the frames, and keys and states turn with them.
 constexpr double kStates = 5e-5;
+// A norm of a head's few channels divides by what the recurrence has left of them: those of f32 on the CPU
+// are as far off.
+constexpr double kGradients = 1e-4;
 
 TEST_CASE("Mamba-3 on an emulated GPU", "[.emulated_mamba3]") {
   emulate_launches();
@@ -46,6 +49,48 @@ TEST_CASE("precisions of Mamba-3 on an emulated GPU", "[.emulated_mamba3_precisi
 TEST_CASE("recorded Mamba-3 on an emulated GPU", "[.emulated_mamba3_recorded]") {
   emulate_launches();
   for (const char* name : {"mamba3_siso_norm", "mamba3_mimo_norm"}) check_recorded_heads(name, kStates);
+}
+
+// Segments of time with an end, tiles of rows with an end, keys that do not fill their lanes.
+TEST_CASE("gradients of Mamba-3 on an emulated GPU", "[.emulated_mamba3_gradient]") {
+  emulate_launches();
+  for (const PolicyForm& form : mamba3_forms(5, 4)) {
+    CAPTURE(form.name);
+    check_gradient(form.weights, 3, {18}, kGradients);
+  }
+  const std::vector<PolicyForm> wide = mamba3_forms(23, 33);
+  check_gradient(wide[1].weights, 2, {1, 5}, kGradients);
+  check_gradient(wide[4].weights, 3, {15}, kGradients);
+  check_gradient_bits(wide[4].weights, 3, 4);
+  for (const char* name : {"mamba3_siso_norm", "mamba3_mimo_norm"}) {
+    if (have_mamba23()) check_recorded_gradient(name);
+  }
+  for (const char* entry :
+       {"policy_gradient_heads_back", "policy_gradient_angle_back", "policy_gradient_rotation_back",
+        "policy_gradient_delay_back", "policy_gradient_ranks_back", "policy_gradient_coefficients_back"}) {
+    INFO(entry);
+    CHECK(emulated_launches(entry) > 0);
+  }
+}
+
+TEST_CASE("the gradient of Mamba-3 runs without a GPU", "[cuda][policy][gradient][emulated][heads][mamba3]") {
+  require_passed(run_over_emulated("[.emulated_mamba3_gradient]"));
+}
+
+TEST_CASE("the gradient of Mamba-3 on the GPU", "[cuda][gpu][policy][gradient][heads][mamba3]") {
+  if (!have_device()) return;
+  for (const auto& [channels, keys] : {std::pair(5, 4), std::pair(23, 33), std::pair(64, 64)}) {
+    for (const PolicyForm& form : mamba3_forms(channels, keys)) {
+      CAPTURE(form.name, channels, keys);
+      check_gradient(form.weights, 3, {15, 16, 17, 33}, kGradients);
+      check_gradient_bits(form.weights, 15, 300);
+    }
+  }
+}
+
+TEST_CASE("the recorded gradients of Mamba-3 on the GPU", "[cuda][gpu][policy][gradient][heads][mamba3]") {
+  if (!have_device() || !have_mamba23()) return;
+  for (const std::string& name : recorded_of(true)) check_recorded_gradient(name);
 }
 
 TEST_CASE("Mamba-3 runs without a GPU", "[cuda][policy][emulated][heads][mamba3]") {

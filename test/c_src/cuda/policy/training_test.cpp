@@ -7,6 +7,7 @@
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/faults.hpp"
+#include "support/mamba3_policy.hpp"
 #include "support/melee.hpp"
 #include "support/training_case.hpp"
 
@@ -34,6 +35,8 @@ TEST_CASE("training on an emulated GPU", "[.emulated_training]") {
   emulate_launches();
   const std::vector<NamedPolicy> all = every_small_policy();
   check({all.front(), all.back()}, 3, 7);
+  const PolicyForm mimo = mamba3_forms(5, 4)[2];
+  check({{mimo.name, mimo.weights}}, 3, 7);
   check_refused_training(on_device(), TrainingCase(all.front().weights, false, 2, 5, true));
   CHECK(emulated_launches("policy_training_adamw") > 0);
 }

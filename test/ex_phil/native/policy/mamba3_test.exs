@@ -38,8 +38,9 @@ defmodule ExPhil.Native.Policy.Mamba3Test do
     end
   end
 
-  for set <- @cases -- ["mamba3_real"] do
-    test "#{set}: gradients", do: check_gradients(unquote(set))
+  for set <- @cases -- ["mamba3_real"], backend <- [:host, :cuda] do
+    if backend == :cuda, do: @tag(:gpu)
+    test "#{set} on #{backend}: gradients", do: check_gradients(unquote(set), backend: unquote(backend))
   end
 
   for set <- @cases, backend <- [:host, :cuda] do
@@ -140,15 +141,5 @@ defmodule ExPhil.Native.Policy.Mamba3Test do
 
     assert {:error, %Error{message: message}} = Policy.init(:mamba3, Keyword.put(sizes, :headdim, 5))
     assert message =~ ":headdim is 5, which does not divide the 24 channels of a layer"
-  end
-
-  @tag :gpu
-  test "its gradient is refused on a GPU, by its name" do
-    policy = Policy.load!(file("mamba3_siso", "policy.safetensors"), backend: :cuda)
-    sizes = Policy.info!(policy)
-    frames = uniform(5, {1, 2, sizes.d_input}, -1.0, 1.0)
-    d_outs = {:f32, {1, 2, sizes.d_output}, String.duplicate(<<1.0::float-32-little>>, 2 * sizes.d_output)}
-    assert {:error, %Error{kind: :unsupported, message: message}} = Policy.grad(policy, frames, d_outs)
-    assert message =~ "the gradient of a policy with the trapezoidal rule (Mamba-3) is not computed on a GPU"
   end
 end
