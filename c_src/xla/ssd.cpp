@@ -60,7 +60,9 @@ void run_cuda(const Frame& frame) {
   if (!frame.executing()) return cuda::prepare_ssd(context, call.shape);
   core::SsdOperands<CUdeviceptr> operands{};
   for (const Id id : core::all_operands<Id>()) operands[id] = address_of(call.operands[id]);
-  const Scratch scratch(frame, cuda::ssd_scratch(call.shape));
+  const std::size_t bytes = cuda::ssd_scratch(call.shape);
+  if (bytes == 0) return cuda::enqueue_ssd(context, stream_of(frame), call.shape, operands, 0);
+  const Scratch scratch(frame, bytes);
   cuda::enqueue_ssd(context, stream_of(frame), call.shape, operands, address_of(scratch.data()));
 }
 #endif
