@@ -273,7 +273,9 @@ help:
 
 INSTALLED_KERNELS := $(KERNELS:kernels/%=$(PRIV)/kernels/%)
 .SECONDEXPANSION:
-native: $(PRIV)/exphil_native.so $(INSTALLED_KERNELS) $$(if $$(XLA_INCLUDE),$(PRIV)/exphil_native_xla.so)
+# Those that take longest are compiled first, so that the other cores do not wait for one of them at the end.
+LONGEST := $(wildcard $(addprefix c_src/host/,simd/matmul.cpp associative/rows.cpp recurrence/channels.cpp recurrence/gradient.cpp))
+native: $(LONGEST:%.cpp=$(BUILD)/%.o) $(PRIV)/exphil_native.so $(INSTALLED_KERNELS) $$(if $$(XLA_INCLUDE),$(PRIV)/exphil_native_xla.so)
 	@rm -f $(filter-out $(INSTALLED_KERNELS),$(call sources_in,$(PRIV)/kernels,cu) $(call sources_in,$(PRIV)/kernels,cuh))
 	@rm -rf $(PACKAGED)
 

@@ -4,15 +4,19 @@
 #
 #   mix run bench/devices.exs [agents] [PROCESSES] [SECONDS] [step|act]
 #
-# And scans of 8x512x512x16 by CALLERS processes at once: N on the first device, and N for each device on several, in turns.
+# And scans of BATCHxSEQx512x16 (8x512) by CALLERS processes at once: N on the first device, and N for each device on several. Each scan is
+# on one device, in turns, or is split over all of them.
 #
-#   mix run bench/devices.exs scans [N] [CALLERS]
+#   mix run bench/devices.exs scans [N] [CALLERS] [turns|split] [BATCHxSEQ]
 #
 # The policy is the shared one (EXPHIL_SHARED, else ../shared), or that of EXPHIL_FLEET_POLICY.
 Code.require_file("support.exs", __DIR__)
 alias ExPhil.Native.{Device, Policy, SelectiveScan}
+import Bitwise
 
 defmodule DevicesBench do
+  import Bitwise
+
   # Microseconds of a frame at 60 FPS.
   @frame 16_667
   @untimed 30
@@ -90,6 +94,18 @@ defmodule DevicesBench do
     microseconds / 1000
   end
 
+  # Of the last 65,536 values, relative to the largest of them.
+  def difference({:f32, _, one}, {:f32, _, other}) do
+    [one, other] =
+      for binary <- [one, other] do
+        bytes = min(byte_size(binary), 1 <<< 18)
+        for <<v::float-32-little <- binary_part(binary, byte_size(binary), -bytes)>>, do: v
+      end
+
+    largest = one |> Enum.map(&abs/1) |> Enum.max() |> max(1.0e-30)
+    (Enum.zip(one, other) |> Enum.map(fn {p, q} -> abs(p - q) end) |> Enum.max()) / largest
+  end
+
   defp scan_on(scan, turn, count, devices) do
     number = :atomics.add_get(turn, 1, 1)
 
@@ -109,23 +125,35 @@ case System.argv() do
     [count, callers] =
       for {at, otherwise} <- [{0, 200}, {1, 8}], do: BenchSupport.integer(rest, at, otherwise)
 
+    # Random numbers, over and over.
     tensor = fn shape, seed, scale, shift ->
-      {:f32, shape, BenchSupport.floats(Tuple.product(shape), seed, scale, shift)}
+      some = BenchSupport.floats(1 <<< 16, seed, scale, shift)
+      bytes = 4 * Tuple.product(shape)
+      {:f32, shape, binary_part(:binary.copy(some, div(bytes, byte_size(some)) + 1), 0, bytes)}
     end
+
+    how = Enum.at(rest, 2, "turns")
+    [batch, seq] = rest |> Enum.at(3, "8x512") |> String.split("x") |> Enum.map(&String.to_integer/1)
 
     [x, dt] =
       for {seed, scale, shift} <- [{1, 2.0, 0.0}, {2, 0.1, 0.06}],
-          do: tensor.({8, 512, 512}, seed, scale, shift)
+          do: tensor.({batch, seq, 512}, seed, scale, shift)
 
     a = tensor.({512, 16}, 3, 1.0, -1.0)
-    [b, c] = for seed <- [4, 5], do: tensor.({8, 512, 16}, seed, 2.0, 0.0)
+    [b, c] = for seed <- [4, 5], do: tensor.({batch, seq, 16}, seed, 2.0, 0.0)
     scan = fn device -> SelectiveScan.scan(x, dt, a, b, c, backend: :cuda, device: device) end
 
     times =
       for devices <- some do
-        DevicesBench.scans(scan, 4 * callers * length(devices), devices, callers)
+        turns = if how == "split", do: [devices], else: devices
+
+        IO.puts(
+          "the answers differ by at most #{DevicesBench.difference(scan.(hd(devices)), scan.(hd(turns)))}"
+        )
+
+        DevicesBench.scans(scan, 4 * callers * length(devices), turns, callers)
         count = count * length(devices)
-        times = for _ <- 1..5, do: DevicesBench.scans(scan, count, devices, callers)
+        times = for _ <- 1..5, do: DevicesBench.scans(scan, count, turns, callers)
         median = times |> Enum.sort() |> Enum.at(2)
         IO.puts("#{count} scans on #{length(devices)}: #{Float.round(median, 1)} ms, the median of 5")
         median

@@ -5,7 +5,7 @@
 //   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy_gradient POLICY
 // where POLICY is ../shared/exphil/trunks/gru_e287_h256_w60/policy.bin, say.
 // Kernels: events around all launches of a call, after a fill of 256 MB that empties the L2. Whole call:
-// core::Policy::grad on host memory, with uploads and downloads, by the clock.
+// core::PolicyGradient::run on host memory, with uploads and downloads, by the clock.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -64,7 +64,7 @@ void time_kernels(std::shared_ptr<cuda::Context> context, const Weights& weights
 
 void time_calls(const std::shared_ptr<cuda::Context>& context, const Weights& weights,
                 const core::PolicySequences& sequences) {
-  const auto policy = cuda::load_policy(context, weights, {});
+  const auto policy = cuda::make_gradient(context, weights);
   const std::vector<float> d_outs(static_cast<std::size_t>(kBatch * kSeq * weights->config.d_output), 0.01f);
   auto gradient = core::zeros_of<float>(weights->network());
   std::vector<double> times;
@@ -72,7 +72,7 @@ void time_calls(const std::shared_ptr<cuda::Context>& context, const Weights& we
     const Clock::time_point start = Clock::now();
     core::PolicyGradOutputs outputs;
     outputs.weights = &gradient;
-    policy->grad(weights, sequences, d_outs.data(), outputs);
+    policy->run(sequences, d_outs.data(), outputs);
     const double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
     if (run >= 0) times.push_back(us);
   }

@@ -21,6 +21,15 @@ defmodule ExPhil.Native.DocsTest do
     assert Path.wildcard("bench/results/*.md") -- @files == []
   end
 
+  test "the index of the results has each of them, with its title" do
+    index = File.read!("bench/results/index.md")
+
+    for file <- Path.wildcard("bench/results/*.md") -- ["bench/results/index.md"] do
+      ["# " <> title | _] = file |> File.read!() |> String.split("\n", parts: 2)
+      assert index =~ "- [#{title}](#{Path.basename(file)})\n"
+    end
+  end
+
   # ExDoc finds the page of a link by the last part of its path, and the last page of that name is the one.
   test "a link to a page of docs/ leads to it, and links from a page lead to pages" do
     by_name = Map.new(@files, &{Path.basename(&1), &1})

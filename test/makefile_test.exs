@@ -98,6 +98,27 @@ defmodule ExPhil.Native.MakefileTest do
     assert length(again) == count and Enum.all?(again, &(elem(&1, 1) == "#{count}"))
   end
 
+  test "a build of the library begins with the files that take longest and has none of a test", %{
+    tmp_dir: folder
+  } do
+    variables = ["BUILD=#{folder}/build", "PRIV=#{folder}/priv", "XLA_INCLUDE=", "ERL_INCLUDE=/elsewhere"]
+    {output, 0} = make(["-n", "native" | variables], %{})
+    files = for [_, file] <- Regex.scan(~r"CXX  ([\w/]+\.cpp)", output), do: file
+
+    [_, names] =
+      Regex.run(~r/^LONGEST := \$\(wildcard \$\(addprefix c_src\/host\/,(.*)\)\)$/m, File.read!("Makefile"))
+
+    longest = for name <- String.split(names), do: "c_src/host/#{name}"
+    assert longest != [] and Enum.take(files, length(longest)) == longest
+
+    assert Enum.all?(
+             files,
+             &String.starts_with?(&1, ["c_src/core/", "c_src/host/", "c_src/nif/", "c_src/cuda/"])
+           )
+
+    refute output =~ "fake_" or output =~ "c_src_tests"
+  end
+
   # .ci/setup on a PATH without any of what it looks for, nor apt-get: it lists what is missing.
   test "make demo needs less than make test", %{tmp_dir: folder} do
     for program <- ~w(sh ls id cat),

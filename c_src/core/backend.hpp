@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/associative/problem.hpp"
+#include "core/policy/gradient.hpp"
 #include "core/policy/policy.hpp"
 #include "core/recurrent/call.hpp"
 #include "core/scan/call.hpp"
@@ -80,6 +81,8 @@ class Backend {
 
   virtual std::unique_ptr<Policy> load(std::shared_ptr<const PolicyWeights> weights,
                                        const PolicyOptions& options) = 0;
+  // The gradient of these weights, f32; makes whatever its calls need. Throws out_of_memory, device_lost.
+  virtual std::unique_ptr<PolicyGradient> gradient(std::shared_ptr<const PolicyWeights> weights) = 0;
   // Training that begins with these weights. `tensors`: all of the policy's, in the order in which the
   // squares of the gradient are added up. Throws unsupported where the backend lacks the policy's gradient.
   virtual std::unique_ptr<PolicyTraining> train(std::shared_ptr<const PolicyWeights> weights,

@@ -10,12 +10,15 @@
 #include "cuda/associative/scan.hpp"
 #include "cuda/device/context.hpp"
 #include "cuda/device/settings.hpp"
+#include "cuda/policy/gradient.hpp"
 #include "cuda/policy/loader.hpp"
 #include "cuda/policy/training.hpp"
 #include "cuda/recurrent/scan.hpp"
+#include "cuda/scan/devices.hpp"
 #include "cuda/scan/gradient_runner.hpp"
 #include "cuda/scan/runner.hpp"
 #include "cuda/semiseparable/layer.hpp"
+#include "cuda/ssd/scan.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -104,9 +107,9 @@ class CudaBackend : public core::Backend {
 
   void recurrent_scan_grad(const core::RecurrentCall& call) override { recurrent_scan(call); }
 
-  void ssd_scan(const core::SsdCall&) override {
-    core::fail(core::ErrorKind::unsupported, ":backend",
-               "the operator of Mamba-2 runs on the CPU alone; use backend: :host");
+  void ssd_scan(const core::SsdCall& call) override {
+    context_->require_alive();
+    run_ssd(*context_, call);
   }
   void ssd_scan_grad(const core::SsdCall& call) override { ssd_scan(call); }
 
@@ -114,6 +117,12 @@ class CudaBackend : public core::Backend {
                                      const core::PolicyOptions& options) override {
     context_->require_alive();
     return load_policy(context_, std::move(weights), options);
+  }
+
+  std::unique_ptr<core::PolicyGradient> gradient(
+      std::shared_ptr<const core::PolicyWeights> weights) override {
+    context_->require_alive();
+    return make_gradient(context_, std::move(weights));
   }
 
   std::unique_ptr<core::PolicyTraining> train(std::shared_ptr<const core::PolicyWeights> weights,
@@ -146,6 +155,15 @@ std::shared_ptr<core::Backend> open_cuda_backend(int device) {
   std::shared_ptr<core::Backend>& backend = (*backends)[device];
   if (!backend) backend = std::make_shared<CudaBackend>(std::move(context));
   return backend;
+}
+
+void scan_on_cuda_devices(const std::vector<int>& devices, const core::ScanCall& call) {
+  std::vector<std::shared_ptr<Context>> contexts;
+  for (const int device : devices) {
+    contexts.push_back(Context::open(device));
+    contexts.back()->require_alive();
+  }
+  run_scan_on(contexts, call);
 }
 
 std::vector<core::DeviceDescription> cuda_devices() {

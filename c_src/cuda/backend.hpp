@@ -12,6 +12,9 @@ namespace exphil::cuda {
 // One object per device, kept until the process ends. Throws backend_unavailable with the reason.
 std::shared_ptr<core::Backend> open_cuda_backend(int device);
 
+// One scan over these devices (cuda/scan/devices.hpp).
+void scan_on_cuda_devices(const std::vector<int>& devices, const core::ScanCall& call);
+
 // Every device that the driver reports, supported or not ("usable" in its details). Empty where there is
 // none. Creates no context, so it is quick and takes no device memory.
 std::vector<core::DeviceDescription> cuda_devices();

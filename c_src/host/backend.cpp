@@ -9,6 +9,7 @@
 #include "core/buffer_pool.hpp"
 #include "core/work/parallel.hpp"
 #include "host/associative/scan.hpp"
+#include "host/policy/gradient.hpp"
 #include "host/policy/policy.hpp"
 #include "host/policy/training.hpp"
 #include "host/recurrent/scan.hpp"
@@ -76,6 +77,11 @@ class HostBackend final : public core::Backend {
   std::unique_ptr<core::Policy> load(std::shared_ptr<const core::PolicyWeights> weights,
                                      const core::PolicyOptions& options) override {
     return make_policy(*weights, options);
+  }
+
+  std::unique_ptr<core::PolicyGradient> gradient(
+      std::shared_ptr<const core::PolicyWeights> weights) override {
+    return make_gradient(std::move(weights));
   }
 
   std::unique_ptr<core::PolicyTraining> train(std::shared_ptr<const core::PolicyWeights> weights,

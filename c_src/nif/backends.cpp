@@ -59,9 +59,15 @@ BackendChoice Decoder<BackendChoice>::decode(Call& call, Term term, const char* 
 
 DeviceChoice Decoder<DeviceChoice>::decode(Call& call, Term term, const char* argument) {
   DeviceChoice choice;
+  ErlNifSInt64 index = 0;
+  if (enif_get_int64(call.env(), term, &index) != 0) {
+    choice.indices = {index};
+    return choice;
+  }
   if (enif_is_atom(call.env(), term)) {
     choice.all = Decoder<Atom>::decode(call, term, argument).name == "all";
-    if (!choice.all) fail(ErrorKind::invalid_argument, argument, argument, " must be :all or a list");
+    if (!choice.all)
+      fail(ErrorKind::invalid_argument, argument, argument, " must be an index, a list, or :all");
     return choice;
   }
   choice.indices = Decoder<std::vector<std::int64_t>>::decode(call, term, argument);
@@ -107,12 +113,28 @@ std::vector<core::Backend*> open_backends(BackendChoice choice, const DeviceChoi
 }
 
 core::Backend& open_backend(BackendChoice choice, std::int64_t device, const core::DeviceRanges& inputs) {
-  core::Backend& backend = open_backend(choice, device);
-  if (!inputs.empty() && !backend.waits_for_device()) {
+  return *open_backends(choice, {false, {device}}, inputs).front();
+}
+
+std::vector<core::Backend*> open_backends(BackendChoice choice, const DeviceChoice& devices,
+                                          const core::DeviceRanges& inputs) {
+  std::vector<core::Backend*> backends = open_backends(choice, devices);
+  if (!inputs.empty() && !backends.front()->waits_for_device()) {
     const std::string& argument = inputs.front().argument;
     fail(ErrorKind::unsupported, argument, argument, " is in device memory, and the call runs on the host");
   }
-  return backend;
+  return backends;
+}
+
+void scan_on(const std::vector<core::Backend*>& backends, const core::ScanCall& call) {
+  if (backends.size() == 1) return backends.front()->scan(call);
+#ifdef EXPHIL_CUDA
+  std::vector<int> devices;
+  for (const core::Backend* backend : backends) devices.push_back(backend->describe().index);
+  cuda::scan_on_cuda_devices(devices, call);
+#else
+  fail(ErrorKind::internal, "", "several devices without a CUDA backend");
+#endif
 }
 
 bool may_use_cuda(ErlNifEnv* env, Term choice) {

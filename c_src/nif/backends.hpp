@@ -19,7 +19,8 @@ struct Decoder<BackendChoice> {
   static BackendChoice decode(Call& call, Term term, const char* argument);
 };
 
-// The devices of one backend that a call names, in its order: :all that can be used, or indices.
+// The devices of one backend that a call names, in its order: :all that can be used, a list of indices, or
+// one.
 struct DeviceChoice {
   bool all = false;
   std::vector<std::int64_t> indices;  // different ones, at least one
@@ -43,6 +44,11 @@ std::vector<core::Backend*> open_backends(BackendChoice choice, const DeviceChoi
 // The same for a call whose inputs may be in device memory. Throws unsupported where the backend computes on
 // the host.
 core::Backend& open_backend(BackendChoice choice, std::int64_t device, const core::DeviceRanges& inputs);
+std::vector<core::Backend*> open_backends(BackendChoice choice, const DeviceChoice& devices,
+                                          const core::DeviceRanges& inputs);
+
+// A scan on these backends, of one device or of several GPUs.
+void scan_on(const std::vector<core::Backend*>& backends, const core::ScanCall& call);
 
 // Whether a call with this choice (an atom) may wait for a GPU. Opens nothing: true while unknown.
 bool may_use_cuda(ErlNifEnv* env, Term choice);

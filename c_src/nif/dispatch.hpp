@@ -110,7 +110,7 @@ struct Nif<Function, Arguments> {
     const Work work = estimate(env, argv);
     if (!work.large) return schedule(env, work.kind, argc, argv);
     try {
-      return submit_call(env, work.kind, run, argc, argv);
+      return submit_call(env, work.kind, job_device(env, argv), run, argc, argv);
     } catch (...) {
       Call call(env);
       return encode_current_exception(call);

@@ -39,7 +39,7 @@ Term set_threads(Call& call, std::int64_t threads);
 struct ScanRequest;
 using MaybeTensor = std::optional<core::TensorView>;
 using MaybeScanTensor = std::optional<ScanTensor>;
-Term scan(Call& call, BackendChoice backend, std::int64_t device, ScanTensor x, ScanTensor dt, ScanTensor a,
+Term scan(Call& call, BackendChoice backend, DeviceChoice devices, ScanTensor x, ScanTensor dt, ScanTensor a,
           ScanTensor b, ScanTensor c, MaybeScanTensor d, MaybeScanTensor z, MaybeScanTensor dt_bias,
           MaybeScanTensor initial_state, ScanRequest request);
 
@@ -105,7 +105,7 @@ struct SampleRequest;
 Term load_policy(Call& call, BackendChoice backend, DeviceChoice devices, Term from, LoadRequest options);
 // sizes: %{name => integer}. [{name, tensor}], which load_policy takes
 Term initial_weights(Call& call, Atom trunk, Map sizes, Unsigned seed);
-// tensors: every weight by the name of the checkpoint; the policy's sessions end.
+// The new fingerprint. tensors: every weight by the name of the checkpoint; the sessions of the policy end.
 using NamedTensors = std::vector<std::tuple<std::string, core::TensorView>>;
 Term update_policy(Call& call, PolicyHandle& policy, NamedTensors tensors);
 Term policy_info(Call& call, PolicyHandle& policy);
@@ -117,9 +117,9 @@ Term new_session(Call& call, PolicyHandle& policy, SessionRequest options);
 Term policy_weights(Call& call, PolicyHandle& policy);  // [{name, tensor}]
 // [{name, {batch, n_layer, rows, columns}}] for each name of the network's state parts
 using StateTensors = std::vector<std::tuple<Atom, core::TensorView>>;
-// {outs, [{name, tensor}] of the states after the last frame}
+// {outs, [{name, tensor}] of the states after the last frame where asked for, else nil}
 Term policy_forward(Call& call, PolicyHandle& policy, core::TensorView frames,
-                    std::optional<StateTensors> state);
+                    std::optional<StateTensors> state, bool returns_state);
 // {[{name, tensor}], the gradient of frames where asked for, else nil, that of the initial state, the same}
 Term policy_grad(Call& call, PolicyHandle& policy, core::TensorView frames, core::TensorView d_outs,
                  std::optional<StateTensors> state, bool by_frames, bool by_state);

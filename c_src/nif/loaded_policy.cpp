@@ -75,8 +75,28 @@ const core::PolicyWeights& LoadedPolicy::trainable() const {
 }
 
 void LoadedPolicy::grad(const core::PolicySequences& sequences, const float* d_outs,
-                        const core::PolicyGradOutputs& outputs) const {
-  training ? training->grad(sequences, d_outs, outputs) : policy->grad(weights, sequences, d_outs, outputs);
+                        const core::PolicyGradOutputs& outputs) {
+  if (training) return training->grad(sequences, d_outs, outputs);
+  const auto gradient = [this] {
+    const std::lock_guard<std::mutex> lock(making_);
+    if (!gradient_) gradient_ = backend->gradient(weights);
+    return gradient_;
+  }();
+  gradient->run(sequences, d_outs, outputs);
+}
+
+std::size_t LoadedPolicy::resident_bytes() const {
+  const std::lock_guard<std::mutex> lock(making_);
+  return (policy ? policy->resident_bytes() : 0) + (gradient_ ? gradient_->resident_bytes() : 0);
+}
+
+std::shared_ptr<LoadedPolicy> LoadedPolicy::with(std::shared_ptr<const core::PolicyWeights> next_weights,
+                                                 std::shared_ptr<core::PolicyTraining> trained) const {
+  auto next = std::make_shared<LoadedPolicy>();
+  next->training = std::move(trained);
+  next->backend = backend, next->device = device, next->plan = plan;
+  next->weights = std::move(next_weights);
+  return next;
 }
 
 // On all devices or on none.
@@ -96,10 +116,9 @@ std::vector<const LoadedPolicy*> LoadedPolicy::on_devices() const {
   return all;
 }
 
-// As update_policy() with the tensors that a checkpoint would have.
-std::shared_ptr<LoadedPolicy> LoadedPolicy::load_trained() {
-  const std::lock_guard<std::mutex> lock(loading_);
-  if (trained_) return trained_;
+// Of `training`: as update_policy() with the tensors that a checkpoint would have.
+std::shared_ptr<const core::PolicyWeights> LoadedPolicy::weights_to_load() const {
+  if (training == nullptr) return weights;
   core::PolicyValues<float> values = core::zeros_of<float>(weights->network());
   training->read(&values, nullptr, nullptr);
   std::vector<std::vector<float>> files;
@@ -109,7 +128,16 @@ std::shared_ptr<LoadedPolicy> LoadedPolicy::load_trained() {
     core::copy_parameter(p, values, file.data());
     tensors[p.name] = {core::Dtype::f32, p.shape, file.data(), p.count() * sizeof(float)};
   }
-  return trained_ = load(plan, core::replace_weights(*weights, tensors));
+  return core::replace_weights(*weights, tensors);
+}
+
+std::shared_ptr<LoadedPolicy> LoadedPolicy::load_now() {
+  const std::lock_guard<std::mutex> lock(making_);
+  if (!loaded_) {
+    loaded_ = load(plan, weights_to_load());
+    if (training == nullptr) loaded_->gradient_ = gradient_;
+  }
+  return loaded_;
 }
 
 // A part that finds its device lost leaves the windows to the devices that are left: they are of no session.

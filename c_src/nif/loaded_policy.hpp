@@ -20,10 +20,10 @@ struct LoadPlan {
   bool gathers = false;  // frames of many processes, one launch
 };
 
-// A model with one set of weights on one device. After a step of training these are where they are trained,
-// and become a policy that plays when a call needs one.
+// A model with one set of weights on one device. After an update these are in the VM's memory, after a step
+// of training where they are trained, and become a policy that plays when a call needs one.
 struct LoadedPolicy {
-  std::shared_ptr<core::Policy> policy;            // null where there is `training`
+  std::shared_ptr<core::Policy> policy;            // null until then: see PolicyHandle::loaded()
   std::shared_ptr<core::PolicyTraining> training;  // has the weights as they are after its last step
   core::Backend* backend = nullptr;                // valid until the library unloads
   core::DeviceDescription device;
@@ -44,11 +44,16 @@ struct LoadedPolicy {
   const core::PolicyConfig& config() const { return weights ? weights->config : policy->config(); }
   // The weights, for the gradient and to be read and replaced. Throws unsupported where they were rounded.
   const core::PolicyWeights& trainable() const;
-  // core::Policy::grad() of the weights, where they are.
+  // core::PolicyGradient::run() of the weights, where they are.
   void grad(const core::PolicySequences& sequences, const float* d_outs,
-            const core::PolicyGradOutputs& outputs) const;
-  // Of `training`: its weights as a policy that plays, made once.
-  std::shared_ptr<LoadedPolicy> load_trained();
+            const core::PolicyGradOutputs& outputs);
+  // What the policy and the gradient hold on this device, as far as they are made.
+  std::size_t resident_bytes() const;
+  // The same model with other weights, or with weights that are trained; not loaded yet.
+  std::shared_ptr<LoadedPolicy> with(std::shared_ptr<const core::PolicyWeights> next_weights,
+                                     std::shared_ptr<core::PolicyTraining> trained) const;
+  // With a policy that plays, made once. Throws what a backend's load throws.
+  std::shared_ptr<LoadedPolicy> load_now();
   // core::Policy::window(), of many windows a part on each device.
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) const;
   // Its sessions end, on every device.
@@ -58,8 +63,11 @@ struct LoadedPolicy {
   }
 
  private:
-  std::mutex loading_;
-  std::shared_ptr<LoadedPolicy> trained_;
+  std::shared_ptr<const core::PolicyWeights> weights_to_load() const;
+
+  mutable std::mutex making_;  // of both
+  std::shared_ptr<LoadedPolicy> loaded_;
+  std::shared_ptr<const core::PolicyGradient> gradient_;  // of `weights`
 };
 
 // A model. update() and a step of training replace what it holds; a call keeps what it found.
@@ -69,11 +77,11 @@ class PolicyHandle {
   explicit PolicyHandle(std::shared_ptr<LoadedPolicy> loaded) : loaded_(std::move(loaded)) {}
   // As it is; it may have no `policy`.
   std::shared_ptr<LoadedPolicy> found() const { return std::atomic_load(&loaded_); }
-  // One that has. After a step of training this loads the weights, so not on a normal scheduler.
+  // One that has. After an update or a step of training this loads the weights, so not on a normal scheduler.
   std::shared_ptr<LoadedPolicy> loaded() {
     std::shared_ptr<LoadedPolicy> before = found();
-    if (before->training == nullptr) return before;
-    std::shared_ptr<LoadedPolicy> made = before->load_trained();
+    if (before->policy != nullptr) return before;
+    std::shared_ptr<LoadedPolicy> made = before->load_now();
     const bool newest = std::atomic_compare_exchange_strong(&loaded_, &before, made) || before == made;
     if (!newest) made->set_replaced();
     return made;

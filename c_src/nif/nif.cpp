@@ -15,7 +15,7 @@ namespace {
 
 // Counts changes of the function table and its terms. ExPhil.Native.NIF passes its own number at load, so
 // that a library left over from another version is refused instead of called with the wrong terms.
-constexpr std::int64_t kInterface = 31;
+constexpr std::int64_t kInterface = 32;
 
 // Returned by load_nif/2 in {:error, {:load, _}}; ExPhil.Native.NIF turns them into messages.
 enum LoadFailure : int { kWrongInterface = 1, kResourceTypes = 2, kFailed = 3 };
@@ -78,7 +78,7 @@ constexpr const char* kLayerForward[] = {"layer", "x", "bidirectional"};
 constexpr const char* kLayerGrad[] = {"layer", "x", "dy", ":d_gate_penalty", ":bidirectional"};
 constexpr const char* kPolicy[] = {"policy"};
 constexpr const char* kUpdate[] = {"policy", "weights"};
-constexpr const char* kPolicyForward[] = {"policy", "frames", ":initial_state"};
+constexpr const char* kPolicyForward[] = {"policy", "frames", ":initial_state", ":return_state"};
 constexpr const char* kPolicyGrad[] = {"policy",         "frames",    "d_outs",
                                        ":initial_state", ":d_frames", ":d_initial_state"};
 constexpr const char* kNewTraining[] = {"policy", "groups", "weights", "optimiser"};
@@ -151,7 +151,7 @@ ErlNifFunc functions[] = {
     {"import_state", 2, Nif<import_state, kImport>::scheduled, 0},
     {"policy_weights", 1, Nif<policy_weights, kPolicy>::run, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"update_policy", 3, Nif<update_policy, kUpdate>::queued<file_work>, 0},
-    {"policy_forward", 4, Nif<policy_forward, kPolicyForward>::queued<training_work>, 0},
+    {"policy_forward", 5, Nif<policy_forward, kPolicyForward>::queued<training_work>, 0},
     {"policy_grad", 7, Nif<policy_grad, kPolicyGrad>::queued<training_work>, 0},
     {"new_training", 5, Nif<new_training, kNewTraining>::queued<file_work>, 0},
     {"train_step", 6, Nif<train_step, kTrainStep>::queued<train_step_work>, 0},

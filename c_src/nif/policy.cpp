@@ -64,9 +64,10 @@ Term encode_constants(Call& call, const core::PolicyConfig& config) {
 
 // nil where the model does not gather. Of all its devices.
 Term encode_gathered(Call& call, const std::vector<const LoadedPolicy*>& devices) {
-  if (!devices[0]->gatherer) return encode_atom(call, "nil");
+  if (!devices[0]->plan.gathers) return encode_atom(call, "nil");
   core::GatherCounts counts;
   for (const LoadedPolicy* device : devices) {
+    if (!device->gatherer) continue;  // not loaded yet
     const core::GatherCounts own = device->gatherer->counts();
     counts.frames += own.frames, counts.launches += own.launches;
     counts.most = std::max(counts.most, own.most);
@@ -126,20 +127,25 @@ Term initial_weights(Call& call, Atom trunk, Map given, Unsigned seed) {
 Term update_policy(Call& call, PolicyHandle& handle, NamedTensors given) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.found();
   const auto weights = core::replace_weights(loaded->trainable(), tensors_of(given));
-  handle.replace(LoadedPolicy::load(loaded->plan, weights));
-  return encode_atom(call, "ok");
+  // Whether several devices can have them is told here.
+  const bool several = loaded->plan.backends.size() > 1;
+  handle.replace(several ? LoadedPolicy::load(loaded->plan, weights) : loaded->with(weights, nullptr));
+  return enif_make_uint64(call.env(), weights->fingerprint);
 }
 
 Term policy_info(Call& call, PolicyHandle& handle) {
-  const std::shared_ptr<LoadedPolicy> loaded = handle.loaded();
-  const core::PolicyConfig& config = loaded->policy->config();
+  std::shared_ptr<LoadedPolicy> loaded = handle.found();
+  if (loaded->training) loaded = handle.loaded();  // the fingerprint of what was trained
+  const core::PolicyConfig& config = loaded->config();
+  const std::uint64_t fingerprint =
+      loaded->policy ? loaded->policy->fingerprint() : loaded->weights->fingerprint;
   const auto integer = [&](std::int64_t value) { return encode_integer(call, value); };
   const std::vector<const LoadedPolicy*> all = loaded->on_devices();
   std::vector<Term> devices;
   std::size_t resident_bytes = 0;
   for (const LoadedPolicy* device : all) {
     devices.push_back(encode_device(call, device->device));
-    resident_bytes += device->policy->resident_bytes();
+    resident_bytes += device->resident_bytes();
   }
   return encode(call, Map{{{"d_input"}, integer(config.d_input)},
                           {{"d_output"}, integer(config.d_output)},
@@ -148,7 +154,7 @@ Term policy_info(Call& call, PolicyHandle& handle) {
                           {{"trunk"}, encode_atom(call, config.trunk.c_str())},
                           {{"facts"}, encode_facts(call, config)},
                           {{"constants"}, encode_constants(call, config)},
-                          {{"fingerprint"}, enif_make_uint64(call.env(), loaded->policy->fingerprint())},
+                          {{"fingerprint"}, enif_make_uint64(call.env(), fingerprint)},
                           {{"resident_bytes"}, integer(static_cast<std::int64_t>(resident_bytes))},
                           {{"precision"}, encode_atom(call, core::precision_name(config.precision))},
                           {{"groups"}, encode_groups(call, config)},

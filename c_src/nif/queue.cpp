@@ -50,10 +50,11 @@ class QueuedCall final : public core::Job {
 
 }  // namespace
 
-Term submit_call(ErlNifEnv* env, core::JobKind kind, NifFunction function, int argc, const Term argv[]) {
+Term submit_call(ErlNifEnv* env, core::JobKind kind, int device, NifFunction function, int argc,
+                 const Term argv[]) {
   keep_resource_types();
   const auto call = std::make_shared<QueuedCall>(function, env, argc, argv);
-  core::submit_job(kind, call->owner(), call);
+  core::submit_job(kind, call->owner(), call, device);
   return enif_make_atom(env, "queued");
 }
 

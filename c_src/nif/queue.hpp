@@ -10,10 +10,11 @@ namespace exphil::nif {
 
 using NifFunction = Term (*)(ErlNifEnv* env, int argc, const Term argv[]);
 
-// Queues function(argv) for the calling process and returns :queued. The last argument is the caller's
-// reference. A call whose caller has ended before its turn is not run. One that runs then stops where it
-// reads a file (core::stop_if_abandoned); otherwise it is finished, and its result is freed. Throws
-// std::bad_alloc or core::Error: nothing is queued then.
-Term submit_call(ErlNifEnv* env, core::JobKind kind, NifFunction function, int argc, const Term argv[]);
+// Queues function(argv) for the calling process and returns :queued. device: see core::submit_job. The last
+// argument is the caller's reference. A call whose caller has ended before its turn is not run. One that runs
+// then stops where it reads a file (core::stop_if_abandoned); otherwise it is finished, and its result is
+// freed. Throws std::bad_alloc or core::Error: nothing is queued then.
+Term submit_call(ErlNifEnv* env, core::JobKind kind, int device, NifFunction function, int argc,
+                 const Term argv[]);
 
 }  // namespace exphil::nif

@@ -43,15 +43,15 @@ void keep_type() {
   make_resource(Handle{});
 }
 
-template <class Handle>
-const core::Backend* backend_of(ErlNifEnv* env, Term term) {
-  const Handle* handle = find_handle<Handle>(env, term);
-  if (handle == nullptr) return nullptr;
-  if constexpr (std::is_same_v<Handle, PolicyHandle>) {
-    return handle->found()->backend;
-  } else {
-    return handle->loaded->backend;
-  }
+// Calls look(loaded) with what a handle of one of these kinds, or the first of a list of them, has loaded.
+template <class Look>
+bool look_at(ErlNifEnv* env, Term term, const Look& look) {
+  Term head = 0, tail = 0;
+  if (enif_get_list_cell(env, term, &head, &tail)) term = head;
+  if (const auto* session = find_handle<SessionHandle>(env, term)) return look(*session->loaded), true;
+  if (const auto* policy = find_handle<PolicyHandle>(env, term)) return look(*policy->found()), true;
+  if (const auto* layer = find_handle<LayerHandle>(env, term)) return look(*layer->loaded), true;
+  return false;
 }
 
 }  // namespace
@@ -66,11 +66,15 @@ void keep_resource_types() {
 }
 
 const core::Backend* find_backend(ErlNifEnv* env, Term term) {
-  Term head = 0, tail = 0;
-  if (enif_get_list_cell(env, term, &head, &tail)) term = head;
-  if (const core::Backend* backend = backend_of<SessionHandle>(env, term)) return backend;
-  if (const core::Backend* backend = backend_of<PolicyHandle>(env, term)) return backend;
-  return backend_of<LayerHandle>(env, term);
+  const core::Backend* backend = nullptr;
+  look_at(env, term, [&](const auto& loaded) { backend = loaded.backend; });
+  return backend;
+}
+
+int find_device(ErlNifEnv* env, Term term) {
+  int index = -1;
+  look_at(env, term, [&](const auto& loaded) { index = loaded.device.index; });
+  return index;
 }
 
 bool open_resource_types(ErlNifEnv* env) {

@@ -7,21 +7,21 @@
 namespace exphil::nif {
 
 // {y, y_reverse | nil, final_state | nil, states | nil}
-Term scan(Call& call, BackendChoice choice, std::int64_t device, ScanTensor x, ScanTensor dt, ScanTensor a,
+Term scan(Call& call, BackendChoice choice, DeviceChoice devices, ScanTensor x, ScanTensor dt, ScanTensor a,
           ScanTensor b, ScanTensor c, MaybeScanTensor d, MaybeScanTensor z, MaybeScanTensor dt_bias,
           MaybeScanTensor initial_state, ScanRequest request) {
   const core::ScanInputs inputs{x, dt, a, b, c, d, z, dt_bias, initial_state};
   core::ScanCall scan = core::validate_scan(inputs, request.options, request.results);
-  core::Backend& backend = open_backend(choice, device, call.device_ranges());
+  const std::vector<core::Backend*> backends = open_backends(choice, devices, call.device_ranges());
   scan.on_device = call.device_ranges();
   const auto table = core::describe_operands(scan.shape);
 
   core::ScanOperands<std::optional<Result>> results;
   for (const core::ScanOperand id : core::all_operands<core::ScanOperand>()) {
     if (!table[id].present || table[id].flow != core::Flow::out) continue;
-    scan.operands[id] = results[id].emplace(call, backend, table[id].bytes()).data();
+    scan.operands[id] = results[id].emplace(call, *backends.front(), table[id].bytes()).data();
   }
-  backend.scan(scan);
+  scan_on(backends, scan);
 
   const auto encode_result = [&](core::ScanOperand id) {
     if (!results[id]) return encode_atom(call, "nil");

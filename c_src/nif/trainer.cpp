@@ -133,11 +133,7 @@ class Batch {
 // Playing it loads its weights.
 void hold_training(PolicyHandle& handle, const std::shared_ptr<core::PolicyTraining>& training) {
   const std::shared_ptr<LoadedPolicy> before = handle.found();
-  auto next = std::make_shared<LoadedPolicy>();
-  next->training = training;
-  next->backend = before->backend, next->device = before->device, next->plan = before->plan;
-  next->weights = before->weights;
-  handle.replace(std::move(next));
+  handle.replace(before->with(before->weights, training));
 }
 
 }  // namespace

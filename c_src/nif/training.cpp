@@ -40,7 +40,7 @@ Term policy_weights(Call& call, PolicyHandle& handle) {
 }
 
 Term policy_forward(Call& call, PolicyHandle& handle, core::TensorView frames,
-                    std::optional<StateTensors> state) {
+                    std::optional<StateTensors> state, bool returns_state) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.found();
   const core::PolicyWeights& weights = loaded->trainable();
   const core::PolicyConfig& c = weights.config;
@@ -49,15 +49,16 @@ Term policy_forward(Call& call, PolicyHandle& handle, core::TensorView frames,
   const std::vector<float> initial = states_of(c, s.batch, state);
   if (state) s.states = initial.data();
   F32Result outs(call, *loaded->backend, {s.batch, s.seq, c.d_output}, "frames");
-  if (s.seq == 0) {  // the states are as they were
-    return enif_make_tuple2(
-        call.env(), outs.tensor(call),
-        encode_states(call, *loaded->backend, c, s.batch, state ? initial : first_states(c, s.batch)));
+  // Of many short sequences the states are far more memory than all else.
+  std::vector<float> final(returns_state ? static_cast<std::size_t>(floats) : 0);
+  if (s.seq > 0) {
+    loaded->grad(s, nullptr, {nullptr, nullptr, outs.floats(), returns_state ? final.data() : nullptr});
+  } else if (returns_state) {  // as they were
+    final = state ? initial : first_states(c, s.batch);
   }
-  std::vector<float> final(static_cast<std::size_t>(floats));
-  loaded->grad(s, nullptr, {nullptr, nullptr, outs.floats(), final.data()});
-  return enif_make_tuple2(call.env(), outs.tensor(call),
-                          encode_states(call, *loaded->backend, c, s.batch, final));
+  return enif_make_tuple2(
+      call.env(), outs.tensor(call),
+      returns_state ? encode_states(call, *loaded->backend, c, s.batch, final) : encode_atom(call, "nil"));
 }
 
 Term policy_grad(Call& call, PolicyHandle& handle, core::TensorView frames, core::TensorView d_outs,

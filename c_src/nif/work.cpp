@@ -137,6 +137,16 @@ JobKind job_kind(ErlNifEnv* env, Term first) {
   return device ? JobKind::device : JobKind::compute;
 }
 
+int job_device(ErlNifEnv* env, const Term argv[]) {
+  for (const Term term : {argv[0], argv[1]}) {
+    if (const int device = find_device(env, term); device >= 0) return device;
+  }
+  Term index = argv[1], tail = 0;
+  int device = 0;
+  enif_get_list_cell(env, argv[1], &index, &tail);
+  return enif_get_int(env, index, &device) ? device : 0;
+}
+
 int dirty_flag(JobKind kind) {
   return kind == JobKind::compute ? ERL_NIF_DIRTY_JOB_CPU_BOUND : ERL_NIF_DIRTY_JOB_IO_BOUND;
 }

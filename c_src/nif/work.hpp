@@ -16,6 +16,9 @@ struct Work {
 // The kind of a call whose first argument is `first`: a model, a session, a layer, a list of sessions, or a
 // backend's name.
 core::JobKind job_kind(ErlNifEnv* env, Term first);
+// The index of the device of such a call, which has two arguments at least: that of its model, session or
+// layer, or its second argument. Of several devices the first.
+int job_device(ErlNifEnv* env, const Term argv[]);
 // Dirty jobs wait for a device or a disk in IO's threads, and compute in the CPU's.
 int dirty_flag(core::JobKind kind);
 

@@ -12,7 +12,9 @@
   X(exphil_diagonal_recurrence, kScratchTraits)      \
   X(exphil_diagonal_recurrence_grad, kScratchTraits) \
   X(exphil_dense_recurrence, kScratchTraits)         \
-  X(exphil_dense_recurrence_grad, kScratchTraits)
+  X(exphil_dense_recurrence_grad, kScratchTraits)    \
+  X(exphil_state_space_duality, kScratchTraits)      \
+  X(exphil_state_space_duality_grad, kScratchTraits)
 
 #define EXPHIL_DECLARE(NAME, TRAITS)      \
   extern "C" XLA_FFI_Handler NAME##_host; \

@@ -11,6 +11,7 @@
 #include "core/names.hpp"
 #include "core/recurrent/call.hpp"
 #include "host/recurrent/scan.hpp"
+#include "xla/named_frame.hpp"
 #include "xla/platforms.hpp"
 #ifdef EXPHIL_CUDA
 #include "cuda/recurrent/scan.hpp"
@@ -23,41 +24,6 @@ namespace {
 using core::Flow;
 using Id = core::RecurrentOperand;
 
-[[noreturn]] void unknown_name(core::RecurrentOp op, const char* attribute, const std::string& name) {
-  core::fail(core::ErrorKind::invalid_argument, attribute, attribute, " must list what ",
-             core::recurrent_row(op).name, " has, each at most once; got ", name);
-}
-
-void require_count(const char* attribute, const char* what, std::int64_t named, std::int64_t given) {
-  if (named == given) return;
-  core::fail(core::ErrorKind::invalid_argument, attribute, "the call has ", given, " ", what,
-             ", and the attribute ", attribute, " names ", named);
-}
-
-core::RecurrentTensors read_tensors(const Frame& frame, core::RecurrentOp op, bool gradient) {
-  core::RecurrentTensors tensors;
-  std::int64_t index = 0;
-  for (int i = 0; i < core::recurrent_row(op).count(); ++i) {
-    tensors[core::behind(Id::x0, i)] =
-        frame.argument(index++, core::recurrent_row(op).inputs[static_cast<std::size_t>(i)]);
-  }
-  for (const std::string& name : frame.words("operands")) {
-    const auto id = core::recurrent_operand_named(op, gradient, Flow::in, name);
-    if (!id || tensors[*id]) unknown_name(op, "operands", name);
-    tensors[*id] = frame.argument(index++, name);
-  }
-  require_count("operands", "arguments", index, frame.arguments());
-  return tensors;
-}
-
-void read_result(const Frame& frame, std::int64_t index, Id id, core::RecurrentCall* call) {
-  core::require_recurrent_result(call->shape, id, "results");
-  const core::Operand operand = core::describe(call->shape, id);
-  const core::TensorView view = frame.result(index, operand.name);
-  require_result(view, operand.name, operand.dtype, operand.axes.shape());
-  call->set(id, const_cast<void*>(view.data));
-}
-
 template <bool kDense, bool kGradient>
 core::RecurrentCall read_call(const Frame& frame) {
   frame.require_known("op activated operands results");
@@ -66,19 +32,22 @@ core::RecurrentCall read_call(const Frame& frame) {
     core::fail(core::ErrorKind::invalid_argument, "op", core::recurrent_row(op).name, " is an operator of ",
                kDense ? "exphil_diagonal_recurrence" : "exphil_dense_recurrence");
   }
-  core::RecurrentTensors tensors = read_tensors(frame, op, kGradient);
+  const core::RecurrentRow& row = core::recurrent_row(op);
+  const auto named = [op](Flow flow) {
+    return [op, flow](const std::string& name) {
+      return core::recurrent_operand_named(op, kGradient, flow, name);
+    };
+  };
+  std::vector<Id> inputs;
+  for (int i = 0; i < row.count(); ++i) inputs.push_back(core::behind(Id::x0, i));
+  const auto shown = [op](Id id) { return core::recurrent_operand_name(op, id); };
+  const auto tensors = read_named_tensors<Id>(frame, row.name, inputs, shown, named(Flow::in));
   if (kGradient && !tensors[Id::dh]) {
     core::fail(core::ErrorKind::invalid_argument, "operands", "operands must list dh");
   }
   core::RecurrentCall call = core::validate_recurrent(op, frame.boolean("activated", false), tensors);
-  std::int64_t index = 0;
-  if (!kGradient) read_result(frame, index++, Id::h, &call);
-  for (const std::string& name : frame.words("results")) {
-    const auto id = core::recurrent_operand_named(op, kGradient, Flow::out, name);
-    if (!id || call.shape.has(*id)) unknown_name(op, "results", name);
-    read_result(frame, index++, *id, &call);
-  }
-  require_count("results", "results", index, frame.results());
+  const std::vector<Id> first = kGradient ? std::vector<Id>() : std::vector<Id>{Id::h};
+  read_named_results(frame, row.name, first, named(Flow::out), core::require_recurrent_result, &call);
   return call;
 }
 

@@ -28,6 +28,12 @@ auto find_named(const std::vector<Named>& named, const std::string& name) {
 
 }  // namespace
 
+void read_dt_options(const Frame& frame, core::DtOptions* options) {
+  options->dt_softplus = frame.boolean("dt_softplus", false);
+  options->dt_min = static_cast<float>(frame.number("dt_min", static_cast<double>(options->dt_min)));
+  options->dt_max = static_cast<float>(frame.number("dt_max", static_cast<double>(options->dt_max)));
+}
+
 core::ScanOptions read_scan_options(const Frame& frame, bool gradient) {
   const std::string_view known = kAttributes;
   frame.require_known(gradient ? known : known.substr(0, known.rfind(' ')));
@@ -35,9 +41,7 @@ core::ScanOptions read_scan_options(const Frame& frame, bool gradient) {
   options.discretization = core::discretization_named(frame.text("discretization", "zoh"), "discretization");
   options.direction = core::direction_named(frame.text("direction", "forward"), "direction");
   options.algorithm = core::scan_algorithm_named(frame.text("algorithm", "auto"), "algorithm");
-  options.dt_softplus = frame.boolean("dt_softplus", false);
-  options.dt_min = static_cast<float>(frame.number("dt_min", static_cast<double>(options.dt_min)));
-  options.dt_max = static_cast<float>(frame.number("dt_max", static_cast<double>(options.dt_max)));
+  read_dt_options(frame, &options);
   return options;
 }
 

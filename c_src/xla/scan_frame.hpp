@@ -22,6 +22,9 @@ struct NamedOperand {
   core::ScanOperand operand;
 };
 
+// dt_softplus, dt_min and dt_max, all optional. Used by ssd.cpp too.
+void read_dt_options(const Frame& frame, core::DtOptions* options);
+
 // discretization, direction, algorithm, dt_softplus, dt_min, dt_max, all optional. Throws for an attribute
 // that is neither one of these nor operands, results or, of a gradient, dy.
 core::ScanOptions read_scan_options(const Frame& frame, bool gradient = false);

@@ -149,6 +149,8 @@ struct GradientHeadsArguments {
   const float *a, *d;        // {heads}; {skips}, null: zeros
   const float* initial;      // {sequences, heads channels, keys}; null: zeros
   float *out, *final;        // final: as initial, or null
+  const float* d_final;      // as initial: of the states after the last row; null: zeros
+  float* d_initial;          // as initial; null: not wanted
   const float* d_out;
   float* d_value;
   float* dt_parts;                 // {tiles of a head, rows, heads}

@@ -65,6 +65,8 @@ class HeadWalk {
   }
 
   __device__ __forceinline__ void backward() {
+    if (args_.d_final != nullptr)
+      for_each_state([&](int i, int n, long long at) { dh_[i].v[n] = args_.d_final[at]; });
     initial();
     for (long long t = 0; t < args_.seq; ++t) {
       if (t % kHeadSegment == 0) keep(t / kHeadSegment);
@@ -88,6 +90,8 @@ class HeadWalk {
         }
       }
     }
+    if (args_.d_initial != nullptr)
+      for_each_state([&](int i, int n, long long at) { args_.d_initial[at] = dh_[i].v[n]; });
     const long long part = sequence_ * tiles_ + tile_;
     if (!kTrapezoid && thread() == 0) args_.a_parts[part * args_.heads + head_] = da;
     if (kTrapezoid) scales_back();

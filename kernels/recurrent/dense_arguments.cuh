@@ -1,4 +1,4 @@
-// The arguments of the kernels around a walk of a fused operator (weights.cu, convert.cu). The kernels and
+// The arguments of the kernels around a walk of a fused operator (weights.cu). The kernels and
 // the launcher in c_src/cuda share these structs, so they hold plain types only.
 #pragma once
 
@@ -15,14 +15,6 @@ struct WeightArguments {
 };
 constexpr int kWeightTile = 64, kRowTile = 16;  // weights of a block in either direction; rows at a time
 constexpr int kWeightThreads = 256;             // each has 4 x 4 of them
-
-// Elements of a half type and as many floats.
-struct ConvertArguments {
-  const void* from;
-  void* to;
-  long long count;
-};
-constexpr int kConvertThreads = 256, kConvertEach = 8;
 
 }  // namespace recurrent
 }  // namespace exphil

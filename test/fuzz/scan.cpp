@@ -10,6 +10,7 @@
 #include "core/associative/reference.hpp"
 #include "core/scan/call.hpp"
 #include "core/scan/reference.hpp"
+#include "core/ssd/reference.hpp"
 #include "guards.hpp"
 
 namespace {
@@ -72,7 +73,7 @@ class Request {
   }
 
   FuzzedDataProvider& data_;
-  std::int64_t sizes_[5];  // batch, seq, dim, state, groups
+  std::int64_t sizes_[6];  // batch, seq, dim or heads, state, groups, headdim
   core::Dtype dtype_;
   std::vector<std::vector<unsigned char>> memory_;
 };
@@ -147,12 +148,36 @@ void check_associative(FuzzedDataProvider& data) {
   core::associative_plain_loop(problem, false, y.data());
 }
 
+void check_ssd(FuzzedDataProvider& data) {
+  using Id = core::SsdOperand;
+  Request request(data);
+  core::DtOptions options;
+  options.dt_softplus = data.ConsumeBool();
+  if (data.ConsumeBool()) options.dt_min = data.ConsumeFloatingPoint<float>();
+  if (data.ConsumeBool()) options.dt_max = data.ConsumeFloatingPoint<float>();
+  const core::Dtype dtype = request.dtype(), f32 = core::Dtype::f32;
+  core::SsdTensors tensors;
+  tensors[Id::x] = request.tensor({0, 1, 2, 5}, dtype), tensors[Id::dt] = request.tensor({0, 1, 2}, dtype);
+  tensors[Id::a] = request.tensor({2}, f32);
+  tensors[Id::b] = request.tensor({0, 1, 4, 3}, dtype), tensors[Id::c] = request.tensor({0, 1, 4, 3}, dtype);
+  tensors[Id::d] = data.ConsumeBool() ? request.maybe({2}, f32) : request.maybe({2, 5}, f32);
+  tensors[Id::z] = request.maybe({0, 1, 2, 5}, dtype), tensors[Id::dt_bias] = request.maybe({2}, f32);
+  tensors[Id::initial_state] = request.maybe({0, 2, 5, 3}, f32);
+  tensors[Id::dy] = request.maybe({0, 1, 2, 5}, dtype);
+  tensors[Id::d_final_state] = request.maybe({0, 2, 5, 3}, f32);
+  const core::SsdCall call = core::validate_ssd(options, tensors);
+  const core::SsdShape& s = call.shape;
+  if (!request.backed() || s.batch * (s.seq + 1) * s.heads * s.headdim * s.state > kMostElements) return;
+  s.gradient() ? core::ssd_grad_reference(call) : core::ssd_reference(call);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   fuzz::run_guarded(size + 4096, [&] {
     FuzzedDataProvider data(bytes, size);
-    data.ConsumeBool() ? check_scan(data) : check_associative(data);
+    const int kind = data.ConsumeIntegralInRange(0, 2);
+    kind == 0 ? check_scan(data) : kind == 1 ? check_associative(data) : check_ssd(data);
   });
   return 0;
 }

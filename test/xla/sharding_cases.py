@@ -38,6 +38,11 @@ CALLS = {
     "minlstm": (
         lambda *gates: exphil.recurrent_scan("minlstm", *gates), (normal(8, 6, 4), normal(8, 6, 4), normal(8, 6, 4)), (1, 1, 1),
     ),
+    "state_space_duality": (
+        lambda x, dt, a, b, c, h: exphil.state_space_duality(x, dt, a, b, c, dt_softplus=True, initial_state=h),
+        (normal(8, 6, 4, 3), normal(8, 6, 4), -abs(normal(4)), normal(8, 6, 2, 5), normal(8, 6, 2, 5), normal(8, 4, 3, 5)),
+        (1, 1, 0, 1, 1, 1),
+    ),
 }  # fmt: skip
 DOTS = ("all-gather", "all-to-all", "collective-permute")
 

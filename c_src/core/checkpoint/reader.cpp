@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/error.hpp"
+#include "core/finite.hpp"
 #include "core/half.hpp"
 #include "core/work/background.hpp"
 
@@ -79,6 +80,21 @@ std::vector<float> CheckpointReader::take(const std::string& name, const Shape& 
   return values;
 }
 
+const float* CheckpointReader::take(const std::string& name, const Shape& expected, const std::string& axes,
+                                    std::vector<float>* room) {
+  const TensorView& view = require(name);
+  const bool aligned = reinterpret_cast<std::uintptr_t>(view.data) % alignof(float) == 0;
+  if (view.dtype != Dtype::f32 || !aligned) {
+    *room = take(name, expected, axes);
+    return room->data();
+  }
+  require_shape(name, expected, axes);
+  taken_.insert(name);
+  const auto* const values = static_cast<const float*>(view.data);
+  check_finite(values, static_cast<std::int64_t>(view.bytes / sizeof(float)), name, "");
+  return values;
+}
+
 const TensorView& CheckpointReader::take_as_it_is(const std::string& name, Dtype dtype, const Shape& expected,
                                                   const std::string& axes) {
   require_shape(name, expected, axes);
@@ -99,11 +115,12 @@ void CheckpointReader::require_all_taken() const {
   }
 }
 
-void CheckpointReader::check_finite(const std::vector<float>& values, const std::string& name,
+void CheckpointReader::check_finite(const float* values, std::int64_t count, const std::string& name,
                                     const std::string& what) const {
   if (!check_finite_) return;
-  in_stretches(static_cast<std::int64_t>(values.size()), kStretch, [&](std::int64_t begin, std::int64_t end) {
-    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+  in_stretches(count, kStretch, [&](std::int64_t begin, std::int64_t end) {
+    if (all_finite(values + begin, end - begin)) return;
+    for (std::int64_t i = begin; i < end; ++i) {
       if (std::isfinite(values[i])) continue;
       bad(source_, "tensor ", quote(name), " is not finite", what, ": element ", i, " is ", values[i],
           source_.has_check_finite ? " (check_finite: false loads it all the same)" : "");

@@ -35,6 +35,9 @@ class CheckpointReader {
 
   // The values of a tensor of this shape, widened to f32.
   std::vector<float> take(const std::string& name, const Shape& expected, const std::string& axes);
+  // The same where they are, if they are f32 in aligned memory; else in `room`.
+  const float* take(const std::string& name, const Shape& expected, const std::string& axes,
+                    std::vector<float>* room);
 
   // The tensor of this type and shape, which is no parameter.
   const TensorView& take_as_it_is(const std::string& name, Dtype dtype, const Shape& expected,
@@ -44,9 +47,14 @@ class CheckpointReader {
   void require_all_taken() const;
 
   // Throws for the first value that is not finite, unless constructed with check_finite false.
-  void check_finite(const std::vector<float>& values, const std::string& name, const std::string& what) const;
+  void check_finite(const std::vector<float>& values, const std::string& name,
+                    const std::string& what) const {
+    check_finite(values.data(), static_cast<std::int64_t>(values.size()), name, what);
+  }
 
  private:
+  void check_finite(const float* values, std::int64_t count, const std::string& name,
+                    const std::string& what) const;
   const TensorView& require(const std::string& name) const;
 
   const std::map<std::string, TensorView>& tensors_;

@@ -1,11 +1,12 @@
-// The gradient of a policy by its weights over whole sequences: what comes in and what goes out. Policy::grad
-// computes it; core/policy/gradient_reference.hpp is the oracle. Plain data; host memory, f32, owned by the
-// caller.
+// The gradient of a policy by its weights over whole sequences: what comes in and what goes out, and who
+// computes it. core/policy/gradient_reference.hpp is the oracle. Tensors are in host memory, f32, owned by
+// the caller.
 //
 // With L a real function of all outputs, d_outs = dL/douts. Each weight receives the sum over frames and
 // sequences, in an order that the shapes alone decide.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/policy/config.hpp"
@@ -32,6 +33,19 @@ struct PolicyGradOutputs {
   float* states = nullptr;                 // {batch, state_floats}: after the last frame
   // {batch, state_floats}: the gradient of the states before the first frame. Of gated cells' states alone.
   float* d_states = nullptr;
+};
+
+// The gradient of one policy's weights, on a backend (Backend::gradient). It needs no policy that plays. Any
+// thread, several calls at once.
+class PolicyGradient {
+ public:
+  virtual ~PolicyGradient() = default;
+  virtual std::size_t resident_bytes() const = 0;  // held there between calls
+  // The caller has checked the sequences: batch and seq are at least 1. Without d_outs {batch, seq, d_output}
+  // only the forward pass. The same call gives the same bits in every run; the gradients of frames, the
+  // outputs and the states of a sequence also in any batch.
+  virtual void run(const PolicySequences& sequences, const float* d_outs,
+                   const PolicyGradOutputs& outputs) const = 0;
 };
 
 // Whether all states of a network are those of gated cells, whose gradient a call may ask for.

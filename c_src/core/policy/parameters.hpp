@@ -57,17 +57,13 @@ struct PolicyParameter {
   }
 };
 
-// Calls visit(i, place) for each value of a parameter's tensor, in any order: value i of the file is value
-// `place` of the weight. Transposed tensors are gone through in squares, so that neither side is read or
-// written across all of its memory for each cache line.
+// Calls visit(i, place) for each value of a transposed parameter's tensor, in any order: value i of the file
+// is value `place` of the weight. In squares, so that neither side is read or written across all of its
+// memory for each cache line.
 template <class Visit>
 void each_place(const PolicyParameter& p, const Visit& visit) {
-  const std::size_t count = p.count();
-  if (!p.transposed) {
-    for (std::size_t i = 0; i < count; ++i) visit(i, p.in_weight(i));
-    return;
-  }
   constexpr std::size_t kSquare = 32;
+  const std::size_t count = p.count();
   const auto outs = static_cast<std::size_t>(p.shape[p.shape.rank() - 1]);
   const std::size_t ins = outs == 0 ? 0 : count / outs;
   for (std::size_t in = 0; in < ins; in += kSquare) {
@@ -80,21 +76,35 @@ void each_place(const PolicyParameter& p, const Visit& visit) {
   }
 }
 
+// Calls visit(at, place, size) for each row of a parameter's rectangle, a run of values: from value `place`
+// of the weight on. `at` counts the rectangle's values row by row, as the file does where it is not
+// transposed.
+template <class Visit>
+void each_run(const PolicyParameter& p, const Visit& visit) {
+  const std::size_t count = p.count(), columns = p.stride == 0 ? count : p.columns;
+  for (std::size_t at = 0; at < count; at += columns)
+    visit(at, p.in_weight(at), std::min(columns, count - at));
+}
+
 // The values of one parameter in the order of the file. `to` has parameter.count() of room.
 template <class T, class Value>
 void copy_parameter(const PolicyParameter& parameter, const PolicyValues<T>& values, Value* to) {
   const std::vector<T>& from = values_of(values, parameter.weight);
-  if (!parameter.transposed && parameter.stride == 0) {
-    std::copy_n(from.data() + parameter.first, parameter.count(), to);
-    return;
-  }
-  each_place(parameter, [&](std::size_t i, std::size_t place) { to[i] = from[place]; });
+  if (parameter.transposed)
+    return each_place(parameter, [&](std::size_t i, std::size_t place) { to[i] = from[place]; });
+  each_run(parameter, [&](std::size_t i, std::size_t place, std::size_t size) {
+    std::copy_n(from.data() + place, size, to + i);
+  });
 }
 // And back.
 template <class T, class Value>
 void put_parameter(const PolicyParameter& parameter, const Value* from, PolicyValues<T>* values) {
   std::vector<T>& to = (*values)[static_cast<std::size_t>(parameter.weight)];
-  each_place(parameter, [&](std::size_t i, std::size_t place) { to[place] = from[i]; });
+  if (parameter.transposed)
+    return each_place(parameter, [&](std::size_t i, std::size_t place) { to[place] = from[i]; });
+  each_run(parameter, [&](std::size_t i, std::size_t place, std::size_t size) {
+    std::copy_n(from + i, size, to.data() + place);
+  });
 }
 
 // Sets the weights that follow from others: A = -exp(A_log).

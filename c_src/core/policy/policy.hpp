@@ -13,7 +13,6 @@
 
 #include "core/error.hpp"
 #include "core/policy/config.hpp"
-#include "core/policy/gradient.hpp"
 
 namespace exphil::core {
 
@@ -162,13 +161,6 @@ class Policy {
       windows[i].in_ring = true;
     }
   }
-
-  // The gradient of whole sequences (core/policy/gradient.hpp). `weights` are those that the policy was made
-  // of. The caller has checked the sequences: batch and seq are at least 1. Without d_outs {batch, seq,
-  // d_output} only the forward pass. The same call gives the same bits in every run; the gradients of frames,
-  // the outputs and the states of a sequence also in any batch.
-  virtual void grad(const std::shared_ptr<const PolicyWeights>& weights, const PolicySequences& sequences,
-                    const float* d_outs, const PolicyGradOutputs& outputs) = 0;
 };
 
 }  // namespace exphil::core

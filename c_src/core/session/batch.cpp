@@ -49,8 +49,8 @@ void Session::require_one_model(const std::vector<Session*>& sessions) {
   }
 }
 
-// To order thousands of sessions takes longer than to lock them, so they are ordered only where one of them is
-// in use, or is there twice: nothing waits while it holds locks that were taken in another order.
+// To order thousands of sessions takes longer than to lock them, so they are ordered only where one of them
+// is in use, or is there twice: nothing waits while it holds locks that were taken in another order.
 Session::Locks Session::lock_all(const std::vector<Session*>& sessions) {
   Locks locks;
   locks.reserve(sessions.size());

@@ -9,19 +9,13 @@ namespace exphil::core {
 
 namespace {
 
-// The rows of a tensor's rectangle, each a run.
-void add_runs(const PolicyParameter& p, bool decays, std::vector<TrainedRun>* runs) {
-  const std::size_t count = p.count(), columns = p.stride == 0 ? count : p.columns;
-  for (std::size_t at = 0; at < count; at += columns) {
-    runs->push_back({p.weight, p.in_weight(at), std::min(columns, count - at), decays});
-  }
-}
-
 const float* not_finite(const PolicyValues<float>& values, const PolicyParameter& p) {
   const std::vector<float>& of = values_of(values, p.weight);
   const float* found = nullptr;
-  each_place(p, [&](std::size_t, std::size_t place) {
-    if (!std::isfinite(of[place])) found = &of[place];
+  each_run(p, [&](std::size_t, std::size_t place, std::size_t size) {
+    for (std::size_t i = place; i < place + size; ++i) {
+      if (!std::isfinite(of[i])) found = &of[i];
+    }
   });
   return found;
 }
@@ -37,7 +31,9 @@ std::vector<TrainedRun> trained_runs(const PolicyWeights& weights,
     if (found == weights.parameters.end()) {
       fail(ErrorKind::internal, "", "the policy has no tensor ", quote(tensor.name), " to train");
     }
-    add_runs(*found, tensor.decays, &all);
+    each_run(*found, [&](std::size_t, std::size_t place, std::size_t size) {
+      all.push_back({found->weight, place, size, tensor.decays});
+    });
   }
   std::sort(all.begin(), all.end(), [](const TrainedRun& p, const TrainedRun& q) {
     return p.weight != q.weight ? p.weight < q.weight : p.first < q.first;

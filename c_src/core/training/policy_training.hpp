@@ -81,7 +81,7 @@ class PolicyTraining {
   TrainingStep step(const TrainingBatch& batch, const TrainingRule& rule);
   // The values after the last step, of the parameters at least; null: not wanted. Returns how many steps.
   std::int64_t read(PolicyValues<float>* weights, PolicyValues<float>* m, PolicyValues<float>* v);
-  // Policy::grad() of the weights as they are.
+  // PolicyGradient::run() of the weights as they are.
   void grad(const PolicySequences& sequences, const float* d_outs, const PolicyGradOutputs& outputs);
 
  protected:

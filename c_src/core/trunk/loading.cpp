@@ -77,8 +77,9 @@ void require_parameters(const CheckpointReader& reader, const std::vector<Policy
 void read_parameters(CheckpointReader& reader, PolicyWeights* policy) {
   for (const PolicyParameter& parameter : policy->parameters) {
     stop_if_abandoned();
-    const std::vector<float> values = reader.take(parameter.name, parameter.shape, parameter.axes);
-    put_parameter(parameter, values.data(), &policy->values);
+    std::vector<float> room;
+    const float* const values = reader.take(parameter.name, parameter.shape, parameter.axes, &room);
+    put_parameter(parameter, values, &policy->values);
   }
   reader.require_all_taken();
   derive(policy->network(), &policy->values);

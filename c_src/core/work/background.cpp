@@ -21,7 +21,9 @@ namespace exphil::core {
 
 namespace {
 
-constexpr int kKinds = 3;
+// One queue for the jobs that compute, one for those that read files, and one for each device. Devices beyond
+// these share queues.
+constexpr int kMostDevices = 16, kQueues = 2 + kMostDevices;
 // A scan or a batch of windows has three streams. A CUDA device has eight hardware queues
 // (CUDA_DEVICE_MAX_CONNECTIONS) and shares them among streams when there are more: a step in another stream
 // then waits for a scan's copies. Two jobs and a policy's own stream fit, and keep the device as busy as
@@ -52,12 +54,14 @@ struct Range {
 
 class Background {
  public:
-  void submit(JobKind kind, std::uint64_t owner, std::shared_ptr<Job> job) {
+  void submit(JobKind kind, int device, std::uint64_t owner, std::shared_ptr<Job> job) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const bool alone = waiting() == 0 && running() == 0;
     if (!alone) note_several_calls();
+    const int queue = queue_of(kind, device);
+    devices_ = std::max(devices_, queue - 1);
     if (waiting() >= ready()) start_thread();
-    of(kind).waiting.push(owner, std::move(job));
+    queues_[queue].waiting.push(owner, std::move(job));
     count_waiting();
     news_.fetch_add(1, std::memory_order_relaxed);
     if (low_idle_ > 0 && is_quiet()) return wake_.notify_all();  // those end
@@ -85,26 +89,30 @@ class Background {
   }
 
  private:
-  struct OfKind {
+  struct Jobs {
     FairQueue<std::shared_ptr<Job>> waiting;
     std::int64_t running = 0;
   };
 
-  OfKind& of(JobKind kind) { return kinds_[static_cast<int>(kind)]; }
-  static std::int64_t most_running(int kind) {
-    const std::int64_t most[kKinds] = {threads(), kDeviceJobs, kFileJobs};
-    return most[kind];
+  static constexpr int kCompute = 0, kFile = 1, kDevice = 2;
+  static int queue_of(JobKind kind, int device) {
+    if (kind == JobKind::device)
+      return kDevice + static_cast<int>(static_cast<unsigned>(device) % kMostDevices);
+    return kind == JobKind::compute ? kCompute : kFile;
+  }
+  static std::int64_t most_running(int queue) {
+    return queue == kCompute ? threads() : queue == kFile ? kFileJobs : kDeviceJobs;
   }
 
   std::int64_t waiting() const {
     std::size_t count = 0;
-    for (const OfKind& jobs : kinds_) count += jobs.waiting.size();
+    for (const Jobs& jobs : queues_) count += jobs.waiting.size();
     return static_cast<std::int64_t>(count);
   }
 
   std::int64_t running() const {
     std::int64_t count = 0;
-    for (const OfKind& jobs : kinds_) count += jobs.running;
+    for (const Jobs& jobs : queues_) count += jobs.running;
     return count;
   }
 
@@ -113,7 +121,7 @@ class Background {
 
   // Called with the mutex. More threads than can run at once would only sleep.
   void start_thread() {
-    if (started_ - (idle_ - ready()) >= threads() + kDeviceJobs + kFileJobs) return;
+    if (started_ - (idle_ - ready()) >= threads() + kDeviceJobs * devices_ + kFileJobs) return;
     try {
       std::thread([this] { loop(); }).detach();
       ++started_;
@@ -125,7 +133,7 @@ class Background {
   }
 
   void count_waiting() {
-    waiting_compute_.store(static_cast<int>(of(JobKind::compute).waiting.size()), std::memory_order_relaxed);
+    waiting_compute_.store(static_cast<int>(queues_[kCompute].waiting.size()), std::memory_order_relaxed);
   }
 
   void loop() {
@@ -157,17 +165,17 @@ class Background {
     return news_.load(std::memory_order_relaxed) != seen;
   }
 
-  // Kinds take turns, so that jobs of one never keep another waiting.
+  // Queues take turns, so that jobs of one never keep another waiting.
   bool run_job(std::unique_lock<std::mutex>& lock) {
-    for (int i = 0; i < kKinds; ++i) {
-      const int kind = (turn_ + i) % kKinds;
-      OfKind& jobs = kinds_[kind];
-      if (jobs.waiting.size() == 0 || jobs.running >= most_running(kind)) continue;
-      turn_ = kind + 1;
+    for (int i = 0; i < kQueues; ++i) {
+      const int queue = (turn_ + i) % kQueues;
+      Jobs& jobs = queues_[queue];
+      if (jobs.waiting.size() == 0 || jobs.running >= most_running(queue)) continue;
+      turn_ = queue + 1;
       std::shared_ptr<Job> job = jobs.waiting.pop();
       count_waiting();
       ++jobs.running;
-      const bool uses_a_core = kind != static_cast<int>(JobKind::device);
+      const bool uses_a_core = queue < kDevice;
       if (uses_a_core) active_.fetch_add(1, std::memory_order_relaxed);
       lock.unlock();
       if (!is_quiet()) lower_priority();
@@ -248,7 +256,8 @@ class Background {
 
   std::mutex mutex_;
   std::condition_variable wake_, left_;
-  OfKind kinds_[kKinds];
+  Jobs queues_[kQueues];
+  int devices_ = 1;  // whose jobs may run at once
   std::list<Range*> ranges_;
   int turn_ = 0;
   std::int64_t started_ = 0, idle_ = 0;
@@ -265,8 +274,8 @@ Background& background() {
 
 }  // namespace
 
-void submit_job(JobKind kind, std::uint64_t owner, std::shared_ptr<Job> job) {
-  background().submit(kind, owner, std::move(job));
+void submit_job(JobKind kind, std::uint64_t owner, std::shared_ptr<Job> job, int device) {
+  background().submit(kind, device, owner, std::move(job));
 }
 void stop_if_abandoned() {
   if (running_job != nullptr && running_job->is_abandoned()) throw Abandoned{};

@@ -16,10 +16,11 @@
 
 namespace exphil::core {
 
-// What a job mostly does. Each kind has a bound of its own on the jobs that run at once, and its own queue.
+// What a job mostly does. Each kind has a bound of its own on the jobs that run at once, and its own queue;
+// of those that wait for a GPU each device has its own.
 enum class JobKind {
   compute,  // uses this machine's cores: one job for each thread of core::threads()
-  device,   // waits for a GPU: four overlap its copies and kernels; more only delay the frames on it
+  device,   // waits for a GPU: two overlap its copies and kernels; more only delay the frames on it
   file,     // reads a checkpoint: two
 };
 
@@ -38,9 +39,10 @@ struct Abandoned {};
 // second by whatever a file can keep busy for long, where to stop leaves nothing half done.
 void stop_if_abandoned();
 
-// Queues the job. Jobs of one owner run in their order, and owners take turns. Throws std::bad_alloc, or
-// out_of_memory where the system gives no thread at all; nothing is queued then.
-void submit_job(JobKind kind, std::uint64_t owner, std::shared_ptr<Job> job);
+// Queues the job. Jobs of one owner in one queue run in their order, and owners take turns. device: the
+// index, of a job that waits for one. Throws std::bad_alloc, or out_of_memory where the system gives no
+// thread at all; nothing is queued then.
+void submit_job(JobKind kind, std::uint64_t owner, std::shared_ptr<Job> job, int device = 0);
 
 // Jobs that wait and jobs that run, of every kind. For tests and for the decision whether cores are idle.
 struct JobCounts {

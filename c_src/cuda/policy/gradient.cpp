@@ -1,6 +1,7 @@
 #include "cuda/policy/gradient.hpp"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "cuda/device/download.hpp"
@@ -246,16 +247,31 @@ void PolicyGradient::copy_out(CUdeviceptr gradient, core::PolicyValues<float>* t
   values_.copy_out(values, to);
 }
 
-const PolicyGradient& LazyPolicyGradient::get(const std::shared_ptr<Context>& context,
-                                              const std::shared_ptr<const core::PolicyWeights>& weights) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!made_) made_ = std::make_unique<const PolicyGradient>(context, weights);
-  return *made_;
-}
+namespace {
 
-std::size_t LazyPolicyGradient::resident_bytes() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return made_ ? made_->resident_bytes() : 0;
+class ResidentGradient final : public core::PolicyGradient {
+ public:
+  ResidentGradient(std::shared_ptr<Context> context, std::shared_ptr<const core::PolicyWeights> weights)
+      : context_(context), gradient_(std::move(context), std::move(weights)) {}
+
+  std::size_t resident_bytes() const override { return gradient_.resident_bytes(); }
+  void run(const PolicySequences& sequences, const float* d_outs,
+           const PolicyGradOutputs& outputs) const override {
+    const ContextGuard guard(*context_);
+    gradient_.run(sequences, d_outs, outputs);
+  }
+
+ private:
+  const std::shared_ptr<Context> context_;
+  const cuda::PolicyGradient gradient_;
+};
+
+}  // namespace
+
+std::unique_ptr<core::PolicyGradient> make_gradient(std::shared_ptr<Context> context,
+                                                    std::shared_ptr<const core::PolicyWeights> weights) {
+  const ContextGuard guard(*context);
+  return std::make_unique<ResidentGradient>(std::move(context), std::move(weights));
 }
 
 }  // namespace exphil::cuda

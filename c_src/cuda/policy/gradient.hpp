@@ -1,6 +1,6 @@
-// The gradient of a policy over whole sequences on a CUDA device, beside the resident policy: its weights as
-// the checkpoint has them, and the kernels of kernels/policy/*gradient*. Used by cuda/policy/policy.cpp. See
-// core/policy/gradient.hpp.
+// The gradient of a policy over whole sequences on a CUDA device, beside a resident policy or without one:
+// its weights as the checkpoint has them, and the kernels of kernels/policy/*gradient*. Used by the backend
+// and by cuda/policy/training.cpp. See core/policy/gradient.hpp.
 //
 // Any thread, several at once: every call has a stream and memory of its own. The same call gives the same
 // bits in every run; the gradients of frames, the outputs and the states of a sequence also in any batch.
@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <mutex>
 
 #include "core/policy/gradient.hpp"
 #include "cuda/device/context.hpp"
@@ -81,17 +80,8 @@ class PolicyGradient {
   DeviceBuffer on_device_;  // the weights
 };
 
-// The gradient of a resident policy, made by the first call that needs it.
-class LazyPolicyGradient {
- public:
-  // The context is current. `weights` are the same in every call.
-  const PolicyGradient& get(const std::shared_ptr<Context>& context,
-                            const std::shared_ptr<const core::PolicyWeights>& weights);
-  std::size_t resident_bytes() const;
-
- private:
-  mutable std::mutex mutex_;
-  std::unique_ptr<const PolicyGradient> made_;
-};
+// As an object of a backend. Throws out_of_memory, device_lost.
+std::unique_ptr<core::PolicyGradient> make_gradient(std::shared_ptr<Context> context,
+                                                    std::shared_ptr<const core::PolicyWeights> weights);
 
 }  // namespace exphil::cuda

@@ -14,7 +14,6 @@
 #include "core/error.hpp"
 #include "core/policy/policy.hpp"
 #include "cuda/policy/fused.hpp"
-#include "cuda/policy/gradient.hpp"
 #include "cuda/policy/loader.hpp"
 #include "cuda/policy/pack.hpp"
 #include "cuda/policy/prepare.hpp"
@@ -64,7 +63,7 @@ class CudaPolicy : public core::Policy {
   std::uint64_t fingerprint() const override { return fingerprint_; }
   std::size_t resident_bytes() const override {
     return fused_.resident_bytes() + rows_.resident_bytes() + windows_.resident_bytes() +
-           arena_->held_bytes() + gradient_.resident_bytes();
+           arena_->held_bytes();
   }
 
   std::unique_ptr<core::State> new_state() override;
@@ -83,8 +82,6 @@ class CudaPolicy : public core::Policy {
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override;
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t slots) override;
   void answer_windows(core::AgentWindow* windows, std::int64_t count, float* out) override;
-  void grad(const std::shared_ptr<const core::PolicyWeights>& weights, const core::PolicySequences& sequences,
-            const float* d_outs, const core::PolicyGradOutputs& outputs) override;
 
  private:
   CUdeviceptr slot(const core::State& state) const { return state_of(*arena_, state).slot(); }
@@ -109,7 +106,6 @@ class CudaPolicy : public core::Policy {
   WindowKernel windows_;
   SlicePipeline slices_;
   SlicePipeline batches_;  // of frames, up to kFrames at once, which a long prefill must not hold up
-  LazyPolicyGradient gradient_;
 };
 
 // Calls work(places) for these states. They change when it returns and not where it throws; it does neither
@@ -257,13 +253,6 @@ std::unique_ptr<core::FrameRing> CudaPolicy::new_ring(std::int64_t slots) {
 void CudaPolicy::answer_windows(core::AgentWindow* windows, std::int64_t count, float* out) {
   const ContextGuard guard(*context_);
   if (!slices_.answer(windows, count, out)) core::Policy::answer_windows(windows, count, out);
-}
-
-void CudaPolicy::grad(const std::shared_ptr<const core::PolicyWeights>& weights,
-                      const core::PolicySequences& sequences, const float* d_outs,
-                      const core::PolicyGradOutputs& outputs) {
-  const ContextGuard guard(*context_);
-  gradient_.get(context_, weights).run(sequences, d_outs, outputs);
 }
 
 // Runs every kernel once on temporary states, so that lazy initialisation (the driver's too) happens here.

@@ -1,9 +1,9 @@
 #include "cuda/recurrent/dense.hpp"
 
-#include "core/error.hpp"
 #include "cuda/device/places.hpp"
+#include "cuda/jit/convert.hpp"
+#include "cuda/jit/elements.hpp"
 #include "cuda/jit/launch.hpp"
-#include "cuda/recurrent/elements.hpp"
 #include "cuda/recurrent/walk.hpp"
 #include "kernels/recurrent/dense_arguments.cuh"
 
@@ -18,11 +18,6 @@ using Id = core::RecurrentOperand;
 
 KernelSpec weights_spec(Dtype dtype) {
   return {"recurrent/weights.cu", "recurrent_weights", {define("ELEMENT", element_of(dtype))}};
-}
-KernelSpec convert_spec(Dtype dtype, Flow flow) {
-  return {"recurrent/convert.cu",
-          flow == Flow::in ? "recurrent_widen" : "recurrent_narrow",
-          {define("ELEMENT", element_of(dtype))}};
 }
 
 bool is_gradient(const RecurrentShape& s) {
@@ -155,16 +150,8 @@ class DenseCall {
       const std::int64_t count = Layout::is_copied(s_, id) ? elements_of(s_, id) : 0;
       if (count == 0 || core::describe(s_, id).flow != flow) continue;
       auto* const halves = reinterpret_cast<void*>(operands_[id]);
-      const recurrent::ConvertArguments a{flow == Flow::in ? halves : tensor(id),
-                                          flow == Flow::in ? tensor(id) : halves, count};
-      constexpr std::int64_t kOfBlock = recurrent::kConvertThreads * recurrent::kConvertEach;
-      const std::int64_t blocks = (count + kOfBlock - 1) / kOfBlock;
-      if (blocks > kMostGridBlocks) {
-        core::fail(core::ErrorKind::limit_exceeded, "wx", core::describe(s_, id).name, " needs ", blocks,
-                   " blocks on the device; the limit is ", kMostGridBlocks);
-      }
-      launch(context_, context_.kernels().get(convert_spec(s_.dtype, flow)),
-             {static_cast<unsigned>(blocks), 1, 1}, {recurrent::kConvertThreads, 1, 1}, 0, stream_, a);
+      enqueue_convert(context_, stream_, s_.dtype, flow, flow == Flow::in ? halves : tensor(id),
+                      flow == Flow::in ? tensor(id) : halves, count, core::describe(s_, id).name);
     }
   }
 

@@ -1,8 +1,8 @@
 #include "cuda/recurrent/linear.hpp"
 
 #include "core/error.hpp"
+#include "cuda/jit/elements.hpp"
 #include "cuda/jit/launch.hpp"
-#include "cuda/recurrent/elements.hpp"
 #include "kernels/recurrent/linear_arguments.cuh"
 
 namespace exphil::cuda {

@@ -1,12 +1,35 @@
 #include "host/policy/gradient.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "host/policy/gradient_backward.hpp"
 #include "host/policy/gradient_forward.hpp"
 #include "host/policy/phase_access.hpp"
 
 namespace exphil::host {
+
+namespace {
+
+// Holds nothing beside the weights, which their owner has anyway.
+class HostGradient final : public core::PolicyGradient {
+ public:
+  explicit HostGradient(std::shared_ptr<const core::PolicyWeights> weights) : weights_(std::move(weights)) {}
+  std::size_t resident_bytes() const override { return 0; }
+  void run(const core::PolicySequences& sequences, const float* d_outs,
+           const core::PolicyGradOutputs& outputs) const override {
+    policy_grad(*weights_, sequences, d_outs, outputs);
+  }
+
+ private:
+  const std::shared_ptr<const core::PolicyWeights> weights_;
+};
+
+}  // namespace
+
+std::unique_ptr<core::PolicyGradient> make_gradient(std::shared_ptr<const core::PolicyWeights> weights) {
+  return std::make_unique<HostGradient>(std::move(weights));
+}
 
 void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences& sequences,
                  const float* d_outs, const core::PolicyGradOutputs& outputs,
@@ -25,7 +48,7 @@ void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences
   if (d_outs == nullptr) return each_group(forward);
   GradientSums sums(weights);
   ProductScratch scratch(sums.most_outs, sums.most_depth);
-  BackRows rows(weights.network(), sums, count, seq);
+  BackRows rows(weights.network(), count, seq);
   each_group([&](const SequenceGroup& group) {
     forward(group);
     if (between) between(group.first * seq, group.rows());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "core/policy/gradient.hpp"
 
@@ -21,5 +22,8 @@ inline constexpr std::int64_t kGradientRows = 2048;
 void policy_grad(const core::PolicyWeights& weights, const core::PolicySequences& sequences,
                  const float* d_outs, const core::PolicyGradOutputs& outputs,
                  const std::function<void(std::int64_t, std::int64_t)>& between = {});
+
+// The same as an object of a backend.
+std::unique_ptr<core::PolicyGradient> make_gradient(std::shared_ptr<const core::PolicyWeights> weights);
 
 }  // namespace exphil::host

@@ -46,7 +46,6 @@ class Backward {
       const core::Block& block = *blocks[block_];
       // Where a layer adds to hidden, the gradient after it is also part of that before it.
       v_.begin(block_ + 1 == blocks.size() ? n_.outs : n_.hidden, rows_);
-      std::fill_n(d_.vectors.data(), group_.count * sums().floats, 0.0f);
       wants_input_ = block_ > 0 || d_frames != nullptr;
       for (index_ = block.size(); index_-- > 0;) {
         const core::Phase& phase = block[index_];
@@ -61,7 +60,6 @@ class Backward {
         // A layer that replaces the first values of hidden passes on no others.
         if (out.vector == n_.hidden && !core::adds(phase)) v_.drop(block_ == 0 ? out : hidden);
       }
-      GradientSums::add_rows_of(sums(), d_.vectors, group_.count);
       if (block_ > 0) v_.whole(hidden);
     }
     if (d_frames == nullptr) return;
@@ -77,9 +75,9 @@ class Backward {
   void operator()(const core::Norm& p) {
     const MatrixRows dy = v_.whole(p.out), dx = v_.whole(p.in);
     const std::array<const float*, 3>& weights = packed().weights;
-    each_sequence([&](std::int64_t i) {
-      const NormGradient gradient{rows(p.in, i), from(dy, i * seq_), from(dx, i * seq_), row_of(i, kWeight),
-                                  row_of(i, kBias)};
+    each_sequence([&](std::int64_t i, const SequenceSums& sums) {
+      const NormGradient gradient{rows(p.in, i), from(dy, i * seq_), from(dx, i * seq_), sums.of(i, kWeight),
+                                  sums.of(i, kBias)};
       normalize_back({weights[kWeight], weights[kBias], norm_parts(p), p.repeats}, gradient, p.in.size,
                      p.epsilon, seq_);
     });
@@ -104,14 +102,16 @@ class Backward {
   void operator()(const core::Convolution& p) {
     const MatrixRows dv = v_.whole(p.out);
     const Stored dx = v_.stored(p.in, dv.step);
-    each_sequence([&](std::int64_t i) {
-      const AlignedBuffer history = history_of(p, group_, i, n_);
-      Convolution convolution = convolution_of(p, packed(), r_.blocks[block_].data(), i * seq_, seq_);
-      convolution.history = const_cast<float*>(history.data());  // is only read
-      const std::int64_t first = i * seq_ * dv.step;
-      convolve_back(convolution,
-                    {dv.data + first, dx.rows.data + first, row_of(i, kWeight), row_of(i, kBias)}, 0,
-                    panels(p.in.size));
+    const std::int64_t blocks = panels(p.in.size);
+    Histories histories(p, group_, n_);
+    each_part(blocks, [&](std::int64_t begin, std::int64_t end, const SequenceSums& sums) {
+      each_sequence_run(blocks, begin, end, [&](std::int64_t i, std::int64_t first, std::int64_t last) {
+        Convolution convolution = convolution_of(p, packed(), r_.blocks[block_].data(), i * seq_, seq_);
+        convolution.history = histories.of(i);  // is only read
+        const std::int64_t at = i * seq_ * dv.step;
+        convolve_back(convolution, {dv.data + at, dx.rows.data + at, sums.of(i, kWeight), sums.of(i, kBias)},
+                      first, last);
+      });
     });
     v_.settle(dx);
   }
@@ -167,11 +167,9 @@ class Backward {
   // The phases of gradient_heads.hpp and gradient_trapezoid.hpp.
   template <class P>
   void operator()(const P& p) {
-    std::array<float*, 3> all{};
-    for (const PhaseWeightName name : {kWeight, kBias, kSkip}) {
-      if (sums().phases[index_].weights[name].id != core::kNone) all[name] = row_of(0, name);
-    }
-    phase_back(p, {packed(), n_, group_, r_.blocks[block_].data(), all, sums().floats, v_});
+    sum_up(group_.count, [&](const SequenceSums& sums, std::int64_t) {
+      phase_back(p, {packed(), n_, group_, r_.blocks[block_].data(), sums, v_});
+    });
   }
 
   void operator()(const core::SelectiveScan& p) {
@@ -186,10 +184,8 @@ class Backward {
  private:
   BlockSums& sums() { return sums_.blocks[block_]; }
   const PackedPhase& packed() const { return w_.blocks()[block_][index_]; }
-  std::int64_t place(PhaseWeightName name) { return sums().phases[index_].weights[name].place.at; }
-  float* totals(PhaseWeightName name) { return sums().totals.data() + place(name); }
-  float* row_of(std::int64_t sequence, PhaseWeightName name) {
-    return d_.vectors.data() + sequence * sums().floats + place(name);
+  float* totals(PhaseWeightName name) {
+    return sums().totals.data() + sums().phases[index_].weights[name].place.at;
   }
   static MatrixRows from(const MatrixRows& rows, std::int64_t row) {
     return {rows.data + row * rows.step, rows.step};
@@ -198,10 +194,27 @@ class Backward {
   MatrixRows rows(const core::Span& span, std::int64_t sequence = 0) const {
     return rows_at(r_.blocks[block_].data(), span, sequence * seq_);
   }
+  // Of the phase's weights: run(sums, count) for so many sequences at a time.
+  template <class Run>
+  void sum_up(std::int64_t most, const Run& run) {
+    GradientSums::sum_up(sums(), sums().phases[index_], group_.count, most, &d_.rows, run);
+  }
+  // run(begin, end, sums) for all parts of all sequences, one sequence after another.
+  template <class Run>
+  void each_part(std::int64_t parts, const Run& run) {
+    const std::int64_t floats = std::max<std::int64_t>(sums().phases[index_].floats, 1);
+    sum_up(std::max<std::int64_t>(GradientSums::kRowFloats / floats, 1),
+           [&](const SequenceSums& sums, std::int64_t count) {
+             const std::int64_t first = sums.first * parts;
+             core::parallel_for(count * parts, 1, [&](std::int64_t begin, std::int64_t end) {
+               run(first + begin, first + end, sums);
+             });
+           });
+  }
   template <class Body>
-  void each_sequence(const Body& body) const {
-    core::parallel_for(group_.count, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (; begin < end; ++begin) body(begin);
+  void each_sequence(const Body& body) {
+    each_part(1, [&](std::int64_t begin, std::int64_t end, const SequenceSums& sums) {
+      for (; begin < end; ++begin) body(begin, sums);
     });
   }
   template <class Body>
@@ -232,7 +245,7 @@ class Backward {
     const MatrixRows dy = v_.whole(p.out);
     const Stored dx = v_.stored(p.x, dy.step), d_dt = v_.stored(p.dt, dy.step, 1),
                  dz = v_.stored(p.z, dy.step, 2);
-    core::parallel_for(group_.count * parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    each_part(parts, [&](std::int64_t begin, std::int64_t end, const SequenceSums& sums) {
       AlignedBuffer large;
       float* scratch =
           thread_scratch(Scratch::gradient, gradient_scratch_floats(packed().rule, seq_), &large);
@@ -245,8 +258,8 @@ class Backward {
         g.dy = {dy.data + at, dy.step};
         g.dx = dx.rows.data + at, g.ddt = d_dt.rows.data + at, g.dz = dz.rows.data + at;
         if (p.input_dt) g.d_input_dt = d_.by_channel.data() + at;
-        g.da = row_of(sequence, kWeight);
-        if (p.d != core::kNone) g.dd = row_of(sequence, kSkip);
+        g.da = sums.of(sequence, kWeight);
+        g.dd = sums.of(sequence, kSkip);
         g.b.sums = d_.b_sums.data() + sequence * each;
         g.c.sums = d_.c_sums.data() + sequence * each;
         gradient_part(packed().rule, g, i % parts, scratch);

@@ -11,20 +11,10 @@
 
 namespace exphil::host {
 
-namespace {
-
-PanelPlace history_place(const core::Convolution& phase) {
-  return {0, phase.in.size, phase.taps - 1};
-}
-
-}  // namespace
-
-AlignedBuffer history_of(const core::Convolution& phase, const SequenceGroup& group, std::int64_t sequence,
-                         const core::Network& network) {
-  AlignedBuffer history(history_place(phase).floats());
-  const float* given = state_part(group.all->states, group, sequence, network, phase.state);
-  if (given != nullptr) history_place(phase).write(given, history.data());
-  return history;
+Histories::Histories(const core::Convolution& phase, const SequenceGroup& group, const core::Network& network)
+    : place{0, phase.in.size, phase.taps - 1}, all(group.count * place.floats()) {
+  for (std::int64_t i = 0; group.all->states != nullptr && i < group.count; ++i)
+    place.write(state_part(group.all->states, group, i, network, phase.state), of(i));
 }
 
 std::int64_t walked_together(std::int64_t sequences) {
@@ -129,32 +119,31 @@ void GradientRecord::run(const core::Phase& phase, const PackedPhase& packed, co
 
 void GradientRecord::run(const core::Convolution& phase, const PackedPhase& packed,
                          const MatrixRows* at) const {
-  const std::int64_t seq = group_.all->seq;
-  core::parallel_for(group_.count, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      AlignedBuffer history = history_of(phase, group_, i, n_);
+  const std::int64_t seq = group_.all->seq, blocks = panels(phase.in.size);
+  Histories histories(phase, group_, n_);
+  core::parallel_for(group_.count * blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+    each_sequence_run(blocks, begin, end, [&](std::int64_t i, std::int64_t first, std::int64_t last) {
       Convolution convolution = convolution_of(phase, packed, at, i * seq, seq);
-      convolution.history = history.data();
-      convolve(convolution, 0, panels(phase.in.size));
-      float* const to = state_part(final_states_, group_, i, n_, phase.state);
-      if (to != nullptr) history_place(phase).read(history.data(), to);
-    }
+      convolution.history = histories.of(i);
+      convolve(convolution, first, last);
+    });
   });
+  for (std::int64_t i = 0; final_states_ != nullptr && i < group_.count; ++i)
+    histories.place.read(histories.of(i), state_part(final_states_, group_, i, n_, phase.state));
 }
 
 void GradientRecord::run(const core::SelectiveScan& phase, const PackedPhase& packed,
                          const MatrixRows* at) const {
-  const std::int64_t seq = group_.all->seq, parts = parts_of(phase.x.size), blocks = panels(phase.x.size);
+  const std::int64_t seq = group_.all->seq, blocks = panels(phase.x.size);
   const std::int64_t length = group_.all->length(weights_.config());
-  core::parallel_for(group_.count * parts, 1, [&](std::int64_t begin, std::int64_t end) {
+  core::parallel_for(group_.count * blocks, 1, [&](std::int64_t begin, std::int64_t end) {
     float* scratch = thread_scratch(Scratch::scan, scan_scratch_floats(packed.rule));
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t sequence = i / parts, first = i % parts * kPartBlocks;
-      ScanSequence scan = scan_of(phase, packed, at, sequence * seq, seq, length);
-      scan.initial_state = state_part(group_.all->states, group_, sequence, n_, phase.state);
-      scan.final_state = state_part(final_states_, group_, sequence, n_, phase.state);
-      scan_channels(packed.rule, scan, first, std::min(first + kPartBlocks, blocks), scratch);
-    }
+    each_sequence_run(blocks, begin, end, [&](std::int64_t i, std::int64_t first, std::int64_t last) {
+      ScanSequence scan = scan_of(phase, packed, at, i * seq, seq, length);
+      scan.initial_state = state_part(group_.all->states, group_, i, n_, phase.state);
+      scan.final_state = state_part(final_states_, group_, i, n_, phase.state);
+      scan_channels(packed.rule, scan, first, last, scratch);
+    });
   });
 }
 

@@ -2,6 +2,7 @@
 // Padding of rows stays zero. One call at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -74,8 +75,24 @@ std::int64_t walked_together(std::int64_t sequences);
 std::vector<MatrixRows> rows_of_frame(const std::vector<MatrixRows>& at, std::int64_t first, std::int64_t t,
                                       std::int64_t seq);
 
-// The inputs before the first row of a sequence, as convolve() takes them.
-AlignedBuffer history_of(const core::Convolution& phase, const SequenceGroup& group, std::int64_t sequence,
-                         const core::Network& network);
+// The inputs before the first row of each sequence of a group, as convolve() takes them.
+struct Histories {
+  Histories(const core::Convolution& phase, const SequenceGroup& group, const core::Network& network);
+  float* of(std::int64_t sequence) { return all.data() + sequence * place.floats(); }
+  const PanelPlace place;
+  AlignedBuffer all;
+};
+
+// Calls body(sequence, first, last) for parts [begin, end) of all sequences, which have `parts` each, in runs
+// of one sequence. So one sequence alone is also work for several threads.
+template <class Body>
+void each_sequence_run(std::int64_t parts, std::int64_t begin, std::int64_t end, const Body& body) {
+  while (begin < end) {
+    const std::int64_t sequence = begin / parts, first = begin % parts;
+    const std::int64_t last = std::min(parts, first + end - begin);
+    body(sequence, first, last);
+    begin += last - first;
+  }
+}
 
 }  // namespace exphil::host

@@ -1,9 +1,8 @@
 // What a recurrence over heads passes back. Used by host/policy/gradient_backward.cpp; one call at a time.
 #pragma once
 
-#include <array>
-
 #include "host/policy/gradient_forward.hpp"
+#include "host/policy/gradient_sums.hpp"
 #include "host/policy/gradient_vectors.hpp"
 
 namespace exphil::host {
@@ -14,13 +13,11 @@ struct RecordedPhase {
   const core::Network& network;
   const SequenceGroup& group;
   const MatrixRows* at;  // of each vector
-  // By PhaseWeightName, in the row of the group's first sequence; null where there is none. row_floats: from
-  // one sequence's row to the next.
-  std::array<float*, 3> sums;
-  std::int64_t row_floats;
+  const SequenceSums& sums;
   VectorGradients& vectors;
+  // Null where there is no such weight.
   float* sum(PhaseWeightName name, std::int64_t sequence) const {
-    return sums[name] == nullptr ? nullptr : sums[name] + sequence * row_floats;
+    return sums.phase.weights[name].id == core::kNone ? nullptr : sums.of(sequence, name);
   }
 };
 

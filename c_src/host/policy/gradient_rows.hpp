@@ -6,7 +6,6 @@
 #include <variant>
 #include <vector>
 
-#include "host/policy/gradient_sums.hpp"
 #include "host/policy/gradient_vectors.hpp"
 #include "host/recurrence/gradient.hpp"
 
@@ -14,8 +13,7 @@ namespace exphil::host {
 
 // Used by one block after the other.
 struct BackRows {
-  BackRows(const core::Network& n, const GradientSums& sums, std::int64_t count, std::int64_t seq)
-      : d(n, count * seq), vectors(count * sums.most_floats) {
+  BackRows(const core::Network& n, std::int64_t count, std::int64_t seq) : d(n, count * seq) {
     const std::int64_t rows = count * seq;
     const std::vector<std::int64_t> steps = row_steps(n);
     std::int64_t sum_floats = 0, by_channel_floats = 0;
@@ -35,7 +33,7 @@ struct BackRows {
   }
 
   VectorGradients d;
-  AlignedBuffer vectors;         // {count, BlockSums::floats}
+  AlignedBuffer rows;            // SequenceSums::rows
   AlignedBuffer b_sums, c_sums;  // ProjectionGradient::sums of each sequence
   AlignedBuffer by_channel;      // what each channel of a scan passes to input_dt
 };

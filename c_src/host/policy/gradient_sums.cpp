@@ -3,36 +3,38 @@
 #include <algorithm>
 
 #include "core/work/parallel.hpp"
+#include "host/simd/rows.hpp"
 
 namespace exphil::host {
 
 GradientSums::GradientSums(const core::PolicyWeights& weights) {
   for (const core::Block* block : blocks_of(weights.network())) {
     BlockSums& sums = blocks.emplace_back();
+    std::int64_t floats = 0;
     for (const core::Phase& phase : *block) {
       PhaseSums& of_phase = sums.phases.emplace_back();
       of_phase.weights = phase_weights(phase);
+      of_phase.at = floats;
       for (PhaseWeight& weight : of_phase.weights) {
-        weight.place.at = sums.floats;
-        sums.floats += weight.place.floats();
+        weight.place.at = floats;
+        floats += weight.place.floats();
       }
+      of_phase.floats = floats - of_phase.at;
       if (const auto* const p = std::get_if<core::Product>(&phase)) {
         const float* const values = core::values_of(weights.values, p->weight).data();
         of_phase.product = {values + p->first_row * p->in.size, p->out.size, p->in.size};
         most_outs = std::max(most_outs, p->out.size), most_depth = std::max(most_depth, p->in.size);
       }
     }
-    sums.totals = AlignedBuffer(sums.floats);
-    most_floats = std::max(most_floats, sums.floats);
+    sums.totals = AlignedBuffer(floats);
   }
 }
 
-void GradientSums::add_rows_of(BlockSums& block, const AlignedBuffer& rows, std::int64_t count) {
-  core::parallel_for(block.floats, 1 << 12, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = 0; row < count; ++row) {
-      const float* from = rows.data() + row * block.floats;
-      for (std::int64_t i = begin; i < end; ++i) block.totals.data()[i] += from[i];
-    }
+void GradientSums::add_rows_of(BlockSums& block, const PhaseSums& phase, const float* rows,
+                               std::int64_t count) {
+  constexpr std::int64_t kPanels = 64;  // of a piece
+  core::parallel_for(panels(phase.floats), kPanels, [&](std::int64_t begin, std::int64_t end) {
+    add_rows(rows, count, phase.floats, block.totals.data() + phase.at, begin, end);
   });
 }
 

@@ -2,6 +2,7 @@
 // other weights a place in a row of memory. Used by host/policy/gradient.cpp; one call at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -13,14 +14,27 @@ namespace exphil::host {
 
 struct PhaseSums {
   LinearGradient product;
-  PhaseWeights weights;  // places in the row of the block
+  PhaseWeights weights;     // places in the totals of the block
+  std::int64_t at = 0;      // the first of them
+  std::int64_t floats = 0;  // of all of them
 };
 
-// Every sequence has a row of its own, and the rows are added in the order of the sequences.
 struct BlockSums {
   std::vector<PhaseSums> phases;
-  std::int64_t floats = 0;  // of a row
-  AlignedBuffer totals;     // a row
+  AlignedBuffer totals;
+};
+
+// Of a phase's weights a row for each sequence, from sequence `first` on.
+struct SequenceSums {
+  const PhaseSums& phase;
+  float* rows;
+  std::int64_t first;
+  // Null where the phase has no place for such a weight. Some have one for a weight that is absent.
+  float* of(std::int64_t sequence, PhaseWeightName name) const {
+    const PanelPlace& place = phase.weights[name].place;
+    if (place.floats() == 0) return nullptr;
+    return rows + (sequence - first) * phase.floats + place.at - phase.at;
+  }
 };
 
 class GradientSums {
@@ -28,13 +42,29 @@ class GradientSums {
   explicit GradientSums(const core::PolicyWeights& weights);
 
   std::vector<BlockSums> blocks;
-  std::int64_t most_floats = 0;                // of a block's row
   std::int64_t most_outs = 0, most_depth = 0;  // of a product
 
-  // Adds `count` rows, in order, to the totals of a block.
-  static void add_rows_of(BlockSums& block, const AlignedBuffer& rows, std::int64_t count);
+  // Floats of rows at a time that stay in a core's caches.
+  static constexpr std::int64_t kRowFloats = std::int64_t{1} << 19;
+
+  // Calls run(sums, count) for all sequences, `most` at a time: zeros, to which it adds. The rows are added
+  // to the totals in the order of the sequences, so it does not matter how many rows there are at a time.
+  template <class Run>
+  static void sum_up(BlockSums& block, const PhaseSums& phase, std::int64_t sequences, std::int64_t most,
+                     AlignedBuffer* memory, const Run& run) {
+    memory->reserve(std::min(most, sequences) * phase.floats);
+    for (std::int64_t first = 0; first < sequences; first += most) {
+      const std::int64_t count = std::min(most, sequences - first);
+      std::fill_n(memory->data(), count * phase.floats, 0.0f);
+      run(SequenceSums{phase, memory->data(), first}, count);
+      add_rows_of(block, phase, memory->data(), count);
+    }
+  }
   // to: zeros_of the network.
   void write(const core::PolicyWeights& weights, core::PolicyValues<float>* to) const;
+
+ private:
+  static void add_rows_of(BlockSums& block, const PhaseSums& phase, const float* rows, std::int64_t count);
 };
 
 }  // namespace exphil::host

@@ -9,7 +9,6 @@
 #include "core/work/parallel.hpp"
 #include "host/policy/cadence.hpp"
 #include "host/policy/forward.hpp"
-#include "host/policy/gradient.hpp"
 #include "host/policy/session_memory.hpp"
 #include "host/policy/workspaces.hpp"
 
@@ -130,11 +129,6 @@ class HostPolicy final : public core::Policy {
     pass.length = config().window;
     pass.lanes = lanes(kLanesOfSequence);
     run_sequence(pass, data_of(&state), seq, out, false, *work);
-  }
-
-  void grad(const std::shared_ptr<const core::PolicyWeights>& weights, const core::PolicySequences& sequences,
-            const float* d_outs, const core::PolicyGradOutputs& outputs) override {
-    policy_grad(*weights, sequences, d_outs, outputs);
   }
 
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override {

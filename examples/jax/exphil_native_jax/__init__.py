@@ -19,6 +19,7 @@ from .library import find, register
 
 __all__ = [
     "cummax", "cummin", "cumprod", "cumsum", "find", "linear_recurrence", "recurrent_scan", "register", "selective_scan",
+    "state_space_duality",
 ]  # fmt: skip
 
 
@@ -282,3 +283,53 @@ def _recurrent_backward(static, saved, cotangents):
 
 
 _recurrent.defvjp(_recurrent_forward, _recurrent_backward)
+
+
+def state_space_duality(
+    x, dt, a, b, c, *, d=None, z=None, dt_bias=None, initial_state=None, dt_softplus=False, dt_range=None, return_state=False,
+):  # fmt: skip
+    """The operator of Mamba-2: y, or (y, final_state) with return_state. Differentiable in every operand, once.
+
+    x, z {batch, seq, heads, headdim}; dt {batch, seq, heads}; a, dt_bias {heads}; b, c {batch, seq, groups, state}; d {heads} or
+    {heads, headdim}; initial_state {batch, heads, headdim, state}. dt_range is (min, max), applied last.
+    """
+    optional = {"d": d, "z": z, "dt_bias": dt_bias, "initial_state": initial_state}
+    given = {name: value for name, value in optional.items() if value is not None}
+    options = {"dt_softplus": bool(dt_softplus)}
+    if dt_range is not None:
+        options["dt_min"], options["dt_max"] = float(dt_range[0]), float(dt_range[1])
+    static = (tuple(given), tuple(options.items()), bool(return_state))
+    out = _duality(static, alike((x, dt, a, b, c, *given.values())))
+    return out if return_state else out[0]
+
+
+def _duality_rows(given):
+    return [True, True, False, True, True, *(name in ("z", "initial_state") for name in given)]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _duality(static, tensors):
+    """(y,), or (y, final_state), of the tensors x, dt, a, b, c and those that `static` names."""
+    given, options, return_state = static
+    x, b = tensors[0], tensors[3]
+    results = [_like(x)]
+    if return_state:
+        results.append(jax.ShapeDtypeStruct((x.shape[0], *x.shape[2:], b.shape[-1]), jnp.float32))
+    attributes = _attributes(options, given, ["final_state"] if return_state else [])
+    return call("exphil_state_space_duality", tensors, results, _duality_rows(given), [True] * len(results), attributes)
+
+
+def _duality_forward(static, tensors):
+    return _duality(static, tensors), tensors
+
+
+def _duality_backward(static, tensors, cotangents):
+    given, options, return_state = static
+    operands = [*given, "dy", *(["d_final_state"] if return_state else [])]
+    attributes = _attributes(options, operands, [*_MAIN, *given])
+    rows = _duality_rows(given)
+    results, arguments = [_like(tensor) for tensor in tensors], (*tensors, *cotangents)
+    return (call("exphil_state_space_duality_grad", arguments, results, rows + [True] * len(cotangents), rows, attributes),)
+
+
+_duality.defvjp(_duality_forward, _duality_backward)

@@ -17,6 +17,8 @@ OPERATORS = (
     "exphil_diagonal_recurrence_grad",
     "exphil_dense_recurrence",
     "exphil_dense_recurrence_grad",
+    "exphil_state_space_duality",
+    "exphil_state_space_duality_grad",
 )
 _NAME = "exphil_native_xla.so"
 _lock = threading.Lock()

@@ -10,7 +10,7 @@ defmodule ExPhil.Native.NIF do
   @on_load :load
 
   # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
-  @interface 31
+  @interface 32
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
   @type result(value) :: {:ok, value} | {:error, reason()}
@@ -94,7 +94,7 @@ defmodule ExPhil.Native.NIF do
 
   def policy_weights(_policy), do: unloaded()
   def update_policy(_policy, _tensors, _queue), do: unloaded()
-  def policy_forward(_policy, _frames, _state, _queue), do: unloaded()
+  def policy_forward(_policy, _frames, _state, _returns_state, _queue), do: unloaded()
   def policy_grad(_policy, _frames, _d_outs, _state, _by_frames, _by_state, _queue), do: unloaded()
   def new_training(_policy, _groups, _tensors, _start, _queue), do: unloaded()
   def train_step(_training, _policy, _pieces, _state, _options, _queue), do: unloaded()

@@ -171,7 +171,7 @@ defmodule ExPhil.Native.Policy do
   On several GPUs, `device: [0, 1]` or `device: :all`, the weights are on each. A new session goes to the device with the fewest
   sessions, and to the lowest number of those with as few; `new_session/2` takes a `:device` too. A batch, `step_batch/2` or `act_batch/2`, over
   sessions of several devices is computed by all of them side by side, and so are many windows of `window/2`; the answers are in the callers' order,
-  with the same bits. Where one device fails, the call is an error and no session has changed. `update/2` changes all devices or none, `gather: true` gathers
+  with the same bits (of GPUs of one kind). Where one device fails, the call is an error and no session has changed. `update/2` changes all devices or none, `gather: true` gathers
   on each, and a state of one device may be restored or imported on another. `forward/3`, `grad/4` and `ExPhil.Native.Trainer` compute on the
   first. After a device was lost its sessions' calls are errors of kind `:device_lost`; those of the other devices go on, and new sessions go to them.
   Each session holds one more state of `:max_sessions`. With `backend: :auto` GPUs are taken without measuring; where there is
@@ -603,6 +603,10 @@ defmodule ExPhil.Native.Policy do
   Returns `{:ok, policy}`, the same one: whoever holds it uses the new weights from then on, and its fingerprint is theirs. Its sessions
   and snapshots belong to the old ones: every call on them returns an error of the kind `:mismatch`, and calls under way end with the
   old weights. Weights of another name or shape, or that are not finite, are an error and change nothing.
+
+  The first call that plays the new weights, `new_session/2` or `window/2`, loads them, which takes longer than this call; `forward/3`,
+  `grad/4` and `weights/1` do without. Until then `resident_bytes` of `info/1` does not count them. On several devices they are
+  loaded here, onto all or none.
   """
   fallible update(policy :: t(), weights :: weights()) :: t()
   defdelegate update(policy, weights), to: Training

@@ -24,7 +24,10 @@ defmodule ExPhil.Native.SelectiveScan do
     * `:discretization` - the table below (`:zoh`)
     * `:return_state` - `true` returns `{y, final_state}` (`false`)
     * `:reverse` - `true` runs from the last step to the first; the final state is then the one after step 0
-    * `:backend`, `:device` - where to run; see `ExPhil.Native.Device`
+    * `:backend`, `:device` - where to run; see `ExPhil.Native.Device`. `scan/6`, `scan_with_states/6` and `bidirectional/6` take a list of
+      GPUs, or `:all`: each computes some of the sequences, with the same bits. Where there are fewer sequences than GPUs, a sequence's time is
+      split, from 64 steps for each GPU on: each copies its steps beside the others, and begins with the state that the GPU
+      before it ends with (not of a full matrix `a`, and not in both directions at once). The answers are then those of one GPU but for rounding
     * `:algorithm` - `:sequential` or `:chunked` force how time is split, for tests and benchmarks (`:auto`)
 
   With w = A dt':
@@ -95,6 +98,10 @@ defmodule ExPhil.Native.SelectiveScan do
   @spec step(tensor(), tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: {tensor(), tensor()}
   def step(state, x, dt, a, b, c, options \\ []) do
     options = read!(options, @step_options)
+
+    if not is_integer(elem(options.place, 1)),
+      do: Options.invalid(":device", "the index of a device, of a step", elem(options.place, 1))
+
     {x, a, form, pack} = Operands.pack!(x, a, options.place)
     {operands, options} = Step.operands!({state, x, dt, a, b, c}, pack, options)
     {_, {y, nil, final_state, nil}} = run_packed!(operands, form, pack, options, %{final_state: true})
@@ -260,13 +267,21 @@ defmodule ExPhil.Native.SelectiveScan do
       direction: if(Options.boolean(options, :reverse, false), do: :reverse, else: :forward),
       algorithm: Options.one_of(options, :algorithm, [:auto, :sequential, :chunked]),
       return_state: Options.boolean(options, :return_state, false),
-      place: Options.place(options),
+      place: options |> Options.places() |> narrowed(),
       d: options[:d],
       z: options[:z],
       dt_bias: options[:dt_bias],
       initial_state: options[:initial_state]
     }
   end
+
+  # One device as its index, as calls have it that know no other.
+  defp narrowed({backend, [device]}), do: {backend, device}
+  defp narrowed(places), do: places
+
+  # Where the tensors' memory may be read as it is: not by several devices.
+  defp one_place({_backend, device} = place) when is_integer(device), do: place
+  defp one_place(_places), do: {:host, 0}
 
   # ---- the call --------------------------------------------------------------------------------------------
 
@@ -275,7 +290,7 @@ defmodule ExPhil.Native.SelectiveScan do
 
   # results: %{final_state: boolean, states: boolean}, the results beside y.
   defp run!({x, dt, a, b, c}, options, results) do
-    {x, a, form, pack} = Operands.pack!(x, a, options.place)
+    {x, a, form, pack} = Operands.pack!(x, a, one_place(options.place))
     run_packed!({x, pack.(dt, "dt"), a, pack.(b, "b"), pack.(c, "c")}, form, pack, options, results)
   end
 

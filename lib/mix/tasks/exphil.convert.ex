@@ -74,6 +74,7 @@ defmodule Mix.Tasks.Exphil.Convert do
 
   defp value(_name, value), do: Map.get(@names, value, value)
 
+  @spec refuse(Exception.t()) :: no_return()
   defp refuse(error) do
     error
     |> Exception.message()

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/associative/arguments.cuh"
+#include "kernels/common/convert_arguments.cuh"
 #include "kernels/policy/arguments.cuh"
 #include "kernels/policy/gradient_arguments.cuh"
 #include "kernels/policy/training_arguments.cuh"
@@ -18,6 +19,7 @@
 #include "kernels/recurrent/linear_arguments.cuh"
 #include "kernels/scan/backward_arguments.cuh"
 #include "kernels/semiseparable/arguments.cuh"
+#include "kernels/ssd/arguments.cuh"
 
 namespace exphil::test {
 namespace {
@@ -133,8 +135,13 @@ const std::map<std::string, Runner>& runners() {
       {"selective_scan_backward_matrix", backward},
       {"associative_scan", run_entry<associative::Arguments>},
       {"recurrent_weights", run_entry<recurrent::WeightArguments>},
-      {"recurrent_widen", run_entry<recurrent::ConvertArguments>},
-      {"recurrent_narrow", run_entry<recurrent::ConvertArguments>},
+      {"convert_widen", run_entry<convert::Arguments>},
+      {"convert_narrow", run_entry<convert::Arguments>},
+      {"ssd_active_dt", run_entry<ssd::DtArguments>},
+      {"ssd_dt_back", run_entry<ssd::DtArguments>},
+      {"ssd_gate", run_entry<ssd::GateArguments>},
+      {"ssd_gate_back", run_entry<ssd::GateArguments>},
+      {"ssd_add_parts", run_entry<ssd::PartArguments>},
       {"recurrent_linear", run_entry<recurrent::LinearArguments>},
       {"recurrent_linear_back", run_entry<recurrent::LinearArguments>},
       {"semiseparable_product", run_entry<semiseparable::ProductArguments>},

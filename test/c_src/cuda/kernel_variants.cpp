@@ -11,6 +11,7 @@
 #include "cuda/recurrent/walk.hpp"
 #include "cuda/scan/variants.hpp"
 #include "cuda/semiseparable/layer.hpp"
+#include "cuda/ssd/scan.hpp"
 
 namespace exphil::cuda {
 
@@ -20,7 +21,7 @@ std::vector<KernelSpec> all_kernel_variants() {
   for (const std::vector<KernelSpec>& family :
        {scan_kernel_variants(), policy_kernel_variants(), associative_kernel_variants(),
         semiseparable_kernel_variants(), recurrent_kernel_variants(), linear_kernel_variants(),
-        dense_kernel_variants()}) {
+        dense_kernel_variants(), ssd_kernel_variants()}) {
     for (const KernelSpec& spec : family) {
       if (seen.emplace(spec.file, spec.entry, spec.defines).second) all.push_back(spec);
     }

@@ -11,6 +11,7 @@
 #include "support/recurrent_case.hpp"
 #include "support/scan_grad_case.hpp"
 #include "support/semiseparable_case.hpp"
+#include "support/ssd_case.hpp"
 
 namespace exphil::test {
 namespace {
@@ -118,6 +119,23 @@ Operation recurrent(const Backends& backend, core::RecurrentOp op, std::int64_t 
           }};
 }
 
+// The same of the operator of Mamba-2.
+Operation duality(const Backends& backend, std::int64_t headdim, bool gradient) {
+  SsdSpec spec;
+  spec.headdim = headdim;
+  const auto test = std::make_shared<SsdCase>(spec, gradient);
+  return {gradient ? "gradient of Mamba-2's operator" : "Mamba-2's operator", {{}}, [=](Results& out) {
+            const SsdResults results = run_ssd(*test, [&](const core::SsdCall& call) {
+              gradient ? backend->ssd_scan_grad(call) : backend->ssd_scan(call);
+            });
+            out[0].clear();
+            for (const std::vector<float>& values : results) {
+              const std::vector<std::uint8_t> bytes = bytes_of(values);
+              out[0].insert(out[0].end(), bytes.begin(), bytes.end());
+            }
+          }};
+}
+
 constexpr std::int64_t kHidden = 4, kRank = 2, kInner = 3, kRows = 2 * 5;
 
 std::vector<Operation> layer(const Backends& backend) {
@@ -201,6 +219,7 @@ std::vector<Operation> backend_operations(const Backends& backend, const std::ve
   for (const bool gradient : {false, true}) {
     all.push_back(recurrent(backend, core::RecurrentOp::minlstm, 3 * width, gradient));
     all.push_back(recurrent(backend, core::RecurrentOp::lstm_scan, width, gradient));
+    all.push_back(duality(backend, width, gradient));
   }
   for (Operation& operation : layer(backend)) all.push_back(std::move(operation));
   return all;

@@ -75,8 +75,6 @@ class OracleModel final : public core::Policy {
   }
   void window(const float*, std::int64_t, std::int64_t, float*) override {}
   std::unique_ptr<core::FrameRing> new_ring(std::int64_t) override { return nullptr; }
-  void grad(const std::shared_ptr<const core::PolicyWeights>&, const core::PolicySequences&, const float*,
-            const core::PolicyGradOutputs&) override {}
 
   std::atomic<int> collisions{0};
   // Of the sessions that are made from now on. A late frame comes only where it is waited for without a

@@ -280,6 +280,38 @@ defmodule ExPhil.Native.SelectiveScanTest do
     assert Task.await(Task.async(fn -> part end), :infinity) == binary_part(copy, 1000, 1000)
   end
 
+  # On a machine with one GPU, or none, that is one device.
+  backend_test "all devices together give what one gives", %{backend: backend} do
+    for {seq, options} <- [{40, []}, {300, [reverse: true]}] do
+      {x, dt, a, b, c} = problem(seq)
+      options = [return_state: true, backend: backend] ++ options
+      {y, final_state} = SelectiveScan.scan(x, dt, a, b, c, options)
+      {all_y, all_final} = SelectiveScan.scan(x, dt, a, b, c, [device: :all] ++ options)
+      assert relative_error(all_y, y) <= 1.0e-5
+      assert relative_error(all_final, final_state) <= 1.0e-5
+      assert SelectiveScan.scan(x, dt, a, b, c, [device: [0]] ++ options) == {y, final_state}
+    end
+  end
+
+  test "devices that are none, and calls that take one, are errors" do
+    {x, dt, a, b, c} = problem(3)
+
+    for bad <- [[], [0, 0], [:a], -1, :every] do
+      assert %Error{argument: ":device"} =
+               catch_error(SelectiveScan.scan(x, dt, a, b, c, backend: :host, device: bad))
+    end
+
+    error = catch_error(SelectiveScan.scan(x, dt, a, b, c, backend: :host, device: [0, 1]))
+    assert %Error{kind: :backend_unavailable, argument: ":device"} = error
+    assert Exception.message(error) =~ "only device 0"
+    assert %Error{argument: ":device"} = catch_error(SelectiveScan.grad(x, x, dt, a, b, c, device: :all))
+
+    step = [cut(x, 0, :one), cut(dt, 0, :one), a, cut(b, 0, :one), cut(c, 0, :one)]
+
+    assert %Error{argument: ":device"} =
+             catch_error(apply(SelectiveScan, :step, [zeros() | step] ++ [[device: :all]]))
+  end
+
   test "availability and the device" do
     assert SelectiveScan.available?()
     assert SelectiveScan.cuda_available?() == ExPhil.Native.cuda_available?()

@@ -139,9 +139,14 @@ defmodule ExPhil.Native.Fleet.Devices do
   defp different([]), do: []
   defp different(indices), do: [Enum.uniq(indices) | different(indices -- Enum.uniq(indices))]
 
-  # A map of weights has not all that a checkpoint of the same policy says, so it goes into that policy.
-  defp loaded(first, weights, load) when is_map(weights) and is_binary(first),
-    do: with({:ok, policy} <- Policy.load(first, load), do: Policy.update(policy, weights))
+  # A map of weights has not all that a checkpoint of the same policy says, so it goes into that policy. A session loads it now: agents
+  # change over only where it can be loaded, and do not wait for it then.
+  defp loaded(first, weights, load) when is_map(weights) and is_binary(first) do
+    with {:ok, policy} <- Policy.load(first, load),
+         {:ok, policy} <- Policy.update(policy, weights),
+         {:ok, _session} <- Policy.new_session(policy),
+         do: {:ok, policy}
+  end
 
   defp loaded(_first, source, load), do: Policy.load(source, load)
 
@@ -174,8 +179,12 @@ defmodule ExPhil.Native.Fleet.Devices do
 
     if generation > Directory.get(fleet, :generation) do
       case prepare(fleet, generation, source) do
-        :ok -> commit(fleet, generation, source) && Placing.wake(fleet)
-        {:error, error} -> Logger.error("fleet #{inspect(fleet)}: weights of the fleet: #{error.message}")
+        :ok ->
+          commit(fleet, generation, source)
+          Placing.wake(fleet)
+
+        {:error, error} ->
+          Logger.error("fleet #{inspect(fleet)}: weights of the fleet: #{error.message}")
       end
     end
 

@@ -25,13 +25,13 @@ defmodule ExPhil.Native.Fleet.Directory do
   defp process(fleet), do: Module.concat(fleet, Directory)
 
   @doc "A value of the fleet on this node. Raises where the fleet does not run here."
-  @spec get(fleet(), atom()) :: term()
+  @spec get(fleet(), term()) :: term()
   def get(fleet, name) do
     [{_, value}] = :ets.lookup(fleet, name)
     value
   end
 
-  @spec put(fleet(), atom(), term()) :: true
+  @spec put(fleet(), term(), term()) :: true
   def put(fleet, name, value), do: :ets.insert(fleet, {name, value})
 
   @doc "Whether the fleet runs on this node."

@@ -36,10 +36,18 @@ defmodule ExPhil.Native.Fleet.Drain do
     moved = moved + Enum.count(results, &(&1 == {:ok, {:ok, :moved}}))
 
     cond do
-      error = Enum.find_value(results, &refused/1) -> given_up(fleet, error)
-      Directory.pids(fleet, :owner) == [] and Directory.copies(fleet) == [] -> {:ok, moved}
-      now() > deadline -> given_up(fleet, unavailable("agents did not leave in #{@timeout} ms"))
-      true -> Process.sleep(@pause) && rounds(fleet, moved, deadline)
+      error = Enum.find_value(results, &refused/1) ->
+        given_up(fleet, error)
+
+      Directory.pids(fleet, :owner) == [] and Directory.copies(fleet) == [] ->
+        {:ok, moved}
+
+      now() > deadline ->
+        given_up(fleet, unavailable("agents did not leave in #{@timeout} ms"))
+
+      true ->
+        Process.sleep(@pause)
+        rounds(fleet, moved, deadline)
     end
   end
 

@@ -25,10 +25,19 @@ defmodule ExPhil.Native.Fleet.Reach do
   # A VM that was killed a moment ago may still be there.
   defp ended?(pid, looks) do
     case there?(pid) do
-      :unknown -> Process.sleep(@far) && false
-      false -> true
-      true when looks > 1 -> Process.sleep(@look) && ended?(pid, looks - 1)
-      true -> false
+      :unknown ->
+        Process.sleep(@far)
+        false
+
+      false ->
+        true
+
+      true when looks > 1 ->
+        Process.sleep(@look)
+        ended?(pid, looks - 1)
+
+      true ->
+        false
     end
   end
 

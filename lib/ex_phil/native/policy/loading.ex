@@ -87,9 +87,6 @@ defmodule ExPhil.Native.Policy.Loading do
   @doc "The fields of Policy.info/1 from those of NIF.policy_info, and how the backend was chosen."
   @spec info(map(), ExPhil.Native.Policy.choice()) :: ExPhil.Native.Policy.info()
   def info(info, choice) do
-    fingerprint =
-      info.fingerprint |> Integer.to_string(16) |> String.downcase() |> String.pad_leading(16, "0")
-
     device = struct!(Device, info.device)
     {facts, info} = info |> Map.delete(:constants) |> Map.pop!(:facts)
 
@@ -100,11 +97,16 @@ defmodule ExPhil.Native.Policy.Loading do
     |> Map.merge(%{
       window: if(info.window > 0, do: info.window),
       groups: groups,
-      fingerprint: fingerprint,
+      fingerprint: fingerprint(info.fingerprint),
       device: device,
       devices: Enum.map(info.devices, &struct!(Device, &1)),
       backend: device.backend,
       choice: choice
     })
   end
+
+  @doc "A fingerprint of the library, as Policy.info/1 has it."
+  @spec fingerprint(non_neg_integer()) :: String.t()
+  def fingerprint(number),
+    do: number |> Integer.to_string(16) |> String.downcase() |> String.pad_leading(16, "0")
 end

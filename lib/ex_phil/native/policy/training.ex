@@ -5,15 +5,16 @@ defmodule ExPhil.Native.Policy.Training do
   import ExPhil.Native.Policy.Call, only: [failed: 1, not_a: 2]
 
   alias ExPhil.Native.{Error, NIF, Options, Policy, Queue, Tensor}
-  alias ExPhil.Native.Policy.Weights
+  alias ExPhil.Native.Policy.{Loading, Weights}
 
   def forward(%Policy{ref: ref}, frames, options) do
     with {:ok, options} <- Options.read(options, [:initial_state, :return_state], &forward_options/1),
          {:ok, frames, form} <- pack(frames, "frames"),
          {:ok, state} <- state(options.initial_state),
-         {:ok, {outs, states}} <- Queue.run(&NIF.policy_forward(ref, frames, state, &1)) do
+         %{return_state: keeps} = options,
+         {:ok, {outs, states}} <- Queue.run(&NIF.policy_forward(ref, frames, state, keeps, &1)) do
       outs = Tensor.unpack(outs, form, fn names -> Enum.take(names, 2) ++ [nil] end)
-      {:ok, if(options.return_state, do: {outs, named(states, form)}, else: outs)}
+      {:ok, if(keeps, do: {outs, named(states, form)}, else: outs)}
     else
       {:error, reason} -> failed(reason)
     end
@@ -52,8 +53,8 @@ defmodule ExPhil.Native.Policy.Training do
 
   def update(%Policy{ref: ref} = policy, weights) when is_map(weights) and not is_struct(weights) do
     with {:ok, tensors} <- Weights.pack(weights),
-         {:ok, :ok} <- Queue.run(&NIF.update_policy(ref, tensors, &1)) do
-      with {:ok, info} <- Policy.info(policy), do: {:ok, %{policy | info: info}}
+         {:ok, fingerprint} <- Queue.run(&NIF.update_policy(ref, tensors, &1)) do
+      {:ok, %{policy | info: %{policy.info | fingerprint: Loading.fingerprint(fingerprint)}}}
     else
       {:error, reason} -> failed(reason)
     end

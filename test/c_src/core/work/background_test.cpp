@@ -143,6 +143,24 @@ TEST_CASE("jobs that wait for a device or a file do not delay those that compute
   REQUIRE(eventually(all_done));
 }
 
+TEST_CASE("jobs of one device do not delay those of another", "[background]") {
+  Gate gate;
+  std::atomic<int> here{0}, there{0};
+  for (int i = 0; i < 3; ++i) {
+    submit_job(JobKind::device, 1, std::make_shared<Work>([&] { ++here, gate.wait(); }), 0);
+  }
+  REQUIRE(eventually([&] { return here == 2; }));
+  for (int i = 0; i < 3; ++i) {
+    submit_job(JobKind::device, 1, std::make_shared<Work>([&] { ++there, gate.wait(); }), 1);
+  }
+  REQUIRE(eventually([&] { return there == 2; }));
+  CHECK(here == 2);  // two of each device at once
+  CHECK(job_counts().waiting == 2);
+  gate.open();
+  REQUIRE(eventually(all_done));
+  CHECK(here + there == 6);
+}
+
 TEST_CASE("parallel_for of a background thread covers its range, nests and passes exceptions on",
           "[background]") {
   std::atomic<std::int64_t> sum{0}, nested{0};

@@ -8,6 +8,7 @@
 #include "cuda/backend.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/policy/dims.hpp"
+#include "cuda/policy/gradient.hpp"
 #include "cuda/policy/loader.hpp"
 #include "host/policy/policy.hpp"
 #include "kernels/policy/arguments.cuh"
@@ -174,7 +175,7 @@ TEST_CASE("a lost device is an error immediately, and the host backend still wor
 
 namespace {
 
-// `fresh`: each call is the first of its policy, which puts the weights on the device.
+// `fresh`: each call makes the gradient, which puts the weights on the device.
 int fail_gradient(const std::shared_ptr<cuda::Context>& context, bool fresh, const Failing& failing) {
   const PolicyGradCase c = policy_grad_case(weights()->config, 3, 5, true);
   const std::vector<float> d_outs = c.d_outs_f32();
@@ -182,15 +183,16 @@ int fail_gradient(const std::shared_ptr<cuda::Context>& context, bool fresh, con
   r.weights = core::zeros_of<float>(weights()->network());
   r.frames.resize(c.frames.size()), r.outs.resize(d_outs.size());
   r.states.resize(c.states.size());
-  std::shared_ptr<core::Policy> policy = load(context);
+  std::unique_ptr<core::PolicyGradient> gradient;
   const auto run = [&] {
-    policy->grad(weights(), c.sequences(), d_outs.data(),
-                 {&r.weights, r.frames.data(), r.outs.data(), r.states.data()});
+    if (gradient == nullptr) gradient = cuda::make_gradient(context, weights());
+    gradient->run(c.sequences(), d_outs.data(),
+                  {&r.weights, r.frames.data(), r.outs.data(), r.states.data()});
   };
   run();
   const std::size_t held = context->device_pool().held_bytes();
   return fail_at_each_point("gradient", failing, [&] {
-    if (fresh) policy.reset(), policy = load(context);
+    if (fresh) gradient.reset();
     return Attempt{run, [&](bool) {
                      run();
                      CHECK(context->device_pool().held_bytes() == held);

@@ -32,7 +32,9 @@ struct Results {
   }
 };
 
-inline Results scan_on_device(core::ScanCall call, bool with_states = false) {
+// `scan` is called with the results' addresses.
+template <class Scan>
+Results scan_into(const Scan& scan, core::ScanCall call, bool with_states) {
   const core::ScanShape p = call.shape;
   const bool both = p.options.direction == core::Direction::both;
   const std::size_t y_bytes = static_cast<std::size_t>(p.y_elements()) * core::dtype_size(p.dtype);
@@ -52,8 +54,13 @@ inline Results scan_on_device(core::ScanCall call, bool with_states = false) {
     r.states.assign(floats * static_cast<std::size_t>(p.seq), poison);
     call.set(core::ScanOperand::states, r.states.data());
   }
-  cuda::run_scan(*cuda::Context::open(0), call);
+  scan(call);
   return r;
+}
+
+inline Results scan_on_device(const core::ScanCall& call, bool with_states = false) {
+  const auto scan = [](const core::ScanCall& filled) { cuda::run_scan(*cuda::Context::open(0), filled); };
+  return scan_into(scan, call, with_states);
 }
 
 inline void check_close(const core::ScanShape& p, const Results& got, const ScanExpected& want, bool states) {

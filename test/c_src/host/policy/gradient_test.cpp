@@ -1,7 +1,10 @@
 // The gradient of a policy on the CPU against the oracle, and its bits.
 #include "host/policy/gradient.hpp"
 
+#include <algorithm>
+
 #include "core/work/parallel.hpp"
+#include "host/policy/gradient_sums.hpp"
 #include "host/policy/policy.hpp"
 #include "host/simd/targets.hpp"
 #include "support/catch.hpp"
@@ -118,6 +121,45 @@ TEST_CASE("outputs, states and the gradient of frames do not depend on the batch
     test::check_policy_grad_bits(on_host(*policy.weights), *policy.weights,
                                  test::policy_grad_case(policy.weights->config, 9, 300, true));
   }
+}
+
+TEST_CASE("more sequences than have rows of sums at a time are added up in their order",
+          "[host][policy][gradient]") {
+  const auto policy = test::make_policy(wide_spec());
+  const core::Network& network = policy->network();
+  const PolicyGradCase c = test::policy_grad_case(policy->config, 700, 1, false);
+  const host::GradientSums sums(*policy);
+  std::int64_t most = 0;
+  for (const host::BlockSums& block : sums.blocks) {
+    for (const host::PhaseSums& phase : block.phases) most = std::max(most, phase.floats);
+  }
+  REQUIRE(c.batch * most > 2 * host::GradientSums::kRowFloats);
+  const test::PolicyGradResult all = run(*policy, c);
+  auto expected = core::zeros_of<float>(network);
+  PolicyGradCase one = c;
+  one.batch = 1;
+  for (std::int64_t i = 0; i < c.batch; ++i) {
+    one.frames.assign(c.frames.begin() + i * policy->config.d_input,
+                      c.frames.begin() + (i + 1) * policy->config.d_input);
+    one.d_outs.assign(c.d_outs.begin() + i * policy->config.d_output,
+                      c.d_outs.begin() + (i + 1) * policy->config.d_output);
+    const test::PolicyGradResult alone = run(*policy, one);
+    for (std::size_t id = 0; id < expected.size(); ++id) {
+      for (std::size_t k = 0; k < expected[id].size(); ++k) expected[id][k] += alone.weights[id][k];
+    }
+  }
+  // Those of products are added up over 512 rows at a time, and those of A_log are made of A's.
+  std::size_t compared = 0;
+  for (const core::Phase* phase : core::phases_of(network)) {
+    for (const host::PhaseWeight& weight : host::phase_weights(*phase)) {
+      if (weight.id == core::kNone) continue;
+      const auto id = static_cast<std::size_t>(weight.id);
+      INFO("weight " << id);
+      CHECK(test::same_bits(all.weights[id], expected[id]));
+      ++compared;
+    }
+  }
+  CHECK(compared >= 8);
 }
 
 TEST_CASE("NaN in one sequence leaves what belongs to the others the same bits", "[host][policy][gradient]") {

@@ -60,10 +60,6 @@ class CountingPolicy final : public core::Policy {
   void window(const float* windows, std::int64_t count, std::int64_t seq, float* out) override {
     policy_->window(windows, count, seq, out);
   }
-  void grad(const std::shared_ptr<const core::PolicyWeights>& weights, const core::PolicySequences& sequences,
-            const float* d_outs, const core::PolicyGradOutputs& outputs) override {
-    policy_->grad(weights, sequences, d_outs, outputs);
-  }
 
   std::atomic<int> scratch{0};
   std::atomic<bool> fails{false};

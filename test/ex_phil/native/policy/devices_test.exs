@@ -186,6 +186,26 @@ defmodule ExPhil.Native.Policy.DevicesTest do
     assert output == "true\n[{0, 2}, {1, 2}, {2, 1}, {3, 1}]\n"
   end
 
+  @tag :gpu
+  test "a policy on all GPUs answers as one on the first" do
+    policy = Policy.load!(Policies.checkpoint(), backend: :cuda, device: :all)
+    one = Policy.load!(Policies.checkpoint(), backend: :cuda)
+    count = 3 * length(policy.info.devices)
+    frames = for seed <- 1..20, {:f32, _, frame} = Policies.frames(count, seed), do: frame
+
+    play = fn policy, options ->
+      sessions = for k <- 1..count, do: Policy.new_session!(policy, Enum.at(options, rem(k, 2)))
+
+      {for(frame <- frames, do: Policy.step_batch!(sessions, frame)),
+       Enum.map(sessions, &Policy.export_state!/1)}
+    end
+
+    options = [[window: :none], [window: 5, history: 3]]
+    assert play.(policy, options) == play.(one, options)
+    windows = {:f32, {count, 20, policy.info.d_input}, IO.iodata_to_binary(frames)}
+    assert Policy.window!(policy, windows) == Policy.window!(one, windows)
+  end
+
   test "lists that name no devices, one twice, or something else are errors" do
     for bad <- [[], [0, 0], [0, :first], [-1], [0, 1024], :every, "all", [[0]]] do
       assert {:error, %Error{kind: :invalid_argument, argument: ":device", message: message}} =

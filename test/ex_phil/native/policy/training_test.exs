@@ -40,6 +40,7 @@ defmodule ExPhil.Native.Policy.TrainingTest do
       do: assert(prefilled == outs),
       else: assert(relative_error(prefilled, f64(outs)) < 1.0e-5)
 
+    assert {^outs, %{ssm: _, conv: _}} = Policy.forward!(model, frames(1, 30), return_state: true)
     half = byte_size(binary) |> div(2)
     cut = fn start -> {:f32, {1, 15, 13}, binary_part(binary, start, half)} end
     {first, state} = Policy.forward!(model, cut.(0), return_state: true)
@@ -123,6 +124,40 @@ defmodule ExPhil.Native.Policy.TrainingTest do
 
     assert {:error, %Error{kind: :mismatch, argument: "session"}} = Policy.step(session, obs)
     assert Policy.step!(Policy.new_session!(model), obs) == Policy.step!(Policy.new_session!(expected), obs)
+  end
+
+  backend_test "updated weights are loaded by the call that plays them, once for all of them", %{
+    backend: backend
+  } do
+    expected = Policy.load!(Policies.checkpoint(seed: 2), backend: backend)
+    model = model(backend)
+    outs = Policy.forward!(expected, frames(3, 8))
+    gradients = Policy.grad!(expected, frames(3, 8), d_outs(3, 8))
+    # Of a gradient alone, on CUDA.
+    beside = Policy.info!(expected).resident_bytes
+    model = Policy.update!(model, Policy.weights!(expected))
+    assert Policy.info!(model).resident_bytes == 0
+    assert Policy.forward!(model, frames(3, 8)) == outs
+    assert Policy.grad!(model, frames(3, 8), d_outs(3, 8)) == gradients
+    info = Policy.info!(model)
+    assert info.resident_bytes < beside
+    assert info.fingerprint == Policy.info!(expected).fingerprint
+    assert model.info.fingerprint == info.fingerprint
+
+    obs = row(Policies.frames(1), 0)
+    windows = frames(2, 9)
+    plays = fn policy -> {Policy.step!(Policy.new_session!(policy), obs), Policy.window!(policy, windows)} end
+    answers = 1..8 |> Enum.map(fn _ -> Task.async(fn -> plays.(model) end) end) |> Task.await_many(60_000)
+    assert Enum.uniq(answers) == [plays.(expected)]
+    assert Policy.info!(model).resident_bytes > info.resident_bytes
+
+    # Errors are those of update itself, and leave the weights as they are.
+    {:f32, shape, <<_::32, rest::binary>>} = Policy.weights!(model)["head.bias"]
+    nan = %{Policy.weights!(model) | "head.bias" => {:f32, shape, <<0x7FC00000::32-little, rest::binary>>}}
+    assert {:error, %Error{argument: "weights", message: message}} = Policy.update(model, nan)
+    assert message =~ "head.bias"
+    assert Policy.forward!(model, frames(3, 8)) == outs
+    assert plays.(model) == hd(answers)
   end
 
   @tag :tmp_dir

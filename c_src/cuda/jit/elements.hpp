@@ -1,4 +1,4 @@
-// The types of tensors as the kernels of recurrent/ number them. Pure functions; any thread.
+// The types of tensors as the kernels number them. Pure functions; any thread.
 #pragma once
 
 #include "core/tensor.hpp"
