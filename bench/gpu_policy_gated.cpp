@@ -4,7 +4,7 @@
 //   make build/bench/gpu_policy_gated
 //   EXPHIL_NATIVE_KERNELS=kernels build/bench/gpu_policy_gated
 //   ../shared/exphil/trunks/gru_e287_h256_w60/policy.bin [f32|bf16|f16|int8] [TUNING ...]
-// Mamba-2: ../shared/mamba23/mamba2_real/policy.safetensors.
+// Mamba-2 and Mamba-3: ../shared/mamba23/{mamba2_real,mamba3_real}/policy.safetensors.
 // TUNING is "default" or a list for EXPHIL_NATIVE_POLICY (cuda/policy/tuning.hpp): "walk_team=8".
 #include <cstdio>
 #include <cstdlib>

@@ -3,7 +3,7 @@
 // in order). Each is compiled for one phase of the network. Launched by c_src/cuda/policy/rows_walk.cpp.
 //
 // A new kind of phase has a file like these, and a function in each of rows.cpp (the names of its kernels),
-// rows_walk.cpp (its launches) and pack_rows.cpp (its weights).
+// rows_walk.hpp (its launches) and pack_rows.cpp (its weights).
 #pragma once
 
 #include "kernels/policy/arguments.cuh"

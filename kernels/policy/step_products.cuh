@@ -194,11 +194,11 @@ __device__ __forceinline__ void Step::channel_rows(const Run& run) {
   }
 }
 
-// So many threads share the pushes of a row. The outputs of a layer with many of them begin at different
-// threads, behind those that keep rows, so that warps push them beside each other.
+// So many threads add up the same row and share its pushes.
 constexpr int push_sharers(int rows) {
   return least(TEAM, power_of_two_within(THREADS / (AGENTS * rows)));
 }
+// Many outputs begin at different threads, behind those that keep rows: warps push them beside each other.
 template <class P>
 constexpr int first_pusher(int output) {
   if (!kNetwork.has(Kind::angle)) return 0;
@@ -209,8 +209,7 @@ constexpr int first_pusher(int output) {
   return first % THREADS;
 }
 
-// Pushes this block's rows of a vector on the board to all blocks. Several threads add up the same row and
-// share the pushes.
+// Pushes this block's rows of a vector on the board to all blocks.
 template <List kList, int kAt, int kOutput>
 __device__ __forceinline__ void Step::push_rows(const Run& run) {
   constexpr int kIndex = list_of(kList).phases[kAt].index;

@@ -126,6 +126,8 @@ __device__ __forceinline__ void Step::delay(Run& run) {
   using Items = DelayItems<kIndex>;
   constexpr Delay kOf = Items::kOf;
   const auto& states = static_cast<HeldLayer<kAt>&>(held_states_).states.values;
+  const float* const in = act_.vector<kOf.in>()[0];
+  float* const out = act_.vector<kOf.out>()[0];
 #pragma unroll
   for (int k = 0; k < Items::kPer; ++k) {
     const int item = thread() + k * THREADS;
@@ -136,7 +138,7 @@ __device__ __forceinline__ void Step::delay(Run& run) {
       const bool exists = from != nullptr && (Items::kOfHeads || owns_delayed<kIndex>(item));
       value = exists ? from[delay_at<kIndex>(run.layer, item)] : 0.0f;
     }
-    act_.vector<kOf.out>()[0][item] = value;
+    out[item] = value;
   }
   __syncthreads();  // what rotations have written is there too
 #pragma unroll
@@ -145,7 +147,7 @@ __device__ __forceinline__ void Step::delay(Run& run) {
     if (item >= Items::kItems) continue;
     float* const state = act_.to(item / Items::kOwn);
     if (state == nullptr || !owns_delayed<kIndex>(item)) continue;
-    state[delay_at<kIndex>(run.layer, item)] = act_.vector<kOf.in>()[0][item];
+    state[delay_at<kIndex>(run.layer, item)] = in[item];
   }
 }
 

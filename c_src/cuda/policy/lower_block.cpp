@@ -16,8 +16,7 @@ using policy::kNoVector;
 
 constexpr std::int64_t kMostStates = 1024, kMostTaps = 16, kMostShort = 1024;
 
-// Lowers the phases of one block. The phases of the second and later layers are those of the first one, and
-// only their weights and states are new.
+// The phases of the second and later layers are those of the first one, with weights and states of their own.
 class BlockLowering : private ProductLowering {
  public:
   using ProductLowering::ProductLowering;
@@ -167,7 +166,6 @@ class BlockLowering : private ProductLowering {
     taken_.push_back(ranks.gates), taken_.push_back(ranks.sum);
     return *ranks.gates;
   }
-  // The vector that gates is read later than its phase comes in the list.
   void add(const core::RankScale& p) {
     const bool taken = std::find(taken_.begin(), taken_.end(), &p) != taken_.end();
     const auto* const gate = p.back ? nullptr : reader_of_gates(p.out);

@@ -8,6 +8,7 @@
 #include "cuda/policy/gated_specs.hpp"
 #include "cuda/policy/loader.hpp"
 #include "support/catch.hpp"
+#include "support/mamba3_policy.hpp"
 #include "support/numbers.hpp"
 #include "support/policy.hpp"
 
@@ -82,6 +83,15 @@ TEST_CASE("small policies of gated cells under racecheck", "[.racecheck][shapes]
   for (const char* architecture : {"gru", "lstm", "min_gru"}) {
     INFO(architecture);
     check_small(test::make_gated(test::spec_of(architecture, 9, 34)));
+  }
+}
+
+TEST_CASE("small policies with a matrix state under racecheck", "[.racecheck][shapes][heads]") {
+  if (!test::have_device()) return;
+  for (const test::PolicyForm& form : test::matrix_forms(24, 8)) {
+    if (form.weights->config.trunk == "gated_deltanet") continue;
+    INFO(form.name);
+    check_small(form.weights);
   }
 }
 

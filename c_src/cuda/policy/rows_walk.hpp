@@ -1,0 +1,144 @@
+// The launches of a job over many rows: a walk over the phases of the network, with a function for each kind
+// of phase. Used by cuda/policy/rows_walk.cpp and rows_heads.cpp; one object per job.
+#pragma once
+
+#include <algorithm>
+#include <array>
+
+#include "cuda/jit/launch.hpp"
+#include "cuda/policy/rows.hpp"
+#include "kernels/policy/row_layout.cuh"
+
+namespace exphil::cuda {
+
+inline unsigned grid_blocks(std::int64_t items, std::int64_t per_block) {
+  return static_cast<unsigned>((items + per_block - 1) / per_block);
+}
+constexpr unsigned kMostGridY = 65535;
+
+class RowKernels::Walk {
+ public:
+  Walk(const RowKernels& kernels, CUstream stream, const RowBuffers& buffers, const RowJob& job)
+      : k_(kernels), n_(kernels.dims_.network()), stream_(stream), b_(buffers), job_(job) {}
+
+  void run() {
+    block(n_.input, k_.layout_.input, k_.input_, n_.input.count);
+    for (layer_ = 0; layer_ < n_.layers; ++layer_) {
+      const bool last = job_.last_only && layer_ + 1 == n_.layers;
+      block(n_.layer, k_.layout_.layers[static_cast<std::size_t>(layer_)], k_.layer_,
+            last ? policy::first_of_last_rows(n_.layer) : n_.layer.count);
+    }
+    block(n_.output, k_.layout_.output, k_.output_, job_.last_only ? 0 : n_.output.count);
+  }
+
+ private:
+  using Kind = policy::Kind;
+  using Phase = policy::Phase;
+  using Weights = RowLayout::Block;
+
+  // From phase `last_rows` on only the last row of each sequence is computed.
+  void block(const policy::Block& block, const Weights& weights, const BlockKernels& kernels, int last_rows);
+
+  // ---- vectors ----
+
+  // The array of a vector. Of hidden there are two: the last rows do not overwrite the others, which they
+  // read.
+  float* array(int vector) const {
+    const int owner = policy::row_place(n_, vector).owner;
+    if (owner == n_.outs) return job_.out;
+    if (owner == n_.hidden && has_last_rows(owner)) return b_.last_hidden.as<float>();
+    if (owner == n_.frame) return b_.in.as<float>();  // which may be hidden
+    return b_.arrays[static_cast<std::size_t>(owner)].as<float>();
+  }
+  bool has_last_rows(int owner) const { return last_rows_[static_cast<std::size_t>(owner)]; }
+  // The same of one that a phase writes.
+  float* written(int vector) {
+    last_rows_[static_cast<std::size_t>(policy::row_place(n_, vector).owner)] = last_;
+    return array(vector);
+  }
+
+  struct View {
+    const float* first;
+    std::int64_t stride;
+  };
+  // The rows of a vector that a product reads.
+  View read(int vector) const {
+    const policy::RowPlace place = policy::row_place(n_, vector);
+    const float* const first = array(vector) + place.at;
+    if (!last_ || has_last_rows(place.owner)) return {first, place.stride};
+    return {first + std::int64_t{job_.seq - 1} * place.stride, std::int64_t{job_.seq} * place.stride};
+  }
+
+  policy::RowStates states() const {
+    policy::RowStates rows{};
+    if (job_.keep_states) {
+      rows.states = reinterpret_cast<policy::StatePlace*>(b_.in.as<float>() + job_.rows * n_.size(n_.frame));
+    }
+    rows.state_offset = std::int64_t{layer_} * n_.layer_floats;
+    rows.rows = job_.rows, rows.seq = job_.seq, rows.sequences = job_.sequences;
+    return rows;
+  }
+
+  // ---- one function for each kind of phase ----
+
+  void product(const policy::Product& product, const RowLayout::Phase& weights, const Kernels& kernels,
+               std::int64_t rows);
+  void multiply(const policy::Product& product, const Kernels& kernels, const policy::ProductArguments& p);
+  void convolution(const policy::Convolution& p, const RowLayout::Phase& weights, const Kernels& kernels);
+  // before: the weights of the phase before.
+  void mean(int index, const RowLayout::Phase* before, const Kernels& kernels);
+  void scan(int index, const RowLayout::Phase* before, const RowLayout::Phase& weights,
+            const Kernels& kernels);
+  void heads(const policy::Heads& p, const RowLayout::Phase& weights, const Kernels& kernels);
+  void gate(const policy::Gate& p, const RowLayout::Phase& weights, const Kernels& kernels);
+  // The states of a phase that takes a batch of agents as sequences of one frame.
+  policy::RowStates sequences() const {
+    policy::RowStates rows = states();
+    if (job_.batch) rows.seq = 1, rows.sequences = static_cast<int>(job_.rows);
+    return rows;
+  }
+  template <class Arguments>
+  void for_each_thread(const Kernels& kernels, std::int64_t threads, const Arguments& arguments) {
+    start(kernels[0], {grid_blocks(threads, policy::kRowThreads)}, policy::kRowThreads, arguments);
+  }
+
+  void angle(const policy::Angle& p, const Kernels& kernels);
+  void rotation(const policy::Rotation& p, const RowLayout::Phase& weights, const Kernels& kernels);
+  void delay(const policy::Delay& p, const Kernels& kernels);
+
+  // A block of the network, for a cell whose launches are those of other phases too.
+  struct Phases {
+    const policy::Block& block;
+    const Weights& weights;
+    const BlockKernels& kernels;
+  };
+
+  void cell(int index, const Phases& phases, const Kernels& kernels);
+  // All frames in one launch, with the product of the states. False where there is none for them.
+  bool walked(int cell, const Phases& phases, const policy::CellArguments& arguments) const;
+  // What the states before a frame give the cell, a row for each sequence.
+  void recurrent_products(int before, const Phases& phases, std::int64_t sequences);
+
+  template <class Arguments>
+  void start(CUfunction kernel, Dim3 grid, int threads, const Arguments& arguments) {
+    const Dim3 block{static_cast<unsigned>(threads)};
+    if (first_) {
+      launch(k_.context_, kernel, grid, block, 0, stream_, arguments);
+    } else {
+      launch_overlapped(k_.context_, kernel, grid, block, 0, stream_, arguments);
+    }
+    first_ = false;
+  }
+
+  const RowKernels& k_;
+  const policy::Network& n_;
+  const CUstream stream_;
+  const RowBuffers& b_;
+  const RowJob& job_;
+  int layer_ = 0;
+  bool first_ = true;                                   // nothing of this job was launched yet
+  bool last_ = false;                                   // only the last row of each sequence is computed
+  std::array<bool, policy::kMostVectors> last_rows_{};  // whether an array holds those alone
+};
+
+}  // namespace exphil::cuda
