@@ -1,7 +1,7 @@
 // The order of a device's work in the fake driver (fake_cuda.cpp) where kernels take time: one queue for all
-// its streams, which a thread runs in order. Without a delay all work runs where it is enqueued. A held kernel is not done
-// before somebody waits for it, or for later work, so that it is late however slow the machine is. Safe from
-// any thread.
+// its streams, which a thread runs in order. Without a delay all work runs where it is enqueued. A held
+// kernel is not done before somebody waits for it, or for later work, so that it is late however slow the
+// machine is. Safe from any thread.
 #pragma once
 
 #include <chrono>
