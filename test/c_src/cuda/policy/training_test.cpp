@@ -104,7 +104,7 @@ TEST_CASE("training on the GPU is the CPU's", "[cuda][gpu][policy][training]") {
   check_refused_training(on_device(), TrainingCase(every_small_policy().front().weights, false, 2, 5, true));
 }
 
-TEST_CASE("a small step of training under racecheck", "[.racecheck][training]") {
+TEST_CASE("a small step of training under racecheck", "[.racecheck][kernels][training]") {
   if (!have_device()) return;
   check({every_small_policy().front()}, 2, 5);
 }
