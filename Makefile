@@ -407,9 +407,15 @@ $(EMULATION).gch: test/c_src/support/cuda_names.hpp $(BUILD)/flags
 	@echo '#include "support/cuda_names.hpp"' > $(EMULATION)
 	@$(EMULATE) -MMD -MP -MF $(BUILD)/emulation.d -MT $@ -x c++-header $(EMULATION) -o $@
 
-$(FAKE_NVRTC_LIBRARY): $(FAKE_NVRTC) $(BUILD)/flags | $(EMULATION).gch
+EMULATED_GRID := $(abspath $(BUILD))/emulation/grid.o
+$(EMULATED_GRID): test/c_src/emulation/grid.cpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	@echo "$(progress)"
+	@$(EMULATE) -MMD -MP -MF $(BUILD)/emulated_grid.d -MT $@ -c $< -o $@
+
+$(FAKE_NVRTC_LIBRARY): $(FAKE_NVRTC) $(BUILD)/flags | $(EMULATION).gch $(EMULATED_GRID)
 	@echo "LD   $@"
-	@$(CXX) $(FLAGS) $(CUDA_FLAGS) -Itest/c_src -fvisibility=default -DEXPHIL_TEST_COMPILER='"$(EMULATE) -include $(EMULATION)"' -DEXPHIL_TEST_SOURCES='"$(CURDIR)"' \
+	@$(CXX) $(FLAGS) $(CUDA_FLAGS) -Itest/c_src -fvisibility=default -DEXPHIL_TEST_COMPILER='"$(EMULATE) -include $(EMULATION)"' -DEXPHIL_TEST_SOURCES='"$(CURDIR)"' -DEXPHIL_TEST_GRID='"$(EMULATED_GRID)"' \
 	  -MF $(BUILD)/fake_nvrtc.d -shared $< -o $@
 
 $(BUILD)/bench/%.so: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
@@ -420,6 +426,6 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
 	@$(CXX) $^ -o $@ $(LIBS)
 
--include $(wildcard $(BUILD)/test/fuzz/*.d) $(NIF_OBJECTS:.o=.d) $(LIBRARY_OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d $(BUILD)/emulation.d
+-include $(wildcard $(BUILD)/test/fuzz/*.d) $(NIF_OBJECTS:.o=.d) $(LIBRARY_OBJECTS:.o=.d) $(XLA_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BENCHES:%.cpp=$(BUILD)/%.d) $(BENCH_LIBRARIES:.so=.d) $(BUILD)/fake_cuda.d $(BUILD)/fake_nvrtc.d $(BUILD)/emulation.d $(BUILD)/emulated_grid.d
 .SECONDARY:
 .PHONY: all setup package checksums badges demo test test_without_cuda test_xla jax sanitize sanitize_memory sanitize_threads test_arm fuzz fuzz_programs test_c test_c_emulated test_c_heads test_c_teams test_c_others test_variants test_variants_compiled test_variants_faults test_variants_gradient test_ex test_latency lint lint_c lint_ex check check_layers check_ex format bench clean clean_native cuda_headers xla_headers help native force

@@ -1,8 +1,8 @@
 // A libnvrtc for tests without a GPU: compiles a kernel with the host's compiler, against the CUDA names of
-// support/cuda_names.hpp, into a shared object that runs it on the emulated grid (emulated_gpu.hpp). Opened
-// through EXPHIL_NATIVE_LIBNVRTC. The library caches its output as it does NVRTC's. EXPHIL_TEST_COMPILER is
-// the compiler with its flags and CUDA's names, EXPHIL_TEST_SOURCES the repository's root; both come from the
-// Makefile.
+// support/cuda_names.hpp, into a shared object with emulation/grid.cpp, which runs it
+// (emulated_gpu.hpp). Opened through EXPHIL_NATIVE_LIBNVRTC. The library caches its output as it does
+// NVRTC's. EXPHIL_TEST_COMPILER is the compiler with its flags and CUDA's names, EXPHIL_TEST_SOURCES the
+// repository's root, EXPHIL_TEST_GRID the compiled emulation/grid.cpp; all come from the Makefile.
 #include <nvrtc.h>
 
 #include <cstdlib>
@@ -40,7 +40,8 @@ void write(const fs::path& path, const std::string& text) {
 int version_of_emulation() {
   const fs::path root = EXPHIL_TEST_SOURCES;
   std::string text = EXPHIL_TEST_COMPILER;
-  for (const char* name : {"test/c_src/support/grid.hpp", "test/c_src/support/cuda_names.hpp",
+  for (const char* name : {"test/c_src/support/grid.hpp", "test/c_src/support/grid_run.hpp",
+                           "test/c_src/emulation/grid.cpp", "test/c_src/support/cuda_names.hpp",
                            "test/c_src/support/associative_names.hpp", "c_src/core/half.hpp"}) {
     text += read(root / name);
   }
@@ -54,7 +55,8 @@ std::string compile(const _nvrtcProgram& program, const std::string& defines, st
   for (const auto& [header, text] : program.headers) write(folder / header, text);
   write(folder / "kernel.cpp", program.source);
   const std::string command = std::string(EXPHIL_TEST_COMPILER) + " -shared -I" + name + defines + " " +
-                              name + "/kernel.cpp -o " + name + "/kernel.so 2> " + name + "/log";
+                              name + "/kernel.cpp " EXPHIL_TEST_GRID " -o " + name + "/kernel.so 2> " + name +
+                              "/log";
   const bool good = std::system(command.c_str()) == 0;
   *log = good ? "" : command + "\n" + read(folder / "log");
   const std::string object = good ? read(folder / "kernel.so") : "";

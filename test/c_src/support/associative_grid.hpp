@@ -2,6 +2,7 @@
 #pragma once
 
 #include "support/associative_names.hpp"
+#include "support/grid_run.hpp"
 
 #define __shared__ static
 

@@ -3,8 +3,9 @@
 // fake NVRTC.
 #pragma once
 
-#include <algorithm>
-#include <chrono>
+#include <time.h>
+
+#include <cmath>
 
 #include "support/associative_names.hpp"
 #include "support/grid.hpp"
@@ -75,8 +76,14 @@ inline float rsqrtf(float v) {
 using std::exp;
 using std::log;
 using std::log1p;
-using std::max;
-using std::min;
+template <class T>
+constexpr const T& max(const T& p, const T& q) {
+  return p < q ? q : p;
+}
+template <class T>
+constexpr const T& min(const T& p, const T& q) {
+  return q < p ? q : p;
+}
 using std::sqrt;
 
 template <class T>
@@ -212,24 +219,15 @@ inline unsigned long long load_system(const unsigned long long* from) {
 inline void await_launch_before() {}
 inline void begin_launch_after() {}
 inline unsigned long long nanoseconds() {
-  return static_cast<unsigned long long>(std::chrono::steady_clock::now().time_since_epoch().count());
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<unsigned long long>(now.tv_sec) * 1'000'000'000 +
+         static_cast<unsigned long long>(now.tv_nsec);
 }
 }  // namespace exphil::policy
 
-// Runs call(argument) as every thread of a grid; on failure returns false with the reason in `problem`.
-extern "C" __attribute__((visibility("default"), used)) inline bool run_emulated_grid(
-    const unsigned* grid, const unsigned* block, std::size_t shared_bytes, void (*call)(void*),
-    void* argument, char* problem, std::size_t problem_bytes) {
-  exphil::grid::machine.shared = reinterpret_cast<unsigned char*>(shared_memory);
-  exphil::grid::machine.shared_bytes = shared_bytes;
-  exphil::grid::machine.shared_stride = kSharedBytes;
-  exphil::grid::machine.cluster = EXPHIL_EMULATED_CLUSTER;
-  try {
-    if (EXPHIL_EMULATED_CLUSTER > 0 && grid[0] > kMostBlocks) throw std::runtime_error("too many blocks");
-    exphil::grid::run({grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, [&] { call(argument); });
-    return true;
-  } catch (const std::exception& error) {
-    std::strncpy(problem, error.what(), problem_bytes - 1);
-    return false;
-  }
+// What emulation/grid.cpp, which is compiled once, asks of each kernel.
+extern "C" __attribute__((used)) inline exphil::grid::Image emulated_image() {
+  return {reinterpret_cast<unsigned char*>(shared_memory), kSharedBytes, EXPHIL_EMULATED_CLUSTER,
+          kMostBlocks};
 }
