@@ -6,6 +6,7 @@ defmodule ExPhil.Native.DockerfileTest do
   alias ExPhil.Native.TestSupport.WithoutTools
 
   @moduletag :tmp_dir
+  @moduletag :either
 
   # The tests' own settings are not the images'.
   @clean for name <-
@@ -17,9 +18,12 @@ defmodule ExPhil.Native.DockerfileTest do
     folder = Path.expand(folder)
     [build, run] = images()
 
+    built = System.get_env("BUILD", "build")
+
     output =
       walk(build, "/", Path.join(folder, "build_image"), [
-        {"BUILD", Path.expand(System.get_env("BUILD", "build"))} | @clean
+        {"BUILD", Path.expand(built)},
+        {"BUILD_CUDA", Path.expand(System.get_env("BUILD_CUDA", built))} | @clean
       ])
 
     assert [_, name] = Regex.run(~r"^/packages/(exphil_native-nif-\S+\.tar\.gz)$"m, output)
