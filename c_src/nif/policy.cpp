@@ -127,7 +127,7 @@ Term initial_weights(Call& call, Atom trunk, Map given, Unsigned seed) {
 Term update_policy(Call& call, PolicyHandle& handle, NamedTensors given) {
   const std::shared_ptr<LoadedPolicy> loaded = handle.found();
   const auto weights = core::replace_weights(loaded->trainable(), tensors_of(given));
-  // Whether several devices can have them is told here.
+  // Several devices load them here, so that an error of any of them is one of this call.
   const bool several = loaded->plan.backends.size() > 1;
   handle.replace(several ? LoadedPolicy::load(loaded->plan, weights) : loaded->with(weights, nullptr));
   return enif_make_uint64(call.env(), weights->fingerprint);

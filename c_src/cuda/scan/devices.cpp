@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <complex>
+#include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <future>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -50,19 +51,36 @@ void side_by_side(std::size_t count, const std::function<void(std::size_t)>& par
   }
 }
 
-// The states between the parts of a sequence. Each is given once, or never because of an error.
+// The states between the parts of a sequence. Each is given once, or never because of an error. Not
+// std::promise: it reads thread-local data of the C++ library, for which a library compiled with initial-exec
+// has no room in a process that has loaded the C++ library late (Python with JAX).
 class States {
  public:
-  explicit States(std::size_t count) : given_(count) {
-    for (auto& given : given_) taken_.push_back(given.get_future().share());
+  explicit States(std::size_t count) : states_(count), errors_(count) {}
+
+  void give(std::size_t number, Floats state) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    states_[number] = std::move(state);
+    changed_.notify_all();
   }
-  void give(std::size_t number, Floats state) { given_[number].set_value(std::move(state)); }
-  void fail(std::size_t number) { given_[number].set_exception(std::current_exception()); }
-  const Floats& take(std::size_t number) const { return taken_[number].get(); }
+  // Of the error that is being handled; nothing where the state was given.
+  void fail(std::size_t number) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!states_[number]) errors_[number] = std::current_exception();
+    changed_.notify_all();
+  }
+  const Floats& take(std::size_t number) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return states_[number] || errors_[number]; });
+    if (errors_[number]) std::rethrow_exception(errors_[number]);
+    return *states_[number];
+  }
 
  private:
-  std::vector<std::promise<Floats>> given_;
-  std::vector<std::shared_future<Floats>> taken_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::optional<Floats>> states_;
+  std::vector<std::exception_ptr> errors_;
 };
 
 // decay * before + from_zero, of complex states in pairs.
@@ -209,11 +227,7 @@ void scan_part(Context& context, const ScanCall& call, std::size_t number, std::
     }
     part.finish();
   } catch (...) {
-    // The parts after it wait for this state, which may have been given.
-    try {
-      states.fail(number + 1);
-    } catch (const std::future_error&) {
-    }
+    states.fail(number + 1);  // the parts after it wait for this state
     throw;
   }
 }
