@@ -38,7 +38,7 @@ defmodule ExPhil.Native.Policy do
 
   They are of three kinds, detected by content: safetensors, Edifice's `.nx` and ExPhil's `.bin` (both its forms).
   Edifice's `:mamba`, `:mamba_ssd`, `:gru`, `:lstm`, `:min_gru` and `:min_lstm`, alone or under ExPhil's six heads, run on both
-  backends; its `:gated_deltanet` runs on the CPU alone. See [docs/exphil.md](docs/exphil.md).
+  backends; so does its `:gated_deltanet`, but for its gradient, which is the CPU's. See [docs/exphil.md](docs/exphil.md).
 
   Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
   `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,

@@ -150,6 +150,7 @@ const std::map<std::string, Runner>& runners() {
       {"policy_product_some", product},
       {"policy_product_many", product},
       {"policy_row_scales", product},
+      {"policy_diagonal", product},
       {"policy_convolve_batch", convolve},
       {"policy_convolve_time", convolve},
       {"policy_keep_history", convolve},

@@ -86,8 +86,10 @@ void append_heads(std::vector<KernelSpec>* all) {
     rotated.mimo = state > 64, rotated.ranks = rotated.mimo ? 4 : 1;
     append_played(test::mamba3_file(rotated), all);
   }
+  test::DeltanetSpec delta;
+  delta.d_input = 287, delta.units = 256, delta.heads = 4;
+  append_played(test::deltanet_file(delta), all);
   for (const test::PolicyForm& form : test::matrix_forms(23, 5)) {
-    if (form.weights->config.trunk == "gated_deltanet") continue;
     const PolicyDims d(form.weights->config);
     for (const KernelSpec& kernel : row_kernels(d)) all->push_back(kernel);
     all->push_back(step(d, 4, 128, 1, true, true));
