@@ -81,6 +81,35 @@ TEST_CASE("recorded gated DeltaNet on an emulated GPU", "[.emulated_deltanet_rec
   check_recorded(2);
 }
 
+// Segments of time with an end, tiles of rows with an end, keys that do not fill their lanes.
+TEST_CASE("gradients of gated DeltaNet on an emulated GPU", "[.emulated_deltanet_gradient]") {
+  emulate_launches();
+  check_gradient(deltanet_forms(5)[0].weights, 3, {1, 18});
+  check_gradient(deltanet_forms(33)[1].weights, 2, {15});
+  check_gradient_bits(deltanet_forms(33)[1].weights, 3, 4);
+  for (const char* entry : {"policy_gradient_heads_back", "policy_gradient_sigmoid_back",
+                            "policy_gradient_means_back", "policy_gradient_norm_of_parts_back"}) {
+    INFO(entry);
+    CHECK(emulated_launches(entry) > 0);
+  }
+}
+
+TEST_CASE("the gradient of gated DeltaNet runs without a GPU",
+          "[cuda][policy][gradient][emulated][heads][deltanet]") {
+  require_passed(run_over_emulated("[.emulated_deltanet_gradient]"));
+}
+
+TEST_CASE("the gradient of gated DeltaNet on the GPU", "[cuda][gpu][policy][gradient][heads][deltanet]") {
+  if (!have_device()) return;
+  for (const std::int64_t channels : {5, 33, 64, 128}) {
+    for (const PolicyForm& form : deltanet_forms(channels)) {
+      CAPTURE(form.name, channels);
+      check_gradient(form.weights, 3, {1, 15, 16, 17, 33});
+      check_gradient_bits(form.weights, 15, 300);
+    }
+  }
+}
+
 TEST_CASE("gated DeltaNet runs without a GPU", "[cuda][policy][emulated][heads][deltanet]") {
   require_passed(run_over_emulated("[.emulated_deltanet]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
 }

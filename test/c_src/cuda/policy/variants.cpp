@@ -175,7 +175,7 @@ std::vector<KernelSpec> policy_kernel_variants() {
   // The gradient's kernels: those of one convolution, and what another one compiles anew.
   for (const KernelSpec& spec : gradient_kernels(4)) all.push_back(spec);
   for (const std::int64_t keys : {64, 128, 5, 256}) {
-    for (const std::int64_t ranks : {0, 1, 4}) {
+    for (const std::int64_t ranks : {-1, 0, 1, 4}) {
       for (const KernelSpec& spec : gradient_head_kernels(keys, ranks)) {
         if ((keys == 64 && ranks == 0) || !spec.defines.empty()) all.push_back(spec);
       }
