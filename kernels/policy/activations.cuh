@@ -22,7 +22,7 @@ struct BlockProduct {
   static constexpr int kRows = weight_rows(kNetwork, kPlan, TEAM, kProduct);
   static constexpr int kColumns = weight_columns(kNetwork, kPlan, TEAM, kProduct);
   static constexpr int kSegments = kColumns / kSegment, kTasks = kRows * kSegments;
-  static constexpr bool kNormed = kProductOf.norm != Norm::none;
+  static constexpr bool kNormed = kProductOf.norm != Norm::none, kDiagonal = kProductOf.diagonal;
   static constexpr bool kCentres = kNetwork.centres(kProductOf);
 
   static constexpr int vector(int output) { return kProductOf.out[output].vector; }

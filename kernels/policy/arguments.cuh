@@ -123,6 +123,7 @@ struct HeadsArguments : RowStates {
   int last_only;  // out is {sequences, channels}: the last step's
   // With the trapezoidal rule, whose a and mix are in the array of rate.
   const float *value_before, *key_before;
+  const float* decays;  // with the delta rule
 };
 static_assert(sizeof(HeadsArguments) <= 128, "arguments of policy/heads.cu");
 

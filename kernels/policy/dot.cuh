@@ -56,6 +56,11 @@ __device__ __forceinline__ NormFactors norm_factors(const float* values, float e
   return {rsqrtf(__fmaf_rn(warp_sum(sum), 1.0f / kValues, epsilon)), mean};
 }
 
+// A value of a diagonal product, from what its vector's norm has found.
+__device__ __forceinline__ float diagonal(float value, NormFactors norm, float weight, float bias) {
+  return __fmaf_rn(__fmul_rn(__fsub_rn(value, norm.mean), norm.scale), weight, bias);
+}
+
 // The mean of kValues values from the sums of its segments.
 template <int kValues, int kSize>
 __device__ __forceinline__ float mean_of_segments(const float* segments) {

@@ -140,7 +140,8 @@ constexpr int kScanThreads = 256, kScanSegment = 32;
 
 // ---- policy/gradient_heads.cu: a recurrence over heads (common/heads.cuh) ----
 
-// With the linear rule the rate and the decay are dt. With the trapezoidal one there are ranks: keys and
+// With the linear rule the rate and the decay are dt. With the delta rule dt is the rate of each channel, and
+// so is dt_parts, of one part. With the trapezoidal one there are ranks: keys and
 // queries {rows, ranks, heads keys}, out {rows, ranks, heads channels}; dt is the rate. Tiles: of rows of a
 // head (policy/gradient_heads.cuh).
 struct GradientHeadsArguments {
@@ -160,12 +161,14 @@ struct GradientHeadsArguments {
   float* states;                   // {sequences, tiles, slots, floats of a thread, kHeadWalkThreads}
   long long sequences, seq;
   int heads, groups, channels, skips;
+  const float* decay;  // with the delta and the trapezoidal rule: {rows, heads}
+  float* decay_parts;  // {tiles of a head, rows, heads}
   // With the trapezoidal rule.
-  const float *value_before, *key_before, *rate_before, *decay;  // as those of the frame itself
-  const float* scale;                                            // {heads, ranks, channels}; null: ones
+  const float *value_before, *key_before, *rate_before;  // as those of the frame itself
+  const float* scale;                                    // {heads, ranks, channels}; null: ones
   float* d_value_before;
-  float *rate_before_parts, *decay_parts, *key_before_parts;  // as dt_parts and key_parts
-  float* scale_parts;  // {sequences, heads, ranks, channels}; null: none
+  float *rate_before_parts, *key_before_parts;  // as dt_parts and key_parts
+  float* scale_parts;                           // {sequences, heads, ranks, channels}; null: none
 };
 
 // ---- policy/gradient_trapezoid.cu: beside heads with the trapezoidal rule (common/trapezoid.cuh) ----
@@ -221,14 +224,15 @@ struct GradientRankArguments {
   int heads, ranks, channels, back;
 };
 
-// ---- policy/gradient_gate.cu: out = x silu(gate) ----
+// ---- policy/gradient_gate.cu: out = x silu(gate), the sigmoid of x, or means of as many parts of x ----
 
 struct GradientGateArguments {
   const float *x, *gate;
   float* out;
   const float* d_out;
   float *dx, *d_gate;
-  long long count;
+  long long count;  // of x
+  int part;         // of which a mean is
 };
 
 // Threads of a channel, a power of two, and channels of a block.

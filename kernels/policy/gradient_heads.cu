@@ -1,8 +1,9 @@
 // A recurrence over heads of a policy's gradient, forward and backward (common/heads.cuh). Launched by
-// c_src/cuda/policy/gradient_heads.cpp. Compiled with -D KEYS, the keys of a head, and RANKS: 0 with the
-// linear rule, otherwise those of the trapezoidal one; other sizes are arguments.
+// c_src/cuda/policy/gradient_heads.cpp. Compiled with -D KEYS, the keys of a head, and RANKS: kLinearRule,
+// kDeltaRule, or the ranks of the trapezoidal one; other sizes are arguments.
 //
 //   linear     S' = decay S + (dt value) key^T,  decay = exp(a dt);  out = S' query + d value
+//   delta      S' = decay S + (rate (value - decay S key)) key^T;  out = S' query + d value
 //   trapezoid  S' = decay S + the sum over ranks of (rate_before scale value_before) key_before^T
 //                 + (dt scale value) key^T;  out = S' query + d scale value, of each rank
 //
@@ -36,8 +37,7 @@ struct Sums {
   float rate[kWarps], decay[kWarps];
 };
 
-// The trapezoidal rule, or its place in the linear one.
-constexpr bool kTrapezoid = RANKS > 0;
+constexpr bool kTrapezoid = RANKS > 0, kDelta = RANKS == kDeltaRule, kLinear = RANKS == kLinearRule;
 constexpr int kRanks = kTrapezoid ? RANKS : 1;
 
 class HeadWalk {
@@ -48,7 +48,7 @@ class HeadWalk {
     sequence_ = blockIdx.x / all;
     head_ = tile / tiles_, tile_ = tile % tiles_;
     group_ = head_ / (args.heads / args.groups);
-    a_ = kTrapezoid ? 0.0f : __ldg(args.a + head_);
+    a_ = kLinear ? __ldg(args.a + head_) : 0.0f;
     segments_ = (args.seq + kHeadSegment - 1) / kHeadSegment;
     const long long slots = segments_ + (args.seq < kHeadSegment ? args.seq : kHeadSegment);
     states_ = args.states + blockIdx.x * slots * kTile.floats() * kHeadWalkThreads + thread();
@@ -83,17 +83,15 @@ class HeadWalk {
       }
       for (long long t = end; t-- > first;) {
         bring(segments_ + t - first);
-        if constexpr (kTrapezoid) {
-          back_trapezoid(t);
-        } else {
-          back_linear(t, &da);
-        }
+        if constexpr (kTrapezoid) back_trapezoid(t);
+        if constexpr (kDelta) back_delta(t);
+        if constexpr (kLinear) back_linear(t, &da);
       }
     }
     if (args_.d_initial != nullptr)
       for_each_state([&](int i, int n, long long at) { args_.d_initial[at] = dh_[i].v[n]; });
     const long long part = sequence_ * tiles_ + tile_;
-    if (!kTrapezoid && thread() == 0) args_.a_parts[part * args_.heads + head_] = da;
+    if (kLinear && thread() == 0) args_.a_parts[part * args_.heads + head_] = da;
     if (kTrapezoid) scales_back();
     if (args_.d_parts != nullptr) skips_back(part);
   }
@@ -218,11 +216,9 @@ class HeadWalk {
     for (int k = 0; k < kTile.floats(); ++k) h_[k / kEach].v[k % kEach] = slot(number)[k * kHeadWalkThreads];
   }
   __device__ __forceinline__ void step(long long t) {
-    if constexpr (kTrapezoid) {
-      step_trapezoid(t);
-    } else {
-      step_linear(t);
-    }
+    if constexpr (kTrapezoid) step_trapezoid(t);
+    if constexpr (kDelta) step_delta(t);
+    if constexpr (kLinear) step_linear(t);
   }
 
   // ---- backward ----
@@ -272,10 +268,14 @@ class HeadWalk {
     if (thread() == 0) args_.d_parts[part * args_.heads + head_] = of_warps(sums);
   }
 
-  // ---- the rules: policy/gradient_heads_linear.cuh, gradient_heads_trapezoid.cuh ----
+  // ---- the rules: policy/gradient_heads_linear.cuh, gradient_heads_delta.cuh, gradient_heads_trapezoid.cuh
 
   __device__ __forceinline__ void step_linear(long long t);
   __device__ __forceinline__ void back_linear(long long t, float* da);
+  __device__ __forceinline__ float recalled(int i, const Values& key) const;
+  __device__ __forceinline__ float rate(long long t, int i) const;
+  __device__ __forceinline__ void step_delta(long long t);
+  __device__ __forceinline__ void back_delta(long long t);
   __device__ __forceinline__ void step_trapezoid(long long t);
   __device__ __forceinline__ void back_trapezoid(long long t);
   __device__ __forceinline__ void scales_back() const;
@@ -295,6 +295,7 @@ class HeadWalk {
 }  // namespace policy
 }  // namespace exphil
 
+#include "kernels/policy/gradient_heads_delta.cuh"
 #include "kernels/policy/gradient_heads_linear.cuh"
 #include "kernels/policy/gradient_heads_trapezoid.cuh"
 

@@ -7,6 +7,9 @@
 namespace exphil {
 namespace policy {
 
+// The rules in the place of RANKS.
+constexpr int kLinearRule = 0, kDeltaRule = -1;
+
 // A block has rows of one head's matrix, and walks through time: neighbouring lanes have the keys of a row, a
 // thread so many rows, kHeadWalkThreads / lanes apart.
 constexpr int kHeadWalkThreads = 256, kHeadSegment = 16;

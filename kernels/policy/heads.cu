@@ -19,6 +19,7 @@ constexpr int kApart = kIt.heads * It::kKeys, kFrames = frames_ahead(kIt);
 constexpr RowPlace kA = row_place(kNetwork, most(kIt.a, 0)), kMix = row_place(kNetwork, most(kIt.mix, 0));
 constexpr RowPlace kValueBefore = row_place(kNetwork, most(kIt.value_before, 0));
 constexpr RowPlace kKeyBefore = row_place(kNetwork, most(kIt.key_before, 0));
+constexpr RowPlace kDecays = row_place(kNetwork, most(kIt.decays, 0));
 
 // What all lanes of a channel have; those beyond the last channel have the last one's.
 struct Channel {
@@ -48,9 +49,12 @@ struct Channel {
     Frame frame;
     It::load(args.key + row * kKey.stride + kKey.at + first_key, kApart, lane, frame.key, read);
     It::load(args.query + row * kQuery.stride + kQuery.at + first_key, kApart, lane, frame.query, read);
-    frame.rate = args.rate[row * kRate.stride + kRate.at + head];
+    frame.rate = args.rate[row * kRate.stride + kRate.at + (kIt.delta() ? c : head)];
     frame.value = args.value[row * kValue.stride + kValue.at + c];
     frame.gate = kIt.z != kNoVector && lane == 0 ? args.z[row * kZ.stride + kZ.at + c] : 0.0f;
+    if constexpr (kIt.delta()) {
+      frame.decays = It::sum_of(args.decays + row * kDecays.stride + kDecays.at + first_key, lane, read);
+    }
     if constexpr (kIt.trapezoid()) {
       It::load(args.key_before + row * kKeyBefore.stride + kKeyBefore.at + first_key, kApart, lane,
                frame.key_before, read);

@@ -25,6 +25,7 @@ struct HeadRows {
     // With the trapezoidal rule.
     float key_before[kRanks][kEach];
     float value_before, a, mix;
+    float decays;  // with the delta rule: the sum of this lane's
   };
 
   // The head of a row, and where its group's keys and queries begin.
@@ -47,6 +48,15 @@ struct HeadRows {
 #pragma unroll
       for (int n = 0; n < kEach; ++n) to[n] = lane * kEach + n < kKeys ? read(from + n) : 0.0f;
     }
+  }
+  // The sum of this lane's of as many values as a key has.
+  template <class Read>
+  static __device__ __forceinline__ float sum_of(const float* values, int lane, Read read) {
+    float own[kEach], sum = 0.0f;
+    load(values, lane, own, read);
+#pragma unroll
+    for (int n = 0; n < kEach; ++n) sum = __fadd_rn(sum, own[n]);
+    return sum;
   }
   // The states of a lane; zeros where there are none.
   static __device__ __forceinline__ void load_state(const float* from, bool exists, float (&h)[kEach]) {
@@ -71,11 +81,13 @@ struct HeadRows {
   }
 
   // Advances this lane's states of a row by one step; sums: the lane's contributions to <S', query>. weights:
-  // of the row's channel.
+  // of the row's channel. All lanes of a row call it together.
   static __device__ __forceinline__ void advance(float (&h)[kEach], const Frame& frame, const float* weights,
                                                  float (&sums)[kRanks]) {
     if constexpr (kOf.trapezoid()) {
       advance_trapezoid(h, frame, weights, sums);
+    } else if constexpr (kOf.delta()) {
+      sums[0] = advance_delta(h, frame);
     } else {
       const float rate = frame.rate;
       const float decay =
@@ -83,13 +95,7 @@ struct HeadRows {
       const float input = formulas::head_input<formulas::HeadRule::linear>(Real{rate}, Real{frame.value},
                                                                            Real{decay}, Real{0.0f})
                               .v;
-      float sum = 0.0f;
-#pragma unroll
-      for (int n = 0; n < kEach; ++n) {
-        h[n] = next_state(h[n], {decay, __fmul_rn(input, frame.key[0][n])});
-        sum = __fmaf_rn(frame.query[0][n], h[n], sum);
-      }
-      sums[0] = sum;
+      sums[0] = add_input(h, frame, decay, input);
     }
   }
 
@@ -114,6 +120,30 @@ struct HeadRows {
   }
 
  private:
+  // S' = decay S + input key^T.
+  static __device__ __forceinline__ float add_input(float (&h)[kEach], const Frame& frame, float decay,
+                                                    float input) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int n = 0; n < kEach; ++n) {
+      h[n] = next_state(h[n], {decay, __fmul_rn(input, frame.key[0][n])});
+      sum = __fmaf_rn(frame.query[0][n], h[n], sum);
+    }
+    return sum;
+  }
+
+  static __device__ __forceinline__ float advance_delta(float (&h)[kEach], const Frame& frame) {
+    const float decay = __fmul_rn(add_lanes<kLanesOf>(frame.decays), 1.0f / kKeys);
+    float recalled = 0.0f;
+#pragma unroll
+    for (int n = 0; n < kEach; ++n) recalled = __fmaf_rn(frame.key[0][n], h[n], recalled);
+    recalled = add_lanes<kLanesOf>(recalled);
+    const float input = formulas::head_input<formulas::HeadRule::delta>(Real{frame.rate}, Real{frame.value},
+                                                                        Real{decay}, Real{recalled})
+                            .v;
+    return add_input(h, frame, decay, input);
+  }
+
   static __device__ __forceinline__ void advance_trapezoid(float (&h)[kEach], const Frame& frame,
                                                            const float* weights, float (&sums)[kRanks]) {
     const auto step = formulas::trapezoid_step<Math>(Real{frame.rate}, Real{frame.a}, Real{frame.mix},

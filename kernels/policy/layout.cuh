@@ -18,7 +18,8 @@ struct MatrixPart : Part<unsigned char> {
 };
 
 // What completes the sums of a matrix's rows, a value of each for every row: the bias, where it has one; the
-// scales of int8; and for the matrix behind a norm the sums of its rows, where the product centres.
+// scales of int8; and for the matrix behind a norm the sums of its rows, where the product centres. The sums
+// of a diagonal's rows are its weights.
 struct RowVectors {
   Part<float> bias, scale, sums;
   constexpr RowVectors() = default;
@@ -26,7 +27,7 @@ struct RowVectors {
                        bool has_bias)
       : bias(after, has_bias ? rows : 0),
         scale(bias.end(), network.row_scales() ? rows : 0),
-        sums(scale.end(), network.centres(product) ? rows : 0) {}
+        sums(scale.end(), network.centres(product) || product.diagonal ? rows : 0) {}
   constexpr long long end() const { return sums.end(); }
 };
 

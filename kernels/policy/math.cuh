@@ -20,6 +20,9 @@ struct Math : device::Math {
 __device__ __forceinline__ float silu(float v) {
   return formulas::silu<Math>(Real{v}).v;
 }
+__device__ __forceinline__ float sigmoid(float v) {
+  return formulas::sigmoid<Math>(Real{v}).v;
+}
 __device__ __forceinline__ float softplus(float v) {
   return formulas::softplus<Math>(Real{v}).v;
 }
@@ -29,6 +32,7 @@ __device__ __forceinline__ float activated(float v) {
   constexpr Output kOut = kNetwork.products[kProduct].out[kOutput];
   if constexpr (kOut.activation == Activation::relu) return device::rectified(v);
   if constexpr (kOut.activation == Activation::silu) return silu(v);
+  if constexpr (kOut.activation == Activation::sigmoid) return sigmoid(v);
   if constexpr (kOut.activation == Activation::softplus) {
     const float value = softplus(v);
     if constexpr (kOut.clips)

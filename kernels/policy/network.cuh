@@ -57,7 +57,7 @@ enum class Stored : int { f32, bf16, f16, int8 };
 enum class Kind : int { product, convolution, mean, scan, cell, heads, gate, angle, rotation, delay };
 constexpr int kKinds = 10;
 enum class Norm : int { none, rms, layer };
-enum class Activation : int { none, relu, silu, softplus };
+enum class Activation : int { none, relu, silu, softplus, sigmoid };
 
 constexpr int kNoVector = -1;
 constexpr int kMostVectors = 24, kMostPhases = 12, kMostOutputs = 8;
@@ -87,6 +87,7 @@ struct Product {
   Output out[kMostOutputs] = {};
   // Values of `in` that the norm counts: 0: all. In the first layer another number of them; 0: the same.
   int counted = 0, counted_first = 0;
+  bool diagonal = false;  // a weight for each value instead of rows: a norm that no other product follows
 };
 
 // Each channel's last inputs, then silu. State: {taps - 1, channels}, oldest first.
@@ -124,6 +125,8 @@ struct GatedCell {
 // rate and decay are one vector, with a value for each head; gated by z, activated, where there is one.
 // State: {channels, Lanes(keys).size()}; a channel is a value of a head.
 //
+// With the delta rule each channel has a rate; a head's decay is the mean of its `decays`, as many as keys.
+//
 // With the trapezoidal rule the rate is dt, and the coefficients follow from it, a and mix
 // (common/trapezoid.cuh); key, query and key_before are {ranks, heads, keys}. Where it is ranked (MIMO) a
 // channel has factors of its ranks: of the value, of z before it is activated, and of what is summed up over
@@ -138,10 +141,12 @@ struct Heads {
   unsigned floor = 0;  // of -A: its bits
   int ranks = 1;
   bool ranked = false;
+  int decays = kNoVector;
 
   constexpr bool trapezoid() const { return rule == formulas::HeadRule::trapezoid; }
+  constexpr bool delta() const { return rule == formulas::HeadRule::delta; }
   // Weights of a channel beside D.
-  constexpr int weights() const { return !trapezoid() ? 1 : ranked ? 3 * ranks : 0; }
+  constexpr int weights() const { return rule == formulas::HeadRule::linear ? 1 : ranked ? 3 * ranks : 0; }
   constexpr bool spreads() const { return ranked && z == kNoVector; }
 };
 
@@ -215,9 +220,9 @@ struct Network {
   // A row's sum of q x is multiplied by the row's scale.
   constexpr bool row_scales() const { return stored == Stored::int8; }
   // LayerNorm's mean times the sum of a row is subtracted from the row's product: rounded rows, unlike those
-  // of f32 (c_src/cuda/policy/fold.hpp), do not sum up to zero.
+  // of f32 (c_src/cuda/policy/fold.hpp), do not sum up to zero; nor does the one weight of a diagonal's row.
   constexpr bool centres(const Product& product) const {
-    return product.norm == Norm::layer && stored != Stored::f32;
+    return product.norm == Norm::layer && (stored != Stored::f32 || product.diagonal);
   }
   constexpr int counted(const Product& product) const {
     return product.counted == 0 ? values(product.in) : product.counted;
@@ -244,6 +249,13 @@ struct Network {
     return sum;
   }
 };
+
+// The place in a layer of its first product with a matrix.
+constexpr int first_product(const Network& n) {
+  int at = 0;
+  while (n.layer.phases[at].kind != Kind::product || n.products[n.layer.phases[at].index].diagonal) ++at;
+  return at;
+}
 
 // Where output `output` begins among the rows of its product.
 constexpr int first_row(const Network& network, const Product& product, int output) {

@@ -52,6 +52,24 @@ __device__ __forceinline__ void Step::convolve_channel(const Run& run, int agent
   for (int t = 0; t < kHistory; ++t) to[at + t * kSize] = taps[t + 1];
 }
 
+// A short product of a vector that every block has: this block's channels, each by one thread.
+template <List kList, int kAt>
+__device__ __forceinline__ void Step::short_product(Run& run) {
+  constexpr int kIndex = list_of(kList).phases[kAt].index;
+  using P = BlockProduct<kIndex>;
+  static_assert(!P::kNormed && !P::kProductOf.adds && P::kOutputs == 1, "a plain product");
+  constexpr PhaseWeights kWeights = weights_of<kList, kAt>();
+  constexpr int kVector = P::vector(0);
+  for (int i = thread(); i < AGENTS * P::kRows; i += THREADS) {  // a warp has whole segments
+    const int agent = i / P::kRows, c = i % P::kRows;
+    const float sum =
+        dot_short<P::kColumns>(reinterpret_cast<const Group*>(kWeights.matrix.in(run.w)) + c, P::kRows,
+                               reinterpret_cast<const float4*>(act_.vector<P::kIn>()[agent]));
+    keep<kVector>(agent, c, activated<kIndex, 0>(row_value<P, kList, kAt>(sum, agent, run.w, c)));
+  }
+  kept<kVector>();
+}
+
 // The dt that scales a scan's inputs: the channel's, or a mean.
 template <int kScan>
 __device__ __forceinline__ float Step::input_dt(int agent, float dt) const {

@@ -30,8 +30,9 @@ constexpr PhaseWeights weights_of() {
                                 : kTeam.output.phases[kAt];
 }
 
-// A layer's first product, whose matrix is not staged: a thread holds its weights where they are few.
-using FirstProduct = BlockProduct<kNetwork.layer.phases[0].index>;
+// A layer's first product with a matrix, which is not staged: a thread holds its weights where they are few.
+constexpr int kFirstAt = first_product(kNetwork);
+using FirstProduct = BlockProduct<kNetwork.layer.phases[kFirstAt].index>;
 static_assert(kNetwork.layer.phases[0].kind == Kind::product && FirstProduct::kSplit == Split::rows,
               "a layer begins with a product of a vector on the board");
 constexpr int kFirstPer = divide_up(FirstProduct::kTasks, THREADS);
@@ -201,6 +202,8 @@ class Step {
   __device__ float row_sum(int agent, int row) const;
   template <class P, List kList, int kAt>
   __device__ float row_value(float sum, int agent, const char* w, int row) const;
+  template <class P, List kList, int kAt>
+  __device__ float block_row(const Run& run, int agent, int row) const;
   template <class P>
   __device__ void first_sums(const Run& run);
   template <List kList, int kAt>

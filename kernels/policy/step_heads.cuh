@@ -48,7 +48,12 @@ __device__ __forceinline__ typename HeadRows<kIndex>::Frame Step::head_frame(int
   Items::load(act_.vector<kOf.key>()[agent] + first, kStride, lane, frame.key, read);
   Items::load(act_.vector<kOf.query>()[agent] + first, kStride, lane, frame.query, read);
   frame.value = act_.vector<kOf.value>()[agent][c];
-  frame.rate = act_.vector<kOf.rate>()[agent][head];
+  if constexpr (kOf.delta()) {
+    frame.rate = act_.vector<kOf.rate>()[agent][c];
+    frame.decays = Items::sum_of(act_.vector<kOf.decays>()[agent] + first, lane, read);
+  } else {
+    frame.rate = act_.vector<kOf.rate>()[agent][head];
+  }
   return frame;
 }
 

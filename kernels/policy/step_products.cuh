@@ -44,8 +44,23 @@ __device__ __forceinline__ float Step::row_value(float sum, int agent, const cha
   return kWeights.rows.bias.count == 0 ? sum : __fadd_rn(sum, kWeights.rows.bias.in(w)[row]);
 }
 
-// The segment sums of a layer's first product, of weights that the thread holds or that it reads now; then
-// the thread loads those of the next layer.
+// A row of this block, whose sums are there.
+template <class P, List kList, int kAt>
+__device__ __forceinline__ float Step::block_row(const Run& run, int agent, int row) const {
+  if constexpr (P::kDiagonal) {
+    constexpr PhaseWeights kWeights = weights_of<kList, kAt>();
+    static_assert(P::kNormed && P::kOutputs == 1, "a norm without a product");
+    const int at = least(rank_ * P::kRows + row, size_of(P::kIn) - 1);  // of padding: its weight is 0
+    const float mean = P::kCentres ? act_.norm_mean(agent) : 0.0f;
+    return diagonal(act_.vector<P::kIn>()[agent][at], {act_.norm_scale(agent), mean},
+                    kWeights.rows.sums.in(run.w)[row], kWeights.rows.bias.in(run.w)[row]);
+  } else {
+    return row_value<P, kList, kAt>(row_sum<P>(agent, row), agent, run.w, row);
+  }
+}
+
+// The segment sums of a layer's first product with a matrix, of weights that the thread holds or that it
+// reads now; then the thread loads those of the next layer.
 template <class P>
 __device__ __forceinline__ void Step::first_sums(const Run& run) {
   const float* const x = act_.vector<P::kIn>()[0];
@@ -81,9 +96,11 @@ template <List kList, int kAt>
 __device__ __forceinline__ void Step::sums_of_rows(Run& run) {
   using P = BlockProduct<list_of(kList).phases[kAt].index>;
   if constexpr (P::kNormed) norm_scales<P>(kList == List::layer && run.layer == 0);
-  if constexpr (kList == List::layer && kAt == 0) {
+  if constexpr (kList == List::layer && kAt == kFirstAt) {
     first_sums<P>(run);
-    run.w = section<kList>(run.layer);
+    if constexpr (kAt == 0) run.w = section<kList>(run.layer);
+  } else if constexpr (P::kDiagonal) {
+    if constexpr (kAt == 0) run.w = section<kList>(run.layer);
   } else {
     if constexpr (kAt == 0) run.w = section<kList>(run.layer);
     if constexpr (P::kProductOf.adds) {
@@ -178,7 +195,7 @@ __device__ __forceinline__ void Step::channel_rows(const Run& run) {
       constexpr int kFirst = P::channel_first(kOutput), kSkipped = P::first(kOutput) - kFirst;
       if (kSkipped > 0 && P::channels(kOutput) && place >= kFirst) row = place + kSkipped;
     });
-    const float value = row_value<P, kList, kAt>(row_sum<P>(agent, row), agent, run.w, row);
+    const float value = block_row<P, kList, kAt>(run, agent, row);
     for_each_number<0, P::kOutputs>([&](auto output) __attribute__((always_inline)) {
       constexpr int kOutput = decltype(output)::value, kVector = P::vector(kOutput);
       constexpr int kFirst = P::channel_first(kOutput);
@@ -221,7 +238,7 @@ __device__ __forceinline__ void Step::push_rows(const Run& run) {
     const int sharer = i / (AGENTS * kRows), agent = i / kRows % AGENTS, row = i % kRows;
     const int place = rank_ * kRows + row;
     if (TEAM * kRows > size_of(kVector) && place >= size_of(kVector)) continue;
-    float value = row_value<P, kList, kAt>(row_sum<P>(agent, kFirst + row), agent, run.w, kFirst + row);
+    float value = block_row<P, kList, kAt>(run, agent, kFirst + row);
     value = activated<kIndex, kOutput>(value);
     if constexpr (P::kProductOf.adds) value = __fadd_rn(value, act_.residual()[agent][row]);
     board_.push(&act_.vector<kVector>()[agent][place], value, sharer, kSharers);
@@ -239,7 +256,7 @@ __device__ __forceinline__ void Step::answer_rows(const Run& run) {
     const int answer = rank_ * kRows + row;
     if (TEAM * kRows > kAnswers && answer >= kAnswers) continue;
     if (run.first + agent >= args_.count) continue;
-    const float value = row_value<P, kList, kAt>(row_sum<P>(agent, kFirst + row), agent, run.w, kFirst + row);
+    const float value = block_row<P, kList, kAt>(run, agent, kFirst + row);
     store(run.first + agent, answer, activated<kIndex, kOutput>(value));
   }
 }
@@ -276,24 +293,6 @@ __device__ __forceinline__ void Step::product_of_depth(Run& run) {
     act_.vector<kFirst>()[agent][row] = value;
   }
   __syncthreads();
-}
-
-// A short product of a vector that every block has: this block's channels, each by one thread.
-template <List kList, int kAt>
-__device__ __forceinline__ void Step::short_product(Run& run) {
-  constexpr int kIndex = list_of(kList).phases[kAt].index;
-  using P = BlockProduct<kIndex>;
-  static_assert(!P::kNormed && !P::kProductOf.adds && P::kOutputs == 1, "a plain product");
-  constexpr PhaseWeights kWeights = weights_of<kList, kAt>();
-  constexpr int kVector = P::vector(0);
-  for (int i = thread(); i < AGENTS * P::kRows; i += THREADS) {  // a warp has whole segments
-    const int agent = i / P::kRows, c = i % P::kRows;
-    const float sum =
-        dot_short<P::kColumns>(reinterpret_cast<const Group*>(kWeights.matrix.in(run.w)) + c, P::kRows,
-                               reinterpret_cast<const float4*>(act_.vector<P::kIn>()[agent]));
-    keep<kVector>(agent, c, activated<kIndex, 0>(row_value<P, kList, kAt>(sum, agent, run.w, c)));
-  }
-  kept<kVector>();
 }
 
 }  // namespace policy

@@ -24,13 +24,14 @@ struct PhaseWeights {
   Part<float> channels, vector;
 };
 
-// The phases of a block of the network, one after another. skips: without the first product's matrix.
+// The phases of a block of the network, one after another. skips: without the matrix of phase `skips`.
 struct TeamSection {
   PhaseWeights phases[kMostPhases] = {};
   long long bytes = 0;
 
   constexpr TeamSection() = default;
-  constexpr TeamSection(const Network& n, const TeamPlan& plan, int team, const Block& block, bool skips) {
+  constexpr TeamSection(const Network& n, const TeamPlan& plan, int team, const Block& block,
+                        int skips = -1) {
     long long end = 0;
     for (int i = 0; i < block.count; ++i) {
       const int at = block.phases[i].index;
@@ -38,10 +39,10 @@ struct TeamSection {
       if (block.phases[i].kind == Kind::product) {
         const Product& p = n.products[at];
         const int rows = weight_rows(n, plan, team, at);
-        if (!skips || i > 0) to.matrix = MatrixPart(n, end, 1LL * rows * weight_columns(n, plan, team, at));
+        if (i != skips) to.matrix = MatrixPart(n, end, 1LL * rows * weight_columns(n, plan, team, at));
         // Rows that every block adds up have a bias only where there is one.
         const bool biased = p.biased || plan.splits[at] != Split::depth;
-        to.rows = RowVectors(n, skips && i == 0 ? end : to.matrix.end(), rows, p, biased);
+        to.rows = RowVectors(n, i == skips ? end : to.matrix.end(), rows, p, biased);
         end = to.rows.end();
       } else if (block.phases[i].kind == Kind::convolution) {
         const Convolution& c = n.convolutions[at];
@@ -84,12 +85,12 @@ struct TeamLayout {
   long long first_bytes, input_at, output_at, layers_at, staged_bytes, firsts_at, bytes;
 
   constexpr TeamLayout(const Network& n, const TeamPlan& plan, int team)
-      : input(n, plan, team, n.input, false),
-        output(n, plan, team, n.output, false),
-        layer(n, plan, team, n.layer, true),
+      : input(n, plan, team, n.input),
+        output(n, plan, team, n.output),
+        layer(n, plan, team, n.layer, first_product(n)),
         first(n, 0,
-              1LL * weight_rows(n, plan, team, n.layer.phases[0].index) *
-                  weight_columns(n, plan, team, n.layer.phases[0].index)),
+              1LL * weight_rows(n, plan, team, n.layer.phases[first_product(n)].index) *
+                  weight_columns(n, plan, team, n.layer.phases[first_product(n)].index)),
         first_bytes(round_up_bytes(first.end(), 16)),
         input_at(0),
         output_at(input_at + input.bytes),
@@ -179,7 +180,7 @@ struct ActivationLayout {
       const Product& p = n.products[i];
       if (p.outputs == 0 || plan.splits[i] != Split::rows) continue;
       const int rows = weight_rows(n, plan, team, i);
-      tasks = most(tasks, rows * (n.size(p.in) / kSegment));
+      tasks = most(tasks, rows * (weight_columns(n, plan, team, i) / kSegment));
       if (p.adds) residual_rows = most(residual_rows, rows);
       centres = centres || n.centres(p);
     }

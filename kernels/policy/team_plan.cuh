@@ -150,7 +150,9 @@ struct TeamPlan {
         const Heads& h = n.heads[at];
         ++readers[h.value].channels;
         if (h.z != kNoVector) ++readers[h.z].channels;
-        ++readers[h.key].whole, ++readers[h.query].whole, ++readers[h.rate].whole;
+        ++readers[h.key].whole, ++readers[h.query].whole;
+        ++(h.delta() ? readers[h.rate].channels : readers[h.rate].whole);
+        if (h.delta()) ++readers[h.decays].whole;
         if (h.trapezoid()) {
           ++readers[h.value_before].channels;
           ++readers[h.key_before].whole, ++readers[h.a].whole, ++readers[h.mix].whole;
@@ -176,7 +178,9 @@ struct TeamPlan {
   constexpr bool heads_fit(const Heads& heads) const {
     const bool gated = heads.z == kNoVector || places[heads.z] == Place::own;
     const Place keys = heads.trapezoid() ? Place::heads : Place::board;
-    bool shared = places[heads.key] == keys && places[heads.query] == keys && on_board(heads.rate);
+    bool shared = places[heads.key] == keys && places[heads.query] == keys;
+    shared = shared && (heads.delta() ? places[heads.rate] == Place::own && on_board(heads.decays)
+                                      : on_board(heads.rate));
     if (heads.trapezoid()) {
       shared = shared && places[heads.key_before] == keys && places[heads.value_before] == Place::own &&
                on_board(heads.a) && on_board(heads.mix);
@@ -277,7 +281,7 @@ constexpr int weight_rows(const Network& n, const TeamPlan& plan, int team, int 
   return plan.splits[product] == Split::depth ? n.rows(p) : block_rows(n, plan, team, p, p.outputs);
 }
 constexpr int weight_columns(const Network& n, const TeamPlan& plan, int team, int product) {
-  const int in = n.size(n.products[product].in);
+  const int in = n.products[product].diagonal ? 0 : n.size(n.products[product].in);
   return plan.splits[product] == Split::depth ? own_channels(in, team) : in;
 }
 

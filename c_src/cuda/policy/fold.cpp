@@ -58,7 +58,7 @@ class Fold {
     for (const LoweredRows& rows : phase.outputs) {
       const policy::Product& product = network_.products[phase.phase.index];
       FoldedRows made = fold(phase, rows);
-      made.matrix.set_precision(w_.config.precision);
+      if (!product.diagonal) made.matrix.set_precision(w_.config.precision);
       made.first = first, made.count = network_.size(product.out[to.outputs.size()].vector);
       first += made.count;
       to.outputs.push_back(std::move(made));
@@ -103,7 +103,7 @@ class Fold {
     const policy::Heads& heads = network_.heads[phase.phase.index];
     const std::int64_t rows = network_.values(heads.value), times = rows / heads.heads;
     FoldedPhase to;
-    if (!heads.trapezoid()) {
+    if (heads.rule == formulas::HeadRule::linear) {
       to.channels = FoldedMatrix(of(phase.matrix), heads.heads, 1);
       to.channels.repeat(times);
     } else if (heads.ranked) {
@@ -130,6 +130,7 @@ class Fold {
       const bool centred = product.norm == policy::Norm::layer && !network_.centres(product);
       to.matrix.scale(of(phase.norm), centred);
       if (centred) to.bias = added(to.bias, matrix, rows.first_row, of(phase.norm_bias), rows.rows);
+      if (product.diagonal) to.bias = of(phase.norm_bias);
     }
     const LoweredRows& before = phase.input_bias;
     const Values bias = slice(of(before.bias), before.first_row, before.rows);

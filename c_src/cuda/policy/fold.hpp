@@ -10,6 +10,7 @@
 // - A norm's weight goes into the columns of the matrix that follows, LayerNorm's bias into that matrix's
 //   bias. LayerNorm's mean is subtracted from the rows of the matrix instead of from its argument, because
 //   W (x - mean(x)) = (W - mean of each row of W) x.
+// In each precision the weights of a diagonal product, which are those of its norm, stay f32.
 // - The bias of what only one product reads goes through that product into its bias.
 #pragma once
 

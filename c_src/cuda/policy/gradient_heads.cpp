@@ -10,15 +10,18 @@
 
 namespace exphil::cuda {
 
+using core::Span;
+
 namespace {
 
 policy::HeadTile tile_of(const core::HeadRecurrence& heads) {
   return policy::HeadTile(static_cast<int>(heads.keys()));
 }
 
-// 0 with the linear rule.
+// Or the rule where there are none.
 std::int64_t ranks_of(const core::HeadRecurrence& heads) {
-  return heads.rule == formulas::HeadRule::trapezoid ? heads.ranks : 0;
+  if (heads.rule == formulas::HeadRule::trapezoid) return heads.ranks;
+  return heads.rule == formulas::HeadRule::delta ? policy::kDeltaRule : policy::kLinearRule;
 }
 
 }  // namespace
@@ -47,16 +50,22 @@ KernelSpec gradient_gate_spec(const char* entry) {
 std::vector<KernelSpec> gradient_head_kernels(std::int64_t keys, std::int64_t ranks) {
   return {gradient_heads_spec(keys, ranks, "policy_gradient_heads"),
           gradient_heads_spec(keys, ranks, "policy_gradient_heads_back"),
-          gradient_gate_spec("policy_gradient_gate"), gradient_gate_spec("policy_gradient_gate_back")};
+          gradient_gate_spec("policy_gradient_gate"),
+          gradient_gate_spec("policy_gradient_gate_back"),
+          gradient_gate_spec("policy_gradient_sigmoid"),
+          gradient_gate_spec("policy_gradient_sigmoid_back"),
+          gradient_gate_spec("policy_gradient_means"),
+          gradient_gate_spec("policy_gradient_means_back")};
 }
 
 void GradientKernels::load_heads(const core::Network& network) {
-  bool gates = false;
   for (const core::Phase* phase : core::phases_of(network)) {
-    gates = gates || std::holds_alternative<core::Gate>(*phase);
+    if (std::holds_alternative<core::Gate>(*phase)) gate_ = gates("policy_gradient_gate");
+    if (std::holds_alternative<core::Sigmoid>(*phase)) sigmoid_ = gates("policy_gradient_sigmoid");
     const auto* const p = std::get_if<core::HeadRecurrence>(phase);
     if (p == nullptr) continue;
     heads_[{p->keys(), ranks_of(*p)}] = {};
+    if (p->rule == formulas::HeadRule::delta) means_ = gates("policy_gradient_means");  // its decays
     if (ranks_of(*p) > 0) load_trapezoid();
   }
   KernelCache& cache = context_.kernels();
@@ -64,9 +73,12 @@ void GradientKernels::load_heads(const core::Network& network) {
     pair = {cache.get(gradient_heads_spec(sizes.first, sizes.second, "policy_gradient_heads")),
             cache.get(gradient_heads_spec(sizes.first, sizes.second, "policy_gradient_heads_back"))};
   }
-  if (!gates) return;
-  gate_ = {cache.get(gradient_gate_spec("policy_gradient_gate")),
-           cache.get(gradient_gate_spec("policy_gradient_gate_back"))};
+}
+
+GradientKernels::Pair GradientKernels::gates(const std::string& entry) const {
+  KernelCache& cache = context_.kernels();
+  return {cache.get(gradient_gate_spec(entry.c_str())),
+          cache.get(gradient_gate_spec((entry + "_back").c_str()))};
 }
 
 namespace {
@@ -75,8 +87,8 @@ Dim3 heads_grid(std::int64_t keys, const policy::GradientHeadsArguments& a) {
   return gradient_grid(a.sequences * a.heads * policy::HeadTile(static_cast<int>(keys)).tiles(a.channels));
 }
 
-Dim3 gate_grid(const policy::GradientGateArguments& a) {
-  return gradient_grid(divide_up(a.count, policy::kGradientThreads));
+Dim3 gate_grid(std::int64_t values) {
+  return gradient_grid(divide_up(values, policy::kGradientThreads));
 }
 
 }  // namespace
@@ -94,11 +106,21 @@ void GradientKernels::heads_back(CUstream stream, const core::HeadRecurrence& p,
 }
 
 void GradientKernels::gate(CUstream stream, const policy::GradientGateArguments& a) const {
-  launch(context_, gate_.forward, gate_grid(a), {policy::kGradientThreads}, 0, stream, a);
+  launch(context_, gate_.forward, gate_grid(a.count), {policy::kGradientThreads}, 0, stream, a);
 }
 
 void GradientKernels::gate_back(CUstream stream, const policy::GradientGateArguments& a) const {
-  launch(context_, gate_.back, gate_grid(a), {policy::kGradientThreads}, 0, stream, a);
+  launch(context_, gate_.back, gate_grid(a.count), {policy::kGradientThreads}, 0, stream, a);
+}
+
+void GradientKernels::sigmoid(CUstream stream, const policy::GradientGateArguments& a, bool back) const {
+  launch(context_, back ? sigmoid_.back : sigmoid_.forward, gate_grid(a.count), {policy::kGradientThreads}, 0,
+         stream, a);
+}
+
+void GradientKernels::means(CUstream stream, const policy::GradientGateArguments& a, bool back) const {
+  launch(context_, back ? means_.back : means_.forward, gate_grid(back ? a.count : a.count / a.part),
+         {policy::kGradientThreads}, 0, stream, a);
 }
 
 // ---- gates ----
@@ -125,6 +147,42 @@ void GradientPass::back(const core::Gate& p) {
   settle();
 }
 
+// ---- sigmoids and means ----
+
+policy::GradientGateArguments GradientPass::elements(const Span& from, const Span& to) const {
+  policy::GradientGateArguments a{};
+  a.x = in(from), a.out = out(to);
+  a.count = m_.shape.rows() * from.size, a.part = static_cast<int>(from.size / to.size);
+  return a;
+}
+
+void GradientPass::forward(const core::Sigmoid& p) {
+  kernels_.sigmoid(stream_, elements(p.in, p.out), false);
+}
+
+void GradientPass::back(const core::Sigmoid& p) {
+  run_inputs();
+  policy::GradientGateArguments a = elements(p.in, p.out);
+  a.d_out = dense_given(p.out), a.dx = stored(p.in);
+  kernels_.sigmoid(stream_, a, true);
+  settle();
+}
+
+// That of a softplus's output is taken by the softplus's launch.
+void GradientPass::forward(const core::Mean& p) {
+  if (writer_of<core::Softplus>(*phases_, p.in) == nullptr)
+    kernels_.means(stream_, elements(p.in, p.out), false);
+}
+
+void GradientPass::back(const core::Mean& p) {
+  if (writer_of<core::Softplus>(*phases_, p.in) != nullptr) return;
+  run_inputs();
+  policy::GradientGateArguments a = elements(p.in, p.out);
+  a.d_out = dense_given(p.out), a.dx = stored(p.in);
+  kernels_.means(stream_, a, true);
+  settle();
+}
+
 // ---- recurrences over heads ----
 
 policy::GradientHeadsArguments GradientPass::heads(const core::HeadRecurrence& p) const {
@@ -137,9 +195,11 @@ policy::GradientHeadsArguments GradientPass::heads(const core::HeadRecurrence& p
   a.sequences = m_.shape.sequences, a.seq = m_.shape.seq;
   a.heads = static_cast<int>(p.heads()), a.groups = static_cast<int>(p.groups);
   a.channels = static_cast<int>(p.channels()), a.skips = static_cast<int>(p.skips);
-  if (ranks_of(p) == 0) return a;
+  if (p.rule == formulas::HeadRule::linear) return a;
+  a.decay = in(p.decay);
+  if (p.rule == formulas::HeadRule::delta) return a;
   a.value_before = in(p.value_before), a.key_before = in(p.key_before);
-  a.rate_before = in(p.rate_before), a.decay = in(p.decay), a.scale = weight(p.scale);
+  a.rate_before = in(p.rate_before), a.scale = weight(p.scale);
   return a;
 }
 
@@ -156,16 +216,19 @@ void GradientPass::back(const core::HeadRecurrence& p) {
   if (p.a != core::kNone) a.a_parts = negative_exp_parts(p.a, count * tiles, p.heads());
   const bool of_heads = p.skips == p.heads();
   a.d_parts = m_.sums.into(gradient(p.d), of_heads ? count * tiles : count, p.skips);
+  const bool of_channels = p.rule == formulas::HeadRule::delta;
+  if (of_channels) a.dt_parts = stored(p.rate);
   if (p.value_before) a.d_value_before = stored(p.value_before);
   if (p.scale != core::kNone) a.scale_parts = m_.sums.into(gradient(p.scale), count, p.ranks * p.value.size);
   // These are needed at once, and no group adds to those of another.
   PartialSums now = m_.sums.rest();
   const auto parts_of = [&](const core::Span& span, std::int64_t parts) { return summed(span, parts, now); };
-  a.dt_parts = parts_of(p.rate, tiles);
+  if (!of_channels) a.dt_parts = parts_of(p.rate, tiles);
   a.key_parts = parts_of(p.key, tiles * p.heads() / p.groups);
   a.query_parts = parts_of(p.query, tiles * p.heads() / p.groups);
-  if (ranks_of(p) > 0) {
-    a.decay_parts = parts_of(p.decay, tiles), a.rate_before_parts = parts_of(p.rate_before, tiles);
+  if (p.rule != formulas::HeadRule::linear) a.decay_parts = parts_of(p.decay, tiles);
+  if (p.rule == formulas::HeadRule::trapezoid) {
+    a.rate_before_parts = parts_of(p.rate_before, tiles);
     a.key_before_parts = parts_of(p.key_before, tiles);
   }
   kernels_.heads_back(stream_, p, a);

@@ -82,7 +82,7 @@ Dim3 gradient_grid(std::int64_t blocks);
 KernelSpec gradient_product_spec();
 KernelSpec gradient_scan_spec(const char* entry);
 KernelSpec gradient_kernel_spec(std::int64_t taps, const char* entry);
-// ranks: 0 with the linear rule.
+// ranks: kLinearRule or kDeltaRule where there are none (kernels/policy/gradient_heads.cuh).
 KernelSpec gradient_heads_spec(std::int64_t keys, std::int64_t ranks, const char* entry);
 KernelSpec gradient_gate_spec(const char* entry);
 KernelSpec gradient_trapezoid_spec(const char* entry);
@@ -114,6 +114,8 @@ class GradientKernels {
                   const policy::GradientHeadsArguments& arguments) const;
   void gate(CUstream stream, const policy::GradientGateArguments& arguments) const;
   void gate_back(CUstream stream, const policy::GradientGateArguments& arguments) const;
+  void sigmoid(CUstream stream, const policy::GradientGateArguments& arguments, bool back) const;
+  void means(CUstream stream, const policy::GradientGateArguments& arguments, bool back) const;
   // A kernel of policy/gradient_trapezoid.cu, with so many threads.
   template <class Arguments>
   void trapezoid(CUstream stream, const char* entry, std::int64_t threads, const Arguments& arguments) const {
@@ -131,11 +133,12 @@ class GradientKernels {
     CUfunction forward = nullptr, back = nullptr;
   };
   void load_heads(const core::Network& network);
+  Pair gates(const std::string& entry) const;  // of policy/gradient_gate.cu
   void load_trapezoid();
 
   Context& context_;
   std::map<std::pair<std::int64_t, std::int64_t>, Pair> heads_;  // by their keys and ranks
-  Pair gate_, norm_of_parts_;                                    // where a phase needs them
+  Pair gate_, sigmoid_, means_, norm_of_parts_;                  // where a phase needs them
   std::map<std::string, CUfunction> trapezoid_;                  // likewise
   CUfunction product_, norm_, norm_back_, sums_;
   std::map<std::int64_t, Convolution> convolutions_;  // by their taps

@@ -48,7 +48,14 @@ void require_mask(const core::Network& network, const Block& block, const Produc
 
 // A softplus's kernel takes its mean too, and gives back what scans of as many channels leave of it.
 void require_mean(const Block& block, const core::Mean& mean) {
-  const char* const rule = "a mean is that of a softplus, and scales the inputs of scans of its size alone";
+  const char* const rule =
+      "a mean is that of a softplus, and scales the inputs of scans of its size alone, or is the decay of "
+      "heads";
+  const bool of_heads = std::any_of(block.begin(), block.end(), [&](const Phase& phase) {
+    const auto* const heads = std::get_if<core::HeadRecurrence>(&phase);
+    return heads != nullptr && heads->decay == mean.out;
+  });
+  if (of_heads) return require(writer_of<core::Softplus>(block, mean.in) == nullptr, rule);
   const auto* const softplus = writer_of<core::Softplus>(block, mean.in);
   require(softplus != nullptr && mean_of(block, *softplus) == &mean, rule);
   for (const Phase& phase : block) {
@@ -198,10 +205,8 @@ void require_heads(const Phase& phase) {
   if (heads == nullptr) return;
   if (heads->rule == formulas::HeadRule::trapezoid) return;
   if (heads->rule == formulas::HeadRule::delta) {
-    core::fail(
-        core::ErrorKind::unsupported, ":backend",
-        "the gradient of a policy with the delta rule (gated DeltaNet) is not computed on a GPU: load the "
-        "policy with backend: :host, the CPU backend, to train it");
+    return require(heads->rate.size == heads->value.size,
+                   "each channel of heads with the delta rule has a rate");
   }
   require(heads->a != core::kNone && heads->rate == heads->decay, "the decay of heads is exp(A dt)");
 }

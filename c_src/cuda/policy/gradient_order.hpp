@@ -60,7 +60,8 @@ bool is_walked(const core::Block& block, const core::Product& product);
 // - a relu's mask is a part of the launch that takes the gradient of its output: one sum of products;
 // - no product adds to what it reads;
 // - between a recall and its cell are products alone, which make the cell's sums and nothing else;
-// - a mean is that of a softplus, and what scales a scan's inputs is such a mean.
+// - a mean is that of a softplus, and what scales a scan's inputs is such a mean; or it is the decay of
+// heads.
 void require_gradient(const core::Network& network);
 
 }  // namespace exphil::cuda

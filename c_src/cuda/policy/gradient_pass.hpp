@@ -57,7 +57,8 @@ class GradientPass {
   void forward(const core::Product&) {}  // forward_launch() has them
   void forward(const core::Convolution& phase);
   void forward(const core::Softplus& phase);
-  void forward(const core::Mean&) {}  // its softplus's launch takes it
+  void forward(const core::Mean& phase);
+  void forward(const core::Sigmoid& phase);
   void forward(const core::SelectiveScan& phase);
   void forward(const core::Recall&) {}  // its cell's walk takes it, and the products that read it
   void forward(const core::GatedCell& phase);
@@ -74,6 +75,7 @@ class GradientPass {
   policy::GradientDelayArguments delay(const core::Delay& phase) const;
   policy::GradientRankArguments ranks(const core::RankScale& phase) const;
   policy::GradientGateArguments gate_arguments(const core::Gate& phase) const;
+  policy::GradientGateArguments elements(const core::Span& from, const core::Span& to) const;
   policy::GradientHeadsArguments heads(const core::HeadRecurrence& phase) const;
   recurrent::RecurrentWeights recurrent_weights(const core::GatedCell& phase) const;
   // The rows of a state of a cell before each frame.
@@ -98,7 +100,8 @@ class GradientPass {
   void back(const core::Product& phase);
   void back(const core::Convolution& phase);
   void back(const core::Softplus& phase);
-  void back(const core::Mean&) {}  // its softplus's launch takes it
+  void back(const core::Mean& phase);
+  void back(const core::Sigmoid& phase);
   void back(const core::SelectiveScan& phase);
   void back(const core::Recall&) {}  // its cell's walk takes it
   void back(const core::GatedCell& phase);

@@ -92,21 +92,9 @@ core::PolicyConfig without_copy(core::PolicyConfig config) {
   return config;
 }
 
-// No kernel has the delta rule.
-void require_kernels(const core::Network& network) {
-  for (const core::Phase* phase : core::phases_of(network)) {
-    const auto* const heads = std::get_if<core::HeadRecurrence>(phase);
-    if (heads == nullptr || heads->rule != formulas::HeadRule::delta) continue;
-    core::fail(core::ErrorKind::unsupported, ":backend",
-               "policies with the delta rule (gated DeltaNet) do not run on a GPU yet: load this one with "
-               "backend: :host, the CPU backend");
-  }
-}
-
 }  // namespace
 
 Lowered lower(const core::PolicyConfig& given) {
-  require_kernels(given.network);
   const core::PolicyConfig config = without_copy(given);
   const core::Network& n = config.network;
   require_at_most(config.n_layer(), kMostLayers, "layers");

@@ -4,7 +4,7 @@
 #include <utility>
 #include <variant>
 
-#include "cuda/policy/lower_products.hpp"
+#include "cuda/policy/lower_heads.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -17,9 +17,9 @@ using policy::kNoVector;
 constexpr std::int64_t kMostStates = 1024, kMostTaps = 16, kMostShort = 1024;
 
 // The phases of the second and later layers are those of the first one, with weights and states of their own.
-class BlockLowering : private ProductLowering {
+class BlockLowering : private HeadLowering {
  public:
-  using ProductLowering::ProductLowering;
+  using HeadLowering::HeadLowering;
 
   LoweredBlock run(const core::Block& block) {
     block_ = &block;
@@ -39,7 +39,11 @@ class BlockLowering : private ProductLowering {
 
   void add(const core::Norm& norm) {
     if (of_products(*block_, norm)) return norms_.push_back(&norm);
-    if (norm.kind != core::NormKind::rms) cannot_lower("it has a LayerNorm that no product follows");
+    if (only_reader<core::Convolution>(*block_, norm.out) != nullptr && norm.parts == 1)
+      return diagonal(norm);
+    if (norm.kind != core::NormKind::rms) {
+      cannot_lower("it has a LayerNorm that neither a product nor a convolution follows");
+    }
     if (gate_of(*block_, norm.out) != nullptr) return gated_norms_.push_back(&norm);
     if (only_reader<core::Rotation>(*block_, norm.out) != nullptr) return;  // the rotation has it
     gate(&norm, nullptr, norm.out);
@@ -82,6 +86,7 @@ class BlockLowering : private ProductLowering {
   void add(const core::Softplus& p) { activate(p.in, p.out, p.bias, p.lowest, p.highest); }
 
   void add(const core::Mean& p) {
+    if (heads_of(*block_, p) != nullptr) return;  // the heads have it
     if (p.out.size != 1) cannot_lower("it has means of parts of a vector");
     policy::Mean& made = to_->means[push(policy::Kind::mean).phase.index];
     made.in = vectors_.of(p.in), made.out = vectors_.of(p.out);
@@ -119,6 +124,8 @@ class BlockLowering : private ProductLowering {
     made.heads = static_cast<int>(p.heads()), made.groups = static_cast<int>(p.groups);
     if (p.rule == formulas::HeadRule::trapezoid) {
       trapezoid(p, &phase, &made);
+    } else if (p.rule == formulas::HeadRule::delta) {
+      delta(p, &made);
     } else {
       if (p.a == kNone || !(p.rate == p.decay)) cannot_lower("the decay of its heads is not exp(A dt)");
       made.rate = vectors_.of(p.rate);
@@ -136,49 +143,13 @@ class BlockLowering : private ProductLowering {
     }
   }
 
-  // The coefficients are found where the heads use them. A layer has such heads once.
-  void trapezoid(const core::HeadRecurrence& p, LoweredPhase* phase, policy::Heads* made) {
-    const core::Trapezoid* rule = nullptr;
-    for (const core::Phase& other : *block_) {
-      const auto* const found = std::get_if<core::Trapezoid>(&other);
-      if (found != nullptr && found->out.vector == p.decay.vector) rule = found;
-    }
-    const std::int64_t heads = p.heads(), at = rule != nullptr ? rule->out.first : 0;
-    const auto is_part = [&](const Span& span, std::int64_t number) {
-      return span == Span{p.decay.vector, at + number * heads, heads};
-    };
-    if (rule == nullptr || !is_part(p.rate_before, 0) || !is_part(p.rate, 1) || !is_part(p.decay, 2)) {
-      cannot_lower("the coefficients of its heads are not those of one trapezoidal rule");
-    }
-    if (phase->phase.index != 0 || p.groups != heads) cannot_lower("heads with rotated keys share them");
-    made->rule = p.rule, made->floor = bits_of(rule->floor);
-    made->rate = vectors_.of(rule->dt), made->a = vectors_.of(rule->a), made->mix = vectors_.of(rule->mix);
-    made->value_before = vectors_.of(p.value_before), made->key_before = vectors_.of(p.key_before);
-    made->ranks = static_cast<int>(p.ranks), made->ranked = p.scale != kNone;
-    if (p.ranks > 1 && !made->ranked) cannot_lower("the ranks of its heads have the same values");
-    if (made->ranked) phase->scales = {p.scale};
-  }
   void add(const core::Trapezoid&) {}
 
-  // Those of a gate belong to its phase, or to that of the heads.
-  const core::RankScale& take(const GateRanks& ranks) {
-    if (readers(ranks.gates->out) != 1) cannot_lower("what gates its ranks has another reader");
-    taken_.push_back(ranks.gates), taken_.push_back(ranks.sum);
-    return *ranks.gates;
-  }
   void add(const core::RankScale& p) {
     const bool taken = std::find(taken_.begin(), taken_.end(), &p) != taken_.end();
     const auto* const gate = p.back ? nullptr : reader_of_gates(p.out);
     if (!taken && (gate == nullptr || !ranks_of(*block_, *gate))) cannot_lower("it has ranks without a gate");
   }
-  const core::Gate* reader_of_gates(const Span& span) const {
-    for (const core::Phase& phase : *block_) {
-      const auto* const gate = std::get_if<core::Gate>(&phase);
-      if (gate != nullptr && gate->gate == span) return gate;
-    }
-    return nullptr;
-  }
-
   void add(const core::Angle& p) {
     require_zeros(p.state);
     LoweredPhase& phase = push(policy::Kind::angle);
@@ -241,7 +212,8 @@ class BlockLowering : private ProductLowering {
     return vectors_.of(gate.gate);
   }
 
-  void add(const core::Sigmoid&) { cannot_lower("it has a sigmoid"); }
+  // The product that writes its input applies it.
+  void add(const core::Sigmoid& p) { output_of(p.in, "a sigmoid").activation = Activation::sigmoid; }
 
   // Its vector is the cell's.
   void add(const core::Recall& p) { recalls_.push_back(&p); }
@@ -286,7 +258,6 @@ class BlockLowering : private ProductLowering {
 
   std::vector<const core::Recall*> recalls_;    // null: a cell has it
   std::vector<const core::Norm*> gated_norms_;  // the gates behind them have them
-  std::vector<const void*> taken_;  // copies by cells and gates by heads, which write their outputs
 };
 
 }  // namespace

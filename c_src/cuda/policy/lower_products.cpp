@@ -49,12 +49,24 @@ LoweredPhase& ProductLowering::product_of(const Span& span, bool adds) {
   phase.columns = span.size;
   policy::Product& made = product(phase);
   made.in = in;
-  if (norm == nullptr) return phase;
-  phase.norm = norm->weight, phase.norm_bias = norm->bias;
-  made.norm = norm->kind == core::NormKind::layer ? policy::Norm::layer : policy::Norm::rms;
-  made.epsilon = bits_of(norm->epsilon);
-  if (span.size != to_->values(in)) made.counted = static_cast<int>(span.size);
+  if (norm != nullptr) set_norm(&phase, *norm);
   return phase;
+}
+
+void ProductLowering::set_norm(LoweredPhase* phase, const core::Norm& norm) {
+  policy::Product& made = product(*phase);
+  phase->norm = norm.weight, phase->norm_bias = norm.bias;
+  made.norm = norm.kind == core::NormKind::layer ? policy::Norm::layer : policy::Norm::rms;
+  made.epsilon = bits_of(norm.epsilon);
+  if (norm.in.size != to_->values(made.in)) made.counted = static_cast<int>(norm.in.size);
+}
+
+void ProductLowering::diagonal(const core::Norm& norm) {
+  LoweredPhase& phase = push(policy::Kind::product);
+  phase.columns = norm.in.size;
+  product(phase).in = vectors_.of(norm.in), product(phase).diagonal = true;
+  set_norm(&phase, norm);
+  append(&phase, norm.out, kNone, kNone, 0, Activation::none);
 }
 
 void ProductLowering::append(LoweredPhase* phase, const Span& out, core::WeightId weight, core::WeightId bias,

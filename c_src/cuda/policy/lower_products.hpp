@@ -23,6 +23,8 @@ class ProductLowering {
   const core::Norm* norm_to(const core::Span& span) const;
   // The product of a vector: a new one, or one that reads the same already.
   LoweredPhase& product_of(const core::Span& span, bool adds);
+  // A norm that another phase than a product reads.
+  void diagonal(const core::Norm& norm);
   void append(LoweredPhase* phase, const core::Span& out, core::WeightId weight, core::WeightId bias,
               std::int64_t first_row, policy::Activation activation);
   // The output of a product that writes a vector, which has no activation yet and one reader.
@@ -30,6 +32,8 @@ class ProductLowering {
   void activate(const core::Span& in, const core::Span& out, core::WeightId bias, float lowest,
                 float highest);
   std::int64_t readers(const core::Span& span) const;
+  // What a product reads is normalised first.
+  void set_norm(LoweredPhase* phase, const core::Norm& norm);
   // The bias of what one product writes and only another one reads goes through that one.
   void pass_bias(LoweredPhase* reader);
   void find_bias(const LoweredPhase& phase);

@@ -57,7 +57,9 @@ class Text {
          {"product", "convolution", "mean", "scan", "cell", "heads", "gate", "angle", "rotation", "delay"});
   }
   void put(policy::Norm value) { name("Norm", value, {"none", "rms", "layer"}); }
-  void put(policy::Activation value) { name("Activation", value, {"none", "relu", "silu", "softplus"}); }
+  void put(policy::Activation value) {
+    name("Activation", value, {"none", "relu", "silu", "softplus", "sigmoid"});
+  }
   void put(formulas::HeadRule value) { name("formulas::HeadRule", value, {"linear", "delta", "trapezoid"}); }
   void put(formulas::Cell value) { name("formulas::Cell", value, {"gru", "lstm", "min_gru", "min_lstm"}); }
   template <class Enum>
@@ -71,7 +73,10 @@ class Text {
   void put(const policy::Block& b) { list(b.count, used(b.phases, b.count)); }
   void put(const policy::Product& p) {
     const First<policy::Output> out = used(p.out, p.outputs);
-    if (p.counted == 0 && p.counted_first == 0) {
+    if (p.diagonal) {
+      list(p.in, p.norm, p.epsilon, p.biased, p.adds, p.is_short, p.outputs, out, p.counted, p.counted_first,
+           p.diagonal);
+    } else if (p.counted == 0 && p.counted_first == 0) {
       list(p.in, p.norm, p.epsilon, p.biased, p.adds, p.is_short, p.outputs, out);
     } else {
       list(p.in, p.norm, p.epsilon, p.biased, p.adds, p.is_short, p.outputs, out, p.counted, p.counted_first);
@@ -87,10 +92,14 @@ class Text {
     list(p.cell, used(p.x, kGates), used(p.h, kGates), p.before, p.out, p.adds, p.state_at);
   }
   void put(const policy::Heads& p) {
-    if (!p.trapezoid())
-      return list(p.value, p.key, p.query, p.rate, p.z, p.out, p.heads, p.groups, p.state_at);
-    list(p.value, p.key, p.query, p.rate, p.z, p.out, p.heads, p.groups, p.state_at, p.rule, p.value_before,
-         p.key_before, p.a, p.mix, p.floor, p.ranks, p.ranked);
+    const auto all = [&](const auto&... more) {
+      list(p.value, p.key, p.query, p.rate, p.z, p.out, p.heads, p.groups, p.state_at, more...);
+    };
+    if (p.rule == formulas::HeadRule::linear) return all();
+    const auto with_rule = [&](const auto&... more) {
+      all(p.rule, p.value_before, p.key_before, p.a, p.mix, p.floor, p.ranks, p.ranked, more...);
+    };
+    p.delta() ? with_rule(p.decays) : with_rule();
   }
   void put(const policy::Gate& p) {
     if (p.ranks == 0) return list(p.in, p.gate, p.out, p.at, p.parts, p.epsilon);

@@ -50,6 +50,20 @@ const core::Gate* gate_of(const core::Block& block, const Span& span) {
   return only_reader<core::Gate>(block, span);
 }
 
+const core::HeadRecurrence* heads_of(const core::Block& block, const core::Mean& mean) {
+  const core::HeadRecurrence* found = nullptr;
+  for (const core::Phase& phase : block) {
+    for (const Span& read : core::reads(phase)) {
+      if (!overlap(read, mean.out)) continue;
+      const auto* const heads = std::get_if<core::HeadRecurrence>(&phase);
+      const bool delta = heads != nullptr && heads->rule == formulas::HeadRule::delta;
+      if (!delta || found != nullptr || !(heads->decay == mean.out)) return nullptr;
+      found = heads;
+    }
+  }
+  return found != nullptr && mean.in.size == found->key.size ? found : nullptr;
+}
+
 GateRanks ranks_of(const core::Block& block, const core::Gate& gate) {
   const auto* const gates = writer_of<core::RankScale>(block, gate.gate);
   const auto* const sum = only_reader<core::RankScale>(block, gate.out);
@@ -95,6 +109,9 @@ void LoweredVectors::add_all(const core::Block& block) {
     reads.insert(reads.end(), all.begin(), all.end());
   }
   for (const core::Phase& phase : block) {
+    if (const auto* const sigmoid = std::get_if<core::Sigmoid>(&phase)) {
+      squashed_.emplace_back(sigmoid->out, sigmoid->in);
+    }
     if (!writes_vector(block, phase)) continue;
     const Span out = core::writes(phase);
     std::vector<Span> parts;
@@ -116,6 +133,8 @@ bool LoweredVectors::writes_vector(const core::Block& block, const core::Phase& 
            only_reader<core::Rotation>(block, norm->out) == nullptr;
   }
   if (std::holds_alternative<core::Trapezoid>(phase)) return false;
+  if (std::holds_alternative<core::Sigmoid>(phase)) return false;
+  if (const auto* const mean = std::get_if<core::Mean>(&phase)) return heads_of(block, *mean) == nullptr;
   if (const auto* const scale = std::get_if<core::RankScale>(&phase)) return scale->back;
   if (const auto* const gate = std::get_if<core::Gate>(&phase)) return !ranks_of(block, *gate);
   if (const auto* const cell = std::get_if<core::GatedCell>(&phase)) {
@@ -151,6 +170,9 @@ int LoweredVectors::of(const Span& span) const {
   if (begins_hidden(span) && span.size < from_.size_of(span.vector)) return of(from_.all_of(span.vector));
   for (std::size_t i = 0; i < spans_.size(); ++i) {
     if (spans_[i] == span) return static_cast<int>(i);
+  }
+  for (const auto& [out, in] : squashed_) {
+    if (out == span) return of(in);
   }
   cannot_lower("it reads parts of " + name(span) + " that overlap");
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -25,8 +26,8 @@ class LoweredVectors {
   void add(const core::Span& span);
   // What the phases of a block write, in their order, in the parts that they read. What a norm writes that a
   // product, a gate or a rotation applies is no vector, nor what a cell writes that is copied to hidden
-  // alone, nor what a recurrence over heads writes that is only gated, nor its coefficients, nor what a gate
-  // has of ranks.
+  // alone, nor what a recurrence over heads writes that is only gated, nor its coefficients or the means
+  // which are its decays, nor what a gate has of ranks. What a sigmoid writes is the vector that it reads.
   void add_all(const core::Block& block);
 
   // The vector of a span that is one as a whole. Of the first values of hidden it is hidden.
@@ -56,6 +57,7 @@ class LoweredVectors {
   const core::Network& from_;
   policy::Network* to_;
   std::vector<core::Span> spans_;
+  std::vector<std::pair<core::Span, core::Span>> squashed_;  // what a sigmoid writes and what it reads
 };
 
 bool inside(const core::Span& part, const core::Span& whole);
@@ -90,6 +92,8 @@ const P* only_reader(const core::Block& block, const core::Span& span) {
   }
   return found;
 }
+// The heads with the delta rule which alone read means, as their decays; null where there are none.
+const core::HeadRecurrence* heads_of(const core::Block& block, const core::Mean& mean);
 // Where a gate is of ranks: what makes them of the one vector that gates, and what sums them up.
 struct GateRanks {
   const core::RankScale *gates = nullptr, *sum = nullptr;

@@ -50,10 +50,11 @@ class RowPacker {
     const int outputs = n_.rows(product), k_count = n_.size(product.in);
     const int columns = product.is_short ? outputs : policy::product_columns(outputs);
     RowLayout::Phase at;
-    at.weights = groups(columns, k_count);
+    const int stored = product.diagonal ? 0 : k_count;
+    at.weights = groups(columns, stored);
     unsigned char* const to = at.weights.in(bytes_.data());
     // So few groups at a time that neighbouring columns find their lines in the cache.
-    for (int k = 0; k < k_count; k += kStored) {
+    for (int k = 0; k < stored; k += kStored) {
       const std::int64_t first = std::int64_t{k} * columns * n_.weight_bytes();
       for (int column = 0; column < outputs; ++column) {
         folded.store(column, k, std::min(kStored, k_count - k), to + first, column, columns);
@@ -71,7 +72,8 @@ class RowPacker {
     }
     at.bias = of_columns(true, bias);
     at.scale = of_columns(n_.row_scales(), scale);
-    at.sums = of_columns(n_.centres(product), [&](std::int64_t row) { return folded.sum(row); });
+    at.sums = of_columns(n_.centres(product) || product.diagonal,
+                         [&](std::int64_t row) { return folded.sum(row); });
     return at;
   }
 

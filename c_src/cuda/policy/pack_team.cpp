@@ -36,13 +36,13 @@ class TeamPacker {
   }
 
  private:
-  // The phases of a list. first_at: where the matrix of a layer's first product is.
+  // The phases of a list. first_at: where the matrix of a layer's first product with one is.
   void section(const LoweredBlock& phases, const std::vector<FoldedPhase>& folded,
                const policy::TeamSection& section, long long at, long long first_at) const {
     for (std::size_t i = 0; i < phases.size(); ++i) {
       const policy::Phase& phase = phases[i].phase;
       const policy::PhaseWeights& weights = section.phases[i];
-      const bool apart = &section == &layout_.layer && i == 0;
+      const bool apart = &section == &layout_.layer && static_cast<int>(i) == policy::first_product(n_);
       for_each_block([&](int rank, std::byte* block) {
         if (phase.kind == policy::Kind::product) {
           matrix(folded[i], phase.index, rank,

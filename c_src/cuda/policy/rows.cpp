@@ -22,6 +22,7 @@ std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) 
   switch (phase.kind) {
     case Kind::product:
       if (n.products[phase.index].is_short) return {};
+      if (n.products[phase.index].diagonal) return {"policy_diagonal"};
       if (n.products[phase.index].norm == policy::Norm::none) {
         return {"policy_product_few", "policy_product_some", "policy_product_many"};
       }
@@ -142,7 +143,8 @@ KernelSpec row_kernel(const PolicyDims& dims, policy::Phase phase, const std::st
   const auto kind = static_cast<std::size_t>(phase.kind);
   std::vector<std::string> defines = dims.defines();
   defines.push_back(define(kIndexNames[kind], phase.index));
-  return {kFiles[kind], entry, defines};
+  const bool diagonal = phase.kind == Kind::product && dims.network().products[phase.index].diagonal;
+  return {diagonal ? "policy/diagonal.cu" : kFiles[kind], entry, defines};
 }
 
 std::vector<KernelSpec> row_kernels(const PolicyDims& dims) {

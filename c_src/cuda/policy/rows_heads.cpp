@@ -12,6 +12,7 @@ void RowKernels::Walk::heads(const policy::Heads& p, const RowLayout::Phase& wei
   if (p.z != policy::kNoVector) a.z = array(p.z);
   a.a = k_.address(weights.channels), a.d = k_.address(weights.values);
   if (p.trapezoid()) a.value_before = array(p.value_before), a.key_before = array(p.key_before);
+  if (p.delta()) a.decays = array(p.decays);
   a.out = written(p.out), a.last_only = last_ ? 1 : 0;
   const int tile = policy::kHeadThreads / policy::Lanes(policy::keys_of(n_, p)).lanes;
   const unsigned tiles = grid_blocks(n_.size(p.value), job_.batch ? tile * policy::kHeadsAhead : tile);

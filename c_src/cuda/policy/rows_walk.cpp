@@ -70,6 +70,8 @@ void RowKernels::Walk::product(const policy::Product& product, const RowLayout::
 
 void RowKernels::Walk::multiply(const policy::Product& product, const Kernels& kernels,
                                 const policy::ProductArguments& p) {
+  if (product.diagonal)
+    return start(kernels[0], {grid_blocks(p.rows, policy::kScaledRows)}, policy::kRowThreads, p);
   const int tile = policy::few_rows(n_.size(product.in)), outputs = n_.rows(product);
   const Dim3 some{grid_blocks(outputs, policy::kManyColumns), grid_blocks(p.rows, policy::kSomeRows)};
   if (p.rows <= k_.tuning_.few_limit && std::int64_t{some.x} * some.y < k_.tuning_.some_blocks && tile > 0) {

@@ -10,13 +10,13 @@
 namespace exphil::cuda {
 namespace {
 
-// Threads of a block: one for each 32 weights of a layer's first product, at most 256. With 512 a step of one
-// agent took 1 us longer on an H200: the same work, but barriers of twice as many warps.
+// Threads of a block: one for each 32 weights of a layer's first product with a matrix, at most 256. With 512
+// a step of one agent took 1 us longer on an H200: the same work, but barriers of twice as many warps.
 int default_threads(const PolicyDims& dims, int team) {
   constexpr int kMost = 256;
   const policy::Network& n = dims.network();
   const policy::TeamPlan plan(n);
-  const int first = n.layer.phases[0].index;
+  const int first = n.layer.phases[policy::first_product(n)].index;
   const int tasks = policy::weight_rows(n, plan, team, first) *
                     (policy::weight_columns(n, plan, team, first) / policy::kSegment);
   return std::clamp(policy::power_of_two_above(std::min(tasks, kMost)), 128, kMost);

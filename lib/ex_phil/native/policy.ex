@@ -37,8 +37,8 @@ defmodule ExPhil.Native.Policy do
   ## Checkpoints
 
   They are of three kinds, detected by content: safetensors, Edifice's `.nx` and ExPhil's `.bin` (both its forms).
-  Edifice's `:mamba`, `:mamba_ssd`, `:gru`, `:lstm`, `:min_gru` and `:min_lstm`, alone or under ExPhil's six heads, run on both
-  backends; its `:gated_deltanet` runs on the CPU alone. See [docs/exphil.md](docs/exphil.md).
+  Edifice's `:mamba`, `:mamba_ssd`, `:gru`, `:lstm`, `:min_gru`, `:min_lstm` and `:gated_deltanet`, alone or under ExPhil's six
+  heads, run on both backends. See [docs/exphil.md](docs/exphil.md).
 
   Other safetensors files have the names and shapes of state-spaces/mamba and of transformers' Mamba:
   `backbone.layers.{i}.norm.weight`, `.mixer.{in_proj,conv1d,x_proj,dt_proj,out_proj}.{weight,bias}`,

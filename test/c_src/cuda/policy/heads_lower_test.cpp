@@ -1,13 +1,11 @@
 // How policies with a matrix state are lowered for a GPU: Mamba-2's gates and norms, its convolution in
-// parts, Mamba-3's rotations, delays and ranks; and that gated DeltaNet is refused in words that say what to
-// do.
+// parts, Mamba-3's rotations, delays and ranks, gated DeltaNet's norms, rates and decays.
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/lower.hpp"
 #include "cuda/policy/pack.hpp"
 #include "kernels/policy/team_plan.cuh"
 #include "kernels/policy/window_plan.cuh"
 #include "support/catch.hpp"
-#include "support/errors.hpp"
 #include "support/mamba3_policy.hpp"
 
 namespace exphil::cuda {
@@ -31,19 +29,37 @@ policy::Network lowered(const test::Mamba3Spec& spec) {
 
 }  // namespace
 
-TEST_CASE("a GPU refuses a policy with the delta rule, and says where it runs",
-          "[cuda][policy][lower][heads]") {
-  int refused = 0;
-  for (const test::PolicyForm& form : test::head_forms(5, 3)) {
-    if (form.weights->config.trunk == "mamba2") continue;
-    const test::CaughtError error = test::error_of([&] { lower(form.weights->config); });
-    INFO(form.name << ": " << error.message);
-    CHECK(error.kind == core::ErrorKind::unsupported);
-    CHECK(error.argument == ":backend");
-    CHECK(error.says("do not run on a GPU yet: load this one with backend: :host"));
-    ++refused;
+TEST_CASE("gated DeltaNet's norm is a diagonal, its sigmoids activations, its decays those of the heads",
+          "[cuda][policy][lower][heads][deltanet]") {
+  test::DeltanetSpec spec;
+  spec.heads = 2, spec.units = 72;
+  const policy::Network n = lower(test::load_policy(test::deltanet_file(spec))->config).network;
+  CHECK(kinds(n) == std::vector<Kind>{Kind::product, Kind::convolution, Kind::product, Kind::gate,
+                                      Kind::heads, Kind::product});
+  const policy::Product &norm = n.products[n.layer.phases[0].index],
+                        &all = n.products[n.layer.phases[2].index];
+  CHECK(norm.diagonal);
+  CHECK(norm.norm == policy::Norm::layer);
+  CHECK(norm.out[0].vector == n.convolutions[0].in);
+  CHECK(policy::first_product(n) == 2);
+  CHECK(all.in == n.convolutions[0].out);
+  CHECK(all.outputs == 6);
+  const policy::Heads& heads = n.heads[0];
+  CHECK(heads.delta());
+  CHECK(policy::keys_of(n, heads) == 36);
+  CHECK(n.gates[0].out == heads.key);
+  CHECK(n.gates[0].parts == 2);
+  for (int output = 0; output < all.outputs; ++output) {
+    const int vector = all.out[output].vector;
+    const bool squashed = vector == heads.rate || vector == heads.decays;
+    CHECK((all.out[output].activation == policy::Activation::sigmoid) == squashed);
+    CHECK((all.out[output].activation == policy::Activation::silu) == (vector == heads.z));
   }
-  CHECK(refused == 2);
+  CHECK(n.products[n.layer.phases[5].index].in == heads.out);
+  // States: {96, 64} of the heads, three inputs of the convolution.
+  CHECK(n.layer_floats == 96 * 64 + 3 * 96);
+  CHECK(policy::TeamPlan(n).fits);
+  CHECK(!policy::WindowPlan(n).fits);
 }
 
 TEST_CASE(
@@ -96,9 +112,8 @@ TEST_CASE("Mamba-2's norms of groups, norms before the gate and channels that ar
   CHECK(of_mlp.values(of_mlp.gates[0].out) == 17);
 }
 
-TEST_CASE("states of Mamba-2 and Mamba-3 are packed and unpacked", "[cuda][policy][lower][heads]") {
+TEST_CASE("states of heads are packed and unpacked", "[cuda][policy][lower][heads]") {
   for (const test::PolicyForm& form : test::matrix_forms(9, 5)) {
-    if (form.weights->config.trunk == "gated_deltanet") continue;
     INFO(form.name);
     const PolicyDims dims(form.weights->config);
     std::vector<float> values(static_cast<std::size_t>(dims.config.state_floats()));

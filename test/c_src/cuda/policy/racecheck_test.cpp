@@ -89,7 +89,6 @@ TEST_CASE("small policies of gated cells under racecheck", "[.racecheck][shapes]
 TEST_CASE("small policies with a matrix state under racecheck", "[.racecheck][shapes][heads]") {
   if (!test::have_device()) return;
   for (const test::PolicyForm& form : test::matrix_forms(24, 8)) {
-    if (form.weights->config.trunk == "gated_deltanet") continue;
     INFO(form.name);
     check_small(form.weights);
   }

@@ -37,6 +37,8 @@ TEST_CASE("training on an emulated GPU", "[.emulated_training]") {
   check({all.front(), all.back()}, 3, 7);
   const PolicyForm mimo = mamba3_forms(5, 4)[2];
   check({{mimo.name, mimo.weights}}, 3, 7);
+  const PolicyForm delta = head_forms(5, 4)[5];
+  check({{delta.name, delta.weights}}, 3, 7);
   check_refused_training(on_device(), TrainingCase(all.front().weights, false, 2, 5, true));
   CHECK(emulated_launches("policy_training_adamw") > 0);
 }

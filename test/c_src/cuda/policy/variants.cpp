@@ -86,8 +86,10 @@ void append_heads(std::vector<KernelSpec>* all) {
     rotated.mimo = state > 64, rotated.ranks = rotated.mimo ? 4 : 1;
     append_played(test::mamba3_file(rotated), all);
   }
+  test::DeltanetSpec delta;
+  delta.d_input = 287, delta.units = 256, delta.heads = 4;
+  append_played(test::deltanet_file(delta), all);
   for (const test::PolicyForm& form : test::matrix_forms(23, 5)) {
-    if (form.weights->config.trunk == "gated_deltanet") continue;
     const PolicyDims d(form.weights->config);
     for (const KernelSpec& kernel : row_kernels(d)) all->push_back(kernel);
     all->push_back(step(d, 4, 128, 1, true, true));
@@ -173,7 +175,7 @@ std::vector<KernelSpec> policy_kernel_variants() {
   // The gradient's kernels: those of one convolution, and what another one compiles anew.
   for (const KernelSpec& spec : gradient_kernels(4)) all.push_back(spec);
   for (const std::int64_t keys : {64, 128, 5, 256}) {
-    for (const std::int64_t ranks : {0, 1, 4}) {
+    for (const std::int64_t ranks : {-1, 0, 1, 4}) {
       for (const KernelSpec& spec : gradient_head_kernels(keys, ranks)) {
         if ((keys == 64 && ranks == 0) || !spec.defines.empty()) all.push_back(spec);
       }

@@ -1,5 +1,5 @@
 defmodule ExPhil.Native.Policy.GatedTest do
-  # GRU, LSTM, minGRU and minLSTM policies of ExPhil on the host, as its agents load and play them: the recorded policies of
+  # GRU, LSTM, minGRU, minLSTM and gated DeltaNet policies of ExPhil, as its agents load and play them: the recorded policies of
   # exphil/trunks. Every kind of call of every size is in test/c_src/host/policy/gated_test.cpp.
   use ExUnit.Case, async: true
 
@@ -29,14 +29,17 @@ defmodule ExPhil.Native.Policy.GatedTest do
 
   defp close?(got, expected), do: relative_error(got, expected) < 1.0e-5
 
-  for set <- @small ++ [@real] do
-    test "#{set} loads, and answers as Axon does" do
+  for set <- @small ++ [@real], backend <- [:host, :cuda] do
+    if backend == :cuda, do: @tag(:gpu)
+
+    test "#{set} on #{backend} loads, and answers as Axon does" do
       set = unquote(set)
-      policy = load(set)
+      policy = load(set, backend: unquote(backend))
       %{"windows" => windows, "logits_batch1" => {:f32, {8, 81}, bytes} = expected} = io(set)
       {:f32, {8, seq, width}, _} = windows
       info = Policy.info!(policy)
-      assert %{trunk: trunk, window: ^seq, d_input: ^width, d_output: 81, n_layer: 2, backend: :host} = info
+      assert %{trunk: trunk, window: ^seq, d_input: ^width, d_output: 81, n_layer: 2, backend: backend} = info
+      assert backend == unquote(backend)
       assert trunk == trunk(set)
       assert [{:buttons, 0..7} | _] = info.groups
       answers = Policy.window!(policy, windows)
@@ -48,10 +51,12 @@ defmodule ExPhil.Native.Policy.GatedTest do
     end
   end
 
-  for set <- @small do
-    test "#{set}: steps, actions, snapshots, rollback, exported states" do
+  for set <- @small, backend <- [:host, :cuda] do
+    if backend == :cuda, do: @tag(:gpu)
+
+    test "#{set} on #{backend}: steps, actions, snapshots, rollback, exported states" do
       set = unquote(set)
-      policy = load(set)
+      policy = load(set, backend: unquote(backend))
       %{"windows" => windows} = io(set)
       at = &frame(windows, 0, &1)
       session = Policy.new_session!(policy, history: 8)
@@ -74,7 +79,9 @@ defmodule ExPhil.Native.Policy.GatedTest do
       assert Policy.step!(other, frame(windows, 1, 0)) == next
       assert %Policy.Action{buttons: %{a: _}} = Policy.act!(other, at.(0))
     end
+  end
 
+  for set <- @small do
     test "#{set}: gradients, updates" do
       policy = load(unquote(set))
       weights = Policy.weights!(policy)
@@ -145,7 +152,7 @@ defmodule ExPhil.Native.Policy.GatedTest do
     end
   end
 
-  for set <- @small ++ [@real], not (set =~ "deltanet") do
+  for set <- @small ++ [@real] do
     @tag :gpu
     test "#{set}: outputs, states and gradients on a GPU are those of the CPU" do
       set = unquote(set)
@@ -162,10 +169,16 @@ defmodule ExPhil.Native.Policy.GatedTest do
 
         close.(outs, expected_outs, "outs of chunk #{chunk}")
         for {part, tensor} <- state, do: close.(tensor, expected_state[part], "#{part} after chunk #{chunk}")
-        options = [d_frames: true, d_initial_state: true] ++ start
+        # The state of a gated DeltaNet has no gradient.
+        options = [d_frames: true, d_initial_state: not (set =~ "deltanet")] ++ start
 
         [{gradients, d_frames, d_state}, {expected, expected_frames, expected_d_state}] =
-          for policy <- [gpu, cpu], do: Policy.grad!(policy, frames, d_outs, options)
+          for policy <- [gpu, cpu] do
+            case Policy.grad!(policy, frames, d_outs, options) do
+              {gradients, d_frames} -> {gradients, d_frames, %{}}
+              all -> all
+            end
+          end
 
         for {name, tensor} <- gradients, do: close.(tensor, expected[name], name)
         close.(d_frames, expected_frames, "d_frames")
