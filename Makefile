@@ -119,7 +119,8 @@ objects_of = $(if $(filter 1,$(GROUP)),$(2:%.cpp=$(1)/%.o),$(patsubst %.cpp,$(1)
 CUDA_AWARE := $(addprefix c_src/nif/,backends.cpp info.cpp tools/copy_rates.cpp)
 NIF_OBJECTS := $(CUDA_AWARE:%.cpp=$(BUILD_CUDA)/%.o) $(call objects_of,$(BUILD),$(filter-out $(CUDA_AWARE),$(filter c_src/nif/%,$(SOURCES))))
 LIBRARY_OBJECTS := $(call objects_of,$(BUILD),$(filter-out c_src/nif/%,$(SOURCES)))
-XLA_OBJECTS := $(call objects_of,$(BUILD_CUDA),$(XLA_SOURCES))
+# The custom calls are not grouped: each reads its call by functions of the same names.
+XLA_OBJECTS := $(XLA_SOURCES:%.cpp=$(BUILD_CUDA)/%.o)
 # Files that support the tests are compiled alone: the seeds of fuzzing use some of them. So is the test that opens the fake libraries.
 GROUPED_TESTS := $(call objects_of,$(BUILD),$(filter-out test/c_src/cuda/cuda_test.cpp,$(filter %_test.cpp,$(TESTS))))
 TEST_OBJECTS := $(GROUPED_TESTS) $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out %_test.cpp,$(TESTS)) $(filter test/c_src/cuda/cuda_test.cpp,$(TESTS)))
