@@ -30,15 +30,16 @@ void time_case(cuda::Context& context, const bench::SsdBenchCase& c, bool gradie
   for (const Id id : core::all_operands<Id>()) {
     if (shape.has(id)) operands[id] = take(core::describe(shape, id).bytes());
   }
-  const CUdeviceptr scratch = take(cuda::ssd_scratch(shape));
-  cuda::prepare_ssd(context, shape);
+  const CUdeviceptr scratch = take(cuda::SsdOperator::scratch(shape));
+  cuda::SsdOperator::prepare(context, shape);
   bench::Timer timer(context);
   const cuda::DeviceBuffer unused = context.device_pool().allocate(4);
   const double us = timer.median_us(
-      kRuns, [&](int, CUstream stream) { cuda::enqueue_ssd(context, stream, shape, operands, scratch); },
+      kRuns,
+      [&](int, CUstream stream) { cuda::SsdOperator::enqueue(context, stream, shape, operands, scratch); },
       unused.address(), unused.bytes());
   std::printf("%-18s %-8s %9.1f us, scratch %6.1f MB\n", c.name, gradient ? "gradient" : "scan", us,
-              static_cast<double>(cuda::ssd_scratch(shape)) / 1e6);
+              static_cast<double>(cuda::SsdOperator::scratch(shape)) / 1e6);
 }
 
 }  // namespace

@@ -102,14 +102,14 @@ class CudaBackend : public core::Backend {
 
   void recurrent_scan(const core::RecurrentCall& call) override {
     context_->require_alive();
-    run_recurrent(*context_, call);
+    run_on_host_tensors(*context_, call);
   }
 
   void recurrent_scan_grad(const core::RecurrentCall& call) override { recurrent_scan(call); }
 
   void ssd_scan(const core::SsdCall& call) override {
     context_->require_alive();
-    run_ssd(*context_, call);
+    run_on_host_tensors(*context_, call);
   }
   void ssd_scan_grad(const core::SsdCall& call) override { ssd_scan(call); }
 

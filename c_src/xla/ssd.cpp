@@ -8,8 +8,7 @@
 // d_final_state.
 #include "core/ssd/call.hpp"
 #include "host/ssd/scan.hpp"
-#include "xla/named_frame.hpp"
-#include "xla/platforms.hpp"
+#include "xla/named_call.hpp"
 #include "xla/scan_frame.hpp"
 #ifdef EXPHIL_CUDA
 #include "cuda/ssd/scan.hpp"
@@ -19,28 +18,13 @@ namespace exphil::xla {
 
 namespace {
 
-using core::Flow;
-using Id = core::SsdOperand;
-
 template <bool kGradient>
 core::SsdCall read_call(const Frame& frame) {
   frame.require_known("operands results dt_softplus dt_min dt_max");
-  const char* const call_name = kGradient ? "the gradient" : "the scan";
-  const auto named = [](Flow flow) {
-    return [flow](const std::string& name) { return core::ssd_operand_named(kGradient, flow, name); };
-  };
-  core::DtOptions options;
-  read_dt_options(frame, &options);
-  const std::vector<Id> inputs(std::begin(core::kSsdInputs), std::end(core::kSsdInputs));
-  const auto tensors =
-      read_named_tensors<Id>(frame, call_name, inputs, core::ssd_operand_name, named(Flow::in));
-  if (kGradient && !tensors[Id::dy]) {
-    core::fail(core::ErrorKind::invalid_argument, "operands", "operands must list dy");
-  }
-  core::SsdCall call = core::validate_ssd(options, tensors);
-  const std::vector<Id> first = kGradient ? std::vector<Id>() : std::vector<Id>{Id::y};
-  read_named_results(frame, call_name, first, named(Flow::out), core::require_ssd_result, &call);
-  return call;
+  core::NamedSsd op;
+  read_dt_options(frame, &op.options);
+  op.gradient = kGradient;
+  return read_named_call(frame, op);
 }
 
 template <bool kGradient>
@@ -51,19 +35,9 @@ void run_host(const Frame& frame) {
 }
 
 #ifdef EXPHIL_CUDA
-// Runs in the initialise stage too, where buffers have addresses but no contents: kernels are compiled there.
 template <bool kGradient>
 void run_cuda(const Frame& frame) {
-  const core::SsdCall call = read_call<kGradient>(frame);
-  cuda::Context& context = context_of(frame);
-  const cuda::ContextGuard guard(context);
-  if (!frame.executing()) return cuda::prepare_ssd(context, call.shape);
-  core::SsdOperands<CUdeviceptr> operands{};
-  for (const Id id : core::all_operands<Id>()) operands[id] = address_of(call.operands[id]);
-  const std::size_t bytes = cuda::ssd_scratch(call.shape);
-  if (bytes == 0) return cuda::enqueue_ssd(context, stream_of(frame), call.shape, operands, 0);
-  const Scratch scratch(frame, bytes);
-  cuda::enqueue_ssd(context, stream_of(frame), call.shape, operands, address_of(scratch.data()));
+  run_on_device(frame, read_call<kGradient>(frame));
 }
 #endif
 

@@ -119,8 +119,7 @@ void take_tensor(const TensorView& view, Id id, RecurrentCall* call) {
                 id == Id::x0 ? std::string() : std::string(" like ") + call->shape.row().inputs[0]);
   require_shape(view, operand.name, operand.axes.shape(), operand.axes.to_string());
   check_bytes(view, operand.name);
-  call->shape.add(id);
-  call->operands[id] = const_cast<void*>(view.data);
+  call->set(id, view.data);
 }
 
 void require_inputs(const RecurrentRow& op, bool gradient, const RecurrentTensors& tensors) {
@@ -188,6 +187,12 @@ std::optional<RecurrentOperand> recurrent_operand_named(RecurrentOp op, bool gra
     if (name == known || ":" + name == known) return id;
   }
   return std::nullopt;
+}
+
+std::vector<RecurrentOperand> NamedRecurrent::inputs() const {
+  std::vector<Id> ids;
+  for (int i = 0; i < recurrent_row(op).count(); ++i) ids.push_back(behind(Id::x0, i));
+  return ids;
 }
 
 }  // namespace exphil::core

@@ -23,8 +23,11 @@
 // Halves are computed in f32 and rounded once.
 #pragma once
 
-#include "core/device_ranges.hpp"
-#include "core/operands.hpp"
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/operator_call.hpp"
 #include "core/recurrent/operators.hpp"
 
 namespace exphil::core {
@@ -58,15 +61,12 @@ constexpr RecurrentOperand behind(RecurrentOperand first, int index) {
   return static_cast<RecurrentOperand>(static_cast<int>(first) + index);
 }
 
-struct RecurrentShape {
+struct RecurrentShape : PresentOperands<RecurrentOperand> {
   RecurrentOp op = RecurrentOp::mingru;
   formulas::Cell cell = formulas::Cell::min_gru;
   Dtype dtype = Dtype::f32;
   std::int64_t batch = 0, seq = 0, hidden = 0;
-  std::uint32_t present = 0;
 
-  bool has(RecurrentOperand id) const { return (present >> static_cast<int>(id) & 1) != 0; }
-  void add(RecurrentOperand id) { present |= 1u << static_cast<int>(id); }
   const RecurrentRow& row() const { return recurrent_row(op); }
   bool dense() const { return formulas::recurrent(cell); }
   std::int64_t gates() const { return formulas::gates_of(cell); }
@@ -78,19 +78,7 @@ Operand describe(const RecurrentShape& shape, RecurrentOperand id);
 template <class Pointer>
 using RecurrentOperands = PerOperand<RecurrentOperand, Pointer>;
 
-struct RecurrentCall {
-  RecurrentShape shape;
-  RecurrentOperands<void*> operands;
-  DeviceRanges on_device;  // of a call on host tensors: the inputs that are in device memory all the same
-
-  const void* input(RecurrentOperand id) const { return operands[id]; }
-  // A result of the call, at `data`.
-  void set(RecurrentOperand id, void* data) {
-    shape.add(id);
-    operands[id] = data;
-  }
-};
-
+using RecurrentCall = OperatorCall<RecurrentShape, RecurrentOperand>;
 using RecurrentTensors = PerOperand<RecurrentOperand, std::optional<TensorView>>;
 
 // Of the tensors that come in; with dh, the gradient. Reads no element. The results are left to the caller.
@@ -108,5 +96,29 @@ const char* recurrent_operand_name(RecurrentOp op, RecurrentOperand id);
 // name.
 std::optional<RecurrentOperand> recurrent_operand_named(RecurrentOp op, bool gradient, Flow flow,
                                                         const std::string& name);
+
+// The functions above for callers that name the tensors (nif/, xla/).
+struct NamedRecurrent {
+  using Id = RecurrentOperand;
+  static constexpr Id kResult = Id::h, kGradientOfResult = Id::dh;
+
+  RecurrentOp op = RecurrentOp::mingru;
+  bool activated = false, gradient = false;
+
+  std::string title() const {  // as errors spell it
+    return std::string(recurrent_row(op).name) + (gradient ? "'s gradient" : "");
+  }
+  std::vector<Id> inputs() const;
+  const char* name_of(Id id) const { return recurrent_operand_name(op, id); }
+  std::optional<Id> operand_named(Flow flow, const std::string& name) const {
+    return recurrent_operand_named(op, gradient, flow, name);
+  }
+  RecurrentCall validate(const RecurrentTensors& tensors) const {
+    return validate_recurrent(op, activated, tensors);
+  }
+  static void require_result(const RecurrentShape& shape, Id id, const char* argument) {
+    require_recurrent_result(shape, id, argument);
+  }
+};
 
 }  // namespace exphil::core

@@ -157,9 +157,7 @@ ScanCall validate_scan(const ScanInputs& inputs, const ScanOptions& options, con
   check_result_sizes(call.shape);
 
   for (const ScanOperand id : all_operands<ScanOperand>()) {
-    if (views[id] == nullptr) continue;
-    call.shape.add(id);
-    call.operands[id] = const_cast<void*>(views[id]->data);
+    if (views[id] != nullptr) call.set(id, views[id]->data);
   }
   if (options.direction == Direction::both) call.shape.add(ScanOperand::y_reverse);
   if (results.final_state) call.shape.add(ScanOperand::final_state);

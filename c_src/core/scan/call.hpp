@@ -9,8 +9,8 @@
 
 #include <optional>
 
-#include "core/device_ranges.hpp"
 #include "core/limits.hpp"
+#include "core/operator_call.hpp"
 #include "core/scan/operands.hpp"
 #include "core/scan/shape.hpp"
 #include "core/tensor.hpp"
@@ -27,23 +27,7 @@ struct ScanResults {
   bool final_state = false, states = false;
 };
 
-// A shape and the addresses of its operands, in host memory or on a device. Inputs are never written.
-struct ScanCall {
-  ScanShape shape;
-  ScanOperands<void*> operands;
-  DeviceRanges on_device;  // of a call on host tensors: the inputs that are in device memory all the same
-
-  // Sets the operand's address and its presence: a null address means absent. The address of a tensor without
-  // elements may be null: then set the shape and the address separately.
-  void set(ScanOperand id, const void* address) {
-    if (address != nullptr) {
-      shape.add(id);
-    } else {
-      shape.remove(id);
-    }
-    operands[id] = const_cast<void*>(address);
-  }
-};
+using ScanCall = OperatorCall<ScanShape, ScanOperand>;
 
 // Reads no element, so the views may point to device memory. Every operand of the returned shape has the best
 // alignment. The addresses of the results are null: the caller fills them in. Throws core::Error

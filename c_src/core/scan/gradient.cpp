@@ -38,21 +38,20 @@ ScanCall gradient_call(const ScanGradProblem& problem, const ScanGradOutputs& ou
   ScanCall call = problem.scan;
   for (const ScanOperand id :
        {ScanOperand::y, ScanOperand::y_reverse, ScanOperand::final_state, ScanOperand::states}) {
-    call.set(id, nullptr);
+    call.set_given(id, nullptr);
   }
-  call.shape.add(ScanOperand::dy);  // present also where it has no elements and no address
-  call.operands[ScanOperand::dy] = const_cast<void*>(problem.dy);
-  call.set(ScanOperand::d_final_state, problem.d_final_state);
-  call.set(ScanOperand::given_states, problem.states);
-  call.set(ScanOperand::grad_x, outputs.x);
-  call.set(ScanOperand::grad_dt, outputs.dt);
-  call.set(ScanOperand::grad_a, outputs.a);
-  call.set(ScanOperand::grad_b, outputs.b);
-  call.set(ScanOperand::grad_c, outputs.c);
-  call.set(ScanOperand::grad_d, outputs.d);
-  call.set(ScanOperand::grad_z, outputs.z);
-  call.set(ScanOperand::grad_dt_bias, outputs.dt_bias);
-  call.set(ScanOperand::grad_initial_state, outputs.initial_state);
+  call.set(ScanOperand::dy, problem.dy);
+  call.set_given(ScanOperand::d_final_state, problem.d_final_state);
+  call.set_given(ScanOperand::given_states, problem.states);
+  call.set_given(ScanOperand::grad_x, outputs.x);
+  call.set_given(ScanOperand::grad_dt, outputs.dt);
+  call.set_given(ScanOperand::grad_a, outputs.a);
+  call.set_given(ScanOperand::grad_b, outputs.b);
+  call.set_given(ScanOperand::grad_c, outputs.c);
+  call.set_given(ScanOperand::grad_d, outputs.d);
+  call.set_given(ScanOperand::grad_z, outputs.z);
+  call.set_given(ScanOperand::grad_dt_bias, outputs.dt_bias);
+  call.set_given(ScanOperand::grad_initial_state, outputs.initial_state);
   return call;
 }
 

@@ -45,17 +45,15 @@ Values values_of(const ScanShape& s) {
 
 }  // namespace
 
-bool ScanShape::operator==(const ScanShape& other) const {
-  return values_of(*this) == values_of(other);
-}
-
-PerOperand<ScanOperand, std::uint8_t> ScanShape::required_operands() {
-  PerOperand<ScanOperand, std::uint8_t> alignment;
+ScanShape::ScanShape() {
   for (const ScanOperand id :
        {ScanOperand::x, ScanOperand::dt, ScanOperand::a, ScanOperand::b, ScanOperand::c, ScanOperand::y}) {
-    alignment[id] = kBestAlignment;
+    add(id);
   }
-  return alignment;
+}
+
+bool ScanShape::operator==(const ScanShape& other) const {
+  return values_of(*this) == values_of(other);
 }
 
 std::uint64_t hash(const ScanShape& shape) {

@@ -8,6 +8,7 @@
 
 #include "core/direction.hpp"
 #include "core/dt_options.hpp"
+#include "core/operator_call.hpp"
 #include "core/scan/operands.hpp"
 #include "core/tensor.hpp"
 #include "kernels/common/formulas.cuh"
@@ -29,7 +30,10 @@ struct ProjectionLayout {
   std::int64_t groups = 1;
 };
 
-struct ScanShape {
+// As made: x, dt, a, b, c and y, each with the best alignment.
+struct ScanShape : PresentOperands<ScanOperand> {
+  ScanShape();
+
   std::int64_t batch = 0, seq = 0, dim = 0, state = 0;
   // Of x, dt, z and y: f32, f16 or bf16; f32 where `complex`. Of b and c too, unless `complex`.
   Dtype dtype = Dtype::f32;
@@ -37,25 +41,12 @@ struct ScanShape {
   bool full_matrix = false;  // a is {dim, state, state}
   ProjectionLayout b_layout, c_layout;
   ScanOptions options;
-  // By operand: a power of two that divides its address, in bytes, up to kBestAlignment; 0 where the call has
-  // no such tensor. Kernels rely on it. Host addresses may have less: a call on host tensors copies them to
-  // aligned memory.
-  PerOperand<ScanOperand, std::uint8_t> alignment = required_operands();
-
-  bool has(ScanOperand id) const { return alignment[id] > 0; }
-  void add(ScanOperand id, int multiple_of = kBestAlignment) {
-    alignment[id] = static_cast<std::uint8_t>(multiple_of);
-  }
-  void remove(ScanOperand id) { alignment[id] = 0; }
 
   std::int64_t y_elements() const { return batch * seq * dim; }
   std::int64_t state_floats() const { return batch * dim * state * (complex ? 2 : 1); }
 
   bool operator==(const ScanShape& other) const;
   bool operator!=(const ScanShape& other) const { return !(*this == other); }
-
-  // x, dt, a, b, c and y, each with the best alignment.
-  static PerOperand<ScanOperand, std::uint8_t> required_operands();
 };
 
 // Equal for equal shapes; the same on every machine.

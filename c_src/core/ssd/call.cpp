@@ -119,8 +119,7 @@ void take_tensor(const TensorView& view, Id id, SsdCall* call) {
   require_dtype(view, operand.name, operand.dtype, like_x(id) && id != Id::x ? " like x" : "");
   require_shape(view, operand.name, operand.axes.shape(), operand.axes.to_string());
   check_bytes(view, operand.name);
-  call->shape.add(id);
-  call->operands[id] = const_cast<void*>(view.data);
+  call->set(id, view.data);
 }
 
 const char* call_name(bool gradient) {

@@ -30,10 +30,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "core/device_ranges.hpp"
 #include "core/dt_options.hpp"
-#include "core/operands.hpp"
+#include "core/operator_call.hpp"
 
 namespace exphil::core {
 
@@ -69,15 +69,12 @@ inline constexpr std::size_t kOperandCount<SsdOperand> =
 inline constexpr SsdOperand kSsdInputs[] = {SsdOperand::x, SsdOperand::dt, SsdOperand::a, SsdOperand::b,
                                             SsdOperand::c};
 
-struct SsdShape {
+struct SsdShape : PresentOperands<SsdOperand> {
   Dtype dtype = Dtype::f32;  // of x
   std::int64_t batch = 0, seq = 0, heads = 0, headdim = 0, groups = 0, state = 0;
   bool skip_of_head = true;  // d is {heads}
   DtOptions options;
-  std::uint32_t present = 0;
 
-  bool has(SsdOperand id) const { return (present >> static_cast<int>(id) & 1) != 0; }
-  void add(SsdOperand id) { present |= 1u << static_cast<int>(id); }
   bool gradient() const { return has(SsdOperand::dy); }
   std::int64_t group_of(std::int64_t head) const { return head / (heads / groups); }
   std::int64_t skips() const { return skip_of_head ? heads : heads * headdim; }
@@ -89,19 +86,7 @@ Operand describe(const SsdShape& shape, SsdOperand id);
 template <class Pointer>
 using SsdOperands = PerOperand<SsdOperand, Pointer>;
 
-struct SsdCall {
-  SsdShape shape;
-  SsdOperands<void*> operands;
-  DeviceRanges on_device;  // of a call on host tensors: the inputs that are in device memory all the same
-
-  const void* input(SsdOperand id) const { return operands[id]; }
-  // A result of the call, at `data`.
-  void set(SsdOperand id, void* data) {
-    shape.add(id);
-    operands[id] = data;
-  }
-};
-
+using SsdCall = OperatorCall<SsdShape, SsdOperand>;
 using SsdTensors = PerOperand<SsdOperand, std::optional<TensorView>>;
 
 // Of the tensors that come in; with dy, the gradient. Reads no element. The results are left to the caller.
@@ -118,5 +103,25 @@ std::optional<SsdOperand> ssd_operand_named(bool gradient, Flow flow, const std:
 
 // As errors spell it: "x", ":dt_bias".
 const char* ssd_operand_name(SsdOperand id);
+
+// The functions above for callers that name the tensors (nif/, xla/).
+struct NamedSsd {
+  using Id = SsdOperand;
+  static constexpr Id kResult = Id::y, kGradientOfResult = Id::dy;
+
+  DtOptions options;
+  bool gradient = false;
+
+  std::string title() const { return gradient ? "the gradient" : "the scan"; }  // as errors spell it
+  std::vector<Id> inputs() const { return {std::begin(kSsdInputs), std::end(kSsdInputs)}; }
+  const char* name_of(Id id) const { return ssd_operand_name(id); }
+  std::optional<Id> operand_named(Flow flow, const std::string& name) const {
+    return ssd_operand_named(gradient, flow, name);
+  }
+  SsdCall validate(const SsdTensors& tensors) const { return validate_ssd(options, tensors); }
+  static void require_result(const SsdShape& shape, Id id, const char* argument) {
+    require_ssd_result(shape, id, argument);
+  }
+};
 
 }  // namespace exphil::core

@@ -1,7 +1,6 @@
 #include "cuda/ssd/scan.hpp"
 
 #include "core/error.hpp"
-#include "cuda/device/named_call.hpp"
 #include "cuda/jit/convert.hpp"
 #include "cuda/jit/elements.hpp"
 #include "cuda/jit/launch.hpp"
@@ -188,16 +187,19 @@ void require_alignment(const SsdShape& s, const Addresses& operands) {
 
 }  // namespace
 
-std::size_t ssd_scratch(const SsdShape& shape) {
+template <>
+std::size_t SsdOperator::scratch(const SsdShape& shape) {
   return SsdLayout(shape).bytes;
 }
 
-void prepare_ssd(Context& context, const SsdShape& shape) {
+template <>
+void SsdOperator::prepare(Context& context, const SsdShape& shape) {
   context.kernels().prepare(specs_of(shape));
 }
 
-void enqueue_ssd(Context& context, CUstream stream, const SsdShape& shape, const Addresses& operands,
-                 CUdeviceptr scratch) {
+template <>
+void SsdOperator::enqueue(Context& context, CUstream stream, const SsdShape& shape, const Addresses& operands,
+                          CUdeviceptr scratch) {
   require_alignment(shape, operands);
   const SsdLayout layout(shape);
   const auto strides = core::sequence_strides(core::describe_all<Id>(shape));
@@ -214,13 +216,6 @@ void enqueue_ssd(Context& context, CUstream stream, const SsdShape& shape, const
   total(Id::grad_a, layout.a_parts, shape.batch * layout.tiles, shape.heads);
   total(Id::grad_d, layout.d_parts, shape.batch * layout.skip_parts(), shape.skips());
   total(Id::grad_dt_bias, layout.bias_parts, shape.batch * layout.stretches(), shape.heads);
-}
-
-void run_ssd(Context& context, const core::SsdCall& call) {
-  run_on_host_tensors<Id>(context, call, ssd_scratch(call.shape),
-                          [&](CUstream stream, const Addresses& operands, CUdeviceptr scratch) {
-                            enqueue_ssd(context, stream, call.shape, operands, scratch);
-                          });
 }
 
 std::vector<KernelSpec> ssd_kernel_variants() {

@@ -148,11 +148,17 @@ inline void run_blocks(Index first, std::size_t blocks) {
   if (!kept_to_shared(blocks)) throw std::runtime_error("a block wrote behind its shared memory");
 }
 
+// A kernel is the caller's: nothing keeps its address after run().
+struct Forgotten {
+  ~Forgotten() { running.kernel = nullptr; }
+};
+
 // Throws where fibres deadlock, or wait for a block that has not run.
 inline void run(Index grid_size, Index block_size, const std::function<void()>& kernel) {
   gridDim = grid_size;
   blockDim = block_size;
   running.kernel = &kernel;
+  const Forgotten forgotten;
   machine.deadlock = false;
   if (machine.cluster > 0) return run_blocks({0, 0, 0}, grid_size.x);
   for (unsigned y = 0; y < grid_size.y; ++y) {

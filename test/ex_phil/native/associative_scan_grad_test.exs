@@ -19,8 +19,6 @@ defmodule ExPhil.Native.AssociativeScan.GradTest do
     end
   end
 
-  defp dot(p, q), do: floats(p) |> Enum.zip_with(floats(q), &(&1 * &2)) |> Enum.sum()
-
   backend_test "agree with differences along every axis, in every direction", %{backend: backend} do
     x = uniform(1, {2, 3, 4}, 0.5, 1.5)
     {dy, dz} = {uniform(2, {2, 3, 4}, -1.0, 1.0), uniform(3, {2, 3, 4}, -1.0, 1.0)}

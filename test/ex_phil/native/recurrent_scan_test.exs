@@ -4,28 +4,21 @@ defmodule ExPhil.Native.RecurrentScanTest do
   alias ExPhil.Native.{Error, RecurrentScan, Tensor}
   alias ExPhil.Native.RecurrentScan.Operators
 
+  import ExPhil.Native.TestSupport.Numbers
+
   doctest RecurrentScan
 
   # {batch, seq, hidden} of every test.
   @sizes {2, 5, 3}
 
-  defp tensor(shape, seed, low \\ -1.0, high \\ 1.0) do
-    count = shape |> Tuple.to_list() |> Enum.product()
-    state = :rand.seed_s(:exsss, seed)
-    {values, _} = Enum.map_reduce(1..count//1, state, fn _, s -> :rand.uniform_s(s) end)
-    {:f32, shape, for(v <- values, into: <<>>, do: <<low + v * (high - low)::float-32-little>>)}
-  end
-
-  defp numbers({:f32, _, binary}), do: for(<<v::float-32-little <- binary>>, do: v)
-
   defp inputs(%{gates: gates}, {batch, seq, hidden}) when gates > 1,
-    do: [tensor({batch, seq, gates * hidden}, 1), tensor({hidden, gates * hidden}, 2)]
+    do: [uniform(1, {batch, seq, gates * hidden}), uniform(2, {hidden, gates * hidden})]
 
-  defp inputs(%{name: :liquid}, shape), do: [tensor(shape, 1, 0.3, 2.0), tensor(shape, 2)]
-  defp inputs(row, shape), do: for({_, i} <- Enum.with_index(row.inputs), do: tensor(shape, i + 1))
+  defp inputs(%{name: :liquid}, shape), do: [uniform(1, shape, 0.3, 2.0), uniform(2, shape)]
+  defp inputs(row, shape), do: for({_, i} <- Enum.with_index(row.inputs), do: uniform(i + 1, shape))
 
   defp states(row, {batch, _, hidden}) do
-    for {name, i} <- Enum.with_index(row.states), do: {name, tensor({batch, hidden}, 10 + i)}
+    for {name, i} <- Enum.with_index(row.states), do: {name, uniform(10 + i, {batch, hidden})}
   end
 
   defp call(row, inputs, options), do: apply(RecurrentScan, row.name, inputs ++ [options ++ [backend: :host]])
@@ -33,19 +26,8 @@ defmodule ExPhil.Native.RecurrentScanTest do
   defp grad(row, dh, inputs, options),
     do: apply(RecurrentScan, :"#{row.name}_grad", [dh | inputs] ++ [options ++ [backend: :host]])
 
-  # The frames [from, from + count) of {batch, seq, n}.
-  defp frames({:f32, {batch, seq, n}, binary}, from, count) do
-    row = n * 4
-    parts = for b <- 0..(batch - 1), do: binary_part(binary, (b * seq + from) * row, count * row)
-    {:f32, {batch, count, n}, IO.iodata_to_binary(parts)}
-  end
-
-  defp cut(row, [wx, r], from, count) when row.gates > 1, do: [frames(wx, from, count), r]
-  defp cut(_row, inputs, from, count), do: Enum.map(inputs, &frames(&1, from, count))
-
-  defp close(out, expected, limit) do
-    for {a, b} <- Enum.zip(numbers(out), numbers(expected)), do: assert_in_delta(a, b, limit)
-  end
+  defp cut(row, [wx, r], from, count) when row.gates > 1, do: [steps(wx, from, count), r]
+  defp cut(_row, inputs, from, count), do: Enum.map(inputs, &steps(&1, from, count))
 
   test "the last state, and a sequence in two chunks, give the bits of the whole" do
     for row <- Operators.all() do
@@ -57,11 +39,11 @@ defmodule ExPhil.Native.RecurrentScanTest do
       middle = if row.name == :lstm_scan, do: Tuple.to_list(middle), else: [middle]
       carried = Enum.zip(row.states, middle)
       {second, last} = call(row, cut(row, inputs, 2, 3), [return_state: true] ++ carried)
-      assert {row.name, first} == {row.name, frames(h, 0, 2)}
-      assert second == frames(h, 2, 3)
+      assert {row.name, first} == {row.name, steps(h, 0, 2)}
+      assert second == steps(h, 2, 3)
       assert last == state
       final_h = if row.name == :lstm_scan, do: elem(state, 0), else: state
-      assert numbers(final_h) == numbers(frames(h, 4, 1))
+      assert floats(final_h) == floats(steps(h, 4, 1))
     end
   end
 
@@ -70,33 +52,27 @@ defmodule ExPhil.Native.RecurrentScanTest do
       inputs = inputs(row, @sizes)
       given = states(row, @sizes)
       {batch, _, hidden} = @sizes
-      dh = tensor(@sizes, 20)
-      d_final = for name <- Operators.d_final(row), do: {name, tensor({batch, hidden}, 21)}
+      dh = uniform(20, @sizes)
+      d_final = for name <- Operators.d_final(row), do: {name, uniform(21, {batch, hidden})}
       gradients = grad(row, dh, inputs, given ++ d_final)
       assert Enum.sort(Map.keys(gradients)) == Enum.sort(row.inputs ++ row.states)
 
-      loss = fn inputs, given ->
-        {h, state} = call(row, inputs, [return_state: true] ++ given)
+      loss = fn operands ->
+        {inputs, given} = Keyword.split(operands, row.inputs)
+        {h, state} = call(row, Keyword.values(inputs), [return_state: true] ++ given)
         finals = if is_tuple(elem(state, 0)), do: Tuple.to_list(state), else: [state]
 
-        [{dh, h} | Enum.zip(Keyword.values(d_final), finals)]
-        |> Enum.map(fn {d, out} -> Enum.zip_with(numbers(d), numbers(out), &(&1 * &2)) |> Enum.sum() end)
-        |> Enum.sum()
+        for {d, out} <- [{dh, h} | Enum.zip(Keyword.values(d_final), finals)],
+            reduce: 0.0,
+            do: (sum -> sum + dot(d, out))
       end
 
       operands = Enum.zip(row.inputs, inputs) ++ given
 
-      for {name, {:f32, shape, binary} = operand} <- operands, at <- [0, div(byte_size(binary), 8)] do
-        bump = fn by ->
-          <<before::binary-size(at * 4), v::float-32-little, rest::binary>> = binary
-          bumped = {:f32, shape, <<before::binary, v + by::float-32-little, rest::binary>>}
-          operands = Keyword.put(operands, name, bumped)
-          loss.(Enum.map(row.inputs, &operands[&1]), Enum.map(row.states, &{&1, operands[&1]}))
-        end
-
-        difference = (bump.(0.015625) - bump.(-0.015625)) / 0.03125
-        assert_in_delta Enum.at(numbers(gradients[name]), at), difference, 2.0e-3, "#{row.name} #{name}"
-        assert elem(gradients[name], 1) == elem(operand, 1)
+      for {name, {:f32, shape, binary}} <- operands, at <- [0, div(byte_size(binary), 8)] do
+        difference = difference(operands, name, at, loss)
+        assert_in_delta Enum.at(floats(gradients[name]), at), difference, 2.0e-3, "#{row.name} #{name}"
+        assert elem(gradients[name], 1) == shape
       end
     end
   end
@@ -105,25 +81,25 @@ defmodule ExPhil.Native.RecurrentScanTest do
     for row <- Operators.all() do
       inputs = inputs(row, @sizes)
       given = states(row, @sizes)
-      dh = tensor(@sizes, 20)
+      dh = uniform(20, @sizes)
       whole = grad(row, dh, inputs, given)
       {_, middle} = call(row, cut(row, inputs, 0, 2), [return_state: true] ++ given)
       middle = if row.name == :lstm_scan, do: Tuple.to_list(middle), else: [middle]
       carried = Enum.zip(row.states, middle)
-      second = grad(row, frames(dh, 2, 3), cut(row, inputs, 2, 3), carried)
+      second = grad(row, steps(dh, 2, 3), cut(row, inputs, 2, 3), carried)
       back = Enum.zip(Operators.d_final(row), Enum.map(row.states, &second[&1]))
-      first = grad(row, frames(dh, 0, 2), cut(row, inputs, 0, 2), given ++ back)
+      first = grad(row, steps(dh, 0, 2), cut(row, inputs, 0, 2), given ++ back)
       x = hd(row.inputs)
-      close(first[x], frames(whole[x], 0, 2), 1.0e-6)
-      close(second[x], frames(whole[x], 2, 3), 1.0e-6)
-      for state <- row.states, do: close(first[state], whole[state], 1.0e-6)
+      assert_close(first[x], steps(whole[x], 0, 2), 1.0e-6)
+      assert_close(second[x], steps(whole[x], 2, 3), 1.0e-6)
+      for state <- row.states, do: assert_close(first[state], whole[state], 1.0e-6)
     end
   end
 
   test "the results of the operator save computing them again, and change no bit" do
     for row <- Operators.all() do
       inputs = inputs(row, @sizes)
-      dh = tensor(@sizes, 20)
+      dh = uniform(20, @sizes)
       assert grad(row, dh, inputs, h: call(row, inputs, [])) == grad(row, dh, inputs, [])
     end
   end
@@ -147,13 +123,13 @@ defmodule ExPhil.Native.RecurrentScanTest do
     for row <- Operators.all() do
       inputs = inputs(row, {3, 70, 33})
       given = states(row, {3, 70, 33})
-      dh = tensor({3, 70, 33}, 20)
+      dh = uniform(20, {3, 70, 33})
       on = fn backend -> [backend: backend] ++ given end
-      close(call(row, inputs, on.(:cuda)), call(row, inputs, on.(:host)), 1.0e-4)
+      assert_close(call(row, inputs, on.(:cuda)), call(row, inputs, on.(:host)), 1.0e-4)
       of_gpu = grad(row, dh, inputs, on.(:cuda))
       of_cpu = grad(row, dh, inputs, on.(:host))
       assert Map.keys(of_gpu) == Map.keys(of_cpu)
-      for {name, gradient} <- of_gpu, do: close(gradient, of_cpu[name], 1.0e-3)
+      for {name, gradient} <- of_gpu, do: assert_close(gradient, of_cpu[name], 1.0e-3)
     end
   end
 
@@ -167,13 +143,13 @@ defmodule ExPhil.Native.RecurrentScanTest do
   end
 
   test "bad calls name the argument" do
-    x = tensor(@sizes, 1)
-    wx = tensor({2, 5, 9}, 1)
-    r = tensor({3, 9}, 2)
+    x = uniform(1, @sizes)
+    wx = uniform(1, {2, 5, 9})
+    r = uniform(2, {3, 9})
 
     for {argument, call} <- [
-          {"r", fn -> RecurrentScan.gru_scan(wx, tensor({3, 8}, 1), backend: :host) end},
-          {"wx", fn -> RecurrentScan.gru_scan(tensor({2, 5, 8}, 1), r, backend: :host) end},
+          {"r", fn -> RecurrentScan.gru_scan(wx, uniform(1, {3, 8}), backend: :host) end},
+          {"wx", fn -> RecurrentScan.gru_scan(uniform(1, {2, 5, 8}), r, backend: :host) end},
           {"wx", fn -> RecurrentScan.lstm_scan(wx, r, backend: :host) end},
           {":h0", fn -> RecurrentScan.gru_scan(wx, r, h0: x, backend: :host) end},
           {":c0", fn -> RecurrentScan.gru_scan(wx, r, c0: x, backend: :host) end},

@@ -3,36 +3,29 @@ defmodule ExPhil.Native.StateSpaceDualityTest do
 
   alias ExPhil.Native.{Error, SelectiveScan, StateSpaceDuality, Tensor}
 
+  import ExPhil.Native.TestSupport.Numbers
+
   doctest StateSpaceDuality
 
   # batch, seq, heads, headdim, groups, state
   @sizes {2, 6, 4, 3, 2, 5}
 
-  defp tensor(shape, seed, low \\ -1.0, high \\ 1.0) do
-    count = shape |> Tuple.to_list() |> Enum.product()
-    state = :rand.seed_s(:exsss, seed)
-    {values, _} = Enum.map_reduce(1..count//1, state, fn _, s -> :rand.uniform_s(s) end)
-    {:f32, shape, for(v <- values, into: <<>>, do: <<low + v * (high - low)::float-32-little>>)}
-  end
-
-  defp numbers({:f32, _, binary}), do: for(<<v::float-32-little <- binary>>, do: v)
-
   defp inputs({batch, seq, heads, headdim, groups, state}) do
     [
-      x: tensor({batch, seq, heads, headdim}, 1),
-      dt: tensor({batch, seq, heads}, 2, -2.0, 1.0),
-      a: tensor({heads}, 3, -2.0, -0.1),
-      b: tensor({batch, seq, groups, state}, 4),
-      c: tensor({batch, seq, groups, state}, 5)
+      x: uniform(1, {batch, seq, heads, headdim}),
+      dt: uniform(2, {batch, seq, heads}, -2.0, 1.0),
+      a: uniform(3, {heads}, -2.0, -0.1),
+      b: uniform(4, {batch, seq, groups, state}),
+      c: uniform(5, {batch, seq, groups, state})
     ]
   end
 
   defp optional({batch, seq, heads, headdim, _groups, state}) do
     [
-      d: tensor({heads}, 6),
-      z: tensor({batch, seq, heads, headdim}, 7),
-      dt_bias: tensor({heads}, 8),
-      initial_state: tensor({batch, heads, headdim, state}, 9)
+      d: uniform(6, {heads}),
+      z: uniform(7, {batch, seq, heads, headdim}),
+      dt_bias: uniform(8, {heads}),
+      initial_state: uniform(9, {batch, heads, headdim, state})
     ]
   end
 
@@ -50,18 +43,6 @@ defmodule ExPhil.Native.StateSpaceDualityTest do
   defp cut(named, from, count) do
     for {name, tensor} <- named,
         do: {name, if(name in [:x, :dt, :b, :c, :z], do: steps(tensor, from, count), else: tensor)}
-  end
-
-  defp steps({:f32, shape, binary}, from, count) do
-    [batch, seq | rest] = Tuple.to_list(shape)
-    row = Enum.product(rest) * 4
-    parts = for b <- 0..(batch - 1), do: binary_part(binary, (b * seq + from) * row, count * row)
-    {:f32, List.to_tuple([batch, count | rest]), IO.iodata_to_binary(parts)}
-  end
-
-  defp close(out, expected, limit) do
-    assert elem(out, 1) == elem(expected, 1)
-    for {a, b} <- Enum.zip(numbers(out), numbers(expected)), do: assert_in_delta(a, b, limit)
   end
 
   test "the last state, and a sequence in two parts, give the bits of the whole" do
@@ -100,14 +81,14 @@ defmodule ExPhil.Native.StateSpaceDualityTest do
         backend: :host
       )
 
-    close(scan(inputs, dt_range: {0.2, 0.9}), {:f32, {batch, seq, heads, headdim}, y}, 1.0e-5)
+    assert_close(scan(inputs, dt_range: {0.2, 0.9}), {:f32, {batch, seq, heads, headdim}, y}, 1.0e-5)
   end
 
   test "gradients are those of finite differences, and a key for each operand" do
     {inputs, given} = {inputs(@sizes), optional(@sizes)}
     {batch, seq, heads, headdim, _groups, state} = @sizes
-    dy = tensor({batch, seq, heads, headdim}, 20)
-    d_final = tensor({batch, heads, headdim, state}, 21)
+    dy = uniform(20, {batch, seq, heads, headdim})
+    d_final = uniform(21, {batch, heads, headdim, state})
     gradients = grad(dy, inputs, [d_final_state: d_final] ++ given)
     operands = inputs ++ given
     assert Enum.sort(Map.keys(gradients)) == Enum.sort(Keyword.keys(operands))
@@ -116,27 +97,19 @@ defmodule ExPhil.Native.StateSpaceDualityTest do
       {inputs, given} = Keyword.split(operands, [:x, :dt, :a, :b, :c])
       {y, last} = scan(inputs, [return_state: true] ++ given)
 
-      for {d, out} <- [{dy, y}, {d_final, last}], reduce: 0.0 do
-        sum -> sum + (Enum.zip_with(numbers(d), numbers(out), &(&1 * &2)) |> Enum.sum())
-      end
+      dot(dy, y) + dot(d_final, last)
     end
 
     for {name, {:f32, shape, binary}} <- operands, at <- [0, div(byte_size(binary), 8)] do
-      bump = fn by ->
-        <<before::binary-size(at * 4), v::float-32-little, rest::binary>> = binary
-        bumped = {:f32, shape, <<before::binary, v + by::float-32-little, rest::binary>>}
-        loss.(Keyword.replace!(operands, name, bumped))
-      end
-
-      difference = (bump.(0.015625) - bump.(-0.015625)) / 0.03125
-      assert_in_delta Enum.at(numbers(gradients[name]), at), difference, 4.0e-3, "#{name}"
+      difference = difference(operands, name, at, loss)
+      assert_in_delta Enum.at(floats(gradients[name]), at), difference, 4.0e-3, "#{name}"
       assert elem(gradients[name], 1) == shape
     end
   end
 
   test "back-propagation through parts gives the gradient of the whole" do
     {inputs, given} = {inputs(@sizes), optional(@sizes)}
-    dy = tensor({2, 6, 4, 3}, 20)
+    dy = uniform(20, {2, 6, 4, 3})
     whole = grad(dy, inputs, given)
     {_, middle} = scan(cut(inputs, 0, 2), [return_state: true] ++ cut(given, 0, 2))
     later = given |> Keyword.put(:initial_state, middle) |> cut(2, 4)
@@ -146,11 +119,11 @@ defmodule ExPhil.Native.StateSpaceDualityTest do
       grad(steps(dy, 0, 2), cut(inputs, 0, 2), [d_final_state: second.initial_state] ++ cut(given, 0, 2))
 
     for name <- [:x, :dt, :b, :c, :z] do
-      close(first[name], steps(whole[name], 0, 2), 1.0e-5)
-      close(second[name], steps(whole[name], 2, 4), 1.0e-5)
+      assert_close(first[name], steps(whole[name], 0, 2), 1.0e-5)
+      assert_close(second[name], steps(whole[name], 2, 4), 1.0e-5)
     end
 
-    close(first.initial_state, whole.initial_state, 1.0e-5)
+    assert_close(first.initial_state, whole.initial_state, 1.0e-5)
   end
 
   test "large calls are queued, and a sequence has the same bits in them" do
@@ -179,17 +152,17 @@ defmodule ExPhil.Native.StateSpaceDualityTest do
       options = &Keyword.merge([dt_softplus: true, return_state: true], on.(&1))
       run = fn backend -> apply(StateSpaceDuality, :scan, Keyword.values(inputs) ++ [options.(backend)]) end
       {{y, last}, {expected, last_expected}} = {run.(:cuda), run.(:host)}
-      close(y, expected, 1.0e-4)
-      close(last, last_expected, 1.0e-4)
+      assert_close(y, expected, 1.0e-4)
+      assert_close(last, last_expected, 1.0e-4)
 
       back = fn backend ->
         options = Keyword.delete(options.(backend), :return_state)
-        apply(StateSpaceDuality, :grad, [tensor(elem(y, 1), 20) | Keyword.values(inputs)] ++ [options])
+        apply(StateSpaceDuality, :grad, [uniform(20, elem(y, 1)) | Keyword.values(inputs)] ++ [options])
       end
 
       {of_gpu, of_cpu} = {back.(:cuda), back.(:host)}
       assert Map.keys(of_gpu) == Map.keys(of_cpu)
-      for {name, gradient} <- of_gpu, do: close(gradient, of_cpu[name], 2.0e-3)
+      for {name, gradient} <- of_gpu, do: assert_close(gradient, of_cpu[name], 2.0e-3)
     end
   end
 
@@ -218,12 +191,12 @@ defmodule ExPhil.Native.StateSpaceDualityTest do
           {"dt", fn -> scan(Keyword.replace!(inputs, :dt, x), []) end},
           {"a", fn -> scan(Keyword.replace!(inputs, :a, half), []) end},
           {"a", fn -> scan(Keyword.replace!(inputs, :a, nil), []) end},
-          {"b", fn -> scan(Keyword.replace!(inputs, :b, tensor({2, 6, 3, 5}, 1)), []) end},
-          {"c", fn -> scan(Keyword.replace!(inputs, :c, tensor({2, 6, 2, 4}, 1)), []) end},
-          {":d", fn -> scan(inputs, d: tensor({3}, 1)) end},
+          {"b", fn -> scan(Keyword.replace!(inputs, :b, uniform(1, {2, 6, 3, 5})), []) end},
+          {"c", fn -> scan(Keyword.replace!(inputs, :c, uniform(1, {2, 6, 2, 4})), []) end},
+          {":d", fn -> scan(inputs, d: uniform(1, {3})) end},
           {":z", fn -> scan(inputs, z: inputs[:dt]) end},
-          {":dt_bias", fn -> scan(inputs, dt_bias: tensor({2}, 1)) end},
-          {":initial_state", fn -> scan(inputs, initial_state: tensor({2, 4, 5, 3}, 1)) end},
+          {":dt_bias", fn -> scan(inputs, dt_bias: uniform(1, {2})) end},
+          {":initial_state", fn -> scan(inputs, initial_state: uniform(1, {2, 4, 5, 3})) end},
           {":dt_range", fn -> scan(inputs, dt_range: {1.0, 0.5}) end},
           {":dt_softplus", fn -> StateSpaceDuality.scan(x, x, x, x, x, dt_softplus: 1) end},
           {":return_state", fn -> grad(x, inputs, return_state: true) end},

@@ -1,9 +1,12 @@
 defmodule ExPhil.Native.Policy.Loading do
   @moduledoc false
-  # The options of Policy.load/2 as the map that the library takes (LoadRequest in c_src/nif/policy_options.hpp), and what
-  # Policy.info/1 says.
+  # What Policy.load/2 and Policy.init/2 do: the options as the map that the library takes (LoadRequest in
+  # c_src/nif/policy_options.hpp), and what Policy.info/1 says. Their documentation is in policy/interface/loading.ex.
 
-  alias ExPhil.Native.{Device, Error, Options}
+  import ExPhil.Native.Policy.Call, only: [failed: 1]
+
+  alias ExPhil.Native.{Device, Error, NIF, Options, Policy, Queue}
+  alias ExPhil.Native.Policy.{Automatic, Weights}
 
   @load_options [:backend, :device, :precision, :max_sessions, :norm_epsilon, :check_finite, :gather] ++
                   [
@@ -19,6 +22,27 @@ defmodule ExPhil.Native.Policy.Loading do
                   ]
   @precisions [:f32, :bf16, :f16, :int8]
   @dialects [:state_spaces, :edifice_mamba, :edifice_mamba_ssd]
+
+  def load(path_or_weights, options) do
+    with {:ok, {from, options}} <- Weights.source(path_or_weights, options),
+         {:ok, {backend, devices, options}} <- options(options) do
+      load = fn backend, devices -> load(from, backend, devices, options) end
+      if backend == :auto, do: Automatic.load(load, devices), else: load.(backend, devices)
+    end
+  end
+
+  defp load(from, backend, devices, options) do
+    with {:ok, ref} <- Queue.run(&NIF.load_policy(backend, devices, from, options, &1)),
+         {:ok, info} <- NIF.policy_info(ref) do
+      {:ok, %Policy{ref: ref, info: info(info, :named)}}
+    else
+      {:error, reason} -> failed(reason)
+    end
+  end
+
+  def init(trunk, options) do
+    with {:ok, {weights, options}} <- Weights.initial(trunk, options), do: load(weights, options)
+  end
 
   @doc "The backend, the devices and the options that NIF.load_policy takes."
   @spec options(term()) :: {:ok, {atom(), :all | [non_neg_integer()], map()}} | {:error, Error.t()}

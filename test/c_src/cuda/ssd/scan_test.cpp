@@ -13,7 +13,7 @@ using core::Dtype;
 using Id = SsdId;
 
 void run_on_device(const core::SsdCall& call) {
-  cuda::run_ssd(*cuda::Context::open(0), call);
+  cuda::run_on_host_tensors(*cuda::Context::open(0), call);
 }
 
 std::string mismatch(const SsdSpec& spec) {

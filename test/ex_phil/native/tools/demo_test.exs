@@ -2,10 +2,10 @@ defmodule ExPhil.Native.Tools.DemoTest do
   use ExUnit.Case, async: true
   doctest ExPhil.Native.Tools.Demo
 
+  import ExPhil.Native.TestSupport.Numbers, only: [floats: 1]
+
   alias ExPhil.Native.Safetensors
   alias ExPhil.Native.Tools.Demo
-
-  defp floats({:f32, _shape, data}), do: for(<<v::float-32-little <- data>>, do: v)
 
   defp digest(tensors) do
     hash =

@@ -1,12 +1,13 @@
 defmodule ExPhil.Native.Tools.Player.RecordingTest do
   use ExUnit.Case, async: true
 
+  import ExPhil.Native.TestSupport.Numbers, only: [f32: 1]
+
   alias ExPhil.Native.Tools.Player.Recording
   alias ExPhil.Native.Safetensors
 
   @moduletag :tmp_dir
 
-  defp f32(values), do: for(v <- values, into: <<>>, do: <<v::float-32-little>>)
   defp s32(values), do: for(v <- values, into: <<>>, do: <<v::32-signed-little>>)
 
   defp load(folder, tensors) do

@@ -1,10 +1,11 @@
 defmodule ExPhil.Native.Tools.Player.RoundingTest do
   use ExUnit.Case, async: true
+
+  import ExPhil.Native.TestSupport.Numbers, only: [f32: 1]
   doctest ExPhil.Native.Tools.Player.Rounding
 
   alias ExPhil.Native.Tools.Player.Rounding
 
-  defp f32(values), do: for(v <- values, into: <<>>, do: <<v::float-32-little>>)
   defp result(answers), do: %{answers: Enum.map(answers, &f32/1), sessions: 1}
 
   test "errors of all frames and of the worst, and the frames with the same largest entries" do

@@ -1,10 +1,10 @@
 defmodule ExPhil.Native.Tools.Player.VerifyTest do
   use ExUnit.Case, async: true
+
+  import ExPhil.Native.TestSupport.Numbers, only: [f32: 1]
   doctest ExPhil.Native.Tools.Player.Verify
 
   alias ExPhil.Native.Tools.Player.{Recording, Verify}
-
-  defp f32(values), do: for(v <- values, into: <<>>, do: <<v::float-32-little>>)
 
   defp recording(logits) do
     %Recording{
