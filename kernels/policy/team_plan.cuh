@@ -3,7 +3,7 @@
 // value of Network, so one definition serves the kernel and c_src/cuda/policy.
 #pragma once
 
-#include "kernels/policy/network.cuh"
+#include "kernels/policy/team_channels.cuh"
 
 namespace exphil {
 namespace policy {
@@ -23,59 +23,6 @@ enum class Split : int {
   depth,  // of a vector of which each block has its channels: every block adds up all blocks' segment sums
   own,    // short, of a vector that every block has: each block has the rows of its own channels
 };
-
-// Channels of a vector that one block has, in multiples of a segment. The last blocks may have fewer, or
-// none: their weights are filled with zeros.
-constexpr int own_channels(int size, int team) {
-  return divide_up(size / kSegment, team) * kSegment;
-}
-// What cells read is divided unit by unit.
-constexpr bool is_gate(const Network& n, int vector) {
-  for (const GatedCell& cell : n.cells) {
-    for (int gate = 0; gate < formulas::kMaxGates; ++gate) {
-      if (cell.x[gate] == vector || cell.h[gate] == vector) return true;
-    }
-  }
-  return false;
-}
-// So is what heads read whole, before and behind its convolution.
-constexpr bool is_key(const Network& n, int vector) {
-  for (const Heads& heads : n.heads) {
-    if (heads.trapezoid()) continue;
-    const int keys[] = {heads.key, heads.query};
-    for (const int key : keys) {
-      if (key == kNoVector) continue;
-      if (key == vector) return true;
-      for (const Convolution& c : n.convolutions) {
-        if (c.in == vector && c.out == key) return true;
-      }
-    }
-  }
-  return false;
-}
-constexpr int own_channels(const Network& n, int team, int vector) {
-  return is_gate(n, vector) || is_key(n, vector) ? divide_up(n.size(vector), team)
-                                                 : own_channels(n.size(vector), team);
-}
-
-// Of heads with rotated keys, which a layer has once: the first one that a block has channels of, and how
-// many a block has at the most.
-constexpr int first_head(const Network& n, int team, int rank) {
-  return head_of(n, n.heads[0], rank * own_channels(n.size(n.heads[0].value), team));
-}
-constexpr int heads_of_block(const Network& n, int team) {
-  if (n.heads[0].value == kNoVector) return 1;
-  const int own = own_channels(n.size(n.heads[0].value), team);
-  int found = 1;
-  for (int rank = 0; rank < team; ++rank) {
-    found = most(found, head_of(n, n.heads[0], (rank + 1) * own - 1) - first_head(n, team, rank) + 1);
-  }
-  return found;
-}
-// Values that a block has of a vector with as many for each head.
-constexpr int values_of_heads(const Network& n, int team, int vector) {
-  return n.values(vector) / n.heads[0].heads * heads_of_block(n, team);
-}
 
 // What follows from the network's lists alone. A vector that some phase reads channel by channel is divided
 // among the blocks; one that only products read is on the board.
@@ -111,6 +58,7 @@ struct TeamPlan {
       if (n.layer.phases[i].kind == Kind::gate) fits = fits && gate_fits(n.gates[n.layer.phases[i].index]);
       fits = fits && rotation_fits(n, n.layer.phases[i]);
     }
+    if (n.heads[0].delta()) fits = fits && !sums_parts();
   }
 
   constexpr bool on_board(int vector) const { return places[vector] == Place::board; }
@@ -186,6 +134,12 @@ struct TeamPlan {
                on_board(heads.a) && on_board(heads.mix);
     }
     return gated && shared && places[heads.value] == Place::own && on_board(heads.out);
+  }
+  // Whether blocks add up what they have of a vector.
+  constexpr bool sums_parts() const {
+    bool any = false;
+    for (int v = 0; v < kMostVectors; ++v) any = any || has_mean[v] || parts_of[v] >= 0;
+    return any;
   }
   // What is computed for each head: keys, queries, their angles, and the keys of the frame before.
   constexpr void place_heads(const Network& n, const Phase& phase) {
@@ -285,13 +239,14 @@ constexpr int weight_columns(const Network& n, const TeamPlan& plan, int team, i
   return plan.splits[product] == Split::depth ? own_channels(in, team) : in;
 }
 
-// Blocks of a team of which each has a segment of some vector, or eight units of a cell.
+// Blocks of a team of which each has a segment of some vector, or fewer channels where those are its parts.
 constexpr int useful_team(const Network& n, const TeamPlan& plan) {
   int segments = n.size(n.hidden) / kSegment;
   bool any = false;
   for (int v = 0; v < kMostVectors; ++v) {
     if (plan.places[v] != Place::own) continue;
-    const int parts = n.size(v) / (is_gate(n, v) ? 8 : kSegment);
+    const int part = is_gate(n, v) ? 8 : n.heads[0].delta() ? kDeltaChannels : kSegment;
+    const int parts = n.size(v) / part;
     segments = any ? most(segments, parts) : parts;
     any = true;
   }

@@ -59,6 +59,11 @@ TEST_CASE("gated DeltaNet's norm is a diagonal, its sigmoids activations, its de
   // States: {96, 64} of the heads, three inputs of the convolution.
   CHECK(n.layer_floats == 96 * 64 + 3 * 96);
   CHECK(policy::TeamPlan(n).fits);
+  // Of the size that is played, each block of 16 has 16 channels.
+  spec.units = 256, spec.heads = 4;
+  const policy::Network played = lower(test::load_policy(test::deltanet_file(spec))->config).network;
+  CHECK(policy::useful_team(played, policy::TeamPlan(played)) == 16);
+  CHECK(policy::own_channels(played, 16, played.heads[0].value) == 16);
   CHECK(!policy::WindowPlan(n).fits);
 }
 
