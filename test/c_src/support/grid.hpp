@@ -28,6 +28,10 @@
 #define EXPHIL_GRID_STATE inline
 #endif
 
+// For what leaves a stack or comes back to it. AddressSanitizer would take every jump for the end of the
+// frames that it leaves.
+#define EXPHIL_SWITCH __attribute__((noinline, no_sanitize("address")))
+
 namespace exphil::grid {
 
 struct Index {
@@ -98,7 +102,7 @@ inline void make_current(Fibre& fibre) {
 // Goes on with the next fibre of the warp, or with the scheduler where that one has not begun or there is
 // none. Functions of their own keep the jumps apart from the places: the compiler does not support both in
 // one.
-[[noreturn]] __attribute__((noinline)) inline void go_on() {
+[[noreturn]] EXPHIL_SWITCH inline void go_on() {
   Fibre* next = machine.current;
   do {
     ++next;
@@ -107,7 +111,7 @@ inline void make_current(Fibre& fibre) {
   make_current(*next);
   __builtin_longjmp(next->place, 1);
 }
-__attribute__((noinline)) inline void yield(Waiting waiting) {
+EXPHIL_SWITCH inline void yield(Waiting waiting) {
   machine.current->waiting = waiting;
   if (__builtin_setjmp(machine.current->place) == 0) go_on();
 }

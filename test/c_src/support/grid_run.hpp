@@ -29,7 +29,7 @@ inline void enter() {
 }
 
 // Enters the current fibre; on a stack of its own where it has not begun.
-[[noreturn]] __attribute__((noinline)) inline void enter_current() {
+[[noreturn]] EXPHIL_SWITCH inline void enter_current() {
   Fibre& fibre = *machine.current;
   if (fibre.begun) __builtin_longjmp(fibre.place, 1);
   constexpr std::size_t kStack = 128 * 1024;
@@ -47,7 +47,7 @@ inline void enter() {
 }
 
 // Runs a fibre until it yields, and those behind it in its warp.
-__attribute__((noinline)) inline void resume(Fibre& fibre) {
+EXPHIL_SWITCH inline void resume(Fibre& fibre) {
   make_current(fibre);
   if (__builtin_setjmp(machine.scheduler) == 0) enter_current();
 }
