@@ -18,6 +18,10 @@ import exphil_native_jax as exphil  # noqa: E402
 
 exphil.register()
 
+# A fifth of the time would go into optimising the programs around the calls for the CPU.
+if jax.default_backend() == "cpu":
+    jax.config.update("jax_disable_most_optimizations", True)
+
 _shared = pathlib.Path(os.environ.get("EXPHIL_SHARED", ROOT.parent / "shared"))
 SHARED = _shared if (_shared / "goldens").is_dir() else None
 

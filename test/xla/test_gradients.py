@@ -68,7 +68,7 @@ class SelectiveScanGradient(unittest.TestCase):
                 wide = lambda tree: jax.tree.map(lambda v: v.astype(np.float64), tree)  # noqa: E731
                 with jax.enable_x64(True):
                     plain = lambda *m, **e: plain_scan(*m, **e, dt_softplus=True)  # noqa: E731
-                    expected = gradients(plain, wide(main), wide(extra), wide(dy), wide(d_final))
+                    expected = jax.jit(lambda *given: gradients(plain, *given))(*map(wide, (main, extra, dy, d_final)))
                     expected = {name: np.asarray(value) for name, value in expected.items()}
                 native = lambda *m, **e: exphil.selective_scan(*m, **e, dt_softplus=True, return_state=True)  # noqa: E731
                 out = gradients(native, main, extra, dy, d_final)
@@ -141,7 +141,7 @@ class AssociativeGradients(unittest.TestCase):
         out = jax.jit(lambda *args: jax.vjp(native, *args)[1](jnp.asarray(dy, arguments[0].dtype)))(*arguments)
         with jax.enable_x64(True):
             wide = [np.asarray(v, np.complex128 if np.iscomplexobj(v) else np.float64) for v in arguments]
-            expected = jax.vjp(plain, *wide)[1](jnp.asarray(dy, wide[0].dtype))
+            expected = jax.jit(lambda *args: jax.vjp(plain, *args)[1](jnp.asarray(dy, wide[0].dtype)))(*wide)
             expected = [np.asarray(v) for v in expected]
         for got, want in zip(out, expected):
             self.assertLessEqual(relative_error(got, want), 2e-6)

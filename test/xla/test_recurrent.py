@@ -95,7 +95,8 @@ class Recurrent(unittest.TestCase):
                         op, *i, **s, activated=activated, return_state=True
                     )
                     with jax.enable_x64(True):
-                        expected = jax.tree.map(np.asarray, run(plain, wide(inputs), wide(states)))
+                        expected = jax.jit(lambda i, s, run=run: run(plain, i, s))(wide(inputs), wide(states))
+                        expected = jax.tree.map(np.asarray, expected)
                     out = jax.jit(lambda i, s, run=run: run(exphil.recurrent_scan, i, s))(inputs, states)
                     self.assertEqual(jax.tree.structure(out), jax.tree.structure(expected))
                     for one, want in zip(jax.tree.leaves(out), jax.tree.leaves(expected)):
@@ -114,7 +115,7 @@ class Recurrent(unittest.TestCase):
                         return sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(out), weights))
 
                     with jax.enable_x64(True):
-                        expected = jax.grad(lambda i, s: loss(plain, i, s, wide(weights)), (0, 1))(
+                        expected = jax.jit(jax.grad(lambda i, s: loss(plain, i, s, wide(weights)), (0, 1)))(
                             wide(inputs), wide(states)
                         )
                         expected = jax.tree.map(np.asarray, expected)

@@ -6,9 +6,11 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 
+#include "cuda/fake_nvrtc.hpp"
 #include "kernels/associative/arguments.cuh"
 #include "kernels/common/convert_arguments.cuh"
 #include "kernels/policy/arguments.cuh"
@@ -20,12 +22,25 @@
 #include "kernels/scan/backward_arguments.cuh"
 #include "kernels/semiseparable/arguments.cuh"
 #include "kernels/ssd/arguments.cuh"
+#include "support/catch.hpp"
 
 namespace exphil::test {
 namespace {
 
-using RunGrid = bool (*)(const unsigned*, const unsigned*, std::size_t, void (*)(void*), void*, char*,
-                         std::size_t);
+// A kernel's object, loaded: its entry, and what the grid asks of it.
+struct Kernel {
+  void *entry, *image;
+};
+
+FakeNvrtc& fake_compiler() {
+  static FakeNvrtc* const calls = [] {
+    // Kernels find the grid's state in it.
+    void* library = dlopen(EXPHIL_FAKE_NVRTC, RTLD_NOW | RTLD_GLOBAL);
+    if (library == nullptr) throw std::runtime_error(dlerror());
+    return static_cast<FakeNvrtc*>(dlsym(library, "fake_nvrtc"));
+  }();
+  return *calls;
+}
 
 // A kernel's entry and its arguments, which every thread is called with.
 template <class... Arguments>
@@ -39,10 +54,12 @@ struct Call {
 };
 
 template <class... Arguments>
-bool run_with(const std::tuple<Arguments...>& arguments, void* entry, RunGrid run_grid, const FakeLaunch& l,
+bool run_with(const std::tuple<Arguments...>& arguments, const Kernel& kernel, const FakeLaunch& l,
               char* problem, std::size_t bytes) {
-  Call<Arguments...> call{reinterpret_cast<void (*)(Arguments...)>(entry), arguments};
-  return run_grid(l.grid, l.block, l.shared_bytes, Call<Arguments...>::run, &call, problem, bytes);
+  Call<Arguments...> call{reinterpret_cast<void (*)(Arguments...)>(kernel.entry), arguments};
+  const FakeGrid grid{
+      {l.grid[0], l.grid[1], l.grid[2]}, {l.block[0], l.block[1], l.block[2]}, l.shared_bytes};
+  return fake_compiler().run(kernel.image, grid, Call<Arguments...>::run, &call, problem, bytes);
 }
 
 template <class... Arguments, std::size_t... I>
@@ -51,24 +68,24 @@ std::tuple<Arguments...> arguments_of(const FakeLaunch& l, std::index_sequence<I
 }
 
 template <class... Arguments>
-bool run_entry(void* entry, RunGrid run_grid, const FakeLaunch& l, char* problem, std::size_t bytes) {
+bool run_entry(const Kernel& kernel, const FakeLaunch& l, char* problem, std::size_t bytes) {
   const auto arguments = arguments_of<Arguments...>(l, std::index_sequence_for<Arguments...>());
-  return run_with(arguments, entry, run_grid, l, problem, bytes);
+  return run_with(arguments, kernel, l, problem, bytes);
 }
 
 // The second argument of policy_step and of the kernels for windows is as large as a policy's observation,
 // and not read where the first one has an address (EXPHIL_NATIVE_POLICY=inline_obs=0).
 template <class Arguments>
-bool run_with_obs(void* entry, RunGrid run_grid, const FakeLaunch& l, char* problem, std::size_t bytes) {
+bool run_with_obs(const Kernel& kernel, const FakeLaunch& l, char* problem, std::size_t bytes) {
   struct Obs {
     float unread[policy::kMostInlineObs];
   };
   const auto& arguments = *static_cast<const Arguments*>(l.arguments[0]);
   if (arguments.obs == nullptr) return false;
-  return run_with(std::make_tuple(arguments, Obs{}), entry, run_grid, l, problem, bytes);
+  return run_with(std::make_tuple(arguments, Obs{}), kernel, l, problem, bytes);
 }
 
-using Runner = bool (*)(void*, RunGrid, const FakeLaunch&, char*, std::size_t);
+using Runner = bool (*)(const Kernel&, const FakeLaunch&, char*, std::size_t);
 const std::map<std::string, Runner>& gradient_runners() {
   static const Runner norm = run_entry<policy::NormArguments>,
                       convolve = run_entry<policy::ConvolveArguments>,
@@ -187,15 +204,18 @@ Runner runner_of(const std::string& name) {
 
 std::map<std::string, int> launches_of;
 
-// The image as a loaded library; opened once.
+// The library of an image; opened once. Null after a message where it cannot be made.
 void* open_image(const FakeLaunch& launch) {
-  static const Folder folder;
   static std::map<const char*, void*> libraries;
   void*& library = libraries[launch.image];
   if (library == nullptr) {
-    const std::string name = std::to_string(libraries.size()) + ".so";
-    folder.write(name, std::string(launch.image, launch.image_bytes));
-    library = dlopen(folder.file(name).c_str(), RTLD_NOW | RTLD_LOCAL);
+    std::string problem;
+    const std::string object =
+        fake_compiler().object_of(std::string(launch.image, launch.image_bytes), &problem);
+    if (!object.empty()) library = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      std::fprintf(stderr, "%s: %s\n", launch.function, object.empty() ? problem.c_str() : dlerror());
+    }
   }
   return library;
 }
@@ -205,24 +225,34 @@ int run_launch(const FakeLaunch& launch) {
   if (runner == nullptr || launch.image == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   void* const library = open_image(launch);
   if (library == nullptr) return CUDA_ERROR_INVALID_IMAGE;
-  void* const entry = dlsym(library, launch.function);
-  const auto run_grid = reinterpret_cast<RunGrid>(dlsym(library, "run_emulated_grid"));
-  if (entry == nullptr || run_grid == nullptr) return CUDA_ERROR_NOT_FOUND;
+  const Kernel kernel{dlsym(library, launch.function), dlsym(library, "emulated_image")};
+  if (kernel.entry == nullptr || kernel.image == nullptr) return CUDA_ERROR_NOT_FOUND;
+  if (launch.arguments == nullptr) return CUDA_SUCCESS;
   ++launches_of[launch.function];
   char problem[200] = "";
-  if (runner(entry, run_grid, launch, problem, sizeof(problem))) return CUDA_SUCCESS;
+  if (runner(kernel, launch, problem, sizeof(problem))) return CUDA_SUCCESS;
   std::fprintf(stderr, "%s: %s\n", launch.function, problem);
   return CUDA_ERROR_LAUNCH_FAILED;
 }
 
 }  // namespace
 
-RunResult run_over_emulated(const std::string& tag, std::map<std::string, std::string> variables) {
+void require_emulated(const std::string& tag, const std::map<std::string, std::string>& variables) {
   const auto program = std::filesystem::read_symlink("/proc/self/exe");
-  variables.emplace("EXPHIL_NATIVE_LIBNVRTC", EXPHIL_FAKE_NVRTC);
-  variables.emplace("EXPHIL_NATIVE_CACHE", (program.parent_path() / "emulated_kernels").string());
-  variables.emplace("FAKE_CUDA_CAPABILITY", "80");  // no clusters
-  return run_over_fake(tag, std::move(variables));
+  std::map<std::string, std::string> all = variables;
+  all.emplace("EXPHIL_NATIVE_POLICY", kEmulatedPolicy);
+  all.emplace("EXPHIL_NATIVE_LIBNVRTC", EXPHIL_FAKE_NVRTC);
+  all.emplace("EXPHIL_NATIVE_CACHE", (program.parent_path() / "emulated_kernels").string());
+  all.emplace("FAKE_CUDA_CAPABILITY", "80");  // no clusters
+  CAPTURE(tag, all["EXPHIL_NATIVE_POLICY"]);
+  require_passed(run_over_fake(tag, all));
+}
+
+void require_emulated_teams(const std::vector<std::string>& tags, const std::string& more) {
+  const std::string tuning = "team=4,cluster=1,staged=0,inline_obs=0,batch_agents=2" + more;
+  for (const std::string& tag : tags) {
+    require_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning}});
+  }
 }
 
 void emulate_launches() {

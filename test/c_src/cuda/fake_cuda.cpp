@@ -366,6 +366,11 @@ CUresult launch(CUfunction function, const unsigned (&grid)[3], const unsigned (
     wait_for_all(CUDA_SUCCESS);
     return static_cast<CUresult>(launch_callback(made));
   }
+  if (!simple_steps) {
+    // Its limit of time is for the observation, not for the emulation's compiler.
+    made.arguments = nullptr;
+    if (const int result = launch_callback(made)) return static_cast<CUresult>(result);
+  }
   launch_armed(*static_cast<const exphil::policy::StepArguments*>(arguments[0]),
                *static_cast<const exphil::policy::ArmedArguments*>(arguments[1]),
                [made, run = launch_callback](void** own) mutable {

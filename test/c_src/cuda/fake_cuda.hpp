@@ -17,13 +17,14 @@ struct FakeLaunch {
   std::size_t image_bytes;
   unsigned grid[3], block[3];
   std::size_t shared_bytes;
-  void** arguments;
+  void** arguments;  // null: a launch that will wait for the host is about to come, and only has to be ready
 };
 
-// The fake NVRTC's (fake_nvrtc.cpp) output for a kernel: this header, then a shared object for the host.
+// The fake NVRTC's (fake_nvrtc.cpp) output for a kernel: this header, then the text that says how to compile
+// it.
 struct FakeImage {
   char magic[8];
-  std::uint64_t bytes;  // of the shared object
+  std::uint64_t bytes;  // of the text
 };
 inline constexpr char kFakeImageMagic[8] = {'E', 'M', 'U', 'L', 'A', 'T', 'E', 'D'};
 

@@ -1,16 +1,21 @@
-// A libnvrtc for tests without a GPU: compiles a kernel with the host's compiler, against the CUDA names of
-// support/cuda_names.hpp, into a shared object with emulation/grid.cpp, which runs it
-// (emulated_gpu.hpp). Opened through EXPHIL_NATIVE_LIBNVRTC. The library caches its output as it does
-// NVRTC's. EXPHIL_TEST_COMPILER is the compiler with its flags and CUDA's names, EXPHIL_TEST_SOURCES the
-// repository's root, EXPHIL_TEST_GRID the compiled emulation/grid.cpp; all come from the Makefile.
-#include <nvrtc.h>
+// A libnvrtc for tests without a GPU: kernels are compiled with the host's compiler, against the CUDA names
+// of support/cuda_names.hpp, into shared objects, which emulation/grid.cpp runs. Opened through
+// EXPHIL_NATIVE_LIBNVRTC. A policy is loaded with more kernels than a test launches, so that a kernel is
+// compiled when it is launched (fake_nvrtc.hpp); until then its image is the text that says how. The sources
+// and the objects are kept beside what the library caches itself, in EXPHIL_NATIVE_CACHE.
+// EXPHIL_TEST_COMPILER is the compiler with its flags and CUDA's names, EXPHIL_TEST_SOURCES the repository's
+// root; both come from the Makefile.
+#include "cuda/fake_nvrtc.hpp"
 
+#include <nvrtc.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,38 +36,80 @@ std::string read(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-void write(const fs::path& path, const std::string& text) {
+bool write(const fs::path& path, const std::string& text) {
   fs::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary) << text;
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  return !file.fail();
+}
+
+std::string hash_of(const std::string& text) {
+  return std::to_string(std::hash<std::string>()(text));
 }
 
 // A hash of everything except the kernel that determines the output: the emulation itself.
 int version_of_emulation() {
   const fs::path root = EXPHIL_TEST_SOURCES;
   std::string text = EXPHIL_TEST_COMPILER;
-  for (const char* name : {"test/c_src/support/grid.hpp", "test/c_src/support/grid_run.hpp",
-                           "test/c_src/emulation/grid.cpp", "test/c_src/support/cuda_names.hpp",
-                           "test/c_src/support/associative_names.hpp", "c_src/core/half.hpp"}) {
+  for (const char* name : {"test/c_src/support/grid.hpp", "test/c_src/support/cuda_names.hpp",
+                           "test/c_src/support/cuda_blocks.hpp", "test/c_src/support/associative_names.hpp",
+                           "c_src/core/half.hpp"}) {
     text += read(root / name);
   }
   return static_cast<int>(std::hash<std::string>()(text) % 1000000);
 }
 
-std::string compile(const _nvrtcProgram& program, const std::string& defines, std::string* log) {
-  std::string name = (fs::temp_directory_path() / "exphil_emulated_XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) return "";
-  const fs::path folder = name;
-  for (const auto& [header, text] : program.headers) write(folder / header, text);
-  write(folder / "kernel.cpp", program.source);
-  const std::string command = std::string(EXPHIL_TEST_COMPILER) + " -shared -I" + name + defines + " " +
-                              name + "/kernel.cpp " EXPHIL_TEST_GRID " -o " + name + "/kernel.so 2> " + name +
-                              "/log";
-  const bool good = std::system(command.c_str()) == 0;
-  *log = good ? "" : command + "\n" + read(folder / "log");
-  const std::string object = good ? read(folder / "kernel.so") : "";
-  std::error_code ignored;
-  fs::remove_all(folder, ignored);
-  return object;
+// Unique among the threads and the processes of this host.
+fs::path temporary(const fs::path& path) {
+  static std::atomic<unsigned> counter{0};
+  return path.string() + "." + std::to_string(getpid()) + "." + std::to_string(counter++);
+}
+
+// Makes `path` by make(a temporary path) unless it exists. Two that make it at once make the same.
+template <class Make>
+bool have(const fs::path& path, const Make& make) {
+  std::error_code failed;
+  if (fs::exists(path)) return true;
+  const fs::path made = temporary(path);
+  if (make(made)) fs::rename(made, path, failed);
+  fs::remove_all(made, failed);
+  return fs::exists(path);
+}
+
+// The kernel's source in a folder with its headers; "" where they cannot be written.
+std::string keep_sources(const _nvrtcProgram& program) {
+  const char* const cache = std::getenv("EXPHIL_NATIVE_CACHE");
+  if (cache == nullptr) return "";
+  std::string all;
+  for (const auto& [name, text] : program.headers) all += name + "\n" + text;
+  const fs::path folder = fs::path(cache) / ("sources_" + hash_of(all));
+  const fs::path kernel = folder / (hash_of(program.source) + ".cpp");
+  const bool good = have(folder, [&](const fs::path& made) {
+    for (const auto& [name, text] : program.headers) {
+      if (!write(made / name, text)) return false;
+    }
+    return true;
+  });
+  return good && have(kernel, [&](const fs::path& made) { return write(made, program.source); })
+             ? kernel.string()
+             : "";
+}
+
+// An image is the arguments for the compiler: macros and the source.
+std::string object_of(const std::string& image, std::string* log) {
+  const fs::path source = image.substr(image.rfind(' ') + 1), folder = source.parent_path();
+  const fs::path object =
+      folder / (hash_of(image + std::to_string(version_of_emulation())) + "_" + hash_of(image + " ") + ".so");
+  const bool good = have(object, [&](const fs::path& made) {
+    const std::string command = EXPHIL_TEST_COMPILER " -I" + folder.string() + image + " -o " +
+                                made.string() + " 2> " + made.string() + ".log";
+    const bool compiled = std::system(command.c_str()) == 0;
+    if (!compiled) *log = command + "\n" + read(made.string() + ".log");
+    fs::remove(made.string() + ".log");
+    return compiled;
+  });
+  return good ? object.string() : "";
 }
 
 nvrtcResult copy(const std::string& text, char* to) {
@@ -73,6 +120,8 @@ nvrtcResult copy(const std::string& text, char* to) {
 }  // namespace
 
 extern "C" {
+
+FakeNvrtc fake_nvrtc{object_of, run_emulated_grid};
 
 nvrtcResult nvrtcVersion(int* major, int* minor) {
   *major = 13, *minor = version_of_emulation();
@@ -102,17 +151,21 @@ nvrtcResult nvrtcDestroyProgram(nvrtcProgram* program) {
   return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count, const char* const* options) {
-  std::string defines;
+  std::string text;
   for (int i = 0; i < count; ++i) {
-    if (std::strncmp(options[i], "-D", 2) == 0) defines += std::string(" ") + options[i];
+    if (std::strncmp(options[i], "-D", 2) == 0) text += " '" + std::string(options[i]) + "'";
   }
-  const std::string object = compile(*program, defines, &program->log);
-  if (object.empty()) return NVRTC_ERROR_COMPILATION;
+  const std::string source = keep_sources(*program);
+  if (source.empty()) {
+    program->log = "the sources cannot be kept in EXPHIL_NATIVE_CACHE";
+    return NVRTC_ERROR_COMPILATION;
+  }
+  text += " " + source;
   FakeImage header;
   std::memcpy(header.magic, kFakeImageMagic, sizeof(header.magic));
-  header.bytes = object.size();
+  header.bytes = text.size();
   program->image.assign(reinterpret_cast<const char*>(&header), sizeof(header));
-  program->image += object;
+  program->image += text;
   return NVRTC_SUCCESS;
 }
 

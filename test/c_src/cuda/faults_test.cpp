@@ -64,14 +64,14 @@ TEST_CASE("after a device was lost every operation says so, and the host backend
 
 TEST_CASE("the operations of a backend whose driver calls fail are errors and keep nothing",
           "[cuda][faults][emulated]") {
-  require_passed(run_over_emulated("[.backend_driver_faults]"));
-  require_passed(run_over_emulated("[.backend_lost]"));
+  require_emulated("[.backend_driver_faults]");
+  require_emulated("[.backend_lost]");
 }
 
 // Some 15 s: with `make test_variants`.
 TEST_CASE("the operations of a backend whose allocations fail are errors and keep nothing",
           "[cuda][faults][emulated][.variants]") {
-  require_passed(run_over_emulated("[.backend_allocation_faults]"));
+  require_emulated("[.backend_allocation_faults]");
 }
 
 }  // namespace exphil::test

@@ -1,11 +1,14 @@
 // The names of CUDA C++ that the kernels use, for the emulated grid (grid.hpp): vector types,
 // intrinsics, shuffles, barriers and shared memory. Included in front of a kernel's source by the
-// fake NVRTC.
+// fake NVRTC, and precompiled: what depends on a kernel's macros is in cuda_blocks.hpp. The functions of
+// mathematics are declared here, because to read a precompiled <cmath> takes a fifth of what it takes to
+// compile a small kernel.
 #pragma once
 
 #include <time.h>
 
-#include <cmath>
+// The grid is run by emulation/grid.cpp, which is compiled once.
+#define EXPHIL_GRID_STATE extern __attribute__((visibility("default")))
 
 #include "support/associative_names.hpp"
 #include "support/grid.hpp"
@@ -15,6 +18,24 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
 // NOLINTBEGIN: CUDA's own names.
+extern "C" {
+float expf(float), exp2f(float), logf(float), log1pf(float), sqrtf(float), fmaf(float, float, float);
+float fabsf(float), floorf(float), ceilf(float), rintf(float), fmaxf(float, float), fminf(float, float);
+double exp(double), log(double), log1p(double), sqrt(double);
+}
+inline float exp(float v) {
+  return expf(v);
+}
+inline float log(float v) {
+  return logf(v);
+}
+inline float log1p(float v) {
+  return log1pf(v);
+}
+inline float sqrt(float v) {
+  return sqrtf(v);
+}
+
 struct alignas(8) float2 {
   float x, y;
 };
@@ -47,10 +68,10 @@ inline float __fdiv_rn(float p, float q) {
   return p / q;
 }
 inline float __fsqrt_rn(float v) {
-  return std::sqrt(v);
+  return sqrtf(v);
 }
 inline float __fmaf_rn(float p, float q, float r) {
-  return std::fmaf(p, q, r);
+  return fmaf(p, q, r);
 }
 inline float __fdividef(float p, float q) {
   return p / q;
@@ -71,11 +92,8 @@ inline unsigned __byte_perm(unsigned p, unsigned q, unsigned selector) {
   return bytes;
 }
 inline float rsqrtf(float v) {
-  return 1.0f / std::sqrt(v);
+  return 1.0f / sqrtf(v);
 }
-using std::exp;
-using std::log;
-using std::log1p;
 template <class T>
 constexpr const T& max(const T& p, const T& q) {
   return p < q ? q : p;
@@ -84,7 +102,6 @@ template <class T>
 constexpr const T& min(const T& p, const T& q) {
   return q < p ? q : p;
 }
-using std::sqrt;
 
 template <class T>
 T __ldg(const T* from) {
@@ -127,26 +144,11 @@ template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
   return exphil::grid::shuffle(value, static_cast<int>(threadIdx.x % 32) ^ mask);
 }
-
-// Blocks that run together: those of the policy's kernels that are compiled for teams of several blocks.
-#if defined(TEAM) && defined(CLUSTER) && CLUSTER
-#define EXPHIL_EMULATED_CLUSTER TEAM
-constexpr std::size_t kMostBlocks = 16;
-#else
-#define EXPHIL_EMULATED_CLUSTER 0
-constexpr std::size_t kMostBlocks = 1;
-#endif
-
-// The shared memory of each block, and the bytes behind it that grid.hpp checks.
-constexpr std::size_t kSharedBytes = 227 * 1024 + exphil::grid::kBehind;
-extern "C" {
-alignas(128) inline thread_local float4 shared_memory[kMostBlocks * kSharedBytes / sizeof(float4)];
-}
 // NOLINTEND
 
 namespace exphil::device {
 inline float exp2_fast(float v) {
-  return std::exp2(v);
+  return exp2f(v);
 }
 inline float reciprocal(float v) {
   return 1.0f / v;
@@ -169,38 +171,6 @@ inline int launder(int value) {
 template <class T>
 T* launder_shared(T* pointer) {
   return pointer;
-}
-#if EXPHIL_EMULATED_CLUSTER
-inline void cluster_sync() {
-  grid::sync_cluster();
-}
-inline void cluster_arrive() {}
-inline void cluster_wait() {
-  grid::sync_cluster();
-}
-template <class T>
-void store_cluster(T* place, int rank, T value) {
-  *grid::in_cluster(place, rank) = value;
-}
-using Arrivals = long long;  // bytes that are still to come
-inline void begin_arrivals(Arrivals* arrivals) {
-  *arrivals = 0;
-}
-inline void publish_arrivals() {}
-inline void expect_bytes(Arrivals* arrivals, unsigned bytes) {
-  *arrivals += bytes;
-}
-inline void send(float4* place, int rank, float4 value, Arrivals* arrivals) {
-  store_cluster(place, rank, value);
-  *grid::in_cluster(arrivals, rank) -= static_cast<long long>(sizeof(value));
-}
-inline void await_bytes(const Arrivals* arrivals, unsigned) {
-  grid::sync_cluster();
-  grid::machine.deadlock |= *arrivals != 0;
-}
-#endif
-inline float* dynamic_shared() {
-  return &shared_memory[kMostBlocks > 1 ? blockIdx.x * (kSharedBytes / sizeof(float4)) : 0].x;
 }
 }  // namespace exphil::device
 
@@ -225,9 +195,3 @@ inline unsigned long long nanoseconds() {
          static_cast<unsigned long long>(now.tv_nsec);
 }
 }  // namespace exphil::policy
-
-// What emulation/grid.cpp, which is compiled once, asks of each kernel.
-extern "C" __attribute__((used)) inline exphil::grid::Image emulated_image() {
-  return {reinterpret_cast<unsigned char*>(shared_memory), kSharedBytes, EXPHIL_EMULATED_CLUSTER,
-          kMostBlocks};
-}

@@ -7,9 +7,6 @@
 // This is what a kernel needs; grid_run.hpp runs it. They are apart because hundreds of kernels are compiled.
 #pragma once
 
-#include <setjmp.h>
-
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -25,6 +22,15 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
+// How the state of the grid is declared: here; or for kernels that are compiled apart, where they are not
+// (cuda_names.hpp).
+#ifndef EXPHIL_GRID_STATE
+#define EXPHIL_GRID_STATE inline
+#endif
+
+// For what leaves a stack or comes back to it. AddressSanitizer would take every jump for the end of the
+// frames that it leaves.
+#define EXPHIL_SWITCH __attribute__((noinline, no_sanitize("address")))
 
 namespace exphil::grid {
 
@@ -34,24 +40,31 @@ struct Index {
 
 enum class Waiting { no, warp, block, cluster, grid, done };
 
-// A fibre is begun by setcontext and continued by _longjmp, which costs no system call. (QEMU's coroutines do
-// the same.) It is begun once: where a kernel has ended, it waits for that of the next block.
+// Where a fibre continues. The compiler's own setjmp and longjmp, because those of the C library take ten
+// times as long: they keep every register, and look for handlers of cancelled threads.
+using Place = void* [5];
+
+// A fibre is begun by setcontext and continued by a jump, which costs no system call. It is begun once: where
+// a kernel has ended, it waits for that of the next block.
 struct Fibre {
-  jmp_buf place;  // where it continues
+  Place place;
   bool begun = false;
-  Index index, block;
   Waiting waiting = Waiting::no;
-  std::uint32_t word = 0;  // the word that it passes to a shuffle
+  Index index, block;
+  // The words that it passes to shuffles, one after the other in the two places: a lane that passes a word
+  // has read those of the shuffle before the last one, and so have all others that it met there.
+  std::uint32_t words[2] = {};
+  unsigned turn = 0;
 };
 
 // Unwritten shared memory reads as NaN; the bytes behind it must not change.
 constexpr std::size_t kBehind = 4096;
 
 struct Machine {
-  jmp_buf scheduler;
+  Place scheduler;
   Fibre* fibres = nullptr;  // of the blocks that run; behind them those that earlier grids needed
   std::size_t count = 0;    // of the blocks that run
-  Fibre* current = nullptr;
+  Fibre *current = nullptr, *end_of_warp = nullptr;
   bool deadlock = false;
   // Dynamic shared memory of each block that runs, shared_stride bytes apart, kBehind bytes longer than the
   // kernel's; null where there is none.
@@ -59,7 +72,7 @@ struct Machine {
   std::size_t shared_bytes = 0, shared_stride = 0;
   std::size_t cluster = 0;  // blocks in a cluster; 0: the blocks run one after another
 };
-inline Machine machine;
+EXPHIL_GRID_STATE Machine machine;
 
 // A kernel that was compiled alone (cuda_names.hpp): the shared memory of this thread's blocks, so many bytes
 // apart, and how many blocks make a cluster and may run.
@@ -75,13 +88,32 @@ inline Fibre& lane_of_same_warp(int lane) {
 
 }  // namespace exphil::grid
 
-inline exphil::grid::Index threadIdx, blockIdx, blockDim, gridDim;
+EXPHIL_GRID_STATE exphil::grid::Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace exphil::grid {
 
-__attribute__((noinline)) inline void yield(Waiting waiting) {
+// The fibre becomes the one that runs, at its place.
+inline void make_current(Fibre& fibre) {
+  machine.current = &fibre;
+  threadIdx = fibre.index;
+  blockIdx = fibre.block;
+}
+
+// Goes on with the next fibre of the warp, or with the scheduler where that one has not begun or there is
+// none. Functions of their own keep the jumps apart from the places: the compiler does not support both in
+// one.
+[[noreturn]] EXPHIL_SWITCH inline void go_on() {
+  Fibre* next = machine.current;
+  do {
+    ++next;
+  } while (next < machine.end_of_warp && next->waiting != Waiting::no);
+  if (next >= machine.end_of_warp || !next->begun) __builtin_longjmp(machine.scheduler, 1);
+  make_current(*next);
+  __builtin_longjmp(next->place, 1);
+}
+EXPHIL_SWITCH inline void yield(Waiting waiting) {
   machine.current->waiting = waiting;
-  if (_setjmp(machine.current->place) == 0) _longjmp(machine.scheduler, 1);
+  if (__builtin_setjmp(machine.current->place) == 0) go_on();
 }
 inline void sync_block() {
   yield(Waiting::block);
@@ -115,11 +147,10 @@ inline void sync_warp() {
 
 // The word of `lane` of the same warp; every lane calls it.
 inline std::uint32_t from_lane(std::uint32_t word, int lane) {
-  machine.current->word = word;
+  const unsigned turn = machine.current->turn ^= 1;
+  machine.current->words[turn] = word;
   sync_warp();
-  const std::uint32_t other = lane_of_same_warp(lane).word;
-  sync_warp();
-  return other;
+  return lane_of_same_warp(lane).words[turn];
 }
 // Of four or eight bytes.
 template <class T>

@@ -4,6 +4,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -27,13 +28,10 @@ inline void enter() {
   }
 }
 
-// Runs a fibre until it yields.
-__attribute__((noinline)) inline void resume(Fibre& fibre) {
-  machine.current = &fibre;
-  threadIdx = fibre.index;
-  blockIdx = fibre.block;
-  if (_setjmp(machine.scheduler) != 0) return;
-  if (fibre.begun) _longjmp(fibre.place, 1);
+// Enters the current fibre; on a stack of its own where it has not begun.
+[[noreturn]] EXPHIL_SWITCH inline void enter_current() {
+  Fibre& fibre = *machine.current;
+  if (fibre.begun) __builtin_longjmp(fibre.place, 1);
   constexpr std::size_t kStack = 128 * 1024;
   fibre.begun = true;
   std::unique_ptr<char[]>& stack = running.stacks[static_cast<std::size_t>(&fibre - machine.fibres)];
@@ -45,6 +43,13 @@ __attribute__((noinline)) inline void resume(Fibre& fibre) {
   context.uc_link = nullptr;
   makecontext(&context, enter, 0);
   setcontext(&context);
+  std::abort();
+}
+
+// Runs a fibre until it yields, and those behind it in its warp.
+EXPHIL_SWITCH inline void resume(Fibre& fibre) {
+  make_current(fibre);
+  if (__builtin_setjmp(machine.scheduler) == 0) enter_current();
 }
 
 // Resumes every fibre of [first, last) in this state of waiting, if all unfinished ones are in it.
@@ -79,6 +84,7 @@ inline bool kept_to_shared(std::size_t blocks) {
 // Runs the warp whose first fibre is `first` until all of its fibres wait for the block or are done.
 inline void run_warp(std::size_t first) {
   const std::size_t last = std::min(first + 32, machine.count);
+  machine.end_of_warp = machine.fibres + last;
   do {
     for (std::size_t i = first; i < last; ++i) {
       Fibre& fibre = machine.fibres[i];
@@ -95,7 +101,7 @@ inline std::size_t threads_of_block() {
 // Fibres for `blocks` blocks from `first` on.
 inline void make_fibres(Index first, std::size_t blocks) {
   machine.count = blocks * threads_of_block();
-  if (running.fibres.size() < machine.count) {  // none is moved: a jmp_buf may not be
+  if (running.fibres.size() < machine.count) {  // none is moved: others have its address
     running.fibres = std::vector<Fibre>(machine.count);
     running.stacks = std::vector<std::unique_ptr<char[]>>(machine.count);
     machine.fibres = running.fibres.data();
@@ -106,7 +112,7 @@ inline void make_fibres(Index first, std::size_t blocks) {
     fibre.index = {thread % blockDim.x, row % blockDim.y, row / blockDim.y};
     fibre.block = first;
     fibre.block.x += static_cast<unsigned>(i / threads_of_block());
-    fibre.waiting = Waiting::no;
+    fibre.waiting = Waiting::no, fibre.turn = 0;
   }
 }
 

@@ -135,19 +135,17 @@ TEST_CASE("walks of gated policies on an emulated GPU", "[.emulated_gated_walk]"
 // Two clusters of blocks that count bytes or meet at barriers; five blocks share 96 units unevenly.
 TEST_CASE("walks of gated policies run without a GPU", "[cuda][policy][emulated][gated][walk]") {
   for (const char* tuning : {"walk_team=4", "walk_team=4,walk_counts=0", "walk_team=5"}) {
-    CAPTURE(tuning);
     const std::string all = std::string("cluster=0,team=1,inline_obs=0,batch_agents=2,") + tuning;
-    require_passed(run_over_emulated("[.emulated_gated_walk]",
-                                     {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", all}}));
+    require_emulated("[.emulated_gated_walk]",
+                     {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", all}});
   }
 }
 
 TEST_CASE("walks of gated policies in several precisions run without a GPU",
           "[cuda][policy][emulated][gated][walk]") {
-  require_passed(run_over_emulated(
-      "[.emulated_gated_precision]",
-      {{"FAKE_CUDA_CAPABILITY", "90"},
-       {"EXPHIL_NATIVE_POLICY", "cluster=0,team=1,inline_obs=0,batch_agents=2,walk_team=2"}}));
+  require_emulated("[.emulated_gated_precision]",
+                   {{"FAKE_CUDA_CAPABILITY", "90"},
+                    {"EXPHIL_NATIVE_POLICY", "cluster=0,team=1,inline_obs=0,batch_agents=2,walk_team=2"}});
 }
 
 // What ExPhil plays; units that 15 blocks share; weights of which some are in shared memory; each precision.

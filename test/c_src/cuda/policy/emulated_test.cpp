@@ -100,11 +100,11 @@ TEST_CASE("random operations of sessions on an emulated GPU", "[.emulated_sessio
 }
 
 TEST_CASE("policies in several precisions run without a GPU", "[cuda][policy][emulated][precision]") {
-  require_passed(run_over_emulated("[.emulated_precision]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+  require_emulated("[.emulated_precision]");
 }
 
 TEST_CASE("random operations of sessions run without a GPU", "[cuda][policy][emulated][sessions]") {
-  require_passed(run_over_emulated("[.emulated_sessions]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+  require_emulated("[.emulated_sessions]");
 }
 
 TEST_CASE("windows by teams of blocks run without a GPU", "[cuda][policy][emulated][teams]") {
@@ -114,29 +114,18 @@ TEST_CASE("windows by teams of blocks run without a GPU", "[cuda][policy][emulat
   for (const auto& [tag, shape] : {std::pair<const char*, std::string>("[.emulated_teams]", several),
                                    {"[.emulated_precision]", several},
                                    {"[.emulated_sessions]", one}}) {
-    CAPTURE(shape, tag);
     const std::string tuning = "cluster=0,team=1,inline_obs=0,batch_agents=2,window_threads=64,";
-    require_passed(
-        run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning + shape}}));
+    require_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning + shape}});
   }
 }
 
 // More blocks than the policies have segments of channels: the last one has none.
 TEST_CASE("steps by teams of blocks run without a GPU", "[cuda][policy][emulated][step_teams]") {
-  const std::string tuning =
-      "cluster=1,staged=0,team=4,inline_obs=0,batch_agents=2,window_blocks=1,window_team=0";
-  for (const char* tag : {"[.emulated_policy]", "[.emulated_precision]"}) {
-    CAPTURE(tag);
-    require_passed(
-        run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning}}));
-  }
+  require_emulated_teams({"[.emulated_policy]", "[.emulated_precision]"}, ",window_blocks=1,window_team=0");
 }
 
 TEST_CASE("policies of several forms run without a GPU", "[cuda][policy][emulated]") {
-  for (const char* tag : {"[.emulated_policy]", "[.emulated_tiles]"}) {
-    CAPTURE(tag);
-    require_passed(run_over_emulated(tag, {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
-  }
+  for (const char* tag : {"[.emulated_policy]", "[.emulated_tiles]"}) require_emulated(tag);
 }
 
 }  // namespace

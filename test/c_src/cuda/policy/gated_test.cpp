@@ -80,28 +80,21 @@ TEST_CASE("recorded gated policies on an emulated GPU", "[.emulated_gated_record
 }
 
 TEST_CASE("gated policies run without a GPU", "[cuda][policy][emulated][gated]") {
-  require_passed(run_over_emulated("[.emulated_gated]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+  require_emulated("[.emulated_gated]");
 }
 
 TEST_CASE("steps of gated policies by teams of blocks run without a GPU",
           "[cuda][policy][emulated][step_teams][gated]") {
-  const std::string tuning = "team=4,cluster=1,staged=0,inline_obs=0,batch_agents=2,walk_team=4";
-  for (const char* tag : {"[.emulated_gated]", "[.emulated_gated_precision]"}) {
-    CAPTURE(tag);
-    require_passed(
-        run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning}}));
-  }
+  require_emulated_teams({"[.emulated_gated]", "[.emulated_gated_precision]"}, ",walk_team=4");
 }
 
 TEST_CASE("gated policies in several precisions run without a GPU", "[cuda][policy][emulated][gated]") {
-  require_passed(
-      run_over_emulated("[.emulated_gated_precision]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+  require_emulated("[.emulated_gated_precision]");
 }
 
 TEST_CASE("recorded gated policies run without a GPU", "[cuda][policy][emulated][gated][exphil]") {
   if (!have_trunks()) return;
-  require_passed(
-      run_over_emulated("[.emulated_gated_recorded]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+  require_emulated("[.emulated_gated_recorded]");
 }
 
 // From the state of a new agent, which a file may give, and from given states.
@@ -144,12 +137,12 @@ TEST_CASE("gradients of gated policies by clusters on an emulated GPU",
 }
 
 TEST_CASE("the gradient of gated policies runs without a GPU", "[cuda][policy][gradient][emulated][gated]") {
-  require_passed(run_over_emulated("[.emulated_gated_gradient]"));
+  require_emulated("[.emulated_gated_gradient]");
 }
 
 TEST_CASE("the gradient of gated policies by clusters runs without a GPU",
           "[cuda][policy][gradient][emulated][gated]") {
-  require_passed(run_over_emulated("[.emulated_gated_cluster_gradient]", {{"FAKE_CUDA_CAPABILITY", "90"}}));
+  require_emulated("[.emulated_gated_cluster_gradient]", {{"FAKE_CUDA_CAPABILITY", "90"}});
 }
 
 TEST_CASE("the gradient of gated policies on the GPU", "[cuda][gpu][policy][gradient][gated]") {

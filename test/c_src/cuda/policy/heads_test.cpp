@@ -72,7 +72,7 @@ TEST_CASE("gradients of Mamba-2 on an emulated GPU", "[.emulated_heads_gradient]
 }
 
 TEST_CASE("the gradient of Mamba-2 runs without a GPU", "[cuda][policy][gradient][emulated][heads]") {
-  require_passed(run_over_emulated("[.emulated_heads_gradient]"));
+  require_emulated("[.emulated_heads_gradient]");
 }
 
 TEST_CASE("the gradient of Mamba-2 on the GPU", "[cuda][gpu][policy][gradient][heads]") {
@@ -95,29 +95,22 @@ TEST_CASE("the recorded gradients of Mamba-2 on the GPU", "[cuda][gpu][policy][g
 }
 
 TEST_CASE("Mamba-2 runs without a GPU", "[cuda][policy][emulated][heads]") {
-  require_passed(run_over_emulated("[.emulated_heads]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+  require_emulated("[.emulated_heads]");
 }
 
 // More blocks than the policies have segments of rows: the last one has none.
 TEST_CASE("steps of Mamba-2 by teams of blocks run without a GPU",
           "[cuda][policy][emulated][step_teams][heads]") {
-  const std::string tuning = "team=4,cluster=1,staged=0,inline_obs=0,batch_agents=2";
-  for (const char* tag : {"[.emulated_heads]", "[.emulated_heads_precision]"}) {
-    CAPTURE(tag);
-    require_passed(
-        run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning}}));
-  }
+  require_emulated_teams({"[.emulated_heads]", "[.emulated_heads_precision]"});
 }
 
 TEST_CASE("Mamba-2 in several precisions runs without a GPU", "[cuda][policy][emulated][heads]") {
-  require_passed(
-      run_over_emulated("[.emulated_heads_precision]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+  require_emulated("[.emulated_heads_precision]");
 }
 
 TEST_CASE("recorded Mamba-2 runs without a GPU", "[cuda][policy][emulated][heads][mamba2]") {
   if (!have_mamba23()) return;
-  require_passed(
-      run_over_emulated("[.emulated_heads_recorded]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+  require_emulated("[.emulated_heads_recorded]");
 }
 
 TEST_CASE("Mamba-2 on the GPU", "[cuda][gpu][policy][heads]") {

@@ -74,7 +74,7 @@ TEST_CASE("gradients of Mamba-3 on an emulated GPU", "[.emulated_mamba3_gradient
 }
 
 TEST_CASE("the gradient of Mamba-3 runs without a GPU", "[cuda][policy][gradient][emulated][heads][mamba3]") {
-  require_passed(run_over_emulated("[.emulated_mamba3_gradient]"));
+  require_emulated("[.emulated_mamba3_gradient]");
 }
 
 TEST_CASE("the gradient of Mamba-3 on the GPU", "[cuda][gpu][policy][gradient][heads][mamba3]") {
@@ -94,30 +94,23 @@ TEST_CASE("the recorded gradients of Mamba-3 on the GPU", "[cuda][gpu][policy][g
 }
 
 TEST_CASE("Mamba-3 runs without a GPU", "[cuda][policy][emulated][heads][mamba3]") {
-  require_passed(run_over_emulated("[.emulated_mamba3]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+  require_emulated("[.emulated_mamba3]");
 }
 
 // More blocks than the policies have segments of rows: the last one has none. Blocks have parts of a head,
 // and parts of several.
 TEST_CASE("steps of Mamba-3 by teams of blocks run without a GPU",
           "[cuda][policy][emulated][step_teams][heads][mamba3]") {
-  const std::string tuning = "team=4,cluster=1,staged=0,inline_obs=0,batch_agents=2";
-  for (const char* tag : {"[.emulated_mamba3]", "[.emulated_mamba3_precision]"}) {
-    CAPTURE(tag);
-    require_passed(
-        run_over_emulated(tag, {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning}}));
-  }
+  require_emulated_teams({"[.emulated_mamba3]", "[.emulated_mamba3_precision]"});
 }
 
 TEST_CASE("Mamba-3 in several precisions runs without a GPU", "[cuda][policy][emulated][heads][mamba3]") {
-  require_passed(
-      run_over_emulated("[.emulated_mamba3_precision]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+  require_emulated("[.emulated_mamba3_precision]");
 }
 
 TEST_CASE("recorded Mamba-3 runs without a GPU", "[cuda][policy][emulated][heads][mamba3]") {
   if (!have_mamba23()) return;
-  require_passed(
-      run_over_emulated("[.emulated_mamba3_recorded]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+  require_emulated("[.emulated_mamba3_recorded]");
 }
 
 TEST_CASE("Mamba-3 on the GPU", "[cuda][gpu][policy][heads][mamba3]") {

@@ -90,11 +90,11 @@ TEST_CASE("every driver call and allocation of training fails once", "[.training
 }
 
 TEST_CASE("training whose calls fail keeps its numbers", "[cuda][policy][training][faults][emulated]") {
-  require_passed(run_over_emulated("[.training_faults]"));
+  require_emulated("[.training_faults]");
 }
 
 TEST_CASE("training on CUDA runs without a GPU", "[cuda][policy][training][emulated]") {
-  require_passed(run_over_emulated("[.emulated_training]"));
+  require_emulated("[.emulated_training]");
 }
 
 TEST_CASE("training on the GPU is the CPU's", "[cuda][gpu][policy][training]") {

@@ -263,12 +263,12 @@ TEST_CASE("the gradient of a sequence in any company", "[.emulated_gradient]") {
 }
 
 TEST_CASE("the gradient's kernels run without a GPU", "[cuda][scan_grad][emulated]") {
-  require_passed(run_over_emulated("[.emulated_gradient]"));
+  require_emulated("[.emulated_gradient]");
 }
 
 // Minutes of compiling kernels for the CPU: with `make test_variants`.
 TEST_CASE("all of the gradient's kernels run without a GPU", "[cuda][scan_grad][emulated][.variants]") {
-  require_passed(run_over_emulated("[.emulated_gradient_sweep]"));
+  require_emulated("[.emulated_gradient_sweep]");
 }
 
 // ---- on the fake driver ----
@@ -288,7 +288,7 @@ TEST_CASE("a gradient's device addresses are checked", "[.gradient_addresses]") 
 }
 
 TEST_CASE("a gradient without an address of dy is refused", "[cuda][scan_grad]") {
-  require_passed(run_over_emulated("[.gradient_addresses]"));
+  require_emulated("[.gradient_addresses]");
 }
 
 // ---- plans ----
