@@ -33,7 +33,7 @@ if Code.ensure_loaded?(Nx) and function_exported?(Nx, :block, 4) do
       Nx.block(block, alike(tensors), template, of_arity(default, length(tensors)))
     end
 
-    # Nx.block/4 and custom_grad want tensors of one kind. A function may use tensors from outside of the computation, beside its
+    # Nx.block/4 and custom_grad take tensors of one kind. A function may use tensors from outside of the computation, beside its
     # arguments.
     defp alike(tensors),
       do: if(Expression.any?(tensors), do: Enum.map(tensors, &Nx.Defn.Expr.tensor/1), else: tensors)
