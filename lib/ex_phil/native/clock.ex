@@ -76,7 +76,7 @@ defmodule ExPhil.Native.Clock do
   def start(%Session{fps: nil} = session),
     do: {:error, Error.invalid("session", "a session with :fps, see Policy.new_session/2", session)}
 
-  # The frame is for a session of nobody's like this one.
+  # The frame is for a scratch session like this one.
   def start(%Session{fps: fps, ref: ref, policy: %{info: %{backend: :cuda, d_input: d_input}}}),
     do: start(fps, ref, :binary.copy(<<1.0::float-32-little>>, d_input))
 

@@ -8,7 +8,7 @@ defmodule ExPhil.Native.Fleet.Frames do
 
   @doc """
   The answers to the frames from `number` on, `{{:ok, answers} | {:error, error}, state}`; `{:retry, state}` where a new agent ought to have a
-  copy, and has none yet. The copy does not know of them until `Copy.confirm/1`.
+  copy, and has none yet. The copy has them only after `Copy.confirm/1`.
   """
   def play(state, number, kind, obs, how_many) do
     case frames(state, obs, how_many) do

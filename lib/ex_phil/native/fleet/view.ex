@@ -21,7 +21,7 @@ defmodule ExPhil.Native.Fleet.View do
   @spec process(atom()) :: atom()
   def process(fleet), do: Module.concat(fleet, View)
 
-  @doc "The view that this node knows."
+  @doc "The view that this node has."
   @spec get(atom()) :: Ballot.view()
   def get(fleet), do: Directory.get(fleet, :view)
 
@@ -31,7 +31,7 @@ defmodule ExPhil.Native.Fleet.View do
   @spec quorum(atom()) :: boolean() | :wait
   def quorum(fleet), do: Directory.get(fleet, :quorum)
 
-  @doc "The nodes of the view that are out of reach, as far as this node sees."
+  @doc "The nodes of the view that are out of reach of this node."
   @spec missing(atom()) :: [node()]
   def missing(fleet), do: Directory.get(fleet, :missing)
 
@@ -260,7 +260,7 @@ defmodule ExPhil.Native.Fleet.View do
     %{state | proposer: monitor, round: round + 1}
   end
 
-  # The longer the more often it has failed: nobody may be there who could decide.
+  # The longer the more often it has failed: there may be no majority that could decide.
   defp again(%{round: round}),
     do: Process.send_after(self(), :propose, min(@again * max(round, 1), @settle) + :rand.uniform(@again))
 

@@ -53,7 +53,7 @@ defmodule ExPhil.Native.Policy.SessionOptions do
     Map.merge(rules(options), %{frame: frame, held: held, uniforms: uniforms(options[:uniforms])})
   end
 
-  # The rules that are given: those of a policy without heads are refused, and the library knows the defaults.
+  # The rules that are given: those of a policy without heads are refused, and the library has the defaults.
   defp rules(options) do
     temperature = Options.positive_float(options, :temperature, 1.0)
     deterministic = Options.boolean(options, :deterministic, false)

@@ -7,7 +7,7 @@ defmodule ExPhil.Native.Policy.Weights do
 
   @type source :: Path.t() | {[{String.t(), Tensor.packed()}], [{String.t(), String.t()}]}
 
-  # The rest of init's options are sizes, which the trunk knows.
+  # The rest of init's options are sizes, which the trunk checks.
   @load_options [:backend, :device, :max_sessions, :norm_epsilon, :window]
   @name ~r/\A[A-Za-z0-9_]{1,64}\z/
 
