@@ -3,6 +3,7 @@
 # Variables, from the command line or the environment:
 #   BUILD         where objects go (default: build)
 #   CXX CXXFLAGS  compiler and its optimisation flags; a change rebuilds the affected objects
+#   GROUP         how many files of a folder are compiled as one (default: 8)
 #   CUDA_HOME     a CUDA toolkit, where it is not in one of the usual places; CUDA_INCLUDE is only the headers' folder,
 #                 and CUDA_INCLUDE= builds without the CUDA backend
 #   BUILD_CUDA    where programs and libraries go, and the few objects that differ with and without CUDA (default: BUILD),
@@ -83,16 +84,45 @@ CUDA_FLAGS := $(if $(CUDA_FOUND),-DEXPHIL_CUDA=1 $(addprefix -isystem ,$(filter-
 XLA_SOURCES := $(call sources_in,c_src/xla,cpp)
 KERNELS := $(call sources_in,kernels,cu) $(call sources_in,kernels,cuh)
 
-# These alone ask whether there is a CUDA backend (EXPHIL_CUDA); .ci/layers checks it.
-CUDA_AWARE := $(addprefix c_src/nif/,backends.cpp info.cpp tools/copy_rates.cpp)
-NIF_OBJECTS := $(CUDA_AWARE:%.cpp=$(BUILD_CUDA)/%.o) \
-  $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(CUDA_AWARE),$(filter c_src/nif/%,$(SOURCES))))
-LIBRARY_OBJECTS := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out c_src/nif/%,$(SOURCES)))
-XLA_OBJECTS := $(XLA_SOURCES:%.cpp=$(BUILD_CUDA)/%.o)
-TEST_OBJECTS := $(TESTS:%.cpp=$(BUILD)/%.o)
 FAKE_CUDA_LIBRARY := $(if $(FAKE_CUDA),$(abspath $(BUILD))/libfake_cuda.so)
 FAKE_NVRTC_LIBRARY := $(if $(FAKE_NVRTC),$(abspath $(BUILD))/libfake_nvrtc.so)
 BENCH_PROGRAMS := $(BENCHES:bench/%.cpp=$(BUILD)/bench/%)
+
+# ---- groups of files -----------------------------------------------------------------------------------------
+
+# Up to GROUP files of one folder are compiled as one: what they include is read once, and what they instantiate of the C++ library
+# is compiled once, which is half of what it takes to build everything. So names within the files of a folder are different, and
+# GROUP=1, which compiles each file by itself, shows an #include that is missing. A group is a file of #include lines, written here
+# where its list is not the one of the last time.
+GROUP ?= 8
+hash := \#
+define newline
+
+
+endef
+group_text = $(subst " ,"$(newline),$(foreach file,$(1),$(hash)include "$(file)"))
+is_same = $(if $(subst $(1),,$(2))$(subst $(2),,$(1)),,yes)
+write_group = $(if $(call is_same,$(call group_text,$(2)),$(file <$(1))),,$(shell mkdir -p $(dir $(1)))$(file >$(1),$(call group_text,$(2))))
+first_files = $(wordlist 1,$(GROUP),$(1))
+other_files = $(wordlist $(words x $(call first_files,$(1))),$(words $(1)),$(1))
+# The objects of the groups of files $(2), of folder $(1), of which $(3) groups were before them.
+groups_of = $(if $(2),$(call write_group,$(1)group_$(words x $(3)).cpp,$(call first_files,$(2)))$(1)group_$(words x $(3)).o \
+  $(call groups_of,$(1),$(call other_files,$(2)),x $(3)))
+in_folder = $(strip $(foreach file,$(2),$(if $(filter $(1),$(dir $(file))),$(file))))
+# The objects of files $(2) below $(1). No part of a group are files that Highway compiles several times over, and the forms of the
+# scan, whose parts have the same names in each.
+ALONE := $(shell grep -rl --include='*.cpp' -e 'foreach_target.h' -e '^struct Cut ' -e '^bool takes' c_src)
+objects_of = $(if $(filter 1,$(GROUP)),$(2:%.cpp=$(1)/%.o),$(patsubst %.cpp,$(1)/%.o,$(filter $(ALONE),$(2))) \
+  $(foreach folder,$(sort $(dir $(2))),$(call groups_of,$(1)/$(folder),$(call in_folder,$(folder),$(filter-out $(ALONE),$(2))))))
+
+# These alone ask whether there is a CUDA backend (EXPHIL_CUDA); .ci/layers checks it.
+CUDA_AWARE := $(addprefix c_src/nif/,backends.cpp info.cpp tools/copy_rates.cpp)
+NIF_OBJECTS := $(CUDA_AWARE:%.cpp=$(BUILD_CUDA)/%.o) $(call objects_of,$(BUILD),$(filter-out $(CUDA_AWARE),$(filter c_src/nif/%,$(SOURCES))))
+LIBRARY_OBJECTS := $(call objects_of,$(BUILD),$(filter-out c_src/nif/%,$(SOURCES)))
+XLA_OBJECTS := $(call objects_of,$(BUILD_CUDA),$(XLA_SOURCES))
+# Files that support the tests are compiled alone: the seeds of fuzzing use some of them. So is the test that opens the fake libraries.
+GROUPED_TESTS := $(call objects_of,$(BUILD),$(filter-out test/c_src/cuda/cuda_test.cpp,$(filter %_test.cpp,$(TESTS))))
+TEST_OBJECTS := $(GROUPED_TESTS) $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out %_test.cpp,$(TESTS)) $(filter test/c_src/cuda/cuda_test.cpp,$(TESTS)))
 
 # ---- targets -------------------------------------------------------------------------------------------------
 
@@ -320,8 +350,7 @@ PRECOMPILED := $(if $(findstring ccache,$(CXX))$(findstring clang,$(CXX)),,yes)
 STANDARD_HEADER := $(PRECOMPILED:yes=$(BUILD)/standard.hpp)
 STANDARD_FLAGS = $(if $(filter $(BUILD)/c_src/%,$@),$(STANDARD_HEADER:%=-include %))
 CATCH_HEADER := $(PRECOMPILED:yes=$(BUILD)/test/catch.hpp)
-$(BUILD)/test/%_test.o: EXTRA_FLAGS += $(CATCH_HEADER:%=-include %)
-$(BUILD)/test/c_src/cuda/%_test.o: EXTRA_FLAGS += $(CATCH_HEADER:%=-include %)
+$(GROUPED_TESTS): EXTRA_FLAGS += $(CATCH_HEADER:%=-include %)
 # Only the two files that open the fake libraries have their places, which differ from one checkout to another.
 $(BUILD)/test/c_src/cuda/cuda_test.o $(BUILD)/test/c_src/cuda/emulated_gpu.o: \
   EXTRA_FLAGS += -DEXPHIL_FAKE_CUDA='"$(FAKE_CUDA_LIBRARY)"' -DEXPHIL_FAKE_NVRTC='"$(FAKE_NVRTC_LIBRARY)"'
@@ -330,16 +359,25 @@ $(BUILD)/test/c_src/cuda/cuda_test.o $(BUILD)/test/c_src/cuda/emulated_gpu.o: \
 # builds nothing (COUNTING), so that a build with nothing to compile does not wait for it.
 OUT_OF_DATE = $(if $(COUNTING),,$(eval OUT_OF_DATE := $$(shell MAKEFLAGS= $$(MAKE) -n --no-print-directory COUNTING=1 \
   $$(MAKEOVERRIDES) $$(MAKECMDGOALS) 2>/dev/null | grep -c 'CXX  '))$(OUT_OF_DATE))
-progress = $(eval COMPILED += x)[$(words $(COMPILED))/$(OUT_OF_DATE)] CXX  $<
+# g++ takes the files of a group for headers, in which types of unnamed namespaces would be suspect.
+GROUP_FLAGS = $(if $(filter group_%.o,$(@F)),$(if $(findstring clang,$(CXX)),,-Wno-subobject-linkage))
+# A group is named by its folder and its files.
+group_files = $(subst ",,$(filter-out $(hash)include,$(file <$(1))))
+compiled = $(if $(filter group_%.cpp,$(notdir $(1))),$(patsubst %/,%,$(dir $(firstword $(call group_files,$(1))))): $(basename $(notdir $(call group_files,$(1)))),$(1))
+progress = $(eval COMPILED += x)[$(words $(COMPILED))/$(OUT_OF_DATE)] CXX  $(call compiled,$<)
 define compile
 	@mkdir -p $(@D)
 	@echo "$(progress)"
-	@$(CXX) $(FLAGS) $(STANDARD_FLAGS) $(EXTRA_FLAGS) -c $< -o $@
+	@$(CXX) $(FLAGS) $(STANDARD_FLAGS) $(EXTRA_FLAGS) $(GROUP_FLAGS) -c $< -o $@
 endef
 $(BUILD)/%.o: %.cpp $(BUILD)/flags
 	$(compile)
+$(BUILD)/%.o: $(BUILD)/%.cpp $(BUILD)/flags
+	$(compile)
 ifneq ($(BUILD_CUDA),$(BUILD))
 $(BUILD_CUDA)/%.o: %.cpp $(BUILD)/flags
+	$(compile)
+$(BUILD_CUDA)/%.o: $(BUILD_CUDA)/%.cpp $(BUILD)/flags
 	$(compile)
 endif
 
@@ -369,7 +407,7 @@ $(BUILD)/standard.hpp.gch: $(BUILD)/flags
 	@printf '#include <%s>\n' $(STANDARD_NAMES) > $(@:.gch=)
 	@$(CXX) $(FLAGS) -x c++-header $(@:.gch=) -o $@
 
-$(filter %_test.o,$(TEST_OBJECTS)): $(CATCH_HEADER:%=%.gch)
+$(GROUPED_TESTS): $(CATCH_HEADER:%=%.gch)
 $(BUILD)/test/catch.hpp.gch: test/c_src/support/catch.hpp $(BUILD)/flags
 	@mkdir -p $(@D)
 	@echo "$(progress)"

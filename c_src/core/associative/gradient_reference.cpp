@@ -10,7 +10,7 @@ namespace {
 
 using Number = std::complex<double>;
 
-Number element(const void* data, Dtype dtype, std::int64_t index) {
+Number number(const void* data, Dtype dtype, std::int64_t index) {
   const auto* floats = static_cast<const float*>(data);
   const auto* halves = static_cast<const std::uint16_t*>(data);
   switch (dtype) {
@@ -74,9 +74,9 @@ AssociativeGradReference associative_grad_reference(const AssociativeGradProblem
       };
       Numbers x, a, dy, x_grad(static_cast<std::size_t>(p.length)), a_grad(x_grad.size());
       for (std::int64_t i = 0; i < p.length; ++i) {
-        x.push_back(element(p.x, p.dtype, index(i)));
-        if (p.a != nullptr) a.push_back(element(p.a, p.dtype, index(i)));
-        dy.push_back(element(dy_data, p.dtype, index(i)));
+        x.push_back(number(p.x, p.dtype, index(i)));
+        if (p.a != nullptr) a.push_back(number(p.a, p.dtype, index(i)));
+        dy.push_back(number(dy_data, p.dtype, index(i)));
       }
       add_gradient(p.op, x, a, dy, &x_grad, &a_grad);
       for (std::int64_t i = 0; i < p.length; ++i) {

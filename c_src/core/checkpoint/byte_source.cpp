@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "core/checkpoint/errors.hpp"
 #include "core/error.hpp"
 #include "core/work/background.hpp"
 
@@ -13,14 +14,9 @@ namespace exphil::core {
 
 namespace {
 
-template <class... Parts>
-[[noreturn]] void bad(const Parts&... parts) {
-  fail(ErrorKind::invalid_checkpoint, "path", parts...);
-}
-
 constexpr std::size_t kStep = std::size_t{1} << 20;
 // Inflated at a time: some 100 us.
-constexpr std::size_t kStretch = std::size_t{1} << 16;
+constexpr std::size_t kInflated = std::size_t{1} << 16;
 
 }  // namespace
 
@@ -76,7 +72,7 @@ std::size_t InflatedBytes::inflate(std::uint8_t* to, std::size_t room) {
     if (z.avail_out == 0) {
       stop_if_abandoned();
       give_way();
-      z.avail_out = static_cast<uInt>(std::min(left, kStretch));
+      z.avail_out = static_cast<uInt>(std::min(left, kInflated));
       left -= z.avail_out;
     }
     if (z.avail_in == 0) {

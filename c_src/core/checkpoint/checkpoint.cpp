@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/checkpoint/errors.hpp"
 #include "core/checkpoint/file.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/error.hpp"
@@ -14,11 +15,6 @@ using Kind = ErlangTerm::Kind;
 
 constexpr std::size_t kContainerHead = 5;  // flag, metadata size
 constexpr std::uint8_t kExternalTerm = 131;
-
-template <class... Parts>
-[[noreturn]] void bad(const Parts&... parts) {
-  fail(ErrorKind::invalid_checkpoint, "path", parts...);
-}
 
 // A safetensors file may also start with byte 0, 1 or 131, if its header length ends in that byte. A '{'
 // after 8 bytes decides. No container has one there: its byte 8 is part of the count of its metadata map,

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.hpp"
+#include "core/checkpoint/errors.hpp"
 
 namespace exphil::core {
 
@@ -17,11 +17,6 @@ using Kind = ErlangTerm::Kind;
 constexpr std::uint64_t kHeadBytes = 12;
 constexpr std::uint8_t kNxVersion = 1;
 constexpr std::size_t kMaxNameBytes = 256, kMaxPathBytes = 1024;  // of one name, of "layer.name.part"
-
-template <class... Parts>
-[[noreturn]] void bad(const Parts&... parts) {
-  fail(ErrorKind::invalid_checkpoint, "path", parts...);
-}
 
 // Names appear in messages and as keys, so only printable ASCII is accepted.
 std::string name_of(const ErlangTerm& term, const std::string& what) {

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kStretch = 1 << 13;
 
 template <class... Parts>
-[[noreturn]] void bad(const CheckpointReader::Source& source, const Parts&... parts) {
+[[noreturn]] void bad_source(const CheckpointReader::Source& source, const Parts&... parts) {
   fail(ErrorKind::invalid_checkpoint, source.argument, parts...);
 }
 
@@ -37,7 +37,7 @@ std::vector<float> widen(const TensorView& view, const std::string& name,
       }
     });
   } else {
-    bad(source, "tensor ", quote(name), " must be F32, F16 or BF16; got ", dtype_name(view.dtype));
+    bad_source(source, "tensor ", quote(name), " must be F32, F16 or BF16; got ", dtype_name(view.dtype));
   }
   return values;
 }
@@ -46,18 +46,18 @@ std::vector<float> widen(const TensorView& view, const std::string& name,
 
 const TensorView& CheckpointReader::require(const std::string& name) const {
   const auto found = tensors_.find(name);
-  if (found == tensors_.end()) bad(source_, "tensor ", quote(name), " is missing from ", source_.name);
+  if (found == tensors_.end()) bad_source(source_, "tensor ", quote(name), " is missing from ", source_.name);
   return found->second;
 }
 
 const Shape& CheckpointReader::shape(const std::string& name, int rank, const std::string& axes) const {
   const Shape& shape = require(name).shape;
   if (shape.rank() != rank) {
-    bad(source_, "tensor ", quote(name), " must have shape ", axes, "; got ", shape.to_string());
+    bad_source(source_, "tensor ", quote(name), " must have shape ", axes, "; got ", shape.to_string());
   }
   for (int axis = 0; axis < rank; ++axis) {
     if (shape[axis] < 1)
-      bad(source_, "tensor ", quote(name), " has a zero-sized dimension: ", shape.to_string());
+      bad_source(source_, "tensor ", quote(name), " has a zero-sized dimension: ", shape.to_string());
   }
   return shape;
 }
@@ -66,8 +66,8 @@ void CheckpointReader::require_shape(const std::string& name, const Shape& expec
                                      const std::string& axes) const {
   const Shape& shape = require(name).shape;
   if (shape != expected) {
-    bad(source_, "tensor ", quote(name), " must have shape ", axes, " = ", expected.to_string(), "; got ",
-        shape.to_string());
+    bad_source(source_, "tensor ", quote(name), " must have shape ", axes, " = ", expected.to_string(),
+               "; got ", shape.to_string());
   }
 }
 
@@ -100,7 +100,8 @@ const TensorView& CheckpointReader::take_as_it_is(const std::string& name, Dtype
   require_shape(name, expected, axes);
   const TensorView& view = require(name);
   if (view.dtype != dtype) {
-    bad(source_, "tensor ", quote(name), " must be ", dtype_name(dtype), "; got ", dtype_name(view.dtype));
+    bad_source(source_, "tensor ", quote(name), " must be ", dtype_name(dtype), "; got ",
+               dtype_name(view.dtype));
   }
   taken_.insert(name);
   return view;
@@ -109,8 +110,8 @@ const TensorView& CheckpointReader::take_as_it_is(const std::string& name, Dtype
 void CheckpointReader::require_all_taken() const {
   for (const auto& item : tensors_) {
     if (taken_.count(item.first) == 0) {
-      bad(source_, "tensor ", quote(item.first), " of shape ", item.second.shape.to_string(),
-          " is not part of ", source_.content);
+      bad_source(source_, "tensor ", quote(item.first), " of shape ", item.second.shape.to_string(),
+                 " is not part of ", source_.content);
     }
   }
 }
@@ -122,8 +123,8 @@ void CheckpointReader::check_finite(const float* values, std::int64_t count, con
     if (all_finite(values + begin, end - begin)) return;
     for (std::int64_t i = begin; i < end; ++i) {
       if (std::isfinite(values[i])) continue;
-      bad(source_, "tensor ", quote(name), " is not finite", what, ": element ", i, " is ", values[i],
-          source_.has_check_finite ? " (check_finite: false loads it all the same)" : "");
+      bad_source(source_, "tensor ", quote(name), " is not finite", what, ": element ", i, " is ", values[i],
+                 source_.has_check_finite ? " (check_finite: false loads it all the same)" : "");
     }
   });
 }

@@ -7,18 +7,13 @@
 #include <set>
 #include <utility>
 
-#include "core/error.hpp"
+#include "core/checkpoint/errors.hpp"
 
 namespace exphil::core {
 
 namespace {
 
 using Json = nlohmann::json;
-
-template <class... Parts>
-[[noreturn]] void bad(const Parts&... parts) {
-  fail(ErrorKind::invalid_checkpoint, "path", parts...);
-}
 
 std::string tensor(const std::string& name) {
   return "tensor " + quote(name);

@@ -6,7 +6,7 @@ namespace {
 
 using formulas::Cell;
 
-constexpr RecurrentRow kRows[kRecurrentOps] = {
+constexpr RecurrentRow kOperators[kRecurrentOps] = {
     {RecurrentOp::gru_scan, "gru_scan", Cell::gru, std::nullopt, {"wx", "r"}},
     {RecurrentOp::lstm_scan, "lstm_scan", Cell::lstm, std::nullopt, {"wx", "r"}},
     {RecurrentOp::mingru, "mingru", Cell::min_gru, Cell::mix, {"gates", "candidates"}},
@@ -23,7 +23,7 @@ constexpr RecurrentRow kRows[kRecurrentOps] = {
 }  // namespace
 
 const RecurrentRow& recurrent_row(RecurrentOp op) {
-  return kRows[static_cast<std::size_t>(op)];
+  return kOperators[static_cast<std::size_t>(op)];
 }
 
 }  // namespace exphil::core

@@ -17,6 +17,7 @@
 #include "core/work/pause.hpp"
 #include "core/work/polling.hpp"
 #include "core/work/reaper.hpp"
+#include "core/work/stop_at_unload.hpp"
 
 namespace exphil::core {
 
@@ -258,17 +259,10 @@ class PaceThread {
   std::map<const Policy*, std::weak_ptr<Warmer>> warmers_;
 };
 
-// The object is never destroyed, because a Pace may end after static destructors have run. Only its thread is
-// joined.
-struct StopAtUnload {
-  PaceThread* thread;
-  ~StopAtUnload() { thread->stop(); }
-};
-
 PaceThread& pace_thread() {
   static auto* const instance = new PaceThread;
-  static StopAtUnload guard{instance};
-  return *guard.thread;
+  static StopAtUnload<PaceThread> guard{instance};
+  return *guard.owner;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/work/own_thread.hpp"
+#include "core/work/stop_at_unload.hpp"
 
 namespace exphil::core {
 
@@ -67,17 +68,10 @@ class Reaper {
   std::thread thread_;
 };
 
-// The reaper is never destroyed, so that a late reap() during unloading still finds a valid object. Only its
-// thread is joined, before its code is unmapped.
-struct StopAtUnload {
-  Reaper* reaper;
-  ~StopAtUnload() { reaper->stop(); }
-};
-
 Reaper& reaper() {
   static Reaper* const instance = new Reaper;
-  static StopAtUnload guard{instance};
-  return *guard.reaper;
+  static StopAtUnload<Reaper> guard{instance};
+  return *guard.owner;
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 
 #include "core/error.hpp"
 #include "core/work/own_thread.hpp"
+#include "core/work/stop_at_unload.hpp"
 
 namespace exphil::core {
 
@@ -117,17 +118,10 @@ class TickerThread {
   std::thread thread_;
 };
 
-// The object is never destroyed, because a Ticker may end after static destructors have run. Only its thread
-// is joined.
-struct StopAtUnload {
-  TickerThread* thread;
-  ~StopAtUnload() { thread->stop(); }
-};
-
 TickerThread& ticker_thread() {
   static auto* const instance = new TickerThread;
-  static StopAtUnload guard{instance};
-  return *guard.thread;
+  static StopAtUnload<TickerThread> guard{instance};
+  return *guard.owner;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "cuda/associative/variants.hpp"
+#include "cuda/divide_up.hpp"
 
 namespace exphil::cuda {
 
@@ -13,10 +14,6 @@ using associative::kMaxWarps;
 using core::AssociativeOp;
 using core::AssociativeProblem;
 using core::Dtype;
-
-std::int64_t divide_up(std::int64_t size, std::int64_t by) {
-  return (size + by - 1) / by;
-}
 
 std::int64_t power_of_two_from(std::int64_t size) {
   std::int64_t power = 1;

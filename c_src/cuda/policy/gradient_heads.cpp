@@ -2,6 +2,7 @@
 // launches of their kernels.
 #include <algorithm>
 
+#include "cuda/divide_up.hpp"
 #include "cuda/jit/launch.hpp"
 #include "cuda/policy/gradient_order.hpp"
 #include "cuda/policy/gradient_pass.hpp"
@@ -13,10 +14,6 @@ namespace {
 
 policy::HeadTile tile_of(const core::HeadRecurrence& heads) {
   return policy::HeadTile(static_cast<int>(heads.keys()));
-}
-
-std::int64_t divide_up(std::int64_t value, std::int64_t by) {
-  return (value + by - 1) / by;
 }
 
 // 0 with the linear rule.

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/error.hpp"
+#include "cuda/divide_up.hpp"
 #include "cuda/jit/launch.hpp"
 
 namespace exphil::cuda {
@@ -16,10 +17,6 @@ namespace {
 constexpr std::int64_t kPartRows = 256, kMostParts = 16;
 // Beyond as many parts, a warp's lanes of one sum share each element.
 constexpr std::int64_t kFewParts = 16;
-
-std::int64_t divide_up(std::int64_t value, std::int64_t by) {
-  return (value + by - 1) / by;
-}
 
 }  // namespace
 

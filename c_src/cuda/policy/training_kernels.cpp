@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/tensor.hpp"
+#include "cuda/divide_up.hpp"
 #include "cuda/jit/launch.hpp"
 
 namespace exphil::cuda {
@@ -15,10 +16,6 @@ constexpr const char* kEntries[] = {"policy_training_loss", "policy_training_squ
 
 KernelSpec spec_of(const char* entry) {
   return {"policy/training.cu", entry, {}};
-}
-
-std::int64_t divide_up(std::int64_t count, std::int64_t by) {
-  return (count + by - 1) / by;
 }
 
 Dim3 grid_of(std::int64_t blocks) {

@@ -6,14 +6,11 @@
 
 #include "core/ssd/call.hpp"
 #include "cuda/device/places.hpp"
+#include "cuda/divide_up.hpp"
 #include "kernels/policy/gradient_heads.cuh"
 #include "kernels/ssd/arguments.cuh"
 
 namespace exphil::cuda {
-
-inline std::int64_t divide_up(std::int64_t value, std::int64_t by) {
-  return (value + by - 1) / by;
-}
 
 struct SsdLayout {
   using Id = core::SsdOperand;

@@ -12,11 +12,11 @@ namespace exphil::host {
 namespace {
 
 // Sequences [first, first + count) of the group in one thread.
-class Walk {
+class BackwardWalk {
  public:
   // d: of each vector of the walk, the gradients of all rows.
-  Walk(const WalkedPhases& phases, const BlockSums& sums, const std::vector<MatrixRows>& d,
-       std::int64_t first, std::int64_t count)
+  BackwardWalk(const WalkedPhases& phases, const BlockSums& sums, const std::vector<MatrixRows>& d,
+               std::int64_t first, std::int64_t count)
       : p_(phases), n_(phases.network), sums_(sums), d_(d), first_(first), count_(count) {
     for (std::size_t i = p_.first; i <= p_.last; ++i) {
       const core::StateId id = core::state_of(p_.block[i]);
@@ -134,7 +134,7 @@ void walk_back(const WalkedPhases& phases, const BlockSums& sums, VectorGradient
   }
   const std::int64_t count = phases.group.count;
   core::parallel_for(count, walked_together(count), [&](std::int64_t begin, std::int64_t end) {
-    Walk(phases, sums, d, begin, end - begin).run();
+    BackwardWalk(phases, sums, d, begin, end - begin).run();
   });
 }
 

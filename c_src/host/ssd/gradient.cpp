@@ -20,7 +20,6 @@ using Math = core::ScalarMath<float>;
 
 // Floats of what the pieces of some sequences pass back to b, c and dt: 64 MB.
 constexpr std::int64_t kMostParts = std::int64_t{1} << 24;
-constexpr std::int64_t kWalkSteps = 16;  // of the walk that the gradient of z needs
 
 // What the pieces of `sequences` sequences pass back to what they share; sums over pieces come later.
 struct Parts {

@@ -11,6 +11,8 @@ namespace exphil::host {
 
 // A constant: the sums over the channels of a head are added up piece by piece.
 inline constexpr std::int64_t kPieceChannels = 64;
+// Steps between two calls of give_way(): some 20 us.
+inline constexpr std::int64_t kWalkSteps = 16;
 
 struct Piece {
   std::int64_t sequence = 0, head = 0, first = 0, channels = 0;  // first: of the head's channels

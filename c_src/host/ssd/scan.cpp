@@ -14,9 +14,6 @@ using core::SsdCall;
 using core::SsdShape;
 using Id = core::SsdOperand;
 
-// Steps between two calls of give_way(): some 20 us.
-constexpr std::int64_t kWalkSteps = 16;
-
 // The scratch of one piece: its states, and the rows of so many steps.
 struct Stretch {
   Stretch(const SsdShape& s, float* memory) : states(memory) {

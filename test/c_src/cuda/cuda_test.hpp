@@ -62,6 +62,9 @@ void require_passed(const RunResult& run);
 // The controls of the fake driver, in such a child.
 FakeCuda& fake();
 
+// Results of the driver, as CUDA numbers them.
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kIllegalAddress = 700;
+
 // The driver call that does work (see FakeCuda::fail_any) number n returns `result`, a CUresult.
 Failing failing_driver_calls(int result);
 

@@ -12,8 +12,6 @@
 namespace exphil::test {
 namespace {
 
-constexpr int kInvalidValue = 1, kOutOfMemory = 2, kIllegalAddress = 700;
-
 // One after another on the emulated GPU takes seconds: two of the operations, which differ in their inputs.
 std::vector<Operation> operations() {
   return backend_operations(cuda::open_cuda_backend(0),

@@ -124,6 +124,9 @@ class OracleModel final : public core::Policy {
   std::shared_ptr<const core::PolicyWeights> weights_;
 };
 
+// Of its frames and outputs.
+constexpr std::size_t kOracleIn = 5, kOracleOut = 3;
+
 inline std::shared_ptr<OracleModel> make_oracle(std::uint64_t seed = 1) {
   PolicySpec spec;
   spec.seed = seed;

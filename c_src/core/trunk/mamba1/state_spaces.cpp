@@ -51,9 +51,9 @@ class Names : public StateSpacesParameters {
   const Config& c_;
 };
 
-class Loader {
+class StateSpacesLoader {
  public:
-  Loader(const Checkpoint& file, const PolicyLoadOptions& options)
+  StateSpacesLoader(const Checkpoint& file, const PolicyLoadOptions& options)
       : file_(file),
         reader_(file.tensors(), {"path", file.name(), "a Mamba policy"}, options.check_finite),
         names_(file_, reader_) {
@@ -115,7 +115,7 @@ std::vector<PolicyParameter> state_spaces_parameters(const Config& c, const Weig
 }
 
 PolicyWeights load_state_spaces(const Checkpoint& file, const PolicyLoadOptions& options) {
-  return Loader(file, options).load();
+  return StateSpacesLoader(file, options).load();
 }
 
 }  // namespace exphil::core::mamba1

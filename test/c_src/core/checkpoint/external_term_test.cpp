@@ -17,7 +17,7 @@ ExternalTerm read(const Text& bytes) {
                             limit);
 }
 
-void refused(const Text& bytes, const std::string& part) {
+void refused_term(const Text& bytes, const std::string& part) {
   const test::CaughtError error = test::error_of([&] { read(bytes); });
   INFO(part << " in: " << error.message);
   CHECK(error.kind == ErrorKind::invalid_checkpoint);
@@ -68,31 +68,33 @@ TEST_CASE("external terms of every accepted kind", "[external_term]") {
 }
 
 TEST_CASE("refused terms give the reason", "[external_term]") {
-  refused("", "must start with byte 131");
-  refused(Text(2, '\7'), "must start with byte 131, got 7");
-  refused(term(""), "the term is truncated: nothing follows byte 131");
-  refused(term(integer(1)) + "x", "1 bytes follow the term");
-  refused(term(tag(77) + number(1, 4) + tag(8) + "x"), "tag 77 (a bit string)");
-  refused(term(tag(88) + Text(20, 'x')), "(a process id)");
-  refused(term(tag(103) + Text(20, 'x')), "(a process id)");
-  refused(term(tag(102) + Text(20, 'x')), "(a port)");
-  for (const int reference : {90, 101, 114}) refused(term(tag(reference) + Text(20, 'x')), "(a reference)");
-  for (const int function : {112, 113, 117}) refused(term(tag(function) + Text(20, 'x')), "(a function)");
-  refused(term(tag(99) + Text(31, '0')), "tag 99 is not accepted");
-  refused(term(tag(82) + tag(0)), "tag 82 is not accepted");
-  refused(term(tag(70) + number(0x7ff0000000000000u, 8)), "not finite");
-  refused(term(tag(110) + tag(1) + tag(2) + tag(1)), "sign byte 2");
-  refused(term(tag(100) + number(1021, 2) + Text(1021, 'a')), "an atom of 1021 bytes");
-  refused(term(tag(108) + number(1, 4) + integer(1) + integer(2)), "improper list");
-  refused(term(map({{atom("a"), integer(1)}, {atom("a"), integer(2)}})), "a key that appears twice");
-  refused(term(tag(108) + number(0xffffffff, 4) + tag(106)), "4294967295 elements are announced");
-  refused(term(tag(116) + number(0xffffffff, 4) + tag(106)), "elements are announced");
-  refused(term(tag(109) + number(5, 4) + "abc"), "truncated");
+  refused_term("", "must start with byte 131");
+  refused_term(Text(2, '\7'), "must start with byte 131, got 7");
+  refused_term(term(""), "the term is truncated: nothing follows byte 131");
+  refused_term(term(integer(1)) + "x", "1 bytes follow the term");
+  refused_term(term(tag(77) + number(1, 4) + tag(8) + "x"), "tag 77 (a bit string)");
+  refused_term(term(tag(88) + Text(20, 'x')), "(a process id)");
+  refused_term(term(tag(103) + Text(20, 'x')), "(a process id)");
+  refused_term(term(tag(102) + Text(20, 'x')), "(a port)");
+  for (const int reference : {90, 101, 114})
+    refused_term(term(tag(reference) + Text(20, 'x')), "(a reference)");
+  for (const int function : {112, 113, 117})
+    refused_term(term(tag(function) + Text(20, 'x')), "(a function)");
+  refused_term(term(tag(99) + Text(31, '0')), "tag 99 is not accepted");
+  refused_term(term(tag(82) + tag(0)), "tag 82 is not accepted");
+  refused_term(term(tag(70) + number(0x7ff0000000000000u, 8)), "not finite");
+  refused_term(term(tag(110) + tag(1) + tag(2) + tag(1)), "sign byte 2");
+  refused_term(term(tag(100) + number(1021, 2) + Text(1021, 'a')), "an atom of 1021 bytes");
+  refused_term(term(tag(108) + number(1, 4) + integer(1) + integer(2)), "improper list");
+  refused_term(term(map({{atom("a"), integer(1)}, {atom("a"), integer(2)}})), "a key that appears twice");
+  refused_term(term(tag(108) + number(0xffffffff, 4) + tag(106)), "4294967295 elements are announced");
+  refused_term(term(tag(116) + number(0xffffffff, 4) + tag(106)), "elements are announced");
+  refused_term(term(tag(109) + number(5, 4) + "abc"), "truncated");
   Text deep;
   for (int i = 0; i < 100; ++i) deep += tag(104) + tag(1);
-  refused(term(deep + integer(1)), "nested more than 64 deep");
-  refused(term(tag(108) + number((1u << 20) + 1, 4) + Text((1u << 20) + 1, 106) + tag(106)),
-          "more than 1048576 terms");
+  refused_term(term(deep + integer(1)), "nested more than 64 deep");
+  refused_term(term(tag(108) + number((1u << 20) + 1, 4) + Text((1u << 20) + 1, 106) + tag(106)),
+               "more than 1048576 terms");
 }
 
 TEST_CASE("a term cut at any byte is refused", "[external_term]") {
@@ -106,20 +108,20 @@ TEST_CASE("a term cut at any byte is refused", "[external_term]") {
 
 TEST_CASE("a compressed term inflates to exactly what it announces", "[external_term]") {
   const Text body = binary(Text(5000, 'x'));
-  refused(compressed_term(body, body.size() + 1), "fewer than the 5006 it announces");
-  refused(compressed_term(body, body.size() - 1), "more bytes than it announces");
+  refused_term(compressed_term(body, body.size() + 1), "fewer than the 5006 it announces");
+  refused_term(compressed_term(body, body.size() - 1), "more bytes than it announces");
   const Text bomb = compressed_term(body, 0xffffffff);
   const test::CaughtError error = test::error_of([&] { read(bomb); });
   CHECK(error.kind == ErrorKind::limit_exceeded);
   CHECK(error.says("the term inflates to more than the limit"));
-  refused(compressed_term(body, body.size()) + "x", "1 bytes follow the zlib stream");
+  refused_term(compressed_term(body, body.size()) + "x", "1 bytes follow the zlib stream");
   const Text full = compressed_term(body, body.size());
-  refused(full.substr(0, full.size() - 1), "truncated in its zlib stream");
-  refused(tag(131) + tag(80) + number(3, 4) + "abcdef", "damaged zlib stream");
-  refused(tag(131) + tag(80) + number(3, 3), "truncated in its compressed size");
+  refused_term(full.substr(0, full.size() - 1), "truncated in its zlib stream");
+  refused_term(tag(131) + tag(80) + number(3, 4) + "abcdef", "damaged zlib stream");
+  refused_term(tag(131) + tag(80) + number(3, 3), "truncated in its compressed size");
   Text changed = full;
   changed.back() = static_cast<char>(changed.back() ^ 1);
-  refused(changed, "damaged zlib stream");
+  refused_term(changed, "damaged zlib stream");
 }
 
 }  // namespace exphil::core

@@ -24,10 +24,10 @@ using test::submit;
 using Out = std::vector<float>;
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr std::size_t kIn = 5, kOut = 3, kFrames = 700;
+constexpr std::size_t kFrames = 700;
 const float* obs(std::size_t t) {
-  static const Out all = test::Random(1).vector(kFrames * kIn, -1, 1);
-  return all.data() + t * kIn;
+  static const Out all = test::Random(1).vector(kFrames * test::kOracleIn, -1, 1);
+  return all.data() + t * test::kOracleIn;
 }
 
 // The launches of a policy, which go on one by one as a test lets them.
@@ -93,7 +93,7 @@ struct Fleet {
 // Of a session that plays these frames alone: the last answer, and the state after it.
 std::pair<Out, Bytes> alone(const std::vector<std::size_t>& frames) {
   Session session(make_oracle());
-  Out out(kOut);
+  Out out(test::kOracleOut);
   for (const std::size_t t : frames) session.step(obs(t), out.data());
   return {out, session.export_state()};
 }
@@ -169,7 +169,7 @@ TEST_CASE("other calls of a session wait for its frame, and those that may not w
   fleet.launches.hold();
   auto answer = submit(fleet.at(0), obs(3));
   fleet.launches.await(1);
-  Out out(kOut);
+  Out out(test::kOracleOut);
   CHECK_THROWS_AS(fleet.at(0).step(obs(0), out.data(), false), WouldWait);
   CHECK_THROWS_AS(fleet.at(0).restore(*kept, false), WouldWait);
   CHECK_THROWS_AS(submit(fleet.at(0), obs(0), false, false), WouldWait);
@@ -185,7 +185,7 @@ TEST_CASE("other calls of a session wait for its frame, and those that may not w
 
 TEST_CASE("a caller steps its frame itself while it is alone, and not in a crowd", "[session][gather]") {
   Fleet fleet(4);
-  Out out(kOut);
+  Out out(test::kOracleOut);
   for (std::size_t t = 0; t < 5; ++t) {
     auto turn = fleet.gatherer->take_turn();
     REQUIRE(turn);
@@ -224,7 +224,7 @@ TEST_CASE("a late frame of a caller that is alone is answered by the gatherer", 
     policy->fails = fails;
     auto turn = fleet.gatherer->take_turn();
     REQUIRE(turn);
-    Out out(kOut);
+    Out out(test::kOracleOut);
     std::shared_ptr<LateFrame> late;
     try {
       fleet.at(0).step(obs(0), out.data(), false);
@@ -267,7 +267,7 @@ TEST_CASE("threads that play, save and go back in sessions that gather: every an
     threads.emplace_back([&, i] {
       Session& own = *sessions[i];
       Session plain(make_oracle(), options);
-      Out out(kOut), right(kOut);
+      Out out(test::kOracleOut), right(test::kOracleOut);
       for (std::size_t t = 0; t < kRounds; ++t) {
         if (t % 7 == i) policy->late = t % 2 == 0;
         const float* frame = obs((t * kThreads + i) % kFrames);
@@ -289,7 +289,7 @@ TEST_CASE("threads that play, save and go back in sessions that gather: every an
   CHECK(wrong == std::vector<int>(kThreads));
   CHECK(policy->collisions == 0);
   Session counted(make_oracle());
-  Out out(kOut);
+  Out out(test::kOracleOut);
   for (std::size_t t = 0; t < kThreads * kRounds; ++t) counted.step(obs(0), out.data());
   CHECK(shared.export_state() == counted.export_state());
 }

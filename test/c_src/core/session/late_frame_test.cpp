@@ -17,9 +17,8 @@ using test::make_oracle;
 using test::OracleModel;
 using Out = std::vector<float>;
 
-constexpr std::size_t kIn = 5, kOut = 3;
 const Out& frames() {
-  static const Out all = test::Random(1).vector(20 * kIn, -1, 1);
+  static const Out all = test::Random(1).vector(20 * test::kOracleIn, -1, 1);
   return all;
 }
 
@@ -32,7 +31,7 @@ std::shared_ptr<OracleModel> splitting_oracle() {
 // A frame on a thread that must not wait; null where it was there in time.
 std::shared_ptr<LateFrame> begin(Session& session, std::size_t t, Out* out) {
   try {
-    session.step(frames().data() + t * kIn, out->data(), false);
+    session.step(frames().data() + t * test::kOracleIn, out->data(), false);
     return nullptr;
   } catch (const Late& late) {
     return late.frame;
@@ -49,8 +48,8 @@ Expected expected(std::size_t count) {
   Expected all;
   all.states.push_back(session.export_state());
   for (std::size_t t = 0; t < count; ++t) {
-    all.outs.emplace_back(kOut);
-    session.step(frames().data() + t * kIn, all.outs.back().data());
+    all.outs.emplace_back(test::kOracleOut);
+    session.step(frames().data() + t * test::kOracleIn, all.outs.back().data());
     all.states.push_back(session.export_state());
   }
   return all;
@@ -69,7 +68,7 @@ TEST_CASE("frames in time and late frames give the same bits", "[session][late]"
     REQUIRE(session.splits_frames());
     for (std::size_t t = 0; t < 12; ++t) {
       policy->late = t % 3 == 1;
-      Out out(kOut);
+      Out out(test::kOracleOut);
       const auto late = begin(session, t, &out);
       CHECK((late != nullptr) == policy->late);
       if (late) late->answer(out.data());
@@ -88,7 +87,7 @@ TEST_CASE("a late frame keeps its session, and the next call finishes it", "[ses
   const auto policy = splitting_oracle();
   Session session(policy);
   policy->late = true;
-  Out out(kOut);
+  Out out(test::kOracleOut);
   const auto late = begin(session, 0, &out);
   REQUIRE(late);
   CHECK_THROWS_AS(session.step(frames().data(), out.data(), false), WouldWait);
@@ -108,10 +107,10 @@ TEST_CASE("a late frame that nobody answers for ends with the next call, or with
   const auto policy = splitting_oracle();
   {
     Session session(policy);
-    Out out(kOut);
+    Out out(test::kOracleOut);
     policy->late = true;
     REQUIRE(begin(session, 0, &out));
-    session.step(frames().data() + kIn, out.data());
+    session.step(frames().data() + test::kOracleIn, out.data());
     CHECK(out == right.outs[1]);
     CHECK(session.export_state() == right.states[2]);
     CHECK(policy->dropped == 0);
@@ -124,7 +123,7 @@ TEST_CASE("a late frame that fails leaves the session as it was, and unlocked", 
   const Expected right = expected(1);
   const auto policy = splitting_oracle();
   Session session(policy);
-  Out out(kOut);
+  Out out(test::kOracleOut);
   policy->late = policy->fails = true;
   const auto late = begin(session, 0, &out);
   REQUIRE(late);
@@ -146,7 +145,7 @@ TEST_CASE("many threads share sessions whose frames are late, and none waits for
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&, i] {
-      Out out(2 * kOut);
+      Out out(2 * test::kOracleOut);
       for (int round = 0; round < 100; ++round) {
         policy->late = (round + i) % 2 == 0;
         Session& session = (round + i) % 3 == 0 ? a : b;

@@ -23,8 +23,6 @@ using test::OracleModel;
 using Out = std::vector<float>;
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr std::size_t kIn = 5, kOut = 3;
-
 // One model on three devices.
 struct Model {
   static constexpr std::size_t kDevices = 3;
@@ -51,7 +49,7 @@ struct Agents {
     }
   }
   Out step(const float* obs) {
-    Out out(all.size() * kOut);
+    Out out(all.size() * test::kOracleOut);
     Session::step_batch(all, obs, out.data());
     return out;
   }
@@ -65,8 +63,8 @@ struct Agents {
 };
 
 const float* frames_of(std::size_t count, std::size_t t) {
-  static const Out all = test::Random(5).vector(64 * 16 * kIn, -1, 1);
-  return all.data() + t * count * kIn;
+  static const Out all = test::Random(5).vector(64 * 16 * test::kOracleIn, -1, 1);
+  return all.data() + t * count * test::kOracleIn;
 }
 
 }  // namespace
@@ -117,17 +115,19 @@ TEST_CASE("a batch over several devices has the bits of lone steps, in the calle
     const float* const obs = frames_of(kAgents, t);
     const Out out = agents.step(obs);
     for (std::size_t i = 0; i < kAgents; ++i) {
-      Out right(kOut);
-      alone[i]->step(obs + i * kIn, right.data());
-      REQUIRE(std::equal(right.begin(), right.end(), out.begin() + static_cast<std::ptrdiff_t>(i * kOut)));
+      Out right(test::kOracleOut);
+      alone[i]->step(obs + i * test::kOracleIn, right.data());
+      REQUIRE(std::equal(right.begin(), right.end(),
+                         out.begin() + static_cast<std::ptrdiff_t>(i * test::kOracleOut)));
     }
   }
   for (std::size_t i = 0; i < kAgents; ++i) CHECK(agents.all[i]->export_state() == alone[i]->export_state());
   // Back over all of a history, which began to overwrite its first entries.
   agents.all[1]->roll_back(4);
   Session shorter(make_oracle());
-  Out ignored(kOut);
-  for (std::size_t t = 0; t + 4 < kFrames; ++t) shorter.step(frames_of(kAgents, t) + kIn, ignored.data());
+  Out ignored(test::kOracleOut);
+  for (std::size_t t = 0; t + 4 < kFrames; ++t)
+    shorter.step(frames_of(kAgents, t) + test::kOracleIn, ignored.data());
   CHECK(agents.all[1]->export_state() == shorter.export_state());
 }
 
@@ -181,19 +181,19 @@ TEST_CASE("sessions of the other devices go on where one has failed", "[session]
   Model model;
   model.policies[1]->on_advance = [](std::int64_t) { fail(ErrorKind::device_lost, "", "lost"); };
   const auto here = model.session(0), lost = model.session(1), there = model.session(2);
-  Out out(2 * kOut), right(2 * kOut);
+  Out out(2 * test::kOracleOut), right(2 * test::kOracleOut);
   CHECK(error_of([&] { lost->step(frames_of(2, 0), out.data()); }).kind == ErrorKind::device_lost);
   Session::step_batch({there.get(), here.get()}, frames_of(2, 0), out.data());
   Session one(make_oracle()), other(make_oracle());
   one.step(frames_of(2, 0), right.data());
-  other.step(frames_of(2, 0) + kIn, right.data() + kOut);
+  other.step(frames_of(2, 0) + test::kOracleIn, right.data() + test::kOracleOut);
   CHECK(out == right);
 }
 
 TEST_CASE("states go from one device to another", "[session][devices]") {
   Model model;
   const auto here = model.session(0, 2), there = model.session(2);
-  Out out(kOut);
+  Out out(test::kOracleOut);
   for (std::size_t t = 0; t < 4; ++t) here->step(frames_of(1, t), out.data());
   const auto snapshot = here->snapshot();
   const Bytes state = here->export_state();
@@ -215,7 +215,7 @@ TEST_CASE("sessions and snapshots of other models are refused", "[session][devic
   Model model, other;
   const auto here = model.session(0), foreign = other.session(1);
   Session plain(make_oracle());
-  Out out(2 * kOut);
+  Out out(2 * test::kOracleOut);
   for (Session* session : {foreign.get(), &plain}) {
     for (const auto& batch : {std::vector<Session*>{here.get(), session}, {session, here.get()}}) {
       const auto error = error_of([&] { Session::step_batch(batch, frames_of(2, 0), out.data()); });
@@ -236,11 +236,11 @@ TEST_CASE("frames are gathered on each device", "[session][devices][gather]") {
     sessions.push_back(model.session(i % Model::kDevices, 0, gatherers[i % Model::kDevices]));
   }
   for (std::size_t i = 0; i < 9; ++i)
-    answers.push_back(test::submit(*sessions[i], frames_of(9, 0) + i * kIn));
+    answers.push_back(test::submit(*sessions[i], frames_of(9, 0) + i * test::kOracleIn));
   for (std::size_t i = 0; i < 9; ++i) {
     Session alone(make_oracle());
-    Out right(kOut);
-    alone.step(frames_of(9, 0) + i * kIn, right.data());
+    Out right(test::kOracleOut);
+    alone.step(frames_of(9, 0) + i * test::kOracleIn, right.data());
     CHECK(answers[i].get().out == right);
   }
   for (const auto& gatherer : gatherers) CHECK(gatherer->counts().frames == 3);

@@ -18,19 +18,18 @@ using test::error_of;
 using test::make_oracle;
 using test::OracleModel;
 
-constexpr std::size_t kIn = 5, kOut = 3;
 using Out = std::vector<float>;
 
 Out step(Session& session, const std::vector<float>& frames, std::size_t t) {
-  Out out(kOut);
-  session.step(frames.data() + t * kIn, out.data());
+  Out out(test::kOracleOut);
+  session.step(frames.data() + t * test::kOracleIn, out.data());
   return out;
 }
 
 }  // namespace
 
 TEST_CASE("restore and the same inputs give the same bits", "[session]") {
-  const auto frames = test::Random(1).vector(20 * kIn, -1, 1);
+  const auto frames = test::Random(1).vector(20 * test::kOracleIn, -1, 1);
   Session session(make_oracle());
   for (std::size_t t = 0; t < 5; ++t) step(session, frames, t);
   const auto snapshot = session.snapshot();
@@ -46,7 +45,7 @@ TEST_CASE("restore and the same inputs give the same bits", "[session]") {
 }
 
 TEST_CASE("prefill equals stepping, whatever the split; an empty one changes nothing", "[session]") {
-  const auto frames = test::Random(2).vector(9 * kIn, -1, 1);
+  const auto frames = test::Random(2).vector(9 * test::kOracleIn, -1, 1);
   const auto policy = make_oracle();
   Session stepped(policy);
   Out expected;
@@ -56,16 +55,17 @@ TEST_CASE("prefill equals stepping, whatever the split; an empty one changes not
   }
   for (std::int64_t split = 0; split <= 9; ++split) {
     Session session(policy);
-    Out out(9 * kOut);
+    Out out(9 * test::kOracleOut);
     session.prefill(frames.data(), split, out.data());
-    session.prefill(frames.data() + split * kIn, 9 - split, out.data() + split * kOut);
+    session.prefill(frames.data() + split * test::kOracleIn, 9 - split,
+                    out.data() + split * test::kOracleOut);
     CHECK(out == expected);
     CHECK(session.export_state() == stepped.export_state());
   }
 }
 
 TEST_CASE("a snapshot outlives its session and keeps the model alive", "[session]") {
-  const auto frames = test::Random(3).vector(kIn, -1, 1);
+  const auto frames = test::Random(3).vector(test::kOracleIn, -1, 1);
   auto policy = make_oracle();
   const std::weak_ptr<OracleModel> watched = policy;
   std::unique_ptr<Snapshot> snapshot;
@@ -84,7 +84,7 @@ TEST_CASE("a snapshot outlives its session and keeps the model alive", "[session
 }
 
 TEST_CASE("a snapshot or session of another model is refused and changes nothing", "[session]") {
-  const auto frames = test::Random(4).vector(2 * kIn, -1, 1);
+  const auto frames = test::Random(4).vector(2 * test::kOracleIn, -1, 1);
   Session one(make_oracle(1)), other(make_oracle(2));
   step(one, frames, 0);
   step(other, frames, 0);
@@ -94,7 +94,7 @@ TEST_CASE("a snapshot or session of another model is refused and changes nothing
   const CaughtError import = error_of([&] { one.import_state(exported.data(), exported.size()); });
   CHECK(import.kind == ErrorKind::mismatch);
   CHECK(import.says("fingerprint"));
-  Out out(2 * kOut);
+  Out out(2 * test::kOracleOut);
   CHECK(error_of([&] {
           Session::step_batch({&one, &other}, frames.data(), out.data());
         }).kind == ErrorKind::mismatch);
@@ -105,7 +105,7 @@ TEST_CASE("a snapshot or session of another model is refused and changes nothing
 }
 
 TEST_CASE("step_batch is the separate steps, bit for bit, in the caller's order", "[session]") {
-  const auto frames = test::Random(5).vector(8 * kIn, -1, 1);
+  const auto frames = test::Random(5).vector(8 * test::kOracleIn, -1, 1);
   const auto policy = make_oracle();
   std::vector<std::unique_ptr<Session>> batched, separate;
   for (std::size_t i = 0; i < 8; ++i) {
@@ -116,11 +116,12 @@ TEST_CASE("step_batch is the separate steps, bit for bit, in the caller's order"
   }
   std::vector<Session*> order;
   for (const std::size_t i : {3u, 0u, 7u, 5u, 1u, 6u, 2u, 4u}) order.push_back(batched[i].get());
-  Out out(8 * kOut);
+  Out out(8 * test::kOracleOut);
   Session::step_batch(order, frames.data(), out.data());
   std::size_t row = 0;
   for (const std::size_t i : {3u, 0u, 7u, 5u, 1u, 6u, 2u, 4u}) {
-    CHECK(step(*separate[i], frames, row) == Out(out.begin() + row * kOut, out.begin() + (row + 1) * kOut));
+    CHECK(step(*separate[i], frames, row) ==
+          Out(out.begin() + row * test::kOracleOut, out.begin() + (row + 1) * test::kOracleOut));
     CHECK(separate[i]->export_state() == batched[i]->export_state());
     ++row;
   }
@@ -129,7 +130,7 @@ TEST_CASE("step_batch is the separate steps, bit for bit, in the caller's order"
 
 TEST_CASE("calls from many threads never use one state concurrently, and batches do not deadlock",
           "[session]") {
-  const auto frames = test::Random(6).vector(4 * kIn, -1, 1);
+  const auto frames = test::Random(6).vector(4 * test::kOracleIn, -1, 1);
   const auto policy = make_oracle();
   Session a(policy), b(policy), c(policy), d(policy);
   const auto kept = a.snapshot();
@@ -137,7 +138,7 @@ TEST_CASE("calls from many threads never use one state concurrently, and batches
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < batches.size(); ++i) {
     threads.emplace_back([&, i] {
-      Out out(4 * kOut);
+      Out out(4 * test::kOracleOut);
       for (int round = 0; round < 200; ++round) {
         Session::step_batch(batches[i], frames.data(), out.data());
         batches[i][0]->snapshot();
@@ -152,7 +153,7 @@ TEST_CASE("calls from many threads never use one state concurrently, and batches
 }
 
 TEST_CASE("an exported state is restored exactly, and damage is detected", "[session][state_codec]") {
-  const auto frames = test::Random(7).vector(4 * kIn, -1, 1);
+  const auto frames = test::Random(7).vector(4 * test::kOracleIn, -1, 1);
   const auto policy = make_oracle();
   Session session(policy), copy(policy);
   for (std::size_t t = 0; t < 3; ++t) step(session, frames, t);

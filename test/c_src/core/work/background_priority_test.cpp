@@ -32,9 +32,9 @@ int nice_of_this_thread() {
   return getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)));
 }
 
-class Work final : public Job {
+class AwaitedWork final : public Job {
  public:
-  explicit Work(std::function<void()> work) : work_(std::move(work)) {}
+  explicit AwaitedWork(std::function<void()> work) : work_(std::move(work)) {}
   void run() noexcept override {
     work_();
     done_.set_value();
@@ -47,7 +47,7 @@ class Work final : public Job {
 };
 
 std::future<void> start(std::function<void()> work) {
-  auto job = std::make_shared<Work>(std::move(work));
+  auto job = std::make_shared<AwaitedWork>(std::move(work));
   std::future<void> done = job->done();
   submit_job(JobKind::compute, 1, job);
   return done;

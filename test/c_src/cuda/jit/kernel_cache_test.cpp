@@ -20,7 +20,7 @@ using cuda::driver;
 using cuda::KernelCache;
 using cuda::KernelSpec;
 
-const char* const kSource = R"(
+const char* const kAxpy = R"(
 extern "C" __global__ void axpy(const float* x, float* y, float a, long long count) {
   const long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
   if (i < count) y[i] += a * x[i] + SHIFT;
@@ -34,8 +34,8 @@ extern "C" __global__ void reverse(float* x, int pad) {
 }
 )";
 
-struct Workshop {
-  Workshop() { kernels.write("test.cu", kSource); }
+struct KernelFolder {
+  KernelFolder() { kernels.write("test.cu", kAxpy); }
   Folder kernels, cache;
   Environment kernels_variable{"EXPHIL_NATIVE_KERNELS", kernels.path().c_str()};
   Environment cache_variable{"EXPHIL_NATIVE_CACHE", cache.path().c_str()};
@@ -47,7 +47,7 @@ KernelSpec axpy(int shift) {
 
 TEST_CASE("a kernel is compiled and loaded once, for every caller", "[.fake]") {
   const auto context = Context::open(0);
-  const Workshop workshop;
+  const KernelFolder workshop;
   KernelCache cache(*context);
   const auto loads = fake().calls("cuModuleLoadDataEx");
   std::vector<CUfunction> functions(8);
@@ -69,7 +69,7 @@ TEST_CASE("a kernel is compiled and loaded once, for every caller", "[.fake]") {
 
 TEST_CASE("a loaded kernel is returned without a driver call", "[.fake]") {
   const auto context = Context::open(0);
-  const Workshop workshop;
+  const KernelFolder workshop;
   KernelCache cache(*context);
   cache.get(axpy(0));
   const auto pushes = fake().calls("cuCtxPushCurrent");
@@ -80,7 +80,7 @@ TEST_CASE("a loaded kernel is returned without a driver call", "[.fake]") {
 
 TEST_CASE("large dynamic shared memory is opted into, once for each growth", "[.fake]") {
   const auto context = Context::open(0);
-  const Workshop workshop;
+  const KernelFolder workshop;
   KernelCache cache(*context);
   const KernelSpec spec = {"test.cu", "opted", {"SHIFT=0"}};
   const auto calls = fake().calls("cuFuncSetAttribute");
@@ -100,19 +100,19 @@ TEST_CASE("large dynamic shared memory is opted into, once for each growth", "[.
 
 TEST_CASE("a kernel that fails to compile is tried again", "[.fake]") {
   const auto context = Context::open(0);
-  const Workshop workshop;
+  const KernelFolder workshop;
   KernelCache cache(*context);
   workshop.kernels.write("test.cu", "not a kernel");
   CHECK(thrown_by([&] { cache.get(axpy(0)); }).kind() == ErrorKind::compile_failed);
   CHECK(thrown_by([&] { cache.prepare({axpy(0), axpy(1)}); }).kind() == ErrorKind::compile_failed);
-  workshop.kernels.write("test.cu", kSource);
+  workshop.kernels.write("test.cu", kAxpy);
   CHECK(cache.get(axpy(0)) != nullptr);
   CHECK(fake().context_depth() == 0);
 }
 
 TEST_CASE("a driver that refuses the image is reported with both versions", "[.fake]") {
   const auto context = Context::open(0);
-  const Workshop workshop;
+  const KernelFolder workshop;
   KernelCache cache(*context);
   fake().fail_next("cuModuleLoadDataEx", CUDA_ERROR_NO_BINARY_FOR_GPU, 0);
   const core::Error error = thrown_by([&] { cache.get(axpy(0)); });
@@ -126,7 +126,7 @@ TEST_CASE("a driver that refuses the image is reported with both versions", "[.f
 TEST_CASE("kernels run on the device", "[cuda][gpu]") {
   if (!have_device()) return;
   const auto context = Context::open(0);
-  const Workshop workshop;
+  const KernelFolder workshop;
   KernelCache cache(*context);
   const ContextGuard guard(*context);
   cuda::StreamLease stream(*context);
@@ -155,7 +155,7 @@ TEST_CASE("kernels run on the device", "[cuda][gpu]") {
 TEST_CASE("a kernel uses opted-in shared memory on the device, also in a captured graph", "[cuda][gpu]") {
   if (!have_device()) return;
   const auto context = Context::open(0);
-  const Workshop workshop;
+  const KernelFolder workshop;
   KernelCache cache(*context);
   const std::size_t shared = static_cast<std::size_t>(context->properties().max_shared_per_block);
   const int threads = 256, pad = static_cast<int>(shared / sizeof(float)) - threads;

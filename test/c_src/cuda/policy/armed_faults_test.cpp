@@ -6,11 +6,7 @@
 #include "support/faults.hpp"
 
 namespace exphil::test {
-namespace {
-
-constexpr int kInvalidValue = 1, kOutOfMemory = 2, kIllegalAddress = 700;
-
-}  // namespace
+namespace {}  // namespace
 
 // A failed launch ahead of the observation is no error of any call: the frame is launched as a plain one. The
 // outputs of the last frame depend on the states after all of them.

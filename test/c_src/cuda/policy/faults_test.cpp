@@ -22,8 +22,6 @@
 namespace exphil::test {
 namespace {
 
-constexpr int kOutOfMemory = 2, kInvalidValue = 1, kIllegalAddress = 700;
-
 // The form that EXPHIL_TEST_FORM names, of support/policy_forms.hpp.
 const std::shared_ptr<const core::PolicyWeights>& weights() {
   static const auto chosen = [] {

@@ -16,7 +16,6 @@
 namespace exphil::test {
 namespace {
 
-constexpr int kInvalidValue = 1, kIllegalAddress = 700;
 constexpr std::size_t kFrames = 24;
 using Floats = std::vector<float>;
 

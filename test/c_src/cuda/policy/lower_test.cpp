@@ -16,7 +16,7 @@ using policy::Kind;
 using policy::Place;
 using policy::Split;
 
-core::mamba1::Config config() {
+core::mamba1::Config small_config() {
   core::mamba1::Config config;
   config.d_model = 67, config.d_inner = 131, config.d_state = 17, config.d_conv = 3;
   config.dt_rank = 5, config.d_input = 31, config.d_output = 9, config.n_layer = 3;
@@ -48,7 +48,7 @@ std::string why_not(const core::PolicyConfig& config) {
 }  // namespace
 
 TEST_CASE("norms, gates and the activation of dt are lowered into products", "[cuda][policy][lower]") {
-  const policy::Network n = lower(test::config_of(config())).network;
+  const policy::Network n = lower(test::config_of(small_config())).network;
   CHECK(kinds(n.input) == std::vector<Kind>{Kind::product});
   CHECK(kinds(n.layer) == std::vector<Kind>{Kind::product, Kind::convolution, Kind::product, Kind::product,
                                             Kind::scan, Kind::product});
@@ -78,7 +78,7 @@ TEST_CASE("norms, gates and the activation of dt are lowered into products", "[c
 }
 
 TEST_CASE("lowered vectors are padded as their readers need it", "[cuda][policy][lower]") {
-  const policy::Network n = lower(test::config_of(config())).network;
+  const policy::Network n = lower(test::config_of(small_config())).network;
   const policy::Scan& scan = n.scans[0];
   CHECK(n.size(n.frame) == 32);
   CHECK(n.size(n.hidden) == 96);
@@ -94,7 +94,7 @@ TEST_CASE("lowered vectors are padded as their readers need it", "[cuda][policy]
 }
 
 TEST_CASE("a mean of dt is lowered to a phase of its own", "[cuda][policy][lower]") {
-  core::mamba1::Config of = config();
+  core::mamba1::Config of = small_config();
   of.spec.input_dt = core::mamba1::InputDt::mean, of.spec.dt_min = 0.001f, of.spec.dt_max = 0.1f;
   const policy::Network n = lower(test::config_of(of)).network;
   const policy::Scan& scan = n.scans[0];
@@ -108,7 +108,7 @@ TEST_CASE("a mean of dt is lowered to a phase of its own", "[cuda][policy][lower
 }
 
 TEST_CASE("a team divides vectors by their readers", "[cuda][policy][lower]") {
-  const policy::Network n = lower(test::config_of(config())).network;
+  const policy::Network n = lower(test::config_of(small_config())).network;
   const policy::TeamPlan plan(n);
   const policy::Scan& scan = n.scans[0];
   for (const int vector : {n.frame, n.hidden, scan.out}) CHECK(plan.places[vector] == Place::board);
@@ -124,11 +124,11 @@ TEST_CASE("a team divides vectors by their readers", "[cuda][policy][lower]") {
 }
 
 TEST_CASE("the text of a lowered network has all of it and no blanks", "[cuda][policy][lower]") {
-  const policy::Network n = lower(test::config_of(config())).network;
+  const policy::Network n = lower(test::config_of(small_config())).network;
   const std::string text = text_of(n);
   CHECK(text.find(' ') == std::string::npos);
   CHECK(text.rfind("{Stored::f32,3," + std::to_string(n.layer_floats) + ",0,1,", 0) == 0);
-  core::mamba1::Config wider = config();
+  core::mamba1::Config wider = small_config();
   for (std::int64_t* size : {&wider.d_model, &wider.d_inner, &wider.d_state, &wider.d_conv, &wider.dt_rank,
                              &wider.d_input, &wider.d_output, &wider.n_layer}) {
     ++*size;
@@ -138,14 +138,14 @@ TEST_CASE("the text of a lowered network has all of it and no blanks", "[cuda][p
 }
 
 TEST_CASE("a network that the kernels cannot compute is refused", "[cuda][policy][lower]") {
-  core::PolicyConfig gated = test::config_of(config());
+  core::PolicyConfig gated = test::config_of(small_config());
   for (core::Block& layer : gated.network.layers) {
     for (core::Phase& phase : layer) {  // z is what the convolution writes
       if (auto* const scan = std::get_if<core::SelectiveScan>(&phase)) scan->z = scan->x;
     }
   }
   CHECK(why_not(gated).find("a gate that no product computes") != std::string::npos);
-  core::PolicyConfig empty = test::config_of(config());
+  core::PolicyConfig empty = test::config_of(small_config());
   empty.network.layers.clear();
   CHECK(why_not(empty).find("no layer") != std::string::npos);
 }

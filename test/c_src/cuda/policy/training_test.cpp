@@ -75,7 +75,6 @@ TEST_CASE("every driver call and allocation of training fails once", "[.training
   emulate_launches();
   fake().pause_failing = pause_failing_allocations;
   const auto weights = every_small_policy().front().weights;
-  constexpr int kInvalidValue = 1, kOutOfMemory = 2;
   for (const int result : {kInvalidValue, kOutOfMemory}) {
     CHECK(fail_step(weights, failing_driver_calls(result)) > 20);
     CHECK(fail_beginning(weights, failing_driver_calls(result)) > 10);

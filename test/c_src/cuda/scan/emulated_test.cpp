@@ -14,7 +14,7 @@ using core::Dtype;
 using core::ScanAlgorithm;
 using formulas::Discretization;
 
-void check(ScanSpec spec, bool with_states = false) {
+void check_emulated(ScanSpec spec, bool with_states = false) {
   spec.options.algorithm = ScanAlgorithm::sequential;
   const ScanCase c(spec);
   INFO(spec.to_string());
@@ -33,33 +33,33 @@ ScanSpec full(std::int64_t batch, std::int64_t seq, std::int64_t dim, std::int64
 
 TEST_CASE("the wide kernel for lengths and widths around its tiles", "[.emulated_scan]") {
   emulate_launches();
-  for (const std::int64_t seq : {1, 19, 20, 21, 61}) check(full(2, seq, 34, 16));
-  for (const std::int64_t dim : {2, 62, 64, 66, 134}) check(full(1, 23, dim, 16));
+  for (const std::int64_t seq : {1, 19, 20, 21, 61}) check_emulated(full(2, seq, 34, 16));
+  for (const std::int64_t dim : {2, 62, 64, 66, 134}) check_emulated(full(1, 23, dim, 16));
   ScanSpec spec = full(3, 13, 12, 16);
   spec.b_groups = 3, spec.c_groups = 2;  // spans of two channels
-  check(spec);
+  check_emulated(spec);
   spec = full(2, 23, 34, 16);
   spec.options.direction = Direction::both, spec.initial_state = false;
-  check(spec);
-  check(full(2, 23, 6, 4), true);
+  check_emulated(spec);
+  check_emulated(full(2, 23, 6, 4), true);
   CHECK(emulated_launches("selective_scan_wide") == 13);
 }
 
 TEST_CASE("the general kernel for lengths, widths and layouts", "[.emulated_scan]") {
   emulate_launches();
-  for (const std::int64_t seq : {1, 15, 16, 17, 37}) check(full(2, seq, 7, 3));
-  for (const std::int64_t dim : {1, 31, 33, 131}) check(full(1, 11, dim, 3));
+  for (const std::int64_t seq : {1, 15, 16, 17, 37}) check_emulated(full(2, seq, 7, 3));
+  for (const std::int64_t dim : {1, 31, 33, 131}) check_emulated(full(1, 11, dim, 3));
   ScanSpec spec = full(2, 19, 12, 3);
   spec.b_groups = 3, spec.c_groups = 2;
-  check(spec);
+  check_emulated(spec);
   spec = full(2, 19, 12, 5);
   spec.complex = true, spec.b_groups = 0, spec.c_groups = 3;
   spec.options.direction = Direction::reverse, spec.options.discretization = Discretization::bilinear;
-  check(spec, true);
+  check_emulated(spec, true);
   spec = full(2, 19, 9, 16);  // an odd number of channels
   spec.dtype = Dtype::f16, spec.c_groups = 0;
   spec.options.dt_min = 0.01f, spec.options.dt_max = 0.5f, spec.options.discretization = Discretization::foh;
-  check(spec);
+  check_emulated(spec);
   CHECK(emulated_launches("selective_scan") == 12);
 }
 
@@ -68,13 +68,13 @@ TEST_CASE("the matrix kernel for lengths, widths and layouts", "[.emulated_scan]
   for (const std::int64_t dim : {1, 4, 5}) {
     ScanSpec spec = full(2, 9, dim, 5);
     spec.full_matrix = true, spec.options.discretization = Discretization::bilinear;
-    check(spec, true);
+    check_emulated(spec, true);
   }
   ScanSpec spec = full(2, 7, 6, 8);
   spec.full_matrix = true, spec.b_groups = 0, spec.c_groups = 2, spec.dtype = Dtype::bf16;
   spec.options.discretization = Discretization::bilinear, spec.options.direction = Direction::both;
   spec.initial_state = false;
-  check(spec);
+  check_emulated(spec);
   CHECK(emulated_launches("selective_scan_matrix") == 4);
 }
 
@@ -83,7 +83,7 @@ TEST_CASE("a batch in slices: every one has its own tensors", "[.emulated_scan]"
   const int before = emulated_launches("selective_scan_wide");
   ScanSpec spec = full(5, 33, 1032, 16);
   spec.b_groups = 2;
-  check(spec);
+  check_emulated(spec);
   CHECK(emulated_launches("selective_scan_wide") >= before + 2);
 }
 

@@ -54,7 +54,7 @@ void check_all(const std::vector<ScanSpec>& specs, bool at_once) {
     CHECK(mismatches[i] == "");
   }
 }
-void check(const ScanSpec& spec) {
+void check_gradient(const ScanSpec& spec) {
   check_all({spec}, false);
 }
 
@@ -159,14 +159,14 @@ void check_company(const ScanSpec& spec) {
 TEST_CASE("the gradient's kernels for lengths, widths and layouts", "[.emulated_gradient_sweep]") {
   emulate_launches();
   for (const std::int64_t seq : {0, 1, 15, 16, 17, 63, 64, 65, 150})
-    check(with_everything(of_size(2, seq, 7, 16)));
-  for (const std::int64_t dim : {1, 31, 33, 131}) check(of_size(1, 11, dim, 3, 2));
+    check_gradient(with_everything(of_size(2, seq, 7, 16)));
+  for (const std::int64_t dim : {1, 31, 33, 131}) check_gradient(of_size(1, 11, dim, 3, 2));
   ScanSpec spec = with_everything(of_size(2, 70, 12, 5, 2));
   spec.b_groups = 3, spec.c_groups = 2;
-  check(spec);
+  check_gradient(spec);
   spec.b_groups = 0, spec.c_groups = 3, spec.complex = true;
-  check(spec);
-  for (const std::int64_t state : {1, 33, 130}) check(with_everything(of_size(1, 9, 3, state)));
+  check_gradient(spec);
+  for (const std::int64_t state : {1, 33, 130}) check_gradient(with_everything(of_size(1, 9, 3, state)));
   CHECK(emulated_launches("selective_scan_backward_local") > 0);
   CHECK(emulated_launches("selective_scan_backward_carry") > 0);
 }
@@ -217,7 +217,7 @@ TEST_CASE("the gradient with a full matrix for lengths, widths and layouts", "[.
     ScanSpec spec = with_everything(of_size(2, seq, 6, 5));
     spec.full_matrix = true, spec.options.discretization = Discretization::bilinear;
     spec.b_groups = 0, spec.c_groups = 3;
-    check(spec);
+    check_gradient(spec);
   }
   CHECK(emulated_launches("selective_scan_backward_matrix") == 6);
 }

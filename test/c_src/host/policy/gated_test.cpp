@@ -6,13 +6,12 @@
 #include "core/policy/reference.hpp"
 #include "core/policy/rounding.hpp"
 #include "host/backend.hpp"
-#include "host/policy/gradient.hpp"
 #include "host/policy/policy.hpp"
 #include "host/simd/targets.hpp"
 #include "support/catch.hpp"
 #include "support/gated_policy.hpp"
+#include "support/host_gradient.hpp"
 #include "support/numbers.hpp"
-#include "support/policy_grad_checks.hpp"
 #include "support/precision_checks.hpp"
 #include "support/random_sessions.hpp"
 
@@ -30,13 +29,6 @@ std::vector<test::GatedSpec> sizes() {
   wide.d_input = 37, wide.units = 17;
   narrow.d_input = 9, narrow.units = 33;
   return {one, odd, wide, narrow};
-}
-
-test::PolicyGrad on_host(const core::PolicyWeights& weights) {
-  return [&weights](const core::PolicySequences& sequences, const float* d_outs,
-                    const core::PolicyGradOutputs& outputs) {
-    host::policy_grad(weights, sequences, d_outs, outputs);
-  };
 }
 
 }  // namespace
@@ -118,7 +110,7 @@ TEST_CASE("the gradient of gated policies around the panels", "[host][policy][ga
       CAPTURE(form.name, spec.units);
       for (const bool with_state : {false, true}) {
         const auto c = test::policy_grad_case(form.weights->config, 3, 17, with_state);
-        test::check_policy_grad(on_host(*form.weights), *form.weights, c, 2e-5);
+        test::check_policy_grad(test::on_host(*form.weights), *form.weights, c, 2e-5);
       }
     }
   }
@@ -133,7 +125,7 @@ TEST_CASE("the gradient of the recorded gated policies", "[host][policy][gated][
     test::PolicyGradCase c = test::policy_grad_case(weights->config, 2, set.seq, false);
     const Floats windows = set.io("windows");
     std::copy_n(windows.begin(), c.frames.size(), c.frames.begin());
-    test::check_policy_grad(on_host(*weights), *weights, c, 5e-5);
+    test::check_policy_grad(test::on_host(*weights), *weights, c, 5e-5);
   }
 }
 
@@ -143,7 +135,7 @@ TEST_CASE("NaN in one sequence of a gated policy leaves the others the same bits
   spec.d_input = 37, spec.units = 17;
   for (const test::PolicyForm& form : test::gated_forms(spec)) {
     CAPTURE(form.name);
-    test::check_policy_grad_nan(on_host(*form.weights), *form.weights, 20);
+    test::check_policy_grad_nan(test::on_host(*form.weights), *form.weights, 20);
   }
 }
 

@@ -1,5 +1,4 @@
 // The gradient of a policy on the CPU against the oracle, and its bits.
-#include "host/policy/gradient.hpp"
 
 #include <algorithm>
 
@@ -10,10 +9,10 @@
 #include "support/catch.hpp"
 #include "support/exphil_data.hpp"
 #include "support/gated_policy.hpp"
+#include "support/host_gradient.hpp"
 #include "support/melee.hpp"
 #include "support/numbers.hpp"
 #include "support/policy.hpp"
-#include "support/policy_grad_checks.hpp"
 
 namespace exphil {
 
@@ -23,19 +22,12 @@ using core::PolicyWeights;
 using test::PolicyGradCase;
 using Floats = std::vector<float>;
 
-test::PolicyGrad on_host(const PolicyWeights& weights) {
-  return [&weights](const core::PolicySequences& sequences, const float* d_outs,
-                    const core::PolicyGradOutputs& outputs) {
-    host::policy_grad(weights, sequences, d_outs, outputs);
-  };
-}
-
 test::PolicyGradResult run(const PolicyWeights& weights, const PolicyGradCase& c, bool forward_only = false) {
-  return test::run_policy_grad(on_host(weights), weights, c, forward_only);
+  return test::run_policy_grad(test::on_host(weights), weights, c, forward_only);
 }
 
 void check_against_oracle(const PolicyWeights& weights, const PolicyGradCase& c, double tolerance) {
-  test::check_policy_grad(on_host(weights), weights, c, tolerance);
+  test::check_policy_grad(test::on_host(weights), weights, c, tolerance);
 }
 
 // Sizes on both sides of a panel, several parts of channels, and heads wider than a panel.
@@ -118,7 +110,7 @@ TEST_CASE("outputs, states and the gradient of frames do not depend on the batch
   for (const test::NamedPolicy& policy : test::every_small_policy()) {
     CAPTURE(policy.name);
     // More rows than kGradientRows: two groups.
-    test::check_policy_grad_bits(on_host(*policy.weights), *policy.weights,
+    test::check_policy_grad_bits(test::on_host(*policy.weights), *policy.weights,
                                  test::policy_grad_case(policy.weights->config, 9, 300, true));
   }
 }
@@ -164,7 +156,7 @@ TEST_CASE("more sequences than have rows of sums at a time are added up in their
 
 TEST_CASE("NaN in one sequence leaves what belongs to the others the same bits", "[host][policy][gradient]") {
   const auto policy = test::make_policy(wide_spec());
-  test::check_policy_grad_nan(on_host(*policy), *policy, 20);
+  test::check_policy_grad_nan(test::on_host(*policy), *policy, 20);
 }
 
 TEST_CASE("the forward pass of the gradient is that of a session", "[host][policy][gradient]") {

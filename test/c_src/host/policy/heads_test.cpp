@@ -7,14 +7,13 @@
 #include "core/policy/reference.hpp"
 #include "core/policy/rounding.hpp"
 #include "host/backend.hpp"
-#include "host/policy/gradient.hpp"
 #include "host/policy/policy.hpp"
 #include "host/simd/targets.hpp"
 #include "support/catch.hpp"
 #include "support/gated_policy.hpp"
+#include "support/host_gradient.hpp"
 #include "support/mamba3_policy.hpp"
 #include "support/numbers.hpp"
-#include "support/policy_grad_checks.hpp"
 #include "support/precision_checks.hpp"
 #include "support/random_sessions.hpp"
 #include "support/shared_data.hpp"
@@ -30,13 +29,6 @@ struct Size {
 };
 // One key; odd; around the panels. A head of one value is normalised to its sign, whose gradient is nothing.
 constexpr Size kSizes[] = {{3, 1}, {5, 3}, {16, 16}, {9, 33}, {33, 17}};
-
-test::PolicyGrad on_host(const core::PolicyWeights& weights) {
-  return [&weights](const core::PolicySequences& sequences, const float* d_outs,
-                    const core::PolicyGradOutputs& outputs) {
-    host::policy_grad(weights, sequences, d_outs, outputs);
-  };
-}
 
 }  // namespace
 
@@ -130,7 +122,7 @@ TEST_CASE("the gradient of policies with a matrix state around the panels",
       CAPTURE(form.name, size.channels, size.keys);
       for (const bool with_state : {false, true}) {
         const auto c = test::policy_grad_case(form.weights->config, 3, 17, with_state);
-        test::check_policy_grad(on_host(*form.weights), *form.weights, c, 5e-5);
+        test::check_policy_grad(test::on_host(*form.weights), *form.weights, c, 5e-5);
       }
     }
   }
@@ -142,8 +134,8 @@ TEST_CASE("the gradient of long sequences with a matrix state, and its bits",
   for (const test::PolicyForm& form : test::matrix_forms(5, 3)) {
     CAPTURE(form.name);
     const auto c = test::policy_grad_case(form.weights->config, 2, 70, true);
-    test::check_policy_grad(on_host(*form.weights), *form.weights, c, 1e-4);
-    test::check_policy_grad_bits(on_host(*form.weights), *form.weights, c);
+    test::check_policy_grad(test::on_host(*form.weights), *form.weights, c, 1e-4);
+    test::check_policy_grad_bits(test::on_host(*form.weights), *form.weights, c);
   }
 }
 
@@ -151,7 +143,7 @@ TEST_CASE("NaN in one sequence of a policy with a matrix state leaves the others
           "[host][policy][heads][gradient]") {
   for (const test::PolicyForm& form : test::matrix_forms(9, 17)) {
     CAPTURE(form.name);
-    test::check_policy_grad_nan(on_host(*form.weights), *form.weights, 20);
+    test::check_policy_grad_nan(test::on_host(*form.weights), *form.weights, 20);
   }
 }
 

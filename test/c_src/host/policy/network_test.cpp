@@ -2,27 +2,15 @@
 // must run because core/policy/network.hpp allows it.
 #include "core/policy/network.hpp"
 
-#include "host/policy/gradient.hpp"
 #include "host/policy/policy.hpp"
 #include "host/simd/targets.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
+#include "support/host_gradient.hpp"
 #include "support/made_networks.hpp"
 #include "support/policy_forms.hpp"
-#include "support/policy_grad_checks.hpp"
 
 namespace exphil {
-
-namespace {
-
-test::PolicyGrad on_host(const core::PolicyWeights& weights) {
-  return [&weights](const core::PolicySequences& sequences, const float* d_outs,
-                    const core::PolicyGradOutputs& outputs) {
-    host::policy_grad(weights, sequences, d_outs, outputs);
-  };
-}
-
-}  // namespace
 
 TEST_CASE("the CPU runs networks that no trunk makes: steps, batches, prefill, windows",
           "[host][policy][network]") {
@@ -42,11 +30,11 @@ TEST_CASE("the CPU's gradient of networks that no trunk makes", "[host][policy][
       CAPTURE(seq);
       for (const bool with_state : {false, true}) {
         const auto c = test::policy_grad_case(made.weights->config, 3, seq, with_state);
-        test::check_policy_grad(on_host(*made.weights), *made.weights, c, 2e-5);
+        test::check_policy_grad(test::on_host(*made.weights), *made.weights, c, 2e-5);
       }
     }
     // More rows than kGradientRows: two groups.
-    test::check_policy_grad_bits(on_host(*made.weights), *made.weights,
+    test::check_policy_grad_bits(test::on_host(*made.weights), *made.weights,
                                  test::policy_grad_case(made.weights->config, 9, 300, true));
   }
 }

@@ -26,7 +26,7 @@ core::SessionOptions history_of(std::int64_t frames, std::int64_t window = 0) {
   return options;
 }
 
-Floats frames_of(const core::Policy& policy, std::int64_t count) {
+Floats recorded_frames(const core::Policy& policy, std::int64_t count) {
   return test::Random(11).vector(static_cast<std::size_t>(count * policy.config().d_input), -1, 1);
 }
 
@@ -44,7 +44,7 @@ TEST_CASE("the recorded rollbacks by going back in the session", "[host][policy]
 TEST_CASE("going back beyond the history says how far it goes, and changes nothing",
           "[host][policy][rollback]") {
   const std::shared_ptr<core::Policy> policy = host::make_policy(*test::make_policy({}), {});
-  const Floats frames = frames_of(*policy, 9);
+  const Floats frames = recorded_frames(*policy, 9);
   Floats out(9 * static_cast<std::size_t>(policy->config().d_output));
   for (const std::int64_t window : {0, 4}) {
     Session session(policy, history_of(3, window)), none(policy, history_of(0, window));

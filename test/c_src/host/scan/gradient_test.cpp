@@ -24,7 +24,7 @@ using test::ScanSpec;
 
 namespace {
 
-void check(const ScanSpec& spec) {
+void check_gradient(const ScanSpec& spec) {
   INFO(host::simd_target() << ": " << spec.to_string());
   CHECK(test::scan_grad_mismatch(ScanGradCase(spec, spec.seed % 2 == 0).problem(),
                                  host::selective_scan_grad) == "");
@@ -71,7 +71,7 @@ TEST_CASE("the host's gradient with any options", "[host][scan_grad]") {
     do spec.c_groups = groups[random.bits() % 7];
     while (spec.c_groups > spec.dim);
     test::choose_options(random, static_cast<int>(i), &spec);
-    test::for_each_target([&] { check(spec); });
+    test::for_each_target([&] { check_gradient(spec); });
   }
 }
 
@@ -81,27 +81,27 @@ TEST_CASE("the host's gradient at every length, width and state", "[host][scan_g
       ScanSpec spec;
       spec.batch = 1, spec.seq = seq, spec.dim = 19, spec.state = 4;
       spec.z = spec.initial_state = true;
-      check(spec);
+      check_gradient(spec);
     }
     for (const std::int64_t dim : {1, 3, 15, 16, 17, 63, 64, 65, 129, 521}) {
       ScanSpec spec;
       spec.seq = 5, spec.dim = dim, spec.state = 4;
       spec.z = spec.d = spec.dt_bias = true;
-      check(spec);
+      check_gradient(spec);
       spec.b_groups = dim, spec.c_groups = 0, spec.dtype = Dtype::bf16;
-      check(spec);
+      check_gradient(spec);
     }
     for (const std::int64_t state : {1, 2, 3, 7, 16, 17, 31, 32, 33, 64, 128, 256}) {
       ScanSpec spec;
       spec.seq = 18, spec.dim = 18, spec.state = state;
       spec.z = spec.d = true;
-      check(spec);
+      check_gradient(spec);
       spec.complex = true;
-      check(spec);
+      check_gradient(spec);
       if (state > core::kMaxFullMatrixState) continue;
       spec.complex = false, spec.full_matrix = true;
       spec.options.discretization = Discretization::bilinear;
-      check(spec);
+      check_gradient(spec);
     }
   });
 }
