@@ -13,7 +13,6 @@ namespace exphil::host {
 namespace {
 
 using Stored = VectorGradients::Stored;
-constexpr std::int64_t kAnyStep = VectorGradients::kAnyStep;
 
 template <class Body>
 void each_piece(const RecordedScan& r, const Body& body) {
@@ -76,7 +75,8 @@ void projections(const core::SelectiveScan& p, const RecordedScan& r) {
   VectorGradients& v = r.rows.d;
   const std::int64_t seq = r.group.all->seq;
   const std::int64_t parts = parts_of(p.x.size), floats = tiles(seq) * p.b.size * kTile;
-  const Stored db = v.stored(p.b, kAnyStep), dc = v.stored(p.c, kAnyStep, 1);
+  const Stored db = v.stored(p.b, VectorGradients::kAnyStep),
+               dc = v.stored(p.c, VectorGradients::kAnyStep, 1);
   each_piece(r, [&](std::int64_t row, std::int64_t count) {
     for (const std::int64_t end = row + count; row < end; ++row) {
       const std::int64_t sequence = row / seq, t = row % seq;
@@ -98,7 +98,7 @@ void projections(const core::SelectiveScan& p, const RecordedScan& r) {
 void input_dt(const core::SelectiveScan& p, const RecordedScan& r) {
   VectorGradients& v = r.rows.d;
   const std::int64_t step = v.whole(p.out).step;
-  const Stored to = v.stored(p.input_dt, kAnyStep);
+  const Stored to = v.stored(p.input_dt, VectorGradients::kAnyStep);
   each_piece(r, [&](std::int64_t row, std::int64_t count) {
     for (const std::int64_t end = row + count; row < end; ++row)
       *from(to.rows, row).data = sum_of(r.rows.by_channel.data() + row * step, p.x.size);
