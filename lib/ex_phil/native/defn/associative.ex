@@ -66,8 +66,8 @@ if Code.ensure_loaded?(Nx) and function_exported?(Nx, :block, 4) do
       Nx.as_type(s, x.type)
     end
 
-    # 1 where the extremum changes: at the first element, and where an element is beyond all before it. A NaN is the
-    # last extremum.
+    # 1 where the extremum changes: at the first element, and where an element is beyond all before it. A NaN
+    # is the last extremum.
     defp changes(op, x, y, axis, reverse) do
       before = earlier(y, axis, reverse, 0)
       kept = if op == :cummax, do: Nx.less_equal(x, before), else: Nx.greater_equal(x, before)

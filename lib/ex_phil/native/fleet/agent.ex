@@ -1,8 +1,9 @@
 defmodule ExPhil.Native.Fleet.Agent do
   @moduledoc false
-  # One agent, as a process. As its owner it plays the agent's frames, one call after another; as its copy, on another node, it keeps
-  # the log with which it can become the owner (ExPhil.Native.Fleet.Successor). A frame is answered when the copy has it: so the copy can
-  # give that answer again, and an owner whose copy has taken over answers nothing.
+  # One agent, as a process. As its owner it plays the agent's frames, one call after another; as its copy, on
+  # another node, it keeps the log with which it can become the owner (ExPhil.Native.Fleet.Successor). A frame
+  # is answered when the copy has it: so the copy can give that answer again, and an owner whose copy has
+  # taken over answers nothing.
 
   use GenServer, restart: :temporary, shutdown: :brutal_kill
 
@@ -14,8 +15,9 @@ defmodule ExPhil.Native.Fleet.Agent do
   # Milliseconds for which an agent that has moved away says where it is.
   @linger 1000
 
-  # `peer`: the copy of an owner, the owner of a copy; `peer_member` the member of that node (ExPhil.Native.Fleet.View). `pending`: what
-  # the copy may not have yet, newest first, numbered by `sequence`. `played`: the last frame of a copy's own session.
+  # `peer`: the copy of an owner, the owner of a copy; `peer_member` the member of that node
+  # (ExPhil.Native.Fleet.View). `pending`: what the copy may not have yet, newest first, numbered by
+  # `sequence`. `played`: the last frame of a copy's own session.
   defstruct [:fleet, :key, :role, :options, :session, :device, :log, :played] ++
               [:peer, :peer_member, :monitor, :mover, :used, :exported, :moved_to] ++
               [pending: [], sequence: 0, armed: false, promoting: false]

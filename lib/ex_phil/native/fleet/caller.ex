@@ -1,13 +1,14 @@
 defmodule ExPhil.Native.Fleet.Caller do
   @moduledoc false
-  # A call on an agent, in the calling process: finds the agent's process and calls it, and repeats that where the agent has moved, until the
-  # call's time is over. A frame that is sent twice is played once, because it has a number.
+  # A call on an agent, in the calling process: finds the agent's process and calls it, and repeats that where
+  # the agent has moved, until the call's time is over. A frame that is sent twice is played once, because it
+  # has a number.
 
   alias ExPhil.Native.Error
   alias ExPhil.Native.Fleet.{Directory, Placing, View}
 
-  # Milliseconds between attempts. One in so many queries the agent's place where its process is gone: a process that takes over is entered on every
-  # node.
+  # Milliseconds between attempts. One in so many queries the agent's place where its process is gone: a
+  # process that takes over is entered on every node.
   @pause 2
   @asks 8
 

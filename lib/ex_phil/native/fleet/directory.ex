@@ -1,6 +1,7 @@
 defmodule ExPhil.Native.Fleet.Directory do
   @moduledoc false
-  # A fleet on one node: a public ETS table with the fleet's name, which callers read without a message to a process.
+  # A fleet on one node: a public ETS table with the fleet's name, which callers read without a message to a
+  # process.
   #
   #     {{:owner, key}, pid, device}     an agent that plays here
   #     {{:copy, key}, pid, owner}       a copy of an agent that plays on another node

@@ -1,7 +1,8 @@
 defmodule ExPhil.Native.Fleet.Frames do
   @moduledoc false
-  # An owner's frames by their numbers: those that were answered get the same answer, those that follow are played, those further back are
-  # a rollback first. Functions on the state of ExPhil.Native.Fleet.Agent, in its process.
+  # An owner's frames by their numbers: those that were answered get the same answer, those that follow are
+  # played, those further back are a rollback first. Functions on the state of ExPhil.Native.Fleet.Agent, in
+  # its process.
 
   alias ExPhil.Native.Error
   alias ExPhil.Native.Fleet.{Copy, Log, Player}

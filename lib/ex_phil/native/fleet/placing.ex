@@ -1,14 +1,16 @@
 defmodule ExPhil.Native.Fleet.Placing do
   @moduledoc false
-  # Where an agent is, and where a new one goes. A caller without an entry for the agent calls the key's registrar, the member that a hash
-  # chooses. The registrar calls every member of the view, so it keeps no table of its own; and every member has to answer in the same
-  # view, so that two views never place one key twice. Frames do not pass through here.
+  # Where an agent is, and where a new one goes. A caller without an entry for the agent calls the key's
+  # registrar, the member that a hash chooses. The registrar calls every member of the view, so it keeps no
+  # table of its own; and every member has to answer in the same view, so that two views never place one key
+  # twice. Frames do not pass through here.
 
   alias ExPhil.Native.Error
   alias ExPhil.Native.Fleet.{Agent, Directory, View}
 
   @timeout 5000
-  # How many agents, and a sixteenth, may have come to a node since it said how busy it was. With more it is queried again.
+  # How many agents, and a sixteenth, may have come to a node since it said how busy it was. With more it is
+  # queried again.
   @slack 2
 
   @type place :: {:ok, pid()} | :unknown | :retry | {:error, Error.t()}

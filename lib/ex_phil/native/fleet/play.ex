@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Fleet.Play do
   @moduledoc false
-  # A call that plays frames of an agent: its arguments, the call, and the answers in the form of the frames. Callers:
-  # ExPhil.Native.Fleet.
+  # A call that plays frames of an agent: its arguments, the call, and the answers in the form of the frames.
+  # Callers: ExPhil.Native.Fleet.
 
   alias ExPhil.Native.{Error, Options}
   alias ExPhil.Native.Fleet.Caller

@@ -1,12 +1,12 @@
 defmodule ExPhil.Native.Fleet.Reach do
   @moduledoc false
-  # Which of a fleet's members can be reached, and what follows from it on this node. Called by ExPhil.Native.Fleet.View, in its process, on its
-  # state.
+  # Which of a fleet's members can be reached, and what follows from it on this node. Called by
+  # ExPhil.Native.Fleet.View, in its process, on its state.
 
   alias ExPhil.Native.Fleet.{Ballot, Directory}
 
-  # Milliseconds: how long calls wait before a lost majority is an error; between two looks at a node that is out of reach; the same
-  # where its host does not answer.
+  # Milliseconds: how long calls wait before a lost majority is an error; between two looks at a node that is
+  # out of reach; the same where its host does not answer.
   @grace 1000
   @look 50
   @far 500

@@ -1,9 +1,11 @@
 defmodule ExPhil.Native.Fleet.Successor do
   @moduledoc false
-  # The copy's side of an agent: how it listens to the owner, and becomes the owner. Functions on the state of ExPhil.Native.Fleet.Agent, in
-  # the copy's process. ExPhil.Native.Fleet.Copy is the owner's side, and has the rule that both follow.
+  # The copy's side of an agent: how it listens to the owner, and becomes the owner. Functions on the state of
+  # ExPhil.Native.Fleet.Agent, in the copy's process. ExPhil.Native.Fleet.Copy is the owner's side, and has
+  # the rule that both follow.
   #
-  # Each answers `{:ok, state}`, `{:look_after, state}` where the owner's work between frames is due, or `{:stop, state}`.
+  # Each answers `{:ok, state}`, `{:look_after, state}` where the owner's work between frames is due, or
+  # `{:stop, state}`.
 
   require Logger
 

@@ -1,10 +1,11 @@
 defmodule ExPhil.Native.Fleet.View do
   @moduledoc false
-  # The members of a fleet, on each of its nodes: who they are (decided by ExPhil.Native.Fleet.Ballot), who is out of reach, and whether this
-  # side may answer. Agents and copies act on a view that was decided, never on a connection that was lost.
+  # The members of a fleet, on each of its nodes: who they are (decided by ExPhil.Native.Fleet.Ballot), who is
+  # out of reach, and whether this side may answer. Agents and copies act on a view that was decided, never on
+  # a connection that was lost.
   #
-  # A member is the process of this module on a node. It ends when its fleet has decided that it is no member any more; its supervisor
-  # starts another one, without agents, which joins as a new member.
+  # A member is the process of this module on a node. It ends when its fleet has decided that it is no member
+  # any more; its supervisor starts another one, without agents, which joins as a new member.
 
   use GenServer
 
@@ -206,7 +207,8 @@ defmodule ExPhil.Native.Fleet.View do
 
   defp settled(state, node), do: %{state | unsettled: MapSet.delete(state.unsettled, node)}
 
-  # Of a member that was out of reach: it is back. Of a node whose member is another process: that one has ended.
+  # Of a member that was out of reach: it is back. Of a node whose member is another process: that one has
+  # ended.
   defp present(state, pid) do
     case state.view.members[node(pid)] do
       ^pid -> watch(%{state | down: MapSet.delete(state.down, pid)}, pid)

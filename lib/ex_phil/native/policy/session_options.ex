@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Policy.SessionOptions do
   @moduledoc false
-  # The options of Policy.new_session/2 and Policy.sample/3 as the maps that the library takes: SessionRequest and
-  # SampleRequest in c_src/nif/policy_options.hpp.
+  # The options of Policy.new_session/2 and Policy.sample/3 as the maps that the library takes: SessionRequest
+  # and SampleRequest in c_src/nif/policy_options.hpp.
 
   import Bitwise
 

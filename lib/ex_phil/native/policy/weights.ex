@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Policy.Weights do
   @moduledoc false
-  # Where a policy's weights come from besides a file, and how they become one: what Policy.init/2, load/2 of a map and save/2 do.
-  # Their documentation is there.
+  # Where a policy's weights come from besides a file, and how they become one: what Policy.init/2, load/2 of
+  # a map and save/2 do. Their documentation is there.
 
   alias ExPhil.Native.{Checkpoint, Error, NIF, Options, Queue, Safetensors, Tensor}
 

@@ -1,6 +1,7 @@
 defmodule ExPhil.Native.SelectiveScan.Forward do
   @moduledoc false
-  # The call of a scan: its tensors and options as the library takes them. Callers: ExPhil.Native.SelectiveScan.
+  # The call of a scan: its tensors and options as the library takes them. Callers:
+  # ExPhil.Native.SelectiveScan.
 
   alias ExPhil.Native.{Error, NIF, Queue}
   alias ExPhil.Native.SelectiveScan.Operands
