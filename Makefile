@@ -92,26 +92,17 @@ BENCH_PROGRAMS := $(BENCHES:bench/%.cpp=$(BUILD)/bench/%)
 
 # Up to GROUP files of one folder are compiled as one: what they include is read once, and what they instantiate of the C++ library
 # is compiled once, which is half of what it takes to build everything. So names within the files of a folder are different, and
-# GROUP=1, which compiles each file by itself, shows an #include that is missing. A group is a file of #include lines, written here
-# where its list is not the one of the last time.
+# GROUP=1, which compiles each file by itself, shows an #include that is missing.
 GROUP ?= 8
-hash := \#
-define newline
-
-
-endef
-group_text = $(subst " ,"$(newline),$(foreach file,$(1),$(hash)include "$(file)"))
-is_same = $(if $(subst $(1),,$(2))$(subst $(2),,$(1)),,yes)
-write_group = $(if $(call is_same,$(call group_text,$(2)),$(file <$(1))),,$(shell mkdir -p $(dir $(1)))$(file >$(1),$(call group_text,$(2))))
 first_files = $(wordlist 1,$(GROUP),$(1))
 other_files = $(wordlist $(words x $(call first_files,$(1))),$(words $(1)),$(1))
-# The objects of the groups of files $(2), of folder $(1), of which $(3) groups were before them.
-groups_of = $(if $(2),$(call write_group,$(1)group_$(words x $(3)).cpp,$(call first_files,$(2)))$(1)group_$(words x $(3)).o \
+# The objects of the groups of files $(2), of folder $(1), of which $(3) groups were before them. FILES_OF a group: its files.
+groups_of = $(if $(2),$(eval FILES_OF_$(1)group_$(words x $(3)).cpp := $(call first_files,$(2)))$(1)group_$(words x $(3)).o \
   $(call groups_of,$(1),$(call other_files,$(2)),x $(3)))
 in_folder = $(strip $(foreach file,$(2),$(if $(filter $(1),$(dir $(file))),$(file))))
 # The objects of files $(2) below $(1). No part of a group are files that Highway compiles several times over, and the forms of the
 # scan, whose parts have the same names in each.
-ALONE := $(shell grep -rl --include='*.cpp' -e 'foreach_target.h' -e '^struct Cut ' -e '^bool takes' c_src)
+ALONE := $(shell grep -rl --include='*.cpp' -e foreach_target.h -e '^struct Cut ' -e '^bool takes' c_src 2>/dev/null)
 objects_of = $(if $(filter 1,$(GROUP)),$(2:%.cpp=$(1)/%.o),$(patsubst %.cpp,$(1)/%.o,$(filter $(ALONE),$(2))) \
   $(foreach folder,$(sort $(dir $(2))),$(call groups_of,$(1)/$(folder),$(call in_folder,$(folder),$(filter-out $(ALONE),$(2))))))
 
@@ -363,8 +354,7 @@ OUT_OF_DATE = $(if $(COUNTING),,$(eval OUT_OF_DATE := $$(shell MAKEFLAGS= $$(MAK
 # g++ takes the files of a group for headers, in which types of unnamed namespaces would be suspect.
 GROUP_FLAGS = $(if $(filter group_%.o,$(@F)),$(if $(findstring clang,$(CXX)),,-Wno-subobject-linkage))
 # A group is named by its folder and its files.
-group_files = $(subst ",,$(filter-out $(hash)include,$(file <$(1))))
-compiled = $(if $(filter group_%.cpp,$(notdir $(1))),$(patsubst %/,%,$(dir $(firstword $(call group_files,$(1))))): $(basename $(notdir $(call group_files,$(1)))),$(1))
+compiled = $(if $(FILES_OF_$(1)),$(patsubst %/,%,$(dir $(firstword $(FILES_OF_$(1))))): $(basename $(notdir $(FILES_OF_$(1)))),$(1))
 progress = $(eval COMPILED += x)[$(words $(COMPILED))/$(OUT_OF_DATE)] CXX  $(call compiled,$<)
 define compile
 	@mkdir -p $(@D)
@@ -381,6 +371,18 @@ $(BUILD_CUDA)/%.o: %.cpp $(BUILD)/flags
 $(BUILD_CUDA)/%.o: $(BUILD_CUDA)/%.cpp $(BUILD)/flags
 	$(compile)
 endif
+
+# What includes the files of a group, rewritten only when the list changes.
+hash := \#
+define newline
+
+
+endef
+group_text = $(subst " ,"$(newline),$(foreach file,$(FILES_OF_$(1)),$(hash)include "$(file)"))
+is_same = $(if $(subst $(1),,$(2))$(subst $(2),,$(1)),,yes)
+GROUPS := $(patsubst %.o,%.cpp,$(filter %.o,$(foreach object,$(NIF_OBJECTS) $(LIBRARY_OBJECTS) $(TEST_OBJECTS),$(if $(FILES_OF_$(object:%.o=%.cpp)),$(object)))))
+$(GROUPS): $(if $(COUNTING),,force)
+	@:$(if $(call is_same,$(call group_text,$@),$(file <$@)),,$(shell mkdir -p $(@D))$(file >$@,$(call group_text,$@)))
 
 # Rewritten only when what they hold changes: the compiler and its flags, on which every object depends; where CUDA's headers
 # are, for what includes them; and whether there are any, for what asks that or is linked from other objects without them.

@@ -80,18 +80,17 @@ defmodule ExPhil.Native.MakefileTest do
       {output, status} = make(["-j4", "native" | arguments ++ variables], %{})
       assert {status, output} == {0, output}
 
-      for [_, n, of, file] <- Regex.scan(~r"^\[(\d+)/(\d+)\] CXX  (\S+)$"m, output),
+      for [_, n, of, file] <- Regex.scan(~r"^\[(\d+)/(\d+)\] CXX  (\S.*)$"m, output),
           do: {String.to_integer(n), of, file}
     end
 
     all = steps.([])
     count = length(all)
-    assert count > 100 and Enum.map(all, &elem(&1, 0)) |> Enum.sort() == Enum.to_list(1..count)
+    assert count > 40 and Enum.map(all, &elem(&1, 0)) |> Enum.sort() == Enum.to_list(1..count)
     assert Enum.all?(all, &(elem(&1, 1) == "#{count}"))
     assert steps.([]) == []
 
-    objects = for name <- ~w(session reference), do: Path.wildcard("#{build}/c_src/core/**/#{name}.o") |> hd()
-    for object <- objects, do: File.touch!(object, 0)
+    for folder <- ~w(session policy), do: File.touch!("#{build}/c_src/core/#{folder}/group_1.o", 0)
     assert [{1, "2", _}, {2, "2", _}] = Enum.sort(steps.([]))
     # Other flags: everything again.
     assert [{_, _, _} | _] = again = steps.(["CXXFLAGS=-O1 -g1"])

@@ -221,52 +221,13 @@ class HeadWalk {
     if constexpr (kLinear) step_linear(t);
   }
 
-  // ---- backward ----
+  // ---- backward: policy/gradient_heads_sums.cuh ----
 
-  // The sums over a warp's rows.
-  static __device__ __forceinline__ void to_warp(const Values& values, float (&sums)[kWarps][kStates]) {
-#pragma unroll
-    for (int n = 0; n < kEach; ++n) {
-      float sum = values.v[n];
-#pragma unroll
-      for (int offset = kAcross; offset < 32; offset *= 2) {
-        sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, offset));
-      }
-      if (thread() % 32 < kAcross) sums[thread() / 32][thread() % 32 * kEach + n] = sum;
-    }
-  }
-  static __device__ __forceinline__ float of_warps(const float* values) {
-    float sum = 0.0f;
-    for (int w = 0; w < kWarps; ++w) sum = __fadd_rn(sum, values[w]);
-    return sum;
-  }
+  static __device__ __forceinline__ void to_warp(const Values& values, float (&sums)[kWarps][kStates]);
+  static __device__ __forceinline__ float of_warps(const float* values);
   __device__ __forceinline__ void key_back(long long t, const float (&sums)[kWarps][kStates], float* parts,
-                                           int rank = 0) const {
-    const int part = head_ % (args_.heads / args_.groups) * tiles_ + tile_;
-    const long long of_part = part * args_.sequences * args_.seq + row(t);
-    float* const to = parts + ((of_part * kRanks + rank) * args_.groups + group_) * KEYS;
-    for (int n = thread(); n < KEYS; n += kHeadWalkThreads) {
-      float sum = 0.0f;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) sum = __fadd_rn(sum, sums[w][n]);
-      to[n] = sum;
-    }
-  }
-  __device__ __forceinline__ void skips_back(long long part) const {
-    __shared__ float sums[kWarps];
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      sum = __fadd_rn(sum, d_skip_[i]);
-      if (args_.skips == args_.heads || lane_ != 0 || !exists(i)) continue;
-      args_.d_parts[sequence_ * width() + of_heads(i)] = d_skip_[i];
-    }
-    if (args_.skips != args_.heads) return;
-    sum = warp_sum(sum);
-    if (thread() % 32 == 0) sums[thread() / 32] = sum;
-    __syncthreads();
-    if (thread() == 0) args_.d_parts[part * args_.heads + head_] = of_warps(sums);
-  }
+                                           int rank = 0) const;
+  __device__ __forceinline__ void skips_back(long long part) const;
 
   // ---- the rules: policy/gradient_heads_linear.cuh, gradient_heads_delta.cuh, gradient_heads_trapezoid.cuh
 
@@ -294,6 +255,8 @@ class HeadWalk {
 }  // namespace
 }  // namespace policy
 }  // namespace exphil
+
+#include "kernels/policy/gradient_heads_sums.cuh"
 
 #include "kernels/policy/gradient_heads_delta.cuh"
 #include "kernels/policy/gradient_heads_linear.cuh"

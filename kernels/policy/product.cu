@@ -1,7 +1,7 @@
 // A matrix product of the policy over many rows, in the shapes of policy/product.cuh. Launched by
 // c_src/cuda/policy/rows_walk.cpp. Compiled with the network and -D: PRODUCT, its index. Several modules
 // compile in parallel, faster than one module with all products.
-#include "kernels/policy/product.cuh"
+#include "kernels/policy/product_many.cuh"
 
 namespace exphil {
 namespace policy {

@@ -17,6 +17,8 @@
 #include "kernels/policy/step_products.cuh"
 #include "kernels/policy/step_rotations.cuh"
 #include "kernels/policy/step_states.cuh"
+#include "kernels/policy/step_values.cuh"
+#include "kernels/policy/step_weights.cuh"
 
 #if ARMED
 #include "kernels/policy/armed.cuh"

@@ -6,6 +6,7 @@
 #include "kernels/policy/heads.cuh"
 #include "kernels/policy/held.cuh"
 #include "kernels/policy/segment_sums.cuh"
+#include "kernels/policy/step_lists.cuh"
 #include "kernels/policy/team.cuh"
 
 namespace exphil {
@@ -18,49 +19,6 @@ struct InlineObs {
   float v[kFrameValues <= kMostInlineObs ? kFrameValues : 1];
 };
 
-// The lists of phases. The weights of the input, of the output and of each layer are staged by themselves.
-enum class List : int { input, layer, output };
-constexpr Block list_of(List list) {
-  return list == List::input ? kNetwork.input : list == List::layer ? kNetwork.layer : kNetwork.output;
-}
-template <List kList, int kAt>
-constexpr PhaseWeights weights_of() {
-  return kList == List::input   ? kTeam.input.phases[kAt]
-         : kList == List::layer ? kTeam.layer.phases[kAt]
-                                : kTeam.output.phases[kAt];
-}
-
-// A layer's first product with a matrix, which is not staged: a thread holds its weights where they are few.
-constexpr int kFirstAt = first_product(kNetwork);
-using FirstProduct = BlockProduct<kNetwork.layer.phases[kFirstAt].index>;
-static_assert(kNetwork.layer.phases[0].kind == Kind::product && FirstProduct::kSplit == Split::rows,
-              "a layer begins with a product of a vector on the board");
-constexpr int kFirstPer = divide_up(FirstProduct::kTasks, THREADS);
-// Up to 64 registers; beside heads, whose first product has more rows and whose states are a few, up to 96.
-constexpr bool kHoldFirst = kFirstPer <= (kNetwork.has(Kind::heads) ? 3 : 2);
-
-// Products of a cell's state before the frame need nothing of the frame. Those of the first layer come before
-// it, and those of the next layer while the blocks exchange the output of a layer's last cell.
-constexpr bool is_early(List list, int at) {
-  const Phase phase = list_of(list).phases[at];
-  return list == List::layer && phase.kind == Kind::product &&
-         kNetwork.recalled(kNetwork.products[phase.index].in);
-}
-constexpr int kLastCell = [] {
-  int last = -1;
-  for (int i = 0; i < kNetwork.layer.count; ++i) {
-    if (kNetwork.layer.phases[i].kind == Kind::cell) last = i;
-  }
-  return last;
-}();
-// Whether a cell is the next phase of the walk.
-constexpr bool before_cell(List list, int at) {
-  const Block block = list_of(list);
-  int next = at + 1;
-  while (next < block.count && is_early(list, next)) ++next;
-  return next < block.count && block.phases[next].kind == Kind::cell;
-}
-
 class Step {
  public:
   __device__ __forceinline__ Step(const StepArguments& args, char* shared, int rank)
@@ -72,18 +30,7 @@ class Step {
         rank_(rank) {}
 
   // Starts loading all weights of this block; the first use needs the block's sync in group().
-  __device__ __forceinline__ void start() {
-#if STAGED
-    if (thread() == 0) {
-      for (int i = 0; i < 2 + kNetwork.layers; ++i) bulk_init(act_.arrived() + i);
-      bulk_publish_init();
-      if (kTeam.input.bytes > 0) stage(0, kTeam.input_at, kTeam.input.bytes);
-      for (int l = 0; l < kNetwork.layers; ++l) stage(2 + l, kTeam.layer_at(l), kTeam.layer.bytes);
-      stage(1, kTeam.output_at, kTeam.output.bytes);
-    }
-#endif
-    hold_first(0);
-  }
+  __device__ void start();
 
   // One frame for the AGENTS agents from `first` on.
   __device__ __forceinline__ void group(int first, bool first_group, const float* inline_obs) {
@@ -224,29 +171,14 @@ class Step {
     return -1;
   }
 
-  // Waits for the weights of a list.
+  // ---- staged weights: policy/step_weights.cuh ----
+
   template <List kList>
-  __device__ __forceinline__ const char* section(int layer) const {
-    if constexpr (kList == List::input) return section(0, kTeam.input_at);
-    if constexpr (kList == List::output) return section(1, kTeam.output_at);
-    return section(2 + layer, kTeam.layer_at(layer));
-  }
-  __device__ __forceinline__ const char* section(int arrived, long long at) const {
+  __device__ const char* section(int layer) const;
+  __device__ const char* section(int arrived, long long at) const;
 #if STAGED
-    bulk_wait(act_.arrived() + arrived);
-    return staged_ + at;
-#else
-    (void)arrived;
-    return share_ + at;
+  __device__ void stage(int arrived, long long at, long long bytes);
 #endif
-  }
-
-#if STAGED
-  __device__ __forceinline__ void stage(int arrived, long long at, long long bytes) {
-    bulk_copy(act_.arrived() + arrived, staged_ + at, share_ + at, static_cast<unsigned>(bytes));
-  }
-#endif
-
   __device__ __forceinline__ const unsigned char* first_matrix(int layer) const {
     return kTeam.first.in(share_ + kTeam.first_at(layer));
   }
@@ -319,58 +251,15 @@ class Step {
   template <Kind kKind, int kIndex>
   __device__ void load_recalled_of(HeldStates<kKind, kIndex>&, int) {}
 
-  // ---- values ----
+  // ---- values: policy/step_values.cuh ----
 
-  // Keeps a value of this block's channel c where its readers look for it: in this block, or pushed to the
-  // boards by `sharers` threads that have it, of which this is number `sharer`. Where a mean needs the
-  // segment's sum, a warp has whole segments.
   template <int kVector>
-  __device__ __forceinline__ void keep(int agent, int c, float value, int sharer = 0, int sharers = 1) const {
-    const int channel = rank_ * own_of(kVector) + c;
-    if constexpr (kPlan.on_board(kVector)) {
-      if (has_channel<kVector>(channel)) {
-        board_.push(&act_.vector<kVector>()[agent][channel], value, sharer, sharers);
-      }
-    } else if (sharer == 0) {
-      act_.vector<kVector>()[agent][c] = value;
-    }
-    if constexpr (kPlan.has_mean[kVector]) {
-      const float part = segment_sum<values_of(kVector)>(value, channel);
-      if (has_channel<kVector>(channel)) {
-        board_.push(&act_.mean_parts<kVector>()[agent][channel / kSegment], part, c % kSegment, kSegment);
-      }
-    }
-  }
-  // After it, every thread may read what keep() was given. `met`: the blocks have met since then.
+  __device__ void keep(int agent, int c, float value, int sharer = 0, int sharers = 1) const;
   template <int kVector>
-  __device__ __forceinline__ bool kept(bool met) const {
-    if constexpr (kPlan.on_board(kVector)) {
-      board_.exchange(act_.vector<kVector>()[0], AGENTS * size_of(kVector), met);
-      return true;
-    }
-    if constexpr (kPlan.has_mean[kVector]) {
-      board_.exchange(act_.mean_parts<kVector>()[0], AGENTS * segments_of(kVector), met);
-      return true;
-    }
-    return met;
-  }
+  __device__ bool kept(bool met) const;
   template <int kVector>
-  __device__ __forceinline__ void kept() const {
-    if (!kept<kVector>(false)) __syncthreads();
-  }
-
-  __device__ __forceinline__ void store(int agent, int output, float value) const {
-    const long long index = static_cast<long long>(agent) * kAnswers + output;
-    if (args_.out != nullptr) {
-      args_.out[index] = value;
-    } else {
-      // One 8-byte store: the host sees a value only together with the number of its step, so no fence or
-      // flag is needed.
-      const unsigned long long word =
-          (static_cast<unsigned long long>(args_.sequence) << 32) | __float_as_uint(value);
-      store_system(args_.tagged + index, word);
-    }
-  }
+  __device__ void kept() const;
+  __device__ void store(int agent, int output, float value) const;
 
   const StepArguments& args_;
   const Activations act_;

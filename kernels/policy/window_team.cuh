@@ -2,7 +2,7 @@
 // TeamWindow is one thread's view.
 #pragma once
 
-#include "kernels/common/device_math.cuh"
+#include "kernels/common/device_memory.cuh"
 #include "kernels/policy/own.cuh"
 #include "kernels/policy/windows.cuh"
 

@@ -3,6 +3,7 @@
 // Included by the scan kernels only; a field that a kernel does not read costs it nothing.
 #pragma once
 
+#include "kernels/common/device_memory.cuh"
 #include "kernels/scan/arguments.cuh"
 #include "kernels/scan/rules.cuh"
 

@@ -1,6 +1,5 @@
 #include "cuda/jit/convert.hpp"
 
-#include "core/error.hpp"
 #include "cuda/jit/elements.hpp"
 #include "cuda/jit/launch.hpp"
 #include "kernels/common/convert_arguments.cuh"
@@ -21,14 +20,6 @@ void enqueue_convert(Context& context, CUstream stream, core::Dtype dtype, core:
   launch(context, context.kernels().get(convert_spec(dtype, flow)),
          {grid_blocks((count + kOfBlock - 1) / kOfBlock, argument), 1, 1}, {convert::kThreads, 1, 1}, 0,
          stream, a);
-}
-
-unsigned grid_blocks(std::int64_t blocks, const std::string& argument) {
-  if (blocks > kMostGridBlocks) {
-    core::fail(core::ErrorKind::limit_exceeded, argument, argument, " needs ", blocks,
-               " blocks on the device; the limit is ", kMostGridBlocks);
-  }
-  return static_cast<unsigned>(blocks);
 }
 
 }  // namespace exphil::cuda

@@ -19,7 +19,4 @@ KernelSpec convert_spec(core::Dtype dtype, core::Flow flow);
 void enqueue_convert(Context& context, CUstream stream, core::Dtype dtype, core::Flow flow, const void* from,
                      void* to, std::int64_t count, const std::string& argument);
 
-// Blocks of a launch. Throws limit_exceeded naming `argument` for more than a grid has.
-unsigned grid_blocks(std::int64_t blocks, const std::string& argument);
-
 }  // namespace exphil::cuda

@@ -6,7 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
+#include "core/error.hpp"
 #include "cuda/device/context.hpp"
 
 namespace exphil::cuda {
@@ -17,6 +19,16 @@ struct Dim3 {
 
 // The driver's limit on the x dimension of a grid.
 inline constexpr std::int64_t kMostGridBlocks = (std::int64_t{1} << 31) - 1;
+
+// The x dimension of a grid of so many blocks. Throws limit_exceeded, which names the argument, for more than
+// a grid has. what: what needs them, where that is not the argument itself.
+inline unsigned grid_blocks(std::int64_t blocks, const std::string& argument, const char* what = nullptr) {
+  if (blocks > kMostGridBlocks) {
+    core::fail(core::ErrorKind::limit_exceeded, argument, what != nullptr ? what : argument.c_str(),
+               " needs ", blocks, " blocks on the device; the limit is ", kMostGridBlocks);
+  }
+  return static_cast<unsigned>(blocks);
+}
 
 template <class... Args>
 void launch(Context& context, CUfunction function, Dim3 grid, Dim3 block, std::size_t shared_bytes,

@@ -21,11 +21,7 @@ constexpr std::int64_t kFewParts = 16;
 }  // namespace
 
 Dim3 gradient_grid(std::int64_t blocks) {
-  if (blocks > kMostGridBlocks) {
-    core::fail(core::ErrorKind::limit_exceeded, "frames", "the gradient of so many frames takes ", blocks,
-               " blocks; a launch has at most ", kMostGridBlocks);
-  }
-  return {static_cast<unsigned>(blocks), 1, 1};
+  return {grid_blocks(blocks, "frames", "the gradient of so many frames")};
 }
 
 std::int64_t part_rows(std::int64_t rows) {

@@ -11,6 +11,7 @@
 #include "core/policy/network.hpp"
 #include "core/scan/shape.hpp"
 #include "cuda/device/context.hpp"
+#include "cuda/policy/gradient_columns.hpp"
 #include "cuda/policy/gradient_kernels.hpp"
 #include "cuda/policy/gradient_sums.hpp"
 
@@ -36,27 +37,6 @@ struct GradientShape {
 bool is_selective_scan(const core::SelectiveScan& scan, const GradientShape& shape);
 // The scan as cuda/scan takes it; with gradients where `gradient`.
 core::ScanShape scan_shape(const core::SelectiveScan& scan, const GradientShape& shape, bool gradient);
-
-// The rows {rows, size} of a vector in its pieces (pieces_of, cuda/policy/gradient_order.hpp), each dense.
-// None where no phase of the block writes it.
-using VectorRows = std::vector<Matrix>;
-// The rows of a span, piece by piece.
-std::vector<Matrix> rows_of(const VectorRows& vector, const core::Span& span);
-// The same where they are one dense matrix, as kernels need them that are neither of products nor of
-// convolutions. Throws unsupported where they are not.
-Matrix dense_rows_of(const VectorRows& vector, const core::Span& span);
-void require_dense(bool dense);  // throws that error
-
-// Columns from `first` on of the rows of two spans of one size, within a piece of each.
-struct ColumnRun {
-  Matrix from, to;
-  std::int64_t first = 0;
-};
-// What is at `first` of an array; null where there is none.
-inline float* advanced(float* array, std::int64_t first) {
-  return array == nullptr ? array : array + first;
-}
-std::vector<ColumnRun> common_columns(const std::vector<Matrix>& from, const std::vector<Matrix>& to);
 
 // What the phases of one block read and write.
 struct GradientBlock {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "core/policy/match.hpp"
 
 namespace exphil::cuda {
 
@@ -13,10 +14,6 @@ using core::Product;
 using core::Span;
 
 namespace {
-
-bool overlap(const Span& p, const Span& q) {
-  return p.vector == q.vector && p.first < q.first + q.size && q.first < p.first + p.size;
-}
 
 bool reads_any_of(const Phase& phase, const Span& span) {
   const std::vector<Span> all = core::reads(phase);

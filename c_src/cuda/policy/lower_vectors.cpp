@@ -28,10 +28,6 @@ bool inside(const Span& part, const Span& whole) {
          part.first + part.size <= whole.first + whole.size;
 }
 
-bool overlap(const Span& p, const Span& q) {
-  return p.vector == q.vector && p.first < q.first + q.size && q.first < p.first + p.size;
-}
-
 const core::Copy* copy_of(const core::Block& block, const core::GatedCell& cell, core::VectorId hidden) {
   const core::Copy* found = nullptr;
   for (const core::Phase& phase : block) {

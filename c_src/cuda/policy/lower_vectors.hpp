@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/policy/match.hpp"
 #include "core/policy/network.hpp"
 #include "kernels/policy/network.cuh"
 
@@ -61,7 +62,6 @@ class LoweredVectors {
 };
 
 bool inside(const core::Span& part, const core::Span& whole);
-bool overlap(const core::Span& p, const core::Span& q);
 // The copy to hidden which alone reads what a cell of the block writes; null where there is none.
 const core::Copy* copy_of(const core::Block& block, const core::GatedCell& cell, core::VectorId hidden);
 // The gate which alone reads a span, as its input; null where there is none.
@@ -84,7 +84,7 @@ const P* only_reader(const core::Block& block, const core::Span& span) {
   const P* found = nullptr;
   for (const core::Phase& phase : block) {
     for (const core::Span& read : core::reads(phase)) {
-      if (!overlap(read, span)) continue;
+      if (!core::overlap(read, span)) continue;
       const auto* const reader = std::get_if<P>(&phase);
       if (reader == nullptr || found != nullptr || !(reader->in == span) || !(read == span)) return nullptr;
       found = reader;

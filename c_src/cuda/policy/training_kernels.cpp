@@ -2,7 +2,6 @@
 
 #include <iterator>
 
-#include "core/error.hpp"
 #include "core/tensor.hpp"
 #include "cuda/divide_up.hpp"
 #include "cuda/jit/launch.hpp"
@@ -19,11 +18,7 @@ KernelSpec spec_of(const char* entry) {
 }
 
 Dim3 grid_of(std::int64_t blocks) {
-  if (blocks > kMostGridBlocks) {
-    core::fail(core::ErrorKind::limit_exceeded, "frames", "a step of training takes ", blocks,
-               " blocks; a launch has at most ", kMostGridBlocks);
-  }
-  return {static_cast<unsigned>(blocks), 1, 1};
+  return {grid_blocks(blocks, "frames", "a step of training")};
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "cuda/recurrent/linear.hpp"
 
-#include "core/error.hpp"
 #include "cuda/jit/elements.hpp"
 #include "cuda/jit/launch.hpp"
 #include "kernels/recurrent/linear_arguments.cuh"
@@ -50,11 +49,7 @@ void prepare_linear(Context& context, const RecurrentShape& shape) {
 
 void enqueue_linear(Context& context, CUstream stream, const RecurrentShape& s,
                     const core::RecurrentOperands<CUdeviceptr>& operands, CUdeviceptr scratch) {
-  const std::int64_t blocks = s.batch * groups_of(s);
-  if (blocks > kMostGridBlocks) {
-    core::fail(core::ErrorKind::limit_exceeded, s.row().inputs[0], s.row().inputs[0], " needs ", blocks,
-               " blocks on the device; the limit is ", kMostGridBlocks);
-  }
+  const unsigned blocks = grid_blocks(s.batch * groups_of(s), s.row().inputs[0]);
   const auto at = [&](Id id) { return s.has(id) ? reinterpret_cast<void*>(operands[id]) : nullptr; };
   recurrent::LinearArguments a{};
   for (int i = 0; i < s.row().count(); ++i) {
@@ -69,8 +64,8 @@ void enqueue_linear(Context& context, CUstream stream, const RecurrentShape& s,
   a.given_states = has_states(s) ? static_cast<const float*>(at(Id::given_h)) : states;
   if (s.has(Id::dh) && !has_states(s)) a.states = states;
   for (const KernelSpec& spec : specs_of(s)) {
-    launch(context, context.kernels().get(spec), {static_cast<unsigned>(blocks), 1, 1},
-           {recurrent::kLinearThreads, 1, 1}, 0, stream, a);
+    launch(context, context.kernels().get(spec), {blocks, 1, 1}, {recurrent::kLinearThreads, 1, 1}, 0, stream,
+           a);
   }
 }
 

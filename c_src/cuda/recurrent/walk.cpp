@@ -75,11 +75,7 @@ KernelSpec units_spec(const char* entry, Cell cell) {
 }
 
 Dim3 grid_of(std::int64_t blocks) {
-  if (blocks > kMostGridBlocks) {
-    core::fail(core::ErrorKind::limit_exceeded, "frames", "so many sequences take ", blocks,
-               " blocks; a launch has at most ", kMostGridBlocks);
-  }
-  return {static_cast<unsigned>(blocks), 1, 1};
+  return {grid_blocks(blocks, "frames", "a batch of so many sequences")};
 }
 
 template <class Arguments>

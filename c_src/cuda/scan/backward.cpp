@@ -134,12 +134,8 @@ constexpr std::size_t kRowSumShared = scan::kRowSumThreads * sizeof(float);
 
 }  // namespace
 
-unsigned grid_blocks(std::int64_t blocks) {
-  if (blocks > kMostGridBlocks) {
-    core::fail(core::ErrorKind::limit_exceeded, "x", "the gradient of so many sequences takes ", blocks,
-               " blocks; a launch has at most ", kMostGridBlocks);
-  }
-  return static_cast<unsigned>(blocks);
+unsigned gradient_blocks(std::int64_t blocks) {
+  return grid_blocks(blocks, "x", "the gradient of so many sequences");
 }
 
 BackwardPlan plan_scan_gradient(const ScanShape& p, const DeviceProperties& device,

@@ -81,7 +81,7 @@ BackwardPlan plan_scan_gradient(const core::ScanShape& shape, const DeviceProper
                                 const BackwardTuning& tuning = {});
 
 // As the x axis of a grid has it. Throws limit_exceeded.
-unsigned grid_blocks(std::int64_t blocks);
+unsigned gradient_blocks(std::int64_t blocks);
 
 // The stage behind those of a plan.
 KernelSpec row_sums_spec();

@@ -37,12 +37,6 @@ int floats_of(const ScanShape& p) {
   return p.complex ? 2 : 1;
 }
 
-int power_from(std::int64_t value) {
-  int power = 1;
-  while (power < value) power *= 2;
-  return power;
-}
-
 std::int64_t segments_of(const ScanShape& p, int segment) {
   return std::max<std::int64_t>(1, (p.seq + segment - 1) / segment);
 }
@@ -91,7 +85,7 @@ int piece_steps(const ScanShape& p, const Cut& cut) {
 void spread(const ScanShape& p, int most, Cut* cut) {
   cut->lanes = 1;
   while (cut->lanes < 32 && cut->lanes * most < p.state) cut->lanes *= 2;
-  cut->per_lane = power_from((p.state + cut->lanes - 1) / cut->lanes);
+  cut->per_lane = next_power_of_two((p.state + cut->lanes - 1) / cut->lanes);
 }
 
 // What a lane has. Two channels halve the work of the sums over channels: with as many states of each where
@@ -214,7 +208,7 @@ BackwardPlan plan(const ScanShape& p, const DeviceProperties& device, const Back
   BackwardPlan plan;
   plan.cut = cut_channels(p, cut.tile_channels() * cut.tiles);
   plan.segments = segments_of(p, cut.segment);
-  const Dim3 grid{grid_blocks(p.batch * plan.cut.blocks()),
+  const Dim3 grid{gradient_blocks(p.batch * plan.cut.blocks()),
                   static_cast<unsigned>(std::min(plan.segments, kMostRows)), 1};
   const Dim3 block{32, static_cast<unsigned>(cut.warps), 1};
   const std::size_t shared = shared_bytes(p, cut);
@@ -228,7 +222,7 @@ BackwardPlan plan(const ScanShape& p, const DeviceProperties& device, const Back
                             {define("COMPLEX", p.complex), define("STATE", p.state),
                              define("AHEAD", carry_ahead(plan.segments)),
                              define("DISCRETIZATION", static_cast<int>(p.options.discretization))}},
-                           {grid_blocks((p.batch * p.dim * p.state + 127) / 128), 2, 1},
+                           {gradient_blocks((p.batch * p.dim * p.state + 127) / 128), 2, 1},
                            {128, 1, 1},
                            0});
   }

@@ -25,7 +25,7 @@ BackwardPlan plan(const ScanShape& p, const DeviceProperties&, const BackwardTun
                    define("B_CONSTANT", p.b_layout.constant), define("C_CONSTANT", p.c_layout.constant)}};
   add_scan_defines(p, &spec.defines);
   plan.stages.push_back({std::move(spec),
-                         {grid_blocks(p.batch * plan.cut.blocks()), 1, 1},
+                         {gradient_blocks(p.batch * plan.cut.blocks()), 1, 1},
                          {32, 1, 1},
                          (kSegment + 1) * 32 * sizeof(float)});
   return plan;

@@ -29,12 +29,6 @@ struct Cut {
   ChannelCut channels;
 };
 
-int next_power_of_two(std::int64_t value) {
-  int power = 1;
-  while (power < value) power *= 2;
-  return power;
-}
-
 // The fewest lanes with at most four floats of state each (see kTileFloats), up to a full warp.
 int fewest_lanes(const ScanShape& p) {
   const int most_states = p.complex ? 2 : 4;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -10,6 +11,13 @@
 #include "cuda/device/context.hpp"
 
 namespace exphil::cuda {
+
+// Not below `value`.
+constexpr int next_power_of_two(std::int64_t value) {
+  int power = 1;
+  while (power < value) power *= 2;
+  return power;
+}
 
 // Blocks with that much shared memory that fit on a multiprocessor; 0 where not even one fits.
 int blocks_by_shared(const DeviceProperties& device, std::size_t shared_bytes);

@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "core/error.hpp"
 #include "cuda/associative/scan.hpp"
 #include "cuda/device/places.hpp"
 #include "cuda/device/upload.hpp"
@@ -124,13 +123,9 @@ class CudaSemiseparable final : public core::SemiseparableLayer {
 
   void multiply(Left left, Finish finish, const ProductArguments& p, CUstream stream) const {
     const std::int64_t tile = semiseparable::kTile;
-    const std::int64_t blocks = (p.rows + tile - 1) / tile * ((p.outs + tile - 1) / tile);
-    if (blocks > kMostGridBlocks) {
-      core::fail(core::ErrorKind::limit_exceeded, "x", "x needs ", blocks,
-                 " blocks on the device; the limit is ", kMostGridBlocks);
-    }
-    launch(*context_, context_->kernels().get(product_spec(left, finish)),
-           {static_cast<unsigned>(blocks), 1, 1}, {semiseparable::kThreads, 1, 1}, 0, stream, p);
+    const unsigned blocks = grid_blocks((p.rows + tile - 1) / tile * ((p.outs + tile - 1) / tile), "x");
+    launch(*context_, context_->kernels().get(product_spec(left, finish)), {blocks, 1, 1},
+           {semiseparable::kThreads, 1, 1}, 0, stream, p);
   }
 
   void queue(const core::SemiseparableInput& input, const Workspace& at, const AssociativePlan& plan,

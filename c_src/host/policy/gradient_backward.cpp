@@ -5,11 +5,10 @@
 #include "core/work/parallel.hpp"
 #include "host/policy/gradient_heads.hpp"
 #include "host/policy/gradient_kernels.hpp"
+#include "host/policy/gradient_scan.hpp"
 #include "host/policy/gradient_trapezoid.hpp"
 #include "host/policy/gradient_walk.hpp"
 #include "host/policy/phase_access.hpp"
-#include "host/recurrence/gradient.hpp"
-#include "host/simd/thread_scratch.hpp"
 
 namespace exphil::host {
 
@@ -167,15 +166,16 @@ class Backward {
   // The phases of gradient_heads.hpp and gradient_trapezoid.hpp.
   template <class P>
   void operator()(const P& p) {
-    sum_up(group_.count, [&](const SequenceSums& sums, std::int64_t) {
-      phase_back(p, {packed(), n_, group_, r_.blocks[block_].data(), sums, v_});
-    });
+    const std::int64_t all = group_.count;
+    GradientSums::sum_up(sums(), sums().phases[index_], all, all, &d_.rows,
+                         [&](const SequenceSums& sums, std::int64_t) {
+                           phase_back(p, {packed(), n_, group_, r_.blocks[block_].data(), sums, v_});
+                         });
   }
 
   void operator()(const core::SelectiveScan& p) {
-    scans(p);
-    projections(p);
-    if (p.input_dt) input_dt(p);
+    phase_back(p, RecordedScan{packed(), n_, w_.config(), group_, r_.blocks[block_].data(), sums(),
+                               sums().phases[index_], d_});
   }
 
   void operator()(const core::Recall&) {}     // walk() has them
@@ -187,29 +187,14 @@ class Backward {
   float* totals(PhaseWeightName name) {
     return sums().totals.data() + sums().phases[index_].weights[name].place.at;
   }
-  static MatrixRows from(const MatrixRows& rows, std::int64_t row) {
-    return {rows.data + row * rows.step, rows.step};
-  }
   // As the forward pass left them, from one sequence on.
   MatrixRows rows(const core::Span& span, std::int64_t sequence = 0) const {
     return rows_at(r_.blocks[block_].data(), span, sequence * seq_);
   }
-  // Of the phase's weights: run(sums, count) for so many sequences at a time.
-  template <class Run>
-  void sum_up(std::int64_t most, const Run& run) {
-    GradientSums::sum_up(sums(), sums().phases[index_], group_.count, most, &d_.rows, run);
-  }
   // run(begin, end, sums) for all parts of all sequences, one sequence after another.
   template <class Run>
   void each_part(std::int64_t parts, const Run& run) {
-    const std::int64_t floats = std::max<std::int64_t>(sums().phases[index_].floats, 1);
-    sum_up(std::max<std::int64_t>(GradientSums::kRowFloats / floats, 1),
-           [&](const SequenceSums& sums, std::int64_t count) {
-             const std::int64_t first = sums.first * parts;
-             core::parallel_for(count * parts, 1, [&](std::int64_t begin, std::int64_t end) {
-               run(first + begin, first + end, sums);
-             });
-           });
+    GradientSums::each_part(sums(), sums().phases[index_], group_.count, parts, &d_.rows, run);
   }
   template <class Body>
   void each_sequence(const Body& body) {
@@ -232,73 +217,6 @@ class Backward {
       const auto* const p = std::get_if<core::Product>(&block[index_]);
       if (p != nullptr) sums().phases[index_].product.add(v_.own(p->out), rows(p->in), rows_, scratch_);
     }
-  }
-
-  // ---- the scan ----
-
-  // Its rows are as far apart as those of its output.
-  void scans(const core::SelectiveScan& p) {
-    const std::int64_t parts = parts_of(p.x.size), each = BackRows::sums_of(p, seq_);
-    const std::int64_t length = group_.all->length(w_.config());
-    std::fill_n(d_.b_sums.data(), group_.count * each, 0.0f);
-    std::fill_n(d_.c_sums.data(), group_.count * each, 0.0f);
-    const MatrixRows dy = v_.whole(p.out);
-    const Stored dx = v_.stored(p.x, dy.step), d_dt = v_.stored(p.dt, dy.step, 1),
-                 dz = v_.stored(p.z, dy.step, 2);
-    each_part(parts, [&](std::int64_t begin, std::int64_t end, const SequenceSums& sums) {
-      AlignedBuffer large;
-      float* scratch =
-          thread_scratch(Scratch::gradient, gradient_scratch_floats(packed().rule, seq_), &large);
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t sequence = i / parts, at = sequence * seq_ * dy.step;
-        GradientSequence g;
-        g.scan = scan_of(p, packed(), r_.blocks[block_].data(), sequence * seq_, seq_, length);
-        g.scan.initial_state = state_part(group_.all->states, group_, sequence, n_, p.state);
-        g.scan.y = nullptr, g.scan.y_step = 0;
-        g.dy = {dy.data + at, dy.step};
-        g.dx = dx.rows.data + at, g.ddt = d_dt.rows.data + at, g.dz = dz.rows.data + at;
-        if (p.input_dt) g.d_input_dt = d_.by_channel.data() + at;
-        g.da = sums.of(sequence, kWeight);
-        g.dd = sums.of(sequence, kSkip);
-        g.b.sums = d_.b_sums.data() + sequence * each;
-        g.c.sums = d_.c_sums.data() + sequence * each;
-        gradient_part(packed().rule, g, i % parts, scratch);
-      }
-    });
-    if (p.activates) add_rows(d_dt.rows.data, rows_, dy.step, totals(kBias), 0, panels(p.dt.size));
-    for (const Stored& to : {dx, d_dt, dz}) v_.settle(to);
-  }
-
-  // B and C of every row: the sums over the parts of the channels.
-  void projections(const core::SelectiveScan& p) {
-    const std::int64_t parts = parts_of(p.x.size), floats = tiles(seq_) * p.b.size * kTile;
-    const Stored db = v_.stored(p.b, kAnyStep), dc = v_.stored(p.c, kAnyStep, 1);
-    each_piece([&](std::int64_t row, std::int64_t count) {
-      for (const std::int64_t end = row + count; row < end; ++row) {
-        const std::int64_t sequence = row / seq_, t = row % seq_;
-        const std::int64_t at = sequence * parts * floats + t / kTile * p.b.size * kTile + t % kTile;
-        const auto sum = [&](const float* sums, float* to) {
-          for (std::int64_t n = 0; n < p.b.size; ++n) {
-            to[n] = 0.0f;
-            for (std::int64_t part = 0; part < parts; ++part) to[n] += sums[part * floats + n * kTile];
-          }
-        };
-        sum(d_.b_sums.data() + at, from(db.rows, row).data);
-        sum(d_.c_sums.data() + at, from(dc.rows, row).data);
-      }
-    });
-    v_.settle(db), v_.settle(dc);
-  }
-
-  // All channels read it.
-  void input_dt(const core::SelectiveScan& p) {
-    const std::int64_t step = v_.whole(p.out).step;
-    const Stored to = v_.stored(p.input_dt, kAnyStep);
-    each_piece([&](std::int64_t row, std::int64_t count) {
-      for (const std::int64_t end = row + count; row < end; ++row)
-        *from(to.rows, row).data = sum_of(d_.by_channel.data() + row * step, p.x.size);
-    });
-    v_.settle(to);
   }
 
   const PackedWeights& w_;

@@ -13,10 +13,6 @@ namespace {
 
 using Stored = VectorGradients::Stored;
 
-MatrixRows from(const MatrixRows& rows, std::int64_t row) {
-  return {rows.data + row * rows.step, rows.step};
-}
-
 // to: a group's key or query of every row is read by the heads of that group. parts: what each head of each
 // sequence passes back, {count, heads, seq, ranks, padded(keys)}.
 void add_heads(const core::HeadRecurrence& p, const AlignedBuffer& parts, std::int64_t rows, std::int64_t seq,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/policy/gradient.hpp"
+#include "core/work/parallel.hpp"
 #include "host/policy/weights.hpp"
 #include "host/simd/linear_gradient.hpp"
 
@@ -59,6 +60,19 @@ class GradientSums {
       run(SequenceSums{phase, memory->data(), first}, count);
       add_rows_of(block, phase, memory->data(), count);
     }
+  }
+  // Calls run(begin, end, sums) for all parts of all sequences, one sequence after another, on the library's
+  // threads.
+  template <class Run>
+  static void each_part(BlockSums& block, const PhaseSums& phase, std::int64_t sequences, std::int64_t parts,
+                        AlignedBuffer* memory, const Run& run) {
+    const std::int64_t most = std::max<std::int64_t>(kRowFloats / std::max<std::int64_t>(phase.floats, 1), 1);
+    sum_up(block, phase, sequences, most, memory, [&](const SequenceSums& sums, std::int64_t count) {
+      const std::int64_t first = sums.first * parts;
+      core::parallel_for(count * parts, 1, [&](std::int64_t begin, std::int64_t end) {
+        run(first + begin, first + end, sums);
+      });
+    });
   }
   // to: zeros_of the network.
   void write(const core::PolicyWeights& weights, core::PolicyValues<float>* to) const;

@@ -13,6 +13,11 @@
 
 namespace exphil::host {
 
+// The rows from one on.
+inline MatrixRows from(const MatrixRows& rows, std::int64_t row) {
+  return {rows.data + row * rows.step, rows.step};
+}
+
 class VectorGradients {
  public:
   // Room for this many rows of every vector.

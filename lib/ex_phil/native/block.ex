@@ -8,7 +8,8 @@ defmodule ExPhil.Native.Block do
   """
 
   @enforce_keys [:target]
-  # options: those of the eager call, for the default. operands, results: the tensors beyond the required ones.
+  # options: those of the eager call, for the default. operands, results: the tensors beyond the required
+  # ones.
   defstruct [:target, :function, operands: [], results: [], options: [], attributes: []]
 
   @type attribute :: String.t() | boolean() | integer() | float()
@@ -46,7 +47,8 @@ if Code.ensure_loaded?(EXLA.CustomCall) do
     @moduledoc false
     alias ExPhil.Native.{Block, XLA}
 
-    # The casts that the NIF does with Nx tensors are made before the block, so the types are those of the handlers.
+    # The casts that the NIF does with Nx tensors are made before the block, so the types are those of the
+    # handlers.
     def call(block, _out, _args, %{platform: platform}) do
       if XLA.registered?(block.target, platform) do
         attributes = Block.mlir_attributes(block)

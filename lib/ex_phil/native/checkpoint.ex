@@ -86,7 +86,7 @@ defmodule ExPhil.Native.Checkpoint do
   @spec metadata(Policy.info()) :: %{String.t() => String.t()}
   # Read by core/trunk: loading.cpp, edifice.cpp, output_groups.cpp and stated.cpp.
   def metadata(info) do
-    # The names of tensors show state-spaces' dialect. A trunk has those of these facts that it knows.
+    # The names of tensors show state-spaces' dialect. A trunk has some of these facts.
     own = [
       :num_heads,
       :ngroups,

@@ -76,7 +76,7 @@ defmodule ExPhil.Native.Clock do
   def start(%Session{fps: nil} = session),
     do: {:error, Error.invalid("session", "a session with :fps, see Policy.new_session/2", session)}
 
-  # The frame is for a session of nobody's like this one.
+  # The frame is for a scratch session like this one.
   def start(%Session{fps: fps, ref: ref, policy: %{info: %{backend: :cuda, d_input: d_input}}}),
     do: start(fps, ref, :binary.copy(<<1.0::float-32-little>>, d_input))
 
@@ -114,7 +114,8 @@ defmodule ExPhil.Native.Clock do
   """
   @spec wait(t()) :: non_neg_integer()
   def wait(%__MODULE__{handle: handle} = clock) do
-    # New for each wait: `receive` then looks at the messages that came after it only, however many are in the mailbox.
+    # New for each wait: `receive` then looks at the messages that came after it only, however many are in the
+    # mailbox.
     tag = make_ref()
     {number, missed} = take(handle, tag)
     if clock.scratch, do: warm(clock, number, tag)
@@ -131,7 +132,8 @@ defmodule ExPhil.Native.Clock do
     end
   end
 
-  # The steps of the scratch session are those of Policy.step/2 without its event. Their failures are the next frame's.
+  # The steps of the scratch session are those of Policy.step/2 without its event. Their failures are the next
+  # frame's.
   defp warm(%{handle: handle, scratch: {session, frame}} = clock, number, tag) do
     case NIF.await_tick(handle, number, tag) do
       {:ok, :step} ->

@@ -82,7 +82,7 @@ defmodule ExPhil.Native.Device do
   end
 
   @doc false
-  # The backend and the devices for NIF.load_policy, which knows how many there are.
+  # The backend and the devices for NIF.load_policy, which counts them.
   @spec choose_several(term(), term()) ::
           {:ok, {backend(), :all | [non_neg_integer()]}} | {:error, Error.t()}
   def choose_several(backend, devices) do

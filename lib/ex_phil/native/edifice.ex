@@ -1,7 +1,8 @@
 defmodule ExPhil.Native.Edifice do
   @moduledoc false
-  # Edifice's fused blocks (Edifice.Block.FusedOp) as blocks of this library, for EXLA's custom calls. The conventions are
-  # those of lib/edifice/cuda/fused_scan.ex. Callers: the implementation of EXLA.CustomCall below, tests.
+  # Edifice's fused blocks (Edifice.Block.FusedOp) as blocks of this library, for EXLA's custom calls. The
+  # conventions are those of lib/edifice/cuda/fused_scan.ex. Callers: the implementation of EXLA.CustomCall
+  # below, tests.
   #
   # The implementation is opt-in: its mere existence makes Edifice build other layers (docs/xla.md).
 
@@ -22,8 +23,9 @@ defmodule ExPhil.Native.Edifice do
 
   @types [{:f, 32}, {:f, 16}, {:bf, 16}]
 
-  # {Edifice's name, ours, whether the inputs have gone through their activations, {the same of the gradient, its results}}.
-  # Edifice multiplies the gradient of what it has activated itself by the slope, and that of h_(t-1) r by h_(t-1).
+  # {Edifice's name, ours, whether the inputs have gone through their activations, {the same of the gradient,
+  # its results}}. Edifice multiplies the gradient of what it has activated itself by the slope, and that of
+  # h_(t-1) r by h_(t-1).
   @recurrent [
     {:gru, :gru_scan, false, {false, "wx rh h0"}},
     {:lstm, :lstm_scan, false, {false, "wx h0 c0"}},
@@ -64,8 +66,8 @@ defmodule ExPhil.Native.Edifice do
     {%Block{target: "exphil_linear_recurrence_grad", attributes: @recurrence}, List.duplicate(type, 4)}
   end
 
-  # [its inputs, h0 and c0] -> h, and [its inputs, h0 and c0, h, dh] -> the gradients of its inputs and of the states. Where the
-  # platform has no such custom call, EXLA.CustomCall skips the block.
+  # [its inputs, h0 and c0] -> h, and [its inputs, h0 and c0, h, dh] -> the gradients of its inputs and of the
+  # states. Where the platform has no such custom call, EXLA.CustomCall skips the block.
   for {fused, name, activated, gradient} <- @recurrent do
     row = Operators.fetch!(name)
     target = Operators.target(row)

@@ -79,7 +79,8 @@ defmodule ExPhil.Native.Error do
   end
 
   @doc false
-  # Text from outside, as in core::quote: between quotation marks, escaped and cut, so that a log shows it as one line.
+  # Text from outside, as in core::quote: between quotation marks, escaped and cut, so that a log shows it as
+  # one line.
   @spec quoted(String.t()) :: String.t()
   def quoted(text), do: inspect(text, binaries: :as_strings, printable_limit: 1024)
 

@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Expression do
   @moduledoc false
-  # Expressions: the tensors of a computation that Nx is compiling (defn, Axon layers). They have no elements yet, so an eager
-  # call with one becomes an operation of that computation (ExPhil.Native.Defn).
+  # Expressions: the tensors of a computation that Nx is compiling (defn, Axon layers). They have no elements
+  # yet, so an eager call with one becomes an operation of that computation (ExPhil.Native.Defn).
 
   alias ExPhil.Native.{Defn, Error}
 

@@ -56,10 +56,8 @@ defmodule ExPhil.Native.Fleet do
 
   import ExPhil.Native.Policy.Call, only: [with_data: 3, with_frames: 3]
 
-  alias ExPhil.Native.{Error, Options, Policy}
-  alias ExPhil.Native.Fleet.{Caller, Devices, Directory, Drain, Placing, Report, View}
-
-  @timeout 5000
+  alias ExPhil.Native.{Error, Policy}
+  alias ExPhil.Native.Fleet.{Caller, Devices, Directory, Drain, Placing, Play, Report, View}
 
   @typedoc "The fleet's name."
   @type name :: atom()
@@ -150,7 +148,8 @@ defmodule ExPhil.Native.Fleet do
 
   def act(fleet, key, frame_number, obs, options \\ []) do
     with_frames(obs, "obs", fn obs ->
-      with {:ok, [action]} <- play(fleet, key, frame_number, {:act, obs, :one}, options), do: {:ok, action}
+      with {:ok, [action]} <- Play.run(fleet, key, frame_number, {:act, obs, :one}, options),
+           do: {:ok, action}
     end)
   end
 
@@ -173,8 +172,8 @@ defmodule ExPhil.Native.Fleet do
 
   def step(fleet, key, frame_number, obs, options \\ []) do
     with_data(obs, "obs", fn obs ->
-      with {:ok, [outs]} <- play(fleet, key, frame_number, {:step, obs, :one}, options),
-           do: {:ok, like(obs, [outs])}
+      with {:ok, [outs]} <- Play.run(fleet, key, frame_number, {:step, obs, :one}, options),
+           do: {:ok, Play.like(obs, [outs])}
     end)
   end
 
@@ -197,8 +196,8 @@ defmodule ExPhil.Native.Fleet do
 
   def resimulate(fleet, key, frame_number, frames, options \\ []) do
     with_data(frames, "frames", fn frames ->
-      with {:ok, outs} <- play(fleet, key, frame_number, {:step, frames, :many}, options),
-           do: {:ok, like(frames, outs)}
+      with {:ok, outs} <- Play.run(fleet, key, frame_number, {:step, frames, :many}, options),
+           do: {:ok, Play.like(frames, outs)}
     end)
   end
 
@@ -219,41 +218,8 @@ defmodule ExPhil.Native.Fleet do
 
   def resimulate_acts(fleet, key, frame_number, frames, options \\ []) do
     with_frames(frames, "frames", fn frames ->
-      play(fleet, key, frame_number, {:act, frames, :many}, options)
+      Play.run(fleet, key, frame_number, {:act, frames, :many}, options)
     end)
-  end
-
-  # with_data/3 and with_frames/3 give a binary or {type, shape, binary}.
-  defp play(fleet, key, number, {kind, frames, how_many}, options) do
-    begin = System.monotonic_time()
-
-    with {:ok, timeout} <- timeout(options),
-         :ok <- number(number),
-         {:ok, binary} <- plain(frames, how_many),
-         {:ok, answers} <- Caller.call(fleet, key, {:play, number, kind, binary, how_many}, true, timeout) do
-      Caller.count(fleet, length(answers), System.monotonic_time() - begin)
-      {:ok, answers}
-    end
-  end
-
-  defp plain(binary, _how_many) when is_binary(binary), do: {:ok, binary}
-  defp plain({:f32, {_}, binary}, :one), do: {:ok, binary}
-  defp plain({:f32, {_, _}, binary}, :many), do: {:ok, binary}
-  defp plain(other, :one), do: {:error, Error.invalid("obs", "f32 of shape {d_input}", other)}
-  defp plain(other, :many), do: {:error, Error.invalid("frames", "f32 of shape {seq, d_input}", other)}
-
-  defp like(binary, outs) when is_binary(binary), do: IO.iodata_to_binary(outs)
-  defp like({_, {_}, _}, [outs]), do: {:f32, {div(byte_size(outs), 4)}, outs}
-  defp like({_, {_, _}, _}, []), do: {:f32, {0, 0}, <<>>}
-
-  defp like({_, {_, _}, _}, outs),
-    do: {:f32, {length(outs), div(byte_size(hd(outs)), 4)}, IO.iodata_to_binary(outs)}
-
-  defp number(number) when is_integer(number), do: :ok
-  defp number(other), do: {:error, Error.invalid("frame_number", "an integer", other)}
-
-  defp timeout(options) do
-    Options.read(options, [:timeout], &Options.positive_integer(&1, :timeout, @timeout))
   end
 
   @doc """
@@ -266,7 +232,7 @@ defmodule ExPhil.Native.Fleet do
   fallible stop(fleet :: name(), key :: key(), options :: keyword() \\ []) :: :ok
 
   def stop(fleet, key, options \\ []) do
-    with {:ok, timeout} <- timeout(options) do
+    with {:ok, timeout} <- Play.timeout(options) do
       case Caller.call(fleet, key, :stop, false, timeout) do
         {:error, _} = error -> error
         _stopped_or_unknown -> Placing.forget(fleet, key)
@@ -295,7 +261,7 @@ defmodule ExPhil.Native.Fleet do
   agents again. Where no other node takes agents, an error of kind `:unavailable`.
   """
   fallible drain(fleet :: name(), node :: node()) :: non_neg_integer()
-  def drain(fleet, node), do: on_member(fleet, node, Drain, :run, [fleet])
+  def drain(fleet, node), do: Caller.on_member(fleet, node, Drain, :run, [fleet])
 
   @doc """
   Lets a node that was drained take agents again.
@@ -303,25 +269,7 @@ defmodule ExPhil.Native.Fleet do
   Returns `:ok`, or an error: of kind `:unavailable` where the node does not answer.
   """
   fallible undrain(fleet :: name(), node :: node()) :: :ok
-
-  def undrain(fleet, node), do: on_member(fleet, node, Placing, :opened, [fleet])
-
-  defp on_member(fleet, node, module, function, arguments) do
-    cond do
-      not Directory.here?(fleet) ->
-        Caller.not_here(fleet)
-
-      not is_map_key(View.get(fleet).members, node) ->
-        {:error, Error.invalid("node", "a node of the fleet", node)}
-
-      true ->
-        :erpc.call(node, module, function, arguments)
-    end
-  rescue
-    error in ErlangError ->
-      {:error,
-       Error.new(:unavailable, "node", "#{node} does not answer: #{inspect(error.original, limit: 8)}")}
-  end
+  def undrain(fleet, node), do: Caller.on_member(fleet, node, Placing, :opened, [fleet])
 
   @doc """
   Other weights for all agents, on all nodes: `weights` is the path of a checkpoint of the same sizes (on every node), or a map of
@@ -343,7 +291,7 @@ defmodule ExPhil.Native.Fleet do
     cond do
       not Directory.here?(fleet) -> Caller.not_here(fleet)
       View.quorum(fleet) != true -> Caller.no_majority(fleet)
-      true -> on_member(fleet, View.chair(fleet), Devices, :update, [fleet, weights])
+      true -> Caller.on_member(fleet, View.chair(fleet), Devices, :update, [fleet, weights])
     end
   end
 

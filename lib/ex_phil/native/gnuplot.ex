@@ -1,6 +1,7 @@
 defmodule ExPhil.Native.Gnuplot do
   @moduledoc false
-  # Draws SVG with gnuplot, which is optional. Used by ExPhil.Native.Trainer and by the plots of the benchmarks.
+  # Draws SVG with gnuplot, which is optional. Used by ExPhil.Native.Trainer and by the plots of the
+  # benchmarks.
 
   @colors ["#1f6fb2", "#d9722b", "#7d838c", "#c0392b", "#2e8b57", "#8e5ea2"]
 

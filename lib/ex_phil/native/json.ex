@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Json do
   @moduledoc false
-  # JSON for what this library writes: reports and safetensors headers. Elixir has an encoder only from 1.18 on, and
-  # this library takes no dependency for one.
+  # JSON for what this library writes: reports and safetensors headers. Elixir has an encoder only from 1.18
+  # on, and this library takes no dependency for one.
 
   @doc """
   Encodes maps, lists, strings, atoms and numbers; map keys in order, so that the same term gives the same bytes.
@@ -25,8 +25,8 @@ defmodule ExPhil.Native.Json do
   def encode(value) when is_atom(value), do: encode(to_string(value))
   def encode(value) when is_binary(value), do: "\"" <> escape(value) <> "\""
 
-  # Control characters, quotes and backslashes; everything else unchanged. A byte that is not UTF-8, which JSON cannot
-  # hold, is the replacement character.
+  # Control characters, quotes and backslashes; everything else unchanged. A byte that is not UTF-8, which
+  # JSON cannot hold, is the replacement character.
   defp escape(text), do: IO.iodata_to_binary(escaped(text))
 
   defp escaped(<<>>), do: []

@@ -1,15 +1,17 @@
 defmodule ExPhil.Native.NIF do
   @moduledoc false
   # The C++ library's functions, as stubs that c_src/nif replaces when it loads. Public modules call these and
-  # nothing else does. Every one returns {:ok, value} or {:error, {kind, argument, message}}; those that take a
-  # reference may also return :queued, and then send {reference, result}: call them through ExPhil.Native.Queue.
+  # nothing else does. Every one returns {:ok, value} or {:error, {kind, argument, message}}; those that take
+  # a reference may also return :queued, and then send {reference, result}: call them through
+  # ExPhil.Native.Queue.
   #
-  # Loading never fails the module: without the library the stubs remain, and return an error with the reason and the
-  # remedy.
+  # Loading never fails the module: without the library the stubs remain, and return an error with the reason
+  # and the remedy.
 
   @on_load :load
 
-  # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses another.
+  # Counts changes of the functions and their terms; c_src/nif/nif.cpp has the same number, and refuses
+  # another.
   @interface 32
 
   @type reason :: {kind :: atom(), argument :: String.t(), message :: String.t()}
@@ -56,10 +58,12 @@ defmodule ExPhil.Native.NIF do
   def associative_grad(_backend, _device, _op, _dy, _dy_reverse, _a, _x, _options, _ref), do: unloaded()
   def linear_recurrence_grad(_backend, _device, _op, _dy, _dy_reverse, _a, _b, _options, _ref), do: unloaded()
 
-  # tensors: [{name, tensor}], the first input first; request: activated, gradient, and the names of the results.
+  # tensors: [{name, tensor}], the first input first; request: activated, gradient, and the names of the
+  # results.
   def recurrent(_backend, _device, _op, _tensors, _request, _ref), do: unloaded()
 
-  # tensors: [{name, tensor}], x, dt, a, b and c first; request: dt_softplus, dt_range, gradient, and the names of the results.
+  # tensors: [{name, tensor}], x, dt, a, b and c first; request: dt_softplus, dt_range, gradient, and the
+  # names of the results.
   def ssd(_backend, _device, _tensors, _request, _ref), do: unloaded()
 
   def load_layer(_backend, _device, _path_or_tensors, _check_finite, _ref), do: unloaded()
@@ -204,8 +208,8 @@ defmodule ExPhil.Native.NIF do
     "it was built from another version of this project; run `make clean` and `make`"
   end
 
-  # The result of the stubs, set by load/0. Reading it at run time keeps the compiler from concluding that no call
-  # ever succeeds.
+  # The result of the stubs, set by load/0. Reading it at run time keeps the compiler from concluding that no
+  # call ever succeeds.
   defp unloaded, do: :persistent_term.get({__MODULE__, :unloaded})
 
   # ---- where things are ------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 defmodule ExPhil.Native.Options do
   @moduledoc false
-  # Checked option lists: an unknown name is an error that lists the known ones, and each value has a reader function.
-  # Every reader returns the value or raises ExPhil.Native.Error. Calls that return errors use read/3, the others
-  # read!/3.
+  # Checked option lists: an unknown name is an error that lists the known ones, and each value has a reader
+  # function. Every reader returns the value or raises ExPhil.Native.Error. Calls that return errors use
+  # read/3, the others read!/3.
 
   import Bitwise
 

@@ -1,6 +1,7 @@
 defmodule ExPhil.Native.Policy do
-  # One module, because a policy is one noun to its users. Most of the file is their documentation; the work is done in
-  # lib/ex_phil/native/policy/, and policy/interface/ has the types, and the functions that load, go back or train.
+  # One module, because a policy is one noun to its users. Most of the file is their documentation; the work
+  # is done in lib/ex_phil/native/policy/, and policy/interface/ has the types, and the functions that load,
+  # go back or train.
   @moduledoc """
   A recurrent policy that answers every frame in constant time, whatever its trunk.
 
@@ -53,7 +54,7 @@ defmodule ExPhil.Native.Policy do
   import ExPhil.Native.Policy.Call
 
   alias ExPhil.Native.{Error, NIF, Telemetry, Tensor}
-  alias ExPhil.Native.Policy.{Action, Loading, Session, SessionOptions, Weights}
+  alias ExPhil.Native.Policy.{Action, Loading, Session, SessionOptions}
 
   @enforce_keys [:ref, :info]
   defstruct [:ref, :info]
@@ -278,21 +279,6 @@ defmodule ExPhil.Native.Policy do
   end
 
   def sample(policy, _outs, _options), do: not_a("policy", policy)
-
-  @doc """
-  Writes the policy as it is now, with the weights of the last `update/2`, as a safetensors file that `load/2` reads: it has the
-  same bits, and gives the same answers. The file's metadata have what the tensors do not say. A file at that path is replaced.
-
-  Returns `:ok`, or an error of kind `:file_error` where it cannot be written.
-  """
-  fallible save(policy :: t(), path :: Path.t()) :: :ok
-
-  def save(policy, path) do
-    with {:ok, weights} <- weights(policy),
-         {:ok, info} <- info(policy),
-         {:ok, %{constants: constants}} <- answer(NIF.policy_info(policy.ref)),
-         do: Weights.save(Map.merge(weights, Map.new(constants)), info, path)
-  end
 
   defimpl Inspect do
     def inspect(%{info: info}, _options) do

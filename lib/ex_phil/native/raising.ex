@@ -1,15 +1,17 @@
 defmodule ExPhil.Native.Raising do
   @moduledoc false
-  # Functions that can fail in use, and their versions that raise. In a module with `use ExPhil.Native.Raising`
+  # Functions that can fail in use, and their versions that raise. In a module with
+  # `use ExPhil.Native.Raising`
   #
   #     @doc "..."
   #     fallible load(path :: Path.t(), options :: keyword() \\ []) :: t()
   #     def load(path, options \\ []), do: ...
   #
-  # is the @spec of load/2, and where no argument has a default its head, so that the documentation shows those names whatever the
-  # clauses match. load/2 returns `{:ok, t()} | {:error, Error.t()}`, and defines load!/2, with its documentation and
-  # its @spec, which returns the value or raises the error. A function without a value, `:: :ok`, returns `:ok`. The
-  # documentation of load!/2 begins as load/2's does, up to its paragraph "Returns ...", which every one has.
+  # is the @spec of load/2, and where no argument has a default its head, so that the documentation shows
+  # those names whatever the clauses match. load/2 returns `{:ok, t()} | {:error, Error.t()}`, and defines
+  # load!/2, with its documentation and its @spec, which returns the value or raises the error. A function
+  # without a value, `:: :ok`, returns `:ok`. The documentation of load!/2 begins as load/2's does, up to its
+  # paragraph "Returns ...", which every one has.
 
   defmacro __using__(_options) do
     quote do
@@ -61,7 +63,8 @@ defmodule ExPhil.Native.Raising do
     """
   end
 
-  # {the variable, `name :: type`, the parameter of a definition} of `name :: type` or `name :: type \\ default`.
+  # {the variable, `name :: type`, the parameter of a definition} of `name :: type` or
+  # `name :: type \\ default`.
   defp argument({:\\, _, [typed, default]}) do
     {variable, typed, _} = argument(typed)
     {variable, typed, quote(do: unquote(variable) \\ unquote(default))}

@@ -141,7 +141,8 @@ defmodule ExPhil.Native.RecurrentScan do
     end)
   end
 
-  # optional: the names of the operands beside the inputs. results: the names of the results, which come in that order.
+  # optional: the names of the operands beside the inputs. results: the names of the results, which come in
+  # that order.
   defp run!(row, [first | inputs], options, optional, gradient?, results) do
     {backend, device} = options.place
     [first_name | names] = row.inputs

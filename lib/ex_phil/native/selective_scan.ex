@@ -44,8 +44,8 @@ defmodule ExPhil.Native.SelectiveScan do
   Every invalid argument raises `ExPhil.Native.Error` with its name, what was expected and what was given.
   """
 
-  alias ExPhil.Native.{Error, Expression, NIF, Options, Queue, Tensor}
-  alias ExPhil.Native.SelectiveScan.{Operands, Replacement, Step}
+  alias ExPhil.Native.{Error, Expression, Options, Tensor}
+  alias ExPhil.Native.SelectiveScan.{Forward, Operands, Replacement, Step}
 
   @type tensor :: Tensor.t()
 
@@ -85,7 +85,7 @@ defmodule ExPhil.Native.SelectiveScan do
   defp scan_now(x, dt, a, b, c, options) do
     options = read!(options, @scan_options)
     results = %{final_state: options.return_state}
-    {form, {y, nil, final_state, nil}} = run!({x, dt, a, b, c}, options, results)
+    {form, {y, nil, final_state, nil}} = Forward.run!({x, dt, a, b, c}, options, results)
     y = Tensor.unpack(y, form)
     if options.return_state, do: {y, unpack_state(final_state, form)}, else: y
   end
@@ -104,7 +104,7 @@ defmodule ExPhil.Native.SelectiveScan do
 
     {x, a, form, pack} = Operands.pack!(x, a, options.place)
     {operands, options} = Step.operands!({state, x, dt, a, b, c}, pack, options)
-    {_, {y, nil, final_state, nil}} = run_packed!(operands, form, pack, options, %{final_state: true})
+    {_, {y, nil, final_state, nil}} = Forward.run_packed!(operands, form, pack, options, %{final_state: true})
     {Tensor.unpack(Step.drop_seq(y), form), unpack_state(final_state, form)}
   end
 
@@ -115,7 +115,7 @@ defmodule ExPhil.Native.SelectiveScan do
   @spec scan_with_states(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: {tensor(), tensor()}
   def scan_with_states(x, dt, a, b, c, options \\ []) do
     options = read!(options, @states_options)
-    {form, {y, nil, nil, states}} = run!({x, dt, a, b, c}, options, %{states: true})
+    {form, {y, nil, nil, states}} = Forward.run!({x, dt, a, b, c}, options, %{states: true})
     {Tensor.unpack(y, form), unpack_state(states, form)}
   end
 
@@ -127,7 +127,7 @@ defmodule ExPhil.Native.SelectiveScan do
   @spec bidirectional(tensor(), tensor(), tensor(), tensor(), tensor(), keyword()) :: {tensor(), tensor()}
   def bidirectional(x, dt, a, b, c, options \\ []) do
     options = read!(options, @bidirectional_options)
-    {form, {y, y_reverse, nil, nil}} = run!({x, dt, a, b, c}, %{options | direction: :both}, %{})
+    {form, {y, y_reverse, nil, nil}} = Forward.run!({x, dt, a, b, c}, %{options | direction: :both}, %{})
     {Tensor.unpack(y, form), Tensor.unpack(y_reverse, form)}
   end
 
@@ -275,39 +275,9 @@ defmodule ExPhil.Native.SelectiveScan do
     }
   end
 
-  # One device as its index, as calls have it that know no other.
+  # One device as its index, which calls on one device take.
   defp narrowed({backend, [device]}), do: {backend, device}
   defp narrowed(places), do: places
-
-  # Where the tensors' memory may be read as it is: not by several devices.
-  defp one_place({_backend, device} = place) when is_integer(device), do: place
-  defp one_place(_places), do: {:host, 0}
-
-  # ---- the call --------------------------------------------------------------------------------------------
-
-  # The options for the library; ScanRequest in c_src/nif/scan_request.hpp.
-  @request [:discretization, :dt_softplus, :dt_range, :direction, :algorithm]
-
-  # results: %{final_state: boolean, states: boolean}, the results beside y.
-  defp run!({x, dt, a, b, c}, options, results) do
-    {x, a, form, pack} = Operands.pack!(x, a, one_place(options.place))
-    run_packed!({x, pack.(dt, "dt"), a, pack.(b, "b"), pack.(c, "c")}, form, pack, options, results)
-  end
-
-  defp run_packed!({x, dt, a, b, c}, form, pack, options, results) do
-    {backend, device} = options.place
-    request = options |> Map.take(@request) |> Map.merge(results)
-
-    d = pack.(options.d, ":d")
-    z = pack.(options.z, ":z")
-    bias = pack.(options.dt_bias, ":dt_bias")
-    state = pack.(options.initial_state, ":initial_state")
-
-    case Queue.run(&NIF.scan(backend, device, x, dt, a, b, c, d, z, bias, state, request, &1)) do
-      {:ok, results} -> {form, results}
-      {:error, reason} -> raise Error.from_nif(reason)
-    end
-  end
 
   # The axes of a state are not those of x.
   defp unpack_state(tensor, form), do: Tensor.unpack(tensor, form, fn _ -> [] end)

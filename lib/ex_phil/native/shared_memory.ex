@@ -1,12 +1,12 @@
 defmodule ExPhil.Native.SharedMemory do
   @moduledoc false
-  # `config :exphil_native, share_memory: true`: tensors of EXLA's CUDA backend are passed as device addresses to the calls
-  # that can read them there, instead of as copies in host memory. ExPhil.Native.Tensor asks it for the elements of an Nx
-  # tensor; c_src/nif/codec.hpp (ScanTensor) describes the term.
+  # `config :exphil_native, share_memory: true`: tensors of EXLA's CUDA backend are passed as device addresses
+  # to the calls that can read them there, instead of as copies in host memory. ExPhil.Native.Tensor asks it
+  # for the elements of an Nx tensor; c_src/nif/codec.hpp (ScanTensor) describes the term.
   #
-  # The tensor is part of the term, so its buffer exists until the call has ended. The native library checks that the memory is
-  # allocated, large enough, and of the call's device. Results are copied to host memory: EXLA 0.13's from_pointer/5 does
-  # not take ownership of memory, and nothing would free it.
+  # The tensor is part of the term, so its buffer exists until the call has ended. The native library checks
+  # that the memory is allocated, large enough, and of the call's device. Results are copied to host memory:
+  # EXLA 0.13's from_pointer/5 does not take ownership of memory, and nothing would free it.
 
   alias ExPhil.Native.{Device, Error}
 
@@ -75,7 +75,8 @@ defmodule ExPhil.Native.SharedMemory do
       {:error, Error.new(:invalid_argument, argument, message)}
   end
 
-  # An address says nothing about whether the elements are written yet; reading one of them waits until they are.
+  # An address says nothing about whether the elements are written yet; reading one of them waits until they
+  # are.
   defp wait(%{shape: {}} = tensor), do: Nx.to_binary(tensor)
 
   defp wait(%{shape: shape} = tensor) do

@@ -63,7 +63,7 @@ defmodule ExPhil.Native.Telemetry do
 
   defp present?, do: :erlang.function_exported(:telemetry, :execute, 3)
 
-  # apply: the application is optional, so the compiler may not know it.
+  # apply: the application is optional, so the compiler may not find it.
   defp execute(event, measurements, metadata),
     do: apply(:telemetry, :execute, [[:exphil_native | event], measurements, metadata])
 end

@@ -151,7 +151,8 @@ defmodule ExPhil.Native.Tensor do
   defp numbers(binary, :c64),
     do: for(<<re::32-little, im::32-little <- binary>>, do: {number(<<re::32>>, 8), number(<<im::32>>, 8)})
 
-  # From the big-endian bits of a float with so many bits of exponent. A pattern of a float matches finite ones alone.
+  # From the big-endian bits of a float with so many bits of exponent. A pattern of a float matches finite
+  # ones alone.
   defp number(<<v::float-32>>, 8), do: v
   defp number(<<v::float-64>>, 11), do: v
   defp number(<<v::float-16>>, 5), do: v
@@ -165,8 +166,8 @@ defmodule ExPhil.Native.Tensor do
   end
 
   @doc false
-  # {type, shape, binary}, and the form of the result. The NIF checks shape and size. place: of a call that reads
-  # device memory too, as `ExPhil.Native.Device.choose/2` returns it.
+  # {type, shape, binary}, and the form of the result. The NIF checks shape and size. place: of a call that
+  # reads device memory too, as `ExPhil.Native.Device.choose/2` returns it.
   @spec pack(term(), String.t(), String.t(), nil | SharedMemory.place()) ::
           {:ok, packed(), form()} | {:error, Error.t()}
   def pack(tensor, argument, expected \\ "an Nx tensor or {type, shape, binary}", place \\ nil)
@@ -187,8 +188,8 @@ defmodule ExPhil.Native.Tensor do
   end
 
   @doc false
-  # As `pack/4`, but raises the error, and casts an Nx tensor of another type to the first of `types` where they are
-  # given. A complex tensor is not cast to a real type, which would drop its imaginary part.
+  # As `pack/4`, but raises the error, and casts an Nx tensor of another type to the first of `types` where
+  # they are given. A complex tensor is not cast to a real type, which would drop its imaginary part.
   @spec pack!(term(), String.t(), nil | [atom()], nil | SharedMemory.place()) :: {packed(), form()}
   def pack!(tensor, argument, types \\ nil, place \\ nil) do
     case tensor |> cast(types) |> pack(argument, "an Nx tensor or {type, shape, binary}", place) do

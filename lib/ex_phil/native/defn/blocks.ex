@@ -1,8 +1,8 @@
 if Code.ensure_loaded?(Nx) and function_exported?(Nx, :block, 4) do
   defmodule ExPhil.Native.Defn.Blocks do
     @moduledoc false
-    # What the operations of ExPhil.Native.Defn share: an Nx.block/4 of an ExPhil.Native.Block with a gradient, whose default is
-    # the eager call. Callers: ExPhil.Native.Defn and the modules beside this one.
+    # What the operations of ExPhil.Native.Defn share: an Nx.block/4 of an ExPhil.Native.Block with a
+    # gradient, whose default is the eager call. Callers: ExPhil.Native.Defn and the modules beside this one.
 
     alias ExPhil.Native.{AssociativeScan, Block, Error, Expression, SelectiveScan}
     alias ExPhil.Native.Defn.{Duality, Recurrent}
@@ -33,8 +33,8 @@ if Code.ensure_loaded?(Nx) and function_exported?(Nx, :block, 4) do
       Nx.block(block, alike(tensors), template, of_arity(default, length(tensors)))
     end
 
-    # Nx.block/4 and custom_grad want tensors of one kind. A function may use tensors from outside of the computation, beside its
-    # arguments.
+    # Nx.block/4 and custom_grad take tensors of one kind. A function may use tensors from outside of the
+    # computation, beside its arguments.
     defp alike(tensors),
       do: if(Expression.any?(tensors), do: Enum.map(tensors, &Nx.Defn.Expr.tensor/1), else: tensors)
 
@@ -53,8 +53,8 @@ if Code.ensure_loaded?(Nx) and function_exported?(Nx, :block, 4) do
         else: out
     end
 
-    # The default of a block: the eager call, on tensors in any backend. The result is in Nx's binary backend: inside a
-    # runtime call no other computation may run on the caller's device.
+    # The default of a block: the eager call, on tensors in any backend. The result is in Nx's binary backend:
+    # inside a runtime call no other computation may run on the caller's device.
     def run(tensors, block: %Block{} = block) do
       tensors |> Tuple.to_list() |> Enum.map(&plain/1) |> call(block) |> from_plain()
     end

@@ -70,8 +70,8 @@ if Code.ensure_loaded?(Nx) and function_exported?(Nx, :block, 4) do
     defp shaped({h, final_h, final_c}), do: {h, {final_h, final_c}}
     defp shaped(out), do: out
 
-    # g: dh, or a tuple with the gradients of the last states behind it. Returns those of the tensors, in their order. h saves
-    # computing it again where it is f32 and no other cell's state is in it.
+    # g: dh, or a tuple with the gradients of the last states behind it. Returns those of the tensors, in
+    # their order. h saves computing it again where it is f32 and no other cell's state is in it.
     defp gradient(g, row, [first | _] = tensors, given, activated, {h, results}) do
       {batch, seq, hidden} = sizes(row, first.shape)
       [dh | d_final] = if is_tuple(g), do: Tuple.to_list(g), else: [g]

@@ -1,8 +1,9 @@
 defmodule ExPhil.Native.Fleet.Agent do
   @moduledoc false
-  # One agent, as a process. As its owner it plays the agent's frames, one call after another; as its copy, on another node, it keeps
-  # the log with which it can become the owner (ExPhil.Native.Fleet.Successor). A frame is answered when the copy has it: so the copy can
-  # give that answer again, and an owner that was given up, and does not know it, answers nothing.
+  # One agent, as a process. As its owner it plays the agent's frames, one call after another; as its copy, on
+  # another node, it keeps the log with which it can become the owner (ExPhil.Native.Fleet.Successor). A frame
+  # is answered when the copy has it: so the copy can give that answer again, and an owner whose copy has
+  # taken over answers nothing.
 
   use GenServer, restart: :temporary, shutdown: :brutal_kill
 
@@ -14,8 +15,9 @@ defmodule ExPhil.Native.Fleet.Agent do
   # Milliseconds for which an agent that has moved away says where it is.
   @linger 1000
 
-  # `peer`: the copy of an owner, the owner of a copy; `peer_member` the member of that node (ExPhil.Native.Fleet.View). `pending`: what
-  # the copy may not know, newest first, numbered by `sequence`. `played`: the last frame of a copy's own session.
+  # `peer`: the copy of an owner, the owner of a copy; `peer_member` the member of that node
+  # (ExPhil.Native.Fleet.View). `pending`: what the copy may not have yet, newest first, numbered by
+  # `sequence`. `played`: the last frame of a copy's own session.
   defstruct [:fleet, :key, :role, :options, :session, :device, :log, :played] ++
               [:peer, :peer_member, :monitor, :mover, :used, :exported, :moved_to] ++
               [pending: [], sequence: 0, armed: false, promoting: false]
@@ -209,7 +211,7 @@ defmodule ExPhil.Native.Fleet.Agent do
 
   # ---- between frames, and after them ----------------------------------------------------------------------
 
-  # A reply that holds once the copy knows what led to it.
+  # A reply that holds once the copy has what led to it.
   defp confirmed({reply, state}) do
     case Copy.confirm(state) do
       {:ok, %{moved_to: nil} = state} -> {:reply, reply, state, {:continue, :look_after}}
@@ -271,7 +273,7 @@ defmodule ExPhil.Native.Fleet.Agent do
     end
   end
 
-  # The table is right before anybody knows.
+  # The table is changed before any message about it is sent.
   defp left(state) do
     Directory.leave(state.fleet, :owner, state.key, self())
     state

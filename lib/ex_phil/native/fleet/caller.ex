@@ -1,13 +1,14 @@
 defmodule ExPhil.Native.Fleet.Caller do
   @moduledoc false
-  # A call on an agent, in the calling process: finds its process, asks it, and asks again where the agent has moved, until the call's time
-  # is over. A frame that is sent twice is played once, because it has a number.
+  # A call on an agent, in the calling process: finds the agent's process and calls it, and repeats that where
+  # the agent has moved, until the call's time is over. A frame that is sent twice is played once, because it
+  # has a number.
 
   alias ExPhil.Native.Error
   alias ExPhil.Native.Fleet.{Directory, Placing, View}
 
-  # Milliseconds between attempts. One in so many asks for the agent's place where its process is gone: whoever takes over says so to every
-  # node.
+  # Milliseconds between attempts. One in so many queries the agent's place where its process is gone: a
+  # process that takes over is entered on every node.
   @pause 2
   @asks 8
 
@@ -98,7 +99,7 @@ defmodule ExPhil.Native.Fleet.Caller do
     end
   end
 
-  # A process on a node that is not connected is not asked: connecting may take seconds.
+  # A process on a node that is not connected is not called: connecting may take seconds.
   defp request(pid, call) do
     if node(pid) == node() or node(pid) in Node.list(),
       do: GenServer.call(pid, call.request, max(call.deadline - now(), 1)),
@@ -134,4 +135,22 @@ defmodule ExPhil.Native.Fleet.Caller do
   end
 
   defp now, do: System.monotonic_time(:millisecond)
+
+  @doc "The answer of `module.function` on a node of the fleet."
+  def on_member(fleet, node, module, function, arguments) do
+    cond do
+      not Directory.here?(fleet) ->
+        not_here(fleet)
+
+      not is_map_key(View.get(fleet).members, node) ->
+        {:error, Error.invalid("node", "a node of the fleet", node)}
+
+      true ->
+        :erpc.call(node, module, function, arguments)
+    end
+  rescue
+    error in ErlangError ->
+      {:error,
+       Error.new(:unavailable, "node", "#{node} does not answer: #{inspect(error.original, limit: 8)}")}
+  end
 end

@@ -1,15 +1,18 @@
 defmodule ExPhil.Native.Fleet.Copy do
   @moduledoc false
-  # The owner's side of an agent's copy on another node: how it makes one, tells it what happens, and hands over to it. Functions on the
-  # state of ExPhil.Native.Fleet.Agent, in its process. ExPhil.Native.Fleet.Successor is the copy's side.
+  # An agent's copy on another node, as its owner uses it: makes one, sends it what changes, and makes it the
+  # owner. Functions on the state of ExPhil.Native.Fleet.Agent, in the owner's process.
+  # ExPhil.Native.Fleet.Successor has those in the copy's process.
   #
-  # At most one process may go on with an agent. A copy counts from the moment at which it learns `:arm`. The owner makes another one
-  # only when the first has ended, or its node is no member any more, which a majority has decided; and the copy takes over only when
-  # the owner has ended, or its node is no member any more.
+  # At most one process may go on with an agent. A copy counts from the moment at which it receives `:arm`.
+  # The owner makes another one only when the first has ended, or its node is no member any more, which a
+  # majority has decided; and the copy takes over only when the owner has ended, or its node is no member any
+  # more.
 
   alias ExPhil.Native.Fleet.{Agent, Directory, Placing, View}
 
-  # Milliseconds: how long a call waits for a copy that is out of reach; between looks; before another attempt to make one.
+  # Milliseconds: how long a call waits for a copy that is out of reach; between looks; before another attempt
+  # to make one.
   @patience 2000
   @look 10
   @again 100
@@ -116,7 +119,8 @@ defmodule ExPhil.Native.Fleet.Copy do
     end
   end
 
-  # The less busy one of two that depend on the key: when a node dies, its agents do not all choose the same one.
+  # The less busy one of two that depend on the key: when a node dies, its agents do not all choose the same
+  # one.
   defp choose(open, key) do
     {node, _} =
       open

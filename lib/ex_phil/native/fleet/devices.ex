@@ -1,8 +1,8 @@
 defmodule ExPhil.Native.Fleet.Devices do
   @moduledoc false
-  # The policy of a node's fleet, on all its devices (ExPhil.Native.Policy.load/2): loaded when the fleet starts and when its weights
-  # change. Agents read it from the fleet's table, with the device that is theirs. The weights of the generation before stay, for agents
-  # that have not changed over.
+  # The policy of a node's fleet, on all its devices (ExPhil.Native.Policy.load/2): loaded when the fleet
+  # starts and when its weights change. Agents read it from the fleet's table, with the device that is theirs.
+  # The weights of the generation before stay, for agents that have not changed over.
 
   use GenServer
 
@@ -139,8 +139,8 @@ defmodule ExPhil.Native.Fleet.Devices do
   defp different([]), do: []
   defp different(indices), do: [Enum.uniq(indices) | different(indices -- Enum.uniq(indices))]
 
-  # A map of weights has not all that a checkpoint of the same policy says, so it goes into that policy. A session loads it now: agents
-  # change over only where it can be loaded, and do not wait for it then.
+  # A map of weights has not all that a checkpoint of the same policy says, so it goes into that policy. A
+  # session loads it now: agents change over only where it can be loaded, and do not wait for it then.
   defp loaded(first, weights, load) when is_map(weights) and is_binary(first) do
     with {:ok, policy} <- Policy.load(first, load),
          {:ok, policy} <- Policy.update(policy, weights),

@@ -1,6 +1,7 @@
 defmodule ExPhil.Native.Fleet.Directory do
   @moduledoc false
-  # What a node knows of its fleet: one public ETS table, named like the fleet, which callers read without asking a process.
+  # A fleet on one node: a public ETS table with the fleet's name, which callers read without a message to a
+  # process.
   #
   #     {{:owner, key}, pid, device}     an agent that plays here
   #     {{:copy, key}, pid, owner}       a copy of an agent that plays on another node
@@ -12,7 +13,7 @@ defmodule ExPhil.Native.Fleet.Directory do
 
   use GenServer
 
-  # How many of the agents that were freed for being idle are remembered.
+  # How many rows of agents that were freed because they were idle are kept.
   @most_freed 10_000
   # Milliseconds over which frames a second are counted.
   @sample 1000
@@ -38,7 +39,7 @@ defmodule ExPhil.Native.Fleet.Directory do
   @spec here?(fleet()) :: boolean()
   def here?(fleet), do: is_atom(fleet) and :ets.whereis(fleet) != :undefined and :ets.member(fleet, :view)
 
-  @doc "The process that plays the agent as far as this node knows, or nil."
+  @doc "The process that plays the agent, by this node's table, or nil."
   @spec find(fleet(), term()) :: pid() | nil
   def find(fleet, key),
     do: at(fleet, {:owner, key}, 2) || at(fleet, {:known, key}, 2) || at(fleet, {:copy, key}, 3)
@@ -64,7 +65,7 @@ defmodule ExPhil.Native.Fleet.Directory do
   def learn(_fleet, _key, pid) when node(pid) == node(), do: true
   def learn(fleet, key, pid), do: :ets.insert(fleet, {{:known, key}, pid})
 
-  @doc "The agent has ended on purpose: nothing is left to know of it. Called on every node."
+  @doc "The agent was stopped: removes its rows. Called on every node."
   @spec forget(fleet(), term()) :: :ok
   def forget(fleet, key) do
     for name <- [:known, :freed], do: :ets.delete(fleet, {name, key})

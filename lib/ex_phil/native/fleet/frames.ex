@@ -1,14 +1,15 @@
 defmodule ExPhil.Native.Fleet.Frames do
   @moduledoc false
-  # An owner's frames by their numbers: those that were answered get the same answer, those that follow are played, those further back are
-  # a rollback first. Functions on the state of ExPhil.Native.Fleet.Agent, in its process.
+  # An owner's frames by their numbers: those that were answered get the same answer, those that follow are
+  # played, those further back are a rollback first. Functions on the state of ExPhil.Native.Fleet.Agent, in
+  # its process.
 
   alias ExPhil.Native.Error
   alias ExPhil.Native.Fleet.{Copy, Log, Player}
 
   @doc """
   The answers to the frames from `number` on, `{{:ok, answers} | {:error, error}, state}`; `{:retry, state}` where a new agent ought to have a
-  copy, and has none yet. The copy does not know of them until `Copy.confirm/1`.
+  copy, and has none yet. The copy has them only after `Copy.confirm/1`.
   """
   def play(state, number, kind, obs, how_many) do
     case frames(state, obs, how_many) do

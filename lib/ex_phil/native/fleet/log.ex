@@ -1,10 +1,12 @@
 defmodule ExPhil.Native.Fleet.Log do
   @moduledoc false
-  # What is kept of one agent so that it can be built again anywhere: exported states, and its frames by number. The agent's
-  # owner and its copy on another node keep the same log; the owner's has the answers too. Pure functions.
+  # What is kept of one agent so that it can be built again anywhere: exported states, and its frames by
+  # number. The agent's owner and its copy on another node keep the same log; the owner's has the answers too.
+  # Pure functions.
   #
-  # Kept are the newest state from which `history` frames and more can be played again, the states after it, every frame since,
-  # and the last `burn_in` frames at any time to which the agent can go back. So its size is bounded by the time between two exported states.
+  # Kept are the newest state from which `history` frames and more can be played again, the states after it,
+  # every frame since, and the last `burn_in` frames at any time to which the agent can go back. So its size
+  # is bounded by the time between two exported states.
 
   defstruct [:first, :last, :states, :history, :burn_in, :generation, frames: %{}]
 

@@ -1,14 +1,16 @@
 defmodule ExPhil.Native.Fleet.Placing do
   @moduledoc false
-  # Where an agent is, and where a new one goes. A caller that does not know asks the key's registrar, the member that a hash chooses. That
-  # node asks every member of the view, so it needs to remember nothing itself; and every member has to answer in the same view, so that
-  # two views never place one key twice. Frames do not pass through here.
+  # Where an agent is, and where a new one goes. A caller without an entry for the agent calls the key's
+  # registrar, the member that a hash chooses. The registrar calls every member of the view, so it keeps no
+  # table of its own; and every member has to answer in the same view, so that two views never place one key
+  # twice. Frames do not pass through here.
 
   alias ExPhil.Native.Error
   alias ExPhil.Native.Fleet.{Agent, Directory, View}
 
   @timeout 5000
-  # How many agents, and a sixteenth, may have come to a node since it said how busy it was. With more it is asked again.
+  # How many agents, and a sixteenth, may have come to a node since it said how busy it was. With more it is
+  # queried again.
   @slack 2
 
   @type place :: {:ok, pid()} | :unknown | :retry | {:error, Error.t()}
@@ -105,7 +107,7 @@ defmodule ExPhil.Native.Fleet.Placing do
     end
   end
 
-  @doc "What this node knows of the agent, and how busy it is."
+  @doc "The agent's entries on this node, and how busy the node is."
   @spec report(atom(), term()) :: map()
   def report(fleet, key) do
     second = fn row -> row && elem(row, 1) end
@@ -119,14 +121,14 @@ defmodule ExPhil.Native.Fleet.Placing do
     })
   end
 
-  @doc "The agent has ended on purpose: no node of the fleet knows it any more."
+  @doc "The agent was stopped: removes its entries on every node of the fleet."
   @spec forget(atom(), term()) :: :ok
   def forget(fleet, key) do
     everywhere(fleet, :forget, [fleet, key])
     Directory.forget(fleet, key)
   end
 
-  @doc "The agent is the calling process from now on: callers on other nodes need not ask."
+  @doc "Enters the calling process as the agent on every node, so that callers there need no query."
   @spec announce(atom(), term()) :: :ok
   def announce(fleet, key), do: everywhere(fleet, :learn, [fleet, key, self()])
 

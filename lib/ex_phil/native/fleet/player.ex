@@ -52,8 +52,8 @@ defmodule ExPhil.Native.Fleet.Player do
   defp import_state(session, :new), do: {:ok, session}
   defp import_state(session, state), do: Policy.import_state(session, state)
 
-  # The last `history` frames are recorded by the session, as they were when they were played: it can go back over them. Frames before
-  # those go the fastest way.
+  # The last `history` frames are recorded by the session, as they were when they were played: it can go back
+  # over them. Frames before those go the fastest way.
   defp replay(session, frames, %{last: last, history: history}) do
     {early, recent} = Enum.split_while(frames, fn {number, _} -> number <= last - history end)
 

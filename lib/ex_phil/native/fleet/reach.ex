@@ -1,24 +1,24 @@
 defmodule ExPhil.Native.Fleet.Reach do
   @moduledoc false
-  # Who of a fleet's members can be reached, and what follows from it on this node. Called by ExPhil.Native.Fleet.View, in its process, on its
-  # state.
+  # Which of a fleet's members can be reached, and what follows from it on this node. Called by
+  # ExPhil.Native.Fleet.View, in its process, on its state.
 
   alias ExPhil.Native.Fleet.{Ballot, Directory}
 
-  # Milliseconds: how long calls wait before a lost majority is an error; between two looks at a node that is out of reach; the same
-  # where its host does not answer.
+  # Milliseconds: how long calls wait before a lost majority is an error; between two looks at a node that is
+  # out of reach; the same where its host does not answer.
   @grace 1000
   @look 50
   @far 500
 
   @doc """
   Whether the VM of a member that is out of reach has ended: `{:probed, pid, ended}` to `view`, at once or after a while. epmd, on its
-  host, knows the names of the VMs that have not ended, where it knew them before.
+  host, lists the names of the VMs that have not ended, where it listed them before.
   """
   @spec probe(pid(), pid()) :: pid()
   def probe(pid, view), do: spawn(fn -> send(view, {:probed, pid, ended?(pid, 2)}) end)
 
-  @doc "Whether epmd knows the VM of a member: `{:registered, pid}` to `view` where it does."
+  @doc "Whether epmd lists the VM of a member: `{:registered, pid}` to `view` where it does."
   @spec look_up(pid(), pid()) :: pid()
   def look_up(pid, view), do: spawn(fn -> if there?(pid) == true, do: send(view, {:registered, pid}) end)
 

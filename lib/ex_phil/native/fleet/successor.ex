@@ -1,9 +1,11 @@
 defmodule ExPhil.Native.Fleet.Successor do
   @moduledoc false
-  # The copy's side of an agent: how it listens to the owner, and becomes the owner. Functions on the state of ExPhil.Native.Fleet.Agent, in
-  # the copy's process. ExPhil.Native.Fleet.Copy is the owner's side, and has the rule that both follow.
+  # The copy's side of an agent: how it listens to the owner, and becomes the owner. Functions on the state of
+  # ExPhil.Native.Fleet.Agent, in the copy's process. ExPhil.Native.Fleet.Copy is the owner's side, and has
+  # the rule that both follow.
   #
-  # Each answers `{:ok, state}`, `{:look_after, state}` where the owner's work between frames is due, or `{:stop, state}`.
+  # Each answers `{:ok, state}`, `{:look_after, state}` where the owner's work between frames is due, or
+  # `{:stop, state}`.
 
   require Logger
 
@@ -32,7 +34,7 @@ defmodule ExPhil.Native.Fleet.Successor do
   def owner_down(state, :normal), do: leave(state)
   def owner_down(state, _reason), do: view_changed(%{state | monitor: :ended})
 
-  @doc "News from the owner, each with its number. They are acknowledged once they are known; what was sent again is known already."
+  @doc "What the owner sent, each item with its number. Items are acknowledged once they are applied; one that was sent again is applied already."
   def learn(%{peer: owner} = state, owner, tag, news) do
     news = for {sequence, one} <- news, sequence > state.sequence, do: {sequence, one}
 
@@ -122,7 +124,7 @@ defmodule ExPhil.Native.Fleet.Successor do
     end
   end
 
-  # A copy that was never armed is one that its owner does not know of.
+  # A copy that was never armed is one that its owner does not have.
   defp take_over(%{armed: false} = state), do: leave(state)
 
   defp take_over(state) do

@@ -1,10 +1,11 @@
 defmodule ExPhil.Native.Fleet.View do
   @moduledoc false
-  # The members of a fleet, on each of its nodes: who they are (decided by ExPhil.Native.Fleet.Ballot), who is out of reach, and whether this
-  # side may answer. Agents and copies act on a view that was decided, never on a connection that was lost.
+  # The members of a fleet, on each of its nodes: who they are (decided by ExPhil.Native.Fleet.Ballot), who is
+  # out of reach, and whether this side may answer. Agents and copies act on a view that was decided, never on
+  # a connection that was lost.
   #
-  # A member is the process of this module on a node. It ends when its fleet has decided that it is no member any more; its supervisor
-  # starts another one, without agents, which joins as a new member.
+  # A member is the process of this module on a node. It ends when its fleet has decided that it is no member
+  # any more; its supervisor starts another one, without agents, which joins as a new member.
 
   use GenServer
 
@@ -21,7 +22,7 @@ defmodule ExPhil.Native.Fleet.View do
   @spec process(atom()) :: atom()
   def process(fleet), do: Module.concat(fleet, View)
 
-  @doc "The view that this node knows."
+  @doc "The view that this node has."
   @spec get(atom()) :: Ballot.view()
   def get(fleet), do: Directory.get(fleet, :view)
 
@@ -31,7 +32,7 @@ defmodule ExPhil.Native.Fleet.View do
   @spec quorum(atom()) :: boolean() | :wait
   def quorum(fleet), do: Directory.get(fleet, :quorum)
 
-  @doc "The nodes of the view that are out of reach, as far as this node sees."
+  @doc "The nodes of the view that are out of reach of this node."
   @spec missing(atom()) :: [node()]
   def missing(fleet), do: Directory.get(fleet, :missing)
 
@@ -206,7 +207,8 @@ defmodule ExPhil.Native.Fleet.View do
 
   defp settled(state, node), do: %{state | unsettled: MapSet.delete(state.unsettled, node)}
 
-  # Of a member that was out of reach: it is back. Of a node whose member is another process: that one has ended.
+  # Of a member that was out of reach: it is back. Of a node whose member is another process: that one has
+  # ended.
   defp present(state, pid) do
     case state.view.members[node(pid)] do
       ^pid -> watch(%{state | down: MapSet.delete(state.down, pid)}, pid)
@@ -260,7 +262,7 @@ defmodule ExPhil.Native.Fleet.View do
     %{state | proposer: monitor, round: round + 1}
   end
 
-  # The longer the more often it has failed: nobody may be there who could decide.
+  # The longer the more often it has failed: there may be no majority that could decide.
   defp again(%{round: round}),
     do: Process.send_after(self(), :propose, min(@again * max(round, 1), @settle) + :rand.uniform(@again))
 

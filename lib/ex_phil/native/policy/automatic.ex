@@ -1,19 +1,21 @@
 defmodule ExPhil.Native.Policy.Automatic do
   @moduledoc false
-  # `backend: :auto` of Policy.load/2 where there is a GPU: the policy is loaded onto both backends, one agent's frames are
-  # timed on each from Elixir, as a game would play them, and the policy of the faster backend is returned.
+  # `backend: :auto` of Policy.load/2 where there is a GPU: the policy is loaded onto both backends, one
+  # agent's frames are timed on each from Elixir, as a game would play them, and the policy of the faster
+  # backend is returned.
   #
-  # All this is in a process of its own, so that the other policy and the sessions are freed when that process ends. It mostly
-  # sleeps, and holds no scheduler for longer than a frame does.
+  # All this is in a process of its own, so that the other policy and the sessions are freed when that process
+  # ends. It mostly sleeps, and holds no scheduler for longer than a frame does.
 
   alias ExPhil.Native.{Clock, Error, NIF, Policy}
 
-  # Ticks at 120 FPS, for the two backends in turn: each has a frame once in 16.67 ms. The first frames of each are not
-  # counted: they are slower, and the very first runs in a dirty job.
+  # Ticks at 120 FPS, for the two backends in turn: each has a frame once in 16.67 ms. The first frames of
+  # each are not counted: they are slower, and the very first runs in a dirty job.
   @ticks_per_second 120
   @untimed 2
   @timed 9
-  # In milliseconds from the first frame on. Beyond it a slow policy has no further frames than one of each kind.
+  # In milliseconds from the first frame on. Beyond it a slow policy has no further frames than one of each
+  # kind.
   @bound 250
   # Of the frames back to back on each backend.
   @most_frames 50

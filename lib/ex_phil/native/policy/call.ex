@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Policy.Call do
   @moduledoc false
-  # What the calls of a policy share: observations in any form in, answers in the same form out, the library's errors as
-  # ExPhil.Native.Error. Used by Policy, Policy.States and Policy.Training.
+  # What the calls of a policy share: observations in any form in, answers in the same form out, the library's
+  # errors as ExPhil.Native.Error. Used by Policy, Policy.States and Policy.Training.
 
   alias ExPhil.Native.{Error, Queue, Tensor}
   alias ExPhil.Native.Policy.Session

@@ -1,7 +1,8 @@
 defmodule ExPhil.Native.Policy.Loading do
   @moduledoc false
   # What Policy.load/2 and Policy.init/2 do: the options as the map that the library takes (LoadRequest in
-  # c_src/nif/policy_options.hpp), and what Policy.info/1 says. Their documentation is in policy/interface/loading.ex.
+  # c_src/nif/policy_options.hpp), and what Policy.info/1 says. Their documentation is in
+  # policy/interface/loading.ex.
 
   import ExPhil.Native.Policy.Call, only: [failed: 1]
 
@@ -86,7 +87,8 @@ defmodule ExPhil.Native.Policy.Loading do
         do: {name, value}
   end
 
-  # An upper bound may be :infinity, which a file states as "inf" and the library takes where nothing is stated.
+  # An upper bound may be :infinity, which a file states as "inf" and the library takes where nothing is
+  # stated.
   defp dt_limit(options) do
     case options[:dt_limit] do
       {least, :infinity} when is_number(least) and least >= 0 ->

@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Policy.SessionOptions do
   @moduledoc false
-  # The options of Policy.new_session/2 and Policy.sample/3 as the maps that the library takes: SessionRequest and
-  # SampleRequest in c_src/nif/policy_options.hpp.
+  # The options of Policy.new_session/2 and Policy.sample/3 as the maps that the library takes: SessionRequest
+  # and SampleRequest in c_src/nif/policy_options.hpp.
 
   import Bitwise
 
@@ -53,7 +53,7 @@ defmodule ExPhil.Native.Policy.SessionOptions do
     Map.merge(rules(options), %{frame: frame, held: held, uniforms: uniforms(options[:uniforms])})
   end
 
-  # The rules that are given: those of a policy without heads are refused, and the library knows the defaults.
+  # The rules that are given: those of a policy without heads are refused, and the library has the defaults.
   defp rules(options) do
     temperature = Options.positive_float(options, :temperature, 1.0)
     deterministic = Options.boolean(options, :deterministic, false)

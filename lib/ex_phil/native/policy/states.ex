@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Policy.States do
   @moduledoc false
-  # What the functions of Policy that go back in a session, or copy, export and import its state, do. Their documentation is
-  # there.
+  # What the functions of Policy that go back in a session, or copy, export and import its state, do. Their
+  # documentation is in policy/interface/states.ex.
 
   import ExPhil.Native.Policy.Call
 

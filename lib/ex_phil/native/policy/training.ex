@@ -1,8 +1,9 @@
 defmodule ExPhil.Native.Policy.Training do
   @moduledoc false
-  # What Policy.forward/3, grad/4, weights/1 and update/2 do; their documentation is there.
+  # What Policy.forward/3, grad/4, weights/1, update/2 and save/2 do; their documentation is in
+  # policy/interface/training.ex.
 
-  import ExPhil.Native.Policy.Call, only: [failed: 1, not_a: 2]
+  import ExPhil.Native.Policy.Call, only: [answer: 1, failed: 1, not_a: 2]
 
   alias ExPhil.Native.{Error, NIF, Options, Policy, Queue, Tensor}
   alias ExPhil.Native.Policy.{Loading, Weights}
@@ -96,4 +97,11 @@ defmodule ExPhil.Native.Policy.Training do
 
   defp named(tensors, form),
     do: Map.new(tensors, fn {name, tensor} -> {name, Tensor.unpack(tensor, form, fn _ -> [] end)} end)
+
+  def save(policy, path) do
+    with {:ok, weights} <- weights(policy),
+         {:ok, info} <- Policy.info(policy),
+         {:ok, %{constants: constants}} <- answer(NIF.policy_info(policy.ref)),
+         do: Weights.save(Map.merge(weights, Map.new(constants)), info, path)
+  end
 end

@@ -1,13 +1,13 @@
 defmodule ExPhil.Native.Policy.Weights do
   @moduledoc false
-  # Where a policy's weights come from besides a file, and how they become one: what Policy.init/2, load/2 of a map and save/2 do.
-  # Their documentation is there.
+  # Where a policy's weights come from besides a file, and how they become one: what Policy.init/2, load/2 of
+  # a map and save/2 do. Their documentation is there.
 
   alias ExPhil.Native.{Checkpoint, Error, NIF, Options, Queue, Safetensors, Tensor}
 
   @type source :: Path.t() | {[{String.t(), Tensor.packed()}], [{String.t(), String.t()}]}
 
-  # The rest of init's options are sizes, which the trunk knows.
+  # The rest of init's options are sizes, which the trunk checks.
   @load_options [:backend, :device, :max_sessions, :norm_epsilon, :window]
   @name ~r/\A[A-Za-z0-9_]{1,64}\z/
 

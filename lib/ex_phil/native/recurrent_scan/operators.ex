@@ -1,12 +1,12 @@
 defmodule ExPhil.Native.RecurrentScan.Operators do
   @moduledoc false
-  # The fused recurrent operators: core/recurrent/operators.hpp has the same rows. Used by ExPhil.Native.RecurrentScan,
-  # ExPhil.Native.Defn and ExPhil.Native.Edifice.
+  # The fused recurrent operators: core/recurrent/operators.hpp has the same rows. Used by
+  # ExPhil.Native.RecurrentScan, ExPhil.Native.Defn and ExPhil.Native.Edifice.
 
   @type t :: %{name: atom(), inputs: [atom()], states: [atom()], gates: pos_integer(), activated: boolean()}
 
-  # gates: the last axis of the first input is so many times hidden. activated: whether the inputs have activations of the
-  # operator's own.
+  # gates: the last axis of the first input is so many times hidden. activated: whether the inputs have
+  # activations of the operator's own.
   @rows [
     %{name: :gru_scan, inputs: [:wx, :r], states: [:h0], gates: 3, activated: false},
     %{name: :lstm_scan, inputs: [:wx, :r], states: [:h0, :c0], gates: 4, activated: false},

@@ -1,8 +1,8 @@
 defmodule ExPhil.Native.SelectiveScan.Operands do
   @moduledoc false
-  # The tensors of a scan for the native library. `x` and `a` determine the type of the others; an Nx tensor of another
-  # numeric type is cast, as in ExPhil's own module. A {type, shape, binary} is passed unchanged, and refused where its
-  # type is wrong.
+  # The tensors of a scan for the native library. `x` and `a` determine the type of the others; an Nx tensor
+  # of another numeric type is cast, as in ExPhil's own module. A {type, shape, binary} is passed unchanged,
+  # and refused where its type is wrong.
 
   alias ExPhil.Native.{SharedMemory, Tensor}
 

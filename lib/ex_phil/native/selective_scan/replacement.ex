@@ -1,7 +1,8 @@
 defmodule ExPhil.Native.SelectiveScan.Replacement do
   @moduledoc false
-  # The functions that only ExPhil's own ExPhil.Native.SelectiveScan has: its NIFs on binaries, and information about
-  # itself. SelectiveScan documents them; docs/replacing-exphil-nif.md lists the differences.
+  # The functions that only ExPhil's own ExPhil.Native.SelectiveScan has: its NIFs on binaries, and
+  # information about itself. SelectiveScan documents them; docs/replacing-exphil-nif.md lists the
+  # differences.
 
   alias ExPhil.Native.{Device, Error, SelectiveScan}
 

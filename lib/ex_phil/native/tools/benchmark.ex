@@ -224,8 +224,8 @@ defmodule ExPhil.Native.Tools.Benchmark do
     })
   end
 
-  # The minimum time in which this machine moves the bytes of a call. On the host all of them go through one memory;
-  # with a GPU both directions of the link and the device's memory work concurrently.
+  # The minimum time in which this machine moves the bytes of a call. On the host all of them go through one
+  # memory; with a GPU both directions of the link and the device's memory work concurrently.
   defp ceiling_us(bytes, %{device: %{backend: :host}, rates: rates}),
     do: 1.0e6 * (bytes.in + bytes.out + bytes.resident) / rates.memory
 

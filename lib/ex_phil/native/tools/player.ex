@@ -148,8 +148,8 @@ defmodule ExPhil.Native.Tools.Player do
   defp emit(measurements, metadata),
     do: apply(:telemetry, :execute, [[:exphil_native, :tools, :player, :frame], measurements, metadata])
 
-  # Restores the sessions to the start of frame `number`. `before` holds the snapshots from before each of the last
-  # `depth` frame numbers, the longest rollback of the recording.
+  # Restores the sessions to the start of frame `number`. `before` holds the snapshots from before each of the
+  # last `depth` frame numbers, the longest rollback of the recording.
   defp place(_number, %{depth: 0} = play), do: {:ok, play}
 
   defp place(number, play) do

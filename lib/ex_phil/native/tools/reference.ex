@@ -1,8 +1,8 @@
 defmodule ExPhil.Native.Tools.Reference do
   @moduledoc false
-  # The scalar references and the measurements for the benchmark: stubs of the functions of c_src/nif/tools. No other
-  # module of the tools calls the library's functions (.ci/layers checks it). A library can have only one stub module,
-  # ExPhil.Native.NIF, so these go through its entry for tools.
+  # The scalar references and the measurements for the benchmark: stubs of the functions of c_src/nif/tools.
+  # No other module of the tools calls the library's functions (.ci/layers checks it). A library can have only
+  # one stub module, ExPhil.Native.NIF, so these go through its entry for tools.
 
   alias ExPhil.Native.{Device, Error, NIF}
 

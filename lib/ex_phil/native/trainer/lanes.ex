@@ -1,10 +1,12 @@
 defmodule ExPhil.Native.Trainer.Lanes do
   @moduledoc false
-  # Training from carried states (`carry: true` of ExPhil.Native.Trainer): `batch` lanes, of which each goes through one sequence
-  # after another, `seq` frames at a step. A lane that begins a sequence begins with a new agent's state, and goes on with the state in
-  # which its last excerpt ended. Pure but for the policy's first state, which the caller passes.
+  # Training from carried states (`carry: true` of ExPhil.Native.Trainer): `batch` lanes, of which each goes
+  # through one sequence after another, `seq` frames at a step. A lane that begins a sequence begins with a
+  # new agent's state, and goes on with the state in which its last excerpt ended. Pure but for the policy's
+  # first state, which the caller passes.
   #
-  # `places` has {sequence, next frame} for each lane; `state` is that after the last step, as Policy.forward/3 returns it.
+  # `places` has {sequence, next frame} for each lane; `state` is that after the last step, as
+  # Policy.forward/3 returns it.
 
   alias ExPhil.Native.Trainer.Data
 

@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Trainer.Resident do
   @moduledoc false
-  # The weights and the optimiser's means of ExPhil.Native.Trainer, which stay where the policy is: on its device, or in the
-  # library's memory. Every function raises ExPhil.Native.Error.
+  # The weights and the optimiser's means of ExPhil.Native.Trainer, which stay where the policy is: on its
+  # device, or in the library's memory. Every function raises ExPhil.Native.Error.
 
   alias ExPhil.Native.{AdamW, Error, Loss, NIF, Policy, Queue, Trainer}
   alias ExPhil.Native.Trainer.Data
@@ -27,8 +27,8 @@ defmodule ExPhil.Native.Trainer.Resident do
   defp groups(:mean_squared_error), do: nil
   defp groups({:cross_entropy, groups, _columns}), do: Loss.native!(groups)
 
-  # The library makes the batch of the sequences' own binaries: one of a megabyte, made anew for each step, would cost more here than
-  # AdamW does on a device.
+  # The library makes the batch of the sequences' own binaries: one of a megabyte, made anew for each step,
+  # would cost more here than AdamW does on a device.
   @doc """
   One step on these pieces, padded to the longest: its loss and norm, and the states after the last frames where initial ones are given.
   """

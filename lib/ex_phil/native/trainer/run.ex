@@ -1,6 +1,7 @@
 defmodule ExPhil.Native.Trainer.Run do
   @moduledoc false
-  # The steps and runs of ExPhil.Native.Trainer, which documents them. Every function raises ExPhil.Native.Error.
+  # The steps and runs of ExPhil.Native.Trainer, which documents them. Every function raises
+  # ExPhil.Native.Error.
 
   alias ExPhil.Native.{Loss, Options, Policy, Safetensors, Trainer}
   alias ExPhil.Native.Trainer.{Curve, Data, Lanes, Progress, Resident}
@@ -20,8 +21,8 @@ defmodule ExPhil.Native.Trainer.Run do
     {%{trainer | step: number, history: [{number, loss, rate, norm} | trainer.history]}, last}
   end
 
-  # The first excerpt of a sequence begins as a new agent does, and the next ones with the state of those before them. The gradient
-  # ends where an excerpt begins.
+  # The first excerpt of a sequence begins as a new agent does, and the next ones with the state of those
+  # before them. The gradient ends where an excerpt begins.
   defp carried_step(%{options: options} = trainer, data, fingerprint, number) do
     lanes = if trainer.lanes && trainer.lanes.data == fingerprint, do: trainer.lanes
     {places, pieces} = Lanes.draw(data, options, number, lanes)

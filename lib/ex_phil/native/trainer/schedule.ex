@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Trainer.Schedule do
   @moduledoc false
-  # The learning rate of each step of ExPhil.Native.Trainer; the options are documented there. A rate depends on the step's number
-  # alone, so that a run that goes on has the rates that it would have had.
+  # The learning rate of each step of ExPhil.Native.Trainer; the options are documented there. A rate depends
+  # on the step's number alone, so that a run that goes on has the rates that it would have had.
 
   alias ExPhil.Native.Options
 

@@ -1,7 +1,8 @@
 defmodule ExPhil.Native.Trainer.Store do
   @moduledoc false
-  # The file of Trainer.save/2: a safetensors file with the weights, the optimiser's two means of each ("m/", "v/"), and the
-  # curve as f64 rows. Written under another name first, so that a run that is killed while it writes leaves the older file.
+  # The file of Trainer.save/2: a safetensors file with the weights, the optimiser's two means of each ("m/",
+  # "v/"), and the curve as f64 rows. Written under another name first, so that a run that is killed while it
+  # writes leaves the older file.
 
   alias ExPhil.Native.{Error, Policy, Safetensors, Tensor}
   alias ExPhil.Native.Trainer.{Lanes, Resident, Run}

@@ -91,7 +91,7 @@ TEST_CASE("gradients of gated DeltaNet on an emulated GPU", "[.emulated_deltanet
 
 TEST_CASE("the gradient of gated DeltaNet runs without a GPU",
           "[cuda][policy][gradient][emulated][heads][deltanet]") {
-  require_passed(run_over_emulated("[.emulated_deltanet_gradient]"));
+  require_emulated("[.emulated_deltanet_gradient]");
 }
 
 TEST_CASE("the gradient of gated DeltaNet on the GPU", "[cuda][gpu][policy][gradient][heads][deltanet]") {
@@ -106,21 +106,18 @@ TEST_CASE("the gradient of gated DeltaNet on the GPU", "[cuda][gpu][policy][grad
 }
 
 TEST_CASE("gated DeltaNet runs without a GPU", "[cuda][policy][emulated][heads][deltanet]") {
-  require_passed(run_over_emulated("[.emulated_deltanet]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+  require_emulated("[.emulated_deltanet]");
 }
 
 // Blocks have parts of one head and of several; the last one of some has no channel.
 TEST_CASE("steps of gated DeltaNet by teams of blocks run without a GPU",
           "[cuda][policy][emulated][step_teams][heads][deltanet]") {
-  const std::string tuning = "team=4,cluster=1,staged=0,inline_obs=0,batch_agents=2";
-  require_passed(run_over_emulated("[.emulated_deltanet]",
-                                   {{"FAKE_CUDA_CAPABILITY", "90"}, {"EXPHIL_NATIVE_POLICY", tuning}}));
+  require_emulated_teams({"[.emulated_deltanet]"});
 }
 
 TEST_CASE("recorded gated DeltaNet runs without a GPU", "[cuda][policy][emulated][heads][deltanet][exphil]") {
   if (!have_trunks()) return;
-  require_passed(
-      run_over_emulated("[.emulated_deltanet_recorded]", {{"EXPHIL_NATIVE_POLICY", kEmulatedPolicy}}));
+  require_emulated("[.emulated_deltanet_recorded]");
 }
 
 TEST_CASE("gated DeltaNet on the GPU", "[cuda][gpu][policy][heads][deltanet]") {

@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Policy.Interface.Loading do
   @moduledoc false
-  # The functions of ExPhil.Native.Policy that load or make one, with their documentation: `use` puts them there.
-  # ExPhil.Native.Policy.Loading does the work.
+  # The functions of ExPhil.Native.Policy that load or make one, with their documentation: `use` puts them
+  # there. ExPhil.Native.Policy.Loading does the work.
 
   alias ExPhil.Native.Policy.Loading
 

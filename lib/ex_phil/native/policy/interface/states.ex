@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Policy.Interface.States do
   @moduledoc false
-  # The functions of ExPhil.Native.Policy that go back in a session, or copy, export and import its state, with their
-  # documentation: `use` puts them there. ExPhil.Native.Policy.States does the work.
+  # The functions of ExPhil.Native.Policy that go back in a session, or copy, export and import its state,
+  # with their documentation: `use` puts them there. ExPhil.Native.Policy.States does the work.
 
   alias ExPhil.Native.Policy.{Action, States}
 

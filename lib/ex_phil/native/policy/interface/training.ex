@@ -1,6 +1,6 @@
 defmodule ExPhil.Native.Policy.Interface.Training do
   @moduledoc false
-  # The functions of ExPhil.Native.Policy that train, with their documentation: `use` puts them there.
+  # The functions of ExPhil.Native.Policy that train or save, with their documentation: `use` puts them there.
   # ExPhil.Native.Policy.Training does the work.
 
   alias ExPhil.Native.Policy.Training
@@ -76,6 +76,15 @@ defmodule ExPhil.Native.Policy.Interface.Training do
       """
       fallible update(policy :: t(), weights :: weights()) :: t()
       defdelegate update(policy, weights), to: Training
+
+      @doc """
+      Writes the policy as it is now, with the weights of the last `update/2`, as a safetensors file that `load/2` reads: it has the
+      same bits, and gives the same answers. The file's metadata have what the tensors do not say. A file at that path is replaced.
+
+      Returns `:ok`, or an error of kind `:file_error` where it cannot be written.
+      """
+      fallible save(policy :: t(), path :: Path.t()) :: :ok
+      defdelegate save(policy, path), to: Training
     end
   end
 end

@@ -1,7 +1,7 @@
 defmodule ExPhil.Native.Tools.Benchmark.Arrays do
   @moduledoc false
-  # The suites associative and transfer. A transfer is the minimum work of a call on a tensor: read it from the VM,
-  # add its first half to its second, and write as many bytes back.
+  # The suites associative and transfer. A transfer is the minimum work of a call on a tensor: read it from
+  # the VM, add its first half to its second, and write as many bytes back.
 
   alias ExPhil.Native.AssociativeScan
   alias ExPhil.Native.Tools.Benchmark.{Case, Inputs}

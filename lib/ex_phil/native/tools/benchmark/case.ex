@@ -1,6 +1,7 @@
 defmodule ExPhil.Native.Tools.Benchmark.Case do
   @moduledoc false
-  # One thing to measure. The suites make these (Scans, Arrays, Policies) and ExPhil.Native.Tools.Benchmark runs them.
+  # One thing to measure. The suites make these (Scans, Arrays, Policies) and ExPhil.Native.Tools.Benchmark
+  # runs them.
   #
   #   inputs     seed -> input: fresh random numbers, made outside of the measured time
   #   call       input -> anything: what is measured, a public call of the library
@@ -34,8 +35,8 @@ defmodule ExPhil.Native.Tools.Benchmark.Case do
   def size(:f32), do: 4
   def size(type) when type in [:f16, :bf16], do: 2
 
-  # Both sides are f32 loops in different orders, or the same rounded to 16 bits. The tests check stricter bounds
-  # against double; here it is enough to detect a wrong result.
+  # Both sides are f32 loops in different orders, or the same rounded to 16 bits. The tests check stricter
+  # bounds against double; here it is enough to detect a wrong result.
   @doc "The largest relative error against the scalar reference at which a result counts as right."
   @spec tolerance(atom()) :: float()
   def tolerance(:f32), do: 1.0e-4

@@ -52,8 +52,8 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
 
   # ---- scripts ---------------------------------------------------------------------------------------------
 
-  # Times differ by orders of magnitude, so the axis is logarithmic and points mark the medians: the length of a bar
-  # is meaningless on it.
+  # Times differ by orders of magnitude, so the axis is logarithmic and points mark the medians: the length of
+  # a bar is meaningless on it.
   defp rows(results, frame_us) do
     [
       terminal(length(results)),
@@ -122,8 +122,8 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
     ]
   end
 
-  # Two colours for this library and others; the median as text next to each point, because a logarithmic axis hides
-  # ratios.
+  # Two colours for this library and others; the median as text next to each point, because a logarithmic axis
+  # hides ratios.
   defp comparison(rows, frame_us) do
     p99 = &(&1.p99_us || &1.p50_us)
 
@@ -199,8 +199,8 @@ defmodule ExPhil.Native.Tools.Benchmark.Plot do
     with {:ok, svg} <- Gnuplot.svg(script), do: {:ok, embeddable(svg, id)}
   end
 
-  # One page holds many of these: without the XML prologue, with unique identifiers, at full width, and without
-  # gnuplot's titles, which a browser would show as tooltips.
+  # One page holds many of these: without the XML prologue, with unique identifiers, at full width, and
+  # without gnuplot's titles, which a browser would show as tooltips.
   defp embeddable(svg, id) do
     svg
     |> String.replace(~r/\A.*?(?=<svg)/s, "")

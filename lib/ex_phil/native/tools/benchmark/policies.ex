@@ -1,6 +1,7 @@
 defmodule ExPhil.Native.Tools.Benchmark.Policies do
   @moduledoc false
-  # The suite policy: a policy of any trunk, or the generated one of ExPhil.Native.Tools.Demo, on the backend, with the calls of a game.
+  # The suite policy: a policy of any trunk, or the generated one of ExPhil.Native.Tools.Demo, on the backend,
+  # with the calls of a game.
 
   alias ExPhil.Native.Policy
   alias ExPhil.Native.Tools.Benchmark.{Case, Inputs}

@@ -1,6 +1,7 @@
 defmodule ExPhil.Native.Tools.Benchmark.Scans do
   @moduledoc false
-  # The suites scan, step and discretization: the selective scan over the configurations of docs/benchmarks.md.
+  # The suites scan, step and discretization: the selective scan over the configurations of
+  # docs/benchmarks.md.
 
   alias ExPhil.Native.SelectiveScan
   alias ExPhil.Native.Tools.Benchmark.{Case, Inputs}
@@ -19,8 +20,8 @@ defmodule ExPhil.Native.Tools.Benchmark.Scans do
   @quick ["small", "medium", "Mamba-130M"]
   @axes ["batch", "dim", "seq", "state"]
 
-  # Operations for one state and step, where an exponential and a division count as one: 2 for h = Abar h + ..., 2 for
-  # the sum over <C, h>, 2 for w = A dt and B times (dt x), plus those of the rule.
+  # Operations for one state and step, where an exponential and a division count as one: 2 for h = Abar h +
+  # ..., 2 for the sum over <C, h>, 2 for w = A dt and B times (dt x), plus those of the rule.
   @operations %{zoh: 7, foh: 9, bilinear: 11, highorder: 9, poly: 11, rk4: 13}
 
   # The reference runs on as much of the batch as this limit allows: about 0.2 s.

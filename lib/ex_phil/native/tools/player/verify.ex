@@ -105,6 +105,7 @@ defmodule ExPhil.Native.Tools.Player.Verify do
   defp relative_error(<<>>, <<>>, difference, _norm) when difference == 0.0, do: 0.0
   defp relative_error(<<>>, <<>>, difference, norm) when norm > 0.0, do: :math.sqrt(difference / norm)
 
-  # A NaN or an infinity does not match a float pattern, and the relative error to an all-zero row is undefined.
+  # A NaN or an infinity does not match a float pattern, and the relative error to an all-zero row is
+  # undefined.
   defp relative_error(_, _, _, _), do: :invalid
 end

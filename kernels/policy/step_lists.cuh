@@ -1,0 +1,54 @@
+// The lists of phases that a team's step walks over, and which products of a list come early. Included by
+// policy/step.cuh.
+#pragma once
+
+#include "kernels/policy/team.cuh"
+
+namespace exphil {
+namespace policy {
+
+// The lists of phases. The weights of the input, of the output and of each layer are staged by themselves.
+enum class List : int { input, layer, output };
+constexpr Block list_of(List list) {
+  return list == List::input ? kNetwork.input : list == List::layer ? kNetwork.layer : kNetwork.output;
+}
+template <List kList, int kAt>
+constexpr PhaseWeights weights_of() {
+  return kList == List::input   ? kTeam.input.phases[kAt]
+         : kList == List::layer ? kTeam.layer.phases[kAt]
+                                : kTeam.output.phases[kAt];
+}
+
+// A layer's first product with a matrix, which is not staged: a thread holds its weights where they are few.
+constexpr int kFirstAt = first_product(kNetwork);
+using FirstProduct = BlockProduct<kNetwork.layer.phases[kFirstAt].index>;
+static_assert(kNetwork.layer.phases[0].kind == Kind::product && FirstProduct::kSplit == Split::rows,
+              "a layer begins with a product of a vector on the board");
+constexpr int kFirstPer = divide_up(FirstProduct::kTasks, THREADS);
+// Up to 64 registers; beside heads, whose first product has more rows and whose states are a few, up to 96.
+constexpr bool kHoldFirst = kFirstPer <= (kNetwork.has(Kind::heads) ? 3 : 2);
+
+// Products of a cell's state before the frame need nothing of the frame. Those of the first layer come before
+// it, and those of the next layer while the blocks exchange the output of a layer's last cell.
+constexpr bool is_early(List list, int at) {
+  const Phase phase = list_of(list).phases[at];
+  return list == List::layer && phase.kind == Kind::product &&
+         kNetwork.recalled(kNetwork.products[phase.index].in);
+}
+constexpr int kLastCell = [] {
+  int last = -1;
+  for (int i = 0; i < kNetwork.layer.count; ++i) {
+    if (kNetwork.layer.phases[i].kind == Kind::cell) last = i;
+  }
+  return last;
+}();
+// Whether a cell is the next phase of the walk.
+constexpr bool before_cell(List list, int at) {
+  const Block block = list_of(list);
+  int next = at + 1;
+  while (next < block.count && is_early(list, next)) ++next;
+  return next < block.count && block.phases[next].kind == Kind::cell;
+}
+
+}  // namespace policy
+}  // namespace exphil

@@ -1,0 +1,63 @@
+// Where a Step keeps the values that phases write, and the answers.
+#pragma once
+
+#include "kernels/policy/step.cuh"
+
+namespace exphil {
+namespace policy {
+
+// Keeps a value of this block's channel c where its readers look for it: in this block, or pushed to the
+// boards by `sharers` threads that have it, of which this is number `sharer`. Where a mean needs the
+// segment's sum, a warp has whole segments.
+template <int kVector>
+__device__ __forceinline__ void Step::keep(int agent, int c, float value, int sharer, int sharers) const {
+  const int channel = rank_ * own_of(kVector) + c;
+  if constexpr (kPlan.on_board(kVector)) {
+    if (has_channel<kVector>(channel)) {
+      board_.push(&act_.vector<kVector>()[agent][channel], value, sharer, sharers);
+    }
+  } else if (sharer == 0) {
+    act_.vector<kVector>()[agent][c] = value;
+  }
+  if constexpr (kPlan.has_mean[kVector]) {
+    const float part = segment_sum<values_of(kVector)>(value, channel);
+    if (has_channel<kVector>(channel)) {
+      board_.push(&act_.mean_parts<kVector>()[agent][channel / kSegment], part, c % kSegment, kSegment);
+    }
+  }
+}
+
+// After it, every thread may read what keep() was given. `met`: the blocks have met since then.
+template <int kVector>
+__device__ __forceinline__ bool Step::kept(bool met) const {
+  if constexpr (kPlan.on_board(kVector)) {
+    board_.exchange(act_.vector<kVector>()[0], AGENTS * size_of(kVector), met);
+    return true;
+  }
+  if constexpr (kPlan.has_mean[kVector]) {
+    board_.exchange(act_.mean_parts<kVector>()[0], AGENTS * segments_of(kVector), met);
+    return true;
+  }
+  return met;
+}
+
+template <int kVector>
+__device__ __forceinline__ void Step::kept() const {
+  if (!kept<kVector>(false)) __syncthreads();
+}
+
+__device__ __forceinline__ void Step::store(int agent, int output, float value) const {
+  const long long index = static_cast<long long>(agent) * kAnswers + output;
+  if (args_.out != nullptr) {
+    args_.out[index] = value;
+  } else {
+    // One 8-byte store: the host sees a value only together with the number of its step, so no fence or
+    // flag is needed.
+    const unsigned long long word =
+        (static_cast<unsigned long long>(args_.sequence) << 32) | __float_as_uint(value);
+    store_system(args_.tagged + index, word);
+  }
+}
+
+}  // namespace policy
+}  // namespace exphil
