@@ -373,16 +373,9 @@ $(BUILD_CUDA)/%.o: $(BUILD_CUDA)/%.cpp $(BUILD)/flags
 endif
 
 # What includes the files of a group, rewritten only when the list changes.
-hash := \#
-define newline
-
-
-endef
-group_text = $(subst " ,"$(newline),$(foreach file,$(FILES_OF_$(1)),$(hash)include "$(file)"))
-is_same = $(if $(subst $(1),,$(2))$(subst $(2),,$(1)),,yes)
 GROUPS := $(patsubst %.o,%.cpp,$(filter %.o,$(foreach object,$(NIF_OBJECTS) $(LIBRARY_OBJECTS) $(TEST_OBJECTS),$(if $(FILES_OF_$(object:%.o=%.cpp)),$(object)))))
 $(GROUPS): $(if $(COUNTING),,force)
-	@:$(if $(call is_same,$(call group_text,$@),$(file <$@)),,$(shell mkdir -p $(@D))$(file >$@,$(call group_text,$@)))
+	@printf '#include "%s"\n' $(FILES_OF_$@) | cmp -s - $@ || { mkdir -p $(@D) && printf '#include "%s"\n' $(FILES_OF_$@) > $@; }
 
 # Rewritten only when what they hold changes: the compiler and its flags, on which every object depends; where CUDA's headers
 # are, for what includes them; and whether there are any, for what asks that or is linked from other objects without them.
