@@ -58,6 +58,7 @@ class HeadWalk {
     initial();
     for (long long t = 0; t < args_.seq; ++t) {
       step(t);
+#pragma unroll
       for (int rank = 0; rank < kRanks; ++rank) read_out(t, rank);
     }
     if (args_.final == nullptr) return;

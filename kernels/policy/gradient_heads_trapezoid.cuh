@@ -1,4 +1,5 @@
-// The trapezoidal rule in the walk of policy/gradient_heads.cu, which includes it.
+// The trapezoidal rule in the walk of policy/gradient_heads.cu, which includes it. Loops over ranks are
+// unrolled: where they are not, NVRTC 13.0 reads memory that it has freed and now and then ends the process.
 #pragma once
 
 namespace exphil {
@@ -12,6 +13,7 @@ __device__ __forceinline__ void HeadWalk::step_trapezoid(long long t) {
 #pragma unroll
     for (int n = 0; n < kEach; ++n) h_[i].v[n] = __fmul_rn(by, h_[i].v[n]);
   }
+#pragma unroll
   for (int rank = 0; rank < kRanks; ++rank) {
     const Values key = load(args_.key, t, rank), key_before = load(args_.key_before, t, rank);
 #pragma unroll
@@ -39,6 +41,7 @@ __device__ __forceinline__ void HeadWalk::back_trapezoid(long long t) {
   float dy[kRows][kRanks], d_value[kRows] = {}, d_value_before[kRows] = {};
   float d_now = 0.0f, d_before = 0.0f, d_decay = 0.0f;
   // What the outputs give back to the state, before anything is multiplied by it.
+#pragma unroll
   for (int rank = 0; rank < kRanks; ++rank) {
     const Values query = load(args_.query, t, rank);
     Values d_query{};
@@ -56,6 +59,7 @@ __device__ __forceinline__ void HeadWalk::back_trapezoid(long long t) {
     key_back(t, sums.queries, args_.query_parts, rank);
     __syncthreads();
   }
+#pragma unroll
   for (int rank = 0; rank < kRanks; ++rank) {
     const Values key = load(args_.key, t, rank), key_before = load(args_.key_before, t, rank);
     Values d_key{}, d_key_before{};
@@ -116,6 +120,7 @@ __device__ __forceinline__ void HeadWalk::scales_back() const {
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     if (!exists(i)) continue;
+#pragma unroll
     for (int rank = 0; rank < kRanks; ++rank) {
       args_.scale_parts[sequence_ * width() * kRanks + scale_at(i, rank)] = d_scale_[i][rank];
     }
