@@ -331,7 +331,7 @@ $(CUDA_AWARE:%.cpp=$(BUILD_CUDA)/%.o): EXTRA_FLAGS = $(NIF_FLAGS) $(CUDA_FLAGS)
 $(BUILD_CUDA)/c_src/xla/%.o: EXTRA_FLAGS = -isystem $(XLA_INCLUDE) $(CUDA_FLAGS)
 $(BUILD)/c_src/cuda/%.o $(BUILD)/bench/%.o: EXTRA_FLAGS = $(CUDA_FLAGS)
 # -O1: the tests themselves need no more, and the build of all takes a minute less. Some compilers define _FORTIFY_SOURCE,
-# with which longjmp refuses to change stacks, as the emulated grid's threads do (test/c_src/support/grid.hpp).
+# with which the C library warns of results that a test does not look at.
 TEST_FLAGS := -O1 -U_FORTIFY_SOURCE -Itest/c_src
 $(BUILD)/test/%.o: EXTRA_FLAGS = $(TEST_FLAGS)
 $(BUILD)/test/c_src/cuda/%.o: EXTRA_FLAGS = $(TEST_FLAGS) $(CUDA_FLAGS)
