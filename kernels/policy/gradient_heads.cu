@@ -31,6 +31,12 @@ struct Values {
   float v[kEach];
 };
 
+// What the rows of a head share in a step of the linear or the delta rule, or its gradient.
+struct HeadStep {
+  Values key, query;
+  float decay;
+};
+
 // What a block's sums of a step go through: of the keys, of the queries, and of dt and of the decay.
 struct Sums {
   float keys[kWarps][kStates], queries[kWarps][kStates];
@@ -229,6 +235,7 @@ class HeadWalk {
   __device__ __forceinline__ void key_back(long long t, const float (&sums)[kWarps][kStates], float* parts,
                                            int rank = 0) const;
   __device__ __forceinline__ void skips_back(long long part) const;
+  __device__ __forceinline__ float row_back(int i, float input, float dy, const HeadStep& step, HeadStep* d);
 
   // ---- the rules: policy/gradient_heads_linear.cuh, gradient_heads_delta.cuh, gradient_heads_trapezoid.cuh
 

@@ -34,42 +34,31 @@ __device__ __forceinline__ void HeadWalk::step_delta(long long t) {
 __device__ __forceinline__ void HeadWalk::back_delta(long long t) {
   __shared__ Sums sums;
   const float by = of_head(args_.decay, t);
-  const Values key = load(args_.key, t), query = load(args_.query, t);
-  Values d_key{}, d_query{};
-  float d_decay = 0.0f;
+  const HeadStep step = {load(args_.key, t), load(args_.query, t), by};
+  HeadStep d = {};
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const float dy = exists(i) ? __ldg(args_.d_out + place(t, i)) : 0.0f;
-    const Real of_row = {rate(t, i)}, x = {value(t, i)}, known = {recalled(i, key)};
+    const Real of_row = {rate(t, i)}, x = {value(t, i)}, known = {recalled(i, step.key)};
     const float input = formulas::head_input<formulas::HeadRule::delta>(of_row, x, Real{by}, known).v;
-    float d_input = 0.0f;
-#pragma unroll
-    for (int n = 0; n < kEach; ++n) {
-      const float before = h_[i].v[n], after = __fmaf_rn(by, before, __fmul_rn(input, key.v[n]));
-      const float d = __fmaf_rn(dy, query.v[n], dh_[i].v[n]);
-      d_query.v[n] = __fmaf_rn(dy, after, d_query.v[n]);
-      d_key.v[n] = __fmaf_rn(d, input, d_key.v[n]);
-      d_input = __fmaf_rn(d, key.v[n], d_input);
-      d_decay = __fmaf_rn(d, before, d_decay);
-      dh_[i].v[n] = d;
-    }
+    const float d_input = row_back(i, input, dy, step, &d);
     const auto back = formulas::head_input_gradient<formulas::HeadRule::delta, device::Math>(
-        of_row, x, Real{by}, known, Real{add_lanes<kAcross>(d_input)});
+        of_row, x, Real{by}, known, Real{d_input});
 #pragma unroll
     for (int n = 0; n < kEach; ++n) {
-      d_key.v[n] = __fmaf_rn(back.recalled.v, h_[i].v[n], d_key.v[n]);
-      dh_[i].v[n] = __fmaf_rn(back.recalled.v, key.v[n], __fmul_rn(dh_[i].v[n], by));
+      d.key.v[n] = __fmaf_rn(back.recalled.v, h_[i].v[n], d.key.v[n]);
+      dh_[i].v[n] = __fmaf_rn(back.recalled.v, step.key.v[n], __fmul_rn(dh_[i].v[n], by));
     }
     if (lane_ != 0) continue;
-    d_decay = __fadd_rn(d_decay, back.decay.v);
+    d.decay = __fadd_rn(d.decay, back.decay.v);
     d_skip_[i] = __fmaf_rn(dy, x.v, d_skip_[i]);
     if (!exists(i)) continue;
     args_.d_value[place(t, i)] = __fmaf_rn(dy, skip(i), back.value.v);
     args_.dt_parts[place(t, i)] = back.rate.v;
   }
-  to_warp(d_key, sums.keys), to_warp(d_query, sums.queries);
-  d_decay = warp_sum(d_decay);
-  if (thread() % 32 == 0) sums.decay[thread() / 32] = d_decay;
+  to_warp(d.key, sums.keys), to_warp(d.query, sums.queries);
+  d.decay = warp_sum(d.decay);
+  if (thread() % 32 == 0) sums.decay[thread() / 32] = d.decay;
   __syncthreads();
   key_back(t, sums.keys, args_.key_parts), key_back(t, sums.queries, args_.query_parts);
   if (thread() == 0) {

@@ -20,33 +20,24 @@ __device__ __forceinline__ void HeadWalk::step_linear(long long t) {
 __device__ __forceinline__ void HeadWalk::back_linear(long long t, float* da) {
   __shared__ Sums sums;
   const float rate = dt(t), by = decay(rate);
-  const Values key = load(args_.key, t), query = load(args_.query, t);
-  Values d_key{}, d_query{};
-  float d_rate = 0.0f, d_decay = 0.0f;
+  const HeadStep step = {load(args_.key, t), load(args_.query, t), by};
+  HeadStep d = {};
+  float d_rate = 0.0f;
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const float x = value(t, i), dy = exists(i) ? __ldg(args_.d_out + place(t, i)) : 0.0f;
     const float input = __fmul_rn(rate, x);
-    float d_input = 0.0f;
+    const float d_input = row_back(i, input, dy, step, &d);
 #pragma unroll
-    for (int n = 0; n < kEach; ++n) {
-      const float before = h_[i].v[n], after = __fmaf_rn(by, before, __fmul_rn(input, key.v[n]));
-      const float d = __fmaf_rn(dy, query.v[n], dh_[i].v[n]);
-      d_query.v[n] = __fmaf_rn(dy, after, d_query.v[n]);
-      d_key.v[n] = __fmaf_rn(d, input, d_key.v[n]);
-      d_input = __fmaf_rn(d, key.v[n], d_input);
-      d_decay = __fmaf_rn(d, before, d_decay);
-      dh_[i].v[n] = __fmul_rn(d, by);
-    }
-    d_input = add_lanes<kAcross>(d_input);
+    for (int n = 0; n < kEach; ++n) dh_[i].v[n] = __fmul_rn(dh_[i].v[n], by);
     if (lane_ != 0) continue;
     d_rate = __fmaf_rn(d_input, x, d_rate);
     d_skip_[i] = __fmaf_rn(dy, x, d_skip_[i]);
     if (exists(i)) args_.d_value[place(t, i)] = __fmaf_rn(d_input, rate, __fmul_rn(dy, skip(i)));
   }
-  to_warp(d_key, sums.keys), to_warp(d_query, sums.queries);
-  d_rate = warp_sum(d_rate), d_decay = warp_sum(d_decay);
-  if (thread() % 32 == 0) sums.rate[thread() / 32] = d_rate, sums.decay[thread() / 32] = d_decay;
+  to_warp(d.key, sums.keys), to_warp(d.query, sums.queries);
+  d_rate = warp_sum(d_rate), d.decay = warp_sum(d.decay);
+  if (thread() % 32 == 0) sums.rate[thread() / 32] = d_rate, sums.decay[thread() / 32] = d.decay;
   __syncthreads();
   key_back(t, sums.keys, args_.key_parts), key_back(t, sums.queries, args_.query_parts);
   if (thread() == 0) {

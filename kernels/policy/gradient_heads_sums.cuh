@@ -1,5 +1,5 @@
-// The sums of a HeadWalk over rows: through a warp, through the warps of a block, and as parts of each block.
-// Included by gradient_heads.cu, behind the class.
+// What the rules share backward: a row, and the sums over rows: through a warp, through the warps of a block,
+// and as parts of each block. Included by gradient_heads.cu, behind the class.
 #pragma once
 
 namespace exphil {
@@ -36,6 +36,25 @@ __device__ __forceinline__ void HeadWalk::key_back(long long t, const float (&su
     for (int w = 0; w < kWarps; ++w) sum = __fadd_rn(sum, sums[w][n]);
     to[n] = sum;
   }
+}
+
+// The thread's row `i` of S' = decay S + input key^T, whose output has the gradient dy: adds to the sums in
+// `d`, leaves the gradient of S' in dh_, and returns that of `input`, in every lane. h_ has S.
+__device__ __forceinline__ float HeadWalk::row_back(int i, float input, float dy, const HeadStep& step,
+                                                    HeadStep* d) {
+  float d_input = 0.0f;
+#pragma unroll
+  for (int n = 0; n < kEach; ++n) {
+    const float before = h_[i].v[n];
+    const float after = __fmaf_rn(step.decay, before, __fmul_rn(input, step.key.v[n]));
+    const float d_after = __fmaf_rn(dy, step.query.v[n], dh_[i].v[n]);
+    d->query.v[n] = __fmaf_rn(dy, after, d->query.v[n]);
+    d->key.v[n] = __fmaf_rn(d_after, input, d->key.v[n]);
+    d_input = __fmaf_rn(d_after, step.key.v[n], d_input);
+    d->decay = __fmaf_rn(d_after, before, d->decay);
+    dh_[i].v[n] = d_after;
+  }
+  return add_lanes<kAcross>(d_input);
 }
 
 __device__ __forceinline__ void HeadWalk::skips_back(long long part) const {

@@ -9,7 +9,6 @@
 #include "cuda/policy/heads_checks.hpp"
 #include "support/gated_policy.hpp"
 #include "support/precision_checks.hpp"
-#include "support/random_sessions.hpp"
 
 namespace exphil::test {
 namespace {
@@ -62,7 +61,7 @@ TEST_CASE("gated DeltaNet on an emulated GPU", "[.emulated_deltanet]") {
       std::make_shared<core::PolicyWeights>(core::rounded_weights(*odd_heads(), core::Precision::int8));
   for (const Weights& weights : {three_heads(), odd}) {
     CAPTURE(weights->config.state_floats());
-    check_heads(weights, 9, {2, 5});
+    check_on_device(weights, 9, {2, 5});
   }
   for (const char* entry :
        {"policy_heads_batch", "policy_heads_time", "policy_gate", "policy_diagonal", "policy_step"}) {
@@ -125,7 +124,7 @@ TEST_CASE("gated DeltaNet on the GPU", "[cuda][gpu][policy][heads][deltanet]") {
   for (const std::int64_t channels : {24, 23, 64, 33, 3, 128}) {
     for (const PolicyForm& form : deltanet_forms(channels)) {
       INFO(form.name << ", " << channels);
-      check_heads(form.weights, 40, {2, 9, 300});
+      check_on_device(form.weights, 40, {2, 9, 300});
     }
   }
 }
@@ -135,31 +134,18 @@ TEST_CASE("a large gated DeltaNet on the GPU", "[cuda][gpu][policy][heads][delta
   if (!have_device()) return;
   DeltanetSpec spec;
   spec.d_input = 287, spec.units = 256, spec.heads = 4;
-  check_heads(load_policy(deltanet_file(spec)), 70, {2, 33, 1030});
+  check_on_device(load_policy(deltanet_file(spec)), 70, {2, 33, 1030});
 }
 
 TEST_CASE("gated DeltaNet in every precision on the GPU", "[cuda][gpu][policy][heads][deltanet][precision]") {
   if (!have_device()) return;
-  for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
-    for (const PolicyForm& form : deltanet_forms(24)) {
-      INFO(form.name << " " << core::precision_name(precision));
-      check_heads(std::make_shared<core::PolicyWeights>(core::rounded_weights(*form.weights, precision)), 12,
-                  {5});
-    }
-  }
+  check_rounded_on_device(deltanet_forms(24));
 }
 
 TEST_CASE("random operations of sessions of gated DeltaNet on the GPU",
           "[cuda][gpu][policy][rollback][sessions][heads][deltanet]") {
   if (!have_device()) return;
-  const std::vector<PolicyForm> forms = deltanet_forms(9, 6);
-  const auto operations = session_operations(12'000) / static_cast<std::int64_t>(forms.size());
-  for (const PolicyForm& form : forms) {
-    INFO(form.name);
-    std::vector<std::shared_ptr<core::Policy>> policies;
-    for (auto& weights : in_every_precision(*form.weights)) policies.push_back(load_on_device(weights, 400));
-    check_random_sessions(policies, operations, 7);
-  }
+  check_random_sessions_on_device(deltanet_forms(9, 6));
 }
 
 TEST_CASE("recorded gated DeltaNet on the GPU", "[cuda][gpu][policy][heads][deltanet][exphil]") {

@@ -30,6 +30,14 @@ inline std::vector<GatedSpec> gated_specs() {
   return all;
 }
 
+inline std::vector<PolicyForm> gated_network_forms() {
+  std::vector<PolicyForm> forms;
+  for (const GatedSpec& spec : gated_specs()) {
+    forms.push_back({spec.architecture + " " + std::to_string(spec.d_input), make_gated(spec)});
+  }
+  return forms;
+}
+
 // A product of what the cell writes replaces hidden.
 inline std::shared_ptr<const core::PolicyWeights> gated_with_product() {
   auto made = std::make_shared<core::PolicyWeights>(*make_gated(spec_of("gru", 41, 34)));

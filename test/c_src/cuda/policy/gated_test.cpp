@@ -7,28 +7,22 @@
 #include "core/policy/rounding.hpp"
 #include "cuda/cuda_test.hpp"
 #include "cuda/emulated_gpu.hpp"
+#include "cuda/policy/forms_on_device.hpp"
 #include "cuda/policy/gated_specs.hpp"
 #include "cuda/policy/gradient_on_device.hpp"
-#include "cuda/policy/load_on_device.hpp"
-#include "support/random_sessions.hpp"
 
 namespace exphil::test {
 namespace {
 
 using Weights = std::shared_ptr<const core::PolicyWeights>;
 
-void check_gated(const Weights& weights, std::int64_t frames, const std::vector<std::int64_t>& batches) {
-  const auto policy = load_on_device(weights, 400);
-  check_policy_form(*policy, *weights, frames, batches);
-}
-
 TEST_CASE("gated policies on an emulated GPU", "[.emulated_gated]") {
   emulate_launches();
   for (const GatedSpec& spec : gated_specs()) {
     INFO(spec.architecture << " " << spec.d_input);
-    check_gated(make_gated(spec), 9, {2, 5});
+    check_on_device(make_gated(spec), 9, {2, 5});
   }
-  check_gated(gated_with_product(), 9, {2});
+  check_on_device(gated_with_product(), 9, {2});
   CHECK(emulated_launches("policy_cell_frame") > 0);
   CHECK(emulated_launches("policy_cell_time") > 0);
   CHECK(emulated_launches("policy_step") > 0);
@@ -40,8 +34,8 @@ TEST_CASE("precisions of gated policies on an emulated GPU", "[.emulated_gated_p
                                         std::pair(spec_of("lstm", 9, 34), core::Precision::bf16),
                                         std::pair(spec_of("min_gru", 9, 34), core::Precision::f16)}) {
     INFO(core::precision_name(precision));
-    check_gated(std::make_shared<core::PolicyWeights>(core::rounded_weights(*make_gated(spec), precision)), 9,
-                {3});
+    check_on_device(
+        std::make_shared<core::PolicyWeights>(core::rounded_weights(*make_gated(spec), precision)), 9, {3});
   }
 }
 
@@ -50,14 +44,7 @@ TEST_CASE("random operations of sessions of gated policies on the GPU",
   if (!have_device()) return;
   GatedSpec spec;
   spec.d_input = 9, spec.window = 6;
-  const std::vector<PolicyForm> forms = gated_forms(spec);
-  const auto operations = session_operations(12'000) / static_cast<std::int64_t>(forms.size());
-  for (const PolicyForm& form : forms) {
-    INFO(form.name);
-    std::vector<std::shared_ptr<core::Policy>> policies;
-    for (auto& weights : in_every_precision(*form.weights)) policies.push_back(load_on_device(weights, 400));
-    check_random_sessions(policies, operations, 7);
-  }
+  check_random_sessions_on_device(gated_forms(spec));
 }
 
 // The windows that Axon answered.
@@ -183,20 +170,14 @@ TEST_CASE("gated policies on the GPU", "[cuda][gpu][policy][gated]") {
   if (!have_device()) return;
   for (GatedSpec spec : gated_specs()) {
     INFO(spec.architecture << " " << spec.d_input);
-    check_gated(make_gated(spec), 40, {2, 9, 300});
+    check_on_device(make_gated(spec), 40, {2, 9, 300});
   }
-  check_gated(gated_with_product(), 40, {2, 9});
+  check_on_device(gated_with_product(), 40, {2, 9});
 }
 
 TEST_CASE("gated policies in every precision on the GPU", "[cuda][gpu][policy][gated][precision]") {
   if (!have_device()) return;
-  for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
-    for (const GatedSpec& spec : gated_specs()) {
-      INFO(spec.architecture << " " << core::precision_name(precision));
-      check_gated(std::make_shared<core::PolicyWeights>(core::rounded_weights(*make_gated(spec), precision)),
-                  12, {5});
-    }
-  }
+  check_rounded_on_device(gated_network_forms());
 }
 
 TEST_CASE("recorded gated policies on the GPU", "[cuda][gpu][policy][gated][exphil]") {

@@ -8,8 +8,8 @@
 
 #include "cuda/cuda_test.hpp"
 #include "cuda/emulated_gpu.hpp"
+#include "cuda/policy/forms_on_device.hpp"
 #include "cuda/policy/gradient_on_device.hpp"
-#include "cuda/policy/load_on_device.hpp"
 #include "support/catch.hpp"
 #include "support/mamba3_policy.hpp"
 #include "support/numbers.hpp"
@@ -18,12 +18,6 @@
 namespace exphil::test {
 
 using Weights = std::shared_ptr<const core::PolicyWeights>;
-
-inline void check_heads(const Weights& weights, std::int64_t frames,
-                        const std::vector<std::int64_t>& batches) {
-  const auto policy = load_on_device(weights, 400);
-  check_policy_form(*policy, *weights, frames, batches);
-}
 
 // The recorded policies of Mamba-3, or those of Mamba-2.
 inline std::vector<std::string> recorded_of(bool mamba3) {

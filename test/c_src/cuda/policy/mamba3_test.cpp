@@ -7,7 +7,6 @@
 #include "core/policy/rounding.hpp"
 #include "cuda/policy/heads_checks.hpp"
 #include "support/precision_checks.hpp"
-#include "support/random_sessions.hpp"
 
 namespace exphil::test {
 namespace {
@@ -25,7 +24,7 @@ TEST_CASE("Mamba-3 on an emulated GPU", "[.emulated_mamba3]") {
   forms.push_back(odd[1]), forms.push_back(odd[4]);
   for (const PolicyForm& form : forms) {
     INFO(form.name << ", " << form.weights->config.state_floats() << " floats of a state");
-    check_heads(form.weights, 9, {2, 5});
+    check_on_device(form.weights, 9, {2, 5});
   }
   for (const char* entry : {"policy_heads_batch", "policy_heads_time", "policy_gate", "policy_step",
                             "policy_angle", "policy_rotation", "policy_delay"}) {
@@ -41,8 +40,9 @@ TEST_CASE("precisions of Mamba-3 on an emulated GPU", "[.emulated_mamba3_precisi
        {std::pair(std::size_t{0}, core::Precision::int8), std::pair(std::size_t{2}, core::Precision::bf16),
         std::pair(std::size_t{4}, core::Precision::f16)}) {
     INFO(forms[form].name << " " << core::precision_name(precision));
-    check_heads(std::make_shared<core::PolicyWeights>(core::rounded_weights(*forms[form].weights, precision)),
-                9, {3});
+    check_on_device(
+        std::make_shared<core::PolicyWeights>(core::rounded_weights(*forms[form].weights, precision)), 9,
+        {3});
   }
 }
 
@@ -119,7 +119,7 @@ TEST_CASE("Mamba-3 on the GPU", "[cuda][gpu][policy][heads][mamba3]") {
        {std::pair(24, 16), std::pair(23, 5), std::pair(64, 64), std::pair(33, 128), std::pair(3, 2)}) {
     for (const PolicyForm& form : mamba3_forms(channels, keys)) {
       INFO(form.name << ", " << channels << ", " << keys);
-      check_heads(form.weights, 40, {2, 9, 300});
+      check_on_device(form.weights, 40, {2, 9, 300});
     }
   }
 }
@@ -134,33 +134,20 @@ TEST_CASE("a large Mamba-3 on the GPU", "[cuda][gpu][policy][heads][mamba3]") {
       CAPTURE(state, ranks);
       spec.d_state = state, spec.angles = state / 4;
       spec.mimo = spec.norm = ranks > 0, spec.ranks = std::max<std::int64_t>(ranks, 1);
-      check_heads(load_policy(mamba3_file(spec)), 70, {2, 33, 1030});
+      check_on_device(load_policy(mamba3_file(spec)), 70, {2, 33, 1030});
     }
   }
 }
 
 TEST_CASE("Mamba-3 in every precision on the GPU", "[cuda][gpu][policy][heads][mamba3][precision]") {
   if (!have_device()) return;
-  for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
-    for (const PolicyForm& form : mamba3_forms(24, 16)) {
-      INFO(form.name << " " << core::precision_name(precision));
-      check_heads(std::make_shared<core::PolicyWeights>(core::rounded_weights(*form.weights, precision)), 12,
-                  {5});
-    }
-  }
+  check_rounded_on_device(mamba3_forms(24, 16));
 }
 
 TEST_CASE("random operations of sessions of Mamba-3 on the GPU",
           "[cuda][gpu][policy][rollback][sessions][heads][mamba3]") {
   if (!have_device()) return;
-  const std::vector<PolicyForm> forms = mamba3_forms(9, 6, 2, 6);
-  const auto operations = session_operations(12'000) / static_cast<std::int64_t>(forms.size());
-  for (const PolicyForm& form : forms) {
-    INFO(form.name);
-    std::vector<std::shared_ptr<core::Policy>> policies;
-    for (auto& weights : in_every_precision(*form.weights)) policies.push_back(load_on_device(weights, 400));
-    check_random_sessions(policies, operations, 7);
-  }
+  check_random_sessions_on_device(mamba3_forms(9, 6, 2, 6));
 }
 
 TEST_CASE("recorded Mamba-3 on the GPU", "[cuda][gpu][policy][heads][mamba3]") {
