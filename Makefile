@@ -15,7 +15,8 @@ PRIV ?= priv
 CXXFLAGS ?= -O2 -g1
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
 ifeq ($(MAKELEVEL),0)
-MAKEFLAGS += -j$(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+MAKEFLAGS += -j$(JOBS)
 endif
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:

@@ -1,5 +1,5 @@
 defmodule ExPhil.Native.StormTest do
-  # test/storm.exs in a VM of its own, for 5 s, or for EXPHIL_STORM_SECONDS (20 in .ci/run).
+  # test/storm.exs in a VM of its own, for 5 s, or for EXPHIL_STORM_SECONDS (10 in .ci/run).
   use ExPhil.Native.TestSupport.BackendCase, async: true
 
   import ExPhil.Native.TestSupport.Peer
