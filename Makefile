@@ -92,7 +92,7 @@ BENCH_PROGRAMS := $(BENCHES:bench/%.cpp=$(BUILD)/bench/%)
 # ---- groups of files -----------------------------------------------------------------------------------------
 
 # Up to GROUP files of one folder are compiled as one: what they include is read once, and what they instantiate of the C++ library
-# is compiled once, which is half of what it takes to build everything. So names within the files of a folder are different, and
+# is compiled once: `make demo` takes 225 s of CPU instead of 277. So names within the files of a folder are different, and
 # GROUP=1, which compiles each file by itself, shows an #include that is missing.
 GROUP ?= 8
 first_files = $(wordlist 1,$(GROUP),$(1))

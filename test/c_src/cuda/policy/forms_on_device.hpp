@@ -36,8 +36,8 @@ inline void check_rounded_on_device(const std::vector<PolicyForm>& forms) {
   for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
     for (const PolicyForm& form : forms) {
       INFO(form.name << " " << core::precision_name(precision));
-      check_on_device(
-          std::make_shared<core::PolicyWeights>(core::rounded_weights(*form.weights, precision)), 12, {5});
+      check_on_device(std::make_shared<core::PolicyWeights>(core::rounded_weights(*form.weights, precision)),
+                      12, {5});
     }
   }
 }
