@@ -8,6 +8,7 @@
 #                 and CUDA_INCLUDE= builds without the CUDA backend
 #   BUILD_CUDA    where programs and libraries go, and the few objects that differ with and without CUDA (default: BUILD),
 #                 so that two such builds can share the other objects
+#   JOBS          how many commands run at once (the number of cores)
 BUILD ?= build
 BUILD_CUDA ?= $(BUILD)
 PRIV ?= priv
