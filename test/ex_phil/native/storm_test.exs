@@ -12,7 +12,6 @@ defmodule ExPhil.Native.StormTest do
   @gated ~w(gru_e32_h32_w20 gru_fused_e32_h32_w20 lstm_e32_h32_w20 lstm_fused_e32_h32_w20 min_gru_e32_h32_w20
             min_lstm_e32_h32_w20)
 
-  # On the CPU alone: a storm on a GPU has not been run with them.
   @mixers ~w(mamba23/mamba2_dssm/policy.safetensors mamba23/mamba3_siso/policy.safetensors
              mamba23/mamba3_mimo_norm/policy.safetensors exphil/trunks/gated_deltanet_e32_h32_w20/policy.bin)
 
@@ -33,7 +32,7 @@ defmodule ExPhil.Native.StormTest do
   @tag :shared
   backend_test "the same with policies of every trunk at once", %{backend: backend} do
     gated = for set <- @gated, do: Shared.file("exphil/trunks/#{set}/policy.bin")
-    mixers = for file <- @mixers, backend == :host, do: Shared.file(file)
+    mixers = for file <- @mixers, do: Shared.file(file)
     storm([Policies.checkpoint() | gated ++ mixers], backend)
   end
 end
