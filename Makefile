@@ -297,9 +297,10 @@ help:
 
 INSTALLED_KERNELS := $(KERNELS:kernels/%=$(PRIV)/kernels/%)
 .SECONDEXPANSION:
-# Those that take longest are compiled first, so that the other cores do not wait for one of them at the end.
+# Those that take longest are compiled first, so that the other cores do not wait for one of them at the end: the library needs
+# them first. (As what `native` needs first they were first with make 4.3 alone.)
 LONGEST := $(wildcard $(addprefix c_src/host/,simd/matmul.cpp associative/rows.cpp recurrence/channels.cpp recurrence/gradient.cpp))
-native: $(LONGEST:%.cpp=$(BUILD)/%.o) $(PRIV)/exphil_native.so $(INSTALLED_KERNELS) $$(if $$(XLA_INCLUDE),$(PRIV)/exphil_native_xla.so)
+native: $(PRIV)/exphil_native.so $(INSTALLED_KERNELS) $$(if $$(XLA_INCLUDE),$(PRIV)/exphil_native_xla.so)
 	@rm -f $(filter-out $(INSTALLED_KERNELS),$(call sources_in,$(PRIV)/kernels,cu) $(call sources_in,$(PRIV)/kernels,cuh))
 	@rm -rf $(PACKAGED)
 
@@ -315,7 +316,7 @@ $(PRIV)/kernels/%: kernels/%
 # replaced by that of another libstdc++ in the process, such as the one that JAX brings.
 # Highway and TBB are those of $(PRIV)/lib where a package brought them.
 BUNDLED := -Wl,-rpath,'$$ORIGIN/lib'
-$(BUILD_CUDA)/exphil_native.so: $(NIF_OBJECTS) $(LIBRARY_OBJECTS)
+$(BUILD_CUDA)/exphil_native.so: $(LONGEST:%.cpp=$(BUILD)/%.o) $(NIF_OBJECTS) $(LIBRARY_OBJECTS)
 	@echo "LD   $@"
 	@$(CXX) -shared -Wl,--version-script=c_src/nif/exports.map $(BUNDLED) $(filter %.o,$^) -o $@ $(LIBS)
 	@$(if $(CUDA_FOUND),,echo '$(NO_CUDA): built without the CUDA backend')

@@ -255,7 +255,8 @@ defmodule ExPhil.Native.Package do
     https =
       [customize_hostname_check: [match_fun: :public_key.pkix_verify_hostname_match_fun(:https)]] ++ https
 
-    options = [timeout: 600_000, connect_timeout: 30_000] ++ if(url =~ "https:", do: [ssl: https], else: [])
+    # Also for http:, where httpc otherwise makes its own and fails on a machine without certificates.
+    options = [timeout: 600_000, connect_timeout: 30_000, ssl: https]
 
     case :httpc.request(:get, {String.to_charlist(url), []}, options, body_format: :binary) do
       {:ok, {{_, 200, _}, _headers, body}} -> body

@@ -40,7 +40,6 @@ defmodule ExPhil.Native.ExamplesTest do
 
   @tag :either
   @tag :tmp_dir
-  @tag timeout: 600_000
   test "chaser.exs: a short training runs, learns, and gives a policy that plays from its file", %{
     tmp_dir: folder
   } do
@@ -79,7 +78,6 @@ defmodule ExPhil.Native.ExamplesTest do
 
   @tag :either
   @tag :tmp_dir
-  @tag timeout: 600_000
   test "chaser.exs --table: each trunk is trained and played in two ways", %{tmp_dir: folder} do
     small = ~w(--rounds 2 --steps 2 --episodes 2 --batch 1 --worlds 2 --no-live --out) ++ [folder]
     output = run("chaser.exs", ~w(--table --trunk gru,min_lstm) ++ small)

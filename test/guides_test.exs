@@ -7,8 +7,6 @@ defmodule ExPhil.Native.GuidesTest do
 
   @compile {:no_warn_undefined, Nx}
   @moduletag :tmp_dir
-  # The guides train and play in real time; a loaded machine takes long for some.
-  @moduletag timeout: 600_000
 
   @setup """
   # The checkout that this notebook is in, and else the package on Hex. Where nothing can be compiled, EXPHIL_NATIVE_PRECOMPILED names one.

@@ -63,7 +63,7 @@ defmodule ExPhil.Native.PackageTest do
     assert Enum.any?(needed, &(&1 =~ "libtbb.so"))
     beside = for "lib/" <> name <- Map.keys(libraries), do: name
     # Of every Erlang; opened at run time; opened by TBB where they are there.
-    elsewhere = ~r/^lib((c|m|gcc_s|stdc\+\+)\.so|cuda|nvrtc|tbbbind|tbbmalloc|irml)/
+    elsewhere = ~r/^lib((c|m|gcc_s|stdc\+\+)\.so|cuda|nvrtc|tbbbind|tbbmalloc|irml|tcm)/
     assert needed |> Enum.reject(&(&1 in beside or &1 =~ elsewhere)) == []
   end
 

@@ -7,8 +7,6 @@ defmodule ExPhil.Native.ReadmeTest do
 
   @compile {:no_warn_undefined, Nx}
   @moduletag :tmp_dir
-  # The examples run in real time or train; a loaded machine takes long for some.
-  @moduletag timeout: 600_000
 
   # Lines of a config file, not of a program.
   defp config?({_file, _line, code}), do: String.starts_with?(code, "config ")

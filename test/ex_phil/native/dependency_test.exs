@@ -5,7 +5,6 @@ defmodule ExPhil.Native.DependencyTest do
 
   @moduletag :either
   @moduletag :tmp_dir
-  @moduletag timeout: 600_000
 
   @nx """
   defmodule Nx do

@@ -5,8 +5,6 @@ defmodule ExPhil.Native.Policy.LongStepsTest do
 
   import ExPhil.Native.TestSupport.Peer
 
-  @moduletag timeout: 120_000
-
   test "the step after a restored, imported or prefilled window holds no normal scheduler" do
     code = """
     alias ExPhil.Native.{Policy, Tools.Reference}
