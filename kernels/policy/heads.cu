@@ -9,7 +9,10 @@ namespace policy {
 using It = HeadRows<HEADS>;
 constexpr Heads kIt = It::kOf;
 constexpr int kAcross = It::kLanesOf, kEach = It::kEach, kChannels = It::kChannels;
-constexpr int kTile = kHeadThreads / kAcross;  // rows of a head that a block has at a time
+// Rows of a head that a block has at a time: of policy_heads_time, and of policy_heads_batch.
+constexpr int kTile = kHeadThreads / kAcross;
+constexpr int kBatchThreads = head_batch_threads(kIt), kBatchTile = kBatchThreads / kAcross;
+constexpr int kAhead = heads_ahead(kIt);
 
 constexpr RowPlace kValue = row_place(kNetwork, kIt.value), kKey = row_place(kNetwork, kIt.key);
 constexpr RowPlace kQuery = row_place(kNetwork, kIt.query), kRate = row_place(kNetwork, kIt.rate);
@@ -94,29 +97,29 @@ struct Channel {
 
 using namespace exphil::policy;
 
-// One step of each row's own state. Bound by the traffic of the states, so kHeadsAhead of them are loaded
-// before the first is needed. grid: tiles of kTile * kHeadsAhead channels, any.
-extern "C" __global__ void __launch_bounds__(kHeadThreads) policy_heads_batch(const HeadsArguments args) {
+// One step of each row's own state. Bound by the traffic of the states, so kAhead of them are loaded
+// before the first is needed. grid: tiles of kBatchTile * kAhead channels, any.
+extern "C" __global__ void __launch_bounds__(kBatchThreads) policy_heads_batch(const HeadsArguments args) {
   follow_launch_before();
-  const int first = static_cast<int>(blockIdx.x) * kTile * kHeadsAhead;
+  const int first = static_cast<int>(blockIdx.x) * kBatchTile * kAhead;
   for (long long row = blockIdx.y; row < args.rows; row += gridDim.y) {
     const StatePlace state = layer_state(args, row);
-    float h[kHeadsAhead][kEach];
+    float h[kAhead][kEach];
 #pragma unroll
-    for (int i = 0; i < kHeadsAhead; ++i) {
-      const int c = first + i * kTile + static_cast<int>(threadIdx.x) / kAcross;
+    for (int i = 0; i < kAhead; ++i) {
+      const int c = first + i * kBatchTile + static_cast<int>(threadIdx.x) / kAcross;
       const Channel channel(args, c);
       It::load_state(state.from + channel.place(), channel.exists, h[i]);
     }
-    Channel::Outputs out[kHeadsAhead];
+    Channel::Outputs out[kAhead];
 #pragma unroll
-    for (int i = 0; i < kHeadsAhead; ++i) {
-      const Channel channel(args, first + i * kTile + static_cast<int>(threadIdx.x) / kAcross);
+    for (int i = 0; i < kAhead; ++i) {
+      const Channel channel(args, first + i * kBatchTile + static_cast<int>(threadIdx.x) / kAcross);
       out[i] = channel.advance(channel.load(args, row), h[i]);
     }
 #pragma unroll
-    for (int i = 0; i < kHeadsAhead; ++i) {
-      const Channel channel(args, first + i * kTile + static_cast<int>(threadIdx.x) / kAcross);
+    for (int i = 0; i < kAhead; ++i) {
+      const Channel channel(args, first + i * kBatchTile + static_cast<int>(threadIdx.x) / kAcross);
       channel.store(args, row, out[i]);
       if (channel.exists) It::store_state(state.to + channel.place(), h[i]);
     }

@@ -97,11 +97,19 @@ constexpr int norm_values(const Network& n) {
 
 constexpr int kRowThreads = 256;                    // of the kernels with a thread per element
 constexpr int kScaledRows = kRowThreads / 32;       // of a block of policy_row_scales: a warp per row
-constexpr int kHeadThreads = 128, kHeadsAhead = 4;  // of policy/heads.cu
+constexpr int kHeadThreads = 128, kHeadsAhead = 4;  // of policy_heads_time
 constexpr int kMeanRows = 4;                        // of a block of policy_mean
 // Frames that policy_heads_time loads ahead: fewer where each has several keys.
 constexpr int frames_ahead(const Heads& heads) {
   return most(1, kHeadsAhead / heads.ranks);
+}
+// Threads of a block of policy_heads_batch, and rows of a head that each loads ahead: a frame of the
+// trapezoidal rule gives more values.
+constexpr int head_batch_threads(const Heads& heads) {
+  return heads.trapezoid() ? 128 : 256;
+}
+constexpr int heads_ahead(const Heads& heads) {
+  return heads.trapezoid() ? 4 : 2;
 }
 // Channels and threads of a block of policy_advance_*, whose states have so many lanes: at most 32 channels,
 // which divide every padded size.

@@ -14,10 +14,11 @@ void RowKernels::Walk::heads(const policy::Heads& p, const RowLayout::Phase& wei
   if (p.trapezoid()) a.value_before = array(p.value_before), a.key_before = array(p.key_before);
   if (p.delta()) a.decays = array(p.decays);
   a.out = written(p.out), a.last_only = last_ ? 1 : 0;
-  const int tile = policy::kHeadThreads / policy::Lanes(policy::keys_of(n_, p)).lanes;
-  const unsigned tiles = grid_blocks(n_.size(p.value), job_.batch ? tile * policy::kHeadsAhead : tile);
+  const int threads = job_.batch ? policy::head_batch_threads(p) : policy::kHeadThreads;
+  const int tile = threads / policy::Lanes(policy::keys_of(n_, p)).lanes;
+  const unsigned tiles = grid_blocks(n_.size(p.value), job_.batch ? tile * policy::heads_ahead(p) : tile);
   const std::int64_t rows = job_.batch ? std::min<std::int64_t>(job_.rows, kMostGridY) : job_.sequences;
-  start(kernels[job_.batch ? 0 : 1], {tiles, static_cast<unsigned>(rows)}, policy::kHeadThreads, a);
+  start(kernels[job_.batch ? 0 : 1], {tiles, static_cast<unsigned>(rows)}, threads, a);
 }
 
 void RowKernels::Walk::gate(const policy::Gate& p, const RowLayout::Phase& weights, const Kernels& kernels) {
