@@ -25,4 +25,8 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_rotation(const 
   for (int n = static_cast<int>(threadIdx.x) % 32; n < kSize; n += 32) {
     out[n] = rotated<ROTATION>(in, factor, args.weight, bias, turn, n);
   }
+  // What follows copies all of the vector: its padding by the last warp of a row.
+  constexpr int kPadding = size_of(kIt.out) - kAll * kSize;
+  if (of_row + 1 < kAll) return;
+  for (int n = static_cast<int>(threadIdx.x) % 32; n < kPadding; n += 32) out[kSize + n] = 0.0f;
 }
