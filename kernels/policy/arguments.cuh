@@ -53,8 +53,8 @@ struct ProductMatrix {
 struct ProductArguments : ProductMatrix {
   const float* x;         // {rows, k}, row stride x_stride: a multiple of 4
   const float* residual;  // row stride residual_stride
-  // {rows}: the norm's factors, written by policy_row_scales for product_many, then the means where the
-  // product centres.
+  // {rows}: the norm's factors, written by policy_row_scales for product_some and product_many, then the
+  // means where the product centres.
   float* scale;
   float* out;
   long long x_stride, residual_stride, out_stride;  // floats

@@ -98,7 +98,8 @@ struct Channel {
 using namespace exphil::policy;
 
 // One step of each row's own state. Bound by the traffic of the states, so kAhead of them are loaded
-// before the first is needed. grid: tiles of kBatchTile * kAhead channels, any.
+// before the first is needed, and none stays in the L2 where other values are used again (streaming accesses:
+// 1,024 agents have 134 MB of them a layer). grid: tiles of kBatchTile * kAhead channels, any.
 extern "C" __global__ void __launch_bounds__(kBatchThreads) policy_heads_batch(const HeadsArguments args) {
   follow_launch_before();
   const int first = static_cast<int>(blockIdx.x) * kBatchTile * kAhead;
@@ -109,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(kBatchThreads) policy_heads_batch(c
     for (int i = 0; i < kAhead; ++i) {
       const int c = first + i * kBatchTile + static_cast<int>(threadIdx.x) / kAcross;
       const Channel channel(args, c);
-      It::load_state(state.from + channel.place(), channel.exists, h[i]);
+      It::stream_state(state.from + channel.place(), channel.exists, h[i]);
     }
     Channel::Outputs out[kAhead];
 #pragma unroll
@@ -121,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(kBatchThreads) policy_heads_batch(c
     for (int i = 0; i < kAhead; ++i) {
       const Channel channel(args, first + i * kBatchTile + static_cast<int>(threadIdx.x) / kAcross);
       channel.store(args, row, out[i]);
-      if (channel.exists) It::store_state(state.to + channel.place(), h[i]);
+      if (channel.exists) It::stream_back(h[i], state.to + channel.place());
     }
   }
 }

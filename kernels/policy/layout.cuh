@@ -40,14 +40,21 @@ constexpr int product_columns(int outputs) {
 }
 
 // Rows of a product_few tile for the inner dimension k, so that X and the segment sums together fit in 48 KB
-// of shared memory; 0 where not even one row fits: product_many then handles any number of rows.
+// of shared memory; 0 where not even one row fits: product_some then handles any number of rows.
 constexpr int few_rows(int k) {
   int rows = 16;
   while (rows > 0 && 2 * k * rows * 4 > 40 * 1024) rows /= 2;
   return rows;
 }
-constexpr int kFewColumns = 32, kFewThreads = 256;
-constexpr int kSomeRows = 32, kManyRows = 128, kManyColumns = 64, kManyThreads = 128;
+constexpr int kFewColumns = 32;
+// Threads of product_few: its warps share the segments, in as few turns as 12 warps need, and of as many
+// segments each as possible. 9 segments (k = 288) take one turn of 9 warps.
+constexpr int few_threads(int k) {
+  const int segments = k / kSegment, turns = divide_up(segments, 12);
+  return 32 * most(8, divide_up(segments, turns));
+}
+constexpr int kSomeRows = 16, kSomeColumns = 32, kSomeThreads = 128;
+constexpr int kManyRows = 128, kManyColumns = 64, kManyThreads = 128;
 
 }  // namespace policy
 }  // namespace exphil

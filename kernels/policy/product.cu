@@ -2,6 +2,7 @@
 // c_src/cuda/policy/rows_walk.cpp. Compiled with the network and -D: PRODUCT, its index. Several modules
 // compile in parallel, faster than one module with all products.
 #include "kernels/policy/product_many.cuh"
+#include "kernels/policy/product_some.cuh"
 
 namespace exphil {
 namespace policy {
@@ -34,21 +35,22 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) policy_row_scales(cons
   row_scales<It>(args);
 }
 
-// grid {ceil(outputs / kFewColumns), ceil(rows / few_rows(K))}, kFewThreads.
-extern "C" __global__ void __launch_bounds__(kFewThreads) policy_product_few(const ProductArguments args) {
+// grid {ceil(outputs / kFewColumns), ceil(rows / few_rows(K))}, few_threads(K).
+extern "C" __global__ void __launch_bounds__(few_threads(It::kK))
+    policy_product_few(const ProductArguments args) {
   product_few<It::kK, It::kOutputs, It>(args);
 }
 
-// grid {ceil(outputs / kManyColumns), ceil(rows / kSomeRows)}, kManyThreads.
-extern "C" __global__ void __launch_bounds__(kManyThreads, 5)
+// grid {ceil(outputs / kSomeColumns), ceil(rows / kSomeRows)}, kSomeThreads.
+extern "C" __global__ void __launch_bounds__(kSomeThreads, 4)
     policy_product_some(const ProductArguments args) {
-  __shared__ __align__(16) ManyTiles<kSomeRows> tiles;
-  ManyProduct<It::kK, It::kOutputs, It, kSomeRows>(args, tiles).run();
+  __shared__ SomeSlice slices[kSomeThreads / 32];
+  SomeProduct<It::kK, It::kOutputs, It>(args, slices).run();
 }
 
 // grid {ceil(outputs / kManyColumns), ceil(rows / kManyRows)}, kManyThreads.
 extern "C" __global__ void __launch_bounds__(kManyThreads, 2)
     policy_product_many(const ProductArguments args) {
-  __shared__ __align__(16) ManyTiles<kManyRows> tiles;
-  ManyProduct<It::kK, It::kOutputs, It, kManyRows>(args, tiles).run();
+  __shared__ __align__(16) ManyTiles tiles;
+  ManyProduct<It::kK, It::kOutputs, It>(args, tiles).run();
 }

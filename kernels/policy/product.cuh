@@ -1,7 +1,7 @@
 // Matrix products of the policy over many rows (agents or frames): out = X W^T with a fused epilogue, in the
 // canonical order of policy/dot.cuh. `product_few` keeps latency low where the results are few,
-// `product_some` and `product_many` (policy/product_many.cuh) keep the FMA units busy where there are more of
-// them.
+// `product_some` (policy/product_some.cuh) and `product_many` (policy/product_many.cuh) keep the FMA units
+// busy where there are more of them.
 //
 // X: {rows, kK} with a row stride in floats, a multiple of 4. W: groups [kK / 4][kColumns] of four
 // consecutive k of one column (policy/weights.cuh), columns padded with zeros to a multiple of 64; bias is
@@ -69,10 +69,10 @@ struct alignas(16) FewTile {
 // A block computes kTile rows and 32 columns; its warps share the segments, each lane has a column. Calls
 // sink(row, column, value) once for each result.
 // kWaits: for the launch before, of which X may be the result.
-template <int kK, int kOutputs, class Epilogue, int kTile, bool kWaits, class Sink>
+template <int kK, int kOutputs, class Epilogue, int kTile, int kThreads, bool kWaits, class Sink>
 __device__ __forceinline__ void product_few_tile(const ProductArguments& args, FewTile<kK, kTile>& tile,
                                                  int column_tile, long long row_tile, Sink sink) {
-  constexpr int kColumns = product_columns(kOutputs), kSegs = kK / kSegment, kWarps = kFewThreads / 32;
+  constexpr int kColumns = product_columns(kOutputs), kSegs = kK / kSegment, kWarps = kThreads / 32;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int column = column_tile * kFewColumns + lane;
   const long long first = row_tile * kTile;
@@ -85,7 +85,7 @@ __device__ __forceinline__ void product_few_tile(const ProductArguments& args, F
     if (warp < kSegs) held[j] = __ldg(weights + (warp * (kSegment / 4) + j) * kColumns + column);
   }
   if constexpr (kWaits) await_launch_before();
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * kK / 4; i += kFewThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kK / 4; i += kThreads) {
     const int row = i / (kK / 4), k = i % (kK / 4) * 4;
     float4 value = make_float4(0, 0, 0, 0);
     if (first + row < args.rows)
@@ -135,7 +135,7 @@ template <int kK, int kOutputs, class Epilogue>
 __device__ __forceinline__ void product_few(const ProductArguments& args) {
   if constexpr (few_rows(kK) > 0) {
     __shared__ FewTile<kK, few_rows(kK)> tile;
-    product_few_tile<kK, kOutputs, Epilogue, few_rows(kK), true>(
+    product_few_tile<kK, kOutputs, Epilogue, few_rows(kK), few_threads(kK), true>(
         args, tile, static_cast<int>(blockIdx.x), blockIdx.y,
         [&](long long row, int column, float value) { args.out[row * args.out_stride + column] = value; });
   }

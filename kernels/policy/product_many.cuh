@@ -6,30 +6,27 @@
 namespace exphil {
 namespace policy {
 
-// product_many and product_some: tiles of kRows rows by 64 columns, 8 x 8 or 4 x 4 results per thread in
-// registers, 16 k at a time through two buffers in shared memory, and as many registers again for the sum
-// over segments.
+// A tile of kManyRows rows by 64 columns, 8 x 8 results per thread in registers, 16 k at a time through two
+// buffers in shared memory, and as many registers again for the sum over segments.
 constexpr int kManyDepth = 16;
 
 // X of one k step is stored transposed, [k][row], with the rows of k in group k / 4 permuted by an XOR, so
 // that neither the transposing stores nor the reads have bank conflicts.
-template <int kRows>
 struct ManyTiles {
-  float x[2][kManyDepth][kRows];
+  float x[2][kManyDepth][kManyRows];
   float w[2][kManyDepth][kManyColumns];
 };
 
-template <int kK, int kOutputs, class Epilogue, int kRows>
+template <int kK, int kOutputs, class Epilogue>
 class ManyProduct {
  public:
-  using Tiles = ManyTiles<kRows>;
-  static_assert(sizeof(Tiles) <= 48 * 1024, "static shared memory");
+  static_assert(sizeof(ManyTiles) <= 48 * 1024, "static shared memory");
 
-  __device__ __forceinline__ ManyProduct(const ProductArguments& args, Tiles& tiles)
+  __device__ __forceinline__ ManyProduct(const ProductArguments& args, ManyTiles& tiles)
       : args_(args),
         tiles_(tiles),
         thread_(static_cast<int>(threadIdx.x)),
-        first_row_(static_cast<long long>(blockIdx.y) * kRows),
+        first_row_(static_cast<long long>(blockIdx.y) * kManyRows),
         first_column_(static_cast<int>(blockIdx.x) * kManyColumns) {}
 
   __device__ __forceinline__ void run() {
@@ -59,11 +56,10 @@ class ManyProduct {
 
  private:
   static constexpr int kColumns = product_columns(kOutputs);
-  // A warp has 4 groups of rows and 8 of columns. Rows of a thread: 4, and 4 more 64 further on where there
-  // are so many; columns: 4, and 4 more 32 further on where no second warp has those.
-  static constexpr int kAcross = kRows < 64 ? 2 : 1;
-  static constexpr int kI = kRows > 64 ? 8 : 4, kJ = 8 / kAcross;
-  static_assert(kI * kJ * kManyThreads == kRows * kManyColumns, "every result once");
+  // A warp has 4 groups of rows and 8 of columns. Rows of a thread: 4, and 4 more 64 further on; columns: 4,
+  // and 4 more 32 further on.
+  static constexpr int kI = 8, kJ = 8;
+  static_assert(kI * kJ * kManyThreads == kManyRows * kManyColumns, "every result once");
 
   __device__ __forceinline__ void fetch(int step) {
     fetch_weights(step);
@@ -72,7 +68,7 @@ class ManyProduct {
 
   __device__ __forceinline__ void fetch_rows(int step) {
 #pragma unroll
-    for (int i = 0; i < kRows / 32; ++i) {
+    for (int i = 0; i < kManyRows / 32; ++i) {
       const long long row = first_row_ + thread_ / 4 + 32 * i;
       x_[i] = row < args_.rows ? *reinterpret_cast<const float4*>(args_.x + row * args_.x_stride +
                                                                   step * kManyDepth + thread_ % 4 * 4)
@@ -92,7 +88,7 @@ class ManyProduct {
   __device__ __forceinline__ void put(int buffer) {
     const int group = thread_ % 4;
 #pragma unroll
-    for (int i = 0; i < kRows / 32; ++i) {
+    for (int i = 0; i < kManyRows / 32; ++i) {
       const int row = (thread_ / 4 + 32 * i) ^ (group * 8);
       tiles_.x[buffer][4 * group + 0][row] = x_[i].x;
       tiles_.x[buffer][4 * group + 1][row] = x_[i].y;
@@ -111,15 +107,14 @@ class ManyProduct {
   }
 
   __device__ __forceinline__ int row_of(int i) const {
-    return (thread_ / (32 * kAcross) * 4 + thread_ % 32 / 8) * 4 + i % 4 + i / 4 * 64;
+    return (thread_ / 32 * 4 + thread_ % 32 / 8) * 4 + i % 4 + i / 4 * 64;
   }
   __device__ __forceinline__ int column_of(int j) const {
-    return thread_ % 8 * 4 + (kAcross == 2 ? thread_ / 32 % 2 * 32 : 0) + j % 4 + j / 4 * 32;
+    return thread_ % 8 * 4 + j % 4 + j / 4 * 32;
   }
 
   __device__ __forceinline__ void accumulate(int buffer, float (&sum)[kI][kJ]) const {
-    // More of the larger tile would need more registers than there are.
-#pragma unroll(kRows > 64 ? 4 : kManyDepth)
+#pragma unroll 4  // more would need more registers than there are
     for (int k = 0; k < kManyDepth; ++k) {
       float x[kI], w[kJ];
 #pragma unroll
@@ -168,11 +163,11 @@ class ManyProduct {
   }
 
   const ProductArguments& args_;
-  Tiles& tiles_;
+  ManyTiles& tiles_;
   const int thread_;
   const long long first_row_;
   const int first_column_;
-  float4 x_[kRows / 32];
+  float4 x_[kManyRows / 32];
   Group w_[2];
 };
 

@@ -69,7 +69,8 @@ using namespace exphil::policy;
 
 // One step of each row's own state. A block processes kTileChannels channels of kAcross rows at a time:
 // each lane of a channel computes dt for one row, and then all lanes advance one row after another. Bound by
-// the memory traffic of the states, 8 bytes a state value. grid: channel tiles, any.
+// the memory traffic of the states, 8 bytes a state value: streaming accesses, as of policy_heads_batch.
+// grid: channel tiles, any.
 extern "C" __global__ void __launch_bounds__(kThreads) policy_advance_batch(const ScanArguments args) {
   constexpr int kAhead = least(kAcross, 4);  // rows whose states are loaded together
   const Channel channel(args, static_cast<int>(blockIdx.x) * kTileChannels);
@@ -94,8 +95,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) policy_advance_batch(cons
         next[i] = state.to == nullptr ? nullptr : state.to + place;
 #pragma unroll
         for (int n = 0; n < kEach; n += 4) {
-          const float4 value = next[i] == nullptr ? make_float4(0, 0, 0, 0)
-                                                  : *reinterpret_cast<const float4*>(state.from + place + n);
+          const float4 value = next[i] == nullptr
+                                   ? make_float4(0, 0, 0, 0)
+                                   : __ldcs(reinterpret_cast<const float4*>(state.from + place + n));
           h[i][n] = value.x, h[i][n + 1] = value.y, h[i][n + 2] = value.z, h[i][n + 3] = value.w;
         }
       }
@@ -113,8 +115,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) policy_advance_batch(cons
         if (next[i] == nullptr) continue;
 #pragma unroll
         for (int n = 0; n < kEach; n += 4) {
-          *reinterpret_cast<float4*>(next[i] + n) =
-              make_float4(h[i][n], h[i][n + 1], h[i][n + 2], h[i][n + 3]);
+          __stcs(reinterpret_cast<float4*>(next[i] + n),
+                 make_float4(h[i][n], h[i][n + 1], h[i][n + 2], h[i][n + 3]));
         }
       }
     }

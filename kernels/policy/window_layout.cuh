@@ -9,7 +9,7 @@
 namespace exphil {
 namespace policy {
 
-constexpr int kWindowThreads = kFewThreads;
+constexpr int kWindowThreads = 256;
 // Products of up to this many rows take tiles of one row, so that more blocks share them.
 constexpr int kLoneRows = 4;
 // Channels of a tile of a scan: few, so that many blocks share them. They divide kSegment.

@@ -72,21 +72,24 @@ void RowKernels::Walk::multiply(const policy::Product& product, const Kernels& k
                                 const policy::ProductArguments& p) {
   if (product.diagonal)
     return start(kernels[0], {grid_blocks(p.rows, policy::kScaledRows)}, policy::kRowThreads, p);
-  const int tile = policy::few_rows(n_.size(product.in)), outputs = n_.rows(product);
-  const Dim3 some{grid_blocks(outputs, policy::kManyColumns), grid_blocks(p.rows, policy::kSomeRows)};
-  if (p.rows <= k_.tuning_.few_limit && std::int64_t{some.x} * some.y < k_.tuning_.some_blocks && tile > 0) {
-    start(kernels[0], {grid_blocks(outputs, policy::kFewColumns), grid_blocks(p.rows, tile)},
-          policy::kFewThreads, p);
+  const int k = n_.size(product.in), outputs = n_.rows(product), tile = policy::few_rows(k);
+  const auto tiles = [&](int columns, int rows) {
+    return Dim3{grid_blocks(outputs, columns), grid_blocks(p.rows, rows)};
+  };
+  const auto blocks = [](const Dim3& grid) { return std::int64_t{grid.x} * grid.y; };
+  const Dim3 some = tiles(policy::kSomeColumns, policy::kSomeRows);
+  const Dim3 many = tiles(policy::kManyColumns, policy::kManyRows);
+  if (tile > 0 && blocks(some) < k_.tuning_.some_blocks) {
+    start(kernels[0], tiles(policy::kFewColumns, tile), policy::few_threads(k), p);
     return;
   }
   if (product.norm != policy::Norm::none) {
     start(kernels[3], {grid_blocks(p.rows, policy::kScaledRows)}, policy::kRowThreads, p);
   }
-  const Dim3 many{some.x, grid_blocks(p.rows, policy::kManyRows)};
-  if (std::int64_t{many.x} * many.y >= k_.tuning_.many_blocks) {
+  if (blocks(many) >= k_.tuning_.many_blocks) {
     start(kernels[2], many, policy::kManyThreads, p);
   } else {
-    start(kernels[1], some, policy::kManyThreads, p);
+    start(kernels[1], some, policy::kSomeThreads, p);
   }
 }
 

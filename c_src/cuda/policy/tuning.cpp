@@ -23,7 +23,6 @@ std::map<std::string, Member> members() {
           {"staged", &PolicyTuning::staged},
           {"inline_obs", &PolicyTuning::inline_obs},
           {"fused_limit", &PolicyTuning::fused_limit},
-          {"few_limit", &PolicyTuning::few_limit},
           {"some_blocks", &PolicyTuning::some_blocks},
           {"many_blocks", &PolicyTuning::many_blocks},
           {"slice_rows", &PolicyTuning::slice_rows},

@@ -16,8 +16,7 @@ struct PolicyTuning {
   int staged = -1;                 // weights staged in shared memory: 1, 0; -1: where they fit
   int inline_obs = 1;              // one agent's observation is passed as a kernel argument
   std::int64_t fused_limit = -1;   // most agents per call for policy_step; more go through the products
-  std::int64_t few_limit = 1024;   // rows up to which product_few is used, but
-  std::int64_t some_blocks = 384;  // not where product_some has so many blocks
+  std::int64_t some_blocks = 384;  // fewest blocks of product_some; fewer: product_few
   std::int64_t many_blocks = 264;  // fewest blocks of product_many; fewer: product_some
   std::int64_t slice_rows = 4096;  // rows of a slice of the products
   int lanes = 4;                   // slices in flight

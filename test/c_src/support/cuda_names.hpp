@@ -112,6 +112,10 @@ T __ldcs(const T* from) {
   return *from;
 }
 template <class T>
+void __stcs(T* to, T value) {
+  *to = value;
+}
+template <class T>
 T __ldcg(const T* from) {
   return *from;
 }

@@ -43,7 +43,7 @@ TEST_CASE("forms of a policy on an emulated GPU", "[.emulated_policy]") {
 TEST_CASE("products of many rows on an emulated GPU", "[.emulated_tiles]") {
   emulate_launches();
   const std::string given = core::environment("EXPHIL_NATIVE_POLICY");
-  for (const char* tiles : {",fused_limit=0,few_limit=0", ",fused_limit=0,few_limit=0,many_blocks=1"}) {
+  for (const char* tiles : {",fused_limit=0,some_blocks=1", ",fused_limit=0,some_blocks=1,many_blocks=1"}) {
     INFO(tiles);
     const Environment variable("EXPHIL_NATIVE_POLICY", (given + tiles).c_str());
     const auto weights = policy_forms(small_spec()).front().weights;

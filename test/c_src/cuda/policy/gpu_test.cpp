@@ -117,8 +117,8 @@ TEST_CASE("every form of a policy on the GPU in teams of other shapes", "[cuda][
   if (!have_device()) return;
   PolicySpec spec;
   spec.d_model = 130, spec.d_inner = 300, spec.d_state = 17, spec.dt_rank = 5;
-  for (const char* shape : {"team=1", "cluster=0", "staged=0", "fused_limit=0", "few_limit=0,team=4",
-                            "fused_limit=0,few_limit=0,many_blocks=1"}) {
+  for (const char* shape : {"team=1", "cluster=0", "staged=0", "fused_limit=0", "some_blocks=1,team=4",
+                            "fused_limit=0,some_blocks=1,many_blocks=1"}) {
     const Environment variable("EXPHIL_NATIVE_POLICY", shape);
     for (const PolicyForm& form : policy_forms(spec)) {
       if (form.name != "edifice_of_one_size" && form.name != "exphil") continue;
