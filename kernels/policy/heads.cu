@@ -98,8 +98,8 @@ struct Channel {
 using namespace exphil::policy;
 
 // One step of each row's own state. Bound by the traffic of the states, so kAhead of them are loaded
-// before the first is needed, and none stays in the L2 where other values are used again (streaming accesses:
-// 1,024 agents have 134 MB of them a layer). grid: tiles of kBatchTile * kAhead channels, any.
+// before the first is needed. Streaming accesses: the L2 gives them up before values that are used again
+// (1,024 agents have 134 MB of them a layer). grid: tiles of kBatchTile * kAhead channels, any.
 extern "C" __global__ void __launch_bounds__(kBatchThreads) policy_heads_batch(const HeadsArguments args) {
   follow_launch_before();
   const int first = static_cast<int>(blockIdx.x) * kBatchTile * kAhead;
