@@ -119,27 +119,53 @@ class Bench {
   std::int64_t frame_ = 0;
 };
 
-// Events around the launches of a forward pass over rows that are on the device, after a fill that empties
-// the L2.
+// Events around the launches of a pass over rows that are on the device, after a fill that empties the L2:
+// forward, and a frame of many agents, each with its state. What a call adds: its frames' way to the device,
+// its answers' way back.
 void time_kernels(cuda::Context& context, const core::PolicyWeights& weights) {
   const cuda::ContextGuard guard(context);
   const cuda::PolicyDims dims(weights.config);
   const cuda::RowKernels kernels(context, dims, cuda::policy_tuning(), weights);
   Timer timer(context);
   std::printf("  events around nothing: %.1f us\n", timer.nothing_us());
+  const auto time_job = [&](const std::string& what, const cuda::RowBuffers& buffers, cuda::RowJob job) {
+    job.out = buffers.out.as<float>();
+    const double us = timer.median_us(
+        101, [&](int, CUstream stream) { kernels.enqueue(stream, buffers, job); }, buffers.out.address(),
+        buffers.out.bytes());
+    std::printf("  kernels of %s: median %.1f us\n", what.c_str(), us);
+  };
+  const auto clear = [&](CUdeviceptr at, std::size_t bytes) {
+    context.check(cuda::driver().cuMemsetD8Async(at, 0, bytes, nullptr), "cuMemsetD8Async");
+  };
   for (const std::int64_t sequences : {std::int64_t{1}, kWindows}) {
     cuda::RowBuffers buffers;
     buffers.reserve(context, dims, sequences * kSeq);
     cuda::RowJob job;
     job.rows = sequences * kSeq, job.seq = kSeq, job.sequences = static_cast<int>(sequences);
-    job.out = buffers.out.as<float>();
-    context.check(cuda::driver().cuMemsetD8Async(buffers.in.address(), 0, buffers.in.bytes(), nullptr),
-                  "cuMemsetD8Async");
-    const double us = timer.median_us(
-        101, [&](int, CUstream stream) { kernels.enqueue(stream, buffers, job); }, buffers.out.address(),
-        buffers.out.bytes());
-    std::printf("  kernels of %2lld x 60, all outputs: median %.1f us\n", static_cast<long long>(sequences),
-                us);
+    clear(buffers.in.address(), buffers.in.bytes());
+    time_job(core::message(sequences, " x 60, all outputs"), buffers, job);
+  }
+  for (const std::int64_t agents : {std::int64_t{256}, kMostAgents}) {
+    cuda::RowBuffers buffers;
+    buffers.reserve(context, dims, agents);
+    clear(buffers.in.address(), buffers.in.bytes());
+    const auto floats = static_cast<std::size_t>(dims.network().state_floats());
+    const cuda::DeviceBuffer states =
+        context.device_pool().allocate(static_cast<std::size_t>(2 * agents) * floats * sizeof(float));
+    clear(states.address(), states.bytes());
+    std::vector<policy::StatePlace> places;
+    for (std::int64_t i = 0; i < agents; ++i) {
+      auto* const from = states.as<float>() + static_cast<std::size_t>(2 * i) * floats;
+      places.push_back({from, from + floats});
+    }
+    const std::size_t frames = static_cast<std::size_t>(agents * dims.frame_size()) * sizeof(float);
+    context.check(cuda::driver().cuMemcpyHtoD(buffers.in.address() + frames, places.data(),
+                                              places.size() * sizeof(places[0])),
+                  "cuMemcpyHtoD");
+    cuda::RowJob job;
+    job.rows = agents, job.batch = job.keep_states = true;
+    time_job(core::message(agents, " agents, one frame"), buffers, job);
   }
 }
 

@@ -77,10 +77,12 @@ struct RowStates {
 
 // policy/convolution.cu
 struct ConvolutionArguments : RowStates {
-  const float* in;
-  float* out;
-  const float* weights;  // {taps, channels}
-  const float* bias;     // {channels}
+  const float* in;  // the array of all that the launch reads
+  struct {
+    float* out;
+    const float* weights;  // {taps, channels}
+    const float* bias;     // {channels}
+  } of[kMostJoined];
 };
 static_assert(sizeof(ConvolutionArguments) <= 128, "arguments of policy/convolution.cu");
 

@@ -97,6 +97,8 @@ struct Convolution {
   int state_at = 0;  // in a layer's state, floats
 };
 
+constexpr int kMostJoined = 3;  // convolutions in one launch over many rows
+
 struct Mean {
   int in = kNoVector, out = kNoVector;
 };

@@ -73,6 +73,38 @@ constexpr bool kept_by_scan(const Network& n, int convolution) {
   return false;
 }
 
+// Convolutions that share a launch: they follow one another and read outputs of one product. `first` is
+// kNoPhase where the block does not have the convolution.
+struct Joined {
+  int first, count;
+};
+constexpr bool joins(const Network& n, int before, int convolution) {
+  const Convolution &one = n.convolutions[before], &next = n.convolutions[convolution];
+  return convolution == before + 1 && one.taps == next.taps &&
+         row_place(n, one.in).owner == row_place(n, next.in).owner && !kept_by_scan(n, before) &&
+         !kept_by_scan(n, convolution);
+}
+constexpr Joined joined_convolutions(const Network& n, const Block& block, int convolution) {
+  Joined run{kNoPhase, 0};
+  bool found = false;
+  for (int i = 0; i < block.count; ++i) {
+    const Phase phase = block.phases[i];
+    const bool goes_on = phase.kind == Kind::convolution && run.count > 0 && run.count < kMostJoined &&
+                         joins(n, run.first + run.count - 1, phase.index);
+    if (!goes_on && found) return run;
+    if (!goes_on) run = {phase.index, phase.kind == Kind::convolution ? 1 : 0};
+    if (goes_on) ++run.count;
+    found = found || (phase.kind == Kind::convolution && phase.index == convolution);
+  }
+  return found ? run : Joined{kNoPhase, 0};
+}
+constexpr Joined joined_convolutions(const Network& n, int convolution) {
+  const Joined of_input = joined_convolutions(n, n.input, convolution);
+  if (of_input.first != kNoPhase) return of_input;
+  const Joined of_layer = joined_convolutions(n, n.layer, convolution);
+  return of_layer.first != kNoPhase ? of_layer : joined_convolutions(n, n.output, convolution);
+}
+
 // Where the outputs of the last frames alone are wanted: the phase of the last layer from which on the other
 // rows are left out. That is its last scan or recurrence over heads, where only products and gates follow;
 // otherwise none, because rows of earlier frames feed a state.

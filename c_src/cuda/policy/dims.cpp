@@ -1,5 +1,9 @@
 #include "cuda/policy/dims.hpp"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -17,6 +21,25 @@ void PolicyDims::pad_frames(const float* frames, std::int64_t count, float* to) 
     std::memcpy(to, frames, width * sizeof(float));
     std::fill(to + width, to + row, 0.0f);
   }
+}
+
+// Intrinsics, because the Highway of Debian 12 has streaming stores only above the baseline of x86-64.
+void PolicyDims::stream_frames(const float* frames, std::int64_t count, float* to) const {
+#if defined(__SSE2__)
+  const auto width = static_cast<std::size_t>(config.d_input), row = static_cast<std::size_t>(frame_size());
+  const std::size_t whole = width / 4 * 4;
+  for (std::int64_t i = 0; i < count; ++i, frames += width, to += row) {
+    for (std::size_t k = 0; k < whole; k += 4) _mm_stream_ps(to + k, _mm_loadu_ps(frames + k));
+    float rest[4] = {};
+    std::copy(frames + whole, frames + width, rest);
+    for (std::size_t k = whole; k < row; k += 4) {
+      _mm_stream_ps(to + k, k == whole ? _mm_loadu_ps(rest) : _mm_setzero_ps());
+    }
+  }
+  _mm_sfence();
+#else
+  pad_frames(frames, count, to);
+#endif
 }
 
 bool PolicyDims::decays(std::int64_t frames) const {

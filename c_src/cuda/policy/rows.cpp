@@ -28,6 +28,7 @@ std::vector<std::string> entries(const policy::Network& n, policy::Phase phase) 
       }
       return {"policy_product_few", "policy_product_some", "policy_product_many", "policy_row_scales"};
     case Kind::convolution:
+      if (policy::joined_convolutions(n, phase.index).first != phase.index) return {};
       if (policy::kept_by_scan(n, phase.index)) return {"policy_convolve_batch", "policy_convolve_time"};
       return {"policy_convolve_batch", "policy_convolve_time", "policy_keep_history"};
     case Kind::mean:

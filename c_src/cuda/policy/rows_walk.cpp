@@ -18,7 +18,7 @@ void RowKernels::Walk::block(const policy::Block& block, const Weights& weights,
         product(n_.products[phase.index], weights[at], kernels[at], last_ ? job_.sequences : job_.rows);
         break;
       case Kind::convolution:
-        convolution(n_.convolutions[phase.index], weights[at], kernels[at]);
+        convolutions(phase.index, &weights[at], kernels[at]);
         break;
       case Kind::mean:
         mean(phase.index, before, kernels[at]);
@@ -93,13 +93,18 @@ void RowKernels::Walk::multiply(const policy::Product& product, const Kernels& k
   }
 }
 
-void RowKernels::Walk::convolution(const policy::Convolution& p, const RowLayout::Phase& weights,
-                                   const Kernels& kernels) {
-  const std::int64_t channels = n_.size(p.in);
+void RowKernels::Walk::convolutions(int first, const RowLayout::Phase* weights, const Kernels& kernels) {
+  const policy::Joined joined = policy::joined_convolutions(n_, first);
+  if (joined.first != first) return;  // in the launch of another one
   policy::ConvolutionArguments a{};
   static_cast<policy::RowStates&>(a) = states();
-  a.in = array(p.in), a.out = written(p.out);
-  a.weights = k_.address(weights.channels), a.bias = k_.address(weights.values);
+  a.in = array(n_.convolutions[first].in);
+  std::int64_t channels = 0;
+  for (int i = 0; i < joined.count; ++i) {
+    const policy::Convolution& p = n_.convolutions[first + i];
+    channels += n_.size(p.in);
+    a.of[i] = {written(p.out), k_.address(weights[i].channels), k_.address(weights[i].values)};
+  }
   start(kernels[job_.batch ? 0 : 1], {grid_blocks(job_.rows * channels, policy::kRowThreads)},
         policy::kRowThreads, a);
   if (job_.batch || !job_.keep_states || kernels.size() < 3) return;

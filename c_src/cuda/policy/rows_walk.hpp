@@ -84,7 +84,8 @@ class RowKernels::Walk {
   void product(const policy::Product& product, const RowLayout::Phase& weights, const Kernels& kernels,
                std::int64_t rows);
   void multiply(const policy::Product& product, const Kernels& kernels, const policy::ProductArguments& p);
-  void convolution(const policy::Convolution& p, const RowLayout::Phase& weights, const Kernels& kernels);
+  // And those that it shares its launch with; weights: of its phase, then of theirs.
+  void convolutions(int first, const RowLayout::Phase* weights, const Kernels& kernels);
   // before: the weights of the phase before.
   void mean(int index, const RowLayout::Phase* before, const Kernels& kernels);
   void scan(int index, const RowLayout::Phase* before, const RowLayout::Phase& weights,

@@ -12,10 +12,13 @@ namespace {
 
 // The kernel writes outputs up to this size directly to host memory, because a copy costs 2 us. This concerns
 // the lane's staging; core::kSmallestPooledResult is unrelated.
-constexpr std::size_t kMostDirectOutput = 64 * 1024;
+constexpr std::size_t kMostDirectOutput = 256 * 1024;
 // Frames and outputs of fewer bytes are copied by the calling thread alone, because to wake others takes as
 // long; of more by all, so much at a time.
-constexpr std::int64_t kCopiedAlone = 1024 * 1024, kCopiedAtOnce = 32 * 1024;
+constexpr std::int64_t kCopiedAlone = 256 * 1024, kCopiedAtOnce = 32 * 1024;
+// Frames of so many bytes go to the device in two parts: the first three quarters are on their way while the
+// others are copied. Larger slices are several to a call, and overlap.
+constexpr std::int64_t kSentInTwo = 2 * 1024 * 1024;
 // Fewer windows are faster through their rings, one after another: 42 us for each of 60 frames, where 32 of
 // them take 507 us together (bench/results/gpu_policy.md).
 constexpr std::int64_t kWindowsTogether = 10;
@@ -27,11 +30,15 @@ std::int64_t capacity_for(std::int64_t rows) {
   return capacity;
 }
 
+bool copied_alone(std::int64_t parts, std::int64_t bytes) {
+  return parts * bytes < kCopiedAlone;
+}
+
 // Calls copy(begin, end) over `parts` parts of so many bytes.
 template <class Copy>
 void copy_parts(std::int64_t parts, std::int64_t bytes, Copy copy) {
   const std::int64_t at_once = std::max<std::int64_t>(1, kCopiedAtOnce / bytes);
-  core::parallel_for(parts, parts * bytes < kCopiedAlone ? parts : at_once, copy);
+  core::parallel_for(parts, copied_alone(parts, bytes) ? parts : at_once, copy);
 }
 
 }  // namespace
@@ -167,24 +174,38 @@ void SlicePipeline::run(const std::vector<Slice>& slices, bool chained) {
 void SlicePipeline::stage(Lane& lane, const Slice& slice) {
   const std::int64_t rows = slice.job.rows, d_input = dims_.config.d_input;
   auto* staged = lane.buffers.host_in.as<float>();
-  // Of a batch and of a sequence each row is a part; of windows each window.
-  const std::int64_t length = slice.windows != nullptr ? slice.job.seq : 1;
-  copy_parts(rows / length, length * dims_.frame_size() * 4, [&](std::int64_t begin, std::int64_t end) {
-    float* const to = staged + begin * length * dims_.frame_size();
-    if (slice.windows == nullptr) return dims_.pad_frames(slice.obs + begin * d_input, end - begin, to);
-    for (std::int64_t i = begin; i < end; ++i) {
-      dims_.pad_frames(slice.windows[i], length, to + (i - begin) * length * dims_.frame_size());
-    }
-  });
-  std::size_t bytes = static_cast<std::size_t>(rows * dims_.frame_size()) * 4;
+  const std::size_t row_bytes = static_cast<std::size_t>(dims_.frame_size()) * 4;
+  std::size_t bytes = static_cast<std::size_t>(rows) * row_bytes;
   if (slice.states != nullptr) {
     const auto count = static_cast<std::size_t>(slice.job.batch ? rows : slice.job.sequences);
     std::memcpy(lane.buffers.host_in.as<char>() + bytes, slice.states, count * sizeof(*slice.states));
     bytes += count * sizeof(*slice.states);
   }
-  context_->check(driver().cuMemcpyHtoDAsync(lane.buffers.in.address(), lane.buffers.host_in.data(), bytes,
-                                             lane.stream.handle()),
-                  "cuMemcpyHtoDAsync");
+  std::size_t uploaded = 0;
+  const auto upload = [&](std::size_t end) {
+    context_->check(driver().cuMemcpyHtoDAsync(lane.buffers.in.address() + uploaded,
+                                               lane.buffers.host_in.as<char>() + uploaded, end - uploaded,
+                                               lane.stream.handle()),
+                    "cuMemcpyHtoDAsync");
+    uploaded = end;
+  };
+  // Of a batch and of a sequence each row is a unit; of windows each window.
+  const std::int64_t length = slice.windows != nullptr ? slice.job.seq : 1, units = rows / length;
+  const auto copy = [&](std::int64_t begin, std::int64_t end) {
+    float* const to = staged + begin * length * dims_.frame_size();
+    if (slice.windows == nullptr) return dims_.stream_frames(slice.obs + begin * d_input, end - begin, to);
+    for (std::int64_t i = begin; i < end; ++i) {
+      dims_.stream_frames(slice.windows[i], length, to + (i - begin) * length * dims_.frame_size());
+    }
+  };
+  const std::int64_t unit_bytes = length * static_cast<std::int64_t>(row_bytes);
+  const bool two = !copied_alone(units, unit_bytes) && units * unit_bytes <= kSentInTwo;
+  const std::int64_t first = two ? units * 3 / 4 : 0;
+  copy_parts(first, unit_bytes, copy);
+  if (first > 0) upload(static_cast<std::size_t>(first * unit_bytes));
+  copy_parts(units - first, unit_bytes,
+             [&](std::int64_t begin, std::int64_t end) { copy(first + begin, first + end); });
+  upload(bytes);
 }
 
 void SlicePipeline::enqueue(Lane& lane, const Slice& slice, const Lane* previous, CUevent after) {
