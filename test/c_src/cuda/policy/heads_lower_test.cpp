@@ -3,6 +3,7 @@
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/lower.hpp"
 #include "cuda/policy/pack.hpp"
+#include "kernels/policy/row_layout.cuh"
 #include "kernels/policy/team_plan.cuh"
 #include "kernels/policy/window_plan.cuh"
 #include "support/catch.hpp"
@@ -85,6 +86,12 @@ TEST_CASE(
   CHECK(n.convolutions[0].out == heads.value);
   CHECK(n.convolutions[1].out == heads.key);
   CHECK(n.convolutions[2].out == heads.query);
+  for (const int convolution : {0, 1, 2}) {
+    const policy::Joined joined = policy::joined_convolutions(n, convolution);
+    CHECK(joined.first == 0);
+    CHECK(joined.count == 3);
+  }
+  CHECK(policy::joined_convolutions(n, 3).first == policy::kNoPhase);
   const policy::Product& out = n.products[n.layer.phases[5].index];
   CHECK(out.in == heads.out);
   CHECK(out.norm == policy::Norm::rms);

@@ -2,13 +2,16 @@
 // (kernels/policy/row_layout.cuh).
 #include "kernels/policy/row_layout.cuh"
 
+#include <cstring>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "cuda/policy/dims.hpp"
 #include "cuda/policy/rows.hpp"
 #include "support/catch.hpp"
 #include "support/mamba.hpp"
+#include "support/numbers.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -61,9 +64,33 @@ TEST_CASE("only the convolution of a scan's input is kept by the scan", "[cuda][
   policy::Network n = network(core::mamba1::InputDt::per_channel);
   CHECK(policy::kept_convolution(n, 0) == 0);
   CHECK(policy::kept_by_scan(n, 0));
+  CHECK(policy::joined_convolutions(n, 0).first == 0);
+  CHECK(policy::joined_convolutions(n, 0).count == 1);
   n.convolutions[0].out = n.scans[0].z;
   CHECK(policy::kept_convolution(n, 0) == kNoPhase);
   CHECK_FALSE(policy::kept_by_scan(n, 0));
+}
+
+TEST_CASE("many frames are padded as few are", "[cuda][policy]") {
+  for (const std::int64_t width : {1, 3, 4, 31, 32, 287}) {
+    CAPTURE(width);
+    core::mamba1::Config config;
+    config.d_model = 8, config.d_inner = 8, config.d_state = 4, config.d_conv = 2, config.dt_rank = 2;
+    config.d_input = width, config.d_output = 2, config.n_layer = 1;
+    const PolicyDims dims(test::config_of(config));
+    constexpr std::int64_t kFrames = 5;
+    const std::vector<float> frames =
+        test::Random(3).vector(static_cast<std::size_t>(kFrames * width) + 1, -1, 1);
+    struct alignas(16) Four {
+      float values[4] = {7, 7, 7, 7};
+    };
+    std::vector<Four> few(static_cast<std::size_t>(kFrames * dims.frame_size()) / 4), many = few;
+    // Frames that are not aligned.
+    dims.pad_frames(frames.data() + 1, kFrames, few[0].values);
+    dims.stream_frames(frames.data() + 1, kFrames, many[0].values);
+    CHECK(std::memcmp(few.data(), many.data(), few.size() * sizeof(Four)) == 0);
+    CHECK(few[0].values[0] == frames[1]);
+  }
 }
 
 TEST_CASE("the kernels over many rows are those of the phases", "[cuda][policy]") {
