@@ -10,6 +10,7 @@
 #include "cuda/emulated_gpu.hpp"
 #include "cuda/policy/gated_specs.hpp"
 #include "cuda/policy/load_on_device.hpp"
+#include "support/case_sample.hpp"
 #include "support/catch.hpp"
 #include "support/random_sessions.hpp"
 
@@ -163,6 +164,7 @@ TEST_CASE("walks of every shape on the GPU", "[cuda][gpu][policy][gated][walk]")
         std::make_shared<core::PolicyWeights>(core::rounded_weights(*policies.front(), precision)));
   }
   for (const Weights& weights : policies) {
+    if (!takes_case()) continue;
     INFO(weights->config.d_input << " " << core::precision_name(weights->config.precision));
     for (const auto& [count, seq] :
          std::vector<std::pair<int, int>>{{1, 60}, {2, 9}, {5, 1}, {33, 5}, {300, 3}}) {

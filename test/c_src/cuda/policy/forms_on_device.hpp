@@ -7,15 +7,17 @@
 
 #include "core/policy/rounding.hpp"
 #include "cuda/policy/load_on_device.hpp"
+#include "support/case_sample.hpp"
 #include "support/catch.hpp"
 #include "support/policy_forms.hpp"
 #include "support/random_sessions.hpp"
 
 namespace exphil::test {
 
-// Every call of these weights; see check_policy_form.
+// Every call of these weights, a case (support/case_sample.hpp); see check_policy_form.
 inline void check_on_device(const std::shared_ptr<const core::PolicyWeights>& weights, std::int64_t frames,
                             const std::vector<std::int64_t>& batches) {
+  if (!takes_case()) return;
   const auto policy = load_on_device(weights, 400);
   check_policy_form(*policy, *weights, frames, batches);
 }
@@ -24,6 +26,7 @@ inline void check_on_device(const std::shared_ptr<const core::PolicyWeights>& we
 inline void check_random_sessions_on_device(const std::vector<PolicyForm>& forms) {
   const auto operations = session_operations(12'000) / static_cast<std::int64_t>(forms.size());
   for (const PolicyForm& form : forms) {
+    if (!takes_case()) continue;
     INFO(form.name);
     std::vector<std::shared_ptr<core::Policy>> policies;
     for (auto& weights : in_every_precision(*form.weights)) policies.push_back(load_on_device(weights, 400));

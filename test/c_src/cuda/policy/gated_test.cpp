@@ -86,6 +86,7 @@ TEST_CASE("recorded gated policies run without a GPU", "[cuda][policy][emulated]
 
 // From the state of a new agent, which a file may give, and from given states.
 void check_gradient(const Weights& weights, std::int64_t batch, const std::vector<std::int64_t>& lengths) {
+  if (!takes_case()) return;
   const PolicyGrad grad = gradient_on_device(weights);
   for (const std::int64_t seq : lengths) {
     for (const bool with_state : {false, true}) {
@@ -96,6 +97,7 @@ void check_gradient(const Weights& weights, std::int64_t batch, const std::vecto
 }
 
 void check_gradient_bits(const Weights& weights, std::int64_t batch, std::int64_t seq) {
+  if (!takes_case()) return;
   const PolicyGrad grad = gradient_on_device(weights);
   check_policy_grad_bits(grad, *weights, policy_grad_case(weights->config, batch, seq, true));
   check_policy_grad_nan(grad, *weights, seq);
@@ -189,6 +191,7 @@ TEST_CASE("recorded gated policies on the GPU", "[cuda][gpu][policy][gated][exph
 TEST_CASE("recorded gated policies in every call on the GPU", "[cuda][gpu][policy][gated][exphil]") {
   if (!have_device() || !have_trunks()) return;
   for (const RecordedTrunk& set : recorded_trunks()) {
+    if (!takes_case()) continue;
     INFO(set.name);
     const Weights weights = set.load();
     check_policy_form(*load_on_device(weights, 1200), *weights, 70, {2, 33, 1030});

@@ -6,6 +6,7 @@
 #include "cuda/cuda_test.hpp"
 #include "cuda/policy/gpu_calls.hpp"
 #include "cuda/policy/load_on_device.hpp"
+#include "support/case_sample.hpp"
 #include "support/catch.hpp"
 #include "support/melee.hpp"
 #include "support/numbers.hpp"
@@ -63,6 +64,7 @@ TEST_CASE("random operations of sessions on the GPU on threads, and replays on o
 TEST_CASE("policies of unusual sizes on the GPU agree with the reference", "[cuda][gpu][policy]") {
   if (!have_device()) return;
   for (const PolicySpec& spec : awkward_policies()) {
+    if (!takes_case()) continue;
     const auto weights = make_policy(spec);
     const auto policy = load_64_on_device(weights);
     const core::PolicyConfig& config = policy->config();
@@ -92,6 +94,7 @@ namespace {
 
 void check_forms_on_device(const test::PolicySpec& spec) {
   for (const test::PolicyForm& form : test::policy_forms(spec)) {
+    if (!test::takes_case()) continue;
     INFO(form.name << " of d_model " << spec.d_model);
     const auto policy = test::load_on_device(form.weights, 400);
     test::check_policy_form(*policy, *form.weights, 40, {2, 3, 9, 70, 300});
@@ -122,6 +125,7 @@ TEST_CASE("every form of a policy on the GPU in teams of other shapes", "[cuda][
     const Environment variable("EXPHIL_NATIVE_POLICY", shape);
     for (const PolicyForm& form : policy_forms(spec)) {
       if (form.name != "edifice_of_one_size" && form.name != "exphil") continue;
+      if (!takes_case()) continue;
       INFO(form.name << " with " << shape);
       const auto policy = load_64_on_device(form.weights);
       check_policy_form(*policy, *form.weights, 40, {2, 9, 40});
