@@ -10,6 +10,7 @@
 #include "cuda/emulated_gpu.hpp"
 #include "cuda/policy/gated_specs.hpp"
 #include "cuda/policy/load_on_device.hpp"
+#include "support/case_sample.hpp"
 #include "support/catch.hpp"
 #include "support/random_sessions.hpp"
 
@@ -150,7 +151,8 @@ TEST_CASE("walks of gated policies in several precisions run without a GPU",
 
 // What ExPhil plays; units that 15 blocks share; weights of which some are in shared memory; each precision.
 // In every shape: clusters of several sizes, which count bytes or meet at barriers. The same bits as frame by
-// frame and as single steps.
+// frame and as single steps. The policies are the inner loop: every fifth case is of another one
+// (EXPHIL_CASES_EVERY).
 TEST_CASE("walks of every shape on the GPU", "[cuda][gpu][policy][gated][walk]") {
   if (!have_device()) return;
   std::vector<Weights> policies;
@@ -162,10 +164,12 @@ TEST_CASE("walks of every shape on the GPU", "[cuda][gpu][policy][gated][walk]")
     policies.push_back(
         std::make_shared<core::PolicyWeights>(core::rounded_weights(*policies.front(), precision)));
   }
-  for (const Weights& weights : policies) {
-    INFO(weights->config.d_input << " " << core::precision_name(weights->config.precision));
-    for (const auto& [count, seq] :
-         std::vector<std::pair<int, int>>{{1, 60}, {2, 9}, {5, 1}, {33, 5}, {300, 3}}) {
+  CaseSample cases;
+  for (const auto& [count, seq] :
+       std::vector<std::pair<int, int>>{{1, 60}, {2, 9}, {5, 1}, {33, 5}, {300, 3}}) {
+    for (const Weights& weights : policies) {
+      if (!cases.take()) continue;
+      INFO(weights->config.d_input << " " << core::precision_name(weights->config.precision));
       CAPTURE(count, seq);
       const Frames frames(weights->config, count, seq);
       Answers expected;

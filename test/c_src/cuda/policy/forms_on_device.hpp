@@ -7,6 +7,7 @@
 
 #include "core/policy/rounding.hpp"
 #include "cuda/policy/load_on_device.hpp"
+#include "support/case_sample.hpp"
 #include "support/catch.hpp"
 #include "support/policy_forms.hpp"
 #include "support/random_sessions.hpp"
@@ -31,10 +32,13 @@ inline void check_random_sessions_on_device(const std::vector<PolicyForm>& forms
   }
 }
 
-// Every call of each form with weights rounded to bf16, f16 and int8: 12 frames, a batch of 5.
+// Every call of each form with weights rounded to bf16, f16 and int8: 12 frames, a batch of 5. A sample
+// (EXPHIL_CASES_EVERY) has several forms and precisions.
 inline void check_rounded_on_device(const std::vector<PolicyForm>& forms) {
-  for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
-    for (const PolicyForm& form : forms) {
+  CaseSample cases;
+  for (const PolicyForm& form : forms) {
+    for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
+      if (!cases.take()) continue;
       INFO(form.name << " " << core::precision_name(precision));
       check_on_device(std::make_shared<core::PolicyWeights>(core::rounded_weights(*form.weights, precision)),
                       12, {5});

@@ -10,6 +10,7 @@
 #include "cuda/policy/forms_on_device.hpp"
 #include "cuda/policy/gated_specs.hpp"
 #include "cuda/policy/gradient_on_device.hpp"
+#include "support/case_sample.hpp"
 
 namespace exphil::test {
 namespace {
@@ -168,11 +169,13 @@ TEST_CASE("the gradient of recorded gated policies on the GPU",
 
 TEST_CASE("gated policies on the GPU", "[cuda][gpu][policy][gated]") {
   if (!have_device()) return;
+  CaseSample cases;
   for (GatedSpec spec : gated_specs()) {
+    if (!cases.take()) continue;
     INFO(spec.architecture << " " << spec.d_input);
     check_on_device(make_gated(spec), 40, {2, 9, 300});
   }
-  check_on_device(gated_with_product(), 40, {2, 9});
+  if (cases.take()) check_on_device(gated_with_product(), 40, {2, 9});
 }
 
 TEST_CASE("gated policies in every precision on the GPU", "[cuda][gpu][policy][gated][precision]") {
@@ -188,7 +191,9 @@ TEST_CASE("recorded gated policies on the GPU", "[cuda][gpu][policy][gated][exph
 // One of them is of the size that is played.
 TEST_CASE("recorded gated policies in every call on the GPU", "[cuda][gpu][policy][gated][exphil]") {
   if (!have_device() || !have_trunks()) return;
+  CaseSample cases;
   for (const RecordedTrunk& set : recorded_trunks()) {
+    if (!cases.take()) continue;
     INFO(set.name);
     const Weights weights = set.load();
     check_policy_form(*load_on_device(weights, 1200), *weights, 70, {2, 33, 1030});

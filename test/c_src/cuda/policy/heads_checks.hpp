@@ -10,6 +10,7 @@
 #include "cuda/emulated_gpu.hpp"
 #include "cuda/policy/forms_on_device.hpp"
 #include "cuda/policy/gradient_on_device.hpp"
+#include "support/case_sample.hpp"
 #include "support/catch.hpp"
 #include "support/mamba3_policy.hpp"
 #include "support/numbers.hpp"
