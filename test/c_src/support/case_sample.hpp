@@ -1,16 +1,31 @@
-// A sample of the cases of a test that has many: under compute-sanitizer each takes minutes.
+// Every n-th case of a test that has many, for tools under which each case takes long (.ci/sanitize_gpu):
+//   CaseSample cases;
+//   for (const PolicyForm& form : forms) {
+//     if (cases.take()) check(form);
+//   }
 #pragma once
 
 #include <cstdint>
-#include <string>
+
+#include "core/environment.hpp"
+#include "support/catch.hpp"
 
 namespace exphil::test {
 
-// Whether the running test takes its next case: the first one, and then each EXPHIL_CASES_EVERY-th; every one
-// where the variable is not set. Throws where it is not a number above 0.
-bool takes_case();
+class CaseSample {
+ public:
+  // n is EXPHIL_CASES_EVERY; 1, which is every case, where that is not set. A bad value throws.
+  CaseSample() : every_(core::environment_number("EXPHIL_CASES_EVERY", 1, 1'000'000).value_or(1)) {}
+  // A test without a case fails.
+  ~CaseSample() { CHECK(cases_ > 0); }
+  CaseSample(const CaseSample&) = delete;
+  CaseSample& operator=(const CaseSample&) = delete;
 
-// The same, of the cases of `test` with each `every`-th taken.
-bool takes_case(const std::string& test, const std::string& every);
+  // Whether the next case is to be run: the first one always is.
+  bool take() { return cases_++ % every_ == 0; }
+
+ private:
+  std::int64_t every_, cases_ = 0;
+};
 
 }  // namespace exphil::test

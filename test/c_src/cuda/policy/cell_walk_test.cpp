@@ -151,7 +151,8 @@ TEST_CASE("walks of gated policies in several precisions run without a GPU",
 
 // What ExPhil plays; units that 15 blocks share; weights of which some are in shared memory; each precision.
 // In every shape: clusters of several sizes, which count bytes or meet at barriers. The same bits as frame by
-// frame and as single steps.
+// frame and as single steps. The policies are the inner loop: a sample has several of them
+// (EXPHIL_CASES_EVERY).
 TEST_CASE("walks of every shape on the GPU", "[cuda][gpu][policy][gated][walk]") {
   if (!have_device()) return;
   std::vector<Weights> policies;
@@ -163,11 +164,12 @@ TEST_CASE("walks of every shape on the GPU", "[cuda][gpu][policy][gated][walk]")
     policies.push_back(
         std::make_shared<core::PolicyWeights>(core::rounded_weights(*policies.front(), precision)));
   }
-  for (const Weights& weights : policies) {
-    if (!takes_case()) continue;
-    INFO(weights->config.d_input << " " << core::precision_name(weights->config.precision));
-    for (const auto& [count, seq] :
-         std::vector<std::pair<int, int>>{{1, 60}, {2, 9}, {5, 1}, {33, 5}, {300, 3}}) {
+  CaseSample cases;
+  for (const auto& [count, seq] :
+       std::vector<std::pair<int, int>>{{1, 60}, {2, 9}, {5, 1}, {33, 5}, {300, 3}}) {
+    for (const Weights& weights : policies) {
+      if (!cases.take()) continue;
+      INFO(weights->config.d_input << " " << core::precision_name(weights->config.precision));
       CAPTURE(count, seq);
       const Frames frames(weights->config, count, seq);
       Answers expected;

@@ -95,8 +95,10 @@ TEST_CASE("the gradient of gated DeltaNet runs without a GPU",
 
 TEST_CASE("the gradient of gated DeltaNet on the GPU", "[cuda][gpu][policy][gradient][heads][deltanet]") {
   if (!have_device()) return;
+  CaseSample cases;
   for (const std::int64_t channels : {5, 33, 64, 128}) {
     for (const PolicyForm& form : deltanet_forms(channels)) {
+      if (!cases.take()) continue;
       CAPTURE(form.name, channels);
       check_gradient(form.weights, 3, {1, 15, 16, 17, 33});
       check_gradient_bits(form.weights, 15, 300);
@@ -121,8 +123,10 @@ TEST_CASE("recorded gated DeltaNet runs without a GPU", "[cuda][policy][emulated
 
 TEST_CASE("gated DeltaNet on the GPU", "[cuda][gpu][policy][heads][deltanet]") {
   if (!have_device()) return;
+  CaseSample cases;
   for (const std::int64_t channels : {24, 23, 64, 33, 3, 128}) {
     for (const PolicyForm& form : deltanet_forms(channels)) {
+      if (!cases.take()) continue;
       INFO(form.name << ", " << channels);
       check_on_device(form.weights, 40, {2, 9, 300});
     }

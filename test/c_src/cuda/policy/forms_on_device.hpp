@@ -14,10 +14,9 @@
 
 namespace exphil::test {
 
-// Every call of these weights, a case (support/case_sample.hpp); see check_policy_form.
+// Every call of these weights; see check_policy_form.
 inline void check_on_device(const std::shared_ptr<const core::PolicyWeights>& weights, std::int64_t frames,
                             const std::vector<std::int64_t>& batches) {
-  if (!takes_case()) return;
   const auto policy = load_on_device(weights, 400);
   check_policy_form(*policy, *weights, frames, batches);
 }
@@ -26,7 +25,6 @@ inline void check_on_device(const std::shared_ptr<const core::PolicyWeights>& we
 inline void check_random_sessions_on_device(const std::vector<PolicyForm>& forms) {
   const auto operations = session_operations(12'000) / static_cast<std::int64_t>(forms.size());
   for (const PolicyForm& form : forms) {
-    if (!takes_case()) continue;
     INFO(form.name);
     std::vector<std::shared_ptr<core::Policy>> policies;
     for (auto& weights : in_every_precision(*form.weights)) policies.push_back(load_on_device(weights, 400));
@@ -34,10 +32,13 @@ inline void check_random_sessions_on_device(const std::vector<PolicyForm>& forms
   }
 }
 
-// Every call of each form with weights rounded to bf16, f16 and int8: 12 frames, a batch of 5.
+// Every call of each form with weights rounded to bf16, f16 and int8: 12 frames, a batch of 5. A sample
+// (EXPHIL_CASES_EVERY) has several forms and precisions.
 inline void check_rounded_on_device(const std::vector<PolicyForm>& forms) {
-  for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
-    for (const PolicyForm& form : forms) {
+  CaseSample cases;
+  for (const PolicyForm& form : forms) {
+    for (const auto precision : {core::Precision::bf16, core::Precision::f16, core::Precision::int8}) {
+      if (!cases.take()) continue;
       INFO(form.name << " " << core::precision_name(precision));
       check_on_device(std::make_shared<core::PolicyWeights>(core::rounded_weights(*form.weights, precision)),
                       12, {5});

@@ -10,6 +10,7 @@
 #include "cuda/policy/forms_on_device.hpp"
 #include "cuda/policy/gated_specs.hpp"
 #include "cuda/policy/gradient_on_device.hpp"
+#include "support/case_sample.hpp"
 
 namespace exphil::test {
 namespace {
@@ -86,7 +87,6 @@ TEST_CASE("recorded gated policies run without a GPU", "[cuda][policy][emulated]
 
 // From the state of a new agent, which a file may give, and from given states.
 void check_gradient(const Weights& weights, std::int64_t batch, const std::vector<std::int64_t>& lengths) {
-  if (!takes_case()) return;
   const PolicyGrad grad = gradient_on_device(weights);
   for (const std::int64_t seq : lengths) {
     for (const bool with_state : {false, true}) {
@@ -97,7 +97,6 @@ void check_gradient(const Weights& weights, std::int64_t batch, const std::vecto
 }
 
 void check_gradient_bits(const Weights& weights, std::int64_t batch, std::int64_t seq) {
-  if (!takes_case()) return;
   const PolicyGrad grad = gradient_on_device(weights);
   check_policy_grad_bits(grad, *weights, policy_grad_case(weights->config, batch, seq, true));
   check_policy_grad_nan(grad, *weights, seq);
@@ -170,11 +169,13 @@ TEST_CASE("the gradient of recorded gated policies on the GPU",
 
 TEST_CASE("gated policies on the GPU", "[cuda][gpu][policy][gated]") {
   if (!have_device()) return;
+  CaseSample cases;
   for (GatedSpec spec : gated_specs()) {
+    if (!cases.take()) continue;
     INFO(spec.architecture << " " << spec.d_input);
     check_on_device(make_gated(spec), 40, {2, 9, 300});
   }
-  check_on_device(gated_with_product(), 40, {2, 9});
+  if (cases.take()) check_on_device(gated_with_product(), 40, {2, 9});
 }
 
 TEST_CASE("gated policies in every precision on the GPU", "[cuda][gpu][policy][gated][precision]") {
@@ -190,8 +191,9 @@ TEST_CASE("recorded gated policies on the GPU", "[cuda][gpu][policy][gated][exph
 // One of them is of the size that is played.
 TEST_CASE("recorded gated policies in every call on the GPU", "[cuda][gpu][policy][gated][exphil]") {
   if (!have_device() || !have_trunks()) return;
+  CaseSample cases;
   for (const RecordedTrunk& set : recorded_trunks()) {
-    if (!takes_case()) continue;
+    if (!cases.take()) continue;
     INFO(set.name);
     const Weights weights = set.load();
     check_policy_form(*load_on_device(weights, 1200), *weights, 70, {2, 33, 1030});

@@ -63,8 +63,9 @@ TEST_CASE("random operations of sessions on the GPU on threads, and replays on o
 
 TEST_CASE("policies of unusual sizes on the GPU agree with the reference", "[cuda][gpu][policy]") {
   if (!have_device()) return;
+  CaseSample cases;
   for (const PolicySpec& spec : awkward_policies()) {
-    if (!takes_case()) continue;
+    if (!cases.take()) continue;
     const auto weights = make_policy(spec);
     const auto policy = load_64_on_device(weights);
     const core::PolicyConfig& config = policy->config();
@@ -93,8 +94,9 @@ TEST_CASE("policies of unusual sizes on the GPU agree with the reference", "[cud
 namespace {
 
 void check_forms_on_device(const test::PolicySpec& spec) {
+  test::CaseSample cases;
   for (const test::PolicyForm& form : test::policy_forms(spec)) {
-    if (!test::takes_case()) continue;
+    if (!cases.take()) continue;
     INFO(form.name << " of d_model " << spec.d_model);
     const auto policy = test::load_on_device(form.weights, 400);
     test::check_policy_form(*policy, *form.weights, 40, {2, 3, 9, 70, 300});
@@ -120,12 +122,13 @@ TEST_CASE("every form of a policy on the GPU in teams of other shapes", "[cuda][
   if (!have_device()) return;
   PolicySpec spec;
   spec.d_model = 130, spec.d_inner = 300, spec.d_state = 17, spec.dt_rank = 5;
+  CaseSample cases;
   for (const char* shape : {"team=1", "cluster=0", "staged=0", "fused_limit=0", "some_blocks=1,team=4",
                             "fused_limit=0,some_blocks=1,many_blocks=1"}) {
     const Environment variable("EXPHIL_NATIVE_POLICY", shape);
     for (const PolicyForm& form : policy_forms(spec)) {
       if (form.name != "edifice_of_one_size" && form.name != "exphil") continue;
-      if (!takes_case()) continue;
+      if (!cases.take()) continue;
       INFO(form.name << " with " << shape);
       const auto policy = load_64_on_device(form.weights);
       check_policy_form(*policy, *form.weights, 40, {2, 9, 40});

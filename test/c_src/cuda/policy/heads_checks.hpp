@@ -31,7 +31,6 @@ inline std::vector<std::string> recorded_of(bool mamba3) {
 
 // Frames, the state after the last one, and windows. states: how far the states may be off.
 inline void check_recorded_heads(const std::string& name, double states = 1e-5) {
-  if (!takes_case()) return;
   INFO(name);
   const Weights weights = load_mixer(name);
   const core::PolicyConfig& c = weights->config;
@@ -61,7 +60,6 @@ inline void check_recorded_heads(const std::string& name, double states = 1e-5) 
 
 inline void check_gradient(const Weights& weights, std::int64_t batch,
                            const std::vector<std::int64_t>& lengths, double tolerance = 2e-5) {
-  if (!takes_case()) return;
   const PolicyGrad grad = gradient_on_device(weights);
   for (const std::int64_t seq : lengths) {
     for (const bool with_state : {false, true}) {
@@ -72,7 +70,6 @@ inline void check_gradient(const Weights& weights, std::int64_t batch,
 }
 
 inline void check_gradient_bits(const Weights& weights, std::int64_t batch, std::int64_t seq) {
-  if (!takes_case()) return;
   const PolicyGrad grad = gradient_on_device(weights);
   check_policy_grad_bits(grad, *weights, policy_grad_case(weights->config, batch, seq, true));
   check_policy_grad_nan(grad, *weights, seq);

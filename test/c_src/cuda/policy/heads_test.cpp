@@ -1,4 +1,5 @@
 // Mamba-2 policies on a GPU: every call, against the reference and bit by bit, and against what was recorded.
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,14 @@ std::vector<PolicyForm> mamba2_forms(std::int64_t channels, std::int64_t keys, s
   for (PolicyForm& form : head_forms(channels, keys, 2, window)) {
     if (form.weights->config.trunk == "mamba2") all.push_back(std::move(form));
   }
+  return all;
+}
+
+// The same, of which number `first` is the first: there are five, and a sample of the cases of several
+// sizes then has another form of each.
+std::vector<PolicyForm> mamba2_forms_from(std::ptrdiff_t first, std::int64_t channels, std::int64_t keys) {
+  std::vector<PolicyForm> all = mamba2_forms(channels, keys);
+  std::rotate(all.begin(), all.begin() + first, all.end());
   return all;
 }
 
@@ -77,8 +86,11 @@ TEST_CASE("the gradient of Mamba-2 runs without a GPU", "[cuda][policy][gradient
 
 TEST_CASE("the gradient of Mamba-2 on the GPU", "[cuda][gpu][policy][gradient][heads]") {
   if (!have_device()) return;
+  CaseSample cases;
+  std::ptrdiff_t first = 0;
   for (const auto& [channels, keys] : {std::pair(3, 4), std::pair(23, 33), std::pair(64, 64)}) {
-    for (const PolicyForm& form : mamba2_forms(channels, keys)) {
+    for (const PolicyForm& form : mamba2_forms_from(first++, channels, keys)) {
+      if (!cases.take()) continue;
       CAPTURE(form.name, channels, keys);
       check_gradient(form.weights, 3, {1, 2, 15, 16, 17, 33});
       check_gradient_bits(form.weights, 15, 300);
@@ -115,9 +127,12 @@ TEST_CASE("recorded Mamba-2 runs without a GPU", "[cuda][policy][emulated][heads
 
 TEST_CASE("Mamba-2 on the GPU", "[cuda][gpu][policy][heads]") {
   if (!have_device()) return;
+  CaseSample cases;
+  std::ptrdiff_t first = 0;
   for (const auto& [channels, keys] :
        {std::pair(24, 16), std::pair(23, 5), std::pair(64, 64), std::pair(33, 128), std::pair(3, 1)}) {
-    for (const PolicyForm& form : mamba2_forms(channels, keys)) {
+    for (const PolicyForm& form : mamba2_forms_from(first++, channels, keys)) {
+      if (!cases.take()) continue;
       INFO(form.name << ", " << channels << ", " << keys);
       check_on_device(form.weights, 40, {2, 9, 300});
     }
@@ -129,7 +144,9 @@ TEST_CASE("a large Mamba-2 on the GPU", "[cuda][gpu][policy][heads]") {
   if (!have_device()) return;
   Mamba2Spec spec;
   spec.d_input = 287, spec.d_output = 64, spec.d_model = 256, spec.heads = 8, spec.headdim = 64;
+  CaseSample cases;
   for (const std::int64_t state : {64, 128}) {
+    if (!cases.take()) continue;
     CAPTURE(state);
     spec.d_state = state;
     check_on_device(load_policy(mamba2_file(spec)), 70, {2, 33, 1030});

@@ -79,8 +79,10 @@ TEST_CASE("the gradient of Mamba-3 runs without a GPU", "[cuda][policy][gradient
 
 TEST_CASE("the gradient of Mamba-3 on the GPU", "[cuda][gpu][policy][gradient][heads][mamba3]") {
   if (!have_device()) return;
+  CaseSample cases;
   for (const auto& [channels, keys] : {std::pair(5, 4), std::pair(23, 33), std::pair(64, 64)}) {
     for (const PolicyForm& form : mamba3_forms(channels, keys)) {
+      if (!cases.take()) continue;
       CAPTURE(form.name, channels, keys);
       check_gradient(form.weights, 3, {15, 16, 17, 33}, kGradients);
       check_gradient_bits(form.weights, 15, 300);
@@ -115,9 +117,11 @@ TEST_CASE("recorded Mamba-3 runs without a GPU", "[cuda][policy][emulated][heads
 
 TEST_CASE("Mamba-3 on the GPU", "[cuda][gpu][policy][heads][mamba3]") {
   if (!have_device()) return;
+  CaseSample cases;
   for (const auto& [channels, keys] :
        {std::pair(24, 16), std::pair(23, 5), std::pair(64, 64), std::pair(33, 128), std::pair(3, 2)}) {
     for (const PolicyForm& form : mamba3_forms(channels, keys)) {
+      if (!cases.take()) continue;
       INFO(form.name << ", " << channels << ", " << keys);
       check_on_device(form.weights, 40, {2, 9, 300});
     }
@@ -129,8 +133,10 @@ TEST_CASE("a large Mamba-3 on the GPU", "[cuda][gpu][policy][heads][mamba3]") {
   if (!have_device()) return;
   Mamba3Spec spec;
   spec.d_input = 287, spec.d_output = 64, spec.d_model = 256, spec.heads = 8, spec.headdim = 64;
+  CaseSample cases;
   for (const std::int64_t state : {64, 128}) {
     for (const std::int64_t ranks : {0, 4}) {
+      if (!cases.take()) continue;
       CAPTURE(state, ranks);
       spec.d_state = state, spec.angles = state / 4;
       spec.mimo = spec.norm = ranks > 0, spec.ranks = std::max<std::int64_t>(ranks, 1);
