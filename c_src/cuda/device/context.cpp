@@ -141,6 +141,12 @@ void Context::fail_call(CUresult result, const char* call) {
   fail(kind, "", call, " failed with ", describe_result(result));
 }
 
+void Context::clear(const DeviceBuffer& memory) {
+  check(driver().cuMemsetD8Async(memory.address(), 0, memory.bytes(), nullptr), "cuMemsetD8Async");
+  const SlowCall slow(&armed());
+  check(driver().cuStreamSynchronize(nullptr), "cuStreamSynchronize");
+}
+
 void Context::note(CUresult result, const char* call) noexcept {
   if (result == CUDA_SUCCESS || !is_sticky(result)) return;
   try {

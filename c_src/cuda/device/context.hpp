@@ -66,6 +66,8 @@ class Context {
   }
   // For destructors: marks the context lost where the error is sticky, and does not throw.
   void note(CUresult result, const char* call) noexcept;
+  // Zeroes memory that no work uses yet, and waits.
+  void clear(const DeviceBuffer& memory);
   // Throws device_lost if the context is lost.
   void require_alive() const {
     if (lost()) fail_lost();

@@ -18,7 +18,10 @@ void StateArena::grow(std::int64_t slots) {
       core::checked_multiply(static_cast<std::int64_t>(slot_bytes_), slots, ":max_sessions");
   free_.reserve(static_cast<std::size_t>(slots_ + slots));  // so that give_back never allocates
   chunks_.reserve(chunks_.size() + 1);
-  chunks_.push_back(context_->device_pool().allocate(static_cast<std::size_t>(bytes)));
+  DeviceBuffer chunk = context_->device_pool().allocate(static_cast<std::size_t>(bytes));
+  // Kernels write no padding between a state's parts, and states are copied with it.
+  context_->clear(chunk);
+  chunks_.push_back(std::move(chunk));
   slots_ += slots;
   const CUdeviceptr first = chunks_.back().address();
   for (std::int64_t i = slots; i > 0; --i)

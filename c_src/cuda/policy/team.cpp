@@ -78,10 +78,7 @@ TeamRunner::TeamRunner(Context& context, const PolicyDims& dims, const PolicyTun
       board_ =
           context.device_pool().allocate(static_cast<std::size_t>(shape.activations(dims).board_bytes()));
       barrier_ = context.device_pool().allocate(sizeof(unsigned));
-      context.check(driver().cuMemsetD8Async(barrier_.address(), 0, sizeof(unsigned), nullptr),
-                    "cuMemsetD8Async");
-      const SlowCall slow(&context.armed());
-      context.check(driver().cuStreamSynchronize(nullptr), "cuStreamSynchronize");
+      context.clear(barrier_);
     }
     return;
   }
