@@ -23,6 +23,10 @@ constexpr std::int64_t kSentInTwo = 2 * 1024 * 1024;
 // them take 507 us together (bench/results/gpu_policy.md).
 constexpr std::int64_t kWindowsTogether = 10;
 
+// Agents of a slice where a batch fits the lanes so: a slice's frames are copied while the kernels of others
+// run, which takes a sixth off a call of 2,048 or 4,096 (bench/results/gpu_policy.md).
+constexpr std::int64_t kAgentsTogether = 1024;
+
 // Powers of two, so that calls of different sizes soon need no more growth.
 std::int64_t capacity_for(std::int64_t rows) {
   std::int64_t capacity = 64;
@@ -72,10 +76,11 @@ SlicePipeline::~SlicePipeline() = default;
 void SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, const float* obs,
                           float* out) {
   std::vector<Slice> slices;
-  for (std::int64_t first = 0; first < count; first += most_rows()) {
+  const std::int64_t each = batch_rows(count);
+  for (std::int64_t first = 0; first < count; first += each) {
     Slice slice;
     slice.job.batch = true;
-    slice.job.rows = std::min(most_rows(), count - first);
+    slice.job.rows = std::min(each, count - first);
     slice.job.decays_input = dims_.carried_decays();
     slice.obs = obs + first * dims_.config.d_input;
     slice.states = states + first;
@@ -85,9 +90,20 @@ void SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, 
   run(slices, false);
 }
 
+std::int64_t SlicePipeline::batch_rows(std::int64_t count) const {
+  const auto lanes = static_cast<std::int64_t>(lanes_.size());
+  const std::int64_t slices = (count + kAgentsTogether - 1) / kAgentsTogether;
+  if (slices < 1 || slices > lanes) return most_rows();
+  return std::min(most_rows(), (count + slices - 1) / slices);
+}
+
 void SlicePipeline::reserve_batch(std::int64_t count) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  lanes_[0]->buffers.reserve(*context_, dims_, capacity_for(std::min(count, most_rows())));
+  if (count < 1) return;
+  const std::int64_t each = batch_rows(count);
+  for (std::size_t i = 0; i < lanes_.size() && static_cast<std::int64_t>(i) * each < count; ++i) {
+    lanes_[i]->buffers.reserve(*context_, dims_, capacity_for(each));
+  }
 }
 
 void SlicePipeline::sequence(const LongSequence& s) {

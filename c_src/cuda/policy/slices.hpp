@@ -39,7 +39,7 @@ class SlicePipeline {
 
   // One frame of each of `count` agents.
   void batch(const policy::StatePlace* states, std::int64_t count, const float* obs, float* out);
-  // From now on a batch of so many agents, at most most_rows(), allocates nothing. Throws out_of_memory.
+  // From now on a batch of so many agents allocates nothing. Throws out_of_memory.
   void reserve_batch(std::int64_t count);
   void sequence(const LongSequence& sequence);
   // The last output of each of `count` windows {seq, d_input} from a zero state; seq is at most most_rows().
@@ -52,6 +52,7 @@ class SlicePipeline {
  private:
   struct Slice;
   struct Lane;
+  std::int64_t batch_rows(std::int64_t count) const;  // of a slice of a batch of so many agents
   void run_windows(const float* const* windows, std::int64_t count, std::int64_t seq, float* out);
   // chained: each slice starts from the state that the previous one leaves.
   void run(const std::vector<Slice>& slices, bool chained);
