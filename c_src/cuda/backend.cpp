@@ -144,6 +144,15 @@ class CudaBackend : public core::Backend {
   core::BufferPool plain_results_;
 };
 
+std::vector<std::shared_ptr<Context>> open_alive(const std::vector<int>& devices) {
+  std::vector<std::shared_ptr<Context>> contexts;
+  for (const int device : devices) {
+    contexts.push_back(Context::open(device));
+    contexts.back()->require_alive();
+  }
+  return contexts;
+}
+
 }  // namespace
 
 std::shared_ptr<core::Backend> open_cuda_backend(int device) {
@@ -158,12 +167,12 @@ std::shared_ptr<core::Backend> open_cuda_backend(int device) {
 }
 
 void scan_on_cuda_devices(const std::vector<int>& devices, const core::ScanCall& call) {
-  std::vector<std::shared_ptr<Context>> contexts;
-  for (const int device : devices) {
-    contexts.push_back(Context::open(device));
-    contexts.back()->require_alive();
-  }
-  run_scan_on(contexts, call);
+  run_scan_on(open_alive(devices), call);
+}
+
+void scan_grad_on_cuda_devices(const std::vector<int>& devices, const core::ScanGradProblem& problem,
+                               const core::ScanGradOutputs& outputs) {
+  run_scan_grad_on(open_alive(devices), problem, outputs);
 }
 
 std::vector<core::DeviceDescription> cuda_devices() {

@@ -126,14 +126,38 @@ std::vector<core::Backend*> open_backends(BackendChoice choice, const DeviceChoi
   return backends;
 }
 
+#ifdef EXPHIL_CUDA
+namespace {
+std::vector<int> indices_of(const std::vector<core::Backend*>& backends) {
+  std::vector<int> devices;
+  for (const core::Backend* backend : backends) devices.push_back(backend->describe().index);
+  return devices;
+}
+}  // namespace
+#else
+namespace {
+[[noreturn]] void fail_without_cuda() {
+  fail(ErrorKind::internal, "", "several devices without a CUDA backend");
+}
+}  // namespace
+#endif
+
 void scan_on(const std::vector<core::Backend*>& backends, const core::ScanCall& call) {
   if (backends.size() == 1) return backends.front()->scan(call);
 #ifdef EXPHIL_CUDA
-  std::vector<int> devices;
-  for (const core::Backend* backend : backends) devices.push_back(backend->describe().index);
-  cuda::scan_on_cuda_devices(devices, call);
+  cuda::scan_on_cuda_devices(indices_of(backends), call);
 #else
-  fail(ErrorKind::internal, "", "several devices without a CUDA backend");
+  fail_without_cuda();
+#endif
+}
+
+void scan_grad_on(const std::vector<core::Backend*>& backends, const core::ScanGradProblem& problem,
+                  const core::ScanGradOutputs& outputs) {
+  if (backends.size() == 1) return backends.front()->scan_grad(problem, outputs);
+#ifdef EXPHIL_CUDA
+  cuda::scan_grad_on_cuda_devices(indices_of(backends), problem, outputs);
+#else
+  fail_without_cuda();
 #endif
 }
 

@@ -47,8 +47,10 @@ core::Backend& open_backend(BackendChoice choice, std::int64_t device, const cor
 std::vector<core::Backend*> open_backends(BackendChoice choice, const DeviceChoice& devices,
                                           const core::DeviceRanges& inputs);
 
-// A scan on these backends, of one device or of several GPUs.
+// A scan on these backends, of one device or of several GPUs, and its gradient.
 void scan_on(const std::vector<core::Backend*>& backends, const core::ScanCall& call);
+void scan_grad_on(const std::vector<core::Backend*>& backends, const core::ScanGradProblem& problem,
+                  const core::ScanGradOutputs& outputs);
 
 // Whether a call with this choice (an atom) may wait for a GPU. Opens nothing: true while unknown.
 bool may_use_cuda(ErlNifEnv* env, Term choice);

@@ -44,7 +44,7 @@ Term scan(Call& call, BackendChoice backend, DeviceChoice devices, ScanTensor x,
           MaybeScanTensor initial_state, ScanRequest request);
 
 // scan_grad.cpp
-Term scan_grad(Call& call, BackendChoice backend, std::int64_t device, ScanTensor dy, ScanTensor x,
+Term scan_grad(Call& call, BackendChoice backend, DeviceChoice devices, ScanTensor dy, ScanTensor x,
                ScanTensor dt, ScanTensor a, ScanTensor b, ScanTensor c, MaybeScanTensor d, MaybeScanTensor z,
                MaybeScanTensor dt_bias, MaybeScanTensor initial_state, MaybeScanTensor d_final_state,
                MaybeScanTensor states, ScanRequest request, bool all);

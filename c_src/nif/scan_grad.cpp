@@ -28,20 +28,20 @@ class Gradient {
 
 // all: also the gradients of a and of the optional operands. Returns a list of {name, tensor}, named after
 // the operands: "x", "dt", "b", "c", then, with `all`, "a", "d", "z", "dt_bias", "initial_state" where given.
-Term scan_grad(Call& call, BackendChoice choice, std::int64_t device, ScanTensor dy, ScanTensor x,
+Term scan_grad(Call& call, BackendChoice choice, DeviceChoice devices, ScanTensor dy, ScanTensor x,
                ScanTensor dt, ScanTensor a, ScanTensor b, ScanTensor c, MaybeScanTensor d, MaybeScanTensor z,
                MaybeScanTensor dt_bias, MaybeScanTensor initial_state, MaybeScanTensor d_final_state,
                MaybeScanTensor states, ScanRequest request, bool all) {
   const core::ScanGradInputs inputs{
       {x, dt, a, b, c, d, z, dt_bias, initial_state}, dy, d_final_state, states};
   core::ScanGradProblem problem = core::validate_scan_grad(inputs, request.options);
-  core::Backend& backend = open_backend(choice, device, call.device_ranges());
+  const std::vector<core::Backend*> backends = open_backends(choice, devices, call.device_ranges());
   problem.scan.on_device = call.device_ranges();
 
   std::vector<std::pair<std::string, std::unique_ptr<Gradient>>> gradients;
   const auto add = [&](const char* name, const MaybeScanTensor& operand, bool wanted) -> Gradient* {
     if (!operand || !wanted) return nullptr;
-    gradients.emplace_back(name, std::make_unique<Gradient>(call, backend, *operand));
+    gradients.emplace_back(name, std::make_unique<Gradient>(call, *backends.front(), *operand));
     return gradients.back().second.get();
   };
   const auto floats = [](Gradient* gradient) { return gradient == nullptr ? nullptr : gradient->floats(); };
@@ -55,7 +55,7 @@ Term scan_grad(Call& call, BackendChoice choice, std::int64_t device, ScanTensor
   outputs.z = floats(add("z", z, all));
   outputs.dt_bias = floats(add("dt_bias", dt_bias, all));
   outputs.initial_state = floats(add("initial_state", initial_state, all));
-  backend.scan_grad(problem, outputs);
+  scan_grad_on(backends, problem, outputs);
 
   std::vector<Term> terms;
   for (auto& [name, gradient] : gradients) {

@@ -31,6 +31,14 @@ struct BackwardArguments {
   long long segments, batch;
 };
 
+// A sequence whose time several devices share: what the segments that one of them has do together.
+struct BackwardTotalsArguments {
+  BackwardArguments part;
+  // {batch, dim, state}, complex numbers as pairs: the product of Abar; the state behind the last segment from
+  // a zero state; the gradient of the state before the first, where nothing comes from behind the last.
+  float *decay, *end, *start;
+};
+
 // Sums of rows: to[place(o, k)] = the sum over r of from[o][r][k], in the order that `strands` and the count
 // of rows decide. Column k is state k % width of step k / width, and o is a group of a sequence: the place of
 // {batch, steps, groups, width}.

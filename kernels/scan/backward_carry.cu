@@ -67,10 +67,17 @@ struct Reader {
   }
 };
 
-// From one segment to the next, `count` times; Whole: kAhead. Leaves in each what is carried into it.
-template <bool Forward, bool Whole>
+// What goes from segment to segment.
+struct Carried {
+  Number value;
+  Number decay;  // of all segments so far; for totals alone
+};
+
+// From one segment to the next, `count` times; Whole: kAhead. Leaves in each what is carried into it, but for
+// totals.
+template <bool Forward, bool Whole, bool Totals>
 EXPHIL_DEVICE void carry_some(const Place& s, const Segments& in, int count, long long step, float*& to,
-                              Number& value) {
+                              Carried& carried) {
   Number decay[kAhead];
 #pragma unroll
   for (int k = 0; k < kAhead; ++k) {
@@ -83,16 +90,21 @@ EXPHIL_DEVICE void carry_some(const Place& s, const Segments& in, int count, lon
 #pragma unroll
   for (int k = 0; k < kAhead; ++k) {
     if (!Whole && k >= count) break;
-    Rule::store(value, to), to += step;
-    value = Forward ? Rule::multiply_add(decay[k], value, in.own[k])
-                    : Rule::add_conjugate(in.own[k], value, decay[k]);
+    if constexpr (Totals) {
+      carried.decay = carried.decay * decay[k];
+    } else {
+      Rule::store(carried.value, to), to += step;
+    }
+    carried.value = Forward ? Rule::multiply_add(decay[k], carried.value, in.own[k])
+                            : Rule::add_conjugate(in.own[k], carried.value, decay[k]);
   }
 }
 
 // What is carried into each segment, in place of what the segment adds. value: into the first, or where
 // Forward is false into the last.
-template <bool Forward>
-EXPHIL_DEVICE Number carry(const BackwardArguments& p, const Place& s, float* data, Number value) {
+template <bool Forward, bool Totals = false>
+EXPHIL_DEVICE Carried carry(const BackwardArguments& p, const Place& s, float* data, Number value) {
+  Carried carried{value, Rule::one()};
   const long long start = Forward ? 0 : p.segments - 1, step = Forward ? s.step : -s.step;
   float* to = data + s.first + start * s.step;
   Reader reader{to, p.decays + s.first_decay + start * s.decay_step, step,
@@ -104,12 +116,12 @@ EXPHIL_DEVICE Number carry(const BackwardArguments& p, const Place& s, float* da
     const Segments now = next;
     if (left > kAhead) reader.read(left - kAhead, next);
     if (left >= kAhead) {
-      carry_some<Forward, true>(s, now, kAhead, step, to, value);
+      carry_some<Forward, true, Totals>(s, now, kAhead, step, to, carried);
     } else {
-      carry_some<Forward, false>(s, now, static_cast<int>(left), step, to, value);
+      carry_some<Forward, false, Totals>(s, now, static_cast<int>(left), step, to, carried);
     }
   }
-  return value;
+  return carried;
 }
 
 }  // namespace
@@ -128,8 +140,26 @@ extern "C" __global__ void __launch_bounds__(128)
     if (forward) {
       carry<true>(p, s, p.checkpoints, value);
     } else {
-      const Number first = carry<false>(p, s, p.adjoints, value);
+      const Number first = carry<false>(p, s, p.adjoints, value).value;
       if (p.d_initial_state != nullptr) Rule::store(first, p.d_initial_state + number * kFloats);
     }
+  }
+}
+
+// Where several devices share a sequence's time: what all segments together do by themselves. They stay as
+// they are, for the stage above.
+extern "C" __global__ void __launch_bounds__(128)
+    selective_scan_backward_totals(const __grid_constant__ exphil::scan::BackwardTotalsArguments p) {
+  const long long number = static_cast<long long>(blockIdx.x) * 128 + threadIdx.x;
+  if (number >= p.part.batch * p.part.scan.dim * STATE) return;
+  const Place s = find_place(p.part, number);
+  wait_for_stage_before();
+  if (blockIdx.y == 0) {
+    const Carried all = carry<true, true>(p.part, s, p.part.checkpoints, Rule::zero());
+    Rule::store(all.value, p.end + number * kFloats);
+    Rule::store(all.decay, p.decay + number * kFloats);
+  } else {
+    const Carried all = carry<false, true>(p.part, s, p.part.adjoints, Rule::zero());
+    Rule::store(all.value, p.start + number * kFloats);
   }
 }

@@ -1,6 +1,7 @@
 // The layout of the operands of a call on host tensors in one block of device memory. The inputs come first,
 // as the image that Upload copies: the tensors shared by all sequences, then slices of the batch with their
-// own tensors. The results follow, slice after slice. Used by every operator that describes its operands
+// own tensors. The results follow, slice after slice; of a result that all sequences share each slice has its
+// own. Used by every operator that describes its operands
 // (core/operands.hpp). Plain data without device memory; one thread at a time.
 #pragma once
 
@@ -48,7 +49,9 @@ class OperandImage {
     }
     for (std::size_t i = 0; i < slices_.size(); ++i) {
       for (const Id id : core::all_operands<Id>()) {
-        if (is_output(id)) places_[i][id] = inputs_.bytes() + outputs_.take(slices_[i].bytes[id]);
+        if (!is_output(id)) continue;
+        const std::size_t bytes = table[id].per_sequence ? slices_[i].bytes[id] : table[id].bytes();
+        places_[i][id] = inputs_.bytes() + outputs_.take(bytes);
       }
     }
   }

@@ -132,6 +132,55 @@ struct RowSums {
 
 constexpr std::size_t kRowSumShared = scan::kRowSumThreads * sizeof(float);
 
+// One gradient, or a half of one.
+class Launches {
+ public:
+  Launches(Context& context, CUstream stream, const ScanShape& shape, const DeviceOperands& on_device,
+           CUdeviceptr scratch, const BackwardTuning& tuning = {})
+      : context_(context), stream_(stream), shape_(shape), on_device_(on_device) {
+    require_addresses(shape, on_device);
+    plan = plan_scan_gradient(shape, context.properties(), tuning);
+    arguments = backward_arguments(shape, plan, on_device, scratch);
+  }
+
+  BackwardPlan plan;
+  scan::BackwardArguments arguments{};
+
+  void stages(std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      if (shape_.batch == 0) break;  // sums of nothing are zero
+      stage(plan.stages[i], arguments);
+    }
+  }
+  void sums() {
+    const RowSums sums(shape_, plan, arguments, on_device_);
+    if (sums.count == 0) return;
+    stage({row_sums_spec(),
+           {static_cast<unsigned>(sums.blocks), sums.count, 1},
+           {scan::kRowSumThreads, 1, 1},
+           kRowSumShared},
+          sums.arguments);
+  }
+  // The first waits for what the caller has queued; each other begins while the one before it ends.
+  template <class Arguments>
+  void stage(const BackwardStage& stage, const Arguments& all) {
+    const CUfunction function = context_.kernels().get(stage.spec, stage.shared_bytes);
+    if (first_) {
+      launch(context_, function, stage.grid, stage.block, stage.shared_bytes, stream_, all);
+    } else {
+      launch_overlapped(context_, function, stage.grid, stage.block, stage.shared_bytes, stream_, all);
+    }
+    first_ = false;
+  }
+
+ private:
+  Context& context_;
+  const CUstream stream_;
+  const ScanShape& shape_;
+  const DeviceOperands& on_device_;
+  bool first_ = true;
+};
+
 }  // namespace
 
 unsigned gradient_blocks(std::int64_t blocks) {
@@ -160,29 +209,27 @@ void enqueue_scan_gradient(Context& context, CUstream stream, const ScanShape& p
                            const DeviceOperands& on_device, CUdeviceptr scratch,
                            const BackwardTuning& tuning) {
   if (p.dim == 0) return;
-  require_addresses(p, on_device);
-  const BackwardPlan plan = plan_scan_gradient(p, context.properties(), tuning);
-  const scan::BackwardArguments arguments = backward_arguments(p, plan, on_device, scratch);
-  // The first stage waits for what the caller has queued; each other begins while the one before it ends.
-  bool first = true;
-  const auto launch_stage = [&](const KernelSpec& spec, Dim3 grid, Dim3 block, std::size_t shared,
-                                const auto& all) {
-    const CUfunction function = context.kernels().get(spec, shared);
-    if (first) {
-      launch(context, function, grid, block, shared, stream, all);
-    } else {
-      launch_overlapped(context, function, grid, block, shared, stream, all);
-    }
-    first = false;
-  };
-  for (const BackwardStage& stage : plan.stages) {
-    if (p.batch == 0) break;  // sums of nothing are zero
-    launch_stage(stage.spec, stage.grid, stage.block, stage.shared_bytes, arguments);
-  }
-  const RowSums sums(p, plan, arguments, on_device);
-  if (sums.count == 0) return;
-  launch_stage(row_sums_spec(), {static_cast<unsigned>(sums.blocks), sums.count, 1},
-               {scan::kRowSumThreads, 1, 1}, kRowSumShared, sums.arguments);
+  Launches launches(context, stream, p, on_device, scratch, tuning);
+  launches.stages(0, launches.plan.stages.size());
+  launches.sums();
+}
+
+void enqueue_gradient_totals(Context& context, CUstream stream, const ScanShape& p,
+                             const DeviceOperands& on_device, CUdeviceptr scratch,
+                             const GradientTotals& totals) {
+  Launches launches(context, stream, p, on_device, scratch);
+  launches.stages(0, 1);
+  launches.stage(
+      launches.plan.totals.value(),
+      scan::BackwardTotalsArguments{launches.arguments, as_pointer<float>(totals.decay),
+                                    as_pointer<float>(totals.end), as_pointer<float>(totals.start)});
+}
+
+void enqueue_gradient_after_totals(Context& context, CUstream stream, const ScanShape& p,
+                                   const DeviceOperands& on_device, CUdeviceptr scratch) {
+  Launches launches(context, stream, p, on_device, scratch);
+  launches.stages(1, launches.plan.stages.size());
+  launches.sums();
 }
 
 void prepare_scan_gradient(Context& context, const ScanShape& p, const BackwardTuning& tuning) {

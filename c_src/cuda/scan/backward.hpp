@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/scan/shape.hpp"
@@ -39,6 +40,24 @@ void enqueue_scan_gradient(Context& context, CUstream stream, const core::ScanSh
                            const core::ScanOperands<CUdeviceptr>& on_device, CUdeviceptr scratch,
                            const BackwardTuning& tuning = {});
 
+// In two halves, for some steps of a sequence whose other steps other devices have (time_parts.hpp). Both are
+// called with the same arguments, whose shape has initial_state and d_final_state, and more than
+// kLongestSegment steps.
+//
+// The first: what each segment does by itself, and `totals`: what all do. It reads neither of the two states.
+struct GradientTotals {
+  CUdeviceptr decay = 0, end = 0, start = 0;  // as BackwardTotalsArguments
+};
+void enqueue_gradient_totals(Context& context, CUstream stream, const core::ScanShape& shape,
+                             const core::ScanOperands<CUdeviceptr>& on_device, CUdeviceptr scratch,
+                             const GradientTotals& totals);
+// The second: the gradients.
+void enqueue_gradient_after_totals(Context& context, CUstream stream, const core::ScanShape& shape,
+                                   const core::ScanOperands<CUdeviceptr>& on_device, CUdeviceptr scratch);
+
+// Steps. A sequence of more has several segments.
+inline constexpr int kLongestSegment = 64;
+
 // Bytes of device memory beside the operands.
 std::size_t scan_gradient_scratch(const core::ScanShape& shape, const DeviceProperties& device,
                                   const BackwardTuning& tuning = {});
@@ -56,8 +75,10 @@ struct BackwardStage {
 
 struct BackwardPlan {
   std::vector<BackwardStage> stages;  // one after another; the sums of rows follow
-  ChannelCut cut;                     // its blocks are the parts of sums over channels
-  std::int64_t segments = 1;          // of time, with a checkpoint before each
+  // Instead of all but the first stage: what all segments do together. Where there are several segments.
+  std::optional<BackwardStage> totals;
+  ChannelCut cut;             // its blocks are the parts of sums over channels
+  std::int64_t segments = 1;  // of time, with a checkpoint before each
   // What each kernel leaves of its sums over time: a row of a sequence for each segment, which is where its
   // checkpoint was, or one row of a sequence.
   bool sums_in_checkpoints = true;

@@ -1,5 +1,6 @@
 // The plan of kernels/scan/backward.cu: every gradient with a diagonal A.
 #include <algorithm>
+#include <utility>
 
 #include "cuda/scan/backward.hpp"
 #include "cuda/scan/occupancy.hpp"
@@ -11,7 +12,7 @@ using core::ScanOperand;
 using core::ScanShape;
 
 // Two rows of segments in checkpoints and adjoints are 1/32 of all states. See narrow() for shorter ones.
-constexpr int kSegment = 64, kFewestSteps = 16;
+constexpr int kSegment = kLongestSegment, kFewestSteps = 16;
 // Lanes of a sequence that are worth the cost of shorter segments, and blocks of a sequence below which a
 // block takes one tile of channels.
 constexpr std::int64_t kFewLanes = 32768, kFewBlocks = 256;
@@ -217,14 +218,17 @@ BackwardPlan plan(const ScanShape& p, const DeviceProperties& device, const Back
     plan.stages.push_back(
         {spec_of(p, cut, staging, "scan/backward_local.cu", "selective_scan_backward_local"), grid, block,
          static_cast<std::size_t>(layout_of(p, cut, staging.steps).staged_bytes())});
-    plan.stages.push_back({{"scan/backward_carry.cu",
-                            "selective_scan_backward_carry",
-                            {define("COMPLEX", p.complex), define("STATE", p.state),
-                             define("AHEAD", carry_ahead(plan.segments)),
-                             define("DISCRETIZATION", static_cast<int>(p.options.discretization))}},
-                           {gradient_blocks((p.batch * p.dim * p.state + 127) / 128), 2, 1},
-                           {128, 1, 1},
-                           0});
+    BackwardStage carry{
+        {"scan/backward_carry.cu",
+         "selective_scan_backward_carry",
+         {define("COMPLEX", p.complex), define("STATE", p.state), define("AHEAD", carry_ahead(plan.segments)),
+          define("DISCRETIZATION", static_cast<int>(p.options.discretization))}},
+        {gradient_blocks((p.batch * p.dim * p.state + 127) / 128), 2, 1},
+        {128, 1, 1},
+        0};
+    plan.stages.push_back(carry);
+    carry.spec.entry = "selective_scan_backward_totals";
+    plan.totals = std::move(carry);
   }
   plan.stages.push_back({spec_of(p, cut, last_staging(cut), "scan/backward.cu", "selective_scan_backward"),
                          grid, block, shared});

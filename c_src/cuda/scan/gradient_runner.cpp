@@ -16,8 +16,11 @@ using core::ScanOperand;
 
 void run_scan_grad(Context& context, const core::ScanGradProblem& problem,
                    const core::ScanGradOutputs& outputs) {
+  run_scan_grad(context, core::gradient_call(problem, outputs));
+}
+
+void run_scan_grad(Context& context, const core::ScanCall& call) {
   const ContextGuard guard(context);
-  const core::ScanCall call = core::gradient_call(problem, outputs);
   const auto table = core::describe_operands(call.shape);
   // Inputs, results, scratch, in one piece of memory.
   Places places;

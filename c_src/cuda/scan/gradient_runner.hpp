@@ -11,5 +11,7 @@ namespace exphil::cuda {
 // Returns when the gradients that are wanted are written. Any thread. Throws core::Error.
 void run_scan_grad(Context& context, const core::ScanGradProblem& problem,
                    const core::ScanGradOutputs& outputs);
+// The same of a core::gradient_call.
+void run_scan_grad(Context& context, const core::ScanCall& call);
 
 }  // namespace exphil::cuda

@@ -34,7 +34,9 @@ void give_everything(ScanShape* p) {
 void add_gradients(const DeviceProperties& device, std::vector<KernelSpec>* all) {
   const auto add = [&](ScanShape p, bool given_states = false) {
     if (given_states) p.add(core::ScanOperand::given_states);
-    for (const BackwardStage& stage : plan_scan_gradient(p, device).stages) all->push_back(stage.spec);
+    const BackwardPlan plan = plan_scan_gradient(p, device);
+    for (const BackwardStage& stage : plan.stages) all->push_back(stage.spec);
+    if (plan.totals) all->push_back(plan.totals->spec);
   };
   all->push_back(row_sums_spec());
   for (int number = 0; number < 6; ++number) {

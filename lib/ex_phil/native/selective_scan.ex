@@ -24,10 +24,11 @@ defmodule ExPhil.Native.SelectiveScan do
     * `:discretization` - the table below (`:zoh`)
     * `:return_state` - `true` returns `{y, final_state}` (`false`)
     * `:reverse` - `true` runs from the last step to the first; the final state is then the one after step 0
-    * `:backend`, `:device` - where to run; see `ExPhil.Native.Device`. `scan/6`, `scan_with_states/6` and `bidirectional/6` take a list of
-      GPUs, or `:all`: each computes some of the sequences, with the same bits. Where there are fewer sequences than GPUs, a sequence's time is
-      split, from 64 steps for each GPU on: each copies its steps beside the others, and begins with the state that the GPU
-      before it ends with (not of a full matrix `a`, and not in both directions at once). The answers are then those of one GPU but for rounding
+    * `:backend`, `:device` - where to run; see `ExPhil.Native.Device`. `scan/6`, `scan_with_states/6`, `bidirectional/6`, `grad/7` and
+      `backward/8` take a list of GPUs, or `:all`: each computes some of the sequences, with the same bits. Where there are fewer sequences
+      than GPUs, a sequence's time is split, from 64 steps for each GPU on (gradients: 256): each computes its steps beside the others
+      (not of a full matrix `a`, and not in both directions at once). The answers are then those of one GPU but for rounding, and so are
+      gradients that sequences share
     * `:algorithm` - `:sequential` or `:chunked` force how time is split, for tests and benchmarks (`:auto`)
 
   With w = A dt':
@@ -267,17 +268,13 @@ defmodule ExPhil.Native.SelectiveScan do
       direction: if(Options.boolean(options, :reverse, false), do: :reverse, else: :forward),
       algorithm: Options.one_of(options, :algorithm, [:auto, :sequential, :chunked]),
       return_state: Options.boolean(options, :return_state, false),
-      place: options |> Options.places() |> narrowed(),
+      place: Operands.place(options),
       d: options[:d],
       z: options[:z],
       dt_bias: options[:dt_bias],
       initial_state: options[:initial_state]
     }
   end
-
-  # One device as its index, which calls on one device take.
-  defp narrowed({backend, [device]}), do: {backend, device}
-  defp narrowed(places), do: places
 
   # The axes of a state are not those of x.
   defp unpack_state(tensor, form), do: Tensor.unpack(tensor, form, fn _ -> [] end)

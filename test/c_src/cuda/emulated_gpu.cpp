@@ -153,6 +153,7 @@ const std::map<std::string, Runner>& runners() {
       {"selective_scan_backward", backward},
       {"selective_scan_backward_local", backward},
       {"selective_scan_backward_carry", backward},
+      {"selective_scan_backward_totals", run_entry<scan::BackwardTotalsArguments>},
       {"selective_scan_backward_matrix", backward},
       {"associative_scan", run_entry<associative::Arguments>},
       {"recurrent_weights", run_entry<recurrent::WeightArguments>},

@@ -13,7 +13,7 @@ defmodule ExPhil.Native.SelectiveScan.Forward do
   {form of the results, {y, y_reverse, final_state, states}}. results: %{final_state: boolean, states: boolean}, those beside y.
   """
   def run!({x, dt, a, b, c}, options, results) do
-    {x, a, form, pack} = Operands.pack!(x, a, one_place(options.place))
+    {x, a, form, pack} = Operands.pack!(x, a, Operands.memory_place(options.place))
     run_packed!({x, pack.(dt, "dt"), a, pack.(b, "b"), pack.(c, "c")}, form, pack, options, results)
   end
 
@@ -32,8 +32,4 @@ defmodule ExPhil.Native.SelectiveScan.Forward do
       {:error, reason} -> raise Error.from_nif(reason)
     end
   end
-
-  # Where the tensors' memory may be read as it is: not by several devices.
-  defp one_place({_backend, device} = place) when is_integer(device), do: place
-  defp one_place(_places), do: {:host, 0}
 end

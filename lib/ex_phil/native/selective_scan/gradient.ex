@@ -28,14 +28,14 @@ defmodule ExPhil.Native.SelectiveScan.Gradient do
       dt_softplus: Options.boolean(options, :dt_softplus, false),
       dt_range: Options.range(options, :dt_range),
       direction: if(Options.boolean(options, :reverse, false), do: :reverse, else: :forward),
-      place: Options.place(options)
+      place: Operands.place(options)
     })
   end
 
   # all?: also the gradients of a and of the optional operands.
   defp run!(dy, {x, dt, a, b, c}, options, states, all?) do
     {backend, device} = options.place
-    {x, a, form, pack} = Operands.pack!(x, a, options.place)
+    {x, a, form, pack} = Operands.pack!(x, a, Operands.memory_place(options.place))
     optional = fn name -> pack.(options[name], inspect(name)) end
 
     request = Map.take(options, [:discretization, :dt_softplus, :dt_range, :direction])

@@ -4,7 +4,7 @@ defmodule ExPhil.Native.SelectiveScan.Operands do
   # of another numeric type is cast, as in ExPhil's own module. A {type, shape, binary} is passed unchanged,
   # and refused where its type is wrong.
 
-  alias ExPhil.Native.{SharedMemory, Tensor}
+  alias ExPhil.Native.{Device, Options, SharedMemory, Tensor}
 
   # Operands with a row for each step have x's type; others are f32, or c64 with a complex a.
   @rows ["dy", "dt", ":z"]
@@ -20,6 +20,21 @@ defmodule ExPhil.Native.SelectiveScan.Operands do
     {a, _} = Tensor.pack!(a, "a", [:f32, :c64], place)
     {x, a, form, &pack!(&1, &2, {elem(x, 0), elem(a, 0)}, place)}
   end
+
+  @doc "Where a scan or its gradient runs: one device is its index."
+  @spec place(keyword()) :: {Device.backend(), :all | non_neg_integer() | [non_neg_integer()]}
+  def place(options) do
+    case Options.places(options) do
+      {backend, [device]} -> {backend, device}
+      places -> places
+    end
+  end
+
+  @doc "Where the tensors' memory may be read as it is: not by several devices."
+  @spec memory_place({Device.backend(), :all | non_neg_integer() | [non_neg_integer()]}) ::
+          SharedMemory.place()
+  def memory_place({_backend, device} = place) when is_integer(device), do: place
+  def memory_place(_places), do: {:host, 0}
 
   # Options are optional, arguments are not.
   defp pack!(nil, ":" <> _, _types, _place), do: nil
