@@ -10,6 +10,7 @@ namespace exphil::cuda {
 
 KernelSpec cell_walk_kernel(const PolicyDims& dims, int cell, const walk::Shape& shape, bool counts) {
   std::vector<std::string> defines = dims.defines();
+  counts = counts && shape.team > 1;  // st.async is defined in clusters of several blocks alone
   defines.insert(defines.end(), {define("CELL", cell), define("TEAM", shape.team), define("CLUSTER", 1),
                                  define("SEQUENCES", shape.most), define("COUNTS", counts ? 1 : 0)});
   return {"policy/cell_walk.cu", "policy_cell_walk", defines};
