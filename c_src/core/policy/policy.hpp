@@ -113,6 +113,10 @@ class Policy {
   // where they are two. Where it throws, no state has changed.
   virtual void advance(State* const* from, State* const* to, std::int64_t count, const float* obs,
                        float* out) = 0;
+  // The same for some rows of a larger batch: state i reads row rows[i] of obs and writes that row of out.
+  // Here by way of a copy.
+  virtual void advance_rows(State* const* from, State* const* to, std::int64_t count,
+                            const std::int64_t* rows, const float* obs, float* out);
 
   // From now on an advance of up to `count` states allocates no memory of the backend, unless other calls use
   // it up. Throws out_of_memory.

@@ -22,7 +22,7 @@ std::vector<Session*> in_address_order(const std::vector<Session*>& sessions) {
 // The sessions of a batch that are on one device, and where they are in it.
 struct Part {
   std::vector<Session*> sessions;
-  std::vector<std::size_t> rows;
+  std::vector<std::int64_t> rows;
 };
 
 std::vector<Part> parts_of(const std::vector<Session*>& sessions) {
@@ -31,9 +31,12 @@ std::vector<Part> parts_of(const std::vector<Session*>& sessions) {
     auto part = std::find_if(parts.begin(), parts.end(), [&](const Part& other) {
       return other.sessions[0]->policy() == sessions[i]->policy();
     });
-    if (part == parts.end()) part = parts.emplace(part);
+    if (part == parts.end()) {
+      part = parts.emplace(part);
+      part->sessions.reserve(sessions.size()), part->rows.reserve(sessions.size());
+    }
     part->sessions.push_back(sessions[i]);
-    part->rows.push_back(i);
+    part->rows.push_back(static_cast<std::int64_t>(i));
   }
   return parts;
 }
@@ -64,7 +67,7 @@ Session::Locks Session::lock_all(const std::vector<Session*>& sessions) {
 }
 
 void Session::step_locked(const std::vector<Session*>& sessions, const float* obs, float* out) {
-  sessions[0]->place_ ? run_devices(sessions, obs, out) : run_locked(sessions, obs, out);
+  sessions[0]->place_ ? run_devices(sessions, obs, out) : run_locked(sessions, {}, obs, out);
   for (Session* session : sessions) session->history_.advance();
 }
 
@@ -72,21 +75,9 @@ void Session::step_locked(const std::vector<Session*>& sessions, const float* ob
 // sessions are where they were when a device has failed. Only the windows have to be restored.
 void Session::run_devices(const std::vector<Session*>& sessions, const float* obs, float* out) {
   const std::vector<Part> parts = parts_of(sessions);
-  if (parts.size() == 1) return run_locked(sessions, obs, out);
-  const PolicyConfig& config = sessions[0]->policy_->config();
-  const auto d_input = static_cast<std::size_t>(config.d_input);
-  const auto d_output = static_cast<std::size_t>(config.d_output);
+  if (parts.size() == 1) return run_locked(sessions, {}, obs, out);
   const auto errors = sessions[0]->place_->replicas()->run(parts.size(), [&](std::size_t number) {
-    const Part& part = parts[number];
-    std::vector<float> own_obs, own_out(part.rows.size() * d_output);
-    own_obs.reserve(part.rows.size() * d_input);
-    for (const std::size_t row : part.rows) {
-      own_obs.insert(own_obs.end(), obs + row * d_input, obs + (row + 1) * d_input);
-    }
-    run_locked(part.sessions, own_obs.data(), own_out.data());
-    for (std::size_t k = 0; k < part.rows.size(); ++k) {
-      std::copy_n(own_out.data() + k * d_output, d_output, out + part.rows[k] * d_output);
-    }
+    run_locked(parts[number].sessions, parts[number].rows, obs, out);
   });
   const auto failed =
       std::find_if(errors.begin(), errors.end(), [](const auto& error) { return error != nullptr; });
@@ -100,7 +91,8 @@ void Session::run_devices(const std::vector<Session*>& sessions, const float* ob
   std::rethrow_exception(*failed);
 }
 
-void Session::run_locked(const std::vector<Session*>& sessions, const float* obs, float* out) {
+void Session::run_locked(const std::vector<Session*>& sessions, const Rows& rows, const float* obs,
+                         float* out) {
   std::vector<State*> from, to;
   from.reserve(sessions.size()), to.reserve(sessions.size());
   for (Session* session : sessions) {
@@ -108,22 +100,27 @@ void Session::run_locked(const std::vector<Session*>& sessions, const float* obs
     from.push_back(session->history_.state());
     to.push_back(session->history_.state(1));
   }
-  if (from.size() == sessions.size()) {
-    const auto count = static_cast<std::int64_t>(from.size());
-    sessions[0]->policy_->advance(from.data(), to.data(), count, obs, out);
+  Policy& policy = *sessions[0]->policy_;
+  const auto count = static_cast<std::int64_t>(from.size());
+  if (from.size() < sessions.size()) {
+    step_mixed(sessions, from, to, rows, obs, out);
+  } else if (rows.empty()) {
+    policy.advance(from.data(), to.data(), count, obs, out);
   } else {
-    step_mixed(sessions, from, to, obs, out);
+    policy.advance_rows(from.data(), to.data(), count, rows.data(), obs, out);
   }
 }
 
 // One call for the windows, then one for the carried states. A call that fails changes no carried state, and
 // the windows are restored.
 void Session::step_mixed(const std::vector<Session*>& sessions, const std::vector<State*>& from_states,
-                         const std::vector<State*>& to_states, const float* obs, float* out) {
+                         const std::vector<State*>& to_states, const Rows& rows, const float* obs,
+                         float* out) {
   Policy& policy = *sessions[0]->policy_;
   const std::size_t carried = from_states.size(), windowed = sessions.size() - carried;
   const auto d_input = static_cast<std::size_t>(policy.config().d_input);
   const auto d_output = static_cast<std::size_t>(policy.config().d_output);
+  const auto row_of = [&rows](std::size_t k) { return rows.empty() ? k : static_cast<std::size_t>(rows[k]); };
   std::vector<float> some_obs(carried * d_input), some_out(carried * d_output);
   std::vector<float> window_out(windowed * d_output);
   std::vector<AgentWindow> windows(windowed);
@@ -131,10 +128,10 @@ void Session::step_mixed(const std::vector<Session*>& sessions, const std::vecto
   float* next = some_obs.data();
   for (std::size_t k = 0; k < sessions.size(); ++k) {
     if (sessions[k]->window_) {
-      sessions[k]->window_->push(obs + k * d_input);
+      sessions[k]->window_->push(obs + row_of(k) * d_input);
       *window++ = sessions[k]->agent_window();
     } else {
-      next = std::copy_n(obs + k * d_input, d_input, next);
+      next = std::copy_n(obs + row_of(k) * d_input, d_input, next);
     }
   }
   try {
@@ -152,7 +149,7 @@ void Session::step_mixed(const std::vector<Session*>& sessions, const std::vecto
   const float *from = some_out.data(), *from_window = window_out.data();
   for (std::size_t k = 0; k < sessions.size(); ++k) {
     const float*& row = sessions[k]->window_ ? from_window : from;
-    std::copy_n(row, d_output, out + k * d_output);
+    std::copy_n(row, d_output, out + row_of(k) * d_output);
     row += d_output;
     if (!sessions[k]->window_) continue;
     if (window->in_ring) sessions[k]->window_->set_held(window->ring_windows);

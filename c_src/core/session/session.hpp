@@ -137,11 +137,14 @@ class Session {
   static void require_one_model(const std::vector<Session*>& sessions);
   static Locks lock_all(const std::vector<Session*>& sessions);
   static void step_locked(const std::vector<Session*>& sessions, const float* obs, float* out);
-  // The sessions of one policy, whose histories stay where they are; and of a model on several devices.
-  static void run_locked(const std::vector<Session*>& sessions, const float* obs, float* out);
+  // The sessions of one policy, whose histories stay where they are; and of a model on several devices. rows:
+  // those of obs and out that the sessions have; empty: one after another.
+  using Rows = std::vector<std::int64_t>;
+  static void run_locked(const std::vector<Session*>& sessions, const Rows& rows, const float* obs,
+                         float* out);
   static void run_devices(const std::vector<Session*>& sessions, const float* obs, float* out);
   static void step_mixed(const std::vector<Session*>& sessions, const std::vector<State*>& from,
-                         const std::vector<State*>& to, const float* obs, float* out);
+                         const std::vector<State*>& to, const Rows& rows, const float* obs, float* out);
   const Replicas* replicas() const { return place_ ? place_->replicas().get() : nullptr; }
   // Whether states of the policy mean the same here.
   bool is_of_model(const Policy* policy, const Replicas* replicas) const {

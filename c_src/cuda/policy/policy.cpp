@@ -72,6 +72,8 @@ class CudaPolicy : public core::Policy {
   void write_state(core::State& state, const float* values) override;
   void advance(core::State* const* from, core::State* const* to, std::int64_t count, const float* obs,
                float* out) override;
+  void advance_rows(core::State* const* from, core::State* const* to, std::int64_t count,
+                    const std::int64_t* rows, const float* obs, float* out) override;
   void advance_chain(core::State& from, core::State* const* to, std::int64_t seq, const float* frames,
                      float* out) override;
   void reserve_chain(std::int64_t seq) override;
@@ -176,8 +178,19 @@ void CudaPolicy::advance(core::State* const* from, core::State* const* to, std::
     } else if (count <= fused_.limit()) {
       fused_.step_few(places, static_cast<std::size_t>(count), obs, out);
     } else {
-      (count <= kFrames ? batches_ : slices_).batch(places, count, obs, out);
+      (count <= kFrames ? batches_ : slices_).batch(places, count, {obs, out});
     }
+  });
+}
+
+void CudaPolicy::advance_rows(core::State* const* from, core::State* const* to, std::int64_t count,
+                              const std::int64_t* rows, const float* obs, float* out) {
+  // Few frames are copied in less time than a launch takes.
+  if (count <= std::max<std::int64_t>(1, fused_.limit()))
+    return Policy::advance_rows(from, to, count, rows, obs, out);
+  const ContextGuard guard(*context_);
+  change(from, to, count, [&](const policy::StatePlace* places) {
+    (count <= kFrames ? batches_ : slices_).batch(places, count, {obs, out, rows});
   });
 }
 
@@ -190,7 +203,7 @@ void CudaPolicy::advance_chain(core::State& from, core::State* const* to, std::i
     fused_.step_chain(next.places(), seq, frames, out);
   } else {
     for (std::int64_t t = 0; t < seq; ++t) {
-      slices_.batch(next.places() + t, 1, frames + t * dims_.config.d_input, out + t * dims_.outputs());
+      slices_.batch(next.places() + t, 1, {frames + t * dims_.config.d_input, out + t * dims_.outputs()});
     }
   }
   next.commit();
@@ -266,8 +279,9 @@ void CudaPolicy::warm_up() {
   for (int i = 0; i < 3; ++i) step(both, 1, obs.data(), out.data());
   if (fused_.limit() > 1) step(both, 2, obs.data(), out.data());
   copy_state(*both[1], *both[0]);
-  change(both, 2,
-         [&](const policy::StatePlace* places) { batches_.batch(places, 2, obs.data(), out.data()); });
+  change(both, 2, [&](const policy::StatePlace* places) {
+    batches_.batch(places, 2, {obs.data(), out.data()});
+  });
   prefill(*both[0], obs.data(), kSeq, out.data());
   window(obs.data(), 1, kSeq, out.data());
   stream_.run([](CUstream) {});

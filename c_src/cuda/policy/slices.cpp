@@ -49,6 +49,7 @@ void copy_parts(std::int64_t parts, std::int64_t bytes, Copy copy) {
 
 struct SlicePipeline::Slice {
   const float* obs = nullptr;             // {job.rows, d_input}
+  const std::int64_t* rows = nullptr;     // of obs and of out, those of a batch; null: the first job.rows
   const float* const* windows = nullptr;  // or instead, for each sequence, {job.seq, d_input}
   // One for each row of a batch, or for each sequence; may be null.
   const policy::StatePlace* states = nullptr;
@@ -73,8 +74,7 @@ SlicePipeline::SlicePipeline(std::shared_ptr<Context> context, const PolicyDims&
 
 SlicePipeline::~SlicePipeline() = default;
 
-void SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, const float* obs,
-                          float* out) {
+void SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, const BatchRows& rows) {
   std::vector<Slice> slices;
   const std::int64_t each = batch_rows(count);
   for (std::int64_t first = 0; first < count; first += each) {
@@ -82,9 +82,13 @@ void SlicePipeline::batch(const policy::StatePlace* states, std::int64_t count, 
     slice.job.batch = true;
     slice.job.rows = std::min(each, count - first);
     slice.job.decays_input = dims_.carried_decays();
-    slice.obs = obs + first * dims_.config.d_input;
+    slice.obs = rows.obs, slice.out = rows.out;
     slice.states = states + first;
-    slice.out = out + first * dims_.outputs();
+    if (rows.rows != nullptr) {
+      slice.rows = rows.rows + first;
+    } else {
+      slice.obs += first * dims_.config.d_input, slice.out += first * dims_.outputs();
+    }
     slices.push_back(slice);
   }
   run(slices, false);
@@ -209,9 +213,12 @@ void SlicePipeline::stage(Lane& lane, const Slice& slice) {
   const std::int64_t length = slice.windows != nullptr ? slice.job.seq : 1, units = rows / length;
   const auto copy = [&](std::int64_t begin, std::int64_t end) {
     float* const to = staged + begin * length * dims_.frame_size();
-    if (slice.windows == nullptr) return dims_.stream_frames(slice.obs + begin * d_input, end - begin, to);
+    if (slice.windows == nullptr && slice.rows == nullptr)
+      return dims_.stream_frames(slice.obs + begin * d_input, end - begin, to);
     for (std::int64_t i = begin; i < end; ++i) {
-      dims_.stream_frames(slice.windows[i], length, to + (i - begin) * length * dims_.frame_size());
+      const float* const from =
+          slice.windows != nullptr ? slice.windows[i] : slice.obs + slice.rows[i] * d_input;
+      dims_.stream_frames(from, length, to + (i - begin) * length * dims_.frame_size());
     }
   };
   const std::int64_t unit_bytes = length * static_cast<std::int64_t>(row_bytes);
@@ -258,9 +265,12 @@ void SlicePipeline::finish(Lane& lane) {
   const std::int64_t rows = slice.job.last_only ? slice.job.sequences : slice.job.rows;
   const std::int64_t each = dims_.outputs();
   const auto* from = lane.buffers.host_out.as<float>();
+  const auto copy = [&](std::int64_t to, std::int64_t begin, std::int64_t count) {
+    std::memcpy(slice.out + to * each, from + begin * each, static_cast<std::size_t>(count * each) * 4);
+  };
   copy_parts(rows, each * 4, [&](std::int64_t begin, std::int64_t end) {
-    std::memcpy(slice.out + begin * each, from + begin * each,
-                static_cast<std::size_t>((end - begin) * each) * 4);
+    if (slice.rows == nullptr) return copy(begin, begin, end - begin);
+    for (std::int64_t i = begin; i < end; ++i) copy(slice.rows[i], i, 1);
   });
 }
 

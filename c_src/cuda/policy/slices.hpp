@@ -30,6 +30,14 @@ struct LongSequence {
   bool decays_input = false;  // PolicyDims::decays
 };
 
+// The frames of a batch, {count, d_input}, and where its answers go, {count, d_output}; or of larger ones the
+// rows whose numbers `rows` has.
+struct BatchRows {
+  const float* obs;
+  float* out;
+  const std::int64_t* rows = nullptr;
+};
+
 class SlicePipeline {
  public:
   SlicePipeline(std::shared_ptr<Context> context, const PolicyDims& dims, const RowKernels& kernels,
@@ -38,7 +46,7 @@ class SlicePipeline {
   ~SlicePipeline();
 
   // One frame of each of `count` agents.
-  void batch(const policy::StatePlace* states, std::int64_t count, const float* obs, float* out);
+  void batch(const policy::StatePlace* states, std::int64_t count, const BatchRows& rows);
   // From now on a batch of so many agents allocates nothing. Throws out_of_memory.
   void reserve_batch(std::int64_t count);
   void sequence(const LongSequence& sequence);

@@ -128,8 +128,25 @@ TEST_CASE("a model on four devices of an emulated machine", "[.four_devices]") {
   CHECK(fake().context_depth() == 0);
 }
 
+// So many on each device that their frames go through the row kernels, which read and write the rows of the
+// whole batch.
+TEST_CASE("a batch of carried agents on four devices", "[.four_devices_of_rows]") {
+  emulate_launches();
+  Machine machine;
+  const auto carried = [&](std::size_t) { return machine.session(0); };
+  Agents agents(kAgents, carried),
+      right(kAgents, [&](std::size_t) { return std::make_unique<core::Session>(machine.policies[0]); });
+  const int before = emulated_launches("policy_advance_batch");
+  for (std::size_t t = 0; t < 4; ++t) CHECK(agents.batch(t) == right.alone(t));
+  CHECK(emulated_launches("policy_advance_batch") - before >= 4 * kDevices);
+  CHECK(agents.states() == right.states());
+}
+
 TEST_CASE("a model on four devices without a GPU", "[cuda][policy][devices][emulated]") {
   require_emulated("[.four_devices]", {{"FAKE_CUDA_DEVICES", "4"}});
+  require_emulated(
+      "[.four_devices_of_rows]",
+      {{"FAKE_CUDA_DEVICES", "4"}, {"EXPHIL_NATIVE_POLICY", "team=1,inline_obs=0,batch_agents=2"}});
 }
 
 }  // namespace
