@@ -2,12 +2,12 @@
 #include "cuda/device/upload.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "core/work/background.hpp"
 #include "core/work/parallel.hpp"
 #include "cuda/device/shared_memory.hpp"
+#include "cuda/device/stream_copy.hpp"
 
 namespace exphil::cuda {
 namespace {
@@ -97,7 +97,7 @@ void Upload::fill(std::size_t piece) {
   const std::size_t begin = piece * piece_bytes_, end = std::min(begin + piece_bytes_, ends_.back());
   char* block = ring_.as<char>() + piece % blocks_ * piece_bytes_;
   each_segment(begin, end, false, [&](const ImageSegment& segment, std::size_t from, std::size_t to) {
-    std::memcpy(block + (from - begin), static_cast<const char*>(segment.data) + (from - segment.at),
+    stream_copy(block + (from - begin), static_cast<const char*>(segment.data) + (from - segment.at),
                 to - from);
   });
 }
