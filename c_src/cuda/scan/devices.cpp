@@ -17,8 +17,8 @@ void scan_copied_part(Context& context, const ScanCall& call, std::size_t in_tim
   const PartPlace place = place_of(call.shape, in_time, count);
   try {
     const ContextGuard guard(context);
-    const std::int64_t begin = part_begin(call.shape.seq, in_time, count);
-    CopiedPart part(context, call, begin, part_begin(call.shape.seq, in_time + 1, count) - begin);
+    const std::int64_t begin = time_cut(call.shape, in_time, count);
+    CopiedPart part(context, call, begin, time_cut(call.shape, in_time + 1, count) - begin);
     scan_part(context, part.stream(), part.shape(), part.operands(), place, states);
     part.finish();
   } catch (...) {

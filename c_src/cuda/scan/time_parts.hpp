@@ -4,9 +4,9 @@
 // own.
 //
 // Forward, a part scans its steps from zero while the parts before it do theirs. When it knows the state
-// before it, it scans its steps again, block by block, until a block ends with the very bits that it ended
-// with from zero: from there on nothing depends on the state any more. So it costs a fraction where states
-// decay, and twice the time of a part where they do not.
+// before it, it scans its steps again, block by block, until a block ends with the state that it ended with
+// from zero, but for rounding: from there on nothing depends on the state before the part. So it costs a
+// fraction where states decay, and twice the time of a part where they do not.
 //
 // Backward, each segment of time is first computed by itself (backward.hpp). From the segments of a part
 // follow its decay, the state it ends with from zero, and the gradient that leaves its first step without one
@@ -34,7 +34,11 @@ struct TimePart {
 };
 
 // Steps of the first block that is scanned again; each other is as long as all before it.
-inline constexpr std::int64_t kFirstBlock = 8192;
+inline constexpr std::int64_t kFirstBlock = 16384;
+
+// Where part `number` of `count` begins in time, of parts that take as long as each other: the part that is
+// scanned first, and once, has an eighth more than the others.
+std::int64_t time_cut(const core::ScanShape& shape, std::size_t number, std::size_t count);
 
 // `shape`: of the whole sequence; batch is 1, direction forward or reverse, A diagonal. initial_state: an
 // operand of the part that is scanned first, final_state of the last. Returns when all is computed. Any
