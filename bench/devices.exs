@@ -2,7 +2,9 @@
 # them by a call every 16.67 ms, for SECONDS: a number of agents is played where 99 of 100 calls have answered before the next frame is due.
 # The largest such number is found by doubling and then by halving the steps, on the first device, on the first two, on four, ...
 #
-#   mix run bench/devices.exs [agents] [PROCESSES] [SECONDS] [step|act]
+#   mix run bench/devices.exs [agents] [PROCESSES] [SECONDS] [step|act] [FIRST]
+#
+# FIRST: the first number of agents that is tried, 1024.
 #
 # And scans of BATCHxSEQx512x16 (8x512) by CALLERS processes at once: N on the first device, and N for each device on several. Each scan is
 # on one device, in turns, or is split over all of them.
@@ -23,7 +25,7 @@ defmodule DevicesBench do
   # Agents between which the largest number is not looked for.
   @least 256
 
-  def most(play), do: double(play, 1024)
+  def most(play, first), do: double(play, first)
 
   defp double(play, agents) do
     if play.(agents), do: double(play, 2 * agents), else: between(play, div(agents, 2), agents)
@@ -165,8 +167,8 @@ case System.argv() do
   arguments ->
     rest = if List.first(arguments) == "agents", do: tl(arguments), else: arguments
 
-    [processes, seconds] =
-      for {at, otherwise} <- [{0, 4}, {1, 2}], do: BenchSupport.integer(rest, at, otherwise)
+    [processes, seconds, first] =
+      for {at, otherwise} <- [{0, 4}, {1, 2}, {3, 1024}], do: BenchSupport.integer(rest, at, otherwise)
 
     call = if Enum.at(rest, 2, "step") == "act", do: &Policy.act_batch/2, else: &Policy.step_batch/2
     file = System.get_env("EXPHIL_FLEET_POLICY") || BenchSupport.policy()
@@ -176,7 +178,7 @@ case System.argv() do
         IO.puts("devices #{inspect(devices)}, #{processes} processes")
         policy = Policy.load!(file, backend: :cuda, device: devices, max_sessions: 4096)
         width = Policy.info!(policy).d_input
-        most = DevicesBench.most(&DevicesBench.in_time?(policy, &1, processes, seconds, call, width))
+        most = DevicesBench.most(&DevicesBench.in_time?(policy, &1, processes, seconds, call, width), first)
         IO.puts("#{most} agents at 60 FPS on #{length(devices)}")
         most
       end

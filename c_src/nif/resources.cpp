@@ -1,6 +1,7 @@
 #include "nif/resources.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 namespace exphil::nif {
 
@@ -71,7 +72,16 @@ const core::Backend* find_backend(ErlNifEnv* env, Term term) {
   return backend;
 }
 
+// A batch over several devices is a job of each of them in turn: neighbouring sessions are on different ones.
 int find_device(ErlNifEnv* env, Term term) {
+  constexpr unsigned kTurns = 8;
+  static std::atomic<unsigned> turn{0};
+  Term head = 0, tail = 0;
+  if (enif_get_list_cell(env, term, &head, &tail)) {
+    unsigned left = turn.fetch_add(1, std::memory_order_relaxed) % kTurns;
+    while (left > 0 && enif_get_list_cell(env, tail, &head, &tail)) --left;
+    term = head;
+  }
   int index = -1;
   look_at(env, term, [&](const auto& loaded) { index = loaded.device.index; });
   return index;

@@ -136,7 +136,8 @@ void keep_resource_types();
 // The backend that a model, session, layer or list of sessions belongs to; nullptr for anything else.
 const core::Backend* find_backend(ErlNifEnv* env, Term term);
 
-// The index of its device; -1 for anything else.
+// The index of its device, of a list of sessions on several devices that of each in turn; -1 for anything
+// else.
 int find_device(ErlNifEnv* env, Term term);
 
 template <class Handle>
