@@ -5,6 +5,7 @@
 
 #include "core/work/parallel.hpp"
 #include "cuda/device/doorbell.hpp"
+#include "cuda/device/stream_copy.hpp"
 #include "cuda/policy/wait.hpp"
 
 namespace exphil::cuda {
@@ -198,7 +199,7 @@ void SlicePipeline::stage(Lane& lane, const Slice& slice) {
   std::size_t bytes = static_cast<std::size_t>(rows) * row_bytes;
   if (slice.states != nullptr) {
     const auto count = static_cast<std::size_t>(slice.job.batch ? rows : slice.job.sequences);
-    std::memcpy(lane.buffers.host_in.as<char>() + bytes, slice.states, count * sizeof(*slice.states));
+    stream_copy(lane.buffers.host_in.as<char>() + bytes, slice.states, count * sizeof(*slice.states));
     bytes += count * sizeof(*slice.states);
   }
   std::size_t uploaded = 0;
